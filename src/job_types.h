@@ -1,0 +1,68 @@
+/*
+ * job_types.h
+ *	  The registry as each process sees it: a cache of jobq.job_types, dropped by relcache invalidation
+ *	  (a statement trigger on the table sends one, so every change counts, also a plain UPDATE).
+ */
+#ifndef JOBQ_JOB_TYPES_H
+#define JOBQ_JOB_TYPES_H
+
+#include "datatype/timestamp.h"
+
+typedef enum OutputKind
+{
+	OUTPUT_JSON,
+	OUTPUT_TEXT,
+	OUTPUT_NONE
+} OutputKind;
+
+typedef struct Backoff
+{
+	bool		exponential;	/* else fixed */
+	int64		base_us;
+	int64		max_us;
+	double		jitter;			/* 0..1: the delay varies by that share, both ways */
+} Backoff;
+
+typedef struct JobType
+{
+	int32		id;				/* hash key */
+	char		name[64];
+	char		owner[64];
+	char		run_as[64];
+	char	   *handler;		/* NULL: exec type */
+	int			ncommand;
+	char	  **command;		/* NULL: SQL type */
+	int			max_attempts;
+	Backoff		backoff;
+	int64		timeout_us;		/* 0: none */
+	int			base_priority;
+	int			max_concurrent;
+	Interval	keep_completed;
+	bool		keeps_nothing;	/* keep_completed is 0 */
+	bool		keep_dead_forever;
+	Interval	keep_dead;
+	bool		buries_nothing; /* keep_dead is 0 */
+	bool		critical;
+	bool		paused;			/* now; paused_until says how long */
+	TimestampTz paused_until;	/* DT_NOEND: until resumed */
+	bool		dropped;
+	Jsonb	   *options;
+	/* from options */
+	bool		batch;			/* may share a commit (default true) */
+	int			max_crashes;	/* 2 */
+	OutputKind	output;
+	bool		allow_dash;
+	int			max_output;		/* 0: jobq.max_output */
+	int64		kill_grace_us;
+} JobType;
+
+/* NULL when there is none (name: not dropped).  Valid until the next call that may accept invalidations. */
+extern JobType *job_type_by_name(const char *name);
+extern JobType *job_type_by_id(int32 id);
+/* Rises when the cache was dropped. */
+extern uint64 job_types_generation(void);
+extern Oid	jobq_relid(const char *name);	/* oid of jobq.<name>, cached per backend; InvalidOid: no extension */
+extern Oid	jobq_owner(void);				/* owner of the extension's tables: who our own SQL runs as */
+extern int64 interval_to_us(const Interval *span);	/* a month is 30 days, as in extract(epoch) */
+
+#endif

@@ -1,0 +1,28 @@
+/*
+ * publish.h
+ *	  What a transaction did to the queue, told to the dispatcher when it has committed.
+ *
+ * Enqueue and every other write of the queue call publish_key with the lane and position of the row
+ * they wrote (publish.c is also the ENABLE ALWAYS trigger on jobq.queue, for plain SQL).  Everything is
+ * reserved then; the callback at COMMIT (after ProcArrayEndTransaction: the rows are visible) copies
+ * it to the database's ring under a spinlock and sets the dispatcher's latch.  It cannot fail.
+ * At ABORT the same keys are published: a row that was locked may have been passed over.
+ * At PREPARE they are kept beside the xid; the dispatcher asks what became of it.
+ */
+#ifndef JOBQ_PUBLISH_H
+#define JOBQ_PUBLISH_H
+
+#include "shmem.h"
+
+#define JOBQ_EXACT_KEYS 8		/* per transaction and lane; beyond: one interval */
+
+extern void publish_key(int32 type_id, int16 priority, int16 sublane, TimestampTz position);
+/* Registry changed: every backend's cache and the dispatcher's, at commit. */
+extern void publish_types_changed(void);
+/* At commit: cancel the running attempt of job id.  ERROR 53400 when too many are under way. */
+extern void publish_cancel(const pg_uuid_t *id, const char *reason);
+/* True when this transaction has published something (an enqueue of our own: wait_for refuses). */
+extern bool publish_wrote_job(const pg_uuid_t *id);
+extern void publish_note_job(const pg_uuid_t *id);
+
+#endif

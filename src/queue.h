@@ -1,0 +1,94 @@
+/*
+ * queue.h
+ *	  The rows of jobq.queue: column numbers, reading, inserting, locking.  No planned SQL touches
+ *	  the queue on a hot path; rows are reached by TID or by a direct index scan.
+ */
+#ifndef JOBQ_QUEUE_H
+#define JOBQ_QUEUE_H
+
+#include "access/htup.h"
+#include "nodes/execnodes.h"
+#include "slots.h"
+#include "utils/relcache.h"
+
+/* attribute numbers: src/sql/00_schema.sql */
+enum
+{
+	Q_id = 1, Q_position, Q_scheduled_for, Q_created_at, Q_type_id, Q_rev, Q_home_id, Q_status,
+	Q_attempts, Q_max_attempts, Q_runs, Q_crashes, Q_depth, Q_priority, Q_sublane, Q_successor,
+	Q_payload, Q_timeout, Q_backoff, Q_unique_key, Q_unique_for, Q_concurrency_key,
+	Q_keep_completed, Q_tenant, Q_parent_id, Q_workflow_id, Q_task_key, Q_metadata,
+	Q_error_msg, Q_error_code, Q_error_details, Q_started_at, Q_worker, Q_node, Q_lease_token,
+	Q_lease_expires_at, Q_progress, Q_progress_data
+};
+#define Q_NATTS Q_progress_data
+
+/* jobq.history and jobq.dead_letters */
+enum
+{
+	H_id = 1, H_expires_at, H_scheduled_for, H_created_at, H_started_at, H_completed_at, H_type_id,
+	H_status, H_attempts, H_max_attempts, H_runs, H_depth, H_priority, H_payload, H_result,
+	H_timeout, H_unique_key, H_unique_until, H_concurrency_key, H_tenant, H_parent_id,
+	H_workflow_id, H_task_key, H_metadata, H_error_msg, H_error_code, H_error_details, H_worker,
+	H_node, H_progress, H_progress_data
+};
+#define H_NATTS H_progress_data
+
+enum
+{
+	E_id = 1, E_ts, E_job_id, E_job_type, E_tenant, E_attempt, E_type, E_source, E_level,
+	E_message, E_data
+};
+#define E_NATTS E_data
+
+/* A live job: its row, deformed.  Datums point into tuple. */
+typedef struct Job
+{
+	ItemPointerData tid;
+	HeapTuple	tuple;
+	Datum		values[Q_NATTS];
+	bool		nulls[Q_NATTS];
+	JobStatus	status;
+} Job;
+
+#define JOB_ATT(job, att)	((job)->values[(att) - 1])
+#define JOB_NULL(job, att)	((job)->nulls[(att) - 1])
+#define JOB_ID(job)			(DatumGetUUIDP(JOB_ATT(job, Q_id)))
+#define JOB_INT(job, att)	(DatumGetInt32(JOB_ATT(job, att)))
+
+/* An open table of ours with its indexes, for writes past the executor.  No triggers fire. */
+typedef struct Table
+{
+	Relation	rel;
+	EState	   *estate;
+	ResultRelInfo *rri;
+	TupleTableSlot *slot;
+} Table;
+
+extern void table_open_for_write(Table *t, Oid relid);
+extern void table_close_after_write(Table *t);	/* keeps the lock, as the executor does */
+extern void table_insert_row(Table *t, Datum *values, bool *nulls);
+extern void table_update_row(Table *t, ItemPointer tid, Datum *values, bool *nulls);
+extern void table_delete_row(Table *t, ItemPointer tid);
+
+typedef enum LockResult
+{
+	LOCK_OK,
+	LOCK_GONE,					/* deleted, updated, never there, or a different rev */
+	LOCK_BUSY					/* another transaction holds it */
+} LockResult;
+
+/* Locks the very version ref names, without waiting; fills job (palloc'd in the current context). */
+extern LockResult queue_lock(Table *queue, const JobRef *ref, Job *job);
+
+extern Oid	status_oid(JobStatus status);
+extern JobStatus status_from_oid(Oid oid);
+/* This database's home id; create: makes it when there is none, else 0. */
+extern int32 home_id(bool create);
+/* Does the home row name us?  false after a restore. */
+extern bool home_is_ours(int32 *id);
+
+/* A new UUIDv7: ordered in time, increasing within a backend. */
+extern void make_job_id(pg_uuid_t *id);
+
+#endif

@@ -1,0 +1,76 @@
+/*
+ * settle.h
+ *	  How an attempt ends: the one place where a job changes state.
+ *
+ * The executor holds the row's lock (queue_lock) and calls settle() with the outcome, in the
+ * transaction whose commit makes it true.  settle() writes queue, history, dead_letters and events,
+ * and publishes the row when it waits again.  It is used by the SQL worker, the exec worker,
+ * run_inline, cancel_job and (later) the pull calls.
+ */
+#ifndef JOBQ_SETTLE_H
+#define JOBQ_SETTLE_H
+
+#include "job_types.h"
+#include "queue.h"
+
+typedef enum OutcomeKind
+{
+	OUTCOME_COMPLETED,			/* result */
+	OUTCOME_SKIPPED,			/* message = reason */
+	OUTCOME_CANCELLED,			/* message = reason */
+	OUTCOME_FAILED,				/* message, code, details; permanent: no further attempt */
+	OUTCOME_SNOOZED,			/* delay_us; costs no attempt */
+	OUTCOME_RELEASED			/* waits again as if nothing had happened; costs no attempt */
+} OutcomeKind;
+
+typedef struct Outcome
+{
+	OutcomeKind kind;
+	bool		permanent;
+	bool		crashed;		/* the server died of it: counts in crashes, next attempt alone */
+	bool		begun;			/* the attempt is already charged in the row (exec: claimed); else SQL */
+	bool		has_result;
+	Jsonb	   *result;
+	char	   *message;		/* NULL: none */
+	char	   *code;			/* SQLSTATE, exit:3, signal:KILL, timeout, ... */
+	Jsonb	   *details;
+	int64		delay_us;		/* snooze */
+	TimestampTz started_at;		/* 0: never started (cancel of a waiting job) */
+	TimestampTz ended_at;
+	const char *worker;			/* NULL: none */
+	const char *source;			/* of its events: sql, helper, client, dispatcher */
+	char	   *stderr_tail;	/* of a tool */
+	double		progress;		/* NaN: none */
+	const char *progress_data;	/* JSON text or NULL */
+} Outcome;
+
+/* Tables a settling transaction writes, opened on demand. */
+typedef struct Ledger
+{
+	Table		queue;
+	Table		history;		/* the partition last written */
+	Oid			history_oid;
+	Table		dead;
+	Table		events;
+	Oid			events_oid;
+	bool		queue_open, history_open, dead_open, events_open;
+} Ledger;
+
+extern void ledger_open(Ledger *ledger);	/* opens the queue only */
+extern void ledger_close(Ledger *ledger);
+
+/*
+ * Ends the attempt of a locked job.  Returns the status the job now has.  When history has no
+ * partition for it, nothing is written and *need is set to the expires_at that has no home (else 0).
+ */
+extern JobStatus settle(Ledger *ledger, Job *job, JobType *type, Outcome *outcome, TimestampTz *need);
+/* When the next attempt is due after `attempts` of them have failed. */
+extern int64 backoff_delay(const Backoff *b, int attempts, double random01);
+/* Appends to jobq.events; false when there is no partition for now. */
+extern bool event_write(Ledger *ledger, Job *job, JobType *type, const char *type_name,
+						const char *source, const char *level, const char *message, Jsonb *data);
+/* Where a row that expires then belongs; InvalidOid: no such partition yet. */
+extern Oid	history_partition(TimestampTz expires_at);
+extern Oid	events_partition(TimestampTz ts);
+
+#endif

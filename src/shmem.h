@@ -1,0 +1,133 @@
+/*
+ * shmem.h
+ *	  jobq's shared memory: one entry a database, one slot an executor.
+ *
+ * Allocated in the postmaster when the library is preloaded; JobqShmem is NULL otherwise, and then
+ * nothing runs.  Locks:
+ *	 JobqShmem->lock (LWLock)	which entries and slots are in use, by whom.  Never held while waiting.
+ *	 JobqDb.mutex (spinlock)	the publication ring, commands, waiters: a few loads and stores, no calls
+ *								that can fail (it is taken in commit callbacks, where an error is a PANIC).
+ *	 Slot.mutex (spinlock)		which job the executor runs now and in which phase (slots.h).
+ */
+#ifndef JOBQ_SHMEM_H
+#define JOBQ_SHMEM_H
+
+#include "port/atomics.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "storage/proc.h"
+#include "storage/spin.h"
+
+#define JOBQ_MAX_COMMANDS	256
+#define JOBQ_MAX_WAITERS	64
+#define JOBQ_REASON_LEN		128
+
+/* Keys that a committed transaction put into a lane: lo == hi is one exact key. */
+typedef struct Publication
+{
+	int32		type_id;
+	int16		priority;
+	int16		sublane;
+	TimestampTz lo;
+	TimestampTz hi;
+} Publication;
+
+/* What a committed management call asks of a running job. */
+typedef struct Command
+{
+	pg_uuid_t	id;
+	char		reason[JOBQ_REASON_LEN];
+	bool		has_reason;
+} Command;
+
+/* A session in jobq.wait_for. */
+typedef struct Waiter
+{
+	bool		in_use;
+	bool		done;
+	pg_uuid_t	id;
+	int			status;			/* JobStatus, once done */
+	PGPROC	   *proc;
+} Waiter;
+
+/* One database.  Found by dboid; never moves; freed when its dispatcher finds no extension. */
+typedef struct JobqDb
+{
+	/* under JobqShmem->lock */
+	Oid			dboid;			/* InvalidOid: free */
+	bool		wanted;			/* somebody called jobq here: the launcher should look */
+	bool		absent;			/* looked, no extension */
+	int			suspended;		/* DDL under way: hand nothing out (ddl.c counts) */
+	bool		leave;			/* DDL needs the database empty of us: everybody exits */
+	TimestampTz suspended_at;
+	PGPROC	   *dispatcher;		/* NULL: none */
+	pid_t		dispatcher_pid;
+	TimestampTz dispatcher_started;
+	int			starts;			/* of the dispatcher, since server start */
+
+	/* under mutex */
+	slock_t		mutex;
+	uint32		ring_head;		/* next to read; the dispatcher's */
+	uint32		ring_tail;		/* next to write */
+	bool		overflow;		/* publications were lost: every lane from overflow_lo on is suspect */
+	TimestampTz overflow_lo;
+	bool		types_changed;
+	bool		reload;
+	int			ncommands;		/* filled */
+	int			reserved_commands;	/* promised to open transactions */
+	Command		commands[JOBQ_MAX_COMMANDS];
+	int			nwaiters;
+	Waiter		waiters[JOBQ_MAX_WAITERS];
+
+	/* prepared transactions whose keys are not published yet */
+#define JOBQ_MAX_PREPARED 32
+	int			nprepared;
+	bool		prepared_overflow;
+	struct
+	{
+		TransactionId xid;
+		Publication pub;
+	}			prepared[JOBQ_MAX_PREPARED];
+
+	/* said by the dispatcher for health(), plain reads */
+	pg_atomic_uint64 beat;		/* TimestampTz of the last turn of its loop */
+	pg_atomic_uint64 ping;		/* health() increments; the dispatcher copies it to pong */
+	pg_atomic_uint64 pong;
+	pg_atomic_uint64 handed_out;
+	pg_atomic_uint64 settled;
+	pg_atomic_uint64 failed_attempts;
+	pg_atomic_uint64 fallbacks; /* "not mine" answers */
+	char		trouble[256];	/* why nothing runs, '' when all is well; dispatcher writes, under mutex */
+	bool		paused_identity;	/* the home row is not ours: restored dump */
+	int			no_worker_slots;	/* could not start a worker: max_worker_processes is used up */
+
+	Publication *ring;			/* jobq_max_lanes entries */
+} JobqDb;
+
+struct Slot;
+
+typedef struct JobqShared
+{
+	LWLock	   *lock;
+	Latch	   *launcher;		/* NULL: not running */
+	pid_t		launcher_pid;
+	int			ndbs;
+	int			nslots;
+	struct Slot *slots;
+	JobqDb		dbs[FLEXIBLE_ARRAY_MEMBER];
+} JobqShared;
+
+extern JobqShared *JobqShmem;
+
+extern void shmem_install_hooks(void);
+
+/* This database's entry, made when it is new; NULL without preload or when jobq.max_databases are in use. */
+extern JobqDb *my_db(void);
+/* Finds it without making it. */
+extern JobqDb *find_db(Oid dboid);
+/* Tells the launcher to see to this database; cheap when its dispatcher runs. */
+extern void want_dispatcher(JobqDb *db);
+/* Sets the latch of db's dispatcher, if it has one. */
+extern void wake_dispatcher(JobqDb *db);
+
+#endif

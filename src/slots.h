@@ -1,0 +1,158 @@
+/*
+ * slots.h
+ *	  A slot is one executor (a SQL worker, the exec worker): what it has been handed and what it runs.
+ *
+ * Slots live in shared memory and belong to the executor, so they outlive the dispatcher: a new one
+ * reads from them what is in flight.  The dispatcher writes a cell and then says so; only the
+ * executor begins it, only compare-and-swap moves it:
+ *
+ *	 FREE -> ASSIGNED	dispatcher
+ *	 ASSIGNED -> BEGUN	executor			ASSIGNED -> FREE	dispatcher takes it back
+ *	 BEGUN -> DONE		executor, after its transaction has ended; sets the bit in `done`
+ *	 DONE -> FREE		dispatcher, after it has read `verdict`
+ *
+ * Slot.mutex covers `current`, `phase` and the cells' cancel fields: who signals the executor holds
+ * it, and so never hits the next job (the executor changes job and phase under it, too).
+ */
+#ifndef JOBQ_SLOTS_H
+#define JOBQ_SLOTS_H
+
+#include "shmem.h"
+
+#define JOBQ_MAX_SLOTS	96
+#define JOBQ_CELLS		64		/* a bit each in Slot.done */
+#define JOBQ_PROGRESS_LEN 512
+
+/* How the dispatcher names a job: nobody follows an update chain, an older rev is "not mine". */
+typedef struct JobRef
+{
+	pg_uuid_t	id;
+	ItemPointerData tid;
+	uint16		flags;
+	int32		rev;
+	int32		type_id;
+	int32		attempts;		/* charged so far */
+	int32		runs;
+	TimestampTz position;
+	int16		priority;
+	int16		sublane;
+} JobRef;
+
+#define REF_ALONE	0x0001		/* not in a batch */
+#define REF_CANCEL	0x0002		/* finish it as cancelled, do not run it; the cell has the reason */
+#define REF_CRASHED	0x0004		/* its attempt died with the server: charge it, do not run it */
+#define REF_LOST	0x0008		/* row says running, no executor has it: settle as server_crash */
+
+typedef enum CellState
+{
+	CELL_FREE,
+	CELL_ASSIGNED,
+	CELL_BEGUN,
+	CELL_DONE
+} CellState;
+
+typedef enum Verdict
+{
+	VERDICT_SETTLED,			/* finished, retried or buried: the row is gone or published anew */
+	VERDICT_NOT_MINE,			/* row gone, changed or locked by somebody else */
+	VERDICT_RELEASED,			/* put back untouched: may be handed out again at once */
+	VERDICT_ALONE,				/* put back: run it alone next time */
+	VERDICT_NO_PARTITION,		/* put back: history lacks the partition for `need` */
+	VERDICT_STUCK				/* could not be settled (commit failed twice): hold it back a while */
+} Verdict;
+
+typedef enum CancelKind
+{
+	CANCEL_NONE,
+	CANCEL_USER,				/* jobq.cancel_job */
+	CANCEL_DDL,					/* DROP ...: roll back, put back, no charge */
+	CANCEL_TAKE_BACK			/* type dropped or shutdown of the lane: same */
+} CancelKind;
+
+typedef struct Cell
+{
+	pg_atomic_uint32 state;		/* CellState */
+	JobRef		ref;
+	uint8		verdict;		/* Verdict, once DONE */
+	uint8		cancel;			/* CancelKind, under Slot.mutex */
+	bool		has_reason;
+	char		reason[JOBQ_REASON_LEN];
+	TimestampTz need;			/* VERDICT_NO_PARTITION: expires_at that has no home */
+	int32		run_us;			/* how long the handler ran; for batching */
+	TimestampTz started_at;		/* when the current attempt began; 0: not yet */
+	double		progress;		/* NaN: none; under Slot.mutex */
+	char		progress_data[JOBQ_PROGRESS_LEN];	/* JSON text, '' = none; under Slot.mutex */
+} Cell;
+
+typedef enum Phase
+{
+	PHASE_IDLE,
+	PHASE_HANDLER,				/* user code runs: a cancel may be signalled */
+	PHASE_SETTLING				/* ours: never signalled */
+} Phase;
+
+typedef enum SlotKind
+{
+	SLOT_SQL = 1,
+	SLOT_EXEC
+} SlotKind;
+
+typedef struct Slot
+{
+	/* under JobqShmem->lock */
+	bool		in_use;
+	uint8		kind;			/* SlotKind */
+	bool		leaving;		/* executor says: hand me nothing more */
+	Oid			dboid;
+	Oid			roleid;			/* SLOT_SQL: connected as */
+	uint32		generation;		/* rises at each use */
+	PGPROC	   *proc;			/* NULL: registered, not attached yet */
+	pid_t		pid;
+	TimestampTz claimed_at;
+	char		name[64];		/* worker column: "sql/<pid>" */
+
+	slock_t		mutex;
+	int			current;		/* cell that runs (SQL workers), -1 none */
+	uint8		phase;			/* Phase */
+
+	/* hand-over: dispatcher writes order[] at tail, executor reads at head */
+	pg_atomic_uint32 head;
+	pg_atomic_uint32 tail;
+	uint8		order[JOBQ_CELLS * 2];
+	pg_atomic_uint64 done;		/* bit per cell that is DONE */
+	Cell		cells[JOBQ_CELLS];
+} Slot;
+
+extern Slot *MySlot;			/* NULL in processes that are no executor */
+
+/* --- dispatcher's side --- */
+/* Claims a free slot for a worker about to be registered; NULL when there is none. */
+extern Slot *slot_claim(Oid dboid, SlotKind kind, Oid roleid);
+extern void slot_release(Slot *slot);
+/* Puts ref into a free cell and returns it; -1: full.  Wake with slot_wake when the list is complete. */
+extern int	slot_assign(Slot *slot, const JobRef *ref);
+extern bool slot_take_back(Slot *slot, int cell);
+extern void slot_wake(Slot *slot);
+/* Asks for the end of a job that this slot has; false when the slot does not run it (any more). */
+extern bool slot_cancel(Slot *slot, int cell, const pg_uuid_t *id, CancelKind kind,
+						const char *reason);
+/* Finds the slot and cell that hold job id in dboid, -1: none. */
+extern Slot *slot_find_job(Oid dboid, const pg_uuid_t *id, int *cell);
+
+/* --- executor's side --- */
+/* Takes the slot that bgw_main_arg names; exits (1) when it is not ours.  Registers its release. */
+extern void slot_attach(int slotno, uint32 generation);
+/* Begins the next assigned cell; -1 when there is none. */
+extern int	slot_next(void);
+/* Ends a cell; call after the transaction has ended.  slot_report wakes the dispatcher once. */
+extern void slot_done(int cell, Verdict verdict);
+extern void slot_report(void);
+/* Change of job and phase, atomically against slot_cancel. */
+extern void slot_enter(int cell, Phase phase);
+/* What was asked of this cell's job. */
+extern CancelKind slot_cancelled(int cell, char *reason, bool *has_reason);
+
+/* Tells sessions in wait_for that a job has ended. */
+extern void wake_waiters(JobqDb *db, const pg_uuid_t *id, JobStatus status);
+
+#endif

@@ -1,0 +1,196 @@
+-- The schema, the status type and the tables.  Everything lives in schema jobq, which must not exist
+-- before: an install script never adopts a stranger's object.
+CREATE SCHEMA jobq;
+COMMENT ON SCHEMA jobq IS 'jobq: the job queue inside PostgreSQL';
+
+CREATE TYPE jobq.job_status AS ENUM
+  ('pending', 'blocked', 'retry', 'running', 'completed', 'skipped', 'cancelled', 'error');
+
+-- Who we are: valid only while the row's xmin is the transaction it names, which pg_upgrade keeps and
+-- a restored dump does not.  Written by the first dispatcher or enqueue, never by this script.
+CREATE TABLE jobq.home (
+  home_id   int4 NOT NULL,
+  self_xid  xid8 NOT NULL
+);
+
+CREATE SEQUENCE jobq.job_type_id_seq AS int4;
+
+-- The registry.  Handler and role are text, looked up when a job runs (pg_upgrade refuses reg* columns).
+CREATE TABLE jobq.job_types (
+  id              int4        NOT NULL DEFAULT nextval('jobq.job_type_id_seq') PRIMARY KEY,
+  name            text        NOT NULL,
+  owner           text        NOT NULL,
+  run_as          text        NOT NULL,
+  handler         text,                  -- schema.function(argument types), all quoted as needed
+  command         text[],
+  max_attempts    int4        NOT NULL,
+  backoff         text        NOT NULL,
+  backoff_base    interval    NOT NULL,
+  backoff_max     interval    NOT NULL,
+  backoff_jitter  real        NOT NULL,
+  timeout         interval    NOT NULL,
+  base_priority   int4        NOT NULL,
+  max_concurrent  int4        NOT NULL,
+  cpu_weight      int4        NOT NULL,
+  rate_limit      int4        NOT NULL,
+  rate_window     interval    NOT NULL,
+  keep_completed  interval    NOT NULL,
+  keep_dead       interval,
+  critical        boolean     NOT NULL,
+  options         jsonb       NOT NULL,
+  paused          boolean     NOT NULL DEFAULT false,
+  pause_reason    text,
+  paused_until    timestamptz,
+  created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+  dropped_at      timestamptz,           -- history still names it; the name is free again
+  CHECK ((handler IS NULL) <> (command IS NULL))
+);
+CREATE UNIQUE INDEX job_types_name ON jobq.job_types (name) WHERE dropped_at IS NULL;
+
+-- Live jobs only.  src/queue.h knows the column numbers: append, never reorder.
+CREATE TABLE jobq.queue (
+  id               uuid        NOT NULL,
+  position         timestamptz NOT NULL,
+  scheduled_for    timestamptz NOT NULL,
+  created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+  type_id          int4        NOT NULL,
+  rev              int4        NOT NULL DEFAULT 0,
+  home_id          int4        NOT NULL,
+  status           jobq.job_status NOT NULL DEFAULT 'pending'
+                   CHECK (status IN ('pending', 'blocked', 'retry', 'running')),
+  attempts         int4        NOT NULL DEFAULT 0,
+  max_attempts     int4        NOT NULL,
+  runs             int4        NOT NULL DEFAULT 0,
+  crashes          int4        NOT NULL DEFAULT 0,
+  depth            int4        NOT NULL DEFAULT 0,
+  priority         int2        NOT NULL DEFAULT 0,
+  sublane          int2        NOT NULL DEFAULT 0,      -- 0, or the tenant's lane (options.fair_by)
+  successor        boolean     NOT NULL DEFAULT false,  -- shares its unique key with a running job
+  payload          jsonb       NOT NULL DEFAULT '{}',
+  timeout          interval,                            -- NULL: the type's
+  backoff          jsonb,                               -- NULL: the type's
+  unique_key       text,
+  unique_for       interval,
+  concurrency_key  text,
+  keep_completed   interval,                            -- NULL: the type's
+  tenant           text,
+  parent_id        uuid,
+  workflow_id      uuid,
+  task_key         text,
+  metadata         jsonb,
+  error_msg        text,                                -- of the last attempt
+  error_code       text,
+  error_details    jsonb,
+  started_at       timestamptz,                         -- of the current or last attempt
+  worker           text,
+  node             text,
+  lease_token      uuid,
+  lease_expires_at timestamptz,
+  progress         numeric,
+  progress_data    jsonb
+) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
+        autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off,
+        toast.autovacuum_vacuum_scale_factor = 0, toast.autovacuum_vacuum_threshold = 20000,
+        toast.autovacuum_vacuum_cost_delay = 0, toast.vacuum_truncate = off);
+CREATE UNIQUE INDEX queue_id ON jobq.queue (id);
+-- A lane is (type, priority, sublane); 16 key bytes, so that appends to every lane fill their pages.
+CREATE INDEX queue_lane ON jobq.queue (type_id, priority DESC, sublane, position);
+CREATE UNIQUE INDEX queue_unique_key ON jobq.queue (type_id, tenant, unique_key, successor)
+  NULLS NOT DISTINCT WHERE unique_key IS NOT NULL;
+
+-- completed, skipped, cancelled.  Partitions are made by the maintenance process, ahead of need.
+CREATE TABLE jobq.history (
+  id               uuid        NOT NULL,
+  expires_at       timestamptz NOT NULL,
+  scheduled_for    timestamptz NOT NULL,
+  created_at       timestamptz NOT NULL,
+  started_at       timestamptz,
+  completed_at     timestamptz NOT NULL,
+  type_id          int4        NOT NULL,
+  status           jobq.job_status NOT NULL CHECK (status IN ('completed', 'skipped', 'cancelled')),
+  attempts         int4        NOT NULL,
+  max_attempts     int4        NOT NULL,
+  runs             int4        NOT NULL,
+  depth            int4        NOT NULL,
+  priority         int2        NOT NULL,
+  payload          jsonb       NOT NULL,
+  result           jsonb,
+  timeout          interval,
+  unique_key       text,
+  unique_until     timestamptz,
+  concurrency_key  text,
+  tenant           text,
+  parent_id        uuid,
+  workflow_id      uuid,
+  task_key         text,
+  metadata         jsonb,
+  error_msg        text,
+  error_code       text,
+  error_details    jsonb,
+  worker           text,
+  node             text,
+  progress         numeric,
+  progress_data    jsonb
+) PARTITION BY RANGE (expires_at);
+CREATE INDEX history_id ON jobq.history (id);
+CREATE INDEX history_unique_key ON jobq.history (type_id, unique_key) WHERE unique_until IS NOT NULL;
+
+-- Jobs that used up their attempts or failed for good, until retried or purged.  history's columns in
+-- history's order (one C function writes both); expires_at is infinity when they are kept for ever.
+CREATE TABLE jobq.dead_letters (
+  id               uuid        NOT NULL PRIMARY KEY,
+  expires_at       timestamptz NOT NULL,
+  scheduled_for    timestamptz NOT NULL,
+  created_at       timestamptz NOT NULL,
+  started_at       timestamptz,
+  completed_at     timestamptz NOT NULL,
+  type_id          int4        NOT NULL,
+  status           jobq.job_status NOT NULL DEFAULT 'error' CHECK (status = 'error'),
+  attempts         int4        NOT NULL,
+  max_attempts     int4        NOT NULL,
+  runs             int4        NOT NULL,
+  depth            int4        NOT NULL,
+  priority         int2        NOT NULL,
+  payload          jsonb       NOT NULL,
+  result           jsonb,
+  timeout          interval,
+  unique_key       text,
+  unique_until     timestamptz,
+  concurrency_key  text,
+  tenant           text,
+  parent_id        uuid,
+  workflow_id      uuid,
+  task_key         text,
+  metadata         jsonb,
+  error_msg        text,
+  error_code       text,
+  error_details    jsonb,
+  worker           text,
+  node             text,
+  progress         numeric,
+  progress_data    jsonb
+);
+CREATE INDEX dead_letters_unique_key ON jobq.dead_letters (type_id, unique_key) WHERE unique_until IS NOT NULL;
+
+CREATE SEQUENCE jobq.event_id_seq AS int8 CACHE 32;
+CREATE TABLE jobq.events (
+  id        bigint      NOT NULL DEFAULT nextval('jobq.event_id_seq'),
+  ts        timestamptz NOT NULL DEFAULT clock_timestamp(),
+  job_id    uuid        NOT NULL,
+  job_type  text        NOT NULL,
+  tenant    text,
+  attempt   int4,
+  type      text        NOT NULL,
+  source    text        NOT NULL,
+  level     text        NOT NULL DEFAULT 'info',
+  message   text,
+  data      jsonb
+) PARTITION BY RANGE (ts);
+CREATE INDEX events_job ON jobq.events (job_id, ts);
+
+SELECT pg_catalog.pg_extension_config_dump('jobq.home', '');
+SELECT pg_catalog.pg_extension_config_dump('jobq.job_type_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('jobq.job_types', '');
+SELECT pg_catalog.pg_extension_config_dump('jobq.queue', '');
+SELECT pg_catalog.pg_extension_config_dump('jobq.dead_letters', '');
+SELECT pg_catalog.pg_extension_config_dump('jobq.event_id_seq', '');
