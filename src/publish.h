@@ -12,6 +12,7 @@
 #ifndef JOBQ_PUBLISH_H
 #define JOBQ_PUBLISH_H
 
+#include "access/xact.h"
 #include "shmem.h"
 
 #define JOBQ_EXACT_KEYS 8		/* per transaction and lane; beyond: one interval */
@@ -24,5 +25,7 @@ extern void publish_cancel(const pg_uuid_t *id, const char *reason);
 /* True when this transaction has published something (an enqueue of our own: wait_for refuses). */
 extern bool publish_wrote_job(const pg_uuid_t *id);
 extern void publish_note_job(const pg_uuid_t *id);
+/* For RegisterXactCallback, once per process. */
+extern void publish_xact_callback(XactEvent event, void *arg);
 
 #endif

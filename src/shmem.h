@@ -23,14 +23,14 @@
 #define JOBQ_REASON_LEN		128
 
 /* Keys that a committed transaction put into a lane: lo == hi is one exact key. */
-typedef struct Publication
+typedef struct LaneKeys
 {
 	int32		type_id;
 	int16		priority;
 	int16		sublane;
 	TimestampTz lo;
 	TimestampTz hi;
-} Publication;
+} LaneKeys;
 
 /* What a committed management call asks of a running job. */
 typedef struct Command
@@ -86,7 +86,7 @@ typedef struct JobqDb
 	struct
 	{
 		TransactionId xid;
-		Publication pub;
+		LaneKeys pub;
 	}			prepared[JOBQ_MAX_PREPARED];
 
 	/* said by the dispatcher for health(), plain reads */
@@ -101,7 +101,7 @@ typedef struct JobqDb
 	bool		paused_identity;	/* the home row is not ours: restored dump */
 	int			no_worker_slots;	/* could not start a worker: max_worker_processes is used up */
 
-	Publication *ring;			/* jobq_max_lanes entries */
+	LaneKeys *ring;			/* jobq_max_lanes entries */
 } JobqDb;
 
 struct Slot;
@@ -123,6 +123,8 @@ extern void shmem_install_hooks(void);
 
 /* This database's entry, made when it is new; NULL without preload or when jobq.max_databases are in use. */
 extern JobqDb *my_db(void);
+/* Any database's entry, made when it is new. */
+extern JobqDb *make_db(Oid dboid);
 /* Finds it without making it. */
 extern JobqDb *find_db(Oid dboid);
 /* Tells the launcher to see to this database; cheap when its dispatcher runs. */

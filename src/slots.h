@@ -58,7 +58,8 @@ typedef enum Verdict
 	VERDICT_RELEASED,			/* put back untouched: may be handed out again at once */
 	VERDICT_ALONE,				/* put back: run it alone next time */
 	VERDICT_NO_PARTITION,		/* put back: history lacks the partition for `need` */
-	VERDICT_STUCK				/* could not be settled (commit failed twice): hold it back a while */
+	VERDICT_STUCK,				/* could not be settled (commit failed twice): hold it back a while */
+	VERDICT_DIED				/* the executor died in its handler: charge the attempt */
 } Verdict;
 
 typedef enum CancelKind
@@ -103,6 +104,7 @@ typedef struct Slot
 	bool		in_use;
 	uint8		kind;			/* SlotKind */
 	bool		leaving;		/* executor says: hand me nothing more */
+	bool		dead;			/* executor has left; the dispatcher reads the cells, then releases */
 	Oid			dboid;
 	Oid			roleid;			/* SLOT_SQL: connected as */
 	uint32		generation;		/* rises at each use */
@@ -129,8 +131,9 @@ extern Slot *MySlot;			/* NULL in processes that are no executor */
 /* Claims a free slot for a worker about to be registered; NULL when there is none. */
 extern Slot *slot_claim(Oid dboid, SlotKind kind, Oid roleid);
 extern void slot_release(Slot *slot);
+#define slot_number(slot) ((int) ((slot) - JobqShmem->slots))
 /* Puts ref into a free cell and returns it; -1: full.  Wake with slot_wake when the list is complete. */
-extern int	slot_assign(Slot *slot, const JobRef *ref);
+extern int	slot_assign(Slot *slot, const JobRef *ref, const char *cancel_reason);
 extern bool slot_take_back(Slot *slot, int cell);
 extern void slot_wake(Slot *slot);
 /* Asks for the end of a job that this slot has; false when the slot does not run it (any more). */
@@ -140,7 +143,10 @@ extern bool slot_cancel(Slot *slot, int cell, const pg_uuid_t *id, CancelKind ki
 extern Slot *slot_find_job(Oid dboid, const pg_uuid_t *id, int *cell);
 
 /* --- executor's side --- */
-/* Takes the slot that bgw_main_arg names; exits (1) when it is not ours.  Registers its release. */
+/*
+ * Takes the slot that bgw_main_arg names; exits (1) when it is not ours.  Registers its release, which
+ * runs after the transaction has been rolled back.  Call it once connected.
+ */
 extern void slot_attach(int slotno, uint32 generation);
 /* Begins the next assigned cell; -1 when there is none. */
 extern int	slot_next(void);

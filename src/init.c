@@ -1,0 +1,33 @@
+/*
+ * init.c
+ *	  What happens when the library is loaded.
+ *
+ * Preloaded (shared_preload_libraries): shared memory, the launcher, the utility hook.  Loaded later by
+ * a session: settings and functions only; jobs are stored, and nothing runs them.
+ */
+#include "jobq.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+
+#include "ddl.h"
+#include "launcher.h"
+#include "publish.h"
+
+PG_MODULE_MAGIC;
+
+void		_PG_init(void);
+
+void
+_PG_init(void)
+{
+	bool		preloaded = process_shared_preload_libraries_in_progress;
+
+	jobq_define_settings(preloaded);
+	RegisterXactCallback(publish_xact_callback, NULL);
+	if (!preloaded || IsBinaryUpgrade)
+		return;
+	shmem_install_hooks();
+	ddl_install_hooks();
+	launcher_register();
+}

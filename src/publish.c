@@ -1,0 +1,383 @@
+/*
+ * publish.c
+ *	  From a committed transaction to the dispatcher, without a lock that anybody could wait for.
+ *
+ * Each backend collects what its transaction touched (a few exact keys a lane, beyond them one
+ * interval) in memory that was allocated before the commit; the callback copies it to the
+ * database's ring.  A savepoint's rollback is not followed: a key too many is a probe that finds nothing.
+ */
+#include "jobq.h"
+
+#include "access/htup_details.h"
+#include "access/transam.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "commands/trigger.h"
+#include "miscadmin.h"
+#include "utils/inval.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+
+#include "job_types.h"
+#include "publish.h"
+#include "queue.h"
+
+#define MAX_PENDING_LANES	1024	/* beyond: "look at everything from the smallest key on" */
+#define LOOK_BACK			16		/* how many lanes a new key is compared with */
+
+typedef struct PendingLane
+{
+	int32		type_id;
+	int16		priority;
+	int16		sublane;
+	int			nkeys;			/* > JOBQ_EXACT_KEYS: only lo and hi count */
+	TimestampTz keys[JOBQ_EXACT_KEYS];
+	TimestampTz lo;
+	TimestampTz hi;
+} PendingLane;
+
+static JobqDb *pending_db = NULL;
+static PendingLane *lanes = NULL;
+static int	nlanes = 0;
+static int	lanes_allocated = 0;
+static bool pending_overflow = false;
+static TimestampTz pending_overflow_lo;
+static bool types_changed = false;
+
+static Command *cancels = NULL;
+static int	ncancels = 0;
+static int	cancels_allocated = 0;
+
+static pg_uuid_t *noted = NULL;
+static int	nnoted = 0;
+static int	noted_allocated = 0;
+#define MAX_NOTED 4096			/* wait_for looks the rest up by visibility */
+
+PG_FUNCTION_INFO_V1(jobq_queue_trigger);
+PG_FUNCTION_INFO_V1(jobq_types_trigger);
+
+/* Grows one of the arrays above by doubling; they live as long as the backend and are kept small. */
+static void *
+grow(void *array, int *allocated, Size elem, int start)
+{
+	if (array == NULL)
+	{
+		*allocated = start;
+		return MemoryContextAlloc(TopMemoryContext, elem * start);
+	}
+	*allocated *= 2;
+	return repalloc(array, elem * *allocated);
+}
+
+static PendingLane *
+find_lane(int32 type_id, int16 priority, int16 sublane)
+{
+	for (int i = nlanes - 1; i >= 0 && i >= nlanes - LOOK_BACK; i--)
+	{
+		PendingLane *lane = &lanes[i];
+
+		if (lane->type_id == type_id && lane->priority == priority && lane->sublane == sublane)
+			return lane;
+	}
+	return NULL;
+}
+
+void
+publish_key(int32 type_id, int16 priority, int16 sublane, TimestampTz position)
+{
+	PendingLane *lane;
+
+	if (pending_db == NULL)
+		pending_db = my_db();
+	if (pending_db == NULL)
+		return;
+	lane = find_lane(type_id, priority, sublane);
+	if (lane == NULL)
+	{
+		if (nlanes == MAX_PENDING_LANES)
+		{
+			if (!pending_overflow || position < pending_overflow_lo)
+				pending_overflow_lo = position;
+			pending_overflow = true;
+			return;
+		}
+		if (nlanes == lanes_allocated)
+			lanes = grow(lanes, &lanes_allocated, sizeof(PendingLane), 8);
+		lane = &lanes[nlanes++];
+		lane->type_id = type_id;
+		lane->priority = priority;
+		lane->sublane = sublane;
+		lane->nkeys = 0;
+		lane->lo = lane->hi = position;
+	}
+	if (lane->nkeys < JOBQ_EXACT_KEYS)
+		lane->keys[lane->nkeys] = position;
+	if (lane->nkeys <= JOBQ_EXACT_KEYS)
+		lane->nkeys++;
+	lane->lo = Min(lane->lo, position);
+	lane->hi = Max(lane->hi, position);
+}
+
+void
+publish_note_job(const pg_uuid_t *id)
+{
+	if (nnoted == MAX_NOTED)
+		return;
+	if (nnoted == noted_allocated)
+		noted = grow(noted, &noted_allocated, sizeof(pg_uuid_t), 16);
+	noted[nnoted++] = *id;
+}
+
+bool
+publish_wrote_job(const pg_uuid_t *id)
+{
+	for (int i = nnoted - 1; i >= 0; i--)
+	{
+		if (memcmp(&noted[i], id, sizeof(pg_uuid_t)) == 0)
+			return true;
+	}
+	return false;
+}
+
+void
+publish_types_changed(void)
+{
+	pending_db = my_db();
+	types_changed = true;
+}
+
+/* Promises a place among the database's commands, so that the commit cannot find them full. */
+static bool
+reserve_command(JobqDb *db)
+{
+	bool		ok;
+
+	SpinLockAcquire(&db->mutex);
+	ok = db->ncommands + db->reserved_commands < JOBQ_MAX_COMMANDS;
+	if (ok)
+		db->reserved_commands++;
+	SpinLockRelease(&db->mutex);
+	return ok;
+}
+
+void
+publish_cancel(const pg_uuid_t *id, const char *reason)
+{
+	Command    *c;
+
+	pending_db = my_db();
+	if (pending_db == NULL)
+		return;
+	if (ncancels == cancels_allocated)
+		cancels = grow(cancels, &cancels_allocated, sizeof(Command), 4);
+	if (!reserve_command(pending_db))
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("too many cancels of running jobs are under way"),
+				 errhint("Commit and try again in a moment.")));
+	c = &cancels[ncancels++];
+	c->id = *id;
+	c->has_reason = reason != NULL;
+	strlcpy(c->reason, reason ? reason : "", sizeof(c->reason));
+}
+
+/* ---------- the end of the transaction: nothing here may fail ---------- */
+
+static void
+note_overflow(JobqDb *db, TimestampTz lo)
+{
+	if (!db->overflow || lo < db->overflow_lo)
+		db->overflow_lo = lo;
+	db->overflow = true;
+}
+
+static void
+push(JobqDb *db, PendingLane *lane, TimestampTz lo, TimestampTz hi)
+{
+	LaneKeys *p;
+
+	if (db->ring_tail - db->ring_head >= (uint32) jobq_max_lanes)
+	{
+		note_overflow(db, lo);
+		return;
+	}
+	p = &db->ring[db->ring_tail % jobq_max_lanes];
+	p->type_id = lane->type_id;
+	p->priority = lane->priority;
+	p->sublane = lane->sublane;
+	p->lo = lo;
+	p->hi = hi;
+	db->ring_tail++;
+}
+
+static void
+push_lanes(JobqDb *db)
+{
+	for (int i = 0; i < nlanes; i++)
+	{
+		PendingLane *lane = &lanes[i];
+
+		if (lane->nkeys > JOBQ_EXACT_KEYS)
+			push(db, lane, lane->lo, lane->hi);
+		else
+			for (int k = 0; k < lane->nkeys; k++)
+				push(db, lane, lane->keys[k], lane->keys[k]);
+	}
+	if (pending_overflow)
+		note_overflow(db, pending_overflow_lo);
+}
+
+static void
+publish_at_end(bool committed)
+{
+	JobqDb	   *db = pending_db;
+
+	if (db->dboid == MyDatabaseId)
+	{
+		SpinLockAcquire(&db->mutex);
+		push_lanes(db);
+		db->reserved_commands -= ncancels;
+		if (committed)
+		{
+			for (int i = 0; i < ncancels; i++)
+				db->commands[db->ncommands++] = cancels[i];
+		}
+		if (types_changed)
+			db->types_changed = true;
+		SpinLockRelease(&db->mutex);
+		wake_dispatcher(db);
+	}
+}
+
+/* What PREPARE leaves behind: one interval a lane, beside the xid; too many: look at everything. */
+static void
+publish_at_prepare(TransactionId xid)
+{
+	JobqDb	   *db = pending_db;
+
+	SpinLockAcquire(&db->mutex);
+	for (int i = 0; i < nlanes; i++)
+	{
+		if (pending_overflow || db->nprepared >= JOBQ_MAX_PREPARED)
+		{
+			db->prepared_overflow = true;
+			break;
+		}
+		db->prepared[db->nprepared].xid = xid;
+		db->prepared[db->nprepared].pub.type_id = lanes[i].type_id;
+		db->prepared[db->nprepared].pub.priority = lanes[i].priority;
+		db->prepared[db->nprepared].pub.sublane = lanes[i].sublane;
+		db->prepared[db->nprepared].pub.lo = lanes[i].lo;
+		db->prepared[db->nprepared].pub.hi = lanes[i].hi;
+		db->nprepared++;
+	}
+	SpinLockRelease(&db->mutex);
+	wake_dispatcher(db);
+}
+
+static void
+forget_pending(void)
+{
+	pending_db = NULL;
+	nlanes = 0;
+	pending_overflow = false;
+	types_changed = false;
+	ncancels = 0;
+	nnoted = 0;
+}
+
+void
+publish_xact_callback(XactEvent event, void *arg)
+{
+	static TransactionId preparing = InvalidTransactionId;
+
+	if (pending_db == NULL && nnoted == 0)
+		return;
+	switch (event)
+	{
+		case XACT_EVENT_PRE_PREPARE:
+			if (ncancels > 0)
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("cannot PREPARE a transaction that cancels a running job")));
+			preparing = GetTopTransactionIdIfAny();
+			break;
+		case XACT_EVENT_PREPARE:
+			if (pending_db && TransactionIdIsValid(preparing))
+				publish_at_prepare(preparing);
+			forget_pending();
+			break;
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_ABORT:
+			if (pending_db)
+				publish_at_end(event == XACT_EVENT_COMMIT);
+			forget_pending();
+			break;
+		default:
+			break;
+	}
+}
+
+/* ---------- triggers: what plain SQL does to our tables ---------- */
+
+static void
+publish_tuple(HeapTuple tuple, TupleDesc desc)
+{
+	bool		isnull;
+
+	publish_key(DatumGetInt32(heap_getattr(tuple, Q_type_id, desc, &isnull)),
+				DatumGetInt16(heap_getattr(tuple, Q_priority, desc, &isnull)),
+				DatumGetInt16(heap_getattr(tuple, Q_sublane, desc, &isnull)),
+				DatumGetTimestampTz(heap_getattr(tuple, Q_position, desc, &isnull)));
+}
+
+static void
+check_trigger(FunctionCallInfo fcinfo, const char *name)
+{
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function %s must be called as a trigger", name)));
+}
+
+/*
+ * BEFORE ROW on jobq.queue, ENABLE ALWAYS: publishes rows written by plain SQL, COPY and logical
+ * apply, and bumps rev, which fences every hand-out made from the older version.
+ */
+Datum
+jobq_queue_trigger(PG_FUNCTION_ARGS)
+{
+	TriggerData *data = (TriggerData *) fcinfo->context;
+	TupleDesc	desc;
+	HeapTuple	tuple;
+
+	check_trigger(fcinfo, "jobq._queue_changed");
+	desc = RelationGetDescr(data->tg_relation);
+	tuple = data->tg_trigtuple;
+	if (TRIGGER_FIRED_BY_UPDATE(data->tg_event))
+	{
+		int			att = Q_rev;
+		bool		isnull;
+		bool		newnull = false;
+		Datum		rev;
+
+		publish_tuple(tuple, desc);
+		rev = Int32GetDatum(DatumGetInt32(heap_getattr(tuple, Q_rev, desc, &isnull)) + 1);
+		tuple = heap_modify_tuple_by_cols(data->tg_newtuple, desc, 1, &att, &rev, &newnull);
+	}
+	publish_tuple(tuple, desc);
+	return PointerGetDatum(tuple);
+}
+
+/* AFTER STATEMENT on jobq.job_types, ENABLE ALWAYS: every process drops its copy of the registry. */
+Datum
+jobq_types_trigger(PG_FUNCTION_ARGS)
+{
+	TriggerData *data = (TriggerData *) fcinfo->context;
+
+	check_trigger(fcinfo, "jobq._types_changed");
+	CacheInvalidateRelcache(data->tg_relation);
+	publish_types_changed();
+	return PointerGetDatum(NULL);
+}
