@@ -13,6 +13,7 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/inval.h"
 #include "utils/memutils.h"
@@ -179,7 +180,13 @@ publish_cancel(const pg_uuid_t *id, const char *reason)
 	c = &cancels[ncancels++];
 	c->id = *id;
 	c->has_reason = reason != NULL;
-	strlcpy(c->reason, reason ? reason : "", sizeof(c->reason));
+	if (reason)
+	{
+		int			len = pg_mbcliplen(reason, (int) strlen(reason), JOBQ_REASON_LEN - 1);
+
+		memcpy(c->reason, reason, len);
+		c->reason[len] = '\0';
+	}
 }
 
 /* ---------- the end of the transaction: nothing here may fail ---------- */

@@ -64,6 +64,8 @@ extern void ledger_close(Ledger *ledger);
  * partition for it, nothing is written and *need is set to the expires_at that has no home (else 0).
  */
 extern JobStatus settle(Ledger *ledger, Job *job, JobType *type, Outcome *outcome, TimestampTz *need);
+/* The backoff of a job: its own keys over its type's. */
+extern void job_backoff(Job *job, JobType *type, Backoff *out);
 /* When the next attempt is due after `attempts` of them have failed. */
 extern int64 backoff_delay(const Backoff *b, int attempts, double random01);
 /* Appends to jobq.events; false when there is no partition for now. */

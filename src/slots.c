@@ -122,6 +122,7 @@ slot_assign(Slot *slot, const JobRef *ref, const char *cancel_reason)
 	cell->ref = *ref;
 	cell->verdict = VERDICT_RELEASED;
 	cell->cancel = CANCEL_NONE;
+	cell->timed_out = false;
 	cell->has_reason = cancel_reason != NULL;
 	if (cancel_reason)
 		strlcpy(cell->reason, cancel_reason, sizeof(cell->reason));
@@ -237,7 +238,7 @@ slot_on_exit(int code, Datum arg)
 		cell->verdict = VERDICT_RELEASED;
 		if (state == CELL_BEGUN && slot->kind == SLOT_SQL && slot->current == i &&
 			slot->phase == PHASE_HANDLER && cell->cancel != CANCEL_DDL && !slot->leaving)
-			cell->verdict = VERDICT_DIED;
+			cell->verdict = cell->timed_out ? VERDICT_TIMED_OUT : VERDICT_DIED;
 		pg_write_barrier();
 		pg_atomic_write_u32(&cell->state, CELL_DONE);
 		pg_atomic_fetch_or_u64(&slot->done, UINT64CONST(1) << i);

@@ -41,6 +41,9 @@ typedef struct JobRef
 #define REF_ALONE	0x0001		/* not in a batch */
 #define REF_CANCEL	0x0002		/* finish it as cancelled, do not run it; the cell has the reason */
 #define REF_CRASHED	0x0004		/* its attempt died with the server: charge it, do not run it */
+#define REF_DIED	0x0010		/* its executor was terminated in the handler: charge it */
+#define REF_TIMED_OUT 0x0020	/* same, because it would not obey its timeout */
+#define REF_AGAIN	0x0040		/* had a stray cancel before: another one is the handler's own */
 #define REF_LOST	0x0008		/* row says running, no executor has it: settle as server_crash */
 
 typedef enum CellState
@@ -59,7 +62,8 @@ typedef enum Verdict
 	VERDICT_ALONE,				/* put back: run it alone next time */
 	VERDICT_NO_PARTITION,		/* put back: history lacks the partition for `need` */
 	VERDICT_STUCK,				/* could not be settled (commit failed twice): hold it back a while */
-	VERDICT_DIED				/* the executor died in its handler: charge the attempt */
+	VERDICT_DIED,				/* the executor died in its handler: charge the attempt */
+	VERDICT_TIMED_OUT			/* same: it had to be ended because the handler ignored its timeout */
 } Verdict;
 
 typedef enum CancelKind
@@ -77,6 +81,7 @@ typedef struct Cell
 	uint8		verdict;		/* Verdict, once DONE */
 	uint8		cancel;			/* CancelKind, under Slot.mutex */
 	bool		has_reason;
+	bool		timed_out;		/* the executor ends itself: the handler ignores its timeout */
 	char		reason[JOBQ_REASON_LEN];
 	TimestampTz need;			/* VERDICT_NO_PARTITION: expires_at that has no home */
 	int32		run_us;			/* how long the handler ran; for batching */

@@ -1,0 +1,498 @@
+/*
+ * settle.c
+ *	  How an attempt ends.  settle.h says who calls; this is the whole state machine:
+ *
+ *	 completed | skipped | cancelled	queue row deleted, history row (unless the type keeps nothing)
+ *	 failed, attempts left				queue row: retry, later, error kept; event 'failed'
+ *	 failed, none left or permanent		queue row deleted, dead letter; events 'failed', 'dead'
+ *	 snoozed							queue row: pending, later; the attempt is not charged
+ *	 released							queue row as before the attempt; not charged
+ *
+ * Each is one function below; all rows are written past the executor (queue.h).
+ */
+#include "jobq.h"
+
+#include <math.h>
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "commands/sequence.h"
+#include "partitioning/partbounds.h"
+#include "partitioning/partdesc.h"
+#include "utils/builtins.h"
+#include "utils/partcache.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+
+#include "json_build.h"
+#include "publish.h"
+#include "settle.h"
+
+/* ---------- tables ---------- */
+
+void
+ledger_open(Ledger *ledger)
+{
+	memset(ledger, 0, sizeof(Ledger));
+	table_open_for_write(&ledger->queue, jobq_relid("queue"));
+	ledger->queue_open = true;
+}
+
+void
+ledger_close(Ledger *ledger)
+{
+	if (ledger->events_open)
+		table_close_after_write(&ledger->events);
+	if (ledger->dead_open)
+		table_close_after_write(&ledger->dead);
+	if (ledger->history_open)
+		table_close_after_write(&ledger->history);
+	if (ledger->queue_open)
+		table_close_after_write(&ledger->queue);
+	memset(ledger, 0, sizeof(Ledger));
+}
+
+/* The partition of a table partitioned by one timestamptz range that holds ts; InvalidOid: none. */
+static Oid
+partition_for(const char *parent, TimestampTz ts)
+{
+	Relation	rel = table_open(jobq_relid(parent), AccessShareLock);
+	PartitionDesc desc = RelationGetPartitionDesc(rel, true);
+	PartitionKey key = RelationGetPartitionKey(rel);
+	Oid			result = InvalidOid;
+
+	if (desc->nparts > 0)
+	{
+		Datum		value = TimestampTzGetDatum(ts);
+		bool		equal;
+		int			bound = partition_range_datum_bsearch(key->partsupfunc, key->partcollation,
+														  desc->boundinfo, 1, &value, &equal);
+		int			part = desc->boundinfo->indexes[bound + 1];
+
+		if (part >= 0)
+			result = desc->oids[part];
+	}
+	table_close(rel, AccessShareLock);
+	return result;
+}
+
+Oid
+history_partition(TimestampTz expires_at)
+{
+	return partition_for("history", expires_at);
+}
+
+Oid
+events_partition(TimestampTz ts)
+{
+	return partition_for("events", ts);
+}
+
+static bool
+open_history(Ledger *ledger, TimestampTz expires_at)
+{
+	Oid			oid = history_partition(expires_at);
+
+	if (!OidIsValid(oid))
+		return false;
+	if (ledger->history_open && ledger->history_oid != oid)
+	{
+		table_close_after_write(&ledger->history);
+		ledger->history_open = false;
+	}
+	if (!ledger->history_open)
+	{
+		table_open_for_write(&ledger->history, oid);
+		ledger->history_oid = oid;
+		ledger->history_open = true;
+	}
+	return true;
+}
+
+static bool
+open_events(Ledger *ledger, TimestampTz ts)
+{
+	Oid			oid = events_partition(ts);
+
+	if (!OidIsValid(oid))
+		return false;
+	if (ledger->events_open && ledger->events_oid != oid)
+	{
+		table_close_after_write(&ledger->events);
+		ledger->events_open = false;
+	}
+	if (!ledger->events_open)
+	{
+		table_open_for_write(&ledger->events, oid);
+		ledger->events_oid = oid;
+		ledger->events_open = true;
+	}
+	return true;
+}
+
+/* ---------- events ---------- */
+
+bool
+event_write(Ledger *ledger, Job *job, JobType *type, const char *type_name, const char *source,
+			const char *level, const char *message, Jsonb *data)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	Datum		values[E_NATTS] = {0};
+	bool		nulls[E_NATTS] = {0};
+
+	if (!open_events(ledger, now))
+		return false;
+	values[E_id - 1] = Int64GetDatum(nextval_internal(jobq_relid("event_id_seq"), false));
+	values[E_ts - 1] = TimestampTzGetDatum(now);
+	values[E_job_id - 1] = JOB_ATT(job, Q_id);
+	values[E_job_type - 1] = CStringGetTextDatum(type->name);
+	nulls[E_tenant - 1] = JOB_NULL(job, Q_tenant);
+	values[E_tenant - 1] = JOB_ATT(job, Q_tenant);
+	values[E_attempt - 1] = JOB_ATT(job, Q_attempts);
+	values[E_type - 1] = CStringGetTextDatum(type_name);
+	values[E_source - 1] = CStringGetTextDatum(source);
+	values[E_level - 1] = CStringGetTextDatum(level);
+	nulls[E_message - 1] = message == NULL;
+	if (message)
+		values[E_message - 1] = CStringGetTextDatum(message);
+	nulls[E_data - 1] = data == NULL;
+	values[E_data - 1] = PointerGetDatum(data);
+	table_insert_row(&ledger->events, values, nulls);
+	return true;
+}
+
+static Jsonb *
+failure_data(Outcome *o)
+{
+	JsonBuild	b;
+
+	json_begin_object(&b);
+	json_add_string(&b, "error", o->message);
+	json_add_string(&b, "code", o->code);
+	json_add_string(&b, "stderr", o->stderr_tail);
+	if (o->started_at != 0 && o->ended_at >= o->started_at)
+		json_add_number(&b, "duration_ms", (double) (o->ended_at - o->started_at) / 1000.0);
+	json_add_string(&b, "worker", o->worker);
+	return json_end_object(&b);
+}
+
+/* ---------- rows ---------- */
+
+static void
+set_text(Datum *values, bool *nulls, int att, const char *text)
+{
+	nulls[att - 1] = text == NULL;
+	values[att - 1] = text ? CStringGetTextDatum(text) : (Datum) 0;
+}
+
+static void
+copy_att(Datum *values, bool *nulls, int to, Job *job, int from)
+{
+	values[to - 1] = JOB_ATT(job, from);
+	nulls[to - 1] = JOB_NULL(job, from);
+}
+
+static void
+set_progress(Datum *values, bool *nulls, int att, int att_data, Outcome *o)
+{
+	nulls[att - 1] = isnan(o->progress);
+	if (!isnan(o->progress))
+		values[att - 1] = DirectFunctionCall1(float8_numeric, Float8GetDatum(o->progress));
+	nulls[att_data - 1] = o->progress_data == NULL || o->progress_data[0] == '\0';
+	if (!nulls[att_data - 1])
+		values[att_data - 1] = DirectFunctionCall1(jsonb_in, CStringGetDatum(o->progress_data));
+}
+
+static TimestampTz
+add_interval(TimestampTz ts, const Interval *span)
+{
+	return DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval, TimestampTzGetDatum(ts),
+												   IntervalPGetDatum(span)));
+}
+
+/* The row of a finished job, for history and dead_letters alike; false: nothing is to be kept. */
+static bool
+finished_row(Job *job, JobStatus status, Outcome *o, bool keep, TimestampTz expires_at,
+			 Datum *values, bool *nulls)
+{
+	static const int copied[][2] = {
+		{H_id, Q_id}, {H_scheduled_for, Q_scheduled_for}, {H_created_at, Q_created_at},
+		{H_type_id, Q_type_id}, {H_attempts, Q_attempts}, {H_max_attempts, Q_max_attempts},
+		{H_runs, Q_runs}, {H_depth, Q_depth}, {H_priority, Q_priority}, {H_payload, Q_payload},
+		{H_timeout, Q_timeout}, {H_unique_key, Q_unique_key},
+		{H_concurrency_key, Q_concurrency_key}, {H_tenant, Q_tenant}, {H_parent_id, Q_parent_id},
+		{H_workflow_id, Q_workflow_id}, {H_task_key, Q_task_key}, {H_metadata, Q_metadata},
+		{H_node, Q_node}
+	};
+
+	nulls[H_unique_until - 1] = true;
+	if (!JOB_NULL(job, Q_unique_for) && !JOB_NULL(job, Q_unique_key))
+	{
+		TimestampTz until = add_interval(o->ended_at, DatumGetIntervalP(JOB_ATT(job, Q_unique_for)));
+
+		nulls[H_unique_until - 1] = false;
+		values[H_unique_until - 1] = TimestampTzGetDatum(until);
+		if (!keep || expires_at < until)
+			expires_at = until;
+		keep = true;
+	}
+	if (!keep)
+		return false;
+	for (int i = 0; i < (int) lengthof(copied); i++)
+		copy_att(values, nulls, copied[i][0], job, copied[i][1]);
+	values[H_expires_at - 1] = TimestampTzGetDatum(expires_at);
+	values[H_completed_at - 1] = TimestampTzGetDatum(o->ended_at);
+	values[H_started_at - 1] = TimestampTzGetDatum(o->started_at);
+	nulls[H_started_at - 1] = o->started_at == 0;
+	values[H_status - 1] = ObjectIdGetDatum(status_oid(status));
+	values[H_result - 1] = PointerGetDatum(o->result);
+	nulls[H_result - 1] = !o->has_result || o->result == NULL;
+	set_text(values, nulls, H_error_msg, o->message);
+	set_text(values, nulls, H_error_code, o->code);
+	values[H_error_details - 1] = PointerGetDatum(o->details);
+	nulls[H_error_details - 1] = o->details == NULL;
+	set_text(values, nulls, H_worker, o->worker);
+	set_progress(values, nulls, H_progress, H_progress_data, o);
+	return true;
+}
+
+/* Charges the attempt in the job at hand, for those executors that have not written it before. */
+static void
+charge_attempt(Job *job, Outcome *o)
+{
+	if (o->begun || o->started_at == 0)
+		return;
+	JOB_ATT(job, Q_attempts) = Int32GetDatum(JOB_INT(job, Q_attempts) + 1);
+	JOB_ATT(job, Q_runs) = Int32GetDatum(JOB_INT(job, Q_runs) + 1);
+}
+
+/* ... and its opposite: a start that costs no attempt still counts in runs. */
+static void
+count_run_only(Job *job, Outcome *o)
+{
+	if (o->begun)
+		JOB_ATT(job, Q_attempts) = Int32GetDatum(Max(JOB_INT(job, Q_attempts) - 1, 0));
+	else if (o->started_at != 0)
+		JOB_ATT(job, Q_runs) = Int32GetDatum(JOB_INT(job, Q_runs) + 1);
+}
+
+/* ---------- the ends ---------- */
+
+/* completed, skipped, cancelled; false: history lacks the partition, *need says for when */
+static bool
+finish(Ledger *ledger, Job *job, JobType *type, JobStatus status, Outcome *o, TimestampTz *need)
+{
+	Datum		values[H_NATTS] = {0};
+	bool		nulls[H_NATTS] = {0};
+	bool		keep = type ? !type->keeps_nothing : true;
+	Interval	span;
+	TimestampTz expires_at;
+
+	if (type)
+		span = type->keep_completed;
+	else
+		memset(&span, 0, sizeof(span));
+	if (!JOB_NULL(job, Q_keep_completed))
+	{
+		span = *DatumGetIntervalP(JOB_ATT(job, Q_keep_completed));
+		keep = interval_to_us(&span) > 0;
+	}
+	charge_attempt(job, o);
+	expires_at = add_interval(o->ended_at, &span);
+	if (finished_row(job, status, o, keep, expires_at, values, nulls))
+	{
+		TimestampTz expires = DatumGetTimestampTz(values[H_expires_at - 1]);
+
+		if (!open_history(ledger, expires))
+		{
+			*need = expires;
+			return false;
+		}
+		table_insert_row(&ledger->history, values, nulls);
+	}
+	table_delete_row(&ledger->queue, &job->tid);
+	return true;
+}
+
+static void
+bury(Ledger *ledger, Job *job, JobType *type, Outcome *o)
+{
+	Datum		values[H_NATTS] = {0};
+	bool		nulls[H_NATTS] = {0};
+	TimestampTz expires_at = DT_NOEND;
+
+	if (type && !type->keep_dead_forever)
+		expires_at = add_interval(o->ended_at, &type->keep_dead);
+	if (finished_row(job, JOB_ERROR, o, type == NULL || !type->buries_nothing, expires_at,
+					 values, nulls))
+	{
+		if (!ledger->dead_open)
+			table_open_for_write(&ledger->dead, jobq_relid("dead_letters"));
+		ledger->dead_open = true;
+		table_insert_row(&ledger->dead, values, nulls);
+	}
+	table_delete_row(&ledger->queue, &job->tid);
+}
+
+/* Puts the row back to wait until `due`; publishes it. */
+static void
+put_back(Ledger *ledger, Job *job, JobStatus status, TimestampTz due)
+{
+	JOB_ATT(job, Q_status) = ObjectIdGetDatum(status_oid(status));
+	JOB_ATT(job, Q_rev) = Int32GetDatum(JOB_INT(job, Q_rev) + 1);
+	if (due != 0)
+	{
+		JOB_ATT(job, Q_scheduled_for) = TimestampTzGetDatum(due);
+		if (JOB_NULL(job, Q_workflow_id))
+			JOB_ATT(job, Q_position) = TimestampTzGetDatum(due);
+	}
+	job->nulls[Q_lease_token - 1] = true;
+	job->nulls[Q_lease_expires_at - 1] = true;
+	table_update_row(&ledger->queue, &job->tid, job->values, job->nulls);
+	publish_key(JOB_INT(job, Q_type_id), DatumGetInt16(JOB_ATT(job, Q_priority)),
+				DatumGetInt16(JOB_ATT(job, Q_sublane)),
+				DatumGetTimestampTz(JOB_ATT(job, Q_position)));
+}
+
+static void
+keep_error(Job *job, Outcome *o)
+{
+	set_text(job->values, job->nulls, Q_error_msg, o->message);
+	set_text(job->values, job->nulls, Q_error_code, o->code);
+	job->values[Q_error_details - 1] = PointerGetDatum(o->details);
+	job->nulls[Q_error_details - 1] = o->details == NULL;
+	job->values[Q_started_at - 1] = TimestampTzGetDatum(o->started_at);
+	job->nulls[Q_started_at - 1] = o->started_at == 0;
+	set_text(job->values, job->nulls, Q_worker, o->worker);
+	set_progress(job->values, job->nulls, Q_progress, Q_progress_data, o);
+}
+
+int64
+backoff_delay(const Backoff *b, int attempts, double random01)
+{
+	double		delay = (double) b->base_us;
+
+	if (b->exponential && attempts > 1)
+		delay = ldexp(delay, Min(attempts - 1, 62));
+	delay *= 1.0 + b->jitter * (2.0 * random01 - 1.0);
+	return (int64) Max(0.0, Min(delay, (double) b->max_us));
+}
+
+static double
+random_fraction(void)
+{
+	pg_uuid_t	id;
+	uint32		bits;
+
+	make_job_id(&id);
+	memcpy(&bits, id.data + UUID_LEN - sizeof(bits), sizeof(bits));
+	return bits / 4294967296.0;
+}
+
+static JobStatus
+fail(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
+{
+	Backoff		backoff;
+	bool		last;
+
+	charge_attempt(job, o);
+	if (o->crashed)
+		JOB_ATT(job, Q_crashes) = Int32GetDatum(JOB_INT(job, Q_crashes) + 1);
+	last = type == NULL || o->permanent ||
+		JOB_INT(job, Q_attempts) >= JOB_INT(job, Q_max_attempts) ||
+		(o->crashed && JOB_INT(job, Q_crashes) >= type->max_crashes);
+	if (type && !event_write(ledger, job, type, "failed", o->source, last ? "error" : "warning",
+							 o->message, failure_data(o)))
+	{
+		*need = o->ended_at;
+		return job->status;
+	}
+	if (last)
+	{
+		if (type)
+			event_write(ledger, job, type, "dead", o->source, "error", o->message, NULL);
+		bury(ledger, job, type, o);
+		return JOB_ERROR;
+	}
+	job_backoff(job, type, &backoff);
+	keep_error(job, o);
+	put_back(ledger, job, JOB_RETRY,
+			 o->ended_at + backoff_delay(&backoff, JOB_INT(job, Q_attempts), random_fraction()));
+	return JOB_RETRY;
+}
+
+JobStatus
+settle(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
+{
+	JobStatus	waiting;
+
+	*need = 0;
+	switch (o->kind)
+	{
+		case OUTCOME_COMPLETED:
+			return finish(ledger, job, type, JOB_COMPLETED, o, need) ? JOB_COMPLETED : job->status;
+		case OUTCOME_SKIPPED:
+			return finish(ledger, job, type, JOB_SKIPPED, o, need) ? JOB_SKIPPED : job->status;
+		case OUTCOME_CANCELLED:
+			return finish(ledger, job, type, JOB_CANCELLED, o, need) ? JOB_CANCELLED : job->status;
+		case OUTCOME_FAILED:
+			return fail(ledger, job, type, o, need);
+		case OUTCOME_SNOOZED:
+			count_run_only(job, o);
+			set_text(job->values, job->nulls, Q_error_msg, o->message);
+			put_back(ledger, job, JOB_PENDING, o->ended_at + o->delay_us);
+			return JOB_PENDING;
+		case OUTCOME_RELEASED:
+			count_run_only(job, o);
+			waiting = JOB_INT(job, Q_attempts) > 0 ? JOB_RETRY : JOB_PENDING;
+			put_back(ledger, job, waiting, 0);
+			return waiting;
+	}
+	elog(ERROR, "unknown outcome %d", (int) o->kind);
+}
+
+/* ---------- backoff ---------- */
+
+static int64
+json_interval_us(JsonbValue *v)
+{
+	if (v->type == jbvNumeric)
+	{
+		double		seconds = DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow,
+																 NumericGetDatum(v->val.numeric)));
+
+		return (int64) (seconds * 1e6);
+	}
+	return interval_to_us(DatumGetIntervalP(DirectFunctionCall3(interval_in,
+																CStringGetDatum(pnstrdup(v->val.string.val, v->val.string.len)),
+																ObjectIdGetDatum(InvalidOid),
+																Int32GetDatum(-1))));
+}
+
+static JsonbValue *
+json_key(Jsonb *j, const char *key, JsonbValue *v)
+{
+	return getKeyJsonValueFromContainer(&j->root, key, (int) strlen(key), v);
+}
+
+/* The job's own backoff over its type's, key by key; enqueue has checked the object. */
+void
+job_backoff(Job *job, JobType *type, Backoff *out)
+{
+	Jsonb	   *own;
+	JsonbValue	v;
+
+	*out = type->backoff;
+	if (JOB_NULL(job, Q_backoff))
+		return;
+	own = DatumGetJsonbP(JOB_ATT(job, Q_backoff));
+	if (json_key(own, "type", &v) && v.type == jbvString)
+		out->exponential = v.val.string.len == 11;	/* exponential | fixed */
+	if (json_key(own, "base", &v))
+		out->base_us = json_interval_us(&v);
+	if (json_key(own, "max", &v))
+		out->max_us = json_interval_us(&v);
+	if (json_key(own, "jitter", &v) && v.type == jbvNumeric)
+		out->jitter = DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow,
+														 NumericGetDatum(v.val.numeric)));
+}
