@@ -1,0 +1,115 @@
+# jobq: `make help` lists the targets.
+#
+# A PGXS makefile with a front door: demo, test and help work on a machine that has no pg_config yet, because
+# they install what is missing first.  Everything that needs a server's headers stands behind the ifdef below.
+
+EXTENSION = jobq
+EXTVERSION := $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" jobq.control)
+MODULE_big = jobq
+PG_CONFIG = pg_config
+PGXS := $(wildcard $(shell $(PG_CONFIG) --pgxs 2>/dev/null))
+
+.DEFAULT_GOAL := all
+.PHONY: help deps demo demo-keep test sanitize check-assert valgrind format distclean
+
+help:
+	@sed -n 's/^#: //p' $(firstword $(MAKEFILE_LIST))
+
+#: make                 build the extension and jobq-helper        (PG_CONFIG=/path/to/pg_config chooses a server)
+#: make install         install them into that server
+#: make installcheck    pg_regress and isolation specs against a running server with jobq preloaded
+#: make demo            install what is missing, build, and run real jobs in a throwaway cluster
+#: make demo-keep       the same, and leave the cluster up to look around
+#: make test            build with warnings as errors; run every kind of test against private clusters
+#: make test KIND=tap   one kind: helper regress pgtap isolation tap readme demo
+#: make sanitize        jobq-helper and its unit tests under ASan and UBSan
+#: make check-assert    make test on a server built with assertions
+#: make valgrind        pg_regress and isolation specs with the server under valgrind
+#: make format          clang-format over the C files
+#: make deps            install the Debian packages that building and testing need
+#: make clean           remove what was built
+
+KIND = all
+deps:
+	@test/deps $(PG_CONFIG)
+demo: deps
+	@examples/demo/run --pg-config=$(PG_CONFIG)
+demo-keep: deps
+	@examples/demo/run --pg-config=$(PG_CONFIG) --keep
+test: deps
+	@test/run --pg-config=$(PG_CONFIG) $(KIND)
+sanitize: deps
+	@test/run --pg-config=$(PG_CONFIG) --sanitize helper
+check-assert: deps
+	@test/run --pg-config="$$(test/assert-server)" all
+valgrind: deps
+	@test/run --pg-config="$$(test/assert-server)" --valgrind regress isolation
+format:
+	clang-format -i $(wildcard src/*.[ch] src/helper/*.[ch] test/helper/*.[ch])
+
+ifeq ($(PGXS),)
+
+all install uninstall installcheck:
+	@echo "$(PG_CONFIG) names no server headers: 'make deps' installs them, or give PG_CONFIG=" >&2; exit 1
+clean distclean:
+	rm -rf build jobq.so jobq-helper jobq--*.sql src/*.o src/helper/*.o
+
+else
+
+# The helper is one program of its own; the codec of its frames is linked into the extension too.
+include src/helper/sources.mk
+HELPER_OBJS = $(patsubst %.c,build/%.o,$(HELPER_SOURCES))
+OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c) $(HELPER_SHARED_SOURCES))
+PROGRAM_HELPER = jobq-helper
+DATA_built = jobq--$(EXTVERSION).sql
+
+REGRESS = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql)))
+ISOLATION = $(patsubst test/isolation/specs/%.spec,%,$(sort $(wildcard test/isolation/specs/*.spec)))
+ISOLATION_OPTS = --inputdir=test/isolation
+
+# Callbacks have the server's signatures, whether or not they need every argument.  -isystem: warnings are
+# about our code, not about the server's headers.
+WARNINGS = -Wno-unused-parameter
+ifdef WERROR
+WARNINGS += -Wall -Wextra -Werror
+endif
+PG_CFLAGS = $(WARNINGS)
+PG_CPPFLAGS = -Isrc -isystem $(shell $(PG_CONFIG) --includedir-server)
+# Nothing here is worth inlining into a query, so no bitcode and no clang.
+override with_llvm = no
+
+EXTRA_CLEAN = build $(PROGRAM_HELPER) jobq--*.sql src/*.o src/helper/*.o output_iso
+
+include $(PGXS)
+
+all: $(PROGRAM_HELPER)
+
+# Another server or other flags: everything is built again.
+build/flags: FORCE
+	@mkdir -p build
+	@echo '$(VERSION) $(CC) $(CFLAGS) $(CPPFLAGS) $(HELPER_CFLAGS)' | cmp -s - $@ || \
+		echo '$(VERSION) $(CC) $(CFLAGS) $(CPPFLAGS) $(HELPER_CFLAGS)' > $@
+FORCE:
+
+$(OBJS): $(wildcard src/*.h src/helper/*.h) build/flags
+
+jobq--$(EXTVERSION).sql: $(sort $(wildcard src/sql/*.sql))
+	cat $^ > $@
+
+HELPER_CFLAGS = -std=gnu99 -D_GNU_SOURCE
+build/src/helper/%.o: src/helper/%.c $(wildcard src/helper/*.h) build/flags
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(HELPER_CFLAGS) -Isrc/helper -c -o $@ $<
+
+$(PROGRAM_HELPER): $(HELPER_OBJS)
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^
+
+install: install-helper
+uninstall: uninstall-helper
+.PHONY: install-helper uninstall-helper
+install-helper: $(PROGRAM_HELPER) installdirs
+	$(INSTALL_PROGRAM) $(PROGRAM_HELPER) '$(DESTDIR)$(pkglibdir)/$(PROGRAM_HELPER)'
+uninstall-helper:
+	rm -f '$(DESTDIR)$(pkglibdir)/$(PROGRAM_HELPER)'
+
+endif
