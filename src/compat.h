@@ -11,4 +11,49 @@
 #error "jobq supports PostgreSQL 15 to 19"
 #endif
 
+#include "access/genam.h"
+#include "access/tableam.h"
+#include "executor/executor.h"
+#include "storage/proc.h"
+
+/* 16: an update says whether only summarizing indexes need the new version. */
+#if PG_VERSION_NUM < 160000
+typedef enum TU_UpdateIndexes
+{
+	TU_None,
+	TU_All,
+	TU_Summarizing
+} TU_UpdateIndexes;
+
+static inline TM_Result
+jobq_table_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid,
+						Snapshot snapshot, Snapshot crosscheck, bool wait, TM_FailureData *tmfd,
+						LockTupleMode *lockmode, TU_UpdateIndexes *update_indexes)
+{
+	bool		all;
+	TM_Result	result = table_tuple_update(rel, otid, slot, cid, snapshot, crosscheck, wait,
+											tmfd, lockmode, &all);
+
+	*update_indexes = all ? TU_All : TU_None;
+	return result;
+}
+
+#define table_tuple_update jobq_table_tuple_update
+#define ExecInsertIndexTuples(rri, slot, estate, update, no_dup_error, conflict, arbiters, summarizing) \
+	ExecInsertIndexTuples(rri, slot, estate, update, no_dup_error, conflict, arbiters)
+#endif
+
+/* 17: the local transaction id moved into vxid. */
+#if PG_VERSION_NUM >= 170000
+#define my_lxid() (MyProc->vxid.lxid)
+#else
+#define my_lxid() (MyProc->lxid)
+#endif
+
+/* 18: an index scan may be instrumented. */
+#if PG_VERSION_NUM < 180000
+#define index_beginscan(heap, index, snapshot, instrument, nkeys, norderbys) \
+	index_beginscan(heap, index, snapshot, nkeys, norderbys)
+#endif
+
 #endif

@@ -66,6 +66,9 @@ typedef struct Table
 } Table;
 
 extern void table_open_for_write(Table *t, Oid relid);
+/* The same, for table_insert_unless_conflict: false when a unique index has the key already. */
+extern void table_open_speculative(Table *t, Oid relid);
+extern bool table_insert_unless_conflict(Table *t, Datum *values, bool *nulls);
 extern void table_close_after_write(Table *t);	/* keeps the lock, as the executor does */
 extern void table_insert_row(Table *t, Datum *values, bool *nulls);
 extern void table_update_row(Table *t, ItemPointer tid, Datum *values, bool *nulls);
@@ -80,6 +83,11 @@ typedef enum LockResult
 
 /* Locks the very version ref names, without waiting; fills job (palloc'd in the current context). */
 extern LockResult queue_lock(Table *queue, const JobRef *ref, Job *job);
+
+/* Its steps, for find.c: the version at tid into queue->slot; lock that; copy it out. */
+extern bool queue_fetch_version(Table *queue, ItemPointer tid);
+extern TM_Result queue_lock_version(Table *queue);
+extern void job_from_slot(TupleTableSlot *slot, Job *job);
 
 extern Oid	status_oid(JobStatus status);
 extern JobStatus status_from_oid(Oid oid);

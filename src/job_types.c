@@ -1,0 +1,419 @@
+/*
+ * job_types.c
+ *	  The registry as this process sees it, and the oids of the extension's tables.
+ *
+ * Rows of jobq.job_types are read one by one, by a direct scan with the latest snapshot, and kept in a
+ * hash table of their own memory context.  Never by SPI: enqueue and the dispatcher come here for each
+ * job.  A relcache invalidation of jobq.job_types only marks the cache as stale; the next lookup hands
+ * its memory to the running transaction and begins a new one.  So a JobType that somebody holds stays
+ * valid until his transaction ends, although a handler may alter its own type meanwhile.
+ *
+ * That a type does not exist is never remembered: the error path may be slow.
+ *
+ * The oids (jobq_relid) are dropped when one of them is invalidated or any schema changes, so that
+ * DROP EXTENSION and CREATE EXTENSION in one backend find the new tables.
+ */
+#include "jobq.h"
+
+#include <math.h>
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_collation.h"
+#include "catalog/pg_type.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/hsearch.h"
+#include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+#include "job_types.h"
+#include "options.h"
+
+/* attribute numbers of jobq.job_types: src/sql/00_schema.sql */
+enum
+{
+	T_id = 1, T_name, T_owner, T_run_as, T_handler, T_command, T_max_attempts, T_backoff,
+	T_backoff_base, T_backoff_max, T_backoff_jitter, T_timeout, T_base_priority, T_max_concurrent,
+	T_cpu_weight, T_rate_limit, T_rate_window, T_keep_completed, T_keep_dead, T_critical,
+	T_options, T_paused, T_pause_reason, T_paused_until, T_created_at, T_dropped_at
+};
+
+#define ATT(att)	(values[(att) - 1])
+#define ISNULL(att)	(nulls[(att) - 1])
+
+typedef struct NamedType
+{
+	char		name[NAMEDATALEN];	/* hash key */
+	JobType    *type;
+} NamedType;
+
+typedef struct NamedRelation
+{
+	char		name[NAMEDATALEN];	/* hash key */
+	Oid			relid;
+} NamedRelation;
+
+/* the registry */
+static MemoryContext types_context = NULL;
+static HTAB *types_by_id = NULL;
+static HTAB *types_by_name = NULL;
+static Oid	types_relid = InvalidOid;	/* table the cache was filled from */
+static uint64 types_generation = 1;
+static uint64 types_filled_at = 0;	/* generation the cache is of; 0: there is none */
+
+/* the oids */
+static HTAB *relations = NULL;
+static Oid	owner = InvalidOid;
+static uint64 relations_generation = 1;
+
+static void
+forget_relations(void)
+{
+	HASH_SEQ_STATUS seq;
+	NamedRelation *entry;
+
+	relations_generation++;
+	owner = InvalidOid;
+	hash_seq_init(&seq, relations);
+	while ((entry = hash_seq_search(&seq)) != NULL)
+		entry->relid = InvalidOid;
+}
+
+static bool
+knows_relation(Oid relid)
+{
+	HASH_SEQ_STATUS seq;
+	NamedRelation *entry;
+
+	hash_seq_init(&seq, relations);
+	while ((entry = hash_seq_search(&seq)) != NULL)
+		if (entry->relid == relid)
+		{
+			hash_seq_term(&seq);
+			return true;
+		}
+	return false;
+}
+
+static void
+relation_changed(Datum arg, Oid relid)
+{
+	if (relid == InvalidOid || relid == types_relid)
+		types_generation++;
+	if (relid == InvalidOid || knows_relation(relid))
+		forget_relations();
+}
+
+static void
+schema_changed(Datum arg, int cacheid, uint32 hashvalue)
+{
+	types_generation++;
+	forget_relations();
+}
+
+/* Once per backend: the table of oids and the callbacks that look after both caches. */
+static void
+caches_init(void)
+{
+	HASHCTL		ctl;
+
+	if (relations != NULL)
+		return;
+	ctl.keysize = NAMEDATALEN;
+	ctl.entrysize = sizeof(NamedRelation);
+	relations = hash_create("jobq relations", 32, &ctl, HASH_ELEM | HASH_STRINGS);
+	CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
+	CacheRegisterSyscacheCallback(NAMESPACEOID, schema_changed, (Datum) 0);
+}
+
+Oid
+jobq_relid(const char *name)
+{
+	NamedRelation *entry;
+	uint64		generation;
+	Oid			schema;
+	Oid			relid;
+
+	caches_init();
+	entry = hash_search(relations, name, HASH_FIND, NULL);
+	if (entry != NULL && OidIsValid(entry->relid))
+		return entry->relid;
+
+	generation = relations_generation;
+	schema = get_namespace_oid("jobq", true);
+	relid = OidIsValid(schema) ? get_relname_relid(name, schema) : InvalidOid;
+	if (OidIsValid(relid) && generation == relations_generation)
+	{
+		entry = hash_search(relations, name, HASH_ENTER, NULL);
+		entry->relid = relid;
+	}
+	return relid;
+}
+
+Oid
+jobq_owner(void)
+{
+	uint64		generation;
+	HeapTuple	tuple;
+	Oid			role;
+
+	caches_init();
+	if (OidIsValid(owner))
+		return owner;
+	generation = relations_generation;
+	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(jobq_relid("queue")));
+	if (!HeapTupleIsValid(tuple))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("extension \"jobq\" is not installed in this database")));
+	role = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
+	ReleaseSysCache(tuple);
+	if (generation == relations_generation)
+		owner = role;
+	return role;
+}
+
+/* --- reading a row --- */
+
+static void
+copy_text(char *to, Size size, Datum value)
+{
+	char	   *from = TextDatumGetCString(value);
+
+	strlcpy(to, from, size);
+	pfree(from);
+}
+
+static void
+read_command(JobType *type, Datum array)
+{
+	Datum	   *elements;
+	bool	   *nulls;
+	int			i;
+
+	deconstruct_array(DatumGetArrayTypeP(array), TEXTOID, -1, false, TYPALIGN_INT,
+					  &elements, &nulls, &type->ncommand);
+	type->command = palloc0(sizeof(char *) * (type->ncommand + 1));
+	for (i = 0; i < type->ncommand; i++)
+		type->command[i] = nulls[i] ? pstrdup("") : TextDatumGetCString(elements[i]);
+}
+
+static void
+read_retries(JobType *type, Datum *values)
+{
+	type->max_attempts = DatumGetInt32(ATT(T_max_attempts));
+	type->backoff.exponential = strcmp(TextDatumGetCString(ATT(T_backoff)), "fixed") != 0;
+	type->backoff.base_us = interval_to_us(DatumGetIntervalP(ATT(T_backoff_base)));
+	type->backoff.max_us = interval_to_us(DatumGetIntervalP(ATT(T_backoff_max)));
+	type->backoff.jitter = DatumGetFloat4(ATT(T_backoff_jitter));
+	type->timeout_us = interval_to_us(DatumGetIntervalP(ATT(T_timeout)));
+}
+
+static void
+read_retention(JobType *type, Datum *values, bool *nulls)
+{
+	type->keep_completed = *DatumGetIntervalP(ATT(T_keep_completed));
+	type->keeps_nothing = interval_to_us(&type->keep_completed) <= 0;
+	type->keep_dead_forever = ISNULL(T_keep_dead);
+	if (!type->keep_dead_forever)
+	{
+		type->keep_dead = *DatumGetIntervalP(ATT(T_keep_dead));
+		type->buries_nothing = interval_to_us(&type->keep_dead) <= 0;
+	}
+}
+
+static void
+read_options(JobType *type, Datum options)
+{
+	Jsonb	   *json = DatumGetJsonbPCopy(options);
+
+	type->options = json;
+	type->batch = option_bool(json, "batch", true);
+	type->max_crashes = option_int(json, "max_crashes", 2);
+	type->output = option_output(json);
+	type->allow_dash = option_bool(json, "allow_dash", false);
+	type->max_output = option_size(json, "max_output", 0);
+	type->kill_grace_us = option_interval(json, "kill_grace", 5 * USECS_PER_SEC);
+}
+
+/* Fills type, whose id is set already. */
+static void
+read_type(JobType *type, Datum *values, bool *nulls)
+{
+	copy_text(type->name, sizeof(type->name), ATT(T_name));
+	copy_text(type->owner, sizeof(type->owner), ATT(T_owner));
+	copy_text(type->run_as, sizeof(type->run_as), ATT(T_run_as));
+	if (!ISNULL(T_handler))
+		type->handler = TextDatumGetCString(ATT(T_handler));
+	if (!ISNULL(T_command))
+		read_command(type, ATT(T_command));
+	read_retries(type, values);
+	read_retention(type, values, nulls);
+	type->base_priority = DatumGetInt32(ATT(T_base_priority));
+	type->max_concurrent = DatumGetInt32(ATT(T_max_concurrent));
+	type->critical = DatumGetBool(ATT(T_critical));
+	type->paused = DatumGetBool(ATT(T_paused));
+	type->paused_until = ISNULL(T_paused_until) ? DT_NOEND : DatumGetTimestampTz(ATT(T_paused_until));
+	type->dropped = !ISNULL(T_dropped_at);
+	read_options(type, ATT(T_options));
+}
+
+/* --- the cache --- */
+
+/* Begins an empty cache.  Who holds an old entry keeps it until his transaction ends. */
+static void
+cache_begin(void)
+{
+	HASHCTL		ctl;
+
+	caches_init();
+	if (types_filled_at == types_generation)
+		return;
+	types_filled_at = 0;
+	if (types_context != NULL)
+		MemoryContextSetParent(types_context, TopTransactionContext);
+	types_context = NULL;
+	types_context = AllocSetContextCreate(CacheMemoryContext, "jobq job types",
+										  ALLOCSET_SMALL_SIZES);
+	ctl.keysize = sizeof(int32);
+	ctl.entrysize = sizeof(JobType);
+	ctl.hcxt = types_context;
+	types_by_id = hash_create("jobq types", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	ctl.keysize = NAMEDATALEN;
+	ctl.entrysize = sizeof(NamedType);
+	types_by_name = hash_create("jobq type names", 64, &ctl,
+								HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
+	types_filled_at = types_generation;
+}
+
+/* Puts a row into the cache.  The entry is made last: an error leaves no half-filled one. */
+static JobType *
+cache_add(Datum *values, bool *nulls)
+{
+	JobType		draft;
+	JobType    *type;
+	MemoryContext old = MemoryContextSwitchTo(types_context);
+
+	memset(&draft, 0, sizeof(draft));
+	draft.id = DatumGetInt32(ATT(T_id));
+	read_type(&draft, values, nulls);
+	type = hash_search(types_by_id, &draft.id, HASH_ENTER, NULL);
+	*type = draft;
+	if (!type->dropped)
+	{
+		NamedType  *named = hash_search(types_by_name, type->name, HASH_ENTER, NULL);
+
+		named->type = type;
+	}
+	MemoryContextSwitchTo(old);
+	return type;
+}
+
+/* Reads the row that key finds; with live only one that is not dropped. */
+static JobType *
+load_type(const char *index_name, ScanKey key, bool live)
+{
+	Oid			relid = jobq_relid("job_types");
+	Oid			index = jobq_relid(index_name);
+	JobType    *type = NULL;
+	Relation	rel;
+	Snapshot	snapshot;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	if (!OidIsValid(relid))
+		return NULL;
+	rel = table_open(relid, AccessShareLock);
+	cache_begin();				/* the lock may have brought invalidations */
+	types_relid = relid;
+	snapshot = RegisterSnapshot(IsInParallelMode() ? GetActiveSnapshot() : GetLatestSnapshot());
+	scan = systable_beginscan(rel, index, OidIsValid(index), snapshot, 1, key);
+	while (type == NULL && HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Datum	   *values = palloc(sizeof(Datum) * RelationGetDescr(rel)->natts);
+		bool	   *nulls = palloc(sizeof(bool) * RelationGetDescr(rel)->natts);
+
+		heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
+		if (!live || ISNULL(T_dropped_at))
+			type = cache_add(values, nulls);
+		pfree(values);
+		pfree(nulls);
+	}
+	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	table_close(rel, AccessShareLock);
+	return type;
+}
+
+/* A pause that has run out is over, whoever tells the registry later. */
+static JobType *
+as_of_now(JobType *type)
+{
+	if (type != NULL && type->paused && type->paused_until <= GetCurrentTimestamp())
+		type->paused = false;
+	return type;
+}
+
+JobType *
+job_type_by_name(const char *name)
+{
+	NamedType  *named;
+	ScanKeyData key;
+
+	if (strlen(name) >= NAMEDATALEN)
+		return NULL;
+	AcceptInvalidationMessages();
+	cache_begin();
+	named = hash_search(types_by_name, name, HASH_FIND, NULL);
+	if (named != NULL)
+		return as_of_now(named->type);
+	ScanKeyEntryInitialize(&key, 0, T_name, BTEqualStrategyNumber, InvalidOid,
+						   DEFAULT_COLLATION_OID, F_TEXTEQ, CStringGetTextDatum(name));
+	return as_of_now(load_type("job_types_name", &key, true));
+}
+
+JobType *
+job_type_by_id(int32 id)
+{
+	JobType    *type;
+	ScanKeyData key;
+
+	cache_begin();
+	type = hash_search(types_by_id, &id, HASH_FIND, NULL);
+	if (type != NULL)
+		return as_of_now(type);
+	ScanKeyInit(&key, T_id, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(id));
+	return as_of_now(load_type("job_types_pkey", &key, false));
+}
+
+uint64
+job_types_generation(void)
+{
+	return types_generation;
+}
+
+int64
+interval_to_us(const Interval *span)
+{
+	double		days = (span->month / MONTHS_PER_YEAR) * DAYS_PER_YEAR +
+		(double) (span->month % MONTHS_PER_YEAR) * DAYS_PER_MONTH + span->day;
+	double		us = days * USECS_PER_DAY + span->time;
+
+	/* below 2^53 the double is exact enough for whole microseconds; far beyond it only has to be far */
+	if (us >= (double) PG_INT64_MAX / 2)
+		return PG_INT64_MAX / 2;
+	if (us <= (double) PG_INT64_MIN / 2)
+		return PG_INT64_MIN / 2;
+	return (int64) rint(days * USECS_PER_DAY) + span->time;
+}

@@ -1,0 +1,132 @@
+/*
+ * options.c
+ *	  Reading the options of a job type.  Nothing here raises an error.
+ */
+#include "options.h"
+
+#include <math.h>
+
+#include "utils/builtins.h"
+#include "utils/datetime.h"
+#include "utils/float.h"
+#include "utils/guc.h"
+#include "utils/numeric.h"
+#include "utils/timestamp.h"
+
+bool
+value_number(const JsonbValue *value, double *result)
+{
+	if (value->type != jbvNumeric)
+		return false;
+	*result = DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow,
+												 NumericGetDatum(value->val.numeric)));
+	return isfinite(*result) && rint(*result) == *result;
+}
+
+bool
+value_size(const JsonbValue *value, double *result)
+{
+	char	   *text;
+	int			bytes;
+	bool		good;
+
+	if (value->type != jbvString)
+		return value_number(value, result);
+	text = pnstrdup(value->val.string.val, value->val.string.len);
+	good = parse_int(text, &bytes, GUC_UNIT_BYTE, NULL);
+	pfree(text);
+	*result = bytes;
+	return good;
+}
+
+bool
+value_interval(const JsonbValue *value, int64 *result)
+{
+	char	   *text;
+	char		buffer[256];
+	char	   *field[MAXDATEFIELDS];
+	int			ftype[MAXDATEFIELDS];
+	int			nfields;
+	int			dtype;
+	struct pg_itm_in parts;
+	Interval	span;
+
+	if (value->type != jbvString)
+		return false;
+	text = pnstrdup(value->val.string.val, value->val.string.len);
+	if (ParseDateTime(text, buffer, sizeof(buffer), field, ftype, MAXDATEFIELDS, &nfields) != 0 ||
+		DecodeInterval(field, ftype, nfields, INTERVAL_FULL_RANGE, &dtype, &parts) != 0 ||
+		dtype != DTK_DELTA || itmin2interval(&parts, &span) != 0)
+		return false;
+	*result = interval_to_us(&span);
+	return *result >= 0;
+}
+
+static JsonbValue *
+find_option(Jsonb *options, const char *key, JsonbValue *value)
+{
+	if (options == NULL || !JB_ROOT_IS_OBJECT(options))
+		return NULL;
+	return getKeyJsonValueFromContainer(&options->root, key, strlen(key), value);
+}
+
+/* --- reading one --- */
+
+bool
+option_bool(Jsonb *options, const char *key, bool otherwise)
+{
+	JsonbValue	value;
+
+	if (find_option(options, key, &value) == NULL || value.type != jbvBool)
+		return otherwise;
+	return value.val.boolean;
+}
+
+int
+option_int(Jsonb *options, const char *key, int otherwise)
+{
+	JsonbValue	value;
+	double		number;
+
+	if (find_option(options, key, &value) == NULL || !value_number(&value, &number) ||
+		number < PG_INT32_MIN || number > PG_INT32_MAX)
+		return otherwise;
+	return (int) number;
+}
+
+int
+option_size(Jsonb *options, const char *key, int otherwise)
+{
+	JsonbValue	value;
+	double		number;
+
+	if (find_option(options, key, &value) == NULL || !value_size(&value, &number) ||
+		number < 0 || number > PG_INT32_MAX)
+		return otherwise;
+	return (int) number;
+}
+
+int64
+option_interval(Jsonb *options, const char *key, int64 otherwise)
+{
+	JsonbValue	value;
+	int64		us;
+
+	if (find_option(options, key, &value) == NULL || !value_interval(&value, &us))
+		return otherwise;
+	return us;
+}
+
+OutputKind
+option_output(Jsonb *options)
+{
+	JsonbValue	value;
+
+	if (find_option(options, "output", &value) == NULL || value.type != jbvString)
+		return OUTPUT_JSON;
+	if (value.val.string.len == 4 && memcmp(value.val.string.val, "text", 4) == 0)
+		return OUTPUT_TEXT;
+	if (value.val.string.len == 4 && memcmp(value.val.string.val, "none", 4) == 0)
+		return OUTPUT_NONE;
+	return OUTPUT_JSON;
+}

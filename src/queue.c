@@ -1,0 +1,225 @@
+/*
+ * queue.c
+ *	  Writing our tables past the executor, and locking a job by the very row version it was chosen from.
+ *
+ * A Table is a relation opened with RowExclusiveLock and its indexes; the functions do what
+ * ModifyTable does for a row, without plan, triggers and privilege checks: whoever calls has checked
+ * what the SQL function allows.  Row numbers (rev) and publication are the caller's business.
+ *
+ * queue_lock never waits and never follows an update chain: a job is known by (TID, id, rev), and
+ * another version of it is "not mine".  The TID may be stale in every way: beyond the file's end, a line
+ * pointer that was pruned or reused.  heap_lock_tuple must not see such a thing, so the version is
+ * fetched first and its page stays pinned in between, which keeps pruning away.
+ */
+#include "jobq.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "executor/tuptable.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "job_types.h"
+#include "queue.h"
+
+static void
+open_for_write(Table *t, Oid relid, bool speculative)
+{
+	t->rel = table_open(relid, RowExclusiveLock);
+	t->estate = CreateExecutorState();
+	t->rri = makeNode(ResultRelInfo);
+	InitResultRelInfo(t->rri, t->rel, 0, NULL, 0);
+	ExecOpenIndices(t->rri, speculative);
+	t->slot = table_slot_create(t->rel, NULL);
+}
+
+void
+table_open_for_write(Table *t, Oid relid)
+{
+	open_for_write(t, relid, false);
+}
+
+void
+table_open_speculative(Table *t, Oid relid)
+{
+	open_for_write(t, relid, true);
+}
+
+void
+table_close_after_write(Table *t)
+{
+	ExecDropSingleTupleTableSlot(t->slot);
+	ExecCloseIndices(t->rri);
+	FreeExecutorState(t->estate);
+	pfree(t->rri);
+	table_close(t->rel, NoLock);
+}
+
+/* Puts a row into the slot, which only borrows the datums. */
+static void
+fill_slot(Table *t, Datum *values, bool *nulls)
+{
+	int			natts = t->slot->tts_tupleDescriptor->natts;
+
+	ExecClearTuple(t->slot);
+	memcpy(t->slot->tts_values, values, sizeof(Datum) * natts);
+	memcpy(t->slot->tts_isnull, nulls, sizeof(bool) * natts);
+	ExecStoreVirtualTuple(t->slot);
+	t->slot->tts_tableOid = RelationGetRelid(t->rel);
+}
+
+static void
+insert_index_entries(Table *t, bool update, bool summarizing)
+{
+	if (t->rri->ri_NumIndices > 0)
+		ExecInsertIndexTuples(t->rri, t->slot, t->estate, update, false, NULL, NIL, summarizing);
+	ResetPerTupleExprContext(t->estate);
+}
+
+void
+table_insert_row(Table *t, Datum *values, bool *nulls)
+{
+	fill_slot(t, values, nulls);
+	table_tuple_insert(t->rel, t->slot, GetCurrentCommandId(true), 0, NULL);
+	insert_index_entries(t, false, false);
+	ExecClearTuple(t->slot);
+}
+
+/*
+ * The same, unless a unique index has the key already: then nothing remains of it and the answer is
+ * false.  The row is written so that it can be taken back, and concurrent inserters of the key wait for
+ * that only, not for our transaction (the Table must have been opened by table_open_speculative).
+ */
+bool
+table_insert_unless_conflict(Table *t, Datum *values, bool *nulls)
+{
+	uint32		token;
+	bool		conflict = false;
+
+	fill_slot(t, values, nulls);
+	token = SpeculativeInsertionLockAcquire(GetCurrentTransactionId());
+	table_tuple_insert_speculative(t->rel, t->slot, GetCurrentCommandId(true), 0, NULL, token);
+	ExecInsertIndexTuples(t->rri, t->slot, t->estate, false, true, &conflict, NIL, false);
+	table_tuple_complete_speculative(t->rel, t->slot, token, !conflict);
+	SpeculativeInsertionLockRelease(GetCurrentTransactionId());
+	ResetPerTupleExprContext(t->estate);
+	ExecClearTuple(t->slot);
+	return !conflict;
+}
+
+/* A row we hold, or that only our own transaction can touch, was changed by somebody else. */
+static void
+check_written(Table *t, TM_Result result)
+{
+	if (result != TM_Ok)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not change a row of \"%s\" that was changed meanwhile",
+						RelationGetRelationName(t->rel))));
+}
+
+void
+table_update_row(Table *t, ItemPointer tid, Datum *values, bool *nulls)
+{
+	TM_FailureData failure;
+	LockTupleMode mode;
+	TU_UpdateIndexes indexes;
+
+	fill_slot(t, values, nulls);
+	check_written(t, table_tuple_update(t->rel, tid, t->slot, GetCurrentCommandId(true),
+										InvalidSnapshot, InvalidSnapshot, true,
+										&failure, &mode, &indexes));
+	if (indexes != TU_None)
+		insert_index_entries(t, true, indexes == TU_Summarizing);
+	ExecClearTuple(t->slot);
+}
+
+void
+table_delete_row(Table *t, ItemPointer tid)
+{
+	TM_FailureData failure;
+
+	check_written(t, table_tuple_delete(t->rel, tid, GetCurrentCommandId(true),
+										InvalidSnapshot, InvalidSnapshot, true,
+										&failure, false));
+}
+
+/* --- jobs --- */
+
+/* Copies the row in the slot into job. */
+void
+job_from_slot(TupleTableSlot *slot, Job *job)
+{
+	TupleDesc	desc = slot->tts_tupleDescriptor;
+
+	if (desc->natts != Q_NATTS)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("jobq's library and its tables are of different versions"),
+				 errhint("Run ALTER EXTENSION jobq UPDATE, and restart the server after installing a new library.")));
+	job->tuple = ExecCopySlotHeapTuple(slot);
+	job->tid = slot->tts_tid;
+	heap_deform_tuple(job->tuple, desc, job->values, job->nulls);
+	job->status = status_from_oid(DatumGetObjectId(JOB_ATT(job, Q_status)));
+}
+
+/* Fetches the version at tid into the slot, which keeps its page pinned.  False: no such thing. */
+bool
+queue_fetch_version(Table *queue, ItemPointer tid)
+{
+	if (!ItemPointerIsValid(tid) ||
+		ItemPointerGetBlockNumber(tid) >= RelationGetNumberOfBlocks(queue->rel))
+		return false;
+	return table_tuple_fetch_row_version(queue->rel, tid, SnapshotSelf, queue->slot);
+}
+
+static bool
+slot_holds(TupleTableSlot *slot, const JobRef *ref)
+{
+	bool		isnull;
+	int32		ours;
+
+	if (memcmp(DatumGetUUIDP(slot_getattr(slot, Q_id, &isnull)), &ref->id, UUID_LEN) != 0)
+		return false;
+	if (DatumGetInt32(slot_getattr(slot, Q_rev, &isnull)) != ref->rev)
+		return false;
+	return home_is_ours(&ours) && DatumGetInt32(slot_getattr(slot, Q_home_id, &isnull)) == ours;
+}
+
+/* Locks the version in the slot for this (sub)transaction. */
+TM_Result
+queue_lock_version(Table *queue)
+{
+	ItemPointerData tid = queue->slot->tts_tid;
+	TM_FailureData failure;
+
+	return table_tuple_lock(queue->rel, &tid, InvalidSnapshot, queue->slot,
+							GetCurrentCommandId(false), LockTupleExclusive, LockWaitSkip,
+							0, &failure);
+}
+
+LockResult
+queue_lock(Table *queue, const JobRef *ref, Job *job)
+{
+	ItemPointerData tid = ref->tid;
+	LockResult	result = LOCK_GONE;
+
+	if (queue_fetch_version(queue, &tid) && slot_holds(queue->slot, ref))
+	{
+		TM_Result	locked = queue_lock_version(queue);
+
+		if (locked == TM_Ok)
+		{
+			job_from_slot(queue->slot, job);
+			result = LOCK_OK;
+		}
+		else if (locked == TM_WouldBlock)
+			result = LOCK_BUSY;
+	}
+	ExecClearTuple(queue->slot);
+	return result;
+}
