@@ -58,8 +58,8 @@ else
 
 # The helper is one program of its own; the codec of its frames is linked into the extension too.
 include src/helper/sources.mk
-HELPER_OBJS = $(patsubst %.c,build/%.o,$(HELPER_SOURCES))
-OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c) $(HELPER_SHARED_SOURCES))
+HELPER_OBJS = $(patsubst %.c,build/%.o,$(HELPER_SRCS))
+OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c) src/helper/frame.c)
 PROGRAM_HELPER = jobq-helper
 DATA_built = jobq--$(EXTVERSION).sql
 
@@ -97,12 +97,15 @@ jobq--$(EXTVERSION).sql: $(sort $(wildcard src/sql/*.sql))
 	cat $^ > $@
 
 HELPER_CFLAGS = -std=gnu99 -D_GNU_SOURCE
+ifdef SANITIZE
+HELPER_CFLAGS += -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+endif
 build/src/helper/%.o: src/helper/%.c $(wildcard src/helper/*.h) build/flags
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(HELPER_CFLAGS) -Isrc/helper -c -o $@ $<
 
 $(PROGRAM_HELPER): $(HELPER_OBJS)
-	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^
+	$(CC) $(CFLAGS) $(HELPER_CFLAGS) $(LDFLAGS) -o $@ $^
 
 install: install-helper
 uninstall: uninstall-helper
