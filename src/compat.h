@@ -56,4 +56,28 @@ jobq_table_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Co
 	index_beginscan(heap, index, snapshot, nkeys, norderbys)
 #endif
 
+#include "storage/lock.h"
+#include "utils/acl.h"
+
+/* 16: one function checks rights on any object; a process's locks are a dlist. */
+#if PG_VERSION_NUM < 160000
+#define object_aclcheck(classid, objectid, roleid, mode) pg_proc_aclcheck(objectid, roleid, mode)
+#define my_locks_empty(i) SHMQueueEmpty(&MyProc->myProcLocks[i])
+#define my_locks_first(i) \
+	((PROCLOCK *) SHMQueueNext(&MyProc->myProcLocks[i], &MyProc->myProcLocks[i], \
+							   offsetof(PROCLOCK, procLink)))
+#define my_locks_next(i, pl) \
+	((PROCLOCK *) SHMQueueNext(&MyProc->myProcLocks[i], &(pl)->procLink, \
+							   offsetof(PROCLOCK, procLink)))
+#else
+#define my_locks_empty(i) dlist_is_empty(&MyProc->myProcLocks[i])
+#define my_locks_first(i) \
+	(my_locks_empty(i) ? NULL : \
+	 dlist_head_element(PROCLOCK, procLink, &MyProc->myProcLocks[i]))
+#define my_locks_next(i, pl) \
+	(dlist_has_next(&MyProc->myProcLocks[i], &(pl)->procLink) ? \
+	 dlist_container(PROCLOCK, procLink, dlist_next_node(&MyProc->myProcLocks[i], &(pl)->procLink)) : \
+	 NULL)
+#endif
+
 #endif

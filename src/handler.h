@@ -1,13 +1,63 @@
 /*
  * handler.h
- *	  Running a SQL handler, and what it may ask for while it runs.
+ *	  Running a SQL handler once, and what it may ask for while it runs.
+ *
+ * handler_run() is called with the job's row locked, inside a transaction; it runs the handler in a
+ * subtransaction, and says in `end` what came of it.  The caller settles.
  */
 #ifndef JOBQ_HANDLER_H
 #define JOBQ_HANDLER_H
 
+#include "nodes/pg_list.h"
 #include "settle.h"
 
+typedef enum RunEnd
+{
+	RUN_OUTCOME,				/* `outcome` is how the attempt ended */
+	RUN_ALONE,					/* batch company got in its way: again, alone, at no charge */
+	RUN_RELEASED				/* told to stop by DDL: put it back at no charge */
+} RunEnd;
+
+typedef struct LogLine
+{
+	char	   *type;
+	char	   *level;
+	char	   *message;
+	Jsonb	   *data;
+} LogLine;
+
+typedef struct Run
+{
+	/* set by the caller */
+	Job		   *job;
+	JobType    *type;
+	int			cell;			/* of MySlot; -1: inline, in a client's transaction */
+	bool		shared;			/* other jobs ran before it in this transaction */
+	bool		stray_before;	/* had a stray cancel before: another one is its own failure */
+	MemoryContext context;		/* lives until the caller has settled */
+
+	/* set by handler_run */
+	RunEnd		end;
+	Outcome		outcome;
+	bool		closes_batch;	/* touched what the next job in this transaction would see */
+	List	   *log;			/* LogLine, written by the caller: they survive the rollback */
+
+	/* said by the handler */
+	bool		said;
+	OutcomeKind said_kind;
+	bool		said_permanent;
+	char	   *said_reason;
+	int64		said_delay_us;
+	double		progress;		/* inline only; else in the cell */
+	char		progress_data[JOBQ_PROGRESS_LEN];
+} Run;
+
+extern void handler_run(Run *run);
+/* The log_event lines of a run, into jobq.events; false: no partition for now. */
+extern bool handler_write_log(Ledger *ledger, Run *run);
 /* The job whose handler runs in this process now; false outside one. */
 extern bool handler_current_job(pg_uuid_t *id, int *depth);
+/* Our ProcessUtility hook says: this statement leaves something behind for the next job. */
+extern void handler_note_conspicuous(void);
 
 #endif
