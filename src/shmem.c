@@ -117,6 +117,10 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->absent = false;
 	db->suspended = 0;
 	db->leave = false;
+	db->leaving = 0;
+	db->maintenance_busy = false;
+	db->maintenance_pid = 0;
+	db->maintenance_done = db->maintenance_failed = 0;
 	db->dispatcher = NULL;
 	db->dispatcher_pid = 0;
 	db->starts = 0;
@@ -129,6 +133,7 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->nprepared = 0;
 	db->prepared_overflow = false;
 	db->trouble[0] = '\0';
+	db->helper_trouble[0] = '\0';
 	db->paused_identity = false;
 	db->no_worker_slots = 0;
 	db->dboid = dboid;

@@ -59,7 +59,14 @@ typedef struct JobqDb
 	bool		absent;			/* looked, no extension */
 	int			suspended;		/* DDL under way: hand nothing out (ddl.c counts) */
 	bool		leave;			/* DDL needs the database empty of us: everybody exits */
+	int			leaving;		/* commands that want `leave`; it is true while there is one */
 	TimestampTz suspended_at;
+	bool		maintenance_busy;	/* started and not ended (maintenance.c) */
+	pid_t		maintenance_pid;	/* 0: not attached */
+	TimestampTz maintenance_started;
+	TimestampTz maintenance_need;	/* expires_at of a row without a partition, 0: none */
+	uint32		maintenance_done;	/* runs that did all they should */
+	uint32		maintenance_failed; /* runs that did not: try again later */
 	PGPROC	   *dispatcher;		/* NULL: none */
 	pid_t		dispatcher_pid;
 	TimestampTz dispatcher_started;
@@ -98,6 +105,7 @@ typedef struct JobqDb
 	pg_atomic_uint64 failed_attempts;
 	pg_atomic_uint64 fallbacks; /* "not mine" answers */
 	char		trouble[256];	/* why nothing runs, '' when all is well; dispatcher writes, under mutex */
+	char		helper_trouble[256];	/* the same for tools; the exec worker writes, under mutex */
 	bool		paused_identity;	/* the home row is not ours: restored dump */
 	int			no_worker_slots;	/* could not start a worker: max_worker_processes is used up */
 

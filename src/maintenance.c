@@ -1,0 +1,236 @@
+/*
+ * maintenance.c
+ *	  The short-lived process that makes partitions ahead of need and drops expired ones.
+ *
+ * Started by the dispatcher, which writes nothing itself; one a database at most (db->maintenance_busy).
+ * It connects as the bootstrap superuser, acts as the owner of our tables, and calls
+ * jobq._maintain(need) in one transaction.  It waits LOCK_TIMEOUT for a lock and no longer: whoever
+ * waits behind us for the parents of history and events waits that long, too.  What it could not
+ * do it does next time; the dispatcher decides when that is (maintenance_done, maintenance_failed).
+ *
+ * Exits 0, or 1 after an unexpected error.  SIGTERM is die; ddl.c sends it when the database must be empty.
+ */
+#include "jobq.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "commands/extension.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "tcop/tcopprot.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "job_types.h"
+#include "maintenance.h"
+
+#define LOCK_TIMEOUT_MS "50"
+#define COME_LIMIT_MS	30000	/* a registered worker that has not come by then never will */
+
+PGDLLEXPORT void jobq_maintenance_main(Datum arg);
+
+static JobqDb *maintained = NULL;
+
+/* ---------- the dispatcher's side ---------- */
+
+/* Takes the database's one place; false when somebody has it. */
+static bool
+claim(JobqDb *db, TimestampTz need)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	bool		claimed;
+
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	claimed = !db->leave && (!db->maintenance_busy ||
+							 (db->maintenance_pid == 0 &&
+							  TimestampDifferenceExceeds(db->maintenance_started, now, COME_LIMIT_MS)));
+	if (claimed)
+	{
+		db->maintenance_busy = true;
+		db->maintenance_pid = 0;
+		db->maintenance_started = now;
+		db->maintenance_need = need;
+	}
+	LWLockRelease(JobqShmem->lock);
+	return claimed;
+}
+
+bool
+maintenance_start(JobqDb *db, TimestampTz need)
+{
+	BackgroundWorker worker;
+
+	if (!claim(db, need))
+		return false;
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	strlcpy(worker.bgw_library_name, "jobq", sizeof(worker.bgw_library_name));
+	strlcpy(worker.bgw_function_name, "jobq_maintenance_main", sizeof(worker.bgw_function_name));
+	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "jobq maintenance for database %u", db->dboid);
+	strlcpy(worker.bgw_type, "jobq maintenance", sizeof(worker.bgw_type));
+	worker.bgw_main_arg = ObjectIdGetDatum(db->dboid);
+	if (RegisterDynamicBackgroundWorker(&worker, NULL))
+		return true;
+
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	db->maintenance_busy = false;
+	LWLockRelease(JobqShmem->lock);
+	return false;
+}
+
+/* ---------- the process ---------- */
+
+static void
+maintenance_on_exit(int code, Datum arg)
+{
+	JobqDb	   *db = maintained;
+	bool		succeeded = DatumGetBool(arg) && code == 0;
+
+	if (db == NULL)
+		return;
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	if (db->maintenance_pid == MyProcPid)
+	{
+		db->maintenance_busy = false;
+		db->maintenance_pid = 0;
+		if (succeeded)
+			db->maintenance_done++;
+		else
+			db->maintenance_failed++;
+	}
+	LWLockRelease(JobqShmem->lock);
+	wake_dispatcher(db);
+}
+
+/* Attaches to the place that maintenance_start took for us; leaves when it is somebody else's. */
+static TimestampTz
+attach(Oid dboid)
+{
+	JobqDb	   *db = find_db(dboid);
+	TimestampTz need = 0;
+
+	if (db == NULL)
+		proc_exit(0);
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	if (db->dboid == dboid && db->maintenance_busy && db->maintenance_pid == 0 && !db->leave)
+	{
+		db->maintenance_pid = MyProcPid;
+		need = db->maintenance_need;
+		maintained = db;
+	}
+	LWLockRelease(JobqShmem->lock);
+	if (maintained == NULL)
+		proc_exit(0);
+	before_shmem_exit(maintenance_on_exit, BoolGetDatum(false));
+	return need;
+}
+
+static void
+set_for_session(const char *name, const char *value)
+{
+	SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
+}
+
+/* What the database or the superuser's role may have set must not stop or mislead us. */
+static void
+neutralise_settings(void)
+{
+	set_for_session("search_path", "pg_catalog, pg_temp");
+	set_for_session("statement_timeout", "0");
+	set_for_session("idle_in_transaction_session_timeout", "0");
+	if (GetConfigOption("transaction_timeout", true, false) != NULL)
+		set_for_session("transaction_timeout", "0");
+	set_for_session("lock_timeout", LOCK_TIMEOUT_MS);
+	set_for_session("default_transaction_isolation", "read committed");
+	set_for_session("default_transaction_read_only", "off");
+	set_for_session("default_transaction_deferrable", "off");
+	set_for_session("default_table_access_method", "heap");
+	set_for_session("synchronous_commit", "local");
+}
+
+static void
+call_maintain(TimestampTz need)
+{
+	Oid			argtypes[1] = {TIMESTAMPTZOID};
+	Datum		args[1] = {TimestampTzGetDatum(need)};
+	char		nulls[1] = {need == 0 ? 'n' : ' '};
+	Oid			save_user;
+	int			save_context;
+
+	GetUserIdAndSecContext(&save_user, &save_context);
+	SetUserIdAndSecContext(jobq_owner(), save_context | SECURITY_LOCAL_USERID_CHANGE |
+						   SECURITY_RESTRICTED_OPERATION);
+	SPI_connect();
+	if (SPI_execute_with_args("SELECT jobq._maintain($1)", 1, argtypes, args, nulls, false, 0) < 0)
+		elog(ERROR, "could not call jobq._maintain");
+	SPI_finish();
+	SetUserIdAndSecContext(save_user, save_context);
+}
+
+/* One transaction; true when it did all it should. */
+static bool
+maintain(TimestampTz need)
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile bool done = false;
+
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	PG_TRY();
+	{
+		PushActiveSnapshot(GetTransactionSnapshot());
+		pgstat_report_activity(STATE_RUNNING, "SELECT jobq._maintain($1)");
+		if (OidIsValid(get_extension_oid("jobq", true)))
+			call_maintain(need);
+		PopActiveSnapshot();
+		CommitTransactionCommand();
+		done = true;
+	}
+	PG_CATCH();
+	{
+		if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
+			PG_RE_THROW();
+		HOLD_INTERRUPTS();
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+		AbortOutOfAnyTransaction();
+		RESUME_INTERRUPTS();
+		ereport(DEBUG1,
+				(errmsg_internal("jobq maintenance found a table in use and tries again later")));
+	}
+	PG_END_TRY();
+	pgstat_report_stat(true);
+	pgstat_report_activity(STATE_IDLE, NULL);
+	return done;
+}
+
+void
+jobq_maintenance_main(Datum arg)
+{
+	Oid			dboid = DatumGetObjectId(arg);
+	TimestampTz need;
+
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+	if (JobqShmem == NULL)
+		proc_exit(1);
+	need = attach(dboid);
+	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
+	neutralise_settings();
+	if (maintain(need))
+	{
+		cancel_before_shmem_exit(maintenance_on_exit, BoolGetDatum(false));
+		before_shmem_exit(maintenance_on_exit, BoolGetDatum(true));
+	}
+	proc_exit(0);
+}
