@@ -1,0 +1,106 @@
+/*
+ * gateway.c
+ *	  How an unprivileged caller reaches the tables of jobq, and jobq still knows who called.
+ *
+ * In a SECURITY DEFINER function current_user is the owner, and session_user is not the caller either
+ * after SET ROLE.  So the functions that ask for rights are SECURITY INVOKER and all have this body:
+ * jobq.NAME(arguments) calls jobq._NAME(caller oid, arguments) as the owner of jobq's tables.  The
+ * functions behind the gate are PL/pgSQL with a pinned search_path, and nobody may call them directly.
+ *
+ * SECURITY_LOCAL_USERID_CHANGE keeps what runs behind the gate from changing its role.  An error needs
+ * no cleanup here: the end of the (sub)transaction restores user and context.
+ */
+#include "jobq.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/syscache.h"
+
+#include "job_types.h"
+
+PG_FUNCTION_INFO_V1(jobq_gateway);
+
+static HeapTuple
+get_function(Oid funcid)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(funcid));
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for function %u", funcid);
+	return tuple;
+}
+
+/* The function behind the gate: same schema, name after an underscore, an oid before the arguments. */
+static Oid
+function_behind(Oid gate)
+{
+	HeapTuple	outer = get_function(gate);
+	HeapTuple	inner;
+	Form_pg_proc from = (Form_pg_proc) GETSTRUCT(outer);
+	Form_pg_proc to;
+	Oid			types[FUNC_MAX_ARGS];
+	char		name[NAMEDATALEN];
+	Oid			result;
+
+	snprintf(name, sizeof(name), "_%s", NameStr(from->proname));
+	if (from->pronargs >= FUNC_MAX_ARGS)
+		elog(ERROR, "function %s has too many arguments", NameStr(from->proname));
+	types[0] = OIDOID;
+	memcpy(&types[1], from->proargtypes.values, from->pronargs * sizeof(Oid));
+
+	inner = SearchSysCache3(PROCNAMEARGSNSP, CStringGetDatum(name),
+							PointerGetDatum(buildoidvector(types, from->pronargs + 1)),
+							ObjectIdGetDatum(from->pronamespace));
+	if (!HeapTupleIsValid(inner))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_FUNCTION),
+				 errmsg("nothing is behind function \"%s\"", NameStr(from->proname))));
+	to = (Form_pg_proc) GETSTRUCT(inner);
+	if (to->prorettype != from->prorettype || to->proretset != from->proretset)
+		elog(ERROR, "function %s returns something else than %s", name, NameStr(from->proname));
+	result = to->oid;
+	ReleaseSysCache(inner);
+	ReleaseSysCache(outer);
+	return result;
+}
+
+/* Looked up once per calling expression. */
+static FmgrInfo *
+target_of(FmgrInfo *flinfo)
+{
+	if (flinfo->fn_extra == NULL)
+	{
+		FmgrInfo   *target = MemoryContextAllocZero(flinfo->fn_mcxt, sizeof(FmgrInfo));
+
+		fmgr_info_cxt(function_behind(flinfo->fn_oid), target, flinfo->fn_mcxt);
+		flinfo->fn_extra = target;
+	}
+	return flinfo->fn_extra;
+}
+
+Datum
+jobq_gateway(PG_FUNCTION_ARGS)
+{
+	LOCAL_FCINFO(inner, FUNC_MAX_ARGS);
+	FmgrInfo   *target = target_of(fcinfo->flinfo);
+	Oid			caller;
+	int			sec_context;
+	Datum		result;
+
+	GetUserIdAndSecContext(&caller, &sec_context);
+	InitFunctionCallInfoData(*inner, target, PG_NARGS() + 1, PG_GET_COLLATION(),
+							 NULL, fcinfo->resultinfo);
+	inner->args[0].value = ObjectIdGetDatum(caller);
+	inner->args[0].isnull = false;
+	memcpy(&inner->args[1], &fcinfo->args[0], PG_NARGS() * sizeof(NullableDatum));
+
+	SetUserIdAndSecContext(jobq_owner(), sec_context | SECURITY_LOCAL_USERID_CHANGE);
+	result = FunctionCallInvoke(inner);
+	SetUserIdAndSecContext(caller, sec_context);
+
+	fcinfo->isnull = inner->isnull;
+	return result;
+}

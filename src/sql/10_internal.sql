@@ -1,0 +1,77 @@
+
+-- What the other parts need.  Functions whose name begins with an underscore belong to jobq alone.
+
+-- src/publish.c: writes by plain SQL are told to the dispatcher; rev fences what it chose before.
+CREATE FUNCTION jobq._queue_changed() RETURNS trigger
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_queue_trigger';
+CREATE TRIGGER queue_changed BEFORE INSERT OR UPDATE OR DELETE ON jobq.queue
+  FOR EACH ROW EXECUTE FUNCTION jobq._queue_changed();
+ALTER TABLE jobq.queue ENABLE ALWAYS TRIGGER queue_changed;
+
+CREATE FUNCTION jobq._types_changed() RETURNS trigger
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_types_trigger';
+CREATE TRIGGER types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.job_types
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq._types_changed();
+ALTER TABLE jobq.job_types ENABLE ALWAYS TRIGGER types_changed;
+
+-- src/home.c: are the rows of this database ours, or a restored dump's?
+CREATE FUNCTION jobq._home_is_ours() RETURNS boolean
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_home_is_ours';
+CREATE FUNCTION jobq._home_id() RETURNS int
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_home_id';
+
+-- src/manage.c.  Locks a waiting job for this transaction: 'locked' | 'running' | 'gone'.
+CREATE FUNCTION jobq._lock_job(id uuid) RETURNS text
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_lock_job';
+-- Ends a live job: 'cancelled' (it waited) | 'told' (it runs, and hears of it at commit) | 'gone'.
+CREATE FUNCTION jobq._cancel(id uuid, reason text) RETURNS text
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_cancel';
+-- src/queue.c: a new id, later in order than every one before it in this session.
+CREATE FUNCTION jobq._new_id() RETURNS uuid
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_new_id';
+CREATE FUNCTION jobq._check_options(options jsonb, exec boolean) RETURNS void
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_check_options';
+CREATE FUNCTION jobq._check_command(command text[]) RETURNS void
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_check_command';
+
+-- Bad arguments.  The message names the argument and its value.
+CREATE FUNCTION jobq._bad(state text, message text, hint text DEFAULT NULL) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF hint IS NULL THEN
+    RAISE EXCEPTION USING ERRCODE = state, MESSAGE = message;
+  END IF;
+  RAISE EXCEPTION USING ERRCODE = state, MESSAGE = message, HINT = hint;
+END $$;
+
+CREATE FUNCTION jobq._check_not_null(argument text, given boolean) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF NOT given THEN
+    PERFORM jobq._bad('22004', format('%s must not be NULL', argument));
+  END IF;
+END $$;
+
+-- NULL passes: an argument that was not given.
+CREATE FUNCTION jobq._check_number(argument text, value numeric, low numeric, high numeric) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF value = 'NaN' OR value < low OR value > high THEN
+    PERFORM jobq._bad('22003', format('%s must be between %s and %s, not %s', argument, low, high, value));
+  END IF;
+END $$;
+
+-- Whatever is longer than ten thousand years is a mistake, and no sum of it and a date is one.
+CREATE FUNCTION jobq._check_interval(argument text, value interval, zero_is_good boolean DEFAULT true)
+  RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF NOT isfinite(value) OR value < '0' OR value > '10000 years' OR (value = '0' AND NOT zero_is_good) THEN
+    PERFORM jobq._bad('22023', format('%s must be %s and finite, not "%s"', argument,
+      CASE WHEN zero_is_good THEN 'zero or more' ELSE 'more than zero' END, value));
+  END IF;
+END $$;
+
+-- A filter by tenant: NULL takes every job, '' those without a tenant.
+CREATE FUNCTION jobq._tenant_is(tenant text, wanted text) RETURNS boolean
+  LANGUAGE sql IMMUTABLE PARALLEL SAFE
+  RETURN wanted IS NULL OR coalesce(tenant, '') = wanted;

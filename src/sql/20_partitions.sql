@@ -1,0 +1,118 @@
+
+-- Partitions of jobq.history (by expires_at) and jobq.events (by ts).
+--
+-- They are made one at a time, with fixed boundaries: multiples of jobq.partition_interval since 1970, cut
+-- where a neighbour of another width is in the way.  CREATE LIKE + ATTACH takes no lock on the parent that a
+-- writer would wait for.  They are no members of the extension, so that dumps carry them, and what exists
+-- already (also from a restored dump) counts as done.  They go in two steps, because a drop needs the parent
+-- for itself: emptied when nobody uses the partition, dropped when the parent can be had at once.
+
+-- Bounds as text are read back, so the settings that shape them are pinned.
+CREATE FUNCTION jobq._partitions(parent regclass)
+  RETURNS TABLE(partition regclass, low timestamptz, high timestamptz)
+  LANGUAGE sql STABLE
+  SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' AS $$
+  SELECT i.inhrelid::regclass,
+         coalesce((regexp_match(b.bound, 'FROM \(''([^'']+)''\)'))[1], '-infinity')::timestamptz,
+         coalesce((regexp_match(b.bound, 'TO \(''([^'']+)''\)'))[1], 'infinity')::timestamptz
+    FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid,
+         LATERAL (SELECT pg_get_expr(c.relpartbound, c.oid)) b(bound)
+   WHERE i.inhparent = parent AND NOT i.inhdetachpending
+$$;
+
+CREATE FUNCTION jobq._ensure_partition(parent regclass, moment timestamptz) RETURNS void
+  LANGUAGE plpgsql SECURITY DEFINER
+  SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' AS $$
+DECLARE
+  width numeric := extract(epoch FROM current_setting('jobq.partition_interval')::interval);
+  low timestamptz;
+  high timestamptz;
+  name text;
+BEGIN
+  IF moment IS NULL OR NOT isfinite(moment) THEN
+    PERFORM jobq._bad('22023', format('no partition of %s can hold "%s"', parent, moment));
+  END IF;
+  -- two that make the same partition: the second waits here, then sees it
+  EXECUTE format('LOCK TABLE ONLY %s IN SHARE UPDATE EXCLUSIVE MODE', parent);
+  IF EXISTS (SELECT FROM jobq._partitions(parent) p WHERE moment >= p.low AND moment < p.high) THEN
+    RETURN;
+  END IF;
+  low := to_timestamp(floor(extract(epoch FROM moment) / width) * width);
+  high := low + make_interval(secs => width::float8);
+  SELECT greatest(low, max(p.high) FILTER (WHERE p.high <= moment)),
+         least(high, min(p.low) FILTER (WHERE p.low > moment))
+    INTO low, high FROM jobq._partitions(parent) p;
+  SELECT format('%s_%s', c.relname, to_char(low, CASE WHEN low = date_trunc('day', low) THEN 'YYYYMMDD'
+                                                      ELSE 'YYYYMMDD_HH24MISS' END))
+    INTO name FROM pg_class c WHERE c.oid = parent;
+  EXECUTE format('CREATE TABLE jobq.%I (LIKE %s INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE)',
+                 name, parent);
+  EXECUTE format('ALTER TABLE ONLY %s ATTACH PARTITION jobq.%I FOR VALUES FROM (%L) TO (%L)',
+                 parent, name, low, high);
+END $$;
+
+CREATE FUNCTION jobq._ensure_history_partition(expires_at timestamptz) RETURNS void
+  LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  SELECT jobq._ensure_partition('jobq.history', expires_at)
+$$;
+
+CREATE FUNCTION jobq._ensure_events_partition(ts timestamptz) RETURNS void
+  LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  SELECT jobq._ensure_partition('jobq.events', ts)
+$$;
+
+-- Empties the partitions of parent that ended before `before`, drops the empty ones; waits for nobody.
+-- What cannot be had now is left to the next run.
+CREATE FUNCTION jobq._expire_partitions(parent regclass, before timestamptz) RETURNS void
+  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  expired regclass;
+BEGIN
+  FOR expired IN SELECT p.partition FROM jobq._partitions(parent) p WHERE p.high <= before LOOP
+    CONTINUE WHEN pg_relation_size(expired) = 0;
+    BEGIN
+      EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE NOWAIT', expired);
+      EXECUTE format('TRUNCATE ONLY %s', expired);
+    EXCEPTION WHEN lock_not_available THEN
+      NULL;
+    END;
+  END LOOP;
+  BEGIN
+    FOR expired IN SELECT p.partition FROM jobq._partitions(parent) p
+                    WHERE p.high <= before AND pg_relation_size(p.partition) = 0 LOOP
+      EXECUTE format('LOCK TABLE ONLY %s, %s IN ACCESS EXCLUSIVE MODE NOWAIT', parent, expired);
+      EXECUTE format('DROP TABLE %s', expired);
+    END LOOP;
+  EXCEPTION WHEN lock_not_available THEN
+    NULL;
+  END;
+END $$;
+
+-- What the maintenance process calls.  need: the expires_at of a row that found no partition, or NULL.
+CREATE FUNCTION jobq._maintain(need timestamptz) RETURNS void
+  LANGUAGE plpgsql SECURITY DEFINER
+  SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
+DECLARE
+  width interval := current_setting('jobq.partition_interval');
+BEGIN
+  IF need IS NOT NULL THEN
+    PERFORM jobq._ensure_history_partition(need);
+  END IF;
+  FOR i IN 0..7 LOOP
+    PERFORM jobq._ensure_events_partition(clock_timestamp() + i * width);
+  END LOOP;
+  -- those that jobs of the registered types will need, today and tomorrow
+  PERFORM jobq._ensure_history_partition(clock_timestamp() + t.keep_completed + i * width)
+     FROM (SELECT DISTINCT keep_completed FROM jobq.job_types
+            WHERE dropped_at IS NULL AND keep_completed > '0' LIMIT 100) t,
+          generate_series(0, 1) i;
+
+  DELETE FROM jobq.dead_letters
+   WHERE id IN (SELECT id FROM jobq.dead_letters WHERE expires_at < clock_timestamp()
+                 ORDER BY expires_at LIMIT 10000 FOR UPDATE SKIP LOCKED);
+  PERFORM jobq._expire_partitions('jobq.events',
+    clock_timestamp() - current_setting('jobq.keep_events')::interval);
+  PERFORM jobq._expire_partitions('jobq.history', clock_timestamp());
+END $$;
+
+CREATE INDEX dead_letters_expires_at ON jobq.dead_letters (expires_at) WHERE expires_at < 'infinity';

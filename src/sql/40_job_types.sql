@@ -1,0 +1,401 @@
+
+-- Job types: the registry.  The functions behind the gate (src/gateway.c) check the whole definition before
+-- they write it, whoever made it and however it came about (create, replace, alter, reset).
+
+-- May caller change a type that owner owns?
+CREATE FUNCTION jobq._check_owner(caller oid, name text, owner text) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  owner_oid oid := (SELECT oid FROM pg_roles WHERE rolname = owner);
+BEGIN
+  IF (SELECT rolsuper FROM pg_roles WHERE oid = caller) THEN
+    RETURN;
+  ELSIF owner_oid IS NULL OR NOT pg_has_role(caller, owner_oid, 'USAGE') THEN
+    PERFORM jobq._bad('42501', format('must be owner of job type "%s"', name));
+  END IF;
+END $$;
+
+-- The registered type of that name, locked.  42704 when there is none, 42501 when it is not caller's.
+CREATE FUNCTION jobq._own_type(caller oid, name text) RETURNS jobq.job_types
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  found_type jobq.job_types;
+BEGIN
+  PERFORM jobq._check_not_null('name', _own_type.name IS NOT NULL);
+  SELECT * INTO found_type FROM jobq.job_types t
+   WHERE t.name = _own_type.name AND t.dropped_at IS NULL FOR UPDATE;
+  IF NOT FOUND THEN
+    PERFORM jobq._bad('42704', format('job type "%s" does not exist', _own_type.name));
+  END IF;
+  PERFORM jobq._check_owner(caller, found_type.name, found_type.owner);
+  RETURN found_type;
+END $$;
+
+CREATE FUNCTION jobq._check_type_name(name text) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM jobq._check_not_null('name', name IS NOT NULL);
+  IF octet_length(name) > 63 THEN
+    PERFORM jobq._bad('54000', format('name is longer than 63 bytes: "%s"', name));
+  ELSIF name = '' OR name LIKE ' %' OR name LIKE '% ' OR name ~ '[[:cntrl:]\u0080-\u009f]' THEN
+    PERFORM jobq._bad('22023', format('name is no name of a job type: %s', to_json(name)),
+      'Names have 1 to 63 bytes, no control characters, and no space at either end.');
+  END IF;
+END $$;
+
+-- The handler as it is stored: schema.function(argument types), every part quoted as needed.
+CREATE FUNCTION jobq._handler_signature(handler regprocedure) RETURNS text
+  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  f record;
+BEGIN
+  SELECT format('%I.%I(%s)', n.nspname, p.proname, CASE p.pronargs WHEN 0 THEN '' ELSE 'jsonb' END) AS signature,
+         format('%I(jsonb)', p.proname) AS right_way, p.prokind = 'f' AND NOT p.proretset
+           AND p.provariadic = 0 AND p.prorettype IN ('jsonb'::regtype, 'json'::regtype, 'void'::regtype)
+           AND p.proargtypes IN ('', 'jsonb'::regtype::oid::text::oidvector) AS good
+    INTO f FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE p.oid = handler;
+  IF NOT FOUND THEN
+    PERFORM jobq._bad('22023', format('handler is no function: "%s"', handler::oid),
+      'Write the argument types: ok(jsonb).');
+  ELSIF NOT f.good THEN
+    PERFORM jobq._bad('22023', format('handler has the wrong signature: %s RETURNS %s', handler,
+        (SELECT pg_get_function_result(oid) FROM pg_proc WHERE oid = handler)),
+      format('A handler is f(jsonb) or f() and returns jsonb, json or void; write the argument types: %s.',
+             f.right_way));
+  END IF;
+  RETURN f.signature;
+END $$;
+
+-- May caller let jobs run as this role, and can the server run them?  what: 'handler' | 'command'
+CREATE FUNCTION jobq._check_run_as(caller oid, run_as oid, what text, handler oid) RETURNS void
+  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  role pg_roles;
+  version int := current_setting('server_version_num');
+BEGIN
+  SELECT * INTO role FROM pg_roles WHERE oid = run_as;
+  IF NOT FOUND THEN
+    PERFORM jobq._bad('42704', format('run_as is no role: "%s"', run_as));
+  ELSIF NOT pg_has_role(caller, run_as, CASE WHEN version >= 160000 THEN 'SET' ELSE 'MEMBER' END) THEN
+    PERFORM jobq._bad('42501', format('run_as is a role that "%s" may not become: "%s"',
+                                      pg_get_userbyid(caller), role.rolname));
+  END IF;
+  IF what = 'command' THEN
+    RETURN;
+  ELSIF role.rolsuper AND NOT current_setting('jobq.allow_superuser_handlers')::boolean THEN
+    PERFORM jobq._bad('42501', format('run_as is a superuser, and handlers may not be: "%s"', role.rolname),
+      'Give run_as another role, or set jobq.allow_superuser_handlers.');
+  ELSIF NOT role.rolcanlogin AND version < 170000 THEN
+    PERFORM jobq._bad('22023', format('run_as is a role that may not log in: "%s"', role.rolname),
+      'A worker is connected as run_as, which before PostgreSQL 17 takes LOGIN: ALTER ROLE ... LOGIN.');
+  ELSIF NOT has_database_privilege(run_as, current_database(), 'CONNECT') THEN
+    PERFORM jobq._bad('42501', format('run_as is a role without CONNECT on this database: "%s"', role.rolname));
+  ELSIF NOT has_function_privilege(run_as, handler, 'EXECUTE') THEN
+    PERFORM jobq._bad('42501', format('run_as has no EXECUTE on handler %s: "%s"',
+                                      handler::regprocedure, role.rolname));
+  END IF;
+END $$;
+
+-- The rules for everything else.
+CREATE FUNCTION jobq._check_type_values(t jobq.job_types) RETURNS void
+  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM jobq._check_not_null(key, value <> 'null')
+     FROM jsonb_each(to_jsonb(t) - '{id,name,owner,run_as,handler,command,keep_dead,
+                                     pause_reason,paused_until,dropped_at}'::text[]) v(key, value);
+  PERFORM jobq._check_number('max_attempts', t.max_attempts, 1, 1000000);
+  IF t.backoff NOT IN ('exponential', 'fixed') THEN
+    PERFORM jobq._bad('22023', format('backoff must be "exponential" or "fixed", not "%s"', t.backoff));
+  END IF;
+  PERFORM jobq._check_interval('backoff_base', t.backoff_base);
+  PERFORM jobq._check_interval('backoff_max', t.backoff_max);
+  PERFORM jobq._check_number('backoff_jitter', t.backoff_jitter::numeric, 0, 1);
+  PERFORM jobq._check_interval('timeout', t.timeout);
+  PERFORM jobq._check_number('base_priority', t.base_priority, -100, 100);
+  PERFORM jobq._check_number('max_concurrent', t.max_concurrent, 0, 1000000);
+  PERFORM jobq._check_number('cpu_weight', t.cpu_weight, 0, 1000000);
+  PERFORM jobq._check_number('rate_limit', t.rate_limit, 0, 1000000000);
+  PERFORM jobq._check_interval('rate_window', t.rate_window, false);
+  PERFORM jobq._check_interval('keep_completed', t.keep_completed);
+  PERFORM jobq._check_interval('keep_dead', t.keep_dead);
+  PERFORM jobq._check_options(t.options, t.command IS NOT NULL);
+END $$;
+
+-- Warns of what is allowed but hardly meant.
+CREATE FUNCTION jobq._warn_of_type(t jobq.job_types) RETURNS void
+  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF t.handler IS NOT NULL AND t.max_concurrent > current_setting('jobq.max_sql_workers')::int THEN
+    RAISE WARNING 'max_concurrent of job type "%" is more than jobq.max_sql_workers: % > %',
+      t.name, t.max_concurrent, current_setting('jobq.max_sql_workers')
+      USING HINT = 'Each SQL worker runs one job at a time.';
+  END IF;
+END $$;
+
+-- What a handler calls while it runs, for the role it runs as.
+CREATE FUNCTION jobq._grant_in_handler(run_as oid) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  f regprocedure;
+BEGIN
+  IF NOT has_schema_privilege(run_as, 'jobq', 'USAGE') THEN
+    EXECUTE format('GRANT USAGE ON SCHEMA jobq TO %I', pg_get_userbyid(run_as));
+  END IF;
+  FOR f IN SELECT p.oid FROM pg_proc p
+            WHERE p.pronamespace = 'jobq'::regnamespace
+              AND p.proname IN ('current_job', 'set_progress', 'log_event', 'skip', 'discard', 'snooze')
+              AND NOT has_function_privilege(run_as, p.oid, 'EXECUTE') LOOP
+    EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', f, pg_get_userbyid(run_as));
+  END LOOP;
+END $$;
+
+-- handler and run_as are known by oid here, and go into the row by name.
+CREATE FUNCTION jobq._check_type(caller oid, t jobq.job_types, handler oid, run_as oid) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF t.command IS NOT NULL THEN
+    PERFORM jobq._check_command(t.command);
+    IF NOT pg_has_role(caller, 'pg_execute_server_program', 'USAGE') THEN
+      PERFORM jobq._bad('42501', format('command of job type "%s" takes the rights of pg_execute_server_program',
+                                        t.name));
+    END IF;
+  END IF;
+  PERFORM jobq._check_run_as(caller, run_as, CASE WHEN t.command IS NULL THEN 'handler' ELSE 'command' END,
+                             handler);
+  PERFORM jobq._grant_in_handler(run_as);
+END $$;
+
+CREATE FUNCTION jobq.create_job_type(
+  name text, handler regprocedure DEFAULT NULL, command text[] DEFAULT NULL, max_attempts int DEFAULT 3,
+  backoff text DEFAULT 'exponential', backoff_base interval DEFAULT '30s', backoff_max interval DEFAULT '1h',
+  backoff_jitter real DEFAULT 0.1, timeout interval DEFAULT '5min', base_priority int DEFAULT 0,
+  max_concurrent int DEFAULT 0, cpu_weight int DEFAULT 1, rate_limit int DEFAULT 0,
+  rate_window interval DEFAULT '1s', keep_completed interval DEFAULT '7 days', keep_dead interval DEFAULT NULL,
+  critical boolean DEFAULT false, run_as regrole DEFAULT NULL, options jsonb DEFAULT '{}',
+  on_conflict text DEFAULT 'error')
+  RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+
+CREATE FUNCTION jobq._create_job_type(caller oid,
+  name text, handler regprocedure, command text[], max_attempts int, backoff text, backoff_base interval,
+  backoff_max interval, backoff_jitter real, timeout interval, base_priority int, max_concurrent int,
+  cpu_weight int, rate_limit int, rate_window interval, keep_completed interval, keep_dead interval,
+  critical boolean, run_as regrole, options jsonb, on_conflict text)
+  RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  t jobq.job_types;
+  old jobq.job_types;
+  role oid := coalesce(run_as::oid, caller);
+BEGIN
+  PERFORM jobq._check_type_name(_create_job_type.name);
+  PERFORM jobq._check_not_null('on_conflict', on_conflict IS NOT NULL);
+  IF on_conflict NOT IN ('error', 'replace', 'ignore') THEN
+    PERFORM jobq._bad('22023', format('on_conflict must be "error", "replace" or "ignore", not "%s"', on_conflict));
+  ELSIF (handler IS NULL) = (command IS NULL) THEN
+    PERFORM jobq._bad('22023', format('handler and command of job type "%s" are both %s', _create_job_type.name,
+                                      CASE WHEN handler IS NULL THEN 'NULL' ELSE 'given' END),
+      'A job type has either a SQL function or an external program.');
+  END IF;
+  t.name := _create_job_type.name;
+  t.handler := CASE WHEN handler IS NOT NULL THEN jobq._handler_signature(handler) END;
+  t.command := command;
+  t.max_attempts := max_attempts;
+  t.backoff := backoff;
+  t.backoff_base := backoff_base;
+  t.backoff_max := backoff_max;
+  t.backoff_jitter := backoff_jitter;
+  t.timeout := timeout;
+  t.base_priority := base_priority;
+  t.max_concurrent := max_concurrent;
+  t.cpu_weight := cpu_weight;
+  t.rate_limit := rate_limit;
+  t.rate_window := rate_window;
+  t.keep_completed := keep_completed;
+  t.keep_dead := keep_dead;
+  t.critical := critical;
+  t.options := CASE WHEN jsonb_typeof(options) = 'object' THEN jsonb_strip_nulls(options) ELSE options END;
+  t.paused := false;
+  t.created_at := clock_timestamp();
+  t.owner := pg_get_userbyid(caller);
+  PERFORM jobq._check_type_values(t);
+
+  -- one definer at a time: two of the same name, and two grants to one role, would collide
+  LOCK TABLE jobq.job_types IN SHARE ROW EXCLUSIVE MODE;
+  SELECT * INTO old FROM jobq.job_types j WHERE j.name = t.name AND j.dropped_at IS NULL;
+  IF FOUND AND on_conflict = 'error' THEN
+    PERFORM jobq._bad('42710', format('job type "%s" exists already', t.name),
+      'on_conflict => ''replace'' changes it and keeps its jobs, ''ignore'' leaves it as it is.');
+  ELSIF old.id IS NOT NULL AND on_conflict = 'ignore' THEN
+    RETURN;
+  ELSIF old.id IS NOT NULL THEN
+    PERFORM jobq._check_owner(caller, old.name, old.owner);
+    PERFORM jobq._check_type(caller, t, handler::oid, role);
+    t.run_as := pg_get_userbyid(role);
+    PERFORM jobq._store_type(old.id, t);
+  ELSE
+    PERFORM jobq._check_type(caller, t, handler::oid, role);
+    t.run_as := pg_get_userbyid(role);
+    t.id := nextval('jobq.job_type_id_seq');
+    INSERT INTO jobq.job_types SELECT t.*;
+  END IF;
+  PERFORM jobq._warn_of_type(t);
+END $$;
+
+-- Writes a definition over that of type `type_id`; owner, pause and jobs stay.
+CREATE FUNCTION jobq._store_type(type_id int, t jobq.job_types) RETURNS void
+  LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  UPDATE jobq.job_types SET
+    (run_as, handler, command, max_attempts, backoff, backoff_base, backoff_max, backoff_jitter, timeout,
+     base_priority, max_concurrent, cpu_weight, rate_limit, rate_window, keep_completed, keep_dead,
+     critical, options) =
+    ROW (t.run_as, t.handler, t.command, t.max_attempts, t.backoff, t.backoff_base, t.backoff_max,
+     t.backoff_jitter, t.timeout, t.base_priority, t.max_concurrent, t.cpu_weight, t.rate_limit,
+     t.rate_window, t.keep_completed, t.keep_dead, t.critical, t.options)
+   WHERE id = type_id
+$$;
+
+CREATE FUNCTION jobq.alter_job_type(
+  name text, handler regprocedure DEFAULT NULL, command text[] DEFAULT NULL, max_attempts int DEFAULT NULL,
+  backoff text DEFAULT NULL, backoff_base interval DEFAULT NULL, backoff_max interval DEFAULT NULL,
+  backoff_jitter real DEFAULT NULL, timeout interval DEFAULT NULL, base_priority int DEFAULT NULL,
+  max_concurrent int DEFAULT NULL, cpu_weight int DEFAULT NULL, rate_limit int DEFAULT NULL,
+  rate_window interval DEFAULT NULL, keep_completed interval DEFAULT NULL, keep_dead interval DEFAULT NULL,
+  critical boolean DEFAULT NULL, run_as regrole DEFAULT NULL, options jsonb DEFAULT NULL,
+  reset text[] DEFAULT NULL)
+  RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+
+-- The defaults of create_job_type, for reset: read from its declaration, so that there is one list only.
+CREATE FUNCTION jobq._type_defaults() RETURNS jobq.job_types
+  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  f regprocedure := (SELECT oid FROM pg_proc
+                      WHERE pronamespace = 'jobq'::regnamespace AND proname = 'create_job_type');
+  names text[] := (SELECT proargnames FROM pg_proc WHERE oid = f);
+  expressions text;
+  result jobq.job_types;
+BEGIN
+  SELECT string_agg(format('(%s) AS %I', pg_get_function_arg_default(f, i), names[i]), ', ')
+    INTO expressions
+    FROM generate_subscripts(names, 1) i
+   WHERE names[i] NOT IN ('name', 'handler', 'command', 'run_as', 'on_conflict');
+  EXECUTE format('SELECT (jsonb_populate_record(NULL::jobq.job_types, to_jsonb(d))).* FROM (SELECT %s) d',
+                 expressions) INTO result;
+  RETURN result;
+END $$;
+
+-- The type with the arguments named in reset put back.
+CREATE FUNCTION jobq._reset_type(t jobq.job_types, reset text[], given jsonb) RETURNS jobq.job_types
+  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  defaults jsonb := to_jsonb(jobq._type_defaults()) || jsonb_build_object('run_as', t.owner);
+  name text;
+BEGIN
+  FOREACH name IN ARRAY reset LOOP
+    PERFORM jobq._check_not_null('reset element', name IS NOT NULL);
+    IF name NOT IN ('max_attempts', 'backoff', 'backoff_base', 'backoff_max', 'backoff_jitter', 'timeout',
+                    'base_priority', 'max_concurrent', 'cpu_weight', 'rate_limit', 'rate_window',
+                    'keep_completed', 'keep_dead', 'critical', 'run_as', 'options') THEN
+      PERFORM jobq._bad('22023', format('reset names no argument with a default: "%s"', name));
+    ELSIF given ? name THEN
+      PERFORM jobq._bad('22023', format('reset names an argument that is given, too: "%s"', name));
+    END IF;
+    t := jsonb_populate_record(t, jsonb_build_object(name, defaults -> name));
+  END LOOP;
+  RETURN t;
+END $$;
+
+CREATE FUNCTION jobq._alter_job_type(caller oid,
+  name text, handler regprocedure, command text[], max_attempts int, backoff text, backoff_base interval,
+  backoff_max interval, backoff_jitter real, timeout interval, base_priority int, max_concurrent int,
+  cpu_weight int, rate_limit int, rate_window interval, keep_completed interval, keep_dead interval,
+  critical boolean, run_as regrole, options jsonb, reset text[])
+  RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+  t jobq.job_types;
+  old jobq.job_types;
+  given jsonb := jsonb_strip_nulls(jsonb_build_object(
+    'max_attempts', max_attempts, 'backoff', backoff, 'backoff_base', backoff_base, 'backoff_max', backoff_max,
+    'backoff_jitter', backoff_jitter, 'timeout', timeout, 'base_priority', base_priority,
+    'max_concurrent', max_concurrent, 'cpu_weight', cpu_weight, 'rate_limit', rate_limit,
+    'rate_window', rate_window, 'keep_completed', keep_completed, 'keep_dead', keep_dead,
+    'critical', critical, 'run_as', pg_get_userbyid(run_as)));
+BEGIN
+  LOCK TABLE jobq.job_types IN SHARE ROW EXCLUSIVE MODE;
+  old := jobq._own_type(caller, name);
+  IF handler IS NOT NULL AND command IS NOT NULL THEN
+    PERFORM jobq._bad('22023', format('handler and command of job type "%s" are both given', name),
+      'A job type has either a SQL function or an external program.');
+  END IF;
+  t := jsonb_populate_record(old, given);
+  IF handler IS NOT NULL THEN
+    t.handler := jobq._handler_signature(handler);
+    t.command := NULL;
+  ELSIF command IS NOT NULL THEN
+    t.handler := NULL;
+    t.command := command;
+  END IF;
+  IF reset IS NOT NULL THEN
+    t := jobq._reset_type(t, reset,
+      CASE WHEN options IS NULL THEN given ELSE given || '{"options": {}}' END);
+  END IF;
+  IF jsonb_typeof(options) = 'object' THEN
+    PERFORM jobq._check_options(options, t.command IS NOT NULL);
+    t.options := jsonb_strip_nulls(t.options || options);
+  ELSIF options IS NOT NULL THEN
+    PERFORM jobq._check_options(options, t.command IS NOT NULL);
+  END IF;
+  PERFORM jobq._check_type_values(t);
+  -- whoever changes what runs, or as whom, needs the rights of who defines it
+  IF (t.handler, t.command, t.run_as, t.options) IS DISTINCT FROM (old.handler, old.command, old.run_as, old.options)
+  THEN
+    PERFORM jobq._check_type(caller, t, coalesce(handler::oid, to_regprocedure(t.handler)::oid),
+                             (SELECT oid FROM pg_roles WHERE rolname = t.run_as));
+  END IF;
+  PERFORM jobq._store_type(t.id, t);
+  PERFORM jobq._warn_of_type(t);
+END $$;
+
+CREATE FUNCTION jobq.drop_job_type(name text, force boolean DEFAULT false) RETURNS void
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq._drop_job_type(caller oid, name text, force boolean) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  t jobq.job_types := jobq._own_type(caller, name);
+  live bigint;
+BEGIN
+  PERFORM jobq._check_not_null('force', force IS NOT NULL);
+  IF force THEN
+    PERFORM jobq._cancel(q.id, 'job type dropped') FROM jobq.queue q WHERE q.type_id = t.id;
+  ELSE
+    SELECT count(*) INTO live FROM jobq.queue q WHERE q.type_id = t.id;
+    IF live > 0 THEN
+      PERFORM jobq._bad('55006', format('job type "%s" has %s live job(s)', name, live),
+        'force => true cancels them.');
+    END IF;
+  END IF;
+  UPDATE jobq.job_types SET dropped_at = clock_timestamp() WHERE id = t.id;
+END $$;
+
+CREATE FUNCTION jobq.pause_job_type(name text, reason text DEFAULT NULL, duration interval DEFAULT NULL)
+  RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq._pause_job_type(caller oid, name text, reason text, duration interval) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  t jobq.job_types := jobq._own_type(caller, name);
+BEGIN
+  PERFORM jobq._check_interval('duration', duration, false);
+  UPDATE jobq.job_types SET paused = true, pause_reason = reason, paused_until = clock_timestamp() + duration
+   WHERE id = t.id;
+END $$;
+
+CREATE FUNCTION jobq.resume_job_type(name text) RETURNS void
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq._resume_job_type(caller oid, name text) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  t jobq.job_types := jobq._own_type(caller, name);
+BEGIN
+  UPDATE jobq.job_types SET paused = false, pause_reason = NULL, paused_until = NULL WHERE id = t.id;
+END $$;

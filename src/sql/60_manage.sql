@@ -1,0 +1,266 @@
+
+-- Managing jobs.  Rows of waiting jobs are locked with jobq._lock_job, which waits for other clients but never
+-- for a handler; what is asked of a running job reaches it when the transaction commits.
+
+CREATE FUNCTION jobq._event(job_id uuid, type_id int, tenant text, attempt int, type text, message text, data jsonb)
+  RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM jobq._ensure_events_partition(clock_timestamp());
+  INSERT INTO jobq.events (job_id, job_type, tenant, attempt, type, source, message, data)
+  VALUES (job_id, jobq._type_name(type_id), tenant, attempt, type, 'client', message, data);
+END $$;
+
+-- The id of a registered type; NULL for NULL.  with_dropped: of one that is history, too.
+CREATE FUNCTION jobq._type_ids(job_type text, with_dropped boolean) RETURNS int[]
+  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  ids int[];
+BEGIN
+  IF job_type IS NULL THEN
+    RETURN NULL;
+  END IF;
+  SELECT array_agg(t.id) INTO ids FROM jobq.job_types t
+   WHERE t.name = job_type AND (with_dropped OR t.dropped_at IS NULL);
+  IF ids IS NULL THEN
+    PERFORM jobq._bad('42704', format('job type "%s" does not exist', job_type));
+  END IF;
+  RETURN ids;
+END $$;
+
+CREATE FUNCTION jobq.cancel_job(id uuid, reason text DEFAULT NULL) RETURNS boolean
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq._cancel_job(caller oid, id uuid, reason text) RETURNS boolean
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM jobq._check_not_null('id', id IS NOT NULL);
+  RETURN jobq._cancel(id, reason) <> 'gone';
+END $$;
+
+CREATE FUNCTION jobq.cancel_jobs(
+  job_type text DEFAULT NULL, tenant text DEFAULT NULL, payload_contains jsonb DEFAULT NULL,
+  include_running boolean DEFAULT false, reason text DEFAULT NULL)
+  RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq._cancel_jobs(caller oid,
+  job_type text, tenant text, payload_contains jsonb, include_running boolean, reason text)
+  RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  type_ids int[] := jobq._type_ids(job_type, true);
+  job uuid;
+  cancelled bigint := 0;
+BEGIN
+  PERFORM jobq._check_not_null('include_running', include_running IS NOT NULL);
+  IF job_type IS NULL AND tenant IS NULL AND payload_contains IS NULL THEN
+    PERFORM jobq._bad('22023', 'job_type, tenant and payload_contains are all NULL',
+      'Give at least one of them.');
+  END IF;
+  FOR job IN SELECT q.id FROM jobq.queue q
+              WHERE (type_ids IS NULL OR q.type_id = ANY (type_ids))
+                AND jobq._tenant_is(q.tenant, _cancel_jobs.tenant)
+                AND (payload_contains IS NULL OR q.payload @> payload_contains)
+              ORDER BY q.id LOOP
+    CONTINUE WHEN NOT include_running AND jobq._lock_job(job) <> 'locked';
+    CONTINUE WHEN jobq._cancel(job, reason) = 'gone';
+    cancelled := cancelled + 1;
+  END LOOP;
+  RETURN cancelled;
+END $$;
+
+-- Puts a finished job's row (its columns are history's and dead_letters') back into the queue, due now.
+-- Its own backoff, unique_for and keep_completed ended with it: those of its type count from now on.
+CREATE FUNCTION jobq._requeue(job jobq.dead_letters, max_attempts int) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF NOT EXISTS (SELECT FROM jobq.job_types t WHERE t.id = job.type_id AND t.dropped_at IS NULL) THEN
+    PERFORM jobq._bad('42704', format('job type "%s" does not exist any more', jobq._type_name(job.type_id)));
+  END IF;
+  INSERT INTO jobq.queue (id, position, scheduled_for, created_at, type_id, home_id, max_attempts, runs, depth,
+                          priority, payload, timeout, unique_key, concurrency_key, tenant, parent_id,
+                          workflow_id, task_key, metadata)
+  VALUES (job.id, clock_timestamp(), clock_timestamp(), job.created_at, job.type_id, jobq._home_id(),
+          coalesce(max_attempts, job.max_attempts), job.runs, job.depth, job.priority, job.payload, job.timeout,
+          job.unique_key, job.concurrency_key, job.tenant, job.parent_id, job.workflow_id, job.task_key,
+          job.metadata);
+EXCEPTION WHEN unique_violation THEN
+  PERFORM jobq._bad('23505', format('a newer job with unique_key "%s" is live', job.unique_key));
+END $$;
+
+CREATE FUNCTION jobq._event_retried(job_id uuid, type_id int, tenant text, attempts int, status jobq.job_status,
+                                    error_msg text, error_code text)
+  RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  SELECT jobq._event(job_id, type_id, tenant, attempts, 'retried', error_msg,
+                     jsonb_strip_nulls(jsonb_build_object('from', status, 'error', error_msg, 'code', error_code)))
+$$;
+
+CREATE FUNCTION jobq.retry_job(id uuid, max_attempts int DEFAULT NULL) RETURNS boolean
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq._retry_job(caller oid, id uuid, max_attempts int) RETURNS boolean
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  waiting jobq.queue;
+  job jobq.dead_letters;
+BEGIN
+  PERFORM jobq._check_not_null('id', id IS NOT NULL);
+  PERFORM jobq._check_number('max_attempts', max_attempts, 1, 1000000);
+  CASE jobq._lock_job(id)
+    WHEN 'running' THEN
+      RETURN false;
+    WHEN 'locked' THEN
+      SELECT * INTO waiting FROM jobq.queue q WHERE q.id = _retry_job.id AND q.status = 'retry';
+      IF NOT FOUND THEN
+        RETURN false;
+      END IF;
+      UPDATE jobq.queue q
+         SET status = 'pending', position = clock_timestamp(), scheduled_for = clock_timestamp(), attempts = 0,
+             max_attempts = coalesce(_retry_job.max_attempts, q.max_attempts),
+             crashes = 0, error_msg = NULL, error_code = NULL, error_details = NULL
+       WHERE q.id = waiting.id;
+      PERFORM jobq._event_retried(waiting.id, waiting.type_id, waiting.tenant, waiting.attempts, waiting.status,
+                                  waiting.error_msg, waiting.error_code);
+      RETURN true;
+    ELSE
+      NULL;
+  END CASE;
+
+  DELETE FROM jobq.dead_letters d WHERE d.id = _retry_job.id RETURNING d.* INTO job;
+  IF NOT FOUND THEN
+    DELETE FROM jobq.history h WHERE h.id = _retry_job.id AND h.status IN ('cancelled', 'skipped')
+      RETURNING h.* INTO job;
+  END IF;
+  IF NOT FOUND THEN
+    RETURN false;
+  END IF;
+  PERFORM jobq._requeue(job, max_attempts);
+  PERFORM jobq._event_retried(job.id, job.type_id, job.tenant, job.attempts, job.status,
+                              job.error_msg, job.error_code);
+  RETURN true;
+END $$;
+
+CREATE FUNCTION jobq.rerun_job(id uuid, payload jsonb DEFAULT NULL) RETURNS uuid
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq._rerun_job(caller oid, id uuid, payload jsonb) RETURNS uuid
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  job jobq.dead_letters;
+BEGIN
+  PERFORM jobq._check_not_null('id', id IS NOT NULL);
+  SELECT * INTO job FROM jobq.dead_letters d WHERE d.id = _rerun_job.id;
+  IF NOT FOUND THEN
+    SELECT * INTO job FROM jobq.history h WHERE h.id = _rerun_job.id;
+  END IF;
+  IF NOT FOUND THEN
+    RETURN NULL;
+  END IF;
+  IF payload IS NOT NULL THEN
+    PERFORM jobq._check_payload(job.type_id, payload);
+    job.payload := payload;
+  END IF;
+  job.parent_id := job.id;
+  job.id := jobq._new_id();
+  job.created_at := clock_timestamp();
+  job.runs := 0;
+  PERFORM jobq._requeue(job, NULL);
+  RETURN job.id;
+END $$;
+
+CREATE FUNCTION jobq.alter_job(
+  id uuid, payload jsonb DEFAULT NULL, priority int DEFAULT NULL, scheduled_for timestamptz DEFAULT NULL,
+  max_attempts int DEFAULT NULL, timeout interval DEFAULT NULL)
+  RETURNS boolean LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq._alter_job(caller oid,
+  id uuid, payload jsonb, priority int, scheduled_for timestamptz, max_attempts int, timeout interval)
+  RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  job jobq.queue;
+BEGIN
+  PERFORM jobq._check_not_null('id', id IS NOT NULL);
+  PERFORM jobq._check_number('priority', priority, -100, 100);
+  PERFORM jobq._check_number('max_attempts', max_attempts, 1, 1000000);
+  PERFORM jobq._check_interval('timeout', timeout);
+  IF NOT isfinite(scheduled_for) THEN
+    PERFORM jobq._bad('22023', format('scheduled_for must be finite, not "%s"', scheduled_for));
+  END IF;
+  IF jobq._lock_job(id) <> 'locked' THEN
+    RETURN false;
+  END IF;
+  SELECT * INTO job FROM jobq.queue q WHERE q.id = _alter_job.id;
+  IF payload IS NOT NULL THEN
+    PERFORM jobq._check_payload(job.type_id, payload);
+  END IF;
+  UPDATE jobq.queue q
+     SET payload = coalesce(_alter_job.payload, q.payload),
+         priority = coalesce(_alter_job.priority, q.priority),
+         scheduled_for = coalesce(_alter_job.scheduled_for, q.scheduled_for),
+         -- a lane is read in the order of position, which is never in the past when it is set
+         position = CASE WHEN _alter_job.scheduled_for IS NULL THEN q.position
+                         ELSE greatest(_alter_job.scheduled_for, clock_timestamp()) END,
+         max_attempts = coalesce(_alter_job.max_attempts, q.max_attempts),
+         timeout = coalesce(_alter_job.timeout, q.timeout)
+   WHERE q.id = job.id;
+  RETURN true;
+END $$;
+
+-- Dead letters that a filter takes, oldest first, locked; those that somebody else holds are left out.
+CREATE FUNCTION jobq._dead_letters(job_type text, tenant text, error_like text, dead_before timestamptz, max_jobs int)
+  RETURNS SETOF jobq.dead_letters
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  type_ids int[] := jobq._type_ids(job_type, true);
+BEGIN
+  PERFORM jobq._check_number('max_jobs', max_jobs, 0, 2147483647);
+  RETURN QUERY
+    SELECT * FROM jobq.dead_letters d
+     WHERE (type_ids IS NULL OR d.type_id = ANY (type_ids))
+       AND jobq._tenant_is(d.tenant, _dead_letters.tenant)
+       AND (error_like IS NULL OR d.error_msg LIKE error_like)
+       AND (dead_before IS NULL OR d.completed_at < dead_before)
+     ORDER BY d.completed_at, d.id LIMIT max_jobs
+     FOR UPDATE SKIP LOCKED;
+END $$;
+
+CREATE FUNCTION jobq.retry_dead_letters(
+  job_type text DEFAULT NULL, max_jobs int DEFAULT NULL, tenant text DEFAULT NULL, error_like text DEFAULT NULL,
+  dead_before timestamptz DEFAULT NULL, max_attempts int DEFAULT NULL)
+  RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq._retry_dead_letters(caller oid,
+  job_type text, max_jobs int, tenant text, error_like text, dead_before timestamptz, max_attempts int)
+  RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  job jobq.dead_letters;
+  retried bigint := 0;
+  skipped bigint := 0;
+BEGIN
+  PERFORM jobq._check_number('max_attempts', max_attempts, 1, 1000000);
+  FOR job IN SELECT * FROM jobq._dead_letters(job_type, tenant, error_like, dead_before, max_jobs) LOOP
+    BEGIN
+      PERFORM jobq._requeue(job, max_attempts);
+      DELETE FROM jobq.dead_letters d WHERE d.id = job.id;
+      PERFORM jobq._event_retried(job.id, job.type_id, job.tenant, job.attempts, job.status,
+                                  job.error_msg, job.error_code);
+      retried := retried + 1;
+    EXCEPTION WHEN unique_violation OR undefined_object THEN
+      skipped := skipped + 1;
+    END;
+  END LOOP;
+  IF skipped > 0 THEN
+    RAISE NOTICE '% dead letter(s) stay: a newer job has their unique_key, or their job type was dropped', skipped;
+  END IF;
+  RETURN retried;
+END $$;
+
+CREATE FUNCTION jobq.purge_dead_letters(
+  job_type text DEFAULT NULL, older_than interval DEFAULT NULL, max_jobs int DEFAULT NULL,
+  tenant text DEFAULT NULL, error_like text DEFAULT NULL)
+  RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq._purge_dead_letters(caller oid,
+  job_type text, older_than interval, max_jobs int, tenant text, error_like text)
+  RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  purged bigint;
+BEGIN
+  PERFORM jobq._check_interval('older_than', older_than);
+  DELETE FROM jobq.dead_letters d
+   WHERE d.id IN (SELECT p.id FROM jobq._dead_letters(job_type, tenant, error_like,
+                                                      clock_timestamp() - older_than, max_jobs) p);
+  GET DIAGNOSTICS purged = ROW_COUNT;
+  RETURN purged;
+END $$;

@@ -1,0 +1,60 @@
+
+-- Looking at jobs.  These are SECURITY INVOKER: they show what the caller may read in jobq.jobs.
+
+-- Only the conditions asked for are in the query, so that the newest jobs come from the id indexes.
+CREATE FUNCTION jobq.list_jobs(
+  status jobq.job_status DEFAULT NULL, job_type text DEFAULT NULL, tenant text DEFAULT NULL,
+  max_rows int DEFAULT 50, skip_rows int DEFAULT 0, before uuid DEFAULT NULL,
+  payload_contains jsonb DEFAULT NULL, error_like text DEFAULT NULL)
+  RETURNS SETOF jobq.jobs LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  query text := 'SELECT * FROM jobq.jobs j WHERE true';
+BEGIN
+  IF max_rows IS NULL OR skip_rows IS NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = format('%s must not be NULL',
+      CASE WHEN max_rows IS NULL THEN 'max_rows' ELSE 'skip_rows' END);
+  ELSIF max_rows < 0 OR skip_rows < 0 THEN
+    RAISE EXCEPTION USING ERRCODE = '22003', MESSAGE = format('%s must be zero or more, not %s',
+      CASE WHEN max_rows < 0 THEN 'max_rows' ELSE 'skip_rows' END, least(max_rows, skip_rows));
+  END IF;
+  IF status IS NOT NULL THEN query := query || ' AND j.status = $1'; END IF;
+  IF job_type IS NOT NULL THEN query := query || ' AND j.job_type = $2'; END IF;
+  IF tenant IS NOT NULL THEN query := query || ' AND coalesce(j.tenant, '''') = $3'; END IF;
+  IF before IS NOT NULL THEN query := query || ' AND j.id < $6'; END IF;
+  IF payload_contains IS NOT NULL THEN query := query || ' AND j.payload @> $7'; END IF;
+  IF error_like IS NOT NULL THEN query := query || ' AND j.error_msg LIKE $8'; END IF;
+  RETURN QUERY EXECUTE query || ' ORDER BY j.id DESC LIMIT $4 OFFSET $5'
+    USING status, job_type, tenant, max_rows, skip_rows, before, payload_contains, error_like;
+END $$;
+
+CREATE FUNCTION jobq.count_by_status(job_type text DEFAULT NULL, tenant text DEFAULT NULL)
+  RETURNS TABLE(status jobq.job_status, count bigint)
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT s.status, count(j.status)
+    FROM unnest(enum_range(NULL::jobq.job_status)) s(status)
+    LEFT JOIN (SELECT v.status FROM jobq.jobs v
+                WHERE (count_by_status.job_type IS NULL OR v.job_type = count_by_status.job_type)
+                  AND (count_by_status.tenant IS NULL OR coalesce(v.tenant, '') = count_by_status.tenant)) j
+      ON j.status = s.status
+   GROUP BY s.status ORDER BY s.status
+$$;
+
+-- Of dropped types only those that some job still names.
+CREATE FUNCTION jobq.distinct_job_types() RETURNS SETOF text
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT DISTINCT t.name FROM jobq.job_types t
+   WHERE t.dropped_at IS NULL
+      OR EXISTS (SELECT FROM jobq.queue q WHERE q.type_id = t.id)
+      OR EXISTS (SELECT FROM jobq.dead_letters d WHERE d.type_id = t.id)
+      OR EXISTS (SELECT FROM jobq.history h WHERE h.type_id = t.id)
+   ORDER BY t.name
+$$;
+
+CREATE FUNCTION jobq.job_timeline(id uuid) RETURNS SETOF jobq.events
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT * FROM jobq.events e WHERE e.job_id = job_timeline.id ORDER BY e.ts, e.id
+$$;
+
+-- src/wait.c
+CREATE FUNCTION jobq.wait_for(id uuid, timeout interval DEFAULT '20s') RETURNS jobq.jobs
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_wait_for';

@@ -1,0 +1,38 @@
+
+-- Inside a SQL handler: src/handler.c.  create_job_type grants these to the role that handlers run as.
+CREATE FUNCTION jobq._current_job_id() RETURNS uuid
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_current_job_id';
+
+-- A handler sees its own job, whatever it may read else.
+CREATE FUNCTION jobq.current_job() RETURNS jobq.jobs
+  LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+  SELECT j.* FROM jobq.jobs j WHERE j.id = jobq._current_job_id()
+$$;
+
+CREATE FUNCTION jobq.set_progress(progress numeric, data jsonb DEFAULT NULL) RETURNS void
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_set_progress';
+CREATE FUNCTION jobq.log_event(message text, level text DEFAULT 'info', type text DEFAULT 'log',
+                               data jsonb DEFAULT NULL, id uuid DEFAULT NULL, lease_token uuid DEFAULT NULL)
+  RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_log_event';
+CREATE FUNCTION jobq.skip(reason text DEFAULT NULL) RETURNS void
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_skip';
+CREATE FUNCTION jobq.discard(reason text) RETURNS void
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_discard';
+CREATE FUNCTION jobq.snooze(delay interval, reason text DEFAULT NULL) RETURNS void
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_snooze';
+
+-- The handler runs as the role of its type, not as the owner that the gate leads to.
+CREATE FUNCTION jobq.run_inline(id uuid) RETURNS jobq.jobs
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq._run_inline_now(caller oid, id uuid) RETURNS void
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_run_inline';
+CREATE FUNCTION jobq._run_inline(caller oid, id uuid) RETURNS jobq.jobs
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  job jobq.jobs;
+BEGIN
+  PERFORM jobq._check_not_null('id', id IS NOT NULL);
+  PERFORM jobq._run_inline_now(caller, id);
+  SELECT * INTO job FROM jobq.jobs j WHERE j.id = _run_inline.id;
+  RETURN job;
+END $$;

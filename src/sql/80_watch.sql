@@ -1,0 +1,31 @@
+
+-- The system itself.
+
+-- src/health.c, src/launcher.c
+CREATE FUNCTION jobq.health() RETURNS jsonb
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_health';
+CREATE FUNCTION jobq.reload() RETURNS void
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_reload';
+
+CREATE FUNCTION jobq.version() RETURNS text
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT extversion FROM pg_extension WHERE extname = 'jobq'
+$$;
+
+-- A restored dump stays paused, because its home row names a transaction of another database.  With a home of
+-- our own, all jobs are ours.  Jobs keep their state: what waits, waits; what ran, has lost its worker.
+CREATE FUNCTION jobq.adopt() RETURNS void
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq._adopt(caller oid) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  LOCK TABLE jobq.home IN EXCLUSIVE MODE;
+  IF NOT jobq._home_is_ours() THEN
+    DELETE FROM jobq.home;
+    INSERT INTO jobq.home (home_id, self_xid)
+    VALUES (1 + floor(random() * 2147483646)::int, pg_current_xact_id());
+  END IF;
+  UPDATE jobq.queue q SET home_id = h.home_id FROM jobq.home h WHERE q.home_id <> h.home_id;
+  -- for the statement trigger: the dispatcher looks again
+  UPDATE jobq.job_types SET paused = paused WHERE false;
+END $$;

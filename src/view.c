@@ -1,0 +1,287 @@
+/*
+ * view.c
+ *	  What the view jobq.jobs knows beyond the tables: names of job types, and which jobs run right now.
+ *
+ * A SQL job is not claimed by a write, so its row says pending (or retry) while its handler runs.
+ * That it runs stands in the slot of its worker.  The view therefore calls a function per column and
+ * queue row, which looks the job up in a copy of the slots: never a join, which would sort the queue.
+ *
+ * The copy is taken at the first call in a query and shared by all calls of that query, so that the
+ * columns of a row agree.  It lives in the query's memory context; a reset callback forgets it.
+ *
+ * The query's snapshot may be older than the copy.  A row of that snapshot with the very rev that was
+ * handed out was not settled then, so a cell that has settled it since still says "running": no job
+ * flickers back to pending just before it is done.
+ */
+#include "jobq.h"
+
+#include <math.h>
+
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/numeric.h"
+
+#include "job_types.h"
+#include "queue.h"
+#include "slots.h"
+
+PG_FUNCTION_INFO_V1(jobq_type_name);
+PG_FUNCTION_INFO_V1(jobq_live_status);
+PG_FUNCTION_INFO_V1(jobq_live_attempts);
+PG_FUNCTION_INFO_V1(jobq_live_started_at);
+PG_FUNCTION_INFO_V1(jobq_live_worker);
+PG_FUNCTION_INFO_V1(jobq_live_progress);
+PG_FUNCTION_INFO_V1(jobq_live_progress_data);
+
+/* One cell whose job has begun. */
+typedef struct Live
+{
+	pg_uuid_t	id;
+	int32		rev;
+	bool		runs;			/* now; else it has been settled meanwhile */
+	TimestampTz started_at;
+	double		progress;
+	char	   *progress_data;	/* JSON text or NULL */
+	char	   *worker;
+} Live;
+
+typedef struct LiveCopy
+{
+	MemoryContext cxt;
+	MemoryContextCallback forget;
+	int			n;
+	int			size;
+	Live	   *live;			/* ordered by id */
+} LiveCopy;
+
+static LiveCopy *last_copy = NULL;
+
+static void
+forget_copy(void *arg)
+{
+	if (last_copy == arg)
+		last_copy = NULL;
+}
+
+static int
+compare_live(const void *a, const void *b)
+{
+	return memcmp(&((const Live *) a)->id, &((const Live *) b)->id, sizeof(pg_uuid_t));
+}
+
+static Live *
+next_live(LiveCopy *copy)
+{
+	if (copy->n == copy->size)
+	{
+		copy->size = copy->size ? copy->size * 2 : 64;
+		copy->live = copy->live ? repalloc(copy->live, copy->size * sizeof(Live)) :
+			palloc(copy->size * sizeof(Live));
+	}
+	return &copy->live[copy->n];
+}
+
+/* Has this cell begun a job, as far as the view is concerned? */
+static bool
+cell_counts(Cell *cell, uint32 state)
+{
+	if (cell->started_at == 0)
+		return false;
+	return state == CELL_BEGUN ||
+		((state == CELL_DONE || state == CELL_FREE) && cell->verdict == VERDICT_SETTLED);
+}
+
+/* Copies a cell that counts; one that changes hands meanwhile does not. */
+static void
+copy_cell(LiveCopy *copy, Slot *slot, Cell *cell, char *worker)
+{
+	uint32		state = pg_atomic_read_u32(&cell->state);
+	char		data[JOBQ_PROGRESS_LEN];
+	Live	   *live;
+
+	if (!cell_counts(cell, state))
+		return;
+	live = next_live(copy);
+	pg_read_barrier();
+	live->id = cell->ref.id;
+	live->rev = cell->ref.rev;
+	live->runs = state == CELL_BEGUN;
+	live->started_at = cell->started_at;
+	live->worker = worker;
+	SpinLockAcquire(&slot->mutex);
+	live->progress = cell->progress;
+	strlcpy(data, cell->progress_data, sizeof(data));
+	SpinLockRelease(&slot->mutex);
+	pg_read_barrier();
+	if (pg_atomic_read_u32(&cell->state) != state || live->started_at == 0 ||
+		memcmp(&live->id, &cell->ref.id, sizeof(pg_uuid_t)) != 0)
+		return;
+	live->progress_data = data[0] ? pstrdup(data) : NULL;
+	copy->n++;
+}
+
+static void
+copy_slots(LiveCopy *copy)
+{
+	if (JobqShmem == NULL || RecoveryInProgress())
+		return;
+	LWLockAcquire(JobqShmem->lock, LW_SHARED);
+	for (int i = 0; i < JobqShmem->nslots; i++)
+	{
+		Slot	   *slot = &JobqShmem->slots[i];
+		char	   *worker;
+
+		if (!slot->in_use || slot->dboid != MyDatabaseId)
+			continue;
+		worker = pstrdup(slot->name);
+		for (int c = 0; c < JOBQ_CELLS; c++)
+			copy_cell(copy, slot, &slot->cells[c], worker);
+	}
+	LWLockRelease(JobqShmem->lock);
+	if (copy->n > 1)
+		qsort(copy->live, copy->n, sizeof(Live), compare_live);
+}
+
+/* The copy of the query that this call belongs to. */
+static LiveCopy *
+get_copy(FmgrInfo *flinfo)
+{
+	LiveCopy   *copy;
+	MemoryContext old;
+
+	if (flinfo->fn_extra)
+		return flinfo->fn_extra;
+	if (last_copy == NULL || last_copy->cxt != flinfo->fn_mcxt)
+	{
+		old = MemoryContextSwitchTo(flinfo->fn_mcxt);
+		copy = palloc0(sizeof(LiveCopy));
+		copy->cxt = flinfo->fn_mcxt;
+		copy_slots(copy);
+		copy->forget.func = forget_copy;
+		copy->forget.arg = copy;
+		MemoryContextRegisterResetCallback(flinfo->fn_mcxt, &copy->forget);
+		last_copy = copy;
+		MemoryContextSwitchTo(old);
+	}
+	flinfo->fn_extra = last_copy;
+	return last_copy;
+}
+
+static bool
+claimed(FunctionCallInfo fcinfo)
+{
+	return PG_GETARG_OID(2) == status_oid(JOB_RUNNING);
+}
+
+/*
+ * The cell of the row (id, rev, status) that the first three arguments name.  The row of an exec job
+ * says itself that it runs, and has been written since it was handed out.
+ */
+static Live *
+find_live(FunctionCallInfo fcinfo)
+{
+	LiveCopy   *copy = get_copy(fcinfo->flinfo);
+	Live		key;
+	Live	   *live;
+	Live	   *end = copy->live + copy->n;
+
+	if (copy->n == 0)
+		return NULL;
+	key.id = *PG_GETARG_UUID_P(0);
+	live = bsearch(&key, copy->live, copy->n, sizeof(Live), compare_live);
+	if (live == NULL)
+		return NULL;
+	/* a job that was handed out again may still stand in its former cell */
+	while (live > copy->live && compare_live(live - 1, &key) == 0)
+		live--;
+	for (; live < end && compare_live(live, &key) == 0; live++)
+		if (claimed(fcinfo) ? live->runs : live->rev == PG_GETARG_INT32(1))
+			return live;
+	return NULL;
+}
+
+/* The value that the row stores, the fourth argument. */
+#define RETURN_STORED() \
+	do { \
+		if (PG_ARGISNULL(3)) \
+			PG_RETURN_NULL(); \
+		PG_RETURN_DATUM(PG_GETARG_DATUM(3)); \
+	} while (0)
+
+/* jobq._live_status(id, rev, status) */
+Datum
+jobq_live_status(PG_FUNCTION_ARGS)
+{
+	if (find_live(fcinfo) == NULL)
+		PG_RETURN_OID(PG_GETARG_OID(2));
+	PG_RETURN_OID(status_oid(JOB_RUNNING));
+}
+
+/* jobq._live_attempts(id, rev, status, stored): of attempts and of runs, which rise together. */
+Datum
+jobq_live_attempts(PG_FUNCTION_ARGS)
+{
+	if (claimed(fcinfo) || find_live(fcinfo) == NULL)
+		RETURN_STORED();
+	PG_RETURN_INT32(PG_GETARG_INT32(3) + 1);
+}
+
+/* jobq._live_started_at(id, rev, status, stored) */
+Datum
+jobq_live_started_at(PG_FUNCTION_ARGS)
+{
+	Live	   *live = find_live(fcinfo);
+
+	if (claimed(fcinfo) || live == NULL)
+		RETURN_STORED();
+	PG_RETURN_TIMESTAMPTZ(live->started_at);
+}
+
+/* jobq._live_worker(id, rev, status, stored) */
+Datum
+jobq_live_worker(PG_FUNCTION_ARGS)
+{
+	Live	   *live = find_live(fcinfo);
+
+	if (claimed(fcinfo) || live == NULL)
+		RETURN_STORED();
+	PG_RETURN_TEXT_P(cstring_to_text(live->worker));
+}
+
+/* jobq._live_progress(id, rev, status, stored): of the attempt that runs, else of the last one. */
+Datum
+jobq_live_progress(PG_FUNCTION_ARGS)
+{
+	Live	   *live = find_live(fcinfo);
+
+	if (live == NULL || (claimed(fcinfo) && isnan(live->progress)))
+		RETURN_STORED();
+	if (isnan(live->progress))
+		PG_RETURN_NULL();
+	PG_RETURN_DATUM(DirectFunctionCall1(float8_numeric, Float8GetDatum(live->progress)));
+}
+
+/* jobq._live_progress_data(id, rev, status, stored) */
+Datum
+jobq_live_progress_data(PG_FUNCTION_ARGS)
+{
+	Live	   *live = find_live(fcinfo);
+
+	if (live == NULL || (claimed(fcinfo) && live->progress_data == NULL))
+		RETURN_STORED();
+	if (live->progress_data == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_DATUM(DirectFunctionCall1(jsonb_in, CStringGetDatum(live->progress_data)));
+}
+
+/* jobq._type_name(type_id): also of dropped types; NULL for an id that was never one. */
+Datum
+jobq_type_name(PG_FUNCTION_ARGS)
+{
+	JobType    *type = job_type_by_id(PG_GETARG_INT32(0));
+
+	if (type == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(type->name));
+}
