@@ -1,0 +1,333 @@
+/*
+ * exec_helper.c
+ *	  The exec worker's end of jobq-helper: starting it, its socket, its queue of frames.
+ *
+ * One helper at a time.  It is started by posix_spawn (no fork of this process, whatever its size) when
+ * a job needs it, with its end of a socketpair as descriptor 3 and nothing else of ours but standard
+ * error.  It is never signalled to stop: it kills its tools and leaves when its socket closes, and so
+ * does it when this process or the whole server dies.  After a loss the next one is started with a
+ * delay that doubles, and not before the old one has been reaped.
+ *
+ * Where the postmaster is process 1 an orphaned tool would be reaped by it, and an exit code of 2 taken
+ * for a crash of the server: there no helper is started unless jobq.allow_exec_under_pid1.
+ */
+#include "jobq.h"
+
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "miscadmin.h"
+#include "port.h"
+#include "storage/fd.h"
+#include "utils/timestamp.h"
+
+#include "exec_job.h"
+
+#define RETRY_MIN_MS	100
+#define RETRY_MAX_MS	30000
+#define HEALTHY_MS		60000	/* a helper that lived so long begins a new count of losses */
+#define LEAVE_MS		5000	/* an old helper that is still there then is killed */
+#define READS_A_TURN	64
+
+static pgsocket helper_fd = PGINVALID_SOCKET;
+static pid_t helper_pid = 0;
+static TimestampTz started_at = 0;
+static pid_t leaving_pid = 0;	/* closed, not reaped yet */
+static TimestampTz leaving_since = 0;
+static int	losses = 0;
+static TimestampTz retry_at = 0;
+static FrameBuf out;
+static FrameDecoder in;
+static uint32 max_frame;
+
+void
+exec_trouble(const char *trouble)
+{
+	SpinLockAcquire(&exec_db->mutex);
+	strlcpy(exec_db->helper_trouble, trouble, sizeof(exec_db->helper_trouble));
+	SpinLockRelease(&exec_db->mutex);
+}
+
+/* ---------- starting ---------- */
+
+static int
+spawn(int fd, pid_t *pid)
+{
+	posix_spawn_file_actions_t actions;
+	posix_spawnattr_t attr;
+	sigset_t	every;
+	sigset_t	none;
+	char		path[MAXPGPATH];
+	char		parent[32];
+	char	   *argv[] = {"jobq-helper", parent, NULL};
+	char	   *env[] = {"LANG=C.UTF-8", NULL};
+	int			rc;
+
+	snprintf(path, sizeof(path), "%s/jobq-helper", pkglib_path);
+	snprintf(parent, sizeof(parent), "--parent-pid=%d", MyProcPid);
+	sigfillset(&every);
+	sigemptyset(&none);
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+	posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+	posix_spawn_file_actions_adddup2(&actions, fd, FRAME_FD);
+	posix_spawnattr_init(&attr);
+	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+	posix_spawnattr_setsigdefault(&attr, &every);
+	posix_spawnattr_setsigmask(&attr, &none);
+	rc = posix_spawn(pid, path, &actions, &attr, argv, env);
+	posix_spawnattr_destroy(&attr);
+	posix_spawn_file_actions_destroy(&actions);
+	return rc;
+}
+
+static void
+retry_later(void)
+{
+	int64		delay = (int64) RETRY_MIN_MS << Min(losses, 16);
+
+	losses++;
+	retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), Min(delay, RETRY_MAX_MS));
+}
+
+/* Work directories are made below the system's temporary directory, never in the data directory. */
+static const char *
+workdir_base(void)
+{
+	const char *dir = getenv("TMPDIR");
+
+	return dir && dir[0] == '/' ? dir : "/tmp";
+}
+
+static void
+say_hello(uint32 size)
+{
+	Frame		frame = {.type = FRAME_HELLO};
+
+	frame.u.hello.max_frame = size;
+	frame.u.hello.pid = MyProcPid;
+	frame.u.hello.workdir = frame_text(workdir_base());
+	frame_encode(&out, &frame, max_frame);
+	max_frame = size;
+	in.max_frame = size;
+}
+
+static bool
+start(void)
+{
+	int			pair[2];
+	int			rc;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
+	{
+		ereport(LOG, (errcode_for_socket_access(), errmsg("could not make a socket pair: %m")));
+		return false;
+	}
+	rc = spawn(pair[1], &helper_pid);
+	closesocket(pair[1]);
+	if (rc != 0)
+	{
+		closesocket(pair[0]);
+		helper_pid = 0;
+		errno = rc;
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("could not start \"%s/jobq-helper\": %m", pkglib_path)));
+		return false;
+	}
+	helper_fd = pair[0];
+	ReserveExternalFD();
+	started_at = GetCurrentTimestamp();
+	max_frame = FRAME_MAX_DEFAULT;
+	frame_decoder_init(&in, max_frame);
+	say_hello(FRAME_MAX_DEFAULT);
+	return true;
+}
+
+/* The old helper has been told to leave; true once it has. */
+static bool
+old_one_has_left(void)
+{
+	int			status;
+
+	if (leaving_pid == 0)
+		return true;
+	if (waitpid(leaving_pid, &status, WNOHANG) == 0)
+	{
+		if (TimestampDifferenceExceeds(leaving_since, GetCurrentTimestamp(), LEAVE_MS))
+			kill(leaving_pid, SIGKILL);
+		return false;
+	}
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+		ereport(LOG, (errmsg("jobq-helper with PID %d %s", (int) leaving_pid, wait_result_to_str(status))));
+	leaving_pid = 0;
+	return true;
+}
+
+bool
+helper_ready(void)
+{
+	if (helper_fd != PGINVALID_SOCKET)
+		return true;
+	if (PostmasterPid == 1 && !jobq_allow_exec_under_pid1)
+	{
+		exec_trouble("the postmaster is process 1: run the container with an init process, or set jobq.allow_exec_under_pid1");
+		retry_at = DT_NOEND;
+		return false;
+	}
+	if (!old_one_has_left())
+	{
+		retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), RETRY_MIN_MS);
+		return false;
+	}
+	if (retry_at != DT_NOEND && retry_at > GetCurrentTimestamp())
+		return false;
+	if (!start())
+	{
+		retry_later();
+		exec_trouble("jobq-helper can't be started: see the server log");
+		return false;
+	}
+	retry_at = 0;
+	exec_trouble("");
+	return true;
+}
+
+TimestampTz
+helper_retry_at(void)
+{
+	return retry_at;
+}
+
+void
+helper_close(const char *why)
+{
+	if (helper_fd == PGINVALID_SOCKET)
+		return;
+	if (why)
+	{
+		ereport(LOG, (errmsg("jobq-helper with PID %d is lost: %s", (int) helper_pid, why)));
+		exec_trouble("jobq-helper was lost and is started again");
+		if (TimestampDifferenceExceeds(started_at, GetCurrentTimestamp(), HEALTHY_MS))
+			losses = 0;
+		retry_later();
+	}
+	closesocket(helper_fd);
+	ReleaseExternalFD();
+	helper_fd = PGINVALID_SOCKET;
+	frame_buf_free(&out);
+	frame_decoder_free(&in);
+	leaving_pid = helper_pid;
+	leaving_since = GetCurrentTimestamp();
+	helper_pid = 0;
+	(void) old_one_has_left();
+}
+
+/* ---------- talking ---------- */
+
+pgsocket
+helper_socket(void)
+{
+	return helper_fd;
+}
+
+bool
+helper_has_output(void)
+{
+	return helper_fd != PGINVALID_SOCKET && frame_pending(&out) > 0;
+}
+
+static Size
+start_size(const FrameStart *s)
+{
+	return (Size) s->argv.len + s->env.len + s->tool_path.len + s->stdin_data.len + 1024;
+}
+
+bool
+helper_queue(const Frame *frame, Size answer)
+{
+	if (helper_fd == PGINVALID_SOCKET)
+		return false;
+	if (frame->type == FRAME_START)
+	{
+		Size		need = Max(start_size(&frame->u.start), answer);
+
+		if (need > FRAME_MAX_LIMIT)
+			return false;
+		if (need > max_frame)
+			say_hello((uint32) need);
+	}
+	return frame_encode(&out, frame, max_frame);
+}
+
+void
+helper_send(void)
+{
+	if (!helper_has_output())
+		return;
+	switch (frame_send(&out, helper_fd))
+	{
+		case FRAME_IO_DONE:
+		case FRAME_IO_AGAIN:
+			break;
+		case FRAME_IO_EOF:
+		case FRAME_IO_ERROR:
+			/* what it still said is in the socket: reading finds the end */
+			frame_buf_free(&out);
+			break;
+	}
+}
+
+/* Hands over every whole frame that has come. */
+static bool
+take_frames(void (*got) (const Frame *frame))
+{
+	Frame		frame;
+
+	for (;;)
+	{
+		switch (frame_decoder_next(&in, &frame))
+		{
+			case FRAME_MORE:
+				return true;
+			case FRAME_READY:
+				got(&frame);
+				break;
+			case FRAME_BAD:
+				helper_close(in.error ? in.error : "malformed frame");
+				return false;
+		}
+	}
+}
+
+bool
+helper_receive(void (*got) (const Frame *frame))
+{
+	int			i;
+
+	if (helper_fd == PGINVALID_SOCKET)
+		return false;
+	for (i = 0; i < READS_A_TURN; i++)
+	{
+		switch (frame_recv(&in, helper_fd))
+		{
+			case FRAME_IO_DONE:
+				if (!take_frames(got))
+					return false;
+				break;
+			case FRAME_IO_AGAIN:
+				return true;
+			case FRAME_IO_EOF:
+				helper_close("it has closed its socket");
+				return false;
+			case FRAME_IO_ERROR:
+				helper_close(strerror(errno));
+				return false;
+		}
+	}
+	SetLatch(MyLatch);			/* there may be more: come back after the other work */
+	return true;
+}

@@ -1,0 +1,124 @@
+/*
+ * exec_job.h
+ *	  The exec worker's own table of jobs, shared by its four files; nobody else includes it.
+ *
+ * One entry a cell of its slot.  An entry goes
+ *
+ *	 FREE -> TAKEN		exec_claim.c: taken from the slot
+ *	 TAKEN -> STARTED	its row says running, and that is committed; the START frame is queued
+ *	 STARTED -> ENDED	exec_worker.c: the helper said how, or the helper is gone
+ *	 ENDED -> FREE		exec_settle.c: its end is committed
+ *
+ * or from TAKEN straight to FREE.  A state changes only when no transaction is open, so an error (or
+ * the end of this process) in one finds the table as it was and nothing that a tool said is lost.
+ */
+#ifndef JOBQ_EXEC_JOB_H
+#define JOBQ_EXEC_JOB_H
+
+#include "nodes/pg_list.h"
+
+#include "helper/frame.h"
+#include "settle.h"
+
+typedef enum ExecState
+{
+	EXEC_FREE,
+	EXEC_TAKEN,
+	EXEC_STARTED,
+	EXEC_ENDED
+} ExecState;
+
+/* What a tool said on fd 3 (or on stderr), not yet written to jobq.events. */
+typedef struct ToolEvent
+{
+	uint8		kind;			/* FrameEventKind */
+	char	   *text;
+} ToolEvent;
+
+/* kinds of end beside FrameExitKind */
+#define EXEC_HELPER_LOST	100
+#define EXEC_UNSETTLED		101 /* message: SQLSTATE, output: why it could not be stored */
+
+typedef struct ExecJob
+{
+	ExecState	state;
+	MemoryContext context;		/* all that belongs to the attempt; NULL while FREE */
+	uint64		number;			/* names the attempt in frames */
+	JobRef		ref;			/* the row as we wrote it last */
+	Job			row;			/* what events need of it: id, tenant, attempts */
+	TimestampTz started_at;
+	int64		timeout_us;
+	int64		kill_grace_us;
+	CancelKind	asked;			/* what the helper has been told */
+	bool		has_reason;
+	char		reason[JOBQ_REASON_LEN];
+
+	/* what came from the tool */
+	double		progress;		/* NaN: none */
+	char	   *progress_data;	/* JSON text, NULL: none */
+	List	   *events;			/* ToolEvent */
+	int			nevents;		/* so many in all */
+	TimestampTz events_due;		/* 0: none wait */
+	FrameExit	end;			/* texts in context */
+	TimestampTz ended_at;
+
+	/* settling */
+	int			failures;
+	TimestampTz retry_at;
+} ExecJob;
+
+#define EXEC_MAX_EVENTS		100		/* of one attempt; more are counted, not kept */
+#define EXEC_MAX_PROGRESS	8192
+
+extern ExecJob exec_jobs[JOBQ_CELLS];
+extern MemoryContext ExecContext;	/* parent of the jobs' contexts */
+extern MemoryContext ExecTurnContext;	/* reset each turn of the loop; outlives transactions */
+extern JobqDb *exec_db;
+
+#define cell_of(job) ((int) ((job) - exec_jobs))
+
+/* --- exec_worker.c --- */
+/* Runs work in a transaction of its own.  NULL, or why it was rolled back (logged already). */
+extern ErrorData *exec_in_transaction(void (*work) (void *arg), void *arg);
+/* The tool's end, told by the helper or found out by us. */
+extern void exec_ended(ExecJob *job, int kind, int value, const char *message);
+/* Gives the cell back to the dispatcher and empties the entry. */
+extern void exec_forget(ExecJob *job, Verdict verdict);
+
+/* --- exec_helper.c: the process and its socket --- */
+/* Is there a helper to send to?  Starts one unless it is too early after the last. */
+extern bool helper_ready(void);
+extern pgsocket helper_socket(void);	/* PGINVALID_SOCKET: no helper */
+extern bool helper_has_output(void);
+/* Queues a frame; answer: how long the EXIT to a START may get.  false: no helper, or too long. */
+extern bool helper_queue(const Frame *frame, Size answer);
+/* Sends what it can. */
+extern void helper_send(void);
+/* Reads what is there and hands each frame to got; false: the helper is gone. */
+extern bool helper_receive(void (*got) (const Frame *frame));
+extern void helper_close(const char *why);
+/* When helper_ready may say otherwise; DT_NOEND: never. */
+extern TimestampTz helper_retry_at(void);
+/* For jobq.health(): why tools don't run; '' when they do. */
+extern void exec_trouble(const char *trouble);
+
+/* --- exec_claim.c --- */
+extern void exec_claim(void);
+extern bool exec_has_assigned(void);
+extern void exec_type_started(ExecJob *job);
+/* Its tool can't be started here: hold the type; true: it was not held before. */
+extern bool exec_type_broken(int32 type_id);
+
+/* --- exec_settle.c --- */
+/* Settles what has ended and writes events that are due; final: on the way out, all, without long waits. */
+extern void exec_settle(bool final);
+extern TimestampTz exec_settle_at(void);	/* when it has something to do next; DT_NOEND: nothing waits */
+/* options.log_stderr as an error level, 0: none */
+extern int	exec_log_level(JobType *type);
+
+/* --- exec_text.c: words of strangers --- */
+extern char *text_from_utf8(const char *data, int len);
+extern Jsonb *json_from_utf8(const char *data, int len, char **why);
+extern char *utf8_from_text(const char *text);
+
+#endif

@@ -1,0 +1,564 @@
+/*
+ * exec_worker.c
+ *	  Runs exec jobs: one process a database, while it has exec types; jobq-helper is its child.
+ *
+ * Started by the dispatcher, connected as the bootstrap superuser; owns one slot.  A loop with one wait:
+ * the latch (jobs handed over, a cancel, a signal) or the helper's socket.  Each turn it
+ *
+ *	 takes frames from the helper	what tools say, and how they end
+ *	 passes on cancels				asked of its cells under the slot's lock
+ *	 settles what has ended			exec_settle.c, one transaction
+ *	 claims what was handed over	exec_claim.c, one transaction, then START frames
+ *
+ * No transaction is open while it waits.  exec_job.h has the states of a job.
+ *
+ * Signals: PostgreSQL's own.  SIGTERM is die(); wherever it strikes, on_exit runs on the way out: it has
+ * the helper stop its tools (TERM, jobq.shutdown_grace, KILL), settles what had ended and puts the
+ * rest back uncharged, in one last transaction that waits for no standby.  When the postmaster is dead
+ * or the server crashes nothing is written: the helper sees its socket close and kills all tools, and
+ * the rows, still running, are found by the next dispatcher.
+ */
+#include "jobq.h"
+
+#include "access/xact.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/pmsignal.h"
+#include "tcop/tcopprot.h"
+#include "utils/fmgrprotos.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
+
+#include "exec_job.h"
+#include "worker_start.h"
+
+#define IDLE_MS			60000
+#define LEAVE_GRACE_MS	500		/* for DDL, which waits for us */
+#define KILL_SLACK_MS	2000	/* after the grace: how long the helper may take to report */
+#define EVENT_DELAY_MS	500
+
+ExecJob		exec_jobs[JOBQ_CELLS];
+MemoryContext ExecContext;
+MemoryContext ExecTurnContext;
+JobqDb	   *exec_db;
+
+static bool stopping = false;	/* SHUTDOWN has been sent */
+
+PGDLLEXPORT void jobq_exec_worker_main(Datum arg);
+
+/* ---------- transactions ---------- */
+
+ErrorData *
+exec_in_transaction(void (*work) (void *arg), void *arg)
+{
+	ErrorData  *volatile error = NULL;
+
+	PG_TRY();
+	{
+		SetCurrentStatementStartTimestamp();
+		StartTransactionCommand();
+		PushActiveSnapshot(GetTransactionSnapshot());
+		work(arg);
+		PopActiveSnapshot();
+		CommitTransactionCommand();
+	}
+	PG_CATCH();
+	{
+		HOLD_INTERRUPTS();
+		MemoryContextSwitchTo(ExecTurnContext);
+		error = CopyErrorData();
+		EmitErrorReport();
+		AbortOutOfAnyTransaction();
+		FlushErrorState();
+		QueryCancelPending = false;
+		RESUME_INTERRUPTS();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(ExecTurnContext);
+	pgstat_report_stat(false);
+	return error;
+}
+
+/* ---------- jobs ---------- */
+
+void
+exec_forget(ExecJob *x, Verdict verdict)
+{
+	MemoryContextDelete(x->context);
+	x->context = NULL;
+	x->state = EXEC_FREE;
+	slot_done(cell_of(x), verdict);
+}
+
+void
+exec_ended(ExecJob *x, int kind, int value, const char *message)
+{
+	memset(&x->end, 0, sizeof(x->end));
+	x->end.kind = (uint8_t) kind;
+	x->end.value = value;
+	x->end.message = frame_text(MemoryContextStrdup(x->context, message));
+	x->ended_at = GetCurrentTimestamp();
+	x->retry_at = 0;
+	x->state = EXEC_ENDED;
+}
+
+static ExecJob *
+job_by_number(uint64 number)
+{
+	ExecJob    *x = &exec_jobs[number & 0xff];
+
+	if ((number & 0xff) >= JOBQ_CELLS || x->state != EXEC_STARTED || x->number != number)
+		return NULL;
+	return x;
+}
+
+static int
+count_jobs(ExecState state)
+{
+	int			n = 0;
+	int			i;
+
+	for (i = 0; i < JOBQ_CELLS; i++)
+		n += exec_jobs[i].state == state;
+	return n;
+}
+
+static void
+helper_was_lost(void)
+{
+	int			i;
+
+	for (i = 0; i < JOBQ_CELLS; i++)
+	{
+		if (exec_jobs[i].state == EXEC_STARTED)
+			exec_ended(&exec_jobs[i], EXEC_HELPER_LOST, 0, "");
+	}
+}
+
+/* ---------- what the helper says ---------- */
+
+static FrameText
+keep_text(ExecJob *x, FrameText text)
+{
+	FrameText	kept = {MemoryContextAlloc(x->context, text.len + 1), text.len};
+
+	memcpy(unconstify(char *, kept.data), text.data, text.len);
+	unconstify(char *, kept.data)[text.len] = '\0';
+	return kept;
+}
+
+static void
+got_exit(ExecJob *x, const FrameExit *exit)
+{
+	x->end = *exit;
+	x->end.output = keep_text(x, exit->output);
+	x->end.stderr_tail = keep_text(x, exit->stderr_tail);
+	x->end.message = keep_text(x, exit->message);
+	x->ended_at = GetCurrentTimestamp();
+	x->retry_at = 0;
+	x->state = EXEC_ENDED;
+}
+
+typedef struct ProgressWork
+{
+	ExecJob    *job;
+	FrameText	text;
+	bool		valid;
+	double		progress;
+	char	   *data;
+} ProgressWork;
+
+/* Parses {"progress": 40, "data": {...}} and renders data as the database would. */
+static void
+parse_progress(void *arg)
+{
+	ProgressWork *work = arg;
+	char	   *why;
+	Jsonb	   *line = json_from_utf8(work->text.data, (int) work->text.len, &why);
+	JsonbValue	v;
+
+	if (line == NULL || !JB_ROOT_IS_OBJECT(line) ||
+		getKeyJsonValueFromContainer(&line->root, "progress", 8, &v) == NULL ||
+		v.type != jbvNumeric)
+		return;
+	work->valid = true;
+	work->progress = DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow,
+														NumericGetDatum(v.val.numeric)));
+	if (getKeyJsonValueFromContainer(&line->root, "data", 4, &v) != NULL && v.type != jbvNull)
+	{
+		Jsonb	   *data = JsonbValueToJsonb(&v);
+		char	   *text = JsonbToCString(NULL, &data->root, VARSIZE(data));
+
+		if (strlen(text) <= EXEC_MAX_PROGRESS)
+			work->data = MemoryContextStrdup(ExecTurnContext, text);
+	}
+}
+
+/* Seen through the view at once; kept with the job when it is settled. */
+static void
+got_progress(ExecJob *x, FrameText text)
+{
+	ProgressWork work = {.job = x, .text = text};
+	Cell	   *cell = &MySlot->cells[cell_of(x)];
+
+	if (exec_in_transaction(parse_progress, &work) != NULL || !work.valid)
+		return;
+	x->progress = work.progress;
+	if (work.data)
+	{
+		if (x->progress_data)
+			pfree(x->progress_data);
+		x->progress_data = MemoryContextStrdup(x->context, work.data);
+	}
+	SpinLockAcquire(&MySlot->mutex);
+	cell->progress = x->progress;
+	if (work.data && strlen(work.data) < JOBQ_PROGRESS_LEN)
+		strlcpy(cell->progress_data, work.data, JOBQ_PROGRESS_LEN);
+	SpinLockRelease(&MySlot->mutex);
+}
+
+static void
+got_event(ExecJob *x, const FrameEvent *event)
+{
+	MemoryContext caller;
+	ToolEvent  *kept;
+
+	if (x->nevents++ >= EXEC_MAX_EVENTS)
+		return;
+	caller = MemoryContextSwitchTo(x->context);
+	kept = palloc(sizeof(ToolEvent));
+	kept->kind = event->kind;
+	kept->text = pnstrdup(event->text.data, event->text.len);
+	x->events = lappend(x->events, kept);
+	if (x->events_due == 0)
+		x->events_due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), EVENT_DELAY_MS);
+	MemoryContextSwitchTo(caller);
+}
+
+typedef struct StderrLine
+{
+	ExecJob    *job;
+	FrameText	text;
+} StderrLine;
+
+static void
+log_stderr_line(void *arg)
+{
+	StderrLine *line = arg;
+	JobType    *type = job_type_by_id(line->job->ref.type_id);
+	int			level = type ? exec_log_level(type) : 0;
+
+	if (level != 0)
+		ereport(level,
+				(errmsg("job %s of type \"%s\": %s",
+						DatumGetCString(DirectFunctionCall1(uuid_out,
+															UUIDPGetDatum(&line->job->ref.id))),
+						type->name,
+						text_from_utf8(line->text.data, (int) line->text.len)),
+				 errhidestmt(true), errhidecontext(true)));
+}
+
+static void
+got_frame(const Frame *frame)
+{
+	ExecJob    *x;
+
+	switch (frame->type)
+	{
+		case FRAME_STARTED:
+			if ((x = job_by_number(frame->u.started.job)) != NULL)
+				exec_type_started(x);
+			break;
+		case FRAME_EVENT:
+			if (stopping || (x = job_by_number(frame->u.event.job)) == NULL)
+				break;
+			if (frame->u.event.kind == FRAME_EVENT_PROGRESS)
+				got_progress(x, frame->u.event.text);
+			else if (frame->u.event.kind == FRAME_EVENT_STDERR)
+			{
+				StderrLine	line = {x, frame->u.event.text};
+
+				(void) exec_in_transaction(log_stderr_line, &line);
+			}
+			else
+				got_event(x, &frame->u.event);
+			break;
+		case FRAME_EXIT:
+			if ((x = job_by_number(frame->u.exit.job)) != NULL)
+				got_exit(x, &frame->u.exit);
+			break;
+	}
+}
+
+static void
+hear_helper(void)
+{
+	if (helper_socket() != PGINVALID_SOCKET && !helper_receive(got_frame))
+		helper_was_lost();
+}
+
+/* ---------- cancels ---------- */
+
+/* What is asked of a job: by the dispatcher, or by DDL that wants everybody to stop. */
+static CancelKind
+what_is_asked(ExecJob *x)
+{
+	CancelKind	kind = slot_cancelled(cell_of(x), x->reason, &x->has_reason);
+
+	if (kind == CANCEL_NONE && (exec_db->suspended > 0 || exec_db->leave))
+		kind = CANCEL_DDL;
+	return kind;
+}
+
+static void
+pass_on_cancels(void)
+{
+	int			i;
+
+	for (i = 0; i < JOBQ_CELLS; i++)
+	{
+		ExecJob    *x = &exec_jobs[i];
+		Frame		frame = {.type = FRAME_CANCEL};
+		CancelKind	kind;
+
+		if (x->state != EXEC_STARTED || (kind = what_is_asked(x)) == CANCEL_NONE ||
+			kind == x->asked || x->asked == CANCEL_USER)
+			continue;
+		x->asked = kind;
+		frame.u.cancel.job = x->number;
+		frame.u.cancel.reason = FRAME_STOP_CANCEL;
+		frame.u.cancel.grace_us = kind == CANCEL_USER ? (uint64) x->kill_grace_us :
+			(uint64) LEAVE_GRACE_MS * 1000;
+		helper_queue(&frame, 0);
+	}
+}
+
+/* ---------- leaving ---------- */
+
+/* Stops all tools and waits for their ends, at most for the grace and a little. */
+static void
+stop_tools(int grace_ms)
+{
+	Frame		frame = {.type = FRAME_SHUTDOWN};
+	TimestampTz until;
+
+	stopping = true;
+	frame.u.shutdown.grace_us = (uint64) grace_ms * 1000;
+	helper_queue(&frame, 0);
+	until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), grace_ms + KILL_SLACK_MS);
+	while (helper_socket() != PGINVALID_SOCKET && count_jobs(EXEC_STARTED) > 0)
+	{
+		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
+		int			events = WL_TIMEOUT | WL_POSTMASTER_DEATH | WL_SOCKET_READABLE;
+
+		if (left <= 0)
+			break;
+		helper_send();
+		if (helper_has_output())
+			events |= WL_SOCKET_WRITEABLE;
+		if (WaitLatchOrSocket(NULL, events, helper_socket(), left, PG_WAIT_EXTENSION) &
+			WL_POSTMASTER_DEATH)
+			return;
+		hear_helper();
+	}
+	helper_close(NULL);
+	helper_was_lost();
+}
+
+/*
+ * before_shmem_exit: database and slot still work, interrupts are held off, an error would only end
+ * this callback.
+ */
+static void
+on_worker_exit(int code, Datum arg)
+{
+	int			i;
+
+	if (!PostmasterIsAlive() || MySlot == NULL)
+		return;
+	MySlot->leaving = true;
+	AbortOutOfAnyTransaction();
+	for (i = 0; i < JOBQ_CELLS; i++)
+	{
+		ExecJob    *x = &exec_jobs[i];
+
+		if (x->state == EXEC_STARTED && x->asked == CANCEL_NONE)
+			x->asked = CANCEL_TAKE_BACK;
+	}
+	stop_tools(exec_db->leave ? LEAVE_GRACE_MS : jobq_shutdown_grace);
+	SetConfigOption("synchronous_commit", "local", PGC_SUSET, PGC_S_OVERRIDE);
+	exec_settle(true);
+}
+
+static void
+find_exec_type(void *arg)
+{
+	bool	   *found = arg;
+
+	SPI_connect();
+	if (SPI_execute("SELECT 1 FROM jobq.job_types WHERE command IS NOT NULL AND dropped_at IS NULL",
+					true, 1) == SPI_OK_SELECT)
+		*found = SPI_processed > 0;
+	SPI_finish();
+}
+
+/* Nothing to do for a while: is there anything that could come? */
+static bool
+may_leave(void)
+{
+	bool		found = false;
+
+	MySlot->leaving = true;
+	if (!exec_has_assigned() &&
+		(exec_in_transaction(find_exec_type, &found) != NULL || !found) && !exec_has_assigned())
+		return true;
+	MySlot->leaving = false;
+	return false;
+}
+
+/* ---------- the loop ---------- */
+
+/* DDL is under way: what was handed over and not begun goes back. */
+static void
+give_back(void)
+{
+	int			cell;
+	bool		any = false;
+
+	while ((cell = slot_next()) >= 0)
+	{
+		slot_done(cell, VERDICT_RELEASED);
+		any = true;
+	}
+	if (any)
+		slot_report();
+}
+
+static bool
+is_idle(void)
+{
+	return count_jobs(EXEC_FREE) == JOBQ_CELLS && !exec_has_assigned();
+}
+
+/* When to look again though nothing has happened. */
+static TimestampTz
+next_turn_at(TimestampTz now)
+{
+	TimestampTz at = exec_settle_at();
+
+	if (exec_has_assigned() && helper_socket() == PGINVALID_SOCKET)
+		at = Min(at, helper_retry_at());
+	if (is_idle())
+		at = Min(at, TimestampTzPlusMilliseconds(now, IDLE_MS));
+	return at;
+}
+
+/* Waits for the latch, the helper or the time; true: nothing came although there was nothing to do. */
+static bool
+wait_for_something(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz at = next_turn_at(now);
+	int			events = WL_LATCH_SET | WL_EXIT_ON_PM_DEATH;
+	long		timeout = -1;
+	bool		idle = is_idle();
+	int			rc;
+
+	helper_send();
+	if (at != DT_NOEND)
+	{
+		timeout = TimestampDifferenceMilliseconds(now, at);
+		events |= WL_TIMEOUT;
+	}
+	if (helper_socket() != PGINVALID_SOCKET)
+		events |= WL_SOCKET_READABLE | (helper_has_output() ? WL_SOCKET_WRITEABLE : 0);
+	if (idle)
+	{
+		pgstat_report_stat(true);
+		pgstat_report_activity(STATE_IDLE, NULL);
+	}
+	rc = WaitLatchOrSocket(MyLatch, events, helper_socket(), timeout, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+	if (idle)
+		pgstat_report_activity(STATE_RUNNING, "jobq: running tools");
+	return idle && rc == WL_TIMEOUT;
+}
+
+static void
+set_for_session(const char *name, const char *value)
+{
+	SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
+}
+
+/* Settings of the database or of the superuser would strike bookkeeping. */
+static void
+neutralise_settings(void)
+{
+	set_for_session("search_path", "");
+	set_for_session("statement_timeout", "0");
+	set_for_session("lock_timeout", "0");
+	set_for_session("idle_in_transaction_session_timeout", "0");
+	if (GetConfigOption("transaction_timeout", true, false) != NULL)
+		set_for_session("transaction_timeout", "0");
+	set_for_session("default_transaction_isolation", "read committed");
+	set_for_session("default_transaction_read_only", "off");
+	set_for_session("default_transaction_deferrable", "off");
+	set_for_session("intervalstyle", "postgres");
+}
+
+static void
+connect_and_attach(Datum arg)
+{
+	WorkerStart start;
+
+	memcpy(&start, MyBgworkerEntry->bgw_extra, sizeof(start));
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnectionByOid(start.dboid, InvalidOid, 0);
+	slot_attach(DatumGetInt32(arg), start.generation);
+	exec_db = my_db();
+	if (exec_db == NULL)
+		proc_exit(1);
+	neutralise_settings();
+	ExecContext = AllocSetContextCreate(TopMemoryContext, "jobq exec worker", ALLOCSET_DEFAULT_SIZES);
+	ExecTurnContext = AllocSetContextCreate(TopMemoryContext, "jobq exec turn", ALLOCSET_DEFAULT_SIZES);
+	before_shmem_exit(on_worker_exit, (Datum) 0);
+	slot_report();
+}
+
+void
+jobq_exec_worker_main(Datum arg)
+{
+	connect_and_attach(arg);
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+		MemoryContextReset(ExecTurnContext);
+		MemoryContextSwitchTo(ExecTurnContext);
+		if (exec_db->leave)
+			proc_exit(0);
+		hear_helper();
+		if (exec_db->suspended > 0)
+			give_back();
+		pass_on_cancels();
+		exec_settle(false);
+		exec_claim();
+		pass_on_cancels();
+		if (wait_for_something() && may_leave())
+			proc_exit(0);
+	}
+}
