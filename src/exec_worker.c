@@ -189,7 +189,7 @@ parse_progress(void *arg)
 		v.type != jbvNumeric)
 		return;
 	work->valid = true;
-	work->progress = DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow,
+	work->progress = DatumGetFloat8(DirectFunctionCall1(numeric_float8,
 														NumericGetDatum(v.val.numeric)));
 	if (getKeyJsonValueFromContainer(&line->root, "data", 4, &v) != NULL && v.type != jbvNull)
 	{
@@ -306,13 +306,13 @@ hear_helper(void)
 
 /* ---------- cancels ---------- */
 
-/* What is asked of a job: by the dispatcher, or by DDL that wants everybody to stop. */
+/* What is asked of a job: under the slot's lock, or by DDL that wants everybody to leave. */
 static CancelKind
 what_is_asked(ExecJob *x)
 {
 	CancelKind	kind = slot_cancelled(cell_of(x), x->reason, &x->has_reason);
 
-	if (kind == CANCEL_NONE && (exec_db->suspended > 0 || exec_db->leave))
+	if (kind == CANCEL_NONE && exec_db->leave)
 		kind = CANCEL_DDL;
 	return kind;
 }
@@ -402,6 +402,9 @@ find_exec_type(void *arg)
 {
 	bool	   *found = arg;
 
+	*found = false;
+	if (!OidIsValid(jobq_relid("job_types")))
+		return;
 	SPI_connect();
 	if (SPI_execute("SELECT 1 FROM jobq.job_types WHERE command IS NOT NULL AND dropped_at IS NULL",
 					true, 1) == SPI_OK_SELECT)
@@ -413,7 +416,7 @@ find_exec_type(void *arg)
 static bool
 may_leave(void)
 {
-	bool		found = false;
+	bool		found;
 
 	MySlot->leaving = true;
 	if (!exec_has_assigned() &&
@@ -549,7 +552,7 @@ jobq_exec_worker_main(Datum arg)
 		}
 		MemoryContextReset(ExecTurnContext);
 		MemoryContextSwitchTo(ExecTurnContext);
-		if (exec_db->leave)
+		if (exec_db->leave || exec_db->dboid != MyDatabaseId)
 			proc_exit(0);
 		hear_helper();
 		if (exec_db->suspended > 0)
