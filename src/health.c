@@ -1,0 +1,524 @@
+/*
+ * health.c
+ *	  jobq.health(): does the queue work, and if not, why.
+ *
+ * A client's session asks; nothing here is kept up to date by anybody else for its sake.  Three sources:
+ * shared memory, two queries (as the owner of our tables: who may call health() need not read them), and
+ * a ping that the dispatcher answers in its next turn.  The status of the whole is the worst of the checks;
+ * a check that is not healthy says why in "message".  No tenant's name appears.
+ */
+#include "jobq.h"
+
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_authid.h"
+#include "commands/dbcommands.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/latch.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/json.h"
+#include "utils/jsonb.h"
+#include "utils/timestamp.h"
+
+#include "job_types.h"
+#include "launcher.h"
+#include "queue.h"
+#include "slots.h"
+
+#define PING_LIMIT_MS		1000
+#define HORIZON_LIMIT_S		3600	/* who holds it back for longer is worth a look */
+#define DISK_LOW			(256.0 * 1024 * 1024)
+#define DISK_FULL			(64.0 * 1024 * 1024)
+#define NOTIFY_LOW			0.5
+#define NOTIFY_FULL			0.9
+
+PG_FUNCTION_INFO_V1(jobq_health);
+
+typedef enum Level
+{
+	HEALTHY,
+	DEGRADED,
+	UNHEALTHY
+} Level;
+
+static const char *const level_names[] = {"healthy", "degraded", "unhealthy"};
+
+typedef struct Report
+{
+	StringInfoData checks;
+	Level		worst;
+} Report;
+
+/* What the tables and the server's views say. */
+typedef struct Facts
+{
+	int64		types;
+	int64		exec_types;
+	int64		paused_types;
+	int64		dead_letters;
+	bool		waiting;		/* a job that may run has not begun */
+	char	   *oldest_id;
+	double		oldest_s;
+	bool		paused_waiting; /* a due job waits because its type is paused */
+	int64		background_workers;
+	double		notify_usage;
+	char	   *holder;			/* NULL: nobody holds the horizon back */
+	bool		holder_since;	/* known for how long */
+	double		holder_s;
+	int64		holder_xids;
+} Facts;
+
+/* ---------- putting the answer together ---------- */
+
+/* extra is a list of members that begins with a comma, or empty; message may be NULL. */
+static void
+add_check(Report *report, const char *name, Level level, const char *message, const char *extra)
+{
+	appendStringInfo(&report->checks, "%s\"%s\": {\"status\": \"%s\"%s",
+					 report->checks.len > 0 ? ", " : "", name, level_names[level], extra);
+	if (message != NULL && message[0] != '\0')
+	{
+		appendStringInfoString(&report->checks, ", \"message\": ");
+		escape_json(&report->checks, message);
+	}
+	appendStringInfoChar(&report->checks, '}');
+	report->worst = Max(report->worst, level);
+}
+
+static char *
+json_string(const char *s)
+{
+	StringInfoData buf;
+
+	if (s == NULL)
+		return "null";
+	initStringInfo(&buf);
+	escape_json(&buf, s);
+	return buf.data;
+}
+
+/* ---------- facts ---------- */
+
+/*
+ * The first waiting job of each lane, by the lane index: max() and ORDER BY ... LIMIT 1 read one entry
+ * each, however many jobs wait.
+ */
+static const char facts_query[] =
+	"WITH RECURSIVE lane(type_id, priority) AS ("
+	"  SELECT t.id, (SELECT max(q.priority) FROM jobq.queue q WHERE q.type_id = t.id)"
+	"    FROM jobq.job_types t"
+	"  UNION ALL"
+	"  SELECT l.type_id, (SELECT max(q.priority) FROM jobq.queue q"
+	"                      WHERE q.type_id = l.type_id AND q.priority < l.priority)"
+	"    FROM lane l WHERE l.priority IS NOT NULL),"
+	" head AS ("
+	"  SELECT h.id, h.position,"
+	"         t.paused AND (t.paused_until IS NULL OR t.paused_until > clock_timestamp()) AS paused"
+	"    FROM lane l JOIN jobq.job_types t ON t.id = l.type_id"
+	"   CROSS JOIN LATERAL (SELECT q.id, q.position FROM jobq.queue q"
+	"                        WHERE q.type_id = l.type_id AND q.priority = l.priority"
+	"                          AND q.sublane = 0 AND q.status IN ('pending', 'retry')"
+	"                          AND q.position <= clock_timestamp()"
+	"                        ORDER BY q.position LIMIT 1) h"
+	"   WHERE l.priority IS NOT NULL),"
+	" oldest AS (SELECT id, position FROM head WHERE NOT paused ORDER BY position LIMIT 1),"
+	" types AS (SELECT count(*) AS n, count(command) AS exec,"
+	"                  count(*) FILTER (WHERE paused AND (paused_until IS NULL OR"
+	"                                         paused_until > clock_timestamp())) AS paused"
+	"             FROM jobq.job_types WHERE dropped_at IS NULL) "
+	"SELECT t.n, t.exec, t.paused,"
+	"       (SELECT count(*) FROM jobq.dead_letters),"
+	"       (SELECT id::text FROM oldest),"
+	"       (SELECT extract(epoch FROM clock_timestamp() - position)::float8 FROM oldest),"
+	"       EXISTS (SELECT FROM head WHERE paused),"
+	"       (SELECT count(*) FROM pg_stat_activity WHERE backend_type NOT IN ('client backend',"
+	"          'autovacuum launcher', 'autovacuum worker', 'background writer', 'checkpointer',"
+	"          'walwriter', 'walsender', 'walreceiver', 'archiver', 'startup', 'logger',"
+	"          'walsummarizer', 'slotsync worker', 'io worker', 'standalone backend')),"
+	"       pg_notification_queue_usage() "
+	"  FROM types t";
+
+static const char holder_query[] =
+	"SELECT who, since_s::float8, xids::int8 FROM ("
+	"  SELECT format('%s with PID %s (%s)', backend_type, pid, coalesce(state, 'no state')),"
+	"         extract(epoch FROM clock_timestamp() - coalesce(xact_start, backend_start)),"
+	"         greatest(age(backend_xmin), age(backend_xid))"
+	"    FROM pg_stat_activity"
+	"   WHERE coalesce(backend_xmin, backend_xid) IS NOT NULL AND pid <> pg_backend_pid()"
+	"     AND (datid IS NULL OR datid = (SELECT oid FROM pg_database WHERE datname = current_database()))"
+	"  UNION ALL"
+	"  SELECT format('replication slot %s', slot_name), NULL, age(xmin)"
+	"    FROM pg_replication_slots WHERE xmin IS NOT NULL"
+	"  UNION ALL"
+	"  SELECT 'a prepared transaction (see pg_prepared_xacts)',"
+	"         extract(epoch FROM clock_timestamp() - prepared), age(transaction)"
+	"    FROM pg_prepared_xacts WHERE database = current_database()"
+	") AS held(who, since_s, xids) ORDER BY xids DESC, since_s DESC NULLS LAST LIMIT 1";
+
+static void
+run_query(const char *query)
+{
+	if (SPI_execute(query, true, 1) != SPI_OK_SELECT)
+		elog(ERROR, "health could not query the server");
+}
+
+static Datum
+value_of(int column, bool *isnull)
+{
+	return SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, column, isnull);
+}
+
+static int64
+count_of(int column)
+{
+	bool		isnull;
+
+	return DatumGetInt64(value_of(column, &isnull));
+}
+
+static void
+read_facts(Facts *f)
+{
+	bool		isnull;
+
+	run_query(facts_query);
+	f->types = count_of(1);
+	f->exec_types = count_of(2);
+	f->paused_types = count_of(3);
+	f->dead_letters = count_of(4);
+	f->oldest_id = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 5);
+	f->waiting = f->oldest_id != NULL;
+	if (f->waiting)
+		f->oldest_s = Max(DatumGetFloat8(value_of(6, &isnull)), 0);
+	f->paused_waiting = DatumGetBool(value_of(7, &isnull));
+	f->background_workers = count_of(8);
+	f->notify_usage = DatumGetFloat8(value_of(9, &isnull));
+
+	run_query(holder_query);
+	if (SPI_processed == 0)
+		return;
+	f->holder = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	f->holder_s = DatumGetFloat8(value_of(2, &isnull));
+	f->holder_since = !isnull;
+	f->holder_xids = count_of(3);
+}
+
+/* As the owner of our tables, with a path and a planner that nobody's settings can bend. */
+static void
+gather_facts(Facts *f)
+{
+	int			nest = NewGUCNestLevel();
+	Oid			save_user;
+	int			save_context;
+	MemoryContext context = CurrentMemoryContext;
+	Facts		found = {0};
+
+	GetUserIdAndSecContext(&save_user, &save_context);
+	SetUserIdAndSecContext(jobq_owner(), save_context | SECURITY_LOCAL_USERID_CHANGE);
+	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option("enable_seqscan", "off", PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option("enable_bitmapscan", "off", PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+	SPI_connect();
+	read_facts(&found);
+	*f = found;
+	f->oldest_id = found.oldest_id ? MemoryContextStrdup(context, found.oldest_id) : NULL;
+	f->holder = found.holder ? MemoryContextStrdup(context, found.holder) : NULL;
+	SPI_finish();
+	SetUserIdAndSecContext(save_user, save_context);
+	AtEOXact_GUC(false, nest);
+}
+
+/* ---------- the dispatcher ---------- */
+
+/* Asks the dispatcher for a sign of life; how long it took, or -1. */
+static double
+ping(JobqDb *db)
+{
+	TimestampTz start = GetCurrentTimestamp();
+	uint64		mine = pg_atomic_fetch_add_u64(&db->ping, 1) + 1;
+
+	while (db->dispatcher != NULL)
+	{
+		TimestampTz now;
+
+		wake_dispatcher(db);
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1,
+						 PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		now = GetCurrentTimestamp();
+		if ((int64) (pg_atomic_read_u64(&db->pong) - mine) >= 0)
+			return (now - start) / 1000.0;
+		if (TimestampDifferenceExceeds(start, now, PING_LIMIT_MS))
+			break;
+	}
+	return -1;
+}
+
+/* Why there is no dispatcher. */
+static const char *
+why_no_dispatcher(JobqDb *db, const Facts *f)
+{
+	if (JobqShmem == NULL)
+		return "jobq is not in shared_preload_libraries: jobs are stored and nothing runs them";
+	if (RecoveryInProgress())
+		return "this server is a standby: jobs run on the primary";
+	if (!launcher_admits(get_database_name(MyDatabaseId)))
+		return "jobq.databases leaves this database out";
+	if (db == NULL)
+		return "jobq.max_databases are in use";
+	if (db->suspended > 0)
+		return "a command that needs the database or the queue to itself is under way";
+	if (JobqShmem->launcher == NULL)
+		return "the launcher is not running: the server restarts it in a few seconds";
+	if (f->background_workers >= max_worker_processes)
+		return "there is no free background worker: increase max_worker_processes";
+	return "the dispatcher is not running: the launcher starts it again, see the server log";
+}
+
+static bool
+check_dispatcher(Report *report, JobqDb *db, const Facts *f)
+{
+	double		ms = db && db->dispatcher ? ping(db) : -1;
+	const char *message = NULL;
+	Level		level = HEALTHY;
+	bool		running = db && db->dispatcher;
+
+	if (!running)
+	{
+		level = UNHEALTHY;
+		message = why_no_dispatcher(db, f);
+		want_dispatcher(db);
+	}
+	else if (ms < 0)
+	{
+		level = UNHEALTHY;
+		message = "the dispatcher does not answer";
+	}
+	else if (ms > jobq_health_latency)
+	{
+		level = DEGRADED;
+		message = "the dispatcher is slower than jobq.health_latency";
+	}
+	add_check(report, "dispatcher", level, message,
+			  ms < 0 ? ", \"latency_ms\": null" : psprintf(", \"latency_ms\": %.3f", ms));
+	return running;
+}
+
+/* ---------- workers ---------- */
+
+static void
+count_workers(int *sql, int *exec)
+{
+	*sql = *exec = 0;
+	if (JobqShmem == NULL)
+		return;
+	LWLockAcquire(JobqShmem->lock, LW_SHARED);
+	for (int i = 0; i < JobqShmem->nslots; i++)
+	{
+		Slot	   *slot = &JobqShmem->slots[i];
+
+		if (slot->in_use && !slot->dead && slot->dboid == MyDatabaseId)
+			(*(slot->kind == SLOT_SQL ? sql : exec))++;
+	}
+	LWLockRelease(JobqShmem->lock);
+}
+
+static int
+check_workers(Report *report, JobqDb *db, const Facts *f, bool dispatcher)
+{
+	int			sql,
+				exec,
+				count,
+				can_start = 0;
+	int			free_workers = Max(max_worker_processes - (int) f->background_workers, 0);
+	Level		level;
+
+	count_workers(&sql, &exec);
+	count = sql + exec;
+	if (dispatcher)
+	{
+		can_start = Max(jobq_max_sql_workers - sql, 0);
+		if (f->exec_types > 0 && exec == 0)
+			can_start++;
+		can_start = Min(can_start, free_workers);
+	}
+	level = count + can_start >= jobq_health_min_workers ? HEALTHY :
+		count + can_start > 0 ? DEGRADED : UNHEALTHY;
+	add_check(report, "workers", level, level == HEALTHY ? NULL :
+			  !dispatcher ? "without a dispatcher no worker starts" :
+			  "fewer workers run or can start than jobq.health_min_workers",
+			  psprintf(", \"count\": %d, \"can_start\": %d", count, can_start));
+	return count;
+}
+
+/* Background worker slots: when there is none left, jobs wait for a worker that exists. */
+static void
+check_slots(Report *report, JobqDb *db, const Facts *f)
+{
+	bool		short_of = db != NULL && db->no_worker_slots > 0;
+
+	add_check(report, "slots", short_of ? DEGRADED : HEALTHY,
+			  short_of ? "a worker could not be started: increase max_worker_processes" : NULL,
+			  psprintf(", \"used\": " INT64_FORMAT ", \"max\": %d", f->background_workers,
+					   max_worker_processes));
+}
+
+static void
+check_helper(Report *report, JobqDb *db, const Facts *f)
+{
+	char		path[MAXPGPATH];
+	char		trouble[256] = "";
+	const char *message = NULL;
+
+	if (db != NULL)
+	{
+		SpinLockAcquire(&db->mutex);
+		strlcpy(trouble, db->helper_trouble, sizeof(trouble));
+		SpinLockRelease(&db->mutex);
+	}
+	snprintf(path, sizeof(path), "%s/jobq-helper", pkglib_path);
+	if (f->exec_types == 0)
+		message = NULL;
+	else if (access(path, X_OK) != 0)
+		message = "jobq-helper is not installed: no tool can be run";
+	else if (PostmasterPid == 1 && !jobq_allow_exec_under_pid1)
+		message = "the postmaster is process 1: run the container with an init process, "
+			"or set jobq.allow_exec_under_pid1";
+	else if (trouble[0] != '\0')
+		message = trouble;
+	add_check(report, "helper", message ? DEGRADED : HEALTHY, message, "");
+}
+
+/* ---------- jobs ---------- */
+
+static void
+check_queues(Report *report, JobqDb *db, const Facts *f)
+{
+	char		trouble[256] = "";
+	char		seconds[32] = "null";
+	const char *message = NULL;
+
+	if (db != NULL)
+	{
+		SpinLockAcquire(&db->mutex);
+		strlcpy(trouble, db->trouble, sizeof(trouble));
+		SpinLockRelease(&db->mutex);
+	}
+	if (f->waiting)
+		snprintf(seconds, sizeof(seconds), "%.3f", f->oldest_s);
+	if (trouble[0] != '\0')
+		message = trouble;
+	else if (f->paused_waiting)
+		message = "jobs of paused types wait: jobq.resume_job_type() lets them run";
+	add_check(report, "queues", message ? DEGRADED : HEALTHY, message,
+			  psprintf(", \"oldest_waiting_s\": %s, \"stopped\": false, \"paused\": " INT64_FORMAT,
+					   seconds, f->paused_types));
+}
+
+static void
+check_dead_letters(Report *report, const Facts *f)
+{
+	Level		level = f->dead_letters == 0 ? HEALTHY :
+		f->dead_letters < jobq_health_dead_letters ? DEGRADED : UNHEALTHY;
+
+	add_check(report, "dead_letters", level,
+			  level == HEALTHY ? NULL : "jobs have failed for good: retry or purge them",
+			  psprintf(", \"count\": " INT64_FORMAT, f->dead_letters));
+}
+
+/* ---------- the rest of the house ---------- */
+
+static void
+check_disk(Report *report)
+{
+	struct statvfs fs;
+	double		free_bytes;
+	Level		level;
+
+	if (statvfs(DataDir, &fs) != 0)
+	{
+		add_check(report, "disk", DEGRADED, "the data directory's file system can't be examined", "");
+		return;
+	}
+	free_bytes = (double) fs.f_bavail * fs.f_frsize;
+	level = free_bytes < DISK_FULL ? UNHEALTHY : free_bytes < DISK_LOW ? DEGRADED : HEALTHY;
+	add_check(report, "disk", level, level == HEALTHY ? NULL : "the data directory's disk is almost full",
+			  psprintf(", \"free_bytes\": %.0f", free_bytes));
+}
+
+static void
+check_horizon(Report *report, const Facts *f)
+{
+	bool		old = f->holder != NULL && f->holder_since && f->holder_s > HORIZON_LIMIT_S;
+
+	add_check(report, "horizon", old ? DEGRADED : HEALTHY,
+			  old ? "it keeps the space of finished jobs from being used again" : NULL,
+			  psprintf(", \"holder\": %s, \"held_s\": %s, \"xids\": " INT64_FORMAT,
+					   json_string(f->holder),
+					   f->holder && f->holder_since ? psprintf("%.3f", f->holder_s) : "null",
+					   f->holder_xids));
+}
+
+static void
+check_notify_queue(Report *report, const Facts *f)
+{
+	Level		level = f->notify_usage >= NOTIFY_FULL ? UNHEALTHY :
+		f->notify_usage >= NOTIFY_LOW ? DEGRADED : HEALTHY;
+
+	add_check(report, "notify_queue", level,
+			  level == HEALTHY ? NULL : "a session that listens does not read its notifications",
+			  psprintf(", \"usage\": %.4f", f->notify_usage));
+}
+
+static void
+check_identity(Report *report)
+{
+	int32		id;
+	bool		ours = home_is_ours(&id);
+
+	add_check(report, "identity", ours ? HEALTHY : UNHEALTHY, ours ? NULL :
+			  "this database was restored from a dump, so its jobs don't run: "
+			  "SELECT jobq.adopt() makes them its own", "");
+}
+
+Datum
+jobq_health(PG_FUNCTION_ARGS)
+{
+	JobqDb	   *db = RecoveryInProgress() ? NULL : my_db();
+	Facts		f;
+	Report		report = {.worst = HEALTHY};
+	StringInfoData out;
+	bool		dispatcher;
+	int			workers;
+
+	gather_facts(&f);
+	initStringInfo(&report.checks);
+	dispatcher = check_dispatcher(&report, db, &f);
+	workers = check_workers(&report, db, &f, dispatcher);
+	check_queues(&report, db, &f);
+	check_dead_letters(&report, &f);
+	check_helper(&report, db, &f);
+	check_disk(&report);
+	check_slots(&report, db, &f);
+	check_horizon(&report, &f);
+	check_notify_queue(&report, &f);
+	check_identity(&report);
+
+	initStringInfo(&out);
+	appendStringInfo(&out, "{\"status\": \"%s\", \"checks\": {%s}, \"details\": {\"active_workers\": %d, "
+					 "\"total_queues\": " INT64_FORMAT ", \"oldest_waiting_job\": %s, "
+					 "\"dead_letter_count\": " INT64_FORMAT "}}",
+					 level_names[report.worst], report.checks.data, workers, f.types,
+					 json_string(f.oldest_id), f.dead_letters);
+	PG_RETURN_DATUM(DirectFunctionCall1(jsonb_in, CStringGetDatum(out.data)));
+}

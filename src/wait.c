@@ -1,0 +1,385 @@
+/*
+ * wait.c
+ *	  jobq.wait_for: the session sleeps until a job has ended.
+ *
+ * The session registers in its database's list of waiters, then looks; the executor that settles the
+ * job commits, then wakes the waiters (wake_waiters, slots.c).  So either the look sees the result or
+ * the wake comes after it.  Jobs that end otherwise (cancelled while they wait, settled by a process that
+ * died before it could wake us) are found by looking again every LOOK_AGAIN_MS; so are all when
+ * the list is full, nothing is preloaded, or the server is a standby.
+ *
+ * A look is a query of jobq.jobs with a new snapshot, as the owner of our tables, in a subtransaction
+ * that is rolled back: so the locks it took are not held while we sleep, or DROP EXTENSION and the
+ * end of a history partition would wait for us.
+ *
+ * An id that names no job is answered with NULL at once, like a job that has ended and was not kept:
+ * nothing is coming.  (GRACE_MS: one that has ended this instant may not have told its waiters yet.)
+ */
+#include "jobq.h"
+
+#include "access/heaptoast.h"
+#include "access/htup_details.h"
+#include "access/transam.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "funcapi.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/ipc.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "handler.h"
+#include "job_types.h"
+#include "publish.h"
+#include "queue.h"
+
+#define LONGEST_WAIT_US		(20 * USECS_PER_SEC)
+#define LOOK_AGAIN_MS		1000
+#define LOOK_SOON_MS		100		/* without a place in the list */
+#define GRACE_MS			100
+
+PG_FUNCTION_INFO_V1(jobq_wait_for);
+
+typedef struct Wait
+{
+	pg_uuid_t	id;
+	TimestampTz deadline;
+	JobqDb	   *db;				/* NULL: nobody will wake us */
+	int			place;			/* in db->waiters, -1: none */
+	TupleDesc	desc;			/* of jobq.jobs */
+	MemoryContext context;		/* the caller's */
+} Wait;
+
+/* ---------- the list of waiters ---------- */
+
+static void
+take_place(Wait *wait)
+{
+	JobqDb	   *db = wait->db;
+
+	if (db == NULL || wait->place >= 0)
+		return;
+	SpinLockAcquire(&db->mutex);
+	for (int i = 0; i < JOBQ_MAX_WAITERS && wait->place < 0; i++)
+	{
+		Waiter	   *w = &db->waiters[i];
+
+		if (w->in_use)
+			continue;
+		w->in_use = true;
+		w->done = false;
+		w->id = wait->id;
+		w->proc = MyProc;
+		db->nwaiters++;
+		wait->place = i;
+	}
+	SpinLockRelease(&db->mutex);
+	pg_memory_barrier();		/* we are in the list, then we look; see wake_waiters */
+}
+
+/* Also an exit callback: a place must not outlive the session. */
+static void
+leave_place(int code, Datum arg)
+{
+	Wait	   *wait = (Wait *) DatumGetPointer(arg);
+	JobqDb	   *db = wait->db;
+
+	if (wait->place < 0)
+		return;
+	SpinLockAcquire(&db->mutex);
+	db->waiters[wait->place].in_use = false;
+	db->waiters[wait->place].proc = NULL;
+	db->nwaiters--;
+	SpinLockRelease(&db->mutex);
+	wait->place = -1;
+}
+
+/* Has an executor said that it ended?  Hears it once. */
+static bool
+heard_of_end(Wait *wait, JobStatus *status)
+{
+	bool		done = false;
+
+	if (wait->place < 0)
+		return false;
+	SpinLockAcquire(&wait->db->mutex);
+	done = wait->db->waiters[wait->place].done;
+	*status = (JobStatus) wait->db->waiters[wait->place].status;
+	wait->db->waiters[wait->place].done = false;
+	SpinLockRelease(&wait->db->mutex);
+	return done;
+}
+
+/* ---------- looking ---------- */
+
+static bool
+is_final(JobStatus status)
+{
+	return status == JOB_COMPLETED || status == JOB_SKIPPED || status == JOB_CANCELLED ||
+		status == JOB_ERROR;
+}
+
+/* One query about the job; true when it gave a row. */
+static bool
+ask(const char *query, SPIPlanPtr *plan, pg_uuid_t *id)
+{
+	Oid			argtypes[1] = {UUIDOID};
+	Datum		args[1] = {UUIDPGetDatum(id)};
+
+	if (*plan == NULL)
+	{
+		SPIPlanPtr	prepared = SPI_prepare(query, 1, argtypes);
+
+		if (prepared == NULL || SPI_keepplan(prepared) != 0)
+			elog(ERROR, "could not prepare a query of jobq.jobs");
+		*plan = prepared;
+	}
+	if (SPI_execute_plan(*plan, args, NULL, false, 1) != SPI_OK_SELECT)
+		elog(ERROR, "could not query jobq.jobs");
+	return SPI_processed > 0;
+}
+
+/* Was the row written by this very transaction?  Then nobody else sees it, and nobody runs it. */
+static bool
+is_our_own(Wait *wait)
+{
+	static SPIPlanPtr plan = NULL;
+	bool		isnull;
+
+	if (!ask("SELECT q.xmin FROM jobq.queue q WHERE q.id OPERATOR(pg_catalog.=) $1", &plan, &wait->id))
+		return false;
+	return TransactionIdIsCurrentTransactionId(
+		DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)));
+}
+
+static void
+refuse_own_job(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+			 errmsg("wait_for cannot wait for a job of this transaction"),
+			 errhint("Commit first: nobody runs the job before that.")));
+}
+
+/* The job's row, copied to the caller's memory, or NULL. */
+static HeapTuple
+read_row(Wait *wait)
+{
+	static SPIPlanPtr plan = NULL;
+	MemoryContext old;
+	HeapTuple	row;
+
+	if (!ask("SELECT j.* FROM jobq.jobs j WHERE j.id OPERATOR(pg_catalog.=) $1", &plan, &wait->id))
+		return NULL;
+	old = MemoryContextSwitchTo(wait->context);
+	row = heap_copytuple(SPI_tuptable->vals[0]);
+	/* the row may be moved or dropped once we hold no lock */
+	if (HeapTupleHasExternal(row))
+		row = toast_flatten_tuple(row, SPI_tuptable->tupdesc);
+	MemoryContextSwitchTo(old);
+	return row;
+}
+
+static HeapTuple
+look(Wait *wait, bool first)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	Oid			save_user;
+	int			save_context;
+	HeapTuple	row;
+
+	GetUserIdAndSecContext(&save_user, &save_context);
+	BeginInternalSubTransaction(NULL);
+	SetUserIdAndSecContext(jobq_owner(), save_context | SECURITY_LOCAL_USERID_CHANGE);
+	SPI_connect();
+	if (first && is_our_own(wait))
+		refuse_own_job();
+	row = read_row(wait);
+	SPI_finish();
+	RollbackAndReleaseCurrentSubTransaction();	/* gives back locks and identity */
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return row;
+}
+
+static int
+column(TupleDesc desc, const char *name)
+{
+	int			number = SPI_fnumber(desc, name);
+
+	if (number <= 0)
+		elog(ERROR, "jobq.jobs has no column %s", name);
+	return number;
+}
+
+static JobStatus
+row_status(Wait *wait, HeapTuple row)
+{
+	bool		isnull;
+
+	return status_from_oid(DatumGetObjectId(
+		heap_getattr(row, column(wait->desc, "status"), wait->desc, &isnull)));
+}
+
+/*
+ * The row of a job that ended and was not kept: as last seen (only its id, when it was never seen),
+ * with the status that its executor told us.
+ */
+static HeapTuple
+row_from_memory(Wait *wait, HeapTuple last, JobStatus status)
+{
+	int			columns[4];
+	Datum		values[4] = {0};
+	bool		nulls[4] = {false, false, true, true};
+
+	if (last == NULL)
+	{
+		Datum	   *all = palloc0(sizeof(Datum) * wait->desc->natts);
+		bool	   *allnull = palloc(sizeof(bool) * wait->desc->natts);
+
+		memset(allnull, true, sizeof(bool) * wait->desc->natts);
+		last = heap_form_tuple(wait->desc, all, allnull);
+	}
+	columns[0] = column(wait->desc, "id");
+	columns[1] = column(wait->desc, "status");
+	columns[2] = column(wait->desc, "result");
+	columns[3] = column(wait->desc, "lease_expires_at");
+	values[0] = UUIDPGetDatum(&wait->id);
+	values[1] = ObjectIdGetDatum(status_oid(status));
+	return heap_modify_tuple_by_cols(last, wait->desc, 4, columns, values, nulls);
+}
+
+/* ---------- waiting ---------- */
+
+/* Sleeps until woken, at most that long, and never beyond the deadline; false when it has come. */
+static bool
+sleep_at_most(Wait *wait, long ms)
+{
+	long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), wait->deadline);
+
+	if (left <= 0)
+		return false;
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Min(left, ms),
+					 PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+	return true;
+}
+
+/* Nothing is there: has it ended without a trace, this instant perhaps? */
+static HeapTuple
+answer_for_missing(Wait *wait, HeapTuple last)
+{
+	TimestampTz until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), GRACE_MS);
+	JobStatus	status;
+
+	for (;;)
+	{
+		if (heard_of_end(wait, &status) && is_final(status))
+			return row_from_memory(wait, last, status);
+		if (wait->place < 0 || GetCurrentTimestamp() >= until || !sleep_at_most(wait, GRACE_MS))
+			return NULL;
+	}
+}
+
+/* The row of the job once it has ended; NULL: the time is up, or nothing is coming. */
+static HeapTuple
+wait_until_ended(Wait *wait)
+{
+	HeapTuple	last = NULL;
+
+	for (;;)
+	{
+		JobStatus	status;
+		bool		told;
+		HeapTuple	row;
+
+		take_place(wait);
+		told = heard_of_end(wait, &status) && is_final(status);
+		row = look(wait, last == NULL);
+		if (row == NULL)
+			return told ? row_from_memory(wait, last, status) : answer_for_missing(wait, last);
+		if (is_final(row_status(wait, row)))
+			return row;
+		/* live; if we were told of an end, another write has undone it since (retry_job) */
+		if (last)
+			heap_freetuple(last);
+		last = row;
+		if (!sleep_at_most(wait, wait->place >= 0 ? LOOK_AGAIN_MS : LOOK_SOON_MS))
+			return NULL;
+	}
+}
+
+static void
+check_circumstances(const pg_uuid_t *id)
+{
+	pg_uuid_t	current;
+	int			depth;
+
+	if (handler_current_job(&current, &depth))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("wait_for cannot be called in a handler"),
+				 errhint("A job that waits for another one keeps a worker from running it.")));
+	if (IsolationUsesXactSnapshot())
+		ereport(ERROR,
+				(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
+				 errmsg("wait_for cannot be called in a REPEATABLE READ or SERIALIZABLE transaction"),
+				 errhint("Its snapshot never sees the job's end.")));
+	if (publish_wrote_job(id))
+		refuse_own_job();
+}
+
+static TimestampTz
+deadline_after(const Interval *timeout)
+{
+	int64		us = interval_to_us(timeout);
+
+	if (us < 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+				 errmsg("timeout must not be negative, not %s",
+						DatumGetCString(DirectFunctionCall1(interval_out, PointerGetDatum(timeout))))));
+	return GetCurrentTimestamp() + Min(us, LONGEST_WAIT_US);
+}
+
+Datum
+jobq_wait_for(PG_FUNCTION_ARGS)
+{
+	Wait		wait;
+	HeapTuple	row;
+
+	for (int i = 0; i < 2; i++)
+	{
+		if (PG_ARGISNULL(i))
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("%s must not be NULL", i == 0 ? "id" : "timeout")));
+	}
+	memset(&wait, 0, sizeof(wait));
+	wait.id = *PG_GETARG_UUID_P(0);
+	check_circumstances(&wait.id);
+	wait.deadline = deadline_after(PG_GETARG_INTERVAL_P(1));
+	wait.db = RecoveryInProgress() ? NULL : my_db();
+	wait.place = -1;
+	wait.context = CurrentMemoryContext;
+	if (get_call_result_type(fcinfo, NULL, &wait.desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "wait_for must return a row");
+
+	PG_ENSURE_ERROR_CLEANUP(leave_place, PointerGetDatum(&wait));
+	{
+		want_dispatcher(wait.db);
+		row = wait_until_ended(&wait);
+	}
+	PG_END_ENSURE_ERROR_CLEANUP(leave_place, PointerGetDatum(&wait));
+	leave_place(0, PointerGetDatum(&wait));
+
+	if (row == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_DATUM(heap_copy_tuple_as_datum(row, BlessTupleDesc(wait.desc)));
+}
