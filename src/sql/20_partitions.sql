@@ -25,8 +25,8 @@ CREATE FUNCTION jobq._ensure_partition(parent regclass, moment timestamptz) RETU
   SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' AS $$
 DECLARE
   width numeric := extract(epoch FROM current_setting('jobq.partition_interval')::interval);
-  low timestamptz;
-  high timestamptz;
+  starts timestamptz;
+  ends timestamptz;
   name text;
 BEGIN
   IF moment IS NULL OR NOT isfinite(moment) THEN
@@ -37,18 +37,21 @@ BEGIN
   IF EXISTS (SELECT FROM jobq._partitions(parent) p WHERE moment >= p.low AND moment < p.high) THEN
     RETURN;
   END IF;
-  low := to_timestamp(floor(extract(epoch FROM moment) / width) * width);
-  high := low + make_interval(secs => width::float8);
-  SELECT greatest(low, max(p.high) FILTER (WHERE p.high <= moment)),
-         least(high, min(p.low) FILTER (WHERE p.low > moment))
-    INTO low, high FROM jobq._partitions(parent) p;
-  SELECT format('%s_%s', c.relname, to_char(low, CASE WHEN low = date_trunc('day', low) THEN 'YYYYMMDD'
+  starts := to_timestamp(floor(extract(epoch FROM moment) / width) * width);
+  ends := starts + make_interval(secs => width::float8);
+  SELECT greatest(starts, max(p.high) FILTER (WHERE p.high <= moment)),
+         least(ends, min(p.low) FILTER (WHERE p.low > moment))
+    INTO starts, ends FROM jobq._partitions(parent) p;
+  SELECT format('%s_%s', c.relname, to_char(starts, CASE WHEN starts = date_trunc('day', starts) THEN 'YYYYMMDD'
                                                       ELSE 'YYYYMMDD_HH24MISS' END))
     INTO name FROM pg_class c WHERE c.oid = parent;
+  IF to_regclass(format('jobq.%I', name)) IS NOT NULL THEN
+    RETURN;  -- a restore is about to attach it
+  END IF;
   EXECUTE format('CREATE TABLE jobq.%I (LIKE %s INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE)',
                  name, parent);
   EXECUTE format('ALTER TABLE ONLY %s ATTACH PARTITION jobq.%I FOR VALUES FROM (%L) TO (%L)',
-                 parent, name, low, high);
+                 parent, name, starts, ends);
 END $$;
 
 CREATE FUNCTION jobq._ensure_history_partition(expires_at timestamptz) RETURNS void

@@ -1,0 +1,257 @@
+
+-- The manual that \df+ and \d+ show.  Each function's comment names every argument; rules that come from
+-- elsewhere say from where.
+
+COMMENT ON FUNCTION jobq.create_job_type IS
+$$Defines a job type. Its owner is the caller; owner's members and superusers change and drop it.
+name: 1 to 63 bytes, no control characters, no space at either end (22023, too long 54000); 42710 when it exists.
+handler: a function f(jsonb) or f() that returns jsonb, json or void (22023); stored by name, looked up when a job runs; run_as needs EXECUTE on it (42501).
+command: an external program and its arguments instead of a handler (both or neither: 22023). The first element is an absolute path or a file name that jobq.tool_path leads to; {field} in the others is replaced by the payload's field. Takes the rights of pg_execute_server_program (42501).
+max_attempts: 1 to 1000000 (22003) before a failing job becomes a dead letter.
+backoff: "exponential" or "fixed".  backoff_base: wait after the first failure, an interval of zero or more.  backoff_max: longest wait.  backoff_jitter: share of the wait that varies at random, 0 to 1.
+timeout: how long an attempt may run; '0': for ever. Negative or infinite intervals are 22023.
+base_priority: -100 to 100 (22003), higher runs first.
+max_concurrent: jobs of this type that run at once, 0: no cap of its own.
+cpu_weight: share of jobq.max_weight that a running job takes.
+rate_limit: starts per rate_window, 0: no limit.  rate_window: an interval of more than zero.
+keep_completed: how long finished jobs stay visible; '0': not at all.  keep_dead: the same for dead letters; NULL: until purged.
+critical: its dead letters raise alerts of severity high.
+run_as: the role that handlers run as, default the caller, who must be able to become it (42501); it is granted what a handler may call.
+options: see jobq.option_keys; an unknown key is 22023.
+on_conflict: "error" | "replace" (defines it anew; live jobs, owner and pause stay) | "ignore".$$;
+
+COMMENT ON FUNCTION jobq.alter_job_type IS
+$$Changes a job type; arguments that are NULL change nothing. The rules are those of create_job_type; waiting jobs follow.
+name: of a job type (42704) that the caller owns (42501).
+handler, command: one of them replaces whichever the type had.
+max_attempts: of jobs enqueued from now on.  backoff, backoff_base, backoff_max, backoff_jitter, timeout: of attempts that begin or end from now on.
+base_priority: of jobs enqueued from now on.  max_concurrent, cpu_weight, rate_limit, rate_window: at once.
+keep_completed, keep_dead: of jobs that finish from now on; what is kept already keeps its date.
+critical, run_as: at once.  options: merged key by key; a JSON null removes a key.
+reset: names of arguments to put back to create_job_type's defaults, for instance {keep_dead,run_as} (22023 for other names).$$;
+
+COMMENT ON FUNCTION jobq.drop_job_type IS
+$$Drops a job type. History and dead letters keep its name; the name is free again.
+name: of a job type (42704) that the caller owns (42501).
+force: with live jobs the drop fails (55006), unless force cancels those that wait and tells those that run.$$;
+
+COMMENT ON FUNCTION jobq.pause_job_type IS
+$$Stops handing out jobs of a type; running ones go on, new ones may be enqueued.
+name: of a job type (42704) that the caller owns (42501).
+reason: text for whoever looks.
+duration: an interval of more than zero (22023), after which it resumes by itself; NULL: until resume_job_type.$$;
+
+COMMENT ON FUNCTION jobq.resume_job_type IS
+$$Ends the pause of a job type.
+name: of a job type (42704) that the caller owns (42501).$$;
+
+COMMENT ON FUNCTION jobq.enqueue IS
+$$Stores a job, which can run as soon as this transaction commits. Returns its id (or that of the live job with the same unique_key).
+job_type: 42704 when there is none.
+payload: what the handler or tool gets; at most jobq.max_payload bytes written out (54000), an object with all fields that the command's placeholders name (22023).
+priority: -100 to 100 (22003), default the type's base_priority.
+delay: a finite interval of zero or more until the job is due.  scheduled_for: when it is due; in the past means now. Both: 22023.
+max_attempts: 1 to 1000000 (22003).  timeout: interval, '0': none.  backoff: {"type", "base", "max", "jitter"}. Defaults are the type's.
+unique_key: one live job per job type, tenant and key.
+on_conflict: with a live job of that key: "ignore" returns its id | "replace" also gives it this payload, priority, schedule, max_attempts and timeout | "error" raises 23505.
+unique_for: an interval; the key also covers the finished job for that long.
+concurrency_key: at most options.concurrency_per_key jobs with the same key and tenant run at once.
+keep_completed: how long the finished job stays, an interval; default the type's.
+tenant: NULL or '': the setting jobq.tenant; that empty too: no tenant.
+metadata: anything; jobq carries it along.$$;
+
+COMMENT ON FUNCTION jobq.enqueue_many IS
+$$Stores a job per payload, all or none. Returns their ids in the order of payloads.
+job_type: 42704 when there is none.
+payloads: an array of payloads, none of them NULL (22023).
+priority, delay, scheduled_for, max_attempts, timeout, backoff, on_conflict, concurrency_key, keep_completed, tenant, metadata: for all of them, as for enqueue.$$;
+
+COMMENT ON FUNCTION jobq.enqueue_jobs IS
+$$Stores jobs of several types, all or none. Returns ordinal (from 1), id and whether the job is_new.
+jobs: a JSON array of objects whose keys are enqueue's argument names; an unknown key is an error (22023) that names its index.$$;
+
+COMMENT ON FUNCTION jobq.cancel_job IS
+$$Cancels a live job. True: it was live; a running attempt is told to stop when this transaction commits, and rolls back.
+id: of a job; false when it is finished or unknown.
+reason: becomes error_msg.$$;
+
+COMMENT ON FUNCTION jobq.cancel_jobs IS
+$$Cancels the waiting jobs that all given filters take; returns how many. Without any filter: 22023.
+job_type: 42704 when there never was one.  tenant: exactly this one; '': jobs without a tenant.  payload_contains: as the operator @>.
+include_running: also tells running attempts to stop, when this transaction commits.
+reason: becomes error_msg.$$;
+
+COMMENT ON FUNCTION jobq.retry_job IS
+$$Makes a job that waits for its retry, or ended as error, cancelled or skipped, pending and due now: same id, attempts 0, runs kept; event "retried" has the former error. False: it is in another state or unknown. 23505 when a newer live job has its unique_key.
+id: of the job.
+max_attempts: 1 to 1000000 (22003); NULL: as before.$$;
+
+COMMENT ON FUNCTION jobq.rerun_job IS
+$$Enqueues a new job like a finished one; returns its id, whose parent_id is the old one. NULL when the job is not finished or unknown. 23505 when a live job has its unique_key.
+id: of the finished job.
+payload: instead of the old payload; the rules are enqueue's.$$;
+
+COMMENT ON FUNCTION jobq.alter_job IS
+$$Changes a waiting job; NULL changes nothing. False: it runs, is finished, or unknown.
+id: of the job.
+payload: the rules are enqueue's.  priority: -100 to 100 (22003).  scheduled_for: finite (22023).  max_attempts: 1 to 1000000 (22003).  timeout: an interval, '0': none (22023 below).$$;
+
+COMMENT ON FUNCTION jobq.retry_dead_letters IS
+$$Makes dead letters pending again, oldest first, as retry_job does; returns how many. Those whose unique_key a newer job has, or whose type was dropped, stay and are counted in a NOTICE.
+job_type: 42704 when there never was one.  max_jobs: at most so many (22003 below 0).  tenant: exactly this one; '': none.  error_like: LIKE pattern for error_msg.  dead_before: dead since earlier than that.
+max_attempts: 1 to 1000000 (22003); NULL: as before.$$;
+
+COMMENT ON FUNCTION jobq.purge_dead_letters IS
+$$Deletes dead letters, oldest first; returns how many.
+job_type: 42704 when there never was one.  older_than: dead for longer than this interval (22023 below zero).  max_jobs: at most so many (22003 below 0).  tenant: exactly this one; '': none.  error_like: LIKE pattern for error_msg.$$;
+
+COMMENT ON FUNCTION jobq.list_jobs IS
+$$Rows of jobq.jobs, newest id first. Filters that are NULL take every job.
+status, job_type: equal.  tenant: exactly this one; '': none.
+max_rows: at most so many rows.  skip_rows: leaves out so many first. Both zero or more (22003, NULL 22004).
+before: only ids before this one; the last id of a page gives the next page at constant cost.
+payload_contains: as the operator @>.  error_like: LIKE pattern for error_msg.$$;
+
+COMMENT ON FUNCTION jobq.count_by_status IS
+$$How many jobs are in each status: one row per status, zeros included.
+job_type: only of this type.  tenant: exactly this one; '': none.  NULL: of all.$$;
+
+COMMENT ON FUNCTION jobq.distinct_job_types IS
+$$Names of the job types, in order; of dropped ones those that some job still names.$$;
+
+COMMENT ON FUNCTION jobq.job_timeline IS
+$$The events of a job, oldest first, as far as jobq.keep_events goes back.
+id: of the job.$$;
+
+COMMENT ON FUNCTION jobq.wait_for IS
+$$Waits until a job has ended and returns it; NULL when the time is up. 25001 above READ COMMITTED, and for a job that this transaction enqueued.
+id: of the job.
+timeout: an interval of at most 20 s; more counts as 20 s, because a waiting session holds a snapshot back.$$;
+
+COMMENT ON FUNCTION jobq.current_job IS
+$$Inside a SQL handler: its job. Elsewhere NULL.$$;
+
+COMMENT ON FUNCTION jobq.set_progress IS
+$$Inside a SQL handler: says how far it is, visible to others at once. Elsewhere 55000.
+progress: 0 to 100 (22003).
+data: JSON of at most 512 bytes.$$;
+
+COMMENT ON FUNCTION jobq.log_event IS
+$$Writes an event of the job whose handler runs; it survives the attempt's rollback. Outside a handler 55000, unless id and lease_token name an attempt.
+message: text.  level: for instance info, warning, error.  type: the event's type.  data: JSON.
+id: of the job, outside a handler.  lease_token: of its attempt.$$;
+
+COMMENT ON FUNCTION jobq.skip IS
+$$Inside a SQL handler: when it returns, the job ends as skipped and what it wrote is committed. The last call of skip, discard and snooze wins. Elsewhere 55000.
+reason: becomes error_msg.$$;
+
+COMMENT ON FUNCTION jobq.discard IS
+$$Inside a SQL handler: when it returns, the job becomes a dead letter without a further attempt, and what it wrote is committed. Elsewhere 55000.
+reason: becomes error_msg.$$;
+
+COMMENT ON FUNCTION jobq.snooze IS
+$$Inside a SQL handler: when it returns, the job waits again and the attempt is not charged; what it wrote is committed. Elsewhere 55000.
+delay: an interval of zero or more until it is due again (22023).
+reason: becomes error_msg until then.$$;
+
+COMMENT ON FUNCTION jobq.run_inline IS
+$$Runs a waiting SQL job in this transaction, as a worker would: role, timeout, outcome. Returns the job. For tests that never commit, such as pgTAP's.
+id: of the job.$$;
+
+COMMENT ON FUNCTION jobq.health IS
+$$The state of the system as JSON: status (healthy, degraded, unhealthy), checks, details. The settings jobq.health_* have the limits.$$;
+
+COMMENT ON FUNCTION jobq.version IS
+$$The version of the extension in this database.$$;
+
+COMMENT ON FUNCTION jobq.adopt IS
+$$Says that the jobs of this database are to run here: a restored dump stays paused until then.$$;
+
+COMMENT ON FUNCTION jobq.reload IS
+$$Lets the dispatcher read settings made with ALTER DATABASE, when this transaction commits.$$;
+
+COMMENT ON VIEW jobq.jobs IS 'Every job: live, finished as long as it is kept, and dead letters';
+COMMENT ON COLUMN jobq.jobs.id IS 'UUIDv7: newer jobs have greater ids; it shows the time of creation and nothing else';
+COMMENT ON COLUMN jobq.jobs.job_type IS 'name of its job type, also when that was dropped';
+COMMENT ON COLUMN jobq.jobs.status IS 'pending (due or in the future), blocked, retry, running; completed, skipped, cancelled, error (dead letter)';
+COMMENT ON COLUMN jobq.jobs.priority IS '-100 to 100, higher runs first';
+COMMENT ON COLUMN jobq.jobs.payload IS 'what the handler or tool gets';
+COMMENT ON COLUMN jobq.jobs.result IS 'what the handler returned, or stdout of the tool';
+COMMENT ON COLUMN jobq.jobs.error_msg IS 'of the last failed attempt; the reason of a cancel, skip or snooze';
+COMMENT ON COLUMN jobq.jobs.error_code IS 'SQLSTATE, exit:N, signal:NAME, timeout, lease_expired, server_crash, bad_output, or a worker''s own';
+COMMENT ON COLUMN jobq.jobs.error_details IS 'stack of a SQL error, or the last 8 kB of stderr';
+COMMENT ON COLUMN jobq.jobs.attempts IS 'attempts charged, the running one included';
+COMMENT ON COLUMN jobq.jobs.max_attempts IS 'failures until it becomes a dead letter';
+COMMENT ON COLUMN jobq.jobs.runs IS 'starts; never falls, unlike attempts';
+COMMENT ON COLUMN jobq.jobs.created_at IS 'when it was enqueued';
+COMMENT ON COLUMN jobq.jobs.scheduled_for IS 'when it is due, or was';
+COMMENT ON COLUMN jobq.jobs.started_at IS 'when its current or last attempt began';
+COMMENT ON COLUMN jobq.jobs.completed_at IS 'when it ended';
+COMMENT ON COLUMN jobq.jobs.updated_at IS 'last known change; computed from the other times';
+COMMENT ON COLUMN jobq.jobs.progress IS '0 to 100, as the handler or tool says';
+COMMENT ON COLUMN jobq.jobs.progress_data IS 'what it said with its progress';
+COMMENT ON COLUMN jobq.jobs.tenant IS 'whose job it is';
+COMMENT ON COLUMN jobq.jobs.unique_key IS 'one live job per job type, tenant and key';
+COMMENT ON COLUMN jobq.jobs.concurrency_key IS 'jobs with one key and tenant run one after the other, or as many as their type says';
+COMMENT ON COLUMN jobq.jobs.timeout IS 'of an attempt; NULL: its type''s';
+COMMENT ON COLUMN jobq.jobs.worker IS 'process of the current or last attempt';
+COMMENT ON COLUMN jobq.jobs.node IS 'machine of the current or last attempt, when it was not the server''s';
+COMMENT ON COLUMN jobq.jobs.lease_expires_at IS 'until when a pulled job belongs to its worker';
+COMMENT ON COLUMN jobq.jobs.parent_id IS 'the job that enqueued it, or that it is a rerun of';
+COMMENT ON COLUMN jobq.jobs.depth IS 'how many jobs enqueued each other down to this one';
+COMMENT ON COLUMN jobq.jobs.workflow_id IS 'workflow it is a task of';
+COMMENT ON COLUMN jobq.jobs.task_key IS 'which task of its workflow';
+COMMENT ON COLUMN jobq.jobs.metadata IS 'the enqueuer''s own';
+
+COMMENT ON VIEW jobq.option_keys IS 'What the options of a job type may hold';
+COMMENT ON COLUMN jobq.option_keys.key IS 'key in options';
+COMMENT ON COLUMN jobq.option_keys.kind IS 'job types that have use for it: exec, sql, pull, all';
+COMMENT ON COLUMN jobq.option_keys.type IS 'type of its value';
+COMMENT ON COLUMN jobq.option_keys.default_value IS 'what counts without it; NULL: nothing';
+COMMENT ON COLUMN jobq.option_keys.meaning IS 'what it does';
+
+COMMENT ON TYPE jobq.job_status IS 'The states of a job';
+COMMENT ON TABLE jobq.home IS 'Who we are: true while the row''s xmin is the transaction it names, which no restored dump keeps';
+COMMENT ON COLUMN jobq.home.home_id IS 'queue rows with another one are inert';
+COMMENT ON COLUMN jobq.home.self_xid IS 'the transaction that wrote this row';
+COMMENT ON TABLE jobq.job_types IS 'The registry of job types, the dropped ones included. Columns that are not described here are create_job_type''s arguments';
+COMMENT ON COLUMN jobq.job_types.id IS 'what queue and history call it';
+COMMENT ON COLUMN jobq.job_types.owner IS 'role that may change it, by name';
+COMMENT ON COLUMN jobq.job_types.run_as IS 'role that its handlers run as, by name';
+COMMENT ON COLUMN jobq.job_types.handler IS 'schema.function(argument types), looked up when a job runs';
+COMMENT ON COLUMN jobq.job_types.command IS 'program and arguments, instead of a handler';
+COMMENT ON COLUMN jobq.job_types.paused IS 'hands out no jobs';
+COMMENT ON COLUMN jobq.job_types.pause_reason IS 'why it is paused';
+COMMENT ON COLUMN jobq.job_types.paused_until IS 'when the pause ends by itself; NULL: it does not';
+COMMENT ON COLUMN jobq.job_types.dropped_at IS 'when it was dropped; NULL: it was not';
+COMMENT ON TABLE jobq.queue IS 'Live jobs only: pending, blocked, retry, running. Columns that are not described here are those of jobq.jobs';
+COMMENT ON COLUMN jobq.queue.position IS 'place in its lane: scheduled_for, but never before the moment it was set';
+COMMENT ON COLUMN jobq.queue.type_id IS 'jobq.job_types.id; no foreign key, whose row lock would be hot';
+COMMENT ON COLUMN jobq.queue.rev IS 'rises with every write; whoever was handed an older one lets go';
+COMMENT ON COLUMN jobq.queue.home_id IS 'jobq.home.home_id; a row of another home is inert';
+COMMENT ON COLUMN jobq.queue.status IS 'a SQL job that runs is still pending or retry here; jobq.jobs knows';
+COMMENT ON COLUMN jobq.queue.crashes IS 'server crashes in its attempts';
+COMMENT ON COLUMN jobq.queue.sublane IS 'zero, or its tenant''s lane';
+COMMENT ON COLUMN jobq.queue.successor IS 'shares its unique_key with a running job';
+COMMENT ON COLUMN jobq.queue.timeout IS 'NULL: its type''s';
+COMMENT ON COLUMN jobq.queue.backoff IS 'keys that differ from its type''s';
+COMMENT ON COLUMN jobq.queue.unique_for IS 'how long unique_key also covers the finished job';
+COMMENT ON COLUMN jobq.queue.keep_completed IS 'NULL: its type''s';
+COMMENT ON COLUMN jobq.queue.lease_token IS 'names the attempt; never shown by jobq.jobs';
+COMMENT ON TABLE jobq.history IS 'Jobs that ended as completed, skipped or cancelled, partitioned by when they go. Columns that are not described here are those of jobq.jobs';
+COMMENT ON COLUMN jobq.history.expires_at IS 'end plus keep_completed; partitions are dropped whole';
+COMMENT ON COLUMN jobq.history.unique_until IS 'until when unique_key covers the finished job';
+COMMENT ON TABLE jobq.dead_letters IS 'Jobs that used up their attempts or failed for good, until retried or purged; columns as in jobq.history';
+COMMENT ON COLUMN jobq.dead_letters.expires_at IS 'end plus keep_dead; infinity: until purged';
+COMMENT ON TABLE jobq.events IS 'What happened to jobs, partitioned by time, kept for jobq.keep_events';
+COMMENT ON COLUMN jobq.events.id IS 'unique; events of one moment are in its order';
+COMMENT ON COLUMN jobq.events.ts IS 'when it happened';
+COMMENT ON COLUMN jobq.events.job_id IS 'the job; it may be gone';
+COMMENT ON COLUMN jobq.events.job_type IS 'name of its job type';
+COMMENT ON COLUMN jobq.events.tenant IS 'tenant of the job';
+COMMENT ON COLUMN jobq.events.attempt IS 'attempts charged when it happened';
+COMMENT ON COLUMN jobq.events.type IS 'failed, dead, retried, log, ... and what log_event is given';
+COMMENT ON COLUMN jobq.events.source IS 'client, dispatcher, sql, helper, agent:NODE, worker:NAME';
+COMMENT ON COLUMN jobq.events.level IS 'info, warning, error, ...';
+COMMENT ON COLUMN jobq.events.message IS 'for people';
+COMMENT ON COLUMN jobq.events.data IS 'for programs: of failed the error, code, stderr tail, duration, worker';

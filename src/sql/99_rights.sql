@@ -1,0 +1,14 @@
+
+-- Nothing is anybody's but the version, which takes the schema.
+REVOKE ALL ON SCHEMA jobq FROM PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA jobq FROM PUBLIC;
+REVOKE ALL ON ALL SEQUENCES IN SCHEMA jobq FROM PUBLIC;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA jobq FROM PUBLIC;
+GRANT USAGE ON SCHEMA jobq TO PUBLIC;
+GRANT EXECUTE ON FUNCTION jobq.version() TO PUBLIC;
+
+-- src/launcher.c: when this transaction commits, the dispatcher of this database starts.
+CREATE FUNCTION jobq._installed() RETURNS void
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_installed';
+REVOKE ALL ON FUNCTION jobq._installed() FROM PUBLIC;
+SELECT jobq._installed();
