@@ -1,0 +1,220 @@
+/*
+ * helper.h
+ *	  The inside of jobq-helper: one Helper, its Jobs, and who does what.
+ *
+ *	 main.c			arguments, exit status
+ *	 setup.c		what the process sheds and arms before anything else
+ *	 supervisor.c	the poll loop; frames in and out; children that have died
+ *	 job.c			the life of one job, from START to EXIT
+ *	 launch.c		fork and exec
+ *	 tree.c			finding and killing everything that a tool has started
+ *	 output.c		what is kept of stdout and stderr
+ *	 progress.c		lines of descriptor 3
+ *	 workdir.c		private directories, and their removal
+ *
+ * A job's state is changed by job.c only:
+ *
+ *	 STARTING -> RUNNING	exec has succeeded
+ *	 STARTING -> SWEEPING	exec has failed, or the tool was gone at once
+ *	 RUNNING -> DRAINING	the main process has ended
+ *	 DRAINING -> SWEEPING	its pipes are at their end, or quiet, or it takes too long
+ *	 SWEEPING -> ENDED		nothing is left of its process tree; EXIT is queued
+ */
+#ifndef JOBQ_HELPER_H
+#define JOBQ_HELPER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+
+#include "frame.h"
+
+#define MAX_JOBS		256
+#define MAX_LISTED		4096		/* processes looked at in one pass over a tree */
+#define JOB_POLLS		5			/* descriptors of a job */
+#define IO_STEP			65536		/* bytes read at once */
+#define EVENTS_HIGH		(1024 * 1024)	/* queued: tools' events wait */
+#define QUEUE_HIGH		(16 * 1024 * 1024)	/* queued: the worker's frames wait */
+#define MAX_GRACE_US	UINT64_C(86400000000)
+#define DRAIN_QUIET_US	UINT64_C(250000)
+#define DRAIN_MAX_US	UINT64_C(2000000)
+#define SWEEP_MAX_US	UINT64_C(5000000)
+#define SWEEP_AGAIN_US	UINT64_C(20000)
+#define LEAVE_MAX_US	UINT64_C(5000000)
+#define NEVER			UINT64_MAX
+
+/* The last bytes of a stream. */
+typedef struct Ring
+{
+	char	   *data;			/* made with the first byte */
+	size_t		size;
+	uint64_t	total;			/* all that was ever written; total % size is next */
+} Ring;
+
+/* The first bytes of a stream. */
+typedef struct Capture
+{
+	char	   *data;
+	size_t		len;
+	size_t		cap;
+	size_t		max;
+	uint64_t	total;
+	bool		failed;			/* no memory: treated as over the limit */
+} Capture;
+
+/* A stream cut into lines; longer ones are reported once, as too long. */
+typedef struct Lines
+{
+	char	   *data;			/* max bytes, made with the first byte */
+	size_t		len;
+	size_t		max;
+	bool		overlong;		/* the rest of this line is thrown away */
+} Lines;
+
+typedef void (*LineHandler) (void *arg, const char *line, size_t len, bool overlong);
+
+typedef enum JobState
+{
+	JOB_STARTING,
+	JOB_RUNNING,
+	JOB_DRAINING,
+	JOB_SWEEPING,
+	JOB_ENDED
+} JobState;
+
+typedef enum JobFd
+{
+	FD_EXEC,					/* errno of a failed exec, end of file when it has succeeded */
+	FD_STDIN,
+	FD_STDOUT,
+	FD_STDERR,
+	FD_NOTES					/* the tool's descriptor 3 */
+} JobFd;
+
+typedef struct Job
+{
+	uint64_t	number;
+	JobState	state;
+	pid_t		pid;			/* main process; 0 once it is reaped */
+	pid_t		session;		/* what its pid was */
+	rlim_t		tag;			/* tree.c; 0: none, the session tells */
+	char		dir[32];		/* name of the work directory, "" when it is gone */
+	char	   *program;		/* what is executed, for messages */
+	int			fd[JOB_POLLS];	/* our ends by JobFd, -1: closed */
+	char	   *stdin_data;
+	size_t		stdin_len;
+	size_t		stdin_sent;
+	Capture		out;
+	Ring		err;
+	Lines		err_lines;
+	Lines		notes;
+	uint32_t	log_lines;		/* lines of stderr still to be sent */
+	uint32_t	bad_lines;
+	uint8_t		output;			/* FrameOutputKind */
+	uint64_t	started;		/* monotonic, us */
+	uint64_t	ended;
+	uint64_t	deadline;		/* NEVER: none */
+	uint64_t	kill_grace;
+	uint64_t	kill_at;		/* after TERM: when KILL follows */
+	uint64_t	last_byte;		/* of any pipe */
+	uint64_t	sweep_since;
+	uint8_t		stop;			/* FrameStopReason, 0: runs freely */
+	bool		killed;			/* KILL has been sent */
+	int			exec_errno;
+	int			status;			/* of wait */
+	struct rusage usage;
+	uint32_t	left;			/* processes killed after the end */
+	uint32_t	alive;			/* of them, seen in the last pass */
+} Job;
+
+typedef struct Helper
+{
+	int			sock;			/* -1: closed */
+	int			signals;		/* signalfd */
+	pid_t		pid;
+	bool		greeted;		/* HELLO has come */
+	bool		closing;		/* no more jobs; leave when there is none left */
+	bool		lost;			/* the worker is gone */
+	uint64_t	leave_by;
+	int			status;			/* exit status */
+	uint32_t	max_frame;
+	FrameDecoder in;
+	FrameBuf	out;
+	int			njobs;
+	Job		   *jobs[MAX_JOBS];
+	int			base_fd;		/* directory of all helpers' directories */
+	int			run_fd;			/* ours below it */
+	char	   *base_path;
+	char		run_name[64];
+	pid_t		cleaner;		/* child that removes directories, 0: none */
+	bool		trash;			/* it has not seen all of them */
+	uint64_t	trash_count;
+	uint64_t	tag_count;
+	rlim_t		tag_base;		/* 0: no tags here */
+	struct rlimit nofile;		/* as we were started, for tools */
+} Helper;
+
+/* setup.c */
+extern bool setup_process(Helper *h, long parent_pid);
+extern void close_from(int first);
+extern uint64_t now_us(void);
+extern uint64_t after_us(uint64_t now, uint64_t delay);
+extern void complain(const char *format,...) __attribute__((format(printf, 1, 2)));
+
+/* supervisor.c */
+extern int	supervise(Helper *h);
+extern void send_frame(Helper *h, const Frame *frame);
+
+/* job.c */
+extern void job_start(Helper *h, const FrameStart *start);
+extern void job_stop(Helper *h, Job *job, FrameStopReason reason, uint64_t grace_us);
+extern void job_kill(Helper *h, Job *job);
+extern void job_main_ended(Helper *h, Job *job, int status, const struct rusage *usage);
+extern void job_polls(Helper *h, Job *job, struct pollfd *polls);
+extern void job_io(Helper *h, Job *job, const struct pollfd *polls);
+extern uint64_t job_next_time(const Job *job);
+extern void job_tick(Helper *h, Job *job, uint64_t now);
+extern void job_swept(Helper *h, Job *job);
+extern void job_free(Job *job);
+
+/* launch.c: 0, or an errno with *what telling the step that failed */
+extern int	launch(Helper *h, Job *job, const FrameStart *start, const char **what);
+/* The file to execute for argv[0]; malloc'd.  0 or an errno. */
+extern int	find_program(const char *name, FrameText tool_path, char **path);
+
+/* tree.c */
+extern bool tree_use_scan;		/* no children files in /proc: look at every process */
+extern void tree_setup(Helper *h);
+extern int	tree_descendants(pid_t root, pid_t *pids, int count, int max);
+extern rlim_t tree_new_tag(Helper *h);
+extern Job *tree_owner(Helper *h, pid_t pid);
+extern void tree_signal(Helper *h, Job *job, int sig);
+extern void tree_sweep(Helper *h);
+
+/* output.c */
+extern void capture_add(Capture *c, const char *data, size_t len);
+extern void ring_add(Ring *r, const char *data, size_t len);
+extern size_t ring_read(const Ring *r, char *out);	/* out: size bytes; oldest first */
+extern void lines_add(Lines *l, const char *data, size_t len, LineHandler handler, void *arg);
+extern void lines_end(Lines *l, LineHandler handler, void *arg);
+/* Judges what the tool wrote; the texts are malloc'd: output_free. */
+extern bool output_judge(const Capture *c, FrameOutputKind kind, FrameExit *result);
+extern bool output_tail(const Ring *r, FrameExit *result);
+extern void output_cut(FrameExit *result);
+extern void output_free(FrameExit *result);
+
+/* progress.c */
+extern bool progress_kind(const char *line, size_t len, uint8_t *kind);	/* false: bad; kind 0: nothing of ours */
+
+/* workdir.c */
+extern bool workdir_open(Helper *h, FrameText base);
+extern int	workdir_make(Helper *h, Job *job);	/* its descriptor, -1: errno */
+extern void workdir_drop(Helper *h, Job *job);
+extern void workdir_clean(Helper *h);			/* starts the cleaner when there is something to do */
+extern void workdir_close(Helper *h);
+extern bool remove_tree(int parent, const char *name);
+
+#endif

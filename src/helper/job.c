@@ -1,0 +1,521 @@
+/*
+ * job.c
+ *	  The life of one job: START to EXIT (states: helper.h).
+ *
+ * A tool has ended when its main process has; nobody waits for the end of its pipes, because
+ * whatever it left behind may hold them for ever.  They are drained for a moment, then what is left
+ * of the process tree is killed, and only when nothing is left does EXIT tell the result.
+ *
+ * Reading never stops: bytes beyond a limit are counted and thrown away, so that a tool is not held
+ * up by being talkative.  Only descriptor 3 waits, while the worker does not take its events.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "helper.h"
+#include "utf8.h"
+
+#define MAX_STDERR_LINE 8192
+#define MAX_STDERR_TAIL (1024 * 1024)
+
+typedef struct Line				/* what a LineHandler needs */
+{
+	Helper	   *helper;
+	Job		   *job;
+} Line;
+
+static void
+set_state(Job *job, JobState state)
+{
+	job->state = state;
+}
+
+static void
+close_fd(Job *job, JobFd which)
+{
+	if (job->fd[which] >= 0)
+		close(job->fd[which]);
+	job->fd[which] = -1;
+}
+
+void
+job_free(Job *job)
+{
+	int			i;
+
+	for (i = 0; i < JOB_POLLS; i++)
+		close_fd(job, i);
+	free(job->program);
+	free(job->stdin_data);
+	free(job->out.data);
+	free(job->err.data);
+	free(job->err_lines.data);
+	free(job->notes.data);
+	free(job);
+}
+
+/* ---- starting ---- */
+
+static Job *
+job_new(Helper *h, const FrameStart *start)
+{
+	Job		   *job = calloc(1, sizeof(Job));
+	int			i;
+
+	if (!job)
+		return NULL;
+	for (i = 0; i < JOB_POLLS; i++)
+		job->fd[i] = -1;
+	job->number = start->job;
+	job->state = JOB_STARTING;
+	job->tag = tree_new_tag(h);
+	job->output = start->output;
+	job->out.max = start->output == FRAME_OUTPUT_NONE ? 0 : start->max_output;
+	job->err.size = start->stderr_tail < MAX_STDERR_TAIL ? start->stderr_tail : MAX_STDERR_TAIL;
+	job->err_lines.max = MAX_STDERR_LINE;
+	job->notes.max = FRAME_MAX_LINE;
+	job->log_lines = start->log_lines;
+	job->kill_grace = start->kill_grace_us;
+	job->started = job->last_byte = now_us();
+	job->deadline = start->timeout_us ? after_us(job->started, start->timeout_us) : NEVER;
+	job->kill_at = NEVER;
+	job->stdin_len = start->stdin_data.len;
+	job->stdin_data = malloc(job->stdin_len + 1);
+	if (job->stdin_data)
+	{
+		memcpy(job->stdin_data, start->stdin_data.data ? start->stdin_data.data : "", job->stdin_len);
+		return job;
+	}
+	job_free(job);
+	return NULL;
+}
+
+static const char *
+reason_of(const char *program, int error)
+{
+	if (error == ENOENT && program && access(program, X_OK) == 0)
+		return "the interpreter in its first line does not exist";
+	if (error == ENOEXEC)
+		return "it is no program and has no first line that names an interpreter";
+	if (error == EINVAL && !program)
+		return "a command is an absolute path, or a name without a slash";
+	return strerror(error);
+}
+
+/* The tool never ran.  name is what a person knows it by. */
+static void
+send_start_failed(Helper *h, uint64_t number, const char *what, const char *name, const char *program, int error)
+{
+	Frame		frame = {0};
+	char		shown[512];
+	char		message[1024];
+	size_t		n = utf8_escape_tail(shown, sizeof(shown), name, strlen(name));
+
+	snprintf(message, sizeof(message), "could not run \"%.*s\": %s%s%s", (int) n, shown,
+			 what, *what ? ": " : "", reason_of(program, error));
+	frame.type = FRAME_EXIT;
+	frame.u.exit.job = number;
+	frame.u.exit.kind = FRAME_START_FAILED;
+	frame.u.exit.value = error;
+	frame.u.exit.message = frame_text(message);
+	send_frame(h, &frame);
+}
+
+static void
+refuse_start(Helper *h, const FrameStart *start)
+{
+	Frame		frame = {0};
+
+	frame.type = FRAME_EXIT;
+	frame.u.exit.job = start->job;
+	frame.u.exit.kind = FRAME_SHUTDOWN_KILL;
+	frame.u.exit.message = frame_text("the helper is shutting down");
+	send_frame(h, &frame);
+}
+
+void
+job_start(Helper *h, const FrameStart *start)
+{
+	const char *what = "out of memory";
+	Job		   *job = NULL;
+	int			error = ENOMEM;
+
+	if (h->closing)
+	{
+		refuse_start(h, start);
+		return;
+	}
+	if (h->njobs == MAX_JOBS)
+	{
+		what = "too many tools at once";
+		error = EAGAIN;
+	}
+	else if ((job = job_new(h, start)) != NULL)
+		error = launch(h, job, start, &what);
+	if (error == 0)
+	{
+		h->jobs[h->njobs++] = job;
+		return;
+	}
+	send_start_failed(h, start->job, what, start->argv.data, job ? job->program : NULL, error);
+	if (!job)
+		return;
+	workdir_drop(h, job);
+	job_free(job);
+}
+
+static void
+job_exec_succeeded(Helper *h, Job *job)
+{
+	Frame		frame = {0};
+
+	set_state(job, JOB_RUNNING);
+	frame.type = FRAME_STARTED;
+	frame.u.started.job = job->number;
+	frame.u.started.pid = (uint32_t) job->session;
+	send_frame(h, &frame);
+	if (job->stdin_len == 0)
+		close_fd(job, FD_STDIN);
+}
+
+/* End of file: exec has closed it.  An errno: it has failed, and the child is about to go. */
+static void
+read_exec(Helper *h, Job *job)
+{
+	int			error = 0;
+	ssize_t		got = read(job->fd[FD_EXEC], &error, sizeof(error));
+
+	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	close_fd(job, FD_EXEC);
+	if (got == (ssize_t) sizeof(error))
+		job->exec_errno = error;
+	else
+		job_exec_succeeded(h, job);
+}
+
+/* ---- bytes ---- */
+
+static void
+send_event(Helper *h, Job *job, uint8_t kind, const char *text, size_t len)
+{
+	Frame		frame = {0};
+
+	frame.type = FRAME_EVENT;
+	frame.u.event.job = job->number;
+	frame.u.event.kind = kind;
+	frame.u.event.text.data = text;
+	frame.u.event.text.len = (uint32_t) len;
+	send_frame(h, &frame);
+}
+
+static void
+note_line(void *arg, const char *line, size_t len, bool overlong)
+{
+	Line	   *l = arg;
+	uint8_t		kind;
+
+	if (len == 0 && !overlong)
+		return;
+	if (overlong || !progress_kind(line, len, &kind))
+		l->job->bad_lines++;
+	else if (kind != 0)
+		send_event(l->helper, l->job, kind, line, len);
+}
+
+static void
+stderr_line(void *arg, const char *line, size_t len, bool overlong)
+{
+	Line	   *l = arg;
+	char		text[MAX_STDERR_LINE * UTF8_ESCAPE_MAX];
+
+	(void) overlong;			/* its beginning will do */
+	if (l->job->log_lines == 0)
+		return;
+	l->job->log_lines--;
+	if (len > 0 && line[len - 1] == '\r')
+		len--;
+	len = utf8_escape_tail(text, sizeof(text), line, len);
+	send_event(l->helper, l->job, FRAME_EVENT_STDERR, text, len);
+}
+
+static void
+take_bytes(Helper *h, Job *job, JobFd which, const char *data, size_t len)
+{
+	Line		arg = {h, job};
+
+	if (which == FD_STDOUT)
+		capture_add(&job->out, data, len);
+	else if (which == FD_NOTES)
+		lines_add(&job->notes, data, len, note_line, &arg);
+	else
+	{
+		ring_add(&job->err, data, len);
+		if (job->log_lines > 0)
+			lines_add(&job->err_lines, data, len, stderr_line, &arg);
+	}
+}
+
+/* false: nothing there now, or no more to come. */
+static bool
+read_stream(Helper *h, Job *job, JobFd which)
+{
+	static char buf[IO_STEP];
+	ssize_t		got = read(job->fd[which], buf, sizeof(buf));
+
+	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+		return false;
+	if (got <= 0)
+	{
+		close_fd(job, which);
+		return false;
+	}
+	job->last_byte = now_us();
+	take_bytes(h, job, which, buf, (size_t) got);
+	return true;
+}
+
+/* What is in the pipes when the main process has ended; mostly that is all. */
+static void
+read_rest(Helper *h, Job *job)
+{
+	JobFd		which;
+	int			turns;
+
+	for (which = FD_STDOUT; which <= FD_NOTES; which++)
+		for (turns = 0; turns < 4 && job->fd[which] >= 0; turns++)
+			if (!read_stream(h, job, which))
+				break;
+}
+
+/* A tool that does not read its input, or not all of it, has its reasons. */
+static void
+write_stdin(Job *job)
+{
+	ssize_t		put = write(job->fd[FD_STDIN], job->stdin_data + job->stdin_sent, job->stdin_len - job->stdin_sent);
+
+	if (put < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (put > 0)
+		job->stdin_sent += (size_t) put;
+	if (put > 0 && job->stdin_sent < job->stdin_len)
+		return;
+	close_fd(job, FD_STDIN);
+	free(job->stdin_data);
+	job->stdin_data = NULL;
+	job->stdin_len = job->stdin_sent = 0;
+}
+
+void
+job_polls(Helper *h, Job *job, struct pollfd *polls)
+{
+	int			i;
+
+	for (i = 0; i < JOB_POLLS; i++)
+	{
+		polls[i].fd = job->fd[i];
+		polls[i].events = i == FD_STDIN ? POLLOUT : POLLIN;
+		polls[i].revents = 0;
+	}
+	if (job->state == JOB_STARTING)
+		polls[FD_STDIN].fd = -1;
+	if (frame_pending(&h->out) > EVENTS_HIGH)
+		polls[FD_NOTES].fd = -1;
+}
+
+void
+job_io(Helper *h, Job *job, const struct pollfd *polls)
+{
+	int			i;
+
+	for (i = 0; i < JOB_POLLS; i++)
+	{
+		if (polls[i].revents == 0 || job->fd[i] < 0)
+			continue;
+		if (i == FD_EXEC)
+			read_exec(h, job);
+		else if (i == FD_STDIN)
+			write_stdin(job);
+		else
+			read_stream(h, job, i);
+	}
+}
+
+/* ---- ending ---- */
+
+void
+job_kill(Helper *h, Job *job)
+{
+	tree_signal(h, job, SIGKILL);
+	job->killed = true;
+	job->kill_at = NEVER;
+}
+
+/* TERM to the whole tree; KILL after the grace.  Who asks again can only make it sooner. */
+void
+job_stop(Helper *h, Job *job, FrameStopReason reason, uint64_t grace_us)
+{
+	uint64_t	kill_at = after_us(now_us(), grace_us < MAX_GRACE_US ? grace_us : MAX_GRACE_US);
+
+	if (job->state != JOB_STARTING && job->state != JOB_RUNNING)
+		return;
+	if (job->stop == 0)
+	{
+		job->stop = (uint8_t) reason;
+		tree_signal(h, job, SIGTERM);
+	}
+	if (!job->killed && kill_at < job->kill_at)
+		job->kill_at = kill_at;
+}
+
+static void
+start_sweeping(Job *job, uint64_t now)
+{
+	set_state(job, JOB_SWEEPING);
+	job->sweep_since = now;
+}
+
+void
+job_main_ended(Helper *h, Job *job, int status, const struct rusage *usage)
+{
+	job->pid = 0;
+	job->status = status;
+	job->usage = *usage;
+	job->ended = now_us();
+	job->last_byte = job->ended;
+	close_fd(job, FD_STDIN);
+	if (job->fd[FD_EXEC] >= 0)
+		read_exec(h, job);
+	if (job->state == JOB_STARTING)
+		start_sweeping(job, job->ended);
+	else
+	{
+		set_state(job, JOB_DRAINING);
+		read_rest(h, job);
+	}
+}
+
+static bool
+is_drained(const Job *job, uint64_t now)
+{
+	if (job->fd[FD_STDOUT] < 0 && job->fd[FD_STDERR] < 0 && job->fd[FD_NOTES] < 0)
+		return true;
+	return now >= after_us(job->last_byte, DRAIN_QUIET_US) || now >= after_us(job->ended, DRAIN_MAX_US);
+}
+
+/* When job_tick must be called, at the latest. */
+uint64_t
+job_next_time(const Job *job)
+{
+	uint64_t	quiet = after_us(job->last_byte, DRAIN_QUIET_US);
+	uint64_t	drained = after_us(job->ended, DRAIN_MAX_US);
+
+	switch (job->state)
+	{
+		case JOB_STARTING:
+		case JOB_RUNNING:
+			if (job->stop == 0 && job->deadline < job->kill_at)
+				return job->deadline;
+			return job->kill_at;
+		case JOB_DRAINING:
+			return quiet < drained ? quiet : drained;
+		case JOB_SWEEPING:
+			return after_us(now_us(), SWEEP_AGAIN_US);
+		case JOB_ENDED:
+			break;
+	}
+	return 0;
+}
+
+void
+job_tick(Helper *h, Job *job, uint64_t now)
+{
+	if (job->state == JOB_DRAINING && (h->lost || is_drained(job, now)))
+		start_sweeping(job, now);
+	if (job->state != JOB_STARTING && job->state != JOB_RUNNING)
+		return;
+	if (job->stop == 0 && now >= job->deadline)
+		job_stop(h, job, FRAME_STOP_TIMEOUT, job->kill_grace);
+	if (now >= job->kill_at)
+		job_kill(h, job);
+}
+
+static uint64_t
+us_of(const struct timeval *tv)
+{
+	return (uint64_t) tv->tv_sec * 1000000 + (uint64_t) tv->tv_usec;
+}
+
+static void
+set_kind(const Job *job, FrameExit *result)
+{
+	static const uint8_t stopped[] = {0, FRAME_CANCELLED, FRAME_SHUTDOWN_KILL, FRAME_TIMEOUT};
+	bool		signalled = WIFSIGNALED(job->status);
+
+	result->kind = signalled ? FRAME_SIGNALLED : FRAME_EXITED;
+	result->value = signalled ? WTERMSIG(job->status) : WEXITSTATUS(job->status);
+	if (job->stop == 0)
+		return;
+	result->kind = stopped[job->stop];
+	if (signalled)
+		result->value += 128;
+}
+
+static void
+fill_exit(const Job *job, FrameExit *result)
+{
+	result->job = job->number;
+	result->duration_us = job->ended - job->started;
+	result->utime_us = us_of(&job->usage.ru_utime);
+	result->stime_us = us_of(&job->usage.ru_stime);
+	result->maxrss_kb = (uint64_t) job->usage.ru_maxrss;
+	result->left_processes = job->left;
+	result->bad_lines = job->bad_lines;
+	set_kind(job, result);
+}
+
+/* The last lines, without a newline, count too. */
+static void
+end_lines(Helper *h, Job *job)
+{
+	Line		arg = {h, job};
+
+	lines_end(&job->notes, note_line, &arg);
+	lines_end(&job->err_lines, stderr_line, &arg);
+}
+
+static void
+send_exit(Helper *h, Job *job)
+{
+	Frame		frame = {0};
+
+	end_lines(h, job);
+	frame.type = FRAME_EXIT;
+	if (output_judge(&job->out, job->output, &frame.u.exit) && output_tail(&job->err, &frame.u.exit))
+	{
+		fill_exit(job, &frame.u.exit);
+		send_frame(h, &frame);
+	}
+	else
+		h->out.failed = true;	/* out of memory: the loop leaves */
+	output_free(&frame.u.exit);
+}
+
+/* Nothing is left of its tree, or it can't be killed: then it is told as it is. */
+void
+job_swept(Helper *h, Job *job)
+{
+	if (job->alive > 0 && now_us() < after_us(job->sweep_since, SWEEP_MAX_US))
+		return;
+	if (job->exec_errno != 0)
+		send_start_failed(h, job->number, "", job->program, job->program, job->exec_errno);
+	else
+		send_exit(h, job);
+	workdir_drop(h, job);
+	set_state(job, JOB_ENDED);
+}

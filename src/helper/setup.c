@@ -1,0 +1,256 @@
+/*
+ * setup.c
+ *	  What the helper sheds and arms before it does anything else.
+ *
+ * A child of a PostgreSQL process inherits open catalog files (before 16), ignored and blocked
+ * signals, the server's environment, its process group (to which the postmaster sends signals) and its
+ * protection from the OOM killer.  None of it may reach a tool, so all of it goes here, once.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "helper.h"
+
+#define US_PER_S UINT64_C(1000000)
+
+uint64_t
+now_us(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t) ts.tv_sec * US_PER_S + (uint64_t) ts.tv_nsec / 1000;
+}
+
+uint64_t
+after_us(uint64_t now, uint64_t delay)
+{
+	return delay > NEVER - now ? NEVER : now + delay;
+}
+
+/* One line on standard error, which is the server's log. */
+void
+complain(const char *format,...)
+{
+	char		line[512];
+	va_list		args;
+	int			n = snprintf(line, sizeof(line), "jobq-helper: ");
+
+	va_start(args, format);
+	n += vsnprintf(line + n, sizeof(line) - (size_t) n - 1, format, args);
+	va_end(args);
+	if (n > (int) sizeof(line) - 2)
+		n = (int) sizeof(line) - 2;
+	line[n++] = '\n';
+	if (write(STDERR_FILENO, line, (size_t) n) < 0)
+		return;					/* there is nobody to tell */
+}
+
+struct linux_dirent64
+{
+	uint64_t	d_ino;
+	int64_t		d_off;
+	unsigned short d_reclen;
+	unsigned char d_type;
+	char		d_name[];
+};
+
+/* Without memory, because it also runs between fork and exec. */
+static int
+parse_fd(const char *name)
+{
+	int			fd = 0;
+
+	for (; *name; name++)
+	{
+		if (*name < '0' || *name > '9' || fd > 100000000)
+			return -1;
+		fd = fd * 10 + (*name - '0');
+	}
+	return fd;
+}
+
+static void
+close_listed(int dir, int first)
+{
+	char		buf[4096] __attribute__((aligned(8)));
+	long		n;
+
+	/* closing while listing may skip entries: list again until there is nothing more to close */
+	for (bool closed = true; closed;)
+	{
+		closed = false;
+		lseek(dir, 0, SEEK_SET);
+		while ((n = syscall(SYS_getdents64, dir, buf, sizeof(buf))) > 0)
+		{
+			long		at = 0;
+
+			while (at < n)
+			{
+				struct linux_dirent64 *entry = (struct linux_dirent64 *) (buf + at);
+				int			fd = parse_fd(entry->d_name);
+
+				if (fd >= first && fd != dir && close(fd) == 0)
+					closed = true;
+				at += entry->d_reclen;
+			}
+		}
+	}
+}
+
+void
+close_from(int first)
+{
+	int			dir;
+
+#ifdef SYS_close_range
+	if (syscall(SYS_close_range, (unsigned) first, ~0U, 0) == 0)
+		return;
+#endif
+	dir = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir >= 0)
+	{
+		close_listed(dir, first);
+		close(dir);
+		return;
+	}
+	for (int fd = first; fd < 65536; fd++)
+		close(fd);
+}
+
+static bool
+setup_descriptors(void)
+{
+	struct stat st;
+	int			null;
+
+	if (fstat(FRAME_FD, &st) != 0 || !S_ISSOCK(st.st_mode))
+	{
+		complain("descriptor %d is not a socket", FRAME_FD);
+		return false;
+	}
+	close_from(FRAME_FD + 1);
+	if (fcntl(STDERR_FILENO, F_GETFD) < 0)
+		close(STDERR_FILENO);
+	null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (null < 0)
+	{
+		complain("could not open /dev/null: %s", strerror(errno));
+		return false;
+	}
+	dup2(null, STDIN_FILENO);
+	dup2(null, STDOUT_FILENO);
+	if (fcntl(STDERR_FILENO, F_GETFD) < 0)
+		dup2(null, STDERR_FILENO);
+	if (null > STDERR_FILENO)
+		close(null);
+	fcntl(FRAME_FD, F_SETFD, FD_CLOEXEC);
+	return true;
+}
+
+/* Every disposition to its default (ignored ones survive exec), everything blocked. */
+static int
+setup_signals(void)
+{
+	struct sigaction act;
+	sigset_t	all;
+	sigset_t	read_here;
+	int			sig;
+
+	memset(&act, 0, sizeof(act));
+	act.sa_handler = SIG_DFL;
+	for (sig = 1; sig < NSIG; sig++)
+		sigaction(sig, &act, NULL);
+	sigfillset(&all);
+	sigprocmask(SIG_SETMASK, &all, NULL);
+	sigemptyset(&read_here);
+	sigaddset(&read_here, SIGCHLD);
+	sigaddset(&read_here, SIGTERM);
+	return signalfd(-1, &read_here, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+/* Before PR_SET_DUMPABLE, which takes this file from us. */
+static void
+undo_oom_protection(void)
+{
+	int			fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+	char		value[16] = "";
+
+	if (fd < 0)
+		return;
+	if (read(fd, value, sizeof(value) - 1) > 0 && atoi(value) < 0 && pwrite(fd, "0", 1, 0) < 0)
+		complain("could not undo the OOM protection: %s", strerror(errno));
+	close(fd);
+}
+
+/* Many tools at once need many descriptors; they themselves get what START says. */
+static void
+raise_nofile(Helper *h)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &h->nofile) != 0)
+		return;
+	limit = h->nofile;
+	if (limit.rlim_cur < 4096)
+		limit.rlim_cur = limit.rlim_max < 4096 ? limit.rlim_max : 4096;
+	setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/* The death signal last, then a look at who the parent is: it may have died before. */
+static bool
+arm_parent_death(long parent_pid)
+{
+	if (prctl(PR_SET_PDEATHSIG, SIGTERM) != 0)
+		return false;
+	return parent_pid == 0 || getppid() == parent_pid;
+}
+
+bool
+setup_process(Helper *h, long parent_pid)
+{
+	h->sock = h->base_fd = h->run_fd = -1;
+	if (!setup_descriptors())
+		return false;
+	h->sock = FRAME_FD;
+	h->signals = setup_signals();
+	if (h->signals < 0)
+	{
+		complain("could not make a signalfd: %s", strerror(errno));
+		return false;
+	}
+	setsid();					/* fails for a leader of a group: then it has its own already */
+	umask(077);
+	if (chdir("/") != 0 || clearenv() != 0)
+		complain("could not leave the current directory");
+	undo_oom_protection();
+	raise_nofile(h);
+	if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+		prctl(PR_SET_DUMPABLE, 0) != 0)
+	{
+		complain("could not set up the process: %s", strerror(errno));
+		return false;
+	}
+	h->pid = getpid();
+	h->max_frame = FRAME_MAX_DEFAULT;
+	frame_decoder_init(&h->in, h->max_frame);
+	tree_setup(h);
+	if (!arm_parent_death(parent_pid))
+	{
+		complain("the process that started it is gone");
+		return false;
+	}
+	return true;
+}

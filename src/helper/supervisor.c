@@ -1,0 +1,332 @@
+/*
+ * supervisor.c
+ *	  The poll loop: the worker's frames, the children's deaths, the tools' pipes, and time.
+ *
+ * One turn: wait; take what has come; let each job see the time; sweep for jobs that have ended; free
+ * what is done.  Nothing in a turn blocks, and the next time that anything must happen is computed
+ * anew each turn, so an idle helper sleeps for good.
+ *
+ * It ends when the worker has said SHUTDOWN and the last job is told, or when the worker is gone
+ * (end of file, SIGTERM, which is our parent's death, or a frame that makes no sense): then all
+ * tools are killed at once.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "helper.h"
+
+#define FIXED_POLLS 2			/* socket, signals */
+
+/* ---- the worker ---- */
+
+/* Nobody is there any more who could use a result. */
+static void
+lose_worker(Helper *h, int status)
+{
+	int			i;
+
+	if (h->lost)
+		return;
+	h->lost = h->closing = true;
+	h->status = status;
+	h->leave_by = after_us(now_us(), LEAVE_MAX_US);
+	close(h->sock);
+	h->sock = -1;
+	for (i = 0; i < h->njobs; i++)
+		job_kill(h, h->jobs[i]);
+}
+
+void
+send_frame(Helper *h, const Frame *frame)
+{
+	Frame		cut = *frame;
+
+	if (h->lost || frame_encode(&h->out, frame, h->max_frame) || h->out.failed)
+		return;
+	if (cut.type == FRAME_EXIT)
+	{
+		output_cut(&cut.u.exit);
+		frame_encode(&h->out, &cut, h->max_frame);
+	}
+}
+
+static void
+flush(Helper *h)
+{
+	FrameIo		io;
+
+	if (h->lost)
+		return;
+	if (h->out.failed)
+	{
+		complain("out of memory");
+		lose_worker(h, 1);
+		return;
+	}
+	io = frame_send(&h->out, h->sock);
+	if (io == FRAME_IO_EOF || io == FRAME_IO_ERROR)
+		lose_worker(h, 0);
+}
+
+static bool
+take_hello(Helper *h, const FrameHello *hello)
+{
+	Frame		answer = {0};
+
+	if (hello->max_frame > h->max_frame)
+		h->max_frame = h->in.max_frame = hello->max_frame;
+	if (!h->greeted && !workdir_open(h, hello->workdir))
+		return false;
+	h->greeted = true;
+	answer.type = FRAME_HELLO;
+	answer.u.hello.max_frame = h->max_frame;
+	answer.u.hello.max_jobs = MAX_JOBS;
+	answer.u.hello.pid = (uint32_t) h->pid;
+	send_frame(h, &answer);
+	return true;
+}
+
+static Job *
+find_job(Helper *h, uint64_t number)
+{
+	int			i;
+
+	for (i = 0; i < h->njobs; i++)
+		if (h->jobs[i]->number == number)
+			return h->jobs[i];
+	return NULL;
+}
+
+static void
+take_shutdown(Helper *h, const FrameShutdown *order)
+{
+	int			i;
+
+	h->closing = true;
+	for (i = 0; i < h->njobs; i++)
+		job_stop(h, h->jobs[i], FRAME_STOP_SHUTDOWN, order->grace_us);
+}
+
+/* false: it makes no sense. */
+static bool
+take_frame(Helper *h, const Frame *frame)
+{
+	Job		   *job;
+
+	if (frame->type == FRAME_HELLO)
+		return take_hello(h, &frame->u.hello);
+	if (!h->greeted)
+		return false;
+	switch ((FrameType) frame->type)
+	{
+		case FRAME_START:
+			if (find_job(h, frame->u.start.job))
+				return false;
+			job_start(h, &frame->u.start);
+			return true;
+		case FRAME_CANCEL:
+			job = find_job(h, frame->u.cancel.job);
+			if (job)
+				job_stop(h, job, frame->u.cancel.reason, frame->u.cancel.grace_us);
+			return true;
+		case FRAME_SHUTDOWN:
+			take_shutdown(h, &frame->u.shutdown);
+			return true;
+		default:
+			return false;
+	}
+}
+
+static void
+read_frames(Helper *h)
+{
+	Frame		frame;
+	FrameStatus status;
+	FrameIo		io = frame_recv(&h->in, h->sock);
+
+	if (io == FRAME_IO_AGAIN)
+		return;
+	if (io != FRAME_IO_DONE)
+	{
+		lose_worker(h, 0);
+		return;
+	}
+	while ((status = frame_decoder_next(&h->in, &frame)) == FRAME_READY)
+		if (!take_frame(h, &frame))
+		{
+			complain("unexpected frame of type %d", frame.type);
+			lose_worker(h, 1);
+			return;
+		}
+	if (status == FRAME_BAD)
+	{
+		complain("%s", h->in.error);
+		lose_worker(h, 1);
+	}
+}
+
+/* ---- children ---- */
+
+/* Looked at before it is reaped: until then its limits still tell whose it was. */
+static void
+reap_one(Helper *h, pid_t pid)
+{
+	struct rusage usage;
+	Job		   *owner;
+	int			status;
+	int			i;
+
+	for (i = 0; i < h->njobs; i++)
+		if (h->jobs[i]->pid == pid)
+			break;
+	owner = i < h->njobs || pid == h->cleaner ? NULL : tree_owner(h, pid);
+	if (wait4(pid, &status, WNOHANG, &usage) != pid)
+		return;
+	if (i < h->njobs)
+		job_main_ended(h, h->jobs[i], status, &usage);
+	else if (pid == h->cleaner)
+		h->cleaner = 0;
+	else if (owner && owner->state == JOB_SWEEPING)
+		owner->left++;
+}
+
+static void
+reap_children(Helper *h)
+{
+	struct signalfd_siginfo info;
+	siginfo_t	child;
+
+	while (read(h->signals, &info, sizeof(info)) == (ssize_t) sizeof(info))
+		if (info.ssi_signo == SIGTERM)
+			lose_worker(h, 0);
+	for (;;)
+	{
+		child.si_pid = 0;
+		if (waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT) != 0 || child.si_pid == 0)
+			return;
+		reap_one(h, child.si_pid);
+	}
+}
+
+/* ---- the loop ---- */
+
+static uint64_t
+next_time(const Helper *h)
+{
+	uint64_t	next = h->lost ? h->leave_by : NEVER;
+	int			i;
+
+	for (i = 0; i < h->njobs; i++)
+	{
+		uint64_t	time = job_next_time(h->jobs[i]);
+
+		if (time < next)
+			next = time;
+	}
+	return next;
+}
+
+static int
+milliseconds_until(uint64_t time)
+{
+	uint64_t	now = now_us();
+
+	if (time == NEVER)
+		return -1;
+	if (time <= now)
+		return 0;
+	return (time - now) / 1000 >= 60000 ? 60000 : (int) ((time - now + 999) / 1000);
+}
+
+/* Waits, then handles what is there.  Jobs that START adds meanwhile come last and have no polls yet. */
+static void
+wait_and_take(Helper *h)
+{
+	static struct pollfd polls[FIXED_POLLS + MAX_JOBS * JOB_POLLS];
+	int			njobs = h->njobs;
+	size_t		queued = frame_pending(&h->out);
+	int			i;
+
+	polls[0].fd = h->sock;
+	polls[0].events = (short) ((queued < QUEUE_HIGH ? POLLIN : 0) | (queued > 0 ? POLLOUT : 0));
+	polls[1].fd = h->signals;
+	polls[1].events = POLLIN;
+	for (i = 0; i < njobs; i++)
+		job_polls(h, h->jobs[i], polls + FIXED_POLLS + i * JOB_POLLS);
+	if (poll(polls, (nfds_t) (FIXED_POLLS + njobs * JOB_POLLS), milliseconds_until(next_time(h))) <= 0)
+		return;
+	for (i = 0; i < njobs; i++)
+		job_io(h, h->jobs[i], polls + FIXED_POLLS + i * JOB_POLLS);
+	if (polls[0].revents & (POLLIN | POLLHUP | POLLERR))
+		read_frames(h);
+	if (polls[1].revents)
+		reap_children(h);
+}
+
+/* Lets jobs see the time, and tells those that have ended. */
+static void
+finish_jobs(Helper *h)
+{
+	uint64_t	now = now_us();
+	int			sweeping = 0;
+	int			i;
+
+	for (i = 0; i < h->njobs; i++)
+	{
+		job_tick(h, h->jobs[i], now);
+		sweeping += h->jobs[i]->state == JOB_SWEEPING;
+	}
+	if (sweeping > 0 || h->lost)
+		tree_sweep(h);
+	for (i = 0; sweeping > 0 && i < h->njobs; i++)
+		if (h->jobs[i]->state == JOB_SWEEPING)
+			job_swept(h, h->jobs[i]);
+}
+
+static void
+forget_ended(Helper *h)
+{
+	int			kept = 0;
+	int			i;
+
+	for (i = 0; i < h->njobs; i++)
+	{
+		if (h->jobs[i]->state == JOB_ENDED)
+			job_free(h->jobs[i]);
+		else
+			h->jobs[kept++] = h->jobs[i];
+	}
+	h->njobs = kept;
+}
+
+static bool
+may_leave(const Helper *h)
+{
+	if (h->lost && now_us() >= h->leave_by)
+		return true;
+	return h->closing && h->njobs == 0 && h->cleaner == 0 && !h->trash &&
+		(h->lost || frame_pending(&h->out) == 0);
+}
+
+int
+supervise(Helper *h)
+{
+	do
+	{
+		wait_and_take(h);
+		finish_jobs(h);
+		forget_ended(h);
+		workdir_clean(h);
+		flush(h);
+	} while (!may_leave(h));
+	workdir_close(h);
+	frame_decoder_free(&h->in);
+	frame_buf_free(&h->out);
+	return h->status;
+}

@@ -1,0 +1,285 @@
+/*
+ * tree.c
+ *	  Finding and killing everything that a tool has started.
+ *
+ * The helper is a child subreaper: whatever a tool starts is its descendant, and becomes its own child
+ * when the process in between dies, also after setsid, a double fork, or a changed environment.  So the
+ * living belong to the job whose main process they descend from, and an adopted child belongs to the
+ * job whose tag it carries.  The tag is an unused resource limit: each tool gets its own value of
+ * RLIMIT_RTTIME (CPU time of real-time scheduled processes, in microseconds; the values stand for
+ * more than 100,000 years), which is inherited by fork and exec and can be read from outside.  A child
+ * whose tag belongs to no job that runs has outlived its job and is killed at once.
+ *
+ * Signals go to processes that can't be replaced by strangers meanwhile: our own children that we have
+ * not reaped, and what hangs on them at this moment.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "helper.h"
+
+#define TAG_TOP		((rlim_t) 1 << 62)
+#define TAG_FLOOR	((rlim_t) 1 << 52)
+#define TAG_COUNT	((uint64_t) 1 << 40)
+
+bool		tree_use_scan = false;
+
+void
+tree_setup(Helper *h)
+{
+	struct rlimit limit;
+	char		path[64];
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int) getpid());
+	tree_use_scan = access(path, R_OK) != 0;
+	if (getrlimit(RLIMIT_RTTIME, &limit) != 0)
+		return;
+	h->tag_base = limit.rlim_max > TAG_TOP ? TAG_TOP : limit.rlim_max;
+	if (h->tag_base < TAG_FLOOR)
+	{
+		complain("RLIMIT_RTTIME is set: processes that leave their tool's session may outlive it");
+		h->tag_base = 0;
+	}
+}
+
+rlim_t
+tree_new_tag(Helper *h)
+{
+	return h->tag_base ? h->tag_base - 1 - (h->tag_count++ % TAG_COUNT) : 0;
+}
+
+/* ---- listing ---- */
+
+/* Adds the numbers in a file of /proc; a buffer may end within one. */
+static int
+add_listed(const char *path, pid_t *pids, int count, int max)
+{
+	char		buf[4096];
+	int			fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t		got;
+	pid_t		pid = 0;
+	ssize_t		i;
+
+	if (fd < 0)
+		return count;
+	while ((got = read(fd, buf, sizeof(buf))) > 0)
+		for (i = 0; i < got; i++)
+		{
+			if (buf[i] >= '0' && buf[i] <= '9')
+				pid = pid * 10 + (buf[i] - '0');
+			else if (pid > 0)
+			{
+				if (count < max)
+					pids[count++] = pid;
+				pid = 0;
+			}
+		}
+	close(fd);
+	return count;
+}
+
+/* The children of each thread have a file of their own. */
+static int
+add_children_by_file(pid_t parent, pid_t *pids, int count, int max)
+{
+	char		path[64];
+	DIR		   *dir;
+	struct dirent *entry;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", (int) parent);
+	dir = opendir(path);
+	if (!dir)
+		return count;
+	while ((entry = readdir(dir)) != NULL)
+	{
+		int			task = atoi(entry->d_name);
+
+		if (task <= 0)
+			continue;
+		snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int) parent, task);
+		count = add_listed(path, pids, count, max);
+	}
+	closedir(dir);
+	return count;
+}
+
+/* The parent's pid is the second field after the name, which may hold any bytes but ends at the last ')'. */
+static pid_t
+parent_of(pid_t pid)
+{
+	char		path[64];
+	char		stat[512];
+	char	   *at;
+	ssize_t		got;
+	int			fd;
+	int			parent;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", (int) pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -1;
+	got = read(fd, stat, sizeof(stat) - 1);
+	close(fd);
+	if (got <= 0)
+		return -1;
+	stat[got] = '\0';
+	at = strrchr(stat, ')');
+	return at && sscanf(at + 1, " %*c %d", &parent) == 1 ? parent : -1;
+}
+
+static int
+add_children_by_scan(pid_t parent, pid_t *pids, int count, int max)
+{
+	DIR		   *dir = opendir("/proc");
+	struct dirent *entry;
+
+	if (!dir)
+		return count;
+	while ((entry = readdir(dir)) != NULL)
+	{
+		pid_t		pid = atoi(entry->d_name);
+
+		if (pid > 0 && parent_of(pid) == parent && count < max)
+			pids[count++] = pid;
+	}
+	closedir(dir);
+	return count;
+}
+
+static int
+add_children(pid_t parent, pid_t *pids, int count, int max)
+{
+	if (tree_use_scan)
+		return add_children_by_scan(parent, pids, count, max);
+	return add_children_by_file(parent, pids, count, max);
+}
+
+/* Adds all that descends from root, nearest first. */
+int
+tree_descendants(pid_t root, pid_t *pids, int count, int max)
+{
+	int			next = count;
+
+	count = add_children(root, pids, count, max);
+	for (; next < count; next++)
+		count = add_children(pids[next], pids, count, max);
+	return count;
+}
+
+/* ---- whose it is ---- */
+
+/* Whom an adopted child (a zombie too) belongs to; NULL: nobody who is still here. */
+Job *
+tree_owner(Helper *h, pid_t pid)
+{
+	struct rlimit limit = {0, 0};
+	pid_t		session = getsid(pid);
+	int			i;
+
+	if (h->tag_base)
+		prlimit(pid, RLIMIT_RTTIME, NULL, &limit);
+	for (i = 0; i < h->njobs; i++)
+	{
+		Job		   *job = h->jobs[i];
+
+		if (job->state != JOB_ENDED &&
+			(job->tag ? job->tag == limit.rlim_max : job->session == session))
+			return job;
+	}
+	return NULL;
+}
+
+static bool
+is_known_child(const Helper *h, pid_t pid)
+{
+	int			i;
+
+	if (pid == h->cleaner)
+		return true;
+	for (i = 0; i < h->njobs; i++)
+		if (h->jobs[i]->pid == pid)
+			return true;
+	return false;
+}
+
+/* ---- signalling ---- */
+
+/* To each of them that is not in this group (0: whatever its group), which has got it already. */
+static void
+signal_listed(const pid_t *pids, int from, int count, int sig, pid_t group)
+{
+	int			i;
+
+	for (i = from; i < count; i++)
+		if (group == 0 || getpgid(pids[i]) != group)
+			kill(pids[i], sig);
+}
+
+/*
+ * To the main process's group, to all that descends from it, and to what of it we have adopted.
+ * A stopped one takes TERM only when it is continued.
+ */
+void
+tree_signal(Helper *h, Job *job, int sig)
+{
+	pid_t		pids[MAX_LISTED];
+	int			adopted;
+	int			count = 0;
+	int			i;
+
+	if (job->pid > 0)
+		count = tree_descendants(job->pid, pids, 0, MAX_LISTED);
+	adopted = add_children(h->pid, pids, count, MAX_LISTED);
+	for (i = count; i < adopted; i++)
+		if (!is_known_child(h, pids[i]) && tree_owner(h, pids[i]) == job)
+			pids[count++] = pids[i];
+	adopted = count;
+	for (i = job->pid > 0 ? adopted : 0; i < adopted; i++)
+		count = tree_descendants(pids[i], pids, count, MAX_LISTED);
+	if (job->pid > 0)
+		kill(-job->pid, sig);
+	signal_listed(pids, 0, count, sig, job->pid);
+	if (sig == SIGKILL)
+		return;
+	if (job->pid > 0)
+		kill(-job->pid, SIGCONT);
+	signal_listed(pids, 0, count, SIGCONT, job->pid);
+}
+
+/*
+ * One pass over the children we have adopted: kills those whose job has ended, with all that hangs on
+ * them, and counts in job->alive what is there.  Our own list of children is exact (only we reap);
+ * deeper ones may be missed in a pass, but then they come to us when their parent dies.
+ */
+void
+tree_sweep(Helper *h)
+{
+	pid_t		pids[MAX_LISTED];
+	int			children = add_children(h->pid, pids, 0, MAX_LISTED / 2);
+	int			i;
+
+	for (i = 0; i < h->njobs; i++)
+		h->jobs[i]->alive = 0;
+	for (i = 0; i < children; i++)
+	{
+		Job		   *owner;
+		int			count;
+
+		if (is_known_child(h, pids[i]))
+			continue;
+		owner = tree_owner(h, pids[i]);
+		if (owner && owner->state != JOB_SWEEPING)
+			continue;
+		if (owner)
+			owner->alive++;
+		count = tree_descendants(pids[i], pids, children, MAX_LISTED);
+		kill(pids[i], SIGKILL);
+		signal_listed(pids, children, count, SIGKILL, 0);
+	}
+}

@@ -1,0 +1,254 @@
+package HelperTest;
+
+# Starts the real jobq-helper and speaks its protocol (src/helper/PROTOCOL.md) from the other end.
+#
+#   my $h = HelperTest->new(%options);
+#   $h->start(7, argv => ['/bin/true']);
+#   my $exit = $h->exit_of(7);
+
+use strict;
+use warnings;
+
+use Cwd ();
+use Fcntl;
+use File::Basename qw(dirname);
+use File::Temp qw(tempdir);
+use IO::Handle;
+use POSIX ();
+use Socket;
+use Time::HiRes qw(time);
+
+use Exporter 'import';
+our @EXPORT_OK = qw($HELPER $TOOL wait_until alive processes_with scale);
+
+my $build = $ENV{JOBQ_HELPER_BUILD} || dirname(__FILE__) . '/../build';
+our $HELPER = $ENV{JOBQ_HELPER} || "$build/jobq-helper";
+
+our $TOOL = Cwd::abs_path("$build/tool");
+
+my %TYPE = (HELLO => 1, START => 2, CANCEL => 3, SHUTDOWN => 4, STARTED => 5, EVENT => 6, EXIT => 7);
+our @OUTPUT = qw(json text none);
+our %REASON = (cancel => 1, shutdown => 2, timeout => 3);
+our @KIND = (undef, qw(exited signalled start_failed timeout cancelled shutdown));
+our @EVENT = (undef, qw(progress log artifact stderr));
+our @VERDICT = qw(ok empty bad_json not_utf8 nul truncated too_deep);
+
+# A figure for loops: all of it, or the share that JOBQ_TEST_SCALE (0..1) says.
+sub scale { my ($n) = @_; my $s = int($n * ($ENV{JOBQ_TEST_SCALE} // 1)); return $s < 1 ? 1 : $s; }
+
+sub wait_until
+{
+	my ($condition, $seconds) = @_;
+	my $end = time() + ($seconds // 10);
+	my $result;
+	until ($result = $condition->())
+	{
+		return $result if time() > $end;
+		select(undef, undef, undef, 0.005);
+	}
+	return $result;
+}
+
+# Runs, and is no zombie.
+sub alive
+{
+	my ($pid) = @_;
+	open(my $f, '<', "/proc/$pid/stat") or return 0;
+	my $line = <$f> // '';
+	return $line =~ /\) ([A-Z])/ && $1 ne 'Z' && $1 ne 'X';
+}
+
+# Processes whose command line contains the mark.
+sub processes_with
+{
+	my ($mark) = @_;
+	my @found;
+	for my $dir (glob '/proc/[0-9]*')
+	{
+		open(my $f, '<', "$dir/cmdline") or next;
+		local $/;
+		my $line = <$f> // '';
+		my ($pid) = $dir =~ /(\d+)$/;
+		push @found, $pid if index($line, $mark) >= 0 && $pid != $$ && alive($pid);
+	}
+	return @found;
+}
+
+# options: workdir, max_frame, prepare (code run in the child before exec), args, hello (0: say nothing)
+sub new
+{
+	my ($class, %o) = @_;
+	my $self = bless { buffer => '', frames => [], next => 1, %o }, $class;
+	$self->{workdir} //= tempdir(CLEANUP => 1) . '/work';
+	socketpair(my $mine, my $theirs, AF_UNIX, SOCK_STREAM, PF_UNSPEC) or die "socketpair: $!";
+	my $parent = $$;
+	my $pid = fork() // die "fork: $!";
+	if ($pid == 0)
+	{
+		$o{prepare}->() if $o{prepare};
+		close $mine;
+		fileno($theirs) == 3 ? fcntl($theirs, F_SETFD, 0) : POSIX::dup2(fileno($theirs), 3);
+		POSIX::dup2(POSIX::open($o{log}, O_WRONLY | O_CREAT | O_APPEND), 2) if $o{log};
+		exec { $HELPER } 'jobq-helper', @{ $o{args} // ["--parent-pid=$parent"] } or POSIX::_exit(99);
+	}
+	close $theirs;
+	@$self{qw(pid sock)} = ($pid, $mine);
+	$self->hello unless defined $o{hello} && !$o{hello};
+	return $self;
+}
+
+sub text { my ($s) = @_; return pack('L<a*', length $s, $s); }
+sub list { my @items = @_; my $all = join('', map { "$_\0" } @items); return pack('L<L<a*', scalar @items, length $all, $all); }
+
+sub send_raw
+{
+	my ($self, $bytes) = @_;
+	while (length $bytes)
+	{
+		my ($r, $w) = ('', '');
+		vec($r, fileno($self->{sock}), 1) = 1;
+		$w = $r;
+		select($r, $w, undef, 10) or die 'the helper does not read';
+		$self->pull if vec($r, fileno($self->{sock}), 1);
+		next unless vec($w, fileno($self->{sock}), 1);
+		my $n = send($self->{sock}, $bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+		next if !defined $n && $!{EAGAIN};
+		return 0 unless defined $n;
+		substr($bytes, 0, $n, '');
+	}
+	return 1;
+}
+
+sub send_frame
+{
+	my ($self, $type, $body) = @_;
+	return $self->send_raw(pack('L<CC', length($body) + 2, 1, $TYPE{$type}) . $body);
+}
+
+sub hello
+{
+	my ($self) = @_;
+	$self->send_frame('HELLO', pack('L<L<L<', $self->{max_frame} // 0, 0, $$) . text($self->{workdir}));
+	my $answer = $self->expect(sub { $_[0]{type} eq 'HELLO' });
+	$self->{helper_pid} = $answer->{pid} if $answer;
+	return $answer;
+}
+
+sub start
+{
+	my ($self, $job, %o) = @_;
+	my %kinds = (json => 0, text => 1, none => 2);
+	return $self->send_frame('START',
+		pack('Q<', $job) . list(@{ $o{argv} }) . list(@{ $o{env} // ['PATH=/usr/bin:/bin', 'LANG=C.UTF-8'] })
+		. text($o{tool_path} // '/usr/local/bin:/usr/bin:/bin') . text($o{stdin} // '{}')
+		. pack('Q<Q<Q<L<L<L<L<C', int(($o{timeout} // 0) * 1e6), int(($o{grace} // 5) * 1e6), $o{memory_max} // 0,
+			$o{max_output} // 1 << 20, $o{stderr_tail} // 8192, $o{nofile} // 256, $o{log_lines} // 0,
+			$kinds{ $o{output} // 'text' }));
+}
+
+sub cancel
+{
+	my ($self, $job, $reason, $grace) = @_;
+	return $self->send_frame('CANCEL', pack('Q<Q<C', $job, int(($grace // 5) * 1e6), $REASON{$reason // 'cancel'}));
+}
+
+sub shutdown { my ($self, $grace) = @_; return $self->send_frame('SHUTDOWN', pack('Q<', int(($grace // 5) * 1e6))); }
+
+# One step of reading; false at end of file.
+sub pull
+{
+	my ($self) = @_;
+	my $got = sysread($self->{sock}, $self->{buffer}, 1 << 18, length $self->{buffer});
+	$self->{eof} = 1 unless $got;
+	while (length $self->{buffer} >= 4)
+	{
+		my $len = unpack('L<', $self->{buffer});
+		last if length $self->{buffer} < 4 + $len;
+		my $body = substr($self->{buffer}, 4, $len);
+		substr($self->{buffer}, 0, 4 + $len, '');
+		push @{ $self->{frames} }, decode($body);
+	}
+	return $got;
+}
+
+sub decode
+{
+	my ($body) = @_;
+	my ($version, $type) = unpack('CC', $body);
+	my ($name) = grep { $TYPE{$_} == $type } keys %TYPE;
+	my %f = (type => $name);
+	$body = substr($body, 2);
+	if ($name eq 'HELLO') { @f{qw(max_frame max_jobs pid)} = unpack('L<L<L<', $body); }
+	elsif ($name eq 'STARTED') { @f{qw(job pid)} = unpack('Q<L<', $body); }
+	elsif ($name eq 'EVENT')
+	{
+		@f{qw(job kind text)} = unpack('Q<CL</a', $body);
+		$f{kind} = $EVENT[ $f{kind} ];
+	}
+	elsif ($name eq 'EXIT')
+	{
+		@f{qw(job duration utime stime maxrss stdout_bytes stderr_bytes value left bad_lines kind verdict output stderr message)} =
+		  unpack('Q<Q<Q<Q<Q<Q<Q<l<L<L<CCL</aL</aL</a', $body);
+		$f{kind} = $KIND[ $f{kind} ];
+		$f{verdict} = $VERDICT[ $f{verdict} ];
+	}
+	return \%f;
+}
+
+# The first frame that the condition wants; others stay for later.  undef: did not come.
+sub expect
+{
+	my ($self, $condition, $seconds) = @_;
+	my $end = time() + ($seconds // 20);
+	for (;;)
+	{
+		my $frames = $self->{frames};
+		for my $i (0 .. $#$frames)
+		{
+			return splice(@$frames, $i, 1) if $condition->($frames->[$i]);
+		}
+		my $left = $end - time();
+		return undef if $left <= 0 || $self->{eof};
+		my $r = '';
+		vec($r, fileno($self->{sock}), 1) = 1;
+		$self->pull if select($r, undef, undef, $left);
+	}
+}
+
+sub exit_of { my ($self, $job, $seconds) = @_; return $self->expect(sub { $_[0]{type} eq 'EXIT' && $_[0]{job} == $job }, $seconds); }
+sub started { my ($self, $job, $seconds) = @_; return $self->expect(sub { $_[0]{type} eq 'STARTED' && $_[0]{job} == $job }, $seconds); }
+sub event { my ($self, $job, $seconds) = @_; return $self->expect(sub { $_[0]{type} eq 'EVENT' && $_[0]{job} == $job }, $seconds); }
+
+sub run
+{
+	my ($self, %o) = @_;
+	my $job = $self->{next}++;
+	$self->start($job, %o);
+	return $self->exit_of($job, $o{wait});
+}
+
+# Waits for the helper to leave; its wait status, undef when it stays.
+sub reap
+{
+	my ($self, $seconds) = @_;
+	my $status;
+	wait_until(sub { waitpid($self->{pid}, POSIX::WNOHANG()) == $self->{pid} and $status = $? // 0; defined $status }, $seconds);
+	delete $self->{pid} if defined $status;
+	return $status;
+}
+
+sub hang_up { my ($self) = @_; close delete $self->{sock} if $self->{sock}; return; }
+
+sub DESTROY
+{
+	my ($self) = @_;
+	local ($?, $!);
+	return unless $self->{pid} && $self->{sock};
+	$self->hang_up;
+	return if defined $self->reap(8);
+	kill 'KILL', $self->{pid};
+	waitpid $self->{pid}, 0;
+	return;
+}
+
+1;
