@@ -26,13 +26,18 @@ CREATE FUNCTION jobq._lock_job(id uuid) RETURNS text
 -- Ends a live job: 'cancelled' (it waited) | 'told' (it runs, and hears of it at commit) | 'gone'.
 CREATE FUNCTION jobq._cancel(id uuid, reason text) RETURNS text
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_cancel';
--- src/queue.c: a new id, later in order than every one before it in this session.
+
+-- What the definition of a job type may hold: src/options_check.c, src/command.c.
+CREATE FUNCTION jobq._check_options(options jsonb, exec boolean) RETURNS void
+  LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_check_options';
+CREATE FUNCTION jobq._check_command(command text[]) RETURNS void
+  LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_check_command';
+
+-- src/sql_support.c
 CREATE FUNCTION jobq._new_id() RETURNS uuid
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_new_id';
-CREATE FUNCTION jobq._check_options(options jsonb, exec boolean) RETURNS void
-  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_check_options';
-CREATE FUNCTION jobq._check_command(command text[]) RETURNS void
-  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_check_command';
+CREATE FUNCTION jobq._check_payload(type_id int, payload jsonb) RETURNS void
+  LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_check_payload';
 
 -- Bad arguments.  The message names the argument and its value.
 CREATE FUNCTION jobq._bad(state text, message text, hint text DEFAULT NULL) RETURNS void

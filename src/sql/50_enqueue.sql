@@ -17,7 +17,3 @@ CREATE FUNCTION jobq.enqueue_many(
 
 CREATE FUNCTION jobq.enqueue_jobs(jobs jsonb) RETURNS TABLE(ordinal int, id uuid, is_new boolean)
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_enqueue_jobs';
-
--- A payload that comes to a job by another way goes through the same checks.
-CREATE FUNCTION jobq._check_payload(type_id int, payload jsonb) RETURNS void
-  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_check_payload';
