@@ -1,0 +1,280 @@
+/*
+ * admission.c
+ *	  Which jobs may start now: types, their limits and pauses, the roles they run as.
+ *
+ * Everything is rebuilt from the registry and the slots when a dispatcher starts, so nothing can leak.
+ */
+#include "jobq.h"
+
+#include "catalog/pg_authid.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/varlena.h"
+
+#include "dispatcher.h"
+#include "job_types.h"
+
+#define CLEAN_RUNS_TO_BATCH	3
+#define SHORT_RUN_US		5000	/* average above that: not batched */
+#define SLOW_RUN_US			100000	/* one run above that: alone for a while */
+#define ALONE_FOR_US		INT64CONST(2000000)
+
+static HTAB *types = NULL;
+static HTAB *roles = NULL;
+dlist_head	all_roles = DLIST_STATIC_INIT(all_roles);
+
+void
+admission_init(MemoryContext context)
+{
+	HASHCTL		ctl;
+
+	memset(&ctl, 0, sizeof(ctl));
+	ctl.keysize = sizeof(int32);
+	ctl.entrysize = sizeof(TypeState);
+	ctl.hcxt = context;
+	types = hash_create("jobq dispatcher types", 128, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	ctl.keysize = sizeof(Oid);
+	ctl.entrysize = sizeof(RoleState);
+	roles = hash_create("jobq dispatcher roles", 32, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+}
+
+RoleState *
+role_state(Oid roleid)
+{
+	bool		found;
+	RoleState  *r = hash_search(roles, &roleid, HASH_ENTER, &found);
+
+	if (!found)
+	{
+		memset((char *) r + sizeof(Oid), 0, sizeof(RoleState) - sizeof(Oid));
+		dlist_init(&r->parked);
+		dlist_push_tail(&all_roles, &r->all);
+	}
+	return r;
+}
+
+/* jobq.job_type_filter: a comma list of names, or of -names that are excluded. */
+static bool
+filter_admits(const char *name)
+{
+	char	   *copy;
+	List	   *items = NIL;
+	ListCell   *lc;
+	bool		admitted = true;
+
+	if (jobq_job_type_filter == NULL || jobq_job_type_filter[0] == '\0')
+		return true;
+	copy = pstrdup(jobq_job_type_filter);
+	if (SplitGUCList(copy, ',', &items) && items != NIL)
+	{
+		admitted = ((char *) linitial(items))[0] == '-';
+		foreach(lc, items)
+		{
+			char	   *item = lfirst(lc);
+
+			if (item[0] == '-' ? strcmp(item + 1, name) == 0 : strcmp(item, name) == 0)
+				admitted = item[0] != '-';
+		}
+	}
+	pfree(copy);
+	return admitted;
+}
+
+static void
+load_type(TypeState *t)
+{
+	JobType    *jt = job_type_by_id(t->id);
+	Oid			roleid;
+
+	t->known = jt != NULL;
+	if (jt == NULL)
+	{
+		t->refused = true;
+		return;
+	}
+	t->exec = jt->command != NULL;
+	t->paused = jt->paused;
+	t->paused_until = jt->paused_until;
+	t->max_concurrent = jt->max_concurrent;
+	t->may_batch = jt->batch && !t->exec;
+	t->refused = !filter_admits(jt->name);
+	roleid = t->exec ? EXEC_ROLE : get_role_oid(jt->run_as, true);
+	if (!t->exec && !OidIsValid(roleid))
+		t->refused = true;		/* the role is gone: its jobs wait, the registry says for whom */
+	else
+		t->role = role_state(roleid);
+}
+
+TypeState *
+type_state(int32 id)
+{
+	bool		found;
+	TypeState  *t = hash_search(types, &id, HASH_ENTER, &found);
+
+	if (!found)
+	{
+		memset((char *) t + sizeof(int32), 0, sizeof(TypeState) - sizeof(int32));
+		dlist_init(&t->parked);
+		load_type(t);
+	}
+	return t;
+}
+
+void
+types_unpark_all(TimestampTz now)
+{
+	HASH_SEQ_STATUS status;
+	TypeState  *t;
+
+	hash_seq_init(&status, types);
+	while ((t = hash_seq_search(&status)) != NULL)
+		lanes_unpark(&t->parked, now);
+}
+
+void
+roles_unpark(TimestampTz now)
+{
+	dlist_iter	it;
+
+	dlist_foreach(it, &all_roles)
+	{
+		RoleState  *r = dlist_container(RoleState, all, it.cur);
+
+		lanes_unpark(&r->parked, now);
+		r->waiting_since = 0;
+	}
+}
+
+void
+admission_forget_lanes(void)
+{
+	HASH_SEQ_STATUS status;
+	TypeState  *t;
+	dlist_iter	it;
+
+	hash_seq_init(&status, types);
+	while ((t = hash_seq_search(&status)) != NULL)
+		dlist_init(&t->parked);
+	dlist_foreach(it, &all_roles)
+		dlist_init(&dlist_container(RoleState, all, it.cur)->parked);
+}
+
+void
+admission_reload(TimestampTz now)
+{
+	HASH_SEQ_STATUS status;
+	TypeState  *t;
+
+	hash_seq_init(&status, types);
+	while ((t = hash_seq_search(&status)) != NULL)
+	{
+		load_type(t);
+		t->held_until = 0;
+		t->start_failures = 0;
+	}
+	types_unpark_all(now);
+	roles_unpark(now);
+}
+
+static bool
+type_is_blocked(TypeState *t, TimestampTz now)
+{
+	if (!t->known || t->refused || t->held_until > now)
+		return true;
+	return t->paused && t->paused_until > now;
+}
+
+bool
+type_may_start(TypeState *t, TimestampTz now)
+{
+	return !type_is_blocked(t, now);
+}
+
+TimestampTz
+admission_next_timer(void)
+{
+	HASH_SEQ_STATUS status;
+	TypeState  *t;
+	TimestampTz next = DT_NOEND;
+
+	hash_seq_init(&status, types);
+	while ((t = hash_seq_search(&status)) != NULL)
+	{
+		if (dlist_is_empty(&t->parked))
+			continue;
+		if (t->paused)
+			next = Min(next, t->paused_until);
+		if (t->held_until != 0)
+			next = Min(next, t->held_until);
+	}
+	return next;
+}
+
+void
+admission_timers(TimestampTz now)
+{
+	HASH_SEQ_STATUS status;
+	TypeState  *t;
+
+	hash_seq_init(&status, types);
+	while ((t = hash_seq_search(&status)) != NULL)
+	{
+		if (t->paused && t->paused_until <= now)
+			t->paused = false;
+		if (!dlist_is_empty(&t->parked) && !type_is_blocked(t, now))
+			lanes_unpark(&t->parked, now);
+	}
+}
+
+/* ---------- batching ---------- */
+
+bool
+type_is_short(TypeState *t, TimestampTz now)
+{
+	return t->may_batch && t->clean_runs >= CLEAN_RUNS_TO_BATCH && t->avg_us < SHORT_RUN_US &&
+		t->alone_until <= now;
+}
+
+void
+type_note_run(TypeState *t, Verdict verdict, int32 run_us, TimestampTz now)
+{
+	if (verdict == VERDICT_ALONE || run_us > SLOW_RUN_US)
+	{
+		t->clean_runs = 0;
+		t->alone_until = now + ALONE_FOR_US;
+	}
+	if (verdict != VERDICT_SETTLED)
+		return;
+	t->avg_us = t->clean_runs == 0 ? run_us : t->avg_us * 0.9 + run_us * 0.1;
+	if (run_us <= SLOW_RUN_US && t->clean_runs < CLEAN_RUNS_TO_BATCH)
+		t->clean_runs++;
+}
+
+void
+admission_trouble(char *buf, int size)
+{
+	HASH_SEQ_STATUS status;
+	TypeState  *t;
+	int			unknown = 0;
+	int			refused = 0;
+	int			held = 0;
+
+	hash_seq_init(&status, types);
+	while ((t = hash_seq_search(&status)) != NULL)
+	{
+		if (dlist_is_empty(&t->parked))
+			continue;
+		unknown += !t->known;
+		refused += t->known && t->refused;
+		held += t->held_until > GetCurrentTimestamp();
+	}
+	buf[0] = '\0';
+	if (unknown > 0)
+		snprintf(buf, size, "jobs of %d unknown types wait", unknown);
+	else if (refused > 0)
+		snprintf(buf, size, "jobs of %d types wait: the role they run as is missing, or jobq.job_type_filter excludes them", refused);
+	else if (held > 0)
+		snprintf(buf, size, "tools of %d types cannot be started on this node", held);
+}

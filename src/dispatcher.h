@@ -1,0 +1,109 @@
+/*
+ * dispatcher.h
+ *	  What the dispatcher's files share: job types as it sees them, roles, executors.
+ *
+ *	 dispatcher.c	the process and its loop: publications, commands, timers, sweep
+ *	 lanes.c scan.c	what waits, and reading it
+ *	 admission.c	job types and roles: may this job start now, and where
+ *	 executors.c	starting SQL and exec workers, handing over, hearing verdicts
+ *
+ * All of it is the memory of one process.
+ */
+#ifndef JOBQ_DISPATCHER_H
+#define JOBQ_DISPATCHER_H
+
+#include "lanes.h"
+#include "scan.h"
+
+/* Who runs a job: the workers of one role, or the exec worker (EXEC_ROLE). */
+#define EXEC_ROLE InvalidOid
+
+typedef struct RoleState
+{
+	Oid			roleid;			/* hash key; EXEC_ROLE: exec types */
+	int			nworkers;		/* slots of ours, attached or on their way */
+	dlist_node	all;			/* in all_roles */
+	dlist_head	parked;			/* lanes that wait for a worker of this role */
+	int			cancels;		/* jobs to be settled as cancelled that wait for one */
+	TimestampTz waiting_since;	/* 0: nobody waits */
+	TimestampTz next_start;		/* not before then, after a failure to connect */
+	int			failures;
+} RoleState;
+
+typedef struct TypeState
+{
+	int32		id;				/* hash key */
+	bool		known;			/* is in the registry */
+	bool		exec;
+	bool		paused;
+	TimestampTz paused_until;	/* DT_NOEND: until resumed */
+	bool		refused;		/* jobq.job_type_filter, or its role is missing */
+	int			max_concurrent;
+	int			running;		/* executors' cells; for SQL types a worker counts as one */
+	bool		may_batch;
+	RoleState  *role;
+	dlist_head	parked;			/* lanes that wait for the type */
+
+	/* batching: a type starts alone, is batched while its runs stay short and clean */
+	int			clean_runs;
+	double		avg_us;
+	TimestampTz alone_until;
+	TimestampTz held_until;		/* its tool can't be started here: not before then */
+	int			start_failures;
+} TypeState;
+
+/* ---- admission.c ---- */
+extern dlist_head all_roles;
+/* Lanes are about to be forgotten: so are the lists of parked ones. */
+extern void admission_forget_lanes(void);
+extern void admission_init(MemoryContext context);
+extern TypeState *type_state(int32 id);
+extern RoleState *role_state(Oid roleid);
+/* Reads the registry again for all types seen so far; unparks what may run now. */
+extern void admission_reload(TimestampTz now);
+/* The smallest time at which something changes by itself (pause ends); DT_NOEND: never. */
+extern TimestampTz admission_next_timer(void);
+extern void admission_timers(TimestampTz now);
+/* May one more job of the type start? */
+extern bool type_may_start(TypeState *t, TimestampTz now);
+extern bool type_is_short(TypeState *t, TimestampTz now);
+extern void type_note_run(TypeState *t, Verdict verdict, int32 run_us, TimestampTz now);
+extern void types_unpark_all(TimestampTz now);
+extern void roles_unpark(TimestampTz now);
+/* Why jobs of known types do not run, for health(); '' when all may. */
+extern void admission_trouble(char *buf, int size);
+
+/* ---- executors.c ---- */
+typedef enum HandOut
+{
+	HANDED_OUT,
+	NO_CAPACITY,				/* nobody of this role can take it now */
+	TYPE_FULL					/* the type is at its limit everywhere */
+} HandOut;
+
+extern void executors_init(MemoryContext context, JobqDb *db);
+/* Finds what is in flight in the slots that a former dispatcher handed out. */
+extern void executors_recover(void);
+extern HandOut hand_out(TypeState *t, const JobRef *ref, const char *cancel_reason, TimestampTz now);
+/* Wakes everybody who was handed something since. */
+extern void executors_wake(void);
+/* Hears verdicts, buries dead executors; true: something changed. */
+extern bool executors_collect(TimestampTz now);
+/* Starts workers that parked lanes ask for; makes room between roles. */
+extern void executors_balance(TimestampTz now);
+extern int	executors_running(void);
+extern TimestampTz executors_next_timer(void);
+/* Hand-out has stopped (DDL): takes back what nobody has begun. */
+extern void executors_take_back(void);
+extern bool executors_cancel(const pg_uuid_t *id, CancelKind kind, const char *reason);
+extern bool executors_any(void);
+
+/* ---- dispatcher.c ---- */
+/* A job that can't go back to its lane at once. */
+extern void hold_job(const JobRef *ref, TimestampTz until, bool for_partition);
+extern void request_partition(TimestampTz need);
+extern void return_job(const JobRef *ref);
+extern void probe_again(const LaneKeys *keys);
+extern void set_trouble(const char *fmt,...) pg_attribute_printf(1, 2);
+
+#endif

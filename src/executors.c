@@ -1,0 +1,641 @@
+/*
+ * executors.c
+ *	  The dispatcher's executors: starting them, handing jobs over, hearing how they ended.
+ *
+ * What an executor holds stands in its slot (shared memory), so a new dispatcher finds it again.  Short
+ * jobs are handed out ahead of need, up to a slot's cells; a job of unknown length only to a worker
+ * that has nothing else, and what waits behind a run that turned out long is taken back.
+ */
+#include "jobq.h"
+
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "utils/timestamp.h"
+
+#include "dispatcher.h"
+#include "worker_start.h"
+
+#define EXEC_CELLS			60		/* of JOBQ_CELLS; the rest for cancels */
+#define SHORT_CELLS			60
+#define TAKE_BACK_US		INT64CONST(100000)
+#define ROLE_HYSTERESIS_US	INT64CONST(250000)
+#define START_RETRY_US		INT64CONST(1000000)
+#define MAX_RETRY_US		INT64CONST(60000000)
+
+typedef struct Executor
+{
+	Slot	   *slot;			/* NULL: not one of ours */
+	BackgroundWorkerHandle *handle; /* NULL: started by a former dispatcher */
+	RoleState  *role;
+	bool		exec;
+	bool		attached;
+	bool		wake;			/* was handed something since executors_wake */
+	int			ncells;
+	int			nslow;			/* cells of jobs that are not known to be short */
+	int32		types[JOBQ_CELLS];
+	bool		slow[JOBQ_CELLS];
+	bool		used[JOBQ_CELLS];
+} Executor;
+
+static Executor executors[JOBQ_MAX_SLOTS];
+static JobqDb *db;
+static MemoryContext context;
+static TimestampTz next_start = 0;	/* after we ran out of worker processes */
+static TimestampTz last_warning = 0;
+static int	running = 0;		/* SQL workers with a job, plus tools */
+
+void
+executors_init(MemoryContext cxt, JobqDb *mine)
+{
+	db = mine;
+	context = cxt;
+	memset(executors, 0, sizeof(executors));
+	running = 0;
+}
+
+int
+executors_running(void)
+{
+	return running;
+}
+
+bool
+executors_any(void)
+{
+	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
+	{
+		if (executors[i].slot)
+			return true;
+	}
+	return false;
+}
+
+/* ---------- accounting ---------- */
+
+static int
+cells_of_type(Executor *e, int32 type_id)
+{
+	int			n = 0;
+
+	for (int i = 0; i < JOBQ_CELLS; i++)
+		n += e->used[i] && e->types[i] == type_id;
+	return n;
+}
+
+static void
+occupy(Executor *e, int cell, TypeState *t, bool slow)
+{
+	if (e->exec || e->ncells == 0)
+		running++;
+	if (e->exec || cells_of_type(e, t->id) == 0)
+		t->running++;
+	e->used[cell] = true;
+	e->types[cell] = t->id;
+	e->slow[cell] = slow;
+	e->nslow += slow;
+	e->ncells++;
+}
+
+static TypeState *
+vacate(Executor *e, int cell)
+{
+	TypeState  *t = type_state(e->types[cell]);
+
+	e->used[cell] = false;
+	e->ncells--;
+	e->nslow -= e->slow[cell];
+	if (e->exec || e->ncells == 0)
+		running--;
+	if (e->exec || cells_of_type(e, t->id) == 0)
+		t->running--;
+	return t;
+}
+
+void
+executors_recover(void)
+{
+	for (int i = 0; i < JobqShmem->nslots; i++)
+	{
+		Slot	   *slot = &JobqShmem->slots[i];
+		Executor   *e = &executors[i];
+
+		if (!slot->in_use || slot->dboid != db->dboid)
+			continue;
+		e->slot = slot;
+		e->exec = slot->kind == SLOT_EXEC;
+		e->role = role_state(e->exec ? EXEC_ROLE : slot->roleid);
+		e->role->nworkers++;
+		e->attached = slot->proc != NULL;
+		for (int c = 0; c < JOBQ_CELLS; c++)
+		{
+			bool		found;
+			Known	   *k;
+
+			if (pg_atomic_read_u32(&slot->cells[c].state) == CELL_FREE)
+				continue;
+			k = known_insert(known_jobs, slot->cells[c].ref.id, &found);
+			k->where = IN_FLIGHT;
+			k->again = false;
+			k->rev = slot->cells[c].ref.rev;
+			occupy(e, c, type_state(slot->cells[c].ref.type_id), true);
+		}
+	}
+}
+
+/* ---------- handing out ---------- */
+
+static bool
+takes_more(Executor *e, TypeState *t, bool is_short, bool cancel)
+{
+	if (e->slot == NULL || !e->attached || e->slot->leaving || e->slot->dead ||
+		e->role != t->role || e->ncells >= JOBQ_CELLS)
+		return false;
+	if (cancel)
+		return true;
+	if (e->exec)
+		return e->ncells < EXEC_CELLS;
+	if (is_short)
+		return e->nslow == 0 && e->ncells < SHORT_CELLS;
+	return e->ncells == 0;
+}
+
+static Executor *
+best_executor(TypeState *t, bool is_short, bool cancel, bool *type_full)
+{
+	Executor   *best = NULL;
+
+	*type_full = false;
+	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
+	{
+		Executor   *e = &executors[i];
+
+		if (!takes_more(e, t, is_short, cancel))
+			continue;
+		if (t->max_concurrent > 0 && t->running >= t->max_concurrent && !cancel &&
+			(e->exec || cells_of_type(e, t->id) == 0))
+		{
+			*type_full = true;
+			continue;
+		}
+		if (best == NULL || e->ncells < best->ncells)
+			best = e;
+	}
+	return best;
+}
+
+HandOut
+hand_out(TypeState *t, const JobRef *ref, const char *cancel_reason, TimestampTz now)
+{
+	bool		cancel = (ref->flags & REF_CANCEL) != 0;
+	bool		is_short = type_is_short(t, now) && (ref->flags & (REF_ALONE | REF_AGAIN)) == 0;
+	bool		type_full;
+	Executor   *e;
+	int			cell;
+
+	if (t->role == NULL)
+		return NO_CAPACITY;
+	e = best_executor(t, is_short, cancel, &type_full);
+	if (e == NULL)
+		return type_full || (t->max_concurrent > 0 && t->running >= t->max_concurrent) ?
+			TYPE_FULL : NO_CAPACITY;
+	cell = slot_assign(e->slot, ref, cancel_reason);
+	if (cell < 0)
+		return NO_CAPACITY;
+	occupy(e, cell, t, !is_short && !cancel);
+	e->wake = true;
+	pg_atomic_fetch_add_u64(&db->handed_out, 1);
+	return HANDED_OUT;
+}
+
+void
+executors_wake(void)
+{
+	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
+	{
+		if (executors[i].wake)
+			slot_wake(executors[i].slot);
+		executors[i].wake = false;
+	}
+}
+
+/* ---------- verdicts ---------- */
+
+static void
+forget_job(const JobRef *ref)
+{
+	Known	   *k = known_lookup(known_jobs, ref->id);
+
+	if (k == NULL)
+		return;
+	if (k->again)
+		probe_again(&k->newer);
+	known_delete_item(known_jobs, k);
+}
+
+/* An exec worker may have rewritten the row: read it again under its key. */
+static void
+reread_job(const JobRef *ref)
+{
+	LaneKeys	keys = {ref->type_id, ref->priority, ref->sublane, ref->position, ref->position};
+
+	forget_job(ref);
+	probe_again(&keys);
+}
+
+/* The tool of a type can't be started here: the type pauses on this node, longer each time. */
+static void
+hold_type(TypeState *t, TimestampTz now)
+{
+	t->start_failures = Min(t->start_failures + 1, 10);
+	t->held_until = now + Min(START_RETRY_US << t->start_failures, MAX_RETRY_US);
+}
+
+static void
+apply_verdict(Executor *e, Cell *cell, TypeState *t, TimestampTz now)
+{
+	JobRef		ref = cell->ref;
+
+	type_note_run(t, cell->verdict, cell->run_us, now);
+	switch ((Verdict) cell->verdict)
+	{
+		case VERDICT_NOT_MINE:
+			pg_atomic_fetch_add_u64(&db->fallbacks, 1);
+			forget_job(&ref);
+			break;
+		case VERDICT_SETTLED:
+			t->start_failures = 0;
+			forget_job(&ref);
+			break;
+		case VERDICT_RELEASED:
+			if (e->exec)
+				reread_job(&ref);
+			else
+				return_job(&ref);
+			break;
+		case VERDICT_ALONE:
+			ref.flags |= (ref.flags & REF_ALONE) ? REF_AGAIN : REF_ALONE;
+			return_job(&ref);
+			break;
+		case VERDICT_NO_PARTITION:
+			request_partition(cell->need);
+			hold_job(&ref, now + MAX_RETRY_US, true);
+			break;
+		case VERDICT_STUCK:
+			if (e->exec)
+			{
+				hold_type(t, now);
+				reread_job(&ref);
+			}
+			else
+				hold_job(&ref, now + 5 * START_RETRY_US, false);
+			break;
+		case VERDICT_DIED:
+			ref.flags |= REF_DIED;
+			return_job(&ref);
+			break;
+		case VERDICT_TIMED_OUT:
+			ref.flags |= REF_TIMED_OUT;
+			return_job(&ref);
+			break;
+	}
+}
+
+static bool
+collect_cells(Executor *e, TimestampTz now)
+{
+	uint64		done = pg_atomic_exchange_u64(&e->slot->done, 0);
+
+	if (done == 0)
+		return false;
+	for (int c = 0; c < JOBQ_CELLS; c++)
+	{
+		Cell	   *cell = &e->slot->cells[c];
+		TypeState  *t;
+
+		if ((done & (UINT64CONST(1) << c)) == 0)
+			continue;
+		t = vacate(e, c);
+		apply_verdict(e, cell, t, now);
+		pg_atomic_write_u32(&cell->state, CELL_FREE);
+		lanes_unpark(&t->parked, now);
+	}
+	return true;
+}
+
+static void
+bury_executor(Executor *e)
+{
+	e->role->nworkers--;
+	slot_release(e->slot);
+	if (e->handle)
+		pfree(e->handle);
+	memset(e, 0, sizeof(Executor));
+}
+
+/* Registered, and ended before it attached: the role can't connect, or something like that. */
+static bool
+never_came(Executor *e)
+{
+	pid_t		pid;
+
+	return !e->attached && e->handle != NULL && !e->slot->dead && e->slot->proc == NULL &&
+		GetBackgroundWorkerPid(e->handle, &pid) == BGWH_STOPPED && e->slot->proc == NULL &&
+		!e->slot->dead;
+}
+
+bool
+executors_collect(TimestampTz now)
+{
+	bool		changed = false;
+
+	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
+	{
+		Executor   *e = &executors[i];
+		bool		dead;
+
+		if (e->slot == NULL)
+			continue;
+		dead = e->slot->dead;
+		pg_read_barrier();
+		if (collect_cells(e, now))
+		{
+			changed = true;
+			lanes_unpark(&e->role->parked, now);
+		}
+		if (!e->attached && e->slot->proc != NULL)
+		{
+			e->attached = changed = true;
+			e->role->failures = 0;
+			lanes_unpark(&e->role->parked, now);
+		}
+		if (dead)
+		{
+			changed = true;
+			lanes_unpark(&e->role->parked, now);
+			bury_executor(e);
+		}
+		else if (never_came(e))
+		{
+			RoleState  *role = e->role;
+
+			role->failures = Min(role->failures + 1, 6);
+			role->next_start = now + Min(START_RETRY_US << role->failures, MAX_RETRY_US);
+			bury_executor(e);
+		}
+	}
+	return changed;
+}
+
+/* ---------- starting ---------- */
+
+static bool
+start_executor(RoleState *role, TimestampTz now)
+{
+	bool		exec = role->roleid == EXEC_ROLE;
+	Slot	   *slot = slot_claim(db->dboid, exec ? SLOT_EXEC : SLOT_SQL, role->roleid);
+	BackgroundWorker worker;
+	WorkerStart start;
+	MemoryContext old;
+	Executor   *e;
+	bool		ok;
+
+	if (slot == NULL)
+		return false;
+	e = &executors[slot_number(slot)];
+	start.dboid = db->dboid;
+	start.roleid = role->roleid;
+	start.generation = slot->generation;
+	memset(&worker, 0, sizeof(worker));
+	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	worker.bgw_main_arg = Int32GetDatum(slot_number(slot));
+	worker.bgw_notify_pid = MyProcPid;
+	strlcpy(worker.bgw_library_name, "jobq", sizeof(worker.bgw_library_name));
+	strlcpy(worker.bgw_function_name, exec ? "jobq_exec_worker_main" : "jobq_sql_worker_main",
+			BGW_MAXLEN);
+	strlcpy(worker.bgw_name, exec ? "jobq exec worker" : "jobq sql worker", BGW_MAXLEN);
+	strlcpy(worker.bgw_type, worker.bgw_name, BGW_MAXLEN);
+	memcpy(worker.bgw_extra, &start, sizeof(start));
+
+	memset(e, 0, sizeof(Executor));
+	old = MemoryContextSwitchTo(context);
+	ok = RegisterDynamicBackgroundWorker(&worker, &e->handle);
+	MemoryContextSwitchTo(old);
+	if (!ok)
+	{
+		slot_release(slot);
+		return false;
+	}
+	e->slot = slot;
+	e->role = role;
+	e->exec = exec;
+	role->nworkers++;
+	return true;
+}
+
+static void
+warn_no_slots(TimestampTz now)
+{
+	db->no_worker_slots++;
+	next_start = now + START_RETRY_US;
+	if (last_warning != 0 && now - last_warning < 60 * USECS_PER_SEC)
+		return;
+	last_warning = now;
+	ereport(WARNING,
+			(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+			 errmsg("jobq cannot start a worker: out of background worker slots"),
+			 errhint("You might need to increase max_worker_processes.")));
+}
+
+static int
+sql_workers(void)
+{
+	int			n = 0;
+
+	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
+		n += executors[i].slot != NULL && !executors[i].exec;
+	return n;
+}
+
+static bool
+has_newcomer(RoleState *role)
+{
+	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
+	{
+		if (executors[i].slot && executors[i].role == role && !executors[i].attached)
+			return true;
+	}
+	return false;
+}
+
+/* All workers are taken: an idle one of another role leaves; after a while a busy one, too. */
+static void
+make_room(RoleState *role, TimestampTz now)
+{
+	Executor   *victim = NULL;
+
+	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
+	{
+		Executor   *e = &executors[i];
+
+		if (e->slot == NULL || e->exec || e->role == role || !e->attached)
+			continue;
+		if (e->slot->leaving)
+			return;				/* somebody is on his way out */
+		if (e->ncells == 0 ||
+			(role->nworkers == 0 && now - role->waiting_since > ROLE_HYSTERESIS_US &&
+			 (victim == NULL || e->role->nworkers > victim->role->nworkers)))
+			victim = e;
+		if (victim && victim->ncells == 0)
+			break;
+	}
+	if (victim)
+	{
+		victim->slot->leaving = true;
+		slot_wake(victim->slot);
+	}
+}
+
+static void
+take_back_from(Executor *e, TimestampTz now)
+{
+	for (int c = 0; c < JOBQ_CELLS; c++)
+	{
+		JobRef		ref = e->slot->cells[c].ref;
+
+		if (!e->used[c] || !slot_take_back(e->slot, c))
+			continue;
+		lanes_unpark(&vacate(e, c)->parked, now);
+		if (ref.flags & REF_CANCEL)
+			reread_job(&ref);
+		else
+			return_job(&ref);
+	}
+}
+
+/* What waits behind a run that turned out long goes to others. */
+static void
+take_back_behind_slow_runs(TimestampTz now)
+{
+	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
+	{
+		Executor   *e = &executors[i];
+		int			current;
+		TimestampTz started;
+
+		if (e->slot == NULL || e->exec || e->ncells < 2)
+			continue;
+		current = e->slot->current;
+		if (current < 0 || e->slot->phase != PHASE_HANDLER)
+			continue;
+		started = e->slot->cells[current].started_at;
+		if (started != 0 && now - started > TAKE_BACK_US && e->used[current])
+		{
+			TypeState  *t = type_state(e->types[current]);
+
+			t->clean_runs = 0;
+			t->alone_until = now + 2 * USECS_PER_SEC;
+			if (!e->slow[current])
+			{
+				e->slow[current] = true;
+				e->nslow++;
+			}
+			take_back_from(e, now);
+		}
+	}
+}
+
+void
+executors_take_back(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
+	{
+		if (executors[i].slot)
+			take_back_from(&executors[i], now);
+	}
+}
+
+void
+executors_balance(TimestampTz now)
+{
+	dlist_iter	it;
+
+	take_back_behind_slow_runs(now);
+	dlist_foreach(it, &all_roles)
+	{
+		RoleState  *role = dlist_container(RoleState, all, it.cur);
+		bool		exec = role->roleid == EXEC_ROLE;
+
+		if (dlist_is_empty(&role->parked) && role->cancels == 0)
+		{
+			role->waiting_since = 0;
+			continue;
+		}
+		if (role->waiting_since == 0)
+			role->waiting_since = now;
+		if (has_newcomer(role) || role->next_start > now || next_start > now ||
+			(exec && role->nworkers > 0))
+			continue;
+		if (!exec && sql_workers() >= jobq_max_sql_workers)
+			make_room(role, now);
+		else if (!start_executor(role, now))
+			warn_no_slots(now);
+	}
+}
+
+TimestampTz
+executors_next_timer(void)
+{
+	TimestampTz next = DT_NOEND;
+	TimestampTz now = GetCurrentTimestamp();
+	dlist_iter	it;
+
+	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
+	{
+		Executor   *e = &executors[i];
+
+		if (e->slot && !e->exec && e->ncells > 1)
+			next = Min(next, now + TAKE_BACK_US);
+	}
+	dlist_foreach(it, &all_roles)
+	{
+		RoleState  *role = dlist_container(RoleState, all, it.cur);
+
+		if (role->waiting_since == 0)
+			continue;
+		if (has_newcomer(role))
+			continue;			/* its attachment or end wakes us */
+		if (role->next_start > now || next_start > now)
+			next = Min(next, Max(role->next_start, next_start));
+		else if (role->nworkers == 0)
+			next = Min(next, now + ROLE_HYSTERESIS_US);
+	}
+	return next;
+}
+
+/* false: nobody runs it (any more); an assigned one that nobody has begun is taken back. */
+bool
+executors_cancel(const pg_uuid_t *id, CancelKind kind, const char *reason)
+{
+	int			cell;
+	Slot	   *slot = slot_find_job(db->dboid, id, &cell);
+	Executor   *e;
+
+	if (slot == NULL)
+		return false;
+	if (slot_cancel(slot, cell, id, kind, reason))
+		return true;
+	e = &executors[slot_number(slot)];
+	if (e->slot && e->used[cell] && slot_take_back(slot, cell))
+	{
+		JobRef		ref = slot->cells[cell].ref;
+
+		(void) vacate(e, cell);
+		return_job(&ref);
+		return false;
+	}
+	return slot_cancel(slot, cell, id, kind, reason);
+}

@@ -1,0 +1,124 @@
+/*
+ * lanes.h
+ *	  The dispatcher's lanes: what waits, in order, read a little ahead.
+ *
+ * A lane is (job type, priority, sublane).  Its rows are read in index order from behind its cursor,
+ * which never moves back, so a pickup costs the same beside any number of dead or waiting rows.
+ * Keys published at or below the cursor (late committers, rows put back) are read besides it.
+ * Invariant: every committed row at or below the cursor is in `known` (waiting in a lane, in flight,
+ * held), gone, or named by a publication that has not been scanned yet.
+ *
+ * Memory of one process, no locks.  Each lane keeps at most MAX_CHUNK rows of its cursor and those
+ * of its extra heap, which is refilled a chunk at a time, too.
+ */
+#ifndef JOBQ_LANES_H
+#define JOBQ_LANES_H
+
+#include "lib/ilist.h"
+#include "lib/pairingheap.h"
+#include "nodes/pg_list.h"
+#include "slots.h"
+
+typedef struct LaneId
+{
+	int32		type_id;
+	int16		priority;
+	int16		sublane;
+} LaneId;
+
+/* An interval of keys to read besides the cursor. */
+typedef struct Range
+{
+	TimestampTz pos;			/* continue at (pos, tid) */
+	ItemPointerData tid;
+	TimestampTz hi;
+} Range;
+
+typedef enum LanePlace
+{
+	LANE_NOWHERE,				/* nothing waits */
+	LANE_READY,					/* has a head: in the ready heap */
+	LANE_TIMER,					/* next_due is in the future: in the timer heap */
+	LANE_PARKED					/* has a head, its type or role can't run it now */
+} LanePlace;
+
+typedef struct Lane
+{
+	LaneId		id;				/* hash key */
+	struct TypeState *type;
+	LanePlace	place;
+	pairingheap_node node;		/* in the ready or timer heap */
+	dlist_node	parked;			/* in a list of parked lanes */
+
+	Range		cursor;			/* hi is not used */
+	TimestampTz next_due;		/* smallest key beyond the cursor that we know of; DT_NOEND: none */
+	TimestampTz future;			/* smallest live key that was not due when we last looked ahead;
+								 * in the past: look again (dead future keys are walked only then) */
+	JobRef	   *buf;			/* read ahead from the cursor, ascending from bufpos to nbuf */
+	int			bufpos;
+	int			nbuf;
+	int			bufsize;
+	int			chunk;
+	JobRef	   *extra;			/* a heap on (position, id) */
+	int			nextra;
+	int			extrasize;
+	List	   *ranges;			/* of Range, not read to their end */
+} Lane;
+
+typedef enum Whereabouts
+{
+	IN_LANE,
+	IN_FLIGHT,
+	HELD
+} Whereabouts;
+
+/* Every job the dispatcher has read and not heard the end of. */
+typedef struct Known
+{
+	pg_uuid_t	id;				/* hash key */
+	char		status;			/* simplehash's */
+	uint8		where;			/* Whereabouts */
+	bool		again;			/* a newer version was seen while in flight: probe it afterwards */
+	int32		rev;
+	LaneKeys	newer;
+} Known;
+
+#define SH_PREFIX known
+#define SH_ELEMENT_TYPE Known
+#define SH_KEY_TYPE pg_uuid_t
+#define SH_SCOPE extern
+#define SH_DECLARE
+#include "lib/simplehash.h"
+
+extern known_hash *known_jobs;
+
+extern void lanes_init(MemoryContext context);
+/* Forgets all lanes and what they hold, not what is in flight: before a full scan. */
+extern void lanes_reset(void);
+extern Lane *lane_get(const LaneId *id, struct TypeState *(*type_of) (int32));
+extern int	lanes_count(void);
+extern int	lanes_waiting(void);	/* rows read ahead */
+
+/* A published interval: remembers what is to be read besides the cursor, or when the cursor is due. */
+extern void lane_publish(Lane *lane, TimestampTz lo, TimestampTz hi);
+/* Adds a row that was read: false when it is known already. */
+extern bool lane_add(Lane *lane, const JobRef *ref, bool from_cursor);
+/* Puts a ref back that was handed out or held. */
+extern void lane_return(Lane *lane, const JobRef *ref);
+extern JobRef *lane_head(Lane *lane);
+extern void lane_pop(Lane *lane, JobRef *ref);
+/* Is there something to read that is due? */
+extern bool lane_wants_scan(Lane *lane, TimestampTz now);
+
+/* Where the lane belongs now, from what it holds; call after any change. */
+extern void lane_place(Lane *lane, TimestampTz now);
+/* Takes the lane out of heaps and lists: before its head changes. */
+extern void lane_unplace(Lane *lane);
+extern void lane_park(Lane *lane, dlist_head *list);
+extern void lanes_unpark(dlist_head *list, TimestampTz now);
+extern Lane *lanes_first_ready(void);
+/* Lanes whose next key is due move on; DT_NOEND when no timer is left. */
+extern Lane *lanes_pop_due(TimestampTz now);
+extern TimestampTz lanes_next_timer(void);
+
+#endif

@@ -1,0 +1,41 @@
+/*
+ * scan.h
+ *	  The dispatcher's reads of jobq.queue: direct scans of the lane index, never a plan.
+ */
+#ifndef JOBQ_SCAN_H
+#define JOBQ_SCAN_H
+
+#include "access/relscan.h"
+#include "inflight.h"
+#include "lanes.h"
+#include "queue.h"
+#include "utils/snapshot.h"
+
+typedef struct QueueScan
+{
+	Relation	queue;
+	Relation	lane_index;
+	Relation	id_index;
+	Snapshot	snapshot;
+	TupleTableSlot *slot;
+	IndexScanDesc desc;			/* on lane_index, five keys */
+	TimestampTz now;
+	int32		home;
+} QueueScan;
+
+/* What crashed with the server: refs to these carry a flag.  Kept until they are handed out. */
+extern Suspect scan_suspects[JOBQ_MAX_SLOTS];
+extern int	scan_nsuspects;
+
+/* false: the table or its index can't be had without waiting, or is not there. */
+extern bool scan_open(QueueScan *scan, TimestampTz now);
+extern void scan_close(QueueScan *scan);
+/* Reads what the lane wants: its ranges, then a chunk from the cursor. */
+extern void scan_lane(QueueScan *scan, Lane *lane);
+/* The lane after *id in index order; start with the smallest type id. */
+extern bool scan_next_lane(QueueScan *scan, LaneId *id);
+/* Reads at most budget index entries of one lane behind its cursor, from *at on; true: lane is done. */
+extern bool scan_behind(QueueScan *scan, Lane *lane, Range *at, int *budget);
+extern bool scan_find(QueueScan *scan, const pg_uuid_t *id, JobRef *ref, JobStatus *status);
+
+#endif
