@@ -80,4 +80,10 @@ jobq_table_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Co
 	 NULL)
 #endif
 
+/* 17: intervals may be infinite. */
+#include "utils/timestamp.h"
+#ifndef INTERVAL_NOT_FINITE
+#define INTERVAL_NOT_FINITE(i) ((void) (i), false)
+#endif
+
 #endif

@@ -25,28 +25,17 @@
 
 #include "job_types.h"
 #include "queue.h"
+#include "unique.h"
 
-static void
-open_for_write(Table *t, Oid relid, bool speculative)
+void
+table_open_for_write(Table *t, Oid relid)
 {
 	t->rel = table_open(relid, RowExclusiveLock);
 	t->estate = CreateExecutorState();
 	t->rri = makeNode(ResultRelInfo);
 	InitResultRelInfo(t->rri, t->rel, 0, NULL, 0);
-	ExecOpenIndices(t->rri, speculative);
+	ExecOpenIndices(t->rri, false);
 	t->slot = table_slot_create(t->rel, NULL);
-}
-
-void
-table_open_for_write(Table *t, Oid relid)
-{
-	open_for_write(t, relid, false);
-}
-
-void
-table_open_speculative(Table *t, Oid relid)
-{
-	open_for_write(t, relid, true);
 }
 
 void
@@ -91,8 +80,8 @@ table_insert_row(Table *t, Datum *values, bool *nulls)
 
 /*
  * The same, unless a unique index has the key already: then nothing remains of it and the answer is
- * false.  The row is written so that it can be taken back, and concurrent inserters of the key wait for
- * that only, not for our transaction (the Table must have been opened by table_open_speculative).
+ * false.  The row is inserted so that it can be taken back, as INSERT ... ON CONFLICT does, and whoever
+ * meets it meanwhile waits only until we know.
  */
 bool
 table_insert_unless_conflict(Table *t, Datum *values, bool *nulls)
@@ -135,6 +124,7 @@ table_update_row(Table *t, ItemPointer tid, Datum *values, bool *nulls)
 										&failure, &mode, &indexes));
 	if (indexes != TU_None)
 		insert_index_entries(t, true, indexes == TU_Summarizing);
+	*tid = t->slot->tts_tid;
 	ExecClearTuple(t->slot);
 }
 
@@ -202,6 +192,15 @@ queue_lock_version(Table *queue)
 							0, &failure);
 }
 
+/* A job waits for the other one of its unique key; one that is only to be settled waits for nobody. */
+static bool
+may_run(Table *queue, const JobRef *ref, Job *job)
+{
+	if (ref->flags & (REF_CANCEL | REF_CRASHED | REF_LOST))
+		return true;
+	return !unique_must_yield(queue, job);
+}
+
 LockResult
 queue_lock(Table *queue, const JobRef *ref, Job *job)
 {
@@ -215,7 +214,7 @@ queue_lock(Table *queue, const JobRef *ref, Job *job)
 		if (locked == TM_Ok)
 		{
 			job_from_slot(queue->slot, job);
-			result = LOCK_OK;
+			result = may_run(queue, ref, job) ? LOCK_OK : LOCK_BUSY;
 		}
 		else if (locked == TM_WouldBlock)
 			result = LOCK_BUSY;

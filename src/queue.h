@@ -66,11 +66,11 @@ typedef struct Table
 } Table;
 
 extern void table_open_for_write(Table *t, Oid relid);
-/* The same, for table_insert_unless_conflict: false when a unique index has the key already. */
-extern void table_open_speculative(Table *t, Oid relid);
-extern bool table_insert_unless_conflict(Table *t, Datum *values, bool *nulls);
 extern void table_close_after_write(Table *t);	/* keeps the lock, as the executor does */
 extern void table_insert_row(Table *t, Datum *values, bool *nulls);
+/* False, and no row, when a unique index has the key already. */
+extern bool table_insert_unless_conflict(Table *t, Datum *values, bool *nulls);
+/* *tid becomes the new version's. */
 extern void table_update_row(Table *t, ItemPointer tid, Datum *values, bool *nulls);
 extern void table_delete_row(Table *t, ItemPointer tid);
 

@@ -1,0 +1,224 @@
+/*
+ * find.c
+ *	  Finding live jobs by id, and locking one for a management call.
+ *
+ * Who manages a job may wait for another transaction that holds its row, but never for a handler.  A job
+ * runs when its row says so or when an executor has begun it (its slot says so before it locks the row).
+ * Then the answer is LOCK_BUSY, whatever the row's lock says.
+ */
+#include "jobq.h"
+
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/multixact.h"
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
+#include "storage/procarray.h"
+#include "utils/fmgroids.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "find.h"
+#include "queue.h"
+
+/* An index of t that begins with these columns, of which it has no more; NULL: none that is valid. */
+Relation
+table_index(Table *t, const AttrNumber *columns, int ncolumns)
+{
+	int			i;
+
+	for (i = 0; i < t->rri->ri_NumIndices; i++)
+	{
+		Form_pg_index index = t->rri->ri_IndexRelationDescs[i]->rd_index;
+		int			k;
+
+		if (!index->indisvalid || index->indnkeyatts != ncolumns)
+			continue;
+		for (k = 0; k < ncolumns; k++)
+			if (index->indkey.values[k] != columns[k])
+				break;
+		if (k == ncolumns)
+			return t->rri->ri_IndexRelationDescs[i];
+	}
+	return NULL;
+}
+
+/* Without an index: somebody dropped it, or it is being rebuilt. */
+static bool
+find_by_heap_scan(Table *queue, const pg_uuid_t *id, Snapshot snapshot)
+{
+	ScanKeyData key;
+	TableScanDesc scan;
+	bool		found;
+
+	ScanKeyInit(&key, Q_id, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(id));
+	scan = table_beginscan(queue->rel, snapshot, 1, &key);
+	found = table_scan_getnextslot(scan, ForwardScanDirection, queue->slot);
+	table_endscan(scan);
+	return found;
+}
+
+static bool
+find_by_index_scan(Table *queue, Relation index, const pg_uuid_t *id, Snapshot snapshot)
+{
+	ScanKeyData key;
+	IndexScanDesc scan;
+	bool		found;
+
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(id));
+	scan = index_beginscan(queue->rel, index, snapshot, NULL, 1, 0);
+	index_rescan(scan, &key, 1, NULL, 0);
+	found = index_getnext_slot(scan, ForwardScanDirection, queue->slot);
+	index_endscan(scan);
+	return found;
+}
+
+bool
+queue_find_by_id(Table *queue, const pg_uuid_t *id, Snapshot snapshot, Job *job)
+{
+	static const AttrNumber columns[] = {Q_id};
+	Relation	index = table_index(queue, columns, lengthof(columns));
+	bool		found;
+
+	if (index != NULL)
+		found = find_by_index_scan(queue, index, id, snapshot);
+	else
+		found = find_by_heap_scan(queue, id, snapshot);
+	if (found)
+		job_from_slot(queue->slot, job);
+	ExecClearTuple(queue->slot);
+	return found;
+}
+
+bool
+job_has_begun(const pg_uuid_t *id)
+{
+	Slot	   *slot;
+	int			cell;
+
+	if (JobqShmem == NULL)
+		return false;
+	slot = slot_find_job(MyDatabaseId, id, &cell);
+	return slot != NULL && pg_atomic_read_u32(&slot->cells[cell].state) == CELL_BEGUN;
+}
+
+bool
+job_is_running(Job *job)
+{
+	return job->status == JOB_RUNNING || job_has_begun(JOB_ID(job));
+}
+
+/* --- waiting for whoever holds a row --- */
+
+static void
+wait_for_xid(TransactionId xid)
+{
+	if (!TransactionIdIsCurrentTransactionId(xid) && TransactionIdIsInProgress(xid))
+		XactLockTableWait(xid, NULL, NULL, XLTW_None);
+}
+
+/* Reads who locks or changes the row in the slot. */
+static TransactionId
+slot_locker(TupleTableSlot *slot, uint16 *infomask)
+{
+	BufferHeapTupleTableSlot *held = (BufferHeapTupleTableSlot *) slot;
+	HeapTupleHeader header = held->base.tuple->t_data;
+	TransactionId xid;
+
+	LockBuffer(held->buffer, BUFFER_LOCK_SHARE);
+	xid = HeapTupleHeaderGetRawXmax(header);
+	*infomask = header->t_infomask;
+	LockBuffer(held->buffer, BUFFER_LOCK_UNLOCK);
+	return (*infomask & HEAP_XMAX_INVALID) ? InvalidTransactionId : xid;
+}
+
+bool
+slot_is_locked(TupleTableSlot *slot)
+{
+	uint16		infomask;
+	TransactionId xid = slot_locker(slot, &infomask);
+
+	if (!TransactionIdIsValid(xid))
+		return false;
+	if (infomask & HEAP_XMAX_IS_MULTI)
+		return MultiXactIdIsRunning(xid, HEAP_XMAX_IS_LOCKED_ONLY(infomask));
+	return !TransactionIdIsCurrentTransactionId(xid) && TransactionIdIsInProgress(xid);
+}
+
+/* Ends when they have ended; what they did to the row the caller looks up again. */
+static void
+wait_for_locker(TupleTableSlot *slot)
+{
+	uint16		infomask;
+	TransactionId xid = slot_locker(slot, &infomask);
+	MultiXactMember *members;
+	int			nmembers;
+	int			i;
+
+	ExecClearTuple(slot);		/* hold no page while we wait */
+	if (!TransactionIdIsValid(xid))
+		return;
+	if (!(infomask & HEAP_XMAX_IS_MULTI))
+	{
+		wait_for_xid(xid);
+		return;
+	}
+	nmembers = GetMultiXactIdMembers(xid, &members, false, HEAP_XMAX_IS_LOCKED_ONLY(infomask));
+	for (i = 0; i < nmembers; i++)
+		wait_for_xid(members[i].xid);
+}
+
+/* --- locking --- */
+
+LockResult
+queue_lock_or_wait(Table *queue, Job *seen, Job *job)
+{
+	ItemPointerData tid = seen->tid;
+	LockResult	result = LOCK_GONE;
+	TM_Result	locked;
+
+	if (job_is_running(seen))
+		return LOCK_BUSY;
+	if (queue_fetch_version(queue, &tid))
+	{
+		job_from_slot(queue->slot, job);
+		if (memcmp(JOB_ID(job), JOB_ID(seen), UUID_LEN) == 0)
+		{
+			locked = queue_lock_version(queue);
+			if (locked == TM_Ok)
+				result = LOCK_OK;
+			else if (locked == TM_WouldBlock && job_has_begun(JOB_ID(seen)))
+				result = LOCK_BUSY;
+			else if (locked == TM_WouldBlock)
+				wait_for_locker(queue->slot);
+		}
+	}
+	ExecClearTuple(queue->slot);
+	return result;
+}
+
+LockResult
+queue_lock_by_id(Table *queue, const pg_uuid_t *id, Job *job)
+{
+	for (;;)
+	{
+		Job			seen;
+		Snapshot	snapshot;
+		bool		found;
+		LockResult	result;
+
+		CHECK_FOR_INTERRUPTS();
+		CommandCounterIncrement();	/* our own writes count */
+		snapshot = RegisterSnapshot(GetLatestSnapshot());
+		found = queue_find_by_id(queue, id, snapshot, &seen);
+		UnregisterSnapshot(snapshot);
+		if (!found)
+			return LOCK_GONE;
+		*job = seen;
+		result = queue_lock_or_wait(queue, &seen, job);
+		if (result != LOCK_GONE)
+			return result;
+	}
+}

@@ -1,0 +1,186 @@
+/*
+ * job_list.c
+ *	  Reads the jobs of jobq.enqueue_jobs: each object becomes the arguments of a call of enqueue, by the
+ *	  input functions of their types.  JSON null is NULL.
+ */
+#include "jobq.h"
+
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/numeric.h"
+#include "utils/timestamp.h"
+
+#include "job_list.h"
+#include "options.h"
+
+static void
+say_which(void *arg)
+{
+	JobList    *list = arg;
+
+	if (list->ordinal > 0)
+		errcontext("jobs[%d] of jobq.enqueue_jobs", list->ordinal - 1);
+}
+
+void
+job_list_begin(JobList *list, Jsonb *jobs)
+{
+	if (!JB_ROOT_IS_ARRAY(jobs) || JB_ROOT_IS_SCALAR(jobs))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("jobs must be an array of objects")));
+	list->jobs = jobs;
+	list->count = JB_ROOT_COUNT(jobs);
+	list->ordinal = 0;
+	list->caller = CurrentMemoryContext;
+	list->per_job = AllocSetContextCreate(CurrentMemoryContext, "jobq enqueue_jobs",
+										  ALLOCSET_DEFAULT_SIZES);
+	list->context.callback = say_which;
+	list->context.arg = list;
+	list->context.previous = error_context_stack;
+	error_context_stack = &list->context;
+}
+
+void
+job_list_end(JobList *list)
+{
+	error_context_stack = list->context.previous;
+	MemoryContextSwitchTo(list->caller);
+	MemoryContextDelete(list->per_job);
+}
+
+static void
+bad_value(JobList *list, Argument arg, const char *wanted)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("jobs[%d].%s must be %s", list->ordinal - 1, argument_names[arg], wanted)));
+}
+
+static char *
+string_value(JobList *list, Argument arg, const JsonbValue *value, const char *wanted)
+{
+	if (value->type != jbvString)
+		bad_value(list, arg, wanted);
+	return pnstrdup(value->val.string.val, value->val.string.len);
+}
+
+static Datum
+integer_value(JobList *list, Argument arg, const JsonbValue *value)
+{
+	double		number;
+
+	if (!value_number(value, &number))
+		bad_value(list, arg, "a whole number");
+	if (number < PG_INT32_MIN || number > PG_INT32_MAX)
+		ereport(ERROR,
+				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+				 errmsg("jobs[%d].%s is out of range: %.0f", list->ordinal - 1,
+						argument_names[arg], number)));
+	return Int32GetDatum((int32) number);
+}
+
+static Datum
+argument_value(JobList *list, Argument arg, JsonbValue *value)
+{
+	switch (arg)
+	{
+		case A_payload:
+		case A_backoff:
+		case A_metadata:
+			return JsonbPGetDatum(JsonbValueToJsonb(value));
+		case A_priority:
+		case A_max_attempts:
+			return integer_value(list, arg, value);
+		case A_delay:
+		case A_timeout:
+		case A_unique_for:
+		case A_keep_completed:
+			return DirectFunctionCall3(interval_in,
+									   CStringGetDatum(string_value(list, arg, value, "an interval, as text")),
+									   ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1));
+		case A_scheduled_for:
+			return DirectFunctionCall3(timestamptz_in,
+									   CStringGetDatum(string_value(list, arg, value, "a time, as text")),
+									   ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1));
+		default:
+			return CStringGetTextDatum(string_value(list, arg, value, "a text"));
+	}
+}
+
+static Argument
+find_argument(JobList *list, const JsonbValue *key)
+{
+	int			i;
+
+	for (i = 0; i < A_COUNT; i++)
+		if (strlen(argument_names[i]) == (size_t) key->val.string.len &&
+			memcmp(argument_names[i], key->val.string.val, key->val.string.len) == 0)
+			return (Argument) i;
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("unknown key \"%.*s\" in jobs[%d]", Min(key->val.string.len, 100),
+					key->val.string.val, list->ordinal - 1),
+			 errdetail("It is the job with ordinal %d.", list->ordinal),
+			 errhint("Keys are the argument names of jobq.enqueue.")));
+}
+
+/* What enqueue's own defaults are. */
+static void
+set_defaults(NullableDatum *args)
+{
+	int			i;
+
+	for (i = 0; i < A_COUNT; i++)
+	{
+		args[i].value = (Datum) 0;
+		args[i].isnull = true;
+	}
+	args[A_on_conflict].value = CStringGetTextDatum("ignore");
+	args[A_on_conflict].isnull = false;
+	args[A_payload].value = DirectFunctionCall1(jsonb_in, CStringGetDatum("{}"));
+	args[A_payload].isnull = false;
+}
+
+static void
+read_object(JobList *list, JsonbContainer *object, NullableDatum *args)
+{
+	JsonbIterator *it = JsonbIteratorInit(object);
+	JsonbIteratorToken token;
+	JsonbValue	part;
+	Argument	arg = A_job_type;
+
+	while ((token = JsonbIteratorNext(&it, &part, true)) != WJB_DONE)
+	{
+		if (token == WJB_KEY)
+			arg = find_argument(list, &part);
+		else if (token == WJB_VALUE)
+		{
+			args[arg].isnull = part.type == jbvNull;
+			args[arg].value = args[arg].isnull ? (Datum) 0 : argument_value(list, arg, &part);
+		}
+	}
+}
+
+bool
+job_list_next(JobList *list, Request *request)
+{
+	NullableDatum args[A_COUNT];
+	JsonbValue *job;
+
+	if (list->ordinal >= list->count)
+		return false;
+	MemoryContextReset(list->per_job);
+	MemoryContextSwitchTo(list->per_job);
+	job = getIthJsonbValueFromContainer(&list->jobs->root, list->ordinal++);
+	if (job->type != jbvBinary || !JsonContainerIsObject(job->val.binary.data))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("jobs[%d] must be an object", list->ordinal - 1)));
+	set_defaults(args);
+	read_object(list, job->val.binary.data, args);
+	request_read(request, args);
+	request_set_payload(request, args[A_payload].isnull ? NULL :
+						DatumGetJsonbP(args[A_payload].value));
+	return true;
+}

@@ -1,0 +1,187 @@
+/*
+ * manage.c
+ *	  What jobq's own SQL asks of C: locking and cancelling a job, checking a payload, who we are.
+ *
+ * Functions here are internal (nobody but the owner may call them) and do no checks of rights.
+ */
+#include "jobq.h"
+
+#include <math.h>
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "tcop/utility.h"
+#include "utils/builtins.h"
+#include "utils/timestamp.h"
+
+#include "find.h"
+#include "publish.h"
+#include "queue.h"
+#include "request.h"
+#include "settle.h"
+
+PG_FUNCTION_INFO_V1(jobq_lock_job);
+PG_FUNCTION_INFO_V1(jobq_cancel);
+PG_FUNCTION_INFO_V1(jobq_check_payload);
+PG_FUNCTION_INFO_V1(jobq_new_id);
+PG_FUNCTION_INFO_V1(jobq_home_id);
+PG_FUNCTION_INFO_V1(jobq_home_is_ours);
+
+/* An executor may have found the row locked and passed on: it is told to look again when we are done. */
+static void
+publish_job(Job *job)
+{
+	publish_key(JOB_INT(job, Q_type_id), DatumGetInt16(JOB_ATT(job, Q_priority)),
+				DatumGetInt16(JOB_ATT(job, Q_sublane)),
+				DatumGetTimestampTz(JOB_ATT(job, Q_position)));
+}
+
+static pg_uuid_t *
+id_argument(FunctionCallInfo fcinfo)
+{
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("id must not be NULL")));
+	return PG_GETARG_UUID_P(0);
+}
+
+Datum
+jobq_lock_job(PG_FUNCTION_ARGS)
+{
+	const char *result = "gone";
+	Table		queue;
+	Job			job;
+
+	PreventCommandIfReadOnly("jobq._lock_job()");
+	table_open_for_write(&queue, jobq_relid("queue"));
+	switch (queue_lock_by_id(&queue, id_argument(fcinfo), &job))
+	{
+		case LOCK_OK:
+			publish_job(&job);
+			result = "locked";
+			break;
+		case LOCK_BUSY:
+			result = "running";
+			break;
+		case LOCK_GONE:
+			break;
+	}
+	table_close_after_write(&queue);
+	PG_RETURN_TEXT_P(cstring_to_text(result));
+}
+
+/* Makes the partition of history or events that settling found missing. */
+static void
+ensure_partitions(TimestampTz need)
+{
+	Oid			type = TIMESTAMPTZOID;
+	Datum		value = TimestampTzGetDatum(need);
+	Oid			user;
+	int			context;
+
+	GetUserIdAndSecContext(&user, &context);
+	SetUserIdAndSecContext(jobq_owner(), context | SECURITY_LOCAL_USERID_CHANGE);
+	SPI_connect();
+	SPI_execute_with_args("SELECT jobq._ensure_history_partition($1), jobq._ensure_events_partition($1)",
+						  1, &type, &value, NULL, false, 0);
+	SPI_finish();
+	SetUserIdAndSecContext(user, context);
+}
+
+/* Ends a waiting job, which we have locked. */
+static void
+cancel_waiting(Ledger *ledger, Job *job, char *reason)
+{
+	JobType    *type = job_type_by_id(JOB_INT(job, Q_type_id));
+	Outcome		outcome = {0};
+	TimestampTz need = 0;
+
+	outcome.kind = OUTCOME_CANCELLED;
+	outcome.message = reason;
+	outcome.ended_at = GetCurrentTimestamp();
+	outcome.source = "client";
+	outcome.progress = NAN;
+	settle(ledger, job, type, &outcome, &need);
+	if (need != 0)
+	{
+		ensure_partitions(need);
+		CommandCounterIncrement();
+		need = 0;
+		settle(ledger, job, type, &outcome, &need);
+	}
+	if (need != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("jobq.history has no partition for %s", timestamptz_to_str(need))));
+}
+
+Datum
+jobq_cancel(PG_FUNCTION_ARGS)
+{
+	pg_uuid_t  *id = id_argument(fcinfo);
+	char	   *reason = PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1));
+	const char *result = "gone";
+	Ledger		ledger;
+	Job			job;
+
+	PreventCommandIfReadOnly("jobq.cancel_job()");
+	ledger_open(&ledger);
+	switch (queue_lock_by_id(&ledger.queue, id, &job))
+	{
+		case LOCK_OK:
+			publish_job(&job);
+			cancel_waiting(&ledger, &job, reason);
+			result = "cancelled";
+			break;
+		case LOCK_BUSY:
+			publish_cancel(id, reason);
+			result = "told";
+			break;
+		case LOCK_GONE:
+			break;
+	}
+	ledger_close(&ledger);
+	PG_RETURN_TEXT_P(cstring_to_text(result));
+}
+
+/* (type_id, payload): the checks enqueue makes. */
+Datum
+jobq_check_payload(PG_FUNCTION_ARGS)
+{
+	Request		request;
+
+	memset(&request, 0, sizeof(request));
+	request.type = PG_ARGISNULL(0) ? NULL : job_type_by_id(PG_GETARG_INT32(0));
+	if (request.type == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("there is no such job type")));
+	request_set_payload(&request, PG_ARGISNULL(1) ? NULL : PG_GETARG_JSONB_P(1));
+	PG_RETURN_VOID();
+}
+
+Datum
+jobq_new_id(PG_FUNCTION_ARGS)
+{
+	pg_uuid_t  *id = palloc(sizeof(pg_uuid_t));
+
+	make_job_id(id);
+	PG_RETURN_UUID_P(id);
+}
+
+Datum
+jobq_home_id(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT32(home_id(!XactReadOnly));
+}
+
+Datum
+jobq_home_is_ours(PG_FUNCTION_ARGS)
+{
+	int32		id;
+
+	PG_RETURN_BOOL(home_is_ours(&id));
+}

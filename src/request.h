@@ -1,0 +1,54 @@
+/*
+ * request.h
+ *	  The arguments of enqueue: reading, checking, filling in what was not given.
+ */
+#ifndef JOBQ_REQUEST_H
+#define JOBQ_REQUEST_H
+
+#include "job_types.h"
+
+/* The arguments of jobq.enqueue, in their order. */
+typedef enum Argument
+{
+	A_job_type, A_payload, A_priority, A_delay, A_scheduled_for, A_max_attempts, A_timeout,
+	A_backoff, A_unique_key, A_on_conflict, A_unique_for, A_concurrency_key, A_keep_completed,
+	A_tenant, A_metadata
+} Argument;
+#define A_COUNT (A_metadata + 1)
+
+typedef enum OnConflict
+{
+	CONFLICT_IGNORE,
+	CONFLICT_REPLACE,
+	CONFLICT_ERROR
+} OnConflict;
+
+/* A job that may be stored. */
+typedef struct Request
+{
+	JobType    *type;
+	Jsonb	   *payload;
+	int			priority;
+	int			max_attempts;
+	TimestampTz scheduled_for;	/* 0: now */
+	OnConflict	on_conflict;
+	text	   *unique_key;		/* NULL: none; so for all below */
+	text	   *concurrency_key;
+	text	   *tenant;
+	Interval   *unique_for;
+	Interval   *timeout;
+	Interval   *keep_completed;
+	Jsonb	   *backoff;
+	Jsonb	   *metadata;
+	bool		has_parent;
+	pg_uuid_t	parent_id;
+	int			depth;
+} Request;
+
+/* Everything but the payload.  ERROR, naming the argument, when the job must not be stored. */
+extern void request_read(Request *request, const NullableDatum *args);
+extern void request_set_payload(Request *request, Jsonb *payload);
+
+extern const char *const argument_names[A_COUNT];
+
+#endif
