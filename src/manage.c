@@ -1,6 +1,6 @@
 /*
  * manage.c
- *	  What jobq's own SQL asks of C: locking and cancelling a job, checking a payload, who we are.
+ *	  What jobq's own SQL asks of C: locking and cancelling a job, who we are.
  *
  * Functions here are internal (nobody but the owner may call them) and do no checks of rights.
  */
@@ -19,13 +19,10 @@
 #include "find.h"
 #include "publish.h"
 #include "queue.h"
-#include "request.h"
 #include "settle.h"
 
 PG_FUNCTION_INFO_V1(jobq_lock_job);
 PG_FUNCTION_INFO_V1(jobq_cancel);
-PG_FUNCTION_INFO_V1(jobq_check_payload);
-PG_FUNCTION_INFO_V1(jobq_new_id);
 PG_FUNCTION_INFO_V1(jobq_home_id);
 PG_FUNCTION_INFO_V1(jobq_home_is_ours);
 
@@ -145,31 +142,6 @@ jobq_cancel(PG_FUNCTION_ARGS)
 	}
 	ledger_close(&ledger);
 	PG_RETURN_TEXT_P(cstring_to_text(result));
-}
-
-/* (type_id, payload): the checks enqueue makes. */
-Datum
-jobq_check_payload(PG_FUNCTION_ARGS)
-{
-	Request		request;
-
-	memset(&request, 0, sizeof(request));
-	request.type = PG_ARGISNULL(0) ? NULL : job_type_by_id(PG_GETARG_INT32(0));
-	if (request.type == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("there is no such job type")));
-	request_set_payload(&request, PG_ARGISNULL(1) ? NULL : PG_GETARG_JSONB_P(1));
-	PG_RETURN_VOID();
-}
-
-Datum
-jobq_new_id(PG_FUNCTION_ARGS)
-{
-	pg_uuid_t  *id = palloc(sizeof(pg_uuid_t));
-
-	make_job_id(id);
-	PG_RETURN_UUID_P(id);
 }
 
 Datum
