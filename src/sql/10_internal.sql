@@ -33,7 +33,7 @@ CREATE FUNCTION jobq._check_options(options jsonb, exec boolean) RETURNS void
 CREATE FUNCTION jobq._check_command(command text[]) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_check_command';
 
--- src/manage.c
+-- src/sql_support.c
 CREATE FUNCTION jobq._new_id() RETURNS uuid
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_new_id';
 CREATE FUNCTION jobq._check_payload(type_id int, payload jsonb) RETURNS void
