@@ -11,6 +11,7 @@
 #include "miscadmin.h"
 
 #include "ddl.h"
+#include "inflight.h"
 #include "launcher.h"
 #include "publish.h"
 
@@ -29,5 +30,6 @@ _PG_init(void)
 		return;
 	shmem_install_hooks();
 	ddl_install_hooks();
+	inflight_create();
 	launcher_register();
 }
