@@ -260,11 +260,32 @@ wait_for_way(const Detour *detour, CancelScope scope)
 	}
 }
 
+/* The database's entry; made anew for executors that have outlived it (DROP EXTENSION). */
+static JobqDb *
+entry_of(Oid dboid)
+{
+	JobqDb	   *db = find_db(dboid);
+	bool		needed = false;
+
+	if (db)
+		return db;
+	LWLockAcquire(JobqShmem->lock, LW_SHARED);
+	for (int i = 0; i < JobqShmem->nslots; i++)
+	{
+		Slot	   *slot = &JobqShmem->slots[i];
+
+		if (slot->in_use && !slot->dead && slot->dboid == dboid)
+			needed = true;
+	}
+	LWLockRelease(JobqShmem->lock);
+	return needed ? make_db(dboid) : NULL;
+}
+
 static void
 make_way(Oid dboid, bool leave, bool drops, CancelScope scope)
 {
 	static bool registered = false;
-	JobqDb	   *db = find_db(dboid);
+	JobqDb	   *db = entry_of(dboid);
 	Detour	   *detour;
 
 	if (db == NULL || ndetours == MAX_DETOURS)

@@ -215,6 +215,29 @@ scan_databases(TimestampTz now)
 	last_scan = now;
 }
 
+/* The entry of a database without extension is free for others, once no executor is left in it. */
+static void
+free_entry_if_absent(Oid dboid)
+{
+	JobqDb	   *db = find_db(dboid);
+	bool		empty = true;
+
+	if (db == NULL || !db->absent)
+		return;
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < JobqShmem->nslots; i++)
+	{
+		Slot	   *slot = &JobqShmem->slots[i];
+
+		if (slot->in_use && !slot->dead && slot->dboid == dboid)
+			empty = false;
+	}
+	if (empty && db->dboid == dboid && db->absent && !db->wanted && db->suspended == 0 &&
+		db->dispatcher == NULL && !db->maintenance_busy)
+		db->dboid = InvalidOid;
+	LWLockRelease(JobqShmem->lock);
+}
+
 /* Its dispatcher has ended: remember why, and when to try again. */
 static void
 dispatcher_ended(Keeper *k, TimestampTz now)
@@ -224,13 +247,7 @@ dispatcher_ended(Keeper *k, TimestampTz now)
 	int			delay;
 
 	if (db)
-	{
-		LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 		absent = db->absent && !db->wanted;
-		if (absent && db->dispatcher == NULL)
-			db->dboid = InvalidOid;
-		LWLockRelease(JobqShmem->lock);
-	}
 	if (k->handle)
 		pfree(k->handle);
 	k->handle = NULL;
@@ -404,6 +421,8 @@ tend_databases(TimestampTz now)
 		look_at_dispatcher(k, now);
 		if (k->admitted && k->state < KEEPER_STARTING && is_wanted(k->dboid))
 			heed_wish(k, now);
+		if (k->state == KEEPER_ABSENT)
+			free_entry_if_absent(k->dboid);
 		if (k->state == KEEPER_STARTING)
 			starting = true;
 		if (k->state == KEEPER_IDLE && k->admitted && k->next_try <= now &&
