@@ -10,7 +10,7 @@ PG_CONFIG = pg_config
 PGXS := $(wildcard $(shell $(PG_CONFIG) --pgxs 2>/dev/null))
 
 .DEFAULT_GOAL := all
-.PHONY: help deps demo demo-keep test sanitize check-assert valgrind format distclean
+.PHONY: help deps demo demo-keep test sanitize fuzz check-assert valgrind format distclean
 
 help:
 	@sed -n 's/^#: //p' $(firstword $(MAKEFILE_LIST))
@@ -23,6 +23,7 @@ help:
 #: make test            build with warnings as errors; run every kind of test against private clusters
 #: make test KIND=tap   one kind: helper regress pgtap isolation tap readme demo
 #: make sanitize        jobq-helper and its unit tests under ASan and UBSan
+#: make fuzz            the fuzzers of what jobq-helper reads, 60 s each (clang)
 #: make check-assert    make test on a server built with assertions
 #: make valgrind        pg_regress and isolation specs with the server under valgrind
 #: make format          clang-format over the C files
@@ -40,6 +41,8 @@ test: deps
 	@test/run --pg-config=$(PG_CONFIG) $(KIND)
 sanitize: deps
 	@test/run --pg-config=$(PG_CONFIG) --sanitize helper
+fuzz:
+	@$(MAKE) --no-print-directory -C test/helper fuzz
 check-assert: deps
 	@test/run --pg-config="$$(test/assert-server)" all
 valgrind: deps
@@ -97,9 +100,6 @@ jobq--$(EXTVERSION).sql: $(sort $(wildcard src/sql/*.sql))
 	cat $^ > $@
 
 HELPER_CFLAGS = -std=gnu99 -D_GNU_SOURCE
-ifdef SANITIZE
-HELPER_CFLAGS += -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
-endif
 build/src/helper/%.o: src/helper/%.c $(wildcard src/helper/*.h) build/flags
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) $(HELPER_CFLAGS) -Isrc/helper -c -o $@ $<
