@@ -37,6 +37,7 @@
 PGDLLEXPORT void jobq_maintenance_main(Datum arg);
 
 static JobqDb *maintained = NULL;
+static bool succeeded = false;
 
 /* ---------- the dispatcher's side ---------- */
 
@@ -93,7 +94,6 @@ static void
 maintenance_on_exit(int code, Datum arg)
 {
 	JobqDb	   *db = maintained;
-	bool		succeeded = DatumGetBool(arg) && code == 0;
 
 	if (db == NULL)
 		return;
@@ -130,7 +130,7 @@ attach(Oid dboid)
 	LWLockRelease(JobqShmem->lock);
 	if (maintained == NULL)
 		proc_exit(0);
-	before_shmem_exit(maintenance_on_exit, BoolGetDatum(false));
+	before_shmem_exit(maintenance_on_exit, 0);
 	return need;
 }
 
@@ -227,10 +227,6 @@ jobq_maintenance_main(Datum arg)
 	need = attach(dboid);
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
 	neutralise_settings();
-	if (maintain(need))
-	{
-		cancel_before_shmem_exit(maintenance_on_exit, BoolGetDatum(false));
-		before_shmem_exit(maintenance_on_exit, BoolGetDatum(true));
-	}
+	succeeded = maintain(need);
 	proc_exit(0);
 }
