@@ -162,13 +162,13 @@ scan_digits(Scan *s)
 	return (int) (s->at - first);
 }
 
-/* jsonb prints 1e5 as 100000 and 1e-5 as 0.00001. */
+/* jsonb prints 1e5 as 100000 and 1e-5 as 0.00001.  length: without the sign. */
 static void
 count_number(Scan *s, int whole, int fraction, int exponent, size_t length)
 {
 	int			before = whole + exponent;
 	int			after = fraction - exponent;
-	size_t		printed = (size_t) (before > 1 ? before : 1) + (size_t) (after > 0 ? after + 1 : 0) + 1;
+	size_t		printed = (size_t) (before > 1 ? before : 1) + (size_t) (after > 0 ? after + 1 : 0);
 
 	if (printed > length)
 		s->extra += printed - length;
@@ -202,12 +202,12 @@ static bool
 scan_number(Scan *s)
 {
 	const char *first = s->at;
+	bool		minus = peek(s) == '-';
 	int			whole;
 	int			fraction = 0;
 	int			exponent = 0;
 
-	if (peek(s) == '-')
-		s->at++;
+	s->at += minus;
 	whole = peek(s) == '0' ? (s->at++, 1) : scan_digits(s);
 	if (whole == 0)
 		return unexpected(s, "expected digits");
@@ -222,7 +222,7 @@ scan_number(Scan *s)
 		return false;
 	if (s->at - first > JSON_MAX_NUMBER)
 		return refuse(s, JSON_TOO_LARGE, "number too long");
-	count_number(s, whole, fraction, exponent, (size_t) (s->at - first));
+	count_number(s, whole, fraction, exponent, (size_t) (s->at - first) - minus);
 	return true;
 }
 

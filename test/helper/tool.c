@@ -1,0 +1,328 @@
+/*
+ * tool.c
+ *	  A tool that does what a test asks for: tells what it sees, or misbehaves.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static void
+say_ready(void)
+{
+	static const char line[] = "{\"log\":\"ready\"}\n";
+
+	if (write(3, line, sizeof(line) - 1) < 0)
+		exit(90);
+}
+
+static void
+ignore_signals(void)
+{
+	int			sig;
+
+	for (sig = 1; sig < NSIG; sig++)
+		signal(sig, SIG_IGN);
+}
+
+static int
+tell_argv(int argc, char **argv)
+{
+	int			i;
+
+	for (i = 2; i < argc; i++)
+		printf("%zu:%s,", strlen(argv[i]), argv[i]);
+	return 0;
+}
+
+static int
+tell_env(void)
+{
+	char	  **e;
+
+	for (e = environ; *e; e++)
+		puts(*e);
+	return 0;
+}
+
+static int
+tell_fds(void)
+{
+	int			fd;
+
+	for (fd = 0; fd < 4096; fd++)
+		if (fcntl(fd, F_GETFD) >= 0)
+			printf("%d ", fd);
+	return 0;
+}
+
+static void
+tell_file(const char *path, const char *prefix)
+{
+	char		line[512];
+	FILE	   *f = fopen(path, "r");
+
+	while (f && fgets(line, sizeof(line), f))
+		if (strncmp(line, prefix, strlen(prefix)) == 0)
+			fputs(line, stdout);
+	if (f)
+		fclose(f);
+}
+
+static int
+tell_process(void)
+{
+	struct sigaction act;
+	struct rlimit limit;
+	char		cwd[4096];
+	int			death = -1;
+	int			sig;
+	mode_t		mask = umask(0);
+	struct stat st;
+
+	tell_file("/proc/self/status", "Sig");
+	tell_file("/proc/self/status", "Shd");
+	tell_file("/proc/self/status", "NoNewPrivs");
+	for (sig = 1; sig < NSIG; sig++)
+		if (sigaction(sig, NULL, &act) == 0 && act.sa_handler != SIG_DFL)
+			printf("disposition: %d\n", sig);
+	printf("leads session: %d\n", getsid(0) == getpid() && getpgrp() == getpid());
+	printf("terminal: %d\n", open("/dev/tty", O_RDWR) >= 0);
+	printf("umask: %03o\n", (unsigned) mask);
+	printf("cwd: %s\n", getcwd(cwd, sizeof(cwd)));
+	printf("cwd mode: %o\n", stat(".", &st) == 0 ? (unsigned) (st.st_mode & 07777) : 0);
+	prctl(PR_GET_PDEATHSIG, &death);
+	printf("death signal: %d\n", death);
+	printf("subreaper: %d\n", (prctl(PR_GET_CHILD_SUBREAPER, &death), death));
+	getrlimit(RLIMIT_CORE, &limit);
+	printf("core: %llu\n", (unsigned long long) limit.rlim_max);
+	getrlimit(RLIMIT_NOFILE, &limit);
+	printf("nofile: %llu\n", (unsigned long long) limit.rlim_max);
+	getrlimit(RLIMIT_AS, &limit);
+	printf("memory: %llu\n", (unsigned long long) limit.rlim_max);
+	fputs("oom: ", stdout);
+	fflush(stdout);
+	tell_file("/proc/self/oom_score_adj", "");
+	return 0;
+}
+
+static int __attribute__((noreturn))
+hold(void)
+{
+	say_ready();
+	for (;;)
+		pause();
+}
+
+/* Leaves a daemon behind, which ignores TERM, holds stdout, and leads its own session. */
+static int
+leave_daemon(void)
+{
+	int			ready[2];
+	char		byte;
+
+	if (pipe(ready) != 0)
+		return 91;
+	if (fork() == 0)
+	{
+		setsid();
+		if (fork() != 0)
+			_exit(0);
+		ignore_signals();
+		clearenv();
+		if (chdir("/") != 0 || write(ready[1], "x", 1) != 1)
+			_exit(1);
+		close(ready[0]);
+		close(ready[1]);
+		for (;;)
+			pause();
+	}
+	wait(NULL);
+	if (read(ready[0], &byte, 1) != 1)
+		return 92;
+	puts("ok");
+	return 0;
+}
+
+/* A process that is never the same for long: each generation leaves the session, forks and exits. */
+static int
+run_away(void)
+{
+	pid_t		main_pid = getpid();
+
+	if (fork() != 0)
+	{
+		say_ready();
+		usleep(50000);
+		puts("ok");
+		return 0;
+	}
+	for (;;)
+	{
+		setsid();
+		if (fork() > 0)
+			_exit(0);
+		if (getpid() == main_pid)
+			return 93;
+	}
+}
+
+/* Children, each in a session of its own and with a child, none of which obeys. */
+static int
+grow_tree(void)
+{
+	int			i;
+
+	for (i = 0; i < 3; i++)
+		if (fork() == 0)
+		{
+			setsid();
+			ignore_signals();
+			if (fork() == 0)
+				setsid();
+			for (;;)
+				pause();
+		}
+	usleep(100000);
+	return hold();
+}
+
+static int
+flood(int fd, long long bytes)
+{
+	static char block[65536];
+	long long	left = bytes;
+
+	memset(block, 'y', sizeof(block));
+	while (bytes == 0 || left > 0)
+	{
+		size_t		want = bytes == 0 || left > (long long) sizeof(block) ? sizeof(block) : (size_t) left;
+		ssize_t		n = write(fd, block, want);
+
+		if (n < 0)
+			return 94;
+		left -= n;
+	}
+	return 0;
+}
+
+static int
+litter(int files)
+{
+	char		name[64];
+	int			i;
+
+	if (symlink("/", "root") != 0 || mkdir("dir", 0700) != 0 || symlink("/", "dir/root") != 0)
+		return 95;
+	for (i = 0; i < files; i++)
+	{
+		snprintf(name, sizeof(name), "file-%d", i);
+		close(open(name, O_CREAT | O_WRONLY, 0000));
+	}
+	chmod("dir", 0);
+	puts("ok");
+	return 0;
+}
+
+static void
+on_term(int sig)
+{
+	static const char text[] = "cleaned up\n";
+
+	(void) sig;
+	if (write(1, text, sizeof(text) - 1) < 0)
+		_exit(96);
+	_exit(0);
+}
+
+static int
+allocate(size_t bytes)
+{
+	char	   *p = malloc(bytes);
+
+	if (!p)
+		return 7;
+	memset(p, 1, bytes);
+	return p[bytes / 2] == 1 ? 0 : 8;
+}
+
+static int
+notes(long n)
+{
+	char		line[128];
+
+	for (long i = 0; i < n; i++)
+	{
+		int			len = snprintf(line, sizeof(line), "{\"log\":\"line %ld of many that nobody reads at once\"}\n", i);
+
+		if (write(3, line, (size_t) len) != len)
+			return 97;
+	}
+	return 0;
+}
+
+static int __attribute__((noreturn))
+crash(int sig)
+{
+	signal(sig, SIG_DFL);
+	raise(sig);
+	for (;;)
+		pause();
+}
+
+int
+main(int argc, char **argv)
+{
+	const char *what = argc > 1 ? argv[1] : "";
+	long long	n = argc > 2 ? atoll(argv[2]) : 0;
+
+	if (strcmp(what, "argv") == 0)
+		return tell_argv(argc, argv);
+	if (strcmp(what, "env") == 0)
+		return tell_env();
+	if (strcmp(what, "fds") == 0)
+		return tell_fds();
+	if (strcmp(what, "process") == 0)
+		return tell_process();
+	if (strcmp(what, "exit") == 0)
+		return (int) n;
+	if (strcmp(what, "signal") == 0)
+		return crash((int) n);
+	if (strcmp(what, "hold") == 0)
+		return hold();
+	if (strcmp(what, "ignore-term") == 0)
+		return ignore_signals(), hold();
+	if (strcmp(what, "obey-term") == 0)
+		return signal(SIGTERM, on_term), hold();
+	if (strcmp(what, "daemon") == 0)
+		return leave_daemon();
+	if (strcmp(what, "run-away") == 0)
+		return run_away();
+	if (strcmp(what, "tree") == 0)
+		return grow_tree();
+	if (strcmp(what, "stop") == 0)
+		return say_ready(), raise(SIGSTOP), hold();
+	if (strcmp(what, "stdout") == 0)
+		return flood(1, n);
+	if (strcmp(what, "stderr") == 0)
+		return flood(2, n);
+	if (strcmp(what, "litter") == 0)
+		return litter((int) n);
+	if (strcmp(what, "allocate") == 0)
+		return allocate((size_t) n);
+	if (strcmp(what, "notes") == 0)
+		return notes((long) n);
+	if (strcmp(what, "close-stdin") == 0)
+		return close(0), usleep(200000), puts("ok"), 0;
+	fprintf(stderr, "tool: unknown request \"%s\"\n", what);
+	return 64;
+}

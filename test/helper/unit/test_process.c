@@ -1,0 +1,207 @@
+/*
+ * test_process.c
+ *	  Looking up programs, walking process trees, taking directories apart.
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "helper.h"
+
+static char base[] = "/tmp/jobq-unit-XXXXXX";
+
+static void
+make_file(const char *dir, const char *name, mode_t mode)
+{
+	char		path[256];
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	close(open(path, O_CREAT | O_WRONLY, 0600));
+	chmod(path, mode);
+}
+
+static bool
+found(const char *name, const char *path, int want_error, const char *want)
+{
+	char	   *got = NULL;
+	int			error = find_program(name, frame_text(path), &got);
+	bool		ok = error == want_error && (want ? got && strcmp(got, want) == 0 : got == NULL || name[0] == '/');
+
+	free(got);
+	return ok;
+}
+
+static void
+test_find_program(void)
+{
+	char		a[64];
+	char		b[64];
+	char		path[256];
+	char		want[128];
+
+	snprintf(a, sizeof(a), "%s/a", base);
+	snprintf(b, sizeof(b), "%s/b", base);
+	mkdir(a, 0700);
+	mkdir(b, 0700);
+	make_file(a, "both", 0600);
+	make_file(b, "both", 0700);
+	make_file(b, "only", 0700);
+	make_file(a, "noexec", 0600);
+	snprintf(path, sizeof(path), "%s/dir", a);
+	mkdir(path, 0700);
+	snprintf(path, sizeof(path), "%s:%s", a, b);
+	snprintf(want, sizeof(want), "%s/both", b);
+	CHECK(found("both", path, 0, want), "the first that can be executed");
+	snprintf(want, sizeof(want), "%s/only", b);
+	CHECK(found("only", path, 0, want), "in the last directory");
+	CHECK(found("noexec", path, EACCES, NULL), "one that can't be executed");
+	CHECK(found("dir", path, EACCES, NULL), "a directory is no program");
+	CHECK(found("none", path, ENOENT, NULL) && found("only", "", ENOENT, NULL), "not there");
+	CHECK(chdir(b) == 0 && found("only", "::.:b", ENOENT, NULL), "relative and empty entries are not looked at");
+	CHECK(found("a/both", path, EINVAL, NULL) && found("./only", path, EINVAL, NULL) &&
+		  found("", path, EINVAL, NULL) && found("..", path, EINVAL, NULL), "other forms are refused");
+	CHECK(found("/bin/sh", "", 0, "/bin/sh") && found("/nonesuch", path, ENOENT, NULL) &&
+		  found("/tmp", path, EACCES, NULL), "absolute paths are taken as they are");
+}
+
+/* A child with two children, one of which has one; the pipe's end tells when all are there. */
+static pid_t
+make_family(void)
+{
+	int			ready[2];
+	char		byte;
+	int			n = 0;
+	pid_t		top;
+
+	if (pipe(ready) != 0)
+		return -1;
+	top = fork();
+	if (top == 0)
+	{
+		if (fork() == 0)
+			fork();
+		else
+			fork();
+		n = (int) write(ready[1], "x", 1);
+		for (;;)
+			pause();
+	}
+	while (n < 4)
+		n += (int) read(ready[0], &byte, 1);
+	close(ready[0]);
+	close(ready[1]);
+	return top;
+}
+
+static void
+test_tree(void)
+{
+	pid_t		by_file[16];
+	pid_t		by_scan[16];
+	pid_t		top = make_family();
+	int			files;
+	int			scans;
+	int			i;
+	int			same = 0;
+
+	tree_use_scan = false;
+	files = tree_descendants(top, by_file, 0, 16);
+	tree_use_scan = true;
+	scans = tree_descendants(top, by_scan, 0, 16);
+	tree_use_scan = false;
+	for (i = 0; i < files * scans; i++)
+		same += by_file[i / scans] == by_scan[i % scans];
+	CHECK(files == 3 && scans == 3 && same == 3, "both ways find a process's three descendants");
+	CHECK(tree_descendants(top, by_file, 0, 2) == 2, "never more than there is room for");
+	for (i = 0; i < scans; i++)
+		kill(by_scan[i], SIGKILL);
+	kill(top, SIGKILL);
+	waitpid(top, NULL, 0);
+	CHECK(tree_descendants(top, by_file, 0, 16) == 0, "of a process that is gone: none");
+}
+
+static void
+nest(int parent, int depth)
+{
+	int			at = dup(parent);
+
+	while (depth-- > 0)
+	{
+		int			next;
+
+		mkdirat(at, "deep", 0700);
+		next = openat(at, "deep", O_RDONLY | O_DIRECTORY);
+		close(at);
+		at = next;
+	}
+	close(openat(at, "file", O_CREAT | O_WRONLY, 0600));
+	fchmod(at, 0);
+	close(at);
+}
+
+static void
+test_remove_tree(void)
+{
+	int			parent = open(base, O_RDONLY | O_DIRECTORY);
+	int			top;
+	int			i;
+	char		name[64];
+	char		target[128];
+
+	snprintf(target, sizeof(target), "%s/precious", base);
+	mkdir(target, 0700);
+	make_file(target, "file", 0600);
+	mkdirat(parent, "tree", 0700);
+	top = openat(parent, "tree", O_RDONLY | O_DIRECTORY);
+	symlinkat("/", top, "root");
+	symlinkat(target, top, "link");
+	for (i = 0; i < 2000; i++)
+	{
+		snprintf(name, sizeof(name), "file %d", i);
+		close(openat(top, name, O_CREAT | O_WRONLY, 0));
+	}
+	for (i = 0; i < 50; i++)
+	{
+		snprintf(name, sizeof(name), "dir %d", i);
+		mkdirat(top, name, 0700);
+	}
+	nest(top, 3000);
+	mkdirat(top, "locked", 0700);
+	symlinkat("/", top, "locked/root");
+	mkdirat(top, "locked/in", 0700);
+	fchmodat(top, "locked/in", 0, 0);
+	fchmodat(top, "locked", 0, 0);
+	fchmod(top, 0);
+	close(top);
+	CHECK(remove_tree(parent, "tree"), "links, 2,000 files, 3,000 levels, directories without permissions: all gone");
+	CHECK(faccessat(parent, "tree", F_OK, AT_SYMLINK_NOFOLLOW) != 0, "it is");
+	CHECK(faccessat(parent, "precious/file", F_OK, 0) == 0 && access("/", F_OK) == 0, "nothing behind a link is touched");
+	CHECK(remove_tree(parent, "tree"), "one that is not there is no failure");
+	symlinkat(target, parent, "alias");
+	CHECK(!remove_tree(parent, "alias") && faccessat(parent, "precious/file", F_OK, 0) == 0, "a link is not followed");
+	unlinkat(parent, "alias", 0);
+	close(parent);
+}
+
+int
+main(void)
+{
+	char		name[64];
+	int			parent = open("/tmp", O_RDONLY | O_DIRECTORY);
+
+	if (!mkdtemp(base))
+		return 1;
+	test_find_program();
+	test_tree();
+	test_remove_tree();
+	snprintf(name, sizeof(name), "%s", base + 5);
+	CHECK(remove_tree(parent, name), "the tests' own directory goes the same way");
+	close(parent);
+	return done();
+}
