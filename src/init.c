@@ -14,6 +14,7 @@
 #include "inflight.h"
 #include "launcher.h"
 #include "publish.h"
+#include "statements.h"
 
 PG_MODULE_MAGIC;
 
@@ -30,6 +31,7 @@ _PG_init(void)
 		return;
 	shmem_install_hooks();
 	ddl_install_hooks();
+	statements_install_hook();
 	inflight_create();
 	launcher_register();
 }

@@ -1,0 +1,76 @@
+/*
+ * statements.c
+ *	  A ProcessUtility hook that only looks: it changes no statement and refuses none.
+ *
+ * Inside a SQL handler, statements whose effect the next job in the same transaction would notice close
+ * the batch (handler.c).  COMMIT PREPARED has no transaction callback in any backend that knows what was
+ * prepared, so it wakes the dispatcher, which keeps the keys beside the xid.
+ */
+#include "jobq.h"
+
+#include "nodes/parsenodes.h"
+#include "tcop/utility.h"
+
+#include "handler.h"
+#include "shmem.h"
+#include "statements.h"
+
+static ProcessUtility_hook_type prev_process_utility = NULL;
+
+/* Outlives the job that says it: locks, constraint modes, notifications, cursors kept open. */
+static bool
+is_conspicuous(Node *stmt)
+{
+	switch (nodeTag(stmt))
+	{
+		case T_LockStmt:
+		case T_ConstraintsSetStmt:
+		case T_NotifyStmt:
+		case T_ListenStmt:
+		case T_UnlistenStmt:
+		case T_PrepareStmt:
+		case T_DiscardStmt:
+			return true;
+		case T_DeclareCursorStmt:
+			return (((DeclareCursorStmt *) stmt)->options & CURSOR_OPT_HOLD) != 0;
+		default:
+			return false;
+	}
+}
+
+static bool
+ends_prepared(Node *stmt)
+{
+	return IsA(stmt, TransactionStmt) &&
+		(((TransactionStmt *) stmt)->kind == TRANS_STMT_COMMIT_PREPARED ||
+		 ((TransactionStmt *) stmt)->kind == TRANS_STMT_ROLLBACK_PREPARED);
+}
+
+static void
+look_at_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
+				ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *env,
+				DestReceiver *dest, QueryCompletion *qc)
+{
+	bool		prepared = ends_prepared(pstmt->utilityStmt);
+
+	if (is_conspicuous(pstmt->utilityStmt))
+		handler_note_conspicuous();
+	if (prev_process_utility)
+		prev_process_utility(pstmt, query, read_only_tree, context, params, env, dest, qc);
+	else
+		standard_ProcessUtility(pstmt, query, read_only_tree, context, params, env, dest, qc);
+	if (prepared)
+	{
+		JobqDb	   *db = my_db();
+
+		if (db)
+			wake_dispatcher(db);
+	}
+}
+
+void
+statements_install_hook(void)
+{
+	prev_process_utility = ProcessUtility_hook;
+	ProcessUtility_hook = look_at_utility;
+}
