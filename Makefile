@@ -26,7 +26,7 @@ help:
 #: make fuzz            the fuzzers of what jobq-helper reads, 60 s each (clang)
 #: make check-assert    make test on a server built with assertions
 #: make valgrind        pg_regress and isolation specs with the server under valgrind
-#: make format          clang-format over the C files
+#: make format          pgindent over the C files (needs the headers of PostgreSQL 17 or newer)
 #: make deps            install the Debian packages that building and testing need
 #: make clean           remove what was built
 
@@ -48,7 +48,7 @@ check-assert: deps
 valgrind: deps
 	@test/run --pg-config="$$(test/assert-server)" --valgrind regress isolation
 format:
-	clang-format -i $(wildcard src/*.[ch] src/helper/*.[ch] test/helper/*.[ch])
+	@.ci/format
 
 ifeq ($(PGXS),)
 
