@@ -14,12 +14,14 @@
 #include "commands/dbcommands.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "storage/latch.h"
 #include "tcop/utility.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
+#include "utils/wait_event.h"
 
 #include "find.h"
 #include "job_list.h"
@@ -31,6 +33,8 @@
 PG_FUNCTION_INFO_V1(jobq_enqueue);
 PG_FUNCTION_INFO_V1(jobq_enqueue_many);
 PG_FUNCTION_INFO_V1(jobq_enqueue_jobs);
+
+#define MAX_YIELD_TRIES 1000	/* of 5 ms */
 
 /* One call. */
 typedef struct Enqueuer
@@ -271,9 +275,20 @@ raise_conflict(Request *request, const pg_uuid_t *id)
 					   DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(id))))));
 }
 
+/*
+ * Both jobs of the key have begun, but they do not run at the same time: one is about to be put back.
+ * Looks again in a moment; after `tries` of them something is wrong.
+ */
 static void
-raise_full(Request *request)
+wait_until_one_yields(Request *request, int tries)
 {
+	if (tries < MAX_YIELD_TRIES)
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 5,
+						 PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		return;
+	}
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_IN_USE),
 			 errmsg("two jobs of type \"%s\" with unique_key \"%s\" are running",
@@ -300,6 +315,7 @@ static bool
 store_unique(Enqueuer *e, Request *request, pg_uuid_t *id)
 {
 	UniqueKey	key = {request->type->id, request->tenant, request->unique_key};
+	int			yields = 0;
 
 	for (;;)
 	{
@@ -326,8 +342,8 @@ store_unique(Enqueuer *e, Request *request, pg_uuid_t *id)
 				if (request->on_conflict == CONFLICT_IGNORE)
 					return false;
 				if (state == KEY_FULL)
-					raise_full(request);
-				if (insert_unique(e, request, &key, !DatumGetBool(JOB_ATT(&job, Q_successor)), id))
+					wait_until_one_yields(request, yields++);
+				else if (insert_unique(e, request, &key, !DatumGetBool(JOB_ATT(&job, Q_successor)), id))
 					return true;
 				break;
 			case KEY_FINISHED:
