@@ -167,12 +167,17 @@ setup_signals(void)
 	struct sigaction act;
 	sigset_t	all;
 	sigset_t	read_here;
+	unsigned long none[4] = {0};	/* the kernel's struct sigaction */
 	int			sig;
 
 	memset(&act, 0, sizeof(act));
 	act.sa_handler = SIG_DFL;
 	for (sig = 1; sig < NSIG; sig++)
-		sigaction(sig, &act, NULL);
+	{
+		/* the C library keeps two for itself, and posix_spawn hands them down ignored */
+		if (sigaction(sig, &act, NULL) != 0)
+			syscall(SYS_rt_sigaction, sig, &none, NULL, 8);
+	}
 	sigfillset(&all);
 	sigprocmask(SIG_SETMASK, &all, NULL);
 	sigemptyset(&read_here);
