@@ -16,9 +16,11 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "access/xlog.h"
 #include "miscadmin.h"
 #include "port.h"
 #include "storage/fd.h"
@@ -93,13 +95,31 @@ retry_later(void)
 	retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), Min(delay, RETRY_MAX_MS));
 }
 
-/* Work directories are made below the system's temporary directory, never in the data directory. */
+/* Can the helper work in it: ours alone?  A stranger may have made one of that name. */
+static bool
+is_private(const char *path)
+{
+	struct stat st;
+
+	return (mkdir(path, 0700) == 0 || errno == EEXIST) && lstat(path, &st) == 0 &&
+		S_ISDIR(st.st_mode) && st.st_uid == geteuid() && (st.st_mode & 022) == 0;
+}
+
+/*
+ * Where work directories are made: in the system's temporary directory, so that a tool that fills it
+ * does not fill the server's disk; else in the data directory, under a name that backups leave out.
+ */
 static const char *
 workdir_base(void)
 {
+	static char path[MAXPGPATH];
 	const char *dir = getenv("TMPDIR");
 
-	return dir && dir[0] == '/' ? dir : "/tmp";
+	snprintf(path, sizeof(path), "%s/jobq-%llx", dir && dir[0] == '/' ? dir : "/tmp",
+			 (unsigned long long) GetSystemIdentifier());
+	if (!is_private(path))
+		snprintf(path, sizeof(path), "%s/pgsql_tmp_jobq", DataDir);
+	return path;
 }
 
 static void
