@@ -4,6 +4,7 @@ package ExecTest;
 use strict;
 use warnings;
 
+use Cwd ();
 use Exporter 'import';
 use JSON::PP ();
 use PostgreSQL::Test::Cluster;
@@ -13,8 +14,8 @@ use Test::More;
 our @EXPORT = qw(jobq_node tools tool define_tool enqueue job finished run_job wait_status alive
   wait_gone literal);
 
-my $tools = PostgreSQL::Test::Utils::tempdir();
-my $json = JSON::PP->new->allow_nonref;
+my $tools = Cwd::abs_path(PostgreSQL::Test::Utils::tempdir());
+my $json = JSON::PP->new->utf8->allow_nonref;
 
 sub jobq_node
 {
