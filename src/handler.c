@@ -542,17 +542,22 @@ handler_run(Run *run)
 bool
 handler_write_log(Ledger *ledger, Run *run)
 {
+	Datum		charged = JOB_ATT(run->job, Q_attempts);
 	ListCell   *lc;
+	bool		ok = true;
 
+	JOB_ATT(run->job, Q_attempts) = Int32GetDatum(DatumGetInt32(charged) + 1);
 	foreach(lc, run->log)
 	{
 		LogLine    *line = lfirst(lc);
 
-		if (!event_write(ledger, run->job, run->type, line->type, "sql", line->level,
-						 line->message, line->data))
-			return false;
+		ok = event_write(ledger, run->job, run->type, line->type, "sql", line->level,
+						 line->message, line->data);
+		if (!ok)
+			break;
 	}
-	return true;
+	JOB_ATT(run->job, Q_attempts) = charged;
+	return ok;
 }
 
 /* ---------- what a handler may call ---------- */

@@ -10,9 +10,11 @@
 
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
+#include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -58,17 +60,46 @@ run_as_role(Run *run)
 }
 
 /* We are the owner of jobq's tables here: the gateway saw to it. */
+/* Runs a statement of ours as the owner of jobq's tables, with SPI connected. */
+static void
+execute_as_owner(const char *sql, Oid argtype, Datum arg)
+{
+	Oid			saved_user;
+	int			saved_context;
+	int			nest = NewGUCNestLevel();
+
+	GetUserIdAndSecContext(&saved_user, &saved_context);
+	SetUserIdAndSecContext(jobq_owner(), saved_context | SECURITY_LOCAL_USERID_CHANGE);
+	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+	if (SPI_execute_with_args(sql, 1, &argtype, &arg, NULL, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "jobq: \"%s\" failed", sql);
+	AtEOXact_GUC(false, nest);
+	SetUserIdAndSecContext(saved_user, saved_context);
+}
+
 static void
 make_partitions(TimestampTz need)
 {
-	Oid			argtypes[1] = {TIMESTAMPTZOID};
-	Datum		values[1] = {TimestampTzGetDatum(need)};
+	SPI_connect();
+	execute_as_owner("SELECT jobq._ensure_history_partition($1),"
+					 " jobq._ensure_events_partition(pg_catalog.clock_timestamp())",
+					 TIMESTAMPTZOID, TimestampTzGetDatum(need));
+	SPI_finish();
+}
+
+/* The job as jobq.jobs shows it now; NULL when its type keeps nothing. */
+static HeapTupleHeader
+read_job(pg_uuid_t *id)
+{
+	HeapTupleHeader row = NULL;
 
 	SPI_connect();
-	SPI_execute_with_args("SELECT jobq._ensure_history_partition($1),"
-						  " jobq._ensure_events_partition(pg_catalog.clock_timestamp())",
-						  1, argtypes, values, NULL, false, 0);
+	execute_as_owner("SELECT j.* FROM jobq.jobs j WHERE j.id = $1", UUIDOID, UUIDPGetDatum(id));
+	if (SPI_processed > 0)
+		row = SPI_returntuple(SPI_tuptable->vals[0], SPI_tuptable->tupdesc);
 	SPI_finish();
+	return row;
 }
 
 static bool
@@ -84,11 +115,10 @@ try_settle(Ledger *ledger, Run *run, TimestampTz *need)
 	return *need == 0;
 }
 
-/* jobq._run_inline_now(caller, id) */
-Datum
-jobq_run_inline(PG_FUNCTION_ARGS)
+/* Locks, runs and settles; everything of ours is closed again when it returns. */
+static void
+run_and_settle(pg_uuid_t *id)
 {
-	pg_uuid_t  *id = PG_GETARG_UUID_P(1);
 	Ledger		ledger;
 	Job			job;
 	Run			run;
@@ -113,5 +143,22 @@ jobq_run_inline(PG_FUNCTION_ARGS)
 					 errmsg("jobq has no partition for %s", timestamptz_to_str(need))));
 	}
 	ledger_close(&ledger);
-	PG_RETURN_VOID();
+	CommandCounterIncrement();
+}
+
+/* jobq.run_inline(id) */
+Datum
+jobq_run_inline(PG_FUNCTION_ARGS)
+{
+	HeapTupleHeader row;
+
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("argument \"id\" must not be NULL")));
+	run_and_settle(PG_GETARG_UUID_P(0));
+	row = read_job(PG_GETARG_UUID_P(0));
+	if (row == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_HEAPTUPLEHEADER(row);
 }

@@ -21,18 +21,6 @@ CREATE FUNCTION jobq.discard(reason text) RETURNS void
 CREATE FUNCTION jobq.snooze(delay interval, reason text DEFAULT NULL) RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_snooze';
 
--- The handler runs as the role of its type, not as the owner that the gate leads to.
+-- No gate: what runs in C needs no right, the handler runs as the role of its type under the caller's settings.
 CREATE FUNCTION jobq.run_inline(id uuid) RETURNS jobq.jobs
-  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq._run_inline_now(caller oid, id uuid) RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_run_inline';
-CREATE FUNCTION jobq._run_inline(caller oid, id uuid) RETURNS jobq.jobs
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  job jobq.jobs;
-BEGIN
-  PERFORM jobq._check_not_null('id', id IS NOT NULL);
-  PERFORM jobq._run_inline_now(caller, id);
-  SELECT * INTO job FROM jobq.jobs j WHERE j.id = _run_inline.id;
-  RETURN job;
-END $$;
