@@ -221,6 +221,14 @@ signal_listed(const pid_t *pids, int from, int count, int sig, pid_t group)
 			kill(pids[i], sig);
 }
 
+/* The group is there as soon as the child has run so far; until then it is alone. */
+static void
+signal_group(pid_t leader, int sig)
+{
+	if (leader > 0 && kill(-leader, sig) != 0)
+		kill(leader, sig);
+}
+
 /*
  * To the main process's group, to all that descends from it, and to what of it we have adopted.
  * A stopped one takes TERM only when it is continued.
@@ -242,13 +250,11 @@ tree_signal(Helper *h, Job *job, int sig)
 	adopted = count;
 	for (i = job->pid > 0 ? adopted : 0; i < adopted; i++)
 		count = tree_descendants(pids[i], pids, count, MAX_LISTED);
-	if (job->pid > 0)
-		kill(-job->pid, sig);
+	signal_group(job->pid, sig);
 	signal_listed(pids, 0, count, sig, job->pid);
 	if (sig == SIGKILL)
 		return;
-	if (job->pid > 0)
-		kill(-job->pid, SIGCONT);
+	signal_group(job->pid, SIGCONT);
 	signal_listed(pids, 0, count, SIGCONT, job->pid);
 }
 

@@ -31,7 +31,8 @@ ignore_signals(void)
 	int			sig;
 
 	for (sig = 1; sig < NSIG; sig++)
-		signal(sig, SIG_IGN);
+		if (sig != SIGCHLD)
+			signal(sig, SIG_IGN);
 }
 
 static int
@@ -180,8 +181,13 @@ run_away(void)
 static int
 grow_tree(void)
 {
+	int			ready[2];
+	char		byte;
+	int			n = 0;
 	int			i;
 
+	if (pipe(ready) != 0)
+		return 98;
 	for (i = 0; i < 3; i++)
 		if (fork() == 0)
 		{
@@ -189,10 +195,12 @@ grow_tree(void)
 			ignore_signals();
 			if (fork() == 0)
 				setsid();
+			n = (int) write(ready[1], "x", 1);
 			for (;;)
 				pause();
 		}
-	usleep(100000);
+	while (n < 6)
+		n += (int) read(ready[0], &byte, 1);
 	return hold();
 }
 

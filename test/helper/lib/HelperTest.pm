@@ -10,7 +10,7 @@ use strict;
 use warnings;
 
 use Cwd ();
-use Fcntl;
+use Fcntl qw(:DEFAULT :flock);
 use File::Basename qw(dirname);
 use File::Temp qw(tempdir);
 use IO::Handle;
@@ -19,12 +19,14 @@ use Socket;
 use Time::HiRes qw(time);
 
 use Exporter 'import';
-our @EXPORT_OK = qw($HELPER $TOOL wait_until alive processes_with scale);
+our @EXPORT = qw($HELPER $TOOL wait_until alive processes_with scale);
 
-my $build = $ENV{JOBQ_HELPER_BUILD} || dirname(__FILE__) . '/../build';
+my $home = Cwd::abs_path(dirname(__FILE__) . '/..');
+my $build = $ENV{JOBQ_HELPER_BUILD} || "$home/build";
 our $HELPER = $ENV{JOBQ_HELPER} || "$build/jobq-helper";
+our $TOOL = "$build/tool";
 
-our $TOOL = Cwd::abs_path("$build/tool");
+build();
 
 my %TYPE = (HELLO => 1, START => 2, CANCEL => 3, SHUTDOWN => 4, STARTED => 5, EVENT => 6, EXIT => 7);
 our @OUTPUT = qw(json text none);
@@ -32,6 +34,28 @@ our %REASON = (cancel => 1, shutdown => 2, timeout => 3);
 our @KIND = (undef, qw(exited signalled start_failed timeout cancelled shutdown));
 our @EVENT = (undef, qw(progress log artifact stderr));
 our @VERDICT = qw(ok empty bad_json not_utf8 nul truncated too_deep);
+
+# What the tests need is built by the first of them that comes here.
+sub build
+{
+	return if $ENV{JOBQ_HELPER_BUILD} && -x $TOOL;
+	mkdir $build;
+	open(my $lock, '>', "$build/lock") or die "$build/lock: $!";
+	flock($lock, LOCK_EX);
+	my @san = is_sanitized() ? ('SAN=1') : ();
+	my $log = `make -s -C '$home' BUILD='$build' all @san 2>&1`;
+	die "could not build the helper's tests:\n$log" if $? != 0;
+	return;
+}
+
+sub is_sanitized
+{
+	open(my $f, '<:raw', $HELPER) or return 0;
+	local $/;
+	return index(<$f>, '__asan_init') >= 0;
+}
+
+sub unit_tests { return sort glob "$build/test_*"; }
 
 # A figure for loops: all of it, or the share that JOBQ_TEST_SCALE (0..1) says.
 sub scale { my ($n) = @_; my $s = int($n * ($ENV{JOBQ_TEST_SCALE} // 1)); return $s < 1 ? 1 : $s; }
@@ -87,6 +111,7 @@ sub new
 	{
 		$o{prepare}->() if $o{prepare};
 		close $mine;
+		$ENV{ASAN_OPTIONS} = 'detect_leaks=0:exitcode=86';	# leaks are looked for by a tracer, which the helper forbids
 		fileno($theirs) == 3 ? fcntl($theirs, F_SETFD, 0) : POSIX::dup2(fileno($theirs), 3);
 		POSIX::dup2(POSIX::open($o{log}, O_WRONLY | O_CREAT | O_APPEND), 2) if $o{log};
 		exec { $HELPER } 'jobq-helper', @{ $o{args} // ["--parent-pid=$parent"] } or POSIX::_exit(99);

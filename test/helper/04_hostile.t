@@ -1,0 +1,128 @@
+# Twelve hostile tools: each ends in time with the right result, nothing of it is left, and the helper lives (S8-S11, S21, S24, T27).
+
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::Bin/lib";
+use HelperTest;
+use Test::More;
+use Time::HiRes qw(time);
+
+my $h = HelperTest->new;
+my $mark = "hostile-$$";
+
+# Runs the tool with the mark in its arguments; the time it took; checks that nothing of it is left.
+sub hostile
+{
+	my ($name, %o) = @_;
+	my $begin = time();
+	$o{argv} = [ @{ $o{argv} }, $mark ];
+	my $e = $h->run(wait => 30, %o) or BAIL_OUT("$name: no EXIT");
+	$e->{took} = time() - $begin;
+	is(join(' ', processes_with($mark)), '', "$name: nothing is left");
+	return $e;
+}
+
+sub summary { my ($e) = @_; return "$e->{kind} $e->{value}"; }
+
+# 1. ignores TERM
+my $e = hostile('ignores TERM', argv => [ $TOOL, 'ignore-term' ], timeout => 0.3, grace => 0.3);
+is(summary($e), 'timeout 137', 'ignores TERM: killed after the grace');
+ok($e->{took} >= 0.6 && $e->{took} < 1.6, 'ignores TERM: in time') or diag($e->{took});
+$e = hostile('obeys TERM', argv => [ $TOOL, 'obey-term' ], timeout => 0.3, grace => 5);
+is(summary($e) . " $e->{output}", "timeout 0 cleaned up\n", 'obeys TERM: may clean up, and is a timeout all the same');
+ok($e->{took} < 1.3, 'obeys TERM: nobody waits for the grace');
+$h->start(9000, argv => [ $TOOL, 'tree', $mark ]);
+$h->event(9000);
+$h->cancel(9000, 'cancel', 0.2);
+$e = $h->exit_of(9000);
+is(summary($e), 'cancelled 143', 'a tree of sessions that ignore TERM: its head obeys');
+is($e->{left}, 6, 'the rest is killed and counted');
+is(join(' ', processes_with($mark)), '', 'nothing of it is left');
+
+# 2. daemon: left the session, double fork, ignores TERM, empty environment, holds stdout
+$e = hostile('daemon', argv => [ $TOOL, 'daemon' ]);
+is(summary($e) . " $e->{output}", "exited 0 ok\n", 'daemon: the tool has ended well');
+is($e->{left}, 1, 'daemon: killed and counted');
+ok($e->{took} < 1, 'daemon: nobody waits for it') or diag($e->{took});
+
+# 3. holds stdout open in the background
+$e = hostile('background', argv => [ '/bin/sh', '-c', 'sleep 600 & echo ok' ]);
+is(summary($e) . " $e->{output}", "exited 0 ok\n", 'background: output is complete');
+ok($e->{took} < 1, 'background: done at once') or diag($e->{took});
+is($e->{left}, 1, 'background: killed and counted');
+$e = hostile('busy background', argv => [ '/bin/sh', '-c', 'while :; do echo x; sleep 0.01; done & echo ok' ]);
+ok($e->{took} > 1.5 && $e->{took} < 4, 'one that goes on writing is waited for two seconds') or diag($e->{took});
+
+# 4. closes stdin at once, with a payload to come
+$e = hostile('closes stdin', argv => [ $TOOL, 'close-stdin' ], stdin => 'x' x 1_000_000);
+is(summary($e) . " $e->{output}", "exited 0 ok\n", 'closes stdin: is no failure');
+
+# 5. writes only to stderr
+$e = hostile('only stderr', argv => [ $TOOL, 'stderr', scale(100_000_000) ], output => 'json');
+is(summary($e) . " $e->{verdict} $e->{stderr_bytes}", 'exited 0 empty ' . scale(100_000_000), 'only stderr: all is read, nothing is a result');
+is(length $e->{stderr}, 8192, 'only stderr: its end is kept');
+
+# 6. stdout never ends
+$e = hostile('endless stdout', argv => [ $TOOL, 'stdout', 0 ], timeout => 0.5, grace => 1);
+is(summary($e) . " $e->{verdict}", 'timeout 143 truncated', 'endless stdout: stopped by its timeout');
+
+# 7. a flood of stdout that ends
+my $rss = sub { open(my $f, '<', "/proc/$h->{helper_pid}/status"); local $/; return <$f> =~ /VmHWM:\s+(\d+)/ ? $1 : 0; };
+$e = hostile('flood', argv => [ $TOOL, 'stdout', scale(1_000_000_000) ], wait => 120);
+is(summary($e) . " $e->{verdict} $e->{stdout_bytes}", 'exited 0 truncated ' . scale(1_000_000_000), 'flood: read to its end, but not kept');
+ok(HelperTest::is_sanitized() || $rss->() < 16384, 'flood: the helper stays small') or diag($rss->());
+
+# 8. never reads 1 MB of stdin
+$e = $h->run(argv => [ 'sleep', '0.2' ], stdin => 'x' x 1_000_000);
+is(summary($e), 'exited 0', 'never reads stdin: is no failure');
+$e = $h->run(argv => [ '/bin/sh', '-c', 'sleep 0.1; head -c 10; sleep 0.1; head -c 10' ], stdin => 'x' x 300_000);
+is($e->{output}, 'x' x 20, 'reads slowly, and not all');
+
+# 9. stops itself
+$e = hostile('stops itself', argv => [ $TOOL, 'stop' ], timeout => 0.3, grace => 3);
+is(summary($e), 'timeout 143', 'stops itself: TERM reaches it');
+ok($e->{took} < 2, 'stops itself: because it is continued') or diag($e->{took});
+
+# 10. forks away, generation after generation
+$e = hostile('runs away', argv => [ $TOOL, 'run-away' ]);
+is(summary($e) . " $e->{output}", "exited 0 ok\n", 'runs away: the tool has ended well');
+ok($e->{left} >= 1, 'runs away: caught');
+
+# 11. leaves links to / and thousands of files
+my $files = scale(5_000);
+$e = hostile('litters', argv => [ $TOOL, 'litter', $files ]);
+is(summary($e) . " $e->{output}", "exited 0 ok\n", "litters: leaves $files files, links to /, a locked directory");
+ok(wait_until(sub { my @left = glob "$h->{workdir}/run-*/*"; !@left }, 30), 'litters: all is removed');
+ok(-d '/etc' && -f '/etc/passwd', 'litters: and nothing else');
+
+# 12. exits with every code, dies by every signal: 03_result.t.  Here: crashes while its children live
+$e = hostile('crashes', argv => [ '/bin/sh', '-c', 'sleep 600 & setsid sleep 600 & kill -SEGV $$' ]);
+is(summary($e), 'signalled 11', 'crashes: told as it is');
+is($e->{left}, 2, 'crashes: its children are killed');
+
+# cancel, while it runs and while it starts
+$h->start(9001, argv => [ $TOOL, 'ignore-term', $mark ]);
+ok($h->event(9001), 'runs');
+$h->cancel(9001, 'cancel', 0.2);
+$e = $h->exit_of(9001);
+is(summary($e), 'cancelled 137', 'cancelled, killed after the grace');
+$h->start(9002, argv => [ $TOOL, 'hold', $mark ]);
+$h->cancel(9002, 'timeout', 5);
+$e = $h->exit_of(9002);
+is(summary($e), 'timeout 143', 'stopped for another reason, right after its start');
+$h->start(9003, argv => [ $TOOL, 'ignore-term', $mark ]);
+$h->event(9003);
+$h->cancel(9003, 'cancel', 3600);
+$h->cancel(9003, 'shutdown', 0);
+$e = $h->exit_of(9003);
+is(summary($e), 'cancelled 137', 'a second stop can make it sooner, but the reason stays');
+$h->cancel(9003, 'cancel', 1);
+$h->cancel(424242, 'cancel', 1);
+is($h->run(argv => ['true'])->{value}, 0, 'cancels of jobs that are not there are ignored');
+
+is(join(' ', processes_with($mark)), '', 'nothing at all is left');
+$h->hang_up;
+is($h->reap, 0, 'the helper lives until the end and exits 0');
+
+done_testing();
