@@ -1,0 +1,124 @@
+# A server with jobq for the tests of its processes: who runs, who is waited for, how long a command takes.
+package ServerTest;
+
+use strict;
+use warnings;
+
+use Exporter 'import';
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes ();
+
+our @EXPORT = qw(jobq_server wait_for_sql wait_dispatcher dispatcher jobq_pids wait_status seconds_of
+  sleeper_types sqlstate_is errors_of);
+
+# Not started, no extension.
+sub jobq_server
+{
+	my ($name, @settings) = @_;
+	my $node = PostgreSQL::Test::Cluster->new($name);
+
+	$node->init(allows_streaming => 1);
+	$node->append_conf('postgresql.conf',
+		join("\n", "shared_preload_libraries = 'jobq'", 'max_worker_processes = 20',
+			'max_prepared_transactions = 5', "log_line_prefix = '%m [%p] %b '", @settings, ''));
+	return $node;
+}
+
+# Polls until the query of one boolean is true; asked in database postgres.
+sub wait_for_sql
+{
+	my ($node, $query, $what) = @_;
+
+	return ok($node->poll_query_until('postgres', $query), $what // $query);
+}
+
+sub jobq_pids
+{
+	my ($node, $type, $db) = @_;
+	my $where = defined $db ? " AND datname = '$db'" : '';
+
+	return split /\n/, $node->safe_psql('postgres',
+		"SELECT pid FROM pg_stat_activity WHERE backend_type = 'jobq $type'$where ORDER BY backend_start");
+}
+
+sub dispatcher
+{
+	my ($node, $db) = @_;
+
+	return (jobq_pids($node, 'dispatcher', $db))[0];
+}
+
+# One dispatcher in the database, which has looked and stays; not the one with that pid.
+sub wait_dispatcher
+{
+	my ($node, $db, $what, $former) = @_;
+
+	wait_for_sql($node, "SELECT count(*) = 1 AND min(pid) <> " . ($former // 0) .
+		  " FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher' AND datname = '$db'", $what);
+	return dispatcher($node, $db);
+}
+
+sub wait_status
+{
+	my ($node, $db, $id, $status, $what) = @_;
+
+	return ok($node->poll_query_until($db, "SELECT status = '$status' FROM jobq.jobs WHERE id = '$id'"),
+		$what // "job is $status");
+}
+
+sub seconds_of(&)
+{
+	my ($what) = @_;
+	my $began = Time::HiRes::time();
+
+	$what->();
+	return Time::HiRes::time() - $began;
+}
+
+# The SQLSTATE of a statement's error, '00000' when it has none.
+sub errors_of
+{
+	my ($node, $db, $sql) = @_;
+	my ($rc, $out, $err) = $node->psql($db, $sql, on_error_stop => 1, extra_params => [ '-v', 'VERBOSITY=sqlstate' ]);
+
+	return $rc == 0 ? '00000' : $err =~ /ERROR:\s+(\w{5})/ ? $1 : $err;
+}
+
+sub sqlstate_is
+{
+	my ($node, $db, $sql, $state, $what) = @_;
+
+	return is(errors_of($node, $db, $sql), $state, $what);
+}
+
+# Job types whose handlers take their time: sleeper obeys a cancel, stubborn does not, tool is a program.
+sub sleeper_types
+{
+	my ($node, $db) = @_;
+
+	$node->safe_psql($db, <<'END');
+CREATE TABLE done (what text);
+CREATE FUNCTION sleeper(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM pg_sleep(coalesce((p->>'seconds')::float8, 0));
+  INSERT INTO public.done VALUES (p->>'what');
+END $$;
+CREATE FUNCTION stubborn(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  LOOP
+    BEGIN
+      PERFORM pg_sleep(600);
+    EXCEPTION WHEN query_canceled THEN NULL;
+    END;
+  END LOOP;
+END $$;
+SELECT jobq.create_job_type('sleeper', 'sleeper(jsonb)');
+SELECT jobq.create_job_type('stubborn', 'stubborn(jsonb)');
+SELECT jobq.create_job_type('tool', command => ARRAY['/bin/sleep', '{seconds}']);
+END
+	return;
+}
+
+1;

@@ -1,0 +1,167 @@
+# The launcher: a dispatcher in each database that has the extension, in no other, and one only.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+
+my $node = jobq_server('launcher', 'restart_after_crash = on');
+$node->start;
+my $server_pid = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
+
+# ---------- who gets a dispatcher ----------
+
+wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'jobq launcher'",
+	'the launcher runs');
+is(scalar jobq_pids($node, 'dispatcher'), 0, 'no dispatcher where there is no extension');
+
+$node->safe_psql('postgres', 'CREATE EXTENSION jobq');
+wait_dispatcher($node, 'postgres', 'CREATE EXTENSION starts the dispatcher');
+
+$node->safe_psql('postgres', "CREATE DATABASE $_") foreach qw(one two three);
+$node->safe_psql('one', 'BEGIN; CREATE EXTENSION jobq; ROLLBACK');
+$node->safe_psql('two', 'BEGIN; SAVEPOINT s; CREATE EXTENSION jobq; ROLLBACK TO s; CREATE EXTENSION jobq; COMMIT');
+wait_dispatcher($node, 'two', 'also in a second database, in a transaction block');
+is(scalar jobq_pids($node, 'dispatcher', 'one'), 0, 'none after a CREATE EXTENSION that was rolled back');
+$node->safe_psql('one', 'CREATE EXTENSION jobq');
+wait_dispatcher($node, 'one', 'and one after the next that is not');
+
+# a job of its own in each
+foreach my $db (qw(postgres one two))
+{
+	sleeper_types($node, $db);
+	my $id = $node->safe_psql($db, q{SELECT jobq.enqueue('sleeper', '{"what": "first"}')});
+	wait_status($node, $db, $id, 'completed', "a job of $db has run");
+	is($node->safe_psql($db, 'SELECT what FROM done'), 'first', 'there');
+}
+
+# templates are left alone, and what is made from them is found at its first call
+$node->safe_psql('template1', 'CREATE EXTENSION jobq');
+$node->safe_psql('three', 'CREATE EXTENSION jobq');
+wait_dispatcher($node, 'three', 'a later database has its dispatcher');
+is(scalar jobq_pids($node, 'dispatcher', 'template1'), 0, 'the template has none');
+my $seconds = seconds_of { $node->safe_psql('postgres', 'CREATE DATABASE copy') };
+cmp_ok($seconds, '<', 3, 'CREATE DATABASE does not wait');
+my ($rc, undef, $err) = $node->psql('copy', 'SELECT jobq.health()');
+is($rc, 0, 'a call in the copy');
+wait_dispatcher($node, 'copy', 'brings its dispatcher');
+$node->safe_psql('template1', 'DROP EXTENSION jobq');
+
+# ---------- whoever is lost comes back ----------
+
+my $dispatcher = dispatcher($node, 'one');
+$node->safe_psql('postgres', "SELECT pg_terminate_backend($dispatcher)");
+my $second = wait_dispatcher($node, 'one', 'a terminated dispatcher comes back', $dispatcher);
+
+my %before = map { $_ => dispatcher($node, $_) } qw(postgres one two three copy);
+foreach my $round (1, 2)
+{
+	my ($launcher) = jobq_pids($node, 'launcher');
+	$node->safe_psql('postgres', "SELECT pg_terminate_backend($launcher)");
+	wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity"
+		  . " WHERE backend_type = 'jobq launcher' AND pid <> $launcher",
+		"a terminated launcher comes back ($round)");
+}
+# it has looked round when it has started what was missing
+$node->safe_psql('postgres', 'CREATE DATABASE four');
+$node->safe_psql('four', 'CREATE EXTENSION jobq');
+wait_dispatcher($node, 'four', 'the new launcher works');
+is_deeply({ map { $_ => dispatcher($node, $_) } keys %before }, \%before, 'and has left all dispatchers alone');
+$node->safe_psql('postgres', "SELECT pg_terminate_backend($before{two})");
+wait_dispatcher($node, 'two', 'it restarts a dispatcher that its predecessor started', $before{two});
+
+# ---------- jobq.databases ----------
+
+$node->append_conf('postgresql.conf', "jobq.databases = 'one, two'");
+$node->reload;
+wait_for_sql($node, "SELECT string_agg(datname, ' ' ORDER BY datname) = 'one two' FROM pg_stat_activity"
+	  . " WHERE backend_type = 'jobq dispatcher'", 'jobq.databases takes dispatchers away');
+is($node->safe_psql('three', q{SELECT jobq.health()->'checks'->'dispatcher'->>'message'}),
+	'jobq.databases leaves this database out', 'health() says why nothing runs');
+$node->append_conf('postgresql.conf', "jobq.databases = '-'");
+$node->reload;
+wait_for_sql($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'",
+	'"-" leaves none');
+$node->append_conf('postgresql.conf', "jobq.databases = ''");
+$node->reload;
+wait_for_sql($node, "SELECT count(*) = 6 FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'",
+	'empty brings all back');
+
+# ---------- a crash of the server ----------
+
+is($node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()'), $server_pid, 'nothing of ours has restarted the server');
+my $log = -s $node->logfile;
+my $victim = $node->background_psql('postgres', on_error_stop => 0);
+my $victim_pid = $victim->query('SELECT pg_backend_pid()');
+kill 'KILL', $victim_pid;
+$node->wait_for_log(qr/database system is ready to accept connections/, $log);
+$victim->{run}->finish;
+wait_for_sql($node, "SELECT count(*) = 6 FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'",
+	'after a crash of the server every dispatcher is back');
+my $id = $node->safe_psql('two', q{SELECT jobq.enqueue('sleeper', '{"what": "after"}')});
+wait_status($node, 'two', $id, 'completed', 'and jobs run');
+
+# ---------- standby and promotion ----------
+
+$node->backup('base');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($node, 'base', has_streaming => 1);
+$standby->start;
+$id = $node->safe_psql('postgres', q{SELECT jobq.enqueue('sleeper', '{"what": "later"}', delay => '1h')});
+$node->wait_for_catchup($standby, 'replay');
+is(scalar(jobq_pids($standby, 'launcher')), 0, 'no launcher on a standby');
+is($standby->safe_psql('postgres', "SELECT status FROM jobq.jobs WHERE id = '$id'"), 'pending', 'its jobs can be read');
+is($standby->safe_psql('postgres', q{SELECT jobq.health()->'checks'->'dispatcher'->>'message'}),
+	'this server is a standby: jobs run on the primary', 'health() says what it is');
+$node->stop('immediate');
+$standby->promote;
+wait_for_sql($standby, "SELECT count(*) = 6 FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'",
+	'promotion starts the dispatchers');
+$id = $standby->safe_psql('two', q{SELECT jobq.enqueue('sleeper', '{"what": "promoted"}')});
+wait_status($standby, 'two', $id, 'completed', 'and jobs run');
+$standby->stop;
+
+# ---------- too few of everything ----------
+
+my $small = jobq_server('small', 'max_worker_processes = 2', 'jobq.max_databases = 2');
+$small->start;
+$small->safe_psql('postgres', 'CREATE EXTENSION jobq');
+$small->wait_for_log(qr/WARNING:\s+could not start a jobq dispatcher: out of background worker slots/);
+sleeper_types($small, 'postgres');
+$id = $small->safe_psql('postgres', q{SELECT jobq.enqueue('sleeper', '{"what": "kept"}')});
+is($small->safe_psql('postgres', "SELECT status FROM jobq.jobs WHERE id = '$id'"), 'pending', 'without workers a job is stored');
+is($small->safe_psql('postgres', q{SELECT jobq.health()->'checks'->'dispatcher'->>'message'}),
+	'there is no free background worker: increase max_worker_processes', 'health() says why it waits');
+my $warnings = () = slurp_file($small->logfile) =~ /out of background worker slots/g;
+is($warnings, 1, 'one warning, however often it was tried');
+$small->append_conf('postgresql.conf', 'max_worker_processes = 20');
+$small->restart;
+wait_status($small, 'postgres', $id, 'completed', 'the job runs once there are workers');
+$small->safe_psql('postgres', 'CREATE DATABASE one');
+$small->safe_psql('postgres', 'CREATE DATABASE two');
+$small->safe_psql('one', 'CREATE EXTENSION jobq');
+wait_dispatcher($small, 'one', 'the second of two databases');
+$small->safe_psql('two', 'CREATE EXTENSION jobq');
+is($small->safe_psql('two', q{SELECT jobq.health()->'checks'->'dispatcher'->>'message'}),
+	'jobq.max_databases are in use', 'the third is told that it is one too many');
+$small->safe_psql('postgres', 'DROP DATABASE one');
+$small->safe_psql('two', 'SELECT jobq.health()');
+wait_dispatcher($small, 'two', 'and gets the place of one that is dropped');
+$small->stop;
+
+# ---------- not preloaded ----------
+
+$small->append_conf('postgresql.conf', "shared_preload_libraries = ''");
+$small->start;
+is($small->safe_psql('postgres', q{SELECT jobq.health()->'checks'->'dispatcher'->>'message'}),
+	'jobq is not in shared_preload_libraries: jobs are stored and nothing runs them', 'health() without preload');
+is($small->safe_psql('postgres', q{SELECT jobq.health()->>'status'}), 'unhealthy', 'is unhealthy');
+$small->safe_psql('postgres', 'CREATE DATABASE late');
+($rc, undef, $err) = $small->psql('late', 'CREATE EXTENSION jobq');
+is($rc, 0, 'CREATE EXTENSION works without preload');
+sqlstate_is($small, 'late', "LOAD 'jobq'; SET jobq.max_lanes = 1", '55P02', 'its settings are known');
+$small->stop;
+
+done_testing();
