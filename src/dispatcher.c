@@ -378,9 +378,16 @@ rescan(QueueScan *scan, TimestampTz lo)
 static void
 full_scan(QueueScan *scan)
 {
+	for (int i = 0; i < nheld; i++)
+	{
+		Known	   *k = known_lookup(known_jobs, held[i].ref.id);
+
+		if (k)
+			known_delete_item(known_jobs, k);	/* read again like everything that waits */
+	}
+	nheld = 0;
 	admission_forget_lanes();
 	lanes_reset();
-	nheld = 0;
 	rescan(scan, DT_NOBEGIN);
 	sweeping = false;
 }
@@ -546,6 +553,7 @@ scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, Timest
 	if (want_reload)
 	{
 		want_reload = false;
+		job_types_forget();		/* the messages come after the callback that told us */
 		admission_reload(now);
 	}
 	admission_timers(now);
@@ -666,7 +674,8 @@ sleep_ms(TimestampTz now)
 	TimestampTz next = next_sweep;
 	TimestampTz lanes = lanes_next_timer();
 
-	if (lanes_first_ready() != NULL && executors_running() < jobq_max_concurrent)
+	if (lanes_first_ready() != NULL && executors_running() < jobq_max_concurrent &&
+		!db->paused_identity)
 		return 0;
 	if (lanes < scan_blocked_until)
 		lanes = scan_blocked_until;
@@ -694,6 +703,15 @@ say_trouble(void)
 	set_trouble("%s", text);
 }
 
+/* ALTER DATABASE ... SET counts for a new session only: the launcher starts our successor at once. */
+static void
+start_anew(void)
+{
+	db->reload = false;
+	db->wanted = true;
+	proc_exit(0);
+}
+
 static void
 sleep_until_needed(void)
 {
@@ -711,13 +729,14 @@ sleep_until_needed(void)
 	CHECK_FOR_INTERRUPTS();
 	pgstat_report_activity(STATE_RUNNING, "jobq: dispatching");
 	pg_atomic_write_u64(&db->pong, pg_atomic_read_u64(&db->ping));
-	if (ConfigReloadPending || db->reload)
+	if (ConfigReloadPending)
 	{
 		ConfigReloadPending = false;
-		db->reload = false;
 		ProcessConfigFile(PGC_SIGHUP);
 		want_reload = true;
 	}
+	if (db->reload && npending == 0)
+		start_anew();
 }
 
 /* ---------- the process ---------- */

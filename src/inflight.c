@@ -25,13 +25,14 @@ typedef struct Record
 {
 	Oid			dboid;			/* InvalidOid: nothing runs */
 	bool		stopped;		/* by the postmaster */
-	uint8		alone;			/* crashes in a row in which this job was the only one in flight */
+	bool		guilty;			/* crashed[] only */
 	pg_uuid_t	id;
 } Record;
 
 typedef struct Inflight
 {
 	Record		now[JOBQ_MAX_SLOTS];
+	Record		crashed[JOBQ_MAX_SLOTS];	/* what the last crash left, until its dispatcher has read it */
 	pg_uuid_t	last_alone;
 	int			last_alone_crashes;
 } Inflight;
@@ -115,24 +116,46 @@ third_crash_alone(const pg_uuid_t *id)
 	return true;
 }
 
+/*
+ * A slot that nobody has claimed since the restart, with a job in flight: left by a crash.  Done
+ * before any worker can be started, so that a new one cannot write over it.
+ */
+void
+inflight_after_restart(void)
+{
+	int			n = 0;
+
+	if (inflight == NULL)
+		return;
+	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
+		n += OidIsValid(inflight->now[i].dboid) && !JobqShmem->slots[i].in_use;
+	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
+	{
+		Record	   *r = &inflight->now[i];
+
+		if (!OidIsValid(r->dboid) || JobqShmem->slots[i].in_use)
+			continue;
+		inflight->crashed[i] = *r;
+		inflight->crashed[i].guilty = !r->stopped || (n == 1 && third_crash_alone(&r->id));
+		r->dboid = InvalidOid;
+	}
+}
+
 int
 inflight_take_suspects(Oid dboid, Suspect *suspects, int max)
 {
 	int			n = 0;
-	int			everywhere = 0;
 
 	if (inflight == NULL)
 		return 0;
-	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
-		everywhere += OidIsValid(inflight->now[i].dboid);
 	for (int i = 0; i < JOBQ_MAX_SLOTS && n < max; i++)
 	{
-		Record	   *r = &inflight->now[i];
+		Record	   *r = &inflight->crashed[i];
 
-		if (r->dboid != dboid || JobqShmem->slots[i].in_use)
+		if (r->dboid != dboid)
 			continue;
 		suspects[n].id = r->id;
-		suspects[n].guilty = !r->stopped || (everywhere == 1 && third_crash_alone(&r->id));
+		suspects[n].guilty = r->guilty;
 		n++;
 		r->dboid = InvalidOid;
 	}

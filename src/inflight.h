@@ -23,6 +23,8 @@ extern void inflight_create(void);
 extern void inflight_attach(int slotno, Oid dboid);
 extern void inflight_begin(const pg_uuid_t *id);
 extern void inflight_end(void);
+/* In the launcher, before it starts anybody: puts aside what a crash of the server left. */
+extern void inflight_after_restart(void);
 /* What ran in dboid when the server crashed; forgets it.  Returns how many, at most max. */
 extern int	inflight_take_suspects(Oid dboid, Suspect *suspects, int max);
 

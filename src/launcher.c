@@ -39,6 +39,7 @@
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
 
+#include "inflight.h"
 #include "launcher.h"
 #include "slots.h"
 
@@ -487,6 +488,7 @@ jobq_launcher_main(Datum arg)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	launcher_attach();
+	inflight_after_restart();
 	cycle = AllocSetContextCreate(TopMemoryContext, "jobq launcher cycle", ALLOCSET_SMALL_SIZES);
 
 	for (;;)
