@@ -403,6 +403,12 @@ job_types_generation(void)
 	return types_generation;
 }
 
+void
+job_types_forget(void)
+{
+	types_generation++;
+}
+
 int64
 interval_to_us(const Interval *span)
 {

@@ -61,6 +61,8 @@ extern JobType *job_type_by_name(const char *name);
 extern JobType *job_type_by_id(int32 id);
 /* Rises when the cache was dropped. */
 extern uint64 job_types_generation(void);
+/* For who hears of a commit (publish.h) before its invalidation messages: drops the cache now. */
+extern void job_types_forget(void);
 extern Oid	jobq_relid(const char *name);	/* oid of jobq.<name>, cached per backend; InvalidOid: no extension */
 extern Oid	jobq_owner(void);				/* owner of the extension's tables: who our own SQL runs as */
 extern int64 interval_to_us(const Interval *span);	/* a month is 30 days, as in extract(epoch) */

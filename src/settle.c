@@ -16,6 +16,7 @@
 
 #include "access/table.h"
 #include "access/xact.h"
+#include "catalog/pg_collation.h"
 #include "commands/sequence.h"
 #include "partitioning/partbounds.h"
 #include "partitioning/partdesc.h"
@@ -389,6 +390,36 @@ random_fraction(void)
 	return bits / 4294967296.0;
 }
 
+/* Does one of the type's permanent_codes, LIKE patterns, match? */
+static bool
+code_is_permanent(JobType *type, const char *code)
+{
+	JsonbValue	key;
+	JsonbValue *list;
+	JsonbIterator *it;
+	JsonbIteratorToken token;
+	JsonbValue	pattern;
+
+	if (type == NULL || code == NULL)
+		return false;
+	key.type = jbvString;
+	key.val.string.val = "permanent_codes";
+	key.val.string.len = strlen(key.val.string.val);
+	list = findJsonbValueFromContainer(&type->options->root, JB_FOBJECT, &key);
+	if (list == NULL || list->type != jbvBinary)
+		return false;
+	it = JsonbIteratorInit(list->val.binary.data);
+	while ((token = JsonbIteratorNext(&it, &pattern, true)) != WJB_DONE)
+	{
+		if (token == WJB_ELEM && pattern.type == jbvString &&
+			DatumGetBool(DirectFunctionCall2Coll(textlike, C_COLLATION_OID, CStringGetTextDatum(code),
+												 PointerGetDatum(cstring_to_text_with_len(pattern.val.string.val,
+																						  pattern.val.string.len)))))
+			return true;
+	}
+	return false;
+}
+
 static JobStatus
 fail(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
 {
@@ -398,7 +429,7 @@ fail(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
 	charge_attempt(job, o);
 	if (o->crashed)
 		JOB_ATT(job, Q_crashes) = Int32GetDatum(JOB_INT(job, Q_crashes) + 1);
-	last = type == NULL || o->permanent ||
+	last = type == NULL || o->permanent || code_is_permanent(type, o->code) ||
 		JOB_INT(job, Q_attempts) >= JOB_INT(job, Q_max_attempts) ||
 		(o->crashed && JOB_INT(job, Q_crashes) >= type->max_crashes);
 	if (type && !event_write(ledger, job, type, "failed", o->source, last ? "error" : "warning",
