@@ -375,6 +375,7 @@ charge_failed_commit(Entry *e, ErrorData *edata)
 	{
 		StartTransactionCommand();
 		HOLD_CANCEL_INTERRUPTS();
+		PushActiveSnapshot(GetTransactionSnapshot());	/* what TOAST may need */
 		MemoryContextSwitchTo(batch_context);
 		ledger_open(&batch->ledger);
 		if (queue_lock(&batch->ledger.queue, &cell->ref, &e->job) == LOCK_OK)
@@ -394,6 +395,7 @@ charge_failed_commit(Entry *e, ErrorData *edata)
 		else
 			e->verdict = VERDICT_NOT_MINE;
 		ledger_close(&batch->ledger);
+		PopActiveSnapshot();
 		CommitTransactionCommand();
 		RESUME_CANCEL_INTERRUPTS();
 	}
@@ -446,10 +448,12 @@ run_batch(int cell)
 		SetCurrentStatementStartTimestamp();
 		StartTransactionCommand();
 		HOLD_CANCEL_INTERRUPTS();
+		PushActiveSnapshot(GetTransactionSnapshot());	/* what TOAST may need */
 		MemoryContextSwitchTo(batch_context);
 		ledger_open(&batch->ledger);
 		run_batch_jobs(cell);
 		ledger_close(&batch->ledger);
+		PopActiveSnapshot();
 		CommitTransactionCommand();
 		RESUME_CANCEL_INTERRUPTS();
 	}
