@@ -102,7 +102,7 @@ sub processes_with
 sub new
 {
 	my ($class, %o) = @_;
-	my $self = bless { buffer => '', frames => [], next => 1, %o }, $class;
+	my $self = bless { buffer => '', frames => [], next => 100_000, %o }, $class;
 	$self->{workdir} //= tempdir(CLEANUP => 1) . '/work';
 	socketpair(my $mine, my $theirs, AF_UNIX, SOCK_STREAM, PF_UNSPEC) or die "socketpair: $!";
 	my $parent = $$;

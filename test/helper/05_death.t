@@ -1,0 +1,144 @@
+# Who dies, and what dies with it: the worker, the helper, the helper at any moment (S7, S16-S18), and orderly ends.
+
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::Bin/lib";
+use File::Temp qw(tempdir);
+use HelperTest;
+use POSIX ();
+use Socket;
+use Test::More;
+use Time::HiRes qw(time);
+
+my $mark = "mortal-$$";
+
+sub gone { my ($m, $seconds) = @_; return wait_until(sub { my @left = processes_with($m); !@left }, $seconds // 2); }
+
+# Holding tools of three kinds; all have begun.
+sub start_three
+{
+	my ($h) = @_;
+	$h->start(1, argv => [ $TOOL, 'hold', $mark ]);
+	$h->start(2, argv => [ $TOOL, 'ignore-term', $mark ]);
+	$h->start(3, argv => [ $TOOL, 'tree', $mark ]);
+	$h->event($_) or die "job $_ did not begin" for 1 .. 3;
+	return;
+}
+
+# the socket closes
+{
+	my $h = HelperTest->new;
+	start_three($h);
+	is(scalar processes_with($mark), 9, 'nine processes run');
+	my $begin = time();
+	$h->hang_up;
+	is($h->reap, 0, 'end of file: the helper exits 0');
+	ok(time() - $begin < 2, 'soon');
+	ok(gone($mark, 0.5), 'and nothing is left');
+	is_deeply([ glob "$h->{workdir}/*" ], [], 'no directory either');
+}
+
+# TERM, which is what the death of its parent sends; other signals do nothing
+{
+	my $h = HelperTest->new;
+	start_three($h);
+	kill $_, $h->{helper_pid} for qw(INT HUP QUIT USR1 USR2 PIPE ALRM URG CONT);
+	is($h->run(argv => ['true'])->{value}, 0, 'INT, HUP, QUIT, USR1 ... do nothing to the helper');
+	kill 'TERM', $h->{helper_pid};
+	is($h->reap, 0, 'TERM: it exits 0');
+	ok(gone($mark, 0.5), 'and nothing is left');
+}
+
+# SHUTDOWN: TERM, grace, KILL, an EXIT for each, no more starts
+{
+	my $h = HelperTest->new;
+	start_three($h);
+	$h->shutdown(0.3);
+	$h->start(4, argv => ['true']);
+	my %kind = map { my $e = $h->exit_of($_); $_ => "$e->{kind} $e->{value}" } 1 .. 4;
+	is_deeply(\%kind, { 1 => 'shutdown 143', 2 => 'shutdown 137', 3 => 'shutdown 143', 4 => 'shutdown 0' }, 'SHUTDOWN: every job is told');
+	is($h->reap, 0, 'then it exits 0');
+	ok(gone($mark, 0.5), 'nothing is left');
+	is_deeply([ glob "$h->{workdir}/*" ], [], 'no directory either');
+	$h = HelperTest->new;
+	$h->shutdown(5);
+	is($h->reap, 0, 'SHUTDOWN of an idle helper');
+}
+
+# the worker is killed: its helper must not need the socket alone (somebody else may hold it open)
+{
+	my $base = tempdir(CLEANUP => 1) . '/work';
+	socketpair(my $keep_a, my $keep_b, AF_UNIX, SOCK_STREAM, PF_UNSPEC) or die;
+	my $worker = fork() // die;
+	if ($worker == 0)
+	{
+		my $h = HelperTest->new(workdir => $base);
+		# a forgotten copy of the worker's end
+		if (fork() == 0) { setpgrp(); $0 = "copy-$mark"; sleep 60; POSIX::_exit(0); }
+		start_three($h);
+		syswrite $keep_a, "$h->{helper_pid}\n";
+		sleep 60;
+		POSIX::_exit(0);
+	}
+	close $keep_a;
+	chomp(my $helper = <$keep_b>);
+	kill 'KILL', $worker;
+	waitpid $worker, 0;
+	ok(wait_until(sub { !alive($helper) }, 3), 'the worker is killed: the helper leaves, though the socket is still open elsewhere');
+	my @copies = processes_with("copy-$mark");
+	kill 'KILL', @copies;
+	ok(gone($mark, 1), 'and nothing is left');
+	is_deeply([ glob "$base/*" ], [], 'no directory either');
+}
+
+# the helper is killed: the tools die at once; what has left them is swept by the next helper
+{
+	my $base = tempdir(CLEANUP => 1) . '/work';
+	my $h = HelperTest->new(workdir => $base);
+	$h->start(1, argv => [ $TOOL, 'hold', $mark ]);
+	$h->start(2, argv => [ '/bin/sh', '-c', "setsid sleep 1$$ & echo '{\"log\":\"ready\"}' >&3; wait", $mark ]);
+	$h->event($_) for 1, 2;
+	ok(wait_until(sub { scalar processes_with("1$$") > 0 }), 'a child in a session of its own runs');
+	kill 'KILL', $h->{helper_pid};
+	$h->reap;
+	ok(gone($mark, 1), 'the helper is killed: its tools die within a second');
+	is(scalar(my @left = glob "$base/run-*"), 1, 'its directory is still there');
+	my $next = HelperTest->new(workdir => $base);
+	ok(gone("1$$", 5), 'the next helper kills what its tools left');
+	ok(wait_until(sub { my @runs = glob "$base/run-*"; @runs == 1 && $runs[0] =~ /run-$next->{helper_pid}-/ }), 'and removes the directory');
+	my $third = HelperTest->new(workdir => $base);
+	is($next->run(argv => ['true'])->{value}, 0, "a third one does not touch the second one's");
+	is($third->run(argv => ['true'])->{value}, 0, 'two helpers share the base directory');
+}
+
+# killed at any moment: no tool ever survives it (a directory of its own each time, so that no sweep hides one)
+{
+	my $base = tempdir(CLEANUP => 1);
+	my $times = scale(300);
+	my $survived = 0;
+	for my $i (1 .. $times)
+	{
+		my $h = HelperTest->new(workdir => "$base/$i");
+		$h->start($_, argv => [ $TOOL, 'hold', "race-$mark" ]) for 1 .. 2;
+		select(undef, undef, undef, rand() * 0.002) if $i % 4;
+		kill 'KILL', $h->{helper_pid};
+		$h->reap;
+		$h->hang_up;
+	}
+	ok(gone("race-$mark", 2), "helper killed at $times random moments after START: no tool survives") or diag(processes_with("race-$mark"));
+}
+
+# a parent that is gone before the helper looks
+{
+	my $h = HelperTest->new(hello => 0, args => ['--parent-pid=1']);
+	is(($h->reap // 0) >> 8, 1, 'a parent that is another one: it exits 1');
+	for my $args ([ '--parent-pid=x' ], [ '--parent-pid=0' ], ['--what'], ['x'])
+	{
+		my $bad = HelperTest->new(hello => 0, args => $args, log => '/dev/null');
+		is(($bad->reap // 0) >> 8, 1, "bad argument: @$args");
+	}
+}
+
+is(join(' ', processes_with($mark)), '', 'nothing at all is left');
+done_testing();

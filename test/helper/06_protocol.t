@@ -1,0 +1,162 @@
+# The other end misbehaves, or there is much to do: broken frames (T31), frames in bytes, a worker that does not read, many tools.
+
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::Bin/lib";
+use File::Temp qw(tempdir);
+use HelperTest;
+use POSIX ();
+use Test::More;
+use Time::HiRes qw(time);
+
+my $null = '/dev/null';
+
+# Starts a helper, sends bytes, and gives its exit status.
+sub status_after
+{
+	my ($bytes, %o) = @_;
+	my $h = HelperTest->new(log => $null, hello => $o{hello} // 1);
+	$h->start(1, argv => [ $TOOL, 'hold', "broken-$$" ]) if $o{running};
+	$h->event(1) if $o{running};
+	$h->send_raw($bytes);
+	my $status = $h->reap // 99 << 8;
+	return $status >> 8 if ($status & 127) == 0;
+	return "signal $status";
+}
+
+sub frame { my ($type, $body, $version) = @_; return pack('L<CC', length($body) + 2, $version // 1, $type) . $body; }
+
+is(status_after("\xff" x 100), 1, 'rubbish: exits 1');
+is(status_after("\xff" x 100, running => 1), 1, 'rubbish while a tool runs');
+is(join(' ', processes_with("broken-$$")), '', 'which does not survive it');
+is(status_after(pack('L<', 0)), 1, 'a frame of no length');
+is(status_after(pack('L<', 0x7fffffff)), 1, 'a frame of 2 GB');
+is(status_after(frame(4, pack('Q<', 0), 2)), 1, 'another version');
+is(status_after(frame(99, '')), 1, 'an unknown type');
+is(status_after(frame(7, 'x')), 1, "one of the helper's own types");
+is(status_after(frame(5, pack('Q<L<', 1, 2))), 1, 'also a sound one');
+is(status_after(frame(4, 'short')), 1, 'cut short');
+is(status_after(frame(4, pack('Q<', 0) . 'x')), 1, 'too long');
+is(status_after(frame(3, pack('Q<Q<C', 1, 0, 9))), 1, 'an unknown reason');
+is(status_after(frame(4, pack('Q<', 0)), hello => 0), 1, 'no HELLO first');
+is(status_after(frame(1, pack('L<L<L<', 0, 0, 0) . HelperTest::text('relative/dir')), hello => 0), 1, 'a relative work directory');
+is(status_after(frame(1, pack('L<L<L<', 0, 0, 0) . HelperTest::text('/nonexistent/dir')), hello => 0), 1, 'one that can not be made');
+{
+	my $dir = tempdir(CLEANUP => 1);
+	chmod 0777, $dir;
+	is(status_after(frame(1, pack('L<L<L<', 0, 0, 0) . HelperTest::text($dir)), hello => 0), 1, 'one that others may write to');
+	symlink '/tmp', "$dir/link";
+	is(status_after(frame(1, pack('L<L<L<', 0, 0, 0) . HelperTest::text("$dir/link")), hello => 0), 1, 'a link');
+}
+{
+	my $h = HelperTest->new(log => $null);
+	$h->start(1, argv => [ $TOOL, 'hold', "twice-$$" ]);
+	$h->start(1, argv => [ $TOOL, 'hold', "twice-$$" ]);
+	is(($h->reap // 0) >> 8, 1, 'the number of a job that runs');
+	is(join(' ', processes_with("twice-$$")), '', 'its tool is gone');
+}
+
+# not a socket
+{
+	my $status = system("'$HELPER' --parent-pid=$$ 3</dev/null 2>/dev/null");
+	is($status >> 8, 1, 'descriptor 3 is a file');
+	$status = system("'$HELPER' --parent-pid=$$ 3<&- 2>/dev/null");
+	is($status >> 8, 1, 'descriptor 3 is not there');
+	like(`'$HELPER' --version`, qr/^jobq-helper \d+\.\d+/, 'its version');
+}
+
+# one byte at a time
+{
+	my $h = HelperTest->new;
+	my @bytes;
+	{
+		no warnings 'redefine';
+		local *HelperTest::send_raw = sub { push @bytes, split //, $_[1]; };
+		$h->start(5, argv => [ 'cat' ], stdin => 'piecemeal');
+	}
+	for my $byte (@bytes) { $h->send_raw($byte); }
+	is($h->exit_of(5)->{output}, 'piecemeal', 'a START in single bytes');
+}
+
+# limits of frames: HELLO raises them
+{
+	my $h = HelperTest->new(max_frame => 20_000_000);
+	is($h->run(argv => [ 'wc', '-c' ], stdin => 'x' x 15_000_000)->{output}, "15000000\n", '15 MB of stdin after a HELLO that allows it');
+	my $e = $h->run(argv => ['cat'], stdin => 'x' x 15_000_000, max_output => 16_000_000);
+	is(length $e->{output}, 15_000_000, 'and back');
+	$h = HelperTest->new;
+	$e = $h->run(argv => [ $TOOL, 'stdout', 6_000_000 ], max_output => 8_000_000);
+	is("$e->{verdict} " . length $e->{output}, 'truncated 4096', 'an output that fits no frame is refused, not the worker lost');
+	is($h->{max_frame} // 0, 0, 'without asking for more');
+}
+
+# a worker that does not read: the tools of others go on, memory stays bounded, nothing is lost
+{
+	my $h = HelperTest->new;
+	my $lines = scale(200_000);
+	$h->start(1, argv => [ $TOOL, 'notes', $lines ]);
+	$h->start(2, argv => [ $TOOL, 'stdout', 100_000_000 ], output => 'none');
+	$h->started($_) for 1, 2;
+	my $tools = sub { scalar processes_with("$TOOL\0stdout") };
+	ok(wait_until(sub { $tools->() == 0 }, 20), 'a worker that does not read holds up no other tool');
+	open(my $f, '<', "/proc/$h->{helper_pid}/status");
+	my ($peak) = do { local $/; <$f> =~ /VmHWM:\s+(\d+)/ };
+	ok(HelperTest::is_sanitized() || $peak < 16384, "the helper's memory is bounded") or diag($peak);
+	my $e = $h->exit_of(1, 60);
+	is($e->{value}, 0, 'then the tool ends well');
+	my @got = grep { $_->{type} eq 'EVENT' && $_->{job} == 1 } @{ $h->{frames} };
+	is(scalar @got, $lines, 'and no event is lost');
+	is($got[-1]{text}, '{"log":"line ' . ($lines - 1) . ' of many that nobody reads at once"}', 'in order');
+}
+
+# fifty at once, and more than there is room for
+{
+	my $h = HelperTest->new;
+	my $begin = time();
+	$h->start($_, argv => [ '/bin/sh', '-c', "cat; sleep 0.3; echo $_; exit $_" ], stdin => "in $_ ") for 1 .. 50;
+	my @wrong = grep { my $e = $h->exit_of($_); "$e->{kind} $e->{value} $e->{output}" ne "exited $_ in $_ $_\n" } 1 .. 50;
+	is("@wrong", '', '50 tools at once, each with its own result');
+	ok(time() - $begin < 6, 'at once') or diag(time() - $begin);
+	$h->start($_, argv => [ $TOOL, 'hold', "crowd-$$" ]) for 1 .. 257;
+	my $e = $h->exit_of(257);
+	is("$e->{kind} $e->{value}", 'start_failed ' . POSIX::EAGAIN(), 'the 257th is refused, not forgotten');
+	like($e->{message}, qr/too many tools at once/, 'and says why');
+	$h->started(256);
+	$h->cancel($_, 'cancel', 0) for 1 .. 256;
+	my @left = grep { my $x = $h->exit_of($_); $x->{kind} ne 'cancelled' } 1 .. 256;
+	is("@left", '', '256 cancelled at once');
+	is(join(' ', processes_with("crowd-$$")), '', 'all are gone');
+	is($h->run(argv => ['true'])->{value}, 0, 'the helper goes on');
+}
+
+# nothing grows: descriptors (seen by root only), memory, children
+{
+	my $h = HelperTest->new;
+	my $count = sub { my @f = glob "/proc/$h->{helper_pid}/fd/*"; scalar @f };
+	my $rss = sub { open(my $f, '<', "/proc/$h->{helper_pid}/status"); local $/; return <$f> =~ /VmRSS:\s+(\d+)/ ? $1 : 0; };
+	$h->run(argv => [ '/bin/sh', '-c', 'echo x > file; sleep 600 & echo y; echo z >&2' ], stdin => 'x' x 100_000) for 1 .. 20;
+	my ($fds, $memory) = ($count->(), $rss->());
+	for (1 .. scale(300))
+	{
+		$h->run(argv => [ '/bin/sh', '-c', 'echo x > file; (sleep 600 >/dev/null 2>&1 3>&1 &) ; echo y; echo z >&2' ], stdin => 'x' x 100_000);
+		$h->run(argv => ['nonexistent']);
+		$h->{frames} = [];
+	}
+	is($count->(), $fds, 'descriptors do not grow');
+	ok(HelperTest::is_sanitized() || $rss->() - $memory < 512, 'memory does not') or diag($rss->() - $memory);
+	ok(wait_until(sub { open(my $f, '<', "/proc/$h->{helper_pid}/task/$h->{helper_pid}/children"); my $l = <$f> // ''; $l eq '' }), 'no child is left');
+}
+
+# no work directory can be made: the node's fault, the helper stays
+SKIP:
+{
+	my $h = HelperTest->new;
+	my ($run) = glob "$h->{workdir}/run-*";
+	rmdir $run or skip 'could not take its directory away', 2;
+	my $e = $h->run(argv => ['true']);
+	is("$e->{kind} $e->{value}", 'start_failed ' . POSIX::ENOENT(), 'no work directory');
+	like($e->{message}, qr/work directory/, 'says so');
+}
+
+done_testing();
