@@ -1,0 +1,213 @@
+# Commands that need the queue's locks or an empty database: never held up by jobs, and what is rolled back
+# goes on as if nothing had happened.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+
+my $limit = 4;					# seconds: 2 for us, the rest for a slow machine
+
+my $node = jobq_server('ddl');
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION jobq');
+sleeper_types($node, 'postgres');
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+
+sub enqueue
+{
+	my ($db, $type, $payload) = @_;
+
+	return $node->safe_psql($db, "SELECT jobq.enqueue('$type', '$payload')");
+}
+
+sub start_sleeper
+{
+	my ($db) = @_;
+	my $id = enqueue($db, 'sleeper', '{"seconds": 600}');
+
+	wait_status($node, $db, $id, 'running', "a handler runs in $db");
+	return $id;
+}
+
+sub quick
+{
+	my ($db, $sql, $what) = @_;
+	my ($rc, $err);
+	my $seconds = seconds_of { ($rc, undef, $err) = $node->psql($db, $sql, on_error_stop => 1) };
+
+	is($rc, 0, "$what works") or diag $err;
+	cmp_ok($seconds, '<', $limit, "and is not held up");
+	return;
+}
+
+sub works
+{
+	my ($db, $what) = @_;
+	my $id = enqueue($db, 'sleeper', '{}');
+
+	wait_status($node, $db, $id, 'completed', $what);
+	return;
+}
+
+# attempts, runs of a job that runs again
+sub runs_again
+{
+	my ($db, $id, $runs, $what) = @_;
+
+	return ok($node->poll_query_until($db, "SELECT status = 'running' AND (attempts, runs) = (1, $runs)"
+			  . " FROM jobq.jobs WHERE id = '$id'"), $what);
+}
+
+# ---------- rolled back: everything goes on, nothing is charged ----------
+
+my $sleeper = start_sleeper('postgres');
+my $stubborn = enqueue('postgres', 'stubborn', '{}');
+wait_status($node, 'postgres', $stubborn, 'running', 'so does one that swallows its cancel');
+my $tool = enqueue('postgres', 'tool', '{"seconds": "600"}');
+wait_status($node, 'postgres', $tool, 'running', 'and a tool');
+
+my $dispatcher = dispatcher($node, 'postgres');
+quick('postgres', 'BEGIN; DROP EXTENSION jobq; ROLLBACK', 'DROP EXTENSION');
+# a handler's start is rolled back with it, a tool's is not
+runs_again('postgres', $_->[0], $_->[2], "$_->[1] runs again, not charged")
+  foreach [ $sleeper, 'the handler', 1 ], [ $stubborn, 'the stubborn one', 1 ], [ $tool, 'the tool', 2 ];
+is(dispatcher($node, 'postgres'), $dispatcher, 'the dispatcher has stayed');
+
+my $session = $node->background_psql('postgres');
+$session->query_safe('BEGIN');
+$session->query_safe('SAVEPOINT s');
+$session->query_safe('DROP EXTENSION jobq');
+$session->query_safe('ROLLBACK TO s');
+runs_again('postgres', $sleeper, 1, 'ROLLBACK TO SAVEPOINT ends it: the handler runs');
+$session->query_safe('SAVEPOINT t');
+$session->query_safe('DROP EXTENSION jobq');
+$session->query_safe('RELEASE t');
+$session->query_safe('ROLLBACK');
+$session->quit;
+works('postgres', 'a released savepoint ends with its transaction');
+runs_again('postgres', $sleeper, 1, 'and the handler runs');
+
+sqlstate_is($node, 'postgres', 'DROP EXTENSION jobq, no_such_extension', '42704', 'an error is the usual one');
+runs_again('postgres', $sleeper, 1, 'and ends it, too');
+
+$node->safe_psql('postgres', "BEGIN; DROP EXTENSION jobq; PREPARE TRANSACTION 'drop'");
+$node->safe_psql('postgres', "ROLLBACK PREPARED 'drop'");
+works('postgres', 'so do PREPARE and ROLLBACK PREPARED');
+runs_again('postgres', $sleeper, 1, 'the handler runs');
+
+wait_status($node, 'postgres', $tool, 'running', 'the tool, too');
+my $runs = $node->safe_psql('postgres', "SELECT runs FROM jobq.jobs WHERE id = '$tool'");
+quick('postgres', 'ALTER EXTENSION jobq UPDATE', 'ALTER EXTENSION UPDATE');
+works('postgres', 'jobs run after it');
+is($node->safe_psql('postgres', "SELECT status, runs FROM jobq.jobs WHERE id = '$tool'"), "running|$runs",
+	'the tool was not disturbed');
+
+# ---------- who may not do it disturbs nothing ----------
+
+$node->safe_psql('postgres', 'CREATE ROLE stranger LOGIN CREATEDB');
+runs_again('postgres', $sleeper, 1, 'a handler runs');
+my $worker = "SELECT worker FROM jobq.jobs WHERE id = '$sleeper'";
+my $before = $node->safe_psql('postgres', $worker);
+sqlstate_is($node, 'postgres', "SET ROLE stranger; $_->[0]", $_->[1], "$_->[0] by a stranger")
+  foreach [ 'DROP EXTENSION jobq', 42501 ], [ 'DROP OWNED BY postgres', 42501 ],
+  [ 'ALTER EXTENSION jobq UPDATE', 42501 ];
+sqlstate_is($node, 'postgres', 'DROP SCHEMA jobq CASCADE', '2BP01', 'DROP SCHEMA jobq is an error');
+sqlstate_is($node, 'postgres', 'DROP EXTENSION IF EXISTS no_such_extension', '00000', 'IF EXISTS works as ever');
+$node->safe_psql('template1', 'SET ROLE stranger; ' . $_) foreach 'CREATE DATABASE mine';
+sqlstate_is($node, 'template1', "SET ROLE stranger; $_", '42501', "$_ by a stranger")
+  foreach 'DROP DATABASE postgres', 'ALTER DATABASE postgres RENAME TO other', 'CREATE DATABASE mine2 TEMPLATE postgres';
+is($node->safe_psql('postgres', $worker), $before, 'the handler has not been disturbed');
+sqlstate_is($node, 'template1', 'BEGIN; DROP DATABASE postgres', '25001', 'DROP DATABASE in a transaction block');
+is($node->safe_psql('postgres', $worker), $before, 'neither by that');
+
+# ---------- commands on a database ----------
+
+sub busy_database
+{
+	my ($db) = @_;
+
+	$node->safe_psql('postgres', "CREATE DATABASE $db");
+	$node->safe_psql($db, 'CREATE EXTENSION jobq');
+	sleeper_types($node, $db);
+	return start_sleeper($db);
+}
+
+my $in_one = busy_database('one');
+quick('postgres', 'CREATE DATABASE copy TEMPLATE one', 'CREATE DATABASE ... TEMPLATE');
+runs_again('one', $in_one, 1, 'the handler in the template runs again');
+quick('postgres', 'ALTER DATABASE one RENAME TO uno', 'RENAME');
+runs_again('uno', $in_one, 1, 'and after RENAME');
+my $space = PostgreSQL::Test::Utils::tempdir();
+$node->safe_psql('postgres', "CREATE TABLESPACE space LOCATION '$space'");
+quick('postgres', 'ALTER DATABASE uno SET TABLESPACE space', 'SET TABLESPACE');
+runs_again('uno', $in_one, 1, 'and after SET TABLESPACE');
+quick('postgres', "ALTER DATABASE uno SET jobq.max_concurrent = 3; ALTER DATABASE uno CONNECTION LIMIT 50",
+	'ALTER DATABASE of other kinds');
+
+my $guest = $node->background_psql('uno');
+$guest->query_safe('SELECT 1');
+sqlstate_is($node, 'postgres', 'DROP DATABASE uno', '55006', 'DROP DATABASE with somebody else in it');
+runs_again('uno', $in_one, 1, 'fails, and the handler runs again');
+$guest->quit;
+my $stuck = enqueue('uno', 'stubborn', '{}');
+wait_status($node, 'uno', $stuck, 'running', 'a stubborn handler');
+my $in_tool = enqueue('uno', 'tool', '{"seconds": "600"}');
+wait_status($node, 'uno', $in_tool, 'running', 'and a tool');
+quick('postgres', 'DROP DATABASE uno', 'DROP DATABASE');
+is($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'jobq%' AND datname = 'uno'"),
+	0, 'nobody is left');
+busy_database('two');
+quick('postgres', 'DROP DATABASE two WITH (FORCE)', 'DROP DATABASE ... FORCE');
+quick('postgres', 'DROP DATABASE IF EXISTS two', 'DROP DATABASE IF EXISTS');
+sqlstate_is($node, 'postgres', 'DROP DATABASE two', '3D000', 'DROP DATABASE of none');
+runs_again('postgres', $sleeper, 1, 'the other database was not disturbed');
+
+# its owner need not be a superuser
+$node->safe_psql('postgres', 'ALTER ROLE stranger SUPERUSER');
+busy_database('three');
+$node->safe_psql('postgres', 'ALTER ROLE stranger NOSUPERUSER; ALTER DATABASE three OWNER TO stranger');
+quick('postgres', 'SET ROLE stranger; DROP DATABASE three WITH (FORCE)', 'DROP DATABASE by its owner');
+
+# ---------- an owner's belongings ----------
+
+$node->safe_psql('postgres', 'CREATE ROLE boss SUPERUSER; CREATE DATABASE four');
+$node->safe_psql('four', 'SET ROLE boss; CREATE EXTENSION jobq');
+sleeper_types($node, 'four');
+start_sleeper('four');
+quick('four', 'REASSIGN OWNED BY boss TO postgres; REASSIGN OWNED BY stranger TO postgres', 'REASSIGN OWNED');
+works('four', 'jobs run after it');
+$node->safe_psql('postgres', 'DROP DATABASE four');
+$node->safe_psql('postgres', 'CREATE DATABASE four');
+$node->safe_psql('four', 'SET ROLE boss; CREATE EXTENSION jobq; RESET ROLE');
+sleeper_types($node, 'four');
+start_sleeper('four');
+quick('four', 'DROP OWNED BY boss CASCADE', 'DROP OWNED');
+wait_for_sql($node, "SELECT count(*) = 0 FROM pg_stat_activity"
+	  . " WHERE backend_type = 'jobq dispatcher' AND datname = 'four'", 'takes the dispatcher away');
+
+# ---------- DROP EXTENSION for good, under load ----------
+
+my $load = $node->background_psql('postgres', on_error_stop => 0);
+$load->query_until(qr/started/, <<'END');
+\echo started
+DO $$ BEGIN LOOP PERFORM jobq.enqueue('sleeper', '{"seconds": 0.01}'); COMMIT; END LOOP; END $$;
+END
+wait_for_sql($node, "SELECT count(*) > 5 FROM jobq.jobs WHERE status = 'completed' AND job_type = 'sleeper'",
+	'a session enqueues without end');
+quick('postgres', 'DROP EXTENSION jobq', 'DROP EXTENSION');
+wait_for_sql($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'"
+	  . " AND datname = 'postgres'",
+	'its dispatcher leaves');
+$load->quit;
+$node->safe_psql('postgres', 'DROP TABLE done; DROP FUNCTION sleeper, stubborn; CREATE EXTENSION jobq');
+sleeper_types($node, 'postgres');
+works('postgres', 'a new extension works at once');
+
+my $log = slurp_file($node->logfile);
+unlike($log, qr/PANIC|TRAP|exited with exit code [2-9]|terminated by signal/, 'nothing has crashed');
+$node->stop;
+
+done_testing();
