@@ -39,7 +39,8 @@ BEGIN
   IF octet_length(name) > 63 THEN
     PERFORM jobq._bad('54000', format('name is longer than 63 bytes: "%s"', name));
   ELSIF name = '' OR name LIKE ' %' OR name LIKE '% ' OR name ~ '[[:cntrl:]\u0080-\u009f]' THEN
-    PERFORM jobq._bad('22023', format('name is no name of a job type: %s', to_json(name)),
+    PERFORM jobq._bad('22023', format('name is no name of a job type: "%s"',
+                                      regexp_replace(name, '[[:cntrl:]\u0080-\u009f]', '?', 'g')),
       'Names have 1 to 63 bytes, no control characters, and no space at either end.');
   END IF;
 END $$;
@@ -60,7 +61,7 @@ BEGIN
       'Write the argument types: ok(jsonb).');
   ELSIF NOT f.good THEN
     PERFORM jobq._bad('22023', format('handler has the wrong signature: %s RETURNS %s', handler,
-        (SELECT pg_get_function_result(oid) FROM pg_proc WHERE oid = handler)),
+        (SELECT coalesce(pg_get_function_result(oid), 'nothing') FROM pg_proc WHERE oid = handler)),
       format('A handler is f(jsonb) or f() and returns jsonb, json or void; write the argument types: %s.',
              f.right_way));
   END IF;

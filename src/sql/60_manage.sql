@@ -66,20 +66,21 @@ BEGIN
 END $$;
 
 -- Puts a finished job's row (its columns are history's and dead_letters') back into the queue, due now.
--- Its own backoff, unique_for and keep_completed ended with it: those of its type count from now on.
+-- Its own backoff, unique_for and keep_completed ended with it: those of its type count from now on.  rev is
+-- one that no earlier row of this id had, so that nobody takes this row for what he was handed before.
 CREATE FUNCTION jobq._requeue(job jobq.dead_letters, max_attempts int) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF NOT EXISTS (SELECT FROM jobq.job_types t WHERE t.id = job.type_id AND t.dropped_at IS NULL) THEN
     PERFORM jobq._bad('42704', format('job type "%s" does not exist any more', jobq._type_name(job.type_id)));
   END IF;
-  INSERT INTO jobq.queue (id, position, scheduled_for, created_at, type_id, home_id, max_attempts, runs, depth,
+  INSERT INTO jobq.queue (id, position, scheduled_for, created_at, type_id, rev, home_id, max_attempts, runs, depth,
                           priority, payload, timeout, unique_key, concurrency_key, tenant, parent_id,
                           workflow_id, task_key, metadata)
-  VALUES (job.id, clock_timestamp(), clock_timestamp(), job.created_at, job.type_id, jobq._home_id(),
-          coalesce(max_attempts, job.max_attempts), job.runs, job.depth, job.priority, job.payload, job.timeout,
-          job.unique_key, job.concurrency_key, job.tenant, job.parent_id, job.workflow_id, job.task_key,
-          job.metadata);
+  VALUES (job.id, clock_timestamp(), clock_timestamp(), job.created_at, job.type_id,
+          1 + floor(random() * 1000000000)::int, jobq._home_id(), coalesce(max_attempts, job.max_attempts),
+          job.runs, job.depth, job.priority, job.payload, job.timeout, job.unique_key, job.concurrency_key,
+          job.tenant, job.parent_id, job.workflow_id, job.task_key, job.metadata);
 EXCEPTION WHEN unique_violation THEN
   PERFORM jobq._bad('23505', format('a newer job with unique_key "%s" is live', job.unique_key));
 END $$;
@@ -255,12 +256,11 @@ CREATE FUNCTION jobq._purge_dead_letters(caller oid,
   job_type text, older_than interval, max_jobs int, tenant text, error_like text)
   RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  purged bigint;
+  ids uuid[];
 BEGIN
   PERFORM jobq._check_interval('older_than', older_than);
-  DELETE FROM jobq.dead_letters d
-   WHERE d.id IN (SELECT p.id FROM jobq._dead_letters(job_type, tenant, error_like,
-                                                      clock_timestamp() - older_than, max_jobs) p);
-  GET DIAGNOSTICS purged = ROW_COUNT;
-  RETURN purged;
+  ids := ARRAY(SELECT d.id FROM jobq._dead_letters(job_type, _purge_dead_letters.tenant, error_like,
+                                                   clock_timestamp() - older_than, max_jobs) d);
+  DELETE FROM jobq.dead_letters d WHERE d.id = ANY (ids);
+  RETURN cardinality(ids);
 END $$;

@@ -1,0 +1,38 @@
+-- CREATE EXTENSION, what it makes, what it refuses
+SELECT 1 FROM pg_extension WHERE extname = 'jobq';
+CREATE EXTENSION jobq;
+SELECT extname, extversion, extrelocatable FROM pg_extension WHERE extname = 'jobq';
+SELECT jobq.version() = extversion AS version FROM pg_extension WHERE extname = 'jobq';
+SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = 'jobq'
+   AND table_name !~ '^(history|events)_' ORDER BY table_name COLLATE "C";
+-- no partition is a member of the extension, or a dump would leave it out
+SELECT count(*) FROM pg_depend d JOIN pg_inherits i ON i.inhrelid = d.objid AND d.classid = 'pg_class'::regclass
+ WHERE d.deptype = 'e';
+-- it can be dropped and made again
+DROP EXTENSION jobq;
+SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'jobq';
+SELECT count(*) FROM pg_namespace WHERE nspname = 'jobq';
+CREATE EXTENSION jobq;
+BEGIN;
+DROP EXTENSION jobq;
+ROLLBACK;
+SELECT count(*) FROM jobq.job_types;
+DROP EXTENSION jobq;
+-- a schema that somebody else made is never adopted
+CREATE SCHEMA jobq;
+CREATE EXTENSION jobq;
+CREATE EXTENSION jobq SCHEMA jobq;
+DROP SCHEMA jobq;
+-- nor is the search_path of whoever installs it
+CREATE SCHEMA evil;
+CREATE FUNCTION evil.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS $$ BEGIN RAISE 'captured'; END $$;
+CREATE TABLE evil.pg_extension (extname text, extversion text);
+INSERT INTO evil.pg_extension VALUES ('jobq', 'captured');
+SET search_path = evil, pg_catalog;
+CREATE EXTENSION jobq;
+SELECT jobq.version() <> 'captured' AS version;
+SELECT pg_get_expr(d.adbin, d.adrelid) LIKE '%evil%' AS captured, count(*)
+  FROM pg_attrdef d JOIN pg_class c ON c.oid = d.adrelid WHERE c.relname IN ('queue', 'job_types', 'events')
+   AND c.relnamespace = 'jobq'::regnamespace GROUP BY 1;
+RESET search_path;
+DROP SCHEMA evil CASCADE;

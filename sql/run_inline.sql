@@ -1,0 +1,70 @@
+-- run_inline: a job within the transaction of a test
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set helpers :abs_srcdir /test/lib/regress.sql
+\set ECHO none
+\i :helpers
+\set ECHO all
+
+CREATE TABLE test.log (what text, who text);
+CREATE FUNCTION test.note(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE job jobq.jobs := jobq.current_job();
+BEGIN
+  INSERT INTO test.log VALUES (payload->>'what', current_user);
+  IF payload ? 'fail' THEN RAISE EXCEPTION 'failed' USING ERRCODE = 'ZZ001'; END IF;
+  IF payload ? 'skip' THEN PERFORM jobq.skip('skipped'); END IF;
+  IF payload ? 'snooze' THEN PERFORM jobq.snooze('1 hour'); END IF;
+  IF payload ? 'sleep' THEN PERFORM pg_sleep(60); END IF;
+  PERFORM jobq.set_progress(50);
+  RETURN jsonb_build_object('attempts', job.attempts, 'status', job.status);
+END $$;
+SELECT jobq.create_job_type('note', 'test.note(jsonb)', max_attempts => 2);
+SELECT jobq.create_job_type('tool', command => '{true}');
+
+BEGIN;
+SELECT jobq.enqueue('note', '{"what": "one"}') AS id \gset
+SELECT job_type, status, result, attempts, runs, progress, worker IS NOT NULL AS worker, started_at IS NOT NULL AS started FROM jobq.run_inline(:'id');
+SELECT status FROM jobq.jobs WHERE id = :'id';
+SELECT what, who = current_user AS me FROM test.log;
+SELECT (jobq.current_job()).id IS NULL AS over, current_user = session_user AS still_me;
+SELECT jobq.enqueue('note', '{"what": "two", "fail": 1}') AS id \gset
+SELECT status, error_code, error_msg, attempts, runs FROM jobq.run_inline(:'id');
+SELECT status, error_code, error_msg, attempts, runs FROM jobq.run_inline(:'id');
+SELECT jobq.enqueue('note', '{"what": "three", "skip": 1}') AS id \gset
+SELECT status, error_msg FROM jobq.run_inline(:'id');
+SELECT jobq.enqueue('note', '{"what": "four", "snooze": 1}') AS id \gset
+SELECT status, attempts, runs, scheduled_for > clock_timestamp() AS later FROM jobq.run_inline(:'id');
+SELECT jobq.enqueue('note', '{"what": "five", "sleep": 1}', timeout => '20ms', max_attempts => 1) AS id \gset
+SELECT status, error_code, error_msg FROM jobq.run_inline(:'id');
+SELECT what FROM test.log;
+ROLLBACK;
+SELECT count(*) FROM jobq.jobs;
+SELECT count(*) FROM test.log;
+
+-- as the role of the type
+SET client_min_messages = warning;
+DROP ROLE IF EXISTS jobq_regress_handler;
+RESET client_min_messages;
+CREATE ROLE jobq_regress_handler LOGIN;
+GRANT INSERT, SELECT ON test.log TO jobq_regress_handler;
+GRANT USAGE ON SCHEMA test TO jobq_regress_handler;
+SELECT jobq.alter_job_type('note', run_as => 'jobq_regress_handler');
+BEGIN;
+SELECT jobq.enqueue('note', '{"what": "six"}') AS id \gset
+SELECT status, error_msg, result FROM jobq.run_inline(:'id');
+SELECT what, who FROM test.log;
+SELECT current_user = session_user AS me_again;
+ROLLBACK;
+
+-- what cannot be run inline
+BEGIN;
+SELECT jobq.enqueue('tool') AS id \gset
+SELECT test.error_of(format('SELECT jobq.run_inline(%L)', :'id'));
+SELECT jobq.enqueue('note', '{"what": "seven"}') AS id \gset
+SELECT status FROM jobq.run_inline(:'id');
+SELECT test.error_of(format('SELECT jobq.run_inline(%L)', :'id'));
+SELECT test.error_of('SELECT jobq.run_inline(NULL)');
+SELECT test.error_of('SELECT jobq.run_inline(gen_random_uuid())');
+ROLLBACK;
+DO 'BEGIN PERFORM test.clean(), test.forget(); END';
+DROP OWNED BY jobq_regress_handler;
+DROP ROLE jobq_regress_handler;

@@ -1,0 +1,75 @@
+-- Unique keys: what an enqueue meets, and what becomes of it
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set helpers :abs_srcdir /test/lib/regress.sql
+\set ECHO none
+\i :helpers
+\set ECHO all
+
+CREATE FUNCTION test.waits(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM pg_advisory_xact_lock_shared(815);
+  RETURN payload;
+END $$;
+SELECT jobq.create_job_type('u', 'test.waits(jsonb)');
+SELECT jobq.create_job_type('v', 'test.waits(jsonb)');
+SELECT jobq.pause_job_type('u'), jobq.pause_job_type('v');
+
+-- one live job per type, tenant and key
+SELECT jobq.enqueue('u', '{"n": 1}', unique_key => 'k') AS first \gset
+SELECT jobq.enqueue('u', '{"n": 2}', unique_key => 'k') = :'first' AS same,
+       jobq.enqueue('u', '{"n": 3}', unique_key => 'l') = :'first' AS other_key,
+       jobq.enqueue('v', '{"n": 4}', unique_key => 'k') = :'first' AS other_type,
+       jobq.enqueue('u', '{"n": 5}', unique_key => 'k', tenant => 'acme') = :'first' AS other_tenant;
+SELECT job_type, tenant, unique_key, payload FROM jobq.jobs ORDER BY id;
+
+-- ignore leaves it as it is, replace changes it, error says so
+SELECT jobq.enqueue('u', '{"n": 6}', priority => 9, unique_key => 'k', on_conflict => 'ignore') = :'first' AS same;
+SELECT payload, priority FROM jobq.jobs WHERE id = :'first';
+SELECT jobq.enqueue('u', '{"n": 7}', priority => 8, delay => '1 hour', max_attempts => 2, timeout => '7s', unique_key => 'k', on_conflict => 'replace') = :'first' AS same;
+SELECT payload, priority, max_attempts, timeout, attempts, scheduled_for > clock_timestamp() AS later FROM jobq.jobs WHERE id = :'first';
+SELECT test.error_of($$SELECT jobq.enqueue('u', unique_key => 'k', on_conflict => 'error')$$);
+SELECT jobq.enqueue('u', '{"n": 8}', unique_key => 'k', on_conflict => 'replace') = :'first' AS same;
+
+-- free again when the job has ended, however it ended
+SELECT jobq.cancel_job(:'first');
+SELECT jobq.enqueue('u', '{"n": 9}', unique_key => 'k') AS second \gset
+SELECT :'second' <> :'first' AS another;
+SELECT jobq.resume_job_type('u'), jobq.resume_job_type('v');
+SELECT status FROM test.ended(:'second');
+SELECT test.wait_until('SELECT NOT EXISTS (SELECT FROM jobq.queue)');
+
+-- a running job: ignore returns it, error refuses, replace queues one successor, replaced in its turn
+SELECT pg_advisory_lock(815);
+SELECT jobq.enqueue('u', '{"n": 10}', unique_key => 'k') AS running \gset
+SELECT test.wait_until(format('SELECT status = %L FROM jobq.jobs WHERE id = %L', 'running', :'running'));
+SELECT jobq.enqueue('u', '{"n": 11}', unique_key => 'k') = :'running' AS same;
+SELECT test.error_of($$SELECT jobq.enqueue('u', unique_key => 'k', on_conflict => 'error')$$);
+SELECT jobq.enqueue('u', '{"n": 12}', unique_key => 'k', on_conflict => 'replace') AS next \gset
+SELECT jobq.enqueue('u', '{"n": 13}', unique_key => 'k', on_conflict => 'replace') = :'next' AS same, :'next' <> :'running' AS another;
+SELECT payload, status FROM jobq.jobs WHERE id IN (:'running', :'next') ORDER BY id;
+SELECT pg_advisory_unlock(815);
+SELECT status, result FROM test.ended(:'running');
+SELECT status, result FROM test.ended(:'next');
+
+-- unique_for: the finished job holds the key for a while
+SELECT jobq.enqueue('u', '{"n": 14}', unique_key => 'long', unique_for => '1 hour') AS id \gset
+SELECT status FROM test.ended(:'id');
+SELECT jobq.enqueue('u', '{"n": 15}', unique_key => 'long') = :'id' AS same;
+SELECT test.error_of($$SELECT jobq.enqueue('u', unique_key => 'long', on_conflict => 'error')$$);
+SELECT jobq.enqueue('u', '{"n": 16}', unique_key => 'short', unique_for => '1 ms') AS id \gset
+SELECT status FROM test.ended(:'id');
+SELECT pg_sleep(0.002) IS NULL;
+SELECT jobq.enqueue('u', '{"n": 17}', unique_key => 'short') = :'id' AS same;
+
+-- a rolled-back enqueue holds nothing
+BEGIN;
+SELECT jobq.enqueue('u', unique_key => 'undone') IS NULL;
+ROLLBACK;
+SELECT jobq.enqueue('u', '{"n": 18}', unique_key => 'undone', on_conflict => 'error') AS id \gset
+SELECT status FROM test.ended(:'id');
+-- within one transaction
+BEGIN;
+SELECT jobq.enqueue('u', '{"n": 19}', unique_key => 'twice') AS id \gset
+SELECT jobq.enqueue('u', '{"n": 20}', unique_key => 'twice', on_conflict => 'replace') = :'id' AS same;
+COMMIT;
+SELECT status, result FROM test.ended(:'id');
