@@ -335,7 +335,7 @@ error_details(ErrorData *edata)
 static bool
 snooze_from_error(Outcome *o, ErrorData *edata)
 {
-	bool		ok = true;
+	volatile bool ok = true;
 
 	if (edata->detail == NULL)
 		return false;

@@ -295,7 +295,7 @@ wait_until_ended(Wait *wait)
 
 	for (;;)
 	{
-		JobStatus	status;
+		JobStatus	status = JOB_PENDING;
 		bool		told;
 		HeapTuple	row;
 
