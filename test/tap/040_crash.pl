@@ -1,0 +1,190 @@
+# A crash of the server: the job that caused it is charged, nobody else; everything of ours comes back.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+
+my $node = jobq_server('crash', 'restart_after_crash = on', 'jobq.max_sql_workers = 4');
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION jobq');
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+
+# Handlers that end their process as a bug in C would; waiter waits in its transaction for a row of gate.
+my $dir = PostgreSQL::Test::Utils::tempdir();
+$node->safe_psql('postgres', <<"END");
+CREATE TABLE ledger (job uuid, what text);
+CREATE TABLE gate (name text);
+CREATE FUNCTION note(what text) RETURNS void LANGUAGE sql AS
+  'INSERT INTO public.ledger SELECT id, what FROM jobq.current_job()';
+CREATE FUNCTION crash_now() RETURNS int LANGUAGE plpgsql PARALLEL SAFE AS \$\$
+BEGIN
+  EXECUTE 'COPY (SELECT 1) TO PROGRAM ''kill -SEGV \$PPID''';
+  PERFORM pg_sleep(60);
+  RETURN 1;
+END \$\$;
+CREATE FUNCTION crasher(p jsonb) RETURNS void LANGUAGE plpgsql AS \$\$
+BEGIN
+  PERFORM public.note('crasher');
+  IF p ? 'crash' THEN PERFORM public.crash_now(); END IF;
+END \$\$;
+CREATE FUNCTION parallel_crasher(p jsonb) RETURNS void LANGUAGE plpgsql AS \$\$
+BEGIN
+  PERFORM set_config(name, 'on', true) FROM pg_settings
+    WHERE name IN ('force_parallel_mode', 'debug_parallel_query');
+  EXECUTE 'SELECT public.crash_now() FROM pg_class LIMIT 1';
+END \$\$;
+CREATE FUNCTION waiter(p jsonb) RETURNS void LANGUAGE plpgsql AS \$\$
+BEGIN
+  PERFORM public.note('waiter');
+  WHILE NOT EXISTS (SELECT FROM public.gate WHERE name = p->>'gate') LOOP
+    PERFORM pg_sleep(0.01);
+  END LOOP;
+END \$\$;
+SELECT jobq.create_job_type('crasher', 'crasher(jsonb)', max_attempts => 5, backoff => 'fixed', backoff_base => '10ms');
+SELECT jobq.create_job_type('parallel', 'parallel_crasher(jsonb)', max_attempts => 1);
+SELECT jobq.create_job_type('waiter', 'waiter(jsonb)', max_attempts => 1);
+SELECT jobq.create_job_type('tool', command => ARRAY['/bin/sh', '$dir/tool', '{gate}'], backoff => 'fixed',
+  backoff_base => '10ms', options => '{"output": "none"}');
+END
+append_to_file("$dir/tool", "echo run >>$dir/runs; while [ ! -e $dir/\$1 ]; do sleep 0.05; done\n");
+
+sub enqueue
+{
+	my ($type, $payload) = @_;
+
+	return $node->safe_psql('postgres', "SELECT jobq.enqueue('$type', '$payload')");
+}
+
+sub fate
+{
+	my ($id) = @_;
+
+	return $node->safe_psql('postgres',
+		"SELECT concat_ws(' ', status, attempts, error_code) FROM jobq.jobs WHERE id = '$id'");
+}
+
+sub crashes
+{
+	my @lines = slurp_file($node->logfile) =~ /(all server processes terminated; reinitializing)/g;
+
+	return scalar @lines;
+}
+
+sub running
+{
+	my (@ids) = @_;
+	my $list = join ', ', map { "'$_'" } @ids;
+
+	return wait_for_sql($node, "SELECT count(*) = " . @ids . " FROM jobq.jobs WHERE id IN ($list) AND status = 'running'",
+		@ids . ' in flight');
+}
+
+# Kills a session that has nothing to do with us, and waits until the server is back.
+sub kill_client
+{
+	my $offset = -s $node->logfile;
+	my $victim = $node->background_psql('postgres', on_error_stop => 0);
+
+	kill 'KILL', scalar $victim->query('SELECT pg_backend_pid()');
+	$node->wait_for_log(qr/reinitializing.*database system is ready to accept connections/s, $offset);
+	$victim->{run}->finish;
+	return;
+}
+
+# ---------- a job that crashes the server ----------
+
+my @innocent = map { enqueue('waiter', '{"gate": "first"}') } 1 .. 2;
+running(@innocent);
+my ($launcher) = jobq_pids($node, 'launcher');
+my $dispatcher = dispatcher($node, 'postgres');
+my $crasher = enqueue('crasher', '{"crash": true}');
+wait_status($node, 'postgres', $crasher, 'error', 'a job that crashes the server ends as a dead letter');
+is(fate($crasher), 'error 2 server_crash', 'after two crashes, with attempts left');
+like($node->safe_psql('postgres', "SELECT error_msg FROM jobq.jobs WHERE id = '$crasher'"), qr/crash/, 'it says why');
+is(crashes(), 2, 'it has crashed the server twice');
+is($node->safe_psql('postgres', "SELECT string_agg(type || ' ' || coalesce(data->>'code', ''), ', ' ORDER BY id)"
+		  . " FROM jobq.events WHERE job_id = '$crasher'"),
+	'failed server_crash, failed server_crash, dead ', 'its events tell the story');
+running(@innocent);
+$node->safe_psql('postgres', q{INSERT INTO gate VALUES ('first')});
+wait_status($node, 'postgres', $_, 'completed', 'an innocent job in flight completes') foreach @innocent;
+is(fate($_), 'completed 1', 'and was not charged') foreach @innocent;
+is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT job) FROM ledger'), '2|2', 'its effects are there once');
+
+wait_dispatcher($node, 'postgres', 'the dispatcher is another one', $dispatcher);
+my ($new_launcher) = jobq_pids($node, 'launcher');
+isnt($new_launcher, $launcher, 'so is the launcher');
+
+# ---------- in a batch of short jobs ----------
+
+$node->safe_psql('postgres', q{TRUNCATE ledger});
+$node->safe_psql('postgres', q{SELECT jobq.enqueue_many('crasher', array_fill('{}'::jsonb, ARRAY[200]))});
+wait_for_sql($node, 'SELECT count(*) = 200 FROM ledger', 'short jobs have run');
+$node->safe_psql('postgres', q{SELECT jobq.enqueue_many('crasher',
+  array_fill('{}'::jsonb, ARRAY[20]) || '{"crash": true}'::jsonb || array_fill('{}'::jsonb, ARRAY[20]))});
+wait_for_sql($node, q{SELECT count(*) = 0 FROM jobq.queue}, 'nothing is left');
+is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT job) FROM ledger'), '240|240', 'each of its company has run once');
+is($node->safe_psql('postgres', q{SELECT max(attempts) FROM jobq.jobs WHERE job_type = 'crasher' AND status = 'completed'}),
+	'1', 'and none was charged');
+is($node->safe_psql('postgres', q{SELECT count(*), min(attempts), min(error_code) FROM jobq.jobs
+  WHERE job_type = 'crasher' AND status = 'error' AND id <> '} . $crasher . q{'}), '1|2|server_crash', 'the crasher was');
+is(crashes(), 4, 'two more crashes');
+
+# ---------- a crash that is nobody's fault ----------
+
+$node->safe_psql('postgres', q{TRUNCATE ledger});
+@innocent = map { enqueue('waiter', '{"gate": "second"}') } 1 .. 3;
+running(@innocent);
+kill_client();
+running(@innocent);
+$node->safe_psql('postgres', q{INSERT INTO gate VALUES ('second')});
+wait_status($node, 'postgres', $_, 'completed', 'a job in flight when a client was killed completes') foreach @innocent;
+is(fate($_), 'completed 1', 'and was not charged') foreach @innocent;
+is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT job) FROM ledger'), '3|3', 'its effects are there once');
+
+# ---------- a handler whose parallel worker crashes ----------
+
+my $offset = crashes();
+my $parallel = enqueue('parallel', '{}');
+wait_status($node, 'postgres', $parallel, 'error', 'a job whose parallel worker crashes is found out');
+is(fate($parallel), 'error 1 server_crash', 'and charged');
+is(crashes() - $offset, 3, 'when it was alone in flight three times');
+
+# ---------- immediate stop ----------
+
+$node->safe_psql('postgres', q{TRUNCATE ledger});
+my $waiter = enqueue('waiter', '{"gate": "third"}');
+my $tool = enqueue('tool', '{"gate": "open"}');
+running($waiter, $tool);
+ok(poll_file("$dir/runs", qr/run/), 'the tool runs');
+$node->stop('immediate');
+append_to_file("$dir/open", '');
+$node->start;
+wait_status($node, 'postgres', $tool, 'completed', 'a tool that was running at an immediate stop runs again');
+is(fate($tool), 'completed 2', 'its attempt was charged');
+is($node->safe_psql('postgres', "SELECT string_agg(data->>'code', ' ') FROM jobq.events WHERE job_id = '$tool' AND type = 'failed'"),
+	'server_crash', 'as a server crash');
+is(scalar(() = slurp_file("$dir/runs") =~ /run/g), 2, 'it has started twice');
+running($waiter);
+$node->safe_psql('postgres', q{INSERT INTO gate VALUES ('third')});
+wait_status($node, 'postgres', $waiter, 'completed', 'a SQL job runs again');
+is(fate($waiter), 'completed 1', 'at no charge');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM ledger'), '1', 'its effects are there once');
+
+$node->stop;
+done_testing();
+
+sub poll_file
+{
+	my ($file, $pattern) = @_;
+
+	foreach (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		return 1 if -e $file && slurp_file($file) =~ $pattern;
+		select undef, undef, undef, 0.1;
+	}
+	return 0;
+}
