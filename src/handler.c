@@ -572,6 +572,12 @@ handler_current_job(pg_uuid_t *id, int *depth)
 	return true;
 }
 
+const Run *
+handler_inline_run(void)
+{
+	return current_run != NULL && current_run->cell < 0 ? current_run : NULL;
+}
+
 static Run *
 need_run(const char *function)
 {

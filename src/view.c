@@ -3,7 +3,7 @@
  *	  What the view jobq.jobs knows beyond the tables: names of job types, and which jobs run right now.
  *
  * A SQL job is not claimed by a write, so its row says pending (or retry) while its handler runs.
- * That it runs stands in the slot of its worker.  The view therefore calls a function per column and
+ * That it runs stands in the slot of its worker (or of this session: run_inline).  The view therefore calls a function per column and
  * queue row, which looks the job up in a copy of the slots: never a join, which would sort the queue.
  *
  * The copy is taken at the first call in a query and shared by all calls of that query, so that the
@@ -22,6 +22,7 @@
 #include "utils/builtins.h"
 #include "utils/numeric.h"
 
+#include "handler.h"
 #include "job_types.h"
 #include "queue.h"
 #include "slots.h"
@@ -122,6 +123,25 @@ copy_cell(LiveCopy *copy, Slot *slot, Cell *cell, char *worker)
 }
 
 static void
+copy_inline_run(LiveCopy *copy)
+{
+	const Run  *run = handler_inline_run();
+	Live	   *live;
+
+	if (run == NULL)
+		return;
+	live = next_live(copy);
+	live->id = *JOB_ID(run->job);
+	live->rev = JOB_INT(run->job, Q_rev);
+	live->runs = true;
+	live->started_at = run->outcome.started_at;
+	live->progress = run->progress;
+	live->progress_data = run->progress_data[0] ? pstrdup(run->progress_data) : NULL;
+	live->worker = pstrdup(run->outcome.worker ? run->outcome.worker : "inline");
+	copy->n++;
+}
+
+static void
 copy_slots(LiveCopy *copy)
 {
 	if (JobqShmem == NULL || RecoveryInProgress())
@@ -139,8 +159,6 @@ copy_slots(LiveCopy *copy)
 			copy_cell(copy, slot, &slot->cells[c], worker);
 	}
 	LWLockRelease(JobqShmem->lock);
-	if (copy->n > 1)
-		qsort(copy->live, copy->n, sizeof(Live), compare_live);
 }
 
 /* The copy of the query that this call belongs to. */
@@ -157,7 +175,10 @@ get_copy(FmgrInfo *flinfo)
 		old = MemoryContextSwitchTo(flinfo->fn_mcxt);
 		copy = palloc0(sizeof(LiveCopy));
 		copy->cxt = flinfo->fn_mcxt;
+		copy_inline_run(copy);
 		copy_slots(copy);
+		if (copy->n > 1)
+			qsort(copy->live, copy->n, sizeof(Live), compare_live);
 		copy->forget.func = forget_copy;
 		copy->forget.arg = copy;
 		MemoryContextRegisterResetCallback(flinfo->fn_mcxt, &copy->forget);
