@@ -45,12 +45,25 @@ static FrameBuf out;
 static FrameDecoder in;
 static uint32 max_frame;
 
-void
-exec_trouble(const char *trouble)
+#define TROUBLE_LEN 256
+static char helper_trouble[TROUBLE_LEN];
+static char types_trouble[TROUBLE_LEN];
+
+/* What health() says: the helper's trouble, else that of types. */
+static void
+say(char *mine, const char *why)
 {
+	strlcpy(mine, why, TROUBLE_LEN);
 	SpinLockAcquire(&exec_db->mutex);
-	strlcpy(exec_db->helper_trouble, trouble, sizeof(exec_db->helper_trouble));
+	strlcpy(exec_db->helper_trouble, helper_trouble[0] ? helper_trouble : types_trouble,
+			sizeof(exec_db->helper_trouble));
 	SpinLockRelease(&exec_db->mutex);
+}
+
+void
+exec_say_types_trouble(const char *why)
+{
+	say(types_trouble, why);
 }
 
 /* ---------- starting ---------- */
@@ -194,7 +207,7 @@ helper_ready(void)
 		return true;
 	if (PostmasterPid == 1 && !jobq_allow_exec_under_pid1)
 	{
-		exec_trouble("the postmaster is process 1: run the container with an init process, or set jobq.allow_exec_under_pid1");
+		say(helper_trouble, "the postmaster is process 1: run the container with an init process, or set jobq.allow_exec_under_pid1");
 		retry_at = DT_NOEND;
 		return false;
 	}
@@ -208,11 +221,11 @@ helper_ready(void)
 	if (!start())
 	{
 		retry_later();
-		exec_trouble("jobq-helper can't be started: see the server log");
+		say(helper_trouble, "jobq-helper can't be started: see the server log");
 		return false;
 	}
 	retry_at = 0;
-	exec_trouble("");
+	say(helper_trouble, "");
 	return true;
 }
 
@@ -230,7 +243,7 @@ helper_close(const char *why)
 	if (why)
 	{
 		ereport(LOG, (errmsg("jobq-helper with PID %d is lost: %s", (int) helper_pid, why)));
-		exec_trouble("jobq-helper was lost and is started again");
+		say(helper_trouble, "jobq-helper was lost and is started again");
 		if (TimestampDifferenceExceeds(started_at, GetCurrentTimestamp(), HEALTHY_MS))
 			losses = 0;
 		retry_later();

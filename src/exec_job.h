@@ -1,6 +1,6 @@
 /*
  * exec_job.h
- *	  The exec worker's own table of jobs, shared by its four files; nobody else includes it.
+ *	  The exec worker's own table of jobs, shared by its files (exec_*.c); nobody else includes it.
  *
  * One entry a cell of its slot.  An entry goes
  *
@@ -74,6 +74,7 @@ extern ExecJob exec_jobs[JOBQ_CELLS];
 extern MemoryContext ExecContext;	/* parent of the jobs' contexts */
 extern MemoryContext ExecTurnContext;	/* reset each turn of the loop; outlives transactions */
 extern JobqDb *exec_db;
+extern bool exec_stopping;		/* SHUTDOWN has been sent: only ends count now */
 
 #define cell_of(job) ((int) ((job) - exec_jobs))
 
@@ -84,6 +85,11 @@ extern ErrorData *exec_in_transaction(void (*work) (void *arg), void *arg);
 extern void exec_ended(ExecJob *job, int kind, int value, const char *message);
 /* Gives the cell back to the dispatcher and empties the entry. */
 extern void exec_forget(ExecJob *job, Verdict verdict);
+
+/* --- exec_hear.c --- */
+/* Takes what the helper has said since; its loss ends all jobs that run. */
+extern void exec_hear(void);
+extern void exec_helper_lost(void);
 
 /* --- exec_helper.c: the process and its socket --- */
 /* Is there a helper to send to?  Starts one unless it is too early after the last. */
@@ -99,20 +105,32 @@ extern bool helper_receive(void (*got) (const Frame *frame));
 extern void helper_close(const char *why);
 /* When helper_ready may say otherwise; DT_NOEND: never. */
 extern TimestampTz helper_retry_at(void);
-/* For jobq.health(): why tools don't run; '' when they do. */
-extern void exec_trouble(const char *trouble);
+/* For jobq.health(): which types can't be started here; '' when all can. */
+extern void exec_say_types_trouble(const char *why);
 
 /* --- exec_claim.c --- */
 extern void exec_claim(void);
 extern bool exec_has_assigned(void);
+
+/* --- exec_start.c --- */
+/* Fills frame (in ExecTurnContext) and how long its EXIT may get.  NULL, or why it can't be built. */
+extern ErrorData *exec_build_start(ExecJob *job, Job *row, JobType *type, FrameStart *frame,
+								   Size *answer);
+
+/* --- exec_types.c --- */
 extern void exec_type_started(ExecJob *job);
-/* Its tool can't be started here: hold the type; true: it was not held before. */
-extern bool exec_type_broken(int32 type_id);
+/* Its tool can't be started here.  true: the dispatcher is to hold it; *first: nobody has been told yet. */
+extern bool exec_type_broken(JobType *type, const char *why, bool *first);
+/* In a transaction: when the registry has changed, they get a new chance. */
+extern void exec_types_recheck(void);
 
 /* --- exec_settle.c --- */
 /* Settles what has ended and writes events that are due; final: on the way out, all, without long waits. */
 extern void exec_settle(bool final);
 extern TimestampTz exec_settle_at(void);	/* when it has something to do next; DT_NOEND: nothing waits */
+
+/* --- exec_outcome.c --- */
+extern void exec_judge(ExecJob *job, JobType *type, Outcome *outcome);
 /* options.log_stderr as an error level, 0: none */
 extern int	exec_log_level(JobType *type);
 

@@ -1,6 +1,6 @@
 /*
  * exec_settle.c
- *	  How a tool ended becomes how its job's attempt ends.
+ *	  Writes how attempts ended, and what their tools said.
  *
  * All that have ended are settled in one transaction; when it fails, each alone.  A result is never
  * dropped: what can't be written now (no partition, a lock, a full disk) is kept and tried again later,
@@ -11,12 +11,9 @@
  */
 #include "jobq.h"
 
-#include <signal.h>
-
 #include "miscadmin.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
-#include "utils/builtins.h"
 #include "utils/float.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -25,9 +22,7 @@
 
 #include "exec_job.h"
 #include "find.h"
-#include "json_build.h"
 #include "maintenance.h"
-#include "options.h"
 
 #define RETRY_MIN_MS	50
 #define RETRY_MAX_MS	10000
@@ -59,252 +54,6 @@ typedef struct SettleBatch
 	int			nitems;
 	bool		final;			/* this process is exiting */
 } SettleBatch;
-
-/* ---------- outcome ---------- */
-
-static bool
-in_codes(Jsonb *options, const char *key, int code, const char *otherwise)
-{
-	JsonbValue	container;
-	JsonbValue *element;
-	Datum		wanted = DirectFunctionCall1(int4_numeric, Int32GetDatum(code));
-	uint32		i;
-
-	if (getKeyJsonValueFromContainer(&options->root, key, (int) strlen(key), &container) == NULL ||
-		container.type != jbvBinary)
-	{
-		/* the default, as options.c has it */
-		return otherwise && strstr(otherwise, psprintf(" %d ", code)) != NULL;
-	}
-	for (i = 0; (element = getIthJsonbValueFromContainer(container.val.binary.data, i)) != NULL; i++)
-	{
-		if (element->type == jbvNumeric &&
-			DatumGetBool(DirectFunctionCall2(numeric_eq, NumericGetDatum(element->val.numeric), wanted)))
-			return true;
-	}
-	return false;
-}
-
-int
-exec_log_level(JobType *type)
-{
-	JsonbValue	v;
-
-	if (getKeyJsonValueFromContainer(&type->options->root, "log_stderr", 10, &v) == NULL ||
-		v.type != jbvString)
-		return 0;
-	return v.val.string.len == 3 && strncmp(v.val.string.val, "log", 3) == 0 ? LOG : DEBUG1;
-}
-
-/* "KILL"; a number when it has no name here. */
-static const char *
-signal_name(int signo)
-{
-	static const char *const names[] = {
-		[SIGHUP] = "HUP", [SIGINT] = "INT", [SIGQUIT] = "QUIT", [SIGILL] = "ILL",
-		[SIGTRAP] = "TRAP", [SIGABRT] = "ABRT", [SIGBUS] = "BUS", [SIGFPE] = "FPE",
-		[SIGKILL] = "KILL", [SIGUSR1] = "USR1", [SIGSEGV] = "SEGV", [SIGUSR2] = "USR2",
-		[SIGPIPE] = "PIPE", [SIGALRM] = "ALRM", [SIGTERM] = "TERM", [SIGXCPU] = "XCPU",
-		[SIGXFSZ] = "XFSZ", [SIGSYS] = "SYS"
-	};
-
-	if (signo > 0 && signo < (int) lengthof(names) && names[signo])
-		return names[signo];
-	return psprintf("%d", signo);
-}
-
-static void
-failed(Outcome *o, const char *code, const char *message)
-{
-	o->kind = OUTCOME_FAILED;
-	o->code = unconstify(char *, code);
-	o->message = unconstify(char *, message);
-}
-
-static void
-bad_output(Outcome *o, FrameExit *end, const char *why)
-{
-	JsonBuild	b;
-
-	failed(o, "bad_output", why);
-	json_begin_object(&b);
-	json_add_string(&b, "stdout", text_from_utf8(end->output.data, (int) end->output.len));
-	json_add_string(&b, "stderr", o->stderr_tail);
-	o->details = json_end_object(&b);
-}
-
-static Jsonb *
-json_string(const char *text)
-{
-	JsonbValue	v;
-
-	v.type = jbvString;
-	v.val.string.val = unconstify(char *, text);
-	v.val.string.len = (int) strlen(text);
-	return JsonbValueToJsonb(&v);
-}
-
-static void
-json_result(Outcome *o, FrameExit *end)
-{
-	char	   *why;
-
-	if (end->verdict != FRAME_OUT_OK)
-	{
-		why = text_from_utf8(end->message.data, (int) end->message.len);
-		bad_output(o, end, why[0] ? why : "output is not valid JSON");
-		return;
-	}
-	o->result = json_from_utf8(end->output.data, (int) end->output.len, &why);
-	if (o->result == NULL)
-		bad_output(o, end, psprintf("output is not valid JSON: %s", why));
-	else
-		o->has_result = true;
-}
-
-/* Repaired text is a result (an event says so); cut text is none. */
-static void
-text_result(Outcome *o, FrameExit *end)
-{
-	if (end->verdict == FRAME_OUT_TRUNCATED)
-	{
-		bad_output(o, end, text_from_utf8(end->message.data, (int) end->message.len));
-		return;
-	}
-	o->result = json_string(text_from_utf8(end->output.data, (int) end->output.len));
-	o->has_result = true;
-}
-
-static void
-exited(Outcome *o, FrameExit *end, JobType *type)
-{
-	int			code = end->value;
-
-	if (code == 0)
-	{
-		o->kind = OUTCOME_COMPLETED;
-		if (type && type->output == OUTPUT_JSON)
-			json_result(o, end);
-		else if (type && type->output == OUTPUT_TEXT)
-			text_result(o, end);
-		return;
-	}
-	failed(o, psprintf("exit:%d", code), psprintf("exited with code %d", code));
-	if (type == NULL)
-		return;
-	if (in_codes(type->options, "skip_exit_codes", code, NULL))
-		o->kind = OUTCOME_SKIPPED;
-	else if (in_codes(type->options, "snooze_exit_codes", code, NULL))
-	{
-		o->kind = OUTCOME_SNOOZED;
-		o->delay_us = option_interval(type->options, "snooze", USECS_PER_MINUTE);
-	}
-	else
-		o->permanent = in_codes(type->options, "permanent_exit_codes", code, " 125 126 127 ");
-	if (o->kind != OUTCOME_FAILED)
-		o->code = NULL;
-}
-
-static char *
-span_text(int64 us)
-{
-	Interval	span = {.time = us};
-
-	return DatumGetCString(DirectFunctionCall1(interval_out, IntervalPGetDatum(&span)));
-}
-
-/* Stopped because we asked for it: by a user, or to get out of the way. */
-static void
-cancelled(Outcome *o, ExecJob *x)
-{
-	if (x->asked == CANCEL_USER)
-	{
-		o->kind = OUTCOME_CANCELLED;
-		o->message = x->has_reason ? pstrdup(x->reason) : NULL;
-		o->details = NULL;
-	}
-	else
-	{
-		o->kind = OUTCOME_RELEASED;
-		o->details = NULL;
-	}
-}
-
-static void
-start_failed(Outcome *o, ExecJob *x)
-{
-	char	   *why = text_from_utf8(x->end.message.data, (int) x->end.message.len);
-
-	if (x->end.value == E2BIG)
-		failed(o, "54000", why);
-	else
-	{
-		o->kind = OUTCOME_RELEASED;
-		o->message = why;
-	}
-}
-
-/* error_details of a failure: the tail of stderr, when there is any. */
-static Jsonb *
-stderr_details(Outcome *o)
-{
-	JsonBuild	b;
-
-	if (o->stderr_tail == NULL)
-		return NULL;
-	json_begin_object(&b);
-	json_add_string(&b, "stderr", o->stderr_tail);
-	return json_end_object(&b);
-}
-
-static void
-judge(ExecJob *x, JobType *type, Outcome *o)
-{
-	FrameExit  *end = &x->end;
-
-	memset(o, 0, sizeof(*o));
-	o->begun = true;
-	o->started_at = x->started_at;
-	o->ended_at = x->ended_at;
-	o->worker = MySlot->name;
-	o->source = "helper";
-	o->progress = x->progress;
-	o->progress_data = x->progress_data;
-	if (end->stderr_tail.len > 0)
-		o->stderr_tail = text_from_utf8(end->stderr_tail.data, (int) end->stderr_tail.len);
-	o->details = stderr_details(o);
-	switch (end->kind)
-	{
-		case FRAME_EXITED:
-			exited(o, end, type);
-			break;
-		case FRAME_SIGNALLED:
-			failed(o, psprintf("signal:%s", signal_name(end->value)),
-				   psprintf("terminated by signal %s", signal_name(end->value)));
-			break;
-		case FRAME_START_FAILED:
-			start_failed(o, x);
-			break;
-		case FRAME_TIMEOUT:
-			failed(o, "timeout", psprintf("timeout after %s", span_text(x->timeout_us)));
-			break;
-		case FRAME_CANCELLED:
-		case FRAME_SHUTDOWN_KILL:
-			cancelled(o, x);
-			break;
-		case EXEC_HELPER_LOST:
-			if (x->asked != CANCEL_NONE)
-				cancelled(o, x);
-			else
-				failed(o, "helper_lost", "jobq-helper was lost while the tool ran");
-			break;
-		case EXEC_UNSETTLED:
-			failed(o, end->message.data, end->output.data);
-			break;
-	}
-	if (o->kind == OUTCOME_COMPLETED)
-		o->details = NULL;
-}
 
 /* ---------- events ---------- */
 
@@ -417,17 +166,24 @@ lock_row(Ledger *ledger, ExecJob *x, Job *job)
 	return result;
 }
 
-/* Held back with its type; the first time it is said aloud. */
-static void
-say_broken(Ledger *ledger, ExecJob *x, JobType *type, const char *why)
+/* Its type can't be started here; the first time that is said aloud. */
+static Verdict
+start_failure(Ledger *ledger, ExecJob *x, JobType *type, const char *why)
 {
-	if (type == NULL || !exec_type_broken(type->id))
-		return;
-	exec_trouble(psprintf("job type \"%s\" is paused on this node: %s", type->name, why));
-	ereport(WARNING,
-			(errcode(ERRCODE_SYSTEM_ERROR),
-			 errmsg("job type \"%s\" is paused on this node: %s", type->name, why)));
-	event_write(ledger, &x->row, type, "paused", "helper", "error", why, NULL);
+	bool		first;
+	Verdict		verdict;
+
+	if (type == NULL)
+		return VERDICT_RELEASED;
+	verdict = exec_type_broken(type, why, &first) ? VERDICT_STUCK : VERDICT_RELEASED;
+	if (first)
+	{
+		ereport(WARNING,
+				(errcode(ERRCODE_SYSTEM_ERROR),
+				 errmsg("job type \"%s\" is paused on this node: %s", type->name, why)));
+		event_write(ledger, &x->row, type, "paused", "helper", "error", why, NULL);
+	}
+	return verdict;
 }
 
 static void
@@ -452,7 +208,7 @@ settle_one(SettleBatch *batch, Settlement *item)
 		case LOCK_OK:
 			break;
 	}
-	judge(x, type, &outcome);
+	exec_judge(x, type, &outcome);
 	if (outcome.kind == OUTCOME_RELEASED || outcome.kind == OUTCOME_SNOOZED)
 		job.nulls[Q_started_at - 1] = job.nulls[Q_worker - 1] = job.nulls[Q_node - 1] = true;
 	item->status = settle(ledger, &job, type, &outcome, &item->need);
@@ -467,10 +223,7 @@ settle_one(SettleBatch *batch, Settlement *item)
 	if (type)
 		write_remarks(ledger, x, type);
 	if (x->end.kind == FRAME_START_FAILED && outcome.kind == OUTCOME_RELEASED)
-	{
-		say_broken(ledger, x, type, outcome.message);
-		item->verdict = VERDICT_STUCK;
-	}
+		item->verdict = start_failure(ledger, x, type, outcome.message);
 }
 
 /* A lock on the queue, but not a long wait for it: the postmaster may be waiting for us. */

@@ -5,7 +5,7 @@
  * Started by the dispatcher, connected as the bootstrap superuser; owns one slot.  A loop with one wait:
  * the latch (jobs handed over, a cancel, a signal) or the helper's socket.  Each turn it
  *
- *	 takes frames from the helper	what tools say, and how they end
+ *	 takes frames from the helper	exec_hear.c: what tools say, and how they end
  *	 passes on cancels				asked of its cells under the slot's lock
  *	 settles what has ended			exec_settle.c, one transaction
  *	 claims what was handed over	exec_claim.c, one transaction, then START frames
@@ -40,16 +40,16 @@
 #include "worker_start.h"
 
 #define IDLE_MS			60000
+#define ALONE_MS		1000	/* without a dispatcher: the extension may be gone */
 #define LEAVE_GRACE_MS	500		/* for DDL, which waits for us */
 #define KILL_SLACK_MS	2000	/* after the grace: how long the helper may take to report */
-#define EVENT_DELAY_MS	500
 
 ExecJob		exec_jobs[JOBQ_CELLS];
 MemoryContext ExecContext;
 MemoryContext ExecTurnContext;
 JobqDb	   *exec_db;
 
-static bool stopping = false;	/* SHUTDOWN has been sent */
+bool		exec_stopping = false;
 
 PGDLLEXPORT void jobq_exec_worker_main(Datum arg);
 
@@ -109,16 +109,6 @@ exec_ended(ExecJob *x, int kind, int value, const char *message)
 	x->state = EXEC_ENDED;
 }
 
-static ExecJob *
-job_by_number(uint64 number)
-{
-	ExecJob    *x = &exec_jobs[number & 0xff];
-
-	if ((number & 0xff) >= JOBQ_CELLS || x->state != EXEC_STARTED || x->number != number)
-		return NULL;
-	return x;
-}
-
 static int
 count_jobs(ExecState state)
 {
@@ -128,180 +118,6 @@ count_jobs(ExecState state)
 	for (i = 0; i < JOBQ_CELLS; i++)
 		n += exec_jobs[i].state == state;
 	return n;
-}
-
-static void
-helper_was_lost(void)
-{
-	int			i;
-
-	for (i = 0; i < JOBQ_CELLS; i++)
-	{
-		if (exec_jobs[i].state == EXEC_STARTED)
-			exec_ended(&exec_jobs[i], EXEC_HELPER_LOST, 0, "");
-	}
-}
-
-/* ---------- what the helper says ---------- */
-
-static FrameText
-keep_text(ExecJob *x, FrameText text)
-{
-	FrameText	kept = {MemoryContextAlloc(x->context, text.len + 1), text.len};
-
-	memcpy(unconstify(char *, kept.data), text.data, text.len);
-	unconstify(char *, kept.data)[text.len] = '\0';
-	return kept;
-}
-
-static void
-got_exit(ExecJob *x, const FrameExit *exit)
-{
-	x->end = *exit;
-	x->end.output = keep_text(x, exit->output);
-	x->end.stderr_tail = keep_text(x, exit->stderr_tail);
-	x->end.message = keep_text(x, exit->message);
-	x->ended_at = GetCurrentTimestamp();
-	x->retry_at = 0;
-	x->state = EXEC_ENDED;
-}
-
-typedef struct ProgressWork
-{
-	ExecJob    *job;
-	FrameText	text;
-	bool		valid;
-	double		progress;
-	char	   *data;
-} ProgressWork;
-
-/* Parses {"progress": 40, "data": {...}} and renders data as the database would. */
-static void
-parse_progress(void *arg)
-{
-	ProgressWork *work = arg;
-	char	   *why;
-	Jsonb	   *line = json_from_utf8(work->text.data, (int) work->text.len, &why);
-	JsonbValue	v;
-
-	if (line == NULL || !JB_ROOT_IS_OBJECT(line) ||
-		getKeyJsonValueFromContainer(&line->root, "progress", 8, &v) == NULL ||
-		v.type != jbvNumeric)
-		return;
-	work->valid = true;
-	work->progress = DatumGetFloat8(DirectFunctionCall1(numeric_float8,
-														NumericGetDatum(v.val.numeric)));
-	if (getKeyJsonValueFromContainer(&line->root, "data", 4, &v) != NULL && v.type != jbvNull)
-	{
-		Jsonb	   *data = JsonbValueToJsonb(&v);
-		char	   *text = JsonbToCString(NULL, &data->root, VARSIZE(data));
-
-		if (strlen(text) <= EXEC_MAX_PROGRESS)
-			work->data = MemoryContextStrdup(ExecTurnContext, text);
-	}
-}
-
-/* Seen through the view at once; kept with the job when it is settled. */
-static void
-got_progress(ExecJob *x, FrameText text)
-{
-	ProgressWork work = {.job = x, .text = text};
-	Cell	   *cell = &MySlot->cells[cell_of(x)];
-
-	if (exec_in_transaction(parse_progress, &work) != NULL || !work.valid)
-		return;
-	x->progress = work.progress;
-	if (work.data)
-	{
-		if (x->progress_data)
-			pfree(x->progress_data);
-		x->progress_data = MemoryContextStrdup(x->context, work.data);
-	}
-	SpinLockAcquire(&MySlot->mutex);
-	cell->progress = x->progress;
-	if (work.data && strlen(work.data) < JOBQ_PROGRESS_LEN)
-		strlcpy(cell->progress_data, work.data, JOBQ_PROGRESS_LEN);
-	SpinLockRelease(&MySlot->mutex);
-}
-
-static void
-got_event(ExecJob *x, const FrameEvent *event)
-{
-	MemoryContext caller;
-	ToolEvent  *kept;
-
-	if (x->nevents++ >= EXEC_MAX_EVENTS)
-		return;
-	caller = MemoryContextSwitchTo(x->context);
-	kept = palloc(sizeof(ToolEvent));
-	kept->kind = event->kind;
-	kept->text = pnstrdup(event->text.data, event->text.len);
-	x->events = lappend(x->events, kept);
-	if (x->events_due == 0)
-		x->events_due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), EVENT_DELAY_MS);
-	MemoryContextSwitchTo(caller);
-}
-
-typedef struct StderrLine
-{
-	ExecJob    *job;
-	FrameText	text;
-} StderrLine;
-
-static void
-log_stderr_line(void *arg)
-{
-	StderrLine *line = arg;
-	JobType    *type = job_type_by_id(line->job->ref.type_id);
-	int			level = type ? exec_log_level(type) : 0;
-
-	if (level != 0)
-		ereport(level,
-				(errmsg("job %s of type \"%s\": %s",
-						DatumGetCString(DirectFunctionCall1(uuid_out,
-															UUIDPGetDatum(&line->job->ref.id))),
-						type->name,
-						text_from_utf8(line->text.data, (int) line->text.len)),
-				 errhidestmt(true), errhidecontext(true)));
-}
-
-static void
-got_frame(const Frame *frame)
-{
-	ExecJob    *x;
-
-	switch (frame->type)
-	{
-		case FRAME_STARTED:
-			if ((x = job_by_number(frame->u.started.job)) != NULL)
-				exec_type_started(x);
-			break;
-		case FRAME_EVENT:
-			if (stopping || (x = job_by_number(frame->u.event.job)) == NULL)
-				break;
-			if (frame->u.event.kind == FRAME_EVENT_PROGRESS)
-				got_progress(x, frame->u.event.text);
-			else if (frame->u.event.kind == FRAME_EVENT_STDERR)
-			{
-				StderrLine	line = {x, frame->u.event.text};
-
-				(void) exec_in_transaction(log_stderr_line, &line);
-			}
-			else
-				got_event(x, &frame->u.event);
-			break;
-		case FRAME_EXIT:
-			if ((x = job_by_number(frame->u.exit.job)) != NULL)
-				got_exit(x, &frame->u.exit);
-			break;
-	}
-}
-
-static void
-hear_helper(void)
-{
-	if (helper_socket() != PGINVALID_SOCKET && !helper_receive(got_frame))
-		helper_was_lost();
 }
 
 /* ---------- cancels ---------- */
@@ -349,7 +165,7 @@ stop_tools(int grace_ms)
 	Frame		frame = {.type = FRAME_SHUTDOWN};
 	TimestampTz until;
 
-	stopping = true;
+	exec_stopping = true;
 	frame.u.shutdown.grace_us = (uint64) grace_ms * 1000;
 	helper_queue(&frame, 0);
 	until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), grace_ms + KILL_SLACK_MS);
@@ -366,10 +182,10 @@ stop_tools(int grace_ms)
 		if (WaitLatchOrSocket(NULL, events, helper_socket(), left, PG_WAIT_EXTENSION) &
 			WL_POSTMASTER_DEATH)
 			return;
-		hear_helper();
+		exec_hear();
 	}
 	helper_close(NULL);
-	helper_was_lost();
+	exec_helper_lost();
 }
 
 /*
@@ -385,6 +201,7 @@ on_worker_exit(int code, Datum arg)
 		return;
 	MySlot->leaving = true;
 	AbortOutOfAnyTransaction();
+	exec_say_types_trouble("");
 	for (i = 0; i < JOBQ_CELLS; i++)
 	{
 		ExecJob    *x = &exec_jobs[i];
@@ -405,6 +222,7 @@ find_exec_type(void *arg)
 	*found = false;
 	if (!OidIsValid(jobq_relid("job_types")))
 		return;
+	exec_types_recheck();
 	SPI_connect();
 	if (SPI_execute("SELECT 1 FROM jobq.job_types WHERE command IS NOT NULL AND dropped_at IS NULL",
 					true, 1) == SPI_OK_SELECT)
@@ -459,7 +277,7 @@ next_turn_at(TimestampTz now)
 	if (exec_has_assigned() && helper_socket() == PGINVALID_SOCKET)
 		at = Min(at, helper_retry_at());
 	if (is_idle())
-		at = Min(at, TimestampTzPlusMilliseconds(now, IDLE_MS));
+		at = Min(at, TimestampTzPlusMilliseconds(now, exec_db->dispatcher ? IDLE_MS : ALONE_MS));
 	return at;
 }
 
@@ -554,7 +372,7 @@ jobq_exec_worker_main(Datum arg)
 		MemoryContextSwitchTo(ExecTurnContext);
 		if (exec_db->leave || exec_db->dboid != MyDatabaseId)
 			proc_exit(0);
-		hear_helper();
+		exec_hear();
 		if (exec_db->suspended > 0)
 			give_back();
 		pass_on_cancels();
