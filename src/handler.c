@@ -13,45 +13,24 @@
 #include <math.h>
 
 #include "access/xact.h"
-#include "catalog/namespace.h"
-#include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "miscadmin.h"
-#include "storage/lmgr.h"
 #include "storage/proc.h"
-#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
-#include "utils/inval.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
-#include "utils/syscache.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
 #include "handler.h"
+#include "handler_target.h"
 #include "json_build.h"
 
 #define BATCH_LOCK_TIMEOUT	"20ms"
 #define BATCH_OVERRUN_MS	100
-
-/* A resolved handler; the whole cache is dropped when any function or the registry changes. */
-typedef struct Target
-{
-	int32		type_id;		/* hash key */
-	bool		ready;
-	FmgrInfo	flinfo;
-	Oid			rettype;
-	int			nargs;
-} Target;
-
-static HTAB *targets = NULL;
-static MemoryContext targets_context = NULL;
-static bool targets_stale = true;
-static uint64 targets_generation = 0;
 
 static Run *current_run = NULL;
 
@@ -61,104 +40,6 @@ static volatile sig_atomic_t timed_out = false;
 static volatile sig_atomic_t overrun = false;
 static volatile sig_atomic_t timeouts_ignored = 0;
 static int	ignored_limit = 5;
-
-PG_FUNCTION_INFO_V1(jobq_current_job_id);
-PG_FUNCTION_INFO_V1(jobq_set_progress);
-PG_FUNCTION_INFO_V1(jobq_log_event);
-PG_FUNCTION_INFO_V1(jobq_skip);
-PG_FUNCTION_INFO_V1(jobq_discard);
-PG_FUNCTION_INFO_V1(jobq_snooze);
-
-/* ---------- finding the function ---------- */
-
-static void
-forget_targets(Datum arg, int cacheid, uint32 hashvalue)
-{
-	targets_stale = true;
-}
-
-static void
-reset_targets(void)
-{
-	HASHCTL		ctl;
-
-	if (targets_context == NULL)
-	{
-		targets_context = AllocSetContextCreate(TopMemoryContext, "jobq handlers",
-												ALLOCSET_DEFAULT_SIZES);
-		CacheRegisterSyscacheCallback(PROCOID, forget_targets, (Datum) 0);
-		CacheRegisterSyscacheCallback(NAMESPACEOID, forget_targets, (Datum) 0);
-		CacheRegisterSyscacheCallback(TYPEOID, forget_targets, (Datum) 0);
-		CacheRegisterSyscacheCallback(AUTHOID, forget_targets, (Datum) 0);
-	}
-	MemoryContextReset(targets_context);
-	memset(&ctl, 0, sizeof(ctl));
-	ctl.keysize = sizeof(int32);
-	ctl.entrysize = sizeof(Target);
-	ctl.hcxt = targets_context;
-	targets = hash_create("jobq handlers", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	targets_stale = false;
-	targets_generation = job_types_generation();
-}
-
-/* Looks the handler's signature up under a fixed path, whatever the role has set. */
-static Oid
-resolve_handler(const char *signature)
-{
-	int			nest = NewGUCNestLevel();
-	Oid			oid;
-
-	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
-							 GUC_ACTION_SAVE, true, 0, false);
-	oid = DatumGetObjectId(DirectFunctionCall1(regprocedurein, CStringGetDatum(signature)));
-	AtEOXact_GUC(true, nest);
-	return oid;
-}
-
-static void
-check_rights(Oid function, JobType *type)
-{
-	if (superuser() && !jobq_allow_superuser_handlers)
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("job type \"%s\" runs as a superuser, which jobq.allow_superuser_handlers forbids",
-						type->name)));
-	if (object_aclcheck(ProcedureRelationId, function, GetUserId(), ACL_EXECUTE) != ACLCHECK_OK)
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied for function %s", type->handler)));
-}
-
-/* The function and the right to call it, checked again whenever anything about either has changed. */
-static Target *
-find_target(JobType *type)
-{
-	Target	   *target;
-	bool		found;
-
-	if (targets_stale || targets_generation != job_types_generation())
-		reset_targets();
-	target = hash_search(targets, &type->id, HASH_ENTER, &found);
-	if (!found)
-		target->ready = false;
-	if (!target->ready)
-	{
-		Oid			oid = resolve_handler(type->handler);
-		char		kind;
-
-		check_rights(oid, type);
-		kind = get_func_prokind(oid);
-		if (kind != PROKIND_FUNCTION || get_func_retset(oid))
-			ereport(ERROR,
-					(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-					 errmsg("handler %s is not a plain function", type->handler)));
-		fmgr_info_cxt(oid, &target->flinfo, targets_context);
-		target->nargs = target->flinfo.fn_nargs;
-		target->rettype = get_func_rettype(oid);
-		target->ready = true;
-	}
-	return target;
-}
 
 /* ---------- timers ---------- */
 
@@ -246,7 +127,11 @@ disarm(Run *run)
 		QueryCancelPending = false;
 }
 
-/* ---------- what the handler leaves behind ---------- */
+Run *
+handler_now(void)
+{
+	return current_run;
+}
 
 void
 handler_note_conspicuous(void)
@@ -279,7 +164,7 @@ static void
 call_handler(Run *run)
 {
 	LOCAL_FCINFO(fcinfo, 1);
-	Target	   *target = find_target(run->type);
+	Target	   *target = handler_target(run->type);
 	Datum		result;
 
 	if (run->shared)
@@ -303,12 +188,6 @@ call_handler(Run *run)
 		run->outcome.has_result = true;
 	}
 	PopActiveSnapshot();
-}
-
-static char *
-copy_string(MemoryContext context, const char *s)
-{
-	return s ? MemoryContextStrdup(context, s) : NULL;
 }
 
 static char *
@@ -558,167 +437,4 @@ handler_write_log(Ledger *ledger, Run *run)
 	}
 	JOB_ATT(run->job, Q_attempts) = charged;
 	return ok;
-}
-
-/* ---------- what a handler may call ---------- */
-
-bool
-handler_current_job(pg_uuid_t *id, int *depth)
-{
-	if (current_run == NULL)
-		return false;
-	*id = *JOB_ID(current_run->job);
-	*depth = JOB_INT(current_run->job, Q_depth);
-	return true;
-}
-
-const Run *
-handler_inline_run(void)
-{
-	return current_run != NULL && current_run->cell < 0 ? current_run : NULL;
-}
-
-static Run *
-need_run(const char *function)
-{
-	if (current_run == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("jobq.%s can only be called inside a SQL handler", function)));
-	return current_run;
-}
-
-/* jobq._current_job_id() */
-Datum
-jobq_current_job_id(PG_FUNCTION_ARGS)
-{
-	pg_uuid_t  *id = palloc(sizeof(pg_uuid_t));
-	int			depth;
-
-	if (!handler_current_job(id, &depth))
-		PG_RETURN_NULL();
-	PG_RETURN_UUID_P(id);
-}
-
-static char *
-arg_text(FunctionCallInfo fcinfo, int i)
-{
-	if (PG_NARGS() <= i || PG_ARGISNULL(i))
-		return NULL;
-	return text_to_cstring(PG_GETARG_TEXT_PP(i));
-}
-
-static void
-need_arg(FunctionCallInfo fcinfo, int i, const char *name)
-{
-	if (PG_ARGISNULL(i))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("argument \"%s\" must not be NULL", name)));
-}
-
-/* jobq.set_progress(progress numeric, data jsonb): visible at once, in the slot */
-Datum
-jobq_set_progress(PG_FUNCTION_ARGS)
-{
-	Run		   *run = need_run("set_progress");
-	double		progress;
-	char	   *data = NULL;
-
-	need_arg(fcinfo, 0, "progress");
-	progress = DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow, PG_GETARG_DATUM(0)));
-	if (isnan(progress) || progress < 0 || progress > 100)
-		ereport(ERROR,
-				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-				 errmsg("argument \"progress\" is %s, outside 0..100",
-						DatumGetCString(DirectFunctionCall1(numeric_out, PG_GETARG_DATUM(0))))));
-	if (!PG_ARGISNULL(1))
-	{
-		data = JsonbToCString(NULL, &PG_GETARG_JSONB_P(1)->root, 0);
-		if (strlen(data) >= JOBQ_PROGRESS_LEN)
-			data = "{\"truncated\": true}";
-	}
-	if (run->cell >= 0)
-	{
-		Cell	   *cell = &MySlot->cells[run->cell];
-
-		SpinLockAcquire(&MySlot->mutex);
-		cell->progress = progress;
-		strlcpy(cell->progress_data, data ? data : "", JOBQ_PROGRESS_LEN);
-		SpinLockRelease(&MySlot->mutex);
-	}
-	else
-	{
-		run->progress = progress;
-		strlcpy(run->progress_data, data ? data : "", JOBQ_PROGRESS_LEN);
-	}
-	PG_RETURN_VOID();
-}
-
-/* jobq.log_event(message, level, type, data, id, lease_token): kept aside until the attempt ends */
-Datum
-jobq_log_event(PG_FUNCTION_ARGS)
-{
-	Run		   *run = need_run("log_event");
-	MemoryContext old = MemoryContextSwitchTo(run->context);
-	LogLine    *line = palloc0(sizeof(LogLine));
-
-	need_arg(fcinfo, 0, "message");
-	line->message = arg_text(fcinfo, 0);
-	line->level = PG_ARGISNULL(1) ? "info" : arg_text(fcinfo, 1);
-	line->type = PG_ARGISNULL(2) ? "log" : arg_text(fcinfo, 2);
-	if (!PG_ARGISNULL(3))
-		line->data = (Jsonb *) PG_DETOAST_DATUM_COPY(PG_GETARG_DATUM(3));
-	run->log = lappend(run->log, line);
-	MemoryContextSwitchTo(old);
-	PG_RETURN_VOID();
-}
-
-static void
-say(Run *run, OutcomeKind kind, const char *reason)
-{
-	run->said = true;
-	run->said_kind = kind;
-	run->said_permanent = false;
-	run->said_reason = copy_string(run->context, reason);
-	run->said_delay_us = 0;
-}
-
-/* jobq.skip(reason) */
-Datum
-jobq_skip(PG_FUNCTION_ARGS)
-{
-	say(need_run("skip"), OUTCOME_SKIPPED, arg_text(fcinfo, 0));
-	PG_RETURN_VOID();
-}
-
-/* jobq.discard(reason) */
-Datum
-jobq_discard(PG_FUNCTION_ARGS)
-{
-	Run		   *run = need_run("discard");
-
-	need_arg(fcinfo, 0, "reason");
-	say(run, OUTCOME_FAILED, arg_text(fcinfo, 0));
-	run->said_permanent = true;
-	PG_RETURN_VOID();
-}
-
-/* jobq.snooze(delay, reason) */
-Datum
-jobq_snooze(PG_FUNCTION_ARGS)
-{
-	Run		   *run = need_run("snooze");
-	int64		delay;
-
-	need_arg(fcinfo, 0, "delay");
-	delay = interval_to_us(PG_GETARG_INTERVAL_P(0));
-	if (delay < 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("argument \"delay\" is negative: %s",
-						DatumGetCString(DirectFunctionCall1(interval_out, PG_GETARG_DATUM(0))))));
-	say(run, OUTCOME_SNOOZED, arg_text(fcinfo, 1));
-	run->said_delay_us = delay;
-	PG_RETURN_VOID();
 }

@@ -55,6 +55,8 @@ typedef struct Run
 extern void handler_run(Run *run);
 /* The log_event lines of a run, into jobq.events; false: no partition for now. */
 extern bool handler_write_log(Ledger *ledger, Run *run);
+/* The run under way in this process; NULL outside a handler. */
+extern Run *handler_now(void);
 /* The job whose handler runs in this process now; false outside one. */
 extern bool handler_current_job(pg_uuid_t *id, int *depth);
 /* What run_inline runs in this session now, which no slot knows of; NULL: nothing. */

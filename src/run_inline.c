@@ -156,6 +156,10 @@ jobq_run_inline(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("argument \"id\" must not be NULL")));
+	if (handler_now() != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("jobq.run_inline cannot be called inside a handler")));
 	run_and_settle(PG_GETARG_UUID_P(0));
 	row = read_job(PG_GETARG_UUID_P(0));
 	if (row == NULL)
