@@ -75,7 +75,7 @@ integer_value(JobList *list, Argument arg, const JsonbValue *value)
 	if (number < PG_INT32_MIN || number > PG_INT32_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-				 errmsg("jobs[%d].%s is out of range: %.0f", list->ordinal - 1,
+				 errmsg("jobs[%d].%s is out of range: %.15g", list->ordinal - 1,
 						argument_names[arg], number)));
 	return Int32GetDatum((int32) number);
 }

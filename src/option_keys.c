@@ -115,12 +115,13 @@ check_range(const OptionKey *option, double number)
 	if (number < option->min)
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-				 errmsg("option \"%s\" must be at least %d, not %.0f",
+				 errmsg("option \"%s\" must be at least %d, not %.15g",
 						option->key, option->min, number)));
 	if (number > option->max)
 		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("option \"%s\" must be at most %d, not %.0f",
+				(errcode(option->type == OPTION_INTS ? ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE :
+						 ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("option \"%s\" must be at most %d, not %.15g",
 						option->key, option->max, number)));
 }
 
