@@ -2,10 +2,13 @@
  * dispatcher.h
  *	  What the dispatcher's files share: job types as it sees them, roles, executors.
  *
- *	 dispatcher.c	the process and its loop: publications, commands, timers, sweep
- *	 lanes.c scan.c	what waits, and reading it
+ *	 dispatcher.c	the process and its loop
+ *	 intake.c		publications, commands, jobs that come back
+ *	 lanes.c		what waits, in order; the ready heap and the timers
+ *	 scan.c reading.c	reading the queue's lanes; handing out in order
  *	 admission.c	job types and roles: may this job start now, and where
- *	 executors.c	starting SQL and exec workers, handing over, hearing verdicts
+ *	 executors.c	handing over, hearing verdicts
+ *	 workers.c		starting SQL and exec workers
  *
  * All of it is the memory of one process.
  */
@@ -89,7 +92,7 @@ extern HandOut hand_out(TypeState *t, const JobRef *ref, const char *cancel_reas
 extern void executors_wake(void);
 /* Hears verdicts, buries dead executors; true: something changed. */
 extern bool executors_collect(TimestampTz now);
-/* Starts workers that parked lanes ask for; makes room between roles. */
+/* workers.c: starts workers that parked lanes ask for; makes room between roles. */
 extern void executors_balance(TimestampTz now);
 extern int	executors_running(void);
 extern TimestampTz executors_next_timer(void);
@@ -98,7 +101,7 @@ extern void executors_take_back(void);
 extern bool executors_cancel(const pg_uuid_t *id, CancelKind kind, const char *reason);
 extern bool executors_any(void);
 
-/* ---- dispatcher.c ---- */
+/* ---- intake.c, dispatcher.c ---- */
 /* A job that can't go back to its lane at once. */
 extern void hold_job(const JobRef *ref, TimestampTz until, bool for_partition);
 extern void request_partition(TimestampTz need);

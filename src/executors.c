@@ -12,43 +12,20 @@
 #include "postmaster/bgworker.h"
 #include "utils/timestamp.h"
 
-#include "dispatcher.h"
-#include "worker_start.h"
+#include "executor.h"
 
 #define EXEC_CELLS			60		/* of JOBQ_CELLS; the rest for cancels */
 #define SHORT_CELLS			60
-#define TAKE_BACK_US		INT64CONST(100000)
-#define ROLE_HYSTERESIS_US	INT64CONST(250000)
-#define START_RETRY_US		INT64CONST(1000000)
-#define MAX_RETRY_US		INT64CONST(60000000)
 
-typedef struct Executor
-{
-	Slot	   *slot;			/* NULL: not one of ours */
-	BackgroundWorkerHandle *handle; /* NULL: started by a former dispatcher */
-	RoleState  *role;
-	bool		exec;
-	bool		attached;
-	bool		wake;			/* was handed something since executors_wake */
-	int			ncells;
-	int			nslow;			/* cells of jobs that are not known to be short */
-	int32		types[JOBQ_CELLS];
-	bool		slow[JOBQ_CELLS];
-	bool		used[JOBQ_CELLS];
-} Executor;
-
-static Executor executors[JOBQ_MAX_SLOTS];
+Executor	executors[JOBQ_MAX_SLOTS];
 static JobqDb *db;
-static MemoryContext context;
-static TimestampTz next_start = 0;	/* after we ran out of worker processes */
-static TimestampTz last_warning = 0;
 static int	running = 0;		/* SQL workers with a job, plus tools */
 
 void
 executors_init(MemoryContext cxt, JobqDb *mine)
 {
 	db = mine;
-	context = cxt;
+	workers_init(cxt, mine);
 	memset(executors, 0, sizeof(executors));
 	running = 0;
 }
@@ -96,8 +73,8 @@ occupy(Executor *e, int cell, TypeState *t, bool slow)
 	e->ncells++;
 }
 
-static TypeState *
-vacate(Executor *e, int cell)
+TypeState *
+executor_vacate(Executor *e, int cell)
 {
 	TypeState  *t = type_state(e->types[cell]);
 
@@ -233,7 +210,7 @@ forget_job(const JobRef *ref)
 }
 
 /* An exec worker may have rewritten the row: read it again under its key. */
-static void
+void
 reread_job(const JobRef *ref)
 {
 	LaneKeys	keys = {ref->type_id, ref->priority, ref->sublane, ref->position, ref->position};
@@ -314,7 +291,7 @@ collect_cells(Executor *e, TimestampTz now)
 
 		if ((done & (UINT64CONST(1) << c)) == 0)
 			continue;
-		t = vacate(e, c);
+		t = executor_vacate(e, c);
 		apply_verdict(e, cell, t, now);
 		pg_atomic_write_u32(&cell->state, CELL_FREE);
 		lanes_unpark(&t->parked, now);
@@ -386,236 +363,6 @@ executors_collect(TimestampTz now)
 	return changed;
 }
 
-/* ---------- starting ---------- */
-
-static bool
-start_executor(RoleState *role, TimestampTz now)
-{
-	bool		exec = role->roleid == EXEC_ROLE;
-	Slot	   *slot = slot_claim(db->dboid, exec ? SLOT_EXEC : SLOT_SQL, role->roleid);
-	BackgroundWorker worker;
-	WorkerStart start;
-	MemoryContext old;
-	Executor   *e;
-	bool		ok;
-
-	if (slot == NULL)
-		return false;
-	e = &executors[slot_number(slot)];
-	start.dboid = db->dboid;
-	start.roleid = role->roleid;
-	start.generation = slot->generation;
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
-	worker.bgw_main_arg = Int32GetDatum(slot_number(slot));
-	worker.bgw_notify_pid = MyProcPid;
-	strlcpy(worker.bgw_library_name, "jobq", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, exec ? "jobq_exec_worker_main" : "jobq_sql_worker_main",
-			BGW_MAXLEN);
-	strlcpy(worker.bgw_name, exec ? "jobq exec worker" : "jobq sql worker", BGW_MAXLEN);
-	strlcpy(worker.bgw_type, worker.bgw_name, BGW_MAXLEN);
-	memcpy(worker.bgw_extra, &start, sizeof(start));
-
-	memset(e, 0, sizeof(Executor));
-	old = MemoryContextSwitchTo(context);
-	ok = RegisterDynamicBackgroundWorker(&worker, &e->handle);
-	MemoryContextSwitchTo(old);
-	if (!ok)
-	{
-		slot_release(slot);
-		return false;
-	}
-	e->slot = slot;
-	e->role = role;
-	e->exec = exec;
-	role->nworkers++;
-	return true;
-}
-
-static void
-warn_no_slots(TimestampTz now)
-{
-	db->no_worker_slots++;
-	next_start = now + START_RETRY_US;
-	if (last_warning != 0 && now - last_warning < 60 * USECS_PER_SEC)
-		return;
-	last_warning = now;
-	ereport(WARNING,
-			(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
-			 errmsg("jobq cannot start a worker: out of background worker slots"),
-			 errhint("You might need to increase max_worker_processes.")));
-}
-
-static int
-sql_workers(void)
-{
-	int			n = 0;
-
-	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
-		n += executors[i].slot != NULL && !executors[i].exec;
-	return n;
-}
-
-static bool
-has_newcomer(RoleState *role)
-{
-	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
-	{
-		if (executors[i].slot && executors[i].role == role && !executors[i].attached)
-			return true;
-	}
-	return false;
-}
-
-/* All workers are taken: an idle one of another role leaves; after a while a busy one, too. */
-static void
-make_room(RoleState *role, TimestampTz now)
-{
-	Executor   *victim = NULL;
-
-	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
-	{
-		Executor   *e = &executors[i];
-
-		if (e->slot == NULL || e->exec || e->role == role || !e->attached)
-			continue;
-		if (e->slot->leaving)
-			return;				/* somebody is on his way out */
-		if (e->ncells == 0 ||
-			(role->nworkers == 0 && now - role->waiting_since > ROLE_HYSTERESIS_US &&
-			 (victim == NULL || e->role->nworkers > victim->role->nworkers)))
-			victim = e;
-		if (victim && victim->ncells == 0)
-			break;
-	}
-	if (victim)
-	{
-		victim->slot->leaving = true;
-		slot_wake(victim->slot);
-	}
-}
-
-static void
-take_back_from(Executor *e, TimestampTz now)
-{
-	for (int c = 0; c < JOBQ_CELLS; c++)
-	{
-		JobRef		ref = e->slot->cells[c].ref;
-
-		if (!e->used[c] || !slot_take_back(e->slot, c))
-			continue;
-		lanes_unpark(&vacate(e, c)->parked, now);
-		if (ref.flags & REF_CANCEL)
-			reread_job(&ref);
-		else
-			return_job(&ref);
-	}
-}
-
-/* What waits behind a run that turned out long goes to others. */
-static void
-take_back_behind_slow_runs(TimestampTz now)
-{
-	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
-	{
-		Executor   *e = &executors[i];
-		int			current;
-		TimestampTz started;
-
-		if (e->slot == NULL || e->exec || e->ncells < 2)
-			continue;
-		current = e->slot->current;
-		if (current < 0 || e->slot->phase != PHASE_HANDLER)
-			continue;
-		started = e->slot->cells[current].started_at;
-		if (started != 0 && now - started > TAKE_BACK_US && e->used[current])
-		{
-			TypeState  *t = type_state(e->types[current]);
-
-			t->clean_runs = 0;
-			t->alone_until = now + 2 * USECS_PER_SEC;
-			if (!e->slow[current])
-			{
-				e->slow[current] = true;
-				e->nslow++;
-			}
-			take_back_from(e, now);
-		}
-	}
-}
-
-void
-executors_take_back(void)
-{
-	TimestampTz now = GetCurrentTimestamp();
-
-	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
-	{
-		if (executors[i].slot)
-			take_back_from(&executors[i], now);
-	}
-}
-
-void
-executors_balance(TimestampTz now)
-{
-	dlist_iter	it;
-
-	take_back_behind_slow_runs(now);
-	dlist_foreach(it, &all_roles)
-	{
-		RoleState  *role = dlist_container(RoleState, all, it.cur);
-		bool		exec = role->roleid == EXEC_ROLE;
-
-		if (dlist_is_empty(&role->parked) && role->cancels == 0)
-		{
-			role->waiting_since = 0;
-			continue;
-		}
-		if (role->waiting_since == 0)
-			role->waiting_since = now;
-		if (has_newcomer(role) || role->next_start > now || next_start > now ||
-			(exec && role->nworkers > 0))
-			continue;
-		if (!exec && sql_workers() >= jobq_max_sql_workers)
-			make_room(role, now);
-		else if (!start_executor(role, now))
-			warn_no_slots(now);
-	}
-}
-
-TimestampTz
-executors_next_timer(void)
-{
-	TimestampTz next = DT_NOEND;
-	TimestampTz now = GetCurrentTimestamp();
-	dlist_iter	it;
-
-	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
-	{
-		Executor   *e = &executors[i];
-
-		if (e->slot && !e->exec && e->ncells > 1)
-			next = Min(next, now + TAKE_BACK_US);
-	}
-	dlist_foreach(it, &all_roles)
-	{
-		RoleState  *role = dlist_container(RoleState, all, it.cur);
-
-		if (role->waiting_since == 0)
-			continue;
-		if (has_newcomer(role))
-			continue;			/* its attachment or end wakes us */
-		if (role->next_start > now || next_start > now)
-			next = Min(next, Max(role->next_start, next_start));
-		else if (role->nworkers == 0)
-			next = Min(next, now + ROLE_HYSTERESIS_US);
-	}
-	return next;
-}
-
 /* false: nobody runs it (any more); an assigned one that nobody has begun is taken back. */
 bool
 executors_cancel(const pg_uuid_t *id, CancelKind kind, const char *reason)
@@ -633,7 +380,7 @@ executors_cancel(const pg_uuid_t *id, CancelKind kind, const char *reason)
 	{
 		JobRef		ref = slot->cells[cell].ref;
 
-		(void) vacate(e, cell);
+		(void) executor_vacate(e, cell);
 		return_job(&ref);
 		return false;
 	}

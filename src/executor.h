@@ -1,0 +1,39 @@
+/*
+ * executor.h
+ *	  An executor as the dispatcher sees it; shared by executors.c (handing over) and workers.c (starting).
+ */
+#ifndef JOBQ_EXECUTOR_H
+#define JOBQ_EXECUTOR_H
+
+#include "dispatcher.h"
+#include "postmaster/bgworker.h"
+
+typedef struct Executor
+{
+	Slot	   *slot;			/* NULL: not one of ours */
+	BackgroundWorkerHandle *handle; /* NULL: started by a former dispatcher */
+	RoleState  *role;
+	bool		exec;
+	bool		attached;
+	bool		wake;			/* was handed something since executors_wake */
+	int			ncells;
+	int			nslow;			/* cells of jobs that are not known to be short */
+	int32		types[JOBQ_CELLS];
+	bool		slow[JOBQ_CELLS];
+	bool		used[JOBQ_CELLS];
+} Executor;
+
+/* by slot number */
+extern Executor executors[JOBQ_MAX_SLOTS];
+
+#define START_RETRY_US		INT64CONST(1000000)
+#define MAX_RETRY_US		INT64CONST(60000000)
+
+/* A cell is free again: its type, whose count has been lowered. */
+extern TypeState *executor_vacate(Executor *e, int cell);
+/* Forgets a job and reads it again under its key: an executor may have rewritten the row. */
+extern void reread_job(const JobRef *ref);
+
+extern void workers_init(MemoryContext context, JobqDb *db);
+
+#endif

@@ -1,0 +1,321 @@
+/*
+ * intake.c
+ *	  What reaches the dispatcher: publications and commands of committed transactions, jobs that come back.
+ *
+ * Taken from shared memory under the database's spinlock, a few hundred at a time, and kept here until the
+ * lanes have been read.  Jobs that cannot go back to their lane at once (no partition, a commit
+ * that failed twice) are held; cancels of jobs that wait again are handed to an executor to be settled.
+ */
+#include "jobq.h"
+
+#include "miscadmin.h"
+#include "storage/procarray.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "intake.h"
+
+#define TAKE_AT_ONCE		256		/* publications copied under the spinlock */
+
+typedef struct Held
+{
+	JobRef		ref;
+	TimestampTz until;
+	bool		for_partition;
+} Held;
+
+typedef struct PendingCancel
+{
+	JobRef		ref;
+	char		reason[JOBQ_REASON_LEN];
+	bool		has_reason;
+	bool		counted;		/* in its role's cancels */
+} PendingCancel;
+
+static JobqDb *db;
+static MemoryContext lasting;
+
+static LaneKeys *pubs;			/* taken, not scanned */
+static int	npubs = 0;
+static int	pubs_size = 0;
+static Held *held;
+static int	nheld = 0;
+static int	held_size = 0;
+static PendingCancel *pending_cancels;
+static int	npending = 0;
+static int	pending_size = 0;
+
+void
+intake_init(MemoryContext context, JobqDb *mine)
+{
+	lasting = context;
+	db = mine;
+}
+
+bool
+intake_pending(void)
+{
+	return npubs > 0 || npending > 0;
+}
+
+bool
+intake_cancels_pending(void)
+{
+	return npending > 0;
+}
+
+/* ---------- jobs that come back ---------- */
+
+static void *
+grow_array(void *array, int *size, Size elem)
+{
+	*size = *size ? *size * 2 : 64;
+	return array ? repalloc(array, elem * *size) : MemoryContextAlloc(lasting, elem * *size);
+}
+
+void
+probe_again(const LaneKeys *keys)
+{
+	if (npubs == pubs_size)
+		pubs = grow_array(pubs, &pubs_size, sizeof(LaneKeys));
+	pubs[npubs++] = *keys;
+}
+
+static Lane *
+lane_of(const JobRef *ref)
+{
+	LaneId		id = {ref->type_id, ref->priority, ref->sublane};
+
+	return lane_get(&id, type_state);
+}
+
+void
+return_job(const JobRef *ref)
+{
+	Lane	   *lane;
+
+	if (known_lookup(known_jobs, ref->id) == NULL)
+		return;
+	lane = lane_of(ref);
+	lane_unplace(lane);
+	lane_return(lane, ref);
+	lane_place(lane, GetCurrentTimestamp());
+}
+
+void
+hold_job(const JobRef *ref, TimestampTz until, bool for_partition)
+{
+	Known	   *k = known_lookup(known_jobs, ref->id);
+
+	if (k == NULL)
+		return;
+	k->where = HELD;
+	if (nheld == held_size)
+		held = grow_array(held, &held_size, sizeof(Held));
+	held[nheld].ref = *ref;
+	held[nheld].until = until;
+	held[nheld].for_partition = for_partition;
+	nheld++;
+}
+
+void
+release_held(TimestampTz now, bool partitions_made)
+{
+	for (int i = 0; i < nheld;)
+	{
+		Held		h = held[i];
+
+		if (h.until > now && !(h.for_partition && partitions_made))
+		{
+			i++;
+			continue;
+		}
+		held[i] = held[--nheld];
+		return_job(&h.ref);
+	}
+}
+
+TimestampTz
+held_next_timer(void)
+{
+	TimestampTz next = DT_NOEND;
+
+	for (int i = 0; i < nheld; i++)
+		next = Min(next, held[i].until);
+	return next;
+}
+
+void
+forget_held(void)
+{
+	for (int i = 0; i < nheld; i++)
+	{
+		Known	   *k = known_lookup(known_jobs, held[i].ref.id);
+
+		if (k)
+			known_delete_item(known_jobs, k);
+	}
+	nheld = 0;
+}
+
+/* ---------- publications ---------- */
+
+/* Prepared transactions that have ended since: what they touched is news. */
+static int
+take_prepared(LaneKeys *out)
+{
+	struct
+	{
+		TransactionId xid;
+		LaneKeys	pub;
+	}			copy[JOBQ_MAX_PREPARED];
+	int			n;
+	int			taken = 0;
+	int			kept = 0;
+
+	SpinLockAcquire(&db->mutex);
+	n = db->nprepared;
+	memcpy(copy, db->prepared, sizeof(copy[0]) * n);
+	SpinLockRelease(&db->mutex);
+	for (int i = 0; i < n; i++)
+	{
+		if (!TransactionIdIsInProgress(copy[i].xid))
+			out[taken++] = copy[i].pub;
+		else
+			copy[kept++] = copy[i];
+	}
+	if (taken > 0)
+	{
+		SpinLockAcquire(&db->mutex);
+		/* others may have been added behind the n we looked at */
+		memmove(&db->prepared[kept], &db->prepared[n], sizeof(copy[0]) * (db->nprepared - n));
+		memcpy(db->prepared, copy, sizeof(copy[0]) * kept);
+		db->nprepared -= taken;
+		SpinLockRelease(&db->mutex);
+	}
+	return taken;
+}
+
+void
+take_publications(News *news)
+{
+	LaneKeys	some[TAKE_AT_ONCE];
+	bool		more = true;
+
+	while (more)
+	{
+		int			n = 0;
+
+		SpinLockAcquire(&db->mutex);
+		while (n < TAKE_AT_ONCE && db->ring_head != db->ring_tail)
+			some[n++] = db->ring[db->ring_head++ % jobq_max_lanes];
+		more = db->ring_head != db->ring_tail;
+		if (db->overflow)
+			news->lost_from = Min(news->lost_from, db->overflow_lo);
+		db->overflow = false;
+		news->types_changed |= db->types_changed;
+		db->types_changed = false;
+		SpinLockRelease(&db->mutex);
+		for (int i = 0; i < n; i++)
+			probe_again(&some[i]);
+	}
+	if (db->nprepared > 0)
+	{
+		int			n = take_prepared(some);
+
+		for (int i = 0; i < n; i++)
+			probe_again(&some[i]);
+	}
+}
+
+/* Gives each publication to its lane. */
+void
+apply_publications(TimestampTz now)
+{
+	for (int i = 0; i < npubs; i++)
+	{
+		LaneId		id = {pubs[i].type_id, pubs[i].priority, pubs[i].sublane};
+		Lane	   *lane = lane_get(&id, type_state);
+
+		lane_unplace(lane);
+		lane_publish(lane, pubs[i].lo, pubs[i].hi);
+		lane_place(lane, now);
+	}
+	npubs = 0;
+}
+
+/* ---------- commands ---------- */
+
+static void
+add_pending_cancel(const JobRef *ref, const Command *c)
+{
+	PendingCancel *p;
+	bool		found;
+	Known	   *k = known_insert(known_jobs, ref->id, &found);
+
+	k->where = HELD;			/* whatever waits in a lane of it is stale now */
+	k->rev = ref->rev;
+	if (!found)
+		k->again = false;
+	if (npending == pending_size)
+		pending_cancels = grow_array(pending_cancels, &pending_size, sizeof(PendingCancel));
+	p = &pending_cancels[npending++];
+	p->ref = *ref;
+	p->ref.flags |= REF_CANCEL;
+	p->has_reason = c->has_reason;
+	p->counted = false;
+	strlcpy(p->reason, c->reason, sizeof(p->reason));
+}
+
+/* A running job is told; one that has come back to wait meanwhile is settled by an executor. */
+void
+run_command(QueueScan *scan, const Command *c)
+{
+	JobRef		ref;
+	JobStatus	status;
+
+	if (executors_cancel(&c->id, CANCEL_USER, c->has_reason ? c->reason : NULL))
+		return;
+	if (scan_find(scan, &c->id, &ref, &status) && status != JOB_RUNNING)
+		add_pending_cancel(&ref, c);
+}
+
+int
+take_commands(Command *out)
+{
+	int			n;
+
+	SpinLockAcquire(&db->mutex);
+	n = db->ncommands;
+	memcpy(out, db->commands, sizeof(Command) * n);
+	db->ncommands = 0;
+	SpinLockRelease(&db->mutex);
+	return n;
+}
+
+void
+hand_out_cancels(TimestampTz now)
+{
+	for (int i = 0; i < npending;)
+	{
+		PendingCancel *p = &pending_cancels[i];
+		TypeState  *t = type_state(p->ref.type_id);
+		Known	   *k;
+
+		if (hand_out(t, &p->ref, p->has_reason ? p->reason : NULL, now) != HANDED_OUT)
+		{
+			if (t->role && !p->counted)
+			{
+				t->role->cancels++;
+				p->counted = true;
+			}
+			i++;
+			continue;
+		}
+		if (p->counted)
+			t->role->cancels--;
+		if ((k = known_lookup(known_jobs, p->ref.id)) != NULL)
+			k->where = IN_FLIGHT;
+		pending_cancels[i] = pending_cancels[--npending];
+	}
+}

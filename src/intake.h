@@ -1,0 +1,32 @@
+/*
+ * intake.h
+ *	  What reaches the dispatcher, and what it puts aside.
+ */
+#ifndef JOBQ_INTAKE_H
+#define JOBQ_INTAKE_H
+
+#include "dispatcher.h"
+
+/* What a look at the ring has told besides keys; set, never cleared by take_publications. */
+typedef struct News
+{
+	bool		types_changed;
+	TimestampTz lost_from;		/* publications were lost from this key on; DT_NOEND: none */
+} News;
+
+extern void intake_init(MemoryContext context, JobqDb *db);
+extern void take_publications(News *news);
+/* Gives each publication to its lane; needs a transaction. */
+extern void apply_publications(TimestampTz now);
+extern int	take_commands(Command *out);
+extern void run_command(QueueScan *scan, const Command *command);
+extern void hand_out_cancels(TimestampTz now);
+/* Something waits here for a turn with a transaction. */
+extern bool intake_pending(void);
+extern bool intake_cancels_pending(void);
+extern void release_held(TimestampTz now, bool partitions_made);
+extern TimestampTz held_next_timer(void);
+/* Before a full scan, which reads them again like everything that waits. */
+extern void forget_held(void);
+
+#endif

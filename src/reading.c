@@ -1,0 +1,145 @@
+/*
+ * reading.c
+ *	  Which lanes are read when, and how their jobs are handed out in order.
+ *
+ * Lanes are read when a publication or a timer says so, all of them at the start and after publications
+ * were lost; the sweep is the net under that.
+ */
+#include "jobq.h"
+
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#include "intake.h"
+#include "reading.h"
+
+#define SWEEP_ENTRIES		2000	/* index entries read per tick */
+
+static LaneId sweep_lane;
+static Range sweep_at;
+static bool sweeping = false;
+
+static void
+see_lane(QueueScan *scan, const LaneId *id, TimestampTz lo)
+{
+	Lane	   *lane = lane_get(id, type_state);
+
+	lane_unplace(lane);
+	lane_publish(lane, lo, scan->now);
+	lane_place(lane, scan->now);
+}
+
+/* Every lane there is, from `lo` on. */
+void
+rescan(QueueScan *scan, TimestampTz lo)
+{
+	LaneId		id = {PG_INT32_MIN, PG_INT16_MAX, PG_INT16_MAX};
+
+	while (scan_next_lane(scan, &id))
+	{
+		CHECK_FOR_INTERRUPTS();
+		see_lane(scan, &id, lo);
+	}
+}
+
+void
+full_scan(QueueScan *scan)
+{
+	forget_held();
+	admission_forget_lanes();
+	lanes_reset();
+	rescan(scan, DT_NOBEGIN);
+	sweeping = false;
+}
+
+/* The net under the publications: a bounded look behind the cursors, resumed at each tick. */
+void
+sweep(QueueScan *scan)
+{
+	int			budget = SWEEP_ENTRIES;
+
+	while (budget > 0)
+	{
+		Lane	   *lane;
+
+		if (!sweeping)
+		{
+			LaneId		id = {PG_INT32_MIN, PG_INT16_MAX, PG_INT16_MAX};
+
+			if (!scan_next_lane(scan, &id))
+				return;
+			sweep_lane = id;
+			sweep_at.pos = DT_NOBEGIN;
+			sweeping = true;
+		}
+		lane = lane_get(&sweep_lane, type_state);
+		lane_unplace(lane);
+		if (lane->cursor.pos == DT_NOBEGIN)
+			lane_publish(lane, DT_NOBEGIN + 1, scan->now);
+		if (!scan_behind(scan, lane, &sweep_at, &budget))
+		{
+			lane_place(lane, scan->now);
+			return;
+		}
+		lane_place(lane, scan->now);
+		budget -= 16;
+		sweep_at.pos = DT_NOBEGIN;
+		if (!scan_next_lane(scan, &sweep_lane))
+		{
+			sweeping = false;	/* once round: enough for this tick */
+			return;
+		}
+	}
+}
+
+void
+scan_due_lanes(QueueScan *scan)
+{
+	Lane	   *lane;
+
+	while ((lane = lanes_pop_due(scan->now)) != NULL)
+	{
+		scan_lane(scan, lane);
+		lane_place(lane, scan->now);
+		if (lane->place == LANE_TIMER && lane->next_due <= scan->now)
+			break;				/* only dead rows in this chunk: go on in the next turn */
+	}
+}
+
+void
+hand_out_ready(QueueScan *scan, TimestampTz now)
+{
+	Lane	   *lane;
+
+	while (executors_running() < jobq_max_concurrent && (lane = lanes_first_ready()) != NULL)
+	{
+		TypeState  *t = lane->type;
+		JobRef		ref = *lane_head(lane);
+
+		if (!type_may_start(t, now))
+		{
+			lane_park(lane, &t->parked);
+			continue;
+		}
+		switch (hand_out(t, &ref, NULL, now))
+		{
+			case HANDED_OUT:
+				lane_unplace(lane);
+				lane_pop(lane, &ref);
+				known_lookup(known_jobs, ref.id)->where = IN_FLIGHT;
+				if (scan && lane_wants_scan(lane, now))
+					scan_lane(scan, lane);
+				lane_place(lane, now);
+				break;
+			case NO_CAPACITY:
+				if (t->role == NULL)
+					lane_park(lane, &t->parked);
+				else
+					lane_park(lane, &t->role->parked);
+				break;
+			case TYPE_FULL:
+				lane_park(lane, &t->parked);
+				break;
+		}
+	}
+}

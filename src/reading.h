@@ -1,0 +1,20 @@
+/*
+ * reading.h
+ *	  Reading lanes and handing out.
+ */
+#ifndef JOBQ_READING_H
+#define JOBQ_READING_H
+
+#include "dispatcher.h"
+
+/* Forgets all lanes and reads every one there is. */
+extern void full_scan(QueueScan *scan);
+/* Every lane there is, from `lo` on, besides what is known. */
+extern void rescan(QueueScan *scan, TimestampTz lo);
+/* A bounded look behind the cursors, resumed at each call. */
+extern void sweep(QueueScan *scan);
+extern void scan_due_lanes(QueueScan *scan);
+/* Hands out in lane order until nobody has capacity; scan may be NULL. */
+extern void hand_out_ready(QueueScan *scan, TimestampTz now);
+
+#endif
