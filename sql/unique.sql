@@ -58,7 +58,7 @@ SELECT jobq.enqueue('u', '{"n": 15}', unique_key => 'long') = :'id' AS same;
 SELECT test.error_of($$SELECT jobq.enqueue('u', unique_key => 'long', on_conflict => 'error')$$);
 SELECT jobq.enqueue('u', '{"n": 16}', unique_key => 'short', unique_for => '1 ms') AS id \gset
 SELECT status FROM test.ended(:'id');
-SELECT pg_sleep(0.002) IS NULL;
+SELECT test.wait_until(format('SELECT unique_until < clock_timestamp() FROM jobq.history WHERE id = %L', :'id'));
 SELECT jobq.enqueue('u', '{"n": 17}', unique_key => 'short') = :'id' AS same;
 
 -- a rolled-back enqueue holds nothing

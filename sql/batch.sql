@@ -1,0 +1,68 @@
+-- Batches: many short jobs share a commit, and no handler notices
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set helpers :abs_srcdir /test/lib/regress.sql
+\set ECHO none
+\i :helpers
+\set ECHO all
+
+CREATE TABLE test.done (n int PRIMARY KEY, xid xid8 DEFAULT pg_current_xact_id());
+CREATE FUNCTION test.short(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF payload ? 'fail' THEN
+    INSERT INTO test.done VALUES (-1);
+    RAISE EXCEPTION 'no';
+  END IF;
+  INSERT INTO test.done VALUES ((payload->>'n')::int);
+END $$;
+SELECT jobq.create_job_type('short', 'test.short(jsonb)', max_attempts => 1);
+
+-- every job once; a failing one harms no other
+SELECT count(*) FROM jobq.enqueue_many('short', ARRAY(SELECT CASE WHEN n % 100 = 0 THEN jsonb_build_object('n', n, 'fail', true)
+                                                              ELSE jsonb_build_object('n', n) END FROM generate_series(1, 5000) n));
+SELECT test.wait_until('SELECT NOT EXISTS (SELECT FROM jobq.queue)');
+SELECT status, attempts, runs, count(*) FROM jobq.jobs GROUP BY 1, 2, 3 ORDER BY 1;
+SELECT count(*), min(n), max(n), count(DISTINCT xid) < 4950 AS shared FROM test.done;
+
+-- options.batch = false: a commit each
+TRUNCATE test.done;
+SELECT jobq.alter_job_type('short', options => '{"batch": false}');
+SELECT count(*) FROM jobq.enqueue_many('short', ARRAY(SELECT jsonb_build_object('n', n) FROM generate_series(1, 500) n));
+SELECT test.wait_until('SELECT NOT EXISTS (SELECT FROM jobq.queue)');
+SELECT count(*), count(DISTINCT xid) FROM test.done;
+
+-- settings, temporary tables, deferred constraints, notifications of one job do not reach another
+CREATE TABLE test.parents (id int PRIMARY KEY);
+CREATE TABLE test.children (parent int REFERENCES test.parents DEFERRABLE INITIALLY IMMEDIATE);
+CREATE FUNCTION test.messy(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+  n int := payload->'n';
+  before text := current_setting('work_mem') || current_setting('search_path') || coalesce(current_setting('messy.x', true), '');
+BEGIN
+  PERFORM set_config('work_mem', (100 + n) || 'kB', true), set_config('messy.x', 'set', true), set_config('search_path', 'test', false);
+  IF n % 10 = 0 THEN
+    CREATE TEMP TABLE tmp (i int) ON COMMIT DROP;
+  ELSIF n % 10 = 1 THEN
+    SET CONSTRAINTS ALL DEFERRED;
+    INSERT INTO test.children VALUES (n);
+  ELSIF n % 10 = 2 THEN
+    PERFORM pg_advisory_xact_lock(1);
+    LOCK TABLE test.parents IN EXCLUSIVE MODE;
+  END IF;
+  RETURN to_jsonb(before);
+END $$;
+SELECT jobq.create_job_type('messy', 'test.messy(jsonb)', max_attempts => 1);
+SELECT count(*) FROM jobq.enqueue_many('messy', ARRAY(SELECT jsonb_build_object('n', n) FROM generate_series(1, 300) n));
+SELECT test.wait_until('SELECT NOT EXISTS (SELECT FROM jobq.queue)');
+SELECT (payload->'n')::int % 10 AS kind, status, error_code, count(*) FROM jobq.jobs WHERE job_type = 'messy' GROUP BY 1, 2, 3 ORDER BY 1, 2;
+SELECT count(DISTINCT result) FROM jobq.jobs WHERE job_type = 'messy' AND status = 'completed';
+
+-- handlers that would deadlock only in company lose nothing and are charged nothing
+CREATE TABLE test.accounts (id int PRIMARY KEY, balance int);
+INSERT INTO test.accounts SELECT i, 0 FROM generate_series(1, 20) i;
+CREATE FUNCTION test.pay(payload jsonb) RETURNS void LANGUAGE sql
+  BEGIN ATOMIC UPDATE test.accounts SET balance = balance + 1 WHERE id = (payload->'id')::int; END;
+SELECT jobq.create_job_type('pay', 'test.pay(jsonb)');
+SELECT count(*) FROM jobq.enqueue_many('pay', ARRAY(SELECT jsonb_build_object('id', 1 + (n * 7919) % 20) FROM generate_series(1, 4000) n));
+SELECT test.wait_until('SELECT NOT EXISTS (SELECT FROM jobq.queue)');
+SELECT sum(balance) FROM test.accounts;
+SELECT status, attempts, count(*) FROM jobq.jobs WHERE job_type = 'pay' GROUP BY 1, 2 ORDER BY 1, 2;
