@@ -43,6 +43,7 @@
 #define DRAIN_MAX_US	UINT64_C(2000000)
 #define SWEEP_MAX_US	UINT64_C(5000000)
 #define SWEEP_AGAIN_US	UINT64_C(20000)
+#define MAX_SPARES		64
 #define LEAVE_MAX_US	UINT64_C(5000000)
 #define NEVER			UINT64_MAX
 
@@ -152,6 +153,7 @@ typedef struct Helper
 	pid_t		cleaner;		/* child that removes directories, 0: none */
 	bool		trash;			/* it has not seen all of them */
 	uint64_t	trash_count;
+	int			spares;			/* empty directories kept for the next tools */
 	uint64_t	tag_count;
 	rlim_t		tag_base;		/* 0: no tags here */
 	struct rlimit nofile;		/* as we were started, for tools */

@@ -84,7 +84,7 @@ add_listed(const char *path, pid_t *pids, int count, int max)
 	return count;
 }
 
-/* The children of each thread have a file of their own. */
+/* The children of each thread have a file of their own; we have one thread. */
 static int
 add_children_by_file(pid_t parent, pid_t *pids, int count, int max)
 {
@@ -92,6 +92,11 @@ add_children_by_file(pid_t parent, pid_t *pids, int count, int max)
 	DIR		   *dir;
 	struct dirent *entry;
 
+	if (parent == getpid())
+	{
+		snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int) parent, (int) parent);
+		return add_listed(path, pids, count, max);
+	}
 	snprintf(path, sizeof(path), "/proc/%d/task", (int) parent);
 	dir = opendir(path);
 	if (!dir)

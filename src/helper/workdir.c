@@ -6,10 +6,13 @@
  *	 <base>/run-<pid>-<n>/		one helper's; it holds a lock on it, so that an unlocked one is a dead one's
  *	 <base>/run-.../<job>/		one tool's: its current directory, TMPDIR and HOME
  *	 <base>/run-.../trash-<n>/	a finished tool's, to be removed
+ *	 <base>/run-.../spare-<n>/	an empty one for a tool to come
  *
  * A tool may leave anything: links to /, unreadable directories, a million files, nesting without end.
- * An empty directory is removed at once; others are renamed and left to a child process, the cleaner,
- * so that the loop does not stand still.  There is one cleaner at a time.  It follows no link, opens
+ * What it leaves is renamed and left to a child process, the cleaner, so that the loop does not stand
+ * still.  A directory that it leaves empty, as most do, is kept for another tool under another name:
+ * removing one and making one takes longer than all the rest of a short tool's life (ext4: 0.4 to
+ * 1.4 ms; two renames: 0.07 ms).  There is one cleaner at a time.  It follows no link, opens
  * two directories at once, and takes deep trees apart by moving their parts to the top.
  *
  * The first cleaner also sweeps what dead helpers left: their tools that still live (found by
@@ -35,6 +38,12 @@
 #define DIR_FLAGS	(O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
 /* ---- making ---- */
+
+static bool
+is_dots(const char *name)
+{
+	return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
 
 static bool
 open_base(Helper *h)
@@ -104,19 +113,69 @@ workdir_open(Helper *h, FrameText base)
 	return true;
 }
 
+static const char *
+numbered(char *room, size_t size, const char *prefix, uint64_t number)
+{
+	snprintf(room, size, "%s%llu", prefix, (unsigned long long) number);
+	return room;
+}
+
+/* A spare one gets the name, or a new one is made. */
+static bool
+name_directory(Helper *h, const char *name)
+{
+	char		spare[32];
+
+	while (h->spares > 0)
+		if (renameat(h->run_fd, numbered(spare, sizeof(spare), "spare-", (uint64_t) --h->spares), h->run_fd, name) == 0)
+			return true;
+	return mkdirat(h->run_fd, name, 0700) == 0;
+}
+
 int
 workdir_make(Helper *h, Job *job)
 {
-	int			fd;
-
-	snprintf(job->dir, sizeof(job->dir), "%llu", (unsigned long long) job->number);
-	if (mkdirat(h->run_fd, job->dir, 0700) != 0)
+	numbered(job->dir, sizeof(job->dir), "", job->number);
+	if (!name_directory(h, job->dir))
 	{
 		job->dir[0] = '\0';
 		return -1;
 	}
-	fd = openat(h->run_fd, job->dir, DIR_FLAGS);
-	return fd;
+	return openat(h->run_fd, job->dir, DIR_FLAGS);
+}
+
+/* Nothing in it, as private as it was, and it never had so many files that it stays large. */
+static bool
+is_as_new(int dir)
+{
+	DIR		   *list;
+	struct dirent *entry;
+	struct stat st;
+	int			entries = 0;
+
+	if (fstat(dir, &st) != 0 || (st.st_mode & 07777) != 0700 || st.st_size > 4096)
+		return false;
+	list = fdopendir(dup(dir));
+	if (!list)
+		return false;
+	while ((entry = readdir(list)) != NULL)
+		entries += !is_dots(entry->d_name);
+	closedir(list);
+	return entries == 0;
+}
+
+static bool
+keep_spare(Helper *h, const char *name)
+{
+	char		spare[32];
+	int			dir = h->spares < MAX_SPARES ? openat(h->run_fd, name, DIR_FLAGS) : -1;
+	bool		kept = dir >= 0 && is_as_new(dir) &&
+		renameat(h->run_fd, name, h->run_fd, numbered(spare, sizeof(spare), "spare-", (uint64_t) h->spares)) == 0;
+
+	if (dir >= 0)
+		close(dir);
+	h->spares += kept;
+	return kept;
 }
 
 void
@@ -124,11 +183,9 @@ workdir_drop(Helper *h, Job *job)
 {
 	char		trash[32];
 
-	if (job->dir[0] == '\0')
-		return;
-	if (unlinkat(h->run_fd, job->dir, AT_REMOVEDIR) != 0)
+	if (job->dir[0] != '\0' && !keep_spare(h, job->dir))
 	{
-		snprintf(trash, sizeof(trash), "trash-%llu", (unsigned long long) h->trash_count++);
+		numbered(trash, sizeof(trash), "trash-", h->trash_count++);
 		if (renameat(h->run_fd, job->dir, h->run_fd, trash) == 0)
 			h->trash = true;
 	}
@@ -157,12 +214,6 @@ open_to_empty(int parent, const char *name)
 		fd = openat(parent, name, DIR_FLAGS);
 	close(handle);
 	return fd;
-}
-
-static bool
-is_dots(const char *name)
-{
-	return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
 }
 
 /* Moving a directory needs the right to write in it. */
@@ -413,8 +464,12 @@ workdir_clean(Helper *h)
 void
 workdir_close(Helper *h)
 {
+	char		spare[32];
+
 	if (h->run_fd < 0)
 		return;
+	while (h->spares > 0)
+		unlinkat(h->run_fd, numbered(spare, sizeof(spare), "spare-", (uint64_t) --h->spares), AT_REMOVEDIR);
 	unlinkat(h->base_fd, h->run_name, AT_REMOVEDIR);
 	close(h->run_fd);
 	close(h->base_fd);
