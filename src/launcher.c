@@ -47,8 +47,9 @@
 #define FIRST_DELAY_MS		1000
 #define LAST_DELAY_MS		60000
 #define STAYED_UP_MS		60000	/* who ran for so long starts with the first delay again */
-#define ATTACH_POLL_MS		50		/* nobody tells us that a dispatcher has attached */
+#define ATTACH_POLL_MS		50		/* while a dispatcher attaches, or executors leave */
 #define ATTACH_LIMIT_MS		10000	/* then the next one may start */
+#define LEAVE_LIMIT_MS		5000	/* after DROP EXTENSION; then a new dispatcher may come all the same */
 #define ADOPTED_POLL_MS		2000	/* the postmaster tells a former launcher of its end, not us */
 #define NO_SLOT_DELAY_MS	5000
 #define WARN_INTERVAL_MS	60000
@@ -216,27 +217,49 @@ scan_databases(TimestampTz now)
 	last_scan = now;
 }
 
-/* The entry of a database without extension is free for others, once no executor is left in it. */
-static void
-free_entry_if_absent(Oid dboid)
+/* Has everybody left the database?  JobqShmem->lock is held. */
+static bool
+is_empty(JobqDb *db)
 {
-	JobqDb	   *db = find_db(dboid);
-	bool		empty = true;
-
-	if (db == NULL || !db->absent)
-		return;
-	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < JobqShmem->nslots; i++)
 	{
 		Slot	   *slot = &JobqShmem->slots[i];
 
-		if (slot->in_use && !slot->dead && slot->dboid == dboid)
-			empty = false;
+		if (slot->in_use && !slot->dead && slot->dboid == db->dboid)
+			return false;
 	}
-	if (empty && db->dboid == dboid && db->absent && !db->wanted && db->suspended == 0 &&
-		db->dispatcher == NULL && !db->maintenance_busy)
+	return db->dispatcher == NULL && !db->maintenance_busy;
+}
+
+/*
+ * After DROP EXTENSION, everybody has left: whoever comes now sees what is there.  And the entry of a
+ * database without extension is free for others.
+ */
+static void
+tidy_entry(Oid dboid, TimestampTz now)
+{
+	JobqDb	   *db = find_db(dboid);
+
+	if (db == NULL || !(db->restart || db->absent))
+		return;
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	if (db->dboid == dboid && db->restart &&
+		(is_empty(db) || TimestampDifferenceExceeds(db->suspended_at, now, LEAVE_LIMIT_MS)))
+	{
+		db->restart = false;
+		db->leave = db->leaving > 0;
+	}
+	if (db->dboid == dboid && db->absent && !db->wanted && db->suspended == 0 && is_empty(db))
 		db->dboid = InvalidOid;
 	LWLockRelease(JobqShmem->lock);
+}
+
+static bool
+restart_is_pending(Oid dboid)
+{
+	JobqDb	   *db = find_db(dboid);
+
+	return db != NULL && db->restart;
 }
 
 /* Its dispatcher has ended: remember why, and when to try again. */
@@ -393,12 +416,26 @@ start_dispatcher(Keeper *k, TimestampTz now)
 	k->started = now;
 }
 
+/* The database may have been dropped since the last scan.  true: a dispatcher starts. */
+static bool
+start_if_still_there(Oid dboid, TimestampTz now)
+{
+	Keeper	   *k;
+
+	scan_databases(now);
+	k = hash_search(keepers, &dboid, HASH_FIND, NULL);
+	if (k == NULL || !k->admitted || k->state != KEEPER_IDLE)
+		return false;
+	start_dispatcher(k, now);
+	return k->state == KEEPER_STARTING;
+}
+
 /* How long we may sleep because of this one; -1: for ever. */
 static long
 time_until_needed(Keeper *k, TimestampTz now)
 {
-	if (k->state == KEEPER_STARTING)
-		return ATTACH_POLL_MS;
+	if (k->state == KEEPER_STARTING || restart_is_pending(k->dboid))
+		return ATTACH_POLL_MS;	/* nobody tells us */
 	if (k->state == KEEPER_RUNNING)
 		return k->handle ? -1 : ADOPTED_POLL_MS;
 	if (k->state == KEEPER_ABSENT || !k->admitted)
@@ -420,21 +457,17 @@ tend_databases(TimestampTz now)
 	while ((k = hash_seq_search(&seq)) != NULL)
 	{
 		look_at_dispatcher(k, now);
+		tidy_entry(k->dboid, now);
 		if (k->admitted && k->state < KEEPER_STARTING && is_wanted(k->dboid))
 			heed_wish(k, now);
-		if (k->state == KEEPER_ABSENT)
-			free_entry_if_absent(k->dboid);
 		if (k->state == KEEPER_STARTING)
 			starting = true;
 		if (k->state == KEEPER_IDLE && k->admitted && k->next_try <= now &&
-			(next == NULL || k->next_try < next->next_try))
+			!restart_is_pending(k->dboid) && (next == NULL || k->next_try < next->next_try))
 			next = k;
 	}
 	if (next && !starting)
-	{
-		start_dispatcher(next, now);
-		starting = next->state == KEEPER_STARTING;
-	}
+		starting = start_if_still_there(next->dboid, now);
 
 	hash_seq_init(&seq, keepers);
 	while ((k = hash_seq_search(&seq)) != NULL)

@@ -118,6 +118,7 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->suspended = 0;
 	db->leave = false;
 	db->leaving = 0;
+	db->restart = false;
 	db->maintenance_busy = false;
 	db->maintenance_pid = 0;
 	db->maintenance_done = db->maintenance_failed = 0;

@@ -59,7 +59,8 @@ typedef struct JobqDb
 	bool		absent;			/* looked, no extension */
 	int			suspended;		/* DDL under way: hand nothing out (ddl.c counts) */
 	bool		leave;			/* DDL needs the database empty of us: everybody exits */
-	int			leaving;		/* commands that want `leave`; it is true while there is one */
+	int			leaving;		/* commands that want `leave` */
+	bool		restart;		/* DDL has dropped the extension: everybody leaves, the launcher looks again */
 	TimestampTz suspended_at;
 	bool		maintenance_busy;	/* started and not ended (maintenance.c) */
 	pid_t		maintenance_pid;	/* 0: not attached */
