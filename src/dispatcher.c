@@ -209,6 +209,9 @@ see_to_partitions(TimestampTz now)
 	{
 		maintenance_failed_seen = db->maintenance_failed;
 		next_maintenance = now + 2 * BLOCKED_RETRY_US;
+		handed_at_maintenance = PG_UINT64_MAX;	/* its work is still to be done */
+		if (partition_need == 0)
+			partition_need = db->maintenance_need;
 	}
 	if (now < next_maintenance)
 		return;
