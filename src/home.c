@@ -1,6 +1,6 @@
 /*
  * home.c
- *	  Who this database is to its jobs, the oids of the statuses, and new ids.
+ *	  Who this database is to its jobs.
  *
  * A row of jobq.home stores the id of the very transaction that wrote it.  pg_upgrade, VACUUM FREEZE and
  * a physical copy keep the row's raw xmin, so the two still agree; a restored dump writes the row anew
@@ -12,23 +12,16 @@
  */
 #include "jobq.h"
 
-#include <time.h>
-
 #include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/transam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "catalog/namespace.h"
-#include "catalog/pg_enum.h"
-#include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
-#include "utils/inval.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
-#include "utils/syscache.h"
 #include "utils/xid8.h"
 
 #include "job_types.h"
@@ -39,8 +32,6 @@ enum
 	HOME_home_id = 1, HOME_self_xid
 };
 #define HOME_NATTS HOME_self_xid
-
-/* --- home --- */
 
 typedef struct Home
 {
@@ -158,114 +149,4 @@ home_is_ours(int32 *id)
 		home = current_home(relid);
 	*id = home.id;
 	return home.ours;
-}
-
-/* --- statuses --- */
-
-static const char *const status_labels[JOB_NSTATUS] = {
-	"pending", "blocked", "retry", "running", "completed", "skipped", "cancelled", "error"
-};
-static Oid	status_oids[JOB_NSTATUS];
-static bool status_known = false;
-static uint32 status_hash = 0;
-
-static void
-status_type_changed(Datum arg, int cacheid, uint32 hashvalue)
-{
-	if (hashvalue == 0 || hashvalue == status_hash)
-		status_known = false;
-}
-
-static void
-load_statuses(void)
-{
-	static bool registered = false;
-	Oid			schema = get_namespace_oid("jobq", false);
-	Oid			type = GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid,
-									   CStringGetDatum("job_status"), ObjectIdGetDatum(schema));
-	int			i;
-
-	if (!registered)
-		CacheRegisterSyscacheCallback(TYPEOID, status_type_changed, (Datum) 0);
-	registered = true;
-	for (i = 0; i < JOB_NSTATUS; i++)
-	{
-		status_oids[i] = GetSysCacheOid2(ENUMTYPOIDNAME, Anum_pg_enum_oid,
-										 ObjectIdGetDatum(type), CStringGetDatum(status_labels[i]));
-		if (!OidIsValid(status_oids[i]))
-			ereport(ERROR,
-					(errcode(ERRCODE_UNDEFINED_OBJECT),
-					 errmsg("type jobq.job_status has no label \"%s\"", status_labels[i])));
-	}
-	status_hash = GetSysCacheHashValue1(TYPEOID, ObjectIdGetDatum(type));
-	status_known = true;
-}
-
-Oid
-status_oid(JobStatus status)
-{
-	if (!status_known)
-		load_statuses();
-	return status_oids[status];
-}
-
-JobStatus
-status_from_oid(Oid oid)
-{
-	int			i;
-
-	if (!status_known)
-		load_statuses();
-	for (i = 0; i < JOB_NSTATUS; i++)
-		if (status_oids[i] == oid)
-			return (JobStatus) i;
-	ereport(ERROR,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("%u is no label of type jobq.job_status", oid)));
-}
-
-/* --- ids --- */
-
-/* Eight random bytes, from a buffer that is never shared over a fork. */
-static void
-random_bytes(unsigned char *to)
-{
-	static unsigned char buffer[512];
-	static int	used = sizeof(buffer);
-	static int	pid = 0;
-
-	if (pid != MyProcPid || used + 8 > (int) sizeof(buffer))
-	{
-		if (!pg_strong_random(buffer, sizeof(buffer)))
-			ereport(ERROR,
-					(errcode(ERRCODE_INTERNAL_ERROR),
-					 errmsg("could not generate random values")));
-		pid = MyProcPid;
-		used = 0;
-	}
-	memcpy(to, buffer + used, 8);
-	used += 8;
-}
-
-void
-make_job_id(pg_uuid_t *id)
-{
-	static uint64 last = 0;		/* milliseconds << 12 | 4096ths of one */
-	struct timespec now;
-	uint64		stamp;
-	int			i;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	stamp = ((uint64) now.tv_sec * 1000 + now.tv_nsec / 1000000) << 12 |
-		(uint64) (now.tv_nsec % 1000000) * 4096 / 1000000;
-	if (stamp <= last)
-		stamp = last + 1;		/* the clock stood still or went back */
-	last = stamp;
-
-	for (i = 0; i < 6; i++)
-		id->data[i] = (unsigned char) (stamp >> (52 - 8 * i));
-	id->data[6] = (unsigned char) (0x70 | ((stamp >> 8) & 0x0f));
-	id->data[7] = (unsigned char) stamp;
-	random_bytes(id->data + 8);
-	id->data[8] = (id->data[8] & 0x3f) | 0x80;
 }

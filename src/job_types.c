@@ -1,6 +1,6 @@
 /*
  * job_types.c
- *	  The registry as this process sees it, and the oids of the extension's tables.
+ *	  The registry as this process sees it.
  *
  * Rows of jobq.job_types are read one by one, by a direct scan with the latest snapshot, and kept in a
  * hash table of their own memory context.  Never by SPI: enqueue and the dispatcher come here for each
@@ -9,9 +9,6 @@
  * valid until his transaction ends, although a handler may alter its own type meanwhile.
  *
  * That a type does not exist is never remembered: the error path may be slow.
- *
- * The oids (jobq_relid) are dropped when one of them is invalidated or any schema changes, so that
- * DROP EXTENSION and CREATE EXTENSION in one backend find the new tables.
  */
 #include "jobq.h"
 
@@ -21,8 +18,6 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xact.h"
-#include "catalog/namespace.h"
-#include "catalog/pg_class.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
 #include "utils/array.h"
@@ -30,7 +25,6 @@
 #include "utils/fmgroids.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
-#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -58,13 +52,6 @@ typedef struct NamedType
 	JobType    *type;
 } NamedType;
 
-typedef struct NamedRelation
-{
-	char		name[NAMEDATALEN];	/* hash key */
-	Oid			relid;
-} NamedRelation;
-
-/* the registry */
 static MemoryContext types_context = NULL;
 static HTAB *types_by_id = NULL;
 static HTAB *types_by_name = NULL;
@@ -72,116 +59,17 @@ static Oid	types_relid = InvalidOid;	/* table the cache was filled from */
 static uint64 types_generation = 1;
 static uint64 types_filled_at = 0;	/* generation the cache is of; 0: there is none */
 
-/* the oids */
-static HTAB *relations = NULL;
-static Oid	owner = InvalidOid;
-static uint64 relations_generation = 1;
-
-static void
-forget_relations(void)
-{
-	HASH_SEQ_STATUS seq;
-	NamedRelation *entry;
-
-	relations_generation++;
-	owner = InvalidOid;
-	hash_seq_init(&seq, relations);
-	while ((entry = hash_seq_search(&seq)) != NULL)
-		entry->relid = InvalidOid;
-}
-
-static bool
-knows_relation(Oid relid)
-{
-	HASH_SEQ_STATUS seq;
-	NamedRelation *entry;
-
-	hash_seq_init(&seq, relations);
-	while ((entry = hash_seq_search(&seq)) != NULL)
-		if (entry->relid == relid)
-		{
-			hash_seq_term(&seq);
-			return true;
-		}
-	return false;
-}
-
 static void
 relation_changed(Datum arg, Oid relid)
 {
 	if (relid == InvalidOid || relid == types_relid)
 		types_generation++;
-	if (relid == InvalidOid || knows_relation(relid))
-		forget_relations();
 }
 
 static void
 schema_changed(Datum arg, int cacheid, uint32 hashvalue)
 {
 	types_generation++;
-	forget_relations();
-}
-
-/* Once per backend: the table of oids and the callbacks that look after both caches. */
-static void
-caches_init(void)
-{
-	HASHCTL		ctl;
-
-	if (relations != NULL)
-		return;
-	ctl.keysize = NAMEDATALEN;
-	ctl.entrysize = sizeof(NamedRelation);
-	relations = hash_create("jobq relations", 32, &ctl, HASH_ELEM | HASH_STRINGS);
-	CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
-	CacheRegisterSyscacheCallback(NAMESPACEOID, schema_changed, (Datum) 0);
-}
-
-Oid
-jobq_relid(const char *name)
-{
-	NamedRelation *entry;
-	uint64		generation;
-	Oid			schema;
-	Oid			relid;
-
-	caches_init();
-	entry = hash_search(relations, name, HASH_FIND, NULL);
-	if (entry != NULL && OidIsValid(entry->relid))
-		return entry->relid;
-
-	generation = relations_generation;
-	schema = get_namespace_oid("jobq", true);
-	relid = OidIsValid(schema) ? get_relname_relid(name, schema) : InvalidOid;
-	if (OidIsValid(relid) && generation == relations_generation)
-	{
-		entry = hash_search(relations, name, HASH_ENTER, NULL);
-		entry->relid = relid;
-	}
-	return relid;
-}
-
-Oid
-jobq_owner(void)
-{
-	uint64		generation;
-	HeapTuple	tuple;
-	Oid			role;
-
-	caches_init();
-	if (OidIsValid(owner))
-		return owner;
-	generation = relations_generation;
-	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(jobq_relid("queue")));
-	if (!HeapTupleIsValid(tuple))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("extension \"jobq\" is not installed in this database")));
-	role = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
-	ReleaseSysCache(tuple);
-	if (generation == relations_generation)
-		owner = role;
-	return role;
 }
 
 /* --- reading a row --- */
@@ -275,9 +163,15 @@ read_type(JobType *type, Datum *values, bool *nulls)
 static void
 cache_begin(void)
 {
+	static bool registered = false;
 	HASHCTL		ctl;
 
-	caches_init();
+	if (!registered)
+	{
+		CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
+		CacheRegisterSyscacheCallback(NAMESPACEOID, schema_changed, (Datum) 0);
+		registered = true;
+	}
 	if (types_filled_at == types_generation)
 		return;
 	types_filled_at = 0;
