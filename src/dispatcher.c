@@ -54,6 +54,7 @@ static TimestampTz next_maintenance = 0;
 static uint64 handed_at_maintenance = 0;
 static uint32 maintenance_seen = 0;
 static uint32 maintenance_failed_seen = 0;
+static int	maintenance_failures = 0;	/* in a row */
 static TimestampTz next_sweep = 0;
 static int	old_prepared = 0;	/* prepared transactions from before our time */
 static int32 my_home = 0;
@@ -208,7 +209,7 @@ see_to_partitions(TimestampTz now)
 	if (db->maintenance_failed != maintenance_failed_seen)
 	{
 		maintenance_failed_seen = db->maintenance_failed;
-		next_maintenance = now + 2 * BLOCKED_RETRY_US;
+		next_maintenance = now + (BLOCKED_RETRY_US << Min(++maintenance_failures, 8));
 		handed_at_maintenance = PG_UINT64_MAX;	/* its work is still to be done */
 		if (partition_need == 0)
 			partition_need = db->maintenance_need;
@@ -257,6 +258,8 @@ one_turn(void)
 		ncommands = take_commands(commands);
 	}
 	release_held(now, db->maintenance_done != maintenance_seen);
+	if (db->maintenance_done != maintenance_seen)
+		maintenance_failures = 0;
 	maintenance_seen = db->maintenance_done;
 	if (has_work(now, ncommands, sweep_now))
 		scan_and_hand_out(commands, ncommands, sweep_now, now);
