@@ -1,4 +1,5 @@
 -- Read by every test in sql/ (\i): the extension, and a schema with what tests need.  Each test can run alone.
+\set SHOW_CONTEXT never
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS jobq;
 DROP SCHEMA IF EXISTS test CASCADE;

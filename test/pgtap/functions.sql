@@ -1,0 +1,77 @@
+-- The functions of the contract: names, arguments with their names and defaults, results; and no others.
+BEGIN;
+SET LOCAL intervalstyle = postgres;
+SELECT plan(63);
+
+SELECT is(pg_get_function_arguments(oid), $a$name text, handler regprocedure DEFAULT NULL::regprocedure, command text[] DEFAULT NULL::text[], max_attempts integer DEFAULT 3, backoff text DEFAULT 'exponential'::text, backoff_base interval DEFAULT '00:00:30'::interval, backoff_max interval DEFAULT '01:00:00'::interval, backoff_jitter real DEFAULT 0.1, timeout interval DEFAULT '00:05:00'::interval, base_priority integer DEFAULT 0, max_concurrent integer DEFAULT 0, cpu_weight integer DEFAULT 1, rate_limit integer DEFAULT 0, rate_window interval DEFAULT '00:00:01'::interval, keep_completed interval DEFAULT '7 days'::interval, keep_dead interval DEFAULT NULL::interval, critical boolean DEFAULT false, run_as regrole DEFAULT NULL::regrole, options jsonb DEFAULT '{}'::jsonb, on_conflict text DEFAULT 'error'::text$a$, 'arguments of create_job_type') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'create_job_type';
+SELECT is(pg_get_function_result(oid), 'void', 'result of create_job_type') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'create_job_type';
+SELECT is(pg_get_function_arguments(oid), $a$name text, handler regprocedure DEFAULT NULL::regprocedure, command text[] DEFAULT NULL::text[], max_attempts integer DEFAULT NULL::integer, backoff text DEFAULT NULL::text, backoff_base interval DEFAULT NULL::interval, backoff_max interval DEFAULT NULL::interval, backoff_jitter real DEFAULT NULL::real, timeout interval DEFAULT NULL::interval, base_priority integer DEFAULT NULL::integer, max_concurrent integer DEFAULT NULL::integer, cpu_weight integer DEFAULT NULL::integer, rate_limit integer DEFAULT NULL::integer, rate_window interval DEFAULT NULL::interval, keep_completed interval DEFAULT NULL::interval, keep_dead interval DEFAULT NULL::interval, critical boolean DEFAULT NULL::boolean, run_as regrole DEFAULT NULL::regrole, options jsonb DEFAULT NULL::jsonb, reset text[] DEFAULT NULL::text[]$a$, 'arguments of alter_job_type') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'alter_job_type';
+SELECT is(pg_get_function_result(oid), 'void', 'result of alter_job_type') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'alter_job_type';
+SELECT is(pg_get_function_arguments(oid), $a$name text, force boolean DEFAULT false$a$, 'arguments of drop_job_type') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'drop_job_type';
+SELECT is(pg_get_function_result(oid), 'void', 'result of drop_job_type') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'drop_job_type';
+SELECT is(pg_get_function_arguments(oid), $a$name text, reason text DEFAULT NULL::text, duration interval DEFAULT NULL::interval$a$, 'arguments of pause_job_type') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'pause_job_type';
+SELECT is(pg_get_function_result(oid), 'void', 'result of pause_job_type') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'pause_job_type';
+SELECT is(pg_get_function_arguments(oid), $a$name text$a$, 'arguments of resume_job_type') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'resume_job_type';
+SELECT is(pg_get_function_result(oid), 'void', 'result of resume_job_type') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'resume_job_type';
+SELECT is(pg_get_function_arguments(oid), $a$job_type text, payload jsonb DEFAULT '{}'::jsonb, priority integer DEFAULT NULL::integer, delay interval DEFAULT NULL::interval, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, timeout interval DEFAULT NULL::interval, backoff jsonb DEFAULT NULL::jsonb, unique_key text DEFAULT NULL::text, on_conflict text DEFAULT 'ignore'::text, unique_for interval DEFAULT NULL::interval, concurrency_key text DEFAULT NULL::text, keep_completed interval DEFAULT NULL::interval, tenant text DEFAULT NULL::text, metadata jsonb DEFAULT NULL::jsonb$a$, 'arguments of enqueue') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'enqueue';
+SELECT is(pg_get_function_result(oid), 'uuid', 'result of enqueue') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'enqueue';
+SELECT is(pg_get_function_arguments(oid), $a$job_type text, payloads jsonb[], priority integer DEFAULT NULL::integer, delay interval DEFAULT NULL::interval, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, timeout interval DEFAULT NULL::interval, backoff jsonb DEFAULT NULL::jsonb, on_conflict text DEFAULT 'ignore'::text, concurrency_key text DEFAULT NULL::text, keep_completed interval DEFAULT NULL::interval, tenant text DEFAULT NULL::text, metadata jsonb DEFAULT NULL::jsonb$a$, 'arguments of enqueue_many') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'enqueue_many';
+SELECT is(pg_get_function_result(oid), 'SETOF uuid', 'result of enqueue_many') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'enqueue_many';
+SELECT is(pg_get_function_arguments(oid), $a$jobs jsonb$a$, 'arguments of enqueue_jobs') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'enqueue_jobs';
+SELECT is(pg_get_function_result(oid), 'TABLE(ordinal integer, id uuid, is_new boolean)', 'result of enqueue_jobs') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'enqueue_jobs';
+SELECT is(pg_get_function_arguments(oid), $a$id uuid, reason text DEFAULT NULL::text$a$, 'arguments of cancel_job') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'cancel_job';
+SELECT is(pg_get_function_result(oid), 'boolean', 'result of cancel_job') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'cancel_job';
+SELECT is(pg_get_function_arguments(oid), $a$job_type text DEFAULT NULL::text, tenant text DEFAULT NULL::text, payload_contains jsonb DEFAULT NULL::jsonb, include_running boolean DEFAULT false, reason text DEFAULT NULL::text$a$, 'arguments of cancel_jobs') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'cancel_jobs';
+SELECT is(pg_get_function_result(oid), 'bigint', 'result of cancel_jobs') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'cancel_jobs';
+SELECT is(pg_get_function_arguments(oid), $a$id uuid, max_attempts integer DEFAULT NULL::integer$a$, 'arguments of retry_job') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'retry_job';
+SELECT is(pg_get_function_result(oid), 'boolean', 'result of retry_job') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'retry_job';
+SELECT is(pg_get_function_arguments(oid), $a$id uuid, payload jsonb DEFAULT NULL::jsonb$a$, 'arguments of rerun_job') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'rerun_job';
+SELECT is(pg_get_function_result(oid), 'uuid', 'result of rerun_job') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'rerun_job';
+SELECT is(pg_get_function_arguments(oid), $a$id uuid, payload jsonb DEFAULT NULL::jsonb, priority integer DEFAULT NULL::integer, scheduled_for timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer, timeout interval DEFAULT NULL::interval$a$, 'arguments of alter_job') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'alter_job';
+SELECT is(pg_get_function_result(oid), 'boolean', 'result of alter_job') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'alter_job';
+SELECT is(pg_get_function_arguments(oid), $a$status jobq.job_status DEFAULT NULL::jobq.job_status, job_type text DEFAULT NULL::text, tenant text DEFAULT NULL::text, max_rows integer DEFAULT 50, skip_rows integer DEFAULT 0, before uuid DEFAULT NULL::uuid, payload_contains jsonb DEFAULT NULL::jsonb, error_like text DEFAULT NULL::text$a$, 'arguments of list_jobs') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'list_jobs';
+SELECT is(pg_get_function_result(oid), 'SETOF jobq.jobs', 'result of list_jobs') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'list_jobs';
+SELECT is(pg_get_function_arguments(oid), $a$job_type text DEFAULT NULL::text, tenant text DEFAULT NULL::text$a$, 'arguments of count_by_status') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'count_by_status';
+SELECT is(pg_get_function_result(oid), 'TABLE(status jobq.job_status, count bigint)', 'result of count_by_status') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'count_by_status';
+SELECT is(pg_get_function_arguments(oid), $a$$a$, 'arguments of distinct_job_types') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'distinct_job_types';
+SELECT is(pg_get_function_result(oid), 'SETOF text', 'result of distinct_job_types') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'distinct_job_types';
+SELECT is(pg_get_function_arguments(oid), $a$job_type text DEFAULT NULL::text, max_jobs integer DEFAULT NULL::integer, tenant text DEFAULT NULL::text, error_like text DEFAULT NULL::text, dead_before timestamp with time zone DEFAULT NULL::timestamp with time zone, max_attempts integer DEFAULT NULL::integer$a$, 'arguments of retry_dead_letters') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'retry_dead_letters';
+SELECT is(pg_get_function_result(oid), 'bigint', 'result of retry_dead_letters') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'retry_dead_letters';
+SELECT is(pg_get_function_arguments(oid), $a$job_type text DEFAULT NULL::text, older_than interval DEFAULT NULL::interval, max_jobs integer DEFAULT NULL::integer, tenant text DEFAULT NULL::text, error_like text DEFAULT NULL::text$a$, 'arguments of purge_dead_letters') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'purge_dead_letters';
+SELECT is(pg_get_function_result(oid), 'bigint', 'result of purge_dead_letters') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'purge_dead_letters';
+SELECT is(pg_get_function_arguments(oid), $a$id uuid$a$, 'arguments of job_timeline') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'job_timeline';
+SELECT is(pg_get_function_result(oid), 'SETOF jobq.events', 'result of job_timeline') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'job_timeline';
+SELECT is(pg_get_function_arguments(oid), $a$id uuid, timeout interval DEFAULT '00:00:20'::interval$a$, 'arguments of wait_for') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'wait_for';
+SELECT is(pg_get_function_result(oid), 'jobq.jobs', 'result of wait_for') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'wait_for';
+SELECT is(pg_get_function_arguments(oid), $a$$a$, 'arguments of current_job') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'current_job';
+SELECT is(pg_get_function_result(oid), 'jobq.jobs', 'result of current_job') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'current_job';
+SELECT is(pg_get_function_arguments(oid), $a$progress numeric, data jsonb DEFAULT NULL::jsonb$a$, 'arguments of set_progress') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'set_progress';
+SELECT is(pg_get_function_result(oid), 'void', 'result of set_progress') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'set_progress';
+SELECT is(pg_get_function_arguments(oid), $a$message text, level text DEFAULT 'info'::text, type text DEFAULT 'log'::text, data jsonb DEFAULT NULL::jsonb, id uuid DEFAULT NULL::uuid, lease_token uuid DEFAULT NULL::uuid$a$, 'arguments of log_event') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'log_event';
+SELECT is(pg_get_function_result(oid), 'void', 'result of log_event') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'log_event';
+SELECT is(pg_get_function_arguments(oid), $a$reason text DEFAULT NULL::text$a$, 'arguments of skip') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'skip';
+SELECT is(pg_get_function_result(oid), 'void', 'result of skip') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'skip';
+SELECT is(pg_get_function_arguments(oid), $a$reason text$a$, 'arguments of discard') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'discard';
+SELECT is(pg_get_function_result(oid), 'void', 'result of discard') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'discard';
+SELECT is(pg_get_function_arguments(oid), $a$delay interval, reason text DEFAULT NULL::text$a$, 'arguments of snooze') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'snooze';
+SELECT is(pg_get_function_result(oid), 'void', 'result of snooze') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'snooze';
+SELECT is(pg_get_function_arguments(oid), $a$id uuid$a$, 'arguments of run_inline') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'run_inline';
+SELECT is(pg_get_function_result(oid), 'jobq.jobs', 'result of run_inline') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'run_inline';
+SELECT is(pg_get_function_arguments(oid), $a$$a$, 'arguments of health') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'health';
+SELECT is(pg_get_function_result(oid), 'jsonb', 'result of health') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'health';
+SELECT is(pg_get_function_arguments(oid), $a$$a$, 'arguments of version') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'version';
+SELECT is(pg_get_function_result(oid), 'text', 'result of version') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'version';
+SELECT is(pg_get_function_arguments(oid), $a$$a$, 'arguments of adopt') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'adopt';
+SELECT is(pg_get_function_result(oid), 'void', 'result of adopt') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'adopt';
+SELECT is(pg_get_function_arguments(oid), $a$$a$, 'arguments of reload') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'reload';
+SELECT is(pg_get_function_result(oid), 'void', 'result of reload') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'reload';
+
+SELECT bag_eq($$SELECT proname::text FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname !~ '^_'$$,
+  ARRAY['create_job_type', 'alter_job_type', 'drop_job_type', 'pause_job_type', 'resume_job_type', 'enqueue', 'enqueue_many', 'enqueue_jobs',
+    'cancel_job', 'cancel_jobs', 'retry_job', 'rerun_job', 'alter_job', 'list_jobs', 'count_by_status', 'distinct_job_types',
+    'retry_dead_letters', 'purge_dead_letters', 'job_timeline', 'wait_for', 'current_job', 'set_progress', 'log_event', 'skip',
+    'discard', 'snooze', 'run_inline', 'health', 'version', 'adopt', 'reload'],
+  'no other function than those');
+
+SELECT * FROM finish();
+ROLLBACK;

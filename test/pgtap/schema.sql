@@ -1,0 +1,99 @@
+-- The shape of the tables and the view, and what keeps the functions safe.
+BEGIN;
+SELECT plan(22);
+
+SELECT enum_has_labels('jobq', 'job_status',
+  ARRAY['pending', 'blocked', 'retry', 'running', 'completed', 'skipped', 'cancelled', 'error'], 'all eight states, in order');
+
+-- the view: columns are appended, never reordered
+SELECT results_eq($$
+  SELECT attname::text COLLATE "default", format_type(atttypid, atttypmod) FROM pg_attribute
+   WHERE attrelid = 'jobq.jobs'::regclass AND attnum > 0 ORDER BY attnum
+$$, $$ VALUES
+  ('id', 'uuid'), ('job_type', 'text'), ('status', 'jobq.job_status'), ('priority', 'smallint'), ('payload', 'jsonb'),
+  ('result', 'jsonb'), ('error_msg', 'text'), ('error_code', 'text'), ('error_details', 'jsonb'), ('attempts', 'integer'),
+  ('max_attempts', 'integer'), ('runs', 'integer'), ('created_at', 'timestamp with time zone'),
+  ('scheduled_for', 'timestamp with time zone'), ('started_at', 'timestamp with time zone'),
+  ('completed_at', 'timestamp with time zone'), ('updated_at', 'timestamp with time zone'), ('progress', 'numeric'),
+  ('progress_data', 'jsonb'), ('tenant', 'text'), ('unique_key', 'text'), ('concurrency_key', 'text'), ('timeout', 'interval'),
+  ('worker', 'text'), ('node', 'text'), ('lease_expires_at', 'timestamp with time zone'), ('parent_id', 'uuid'),
+  ('depth', 'integer'), ('workflow_id', 'uuid'), ('task_key', 'text'), ('metadata', 'jsonb')
+$$, 'columns of jobq.jobs');
+SELECT ok('security_invoker=true' = ANY (reloptions), 'jobq.jobs runs with the rights of whoever asks')
+  FROM pg_class WHERE oid = 'jobq.jobs'::regclass;
+SELECT results_eq($$
+  SELECT attname::text COLLATE "default", format_type(atttypid, atttypmod) FROM pg_attribute
+   WHERE attrelid = 'jobq.events'::regclass AND attnum > 0 ORDER BY attnum
+$$, $$ VALUES
+  ('id', 'bigint'), ('ts', 'timestamp with time zone'), ('job_id', 'uuid'), ('job_type', 'text'), ('tenant', 'text'),
+  ('attempt', 'integer'), ('type', 'text'), ('source', 'text'), ('level', 'text'), ('message', 'text'), ('data', 'jsonb')
+$$, 'columns of jobq.events');
+SELECT is(partattrs::text, '2', 'history is partitioned by expires_at') FROM pg_partitioned_table WHERE partrelid = 'jobq.history'::regclass;
+SELECT is(partattrs::text, '2', 'events are partitioned by ts') FROM pg_partitioned_table WHERE partrelid = 'jobq.events'::regclass;
+SELECT columns_are('jobq', 'option_keys', ARRAY['key', 'kind', 'type', 'default_value', 'meaning']);
+
+-- history and dead letters have the same columns: one function writes both
+SELECT results_eq(
+  $$ SELECT attname, atttypid FROM pg_attribute WHERE attrelid = 'jobq.history'::regclass AND attnum > 0 ORDER BY attnum $$,
+  $$ SELECT attname, atttypid FROM pg_attribute WHERE attrelid = 'jobq.dead_letters'::regclass AND attnum > 0 ORDER BY attnum $$,
+  'history and dead_letters agree');
+
+-- pg_upgrade refuses reg* columns; foreign keys would lock hot rows
+SELECT is_empty($$
+  SELECT c.relname, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid JOIN pg_type t ON t.oid = a.atttypid
+   WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind IN ('r', 'p') AND a.attnum > 0
+     AND t.typname ~ '^(reg|aclitem|_reg|_aclitem|oid$|name$)'
+$$, 'no oids in tables');
+SELECT is_empty($$ SELECT conname FROM pg_constraint WHERE connamespace = 'jobq'::regnamespace AND contype = 'f' $$, 'no foreign keys');
+SELECT is_empty($$
+  SELECT t.tgname FROM pg_trigger t WHERE t.tgrelid IN ('jobq.queue'::regclass, 'jobq.job_types'::regclass) AND t.tgenabled <> 'A'
+$$, 'triggers fire in every session_replication_role');
+SELECT is((SELECT count(*)::int FROM pg_trigger WHERE tgrelid IN ('jobq.queue'::regclass, 'jobq.job_types'::regclass)), 2, 'a trigger each');
+
+-- what dumps carry
+SELECT results_eq($$
+  SELECT c.oid::regclass::text FROM pg_extension e, unnest(e.extconfig) c(oid) WHERE e.extname = 'jobq' ORDER BY c.oid::regclass::text COLLATE "C"
+$$, $$ VALUES ('jobq.dead_letters'), ('jobq.event_id_seq'), ('jobq.home'), ('jobq.job_type_id_seq'), ('jobq.job_types'), ('jobq.queue') $$,
+  'configuration tables');
+SELECT is_empty($$
+  SELECT i.inhrelid::regclass FROM pg_inherits i JOIN pg_depend d ON d.objid = i.inhrelid AND d.deptype = 'e'
+   WHERE d.classid = 'pg_class'::regclass
+     AND i.inhparent IN ('jobq.history'::regclass, 'jobq.events'::regclass)
+$$, 'partitions are no members of the extension');
+SELECT results_eq($$ SELECT extrelocatable, n.nspname::text COLLATE "default" FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE extname = 'jobq' $$,
+  $$ VALUES (false, 'pg_catalog') $$, 'the extension cannot be moved, and belongs to no schema that a user would drop');
+
+-- search_path is pinned wherever names are looked up at run time
+SELECT is_empty($$
+  SELECT p.oid::regprocedure FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
+   WHERE p.pronamespace = 'jobq'::regnamespace AND l.lanname <> 'c' AND p.prosqlbody IS NULL
+     AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (p.proconfig), false)
+$$, 'every function has a pinned search_path, is C, or was parsed at installation');
+SELECT is_empty($$
+  SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace AND p.prosecdef AND p.proconfig IS NULL
+$$, 'no SECURITY DEFINER without a pinned search_path');
+SELECT is_empty($$
+  SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace AND p.prosecdef
+     AND p.proname NOT IN ('current_job', '_ensure_partition', '_expire_partitions', '_maintain')
+$$, 'few functions are SECURITY DEFINER');
+SELECT is_empty($$
+  SELECT g.proname FROM pg_proc g WHERE g.pronamespace = 'jobq'::regnamespace AND g.prosrc = 'jobq_gateway'
+     AND NOT EXISTS (SELECT FROM pg_proc b WHERE b.pronamespace = g.pronamespace AND b.proname = '_' || g.proname
+                        AND b.prorettype = g.prorettype AND b.proretset = g.proretset
+                        AND b.proargtypes = ('26 ' || g.proargtypes::text)::oidvector)
+$$, 'behind every gate is its function');
+
+-- the option keys that the view shows are those that definitions may use
+CREATE FUNCTION pg_temp.refuses(key text, exec boolean) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM jobq._check_options(jsonb_build_object(key, NULL), exec);
+  RETURN false;
+EXCEPTION WHEN invalid_parameter_value THEN
+  RETURN true;
+END $$;
+SELECT is_empty($$ SELECT key FROM jobq.option_keys WHERE pg_temp.refuses(key, kind LIKE 'exec%') $$, 'every key of jobq.option_keys is known');
+SELECT is_empty($$ SELECT key FROM jobq.option_keys WHERE kind LIKE 'exec%' AND NOT pg_temp.refuses(key, false) $$, 'keys for tools are refused for handlers');
+SELECT is_empty($$ SELECT key FROM jobq.option_keys WHERE kind = 'sql' AND NOT pg_temp.refuses(key, true) $$, 'keys for handlers are refused for tools');
+
+SELECT * FROM finish();
+ROLLBACK;
