@@ -44,7 +44,7 @@
 #define SWEEP_MAX_US	UINT64_C(5000000)
 #define SWEEP_AGAIN_US	UINT64_C(20000)
 #define MAX_SPARES		64
-#define LEAVE_MAX_US	UINT64_C(5000000)
+#define LEAVE_MAX_US	UINT64_C(4000000)
 #define NEVER			UINT64_MAX
 
 /* The last bytes of a stream. */

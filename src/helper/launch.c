@@ -304,7 +304,7 @@ prepare_and_fork(Helper *h, Job *job, const FrameStart *start, Plan *plan, const
 	*what = "could not make its work directory";
 	plan->dir = workdir_make(h, job);
 	if (plan->dir < 0)
-		return errno;
+		return errno != 0 ? errno : EACCES;
 	snprintf(workdir, sizeof(workdir), "%s/%s/%s", h->base_path, h->run_name, job->dir);
 	*what = "out of memory";
 	plan->argv = make_argv(&start->argv);

@@ -40,13 +40,18 @@ after_us(uint64_t now, uint64_t delay)
 	return delay > NEVER - now ? NEVER : now + delay;
 }
 
-/* One line on standard error, which is the server's log. */
+/*
+ * One line on standard error, which is the server's log.  Where that is a pipe that nobody reads the
+ * line is lost: we never wait for it.
+ */
 void
 complain(const char *format,...)
 {
+	struct pollfd log = {STDERR_FILENO, POLLOUT, 0};
 	char		line[512];
 	va_list		args;
 	int			n = snprintf(line, sizeof(line), "jobq-helper: ");
+	int			error = errno;
 
 	va_start(args, format);
 	n += vsnprintf(line + n, sizeof(line) - (size_t) n - 1, format, args);
@@ -54,8 +59,9 @@ complain(const char *format,...)
 	if (n > (int) sizeof(line) - 2)
 		n = (int) sizeof(line) - 2;
 	line[n++] = '\n';
-	if (write(STDERR_FILENO, line, (size_t) n) < 0)
-		return;					/* there is nobody to tell */
+	if (poll(&log, 1, 0) == 1 && write(STDERR_FILENO, line, (size_t) n) < 0)
+		log.revents = 0;		/* there is nobody to tell */
+	errno = error;
 }
 
 struct linux_dirent64

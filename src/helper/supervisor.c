@@ -310,7 +310,7 @@ may_leave(const Helper *h)
 {
 	if (h->lost && now_us() >= h->leave_by)
 		return true;
-	return h->closing && h->njobs == 0 && h->cleaner == 0 && !h->trash &&
+	return h->closing && h->njobs == 0 && h->cleaner == 0 && (!h->trash || h->run_fd < 0) &&
 		(h->lost || frame_pending(&h->out) == 0);
 }
 

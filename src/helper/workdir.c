@@ -64,6 +64,7 @@ open_base(Helper *h)
 	if (st.st_uid == geteuid() && (st.st_mode & 022) == 0)
 		return true;
 	complain("\"%s\" must belong to the server's user and be writable for nobody else", h->base_path);
+	errno = EACCES;
 	return false;
 }
 
@@ -98,6 +99,23 @@ make_run(Helper *h)
 	return false;
 }
 
+/* The path without links in it, as the kernel will show it for a tool's current directory. */
+static bool
+resolve_base(Helper *h)
+{
+	char	   *real = realpath(h->base_path, NULL);
+
+	if (!real || strlen(real) > PATH_MAX - 128)
+	{
+		complain("could not resolve \"%s\"", h->base_path);
+		free(real);
+		return false;
+	}
+	free(h->base_path);
+	h->base_path = real;
+	return true;
+}
+
 bool
 workdir_open(Helper *h, FrameText base)
 {
@@ -107,10 +125,23 @@ workdir_open(Helper *h, FrameText base)
 		return false;
 	}
 	h->base_path = strndup(base.data, base.len);
-	if (!h->base_path || !open_base(h) || !make_run(h))
+	if (!h->base_path || !open_base(h) || !resolve_base(h) || !make_run(h))
 		return false;
 	h->trash = true;			/* of dead helpers */
 	return true;
+}
+
+/* Somebody has cleaned up too much: a new directory, for all jobs from now on. */
+static bool
+make_run_again(Helper *h)
+{
+	if (errno != ENOENT && h->run_fd >= 0)
+		return false;
+	close(h->base_fd);
+	close(h->run_fd);
+	h->base_fd = h->run_fd = -1;
+	h->spares = 0;
+	return open_base(h) && make_run(h);
 }
 
 static const char *
@@ -136,12 +167,10 @@ int
 workdir_make(Helper *h, Job *job)
 {
 	numbered(job->dir, sizeof(job->dir), "", job->number);
-	if (!name_directory(h, job->dir))
-	{
-		job->dir[0] = '\0';
-		return -1;
-	}
-	return openat(h->run_fd, job->dir, DIR_FLAGS);
+	if (name_directory(h, job->dir) || (make_run_again(h) && name_directory(h, job->dir)))
+		return openat(h->run_fd, job->dir, DIR_FLAGS);
+	job->dir[0] = '\0';
+	return -1;
 }
 
 /* Nothing in it, as private as it was, and it never had so many files that it stays large. */

@@ -148,15 +148,45 @@ is(status_after(frame(1, pack('L<L<L<', 0, 0, 0) . HelperTest::text('/nonexisten
 	ok(wait_until(sub { open(my $f, '<', "/proc/$h->{helper_pid}/task/$h->{helper_pid}/children"); my $l = <$f> // ''; $l eq '' }), 'no child is left');
 }
 
-# no work directory can be made: the node's fault, the helper stays
+# the work directory: taken away, made again; not to be had, the node's fault; the helper stays
+{
+	my $h = HelperTest->new(log => $null);
+	my ($run) = glob "$h->{workdir}/run-*";
+	ok(rmdir $run, 'somebody removes its directory') or diag($!);
+	is($h->run(argv => ['pwd'])->{verdict}, 'ok', 'it makes another');
+	ok(rename($h->{workdir}, "$h->{workdir}-moved"), 'somebody moves them all');
+	is($h->run(argv => ['true'])->{value}, 0, 'which does no harm');
+	system("rm -rf '$h->{workdir}-moved'") == 0 or die;
+	open(my $f, '>', $h->{workdir}) or die;
+	my $e = $h->run(argv => ['true']);
+	like("$e->{kind} $e->{message}", qr/^start_failed .*could not make its work directory/, 'where there can be none the start fails') or diag("$e->{kind} $e->{value} $e->{message}");
+	unlink $h->{workdir};
+	is($h->run(argv => ['true'])->{value}, 0, 'until there can');
+	$h->shutdown(0);
+	is($h->reap, 0, 'and it leaves in order');
+}
+
+# S20: a full disk is the tool's failure, or the node's; the helper stays
 SKIP:
 {
-	my $h = HelperTest->new;
-	my ($run) = glob "$h->{workdir}/run-*";
-	rmdir $run or skip 'could not take its directory away', 2;
-	my $e = $h->run(argv => ['true']);
-	is("$e->{kind} $e->{value}", 'start_failed ' . POSIX::ENOENT(), 'no work directory');
-	like($e->{message}, qr/work directory/, 'says so');
+	my $base = tempdir(CLEANUP => 1);
+	skip 'no user namespaces', 4 if system("unshare -Urm mount -t tmpfs tmpfs '$base' 2>/dev/null") != 0;
+	local $HelperTest::HELPER = "$base.sh";
+	open(my $f, '>', $HelperTest::HELPER) or die $!;
+	print $f "#!/bin/sh\nexec unshare -Urm sh -c 'mount -t tmpfs -o size=64k,nr_inodes=6,mode=700 tmpfs $base && exec $HELPER \"\$\@\"' jobq-helper \"\$\@\"\n";
+	close $f;
+	chmod 0755, $HelperTest::HELPER;
+	my $h = HelperTest->new(workdir => "$base/work", log => $null);
+	my $e = $h->run(argv => [ '/bin/sh', '-c', 'head -c 200000 /dev/zero > big' ]);
+	is("$e->{kind} $e->{value}", 'exited 1', 'a disk that is full fails the tool');
+	like($e->{stderr}, qr/No space left/, 'which says so');
+	$h->start($_, argv => [ $TOOL, 'hold' ]) for 1 .. 6;
+	$e = $h->exit_of(6);
+	is("$e->{kind} $e->{value}", 'start_failed ' . POSIX::ENOSPC(), 'no room for a work directory');
+	$h->cancel($_, 'cancel', 0) for 1 .. 5;
+	$h->exit_of($_) for 1 .. 5;
+	is($h->run(argv => ['true'])->{value}, 0, 'the helper goes on when there is room');
+	unlink $HelperTest::HELPER;
 }
 
 done_testing();
