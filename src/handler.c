@@ -29,7 +29,7 @@
 #include "handler_target.h"
 #include "json_build.h"
 
-#define BATCH_LOCK_TIMEOUT	"20ms"
+#define BATCH_LOCK_TIMEOUT	20		/* ms */
 #define BATCH_OVERRUN_MS	100
 
 static Run *current_run = NULL;
@@ -167,9 +167,6 @@ call_handler(Run *run)
 	Target	   *target = handler_target(run->type);
 	Datum		result;
 
-	if (run->shared)
-		(void) set_config_option("lock_timeout", BATCH_LOCK_TIMEOUT, PGC_USERSET, PGC_S_SESSION,
-								 GUC_ACTION_SAVE, true, 0, false);
 	if (!JOB_NULL(run->job, Q_tenant))
 		(void) set_config_option("jobq.tenant", TextDatumGetCString(JOB_ATT(run->job, Q_tenant)),
 								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
@@ -380,10 +377,14 @@ handler_run(Run *run)
 	MemoryContext old = MemoryContextSwitchTo(run->context);
 	ResourceOwner owner = CurrentResourceOwner;
 	Run		   *outer = current_run;
+	int			lock_timeout = LockTimeout;
 
 	prepare_run(run);
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(run->context);
+	/* past the GUC machinery, which would walk all settings for each job */
+	if (run->shared)
+		LockTimeout = BATCH_LOCK_TIMEOUT;
 	PG_TRY();
 	{
 		int			nest = NewGUCNestLevel();
@@ -412,6 +413,7 @@ handler_run(Run *run)
 		handle_error(run, edata);
 	}
 	PG_END_TRY();
+	LockTimeout = lock_timeout;
 	current_run = outer;
 	run->outcome.ended_at = GetCurrentTimestamp();
 	take_progress(run);
