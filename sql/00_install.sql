@@ -1,4 +1,5 @@
 -- CREATE EXTENSION, what it makes, what it refuses
+\set SHOW_CONTEXT never
 SELECT 1 FROM pg_extension WHERE extname = 'jobq';
 CREATE EXTENSION jobq;
 SELECT extname, extversion, extrelocatable FROM pg_extension WHERE extname = 'jobq';
