@@ -25,6 +25,7 @@
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
+#include "ending.h"
 #include "json_build.h"
 #include "publish.h"
 #include "settle.h"
@@ -53,13 +54,17 @@ ledger_close(Ledger *ledger)
 	memset(ledger, 0, sizeof(Ledger));
 }
 
-/* The partition of a table partitioned by one timestamptz range that holds ts; InvalidOid: none. */
+/*
+ * The partition of a table partitioned by one timestamptz range that holds ts, and its bounds; InvalidOid:
+ * none.
+ */
 static Oid
-partition_for(const char *parent, TimestampTz ts)
+partition_for(const char *parent, TimestampTz ts, TimestampTz *from, TimestampTz *to)
 {
 	Relation	rel = table_open(jobq_relid(parent), AccessShareLock);
 	PartitionDesc desc = RelationGetPartitionDesc(rel, true);
 	PartitionKey key = RelationGetPartitionKey(rel);
+	PartitionBoundInfo bounds = desc->boundinfo;
 	Oid			result = InvalidOid;
 
 	if (desc->nparts > 0)
@@ -67,68 +72,56 @@ partition_for(const char *parent, TimestampTz ts)
 		Datum		value = TimestampTzGetDatum(ts);
 		bool		equal;
 		int			bound = partition_range_datum_bsearch(key->partsupfunc, key->partcollation,
-														  desc->boundinfo, 1, &value, &equal);
-		int			part = desc->boundinfo->indexes[bound + 1];
+														  bounds, 1, &value, &equal);
+		int			part = bounds->indexes[bound + 1];
 
 		if (part >= 0)
+		{
 			result = desc->oids[part];
+			*from = *to = ts;	/* open-ended bounds: look again for any other key */
+			if (bounds->kind[bound][0] == PARTITION_RANGE_DATUM_VALUE &&
+				bounds->kind[bound + 1][0] == PARTITION_RANGE_DATUM_VALUE)
+			{
+				*from = DatumGetTimestampTz(bounds->datums[bound][0]);
+				*to = DatumGetTimestampTz(bounds->datums[bound + 1][0]);
+			}
+		}
 	}
 	table_close(rel, AccessShareLock);
 	return result;
 }
 
-Oid
-history_partition(TimestampTz expires_at)
-{
-	return partition_for("history", expires_at);
-}
-
-Oid
-events_partition(TimestampTz ts)
-{
-	return partition_for("events", ts);
-}
-
+/* Our lock keeps the open partition what it is until the transaction ends. */
 static bool
-open_history(Ledger *ledger, TimestampTz expires_at)
+open_partition(Table *table, bool *open, const char *parent, TimestampTz ts,
+			   TimestampTz *from, TimestampTz *to)
 {
-	Oid			oid = history_partition(expires_at);
+	Oid			oid;
 
+	if (*open && ts >= *from && ts < *to)
+		return true;
+	oid = partition_for(parent, ts, from, to);
 	if (!OidIsValid(oid))
 		return false;
-	if (ledger->history_open && ledger->history_oid != oid)
-	{
-		table_close_after_write(&ledger->history);
-		ledger->history_open = false;
-	}
-	if (!ledger->history_open)
-	{
-		table_open_for_write(&ledger->history, oid);
-		ledger->history_oid = oid;
-		ledger->history_open = true;
-	}
+	if (*open)
+		table_close_after_write(table);
+	table_open_for_write(table, oid);
+	*open = true;
 	return true;
+}
+
+bool
+ledger_open_history(Ledger *ledger, TimestampTz expires_at)
+{
+	return open_partition(&ledger->history, &ledger->history_open, "history", expires_at,
+						  &ledger->history_from, &ledger->history_to);
 }
 
 static bool
 open_events(Ledger *ledger, TimestampTz ts)
 {
-	Oid			oid = events_partition(ts);
-
-	if (!OidIsValid(oid))
-		return false;
-	if (ledger->events_open && ledger->events_oid != oid)
-	{
-		table_close_after_write(&ledger->events);
-		ledger->events_open = false;
-	}
-	if (!ledger->events_open)
-	{
-		table_open_for_write(&ledger->events, oid);
-		ledger->events_oid = oid;
-		ledger->events_open = true;
-	}
-	return true;
+	return open_partition(&ledger->events, &ledger->events_open, "events", ts,
+						  &ledger->events_from, &ledger->events_to);
 }
 
 /* ---------- events ---------- */
@@ -223,7 +216,8 @@ finished_row(Job *job, JobStatus status, Outcome *o, bool keep, TimestampTz expi
 		{H_timeout, Q_timeout}, {H_unique_key, Q_unique_key},
 		{H_concurrency_key, Q_concurrency_key}, {H_tenant, Q_tenant}, {H_parent_id, Q_parent_id},
 		{H_workflow_id, Q_workflow_id}, {H_task_key, Q_task_key}, {H_metadata, Q_metadata},
-		{H_node, Q_node}
+		{H_node, Q_node}, {H_backoff, Q_backoff}, {H_unique_for, Q_unique_for},
+		{H_keep_completed, Q_keep_completed}
 	};
 
 	nulls[H_unique_until - 1] = true;
@@ -304,13 +298,15 @@ finish(Ledger *ledger, Job *job, JobType *type, JobStatus status, Outcome *o, Ti
 	{
 		TimestampTz expires = DatumGetTimestampTz(values[H_expires_at - 1]);
 
-		if (!open_history(ledger, expires))
+		if (!ledger_open_history(ledger, expires))
 		{
 			*need = expires;
 			return false;
 		}
 		table_insert_row(&ledger->history, values, nulls);
 	}
+	else
+		remember_ending(JOB_ID(job), JOB_INT(job, Q_type_id), status);
 	table_delete_row(&ledger->queue, &job->tid);
 	return true;
 }
@@ -332,6 +328,8 @@ bury(Ledger *ledger, Job *job, JobType *type, Outcome *o)
 		ledger->dead_open = true;
 		table_insert_row(&ledger->dead, values, nulls);
 	}
+	else
+		remember_ending(JOB_ID(job), JOB_INT(job, Q_type_id), JOB_ERROR);
 	table_delete_row(&ledger->queue, &job->tid);
 }
 

@@ -49,10 +49,12 @@ typedef struct Ledger
 {
 	Table		queue;
 	Table		history;		/* the partition last written */
-	Oid			history_oid;
+	TimestampTz history_from;	/* what the open partition holds */
+	TimestampTz history_to;
 	Table		dead;
 	Table		events;
-	Oid			events_oid;
+	TimestampTz events_from;
+	TimestampTz events_to;
 	bool		queue_open, history_open, dead_open, events_open;
 } Ledger;
 
@@ -71,8 +73,7 @@ extern int64 backoff_delay(const Backoff *b, int attempts, double random01);
 /* Appends to jobq.events; false when there is no partition for now. */
 extern bool event_write(Ledger *ledger, Job *job, JobType *type, const char *type_name,
 						const char *source, const char *level, const char *message, Jsonb *data);
-/* Where a row that expires then belongs; InvalidOid: no such partition yet. */
-extern Oid	history_partition(TimestampTz expires_at);
-extern Oid	events_partition(TimestampTz ts);
+/* Opens the partition of history for a row that expires then; false: there is none yet. */
+extern bool ledger_open_history(Ledger *ledger, TimestampTz expires_at);
 
 #endif

@@ -173,7 +173,7 @@ partition_ready(Job *job, JobType *type, TimestampTz *need)
 	if (!keep)
 		return true;
 	*need = GetCurrentTimestamp() + interval_to_us(&span);
-	return OidIsValid(history_partition(*need));
+	return ledger_open_history(&batch->ledger, *need);
 }
 
 static void
