@@ -131,6 +131,7 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->reload = false;
 	db->ncommands = 0;
 	db->reserved_commands = 0;
+	db->nendings = 0;
 	db->nprepared = 0;
 	db->prepared_overflow = false;
 	db->trouble[0] = '\0';

@@ -50,6 +50,15 @@ typedef struct Waiter
 	PGPROC	   *proc;
 } Waiter;
 
+/* A job that has ended and was not kept: wait_for still knows how, for a while. */
+#define JOBQ_ENDINGS	512
+typedef struct Ending
+{
+	pg_uuid_t	id;
+	int32		type_id;
+	int			status;			/* JobStatus */
+} Ending;
+
 /* One database.  Found by dboid; never moves; freed when its dispatcher finds no extension. */
 typedef struct JobqDb
 {
@@ -84,6 +93,8 @@ typedef struct JobqDb
 	int			ncommands;		/* filled */
 	int			reserved_commands;	/* promised to open transactions */
 	Command		commands[JOBQ_MAX_COMMANDS];
+	uint32		nendings;		/* ever; the last JOBQ_ENDINGS of them are kept */
+	Ending		endings[JOBQ_ENDINGS];
 	int			nwaiters;
 	Waiter		waiters[JOBQ_MAX_WAITERS];
 

@@ -12,8 +12,8 @@
  * that is rolled back: so the locks it took are not held while we sleep, or DROP EXTENSION and the
  * end of a history partition would wait for us.
  *
- * An id that names no job is answered with NULL at once, like a job that has ended and was not kept:
- * nothing is coming.  (GRACE_MS: one that has ended this instant may not have told its waiters yet.)
+ * A job that was not kept is answered from memory (ending.c).  An id that names no job, or one that
+ * memory has lost, is answered with NULL at once: nothing is coming.
  */
 #include "jobq.h"
 
@@ -32,6 +32,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "ending.h"
 #include "handler.h"
 #include "job_types.h"
 #include "publish.h"
@@ -40,7 +41,7 @@
 #define LONGEST_WAIT_US		(20 * USECS_PER_SEC)
 #define LOOK_AGAIN_MS		1000
 #define LOOK_SOON_MS		100		/* without a place in the list */
-#define GRACE_MS			100
+#define GRACE_MS			50
 
 PG_FUNCTION_INFO_V1(jobq_wait_for);
 
@@ -98,20 +99,15 @@ leave_place(int code, Datum arg)
 	wait->place = -1;
 }
 
-/* Has an executor said that it ended?  Hears it once. */
-static bool
-heard_of_end(Wait *wait, JobStatus *status)
+/* Executors wake us once; from now on, once more. */
+static void
+expect_news(Wait *wait)
 {
-	bool		done = false;
-
 	if (wait->place < 0)
-		return false;
+		return;
 	SpinLockAcquire(&wait->db->mutex);
-	done = wait->db->waiters[wait->place].done;
-	*status = (JobStatus) wait->db->waiters[wait->place].status;
 	wait->db->waiters[wait->place].done = false;
 	SpinLockRelease(&wait->db->mutex);
-	return done;
 }
 
 /* ---------- looking ---------- */
@@ -227,16 +223,28 @@ row_status(Wait *wait, HeapTuple row)
 }
 
 /*
- * The row of a job that ended and was not kept: as last seen (only its id, when it was never seen),
- * with the status that its executor told us.
+ * The row of a job that ended and was not kept: as last seen, with its final status.  If it was never
+ * seen, no more than id, type and status are known.
  */
 static HeapTuple
-row_from_memory(Wait *wait, HeapTuple last, JobStatus status)
+row_from_memory(Wait *wait, HeapTuple last, const Ending *ending)
 {
-	int			columns[4];
-	Datum		values[4] = {0};
-	bool		nulls[4] = {false, false, true, true};
+	int			columns[5];
+	Datum		values[5] = {0};
+	bool		nulls[5] = {false, false, false, true, true};
+	JobType    *type = job_type_by_id(ending->type_id);
 
+	columns[0] = column(wait->desc, "id");
+	columns[1] = column(wait->desc, "status");
+	columns[2] = column(wait->desc, "job_type");
+	columns[3] = column(wait->desc, "result");
+	columns[4] = column(wait->desc, "lease_expires_at");
+	values[0] = UUIDPGetDatum(&wait->id);
+	values[1] = ObjectIdGetDatum(status_oid((JobStatus) ending->status));
+	if (type)
+		values[2] = CStringGetTextDatum(type->name);
+	else
+		nulls[2] = true;
 	if (last == NULL)
 	{
 		Datum	   *all = palloc0(sizeof(Datum) * wait->desc->natts);
@@ -245,13 +253,7 @@ row_from_memory(Wait *wait, HeapTuple last, JobStatus status)
 		memset(allnull, true, sizeof(bool) * wait->desc->natts);
 		last = heap_form_tuple(wait->desc, all, allnull);
 	}
-	columns[0] = column(wait->desc, "id");
-	columns[1] = column(wait->desc, "status");
-	columns[2] = column(wait->desc, "result");
-	columns[3] = column(wait->desc, "lease_expires_at");
-	values[0] = UUIDPGetDatum(&wait->id);
-	values[1] = ObjectIdGetDatum(status_oid(status));
-	return heap_modify_tuple_by_cols(last, wait->desc, 4, columns, values, nulls);
+	return heap_modify_tuple_by_cols(last, wait->desc, 5, columns, values, nulls);
 }
 
 /* ---------- waiting ---------- */
@@ -271,20 +273,24 @@ sleep_at_most(Wait *wait, long ms)
 	return true;
 }
 
-/* Nothing is there: has it ended without a trace, this instant perhaps? */
+/*
+ * Nothing is there.  Those who settle jobs note the ends of those they don't keep, at their commit, just
+ * after the row is seen to be gone: so look twice.
+ */
 static HeapTuple
 answer_for_missing(Wait *wait, HeapTuple last)
 {
-	TimestampTz until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), GRACE_MS);
-	JobStatus	status;
+	Ending		ending;
 
-	for (;;)
+	for (int i = 0; i < 2; i++)
 	{
-		if (heard_of_end(wait, &status) && is_final(status))
-			return row_from_memory(wait, last, status);
-		if (wait->place < 0 || GetCurrentTimestamp() >= until || !sleep_at_most(wait, GRACE_MS))
-			return NULL;
+		if (recall_ending(wait->db, &wait->id, &ending))
+			return row_from_memory(wait, last, &ending);
+		if (i == 0 && wait->db != NULL)
+			(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, GRACE_MS, PG_WAIT_EXTENSION);
+		CHECK_FOR_INTERRUPTS();
 	}
+	return NULL;
 }
 
 /* The row of the job once it has ended; NULL: the time is up, or nothing is coming. */
@@ -295,18 +301,15 @@ wait_until_ended(Wait *wait)
 
 	for (;;)
 	{
-		JobStatus	status = JOB_PENDING;
-		bool		told;
 		HeapTuple	row;
 
 		take_place(wait);
-		told = heard_of_end(wait, &status) && is_final(status);
+		expect_news(wait);
 		row = look(wait, last == NULL);
 		if (row == NULL)
-			return told ? row_from_memory(wait, last, status) : answer_for_missing(wait, last);
+			return answer_for_missing(wait, last);
 		if (is_final(row_status(wait, row)))
 			return row;
-		/* live; if we were told of an end, another write has undone it since (retry_job) */
 		if (last)
 			heap_freetuple(last);
 		last = row;

@@ -1,0 +1,145 @@
+# jobq.wait_for: what it answers, when, and what it leaves behind.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+
+my $node = jobq_server('wait', 'max_connections = 100');
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION jobq');
+sleeper_types($node, 'postgres');
+$node->safe_psql('postgres', <<'END');
+CREATE FUNCTION echo(p jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM pg_sleep(coalesce((p->>'seconds')::float8, 0));
+  RETURN p;
+END $$;
+CREATE FUNCTION broken(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN RAISE EXCEPTION 'broken'; END $$;
+CREATE FUNCTION waiter(p jsonb) RETURNS jsonb LANGUAGE sql AS $$
+  SELECT to_jsonb(jobq.wait_for((p->>'id')::uuid, '5s')) $$;
+SELECT jobq.create_job_type('echo', 'echo(jsonb)');
+SELECT jobq.create_job_type('forget', 'echo(jsonb)', keep_completed => '0');
+SELECT jobq.create_job_type('waiter', 'waiter(jsonb)', max_attempts => 1);
+SELECT jobq.create_job_type('broken', 'broken(jsonb)', max_attempts => 2, backoff_base => '0.1s', backoff => 'fixed');
+SELECT jobq.create_job_type('lost', 'broken(jsonb)', max_attempts => 1, keep_dead => '0');
+END
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+
+sub enqueue
+{
+	my ($type, $payload, $more) = @_;
+
+	return $node->safe_psql('postgres',
+		sprintf("SELECT jobq.enqueue('%s', '%s'%s)", $type, $payload // '{}', $more // ''));
+}
+
+sub wait_for
+{
+	my ($id, $timeout, $columns) = @_;
+
+	return $node->safe_psql('postgres', 'SELECT ' . ($columns // '(w).status, (w).result') .
+		  " FROM jobq.wait_for('$id', '$timeout') w");
+}
+
+# ---------- answers ----------
+
+is(wait_for(enqueue('echo', '{"a": 1}'), '20s'), 'completed|{"a": 1}', 'a completed job, with its result');
+my $done = enqueue('echo', '{"a": 2}');
+wait_status($node, 'postgres', $done, 'completed');
+is(wait_for($done, '0'), 'completed|{"a": 2}', 'one that had ended before');
+is($node->safe_psql('postgres', "SELECT jobq.wait_for('$done')::text = j::text FROM jobq.jobs j WHERE id = '$done'"),
+	't', 'the row is the row of jobq.jobs');
+is(wait_for(enqueue('broken'), '20s', '(w).status, (w).attempts, (w).error_msg'), 'error|2|broken',
+	'a retry is no end, a dead letter is');
+is(wait_for(enqueue('forget', '{"seconds": 0.3, "a": 3}'), '20s', '(w).status, (w).result IS NULL, (w).job_type, (w).payload'),
+	'completed|t|forget|{"a": 3, "seconds": 0.3}', 'a job that is not kept is answered from memory');
+is(wait_for(enqueue('lost'), '20s', '(w).status, (w).job_type'), 'error|lost', 'so is a dead letter that is not kept');
+my $gone = enqueue('forget');
+wait_for_sql($node, "SELECT count(*) = 0 FROM jobq.jobs WHERE id = '$gone'", 'a job has ended without a trace');
+is(wait_for($gone, '20s', '(w).status, (w).job_type, (w).result IS NULL'), 'completed|forget|t', 'memory still knows it');
+
+my $seconds = seconds_of { is(wait_for(enqueue('echo', '{"seconds": 60}'), '0.5s', 'w IS NULL'), 't', 'NULL when the time is up') };
+cmp_ok($seconds, '>=', 0.5, 'not before');
+cmp_ok($seconds, '<', 5, 'and not long after');
+$seconds = seconds_of { is(wait_for('00000000-0000-7000-8000-000000000000', '10s', 'w IS NULL'), 't', 'NULL for no job') };
+cmp_ok($seconds, '<', 5, 'at once');
+
+my $later = enqueue('echo', '{}', ", delay => '1h'");
+my $session = $node->background_psql('postgres');
+$session->query_until(qr/waiting/, "\\echo waiting\nSELECT (jobq.wait_for('$later')).status;\n");
+wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'SELECT (jobq.wait_for%' AND state = 'active'"
+	  . " AND wait_event = 'Extension'", 'a session waits for a job that is not due');
+$node->safe_psql('postgres', "SELECT jobq.cancel_job('$later', 'no need')");
+is($session->query_safe('SELECT 1'), "cancelled\n1", 'it hears of its cancel');
+$session->quit;
+
+# a retried dead letter is live again
+my $dead = $node->safe_psql('postgres', "SELECT id FROM jobq.jobs WHERE status = 'error' LIMIT 1");
+$node->safe_psql('postgres', "SELECT jobq.retry_job('$dead')");
+is(wait_for($dead, '20s', '(w).status, (w).runs'), 'error|4', 'a retried one is waited for again');
+
+# ---------- refusals ----------
+
+sqlstate_is($node, 'postgres', "BEGIN ISOLATION LEVEL $_; SELECT jobq.wait_for('$done')", '25001', "$_")
+  foreach 'REPEATABLE READ', 'SERIALIZABLE';
+sqlstate_is($node, 'postgres', "SELECT jobq.wait_for(jobq.enqueue('echo'))", '25001', 'a job of the same statement');
+sqlstate_is($node, 'postgres',
+	"BEGIN; SELECT jobq.enqueue('echo') AS id \\gset\nSELECT 1; SELECT jobq.wait_for(:'id')", '25001',
+	'a job of the same transaction');
+sqlstate_is($node, 'postgres',
+	"BEGIN; SELECT (SELECT id FROM jobq.enqueue_many('echo', array_fill('{}'::jsonb, ARRAY[6000])) id OFFSET 5999) AS id \\gset\n"
+	  . "SELECT jobq.wait_for(:'id')", '25001', 'also the last of thousands');
+sqlstate_is($node, 'postgres', $_->[0], $_->[1], $_->[0])
+  foreach [ 'SELECT jobq.wait_for(NULL)', '22004' ], [ "SELECT jobq.wait_for('$done', NULL)", '22004' ],
+  [ "SELECT jobq.wait_for('$done', '-1s')", '22003' ],
+  [ "SELECT jobq.wait_for('$done', '1000 years')", '00000' ];
+is(wait_for(enqueue('waiter', "{\"id\": \"$done\"}"), '20s', '(w).error_code'), '55000', 'not in a handler');
+$node->safe_psql('postgres', 'CREATE ROLE nobody LOGIN');
+sqlstate_is($node, 'postgres', "SET ROLE nobody; SELECT jobq.wait_for('$done')", '42501', 'not without the right');
+$node->safe_psql('postgres', 'GRANT EXECUTE ON FUNCTION jobq.wait_for TO nobody');
+is($node->safe_psql('postgres', "SET ROLE nobody; SELECT (jobq.wait_for('$done')).status"), 'completed', 'only that one right');
+
+# ---------- many ----------
+
+my $slow = enqueue('echo', '{"seconds": 4}');
+my @sessions;
+foreach my $i (1 .. 70)
+{
+	my $s = { out => '' };
+	$s->{run} = IPC::Run::start(
+		[ 'psql', '-XAtq', '-d', $node->connstr('postgres'), '-c', "SELECT (jobq.wait_for('$slow')).status" ],
+		'<', \undef, '>', \$s->{out});
+	push @sessions, $s;
+}
+$_->{run}->finish foreach @sessions;
+is(scalar(grep { $_->{out} eq "completed\n" } @sessions), 70, 'more sessions than places in the list: all hear of it');
+
+# ---------- what ends it early, and what it leaves ----------
+
+my $endless = enqueue('echo', '{"seconds": 600}');
+foreach my $round (1 .. 70)
+{
+	my ($rc, undef, $err) = $node->psql('postgres', "SET statement_timeout = '20ms'; SELECT jobq.wait_for('$endless')");
+	$rc == 3 || $err =~ /statement timeout/ or fail("round $round: $err");
+}
+$session = $node->background_psql('postgres');
+$session->query_until(qr/waiting/, "\\echo waiting\nSELECT 'answer ' || (jobq.wait_for('$endless', '20s')).status;\n");
+wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE '%answer%wait_for%' AND pid <> pg_backend_pid()"
+	  . " AND wait_event = 'Extension'", 'a session waits');
+is($node->safe_psql('postgres', "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)"
+		  . " WHERE a.query LIKE '%answer%wait_for%' AND pid <> pg_backend_pid() AND l.locktype = 'relation'"),
+	0, 'and holds no lock on a table');
+$seconds = seconds_of { is(wait_for(enqueue('echo', '{"a": 4}'), '20s'), 'completed|{"a": 4}', 'cancelled waits left no place taken') };
+cmp_ok($seconds, '<', 3, 'others are answered at once');
+$node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%answer%wait_for%' AND pid <> pg_backend_pid()");
+eval { $session->quit };
+is(wait_for(enqueue('echo', '{"a": 5}'), '20s'), 'completed|{"a": 5}', 'a terminated session left no trace');
+
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP|exited with exit code [2-9]|terminated by signal/, 'nothing has crashed');
+$node->stop;
+
+done_testing();
