@@ -53,11 +53,13 @@ SELECT status, attempts, error_code FROM jobq.jobs WHERE job_type = 'permanent' 
 
 -- retry_job: of a dead letter, same id, attempts from 0, runs go on
 SELECT jobq.create_job_type('dies', 'test.fails(jsonb)', max_attempts => 1);
-SELECT jobq.enqueue('dies', '{"on": "monday"}', priority => 5, tenant => 'acme', metadata => '{"m": 1}', concurrency_key => 'c') AS id \gset
+SELECT jobq.enqueue('dies', '{"on": "monday"}', priority => 5, tenant => 'acme', metadata => '{"m": 1}', concurrency_key => 'c', unique_key => 'u',
+  unique_for => '1 ms', keep_completed => '3 days', backoff => '{"base": "2s"}', timeout => '9s') AS id \gset
 SELECT status, attempts, runs, error_msg FROM test.ended(:'id');
 SELECT jobq.pause_job_type('dies');
 SELECT jobq.retry_job(:'id', max_attempts => 2);
 SELECT status, attempts, max_attempts, runs, priority, tenant, metadata, concurrency_key, error_msg, started_at, result FROM jobq.jobs WHERE id = :'id';
+SELECT unique_key, unique_for, keep_completed, backoff, timeout FROM jobq.queue WHERE id = :'id';
 SELECT jobq.retry_job(:'id') AS waits_already;
 SELECT jobq.alter_job(:'id', payload => '{"ok": 1}', priority => -5, max_attempts => 3, timeout => '1s');
 SELECT payload, priority, max_attempts, timeout FROM jobq.jobs WHERE id = :'id';

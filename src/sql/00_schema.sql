@@ -130,10 +130,11 @@ CREATE TABLE jobq.history (
   worker           text,
   node             text,
   progress         numeric,
-  progress_data    jsonb
+  progress_data    jsonb,
+  backoff          jsonb,
+  unique_for       interval,
+  keep_completed   interval
 ) PARTITION BY RANGE (expires_at);
-CREATE INDEX history_id ON jobq.history (id);
-CREATE INDEX history_unique_key ON jobq.history (type_id, unique_key) WHERE unique_until IS NOT NULL;
 
 -- Jobs that used up their attempts or failed for good, until retried or purged.  history's columns in
 -- history's order (one C function writes both); expires_at is infinity when they are kept for ever.
@@ -168,7 +169,10 @@ CREATE TABLE jobq.dead_letters (
   worker           text,
   node             text,
   progress         numeric,
-  progress_data    jsonb
+  progress_data    jsonb,
+  backoff          jsonb,
+  unique_for       interval,
+  keep_completed   interval
 );
 CREATE INDEX dead_letters_unique_key ON jobq.dead_letters (type_id, unique_key) WHERE unique_until IS NOT NULL;
 
@@ -186,7 +190,6 @@ CREATE TABLE jobq.events (
   message   text,
   data      jsonb
 ) PARTITION BY RANGE (ts);
-CREATE INDEX events_job ON jobq.events (job_id, ts);
 
 SELECT pg_catalog.pg_extension_config_dump('jobq.home', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.job_type_id_seq', '');

@@ -66,8 +66,7 @@ BEGIN
 END $$;
 
 -- Puts a finished job's row (its columns are history's and dead_letters') back into the queue, due now.
--- Its own backoff, unique_for and keep_completed ended with it: those of its type count from now on.  rev is
--- one that no earlier row of this id had, so that nobody takes this row for what he was handed before.
+-- rev is one that no earlier row of this id had, so that nobody takes this row for what he was handed before.
 CREATE FUNCTION jobq._requeue(job jobq.dead_letters, max_attempts int) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -75,12 +74,13 @@ BEGIN
     PERFORM jobq._bad('42704', format('job type "%s" does not exist any more', jobq._type_name(job.type_id)));
   END IF;
   INSERT INTO jobq.queue (id, position, scheduled_for, created_at, type_id, rev, home_id, max_attempts, runs, depth,
-                          priority, payload, timeout, unique_key, concurrency_key, tenant, parent_id,
-                          workflow_id, task_key, metadata)
+                          priority, payload, timeout, backoff, unique_key, unique_for, concurrency_key,
+                          keep_completed, tenant, parent_id, workflow_id, task_key, metadata)
   VALUES (job.id, clock_timestamp(), clock_timestamp(), job.created_at, job.type_id,
           1 + floor(random() * 1000000000)::int, jobq._home_id(), coalesce(max_attempts, job.max_attempts),
-          job.runs, job.depth, job.priority, job.payload, job.timeout, job.unique_key, job.concurrency_key,
-          job.tenant, job.parent_id, job.workflow_id, job.task_key, job.metadata);
+          job.runs, job.depth, job.priority, job.payload, job.timeout, job.backoff, job.unique_key, job.unique_for,
+          job.concurrency_key, job.keep_completed, job.tenant, job.parent_id, job.workflow_id, job.task_key,
+          job.metadata);
 EXCEPTION WHEN unique_violation THEN
   PERFORM jobq._bad('23505', format('a newer job with unique_key "%s" is live', job.unique_key));
 END $$;
