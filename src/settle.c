@@ -29,6 +29,7 @@
 #include "json_build.h"
 #include "publish.h"
 #include "settle.h"
+#include "unique.h"
 
 /* ---------- tables ---------- */
 
@@ -456,6 +457,7 @@ settle(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
 	JobStatus	waiting;
 
 	*need = 0;
+	unique_publish_sibling(&ledger->queue, job);	/* it was held back while this one ran */
 	switch (o->kind)
 	{
 		case OUTCOME_COMPLETED:
