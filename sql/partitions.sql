@@ -1,0 +1,67 @@
+-- Partitions of history and events: boundaries, names, retention
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set helpers :abs_srcdir /test/lib/regress.sql
+\set ECHO none
+\i :helpers
+\set ECHO all
+
+-- what there is between two moments, as far as this test made it
+CREATE FUNCTION test.partitions(parent regclass, since timestamptz) RETURNS TABLE(name text, low text, high text) LANGUAGE sql
+SET timezone = 'UTC' SET datestyle = 'ISO' AS $$
+  SELECT partition::text, low::text, high::text FROM jobq._partitions(parent) WHERE low >= since ORDER BY low
+$$;
+
+-- fixed boundaries; a second call finds it done; neighbours of another width are respected
+SELECT jobq._ensure_history_partition('2090-03-05 12:34:56+00'), jobq._ensure_history_partition('2090-03-05 00:00+00');
+SET jobq.partition_interval = '6h';
+SELECT jobq._ensure_history_partition('2090-03-05 23:59:59+00'), jobq._ensure_history_partition('2090-03-06 01:00+00'),
+       jobq._ensure_history_partition('2090-03-06 13:00+00');
+SET jobq.partition_interval = '30d';
+SELECT jobq._ensure_history_partition('2090-03-06 07:00+00'), jobq._ensure_history_partition('2090-03-04 07:00+00');
+RESET jobq.partition_interval;
+SELECT * FROM test.partitions('jobq.history', '2090-01-01');
+SELECT jobq._ensure_events_partition('2090-03-05 12:34:56+00');
+SELECT * FROM test.partitions('jobq.events', '2090-01-01');
+SELECT test.error_of('SELECT jobq._ensure_history_partition(NULL)');
+SELECT test.error_of($$SELECT jobq._ensure_history_partition('infinity')$$);
+-- whatever the session has set
+SET timezone = 'Asia/Kathmandu';
+SET datestyle = 'SQL, DMY';
+SELECT jobq._ensure_history_partition('2091-03-05 12:34:56+00');
+RESET timezone;
+RESET datestyle;
+SELECT * FROM test.partitions('jobq.history', '2091-01-01');
+-- partitions have the checks that keep them out of plans, and their owner
+SELECT count(*) FILTER (WHERE contype = 'c') AS checks FROM pg_constraint WHERE conrelid = 'jobq.history_20910305'::regclass;
+SELECT c.relowner = p.relowner AS same_owner FROM pg_class c, pg_class p
+ WHERE c.oid = 'jobq.history_20910305'::regclass AND p.oid = 'jobq.history'::regclass;
+
+-- a table of that name that is not attached yet: a restore is about to
+CREATE TABLE jobq.history_20910310 (LIKE jobq.history INCLUDING ALL);
+SELECT jobq._ensure_history_partition('2091-03-10 01:00+00');
+SELECT count(*) FROM test.partitions('jobq.history', '2091-03-06');
+DROP TABLE jobq.history_20910310;
+
+-- a job that has nowhere to go gets its partition and loses no attempt
+CREATE FUNCTION test.ok(payload jsonb) RETURNS jsonb LANGUAGE sql RETURN payload;
+SELECT jobq.create_job_type('long', 'test.ok(jsonb)', keep_completed => '3 years');
+SELECT jobq.enqueue('long', '{"n": 1}') AS id \gset
+SELECT status, attempts, runs FROM test.ended(:'id');
+SELECT tableoid::regclass <> 'jobq.history'::regclass AS in_a_partition, expires_at = completed_at + interval '3 years' AS kept FROM jobq.history WHERE id = :'id';
+SELECT jobq.enqueue('long', '{"n": 2}', keep_completed => '9 years') AS id \gset
+SELECT status, attempts, runs FROM test.ended(:'id');
+
+-- retention: what has expired is emptied and dropped, or left to the next run when somebody reads it
+SELECT jobq._ensure_history_partition('2001-01-01 12:00+00'), jobq._ensure_history_partition('2001-01-02 12:00+00'),
+       jobq._ensure_events_partition('2001-01-01 12:00+00');
+INSERT INTO jobq.events (ts, job_id, job_type, type, source) VALUES ('2001-01-01 12:00+00', gen_random_uuid(), 'x', 'log', 'client');
+INSERT INTO jobq.history (id, expires_at, scheduled_for, created_at, completed_at, type_id, status, attempts, max_attempts, runs, depth, priority, payload)
+  SELECT gen_random_uuid(), '2001-01-01 12:00+00', now(), now(), now(), 1, 'completed', 1, 1, 1, 0, 0, '{}' FROM generate_series(1, 10);
+SELECT test.wait_until($$SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'jobq maintenance' AND datname = current_database())$$);
+SELECT test.wait_until($$SELECT jobq._maintain(NULL) IS NOT NULL AND NOT EXISTS (SELECT FROM jobq._partitions('jobq.history') WHERE high < '2002-01-01')$$);
+SELECT count(*) FROM jobq._partitions('jobq.history') WHERE high < '2002-01-01';
+SELECT count(*) FROM jobq._partitions('jobq.events') WHERE high < '2002-01-01';
+SELECT count(*) > 7 AS ahead FROM jobq._partitions('jobq.events') WHERE high > now() AND low < '2090-01-01';
+-- what has not is kept
+SELECT count(*) FROM jobq.history WHERE id = :'id';
+SELECT count(*) FROM test.partitions('jobq.history', '2090-01-01');
