@@ -4,8 +4,10 @@
 -- They are made one at a time, with fixed boundaries: multiples of jobq.partition_interval since 1970, cut
 -- where a neighbour of another width is in the way.  CREATE LIKE + ATTACH takes no lock on the parent that a
 -- writer would wait for.  They are no members of the extension, so that dumps carry them, and what exists
--- already (also from a restored dump) counts as done.  They go in two steps, because a drop needs the parent
--- for itself: emptied when nobody uses the partition, dropped when the parent can be had at once.
+-- already (also from a restored dump) counts as done.  Each has its own indexes and the parents have none: in a
+-- restored dump ATTACH would make the parents', and the dump's own would meet them.  They go in two steps, because
+-- a drop needs the parent for itself: emptied when nobody uses the partition, dropped when the parent can be had
+-- at once.
 
 -- Bounds as text are read back, so the settings that shape them are pinned.
 CREATE FUNCTION jobq._partitions(parent regclass)
@@ -50,6 +52,13 @@ BEGIN
   END IF;
   EXECUTE format('CREATE TABLE jobq.%I (LIKE %s INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE)',
                  name, parent);
+  IF parent = 'jobq.history'::regclass THEN
+    EXECUTE format('CREATE INDEX %I ON jobq.%I (id)', name || '_id', name);
+    EXECUTE format('CREATE INDEX %I ON jobq.%I (type_id, unique_key) WHERE unique_until IS NOT NULL',
+                   name || '_unique_key', name);
+  ELSE
+    EXECUTE format('CREATE INDEX %I ON jobq.%I (job_id, ts)', name || '_job', name);
+  END IF;
   EXECUTE format('ALTER TABLE ONLY %s ATTACH PARTITION jobq.%I FOR VALUES FROM (%L) TO (%L)',
                  parent, name, starts, ends);
 END $$;
