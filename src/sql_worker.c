@@ -337,7 +337,9 @@ reset_session(void)
 	if (temp)
 	{
 		StartTransactionCommand();
+		PushActiveSnapshot(GetTransactionSnapshot());	/* deleting from the catalogs needs one */
 		ResetTempTableNamespace();
+		PopActiveSnapshot();
 		CommitTransactionCommand();
 	}
 }
