@@ -1,13 +1,21 @@
 
 -- Inside a SQL handler: src/handler.c.  create_job_type grants these to the role that handlers run as.
 CREATE FUNCTION jobq._current_job_id() RETURNS uuid
-  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_current_job_id';
+  LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_current_job_id';
 
--- A handler sees its own job, whatever it may read else.
+-- A handler sees its own job, whatever it may read else.  The plan is kept, and with the status only the queue
+-- is in it.
 CREATE FUNCTION jobq.current_job() RETURNS jobq.jobs
-  LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-  SELECT j.* FROM jobq.jobs j WHERE j.id = jobq._current_job_id()
-$$;
+  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  job jobq.jobs;
+BEGIN
+  SELECT * INTO job FROM jobq.jobs j WHERE j.id = jobq._current_job_id() AND j.status = 'running';
+  IF NOT FOUND THEN
+    RETURN NULL;
+  END IF;
+  RETURN job;
+END $$;
 
 CREATE FUNCTION jobq.set_progress(progress numeric, data jsonb DEFAULT NULL) RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_set_progress';
