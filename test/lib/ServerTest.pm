@@ -116,7 +116,7 @@ BEGIN
 END $$;
 SELECT jobq.create_job_type('sleeper', 'sleeper(jsonb)');
 SELECT jobq.create_job_type('stubborn', 'stubborn(jsonb)');
-SELECT jobq.create_job_type('tool', command => ARRAY['/bin/sleep', '{seconds}']);
+SELECT jobq.create_job_type('tool', command => ARRAY['/bin/sleep', '{seconds}'], options => '{"output": "none"}');
 END
 	return;
 }

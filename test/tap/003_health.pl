@@ -1,0 +1,169 @@
+# jobq.health(): the status of everything, and why nothing runs when nothing runs.
+
+use strict;
+use warnings;
+
+use JSON::PP ();
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+
+my $json = JSON::PP->new;
+my $node = jobq_server('health', 'jobq.health_dead_letters = 3', 'max_connections = 50');
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION jobq');
+sleeper_types($node, 'postgres');
+$node->safe_psql('postgres', <<'END');
+CREATE FUNCTION broken(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN RAISE EXCEPTION 'broken'; END $$;
+SELECT jobq.create_job_type('broken', 'broken(jsonb)', max_attempts => 1);
+END
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+
+sub health
+{
+	my ($db) = @_;
+
+	return $json->decode($node->safe_psql($db // 'postgres', 'SELECT jobq.health()'));
+}
+
+# ---------- shape ----------
+
+my $h = health();
+is($h->{status}, 'healthy', 'all is well') or diag explain $h;
+is_deeply([ sort keys %$h ], [qw(checks details status)], 'three parts');
+is_deeply([ sort keys %{ $h->{checks} } ],
+	[qw(dead_letters disk dispatcher helper horizon identity notify_queue queues slots workers)], 'ten checks');
+is_deeply([ sort keys %{ $h->{details} } ],
+	[qw(active_workers dead_letter_count oldest_waiting_job total_queues)], 'four details');
+is($h->{checks}{$_}{status}, 'healthy', "$_ is healthy") foreach sort keys %{ $h->{checks} };
+my %members = (dispatcher => [qw(latency_ms status)], workers => [qw(can_start count status)],
+	queues => [qw(oldest_waiting_s paused status stopped)], dead_letters => [qw(count status)]);
+is_deeply([ sort keys %{ $h->{checks}{$_} } ], $members{$_}, "members of $_") foreach sort keys %members;
+cmp_ok($h->{checks}{dispatcher}{latency_ms}, '>', 0, 'the dispatcher has answered');
+is($h->{checks}{workers}{can_start}, 5 - $h->{checks}{workers}{count}, 'four SQL workers and one for tools could run');
+is($h->{details}{total_queues}, 4, 'job types are counted');
+
+# ---------- dead letters ----------
+
+my @dead = map { $node->safe_psql('postgres', "SELECT jobq.enqueue('broken')") } 1 .. 2;
+wait_status($node, 'postgres', $_, 'error') foreach @dead;
+$h = health();
+is($h->{checks}{dead_letters}{status} . $h->{checks}{dead_letters}{count}, 'degraded2', 'two dead letters: degraded');
+is($h->{status}, 'degraded', 'so is the whole');
+is($h->{details}{dead_letter_count}, 2, 'counted in the details');
+wait_status($node, 'postgres', $node->safe_psql('postgres', "SELECT jobq.enqueue('broken')"), 'error');
+is(health()->{status}, 'unhealthy', 'three are unhealthy');
+$node->safe_psql('postgres', 'SELECT jobq.purge_dead_letters()');
+is(health()->{status}, 'healthy', 'none are healthy');
+
+# ---------- queues ----------
+
+$node->safe_psql('postgres', "SELECT jobq.enqueue('sleeper', delay => '1 day')");
+$h = health();
+is($h->{checks}{queues}{oldest_waiting_s}, undef, 'a job that is not due does not wait');
+$node->safe_psql('postgres', "SELECT jobq.pause_job_type('sleeper', 'a test')");
+$h = health();
+is($h->{checks}{queues}{paused} . $h->{status}, '1healthy', 'a paused type is counted, and nothing waits for it');
+my $waits = $node->safe_psql('postgres', "SELECT jobq.enqueue('sleeper')");
+$h = health();
+is($h->{checks}{queues}{status}, 'degraded', 'now a job waits for it');
+like($h->{checks}{queues}{message}, qr/paused/, 'health() says so');
+$node->safe_psql('postgres', "SELECT jobq.resume_job_type('sleeper')");
+wait_status($node, 'postgres', $waits, 'completed');
+is(health()->{status}, 'healthy', 'and not any more');
+
+# four workers are busy: the fifth job waits, and the oldest of all lanes is the one named
+my @busy = map { $node->safe_psql('postgres', q{SELECT jobq.enqueue('sleeper', '{"seconds": 600}')}) } 1 .. 4;
+wait_status($node, 'postgres', $_, 'running') foreach @busy;
+my @waiting = map {
+	$node->safe_psql('postgres', "SELECT jobq.enqueue('sleeper', '{\"seconds\": 600}', priority => $_)")
+} 0, 5, -5;
+wait_for_sql($node, "SELECT (jobq.health()->'checks'->'queues'->>'oldest_waiting_s')::float8 > 0.3", 'the oldest ages');
+$h = health();
+is($h->{details}{oldest_waiting_job}, $waiting[0], 'it is named') or diag explain [ \@busy, \@waiting ];
+is($h->{details}{active_workers}, $h->{checks}{workers}{count}, 'workers are counted');
+cmp_ok($h->{checks}{workers}{count}, '>=', 4, 'all of them');
+$node->safe_psql('postgres', "SELECT jobq.cancel_jobs('sleeper', include_running => true)");
+
+# ---------- who holds the horizon ----------
+
+my $holder = $node->background_psql('postgres');
+my $pid = $holder->query_safe('SELECT pg_backend_pid()');
+$holder->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
+$node->safe_psql('postgres', 'CREATE TABLE x AS SELECT 1; DROP TABLE x');
+$h = health();
+like($h->{checks}{horizon}{holder}, qr/client backend with PID $pid \(idle in transaction\)/, 'a session is named');
+cmp_ok($h->{checks}{horizon}{held_s}, '>=', 0, 'and for how long');
+$holder->query_safe('ROLLBACK');
+$holder->quit;
+$node->safe_psql('postgres', "BEGIN; CREATE TABLE y (); PREPARE TRANSACTION 'held'");
+$node->safe_psql('postgres', 'CREATE TABLE x AS SELECT 1; DROP TABLE x');
+like(health()->{checks}{horizon}{holder}, qr/prepared transaction/, 'a prepared transaction is named');
+$node->safe_psql('postgres', "ROLLBACK PREPARED 'held'");
+
+# ---------- rights ----------
+
+$node->safe_psql('postgres', 'CREATE ROLE watcher LOGIN');
+sqlstate_is($node, 'postgres', 'SET ROLE watcher; SELECT jobq.health()', '42501', 'not everybody may ask');
+$node->safe_psql('postgres', 'GRANT EXECUTE ON FUNCTION jobq.health TO watcher; CREATE SCHEMA trap AUTHORIZATION watcher');
+is($node->safe_psql('postgres', "SET ROLE watcher; SET search_path = trap; SELECT jobq.health()->>'status'"),
+	'healthy', 'who may ask needs no other right');
+is($node->safe_psql('postgres', "SET ROLE watcher; SELECT jobq.health() IS NOT NULL, current_user, current_setting('enable_seqscan')"),
+	't|watcher|on', 'and is himself afterwards');
+is($node->safe_psql('postgres', "BEGIN READ ONLY; SELECT jobq.health()->>'status'"), 'healthy', 'also when he may only read');
+
+# ---------- why nothing runs ----------
+
+# a command that needs the queue is under way
+my $session = $node->background_psql('postgres');
+$session->query_safe('SET client_min_messages = warning; BEGIN; ALTER EXTENSION jobq UPDATE');
+$h = health();
+is($h->{checks}{dispatcher}{status}, 'healthy', 'a suspended dispatcher answers');
+$session->query_safe('COMMIT');
+$session->quit;
+
+# a dispatcher that does not answer
+my $dispatcher = dispatcher($node, 'postgres');
+kill 'STOP', $dispatcher;
+$h = health();
+is("$h->{checks}{dispatcher}{status} $h->{checks}{dispatcher}{message}", 'unhealthy the dispatcher does not answer',
+	'a dispatcher that does not answer');
+is($h->{checks}{dispatcher}{latency_ms}, undef, 'has no latency');
+is($h->{status}, 'unhealthy', 'and makes the whole unhealthy');
+kill 'CONT', $dispatcher;
+wait_for_sql($node, "SELECT jobq.health()->>'status' = 'healthy'", 'it is back');
+
+# limits of its own
+$node->safe_psql('postgres', "ALTER DATABASE postgres SET jobq.health_min_workers = 10");
+$h = health();
+is($h->{checks}{workers}{status}, 'degraded', 'fewer workers than wanted');
+$node->safe_psql('postgres', 'ALTER DATABASE postgres RESET jobq.health_min_workers');
+
+# ---------- a setting of one database ----------
+
+$dispatcher = dispatcher($node, 'postgres');
+$node->safe_psql('postgres', "ALTER DATABASE postgres SET jobq.job_type_filter = '-sleeper'; SELECT jobq.reload()");
+$dispatcher = wait_dispatcher($node, 'postgres', 'jobq.reload() brings a new dispatcher', $dispatcher);
+$waits = $node->safe_psql('postgres', q{SELECT jobq.enqueue('sleeper')});
+my $tool = $node->safe_psql('postgres', q{SELECT jobq.enqueue('tool', '{"seconds": 0.1}')});
+wait_status($node, 'postgres', $tool, 'completed', 'which runs other types');
+is($node->safe_psql('postgres', "SELECT status FROM jobq.jobs WHERE id = '$waits'"), 'pending', 'but not that one');
+$node->safe_psql('postgres', 'ALTER DATABASE postgres RESET jobq.job_type_filter; SELECT jobq.reload()');
+wait_status($node, 'postgres', $waits, 'completed', 'until the setting is gone');
+
+# ---------- identity ----------
+
+my $stored = $node->safe_psql('postgres', q{SELECT jobq.enqueue('sleeper', delay => '1h')});
+my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump';
+$node->command_ok([ 'pg_dump', '-Fc', '-f', $dump, $node->connstr('postgres') ], 'pg_dump');
+$node->safe_psql('postgres', 'CREATE DATABASE restored');
+$node->command_ok([ 'pg_restore', '--exit-on-error', '-d', $node->connstr('restored'), $dump ], 'pg_restore');
+$h = health('restored');
+is($h->{checks}{identity}{status}, 'unhealthy', 'a restored queue is not ours');
+like($h->{checks}{identity}{message}, qr/jobq\.adopt/, 'health() says what to do');
+$node->safe_psql('restored', 'SELECT jobq.adopt()');
+is(health('restored')->{checks}{identity}{status}, 'healthy', 'once done, it is ours');
+
+$node->stop;
+done_testing();
