@@ -6,11 +6,13 @@
  *	 setup.c		what the process sheds and arms before anything else
  *	 supervisor.c	the poll loop; frames in and out; children that have died
  *	 job.c			the life of one job, from START to EXIT
+ *	 job_io.c		its pipes
  *	 launch.c		fork and exec
  *	 tree.c			finding and killing everything that a tool has started
  *	 output.c		what is kept of stdout and stderr
  *	 progress.c		lines of descriptor 3
- *	 workdir.c		private directories, and their removal
+ *	 workdir.c		private directories
+ *	 cleaner.c		their removal, and what dead helpers left
  *
  * A job's state is changed by job.c only:
  *
@@ -36,6 +38,7 @@
 #define MAX_LISTED		4096		/* processes looked at in one pass over a tree */
 #define JOB_POLLS		5			/* descriptors of a job */
 #define IO_STEP			65536		/* bytes read at once */
+#define MAX_STDERR_LINE 8192		/* of an event */
 #define EVENTS_HIGH		(1024 * 1024)	/* queued: tools' events wait */
 #define QUEUE_HIGH		(16 * 1024 * 1024)	/* queued: the worker's frames wait */
 #define MAX_GRACE_US	UINT64_C(86400000000)
@@ -46,6 +49,7 @@
 #define MAX_SPARES		64
 #define LEAVE_MAX_US	UINT64_C(4000000)
 #define NEVER			UINT64_MAX
+#define DIR_FLAGS		(O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
 /* The last bytes of a stream. */
 typedef struct Ring
@@ -175,12 +179,18 @@ extern void job_start(Helper *h, const FrameStart *start);
 extern void job_stop(Helper *h, Job *job, FrameStopReason reason, uint64_t grace_us);
 extern void job_kill(Helper *h, Job *job);
 extern void job_main_ended(Helper *h, Job *job, int status, const struct rusage *usage);
-extern void job_polls(Helper *h, Job *job, struct pollfd *polls);
-extern void job_io(Helper *h, Job *job, const struct pollfd *polls);
+extern void job_read_exec(Helper *h, Job *job);
 extern uint64_t job_next_time(const Job *job);
 extern void job_tick(Helper *h, Job *job, uint64_t now);
 extern void job_swept(Helper *h, Job *job);
 extern void job_free(Job *job);
+
+/* job_io.c */
+extern void job_polls(Helper *h, Job *job, struct pollfd *polls);
+extern void job_io(Helper *h, Job *job, const struct pollfd *polls);
+extern void job_read_rest(Helper *h, Job *job);
+extern void job_end_lines(Helper *h, Job *job);
+extern void job_close_fd(Job *job, JobFd which);
 
 /* launch.c: 0, or an errno with *what telling the step that failed */
 extern int	launch(Helper *h, Job *job, const FrameStart *start, const char **what);
@@ -217,6 +227,10 @@ extern int	workdir_make(Helper *h, Job *job);	/* its descriptor, -1: errno */
 extern void workdir_drop(Helper *h, Job *job);
 extern void workdir_clean(Helper *h);			/* starts the cleaner when there is something to do */
 extern void workdir_close(Helper *h);
+
+/* cleaner.c */
+extern void run_cleaner(Helper *h, bool first) __attribute__((noreturn));	/* in the child */
 extern bool remove_tree(int parent, const char *name);
+extern bool is_dots(const char *name);
 
 #endif

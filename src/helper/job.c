@@ -5,9 +5,6 @@
  * A tool has ended when its main process has; nobody waits for the end of its pipes, because
  * whatever it left behind may hold them for ever.  They are drained for a moment, then what is left
  * of the process tree is killed, and only when nothing is left does EXIT tell the result.
- *
- * Reading never stops: bytes beyond a limit are counted and thrown away, so that a tool is not held
- * up by being talkative.  Only descriptor 3 waits, while the worker does not take its events.
  */
 #include <errno.h>
 #include <signal.h>
@@ -20,27 +17,12 @@
 #include "helper.h"
 #include "utf8.h"
 
-#define MAX_STDERR_LINE 8192
 #define MAX_STDERR_TAIL (1024 * 1024)
-
-typedef struct Line				/* what a LineHandler needs */
-{
-	Helper	   *helper;
-	Job		   *job;
-} Line;
 
 static void
 set_state(Job *job, JobState state)
 {
 	job->state = state;
-}
-
-static void
-close_fd(Job *job, JobFd which)
-{
-	if (job->fd[which] >= 0)
-		close(job->fd[which]);
-	job->fd[which] = -1;
 }
 
 void
@@ -49,7 +31,7 @@ job_free(Job *job)
 	int			i;
 
 	for (i = 0; i < JOB_POLLS; i++)
-		close_fd(job, i);
+		job_close_fd(job, i);
 	free(job->program);
 	free(job->stdin_data);
 	free(job->out.data);
@@ -180,170 +162,23 @@ job_exec_succeeded(Helper *h, Job *job)
 	frame.u.started.pid = (uint32_t) job->session;
 	send_frame(h, &frame);
 	if (job->stdin_len == 0)
-		close_fd(job, FD_STDIN);
+		job_close_fd(job, FD_STDIN);
 }
 
 /* End of file: exec has closed it.  An errno: it has failed, and the child is about to go. */
-static void
-read_exec(Helper *h, Job *job)
+void
+job_read_exec(Helper *h, Job *job)
 {
 	int			error = 0;
 	ssize_t		got = read(job->fd[FD_EXEC], &error, sizeof(error));
 
 	if (got < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	close_fd(job, FD_EXEC);
+	job_close_fd(job, FD_EXEC);
 	if (got == (ssize_t) sizeof(error))
 		job->exec_errno = error;
 	else
 		job_exec_succeeded(h, job);
-}
-
-/* ---- bytes ---- */
-
-static void
-send_event(Helper *h, Job *job, uint8_t kind, const char *text, size_t len)
-{
-	Frame		frame = {0};
-
-	frame.type = FRAME_EVENT;
-	frame.u.event.job = job->number;
-	frame.u.event.kind = kind;
-	frame.u.event.text.data = text;
-	frame.u.event.text.len = (uint32_t) len;
-	send_frame(h, &frame);
-}
-
-static void
-note_line(void *arg, const char *line, size_t len, bool overlong)
-{
-	Line	   *l = arg;
-	uint8_t		kind;
-
-	if (len == 0 && !overlong)
-		return;
-	if (overlong || !progress_kind(line, len, &kind))
-		l->job->bad_lines++;
-	else if (kind != 0)
-		send_event(l->helper, l->job, kind, line, len);
-}
-
-static void
-stderr_line(void *arg, const char *line, size_t len, bool overlong)
-{
-	Line	   *l = arg;
-	char		text[MAX_STDERR_LINE * UTF8_ESCAPE_MAX];
-
-	(void) overlong;			/* its beginning will do */
-	if (l->job->log_lines == 0)
-		return;
-	l->job->log_lines--;
-	if (len > 0 && line[len - 1] == '\r')
-		len--;
-	len = utf8_escape_tail(text, sizeof(text), line, len);
-	send_event(l->helper, l->job, FRAME_EVENT_STDERR, text, len);
-}
-
-static void
-take_bytes(Helper *h, Job *job, JobFd which, const char *data, size_t len)
-{
-	Line		arg = {h, job};
-
-	if (which == FD_STDOUT)
-		capture_add(&job->out, data, len);
-	else if (which == FD_NOTES)
-		lines_add(&job->notes, data, len, note_line, &arg);
-	else
-	{
-		ring_add(&job->err, data, len);
-		if (job->log_lines > 0)
-			lines_add(&job->err_lines, data, len, stderr_line, &arg);
-	}
-}
-
-/* false: nothing there now, or no more to come. */
-static bool
-read_stream(Helper *h, Job *job, JobFd which)
-{
-	static char buf[IO_STEP];
-	ssize_t		got = read(job->fd[which], buf, sizeof(buf));
-
-	if (got < 0 && (errno == EAGAIN || errno == EINTR))
-		return false;
-	if (got <= 0)
-	{
-		close_fd(job, which);
-		return false;
-	}
-	job->last_byte = now_us();
-	take_bytes(h, job, which, buf, (size_t) got);
-	return true;
-}
-
-/* What is in the pipes when the main process has ended; mostly that is all. */
-static void
-read_rest(Helper *h, Job *job)
-{
-	JobFd		which;
-	int			turns;
-
-	for (which = FD_STDOUT; which <= FD_NOTES; which++)
-		for (turns = 0; turns < 4 && job->fd[which] >= 0; turns++)
-			if (!read_stream(h, job, which))
-				break;
-}
-
-/* A tool that does not read its input, or not all of it, has its reasons. */
-static void
-write_stdin(Job *job)
-{
-	ssize_t		put = write(job->fd[FD_STDIN], job->stdin_data + job->stdin_sent, job->stdin_len - job->stdin_sent);
-
-	if (put < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	if (put > 0)
-		job->stdin_sent += (size_t) put;
-	if (put > 0 && job->stdin_sent < job->stdin_len)
-		return;
-	close_fd(job, FD_STDIN);
-	free(job->stdin_data);
-	job->stdin_data = NULL;
-	job->stdin_len = job->stdin_sent = 0;
-}
-
-void
-job_polls(Helper *h, Job *job, struct pollfd *polls)
-{
-	int			i;
-
-	for (i = 0; i < JOB_POLLS; i++)
-	{
-		polls[i].fd = job->fd[i];
-		polls[i].events = i == FD_STDIN ? POLLOUT : POLLIN;
-		polls[i].revents = 0;
-	}
-	if (job->state == JOB_STARTING)
-		polls[FD_STDIN].fd = -1;
-	if (frame_pending(&h->out) > EVENTS_HIGH)
-		polls[FD_NOTES].fd = -1;
-}
-
-void
-job_io(Helper *h, Job *job, const struct pollfd *polls)
-{
-	int			i;
-
-	for (i = 0; i < JOB_POLLS; i++)
-	{
-		if (polls[i].revents == 0 || job->fd[i] < 0)
-			continue;
-		if (i == FD_EXEC)
-			read_exec(h, job);
-		else if (i == FD_STDIN)
-			write_stdin(job);
-		else
-			read_stream(h, job, i);
-	}
 }
 
 /* ---- ending ---- */
@@ -388,15 +223,15 @@ job_main_ended(Helper *h, Job *job, int status, const struct rusage *usage)
 	job->usage = *usage;
 	job->ended = now_us();
 	job->last_byte = job->ended;
-	close_fd(job, FD_STDIN);
+	job_close_fd(job, FD_STDIN);
 	if (job->fd[FD_EXEC] >= 0)
-		read_exec(h, job);
+		job_read_exec(h, job);
 	if (job->state == JOB_STARTING)
 		start_sweeping(job, job->ended);
 	else
 	{
 		set_state(job, JOB_DRAINING);
-		read_rest(h, job);
+		job_read_rest(h, job);
 	}
 }
 
@@ -479,22 +314,12 @@ fill_exit(const Job *job, FrameExit *result)
 	set_kind(job, result);
 }
 
-/* The last lines, without a newline, count too. */
-static void
-end_lines(Helper *h, Job *job)
-{
-	Line		arg = {h, job};
-
-	lines_end(&job->notes, note_line, &arg);
-	lines_end(&job->err_lines, stderr_line, &arg);
-}
-
 static void
 send_exit(Helper *h, Job *job)
 {
 	Frame		frame = {0};
 
-	end_lines(h, job);
+	job_end_lines(h, job);
 	frame.type = FRAME_EXIT;
 	if (output_judge(&job->out, job->output, &frame.u.exit) && output_tail(&job->err, &frame.u.exit))
 	{
