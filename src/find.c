@@ -92,22 +92,24 @@ queue_find_by_id(Table *queue, const pg_uuid_t *id, Snapshot snapshot, Job *job)
 	return found;
 }
 
+/* Of this very version: an executor that has committed a newer one may not have said yet that it is done. */
 bool
-job_has_begun(const pg_uuid_t *id)
+job_has_begun(Job *job)
 {
 	Slot	   *slot;
 	int			cell;
 
 	if (JobqShmem == NULL)
 		return false;
-	slot = slot_find_job(MyDatabaseId, id, &cell);
-	return slot != NULL && pg_atomic_read_u32(&slot->cells[cell].state) == CELL_BEGUN;
+	slot = slot_find_job(MyDatabaseId, JOB_ID(job), &cell);
+	return slot != NULL && pg_atomic_read_u32(&slot->cells[cell].state) == CELL_BEGUN &&
+		slot->cells[cell].ref.rev == JOB_INT(job, Q_rev);
 }
 
 bool
 job_is_running(Job *job)
 {
-	return job->status == JOB_RUNNING || job_has_begun(JOB_ID(job));
+	return job->status == JOB_RUNNING || job_has_begun(job);
 }
 
 /* --- waiting for whoever holds a row --- */
@@ -189,7 +191,7 @@ queue_lock_or_wait(Table *queue, Job *seen, Job *job)
 			locked = queue_lock_version(queue);
 			if (locked == TM_Ok)
 				result = LOCK_OK;
-			else if (locked == TM_WouldBlock && job_has_begun(JOB_ID(seen)))
+			else if (locked == TM_WouldBlock && job_has_begun(seen))
 				result = LOCK_BUSY;
 			else if (locked == TM_WouldBlock)
 				wait_for_locker(queue->slot);

@@ -16,7 +16,7 @@ extern LockResult queue_lock_by_id(Table *queue, const pg_uuid_t *id, Job *job);
 extern LockResult queue_lock_or_wait(Table *queue, Job *seen, Job *job);
 
 /* Has an executor begun this job? */
-extern bool job_has_begun(const pg_uuid_t *id);
+extern bool job_has_begun(Job *job);
 extern bool job_is_running(Job *job);
 /* Does another transaction that is not over lock or change the row in this slot? */
 extern bool slot_is_locked(TupleTableSlot *slot);

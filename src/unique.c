@@ -297,7 +297,7 @@ unique_must_yield(Table *queue, Job *job)
 		return false;
 	if (other.status == JOB_RUNNING)
 		return true;
-	if (!job_has_begun(JOB_ID(&other)))
+	if (!job_has_begun(&other))
 		return false;
 	if (memcmp(JOB_ID(&other), JOB_ID(job), UUID_LEN) < 0)
 		return true;
