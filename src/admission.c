@@ -252,6 +252,20 @@ type_note_run(TypeState *t, Verdict verdict, int32 run_us, TimestampTz now)
 		t->clean_runs++;
 }
 
+static void
+role_trouble(char *buf, int size)
+{
+	dlist_iter	it;
+
+	dlist_foreach(it, &all_roles)
+	{
+		RoleState  *r = dlist_container(RoleState, all, it.cur);
+
+		if (r->failures > 0 && r->waiting_since != 0)
+			snprintf(buf, size, "no worker can connect as role %u: see the server log", r->roleid);
+	}
+}
+
 void
 admission_trouble(char *buf, int size)
 {
@@ -277,4 +291,6 @@ admission_trouble(char *buf, int size)
 		snprintf(buf, size, "jobs of %d types wait: the role they run as is missing, or jobq.job_type_filter excludes them", refused);
 	else if (held > 0)
 		snprintf(buf, size, "tools of %d types cannot be started on this node", held);
+	else
+		role_trouble(buf, size);
 }

@@ -170,6 +170,7 @@ scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, Timest
 		news.lost_from = DT_NOEND;
 		for (int i = 0; i < ncommands; i++)
 			run_command(&scan, &commands[i]);
+		read_touched_lanes(&scan);
 		if (sweep_now)
 			sweep(&scan);
 		scan_due_lanes(&scan);

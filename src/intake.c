@@ -38,6 +38,7 @@ static MemoryContext lasting;
 static LaneKeys *pubs;			/* taken, not scanned */
 static int	npubs = 0;
 static int	pubs_size = 0;
+static List *touched = NIL;		/* lanes to read, of apply_publications */
 static Held *held;
 static int	nheld = 0;
 static int	held_size = 0;
@@ -228,10 +229,12 @@ take_publications(News *news)
 	}
 }
 
-/* Gives each publication to its lane. */
+/* Gives each publication to its lane; remembers which lanes have something to read besides the cursor. */
 void
 apply_publications(TimestampTz now)
 {
+	MemoryContext old = MemoryContextSwitchTo(lasting);
+
 	for (int i = 0; i < npubs; i++)
 	{
 		LaneId		id = {pubs[i].type_id, pubs[i].priority, pubs[i].sublane};
@@ -240,8 +243,41 @@ apply_publications(TimestampTz now)
 		lane_unplace(lane);
 		lane_publish(lane, pubs[i].lo, pubs[i].hi);
 		lane_place(lane, now);
+		if (lane->ranges != NIL && !lane->touched)
+		{
+			lane->touched = true;
+			touched = lappend(touched, lane);
+		}
 	}
 	npubs = 0;
+	MemoryContextSwitchTo(old);
+}
+
+/* Late committers go to their place in the order, whatever the lane waits for. */
+void
+read_touched_lanes(QueueScan *scan)
+{
+	ListCell   *lc;
+
+	foreach(lc, touched)
+	{
+		Lane	   *lane = lfirst(lc);
+
+		lane->touched = false;
+		if (!lane_wants_scan(lane, scan->now))
+			continue;
+		lane_unplace(lane);
+		scan_lane(scan, lane);
+		lane_place(lane, scan->now);
+	}
+	forget_touched_lanes();
+}
+
+void
+forget_touched_lanes(void)
+{
+	list_free(touched);
+	touched = NIL;
 }
 
 /* ---------- commands ---------- */

@@ -18,6 +18,9 @@ extern void intake_init(MemoryContext context, JobqDb *db);
 extern void take_publications(News *news);
 /* Gives each publication to its lane; needs a transaction. */
 extern void apply_publications(TimestampTz now);
+extern void read_touched_lanes(QueueScan *scan);
+/* Lanes are about to be forgotten. */
+extern void forget_touched_lanes(void);
 extern int	take_commands(Command *out);
 extern void run_command(QueueScan *scan, const Command *command);
 extern void hand_out_cancels(TimestampTz now);

@@ -63,6 +63,7 @@ typedef struct Lane
 	int			nextra;
 	int			extrasize;
 	List	   *ranges;			/* of Range, not read to their end */
+	bool		touched;		/* in intake's list of lanes that were published to */
 } Lane;
 
 typedef enum Whereabouts

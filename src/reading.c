@@ -46,6 +46,7 @@ void
 full_scan(QueueScan *scan)
 {
 	forget_held();
+	forget_touched_lanes();
 	admission_forget_lanes();
 	lanes_reset();
 	rescan(scan, DT_NOBEGIN);

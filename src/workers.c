@@ -71,6 +71,7 @@ start_executor(RoleState *role, TimestampTz now)
 	e->role = role;
 	e->exec = exec;
 	role->nworkers++;
+	db->no_worker_slots = 0;
 	return true;
 }
 
