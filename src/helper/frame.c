@@ -133,11 +133,11 @@ frame_list_next(const FrameList *list, const char *item)
 FrameText
 frame_text(const char *string)
 {
-	FrameText	text;
+	FrameText	result;
 
-	text.data = string;
-	text.len = string ? (uint32_t) strlen(string) : 0;
-	return text;
+	result.data = string;
+	result.len = string ? (uint32_t) strlen(string) : 0;
+	return result;
 }
 
 /* ---- fields ---- */
@@ -221,25 +221,25 @@ walk_code(Codec *c, uint8_t *value, int first, int last)
 }
 
 static void
-walk_text(Codec *c, FrameText *text, uint32_t max)
+walk_text(Codec *c, FrameText *t, uint32_t max)
 {
-	walk_u32(c, &text->len);
-	if (text->len > max)
+	walk_u32(c, &t->len);
+	if (t->len > max)
 		c->failed = true;
 	if (c->out)
-		put(c, text->data, text->len);
+		put(c, t->data, t->len);
 	else
-		text->data = take(c, text->len);
+		t->data = take(c, t->len);
 	if (c->failed)
-		text->len = 0;
+		t->len = 0;
 }
 
 /* Texts that become C strings in the helper. */
 static void
-walk_string(Codec *c, FrameText *text)
+walk_string(Codec *c, FrameText *t)
 {
-	walk_text(c, text, 65536);
-	if (!c->failed && text->len > 0 && memchr(text->data, '\0', text->len))
+	walk_text(c, t, 65536);
+	if (!c->failed && t->len > 0 && memchr(t->data, '\0', t->len))
 		c->failed = true;
 }
 

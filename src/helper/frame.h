@@ -120,7 +120,7 @@ typedef enum FrameEventKind
 typedef struct FrameEvent
 {
 	uint64_t	job;
-	FrameText	text;
+	FrameText text;
 	uint8_t		kind;			/* FrameEventKind */
 } FrameEvent;
 
@@ -216,13 +216,16 @@ typedef enum FrameIo
 
 /* Appends one frame; false: out of memory, or longer than max_frame (then nothing is appended). */
 extern bool frame_encode(FrameBuf *buf, const Frame *frame, uint32_t max_frame);
+
 /* Decodes what follows the length: version, type, fields. */
 extern bool frame_decode(const char *body, size_t len, Frame *frame);
 
 extern void frame_decoder_init(FrameDecoder *decoder, uint32_t max_frame);
 extern void frame_decoder_free(FrameDecoder *decoder);
+
 /* Copies bytes in; false: out of memory. */
 extern bool frame_decoder_feed(FrameDecoder *decoder, const char *data, size_t len);
+
 /* The next whole frame; its texts stay valid until the next call on this decoder. */
 extern FrameStatus frame_decoder_next(FrameDecoder *decoder, Frame *frame);
 
@@ -233,9 +236,11 @@ extern size_t frame_pending(const FrameBuf *buf);
 
 extern bool frame_buf_append(FrameBuf *buf, const void *data, size_t len);
 extern void frame_buf_free(FrameBuf *buf);
+
 /* Adds a string to a list that is built in buf; then frame_list gives the list. */
 extern bool frame_list_append(FrameBuf *buf, const char *item);
 extern FrameList frame_list(const FrameBuf *buf);
+
 /* Walks: item NULL gives the first, NULL is returned at the end. */
 extern const char *frame_list_next(const FrameList *list, const char *item);
 extern FrameText frame_text(const char *string);

@@ -35,10 +35,10 @@
 #include "frame.h"
 
 #define MAX_JOBS		256
-#define MAX_LISTED		4096		/* processes looked at in one pass over a tree */
-#define JOB_POLLS		5			/* descriptors of a job */
-#define IO_STEP			65536		/* bytes read at once */
-#define MAX_STDERR_LINE 8192		/* of an event */
+#define MAX_LISTED		4096	/* processes looked at in one pass over a tree */
+#define JOB_POLLS		5		/* descriptors of a job */
+#define IO_STEP			65536	/* bytes read at once */
+#define MAX_STDERR_LINE 8192	/* of an event */
 #define EVENTS_HIGH		(1024 * 1024)	/* queued: tools' events wait */
 #define QUEUE_HIGH		(16 * 1024 * 1024)	/* queued: the worker's frames wait */
 #define MAX_GRACE_US	UINT64_C(86400000000)
@@ -194,6 +194,7 @@ extern void job_close_fd(Job *job, JobFd which);
 
 /* launch.c: 0, or an errno with *what telling the step that failed */
 extern int	launch(Helper *h, Job *job, const FrameStart *start, const char **what);
+
 /* The file to execute for argv[0]; malloc'd.  0 or an errno. */
 extern int	find_program(const char *name, FrameText tool_path, char **path);
 
@@ -212,6 +213,7 @@ extern void ring_add(Ring *r, const char *data, size_t len);
 extern size_t ring_read(const Ring *r, char *out);	/* out: size bytes; oldest first */
 extern void lines_add(Lines *l, const char *data, size_t len, LineHandler handler, void *arg);
 extern void lines_end(Lines *l, LineHandler handler, void *arg);
+
 /* Judges what the tool wrote; the texts are malloc'd: output_free. */
 extern bool output_judge(const Capture *c, FrameOutputKind kind, FrameExit *result);
 extern bool output_tail(const Ring *r, FrameExit *result);
@@ -219,13 +221,14 @@ extern void output_cut(FrameExit *result);
 extern void output_free(FrameExit *result);
 
 /* progress.c */
-extern bool progress_kind(const char *line, size_t len, uint8_t *kind);	/* false: bad; kind 0: nothing of ours */
+extern bool progress_kind(const char *line, size_t len, uint8_t *kind); /* false: bad; kind 0: nothing of
+																		 * ours */
 
 /* workdir.c */
 extern bool workdir_open(Helper *h, FrameText base);
 extern int	workdir_make(Helper *h, Job *job);	/* its descriptor, -1: errno */
 extern void workdir_drop(Helper *h, Job *job);
-extern void workdir_clean(Helper *h);			/* starts the cleaner when there is something to do */
+extern void workdir_clean(Helper *h);	/* starts the cleaner when there is something to do */
 extern void workdir_close(Helper *h);
 
 /* cleaner.c */

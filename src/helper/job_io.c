@@ -27,14 +27,15 @@ job_close_fd(Job *job, JobFd which)
 }
 
 static void
-send_event(Helper *h, Job *job, uint8_t kind, const char *text, size_t len)
+send_event(Helper *h, Job *job, uint8_t kind, const char *line, size_t len)
 {
 	Frame		frame = {0};
 
 	frame.type = FRAME_EVENT;
 	frame.u.event.job = job->number;
 	frame.u.event.kind = kind;
-	frame.u.event.text.data = text;
+	frame.u.event.text.data = line;
+
 	frame.u.event.text.len = (uint32_t) len;
 	send_frame(h, &frame);
 }
@@ -57,7 +58,7 @@ static void
 stderr_line(void *arg, const char *line, size_t len, bool overlong)
 {
 	Line	   *l = arg;
-	char		text[MAX_STDERR_LINE * UTF8_ESCAPE_MAX];
+	char		escaped[MAX_STDERR_LINE * UTF8_ESCAPE_MAX];
 
 	(void) overlong;			/* its beginning will do */
 	if (l->job->log_lines == 0)
@@ -65,8 +66,8 @@ stderr_line(void *arg, const char *line, size_t len, bool overlong)
 	l->job->log_lines--;
 	if (len > 0 && line[len - 1] == '\r')
 		len--;
-	len = utf8_escape_tail(text, sizeof(text), line, len);
-	send_event(l->helper, l->job, FRAME_EVENT_STDERR, text, len);
+	len = utf8_escape_tail(escaped, sizeof(escaped), line, len);
+	send_event(l->helper, l->job, FRAME_EVENT_STDERR, escaped, len);
 }
 
 static void

@@ -48,7 +48,7 @@ check_program(const char *path)
 	return access(path, X_OK) == 0 ? 0 : errno;
 }
 
-/* Looks in each absolute directory of the list; EACCES when only files that can't be executed were found. */
+/* Looks in step absolute directory of the list; EACCES when only files that can't be executed were found. */
 static int
 search_program(const char *name, FrameText tool_path, char **path)
 {
@@ -125,9 +125,9 @@ make_env(const FrameList *list, const char *workdir)
 {
 	static const char *const ours[] = {"JOBQ_WORKDIR", "TMPDIR", "HOME"};
 	size_t		slots = (size_t) list->count + 4;
-	size_t		each = strlen(workdir) + 16;
-	char	  **env = calloc(1, slots * sizeof(char *) + 3 * each);
-	char	   *text = env ? (char *) (env + slots) : NULL;
+	size_t		step = strlen(workdir) + 16;
+	char	  **env = calloc(1, slots * sizeof(char *) + 3 * step);
+	char	   *at = env ? (char *) (env + slots) : NULL;
 	const char *item = NULL;
 	size_t		n = 0;
 	int			i;
@@ -135,10 +135,10 @@ make_env(const FrameList *list, const char *workdir)
 	while (env && (item = frame_list_next(list, item)) != NULL)
 		if (!names(item, ours[0]) && !names(item, ours[1]) && !names(item, ours[2]))
 			env[n++] = (char *) item;
-	for (i = 0; env && i < 3; i++, text += each)
+	for (i = 0; env && i < 3; i++, at += step)
 	{
-		snprintf(text, each, "%s=%s", ours[i], workdir);
-		env[n++] = text;
+		snprintf(at, step, "%s=%s", ours[i], workdir);
+		env[n++] = at;
 	}
 	return env;
 }
@@ -215,7 +215,8 @@ offer_to_oom_killer(void)
 }
 
 /* Without memory allocation: another job's bytes may be half-way through the allocator. */
-static void __attribute__((noreturn))
+static void
+__attribute__((noreturn))
 run_child(const Plan *plan)
 {
 	sigset_t	none;

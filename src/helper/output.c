@@ -190,6 +190,7 @@ keep_text(FrameExit *result, const char *data, size_t len, size_t max, bool *mal
 		return false;
 	utf8_clean(text, data, len, malformed, nul);
 	result->output.data = text;
+
 	result->output.len = (uint32_t) utf8_prefix(text, n, max);
 	return true;
 }
@@ -265,6 +266,7 @@ output_tail(const Ring *r, FrameExit *result)
 	if (raw && text)
 	{
 		result->stderr_tail.data = text;
+
 		result->stderr_tail.len = (uint32_t) utf8_escape_tail(text, r->size, raw, ring_read(r, raw));
 		free(raw);
 		return true;

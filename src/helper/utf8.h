@@ -13,9 +13,11 @@
 
 /* Length of the well-formed character (1..4) that begins at s, 0: there is none.  len > 0. */
 extern int	utf8_char(const char *s, size_t len);
+
 /* How many bytes the first malformed part at s has: what one U+FFFD stands for. */
 extern int	utf8_bad_span(const char *s, size_t len);
 extern bool utf8_valid(const char *s, size_t len);
+
 /* The longest prefix of valid text that is at most max bytes and cuts no character. */
 extern size_t utf8_prefix(const char *s, size_t len, size_t max);
 

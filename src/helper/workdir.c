@@ -91,7 +91,7 @@ resolve_base(Helper *h)
 
 	if (!real || strlen(real) > PATH_MAX - 128)
 	{
-		complain("could not resolve \"%s\"", h->base_path);
+		complain("could not resolve \"%s\": %s", h->base_path, strerror(errno));
 		free(real);
 		return false;
 	}
@@ -100,6 +100,19 @@ resolve_base(Helper *h)
 	return true;
 }
 
+static bool
+open_again(Helper *h)
+{
+	if (h->base_fd >= 0)
+		close(h->base_fd);
+	if (h->run_fd >= 0)
+		close(h->run_fd);
+	h->base_fd = h->run_fd = -1;
+	h->spares = 0;
+	return open_base(h) && resolve_base(h) && make_run(h);
+}
+
+/* A second try: the last helper to leave removes the base directory, perhaps at this moment. */
 bool
 workdir_open(Helper *h, FrameText base)
 {
@@ -109,23 +122,8 @@ workdir_open(Helper *h, FrameText base)
 		return false;
 	}
 	h->base_path = strndup(base.data, base.len);
-	if (!h->base_path || !open_base(h) || !resolve_base(h) || !make_run(h))
-		return false;
 	h->trash = true;			/* of dead helpers */
-	return true;
-}
-
-/* Somebody has cleaned up too much: a new directory, for all jobs from now on. */
-static bool
-make_run_again(Helper *h)
-{
-	if (errno != ENOENT && h->run_fd >= 0)
-		return false;
-	close(h->base_fd);
-	close(h->run_fd);
-	h->base_fd = h->run_fd = -1;
-	h->spares = 0;
-	return open_base(h) && make_run(h);
+	return h->base_path && (open_again(h) || open_again(h));
 }
 
 static const char *
@@ -147,11 +145,13 @@ name_directory(Helper *h, const char *name)
 	return mkdirat(h->run_fd, name, 0700) == 0;
 }
 
+/* Where ours is gone, because somebody has cleaned up, another is made for all jobs from now on. */
 int
 workdir_make(Helper *h, Job *job)
 {
 	numbered(job->dir, sizeof(job->dir), "", job->number);
-	if (name_directory(h, job->dir) || (make_run_again(h) && name_directory(h, job->dir)))
+	if (name_directory(h, job->dir) ||
+		((errno == ENOENT || h->run_fd < 0) && open_again(h) && name_directory(h, job->dir)))
 		return openat(h->run_fd, job->dir, DIR_FLAGS);
 	job->dir[0] = '\0';
 	return -1;
@@ -235,6 +235,7 @@ workdir_close(Helper *h)
 	while (h->spares > 0)
 		unlinkat(h->run_fd, numbered(spare, sizeof(spare), "spare-", (uint64_t) --h->spares), AT_REMOVEDIR);
 	unlinkat(h->base_fd, h->run_name, AT_REMOVEDIR);
+	rmdir(h->base_path);		/* unless others are there; who comes now makes it again */
 	close(h->run_fd);
 	close(h->base_fd);
 	h->run_fd = h->base_fd = -1;

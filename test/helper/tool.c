@@ -116,7 +116,8 @@ tell_process(void)
 	return 0;
 }
 
-static int __attribute__((noreturn))
+static int
+__attribute__((noreturn))
 hold(void)
 {
 	say_ready();
@@ -278,7 +279,8 @@ notes(long n)
 	return 0;
 }
 
-static int __attribute__((noreturn))
+static int
+__attribute__((noreturn))
 crash(int sig)
 {
 	signal(sig, SIG_DFL);

@@ -14,7 +14,7 @@
 #define ROOM 4096
 
 static uint64_t seed = 1;
-static char text[ROOM];
+static char doc[ROOM];
 static size_t used;
 
 static uint32_t
@@ -31,7 +31,7 @@ add(const char *s)
 
 	if (used + n < ROOM)
 	{
-		memcpy(text + used, s, n);
+		memcpy(doc + used, s, n);
 		used += n;
 	}
 }
@@ -50,7 +50,7 @@ static void
 add_string(void)
 {
 	static const char *const parts[] = {"a", "\\n", "\\u00e4", "\\ud83d\\ude00", "\xC3\xA4", "\xF0\x9F\x98\x80", "\\\"", "\\/",
-		"\\u0001", "\x7f", " ", "\\uFFFF", "\xED\x9F\xBF", "\xEF\xBF\xBF", "\\\\", "\\u0000", "\\ud800"};
+	"\\u0001", "\x7f", " ", "\\uFFFF", "\xED\x9F\xBF", "\xEF\xBF\xBF", "\\\\", "\\u0000", "\\ud800"};
 	uint32_t	n = dice(5);
 
 	add("\"");
@@ -99,7 +99,7 @@ damage(void)
 	uint32_t	n = dice(3);
 
 	while (n-- > 0 && used > 0)
-		text[dice((uint32_t) used)] = (char) (dice(2) ? "{}[]\",:\\0eE+-.u "[dice(16)] : (int) dice(256));
+		doc[dice((uint32_t) used)] = (char) (dice(2) ? "{}[]\",:\\0eE+-.u "[dice(16)] : (int) dice(256));
 }
 
 int
@@ -115,13 +115,13 @@ main(int argc, char **argv)
 		used = 0;
 		add_value(0);
 		damage();
-		if (json_check(text, used, ROOM, NULL) != JSON_OK)
+		if (json_check(doc, used, ROOM, NULL) != JSON_OK)
 		{
 			refused++;
 			continue;
 		}
 		for (i = 0; i < used; i++)
-			printf("%02x", (unsigned char) text[i]);
+			printf("%02x", (unsigned char) doc[i]);
 		putchar('\n');
 		count--;
 	}

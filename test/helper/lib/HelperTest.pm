@@ -15,6 +15,7 @@ use File::Basename qw(dirname);
 use File::Temp qw(tempdir);
 use IO::Handle;
 use POSIX ();
+use Scalar::Util qw(weaken);
 use Socket;
 use Time::HiRes qw(time);
 
@@ -98,6 +99,10 @@ sub processes_with
 	return @found;
 }
 
+# Helpers leave before File::Temp takes their directories away.
+my %living;
+END { my $status = $?; $_ && $_->DESTROY for values %living; $? = $status; }
+
 # options: workdir, max_frame, prepare (code run in the child before exec), args, hello (0: say nothing)
 sub new
 {
@@ -118,6 +123,7 @@ sub new
 	}
 	close $theirs;
 	@$self{qw(pid sock)} = ($pid, $mine);
+	weaken($living{$pid} = $self);
 	$self->hello unless defined $o{hello} && !$o{hello};
 	return $self;
 }
@@ -269,6 +275,7 @@ sub DESTROY
 	my ($self) = @_;
 	local ($?, $!);
 	return unless $self->{pid} && $self->{sock};
+	delete $living{ $self->{pid} };
 	$self->hang_up;
 	return if defined $self->reap(8);
 	kill 'KILL', $self->{pid};

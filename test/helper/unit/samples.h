@@ -50,22 +50,22 @@ sample_u32(Source *s)
 	return (uint32_t) sample_u64(s);
 }
 
-/* room: where the text's bytes live; the frame points into it. */
+/* room: where the t's bytes live; the frame points into it. */
 static inline FrameText
 sample_text(Source *s, char *room, bool nul_allowed)
 {
-	FrameText	text;
+	FrameText	t;
 	uint32_t	i;
 
-	text.len = sample_byte(s) % 64;
-	text.data = room;
-	for (i = 0; i < text.len; i++)
+	t.len = sample_byte(s) % 64;
+	t.data = room;
+	for (i = 0; i < t.len; i++)
 	{
 		room[i] = (char) sample_byte(s);
 		if (!nul_allowed && room[i] == '\0')
 			room[i] = 'x';
 	}
-	return text;
+	return t;
 }
 
 static inline FrameList
@@ -77,9 +77,9 @@ sample_list(Source *s, FrameBuf *buf, int least)
 	buf->start = buf->end = 0;
 	while (n-- > 0)
 	{
-		FrameText	text = sample_text(s, room, false);
+		FrameText	t = sample_text(s, room, false);
 
-		frame_buf_append(buf, text.data, text.len);
+		frame_buf_append(buf, t.data, t.len);
 		frame_buf_append(buf, "", 1);
 	}
 	return frame_list(buf);
@@ -87,7 +87,7 @@ sample_list(Source *s, FrameBuf *buf, int least)
 
 typedef struct SampleRoom
 {
-	char		text[3][64];
+	char		t[3][64];
 	FrameBuf	list[2];
 } SampleRoom;
 
@@ -97,8 +97,8 @@ sample_start(Source *s, FrameStart *m, SampleRoom *room)
 	m->job = sample_u64(s);
 	m->argv = sample_list(s, &room->list[0], 1);
 	m->env = sample_list(s, &room->list[1], 0);
-	m->tool_path = sample_text(s, room->text[0], false);
-	m->stdin_data = sample_text(s, room->text[1], true);
+	m->tool_path = sample_text(s, room->t[0], false);
+	m->stdin_data = sample_text(s, room->t[1], true);
 	m->timeout_us = sample_u64(s);
 	m->kill_grace_us = sample_u64(s);
 	m->memory_max = sample_u64(s);
@@ -124,9 +124,9 @@ sample_exit(Source *s, FrameExit *m, SampleRoom *room)
 	m->bad_lines = sample_u32(s);
 	m->kind = 1 + sample_byte(s) % FRAME_SHUTDOWN_KILL;
 	m->verdict = sample_byte(s) % (FRAME_OUT_TOO_DEEP + 1);
-	m->output = sample_text(s, room->text[0], true);
-	m->stderr_tail = sample_text(s, room->text[1], true);
-	m->message = sample_text(s, room->text[2], true);
+	m->output = sample_text(s, room->t[0], true);
+	m->stderr_tail = sample_text(s, room->t[1], true);
+	m->message = sample_text(s, room->t[2], true);
 }
 
 static inline void
@@ -140,7 +140,7 @@ sample_frame(Source *s, Frame *f, SampleRoom *room)
 			f->u.hello.max_frame = sample_u32(s) % (FRAME_MAX_LIMIT + 1U);
 			f->u.hello.max_jobs = sample_u32(s);
 			f->u.hello.pid = sample_u32(s);
-			f->u.hello.workdir = sample_text(s, room->text[0], false);
+			f->u.hello.workdir = sample_text(s, room->t[0], false);
 			break;
 		case FRAME_START:
 			sample_start(s, &f->u.start, room);
@@ -160,7 +160,7 @@ sample_frame(Source *s, Frame *f, SampleRoom *room)
 		case FRAME_EVENT:
 			f->u.event.job = sample_u64(s);
 			f->u.event.kind = 1 + sample_byte(s) % 4;
-			f->u.event.text = sample_text(s, room->text[0], true);
+			f->u.event.text = sample_text(s, room->t[0], true);
 			break;
 		case FRAME_EXIT:
 			sample_exit(s, &f->u.exit, room);

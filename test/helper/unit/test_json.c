@@ -11,7 +11,7 @@
 
 typedef struct Case
 {
-	const char *text;
+	const char *doc;
 	JsonResult	want;
 } Case;
 
@@ -50,12 +50,12 @@ static const Case cases[] = {
 
 /* Checks a copy of exactly that length, so that a sanitizer sees a byte read too many. */
 static JsonResult
-result_of(const char *text, size_t len)
+result_of(const char *doc, size_t len)
 {
 	char	   *exact = malloc(len ? len : 1);
 	JsonResult	result;
 
-	memcpy(exact, text, len);
+	memcpy(exact, doc, len);
 	result = json_check(exact, len, MAX, NULL);
 	free(exact);
 	return result;
@@ -70,7 +70,7 @@ test_table(void)
 	for (i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
 	{
 		snprintf(name, sizeof(name), "case %zu", i);
-		CHECK(result_of(cases[i].text, strlen(cases[i].text)) == cases[i].want, name);
+		CHECK(result_of(cases[i].doc, strlen(cases[i].doc)) == cases[i].want, name);
 	}
 	CHECK(result_of("1\0", 2) == JSON_NUL, "a zero byte after the value");
 	CHECK(result_of("\"a\0\"", 4) == JSON_NUL, "a zero byte in a string");
@@ -80,36 +80,36 @@ test_table(void)
 static JsonResult
 nested(int depth, char open, char close)
 {
-	char		text[300];
+	char		doc[300];
 
-	memset(text, open, (size_t) depth);
-	memset(text + depth, close, (size_t) depth);
-	return result_of(text, 2 * (size_t) depth);
+	memset(doc, open, (size_t) depth);
+	memset(doc + depth, close, (size_t) depth);
+	return result_of(doc, 2 * (size_t) depth);
 }
 
 static void
 test_limits(void)
 {
-	char		text[2048];
+	char		doc[2048];
 	JsonError	error;
 
 	CHECK(nested(JSON_MAX_DEPTH, '[', ']') == JSON_OK, "64 levels");
 	CHECK(nested(JSON_MAX_DEPTH + 1, '[', ']') == JSON_TOO_DEEP, "65 levels");
-	memset(text, ' ', sizeof(text));
-	text[0] = '1';
-	CHECK(json_check(text, MAX, MAX, NULL) == JSON_OK, "as long as the limit");
-	CHECK(json_check(text, MAX + 1, MAX, NULL) == JSON_TOO_LARGE, "longer");
+	memset(doc, ' ', sizeof(doc));
+	doc[0] = '1';
+	CHECK(json_check(doc, MAX, MAX, NULL) == JSON_OK, "as long as the limit");
+	CHECK(json_check(doc, MAX + 1, MAX, NULL) == JSON_TOO_LARGE, "longer");
 	CHECK(json_check("[1, x]", 6, MAX, &error) == JSON_BAD && error.offset == 4 &&
 		  strcmp(error.what, "expected a value") == 0, "says where and what");
 }
 
 static bool
-finds(const char *text, const char *key, const char *want)
+finds(const char *doc, const char *key, const char *want)
 {
 	const char *value;
 	size_t		len;
 
-	if (!json_find(text, strlen(text), key, &value, &len))
+	if (!json_find(doc, strlen(doc), key, &value, &len))
 		return want == NULL;
 	return want && len == strlen(want) && memcmp(value, want, len) == 0;
 }
