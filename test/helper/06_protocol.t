@@ -180,11 +180,15 @@ SKIP:
 	my $e = $h->run(argv => [ '/bin/sh', '-c', 'head -c 200000 /dev/zero > big' ]);
 	is("$e->{kind} $e->{value}", 'exited 1', 'a disk that is full fails the tool');
 	like($e->{stderr}, qr/No space left/, 'which says so');
-	$h->start($_, argv => [ $TOOL, 'hold' ]) for 1 .. 6;
-	$e = $h->exit_of(6);
-	is("$e->{kind} $e->{value}", 'start_failed ' . POSIX::ENOSPC(), 'no room for a work directory');
-	$h->cancel($_, 'cancel', 0) for 1 .. 5;
-	$h->exit_of($_) for 1 .. 5;
+	# which of them find room depends on when the first one's directory is gone; three do
+	$h->start($_, argv => [ $TOOL, 'hold' ]) for 1 .. 12;
+	my @failed = map { $h->expect(sub { $_[0]{type} eq 'EXIT' }) } 1 .. 9;
+	my @other = grep { "$_->{kind} $_->{value}" ne 'start_failed ' . POSIX::ENOSPC() } @failed;
+	is_deeply(\@other, [], 'no room for a work directory');
+	my %over = map { $_->{job} => 1 } @failed;
+	my @held = grep { !$over{$_} } 1 .. 12;
+	$h->cancel($_, 'cancel', 0) for @held;
+	$h->exit_of($_) for @held;
 	is($h->run(argv => ['true'])->{value}, 0, 'the helper goes on when there is room');
 	unlink $HelperTest::HELPER;
 }
