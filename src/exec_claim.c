@@ -227,6 +227,12 @@ claim_batch(void *arg)
 	ClaimBatch *batch = arg;
 	int			i;
 
+	if (!OidIsValid(jobq_relid("queue")))
+	{
+		for (i = 0; i < batch->nclaims; i++)
+			batch->claims[i].verdict = VERDICT_NOT_MINE;
+		return;
+	}
 	exec_types_recheck();
 	ledger_open(&batch->ledger);
 	for (i = 0; i < batch->nclaims; i++)

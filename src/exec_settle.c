@@ -250,6 +250,13 @@ settle_batch(void *arg)
 	SettleBatch *batch = arg;
 	int			i;
 
+	if (!OidIsValid(jobq_relid("queue")))
+	{
+		/* the extension was dropped while they ran */
+		for (i = 0; i < batch->nitems; i++)
+			batch->items[i].result = batch->items[i].job->state == EXEC_ENDED ? RESULT_NOT_MINE : RESULT_EVENTS;
+		return;
+	}
 	if (batch->final && !lock_queue_soon())
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),

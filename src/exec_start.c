@@ -18,6 +18,8 @@
 #include "exec_job.h"
 #include "options.h"
 
+#define MAX_ENV 1000
+
 static void
 list_add(StringInfo list, uint32 *count, const char *item)
 {
@@ -85,6 +87,10 @@ env_add_entry(EnvBuild *env, const char *entry, size_t len)
 		if (strncmp(p, entry, len) == 0 && p[len] == '=')
 			return;
 	}
+	if (env->count >= MAX_ENV)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("a tool can't be given more than %d environment variables", MAX_ENV)));
 	list_add(&env->list, &env->count, entry);
 }
 
@@ -235,8 +241,8 @@ build_frame(ExecJob *x, Job *job, JobType *type, FrameStart *f, Size *answer)
 	f->nofile = (uint32) option_int(type->options, "nofile", 256);
 	f->log_lines = (uint32) log_lines(type);
 	f->output = (uint8) type->output;
-	/* sanitised output may be three times as long as what was written */
-	*answer = (Size) f->max_output * 3 + 256 * 1024;
+	/* sanitised output may be three times as long as what was written; what does not fit is refused */
+	*answer = Min((Size) f->max_output * 3 + 256 * 1024, FRAME_MAX_LIMIT);
 }
 
 /* In a subtransaction, so that a bad payload, option or file costs this job only. */
