@@ -65,3 +65,12 @@ SELECT count(*) > 7 AS ahead FROM jobq._partitions('jobq.events') WHERE high > n
 -- what has not is kept
 SELECT count(*) FROM jobq.history WHERE id = :'id';
 SELECT count(*) FROM test.partitions('jobq.history', '2090-01-01');
+DO $$
+DECLARE
+  name text;
+BEGIN
+  FOR name IN SELECT partition::text FROM jobq._partitions('jobq.history') WHERE low > '2080-01-01'
+              UNION ALL SELECT partition::text FROM jobq._partitions('jobq.events') WHERE low > '2080-01-01' LOOP
+    EXECUTE 'DROP TABLE ' || name;
+  END LOOP;
+END $$;

@@ -15,7 +15,7 @@ BEGIN
   EXECUTE 'EXPLAIN (FORMAT json, COSTS off) ' || query INTO plan;
   RETURN (SELECT string_agg(DISTINCT node, ', ') FROM (
     SELECT (regexp_matches(plan, '"Node Type": "([^"]+)"', 'g'))[1] AS node
-    UNION SELECT regexp_replace((regexp_matches(plan, '"Relation Name": "([^"]+)"', 'g'))[1], '_\d+$', '')) n);
+    UNION SELECT regexp_replace((regexp_matches(plan, '"Relation Name": "([^"]+)"', 'g'))[1], '(_\d+)+$', '')) n);
 END $$;
 SELECT jobq._ensure_history_partition(now() + interval '1 day'), jobq._ensure_history_partition(now() + interval '2 days');
 SET enable_seqscan = off;
