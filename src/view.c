@@ -20,6 +20,7 @@
 #include "access/xlog.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/inval.h"
 #include "utils/numeric.h"
 
 #include "handler.h"
@@ -172,6 +173,8 @@ get_copy(FmgrInfo *flinfo)
 		return flinfo->fn_extra;
 	if (last_copy == NULL || last_copy->cxt != flinfo->fn_mcxt)
 	{
+		/* a partition that came since: no lock of ours will make us hear of it in this transaction */
+		AcceptInvalidationMessages();
 		old = MemoryContextSwitchTo(flinfo->fn_mcxt);
 		copy = palloc0(sizeof(LiveCopy));
 		copy->cxt = flinfo->fn_mcxt;

@@ -34,6 +34,9 @@ BEGIN
   IF moment IS NULL OR NOT isfinite(moment) THEN
     PERFORM jobq._bad('22023', format('no partition of %s can hold "%s"', parent, moment));
   END IF;
+  IF EXISTS (SELECT FROM jobq._partitions(parent) p WHERE moment >= p.low AND moment < p.high) THEN
+    RETURN;
+  END IF;
   -- two that make the same partition: the second waits here, then sees it
   EXECUTE format('LOCK TABLE ONLY %s IN SHARE UPDATE EXCLUSIVE MODE', parent);
   IF EXISTS (SELECT FROM jobq._partitions(parent) p WHERE moment >= p.low AND moment < p.high) THEN
@@ -72,6 +75,18 @@ CREATE FUNCTION jobq._ensure_events_partition(ts timestamptz) RETURNS void
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   SELECT jobq._ensure_partition('jobq.events', ts)
 $$;
+
+-- The partitions that jobs of a type will need, now and in the next interval.  They are there before the first
+-- job ends: a transaction that has read jobq.jobs before sees no partition that is attached later.
+CREATE FUNCTION jobq._ensure_partitions_of_type(keep_completed interval) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  FOR i IN 0..1 LOOP
+    PERFORM jobq._ensure_events_partition(moment),
+            CASE WHEN keep_completed > '0' THEN jobq._ensure_history_partition(moment + keep_completed) END
+       FROM (SELECT clock_timestamp() + i * current_setting('jobq.partition_interval')::interval) t(moment);
+  END LOOP;
+END $$;
 
 -- Empties the partitions of parent that ended before `before`, drops the empty ones; waits for nobody.
 -- What cannot be had now is left to the next run.
@@ -113,11 +128,8 @@ BEGIN
   FOR i IN 0..7 LOOP
     PERFORM jobq._ensure_events_partition(clock_timestamp() + i * width);
   END LOOP;
-  -- those that jobs of the registered types will need, today and tomorrow
-  PERFORM jobq._ensure_history_partition(clock_timestamp() + t.keep_completed + i * width)
-     FROM (SELECT DISTINCT keep_completed FROM jobq.job_types
-            WHERE dropped_at IS NULL AND keep_completed > '0' LIMIT 100) t,
-          generate_series(0, 1) i;
+  PERFORM jobq._ensure_partitions_of_type(t.keep_completed)
+     FROM (SELECT DISTINCT keep_completed FROM jobq.job_types WHERE dropped_at IS NULL LIMIT 100) t;
 
   DELETE FROM jobq.dead_letters
    WHERE id IN (SELECT id FROM jobq.dead_letters WHERE expires_at < clock_timestamp()

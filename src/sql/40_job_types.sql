@@ -240,6 +240,7 @@ BEGIN
     t.id := nextval('jobq.job_type_id_seq');
     INSERT INTO jobq.job_types SELECT t.*;
   END IF;
+  PERFORM jobq._ensure_partitions_of_type(t.keep_completed);
   PERFORM jobq._warn_of_type(t);
 END $$;
 
@@ -355,6 +356,7 @@ BEGIN
                              (SELECT oid FROM pg_roles WHERE rolname = t.run_as));
   END IF;
   PERFORM jobq._store_type(t.id, t);
+  PERFORM jobq._ensure_partitions_of_type(t.keep_completed);
   PERFORM jobq._warn_of_type(t);
 END $$;
 
