@@ -55,7 +55,8 @@ sub enqueue
 {
 	my ($type, $payload) = @_;
 
-	return $node->safe_psql('postgres', "SELECT jobq.enqueue('$type', '$payload')");
+	# a little later: the crash must not take away the session that enqueues
+	return $node->safe_psql('postgres', "SELECT jobq.enqueue('$type', '$payload', delay => '200ms')");
 }
 
 sub fate
@@ -124,7 +125,7 @@ $node->safe_psql('postgres', q{TRUNCATE ledger});
 $node->safe_psql('postgres', q{SELECT jobq.enqueue_many('crasher', array_fill('{}'::jsonb, ARRAY[200]))});
 wait_for_sql($node, 'SELECT count(*) = 200 FROM ledger', 'short jobs have run');
 $node->safe_psql('postgres', q{SELECT jobq.enqueue_many('crasher',
-  array_fill('{}'::jsonb, ARRAY[20]) || '{"crash": true}'::jsonb || array_fill('{}'::jsonb, ARRAY[20]))});
+  array_fill('{}'::jsonb, ARRAY[20]) || '{"crash": true}'::jsonb || array_fill('{}'::jsonb, ARRAY[20]), delay => '200ms')});
 wait_for_sql($node, q{SELECT count(*) = 0 FROM jobq.queue}, 'nothing is left');
 is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT job) FROM ledger'), '240|240', 'each of its company has run once');
 is($node->safe_psql('postgres', q{SELECT max(attempts) FROM jobq.jobs WHERE job_type = 'crasher' AND status = 'completed'}),
