@@ -337,6 +337,7 @@ job_swept(Helper *h, Job *job)
 {
 	if (job->alive > 0 && now_us() < after_us(job->sweep_since, SWEEP_MAX_US))
 		return;
+	job->left += job->alive;
 	if (job->exec_errno != 0)
 		send_start_failed(h, job->number, "", job->program, job->program, job->exec_errno);
 	else

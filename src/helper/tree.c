@@ -179,12 +179,16 @@ tree_descendants(pid_t root, pid_t *pids, int count, int max)
 
 /* ---- whose it is ---- */
 
-/* Whom an adopted child (a zombie too) belongs to; NULL: nobody who is still here. */
+/*
+ * Whom an adopted child (a zombie too) belongs to; NULL: nobody who is still here.  Where a program has
+ * lowered the limit that is our tag, its session may still tell.
+ */
 Job *
 tree_owner(Helper *h, pid_t pid)
 {
 	struct rlimit limit = {0, 0};
 	pid_t		session = getsid(pid);
+	Job		   *owner = NULL;
 	int			i;
 
 	if (h->tag_base)
@@ -193,11 +197,14 @@ tree_owner(Helper *h, pid_t pid)
 	{
 		Job		   *job = h->jobs[i];
 
-		if (job->state != JOB_ENDED &&
-			(job->tag ? job->tag == limit.rlim_max : job->session == session))
+		if (job->state == JOB_ENDED)
+			continue;
+		if (job->tag && job->tag == limit.rlim_max)
 			return job;
+		if (job->session == session)
+			owner = job;
 	}
-	return NULL;
+	return owner;
 }
 
 static bool
