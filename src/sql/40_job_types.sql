@@ -1,6 +1,8 @@
 
 -- Job types: the registry.  The functions behind the gate (src/gateway.c) check the whole definition before
--- they write it, whoever made it and however it came about (create, replace, alter, reset).
+-- they write it, whoever made it and however it came about (create, replace, alter, reset).  They lock the row of
+-- their type and nothing else: who has a transaction open that changed one type is in nobody's way who must
+-- pause another.
 
 -- May caller change a type that owner owns?
 CREATE FUNCTION jobq._check_owner(caller oid, name text, owner text) RETURNS void
@@ -134,20 +136,29 @@ BEGIN
   END IF;
 END $$;
 
--- What a handler calls while it runs, for the role it runs as.
+-- What a handler calls while it runs, and which of that a role lacks.
+CREATE FUNCTION jobq._missing_in_handler(run_as oid) RETURNS SETOF regprocedure
+  LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  SELECT p.oid::regprocedure FROM pg_proc p
+   WHERE p.pronamespace = 'jobq'::regnamespace
+     AND p.proname IN ('current_job', 'set_progress', 'log_event', 'skip', 'discard', 'snooze')
+     AND NOT has_function_privilege(run_as, p.oid, 'EXECUTE')
+$$;
+
 CREATE FUNCTION jobq._grant_in_handler(run_as oid) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+  role text := quote_ident(pg_get_userbyid(run_as));
   f regprocedure;
 BEGIN
-  IF NOT has_schema_privilege(run_as, 'jobq', 'USAGE') THEN
-    EXECUTE format('GRANT USAGE ON SCHEMA jobq TO %I', pg_get_userbyid(run_as));
+  IF has_schema_privilege(run_as, 'jobq', 'USAGE') AND NOT EXISTS (SELECT FROM jobq._missing_in_handler(run_as)) THEN
+    RETURN;
   END IF;
-  FOR f IN SELECT p.oid FROM pg_proc p
-            WHERE p.pronamespace = 'jobq'::regnamespace
-              AND p.proname IN ('current_job', 'set_progress', 'log_event', 'skip', 'discard', 'snooze')
-              AND NOT has_function_privilege(run_as, p.oid, 'EXECUTE') LOOP
-    EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', f, pg_get_userbyid(run_as));
+  -- two grants on one object at the same time would be an error
+  PERFORM pg_advisory_xact_lock('jobq.job_types'::regclass::oid::bigint);
+  EXECUTE 'GRANT USAGE ON SCHEMA jobq TO ' || role;
+  FOR f IN SELECT * FROM jobq._missing_in_handler(run_as) LOOP
+    EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', f, role);
   END LOOP;
 END $$;
 
@@ -164,7 +175,6 @@ BEGIN
   END IF;
   PERFORM jobq._check_run_as(caller, run_as, CASE WHEN t.command IS NULL THEN 'handler' ELSE 'command' END,
                              handler);
-  PERFORM jobq._grant_in_handler(run_as);
 END $$;
 
 CREATE FUNCTION jobq.create_job_type(
@@ -186,7 +196,6 @@ CREATE FUNCTION jobq._create_job_type(caller oid,
 #variable_conflict use_column
 DECLARE
   t jobq.job_types;
-  old jobq.job_types;
   role oid := coalesce(run_as::oid, caller);
 BEGIN
   PERFORM jobq._check_type_name(_create_job_type.name);
@@ -219,33 +228,43 @@ BEGIN
   t.paused := false;
   t.created_at := clock_timestamp();
   t.owner := pg_get_userbyid(caller);
+  t.run_as := pg_get_userbyid(role);
   PERFORM jobq._check_type_values(t);
-
-  -- one definer at a time: two of the same name, and two grants to one role, would collide
-  LOCK TABLE jobq.job_types IN SHARE ROW EXCLUSIVE MODE;
-  SELECT * INTO old FROM jobq.job_types j WHERE j.name = t.name AND j.dropped_at IS NULL;
-  IF FOUND AND on_conflict = 'error' THEN
-    PERFORM jobq._bad('42710', format('job type "%s" exists already', t.name),
-      'on_conflict => ''replace'' changes it and keeps its jobs, ''ignore'' leaves it as it is.');
-  ELSIF old.id IS NOT NULL AND on_conflict = 'ignore' THEN
-    RETURN;
-  ELSIF old.id IS NOT NULL THEN
-    PERFORM jobq._check_owner(caller, old.name, old.owner);
-    PERFORM jobq._check_type(caller, t, handler::oid, role);
-    t.run_as := pg_get_userbyid(role);
-    PERFORM jobq._store_type(old.id, t);
-  ELSE
-    PERFORM jobq._check_type(caller, t, handler::oid, role);
-    t.run_as := pg_get_userbyid(role);
-    t.id := nextval('jobq.job_type_id_seq');
-    INSERT INTO jobq.job_types SELECT t.*;
+  PERFORM jobq._check_type(caller, t, handler::oid, role);
+  IF jobq._save_type(caller, t, on_conflict) THEN
+    PERFORM jobq._grant_in_handler(role);
+    PERFORM jobq._ensure_partitions_of_type(t.keep_completed);
+    PERFORM jobq._warn_of_type(t);
   END IF;
-  PERFORM jobq._ensure_partitions_of_type(t.keep_completed);
-  PERFORM jobq._warn_of_type(t);
 END $$;
 
--- Writes a definition over that of type `type_id`; owner, pause and jobs stay.
-CREATE FUNCTION jobq._store_type(type_id int, t jobq.job_types) RETURNS void
+-- Stores a new definition, or does with the type of that name what on_conflict says; false: nothing.
+CREATE FUNCTION jobq._save_type(caller oid, t jobq.job_types, on_conflict text) RETURNS boolean
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  old jobq.job_types;
+BEGIN
+  LOOP  -- until no other session's type comes or goes in between
+    SELECT * INTO old FROM jobq.job_types j WHERE j.name = t.name AND j.dropped_at IS NULL;
+    IF NOT FOUND THEN
+      t.id := nextval('jobq.job_type_id_seq');
+      INSERT INTO jobq.job_types SELECT t.* ON CONFLICT DO NOTHING;
+      EXIT WHEN FOUND;
+    ELSIF on_conflict = 'replace' THEN
+      PERFORM jobq._check_owner(caller, old.name, old.owner);
+      EXIT WHEN jobq._store_type(old.id, t);
+    ELSIF on_conflict = 'ignore' THEN
+      RETURN false;
+    ELSE
+      PERFORM jobq._bad('42710', format('job type "%s" exists already', t.name),
+        'on_conflict => ''replace'' changes it and keeps its jobs, ''ignore'' leaves it as it is.');
+    END IF;
+  END LOOP;
+  RETURN true;
+END $$;
+
+-- Writes a definition over that of type `type_id`; owner, pause and jobs stay.  NULL: it was dropped meanwhile.
+CREATE FUNCTION jobq._store_type(type_id int, t jobq.job_types) RETURNS boolean
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   UPDATE jobq.job_types SET
     (run_as, handler, command, max_attempts, backoff, backoff_base, backoff_max, backoff_jitter, timeout,
@@ -254,7 +273,8 @@ CREATE FUNCTION jobq._store_type(type_id int, t jobq.job_types) RETURNS void
     ROW (t.run_as, t.handler, t.command, t.max_attempts, t.backoff, t.backoff_base, t.backoff_max,
      t.backoff_jitter, t.timeout, t.base_priority, t.max_concurrent, t.cpu_weight, t.rate_limit,
      t.rate_window, t.keep_completed, t.keep_dead, t.critical, t.options)
-   WHERE id = type_id
+   WHERE id = type_id AND dropped_at IS NULL
+   RETURNING true
 $$;
 
 CREATE FUNCTION jobq.alter_job_type(
@@ -324,7 +344,6 @@ DECLARE
     'rate_window', rate_window, 'keep_completed', keep_completed, 'keep_dead', keep_dead,
     'critical', critical, 'run_as', pg_get_userbyid(run_as)));
 BEGIN
-  LOCK TABLE jobq.job_types IN SHARE ROW EXCLUSIVE MODE;
   old := jobq._own_type(caller, name);
   IF handler IS NOT NULL AND command IS NOT NULL THEN
     PERFORM jobq._bad('22023', format('handler and command of job type "%s" are both given', name),
@@ -354,6 +373,7 @@ BEGIN
   THEN
     PERFORM jobq._check_type(caller, t, coalesce(handler::oid, to_regprocedure(t.handler)::oid),
                              (SELECT oid FROM pg_roles WHERE rolname = t.run_as));
+    PERFORM jobq._grant_in_handler((SELECT oid FROM pg_roles WHERE rolname = t.run_as));
   END IF;
   PERFORM jobq._store_type(t.id, t);
   PERFORM jobq._ensure_partitions_of_type(t.keep_completed);
