@@ -9,7 +9,9 @@
 #include "catalog/pg_authid.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
+#include "utils/inval.h"
 #include "utils/memutils.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
 
@@ -24,11 +26,31 @@
 static HTAB *types = NULL;
 static HTAB *roles = NULL;
 dlist_head	all_roles = DLIST_STATIC_INIT(all_roles);
+static bool roles_changed = false;
+
+/* A role was made, changed or dropped, or somebody's right to connect. */
+static void
+note_role_change(Datum arg, int cacheid, uint32 hashvalue)
+{
+	roles_changed = true;
+}
+
+bool
+admission_roles_changed(void)
+{
+	bool		changed = roles_changed;
+
+	roles_changed = false;
+	return changed;
+}
 
 void
 admission_init(MemoryContext context)
 {
 	HASHCTL		ctl;
+
+	CacheRegisterSyscacheCallback(AUTHOID, note_role_change, (Datum) 0);
+	CacheRegisterSyscacheCallback(DATABASEOID, note_role_change, (Datum) 0);
 
 	memset(&ctl, 0, sizeof(ctl));
 	ctl.keysize = sizeof(int32);
@@ -166,6 +188,7 @@ admission_reload(TimestampTz now)
 {
 	HASH_SEQ_STATUS status;
 	TypeState  *t;
+	dlist_iter	it;
 
 	hash_seq_init(&status, types);
 	while ((t = hash_seq_search(&status)) != NULL)
@@ -173,6 +196,13 @@ admission_reload(TimestampTz now)
 		load_type(t);
 		t->held_until = 0;
 		t->start_failures = 0;
+	}
+	dlist_foreach(it, &all_roles)
+	{
+		RoleState  *r = dlist_container(RoleState, all, it.cur);
+
+		r->failures = 0;
+		r->next_start = 0;
 	}
 	types_unpark_all(now);
 	roles_unpark(now);
@@ -261,8 +291,12 @@ role_trouble(char *buf, int size)
 	{
 		RoleState  *r = dlist_container(RoleState, all, it.cur);
 
-		if (r->failures > 0 && r->waiting_since != 0)
-			snprintf(buf, size, "no worker can connect as role %u: see the server log", r->roleid);
+		if (r->failures == 0 || r->waiting_since == 0)
+			continue;
+		if (r->roleid == EXEC_ROLE)
+			snprintf(buf, size, "the exec worker does not start: see the server log");
+		else
+			snprintf(buf, size, "no worker can connect as role \"%s\": see the server log", r->name);
 	}
 }
 

@@ -62,6 +62,7 @@ jobq_table_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Co
 /* 16: one function checks rights on any object; a process's locks are a dlist. */
 #if PG_VERSION_NUM < 160000
 #define object_aclcheck(classid, objectid, roleid, mode) pg_proc_aclcheck(objectid, roleid, mode)
+#define database_aclcheck(dboid, roleid, mode) pg_database_aclcheck(dboid, roleid, mode)
 #define my_locks_empty(i) SHMQueueEmpty(&MyProc->myProcLocks[i])
 #define my_locks_first(i) \
 	((PROCLOCK *) SHMQueueNext(&MyProc->myProcLocks[i], &MyProc->myProcLocks[i], \
@@ -70,6 +71,7 @@ jobq_table_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Co
 	((PROCLOCK *) SHMQueueNext(&MyProc->myProcLocks[i], &(pl)->procLink, \
 							   offsetof(PROCLOCK, procLink)))
 #else
+#define database_aclcheck(dboid, roleid, mode) object_aclcheck(DatabaseRelationId, dboid, roleid, mode)
 #define my_locks_empty(i) dlist_is_empty(&MyProc->myProcLocks[i])
 #define my_locks_first(i) \
 	(my_locks_empty(i) ? NULL : \

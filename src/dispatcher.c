@@ -251,6 +251,7 @@ one_turn(void)
 		leave_without_extension();
 	(void) executors_collect(now);
 	take_publications(&news);
+	news.types_changed |= admission_roles_changed();
 	now = GetCurrentTimestamp();	/* after the publications: their keys are not in the future */
 	sweep_now = now >= next_sweep;
 	if (db->ncommands > 0)

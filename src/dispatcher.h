@@ -31,6 +31,7 @@ typedef struct RoleState
 	TimestampTz waiting_since;	/* 0: nobody waits */
 	TimestampTz next_start;		/* not before then, after a failure to connect */
 	int			failures;
+	char		name[NAMEDATALEN];	/* known once it has failed */
 } RoleState;
 
 typedef struct TypeState
@@ -64,6 +65,8 @@ extern TypeState *type_state(int32 id);
 extern RoleState *role_state(Oid roleid);
 /* Reads the registry again for all types seen so far; unparks what may run now. */
 extern void admission_reload(TimestampTz now);
+/* Since last asked: has any role changed, so that the registry must be read again? */
+extern bool admission_roles_changed(void);
 /* The smallest time at which something changes by itself (pause ends); DT_NOEND: never. */
 extern TimestampTz admission_next_timer(void);
 extern void admission_timers(TimestampTz now);

@@ -354,7 +354,9 @@ executors_collect(TimestampTz now)
 		else if (never_came(e))
 		{
 			RoleState  *role = e->role;
+			char	   *name = GetUserNameFromId(role->roleid, true);
 
+			strlcpy(role->name, name ? name : "", sizeof(role->name));
 			role->failures = Min(role->failures + 1, 6);
 			role->next_start = now + Min(START_RETRY_US << role->failures, MAX_RETRY_US);
 			bury_executor(e);

@@ -43,6 +43,7 @@
 #include "handler.h"
 #include "inflight.h"
 #include "settle.h"
+#include "worker_role.h"
 #include "worker_start.h"
 
 #define IDLE_EXIT_MS		60000
@@ -241,7 +242,12 @@ run_one(int cellno)
 		no_such_type(e);
 	else if (!prior_outcome(cell, &e->run.outcome))
 	{
-		if (partition_ready(&e->job, type, &e->need))
+		if (!worker_role_fits(type))
+		{
+			MySlot->leaving = true;
+			e->verdict = VERDICT_RELEASED;
+		}
+		else if (partition_ready(&e->job, type, &e->need))
 		{
 			e->need = 0;
 			run_handler_of(e, cell);
