@@ -1,0 +1,116 @@
+# Timeouts of SQL handlers: one that obeys is cancelled, one that does not loses its process; the next jobs run.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+
+my $node = jobq_server('timeout', 'jobq.max_sql_workers = 1');
+$node->start;
+$node->safe_psql('postgres', <<'END');
+CREATE EXTENSION jobq;
+CREATE TABLE done (what text, pid int DEFAULT pg_backend_pid());
+CREATE FUNCTION sleeper(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO public.done VALUES (p->>'what');
+  PERFORM pg_sleep((p->>'seconds')::float8);
+END $$;
+CREATE FUNCTION spinner(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO public.done VALUES (p->>'what');
+  LOOP
+  END LOOP;
+END $$;
+CREATE FUNCTION stubborn(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  LOOP
+    BEGIN
+      PERFORM pg_sleep(600);
+    EXCEPTION WHEN query_canceled THEN NULL;
+    END;
+  END LOOP;
+END $$;
+CREATE FUNCTION catcher(p jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM pg_sleep(600);
+  RETURN '"slept"';
+EXCEPTION WHEN query_canceled THEN
+  RETURN '"caught"';
+END $$;
+SELECT jobq.create_job_type(f, (f || '(jsonb)')::regprocedure, timeout => '300ms', max_attempts => 2, backoff => 'fixed',
+  backoff_base => '10ms', options => CASE f WHEN 'stubborn' THEN jsonb '{"permanent_codes": ["timeout"]}' ELSE '{}' END)
+  FROM unnest('{sleeper,spinner,stubborn,catcher}'::text[]) f;
+SELECT jobq.create_job_type('quick', 'sleeper(jsonb)');
+END
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+
+sub enqueue
+{
+	my ($type, $payload, $args) = @_;
+
+	return $node->safe_psql('postgres', "SELECT jobq.enqueue('$type', '$payload'" . ($args // '') . ')');
+}
+
+sub ends
+{
+	my ($id, $expected, $what) = @_;
+
+	$node->poll_query_until('postgres', "SELECT status IN ('completed', 'cancelled', 'error') FROM jobq.jobs WHERE id = '$id'");
+	return is($node->safe_psql('postgres', "SELECT concat_ws(' ', status, attempts, error_code) FROM jobq.jobs WHERE id = '$id'"),
+		$expected, $what);
+}
+
+sub message
+{
+	my ($id) = @_;
+
+	return $node->safe_psql('postgres', "SELECT error_msg FROM jobq.jobs WHERE id = '$id'");
+}
+
+my $slow = enqueue('sleeper', '{"what": "slow", "seconds": 600}');
+ends($slow, 'error 2 timeout', 'a handler over its timeout fails');
+like(message($slow), qr/^timeout after 00:00:00.3/, 'its message says after how long');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM done}), '0', 'what it wrote is gone');
+is($node->safe_psql('postgres', "SELECT count(*) FROM jobq.events WHERE job_id = '$slow' AND type = 'failed' AND data->>'code' = 'timeout'"
+		  . q{ AND (data->>'duration_ms')::float8 BETWEEN 290 AND 20000}), '2', 'each attempt has its event');
+ends(enqueue('spinner', '{"what": "spinner"}'), 'error 2 timeout', 'so does one that computes');
+ends(enqueue('sleeper', '{"what": "in time", "seconds": 0.05}'), 'completed 1', 'one within its timeout does not');
+ends(enqueue('sleeper', '{"what": "own", "seconds": 0.5}', q{, timeout => '1 min'}), 'completed 1', 'the job has its own timeout');
+ends(enqueue('sleeper', '{"what": "none", "seconds": 0.5}', q{, timeout => '0'}), 'completed 1', '0 is none');
+ends(enqueue('quick', '{"what": "short", "seconds": 600}', q{, timeout => '200ms', max_attempts => 1}), 'error 1 timeout', 'or a shorter one');
+
+# a handler that catches its cancel and returns has had its say; the cancel meets nobody else
+my $caught = enqueue('catcher', '{}');
+ends($caught, 'completed 1', 'a handler that catches the cancel and returns completes');
+ends(enqueue('quick', '{"what": "after catcher", "seconds": 0.3}'), 'completed 1', 'the next job is not hit');
+
+# one that goes on is ended with its process
+$node->safe_psql('postgres', q{SELECT jobq.alter_job_type('stubborn', max_attempts => 1)});
+my $pid = $node->safe_psql('postgres', q{SELECT pid FROM done WHERE what = 'after catcher'});
+my $began = $node->safe_psql('postgres', 'SELECT clock_timestamp()');
+my $stubborn = enqueue('stubborn', '{}');
+my $behind = enqueue('quick', '{"what": "behind", "seconds": 0}');
+ends($stubborn, 'error 1 timeout', 'one that goes on is ended and charged');
+like(message($stubborn), qr/^timeout after /, 'its message says so');
+ends($behind, 'completed 1', 'the job behind it runs');
+isnt($node->safe_psql('postgres', q{SELECT pid FROM done WHERE what = 'behind'}), $pid, 'in another process');
+is($node->safe_psql('postgres', "SELECT clock_timestamp() - '$began' < interval '30 s'"), 't', 'all that in time');
+
+# a cancel by its user
+my $running = enqueue('sleeper', '{"what": "cancelled", "seconds": 600}', q{, timeout => '0'});
+wait_status($node, 'postgres', $running, 'running', 'a job runs');
+is($node->safe_psql('postgres', "SELECT jobq.cancel_job('$running', 'enough')"), 't', 'cancel_job');
+ends($running, 'cancelled 1', 'it is cancelled');
+is(message($running), 'enough', 'for the reason given');
+
+# a cancel by somebody who does not know the job: once it is run again at no charge
+$running = enqueue('sleeper', '{"what": "stray", "seconds": 1}', q{, timeout => '0'});
+wait_status($node, 'postgres', $running, 'running', 'a job runs');
+$node->safe_psql('postgres', q{SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE backend_type = 'jobq sql worker'});
+ends($running, 'completed 1', 'a stray cancel costs no attempt');
+
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|exited with exit code ([2-9]|\d\d)|terminating any other active/, 'no process was hurt');
+$node->stop;
+done_testing();
