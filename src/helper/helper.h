@@ -37,6 +37,7 @@
 #define MAX_JOBS		256
 #define MAX_LISTED		4096	/* processes looked at in one pass over a tree */
 #define JOB_POLLS		5		/* descriptors of a job */
+#define SPARE_FDS		48		/* ours, and those of a tool being started */
 #define IO_STEP			65536	/* bytes read at once */
 #define MAX_STDERR_LINE 8192	/* of an event */
 #define EVENTS_HIGH		(1024 * 1024)	/* queued: tools' events wait */
@@ -149,6 +150,7 @@ typedef struct Helper
 	FrameDecoder in;
 	FrameBuf	out;
 	int			njobs;
+	int			max_jobs;
 	Job		   *jobs[MAX_JOBS];
 	int			base_fd;		/* directory of all helpers' directories */
 	int			run_fd;			/* ours below it */

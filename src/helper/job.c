@@ -132,7 +132,7 @@ job_start(Helper *h, const FrameStart *start)
 		refuse_start(h, start);
 		return;
 	}
-	if (h->njobs == MAX_JOBS)
+	if (h->njobs >= h->max_jobs)
 	{
 		what = "too many tools at once";
 		error = EAGAIN;

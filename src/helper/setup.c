@@ -206,18 +206,27 @@ undo_oom_protection(void)
 	close(fd);
 }
 
-/* Many tools at once need many descriptors; they themselves get what START says. */
+/*
+ * Many tools at once need many descriptors; they themselves get what START says.  Where there are not
+ * enough, fewer tools may run: a few must always be left, to see what a tool has left behind.
+ */
 static void
 raise_nofile(Helper *h)
 {
-	struct rlimit limit;
+	struct rlimit limit = {0, 0};
+	rlim_t		wanted = MAX_JOBS * JOB_POLLS + SPARE_FDS;
 
-	if (getrlimit(RLIMIT_NOFILE, &h->nofile) != 0)
-		return;
-	limit = h->nofile;
-	if (limit.rlim_cur < 4096)
-		limit.rlim_cur = limit.rlim_max < 4096 ? limit.rlim_max : 4096;
-	setrlimit(RLIMIT_NOFILE, &limit);
+	getrlimit(RLIMIT_NOFILE, &limit);
+	h->nofile = limit;
+	if (limit.rlim_cur < wanted)
+		limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+	if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+		limit = h->nofile;
+	h->max_jobs = MAX_JOBS;
+	if (limit.rlim_cur < wanted)
+		h->max_jobs = limit.rlim_cur > SPARE_FDS ? (int) ((limit.rlim_cur - SPARE_FDS) / JOB_POLLS) : 0;
+	if (h->max_jobs < MAX_JOBS)
+		complain("descriptors suffice for %d tools at once only", h->max_jobs);
 }
 
 /* The death signal last, then a look at who the parent is: it may have died before. */

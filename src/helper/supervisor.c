@@ -86,7 +86,7 @@ take_hello(Helper *h, const FrameHello *hello)
 	h->greeted = true;
 	answer.type = FRAME_HELLO;
 	answer.u.hello.max_frame = h->max_frame;
-	answer.u.hello.max_jobs = MAX_JOBS;
+	answer.u.hello.max_jobs = (uint32_t) h->max_jobs;
 	answer.u.hello.pid = (uint32_t) h->pid;
 	send_frame(h, &answer);
 	return true;

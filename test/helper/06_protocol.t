@@ -130,6 +130,23 @@ is(status_after(frame(1, pack('L<L<L<', 0, 0, 0) . HelperTest::text('/nonexisten
 	is($h->run(argv => ['true'])->{value}, 0, 'the helper goes on');
 }
 
+# few descriptors: fewer tools at once, and still nothing of them is left
+{
+	local $HelperTest::HELPER = tempdir(CLEANUP => 1) . '/helper';
+	open(my $f, '>', $HelperTest::HELPER) or die $!;
+	print $f "#!/bin/sh\nulimit -n 64\nexec $HELPER \"\$@\"\n";
+	close $f;
+	chmod 0755, $HelperTest::HELPER;
+	my $h = HelperTest->new(log => $null);
+	is($h->{answer}{max_jobs}, 3, 'HELLO says how many tools may run');
+	$h->start($_, argv => [ $TOOL, 'daemon', "few-$$" ]) for 1 .. 3;
+	$h->start(4, argv => ['true']);
+	my %seen = map { my $e = $h->exit_of($_); ("$e->{kind} $e->{value} $e->{left}" => 1) } 1 .. 3;
+	is(join(',', keys %seen), 'exited 0 1', 'their daemons are found');
+	is(join(' ', processes_with("few-$$")), '', 'and killed');
+	is($h->exit_of(4)->{value}, POSIX::EAGAIN(), 'one more is refused');
+}
+
 # nothing grows: descriptors (seen by root only), memory, children
 {
 	my $h = HelperTest->new;

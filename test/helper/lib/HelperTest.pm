@@ -161,6 +161,7 @@ sub hello
 	my ($self) = @_;
 	$self->send_frame('HELLO', pack('L<L<L<', $self->{max_frame} // 0, 0, $$) . text($self->{workdir}));
 	my $answer = $self->expect(sub { $_[0]{type} eq 'HELLO' });
+	$self->{answer} = $answer;
 	$self->{helper_pid} = $answer->{pid} if $answer;
 	return $answer;
 }
