@@ -201,8 +201,8 @@ want_dispatcher(JobqDb *db)
 {
 	Latch	   *launcher;
 
-	if (db == NULL || db->dispatcher != NULL)
-		return;
+	if (db == NULL || db->dispatcher != NULL || db->wanted)
+		return;					/* runs, or the launcher knows */
 	db->wanted = true;
 	launcher = JobqShmem->launcher;
 	if (launcher)

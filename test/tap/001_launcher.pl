@@ -48,6 +48,13 @@ my ($rc, undef, $err) = $node->psql('copy', 'SELECT jobq.health()');
 is($rc, 0, 'a call in the copy');
 wait_dispatcher($node, 'copy', 'brings its dispatcher');
 $node->safe_psql('template1', 'DROP EXTENSION jobq');
+$node->safe_psql('copy', 'ALTER DATABASE copy IS_TEMPLATE true; SELECT pg_reload_conf()');
+wait_for_sql($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher' AND datname = 'copy'",
+	'a database that becomes a template loses it');
+$node->safe_psql('copy', 'SELECT jobq.health()');
+$node->safe_psql('copy', 'ALTER DATABASE copy IS_TEMPLATE false');
+ok($node->poll_query_until('copy', "SELECT jobq.health()->'checks'->'dispatcher'->>'latency_ms' IS NOT NULL"),
+	'and has it back when it is none and somebody calls');
 
 # ---------- whoever is lost comes back ----------
 
