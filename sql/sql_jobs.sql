@@ -90,6 +90,23 @@ SELECT pg_advisory_unlock(4711);
 SELECT status, result - 'me' AS result, result->>'me' = :'id' AS me, progress, attempts, runs FROM test.ended(:'id');
 SELECT type, source, level, message, data FROM jobq.job_timeline(:'id');
 
+-- bad arguments inside
+CREATE FUNCTION test.bad(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+  call text;
+  said jsonb := '[]';
+BEGIN
+  FOREACH call IN ARRAY ARRAY['set_progress(-1)', 'set_progress(101)', 'set_progress(NULL)', 'set_progress(''NaN'')', 'set_progress(12.5)',
+      'log_event(NULL)', 'log_event(''x'', NULL)', 'log_event(''x'', type => NULL)', 'log_event(repeat(''x'', 100000))', 'log_event(''x'')',
+      'snooze(NULL)', 'snooze(''-1s'')', 'discard(NULL)', 'skip(NULL)'] LOOP
+    said := said || to_jsonb(call || ': ' || test.error_of('SELECT jobq.' || call));
+  END LOOP;
+  RETURN said;
+END $$;
+SELECT jobq.create_job_type('bad', 'test.bad(jsonb)', max_attempts => 1);
+SELECT jobq.enqueue('bad') AS id \gset
+SELECT status, error_msg, said FROM test.ended(:'id') LEFT JOIN jsonb_array_elements_text(result) said ON true;
+
 -- a handler may enqueue: the new job knows its parent
 CREATE FUNCTION test.parent(payload jsonb) RETURNS jsonb LANGUAGE sql RETURN to_jsonb(jobq.enqueue('echo', '"child"'));
 SELECT jobq.create_job_type('parent', 'test.parent(jsonb)');

@@ -345,8 +345,8 @@ deadline_after(const Interval *timeout)
 
 	if (us < 0)
 		ereport(ERROR,
-				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-				 errmsg("timeout must not be negative, not %s",
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("timeout must be zero or more, not \"%s\"",
 						DatumGetCString(DirectFunctionCall1(interval_out, PointerGetDatum(timeout))))));
 	return GetCurrentTimestamp() + Min(us, LONGEST_WAIT_US);
 }
