@@ -195,6 +195,12 @@ interval_text(int64 us)
 	return DatumGetCString(DirectFunctionCall1(interval_out, IntervalPGetDatum(&span)));
 }
 
+char *
+handler_timeout_message(Run *run)
+{
+	return psprintf("timeout after %s", interval_text(run_timeout_us(run)));
+}
+
 static Jsonb *
 error_details(ErrorData *edata)
 {
@@ -288,7 +294,7 @@ outcome_from_cancel(Run *run, ErrorData *edata)
 	{
 		o->kind = OUTCOME_FAILED;
 		o->code = pstrdup("timeout");
-		o->message = psprintf("timeout after %s", interval_text(run_timeout_us(run)));
+		o->message = handler_timeout_message(run);
 	}
 	else if (overrun || !run->stray_before)
 		run->end = RUN_ALONE;

@@ -53,6 +53,8 @@ typedef struct Run
 } Run;
 
 extern void handler_run(Run *run);
+/* Of a run whose job and type are set. */
+extern char *handler_timeout_message(Run *run);
 /* The log_event lines of a run, into jobq.events; false: no partition for now. */
 extern bool handler_write_log(Ledger *ledger, Run *run);
 /* The run under way in this process; NULL outside a handler. */

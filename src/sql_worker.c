@@ -110,8 +110,10 @@ is_alone(int cell)
 
 /* An attempt that ended before this worker was handed the job. */
 static bool
-prior_outcome(Cell *cell, Outcome *o)
+prior_outcome(Cell *cell, Run *run)
 {
+	Outcome    *o = &run->outcome;
+
 	memset(o, 0, sizeof(Outcome));
 	o->progress = get_float8_nan();
 	o->ended_at = GetCurrentTimestamp();
@@ -129,7 +131,8 @@ prior_outcome(Cell *cell, Outcome *o)
 	if (cell->ref.flags & REF_TIMED_OUT)
 	{
 		o->code = "timeout";
-		o->message = "timeout after the handler had ignored its cancel; its process was ended";
+		o->message = run->type == NULL ? "timeout" :
+			psprintf("%s, ignored by the handler: its process was ended", handler_timeout_message(run));
 		return true;
 	}
 	if (cell->ref.flags & REF_DIED)
@@ -153,7 +156,7 @@ no_such_type(Entry *e)
 {
 	Cell	   *cell = &MySlot->cells[e->cell];
 
-	(void) prior_outcome(cell, &e->run.outcome);
+	(void) prior_outcome(cell, &e->run);
 	e->run.outcome.permanent = true;
 	e->run.outcome.code = "42704";
 	e->run.outcome.message = psprintf("job type %d no longer exists", cell->ref.type_id);
@@ -240,7 +243,7 @@ run_one(int cellno)
 	type = e->run.type = job_type_by_id(cell->ref.type_id);
 	if (type == NULL)
 		no_such_type(e);
-	else if (!prior_outcome(cell, &e->run.outcome))
+	else if (!prior_outcome(cell, &e->run))
 	{
 		if (!worker_role_fits(type))
 		{
