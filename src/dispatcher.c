@@ -19,7 +19,9 @@
 
 #include <signal.h>
 
+#include "access/transam.h"
 #include "access/xact.h"
+#include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -56,7 +58,9 @@ static uint32 maintenance_seen = 0;
 static uint32 maintenance_failed_seen = 0;
 static int	maintenance_failures = 0;	/* in a row */
 static TimestampTz next_sweep = 0;
-static int	old_prepared = 0;	/* prepared transactions from before our time */
+static int	unknown_prepared = 0;	/* prepared transactions of which nothing was published */
+static TransactionId unknown_before;	/* they are older than that */
+static uint32 prepared_ended_seen = 0;
 static int32 my_home = 0;
 
 PGDLLEXPORT void jobq_dispatcher_main(Datum arg);
@@ -107,15 +111,20 @@ check_identity(void)
 	}
 }
 
+/* Prepared transactions of this database that began before `unknown_before`. */
 static int
 count_prepared(void)
 {
+	Oid			types[1] = {XIDOID};
+	Datum		args[1] = {TransactionIdGetDatum(unknown_before)};
 	int			n = 0;
 
 	SPI_connect();
 	PushActiveSnapshot(GetTransactionSnapshot());
-	if (SPI_execute("SELECT count(*)::int4 FROM pg_catalog.pg_prepared_xacts"
-					" WHERE database = pg_catalog.current_database()", true, 1) == SPI_OK_SELECT)
+	if (SPI_execute_with_args("SELECT count(*)::int4 FROM pg_catalog.pg_prepared_xacts"
+							  " WHERE database = pg_catalog.current_database()"
+							  " AND pg_catalog.age(transaction) > pg_catalog.age($1)",
+							  1, types, args, NULL, true, 1) == SPI_OK_SELECT)
 	{
 		bool		isnull;
 
@@ -126,18 +135,34 @@ count_prepared(void)
 	return n;
 }
 
-/* Those from before our start have published nothing that we still have. */
+/* Nothing has told us what these touched: those from before our start, and those that were too many. */
 static void
-watch_old_prepared(void)
+expect_unknown_prepared(void)
+{
+	prepared_ended_seen = db->prepared_ended;
+	unknown_before = ReadNextTransactionId();
+	unknown_prepared = count_prepared();
+}
+
+static bool
+prepared_may_have_ended(void)
+{
+	return unknown_prepared > 0 && db->prepared_ended != prepared_ended_seen;
+}
+
+/* Their number only falls in the end; each time it does, what ended may be anywhere. */
+static void
+watch_unknown_prepared(void)
 {
 	int			n;
 
-	if (old_prepared == 0)
+	if (unknown_prepared == 0)
 		return;
+	prepared_ended_seen = db->prepared_ended;
 	n = count_prepared();
-	if (n < old_prepared)
+	if (n < unknown_prepared)
 		want_full_scan = true;
-	old_prepared = Min(n, old_prepared);
+	unknown_prepared = n;
 }
 
 /* ---------- one turn ---------- */
@@ -156,8 +181,14 @@ scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, Timest
 	}
 	admission_timers(now);
 	check_identity();
-	if (sweep_now)
-		watch_old_prepared();
+	if (news.prepared_lost)
+	{
+		news.prepared_lost = false;
+		want_full_scan = true;	/* one may have ended already */
+		expect_unknown_prepared();
+	}
+	else if (sweep_now || prepared_may_have_ended())
+		watch_unknown_prepared();
 	apply_publications(now);
 	open = scan_open(&scan, now);
 	if (open)
@@ -234,7 +265,8 @@ static bool
 has_work(TimestampTz now, int ncommands, bool sweep_now)
 {
 	return sweep_now || ncommands > 0 || intake_pending() || news.types_changed ||
-		want_full_scan || news.lost_from != DT_NOEND || lanes_first_ready() != NULL ||
+		want_full_scan || news.prepared_lost || prepared_may_have_ended() ||
+		news.lost_from != DT_NOEND || lanes_first_ready() != NULL ||
 		(lanes_next_timer() <= now && now >= scan_blocked_until) || admission_next_timer() <= now;
 }
 
@@ -406,7 +438,7 @@ start_up(void)
 	intake_init(lasting, db);
 	StartTransactionCommand();
 	executors_recover();
-	old_prepared = count_prepared();
+	expect_unknown_prepared();
 	CommitTransactionCommand();
 	scan_nsuspects = inflight_take_suspects(db->dboid, scan_suspects, JOBQ_MAX_SLOTS);
 	maintenance_seen = db->maintenance_done;

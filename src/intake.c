@@ -216,6 +216,8 @@ take_publications(News *news)
 		db->overflow = false;
 		news->types_changed |= db->types_changed;
 		db->types_changed = false;
+		news->prepared_lost |= db->prepared_overflow;
+		db->prepared_overflow = false;
 		SpinLockRelease(&db->mutex);
 		for (int i = 0; i < n; i++)
 			probe_again(&some[i]);

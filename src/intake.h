@@ -12,6 +12,7 @@ typedef struct News
 {
 	bool		types_changed;
 	TimestampTz lost_from;		/* publications were lost from this key on; DT_NOEND: none */
+	bool		prepared_lost;	/* keys of prepared transactions were */
 } News;
 
 extern void intake_init(MemoryContext context, JobqDb *db);

@@ -101,7 +101,8 @@ typedef struct JobqDb
 	/* prepared transactions whose keys are not published yet */
 #define JOBQ_MAX_PREPARED 32
 	int			nprepared;
-	bool		prepared_overflow;
+	bool		prepared_overflow;	/* more than could be kept */
+	uint32		prepared_ended;		/* COMMIT and ROLLBACK PREPARED so far; plain reads */
 	struct
 	{
 		TransactionId xid;

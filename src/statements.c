@@ -64,7 +64,12 @@ look_at_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 		JobqDb	   *db = my_db();
 
 		if (db)
+		{
+			SpinLockAcquire(&db->mutex);
+			db->prepared_ended++;
+			SpinLockRelease(&db->mutex);
 			wake_dispatcher(db);
+		}
 	}
 }
 
