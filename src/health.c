@@ -3,30 +3,26 @@
  *	  jobq.health(): does the queue work, and if not, why.
  *
  * A client's session asks; nothing here is kept up to date by anybody else for its sake.  Three sources:
- * shared memory, two queries (as the owner of our tables: who may call health() need not read them), and
- * a ping that the dispatcher answers in its next turn.  The status of the whole is the worst of the checks;
- * a check that is not healthy says why in "message".  No tenant's name appears.
+ * shared memory, two queries (health_facts.c), and a ping that the dispatcher answers in its next turn.
+ * The status of the whole is the worst of the checks; a check that is not healthy says why in
+ * "message".  No tenant's name appears.
  */
 #include "jobq.h"
 
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "access/xact.h"
 #include "access/xlog.h"
-#include "catalog/pg_authid.h"
 #include "commands/dbcommands.h"
-#include "executor/spi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/latch.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
 #include "utils/json.h"
 #include "utils/jsonb.h"
 #include "utils/timestamp.h"
 
-#include "job_types.h"
+#include "health_facts.h"
 #include "launcher.h"
 #include "queue.h"
 #include "slots.h"
@@ -55,25 +51,6 @@ typedef struct Report
 	Level		worst;
 } Report;
 
-/* What the tables and the server's views say. */
-typedef struct Facts
-{
-	int64		types;
-	int64		exec_types;
-	int64		paused_types;
-	int64		dead_letters;
-	bool		waiting;		/* a job that may run has not begun */
-	char	   *oldest_id;
-	double		oldest_s;
-	bool		paused_waiting; /* a due job waits because its type is paused */
-	int64		background_workers;
-	double		notify_usage;
-	char	   *holder;			/* NULL: nobody holds the horizon back */
-	bool		holder_since;	/* known for how long */
-	double		holder_s;
-	int64		holder_xids;
-} Facts;
-
 /* ---------- putting the answer together ---------- */
 
 /* extra is a list of members that begins with a comma, or empty; message may be NULL. */
@@ -101,141 +78,6 @@ json_string(const char *s)
 	initStringInfo(&buf);
 	escape_json(&buf, s);
 	return buf.data;
-}
-
-/* ---------- facts ---------- */
-
-/*
- * The first waiting job of each lane, by the lane index: max() and ORDER BY ... LIMIT 1 read one entry
- * each, however many jobs wait.
- */
-static const char facts_query[] =
-	"WITH RECURSIVE lane(type_id, priority) AS ("
-	"  SELECT t.id, (SELECT max(q.priority) FROM jobq.queue q WHERE q.type_id = t.id)"
-	"    FROM jobq.job_types t"
-	"  UNION ALL"
-	"  SELECT l.type_id, (SELECT max(q.priority) FROM jobq.queue q"
-	"                      WHERE q.type_id = l.type_id AND q.priority < l.priority)"
-	"    FROM lane l WHERE l.priority IS NOT NULL),"
-	" head AS ("
-	"  SELECT h.id, h.position,"
-	"         t.paused AND (t.paused_until IS NULL OR t.paused_until > clock_timestamp()) AS paused"
-	"    FROM lane l JOIN jobq.job_types t ON t.id = l.type_id"
-	"   CROSS JOIN LATERAL (SELECT q.id, q.position FROM jobq.queue q"
-	"                        WHERE q.type_id = l.type_id AND q.priority = l.priority"
-	"                          AND q.sublane = 0"
-	"                          AND jobq._live_status(q.id, q.rev, q.status) IN ('pending', 'retry')"
-	"                          AND q.position <= clock_timestamp()"
-	"                        ORDER BY q.position LIMIT 1) h"
-	"   WHERE l.priority IS NOT NULL),"
-	" oldest AS (SELECT id, position FROM head WHERE NOT paused ORDER BY position LIMIT 1),"
-	" types AS (SELECT count(*) AS n, count(command) AS exec,"
-	"                  count(*) FILTER (WHERE paused AND (paused_until IS NULL OR"
-	"                                         paused_until > clock_timestamp())) AS paused"
-	"             FROM jobq.job_types WHERE dropped_at IS NULL) "
-	"SELECT t.n, t.exec, t.paused,"
-	"       (SELECT count(*) FROM jobq.dead_letters),"
-	"       (SELECT id::text FROM oldest),"
-	"       (SELECT extract(epoch FROM clock_timestamp() - position)::float8 FROM oldest),"
-	"       EXISTS (SELECT FROM head WHERE paused),"
-	"       (SELECT count(*) FROM pg_stat_activity WHERE backend_type NOT IN ('client backend',"
-	"          'autovacuum launcher', 'autovacuum worker', 'background writer', 'checkpointer',"
-	"          'walwriter', 'walsender', 'walreceiver', 'archiver', 'startup', 'logger',"
-	"          'walsummarizer', 'slotsync worker', 'io worker', 'standalone backend')),"
-	"       pg_notification_queue_usage() "
-	"  FROM types t";
-
-static const char holder_query[] =
-	"SELECT who, since_s::float8, xids::int8 FROM ("
-	"  SELECT format('%s with PID %s (%s)', backend_type, pid, coalesce(state, 'no state')),"
-	"         extract(epoch FROM clock_timestamp() - coalesce(xact_start, backend_start)),"
-	"         greatest(age(backend_xmin), age(backend_xid))"
-	"    FROM pg_stat_activity"
-	"   WHERE coalesce(backend_xmin, backend_xid) IS NOT NULL AND pid <> pg_backend_pid()"
-	"     AND (datid IS NULL OR datid = (SELECT oid FROM pg_database WHERE datname = current_database()))"
-	"  UNION ALL"
-	"  SELECT format('replication slot %s', slot_name), NULL, age(xmin)"
-	"    FROM pg_replication_slots WHERE xmin IS NOT NULL"
-	"  UNION ALL"
-	"  SELECT 'a prepared transaction (see pg_prepared_xacts)',"
-	"         extract(epoch FROM clock_timestamp() - prepared), age(transaction)"
-	"    FROM pg_prepared_xacts WHERE database = current_database()"
-	") AS held(who, since_s, xids) ORDER BY xids DESC, since_s DESC NULLS LAST LIMIT 1";
-
-static void
-run_query(const char *query)
-{
-	if (SPI_execute(query, true, 1) != SPI_OK_SELECT)
-		elog(ERROR, "health could not query the server");
-}
-
-static Datum
-value_of(int column, bool *isnull)
-{
-	return SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, column, isnull);
-}
-
-static int64
-count_of(int column)
-{
-	bool		isnull;
-
-	return DatumGetInt64(value_of(column, &isnull));
-}
-
-static void
-read_facts(Facts *f)
-{
-	bool		isnull;
-
-	run_query(facts_query);
-	f->types = count_of(1);
-	f->exec_types = count_of(2);
-	f->paused_types = count_of(3);
-	f->dead_letters = count_of(4);
-	f->oldest_id = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 5);
-	f->waiting = f->oldest_id != NULL;
-	if (f->waiting)
-		f->oldest_s = Max(DatumGetFloat8(value_of(6, &isnull)), 0);
-	f->paused_waiting = DatumGetBool(value_of(7, &isnull));
-	f->background_workers = count_of(8);
-	f->notify_usage = DatumGetFloat8(value_of(9, &isnull));
-
-	run_query(holder_query);
-	if (SPI_processed == 0)
-		return;
-	f->holder = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
-	f->holder_s = DatumGetFloat8(value_of(2, &isnull));
-	f->holder_since = !isnull;
-	f->holder_xids = count_of(3);
-}
-
-/* As the owner of our tables, with a path and a planner that nobody's settings can bend. */
-static void
-gather_facts(Facts *f)
-{
-	int			nest = NewGUCNestLevel();
-	Oid			save_user;
-	int			save_context;
-	MemoryContext context = CurrentMemoryContext;
-	Facts		found = {0};
-
-	GetUserIdAndSecContext(&save_user, &save_context);
-	SetUserIdAndSecContext(jobq_owner(), save_context | SECURITY_LOCAL_USERID_CHANGE);
-	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
-							 GUC_ACTION_SAVE, true, 0, false);
-	(void) set_config_option("enable_seqscan", "off", PGC_USERSET, PGC_S_SESSION,
-							 GUC_ACTION_SAVE, true, 0, false);
-	(void) set_config_option("enable_bitmapscan", "off", PGC_USERSET, PGC_S_SESSION,
-							 GUC_ACTION_SAVE, true, 0, false);
-	SPI_connect();
-	read_facts(&found);
-	*f = found;
-	f->oldest_id = found.oldest_id ? MemoryContextStrdup(context, found.oldest_id) : NULL;
-	f->holder = found.holder ? MemoryContextStrdup(context, found.holder) : NULL;
-	SPI_finish();
-	SetUserIdAndSecContext(save_user, save_context);
-	AtEOXact_GUC(false, nest);
 }
 
 /* ---------- the dispatcher ---------- */
@@ -267,7 +109,7 @@ ping(JobqDb *db)
 
 /* Why there is no dispatcher. */
 static const char *
-why_no_dispatcher(JobqDb *db, const Facts *f)
+why_no_dispatcher(JobqDb *db, const HealthFacts *f)
 {
 	if (JobqShmem == NULL)
 		return "jobq is not in shared_preload_libraries: jobs are stored and nothing runs them";
@@ -287,7 +129,7 @@ why_no_dispatcher(JobqDb *db, const Facts *f)
 }
 
 static bool
-check_dispatcher(Report *report, JobqDb *db, const Facts *f)
+check_dispatcher(Report *report, JobqDb *db, const HealthFacts *f)
 {
 	double		ms = db && db->dispatcher ? ping(db) : -1;
 	const char *message = NULL;
@@ -335,7 +177,7 @@ count_workers(int *sql, int *exec)
 }
 
 static int
-check_workers(Report *report, JobqDb *db, const Facts *f, bool dispatcher)
+check_workers(Report *report, JobqDb *db, const HealthFacts *f, bool dispatcher)
 {
 	int			sql,
 				exec,
@@ -364,7 +206,7 @@ check_workers(Report *report, JobqDb *db, const Facts *f, bool dispatcher)
 
 /* Background worker slots: when there is none left, jobs wait for a worker that exists. */
 static void
-check_slots(Report *report, JobqDb *db, const Facts *f)
+check_slots(Report *report, JobqDb *db, const HealthFacts *f)
 {
 	bool		short_of = db != NULL && db->no_worker_slots > 0;
 
@@ -375,7 +217,7 @@ check_slots(Report *report, JobqDb *db, const Facts *f)
 }
 
 static void
-check_helper(Report *report, JobqDb *db, const Facts *f)
+check_helper(Report *report, JobqDb *db, const HealthFacts *f)
 {
 	char		path[MAXPGPATH];
 	char		trouble[256] = "";
@@ -403,7 +245,7 @@ check_helper(Report *report, JobqDb *db, const Facts *f)
 /* ---------- jobs ---------- */
 
 static void
-check_queues(Report *report, JobqDb *db, const Facts *f)
+check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 {
 	char		trouble[256] = "";
 	char		seconds[32] = "null";
@@ -427,7 +269,7 @@ check_queues(Report *report, JobqDb *db, const Facts *f)
 }
 
 static void
-check_dead_letters(Report *report, const Facts *f)
+check_dead_letters(Report *report, const HealthFacts *f)
 {
 	Level		level = f->dead_letters == 0 ? HEALTHY :
 		f->dead_letters < jobq_health_dead_letters ? DEGRADED : UNHEALTHY;
@@ -458,7 +300,7 @@ check_disk(Report *report)
 }
 
 static void
-check_horizon(Report *report, const Facts *f)
+check_horizon(Report *report, const HealthFacts *f)
 {
 	bool		old = f->holder != NULL && f->holder_since && f->holder_s > HORIZON_LIMIT_S;
 
@@ -471,7 +313,7 @@ check_horizon(Report *report, const Facts *f)
 }
 
 static void
-check_notify_queue(Report *report, const Facts *f)
+check_notify_queue(Report *report, const HealthFacts *f)
 {
 	Level		level = f->notify_usage >= NOTIFY_FULL ? UNHEALTHY :
 		f->notify_usage >= NOTIFY_LOW ? DEGRADED : HEALTHY;
@@ -496,13 +338,13 @@ Datum
 jobq_health(PG_FUNCTION_ARGS)
 {
 	JobqDb	   *db = RecoveryInProgress() ? NULL : my_db();
-	Facts		f;
+	HealthFacts f;
 	Report		report = {.worst = HEALTHY};
 	StringInfoData out;
 	bool		dispatcher;
 	int			workers;
 
-	gather_facts(&f);
+	health_facts(&f);
 	initStringInfo(&report.checks);
 	dispatcher = check_dispatcher(&report, db, &f);
 	workers = check_workers(&report, db, &f, dispatcher);

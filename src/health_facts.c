@@ -1,0 +1,153 @@
+/*
+ * health_facts.c
+ *	  The two queries behind jobq.health().
+ *
+ * They run as the owner of our tables (who may call health() need not read them), with a search path
+ * and a planner that nobody's settings can bend.
+ */
+#include "jobq.h"
+
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+
+#include "health_facts.h"
+#include "job_types.h"
+
+/*
+ * The first waiting job of each lane, by the lane index: max() and ORDER BY ... LIMIT 1 read one entry
+ * each, however many jobs wait.
+ */
+static const char facts_query[] =
+	"WITH RECURSIVE lane(type_id, priority) AS ("
+	"  SELECT t.id, (SELECT max(q.priority) FROM jobq.queue q WHERE q.type_id = t.id)"
+	"    FROM jobq.job_types t"
+	"  UNION ALL"
+	"  SELECT l.type_id, (SELECT max(q.priority) FROM jobq.queue q"
+	"                      WHERE q.type_id = l.type_id AND q.priority < l.priority)"
+	"    FROM lane l WHERE l.priority IS NOT NULL),"
+	" head AS ("
+	"  SELECT h.id, h.position,"
+	"         t.paused AND (t.paused_until IS NULL OR t.paused_until > clock_timestamp()) AS paused"
+	"    FROM lane l JOIN jobq.job_types t ON t.id = l.type_id"
+	"   CROSS JOIN LATERAL (SELECT q.id, q.position FROM jobq.queue q"
+	"                        WHERE q.type_id = l.type_id AND q.priority = l.priority"
+	"                          AND q.sublane = 0"
+	"                          AND jobq._live_status(q.id, q.rev, q.status) IN ('pending', 'retry')"
+	"                          AND q.position <= clock_timestamp()"
+	"                        ORDER BY q.position LIMIT 1) h"
+	"   WHERE l.priority IS NOT NULL),"
+	" oldest AS (SELECT id, position FROM head WHERE NOT paused ORDER BY position LIMIT 1),"
+	" types AS (SELECT count(*) AS n, count(command) AS exec,"
+	"                  count(*) FILTER (WHERE paused AND (paused_until IS NULL OR"
+	"                                         paused_until > clock_timestamp())) AS paused"
+	"             FROM jobq.job_types WHERE dropped_at IS NULL) "
+	"SELECT t.n, t.exec, t.paused,"
+	"       (SELECT count(*) FROM jobq.dead_letters),"
+	"       (SELECT id::text FROM oldest),"
+	"       (SELECT extract(epoch FROM clock_timestamp() - position)::float8 FROM oldest),"
+	"       EXISTS (SELECT FROM head WHERE paused),"
+	"       (SELECT count(*) FROM pg_stat_activity WHERE backend_type NOT IN ('client backend',"
+	"          'autovacuum launcher', 'autovacuum worker', 'background writer', 'checkpointer',"
+	"          'walwriter', 'walsender', 'walreceiver', 'archiver', 'startup', 'logger',"
+	"          'walsummarizer', 'slotsync worker', 'io worker', 'standalone backend')),"
+	"       pg_notification_queue_usage() "
+	"  FROM types t";
+
+static const char holder_query[] =
+	"SELECT who, since_s::float8, xids::int8 FROM ("
+	"  SELECT format('%s with PID %s (%s)', backend_type, pid, coalesce(state, 'no state')),"
+	"         extract(epoch FROM clock_timestamp() - coalesce(xact_start, backend_start)),"
+	"         greatest(age(backend_xmin), age(backend_xid))"
+	"    FROM pg_stat_activity"
+	"   WHERE coalesce(backend_xmin, backend_xid) IS NOT NULL AND pid <> pg_backend_pid()"
+	"     AND (datid IS NULL OR datid = (SELECT oid FROM pg_database WHERE datname = current_database()))"
+	"  UNION ALL"
+	"  SELECT format('replication slot %s', slot_name), NULL, age(xmin)"
+	"    FROM pg_replication_slots WHERE xmin IS NOT NULL"
+	"  UNION ALL"
+	"  SELECT 'a prepared transaction (see pg_prepared_xacts)',"
+	"         extract(epoch FROM clock_timestamp() - prepared), age(transaction)"
+	"    FROM pg_prepared_xacts WHERE database = current_database()"
+	") AS held(who, since_s, xids) ORDER BY xids DESC, since_s DESC NULLS LAST LIMIT 1";
+
+static void
+run_query(const char *query)
+{
+	if (SPI_execute(query, true, 1) != SPI_OK_SELECT)
+		elog(ERROR, "health could not query the server");
+}
+
+static Datum
+value_of(int column, bool *isnull)
+{
+	return SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, column, isnull);
+}
+
+static int64
+count_of(int column)
+{
+	bool		isnull;
+
+	return DatumGetInt64(value_of(column, &isnull));
+}
+
+static void
+read_facts(HealthFacts *f)
+{
+	bool		isnull;
+
+	run_query(facts_query);
+	f->types = count_of(1);
+	f->exec_types = count_of(2);
+	f->paused_types = count_of(3);
+	f->dead_letters = count_of(4);
+	f->oldest_id = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 5);
+	f->waiting = f->oldest_id != NULL;
+	if (f->waiting)
+		f->oldest_s = Max(DatumGetFloat8(value_of(6, &isnull)), 0);
+	f->paused_waiting = DatumGetBool(value_of(7, &isnull));
+	f->background_workers = count_of(8);
+	f->notify_usage = DatumGetFloat8(value_of(9, &isnull));
+
+	run_query(holder_query);
+	if (SPI_processed == 0)
+		return;
+	f->holder = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	f->holder_s = DatumGetFloat8(value_of(2, &isnull));
+	f->holder_since = !isnull;
+	f->holder_xids = count_of(3);
+}
+
+static void
+set_for_query(const char *name, const char *value)
+{
+	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+void
+health_facts(HealthFacts *f)
+{
+	int			nest = NewGUCNestLevel();
+	Oid			save_user;
+	int			save_context;
+	MemoryContext context = CurrentMemoryContext;
+	HealthFacts found = {0};
+
+	GetUserIdAndSecContext(&save_user, &save_context);
+	SetUserIdAndSecContext(jobq_owner(), save_context | SECURITY_LOCAL_USERID_CHANGE);
+	set_for_query("search_path", "pg_catalog, pg_temp");
+	set_for_query("enable_seqscan", "off");
+	set_for_query("enable_bitmapscan", "off");
+	set_for_query("jit", "off");
+	set_for_query("max_parallel_workers_per_gather", "0");
+	SPI_connect();
+	read_facts(&found);
+	*f = found;
+	f->oldest_id = found.oldest_id ? MemoryContextStrdup(context, found.oldest_id) : NULL;
+	f->holder = found.holder ? MemoryContextStrdup(context, found.holder) : NULL;
+	SPI_finish();
+	SetUserIdAndSecContext(save_user, save_context);
+	AtEOXact_GUC(false, nest);
+}

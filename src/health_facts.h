@@ -1,0 +1,29 @@
+/*
+ * health_facts.h
+ *	  What the tables and the server's views say about jobq's health.
+ */
+#ifndef JOBQ_HEALTH_FACTS_H
+#define JOBQ_HEALTH_FACTS_H
+
+typedef struct HealthFacts
+{
+	int64		types;
+	int64		exec_types;
+	int64		paused_types;
+	int64		dead_letters;
+	bool		waiting;		/* a job that may run has not begun */
+	char	   *oldest_id;
+	double		oldest_s;
+	bool		paused_waiting; /* a due job waits because its type is paused */
+	int64		background_workers;
+	double		notify_usage;
+	char	   *holder;			/* NULL: nobody holds the horizon back */
+	bool		holder_since;	/* known for how long */
+	double		holder_s;
+	int64		holder_xids;
+} HealthFacts;
+
+/* Strings are palloc'd in the current context. */
+extern void health_facts(HealthFacts *f);
+
+#endif
