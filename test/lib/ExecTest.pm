@@ -11,7 +11,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(jobq_node tools tool define_tool enqueue job finished run_job wait_status alive
+our @EXPORT = qw(jobq_node tools tool define_tool enqueue job finished run_job wait_status pids_in alive
   wait_gone literal);
 
 my $tools = Cwd::abs_path(PostgreSQL::Test::Utils::tempdir());
@@ -109,25 +109,34 @@ sub wait_status
 		"SELECT status = '$status' FROM jobq.jobs WHERE id = '$id'");
 }
 
-# PIDs that a tool wrote to a file, of those processes that still live (a zombie does not).
-sub alive
+# PIDs that tools wrote to a file.  Read them before anything that starts the tools again.
+sub pids_in
 {
 	my ($file) = @_;
-	my @pids = -e $file ? split /\s+/, slurp_file($file) : ();
 
+	return -e $file ? split /\s+/, slurp_file($file) : ();
+}
+
+# Those that still live (a zombie does not).
+sub alive
+{
 	return grep {
-		my $state = -e "/proc/$_/stat" ? slurp_file("/proc/$_/stat") : '';
+		my $state = '';
+		if (open my $stat, '<', "/proc/$_/stat")
+		{
+			$state = readline($stat) // '';
+		}
 		$state =~ /\) [^ZX]/;
-	} @pids;
+	} @_;
 }
 
 sub wait_gone
 {
-	my ($file) = @_;
+	my @pids = @_;
 
 	foreach (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
 	{
-		return 1 unless alive($file);
+		return 1 unless alive(@pids);
 		select undef, undef, undef, 0.1;
 	}
 	return 0;

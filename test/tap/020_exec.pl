@@ -140,7 +140,7 @@ my $stubborn = tool('stubborn', "#!/bin/sh\ntrap '' TERM\necho \$\$ >> " . tools
 define_tool($node, 'stubborn', [$stubborn], timeout => "'300ms'", options => q('{"kill_grace": "200ms"}'));
 $done = run_job($node, 'stubborn');
 is($done->{error_code}, 'timeout', 'a tool that ignores TERM');
-ok(wait_gone(tools() . '/stubborn.pids'), 'and what it forked away are killed');
+ok(wait_gone(pids_in(tools() . '/stubborn.pids')), 'and what it forked away are killed');
 
 # ---------- output ----------
 
@@ -246,7 +246,7 @@ wait_status($node, $id, 'running');
 is($node->safe_psql('postgres', "SELECT jobq.cancel_job('$id', 'no longer needed')"), 't', 'cancel_job of a running tool');
 $done = finished($node, $id);
 is("$done->{status} $done->{error_msg}", 'cancelled no longer needed', 'it is cancelled with its reason');
-ok(wait_gone(tools() . '/long.pids'), 'and its process is gone');
+ok(wait_gone(pids_in(tools() . '/long.pids')), 'and its process is gone');
 
 my $count = 50;
 define_tool($node, 'meet', [ 'sh', '-c', <<'END', tools(), $count ], options => q('{"output": "none"}'), timeout => "'1min'");

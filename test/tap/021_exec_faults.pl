@@ -10,6 +10,7 @@ use Test::More;
 my $node = jobq_node('exec_faults', "jobq.shutdown_grace = '2s'", 'restart_after_crash = on');
 my $dir = tools();
 my $pids = "$dir/pids";
+my @tools;						# processes that begin started last
 my $gate = "$dir/gate";
 
 # Says that it runs, then waits for a file; ignores TERM when told to.
@@ -61,6 +62,7 @@ sub begin
 	@ids = split /\n/, $node->safe_psql('postgres',
 		"SELECT jobq.enqueue_many('$type', array_fill('{}'::jsonb, ARRAY[$n]))");
 	wait_for_lines($pids, $n) or diag 'the tools did not start';
+	@tools = pids_in($pids);
 	return @ids;
 }
 
@@ -87,7 +89,7 @@ my @ids = begin(3, 'wait');
 my @helpers = helper_pids();
 is(scalar @helpers, 1, 'one helper');
 kill 'KILL', @helpers;
-ok(wait_gone($pids), 'its tools die with it');
+ok(wait_gone(@tools), 'its tools die with it');
 $node->poll_query_until('postgres',
 	"SELECT count(*) = 3 FROM jobq.events WHERE type = 'failed' AND data->>'code' = 'helper_lost'");
 all_completed('kill -9 of the helper costs an attempt; a new one runs the next', 2, 2, @ids);
@@ -97,7 +99,7 @@ all_completed('kill -9 of the helper costs an attempt; a new one runs the next',
 @ids = begin(3, 'wait');
 my $worker = pid_of('jobq exec worker');
 $node->safe_psql('postgres', "SELECT pg_terminate_backend($worker)");
-ok(wait_gone($pids), 'tools are stopped when the exec worker is terminated');
+ok(wait_gone(@tools), 'tools are stopped when the exec worker is terminated');
 $node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_activity
 	WHERE backend_type = 'jobq exec worker' AND pid <> $worker");
 all_completed('their jobs were put back uncharged', 1, 2, @ids);
@@ -108,7 +110,7 @@ all_completed('their jobs were put back uncharged', 1, 2, @ids);
 my $start = time;
 $node->stop('fast');
 cmp_ok(time - $start, '<=', 10, 'fast shutdown does not wait for the tools');
-ok(!alive($pids), 'no tool is left');
+ok(!alive(@tools), 'no tool is left');
 $node->start;
 all_completed('fast shutdown puts them back uncharged', 1, 2, @ids);
 
@@ -127,7 +129,7 @@ all_completed('and puts the jobs back', 1, 2, @ids);
 @ids = begin(3, 'wait');
 @helpers = helper_pids();
 $node->stop('immediate');
-ok(wait_gone($pids), 'immediate stop leaves no orphan');
+ok(wait_gone(@tools), 'immediate stop leaves no orphan');
 foreach (1 .. 100) { last unless grep { -e "/proc/$_" } @helpers; select undef, undef, undef, 0.1; }
 ok(!(grep { -e "/proc/$_" } @helpers), 'and no helper');
 $node->start;
@@ -138,7 +140,7 @@ all_completed('each has been charged and is retried', 2, 2, @ids);
 
 @ids = begin(3, 'wait');
 kill 'KILL', pid_of('jobq exec worker');
-ok(wait_gone($pids), 'kill -9 of the exec worker leaves no orphan');
+ok(wait_gone(@tools), 'kill -9 of the exec worker leaves no orphan');
 $node->poll_query_until('postgres', 'SELECT true');
 all_completed('a crash restart charges and retries them', 2, 2, @ids);
 
@@ -149,7 +151,7 @@ my $dispatcher = pid_of('jobq dispatcher');
 $node->safe_psql('postgres', "SELECT pg_terminate_backend($dispatcher)");
 $node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_activity
 	WHERE backend_type = 'jobq dispatcher' AND pid <> $dispatcher");
-is(scalar(() = alive($pids)), 3, 'tools outlive the dispatcher');
+is(scalar(() = alive(@tools)), 3, 'tools outlive the dispatcher');
 all_completed('and end as if nothing had happened', 1, 1, @ids);
 
 # ---------- DDL ----------
@@ -164,7 +166,7 @@ begin(2, 'wait stubborn');
 $start = time;
 $node->safe_psql('postgres', 'DROP EXTENSION jobq');
 cmp_ok(time - $start, '<=', 5, 'nor for stubborn ones');
-ok(wait_gone($pids), 'which are killed');
+ok(wait_gone(@tools), 'which are killed');
 ok($node->poll_query_until('postgres',
 		"SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type IN ('jobq dispatcher', 'jobq exec worker')"),
 	'all processes leave');
