@@ -275,6 +275,18 @@ dispatcher_is_unaware(const Detour *detour)
 		(int64) (pg_atomic_read_u64(&detour->db->pong) - detour->ping) < 0;
 }
 
+/* Asks all that are in the way to leave it; true while somebody is. */
+static bool
+way_is_blocked(const Detour *detour, bool terminate)
+{
+	bool		blocked = dispatcher_is_unaware(detour);
+
+	blocked |= handlers_run(detour, terminate);
+	if (needs_database(detour))
+		blocked |= processes_run(detour->db, terminate);
+	return blocked;
+}
+
 static void
 wait_for_way(const Detour *detour)
 {
@@ -282,8 +294,7 @@ wait_for_way(const Detour *detour)
 	bool		terminate = false;
 
 	nseen = 0;
-	while (dispatcher_is_unaware(detour) || handlers_run(detour, terminate) ||
-		   (needs_database(detour) && processes_run(detour->db, terminate)))
+	while (way_is_blocked(detour, terminate))
 	{
 		TimestampTz now = GetCurrentTimestamp();
 
