@@ -177,6 +177,16 @@ BEGIN
                              handler);
 END $$;
 
+-- A JSON null in options is as if the key were not there.
+CREATE FUNCTION jobq._without_nulls(options jsonb) RETURNS jsonb
+  LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF jsonb_typeof(options) <> 'object' THEN
+    RETURN options;
+  END IF;
+  RETURN options - ARRAY(SELECT key FROM jsonb_each(options) WHERE value = 'null');
+END $$;
+
 CREATE FUNCTION jobq.create_job_type(
   name text, handler regprocedure DEFAULT NULL, command text[] DEFAULT NULL, max_attempts int DEFAULT 3,
   backoff text DEFAULT 'exponential', backoff_base interval DEFAULT '30s', backoff_max interval DEFAULT '1h',
@@ -224,7 +234,7 @@ BEGIN
   t.keep_completed := keep_completed;
   t.keep_dead := keep_dead;
   t.critical := critical;
-  t.options := CASE WHEN jsonb_typeof(options) = 'object' THEN jsonb_strip_nulls(options) ELSE options END;
+  t.options := jobq._without_nulls(options);
   t.paused := false;
   t.created_at := clock_timestamp();
   t.owner := pg_get_userbyid(caller);
@@ -363,7 +373,7 @@ BEGIN
   END IF;
   IF jsonb_typeof(options) = 'object' THEN
     PERFORM jobq._check_options(options, t.command IS NOT NULL);
-    t.options := jsonb_strip_nulls(t.options || options);
+    t.options := jobq._without_nulls(t.options || options);
   ELSIF options IS NOT NULL THEN
     PERFORM jobq._check_options(options, t.command IS NOT NULL);
   END IF;

@@ -2,14 +2,6 @@
 -- Managing jobs.  Rows of waiting jobs are locked with jobq._lock_job, which waits for other clients but never
 -- for a handler; what is asked of a running job reaches it when the transaction commits.
 
-CREATE FUNCTION jobq._event(job_id uuid, type_id int, tenant text, attempt int, type text, message text, data jsonb)
-  RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-  PERFORM jobq._ensure_events_partition(clock_timestamp());
-  INSERT INTO jobq.events (job_id, job_type, tenant, attempt, type, source, message, data)
-  VALUES (job_id, jobq._type_name(type_id), tenant, attempt, type, 'client', message, data);
-END $$;
-
 -- The id of a registered type; NULL for NULL.  with_dropped: of one that is history, too.
 CREATE FUNCTION jobq._type_ids(job_type text, with_dropped boolean) RETURNS int[]
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -65,31 +57,44 @@ BEGIN
   RETURN cancelled;
 END $$;
 
--- Puts a finished job's row (its columns are history's and dead_letters') back into the queue, due now.
+-- Puts finished jobs (rows with the columns of history and dead_letters) back into the queue, due now, in the order
+-- of the array, and returns the ids of those that are in: not of a dropped type, nor with the key of a live job.
 -- rev is one that no earlier row of this id had, so that nobody takes this row for what he was handed before.
-CREATE FUNCTION jobq._requeue(job jobq.dead_letters, max_attempts int) RETURNS void
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-  IF NOT EXISTS (SELECT FROM jobq.job_types t WHERE t.id = job.type_id AND t.dropped_at IS NULL) THEN
-    PERFORM jobq._bad('42704', format('job type "%s" does not exist any more', jobq._type_name(job.type_id)));
-  END IF;
+CREATE FUNCTION jobq._requeue(jobs jobq.dead_letters[], max_attempts int) RETURNS SETOF uuid
+  LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   INSERT INTO jobq.queue (id, position, scheduled_for, created_at, type_id, rev, home_id, max_attempts, runs, depth,
                           priority, payload, timeout, backoff, unique_key, unique_for, concurrency_key,
                           keep_completed, tenant, parent_id, workflow_id, task_key, metadata)
-  VALUES (job.id, clock_timestamp(), clock_timestamp(), job.created_at, job.type_id,
-          1 + floor(random() * 1000000000)::int, jobq._home_id(), coalesce(max_attempts, job.max_attempts),
-          job.runs, job.depth, job.priority, job.payload, job.timeout, job.backoff, job.unique_key, job.unique_for,
-          job.concurrency_key, job.keep_completed, job.tenant, job.parent_id, job.workflow_id, job.task_key,
-          job.metadata);
-EXCEPTION WHEN unique_violation THEN
-  PERFORM jobq._bad('23505', format('a newer job with unique_key "%s" is live', job.unique_key));
+  SELECT j.id, clock_timestamp(), clock_timestamp(), j.created_at, j.type_id, 1 + floor(random() * 1000000000)::int,
+         jobq._home_id(), coalesce(_requeue.max_attempts, j.max_attempts), j.runs, j.depth, j.priority, j.payload,
+         j.timeout, j.backoff, j.unique_key, j.unique_for, j.concurrency_key, j.keep_completed, j.tenant,
+         j.parent_id, j.workflow_id, j.task_key, j.metadata
+    FROM unnest(jobs) WITH ORDINALITY j JOIN jobq.job_types t ON t.id = j.type_id AND t.dropped_at IS NULL
+   ORDER BY j.ordinality
+  ON CONFLICT DO NOTHING RETURNING id
+$$;
+
+-- The same for one job, with an error when it cannot be.
+CREATE FUNCTION jobq._requeue_one(job jobq.dead_letters, max_attempts int) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF EXISTS (SELECT FROM jobq._requeue(ARRAY[job], max_attempts)) THEN
+    RETURN;
+  ELSIF EXISTS (SELECT FROM jobq.job_types t WHERE t.id = job.type_id AND t.dropped_at IS NULL) THEN
+    PERFORM jobq._bad('23505', format('a newer job with unique_key "%s" is live', job.unique_key));
+  ELSE
+    PERFORM jobq._bad('42704', format('job type "%s" does not exist any more', jobq._type_name(job.type_id)));
+  END IF;
 END $$;
 
-CREATE FUNCTION jobq._event_retried(job_id uuid, type_id int, tenant text, attempts int, status jobq.job_status,
-                                    error_msg text, error_code text)
-  RETURNS void LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-  SELECT jobq._event(job_id, type_id, tenant, attempts, 'retried', error_msg,
-                     jsonb_strip_nulls(jsonb_build_object('from', status, 'error', error_msg, 'code', error_code)))
+-- Events of retried jobs, with the errors they had.
+CREATE FUNCTION jobq._event_retried(jobs jobq.dead_letters[]) RETURNS void
+  LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  SELECT jobq._ensure_events_partition(clock_timestamp());
+  INSERT INTO jobq.events (job_id, job_type, tenant, attempt, type, source, message, data)
+  SELECT j.id, jobq._type_name(j.type_id), j.tenant, j.attempts, 'retried', 'client', j.error_msg,
+         jsonb_strip_nulls(jsonb_build_object('from', j.status, 'error', j.error_msg, 'code', j.error_code))
+    FROM unnest(jobs) j
 $$;
 
 CREATE FUNCTION jobq.retry_job(id uuid, max_attempts int DEFAULT NULL) RETURNS boolean
@@ -115,8 +120,7 @@ BEGIN
              max_attempts = coalesce(_retry_job.max_attempts, q.max_attempts),
              crashes = 0, error_msg = NULL, error_code = NULL, error_details = NULL
        WHERE q.id = waiting.id;
-      PERFORM jobq._event_retried(waiting.id, waiting.type_id, waiting.tenant, waiting.attempts, waiting.status,
-                                  waiting.error_msg, waiting.error_code);
+      PERFORM jobq._event_retried(ARRAY[jsonb_populate_record(NULL::jobq.dead_letters, to_jsonb(waiting))]);
       RETURN true;
     ELSE
       NULL;
@@ -130,9 +134,8 @@ BEGIN
   IF NOT FOUND THEN
     RETURN false;
   END IF;
-  PERFORM jobq._requeue(job, max_attempts);
-  PERFORM jobq._event_retried(job.id, job.type_id, job.tenant, job.attempts, job.status,
-                              job.error_msg, job.error_code);
+  PERFORM jobq._requeue_one(job, max_attempts);
+  PERFORM jobq._event_retried(ARRAY[job]);
   RETURN true;
 END $$;
 
@@ -159,7 +162,7 @@ BEGIN
   job.id := jobq._new_id();
   job.created_at := clock_timestamp();
   job.runs := 0;
-  PERFORM jobq._requeue(job, NULL);
+  PERFORM jobq._requeue_one(job, NULL);
   RETURN job.id;
 END $$;
 
@@ -226,24 +229,25 @@ CREATE FUNCTION jobq._retry_dead_letters(caller oid,
   job_type text, max_jobs int, tenant text, error_like text, dead_before timestamptz, max_attempts int)
   RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  job jobq.dead_letters;
+  jobs jobq.dead_letters[];
+  ids uuid[];
+  picked bigint := 0;
   retried bigint := 0;
-  skipped bigint := 0;
 BEGIN
   PERFORM jobq._check_number('max_attempts', max_attempts, 1, 1000000);
-  FOR job IN SELECT * FROM jobq._dead_letters(job_type, tenant, error_like, dead_before, max_jobs) LOOP
-    BEGIN
-      PERFORM jobq._requeue(job, max_attempts);
-      DELETE FROM jobq.dead_letters d WHERE d.id = job.id;
-      PERFORM jobq._event_retried(job.id, job.type_id, job.tenant, job.attempts, job.status,
-                                  job.error_msg, job.error_code);
-      retried := retried + 1;
-    EXCEPTION WHEN unique_violation OR undefined_object THEN
-      skipped := skipped + 1;
-    END;
+  FOR jobs IN SELECT array_agg(n.job ORDER BY n.place)
+                FROM (SELECT d AS job, row_number() OVER () AS place
+                        FROM jobq._dead_letters(job_type, tenant, error_like, dead_before, max_jobs) d) n
+               GROUP BY n.place / 100 ORDER BY n.place / 100 LOOP
+    ids := ARRAY(SELECT jobq._requeue(jobs, max_attempts));
+    DELETE FROM jobq.dead_letters d WHERE d.id = ANY (ids);
+    PERFORM jobq._event_retried(ARRAY(SELECT j FROM unnest(jobs) j WHERE j.id = ANY (ids)));
+    picked := picked + cardinality(jobs);
+    retried := retried + cardinality(ids);
   END LOOP;
-  IF skipped > 0 THEN
-    RAISE NOTICE '% dead letter(s) stay: a newer job has their unique_key, or their job type was dropped', skipped;
+  IF picked > retried THEN
+    RAISE NOTICE '% dead letter(s) stay: a newer job has their unique_key, or their job type was dropped',
+      picked - retried;
   END IF;
   RETURN retried;
 END $$;
