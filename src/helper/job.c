@@ -84,6 +84,8 @@ reason_of(const char *program, int error)
 		return "the interpreter in its first line does not exist";
 	if (error == ENOEXEC)
 		return "it is no program and has no first line that names an interpreter";
+	if (error == EPERM)
+		return "it, or a directory above it, may be written by everybody";
 	if (error == EINVAL && !program)
 		return "a command is an absolute path, or a name without a slash";
 	return strerror(error);

@@ -36,6 +36,35 @@ typedef struct Plan
 
 /* ---- the program ---- */
 
+/* A sticky directory (/tmp) lets nobody replace what is somebody else's. */
+static bool
+open_to_everybody(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) != 0)
+		return false;
+	return (st.st_mode & S_IWOTH) != 0 && !(S_ISDIR(st.st_mode) && (st.st_mode & S_ISVTX) != 0);
+}
+
+/* Could any user of the machine put another program in the place of this one? */
+static bool
+replaceable(const char *path)
+{
+	char	   *real = realpath(path, NULL);
+	bool		result = real == NULL || open_to_everybody(real);
+	char	   *slash;
+
+	while (!result && (slash = strrchr(real, '/')) != NULL && slash != real)
+	{
+		*slash = '\0';
+		result = open_to_everybody(real);
+	}
+	free(real);
+	return result;
+}
+
+/* EPERM: anybody could have written it. */
 static int
 check_program(const char *path)
 {
@@ -45,10 +74,12 @@ check_program(const char *path)
 		return errno;
 	if (!S_ISREG(st.st_mode))
 		return EACCES;
-	return access(path, X_OK) == 0 ? 0 : errno;
+	if (access(path, X_OK) != 0)
+		return errno;
+	return replaceable(path) ? EPERM : 0;
 }
 
-/* Looks in step absolute directory of the list; EACCES when only files that can't be executed were found. */
+/* Looks in each absolute directory of the list; EACCES or EPERM when only files were found that can't be run. */
 static int
 search_program(const char *name, FrameText tool_path, char **path)
 {
@@ -71,8 +102,8 @@ search_program(const char *name, FrameText tool_path, char **path)
 				return 0;
 			free(*path);
 		}
-		if (error == EACCES)
-			result = EACCES;
+		if (error == EACCES || error == EPERM)
+			result = error;
 		at += len + 1;
 	}
 	return result;

@@ -70,6 +70,26 @@ test_find_program(void)
 		  found("/tmp", path, EACCES, NULL), "absolute paths are taken as they are");
 }
 
+static void
+test_writable_by_everybody(void)
+{
+	char		dir[64];
+	char		path[128];
+
+	snprintf(dir, sizeof(dir), "%s/open", base);
+	mkdir(dir, 0700);
+	make_file(dir, "tool", 0700);
+	make_file(dir, "loose", 0702);
+	snprintf(path, sizeof(path), "%s/tool", dir);
+	CHECK(found("tool", dir, 0, path), "one that only its owner may write");
+	CHECK(found("loose", dir, EPERM, NULL), "a program that everybody may write is refused");
+	chmod(dir, 0777);
+	CHECK(found("tool", dir, EPERM, NULL) && found(path, "", EPERM, NULL), "and one in such a directory");
+	chmod(dir, 01777);
+	CHECK(found("tool", dir, 0, path), "unless the directory is sticky");
+	chmod(dir, 0700);
+}
+
 /* A child with two children, one of which has one; the pipe's end tells when all are there. */
 static pid_t
 make_family(void)
@@ -198,6 +218,7 @@ main(void)
 	if (!mkdtemp(base))
 		return 1;
 	test_find_program();
+	test_writable_by_everybody();
 	test_tree();
 	test_remove_tree();
 	snprintf(name, sizeof(name), "%s", base + 5);
