@@ -1,0 +1,96 @@
+# Cancels of running and waiting jobs beside 2,000 short ones: a cancel hits the job that it names, or nothing.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+
+use constant { JOBS => 2000, CANCELLERS => 3 };
+
+my $node = jobq_server('cancel', 'max_connections = 30', 'jobq.max_sql_workers = 4', 'fsync = off');
+$node->start;
+# Most handlers take no time and share commits; some take some, so that a cancel finds them running.
+$node->safe_psql('postgres', <<'END');
+CREATE EXTENSION jobq;
+CREATE TABLE ledger (n int);
+CREATE TABLE asked (id uuid, said boolean);
+CREATE FUNCTION short(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO public.ledger VALUES ((p->>'n')::int);
+  IF p ? 'ms' THEN PERFORM pg_sleep((p->>'ms')::float8 / 1000); END IF;
+END $$;
+CREATE FUNCTION obstinate(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO public.ledger VALUES ((p->>'n')::int);
+  BEGIN
+    PERFORM pg_sleep(0.02);
+  EXCEPTION WHEN query_canceled THEN NULL;
+  END;
+END $$;
+SELECT jobq.create_job_type('short', 'short(jsonb)', max_attempts => 1);
+SELECT jobq.create_job_type('obstinate', 'obstinate(jsonb)', max_attempts => 1);
+-- Cancels what runs just now and may be cancelled, and every second time one that waits, until told to stop.
+CREATE PROCEDURE cancel_around(worker int) LANGUAGE plpgsql AS $$
+DECLARE
+  victim uuid;
+BEGIN
+  WHILE EXISTS (SELECT FROM jobq.queue) LOOP
+    FOR victim IN
+      (SELECT id FROM jobq.jobs j WHERE status = 'running' AND payload ? 'victim'
+          AND NOT EXISTS (SELECT FROM asked a WHERE a.id = j.id) ORDER BY random() LIMIT 1)
+      UNION ALL
+      (SELECT id FROM jobq.jobs j WHERE status = 'pending' AND payload ? 'victim' AND random() < 0.3
+          AND NOT EXISTS (SELECT FROM asked a WHERE a.id = j.id) ORDER BY random() LIMIT 1)
+    LOOP
+      INSERT INTO asked VALUES (victim, jobq.cancel_job(victim, 'by ' || worker));
+      COMMIT;
+    END LOOP;
+    COMMIT;
+  END LOOP;
+END $$;
+END
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+
+sub scalar_of { return $node->safe_psql('postgres', $_[0]); }
+
+# every sixth may be cancelled; every fourth of all takes 1 to 8 ms, victims often do
+scalar_of(sprintf q{
+  SELECT jobq.pause_job_type('short'), jobq.pause_job_type('obstinate');
+  SELECT count(jobq.enqueue(CASE WHEN n %% 40 = 0 THEN 'obstinate' ELSE 'short' END, jsonb_strip_nulls(jsonb_build_object(
+    'n', n, 'victim', CASE WHEN n %% 6 = 0 THEN true END, 'ms', CASE WHEN n %% 4 = 0 OR n %% 6 = 0 THEN n %% 8 + 1 END))))
+    FROM generate_series(1, %d) n;
+  SELECT jobq.resume_job_type('short'), jobq.resume_job_type('obstinate')}, JOBS);
+
+my $dir = PostgreSQL::Test::Utils::tempdir();
+my @psql = map {
+	IPC::Run::start([ 'psql', '-X', '-q', '-d', $node->connstr('postgres'), '-c', "CALL cancel_around($_)" ],
+		'2>', "$dir/$_.err")
+} 1 .. CANCELLERS;
+ok($_->finish, 'a canceller has done its part') or diag map { slurp_file($_) } glob "$dir/*.err" foreach @psql;
+wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'every job has ended');
+
+my $asked = scalar_of('SELECT count(*) FROM asked');
+my ($waiting, $running) = split /\|/, scalar_of(
+	q{SELECT count(*) FILTER (WHERE started_at IS NULL), count(*) FILTER (WHERE started_at IS NOT NULL)
+	    FROM jobq.jobs WHERE status = 'cancelled'});
+note "$asked asked for, cancelled: $waiting waiting, $running running";
+cmp_ok($waiting, '>', 0, 'some were cancelled while they waited');
+cmp_ok($running, '>', 0, 'and some while they ran');
+is(scalar_of(q{SELECT count(*) FROM jobq.jobs j WHERE status = 'cancelled' AND NOT EXISTS (SELECT FROM asked a WHERE a.id = j.id AND said)}),
+	0, 'no job was cancelled for another one');
+is(scalar_of(q{SELECT count(*) FROM jobq.jobs j WHERE NOT EXISTS (SELECT FROM asked a WHERE a.id = j.id)
+	AND (status <> 'completed' OR attempts <> 1)}), 0, 'whoever was not asked for is completed, in one attempt');
+is(scalar_of(q{SELECT string_agg(DISTINCT status::text, ' ') FROM jobq.jobs WHERE status NOT IN ('completed', 'cancelled')}),
+	'', 'and nobody ended otherwise');
+is(scalar_of(q{SELECT count(*) FROM jobq.events WHERE type IN ('failed', 'dead', 'retry_scheduled')}), 0, 'no attempt failed');
+is(scalar_of(q{SELECT count(*) FROM asked a LEFT JOIN jobq.jobs j USING (id)
+	WHERE j.status = 'cancelled' AND (j.error_msg IS NULL OR j.error_msg NOT LIKE 'by %')}), 0, 'each has the reason that was given');
+is(scalar_of(q{SELECT count(*) FROM ledger l JOIN jobq.jobs j ON (j.payload->>'n')::int = l.n WHERE j.status = 'cancelled'}),
+	0, 'what a cancelled one wrote is undone');
+is(scalar_of('SELECT count(*) || \' \' || count(DISTINCT n) FROM ledger'),
+	scalar_of(q{SELECT count(*) || ' ' || count(*) FROM jobq.jobs WHERE status = 'completed'}), 'completed ones did their work once');
+is(scalar_of('SELECT count(*) FROM jobq.jobs'), JOBS, 'and none is missing');
+$node->stop;
+done_testing();
