@@ -1,21 +1,26 @@
 /*
  * statements.c
- *	  A ProcessUtility hook that only looks: it changes no statement and refuses none.
+ *	  Hooks that only look: they change no statement and refuse none.
  *
  * Inside a SQL handler, statements whose effect the next job in the same transaction would notice close
- * the batch (handler.c).  COMMIT PREPARED has no transaction callback in any backend that knows what was
+ * the batch (handler.c); so does pg_notify(), which is no statement: two equal notifications of one
+ * transaction are sent as one.  COMMIT PREPARED has no transaction callback in any backend that knows what was
  * prepared, so it wakes the dispatcher, which keeps the keys beside the xid.
  */
 #include "jobq.h"
 
+#include "catalog/objectaccess.h"
+#include "catalog/pg_proc.h"
 #include "nodes/parsenodes.h"
 #include "tcop/utility.h"
+#include "utils/fmgroids.h"
 
 #include "handler.h"
 #include "shmem.h"
 #include "statements.h"
 
 static ProcessUtility_hook_type prev_process_utility = NULL;
+static object_access_hook_type prev_object_access = NULL;
 
 /* Outlives the job that says it: locks, constraint modes, notifications, cursors kept open. */
 static bool
@@ -73,9 +78,20 @@ look_at_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 	}
 }
 
+static void
+look_at_access(ObjectAccessType access, Oid classid, Oid objid, int subid, void *arg)
+{
+	if (prev_object_access)
+		prev_object_access(access, classid, objid, subid, arg);
+	if (access == OAT_FUNCTION_EXECUTE && classid == ProcedureRelationId && objid == F_PG_NOTIFY)
+		handler_note_conspicuous();
+}
+
 void
 statements_install_hook(void)
 {
+	prev_object_access = object_access_hook;
+	object_access_hook = look_at_access;
 	prev_process_utility = ProcessUtility_hook;
 	ProcessUtility_hook = look_at_utility;
 }
