@@ -74,3 +74,6 @@ BEGIN
     EXECUTE 'DROP TABLE ' || name;
   END LOOP;
 END $$;
+-- these run as their owner, but only on jobq's own tables
+CREATE TABLE test.other (t timestamptz) PARTITION BY RANGE (t);
+SELECT test.error_of($$SELECT jobq._ensure_partition('test.other', '2030-01-01 00:00+00')$$);

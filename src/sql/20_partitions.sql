@@ -31,7 +31,7 @@ DECLARE
   ends timestamptz;
   name text;
 BEGIN
-  IF moment IS NULL OR NOT isfinite(moment) THEN
+  IF moment IS NULL OR NOT isfinite(moment) OR parent NOT IN ('jobq.history'::regclass, 'jobq.events'::regclass) THEN
     PERFORM jobq._bad('22023', format('no partition of %s can hold "%s"', parent, moment));
   END IF;
   IF EXISTS (SELECT FROM jobq._partitions(parent) p WHERE moment >= p.low AND moment < p.high) THEN
@@ -88,11 +88,14 @@ BEGIN
   END LOOP;
 END $$;
 
--- Empties the partitions of parent that ended before `before`, drops the empty ones; waits for nobody.
+-- Empties the partitions of history or events whose time is over, drops the empty ones; waits for nobody.
 -- What cannot be had now is left to the next run.
-CREATE FUNCTION jobq._expire_partitions(parent regclass, before timestamptz) RETURNS void
+CREATE FUNCTION jobq._expire_partitions(parent regclass) RETURNS void
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+  before timestamptz := CASE parent
+    WHEN 'jobq.history'::regclass THEN clock_timestamp()
+    WHEN 'jobq.events'::regclass THEN clock_timestamp() - current_setting('jobq.keep_events')::interval END;
   expired regclass;
 BEGIN
   FOR expired IN SELECT p.partition FROM jobq._partitions(parent) p WHERE p.high <= before LOOP
@@ -134,9 +137,7 @@ BEGIN
   DELETE FROM jobq.dead_letters
    WHERE id IN (SELECT id FROM jobq.dead_letters WHERE expires_at < clock_timestamp()
                  ORDER BY expires_at LIMIT 10000 FOR UPDATE SKIP LOCKED);
-  PERFORM jobq._expire_partitions('jobq.events',
-    clock_timestamp() - current_setting('jobq.keep_events')::interval);
-  PERFORM jobq._expire_partitions('jobq.history', clock_timestamp());
+  PERFORM jobq._expire_partitions('jobq.events'), jobq._expire_partitions('jobq.history');
 END $$;
 
 CREATE INDEX dead_letters_expires_at ON jobq.dead_letters (expires_at) WHERE expires_at < 'infinity';
