@@ -35,6 +35,14 @@ SELECT test.tool('args', ARRAY['sh', '-c', 'for a do printf "<%s>\n" "$a"; done'
 SELECT test.run('args', '{"text": "a b; $(id) `id` * \"q\" é", "n": -1.50, "flag": true, "deep": {"er": "{text}"}}') AS id \gset
 SELECT status, error_msg, arg FROM test.ended(:'id') LEFT JOIN regexp_split_to_table(result->>0, '\n') arg ON true;
 
+-- 400 pairs of what a shell, a printf or a parser of options would act on arrive as they are
+SELECT test.tool('hostile', '{printf,%s,"<{a}>"}', 'output', 'text');
+CREATE TABLE test.hostile AS SELECT a || b AS a, test.run('hostile', jsonb_build_object('a', a || b)) AS id
+  FROM unnest(ARRAY[';', '|', '& ', '$(id)', '`id`', '"', '''', '\', E'\n', '*', '~', '#', '!', '{', '{{', '{a}', '%n', '-', ' ', 'é']) a,
+       unnest(ARRAY['', '$HOME', '>x', '<', '\0', '%s', '''', '"', E'\t', '}', '--', '(', '[a]', '?', '=', '../', '/', ':', '日本', E'\r\n']) b;
+SELECT test.wait_until('SELECT NOT EXISTS (SELECT FROM jobq.queue)');
+SELECT count(*), count(*) FILTER (WHERE status = 'completed' AND result->>0 = '<' || a || '>') AS intact FROM test.hostile JOIN jobq.jobs USING (id);
+
 -- exit codes and signals
 SELECT jobq.create_job_type('exit', command => '{sh,-c,"echo to stderr >&2; exit $0","{code}"}', max_attempts => 2, backoff_base => '0',
   options => '{"permanent_exit_codes": [3], "skip_exit_codes": [4], "snooze_exit_codes": [5], "snooze": "1 hour", "output": "none"}');
