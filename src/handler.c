@@ -97,6 +97,8 @@ arm(Run *run)
 	{
 		slot_enter(run->cell, PHASE_HANDLER);
 		RESUME_CANCEL_INTERRUPTS();
+		if (slot_cancelled(run->cell, NULL, NULL) != CANCEL_NONE)
+			cancel_myself();	/* asked before there was a handler to signal */
 	}
 	if (timeout_us > 0)
 		enable_timeout_every(job_timeout, GetCurrentTimestamp() + timeout_us, 1000);
@@ -218,6 +220,8 @@ static bool
 snooze_from_error(Outcome *o, ErrorData *edata)
 {
 	volatile bool ok = true;
+	MemoryContext context = CurrentMemoryContext;
+	uint32		held_off = QueryCancelHoldoffCount;
 
 	if (edata->detail == NULL)
 		return false;
@@ -232,7 +236,9 @@ snooze_from_error(Outcome *o, ErrorData *edata)
 	}
 	PG_CATCH();
 	{
+		MemoryContextSwitchTo(context);
 		FlushErrorState();
+		QueryCancelHoldoffCount = held_off; /* an error resets it */
 		ok = false;
 	}
 	PG_END_TRY();
@@ -397,6 +403,7 @@ handler_run(Run *run)
 
 		current_run = run;
 		arm(run);
+		CHECK_FOR_INTERRUPTS();
 		call_handler(run);
 		disarm(run);
 		AtEOXact_GUC(false, nest);
