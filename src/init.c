@@ -27,6 +27,7 @@ _PG_init(void)
 
 	jobq_define_settings(preloaded);
 	RegisterXactCallback(publish_xact_callback, NULL);
+	RegisterSubXactCallback(publish_subxact_callback, NULL);
 	if (!preloaded || IsBinaryUpgrade)
 		return;
 	shmem_install_hooks();

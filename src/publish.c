@@ -4,7 +4,8 @@
  *
  * Each backend collects what its transaction touched (a few exact keys a lane, beyond them one
  * interval) in memory that was allocated before the commit; the callback copies it to the
- * database's ring.  A savepoint's rollback is not followed: a key too many is a probe that finds nothing.
+ * database's ring.  A savepoint's rollback takes back cancels, but not keys: a key too many is a probe
+ * that finds nothing.
  */
 #include "jobq.h"
 
@@ -46,7 +47,13 @@ static bool pending_overflow = false;
 static TimestampTz pending_overflow_lo;
 static bool types_changed = false;
 
-static Command *cancels = NULL;
+typedef struct PendingCommand
+{
+	Command		command;
+	SubTransactionId subid;		/* that asked for it */
+} PendingCommand;
+
+static PendingCommand *cancels = NULL;
 static int	ncancels = 0;
 static int	cancels_allocated = 0;
 
@@ -171,15 +178,17 @@ publish_cancel(const pg_uuid_t *id, const char *reason)
 	if (pending_db == NULL)
 		return;
 	if (ncancels == cancels_allocated)
-		cancels = grow(cancels, &cancels_allocated, sizeof(Command), 4);
+		cancels = grow(cancels, &cancels_allocated, sizeof(PendingCommand), 4);
 	if (!reserve_command(pending_db))
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("too many cancels of running jobs are under way"),
 				 errhint("Commit and try again in a moment.")));
-	c = &cancels[ncancels++];
+	cancels[ncancels].subid = GetCurrentSubTransactionId();
+	c = &cancels[ncancels++].command;
 	c->id = *id;
 	c->has_reason = reason != NULL;
+	c->reason[0] = '\0';
 	if (reason)
 	{
 		int			len = pg_mbcliplen(reason, (int) strlen(reason), JOBQ_REASON_LEN - 1);
@@ -248,7 +257,7 @@ publish_at_end(bool committed)
 		if (committed)
 		{
 			for (int i = 0; i < ncancels; i++)
-				db->commands[db->ncommands++] = cancels[i];
+				db->commands[db->ncommands++] = cancels[i].command;
 		}
 		if (types_changed)
 			db->types_changed = true;
@@ -324,6 +333,26 @@ publish_xact_callback(XactEvent event, void *arg)
 		default:
 			break;
 	}
+}
+
+/* Ids rise, and what is younger than a subtransaction at its end is part of it.  Cannot fail either. */
+void
+publish_subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
+{
+	int			dropped = 0;
+
+	if (event != SUBXACT_EVENT_ABORT_SUB)
+		return;
+	while (ncancels > 0 && cancels[ncancels - 1].subid >= subid)
+	{
+		ncancels--;
+		dropped++;
+	}
+	if (dropped == 0 || pending_db->dboid != MyDatabaseId)
+		return;
+	SpinLockAcquire(&pending_db->mutex);
+	pending_db->reserved_commands -= dropped;
+	SpinLockRelease(&pending_db->mutex);
 }
 
 /* ---------- triggers: what plain SQL does to our tables ---------- */

@@ -25,7 +25,9 @@ extern void publish_cancel(const pg_uuid_t *id, const char *reason);
 /* True when this transaction has published something (an enqueue of our own: wait_for refuses). */
 extern bool publish_wrote_job(const pg_uuid_t *id);
 extern void publish_note_job(const pg_uuid_t *id);
-/* For RegisterXactCallback, once per process. */
+/* For RegisterXactCallback and RegisterSubXactCallback, once per process. */
 extern void publish_xact_callback(XactEvent event, void *arg);
+extern void publish_subxact_callback(SubXactEvent event, SubTransactionId subid,
+									 SubTransactionId parent, void *arg);
 
 #endif
