@@ -393,6 +393,7 @@ charge_failed_commit(Entry *e, ErrorData *edata)
 		{
 			TimestampTz started = e->run.outcome.started_at;
 
+			e->run.type = job_type_by_id(cell->ref.type_id);	/* the former went with its transaction */
 			memset(&e->run.outcome, 0, sizeof(Outcome));
 			e->run.outcome.kind = OUTCOME_FAILED;
 			e->run.outcome.progress = get_float8_nan();
@@ -485,6 +486,8 @@ run_batch(int cell)
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(TopMemoryContext);
+	if (batch->n == 0)
+		slot_done(cell, VERDICT_STUCK); /* the queue could not even be opened */
 	report_entries();
 	reset_session();
 	pgstat_report_stat(false);
