@@ -253,6 +253,8 @@ admission_timers(TimestampTz now)
 	{
 		if (t->paused && t->paused_until <= now)
 			t->paused = false;
+		if (t->held_until <= now)
+			t->held_until = 0;	/* no timer of a type that waits for something else */
 		if (!dlist_is_empty(&t->parked) && !type_is_blocked(t, now))
 			lanes_unpark(&t->parked, now);
 	}
