@@ -9,6 +9,7 @@
 #include "jobq.h"
 
 #include "catalog/pg_type.h"
+#include "commands/trigger.h"
 #include "executor/spi.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -59,7 +60,6 @@ run_as_role(Run *run)
 	SetUserIdAndSecContext(saved_user, saved_context);
 }
 
-/* We are the owner of jobq's tables here: the gateway saw to it. */
 /* Runs a statement of ours as the owner of jobq's tables, with SPI connected. */
 static void
 execute_as_owner(const char *sql, Oid argtype, Datum arg)
@@ -130,6 +130,7 @@ run_and_settle(pg_uuid_t *id)
 	run.job = &job;
 	run.cell = -1;
 	run.context = CurrentMemoryContext;
+	AfterTriggerFireDeferred(); /* the caller's own must not fire as the handler's role */
 	run_as_role(&run);
 	run.outcome.worker = "inline";
 	CommandCounterIncrement();
