@@ -235,10 +235,11 @@ lane_add(Lane *lane, const JobRef *ref, bool from_cursor)
 
 	if (found)
 	{
-		if (k->rev == ref->rev)
+		if (k->rev == ref->rev && k->where != IN_FLIGHT)
 			return false;
 		if (k->where != IN_LANE)
 		{
+			/* its executor may have found this very version locked, and have passed on */
 			k->again = true;
 			k->newer.type_id = ref->type_id;
 			k->newer.priority = ref->priority;

@@ -79,7 +79,7 @@ typedef struct Known
 	pg_uuid_t	id;				/* hash key */
 	char		status;			/* simplehash's */
 	uint8		where;			/* Whereabouts */
-	bool		again;			/* a newer version was seen while in flight: probe it afterwards */
+	bool		again;			/* was seen while in flight, or a newer version: probe it afterwards */
 	int32		rev;
 	LaneKeys	newer;
 } Known;
