@@ -307,6 +307,7 @@ wait_for_something(void)
 	}
 	rc = WaitLatchOrSocket(MyLatch, events, helper_socket(), timeout, PG_WAIT_EXTENSION);
 	ResetLatch(MyLatch);
+	QueryCancelPending = false; /* pg_cancel_backend: no statement runs, and tools have cancel_job */
 	CHECK_FOR_INTERRUPTS();
 	if (idle)
 		pgstat_report_activity(STATE_RUNNING, "jobq: running tools");

@@ -104,6 +104,14 @@ $node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_activity
 	WHERE backend_type = 'jobq exec worker' AND pid <> $worker");
 all_completed('their jobs were put back uncharged', 1, 2, @ids);
 
+# ---------- a stray cancel ----------
+
+@ids = begin(2, 'wait');
+$worker = pid_of('jobq exec worker');
+$node->safe_psql('postgres', "SELECT pg_cancel_backend($worker)");
+is(pid_of('jobq exec worker'), $worker, 'pg_cancel_backend does not end the exec worker');
+all_completed('nor any tool', 1, 1, @ids);
+
 # ---------- fast shutdown ----------
 
 @ids = begin(3, 'wait stubborn');
