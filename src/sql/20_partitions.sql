@@ -24,7 +24,8 @@ $$;
 
 CREATE FUNCTION jobq._ensure_partition(parent regclass, moment timestamptz) RETURNS void
   LANGUAGE plpgsql SECURITY DEFINER
-  SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' AS $$
+  SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD'
+  SET default_tablespace = '' SET default_table_access_method = 'heap' AS $$
 DECLARE
   width numeric := extract(epoch FROM current_setting('jobq.partition_interval')::interval);
   starts timestamptz;
