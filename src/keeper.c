@@ -23,7 +23,6 @@
 
 #define FIRST_DELAY_MS		1000
 #define LAST_DELAY_MS		60000
-#define STAYED_UP_MS		60000	/* who ran for so long starts with the first delay again */
 #define ATTACH_POLL_MS		50		/* while a dispatcher attaches, or executors leave */
 #define ATTACH_LIMIT_MS		10000	/* then the next one may start */
 #define LEAVE_LIMIT_MS		5000	/* after DROP EXTENSION; then a new dispatcher may come all the same */
@@ -116,8 +115,8 @@ dispatcher_ended(Keeper *k, TimestampTz now)
 		k->next_try = now;
 		return;
 	}
-	if (TimestampDifferenceExceeds(k->started, now, STAYED_UP_MS))
-		k->failures = 0;
+	if (db && (TimestampTz) pg_atomic_read_u64(&db->beat) > k->started)
+		k->failures = 0;		/* it has worked: somebody has terminated it */
 	delay = Min(FIRST_DELAY_MS << Min(k->failures, 6), LAST_DELAY_MS);
 	k->next_try = TimestampTzPlusMilliseconds(now, delay);
 	k->failures++;

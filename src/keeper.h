@@ -27,7 +27,7 @@ typedef struct Keeper
 	TimestampTz started;
 	TimestampTz tried;			/* to start it, in vain or not */
 	TimestampTz next_try;
-	int			failures;		/* ends in a row without having stayed up */
+	int			failures;		/* ends in a row without having worked */
 } Keeper;
 
 /* Brings the note up to date with what its dispatcher does and what others ask of it. */

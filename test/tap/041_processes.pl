@@ -196,10 +196,11 @@ BEGIN
   END LOOP;
 END $$;
 CREATE EVENT TRIGGER hold_maintenance ON ddl_command_start WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION hold_maintenance();
-SELECT jobq.create_job_type('long_kept', 'waiter(jsonb)', keep_completed => '3 years');
+SELECT jobq.create_job_type('long_kept', 'waiter(jsonb)');
 END
 open_gate('done');
-my $kept = enqueue('long_kept', '{"gate": "done"}');
+my $kept = $node->safe_psql('postgres',
+	q{SELECT jobq.enqueue('long_kept', '{"gate": "done"}', keep_completed => '3 years')});
 wait_for_sql($node, $maintenance, 'maintenance makes a partition');
 ($pid) = jobq_pids($node, 'maintenance');
 terminate($pid);
@@ -234,6 +235,19 @@ wait_for_sql($node, q{SELECT count(*) = 3000 FROM jobq.jobs WHERE job_type IN ('
 is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT job) FROM done'), '1500|1500', 'with their effects once');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM jobq.jobs WHERE job_type = 'true' AND attempts > 1}), '0',
 	'no tool was charged for it');
+
+# the launcher does not take a dispatcher that works for one that fails
+my $seconds = seconds_of
+{
+	foreach my $round (1 .. 8)
+	{
+		$pid = dispatcher($node, 'postgres') // 0;
+		terminate($pid);
+		wait_dispatcher($node, 'postgres', "dispatcher terminated, round $round", $pid);
+		wait_for_sql($node, q{SELECT jobq.health()->'checks'->'dispatcher'->>'status' = 'healthy'}, 'the next one works');
+	}
+};
+cmp_ok($seconds, '<', 30, 'each time it is back at once');
 
 is(restarts(), 0, 'none of this has restarted the server');
 
