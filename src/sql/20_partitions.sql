@@ -9,14 +9,15 @@
 -- a drop needs the parent for itself: emptied when nobody uses the partition, dropped when the parent can be had
 -- at once.
 
--- Bounds as text are read back, so the settings that shape them are pinned.
+-- Bounds as text are read back, so the settings that shape them are pinned.  (And no backslash in a plain string:
+-- standard_conforming_strings is the session's.)
 CREATE FUNCTION jobq._partitions(parent regclass)
   RETURNS TABLE(partition regclass, low timestamptz, high timestamptz)
   LANGUAGE sql STABLE
   SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' AS $$
   SELECT i.inhrelid::regclass,
-         coalesce((regexp_match(b.bound, 'FROM \(''([^'']+)''\)'))[1], '-infinity')::timestamptz,
-         coalesce((regexp_match(b.bound, 'TO \(''([^'']+)''\)'))[1], 'infinity')::timestamptz
+         coalesce((regexp_match(b.bound, 'FROM [(]''([^'']+)''[)]'))[1], '-infinity')::timestamptz,
+         coalesce((regexp_match(b.bound, 'TO [(]''([^'']+)''[)]'))[1], 'infinity')::timestamptz
     FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid,
          LATERAL (SELECT pg_get_expr(c.relpartbound, c.oid)) b(bound)
    WHERE i.inhparent = parent AND NOT i.inhdetachpending

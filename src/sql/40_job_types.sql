@@ -40,9 +40,9 @@ BEGIN
   PERFORM jobq._check_not_null('name', name IS NOT NULL);
   IF octet_length(name) > 63 THEN
     PERFORM jobq._bad('54000', format('name is longer than 63 bytes: "%s"', name));
-  ELSIF name = '' OR name LIKE ' %' OR name LIKE '% ' OR name ~ '[[:cntrl:]\u0080-\u009f]' THEN
+  ELSIF name = '' OR name LIKE ' %' OR name LIKE '% ' OR name ~ E'[[:cntrl:]\\u0080-\\u009f]' THEN
     PERFORM jobq._bad('22023', format('name is no name of a job type: "%s"',
-                                      regexp_replace(name, '[[:cntrl:]\u0080-\u009f]', '?', 'g')),
+                                      regexp_replace(name, E'[[:cntrl:]\\u0080-\\u009f]', '?', 'g')),
       'Names have 1 to 63 bytes, no control characters, and no space at either end.');
   END IF;
 END $$;
