@@ -158,8 +158,8 @@ pass_on_cancels(void)
 
 /* ---------- leaving ---------- */
 
-/* Stops all tools and waits for their ends, at most for the grace and a little. */
-static void
+/* Stops all tools and waits for their ends, at most for the grace and a little; false: the server is dead. */
+static bool
 stop_tools(int grace_ms)
 {
 	Frame		frame = {.type = FRAME_SHUTDOWN};
@@ -181,11 +181,12 @@ stop_tools(int grace_ms)
 			events |= WL_SOCKET_WRITEABLE;
 		if (WaitLatchOrSocket(NULL, events, helper_socket(), left, PG_WAIT_EXTENSION) &
 			WL_POSTMASTER_DEATH)
-			return;
+			return false;
 		exec_hear();
 	}
 	helper_close(NULL);
 	exec_helper_lost();
+	return true;
 }
 
 /*
@@ -209,7 +210,8 @@ on_worker_exit(int code, Datum arg)
 		if (x->state == EXEC_STARTED && x->asked == CANCEL_NONE)
 			x->asked = CANCEL_TAKE_BACK;
 	}
-	stop_tools(exec_db->leave ? LEAVE_GRACE_MS : jobq_shutdown_grace);
+	if (!stop_tools(exec_db->leave ? LEAVE_GRACE_MS : jobq_shutdown_grace))
+		return;
 	SetConfigOption("synchronous_commit", "local", PGC_SUSET, PGC_S_OVERRIDE);
 	exec_settle(true);
 }
