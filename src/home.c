@@ -4,7 +4,8 @@
  *
  * A row of jobq.home stores the id of the very transaction that wrote it.  pg_upgrade, VACUUM FREEZE and
  * a physical copy keep the row's raw xmin, so the two still agree; a restored dump writes the row anew
- * and they do not.  The database is itself as long as every row agrees.
+ * and they do not.  A copy of the database made with TEMPLATE keeps xmin as well, but its oid is another.
+ * The database is itself as long as every row agrees with both.
  *
  * The row is written by whoever needs it first, and nobody waits for him: the id is computed from what
  * makes this installation unique, so two who write it at the same time write the same.  Only adopt()
@@ -29,9 +30,9 @@
 
 enum
 {
-	HOME_home_id = 1, HOME_self_xid
+	HOME_home_id = 1, HOME_self_xid, HOME_database
 };
-#define HOME_NATTS HOME_self_xid
+#define HOME_NATTS HOME_database
 
 typedef struct Home
 {
@@ -56,7 +57,8 @@ read_home(Relation rel, Snapshot snapshot)
 
 		heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
 		xid = U64FromFullTransactionId(DatumGetFullTransactionId(values[HOME_self_xid - 1]));
-		if (HeapTupleHeaderGetRawXmin(tuple->t_data) != (TransactionId) xid)
+		if (HeapTupleHeaderGetRawXmin(tuple->t_data) != (TransactionId) xid ||
+			DatumGetObjectId(values[HOME_database - 1]) != MyDatabaseId)
 			home.ours = false;
 		if (home.id == 0 || xid > newest)
 			home.id = DatumGetInt32(values[HOME_home_id - 1]);
@@ -83,11 +85,12 @@ create_home(Oid relid)
 {
 	Table		table;
 	Datum		values[HOME_NATTS];
-	bool		nulls[HOME_NATTS] = {false, false};
+	bool		nulls[HOME_NATTS] = {false};
 	int32		id = compute_home_id(relid);
 
 	values[HOME_home_id - 1] = Int32GetDatum(id);
 	values[HOME_self_xid - 1] = FullTransactionIdGetDatum(GetCurrentFullTransactionId());
+	values[HOME_database - 1] = ObjectIdGetDatum(MyDatabaseId);
 	table_open_for_write(&table, relid);
 	table_insert_row(&table, values, nulls);
 	table_close_after_write(&table);

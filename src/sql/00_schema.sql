@@ -10,7 +10,8 @@ CREATE TYPE jobq.job_status AS ENUM
 -- a restored dump does not.  Written by the first dispatcher or enqueue, never by this script.
 CREATE TABLE jobq.home (
   home_id   int4 NOT NULL,
-  self_xid  xid8 NOT NULL
+  self_xid  xid8 NOT NULL,
+  database  oid  NOT NULL               -- kept by pg_upgrade; another one in a copy made with TEMPLATE
 );
 
 CREATE SEQUENCE jobq.job_type_id_seq AS int4;

@@ -22,8 +22,9 @@ BEGIN
   LOCK TABLE jobq.home IN EXCLUSIVE MODE;
   IF NOT jobq._home_is_ours() THEN
     DELETE FROM jobq.home;
-    INSERT INTO jobq.home (home_id, self_xid)
-    VALUES (1 + floor(random() * 2147483646)::int, pg_current_xact_id());
+    INSERT INTO jobq.home (home_id, self_xid, database)
+    SELECT 1 + floor(random() * 2147483646)::int, pg_current_xact_id(), d.oid
+      FROM pg_database d WHERE d.datname = current_database();
   END IF;
   UPDATE jobq.queue q SET home_id = h.home_id FROM jobq.home h WHERE q.home_id <> h.home_id;
   -- for the statement trigger: the dispatcher looks again

@@ -214,6 +214,7 @@ COMMENT ON TYPE jobq.job_status IS 'The states of a job';
 COMMENT ON TABLE jobq.home IS 'Who we are: true while the row''s xmin is the transaction it names, which no restored dump keeps';
 COMMENT ON COLUMN jobq.home.home_id IS 'queue rows with another one are inert';
 COMMENT ON COLUMN jobq.home.self_xid IS 'the transaction that wrote this row';
+COMMENT ON COLUMN jobq.home.database IS 'the oid of the database it was written in; a copy has another';
 COMMENT ON TABLE jobq.job_types IS 'The registry of job types, the dropped ones included. Columns that are not described here are create_job_type''s arguments';
 COMMENT ON COLUMN jobq.job_types.id IS 'what queue and history call it';
 COMMENT ON COLUMN jobq.job_types.owner IS 'role that may change it, by name';

@@ -174,6 +174,16 @@ is($other->safe_psql('alive', 'SELECT count(*) FROM jobq.queue'), $foreign, 'tho
 is($other->safe_psql('alive', 'SELECT count(*) FROM done'), 7, 'none has run');
 is(paused($other, 'alive'), 'healthy', 'it is itself');
 
+# ---------- a copy of the database, page by page ----------
+
+$other->safe_psql('postgres', 'CREATE DATABASE copied TEMPLATE alive');
+wait_for_dispatcher($other, 'copied', 'the copy');
+is(paused($other, 'copied'), 'unhealthy', 'a copy does not run the jobs of its template');
+my $waits = $other->safe_psql('copied', q{SELECT jobq.enqueue('mine1')});
+$other->safe_psql('copied', 'SELECT jobq.adopt()');
+wait_status($other, 'copied', $waits, 'completed', 'until it is told to');
+is(paused($other, 'copied'), 'healthy', 'now it is somebody of its own');
+
 # ---------- rewriting the home row ----------
 
 $node->safe_psql('source', q{INSERT INTO gate VALUES ('stop'), ('open')});
