@@ -193,21 +193,23 @@ scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, Timest
 	open = scan_open(&scan, now);
 	if (open)
 	{
-		if (want_full_scan)
+		if (want_full_scan || scan.rewritten)
 			full_scan(&scan);
 		want_full_scan = false;
 		if (news.lost_from != DT_NOEND)
 			rescan(&scan, news.lost_from);
 		news.lost_from = DT_NOEND;
-		for (int i = 0; i < ncommands; i++)
-			run_command(&scan, &commands[i]);
+		run_commands(&scan, commands, ncommands);
 		read_touched_lanes(&scan);
 		if (sweep_now)
 			sweep(&scan);
 		scan_due_lanes(&scan);
 	}
 	else
+	{
+		run_commands(NULL, commands, ncommands);
 		scan_blocked_until = now + BLOCKED_RETRY_US;
+	}
 	if (!db->paused_identity)
 	{
 		hand_out_cancels(now);

@@ -110,6 +110,7 @@ extern void hold_job(const JobRef *ref, TimestampTz until, bool for_partition);
 extern void request_partition(TimestampTz need);
 extern void return_job(const JobRef *ref);
 extern void probe_again(const LaneKeys *keys);
+extern void cancel_after_all(const pg_uuid_t *id, const char *reason);
 extern void set_trouble(const char *fmt,...) pg_attribute_printf(1, 2);
 
 #endif

@@ -12,6 +12,7 @@ typedef struct Executor
 {
 	Slot	   *slot;			/* NULL: not one of ours */
 	BackgroundWorkerHandle *handle; /* NULL: started by a former dispatcher */
+	uint32		generation;		/* the slot's, when it became ours */
 	RoleState  *role;
 	bool		exec;
 	bool		attached;
@@ -31,6 +32,8 @@ extern Executor executors[JOBQ_MAX_SLOTS];
 
 /* A cell is free again: its type, whose count has been lowered. */
 extern TypeState *executor_vacate(Executor *e, int cell);
+/* Takes back what it was handed and has not begun. */
+extern void executor_take_back(Executor *e, TimestampTz now);
 /* Forgets a job and reads it again under its key: an executor may have rewritten the row. */
 extern void reread_job(const JobRef *ref);
 

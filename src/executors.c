@@ -99,17 +99,23 @@ executors_recover(void)
 		if (!slot->in_use || slot->dboid != db->dboid)
 			continue;
 		e->slot = slot;
+		e->generation = slot->generation;
 		e->exec = slot->kind == SLOT_EXEC;
 		e->role = role_state(e->exec ? EXEC_ROLE : slot->roleid);
 		e->role->nworkers++;
 		e->attached = slot->proc != NULL;
 		for (int c = 0; c < JOBQ_CELLS; c++)
 		{
+			uint32		state = pg_atomic_read_u32(&slot->cells[c].state);
 			bool		found;
 			Known	   *k;
 
-			if (pg_atomic_read_u32(&slot->cells[c].state) == CELL_FREE)
+			if (state == CELL_FREE)
 				continue;
+			if (state == CELL_ASSIGNED)
+				e->wake = true;
+			else if (state == CELL_DONE)	/* it may have been taken out of `done` */
+				pg_atomic_fetch_or_u64(&slot->done, UINT64CONST(1) << c);
 			k = known_insert(known_jobs, slot->cells[c].ref.id, &found);
 			k->where = IN_FLIGHT;
 			k->again = false;
@@ -291,8 +297,12 @@ collect_cells(Executor *e, TimestampTz now)
 
 		if ((done & (UINT64CONST(1) << c)) == 0)
 			continue;
+		if (pg_atomic_read_u32(&cell->state) != CELL_DONE)
+			continue;			/* a former dispatcher has heard it */
 		t = executor_vacate(e, c);
 		apply_verdict(e, cell, t, now);
+		if (cell->cancel == CANCEL_USER)
+			cancel_after_all(&cell->ref.id, cell->has_reason ? cell->reason : NULL);
 		pg_atomic_write_u32(&cell->state, CELL_FREE);
 		lanes_unpark(&t->parked, now);
 	}
@@ -300,13 +310,19 @@ collect_cells(Executor *e, TimestampTz now)
 }
 
 static void
-bury_executor(Executor *e)
+forget_executor(Executor *e)
 {
 	e->role->nworkers--;
-	slot_release(e->slot);
 	if (e->handle)
 		pfree(e->handle);
 	memset(e, 0, sizeof(Executor));
+}
+
+static void
+bury_executor(Executor *e)
+{
+	slot_release(e->slot);
+	forget_executor(e);
 }
 
 /* Registered, and ended before it attached: the role can't connect, or something like that. */
@@ -332,6 +348,14 @@ executors_collect(TimestampTz now)
 
 		if (e->slot == NULL)
 			continue;
+		/* its worker did not come in time: somebody has taken the slot, or we give it up */
+		if (e->slot->generation != e->generation ||
+			(!e->attached && e->handle == NULL && slot_give_up(e->slot, now)))
+		{
+			forget_executor(e);
+			changed = true;
+			continue;
+		}
 		dead = e->slot->dead;
 		pg_read_barrier();
 		if (collect_cells(e, now))
@@ -349,6 +373,7 @@ executors_collect(TimestampTz now)
 		{
 			changed = true;
 			lanes_unpark(&e->role->parked, now);
+			executor_take_back(e, now); /* handed over while it was leaving */
 			bury_executor(e);
 		}
 		else if (never_came(e))

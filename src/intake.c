@@ -29,7 +29,7 @@ typedef struct PendingCancel
 	JobRef		ref;
 	char		reason[JOBQ_REASON_LEN];
 	bool		has_reason;
-	bool		counted;		/* in its role's cancels */
+	RoleState  *waits_for;		/* counted in its cancels; NULL: not yet */
 } PendingCancel;
 
 static JobqDb *db;
@@ -45,6 +45,9 @@ static int	held_size = 0;
 static PendingCancel *pending_cancels;
 static int	npending = 0;
 static int	pending_size = 0;
+static Command *postponed;		/* commands for the next turn */
+static int	npostponed = 0;
+static int	postponed_size = 0;
 
 void
 intake_init(MemoryContext context, JobqDb *mine)
@@ -56,13 +59,13 @@ intake_init(MemoryContext context, JobqDb *mine)
 bool
 intake_pending(void)
 {
-	return npubs > 0 || npending > 0;
+	return npubs > 0 || npending > 0 || npostponed > 0;
 }
 
 bool
 intake_cancels_pending(void)
 {
-	return npending > 0;
+	return npending > 0 || npostponed > 0;
 }
 
 /* ---------- jobs that come back ---------- */
@@ -133,6 +136,20 @@ release_held(TimestampTz now, bool partitions_made)
 		}
 		held[i] = held[--nheld];
 		return_job(&h.ref);
+	}
+}
+
+/* Something else is done with the job now. */
+static void
+drop_held(const pg_uuid_t *id)
+{
+	for (int i = 0; i < nheld; i++)
+	{
+		if (memcmp(&held[i].ref.id, id, sizeof(pg_uuid_t)) == 0)
+		{
+			held[i] = held[--nheld];
+			return;
+		}
 	}
 }
 
@@ -291,6 +308,7 @@ add_pending_cancel(const JobRef *ref, const Command *c)
 	bool		found;
 	Known	   *k = known_insert(known_jobs, ref->id, &found);
 
+	drop_held(&ref->id);
 	k->where = HELD;			/* whatever waits in a lane of it is stale now */
 	k->rev = ref->rev;
 	if (!found)
@@ -301,21 +319,69 @@ add_pending_cancel(const JobRef *ref, const Command *c)
 	p->ref = *ref;
 	p->ref.flags |= REF_CANCEL;
 	p->has_reason = c->has_reason;
-	p->counted = false;
-	strlcpy(p->reason, c->reason, sizeof(p->reason));
+	p->waits_for = NULL;
+	if (c->has_reason)
+		strlcpy(p->reason, c->reason, sizeof(p->reason));
 }
 
-/* A running job is told; one that has come back to wait meanwhile is settled by an executor. */
+static void
+postpone(const Command *c)
+{
+	if (npostponed == postponed_size)
+		postponed = grow_array(postponed, &postponed_size, sizeof(Command));
+	postponed[npostponed++] = *c;
+}
+
+/* A cancel met an attempt that had ended otherwise, perhaps to wait for the next one. */
 void
+cancel_after_all(const pg_uuid_t *id, const char *reason)
+{
+	Command		c;
+
+	memset(&c, 0, sizeof(c));
+	c.id = *id;
+	c.has_reason = reason != NULL;
+	if (reason)
+		strlcpy(c.reason, reason, sizeof(c.reason));
+	postpone(&c);
+}
+
+/*
+ * A running job is told; one that has come back to wait meanwhile is settled by an executor.  Postponed:
+ * when the queue can't be read now, or the job's executor is done and has not been heard.
+ */
+static void
 run_command(QueueScan *scan, const Command *c)
 {
 	JobRef		ref;
 	JobStatus	status;
+	Known	   *k;
 
 	if (executors_cancel(&c->id, CANCEL_USER, c->has_reason ? c->reason : NULL))
 		return;
-	if (scan_find(scan, &c->id, &ref, &status) && status != JOB_RUNNING)
+	k = known_lookup(known_jobs, c->id);
+	if (scan == NULL || (k != NULL && k->where == IN_FLIGHT))
+		postpone(c);
+	else if (scan_find(scan, &c->id, &ref, &status) && status != JOB_RUNNING)
 		add_pending_cancel(&ref, c);
+}
+
+void
+run_commands(QueueScan *scan, const Command *commands, int n)
+{
+	int			nold = npostponed;
+
+	for (int i = 0; i < nold; i++)
+	{
+		Command		c = postponed[i];
+
+		run_command(scan, &c);
+	}
+	npostponed -= nold;
+	if (npostponed > 0)
+		memmove(postponed, postponed + nold, sizeof(Command) * npostponed);
+	for (int i = 0; i < n; i++)
+		run_command(scan, &commands[i]);
 }
 
 int
@@ -331,6 +397,19 @@ take_commands(Command *out)
 	return n;
 }
 
+/* NULL: waits no longer. */
+static void
+wait_for_role(PendingCancel *p, RoleState *role)
+{
+	if (p->waits_for == role)
+		return;
+	if (p->waits_for)
+		p->waits_for->cancels--;
+	if (role)
+		role->cancels++;
+	p->waits_for = role;
+}
+
 void
 hand_out_cancels(TimestampTz now)
 {
@@ -342,16 +421,11 @@ hand_out_cancels(TimestampTz now)
 
 		if (hand_out(t, &p->ref, p->has_reason ? p->reason : NULL, now) != HANDED_OUT)
 		{
-			if (t->role && !p->counted)
-			{
-				t->role->cancels++;
-				p->counted = true;
-			}
+			wait_for_role(p, t->role);
 			i++;
 			continue;
 		}
-		if (p->counted)
-			t->role->cancels--;
+		wait_for_role(p, NULL);
 		if ((k = known_lookup(known_jobs, p->ref.id)) != NULL)
 			k->where = IN_FLIGHT;
 		pending_cancels[i] = pending_cancels[--npending];

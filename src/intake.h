@@ -23,7 +23,8 @@ extern void read_touched_lanes(QueueScan *scan);
 /* Lanes are about to be forgotten. */
 extern void forget_touched_lanes(void);
 extern int	take_commands(Command *out);
-extern void run_command(QueueScan *scan, const Command *command);
+/* These and the ones postponed; scan may be NULL. */
+extern void run_commands(QueueScan *scan, const Command *commands, int n);
 extern void hand_out_cancels(TimestampTz now);
 /* Something waits here for a turn with a transaction. */
 extern bool intake_pending(void);

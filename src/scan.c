@@ -13,6 +13,7 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "catalog/index.h"
+#include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
@@ -72,6 +73,7 @@ scan_open(QueueScan *scan, TimestampTz now)
 {
 	static const AttrNumber lane_columns[] = {Q_type_id, Q_priority, Q_sublane, Q_position};
 	static const AttrNumber id_columns[] = {Q_id};
+	static Oid	last_file = InvalidOid;
 	Oid			relid = jobq_relid("queue");
 
 	if (!OidIsValid(relid) || !ConditionalLockRelationOid(relid, AccessShareLock))
@@ -95,6 +97,8 @@ scan_open(QueueScan *scan, TimestampTz now)
 		return false;
 	}
 	(void) home_is_ours(&scan->home);
+	scan->rewritten = OidIsValid(last_file) && last_file != scan->queue->rd_rel->relfilenode;
+	last_file = scan->queue->rd_rel->relfilenode;
 	scan->now = now;
 	scan->snapshot = RegisterSnapshot(GetLatestSnapshot());
 	scan->slot = table_slot_create(scan->queue, NULL);
@@ -220,6 +224,7 @@ next_entry(QueueScan *scan, Range *at, int *skipped)
 	{
 		TimestampTz pos = entry_position(scan);
 
+		CHECK_FOR_INTERRUPTS();	/* there may be millions of dead ones */
 		if (pos == at->pos && ItemPointerCompare(tid, &at->tid) <= 0)
 		{
 			(*skipped)++;

@@ -21,6 +21,7 @@ typedef struct QueueScan
 	IndexScanDesc desc;			/* on lane_index, five keys */
 	TimestampTz now;
 	int32		home;
+	bool		rewritten;		/* the table has another file since the last time: TIDs are stale */
 } QueueScan;
 
 /* What crashed with the server: refs to these carry a flag.  Kept until they are handed out. */

@@ -83,15 +83,35 @@ slot_claim(Oid dboid, SlotKind kind, Oid roleid)
 	return claimed;
 }
 
-void
-slot_release(Slot *slot)
+/* JobqShmem->lock is held. */
+static void
+free_slot(Slot *slot)
 {
-	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	slot->in_use = false;
 	slot->proc = NULL;
 	slot->pid = 0;
 	slot->dboid = InvalidOid;
+}
+
+void
+slot_release(Slot *slot)
+{
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	free_slot(slot);
 	LWLockRelease(JobqShmem->lock);
+}
+
+bool
+slot_give_up(Slot *slot, TimestampTz now)
+{
+	bool		overdue;
+
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	overdue = !slot->dead && slot_is_abandoned(slot, now);
+	if (overdue)
+		free_slot(slot);
+	LWLockRelease(JobqShmem->lock);
+	return overdue;
 }
 
 static int
@@ -231,16 +251,21 @@ slot_on_exit(int code, Datum arg)
 	for (int i = 0; i < JOBQ_CELLS; i++)
 	{
 		Cell	   *cell = &slot->cells[i];
-		uint32		state = pg_atomic_read_u32(&cell->state);
+		uint32		state;
 
+		SpinLockAcquire(&slot->mutex);	/* against slot_cancel */
+		state = pg_atomic_read_u32(&cell->state);
 		if (state != CELL_ASSIGNED && state != CELL_BEGUN)
+		{
+			SpinLockRelease(&slot->mutex);
 			continue;
+		}
 		cell->verdict = VERDICT_RELEASED;
 		if (state == CELL_BEGUN && slot->kind == SLOT_SQL && slot->current == i &&
 			slot->phase == PHASE_HANDLER && cell->cancel != CANCEL_DDL && !slot->leaving)
 			cell->verdict = cell->timed_out ? VERDICT_TIMED_OUT : VERDICT_DIED;
-		pg_write_barrier();
 		pg_atomic_write_u32(&cell->state, CELL_DONE);
+		SpinLockRelease(&slot->mutex);
 		pg_atomic_fetch_or_u64(&slot->done, UINT64CONST(1) << i);
 	}
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);

@@ -136,6 +136,8 @@ extern Slot *MySlot;			/* NULL in processes that are no executor */
 /* Claims a free slot for a worker about to be registered; NULL when there is none. */
 extern Slot *slot_claim(Oid dboid, SlotKind kind, Oid roleid);
 extern void slot_release(Slot *slot);
+/* Releases a slot whose worker has not come in time; false: he has, or still may. */
+extern bool slot_give_up(Slot *slot, TimestampTz now);
 #define slot_number(slot) ((int) ((slot) - JobqShmem->slots))
 /* Puts ref into a free cell and returns it; -1: full.  Wake with slot_wake when the list is complete. */
 extern int	slot_assign(Slot *slot, const JobRef *ref, const char *cancel_reason);

@@ -68,6 +68,7 @@ start_executor(RoleState *role, TimestampTz now)
 		return false;
 	}
 	e->slot = slot;
+	e->generation = slot->generation;
 	e->role = role;
 	e->exec = exec;
 	role->nworkers++;
@@ -138,8 +139,8 @@ make_room(RoleState *role, TimestampTz now)
 	}
 }
 
-static void
-take_back_from(Executor *e, TimestampTz now)
+void
+executor_take_back(Executor *e, TimestampTz now)
 {
 	for (int c = 0; c < JOBQ_CELLS; c++)
 	{
@@ -182,7 +183,7 @@ take_back_behind_slow_runs(TimestampTz now)
 				e->slow[current] = true;
 				e->nslow++;
 			}
-			take_back_from(e, now);
+			executor_take_back(e, now);
 		}
 	}
 }
@@ -195,7 +196,7 @@ executors_take_back(void)
 	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
 	{
 		if (executors[i].slot)
-			take_back_from(&executors[i], now);
+			executor_take_back(&executors[i], now);
 	}
 }
 
