@@ -156,6 +156,13 @@ types_unpark_all(TimestampTz now)
 }
 
 void
+role_unpark(RoleState *role, TimestampTz now)
+{
+	role->has_waiting = false;
+	lanes_unpark(&role->parked, now);
+}
+
+void
 roles_unpark(TimestampTz now)
 {
 	dlist_iter	it;
@@ -164,7 +171,7 @@ roles_unpark(TimestampTz now)
 	{
 		RoleState  *r = dlist_container(RoleState, all, it.cur);
 
-		lanes_unpark(&r->parked, now);
+		role_unpark(r, now);
 		r->waiting_since = 0;
 	}
 }
@@ -180,7 +187,12 @@ admission_forget_lanes(void)
 	while ((t = hash_seq_search(&status)) != NULL)
 		dlist_init(&t->parked);
 	dlist_foreach(it, &all_roles)
-		dlist_init(&dlist_container(RoleState, all, it.cur)->parked);
+	{
+		RoleState  *r = dlist_container(RoleState, all, it.cur);
+
+		r->has_waiting = false;
+		dlist_init(&r->parked);
+	}
 }
 
 void

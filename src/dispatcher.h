@@ -27,6 +27,8 @@ typedef struct RoleState
 	int			nworkers;		/* slots of ours, attached or on their way */
 	dlist_node	all;			/* in all_roles */
 	dlist_head	parked;			/* lanes that wait for a worker of this role */
+	bool		has_waiting;	/* one of them for lack of capacity: nobody goes past `waiting` */
+	JobRef		waiting;
 	int			cancels;		/* jobs to be settled as cancelled that wait for one */
 	TimestampTz waiting_since;	/* 0: nobody waits */
 	TimestampTz next_start;		/* not before then, after a failure to connect */
@@ -75,6 +77,7 @@ extern bool type_may_start(TypeState *t, TimestampTz now);
 extern bool type_is_short(TypeState *t, TimestampTz now);
 extern void type_note_run(TypeState *t, Verdict verdict, int32 run_us, TimestampTz now);
 extern void types_unpark_all(TimestampTz now);
+extern void role_unpark(RoleState *role, TimestampTz now);
 extern void roles_unpark(TimestampTz now);
 /* Why jobs of known types do not run, for health(); '' when all may. */
 extern void admission_trouble(char *buf, int size);

@@ -361,18 +361,18 @@ executors_collect(TimestampTz now)
 		if (collect_cells(e, now))
 		{
 			changed = true;
-			lanes_unpark(&e->role->parked, now);
+			role_unpark(e->role, now);
 		}
 		if (!e->attached && e->slot->proc != NULL)
 		{
 			e->attached = changed = true;
 			e->role->failures = 0;
-			lanes_unpark(&e->role->parked, now);
+			role_unpark(e->role, now);
 		}
 		if (dead)
 		{
 			changed = true;
-			lanes_unpark(&e->role->parked, now);
+			role_unpark(e->role, now);
 			executor_take_back(e, now); /* handed over while it was leaving */
 			bury_executor(e);
 		}

@@ -42,6 +42,14 @@ compare_refs(const JobRef *a, const JobRef *b)
 	return memcmp(&a->id, &b->id, sizeof(pg_uuid_t));
 }
 
+bool
+ref_outranks(const JobRef *a, const JobRef *b)
+{
+	if (a->priority != b->priority)
+		return a->priority > b->priority;
+	return compare_refs(a, b) < 0;
+}
+
 /* pairingheap: the larger is on top */
 static int
 compare_ready(const pairingheap_node *a, const pairingheap_node *b, void *arg)

@@ -107,6 +107,8 @@ extern bool lane_add(Lane *lane, const JobRef *ref, bool from_cursor);
 /* Puts a ref back that was handed out or held. */
 extern void lane_return(Lane *lane, const JobRef *ref);
 extern JobRef *lane_head(Lane *lane);
+/* Does a go before b, whatever their lanes? */
+extern bool ref_outranks(const JobRef *a, const JobRef *b);
 extern void lane_pop(Lane *lane, JobRef *ref);
 /* Is there something to read that is due? */
 extern bool lane_wants_scan(Lane *lane, TimestampTz now);

@@ -107,6 +107,36 @@ scan_due_lanes(QueueScan *scan)
 	}
 }
 
+/*
+ * Nobody of the role has room for the lane's head.  What ranks lower waits with it: a worker that is fed
+ * with short jobs would never be free for one of unknown length.
+ */
+static void
+wait_for_role(Lane *lane, RoleState *role, const JobRef *head)
+{
+	if (!role->has_waiting || ref_outranks(head, &role->waiting))
+		role->waiting = *head;
+	role->has_waiting = true;
+	lane_park(lane, &role->parked);
+}
+
+/* The lane's head has been handed out. */
+static void
+go_on_with_lane(QueueScan *scan, Lane *lane, TimestampTz now)
+{
+	RoleState  *role = lane->type->role;
+	JobRef		ref;
+
+	lane_unplace(lane);
+	lane_pop(lane, &ref);
+	known_lookup(known_jobs, ref.id)->where = IN_FLIGHT;
+	if (scan && lane_wants_scan(lane, now))
+		scan_lane(scan, lane);
+	lane_place(lane, now);
+	if (role && role->has_waiting && !ref_outranks(&ref, &role->waiting))
+		role_unpark(role, now);	/* it was the one they waited for */
+}
+
 void
 hand_out_ready(QueueScan *scan, TimestampTz now)
 {
@@ -122,21 +152,21 @@ hand_out_ready(QueueScan *scan, TimestampTz now)
 			lane_park(lane, &t->parked);
 			continue;
 		}
+		if (t->role && t->role->has_waiting && ref_outranks(&t->role->waiting, &ref))
+		{
+			lane_park(lane, &t->role->parked);
+			continue;
+		}
 		switch (hand_out(t, &ref, NULL, now))
 		{
 			case HANDED_OUT:
-				lane_unplace(lane);
-				lane_pop(lane, &ref);
-				known_lookup(known_jobs, ref.id)->where = IN_FLIGHT;
-				if (scan && lane_wants_scan(lane, now))
-					scan_lane(scan, lane);
-				lane_place(lane, now);
+				go_on_with_lane(scan, lane, now);
 				break;
 			case NO_CAPACITY:
 				if (t->role == NULL)
 					lane_park(lane, &t->parked);
 				else
-					lane_park(lane, &t->role->parked);
+					wait_for_role(lane, t->role, &ref);
 				break;
 			case TYPE_FULL:
 				lane_park(lane, &t->parked);

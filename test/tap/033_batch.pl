@@ -1,0 +1,195 @@
+# Short jobs share commits, and no handler can tell: contention costs nobody an attempt, nothing leaks from one
+# job into the next, a failing or a slow one harms no other.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+use Time::HiRes qw(time);
+
+my $node = jobq_server('batch', 'max_connections = 30', 'jobq.max_sql_workers = 4', 'fsync = off');
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION jobq');
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+
+sub scalar_of { return $node->safe_psql('postgres', $_[0]); }
+
+# A type with this plpgsql body; p is the payload.
+sub type
+{
+	my ($name, $body, $args) = @_;
+
+	$args //= 'max_attempts => 1';
+	scalar_of("CREATE FUNCTION $name(p jsonb) RETURNS void LANGUAGE plpgsql AS \$\$ BEGIN $body END \$\$;
+	  SELECT jobq.create_job_type('$name', '$name(jsonb)', $args)");
+	return;
+}
+
+# Lets the types run together what was enqueued for them; returns the seconds that took.
+sub run_paused
+{
+	my ($enqueue, @types) = @_;
+	my $list = join ',', @types;
+	my $began;
+
+	scalar_of("SELECT jobq.pause_job_type(t) FROM unnest('{$list}'::text[]) t; $enqueue");
+	$began = time;
+	scalar_of("SELECT jobq.resume_job_type(t) FROM unnest('{$list}'::text[]) t");
+	$node->poll_query_until('postgres', 'SELECT NOT EXISTS (SELECT FROM jobq.queue)') or fail("jobs of $list are left");
+	return time - $began;
+}
+
+# Numbers 1..n go to the types in turn, in one order.
+sub in_turn
+{
+	my ($n, @types) = @_;
+	my $list = join ',', @types;
+
+	return "SELECT count(jobq.enqueue(('{$list}'::text[])[1 + n % " . @types . "], jsonb_build_object('n', n)))"
+	  . " FROM generate_series(1, $n) n";
+}
+
+sub outcome_is
+{
+	my ($type, $expected, $what) = @_;
+
+	return is(scalar_of("SELECT string_agg(format('%s %s', status, coalesce(code, '-')) || ' ' || n, ', ' ORDER BY status, code)
+	  FROM (SELECT status, error_code AS code, count(*) AS n FROM jobq.jobs WHERE job_type = '$type' GROUP BY 1, 2) x"),
+		$expected, $what);
+}
+
+# ---------- contention: four workers, two hundred rows ----------
+
+scalar_of('CREATE TABLE acct (id int PRIMARY KEY, v bigint NOT NULL) WITH (fillfactor = 20);
+  INSERT INTO acct SELECT n, 0 FROM generate_series(0, 199) n');
+type('contend', q{UPDATE public.acct SET v = v + 1 WHERE id = (p->>'n')::int * 7919 % 200;});
+type('singly', q{UPDATE public.acct SET v = v + 1 WHERE id = (p->>'n')::int * 7919 % 200;},
+	q{max_attempts => 1, options => '{"batch": false}'});
+type('untouched', q{NULL;});
+my %best;
+foreach my $round (1 .. 3)
+{
+	foreach my $type (qw(contend singly))
+	{
+		my $seconds = run_paused(in_turn(3000, $type), $type);
+
+		$best{$type} = $seconds if !defined $best{$type} || $seconds < $best{$type};
+	}
+}
+outcome_is('contend', 'completed - 9000', 'each updated one of 200 rows');
+is(scalar_of('SELECT sum(v) FROM acct'), 18_000, 'once');
+is(scalar_of("SELECT count(*) FROM jobq.jobs WHERE attempts <> 1"), 0, 'no attempt was charged for the company');
+is(scalar_of("SELECT count(*) FROM jobq.events WHERE type = 'failed'"), 0, 'no deadlock or lock timeout came to light');
+cmp_ok($best{contend}, '<', $best{singly} / 0.8, sprintf '%.0f jobs/s in batches, %.0f one by one: less than a fifth is lost',
+	map { 3000 / $best{$_} } qw(contend singly));
+
+# ---------- a failing job ----------
+
+type('tenth', q{INSERT INTO public.seen VALUES ((p->>'n')::int);
+  IF (p->>'n')::int % 10 = 0 THEN RAISE 'number %', p->>'n' USING ERRCODE = 'XX999'; END IF;});
+scalar_of('CREATE TABLE seen (n int)');
+run_paused(in_turn(1000, 'tenth'), 'tenth');
+outcome_is('tenth', 'completed - 900, error XX999 100', 'a failing job fails alone');
+is(scalar_of('SELECT count(*) || \' \' || count(*) FILTER (WHERE n % 10 = 0) FROM seen'), '900 0', 'and writes nothing');
+is(scalar_of("SELECT count(*) FROM jobq.jobs WHERE job_type = 'tenth' AND error_msg <> 'number ' || (payload->>'n')"), 0,
+	'each has its own message');
+
+# ---------- temporary tables ----------
+
+type('temp', q{CREATE TEMP TABLE scratch (n int) ON COMMIT DROP; INSERT INTO scratch VALUES ((p->>'n')::int);
+  ASSERT (SELECT count(*) = 1 FROM scratch);});
+type('kept', q{CREATE TEMP TABLE kept (n int); INSERT INTO kept VALUES (1);});
+run_paused(in_turn(399, qw(temp kept untouched)), qw(temp kept untouched));
+outcome_is('temp', 'completed - 133', 'ON COMMIT DROP');
+outcome_is('kept', 'completed - 133', 'a temporary table is gone with its job');
+
+# ---------- constraints ----------
+
+scalar_of('CREATE TABLE parent (id int PRIMARY KEY); INSERT INTO parent VALUES (1);
+  CREATE TABLE late (n int, id int REFERENCES parent DEFERRABLE INITIALLY DEFERRED);
+  CREATE TABLE prompt (n int, id int REFERENCES parent DEFERRABLE INITIALLY IMMEDIATE)');
+type('deferred', q{INSERT INTO public.late VALUES ((p->>'n')::int, 1 + ((p->>'n')::int % 7 = 0)::int);});
+type('relaxed', q{SET CONSTRAINTS ALL DEFERRED; INSERT INTO public.prompt VALUES (0, 2); DELETE FROM public.prompt WHERE n = 0;});
+type('strict', q{
+  BEGIN
+    INSERT INTO public.prompt VALUES (1, 2);
+  EXCEPTION WHEN foreign_key_violation THEN RETURN;
+  END;
+  RAISE 'the constraint was deferred by another job';});
+run_paused(in_turn(1050, qw(deferred relaxed strict)), qw(deferred relaxed strict));
+outcome_is('deferred', 'completed - 300, error 23503 50', 'a deferred foreign key fails whose row it is');
+is(scalar_of('SELECT count(*) || \' \' || count(DISTINCT n) FROM late'), '300 300', 'the rows of the others are there');
+outcome_is('relaxed', 'completed - 350', 'SET CONSTRAINTS works');
+outcome_is('strict', 'completed - 350', 'and does not leak');
+
+# ---------- settings ----------
+
+type('setter', q{PERFORM set_config('work_mem', '77MB', false); SET search_path = pg_catalog; SET my.setting = 'leak';
+  SET LOCAL statement_timeout = '1h'; SET lock_timeout = '1h'; SET DateStyle = 'German'; SET SESSION AUTHORIZATION DEFAULT;});
+type('reader', q{
+  IF current_setting('work_mem') = '77MB' OR current_setting('my.setting', true) <> '' OR current_setting('DateStyle') LIKE 'German%'
+     OR current_setting('search_path') = 'pg_catalog' OR current_setting('lock_timeout') = '1h'
+     OR current_setting('statement_timeout') = '1h' THEN
+    RAISE 'a setting leaked: % % %', current_setting('work_mem'), current_setting('my.setting', true), current_setting('search_path');
+  END IF;});
+run_paused(in_turn(1000, qw(setter reader)), qw(setter reader));
+outcome_is('setter', 'completed - 500', 'SET works');
+outcome_is('reader', 'completed - 500', 'and ends with its job');
+
+# ---------- locks, cursors, prepared statements ----------
+
+type('locker', q{PERFORM pg_advisory_xact_lock(42), pg_advisory_lock(43); LOCK TABLE public.late IN SHARE MODE;});
+type('holder', q{EXECUTE 'PREPARE leftover AS SELECT 1'; EXECUTE 'DECLARE held CURSOR WITH HOLD FOR SELECT 1';});
+type('unlocked', q{
+  IF EXISTS (SELECT FROM pg_locks WHERE pid = pg_backend_pid()
+              AND (locktype = 'advisory' OR (relation = 'public.late'::regclass AND mode = 'ShareLock'))) THEN
+    RAISE 'a lock leaked';
+  END IF;
+  IF EXISTS (SELECT FROM pg_prepared_statements WHERE name = 'leftover') OR EXISTS (SELECT FROM pg_cursors WHERE name = 'held') THEN
+    RAISE 'a statement or cursor leaked';
+  END IF;});
+run_paused(in_turn(900, qw(locker holder unlocked)), qw(locker holder unlocked));
+outcome_is('locker', 'completed - 300', 'locks are got');
+outcome_is('holder', 'completed - 300', 'statements are prepared, cursors held');
+outcome_is('unlocked', 'completed - 300', 'and gone before the next job');
+
+# ---------- notifications ----------
+
+type('notify', q{NOTIFY ping, 'same';});
+type('pg_notify', q{PERFORM pg_notify('ping', 'same');});
+my $listener = $node->background_psql('postgres');
+$listener->query_safe('LISTEN ping');
+run_paused(in_turn(200, qw(notify untouched)), qw(notify untouched));
+my $heard = () = $listener->query('SELECT 1') =~ /notification "ping"/g;
+is($heard, 100, 'equal notifications of 100 jobs are 100');
+run_paused(in_turn(200, qw(pg_notify untouched)), qw(pg_notify untouched));
+$heard = () = $listener->query('SELECT 1') =~ /notification "ping"/g;
+is($heard, 100, "those of pg_notify(), too");
+$listener->quit;
+
+# ---------- one slow job ----------
+
+type('mixed', q{IF p ? 's' THEN PERFORM pg_sleep((p->>'s')::float8); END IF;});
+my $normal = run_paused(in_turn(1000, qw(mixed untouched)), qw(mixed untouched));
+my $bound = $normal * 5 > 1 ? $normal * 5 : 1;
+my $nap = $bound + 2;
+my $slow;
+scalar_of("SELECT jobq.pause_job_type(t) FROM unnest('{mixed,untouched}'::text[]) t");
+scalar_of(in_turn(300, qw(mixed untouched)));
+$slow = scalar_of("SELECT jobq.enqueue('mixed', '{\"s\": $nap}')");
+scalar_of(in_turn(700, qw(mixed untouched)));
+my $began = scalar_of('SELECT clock_timestamp()');
+scalar_of("SELECT jobq.resume_job_type(t) FROM unnest('{mixed,untouched}'::text[]) t");
+wait_status($node, 'postgres', $slow, 'completed', 'a slow job has run');
+is(scalar_of('SELECT count(*) FROM jobq.queue'), 0, 'the others before it');
+my $delayed = scalar_of("SELECT extract(epoch FROM max(completed_at) - '$began') FROM jobq.jobs
+  WHERE job_type IN ('mixed', 'untouched') AND id <> '$slow'");
+cmp_ok($delayed, '<', $bound, sprintf 'a thousand short jobs took %.2f s beside one of %.1f s, %.2f s without it',
+	$delayed, $nap, $normal);
+is(scalar_of("SELECT attempts || ' ' || (SELECT count(*) FROM jobq.events WHERE job_id = '$slow') FROM jobq.jobs WHERE id = '$slow'"),
+	'1 0', 'and the slow one was not charged for being so');
+is(scalar_of("SELECT count(*) FROM jobq.jobs WHERE attempts <> 1"), 0, 'nobody was, to the end');
+$node->stop;
+done_testing();
