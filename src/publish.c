@@ -273,6 +273,7 @@ publish_at_prepare(TransactionId xid)
 	JobqDb	   *db = pending_db;
 
 	SpinLockAcquire(&db->mutex);
+	db->types_prepared |= types_changed;
 	for (int i = 0; i < nlanes; i++)
 	{
 		if (pending_overflow || db->nprepared >= JOBQ_MAX_PREPARED)

@@ -133,6 +133,7 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->reserved_commands = 0;
 	db->nendings = 0;
 	db->nprepared = 0;
+	db->types_prepared = false;
 	db->prepared_overflow = false;
 	db->trouble[0] = '\0';
 	db->helper_trouble[0] = '\0';

@@ -101,6 +101,7 @@ typedef struct JobqDb
 	/* prepared transactions whose keys are not published yet */
 #define JOBQ_MAX_PREPARED 32
 	int			nprepared;
+	bool		types_prepared;		/* one has changed the registry: look again when any ends */
 	bool		prepared_overflow;	/* more than could be kept */
 	uint32		prepared_ended;		/* COMMIT and ROLLBACK PREPARED so far; plain reads */
 	struct

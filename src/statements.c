@@ -11,6 +11,7 @@
 
 #include "catalog/objectaccess.h"
 #include "catalog/pg_proc.h"
+#include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "tcop/utility.h"
 #include "utils/fmgroids.h"
@@ -66,12 +67,13 @@ look_at_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 		standard_ProcessUtility(pstmt, query, read_only_tree, context, params, env, dest, qc);
 	if (prepared)
 	{
-		JobqDb	   *db = my_db();
+		JobqDb	   *db = find_db(MyDatabaseId); /* takes no entry where there is no jobq */
 
 		if (db)
 		{
 			SpinLockAcquire(&db->mutex);
 			db->prepared_ended++;
+			db->types_changed |= db->types_prepared;
 			SpinLockRelease(&db->mutex);
 			wake_dispatcher(db);
 		}
