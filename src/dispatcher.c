@@ -28,6 +28,7 @@
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
+#include "storage/lmgr.h"
 #include "tcop/tcopprot.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -51,6 +52,7 @@ static MemoryContext turn;		/* reset every turn */
 static bool want_full_scan = true;
 static News news = {.types_changed = true, .lost_from = DT_NOEND};
 static TimestampTz scan_blocked_until = 0;
+static bool registry_locked = false;
 static TimestampTz partition_need = 0;
 static TimestampTz next_maintenance = 0;
 static uint64 handed_at_maintenance = 0;
@@ -272,6 +274,14 @@ has_work(TimestampTz now, int ncommands, bool sweep_now)
 		(lanes_next_timer() <= now && now >= scan_blocked_until) || admission_next_timer() <= now;
 }
 
+/* Who holds the registry or the home row exclusively stops the reading, not the dispatcher. */
+static bool
+lock_registry(void)
+{
+	return ConditionalLockRelationOid(jobq_relid("job_types"), AccessShareLock) &&
+		ConditionalLockRelationOid(jobq_relid("home"), AccessShareLock);
+}
+
 static void
 one_turn(void)
 {
@@ -284,6 +294,13 @@ one_turn(void)
 	if (!OidIsValid(jobq_relid("queue")))
 		leave_without_extension();
 	(void) executors_collect(now);
+	registry_locked = !lock_registry();
+	if (registry_locked)
+	{
+		executors_wake();
+		CommitTransactionCommand();
+		return;
+	}
 	take_publications(&news);
 	news.types_changed |= admission_roles_changed();
 	now = GetCurrentTimestamp();	/* after the publications: their keys are not in the future */
@@ -313,6 +330,8 @@ sleep_ms(TimestampTz now)
 	TimestampTz next = next_sweep;
 	TimestampTz lanes = lanes_next_timer();
 
+	if (registry_locked)
+		return BLOCKED_RETRY_US / 1000;
 	if (lanes_first_ready() != NULL && executors_running() < jobq_max_concurrent &&
 		!db->paused_identity)
 		return 0;
