@@ -92,7 +92,7 @@ build/flags: FORCE
 	@mkdir -p build
 	@echo '$(VERSION) $(CC) $(CFLAGS) $(CPPFLAGS) $(HELPER_CFLAGS)' | cmp -s - $@ || \
 		echo '$(VERSION) $(CC) $(CFLAGS) $(CPPFLAGS) $(HELPER_CFLAGS)' > $@
-FORCE:
+.PHONY: FORCE
 
 $(OBJS): $(wildcard src/*.h src/helper/*.h) build/flags
 
