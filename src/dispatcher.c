@@ -41,6 +41,7 @@
 #include "job_types.h"
 #include "maintenance.h"
 #include "reading.h"
+#include "session.h"
 
 #define MAINTENANCE_US		(600 * USECS_PER_SEC)
 #define BLOCKED_RETRY_US	INT64CONST(100000)	/* somebody has the queue's lock */
@@ -437,19 +438,6 @@ attach(Oid dboid)
 }
 
 static void
-neutralise_settings(void)
-{
-	SetConfigOption("search_path", "", PGC_SUSET, PGC_S_OVERRIDE);
-	SetConfigOption("statement_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
-	SetConfigOption("lock_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
-	SetConfigOption("idle_in_transaction_session_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
-	if (GetConfigOption("transaction_timeout", true, false) != NULL)
-		SetConfigOption("transaction_timeout", "0", PGC_SUSET, PGC_S_OVERRIDE);
-	SetConfigOption("default_transaction_isolation", "read committed", PGC_SUSET, PGC_S_OVERRIDE);
-	SetConfigOption("synchronous_commit", "off", PGC_SUSET, PGC_S_OVERRIDE);
-}
-
-static void
 start_up(void)
 {
 	lasting = AllocSetContextCreate(TopMemoryContext, "jobq dispatcher", ALLOCSET_DEFAULT_SIZES);
@@ -493,7 +481,9 @@ jobq_dispatcher_main(Datum arg)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
 	attach(dboid);
-	neutralise_settings();
+	neutralise_session();
+	set_for_session("search_path", "");
+	set_for_session("synchronous_commit", "off");
 	if (!extension_is_here())
 		leave_without_extension();
 	start_up();

@@ -37,6 +37,7 @@
 #include "utils/wait_event.h"
 
 #include "exec_job.h"
+#include "session.h"
 #include "worker_start.h"
 
 #define IDLE_MS			60000
@@ -317,28 +318,6 @@ wait_for_something(void)
 }
 
 static void
-set_for_session(const char *name, const char *value)
-{
-	SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
-}
-
-/* Settings of the database or of the superuser would strike bookkeeping. */
-static void
-neutralise_settings(void)
-{
-	set_for_session("search_path", "");
-	set_for_session("statement_timeout", "0");
-	set_for_session("lock_timeout", "0");
-	set_for_session("idle_in_transaction_session_timeout", "0");
-	if (GetConfigOption("transaction_timeout", true, false) != NULL)
-		set_for_session("transaction_timeout", "0");
-	set_for_session("default_transaction_isolation", "read committed");
-	set_for_session("default_transaction_read_only", "off");
-	set_for_session("default_transaction_deferrable", "off");
-	set_for_session("intervalstyle", "postgres");
-}
-
-static void
 connect_and_attach(Datum arg)
 {
 	WorkerStart start;
@@ -352,7 +331,9 @@ connect_and_attach(Datum arg)
 	exec_db = my_db();
 	if (exec_db == NULL)
 		proc_exit(1);
-	neutralise_settings();
+	neutralise_session();
+	set_for_session("search_path", "");
+	set_for_session("intervalstyle", "postgres");
 	ExecContext = AllocSetContextCreate(TopMemoryContext, "jobq exec worker", ALLOCSET_DEFAULT_SIZES);
 	ExecTurnContext = AllocSetContextCreate(TopMemoryContext, "jobq exec turn", ALLOCSET_DEFAULT_SIZES);
 	before_shmem_exit(on_worker_exit, (Datum) 0);

@@ -30,6 +30,7 @@
 
 #include "job_types.h"
 #include "maintenance.h"
+#include "session.h"
 
 #define LOCK_TIMEOUT_MS "50"
 #define COME_LIMIT_MS	30000	/* a registered worker that has not come by then never will */
@@ -135,29 +136,6 @@ attach(Oid dboid)
 }
 
 static void
-set_for_session(const char *name, const char *value)
-{
-	SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
-}
-
-/* What the database or the superuser's role may have set must not stop or mislead us. */
-static void
-neutralise_settings(void)
-{
-	set_for_session("search_path", "pg_catalog, pg_temp");
-	set_for_session("statement_timeout", "0");
-	set_for_session("idle_in_transaction_session_timeout", "0");
-	if (GetConfigOption("transaction_timeout", true, false) != NULL)
-		set_for_session("transaction_timeout", "0");
-	set_for_session("lock_timeout", LOCK_TIMEOUT_MS);
-	set_for_session("default_transaction_isolation", "read committed");
-	set_for_session("default_transaction_read_only", "off");
-	set_for_session("default_transaction_deferrable", "off");
-	set_for_session("default_table_access_method", "heap");
-	set_for_session("synchronous_commit", "local");
-}
-
-static void
 call_maintain(TimestampTz need)
 {
 	Oid			argtypes[1] = {TIMESTAMPTZOID};
@@ -226,7 +204,11 @@ jobq_maintenance_main(Datum arg)
 		proc_exit(1);
 	need = attach(dboid);
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
-	neutralise_settings();
+	neutralise_session();
+	set_for_session("search_path", "pg_catalog, pg_temp");
+	set_for_session("lock_timeout", LOCK_TIMEOUT_MS);
+	set_for_session("default_table_access_method", "heap");
+	set_for_session("synchronous_commit", "local");
 	succeeded = maintain(need);
 	proc_exit(0);
 }

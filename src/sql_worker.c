@@ -42,6 +42,7 @@
 
 #include "handler.h"
 #include "inflight.h"
+#include "session.h"
 #include "settle.h"
 #include "worker_role.h"
 #include "worker_start.h"
@@ -78,27 +79,6 @@ static int	held_cell = -1;		/* begun, but must not share the batch before it */
 PGDLLEXPORT void jobq_sql_worker_main(Datum arg);
 
 /* ---------- identity and settings ---------- */
-
-static void
-set_for_session(const char *name, const char *value)
-{
-	SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
-}
-
-/* A role's or database's own timeouts and isolation would strike bookkeeping too. */
-static void
-neutralise_settings(void)
-{
-	set_for_session("statement_timeout", "0");
-	set_for_session("lock_timeout", "0");
-	set_for_session("idle_in_transaction_session_timeout", "0");
-	if (GetConfigOption("transaction_timeout", true, false) != NULL)
-		set_for_session("transaction_timeout", "0");
-	set_for_session("default_transaction_isolation", "read committed");
-	set_for_session("default_transaction_read_only", "off");
-	set_for_session("default_transaction_deferrable", "off");
-	set_for_session("role", "none");
-}
 
 /* ---------- one job ---------- */
 
@@ -553,7 +533,8 @@ jobq_sql_worker_main(Datum arg)
 	connect_as_role(&start);
 	slot_attach(DatumGetInt32(arg), start.generation);
 	inflight_attach(DatumGetInt32(arg), start.dboid);
-	neutralise_settings();
+	neutralise_session();
+	set_for_session("role", "none");
 	db = my_db();
 	batch_context = AllocSetContextCreate(TopMemoryContext, "jobq batch", ALLOCSET_DEFAULT_SIZES);
 	slot_report();
