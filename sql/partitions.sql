@@ -77,3 +77,10 @@ END $$;
 -- these run as their owner, but only on jobq's own tables
 CREATE TABLE test.other (t timestamptz) PARTITION BY RANGE (t);
 SELECT test.error_of($$SELECT jobq._ensure_partition('test.other', '2030-01-01 00:00+00')$$);
+-- a handler begins only when the partition for its end is there, also for unique_for: it begins once
+CREATE SEQUENCE test.starts;
+CREATE FUNCTION test.counts_starts(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('test.starts'); END $$;
+SELECT jobq.create_job_type('counts starts', 'test.counts_starts(jsonb)');
+SELECT jobq.enqueue('counts starts', unique_key => 'k', unique_for => '5 years') AS id \gset
+SELECT status, runs FROM jobq.wait_for(:'id');
+SELECT last_value, is_called FROM test.starts;

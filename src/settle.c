@@ -274,27 +274,40 @@ count_run_only(Job *job, Outcome *o)
 
 /* ---------- the ends ---------- */
 
+bool
+history_keeps(Job *job, JobType *type, TimestampTz ended_at, TimestampTz *expires_at)
+{
+	Interval	span = {0};
+	bool		keep = type ? !type->keeps_nothing : true;
+
+	if (!JOB_NULL(job, Q_keep_completed))
+	{
+		span = *DatumGetIntervalP(JOB_ATT(job, Q_keep_completed));
+		keep = interval_to_us(&span) > 0;
+	}
+	else if (type)
+		span = type->keep_completed;
+	*expires_at = add_interval(ended_at, &span);
+	if (!JOB_NULL(job, Q_unique_for) && !JOB_NULL(job, Q_unique_key))
+	{
+		TimestampTz until = add_interval(ended_at, DatumGetIntervalP(JOB_ATT(job, Q_unique_for)));
+
+		*expires_at = keep ? Max(*expires_at, until) : until;
+		keep = true;
+	}
+	return keep;
+}
+
 /* completed, skipped, cancelled; false: history lacks the partition, *need says for when */
 static bool
 finish(Ledger *ledger, Job *job, JobType *type, JobStatus status, Outcome *o, TimestampTz *need)
 {
 	Datum		values[H_NATTS] = {0};
 	bool		nulls[H_NATTS] = {0};
-	bool		keep = type ? !type->keeps_nothing : true;
-	Interval	span;
 	TimestampTz expires_at;
+	bool		keep = history_keeps(job, type, o->ended_at, &expires_at);
 
-	if (type)
-		span = type->keep_completed;
-	else
-		memset(&span, 0, sizeof(span));
-	if (!JOB_NULL(job, Q_keep_completed))
-	{
-		span = *DatumGetIntervalP(JOB_ATT(job, Q_keep_completed));
-		keep = interval_to_us(&span) > 0;
-	}
 	charge_attempt(job, o);
-	expires_at = add_interval(o->ended_at, &span);
 	if (finished_row(job, status, o, keep, expires_at, values, nulls))
 	{
 		TimestampTz expires = DatumGetTimestampTz(values[H_expires_at - 1]);

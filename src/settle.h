@@ -73,6 +73,9 @@ extern int64 backoff_delay(const Backoff *b, int attempts, double random01);
 /* Appends to jobq.events; false when there is no partition for now. */
 extern bool event_write(Ledger *ledger, Job *job, JobType *type, const char *type_name,
 						const char *source, const char *level, const char *message, Jsonb *data);
+/* Is a row of history kept of a job that completes then, and until when?  By its own keep_completed or its
+ * type's, and for unique_for. */
+extern bool history_keeps(Job *job, JobType *type, TimestampTz ended_at, TimestampTz *expires_at);
 /* Opens the partition of history for a row that expires then; false: there is none yet. */
 extern bool ledger_open_history(Ledger *ledger, TimestampTz expires_at);
 

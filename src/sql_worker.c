@@ -146,18 +146,8 @@ no_such_type(Entry *e)
 static bool
 partition_ready(Job *job, JobType *type, TimestampTz *need)
 {
-	Interval	span = type->keep_completed;
-	bool		keep = !type->keeps_nothing;
-
-	if (!JOB_NULL(job, Q_keep_completed))
-	{
-		span = *DatumGetIntervalP(JOB_ATT(job, Q_keep_completed));
-		keep = true;
-	}
-	if (!keep)
-		return true;
-	*need = GetCurrentTimestamp() + interval_to_us(&span);
-	return ledger_open_history(&batch->ledger, *need);
+	return !history_keeps(job, type, GetCurrentTimestamp(), need) ||
+		ledger_open_history(&batch->ledger, *need);
 }
 
 static void
