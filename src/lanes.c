@@ -22,6 +22,7 @@
 
 #define MIN_CHUNK	16
 #define MAX_CHUNK	512
+#define MAX_RANGES	64
 
 known_hash *known_jobs = NULL;
 
@@ -198,19 +199,35 @@ lane_get(const LaneId *id, struct TypeState *(*type_of) (int32))
 	return lane;
 }
 
+/* Of a lane that nothing leaves (a paused type's), ranges would pile up: from MAX_RANGES on they are one. */
+static void
+add_range(Lane *lane, TimestampTz lo, TimestampTz hi)
+{
+	MemoryContext old = MemoryContextSwitchTo(lanes_context);
+	Range	   *range;
+
+	if (list_length(lane->ranges) < MAX_RANGES)
+	{
+		range = palloc0(sizeof(Range));
+		range->pos = lo;
+		range->hi = hi;
+		lane->ranges = lappend(lane->ranges, range);
+	}
+	else
+	{
+		range = llast(lane->ranges);
+		range->hi = Max(range->hi, hi);
+		range->pos = Min(range->pos, lo);
+		memset(&range->tid, 0, sizeof(range->tid));	/* from the first of that position on */
+	}
+	MemoryContextSwitchTo(old);
+}
+
 void
 lane_publish(Lane *lane, TimestampTz lo, TimestampTz hi)
 {
 	if (lo <= lane->cursor.pos)
-	{
-		MemoryContext old = MemoryContextSwitchTo(lanes_context);
-		Range	   *range = palloc0(sizeof(Range));
-
-		range->pos = lo;
-		range->hi = Min(hi, lane->cursor.pos);
-		lane->ranges = lappend(lane->ranges, range);
-		MemoryContextSwitchTo(old);
-	}
+		add_range(lane, lo, Min(hi, lane->cursor.pos));
 	if (hi > lane->cursor.pos)
 		lane->next_due = Min(lane->next_due, Max(lo, lane->cursor.pos));
 	if (lo != hi)

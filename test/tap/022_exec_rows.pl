@@ -6,6 +6,7 @@ use warnings;
 use ExecTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes ();
 
 my $node = jobq_node('exec_rows');
 my $dir = tools();
@@ -150,14 +151,19 @@ $node->stop;
 
 # ---------- the postmaster is process 1 ----------
 
+my $unshare;
+
 SKIP:
 {
 	my @unshare = qw(unshare --user --map-current-user --pid --fork --kill-child --mount-proc);
 	my $bin = $node->config_data('--bindir');
 
 	skip 'no PID namespaces for this user', 3 if system("@unshare true 2>/dev/null") != 0;
-	my $unshare = open my $server, '-|', @unshare, "$bin/postgres", '-D', $node->data_dir;
-	$node->poll_query_until('postgres', 'SELECT true');
+	$unshare = open my $server, '-|', @unshare, "$bin/postgres", '-D', $node->data_dir;
+	# not by psql: one that cannot connect has closed the pipe that its query is written to
+	my $tries = 10 * $PostgreSQL::Test::Utils::timeout_default;
+	Time::HiRes::usleep(100_000)
+	  while $tries-- > 0 && system("$bin/pg_isready", '-q', '-h', $node->host, '-p', $node->port) != 0;
 	my $job = $node->safe_psql('postgres', q(SELECT jobq.enqueue('absent')));
 	ok($node->poll_query_until('postgres', q(SELECT jobq.health()::text LIKE '%process 1%')),
 		'tools are refused where the postmaster is process 1, and health says so');
@@ -169,6 +175,9 @@ SKIP:
 	# its PID as we see it: postmaster.pid has the one inside
 	kill 'INT', split ' ', slurp_file("/proc/$unshare/task/$unshare/children");
 	close $server;
+	$unshare = undef;
 }
 
 done_testing();
+
+END { kill 'KILL', $unshare if $unshare }
