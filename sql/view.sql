@@ -51,9 +51,9 @@ FETCH ALL c;
 CLOSE c;
 
 -- a job that runs is running in every read, never pending and completed around it
-CREATE FUNCTION test.naps(payload jsonb) RETURNS void LANGUAGE sql AS 'SELECT pg_sleep(0.05)';
+CREATE FUNCTION test.naps(payload jsonb) RETURNS void LANGUAGE sql AS 'SELECT pg_advisory_xact_lock(4711)';
 SELECT jobq.create_job_type('naps', 'test.naps(jsonb)');
-SELECT jobq.enqueue('naps') AS id \gset
+SELECT jobq.enqueue('naps') AS id FROM pg_advisory_lock(4711) \gset
 DO $$
 DECLARE
   seen text[] := '{}';
@@ -62,9 +62,10 @@ BEGIN
   LOOP
     SELECT status INTO now_is FROM jobq.jobs WHERE job_type = 'naps';
     IF now_is IS DISTINCT FROM seen[cardinality(seen)] THEN seen := seen || now_is; END IF;
+    IF now_is = 'running' THEN PERFORM pg_advisory_unlock_all(); END IF;
     EXIT WHEN now_is = 'completed' OR cardinality(seen) > 5;
   END LOOP;
-  IF array_to_string(seen, ',') NOT IN ('pending,running,completed', 'running,completed', 'completed') THEN RAISE WARNING 'seen: %', seen; END IF;
+  IF array_to_string(seen, ',') NOT IN ('pending,running,completed', 'running,completed') THEN RAISE WARNING 'seen: %', seen; END IF;
 END $$;
 
 -- names of types that were dropped, and of none

@@ -52,17 +52,6 @@ json_add_number(JsonBuild *b, const char *key, double value)
 	pushJsonbValue(&b->state, WJB_VALUE, &v);
 }
 
-void
-json_add_bool(JsonBuild *b, const char *key, bool value)
-{
-	JsonbValue	v;
-
-	push_key(b, key);
-	v.type = jbvBool;
-	v.val.boolean = value;
-	pushJsonbValue(&b->state, WJB_VALUE, &v);
-}
-
 Jsonb *
 json_end_object(JsonBuild *b)
 {

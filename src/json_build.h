@@ -16,7 +16,6 @@ extern void json_begin_object(JsonBuild *b);
 /* A NULL string leaves the key out. */
 extern void json_add_string(JsonBuild *b, const char *key, const char *value);
 extern void json_add_number(JsonBuild *b, const char *key, double value);
-extern void json_add_bool(JsonBuild *b, const char *key, bool value);
 extern Jsonb *json_end_object(JsonBuild *b);
 
 #endif
