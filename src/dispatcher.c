@@ -429,7 +429,7 @@ attach(Oid dboid)
 		db->dispatcher_pid = MyProcPid;
 		db->dispatcher_started = GetCurrentTimestamp();
 		db->starts++;
-		db->absent = false;
+		db->absent = db->gave_way = false;
 	}
 	LWLockRelease(JobqShmem->lock);
 	if (taken)
@@ -468,7 +468,10 @@ suspended_turn(void)
 	(void) executors_collect(now);
 	CommitTransactionCommand();
 	if (db->leave && !executors_any())
+	{
+		db->gave_way = true;
 		proc_exit(0);
+	}
 }
 
 void

@@ -109,9 +109,10 @@ dispatcher_ended(Keeper *k, TimestampTz now)
 	k->handle = NULL;
 	k->state = absent ? KEEPER_ABSENT : KEEPER_IDLE;
 
-	if (db && db->absent)
+	if (db && (db->absent || db->gave_way))
 	{
 		k->failures = 0;		/* it did what it should; somebody has wanted it meanwhile */
+		k->tried = 0;
 		k->next_try = now;
 		return;
 	}

@@ -115,6 +115,7 @@ adopt_entry(JobqDb *db, Oid dboid)
 {
 	db->wanted = false;
 	db->absent = false;
+	db->gave_way = false;
 	db->suspended = 0;
 	db->leave = false;
 	db->leaving = 0;

@@ -66,6 +66,7 @@ typedef struct JobqDb
 	Oid			dboid;			/* InvalidOid: free */
 	bool		wanted;			/* somebody called jobq here: the launcher should look */
 	bool		absent;			/* looked, no extension */
+	bool		gave_way;		/* its last dispatcher left because of .leave */
 	int			suspended;		/* DDL under way: hand nothing out (ddl.c counts) */
 	bool		leave;			/* DDL needs the database empty of us: everybody exits */
 	int			leaving;		/* commands that want `leave` */
