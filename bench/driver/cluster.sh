@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# The bridge between driver/cluster.py and test/lib/cluster.sh: builds jobq, starts one cluster with it, prints what
+# the driver must know, and lives until its standard input ends; then nothing is left.  An interrupted or killed
+# driver closes that pipe, too.
+#
+#   cluster.sh [setting = value]...     PG_CONFIG chooses the server
+set -euo pipefail
+. "$(dirname "$0")/../../test/lib/cluster.sh"
+
+finish() {
+  local rc=$?
+  trap - EXIT
+  [ $rc = 0 ] || [ -z "${server_log:-}" ] || tail -20 "$server_log" >&2
+  stop_cluster || true
+  rm -rf "$work"
+  exit $rc
+}
+make_work jobq-bench
+trap finish EXIT
+trap 'exit 130' INT TERM HUP
+
+build_jobq
+stage_server
+start_cluster main "$@"
+printf '%s\n' "$work" "$bin" "$cluster" "$(head -1 "$cluster/data/postmaster.pid")" "$("$pg_config" --version)"
+cat >/dev/null

@@ -1,0 +1,81 @@
+"""Which readings each level takes: a workload's variant, the subjects that do it, and the parameters.
+
+A level that is not named does not take the line.  quick must end within ten minutes on two cores, smoke within one; there,
+jobs are divided by a subject's `slow` when it is drained or fed one by one.
+"""
+from typing import Any, Dict, List, NamedTuple, Sequence
+
+from . import workloads as w
+from .steady import steady
+
+
+class Item(NamedTuple):
+    workload: str
+    variant: str
+    function: Any
+    subjects: Sequence[str]                # patterns
+    levels: Dict[str, Dict[str, Any]]
+    settings: Dict[str, str] = {}          # ALTER DATABASE ... SET
+
+
+EVERYBODY = ("jobq/*", "skip-locked/one", "skip-locked/batch", "graphile-worker/*", "pg-boss/*", "bullmq/*", "pgq/*", "pgmq/*")
+FED = ("jobq/default", "bare/insert*", "skip-locked/one", "graphile-worker/default", "pg-boss/default", "bullmq/*", "pgq/default",
+       "pgmq/default")
+BULK = tuple(pattern for pattern in FED if pattern != "bare/insert*") + ("bare/insert", "bare/insert-lane")
+HAND = ("jobq/default", "bare/insert*", "skip-locked/one")
+PICKED = ("jobq/default", "skip-locked/listen", "graphile-worker/*", "pg-boss/*", "bullmq/*", "pgq/best", "pgmq/default")
+RESTING = ("jobq/default", "skip-locked/listen", "graphile-worker/default", "pg-boss/default", "bullmq/everysec", "pgq/best")
+HELD = ("jobq/default", "skip-locked/listen")
+BATCH = ("jobq/default", "skip-locked/batch")
+JOBQ = ("jobq/default",)
+
+
+def levels(smoke: Any = None, quick: Any = None, full: Any = None) -> Dict[str, Dict[str, Any]]:
+    return {name: p for name, p in (("smoke", smoke), ("quick", quick), ("full", full)) if p is not None}
+
+
+def jobs(smoke: int, quick: int, full: int, **more: Any) -> Dict[str, Dict[str, Any]]:
+    return levels(*({"jobs": n, **more} if n else None for n in (smoke, quick, full)))
+
+
+def company(**more: int) -> Dict[str, Dict[str, Any]]:
+    small = {name: n // 10 for name, n in more.items()}
+    return levels(None, {"seconds": 20, **small}, {"seconds": 600, "edge": 60, **more})
+
+
+SECONDS = levels({"seconds": 4}, {"seconds": 10}, {"seconds": 60})
+PACE = levels({"rate": 50, "seconds": 2}, {"rate": 50, "seconds": 6}, {"rate": 25, "seconds": 80})
+
+COUNT_STATEMENTS = {"pg_stat_statements.track": "all", "compute_query_id": "on"}
+
+PLAN: List[Item] = [
+    Item("enqueue", "c1", w.enqueue, FED, jobs(500, 3000, 100000)),
+    Item("enqueue", "c8", w.enqueue, HAND, jobs(0, 8000, 0)),
+    Item("enqueue", "c8", w.enqueue, FED, jobs(0, 0, 200000)),
+    Item("enqueue", "bulk", w.enqueue, BULK, jobs(10000, 100000, 1000000)),
+    Item("drain_noop", "100k", w.drain, EVERYBODY, jobs(10000, 100000, 100000, kind="noop")),
+    Item("drain_noop", "1M5p", w.drain, BATCH, jobs(0, 200000, 0, kind="noop", priorities=5)),
+    Item("drain_noop", "1M5p", w.drain, EVERYBODY, jobs(0, 0, 1000000, kind="noop", priorities=5)),
+    Item("drain_row", "100k", w.drain, EVERYBODY, jobs(10000, 100000, 100000, kind="row")),
+    Item("pickup", "call", w.pickup, PICKED, PACE),
+    Item("pickup", "commit", w.pickup, ("bare/insert", *HELD), PACE),
+    Item("steady", "500", steady, HELD, SECONDS),
+    Item("steady", "2000", steady, HELD, SECONDS),
+    Item("steady", "10000", steady, HELD, levels(None, {"seconds": 10}, {"seconds": 60})),
+    Item("steady", "2000-snapshot", steady, HELD, company()),
+    Item("steady", "2000-readers", steady, HELD, company()),
+    Item("steady", "2000-future", steady, HELD, company(future=1000000)),
+    Item("steady", "2000-crowd", steady, JOBQ, company(crowd=100000)),
+    Item("exec", "1", w.exec_tools, ("jobq/default", "bare/spawn-loop"), jobs(100, 500, 5000)),
+    Item("exec", "50", w.exec_tools, ("jobq/default", "bare/spawn-loop"), jobs(200, 2000, 20000)),
+    Item("idle", "", w.idle, RESTING, levels({"seconds": 2, "settle": 2}, {"seconds": 10, "settle": 5},
+                                             {"seconds": 30, "settle": 60}), COUNT_STATEMENTS),
+    Item("deep", "100k", w.deep, BATCH, levels(None, {"jobs": 100000, "waiting": 100000}, {"jobs": 100000, "waiting": 100000})),
+    Item("deep", "10M", w.deep, BATCH, levels(None, {"jobs": 100000, "waiting": 1000000}, {"jobs": 100000, "waiting": 10000000})),
+    Item("unique", "held", w.unique, JOBQ, jobs(2000, 5000, 20000)),
+    Item("lanes", "1", w.lanes, JOBQ, levels(None, {"types": 1000, "priorities": 20, **PACE["quick"]},
+                                             {"types": 1000, "priorities": 20, **PACE["full"]})),
+    Item("lanes", "1000x20", w.lanes, JOBQ, levels({"types": 100, "priorities": 5, **PACE["smoke"]},
+                                                   {"types": 1000, "priorities": 20, **PACE["quick"]},
+                                                   {"types": 1000, "priorities": 20, **PACE["full"]})),
+]

@@ -1,0 +1,72 @@
+"""Servers that a peer brings with it, started for one reading; and which versions of what took part."""
+import contextlib
+import json
+import pathlib
+import socket
+import subprocess
+import sys
+from typing import Dict, Iterator, List, Sequence, Tuple
+
+from .cluster import BUILD, Cluster, wait_until
+from .subjects import PEERS
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def redis_answers(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1) as s:
+        s.sendall(b"PING\r\n")
+        return s.recv(16).startswith(b"+PONG")
+    return False
+
+
+def start_redis(fsync: str, scratch: pathlib.Path) -> Tuple[Dict[str, str], subprocess.Popen]:
+    """As durable as appendfsync says: `always` is what a commit is, `everysec` is what most run."""
+    port = free_port()
+    server = subprocess.Popen(
+        ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--dir", str(scratch), "--appendonly", "yes",
+         "--appendfsync", fsync, "--save", "", "--maxmemory-policy", "noeviction", "--daemonize", "no"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_until(lambda: redis_answers(port), "redis-server answers", 20, 0.05, server)
+    return {"REDIS_PORT": str(port), "REDIS_URL": "redis://127.0.0.1:%d" % port}, server
+
+
+@contextlib.contextmanager
+def running(wanted: Sequence[str], scratch: pathlib.Path, server: Cluster) -> Iterator[Tuple[Dict[str, str], List[int]]]:
+    """Yields what the programs need to know of them, and the pids whose CPU counts as the server's."""
+    env: Dict[str, str] = {}
+    started: List[subprocess.Popen] = []
+    try:
+        for service in wanted:
+            more, program = start_redis(service.split("-")[1], scratch)
+            env.update(more)
+            started.append(program)
+        yield env, [p.pid for p in started]
+    finally:
+        for program in started:
+            program.terminate()
+            program.wait()
+
+
+def versions(server: Cluster) -> Dict[str, str]:
+    """Of the peers that are installed."""
+    found = {}
+    for package in PEERS.glob("node_modules/*/package.json"):
+        if package.parent.name in ("graphile-worker", "pg-boss", "bullmq"):
+            found[package.parent.name] = json.loads(package.read_text())["version"]
+    with contextlib.suppress(OSError):
+        told = subprocess.run(["redis-server", "--version"], capture_output=True, text=True).stdout
+        found["redis"] = told.partition("v=")[2].split()[0]
+    return found
+
+
+def python() -> str:
+    """The interpreter for the report: it wants matplotlib, which Debian installs for its own."""
+    for program in sys.executable, "/usr/bin/python3":
+        if subprocess.run([program, "-c", "import matplotlib"], capture_output=True).returncode == 0:
+            return program
+    return sys.executable

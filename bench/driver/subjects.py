@@ -1,0 +1,115 @@
+"""The subjects: how each queue is set up, fed and run.  A table; driver/clients.py knows what to do with it.
+
+A subject is fed either by SQL (bench/bin/load) or by a program of its own that takes load's options.  It is run either by
+a program (README.md, `work`) or, when `worker` is empty, by jobq in the server: then its job type is paused until a
+workload starts it.  In SQL, {type} is the kind of job, {priority} a number, {delay} a number of seconds.
+"""
+import fnmatch
+import os
+import shutil
+from dataclasses import dataclass, field
+from typing import Dict, List, Sequence, Tuple
+
+from .cluster import BUILD, TOP
+
+BIN = BUILD / "bin"
+PEERS = TOP / "bench" / "peers"
+
+
+@dataclass(frozen=True)
+class Subject:
+    name: str                                   # family/config
+    setup: str = ""                             # SQL for a fresh database
+    setup_program: Tuple[str, ...] = ()         # instead of SQL, or after it
+    enqueue: str = ""                           # SQL with $1, the payload
+    enqueue_priority: str = ""                  # the same with {priority}
+    enqueue_later: str = ""                     # $1 = an array of payloads; due in a day
+    bulk: str = ""                              # SQL with $1, an array of payloads
+    bulk_priority: str = ""
+    feeder: Tuple[str, ...] = ()                # instead of load: a program that takes load's options and --kind
+    worker: Tuple[str, ...] = ()                # program and verb that works the queue
+    settings: Dict[str, str] = field(default_factory=dict)   # ALTER DATABASE ... SET
+    env: Dict[str, str] = field(default_factory=dict)        # of feeder and worker
+    services: Tuple[str, ...] = ()              # driver/services.py
+    tables: Tuple[str, ...] = ()                # LIKE patterns: whose size and dead rows are read
+    needs: Tuple[str, ...] = ()                 # files, or programs of the PATH, without which it is missing
+    slow: int = 1                               # quick gives it this many times fewer jobs to drain
+
+    @property
+    def family(self) -> str:
+        return self.name.split("/")[0]
+
+
+# --- jobq -----------------------------------------------------------------------------------------------------------
+
+JOBQ_SETUP = """
+CREATE EXTENSION jobq;
+CREATE FUNCTION bench.noop(payload jsonb) RETURNS void LANGUAGE plpgsql AS 'BEGIN END';
+CREATE FUNCTION bench.row(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO bench.result VALUES ((payload->>'n')::bigint, extract(epoch FROM clock_timestamp()));
+END $$;
+SELECT jobq.create_job_type('noop', handler => 'bench.noop(jsonb)');
+SELECT jobq.create_job_type('row', handler => 'bench.row(jsonb)');
+SELECT jobq.pause_job_type(t) FROM unnest('{noop,row}'::text[]) t;
+"""
+
+
+def jobq(config: str, **settings: str) -> Subject:
+    return Subject(
+        "jobq/" + config, setup=JOBQ_SETUP,
+        enqueue="SELECT jobq.enqueue('{type}', $1::jsonb)",
+        enqueue_priority="SELECT jobq.enqueue('{type}', $1::jsonb, priority => {priority})",
+        enqueue_later="SELECT count(*) FROM jobq.enqueue_many('{type}', $1::jsonb[], delay => '1 day')",
+        bulk="SELECT count(*) FROM jobq.enqueue_many('{type}', $1::jsonb[])",
+        bulk_priority="SELECT count(*) FROM jobq.enqueue_many('{type}', $1::jsonb[], priority => {priority})",
+        settings={"jobq." + k: v for k, v in settings.items()}, tables=("jobq.queue",))
+
+
+# --- bare: what it costs to store the same row, without a queue ------------------------------------------------------
+
+# The columns of jobq.queue with its types, NOT NULLs and defaults, without its CHECK.  The id comes from a sequence: as
+# ordered in time as a UUIDv7 and cheaper than any way to make one in SQL, so that the comparison is hard on jobq.
+BARE_SETUP = """
+CREATE EXTENSION jobq;
+CREATE SCHEMA bare;
+CREATE SEQUENCE bare.ids CACHE 32;
+CREATE TABLE bare.queue (LIKE jobq.queue INCLUDING DEFAULTS) WITH (fillfactor = 90);
+CREATE UNIQUE INDEX queue_id ON bare.queue (id);
+"""
+BARE_LANE = "CREATE INDEX queue_lane ON bare.queue (type_id, priority DESC, sublane, position);"
+BARE_INSERT = """INSERT INTO bare.queue (id, position, scheduled_for, created_at, type_id, home_id, max_attempts, payload)
+ SELECT lpad(to_hex(nextval('bare.ids')), 32, '0')::uuid, t, t, t, 1, 1, 3, p::jsonb FROM (SELECT clock_timestamp()) c(t), """
+BARE_ONE = BARE_INSERT + "(SELECT $1::text) s(p)"
+BARE_MANY = BARE_INSERT + "unnest($1::text[]) s(p)"
+
+
+def bare(config: str, setup: str = "", enqueue: str = BARE_ONE, bulk: str = BARE_MANY) -> Subject:
+    return Subject("bare/" + config, setup=BARE_SETUP + setup, enqueue=enqueue, bulk=bulk, tables=("bare.queue",))
+
+
+SUBJECTS: List[Subject] = [
+    jobq("default"),
+    jobq("w2", max_sql_workers="2"),
+    jobq("w1", max_sql_workers="1"),
+    bare("insert"),
+    bare("insert-lane", BARE_LANE),
+    bare("insert-notify", enqueue="WITH job AS (%s RETURNING id) SELECT pg_notify('bench', '') FROM job" % BARE_ONE, bulk=""),
+    Subject("bare/spawn-loop", needs=(str(BIN / "spawn_loop"),)),
+]
+
+
+def matches(subject: Subject, patterns: Sequence[str]) -> bool:
+    """Is it of one of these families or names?"""
+    return any(subject.family == p or fnmatch.fnmatch(subject.name, p) for p in patterns)
+
+
+def chosen(patterns: Sequence[str]) -> List[Subject]:
+    """The subjects of these families or names, in the table's order; all without patterns."""
+    return [s for s in SUBJECTS if not patterns or matches(s, patterns)]
+
+
+def missing(subject: Subject) -> List[str]:
+    """What it needs and is not there."""
+    needs = (str(BIN / "load"), *subject.needs)
+    return [n for n in needs if not (os.path.exists(n) if "/" in n else shutil.which(n))]
