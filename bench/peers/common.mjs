@@ -1,0 +1,170 @@
+// What the peers share: the command line, the protocol of `work`, and `enqueue`, load's stand-in (../README.md).
+import { open } from 'node:fs/promises';
+import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { parseArgs } from 'node:util';
+import pg from 'pg';
+
+export const KINDS = ['noop', 'row'];
+
+export const now = () => (performance.timeOrigin + performance.now()) / 1000;
+
+const fail = (message) => {
+  console.error(message);
+  process.exit(1);
+};
+
+const NUMBERS = ['jobs', 'first', 'connections', 'concurrency', 'bulk', 'rate', 'seconds', 'processes'];
+
+function readOptions() {
+  const { values, positionals } = parseArgs({
+    allowPositionals: true,
+    options: {
+      kind: { type: 'string', default: 'noop' },
+      config: { type: 'string', default: 'default' },
+      times: { type: 'string' },
+      commit: { type: 'boolean', default: false },
+      ...Object.fromEntries(NUMBERS.map((name) => [name, { type: 'string' }])),
+    },
+  });
+  if (!KINDS.includes(values.kind)) fail(`--kind ${KINDS.join('|')}, not ${values.kind}`);
+  for (const name of NUMBERS) {
+    if (values[name] === undefined) continue;
+    values[name] = Number(values[name]);
+    if (!(values[name] >= 0)) fail(`--${name}: not a number`);
+  }
+  return { verb: positionals[0], options: values };
+}
+
+// `configs` maps a config's name to the peer's settings; one may name another.
+export async function main({ configs, setup, enqueue, work }) {
+  const { verb, options } = readOptions();
+  const settings = configs[options.config];
+  if (!settings) fail(`--config ${Object.keys(configs).join('|')}, not ${options.config}`);
+  const verbs = {
+    setup: () => setup(options, settings),
+    enqueue: enqueue && (() => runEnqueue(options, (lane) => enqueue(options, settings, lane))),
+    work: () => runWork(options, (acknowledged) => work(options, settings, acknowledged)),
+  };
+  if (!verbs[verb]) fail(`the verb is one of ${Object.keys(verbs).filter((v) => verbs[v]).join(', ')}`);
+  await verbs[verb]();
+  process.exit(0);   // whatever a peer's library still holds open
+}
+
+export const newPool = (max, more = {}) => {
+  const pool = new pg.Pool({ max, ...more });
+  pool.on('error', () => {});   // an idle connection that dies is replaced
+  pool.on('connect', (client) => client.on('error', () => {}));
+  return pool;
+};
+
+// Opens all connections of a pool: connecting is no part of what is measured.
+export async function warm(pool) {
+  const clients = await Promise.all(Array.from({ length: pool.options.max }, () => pool.connect()));
+  for (const client of clients) client.release();
+}
+
+// What a job does. `row` commits by itself: a statement outside a transaction, so no job undoes another's.
+export async function newHandler(kind, concurrency) {
+  if (kind === 'noop') return async () => {};
+  const pool = newPool(concurrency);
+  await warm(pool);
+  return async (n) => {
+    const ran = now();
+    await pool.query({ name: 'row', text: 'INSERT INTO bench.result VALUES ($1, $2)', values: [n, ran] });
+  };
+}
+
+function go() {
+  console.log('ready');
+  const lines = createInterface({ input: process.stdin });
+  return new Promise((resolve) => {
+    lines.once('line', () => resolve(true));
+    lines.once('close', () => resolve(false));
+  });
+}
+
+const cpuSeconds = (since) => {
+  const { user, system } = process.cpuUsage(since);
+  return (user + system) / 1e6;
+};
+
+// `connect(acknowledged)` prepares and gives { start, stop }; the peer calls acknowledged(n) when the queue has
+// confirmed that n more jobs are done.
+async function runWork({ jobs }, connect) {
+  let total = 0;
+  let finished;
+  let enough;
+  const done = new Promise((resolve) => { enough = resolve; });
+  process.once('SIGTERM', enough);
+  const worker = await connect((n) => {
+    if (jobs && total >= jobs) return;
+    total += n;
+    finished = now();
+    if (jobs && total >= jobs) enough();
+  });
+  if (!await go()) return;
+  const started = now();
+  const cpu = process.cpuUsage();
+  await worker.start();
+  await done;
+  const used = cpuSeconds(cpu);
+  // What is under way may end, and counts after a SIGTERM.
+  await worker.stop();
+  console.log(JSON.stringify({ jobs: total, started, finished: finished ?? now(), cpu: used }));
+}
+
+const payloads = (first, count) => Array.from({ length: count }, (_, i) => ({ n: first + i }));
+
+const percentile = (sorted, p) => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * p))] ?? 0;
+
+// `connect(lane)` gives { send(payload, beforeCommit), sendBulk(payloads, beforeCommit), close }, a connection each.
+async function runEnqueue(options, connect) {
+  const { connections = 1, first = 0, bulk = 1, rate, seconds, commit, times } = options;
+  const jobs = rate ? Math.floor(rate * (seconds ?? 1)) : options.jobs ?? 1;
+  const lanes = await Promise.all(Array.from({ length: connections }, (_, lane) => connect(lane)));
+  const calls = [];
+  const begun = now();
+  const cpu = process.cpuUsage();
+  let next = 0;
+
+  async function call(lane, n, count, due) {
+    const before = now();
+    let commitAt = before;
+    const beforeCommit = commit ? () => { commitAt = now(); } : undefined;
+    if (options.bulk) await lane.sendBulk(payloads(n, count), beforeCommit);
+    else await lane.send({ n }, beforeCommit);
+    calls.push([n, due ?? before, before, commitAt, now()]);
+  }
+
+  async function feed(lane) {
+    while (next < jobs) {
+      const k = next;
+      next += bulk;
+      const due = rate ? begun + k / rate : undefined;
+      const wait = rate ? (due - now()) * 1000 : 0;
+      if (wait > 0) await sleep(wait);
+      await call(lane, first + k, Math.min(bulk, jobs - k), due);
+    }
+  }
+
+  await Promise.all(lanes.map(feed));
+  const elapsed = now() - begun;
+  const used = cpuSeconds(cpu);
+  await Promise.all(lanes.map((lane) => lane.close()));
+  if (times) await writeTimes(times, calls);
+  const took = calls.map(([, , before, , after]) => after - before).sort((a, b) => a - b);
+  console.log(JSON.stringify({
+    jobs, seconds: elapsed, cpu: used,
+    calls: { p50: percentile(took, 0.5), p95: percentile(took, 0.95), p99: percentile(took, 0.99), max: took.at(-1) ?? 0 },
+  }));
+}
+
+async function writeTimes(path, calls) {
+  const file = await open(path, 'w');
+  for (let i = 0; i < calls.length; i += 10000) {
+    await file.write(calls.slice(i, i + 10000)
+      .map(([n, ...at]) => `${n} ${at.map((t) => t.toFixed(6)).join(' ')}\n`).join(''));
+  }
+  await file.close();
+}

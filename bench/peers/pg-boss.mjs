@@ -1,0 +1,90 @@
+// pg-boss.  enqueue by SQL, documented ("the only required column is name"):
+//   INSERT INTO pgboss.job (name, data) VALUES ('noop', $1::jsonb)
+//   bulk: INSERT INTO pgboss.job (name, data) SELECT 'noop', p::jsonb FROM unnest($1::text[]) p
+// Only send() and insert() notify (`best`), so latency is measured with `enqueue`.
+import { PgBoss } from 'pg-boss';
+import { KINDS, main, newHandler, newPool } from './common.mjs';
+
+const configs = {
+  default: { queue: {}, boss: {}, work: {}, rows: 10 },
+  best: {
+    queue: { notify: true },
+    boss: { useListenNotify: true },
+    work: { batchSize: 500, localConcurrency: 2, burstWhenBatchFull: true, pollingIntervalSeconds: 0.5 },
+    rows: 32,
+  },
+};
+
+async function startBoss(options) {
+  // libpq's environment names the server; pg-boss wants to be given something.
+  const boss = new PgBoss({ database: process.env.PGDATABASE, ...options });
+  boss.on('error', (error) => console.error(error.message));
+  await boss.start();
+  return boss;
+}
+
+async function setup(options, { queue }) {
+  const boss = await startBoss({ supervise: false, schedule: false });
+  for (const kind of KINDS) await boss.createQueue(kind, queue);
+  await boss.stop({ graceful: false });
+}
+
+// Nothing tells when a completion has been committed, so the statements that complete jobs are watched.
+function watchCompletions(boss, acknowledged) {
+  const db = boss.getDb();
+  const execute = db.executeSql.bind(db);
+  db.executeSql = async (text, values) => {
+    const result = await execute(text, values);
+    if (/SET completed_on = .*\s+state = 'completed'/.test(text)) acknowledged(Number(result.rows[0].count));
+    return result;
+  };
+}
+
+function newWorker(kind, settings, handler) {
+  if (kind === 'noop') return { options: settings, run: async () => {} };
+  // A batch is settled job by job, or one row's failure would fail the others.
+  const run = async (job) => {
+    try {
+      await handler(job.data.n);
+      return { id: job.id, status: 'completed' };
+    } catch (error) {
+      return { id: job.id, status: 'failed', output: { message: error.message } };
+    }
+  };
+  return { options: { ...settings, perJobResults: true }, run: (jobs) => Promise.all(jobs.map(run)) };
+}
+
+async function work({ kind, concurrency }, settings, acknowledged) {
+  const options = { ...settings.work, ...concurrency && { localConcurrency: concurrency } };
+  const handler = await newHandler(kind, settings.rows);
+  const boss = await startBoss({ ...settings.boss, max: Math.max(10, 2 * (options.localConcurrency ?? 1)) });
+  watchCompletions(boss, acknowledged);
+  const worker = newWorker(kind, options, handler);
+  return {
+    start: () => boss.work(kind, worker.options, worker.run),
+    stop: () => boss.stop({ timeout: 10000 }),
+  };
+}
+
+async function enqueue({ kind }, settings) {
+  const boss = await startBoss({ supervise: false, schedule: false, max: 1 });
+  const client = await newPool(1).connect();
+  const db = { executeSql: (text, values) => client.query(text, values) };
+  await boss.getQueue(kind);
+
+  async function call(add, beforeCommit) {
+    if (!beforeCommit) return add({});
+    await client.query('BEGIN');
+    await add({ db });
+    beforeCommit();
+    return client.query('COMMIT');
+  }
+
+  return {
+    send: (data, beforeCommit) => call((more) => boss.send(kind, data, more), beforeCommit),
+    sendBulk: (list, beforeCommit) => call((more) => boss.insert(kind, list.map((data) => ({ data })), more), beforeCommit),
+    close: () => boss.stop({ graceful: false }),
+  };
+}
+
+await main({ configs, setup, enqueue, work });
