@@ -36,35 +36,7 @@ typedef struct Plan
 
 /* ---- the program ---- */
 
-/* A sticky directory (/tmp) lets nobody replace what is somebody else's. */
-static bool
-open_to_everybody(const char *path)
-{
-	struct stat st;
-
-	if (stat(path, &st) != 0)
-		return false;
-	return (st.st_mode & S_IWOTH) != 0 && !(S_ISDIR(st.st_mode) && (st.st_mode & S_ISVTX) != 0);
-}
-
-/* Could any user of the machine put another program in the place of this one? */
-static bool
-replaceable(const char *path)
-{
-	char	   *real = realpath(path, NULL);
-	bool		result = real == NULL || open_to_everybody(real);
-	char	   *slash;
-
-	while (!result && (slash = strrchr(real, '/')) != NULL && slash != real)
-	{
-		*slash = '\0';
-		result = open_to_everybody(real);
-	}
-	free(real);
-	return result;
-}
-
-/* EPERM: anybody could have written it. */
+/* EPERM: another user could have put it there. */
 static int
 check_program(const char *path)
 {
@@ -76,7 +48,7 @@ check_program(const char *path)
 		return EACCES;
 	if (access(path, X_OK) != 0)
 		return errno;
-	return replaceable(path) ? EPERM : 0;
+	return program_is_safe(path, geteuid(), getegid()) ? 0 : EPERM;
 }
 
 /* Looks in each absolute directory of the list; EACCES or EPERM when only files were found that can't be run. */

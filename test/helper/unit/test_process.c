@@ -90,6 +90,66 @@ test_writable_by_everybody(void)
 	chmod(dir, 0700);
 }
 
+static void
+make_script(const char *path, const char *first_line, mode_t mode)
+{
+	int			fd = open(path, O_CREAT | O_TRUNC | O_WRONLY, 0600);
+
+	CHECK(write(fd, first_line, strlen(first_line)) == (ssize_t) strlen(first_line), "a script");
+	close(fd);
+	chmod(path, mode);
+}
+
+static bool
+safe_for(const char *path, int other_user, int other_group)
+{
+	return program_is_safe(path, getuid() + (uid_t) other_user, getgid() + (gid_t) other_group);
+}
+
+/*
+ * What belongs to us is somebody else's in the eyes of the user with the next number (so main() runs us as anybody
+ * but root, whose things everybody may trust).
+ */
+static void
+test_of_others(void)
+{
+	char		dir[64];
+	char		path[128];
+	char		link[128];
+	char		line[160];
+
+	snprintf(dir, sizeof(dir), "%s/mine", base);
+	mkdir(dir, 0700);
+	snprintf(path, sizeof(path), "%s/tool", dir);
+	make_script(path, "#!/bin/sh\n", 0700);
+	CHECK(safe_for(path, 0, 0) && !safe_for(path, 1, 0), "a program is its owner's and root's only");
+	CHECK(safe_for("/bin/sh", 1, 1), "root's is everybody's, through links too");
+
+	chmod(path, 0770);
+	CHECK(safe_for(path, 0, 0) && !safe_for(path, 0, 1), "another group may not write it");
+	chmod(path, 0700);
+	chmod(dir, 0770);
+	CHECK(safe_for(path, 0, 0) && !safe_for(path, 0, 1), "nor its directory");
+	chmod(dir, 0700);
+
+	snprintf(link, sizeof(link), "%s/link", dir);
+	CHECK(symlink("/bin/sh", link) == 0 && safe_for(link, 0, 0) && !safe_for(link, 1, 0),
+		  "a link of another user is his, wherever it leads");
+	unlink(link);
+	CHECK(symlink("../mine/tool", link) == 0 && safe_for(link, 0, 0), "a relative link");
+	chmod(path, 0702);
+	CHECK(!safe_for(link, 0, 0), "is as good as what it leads to");
+	unlink(link);
+	CHECK(symlink("link", link) == 0 && !safe_for(link, 0, 0), "a link to itself leads nowhere");
+
+	snprintf(line, sizeof(line), "#! %s -x\n", path);
+	snprintf(link, sizeof(link), "%s/script", dir);
+	make_script(link, line, 0700);
+	CHECK(!safe_for(link, 0, 0), "a script is as good as its interpreter");
+	chmod(path, 0700);
+	CHECK(safe_for(link, 0, 0), "and no worse");
+}
+
 /* A child with two children, one of which has one; the pipe's end tells when all are there. */
 static pid_t
 make_family(void)
@@ -215,10 +275,13 @@ main(void)
 	char		name[64];
 	int			parent = open("/tmp", O_RDONLY | O_DIRECTORY);
 
+	if (getuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0))
+		return 1;
 	if (!mkdtemp(base))
 		return 1;
 	test_find_program();
 	test_writable_by_everybody();
+	test_of_others();
 	test_tree();
 	test_remove_tree();
 	snprintf(name, sizeof(name), "%s", base + 5);

@@ -1,0 +1,142 @@
+/*
+ * trust.c
+ *	  Could another user of the machine put a program of his in the place of this one?
+ *
+ * What a path names is decided by every directory and every symbolic link on the way, so each is looked
+ * at: it must belong to root or to the user who runs the tool, and be writable by nobody else.  A sticky
+ * directory (/tmp) may be open: there nobody replaces what is somebody else's, and whose its entries
+ * are is looked at next.  The groups of root and of the user himself may write.  The interpreter that a script's first line
+ * names is as good as the script.  When all of that holds, only root and the user himself can
+ * change anything between this check and the exec.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "helper.h"
+
+#define MAX_LINKS		40		/* as the kernel */
+#define MAX_FIRST_LINE	256		/* of which the kernel reads as much */
+
+typedef struct Trusted
+{
+	uid_t		uid;
+	gid_t		gid;
+	uid_t		root_uid;
+	gid_t		root_gid;
+	int			links;			/* followed so far */
+} Trusted;
+
+static bool path_is_safe(Trusted *t, const char *path);
+
+static bool
+inode_is_safe(const Trusted *t, const struct stat *st)
+{
+	if (st->st_uid != t->root_uid && st->st_uid != t->uid)
+		return false;
+	if (S_ISLNK(st->st_mode) || (S_ISDIR(st->st_mode) && (st->st_mode & S_ISVTX)))
+		return true;
+	if ((st->st_mode & S_IWGRP) && st->st_gid != t->root_gid && st->st_gid != t->gid)
+		return false;
+	return (st->st_mode & S_IWOTH) == 0;
+}
+
+/* Where the link leads, as seen from the directory it is in: the first dir_len bytes of path. */
+static bool
+link_is_safe(Trusted *t, const char *path, size_t dir_len)
+{
+	char		target[PATH_MAX];
+	char		whole[PATH_MAX];
+	ssize_t		n = readlink(path, target, sizeof(target) - 1);
+
+	if (n <= 0 || t->links++ >= MAX_LINKS)
+		return false;
+	target[n] = '\0';
+	if (target[0] == '/')
+		return path_is_safe(t, target);
+	if (snprintf(whole, sizeof(whole), "%.*s/%s", (int) dir_len, path, target) >= (int) sizeof(whole))
+		return false;
+	return path_is_safe(t, whole);
+}
+
+/* path is absolute; what is above it has been looked at. */
+static bool
+step_is_safe(Trusted *t, const char *path, size_t dir_len)
+{
+	struct stat st;
+
+	if (lstat(path, &st) != 0 || !inode_is_safe(t, &st))
+		return false;
+	return !S_ISLNK(st.st_mode) || link_is_safe(t, path, dir_len);
+}
+
+/* From the root on, as the kernel goes. */
+static bool
+path_is_safe(Trusted *t, const char *path)
+{
+	char		part[PATH_MAX];
+	size_t		len = strlen(path);
+	size_t		dir_len = 0;
+
+	if (len >= sizeof(part) || path[0] != '/' || !step_is_safe(t, "/", 0))
+		return false;
+	for (size_t i = 1; i <= len; i++)
+	{
+		if (path[i] != '/' && path[i] != '\0')
+			continue;
+		memcpy(part, path, i);
+		part[i] = '\0';
+		if (i > dir_len + 1 && !step_is_safe(t, part, dir_len))
+			return false;
+		dir_len = i;
+	}
+	return true;
+}
+
+/* The absolute path after "#!"; false: the file has no such line. */
+static bool
+read_interpreter(const char *path, char *interpreter)
+{
+	char		line[MAX_FIRST_LINE + 1];
+	char	   *start;
+	ssize_t		n = 0;
+	int			fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return false;			/* can be run all the same: it is no script then */
+	n = read(fd, line, MAX_FIRST_LINE);
+	close(fd);
+	line[n > 0 ? n : 0] = '\0';
+	if (strncmp(line, "#!", 2) != 0)
+		return false;
+	start = line + 2 + strspn(line + 2, " \t");
+	start[strcspn(start, " \t\n")] = '\0';
+	strcpy(interpreter, start);
+	return interpreter[0] == '/';
+}
+
+bool
+program_is_safe(const char *path, uid_t uid, gid_t gid)
+{
+	Trusted		t = {0};
+	struct stat root;
+	char		interpreter[MAX_FIRST_LINE + 1];
+
+	if (lstat("/", &root) != 0)
+		return false;
+	t.uid = uid;
+	t.gid = gid;
+	t.root_uid = root.st_uid;
+	t.root_gid = root.st_gid;
+	if (!path_is_safe(&t, path))
+		return false;
+	/* one that is missing gets a better message from exec */
+	if (!read_interpreter(path, interpreter) || access(interpreter, F_OK) != 0)
+		return true;
+	t.links = 0;
+	return path_is_safe(&t, interpreter);
+}
