@@ -60,7 +60,7 @@ PLAN: List[Item] = [
     Item("pickup", "call", w.pickup, PICKED, PACE),
     Item("pickup", "commit", w.pickup, ("bare/insert", *HELD), PACE),
     Item("steady", "500", steady, HELD, SECONDS),
-    Item("steady", "2000", steady, HELD, SECONDS),
+    Item("steady", "2000", steady, (*HELD, "skip-locked/batch-history"), SECONDS),
     Item("steady", "10000", steady, HELD, levels(None, {"seconds": 10}, {"seconds": 60})),
     Item("steady", "2000-snapshot", steady, HELD, company()),
     Item("steady", "2000-readers", steady, HELD, company()),

@@ -35,7 +35,8 @@ def steady(place: Place, variant: str, p: Dict[str, Any]) -> Tuple[Dict[str, Any
     times, ran = clients.read_times(place.work / "times"), clients.read_results(place)
     series = make_series(times, ran, samples, p["seconds"])
     metrics = summary(times, ran, series, p.get("edge", max(1, p["seconds"] // 4)))
-    metrics.update(cost, jobs=fed["jobs"], calls=fed["calls"], cpu_client=round(cpu_client, 3))
+    metrics.update(cost, jobs=fed["jobs"], calls=fed["calls"], cpu_client=round(cpu_client, 3),
+                   wal_per_job=round(cost["wal_bytes"] / fed["jobs"], 1))
     if caught_up is not None:
         metrics["catch_up"] = round(caught_up, 3)
     return metrics, series
@@ -163,6 +164,7 @@ def summary(times: Sequence[Sequence[float]], ran: Dict[int, float], series: Dic
         "backlog": series["backlog"][-1], "latency": measure.quantiles(l for _, l in late)}
     for name, low, high in (("first", 0, edge), ("last", seconds - edge, seconds)):
         part = measure.quantiles(l for due, l in late if low <= due < high)
-        metrics[name] = {"seconds": edge, "p50": part.get("p50"), "p99": part.get("p99"),
-                         "cpu": round(sum(series["cpu"][low:high]) / edge, 4)}
+        cpu, done = sum(series["cpu"][low:high]), sum(series["rate"][low:high])
+        metrics[name] = {"seconds": edge, "p50": part.get("p50"), "p99": part.get("p99"), "cpu": round(cpu / edge, 4),
+                         "cpu_per_job": round(cpu / done, 7) if done else None}
     return metrics

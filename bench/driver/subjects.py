@@ -88,6 +88,22 @@ def bare(config: str, setup: str = "", enqueue: str = BARE_ONE, bulk: str = BARE
     return Subject("bare/" + config, setup=BARE_SETUP + setup, enqueue=enqueue, bulk=bulk, tables=("bare.queue",))
 
 
+# --- skip-locked: a worker written by hand (peers/skip_locked.c) ------------------------------------------------------
+
+SL_ROWS = "INSERT INTO sl.job (payload) SELECT p::jsonb FROM unnest($1::text[]) p"
+SL_NOTIFY = "WITH job AS (INSERT INTO sl.job (payload) VALUES ($1::jsonb)) SELECT pg_notify('sl_job', '')"
+
+
+def skip_locked(config: str, *options: str, **more: str) -> Subject:
+    program = str(BIN / "skip_locked")
+    return Subject(
+        "skip-locked/" + config, setup_program=(program, "setup"), worker=(program, "work", *options),
+        enqueue=more.get("enqueue", "INSERT INTO sl.job (payload) VALUES ($1::jsonb)"), bulk=SL_ROWS,
+        bulk_priority="INSERT INTO sl.job (payload, priority) SELECT p::jsonb, {priority} FROM unnest($1::text[]) p",
+        enqueue_later="INSERT INTO sl.job (payload, scheduled_for) SELECT p::jsonb, now() + interval '1 day' FROM unnest($1::text[]) p",
+        tables=("sl.job",), needs=(program,))
+
+
 SUBJECTS: List[Subject] = [
     jobq("default"),
     jobq("w2", max_sql_workers="2"),
@@ -96,6 +112,10 @@ SUBJECTS: List[Subject] = [
     bare("insert-lane", BARE_LANE),
     bare("insert-notify", enqueue="WITH job AS (%s RETURNING id) SELECT pg_notify('bench', '') FROM job" % BARE_ONE, bulk=""),
     Subject("bare/spawn-loop", needs=(str(BIN / "spawn_loop"),)),
+    skip_locked("one", "--config", "one", "--concurrency", "4"),
+    skip_locked("batch", "--config", "batch", "--concurrency", "2"),
+    skip_locked("batch-history", "--config", "batch-history", "--concurrency", "2"),
+    skip_locked("listen", "--config", "one", "--concurrency", "4", "--listen", enqueue=SL_NOTIFY),
 ]
 
 

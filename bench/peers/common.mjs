@@ -103,7 +103,7 @@ async function runWork({ jobs }, connect) {
     finished = now();
     if (jobs && total >= jobs) enough();
   });
-  if (!await go()) return;
+  if (!await Promise.race([go(), done.then(() => false)])) return;   // nobody there, or a SIGTERM
   const started = now();
   const cpu = process.cpuUsage();
   await worker.start();

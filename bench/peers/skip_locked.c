@@ -20,7 +20,7 @@
  * of C threads has a connection in pipeline mode and needs one round trip per claim: what ends a transaction goes
  * out together with the claim that begins the next.
  *
- * one: the claim is a DELETE of one job; the commit completes it.  The transaction is the implicit one of the
+ * one: the claim is a DELETE of one job by the ctid that FOR UPDATE locked; the commit completes it.  The transaction is the implicit one of the
  * pipeline: a flush request gets the claimed job back without ending it, the Sync is its COMMIT, so BEGIN and COMMIT
  * need no statements.  A failed handler rolls its job's DELETE back with it.  With --history the finished job is
  * inserted there as a statement of its own behind the handler, because it holds when that ended.
@@ -40,22 +40,13 @@
  * idle wakes the next, as one notification may stand for many jobs.  Jobs due later are found by polling each
  * --poll ms (1000).  Without --listen every worker polls each --poll ms (100).
  */
-#include "common.h"
+#include "skip_locked.h"
 
 #include <inttypes.h>
-#include <poll.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
-
-#define BATCH_MAX		1000
-#define TID_MAX			32		/* "(4294967295,65535)" and what an array adds */
-#define DRAIN_EVERY		256		/* claims of a busy worker between looks at the listening socket */
 
 #define DUE_JOBS \
 	" FROM sl.job WHERE scheduled_for <= now() ORDER BY priority DESC, scheduled_for, id FOR UPDATE SKIP LOCKED LIMIT "
@@ -75,461 +66,20 @@
 	" id bigint NOT NULL, priority smallint NOT NULL, scheduled_for timestamptz NOT NULL, payload jsonb NOT NULL," \
 	" attempts integer NOT NULL, finished_at timestamptz NOT NULL)"
 
-/* Columns of a claim; those behind PAYLOAD come only where the history needs them. */
-enum {ID, CTID, PAYLOAD, PRIORITY, SCHEDULED_FOR, ATTEMPTS};
-
-typedef struct Worker
-{
-	pthread_t	thread;
-	PGconn	   *conn;
-	PGresult   *claim;			/* the jobs in hand */
-	int			jobs;
-	bool		failed[BATCH_MAX];
-	bool		was_idle;
-	char	   *tids;
-	int64_t		claims;
-	double		last_finished;
-} Worker;
-
 static const char *kind = "";
 static const char *config = "one";
-static bool history = false;
-static bool await = false;
-static bool listening = false;
-static int64_t wanted = 0;
-static int64_t concurrency = 1;
-static int64_t batch = 0;
-static int64_t poll_ms = 0;
-static bool row;
+bool		row;
+bool		history = false;
+bool		await = false;
+bool		listening = false;
+int64_t		wanted = 0;
+int64_t		concurrency = 1;
+int64_t		batch = 0;
+int64_t		poll_ms = 0;
 
-static atomic_bool stopping;
-static atomic_llong finished;
-static int	stop_fd;			/* readable from the stop on */
-static int	wake_fd;
-static PGconn *listener;
-static pthread_mutex_t watch = PTHREAD_MUTEX_INITIALIZER;
+atomic_bool stopping;
+atomic_llong finished;
 
-/*
- * Sleeping
- */
-
-/* Also called by a signal. */
-static void
-stop(int signal_number)
-{
-	(void) signal_number;
-	stopping = true;
-	eventfd_write(stop_fd, 1);
-}
-
-static void
-drain_notifications(void)
-{
-	PGnotify   *notification;
-
-	if (!PQconsumeInput(listener))
-		die("%s", PQerrorMessage(listener));
-	while ((notification = PQnotifies(listener)) != NULL)
-		PQfreemem(notification);
-}
-
-static void
-sleep_until_woken(void)
-{
-	struct pollfd fds[] = {{stop_fd, POLLIN, 0}, {wake_fd, POLLIN, 0}, {PQsocket(listener), POLLIN, 0}};
-	eventfd_t	ignored;
-
-	pthread_mutex_lock(&watch);
-	poll(fds, 3, poll_ms);
-	if (fds[1].revents != 0)
-		eventfd_read(wake_fd, &ignored);
-	if (fds[2].revents != 0)
-		drain_notifications();
-	pthread_mutex_unlock(&watch);
-}
-
-static void
-sleep_for_jobs(Worker *w)
-{
-	struct pollfd fd = {stop_fd, POLLIN, 0};
-
-	if (listening)
-		sleep_until_woken();
-	else
-		poll(&fd, 1, poll_ms);
-	w->was_idle = true;
-}
-
-/* With a claim in hand. */
-static void
-tend_listener(Worker *w)
-{
-	if (w->was_idle && w->jobs == batch && concurrency > 1)
-		eventfd_write(wake_fd, 1);
-	w->was_idle = false;
-	if (++w->claims % DRAIN_EVERY == 0 && pthread_mutex_trylock(&watch) == 0)
-	{
-		drain_notifications();
-		pthread_mutex_unlock(&watch);
-	}
-}
-
-/*
- * Pipeline
- */
-static void
-submit(Worker *w, const char *statement, int n, const char *const *values)
-{
-	if (!PQsendQueryPrepared(w->conn, statement, n, values, NULL, NULL, 0))
-		die("%s", PQerrorMessage(w->conn));
-}
-
-static void
-send_sync(Worker *w)
-{
-	if (!PQpipelineSync(w->conn))
-		die("%s", PQerrorMessage(w->conn));
-}
-
-static void
-ask_for_answers(Worker *w)
-{
-	if (!PQsendFlushRequest(w->conn) || PQflush(w->conn) != 0)
-		die("%s", PQerrorMessage(w->conn));
-}
-
-/* The answer to the next statement, or the next Sync. */
-static PGresult *
-next_result(Worker *w)
-{
-	PGresult   *result = PQgetResult(w->conn);
-
-	if (result == NULL)
-		die("%s", PQerrorMessage(w->conn));
-	if (PQresultStatus(result) != PGRES_PIPELINE_SYNC && PQgetResult(w->conn) != NULL)
-		die("a statement has two results");
-	return result;
-}
-
-static void
-expect(Worker *w, int results)
-{
-	while (results-- > 0)
-		expect_ok(w->conn, next_result(w));
-}
-
-static void
-skip_to_sync(Worker *w)
-{
-	bool		reached = false;
-
-	while (!reached)
-	{
-		PGresult   *result = next_result(w);
-
-		reached = PQresultStatus(result) == PGRES_PIPELINE_SYNC;
-		PQclear(result);
-	}
-}
-
-/* Savepoints need a transaction block. */
-static bool
-in_block(void)
-{
-	return row && batch > 1;
-}
-
-/*
- * Claiming
- */
-static void
-send_claim(Worker *w)
-{
-	if (in_block())
-		submit(w, "begin", 0, NULL);
-	submit(w, "claim", 0, NULL);
-	ask_for_answers(w);
-}
-
-static void
-take_claim(Worker *w)
-{
-	expect(w, in_block());
-	w->claim = next_result(w);
-	if (PQresultStatus(w->claim) != PGRES_TUPLES_OK)
-		die("%s", PQresultErrorMessage(w->claim));
-	w->jobs = PQntuples(w->claim);
-	memset(w->failed, 0, sizeof(w->failed));
-	if (w->jobs > 0 && listening)
-		tend_listener(w);
-}
-
-static void
-drop_claim(Worker *w)
-{
-	PQclear(w->claim);
-	w->claim = NULL;
-	w->jobs = 0;
-}
-
-/*
- * Running
- */
-
-/* The handler of a row job. */
-static void
-insert_row(Worker *w, const char *payload)
-{
-	char		ran[32];
-	const char *n = strchr(payload, ':');
-	char		number[32];
-	const char *values[] = {number, ran};
-
-	snprintf(ran, sizeof(ran), "%.6f", epoch_now());
-	if (n == NULL)
-		die("no number in payload %s", payload);
-	snprintf(number, sizeof(number), "%" PRId64, (int64_t) strtoll(n + 1, NULL, 10));
-	submit(w, "handler", 2, values);
-}
-
-/* False if its handler failed, or one that did not wait for its own answer. */
-static bool
-take_handler_results(Worker *w)
-{
-	bool		ok = true;
-
-	for (int i = in_block() ? 3 : 1; i > 0; i--)
-	{
-		PGresult   *result = next_result(w);
-
-		if (PQresultStatus(result) == PGRES_FATAL_ERROR)
-			fprintf(stderr, "skip_locked: %s", PQresultErrorMessage(result));
-		ok = ok && PQresultStatus(result) == PGRES_COMMAND_OK;
-		PQclear(result);
-	}
-	return ok;
-}
-
-/* Runs the jobs from the given one on; the one known to have failed, or -1. */
-static int
-run_handlers(Worker *w, int from)
-{
-	for (int i = from; row && i < w->jobs; i++)
-	{
-		if (in_block())
-			submit(w, "savepoint", 0, NULL);
-		insert_row(w, PQgetvalue(w->claim, i, PAYLOAD));
-		if (in_block())
-			submit(w, "release", 0, NULL);
-		if (await)
-		{
-			ask_for_answers(w);
-			if (!take_handler_results(w))
-				return i;
-		}
-	}
-	return -1;
-}
-
-/*
- * Completing
- */
-static void
-send_failures(Worker *w)
-{
-	for (int i = 0; i < w->jobs; i++)
-	{
-		const char *id = PQgetvalue(w->claim, i, ID);
-
-		if (w->failed[i])
-			submit(w, "retry", 1, &id);
-	}
-}
-
-static void
-send_deletion(Worker *w)
-{
-	const char *tids = w->tids;
-	char	   *at = w->tids;
-
-	*at++ = '{';
-	for (int i = 0; i < w->jobs; i++)
-	{
-		if (!w->failed[i])
-			at += sprintf(at, "%s\"%s\"", at == tids + 1 ? "" : ",", PQgetvalue(w->claim, i, CTID));
-	}
-	strcpy(at, "}");
-	submit(w, "complete", 1, &tids);
-}
-
-static void
-send_history(Worker *w)
-{
-	const char *values[] = {
-		PQgetvalue(w->claim, 0, ID), PQgetvalue(w->claim, 0, PRIORITY), PQgetvalue(w->claim, 0, SCHEDULED_FOR),
-		PQgetvalue(w->claim, 0, PAYLOAD), PQgetvalue(w->claim, 0, ATTEMPTS)
-	};
-
-	submit(w, "complete", 5, values);
-}
-
-/* Completes what has not failed, and commits. */
-static void
-send_completion(Worker *w)
-{
-	if (batch > 1)
-		send_deletion(w);
-	else if (history)
-		send_history(w);
-	if (in_block())
-	{
-		send_failures(w);
-		submit(w, "commit", 0, NULL);
-	}
-	send_sync(w);
-}
-
-static void
-take_completion(Worker *w)
-{
-	expect(w, batch > 1 || history);
-	for (int i = 0; in_block() && i < w->jobs; i++)
-		expect(w, w->failed[i]);
-	expect(w, in_block() + 1);
-}
-
-/*
- * What was sent behind the failed handler was skipped up to the Sync.  The claim behind that has failed in a
- * transaction block; without one it has worked and is given back, before the failed job is written.
- */
-static void
-recover(Worker *w, bool claimed)
-{
-	skip_to_sync(w);
-	if (in_block())
-	{
-		if (claimed)
-		{
-			send_sync(w);
-			skip_to_sync(w);
-		}
-		submit(w, "rollback to", 0, NULL);
-		send_sync(w);
-		expect(w, 2);
-		return;
-	}
-	submit(w, "rollback", 0, NULL);
-	send_failures(w);
-	send_sync(w);
-	expect(w, claimed + 3);
-}
-
-static bool
-is_enough(int64_t jobs)
-{
-	return wanted > 0 && finished + jobs >= wanted;
-}
-
-static void
-count_finished(Worker *w)
-{
-	for (int i = 0; i < w->jobs; i++)
-		finished += !w->failed[i];
-	w->last_finished = epoch_now();
-	if (is_enough(0))
-		stop(0);
-}
-
-/* The first job from the given one on whose handler failed, or -1. */
-static int
-take_handlers(Worker *w, int from)
-{
-	for (int i = from; row && !await && i < w->jobs; i++)
-	{
-		if (!take_handler_results(w))
-			return i;
-	}
-	return -1;
-}
-
-/* Runs the jobs in hand from the given one on, and takes the next claim; or stops at one that fails. */
-static int
-run_from(Worker *w, int from)
-{
-	int			failed = run_handlers(w, from);
-	bool		claim_next = failed < 0 && !stopping && !is_enough(w->jobs);
-
-	if (failed < 0)
-		send_completion(w);
-	else
-		send_sync(w);
-	if (claim_next)
-		send_claim(w);
-	if (failed < 0)
-		failed = take_handlers(w, from);
-	if (failed >= 0)
-	{
-		w->failed[failed] = true;
-		recover(w, claim_next);
-		return failed;
-	}
-	take_completion(w);
-	count_finished(w);
-	drop_claim(w);
-	if (claim_next)
-		take_claim(w);
-	return -1;
-}
-
-static void
-run_claim(Worker *w)
-{
-	int			failed = run_from(w, 0);
-
-	while (failed >= 0 && in_block())
-		failed = run_from(w, failed + 1);
-	if (failed >= 0)
-		drop_claim(w);
-}
-
-static void
-end_empty_claim(Worker *w)
-{
-	drop_claim(w);
-	if (in_block())
-		submit(w, "commit", 0, NULL);
-	send_sync(w);
-	expect(w, in_block() + 1);
-}
-
-/* A claim in hand at the end is given back by the disconnection. */
-static void *
-run_worker(void *arg)
-{
-	Worker	   *w = arg;
-
-	while (!stopping)
-	{
-		if (w->claim == NULL)
-		{
-			send_claim(w);
-			take_claim(w);
-		}
-		if (w->jobs > 0)
-			run_claim(w);
-		else
-		{
-			end_empty_claim(w);
-			sleep_for_jobs(w);
-		}
-	}
-	PQfinish(w->conn);
-	return NULL;
-}
-
-/*
- * Setting up
- */
 static void
 prepare_statements(PGconn *conn)
 {
@@ -540,7 +90,7 @@ prepare_statements(PGconn *conn)
 	if (batch > 1)
 		snprintf(sql, sizeof(sql), "SELECT id, ctid, payload" DUE_JOBS "%" PRId64, batch);
 	else
-		snprintf(sql, sizeof(sql), "DELETE FROM sl.job WHERE id = (SELECT id" DUE_JOBS "1) RETURNING id, ctid, payload%s",
+		snprintf(sql, sizeof(sql), "DELETE FROM sl.job WHERE ctid = (SELECT ctid" DUE_JOBS "1) RETURNING id, ctid, payload%s",
 				 history ? ", priority, scheduled_for, attempts" : "");
 	prepare(conn, "claim", sql);
 	if (batch > 1 && history)
@@ -573,15 +123,10 @@ open_workers(void)
 	for (int64_t i = 0; i < concurrency; i++)
 	{
 		workers[i].conn = connect_or_die();
-		workers[i].tids = allocate((batch + 1) * TID_MAX);
+		allocate_tids(&workers[i]);
 		prepare_statements(workers[i].conn);
 		if (!PQenterPipelineMode(workers[i].conn))
 			die("%s", PQerrorMessage(workers[i].conn));
-	}
-	if (listening)
-	{
-		listener = connect_or_die();
-		execute(listener, "LISTEN sl_job");
 	}
 	return workers;
 }
@@ -634,8 +179,7 @@ work(void)
 	double		started;
 	double		cpu;
 
-	stop_fd = eventfd(0, EFD_NONBLOCK);
-	wake_fd = eventfd(0, EFD_NONBLOCK);
+	idle_init();
 	sigaction(SIGTERM, &action, NULL);
 	if (!await_go())
 		stop(0);

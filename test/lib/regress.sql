@@ -22,7 +22,7 @@ EXCEPTION WHEN OTHERS THEN
 END $$;
 
 -- Waits until a query says true; its snapshot is a new one each time.
-CREATE FUNCTION test.wait_until(query text, seconds int DEFAULT 60) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE FUNCTION test.wait_until(query text, seconds int DEFAULT 300) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   answer boolean;
   deadline timestamptz := clock_timestamp() + make_interval(secs => seconds);
