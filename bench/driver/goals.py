@@ -1,0 +1,244 @@
+"""The goals of jobq, as data, and how each is judged.
+
+A Goal is an id, a sentence and a function of the Medians.  The function answers a Verdict (the value that the goal is
+about, its unit, whether the goal is met, and the figures behind it) or None when a figure it needs was not read.
+The value is judged unrounded, so "1.0×" on the page can be a goal missed by a hair: the figures stand beside it.
+
+Every goal judges jobq as it comes (jobq/default) unless it names a configuration, against the best configuration of
+the peers it names.
+"""
+
+from typing import Callable, NamedTuple, Optional
+
+from medians import JOBQ, cpu_per_100k, family, is_peer, plain, ratio, show
+
+HELD = {
+    "2000-snapshot": "under a held snapshot",
+    "2000-readers": "with long readers",
+    "2000-future": "with many jobs scheduled for later",
+    "2000-crowd": "with a crowd of connections",
+}
+CONDITION = {"p50": "s", "p99": "s", "cpu_per_job": "s"}
+
+
+class Verdict(NamedTuple):
+    """What a goal came to."""
+
+    value: float
+    unit: str
+    met: bool
+    measured: str
+
+
+class Goal(NamedTuple):
+    """A goal and its judge."""
+
+    id: str
+    sentence: str
+    judge: Callable[[object], Optional[Verdict]]
+
+
+def compare(ours, theirs, unit, met, ratio_unit="×"):
+    """Verdict on ours / theirs, each (name, median); met(ratio) decides."""
+    share = ratio(ours[1], theirs[1])
+    if share is None:
+        return None
+    measured = f"{ours[0]} {show(ours[1], unit)}, {theirs[0]} {show(theirs[1], unit)}"
+    return Verdict(share, ratio_unit, met(share), measured)
+
+
+def named(m, workload, variant, subject, key):
+    """(subject, its median) for compare()."""
+    return subject, m.value(workload, variant, subject, key)
+
+
+def rate_against(workload, variant, ours, chosen, least):
+    """jobq's rate is at least so many times the best of the chosen subjects'."""
+
+    def judge(m):
+        theirs = m.best(workload, variant, "rate", **({"chosen": chosen} if chosen else {}))
+        return theirs and compare(named(m, workload, variant, ours, "rate"), theirs, "/s", lambda r: r >= least)
+
+    return judge
+
+
+def share_of_bare(workload, variant, bare, least):
+    """jobq's rate is at least this share of doing it without a queue."""
+
+    def judge(m):
+        ours, theirs = (named(m, workload, variant, s, "rate") for s in (JOBQ, bare))
+        return compare(ours, theirs, "/s", lambda r: r >= least, "%")
+
+    return judge
+
+
+def below(workload, variant, key, unit, limit):
+    """One median of jobq's is below a limit."""
+
+    def judge(m):
+        stat = m.stat(workload, variant, JOBQ, key)
+        return stat and Verdict(stat.median, unit, stat.median < limit, spread(stat, unit))
+
+    return judge
+
+
+def spread(stat, unit):
+    """A median with what the repeats spread over."""
+    if stat.n == 1:
+        return f"{show(stat.median, unit)} (one repeat)"
+    if stat.low == stat.high:
+        return f"{show(stat.median, unit)} (all {stat.n} repeats)"
+    return f"{show(stat.median, unit)} ({show(stat.low, unit)} to {show(stat.high, unit)} in {stat.n} repeats)"
+
+
+def cpu(m):
+    """CPU of 100,000 no-op jobs, server and clients together."""
+    stat = m.derived("drain_noop", "100k", JOBQ, cpu_per_100k)
+    return stat and Verdict(stat.median, "s", stat.median < 1.0, spread(stat, "s"))
+
+
+def pickup_no_worse(key):
+    """Pickup from before the call is no slower than the hand-written worker that listens."""
+
+    def judge(m):
+        ours, theirs = (named(m, "pickup", "call", s, "latency." + key) for s in (JOBQ, "skip-locked/listen"))
+        return compare(ours, theirs, "s", lambda r: r <= 1)
+
+    return judge
+
+
+def bare_commit(m):
+    """p50 of a COMMIT without a queue: read beside jobq's pickup, or by a bare subject."""
+    found = [m.best("pickup", "commit", key, lambda s: not is_peer(s), min) for key in ("bare_commit.p50", "bare_commit")]
+    return next((best[1] for best in found if best), None)
+
+
+def pickup_commit(m):
+    """From just before COMMIT, p50 is at most a bare COMMIT's and 0.1 ms."""
+    ours, bare = m.value("pickup", "commit", JOBQ, "latency.p50"), bare_commit(m)
+    if ours is None or bare is None:
+        return None
+    measured = f"pickup {show(ours, 's')}, bare COMMIT {show(bare, 's')}; here the difference"
+    return Verdict(ours - bare, "s", ours - bare <= 0.0001, measured)
+
+
+def backlog(variant):
+    """At the end of a steady load fewer jobs wait than one second brings."""
+
+    def judge(m):
+        stat = m.stat("steady", variant, JOBQ, "backlog")
+        return stat and Verdict(stat.median, "jobs", stat.median < int(variant), spread(stat, "jobs") + " waiting at the end")
+
+    return judge
+
+
+def drift(m, variant, subject, key):
+    """Last minute over first minute of a steady load."""
+    return ratio(m.value("steady", variant, subject, "last." + key), m.value("steady", variant, subject, "first." + key))
+
+
+def steady_under(variant):
+    """p50, p99 and CPU per job of the last minute are within 1.2 times the first minute's: the worst of them counts."""
+
+    def judge(m):
+        ratios = {key: drift(m, variant, JOBQ, key) for key in CONDITION}
+        if None in ratios.values():
+            return None
+        worst = max(ratios.values())
+        names = {"cpu_per_job": "CPU per job"}
+        return Verdict(worst, "×", worst <= 1.2, ", ".join(f"{names.get(k, k)} {show(r, '×')}" for k, r in ratios.items()))
+
+    return judge
+
+
+def deep(m):
+    """A deep queue is drained as fast as a shallow one."""
+    ours, theirs = (m.value("deep", v, JOBQ, "rate") for v in ("10M", "100k"))
+    return compare(("10M", ours), ("100k", theirs), "/s", lambda r: r >= 0.9, "%")
+
+
+def unique(m):
+    """A unique key's enqueue costs the same after many dead rows, within 2 times."""
+    first, last = ends(m, JOBQ)
+    return compare(("last", last), ("first", first), "s", lambda r: r <= 2)
+
+
+def ends(m, subject):
+    """Seconds that an enqueue of the unique key takes at first and at last."""
+    found = [(m.value("unique", "held", subject, key), m.value("unique", "held", subject, key + "_us")) for key in ("first", "last")]
+    return [micro / 1e6 if seconds is None and micro is not None else seconds for seconds, micro in found]
+
+
+WAL_PLACES = (("drain_noop", "100k"), ("drain_row", "100k"), ("steady", "2000"))
+
+
+def wal_place(m, *subjects):
+    """The (workload, variant) where WAL of enqueue and run together was read for all of the subjects."""
+    return next((p for p in WAL_PLACES if all(m.value(*p, s, "wal_per_job") is not None for s in subjects)), None)
+
+
+def wal(m):
+    """WAL of a job's whole life, against the hand-written worker that keeps a history."""
+    subjects = (JOBQ, "skip-locked/batch-history")
+    place = wal_place(m, *subjects)
+    return place and compare(*(named(m, *place, s, "wal_per_job") for s in subjects), "bytes", lambda r: r <= 1.5)
+
+
+def idle(m):
+    """With nothing to do: the sweep and the housekeeping, and no statement."""
+    wakeups, statements = wakeups_of(m, JOBQ), m.value("idle", "", JOBQ, "statements")
+    if wakeups is None or statements is None:
+        return None
+    measured = f"{show(wakeups.median, '/s')} wake-ups, {plain(statements)} statements"
+    return Verdict(wakeups.median, "/s", wakeups.median <= 2.5 and statements == 0, measured)
+
+
+def wakeups_of(m, subject):
+    """Wake-ups a second of all processes of a queue, as Stat."""
+    return m.stat("idle", "", subject, "wakeups_per_s") or m.stat("idle", "", subject, "wakeups_total")
+
+
+def lanes(m):
+    """Pickup with many types and priorities, against one."""
+    many, one = (m.value("lanes", v, JOBQ, "latency.p50") for v in ("1000x20", "1"))
+    return compare(("1,000 × 20", many), ("one lane", one), "s", lambda r: r <= 2)
+
+
+def is_graphile(subject):
+    """Any configuration of graphile-worker."""
+    return family(subject) == "graphile-worker"
+
+
+def is_batch(subject):
+    """The hand-written worker that takes and completes batches."""
+    return subject == "skip-locked/batch"
+
+
+GOALS = [
+    Goal("row", "isolated one-row jobs: at least 10 × the best peer", rate_against("drain_row", "100k", JOBQ, None, 10)),
+    Goal("noop-graphile", "no-op drain, two workers: at least 2 × graphile-worker", rate_against("drain_noop", "100k", "jobq/w2", is_graphile, 2)),
+    Goal("noop-batch", "no-op drain, two workers: at least 1.5 × SKIP LOCKED in batches", rate_against("drain_noop", "100k", "jobq/w2", is_batch, 1.5)),
+    Goal("cpu", "CPU of 100,000 no-op jobs, server and clients: below 1 s", cpu),
+    Goal("enqueue-c1", "enqueue, 1 connection: at least 85 % of a bare INSERT", share_of_bare("enqueue", "c1", "bare/insert", 0.85)),
+    Goal("enqueue-c8", "enqueue, 8 connections: at least 85 % of a bare INSERT", share_of_bare("enqueue", "c8", "bare/insert", 0.85)),
+    Goal("enqueue-bulk", "enqueue in bulk: at least 70 % of a bare INSERT", share_of_bare("enqueue", "bulk", "bare/insert", 0.7)),
+    Goal("pickup-p50", "pickup from the call, p50: no worse than SKIP LOCKED with LISTEN", pickup_no_worse("p50")),
+    Goal("pickup-p99", "pickup from the call, p99: no worse than SKIP LOCKED with LISTEN", pickup_no_worse("p99")),
+    Goal("pickup-call", "pickup from the call, p99: below 1.5 ms", below("pickup", "call", "latency.p99", "s", 0.0015)),
+    Goal("pickup-commit", "pickup from COMMIT, p50: at most a bare COMMIT + 0.1 ms", pickup_commit),
+    Goal("steady-2000", "2,000 jobs/s, p99: below 5 ms", below("steady", "2000", "latency.p99", "s", 0.005)),
+    Goal("steady-10000", "10,000 jobs/s: backlog at the end below one second's worth", backlog("10000")),
+    *(Goal("steady-" + v, f"2,000 jobs/s {words}: last minute within 1.2 × the first", steady_under(v)) for v, words in HELD.items()),
+    Goal("exec-1", "one tool at a time: at least 70 % of a bare spawn loop", share_of_bare("exec", "1", "bare/spawn-loop", 0.7)),
+    Goal("exec-50", "50 tools at once: at least 70 % of a bare spawn loop", share_of_bare("exec", "50", "bare/spawn-loop", 0.7)),
+    Goal("deep", "drain with 10 M waiting: at least 90 % of the rate with 100k", deep),
+    Goal("lanes", "pickup p50 with 1,000 types × 20 priorities: within 2 × one lane's", lanes),
+    Goal("unique", "enqueue of one constant unique key under a held snapshot: flat within 2 ×", unique),
+    Goal("wal", "WAL of a job, enqueue and run: at most 1.5 × SKIP LOCKED with history", wal),
+    Goal("idle", "idle: no wake-ups beyond sweep and housekeeping (2.5/s), no statements", idle),
+]
+
+
+def judge_all(m):
+    """[(goal, Verdict or None)] in the order of GOALS."""
+    return [(goal, goal.judge(m)) for goal in GOALS]

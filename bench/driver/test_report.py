@@ -1,0 +1,176 @@
+"""Medians, ratios and goals, on readings made up here.  Standard library only."""
+
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from goals import GOALS, HELD, judge_all  # noqa: E402
+from medians import JOBQ, Medians, cpu_per_100k, duration, plain, ratio, show, times  # noqa: E402
+
+
+def reading(workload, variant, subject, repeat=1, **metrics):
+    """One reading of raw.json."""
+    return {"workload": workload, "variant": variant, "subject": subject, "repeat": repeat, "metrics": metrics}
+
+
+def medians(*readings):
+    """Medians of these readings."""
+    return Medians({"run": {}, "readings": list(readings)})
+
+
+def verdict(goal_id, *readings):
+    """What one goal says to these readings."""
+    (goal,) = [goal for goal in GOALS if goal.id == goal_id]
+    return goal.judge(medians(*readings))
+
+
+class MediansTest(unittest.TestCase):
+    def test_median_and_spread(self):
+        m = medians(*(reading("drain_row", "100k", JOBQ, i, rate=rate) for i, rate in enumerate((900, 100, 300))))
+        self.assertEqual(m.stat("drain_row", "100k", JOBQ, "rate"), (300, 100, 900, 3))
+
+    def test_even_number_of_repeats(self):
+        m = medians(*(reading("drain_row", "100k", JOBQ, i, rate=rate) for i, rate in enumerate((100, 300))))
+        self.assertEqual(m.value("drain_row", "100k", JOBQ, "rate"), 200)
+
+    def test_nested_metric(self):
+        m = medians(reading("pickup", "call", JOBQ, latency={"p50": 0.001, "p99": 0.004}))
+        self.assertEqual(m.value("pickup", "call", JOBQ, "latency.p99"), 0.004)
+
+    def test_what_is_no_number_is_missing(self):
+        m = medians(reading("idle", None, JOBQ, a=None, b="12", c=float("nan"), d=True, e=[1, 2], f=float("inf"), g=0))
+        self.assertEqual([row[3] for row in m.table()], ["g"])
+
+    def test_variants_and_subjects_are_kept_apart(self):
+        m = medians(reading("enqueue", "c1", JOBQ, rate=1), reading("enqueue", "c8", JOBQ, rate=8), reading("enqueue", "c1", "bare/insert", rate=2))
+        self.assertEqual(m.value("enqueue", "c1", JOBQ, "rate"), 1)
+        self.assertEqual(m.variants("enqueue"), ["c1", "c8"])
+        self.assertEqual(m.subjects("enqueue", "c1", "rate"), [JOBQ, "bare/insert"])
+
+    def test_best_takes_peers_only(self):
+        m = medians(*(reading("drain_row", "100k", s, rate=r) for s, r in ((JOBQ, 900), ("bare/insert", 800), ("pgmq/a", 10), ("pgmq/b", 30), ("pgq/a", 20))))
+        self.assertEqual(m.best("drain_row", "100k", "rate"), ("pgmq/b", 30))
+        self.assertIsNone(m.best("drain_row", "1M5p", "rate"))
+
+    def test_derived_is_computed_within_each_repeat(self):
+        rows = [{"jobs": 1000, "cpu_server": 1}, {"jobs": 2000, "cpu_server": 1}, {"jobs": 4000, "cpu_server": 1}]
+        m = medians(*(reading("drain_noop", "100k", JOBQ, i, **row) for i, row in enumerate(rows)))
+        self.assertEqual(m.derived("drain_noop", "100k", JOBQ, cpu_per_100k), (50, 25, 100, 3))
+
+    def test_derived_leaves_out_what_a_repeat_lacks(self):
+        m = medians(reading("drain_noop", "100k", JOBQ, jobs=1000), reading("drain_noop", "100k", JOBQ, jobs=1000, cpu_server=1))
+        self.assertIsNone(m.derived("drain_noop", "100k", JOBQ, cpu_per_100k))
+
+    def test_reading_without_figures_is_told(self):
+        m = medians({"workload": "exec", "variant": "1", "subject": JOBQ, "repeat": 1, "error": "gone"})
+        self.assertEqual(m.failed, [("exec", "1", JOBQ, "gone")])
+
+
+class WordsTest(unittest.TestCase):
+    def test_ratio(self):
+        self.assertEqual(ratio(6, 3), 2)
+        for ours, theirs in ((None, 3), (6, None), (6, 0)):
+            self.assertIsNone(ratio(ours, theirs))
+
+    def test_numbers(self):
+        self.assertEqual([plain(v) for v in (0, 111234, 9.996, 45.25, 0.01234, 999.6)], ["0", "111,000", "10.0", "45.2", "0.0123", "1,000"])
+        self.assertEqual([duration(v) for v in (4.5, 0.00123, 0.00085)], ["4.50 s", "1.23 ms", "850 µs"])
+        self.assertEqual([times(v) for v in (11.26, 2.44, 0.934)], ["11×", "2.44×", "0.93×"])
+        self.assertEqual([show(0.923, "%"), show(1200, "/s"), show(3, "jobs")], ["92 %", "1,200/s", "3 jobs"])
+
+
+class GoalsTest(unittest.TestCase):
+    def test_nothing_measured(self):
+        self.assertEqual({v for _, v in judge_all(medians())}, {None})
+
+    def test_ids_are_unique(self):
+        self.assertEqual(len({goal.id for goal in GOALS}), len(GOALS))
+
+    def test_jobq_alone_is_not_compared(self):
+        self.assertIsNone(verdict("row", reading("drain_row", "100k", JOBQ, rate=100)))
+        self.assertIsNone(verdict("row", reading("drain_row", "100k", "pgmq/best", rate=100)))
+
+    def test_row_against_the_best_peer(self):
+        peers = [reading("drain_row", "100k", s, rate=r) for s, r in (("pgmq/best", 9), ("graphile-worker/best", 10), ("bare/insert", 5000))]
+        for rate, met in ((100, True), (99, False)):
+            v = verdict("row", reading("drain_row", "100k", JOBQ, rate=rate), *peers)
+            self.assertEqual((v.value, v.met), (rate / 10, met))
+            self.assertIn("graphile-worker/best 10", v.measured)
+
+    def test_noop_needs_two_workers(self):
+        peers = [reading("drain_noop", "100k", s, rate=r) for s, r in (("graphile-worker/default", 10), ("graphile-worker/best", 20), ("skip-locked/batch", 40), ("pgq/a", 90))]
+        self.assertIsNone(verdict("noop-graphile", reading("drain_noop", "100k", JOBQ, rate=100), *peers))
+        ours = reading("drain_noop", "100k", "jobq/w2", rate=50)
+        self.assertEqual(verdict("noop-graphile", ours, *peers)[:3], (2.5, "×", True))
+        self.assertEqual(verdict("noop-batch", ours, *peers)[:3], (1.25, "×", False))
+
+    def test_cpu_counts_server_and_client(self):
+        alone = reading("drain_noop", "100k", JOBQ, jobs=50000, cpu_server=0.45)
+        both = reading("drain_noop", "100k", JOBQ, jobs=50000, cpu_server=0.45, cpu_client=0.05)
+        self.assertEqual([verdict("cpu", r).met for r in (alone, both)], [True, False])
+
+    def test_enqueue_is_a_share_of_bare(self):
+        for goal, least in (("c1", 85), ("c8", 85), ("bulk", 70)):
+            bare = reading("enqueue", goal, "bare/insert", rate=100)
+            found = [verdict("enqueue-" + goal, bare, reading("enqueue", goal, JOBQ, rate=r)).met for r in (least, least - 1)]
+            self.assertEqual(found, [True, False], goal)
+
+    def test_pickup_call(self):
+        listen = reading("pickup", "call", "skip-locked/listen", latency={"p50": 0.001, "p99": 0.003})
+        ours = reading("pickup", "call", JOBQ, latency={"p50": 0.001, "p99": 0.0031})
+        self.assertEqual([verdict(g, ours, listen).met for g in ("pickup-p50", "pickup-p99", "pickup-call")], [True, False, False])
+        self.assertTrue(verdict("pickup-call", reading("pickup", "call", JOBQ, latency={"p99": 0.0014})).met)
+
+    def test_pickup_commit_adds_a_tenth_of_a_millisecond(self):
+        for p50, met in ((0.00109, True), (0.00111, False)):
+            for bare in ({"p50": 0.001}, 0.001):
+                self.assertEqual(verdict("pickup-commit", reading("pickup", "commit", JOBQ, latency={"p50": p50}, bare_commit=bare)).met, met)
+        beside = reading("pickup", "commit", "bare/insert", bare_commit={"p50": 0.001})
+        self.assertTrue(verdict("pickup-commit", beside, reading("pickup", "commit", JOBQ, latency={"p50": 0.00109})).met)
+        self.assertIsNone(verdict("pickup-commit", reading("pickup", "commit", JOBQ, latency={"p50": 0.001})))
+
+    def test_steady(self):
+        self.assertEqual([verdict("steady-2000", reading("steady", "2000", JOBQ, latency={"p99": p})).met for p in (0.0049, 0.005)], [True, False])
+        self.assertEqual([verdict("steady-10000", reading("steady", "10000", JOBQ, backlog=b)).met for b in (0, 9999, 10000)], [True, True, False])
+
+    def test_the_worst_drift_counts(self):
+        first = {"p50": 1, "p99": 2, "cpu_per_job": 3}
+        for variant in HELD:
+            good = reading("steady", variant, JOBQ, first=first, last={"p50": 1.1, "p99": 2, "cpu_per_job": 3.3})
+            bad = reading("steady", variant, JOBQ, first=first, last={"p50": 1, "p99": 2, "cpu_per_job": 3.9})
+            less = reading("steady", variant, JOBQ, first=first, last={"p50": 1, "p99": 2})
+            self.assertTrue(verdict("steady-" + variant, good).met)
+            self.assertFalse(verdict("steady-" + variant, bad).met)
+            self.assertIsNone(verdict("steady-" + variant, less))
+
+    def test_deep_lanes_unique(self):
+        self.assertEqual([verdict("deep", reading("deep", "100k", JOBQ, rate=100), reading("deep", "10M", JOBQ, rate=r)).met for r in (90, 89)], [True, False])
+        self.assertEqual([verdict("lanes", reading("lanes", "1", JOBQ, latency={"p50": 1}), reading("lanes", "1000x20", JOBQ, latency={"p50": p})).met for p in (2, 2.1)], [True, False])
+        self.assertEqual([verdict("unique", reading("unique", "held", JOBQ, first_us=50, last_us=u)).met for u in (100, 101)], [True, False])
+        self.assertEqual([verdict("unique", reading("unique", "held", JOBQ, first=5e-5, last=u)).met for u in (9e-5, 11e-5)], [True, False])
+
+    def test_exec(self):
+        for variant in ("1", "50"):
+            bare = reading("exec", variant, "bare/spawn-loop", rate=1000)
+            self.assertEqual([verdict("exec-" + variant, bare, reading("exec", variant, JOBQ, rate=r)).met for r in (700, 699)], [True, False])
+
+    def test_wal_is_compared_in_one_workload(self):
+        ours = reading("drain_noop", "100k", JOBQ, wal_per_job=300)
+        self.assertTrue(verdict("wal", ours, reading("drain_noop", "100k", "skip-locked/batch-history", wal_per_job=200)).met)
+        self.assertFalse(verdict("wal", ours, reading("drain_noop", "100k", "skip-locked/batch-history", wal_per_job=199)).met)
+        self.assertIsNone(verdict("wal", ours, reading("drain_row", "100k", "skip-locked/batch-history", wal_per_job=200)))
+
+    def test_idle_allows_no_statement(self):
+        found = [verdict("idle", reading("idle", None, JOBQ, wakeups_per_s=w, statements=s, wakeups={"a": w})).met for w, s in ((2.5, 0), (2.6, 0), (1, 1))]
+        self.assertEqual(found, [True, False, False])
+        self.assertTrue(verdict("idle", reading("idle", "", JOBQ, wakeups_total=2, statements=0)).met)
+        self.assertIsNone(verdict("idle", reading("idle", None, JOBQ, wakeups_per_s=1)))
+
+    def test_zero_is_no_divisor(self):
+        self.assertIsNone(verdict("unique", reading("unique", "held", JOBQ, first_us=0, last_us=5)))
+
+
+if __name__ == "__main__":
+    unittest.main()
