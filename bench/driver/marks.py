@@ -137,7 +137,7 @@ def log_axis(axes, low, high, pixels, room):
     grow = span ** (1 / max(pixels - sum(room), 60))  # factor of one pixel
     axes.set_xscale("log")
     axes.set_xlim(low / grow ** room[0], low * span * grow ** room[1])
-    decades(axes.xaxis, axes.get_xlim(), 6)
+    decades(axes.xaxis, axes.get_xlim(), 4)
     axes.tick_params(axis="x", which="minor", length=0)
     axes.grid(axis="x", color=GRID, linewidth=0.8)
 
@@ -174,8 +174,8 @@ def dots(title, note, panels):
         if panel.heading:
             canvas.heading(panel.heading)
         canvas.y += 12
-        axes = canvas.axes(left, len(panel.rows) * ROW)
-        log_axis(axes, low, high, canvas.width - left - 10, (62, 76))
+        axes = canvas.axes(left, len(panel.rows) * ROW, right=20)
+        log_axis(axes, low, high, canvas.width - left - 20, (62, 66))
         label_rows(axes, panel.rows)
         draw_dots(axes, panel.rows)
         axes.set_xlabel("time (log scale)", loc="left", labelpad=3)
