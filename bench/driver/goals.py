@@ -138,9 +138,14 @@ def drift(m, variant, subject, key):
 
 
 def steady_under(variant):
-    """p50, p99 and CPU per job of the last minute are within 1.2 times the first minute's: the worst of them counts."""
+    """p50, p99 and CPU per job of the last minute are within 1.2 times the first minute's: the worst of them counts.
+
+    A run of less than two minutes has no such minutes, and its verdict would be about something else.
+    """
 
     def judge(m):
+        if too_short(m, variant):
+            return None
         ratios = {key: drift(m, variant, JOBQ, key) for key in CONDITION}
         if None in ratios.values():
             return None
@@ -151,8 +156,15 @@ def steady_under(variant):
     return judge
 
 
+def too_short(m, variant):
+    """Does a series of jobq's run tell that it was shorter than two minutes?"""
+    return any(len(run.get("second") or []) < 120 for run in m.series("steady", variant, JOBQ))
+
+
 def deep(m):
-    """A deep queue is drained as fast as a shallow one."""
+    """A deep queue is drained as fast as a shallow one.  A short level's 10M holds fewer jobs: that isn't the goal."""
+    if (m.value("deep", "10M", JOBQ, "waiting") or 1e7) < 1e7:
+        return None
     ours, theirs = (m.value("deep", v, JOBQ, "rate") for v in ("10M", "100k"))
     return compare(("10M", ours), ("100k", theirs), "/s", lambda r: r >= 0.9, "%")
 

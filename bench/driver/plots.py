@@ -7,7 +7,7 @@ with was not measured, the title only says what is shown.  Order is by the figur
 import math
 from statistics import median
 
-from goals import HELD, bare_commit, drift, ends, wakeups_of
+from goals import HELD, bare_commit, drift, ends, wakeups_of, wal_place
 from marks import Bar, Dots, Lines, Panel, bars, dots, grid
 from medians import JOBQ, Stat, cpu_per_100k, duration, family, is_peer, percent, plain, ratio, show, times
 
@@ -89,9 +89,15 @@ def enqueue(m):
 def drain_noop(m):
     """No-op jobs, few and many waiting."""
     title = drain_title(m, "drain_noop", "100k", "the no-op jobs per second")
-    names = {"100k": "100,000 waiting", "1M5p": "1 million waiting in five priorities"}
-    panels = [Panel(names.get(v, v), rate_bars(m, "drain_noop", v)) for v in m.variants("drain_noop")]
+    names = {"1M5p": " in five priorities"}  # how many they are differs between levels: the readings say it
+    panels = [Panel(most_jobs(m, "drain_noop", v, "jobs") + names.get(v, ""), rate_bars(m, "drain_noop", v)) for v in m.variants("drain_noop")]
     return bars(title, repeats_note(m), panels, "jobs per second, more is better")
+
+
+def most_jobs(m, workload, variant, key):
+    """How many jobs waited, as the readings say; the variant's name when they don't."""
+    found = [m.value(workload, variant, s, key) for s in m.subjects(workload, variant, key)]
+    return f"{max(found):,.0f} waiting" if found else variant
 
 
 def drain_row(m):
@@ -186,7 +192,7 @@ def steady_time(m):
     grown = drift(m, "2000-snapshot", JOBQ, "p99")
     title = "2,000 jobs/s over time"
     if grown is not None:
-        title = f"2,000 jobs/s, snapshot held: jobq's p99 in the last minute is {times(grown)} the first minute's"
+        title = f"2,000 jobs/s, snapshot held: jobq's p99 at the end is {times(grown)} that of the beginning"
     return grid(title, "Each second's p50 (thick) and p99 (thin); " + low_note(m), ["clean", "under a held snapshot"], rows, (min(values) / 1.6, max(values) * 1.6))
 
 
@@ -210,10 +216,10 @@ def held(m):
                 rows.append(Bar(subject, found[name], f"{times(found[name].median)} {name}"))
         panels.append(Panel("2,000 jobs/s " + words, ranked(rows, False), ((1.2, ""),)))
     worst = [bar.stat.median for panel in panels for bar in panel.rows if bar.label == JOBQ]
-    title = "Last minute over first minute"
+    title = "End of the run over its beginning"
     if worst:
-        title = f"jobq's last minute is at most {times(max(worst))} its first, in latency and in CPU"
-    return bars(title, "The worst of p50, p99 and CPU per job. Flat is 1; the goal is at most 1.2, the dashed line. " + repeats_note(m), panels, "last minute / first minute, less is better")
+        title = f"jobq's end of a run is at most {times(max(worst))} its beginning, in latency and in CPU"
+    return bars(title, "First and last minute (less in runs below two minutes); the worst of p50, p99 and CPU per job. Flat is 1; the goal is at most 1.2, the dashed line. " + repeats_note(m), panels, "end / beginning, less is better")
 
 
 def drift_stat(m, variant, subject, key):
@@ -255,11 +261,12 @@ def wal(m):
     for subject in m.subjects("drain_noop", "100k", "wal_bytes"):
         stat = m.derived("drain_noop", "100k", subject, lambda row: ratio(row.get("wal_bytes"), row.get("jobs")))
         run += [Bar(subject, megabytes(stat, 1e5), plain(stat.median / 10))] if stat else []
-    for subject in m.subjects("drain_noop", "100k", "wal_per_job"):
-        stat = m.stat("drain_noop", "100k", subject, "wal_per_job")
+    place = wal_place(m, JOBQ) or ("", "")
+    for subject in m.subjects(*place, "wal_per_job"):
+        stat = m.stat(*place, subject, "wal_per_job")
         whole.append(Bar(subject, megabytes(stat, 1e5), plain(stat.median / 10)))
-    title = least_title(whole or run, "WAL of 100,000 no-op jobs" + (", enqueue and run" if whole else ""), lambda value: f"{plain(value)} MB")
-    panels = [Panel("enqueue and run together", ranked(whole, False)), Panel("run only", ranked(run, False))]
+    title = least_title(whole or run, "WAL of 100,000 jobs, enqueue and run" if whole else "WAL of 100,000 no-op jobs, run only", lambda value: f"{plain(value)} MB")
+    panels = [Panel("enqueue and run together (" + " ".join(place) + ")", ranked(whole, False)), Panel("run only", ranked(run, False))]
     return bars(title, repeats_note(m), panels, "MB, less is better")
 
 
@@ -275,8 +282,8 @@ def exec_tools(m):
 def deep(m):
     """The first 100,000 of many."""
     share = ratio(*(m.value("deep", v, JOBQ, "rate") for v in ("10M", "100k")))
-    title = "Drain rate with many waiting" if share is None else f"With 10 million waiting jobq drains at {percent(share)} of its rate with 100,000"
-    panels = [Panel(v + " waiting", rate_bars(m, "deep", v)) for v in m.variants("deep")]
+    title = "Drain rate with many waiting" if share is None else f"With {most_jobs(m, 'deep', '10M', 'waiting')} jobq drains at {percent(share)} of its rate with {most_jobs(m, 'deep', '100k', 'waiting')}"
+    panels = [Panel(most_jobs(m, "deep", v, "waiting"), rate_bars(m, "deep", v)) for v in m.variants("deep")]
     return bars(title, repeats_note(m), panels, "jobs per second, more is better", shared=True)
 
 

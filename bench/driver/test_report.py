@@ -151,6 +151,15 @@ class GoalsTest(unittest.TestCase):
         self.assertEqual([verdict("unique", reading("unique", "held", JOBQ, first_us=50, last_us=u)).met for u in (100, 101)], [True, False])
         self.assertEqual([verdict("unique", reading("unique", "held", JOBQ, first=5e-5, last=u)).met for u in (9e-5, 11e-5)], [True, False])
 
+    def test_a_short_level_does_not_judge_a_long_goal(self):
+        shallow = reading("deep", "100k", JOBQ, rate=100, waiting=1e5)
+        self.assertIsNone(verdict("deep", shallow, reading("deep", "10M", JOBQ, rate=99, waiting=1e6)))
+        self.assertTrue(verdict("deep", shallow, reading("deep", "10M", JOBQ, rate=99, waiting=1e7)).met)
+        flat = {"p50": 1, "p99": 2, "cpu_per_job": 3}
+        for seconds, judged in ((20, False), (600, True)):
+            run = {**reading("steady", "2000-crowd", JOBQ, first=flat, last=flat), "series": {"second": list(range(seconds))}}
+            self.assertEqual(verdict("steady-2000-crowd", run) is not None, judged)
+
     def test_exec(self):
         for variant in ("1", "50"):
             bare = reading("exec", variant, "bare/spawn-loop", rate=1000)
