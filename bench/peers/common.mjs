@@ -14,7 +14,7 @@ const fail = (message) => {
   process.exit(1);
 };
 
-const NUMBERS = ['jobs', 'first', 'connections', 'concurrency', 'bulk', 'rate', 'seconds', 'processes'];
+const NUMBERS = ['jobs', 'first', 'connections', 'concurrency', 'bulk', 'rate', 'seconds'];
 
 function readOptions() {
   const { values, positionals } = parseArgs({
@@ -23,6 +23,7 @@ function readOptions() {
       kind: { type: 'string', default: 'noop' },
       config: { type: 'string', default: 'default' },
       times: { type: 'string' },
+      set: { type: 'string', default: '{}' },
       commit: { type: 'boolean', default: false },
       ...Object.fromEntries(NUMBERS.map((name) => [name, { type: 'string' }])),
     },
@@ -36,11 +37,12 @@ function readOptions() {
   return { verb: positionals[0], options: values };
 }
 
-// `configs` maps a config's name to the peer's settings; one may name another.
+// `configs` maps a config's name to the peer's settings; --set changes some, to look for better ones:
+//   work --config best --set '{"rows": 64}'
 export async function main({ configs, setup, enqueue, work }) {
   const { verb, options } = readOptions();
-  const settings = configs[options.config];
-  if (!settings) fail(`--config ${Object.keys(configs).join('|')}, not ${options.config}`);
+  const settings = { ...configs[options.config], ...JSON.parse(options.set) };
+  if (!configs[options.config]) fail(`--config ${Object.keys(configs).join('|')}, not ${options.config}`);
   const verbs = {
     setup: () => setup(options, settings),
     enqueue: enqueue && (() => runEnqueue(options, (lane) => enqueue(options, settings, lane))),
