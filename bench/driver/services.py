@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Dict, Iterator, List, Sequence, Tuple
 
-from .cluster import BUILD, Cluster, wait_until
+from .cluster import Cluster, psql, wait_until
 from .subjects import PEERS
 
 
@@ -54,7 +54,8 @@ def running(wanted: Sequence[str], scratch: pathlib.Path, server: Cluster) -> It
 
 def versions(server: Cluster) -> Dict[str, str]:
     """Of the peers that are installed."""
-    found = {}
+    found = dict(row.split("|") for row in psql(server.env, """SELECT name, default_version FROM pg_available_extensions
+        WHERE name IN ('jobq', 'pgq', 'pgmq')"""))
     for package in PEERS.glob("node_modules/*/package.json"):
         if package.parent.name in ("graphile-worker", "pg-boss", "bullmq"):
             found[package.parent.name] = json.loads(package.read_text())["version"]

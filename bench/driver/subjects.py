@@ -8,7 +8,7 @@ import fnmatch
 import os
 import shutil
 from dataclasses import dataclass, field
-from typing import Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Sequence, Tuple
 
 from .cluster import BUILD, TOP
 
@@ -22,7 +22,6 @@ class Subject:
     setup: str = ""                             # SQL for a fresh database
     setup_program: Tuple[str, ...] = ()         # instead of SQL, or after it
     enqueue: str = ""                           # SQL with $1, the payload
-    enqueue_priority: str = ""                  # the same with {priority}
     enqueue_later: str = ""                     # $1 = an array of payloads; due in a day
     bulk: str = ""                              # SQL with $1, an array of payloads
     bulk_priority: str = ""
@@ -33,7 +32,7 @@ class Subject:
     services: Tuple[str, ...] = ()              # driver/services.py
     tables: Tuple[str, ...] = ()                # LIKE patterns: whose size and dead rows are read
     needs: Tuple[str, ...] = ()                 # files, or programs of the PATH, without which it is missing
-    slow: int = 1                               # quick gives it this many times fewer jobs to drain
+    slow: int = 1                               # it drains this many times fewer jobs
 
     @property
     def family(self) -> str:
@@ -59,7 +58,6 @@ def jobq(config: str, **settings: str) -> Subject:
     return Subject(
         "jobq/" + config, setup=JOBQ_SETUP,
         enqueue="SELECT jobq.enqueue('{type}', $1::jsonb)",
-        enqueue_priority="SELECT jobq.enqueue('{type}', $1::jsonb, priority => {priority})",
         enqueue_later="SELECT count(*) FROM jobq.enqueue_many('{type}', $1::jsonb[], delay => '1 day')",
         bulk="SELECT count(*) FROM jobq.enqueue_many('{type}', $1::jsonb[])",
         bulk_priority="SELECT count(*) FROM jobq.enqueue_many('{type}', $1::jsonb[], priority => {priority})",
@@ -104,6 +102,51 @@ def skip_locked(config: str, *options: str, **more: str) -> Subject:
         tables=("sl.job",), needs=(program,))
 
 
+# --- peers on Node.js, and PgQ whose client is one, too (peers/*.mjs) --------------------------------------------------
+
+NODE = str(BIN / "node")
+
+
+def node_peer(name: str, program: str, config: str, needs: Tuple[str, ...], **more: Any) -> Subject:
+    """One whose `setup` and `work` are verbs of a program."""
+    argv = (NODE, str(PEERS / program))
+    return Subject(name, setup_program=(*argv, "setup", "--config", config), worker=(*argv, "work", "--config", config),
+                   needs=(NODE, *argv[1:], *needs), **more)
+
+
+def graphile(config: str, **more: Any) -> Subject:
+    spec = ("SELECT count(*) FROM graphile_worker.add_jobs(ARRAY(SELECT json_populate_record(NULL::graphile_worker.job_spec,"
+            " json_build_object('identifier', '{type}', 'payload', p::json, 'priority', %s)) FROM unnest($1::text[]) p))")
+    return node_peer(
+        "graphile-worker/" + config, "graphile.mjs", config, (str(PEERS / "node_modules" / "graphile-worker"),),
+        enqueue="SELECT graphile_worker.add_job('{type}', $1::json)", bulk=spec % "0", bulk_priority=spec % "100 - {priority}",
+        tables=("graphile_worker._private_jobs",), **more)
+
+
+def pg_boss(config: str, **more: Any) -> Subject:
+    one = "INSERT INTO pgboss.job (name, data) VALUES ('{type}', $1::jsonb)"
+    notify = "SELECT pg_notify('pgboss_' || left(encode(sha224('pgboss'), 'hex'), 24), '{type}')"
+    return node_peer(
+        "pg-boss/" + config, "pg-boss.mjs", config, (str(PEERS / "node_modules" / "pg-boss"),),
+        enqueue=one if config == "default" else "WITH job AS (%s) %s" % (one, notify),
+        bulk="INSERT INTO pgboss.job (name, data) SELECT '{type}', p::jsonb FROM unnest($1::text[]) p",
+        bulk_priority="INSERT INTO pgboss.job (name, data, priority) SELECT '{type}', p::jsonb, {priority} FROM unnest($1::text[]) p",
+        tables=("pgboss.job%",), **more)
+
+
+def bullmq(config: str, peer_config: str) -> Subject:
+    """Named after what its Redis promises."""
+    return node_peer("bullmq/" + config, "bullmq.mjs", peer_config, ("redis-server", str(PEERS / "node_modules" / "bullmq")),
+                     feeder=(NODE, str(PEERS / "bullmq.mjs"), "enqueue", "--config", peer_config),
+                     services=("redis-" + config,))
+
+
+def pgq(config: str, **more: Any) -> Subject:
+    return node_peer(
+        "pgq/" + config, "pgq.mjs", config, ("pgqd",), enqueue="SELECT pgq.insert_event('q', '{type}', $1)",
+        bulk="SELECT count(pgq.insert_event('q', '{type}', p)) FROM unnest($1::text[]) p", tables=("pgq.event_%",), **more)
+
+
 SUBJECTS: List[Subject] = [
     jobq("default"),
     jobq("w2", max_sql_workers="2"),
@@ -116,6 +159,14 @@ SUBJECTS: List[Subject] = [
     skip_locked("batch", "--config", "batch", "--concurrency", "2"),
     skip_locked("batch-history", "--config", "batch-history", "--concurrency", "2"),
     skip_locked("listen", "--config", "one", "--concurrency", "4", "--listen", enqueue=SL_NOTIFY),
+    graphile("default", slow=20),
+    graphile("best"),
+    pg_boss("default", slow=20000),   # a job every two seconds
+    pg_boss("best"),
+    bullmq("everysec", "best"),
+    bullmq("always", "always"),
+    pgq("default"),
+    pgq("best"),
 ]
 
 
