@@ -39,9 +39,9 @@ def start(place: Place, argv: Sequence[str]) -> subprocess.Popen:
     return program
 
 
-def finish(place: Place, program: subprocess.Popen) -> Result:
+def finish(place: Place, program: subprocess.Popen, seconds: float = PATIENCE) -> Result:
     """Waits for its end; its last line is its result."""
-    out, _ = program.communicate(timeout=PATIENCE)
+    out, _ = program.communicate(timeout=seconds)
     if program.returncode != 0 or not out.strip():
         errors = (place.work / "errors").read_text()[-500:]
         raise RuntimeError("%s: exit %d: %s" % (program.args[0], program.returncode, errors))   # type: ignore[index]
@@ -191,4 +191,4 @@ def end_work(work: Work) -> Result:
         work.place.session.query("SELECT jobq.pause_job_type('%s')" % work.kind)
         return {"cpu": 0.0}
     work.program.send_signal(signal.SIGTERM)
-    return finish(work.place, work.program)
+    return finish(work.place, work.program, 60)

@@ -1,7 +1,7 @@
 """Which readings each level takes: a workload's variant, the subjects that do it, and the parameters.
 
-A level that is not named does not take the line.  quick must end within ten minutes on two cores, smoke within one.  A
-subject's `slow` divides the jobs of the drains; raw.json has the number that was run.
+A level that is not named does not take the line.  quick must end within ten minutes on two cores, smoke within one: there
+slow subjects drain fewer jobs, and raw.json has the number that was run.
 """
 from typing import Any, Dict, List, NamedTuple, Sequence
 
@@ -36,7 +36,10 @@ def levels(smoke: Any = None, quick: Any = None, full: Any = None) -> Dict[str, 
 
 
 def jobs(smoke: int, quick: int, full: int, **more: Any) -> Dict[str, Dict[str, Any]]:
-    return levels(*({"jobs": n, **more} if n else None for n in (smoke, quick, full)))
+    found = levels(*({"jobs": n, **more} if n else None for n in (smoke, quick, full)))
+    for name in found.keys() - {"full"}:
+        found[name]["fewer"] = True
+    return found
 
 
 def company(**more: int) -> Dict[str, Dict[str, Any]]:

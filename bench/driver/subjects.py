@@ -32,7 +32,8 @@ class Subject:
     services: Tuple[str, ...] = ()              # driver/services.py
     tables: Tuple[str, ...] = ()                # LIKE patterns: whose size and dead rows are read
     needs: Tuple[str, ...] = ()                 # files, or programs of the PATH, without which it is missing
-    slow: int = 1                               # it drains this many times fewer jobs
+    slow: int = 1                               # quick gives it this many times fewer jobs to drain
+    at_most: int = 10 ** 9                      # and no level more than this
 
     @property
     def family(self) -> str:
@@ -99,7 +100,7 @@ def skip_locked(config: str, *options: str, **more: str) -> Subject:
         enqueue=more.get("enqueue", "INSERT INTO sl.job (payload) VALUES ($1::jsonb)"), bulk=SL_ROWS,
         bulk_priority="INSERT INTO sl.job (payload, priority) SELECT p::jsonb, {priority} FROM unnest($1::text[]) p",
         enqueue_later="INSERT INTO sl.job (payload, scheduled_for) SELECT p::jsonb, now() + interval '1 day' FROM unnest($1::text[]) p",
-        tables=("sl.job",), needs=(program,))
+        tables=("sl.job",), needs=(program,), slow=1 if config.startswith("batch") else 5)
 
 
 # --- peers on Node.js, and PgQ whose client is one, too (peers/*.mjs) --------------------------------------------------
@@ -138,7 +139,7 @@ def bullmq(config: str, peer_config: str) -> Subject:
     """Named after what its Redis promises."""
     return node_peer("bullmq/" + config, "bullmq.mjs", peer_config, ("redis-server", str(PEERS / "node_modules" / "bullmq")),
                      feeder=(NODE, str(PEERS / "bullmq.mjs"), "enqueue", "--config", peer_config),
-                     services=("redis-" + config,))
+                     services=("redis-" + config,), slow=5)
 
 
 def pgq(config: str, **more: Any) -> Subject:
@@ -160,13 +161,13 @@ SUBJECTS: List[Subject] = [
     skip_locked("batch-history", "--config", "batch-history", "--concurrency", "2"),
     skip_locked("listen", "--config", "one", "--concurrency", "4", "--listen", enqueue=SL_NOTIFY),
     graphile("default", slow=20),
-    graphile("best"),
-    pg_boss("default", slow=20000),   # a job every two seconds
-    pg_boss("best"),
+    graphile("best", slow=5),
+    pg_boss("default", at_most=10),   # a job every two seconds
+    pg_boss("best", slow=5),
     bullmq("everysec", "best"),
     bullmq("always", "always"),
-    pgq("default"),
-    pgq("best"),
+    pgq("default", slow=5),
+    pgq("best", slow=5),
 ]
 
 
