@@ -156,10 +156,10 @@ SUBJECTS: List[Subject] = [
     bare("insert-lane", BARE_LANE),
     bare("insert-notify", enqueue="WITH job AS (%s RETURNING id) SELECT pg_notify('bench', '') FROM job" % BARE_ONE, bulk=""),
     Subject("bare/spawn-loop", needs=(str(BIN / "spawn_loop"),)),
-    skip_locked("one", "--config", "one", "--concurrency", "4"),
+    skip_locked("one", "--config", "one", "--concurrency", "16"),
     skip_locked("batch", "--config", "batch", "--concurrency", "2"),
     skip_locked("batch-history", "--config", "batch-history", "--concurrency", "2"),
-    skip_locked("listen", "--config", "one", "--concurrency", "4", "--listen", enqueue=SL_NOTIFY),
+    skip_locked("listen", "--config", "one", "--concurrency", "16", "--listen", enqueue=SL_NOTIFY),
     graphile("default", slow=20),
     graphile("best", slow=5),
     pg_boss("default", at_most=10),   # a job every two seconds
