@@ -66,3 +66,34 @@ SELECT count(*) FROM jobq.enqueue_many('pay', ARRAY(SELECT jsonb_build_object('i
 SELECT test.wait_until('SELECT NOT EXISTS (SELECT FROM jobq.queue)');
 SELECT sum(balance) FROM test.accounts;
 SELECT status, attempts, count(*) FROM jobq.jobs WHERE job_type = 'pay' GROUP BY 1, 2 ORDER BY 1, 2;
+
+-- A job that is done and the handlers after it in its batch: it is somewhere, its key is free, and they can't undo it
+CREATE FUNCTION test.peek(payload jsonb) RETURNS jsonb LANGUAGE sql
+  BEGIN ATOMIC SELECT to_jsonb(count(*)) FROM jobq.jobs WHERE job_type = 'peek'; END;
+SELECT jobq.create_job_type('peek', 'test.peek(jsonb)');
+SELECT count(*) FROM jobq.enqueue_many('peek', array_fill('{}'::jsonb, ARRAY[200]));
+SELECT test.wait_until($$SELECT NOT EXISTS (SELECT FROM jobq.queue)$$);
+SELECT result, count(*) FROM jobq.jobs WHERE job_type = 'peek' GROUP BY 1;
+
+CREATE FUNCTION test.chain(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+  IF payload->>'n' > '1' AND NOT payload ? 'again' THEN
+    RETURN to_jsonb(jobq.enqueue('chain', payload || '{"again": true}', unique_key => ((payload->'n')::int - 1)::text));
+  END IF;
+  RETURN NULL;
+END $$;
+SELECT jobq.create_job_type('chain', 'test.chain(jsonb)', max_concurrent => 1);
+SELECT count(*) FROM jobq.enqueue_jobs((SELECT jsonb_agg(jsonb_build_object('job_type', 'chain', 'unique_key', n::text,
+                                                                         'payload', jsonb_build_object('n', n))) FROM generate_series(1, 200) n));
+SELECT test.wait_until($$SELECT NOT EXISTS (SELECT FROM jobq.queue)$$);
+SELECT payload ? 'again' AS again, status, attempts, count(*) FROM jobq.jobs WHERE job_type = 'chain' GROUP BY 1, 2, 3 ORDER BY 1;
+
+CREATE FUNCTION test.killer(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN to_jsonb(ARRAY(SELECT jobq.cancel_job(j.id) FROM jobq.jobs j
+                         WHERE j.job_type = 'killer' AND (j.payload->'n')::int = (killer.payload->'n')::int - 1));
+END $$;
+SELECT jobq.create_job_type('killer', 'test.killer(jsonb)', max_concurrent => 1);
+SELECT count(*) FROM jobq.enqueue_many('killer', ARRAY(SELECT jsonb_build_object('n', n) FROM generate_series(1, 100) n));
+SELECT test.wait_until($$SELECT NOT EXISTS (SELECT FROM jobq.queue)$$);
+SELECT status, attempts, count(*) FROM jobq.jobs WHERE job_type = 'killer' GROUP BY 1, 2;

@@ -36,6 +36,7 @@ table_open_for_write(Table *t, Oid relid)
 	InitResultRelInfo(t->rri, t->rel, 0, NULL, 0);
 	ExecOpenIndices(t->rri, false);
 	t->slot = table_slot_create(t->rel, NULL);
+	t->nblocks = 0;
 }
 
 void
@@ -76,6 +77,29 @@ table_insert_row(Table *t, Datum *values, bool *nulls)
 	table_tuple_insert(t->rel, t->slot, GetCurrentCommandId(true), 0, NULL);
 	insert_index_entries(t, false, false);
 	ExecClearTuple(t->slot);
+}
+
+void
+table_insert_tuples(Table *t, HeapTuple *tuples, int n)
+{
+	TupleTableSlot **slots = palloc(sizeof(TupleTableSlot *) * n);
+	TupleTableSlot *row = t->slot;
+
+	for (int i = 0; i < n; i++)
+	{
+		slots[i] = MakeSingleTupleTableSlot(RelationGetDescr(t->rel), &TTSOpsHeapTuple);
+		ExecStoreHeapTuple(tuples[i], slots[i], false);
+		slots[i]->tts_tableOid = RelationGetRelid(t->rel);
+	}
+	table_multi_insert(t->rel, slots, n, GetCurrentCommandId(true), 0, NULL);
+	for (int i = 0; i < n; i++)
+	{
+		t->slot = slots[i];
+		insert_index_entries(t, false, false);
+		ExecDropSingleTupleTableSlot(slots[i]);
+	}
+	t->slot = row;
+	pfree(slots);
 }
 
 /*
@@ -161,8 +185,11 @@ job_from_slot(TupleTableSlot *slot, Job *job)
 bool
 queue_fetch_version(Table *queue, ItemPointer tid)
 {
-	if (!ItemPointerIsValid(tid) ||
-		ItemPointerGetBlockNumber(tid) >= RelationGetNumberOfBlocks(queue->rel))
+	if (!ItemPointerIsValid(tid))
+		return false;
+	if (ItemPointerGetBlockNumber(tid) >= queue->nblocks)
+		queue->nblocks = RelationGetNumberOfBlocks(queue->rel);
+	if (ItemPointerGetBlockNumber(tid) >= queue->nblocks)
 		return false;
 	return table_tuple_fetch_row_version(queue->rel, tid, SnapshotSelf, queue->slot);
 }

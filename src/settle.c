@@ -14,14 +14,10 @@
 
 #include <math.h>
 
-#include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_collation.h"
 #include "commands/sequence.h"
-#include "partitioning/partbounds.h"
-#include "partitioning/partdesc.h"
 #include "utils/builtins.h"
-#include "utils/partcache.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
@@ -30,100 +26,6 @@
 #include "publish.h"
 #include "settle.h"
 #include "unique.h"
-
-/* ---------- tables ---------- */
-
-void
-ledger_open(Ledger *ledger)
-{
-	memset(ledger, 0, sizeof(Ledger));
-	table_open_for_write(&ledger->queue, jobq_relid("queue"));
-	ledger->queue_open = true;
-}
-
-void
-ledger_close(Ledger *ledger)
-{
-	if (ledger->events_open)
-		table_close_after_write(&ledger->events);
-	if (ledger->dead_open)
-		table_close_after_write(&ledger->dead);
-	if (ledger->history_open)
-		table_close_after_write(&ledger->history);
-	if (ledger->queue_open)
-		table_close_after_write(&ledger->queue);
-	memset(ledger, 0, sizeof(Ledger));
-}
-
-/*
- * The partition of a table partitioned by one timestamptz range that holds ts, and its bounds; InvalidOid:
- * none.
- */
-static Oid
-partition_for(const char *parent, TimestampTz ts, TimestampTz *from, TimestampTz *to)
-{
-	Relation	rel = table_open(jobq_relid(parent), AccessShareLock);
-	PartitionDesc desc = RelationGetPartitionDesc(rel, true);
-	PartitionKey key = RelationGetPartitionKey(rel);
-	PartitionBoundInfo bounds = desc->boundinfo;
-	Oid			result = InvalidOid;
-
-	if (desc->nparts > 0)
-	{
-		Datum		value = TimestampTzGetDatum(ts);
-		bool		equal;
-		int			bound = partition_range_datum_bsearch(key->partsupfunc, key->partcollation,
-														  bounds, 1, &value, &equal);
-		int			part = bounds->indexes[bound + 1];
-
-		if (part >= 0)
-		{
-			result = desc->oids[part];
-			*from = *to = ts;	/* open-ended bounds: look again for any other key */
-			if (bounds->kind[bound][0] == PARTITION_RANGE_DATUM_VALUE &&
-				bounds->kind[bound + 1][0] == PARTITION_RANGE_DATUM_VALUE)
-			{
-				*from = DatumGetTimestampTz(bounds->datums[bound][0]);
-				*to = DatumGetTimestampTz(bounds->datums[bound + 1][0]);
-			}
-		}
-	}
-	table_close(rel, AccessShareLock);
-	return result;
-}
-
-/* Our lock keeps the open partition what it is until the transaction ends. */
-static bool
-open_partition(Table *table, bool *open, const char *parent, TimestampTz ts,
-			   TimestampTz *from, TimestampTz *to)
-{
-	Oid			oid;
-
-	if (*open && ts >= *from && ts < *to)
-		return true;
-	oid = partition_for(parent, ts, from, to);
-	if (!OidIsValid(oid))
-		return false;
-	if (*open)
-		table_close_after_write(table);
-	table_open_for_write(table, oid);
-	*open = true;
-	return true;
-}
-
-bool
-ledger_open_history(Ledger *ledger, TimestampTz expires_at)
-{
-	return open_partition(&ledger->history, &ledger->history_open, "history", expires_at,
-						  &ledger->history_from, &ledger->history_to);
-}
-
-static bool
-open_events(Ledger *ledger, TimestampTz ts)
-{
-	return open_partition(&ledger->events, &ledger->events_open, "events", ts,
-						  &ledger->events_from, &ledger->events_to);
-}
 
 /* ---------- events ---------- */
 
@@ -135,7 +37,7 @@ event_write(Ledger *ledger, Job *job, JobType *type, const char *type_name, cons
 	Datum		values[E_NATTS] = {0};
 	bool		nulls[E_NATTS] = {0};
 
-	if (!open_events(ledger, now))
+	if (!ledger_open_events(ledger, now))
 		return false;
 	values[E_id - 1] = Int64GetDatum(nextval_internal(jobq_relid("event_id_seq"), false));
 	values[E_ts - 1] = TimestampTzGetDatum(now);
@@ -199,10 +101,31 @@ set_progress(Datum *values, bool *nulls, int att, int att_data, Outcome *o)
 }
 
 static TimestampTz
-add_interval(TimestampTz ts, const Interval *span)
+calendar_sum(TimestampTz ts, const Interval *span)
 {
 	return DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval, TimestampTzGetDatum(ts),
 												   IntervalPGetDatum(span)));
+}
+
+/*
+ * When calendar arithmetic is the same work again within a second, its result is the same distance: one
+ * batch after another ends jobs of the same type.
+ */
+static TimestampTz
+add_interval(TimestampTz ts, const Interval *span)
+{
+	static Interval last_span;
+	static TimestampTz last_ts = 0;
+	static int64 distance = 0;
+
+	if (last_ts == 0 || ts < last_ts || ts - last_ts > USECS_PER_SEC ||
+		memcmp(span, &last_span, sizeof(Interval)) != 0)
+	{
+		distance = calendar_sum(ts, span) - ts;
+		last_ts = ts;
+		last_span = *span;
+	}
+	return ts + distance;
 }
 
 /* The row of a finished job, for history and dead_letters alike; false: nothing is to be kept. */
@@ -317,10 +240,10 @@ finish(Ledger *ledger, Job *job, JobType *type, JobStatus status, Outcome *o, Ti
 			*need = expires;
 			return false;
 		}
-		table_insert_row(&ledger->history, values, nulls);
+		ledger_move_to_history(ledger, job, values, nulls);
+		return true;
 	}
-	else
-		remember_ending(JOB_ID(job), JOB_INT(job, Q_type_id), status);
+	remember_ending(JOB_ID(job), JOB_INT(job, Q_type_id), status);
 	table_delete_row(&ledger->queue, &job->tid);
 	return true;
 }
@@ -337,10 +260,7 @@ bury(Ledger *ledger, Job *job, JobType *type, Outcome *o)
 	if (finished_row(job, JOB_ERROR, o, type == NULL || !type->buries_nothing, expires_at,
 					 values, nulls))
 	{
-		if (!ledger->dead_open)
-			table_open_for_write(&ledger->dead, jobq_relid("dead_letters"));
-		ledger->dead_open = true;
-		table_insert_row(&ledger->dead, values, nulls);
+		table_insert_row(ledger_open_dead(ledger), values, nulls);
 	}
 	else
 		remember_ending(JOB_ID(job), JOB_INT(job, Q_type_id), JOB_ERROR);

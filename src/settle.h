@@ -11,7 +11,7 @@
 #define JOBQ_SETTLE_H
 
 #include "job_types.h"
-#include "queue.h"
+#include "ledger.h"
 
 typedef enum OutcomeKind
 {
@@ -44,23 +44,6 @@ typedef struct Outcome
 	const char *progress_data;	/* JSON text or NULL */
 } Outcome;
 
-/* Tables a settling transaction writes, opened on demand. */
-typedef struct Ledger
-{
-	Table		queue;
-	Table		history;		/* the partition last written */
-	TimestampTz history_from;	/* what the open partition holds */
-	TimestampTz history_to;
-	Table		dead;
-	Table		events;
-	TimestampTz events_from;
-	TimestampTz events_to;
-	bool		queue_open, history_open, dead_open, events_open;
-} Ledger;
-
-extern void ledger_open(Ledger *ledger);	/* opens the queue only */
-extern void ledger_close(Ledger *ledger);
-
 /*
  * Ends the attempt of a locked job.  Returns the status the job now has.  When history has no
  * partition for it, nothing is written and *need is set to the expires_at that has no home (else 0).
@@ -76,7 +59,5 @@ extern bool event_write(Ledger *ledger, Job *job, JobType *type, const char *typ
 /* Is a row of history kept of a job that completes then, and until when?  By its own keep_completed or its
  * type's, and for unique_for. */
 extern bool history_keeps(Job *job, JobType *type, TimestampTz ended_at, TimestampTz *expires_at);
-/* Opens the partition of history for a row that expires then; false: there is none yet. */
-extern bool ledger_open_history(Ledger *ledger, TimestampTz expires_at);
 
 #endif

@@ -146,7 +146,7 @@ no_such_type(Entry *e)
 static bool
 partition_ready(Job *job, JobType *type, TimestampTz *need)
 {
-	return !history_keeps(job, type, GetCurrentTimestamp(), need) ||
+	return !history_keeps(job, type, batch->started, need) ||
 		ledger_open_history(&batch->ledger, *need);
 }
 
@@ -276,7 +276,7 @@ batch_goes_on(void)
 		return false;
 	if (MyXactFlags & XACT_FLAGS_ACCESSEDTEMPNAMESPACE)
 		return false;
-	if (cell->run_us > SLOW_RUN_US || GetCurrentTimestamp() - batch->started > MAX_BATCH_US)
+	if (cell->run_us > SLOW_RUN_US || last->run.outcome.ended_at - batch->started > MAX_BATCH_US)
 		return false;
 	if (MyProc->subxidStatus.count >= MAX_BATCH_SUBXIDS || MyProc->subxidStatus.overflowed)
 		return false;
@@ -433,6 +433,7 @@ run_batch(int cell)
 		PushActiveSnapshot(GetTransactionSnapshot());	/* what TOAST may need */
 		MemoryContextSwitchTo(batch_context);
 		ledger_open(&batch->ledger);
+		batch->ledger.together = true;
 		run_batch_jobs(cell);
 		ledger_close(&batch->ledger);
 		PopActiveSnapshot();

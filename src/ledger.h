@@ -1,0 +1,38 @@
+/*
+ * ledger.h
+ *	  The tables that a settling transaction writes, opened on demand.
+ */
+#ifndef JOBQ_LEDGER_H
+#define JOBQ_LEDGER_H
+
+#include "queue.h"
+#include "slots.h"
+
+typedef struct Ledger
+{
+	Table		queue;
+	Table		history;		/* the partition last written */
+	TimestampTz history_from;	/* what the open partition holds */
+	TimestampTz history_to;
+	Table		dead;
+	Table		events;
+	TimestampTz events_from;
+	TimestampTz events_to;
+	bool		queue_open, history_open, dead_open, events_open;
+	bool		together;		/* set by who runs a batch: finished jobs may be moved at its end */
+	int			nmoves;			/* jobs to be moved from the queue to the open partition of history */
+	ItemPointerData moved_from[JOBQ_CELLS];
+	HeapTuple	moved_to[JOBQ_CELLS];
+} Ledger;
+
+extern void ledger_open(Ledger *ledger);	/* opens the queue only */
+extern void ledger_close(Ledger *ledger);	/* writes what is to be written, too */
+/* Opens the partition for a row that expires then, or an event of then; false: there is none yet. */
+extern bool ledger_open_history(Ledger *ledger, TimestampTz expires_at);
+extern bool ledger_open_events(Ledger *ledger, TimestampTz ts);
+extern Table *ledger_open_dead(Ledger *ledger);
+/* Moves a locked job to the open partition of history: now, or with others. */
+extern void ledger_move_to_history(Ledger *ledger, Job *job, Datum *values, bool *nulls);
+extern void ledger_write(Ledger *ledger);
+
+#endif
