@@ -8,6 +8,12 @@
 #include "dispatcher.h"
 #include "postmaster/bgworker.h"
 
+typedef struct TypeCount
+{
+	int32		type_id;
+	int			ncells;
+} TypeCount;
+
 typedef struct Executor
 {
 	Slot	   *slot;			/* NULL: not one of ours */
@@ -19,13 +25,19 @@ typedef struct Executor
 	bool		wake;			/* was handed something since executors_wake */
 	int			ncells;
 	int			nslow;			/* cells of jobs that are not known to be short */
+	int			ntypes;
+	TypeCount	counts[JOBQ_CELLS]; /* of the types it has cells of: seldom more than a few */
 	int32		types[JOBQ_CELLS];
 	bool		slow[JOBQ_CELLS];
 	bool		used[JOBQ_CELLS];
 } Executor;
 
-/* by slot number */
+/* by slot number; from executors_end on there has never been one */
 extern Executor executors[JOBQ_MAX_SLOTS];
+extern int	executors_end;
+
+/* The executor that goes with a slot of ours. */
+extern Executor *executor_of(const Slot *slot);
 
 #define START_RETRY_US		INT64CONST(1000000)
 #define MAX_RETRY_US		INT64CONST(60000000)

@@ -15,9 +15,10 @@
 #include "executor.h"
 
 #define EXEC_CELLS			60		/* of JOBQ_CELLS; the rest for cancels */
-#define SHORT_CELLS			60
+#define SHORT_CELLS			124		/* a batch, and the next one while it commits */
 
 Executor	executors[JOBQ_MAX_SLOTS];
+int			executors_end = 0;
 static JobqDb *db;
 static int	running = 0;		/* SQL workers with a job, plus tools */
 
@@ -27,7 +28,15 @@ executors_init(MemoryContext cxt, JobqDb *mine)
 	db = mine;
 	workers_init(cxt, mine);
 	memset(executors, 0, sizeof(executors));
+	executors_end = 0;
 	running = 0;
+}
+
+Executor *
+executor_of(const Slot *slot)
+{
+	executors_end = Max(executors_end, slot_number(slot) + 1);
+	return &executors[slot_number(slot)];
 }
 
 int
@@ -39,7 +48,7 @@ executors_running(void)
 bool
 executors_any(void)
 {
-	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
+	for (int i = 0; i < executors_end; i++)
 	{
 		if (executors[i].slot)
 			return true;
@@ -49,14 +58,42 @@ executors_any(void)
 
 /* ---------- accounting ---------- */
 
-static int
-cells_of_type(Executor *e, int32 type_id)
+static TypeCount *
+count_of_type(Executor *e, int32 type_id)
 {
-	int			n = 0;
+	for (int i = 0; i < e->ntypes; i++)
+	{
+		if (e->counts[i].type_id == type_id)
+			return &e->counts[i];
+	}
+	return NULL;
+}
 
-	for (int i = 0; i < JOBQ_CELLS; i++)
-		n += e->used[i] && e->types[i] == type_id;
-	return n;
+static void
+count_up(Executor *e, TypeState *t)
+{
+	TypeCount  *count = count_of_type(e, t->id);
+
+	if (count == NULL)
+	{
+		count = &e->counts[e->ntypes++];
+		count->type_id = t->id;
+		count->ncells = 0;
+	}
+	if (count->ncells++ == 0 || e->exec)
+		t->running++;
+}
+
+static void
+count_down(Executor *e, TypeState *t)
+{
+	TypeCount  *count = count_of_type(e, t->id);
+	bool		last = --count->ncells == 0;
+
+	if (last)
+		*count = e->counts[--e->ntypes];
+	if (last || e->exec)
+		t->running--;
 }
 
 static void
@@ -64,8 +101,7 @@ occupy(Executor *e, int cell, TypeState *t, bool slow)
 {
 	if (e->exec || e->ncells == 0)
 		running++;
-	if (e->exec || cells_of_type(e, t->id) == 0)
-		t->running++;
+	count_up(e, t);
 	e->used[cell] = true;
 	e->types[cell] = t->id;
 	e->slow[cell] = slow;
@@ -83,8 +119,7 @@ executor_vacate(Executor *e, int cell)
 	e->nslow -= e->slow[cell];
 	if (e->exec || e->ncells == 0)
 		running--;
-	if (e->exec || cells_of_type(e, t->id) == 0)
-		t->running--;
+	count_down(e, t);
 	return t;
 }
 
@@ -94,10 +129,11 @@ executors_recover(void)
 	for (int i = 0; i < JobqShmem->nslots; i++)
 	{
 		Slot	   *slot = &JobqShmem->slots[i];
-		Executor   *e = &executors[i];
+		Executor   *e;
 
 		if (!slot->in_use || slot->dboid != db->dboid)
 			continue;
+		e = executor_of(slot);
 		e->slot = slot;
 		e->generation = slot->generation;
 		e->exec = slot->kind == SLOT_EXEC;
@@ -115,7 +151,7 @@ executors_recover(void)
 			if (state == CELL_ASSIGNED)
 				e->wake = true;
 			else if (state == CELL_DONE)	/* it may have been taken out of `done` */
-				pg_atomic_fetch_or_u64(&slot->done, UINT64CONST(1) << c);
+				slot_mark_done(slot, c);
 			k = known_insert(known_jobs, slot->cells[c].ref.id, &found);
 			k->where = IN_FLIGHT;
 			k->again = false;
@@ -142,20 +178,27 @@ takes_more(Executor *e, TypeState *t, bool is_short, bool cancel)
 	return e->ncells == 0;
 }
 
+/* takes_more has said that there is one. */
+static int
+free_cell(Executor *e)
+{
+	return (int) ((bool *) memchr(e->used, false, JOBQ_CELLS) - e->used);
+}
+
 static Executor *
 best_executor(TypeState *t, bool is_short, bool cancel, bool *type_full)
 {
 	Executor   *best = NULL;
 
 	*type_full = false;
-	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
+	for (int i = 0; i < executors_end; i++)
 	{
 		Executor   *e = &executors[i];
 
 		if (!takes_more(e, t, is_short, cancel))
 			continue;
 		if (t->max_concurrent > 0 && t->running >= t->max_concurrent && !cancel &&
-			(e->exec || cells_of_type(e, t->id) == 0))
+			(e->exec || count_of_type(e, t->id) == NULL))
 		{
 			*type_full = true;
 			continue;
@@ -181,8 +224,8 @@ hand_out(TypeState *t, const JobRef *ref, const char *cancel_reason, TimestampTz
 	if (e == NULL)
 		return type_full || (t->max_concurrent > 0 && t->running >= t->max_concurrent) ?
 			TYPE_FULL : NO_CAPACITY;
-	cell = slot_assign(e->slot, ref, cancel_reason);
-	if (cell < 0)
+	cell = free_cell(e);
+	if (!slot_assign(e->slot, cell, ref, cancel_reason))
 		return NO_CAPACITY;
 	occupy(e, cell, t, !is_short && !cancel);
 	e->wake = true;
@@ -193,7 +236,7 @@ hand_out(TypeState *t, const JobRef *ref, const char *cancel_reason, TimestampTz
 void
 executors_wake(void)
 {
-	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
+	for (int i = 0; i < executors_end; i++)
 	{
 		if (executors[i].wake)
 			slot_wake(executors[i].slot);
@@ -286,16 +329,22 @@ apply_verdict(Executor *e, Cell *cell, TypeState *t, TimestampTz now)
 static bool
 collect_cells(Executor *e, TimestampTz now)
 {
-	uint64		done = pg_atomic_exchange_u64(&e->slot->done, 0);
+	uint64		done[JOBQ_DONE_WORDS];
+	uint64		any = 0;
 
-	if (done == 0)
+	for (int i = 0; i < JOBQ_DONE_WORDS; i++)
+	{
+		done[i] = pg_atomic_exchange_u64(&e->slot->done[i], 0);
+		any |= done[i];
+	}
+	if (any == 0)
 		return false;
 	for (int c = 0; c < JOBQ_CELLS; c++)
 	{
 		Cell	   *cell = &e->slot->cells[c];
 		TypeState  *t;
 
-		if ((done & (UINT64CONST(1) << c)) == 0)
+		if ((done[c / 64] & (UINT64CONST(1) << (c % 64))) == 0)
 			continue;
 		if (pg_atomic_read_u32(&cell->state) != CELL_DONE)
 			continue;			/* a former dispatcher has heard it */
@@ -341,7 +390,7 @@ executors_collect(TimestampTz now)
 {
 	bool		changed = false;
 
-	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
+	for (int i = 0; i < executors_end; i++)
 	{
 		Executor   *e = &executors[i];
 		bool		dead;
@@ -402,7 +451,7 @@ executors_cancel(const pg_uuid_t *id, CancelKind kind, const char *reason)
 		return false;
 	if (slot_cancel(slot, cell, id, kind, reason))
 		return true;
-	e = &executors[slot_number(slot)];
+	e = executor_of(slot);
 	if (e->slot && e->used[cell] && slot_take_back(slot, cell))
 	{
 		JobRef		ref = slot->cells[cell].ref;

@@ -25,7 +25,8 @@ clear_cells(Slot *slot)
 {
 	pg_atomic_write_u32(&slot->head, 0);
 	pg_atomic_write_u32(&slot->tail, 0);
-	pg_atomic_write_u64(&slot->done, 0);
+	for (int i = 0; i < JOBQ_DONE_WORDS; i++)
+		pg_atomic_write_u64(&slot->done[i], 0);
 	for (int i = 0; i < JOBQ_CELLS; i++)
 		pg_atomic_write_u32(&slot->cells[i].state, CELL_FREE);
 	slot->current = -1;
@@ -114,30 +115,14 @@ slot_give_up(Slot *slot, TimestampTz now)
 	return overdue;
 }
 
-static int
-free_cell(Slot *slot)
-{
-	for (int i = 0; i < JOBQ_CELLS; i++)
-	{
-		if (pg_atomic_read_u32(&slot->cells[i].state) == CELL_FREE)
-			return i;
-	}
-	return -1;
-}
-
-int
-slot_assign(Slot *slot, const JobRef *ref, const char *cancel_reason)
+bool
+slot_assign(Slot *slot, int cellno, const JobRef *ref, const char *cancel_reason)
 {
 	uint32		tail = pg_atomic_read_u32(&slot->tail);
-	int			cellno;
 	Cell	   *cell;
 
 	if (tail - pg_atomic_read_u32(&slot->head) >= ORDER_LEN)
-		return -1;
-	cellno = free_cell(slot);
-	if (cellno < 0)
-		return -1;
-
+		return false;
 	cell = &slot->cells[cellno];
 	cell->ref = *ref;
 	cell->verdict = VERDICT_RELEASED;
@@ -157,7 +142,7 @@ slot_assign(Slot *slot, const JobRef *ref, const char *cancel_reason)
 	slot->order[tail % ORDER_LEN] = (uint8) cellno;
 	pg_write_barrier();
 	pg_atomic_write_u32(&slot->tail, tail + 1);
-	return cellno;
+	return true;
 }
 
 bool
@@ -175,6 +160,12 @@ slot_wake(Slot *slot)
 
 	if (proc)
 		SetLatch(&proc->procLatch);
+}
+
+void
+slot_mark_done(Slot *slot, int cellno)
+{
+	pg_atomic_fetch_or_u64(&slot->done[cellno / 64], UINT64CONST(1) << (cellno % 64));
 }
 
 /*
@@ -266,7 +257,7 @@ slot_on_exit(int code, Datum arg)
 			cell->verdict = cell->timed_out ? VERDICT_TIMED_OUT : VERDICT_DIED;
 		pg_atomic_write_u32(&cell->state, CELL_DONE);
 		SpinLockRelease(&slot->mutex);
-		pg_atomic_fetch_or_u64(&slot->done, UINT64CONST(1) << i);
+		slot_mark_done(slot, i);
 	}
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	slot->dead = true;
@@ -340,7 +331,7 @@ slot_done(int cellno, Verdict verdict)
 	}
 	pg_atomic_write_u32(&cell->state, CELL_DONE);
 	SpinLockRelease(&MySlot->mutex);
-	pg_atomic_fetch_or_u64(&MySlot->done, UINT64CONST(1) << cellno);
+	slot_mark_done(MySlot, cellno);
 }
 
 void

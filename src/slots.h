@@ -20,7 +20,8 @@
 #include "shmem.h"
 
 #define JOBQ_MAX_SLOTS	96
-#define JOBQ_CELLS		64		/* a bit each in Slot.done */
+#define JOBQ_CELLS		128		/* a bit each in Slot.done */
+#define JOBQ_DONE_WORDS	(JOBQ_CELLS / 64)
 #define JOBQ_PROGRESS_LEN 512
 
 /* How the dispatcher names a job: nobody follows an update chain, an older rev is "not mine". */
@@ -126,7 +127,7 @@ typedef struct Slot
 	pg_atomic_uint32 head;
 	pg_atomic_uint32 tail;
 	uint8		order[JOBQ_CELLS * 2];
-	pg_atomic_uint64 done;		/* bit per cell that is DONE */
+	pg_atomic_uint64 done[JOBQ_DONE_WORDS]; /* bit per cell that is DONE */
 	Cell		cells[JOBQ_CELLS];
 } Slot;
 
@@ -139,10 +140,12 @@ extern void slot_release(Slot *slot);
 /* Releases a slot whose worker has not come in time; false: he has, or still may. */
 extern bool slot_give_up(Slot *slot, TimestampTz now);
 #define slot_number(slot) ((int) ((slot) - JobqShmem->slots))
-/* Puts ref into a free cell and returns it; -1: full.  Wake with slot_wake when the list is complete. */
-extern int	slot_assign(Slot *slot, const JobRef *ref, const char *cancel_reason);
+/* Puts ref into a cell, which is free; false: the list is full.  Wake with slot_wake when all are assigned. */
+extern bool slot_assign(Slot *slot, int cell, const JobRef *ref, const char *cancel_reason);
 extern bool slot_take_back(Slot *slot, int cell);
 extern void slot_wake(Slot *slot);
+/* Says, or says again, that a cell is DONE. */
+extern void slot_mark_done(Slot *slot, int cell);
 /* Asks for the end of a job that this slot has; false when the slot does not run it (any more). */
 extern bool slot_cancel(Slot *slot, int cell, const pg_uuid_t *id, CancelKind kind,
 						const char *reason);

@@ -49,6 +49,7 @@
 
 #define IDLE_EXIT_MS		60000
 #define MAX_BATCH_US		20000	/* no new job is begun in a transaction older than that */
+#define MAX_BATCH_JOBS		64
 #define MAX_BATCH_SUBXIDS	48		/* PGPROC caches 64; a snapshot beyond that is slow for all */
 #define SLOW_RUN_US			100000
 
@@ -66,7 +67,7 @@ typedef struct Entry
 typedef struct Batch
 {
 	int			n;
-	Entry		entries[JOBQ_CELLS];
+	Entry		entries[MAX_BATCH_JOBS];
 	Ledger		ledger;
 	TimestampTz started;
 } Batch;
@@ -267,7 +268,7 @@ batch_goes_on(void)
 	Entry	   *last = &batch->entries[batch->n - 1];
 	Cell	   *cell = &MySlot->cells[last->cell];
 
-	if (batch->n == JOBQ_CELLS || is_alone(last->cell) || db->suspended || db->leave)
+	if (batch->n == MAX_BATCH_JOBS || is_alone(last->cell) || db->suspended || db->leave)
 		return false;
 	if (last->verdict == VERDICT_NOT_MINE)
 		return true;

@@ -41,7 +41,7 @@ start_executor(RoleState *role, TimestampTz now)
 
 	if (slot == NULL)
 		return false;
-	e = &executors[slot_number(slot)];
+	e = executor_of(slot);
 	start.dboid = db->dboid;
 	start.roleid = role->roleid;
 	start.generation = slot->generation;
@@ -95,7 +95,7 @@ sql_workers(void)
 {
 	int			n = 0;
 
-	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
+	for (int i = 0; i < executors_end; i++)
 		n += executors[i].slot != NULL && !executors[i].exec;
 	return n;
 }
@@ -103,7 +103,7 @@ sql_workers(void)
 static bool
 has_newcomer(RoleState *role)
 {
-	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
+	for (int i = 0; i < executors_end; i++)
 	{
 		if (executors[i].slot && executors[i].role == role && !executors[i].attached)
 			return true;
@@ -117,7 +117,7 @@ make_room(RoleState *role, TimestampTz now)
 {
 	Executor   *victim = NULL;
 
-	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
+	for (int i = 0; i < executors_end; i++)
 	{
 		Executor   *e = &executors[i];
 
@@ -160,7 +160,7 @@ executor_take_back(Executor *e, TimestampTz now)
 static void
 take_back_behind_slow_runs(TimestampTz now)
 {
-	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
+	for (int i = 0; i < executors_end; i++)
 	{
 		Executor   *e = &executors[i];
 		int			current;
@@ -193,7 +193,7 @@ executors_take_back(void)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
-	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
+	for (int i = 0; i < executors_end; i++)
 	{
 		if (executors[i].slot)
 			executor_take_back(&executors[i], now);
@@ -235,7 +235,7 @@ executors_next_timer(void)
 	TimestampTz now = GetCurrentTimestamp();
 	dlist_iter	it;
 
-	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
+	for (int i = 0; i < executors_end; i++)
 	{
 		Executor   *e = &executors[i];
 
