@@ -10,7 +10,7 @@ the peers it names.
 
 from typing import Callable, NamedTuple, Optional
 
-from medians import JOBQ, cpu_per_100k, family, is_peer, plain, ratio, show
+from medians import JOBQ, cpu_per_100k, family, is_peer, own_transaction, plain, ratio, show
 
 HELD = {
     "2000-snapshot": "under a held snapshot",
@@ -222,12 +222,12 @@ def is_graphile(subject):
 
 
 def is_batch(subject):
-    """The hand-written worker that takes and completes batches."""
-    return subject == "skip-locked/batch"
+    """The hand-written worker that takes and completes batches, with history as jobq."""
+    return subject == "skip-locked/batch-history"
 
 
 GOALS = [
-    Goal("row", "isolated one-row jobs: at least 10 × the best peer", rate_against("drain_row", "100k", JOBQ, None, 10)),
+    Goal("row", "isolated one-row jobs: at least 10 × the best peer with a transaction per job", rate_against("drain_row", "100k", JOBQ, own_transaction, 10)),
     Goal("noop-graphile", "no-op drain, two workers: at least 2 × graphile-worker", rate_against("drain_noop", "100k", "jobq/w2", is_graphile, 2)),
     Goal("noop-batch", "no-op drain, two workers: at least 1.5 × SKIP LOCKED in batches", rate_against("drain_noop", "100k", "jobq/w2", is_batch, 1.5)),
     Goal("cpu", "CPU of 100,000 no-op jobs, server and clients: below 1 s", cpu),

@@ -36,6 +36,11 @@ def is_peer(subject):
     return family(subject) not in OUTSIDERS
 
 
+def own_transaction(subject):
+    """A peer that runs each job in a transaction of its own: its effects don't wait for others, nor fall with them."""
+    return is_peer(subject) and not subject.startswith("skip-locked/batch")
+
+
 def number(value):
     """The value as a finite float, or None.  A bool is no number here."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):

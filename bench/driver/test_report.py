@@ -93,14 +93,14 @@ class GoalsTest(unittest.TestCase):
         self.assertIsNone(verdict("row", reading("drain_row", "100k", "pgmq/best", rate=100)))
 
     def test_row_against_the_best_peer(self):
-        peers = [reading("drain_row", "100k", s, rate=r) for s, r in (("pgmq/best", 9), ("graphile-worker/best", 10), ("bare/insert", 5000))]
+        peers = [reading("drain_row", "100k", s, rate=r) for s, r in (("pgmq/best", 9), ("graphile-worker/best", 10), ("bare/insert", 5000), ("skip-locked/batch", 7000))]
         for rate, met in ((100, True), (99, False)):
             v = verdict("row", reading("drain_row", "100k", JOBQ, rate=rate), *peers)
             self.assertEqual((v.value, v.met), (rate / 10, met))
             self.assertIn("graphile-worker/best 10", v.measured)
 
     def test_noop_needs_two_workers(self):
-        peers = [reading("drain_noop", "100k", s, rate=r) for s, r in (("graphile-worker/default", 10), ("graphile-worker/best", 20), ("skip-locked/batch", 40), ("pgq/a", 90))]
+        peers = [reading("drain_noop", "100k", s, rate=r) for s, r in (("graphile-worker/default", 10), ("graphile-worker/best", 20), ("skip-locked/batch-history", 40), ("pgq/a", 90))]
         self.assertIsNone(verdict("noop-graphile", reading("drain_noop", "100k", JOBQ, rate=100), *peers))
         ours = reading("drain_noop", "100k", "jobq/w2", rate=50)
         self.assertEqual(verdict("noop-graphile", ours, *peers)[:3], (2.5, "×", True))

@@ -63,7 +63,7 @@
 	" WITH (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0);" \
 	"CREATE INDEX job_claim ON sl.job (priority DESC, scheduled_for, id);" \
 	"CREATE TABLE sl.history (" \
-	" id bigint NOT NULL, priority smallint NOT NULL, scheduled_for timestamptz NOT NULL, payload jsonb NOT NULL," \
+	" id bigint PRIMARY KEY, priority smallint NOT NULL, scheduled_for timestamptz NOT NULL, payload jsonb NOT NULL," \
 	" attempts integer NOT NULL, finished_at timestamptz NOT NULL)"
 
 static const char *kind = "";
