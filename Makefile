@@ -10,7 +10,7 @@ PG_CONFIG = pg_config
 PGXS := $(wildcard $(shell $(PG_CONFIG) --pgxs 2>/dev/null))
 
 .DEFAULT_GOAL := all
-.PHONY: help deps demo demo-keep test sanitize fuzz bench bench-full check-assert valgrind format distclean
+.PHONY: help deps demo demo-keep test sanitize fuzz bench bench-full bench-smoke check-assert valgrind format distclean
 
 help:
 	@sed -n 's/^#: //p' $(firstword $(MAKEFILE_LIST))
@@ -26,6 +26,7 @@ help:
 #: make fuzz            the fuzzers of what jobq-helper reads, 60 s each (clang)
 #: make bench           measure jobq and its peers on this machine: build/bench/report.html, under 10 minutes
 #: make bench-full      the same with ten-minute runs, 10 M jobs, three repeats
+#: make bench-smoke     does it still work? one minute, jobq and the hand-written worker
 #: make check-assert    make test on a server built with assertions
 #: make valgrind        pg_regress and isolation specs with the server under valgrind
 #: make format          pgindent over the C files (needs the headers of PostgreSQL 17 or newer)
@@ -49,6 +50,10 @@ bench: deps
 	@PG_CONFIG="$(PG_CONFIG)" bench/run quick
 bench-full: deps
 	@PG_CONFIG="$(PG_CONFIG)" bench/run full
+bench-smoke: deps
+	@PG_CONFIG="$(PG_CONFIG)" bench/deps smoke
+	@cd bench && python3 -m unittest
+	@PG_CONFIG="$(PG_CONFIG)" bench/run smoke --out build/bench-smoke
 check-assert: deps
 	@test/run --pg-config="$$(test/assert-server)" all
 valgrind: deps

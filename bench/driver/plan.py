@@ -47,7 +47,7 @@ def company(**more: int) -> Dict[str, Dict[str, Any]]:
     return levels(None, {"seconds": 20, **small}, {"seconds": 600, "edge": 60, **more})
 
 
-SECONDS = levels({"seconds": 4}, {"seconds": 10}, {"seconds": 60})
+SECONDS = levels(None, {"seconds": 10}, {"seconds": 60})
 PACE = levels({"rate": 50, "seconds": 2}, {"rate": 50, "seconds": 6}, {"rate": 25, "seconds": 80})
 
 COUNT_STATEMENTS = {"pg_stat_statements.track": "all", "compute_query_id": "on"}
@@ -64,7 +64,7 @@ PLAN: List[Item] = [
     Item("pickup", "call", w.pickup, PICKED, PACE),
     Item("pickup", "commit", w.pickup, ("bare/insert", *HELD), PACE),
     Item("steady", "500", steady, HELD, SECONDS),
-    Item("steady", "2000", steady, (*HELD, "skip-locked/batch-history"), SECONDS),
+    Item("steady", "2000", steady, (*HELD, "skip-locked/batch-history"), levels({"seconds": 3}, {"seconds": 10}, {"seconds": 60})),
     Item("steady", "10000", steady, HELD, levels(None, {"seconds": 10}, {"seconds": 60})),
     Item("steady", "2000-snapshot", steady, HELD, company()),
     Item("steady", "2000-readers", steady, HELD, company()),
