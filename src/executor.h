@@ -44,6 +44,8 @@ extern Executor *executor_of(const Slot *slot);
 
 /* A cell is free again: its type, whose count has been lowered. */
 extern TypeState *executor_vacate(Executor *e, int cell);
+/* It is no executor of ours any more. */
+extern void executor_forget(Executor *e);
 /* Takes back what it was handed and has not begun. */
 extern void executor_take_back(Executor *e, TimestampTz now);
 /* Forgets a job and reads it again under its key: an executor may have rewritten the row. */

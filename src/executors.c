@@ -358,8 +358,8 @@ collect_cells(Executor *e, TimestampTz now)
 	return true;
 }
 
-static void
-forget_executor(Executor *e)
+void
+executor_forget(Executor *e)
 {
 	e->role->nworkers--;
 	if (e->handle)
@@ -371,7 +371,7 @@ static void
 bury_executor(Executor *e)
 {
 	slot_release(e->slot);
-	forget_executor(e);
+	executor_forget(e);
 }
 
 /* Registered, and ended before it attached: the role can't connect, or something like that. */
@@ -401,7 +401,7 @@ executors_collect(TimestampTz now)
 		if (e->slot->generation != e->generation ||
 			(!e->attached && e->handle == NULL && slot_give_up(e->slot, now)))
 		{
-			forget_executor(e);
+			executor_forget(e);
 			changed = true;
 			continue;
 		}

@@ -217,7 +217,7 @@ keeper_start(Keeper *k, TimestampTz now)
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	make_way = db->leave;
 	if (!make_way)
-		db->wanted = db->absent = false;
+		db->wanted = db->absent = db->gave_way = false;
 	LWLockRelease(JobqShmem->lock);
 	if (make_way)
 		return;					/* ddl.c wakes us when it is done */

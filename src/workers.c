@@ -42,6 +42,8 @@ start_executor(RoleState *role, TimestampTz now)
 	if (slot == NULL)
 		return false;
 	e = executor_of(slot);
+	if (e->slot)
+		executor_forget(e);		/* one that has not come in time; slot_claim has taken its slot */
 	start.dboid = db->dboid;
 	start.roleid = role->roleid;
 	start.generation = slot->generation;
@@ -156,35 +158,42 @@ executor_take_back(Executor *e, TimestampTz now)
 	}
 }
 
-/* What waits behind a run that turned out long goes to others. */
+/* The type runs alone for a while; what the executor holds of it counts as of unknown length. */
+static void
+note_slow_run(Executor *e, int cell, TypeState *t, TimestampTz now)
+{
+	t->clean_runs = 0;
+	t->alone_until = now + 2 * USECS_PER_SEC;
+	if (!e->slow[cell])
+	{
+		e->slow[cell] = true;
+		e->nslow++;
+	}
+}
+
+/* What waits behind a run that turned out long, or behind a type whose runs no longer are short, goes to others. */
 static void
 take_back_behind_slow_runs(TimestampTz now)
 {
 	for (int i = 0; i < executors_end; i++)
 	{
 		Executor   *e = &executors[i];
+		TypeState  *t;
 		int			current;
 		TimestampTz started;
 
 		if (e->slot == NULL || e->exec || e->ncells < 2)
 			continue;
 		current = e->slot->current;
-		if (current < 0 || e->slot->phase != PHASE_HANDLER)
+		if (current < 0 || e->slot->phase != PHASE_HANDLER || !e->used[current])
 			continue;
+		t = type_state(e->types[current]);
 		started = e->slot->cells[current].started_at;
-		if (started != 0 && now - started > TAKE_BACK_US && e->used[current])
-		{
-			TypeState  *t = type_state(e->types[current]);
-
-			t->clean_runs = 0;
-			t->alone_until = now + 2 * USECS_PER_SEC;
-			if (!e->slow[current])
-			{
-				e->slow[current] = true;
-				e->nslow++;
-			}
-			executor_take_back(e, now);
-		}
+		if (started != 0 && now - started > TAKE_BACK_US)
+			note_slow_run(e, current, t, now);
+		else if (type_is_short(t, now))
+			continue;
+		executor_take_back(e, now);
 	}
 }
 

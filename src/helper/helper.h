@@ -200,8 +200,8 @@ extern int	launch(Helper *h, Job *job, const FrameStart *start, const char **wha
 /* The file to execute for argv[0]; malloc'd.  0 or an errno. */
 extern int	find_program(const char *name, FrameText tool_path, char **path);
 
-/* trust.c: can only root and this user change what path, absolute, executes? */
-extern bool program_is_safe(const char *path, uid_t uid, gid_t gid);
+/* trust.c: 0 when only root and this user can change what path, absolute, executes; EPERM or another errno */
+extern int	check_trust(const char *path, uid_t uid, gid_t gid);
 
 /* tree.c */
 extern bool tree_use_scan;		/* no children files in /proc: look at every process */

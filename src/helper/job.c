@@ -85,7 +85,8 @@ reason_of(const char *program, int error)
 	if (error == ENOEXEC)
 		return "it is no program and has no first line that names an interpreter";
 	if (error == EPERM)
-		return "somebody else than root and the user who runs it may change it, its interpreter, or a directory or link on the way to them";
+		return "somebody else than root and the user who runs it may change it, its interpreter,"
+			" or a directory or link on the way to them";
 	if (error == EINVAL && !program)
 		return "a command is an absolute path, or a name without a slash";
 	return strerror(error);

@@ -48,7 +48,7 @@ check_program(const char *path)
 		return EACCES;
 	if (access(path, X_OK) != 0)
 		return errno;
-	return program_is_safe(path, geteuid(), getegid()) ? 0 : EPERM;
+	return check_trust(path, geteuid(), getegid());
 }
 
 /* Looks in each absolute directory of the list; EACCES or EPERM when only files were found that can't be run. */

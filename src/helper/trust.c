@@ -6,7 +6,7 @@
  * at: it must belong to root or to the user who runs the tool, and be writable by nobody else.  A sticky
  * directory (/tmp) may be open: there nobody replaces what is somebody else's, and whose its entries
  * are is looked at next.  The groups of root and of the user himself may write.  The interpreter that a script's first line
- * names is as good as the script.  When all of that holds, only root and the user himself can
+ * names is part of it, and one that is not there or can't be read can't be judged.  When all of that holds, only root and the user himself can
  * change anything between this check and the exec.
  */
 #include <errno.h>
@@ -15,12 +15,14 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "helper.h"
 
 #define MAX_LINKS		40		/* as the kernel */
 #define MAX_FIRST_LINE	256		/* of which the kernel reads as much */
+#define MAX_INTERPRETERS 5		/* of interpreters; the kernel goes no deeper */
 
 typedef struct Trusted
 {
@@ -34,13 +36,15 @@ typedef struct Trusted
 static bool path_is_safe(Trusted *t, const char *path);
 
 static bool
-inode_is_safe(const Trusted *t, const struct stat *st)
+inode_is_safe(const Trusted *t, const char *path, const struct stat *st)
 {
 	if (st->st_uid != t->root_uid && st->st_uid != t->uid)
 		return false;
 	if (S_ISLNK(st->st_mode) || (S_ISDIR(st->st_mode) && (st->st_mode & S_ISVTX)))
 		return true;
-	if ((st->st_mode & S_IWGRP) && st->st_gid != t->root_gid && st->st_gid != t->gid)
+	if ((st->st_mode & S_IWGRP) &&
+		((st->st_gid != t->root_gid && st->st_gid != t->gid) ||
+		 lgetxattr(path, "system.posix_acl_access", NULL, 0) > 0))
 		return false;
 	return (st->st_mode & S_IWOTH) == 0;
 }
@@ -69,7 +73,7 @@ step_is_safe(Trusted *t, const char *path, size_t dir_len)
 {
 	struct stat st;
 
-	if (lstat(path, &st) != 0 || !inode_is_safe(t, &st))
+	if (lstat(path, &st) != 0 || !inode_is_safe(t, path, &st))
 		return false;
 	return !S_ISLNK(st.st_mode) || link_is_safe(t, path, dir_len);
 }
@@ -97,46 +101,59 @@ path_is_safe(Trusted *t, const char *path)
 	return true;
 }
 
-/* The absolute path after "#!"; false: the file has no such line. */
-static bool
+/* The path after "#!" in the file's first line, or an empty string; an errno when it can't be read. */
+static int
 read_interpreter(const char *path, char *interpreter)
 {
 	char		line[MAX_FIRST_LINE + 1];
 	char	   *start;
-	ssize_t		n = 0;
+	ssize_t		n;
 	int			fd = open(path, O_RDONLY | O_CLOEXEC);
 
+	interpreter[0] = '\0';
 	if (fd < 0)
-		return false;			/* can be run all the same: it is no script then */
+		return errno;
 	n = read(fd, line, MAX_FIRST_LINE);
 	close(fd);
 	line[n > 0 ? n : 0] = '\0';
 	if (strncmp(line, "#!", 2) != 0)
-		return false;
+		return 0;
 	start = line + 2 + strspn(line + 2, " \t");
 	start[strcspn(start, " \t\n")] = '\0';
 	strcpy(interpreter, start);
-	return interpreter[0] == '/';
+	return 0;
 }
 
-bool
-program_is_safe(const char *path, uid_t uid, gid_t gid)
+int
+check_trust(const char *path, uid_t uid, gid_t gid)
 {
 	Trusted		t = {0};
 	struct stat root;
-	char		interpreter[MAX_FIRST_LINE + 1];
+	char		program[PATH_MAX];
 
-	if (lstat("/", &root) != 0)
-		return false;
+	if (lstat("/", &root) != 0 || strlen(path) >= sizeof(program))
+		return EPERM;
 	t.uid = uid;
 	t.gid = gid;
 	t.root_uid = root.st_uid;
 	t.root_gid = root.st_gid;
-	if (!path_is_safe(&t, path))
-		return false;
-	/* one that is missing gets a better message from exec */
-	if (!read_interpreter(path, interpreter) || access(interpreter, F_OK) != 0)
-		return true;
-	t.links = 0;
-	return path_is_safe(&t, interpreter);
+	strcpy(program, path);
+	for (int i = 0; i <= MAX_INTERPRETERS; i++)
+	{
+		char		interpreter[MAX_FIRST_LINE + 1];
+		int			error;
+
+		t.links = 0;
+		if (access(program, F_OK) != 0)
+			return errno;
+		if (!path_is_safe(&t, program))
+			return EPERM;
+		error = read_interpreter(program, interpreter);
+		if (error != 0 || interpreter[0] == '\0')
+			return error;
+		if (interpreter[0] != '/')
+			return ENOENT;		/* the kernel would take it from the tool's directory */
+		strcpy(program, interpreter);
+	}
+	return ELOOP;
 }

@@ -191,5 +191,21 @@ cmp_ok($delayed, '<', $bound, sprintf 'a thousand short jobs took %.2f s beside 
 is(scalar_of("SELECT attempts || ' ' || (SELECT count(*) FROM jobq.events WHERE job_id = '$slow') FROM jobq.jobs WHERE id = '$slow'"),
 	'1 0', 'and the slow one was not charged for being so');
 is(scalar_of("SELECT count(*) FROM jobq.jobs WHERE attempts <> 1"), 0, 'nobody was, to the end');
+
+# ---------- runs that get longer, none of them long ----------
+
+# a role of its own: it has one worker when the jobs are handed out
+scalar_of('CREATE ROLE later LOGIN');
+type('longer', q{PERFORM pg_sleep((p->>'s')::float8);}, q{run_as => 'later', max_attempts => 1});
+scalar_of('GRANT EXECUTE ON FUNCTION longer TO later');
+for (1 .. 6)
+{
+	my $id = scalar_of(q{SELECT jobq.enqueue('longer', '{"s": 0}')});
+	wait_status($node, 'postgres', $id, 'completed', 'a short run');
+}
+scalar_of(q{SELECT count(*) FROM jobq.enqueue_many('longer', array_fill('{"s": 0.06}'::jsonb, ARRAY[40]))});
+$node->poll_query_until('postgres', 'SELECT NOT EXISTS (SELECT FROM jobq.queue)') or fail('jobs are left');
+my $workers = scalar_of(q{SELECT count(DISTINCT worker) FROM jobq.jobs WHERE job_type = 'longer' AND payload->>'s' <> '0'});
+cmp_ok($workers, '>', 1, "what was handed to one worker goes to others ($workers)");
 $node->stop;
 done_testing();

@@ -103,7 +103,7 @@ make_script(const char *path, const char *first_line, mode_t mode)
 static bool
 safe_for(const char *path, int other_user, int other_group)
 {
-	return program_is_safe(path, getuid() + (uid_t) other_user, getgid() + (gid_t) other_group);
+	return check_trust(path, getuid() + (uid_t) other_user, getgid() + (gid_t) other_group) == 0;
 }
 
 /*
@@ -146,8 +146,15 @@ test_of_others(void)
 	snprintf(link, sizeof(link), "%s/script", dir);
 	make_script(link, line, 0700);
 	CHECK(!safe_for(link, 0, 0), "a script is as good as its interpreter");
-	chmod(path, 0700);
+	make_script(path, "#!/bin/sh\n", 0700);
 	CHECK(safe_for(link, 0, 0), "and no worse");
+	make_script(path, "#!/nonesuch/sh\n", 0700);
+	CHECK(check_trust(link, getuid(), getgid()) == ENOENT, "nor is one judged that is not there, at any depth");
+	snprintf(line, sizeof(line), "#!%s\n", link);
+	make_script(path, line, 0700);
+	CHECK(check_trust(link, getuid(), getgid()) == ELOOP, "two that are each other's end somewhere");
+	make_script(path, "#!/bin/sh\n", 0300);
+	CHECK(check_trust(path, getuid(), getgid()) == EACCES, "what can't be read can't be judged");
 }
 
 /* A child with two children, one of which has one; the pipe's end tells when all are there. */
