@@ -234,6 +234,12 @@ type_may_start(TypeState *t, TimestampTz now)
 	return !type_is_blocked(t, now);
 }
 
+bool
+type_is_quiet(TypeState *t)
+{
+	return t->known && (!dlist_is_empty(&t->parked) || (t->role != NULL && t->role->has_waiting));
+}
+
 TimestampTz
 admission_next_timer(void)
 {

@@ -40,10 +40,14 @@
 #include "intake.h"
 #include "job_types.h"
 #include "maintenance.h"
+#include "quiet.h"
 #include "reading.h"
 #include "session.h"
 
 #define MAINTENANCE_US		(600 * USECS_PER_SEC)
+#define NAP_US				500		/* under load, between turns that left nothing waiting */
+#define QUICK_WAKE_US		200
+#define QUICK_WAKES			4		/* in a row: load */
 #define BLOCKED_RETRY_US	INT64CONST(100000)	/* somebody has the queue's lock */
 
 static JobqDb *db;
@@ -370,6 +374,27 @@ start_anew(void)
 	proc_exit(0);
 }
 
+/*
+ * Woken again and again as soon as it has gone to sleep, the dispatcher would take a turn, and a worker a
+ * commit, for each job.  Then, and if nobody waits for capacity, it lets a moment's jobs come together.
+ */
+static void
+wait_for_latch(long timeout)
+{
+	static int	quick_wakes = 0;
+	TimestampTz began;
+
+	if (quick_wakes >= QUICK_WAKES && lanes_first_ready() == NULL && !db->suspended)
+		pg_usleep(NAP_US);
+	began = GetCurrentTimestamp();
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout,
+					 PG_WAIT_EXTENSION);
+	if (GetCurrentTimestamp() - began < QUICK_WAKE_US)
+		quick_wakes++;
+	else
+		quick_wakes = 0;
+}
+
 static void
 sleep_until_needed(void)
 {
@@ -380,9 +405,8 @@ sleep_until_needed(void)
 	say_trouble();
 	pgstat_report_stat(false);
 	pgstat_report_activity(STATE_IDLE, NULL);
-	if (timeout > 0)
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout,
-						 PG_WAIT_EXTENSION);
+	if (timeout > 0 && (db->suspended || !quiet_settle()))
+		wait_for_latch(timeout);
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
 	pgstat_report_activity(STATE_RUNNING, "jobq: dispatching");
@@ -447,6 +471,7 @@ start_up(void)
 	admission_init(lasting);
 	executors_init(lasting, db);
 	intake_init(lasting, db);
+	quiet_init(db);
 	StartTransactionCommand();
 	executors_recover();
 	expect_unknown_prepared();

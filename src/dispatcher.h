@@ -74,6 +74,8 @@ extern TimestampTz admission_next_timer(void);
 extern void admission_timers(TimestampTz now);
 /* May one more job of the type start? */
 extern bool type_may_start(TypeState *t, TimestampTz now);
+/* Can no job of the type be handed out before something else happens that wakes the dispatcher? */
+extern bool type_is_quiet(TypeState *t);
 extern bool type_is_short(TypeState *t, TimestampTz now);
 extern void type_note_run(TypeState *t, Verdict verdict, int32 run_us, TimestampTz now);
 extern void types_unpark_all(TimestampTz now);

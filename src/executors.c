@@ -15,6 +15,7 @@
 #include "executor.h"
 
 #define EXEC_CELLS			60		/* of JOBQ_CELLS; the rest for cancels */
+#define PACK_US				1000	/* short jobs of one turn go to one worker, and share its commit, up to so much work */
 #define SHORT_CELLS			124		/* a batch, and the next one while it commits */
 
 Executor	executors[JOBQ_MAX_SLOTS];
@@ -203,6 +204,8 @@ best_executor(TypeState *t, bool is_short, bool cancel, bool *type_full)
 			*type_full = true;
 			continue;
 		}
+		if (is_short && e->wake && e->ncells * t->avg_us < PACK_US)
+			return e;
 		if (best == NULL || e->ncells < best->ncells)
 			best = e;
 	}

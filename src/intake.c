@@ -14,6 +14,7 @@
 #include "utils/timestamp.h"
 
 #include "intake.h"
+#include "quiet.h"
 
 #define TAKE_AT_ONCE		256		/* publications copied under the spinlock */
 
@@ -237,7 +238,10 @@ take_publications(News *news)
 		db->prepared_overflow = false;
 		SpinLockRelease(&db->mutex);
 		for (int i = 0; i < n; i++)
+		{
 			probe_again(&some[i]);
+			quiet_note(some[i].type_id);
+		}
 	}
 	if (db->nprepared > 0)
 	{

@@ -244,10 +244,37 @@ push_lanes(JobqDb *db)
 		note_overflow(db, pending_overflow_lo);
 }
 
+static bool
+is_quiet(JobqDb *db, int32 type_id)
+{
+	for (int i = 0; i < db->nquiet; i++)
+	{
+		if (db->quiet[i] == type_id)
+			return true;
+	}
+	return false;
+}
+
+/* Is there something that the dispatcher could act on at once?  mutex is held. */
+static bool
+is_news(JobqDb *db)
+{
+	if (types_changed || ncancels > 0 || pending_overflow || db->overflow ||
+		db->ring_tail - db->ring_head > (uint32) jobq_max_lanes / 2)
+		return true;
+	for (int i = 0; i < nlanes; i++)
+	{
+		if (!is_quiet(db, lanes[i].type_id))
+			return true;
+	}
+	return nlanes == 0;
+}
+
 static void
 publish_at_end(bool committed)
 {
 	JobqDb	   *db = pending_db;
+	bool		wake;
 
 	if (db->dboid == MyDatabaseId)
 	{
@@ -261,8 +288,10 @@ publish_at_end(bool committed)
 		}
 		if (types_changed)
 			db->types_changed = true;
+		wake = is_news(db);
 		SpinLockRelease(&db->mutex);
-		wake_dispatcher(db);
+		if (wake)
+			wake_dispatcher(db);
 	}
 }
 

@@ -117,6 +117,7 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->wanted = false;
 	db->absent = false;
 	db->gave_way = false;
+	db->nquiet = 0;
 	db->suspended = 0;
 	db->leave = false;
 	db->leaving = 0;

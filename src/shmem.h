@@ -89,6 +89,9 @@ typedef struct JobqDb
 	uint32		ring_tail;		/* next to write */
 	bool		overflow;		/* publications were lost: every lane from overflow_lo on is suspect */
 	TimestampTz overflow_lo;
+	int			nquiet;			/* types whose publications need not wake the dispatcher (quiet.c) */
+#define JOBQ_QUIET_TYPES	16
+	int32		quiet[JOBQ_QUIET_TYPES];
 	bool		types_changed;
 	bool		reload;
 	int			ncommands;		/* filled */
