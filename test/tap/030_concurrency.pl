@@ -191,5 +191,24 @@ is($node->safe_psql('postgres', "SELECT string_agg(status || ' ' || count, ', ')
 is($node->safe_psql('postgres', 'SELECT count(*) FROM jobq.jobs WHERE attempts <> 1 OR runs <> 1'), 0,
 	'each in one attempt');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM pg_prepared_xacts'), 0, 'no transaction is left over');
+
+# ---------- jobs that can't start wake nobody, and are not forgotten ----------
+
+sub naps
+{
+	my ($pid) = jobq_pids($node, 'dispatcher');
+
+	return slurp_file("/proc/$pid/status") =~ /^voluntary_ctxt_switches:\s+(\d+)/m ? $1 : die 'no such line';
+}
+
+$node->safe_psql('postgres', "TRUNCATE ledger; SELECT jobq.pause_job_type('a'); SELECT jobq.enqueue('a', '{\"n\": 0}')");
+my $naps = naps();
+$node->safe_psql('postgres', q{DO $$ BEGIN FOR n IN 1..5000 LOOP PERFORM jobq.enqueue('a', jsonb_build_object('n', n)); COMMIT; END LOOP; END $$});
+$naps = naps() - $naps;
+cmp_ok($naps, '<', 500, "5000 commits of a paused type wake the dispatcher seldom ($naps times)");
+is($node->safe_psql('postgres', 'SELECT count(*) FROM ledger'), 0, 'nothing of it runs');
+$node->safe_psql('postgres', "SELECT jobq.resume_job_type('a')");
+wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'until it is resumed');
+is($node->safe_psql('postgres', 'SELECT count(*) || \' \' || count(DISTINCT n) FROM ledger'), '5001 5001', 'each has run once');
 $node->stop;
 done_testing();
