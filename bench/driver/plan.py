@@ -23,7 +23,7 @@ FED = ("jobq/default", "bare/insert*", "skip-locked/one", "graphile-worker/defau
        "pgmq/default")
 BULK = tuple(pattern for pattern in FED if pattern != "bare/insert*") + ("bare/insert", "bare/insert-lane")
 HAND = ("jobq/default", "bare/insert*", "skip-locked/one")
-PICKED = ("jobq/default", "skip-locked/listen", "graphile-worker/*", "pg-boss/*", "bullmq/*", "pgq/best", "pgmq/default")
+PICKED = ("jobq/default", "skip-locked/listen", "graphile-worker/*", "pg-boss/best", "bullmq/*", "pgq/best", "pgmq/default")
 RESTING = ("jobq/default", "skip-locked/listen", "graphile-worker/default", "pg-boss/default", "bullmq/everysec", "pgq/best")
 HELD = ("jobq/default", "skip-locked/listen")
 BATCH = ("jobq/default", "skip-locked/batch")
@@ -44,10 +44,9 @@ def jobs(smoke: int, quick: int, full: int, **more: Any) -> Dict[str, Dict[str, 
 
 def company(**more: int) -> Dict[str, Dict[str, Any]]:
     small = {name: n // 10 for name, n in more.items()}
-    return levels(None, {"seconds": 20, **small}, {"seconds": 600, "edge": 60, **more})
+    return levels(None, {"seconds": 10, **small}, {"seconds": 600, "edge": 60, **more})
 
 
-SECONDS = levels(None, {"seconds": 10}, {"seconds": 60})
 PACE = levels({"rate": 50, "seconds": 2}, {"rate": 50, "seconds": 6}, {"rate": 25, "seconds": 80})
 
 COUNT_STATEMENTS = {"pg_stat_statements.track": "all", "compute_query_id": "on"}
@@ -63,12 +62,13 @@ PLAN: List[Item] = [
     Item("drain_row", "100k", w.drain, EVERYBODY, jobs(10000, 100000, 100000, kind="row")),
     Item("pickup", "call", w.pickup, PICKED, PACE),
     Item("pickup", "commit", w.pickup, ("bare/insert", *HELD), PACE),
-    Item("steady", "500", steady, HELD, SECONDS),
+    Item("steady", "500", steady, HELD, levels(None, None, {"seconds": 60})),
     Item("steady", "2000", steady, (*HELD, "skip-locked/batch-history"), levels({"seconds": 3}, {"seconds": 10}, {"seconds": 60})),
-    Item("steady", "10000", steady, HELD, levels(None, {"seconds": 10}, {"seconds": 60})),
+    Item("steady", "10000", steady, JOBQ, levels(None, {"seconds": 10}, None)),
+    Item("steady", "10000", steady, HELD, levels(None, None, {"seconds": 60})),
     Item("steady", "2000-snapshot", steady, HELD, company()),
-    Item("steady", "2000-readers", steady, HELD, company()),
-    Item("steady", "2000-future", steady, HELD, company(future=1000000)),
+    Item("steady", "2000-readers", steady, JOBQ, company()),
+    Item("steady", "2000-future", steady, JOBQ, company(future=1000000)),
     Item("steady", "2000-crowd", steady, JOBQ, company(crowd=100000)),
     Item("exec", "1", w.exec_tools, ("jobq/default", "bare/spawn-loop"), jobs(100, 500, 5000)),
     Item("exec", "50", w.exec_tools, ("jobq/default", "bare/spawn-loop"), jobs(200, 2000, 20000)),
