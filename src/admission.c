@@ -235,6 +235,19 @@ type_may_start(TypeState *t, TimestampTz now)
 }
 
 bool
+roles_wait(void)
+{
+	dlist_iter	it;
+
+	dlist_foreach(it, &all_roles)
+	{
+		if (dlist_container(RoleState, all, it.cur)->has_waiting)
+			return true;
+	}
+	return false;
+}
+
+bool
 type_is_quiet(TypeState *t)
 {
 	return t->known && (!dlist_is_empty(&t->parked) || (t->role != NULL && t->role->has_waiting));

@@ -384,7 +384,7 @@ wait_for_latch(long timeout)
 	static int	quick_wakes = 0;
 	TimestampTz began;
 
-	if (quick_wakes >= QUICK_WAKES && lanes_first_ready() == NULL && !db->suspended)
+	if (quick_wakes >= QUICK_WAKES && lanes_first_ready() == NULL && !roles_wait() && !db->suspended)
 		pg_usleep(NAP_US);
 	began = GetCurrentTimestamp();
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout,

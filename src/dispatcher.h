@@ -81,6 +81,8 @@ extern void type_note_run(TypeState *t, Verdict verdict, int32 run_us, Timestamp
 extern void types_unpark_all(TimestampTz now);
 extern void role_unpark(RoleState *role, TimestampTz now);
 extern void roles_unpark(TimestampTz now);
+/* Does any lane wait for a worker? */
+extern bool roles_wait(void);
 /* Why jobs of known types do not run, for health(); '' when all may. */
 extern void admission_trouble(char *buf, int size);
 
