@@ -7,6 +7,7 @@ use warnings;
 use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
+use Time::HiRes ();
 
 my $limit = 4;					# seconds: 2 for us, the rest for a slow machine
 
@@ -221,6 +222,37 @@ for (1 .. 4)
 }
 note sprintf('first job after DROP and CREATE EXTENSION: %.3f s', $quickest);
 cmp_ok($quickest, '<', 0.4, 'also when it has come and gone within a second');
+
+# A dispatcher that can't connect after it has made way is not started again and again: 1 s, 2 s, ... between tries.
+$node->safe_psql('postgres', 'CREATE DATABASE broken');
+$node->safe_psql('broken', 'CREATE EXTENSION jobq');
+wait_dispatcher($node, 'broken', 'a database that is about to be damaged');
+my $version = $node->data_dir . '/base/' . $node->safe_psql('broken', 'SELECT oid FROM pg_database WHERE datname = current_database()') . '/PG_VERSION';
+rename $version, "$version.away" or die $!;
+
+sub failures
+{
+	my $n = () = slurp_file($node->logfile) =~ /is not a valid data directory/g;
+
+	return $n;
+}
+
+sub wait_failures
+{
+	my ($n) = @_;
+	my $tries = 50 * $PostgreSQL::Test::Utils::timeout_default;
+
+	Time::HiRes::usleep(20_000) while failures() < $n && $tries-- > 0;
+	return Time::HiRes::time();
+}
+
+$node->safe_psql('postgres', 'ALTER DATABASE broken RENAME TO broken2');
+my $first = wait_failures(1);
+my $third = wait_failures(3);
+cmp_ok(failures(), '>=', 3, 'it is tried again');
+cmp_ok($third - $first, '>', 1.5, sprintf 'but not at once (%.1f s for two more tries)', $third - $first);
+rename "$version.away", $version or die $!;
+wait_dispatcher($node, 'broken2', 'and comes when it can');
 
 my $log = slurp_file($node->logfile);
 unlike($log, qr/PANIC|TRAP|exited with exit code [2-9]|terminated by signal/, 'nothing has crashed');
