@@ -162,7 +162,7 @@ SUBJECTS: List[Subject] = [
     skip_locked("listen", "--config", "one", "--concurrency", "16", "--listen", enqueue=SL_NOTIFY),
     graphile("default", slow=20),
     graphile("best", slow=5),
-    pg_boss("default", at_most=10),   # a job every two seconds
+    pg_boss("default", at_most=3),   # a job every two seconds
     pg_boss("best", slow=5),
     bullmq("everysec", "best"),
     bullmq("always", "always"),

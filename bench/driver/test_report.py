@@ -133,7 +133,8 @@ class GoalsTest(unittest.TestCase):
 
     def test_steady(self):
         self.assertEqual([verdict("steady-2000", reading("steady", "2000", JOBQ, latency={"p99": p})).met for p in (0.0049, 0.005)], [True, False])
-        self.assertEqual([verdict("steady-10000", reading("steady", "10000", JOBQ, backlog=b)).met for b in (0, 9999, 10000)], [True, True, False])
+        found = [verdict("steady-10000", reading("steady", "10000", JOBQ, backlog=b, rate=r)).met for b, r in ((0, 10000), (9999, 9900), (10000, 10000), (0, 9000))]
+        self.assertEqual(found, [True, True, False, False])
 
     def test_the_worst_drift_counts(self):
         first = {"p50": 1, "p99": 2, "cpu_per_job": 3}
