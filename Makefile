@@ -24,7 +24,7 @@ help:
 #: make test KIND=tap   one kind: helper regress pgtap isolation tap readme demo
 #: make sanitize        jobq-helper and its unit tests under ASan and UBSan
 #: make fuzz            the fuzzers of what jobq-helper reads, 60 s each (clang)
-#: make bench           measure jobq and its peers on this machine: build/bench/report.html, under 10 minutes
+#: make bench           measure jobq and its peers on this machine: build/bench/report.html, some 10 minutes
 #: make bench-full      the same with ten-minute runs, 10 M jobs, three repeats
 #: make bench-smoke     does it still work? one minute, jobq and the hand-written worker
 #: make check-assert    make test on a server built with assertions

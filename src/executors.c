@@ -171,7 +171,7 @@ takes_more(Executor *e, TypeState *t, bool is_short, bool cancel)
 		e->role != t->role || e->ncells >= JOBQ_CELLS)
 		return false;
 	if (cancel)
-		return true;
+		return e->exec || e->nslow == 0;	/* not behind a run of unknown length */
 	if (e->exec)
 		return e->ncells < EXEC_CELLS;
 	if (is_short)

@@ -152,7 +152,12 @@ executor_take_back(Executor *e, TimestampTz now)
 			continue;
 		lanes_unpark(&executor_vacate(e, c)->parked, now);
 		if (ref.flags & REF_CANCEL)
+		{
+			Cell	   *cell = &e->slot->cells[c];
+
 			reread_job(&ref);
+			cancel_after_all(&ref.id, cell->has_reason ? cell->reason : NULL);
+		}
 		else
 			return_job(&ref);
 	}
