@@ -93,4 +93,29 @@ is(scalar_of('SELECT count(*) || \' \' || count(DISTINCT n) FROM ledger'),
 	scalar_of(q{SELECT count(*) || ' ' || count(*) FROM jobq.jobs WHERE status = 'completed'}), 'completed ones did their work once');
 is(scalar_of('SELECT count(*) FROM jobq.jobs'), JOBS, 'and none is missing');
 $node->stop;
+
+# ---------- a cancel that meets the next wait of its job, while the only worker is busy ----------
+
+my $lone = jobq_server('lone', 'jobq.max_sql_workers = 1');
+$lone->start;
+$lone->safe_psql('postgres', <<'END');
+CREATE EXTENSION jobq;
+CREATE TABLE go (i int);
+CREATE FUNCTION fails() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN WHILE NOT EXISTS (SELECT FROM public.go) LOOP PERFORM pg_sleep(0.01); END LOOP; RAISE EXCEPTION 'no'; END $$;
+CREATE FUNCTION busy() RETURNS void LANGUAGE sql AS 'SELECT pg_sleep(1)';
+SELECT jobq.create_job_type('fails', 'fails()', backoff_base => '1 h'), jobq.create_job_type('busy', 'busy()');
+END
+my $late = $lone->safe_psql('postgres', q{SELECT jobq.enqueue('fails')});
+wait_status($lone, 'postgres', $late, 'running', 'a job runs');
+my $canceller = $lone->background_psql('postgres');
+$canceller->query_safe("BEGIN; SELECT jobq.cancel_job('$late', 'late')");
+$lone->safe_psql('postgres', 'INSERT INTO go VALUES (1)');
+wait_status($lone, 'postgres', $late, 'retry', 'it fails before the cancel is committed');
+my $busy = $lone->safe_psql('postgres', q{SELECT jobq.enqueue('busy')});
+wait_status($lone, 'postgres', $busy, 'running', 'the worker is busy with another');
+$canceller->query_safe('COMMIT');
+$canceller->quit;
+wait_status($lone, 'postgres', $late, 'cancelled', 'the cancel is not lost');
+$lone->stop;
 done_testing();
