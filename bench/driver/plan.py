@@ -26,9 +26,15 @@ HAND = ("jobq/default", "bare/insert*", "skip-locked/one")
 PICKED = ("jobq/default", "skip-locked/listen", "graphile-worker/*", "pg-boss/best", "bullmq/*", "pgq/best", "pgmq/default")
 RESTING = ("jobq/default", "skip-locked/listen", "graphile-worker/default", "pg-boss/default", "bullmq/everysec", "pgq/best")
 HELD = ("jobq/default", "skip-locked/listen")
+EVER_IN_TABLES = (*HELD, "graphile-worker/best", "pg-boss/best", "pgq/best")
+EVER = (*EVER_IN_TABLES, "bullmq/everysec")
 BATCH = ("jobq/default", "skip-locked/batch")
 RANKED = ("jobq/*", "skip-locked/one", "skip-locked/batch*", "graphile-worker/best", "pg-boss/best")   # have priorities
 JOBQ = ("jobq/default",)
+
+
+# A series of 600 seconds is taken once: it shows its own spread.
+TEN_MINUTES: Dict[str, Any] = {"seconds": 600, "edge": 60, "at_most_repeats": 1}
 
 
 def levels(smoke: Any = None, quick: Any = None, full: Any = None) -> Dict[str, Dict[str, Any]]:
@@ -44,7 +50,7 @@ def jobs(smoke: int, quick: int, full: int, **more: Any) -> Dict[str, Dict[str, 
 
 def company(**more: int) -> Dict[str, Dict[str, Any]]:
     small = {name: n // 10 for name, n in more.items()}
-    return levels(None, {"seconds": 10, **small}, {"seconds": 600, "edge": 60, **more})
+    return levels(None, {"seconds": 10, **small}, {**TEN_MINUTES, **more})
 
 
 PACE = levels({"rate": 50, "seconds": 2}, {"rate": 50, "seconds": 6}, {"rate": 25, "seconds": 80})
@@ -62,12 +68,16 @@ PLAN: List[Item] = [
     Item("drain_row", "100k", w.drain, EVERYBODY, jobs(10000, 100000, 100000, kind="row")),
     Item("pickup", "call", w.pickup, PICKED, PACE),
     Item("pickup", "commit", w.pickup, ("bare/insert", *HELD), PACE),
-    Item("steady", "500", steady, HELD, levels(None, None, {"seconds": 60})),
-    Item("steady", "2000", steady, (*HELD, "skip-locked/batch-history"), levels({"seconds": 3}, {"seconds": 10}, {"seconds": 60})),
+    Item("steady", "500", steady, EVER, levels(None, None, TEN_MINUTES)),
+    Item("steady", "500-snapshot", steady, EVER_IN_TABLES, levels(None, None, TEN_MINUTES)),
+    Item("steady", "2000", steady, (*HELD, "skip-locked/batch-history"), levels({"seconds": 3}, {"seconds": 10}, None)),
+    Item("steady", "2000", steady, JOBQ, levels(None, None, TEN_MINUTES)),
+    Item("steady", "2000", steady, ("skip-locked/listen", "skip-locked/batch-history"), levels(None, None, {"seconds": 60})),
     Item("steady", "10000", steady, JOBQ, levels(None, {"seconds": 10}, None)),
     Item("steady", "10000", steady, HELD, levels(None, None, {"seconds": 60})),
     Item("steady", "2000-snapshot", steady, JOBQ, company()),
-    Item("steady", "2000-snapshot", steady, ("skip-locked/listen",), levels(None, {"seconds": 4}, {"seconds": 600, "edge": 60})),
+    Item("steady", "2000-snapshot", steady, ("skip-locked/listen",), levels(None, {"seconds": 4}, None)),
+    Item("steady", "2000-snapshot", steady, ("skip-locked/listen",), levels(None, None, {"seconds": 60})),
     Item("steady", "2000-readers", steady, JOBQ, company()),
     Item("steady", "2000-future", steady, JOBQ, company(future=1000000)),
     Item("steady", "2000-crowd", steady, JOBQ, company(crowd=100000)),
