@@ -144,6 +144,14 @@ type_state(int32 id)
 	return t;
 }
 
+RoleState *
+role_of_type(int32 id)
+{
+	TypeState  *t = hash_search(types, &id, HASH_FIND, NULL);
+
+	return t != NULL && t->known && !t->exec && !t->refused && dlist_is_empty(&t->parked) ? t->role : NULL;
+}
+
 void
 types_unpark_all(TimestampTz now)
 {

@@ -287,6 +287,22 @@ lock_registry(void)
 		ConditionalLockRelationOid(jobq_relid("home"), AccessShareLock);
 }
 
+/* The first job of an idle queue: its worker wakes up while we look for it. */
+static void
+alert_worker(TimestampTz now)
+{
+	LaneKeys	keys = {.type_id = 0};
+
+	if (executors_running() > 0)
+		return;
+	SpinLockAcquire(&db->mutex);
+	if (db->ring_head != db->ring_tail)
+		keys = db->ring[db->ring_head % jobq_max_lanes];
+	SpinLockRelease(&db->mutex);
+	if (keys.type_id != 0 && keys.lo <= now)
+		executors_alert(keys.type_id);
+}
+
 static void
 one_turn(void)
 {
@@ -295,6 +311,7 @@ one_turn(void)
 	int			ncommands = 0;
 	bool		sweep_now;
 
+	alert_worker(now);
 	StartTransactionCommand();
 	if (!OidIsValid(jobq_relid("queue")))
 		leave_without_extension();

@@ -65,6 +65,8 @@ extern void admission_forget_lanes(void);
 extern void admission_init(MemoryContext context);
 extern TypeState *type_state(int32 id);
 extern RoleState *role_state(Oid roleid);
+/* Who will run the jobs of a SQL type; NULL: nobody now, as far as we remember. */
+extern RoleState *role_of_type(int32 id);
 /* Reads the registry again for all types seen so far; unparks what may run now. */
 extern void admission_reload(TimestampTz now);
 /* Since last asked: has any role changed, so that the registry must be read again? */
@@ -98,6 +100,8 @@ extern void executors_init(MemoryContext context, JobqDb *db);
 /* Finds what is in flight in the slots that a former dispatcher handed out. */
 extern void executors_recover(void);
 extern HandOut hand_out(TypeState *t, const JobRef *ref, const char *cancel_reason, TimestampTz now);
+/* A job of this type has been committed to an idle queue: who will get it may wake up. */
+extern void executors_alert(int32 type_id);
 /* Wakes everybody who was handed something since. */
 extern void executors_wake(void);
 /* Hears verdicts, buries dead executors; true: something changed. */

@@ -57,6 +57,23 @@ executors_any(void)
 	return false;
 }
 
+void
+executors_alert(int32 type_id)
+{
+	RoleState  *role = running == 0 ? role_of_type(type_id) : NULL;
+
+	for (int i = 0; role != NULL && i < executors_end; i++)
+	{
+		Executor   *e = &executors[i];
+
+		if (e->slot && e->attached && e->role == role && !e->exec && !e->slot->leaving && !e->slot->dead)
+		{
+			slot_alert(e->slot);
+			return;
+		}
+	}
+}
+
 /* ---------- accounting ---------- */
 
 static TypeCount *

@@ -5,6 +5,7 @@
 #include "jobq.h"
 
 #include <math.h>
+#include <sched.h>
 #include <signal.h>
 
 #include "miscadmin.h"
@@ -14,6 +15,7 @@
 #include "slots.h"
 
 #define ORDER_LEN (JOBQ_CELLS * 2)
+#define LINGER_US 200			/* twice what the dispatcher takes to find one job */
 #define ATTACH_LIMIT_MS 30000	/* a registered worker that has not come by then never will */
 
 Slot	   *MySlot = NULL;
@@ -31,6 +33,7 @@ clear_cells(Slot *slot)
 		pg_atomic_write_u32(&slot->cells[i].state, CELL_FREE);
 	slot->current = -1;
 	slot->phase = PHASE_IDLE;
+	slot->expecting = false;
 }
 
 /* May a slot be taken from its owner: he never came, or he left and nobody is there to read it. */
@@ -160,6 +163,13 @@ slot_wake(Slot *slot)
 
 	if (proc)
 		SetLatch(&proc->procLatch);
+}
+
+void
+slot_alert(Slot *slot)
+{
+	slot->expecting = true;
+	slot_wake(slot);
 }
 
 void
@@ -314,6 +324,20 @@ slot_next(void)
 			return cellno;
 		/* taken back: its order entry is stale */
 	}
+}
+
+void
+slot_linger(void)
+{
+	TimestampTz until;
+
+	if (!MySlot->expecting)
+		return;
+	MySlot->expecting = false;
+	until = GetCurrentTimestamp() + LINGER_US;
+	while (pg_atomic_read_u32(&MySlot->head) == pg_atomic_read_u32(&MySlot->tail) &&
+		   GetCurrentTimestamp() < until)
+		sched_yield();			/* the dispatcher may need this very processor */
 }
 
 void

@@ -116,6 +116,7 @@ typedef struct Slot
 	uint32		generation;		/* rises at each use */
 	PGPROC	   *proc;			/* NULL: registered, not attached yet */
 	pid_t		pid;
+	bool		expecting;		/* a job may come any moment: don't sleep at once */
 	TimestampTz claimed_at;
 	char		name[64];		/* worker column: "sql/<pid>" */
 
@@ -144,6 +145,8 @@ extern bool slot_give_up(Slot *slot, TimestampTz now);
 extern bool slot_assign(Slot *slot, int cell, const JobRef *ref, const char *cancel_reason);
 extern bool slot_take_back(Slot *slot, int cell);
 extern void slot_wake(Slot *slot);
+/* The same, before the job is known: its waking up overlaps with our looking for it. */
+extern void slot_alert(Slot *slot);
 /* Says, or says again, that a cell is DONE. */
 extern void slot_mark_done(Slot *slot, int cell);
 /* Asks for the end of a job that this slot has; false when the slot does not run it (any more). */
@@ -160,6 +163,8 @@ extern Slot *slot_find_job(Oid dboid, const pg_uuid_t *id, int *cell);
 extern void slot_attach(int slotno, uint32 generation);
 /* Begins the next assigned cell; -1 when there is none. */
 extern int	slot_next(void);
+/* Has the dispatcher alerted us?  Then stays awake for the job a moment. */
+extern void slot_linger(void);
 /* Ends a cell; call after the transaction has ended.  slot_report wakes the dispatcher once. */
 extern void slot_done(int cell, Verdict verdict);
 extern void slot_report(void);

@@ -491,6 +491,7 @@ wait_for_work(void)
 	rc = WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, IDLE_EXIT_MS,
 				   PG_WAIT_EXTENSION);
 	ResetLatch(MyLatch);
+	slot_linger();
 	if (rc & WL_TIMEOUT)
 		MySlot->leaving = true;
 	CHECK_FOR_INTERRUPTS();
