@@ -44,7 +44,7 @@ static const char facts_query[] =
 	"                                         paused_until > clock_timestamp())) AS paused"
 	"             FROM jobq.job_types WHERE dropped_at IS NULL) "
 	"SELECT t.n, t.exec, t.paused,"
-	"       (SELECT count(*) FROM jobq.dead_letters),"
+	"       (SELECT coalesce(sum(change), 0)::int8 FROM jobq.dead_letter_count),"
 	"       (SELECT id::text FROM oldest),"
 	"       (SELECT extract(epoch FROM clock_timestamp() - position)::float8 FROM oldest),"
 	"       EXISTS (SELECT FROM head WHERE paused),"

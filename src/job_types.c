@@ -133,6 +133,9 @@ read_options(JobType *type, Datum options)
 	type->allow_dash = option_bool(json, "allow_dash", false);
 	type->max_output = option_size(json, "max_output", 0);
 	type->kill_grace_us = option_interval(json, "kill_grace", 5 * USECS_PER_SEC);
+	type->keep_completed_count = option_int(json, "keep_completed_count", -1);
+	type->keeps_nothing |= type->keep_completed_count == 0;
+	type->buries_nothing |= option_int(json, "keep_dead_count", -1) == 0;
 }
 
 /* Fills type, whose id is set already. */

@@ -54,6 +54,7 @@ typedef struct JobType
 	bool		allow_dash;
 	int			max_output;		/* 0: jobq.max_output */
 	int64		kill_grace_us;
+	int			keep_completed_count;	/* -1: by age only */
 } JobType;
 
 /* NULL when there is none (name: not dropped).  Valid until the next call that may accept invalidations. */

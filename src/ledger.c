@@ -64,13 +64,27 @@ ledger_open(Ledger *ledger)
 	ledger->queue_open = true;
 }
 
-Table *
-ledger_open_dead(Ledger *ledger)
+void
+ledger_bury(Ledger *ledger, Datum *values, bool *nulls)
 {
 	if (!ledger->dead_open)
 		table_open_for_write(&ledger->dead, jobq_relid("dead_letters"));
 	ledger->dead_open = true;
-	return &ledger->dead;
+	table_insert_row(&ledger->dead, values, nulls);
+	ledger->nburied++;
+}
+
+/* src/sql/25_retention.sql: how the number of dead letters is known. */
+static void
+count_dead_letters(int n)
+{
+	Datum		values[1] = {Int64GetDatum(n)};
+	bool		nulls[1] = {false};
+	Table		count;
+
+	table_open_for_write(&count, jobq_relid("dead_letter_count"));
+	table_insert_row(&count, values, nulls);
+	table_close_after_write(&count);
 }
 
 void
@@ -79,6 +93,8 @@ ledger_close(Ledger *ledger)
 	ledger_write(ledger);
 	if (ledger->events_open)
 		table_close_after_write(&ledger->events);
+	if (ledger->nburied > 0)
+		count_dead_letters(ledger->nburied);
 	if (ledger->dead_open)
 		table_close_after_write(&ledger->dead);
 	if (ledger->history_open)

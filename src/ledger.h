@@ -20,6 +20,7 @@ typedef struct Ledger
 	TimestampTz events_to;
 	bool		queue_open, history_open, dead_open, events_open;
 	bool		together;		/* set by who runs a batch: finished jobs may be moved at its end */
+	int			nburied;		/* dead letters written, to be counted at the end */
 	int			nmoves;			/* jobs to be moved from the queue to the open partition of history */
 	ItemPointerData moved_from[JOBQ_CELLS];
 	HeapTuple	moved_to[JOBQ_CELLS];
@@ -30,7 +31,8 @@ extern void ledger_close(Ledger *ledger);	/* writes what is to be written, too *
 /* Opens the partition for a row that expires then, or an event of then; false: there is none yet. */
 extern bool ledger_open_history(Ledger *ledger, TimestampTz expires_at);
 extern bool ledger_open_events(Ledger *ledger, TimestampTz ts);
-extern Table *ledger_open_dead(Ledger *ledger);
+/* Writes the row of a dead letter; the queue's row is the caller's business. */
+extern void ledger_bury(Ledger *ledger, Datum *values, bool *nulls);
 /* Moves a locked job to the open partition of history: now, or with others. */
 extern void ledger_move_to_history(Ledger *ledger, Job *job, Datum *values, bool *nulls);
 extern void ledger_write(Ledger *ledger);

@@ -30,9 +30,9 @@ enum
 	H_status, H_attempts, H_max_attempts, H_runs, H_depth, H_priority, H_payload, H_result,
 	H_timeout, H_unique_key, H_unique_until, H_concurrency_key, H_tenant, H_parent_id,
 	H_workflow_id, H_task_key, H_metadata, H_error_msg, H_error_code, H_error_details, H_worker,
-	H_node, H_progress, H_progress_data, H_backoff, H_unique_for, H_keep_completed
+	H_node, H_progress, H_progress_data, H_backoff, H_unique_for, H_keep_completed, H_counted
 };
-#define H_NATTS H_keep_completed
+#define H_NATTS H_counted
 
 enum
 {

@@ -130,7 +130,7 @@ add_interval(TimestampTz ts, const Interval *span)
 
 /* The row of a finished job, for history and dead_letters alike; false: nothing is to be kept. */
 static bool
-finished_row(Job *job, JobStatus status, Outcome *o, bool keep, TimestampTz expires_at,
+finished_row(Job *job, JobType *type, JobStatus status, Outcome *o, bool keep, TimestampTz expires_at,
 			 Datum *values, bool *nulls)
 {
 	static const int copied[][2] = {
@@ -172,6 +172,7 @@ finished_row(Job *job, JobStatus status, Outcome *o, bool keep, TimestampTz expi
 	nulls[H_error_details - 1] = o->details == NULL;
 	set_text(values, nulls, H_worker, o->worker);
 	set_progress(values, nulls, H_progress, H_progress_data, o);
+	values[H_counted - 1] = BoolGetDatum(type && type->keep_completed_count >= 0);
 	return true;
 }
 
@@ -231,7 +232,7 @@ finish(Ledger *ledger, Job *job, JobType *type, JobStatus status, Outcome *o, Ti
 	bool		keep = history_keeps(job, type, o->ended_at, &expires_at);
 
 	charge_attempt(job, o);
-	if (finished_row(job, status, o, keep, expires_at, values, nulls))
+	if (finished_row(job, type, status, o, keep, expires_at, values, nulls))
 	{
 		TimestampTz expires = DatumGetTimestampTz(values[H_expires_at - 1]);
 
@@ -257,11 +258,9 @@ bury(Ledger *ledger, Job *job, JobType *type, Outcome *o)
 
 	if (type && !type->keep_dead_forever)
 		expires_at = add_interval(o->ended_at, &type->keep_dead);
-	if (finished_row(job, JOB_ERROR, o, type == NULL || !type->buries_nothing, expires_at,
+	if (finished_row(job, type, JOB_ERROR, o, type == NULL || !type->buries_nothing, expires_at,
 					 values, nulls))
-	{
-		table_insert_row(ledger_open_dead(ledger), values, nulls);
-	}
+		ledger_bury(ledger, values, nulls);
 	else
 		remember_ending(JOB_ID(job), JOB_INT(job, Q_type_id), JOB_ERROR);
 	table_delete_row(&ledger->queue, &job->tid);

@@ -134,7 +134,8 @@ CREATE TABLE jobq.history (
   progress_data    jsonb,
   backoff          jsonb,
   unique_for       interval,
-  keep_completed   interval
+  keep_completed   interval,
+  counted          boolean     NOT NULL DEFAULT false   -- in history: its type has keep_completed_count
 ) PARTITION BY RANGE (expires_at);
 
 -- Jobs that used up their attempts or failed for good, until retried or purged.  history's columns in
@@ -173,8 +174,10 @@ CREATE TABLE jobq.dead_letters (
   progress_data    jsonb,
   backoff          jsonb,
   unique_for       interval,
-  keep_completed   interval
+  keep_completed   interval,
+  counted          boolean     NOT NULL DEFAULT false
 );
+CREATE INDEX dead_letters_of_type ON jobq.dead_letters (type_id, completed_at, id);
 CREATE INDEX dead_letters_unique_key ON jobq.dead_letters (type_id, unique_key) WHERE unique_until IS NOT NULL;
 
 CREATE SEQUENCE jobq.event_id_seq AS int8 CACHE 32;

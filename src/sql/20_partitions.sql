@@ -61,6 +61,7 @@ BEGIN
     EXECUTE format('CREATE INDEX %I ON jobq.%I (id)', name || '_id', name);
     EXECUTE format('CREATE INDEX %I ON jobq.%I (type_id, unique_key) WHERE unique_until IS NOT NULL',
                    name || '_unique_key', name);
+    EXECUTE format('CREATE INDEX %I ON jobq.%I (type_id, completed_at, id) WHERE counted', name || '_counted', name);
   ELSE
     EXECUTE format('CREATE INDEX %I ON jobq.%I (job_id, ts)', name || '_job', name);
   END IF;
@@ -120,7 +121,7 @@ BEGIN
   END;
 END $$;
 
--- What the maintenance process calls.  need: the expires_at of a row that found no partition, or NULL.
+-- What the maintenance process calls to see to partitions.  need: the expires_at of a row that found no partition, or NULL.
 CREATE FUNCTION jobq._maintain(need timestamptz) RETURNS void
   LANGUAGE plpgsql SECURITY DEFINER
   SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
@@ -136,9 +137,7 @@ BEGIN
   PERFORM jobq._ensure_partitions_of_type(t.keep_completed)
      FROM (SELECT DISTINCT keep_completed FROM jobq.job_types WHERE dropped_at IS NULL LIMIT 100) t;
 
-  DELETE FROM jobq.dead_letters
-   WHERE id IN (SELECT id FROM jobq.dead_letters WHERE expires_at < clock_timestamp()
-                 ORDER BY expires_at LIMIT 10000 FOR UPDATE SKIP LOCKED);
+  PERFORM jobq._retain();
   PERFORM jobq._expire_partitions('jobq.events'), jobq._expire_partitions('jobq.history');
 END $$;
 

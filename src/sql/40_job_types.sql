@@ -259,7 +259,11 @@ BEGIN
     IF NOT FOUND THEN
       t.id := nextval('jobq.job_type_id_seq');
       INSERT INTO jobq.job_types SELECT t.* ON CONFLICT DO NOTHING;
-      EXIT WHEN FOUND;
+      IF FOUND THEN  -- no history from before it had its options
+        INSERT INTO jobq.counted_types (type_id, done)
+        SELECT t.id, true WHERE jobq._keep_count(t.options, 'keep_completed_count') IS NOT NULL;
+        EXIT;
+      END IF;
     ELSIF on_conflict = 'replace' THEN
       PERFORM jobq._check_owner(caller, old.name, old.owner);
       EXIT WHEN jobq._store_type(old.id, t);

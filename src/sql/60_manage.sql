@@ -87,13 +87,14 @@ BEGIN
   END IF;
 END $$;
 
--- Events of retried jobs, with the errors they had.
+-- Events of retried jobs, with what their former lives were.
 CREATE FUNCTION jobq._event_retried(jobs jobq.dead_letters[]) RETURNS void
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   SELECT jobq._ensure_events_partition(clock_timestamp());
   INSERT INTO jobq.events (job_id, job_type, tenant, attempt, type, source, message, data)
   SELECT j.id, jobq._type_name(j.type_id), j.tenant, j.attempts, 'retried', 'client', j.error_msg,
-         jsonb_strip_nulls(jsonb_build_object('from', j.status, 'error', j.error_msg, 'code', j.error_code))
+         jsonb_strip_nulls(jsonb_build_object('from', j.status, 'error', j.error_msg, 'code', j.error_code,
+                                              'attempts', j.attempts, 'runs', j.runs))
     FROM unnest(jobs) j
 $$;
 

@@ -119,6 +119,13 @@ job_type: only of this type.  tenant: exactly this one; '': none.  NULL: of all.
 COMMENT ON FUNCTION jobq.distinct_job_types IS
 $$Names of the job types, in order; of dropped ones those that some job still names.$$;
 
+COMMENT ON FUNCTION jobq.archive IS
+$$Hands out old history, or events, as lines of JSON, one a row, with the rights of the caller. jsonb_populate_record(NULL::jobq.history, line::jsonb), or jobq.events, makes the row again; json_nulls names jsonb columns that hold a JSON null.
+before: jobs that ended, or events that were written, before that time (NULL: 22004).
+after_id: goes on behind this job: id of the last line of history, job_id of the last event.
+what: "history" or "events" (22004, 22023); in the order of id, or of job_id, ts and id.
+max_rows: how many at most (22003); NULL: all. Events of one job are not torn apart, so fewer may come, and more when the first job alone has more.$$;
+
 COMMENT ON FUNCTION jobq.job_timeline IS
 $$The events of a job, oldest first, as far as jobq.keep_events goes back.
 id: of the job.$$;

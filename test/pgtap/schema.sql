@@ -75,7 +75,8 @@ SELECT is_empty($$
 $$, 'no SECURITY DEFINER without a pinned search_path');
 SELECT is_empty($$
   SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace AND p.prosecdef
-     AND p.proname NOT IN ('current_job', '_ensure_partition', '_expire_partitions', '_maintain')
+     AND p.proname NOT IN ('current_job', '_ensure_partition', '_expire_partitions', '_maintain', '_retain', '_dead_letters_changed',
+       '_dead_letters_truncated')
 $$, 'few functions are SECURITY DEFINER');
 SELECT is_empty($$
   SELECT g.proname FROM pg_proc g WHERE g.pronamespace = 'jobq'::regnamespace AND g.prosrc = 'jobq_gateway'

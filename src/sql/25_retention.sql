@@ -1,0 +1,154 @@
+
+-- Retention: what goes because its time is over, or because there are too many of its type.
+--
+-- By age, history and events go a partition at a time (20_partitions.sql) and dead letters by expires_at.  By
+-- number (options.keep_completed_count, keep_dead_count) the newest of a type stay.  Rows of history that count
+-- say so (counted), and only they are in the index that finds the newest of a type: types without the option
+-- pay nothing.  Finished jobs that hold their unique key (unique_until) count, and stay.
+--
+-- The maintenance process calls jobq._retain() until it answers false, each time in a transaction of its own.
+
+-- Types whose history from before they had the option has been marked; where the marking goes on.
+CREATE TABLE jobq.counted_types (
+  type_id    int4    NOT NULL PRIMARY KEY,
+  done       boolean NOT NULL DEFAULT false,
+  partition  text    NOT NULL DEFAULT '',     -- the partition of history where it goes on
+  block      int8    NOT NULL DEFAULT 0
+);
+
+-- What a type's options say, NULL: nothing.
+CREATE FUNCTION jobq._keep_count(options jsonb, key text) RETURNS int
+  LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT CASE WHEN jsonb_typeof(options -> key) = 'number' THEN (options ->> key)::int END
+$$;
+
+-- Deletes up to max_rows rows of a type beyond the newest `keep`; how many.
+CREATE FUNCTION jobq._drop_surplus(parent regclass, type_id int, keep int, max_rows int) RETURNS bigint
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+  SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+DECLARE
+  home regclass;
+  rows tid[];
+  n bigint;
+  dropped bigint := 0;
+BEGIN
+  FOR home, rows IN EXECUTE format(
+      'SELECT s.tableoid::regclass, array_agg(s.ctid)'
+      '  FROM (SELECT n.tableoid, n.ctid FROM (SELECT r.tableoid, r.ctid, r.unique_until FROM %s r'
+      '          WHERE r.type_id = $1 %s ORDER BY r.completed_at DESC, r.id DESC OFFSET $2) n'
+      '         WHERE n.unique_until IS NULL OR n.unique_until <= clock_timestamp() LIMIT $3) s GROUP BY 1',
+      parent, CASE parent WHEN 'jobq.history'::regclass THEN 'AND r.counted' ELSE '' END)
+      USING type_id, keep, max_rows LOOP
+    EXECUTE format('DELETE FROM ONLY %s WHERE ctid = ANY ($1)', home) USING rows;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    dropped := dropped + n;
+  END LOOP;
+  RETURN dropped;
+END $$;
+
+-- Marks history rows of a type from before it had the option, max_blocks of the table at most; true: all done.
+CREATE FUNCTION jobq._count_old(type_id int, max_blocks bigint) RETURNS boolean
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+#variable_conflict use_column
+DECLARE
+  place jobq.counted_types;
+  part record;
+  upto bigint;
+BEGIN
+  INSERT INTO jobq.counted_types (type_id) VALUES (_count_old.type_id) ON CONFLICT DO NOTHING;
+  SELECT * INTO place FROM jobq.counted_types c WHERE c.type_id = _count_old.type_id;
+  FOR part IN SELECT c.relname::text AS name, c.oid::regclass AS relation,
+                     pg_relation_size(c.oid) / current_setting('block_size')::int AS blocks
+                FROM jobq._partitions('jobq.history') p JOIN pg_class c ON c.oid = p.partition
+               WHERE c.relname::text COLLATE "C" >= place.partition ORDER BY c.relname::text COLLATE "C" LOOP
+    IF part.name <> place.partition THEN
+      place.partition := part.name;
+      place.block := 0;
+    END IF;
+    CONTINUE WHEN place.block >= part.blocks;
+    upto := least(part.blocks, place.block + max_blocks);
+    EXECUTE format('UPDATE %s SET counted = true WHERE type_id = $1 AND NOT counted'
+                   '   AND ctid >= $2::text::tid AND ctid < $3::text::tid', part.relation)
+      USING _count_old.type_id, format('(%s,0)', place.block), format('(%s,0)', upto);
+    max_blocks := max_blocks - (upto - place.block);
+    place.block := upto;
+    EXIT WHEN max_blocks <= 0;
+  END LOOP;
+  UPDATE jobq.counted_types c SET done = max_blocks > 0, partition = place.partition, block = place.block
+   WHERE c.type_id = _count_old.type_id;
+  RETURN max_blocks > 0;
+END $$;
+
+-- One step; false: nothing was left to do.
+CREATE FUNCTION jobq._retain(max_rows int DEFAULT 10000) RETURNS boolean
+  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  t record;
+  n bigint;
+  dropped bigint;
+BEGIN
+  DELETE FROM jobq.dead_letters
+   WHERE id IN (SELECT id FROM jobq.dead_letters WHERE expires_at < clock_timestamp()
+                 ORDER BY expires_at LIMIT max_rows FOR UPDATE SKIP LOCKED);
+  GET DIAGNOSTICS dropped = ROW_COUNT;
+  PERFORM jobq._fold_dead_letter_count();
+  DELETE FROM jobq.counted_types c
+   WHERE NOT EXISTS (SELECT FROM jobq.job_types j
+                      WHERE j.id = c.type_id AND jobq._keep_count(j.options, 'keep_completed_count') IS NOT NULL);
+  FOR t IN SELECT j.id, jobq._keep_count(j.options, 'keep_completed_count') AS completed,
+                  jobq._keep_count(j.options, 'keep_dead_count') AS dead, coalesce(c.done, false) AS counted
+             FROM jobq.job_types j LEFT JOIN jobq.counted_types c ON c.type_id = j.id
+            WHERE j.options ?| '{keep_completed_count,keep_dead_count}'
+            ORDER BY j.id LOOP
+    IF t.completed IS NOT NULL AND NOT t.counted AND NOT jobq._count_old(t.id, 10000) THEN
+      RETURN true;
+    END IF;
+    IF t.completed IS NOT NULL THEN
+      n := jobq._drop_surplus('jobq.history', t.id, t.completed, (max_rows - dropped)::int);
+      dropped := dropped + n;
+    END IF;
+    IF t.dead IS NOT NULL THEN
+      n := jobq._drop_surplus('jobq.dead_letters', t.id, t.dead, (max_rows - dropped)::int);
+      dropped := dropped + n;
+    END IF;
+    EXIT WHEN dropped >= max_rows;
+  END LOOP;
+  RETURN dropped >= max_rows;
+END $$;
+
+-- How many dead letters there are, without counting them.  Whoever adds or takes away some adds a row that says
+-- how many, in his transaction: the sum is exact for every snapshot, whatever is rolled back, prepared or
+-- lost in a crash, and nobody waits for anybody.  src/ledger.c writes such rows itself, a trigger does for SQL.
+CREATE TABLE jobq.dead_letter_count (change int8 NOT NULL);
+
+CREATE FUNCTION jobq._dead_letters_changed() RETURNS trigger
+  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  INSERT INTO jobq.dead_letter_count
+  SELECT c.n FROM (SELECT CASE TG_OP WHEN 'INSERT' THEN count(*) ELSE - count(*) END FROM changed) c(n) WHERE c.n <> 0;
+  RETURN NULL;
+END $$;
+CREATE FUNCTION jobq._dead_letters_truncated() RETURNS trigger
+  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  DELETE FROM jobq.dead_letter_count;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER inserted AFTER INSERT ON jobq.dead_letters REFERENCING NEW TABLE AS changed
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq._dead_letters_changed();
+CREATE TRIGGER deleted AFTER DELETE ON jobq.dead_letters REFERENCING OLD TABLE AS changed
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq._dead_letters_changed();
+CREATE TRIGGER truncated AFTER TRUNCATE ON jobq.dead_letters
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq._dead_letters_truncated();
+ALTER TABLE jobq.dead_letters ENABLE ALWAYS TRIGGER inserted, ENABLE ALWAYS TRIGGER deleted,
+  ENABLE ALWAYS TRIGGER truncated;
+
+-- Makes one row of many.  Rows of open transactions are not seen, and stay.
+CREATE FUNCTION jobq._fold_dead_letter_count() RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF (SELECT count(*) FROM (SELECT FROM jobq.dead_letter_count LIMIT 100) c) = 100 THEN
+    WITH folded AS (DELETE FROM jobq.dead_letter_count RETURNING change)
+    INSERT INTO jobq.dead_letter_count SELECT sum(change) FROM folded HAVING count(*) > 0;
+  END IF;
+END $$;

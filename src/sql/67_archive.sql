@@ -1,0 +1,65 @@
+
+-- jobq.archive: old history and events as lines of JSON, with the rights of the caller, who gets what he may read.
+-- In the order of the jobs' ids, so that the last id says where to go on, whatever was dropped since.  A line is
+-- what jsonb_populate_record(NULL::jobq.history, line::jsonb) makes the row from.  Beyond the row's columns it has
+-- job_type (history), and json_nulls where a jsonb column holds a JSON null, which is read back as NULL.
+CREATE FUNCTION jobq.archive(before timestamptz, after_id uuid DEFAULT NULL, what text DEFAULT 'history',
+                             max_rows int DEFAULT NULL)
+  RETURNS SETOF text LANGUAGE plpgsql STABLE
+  SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET intervalstyle = 'postgres' AS $$
+BEGIN
+  IF before IS NULL OR what IS NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = format('%s must not be NULL',
+      CASE WHEN before IS NULL THEN 'before' ELSE 'what' END);
+  ELSIF what NOT IN ('history', 'events') THEN
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('what must be "history" or "events", not "%s"', what);
+  ELSIF max_rows < 0 THEN
+    RAISE EXCEPTION USING ERRCODE = '22003', MESSAGE = format('max_rows must be zero or more, not %s', max_rows);
+  ELSIF what = 'history' THEN
+    RETURN QUERY EXECUTE format($query$
+      SELECT CASE WHEN 'null' IN (r.payload, r.result, r.metadata, r.error_details, r.progress_data, r.backoff)
+                  THEN left(l.line, -1) || ',"json_nulls":' ||
+                       (SELECT json_agg(v.key) FROM (VALUES ('payload', r.payload), ('result', r.result),
+                          ('metadata', r.metadata), ('error_details', r.error_details),
+                          ('progress_data', r.progress_data), ('backoff', r.backoff)) v(key, value)
+                         WHERE v.value = 'null')::text || '}'
+                  ELSE l.line END
+        FROM (SELECT h.*, jobq._type_name(h.type_id) AS job_type FROM jobq.history h
+               WHERE h.completed_at < $1 %s ORDER BY h.id LIMIT $3) r,
+             LATERAL (SELECT row_to_json(r)::text) l(line)
+    $query$, CASE WHEN after_id IS NOT NULL THEN 'AND h.id > $2' ELSE '' END)
+      USING before, after_id, max_rows;
+  ELSE
+    RETURN QUERY EXECUTE format($query$
+      SELECT CASE WHEN e.data = 'null' THEN left(l.line, -1) || ',"json_nulls":["data"]}' ELSE l.line END
+        FROM (SELECT * FROM jobq.events v WHERE v.ts < $1 %s %s ORDER BY v.job_id, v.ts, v.id) e,
+             LATERAL (SELECT row_to_json(e)::text) l(line)
+    $query$, CASE WHEN after_id IS NOT NULL THEN 'AND v.job_id > $2' ELSE '' END,
+      jobq._archive_end(before, after_id, max_rows))
+      USING before, after_id;
+  END IF;
+END $$;
+
+-- Events are handed out a whole job at a time, as many as max_rows has room for, and the first one anyway: a job's
+-- id is where to go on.  The condition that says so.
+CREATE FUNCTION jobq._archive_end(before timestamptz, after_id uuid, max_rows int) RETURNS text
+  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  condition text := CASE WHEN after_id IS NOT NULL THEN 'AND v.job_id > $2' ELSE '' END;
+  first uuid;
+  beyond uuid;
+BEGIN
+  IF max_rows IS NULL THEN
+    RETURN '';
+  ELSIF max_rows = 0 THEN
+    RETURN 'AND false';
+  END IF;
+  EXECUTE format('SELECT v.job_id FROM jobq.events v WHERE v.ts < $1 %s ORDER BY v.job_id, v.ts, v.id OFFSET $3 LIMIT 1',
+                 condition) INTO beyond USING before, after_id, max_rows;
+  IF beyond IS NULL THEN
+    RETURN '';
+  END IF;
+  EXECUTE format('SELECT v.job_id FROM jobq.events v WHERE v.ts < $1 %s ORDER BY v.job_id LIMIT 1', condition)
+    INTO first USING before, after_id;
+  RETURN format(CASE WHEN first = beyond THEN 'AND v.job_id = %L::uuid' ELSE 'AND v.job_id < %L::uuid' END, beyond);
+END $$;
