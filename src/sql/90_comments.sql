@@ -251,6 +251,14 @@ COMMENT ON COLUMN jobq.history.expires_at IS 'end plus keep_completed; partition
 COMMENT ON COLUMN jobq.history.unique_until IS 'until when unique_key covers the finished job';
 COMMENT ON TABLE jobq.dead_letters IS 'Jobs that used up their attempts or failed for good, until retried or purged; columns as in jobq.history';
 COMMENT ON COLUMN jobq.dead_letters.expires_at IS 'end plus keep_dead; infinity: until purged';
+COMMENT ON COLUMN jobq.history.counted IS 'its type has keep_completed_count, so it is one of those that are counted';
+COMMENT ON TABLE jobq.counted_types IS 'Types with keep_completed_count: has their older history been marked as counted?';
+COMMENT ON COLUMN jobq.counted_types.type_id IS 'jobq.job_types.id';
+COMMENT ON COLUMN jobq.counted_types.done IS 'all of it has';
+COMMENT ON COLUMN jobq.counted_types.partition IS 'else: the partition where it goes on';
+COMMENT ON COLUMN jobq.counted_types.block IS 'and the block there';
+COMMENT ON TABLE jobq.dead_letter_count IS 'How many dead letters there are: the sum of its rows';
+COMMENT ON COLUMN jobq.dead_letter_count.change IS 'how many a transaction added, or took away';
 COMMENT ON TABLE jobq.events IS 'What happened to jobs, partitioned by time, kept for jobq.keep_events';
 COMMENT ON COLUMN jobq.events.id IS 'unique; events of one moment are in its order';
 COMMENT ON COLUMN jobq.events.ts IS 'when it happened';
