@@ -10,7 +10,7 @@ BEGIN
   IF payload ? 'ok' THEN RETURN; END IF;
   RAISE EXCEPTION 'bad luck %', payload->>'n';
 END $$;
-SELECT jobq.create_job_type('a', 'test.fails(jsonb)', max_attempts => 1);
+SELECT jobq.create_job_type('a', 'test.fails(jsonb)', max_attempts => 1, max_concurrent => 1);
 SELECT jobq.create_job_type('b', 'test.fails(jsonb)', max_attempts => 1);
 SELECT jobq.create_job_type('brief', 'test.fails(jsonb)', max_attempts => 1, keep_dead => '0');
 SELECT jobq.create_job_type('hour', 'test.fails(jsonb)', max_attempts => 1, keep_dead => '1 hour');
