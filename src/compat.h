@@ -63,6 +63,7 @@ jobq_table_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Co
 #if PG_VERSION_NUM < 160000
 #define object_aclcheck(classid, objectid, roleid, mode) pg_proc_aclcheck(objectid, roleid, mode)
 #define database_aclcheck(dboid, roleid, mode) pg_database_aclcheck(dboid, roleid, mode)
+#define type_aclcheck(typeoid, roleid, mode) pg_type_aclcheck(typeoid, roleid, mode)
 #define my_locks_empty(i) SHMQueueEmpty(&MyProc->myProcLocks[i])
 #define my_locks_first(i) \
 	((PROCLOCK *) SHMQueueNext(&MyProc->myProcLocks[i], &MyProc->myProcLocks[i], \
@@ -72,6 +73,7 @@ jobq_table_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Co
 							   offsetof(PROCLOCK, procLink)))
 #else
 #define database_aclcheck(dboid, roleid, mode) object_aclcheck(DatabaseRelationId, dboid, roleid, mode)
+#define type_aclcheck(typeoid, roleid, mode) object_aclcheck(TypeRelationId, typeoid, roleid, mode)
 #define my_locks_empty(i) dlist_is_empty(&MyProc->myProcLocks[i])
 #define my_locks_first(i) \
 	(my_locks_empty(i) ? NULL : \

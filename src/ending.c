@@ -10,6 +10,7 @@
 
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "utils/builtins.h"
 #include "utils/memutils.h"
 
 #include "ending.h"
@@ -40,8 +41,21 @@ ending_xact_callback(XactEvent event, void *arg)
 		nnotes = 0;
 }
 
+/* What is too long becomes what nobody's is. */
+static void
+note_text(char *to, Size size, Job *job, int att)
+{
+	text	   *value = JOB_NULL(job, att) ? NULL : DatumGetTextPP(JOB_ATT(job, att));
+
+	to[0] = '\0';
+	if (value != NULL && (Size) VARSIZE_ANY_EXHDR(value) >= size)
+		strlcpy(to, "\001", size);
+	else if (value != NULL)
+		text_to_cstring_buffer(value, to, size);
+}
+
 void
-remember_ending(const pg_uuid_t *id, int32 type_id, JobStatus status)
+remember_ending(Job *job, JobStatus status)
 {
 	Ending	   *note;
 
@@ -54,9 +68,11 @@ remember_ending(const pg_uuid_t *id, int32 type_id, JobStatus status)
 		RegisterXactCallback(ending_xact_callback, NULL);
 	}
 	note = &notes[nnotes++ % JOBQ_ENDINGS];
-	note->id = *id;
-	note->type_id = type_id;
+	note->id = *JOB_ID(job);
+	note->type_id = JOB_INT(job, Q_type_id);
 	note->status = (int) status;
+	note_text(note->tenant, sizeof(note->tenant), job, Q_tenant);
+	note_text(note->enqueued_by, sizeof(note->enqueued_by), job, Q_enqueued_by);
 }
 
 bool

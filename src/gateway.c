@@ -6,6 +6,7 @@
  * after SET ROLE.  So the functions that ask for rights are SECURITY INVOKER and all have this body:
  * jobq.NAME(arguments) calls jobq._NAME(caller oid, arguments) as the owner of jobq's tables.  The
  * functions behind the gate are PL/pgSQL with a pinned search_path, and nobody may call them directly.
+ * How far the caller's rights reach is checked at the gate (access_calls.c).
  *
  * SECURITY_LOCAL_USERID_CHANGE keeps what runs behind the gate from changing its role.  An error needs
  * no cleanup here: the end of the (sub)transaction restores user and context.
@@ -17,9 +18,10 @@
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
-#include "job_types.h"
+#include "access.h"
 
 PG_FUNCTION_INFO_V1(jobq_gateway);
 
@@ -67,16 +69,25 @@ function_behind(Oid gate)
 	return result;
 }
 
+typedef struct Gate
+{
+	FmgrInfo	target;
+	char	   *name;			/* of the function in front */
+} Gate;
+
 /* Looked up once per calling expression. */
-static FmgrInfo *
-target_of(FmgrInfo *flinfo)
+static Gate *
+gate_of(FmgrInfo *flinfo)
 {
 	if (flinfo->fn_extra == NULL)
 	{
-		FmgrInfo   *target = MemoryContextAllocZero(flinfo->fn_mcxt, sizeof(FmgrInfo));
+		Gate	   *gate = MemoryContextAllocZero(flinfo->fn_mcxt, sizeof(Gate));
+		MemoryContext old = MemoryContextSwitchTo(flinfo->fn_mcxt);
 
-		fmgr_info_cxt(function_behind(flinfo->fn_oid), target, flinfo->fn_mcxt);
-		flinfo->fn_extra = target;
+		gate->name = get_func_name(flinfo->fn_oid);
+		MemoryContextSwitchTo(old);
+		fmgr_info_cxt(function_behind(flinfo->fn_oid), &gate->target, flinfo->fn_mcxt);
+		flinfo->fn_extra = gate;
 	}
 	return flinfo->fn_extra;
 }
@@ -85,13 +96,14 @@ Datum
 jobq_gateway(PG_FUNCTION_ARGS)
 {
 	LOCAL_FCINFO(inner, FUNC_MAX_ARGS);
-	FmgrInfo   *target = target_of(fcinfo->flinfo);
+	Gate	   *gate = gate_of(fcinfo->flinfo);
 	Oid			caller;
 	int			sec_context;
 	Datum		result;
 
 	GetUserIdAndSecContext(&caller, &sec_context);
-	InitFunctionCallInfoData(*inner, target, PG_NARGS() + 1, PG_GET_COLLATION(),
+	access_check_call(caller, gate->name, fcinfo->args);
+	InitFunctionCallInfoData(*inner, &gate->target, PG_NARGS() + 1, PG_GET_COLLATION(),
 							 NULL, fcinfo->resultinfo);
 	inner->args[0].value = ObjectIdGetDatum(caller);
 	inner->args[0].isnull = false;

@@ -162,6 +162,17 @@ convert_result(Target *target, Datum result, MemoryContext context)
 	return j;
 }
 
+/* jobq.tenant is the job's for as long as its handler runs; most jobs have none, and nobody has set one. */
+static void
+set_tenant(Job *job)
+{
+	const char *tenant = JOB_NULL(job, Q_tenant) ? "" : TextDatumGetCString(JOB_ATT(job, Q_tenant));
+
+	if (strcmp(tenant, jobq_tenant) != 0)
+		(void) set_config_option("jobq.tenant", tenant, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,
+								 true, 0, false);
+}
+
 static void
 call_handler(Run *run)
 {
@@ -169,9 +180,7 @@ call_handler(Run *run)
 	Target	   *target = handler_target(run->type);
 	Datum		result;
 
-	if (!JOB_NULL(run->job, Q_tenant))
-		(void) set_config_option("jobq.tenant", TextDatumGetCString(JOB_ATT(run->job, Q_tenant)),
-								 PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	set_tenant(run->job);
 	InitFunctionCallInfoData(*fcinfo, &target->flinfo, target->nargs, InvalidOid, NULL, NULL);
 	if (target->nargs == 1)
 	{

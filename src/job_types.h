@@ -49,6 +49,7 @@ typedef struct JobType
 	Jsonb	   *options;
 	/* from options */
 	bool		batch;			/* may share a commit (default true) */
+	bool		require_tenant;
 	int			max_crashes;	/* 2 */
 	OutputKind	output;
 	bool		allow_dash;

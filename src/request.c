@@ -8,10 +8,12 @@
 #include <math.h>
 
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/numeric.h"
 #include "utils/timestamp.h"
 
+#include "access.h"
 #include "command.h"
 #include "handler.h"
 #include "json_size.h"
@@ -198,6 +200,19 @@ read_tenant(const NullableDatum *args)
 	return read_text(setting, A_tenant, MAX_TENANT_LENGTH);
 }
 
+/* May the caller enqueue this type for this tenant? */
+static void
+check_tenant(Request *request)
+{
+	if (request->tenant == NULL && request->type->require_tenant)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("tenant must be given for job type \"%s\"", request->type->name),
+				 errhint("Its options say \"require_tenant\". Pass tenant, or set jobq.tenant.")));
+	access_check_enqueue(request->type, request->tenant);
+	request->enqueued_by = access_enqueuer(GetUserId());
+}
+
 /* --- backoff: {"type": "exponential", "base": "30s", "max": "1h", "jitter": 0.1} --- */
 
 static bool
@@ -305,6 +320,7 @@ request_read(Request *request, const NullableDatum *args)
 	request->concurrency_key = read_key(args, A_concurrency_key);
 	request->keep_completed = read_interval(args, A_keep_completed);
 	request->tenant = read_tenant(args);
+	check_tenant(request);
 	request->metadata = read_metadata(args);
 	read_parent(request);
 }

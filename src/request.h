@@ -35,6 +35,7 @@ typedef struct Request
 	text	   *unique_key;		/* NULL: none; so for all below */
 	text	   *concurrency_key;
 	text	   *tenant;
+	const char *enqueued_by;	/* access.h */
 	Interval   *unique_for;
 	Interval   *timeout;
 	Interval   *keep_completed;

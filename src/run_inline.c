@@ -20,6 +20,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "access.h"
 #include "find.h"
 #include "handler.h"
 #include "job_types.h"
@@ -157,6 +158,7 @@ jobq_run_inline(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("argument \"id\" must not be NULL")));
+	access_need_free("run_inline");
 	if (handler_now() != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -141,7 +141,7 @@ finished_row(Job *job, JobType *type, JobStatus status, Outcome *o, bool keep, T
 		{H_concurrency_key, Q_concurrency_key}, {H_tenant, Q_tenant}, {H_parent_id, Q_parent_id},
 		{H_workflow_id, Q_workflow_id}, {H_task_key, Q_task_key}, {H_metadata, Q_metadata},
 		{H_node, Q_node}, {H_backoff, Q_backoff}, {H_unique_for, Q_unique_for},
-		{H_keep_completed, Q_keep_completed}
+		{H_keep_completed, Q_keep_completed}, {H_enqueued_by, Q_enqueued_by}
 	};
 
 	nulls[H_unique_until - 1] = true;
@@ -244,7 +244,7 @@ finish(Ledger *ledger, Job *job, JobType *type, JobStatus status, Outcome *o, Ti
 		ledger_move_to_history(ledger, job, values, nulls);
 		return true;
 	}
-	remember_ending(JOB_ID(job), JOB_INT(job, Q_type_id), status);
+	remember_ending(job, status);
 	table_delete_row(&ledger->queue, &job->tid);
 	return true;
 }
@@ -262,7 +262,7 @@ bury(Ledger *ledger, Job *job, JobType *type, Outcome *o)
 					 values, nulls))
 		ledger_bury(ledger, values, nulls);
 	else
-		remember_ending(JOB_ID(job), JOB_INT(job, Q_type_id), JOB_ERROR);
+		remember_ending(job, JOB_ERROR);
 	table_delete_row(&ledger->queue, &job->tid);
 }
 

@@ -57,6 +57,8 @@ typedef struct Ending
 	pg_uuid_t	id;
 	int32		type_id;
 	int			status;			/* JobStatus */
+	char		tenant[64];		/* who may be told: access.h */
+	char		enqueued_by[NAMEDATALEN];
 } Ending;
 
 /* One database.  Found by dboid; never moves; freed when its dispatcher finds no extension. */

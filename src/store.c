@@ -77,6 +77,8 @@ set_options(Request *request, Datum *values, bool *nulls)
 	set_pointer(values, nulls, Q_tenant, request->tenant);
 	set_pointer(values, nulls, Q_metadata, request->metadata);
 	set_pointer(values, nulls, Q_parent_id, request->has_parent ? &request->parent_id : NULL);
+	if (request->enqueued_by != NULL)
+		set(values, nulls, Q_enqueued_by, CStringGetTextDatum(request->enqueued_by));
 }
 
 static void

@@ -12,6 +12,8 @@
  * that is rolled back: so the locks it took are not held while we sleep, or DROP EXTENSION and the
  * end of a history partition would wait for us.
  *
+ * A job that the caller may not see is one that there is not.
+ *
  * A job that was not kept is answered from memory (ending.c).  An id that names no job, or one that
  * memory has lost, is answered with NULL at once: nothing is coming.
  */
@@ -32,6 +34,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "access.h"
 #include "ending.h"
 #include "handler.h"
 #include "job_types.h"
@@ -52,6 +55,7 @@ typedef struct Wait
 	JobqDb	   *db;				/* NULL: nobody will wake us */
 	int			place;			/* in db->waiters, -1: none */
 	TupleDesc	desc;			/* of jobq.jobs */
+	Oid			caller;
 	MemoryContext context;		/* the caller's */
 } Wait;
 
@@ -119,16 +123,16 @@ is_final(JobStatus status)
 		status == JOB_ERROR;
 }
 
-/* One query about the job; true when it gave a row. */
+/* One query about the job; true when it gave a row.  $1 is its id, $2 the caller. */
 static bool
-ask(const char *query, SPIPlanPtr *plan, pg_uuid_t *id)
+ask(const char *query, SPIPlanPtr *plan, Wait *wait)
 {
-	Oid			argtypes[1] = {UUIDOID};
-	Datum		args[1] = {UUIDPGetDatum(id)};
+	Oid			argtypes[2] = {UUIDOID, OIDOID};
+	Datum		args[2] = {UUIDPGetDatum(&wait->id), ObjectIdGetDatum(wait->caller)};
 
 	if (*plan == NULL)
 	{
-		SPIPlanPtr	prepared = SPI_prepare(query, 1, argtypes);
+		SPIPlanPtr	prepared = SPI_prepare(query, 2, argtypes);
 
 		if (prepared == NULL || SPI_keepplan(prepared) != 0)
 			elog(ERROR, "could not prepare a query of jobq.jobs");
@@ -146,7 +150,7 @@ is_our_own(Wait *wait)
 	static SPIPlanPtr plan = NULL;
 	bool		isnull;
 
-	if (!ask("SELECT q.xmin FROM jobq.queue q WHERE q.id OPERATOR(pg_catalog.=) $1", &plan, &wait->id))
+	if (!ask("SELECT q.xmin FROM jobq.queue q WHERE q.id OPERATOR(pg_catalog.=) $1", &plan, wait))
 		return false;
 	return TransactionIdIsCurrentTransactionId(
 		DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull)));
@@ -169,7 +173,7 @@ read_row(Wait *wait)
 	MemoryContext old;
 	HeapTuple	row;
 
-	if (!ask("SELECT j.* FROM jobq.jobs j WHERE j.id OPERATOR(pg_catalog.=) $1", &plan, &wait->id))
+	if (!ask("SELECT j.* FROM jobq.jobs j WHERE j.id OPERATOR(pg_catalog.=) $1", &plan, wait))
 		return NULL;
 	old = MemoryContextSwitchTo(wait->context);
 	row = heap_copytuple(SPI_tuptable->vals[0]);
@@ -178,6 +182,27 @@ read_row(Wait *wait)
 		row = toast_flatten_tuple(row, SPI_tuptable->tupdesc);
 	MemoryContextSwitchTo(old);
 	return row;
+}
+
+/* What the caller may not see is not there. */
+static bool
+may_see(Wait *wait)
+{
+	static SPIPlanPtr plan = NULL;
+
+	return access_is_free(wait->caller) ||
+		ask("SELECT WHERE jobq._sees_job($2, $1)", &plan, wait);
+}
+
+static bool
+may_know_ending(Wait *wait, const Ending *ending)
+{
+	JobType    *type = job_type_by_id(ending->type_id);
+
+	return access_is_free(wait->caller) ||
+		access_sees(wait->caller, ending->tenant[0] ? cstring_to_text(ending->tenant) : NULL,
+					type ? type->name : NULL,
+					ending->enqueued_by[0] ? cstring_to_text(ending->enqueued_by) : NULL);
 }
 
 static HeapTuple
@@ -195,7 +220,7 @@ look(Wait *wait, bool first)
 	SPI_connect();
 	if (first && is_our_own(wait))
 		refuse_own_job();
-	row = read_row(wait);
+	row = may_see(wait) ? read_row(wait) : NULL;
 	SPI_finish();
 	RollbackAndReleaseCurrentSubTransaction();	/* gives back locks and identity */
 	MemoryContextSwitchTo(context);
@@ -284,7 +309,7 @@ answer_for_missing(Wait *wait, HeapTuple last)
 
 	for (int i = 0; i < 2; i++)
 	{
-		if (recall_ending(wait->db, &wait->id, &ending))
+		if (recall_ending(wait->db, &wait->id, &ending) && may_know_ending(wait, &ending))
 			return row_from_memory(wait, last, &ending);
 		if (i == 0 && wait->db != NULL)
 			(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, GRACE_MS, PG_WAIT_EXTENSION);
@@ -370,6 +395,7 @@ jobq_wait_for(PG_FUNCTION_ARGS)
 	wait.deadline = deadline_after(PG_GETARG_INTERVAL_P(1));
 	wait.db = RecoveryInProgress() ? NULL : my_db();
 	wait.place = -1;
+	wait.caller = GetUserId();
 	wait.context = CurrentMemoryContext;
 	if (get_call_result_type(fcinfo, NULL, &wait.desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "wait_for must return a row");

@@ -88,7 +88,8 @@ CREATE TABLE jobq.queue (
   lease_token      uuid,
   lease_expires_at timestamptz,
   progress         numeric,
-  progress_data    jsonb
+  progress_data    jsonb,
+  enqueued_by      text                                 -- who is held to grants (jobq.access) sees his own
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
         autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off,
         toast.autovacuum_vacuum_scale_factor = 0, toast.autovacuum_vacuum_threshold = 20000,
@@ -135,7 +136,8 @@ CREATE TABLE jobq.history (
   backoff          jsonb,
   unique_for       interval,
   keep_completed   interval,
-  counted          boolean     NOT NULL DEFAULT false   -- in history: its type has keep_completed_count
+  counted          boolean     NOT NULL DEFAULT false,  -- in history: its type has keep_completed_count
+  enqueued_by      text
 ) PARTITION BY RANGE (expires_at);
 
 -- Jobs that used up their attempts or failed for good, until retried or purged.  history's columns in
@@ -175,7 +177,8 @@ CREATE TABLE jobq.dead_letters (
   backoff          jsonb,
   unique_for       interval,
   keep_completed   interval,
-  counted          boolean     NOT NULL DEFAULT false
+  counted          boolean     NOT NULL DEFAULT false,
+  enqueued_by      text
 );
 CREATE INDEX dead_letters_of_type ON jobq.dead_letters (type_id, completed_at, id);
 CREATE INDEX dead_letters_unique_key ON jobq.dead_letters (type_id, unique_key) WHERE unique_until IS NOT NULL;

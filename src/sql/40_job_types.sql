@@ -17,21 +17,40 @@ BEGIN
   END IF;
 END $$;
 
--- The registered type of that name, locked.  42704 when there is none, 42501 when it is not caller's.
-CREATE FUNCTION jobq._own_type(caller oid, name text) RETURNS jobq.job_types
+-- The registered type of that name, locked.  42704 when there is none.
+CREATE FUNCTION jobq._live_type(name text) RETURNS jobq.job_types
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
   found_type jobq.job_types;
 BEGIN
-  PERFORM jobq._check_not_null('name', _own_type.name IS NOT NULL);
+  PERFORM jobq._check_not_null('name', _live_type.name IS NOT NULL);
   SELECT * INTO found_type FROM jobq.job_types t
-   WHERE t.name = _own_type.name AND t.dropped_at IS NULL FOR UPDATE;
+   WHERE t.name = _live_type.name AND t.dropped_at IS NULL FOR UPDATE;
   IF NOT FOUND THEN
-    PERFORM jobq._bad('42704', format('job type "%s" does not exist', _own_type.name));
+    PERFORM jobq._bad('42704', format('job type "%s" does not exist', _live_type.name));
   END IF;
-  PERFORM jobq._check_owner(caller, found_type.name, found_type.owner);
   RETURN found_type;
+END $$;
+
+-- ... and 42501 when it is not caller's.
+CREATE FUNCTION jobq._own_type(caller oid, name text) RETURNS jobq.job_types
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  t jobq.job_types := jobq._live_type(name);
+BEGIN
+  PERFORM jobq._check_owner(caller, t.name, t.owner);
+  RETURN t;
+END $$;
+
+-- Who may pause a type: its owner, and whoever the gate let through by access "admin".
+CREATE FUNCTION jobq._pausable_type(caller oid, name text) RETURNS jobq.job_types
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF jobq._is_free(caller) THEN
+    RETURN jobq._own_type(caller, name);
+  END IF;
+  RETURN jobq._live_type(name);
 END $$;
 
 CREATE FUNCTION jobq._check_type_name(name text) RETURNS void
@@ -420,7 +439,7 @@ CREATE FUNCTION jobq.pause_job_type(name text, reason text DEFAULT NULL, duratio
 CREATE FUNCTION jobq._pause_job_type(caller oid, name text, reason text, duration interval) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  t jobq.job_types := jobq._own_type(caller, name);
+  t jobq.job_types := jobq._pausable_type(caller, name);
 BEGIN
   PERFORM jobq._check_interval('duration', duration, false);
   UPDATE jobq.job_types SET paused = true, pause_reason = reason, paused_until = clock_timestamp() + duration
@@ -432,7 +451,7 @@ CREATE FUNCTION jobq.resume_job_type(name text) RETURNS void
 CREATE FUNCTION jobq._resume_job_type(caller oid, name text) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  t jobq.job_types := jobq._own_type(caller, name);
+  t jobq.job_types := jobq._pausable_type(caller, name);
 BEGIN
   UPDATE jobq.job_types SET paused = false, pause_reason = NULL, paused_until = NULL WHERE id = t.id;
 END $$;

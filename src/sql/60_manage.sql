@@ -25,6 +25,9 @@ CREATE FUNCTION jobq._cancel_job(caller oid, id uuid, reason text) RETURNS boole
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM jobq._check_not_null('id', id IS NOT NULL);
+  IF NOT jobq._manages_job(caller, id) THEN
+    RETURN false;
+  END IF;
   RETURN jobq._cancel(id, reason) <> 'gone';
 END $$;
 
@@ -46,7 +49,8 @@ BEGIN
       'Give at least one of them.');
   END IF;
   FOR job IN SELECT q.id FROM jobq.queue q
-              WHERE (type_ids IS NULL OR q.type_id = ANY (type_ids))
+              WHERE jobq._manages(caller, q.tenant, q.type_id)
+                AND (type_ids IS NULL OR q.type_id = ANY (type_ids))
                 AND jobq._tenant_is(q.tenant, _cancel_jobs.tenant)
                 AND (payload_contains IS NULL OR q.payload @> payload_contains)
               ORDER BY q.id LOOP
@@ -64,11 +68,11 @@ CREATE FUNCTION jobq._requeue(jobs jobq.dead_letters[], max_attempts int) RETURN
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   INSERT INTO jobq.queue (id, position, scheduled_for, created_at, type_id, rev, home_id, max_attempts, runs, depth,
                           priority, payload, timeout, backoff, unique_key, unique_for, concurrency_key,
-                          keep_completed, tenant, parent_id, workflow_id, task_key, metadata)
+                          keep_completed, tenant, parent_id, workflow_id, task_key, metadata, enqueued_by)
   SELECT j.id, clock_timestamp(), clock_timestamp(), j.created_at, j.type_id, 1 + floor(random() * 1000000000)::int,
          jobq._home_id(), coalesce(_requeue.max_attempts, j.max_attempts), j.runs, j.depth, j.priority, j.payload,
          j.timeout, j.backoff, j.unique_key, j.unique_for, j.concurrency_key, j.keep_completed, j.tenant,
-         j.parent_id, j.workflow_id, j.task_key, j.metadata
+         j.parent_id, j.workflow_id, j.task_key, j.metadata, j.enqueued_by
     FROM unnest(jobs) WITH ORDINALITY j JOIN jobq.job_types t ON t.id = j.type_id AND t.dropped_at IS NULL
    ORDER BY j.ordinality
   ON CONFLICT DO NOTHING RETURNING id
@@ -108,6 +112,9 @@ DECLARE
 BEGIN
   PERFORM jobq._check_not_null('id', id IS NOT NULL);
   PERFORM jobq._check_number('max_attempts', max_attempts, 1, 1000000);
+  IF NOT jobq._manages_job(caller, id) THEN
+    RETURN false;
+  END IF;
   CASE jobq._lock_job(id)
     WHEN 'running' THEN
       RETURN false;
@@ -148,6 +155,9 @@ DECLARE
   job jobq.dead_letters;
 BEGIN
   PERFORM jobq._check_not_null('id', id IS NOT NULL);
+  IF NOT jobq._manages_job(caller, id) THEN
+    RETURN NULL;
+  END IF;
   SELECT * INTO job FROM jobq.dead_letters d WHERE d.id = _rerun_job.id;
   IF NOT FOUND THEN
     SELECT * INTO job FROM jobq.history h WHERE h.id = _rerun_job.id;
@@ -163,6 +173,7 @@ BEGIN
   job.id := jobq._new_id();
   job.created_at := clock_timestamp();
   job.runs := 0;
+  job.enqueued_by := NULL;
   PERFORM jobq._requeue_one(job, NULL);
   RETURN job.id;
 END $$;
@@ -184,7 +195,9 @@ BEGIN
   IF NOT isfinite(scheduled_for) THEN
     PERFORM jobq._bad('22023', format('scheduled_for must be finite, not "%s"', scheduled_for));
   END IF;
-  IF jobq._lock_job(id) <> 'locked' THEN
+  IF NOT jobq._manages_job(caller, id) THEN
+    RETURN false;
+  ELSIF jobq._lock_job(id) <> 'locked' THEN
     RETURN false;
   END IF;
   SELECT * INTO job FROM jobq.queue q WHERE q.id = _alter_job.id;
@@ -205,7 +218,7 @@ BEGIN
 END $$;
 
 -- Dead letters that a filter takes, oldest first, locked; those that somebody else holds are left out.
-CREATE FUNCTION jobq._dead_letters(job_type text, tenant text, error_like text, dead_before timestamptz, max_jobs int)
+CREATE FUNCTION jobq._dead_letters(caller oid, job_type text, tenant text, error_like text, dead_before timestamptz, max_jobs int)
   RETURNS SETOF jobq.dead_letters
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -214,7 +227,8 @@ BEGIN
   PERFORM jobq._check_number('max_jobs', max_jobs, 0, 2147483647);
   RETURN QUERY
     SELECT * FROM jobq.dead_letters d
-     WHERE (type_ids IS NULL OR d.type_id = ANY (type_ids))
+     WHERE jobq._manages(caller, d.tenant, d.type_id)
+       AND (type_ids IS NULL OR d.type_id = ANY (type_ids))
        AND jobq._tenant_is(d.tenant, _dead_letters.tenant)
        AND (error_like IS NULL OR d.error_msg LIKE error_like)
        AND (dead_before IS NULL OR d.completed_at < dead_before)
@@ -238,7 +252,7 @@ BEGIN
   PERFORM jobq._check_number('max_attempts', max_attempts, 1, 1000000);
   FOR jobs IN SELECT array_agg(n.job ORDER BY n.place)
                 FROM (SELECT d AS job, row_number() OVER () AS place
-                        FROM jobq._dead_letters(job_type, tenant, error_like, dead_before, max_jobs) d) n
+                        FROM jobq._dead_letters(caller, job_type, tenant, error_like, dead_before, max_jobs) d) n
                GROUP BY n.place / 100 ORDER BY n.place / 100 LOOP
     ids := ARRAY(SELECT jobq._requeue(jobs, max_attempts));
     DELETE FROM jobq.dead_letters d WHERE d.id = ANY (ids);
@@ -264,8 +278,41 @@ DECLARE
   ids uuid[];
 BEGIN
   PERFORM jobq._check_interval('older_than', older_than);
-  ids := ARRAY(SELECT d.id FROM jobq._dead_letters(job_type, _purge_dead_letters.tenant, error_like,
+  ids := ARRAY(SELECT d.id FROM jobq._dead_letters(caller, job_type, _purge_dead_letters.tenant, error_like,
                                                    clock_timestamp() - older_than, max_jobs) d);
   DELETE FROM jobq.dead_letters d WHERE d.id = ANY (ids);
   RETURN cardinality(ids);
+END $$;
+
+-- All that is known of a tenant's jobs.  What runs is told to stop, and leaves a row for the next call.
+CREATE FUNCTION jobq.purge_tenant(tenant text) RETURNS bigint
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq._purge_tenant(caller oid, tenant text) RETURNS bigint
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  job uuid;
+  state text;
+  live bigint := 0;
+  dead bigint;
+  ended bigint;
+BEGIN
+  PERFORM jobq._check_not_null('tenant', tenant IS NOT NULL);
+  IF tenant = '' THEN
+    PERFORM jobq._bad('22023', 'tenant must not be ""', 'There is no tenant to purge.');
+  END IF;
+  FOR job IN SELECT q.id FROM jobq.queue q WHERE q.tenant = _purge_tenant.tenant ORDER BY q.id LOOP
+    state := jobq._lock_job(job);
+    IF state = 'locked' THEN
+      DELETE FROM jobq.queue q WHERE q.id = job;
+    ELSIF state = 'running' THEN
+      state := jobq._cancel(job, 'tenant purged');
+    END IF;
+    live := live + (state <> 'gone')::int;
+  END LOOP;
+  DELETE FROM jobq.dead_letters d WHERE d.tenant = _purge_tenant.tenant;
+  GET DIAGNOSTICS dead = ROW_COUNT;
+  DELETE FROM jobq.history h WHERE h.tenant = _purge_tenant.tenant;
+  GET DIAGNOSTICS ended = ROW_COUNT;
+  DELETE FROM jobq.events e WHERE e.tenant = _purge_tenant.tenant;
+  RETURN live + dead + ended;
 END $$;

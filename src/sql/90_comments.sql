@@ -130,6 +130,28 @@ COMMENT ON FUNCTION jobq.job_timeline IS
 $$The events of a job, oldest first, as far as jobq.keep_events goes back.
 id: of the job.$$;
 
+COMMENT ON FUNCTION jobq.purge_tenant IS
+$$Removes what is known of a tenant's jobs: live ones are cancelled, history, dead letters and events deleted; says how many jobs it were. A running job is told to stop, and the row it leaves goes with the next call. For whoever has access "admin" to that tenant and all job types.
+tenant: exactly this one, not those below it; NULL 22004, '' 22023.$$;
+
+COMMENT ON FUNCTION jobq.grant_access IS
+$$Lets a role, and those who have its rights, use jobq; grants add up. It is also granted what that takes, EXECUTE on the functions and SELECT on the tables, and from then on is held to its grants in everything it calls. For superusers and the extension's owner.
+role: who; 42704 when there is none.
+access: "enqueue" (enqueue jobs, and see those it enqueued itself), "work" (claim and finish jobs of other processes), "read" (see jobs, events, alerts, counts, health), "admin" (read, cancel, retry, alter, purge; without a tenant also create and pause job types, limits, signals, stop and drain). Else 22023.
+tenant: NULL: every tenant, and jobs without one. '': jobs without one. 'acme': acme and acme/...
+job_types: names (42704), NULL: every type. Whoever may enqueue a type makes its run_as work on a payload of his choice.$$;
+
+COMMENT ON FUNCTION jobq.revoke_access IS
+$$Takes back what grant_access gave to that very role, and what it was granted with it when no grant needs it any more. A wider grant is not narrowed: revoke that one.
+role: 42704 when there is none.
+access: as in grant_access.
+tenant: NULL: the grants for any tenant. 'acme': those for acme and acme/...
+job_types: these names are taken out of the grants that name them; NULL: all grants.$$;
+
+COMMENT ON FUNCTION jobq.set_tenant_check IS
+$$Sets a function that admits roles to tenants which no grant covers: who has an access for some tenant has it for each one that the function says true of. It runs as the role in question, which needs EXECUTE on it. For superusers and the extension's owner.
+f: a function f(tenant text) that returns boolean (22023); NULL: none.$$;
+
 COMMENT ON FUNCTION jobq.wait_for IS
 $$Waits until a job has ended and returns it; NULL when the time is up. 25001 above READ COMMITTED, and for a job that this transaction enqueued.
 id: of the job.
@@ -271,3 +293,13 @@ COMMENT ON COLUMN jobq.events.source IS 'client, dispatcher, sql, helper, agent:
 COMMENT ON COLUMN jobq.events.level IS 'info, warning, error, ...';
 COMMENT ON COLUMN jobq.events.message IS 'for people';
 COMMENT ON COLUMN jobq.events.data IS 'for programs: of failed the error, code, stderr tail, duration, worker';
+COMMENT ON COLUMN jobq.queue.enqueued_by IS 'the role that enqueued it, if it is held to grants';
+COMMENT ON DOMAIN jobq.access_kind IS 'What jobq.grant_access grants; USAGE on it marks the roles that are held to their grants';
+COMMENT ON TABLE jobq.access IS 'Who may do what: jobq.grant_access';
+COMMENT ON COLUMN jobq.access.role IS 'its name when the grant was made, for dumps';
+COMMENT ON COLUMN jobq.access.access IS 'enqueue, work, read or admin';
+COMMENT ON COLUMN jobq.access.tenant IS 'this one and those below it; NULL: every one; '''': jobs without one';
+COMMENT ON COLUMN jobq.access.job_types IS 'names; NULL: every type';
+COMMENT ON COLUMN jobq.access.role_oid IS 'the role; 0 when the row was restored where there is none of that name';
+COMMENT ON TABLE jobq.tenant_check IS 'The function of jobq.set_tenant_check: one row or none';
+COMMENT ON COLUMN jobq.tenant_check.signature IS 'schema.function(pg_catalog.text)';

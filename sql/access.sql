@@ -1,0 +1,185 @@
+-- Who may do what: grants, tenants, job types, rows
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set helpers :abs_srcdir /test/lib/regress.sql
+\set ECHO none
+\i :helpers
+\set ECHO all
+
+SET client_min_messages = warning;
+DROP ROLE IF EXISTS jobq_regress_app, jobq_regress_app2, jobq_regress_group, jobq_regress_reader, jobq_regress_admin, jobq_regress_chief, jobq_regress_renamed;
+RESET client_min_messages;
+CREATE ROLE jobq_regress_app LOGIN;
+CREATE ROLE jobq_regress_app2 LOGIN;
+CREATE ROLE jobq_regress_group;
+CREATE ROLE jobq_regress_reader LOGIN IN ROLE jobq_regress_group;
+CREATE ROLE jobq_regress_admin LOGIN;
+CREATE ROLE jobq_regress_chief LOGIN;
+GRANT USAGE ON SCHEMA test TO PUBLIC;
+CREATE FUNCTION test.error_as(role text, statement text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+  said text;
+BEGIN
+  EXECUTE format('SET LOCAL ROLE %I', role);
+  said := test.error_of(statement);
+  RESET ROLE;
+  RETURN said;
+END $$;
+-- what a statement of one value says
+CREATE FUNCTION test.value_as(role text, statement text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+  value text;
+BEGIN
+  EXECUTE format('SET LOCAL ROLE %I', role);
+  BEGIN
+    EXECUTE statement INTO value;
+  EXCEPTION WHEN OTHERS THEN
+    value := SQLSTATE;
+  END;
+  RESET ROLE;
+  RETURN value;
+END $$;
+CREATE FUNCTION test.ok(payload jsonb) RETURNS jsonb LANGUAGE sql RETURN payload;
+SELECT jobq.create_job_type(name, 'test.ok(jsonb)', max_attempts => 1) FROM unnest('{mail,report}'::text[]) name;
+SELECT jobq.pause_job_type(name) FROM unnest('{mail,report}'::text[]) name;
+\pset format unaligned
+\pset tuples_only on
+
+-- bad input
+SELECT call || ': ' || test.error_of('SELECT jobq.' || call) FROM (VALUES
+  ('grant_access(NULL, ''read'')'), ('grant_access(''jobq_regress_app'', NULL)'), ('grant_access(''jobq_regress_app'', ''all'')'),
+  ('grant_access(0::regrole, ''read'')'), ('grant_access(''jobq_regress_app'', ''read'', repeat(''x'', 256))'),
+  ('grant_access(''jobq_regress_app'', ''read'', E''a\nb'')'), ('grant_access(''jobq_regress_app'', ''read'', NULL, ''{}'')'),
+  ('grant_access(''jobq_regress_app'', ''read'', NULL, ''{NULL}'')'), ('grant_access(''jobq_regress_app'', ''read'', NULL, ''{mail,nosuch}'')'),
+  ('revoke_access(NULL, ''read'')'), ('revoke_access(''jobq_regress_app'', NULL)'), ('revoke_access(''jobq_regress_app'', ''all'')'),
+  ('set_tenant_check(''test.ok(jsonb)'')'), ('set_tenant_check(0::regprocedure)'), ('purge_tenant(NULL)'), ('purge_tenant('''')')) v(call);
+SELECT count(*) FROM jobq.access;
+
+-- enqueue: by tenant and type, and rows of one's own
+SELECT jobq.grant_access('jobq_regress_app', 'enqueue', 'acme', '{mail}'), jobq.grant_access('jobq_regress_app2', 'enqueue', 'acme');
+SELECT jobq.grant_access('jobq_regress_app', 'enqueue', 'acme', '{mail}');
+SELECT role, access, tenant, job_types FROM jobq.access ORDER BY role;
+SELECT args || ': ' || test.error_as('jobq_regress_app', format('SELECT jobq.enqueue(%s)', args)) FROM (VALUES
+  ('''mail'', tenant => ''acme'''), ('''mail'', tenant => ''acme/eu'''), ('''mail'', tenant => ''acmeta'''), ('''mail'', tenant => ''beta'''),
+  ('''mail'''), ('''report'', tenant => ''acme'''), ('''nosuch'', tenant => ''acme''')) v(args);
+SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue_many('mail', '{"{}"}', tenant => 'beta')$$),
+       test.error_as('jobq_regress_app', $$SELECT jobq.enqueue_jobs('[{"job_type": "mail", "tenant": "acme"}, {"job_type": "mail", "tenant": "beta"}]')$$);
+SELECT test.error_as('jobq_regress_app2', $$SELECT jobq.enqueue('report', tenant => 'acme')$$);
+-- jobq.tenant is a default and no right
+SET jobq.tenant = 'acme';
+SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail')$$), test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail', tenant => 'beta')$$);
+SET jobq.tenant = 'beta';
+SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail')$$);
+RESET jobq.tenant;
+SELECT jobq.enqueue('mail', '{"secret": 1}', tenant => 'acme') AS mine, jobq.enqueue('mail', '{"secret": 2}', tenant => 'beta') AS theirs,
+       jobq.enqueue('mail', '{"secret": 3}') AS nobodys \gset
+SELECT test.value_as('jobq_regress_app', $$SELECT count(*) || ' ' || string_agg(DISTINCT tenant, ' ') FROM jobq.jobs$$);
+SELECT test.value_as('jobq_regress_app2', $$SELECT string_agg(job_type, ' ') FROM jobq.jobs$$);
+SELECT what || ': ' || test.error_as('jobq_regress_app', what) FROM (VALUES ('SELECT * FROM jobq.list_jobs()'), ('SELECT * FROM jobq.events'), ('SELECT lease_token FROM jobq.queue'),
+  ('SELECT jobq.cancel_jobs(''mail'')'), ('SELECT jobq.health()'), ('SELECT * FROM jobq.job_types'), ('INSERT INTO jobq.queue DEFAULT VALUES'), ('DELETE FROM jobq.queue'),
+  ('SELECT * FROM jobq.access'), ('SELECT jobq.grant_access(''jobq_regress_app'', ''admin'')')) v(what);
+SELECT test.value_as('jobq_regress_app', format('SELECT (jobq.wait_for(%L, %L)).id', :'mine', '0'));
+
+-- read: a role's members have what it has; rows, counts and ids of other tenants are not there
+SELECT jobq.grant_access('jobq_regress_group', 'read', 'acme');
+SELECT test.value_as('jobq_regress_reader', 'SELECT count(*) || '' '' || string_agg(DISTINCT tenant, '' '') FROM jobq.' || what) FROM unnest('{jobs,list_jobs(),queue,list_jobs(tenant => $$beta$$)}'::text[]) what;
+SELECT test.value_as('jobq_regress_reader', 'SELECT string_agg(status || '' '' || count, '', '') FROM jobq.count_by_status() WHERE count > 0');
+SELECT test.value_as('jobq_regress_reader', format('SELECT count(*) FROM jobq.jobs WHERE id = %L', :'theirs')), test.value_as('jobq_regress_reader', format('SELECT (jobq.wait_for(%L)).id IS NULL', :'theirs'));
+-- an operator that tells what it sees is not asked about them
+CREATE FUNCTION test.tells(payload jsonb) RETURNS boolean LANGUAGE plpgsql COST 0.0001 AS $$ BEGIN IF payload->>'secret' IN ('2', '3') THEN RAISE 'seen %', payload; END IF; RETURN true; END $$;
+SELECT test.error_as('jobq_regress_reader', 'SELECT count(*) FROM jobq.jobs WHERE test.tells(payload)');
+SELECT test.value_as('jobq_regress_reader', 'SELECT count(*) FROM jobq.queue WHERE 1 / (payload->>''secret'' IS NULL OR payload->>''secret'' = ''1'')::int = 1');
+SELECT what || ': ' || test.error_as('jobq_regress_reader', what) FROM (VALUES ('SELECT jobq.enqueue(''mail'', tenant => ''acme'')'), ('SELECT jobq.cancel_jobs(tenant => ''acme'')'),
+  ('SELECT jobq.health()'), ('SELECT jobq.pause_job_type(''mail'')'), ('SELECT options FROM jobq.job_types'), ('SELECT name FROM jobq.job_types'), ('UPDATE jobq.queue SET tenant = NULL')) v(what);
+
+-- admin of a tenant: what is not his is not there
+SELECT jobq.grant_access('jobq_regress_admin', 'admin', 'acme', '{mail}');
+SELECT call || ': ' || test.value_as('jobq_regress_admin', format('SELECT jobq.' || call, id)) FROM (VALUES ('cancel_job(%L)'), ('retry_job(%L)'), ('alter_job(%L, priority => 1)'), ('rerun_job(%L) IS NULL')) v(call),
+  unnest(ARRAY[:'theirs', :'nobodys']::uuid[]) id;
+SELECT call || ': ' || test.value_as('jobq_regress_admin', 'SELECT jobq.' || call) FROM (VALUES ('cancel_jobs(tenant => ''beta'')'), ('cancel_jobs(tenant => '''')'), ('cancel_jobs(''report'')'),
+  ('purge_tenant(''beta'')'), ('purge_tenant(''acme'')'), ('pause_job_type(''mail'')'), ('create_job_type(''x'', ''test.ok(jsonb)'')'), ('retry_dead_letters()'), ('purge_dead_letters()')) v(call);
+SELECT test.value_as('jobq_regress_admin', format('SELECT jobq.alter_job(%L, priority => 1)', :'mine')), test.value_as('jobq_regress_admin', format('SELECT jobq.cancel_job(%L)', :'mine')),
+       test.value_as('jobq_regress_admin', format('SELECT jobq.retry_job(%L)', :'mine')), test.value_as('jobq_regress_admin', format('SELECT jobq.cancel_job(%L)', :'mine'));
+SELECT test.value_as('jobq_regress_admin', 'SELECT jobq.cancel_jobs(payload_contains => ''{}'')');
+SELECT tenant, job_type, status, count(*) FROM jobq.jobs GROUP BY 1, 2, 3 ORDER BY 1, 2, 3;
+
+-- admin of all: types, of which he pauses also those of others
+SELECT jobq.grant_access('jobq_regress_chief', 'admin');
+SELECT call || ': ' || test.error_as('jobq_regress_chief', 'SELECT jobq.' || call) FROM (VALUES ('create_job_type(''chiefs'', ''test.ok(jsonb)'')'),
+  ('pause_job_type(''mail'')'), ('resume_job_type(''mail'')'), ('drop_job_type(''mail'')'), ('alter_job_type(''mail'', max_attempts => 2)'), ('drop_job_type(''chiefs'')'),
+  ('enqueue(''mail'')'), ('adopt()'), ('reload()'), ('set_tenant_check(NULL)'), ('grant_access(''jobq_regress_chief'', ''enqueue'')'),
+  ('create_job_type(''x'', ''test.ok(jsonb)'', run_as => ''jobq_regress_app'')')) v(call);
+SELECT jobq.pause_job_type('mail');
+
+-- a check that admits more than the grants do
+CREATE FUNCTION test.admits(tenant text) RETURNS boolean LANGUAGE sql STABLE RETURN tenant = 'gamma' AND current_user = 'jobq_regress_app';
+REVOKE EXECUTE ON FUNCTION test.admits FROM PUBLIC;
+SELECT jobq.set_tenant_check('test.admits(text)');
+TABLE jobq.tenant_check;
+SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail', tenant => 'gamma')$$);
+GRANT EXECUTE ON FUNCTION test.admits TO PUBLIC;
+SELECT args || ': ' || test.error_as('jobq_regress_app', format('SELECT jobq.enqueue(%s)', args)) FROM (VALUES ('''mail'', tenant => ''gamma'''), ('''report'', tenant => ''gamma'''), ('''mail'', tenant => ''delta'''), ('''mail''')) v(args);
+SELECT test.error_as('jobq_regress_app2', $$SELECT jobq.enqueue('mail', tenant => 'gamma')$$), test.value_as('jobq_regress_reader', $$SELECT count(*) FROM jobq.jobs WHERE tenant = 'gamma'$$);
+SELECT jobq.grant_access('jobq_regress_app', 'admin', 'acme');
+SELECT test.value_as('jobq_regress_app', $$SELECT count(*) FROM jobq.jobs WHERE tenant = 'gamma'$$), test.value_as('jobq_regress_app', $$SELECT jobq.cancel_jobs(tenant => 'gamma')$$), test.value_as('jobq_regress_app', $$SELECT jobq.cancel_jobs(tenant => 'beta')$$);
+SELECT jobq.set_tenant_check(NULL);
+SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail', tenant => 'gamma')$$);
+
+-- revoked: what no grant needs any more goes
+SELECT jobq.revoke_access('jobq_regress_app', 'admin');
+SELECT jobq.revoke_access('jobq_regress_app', 'enqueue', 'beta'), jobq.revoke_access('jobq_regress_app', 'enqueue', job_types => '{report}');
+SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail', tenant => 'acme')$$);
+SELECT jobq.grant_access('jobq_regress_app', 'enqueue', 'acme/eu', '{mail,report}');
+SELECT jobq.revoke_access('jobq_regress_app', 'enqueue', 'acme', '{mail}');
+SELECT role, access, tenant, job_types FROM jobq.access WHERE role = 'jobq_regress_app';
+SELECT jobq.revoke_access('jobq_regress_app', 'enqueue');
+SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail', tenant => 'acme')$$), test.error_as('jobq_regress_app', $$SELECT count(*) FROM jobq.jobs$$);
+SELECT count(*) FROM pg_shdepend WHERE refobjid = 'jobq_regress_app'::regrole;
+-- a role that is renamed keeps them, one that is dropped takes them along
+ALTER ROLE jobq_regress_app2 RENAME TO jobq_regress_renamed;
+CREATE ROLE jobq_regress_app2 LOGIN;
+SELECT test.error_as('jobq_regress_renamed', $$SELECT jobq.enqueue('mail', tenant => 'acme')$$), test.error_as('jobq_regress_app2', $$SELECT jobq.enqueue('mail', tenant => 'acme')$$);
+SELECT jobq.grant_access('jobq_regress_app2', 'read', 'delta');
+SELECT role, access, tenant FROM jobq.access WHERE role IN ('jobq_regress_app2', 'jobq_regress_renamed') ORDER BY 1;
+DROP OWNED BY jobq_regress_app2;
+DROP ROLE jobq_regress_app2;
+CREATE ROLE jobq_regress_app2 LOGIN;
+SELECT jobq.grant_access('jobq_regress_app2', 'read', 'beta');
+SELECT role, tenant FROM jobq.access WHERE role = 'jobq_regress_app2';
+-- rows that are lost take rights, and give none
+DELETE FROM jobq.access WHERE role = 'jobq_regress_renamed';
+SELECT test.error_as('jobq_regress_renamed', $$SELECT jobq.enqueue('mail', tenant => 'acme')$$);
+-- what was granted by hand, to a role that grant_access has never met, reaches every tenant
+GRANT EXECUTE ON FUNCTION jobq.enqueue TO jobq_regress_app;
+SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('report', tenant => 'beta')$$);
+
+-- a type may insist on a tenant
+SELECT jobq.create_job_type('tenants', 'test.ok(jsonb)', options => '{"require_tenant": true}');
+SELECT jobq.pause_job_type('tenants');
+SELECT test.error_of($$SELECT jobq.enqueue('tenants')$$), test.error_of($$SELECT jobq.enqueue('tenants', tenant => '')$$);
+SELECT test.error_of($$SELECT jobq.enqueue('tenants', tenant => 'acme')$$);
+-- jobq.tenant is the job's while its handler runs, whatever the session has
+CREATE FUNCTION test.tenant(payload jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT to_jsonb(current_setting('jobq.tenant')) $$;
+SELECT jobq.create_job_type('tenant', 'test.tenant(jsonb)', max_attempts => 1);
+SET jobq.tenant = 'session';
+BEGIN;
+SELECT jobq.enqueue('tenant', tenant => 'acme') AS id \gset
+SELECT (jobq.run_inline(:'id')).result, current_setting('jobq.tenant');
+SELECT jobq.enqueue('tenant') AS id \gset
+UPDATE jobq.queue SET tenant = NULL WHERE id = :'id';
+SELECT (jobq.run_inline(:'id')).result, current_setting('jobq.tenant');
+COMMIT;
+RESET jobq.tenant;
+
+-- a tenant that leaves
+SELECT tenant, count(*) FROM jobq.jobs WHERE tenant ~ '^acme' GROUP BY 1 ORDER BY 1;
+SELECT count(*) FROM jobq.jobs WHERE tenant = 'acme' \gset
+SELECT jobq.purge_tenant('acme') = :count;
+SELECT tenant, count(*) FROM jobq.jobs WHERE tenant ~ '^acme' GROUP BY 1 ORDER BY 1;
+SELECT count(*) FROM jobq.events WHERE tenant = 'acme';
+SELECT test.value_as('jobq_regress_chief', 'SELECT jobq.purge_tenant(''acme/eu'') > 0');
+
+SET client_min_messages = warning;
+DO 'BEGIN PERFORM test.clean(), test.forget(); END';
+DELETE FROM jobq.access;
+DROP OWNED BY jobq_regress_app, jobq_regress_app2, jobq_regress_group, jobq_regress_reader, jobq_regress_admin, jobq_regress_chief, jobq_regress_renamed;
+DROP ROLE jobq_regress_app, jobq_regress_app2, jobq_regress_group, jobq_regress_reader, jobq_regress_admin, jobq_regress_chief, jobq_regress_renamed;

@@ -1,0 +1,243 @@
+-- Who may do what: src/access.h, src/access_calls.c.
+
+-- The kinds of access.  USAGE on this domain marks the roles that jobq.grant_access has met: they are held to their
+-- grants.  No GRANT ... ON ALL gives it by mistake.
+CREATE DOMAIN jobq.access_kind AS text CHECK (VALUE IN ('enqueue', 'work', 'read', 'admin'));
+
+-- The grants.  role is for dumps, role_oid what counts; the trigger below finds it where the row arrives.
+CREATE TABLE jobq.access (
+  role       text             NOT NULL,
+  access     jobq.access_kind NOT NULL,
+  tenant     text,                        -- NULL: every tenant; '': jobs without one; 'acme': also 'acme/...'
+  job_types  text[],                      -- NULL: every type
+  role_oid   oid              NOT NULL,   -- 0: there was no such role when the row was restored
+  UNIQUE NULLS NOT DISTINCT (role_oid, access, tenant, job_types)
+);
+
+-- The function that jobq.set_tenant_check has set: one row or none (src/tenant_check.c).
+CREATE TABLE jobq.tenant_check (
+  signature  text NOT NULL                -- schema.function(pg_catalog.text), quoted as needed
+);
+
+SELECT pg_catalog.pg_extension_config_dump('jobq.access', '');
+SELECT pg_catalog.pg_extension_config_dump('jobq.tenant_check', '');
+
+CREATE FUNCTION jobq._find_grantee() RETURNS trigger
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  NEW.role_oid := coalesce((SELECT r.oid FROM pg_roles r WHERE r.rolname = NEW.role), 0);
+  RETURN NEW;
+END $$;
+CREATE TRIGGER find_grantee BEFORE INSERT OR UPDATE ON jobq.access
+  FOR EACH ROW EXECUTE FUNCTION jobq._find_grantee();
+ALTER TABLE jobq.access ENABLE ALWAYS TRIGGER find_grantee;
+
+CREATE FUNCTION jobq._access_changed() RETURNS trigger
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_access_trigger';
+CREATE TRIGGER access_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.access
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq._access_changed();
+ALTER TABLE jobq.access ENABLE ALWAYS TRIGGER access_changed;
+CREATE TRIGGER access_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.tenant_check
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq._access_changed();
+ALTER TABLE jobq.tenant_check ENABLE ALWAYS TRIGGER access_changed;
+
+-- What the row-level policies ask (95_access.sql), once per row: may current_user see it?
+CREATE FUNCTION jobq._reads(tenant text, type_id int, enqueued_by text) RETURNS boolean
+  LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_reads';
+CREATE FUNCTION jobq._reads_event(tenant text, job_type text) RETURNS boolean
+  LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_reads_event';
+CREATE FUNCTION jobq._reads_type(name text) RETURNS boolean
+  LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_reads_type';
+
+-- The same of a caller, behind the gate: may he see, may he manage a job of that tenant and type?
+CREATE FUNCTION jobq._sees(caller oid, tenant text, type_id int, enqueued_by text) RETURNS boolean
+  LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_sees';
+CREATE FUNCTION jobq._manages(caller oid, tenant text, type_id int) RETURNS boolean
+  LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_manages';
+CREATE FUNCTION jobq._is_free(role oid) RETURNS boolean
+  LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'jobq_is_free';
+
+-- A job by its id.  One that there is not is nobody's.
+CREATE FUNCTION jobq._sees_job(caller oid, id uuid) RETURNS boolean
+  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RETURN jobq._is_free(caller)
+      OR EXISTS (SELECT FROM jobq.queue q WHERE q.id = _sees_job.id
+                    AND jobq._sees(caller, q.tenant, q.type_id, q.enqueued_by))
+      OR EXISTS (SELECT FROM jobq.dead_letters d WHERE d.id = _sees_job.id
+                    AND jobq._sees(caller, d.tenant, d.type_id, d.enqueued_by))
+      OR EXISTS (SELECT FROM jobq.history h WHERE h.id = _sees_job.id
+                    AND jobq._sees(caller, h.tenant, h.type_id, h.enqueued_by));
+END $$;
+CREATE FUNCTION jobq._manages_job(caller oid, id uuid) RETURNS boolean
+  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RETURN jobq._is_free(caller)
+      OR EXISTS (SELECT FROM jobq.queue q WHERE q.id = _manages_job.id AND jobq._manages(caller, q.tenant, q.type_id))
+      OR EXISTS (SELECT FROM jobq.dead_letters d WHERE d.id = _manages_job.id AND jobq._manages(caller, d.tenant, d.type_id))
+      OR EXISTS (SELECT FROM jobq.history h WHERE h.id = _manages_job.id AND jobq._manages(caller, h.tenant, h.type_id));
+END $$;
+
+-- The privileges that an access needs, as GRANT and REVOKE have them.  What they reach is checked by jobq itself.
+CREATE FUNCTION jobq._privileges(access text, every_tenant boolean) RETURNS SETOF text
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  -- functions; what jobq.jobs calls counts as well
+  SELECT 'EXECUTE ON FUNCTION ' || p.oid::regprocedure
+    FROM pg_proc p
+    JOIN (VALUES
+      ('{enqueue}'::text[], '{enqueue,enqueue_many,enqueue_jobs}'::text[]),
+      ('{work}', '{claim,heartbeat,complete,complete_many,fail,skip_job,snooze_job}'),
+      ('{enqueue,read,admin}', '{wait_for,_type_name,_live_status,_live_attempts,_live_runs,_live_started_at,_live_worker,
+                                 _live_progress,_live_progress_data,_reads}'),
+      ('{read,admin}', '{list_jobs,count_by_status,distinct_job_types,job_timeline,health,_reads_event,_reads_type}'),
+      ('{admin}', '{cancel_job,cancel_jobs,retry_job,rerun_job,alter_job,retry_dead_letters,purge_dead_letters,purge_tenant}'),
+      (CASE WHEN every_tenant THEN '{admin}'::text[] ELSE '{}' END,
+       '{create_job_type,alter_job_type,drop_job_type,pause_job_type,resume_job_type,set_limit,drop_limit,set_signal,
+         create_signal,drop_signal,set_pressure_rule,stop_all,start_all,drain,set_tenant_quota}')
+      ) v(accesses, functions) ON p.proname = ANY (v.functions)
+   WHERE p.pronamespace = 'jobq'::regnamespace AND _privileges.access = ANY (v.accesses)
+  UNION ALL
+  SELECT 'SELECT ON TABLE ' || c.oid::regclass
+    FROM pg_class c
+    JOIN (VALUES ('{enqueue,read,admin}'::text[], '{jobs,history,dead_letters}'::text[]),
+                 ('{read,admin}', '{events,alerts,option_keys}')
+      ) v(accesses, relations) ON c.relname = ANY (v.relations)
+   WHERE c.relnamespace = 'jobq'::regnamespace AND _privileges.access = ANY (v.accesses)
+  UNION ALL
+  -- a lease token is as good as the job it names; env and command may hold what is nobody's business
+  SELECT format('SELECT (%s) ON TABLE %s', string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum), a.attrelid::regclass)
+    FROM pg_attribute a
+   WHERE a.attnum > 0 AND NOT a.attisdropped
+     AND CASE a.attrelid WHEN 'jobq.queue'::regclass THEN a.attname <> 'lease_token' AND access IN ('enqueue', 'read', 'admin')
+                         WHEN 'jobq.job_types'::regclass THEN a.attname NOT IN ('command', 'options') AND access IN ('read', 'admin') END
+   GROUP BY a.attrelid
+  UNION ALL
+  SELECT 'USAGE ON TYPE jobq.access_kind'
+$$;
+
+-- Of the grants made to that very role.
+CREATE FUNCTION jobq._privileges_of(grantee oid) RETURNS SETOF text
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT DISTINCT p.privilege FROM jobq.access a, jobq._privileges(a.access, a.tenant IS NULL) p(privilege)
+   WHERE a.role_oid = grantee
+$$;
+
+-- The arguments of grant_access and revoke_access.
+CREATE FUNCTION jobq._check_grant(role oid, access text, tenant text, job_types text[]) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM jobq._check_not_null('role', role IS NOT NULL), jobq._check_not_null('access', access IS NOT NULL);
+  IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = role) THEN
+    PERFORM jobq._bad('42704', format('role is no role: "%s"', role::regrole));
+  ELSIF access NOT IN ('enqueue', 'work', 'read', 'admin') THEN
+    PERFORM jobq._bad('22023', format('access must be "enqueue", "work", "read" or "admin", not "%s"', access));
+  ELSIF job_types = '{}' OR array_ndims(job_types) > 1 THEN
+    PERFORM jobq._bad('22023', format('job_types must be a list of names, not "%s"', job_types),
+                      'Leave it out for every job type.');
+  ELSIF array_position(job_types, NULL) IS NOT NULL THEN
+    PERFORM jobq._bad('22004', 'job_types must not hold NULL');
+  END IF;
+  PERFORM jobq._check_tenant(tenant);
+END $$;
+
+-- NULL passes.  As enqueue checks it.
+CREATE FUNCTION jobq._check_tenant(tenant text) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF octet_length(tenant) > 255 THEN
+    PERFORM jobq._bad('54000', format('tenant must not be longer than 255 bytes, this one has %s', octet_length(tenant)));
+  ELSIF tenant ~ '[\u0001-\u001f\u007f]' THEN
+    PERFORM jobq._bad('22023', format('tenant must not contain control characters: "%s"',
+                                      regexp_replace(tenant, '[\u0001-\u001f\u007f]', '?', 'g')));
+  END IF;
+END $$;
+
+-- Grants and revokes are made one after another; roles renamed or dropped meanwhile are told to the table.
+CREATE FUNCTION jobq._lock_access() RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM pg_advisory_xact_lock('jobq.job_types'::regclass::oid::bigint);  -- as jobq._grant_in_handler
+  DELETE FROM jobq.access a WHERE a.role_oid <> 0 AND NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = a.role_oid);
+  UPDATE jobq.access a SET role = r.rolname FROM pg_roles r WHERE r.oid = a.role_oid AND r.rolname <> a.role;
+END $$;
+
+CREATE FUNCTION jobq.grant_access(role regrole, access text, tenant text DEFAULT NULL, job_types text[] DEFAULT NULL)
+  RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq._grant_access(caller oid, role regrole, access text, tenant text, job_types text[])
+  RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  unknown text;
+  privilege text;
+BEGIN
+  PERFORM jobq._check_grant(role, access, tenant, job_types);
+  SELECT n INTO unknown FROM unnest(job_types) n
+   WHERE NOT EXISTS (SELECT FROM jobq.job_types t WHERE t.name = n AND t.dropped_at IS NULL) LIMIT 1;
+  IF FOUND THEN
+    PERFORM jobq._bad('42704', format('job type "%s" does not exist', unknown));
+  END IF;
+  PERFORM jobq._lock_access();
+  INSERT INTO jobq.access (role, access, tenant, job_types)
+  VALUES (pg_get_userbyid(role), access, tenant,
+          (SELECT array_agg(DISTINCT n ORDER BY n) FROM unnest(job_types) n))
+  ON CONFLICT DO NOTHING;
+  FOR privilege IN SELECT * FROM jobq._privileges(access, tenant IS NULL) LOOP
+    EXECUTE format('GRANT %s TO %I', privilege, pg_get_userbyid(role));
+  END LOOP;
+END $$;
+
+-- Takes back what the arguments cover: without a tenant every tenant, without types every type.
+CREATE FUNCTION jobq.revoke_access(role regrole, access text, tenant text DEFAULT NULL, job_types text[] DEFAULT NULL)
+  RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq._revoke_access(caller oid, role regrole, access text, tenant text, job_types text[])
+  RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  had text[];
+  privilege text;
+BEGIN
+  PERFORM jobq._check_grant(role, _revoke_access.access, _revoke_access.tenant, _revoke_access.job_types);
+  PERFORM jobq._lock_access();
+  had := ARRAY(SELECT jobq._privileges_of(role));
+  WITH covered AS (
+    DELETE FROM jobq.access a
+     WHERE a.role_oid = _revoke_access.role AND a.access = _revoke_access.access
+       AND (_revoke_access.tenant IS NULL OR a.tenant = _revoke_access.tenant
+            OR (_revoke_access.tenant <> '' AND starts_with(a.tenant, _revoke_access.tenant || '/')))
+       AND (_revoke_access.job_types IS NULL OR a.job_types && _revoke_access.job_types)
+    RETURNING a.*)
+  INSERT INTO jobq.access (role, access, tenant, job_types)
+  SELECT c.role, c.access, c.tenant, r.rest
+    FROM covered c, LATERAL (SELECT array_agg(n ORDER BY n) FROM unnest(c.job_types) n
+                              WHERE n <> ALL (_revoke_access.job_types)) r(rest)
+   WHERE r.rest IS NOT NULL
+  ON CONFLICT DO NOTHING;
+  FOREACH privilege IN ARRAY had LOOP
+    CONTINUE WHEN privilege IN (SELECT jobq._privileges_of(role));
+    EXECUTE format('REVOKE %s FROM %I', privilege, pg_get_userbyid(role));
+  END LOOP;
+END $$;
+
+CREATE FUNCTION jobq.set_tenant_check(f regprocedure) RETURNS void
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq._set_tenant_check(caller oid, f regprocedure) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  found_function record;
+BEGIN
+  LOCK TABLE jobq.tenant_check IN EXCLUSIVE MODE;
+  DELETE FROM jobq.tenant_check;
+  IF f IS NULL THEN
+    RETURN;
+  END IF;
+  SELECT format('%I.%I(pg_catalog.text)', n.nspname, p.proname) AS signature,
+         p.prokind = 'f' AND NOT p.proretset AND p.prorettype = 'boolean'::regtype
+           AND p.proargtypes = 'text'::regtype::oid::text::oidvector AND p.provariadic = 0 AS good
+    INTO found_function FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE p.oid = f;
+  IF NOT FOUND THEN
+    PERFORM jobq._bad('22023', format('f is no function: "%s"', f::oid));
+  ELSIF NOT found_function.good THEN
+    PERFORM jobq._bad('22023', format('f has the wrong signature: %s', f),
+                      'A tenant check is f(text) and returns boolean.');
+  END IF;
+  INSERT INTO jobq.tenant_check VALUES (found_function.signature);
+END $$;
