@@ -184,6 +184,7 @@ def ends(m, subject):
     return [micro / 1e6 if seconds is None and micro is not None else seconds for seconds, micro in found]
 
 
+QUEUE_PROCESSES = ("jobq launcher", "jobq dispatcher", "jobq sql worker")
 WAL_PLACES = (("drain_noop", "100k"), ("drain_row", "100k"), ("steady", "2000"))
 
 
@@ -211,6 +212,17 @@ def idle(m):
 def wakeups_of(m, subject):
     """Wake-ups a second of all processes of a queue, as Stat."""
     return m.stat("idle", "", subject, "wakeups_per_s") or m.stat("idle", "", subject, "wakeups_total")
+
+
+def memory(m):
+    """Private memory of every process after the last round, over that after the first: the worst of them."""
+    first, last = ({name: m.value("memory", "", JOBQ, f"{key}.{name}") for name in QUEUE_PROCESSES} for key in ("first", "last"))
+    grown = {name: ratio(last[name], first[name]) for name in QUEUE_PROCESSES if first[name]}
+    if not grown:
+        return None
+    worst = max(grown, key=grown.get)
+    jobs = m.value("memory", "", JOBQ, "jobs")
+    return Verdict(grown[worst], "×", grown[worst] <= 1.1, f"{worst} {show(first[worst], 'bytes')} to {show(last[worst], 'bytes')} over {plain(jobs)} jobs")
 
 
 def lanes(m):
@@ -250,6 +262,7 @@ GOALS = [
     Goal("lanes", "pickup p50 with 1,000 types × 20 priorities: within 2 × one lane's", lanes),
     Goal("unique", "enqueue of one constant unique key under a held snapshot: flat within 2 ×", unique),
     Goal("wal", "WAL of a job, enqueue and run: at most 1.5 × SKIP LOCKED with history", wal),
+    Goal("memory", "private memory of every process: flat, within 1.1 ×", memory),
     Goal("idle", "idle: no wake-ups beyond sweep and housekeeping (2.5/s), no statements", idle),
 ]
 

@@ -66,6 +66,15 @@ def context_switches(pid: int) -> int:
     return total
 
 
+def private_bytes(pid: int) -> int:
+    """Anonymous memory of a process that is resident; 0 when it has gone."""
+    with contextlib.suppress(OSError):
+        for line in pathlib.Path("/proc/%d/status" % pid).read_text().splitlines():
+            if line.startswith("RssAnon:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
 SIZES = """
 SELECT coalesce(sum(pg_table_size(c.oid)), 0), coalesce(sum(pg_indexes_size(c.oid)), 0),
        coalesce(sum((bench.pgstattuple_approx(c.oid)).dead_tuple_count), 0)

@@ -63,6 +63,30 @@ def deep(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
     return {**drained(place, "noop", p["jobs"]), "waiting": p["waiting"]}, {}
 
 
+def memory(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
+    """Round after round of jobs through the same processes: what each has allocated after the first round and after the last."""
+    rounds: List[Dict[str, int]] = []
+    with measure.cost(place.session, place.roots, place.subject.tables) as cost:
+        for _ in range(p["rounds"]):
+            place.session.query("SELECT jobq.pause_job_type('noop')")
+            feed(place, "noop", jobs=p["jobs"], bulk=1000)
+            work = clients.begin_work(place, "noop", p["jobs"])
+            clients.go(work)
+            clients.wait_for_jobq(work)
+            rounds.append(private_memory(place))
+    return {"jobs": p["rounds"] * p["jobs"], "first": rounds[0], "last": rounds[-1], **cost}, {
+        "round": list(range(1, len(rounds) + 1)), "bytes": [sum(r.values()) for r in rounds]}
+
+
+def private_memory(place: Place) -> Dict[str, int]:
+    """Private memory of the queue's processes in the server, the largest of each kind, in bytes."""
+    found: Dict[str, int] = {}
+    for pid, name in queue_processes(place).items():
+        if name.startswith("jobq"):
+            found[name] = max(found.get(name, 0), measure.private_bytes(pid))
+    return found
+
+
 # --- pickup ---------------------------------------------------------------------------------------------------------
 
 def pickup(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
