@@ -22,7 +22,8 @@ job_by_number(uint64 number)
 {
 	ExecJob    *x = &exec_jobs[number & 0xff];
 
-	if ((number & 0xff) >= JOBQ_CELLS || x->state != EXEC_STARTED || x->number != number)
+	StaticAssertStmt(JOBQ_CELLS == 256, "a number ends in its cell");
+	if (x->state != EXEC_STARTED || x->number != number)
 		return NULL;
 	return x;
 }

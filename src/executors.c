@@ -16,7 +16,7 @@
 
 #define EXEC_CELLS			60		/* of JOBQ_CELLS; the rest for cancels */
 #define PACK_US				1000	/* short jobs of one turn go to one worker, and share its commit, up to so much work */
-#define SHORT_CELLS			124		/* a batch, and the next one while it commits */
+#define SHORT_CELLS			252		/* a batch, and the next one while it commits */
 
 Executor	executors[JOBQ_MAX_SLOTS];
 int			executors_end = 0;

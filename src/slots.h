@@ -20,7 +20,7 @@
 #include "shmem.h"
 
 #define JOBQ_MAX_SLOTS	96
-#define JOBQ_CELLS		128		/* a bit each in Slot.done */
+#define JOBQ_CELLS		256		/* a bit each in Slot.done; a cell number is a byte */
 #define JOBQ_DONE_WORDS	(JOBQ_CELLS / 64)
 #define JOBQ_PROGRESS_LEN 512
 

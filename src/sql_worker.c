@@ -49,7 +49,7 @@
 
 #define IDLE_EXIT_MS		60000
 #define MAX_BATCH_US		20000	/* no new job is begun in a transaction older than that */
-#define MAX_BATCH_JOBS		64
+#define MAX_BATCH_JOBS		128
 #define MAX_BATCH_SUBXIDS	48		/* PGPROC caches 64; a snapshot beyond that is slow for all */
 #define SLOW_RUN_US			100000
 
