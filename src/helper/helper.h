@@ -16,8 +16,7 @@
  *
  * A job's state is changed by job.c only:
  *
- *	 STARTING -> RUNNING	exec has succeeded
- *	 STARTING -> SWEEPING	exec has failed, or the tool was gone at once
+ *	 RUNNING				it begins so: exec has succeeded
  *	 RUNNING -> DRAINING	the main process has ended
  *	 DRAINING -> SWEEPING	its pipes are at their end, or quiet, or it takes too long
  *	 SWEEPING -> ENDED		nothing is left of its process tree; EXIT is queued
@@ -36,7 +35,8 @@
 
 #define MAX_JOBS		256
 #define MAX_LISTED		4096	/* processes looked at in one pass over a tree */
-#define JOB_POLLS		5		/* descriptors of a job */
+#define JOB_POLLS		4		/* descriptors of a job that are waited for */
+#define JOB_FDS			5		/* with that of its work directory */
 #define SPARE_FDS		48		/* ours, and those of a tool being started */
 #define IO_STEP			65536	/* bytes read at once */
 #define MAX_STDERR_LINE 8192	/* of an event */
@@ -47,10 +47,20 @@
 #define DRAIN_MAX_US	UINT64_C(2000000)
 #define SWEEP_MAX_US	UINT64_C(5000000)
 #define SWEEP_AGAIN_US	UINT64_C(20000)
-#define MAX_SPARES		64
+#define MAX_SPARES		16		/* empty work directories kept open */
 #define LEAVE_MAX_US	UINT64_C(4000000)
 #define NEVER			UINT64_MAX
 #define DIR_FLAGS		(O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+
+/* As the kernel gives it; no allocation, which readdir needs. */
+struct linux_dirent64
+{
+	uint64_t	d_ino;
+	int64_t		d_off;
+	unsigned short d_reclen;
+	unsigned char d_type;
+	char		d_name[];
+};
 
 /* The last bytes of a stream. */
 typedef struct Ring
@@ -84,7 +94,6 @@ typedef void (*LineHandler) (void *arg, const char *line, size_t len, bool overl
 
 typedef enum JobState
 {
-	JOB_STARTING,
 	JOB_RUNNING,
 	JOB_DRAINING,
 	JOB_SWEEPING,
@@ -93,7 +102,6 @@ typedef enum JobState
 
 typedef enum JobFd
 {
-	FD_EXEC,					/* errno of a failed exec, end of file when it has succeeded */
 	FD_STDIN,
 	FD_STDOUT,
 	FD_STDERR,
@@ -108,6 +116,7 @@ typedef struct Job
 	pid_t		session;		/* what its pid was */
 	rlim_t		tag;			/* tree.c; 0: none, the session tells */
 	char		dir[32];		/* name of the work directory, "" when it is gone */
+	int			dir_fd;			/* -1: closed */
 	char	   *program;		/* what is executed, for messages */
 	int			fd[JOB_POLLS];	/* our ends by JobFd, -1: closed */
 	char	   *stdin_data;
@@ -129,7 +138,6 @@ typedef struct Job
 	uint64_t	sweep_since;
 	uint8_t		stop;			/* FrameStopReason, 0: runs freely */
 	bool		killed;			/* KILL has been sent */
-	int			exec_errno;
 	int			status;			/* of wait */
 	struct rusage usage;
 	uint32_t	left;			/* processes killed after the end */
@@ -159,7 +167,16 @@ typedef struct Helper
 	pid_t		cleaner;		/* child that removes directories, 0: none */
 	bool		trash;			/* it has not seen all of them */
 	uint64_t	trash_count;
-	int			spares;			/* empty directories kept for the next tools */
+	uint64_t	dir_count;		/* directories are numbered */
+	int			spares;			/* empty ones kept for the next tools */
+	struct
+	{
+		uint64_t	number;
+		int			fd;
+	}			spare[MAX_SPARES];
+	bool		childless;		/* as the last look at our children said */
+	int			oom_fd;			/* oom_score_adj of ours, -1: tools get no other */
+	char		oom_score[16];	/* what it says */
 	uint64_t	tag_count;
 	rlim_t		tag_base;		/* 0: no tags here */
 	struct rlimit nofile;		/* as we were started, for tools */
@@ -181,7 +198,6 @@ extern void job_start(Helper *h, const FrameStart *start);
 extern void job_stop(Helper *h, Job *job, FrameStopReason reason, uint64_t grace_us);
 extern void job_kill(Helper *h, Job *job);
 extern void job_main_ended(Helper *h, Job *job, int status, const struct rusage *usage);
-extern void job_read_exec(Helper *h, Job *job);
 extern uint64_t job_next_time(const Job *job);
 extern void job_tick(Helper *h, Job *job, uint64_t now);
 extern void job_swept(Helper *h, Job *job);
@@ -191,6 +207,7 @@ extern void job_free(Job *job);
 extern void job_polls(Helper *h, Job *job, struct pollfd *polls);
 extern void job_io(Helper *h, Job *job, const struct pollfd *polls);
 extern void job_read_rest(Helper *h, Job *job);
+extern void job_write_stdin(Job *job);
 extern void job_end_lines(Helper *h, Job *job);
 extern void job_close_fd(Job *job, JobFd which);
 
@@ -231,7 +248,7 @@ extern bool progress_kind(const char *line, size_t len, uint8_t *kind); /* false
 
 /* workdir.c */
 extern bool workdir_open(Helper *h, FrameText base);
-extern int	workdir_make(Helper *h, Job *job);	/* its descriptor, -1: errno */
+extern bool workdir_make(Helper *h, Job *job);	/* false: errno */
 extern void workdir_drop(Helper *h, Job *job);
 extern void workdir_clean(Helper *h);	/* starts the cleaner when there is something to do */
 extern void workdir_close(Helper *h);

@@ -32,6 +32,8 @@ job_free(Job *job)
 
 	for (i = 0; i < JOB_POLLS; i++)
 		job_close_fd(job, i);
+	if (job->dir_fd >= 0)
+		close(job->dir_fd);
 	free(job->program);
 	free(job->stdin_data);
 	free(job->out.data);
@@ -54,7 +56,8 @@ job_new(Helper *h, const FrameStart *start)
 	for (i = 0; i < JOB_POLLS; i++)
 		job->fd[i] = -1;
 	job->number = start->job;
-	job->state = JOB_STARTING;
+	job->state = JOB_RUNNING;
+	job->dir_fd = -1;
 	job->tag = tree_new_tag(h);
 	job->output = start->output;
 	job->out.max = start->output == FRAME_OUTPUT_NONE ? 0 : start->max_output;
@@ -92,7 +95,7 @@ reason_of(const char *program, int error)
 	return strerror(error);
 }
 
-/* The tool never ran.  name is what a person knows it by. */
+/* The tool never ran.  program is what would have been executed, NULL: nothing was found. */
 static void
 send_start_failed(Helper *h, uint64_t number, const char *what, const char *name, const char *program, int error)
 {
@@ -123,6 +126,17 @@ refuse_start(Helper *h, const FrameStart *start)
 	send_frame(h, &frame);
 }
 
+static void
+send_started(Helper *h, const Job *job)
+{
+	Frame		frame = {0};
+
+	frame.type = FRAME_STARTED;
+	frame.u.started.job = job->number;
+	frame.u.started.pid = (uint32_t) job->session;
+	send_frame(h, &frame);
+}
+
 void
 job_start(Helper *h, const FrameStart *start)
 {
@@ -145,6 +159,7 @@ job_start(Helper *h, const FrameStart *start)
 	if (error == 0)
 	{
 		h->jobs[h->njobs++] = job;
+		send_started(h, job);
 		return;
 	}
 	send_start_failed(h, start->job, what, start->argv.data, job ? job->program : NULL, error);
@@ -152,36 +167,6 @@ job_start(Helper *h, const FrameStart *start)
 		return;
 	workdir_drop(h, job);
 	job_free(job);
-}
-
-static void
-job_exec_succeeded(Helper *h, Job *job)
-{
-	Frame		frame = {0};
-
-	set_state(job, JOB_RUNNING);
-	frame.type = FRAME_STARTED;
-	frame.u.started.job = job->number;
-	frame.u.started.pid = (uint32_t) job->session;
-	send_frame(h, &frame);
-	if (job->stdin_len == 0)
-		job_close_fd(job, FD_STDIN);
-}
-
-/* End of file: exec has closed it.  An errno: it has failed, and the child is about to go. */
-void
-job_read_exec(Helper *h, Job *job)
-{
-	int			error = 0;
-	ssize_t		got = read(job->fd[FD_EXEC], &error, sizeof(error));
-
-	if (got < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
-	job_close_fd(job, FD_EXEC);
-	if (got == (ssize_t) sizeof(error))
-		job->exec_errno = error;
-	else
-		job_exec_succeeded(h, job);
 }
 
 /* ---- ending ---- */
@@ -200,7 +185,7 @@ job_stop(Helper *h, Job *job, FrameStopReason reason, uint64_t grace_us)
 {
 	uint64_t	kill_at = after_us(now_us(), grace_us < MAX_GRACE_US ? grace_us : MAX_GRACE_US);
 
-	if (job->state != JOB_STARTING && job->state != JOB_RUNNING)
+	if (job->state != JOB_RUNNING)
 		return;
 	if (job->stop == 0)
 	{
@@ -227,15 +212,8 @@ job_main_ended(Helper *h, Job *job, int status, const struct rusage *usage)
 	job->ended = now_us();
 	job->last_byte = job->ended;
 	job_close_fd(job, FD_STDIN);
-	if (job->fd[FD_EXEC] >= 0)
-		job_read_exec(h, job);
-	if (job->state == JOB_STARTING)
-		start_sweeping(job, job->ended);
-	else
-	{
-		set_state(job, JOB_DRAINING);
-		job_read_rest(h, job);
-	}
+	set_state(job, JOB_DRAINING);
+	job_read_rest(h, job);
 }
 
 static bool
@@ -255,7 +233,6 @@ job_next_time(const Job *job)
 
 	switch (job->state)
 	{
-		case JOB_STARTING:
 		case JOB_RUNNING:
 			if (job->stop == 0 && job->deadline < job->kill_at)
 				return job->deadline;
@@ -275,7 +252,7 @@ job_tick(Helper *h, Job *job, uint64_t now)
 {
 	if (job->state == JOB_DRAINING && (h->lost || is_drained(job, now)))
 		start_sweeping(job, now);
-	if (job->state != JOB_STARTING && job->state != JOB_RUNNING)
+	if (job->state != JOB_RUNNING)
 		return;
 	if (job->stop == 0 && now >= job->deadline)
 		job_stop(h, job, FRAME_STOP_TIMEOUT, job->kill_grace);
@@ -341,10 +318,7 @@ job_swept(Helper *h, Job *job)
 	if (job->alive > 0 && now_us() < after_us(job->sweep_since, SWEEP_MAX_US))
 		return;
 	job->left += job->alive;
-	if (job->exec_errno != 0)
-		send_start_failed(h, job->number, "", job->program, job->program, job->exec_errno);
-	else
-		send_exit(h, job);
+	send_exit(h, job);
 	workdir_drop(h, job);
 	set_state(job, JOB_ENDED);
 }

@@ -120,10 +120,11 @@ job_read_rest(Helper *h, Job *job)
 }
 
 /* A tool that does not read its input, or not all of it, has its reasons. */
-static void
-write_stdin(Job *job)
+void
+job_write_stdin(Job *job)
 {
-	ssize_t		put = write(job->fd[FD_STDIN], job->stdin_data + job->stdin_sent, job->stdin_len - job->stdin_sent);
+	size_t		left = job->stdin_len - job->stdin_sent;
+	ssize_t		put = left > 0 ? write(job->fd[FD_STDIN], job->stdin_data + job->stdin_sent, left) : 0;
 
 	if (put < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
@@ -148,8 +149,6 @@ job_polls(Helper *h, Job *job, struct pollfd *polls)
 		polls[i].events = i == FD_STDIN ? POLLOUT : POLLIN;
 		polls[i].revents = 0;
 	}
-	if (job->state == JOB_STARTING)
-		polls[FD_STDIN].fd = -1;
 	if (frame_pending(&h->out) > EVENTS_HIGH)
 		polls[FD_NOTES].fd = -1;
 }
@@ -163,10 +162,8 @@ job_io(Helper *h, Job *job, const struct pollfd *polls)
 	{
 		if (polls[i].revents == 0 || job->fd[i] < 0)
 			continue;
-		if (i == FD_EXEC)
-			job_read_exec(h, job);
-		else if (i == FD_STDIN)
-			write_stdin(job);
+		if (i == FD_STDIN)
+			job_write_stdin(job);
 		else
 			read_stream(h, job, i);
 	}

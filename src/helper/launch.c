@@ -1,24 +1,31 @@
 /*
  * launch.c
- *	  fork and exec of a tool.
+ *	  clone and exec of a tool.
  *
- * Everything that needs memory or can fail for another reason than the tool's own is done before the
- * fork; the child makes system calls only.  A step that fails there is told through a pipe that
- * exec closes: end of file means that the tool runs, which a tool that exits 127 can't be mistaken for.
+ * The child shares our memory until it executes the tool, and we stand still as long (as with vfork):
+ * copying the page tables of a process and then the pages it touches costs more than all the rest of a
+ * start.  So the child makes system calls only, on a stack of its own, and writes nothing but plan->error:
+ * a step that failed.  All signals are blocked and none has a handler here, the child unblocks them last.
+ * Nothing that belongs to memory may be changed on its behalf, PR_SET_DUMPABLE above all: a tool
+ * of another job could look into ours meanwhile.
+ *
+ * Everything that needs memory or can fail for another reason than the tool's own is done before.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "helper.h"
 
-#define ERROR_FD (FRAME_FD + 1)
+#define CHILD_STACK 65536
 
 typedef struct Plan
 {
@@ -27,11 +34,11 @@ typedef struct Plan
 	char	  **env;
 	int			dir;
 	int			fds[4];			/* become 0-3 */
-	int			error_fd;
 	pid_t		parent;
 	struct rlimit nofile;
 	rlim_t		memory_max;		/* 0: none */
 	rlim_t		tag;			/* 0: none */
+	volatile int error;			/* errno of the child, 0: it runs the tool */
 } Plan;
 
 /* ---- the program ---- */
@@ -148,97 +155,71 @@ make_env(const FrameList *list, const char *workdir)
 
 /* ---- the child ---- */
 
-static void
-give_up(int fd)
-{
-	int			error = errno;
-
-	if (write(fd, &error, sizeof(error)) != (ssize_t) sizeof(error))
-		_exit(126);
-	_exit(127);
-}
-
-/*
- * The pipes' ends are all above ERROR_FD's neighbours or equal to them: setup.c keeps 0-3 in use, so
- * none of them is overwritten before it has been copied.
- */
-static void
-place_descriptors(const Plan *plan)
-{
-	int			i;
-
-	for (i = 0; i < 4; i++)
-		if (dup2(plan->fds[i], i) < 0)
-			give_up(plan->error_fd);
-	if (plan->error_fd != ERROR_FD && dup3(plan->error_fd, ERROR_FD, O_CLOEXEC) < 0)
-		give_up(plan->error_fd);
-	close_from(ERROR_FD + 1);
-}
-
-static void
+static bool
 set_limit(int resource, rlim_t soft, rlim_t hard)
 {
 	struct rlimit limit;
 
 	limit.rlim_cur = soft;
 	limit.rlim_max = hard;
-	if (setrlimit(resource, &limit) != 0)
-		give_up(ERROR_FD);
+	return setrlimit(resource, &limit) == 0;
 }
 
-static void
+static bool
 set_limits(const Plan *plan)
 {
 	struct rlimit own;
 
-	set_limit(RLIMIT_CORE, 0, 0);
-	set_limit(RLIMIT_NOFILE, plan->nofile.rlim_cur, plan->nofile.rlim_max);
-	if (plan->memory_max && getrlimit(RLIMIT_AS, &own) == 0 && plan->memory_max < own.rlim_max)
-		set_limit(RLIMIT_AS, plan->memory_max, plan->memory_max);
-	if (plan->tag)
-		set_limit(RLIMIT_RTTIME, plan->tag, plan->tag);
+	if (!set_limit(RLIMIT_NOFILE, plan->nofile.rlim_cur, plan->nofile.rlim_max))
+		return false;
+	if (plan->memory_max && getrlimit(RLIMIT_AS, &own) == 0 && plan->memory_max < own.rlim_max &&
+		!set_limit(RLIMIT_AS, plan->memory_max, plan->memory_max))
+		return false;
+	return plan->tag == 0 || set_limit(RLIMIT_RTTIME, plan->tag, plan->tag);
 }
 
 /*
- * First in line when memory runs out.  The file belongs to root as long as we are not dumpable;
- * exec makes a process dumpable anyway.  Where it is not permitted the tool runs all the same.
+ * The pipes' ends are all above 3: setup.c keeps 0-3 in use, so none of them is overwritten before it has
+ * been copied.
  */
-static void
-offer_to_oom_killer(void)
+static bool
+place_descriptors(const Plan *plan)
 {
-	int			fd;
+	int			i;
 
-	prctl(PR_SET_DUMPABLE, 1);
-	fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
-	if (fd < 0)
-		return;
-	if (write(fd, "500", 3) != 3)
-		errno = 0;
-	close(fd);
+	for (i = 0; i < 4; i++)
+		if (dup2(plan->fds[i], i) < 0)
+			return false;
+	close_from(4);
+	return true;
 }
 
-/* Without memory allocation: another job's bytes may be half-way through the allocator. */
-static void
-__attribute__((noreturn))
-run_child(const Plan *plan)
+/* The death signal last, then a look at who the parent is: it may have died before. */
+static bool
+prepare_child(const Plan *plan)
 {
 	sigset_t	none;
 
 	setsid();
-	if (fchdir(plan->dir) != 0)
-		give_up(plan->error_fd);
-	place_descriptors(plan);
-	umask(077);
-	set_limits(plan);
-	offer_to_oom_killer();
+	if (fchdir(plan->dir) != 0 || !place_descriptors(plan) || !set_limits(plan))
+		return false;
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
-		give_up(ERROR_FD);
+		return false;
 	if (getppid() != plan->parent)
 		_exit(1);
-	execve(plan->path, plan->argv, plan->env);
-	give_up(ERROR_FD);
+	return true;
+}
+
+static int
+run_child(void *arg)
+{
+	Plan	   *plan = arg;
+
+	if (prepare_child(plan))
+		execve(plan->path, plan->argv, plan->env);
+	plan->error = errno;
 	_exit(127);
 }
 
@@ -269,8 +250,6 @@ open_pipes(Job *job, Plan *plan)
 		error = open_pipe(job, FD_STDERR, true, &plan->fds[2]);
 	if (!error)
 		error = open_pipe(job, FD_NOTES, true, &plan->fds[3]);
-	if (!error)
-		error = open_pipe(job, FD_EXEC, true, &plan->error_fd);
 	return error;
 }
 
@@ -285,30 +264,52 @@ limit_nofile(const Helper *h, const FrameStart *start, Plan *plan)
 	plan->nofile.rlim_cur = plan->nofile.rlim_max;
 }
 
-static int
-fork_child(Job *job, const Plan *plan)
+/*
+ * Tools are to be killed first when memory runs out.  A child can't say so itself (the file belongs to root
+ * as long as memory is ours), so it inherits it, while we stand still; where it is not permitted the tool
+ * runs all the same.
+ */
+static void
+set_oom_score(Helper *h, const char *score)
 {
-	pid_t		pid = fork();
-
-	if (pid == 0)
-		run_child(plan);
-	if (pid < 0)
-		return errno;
-	job->pid = job->session = pid;
-	return 0;
+	if (h->oom_fd >= 0 && pwrite(h->oom_fd, score, strlen(score), 0) < 0)
+		complain("could not set oom_score_adj to %s: %s", score, strerror(errno));
 }
 
-/* Directory, memory and pipes; then the fork. */
+/* The child that could not execute the tool is reaped here. */
 static int
-prepare_and_fork(Helper *h, Job *job, const FrameStart *start, Plan *plan, const char **what)
+start_child(Helper *h, Job *job, Plan *plan, const char **what)
+{
+	char		stack[CHILD_STACK] __attribute__((aligned(16)));
+	pid_t		pid;
+	int			error;
+
+	set_oom_score(h, "500");
+	pid = clone(run_child, stack + CHILD_STACK, CLONE_VM | CLONE_VFORK | SIGCHLD, plan);
+	error = pid < 0 ? errno : plan->error;
+	set_oom_score(h, h->oom_score);
+	*what = pid < 0 ? "could not start a process" : "";
+	if (pid < 0)
+		return error;
+	h->childless = false;
+	if (error != 0)
+		waitpid(pid, NULL, 0);
+	else
+		job->pid = job->session = pid;
+	return error;
+}
+
+/* Directory, memory, pipes and what goes into the first; then the child. */
+static int
+prepare_and_start(Helper *h, Job *job, const FrameStart *start, Plan *plan, const char **what)
 {
 	char		workdir[4096];
 	int			error;
 
 	*what = "could not make its work directory";
-	plan->dir = workdir_make(h, job);
-	if (plan->dir < 0)
+	if (!workdir_make(h, job))
 		return errno != 0 ? errno : EACCES;
+	plan->dir = job->dir_fd;
 	snprintf(workdir, sizeof(workdir), "%s/%s/%s", h->base_path, h->run_name, job->dir);
 	*what = "out of memory";
 	plan->argv = make_argv(&start->argv);
@@ -319,8 +320,8 @@ prepare_and_fork(Helper *h, Job *job, const FrameStart *start, Plan *plan, const
 	error = open_pipes(job, plan);
 	if (error)
 		return error;
-	*what = "could not fork";
-	return fork_child(job, plan);
+	job_write_stdin(job);
+	return start_child(h, job, plan, what);
 }
 
 int
@@ -335,21 +336,17 @@ launch(Helper *h, Job *job, const FrameStart *start, const char **what)
 	if (error)
 		return error;
 	plan.path = job->program;
-	plan.dir = plan.error_fd = -1;
+	plan.dir = -1;
 	for (i = 0; i < 4; i++)
 		plan.fds[i] = -1;
 	plan.parent = h->pid;
 	plan.memory_max = start->memory_max;
 	plan.tag = job->tag;
 	limit_nofile(h, start, &plan);
-	error = prepare_and_fork(h, job, start, &plan, what);
+	error = prepare_and_start(h, job, start, &plan, what);
 	for (i = 0; i < 4; i++)
 		if (plan.fds[i] >= 0)
 			close(plan.fds[i]);
-	if (plan.error_fd >= 0)
-		close(plan.error_fd);
-	if (plan.dir >= 0)
-		close(plan.dir);
 	free(plan.argv);
 	free(plan.env);
 	return error;

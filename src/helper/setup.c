@@ -64,16 +64,7 @@ complain(const char *format,...)
 	errno = error;
 }
 
-struct linux_dirent64
-{
-	uint64_t	d_ino;
-	int64_t		d_off;
-	unsigned short d_reclen;
-	unsigned char d_type;
-	char		d_name[];
-};
-
-/* Without memory, because it also runs between fork and exec. */
+/* Without memory, because it also runs between clone and exec. */
 static int
 parse_fd(const char *name)
 {
@@ -192,18 +183,37 @@ setup_signals(void)
 	return signalfd(-1, &read_here, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-/* Before PR_SET_DUMPABLE, which takes this file from us. */
+/*
+ * Undoes the server's protection.  Before PR_SET_DUMPABLE, which takes this file from us; it stays open
+ * for launch.c, which has tools killed before us, unless we are as bad ourselves.
+ */
 static void
-undo_oom_protection(void)
+setup_oom_score(Helper *h)
 {
 	int			fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
-	char		value[16] = "";
+	int			score;
 
+	h->oom_fd = -1;
 	if (fd < 0)
 		return;
-	if (read(fd, value, sizeof(value) - 1) > 0 && atoi(value) < 0 && pwrite(fd, "0", 1, 0) < 0)
+	if (read(fd, h->oom_score, sizeof(h->oom_score) - 1) > 0 && (score = atoi(h->oom_score)) < 500)
+		h->oom_fd = fd;
+	else
+		close(fd);
+	if (h->oom_fd < 0 || score >= 0)
+		return;
+	strcpy(h->oom_score, "0");
+	if (pwrite(fd, "0", 1, 0) < 0)
 		complain("could not undo the OOM protection: %s", strerror(errno));
-	close(fd);
+}
+
+/* Ours and those of tools, which inherit it: they would hold payloads. */
+static void
+disable_core_dumps(void)
+{
+	struct rlimit none = {0, 0};
+
+	setrlimit(RLIMIT_CORE, &none);
 }
 
 /*
@@ -214,7 +224,7 @@ static void
 raise_nofile(Helper *h)
 {
 	struct rlimit limit = {0, 0};
-	rlim_t		wanted = MAX_JOBS * JOB_POLLS + SPARE_FDS;
+	rlim_t		wanted = MAX_JOBS * JOB_FDS + SPARE_FDS;
 
 	getrlimit(RLIMIT_NOFILE, &limit);
 	h->nofile = limit;
@@ -224,7 +234,7 @@ raise_nofile(Helper *h)
 		limit = h->nofile;
 	h->max_jobs = MAX_JOBS;
 	if (limit.rlim_cur < wanted)
-		h->max_jobs = limit.rlim_cur > SPARE_FDS ? (int) ((limit.rlim_cur - SPARE_FDS) / JOB_POLLS) : 0;
+		h->max_jobs = limit.rlim_cur > SPARE_FDS ? (int) ((limit.rlim_cur - SPARE_FDS) / JOB_FDS) : 0;
 	if (h->max_jobs < MAX_JOBS)
 		complain("descriptors suffice for %d tools at once only", h->max_jobs);
 }
@@ -255,7 +265,8 @@ setup_process(Helper *h, long parent_pid)
 	umask(077);
 	if (chdir("/") != 0 || clearenv() != 0)
 		complain("could not leave the current directory");
-	undo_oom_protection();
+	setup_oom_score(h);
+	disable_core_dumps();
 	raise_nofile(h);
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
 		prctl(PR_SET_DUMPABLE, 0) != 0)

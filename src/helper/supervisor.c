@@ -208,7 +208,9 @@ reap_children(Helper *h)
 	for (;;)
 	{
 		child.si_pid = 0;
-		if (waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT) != 0 || child.si_pid == 0)
+		if (waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT) != 0)
+			h->childless = errno == ECHILD;
+		if (child.si_pid == 0)
 			return;
 		reap_one(h, child.si_pid);
 	}

@@ -279,11 +279,14 @@ void
 tree_sweep(Helper *h)
 {
 	pid_t		pids[MAX_LISTED];
-	int			children = add_children(h->pid, pids, 0, MAX_LISTED / 2);
+	int			children;
 	int			i;
 
 	for (i = 0; i < h->njobs; i++)
 		h->jobs[i]->alive = 0;
+	if (h->childless)
+		return;
+	children = add_children(h->pid, pids, 0, MAX_LISTED / 2);
 	for (i = 0; i < children; i++)
 	{
 		Job		   *owner;

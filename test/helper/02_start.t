@@ -137,7 +137,7 @@ is($h->run(argv => [ 'wc', '-c' ], stdin => 'x' x 3_000_000)->{output}, "3000000
 	}
 }
 
-is_deeply([ grep { !m{/spare-\d+$} || glob "$_/*" } glob "$h->{workdir}/run-*/*" ], [], 'no work directory is left, but empty ones to use again');
+is_deeply([ grep { !m{/\d+$} || glob "$_/*" } glob "$h->{workdir}/run-*/*" ], [], 'no work directory is left, but empty ones to use again');
 $h->hang_up;
 is($h->reap, 0, 'the helper exits 0');
 is_deeply([ glob "$h->{workdir}/*" ], [], 'and removes its own directory');
