@@ -3,8 +3,8 @@
  *	  Jobs that the dispatcher has handed to the exec worker: their rows say running, and that is
  *	  committed, before any tool starts; so a start is never forgotten.
  *
- * All that wait in the slot are claimed in one transaction.  When it fails, each is tried alone, and
- * one that fails alone is given back to be held for a while.  What can be decided without a tool (a
+ * All that wait in the slot are claimed in one transaction (exec_turn.c).  When it fails, each is tried alone,
+ * and one that fails alone is given back to be held for a while.  What can be decided without a tool (a
  * cancel, an attempt that died with the server, a command that can't be built, a right that is gone) is
  * settled right here.
  */
@@ -37,25 +37,25 @@ typedef struct Claim
 	Size		answer;
 } Claim;
 
-typedef struct ClaimBatch
+struct Claims
 {
-	Ledger		ledger;
-	Claim	   *claims;
-	int			nclaims;
+	Ledger	   *ledger;
 	bool		can_start;		/* there is a helper */
-} ClaimBatch;
+	int			n;
+	Claim		all[JOBQ_CELLS];
+};
 
 /* ---------- claiming ---------- */
 
 /* Ends the job here and now, in the open transaction. */
 static void
-settle_now(ClaimBatch *batch, Claim *claim, Job *job, JobType *type, Outcome *outcome)
+settle_now(Claims *batch, Claim *claim, Job *job, JobType *type, Outcome *outcome)
 {
 	outcome->ended_at = GetCurrentTimestamp();
 	outcome->worker = MySlot->name;
 	outcome->source = "helper";
 	outcome->progress = get_float8_nan();
-	claim->status = settle(&batch->ledger, job, type, outcome, &claim->need);
+	claim->status = settle(batch->ledger, job, type, outcome, &claim->need);
 	claim->settled = claim->need == 0;
 	claim->failed = outcome->kind == OUTCOME_FAILED;
 	claim->verdict = claim->settled ? VERDICT_SETTLED : VERDICT_NO_PARTITION;
@@ -63,7 +63,7 @@ settle_now(ClaimBatch *batch, Claim *claim, Job *job, JobType *type, Outcome *ou
 
 /* An attempt that is over before its tool could start. */
 static void
-fail_now(ClaimBatch *batch, Claim *claim, Job *job, JobType *type, const char *message, int sqlstate)
+fail_now(Claims *batch, Claim *claim, Job *job, JobType *type, const char *message, int sqlstate)
 {
 	Outcome		outcome = {.kind = OUTCOME_FAILED};
 
@@ -75,7 +75,7 @@ fail_now(ClaimBatch *batch, Claim *claim, Job *job, JobType *type, const char *m
 
 /* Cancelled while it waited, or found running with nobody who runs it. */
 static void
-finish_without_tool(ClaimBatch *batch, Claim *claim, Job *job, JobType *type, Cell *cell)
+finish_without_tool(Claims *batch, Claim *claim, Job *job, JobType *type, Cell *cell)
 {
 	Outcome		outcome = {.kind = OUTCOME_FAILED};
 
@@ -133,7 +133,7 @@ node_name(void)
 
 /* Writes the row as running. */
 static void
-mark_running(ClaimBatch *batch, ExecJob *x, Job *job)
+mark_running(Claims *batch, ExecJob *x, Job *job)
 {
 	JOB_ATT(job, Q_status) = ObjectIdGetDatum(status_oid(JOB_RUNNING));
 	JOB_ATT(job, Q_started_at) = TimestampTzGetDatum(x->started_at);
@@ -143,7 +143,7 @@ mark_running(ClaimBatch *batch, ExecJob *x, Job *job)
 	JOB_ATT(job, Q_runs) = Int32GetDatum(JOB_INT(job, Q_runs) + 1);
 	job->nulls[Q_started_at - 1] = job->nulls[Q_worker - 1] = job->nulls[Q_node - 1] = false;
 	job->nulls[Q_progress - 1] = job->nulls[Q_progress_data - 1] = true;
-	table_update_row(&batch->ledger.queue, &job->tid, job->values, job->nulls);
+	table_update_row(&batch->ledger->queue, &job->tid, job->values, job->nulls);
 	x->ref.tid = job->tid;
 	x->ref.rev = JOB_INT(job, Q_rev);
 	x->ref.attempts = JOB_INT(job, Q_attempts);
@@ -169,7 +169,7 @@ remember_row(ExecJob *x, Job *job)
 }
 
 static void
-claim_to_start(ClaimBatch *batch, Claim *claim, Job *job, JobType *type)
+claim_to_start(Claims *batch, Claim *claim, Job *job, JobType *type)
 {
 	ExecJob    *x = claim->job;
 	ErrorData  *error;
@@ -197,7 +197,7 @@ claim_to_start(ClaimBatch *batch, Claim *claim, Job *job, JobType *type)
 }
 
 static void
-claim_one(ClaimBatch *batch, Claim *claim)
+claim_one(Claims *batch, Claim *claim)
 {
 	ExecJob    *x = claim->job;
 	Cell	   *cell = &MySlot->cells[cell_of(x)];
@@ -208,7 +208,7 @@ claim_one(ClaimBatch *batch, Claim *claim)
 	claim->need = 0;
 	claim->verdict = VERDICT_NOT_MINE;
 	x->ref = cell->ref;
-	if (queue_lock(&batch->ledger.queue, &x->ref, &job) != LOCK_OK)
+	if (queue_lock(&batch->ledger->queue, &x->ref, &job) != LOCK_OK)
 		return;
 	type = job_type_by_id(x->ref.type_id);
 	if (cell->ref.flags & (REF_CANCEL | REF_LOST | REF_CRASHED | REF_DIED))
@@ -221,23 +221,20 @@ claim_one(ClaimBatch *batch, Claim *claim)
 		claim_to_start(batch, claim, &job, type);
 }
 
-static void
-claim_batch(void *arg)
+void
+claims_write(Claims *claims, Ledger *ledger)
 {
-	ClaimBatch *batch = arg;
 	int			i;
 
-	if (!OidIsValid(jobq_relid("queue")))
+	claims->ledger = ledger;
+	for (i = 0; i < claims->n; i++)
 	{
-		for (i = 0; i < batch->nclaims; i++)
-			batch->claims[i].verdict = VERDICT_NOT_MINE;
-		return;
+		if (ledger)
+			claim_one(claims, &claims->all[i]);
+		else
+			claims->all[i].verdict = VERDICT_NOT_MINE;	/* the extension is gone */
 	}
-	exec_types_recheck();
-	ledger_open(&batch->ledger);
-	for (i = 0; i < batch->nclaims; i++)
-		claim_one(batch, &batch->claims[i]);
-	ledger_close(&batch->ledger);
+	claims->ledger = NULL;
 }
 
 /* The claim is committed. */
@@ -268,19 +265,6 @@ apply(Claim *claim)
 	frame.u.start = claim->frame;
 	if (!helper_queue(&frame, claim->answer))
 		exec_ended(x, FRAME_START_FAILED, E2BIG, "the frame for jobq-helper is too long");
-}
-
-static bool
-run_batch(Claim *claims, int n, bool can_start)
-{
-	ClaimBatch	batch = {.claims = claims, .nclaims = n, .can_start = can_start};
-	int			i;
-
-	if (exec_in_transaction(claim_batch, &batch) != NULL)
-		return false;
-	for (i = 0; i < n; i++)
-		apply(&claims[i]);
-	return true;
 }
 
 static void
@@ -314,32 +298,48 @@ exec_has_assigned(void)
 	return pg_atomic_read_u32(&MySlot->head) != pg_atomic_read_u32(&MySlot->tail);
 }
 
-void
-exec_claim(void)
+Claims *
+claims_make(void)
 {
-	Claim	   *claims;
-	bool		can_start;
-	int			n = 0;
-	int			i;
+	Claims	   *claims = MemoryContextAllocZero(ExecTurnContext, sizeof(Claims));
+
+	claims->can_start = exec_has_assigned() ? helper_ready() : helper_socket() != PGINVALID_SOCKET;
+	return claims;
+}
+
+int
+claims_take(Claims *claims)
+{
 	int			cellno;
 
-	if (!exec_has_assigned())
-		return;
-	can_start = helper_ready();
-	if (!can_start && helper_comes_soon())
-		return;
-	claims = MemoryContextAlloc(ExecTurnContext, sizeof(Claim) * JOBQ_CELLS);
-	while (n < JOBQ_CELLS && (cellno = slot_next()) >= 0)
-		take(&claims[n++], cellno);
-	if (n == 0)
-		return;
-	if (!run_batch(claims, n, can_start))
+	if (!claims->can_start && helper_comes_soon())
+		return 0;
+	while (claims->n < JOBQ_CELLS && (cellno = slot_next()) >= 0)
+		take(&claims->all[claims->n++], cellno);
+	return claims->n;
+}
+
+void
+claims_apply(Claims *claims)
+{
+	int			i;
+
+	for (i = 0; i < claims->n; i++)
+		apply(&claims->all[i]);
+}
+
+void
+claims_retry(Claims *claims, bool (*alone) (Claims *claims))
+{
+	Claims	   *one = MemoryContextAllocZero(ExecTurnContext, sizeof(Claims));
+	int			i;
+
+	one->can_start = claims->can_start;
+	for (i = 0; i < claims->n; i++)
 	{
-		for (i = 0; i < n; i++)
-		{
-			if (!run_batch(&claims[i], 1, can_start))
-				exec_forget(claims[i].job, VERDICT_STUCK);
-		}
+		one->n = 1;
+		one->all[0] = claims->all[i];
+		if (!alone(one))
+			exec_forget(claims->all[i].job, VERDICT_STUCK);
 	}
-	slot_report();
 }

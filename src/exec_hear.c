@@ -17,6 +17,8 @@
 
 #define EVENT_DELAY_MS	500
 
+static bool any_ended;
+
 static ExecJob *
 job_by_number(uint64 number)
 {
@@ -60,6 +62,11 @@ got_exit(ExecJob *x, const FrameExit *exit)
 	x->ended_at = GetCurrentTimestamp();
 	x->retry_at = 0;
 	x->state = EXEC_ENDED;
+	if (exit->kind != FRAME_START_FAILED)
+	{
+		slot_ended(cell_of(x));
+		any_ended = true;
+	}
 }
 
 typedef struct ProgressWork
@@ -196,6 +203,9 @@ got_frame(const Frame *frame)
 void
 exec_hear(void)
 {
+	any_ended = false;
 	if (helper_socket() != PGINVALID_SOCKET && !helper_receive(got_frame))
 		exec_helper_lost();
+	if (any_ended)
+		slot_report();			/* before their ends are written: the next may come meanwhile */
 }

@@ -6,11 +6,11 @@
  *
  *	 FREE -> TAKEN		exec_claim.c: taken from the slot
  *	 TAKEN -> STARTED	its row says running, and that is committed; the START frame is queued
- *	 STARTED -> ENDED	exec_worker.c: the helper said how, or the helper is gone
+ *	 STARTED -> ENDED	exec_hear.c: the helper said how, or the helper is gone
  *	 ENDED -> FREE		exec_settle.c: its end is committed
  *
- * or from TAKEN straight to FREE.  A state changes only when no transaction is open, so an error (or
- * the end of this process) in one finds the table as it was and nothing that a tool said is lost.
+ * or from TAKEN straight to FREE.  But for FREE -> TAKEN a state changes only when no transaction is open, so
+ * an error (or the end of this process) in one finds the table as it was and nothing that a tool said is lost.
  */
 #ifndef JOBQ_EXEC_JOB_H
 #define JOBQ_EXEC_JOB_H
@@ -108,9 +108,22 @@ extern TimestampTz helper_retry_at(void);
 /* For jobq.health(): which types can't be started here; '' when all can. */
 extern void exec_say_types_trouble(const char *why);
 
-/* --- exec_claim.c --- */
-extern void exec_claim(void);
+/* --- exec_turn.c --- */
+/*
+ * Settles what has ended, writes events that are due and claims what was handed over; final: on the way out,
+ * nothing is claimed, and nothing waited for long.
+ */
+extern void exec_turn(bool final);
+
+/* --- exec_claim.c: in exec_turn's transaction, and when it has committed or failed --- */
+typedef struct Claims Claims;
 extern bool exec_has_assigned(void);
+extern Claims *claims_make(void);
+/* Takes what was handed over; how many there are now. */
+extern int	claims_take(Claims *claims);
+extern void claims_write(Claims *claims, Ledger *ledger);	/* NULL: there is no queue any more */
+extern void claims_apply(Claims *claims);
+extern void claims_retry(Claims *claims, bool (*alone) (Claims *one));
 
 /* --- exec_start.c --- */
 /* Fills frame (in ExecTurnContext) and how long its EXIT may get.  NULL, or why it can't be built. */
@@ -124,10 +137,14 @@ extern bool exec_type_broken(JobType *type, const char *why, bool *first);
 /* In a transaction: when the registry has changed, they get a new chance. */
 extern void exec_types_recheck(void);
 
-/* --- exec_settle.c --- */
-/* Settles what has ended and writes events that are due; final: on the way out, all, without long waits. */
-extern void exec_settle(bool final);
-extern TimestampTz exec_settle_at(void);	/* when it has something to do next; DT_NOEND: nothing waits */
+/* --- exec_settle.c: the same for what has ended and for events --- */
+typedef struct Settlements Settlements;
+extern Settlements *settlements_make(bool final);	/* NULL: nothing is due */
+extern void settlements_write(Settlements *settlements, Ledger *ledger);
+extern void settlements_apply(Settlements *settlements);
+extern void settlements_retry(Settlements *settlements, ErrorData *(*alone) (Settlements *one, bool final),
+							  bool final);
+extern TimestampTz exec_settle_at(void);	/* when something is due next; DT_NOEND: nothing waits */
 
 /* --- exec_outcome.c --- */
 extern void exec_judge(ExecJob *job, JobType *type, Outcome *outcome);

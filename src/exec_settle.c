@@ -2,7 +2,7 @@
  * exec_settle.c
  *	  Writes how attempts ended, and what their tools said.
  *
- * All that have ended are settled in one transaction; when it fails, each alone.  A result is never
+ * All that have ended are settled in one transaction (exec_turn.c); when it fails, each alone.  A result is never
  * dropped: what can't be written now (no partition, a lock, a full disk) is kept and tried again later,
  * with a delay that doubles.  Only an error that the result itself causes replaces the result.
  *
@@ -11,14 +11,10 @@
  */
 #include "jobq.h"
 
-#include "miscadmin.h"
-#include "storage/latch.h"
-#include "storage/lmgr.h"
 #include "utils/float.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
-#include "utils/wait_event.h"
 
 #include "exec_job.h"
 #include "find.h"
@@ -26,7 +22,6 @@
 
 #define RETRY_MIN_MS	50
 #define RETRY_MAX_MS	10000
-#define FINAL_TRIES		50		/* of 20 ms */
 
 /* What became of one entry in the transaction; applied when that has committed. */
 typedef enum SettleResult
@@ -47,13 +42,11 @@ typedef struct Settlement
 	bool		failed;
 } Settlement;
 
-typedef struct SettleBatch
+struct Settlements
 {
-	Ledger		ledger;
-	Settlement *items;
-	int			nitems;
-	bool		final;			/* this process is exiting */
-} SettleBatch;
+	int			n;
+	Settlement	all[JOBQ_CELLS];
+};
 
 /* ---------- events ---------- */
 
@@ -187,10 +180,9 @@ start_failure(Ledger *ledger, ExecJob *x, JobType *type, const char *why)
 }
 
 static void
-settle_one(SettleBatch *batch, Settlement *item)
+settle_one(Ledger *ledger, Settlement *item)
 {
 	ExecJob    *x = item->job;
-	Ledger	   *ledger = &batch->ledger;
 	JobType    *type = job_type_by_id(x->ref.type_id);
 	Outcome		outcome;
 	Job			job;
@@ -226,55 +218,24 @@ settle_one(SettleBatch *batch, Settlement *item)
 		item->verdict = start_failure(ledger, x, type, outcome.message);
 }
 
-/* A lock on the queue, but not a long wait for it: the postmaster may be waiting for us. */
-static bool
-lock_queue_soon(void)
+void
+settlements_write(Settlements *settlements, Ledger *ledger)
 {
-	Oid			queue = jobq_relid("queue");
-	int			tries = 0;
-
-	if (!OidIsValid(queue))
-		return false;
-	while (!ConditionalLockRelationOid(queue, RowExclusiveLock))
-	{
-		if (tries++ >= FINAL_TRIES)
-			return false;
-		(void) WaitLatch(NULL, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 20, PG_WAIT_EXTENSION);
-	}
-	return true;
-}
-
-static void
-settle_batch(void *arg)
-{
-	SettleBatch *batch = arg;
 	int			i;
 
-	if (!OidIsValid(jobq_relid("queue")))
+	for (i = 0; i < settlements->n; i++)
 	{
-		/* the extension was dropped while they ran */
-		for (i = 0; i < batch->nitems; i++)
-			batch->items[i].result = batch->items[i].job->state == EXEC_ENDED ? RESULT_NOT_MINE : RESULT_EVENTS;
-		return;
-	}
-	if (batch->final && !lock_queue_soon())
-		ereport(ERROR,
-				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 errmsg("could not put back the jobs whose tools were stopped: jobq.queue is locked")));
-	ledger_open(&batch->ledger);
-	for (i = 0; i < batch->nitems; i++)
-	{
-		Settlement *item = &batch->items[i];
+		Settlement *item = &settlements->all[i];
+		ExecJob    *x = item->job;
 
-		if (item->job->state == EXEC_ENDED)
-			settle_one(batch, item);
+		/* without a ledger: the extension was dropped while they ran */
+		if (x->state == EXEC_ENDED && ledger)
+			settle_one(ledger, item);
 		else
-		{
-			write_events(&batch->ledger, item->job, job_type_by_id(item->job->ref.type_id));
-			item->result = RESULT_EVENTS;
-		}
+			item->result = x->state == EXEC_ENDED ? RESULT_NOT_MINE : RESULT_EVENTS;
+		if (item->result == RESULT_EVENTS && ledger)
+			write_events(ledger, x, job_type_by_id(x->ref.type_id));
 	}
-	ledger_close(&batch->ledger);
 }
 
 /* ---------- afterwards ---------- */
@@ -360,22 +321,31 @@ give_way(ExecJob *x, ErrorData *error)
 	MemoryContextSwitchTo(caller);
 }
 
-static bool
-run_batch(Settlement *items, int n, bool final)
+void
+settlements_apply(Settlements *settlements)
 {
-	SettleBatch batch = {.items = items, .nitems = n, .final = final};
-	ErrorData  *error = exec_in_transaction(settle_batch, &batch);
 	int			i;
 
-	if (error == NULL)
+	for (i = 0; i < settlements->n; i++)
+		apply(&settlements->all[i]);
+}
+
+void
+settlements_retry(Settlements *settlements, ErrorData *(*alone) (Settlements *settlements, bool final), bool final)
+{
+	Settlements *one = MemoryContextAllocZero(ExecTurnContext, sizeof(Settlements));
+	int			i;
+
+	for (i = 0; i < settlements->n; i++)
 	{
-		for (i = 0; i < n; i++)
-			apply(&items[i]);
-		return true;
+		ErrorData  *error;
+
+		one->n = 1;
+		one->all[0] = settlements->all[i];
+		error = alone(one, final);
+		if (error)
+			give_way(one->all[0].job, error);
 	}
-	if (n == 1)
-		give_way(items[0].job, error);
-	return false;
 }
 
 static bool
@@ -387,30 +357,22 @@ is_due(ExecJob *x, TimestampTz now)
 		(x->state == EXEC_STARTED && x->events_due != 0 && x->events_due <= now);
 }
 
-void
-exec_settle(bool final)
+Settlements *
+settlements_make(bool final)
 {
-	Settlement *items = NULL;
+	Settlements *settlements = NULL;
 	TimestampTz now = final ? DT_NOEND : GetCurrentTimestamp();
-	int			n = 0;
 	int			i;
 
 	for (i = 0; i < JOBQ_CELLS; i++)
 	{
 		if (!is_due(&exec_jobs[i], now))
 			continue;
-		if (items == NULL)
-			items = MemoryContextAllocZero(ExecTurnContext, sizeof(Settlement) * JOBQ_CELLS);
-		items[n++].job = &exec_jobs[i];
+		if (settlements == NULL)
+			settlements = MemoryContextAllocZero(ExecTurnContext, sizeof(Settlements));
+		settlements->all[settlements->n++].job = &exec_jobs[i];
 	}
-	if (n == 0)
-		return;
-	if (!run_batch(items, n, final) && n > 1)
-	{
-		for (i = 0; i < n; i++)
-			run_batch(&items[i], 1, final);
-	}
-	slot_report();
+	return settlements;
 }
 
 TimestampTz

@@ -7,8 +7,8 @@
  *
  *	 takes frames from the helper	exec_hear.c: what tools say, and how they end
  *	 passes on cancels				asked of its cells under the slot's lock
- *	 settles what has ended			exec_settle.c, one transaction
- *	 claims what was handed over	exec_claim.c, one transaction, then START frames
+ *	 settles what has ended and claims what was handed over
+ *									exec_turn.c, one transaction, then START frames
  *
  * No transaction is open while it waits.  exec_job.h has the states of a job.
  *
@@ -214,7 +214,7 @@ on_worker_exit(int code, Datum arg)
 	if (!stop_tools(exec_db->leave ? LEAVE_GRACE_MS : jobq_shutdown_grace))
 		return;
 	SetConfigOption("synchronous_commit", "local", PGC_SUSET, PGC_S_OVERRIDE);
-	exec_settle(true);
+	exec_turn(true);
 }
 
 static void
@@ -360,8 +360,7 @@ jobq_exec_worker_main(Datum arg)
 		if (exec_db->suspended > 0)
 			give_back();
 		pass_on_cancels();
-		exec_settle(false);
-		exec_claim();
+		exec_turn(false);
 		pass_on_cancels();
 		if (wait_for_something() && may_leave())
 			proc_exit(0);

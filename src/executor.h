@@ -30,6 +30,7 @@ typedef struct Executor
 	int32		types[JOBQ_CELLS];
 	bool		slow[JOBQ_CELLS];
 	bool		used[JOBQ_CELLS];
+	bool		ended[JOBQ_CELLS];	/* its tool has ended: it counts no more */
 } Executor;
 
 /* by slot number; from executors_end on there has never been one */

@@ -9,6 +9,7 @@
 #include "jobq.h"
 
 #include "miscadmin.h"
+#include "port/pg_bitutils.h"
 #include "postmaster/bgworker.h"
 #include "utils/timestamp.h"
 
@@ -121,10 +122,20 @@ occupy(Executor *e, int cell, TypeState *t, bool slow)
 		running++;
 	count_up(e, t);
 	e->used[cell] = true;
+	e->ended[cell] = false;
 	e->types[cell] = t->id;
 	e->slow[cell] = slow;
 	e->nslow += slow;
 	e->ncells++;
+}
+
+/* It counts no more: another may run. */
+static void
+stop_counting(Executor *e, TypeState *t)
+{
+	if (e->exec || e->ncells == 0)
+		running--;
+	count_down(e, t);
 }
 
 TypeState *
@@ -135,9 +146,8 @@ executor_vacate(Executor *e, int cell)
 	e->used[cell] = false;
 	e->ncells--;
 	e->nslow -= e->slow[cell];
-	if (e->exec || e->ncells == 0)
-		running--;
-	count_down(e, t);
+	if (!e->ended[cell])
+		stop_counting(e, t);
 	return t;
 }
 
@@ -346,6 +356,19 @@ apply_verdict(Executor *e, Cell *cell, TypeState *t, TimestampTz now)
 	}
 }
 
+/* A tool has ended; how, is being written. */
+static void
+note_ended(Executor *e, int cell, TimestampTz now)
+{
+	TypeState  *t = type_state(e->types[cell]);
+
+	if (!e->used[cell] || e->ended[cell])
+		return;
+	e->ended[cell] = true;
+	stop_counting(e, t);
+	lanes_unpark(&t->parked, now);
+}
+
 static bool
 collect_cells(Executor *e, TimestampTz now)
 {
@@ -354,8 +377,14 @@ collect_cells(Executor *e, TimestampTz now)
 
 	for (int i = 0; i < JOBQ_DONE_WORDS; i++)
 	{
+		uint64		ended;
+
 		done[i] = pg_atomic_exchange_u64(&e->slot->done[i], 0);
-		any |= done[i];
+		/* read after `done`: what is in both is done with, what comes later is of the cell's next job */
+		ended = e->exec ? pg_atomic_exchange_u64(&e->slot->ended[i], 0) : 0;
+		any |= done[i] | ended;
+		for (ended &= ~done[i]; ended != 0; ended &= ended - 1)
+			note_ended(e, i * 64 + pg_rightmost_one_pos64(ended), now);
 	}
 	if (any == 0)
 		return false;

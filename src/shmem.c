@@ -68,7 +68,10 @@ init_slot(Slot *slot)
 	pg_atomic_init_u32(&slot->head, 0);
 	pg_atomic_init_u32(&slot->tail, 0);
 	for (int i = 0; i < JOBQ_DONE_WORDS; i++)
+	{
 		pg_atomic_init_u64(&slot->done[i], 0);
+		pg_atomic_init_u64(&slot->ended[i], 0);
+	}
 	for (int i = 0; i < JOBQ_CELLS; i++)
 		pg_atomic_init_u32(&slot->cells[i].state, CELL_FREE);
 }

@@ -28,7 +28,10 @@ clear_cells(Slot *slot)
 	pg_atomic_write_u32(&slot->head, 0);
 	pg_atomic_write_u32(&slot->tail, 0);
 	for (int i = 0; i < JOBQ_DONE_WORDS; i++)
+	{
 		pg_atomic_write_u64(&slot->done[i], 0);
+		pg_atomic_write_u64(&slot->ended[i], 0);
+	}
 	for (int i = 0; i < JOBQ_CELLS; i++)
 		pg_atomic_write_u32(&slot->cells[i].state, CELL_FREE);
 	slot->current = -1;
@@ -356,6 +359,12 @@ slot_done(int cellno, Verdict verdict)
 	pg_atomic_write_u32(&cell->state, CELL_DONE);
 	SpinLockRelease(&MySlot->mutex);
 	slot_mark_done(MySlot, cellno);
+}
+
+void
+slot_ended(int cellno)
+{
+	pg_atomic_fetch_or_u64(&MySlot->ended[cellno / 64], UINT64CONST(1) << (cellno % 64));
 }
 
 void

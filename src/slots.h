@@ -129,6 +129,7 @@ typedef struct Slot
 	pg_atomic_uint32 tail;
 	uint8		order[JOBQ_CELLS * 2];
 	pg_atomic_uint64 done[JOBQ_DONE_WORDS]; /* bit per cell that is DONE */
+	pg_atomic_uint64 ended[JOBQ_DONE_WORDS];	/* bit per cell whose tool has ended: it keeps nobody from starting */
 	Cell		cells[JOBQ_CELLS];
 } Slot;
 
@@ -168,6 +169,8 @@ extern void slot_linger(void);
 /* Ends a cell; call after the transaction has ended.  slot_report wakes the dispatcher once. */
 extern void slot_done(int cell, Verdict verdict);
 extern void slot_report(void);
+/* Its tool has ended, and another may start while the end is written.  Set before the cell is done. */
+extern void slot_ended(int cell);
 /* Change of job and phase, atomically against slot_cancel. */
 extern void slot_enter(int cell, Phase phase);
 /* What was asked of this cell's job. */

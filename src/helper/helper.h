@@ -47,7 +47,8 @@
 #define DRAIN_MAX_US	UINT64_C(2000000)
 #define SWEEP_MAX_US	UINT64_C(5000000)
 #define SWEEP_AGAIN_US	UINT64_C(20000)
-#define MAX_SPARES		16		/* empty work directories kept open */
+#define MAX_SPARES		64		/* empty work directories kept open */
+#define FEW_SPARES		4		/* of SPARE_FDS, where descriptors are short */
 #define LEAVE_MAX_US	UINT64_C(4000000)
 #define NEVER			UINT64_MAX
 #define DIR_FLAGS		(O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
@@ -168,6 +169,7 @@ typedef struct Helper
 	bool		trash;			/* it has not seen all of them */
 	uint64_t	trash_count;
 	uint64_t	dir_count;		/* directories are numbered */
+	int			max_spares;
 	int			spares;			/* empty ones kept for the next tools */
 	struct
 	{

@@ -224,7 +224,7 @@ static void
 raise_nofile(Helper *h)
 {
 	struct rlimit limit = {0, 0};
-	rlim_t		wanted = MAX_JOBS * JOB_FDS + SPARE_FDS;
+	rlim_t		wanted = MAX_JOBS * JOB_FDS + MAX_SPARES + SPARE_FDS;
 
 	getrlimit(RLIMIT_NOFILE, &limit);
 	h->nofile = limit;
@@ -233,7 +233,8 @@ raise_nofile(Helper *h)
 	if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
 		limit = h->nofile;
 	h->max_jobs = MAX_JOBS;
-	if (limit.rlim_cur < wanted)
+	h->max_spares = limit.rlim_cur < wanted ? FEW_SPARES : MAX_SPARES;
+	if (limit.rlim_cur < wanted - MAX_SPARES)
 		h->max_jobs = limit.rlim_cur > SPARE_FDS ? (int) ((limit.rlim_cur - SPARE_FDS) / JOB_FDS) : 0;
 	if (h->max_jobs < MAX_JOBS)
 		complain("descriptors suffice for %d tools at once only", h->max_jobs);

@@ -212,7 +212,7 @@ keep_spare(Helper *h, Job *job)
 	char		name[32];
 	uint64_t	number = h->dir_count;
 
-	if (h->spares == MAX_SPARES || !is_as_new(h, job) ||
+	if (h->spares == h->max_spares || !is_as_new(h, job) ||
 		renameat(h->run_fd, job->dir, h->run_fd, numbered(name, sizeof(name), "", number)) != 0)
 		return false;
 	h->dir_count++;
