@@ -11,6 +11,8 @@
  *	 BEGUN -> DONE		executor, after its transaction has ended; sets the bit in `done`
  *	 DONE -> FREE		dispatcher, after it has read `verdict`
  *
+ * A cell whose tool has ended says so at once (`ended`): another may start while the end is written.
+ *
  * Slot.mutex covers `current`, `phase` and the cells' cancel fields: who signals the executor holds
  * it, and so never hits the next job (the executor changes job and phase under it, too).
  */
