@@ -50,7 +50,6 @@
 #define IDLE_EXIT_MS		60000
 #define MAX_BATCH_US		20000	/* no new job is begun in a transaction older than that */
 #define MAX_BATCH_JOBS		128
-#define MAX_BATCH_SUBXIDS	48		/* PGPROC caches 64; a snapshot beyond that is slow for all */
 #define SLOW_RUN_US			100000
 
 typedef struct Entry
@@ -70,6 +69,8 @@ typedef struct Batch
 	Entry		entries[MAX_BATCH_JOBS];
 	Ledger		ledger;
 	TimestampTz started;
+	int			subxids;		/* assigned so far */
+	int			most_subxids;	/* that one job has taken */
 } Batch;
 
 static JobqDb *db;
@@ -261,6 +262,17 @@ holds_lasting_lock(void)
 	return found;
 }
 
+/* A snapshot is dearer for everybody when PGPROC can't hold our subtransactions: room for two more jobs like the worst. */
+static bool
+subxids_left(void)
+{
+	int			count = MyProc->subxidStatus.count;
+
+	batch->most_subxids = Max(batch->most_subxids, count - batch->subxids);
+	batch->subxids = count;
+	return !MyProc->subxidStatus.overflowed && count + 2 * batch->most_subxids <= PGPROC_MAX_CACHED_SUBXIDS;
+}
+
 /* May another job join the transaction that the last entry ran in? */
 static bool
 batch_goes_on(void)
@@ -279,9 +291,7 @@ batch_goes_on(void)
 		return false;
 	if (cell->run_us > SLOW_RUN_US || last->run.outcome.ended_at - batch->started > MAX_BATCH_US)
 		return false;
-	if (MyProc->subxidStatus.count >= MAX_BATCH_SUBXIDS || MyProc->subxidStatus.overflowed)
-		return false;
-	return !holds_lasting_lock();
+	return subxids_left() && !holds_lasting_lock();
 }
 
 static void
@@ -424,7 +434,7 @@ run_batch(int cell)
 {
 	MemoryContextReset(batch_context);
 	batch = MemoryContextAlloc(batch_context, sizeof(Batch));
-	batch->n = 0;
+	batch->n = batch->subxids = batch->most_subxids = 0;
 	batch->started = GetCurrentTimestamp();
 	PG_TRY();
 	{
