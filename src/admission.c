@@ -27,6 +27,7 @@ static HTAB *types = NULL;
 static HTAB *roles = NULL;
 dlist_head	all_roles = DLIST_STATIC_INIT(all_roles);
 static bool roles_changed = false;
+static bool order_changed = false;	/* ready lanes must be ranked anew */
 
 /* A role was made, changed or dropped, or somebody's right to connect. */
 static void
@@ -104,6 +105,18 @@ filter_admits(const char *name)
 	return admitted;
 }
 
+/* What its lanes are ranked by. */
+static void
+load_order(TypeState *t, const JobType *jt)
+{
+	if (t->aging_per == jt->aging_per_us && t->aging_max == jt->aging_max && t->fair == jt->fair)
+		return;
+	t->aging_per = jt->aging_per_us;
+	t->aging_max = jt->aging_max;
+	t->fair = jt->fair;
+	order_changed = true;
+}
+
 static void
 load_type(TypeState *t)
 {
@@ -122,6 +135,7 @@ load_type(TypeState *t)
 	t->max_concurrent = jt->max_concurrent;
 	t->may_batch = jt->batch && !t->exec;
 	t->refused = !filter_admits(jt->name);
+	load_order(t, jt);
 	roleid = t->exec ? EXEC_ROLE : get_role_oid(jt->run_as, true);
 	if (!t->exec && !OidIsValid(roleid))
 		t->refused = true;		/* the role is gone: its jobs wait, the registry says for whom */
@@ -224,6 +238,9 @@ admission_reload(TimestampTz now)
 		r->failures = 0;
 		r->next_start = 0;
 	}
+	if (order_changed)
+		lanes_rerank(now);
+	order_changed = false;
 	types_unpark_all(now);
 	roles_unpark(now);
 }

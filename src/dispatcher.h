@@ -4,7 +4,7 @@
  *
  *	 dispatcher.c	the process and its loop
  *	 intake.c		publications, commands, jobs that come back
- *	 lanes.c		what waits, in order; the ready heap and the timers
+ *	 lanes.c ready.c	what waits; the timers; which ready lane is first
  *	 scan.c reading.c	reading the queue's lanes; handing out in order
  *	 admission.c	job types and roles: may this job start now, and where
  *	 executors.c	handing over, hearing verdicts
@@ -16,6 +16,7 @@
 #define JOBQ_DISPATCHER_H
 
 #include "lanes.h"
+#include "ready.h"
 #include "scan.h"
 
 /* Who runs a job: the workers of one role, or the exec worker (EXEC_ROLE). */
@@ -28,7 +29,7 @@ typedef struct RoleState
 	dlist_node	all;			/* in all_roles */
 	dlist_head	parked;			/* lanes that wait for a worker of this role */
 	bool		has_waiting;	/* one of them for lack of capacity: nobody goes past `waiting` */
-	JobRef		waiting;
+	Rank		waiting;
 	int			cancels;		/* jobs to be settled as cancelled that wait for one */
 	TimestampTz waiting_since;	/* 0: nobody waits */
 	TimestampTz next_start;		/* not before then, after a failure to connect */
@@ -49,6 +50,12 @@ typedef struct TypeState
 	bool		may_batch;
 	RoleState  *role;
 	dlist_head	parked;			/* lanes that wait for the type */
+
+	/* the order of its jobs (ready.c) */
+	int			pressure;		/* added to their priority */
+	int64		aging_per;		/* us; 0: they don't age */
+	int			aging_max;
+	bool		fair;			/* its lanes are served in turn */
 
 	/* batching: a type starts alone, is batched while its runs stay short and clean */
 	int			clean_runs;

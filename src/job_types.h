@@ -50,6 +50,9 @@ typedef struct JobType
 	/* from options */
 	bool		batch;			/* may share a commit (default true) */
 	bool		require_tenant;
+	int64		aging_per_us;	/* aging; 0: none */
+	int			aging_max;
+	bool		fair;			/* fair_by = tenant */
 	int			max_crashes;	/* 2 */
 	OutputKind	output;
 	bool		allow_dash;

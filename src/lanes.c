@@ -1,6 +1,6 @@
 /*
  * lanes.c
- *	  Lanes, the ready heap and the timers.  lanes.h has the design and the invariant.
+ *	  Lanes and their timers.  lanes.h has the design and the invariant, ready.c the order of those that are ready.
  */
 #include "jobq.h"
 
@@ -8,7 +8,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "lanes.h"
+#include "ready.h"
 
 #define SH_PREFIX known
 #define SH_ELEMENT_TYPE Known
@@ -28,14 +28,12 @@ known_hash *known_jobs = NULL;
 
 static MemoryContext lanes_context = NULL;
 static HTAB *lanes = NULL;
-static pairingheap *ready = NULL;
 static pairingheap *timers = NULL;
 static int	waiting = 0;
 
 /* ---------- order ---------- */
 
-/* Negative: a goes first. */
-static int
+int
 compare_refs(const JobRef *a, const JobRef *b)
 {
 	if (a->position != b->position)
@@ -43,26 +41,7 @@ compare_refs(const JobRef *a, const JobRef *b)
 	return memcmp(&a->id, &b->id, sizeof(pg_uuid_t));
 }
 
-bool
-ref_outranks(const JobRef *a, const JobRef *b)
-{
-	if (a->priority != b->priority)
-		return a->priority > b->priority;
-	return compare_refs(a, b) < 0;
-}
-
 /* pairingheap: the larger is on top */
-static int
-compare_ready(const pairingheap_node *a, const pairingheap_node *b, void *arg)
-{
-	Lane	   *x = pairingheap_container(Lane, node, unconstify(pairingheap_node *, a));
-	Lane	   *y = pairingheap_container(Lane, node, unconstify(pairingheap_node *, b));
-
-	if (x->id.priority != y->id.priority)
-		return x->id.priority - y->id.priority;
-	return compare_refs(lane_head(y), lane_head(x));
-}
-
 static int
 compare_timers(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 {
@@ -142,10 +121,10 @@ lanes_init(MemoryContext context)
 	{
 		MemoryContext old = MemoryContextSwitchTo(lanes_context);
 
-		ready = pairingheap_allocate(compare_ready, NULL);
 		timers = pairingheap_allocate(compare_timers, NULL);
 		MemoryContextSwitchTo(old);
 	}
+	ready_init(lanes_context);
 	if (known_jobs == NULL)
 		known_jobs = known_create(context, 1024, NULL);
 	waiting = 0;
@@ -367,7 +346,7 @@ lane_unplace(Lane *lane)
 	switch (lane->place)
 	{
 		case LANE_READY:
-			pairingheap_remove(ready, &lane->node);
+			ready_remove(lane);
 			break;
 		case LANE_TIMER:
 			pairingheap_remove(timers, &lane->node);
@@ -397,7 +376,7 @@ lane_place(Lane *lane, TimestampTz now)
 	if (raw_head(lane) != NULL)
 	{
 		lane->place = LANE_READY;
-		pairingheap_add(ready, &lane->node);
+		ready_add(lane, now);
 	}
 	else if (lane->next_due != DT_NOEND || lane->ranges != NIL)
 	{
@@ -431,15 +410,25 @@ lanes_unpark(dlist_head *list, TimestampTz now)
 Lane *
 lanes_first_ready(void)
 {
-	while (!pairingheap_is_empty(ready))
-	{
-		Lane	   *lane = pairingheap_container(Lane, node, pairingheap_first(ready));
+	Lane	   *lane;
 
-		if (!head_is_stale(raw_head(lane)))
-			return lane;
+	while ((lane = ready_first()) != NULL && head_is_stale(raw_head(lane)))
 		lane_place(lane, GetCurrentTimestamp());
+	return lane;
+}
+
+void
+lanes_rerank(TimestampTz now)
+{
+	HASH_SEQ_STATUS status;
+	Lane	   *lane;
+
+	hash_seq_init(&status, lanes);
+	while ((lane = hash_seq_search(&status)) != NULL)
+	{
+		if (lane->place == LANE_READY)
+			lane_place(lane, now);
 	}
-	return NULL;
 }
 
 TimestampTz

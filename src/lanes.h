@@ -50,6 +50,14 @@ typedef struct Lane
 	pairingheap_node node;		/* in the ready or timer heap */
 	dlist_node	parked;			/* in a list of parked lanes */
 
+	/* while it is ready (ready.c) */
+	int32		effective;		/* priority */
+	TimestampTz next_step;		/* when its head has aged further; DT_NOEND: in no heap for it */
+	pairingheap_node age_node;
+	struct FairGroup *group;	/* NULL: its type is not fair */
+	uint64		turn;			/* round it is to be served in */
+	pairingheap_node fair_node;
+
 	Range		cursor;			/* hi is not used */
 	TimestampTz next_due;		/* smallest key beyond the cursor that we know of; DT_NOEND: none */
 	TimestampTz future;			/* smallest live key that was not due when we last looked ahead;
@@ -107,8 +115,8 @@ extern bool lane_add(Lane *lane, const JobRef *ref, bool from_cursor);
 /* Puts a ref back that was handed out or held. */
 extern void lane_return(Lane *lane, const JobRef *ref);
 extern JobRef *lane_head(Lane *lane);
-/* Does a go before b, whatever their lanes? */
-extern bool ref_outranks(const JobRef *a, const JobRef *b);
+/* Negative: a goes first, of two of one priority. */
+extern int	compare_refs(const JobRef *a, const JobRef *b);
 extern void lane_pop(Lane *lane, JobRef *ref);
 /* Is there something to read that is due? */
 extern bool lane_wants_scan(Lane *lane, TimestampTz now);
@@ -120,6 +128,8 @@ extern void lane_unplace(Lane *lane);
 extern void lane_park(Lane *lane, dlist_head *list);
 extern void lanes_unpark(dlist_head *list, TimestampTz now);
 extern Lane *lanes_first_ready(void);
+/* What ready lanes are ranked by has changed: a type, or the pressure on it. */
+extern void lanes_rerank(TimestampTz now);
 /* Lanes whose next key is due move on; DT_NOEND when no timer is left. */
 extern Lane *lanes_pop_due(TimestampTz now);
 extern TimestampTz lanes_next_timer(void);

@@ -21,6 +21,7 @@ typedef enum OptionType
 	OPTION_NAMES,				/* names of environment variables */
 	OPTION_INTS,
 	OPTION_OBJECT,
+	OPTION_AGING,				/* {"per", "max"} */
 	OPTION_ENV					/* environment variables and their values */
 } OptionType;
 
@@ -28,6 +29,7 @@ static const char *const wanted[] = {
 	"true or false", "a whole number", "a number of bytes or a text such as \"64MB\"",
 	"an interval as text, not negative", "a text", "an array of texts",
 	"an array of names of environment variables", "an array of whole numbers", "an object",
+	"an object of \"per\", an interval above zero, and \"max\", a whole number",
 	"an object of environment variables and their values, which are texts"
 };
 
@@ -72,7 +74,7 @@ static const OptionKey option_keys[] = {
 	{"concurrency_per_key", FOR_ALL, OPTION_INT, 1, INT_MAX, NULL},
 	{"key_order", FOR_ALL, OPTION_TEXT, 0, 0, " fifo "},
 	{"fair_by", FOR_ALL, OPTION_TEXT, 0, 0, " tenant "},
-	{"aging", FOR_ALL, OPTION_OBJECT, 0, 0, NULL},
+	{"aging", FOR_ALL, OPTION_AGING, 0, 1000, NULL},
 	{"max_skip", FOR_ALL, OPTION_INT, 0, INT_MAX, NULL},
 	{"max_depth", FOR_ALL, OPTION_INT, 0, INT_MAX, NULL},
 	{"max_children_per_minute", FOR_ALL, OPTION_INT, 1, INT_MAX, NULL},
@@ -168,6 +170,32 @@ check_variable(const OptionKey *option, const JsonbValue *value)
 
 /* --- arrays and objects --- */
 
+static void
+check_aging(const OptionKey *option, const JsonbValue *value)
+{
+	JsonbIterator *it;
+	JsonbValue	key;
+	JsonbValue	part;
+	double		max;
+	int64		per;
+
+	if (value->type != jbvBinary || !JsonContainerIsObject(value->val.binary.data))
+		bad_option(option, value);
+	it = JsonbIteratorInit(value->val.binary.data);
+	(void) JsonbIteratorNext(&it, &key, true);
+	while (JsonbIteratorNext(&it, &key, true) == WJB_KEY)
+	{
+		bool		is_max = key.val.string.len == 3 && memcmp(key.val.string.val, "max", 3) == 0;
+		bool		is_per = key.val.string.len == 3 && memcmp(key.val.string.val, "per", 3) == 0;
+
+		(void) JsonbIteratorNext(&it, &part, true);
+		if (is_max ? !value_number(&part, &max) : !is_per || !value_interval(&part, &per) || per == 0)
+			bad_option(option, value);
+		if (is_max)
+			check_range(option, max);
+	}
+}
+
 static bool
 element_is_good(const OptionKey *option, JsonbIteratorToken token, const JsonbValue *part)
 {
@@ -241,6 +269,9 @@ check_value(const OptionKey *option, const JsonbValue *value)
 			break;
 		case OPTION_TEXT:
 			good = value->type == jbvString;
+			break;
+		case OPTION_AGING:
+			check_aging(option, value);
 			break;
 		default:
 			check_container(option, value);

@@ -117,6 +117,20 @@ option_interval(Jsonb *options, const char *key, int64 otherwise)
 	return us;
 }
 
+void
+option_aging(Jsonb *options, int64 *per_us, int *max)
+{
+	JsonbValue	value;
+	Jsonb	   *aging;
+
+	*per_us = *max = 0;
+	if (find_option(options, "aging", &value) == NULL || value.type != jbvBinary)
+		return;
+	aging = JsonbValueToJsonb(&value);
+	*per_us = Max(option_interval(aging, "per", AGING_PER_US), 1);
+	*max = option_int(aging, "max", AGING_MAX);
+}
+
 OutputKind
 option_output(Jsonb *options)
 {

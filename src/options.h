@@ -31,5 +31,9 @@ extern int	option_int(Jsonb *options, const char *key, int otherwise);
 extern int	option_size(Jsonb *options, const char *key, int otherwise);	/* bytes: number or '64MB' */
 extern int64 option_interval(Jsonb *options, const char *key, int64 otherwise); /* microseconds */
 extern OutputKind option_output(Jsonb *options);
+/* A step of one in priority every per_us, up to max; per_us 0: the key is missing. */
+extern void option_aging(Jsonb *options, int64 *per_us, int *max);
+#define AGING_PER_US	INT64CONST(60000000)
+#define AGING_MAX		10
 
 #endif

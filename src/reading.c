@@ -112,28 +112,29 @@ scan_due_lanes(QueueScan *scan)
  * with short jobs would never be free for one of unknown length.
  */
 static void
-wait_for_role(Lane *lane, RoleState *role, const JobRef *head)
+wait_for_role(Lane *lane, RoleState *role, const Rank *rank)
 {
-	if (!role->has_waiting || ref_outranks(head, &role->waiting))
-		role->waiting = *head;
+	if (!role->has_waiting || outranks(rank, &role->waiting))
+		role->waiting = *rank;
 	role->has_waiting = true;
 	lane_park(lane, &role->parked);
 }
 
 /* The lane's head has been handed out. */
 static void
-go_on_with_lane(QueueScan *scan, Lane *lane, TimestampTz now)
+go_on_with_lane(QueueScan *scan, Lane *lane, const Rank *rank, TimestampTz now)
 {
 	RoleState  *role = lane->type->role;
 	JobRef		ref;
 
+	ready_served(lane);
 	lane_unplace(lane);
 	lane_pop(lane, &ref);
 	known_lookup(known_jobs, ref.id)->where = IN_FLIGHT;
 	if (scan && lane_wants_scan(lane, now))
 		scan_lane(scan, lane);
 	lane_place(lane, now);
-	if (role && role->has_waiting && !ref_outranks(&ref, &role->waiting))
+	if (role && role->has_waiting && !outranks(rank, &role->waiting))
 		role_unpark(role, now);	/* it was the one they waited for */
 }
 
@@ -142,17 +143,19 @@ hand_out_ready(QueueScan *scan, TimestampTz now)
 {
 	Lane	   *lane;
 
+	ready_age(now);
 	while (executors_running() < jobq_max_concurrent && (lane = lanes_first_ready()) != NULL)
 	{
 		TypeState  *t = lane->type;
 		JobRef		ref = *lane_head(lane);
+		Rank		rank = rank_of(lane);
 
 		if (!type_may_start(t, now))
 		{
 			lane_park(lane, &t->parked);
 			continue;
 		}
-		if (t->role && t->role->has_waiting && ref_outranks(&t->role->waiting, &ref))
+		if (t->role && t->role->has_waiting && outranks(&t->role->waiting, &rank))
 		{
 			lane_park(lane, &t->role->parked);
 			continue;
@@ -160,13 +163,13 @@ hand_out_ready(QueueScan *scan, TimestampTz now)
 		switch (hand_out(t, &ref, NULL, now))
 		{
 			case HANDED_OUT:
-				go_on_with_lane(scan, lane, now);
+				go_on_with_lane(scan, lane, &rank, now);
 				break;
 			case NO_CAPACITY:
 				if (t->role == NULL)
 					lane_park(lane, &t->parked);
 				else
-					wait_for_role(lane, t->role, &ref);
+					wait_for_role(lane, t->role, &rank);
 				break;
 			case TYPE_FULL:
 				lane_park(lane, &t->parked);

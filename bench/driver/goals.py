@@ -231,6 +231,14 @@ def lanes(m):
     return compare(("1,000 × 20", many), ("one lane", one), "s", lambda r: r <= 2)
 
 
+def aging(m):
+    """Jobs run because they have aged, and none without the option."""
+    on, off = (m.value("aging", variant, "jobq/w1", "because_of_aging") for variant in ("on", "off"))
+    if on is None or off is None:
+        return None
+    return Verdict(on, "jobs", on > 0 and off == 0, f"{show(on, 'jobs')}; without the option {show(off, 'jobs')}")
+
+
 def is_graphile(subject):
     """Any configuration of graphile-worker."""
     return family(subject) == "graphile-worker"
@@ -260,6 +268,7 @@ GOALS = [
     Goal("exec-50", "50 tools at once: at least 70 % of a bare spawn loop", share_of_bare("exec", "50", "bare/spawn-loop", 0.7)),
     Goal("deep", "drain with 10 M waiting: at least 90 % of the rate with 100k", deep),
     Goal("lanes", "pickup p50 with 1,000 types × 20 priorities: within 2 × one lane's", lanes),
+    Goal("aging", "low priority behind a backlog of high priority: some jobs run because of aging", aging),
     Goal("unique", "enqueue of one constant unique key under a held snapshot: flat within 2 ×", unique),
     Goal("wal", "WAL of a job, enqueue and run: at most 1.5 × SKIP LOCKED with history", wal),
     Goal("memory", "private memory of every process: flat, within 1.1 ×", memory),

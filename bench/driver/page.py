@@ -20,6 +20,7 @@ SECTIONS = [  # (heading, workload, what it does, charts)
     ("Tools", "exec", "Jobs run /bin/true as a program, one or fifty at once; beside it a loop of posix_spawn without any queue.", ["exec"]),
     ("Deep queue", "deep", "The first 100,000 jobs are drained while few or many wait behind them.", ["deep"]),
     ("Lanes", "lanes", "One-row jobs in one lane, or spread over many types and priorities; the pickup of each.", ["lanes"]),
+    ("Aging", "aging", "Jobs of low priority wait behind a backlog of high priority that one worker drains; with options.aging some of them go first, and those are counted.", []),
     ("Unique keys", "unique", "One constant key is enqueued and cancelled again and again while a held snapshot keeps every dead row.", ["unique"]),
     ("Idle", "idle", "Nothing to do: how often all processes of the queue wake up, and how many statements they send.", ["idle"]),
 ]
@@ -93,7 +94,8 @@ def goals(m):
 def section(m, heading, workload, what, charts, svgs):
     """A heading, what was done, and its charts."""
     drawn = [tag("figure", svgs[name]) for name in charts if name in svgs]
-    body = tag("div", "\n".join(drawn), class_="charts") if drawn else tag("p", "Not measured in this run.", class_="muted")
+    without = tag("p", "Not measured in this run." if charts else "Its figures are among the goals.", class_="muted")
+    body = tag("div", "\n".join(drawn), class_="charts") if drawn else without
     return tag("h2", heading) + tag("p", f"{escape(what)} <code>{workload}</code>", class_="what") + body
 
 

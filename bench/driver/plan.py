@@ -31,6 +31,8 @@ EVER = (*EVER_IN_TABLES, "bullmq/everysec")
 BATCH = ("jobq/default", "skip-locked/batch")
 RANKED = ("jobq/*", "skip-locked/one", "skip-locked/batch*", "graphile-worker/best", "pg-boss/best")   # have priorities
 JOBQ = ("jobq/default",)
+ONE_WORKER = ("jobq/w1",)
+AGED = {"high": 40000, "low": 2000, "step_ms": 20}
 
 
 # A series of 600 seconds is taken once: it shows its own spread.
@@ -94,4 +96,6 @@ PLAN: List[Item] = [
     Item("lanes", "1000x20", w.lanes, JOBQ, levels({"types": 100, "priorities": 5, **PACE["smoke"]},
                                                    {"types": 1000, "priorities": 20, **PACE["quick"]},
                                                    {"types": 1000, "priorities": 20, **PACE["full"]})),
+    Item("aging", "on", w.aging, ONE_WORKER, levels(None, AGED, AGED)),
+    Item("aging", "off", w.aging, ONE_WORKER, levels(None, AGED, AGED)),
 ]

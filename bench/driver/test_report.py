@@ -152,6 +152,12 @@ class GoalsTest(unittest.TestCase):
         self.assertEqual([verdict("unique", reading("unique", "held", JOBQ, first_us=50, last_us=u)).met for u in (100, 101)], [True, False])
         self.assertEqual([verdict("unique", reading("unique", "held", JOBQ, first=5e-5, last=u)).met for u in (9e-5, 11e-5)], [True, False])
 
+    def test_aging(self):
+        for on, off, met in ((5, 0, True), (0, 0, False), (5, 5, False)):
+            found = verdict("aging", *(reading("aging", v, "jobq/w1", because_of_aging=n) for v, n in (("on", on), ("off", off))))
+            self.assertEqual((found.value, found.met), (on, met))
+        self.assertIsNone(verdict("aging", reading("aging", "on", "jobq/w1", because_of_aging=5)))
+
     def test_a_short_level_does_not_judge_a_long_goal(self):
         shallow = reading("deep", "100k", JOBQ, rate=100, waiting=1e5)
         self.assertIsNone(verdict("deep", shallow, reading("deep", "10M", JOBQ, rate=99, waiting=1e6)))

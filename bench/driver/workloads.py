@@ -248,3 +248,27 @@ def lanes(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
 
 LANE_ENQUEUE = """SELECT jobq.enqueue('lane' || (p->>'n')::int %% %(types)d, p, priority => (p->>'n')::int %% %(priorities)d)
  FROM (SELECT $1::jsonb) s(p)"""
+
+
+# --- aging ----------------------------------------------------------------------------------------------------------
+
+AGING = """SELECT jobq.create_job_type('low', handler => 'bench.row(jsonb)', options => '%s'),
+ jobq.create_job_type('high', handler => 'bench.row(jsonb)', base_priority => 10), jobq.pause_job_type('low'), jobq.pause_job_type('high')"""
+
+# Jobs of low priority that started while one of high priority was due and had still to wait.
+BECAUSE = """SELECT count(*) FROM jobq.jobs l WHERE l.job_type = 'low' AND l.started_at <
+ (SELECT max(h.started_at) FROM jobq.jobs h WHERE h.job_type = 'high' AND h.scheduled_for < l.started_at)"""
+
+
+def aging(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
+    """Newer jobs of priority 0 behind a backlog of priority 10, which one worker drains; `on`: they age by up to twelve."""
+    options = '{"aging": {"per": "%dms", "max": 12}}' % p["step_ms"] if variant == "on" else "{}"
+    place.session.query(AGING % options)
+    fill(place, "high", p["high"])
+    feed(place, "low", jobs=p["low"], bulk=1000)
+    began = time.time()
+    place.session.query("SELECT jobq.resume_job_type('low'), jobq.resume_job_type('high')")
+    clients.wait_for_rows(place, p["low"] + p["high"])
+    seconds = time.time() - began
+    return {"jobs": p["low"] + p["high"], "seconds": round(seconds, 3), "rate": round((p["low"] + p["high"]) / seconds, 1),
+            "because_of_aging": int(place.session.value(BECAUSE))}, {}
