@@ -16,28 +16,34 @@
 #include "job_types.h"
 
 /*
- * The first waiting job of each lane, by the lane index: max() and ORDER BY ... LIMIT 1 read one entry
- * each, however many jobs wait.
+ * The first waiting job of each lane, by the lane index: ORDER BY ... LIMIT 1 reads one entry, however many
+ * jobs wait.
  */
 static const char facts_query[] =
-	"WITH RECURSIVE lane(type_id, priority) AS ("
-	"  SELECT t.id, (SELECT max(q.priority) FROM jobq.queue q WHERE q.type_id = t.id)"
+	"WITH RECURSIVE lane(type_id, at) AS ("
+	"  SELECT t.id, (SELECT ARRAY[q.priority, q.sublane] FROM jobq.queue q WHERE q.type_id = t.id"
+	"                 ORDER BY q.priority DESC, q.sublane LIMIT 1)"
 	"    FROM jobq.job_types t"
 	"  UNION ALL"
-	"  SELECT l.type_id, (SELECT max(q.priority) FROM jobq.queue q"
-	"                      WHERE q.type_id = l.type_id AND q.priority < l.priority)"
-	"    FROM lane l WHERE l.priority IS NOT NULL),"
+	"  SELECT l.type_id, coalesce("
+	"    (SELECT ARRAY[q.priority, q.sublane] FROM jobq.queue q"
+	"      WHERE q.type_id = l.type_id AND q.priority = l.at[1] AND q.sublane > l.at[2]"
+	"      ORDER BY q.sublane LIMIT 1),"
+	"    (SELECT ARRAY[q.priority, q.sublane] FROM jobq.queue q"
+	"      WHERE q.type_id = l.type_id AND q.priority < l.at[1]"
+	"      ORDER BY q.priority DESC, q.sublane LIMIT 1))"
+	"    FROM lane l WHERE l.at IS NOT NULL),"
 	" head AS ("
 	"  SELECT h.id, h.position,"
 	"         t.paused AND (t.paused_until IS NULL OR t.paused_until > clock_timestamp()) AS paused"
 	"    FROM lane l JOIN jobq.job_types t ON t.id = l.type_id"
 	"   CROSS JOIN LATERAL (SELECT q.id, q.position FROM jobq.queue q"
-	"                        WHERE q.type_id = l.type_id AND q.priority = l.priority"
-	"                          AND q.sublane = 0"
+	"                        WHERE q.type_id = l.type_id AND q.priority = l.at[1]"
+	"                          AND q.sublane = l.at[2]"
 	"                          AND jobq._live_status(q.id, q.rev, q.status) IN ('pending', 'retry')"
 	"                          AND q.position <= clock_timestamp()"
 	"                        ORDER BY q.position LIMIT 1) h"
-	"   WHERE l.priority IS NOT NULL),"
+	"   WHERE l.at IS NOT NULL),"
 	" oldest AS (SELECT id, position FROM head WHERE NOT paused ORDER BY position LIMIT 1),"
 	" types AS (SELECT count(*) AS n, count(command) AS exec,"
 	"                  count(*) FILTER (WHERE paused AND (paused_until IS NULL OR"

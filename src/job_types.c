@@ -130,6 +130,7 @@ read_options(JobType *type, Datum options)
 	type->batch = option_bool(json, "batch", true);
 	type->require_tenant = option_bool(json, "require_tenant", false);
 	option_aging(json, &type->aging_per_us, &type->aging_max);
+	type->fair = option_is(json, "fair_by", "tenant");
 	type->max_crashes = option_int(json, "max_crashes", 2);
 	type->output = option_output(json);
 	type->allow_dash = option_bool(json, "allow_dash", false);

@@ -21,7 +21,6 @@
 #include "lib/simplehash.h"
 
 #define MIN_CHUNK	16
-#define MAX_CHUNK	512
 #define MAX_RANGES	64
 
 known_hash *known_jobs = NULL;
@@ -378,7 +377,9 @@ lane_place(Lane *lane, TimestampTz now)
 		lane->place = LANE_READY;
 		ready_add(lane, now);
 	}
-	else if (lane->next_due != DT_NOEND || lane->ranges != NIL)
+	else
+		lane->in_turn = false;
+	if (lane->place == LANE_NOWHERE && (lane->next_due != DT_NOEND || lane->ranges != NIL))
 	{
 		if (lane->ranges != NIL)
 			lane->next_due = Min(lane->next_due, now);

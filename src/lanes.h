@@ -8,8 +8,8 @@
  * Invariant: every committed row at or below the cursor is in `known` (waiting in a lane, in flight,
  * held), gone, or named by a publication that has not been scanned yet.
  *
- * Memory of one process, no locks.  Each lane keeps at most MAX_CHUNK rows of its cursor and those
- * of its extra heap, which is refilled a chunk at a time, too.
+ * Memory of one process, no locks.  Each lane keeps at most MAX_CHUNK rows (64 bytes) of its cursor and those
+ * of its extra heap, which is refilled a chunk at a time, too.  A tenant's lane (sublane.h) has a smaller one.
  */
 #ifndef JOBQ_LANES_H
 #define JOBQ_LANES_H
@@ -18,6 +18,9 @@
 #include "lib/pairingheap.h"
 #include "nodes/pg_list.h"
 #include "slots.h"
+
+#define MAX_CHUNK		512
+#define MAX_FAIR_CHUNK	32		/* of up to JOBQ_SUBLANES lanes of a type and priority */
 
 typedef struct LaneId
 {
@@ -56,6 +59,7 @@ typedef struct Lane
 	pairingheap_node age_node;
 	struct FairGroup *group;	/* NULL: its type is not fair */
 	uint64		turn;			/* round it is to be served in */
+	bool		in_turn;		/* has waited since it got that turn, ready or parked */
 	pairingheap_node fair_node;
 
 	Range		cursor;			/* hi is not used */

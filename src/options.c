@@ -131,16 +131,21 @@ option_aging(Jsonb *options, int64 *per_us, int *max)
 	*max = option_int(aging, "max", AGING_MAX);
 }
 
-OutputKind
-option_output(Jsonb *options)
+bool
+option_is(Jsonb *options, const char *key, const char *word)
 {
 	JsonbValue	value;
 
-	if (find_option(options, "output", &value) == NULL || value.type != jbvString)
-		return OUTPUT_JSON;
-	if (value.val.string.len == 4 && memcmp(value.val.string.val, "text", 4) == 0)
+	return find_option(options, key, &value) != NULL && value.type == jbvString &&
+		value.val.string.len == (int) strlen(word) && memcmp(value.val.string.val, word, strlen(word)) == 0;
+}
+
+OutputKind
+option_output(Jsonb *options)
+{
+	if (option_is(options, "output", "text"))
 		return OUTPUT_TEXT;
-	if (value.val.string.len == 4 && memcmp(value.val.string.val, "none", 4) == 0)
+	if (option_is(options, "output", "none"))
 		return OUTPUT_NONE;
 	return OUTPUT_JSON;
 }

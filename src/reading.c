@@ -148,7 +148,7 @@ hand_out_ready(QueueScan *scan, TimestampTz now)
 	{
 		TypeState  *t = lane->type;
 		JobRef		ref = *lane_head(lane);
-		Rank		rank = rank_of(lane);
+		Rank		rank = rank_of_first(lane);
 
 		if (!type_may_start(t, now))
 		{

@@ -12,9 +12,9 @@
  *
  * Fairness.  Ready lanes of a fair type with equal priority are a group.  The group waits in the first heap with all its
  * lanes, so what a type gets of the workers is as without fairness; when one of its lanes comes first there, the one
- * whose turn it is goes.  Turns are counted in rounds: who was served waits for the next round, who comes back after a
- * pause joins the next round, too, and within a round positions decide.  So nobody who waits is passed twice by one
- * other lane, and nobody saves up turns.
+ * whose turn it is goes.  Turns are counted in rounds: who was served waits for the next round, who had nothing waiting
+ * joins the next round, too, and within a round positions decide.  So no lane that could go is passed twice by another,
+ * and none saves up turns.
  */
 #include "jobq.h"
 
@@ -89,9 +89,9 @@ compare_steps(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 }
 
 Rank
-rank_of(Lane *lane)
+rank_of_first(Lane *lane)
 {
-	JobRef	   *head = lane_head(lane);
+	JobRef	   *head = lane_head(LANE_OF(pairingheap_first(ready), node));	/* its group's oldest */
 	Rank		rank = {lane->effective, lane->group, lane->turn, head->position, head->id};
 
 	return rank;
@@ -182,7 +182,9 @@ ready_add(Lane *lane, TimestampTz now)
 	if (lane->type->fair)
 	{
 		lane->group = group_of(lane);
-		lane->turn = Max(lane->turn, lane->group->round + 1);
+		if (!lane->in_turn)
+			lane->turn = Max(lane->turn, lane->group->round + 1);
+		lane->in_turn = true;
 		pairingheap_add(lane->group->lanes, &lane->fair_node);
 	}
 }
@@ -217,7 +219,7 @@ ready_served(Lane *lane)
 	if (group == NULL)
 		return;
 	group->round = Max(group->round, lane->turn);
-	lane->turn++;				/* removing it compares it with nobody */
+	lane->turn = group->round + 1;	/* removing it compares it with nobody */
 }
 
 void

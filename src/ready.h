@@ -32,7 +32,8 @@ extern void ready_served(Lane *lane);
 /* Heads grow older: before a hand-out. */
 extern void ready_age(TimestampTz now);
 
-extern Rank rank_of(Lane *lane);
+/* Of the lane that ready_first has named. */
+extern Rank rank_of_first(Lane *lane);
 extern bool outranks(const Rank *a, const Rank *b);
 
 #endif

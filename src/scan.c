@@ -296,7 +296,7 @@ scan_cursor(QueueScan *scan, Lane *lane)
 	if (read_rows(scan, lane, &lane->cursor, scan->now, lane->chunk, true))
 	{
 		lane->next_due = lane->cursor.pos;
-		lane->chunk = Min(lane->chunk * 2, 512);
+		lane->chunk = Min(lane->chunk * 2, lane->id.sublane == 0 ? MAX_CHUNK : MAX_FAIR_CHUNK);
 		return;
 	}
 	/* all that is due has been read: a key up to now that commits later is published as a late one */

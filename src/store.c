@@ -12,6 +12,7 @@
 
 #include "publish.h"
 #include "store.h"
+#include "sublane.h"
 #include "unique.h"
 
 #define MAX_YIELD_TRIES 1000	/* of 5 ms */
@@ -99,7 +100,7 @@ build_row(Enqueuer *e, Request *request, bool successor, const pg_uuid_t *id,
 	set(values, nulls, Q_crashes, Int32GetDatum(0));
 	set(values, nulls, Q_depth, Int32GetDatum(request->depth));
 	set(values, nulls, Q_priority, Int16GetDatum((int16) request->priority));
-	set(values, nulls, Q_sublane, Int16GetDatum(0));
+	set(values, nulls, Q_sublane, Int16GetDatum(sublane_of(request->type, request->tenant)));
 	set(values, nulls, Q_successor, BoolGetDatum(successor));
 	set(values, nulls, Q_payload, JsonbPGetDatum(request->payload));
 	set_options(request, values, nulls);

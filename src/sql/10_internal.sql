@@ -39,6 +39,10 @@ CREATE FUNCTION jobq._new_id() RETURNS uuid
 CREATE FUNCTION jobq._check_payload(type_id int, payload jsonb) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_check_payload';
 
+-- src/sublane.c: the lane of a tenant's job.
+CREATE FUNCTION jobq._sublane(type_id int, tenant text) RETURNS int2
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_sublane';
+
 -- Bad arguments.  The message names the argument and its value.
 CREATE FUNCTION jobq._bad(state text, message text, hint text DEFAULT NULL) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

@@ -1,5 +1,5 @@
 # Which of the ready jobs goes first when it isn't plainly the priority: aging lets a job pass an endless stream
-# of higher ones.  One worker, and the sweep is off.
+# of higher ones, fairness lets tenants take turns.  One worker, and the sweep is off.
 
 use strict;
 use warnings;
@@ -20,7 +20,8 @@ BEGIN
   END IF;
 END $$;
 CREATE FUNCTION noop(p jsonb) RETURNS void LANGUAGE sql AS '';
-SELECT jobq.create_job_type('stream', 'stream(jsonb)'), jobq.create_job_type('low', 'noop(jsonb)');
+SELECT jobq.create_job_type('stream', 'stream(jsonb)', options => '{"max_depth": 1000000000}'),
+  jobq.create_job_type('low', 'noop(jsonb)');
 END
 wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 
@@ -66,6 +67,97 @@ scalar_of('INSERT INTO ended VALUES (true)');
 wait_status($node, 'postgres', $low, 'completed', 'until the stream has ended');
 wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'nothing is left');
 is(scalar_of('SELECT count(*) FROM jobq.jobs WHERE attempts <> 1'), 0, 'no job was tried twice');
+
+# ---------- fairness ----------
+
+scalar_of(q{
+CREATE TABLE ledger (seq int GENERATED ALWAYS AS IDENTITY, who text);
+CREATE FUNCTION note() RETURNS void LANGUAGE sql AS $$
+  INSERT INTO public.ledger (who) SELECT coalesce(tenant, job_type) FROM jobq.current_job()
+$$;
+SELECT jobq.create_job_type('shared', 'note()', options => '{"fair_by": "tenant"}'), jobq.create_job_type('other', 'note()');
+});
+
+sub enqueue
+{
+	my ($type, $tenant, $jobs, $priority) = @_;
+
+	return scalar_of("SELECT count(*) FROM jobq.enqueue_many('$type', array_fill('{}'::jsonb, '{$jobs}'), tenant => '$tenant', priority => "
+		  . ($priority // 0) . ')');
+}
+
+sub paused { return scalar_of("SELECT jobq.pause_job_type('$_[0]'), jobq.pause_job_type('other')"); }
+
+# Lets all run, and says who ran in which order, the first of them.
+sub order_of
+{
+	my ($type, $first) = @_;
+
+	scalar_of("BEGIN; TRUNCATE ledger; SELECT jobq.resume_job_type('$type'), jobq.resume_job_type('other'); COMMIT");
+	wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'all have run');
+	return scalar_of("SELECT string_agg(who, ' ' ORDER BY seq) FROM (SELECT * FROM ledger ORDER BY seq LIMIT $first) l");
+}
+
+paused('shared');
+enqueue('shared', 'big', 100_000);
+enqueue('shared', 'small', 1);
+is(order_of('shared', 3), 'big small big', 'the first job of another tenant takes the second turn, in front of 99,999');
+is(scalar_of('SELECT count(*) FROM ledger'), 100_001, 'and all run');
+
+paused('shared');
+enqueue('shared', 'a', 4);
+enqueue('shared', 'b', 2);
+enqueue('other', '', 2);
+enqueue('shared', 'c', 3);
+is(order_of('shared', 20), 'a b c a b c a c a other other', 'turn by turn; what the type gets beside another one is as without turns');
+
+paused('shared');
+enqueue('shared', 'a', 2);
+enqueue('shared', 'b', 2);
+enqueue('shared', 'a', 1, 5);
+is(order_of('shared', 20), 'a a b a b', 'priority comes first, and each has its own turns');
+
+paused('shared');
+enqueue('shared', 'a', 3);
+enqueue('shared', '', 2);
+enqueue('shared', 'b', 1);
+is(order_of('shared', 20), 'a shared b a shared a', 'jobs without a tenant are one more tenant');
+
+# the option comes and goes while jobs wait
+scalar_of(q{SELECT jobq.alter_job_type('shared', options => '{"fair_by": null}')});
+paused('shared');
+enqueue('shared', 'a', 3);
+enqueue('shared', 'b', 1);
+scalar_of(q{SELECT jobq.alter_job_type('shared', options => '{"fair_by": "tenant"}')});
+enqueue('shared', 'c', 2);
+is(order_of('shared', 20), 'a c a c a b', 'those that waited already take turns with the new ones as one');
+
+paused('shared');
+enqueue('shared', 'a', 3);
+enqueue('shared', 'b', 2);
+scalar_of(q{SELECT jobq.alter_job_type('shared', options => '{"fair_by": null}')});
+enqueue('shared', 'c', 1);
+is(order_of('shared', 20), 'a a a b b c', 'without the option all go by position, whatever their lane');
+
+# dead letters come back to their tenant's lane
+scalar_of(q{
+CREATE FUNCTION fails() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF (SELECT runs = 1 FROM jobq.current_job()) THEN RAISE 'not yet'; END IF;
+  PERFORM public.note();
+END $$;
+SELECT jobq.create_job_type('mended', 'fails()', max_attempts => 1);
+});
+enqueue('mended', 'a', 3);
+enqueue('mended', 'b', 3);
+wait_for_sql($node, 'SELECT count(*) = 6 FROM jobq.dead_letters', 'six dead letters');
+scalar_of(q{SELECT jobq.alter_job_type('mended', options => '{"fair_by": "tenant"}')});
+paused('mended');
+is(scalar_of("SELECT jobq.retry_dead_letters('mended')"), 6, 'retried');
+is(order_of('mended', 20), 'a b a b a b', 'they take turns, too');
+
+is(scalar_of('SELECT count(DISTINCT jobq._sublane(t.id, n::text)) BETWEEN 3000 AND 4096 FROM jobq.job_types t, generate_series(1, 20000) n' .
+			" WHERE t.name = 'mended'"), 't', 'tenants are spread over all lanes and no more');
 
 $node->stop;
 done_testing();

@@ -1,0 +1,31 @@
+/*
+ * sublane.c
+ *	  Which lane a job of a fair type waits in: one of a bounded number, by a hash of its tenant.
+ *
+ * Decided when a row is written and stored with it, so options.fair_by may be changed while jobs wait: those that are
+ * there stay in their lanes, which take turns, or no longer do, like the new ones' (ready.c).
+ */
+#include "jobq.h"
+
+#include "common/hashfn.h"
+
+#include "sublane.h"
+
+PG_FUNCTION_INFO_V1(jobq_sublane);
+
+int16
+sublane_of(const JobType *type, const text *tenant)
+{
+	if (type == NULL || !type->fair || tenant == NULL)
+		return 0;
+	return 1 + hash_bytes((const unsigned char *) VARDATA_ANY(tenant), VARSIZE_ANY_EXHDR(tenant)) % JOBQ_SUBLANES;
+}
+
+/* (type_id int, tenant text) */
+Datum
+jobq_sublane(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT16(PG_ARGISNULL(0) ? 0 :
+					sublane_of(job_type_by_id(PG_GETARG_INT32(0)),
+							   PG_ARGISNULL(1) ? NULL : PG_GETARG_TEXT_PP(1)));
+}
