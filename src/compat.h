@@ -15,6 +15,14 @@
 #include "access/tableam.h"
 #include "executor/executor.h"
 #include "storage/proc.h"
+#include "utils/wait_event.h"
+
+/* 17: waits of an extension have names. */
+#if PG_VERSION_NUM < 170000
+#define new_wait_event(name) ((void) (name), PG_WAIT_EXTENSION)
+#else
+#define new_wait_event(name) WaitEventExtensionNew(name)
+#endif
 
 /* 16: an update says whether only summarizing indexes need the new version. */
 #if PG_VERSION_NUM < 160000

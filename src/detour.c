@@ -25,6 +25,7 @@
 
 #include "detour.h"
 #include "slots.h"
+#include "waits.h"
 
 #define GIVE_WAY_MS		2000
 #define ASK_MS			1000	/* then who has not obeyed is terminated */
@@ -302,7 +303,7 @@ wait_for_way(const Detour *detour)
 			break;
 		terminate = TimestampDifferenceExceeds(start, now, ASK_MS);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, POLL_MS,
-						 PG_WAIT_EXTENSION);
+						 jobq_wait(WAIT_DDL));
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 	}

@@ -43,6 +43,7 @@
 #include "quiet.h"
 #include "reading.h"
 #include "session.h"
+#include "waits.h"
 
 #define MAINTENANCE_US		(600 * USECS_PER_SEC)
 #define NAP_US				500		/* under load, between turns that left nothing waiting */
@@ -405,7 +406,7 @@ wait_for_latch(long timeout)
 		pg_usleep(NAP_US);
 	began = GetCurrentTimestamp();
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout,
-					 PG_WAIT_EXTENSION);
+					 jobq_wait(WAIT_DISPATCHER));
 	if (GetCurrentTimestamp() - began < QUICK_WAKE_US)
 		quick_wakes++;
 	else

@@ -16,6 +16,7 @@
 #include "utils/wait_event.h"
 
 #include "exec_job.h"
+#include "waits.h"
 
 #define FINAL_TRIES		50		/* of 20 ms */
 
@@ -40,7 +41,7 @@ lock_queue_soon(void)
 	{
 		if (tries++ >= FINAL_TRIES)
 			return false;
-		(void) WaitLatch(NULL, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 20, PG_WAIT_EXTENSION);
+		(void) WaitLatch(NULL, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 20, jobq_wait(WAIT_HELPER_LEAVES));
 	}
 	return true;
 }

@@ -38,6 +38,7 @@
 
 #include "exec_job.h"
 #include "session.h"
+#include "waits.h"
 #include "worker_start.h"
 
 #define IDLE_MS			60000
@@ -180,7 +181,7 @@ stop_tools(int grace_ms)
 		helper_send();
 		if (helper_has_output())
 			events |= WL_SOCKET_WRITEABLE;
-		if (WaitLatchOrSocket(NULL, events, helper_socket(), left, PG_WAIT_EXTENSION) &
+		if (WaitLatchOrSocket(NULL, events, helper_socket(), left, jobq_wait(WAIT_HELPER_LEAVES)) &
 			WL_POSTMASTER_DEATH)
 			return false;
 		exec_hear();
@@ -308,7 +309,7 @@ wait_for_something(void)
 		pgstat_report_stat(true);
 		pgstat_report_activity(STATE_IDLE, NULL);
 	}
-	rc = WaitLatchOrSocket(MyLatch, events, helper_socket(), timeout, PG_WAIT_EXTENSION);
+	rc = WaitLatchOrSocket(MyLatch, events, helper_socket(), timeout, jobq_wait(WAIT_EXEC_WORKER));
 	ResetLatch(MyLatch);
 	QueryCancelPending = false; /* pg_cancel_backend: no statement runs, and tools have cancel_job */
 	CHECK_FOR_INTERRUPTS();

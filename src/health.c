@@ -26,6 +26,7 @@
 #include "launcher.h"
 #include "queue.h"
 #include "slots.h"
+#include "waits.h"
 
 #define PING_LIMIT_MS		1000
 #define HORIZON_LIMIT_S		3600	/* who holds it back for longer is worth a look */
@@ -95,7 +96,7 @@ ping(JobqDb *db)
 
 		wake_dispatcher(db);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1,
-						 PG_WAIT_EXTENSION);
+						 jobq_wait(WAIT_HEALTH));
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 		now = GetCurrentTimestamp();

@@ -41,6 +41,7 @@
 #include "keeper.h"
 #include "launcher.h"
 #include "shmem.h"
+#include "waits.h"
 
 #define RESTART_S			5
 
@@ -295,7 +296,7 @@ jobq_launcher_main(Datum arg)
 
 		pgstat_report_activity(STATE_IDLE, NULL);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH |
-						 (timeout >= 0 ? WL_TIMEOUT : 0), timeout, PG_WAIT_EXTENSION);
+						 (timeout >= 0 ? WL_TIMEOUT : 0), timeout, jobq_wait(WAIT_LAUNCHER));
 		ResetLatch(MyLatch);
 	}
 }

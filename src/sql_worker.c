@@ -44,6 +44,7 @@
 #include "inflight.h"
 #include "session.h"
 #include "settle.h"
+#include "waits.h"
 #include "worker_role.h"
 #include "worker_start.h"
 
@@ -499,7 +500,7 @@ wait_for_work(void)
 	pgstat_report_stat(true);
 	pgstat_report_activity(STATE_IDLE, NULL);
 	rc = WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, IDLE_EXIT_MS,
-				   PG_WAIT_EXTENSION);
+				   jobq_wait(WAIT_SQL_WORKER));
 	ResetLatch(MyLatch);
 	slot_linger();
 	if (rc & WL_TIMEOUT)

@@ -14,6 +14,7 @@
 #include "store.h"
 #include "sublane.h"
 #include "unique.h"
+#include "waits.h"
 
 #define MAX_YIELD_TRIES 1000	/* of 5 ms */
 
@@ -198,7 +199,7 @@ wait_until_one_yields(Request *request, int tries)
 	if (tries < MAX_YIELD_TRIES)
 	{
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 5,
-						 PG_WAIT_EXTENSION);
+						 jobq_wait(WAIT_UNIQUE_KEY));
 		ResetLatch(MyLatch);
 		return;
 	}

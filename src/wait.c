@@ -40,6 +40,7 @@
 #include "job_types.h"
 #include "publish.h"
 #include "queue.h"
+#include "waits.h"
 
 #define LONGEST_WAIT_US		(20 * USECS_PER_SEC)
 #define LOOK_AGAIN_MS		1000
@@ -292,7 +293,7 @@ sleep_at_most(Wait *wait, long ms)
 	if (left <= 0)
 		return false;
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Min(left, ms),
-					 PG_WAIT_EXTENSION);
+					 jobq_wait(WAIT_JOB));
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
 	return true;
@@ -312,7 +313,7 @@ answer_for_missing(Wait *wait, HeapTuple last)
 		if (recall_ending(wait->db, &wait->id, &ending) && may_know_ending(wait, &ending))
 			return row_from_memory(wait, last, &ending);
 		if (i == 0 && wait->db != NULL)
-			(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, GRACE_MS, PG_WAIT_EXTENSION);
+			(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, GRACE_MS, jobq_wait(WAIT_JOB));
 		CHECK_FOR_INTERRUPTS();
 	}
 	return NULL;
