@@ -264,6 +264,11 @@ processes_run(JobqDb *db, bool terminate)
 		found = true;			/* what it did not finish is done next time */
 		ask_to_leave(NULL, db->maintenance_pid, true);
 	}
+	if (db->chores_pid > 0)
+	{
+		found = true;
+		ask_to_leave(NULL, db->chores_pid, true);
+	}
 	LWLockRelease(JobqShmem->lock);
 	return found || one_lingers(db->dboid);
 }

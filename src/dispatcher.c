@@ -37,6 +37,7 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
+#include "chores.h"
 #include "intake.h"
 #include "job_types.h"
 #include "maintenance.h"
@@ -46,6 +47,8 @@
 #include "waits.h"
 
 #define MAINTENANCE_US		(600 * USECS_PER_SEC)
+#define CHORES_US			USECS_PER_MINUTE
+#define CHORES_AGAIN_US		(5 * USECS_PER_SEC)	/* the last ones are not done, or no worker was free */
 #define NAP_US				500		/* under load, between turns that left nothing waiting */
 #define QUICK_WAKE_US		200
 #define QUICK_WAKES			4		/* in a row: load */
@@ -61,6 +64,7 @@ static TimestampTz scan_blocked_until = 0;
 static bool registry_locked = false;
 static TimestampTz partition_need = 0;
 static TimestampTz next_maintenance = 0;
+static TimestampTz next_chores = 0;
 static uint64 handed_at_maintenance = 0;
 static uint32 maintenance_seen = 0;
 static uint32 maintenance_failed_seen = 0;
@@ -270,6 +274,13 @@ see_to_partitions(TimestampTz now)
 		next_maintenance = now + BLOCKED_RETRY_US;
 }
 
+static void
+see_to_chores(TimestampTz now)
+{
+	if (now >= next_chores)
+		next_chores = now + (chores_start(db) ? CHORES_US : CHORES_AGAIN_US);
+}
+
 /* Everything that may have to be read or handed out; false: nothing to do in a transaction. */
 static bool
 has_work(TimestampTz now, int ncommands, bool sweep_now)
@@ -345,6 +356,7 @@ one_turn(void)
 	executors_balance(now);
 	CommitTransactionCommand();
 	see_to_partitions(now);
+	see_to_chores(now);
 }
 
 static long
@@ -364,6 +376,7 @@ sleep_ms(TimestampTz now)
 	next = Min(next, admission_next_timer());
 	next = Min(next, executors_next_timer());
 	next = Min(next, next_maintenance);
+	next = Min(next, next_chores);
 	next = Min(next, held_next_timer());
 	if (next <= now)
 		return 0;
@@ -434,6 +447,7 @@ sleep_until_needed(void)
 		ConfigReloadPending = false;
 		ProcessConfigFile(PGC_SIGHUP);
 		news.types_changed = true;
+		next_chores = 0;		/* the limits of the disk watch may be others */
 	}
 	if (db->reload && !intake_cancels_pending())
 		start_anew();
@@ -498,6 +512,7 @@ start_up(void)
 	maintenance_seen = db->maintenance_done;
 	maintenance_failed_seen = db->maintenance_failed;
 	next_maintenance = GetCurrentTimestamp() + MAINTENANCE_US;
+	next_chores = GetCurrentTimestamp() + USECS_PER_SEC;
 }
 
 /* DDL has the floor: nothing is handed out or read, nothing of ours is locked. */

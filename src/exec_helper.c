@@ -118,6 +118,14 @@ is_private(const char *path)
 		S_ISDIR(st.st_mode) && st.st_uid == geteuid() && (st.st_mode & 022) == 0;
 }
 
+const char *
+workdir_parent(void)
+{
+	const char *dir = getenv("TMPDIR");
+
+	return dir && dir[0] == '/' ? dir : "/tmp";
+}
+
 /*
  * Where work directories are made: in the system's temporary directory, so that a tool that fills it
  * does not fill the server's disk; else in the data directory, under a name that backups leave out.
@@ -126,10 +134,8 @@ static const char *
 workdir_base(void)
 {
 	static char path[MAXPGPATH];
-	const char *dir = getenv("TMPDIR");
 
-	snprintf(path, sizeof(path), "%s/jobq-%llx", dir && dir[0] == '/' ? dir : "/tmp",
-			 (unsigned long long) GetSystemIdentifier());
+	snprintf(path, sizeof(path), "%s/jobq-%llx", workdir_parent(), (unsigned long long) GetSystemIdentifier());
 	if (!is_private(path))
 		snprintf(path, sizeof(path), "%s/pgsql_tmp_jobq", DataDir);
 	return path;

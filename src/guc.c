@@ -40,6 +40,9 @@ int			jobq_keep_events;
 int			jobq_partition_interval;
 bool		jobq_allow_exec_under_pid1;
 bool		jobq_allow_superuser_handlers;
+int			jobq_disk_warning;
+int			jobq_disk_critical;
+int			jobq_disk_emergency;
 int			jobq_health_latency;
 int			jobq_health_min_workers;
 int			jobq_health_dead_letters;
@@ -231,6 +234,19 @@ define_times(void)
 }
 
 static void
+define_disk(void)
+{
+	define_int("jobq.disk_critical", &jobq_disk_critical, 90, 0, 100, PGC_SUSET, 0,
+			   "Sets how full, in per cent, a file system is at level critical.",
+			   "Then what is past its keep time goes at once, and signal disk is set.");
+	define_int("jobq.disk_emergency", &jobq_disk_emergency, 95, 0, 100, PGC_SUSET, 0,
+			   "Sets how full, in per cent, a file system is at level emergency.",
+			   "Then job types with options.refuse_on_disk_emergency take no jobs.");
+	define_int("jobq.disk_warning", &jobq_disk_warning, 85, 0, 100, PGC_SUSET, 0,
+			   "Sets how full, in per cent, a file system is at level warning.", NULL);
+}
+
+static void
 define_health(void)
 {
 	define_int("jobq.health_dead_letters", &jobq_health_dead_letters, 100, 1, INT_MAX / 2, PGC_SUSET, 0,
@@ -286,6 +302,7 @@ jobq_define_settings(bool preloaded)
 	define_switches();
 	define_limits();
 	define_times();
+	define_disk();
 	define_health();
 	define_strings();
 	define_sizes(preloaded);

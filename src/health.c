@@ -9,7 +9,6 @@
  */
 #include "jobq.h"
 
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "access/xlog.h"
@@ -22,6 +21,7 @@
 #include "utils/jsonb.h"
 #include "utils/timestamp.h"
 
+#include "disk.h"
 #include "health_facts.h"
 #include "launcher.h"
 #include "queue.h"
@@ -30,8 +30,6 @@
 
 #define PING_LIMIT_MS		1000
 #define HORIZON_LIMIT_S		3600	/* who holds it back for longer is worth a look */
-#define DISK_LOW			(256.0 * 1024 * 1024)
-#define DISK_FULL			(64.0 * 1024 * 1024)
 #define NOTIFY_LOW			0.5
 #define NOTIFY_FULL			0.9
 
@@ -148,7 +146,7 @@ check_dispatcher(Report *report, JobqDb *db, const HealthFacts *f)
 		level = UNHEALTHY;
 		message = "the dispatcher does not answer";
 	}
-	else if (ms > jobq_health_latency)
+	else if (ms >= jobq_health_latency)
 	{
 		level = DEGRADED;
 		message = "the dispatcher is slower than jobq.health_latency";
@@ -282,22 +280,19 @@ check_dead_letters(Report *report, const HealthFacts *f)
 
 /* ---------- the rest of the house ---------- */
 
+/* As the disk watch has measured last: nobody's call waits for a file system here. */
 static void
-check_disk(Report *report)
+check_disk(Report *report, JobqDb *db)
 {
-	struct statvfs fs;
-	double		free_bytes;
-	Level		level;
+	double		percent;
+	DiskLevel	level = disk_level(db, &percent);
 
-	if (statvfs(DataDir, &fs) != 0)
-	{
-		add_check(report, "disk", DEGRADED, "the data directory's file system can't be examined", "");
-		return;
-	}
-	free_bytes = (double) fs.f_bavail * fs.f_frsize;
-	level = free_bytes < DISK_FULL ? UNHEALTHY : free_bytes < DISK_LOW ? DEGRADED : HEALTHY;
-	add_check(report, "disk", level, level == HEALTHY ? NULL : "the data directory's disk is almost full",
-			  psprintf(", \"free_bytes\": %.0f", free_bytes));
+	if (level == DISK_UNKNOWN)
+		add_check(report, "disk", HEALTHY, NULL, ", \"level\": null, \"percent\": null");
+	else
+		add_check(report, "disk", level == DISK_EMERGENCY ? UNHEALTHY : level == DISK_CRITICAL ? DEGRADED : HEALTHY,
+				  level == DISK_OK ? NULL : "a file system is getting full: jobq.disk_log says which",
+				  psprintf(", \"level\": \"%s\", \"percent\": %.1f", disk_level_name(level), percent));
 }
 
 static void
@@ -352,7 +347,7 @@ jobq_health(PG_FUNCTION_ARGS)
 	check_queues(&report, db, &f);
 	check_dead_letters(&report, &f);
 	check_helper(&report, db, &f);
-	check_disk(&report);
+	check_disk(&report, db);
 	check_slots(&report, db, &f);
 	check_horizon(&report, &f);
 	check_notify_queue(&report, &f);

@@ -136,6 +136,7 @@ read_options(JobType *type, Datum options)
 	type->allow_dash = option_bool(json, "allow_dash", false);
 	type->max_output = option_size(json, "max_output", 0);
 	type->kill_grace_us = option_interval(json, "kill_grace", 5 * USECS_PER_SEC);
+	type->refuse_on_disk_emergency = option_bool(json, "refuse_on_disk_emergency", false);
 	type->keep_completed_count = option_int(json, "keep_completed_count", -1);
 	type->keeps_nothing |= type->keep_completed_count == 0;
 	type->buries_nothing |= option_int(json, "keep_dead_count", -1) == 0;

@@ -58,6 +58,7 @@ typedef struct JobType
 	bool		allow_dash;
 	int			max_output;		/* 0: jobq.max_output */
 	int64		kill_grace_us;
+	bool		refuse_on_disk_emergency;
 	int			keep_completed_count;	/* -1: by age only */
 } JobType;
 

@@ -52,7 +52,7 @@ is_empty(JobqDb *db)
 		if (slot->in_use && !slot->dead && slot->dboid == db->dboid)
 			return false;
 	}
-	return db->dispatcher == NULL && !db->maintenance_busy;
+	return db->dispatcher == NULL && !db->maintenance_busy && !db->chores_busy;
 }
 
 /*

@@ -15,6 +15,7 @@
 
 #include "access.h"
 #include "command.h"
+#include "disk.h"
 #include "handler.h"
 #include "json_size.h"
 #include "options.h"
@@ -323,6 +324,7 @@ request_read(Request *request, const NullableDatum *args)
 	check_tenant(request);
 	request->metadata = read_metadata(args);
 	read_parent(request);
+	disk_admits(request->type);
 }
 
 void

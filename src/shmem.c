@@ -128,6 +128,10 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->maintenance_busy = false;
 	db->maintenance_pid = 0;
 	db->maintenance_done = db->maintenance_failed = 0;
+	db->chores_busy = false;
+	db->chores_pid = 0;
+	db->disk_level = 0;
+	db->disk_measured = 0;
 	db->dispatcher = NULL;
 	db->dispatcher_pid = 0;
 	db->starts = 0;

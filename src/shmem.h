@@ -80,6 +80,9 @@ typedef struct JobqDb
 	TimestampTz maintenance_need;	/* expires_at of a row without a partition, 0: none */
 	uint32		maintenance_done;	/* runs that did all they should */
 	uint32		maintenance_failed; /* runs that did not: try again later */
+	bool		chores_busy;	/* started and not ended (chores.c) */
+	pid_t		chores_pid;		/* 0: not attached */
+	TimestampTz chores_started;
 	PGPROC	   *dispatcher;		/* NULL: none */
 	pid_t		dispatcher_pid;
 	TimestampTz dispatcher_started;
@@ -101,6 +104,9 @@ typedef struct JobqDb
 	Command		commands[JOBQ_MAX_COMMANDS];
 	uint32		nendings;		/* ever; the last JOBQ_ENDINGS of them are kept */
 	Ending		endings[JOBQ_ENDINGS];
+	int			disk_level;		/* DiskLevel, as last measured (disk.c) */
+	double		disk_percent;	/* of the fullest file system */
+	TimestampTz disk_measured;
 	int			nwaiters;
 	Waiter		waiters[JOBQ_MAX_WAITERS];
 

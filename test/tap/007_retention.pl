@@ -1,0 +1,118 @@
+# Retention as the processes do it, and the number of dead letters after everything that can happen to a transaction.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+
+my $node = jobq_server('retention');
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION jobq');
+$node->safe_psql('postgres', <<'END');
+CREATE FUNCTION work(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN IF p ? 'fail' THEN RAISE EXCEPTION 'no'; END IF; END $$;
+SELECT jobq.create_job_type('few', 'work(jsonb)', max_attempts => 1, options => '{"keep_completed_count": 5, "keep_dead_count": 3}');
+SELECT jobq.create_job_type('all', 'work(jsonb)', max_attempts => 1);
+END
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+
+# The chores are done once a minute, and after a reload.
+sub chores
+{
+	$node->reload;
+	return;
+}
+
+my $payloads = q{ARRAY(SELECT CASE WHEN n % 2 = 0 THEN jsonb_build_object('n', n) ELSE jsonb_build_object('n', n, 'fail', true) END FROM generate_series(1, 200) n)};
+$node->safe_psql('postgres', "SELECT count(*) FROM jobq.enqueue_many('$_', $payloads)") foreach qw(few all);
+wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'all have run');
+chores();
+my $kept = q{SELECT string_agg(concat_ws(' ', job_type, status, n), ', ') FROM
+  (SELECT job_type, status, count(*) AS n FROM jobq.jobs GROUP BY 1, 2 ORDER BY 1, 2) s};
+wait_for_sql($node, "SELECT ($kept) = 'all completed 100, all error 100, few completed 5, few error 3'", 'a number of them stay');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM (SELECT FROM jobq.history h JOIN jobq.job_types t ON t.id = type_id WHERE counted <> (name = 'few')) h}),
+	0, 'only rows of types with a number are marked');
+
+# an option that comes later, over several partitions
+$node->safe_psql('postgres', q{SELECT jobq.enqueue('all', keep_completed => (n || ' days')::interval) FROM generate_series(1, 20) n});
+wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'more have run');
+$node->safe_psql('postgres', q{SELECT jobq.alter_job_type('all', options => '{"keep_completed_count": 7}')});
+chores();
+wait_for_sql($node, "SELECT ($kept) = 'all completed 7, all error 100, few completed 5, few error 3'", 'older ones count as well');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM jobq.jobs WHERE job_type = 'all' AND completed_at IS NOT NULL AND payload = '{}'}), 7, 'the newest have stayed');
+
+# a table in use is left alone
+my $holder = $node->background_psql('postgres');
+$holder->query_safe('BEGIN; LOCK TABLE jobq.dead_letters IN SHARE MODE');
+my $held = $node->safe_psql('postgres', q{SELECT jobq.enqueue('all')});
+chores();
+wait_status($node, 'postgres', $held, 'completed', 'meanwhile jobs run');
+$holder->query_safe('COMMIT');
+$holder->quit;
+
+# ---------- the number of dead letters ----------
+
+my $off = 'SELECT coalesce(sum(change), 0) - (SELECT count(*) FROM jobq.dead_letters) FROM jobq.dead_letter_count';
+my $health = q{SELECT (jobq.health()->'checks'->'dead_letters'->>'count')::int - count(*) FROM jobq.dead_letters};
+is($node->safe_psql('postgres', $off), 0, 'it is right');
+is($node->safe_psql('postgres', $health), 0, 'and health() says so');
+
+$node->safe_psql('postgres', q{BEGIN; SELECT jobq.purge_dead_letters('all', max_jobs => 10); PREPARE TRANSACTION 'purge'});
+is($node->safe_psql('postgres', $off), 0, 'a prepared transaction counts nothing');
+$node->safe_psql('postgres', q{BEGIN; SELECT jobq.retry_dead_letters('all', max_jobs => 10); PREPARE TRANSACTION 'retry'});
+$node->safe_psql('postgres', q{COMMIT PREPARED 'purge'});
+is($node->safe_psql('postgres', $off), 0, 'until it is committed');
+$node->safe_psql('postgres', q{ROLLBACK PREPARED 'retry'});
+is($node->safe_psql('postgres', $off), 0, 'or rolled back');
+
+# many sessions at once, while the sum is folded; every snapshot must agree
+my @sessions = map { $node->background_psql('postgres') } 1 .. 4;
+$_->query_until(qr/started/, <<'END') foreach @sessions;
+\echo started
+DO $$
+BEGIN
+  FOR i IN 1 .. 40 LOOP
+    PERFORM jobq.enqueue_many('all', array_fill('{"fail": true}'::jsonb, ARRAY[10]));
+    COMMIT;
+    PERFORM jobq.retry_dead_letters('all', max_jobs => 5);
+    IF i % 3 = 0 THEN ROLLBACK; ELSE COMMIT; END IF;
+    PERFORM jobq.purge_dead_letters('all', max_jobs => 3);
+    COMMIT;
+    PERFORM jobq._retain();
+    COMMIT;
+  END LOOP;
+END $$;
+\echo finished
+END
+my ($looks, $wrong) = (0, 0);
+foreach (1 .. 30)
+{
+	$looks++;
+	$wrong++ if $node->safe_psql('postgres', "BEGIN ISOLATION LEVEL REPEATABLE READ; $off; COMMIT") ne '0';
+}
+is("$wrong of $looks", "0 of $looks", 'every snapshot has the right number');
+$_->query_until(qr/finished/, '') foreach @sessions;
+$_->quit foreach @sessions;
+is($node->safe_psql('postgres', $off), 0, 'also when they have ended');
+
+# a crash in the middle
+$node->safe_psql('postgres', q{SELECT count(*) FROM jobq.enqueue_many('all', array_fill('{"fail": true}'::jsonb, ARRAY[500]))});
+wait_for_sql($node, q{SELECT count(*) > 50 FROM jobq.dead_letters}, 'jobs die');
+$node->stop('immediate');
+$node->start;
+wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'after a crash the rest do, too');
+is($node->safe_psql('postgres', $off), 0, 'it is right after a crash');
+is($node->safe_psql('postgres', $health), 0, 'for health(), too');
+
+# a restored dump
+my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump';
+$node->command_ok([ 'pg_dump', '-Fc', '-f', $dump, $node->connstr('postgres') ], 'pg_dump');
+$node->safe_psql('postgres', 'CREATE DATABASE restored');
+$node->command_ok([ 'pg_restore', '--exit-on-error', '-d', $node->connstr('restored'), $dump ], 'pg_restore');
+is($node->safe_psql('restored', $off), 0, 'it is right in a restored dump');
+cmp_ok($node->safe_psql('restored', 'SELECT count(*) FROM jobq.dead_letters'), '>', 500, 'which has them');
+
+$node->stop;
+done_testing();
