@@ -1,0 +1,90 @@
+# Unique keys under load: nobody waits for a handler, no two jobs of a key run at once, and a job that a transaction has met
+# while it waited sees what that transaction wrote.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+
+my $node = jobq_server('unique', 'max_connections = 50');
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION jobq');
+sleeper_types($node, 'postgres');
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+
+# ---------- a job that runs for minutes ----------
+
+my $enqueue = q{jobq.enqueue('sleeper', '{"seconds": 600}', unique_key => 'k'};
+my $long = $node->safe_psql('postgres', "SELECT $enqueue)");
+wait_status($node, 'postgres', $long, 'running');
+my $quick = q{SET statement_timeout = '5s'; };
+is($node->safe_psql('postgres', "$quick SELECT $enqueue)"), $long, 'ignore returns it');
+sqlstate_is($node, 'postgres', "$quick SELECT $enqueue, on_conflict => 'error')", '23505', 'error refuses');
+my $next = $node->safe_psql('postgres', "$quick SELECT $enqueue, on_conflict => 'replace')");
+isnt($next, $long, 'replace queues a successor');
+is($node->safe_psql('postgres', "$quick SELECT $enqueue, on_conflict => 'replace')"), $next, 'which is replaced in turn');
+is($node->safe_psql('postgres', "$quick BEGIN; SELECT $enqueue); SELECT $enqueue, on_conflict => 'replace'); COMMIT"), "$next\n$next",
+	'a waiting one comes before a running one');
+is($node->safe_psql('postgres', "$quick SELECT jobq.cancel_job('$next')"), 't', 'the successor is cancelled at once');
+$next = $node->safe_psql('postgres', "$quick SELECT $enqueue, on_conflict => 'replace')");
+is($node->safe_psql('postgres', "$quick SELECT count(*) FROM (SELECT $enqueue, tenant => 't' || n) FROM generate_series(1, 100) n) s"), 100,
+	'other tenants have keys of their own');
+is($node->safe_psql('postgres', q{SELECT status FROM jobq.jobs WHERE id = '} . $long . q{'}), 'running', 'it has run all the while');
+$node->safe_psql('postgres', q{SELECT jobq.cancel_jobs('sleeper', include_running => true)});
+wait_status($node, 'postgres', $long, 'cancelled', 'until it is cancelled');
+wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'so are all others');
+
+# ---------- many sessions, few keys ----------
+
+# A handler that counts what it sees; a second one of its key at the same time would not get the lock.
+$node->safe_psql('postgres', <<'END');
+CREATE TABLE written (key int, n int);
+CREATE TABLE seen (seq int GENERATED ALWAYS AS IDENTITY, key int, n bigint, alone boolean);
+CREATE FUNCTION count_written(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  k int := p->>'key';
+  only_one boolean := pg_try_advisory_lock(77, k);
+BEGIN
+  INSERT INTO public.seen (key, n, alone) SELECT k, count(*), only_one FROM public.written WHERE key = k;
+  PERFORM pg_sleep(random() * 0.003);
+  IF only_one THEN PERFORM pg_advisory_unlock(77, k); END IF;
+END $$;
+SELECT jobq.create_job_type('counts', 'count_written(jsonb)', max_attempts => 1, options => '{"batch": false}');
+-- writes a row and asks for a job of its key, in one transaction, that may be rolled back
+CREATE PROCEDURE write_many(rounds int) LANGUAGE plpgsql AS $$
+DECLARE
+  k int;
+BEGIN
+  FOR i IN 1 .. rounds LOOP
+    k := 1 + floor(random() * 3);
+    INSERT INTO written VALUES (k, i);
+    PERFORM jobq.enqueue('counts', jsonb_build_object('key', k), unique_key => k::text, on_conflict => 'replace');
+    IF random() < 0.1 THEN
+      ROLLBACK;
+    ELSE
+      COMMIT;
+    END IF;
+    -- these neither wait for a handler nor do harm
+    BEGIN
+      PERFORM jobq.enqueue('counts', jsonb_build_object('key', k), unique_key => k::text, on_conflict => CASE WHEN random() < 0.5 THEN 'ignore' ELSE 'error' END);
+    EXCEPTION WHEN unique_violation THEN NULL;
+    END;
+    COMMIT;
+  END LOOP;
+END $$;
+END
+my @sessions = map { $node->background_psql('postgres') } 1 .. 6;
+$_->query_until(qr/started/, "\\echo started\nCALL write_many(150);\n\\echo finished\n") foreach @sessions;
+$_->query_until(qr/finished/, '') foreach @sessions;
+$_->quit foreach @sessions;
+wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'all jobs have run');
+cmp_ok($node->safe_psql('postgres', 'SELECT count(*) FROM seen'), '>', 20, 'there were some');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM seen WHERE NOT alone'), 0, 'never two of one key at a time');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM jobq.dead_letters}), 0, 'none failed');
+is($node->safe_psql('postgres', q{SELECT string_agg(key::text, ' ') FROM (SELECT w.key, count(*) AS n FROM written w GROUP BY 1) w
+  WHERE n IS DISTINCT FROM (SELECT s.n FROM seen s WHERE s.key = w.key ORDER BY s.seq DESC LIMIT 1)}), '', 'the last job of each key has seen every row');
+
+$node->stop;
+done_testing();
