@@ -108,13 +108,31 @@ SELECT count(*) FROM jobq.archive('infinity', max_rows => 0);
 
 SELECT call || ': ' || test.error_of('SELECT * FROM jobq.' || call)
   FROM (VALUES ('archive(NULL)'), ('archive(now(), what => NULL)'), ('archive(now(), what => ''jobs'')'), ('archive(now(), max_rows => -1)')) v(call);
--- it reads what the caller may read
-CREATE ROLE regress_archivist;
-GRANT EXECUTE ON FUNCTION jobq.archive TO regress_archivist;
-SET ROLE regress_archivist;
-SELECT count(*) FROM jobq.archive('infinity');
-RESET ROLE;
-REVOKE EXECUTE ON FUNCTION jobq.archive FROM regress_archivist;
-DROP ROLE regress_archivist;
+-- it hands out what the caller may read
+CREATE ROLE jobq_regress_archivist;
+GRANT USAGE ON SCHEMA test TO jobq_regress_archivist;
+CREATE FUNCTION test.as_archivist(query text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+  answer text;
+BEGIN
+  SET LOCAL ROLE jobq_regress_archivist;
+  EXECUTE query INTO answer;
+  RESET ROLE;
+  RETURN answer;
+EXCEPTION WHEN insufficient_privilege THEN
+  RETURN SQLSTATE || ': ' || SQLERRM;
+END $$;
+SELECT test.as_archivist($$SELECT count(*) FROM jobq.archive('infinity')$$);
+SELECT jobq.grant_access('jobq_regress_archivist', 'read', 'é"\/');
+SELECT test.as_archivist($$SELECT string_agg(line::jsonb->>'tenant', ' ') FROM jobq.archive('infinity') a(line)$$);
+SELECT test.as_archivist($$SELECT count(*) FROM jobq.archive('infinity', what => 'events', max_rows => 10)$$);
+SELECT test.as_archivist($$SELECT count(*) FROM jobq.disk_log$$);
+SELECT jobq.grant_access('jobq_regress_archivist', 'read', job_types => '{plain}');
+SELECT test.as_archivist($$SELECT string_agg(DISTINCT line::jsonb->>'job_type', ' ') FROM jobq.archive('infinity', max_rows => 150) a(line)$$);
+SELECT test.as_archivist($$SELECT string_agg(DISTINCT line::jsonb->>'job_type', ' ') FROM jobq.archive('infinity', what => 'events') a(line)$$);
+SELECT test.as_archivist($$SELECT count(*) >= 0 FROM jobq.disk_log$$);
+DELETE FROM jobq.access;
+DROP OWNED BY jobq_regress_archivist;
+DROP ROLE jobq_regress_archivist;
 DELETE FROM jobq.history;
 DELETE FROM jobq.events;

@@ -127,6 +127,22 @@ COMMIT;
 SELECT jobq.retry_dead_letters('dies', max_jobs => 100), jobq.purge_dead_letters('dies', max_jobs => 50);
 SELECT * FROM test.dead;
 SELECT (jobq.health()->'checks'->'dead_letters'->>'count')::int = count(*) AS health FROM jobq.dead_letters;
+-- whom a grant keeps to a tenant counts what he sees
+CREATE ROLE jobq_regress_watcher;
+SELECT (jobq.run_inline(jobq.enqueue('dies', '{"fail": true}', tenant => 'acme'))).status, (jobq.run_inline(jobq.enqueue('dies', '{"fail": true}', tenant => 'acme/eu'))).status;
+SELECT jobq.grant_access('jobq_regress_watcher', 'read', 'acme');
+SET ROLE jobq_regress_watcher;
+SELECT jobq.health()->'checks'->'dead_letters'->'count' AS count, jobq.health()->'details'->'dead_letter_count' AS details;
+SELECT count FROM jobq.count_by_status() WHERE status = 'error';
+RESET ROLE;
+SELECT jobq.grant_access('jobq_regress_watcher', 'read');
+SELECT count(*) FROM jobq.dead_letters \gset
+SET ROLE jobq_regress_watcher;
+SELECT jobq.health()->'checks'->'dead_letters'->>'count' = :'count' AS all;
+RESET ROLE;
+DELETE FROM jobq.access;
+DROP OWNED BY jobq_regress_watcher;
+DROP ROLE jobq_regress_watcher;
 -- whoever writes it
 SET session_replication_role = replica;
 DELETE FROM jobq.dead_letters WHERE payload->>'n' > '290';

@@ -7,11 +7,13 @@
  */
 #include "jobq.h"
 
+#include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 
+#include "access.h"
 #include "health_facts.h"
 #include "job_types.h"
 
@@ -50,7 +52,9 @@ static const char facts_query[] =
 	"                                         paused_until > clock_timestamp())) AS paused"
 	"             FROM jobq.job_types WHERE dropped_at IS NULL) "
 	"SELECT t.n, t.exec, t.paused,"
-	"       (SELECT coalesce(sum(change), 0)::int8 FROM jobq.dead_letter_count),"
+	"       CASE WHEN $1 THEN (SELECT coalesce(sum(change), 0)::int8 FROM jobq.dead_letter_count)"
+	"            ELSE (SELECT count(*) FROM jobq.dead_letters d"
+	"                   WHERE jobq._sees($2, d.tenant, d.type_id, d.enqueued_by)) END,"
 	"       (SELECT id::text FROM oldest),"
 	"       (SELECT extract(epoch FROM clock_timestamp() - position)::float8 FROM oldest),"
 	"       EXISTS (SELECT FROM head WHERE paused),"
@@ -78,10 +82,16 @@ static const char holder_query[] =
 	"    FROM pg_prepared_xacts WHERE database = current_database()"
 	") AS held(who, since_s, xids) ORDER BY xids DESC, since_s DESC NULLS LAST LIMIT 1";
 
+/* $1: does the caller see every job?  $2: the caller. */
 static void
-run_query(const char *query)
+run_query(const char *query, Oid caller)
 {
-	if (SPI_execute(query, true, 1) != SPI_OK_SELECT)
+	Oid			types[2] = {BOOLOID, OIDOID};
+	Datum		args[2];
+
+	args[0] = BoolGetDatum(access_may_everywhere(caller, ACCESS_READ, NULL));
+	args[1] = ObjectIdGetDatum(caller);
+	if (SPI_execute_with_args(query, 2, types, args, NULL, true, 1) != SPI_OK_SELECT)
 		elog(ERROR, "health could not query the server");
 }
 
@@ -100,11 +110,11 @@ count_of(int column)
 }
 
 static void
-read_facts(HealthFacts *f)
+read_facts(HealthFacts *f, Oid caller)
 {
 	bool		isnull;
 
-	run_query(facts_query);
+	run_query(facts_query, caller);
 	f->types = count_of(1);
 	f->exec_types = count_of(2);
 	f->paused_types = count_of(3);
@@ -117,7 +127,7 @@ read_facts(HealthFacts *f)
 	f->background_workers = count_of(8);
 	f->notify_usage = DatumGetFloat8(value_of(9, &isnull));
 
-	run_query(holder_query);
+	run_query(holder_query, caller);
 	if (SPI_processed == 0)
 		return;
 	f->holder = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
@@ -149,7 +159,7 @@ health_facts(HealthFacts *f)
 	set_for_query("jit", "off");
 	set_for_query("max_parallel_workers_per_gather", "0");
 	SPI_connect();
-	read_facts(&found);
+	read_facts(&found, save_user);
 	*f = found;
 	f->oldest_id = found.oldest_id ? MemoryContextStrdup(context, found.oldest_id) : NULL;
 	f->holder = found.holder ? MemoryContextStrdup(context, found.holder) : NULL;

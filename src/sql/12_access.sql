@@ -89,7 +89,7 @@ CREATE FUNCTION jobq._privileges(access text, every_tenant boolean) RETURNS SETO
       ('{work}', '{claim,heartbeat,complete,complete_many,fail,skip_job,snooze_job}'),
       ('{enqueue,read,admin}', '{wait_for,_type_name,_live_status,_live_attempts,_live_runs,_live_started_at,_live_worker,
                                  _live_progress,_live_progress_data,_reads}'),
-      ('{read,admin}', '{list_jobs,count_by_status,distinct_job_types,job_timeline,health,_reads_event,_reads_type}'),
+      ('{read,admin}', '{list_jobs,count_by_status,distinct_job_types,job_timeline,archive,_archive_end,health,_reads_event,_reads_type}'),
       ('{admin}', '{cancel_job,cancel_jobs,retry_job,rerun_job,alter_job,retry_dead_letters,purge_dead_letters,purge_tenant}'),
       (CASE WHEN every_tenant THEN '{admin}'::text[] ELSE '{}' END,
        '{create_job_type,alter_job_type,drop_job_type,pause_job_type,resume_job_type,set_limit,drop_limit,set_signal,
@@ -100,7 +100,8 @@ CREATE FUNCTION jobq._privileges(access text, every_tenant boolean) RETURNS SETO
   SELECT 'SELECT ON TABLE ' || c.oid::regclass
     FROM pg_class c
     JOIN (VALUES ('{enqueue,read,admin}'::text[], '{jobs,history,dead_letters}'::text[]),
-                 ('{read,admin}', '{events,alerts,option_keys}')
+                 ('{read,admin}', '{events,alerts,option_keys}'),
+                 (CASE WHEN every_tenant THEN '{read,admin}'::text[] ELSE '{}' END, '{disk_log}')
       ) v(accesses, relations) ON c.relname = ANY (v.relations)
    WHERE c.relnamespace = 'jobq'::regnamespace AND _privileges.access = ANY (v.accesses)
   UNION ALL
