@@ -6,7 +6,7 @@
 -- say so (counted), and only they are in the index that finds the newest of a type: types without the option
 -- pay nothing.  Finished jobs that hold their unique key (unique_until) count, and stay.
 --
--- The maintenance process calls jobq._retain() until it answers false, each time in a transaction of its own.
+-- The chores process (src/chores.c) calls jobq._retain() until it answers false, each time in a transaction of its own.
 
 -- Types whose history from before they had the option has been marked; where the marking goes on.
 CREATE TABLE jobq.counted_types (
