@@ -184,6 +184,15 @@ def ends(m, subject):
     return [micro / 1e6 if seconds is None and micro is not None else seconds for seconds, micro in found]
 
 
+def disk(m):
+    """After the end of a snapshot that was held over many jobs the queue's files are small again within a minute."""
+    each, held, left, waited = (m.value("disk", "snapshot", JOBQ, k) for k in ("bytes_per_job", "held_bytes", "left_bytes", "waited"))
+    if each is None:
+        return None
+    measured = f"{show(each, 'bytes')} a job while it was held, {show(held, 'bytes')}; then {show(left, 'bytes')}"
+    return Verdict(waited, "s", waited <= 60 and left <= held / 10, measured)
+
+
 QUEUE_PROCESSES = ("jobq launcher", "jobq dispatcher", "jobq sql worker")
 WAL_PLACES = (("drain_noop", "100k"), ("drain_row", "100k"), ("steady", "2000"))
 
@@ -271,6 +280,7 @@ GOALS = [
     Goal("aging", "low priority behind a backlog of high priority: some jobs run because of aging", aging),
     Goal("unique", "enqueue of one constant unique key under a held snapshot: flat within 2 ×", unique),
     Goal("wal", "WAL of a job, enqueue and run: at most 1.5 × SKIP LOCKED with history", wal),
+    Goal("disk", "disk that a snapshot has held: given back within a minute of its end", disk),
     Goal("memory", "private memory of every process: flat, within 1.1 ×", memory),
     Goal("idle", "idle: no wake-ups beyond sweep and housekeeping (2.5/s), no statements", idle),
 ]

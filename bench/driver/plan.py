@@ -89,6 +89,7 @@ PLAN: List[Item] = [
     Item("idle", "", w.idle, RESTING, levels(None, None, {"seconds": 30, "settle": 60}), COUNT_STATEMENTS),
     Item("deep", "100k", w.deep, BATCH, levels(None, {"jobs": 100000, "waiting": 100000}, {"jobs": 100000, "waiting": 100000})),
     Item("deep", "10M", w.deep, BATCH, levels(None, {"jobs": 100000, "waiting": 1000000}, {"jobs": 100000, "waiting": 10000000})),
+    Item("disk", "snapshot", w.disk, JOBQ, levels(None, {"jobs": 100000, "rounds": 5, "patience": 90}, {"jobs": 100000, "rounds": 20, "patience": 90})),
     Item("memory", "", w.memory, JOBQ, levels(None, {"jobs": 50000, "rounds": 6}, {"jobs": 100000, "rounds": 50, "at_most_repeats": 1})),
     Item("unique", "held", w.unique, JOBQ, jobs(2000, 5000, 20000)),
     Item("lanes", "1", w.lanes, JOBQ, levels(None, {"types": 1000, "priorities": 20, **PACE["quick"]},

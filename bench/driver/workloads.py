@@ -63,16 +63,44 @@ def deep(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
     return {**drained(place, "noop", p["jobs"]), "waiting": p["waiting"]}, {}
 
 
+def disk(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
+    """Jobs that run while a snapshot is held: what each leaves on disk, and how long after its end that has been given back."""
+    with measure.cost(place.session, place.roots) as cost:
+        with Session(place.env) as holder:
+            holder.query("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class")
+            for _ in range(p["rounds"]):
+                one_round(place, p["jobs"])
+            held = queue_bytes(place)
+            holder.query("COMMIT")
+        began = time.monotonic()
+        while queue_bytes(place) > held // 10 and time.monotonic() < began + p["patience"]:
+            time.sleep(0.25)
+        waited = time.monotonic() - began
+    jobs = p["rounds"] * p["jobs"]
+    return {"jobs": jobs, "held_bytes": held, "bytes_per_job": round(held / jobs, 1), "left_bytes": queue_bytes(place),
+            "waited": round(waited, 3), **cost}, {}
+
+
+def queue_bytes(place: Place) -> int:
+    """Heap, TOAST and indexes of the live jobs."""
+    return int(place.session.value("SELECT pg_total_relation_size('jobq.queue')"))
+
+
+def one_round(place: Place, jobs: int) -> None:
+    """So many no-op jobs, enqueued while their type is paused, then run."""
+    place.session.query("SELECT jobq.pause_job_type('noop')")
+    feed(place, "noop", jobs=jobs, bulk=1000)
+    work = clients.begin_work(place, "noop", jobs)
+    clients.go(work)
+    clients.wait_for_jobq(work)
+
+
 def memory(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
     """Round after round of jobs through the same processes: what each has allocated after the first round and after the last."""
     rounds: List[Dict[str, int]] = []
     with measure.cost(place.session, place.roots, place.subject.tables) as cost:
         for _ in range(p["rounds"]):
-            place.session.query("SELECT jobq.pause_job_type('noop')")
-            feed(place, "noop", jobs=p["jobs"], bulk=1000)
-            work = clients.begin_work(place, "noop", p["jobs"])
-            clients.go(work)
-            clients.wait_for_jobq(work)
+            one_round(place, p["jobs"])
             rounds.append(private_memory(place))
     return {"jobs": p["rounds"] * p["jobs"], "first": rounds[0], "last": rounds[-1], **cost}, {
         "round": list(range(1, len(rounds) + 1)), "bytes": [sum(r.values()) for r in rounds]}
