@@ -17,6 +17,8 @@
 
 #include "dispatcher.h"
 #include "job_types.h"
+#include "options.h"
+#include "weight.h"
 
 #define CLEAN_RUNS_TO_BATCH	3
 #define SHORT_RUN_US		5000	/* average above that: not batched */
@@ -50,6 +52,7 @@ admission_init(MemoryContext context)
 {
 	HASHCTL		ctl;
 
+	limits_init(context);
 	CacheRegisterSyscacheCallback(AUTHOID, note_role_change, (Datum) 0);
 	CacheRegisterSyscacheCallback(DATABASEOID, note_role_change, (Datum) 0);
 
@@ -132,7 +135,10 @@ load_type(TypeState *t)
 	t->exec = jt->command != NULL;
 	t->paused = jt->paused;
 	t->paused_until = jt->paused_until;
-	t->max_concurrent = jt->max_concurrent;
+	t->own.max_concurrent = jt->max_concurrent;
+	t->weight = jt->cpu_weight;
+	t->max_skip = option_int(jt->options, "max_skip", 100);
+	t->nlimits = limits_of_type(jt->options, t->limits);
 	t->may_batch = jt->batch && !t->exec;
 	t->refused = !filter_admits(jt->name);
 	load_order(t, jt);
@@ -152,7 +158,7 @@ type_state(int32 id)
 	if (!found)
 	{
 		memset((char *) t + sizeof(int32), 0, sizeof(TypeState) - sizeof(int32));
-		dlist_init(&t->parked);
+		limit_init(&t->own);
 		load_type(t);
 	}
 	return t;
@@ -163,10 +169,10 @@ role_of_type(int32 id)
 {
 	TypeState  *t = hash_search(types, &id, HASH_FIND, NULL);
 
-	return t != NULL && t->known && !t->exec && !t->refused && dlist_is_empty(&t->parked) ? t->role : NULL;
+	return t != NULL && t->known && !t->exec && !t->refused && dlist_is_empty(&t->own.parked) ? t->role : NULL;
 }
 
-void
+static void
 types_unpark_all(TimestampTz now)
 {
 	HASH_SEQ_STATUS status;
@@ -174,7 +180,19 @@ types_unpark_all(TimestampTz now)
 
 	hash_seq_init(&status, types);
 	while ((t = hash_seq_search(&status)) != NULL)
-		lanes_unpark(&t->parked, now);
+		lanes_unpark(&t->own.parked, now);
+	limits_unpark_all(now);
+	weight_unpark(now);
+}
+
+void
+type_unpark(TypeState *t, TimestampTz now)
+{
+	lanes_unpark(&t->own.parked, now);
+	for (int i = 0; i < t->nlimits; i++)
+		lanes_unpark(&t->limits[i]->parked, now);
+	if (weight_budget > 0)
+		weight_unpark(now);
 }
 
 void
@@ -207,7 +225,9 @@ admission_forget_lanes(void)
 
 	hash_seq_init(&status, types);
 	while ((t = hash_seq_search(&status)) != NULL)
-		dlist_init(&t->parked);
+		dlist_init(&t->own.parked);
+	limits_forget_lanes();
+	weight_forget_lanes();
 	dlist_foreach(it, &all_roles)
 	{
 		RoleState  *r = dlist_container(RoleState, all, it.cur);
@@ -224,13 +244,16 @@ admission_reload(TimestampTz now)
 	TypeState  *t;
 	dlist_iter	it;
 
+	limits_load();
 	hash_seq_init(&status, types);
 	while ((t = hash_seq_search(&status)) != NULL)
 	{
 		load_type(t);
+		limit_restart(&t->own);
 		t->held_until = 0;
 		t->start_failures = 0;
 	}
+	executors_recount();
 	dlist_foreach(it, &all_roles)
 	{
 		RoleState  *r = dlist_container(RoleState, all, it.cur);
@@ -275,7 +298,7 @@ roles_wait(void)
 bool
 type_is_quiet(TypeState *t)
 {
-	return t->known && (!dlist_is_empty(&t->parked) || (t->role != NULL && t->role->has_waiting));
+	return t->known && (!dlist_is_empty(&t->own.parked) || (t->role != NULL && t->role->has_waiting));
 }
 
 TimestampTz
@@ -288,7 +311,7 @@ admission_next_timer(void)
 	hash_seq_init(&status, types);
 	while ((t = hash_seq_search(&status)) != NULL)
 	{
-		if (dlist_is_empty(&t->parked))
+		if (dlist_is_empty(&t->own.parked))
 			continue;
 		if (t->paused)
 			next = Min(next, t->paused_until);
@@ -311,8 +334,8 @@ admission_timers(TimestampTz now)
 			t->paused = false;
 		if (t->held_until <= now)
 			t->held_until = 0;	/* no timer of a type that waits for something else */
-		if (!dlist_is_empty(&t->parked) && !type_is_blocked(t, now))
-			lanes_unpark(&t->parked, now);
+		if (!dlist_is_empty(&t->own.parked) && !type_is_blocked(t, now))
+			lanes_unpark(&t->own.parked, now);
 	}
 }
 
@@ -370,7 +393,7 @@ admission_trouble(char *buf, int size)
 	hash_seq_init(&status, types);
 	while ((t = hash_seq_search(&status)) != NULL)
 	{
-		if (dlist_is_empty(&t->parked))
+		if (dlist_is_empty(&t->own.parked))
 			continue;
 		unknown += !t->known;
 		refused += t->known && t->refused;

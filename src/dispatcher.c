@@ -45,6 +45,7 @@
 #include "reading.h"
 #include "session.h"
 #include "waits.h"
+#include "stop.h"
 
 #define MAINTENANCE_US		(600 * USECS_PER_SEC)
 #define CHORES_US			USECS_PER_MINUTE
@@ -177,7 +178,41 @@ watch_unknown_prepared(void)
 	unknown_prepared = n;
 }
 
+/* ---------- the kill switch (stop.c) ---------- */
+
+static bool
+may_hand_out(void)
+{
+	return !db->paused_identity && !db->stopped && !db->draining;
+}
+
+static void
+read_stop(void)
+{
+	char	   *reason;
+
+	db->stopped = stop_is_on(&reason, NoLock);
+}
+
+/* What nobody has begun comes back, and who waits for the end of what runs looks again. */
+static void
+see_to_stop(void)
+{
+	if (!db->stopped && !db->draining)
+		return;
+	executors_take_back(false);
+	ConditionVariableBroadcast(&db->idle);
+}
+
 /* ---------- one turn ---------- */
+
+/* Who holds one of these exclusively stops the reading of them, not the dispatcher. */
+static bool
+lock_limits(void)
+{
+	return ConditionalLockRelationOid(jobq_relid("limits"), AccessShareLock) &&
+		ConditionalLockRelationOid(jobq_relid("stopped"), AccessShareLock);
+}
 
 static void
 scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, TimestampTz now)
@@ -185,11 +220,12 @@ scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, Timest
 	QueueScan	scan;
 	bool		open;
 
-	if (news.types_changed)
+	if (news.types_changed && lock_limits())
 	{
 		news.types_changed = false;
 		job_types_forget();		/* the messages come after the callback that told us */
 		admission_reload(now);
+		read_stop();
 	}
 	admission_timers(now);
 	check_identity();
@@ -223,10 +259,9 @@ scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, Timest
 		scan_blocked_until = now + BLOCKED_RETRY_US;
 	}
 	if (!db->paused_identity)
-	{
 		hand_out_cancels(now);
+	if (may_hand_out())
 		hand_out_ready(open ? &scan : NULL, now);
-	}
 	if (open)
 		scan_close(&scan);
 }
@@ -328,6 +363,8 @@ one_turn(void)
 	if (!OidIsValid(jobq_relid("queue")))
 		leave_without_extension();
 	(void) executors_collect(now);
+	db->draining = db->ndrains > 0; /* before the publications: whose drain has ended has told of its row */
+	pg_memory_barrier();
 	registry_locked = !lock_registry();
 	if (registry_locked)
 	{
@@ -352,6 +389,7 @@ one_turn(void)
 		scan_and_hand_out(commands, ncommands, sweep_now, now);
 	if (sweep_now)
 		next_sweep = now + (TimestampTz) jobq_sweep_interval * 1000;
+	see_to_stop();
 	executors_wake();
 	executors_balance(now);
 	CommitTransactionCommand();
@@ -367,8 +405,7 @@ sleep_ms(TimestampTz now)
 
 	if (registry_locked)
 		return BLOCKED_RETRY_US / 1000;
-	if (lanes_first_ready() != NULL && executors_running() < jobq_max_concurrent &&
-		!db->paused_identity)
+	if (lanes_first_ready() != NULL && executors_running() < jobq_max_concurrent && may_hand_out())
 		return 0;
 	if (lanes < scan_blocked_until)
 		lanes = scan_blocked_until;
@@ -522,7 +559,7 @@ suspended_turn(void)
 	TimestampTz now = GetCurrentTimestamp();
 
 	StartTransactionCommand();
-	executors_take_back();
+	executors_take_back(true);
 	(void) executors_collect(now);
 	CommitTransactionCommand();
 	if (db->leave && !executors_any())

@@ -7,6 +7,7 @@
  *	 lanes.c ready.c	what waits; the timers; which ready lane is first
  *	 scan.c reading.c	reading the queue's lanes; handing out in order
  *	 admission.c	job types and roles: may this job start now, and where
+ *	 limit.c weight.c	how many run at once, of a type, of several, of what weight
  *	 executors.c	handing over, hearing verdicts
  *	 workers.c		starting SQL and exec workers
  *
@@ -16,6 +17,7 @@
 #define JOBQ_DISPATCHER_H
 
 #include "lanes.h"
+#include "limit.h"
 #include "ready.h"
 #include "scan.h"
 
@@ -45,11 +47,14 @@ typedef struct TypeState
 	bool		paused;
 	TimestampTz paused_until;	/* DT_NOEND: until resumed */
 	bool		refused;		/* jobq.job_type_filter, or its role is missing */
-	int			max_concurrent;
-	int			running;		/* executors' cells; for SQL types a worker counts as one */
 	bool		may_batch;
+	int			weight;			/* cpu_weight */
+	int			max_skip;		/* options.max_skip */
 	RoleState  *role;
-	dlist_head	parked;			/* lanes that wait for the type */
+	JobLimit	own;			/* what the type itself allows; lanes that wait for the type are parked here */
+	int			nlimits;
+	JobLimit   *limits[JOBQ_TYPE_LIMITS];	/* those it shares with others */
+	JobLimit   *closed;			/* had no room when one of its jobs was to be handed out */
 
 	/* the order of its jobs (ready.c) */
 	int			pressure;		/* added to their priority */
@@ -81,13 +86,14 @@ extern bool admission_roles_changed(void);
 /* The smallest time at which something changes by itself (pause ends); DT_NOEND: never. */
 extern TimestampTz admission_next_timer(void);
 extern void admission_timers(TimestampTz now);
+/* A job of the type has left its executor: what waits for that may be tried again. */
+extern void type_unpark(TypeState *t, TimestampTz now);
 /* May one more job of the type start? */
 extern bool type_may_start(TypeState *t, TimestampTz now);
 /* Can no job of the type be handed out before something else happens that wakes the dispatcher? */
 extern bool type_is_quiet(TypeState *t);
 extern bool type_is_short(TypeState *t, TimestampTz now);
 extern void type_note_run(TypeState *t, Verdict verdict, int32 run_us, TimestampTz now);
-extern void types_unpark_all(TimestampTz now);
 extern void role_unpark(RoleState *role, TimestampTz now);
 extern void roles_unpark(TimestampTz now);
 /* Does any lane wait for a worker? */
@@ -100,7 +106,8 @@ typedef enum HandOut
 {
 	HANDED_OUT,
 	NO_CAPACITY,				/* nobody of this role can take it now */
-	TYPE_FULL					/* the type is at its limit everywhere */
+	LIMIT_FULL,					/* a limit of the type has no room: t->closed */
+	TOO_HEAVY					/* jobq.max_weight has no room */
 } HandOut;
 
 extern void executors_init(MemoryContext context, JobqDb *db);
@@ -116,9 +123,11 @@ extern bool executors_collect(TimestampTz now);
 /* workers.c: starts workers that parked lanes ask for; makes room between roles. */
 extern void executors_balance(TimestampTz now);
 extern int	executors_running(void);
+/* The registry has changed: counts anew what runs under each limit. */
+extern void executors_recount(void);
 extern TimestampTz executors_next_timer(void);
-/* Hand-out has stopped (DDL): takes back what nobody has begun. */
-extern void executors_take_back(void);
+/* Hand-out has stopped: takes back what nobody has begun. */
+extern void executors_take_back(bool cancels);
 extern bool executors_cancel(const pg_uuid_t *id, CancelKind kind, const char *reason);
 extern bool executors_any(void);
 

@@ -8,12 +8,6 @@
 #include "dispatcher.h"
 #include "postmaster/bgworker.h"
 
-typedef struct TypeCount
-{
-	int32		type_id;
-	int			ncells;
-} TypeCount;
-
 typedef struct Executor
 {
 	Slot	   *slot;			/* NULL: not one of ours */
@@ -25,9 +19,9 @@ typedef struct Executor
 	bool		wake;			/* was handed something since executors_wake */
 	int			ncells;
 	int			nslow;			/* cells of jobs that are not known to be short */
-	int			ntypes;
-	TypeCount	counts[JOBQ_CELLS]; /* of the types it has cells of: seldom more than a few */
+	int			weight;			/* of what it runs; counted while jobq.max_weight is on */
 	int32		types[JOBQ_CELLS];
+	int			weights[JOBQ_CELLS];
 	bool		slow[JOBQ_CELLS];
 	bool		used[JOBQ_CELLS];
 	bool		ended[JOBQ_CELLS];	/* its tool has ended: it counts no more */
@@ -36,6 +30,7 @@ typedef struct Executor
 /* by slot number; from executors_end on there has never been one */
 extern Executor executors[JOBQ_MAX_SLOTS];
 extern int	executors_end;
+#define executor_number(e) ((int) ((e) - executors))
 
 /* The executor that goes with a slot of ours. */
 extern Executor *executor_of(const Slot *slot);
@@ -47,8 +42,8 @@ extern Executor *executor_of(const Slot *slot);
 extern TypeState *executor_vacate(Executor *e, int cell);
 /* It is no executor of ours any more. */
 extern void executor_forget(Executor *e);
-/* Takes back what it was handed and has not begun. */
-extern void executor_take_back(Executor *e, TimestampTz now);
+/* Takes back what it was handed and has not begun; jobs that it is to settle as cancelled only with `cancels`. */
+extern void executor_take_back(Executor *e, bool cancels, TimestampTz now);
 /* Forgets a job and reads it again under its key: an executor may have rewritten the row. */
 extern void reread_job(const JobRef *ref);
 

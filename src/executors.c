@@ -14,6 +14,7 @@
 #include "utils/timestamp.h"
 
 #include "executor.h"
+#include "weight.h"
 
 #define EXEC_CELLS			60		/* of JOBQ_CELLS; the rest for cancels */
 #define PACK_US				1000	/* short jobs of one turn go to one worker, and share its commit, up to so much work */
@@ -77,42 +78,20 @@ executors_alert(int32 type_id)
 
 /* ---------- accounting ---------- */
 
-static TypeCount *
-count_of_type(Executor *e, int32 type_id)
-{
-	for (int i = 0; i < e->ntypes; i++)
-	{
-		if (e->counts[i].type_id == type_id)
-			return &e->counts[i];
-	}
-	return NULL;
-}
-
 static void
 count_up(Executor *e, TypeState *t)
 {
-	TypeCount  *count = count_of_type(e, t->id);
-
-	if (count == NULL)
-	{
-		count = &e->counts[e->ntypes++];
-		count->type_id = t->id;
-		count->ncells = 0;
-	}
-	if (count->ncells++ == 0 || e->exec)
-		t->running++;
+	limit_up(&t->own, executor_number(e), e->exec);
+	for (int i = 0; i < t->nlimits; i++)
+		limit_up(t->limits[i], executor_number(e), e->exec);
 }
 
 static void
 count_down(Executor *e, TypeState *t)
 {
-	TypeCount  *count = count_of_type(e, t->id);
-	bool		last = --count->ncells == 0;
-
-	if (last)
-		*count = e->counts[--e->ntypes];
-	if (last || e->exec)
-		t->running--;
+	limit_down(&t->own, executor_number(e), e->exec);
+	for (int i = 0; i < t->nlimits; i++)
+		limit_down(t->limits[i], executor_number(e), e->exec);
 }
 
 static void
@@ -121,6 +100,8 @@ occupy(Executor *e, int cell, TypeState *t, bool slow)
 	if (e->exec || e->ncells == 0)
 		running++;
 	count_up(e, t);
+	if (weight_budget > 0)
+		weight_occupy(e, cell, t->weight);
 	e->used[cell] = true;
 	e->ended[cell] = false;
 	e->types[cell] = t->id;
@@ -131,11 +112,13 @@ occupy(Executor *e, int cell, TypeState *t, bool slow)
 
 /* It counts no more: another may run. */
 static void
-stop_counting(Executor *e, TypeState *t)
+stop_counting(Executor *e, int cell, TypeState *t)
 {
 	if (e->exec || e->ncells == 0)
 		running--;
 	count_down(e, t);
+	if (weight_budget > 0)
+		weight_vacate(e, cell);
 }
 
 TypeState *
@@ -147,8 +130,31 @@ executor_vacate(Executor *e, int cell)
 	e->ncells--;
 	e->nslow -= e->slow[cell];
 	if (!e->ended[cell])
-		stop_counting(e, t);
+		stop_counting(e, cell, t);
 	return t;
+}
+
+void
+executors_recount(void)
+{
+	weight_restart();
+	for (int i = 0; i < executors_end; i++)
+	{
+		Executor   *e = &executors[i];
+
+		e->weight = 0;
+		for (int c = 0; e->slot != NULL && c < JOBQ_CELLS; c++)
+		{
+			TypeState  *t;
+
+			if (!e->used[c] || e->ended[c])
+				continue;
+			t = type_state(e->types[c]);
+			count_up(e, t);
+			if (weight_budget > 0)
+				weight_occupy(e, c, t->weight);
+		}
+	}
 }
 
 void
@@ -213,22 +219,41 @@ free_cell(Executor *e)
 	return (int) ((bool *) memchr(e->used, false, JOBQ_CELLS) - e->used);
 }
 
+/* The first limit of the type that would not let one more run; NULL: all would. */
+static JobLimit *
+limit_without_room(TypeState *t, int executor, bool exec)
+{
+	if (!limit_has_room(&t->own, executor, exec))
+		return &t->own;
+	for (int i = 0; i < t->nlimits; i++)
+	{
+		if (!limit_has_room(t->limits[i], executor, exec))
+			return t->limits[i];
+	}
+	return NULL;
+}
+
+/* *why: what keeps those from it who could take it. */
 static Executor *
-best_executor(TypeState *t, bool is_short, bool cancel, bool *type_full)
+best_executor(TypeState *t, bool is_short, bool cancel, HandOut *why)
 {
 	Executor   *best = NULL;
 
-	*type_full = false;
+	*why = NO_CAPACITY;
 	for (int i = 0; i < executors_end; i++)
 	{
 		Executor   *e = &executors[i];
 
 		if (!takes_more(e, t, is_short, cancel))
 			continue;
-		if (t->max_concurrent > 0 && t->running >= t->max_concurrent && !cancel &&
-			(e->exec || count_of_type(e, t->id) == NULL))
+		if (!cancel && (t->closed = limit_without_room(t, i, e->exec)) != NULL)
 		{
-			*type_full = true;
+			*why = LIMIT_FULL;
+			continue;
+		}
+		if (!cancel && weight_budget > 0 && !weight_fits(e, t->weight))
+		{
+			*why = TOO_HEAVY;
 			continue;
 		}
 		if (is_short && e->wake && e->ncells * t->avg_us < PACK_US)
@@ -244,16 +269,17 @@ hand_out(TypeState *t, const JobRef *ref, const char *cancel_reason, TimestampTz
 {
 	bool		cancel = (ref->flags & REF_CANCEL) != 0;
 	bool		is_short = type_is_short(t, now) && (ref->flags & (REF_ALONE | REF_AGAIN)) == 0;
-	bool		type_full;
+	HandOut		why;
 	Executor   *e;
 	int			cell;
 
 	if (t->role == NULL)
 		return NO_CAPACITY;
-	e = best_executor(t, is_short, cancel, &type_full);
+	e = best_executor(t, is_short, cancel, &why);
+	if (e == NULL && why == NO_CAPACITY && (t->closed = limit_without_room(t, -1, true)) != NULL)
+		why = LIMIT_FULL;		/* no use in waiting for a worker */
 	if (e == NULL)
-		return type_full || (t->max_concurrent > 0 && t->running >= t->max_concurrent) ?
-			TYPE_FULL : NO_CAPACITY;
+		return why;
 	cell = free_cell(e);
 	if (!slot_assign(e->slot, cell, ref, cancel_reason))
 		return NO_CAPACITY;
@@ -365,8 +391,8 @@ note_ended(Executor *e, int cell, TimestampTz now)
 	if (!e->used[cell] || e->ended[cell])
 		return;
 	e->ended[cell] = true;
-	stop_counting(e, t);
-	lanes_unpark(&t->parked, now);
+	stop_counting(e, cell, t);
+	type_unpark(t, now);
 }
 
 static bool
@@ -402,7 +428,7 @@ collect_cells(Executor *e, TimestampTz now)
 		if (cell->cancel == CANCEL_USER)
 			cancel_after_all(&cell->ref.id, cell->has_reason ? cell->reason : NULL);
 		pg_atomic_write_u32(&cell->state, CELL_FREE);
-		lanes_unpark(&t->parked, now);
+		type_unpark(t, now);
 	}
 	return true;
 }
@@ -471,7 +497,7 @@ executors_collect(TimestampTz now)
 		{
 			changed = true;
 			role_unpark(e->role, now);
-			executor_take_back(e, now); /* handed over while it was leaving */
+			executor_take_back(e, true, now);	/* handed over while it was leaving */
 			bury_executor(e);
 		}
 		else if (never_came(e))

@@ -27,6 +27,7 @@
 #include "queue.h"
 #include "slots.h"
 #include "waits.h"
+#include "stop.h"
 
 #define PING_LIMIT_MS		1000
 #define HORIZON_LIMIT_S		3600	/* who holds it back for longer is worth a look */
@@ -249,6 +250,8 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 	char		trouble[256] = "";
 	char		seconds[32] = "null";
 	const char *message = NULL;
+	char	   *reason;
+	bool		stopped = stop_is_on(&reason, AccessShareLock);
 
 	if (db != NULL)
 	{
@@ -258,13 +261,16 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 	}
 	if (f->waiting)
 		snprintf(seconds, sizeof(seconds), "%.3f", f->oldest_s);
-	if (trouble[0] != '\0')
+	if (stopped)
+		message = psprintf("all jobs are stopped: %s; jobq.start_all() lets them run",
+						   reason ? reason : "no reason given");
+	else if (trouble[0] != '\0')
 		message = trouble;
 	else if (f->paused_waiting)
 		message = "jobs of paused types wait: jobq.resume_job_type() lets them run";
 	add_check(report, "queues", message ? DEGRADED : HEALTHY, message,
-			  psprintf(", \"oldest_waiting_s\": %s, \"stopped\": false, \"paused\": " INT64_FORMAT,
-					   seconds, f->paused_types));
+			  psprintf(", \"oldest_waiting_s\": %s, \"stopped\": %s, \"paused\": " INT64_FORMAT,
+					   seconds, stopped ? "true" : "false", f->paused_types));
 }
 
 static void

@@ -37,6 +37,7 @@ typedef struct JobType
 	int64		timeout_us;		/* 0: none */
 	int			base_priority;
 	int			max_concurrent;
+	int			cpu_weight;
 	Interval	keep_completed;
 	bool		keeps_nothing;	/* keep_completed is 0 */
 	bool		keep_dead_forever;
@@ -54,6 +55,7 @@ typedef struct JobType
 	int			aging_max;
 	bool		fair;			/* fair_by = tenant */
 	int			max_crashes;	/* 2 */
+	int			max_children;	/* a minute; 0: no limit */
 	OutputKind	output;
 	bool		allow_dash;
 	int			max_output;		/* 0: jobq.max_output */

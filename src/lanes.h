@@ -45,6 +45,16 @@ typedef enum LanePlace
 	LANE_PARKED					/* has a head, its type or role can't run it now */
 } LanePlace;
 
+/* Where the head of a lane stands, to be kept when the lane moves on. */
+typedef struct Rank
+{
+	int32		priority;		/* effective */
+	struct FairGroup *group;	/* NULL: its type is not fair */
+	uint64		turn;
+	TimestampTz position;
+	pg_uuid_t	id;
+} Rank;
+
 typedef struct Lane
 {
 	LaneId		id;				/* hash key */
@@ -76,6 +86,8 @@ typedef struct Lane
 	int			extrasize;
 	List	   *ranges;			/* of Range, not read to their end */
 	bool		touched;		/* in intake's list of lanes that were published to */
+	Rank		heavy;			/* where its head stands that waits for jobq.max_weight, */
+	int			passed;			/* and how many lighter ones have started since (weight.c) */
 } Lane;
 
 typedef enum Whereabouts

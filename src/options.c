@@ -131,6 +131,27 @@ option_aging(Jsonb *options, int64 *per_us, int *max)
 	*max = option_int(aging, "max", AGING_MAX);
 }
 
+int
+option_texts(Jsonb *options, const char *key, char **texts, int max)
+{
+	JsonbValue	value;
+	JsonbIterator *it;
+	JsonbIteratorToken token;
+	JsonbValue	part;
+	int			n = 0;
+
+	if (find_option(options, key, &value) == NULL || value.type != jbvBinary ||
+		!JsonContainerIsArray(value.val.binary.data))
+		return 0;
+	it = JsonbIteratorInit(value.val.binary.data);
+	while (n < max && (token = JsonbIteratorNext(&it, &part, true)) != WJB_DONE)
+	{
+		if (token == WJB_ELEM && part.type == jbvString)
+			texts[n++] = pnstrdup(part.val.string.val, part.val.string.len);
+	}
+	return n;
+}
+
 bool
 option_is(Jsonb *options, const char *key, const char *word)
 {

@@ -31,6 +31,8 @@ extern int	option_int(Jsonb *options, const char *key, int otherwise);
 extern int	option_size(Jsonb *options, const char *key, int otherwise);	/* bytes: number or '64MB' */
 extern int64 option_interval(Jsonb *options, const char *key, int64 otherwise); /* microseconds */
 extern bool option_is(Jsonb *options, const char *key, const char *word);
+/* The texts of an array, at most max of them, palloc'd; how many. */
+extern int	option_texts(Jsonb *options, const char *key, char **texts, int max);
 extern OutputKind option_output(Jsonb *options);
 /* A step of one in priority every per_us, up to max; per_us 0: the key is missing. */
 extern void option_aging(Jsonb *options, int64 *per_us, int *max);

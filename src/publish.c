@@ -46,6 +46,7 @@ static int	lanes_allocated = 0;
 static bool pending_overflow = false;
 static TimestampTz pending_overflow_lo;
 static bool types_changed = false;
+static int	drains = 0;
 
 typedef struct PendingCommand
 {
@@ -155,6 +156,19 @@ publish_types_changed(void)
 	types_changed = true;
 }
 
+void
+publish_drain(void)
+{
+	pending_db = my_db();
+	if (pending_db == NULL)
+		return;
+	SpinLockAcquire(&pending_db->mutex);
+	pending_db->ndrains++;
+	SpinLockRelease(&pending_db->mutex);
+	drains++;
+	wake_dispatcher(pending_db);
+}
+
 /* Promises a place among the database's commands, so that the commit cannot find them full. */
 static bool
 reserve_command(JobqDb *db)
@@ -259,7 +273,7 @@ is_quiet(JobqDb *db, int32 type_id)
 static bool
 is_news(JobqDb *db)
 {
-	if (types_changed || ncancels > 0 || pending_overflow || db->overflow ||
+	if (types_changed || drains > 0 || ncancels > 0 || pending_overflow || db->overflow ||
 		db->ring_tail - db->ring_head > (uint32) jobq_max_lanes / 2)
 		return true;
 	for (int i = 0; i < nlanes; i++)
@@ -288,6 +302,7 @@ publish_at_end(bool committed)
 		}
 		if (types_changed)
 			db->types_changed = true;
+		db->ndrains -= drains;
 		wake = is_news(db);
 		SpinLockRelease(&db->mutex);
 		if (wake)
@@ -329,6 +344,7 @@ forget_pending(void)
 	nlanes = 0;
 	pending_overflow = false;
 	types_changed = false;
+	drains = 0;
 	ncancels = 0;
 	nnoted = 0;
 }
@@ -347,6 +363,10 @@ publish_xact_callback(XactEvent event, void *arg)
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("cannot PREPARE a transaction that cancels a running job")));
+			if (drains > 0)
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("cannot PREPARE a transaction that has called jobq.drain()")));
 			preparing = GetTopTransactionIdIfAny();
 			break;
 		case XACT_EVENT_PREPARE:

@@ -12,6 +12,7 @@
 
 #include "intake.h"
 #include "reading.h"
+#include "weight.h"
 
 #define SWEEP_ENTRIES		2000	/* index entries read per tick */
 
@@ -130,6 +131,8 @@ go_on_with_lane(QueueScan *scan, Lane *lane, const Rank *rank, TimestampTz now)
 	ready_served(lane);
 	lane_unplace(lane);
 	lane_pop(lane, &ref);
+	if (weight_budget > 0)
+		weight_note_start(lane, rank);
 	known_lookup(known_jobs, ref.id)->where = IN_FLIGHT;
 	if (scan && lane_wants_scan(lane, now))
 		scan_lane(scan, lane);
@@ -152,12 +155,17 @@ hand_out_ready(QueueScan *scan, TimestampTz now)
 
 		if (!type_may_start(t, now))
 		{
-			lane_park(lane, &t->parked);
+			lane_park(lane, &t->own.parked);
 			continue;
 		}
 		if (t->role && t->role->has_waiting && outranks(&t->role->waiting, &rank))
 		{
 			lane_park(lane, &t->role->parked);
+			continue;
+		}
+		if (weight_budget > 0 && weight_is_reserved(t, &rank))
+		{
+			weight_park(lane, &rank);
 			continue;
 		}
 		switch (hand_out(t, &ref, NULL, now))
@@ -167,12 +175,15 @@ hand_out_ready(QueueScan *scan, TimestampTz now)
 				break;
 			case NO_CAPACITY:
 				if (t->role == NULL)
-					lane_park(lane, &t->parked);
+					lane_park(lane, &t->own.parked);
 				else
 					wait_for_role(lane, t->role, &rank);
 				break;
-			case TYPE_FULL:
-				lane_park(lane, &t->parked);
+			case LIMIT_FULL:
+				lane_park(lane, &t->closed->parked);
+				break;
+			case TOO_HEAVY:
+				weight_park(lane, &rank);
 				break;
 		}
 	}

@@ -11,16 +11,6 @@
 
 #include "lanes.h"
 
-/* Where the head of a lane stands, to be kept when the lane moves on. */
-typedef struct Rank
-{
-	int32		priority;		/* effective */
-	struct FairGroup *group;	/* NULL: its type is not fair */
-	uint64		turn;
-	TimestampTz position;
-	pg_uuid_t	id;
-} Rank;
-
 extern void ready_init(MemoryContext context);
 /* Only lanes.c calls these two: lane_place and lane_unplace. */
 extern void ready_add(Lane *lane, TimestampTz now);

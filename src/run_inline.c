@@ -25,6 +25,7 @@
 #include "handler.h"
 #include "job_types.h"
 #include "settle.h"
+#include "stop.h"
 
 PG_FUNCTION_INFO_V1(jobq_run_inline);
 
@@ -153,6 +154,7 @@ Datum
 jobq_run_inline(PG_FUNCTION_ARGS)
 {
 	HeapTupleHeader row;
+	char	   *reason;
 
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
@@ -163,6 +165,11 @@ jobq_run_inline(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("jobq.run_inline cannot be called inside a handler")));
+	if (stop_is_on(&reason, AccessShareLock))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("all jobs are stopped: %s", reason ? reason : "no reason given"),
+				 errhint("jobq.start_all() lets them run.")));
 	run_and_settle(PG_GETARG_UUID_P(0));
 	row = read_job(PG_GETARG_UUID_P(0));
 	if (row == NULL)

@@ -51,6 +51,7 @@ init_db(JobqDb *db, LaneKeys *ring)
 {
 	SpinLockInit(&db->mutex);
 	db->ring = ring;
+	ConditionVariableInit(&db->idle);
 	pg_atomic_init_u64(&db->beat, 0);
 	pg_atomic_init_u64(&db->ping, 0);
 	pg_atomic_init_u64(&db->pong, 0);
@@ -138,10 +139,13 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->ring_head = db->ring_tail = 0;
 	db->overflow = false;
 	db->types_changed = false;
+	db->ndrains = 0;
+	db->stopped = db->draining = false;
 	db->reload = false;
 	db->ncommands = 0;
 	db->reserved_commands = 0;
 	db->nendings = 0;
+	memset(db->children, 0, sizeof(db->children));
 	db->nprepared = 0;
 	db->types_prepared = false;
 	db->prepared_overflow = false;

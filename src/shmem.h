@@ -13,6 +13,7 @@
 #define JOBQ_SHMEM_H
 
 #include "port/atomics.h"
+#include "storage/condition_variable.h"
 #include "storage/latch.h"
 #include "storage/lwlock.h"
 #include "storage/proc.h"
@@ -61,6 +62,17 @@ typedef struct Ending
 	char		enqueued_by[NAMEDATALEN];
 } Ending;
 
+/* What handlers of a type have enqueued in each of the last seconds (children.c). */
+#define JOBQ_CHILD_TYPES	64
+#define JOBQ_CHILD_SECONDS	61	/* a minute, and the second that has begun */
+typedef struct ChildCount
+{
+	int32		type_id;		/* 0: free */
+	int64		second;			/* the latest */
+	uint32		sum;
+	uint32		counts[JOBQ_CHILD_SECONDS];	/* by second modulo that */
+} ChildCount;
+
 /* One database.  Found by dboid; never moves; freed when its dispatcher finds no extension. */
 typedef struct JobqDb
 {
@@ -98,6 +110,7 @@ typedef struct JobqDb
 #define JOBQ_QUIET_TYPES	16
 	int32		quiet[JOBQ_QUIET_TYPES];
 	bool		types_changed;
+	int			ndrains;		/* transactions in jobq.drain(): hand nothing out, whatever is committed */
 	bool		reload;
 	int			ncommands;		/* filled */
 	int			reserved_commands;	/* promised to open transactions */
@@ -107,6 +120,7 @@ typedef struct JobqDb
 	int			disk_level;		/* DiskLevel, as last measured (disk.c) */
 	double		disk_percent;	/* of the fullest file system */
 	TimestampTz disk_measured;
+	ChildCount	children[JOBQ_CHILD_TYPES];
 	int			nwaiters;
 	Waiter		waiters[JOBQ_MAX_WAITERS];
 
@@ -133,6 +147,9 @@ typedef struct JobqDb
 	char		trouble[256];	/* why nothing runs, '' when all is well; dispatcher writes, under mutex */
 	char		helper_trouble[256];	/* the same for tools; the exec worker writes, under mutex */
 	bool		paused_identity;	/* the home row is not ours: restored dump */
+	bool		stopped;		/* jobq.stop_all(), as the dispatcher knows it */
+	bool		draining;		/* it hands nothing out because of ndrains */
+	ConditionVariable idle;		/* the dispatcher has heard of a job's end while it was stopped */
 	int			no_worker_slots;	/* could not start a worker: max_worker_processes is used up */
 
 	LaneKeys *ring;			/* jobq_max_lanes entries */

@@ -10,6 +10,8 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
+#include "children.h"
+#include "handler.h"
 #include "publish.h"
 #include "store.h"
 #include "sublane.h"
@@ -273,6 +275,8 @@ store_unique(Enqueuer *e, Request *request, pg_uuid_t *id)
 bool
 store_job(Enqueuer *e, Request *request, pg_uuid_t *id)
 {
+	if (request->has_parent)
+		children_admit(handler_now()->type);
 	if (request->unique_key != NULL)
 		return store_unique(e, request, id);
 	store_plain(e, request, id);

@@ -142,15 +142,15 @@ make_room(RoleState *role, TimestampTz now)
 }
 
 void
-executor_take_back(Executor *e, TimestampTz now)
+executor_take_back(Executor *e, bool cancels, TimestampTz now)
 {
-	for (int c = 0; c < JOBQ_CELLS; c++)
+	for (int c = 0; e->ncells > 0 && c < JOBQ_CELLS; c++)
 	{
 		JobRef		ref = e->slot->cells[c].ref;
 
-		if (!e->used[c] || !slot_take_back(e->slot, c))
+		if (!e->used[c] || (!cancels && (ref.flags & REF_CANCEL)) || !slot_take_back(e->slot, c))
 			continue;
-		lanes_unpark(&executor_vacate(e, c)->parked, now);
+		type_unpark(executor_vacate(e, c), now);
 		if (ref.flags & REF_CANCEL)
 		{
 			Cell	   *cell = &e->slot->cells[c];
@@ -198,19 +198,19 @@ take_back_behind_slow_runs(TimestampTz now)
 			note_slow_run(e, current, t, now);
 		else if (type_is_short(t, now))
 			continue;
-		executor_take_back(e, now);
+		executor_take_back(e, true, now);
 	}
 }
 
 void
-executors_take_back(void)
+executors_take_back(bool cancels)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
 	for (int i = 0; i < executors_end; i++)
 	{
 		if (executors[i].slot)
-			executor_take_back(&executors[i], now);
+			executor_take_back(&executors[i], cancels, now);
 	}
 }
 

@@ -48,6 +48,21 @@ CREATE TABLE jobq.job_types (
 );
 CREATE UNIQUE INDEX job_types_name ON jobq.job_types (name) WHERE dropped_at IS NULL;
 
+-- Limits that job types share by naming them in options.limits.  src/limit.c knows the column numbers.
+CREATE TABLE jobq.limits (
+  name            text        NOT NULL PRIMARY KEY,
+  max_concurrent  int4        NOT NULL,
+  rate_limit      int4        NOT NULL,
+  rate_window     interval    NOT NULL
+);
+
+-- The kill switch: with its row in it nothing starts.  src/stop.c knows the column numbers.
+CREATE TABLE jobq.stopped (
+  one     boolean      NOT NULL DEFAULT true PRIMARY KEY CHECK (one),
+  reason  text,
+  since   timestamptz  NOT NULL
+);
+
 -- Live jobs only.  src/queue.h knows the column numbers: append, never reorder.
 CREATE TABLE jobq.queue (
   id               uuid        NOT NULL,
@@ -201,6 +216,8 @@ CREATE TABLE jobq.events (
 SELECT pg_catalog.pg_extension_config_dump('jobq.home', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.job_type_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.job_types', '');
+SELECT pg_catalog.pg_extension_config_dump('jobq.limits', '');
+SELECT pg_catalog.pg_extension_config_dump('jobq.stopped', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.queue', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.dead_letters', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.event_id_seq', '');

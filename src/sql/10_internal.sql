@@ -13,6 +13,12 @@ CREATE FUNCTION jobq._types_changed() RETURNS trigger
 CREATE TRIGGER types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.job_types
   FOR EACH STATEMENT EXECUTE FUNCTION jobq._types_changed();
 ALTER TABLE jobq.job_types ENABLE ALWAYS TRIGGER types_changed;
+CREATE TRIGGER types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.limits
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq._types_changed();
+ALTER TABLE jobq.limits ENABLE ALWAYS TRIGGER types_changed;
+CREATE TRIGGER types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.stopped
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq._types_changed();
+ALTER TABLE jobq.stopped ENABLE ALWAYS TRIGGER types_changed;
 
 -- src/home.c: are the rows of this database ours, or a restored dump's?
 CREATE FUNCTION jobq._home_is_ours() RETURNS boolean
@@ -67,6 +73,20 @@ CREATE FUNCTION jobq._check_number(argument text, value numeric, low numeric, hi
 BEGIN
   IF value = 'NaN' OR value < low OR value > high THEN
     PERFORM jobq._bad('22003', format('%s must be between %s and %s, not %s', argument, low, high, value));
+  END IF;
+END $$;
+
+-- A name of a job type, a limit, ...
+CREATE FUNCTION jobq._check_name(what text, name text) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM jobq._check_not_null('name', name IS NOT NULL);
+  IF octet_length(name) > 63 THEN
+    PERFORM jobq._bad('54000', format('name is longer than 63 bytes: "%s"', name));
+  ELSIF name = '' OR name LIKE ' %' OR name LIKE '% ' OR name ~ E'[[:cntrl:]\\u0080-\\u009f]' THEN
+    PERFORM jobq._bad('22023', format('name is no name of a %s: "%s"', what,
+                                      regexp_replace(name, E'[[:cntrl:]\\u0080-\\u009f]', '?', 'g')),
+      'Names have 1 to 63 bytes, no control characters, and no space at either end.');
   END IF;
 END $$;
 

@@ -53,19 +53,6 @@ BEGIN
   RETURN jobq._live_type(name);
 END $$;
 
-CREATE FUNCTION jobq._check_type_name(name text) RETURNS void
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-  PERFORM jobq._check_not_null('name', name IS NOT NULL);
-  IF octet_length(name) > 63 THEN
-    PERFORM jobq._bad('54000', format('name is longer than 63 bytes: "%s"', name));
-  ELSIF name = '' OR name LIKE ' %' OR name LIKE '% ' OR name ~ E'[[:cntrl:]\\u0080-\\u009f]' THEN
-    PERFORM jobq._bad('22023', format('name is no name of a job type: "%s"',
-                                      regexp_replace(name, E'[[:cntrl:]\\u0080-\\u009f]', '?', 'g')),
-      'Names have 1 to 63 bytes, no control characters, and no space at either end.');
-  END IF;
-END $$;
-
 -- The handler as it is stored: schema.function(argument types), every part quoted as needed.
 CREATE FUNCTION jobq._handler_signature(handler regprocedure) RETURNS text
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -142,6 +129,7 @@ BEGIN
   PERFORM jobq._check_interval('keep_completed', t.keep_completed);
   PERFORM jobq._check_interval('keep_dead', t.keep_dead);
   PERFORM jobq._check_options(t.options, t.command IS NOT NULL);
+  PERFORM jobq._check_limits(t.options);
 END $$;
 
 -- Warns of what is allowed but hardly meant.
@@ -227,7 +215,7 @@ DECLARE
   t jobq.job_types;
   role oid := coalesce(run_as::oid, caller);
 BEGIN
-  PERFORM jobq._check_type_name(_create_job_type.name);
+  PERFORM jobq._check_name('job type', _create_job_type.name);
   PERFORM jobq._check_not_null('on_conflict', on_conflict IS NOT NULL);
   IF on_conflict NOT IN ('error', 'replace', 'ignore') THEN
     PERFORM jobq._bad('22023', format('on_conflict must be "error", "replace" or "ignore", not "%s"', on_conflict));

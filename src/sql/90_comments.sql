@@ -45,6 +45,27 @@ COMMENT ON FUNCTION jobq.resume_job_type IS
 $$Ends the pause of a job type.
 name: of a job type (42704) that the caller owns (42501).$$;
 
+COMMENT ON FUNCTION jobq.set_limit IS
+$$Makes or changes a limit that job types share by naming it in options.limits; it counts at once. 0: none of that kind.
+name: 1 to 63 bytes without control characters or space at either end (54000, 22023).
+max_concurrent: how many of their jobs run at once (22003).
+rate_limit, rate_window: how many of their jobs start in any window of that length, at most 10,000 (22003, 22023).$$;
+
+COMMENT ON FUNCTION jobq.drop_limit IS
+$$Drops a limit.
+name: 42704 when there is none, 55006 while a job type names it.$$;
+
+COMMENT ON FUNCTION jobq.stop_all IS
+$$The kill switch: from this transaction's commit on no job starts, whatever its type; what runs goes on, jobs may be enqueued. It outlives restarts. jobq.health() says so.
+reason: text for whoever looks.$$;
+
+COMMENT ON FUNCTION jobq.start_all IS
+$$Ends what jobq.stop_all() or jobq.drain() began.$$;
+
+COMMENT ON FUNCTION jobq.drain IS
+$$Stops all jobs at once, as jobq.stop_all() does, and waits for those that run: true when none does, false when the time is up. Either way they stay stopped, unless this transaction is rolled back.
+timeout: zero or more (22023).$$;
+
 COMMENT ON FUNCTION jobq.enqueue IS
 $$Stores a job, which can run as soon as this transaction commits. Returns its id (or that of the live job with the same unique_key).
 job_type: 42704 when there is none.
@@ -254,6 +275,15 @@ COMMENT ON COLUMN jobq.job_types.paused IS 'hands out no jobs';
 COMMENT ON COLUMN jobq.job_types.pause_reason IS 'why it is paused';
 COMMENT ON COLUMN jobq.job_types.paused_until IS 'when the pause ends by itself; NULL: it does not';
 COMMENT ON COLUMN jobq.job_types.dropped_at IS 'when it was dropped; NULL: it was not';
+COMMENT ON TABLE jobq.limits IS 'Limits that job types share';
+COMMENT ON COLUMN jobq.limits.name IS 'what options.limits calls it';
+COMMENT ON COLUMN jobq.limits.max_concurrent IS 'how many of their jobs run at once; 0: no limit';
+COMMENT ON COLUMN jobq.limits.rate_limit IS 'how many of their jobs start in any rate_window; 0: no limit';
+COMMENT ON COLUMN jobq.limits.rate_window IS 'how long the window of rate_limit is';
+COMMENT ON TABLE jobq.stopped IS 'The kill switch: with a row in it no job starts';
+COMMENT ON COLUMN jobq.stopped.one IS 'there is one row at most';
+COMMENT ON COLUMN jobq.stopped.reason IS 'what jobq.stop_all() was given';
+COMMENT ON COLUMN jobq.stopped.since IS 'when that was';
 COMMENT ON TABLE jobq.queue IS 'Live jobs only: pending, blocked, retry, running. Columns that are not described here are those of jobq.jobs';
 COMMENT ON COLUMN jobq.queue.position IS 'place in its lane: scheduled_for, but never before the moment it was set';
 COMMENT ON COLUMN jobq.queue.type_id IS 'jobq.job_types.id; no foreign key, whose row lock would be hot';

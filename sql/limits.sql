@@ -1,0 +1,74 @@
+-- Limits that types share, and the kill switch: arguments and errors
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set helpers :abs_srcdir /test/lib/regress.sql
+\set ECHO none
+\i :helpers
+\set ECHO all
+
+CREATE FUNCTION test.ok(payload jsonb) RETURNS jsonb LANGUAGE sql RETURN payload;
+\pset format unaligned
+\pset tuples_only on
+
+-- set_limit
+SELECT test.error_of(format('SELECT jobq.set_limit(%s)', args))
+  FROM (VALUES ('NULL'), (''''''), (''' x'''), ('E''a\nb'''), ('repeat(''x'', 64)'),
+    ('''l'', max_concurrent => NULL'), ('''l'', rate_limit => NULL'), ('''l'', rate_window => NULL'),
+    ('''l'', -1'), ('''l'', 1000001'), ('''l'', rate_limit => -1'), ('''l'', rate_limit => 10001'),
+    ('''l'', rate_window => ''0'''), ('''l'', rate_window => ''-1s'''), ('''l'', rate_window => ''20000 years'''),
+    ('''l'', 3, 10, ''1 minute'''), ('''m'', rate_limit => 10000'), ('repeat(''x'', 63)')) v(args);
+SELECT * FROM jobq.limits WHERE name IN ('l', 'm') ORDER BY name;
+SELECT jobq.set_limit('l', 4);
+SELECT * FROM jobq.limits WHERE name = 'l';
+
+-- options.limits
+SELECT test.error_of(format('SELECT jobq.create_job_type(%L, %L, options => %L)', 't', 'test.ok(jsonb)', options))
+  FROM (VALUES ('{"limits": "l"}'), ('{"limits": [1]}'), ('{"limits": ["nope"]}'), ('{"limits": ["l", "nope"]}'),
+    ('{"limits": ["l", "l", "l", "l", "l", "l", "l", "l", "l"]}'), ('{"limits": ["l", "m"]}')) v(options);
+SELECT test.error_of($$ SELECT jobq.alter_job_type('t', options => '{"limits": ["nope"]}') $$);
+SELECT options -> 'limits' FROM jobq.job_types WHERE name = 't';
+
+-- drop_limit
+SELECT test.error_of(format('SELECT jobq.drop_limit(%s)', args)) FROM (VALUES ('NULL'), ('''nope'''), ('''l''')) v(args);
+SELECT jobq.create_job_type('u', 'test.ok(jsonb)', options => '{"limits": ["l"]}');
+SELECT test.error_of($$ SELECT jobq.drop_limit('l') $$);
+SELECT jobq.alter_job_type('t', options => '{"limits": []}');
+SELECT jobq.drop_job_type('u');
+SELECT jobq.drop_limit('l'), jobq.drop_limit('m');
+SELECT test.error_of($$ SELECT jobq.drop_limit('l') $$);
+SELECT test.error_of($$ SELECT jobq.alter_job_type('t', options => '{"limits": ["l"]}') $$);
+
+-- the kill switch
+SELECT test.error_of(format('SELECT jobq.drain(%s)', args))
+  FROM (VALUES ('NULL'), ('''-1s'''), ('''20000 years''')) v(args);
+SELECT count(*) FROM jobq.stopped;
+SELECT jobq.stop_all('maintenance');
+SELECT jobq.stop_all(NULL);
+SELECT one, reason, since <= clock_timestamp() FROM jobq.stopped;
+SELECT jobq.enqueue('t') AS id \gset
+SELECT test.error_of(format('SELECT jobq.run_inline(%L)', :'id'));
+SELECT jobq.drain('10s');
+SELECT jobq.start_all();
+SELECT jobq.start_all();
+SELECT (test.ended(:'id')).status;
+
+-- jobs that enqueue jobs
+CREATE FUNCTION test.spawns(p jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+  FOR i IN 1..(p->>'children')::int LOOP
+    PERFORM jobq.enqueue('t', jsonb_build_object('n', i));
+  END LOOP;
+  RETURN '{}';
+END $$;
+SELECT jobq.create_job_type('spawns', 'test.spawns(jsonb)', max_attempts => 1, options => '{"max_children_per_minute": 5}');
+SELECT test.error_of($$ SELECT jobq.alter_job_type('spawns', options => '{"max_children_per_minute": 0}') $$);
+SELECT jobq.enqueue('spawns', '{"children": 4}') AS id \gset
+SELECT (w).status, (w).error_msg FROM test.ended(:'id') w;
+SELECT count(*), min(depth), max(depth), count(DISTINCT parent_id) FROM jobq.jobs WHERE parent_id = :'id';
+SELECT jobq.enqueue('spawns', '{"children": 2}') AS id \gset
+SELECT (w).status, (w).error_code, (w).error_msg FROM test.ended(:'id') w;
+SELECT count(*) FROM jobq.jobs WHERE parent_id = :'id';
+-- outside a handler nothing is counted
+SELECT count(jobq.enqueue('t')) FROM generate_series(1, 20);
+SELECT jobq.alter_job_type('spawns', options => '{"max_children_per_minute": null}');
+SELECT jobq.enqueue('spawns', '{"children": 20}') AS id \gset
+SELECT (w).status FROM test.ended(:'id') w;

@@ -1,0 +1,158 @@
+/*
+ * limit.c
+ *	  Limits, and those that types share: jobq.limits as the dispatcher knows it.
+ *
+ * A shared limit that was dropped stays in memory without effect, for the sake of the lanes that may be
+ * parked with it; there are as many as there have been names.
+ */
+#include "jobq.h"
+
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "utils/builtins.h"
+#include "utils/hsearch.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "job_types.h"
+#include "lanes.h"
+#include "limit.h"
+#include "options.h"
+
+/* attribute numbers of jobq.limits: src/sql/00_schema.sql */
+enum
+{
+	L_name = 1, L_max_concurrent, L_rate_limit, L_rate_window
+};
+#define L_NATTS L_rate_window
+
+typedef struct SharedLimit
+{
+	char		name[NAMEDATALEN];	/* hash key */
+	JobLimit	limit;
+} SharedLimit;
+
+static HTAB *shared = NULL;
+
+void
+limit_init(JobLimit *limit)
+{
+	memset(limit, 0, sizeof(JobLimit));
+	dlist_init(&limit->parked);
+}
+
+void
+limit_restart(JobLimit *limit)
+{
+	limit->running = 0;
+	memset(limit->cells, 0, sizeof(limit->cells));
+}
+
+void
+limit_up(JobLimit *limit, int executor, bool exec)
+{
+	if (limit->cells[executor]++ == 0 || exec)
+		limit->running++;
+}
+
+void
+limit_down(JobLimit *limit, int executor, bool exec)
+{
+	if (--limit->cells[executor] == 0 || exec)
+		limit->running--;
+}
+
+/* ---------- those that types share ---------- */
+
+void
+limits_init(MemoryContext context)
+{
+	HASHCTL		ctl;
+
+	ctl.keysize = NAMEDATALEN;
+	ctl.entrysize = sizeof(SharedLimit);
+	ctl.hcxt = context;
+	shared = hash_create("jobq limits", 16, &ctl, HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
+}
+
+static void
+load_limit(Datum *values)
+{
+	char	   *name = TextDatumGetCString(values[L_name - 1]);
+	bool		found;
+	SharedLimit *s = hash_search(shared, name, HASH_ENTER, &found);
+
+	if (!found)
+		limit_init(&s->limit);
+	s->limit.max_concurrent = DatumGetInt32(values[L_max_concurrent - 1]);
+}
+
+void
+limits_load(void)
+{
+	HASH_SEQ_STATUS status;
+	SharedLimit *s;
+	Relation	rel = table_open(jobq_relid("limits"), NoLock);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	TableScanDesc scan;
+	HeapTuple	tuple;
+
+	hash_seq_init(&status, shared);
+	while ((s = hash_seq_search(&status)) != NULL)
+	{
+		limit_restart(&s->limit);
+		s->limit.max_concurrent = 0;
+	}
+	scan = table_beginscan(rel, snapshot, 0, NULL);
+	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+	{
+		Datum		values[L_NATTS];
+		bool		nulls[L_NATTS];
+
+		heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
+		load_limit(values);
+	}
+	table_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	table_close(rel, NoLock);
+}
+
+int
+limits_of_type(Jsonb *options, JobLimit **found)
+{
+	char	   *names[JOBQ_TYPE_LIMITS];
+	int			nnames = option_texts(options, "limits", names, JOBQ_TYPE_LIMITS);
+	int			n = 0;
+
+	for (int i = 0; i < nnames; i++)
+	{
+		SharedLimit *s = hash_search(shared, names[i], HASH_FIND, NULL);
+
+		if (s != NULL)
+			found[n++] = &s->limit;
+	}
+	return n;
+}
+
+void
+limits_unpark_all(TimestampTz now)
+{
+	HASH_SEQ_STATUS status;
+	SharedLimit *s;
+
+	hash_seq_init(&status, shared);
+	while ((s = hash_seq_search(&status)) != NULL)
+		lanes_unpark(&s->limit.parked, now);
+}
+
+void
+limits_forget_lanes(void)
+{
+	HASH_SEQ_STATUS status;
+	SharedLimit *s;
+
+	hash_seq_init(&status, shared);
+	while ((s = hash_seq_search(&status)) != NULL)
+		dlist_init(&s->limit.parked);
+}

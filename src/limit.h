@@ -1,0 +1,46 @@
+/*
+ * limit.h
+ *	  A limit: how many jobs run at once.  Each job type has one of its own; those of jobq.limits are shared
+ *	  by every type that names them in options.limits.
+ *
+ * What counts is executors: a SQL worker once, whatever it was handed, and each tool.
+ */
+#ifndef JOBQ_LIMIT_H
+#define JOBQ_LIMIT_H
+
+#include "lib/ilist.h"
+#include "slots.h"
+
+#define JOBQ_TYPE_LIMITS 8		/* names in options.limits: src/option_keys.c */
+
+typedef struct JobLimit
+{
+	int			max_concurrent; /* 0: no limit */
+	int			running;
+	uint16		cells[JOBQ_MAX_SLOTS];	/* that each executor has of it */
+	dlist_head	parked;			/* lanes that wait for it */
+} JobLimit;
+
+extern void limit_init(JobLimit *limit);
+/* Before what runs is counted anew. */
+extern void limit_restart(JobLimit *limit);
+extern void limit_up(JobLimit *limit, int executor, bool exec);
+extern void limit_down(JobLimit *limit, int executor, bool exec);
+
+static inline bool
+limit_has_room(const JobLimit *limit, int executor, bool exec)
+{
+	return limit->max_concurrent == 0 || limit->running < limit->max_concurrent ||
+		(!exec && limit->cells[executor] > 0);
+}
+
+/* ---- those that types share ---- */
+extern void limits_init(MemoryContext context);
+/* Reads jobq.limits again, whose lock is held; what runs is to be counted anew. */
+extern void limits_load(void);
+/* Those that options.limits names; how many. */
+extern int	limits_of_type(Jsonb *options, JobLimit **found);
+extern void limits_unpark_all(TimestampTz now);
+extern void limits_forget_lanes(void);
+
+#endif

@@ -1,0 +1,96 @@
+
+-- Limits that job types share, and the kill switch.
+
+-- options.limits names limits that exist.  They are locked, so that nobody drops one meanwhile.
+CREATE FUNCTION jobq._check_limits(options jsonb) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  limit_name text;
+BEGIN
+  IF jsonb_typeof(options -> 'limits') IS DISTINCT FROM 'array' THEN
+    RETURN;
+  ELSIF jsonb_array_length(options -> 'limits') > 8 THEN
+    PERFORM jobq._bad('54000', format('option "limits" must not name more than 8 limits, not %s',
+                                      jsonb_array_length(options -> 'limits')));
+  END IF;
+  FOR limit_name IN SELECT DISTINCT n FROM jsonb_array_elements_text(options -> 'limits') n ORDER BY n LOOP
+    PERFORM FROM jobq.limits l WHERE l.name = limit_name FOR SHARE;
+    IF NOT FOUND THEN
+      PERFORM jobq._bad('42704', format('limit "%s" does not exist', limit_name), 'Create it with jobq.set_limit.');
+    END IF;
+  END LOOP;
+END $$;
+
+CREATE FUNCTION jobq.set_limit(name text, max_concurrent int DEFAULT 0, rate_limit int DEFAULT 0,
+                               rate_window interval DEFAULT '1s')
+  RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq._set_limit(caller oid, name text, max_concurrent int, rate_limit int, rate_window interval)
+  RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+  PERFORM jobq._check_name('limit', _set_limit.name);
+  PERFORM jobq._check_not_null('max_concurrent', _set_limit.max_concurrent IS NOT NULL);
+  PERFORM jobq._check_not_null('rate_limit', _set_limit.rate_limit IS NOT NULL);
+  PERFORM jobq._check_not_null('rate_window', _set_limit.rate_window IS NOT NULL);
+  PERFORM jobq._check_number('max_concurrent', _set_limit.max_concurrent, 0, 1000000);
+  PERFORM jobq._check_number('rate_limit', _set_limit.rate_limit, 0, 10000);
+  PERFORM jobq._check_interval('rate_window', _set_limit.rate_window, false);
+  INSERT INTO jobq.limits AS l
+  VALUES (_set_limit.name, _set_limit.max_concurrent, _set_limit.rate_limit, _set_limit.rate_window)
+  ON CONFLICT (name) DO UPDATE
+     SET (max_concurrent, rate_limit, rate_window) =
+         (excluded.max_concurrent, excluded.rate_limit, excluded.rate_window);
+END $$;
+
+CREATE FUNCTION jobq.drop_limit(name text) RETURNS void
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq._drop_limit(caller oid, name text) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  users text;
+BEGIN
+  PERFORM jobq._check_not_null('name', name IS NOT NULL);
+  PERFORM FROM jobq.limits l WHERE l.name = _drop_limit.name FOR UPDATE;
+  IF NOT FOUND THEN
+    PERFORM jobq._bad('42704', format('limit "%s" does not exist', name));
+  END IF;
+  SELECT string_agg(format('"%s"', t.name), ', ' ORDER BY t.name) INTO users
+    FROM jobq.job_types t
+   WHERE t.dropped_at IS NULL AND t.options -> 'limits' ? _drop_limit.name;
+  IF users IS NOT NULL THEN
+    PERFORM jobq._bad('55006', format('limit "%s" is in use by job type %s', name, users),
+      'Take it out of their options.limits first.');
+  END IF;
+  DELETE FROM jobq.limits l WHERE l.name = _drop_limit.name;
+END $$;
+
+-- The kill switch: src/stop.c.
+CREATE FUNCTION jobq.stop_all(reason text) RETURNS void
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq._stop_all(caller oid, reason text) RETURNS void
+  LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  INSERT INTO jobq.stopped (reason, since) VALUES (_stop_all.reason, clock_timestamp())
+  ON CONFLICT (one) DO UPDATE SET reason = excluded.reason
+$$;
+
+CREATE FUNCTION jobq.start_all() RETURNS void
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq._start_all(caller oid) RETURNS void
+  LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  DELETE FROM jobq.stopped
+$$;
+
+CREATE FUNCTION jobq._wait_until_idle(timeout interval) RETURNS boolean
+  LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_wait_until_idle';
+
+CREATE FUNCTION jobq.drain(timeout interval DEFAULT '30s') RETURNS boolean
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq._drain(caller oid, timeout interval) RETURNS boolean
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM jobq._check_not_null('timeout', timeout IS NOT NULL);
+  PERFORM jobq._check_interval('timeout', timeout);
+  -- who has been stopped already keeps his reason
+  INSERT INTO jobq.stopped (reason, since) VALUES ('drain', clock_timestamp()) ON CONFLICT (one) DO NOTHING;
+  RETURN jobq._wait_until_idle(timeout);
+END $$;

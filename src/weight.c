@@ -1,0 +1,131 @@
+/*
+ * weight.c
+ *	  The weight of what runs, and who waits for it.
+ *
+ * A SQL worker runs one job at a time: it weighs as much as the heaviest of its cells; each tool weighs by
+ * itself.  A job that doesn't fit waits with its lane, and lighter ones pass it.  Each of those that
+ * ranks after it is counted; from options.max_skip on nothing that has a weight and ranks after it may
+ * start, so that what ends makes room for it.
+ */
+#include "jobq.h"
+
+#include "weight.h"
+
+int			weight_budget = 0;
+
+static int64 weight_running = 0;
+static dlist_head parked = DLIST_STATIC_INIT(parked);	/* lanes */
+static bool reserved = false;
+static Rank reserved_for;
+
+void
+weight_restart(void)
+{
+	weight_budget = jobq_max_weight;
+	weight_running = 0;
+}
+
+void
+weight_occupy(Executor *e, int cell, int weight)
+{
+	int			before = e->weight;
+
+	e->weights[cell] = weight;
+	e->weight = e->exec ? e->weight + weight : Max(e->weight, weight);
+	weight_running += e->weight - before;
+}
+
+static int
+heaviest(const Executor *e)
+{
+	int			weight = 0;
+
+	for (int i = 0; i < JOBQ_CELLS && weight < e->weight; i++)
+	{
+		if (e->used[i])
+			weight = Max(weight, e->weights[i]);
+	}
+	return weight;
+}
+
+/* The cell is not `used` any more. */
+void
+weight_vacate(Executor *e, int cell)
+{
+	int			before = e->weight;
+
+	if (e->exec)
+		e->weight -= e->weights[cell];
+	else if (e->weights[cell] == e->weight)
+		e->weight = heaviest(e);
+	weight_running += e->weight - before;
+}
+
+bool
+weight_fits(const Executor *e, int weight)
+{
+	int			more = e->exec ? weight : Max(weight - e->weight, 0);
+
+	return more == 0 || weight_running == 0 || weight_running + more <= weight_budget;
+}
+
+/* ---------- who waits ---------- */
+
+/* Weight is reserved for the lane's head when it was passed often enough, and none that ranks before it was. */
+static void
+reserve(const Lane *lane)
+{
+	if (lane->passed < lane->type->max_skip || (reserved && !outranks(&lane->heavy, &reserved_for)))
+		return;
+	reserved = true;
+	reserved_for = lane->heavy;
+}
+
+void
+weight_park(Lane *lane, const Rank *rank)
+{
+	lane->heavy = *rank;
+	reserve(lane);
+	lane_park(lane, &parked);
+}
+
+void
+weight_unpark(TimestampTz now)
+{
+	reserved = false;			/* who still does not fit says so before those that rank after him are tried */
+	lanes_unpark(&parked, now);
+}
+
+void
+weight_forget_lanes(void)
+{
+	reserved = false;
+	dlist_init(&parked);
+}
+
+bool
+weight_is_reserved(const TypeState *t, const Rank *rank)
+{
+	return reserved && t->weight > 0 && outranks(&reserved_for, rank);
+}
+
+void
+weight_note_start(Lane *lane, const Rank *rank)
+{
+	dlist_iter	it;
+
+	lane->passed = 0;
+	if (reserved && memcmp(&reserved_for.id, &rank->id, sizeof(pg_uuid_t)) == 0)
+		reserved = false;
+	if (lane->type->weight == 0)
+		return;
+	dlist_foreach(it, &parked)
+	{
+		Lane	   *waiting = dlist_container(Lane, parked, it.cur);
+
+		if (waiting->type->weight <= lane->type->weight || !outranks(&waiting->heavy, rank))
+			continue;
+		waiting->passed++;
+		reserve(waiting);
+	}
+}

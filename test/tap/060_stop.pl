@@ -1,0 +1,138 @@
+# The kill switch: nothing starts while it is on, whoever restarts; drain waits for what runs, and no longer than
+# it was told.
+
+use strict;
+use warnings;
+
+use ServerTest;
+use Test::More;
+
+my $node = jobq_server('stop', 'jobq.max_sql_workers = 2');
+$node->start;
+$node->safe_psql('postgres', <<'END');
+CREATE EXTENSION jobq;
+CREATE TABLE gate (name text);
+CREATE FUNCTION short(p jsonb) RETURNS void LANGUAGE sql AS 'SELECT';
+CREATE FUNCTION waiter(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  WHILE NOT EXISTS (SELECT FROM public.gate) LOOP
+    PERFORM pg_sleep(0.01);
+  END LOOP;
+END $$;
+SELECT jobq.create_job_type('short', 'short(jsonb)');
+SELECT jobq.create_job_type('waiter', 'waiter(jsonb)');
+SELECT jobq.create_job_type('tool', command => ARRAY['/bin/sleep', '{seconds}'], options => '{"output": "none"}');
+END
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+
+sub count { return $node->safe_psql('postgres', "SELECT count(*) FROM jobq.jobs WHERE status = '$_[0]'"); }
+
+sub queues { return $node->safe_psql('postgres', "SELECT jobq.health() -> 'checks' -> 'queues' ->> '$_[0]'"); }
+
+# What is enqueued now is not begun before what comes behind it is refused or done: a cancel is settled by an
+# executor, so when it has been, the dispatcher has had its turn.
+sub nothing_starts
+{
+	my ($what) = @_;
+	my $n = 5;
+
+	$node->safe_psql('postgres', "SELECT jobq.enqueue('short') FROM generate_series(1, $n)");
+	$node->safe_psql('postgres', 'SELECT jobq.health()') for 1 .. 2;
+	is($node->safe_psql('postgres', "SELECT count(*) FROM jobq.jobs WHERE job_type = 'short' AND started_at IS NULL"),
+		$n, "$what: nothing starts");
+	$node->safe_psql('postgres', "SELECT jobq.cancel_jobs('short')");
+	$node->safe_psql('postgres', "DELETE FROM jobq.history");
+	return;
+}
+
+# ---------- stop_all, start_all ----------
+
+is(queues('stopped'), 'false', 'not stopped');
+my $running = $node->safe_psql('postgres', "SELECT jobq.enqueue('waiter')");
+wait_status($node, 'postgres', $running, 'running', 'a handler runs');
+$node->safe_psql('postgres', "BEGIN; SELECT jobq.stop_all('never'); ROLLBACK");
+my $done = $node->safe_psql('postgres', "SELECT jobq.enqueue('short')");
+wait_status($node, 'postgres', $done, 'completed', 'a rolled back stop stops nothing');
+$node->safe_psql('postgres', 'DELETE FROM jobq.history');
+
+$node->safe_psql('postgres', "SELECT jobq.stop_all('the disk is on fire')");
+nothing_starts('stopped');
+is(queues('stopped'), 'true', 'health says stopped');
+like(queues('message'), qr/the disk is on fire/, 'and why');
+is(queues('status'), 'degraded', 'which is no good health');
+wait_status($node, 'postgres', $running, 'running', 'what runs goes on');
+my $id = $node->safe_psql('postgres', "SELECT jobq.enqueue('short')");
+sqlstate_is($node, 'postgres', "SELECT jobq.run_inline('$id')", '55000', 'run_inline while stopped');
+$node->safe_psql('postgres', "SELECT jobq.cancel_job('$id', 'not needed')");
+is($node->safe_psql('postgres', "SELECT status FROM jobq.jobs WHERE id = '$id'"), 'cancelled', 'a cancel is settled');
+$node->safe_psql('postgres', "SELECT jobq.cancel_job('$running', 'not needed')");
+wait_status($node, 'postgres', $running, 'cancelled', 'so is one of a running job');
+$node->safe_psql('postgres', 'DELETE FROM jobq.history');
+
+my $pid = dispatcher($node, 'postgres');
+$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
+wait_dispatcher($node, 'postgres', 'another dispatcher', $pid);
+nothing_starts('after the dispatcher died');
+$node->restart;
+wait_dispatcher($node, 'postgres', 'the dispatcher after a restart');
+nothing_starts('after a restart');
+like(queues('message'), qr/the disk is on fire/, 'the reason is kept');
+
+$node->safe_psql('postgres', "SELECT jobq.stop_all('still')");
+like(queues('message'), qr/stopped: still/, 'another reason');
+$id = $node->safe_psql('postgres', "SELECT jobq.enqueue('short')");
+$node->safe_psql('postgres', 'SELECT jobq.start_all()');
+wait_status($node, 'postgres', $id, 'completed', 'start_all lets the waiting run');
+is(queues('stopped'), 'false', 'health says so');
+$node->safe_psql('postgres', 'SELECT jobq.start_all()');
+
+# ---------- drain ----------
+
+is($node->safe_psql('postgres', 'SELECT jobq.drain()'), 't', 'drain of an idle queue');
+nothing_starts('drained');
+$node->safe_psql('postgres', 'SELECT jobq.start_all()');
+
+my @ids = split /\n/, $node->safe_psql('postgres', "SELECT jobq.enqueue('waiter') UNION ALL SELECT jobq.enqueue('tool', '{\"seconds\": 600}')");
+wait_status($node, 'postgres', $_, 'running', 'a job runs') foreach @ids;
+my $seconds = seconds_of { is($node->safe_psql('postgres', "SELECT jobq.drain('300ms')"), 'f', 'drain gives up') };
+cmp_ok($seconds, '>=', 0.3, 'not before its time');
+cmp_ok($seconds, '<', 10, 'nor long after it');
+is(queues('stopped'), 'true', 'the queue stays stopped');
+$node->safe_psql('postgres', "INSERT INTO gate VALUES ('open')");
+wait_status($node, 'postgres', $ids[0], 'completed', 'the handler ends');
+is($node->safe_psql('postgres', "SELECT jobq.drain('0')"), 'f', 'the tool still runs');
+my $drain = $node->background_psql('postgres');
+$drain->query_until(qr/began/, "\\echo began\nSELECT jobq.drain('90s') AS drained;\n");
+wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE '%AS drained%' AND pid <> pg_backend_pid() AND wait_event = 'Extension'", 'drain waits');
+$node->safe_psql('postgres', "SELECT jobq.cancel_job('$ids[1]')");
+like($drain->query('SELECT 1'), qr/^t$/m, 'drain hears of the last end');
+$drain->quit;
+$node->safe_psql('postgres', 'SELECT jobq.start_all()');
+
+# stopped at once, not at commit; and not stopped at all when it is rolled back
+my $session = $node->background_psql('postgres');
+$session->query_safe('BEGIN');
+is($session->query_safe('SELECT jobq.drain()'), 't', 'drain in a transaction');
+nothing_starts('in an open drain');
+$session->query_safe('ROLLBACK');
+$id = $node->safe_psql('postgres', "SELECT jobq.enqueue('short')");
+wait_status($node, 'postgres', $id, 'completed', 'its rollback starts all again');
+$session->query_safe('BEGIN');
+$session->query_safe('SELECT jobq.drain()');
+$session->query_safe('COMMIT');
+nothing_starts('after its commit');
+$node->safe_psql('postgres', 'SELECT jobq.start_all()');
+$session->quit;
+
+$node->safe_psql('postgres', <<'END');
+CREATE FUNCTION drains(p jsonb) RETURNS void LANGUAGE plpgsql AS 'BEGIN PERFORM jobq.drain(); END';
+SELECT jobq.create_job_type('drains', 'drains(jsonb)', max_attempts => 1);
+END
+$id = $node->safe_psql('postgres', "SELECT jobq.enqueue('drains')");
+wait_status($node, 'postgres', $id, 'error', 'a handler cannot drain');
+is($node->safe_psql('postgres', "SELECT error_code FROM jobq.jobs WHERE id = '$id'"), '55000', 'and hears why');
+sqlstate_is($node, 'postgres', "BEGIN; SELECT jobq.drain(); PREPARE TRANSACTION 'x'", '0A000', 'a drain cannot be prepared');
+is(queues('stopped'), 'false', 'and does not last then');
+
+$node->stop;
+done_testing();
