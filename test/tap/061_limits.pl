@@ -139,6 +139,7 @@ passed('max_skip', '{"max_skip": 10}', 10);
 passed('max_skip 0', '{"max_skip": 0}', 0);
 
 # What weighs nothing neither waits nor counts.
+sql('TRUNCATE gate');
 my $id = sql("SELECT jobq.enqueue('w9', '{\"seconds\": 600}')");
 wait_status($node, 'postgres', $id, 'running', 'a heavy one runs');
 my $zero = sql("SELECT jobq.enqueue('w0', '{\"gate\": \"open\"}')");
