@@ -15,8 +15,8 @@ int			weight_budget = 0;
 
 static int64 weight_running = 0;
 static dlist_head parked = DLIST_STATIC_INIT(parked);	/* lanes */
-static bool reserved = false;
-static Rank reserved_for;
+static Lane *reserver = NULL;	/* whose head weight is reserved for */
+static Rank reserved_for;	/* where that stands */
 
 void
 weight_restart(void)
@@ -73,11 +73,11 @@ weight_fits(const Executor *e, int weight)
 
 /* Weight is reserved for the lane's head when it was passed often enough, and none that ranks before it was. */
 static void
-reserve(const Lane *lane)
+reserve(Lane *lane)
 {
-	if (lane->passed < lane->type->max_skip || (reserved && !outranks(&lane->heavy, &reserved_for)))
+	if (lane->passed < lane->type->max_skip || (reserver && !outranks(&lane->heavy, &reserved_for)))
 		return;
-	reserved = true;
+	reserver = lane;
 	reserved_for = lane->heavy;
 }
 
@@ -92,21 +92,21 @@ weight_park(Lane *lane, const Rank *rank)
 void
 weight_unpark(TimestampTz now)
 {
-	reserved = false;			/* who still does not fit says so before those that rank after him are tried */
+	reserver = NULL;			/* who still does not fit says so before those that rank after him are tried */
 	lanes_unpark(&parked, now);
 }
 
 void
 weight_forget_lanes(void)
 {
-	reserved = false;
+	reserver = NULL;
 	dlist_init(&parked);
 }
 
 bool
 weight_is_reserved(const TypeState *t, const Rank *rank)
 {
-	return reserved && t->weight > 0 && outranks(&reserved_for, rank);
+	return reserver != NULL && t->weight > 0 && outranks(&reserved_for, rank);
 }
 
 void
@@ -115,8 +115,8 @@ weight_note_start(Lane *lane, const Rank *rank)
 	dlist_iter	it;
 
 	lane->passed = 0;
-	if (reserved && memcmp(&reserved_for.id, &rank->id, sizeof(pg_uuid_t)) == 0)
-		reserved = false;
+	if (reserver == lane)
+		reserver = NULL;
 	if (lane->type->weight == 0)
 		return;
 	dlist_foreach(it, &parked)
