@@ -25,7 +25,10 @@
 #define SLOW_RUN_US			100000	/* one run above that: alone for a while */
 #define ALONE_FOR_US		INT64CONST(2000000)
 
+#define MAX_LEFTOVERS		256		/* dropped types that are remembered */
+
 static HTAB *types = NULL;
+static int	gone_kept = 0;	/* such as have jobs; -1: to be counted */
 static HTAB *roles = NULL;
 dlist_head	all_roles = DLIST_STATIC_INIT(all_roles);
 static bool roles_changed = false;
@@ -127,6 +130,7 @@ load_type(TypeState *t)
 	Oid			roleid;
 
 	t->known = jt != NULL;
+	t->gone = jt == NULL || jt->dropped;
 	if (jt == NULL)
 	{
 		t->refused = true;
@@ -164,10 +168,16 @@ type_state(int32 id)
 	return t;
 }
 
+TypeState *
+type_remembered(int32 id)
+{
+	return hash_search(types, &id, HASH_FIND, NULL);
+}
+
 RoleState *
 role_of_type(int32 id)
 {
-	TypeState  *t = hash_search(types, &id, HASH_FIND, NULL);
+	TypeState  *t = type_remembered(id);
 
 	return t != NULL && t->known && !t->exec && !t->refused && dlist_is_empty(&t->own.parked) ? t->role : NULL;
 }
@@ -268,6 +278,42 @@ admission_reload(TimestampTz now)
 	roles_unpark(now);
 }
 
+/* Types that were dropped, and their lanes, stay until they are many: a full scan gets rid of both. */
+bool
+admission_has_leftovers(void)
+{
+	HASH_SEQ_STATUS status;
+	TypeState  *t;
+	int			gone = 0;
+
+	hash_seq_init(&status, types);
+	while ((t = hash_seq_search(&status)) != NULL)
+		gone += t->gone;
+	if (gone_kept < 0)
+		gone_kept = gone;
+	return gone > 2 * gone_kept + MAX_LEFTOVERS;
+}
+
+void
+admission_forget_types(void)
+{
+	HASH_SEQ_STATUS status;
+	TypeState  *t;
+	int			forgotten = 0;
+
+	gone_kept = -1;
+	hash_seq_init(&status, types);
+	while ((t = hash_seq_search(&status)) != NULL)
+	{
+		if (!t->gone || t->own.running > 0)
+			continue;
+		hash_search(types, &t->id, HASH_REMOVE, NULL);
+		forgotten++;
+	}
+	if (forgotten > 0)
+		elog(DEBUG1, "jobq: forgot %d job types that were dropped", forgotten);
+}
+
 static bool
 type_is_blocked(TypeState *t, TimestampTz now)
 {
@@ -298,7 +344,7 @@ roles_wait(void)
 bool
 type_is_quiet(TypeState *t)
 {
-	return t->known && (!dlist_is_empty(&t->own.parked) || (t->role != NULL && t->role->has_waiting));
+	return t != NULL && t->known && (!dlist_is_empty(&t->own.parked) || (t->role != NULL && t->role->has_waiting));
 }
 
 TimestampTz

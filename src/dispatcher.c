@@ -225,6 +225,7 @@ scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, Timest
 		news.types_changed = false;
 		job_types_forget();		/* the messages come after the callback that told us */
 		admission_reload(now);
+		want_full_scan |= admission_has_leftovers();
 		read_stop();
 	}
 	admission_timers(now);

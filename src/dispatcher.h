@@ -43,6 +43,7 @@ typedef struct TypeState
 {
 	int32		id;				/* hash key */
 	bool		known;			/* is in the registry */
+	bool		gone;			/* isn't, or was dropped */
 	bool		exec;
 	bool		paused;
 	TimestampTz paused_until;	/* DT_NOEND: until resumed */
@@ -74,8 +75,13 @@ typedef struct TypeState
 extern dlist_head all_roles;
 /* Lanes are about to be forgotten: so are the lists of parked ones. */
 extern void admission_forget_lanes(void);
+/* Has so much piled up that lanes should be forgotten?  Then types that were dropped are, too. */
+extern bool admission_has_leftovers(void);
+extern void admission_forget_types(void);
 extern void admission_init(MemoryContext context);
 extern TypeState *type_state(int32 id);
+/* The same outside a transaction: NULL when nothing of the type has been seen. */
+extern TypeState *type_remembered(int32 id);
 extern RoleState *role_state(Oid roleid);
 /* Who will run the jobs of a SQL type; NULL: nobody now, as far as we remember. */
 extern RoleState *role_of_type(int32 id);

@@ -57,7 +57,7 @@ quiet_settle(void)
 
 	for (int i = 0; i < nrecent; i++)
 	{
-		if (db->stopped || type_is_quiet(type_state(recent[i])))
+		if (db->stopped || type_is_quiet(type_remembered(recent[i])))
 			quiet[n++] = recent[i];
 	}
 	SpinLockAcquire(&db->mutex);

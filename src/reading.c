@@ -50,6 +50,7 @@ full_scan(QueueScan *scan)
 	forget_touched_lanes();
 	admission_forget_lanes();
 	lanes_reset();
+	admission_forget_types();
 	rescan(scan, DT_NOBEGIN);
 	sweeping = false;
 }
