@@ -98,4 +98,107 @@ jobq_table_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Co
 #define INTERVAL_NOT_FINITE(i) ((void) (i), false)
 #endif
 
+#include "access/heapam.h"
+#include "access/heapam_xlog.h"
+#include "access/xloginsert.h"
+#include "commands/vacuum.h"
+#include "storage/bufmgr.h"
+
+/* 16: who vacuums an index names its table. */
+#if PG_VERSION_NUM >= 160000
+#define index_vacuum_heap(info, heap) ((info)->heaprel = (heap))
+#else
+#define index_vacuum_heap(info, heap) ((void) 0)
+#endif
+
+/* 17: one record for all that is removed from a page; before, each kind has its own. */
+#if PG_VERSION_NUM >= 170000
+static inline void
+log_pruned_page(Relation rel, Buffer buffer, TransactionId newest, OffsetNumber *dead, int ndead,
+				OffsetNumber *unused, int nunused)
+{
+	log_heap_prune_and_freeze(rel, buffer, newest, true, PRUNE_VACUUM_SCAN, NULL, 0, NULL, 0,
+							  dead, ndead, unused, nunused);
+}
+
+static inline void
+log_freed_line_pointers(Relation rel, Buffer buffer, OffsetNumber *unused, int nunused)
+{
+	log_heap_prune_and_freeze(rel, buffer, InvalidTransactionId, false, PRUNE_VACUUM_CLEANUP, NULL, 0,
+							  NULL, 0, NULL, 0, unused, nunused);
+}
+#else
+#define heap_page_prune_execute(buffer, lp_truncate_only, redirected, nredirected, dead, ndead, unused, nunused) \
+	heap_page_prune_execute(buffer, redirected, nredirected, dead, ndead, unused, nunused)
+
+static inline void
+log_pruned_page(Relation rel, Buffer buffer, TransactionId newest, OffsetNumber *dead, int ndead,
+				OffsetNumber *unused, int nunused)
+{
+	xl_heap_prune record = {0};
+	XLogRecPtr	end;
+
+#if PG_VERSION_NUM >= 160000
+	record.snapshotConflictHorizon = newest;
+#else
+	record.latestRemovedXid = newest;
+#endif
+	record.ndead = ndead;
+	XLogBeginInsert();
+	XLogRegisterData((char *) &record, SizeOfHeapPrune);
+	XLogRegisterBuffer(0, buffer, REGBUF_STANDARD);
+	if (ndead > 0)
+		XLogRegisterBufData(0, (char *) dead, ndead * sizeof(OffsetNumber));
+	if (nunused > 0)
+		XLogRegisterBufData(0, (char *) unused, nunused * sizeof(OffsetNumber));
+	end = XLogInsert(RM_HEAP2_ID, XLOG_HEAP2_PRUNE);
+	PageSetLSN(BufferGetPage(buffer), end);
+}
+
+static inline void
+log_freed_line_pointers(Relation rel, Buffer buffer, OffsetNumber *unused, int nunused)
+{
+	xl_heap_vacuum record = {0};
+	XLogRecPtr	end;
+
+	record.nunused = nunused;
+	XLogBeginInsert();
+	XLogRegisterData((char *) &record, SizeOfHeapVacuum);
+	XLogRegisterBuffer(0, buffer, REGBUF_STANDARD);
+	XLogRegisterBufData(0, (char *) unused, nunused * sizeof(OffsetNumber));
+	end = XLogInsert(RM_HEAP2_ID, XLOG_HEAP2_VACUUM);
+	PageSetLSN(BufferGetPage(buffer), end);
+}
+#endif
+
+/* 18: the statistics want to know when a vacuum began. */
+#include "pgstat.h"
+#if PG_VERSION_NUM >= 180000
+#define report_vacuum(rel, live, dead, started) \
+	pgstat_report_vacuum(RelationGetRelid(rel), false, live, dead, started)
+#else
+#define report_vacuum(rel, live, dead, started) \
+	((void) (started), pgstat_report_vacuum(RelationGetRelid(rel), false, live, dead))
+#endif
+
+/* 16: what may be removed and frozen is one struct. */
+static inline void
+rewrite_cutoffs(Relation rel, TransactionId *oldest, TransactionId *freeze, MultiXactId *multi)
+{
+#if PG_VERSION_NUM >= 160000
+	VacuumParams params;
+	struct VacuumCutoffs cutoffs;
+
+	memset(&params, 0, sizeof(params));
+	(void) vacuum_get_cutoffs(rel, &params, &cutoffs);
+	*oldest = cutoffs.OldestXmin;
+	*freeze = cutoffs.FreezeLimit;
+	*multi = cutoffs.MultiXactCutoff;
+#else
+	MultiXactId oldest_multi;
+
+	(void) vacuum_set_xid_limits(rel, 0, 0, 0, 0, oldest, &oldest_multi, freeze, multi);
+#endif
+}
+
 #endif

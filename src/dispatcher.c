@@ -38,6 +38,7 @@
 #include "utils/wait_event.h"
 
 #include "chores.h"
+#include "compaction.h"
 #include "intake.h"
 #include "job_types.h"
 #include "maintenance.h"
@@ -51,6 +52,7 @@
 #define CHORES_US			USECS_PER_MINUTE
 #define CHORES_AGAIN_US		(5 * USECS_PER_SEC)	/* the last ones are not done, or no worker was free */
 #define NAP_US				500		/* under load, between turns that left nothing waiting */
+#define PAUSED_MS			5
 #define QUICK_WAKE_US		200
 #define QUICK_WAKES			4		/* in a row: load */
 #define BLOCKED_RETRY_US	INT64CONST(100000)	/* somebody has the queue's lock */
@@ -242,6 +244,8 @@ scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, Timest
 	open = scan_open(&scan, now);
 	if (open)
 	{
+		if (scan.rewritten)
+			reread_cancels();
 		if (want_full_scan || scan.rewritten)
 			full_scan(&scan);
 		want_full_scan = false;
@@ -300,7 +304,7 @@ see_to_partitions(TimestampTz now)
 		return;
 	if (partition_need == 0 && pg_atomic_read_u64(&db->handed_out) == handed_at_maintenance)
 		next_maintenance = now + MAINTENANCE_US;
-	else if (maintenance_start(db, partition_need))
+	else if (maintenance_start(db, partition_need, false))
 	{
 		handed_at_maintenance = pg_atomic_read_u64(&db->handed_out);
 		next_maintenance = now + MAINTENANCE_US;
@@ -393,6 +397,7 @@ one_turn(void)
 	see_to_stop();
 	executors_wake();
 	executors_balance(now);
+	compaction_turn(now, sweep_now);
 	CommitTransactionCommand();
 	see_to_partitions(now);
 	see_to_chores(now);
@@ -416,6 +421,7 @@ sleep_ms(TimestampTz now)
 	next = Min(next, next_maintenance);
 	next = Min(next, next_chores);
 	next = Min(next, held_next_timer());
+	next = Min(next, compaction_next_timer());
 	if (next <= now)
 		return 0;
 	return (long) Min((next - now + 999) / 1000, 60000);
@@ -468,7 +474,7 @@ static void
 sleep_until_needed(void)
 {
 	TimestampTz now = GetCurrentTimestamp();
-	long		timeout = db->suspended ? 1000 : sleep_ms(now);
+	long		timeout = db->suspended ? 1000 : db_is_paused(db) ? PAUSED_MS : sleep_ms(now);
 
 	pg_atomic_write_u64(&db->beat, (uint64) now);
 	say_trouble();
@@ -542,6 +548,7 @@ start_up(void)
 	executors_init(lasting, db);
 	intake_init(lasting, db);
 	quiet_init(db);
+	compaction_init(lasting, db);
 	StartTransactionCommand();
 	executors_recover();
 	expect_unknown_prepared();
@@ -570,6 +577,16 @@ suspended_turn(void)
 	}
 }
 
+/* The queue is about to be written anew: what nobody has begun names rows that will be elsewhere. */
+static void
+paused_turn(void)
+{
+	StartTransactionCommand();
+	executors_take_back(true);
+	(void) executors_collect(GetCurrentTimestamp());
+	CommitTransactionCommand();
+}
+
 void
 jobq_dispatcher_main(Datum arg)
 {
@@ -593,6 +610,8 @@ jobq_dispatcher_main(Datum arg)
 		MemoryContextSwitchTo(turn);
 		if (db->suspended || db->leave)
 			suspended_turn();
+		else if (db_is_paused(db))
+			paused_turn();
 		else
 			one_turn();
 		MemoryContextSwitchTo(turn);

@@ -287,7 +287,7 @@ apply(Settlement *item)
 			break;
 		case RESULT_LATER:
 			if (item->need != 0)
-				maintenance_start(exec_db, item->need);
+				maintenance_start(exec_db, item->need, false);
 			retry_later(x);
 			break;
 	}

@@ -198,7 +198,7 @@ static void
 define_limits(void)
 {
 	define_int("jobq.compact_threshold", &jobq_compact_threshold, 64 * 1024, 0, 256 * 1024, PGC_SUSET,
-			   GUC_UNIT_KB, "Sets up to which size jobq.queue is compacted automatically.",
+			   GUC_UNIT_KB, "Sets from which size on jobq.queue is compacted automatically.",
 			   "0 turns it off.");
 	define_int("jobq.max_concurrent", &jobq_max_concurrent, 50, 1, 10000, PGC_SUSET, 0,
 			   "Sets how many jobs of a database run at once.", NULL);

@@ -301,17 +301,20 @@ check_disk(Report *report, JobqDb *db)
 				  psprintf(", \"level\": \"%s\", \"percent\": %.1f", disk_level_name(level), percent));
 }
 
+/* A finished job's row costs bytes_per_job until nobody can see it any more. */
 static void
-check_horizon(Report *report, const HealthFacts *f)
+check_horizon(Report *report, JobqDb *db, const HealthFacts *f)
 {
 	bool		old = f->holder != NULL && f->holder_since && f->holder_s > HORIZON_LIMIT_S;
+	int64		row_bytes = db != NULL ? db->compaction.row_bytes : JOBQ_ROW_BYTES;
 
 	add_check(report, "horizon", old ? DEGRADED : HEALTHY,
 			  old ? "it keeps the space of finished jobs from being used again" : NULL,
-			  psprintf(", \"holder\": %s, \"held_s\": %s, \"xids\": " INT64_FORMAT,
+			  psprintf(", \"holder\": %s, \"held_s\": %s, \"xids\": " INT64_FORMAT ", \"queue_bytes\": " INT64_FORMAT
+					   ", \"dead_bytes\": " INT64_FORMAT ", \"bytes_per_job\": " INT64_FORMAT,
 					   json_string(f->holder),
 					   f->holder && f->holder_since ? psprintf("%.3f", f->holder_s) : "null",
-					   f->holder_xids));
+					   f->holder_xids, f->queue_bytes, Min(f->dead_rows * row_bytes, f->queue_bytes), row_bytes));
 }
 
 static void
@@ -355,7 +358,7 @@ jobq_health(PG_FUNCTION_ARGS)
 	check_helper(&report, db, &f);
 	check_disk(&report, db);
 	check_slots(&report, db, &f);
-	check_horizon(&report, &f);
+	check_horizon(&report, db, &f);
 	check_notify_queue(&report, &f);
 	check_identity(&report);
 

@@ -62,12 +62,15 @@ static const char facts_query[] =
 	"          'autovacuum launcher', 'autovacuum worker', 'background writer', 'checkpointer',"
 	"          'walwriter', 'walsender', 'walreceiver', 'archiver', 'startup', 'logger',"
 	"          'walsummarizer', 'slotsync worker', 'io worker', 'standalone backend')),"
-	"       pg_notification_queue_usage() "
+	"       pg_notification_queue_usage(),"
+	"       pg_total_relation_size('jobq.queue'),"
+	"       pg_stat_get_dead_tuples('jobq.queue'::regclass) "
 	"  FROM types t";
 
 static const char holder_query[] =
 	"SELECT who, since_s::float8, xids::int8 FROM ("
-	"  SELECT format('%s with PID %s (%s)', backend_type, pid, coalesce(state, 'no state')),"
+	"  SELECT format('%s with PID %s (%s)%s', backend_type, pid, coalesce(state, 'no state'),"
+	"                ', application ' || nullif(application_name, '')),"
 	"         extract(epoch FROM clock_timestamp() - coalesce(xact_start, backend_start)),"
 	"         greatest(age(backend_xmin), age(backend_xid))"
 	"    FROM pg_stat_activity"
@@ -77,7 +80,7 @@ static const char holder_query[] =
 	"  SELECT format('replication slot %s', slot_name), NULL, age(xmin)"
 	"    FROM pg_replication_slots WHERE xmin IS NOT NULL"
 	"  UNION ALL"
-	"  SELECT 'a prepared transaction (see pg_prepared_xacts)',"
+	"  SELECT format('prepared transaction \"%s\"', gid),"
 	"         extract(epoch FROM clock_timestamp() - prepared), age(transaction)"
 	"    FROM pg_prepared_xacts WHERE database = current_database()"
 	") AS held(who, since_s, xids) ORDER BY xids DESC, since_s DESC NULLS LAST LIMIT 1";
@@ -126,6 +129,8 @@ read_facts(HealthFacts *f, Oid caller)
 	f->paused_waiting = DatumGetBool(value_of(7, &isnull));
 	f->background_workers = count_of(8);
 	f->notify_usage = DatumGetFloat8(value_of(9, &isnull));
+	f->queue_bytes = count_of(10);
+	f->dead_rows = count_of(11);
 
 	run_query(holder_query, caller);
 	if (SPI_processed == 0)

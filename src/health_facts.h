@@ -17,6 +17,8 @@ typedef struct HealthFacts
 	bool		paused_waiting; /* a due job waits because its type is paused */
 	int64		background_workers;
 	double		notify_usage;
+	int64		queue_bytes;	/* jobq.queue with TOAST and indexes */
+	int64		dead_rows;		/* of it, by the statistics */
 	char	   *holder;			/* NULL: nobody holds the horizon back */
 	bool		holder_since;	/* known for how long */
 	double		holder_s;

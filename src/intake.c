@@ -435,3 +435,16 @@ hand_out_cancels(TimestampTz now)
 		pending_cancels[i] = pending_cancels[--npending];
 	}
 }
+
+void
+reread_cancels(void)
+{
+	for (int i = 0; i < npending; i++)
+	{
+		PendingCancel *p = &pending_cancels[i];
+
+		wait_for_role(p, NULL);
+		cancel_after_all(&p->ref.id, p->has_reason ? p->reason : NULL);
+	}
+	npending = 0;
+}

@@ -33,5 +33,7 @@ extern void release_held(TimestampTz now, bool partitions_made);
 extern TimestampTz held_next_timer(void);
 /* Before a full scan, which reads them again like everything that waits. */
 extern void forget_held(void);
+/* Where the rows of waiting cancels are is not known any more: look them up anew. */
+extern void reread_cancels(void);
 
 #endif

@@ -28,6 +28,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "compaction.h"
 #include "job_types.h"
 #include "maintenance.h"
 #include "session.h"
@@ -44,7 +45,7 @@ static bool succeeded = false;
 
 /* Takes the database's one place; false when somebody has it. */
 static bool
-claim(JobqDb *db, TimestampTz need)
+claim(JobqDb *db, TimestampTz need, bool compacts)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	bool		claimed;
@@ -59,17 +60,18 @@ claim(JobqDb *db, TimestampTz need)
 		db->maintenance_pid = 0;
 		db->maintenance_started = now;
 		db->maintenance_need = need;
+		db->maintenance_compacts = compacts;
 	}
 	LWLockRelease(JobqShmem->lock);
 	return claimed;
 }
 
 bool
-maintenance_start(JobqDb *db, TimestampTz need)
+maintenance_start(JobqDb *db, TimestampTz need, bool compacts)
 {
 	BackgroundWorker worker;
 
-	if (!claim(db, need))
+	if (!claim(db, need, compacts))
 		return false;
 	memset(&worker, 0, sizeof(worker));
 	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
@@ -103,6 +105,8 @@ maintenance_on_exit(int code, Datum arg)
 	{
 		db->maintenance_busy = false;
 		db->maintenance_pid = 0;
+		if (db->maintenance_compacts)
+			compaction_ended(db);
 		if (succeeded)
 			db->maintenance_done++;
 		else
@@ -154,9 +158,19 @@ call_maintain(TimestampTz need)
 	SetUserIdAndSecContext(save_user, save_context);
 }
 
-/* One transaction; true when it did all it should. */
 static bool
-maintain(TimestampTz need)
+maintain(void *arg)
+{
+	PushActiveSnapshot(GetTransactionSnapshot());
+	pgstat_report_activity(STATE_RUNNING, "SELECT jobq._maintain($1)");
+	if (OidIsValid(get_extension_oid("jobq", true)))
+		call_maintain(*(TimestampTz *) arg);
+	PopActiveSnapshot();
+	return true;
+}
+
+bool
+maintenance_transaction(bool (*what) (void *), void *arg)
 {
 	MemoryContext context = CurrentMemoryContext;
 	volatile bool done = false;
@@ -165,13 +179,8 @@ maintain(TimestampTz need)
 	StartTransactionCommand();
 	PG_TRY();
 	{
-		PushActiveSnapshot(GetTransactionSnapshot());
-		pgstat_report_activity(STATE_RUNNING, "SELECT jobq._maintain($1)");
-		if (OidIsValid(get_extension_oid("jobq", true)))
-			call_maintain(need);
-		PopActiveSnapshot();
+		done = what(arg);
 		CommitTransactionCommand();
-		done = true;
 	}
 	PG_CATCH();
 	{
@@ -182,10 +191,12 @@ maintain(TimestampTz need)
 		FlushErrorState();
 		AbortOutOfAnyTransaction();
 		RESUME_INTERRUPTS();
+		done = false;
 		ereport(DEBUG1,
 				(errmsg_internal("jobq maintenance found a table in use and tries again later")));
 	}
 	PG_END_TRY();
+	MemoryContextSwitchTo(context);
 	pgstat_report_stat(true);
 	pgstat_report_activity(STATE_IDLE, NULL);
 	return done;
@@ -209,6 +220,8 @@ jobq_maintenance_main(Datum arg)
 	set_for_session("lock_timeout", LOCK_TIMEOUT_MS);
 	set_for_session("default_table_access_method", "heap");
 	set_for_session("synchronous_commit", "local");
-	succeeded = maintain(need);
+	succeeded = maintenance_transaction(maintain, &need);
+	if (maintained->maintenance_compacts)
+		compaction_run(maintained);
 	proc_exit(0);
 }

@@ -8,10 +8,16 @@
 #include "shmem.h"
 
 /*
- * Starts it; need is the expires_at of a row that found no partition, or 0.  false: one runs already,
+ * Starts it, also to compact the queue; need is the expires_at of a row that found no partition, or 0.  false: one runs already,
  * or there is no worker slot; ask again later.  db->maintenance_done rises when one has succeeded and
  * db->maintenance_failed when one has not; both wake the dispatcher.
  */
-extern bool maintenance_start(JobqDb *db, TimestampTz need);
+extern bool maintenance_start(JobqDb *db, TimestampTz need, bool compacts);
+
+/*
+ * In that process: a transaction of its own.  false, and nothing done, when `what` says so or a lock could not be had
+ * in time.
+ */
+extern bool maintenance_transaction(bool (*what) (void *), void *arg);
 
 #endif

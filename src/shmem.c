@@ -59,6 +59,7 @@ init_db(JobqDb *db, LaneKeys *ring)
 	pg_atomic_init_u64(&db->settled, 0);
 	pg_atomic_init_u64(&db->failed_attempts, 0);
 	pg_atomic_init_u64(&db->fallbacks, 0);
+	pg_atomic_init_u64(&db->compaction.pause_until, 0);
 }
 
 static void
@@ -133,6 +134,13 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->chores_pid = 0;
 	db->disk_level = 0;
 	db->disk_measured = 0;
+	db->maintenance_compacts = false;
+	db->compaction.horizon.xmax = InvalidTransactionId;
+	db->compaction.answered = db->compaction.serving = db->compaction.asked;
+	db->compaction.rewrite_due = db->compaction.swept = false;
+	db->compaction.kept_bytes = 0;
+	db->compaction.row_bytes = JOBQ_ROW_BYTES;
+	pg_atomic_write_u64(&db->compaction.pause_until, 0);
 	db->dispatcher = NULL;
 	db->dispatcher_pid = 0;
 	db->starts = 0;

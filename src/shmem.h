@@ -18,6 +18,9 @@
 #include "storage/lwlock.h"
 #include "storage/proc.h"
 #include "storage/spin.h"
+#include "utils/timestamp.h"
+
+#include "horizon.h"
 
 #define JOBQ_MAX_COMMANDS	256
 #define JOBQ_MAX_WAITERS	64
@@ -73,6 +76,24 @@ typedef struct ChildCount
 	uint32		counts[JOBQ_CHILD_SECONDS];	/* by second modulo that */
 } ChildCount;
 
+#define JOBQ_ROW_BYTES	500		/* until a run has measured it */
+
+/* Keeping the queue's files small (compaction.c).  Under JobqShmem->lock, but for pause_until. */
+typedef struct Compaction
+{
+	Horizon		horizon;		/* what is dead besides what the server's horizon says; holds for ever */
+	uint32		asked;			/* calls of jobq.compact() */
+	uint32		answered;		/* those that a run has served */
+	uint32		serving;		/* those that the run under way serves */
+	uint32		ended;			/* runs */
+	bool		swept;			/* the last one got the table */
+	bool		may_rewrite;	/* the next one may also try to write it anew */
+	bool		rewrite_due;	/* the last one should have, and found no moment */
+	int64		kept_bytes;		/* of rows that it left */
+	int64		row_bytes;		/* a dead row's share of the files */
+	pg_atomic_uint64 pause_until;	/* TimestampTz; till then nobody begins anything. 0: no pause */
+} Compaction;
+
 /* One database.  Found by dboid; never moves; freed when its dispatcher finds no extension. */
 typedef struct JobqDb
 {
@@ -89,12 +110,14 @@ typedef struct JobqDb
 	bool		maintenance_busy;	/* started and not ended (maintenance.c) */
 	pid_t		maintenance_pid;	/* 0: not attached */
 	TimestampTz maintenance_started;
+	bool		maintenance_compacts;	/* it was started to compact the queue */
 	TimestampTz maintenance_need;	/* expires_at of a row without a partition, 0: none */
 	uint32		maintenance_done;	/* runs that did all they should */
 	uint32		maintenance_failed; /* runs that did not: try again later */
 	bool		chores_busy;	/* started and not ended (chores.c) */
 	pid_t		chores_pid;		/* 0: not attached */
 	TimestampTz chores_started;
+	Compaction	compaction;
 	PGPROC	   *dispatcher;		/* NULL: none */
 	pid_t		dispatcher_pid;
 	TimestampTz dispatcher_started;
@@ -182,5 +205,14 @@ extern JobqDb *find_db(Oid dboid);
 extern void want_dispatcher(JobqDb *db);
 /* Sets the latch of db's dispatcher, if it has one. */
 extern void wake_dispatcher(JobqDb *db);
+
+/* Compaction asks for a few milliseconds in which nobody uses the queue. */
+static inline bool
+db_is_paused(JobqDb *db)
+{
+	uint64		until = pg_atomic_read_u64(&db->compaction.pause_until);
+
+	return until != 0 && GetCurrentTimestamp() < (TimestampTz) until;
+}
 
 #endif

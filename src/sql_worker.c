@@ -281,7 +281,8 @@ batch_goes_on(void)
 	Entry	   *last = &batch->entries[batch->n - 1];
 	Cell	   *cell = &MySlot->cells[last->cell];
 
-	if (batch->n == MAX_BATCH_JOBS || is_alone(last->cell) || db->suspended || db->leave)
+	if (batch->n == MAX_BATCH_JOBS || is_alone(last->cell) || db->suspended || db->leave ||
+		db_is_paused(db))
 		return false;
 	if (last->verdict == VERDICT_NOT_MINE)
 		return true;
@@ -515,6 +516,13 @@ wait_for_work(void)
 }
 
 static void
+wait_for_end_of_pause(void)
+{
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 2, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+}
+
+static void
 connect_as_role(const WorkerStart *start)
 {
 	uint32		flags = 0;
@@ -550,6 +558,11 @@ jobq_sql_worker_main(Datum arg)
 		CHECK_FOR_INTERRUPTS();
 		if (db->suspended || db->leave)
 			give_back();
+		if (db_is_paused(db))
+		{
+			wait_for_end_of_pause();
+			continue;
+		}
 		cell = held_cell >= 0 ? held_cell : slot_next();
 		held_cell = -1;
 		if (cell >= 0)

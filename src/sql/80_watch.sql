@@ -7,6 +7,10 @@ CREATE FUNCTION jobq.health() RETURNS jsonb
 CREATE FUNCTION jobq.reload() RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_reload';
 
+-- src/compaction.c
+CREATE FUNCTION jobq.compact() RETURNS bigint
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_compact';
+
 CREATE FUNCTION jobq.version() RETURNS text
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT extversion FROM pg_extension WHERE extname = 'jobq'

@@ -1,0 +1,542 @@
+/*
+ * compaction.c
+ *	  Keeps the queue's files small.
+ *
+ * Two steps, each sound by itself.  (1) Dead rows are removed in place (reclaim.c) by a horizon that only snapshots of
+ * this database hold back (horizon.c).  It waits for nobody and nobody waits for it, not even a handler that runs for
+ * hours; with it the table is as large as its rows and what has died since, whatever slots, standbys, prepared
+ * and idle transactions do.  (2) When what is left would fit into a quarter of the files, which a snapshot of this database that
+ * is gone has made large, or index pages that only the server's horizon lets go of, the table is written anew (rewrite.c).
+ * That takes a lock on the table that is only ever taken when it is free at once.
+ *
+ * Who does what.  The dispatcher looks at each sweep whether the files are above jobq.compact_threshold and enough
+ * jobs have run to be worth it, waits for the horizon, and starts the maintenance process, which does both steps.
+ * For the second it makes a pause, some milliseconds in which the dispatcher takes back what nobody has begun and
+ * workers begin nothing, tries for the lock, and goes on a little later when it wasn't free: a long handler that
+ * runs makes pauses pointless, so then it only tries.
+ *
+ * How large: when a run has left `kept` bytes, the next one comes when about max(threshold, kept) / 2 have died,
+ * the size of a row being what it was last time.
+ */
+#include "jobq.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/bufmgr.h"
+#include "storage/latch.h"
+#include "storage/lmgr.h"
+#include "tcop/pquery.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "compaction.h"
+#include "job_types.h"
+#include "maintenance.h"
+#include "reclaim.h"
+#include "rewrite.h"
+#include "slots.h"
+
+#define GRACE_POLL_US		INT64CONST(200000)
+#define BUSY_RETRY_US		INT64CONST(500000)
+#define MAX_RETRY_SHIFT		5
+#define QUIET_US			(3 * USECS_PER_SEC)
+#define LOOK_ANYWAY_US		(600 * USECS_PER_SEC)	/* rows die without a hand-out, too */
+
+#define REWRITE_MAX_BYTES	(64 * 1024 * 1024)	/* of rows, under the lock; more only when asked */
+#define REWRITE_TRY_MS		1000
+#define REWRITE_ASKED_MS	10000
+#define PAUSE_MS			30
+#define BETWEEN_PAUSES_MS	220
+#define TRY_EVERY_MS		2
+#define LONG_RUN_MS			100
+
+#define ASKED_GRACE_MS		5000
+#define ASKED_LIMIT_MS		60000
+
+PG_FUNCTION_INFO_V1(jobq_compact);
+
+/* ---------- sizes ---------- */
+
+static int64
+relation_bytes(Relation rel)
+{
+	List	   *indexes = RelationGetIndexList(rel);
+	ListCell   *lc;
+	int64		blocks = RelationGetNumberOfBlocks(rel);
+
+	foreach(lc, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+
+		blocks += RelationGetNumberOfBlocks(index);
+		index_close(index, AccessShareLock);
+	}
+	list_free(indexes);
+	return blocks * BLCKSZ;
+}
+
+int64
+queue_bytes(void)
+{
+	Oid			relid = jobq_relid("queue");
+	Relation	rel;
+	int64		bytes;
+
+	if (!OidIsValid(relid) || !ConditionalLockRelationOid(relid, AccessShareLock))
+		return -1;
+	rel = try_table_open(relid, NoLock);
+	if (rel == NULL)
+		return -1;
+	bytes = relation_bytes(rel);
+	if (OidIsValid(rel->rd_rel->reltoastrelid))
+	{
+		Relation	toast = table_open(rel->rd_rel->reltoastrelid, AccessShareLock);
+
+		bytes += relation_bytes(toast);
+		table_close(toast, AccessShareLock);
+	}
+	table_close(rel, AccessShareLock);
+	return bytes;
+}
+
+static int64
+threshold_bytes(void)
+{
+	return (int64) jobq_compact_threshold * 1024;
+}
+
+/* ---------- the dispatcher's side ---------- */
+
+static JobqDb *db;
+static Grace grace;
+static bool waiting = false;	/* for the grace to be over */
+static bool ready = false;		/* it is; no run has used it */
+static bool running = false;	/* a run was started */
+static bool measured = false;	/* a run has said what it left */
+static uint32 ended_seen;
+static uint64 handed_at = 0;	/* hand-outs when the horizon was taken */
+static TimestampTz begun_at = 0;
+static TimestampTz retry_at = 0;	/* the table was in use */
+static int	busy = 0;			/* so often in a row */
+static TimestampTz rewrite_at = 0;	/* no moment was found to write it anew */
+static int	failures = 0;		/* of that, in a row */
+static TimestampTz next_timer = DT_NOEND;
+
+void
+compaction_init(MemoryContext context, JobqDb *mine)
+{
+	db = mine;
+	grace_init(&grace, context);
+	ended_seen = db->compaction.ended;
+}
+
+TimestampTz
+compaction_next_timer(void)
+{
+	return next_timer;
+}
+
+/* Has enough died since the last run?  Or has it become quiet, with more room than is needed soon? */
+static bool
+worthwhile(TimestampTz now)
+{
+	static uint64 seen = 0;
+	static TimestampTz seen_at = 0;
+	uint64		total = pg_atomic_read_u64(&db->handed_out);
+	int64		handed = (int64) (total - handed_at);
+	bool		long_ago = now > begun_at + LOOK_ANYWAY_US;
+	bool		quiet;
+	int64		bytes;
+	int64		enough = Max(threshold_bytes(), db->compaction.kept_bytes) / 2;
+
+	if (total != seen)
+	{
+		seen = total;
+		seen_at = now;
+	}
+	quiet = now > seen_at + QUIET_US;
+	if (measured && !long_ago && handed == 0)
+		return false;
+	bytes = queue_bytes();
+	if (bytes <= threshold_bytes())
+		return false;
+	if (!measured || handed * db->compaction.row_bytes >= enough)
+		return true;
+	return (long_ago || quiet) && bytes > 4 * enough;
+}
+
+static void
+begin_waiting(TimestampTz now)
+{
+	handed_at = pg_atomic_read_u64(&db->handed_out);
+	begun_at = now;
+	grace_begin(&grace, GetLatestSnapshot());
+	waiting = true;
+}
+
+static void
+use_horizon(const Horizon *horizon)
+{
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	db->compaction.horizon = *horizon;
+	LWLockRelease(JobqShmem->lock);
+}
+
+/* Hears how a run ended. */
+static void
+hear_run(TimestampTz now)
+{
+	bool		ended = db->compaction.ended != ended_seen;
+
+	if (!running || (!ended && db->maintenance_busy))
+		return;
+	running = false;
+	ended_seen = db->compaction.ended;
+	if (!ended || !db->compaction.swept)
+	{
+		retry_at = now + (BUSY_RETRY_US << Min(busy++, MAX_RETRY_SHIFT));
+		return;
+	}
+	busy = 0;
+	ready = false;
+	measured = true;
+	if (!db->compaction.rewrite_due)
+		failures = 0;
+	else if (db->compaction.may_rewrite)
+		rewrite_at = now + (BUSY_RETRY_US << Min(failures++, MAX_RETRY_SHIFT));
+}
+
+static bool
+run_is_due(TimestampTz now)
+{
+	if (now < retry_at)
+		return false;
+	if (db->compaction.asked != db->compaction.answered)
+		return true;
+	return jobq_compact_threshold > 0 && (ready || (db->compaction.rewrite_due && now >= rewrite_at));
+}
+
+void
+compaction_turn(TimestampTz now, bool tick)
+{
+	bool		asked = db->compaction.asked != db->compaction.answered;
+
+	if (!tick && !asked && now < next_timer && db->compaction.ended == ended_seen)
+		return;
+	hear_run(now);
+	if (jobq_compact_threshold == 0)
+		waiting = ready = false;
+	else if (waiting && grace_over(&grace))
+	{
+		waiting = false;
+		ready = true;
+		use_horizon(&grace.horizon);
+	}
+	else if (!waiting && !ready && !running && worthwhile(now))
+		begin_waiting(now);
+	if (!running && run_is_due(now))
+	{
+		db->compaction.may_rewrite = asked || now >= rewrite_at;
+		running = maintenance_start(db, 0, true);
+	}
+	next_timer = waiting || ready || running || asked ? now + GRACE_POLL_US : DT_NOEND;
+	if (db->compaction.rewrite_due && !running)
+		next_timer = Min(next_timer, Max(rewrite_at, now + GRACE_POLL_US));
+}
+
+/* ---------- the maintenance process: removing dead rows ---------- */
+
+typedef struct Run
+{
+	JobqDb	   *db;
+	Horizon		horizon;
+	bool		forced;
+	bool		swept;
+	Reclaimed	sum;
+	int64		bytes;			/* of the files, after it */
+} Run;
+
+static bool
+reclaim_locked(Oid relid, Run *run)
+{
+	Relation	rel;
+
+	if (!OidIsValid(relid))
+		return true;
+	if (!ConditionalLockRelationOid(relid, ShareUpdateExclusiveLock))
+		return false;
+	rel = try_table_open(relid, NoLock);
+	if (rel == NULL)
+		return false;
+	reclaim_table(rel, &run->horizon, &run->sum);
+	table_close(rel, NoLock);
+	return true;
+}
+
+static Oid
+toast_of(Oid relid)
+{
+	Relation	rel = table_open(relid, AccessShareLock);
+	Oid			toastid = rel->rd_rel->reltoastrelid;
+
+	table_close(rel, NoLock);
+	return toastid;
+}
+
+static bool
+sweep_queue(void *arg)
+{
+	Run		   *run = arg;
+	Oid			relid = jobq_relid("queue");
+
+	pgstat_report_activity(STATE_RUNNING, "jobq: removing dead rows from jobq.queue");
+	if (!OidIsValid(relid) || !reclaim_locked(relid, run))
+		return false;
+	/* a table that nobody rewrites while we hold its lock keeps its TOAST */
+	if (!reclaim_locked(toast_of(relid), run))
+		return false;
+	run->bytes = queue_bytes();
+	return true;
+}
+
+/* ---------- the maintenance process: writing the table anew ---------- */
+
+static bool
+rewrite_queue(void *arg)
+{
+	Oid			relid = jobq_relid("queue");
+
+	pgstat_report_activity(STATE_RUNNING, "jobq: writing jobq.queue anew");
+	return OidIsValid(relid) && rewrite_table(relid);
+}
+
+static void
+set_pause(JobqDb *of, TimestampTz until)
+{
+	pg_atomic_write_u64(&of->compaction.pause_until, (uint64) until);
+	wake_dispatcher(of);
+}
+
+/* A handler that has been running for long holds the table's lock: to hold up the others would not help. */
+static bool
+long_handler_runs(Oid dboid)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	bool		found = false;
+
+	LWLockAcquire(JobqShmem->lock, LW_SHARED);
+	for (int i = 0; i < JobqShmem->nslots && !found; i++)
+	{
+		Slot	   *slot = &JobqShmem->slots[i];
+
+		if (!slot->in_use || slot->dboid != dboid || slot->kind != SLOT_SQL)
+			continue;
+		SpinLockAcquire(&slot->mutex);
+		found = slot->current >= 0 && slot->phase == PHASE_HANDLER &&
+			TimestampDifferenceExceeds(slot->cells[slot->current].started_at, now, LONG_RUN_MS);
+		SpinLockRelease(&slot->mutex);
+	}
+	LWLockRelease(JobqShmem->lock);
+	return found;
+}
+
+static void
+nap(long ms)
+{
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+}
+
+static bool
+try_until(TimestampTz end, Run *run)
+{
+	while (GetCurrentTimestamp() < end && !run->db->leave && !run->db->suspended)
+	{
+		if (maintenance_transaction(rewrite_queue, run))
+			return true;
+		nap(TRY_EVERY_MS);
+	}
+	return false;
+}
+
+static bool
+rewrite_in_a_pause(Run *run)
+{
+	TimestampTz end = GetCurrentTimestamp() + (run->forced ? REWRITE_ASKED_MS : REWRITE_TRY_MS) * INT64CONST(1000);
+	bool		done = false;
+
+	while (!done && GetCurrentTimestamp() < end && !run->db->leave && !run->db->suspended)
+	{
+		TimestampTz until = GetCurrentTimestamp() + PAUSE_MS * INT64CONST(1000);
+
+		if (!long_handler_runs(run->db->dboid))
+			set_pause(run->db, until);
+		done = try_until(until, run);
+		set_pause(run->db, 0);
+		if (!done)
+			nap(BETWEEN_PAUSES_MS);
+	}
+	return done;
+}
+
+static bool
+rewrite_pays(Run *run)
+{
+	if (run->forced)
+		return true;
+	return jobq_compact_threshold > 0 && run->bytes > 2 * threshold_bytes() &&
+		run->sum.kept_bytes < run->bytes / 4 && run->sum.kept_bytes < REWRITE_MAX_BYTES;
+}
+
+static void
+begin_run(Run *run)
+{
+	Compaction *c = &run->db->compaction;
+
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	run->horizon = c->horizon;
+	run->forced = c->asked != c->answered;
+	c->serving = c->asked;
+	c->swept = false;
+	LWLockRelease(JobqShmem->lock);
+	horizon_check_age(&run->horizon);
+}
+
+static void
+end_run(Run *run, bool rewrite_due)
+{
+	Compaction *c = &run->db->compaction;
+
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	c->swept = run->swept;
+	c->rewrite_due = rewrite_due;
+	if (run->swept)
+	{
+		c->kept_bytes = run->sum.kept_bytes;
+		if (run->sum.removed_rows > 0)	/* its index entries and line pointers, too */
+			c->row_bytes = 100 + run->sum.removed_bytes / run->sum.removed_rows;
+	}
+	LWLockRelease(JobqShmem->lock);
+}
+
+void
+compaction_run(JobqDb *of)
+{
+	Run		   *run = palloc0(sizeof(Run));
+	bool		rewrite_due;
+
+	run->db = of;
+	begin_run(run);
+	run->swept = maintenance_transaction(sweep_queue, run);
+	rewrite_due = run->swept && rewrite_pays(run);
+	if (rewrite_due && of->compaction.may_rewrite && rewrite_in_a_pause(run))
+		rewrite_due = false;
+	end_run(run, rewrite_due && !run->forced);
+	ereport(DEBUG1,
+			(errmsg_internal("jobq compaction: %s, " INT64_FORMAT " dead rows removed, " INT64_FORMAT
+							 " bytes kept of " INT64_FORMAT "%s", run->swept ? "swept" : "found the queue in use",
+							 run->sum.removed_rows, run->sum.kept_bytes, run->bytes,
+							 rewrite_due ? ", not written anew" : "")));
+}
+
+void
+compaction_ended(JobqDb *of)
+{
+	of->compaction.ended++;
+	of->compaction.answered = of->compaction.serving;
+	pg_atomic_write_u64(&of->compaction.pause_until, 0);
+}
+
+/* ---------- jobq.compact() ---------- */
+
+/*
+ * The snapshot of the statement, if this session surely has no older one: then it need not end for others'
+ * sake, and what it sees as ended may go.
+ */
+static Snapshot
+statement_snapshot(void)
+{
+	if (IsTransactionBlock() || IsolationUsesXactSnapshot() || IsInParallelMode() ||
+		TransactionIdIsValid(GetTopTransactionIdIfAny()))
+		return NULL;
+	if (ActivePortal == NULL || ActivePortal->name[0] != '\0' || ActivePortal->queryDesc == NULL)
+		return NULL;
+	return ActivePortal->queryDesc->snapshot;
+}
+
+/* Finds a horizon as young as the call, if other sessions' snapshots end soon. */
+static void
+renew_horizon(JobqDb *of)
+{
+	Snapshot	snapshot = statement_snapshot();
+	TimestampTz start = GetCurrentTimestamp();
+	Grace		mine;
+	bool		over;
+
+	if (snapshot == NULL)
+		return;
+	grace_init(&mine, CurrentMemoryContext);
+	grace_begin(&mine, snapshot);
+	while (!(over = grace_over(&mine)) &&
+		   !TimestampDifferenceExceeds(start, GetCurrentTimestamp(), ASKED_GRACE_MS))
+		nap(10);
+	pfree(mine.older);
+	if (!over)
+		return;
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	of->compaction.horizon = mine.horizon;
+	LWLockRelease(JobqShmem->lock);
+}
+
+static JobqDb *
+db_that_runs(void)
+{
+	JobqDb	   *of = RecoveryInProgress() ? NULL : my_db();
+
+	if (of == NULL || of->dispatcher == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("jobq.compact() needs jobq's dispatcher, which does not run in this database"),
+				 errhint("SELECT jobq.health() says why.")));
+	if (MySlot != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("jobq.compact() cannot be called by a handler")));
+	return of;
+}
+
+static void
+ask_and_wait(JobqDb *of)
+{
+	TimestampTz start = GetCurrentTimestamp();
+	uint32		mine;
+
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	mine = ++of->compaction.asked;
+	LWLockRelease(JobqShmem->lock);
+	while ((int32) (of->compaction.answered - mine) < 0 && of->dispatcher != NULL &&
+		   !TimestampDifferenceExceeds(start, GetCurrentTimestamp(), ASKED_LIMIT_MS))
+	{
+		wake_dispatcher(of);
+		nap(20);
+	}
+}
+
+/* jobq.compact(): one attempt now, whatever the sizes; the bytes given back. */
+Datum
+jobq_compact(PG_FUNCTION_ARGS)
+{
+	JobqDb	   *of = db_that_runs();
+	int64		before = queue_bytes();
+	int64		after;
+
+	renew_horizon(of);
+	ask_and_wait(of);
+	after = queue_bytes();
+	PG_RETURN_INT64(before > after && after >= 0 ? before - after : 0);
+}

@@ -1,0 +1,25 @@
+/*
+ * compaction.h
+ *	  Keeps the queue's files small: when, by whom, and jobq.compact().
+ */
+#ifndef JOBQ_COMPACTION_H
+#define JOBQ_COMPACTION_H
+
+#include "shmem.h"
+
+/* --- the dispatcher's side --- */
+/* Before its sizes are looked at for the first time; context lives as long as the process. */
+extern void compaction_init(MemoryContext context, JobqDb *db);
+/* In a transaction, once a turn; tick: a sweep is due. */
+extern void compaction_turn(TimestampTz now, bool tick);
+extern TimestampTz compaction_next_timer(void);
+
+/* --- the maintenance process's side --- */
+extern void compaction_run(JobqDb *db);
+/* It ends, one way or the other; JobqShmem->lock is held. */
+extern void compaction_ended(JobqDb *db);
+
+/* Heap, TOAST and indexes of jobq.queue; -1: somebody has it for himself. */
+extern int64 queue_bytes(void);
+
+#endif

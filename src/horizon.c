@@ -1,0 +1,197 @@
+/*
+ * horizon.c
+ *	  Which row versions nobody in this database can see any more.
+ *
+ * VACUUM's horizon is one xid: the oldest that is running, or that a snapshot, a replication slot or a
+ * standby's feedback names.  So one idle or prepared transaction, a slot that nobody reads, or another
+ * database's transaction (each snapshot's xmin counts it) keeps every later dead row for as long as it likes.  None of them
+ * reads our rows: only snapshots of this database do.  For the tables that one program owns there is a sharper question:
+ *
+ *	 At moment T the deleting transaction had ended, and every snapshot taken in this database before T is
+ *	 gone.  A later snapshot sees that transaction as ended, whatever else is running.  So nobody can see
+ *	 the row.
+ *
+ * "Had ended" is what a snapshot says: below its xmax and not among its running ones.  It must be the set and not one
+ * xid as a limit: a transaction that was running at T may delete later, and commit, under a snapshot's eyes.
+ * When subtransactions are not all known (an overflow), only what precedes all that was running counts.
+ *
+ * "Is gone" is waited for as CREATE INDEX CONCURRENTLY does it: list the virtual transactions of this database that
+ * have an xmin, and look until each has ended, has none any more, or has a newer one.  Twice: a snapshot may have been
+ * exported by one of the first list and imported by a session that was not in it; that one is in the second list.
+ * A slot that is still building its first snapshot of this database for logical decoding counts as
+ * one, too.
+ *
+ * A standby's sessions are not in this database's list.  They are safe because removing rows is logged
+ * as VACUUM logs it: a standby's query that might need them is cancelled, feedback or no feedback.
+ */
+#include "jobq.h"
+
+#include "access/transam.h"
+#include "access/twophase.h"
+#include "miscadmin.h"
+#include "replication/slot.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "utils/memutils.h"
+
+#include "horizon.h"
+
+static int
+compare_xids(const void *a, const void *b)
+{
+	TransactionId x = *(const TransactionId *) a;
+	TransactionId y = *(const TransactionId *) b;
+
+	return x == y ? 0 : TransactionIdPrecedes(x, y) ? -1 : 1;
+}
+
+/* When there are too many, what is above the last one that fits counts as running. */
+static void
+keep_running(Horizon *h, TransactionId *xids, int n)
+{
+	qsort(xids, n, sizeof(TransactionId), compare_xids);
+	if (n > JOBQ_MAX_RUNNING)
+	{
+		h->xmax = xids[JOBQ_MAX_RUNNING];
+		n = JOBQ_MAX_RUNNING;
+	}
+	memcpy(h->running, xids, sizeof(TransactionId) * n);
+	h->nrunning = n;
+}
+
+static void
+horizon_take(Horizon *h, Snapshot snapshot)
+{
+	int			n = snapshot->xcnt + Max(snapshot->subxcnt, 0);
+	TransactionId *xids;
+
+	h->nrunning = 0;
+	h->taken_at = U64FromFullTransactionId(ReadNextFullTransactionId());
+	h->xmax = snapshot->suboverflowed ? snapshot->xmin : snapshot->xmax;
+	if (snapshot->suboverflowed || n == 0)
+		return;
+	xids = palloc(sizeof(TransactionId) * n);
+	memcpy(xids, snapshot->xip, sizeof(TransactionId) * snapshot->xcnt);
+	if (snapshot->subxcnt > 0)
+		memcpy(xids + snapshot->xcnt, snapshot->subxip, sizeof(TransactionId) * snapshot->subxcnt);
+	keep_running(h, xids, n);
+	pfree(xids);
+}
+
+void
+horizon_check_age(Horizon *h)
+{
+	if (U64FromFullTransactionId(ReadNextFullTransactionId()) - h->taken_at > PG_INT32_MAX / 2)
+		h->xmax = InvalidTransactionId;
+}
+
+bool
+horizon_covers(const Horizon *h, TransactionId xid)
+{
+	if (!TransactionIdIsNormal(h->xmax) || !TransactionIdPrecedes(xid, h->xmax))
+		return false;
+	return h->nrunning == 0 ||
+		bsearch(&xid, h->running, h->nrunning, sizeof(TransactionId), compare_xids) == NULL;
+}
+
+/* ---------- waiting for older snapshots ---------- */
+
+/* Who has a snapshot that may be older than h: its xmin precedes h->xmax. */
+static VirtualTransactionId *
+list_older(const Horizon *h, int *n)
+{
+	TransactionId limit = h->xmax;
+
+	TransactionIdRetreat(limit);
+	return GetCurrentVirtualXIDs(limit, true, false, PROC_IN_VACUUM, n);
+}
+
+static bool
+is_listed(VirtualTransactionId vxid, const VirtualTransactionId *list, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		if (VirtualTransactionIdEquals(vxid, list[i]))
+			return true;
+	}
+	return false;
+}
+
+/* A snapshot of this database that belongs to no process yet. */
+static bool
+slot_builds_snapshot(void)
+{
+	bool		found = false;
+
+	LWLockAcquire(ReplicationSlotControlLock, LW_SHARED);
+	for (int i = 0; i < max_replication_slots && !found; i++)
+	{
+		ReplicationSlot *slot = &ReplicationSlotCtl->replication_slots[i];
+
+		if (!slot->in_use)
+			continue;
+		SpinLockAcquire(&slot->mutex);
+		found = SlotIsLogical(slot) && slot->data.database == MyDatabaseId &&
+			TransactionIdIsValid(slot->effective_xmin);
+		SpinLockRelease(&slot->mutex);
+	}
+	LWLockRelease(ReplicationSlotControlLock);
+	return found;
+}
+
+static void
+begin_round(Grace *grace, int round)
+{
+	VirtualTransactionId *now;
+
+	now = list_older(&grace->horizon, &grace->nolder);
+	memcpy(grace->older, now, sizeof(VirtualTransactionId) * grace->nolder);
+	pfree(now);
+	grace->round = round;
+}
+
+void
+grace_init(Grace *grace, MemoryContext context)
+{
+	grace->older = MemoryContextAlloc(context, sizeof(VirtualTransactionId) * (MaxBackends + max_prepared_xacts));
+	grace->nolder = grace->round = 0;
+}
+
+void
+grace_begin(Grace *grace, Snapshot snapshot)
+{
+	horizon_take(&grace->horizon, snapshot);
+	begin_round(grace, 1);
+}
+
+/* Forgets those that have gone meanwhile; true: all have. */
+static bool
+older_are_gone(Grace *grace)
+{
+	int			n;
+	int			kept = 0;
+	VirtualTransactionId *now = list_older(&grace->horizon, &n);
+
+	for (int i = 0; i < grace->nolder; i++)
+	{
+		if (is_listed(grace->older[i], now, n))
+			grace->older[kept++] = grace->older[i];
+	}
+	grace->nolder = kept;
+	pfree(now);
+	return kept == 0;
+}
+
+bool
+grace_over(Grace *grace)
+{
+	if (!older_are_gone(grace))
+		return false;
+	if (grace->round == 1)
+	{
+		begin_round(grace, 2);
+		if (grace->nolder > 0)
+			return false;
+	}
+	return !slot_builds_snapshot();
+}

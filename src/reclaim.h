@@ -1,0 +1,21 @@
+/*
+ * reclaim.h
+ *	  Makes the space of dead rows of one table usable again, as VACUUM does, by a horizon of our own.
+ */
+#ifndef JOBQ_RECLAIM_H
+#define JOBQ_RECLAIM_H
+
+#include "horizon.h"
+#include "utils/relcache.h"
+
+typedef struct Reclaimed
+{
+	int64		removed_rows;
+	int64		removed_bytes;
+	int64		kept_bytes;		/* rows that stay, alive or still visible to somebody */
+} Reclaimed;
+
+/* ShareUpdateExclusiveLock on rel is held.  Adds to *sum. */
+extern void reclaim_table(Relation rel, const Horizon *horizon, Reclaimed *sum);
+
+#endif

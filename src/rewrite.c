@@ -1,0 +1,148 @@
+/*
+ * rewrite.c
+ *	  Writes the queue anew, into files of the size of what is in it.
+ *
+ * As VACUUM FULL and CLUSTER do it, with their horizon: each row keeps its xmin and xmax, and what an older
+ * snapshot may still see is copied, so a snapshot that a dump has taken before sees the same rows after.  (A TRUNCATE and
+ * an INSERT would empty it.)
+ *
+ * Two things differ.  No lock is waited for: a waiting AccessExclusiveLock would queue every enqueue behind it.  All
+ * that are needed (table, indexes, TOAST) are asked for at once, and let go when one is not free.  And the
+ * rows are reached through an index, so that the lock lasts as long as the rows take and not as the empty file takes
+ * to be read; the index has been cleaned a moment ago (reclaim.c).
+ *
+ * It runs as the owner of the table, as restricted as VACUUM FULL.  TIDs change: who remembers one finds another
+ * file or another row there (queue_lock), and the dispatcher reads its lanes anew (scan.c).
+ */
+#include "jobq.h"
+
+#include "access/multixact.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/transam.h"
+#include "catalog/pg_class.h"
+#include "commands/cluster.h"
+#include "commands/tablecmds.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "storage/predicate.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "queue.h"
+#include "rewrite.h"
+
+/* The index on the rows' ids, which has every row. */
+static Oid
+index_of_ids(Relation rel)
+{
+	List	   *indexes = RelationGetIndexList(rel);
+	ListCell   *lc;
+	Oid			found = InvalidOid;
+
+	foreach(lc, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(lc), NoLock);
+		Form_pg_index form = index->rd_index;
+
+		if (form->indisvalid && form->indnkeyatts == 1 && form->indkey.values[0] == Q_id &&
+			RelationGetIndexPredicate(index) == NIL)
+			found = RelationGetRelid(index);
+		index_close(index, NoLock);
+	}
+	list_free(indexes);
+	return found;
+}
+
+/* All that the rewrite needs, or false. */
+static bool
+lock_all(Relation rel)
+{
+	List	   *indexes;
+	ListCell   *lc;
+
+	if (OidIsValid(rel->rd_rel->reltoastrelid) &&
+		!ConditionalLockRelationOid(rel->rd_rel->reltoastrelid, AccessExclusiveLock))
+		return false;
+	indexes = RelationGetIndexList(rel);
+	foreach(lc, indexes)
+	{
+		if (!ConditionalLockRelationOid(lfirst_oid(lc), AccessExclusiveLock))
+			return false;
+	}
+	list_free(indexes);
+	return true;
+}
+
+/* Copies old's rows into new; says what the new one's relfrozenxid and relminmxid are. */
+static void
+copy_rows(Relation old, Oid newid, Oid indexid, TransactionId *freeze, MultiXactId *multi)
+{
+	Relation	new = table_open(newid, AccessExclusiveLock);
+	Relation	index = index_open(indexid, AccessExclusiveLock);
+	TransactionId oldest;
+	double		rows = 0;
+	double		removed = 0;
+	double		recently_dead = 0;
+
+	if (OidIsValid(old->rd_rel->reltoastrelid))
+		new->rd_toastoid = old->rd_rel->reltoastrelid;	/* TOAST is swapped by content: pointers name the old one */
+	rewrite_cutoffs(old, &oldest, freeze, multi);
+	if (TransactionIdPrecedes(*freeze, old->rd_rel->relfrozenxid))
+		*freeze = old->rd_rel->relfrozenxid;
+	if (MultiXactIdPrecedes(*multi, old->rd_rel->relminmxid))
+		*multi = old->rd_rel->relminmxid;
+	table_relation_copy_for_cluster(old, new, index, false, oldest, freeze, multi,
+									&rows, &removed, &recently_dead);
+	new->rd_toastoid = InvalidOid;
+	index_close(index, NoLock);
+	table_close(new, NoLock);
+}
+
+static void
+rewrite_locked(Relation rel, Oid indexid)
+{
+	Oid			relid = RelationGetRelid(rel);
+	bool		toast = OidIsValid(rel->rd_rel->reltoastrelid);
+	char		persistence = rel->rd_rel->relpersistence;
+	TransactionId freeze;
+	MultiXactId multi;
+	Oid			newid;
+
+	CheckTableNotInUse(rel, "compact");
+	TransferPredicateLocksToHeapRelation(rel);
+	newid = make_new_heap(relid, rel->rd_rel->reltablespace, rel->rd_rel->relam, persistence,
+						  AccessExclusiveLock);
+	copy_rows(rel, newid, indexid, &freeze, &multi);
+	table_close(rel, NoLock);
+	CommandCounterIncrement();
+	finish_heap_swap(relid, newid, false, toast, false, true, freeze, multi, persistence);
+}
+
+bool
+rewrite_table(Oid relid)
+{
+	Oid			save_user;
+	int			save_context;
+	Relation	rel;
+	Oid			indexid;
+
+	if (!ConditionalLockRelationOid(relid, AccessExclusiveLock))
+		return false;
+	rel = try_table_open(relid, NoLock);
+	if (rel == NULL)
+		return false;
+	if (!lock_all(rel) || !OidIsValid(indexid = index_of_ids(rel)))
+	{
+		table_close(rel, NoLock);
+		return false;
+	}
+	GetUserIdAndSecContext(&save_user, &save_context);
+	SetUserIdAndSecContext(rel->rd_rel->relowner,
+						   save_context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
+	PushActiveSnapshot(GetTransactionSnapshot());
+	rewrite_locked(rel, indexid);
+	PopActiveSnapshot();
+	SetUserIdAndSecContext(save_user, save_context);
+	return true;
+}

@@ -1,0 +1,244 @@
+# The queue's files stay small whoever holds the horizon; no snapshot loses a row, nobody a job by it.
+
+use strict;
+use warnings;
+
+use IPC::Run ();
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+
+my $mb = 1024 * 1024;
+my $node = jobq_server('compaction', "jobq.compact_threshold = '1MB'", 'log_min_messages = debug1', 'autovacuum = off',
+	'wal_sender_timeout = 0');
+$node->start;
+$node->safe_psql('postgres', <<'END');
+CREATE EXTENSION jobq;
+CREATE EXTENSION amcheck;
+CREATE FUNCTION nothing(p jsonb) RETURNS void LANGUAGE sql AS '';
+SELECT jobq.create_job_type('nothing', 'nothing(jsonb)', keep_completed => '0');
+SELECT jobq.create_job_type('waits', 'nothing(jsonb)');
+CREATE TABLE ran (n int, hash text);
+CREATE FUNCTION note(p jsonb) RETURNS void LANGUAGE sql AS
+  $$ INSERT INTO public.ran VALUES ((p->>'n')::int, md5(p->>'text')) $$;
+SELECT jobq.create_job_type('note', 'note(jsonb)', keep_completed => '0');
+SELECT jobq.pause_job_type('waits');
+CREATE FUNCTION size() RETURNS bigint LANGUAGE sql AS $$ SELECT pg_total_relation_size('jobq.queue') $$;
+CREATE FUNCTION noise(bytes int) RETURNS text LANGUAGE sql AS
+  $$ SELECT string_agg(md5(random()::text), '') FROM generate_series(1, bytes / 32) $$;
+END
+sleeper_types($node, 'postgres');
+
+# Jobs that wait all the time, beside those that come and go
+$node->safe_psql('postgres', "SELECT count(jobq.enqueue('waits', jsonb_build_object('n', i, 'text',"
+	  . " noise(CASE WHEN i % 10 = 0 THEN 8000 ELSE 32 END)))) FROM generate_series(1, 200) i");
+
+sub value { return $node->safe_psql('postgres', $_[0]); }
+
+# As many jobs as that, in transactions of 2,000.
+sub run_jobs
+{
+	my ($n) = @_;
+
+	value("SELECT count(jobq.enqueue('nothing')) FROM generate_series(1, 2000)") foreach 1 .. $n / 2000;
+	return $node->poll_query_until('postgres',
+		"SELECT count(*) = 0 FROM jobq.queue q JOIN jobq.job_types t ON t.id = q.type_id WHERE t.name = 'nothing'");
+}
+
+sub sound
+{
+	my ($what) = @_;
+
+	value('VACUUM jobq.queue');		# so that even what it would do is done
+	is(value("SELECT count(*) FROM verify_heapam('jobq.queue') UNION ALL"
+			  . " SELECT count(bt_index_check(indexrelid, true)) - 3 FROM pg_index WHERE indrelid = 'jobq.queue'::regclass"),
+		"0\n0", "$what: table and indexes are sound");
+	return is(value("SELECT count(DISTINCT payload->>'n') FROM jobq.queue WHERE payload ? 'n'"), 200, "$what: who waits is there");
+}
+
+# A session that holds something until it quits.
+sub holds
+{
+	my ($sql, $db) = @_;
+	my $session = $node->background_psql($db // 'postgres');
+
+	$session->query_safe($sql);
+	return $session;
+}
+
+# What a snapshot sees, read without keeping the table's lock.
+sub rows_of
+{
+	my ($snapshot) = @_;
+
+	return sort split /\n/, value("BEGIN ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '$snapshot';"
+		  . ' COPY jobq.queue TO STDOUT; COMMIT');
+}
+
+# Jobs for twice the bound and more; what they leave may be used again each time, and never outgrows it.
+sub stays_small
+{
+	my ($holder, $relation) = @_;
+	my ($size, $bound) = defined $relation ? ("pg_relation_size('$relation')", 2.5 * $mb) : ('size()', 4 * $mb);
+
+	foreach my $round (1 .. 4)
+	{
+		run_jobs(8000);
+		wait_for_sql($node, "SELECT (jobq.health() #>> '{checks,horizon,dead_bytes}')::bigint <= $mb",
+			"$holder: what $round times 8,000 jobs leave is free again");
+	}
+	wait_for_sql($node, "SELECT $size < $bound", "$holder: small");
+	return sound($holder);
+}
+
+# --- who holds the horizon, but can't read what is dead
+
+my $holder = holds('BEGIN; SELECT pg_current_xact_id()');
+stays_small('an idle transaction');
+like(value("SELECT jobq.health() #>> '{checks,horizon,holder}'"), qr/idle in transaction/, 'health names it');
+$holder->quit;
+
+$holder = holds("BEGIN; SELECT jobq.enqueue('waits')");
+stays_small('an idle transaction that has enqueued', 'jobq.queue');
+$holder->quit;
+
+value("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'held'");
+stays_small('a prepared transaction');
+like(value("SELECT jobq.health() #>> '{checks,horizon,holder}'"), qr/prepared transaction "?held/, 'health names it');
+value("COMMIT PREPARED 'held'");
+
+value('CREATE DATABASE other');
+$holder = holds('BEGIN; SELECT pg_current_xact_id()', 'other');
+stays_small("another database's transaction");
+$holder->quit;
+
+value("SELECT pg_create_physical_replication_slot('standby')");
+$node->backup('base');
+my $standby = PostgreSQL::Test::Cluster->new('compaction_standby');
+$standby->init_from_backup($node, 'base', has_streaming => 1);
+$standby->append_conf('postgresql.conf', "primary_slot_name = 'standby'\nhot_standby_feedback = on\n"
+	  . "wal_receiver_status_interval = 1\nautovacuum = off\n");
+$standby->start;
+my $reader = $standby->background_psql('postgres');
+$reader->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM jobq.queue');
+wait_for_sql($node, "SELECT xmin IS NOT NULL FROM pg_replication_slots WHERE slot_name = 'standby'", 'the slot has an xmin');
+$standby->stop('immediate');
+$reader->{run}->kill_kill;
+stays_small('the slot of a standby that has gone');
+like(value("SELECT jobq.health() #>> '{checks,horizon,holder}'"), qr/replication slot standby/, 'health names it');
+$standby->start;
+$node->wait_for_catchup($standby);
+is($standby->safe_psql('postgres', 'SELECT count(*), min(id::text) FROM jobq.queue'),
+	value('SELECT count(*), min(id::text) FROM jobq.queue'), 'the standby has the same rows');
+is($standby->safe_psql('postgres', "SELECT count(*) FROM (SELECT bt_index_check(indexrelid, true) FROM pg_index"
+		  . " WHERE indrelid = 'jobq.queue'::regclass) i"), 3, 'and sound indexes');
+$standby->stop;
+value("SELECT pg_drop_replication_slot('standby')");
+
+# --- a handler always runs: nobody gets the table for himself
+
+foreach my $i (0 .. 5)
+{
+	value(sprintf(q{SELECT jobq.enqueue('sleeper', '{"seconds": 4}', delay => '%d s')}, 2 * $i));
+}
+stays_small('handlers that overlap', 'jobq.queue');
+
+# --- who may read what is dead: grows, and is given back
+
+$holder = holds('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM jobq.queue');
+my $before = value('SELECT size()');
+run_jobs(30000);
+my $held = value('SELECT size()');
+cmp_ok($held, '>', 5 * $mb, sprintf('a snapshot of this database: %d bytes a job while it is held', ($held - $before) / 30000));
+$holder->quit;
+my $took = seconds_of { wait_for_sql($node, "SELECT size() < 3 * $mb", 'given back when it has ended') };
+diag sprintf('given back after %.1f s', $took);
+sound('after that');
+
+# --- a transaction that was running when the horizon was taken deletes later
+
+value("SELECT count(jobq.enqueue('waits', tenant => 't')) FROM generate_series(1, 100)");
+my $waiting = value('SELECT count(*) FROM jobq.queue');
+my $deleter = holds('BEGIN; SELECT pg_current_xact_id()');
+value('SELECT jobq.compact()');
+$holder = holds('BEGIN ISOLATION LEVEL REPEATABLE READ');
+is($holder->query_safe('SELECT count(*) FROM jobq.queue'), $waiting, 'an old snapshot sees what waits');
+$deleter->query_safe("SELECT jobq.cancel_jobs('waits', 't'); COMMIT");
+$deleter->quit;
+value('SELECT jobq.compact()');
+is(value('SELECT count(*) FROM jobq.queue'), $waiting - 100, 'of which a part is cancelled');
+is($holder->query_safe('SELECT count(*) FROM jobq.queue'), $waiting, 'and still does, after compaction');
+$holder->quit;
+
+# --- a dump's snapshot beside compaction and load: row-exact
+
+value("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'held'");	# so that the server's horizon is not what saves it
+my $script = PostgreSQL::Test::Utils::tempdir() . '/load.sql';
+append_to_file($script, "SET lock_timeout = '1s';\nSELECT count(jobq.enqueue('nothing')) FROM generate_series(1, 20);\n"
+	  . "SELECT jobq.enqueue('waits', unique_key => 'k' || (random() * 20)::int, on_conflict => 'replace');\n");
+my ($load_out, $load_err) = ('', '');
+my @pgbench = ('pgbench', '--no-vacuum', '--client=2', '--time=600', "--file=$script", '--host', $node->host,
+	'--port', $node->port, 'postgres');
+my $load = IPC::Run::start(\@pgbench, '>', \$load_out, '2>', \$load_err);
+my $compactor_script = PostgreSQL::Test::Utils::tempdir() . '/compact.sql';
+append_to_file($compactor_script, "SELECT jobq.compact();\n");
+my ($compact_out, $compact_err) = ('', '');
+my @compact = ('pgbench', '--no-vacuum', '--time=600', "--file=$compactor_script", '--host', $node->host, '--port', $node->port,
+	'postgres');
+my $compactor = IPC::Run::start(\@compact, '>', \$compact_out, '2>', \$compact_err);
+my $rewrites = "SELECT pg_relation_filenode('jobq.queue')";
+
+foreach my $i (1 .. 4)
+{
+	$holder = holds('BEGIN ISOLATION LEVEL REPEATABLE READ');
+	my $snapshot = $holder->query_safe('SELECT pg_export_snapshot()');
+	my @rows = rows_of($snapshot);
+	my $file = value($rewrites);
+
+	wait_for_sql($node, "SELECT pg_relation_filenode('jobq.queue') <> $file", "dump $i: the table is written anew");
+	my ($dump) = run_command([ 'pg_dump', '--host', $node->host, '--port', $node->port, "--snapshot=$snapshot", 'postgres' ]);
+	my ($copied) = $dump =~ /^COPY jobq\.queue [^\n]*\n(.*?)^\\\.$/ms;
+
+	is_deeply([ sort split /\n/, $copied ], \@rows,
+		sprintf('dump %d: has the %d rows that its snapshot saw before', $i, scalar @rows));
+	is_deeply([ rows_of($snapshot) ], \@rows, "dump $i: so has another session");
+	$holder->quit;
+}
+
+# --- jobs that run meanwhile run once each, with keys and large payloads
+
+value("SELECT count(jobq.enqueue('note', jsonb_build_object('n', i, 'text', noise(CASE WHEN i % 5 = 0 THEN 8000 ELSE 64 END)),"
+	  . " unique_key => CASE WHEN i % 3 = 0 THEN 'n' || i END)) FROM generate_series(${_}000 + 1, ${_}000 + 1000) i")
+  foreach 1 .. 6;
+wait_for_sql($node, 'SELECT count(*) >= 6000 FROM ran', 'jobs beside compaction run');
+wait_for_sql($node, "SELECT count(*) = 0 FROM jobq.queue q JOIN jobq.job_types t ON t.id = q.type_id WHERE t.name = 'note'",
+	'all of them');
+is(value('SELECT count(*), count(DISTINCT n), min(n), max(n) FROM ran'), '6000|6000|1001|7000', 'once each');
+$load->signal('INT');
+$load->finish;
+$compactor->signal('INT');
+$compactor->finish;
+unlike($load_err, qr/error/i, 'no enqueue has waited for a lock for long');
+unlike($compact_err, qr/error/i, 'compact() has always answered');
+value("ROLLBACK PREPARED 'held'");
+run_jobs(2000);
+sound('after all that');
+
+# --- and after a crash
+
+run_jobs(10000);
+value('SELECT jobq.compact()');
+$node->stop('immediate');
+$node->start;
+wait_dispatcher($node, 'postgres', 'after a crash');
+sound('after a crash');
+run_jobs(2000);
+
+sqlstate_is($node, 'postgres', 'SELECT jobq.compact(1)', '42883', 'compact() has no argument');
+value("ALTER SYSTEM SET jobq.databases = '-'");
+$node->restart;
+sqlstate_is($node, 'postgres', 'SELECT jobq.compact()', '55000', 'compact() needs a dispatcher');
+unlike(slurp_file($node->logfile), qr/jobq \w+ (ERROR|FATAL|PANIC):  (?!terminating)/, 'no errors of our own');
+
+$node->stop;
+done_testing();
