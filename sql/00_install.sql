@@ -5,7 +5,7 @@ CREATE EXTENSION jobq;
 SELECT extname, extversion, extrelocatable FROM pg_extension WHERE extname = 'jobq';
 SELECT jobq.version() = extversion AS version FROM pg_extension WHERE extname = 'jobq';
 SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = 'jobq'
-   AND table_name !~ '^(history|events)_' ORDER BY table_name COLLATE "C";
+   AND table_name !~ '^(history|events|alerts)_' ORDER BY table_name COLLATE "C";
 -- no partition is a member of the extension, or a dump would leave it out
 SELECT count(*) FROM pg_depend d JOIN pg_inherits i ON i.inhrelid = d.objid AND d.classid = 'pg_class'::regclass
  WHERE d.deptype = 'e';

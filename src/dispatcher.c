@@ -42,6 +42,7 @@
 #include "intake.h"
 #include "job_types.h"
 #include "maintenance.h"
+#include "notify.h"
 #include "quiet.h"
 #include "reading.h"
 #include "session.h"
@@ -401,6 +402,7 @@ one_turn(void)
 	CommitTransactionCommand();
 	see_to_partitions(now);
 	see_to_chores(now);
+	notify_turn(now);
 }
 
 static long
@@ -422,6 +424,7 @@ sleep_ms(TimestampTz now)
 	next = Min(next, next_chores);
 	next = Min(next, held_next_timer());
 	next = Min(next, compaction_next_timer());
+	next = Min(next, notify_next_timer());
 	if (next <= now)
 		return 0;
 	return (long) Min((next - now + 999) / 1000, 60000);
@@ -603,6 +606,7 @@ jobq_dispatcher_main(Datum arg)
 	if (!extension_is_here())
 		leave_without_extension();
 	start_up();
+	notify_init(db);
 
 	for (;;)
 	{

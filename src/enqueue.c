@@ -75,15 +75,13 @@ begin_call(Enqueuer *e, const char *function)
 	PreventCommandIfReadOnly(function);
 	PreventCommandIfParallelMode(function);
 	PreventCommandDuringRecovery(function);
-	memset(e, 0, sizeof(*e));
-	table_open_for_write(&e->queue, jobq_relid("queue"));
-	e->home_id = home_id(true);
+	enqueuer_begin(e);
 }
 
 static void
 end_call(Enqueuer *e)
 {
-	table_close_after_write(&e->queue);
+	enqueuer_end(e);
 	see_that_it_runs();
 }
 

@@ -21,7 +21,9 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "alerts.h"
 #include "exec_job.h"
+#include "json_build.h"
 
 /* What became of one job in the transaction; applied when that has committed. */
 typedef struct Claim
@@ -169,6 +171,27 @@ remember_row(ExecJob *x, Job *job)
 }
 
 static void
+remember_log_fields(ExecJob *x, Jsonb *fields)
+{
+	if (fields)
+		x->log_fields = MemoryContextStrdup(x->context, JsonbToCString(NULL, &fields->root, VARSIZE(fields)));
+}
+
+static void
+tell_claimed(Claims *batch, ExecJob *x, JobType *type)
+{
+	Event		event = {.ts = x->started_at, .attempt = JOB_INT(&x->row, Q_attempts), .type = "claimed",
+	.source = "helper", .level = "info"};
+	JsonBuild	b;
+
+	json_begin_object(&b);
+	json_add_string(&b, "worker", MySlot->name);
+	json_add_string(&b, "node", node_name());
+	event.data = json_end_object(&b);
+	(void) event_add(&batch->ledger->events, x->row.values, x->row.nulls, type, &event);
+}
+
+static void
 claim_to_start(Claims *batch, Claim *claim, Job *job, JobType *type)
 {
 	ExecJob    *x = claim->job;
@@ -180,9 +203,16 @@ claim_to_start(Claims *batch, Claim *claim, Job *job, JobType *type)
 		fail_now(batch, claim, job, type, refusal, ERRCODE_INSUFFICIENT_PRIVILEGE);
 		return;
 	}
+	x->tells_all = EVENTS_WANTED(type, EVENTS_ALL);
+	x->started_at = GetCurrentTimestamp();
+	if (x->tells_all && !events_ready(&batch->ledger->events, x->started_at))
+	{
+		claim->need = x->started_at;
+		claim->verdict = VERDICT_NO_PARTITION;
+		return;
+	}
 	x->timeout_us = job_timeout(job, type);
 	x->kill_grace_us = type->kill_grace_us;
-	x->started_at = GetCurrentTimestamp();
 	JOB_ATT(job, Q_attempts) = Int32GetDatum(JOB_INT(job, Q_attempts) + 1);
 	error = exec_build_start(x, job, type, &claim->frame, &claim->answer);
 	if (error)
@@ -193,6 +223,9 @@ claim_to_start(Claims *batch, Claim *claim, Job *job, JobType *type)
 	}
 	mark_running(batch, x, job);
 	remember_row(x, job);
+	remember_log_fields(x, log_fields(type, DatumGetJsonbP(JOB_ATT(job, Q_payload))));
+	if (x->tells_all)
+		tell_claimed(batch, x, type);
 	claim->start = true;
 }
 

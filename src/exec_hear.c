@@ -69,6 +69,21 @@ got_exit(ExecJob *x, const FrameExit *exit)
 	}
 }
 
+static void
+keep_event(ExecJob *x, int kind, const FrameText *text)
+{
+	MemoryContext caller = MemoryContextSwitchTo(x->context);
+	ToolEvent  *kept = palloc(sizeof(ToolEvent));
+
+	kept->ts = GetCurrentTimestamp();
+	kept->kind = (uint8) kind;
+	kept->text = text ? pnstrdup(text->data, text->len) : NULL;
+	x->events = lappend(x->events, kept);
+	if (x->events_due == 0)
+		x->events_due = TimestampTzPlusMilliseconds(kept->ts, EVENT_DELAY_MS);
+	MemoryContextSwitchTo(caller);
+}
+
 typedef struct ProgressWork
 {
 	ExecJob    *job;
@@ -104,6 +119,18 @@ parse_progress(void *arg)
 	}
 }
 
+/* At level all: the first, then at most one a second. */
+static void
+tell_progress(ExecJob *x, const FrameText *text)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (x->progress_told != 0 && now - x->progress_told < USECS_PER_SEC)
+		return;
+	x->progress_told = now;
+	keep_event(x, FRAME_EVENT_PROGRESS, text);
+}
+
 /* Seen through the view at once; kept with the job when it is settled. */
 static void
 got_progress(ExecJob *x, FrameText text)
@@ -125,24 +152,8 @@ got_progress(ExecJob *x, FrameText text)
 	if (work.data && strlen(work.data) < JOBQ_PROGRESS_LEN)
 		strlcpy(cell->progress_data, work.data, JOBQ_PROGRESS_LEN);
 	SpinLockRelease(&MySlot->mutex);
-}
-
-static void
-got_event(ExecJob *x, const FrameEvent *event)
-{
-	MemoryContext caller;
-	ToolEvent  *kept;
-
-	if (x->nevents++ >= EXEC_MAX_EVENTS)
-		return;
-	caller = MemoryContextSwitchTo(x->context);
-	kept = palloc(sizeof(ToolEvent));
-	kept->kind = event->kind;
-	kept->text = pnstrdup(event->text.data, event->text.len);
-	x->events = lappend(x->events, kept);
-	if (x->events_due == 0)
-		x->events_due = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), EVENT_DELAY_MS);
-	MemoryContextSwitchTo(caller);
+	if (x->tells_all)
+		tell_progress(x, &text);
 }
 
 typedef struct StderrLine
@@ -165,6 +176,7 @@ log_stderr_line(void *arg)
 															UUIDPGetDatum(&line->job->ref.id))),
 						type->name,
 						text_from_utf8(line->text.data, (int) line->text.len)),
+				 line->job->log_fields ? errdetail_internal("%s", line->job->log_fields) : 0,
 				 errhidestmt(true), errhidecontext(true)));
 }
 
@@ -176,8 +188,11 @@ got_frame(const Frame *frame)
 	switch (frame->type)
 	{
 		case FRAME_STARTED:
-			if ((x = job_by_number(frame->u.started.job)) != NULL)
-				exec_type_started(x);
+			if ((x = job_by_number(frame->u.started.job)) == NULL)
+				break;
+			exec_type_started(x);
+			if (x->tells_all)
+				keep_event(x, EXEC_EVENT_STARTED, NULL);
 			break;
 		case FRAME_EVENT:
 			if (exec_stopping || (x = job_by_number(frame->u.event.job)) == NULL)
@@ -190,8 +205,8 @@ got_frame(const Frame *frame)
 
 				(void) exec_in_transaction(log_stderr_line, &line);
 			}
-			else
-				got_event(x, &frame->u.event);
+			else if (x->nevents++ < EXEC_MAX_EVENTS)
+				keep_event(x, frame->u.event.kind, &frame->u.event.text);
 			break;
 		case FRAME_EXIT:
 			if ((x = job_by_number(frame->u.exit.job)) != NULL)

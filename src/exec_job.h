@@ -28,10 +28,12 @@ typedef enum ExecState
 	EXEC_ENDED
 } ExecState;
 
-/* What a tool said on fd 3 (or on stderr), not yet written to jobq.events. */
+/* What a tool said on fd 3, or that it has started; not yet written to jobq.events. */
 typedef struct ToolEvent
 {
-	uint8		kind;			/* FrameEventKind */
+	TimestampTz ts;
+	uint8		kind;			/* FrameEventKind, or: */
+#define EXEC_EVENT_STARTED	100
 	char	   *text;
 } ToolEvent;
 
@@ -56,8 +58,11 @@ typedef struct ExecJob
 	/* what came from the tool */
 	double		progress;		/* NaN: none */
 	char	   *progress_data;	/* JSON text, NULL: none */
+	bool		tells_all;		/* options.events is all */
+	char	   *log_fields;		/* of the payload, for lines of the log; NULL: none */
 	List	   *events;			/* ToolEvent */
-	int			nevents;		/* so many in all */
+	int			nevents;		/* so many of its own in all */
+	TimestampTz progress_told;	/* when the last event of progress was kept */
 	TimestampTz events_due;		/* 0: none wait */
 	FrameExit	end;			/* texts in context */
 	TimestampTz ended_at;

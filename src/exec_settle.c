@@ -16,6 +16,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "alerts.h"
 #include "exec_job.h"
 #include "find.h"
 #include "maintenance.h"
@@ -50,52 +51,107 @@ struct Settlements
 
 /* ---------- events ---------- */
 
-/* {"log": text, "level": ..., "data": ...}; anything else of it is ignored. */
 static void
-write_log_event(Ledger *ledger, ExecJob *x, JobType *type, Jsonb *line)
+add_event(Ledger *ledger, ExecJob *x, JobType *type, Event *event)
 {
-	static const char *const levels[] = {"debug", "info", "warning", "error"};
-	const char *level = "info";
-	JsonbValue	v;
-	Jsonb	   *data = NULL;
-	char	   *message = NULL;
-	int			i;
-
-	if (getKeyJsonValueFromContainer(&line->root, "log", 3, &v) && v.type == jbvString)
-		message = pnstrdup(v.val.string.val, v.val.string.len);
-	if (getKeyJsonValueFromContainer(&line->root, "level", 5, &v) && v.type == jbvString)
-	{
-		for (i = 0; i < (int) lengthof(levels); i++)
-		{
-			if (v.val.string.len == (int) strlen(levels[i]) &&
-				memcmp(v.val.string.val, levels[i], v.val.string.len) == 0)
-				level = levels[i];
-		}
-	}
-	if (getKeyJsonValueFromContainer(&line->root, "data", 4, &v))
-		data = JsonbValueToJsonb(&v);
-	event_write(ledger, &x->row, type, "log", "helper", level, message, data);
+	event->attempt = JOB_INT(&x->row, Q_attempts);
+	event->source = "helper";
+	(void) event_add(&ledger->events, x->row.values, x->row.nulls, type, event);
 }
 
-static void
-write_event(Ledger *ledger, ExecJob *x, JobType *type, ToolEvent *event)
+static char *
+string_of(Jsonb *line, const char *key)
 {
-	char	   *why;
-	Jsonb	   *line = json_from_utf8(event->text, (int) strlen(event->text), &why);
 	JsonbValue	v;
 
+	if (getKeyJsonValueFromContainer(&line->root, key, (int) strlen(key), &v) == NULL || v.type != jbvString)
+		return NULL;
+	return pnstrdup(v.val.string.val, v.val.string.len);
+}
+
+static Jsonb *
+value_of(Jsonb *line, const char *key)
+{
+	JsonbValue	v;
+
+	return getKeyJsonValueFromContainer(&line->root, key, (int) strlen(key), &v) ? JsonbValueToJsonb(&v) : NULL;
+}
+
+/* Of {"log": text, "level": ...}; anything else a tool calls a level is info. */
+static const char *
+level_of(Jsonb *line)
+{
+	static const char *const levels[] = {"debug", "info", "warning", "error"};
+	char	   *level = string_of(line, "level");
+
+	for (int i = 0; level && i < (int) lengthof(levels); i++)
+	{
+		if (strcmp(level, levels[i]) == 0)
+			return levels[i];
+	}
+	return "info";
+}
+
+/* What a tool said, as it is written; NULL: nothing that counts. */
+static Event *
+event_of(ToolEvent *said)
+{
+	Event	   *event = palloc0(sizeof(Event));
+	char	   *why;
+	Jsonb	   *line = NULL;
+
+	event->ts = said->ts;
+	event->type = "started";
+	event->source = "helper";
+	event->level = "info";
+	if (said->kind == EXEC_EVENT_STARTED)
+		return event;
+	line = json_from_utf8(said->text, (int) strlen(said->text), &why);
 	if (line == NULL || !JB_ROOT_IS_OBJECT(line))
-		return;
-	if (event->kind == FRAME_EVENT_LOG)
-		write_log_event(ledger, x, type, line);
-	else if (getKeyJsonValueFromContainer(&line->root, "artifact", 8, &v))
-		event_write(ledger, &x->row, type, "artifact", "helper", "info", NULL, JsonbValueToJsonb(&v));
+		return NULL;
+	switch (said->kind)
+	{
+		case FRAME_EVENT_LOG:
+			event->type = "log";
+			event->level = level_of(line);
+			event->message = string_of(line, "log");
+			event->data = value_of(line, "data");
+			break;
+		case FRAME_EVENT_PROGRESS:
+			event->type = "progress";
+			event->data = line;
+			break;
+		default:
+			event->type = "artifact";
+			event->data = value_of(line, "artifact");
+			if (event->data == NULL)
+				return NULL;
+	}
+	return event;
+}
+
+static List *
+events_of(ExecJob *x)
+{
+	List	   *events = NIL;
+	ListCell   *lc;
+
+	foreach(lc, x->events)
+	{
+		Event	   *event = event_of(lfirst(lc));
+
+		if (event)
+			events = lappend(events, event);
+	}
+	return events;
 }
 
 static void
 warn(Ledger *ledger, ExecJob *x, JobType *type, const char *message)
 {
-	event_write(ledger, &x->row, type, "log", "helper", "warning", message, NULL);
+	Event		event = {.ts = x->ended_at, .type = "log", .level = "warning", .message = message};
+
+	add_event(ledger, x, type, &event);
 }
 
 /* What a reader of the timeline should know of the end beyond its outcome. */
@@ -118,6 +174,7 @@ write_remarks(Ledger *ledger, ExecJob *x, JobType *type)
 			 "NUL bytes were removed from the output" : "invalid UTF-8 was replaced in the output");
 }
 
+/* Of a tool that runs on. */
 static void
 write_events(Ledger *ledger, ExecJob *x, JobType *type)
 {
@@ -125,8 +182,8 @@ write_events(Ledger *ledger, ExecJob *x, JobType *type)
 
 	if (type == NULL)
 		return;
-	foreach(lc, x->events)
-		write_event(ledger, x, type, lfirst(lc));
+	foreach(lc, events_of(x))
+		add_event(ledger, x, type, lfirst(lc));
 }
 
 /* ---------- the row ---------- */
@@ -159,6 +216,21 @@ lock_row(Ledger *ledger, ExecJob *x, Job *job)
 	return result;
 }
 
+static void
+tell_start_failure(Ledger *ledger, ExecJob *x, JobType *type, const char *why)
+{
+	Event		event = {.type = "paused", .level = "error", .message = why};
+	Alert		alert = {.high = type->critical, .attempts = JOB_INT(&x->row, Q_attempts) - 1, .error = why,
+	.source = "helper"};
+
+	add_event(ledger, x, type, &event);
+	if (!type->alert)
+		return;
+	alert.title = psprintf("job type \"%s\" is paused on this node", type->name);
+	alert.message = psprintf("the tool of job type \"%s\" cannot be started on this node: %s", type->name, why);
+	alert_raise(ledger, x->row.values, x->row.nulls, type, &alert);
+}
+
 /* Its type can't be started here; the first time that is said aloud. */
 static Verdict
 start_failure(Ledger *ledger, ExecJob *x, JobType *type, const char *why)
@@ -171,10 +243,10 @@ start_failure(Ledger *ledger, ExecJob *x, JobType *type, const char *why)
 	verdict = exec_type_broken(type, why, &first) ? VERDICT_STUCK : VERDICT_RELEASED;
 	if (first)
 	{
+		tell_start_failure(ledger, x, type, why);
 		ereport(WARNING,
 				(errcode(ERRCODE_SYSTEM_ERROR),
 				 errmsg("job type \"%s\" is paused on this node: %s", type->name, why)));
-		event_write(ledger, &x->row, type, "paused", "helper", "error", why, NULL);
 	}
 	return verdict;
 }
@@ -201,6 +273,7 @@ settle_one(Ledger *ledger, Settlement *item)
 			break;
 	}
 	exec_judge(x, type, &outcome);
+	outcome.log = events_of(x);
 	if (outcome.kind == OUTCOME_RELEASED || outcome.kind == OUTCOME_SNOOZED)
 		job.nulls[Q_started_at - 1] = job.nulls[Q_worker - 1] = job.nulls[Q_node - 1] = true;
 	item->status = settle(ledger, &job, type, &outcome, &item->need);
@@ -211,11 +284,23 @@ settle_one(Ledger *ledger, Settlement *item)
 	}
 	item->result = RESULT_SETTLED;
 	item->failed = outcome.kind == OUTCOME_FAILED;
-	write_events(ledger, x, type);
 	if (type)
 		write_remarks(ledger, x, type);
 	if (x->end.kind == FRAME_START_FAILED && outcome.kind == OUTCOME_RELEASED)
 		item->verdict = start_failure(ledger, x, type, outcome.message);
+}
+
+/* Else its events wait for their partition. */
+static bool
+has_room(Ledger *ledger, ExecJob *x, Settlement *item)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (events_ready(&ledger->events, now))
+		return true;
+	item->need = now;
+	item->result = RESULT_LATER;
+	return false;
 }
 
 void
@@ -233,7 +318,7 @@ settlements_write(Settlements *settlements, Ledger *ledger)
 			settle_one(ledger, item);
 		else
 			item->result = x->state == EXEC_ENDED ? RESULT_NOT_MINE : RESULT_EVENTS;
-		if (item->result == RESULT_EVENTS && ledger)
+		if (item->result == RESULT_EVENTS && ledger && has_room(ledger, x, item))
 			write_events(ledger, x, job_type_by_id(x->ref.type_id));
 	}
 }
@@ -252,6 +337,15 @@ retry_later(ExecJob *x)
 static void
 forget_events(ExecJob *x)
 {
+	ListCell   *lc;
+
+	foreach(lc, x->events)
+	{
+		ToolEvent  *said = lfirst(lc);
+
+		if (said->text)
+			pfree(said->text);
+	}
 	list_free_deep(x->events);
 	x->events = NIL;
 	x->events_due = 0;

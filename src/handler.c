@@ -359,24 +359,6 @@ outcome_from_return(Run *run)
 }
 
 static void
-take_progress(Run *run)
-{
-	Outcome    *o = &run->outcome;
-
-	if (run->cell >= 0)
-	{
-		Cell	   *cell = &MySlot->cells[run->cell];
-
-		SpinLockAcquire(&MySlot->mutex);
-		run->progress = cell->progress;
-		strlcpy(run->progress_data, cell->progress_data, sizeof(run->progress_data));
-		SpinLockRelease(&MySlot->mutex);
-	}
-	o->progress = run->progress;
-	o->progress_data = run->progress_data;
-}
-
-static void
 prepare_run(Run *run)
 {
 	memset(&run->outcome, 0, sizeof(Outcome));
@@ -386,7 +368,8 @@ prepare_run(Run *run)
 	run->log = NIL;
 	run->said = false;
 	run->progress = NAN;
-	run->progress_data[0] = '\0';
+	run->progress_data = NULL;
+	run->progress_told = 0;
 	run->closes_batch = false;
 	if (run->cell >= 0)
 		MySlot->cells[run->cell].started_at = run->outcome.started_at;
@@ -438,27 +421,8 @@ handler_run(Run *run)
 	LockTimeout = lock_timeout;
 	current_run = outer;
 	run->outcome.ended_at = GetCurrentTimestamp();
-	take_progress(run);
+	run->outcome.progress = run->progress;
+	run->outcome.progress_data = run->progress_data;
+	run->outcome.log = run->log;
 	MemoryContextSwitchTo(old);
-}
-
-bool
-handler_write_log(Ledger *ledger, Run *run)
-{
-	Datum		charged = JOB_ATT(run->job, Q_attempts);
-	ListCell   *lc;
-	bool		ok = true;
-
-	JOB_ATT(run->job, Q_attempts) = Int32GetDatum(DatumGetInt32(charged) + 1);
-	foreach(lc, run->log)
-	{
-		LogLine    *line = lfirst(lc);
-
-		ok = event_write(ledger, run->job, run->type, line->type, "sql", line->level,
-						 line->message, line->data);
-		if (!ok)
-			break;
-	}
-	JOB_ATT(run->job, Q_attempts) = charged;
-	return ok;
 }

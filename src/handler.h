@@ -18,14 +18,6 @@ typedef enum RunEnd
 	RUN_RELEASED				/* told to stop by DDL: put it back at no charge */
 } RunEnd;
 
-typedef struct LogLine
-{
-	char	   *type;
-	char	   *level;
-	char	   *message;
-	Jsonb	   *data;
-} LogLine;
-
 typedef struct Run
 {
 	/* set by the caller */
@@ -40,7 +32,8 @@ typedef struct Run
 	RunEnd		end;
 	Outcome		outcome;
 	bool		closes_batch;	/* touched what the next job in this transaction would see */
-	List	   *log;			/* LogLine, written by the caller: they survive the rollback */
+	List	   *log;			/* Event: settled with the outcome, so they survive the rollback */
+	TimestampTz progress_told;	/* when set_progress last left an event */
 
 	/* said by the handler */
 	bool		said;
@@ -48,15 +41,13 @@ typedef struct Run
 	bool		said_permanent;
 	char	   *said_reason;
 	int64		said_delay_us;
-	double		progress;		/* inline only; else in the cell */
-	char		progress_data[JOBQ_PROGRESS_LEN];
+	double		progress;
+	char	   *progress_data;	/* JSON text, NULL: none; in the cell only as far as it fits */
 } Run;
 
 extern void handler_run(Run *run);
 /* Of a run whose job and type are set. */
 extern char *handler_timeout_message(Run *run);
-/* The log_event lines of a run, into jobq.events; false: no partition for now. */
-extern bool handler_write_log(Ledger *ledger, Run *run);
 /* The run under way in this process; NULL outside a handler. */
 extern Run *handler_now(void);
 /* The job whose handler runs in this process now; false outside one. */

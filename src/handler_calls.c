@@ -3,16 +3,29 @@
  *	  What a SQL handler may call while it runs: its own job, progress, events, its word on the outcome.
  *
  * Progress goes to the slot and is visible at once; events and the outcome are kept in the Run until
- * the attempt ends, so that they survive its rollback.
+ * the attempt ends, so that they survive its rollback.  log_event is also for whoever holds a job's lease.
  */
 #include "jobq.h"
 
+#include <ctype.h>
 #include <math.h>
 
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 
+#include "find.h"
 #include "handler.h"
+#include "json_build.h"
+#include "json_size.h"
+
+#define MAX_WORD			63		/* bytes of an event's type or level */
+#define MAX_PROGRESS_DATA	8192	/* as of a tool */
+#define TRUNCATED			"{\"truncated\": true}"
+#define MAX_EVENTS			10000	/* of one attempt; the rest is dropped, with a word */
 
 PG_FUNCTION_INFO_V1(jobq_current_job_id);
 PG_FUNCTION_INFO_V1(jobq_set_progress);
@@ -82,6 +95,55 @@ need_arg(FunctionCallInfo fcinfo, int i, const char *name)
 				 errmsg("argument \"%s\" must not be NULL", name)));
 }
 
+/* Keeps a line of the run's story until it is settled. */
+static void
+keep_event(Run *run, const Event *event)
+{
+	Event		last = {.ts = event->ts, .type = "log", .source = "sql", .level = "warning",
+	.message = "more events of this attempt were dropped"};
+	MemoryContext old;
+
+	if (list_length(run->log) > MAX_EVENTS)
+		return;
+	if (list_length(run->log) == MAX_EVENTS)
+		event = &last;
+	old = MemoryContextSwitchTo(run->context);
+
+	run->log = lappend(run->log, memcpy(palloc(sizeof(Event)), event, sizeof(Event)));
+	MemoryContextSwitchTo(old);
+}
+
+/* At level all: the first, then at most one a second. */
+static void
+tell_progress(Run *run)
+{
+	Event		event = {.ts = GetCurrentTimestamp(), .type = "progress", .source = "sql", .level = "info"};
+	MemoryContext old;
+
+	if (run->progress_told != 0 && event.ts - run->progress_told < USECS_PER_SEC)
+		return;
+	run->progress_told = event.ts;
+	old = MemoryContextSwitchTo(run->context);
+	event.data = progress_json(run->progress, run->progress_data);
+	MemoryContextSwitchTo(old);
+	keep_event(run, &event);
+}
+
+/* What others see at once: in the cell, without data that does not fit there. */
+static void
+show_progress(Run *run)
+{
+	Cell	   *cell = &MySlot->cells[run->cell];
+	const char *data = run->progress_data ? run->progress_data : "";
+
+	if (strlen(data) >= JOBQ_PROGRESS_LEN)
+		data = TRUNCATED;
+	SpinLockAcquire(&MySlot->mutex);
+	cell->progress = run->progress;
+	strlcpy(cell->progress_data, data, JOBQ_PROGRESS_LEN);
+	SpinLockRelease(&MySlot->mutex);
+}
+
 /* jobq.set_progress(progress numeric, data jsonb): visible at once, in the slot */
 Datum
 jobq_set_progress(PG_FUNCTION_ARGS)
@@ -100,42 +162,116 @@ jobq_set_progress(PG_FUNCTION_ARGS)
 	if (!PG_ARGISNULL(1))
 	{
 		data = JsonbToCString(NULL, &PG_GETARG_JSONB_P(1)->root, 0);
-		if (strlen(data) >= JOBQ_PROGRESS_LEN)
-			data = "{\"truncated\": true}";
+		if (strlen(data) > MAX_PROGRESS_DATA)
+			data = TRUNCATED;
 	}
+	if (run->progress_data)
+		pfree(run->progress_data);
+	run->progress = progress;
+	run->progress_data = data ? MemoryContextStrdup(run->context, data) : NULL;
 	if (run->cell >= 0)
-	{
-		Cell	   *cell = &MySlot->cells[run->cell];
-
-		SpinLockAcquire(&MySlot->mutex);
-		cell->progress = progress;
-		strlcpy(cell->progress_data, data ? data : "", JOBQ_PROGRESS_LEN);
-		SpinLockRelease(&MySlot->mutex);
-	}
-	else
-	{
-		run->progress = progress;
-		strlcpy(run->progress_data, data ? data : "", JOBQ_PROGRESS_LEN);
-	}
+		show_progress(run);
+	if (EVENTS_WANTED(run->type, EVENTS_ALL))
+		tell_progress(run);
 	PG_RETURN_VOID();
 }
 
-/* jobq.log_event(message, level, type, data, id, lease_token): kept aside until the attempt ends */
+/* ---------- log_event ---------- */
+
+/* A word that others filter by. */
+static char *
+word_argument(FunctionCallInfo fcinfo, int i, const char *name, const char *otherwise)
+{
+	char	   *word = arg_text(fcinfo, i);
+
+	if (word == NULL)
+		return pstrdup(otherwise);
+	if (strlen(word) > MAX_WORD)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("argument \"%s\" is longer than %d bytes: \"%.*s...\"", name, MAX_WORD,
+						pg_mbcliplen(word, (int) strlen(word), MAX_WORD), word)));
+	for (const char *p = word; *p || p == word; p++)
+	{
+		if (*p == '\0' || iscntrl((unsigned char) *p))
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("argument \"%s\" is empty or has control characters", name)));
+	}
+	return word;
+}
+
+/* What the arguments say, in the current memory context. */
+static void
+read_event(FunctionCallInfo fcinfo, Event *event)
+{
+	need_arg(fcinfo, 0, "message");
+	if (VARSIZE_ANY_EXHDR(PG_GETARG_TEXT_PP(0)) > (Size) jobq_max_payload)
+		ereport(ERROR,
+				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("argument \"message\" is longer than %d bytes", jobq_max_payload)));
+	event->message = arg_text(fcinfo, 0);
+	event->level = word_argument(fcinfo, 1, "level", "info");
+	event->type = word_argument(fcinfo, 2, "type", "log");
+	if (PG_ARGISNULL(3))
+		return;
+	check_json_size("data", PG_GETARG_JSONB_P(3), jobq_max_payload);
+	event->data = (Jsonb *) PG_DETOAST_DATUM_COPY(PG_GETARG_DATUM(3));
+}
+
+/* Outside a handler, by whoever holds the job's lease: written at once, in the caller's transaction. */
+static void
+log_event_of_lease(pg_uuid_t *id, pg_uuid_t *token, Event *event)
+{
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	Ledger		ledger;
+	Job			job;
+	bool		held;
+
+	PreventCommandIfReadOnly("jobq.log_event()");
+	ledger_open(&ledger);
+	held = queue_find_by_id(&ledger.queue, id, snapshot, &job) && job.status == JOB_RUNNING &&
+		!JOB_NULL(&job, Q_lease_token) &&
+		memcmp(DatumGetUUIDP(JOB_ATT(&job, Q_lease_token)), token, UUID_LEN) == 0;
+	UnregisterSnapshot(snapshot);
+	if (!held)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("lease_token is not that of a running attempt of job %s",
+						DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(id)))),
+				 errhint("The lease has run out, or the job has ended.")));
+	event->attempt = JOB_INT(&job, Q_attempts);
+	event->source = JOB_NULL(&job, Q_worker) ? "client" :
+		psprintf("worker:%s", TextDatumGetCString(JOB_ATT(&job, Q_worker)));
+	event_add_at_once(&ledger.events, job.values, job.nulls, job_type_by_id(JOB_INT(&job, Q_type_id)), event);
+	ledger_close(&ledger);
+}
+
+/* jobq.log_event(message, level, type, data, id, lease_token) */
 Datum
 jobq_log_event(PG_FUNCTION_ARGS)
 {
-	Run		   *run = need_run("log_event");
-	MemoryContext old = MemoryContextSwitchTo(run->context);
-	LogLine    *line = palloc0(sizeof(LogLine));
+	Event		event = {.source = "sql"};
+	MemoryContext old;
+	Run		   *run;
 
-	need_arg(fcinfo, 0, "message");
-	line->message = arg_text(fcinfo, 0);
-	line->level = PG_ARGISNULL(1) ? "info" : arg_text(fcinfo, 1);
-	line->type = PG_ARGISNULL(2) ? "log" : arg_text(fcinfo, 2);
-	if (!PG_ARGISNULL(3))
-		line->data = (Jsonb *) PG_DETOAST_DATUM_COPY(PG_GETARG_DATUM(3));
-	run->log = lappend(run->log, line);
+	if (PG_NARGS() > 5 && PG_ARGISNULL(4) != PG_ARGISNULL(5))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("argument \"%s\" must not be NULL", PG_ARGISNULL(4) ? "id" : "lease_token"),
+				 errhint("id and lease_token are given together.")));
+	if (PG_NARGS() > 5 && !PG_ARGISNULL(4))
+	{
+		read_event(fcinfo, &event);
+		log_event_of_lease(PG_GETARG_UUID_P(4), PG_GETARG_UUID_P(5), &event);
+		PG_RETURN_VOID();
+	}
+	run = need_run("log_event");
+	old = MemoryContextSwitchTo(run->context);
+	event.ts = GetCurrentTimestamp();
+	read_event(fcinfo, &event);
 	MemoryContextSwitchTo(old);
+	keep_event(run, &event);
 	PG_RETURN_VOID();
 }
 

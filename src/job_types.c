@@ -136,6 +136,12 @@ read_options(JobType *type, Datum options)
 	type->output = option_output(json);
 	type->allow_dash = option_bool(json, "allow_dash", false);
 	type->max_output = option_size(json, "max_output", 0);
+	type->events = option_events(json);
+	type->on_complete = option_text(json, "on_complete");
+	type->on_failure = option_text(json, "on_failure");
+	type->on_dead = option_text(json, "on_dead");
+	type->has_hooks = type->on_complete || type->on_failure || type->on_dead;
+	type->alert = option_bool(json, "alert", true);
 	type->kill_grace_us = option_interval(json, "kill_grace", 5 * USECS_PER_SEC);
 	type->refuse_on_disk_emergency = option_bool(json, "refuse_on_disk_emergency", false);
 	type->keep_completed_count = option_int(json, "keep_completed_count", -1);

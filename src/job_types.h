@@ -15,6 +15,14 @@ typedef enum OutputKind
 	OUTPUT_NONE
 } OutputKind;
 
+/* options.events: what is written to jobq.events */
+typedef enum EventsLevel
+{
+	EVENTS_NONE,				/* only what handlers, tools and clients say themselves */
+	EVENTS_FAILURES,			/* and what went wrong, and what was done about it */
+	EVENTS_ALL					/* every transition */
+} EventsLevel;
+
 typedef struct Backoff
 {
 	bool		exponential;	/* else fixed */
@@ -62,6 +70,12 @@ typedef struct JobType
 	int64		kill_grace_us;
 	bool		refuse_on_disk_emergency;
 	int			keep_completed_count;	/* -1: by age only */
+	EventsLevel events;
+	char	   *on_complete;	/* job types that follow; NULL: none */
+	char	   *on_failure;
+	char	   *on_dead;
+	bool		has_hooks;		/* any of them */
+	bool		alert;			/* a dead letter raises one (default true) */
 } JobType;
 
 /* NULL when there is none (name: not dropped).  Valid until the next call that may accept invalidations. */

@@ -4,7 +4,10 @@
  */
 #include "jobq.h"
 
+#include "catalog/pg_type.h"
 #include "utils/builtins.h"
+#include "utils/datetime.h"
+#include "utils/json.h"
 #include "utils/numeric.h"
 
 #include "json_build.h"
@@ -41,6 +44,25 @@ json_add_string(JsonBuild *b, const char *key, const char *value)
 	pushJsonbValue(&b->state, WJB_VALUE, &v);
 }
 
+static void
+add_null(JsonBuild *b, const char *key)
+{
+	JsonbValue	v;
+
+	push_key(b, key);
+	v.type = jbvNull;
+	pushJsonbValue(&b->state, WJB_VALUE, &v);
+}
+
+void
+json_add_text(JsonBuild *b, const char *key, const char *value)
+{
+	if (value)
+		json_add_string(b, key, value);
+	else
+		add_null(b, key);
+}
+
 void
 json_add_number(JsonBuild *b, const char *key, double value)
 {
@@ -52,8 +74,62 @@ json_add_number(JsonBuild *b, const char *key, double value)
 	pushJsonbValue(&b->state, WJB_VALUE, &v);
 }
 
+void
+json_add_bool(JsonBuild *b, const char *key, bool value)
+{
+	JsonbValue	v;
+
+	push_key(b, key);
+	v.type = jbvBool;
+	v.val.boolean = value;
+	pushJsonbValue(&b->state, WJB_VALUE, &v);
+}
+
+void
+json_add_time(JsonBuild *b, const char *key, TimestampTz value)
+{
+	char		text[MAXDATELEN + 1];
+
+	json_add_text(b, key, value == 0 ? NULL :
+				  JsonEncodeDateTime(text, TimestampTzGetDatum(value), TIMESTAMPTZOID, NULL));
+}
+
+void
+json_add_jsonb(JsonBuild *b, const char *key, Jsonb *value)
+{
+	JsonbValue	v;
+
+	if (value == NULL)
+	{
+		add_null(b, key);
+		return;
+	}
+	push_key(b, key);
+	if (JB_ROOT_IS_SCALAR(value))
+		(void) JsonbExtractScalar(&value->root, &v);
+	else
+	{
+		v.type = jbvBinary;
+		v.val.binary.data = &value->root;
+		v.val.binary.len = VARSIZE(value) - VARHDRSZ;
+	}
+	pushJsonbValue(&b->state, WJB_VALUE, &v);
+}
+
 Jsonb *
 json_end_object(JsonBuild *b)
 {
 	return JsonbValueToJsonb(pushJsonbValue(&b->state, WJB_END_OBJECT, NULL));
+}
+
+Jsonb *
+progress_json(double progress, const char *data)
+{
+	JsonBuild	b;
+
+	json_begin_object(&b);
+	json_add_number(&b, "progress", progress);
+	if (data)
+		json_add_jsonb(&b, "data", DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(data))));
+	return json_end_object(&b);
 }

@@ -58,8 +58,15 @@ container_is_empty(JsonbIteratorToken token, const JsonbValue *value)
 	return token == WJB_BEGIN_ARRAY ? value->val.array.nElems == 0 : value->val.object.nPairs == 0;
 }
 
-void
-check_json_size(const char *argument, Jsonb *value, int64 limit)
+typedef enum JsonFit
+{
+	JSON_FITS,
+	JSON_TOO_DEEP,
+	JSON_TOO_LARGE
+} JsonFit;
+
+static JsonFit
+measure(Jsonb *value, int64 limit)
 {
 	JsonbIterator *it = JsonbIteratorInit(&value->root);
 	JsonbIteratorToken token;
@@ -81,10 +88,32 @@ check_json_size(const char *argument, Jsonb *value, int64 limit)
 			size += scalar_size(&part) + 2; /* ": " or ", " */
 
 		if (depth > JOBQ_MAX_JSON_DEPTH)
+			return JSON_TOO_DEEP;
+		if (size - 2 > limit)
+			return JSON_TOO_LARGE;
+	}
+	return JSON_FITS;
+}
+
+bool
+json_fits(Jsonb *value, int64 limit)
+{
+	return measure(value, limit) == JSON_FITS;
+}
+
+void
+check_json_size(const char *argument, Jsonb *value, int64 limit)
+{
+	switch (measure(value, limit))
+	{
+		case JSON_FITS:
+			break;
+		case JSON_TOO_DEEP:
 			ereport(ERROR,
 					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 					 errmsg("%s is nested more than %d levels deep", argument, JOBQ_MAX_JSON_DEPTH)));
-		if (size - 2 > limit)
+			break;
+		case JSON_TOO_LARGE:
 			ereport(ERROR,
 					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 					 errmsg("%s is larger than " INT64_FORMAT " bytes when written out",

@@ -13,5 +13,7 @@
 
 /* ERROR 54000 when value, an argument of that name, is written in more than limit bytes or too deep. */
 extern void check_json_size(const char *argument, Jsonb *value, int64 limit);
+/* Would it be an error? */
+extern bool json_fits(Jsonb *value, int64 limit);
 
 #endif

@@ -5,20 +5,17 @@
 #ifndef JOBQ_LEDGER_H
 #define JOBQ_LEDGER_H
 
-#include "queue.h"
+#include "events.h"
 #include "slots.h"
 
 typedef struct Ledger
 {
 	Table		queue;
-	Table		history;		/* the partition last written */
-	TimestampTz history_from;	/* what the open partition holds */
-	TimestampTz history_to;
 	Table		dead;
-	Table		events;
-	TimestampTz events_from;
-	TimestampTz events_to;
-	bool		queue_open, history_open, dead_open, events_open;
+	bool		queue_open, dead_open;
+	Partition	history;		/* the one last written */
+	EventLog	events;
+	Partition	alerts;
 	bool		together;		/* set by who runs a batch: finished jobs may be moved at its end */
 	int			nburied;		/* dead letters written, to be counted at the end */
 	int			nmoves;			/* jobs to be moved from the queue to the open partition of history */
@@ -28,13 +25,11 @@ typedef struct Ledger
 
 extern void ledger_open(Ledger *ledger);	/* opens the queue only */
 extern void ledger_close(Ledger *ledger);	/* writes what is to be written, too */
-/* Opens the partition for a row that expires then, or an event of then; false: there is none yet. */
+/* Opens the partition for a row that expires then; false: there is none yet. */
 extern bool ledger_open_history(Ledger *ledger, TimestampTz expires_at);
-extern bool ledger_open_events(Ledger *ledger, TimestampTz ts);
 /* Writes the row of a dead letter; the queue's row is the caller's business. */
 extern void ledger_bury(Ledger *ledger, Datum *values, bool *nulls);
 /* Moves a locked job to the open partition of history: now, or with others. */
 extern void ledger_move_to_history(Ledger *ledger, Job *job, Datum *values, bool *nulls);
-extern void ledger_write(Ledger *ledger);
 
 #endif

@@ -9,8 +9,6 @@
 #include <math.h>
 
 #include "access/xact.h"
-#include "catalog/pg_type.h"
-#include "executor/spi.h"
 #include "miscadmin.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
@@ -70,49 +68,19 @@ jobq_lock_job(PG_FUNCTION_ARGS)
 	PG_RETURN_TEXT_P(cstring_to_text(result));
 }
 
-/* Makes the partition of history or events that settling found missing. */
-static void
-ensure_partitions(TimestampTz need)
-{
-	Oid			type = TIMESTAMPTZOID;
-	Datum		value = TimestampTzGetDatum(need);
-	Oid			user;
-	int			context;
-
-	GetUserIdAndSecContext(&user, &context);
-	SetUserIdAndSecContext(jobq_owner(), context | SECURITY_LOCAL_USERID_CHANGE);
-	SPI_connect();
-	SPI_execute_with_args("SELECT jobq._ensure_history_partition($1), jobq._ensure_events_partition($1)",
-						  1, &type, &value, NULL, false, 0);
-	SPI_finish();
-	SetUserIdAndSecContext(user, context);
-}
-
 /* Ends a waiting job, which we have locked. */
 static void
 cancel_waiting(Ledger *ledger, Job *job, char *reason)
 {
 	JobType    *type = job_type_by_id(JOB_INT(job, Q_type_id));
 	Outcome		outcome = {0};
-	TimestampTz need = 0;
 
 	outcome.kind = OUTCOME_CANCELLED;
 	outcome.message = reason;
 	outcome.ended_at = GetCurrentTimestamp();
 	outcome.source = "client";
 	outcome.progress = NAN;
-	settle(ledger, job, type, &outcome, &need);
-	if (need != 0)
-	{
-		ensure_partitions(need);
-		CommandCounterIncrement();
-		need = 0;
-		settle(ledger, job, type, &outcome, &need);
-	}
-	if (need != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("jobq.history has no partition for %s", timestamptz_to_str(need))));
+	(void) settle_at_once(ledger, job, type, &outcome);
 }
 
 Datum

@@ -17,6 +17,7 @@ typedef enum OptionType
 	OPTION_SIZE,
 	OPTION_INTERVAL,
 	OPTION_TEXT,
+	OPTION_TYPE_NAME,			/* of a job type, which need not exist */
 	OPTION_TEXTS,
 	OPTION_NAMES,				/* names of environment variables */
 	OPTION_INTS,
@@ -27,7 +28,7 @@ typedef enum OptionType
 
 static const char *const wanted[] = {
 	"true or false", "a whole number", "a number of bytes or a text such as \"64MB\"",
-	"an interval as text, not negative", "a text", "an array of texts",
+	"an interval as text, not negative", "a text", "a name of 1 to 63 bytes", "an array of texts",
 	"an array of names of environment variables", "an array of whole numbers", "an object",
 	"an object of \"per\", an interval above zero, and \"max\", a whole number",
 	"an object of environment variables and their values, which are texts"
@@ -81,9 +82,9 @@ static const OptionKey option_keys[] = {
 	{"require_tenant", FOR_ALL, OPTION_BOOL, 0, 0, NULL},
 	{"refuse_on_disk_emergency", FOR_ALL, OPTION_BOOL, 0, 0, NULL},
 	{"events", FOR_ALL, OPTION_TEXT, 0, 0, " none failures all "},
-	{"on_complete", FOR_ALL, OPTION_TEXT, 0, 0, NULL},
-	{"on_failure", FOR_ALL, OPTION_TEXT, 0, 0, NULL},
-	{"on_dead", FOR_ALL, OPTION_TEXT, 0, 0, NULL},
+	{"on_complete", FOR_ALL, OPTION_TYPE_NAME, 0, 0, NULL},
+	{"on_failure", FOR_ALL, OPTION_TYPE_NAME, 0, 0, NULL},
+	{"on_dead", FOR_ALL, OPTION_TYPE_NAME, 0, 0, NULL},
 	{"alert", FOR_ALL, OPTION_BOOL, 0, 0, NULL},
 	{"log_fields", FOR_ALL, OPTION_TEXTS, 0, 0, NULL},
 	{"keep_completed_count", FOR_ALL, OPTION_INT, 0, INT_MAX, NULL},
@@ -272,6 +273,10 @@ check_value(const OptionKey *option, const JsonbValue *value)
 			break;
 		case OPTION_AGING:
 			check_aging(option, value);
+			break;
+		case OPTION_TYPE_NAME:
+			good = value->type == jbvString && value->val.string.len > 0 &&
+				value->val.string.len < NAMEDATALEN;
 			break;
 		default:
 			check_container(option, value);

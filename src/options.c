@@ -161,6 +161,16 @@ option_is(Jsonb *options, const char *key, const char *word)
 		value.val.string.len == (int) strlen(word) && memcmp(value.val.string.val, word, strlen(word)) == 0;
 }
 
+char *
+option_text(Jsonb *options, const char *key)
+{
+	JsonbValue	value;
+
+	if (find_option(options, key, &value) == NULL || value.type != jbvString)
+		return NULL;
+	return pnstrdup(value.val.string.val, value.val.string.len);
+}
+
 OutputKind
 option_output(Jsonb *options)
 {
@@ -169,4 +179,14 @@ option_output(Jsonb *options)
 	if (option_is(options, "output", "none"))
 		return OUTPUT_NONE;
 	return OUTPUT_JSON;
+}
+
+EventsLevel
+option_events(Jsonb *options)
+{
+	if (option_is(options, "events", "all"))
+		return EVENTS_ALL;
+	if (option_is(options, "events", "none"))
+		return EVENTS_NONE;
+	return EVENTS_FAILURES;
 }

@@ -33,10 +33,12 @@ extern int64 option_interval(Jsonb *options, const char *key, int64 otherwise); 
 extern bool option_is(Jsonb *options, const char *key, const char *word);
 /* The texts of an array, at most max of them, palloc'd; how many. */
 extern int	option_texts(Jsonb *options, const char *key, char **texts, int max);
-extern OutputKind option_output(Jsonb *options);
 /* A step of one in priority every per_us, up to max; per_us 0: the key is missing. */
 extern void option_aging(Jsonb *options, int64 *per_us, int *max);
 #define AGING_PER_US	INT64CONST(60000000)
 #define AGING_MAX		10
+extern char *option_text(Jsonb *options, const char *key);	/* NULL: not given */
+extern OutputKind option_output(Jsonb *options);
+extern EventsLevel option_events(Jsonb *options);
 
 #endif

@@ -95,6 +95,7 @@ extern void job_from_slot(TupleTableSlot *slot, Job *job);
 
 extern Oid	status_oid(JobStatus status);
 extern JobStatus status_from_oid(Oid oid);
+extern const char *status_name(JobStatus status);
 /* This database's home id; create: makes it when there is none, else 0. */
 extern int32 home_id(bool create);
 /* Does the home row name us?  false after a restore. */

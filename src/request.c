@@ -280,23 +280,32 @@ read_metadata(const NullableDatum *args)
 	return metadata;
 }
 
-/* A job enqueued by a handler is that job's child. */
-static void
-read_parent(Request *request)
+void
+request_set_parent(Request *request, const JobType *type, const pg_uuid_t *parent, int depth)
 {
-	int			max_depth;
+	int			max_depth = option_int(request->type->options, "max_depth", 50);
 
-	request->has_parent = handler_current_job(&request->parent_id, &request->depth);
-	if (!request->has_parent)
-		return;
-	request->depth++;
-	max_depth = option_int(request->type->options, "max_depth", 50);
+	request->has_parent = true;
+	request->parent_id = *parent;
+	request->parent_type = type;
+	request->depth = depth + 1;
 	if (request->depth > max_depth)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("job would have depth %d, job type \"%s\" allows %d",
 						request->depth, request->type->name, max_depth),
 				 errhint("Jobs that enqueue jobs that enqueue jobs: see options.max_depth.")));
+}
+
+/* A job enqueued by a handler is that job's child. */
+static void
+read_parent(Request *request)
+{
+	pg_uuid_t	parent;
+	int			depth;
+
+	if (handler_current_job(&parent, &depth))
+		request_set_parent(request, handler_now()->type, &parent, depth);
 }
 
 void

@@ -43,11 +43,14 @@ typedef struct Request
 	Jsonb	   *metadata;
 	bool		has_parent;
 	pg_uuid_t	parent_id;
+	const JobType *parent_type;
 	int			depth;
 } Request;
 
 /* Everything but the payload.  ERROR, naming the argument, when the job must not be stored. */
 extern void request_read(Request *request, const NullableDatum *args);
+/* Makes it a child; ERROR when it would be deeper than its type allows. */
+extern void request_set_parent(Request *request, const JobType *type, const pg_uuid_t *parent, int depth);
 extern void request_set_payload(Request *request, Jsonb *payload);
 
 extern const char *const argument_names[A_COUNT];

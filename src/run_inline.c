@@ -80,16 +80,6 @@ execute_as_owner(const char *sql, Oid argtype, Datum arg)
 	SetUserIdAndSecContext(saved_user, saved_context);
 }
 
-static void
-make_partitions(TimestampTz need)
-{
-	SPI_connect();
-	execute_as_owner("SELECT jobq._ensure_history_partition($1),"
-					 " jobq._ensure_events_partition(pg_catalog.clock_timestamp())",
-					 TIMESTAMPTZOID, TimestampTzGetDatum(need));
-	SPI_finish();
-}
-
 /* The job as jobq.jobs shows it now; NULL when its type keeps nothing. */
 static HeapTupleHeader
 read_job(pg_uuid_t *id)
@@ -104,19 +94,6 @@ read_job(pg_uuid_t *id)
 	return row;
 }
 
-static bool
-try_settle(Ledger *ledger, Run *run, TimestampTz *need)
-{
-	if (!handler_write_log(ledger, run))
-	{
-		*need = GetCurrentTimestamp();
-		return false;
-	}
-	run->log = NIL;
-	(void) settle(ledger, run->job, run->type, &run->outcome, need);
-	return *need == 0;
-}
-
 /* Locks, runs and settles; everything of ours is closed again when it returns. */
 static void
 run_and_settle(pg_uuid_t *id)
@@ -124,7 +101,6 @@ run_and_settle(pg_uuid_t *id)
 	Ledger		ledger;
 	Job			job;
 	Run			run;
-	TimestampTz need = 0;
 
 	memset(&run, 0, sizeof(run));
 	ledger_open(&ledger);
@@ -136,15 +112,7 @@ run_and_settle(pg_uuid_t *id)
 	run_as_role(&run);
 	run.outcome.worker = "inline";
 	CommandCounterIncrement();
-	if (!try_settle(&ledger, &run, &need))
-	{
-		make_partitions(need);
-		CommandCounterIncrement();
-		if (!try_settle(&ledger, &run, &need))
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("jobq has no partition for %s", timestamptz_to_str(need))));
-	}
+	settle_at_once(&ledger, &job, run.type, &run.outcome);
 	ledger_close(&ledger);
 	CommandCounterIncrement();
 }

@@ -8,7 +8,8 @@
  *	 snoozed							queue row: pending, later; the attempt is not charged
  *	 released							queue row as before the attempt; not charged
  *
- * Each is one function below; all rows are written past the executor (queue.h).
+ * Each is one function below; all rows are written past the executor (queue.h).  A function first sees that
+ * all it needs is there, so that one that can't write has changed nothing, neither rows nor the Job.
  */
 #include "jobq.h"
 
@@ -16,62 +17,18 @@
 
 #include "access/xact.h"
 #include "catalog/pg_collation.h"
-#include "commands/sequence.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
+#include "alerts.h"
+#include "backoff.h"
 #include "ending.h"
-#include "json_build.h"
+#include "hooks.h"
 #include "publish.h"
 #include "settle.h"
+#include "story.h"
 #include "unique.h"
-
-/* ---------- events ---------- */
-
-bool
-event_write(Ledger *ledger, Job *job, JobType *type, const char *type_name, const char *source,
-			const char *level, const char *message, Jsonb *data)
-{
-	TimestampTz now = GetCurrentTimestamp();
-	Datum		values[E_NATTS] = {0};
-	bool		nulls[E_NATTS] = {0};
-
-	if (!ledger_open_events(ledger, now))
-		return false;
-	values[E_id - 1] = Int64GetDatum(nextval_internal(jobq_relid("event_id_seq"), false));
-	values[E_ts - 1] = TimestampTzGetDatum(now);
-	values[E_job_id - 1] = JOB_ATT(job, Q_id);
-	values[E_job_type - 1] = CStringGetTextDatum(type->name);
-	nulls[E_tenant - 1] = JOB_NULL(job, Q_tenant);
-	values[E_tenant - 1] = JOB_ATT(job, Q_tenant);
-	values[E_attempt - 1] = JOB_ATT(job, Q_attempts);
-	values[E_type - 1] = CStringGetTextDatum(type_name);
-	values[E_source - 1] = CStringGetTextDatum(source);
-	values[E_level - 1] = CStringGetTextDatum(level);
-	nulls[E_message - 1] = message == NULL;
-	if (message)
-		values[E_message - 1] = CStringGetTextDatum(message);
-	nulls[E_data - 1] = data == NULL;
-	values[E_data - 1] = PointerGetDatum(data);
-	table_insert_row(&ledger->events, values, nulls);
-	return true;
-}
-
-static Jsonb *
-failure_data(Outcome *o)
-{
-	JsonBuild	b;
-
-	json_begin_object(&b);
-	json_add_string(&b, "error", o->message);
-	json_add_string(&b, "code", o->code);
-	json_add_string(&b, "stderr", o->stderr_tail);
-	if (o->started_at != 0 && o->ended_at >= o->started_at)
-		json_add_number(&b, "duration_ms", (double) (o->ended_at - o->started_at) / 1000.0);
-	json_add_string(&b, "worker", o->worker);
-	return json_end_object(&b);
-}
 
 /* ---------- rows ---------- */
 
@@ -222,7 +179,7 @@ history_keeps(Job *job, JobType *type, TimestampTz ended_at, TimestampTz *expire
 	return keep;
 }
 
-/* completed, skipped, cancelled; false: history lacks the partition, *need says for when */
+/* completed, skipped, cancelled; false: a partition is missing, *need says for when */
 static bool
 finish(Ledger *ledger, Job *job, JobType *type, JobStatus status, Outcome *o, TimestampTz *need)
 {
@@ -230,22 +187,30 @@ finish(Ledger *ledger, Job *job, JobType *type, JobStatus status, Outcome *o, Ti
 	bool		nulls[H_NATTS] = {0};
 	TimestampTz expires_at;
 	bool		keep = history_keeps(job, type, o->ended_at, &expires_at);
+	int			attempt = story_attempt(job, o);
 
-	charge_attempt(job, o);
-	if (finished_row(job, type, status, o, keep, expires_at, values, nulls))
+	if (keep && !ledger_open_history(ledger, expires_at))
 	{
-		TimestampTz expires = DatumGetTimestampTz(values[H_expires_at - 1]);
-
-		if (!ledger_open_history(ledger, expires))
-		{
-			*need = expires;
-			return false;
-		}
-		ledger_move_to_history(ledger, job, values, nulls);
-		return true;
+		*need = expires_at;
+		return false;
 	}
-	remember_ending(job, status);
-	table_delete_row(&ledger->queue, &job->tid);
+	if (!story_ready(ledger, type, o))
+	{
+		*need = o->ended_at;
+		return false;
+	}
+	charge_attempt(job, o);
+	if (EVENTS_WANTED(type, EVENTS_ALL) || o->log != NIL)
+		story_finished(ledger, job, type, o, attempt, status);
+	if (finished_row(job, type, status, o, keep, expires_at, values, nulls))
+		ledger_move_to_history(ledger, job, values, nulls);
+	else
+	{
+		remember_ending(job, status);
+		table_delete_row(&ledger->queue, &job->tid);
+	}
+	if (type && type->has_hooks)
+		hooks_fire(ledger, job, type, o, attempt, status);
 	return true;
 }
 
@@ -299,28 +264,6 @@ keep_error(Job *job, Outcome *o)
 	set_progress(job->values, job->nulls, Q_progress, Q_progress_data, o);
 }
 
-int64
-backoff_delay(const Backoff *b, int attempts, double random01)
-{
-	double		delay = (double) b->base_us;
-
-	if (b->exponential && attempts > 1)
-		delay = ldexp(delay, Min(attempts - 1, 62));
-	delay *= 1.0 + b->jitter * (2.0 * random01 - 1.0);
-	return (int64) Max(0.0, Min(delay, (double) b->max_us));
-}
-
-static double
-random_fraction(void)
-{
-	pg_uuid_t	id;
-	uint32		bits;
-
-	make_job_id(&id);
-	memcpy(&bits, id.data + UUID_LEN - sizeof(bits), sizeof(bits));
-	return bits / 4294967296.0;
-}
-
 /* Does one of the type's permanent_codes, LIKE patterns, match? */
 static bool
 code_is_permanent(JobType *type, const char *code)
@@ -351,43 +294,76 @@ code_is_permanent(JobType *type, const char *code)
 	return false;
 }
 
+/* Does no attempt follow this one, whose number it is? */
+static bool
+is_last(Job *job, JobType *type, Outcome *o, int attempt)
+{
+	return type == NULL || o->permanent || code_is_permanent(type, o->code) ||
+		attempt >= JOB_INT(job, Q_max_attempts) ||
+		(o->crashed && JOB_INT(job, Q_crashes) + 1 >= type->max_crashes);
+}
+
 static JobStatus
 fail(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
 {
+	int			attempt = story_attempt(job, o);
+	bool		last = is_last(job, type, o, attempt);
 	Backoff		backoff;
-	bool		last;
 
-	charge_attempt(job, o);
-	if (o->crashed)
-		JOB_ATT(job, Q_crashes) = Int32GetDatum(JOB_INT(job, Q_crashes) + 1);
-	last = type == NULL || o->permanent || code_is_permanent(type, o->code) ||
-		JOB_INT(job, Q_attempts) >= JOB_INT(job, Q_max_attempts) ||
-		(o->crashed && JOB_INT(job, Q_crashes) >= type->max_crashes);
-	if (type && !event_write(ledger, job, type, "failed", o->source, last ? "error" : "warning",
-							 o->message, failure_data(o)))
+	if (!story_ready(ledger, type, o) || (last && type && type->alert && !alerts_ready(ledger, o->ended_at)))
 	{
 		*need = o->ended_at;
 		return job->status;
 	}
+	charge_attempt(job, o);
+	if (o->crashed)
+		JOB_ATT(job, Q_crashes) = Int32GetDatum(JOB_INT(job, Q_crashes) + 1);
+	story_failed(ledger, job, type, o, attempt, last);
 	if (last)
 	{
-		if (type)
-			event_write(ledger, job, type, "dead", o->source, "error", o->message, NULL);
 		bury(ledger, job, type, o);
+		if (type && type->has_hooks)
+			hooks_fire(ledger, job, type, o, attempt, JOB_ERROR);
+		if (type && type->alert)
+			alert_dead_letter(ledger, job, type, o, attempt);
 		return JOB_ERROR;
 	}
 	job_backoff(job, type, &backoff);
 	keep_error(job, o);
 	put_back(ledger, job, JOB_RETRY,
-			 o->ended_at + backoff_delay(&backoff, JOB_INT(job, Q_attempts), random_fraction()));
+			 o->ended_at + backoff_delay(&backoff, JOB_INT(job, Q_attempts)));
+	story_waits(ledger, job, type, o, attempt, "retry_scheduled");
+	if (type->has_hooks)
+		hooks_fire(ledger, job, type, o, attempt, JOB_RETRY);
 	return JOB_RETRY;
+}
+
+/* The job waits again, and the attempt is not charged: until `due`, or as before (0). */
+static JobStatus
+postpone(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz due, TimestampTz *need)
+{
+	int			attempt = story_attempt(job, o);
+	JobStatus	waiting = JOB_PENDING;
+
+	if (!story_ready(ledger, type, o))
+	{
+		*need = o->ended_at;
+		return job->status;
+	}
+	count_run_only(job, o);
+	if (due == 0 && JOB_INT(job, Q_attempts) > 0)
+		waiting = JOB_RETRY;
+	if (due != 0)
+		set_text(job->values, job->nulls, Q_error_msg, o->message);
+	put_back(ledger, job, waiting, due);
+	story_attempt_lines(ledger, job, type, o, attempt);
+	story_waits(ledger, job, type, o, attempt, due != 0 ? "snoozed" : "released");
+	return waiting;
 }
 
 JobStatus
 settle(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
 {
-	JobStatus	waiting;
-
 	*need = 0;
 	unique_publish_sibling(&ledger->queue, job);	/* it was held back while this one ran */
 	switch (o->kind)
@@ -401,61 +377,27 @@ settle(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
 		case OUTCOME_FAILED:
 			return fail(ledger, job, type, o, need);
 		case OUTCOME_SNOOZED:
-			count_run_only(job, o);
-			set_text(job->values, job->nulls, Q_error_msg, o->message);
-			put_back(ledger, job, JOB_PENDING, o->ended_at + o->delay_us);
-			return JOB_PENDING;
+			return postpone(ledger, job, type, o, o->ended_at + o->delay_us, need);
 		case OUTCOME_RELEASED:
-			count_run_only(job, o);
-			waiting = JOB_INT(job, Q_attempts) > 0 ? JOB_RETRY : JOB_PENDING;
-			put_back(ledger, job, waiting, 0);
-			return waiting;
+			return postpone(ledger, job, type, o, 0, need);
 	}
 	elog(ERROR, "unknown outcome %d", (int) o->kind);
 }
 
-/* ---------- backoff ---------- */
-
-static int64
-json_interval_us(JsonbValue *v)
+JobStatus
+settle_at_once(Ledger *ledger, Job *job, JobType *type, Outcome *o)
 {
-	if (v->type == jbvNumeric)
+	TimestampTz need;
+	JobStatus	status = settle(ledger, job, type, o, &need);
+
+	if (need != 0)
 	{
-		double		seconds = DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow,
-																 NumericGetDatum(v->val.numeric)));
-
-		return (int64) (seconds * 1e6);
+		partitions_make(need);
+		status = settle(ledger, job, type, o, &need);
 	}
-	return interval_to_us(DatumGetIntervalP(DirectFunctionCall3(interval_in,
-																CStringGetDatum(pnstrdup(v->val.string.val, v->val.string.len)),
-																ObjectIdGetDatum(InvalidOid),
-																Int32GetDatum(-1))));
-}
-
-static JsonbValue *
-json_key(Jsonb *j, const char *key, JsonbValue *v)
-{
-	return getKeyJsonValueFromContainer(&j->root, key, (int) strlen(key), v);
-}
-
-/* The job's own backoff over its type's, key by key; enqueue has checked the object. */
-void
-job_backoff(Job *job, JobType *type, Backoff *out)
-{
-	Jsonb	   *own;
-	JsonbValue	v;
-
-	*out = type->backoff;
-	if (JOB_NULL(job, Q_backoff))
-		return;
-	own = DatumGetJsonbP(JOB_ATT(job, Q_backoff));
-	if (json_key(own, "type", &v) && v.type == jbvString)
-		out->exponential = v.val.string.len == 11;	/* exponential | fixed */
-	if (json_key(own, "base", &v))
-		out->base_us = json_interval_us(&v);
-	if (json_key(own, "max", &v))
-		out->max_us = json_interval_us(&v);
-	if (json_key(own, "jitter", &v) && v.type == jbvNumeric)
-		out->jitter = DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow,
-														 NumericGetDatum(v.val.numeric)));
+	if (need != 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("jobq has no partition for %s", timestamptz_to_str(need))));
+	return status;
 }

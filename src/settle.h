@@ -42,20 +42,16 @@ typedef struct Outcome
 	char	   *stderr_tail;	/* of a tool */
 	double		progress;		/* NaN: none */
 	const char *progress_data;	/* JSON text or NULL */
+	List	   *log;			/* Event: said during the attempt, not yet written */
 } Outcome;
 
 /*
- * Ends the attempt of a locked job.  Returns the status the job now has.  When history has no
- * partition for it, nothing is written and *need is set to the expires_at that has no home (else 0).
+ * Ends the attempt of a locked job.  Returns the status the job now has.  When history or events have no
+ * partition for it, nothing is written or changed and *need is set to the time that has no home (else 0).
  */
 extern JobStatus settle(Ledger *ledger, Job *job, JobType *type, Outcome *outcome, TimestampTz *need);
-/* The backoff of a job: its own keys over its type's. */
-extern void job_backoff(Job *job, JobType *type, Backoff *out);
-/* When the next attempt is due after `attempts` of them have failed. */
-extern int64 backoff_delay(const Backoff *b, int attempts, double random01);
-/* Appends to jobq.events; false when there is no partition for now. */
-extern bool event_write(Ledger *ledger, Job *job, JobType *type, const char *type_name,
-						const char *source, const char *level, const char *message, Jsonb *data);
+/* The same for a client's session, which makes what is missing. */
+extern JobStatus settle_at_once(Ledger *ledger, Job *job, JobType *type, Outcome *outcome);
 /* Is a row of history kept of a job that completes then, and until when?  By its own keep_completed or its
  * type's, and for unique_for. */
 extern bool history_keeps(Job *job, JobType *type, TimestampTz ended_at, TimestampTz *expires_at);

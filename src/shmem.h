@@ -167,6 +167,7 @@ typedef struct JobqDb
 	pg_atomic_uint64 settled;
 	pg_atomic_uint64 failed_attempts;
 	pg_atomic_uint64 fallbacks; /* "not mine" answers */
+	pg_atomic_uint32 news;		/* NEWS_*: listeners are to be notified of (news.h) */
 	char		trouble[256];	/* why nothing runs, '' when all is well; dispatcher writes, under mutex */
 	char		helper_trouble[256];	/* the same for tools; the exec worker writes, under mutex */
 	bool		paused_identity;	/* the home row is not ours: restored dump */

@@ -145,10 +145,15 @@ no_such_type(Entry *e)
 	e->run.outcome.message = psprintf("job type %d no longer exists", cell->ref.type_id);
 }
 
-/* Will the completion find its partition?  Asked before the handler has done anything. */
+/* Will the completion find its partitions?  Asked before the handler has done anything. */
 static bool
 partition_ready(Job *job, JobType *type, TimestampTz *need)
 {
+	if (EVENTS_WANTED(type, EVENTS_ALL) && !events_ready(&batch->ledger.events, batch->started))
+	{
+		*need = batch->started;
+		return false;
+	}
 	return !history_keeps(job, type, batch->started, need) ||
 		ledger_open_history(&batch->ledger, *need);
 }
@@ -157,10 +162,7 @@ static void
 settle_entry(Entry *e)
 {
 	e->run.outcome.worker = MySlot->name;
-	if (!handler_write_log(&batch->ledger, &e->run))
-		e->need = GetCurrentTimestamp();
-	else
-		e->status = settle(&batch->ledger, &e->job, e->run.type, &e->run.outcome, &e->need);
+	e->status = settle(&batch->ledger, &e->job, e->run.type, &e->run.outcome, &e->need);
 	if (e->need != 0)
 	{
 		e->verdict = VERDICT_NO_PARTITION;
@@ -385,6 +387,7 @@ charge_failed_commit(Entry *e, ErrorData *edata)
 			e->run.outcome.ended_at = GetCurrentTimestamp();
 			e->run.outcome.message = edata->message;
 			e->run.outcome.code = pstrdup(unpack_sql_state(edata->sqlerrcode));
+			e->run.outcome.log = e->run.log;
 			settle_entry(e);
 		}
 		else

@@ -74,3 +74,9 @@ status_from_oid(Oid oid)
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("%u is no label of type jobq.job_status", oid)));
 }
+
+const char *
+status_name(JobStatus status)
+{
+	return status_labels[status];
+}

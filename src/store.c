@@ -7,11 +7,12 @@
 #include "miscadmin.h"
 #include "storage/latch.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
 #include "children.h"
-#include "handler.h"
+#include "json_build.h"
 #include "publish.h"
 #include "store.h"
 #include "sublane.h"
@@ -19,6 +20,22 @@
 #include "waits.h"
 
 #define MAX_YIELD_TRIES 1000	/* of 5 ms */
+
+void
+enqueuer_begin(Enqueuer *e)
+{
+	memset(e, 0, sizeof(*e));
+	events_begin(&e->events);
+	table_open_for_write(&e->queue, jobq_relid("queue"));
+	e->home_id = home_id(true);
+}
+
+void
+enqueuer_end(Enqueuer *e)
+{
+	events_end(&e->events);
+	table_close_after_write(&e->queue);
+}
 
 static void
 set(Datum *values, bool *nulls, int att, Datum value)
@@ -117,6 +134,29 @@ publish_row(Datum *values)
 				DatumGetInt16(values[Q_sublane - 1]), DatumGetTimestampTz(values[Q_position - 1]));
 }
 
+/* Tells of a new job, or of one that replaces what waited: with the error that is forgotten. */
+static void
+tell_enqueued(Enqueuer *e, Request *request, const Datum *values, const bool *nulls, bool replaces,
+			  const char *error)
+{
+	Event		event = {.type = "enqueued", .source = "client", .level = "info"};
+	TimestampTz due = DatumGetTimestampTz(values[Q_scheduled_for - 1]);
+	JsonBuild	b;
+
+	event.ts = replaces ? 0 : DatumGetTimestampTz(values[Q_created_at - 1]);
+	json_begin_object(&b);
+	json_add_number(&b, "priority", request->priority);
+	json_add_time(&b, "scheduled_for", due);
+	if (request->has_parent)
+		json_add_string(&b, "parent_id",
+						DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&request->parent_id))));
+	if (replaces)
+		json_add_bool(&b, "replaced", true);
+	json_add_string(&b, "error", error);
+	event.data = json_end_object(&b);
+	event_add_at_once(&e->events, values, nulls, request->type, &event);
+}
+
 /* --- jobs without a key --- */
 
 static void
@@ -128,6 +168,8 @@ store_plain(Enqueuer *e, Request *request, pg_uuid_t *id)
 	make_job_id(id);
 	build_row(e, request, false, id, values, nulls);
 	table_insert_row(&e->queue, values, nulls);
+	if (EVENTS_WANTED(request->type, EVENTS_ALL))
+		tell_enqueued(e, request, values, nulls, false, NULL);
 	publish_row(values);
 	publish_note_job(id);
 }
@@ -147,6 +189,8 @@ insert_unique(Enqueuer *e, Request *request, const UniqueKey *key, bool successo
 		unique_wait(&e->queue, key, successor);
 		return false;
 	}
+	if (EVENTS_WANTED(request->type, EVENTS_ALL))
+		tell_enqueued(e, request, values, nulls, false, NULL);
 	publish_row(values);
 	publish_note_job(id);
 	return true;
@@ -161,6 +205,7 @@ replace_waiting(Enqueuer *e, Request *request, Job *job)
 		Q_progress, Q_progress_data
 	};
 	Datum		created = JOB_ATT(job, Q_created_at);
+	char	   *error = JOB_NULL(job, Q_error_msg) ? NULL : TextDatumGetCString(JOB_ATT(job, Q_error_msg));
 	int			i;
 
 	for (i = 0; i < (int) lengthof(cleared); i++)
@@ -177,6 +222,8 @@ replace_waiting(Enqueuer *e, Request *request, Job *job)
 	if (job->status == JOB_RETRY)
 		set(job->values, job->nulls, Q_status, ObjectIdGetDatum(status_oid(JOB_PENDING)));
 	table_update_row(&e->queue, &job->tid, job->values, job->nulls);
+	if (EVENTS_WANTED(request->type, EVENTS_ALL))
+		tell_enqueued(e, request, job->values, job->nulls, true, error);
 	publish_row(job->values);
 }
 
@@ -276,7 +323,7 @@ bool
 store_job(Enqueuer *e, Request *request, pg_uuid_t *id)
 {
 	if (request->has_parent)
-		children_admit(handler_now()->type);
+		children_admit(request->parent_type);
 	if (request->unique_key != NULL)
 		return store_unique(e, request, id);
 	store_plain(e, request, id);

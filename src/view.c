@@ -137,7 +137,7 @@ copy_inline_run(LiveCopy *copy)
 	live->runs = true;
 	live->started_at = run->outcome.started_at;
 	live->progress = run->progress;
-	live->progress_data = run->progress_data[0] ? pstrdup(run->progress_data) : NULL;
+	live->progress_data = run->progress_data ? pstrdup(run->progress_data) : NULL;
 	live->worker = pstrdup(run->outcome.worker ? run->outcome.worker : "inline");
 	copy->n++;
 }

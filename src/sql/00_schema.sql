@@ -213,6 +213,19 @@ CREATE TABLE jobq.events (
   data      jsonb
 ) PARTITION BY RANGE (ts);
 
+-- What somebody should look at; partitioned and kept as events are.  src/alerts.c knows the columns.
+CREATE TABLE jobq.alerts (
+  ts        timestamptz NOT NULL DEFAULT clock_timestamp(),
+  severity  text        NOT NULL CHECK (severity IN ('warning', 'high')),
+  title     text        NOT NULL,
+  message   text        NOT NULL,
+  job_id    uuid,
+  job_type  text,
+  tenant    text,
+  attempts  int4,
+  error_msg text
+) PARTITION BY RANGE (ts);
+
 SELECT pg_catalog.pg_extension_config_dump('jobq.home', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.job_type_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.job_types', '');

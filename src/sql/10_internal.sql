@@ -49,6 +49,10 @@ CREATE FUNCTION jobq._check_payload(type_id int, payload jsonb) RETURNS void
 CREATE FUNCTION jobq._sublane(type_id int, tenant text) RETURNS int2
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_sublane';
 
+-- Tells of a job what a client did to it: 'enqueued' at level all, anything else at level failures.
+CREATE FUNCTION jobq._tell(job_id uuid, type_id int, tenant text, attempt int, type text, message text, data jsonb)
+  RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_tell';
+
 -- Bad arguments.  The message names the argument and its value.
 CREATE FUNCTION jobq._bad(state text, message text, hint text DEFAULT NULL) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

@@ -86,7 +86,7 @@ CREATE FUNCTION jobq._privileges(access text, every_tenant boolean) RETURNS SETO
     FROM pg_proc p
     JOIN (VALUES
       ('{enqueue}'::text[], '{enqueue,enqueue_many,enqueue_jobs}'::text[]),
-      ('{work}', '{claim,heartbeat,complete,complete_many,fail,skip_job,snooze_job}'),
+      ('{work}', '{claim,heartbeat,complete,complete_many,fail,skip_job,snooze_job,log_event,channel}'),
       ('{enqueue,read,admin}', '{wait_for,_type_name,_live_status,_live_attempts,_live_runs,_live_started_at,_live_worker,
                                  _live_progress,_live_progress_data,_reads}'),
       ('{read,admin}', '{list_jobs,count_by_status,distinct_job_types,job_timeline,archive,_archive_end,health,_reads_event,_reads_type}'),

@@ -1,5 +1,5 @@
 
--- Partitions of jobq.history (by expires_at) and jobq.events (by ts).
+-- Partitions of jobq.history (by expires_at), jobq.events and jobq.alerts (by ts).
 --
 -- They are made one at a time, with fixed boundaries: multiples of jobq.partition_interval since 1970, cut
 -- where a neighbour of another width is in the way.  CREATE LIKE + ATTACH takes no lock on the parent that a
@@ -33,7 +33,7 @@ DECLARE
   ends timestamptz;
   name text;
 BEGIN
-  IF moment IS NULL OR NOT isfinite(moment) OR parent NOT IN ('jobq.history'::regclass, 'jobq.events'::regclass) THEN
+  IF moment IS NULL OR NOT isfinite(moment) OR parent NOT IN ('jobq.history'::regclass, 'jobq.events'::regclass, 'jobq.alerts'::regclass) THEN
     PERFORM jobq._bad('22023', format('no partition of %s can hold "%s"', parent, moment));
   END IF;
   IF EXISTS (SELECT FROM jobq._partitions(parent) p WHERE moment >= p.low AND moment < p.high) THEN
@@ -62,7 +62,7 @@ BEGIN
     EXECUTE format('CREATE INDEX %I ON jobq.%I (type_id, unique_key) WHERE unique_until IS NOT NULL',
                    name || '_unique_key', name);
     EXECUTE format('CREATE INDEX %I ON jobq.%I (type_id, completed_at, id) WHERE counted', name || '_counted', name);
-  ELSE
+  ELSIF parent = 'jobq.events'::regclass THEN
     EXECUTE format('CREATE INDEX %I ON jobq.%I (job_id, ts)', name || '_job', name);
   END IF;
   EXECUTE format('ALTER TABLE ONLY %s ATTACH PARTITION jobq.%I FOR VALUES FROM (%L) TO (%L)',
@@ -74,9 +74,10 @@ CREATE FUNCTION jobq._ensure_history_partition(expires_at timestamptz) RETURNS v
   SELECT jobq._ensure_partition('jobq.history', expires_at)
 $$;
 
+-- Of events and of alerts, which are kept alike.
 CREATE FUNCTION jobq._ensure_events_partition(ts timestamptz) RETURNS void
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-  SELECT jobq._ensure_partition('jobq.events', ts)
+  SELECT jobq._ensure_partition('jobq.events', ts), jobq._ensure_partition('jobq.alerts', ts)
 $$;
 
 -- The partitions that jobs of a type will need, now and in the next interval.  They are there before the first
@@ -91,14 +92,14 @@ BEGIN
   END LOOP;
 END $$;
 
--- Empties the partitions of history or events whose time is over, drops the empty ones; waits for nobody.
+-- Empties the partitions of history, events or alerts whose time is over, drops the empty ones; waits for nobody.
 -- What cannot be had now is left to the next run.
 CREATE FUNCTION jobq._expire_partitions(parent regclass) RETURNS void
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   before timestamptz := CASE parent
     WHEN 'jobq.history'::regclass THEN clock_timestamp()
-    WHEN 'jobq.events'::regclass THEN clock_timestamp() - current_setting('jobq.keep_events')::interval END;
+    ELSE clock_timestamp() - current_setting('jobq.keep_events')::interval END;
   expired regclass;
 BEGIN
   FOR expired IN SELECT p.partition FROM jobq._partitions(parent) p WHERE p.high <= before LOOP
@@ -138,7 +139,8 @@ BEGIN
      FROM (SELECT DISTINCT keep_completed FROM jobq.job_types WHERE dropped_at IS NULL LIMIT 100) t;
 
   PERFORM jobq._retain();
-  PERFORM jobq._expire_partitions('jobq.events'), jobq._expire_partitions('jobq.history');
+  PERFORM jobq._expire_partitions('jobq.events'), jobq._expire_partitions('jobq.alerts'),
+          jobq._expire_partitions('jobq.history');
 END $$;
 
 CREATE INDEX dead_letters_expires_at ON jobq.dead_letters (expires_at) WHERE expires_at < 'infinity';

@@ -95,11 +95,9 @@ END $$;
 -- Events of retried jobs, with what their former lives were.
 CREATE FUNCTION jobq._event_retried(jobs jobq.dead_letters[]) RETURNS void
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-  SELECT jobq._ensure_events_partition(clock_timestamp());
-  INSERT INTO jobq.events (job_id, job_type, tenant, attempt, type, source, message, data)
-  SELECT j.id, jobq._type_name(j.type_id), j.tenant, j.attempts, 'retried', 'client', j.error_msg,
-         jsonb_strip_nulls(jsonb_build_object('from', j.status, 'error', j.error_msg, 'code', j.error_code,
-                                              'attempts', j.attempts, 'runs', j.runs))
+  SELECT jobq._tell(j.id, j.type_id, j.tenant, j.attempts, 'retried', j.error_msg,
+                    jsonb_strip_nulls(jsonb_build_object('from', j.status, 'error', j.error_msg,
+                                                         'code', j.error_code, 'attempts', j.attempts, 'runs', j.runs)))
     FROM unnest(jobs) j
 $$;
 
@@ -175,7 +173,9 @@ BEGIN
   job.created_at := clock_timestamp();
   job.runs := 0;
   job.enqueued_by := NULL;
-  PERFORM jobq._requeue_one(job, NULL);
+  PERFORM jobq._requeue_one(job, NULL),
+          jobq._tell(job.id, job.type_id, job.tenant, 0, 'enqueued', NULL,
+                     jsonb_build_object('priority', job.priority, 'parent_id', job.parent_id));
   RETURN job.id;
 END $$;
 
@@ -315,5 +315,6 @@ BEGIN
   DELETE FROM jobq.history h WHERE h.tenant = _purge_tenant.tenant;
   GET DIAGNOSTICS ended = ROW_COUNT;
   DELETE FROM jobq.events e WHERE e.tenant = _purge_tenant.tenant;
+  DELETE FROM jobq.alerts a WHERE a.tenant = _purge_tenant.tenant;
   RETURN live + dead + ended;
 END $$;

@@ -11,6 +11,10 @@ CREATE FUNCTION jobq.reload() RETURNS void
 CREATE FUNCTION jobq.compact() RETURNS bigint
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_compact';
 
+-- src/notify.c
+CREATE FUNCTION jobq.channel(job_type text) RETURNS text
+  LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_channel';
+
 CREATE FUNCTION jobq.version() RETURNS text
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT extversion FROM pg_extension WHERE extname = 'jobq'

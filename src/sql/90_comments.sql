@@ -173,6 +173,10 @@ COMMENT ON FUNCTION jobq.set_tenant_check IS
 $$Sets a function that admits roles to tenants which no grant covers: who has an access for some tenant has it for each one that the function says true of. It runs as the role in question, which needs EXECUTE on it. For superusers and the extension's owner.
 f: a function f(tenant text) that returns boolean (22023); NULL: none.$$;
 
+COMMENT ON FUNCTION jobq.channel IS
+$$The channel on which those who LISTEN hear that there are jobs of a type; payloads are empty.
+job_type: a name of 1 to 63 bytes (22023, NULL 22004). jobq.notify_prefix and the name; what is longer than a channel's name may be ends in a hash.$$;
+
 COMMENT ON FUNCTION jobq.wait_for IS
 $$Waits until a job has ended and returns it; NULL when the time is up. 25001 above READ COMMITTED, and for a job that this transaction enqueued.
 id: of the job.
@@ -184,12 +188,14 @@ $$Inside a SQL handler: its job. Elsewhere NULL.$$;
 COMMENT ON FUNCTION jobq.set_progress IS
 $$Inside a SQL handler: says how far it is, visible to others at once. Elsewhere 55000.
 progress: 0 to 100 (22003).
-data: JSON of at most 512 bytes.$$;
+data: JSON; kept up to 8 kB, shown up to 512 bytes while the handler runs.
+At level all an event for the first call and then at most one a second.$$;
 
 COMMENT ON FUNCTION jobq.log_event IS
 $$Writes an event of the job whose handler runs; it survives the attempt's rollback. Outside a handler 55000, unless id and lease_token name an attempt.
-message: text.  level: for instance info, warning, error.  type: the event's type.  data: JSON.
-id: of the job, outside a handler.  lease_token: of its attempt.$$;
+message: text (NULL 22004, longer than jobq.max_payload 54000).  level: for instance info, warning, error.  type: the event's type; both of 1 to 63 bytes (22023, 54000).  data: JSON.
+Of one attempt 10000 are kept.
+id: of the job, outside a handler.  lease_token: of its running attempt (55000 when it is not).  Both or neither (22004).$$;
 
 COMMENT ON FUNCTION jobq.skip IS
 $$Inside a SQL handler: when it returns, the job ends as skipped and what it wrote is committed. The last call of skip, discard and snooze wins. Elsewhere 55000.
@@ -327,8 +333,8 @@ COMMENT ON COLUMN jobq.events.ts IS 'when it happened';
 COMMENT ON COLUMN jobq.events.job_id IS 'the job; it may be gone';
 COMMENT ON COLUMN jobq.events.job_type IS 'name of its job type';
 COMMENT ON COLUMN jobq.events.tenant IS 'tenant of the job';
-COMMENT ON COLUMN jobq.events.attempt IS 'attempts charged when it happened';
-COMMENT ON COLUMN jobq.events.type IS 'failed, dead, retried, log, ... and what log_event is given';
+COMMENT ON COLUMN jobq.events.attempt IS 'the attempt it belongs to; 0: before the first';
+COMMENT ON COLUMN jobq.events.type IS 'enqueued, claimed, started, completed, failed, dead, ... (docs/events.md) and what log_event is given';
 COMMENT ON COLUMN jobq.events.source IS 'client, dispatcher, sql, helper, agent:NODE, worker:NAME';
 COMMENT ON COLUMN jobq.events.level IS 'info, warning, error, ...';
 COMMENT ON COLUMN jobq.events.message IS 'for people';
@@ -343,3 +349,13 @@ COMMENT ON COLUMN jobq.access.job_types IS 'names; NULL: every type';
 COMMENT ON COLUMN jobq.access.role_oid IS 'the role; 0 when the row was restored where there is none of that name';
 COMMENT ON TABLE jobq.tenant_check IS 'The function of jobq.set_tenant_check: one row or none';
 COMMENT ON COLUMN jobq.tenant_check.signature IS 'schema.function(pg_catalog.text)';
+COMMENT ON TABLE jobq.alerts IS 'What somebody should look at: dead letters, tools that can''t be started; partitioned by time, kept for jobq.keep_events';
+COMMENT ON COLUMN jobq.alerts.ts IS 'when it was raised';
+COMMENT ON COLUMN jobq.alerts.severity IS 'high: of a critical job type; warning';
+COMMENT ON COLUMN jobq.alerts.title IS 'what happened, without the particulars';
+COMMENT ON COLUMN jobq.alerts.message IS 'what happened, and to which job; also the line in the server''s log';
+COMMENT ON COLUMN jobq.alerts.job_id IS 'the job; it may be gone';
+COMMENT ON COLUMN jobq.alerts.job_type IS 'name of its job type';
+COMMENT ON COLUMN jobq.alerts.tenant IS 'tenant of the job';
+COMMENT ON COLUMN jobq.alerts.attempts IS 'attempts charged';
+COMMENT ON COLUMN jobq.alerts.error_msg IS 'error of the last attempt';

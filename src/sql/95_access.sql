@@ -5,11 +5,13 @@ ALTER TABLE jobq.queue ENABLE ROW LEVEL SECURITY;
 ALTER TABLE jobq.history ENABLE ROW LEVEL SECURITY;
 ALTER TABLE jobq.dead_letters ENABLE ROW LEVEL SECURITY;
 ALTER TABLE jobq.events ENABLE ROW LEVEL SECURITY;
+ALTER TABLE jobq.alerts ENABLE ROW LEVEL SECURITY;
 ALTER TABLE jobq.job_types ENABLE ROW LEVEL SECURITY;
 CREATE POLICY readers ON jobq.queue FOR SELECT USING (jobq._reads(tenant, type_id, enqueued_by));
 CREATE POLICY readers ON jobq.history FOR SELECT USING (jobq._reads(tenant, type_id, enqueued_by));
 CREATE POLICY readers ON jobq.dead_letters FOR SELECT USING (jobq._reads(tenant, type_id, enqueued_by));
 CREATE POLICY readers ON jobq.events FOR SELECT USING (jobq._reads_event(tenant, job_type));
+CREATE POLICY readers ON jobq.alerts FOR SELECT USING (jobq._reads_event(tenant, job_type));
 CREATE POLICY readers ON jobq.job_types FOR SELECT USING (jobq._reads_type(name));
 
 -- Types are everybody's by default.

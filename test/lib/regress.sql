@@ -61,6 +61,7 @@ BEGIN
   DELETE FROM jobq.dead_letters;
   DELETE FROM jobq.history;
   DELETE FROM jobq.events;
+  DELETE FROM jobq.alerts;
   DELETE FROM jobq.job_types;
 END $$;
 DO 'BEGIN PERFORM test.clean(), test.forget(); END';

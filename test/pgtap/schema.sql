@@ -1,6 +1,6 @@
 -- The shape of the tables and the view, and what keeps the functions safe.
 BEGIN;
-SELECT plan(22);
+SELECT plan(24);
 
 SELECT enum_has_labels('jobq', 'job_status',
   ARRAY['pending', 'blocked', 'retry', 'running', 'completed', 'skipped', 'cancelled', 'error'], 'all eight states, in order');
@@ -28,6 +28,14 @@ $$, $$ VALUES
   ('id', 'bigint'), ('ts', 'timestamp with time zone'), ('job_id', 'uuid'), ('job_type', 'text'), ('tenant', 'text'),
   ('attempt', 'integer'), ('type', 'text'), ('source', 'text'), ('level', 'text'), ('message', 'text'), ('data', 'jsonb')
 $$, 'columns of jobq.events');
+SELECT results_eq($$
+  SELECT attname::text COLLATE "default", format_type(atttypid, atttypmod) FROM pg_attribute
+   WHERE attrelid = 'jobq.alerts'::regclass AND attnum > 0 ORDER BY attnum
+$$, $$ VALUES
+  ('ts', 'timestamp with time zone'), ('severity', 'text'), ('title', 'text'), ('message', 'text'), ('job_id', 'uuid'),
+  ('job_type', 'text'), ('tenant', 'text'), ('attempts', 'integer'), ('error_msg', 'text')
+$$, 'columns of jobq.alerts');
+SELECT is(partattrs::text, '1', 'alerts are partitioned by ts') FROM pg_partitioned_table WHERE partrelid = 'jobq.alerts'::regclass;
 SELECT is(partattrs::text, '2', 'history is partitioned by expires_at') FROM pg_partitioned_table WHERE partrelid = 'jobq.history'::regclass;
 SELECT is(partattrs::text, '2', 'events are partitioned by ts') FROM pg_partitioned_table WHERE partrelid = 'jobq.events'::regclass;
 SELECT columns_are('jobq', 'option_keys', ARRAY['key', 'kind', 'type', 'default_value', 'meaning']);
@@ -60,7 +68,7 @@ $$, $$ VALUES ('jobq.access'), ('jobq.dead_letters'), ('jobq.event_id_seq'), ('j
 SELECT is_empty($$
   SELECT i.inhrelid::regclass FROM pg_inherits i JOIN pg_depend d ON d.objid = i.inhrelid AND d.deptype = 'e'
    WHERE d.classid = 'pg_class'::regclass
-     AND i.inhparent IN ('jobq.history'::regclass, 'jobq.events'::regclass)
+     AND i.inhparent IN ('jobq.history'::regclass, 'jobq.events'::regclass, 'jobq.alerts'::regclass)
 $$, 'partitions are no members of the extension');
 SELECT results_eq($$ SELECT extrelocatable, n.nspname::text COLLATE "default" FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE extname = 'jobq' $$,
   $$ VALUES (false, 'pg_catalog') $$, 'the extension cannot be moved, and belongs to no schema that a user would drop');

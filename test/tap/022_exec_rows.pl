@@ -76,7 +76,7 @@ DO $$
 DECLARE p regclass;
 BEGIN
   FOR p IN SELECT inhrelid FROM pg_inherits
-    WHERE inhparent IN ('jobq.history'::regclass, 'jobq.events'::regclass)
+    WHERE inhparent IN ('jobq.history'::regclass, 'jobq.events'::regclass, 'jobq.alerts'::regclass)
   LOOP
     EXECUTE format('DROP TABLE %s', p);
   END LOOP;

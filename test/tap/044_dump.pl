@@ -51,7 +51,7 @@ ok($node->poll_query_until('source', 'SELECT count(*) = 5 FROM jobq.dead_letters
 # Of each table: how many rows, and a hash of them.
 my $digest = join ' UNION ALL ', map {
 	"SELECT '$_', count(*), md5(string_agg(t::text, E'\\n' ORDER BY t::text)) FROM $_ t"
-} qw(jobq.home jobq.job_types jobq.limits jobq.stopped jobq.queue jobq.history jobq.dead_letters jobq.events public.done);
+} qw(jobq.home jobq.job_types jobq.limits jobq.stopped jobq.queue jobq.history jobq.dead_letters jobq.events jobq.alerts public.done);
 $digest .= ' ORDER BY 1';
 
 sub paused

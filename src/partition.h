@@ -1,0 +1,30 @@
+/*
+ * partition.h
+ *	  The partition of jobq.history, jobq.events or jobq.alerts that holds a moment, open for writing.
+ */
+#ifndef JOBQ_PARTITION_H
+#define JOBQ_PARTITION_H
+
+#include "queue.h"
+
+typedef struct Partition
+{
+	Table		table;
+	TimestampTz from;			/* what the open one holds */
+	TimestampTz to;
+	bool		open;
+} Partition;
+
+#define partition_holds(p, ts)	((p)->open && (ts) >= (p)->from && (ts) < (p)->to)
+
+/* Opens the partition of jobq.<parent> for ts; false, and what is open stays: there is none. */
+extern bool partition_open(Partition *p, const char *parent, TimestampTz ts);
+extern void partition_close(Partition *p);
+
+/*
+ * Makes the partitions for a row of history that expires at need, and for events and alerts of now.  For client
+ * sessions, who may wait; our own processes ask the dispatcher.
+ */
+extern void partitions_make(TimestampTz need);
+
+#endif
