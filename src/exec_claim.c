@@ -266,6 +266,8 @@ claims_write(Claims *claims, Ledger *ledger)
 			claim_one(claims, &claims->all[i]);
 		else
 			claims->all[i].verdict = VERDICT_NOT_MINE;	/* the extension is gone */
+		if (claims->all[i].start)
+			ForceSyncCommit();	/* whatever synchronous_commit is: a start must never be forgotten */
 	}
 	claims->ledger = NULL;
 }

@@ -278,8 +278,9 @@ next_turn_at(TimestampTz now)
 {
 	TimestampTz at = exec_settle_at();
 
-	if (exec_has_assigned() && helper_socket() == PGINVALID_SOCKET)
-		at = Min(at, helper_retry_at());
+	/* who waited for a lock in the turn has lost the signal that more was assigned meanwhile */
+	if (exec_has_assigned())
+		at = Min(at, helper_socket() == PGINVALID_SOCKET ? helper_retry_at() : now);
 	if (is_idle())
 		at = Min(at, TimestampTzPlusMilliseconds(now, exec_db->dispatcher ? IDLE_MS : ALONE_MS));
 	return at;
