@@ -28,7 +28,7 @@ like(slurp_file("$top/jobq.control"), qr/^default_version = '\Q$meta->{version}\
 like(slurp_file("$top/src/jobq.h"), qr/^#define JOBQ_VERSION\s+"\Q$meta->{version}\E"$/m, 'and jobq.h');
 like(slurp_file("$top/CHANGELOG.md"), qr/^## \Q$meta->{version}\E\b/m, 'and CHANGELOG.md');
 
-for my $file (qw(README.md CONTRIBUTING.md src/README.md docs/architecture.md docs/performance.md docs/pressure.md docs/retention.md docs/health.md bench/README.md))
+for my $file (qw(README.md CONTRIBUTING.md src/README.md docs/architecture.md docs/performance.md docs/pressure.md docs/retention.md docs/health.md docs/events.md docs/outcomes.md bench/README.md))
 {
 	my ($dir) = $file =~ m{^(.*/)};
 	$dir //= '';
