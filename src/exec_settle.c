@@ -223,7 +223,8 @@ tell_start_failure(Ledger *ledger, ExecJob *x, JobType *type, const char *why)
 	Alert		alert = {.high = type->critical, .attempts = JOB_INT(&x->row, Q_attempts) - 1, .error = why,
 	.source = "helper"};
 
-	add_event(ledger, x, type, &event);
+	if (EVENTS_WANTED(type, EVENTS_FAILURES))
+		add_event(ledger, x, type, &event);
 	if (!type->alert)
 		return;
 	alert.title = psprintf("job type \"%s\" is paused on this node", type->name);

@@ -27,6 +27,8 @@
 
 #define QUEUE_FULL			0.5		/* of the server's queue: who listens does not read */
 #define HASH_DIGITS			16
+#define TRY_AGAIN_US		USECS_PER_SEC	/* the queue is full, or somebody has its lock */
+#define ERROR_AGAIN_US		(10 * USECS_PER_SEC)
 
 PG_FUNCTION_INFO_V1(jobq_channel);
 
@@ -91,6 +93,7 @@ send_news(uint32 bits)
 		FlushErrorState();
 		RESUME_INTERRUPTS();
 		sent = false;
+		not_before = GetCurrentTimestamp() + ERROR_AGAIN_US;
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);
@@ -110,7 +113,7 @@ notify_turn(TimestampTz now)
 	if (!send_news(bits))
 	{
 		pg_atomic_fetch_or_u32(&db->news, bits);
-		not_before = now + Max((TimestampTz) jobq_notify_interval * 1000, USECS_PER_SEC / 10);
+		not_before = Max(not_before, now + TRY_AGAIN_US);
 	}
 }
 
