@@ -134,6 +134,28 @@ is($h->{status}, 'unhealthy', 'and makes the whole unhealthy');
 kill 'CONT', $dispatcher;
 wait_for_sql($node, "SELECT jobq.health()->>'status' = 'healthy'", 'it is back');
 
+# a dispatcher that takes its time
+kill 'STOP', $dispatcher;
+my $asks = $node->background_psql('postgres');
+$asks->query_until(qr/asking/, "\\echo asking\nSELECT 'dispatcher: ' || (jobq.health()->'checks'->'dispatcher')::text;\n\\echo answered\n");
+wait_for_sql($node, q{SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE '%dispatcher: %' AND pid <> pg_backend_pid()
+  AND clock_timestamp() - query_start > '150 ms'}, 'it is asked');
+kill 'CONT', $dispatcher;
+like($asks->query_until(qr/answered/, ''), qr/dispatcher: \{"status": "(degraded", "message": "the dispatcher is slower|unhealthy)/, 'is slower than it should be')
+  or diag 'more than a second counts as no answer';
+$asks->quit;
+
+# no worker, and none may start
+$node->safe_psql('postgres', 'CREATE DATABASE idle');
+$node->safe_psql('idle', 'CREATE EXTENSION jobq');
+wait_dispatcher($node, 'idle', 'another database has its dispatcher');
+is(health('idle')->{checks}{workers}{status}, 'healthy', 'where workers can start, none has to run');
+$h = $json->decode($node->safe_psql('idle', 'SET jobq.max_sql_workers = 0; SELECT jobq.health()'));
+is("$h->{checks}{workers}{status} $h->{checks}{workers}{can_start}", 'unhealthy 0', 'where none can, that is unhealthy');
+$h = $json->decode($node->safe_psql('idle', 'SET jobq.max_sql_workers = 0; SET jobq.health_min_workers = 0; SELECT jobq.health()'));
+is($h->{checks}{workers}{status}, 'healthy', 'unless nobody wants any');
+$node->safe_psql('postgres', 'DROP DATABASE idle');
+
 # limits of its own
 $node->safe_psql('postgres', "ALTER DATABASE postgres SET jobq.health_min_workers = 10");
 $h = health();

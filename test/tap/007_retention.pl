@@ -35,6 +35,14 @@ wait_for_sql($node, "SELECT ($kept) = 'all completed 100, all error 100, few com
 is($node->safe_psql('postgres', q{SELECT count(*) FROM (SELECT FROM jobq.history h JOIN jobq.job_types t ON t.id = type_id WHERE counted <> (name = 'few')) h}),
 	0, 'only rows of types with a number are marked');
 
+# a type that keeps none is answered from memory
+$node->safe_psql('postgres', q{SELECT jobq.create_job_type('none', 'work(jsonb)', max_attempts => 1, options => '{"keep_completed_count": 0, "keep_dead_count": 0}')});
+my $none = $node->safe_psql('postgres', q{SELECT jobq.enqueue('none')});
+is($node->safe_psql('postgres', "SELECT status, result IS NULL FROM jobq.wait_for('$none')"), 'completed|t', 'how a job ended that was not kept');
+$none = $node->safe_psql('postgres', q{SELECT jobq.enqueue('none', '{"fail": true}')});
+is($node->safe_psql('postgres', "SELECT status FROM jobq.wait_for('$none')"), 'error', 'also one that failed');
+is($node->safe_psql('postgres', "SELECT count(*) FROM jobq.jobs WHERE job_type = 'none'"), 0, 'neither is there');
+
 # an option that comes later, over several partitions
 $node->safe_psql('postgres', q{SELECT jobq.enqueue('all', keep_completed => (n || ' days')::interval) FROM generate_series(1, 20) n});
 wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'more have run');
