@@ -304,7 +304,14 @@ walk_start(Codec *c, FrameStart *m)
 	walk_u32(c, &m->stderr_tail);
 	walk_u32(c, &m->nofile);
 	walk_u32(c, &m->log_lines);
+	walk_u32(c, &m->cpu_seconds);
 	walk_code(c, &m->output, FRAME_OUTPUT_JSON, FRAME_OUTPUT_NONE);
+	walk_u32(c, &m->warm);
+	walk_u32(c, &m->warm_max_jobs);
+	walk_u64(c, &m->warm_memory);
+	walk_u64(c, &m->warm_idle_us);
+	walk_u64(c, &m->pool);
+	walk_text(c, &m->id, FRAME_MAX_ID);
 	if (m->argv.count == 0)
 		c->failed = true;
 }
@@ -345,8 +352,9 @@ walk_exit(Codec *c, FrameExit *m)
 	walk_i32(c, &m->value);
 	walk_u32(c, &m->left_processes);
 	walk_u32(c, &m->bad_lines);
-	walk_code(c, &m->kind, FRAME_EXITED, FRAME_SHUTDOWN_KILL);
-	walk_code(c, &m->verdict, FRAME_OUT_OK, FRAME_OUT_TOO_DEEP);
+	walk_code(c, &m->kind, FRAME_EXITED, FRAME_ANSWERED);
+	walk_code(c, &m->verdict, FRAME_OUT_OK, FRAME_OUT_NO_ANSWER);
+	walk_code(c, &m->limit, FRAME_LIMIT_NONE, FRAME_LIMIT_FILES);
 	walk_text(c, &m->output, FRAME_MAX_LIMIT);
 	walk_text(c, &m->stderr_tail, FRAME_MAX_LIMIT);
 	walk_text(c, &m->message, FRAME_MAX_LIMIT);

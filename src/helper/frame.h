@@ -22,6 +22,7 @@
 #define FRAME_MAX_LIMIT		(512 * 1024 * 1024)
 #define FRAME_MAX_LINE		(64 * 1024) /* of an event's text */
 #define FRAME_MAX_LIST		8192	/* elements of argv or env */
+#define FRAME_MAX_ID		64
 #define FRAME_STDERR_TAIL	8192
 #define FRAME_BAD_OUTPUT	4096	/* so much of an output that was refused is kept */
 
@@ -81,7 +82,16 @@ typedef struct FrameStart
 	uint32_t	stderr_tail;	/* bytes of stderr to keep: FRAME_STDERR_TAIL */
 	uint32_t	nofile;			/* 0: the helper's own */
 	uint32_t	log_lines;		/* so many lines of stderr are also sent as events; 0: none */
+	uint32_t	cpu_seconds;	/* of each process, 0: no limit */
 	uint8_t		output;			/* FrameOutputKind */
+
+	/* warm: an instance runs one job after another */
+	uint32_t	warm;			/* so many of them at most, 0: one process for this job alone */
+	uint32_t	warm_max_jobs;	/* of one instance, 0: no limit */
+	uint64_t	warm_memory;	/* bytes that one may keep between jobs, 0: no limit */
+	uint64_t	warm_idle_us;	/* without a job they leave then */
+	uint64_t	pool;			/* which instances: what else is above is the same for all of its jobs */
+	FrameText	id;				/* of the job, as the tool is to answer it; stdin_data is the line it reads */
 } FrameStart;
 
 typedef enum FrameStopReason
@@ -131,8 +141,18 @@ typedef enum FrameExitKind
 	FRAME_START_FAILED,			/* value: errno; message says what failed.  The node's fault */
 	FRAME_TIMEOUT,				/* stopped by us; value: exit code, or 128 + signal */
 	FRAME_CANCELLED,
-	FRAME_SHUTDOWN_KILL
+	FRAME_SHUTDOWN_KILL,
+	FRAME_ANSWERED				/* warm: output is the line, when verdict says OK */
 } FrameExitKind;
+
+/* Which limit the tool has probably run into, when it has failed. */
+typedef enum FrameLimit
+{
+	FRAME_LIMIT_NONE,
+	FRAME_LIMIT_MEMORY,
+	FRAME_LIMIT_CPU,
+	FRAME_LIMIT_FILES
+} FrameLimit;
 
 typedef enum FrameVerdict
 {
@@ -142,7 +162,8 @@ typedef enum FrameVerdict
 	FRAME_OUT_NOT_UTF8,			/* text: output holds the text with U+FFFD for what was invalid */
 	FRAME_OUT_NUL,				/* text: output holds the text without them */
 	FRAME_OUT_TRUNCATED,		/* over max_output, raw or as jsonb would print it */
-	FRAME_OUT_TOO_DEEP
+	FRAME_OUT_TOO_DEEP,
+	FRAME_OUT_NO_ANSWER			/* warm: JSON, but no answer to this job */
 } FrameVerdict;
 
 typedef struct FrameExit
@@ -159,6 +180,7 @@ typedef struct FrameExit
 	uint32_t	bad_lines;		/* of fd 3 */
 	uint8_t		kind;			/* FrameExitKind */
 	uint8_t		verdict;		/* FrameVerdict */
+	uint8_t		limit;			/* FrameLimit */
 	FrameText	output;			/* valid UTF-8 without NUL; refused: its first FRAME_BAD_OUTPUT bytes */
 	FrameText	stderr_tail;	/* valid UTF-8, control characters escaped but for tab and newline */
 	FrameText	message;		/* why: of a failed start or a refused output; else empty */

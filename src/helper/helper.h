@@ -11,6 +11,9 @@
  *	 tree.c			finding and killing everything that a tool has started
  *	 output.c		what is kept of stdout and stderr
  *	 progress.c		lines of descriptor 3
+ *	 warm.c			instances that run one job after another
+ *	 answer.c		what these write
+ *	 limits.c		which limit a tool has run into
  *	 workdir.c		private directories
  *	 cleaner.c		their removal, and what dead helpers left
  *
@@ -20,6 +23,8 @@
  *	 RUNNING -> DRAINING	the main process has ended
  *	 DRAINING -> SWEEPING	its pipes are at their end, or quiet, or it takes too long
  *	 SWEEPING -> ENDED		nothing is left of its process tree; EXIT is queued
+ *
+ * A warm instance is a Job that lives on: while it is RUNNING its number is that of the job it has, or NO_JOB.
  */
 #ifndef JOBQ_HELPER_H
 #define JOBQ_HELPER_H
@@ -51,7 +56,11 @@
 #define FEW_SPARES		4		/* of SPARE_FDS, where descriptors are short */
 #define LEAVE_MAX_US	UINT64_C(4000000)
 #define NEVER			UINT64_MAX
+#define NO_JOB			UINT64_MAX
 #define DIR_FLAGS		(O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+
+/* Runs on the stack of a child that never returns from there: marks of a sanitizer would stay in our memory. */
+#define IN_CHILD		__attribute__((no_sanitize_address))
 
 /* As the kernel gives it; no allocation, which readdir needs. */
 struct linux_dirent64
@@ -109,9 +118,12 @@ typedef enum JobFd
 	FD_NOTES					/* the tool's descriptor 3 */
 } JobFd;
 
+/* Jobs of one type: those that wait for an instance.  warm.c */
+typedef struct Pool Pool;
+
 typedef struct Job
 {
-	uint64_t	number;
+	uint64_t	number;			/* NO_JOB: an instance between two */
 	JobState	state;
 	pid_t		pid;			/* main process; 0 once it is reaped */
 	pid_t		session;		/* what its pid was */
@@ -143,6 +155,16 @@ typedef struct Job
 	struct rusage usage;
 	uint32_t	left;			/* processes killed after the end */
 	uint32_t	alive;			/* of them, seen in the last pass */
+	uint64_t	memory_max;		/* what it was given, to tell which it has hit */
+	uint32_t	cpu_seconds;
+
+	/* a warm instance */
+	Pool	   *pool;			/* NULL: it is none */
+	bool		leaving;		/* it gets no more jobs */
+	uint32_t	served;			/* jobs */
+	uint64_t	idle_since;
+	char		id[FRAME_MAX_ID + 1];	/* of its job */
+	Lines		answers;
 } Job;
 
 typedef struct Helper
@@ -161,6 +183,8 @@ typedef struct Helper
 	int			njobs;
 	int			max_jobs;
 	Job		   *jobs[MAX_JOBS];
+	Pool	   *pools;
+	int			waiting;		/* jobs that wait for a warm instance */
 	int			base_fd;		/* directory of all helpers' directories */
 	int			run_fd;			/* ours below it */
 	char	   *base_path;
@@ -197,6 +221,9 @@ extern void send_frame(Helper *h, const Frame *frame);
 
 /* job.c */
 extern void job_start(Helper *h, const FrameStart *start);
+/* Starts its process and adds it to the helper's; NULL: it could not be started, and that has been told. */
+extern Job *job_launch(Helper *h, const FrameStart *start, Pool *pool);
+extern void job_refuse(Helper *h, uint64_t number, FrameExitKind kind, const char *why);
 extern void job_stop(Helper *h, Job *job, FrameStopReason reason, uint64_t grace_us);
 extern void job_kill(Helper *h, Job *job);
 extern void job_main_ended(Helper *h, Job *job, int status, const struct rusage *usage);
@@ -209,7 +236,7 @@ extern void job_free(Job *job);
 extern void job_polls(Helper *h, Job *job, struct pollfd *polls);
 extern void job_io(Helper *h, Job *job, const struct pollfd *polls);
 extern void job_read_rest(Helper *h, Job *job);
-extern void job_write_stdin(Job *job);
+extern bool job_write_stdin(Job *job);
 extern void job_end_lines(Helper *h, Job *job);
 extern void job_close_fd(Job *job, JobFd which);
 
@@ -238,13 +265,36 @@ extern size_t ring_read(const Ring *r, char *out);	/* out: size bytes; oldest fi
 extern void lines_add(Lines *l, const char *data, size_t len, LineHandler handler, void *arg);
 extern void lines_end(Lines *l, LineHandler handler, void *arg);
 
+/* result: of json_check */
+extern FrameVerdict verdict_of(int result);
+
 /* Judges what the tool wrote; the texts are malloc'd: output_free. */
 extern bool output_judge(const Capture *c, FrameOutputKind kind, FrameExit *result);
 extern bool output_tail(const Ring *r, FrameExit *result);
 extern void output_cut(FrameExit *result);
 extern void output_free(FrameExit *result);
 
+/* limits.c: which limit made a tool that has failed do so, as far as one can tell */
+extern FrameLimit limit_hit(const Job *job, const FrameExit *result);
+
+/* warm.c */
+extern void warm_start(Helper *h, const FrameStart *start);
+extern bool warm_is_waiting(const Helper *h, uint64_t number);
+extern bool warm_cancel(Helper *h, uint64_t number);	/* false: it does not wait */
+extern void warm_cancel_all(Helper *h);
+extern void warm_serve(Helper *h);	/* gives those that wait to instances */
+extern void warm_read(Helper *h, Job *job, const char *data, size_t len);
+extern void warm_ended(Job *job);	/* its process has */
+extern uint64_t warm_next_time(const Job *job);
+extern void warm_tick(Helper *h, Job *job, uint64_t now);
+extern void warm_free(Helper *h);
+
+/* answer.c: is line the answer to the job of that id?  *why: malloc'd unless OK */
+extern FrameVerdict answer_check(const char *line, size_t len, size_t max, const char *id, char **why);
+
 /* progress.c */
+/* The object's "id" is this text. */
+extern bool line_has_id(const char *line, size_t len, const char *id);
 extern bool progress_kind(const char *line, size_t len, uint8_t *kind); /* false: bad; kind 0: nothing of
 																		 * ours */
 

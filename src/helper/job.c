@@ -40,13 +40,14 @@ job_free(Job *job)
 	free(job->err.data);
 	free(job->err_lines.data);
 	free(job->notes.data);
+	free(job->answers.data);
 	free(job);
 }
 
 /* ---- starting ---- */
 
 static Job *
-job_new(Helper *h, const FrameStart *start)
+job_new(Helper *h, const FrameStart *start, Pool *pool)
 {
 	Job		   *job = calloc(1, sizeof(Job));
 	int			i;
@@ -56,14 +57,17 @@ job_new(Helper *h, const FrameStart *start)
 	for (i = 0; i < JOB_POLLS; i++)
 		job->fd[i] = -1;
 	job->number = start->job;
+	job->pool = pool;
 	job->state = JOB_RUNNING;
 	job->dir_fd = -1;
 	job->tag = tree_new_tag(h);
-	job->output = start->output;
-	job->out.max = start->output == FRAME_OUTPUT_NONE ? 0 : start->max_output;
+	job->output = start->warm > 0 ? FRAME_OUTPUT_NONE : start->output;
+	job->out.max = job->output == FRAME_OUTPUT_NONE ? 0 : start->max_output;
 	job->err.size = start->stderr_tail < MAX_STDERR_TAIL ? start->stderr_tail : MAX_STDERR_TAIL;
 	job->err_lines.max = MAX_STDERR_LINE;
 	job->notes.max = FRAME_MAX_LINE;
+	job->memory_max = start->memory_max;
+	job->cpu_seconds = start->cpu_seconds;
 	job->log_lines = start->log_lines;
 	job->kill_grace = start->kill_grace_us;
 	job->started = job->last_byte = now_us();
@@ -114,15 +118,16 @@ send_start_failed(Helper *h, uint64_t number, const char *what, const char *name
 	send_frame(h, &frame);
 }
 
-static void
-refuse_start(Helper *h, const FrameStart *start)
+/* The end of a job that has no process. */
+void
+job_refuse(Helper *h, uint64_t number, FrameExitKind kind, const char *why)
 {
 	Frame		frame = {0};
 
 	frame.type = FRAME_EXIT;
-	frame.u.exit.job = start->job;
-	frame.u.exit.kind = FRAME_SHUTDOWN_KILL;
-	frame.u.exit.message = frame_text("the helper is shutting down");
+	frame.u.exit.job = number;
+	frame.u.exit.kind = (uint8_t) kind;
+	frame.u.exit.message = frame_text(why);
 	send_frame(h, &frame);
 }
 
@@ -137,36 +142,44 @@ send_started(Helper *h, const Job *job)
 	send_frame(h, &frame);
 }
 
-void
-job_start(Helper *h, const FrameStart *start)
+Job *
+job_launch(Helper *h, const FrameStart *start, Pool *pool)
 {
 	const char *what = "out of memory";
 	Job		   *job = NULL;
 	int			error = ENOMEM;
 
-	if (h->closing)
-	{
-		refuse_start(h, start);
-		return;
-	}
 	if (h->njobs >= h->max_jobs)
 	{
 		what = "too many tools at once";
 		error = EAGAIN;
 	}
-	else if ((job = job_new(h, start)) != NULL)
+	else if ((job = job_new(h, start, pool)) != NULL)
 		error = launch(h, job, start, &what);
 	if (error == 0)
 	{
 		h->jobs[h->njobs++] = job;
 		send_started(h, job);
-		return;
+		return job;
 	}
 	send_start_failed(h, start->job, what, start->argv.data, job ? job->program : NULL, error);
-	if (!job)
-		return;
-	workdir_drop(h, job);
-	job_free(job);
+	if (job)
+	{
+		workdir_drop(h, job);
+		job_free(job);
+	}
+	return NULL;
+}
+
+void
+job_start(Helper *h, const FrameStart *start)
+{
+	if (h->closing)
+		job_refuse(h, start->job, FRAME_SHUTDOWN_KILL, "the helper is shutting down");
+	else if (start->warm > 0)
+		warm_start(h, start);
+	else
+		job_launch(h, start, NULL);
 }
 
 /* ---- ending ---- */
@@ -214,6 +227,8 @@ job_main_ended(Helper *h, Job *job, int status, const struct rusage *usage)
 	job_close_fd(job, FD_STDIN);
 	set_state(job, JOB_DRAINING);
 	job_read_rest(h, job);
+	if (job->pool)
+		warm_ended(job);
 }
 
 static bool
@@ -234,6 +249,8 @@ job_next_time(const Job *job)
 	switch (job->state)
 	{
 		case JOB_RUNNING:
+			if (job->pool && warm_next_time(job) < job->kill_at)
+				return warm_next_time(job);
 			if (job->stop == 0 && job->deadline < job->kill_at)
 				return job->deadline;
 			return job->kill_at;
@@ -256,6 +273,8 @@ job_tick(Helper *h, Job *job, uint64_t now)
 		return;
 	if (job->stop == 0 && now >= job->deadline)
 		job_stop(h, job, FRAME_STOP_TIMEOUT, job->kill_grace);
+	if (job->pool)
+		warm_tick(h, job, now);
 	if (now >= job->kill_at)
 		job_kill(h, job);
 }
@@ -304,6 +323,7 @@ send_exit(Helper *h, Job *job)
 	if (output_judge(&job->out, job->output, &frame.u.exit) && output_tail(&job->err, &frame.u.exit))
 	{
 		fill_exit(job, &frame.u.exit);
+		frame.u.exit.limit = (uint8_t) limit_hit(job, &frame.u.exit);
 		send_frame(h, &frame);
 	}
 	else
@@ -318,7 +338,8 @@ job_swept(Helper *h, Job *job)
 	if (job->alive > 0 && now_us() < after_us(job->sweep_since, SWEEP_MAX_US))
 		return;
 	job->left += job->alive;
-	send_exit(h, job);
+	if (job->number != NO_JOB)
+		send_exit(h, job);
 	workdir_drop(h, job);
 	set_state(job, JOB_ENDED);
 }

@@ -48,7 +48,7 @@ note_line(void *arg, const char *line, size_t len, bool overlong)
 
 	if (len == 0 && !overlong)
 		return;
-	if (overlong || !progress_kind(line, len, &kind))
+	if (overlong || !progress_kind(line, len, &kind) || (l->job->pool && !line_has_id(line, len, l->job->id)))
 		l->job->bad_lines++;
 	else if (kind != 0)
 		send_event(l->helper, l->job, kind, line, len);
@@ -75,7 +75,9 @@ take_bytes(Helper *h, Job *job, JobFd which, const char *data, size_t len)
 {
 	Line		arg = {h, job};
 
-	if (which == FD_STDOUT)
+	if (which == FD_STDOUT && job->pool)
+		warm_read(h, job, data, len);
+	else if (which == FD_STDOUT)
 		capture_add(&job->out, data, len);
 	else if (which == FD_NOTES)
 		lines_add(&job->notes, data, len, note_line, &arg);
@@ -106,36 +108,41 @@ read_stream(Helper *h, Job *job, JobFd which)
 	return true;
 }
 
-/* What is in the pipes when the main process has ended; mostly that is all. */
+/*
+ * What is in the pipes when the main process has ended; mostly that is all.  When it has answered: what
+ * it said before.
+ */
 void
 job_read_rest(Helper *h, Job *job)
 {
 	JobFd		which;
 	int			turns;
 
-	for (which = FD_STDOUT; which <= FD_NOTES; which++)
+	for (which = job->state == JOB_RUNNING ? FD_STDERR : FD_STDOUT; which <= FD_NOTES; which++)
 		for (turns = 0; turns < 4 && job->fd[which] >= 0; turns++)
 			if (!read_stream(h, job, which))
 				break;
 }
 
-/* A tool that does not read its input, or not all of it, has its reasons. */
-void
+/* A tool that does not read its input, or not all of it, has its reasons.  false: nobody reads. */
+bool
 job_write_stdin(Job *job)
 {
 	size_t		left = job->stdin_len - job->stdin_sent;
 	ssize_t		put = left > 0 ? write(job->fd[FD_STDIN], job->stdin_data + job->stdin_sent, left) : 0;
 
 	if (put < 0 && (errno == EAGAIN || errno == EINTR))
-		return;
+		return true;
 	if (put > 0)
 		job->stdin_sent += (size_t) put;
-	if (put > 0 && job->stdin_sent < job->stdin_len)
-		return;
-	job_close_fd(job, FD_STDIN);
+	if (put >= 0 && job->stdin_sent < job->stdin_len)
+		return true;
+	if (!job->pool || put < 0)
+		job_close_fd(job, FD_STDIN);
 	free(job->stdin_data);
 	job->stdin_data = NULL;
 	job->stdin_len = job->stdin_sent = 0;
+	return put >= 0;
 }
 
 void
@@ -149,6 +156,8 @@ job_polls(Helper *h, Job *job, struct pollfd *polls)
 		polls[i].events = i == FD_STDIN ? POLLOUT : POLLIN;
 		polls[i].revents = 0;
 	}
+	if (job->stdin_len == 0)
+		polls[FD_STDIN].fd = -1;
 	if (frame_pending(&h->out) > EVENTS_HIGH)
 		polls[FD_NOTES].fd = -1;
 }

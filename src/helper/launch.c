@@ -37,6 +37,7 @@ typedef struct Plan
 	pid_t		parent;
 	struct rlimit nofile;
 	rlim_t		memory_max;		/* 0: none */
+	rlim_t		cpu_seconds;	/* 0: none */
 	rlim_t		tag;			/* 0: none */
 	volatile int error;			/* errno of the child, 0: it runs the tool */
 } Plan;
@@ -155,7 +156,7 @@ make_env(const FrameList *list, const char *workdir)
 
 /* ---- the child ---- */
 
-static bool
+static bool IN_CHILD
 set_limit(int resource, rlim_t soft, rlim_t hard)
 {
 	struct rlimit limit;
@@ -165,7 +166,7 @@ set_limit(int resource, rlim_t soft, rlim_t hard)
 	return setrlimit(resource, &limit) == 0;
 }
 
-static bool
+static bool IN_CHILD
 set_limits(const Plan *plan)
 {
 	struct rlimit own;
@@ -175,6 +176,10 @@ set_limits(const Plan *plan)
 	if (plan->memory_max && getrlimit(RLIMIT_AS, &own) == 0 && plan->memory_max < own.rlim_max &&
 		!set_limit(RLIMIT_AS, plan->memory_max, plan->memory_max))
 		return false;
+	/* XCPU, and KILL if it goes on */
+	if (plan->cpu_seconds && getrlimit(RLIMIT_CPU, &own) == 0 && plan->cpu_seconds < own.rlim_max &&
+		!set_limit(RLIMIT_CPU, plan->cpu_seconds, plan->cpu_seconds + 1))
+		return false;
 	return plan->tag == 0 || set_limit(RLIMIT_RTTIME, plan->tag, plan->tag);
 }
 
@@ -182,7 +187,7 @@ set_limits(const Plan *plan)
  * The pipes' ends are all above 3: setup.c keeps 0-3 in use, so none of them is overwritten before it has
  * been copied.
  */
-static bool
+static bool IN_CHILD
 place_descriptors(const Plan *plan)
 {
 	int			i;
@@ -195,7 +200,7 @@ place_descriptors(const Plan *plan)
 }
 
 /* The death signal last, then a look at who the parent is: it may have died before. */
-static bool
+static bool IN_CHILD
 prepare_child(const Plan *plan)
 {
 	sigset_t	none;
@@ -212,7 +217,7 @@ prepare_child(const Plan *plan)
 	return true;
 }
 
-static int
+static int IN_CHILD
 run_child(void *arg)
 {
 	Plan	   *plan = arg;
@@ -341,6 +346,7 @@ launch(Helper *h, Job *job, const FrameStart *start, const char **what)
 		plan.fds[i] = -1;
 	plan.parent = h->pid;
 	plan.memory_max = start->memory_max;
+	plan.cpu_seconds = start->cpu_seconds;
 	plan.tag = job->tag;
 	limit_nofile(h, start, &plan);
 	error = prepare_and_start(h, job, start, &plan, what);

@@ -145,10 +145,10 @@ lines_end(Lines *l, LineHandler handler, void *arg)
 
 /* ---- judgement ---- */
 
-static FrameVerdict
-verdict_of(JsonResult result)
+FrameVerdict
+verdict_of(int result)
 {
-	switch (result)
+	switch ((JsonResult) result)
 	{
 		case JSON_OK:
 			return FRAME_OUT_OK;

@@ -24,6 +24,16 @@ is_percentage(const char *value, size_t len)
 }
 
 bool
+line_has_id(const char *line, size_t len, const char *id)
+{
+	const char *value;
+	size_t		value_len;
+
+	return json_find(line, len, "id", &value, &value_len) && value_len == strlen(id) + 2 && value[0] == '"' &&
+		memcmp(value + 1, id, value_len - 2) == 0;
+}
+
+bool
 progress_kind(const char *line, size_t len, uint8_t *kind)
 {
 	const char *value;

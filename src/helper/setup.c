@@ -65,7 +65,7 @@ complain(const char *format,...)
 }
 
 /* Without memory, because it also runs between clone and exec. */
-static int
+static int IN_CHILD
 parse_fd(const char *name)
 {
 	int			fd = 0;
@@ -79,7 +79,7 @@ parse_fd(const char *name)
 	return fd;
 }
 
-static void
+static void IN_CHILD
 close_listed(int dir, int first)
 {
 	char		buf[4096] __attribute__((aligned(8)));
@@ -107,7 +107,7 @@ close_listed(int dir, int first)
 	}
 }
 
-void
+void IN_CHILD
 close_from(int first)
 {
 	int			dir;
@@ -191,7 +191,7 @@ static void
 setup_oom_score(Helper *h)
 {
 	int			fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
-	int			score;
+	int			score = 0;
 
 	h->oom_fd = -1;
 	if (fd < 0)

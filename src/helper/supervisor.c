@@ -98,7 +98,7 @@ find_job(Helper *h, uint64_t number)
 	int			i;
 
 	for (i = 0; i < h->njobs; i++)
-		if (h->jobs[i]->number == number)
+		if (h->jobs[i]->number == number && number != NO_JOB)
 			return h->jobs[i];
 	return NULL;
 }
@@ -109,6 +109,7 @@ take_shutdown(Helper *h, const FrameShutdown *order)
 	int			i;
 
 	h->closing = true;
+	warm_cancel_all(h);
 	for (i = 0; i < h->njobs; i++)
 		job_stop(h, h->jobs[i], FRAME_STOP_SHUTDOWN, order->grace_us);
 }
@@ -126,12 +127,12 @@ take_frame(Helper *h, const Frame *frame)
 	switch ((FrameType) frame->type)
 	{
 		case FRAME_START:
-			if (find_job(h, frame->u.start.job))
+			if (find_job(h, frame->u.start.job) || warm_is_waiting(h, frame->u.start.job))
 				return false;
 			job_start(h, &frame->u.start);
 			return true;
 		case FRAME_CANCEL:
-			job = find_job(h, frame->u.cancel.job);
+			job = warm_cancel(h, frame->u.cancel.job) ? NULL : find_job(h, frame->u.cancel.job);
 			if (job)
 				job_stop(h, job, frame->u.cancel.reason, frame->u.cancel.grace_us);
 			return true;
@@ -324,10 +325,13 @@ supervise(Helper *h)
 		wait_and_take(h);
 		finish_jobs(h);
 		forget_ended(h);
+		if (h->waiting > 0)
+			warm_serve(h);
 		workdir_clean(h);
 		flush(h);
 	} while (!may_leave(h));
 	workdir_close(h);
+	warm_free(h);
 	frame_decoder_free(&h->in);
 	frame_buf_free(&h->out);
 	return h->status;

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -289,6 +290,97 @@ crash(int sig)
 		pause();
 }
 
+/* ---- warm: does for each line what it says after "do" ---- */
+
+static bool
+find_text(const char *line, const char *key, char *value, size_t size)
+{
+	char		pattern[64];
+	const char *at;
+	size_t		n;
+
+	snprintf(pattern, sizeof(pattern), "\"%s\":\"", key);
+	at = strstr(line, pattern);
+	if (!at)
+		return false;
+	at += strlen(pattern);
+	n = strcspn(at, "\"");
+	snprintf(value, size, "%.*s", (int) n, at);
+	return true;
+}
+
+static void
+grow(size_t bytes)
+{
+	volatile char *more = malloc(bytes);
+
+	if (!more)
+		exit(7);
+	for (size_t i = 0; i < bytes; i += 1024)
+		more[i] = 1;
+}
+
+static void
+warm_note(const char *id)
+{
+	dprintf(3, "{\"id\":\"%s\",\"log\":\"mine\"}\n{\"id\":\"other\",\"log\":\"not mine\"}\n{\"log\":\"whose\"}\n", id);
+	fprintf(stderr, "about %s\n", id);
+}
+
+static void
+warm_do(const char *id, const char *what, int served)
+{
+	if (strcmp(what, "exit") == 0)
+		exit(3);
+	if (strcmp(what, "leave") == 0)
+		exit(0);
+	if (strcmp(what, "crash") == 0)
+		kill(getpid(), SIGKILL);
+	if (strcmp(what, "hang") == 0)
+		for (;;)
+			pause();
+	if (strcmp(what, "note") == 0)
+		warm_note(id);
+	if (strcmp(what, "grow") == 0)
+		grow(32 * 1024 * 1024);
+	if (strcmp(what, "deaf") == 0)
+		close(0);
+	if (strcmp(what, "garbage") == 0)
+		puts("no json");
+	else if (strcmp(what, "other") == 0)
+		puts("{\"id\":\"other\",\"result\":1}");
+	else if (strcmp(what, "empty") == 0)
+		printf("{\"id\":\"%s\"}\n", id);
+	else if (strcmp(what, "long") == 0)
+		printf("{\"id\":\"%s\",\"result\":\"%0*d\"}\n", id, 100000, 0);
+	else if (strcmp(what, "fail") == 0)
+		printf("{\"id\":\"%s\",\"error\":\"no\",\"code\":\"E1\",\"retryable\":false}\n", id);
+	else
+		printf("{\"id\":\"%s\",\"result\":{\"pid\":%d,\"served\":%d,\"what\":\"%s\"}}\n", id, (int) getpid(), served, what);
+	if (strcmp(what, "twice") == 0)
+		puts("{\"id\":\"again\",\"result\":1}");
+	fflush(stdout);
+}
+
+static int
+stay_warm(void)
+{
+	char	   *line = NULL;
+	size_t		size = 0;
+	char		id[128];
+	char		what[128];
+	int			served = 0;
+
+	while (getline(&line, &size, stdin) > 0)
+	{
+		if (!find_text(line, "id", id, sizeof(id)) || !find_text(line, "do", what, sizeof(what)))
+			return 70;
+		warm_do(id, what, ++served);
+	}
+	free(line);
+	return 0;
+}
+
 int
 main(int argc, char **argv)
 {
@@ -333,6 +425,11 @@ main(int argc, char **argv)
 		return notes((long) n);
 	if (strcmp(what, "close-stdin") == 0)
 		return close(0), usleep(200000), puts("ok"), 0;
+	if (strcmp(what, "warm") == 0)
+		return stay_warm();
+	if (strcmp(what, "spin") == 0)
+		for (;;)
+			;
 	fprintf(stderr, "tool: unknown request \"%s\"\n", what);
 	return 64;
 }

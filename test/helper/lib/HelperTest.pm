@@ -32,9 +32,10 @@ build();
 my %TYPE = (HELLO => 1, START => 2, CANCEL => 3, SHUTDOWN => 4, STARTED => 5, EVENT => 6, EXIT => 7);
 our @OUTPUT = qw(json text none);
 our %REASON = (cancel => 1, shutdown => 2, timeout => 3);
-our @KIND = (undef, qw(exited signalled start_failed timeout cancelled shutdown));
+our @KIND = (undef, qw(exited signalled start_failed timeout cancelled shutdown answered));
+our @LIMIT = ('', qw(memory cpu files));
 our @EVENT = (undef, qw(progress log artifact stderr));
-our @VERDICT = qw(ok empty bad_json not_utf8 nul truncated too_deep);
+our @VERDICT = qw(ok empty bad_json not_utf8 nul truncated too_deep no_answer);
 
 # What the tests need is built by the first of them that comes here.
 sub build
@@ -173,9 +174,10 @@ sub start
 	return $self->send_frame('START',
 		pack('Q<', $job) . list(@{ $o{argv} }) . list(@{ $o{env} // ['PATH=/usr/bin:/bin', 'LANG=C.UTF-8'] })
 		. text($o{tool_path} // '/usr/local/bin:/usr/bin:/bin') . text($o{stdin} // '{}')
-		. pack('Q<Q<Q<L<L<L<L<C', int(($o{timeout} // 0) * 1e6), int(($o{grace} // 5) * 1e6), $o{memory_max} // 0,
-			$o{max_output} // 1 << 20, $o{stderr_tail} // 8192, $o{nofile} // 256, $o{log_lines} // 0,
-			$kinds{ $o{output} // 'text' }));
+		. pack('Q<Q<Q<L<L<L<L<', int(($o{timeout} // 0) * 1e6), int(($o{grace} // 5) * 1e6), $o{memory_max} // 0,
+			$o{max_output} // 1 << 20, $o{stderr_tail} // 8192, $o{nofile} // 256, $o{log_lines} // 0)
+		. pack('L<CL<L<Q<Q<Q<', $o{cpu_seconds} // 0, $kinds{ $o{output} // 'text' }, $o{warm} // 0, $o{warm_max_jobs} // 0,
+			$o{warm_memory} // 0, int(($o{warm_idle} // 600) * 1e6), $o{pool} // 1) . text($o{id} // ''));
 }
 
 sub cancel
@@ -219,10 +221,11 @@ sub decode
 	}
 	elsif ($name eq 'EXIT')
 	{
-		@f{qw(job duration utime stime maxrss stdout_bytes stderr_bytes value left bad_lines kind verdict output stderr message)} =
-		  unpack('Q<Q<Q<Q<Q<Q<Q<l<L<L<CCL</aL</aL</a', $body);
+		@f{qw(job duration utime stime maxrss stdout_bytes stderr_bytes value left bad_lines kind verdict limit output stderr message)} =
+		  unpack('Q<Q<Q<Q<Q<Q<Q<l<L<L<CCCL</aL</aL</a', $body);
 		$f{kind} = $KIND[ $f{kind} ];
 		$f{verdict} = $VERDICT[ $f{verdict} ];
+		$f{limit} = $LIMIT[ $f{limit} ];
 	}
 	return \%f;
 }

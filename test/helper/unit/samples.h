@@ -106,7 +106,14 @@ sample_start(Source *s, FrameStart *m, SampleRoom *room)
 	m->stderr_tail = sample_u32(s);
 	m->nofile = sample_u32(s);
 	m->log_lines = sample_u32(s);
+	m->cpu_seconds = sample_u32(s);
 	m->output = sample_byte(s) % 3;
+	m->warm = sample_u32(s);
+	m->warm_max_jobs = sample_u32(s);
+	m->warm_memory = sample_u64(s);
+	m->warm_idle_us = sample_u64(s);
+	m->pool = sample_u64(s);
+	m->id = sample_text(s, room->t[2], true);
 }
 
 static inline void
@@ -122,8 +129,9 @@ sample_exit(Source *s, FrameExit *m, SampleRoom *room)
 	m->value = (int32_t) sample_u32(s);
 	m->left_processes = sample_u32(s);
 	m->bad_lines = sample_u32(s);
-	m->kind = 1 + sample_byte(s) % FRAME_SHUTDOWN_KILL;
-	m->verdict = sample_byte(s) % (FRAME_OUT_TOO_DEEP + 1);
+	m->kind = 1 + sample_byte(s) % FRAME_ANSWERED;
+	m->verdict = sample_byte(s) % (FRAME_OUT_NO_ANSWER + 1);
+	m->limit = sample_byte(s) % (FRAME_LIMIT_FILES + 1);
 	m->output = sample_text(s, room->t[0], true);
 	m->stderr_tail = sample_text(s, room->t[1], true);
 	m->message = sample_text(s, room->t[2], true);
@@ -188,7 +196,9 @@ same_start(const FrameStart *a, const FrameStart *b)
 		a->timeout_us == b->timeout_us && a->kill_grace_us == b->kill_grace_us &&
 		a->memory_max == b->memory_max && a->max_output == b->max_output &&
 		a->stderr_tail == b->stderr_tail && a->nofile == b->nofile && a->log_lines == b->log_lines &&
-		a->output == b->output;
+		a->cpu_seconds == b->cpu_seconds && a->output == b->output && a->warm == b->warm &&
+		a->warm_max_jobs == b->warm_max_jobs && a->warm_memory == b->warm_memory &&
+		a->warm_idle_us == b->warm_idle_us && a->pool == b->pool && same_text(a->id, b->id);
 }
 
 static inline bool
@@ -198,7 +208,7 @@ same_exit(const FrameExit *a, const FrameExit *b)
 		a->stime_us == b->stime_us && a->maxrss_kb == b->maxrss_kb && a->stdout_bytes == b->stdout_bytes &&
 		a->stderr_bytes == b->stderr_bytes && a->value == b->value &&
 		a->left_processes == b->left_processes && a->bad_lines == b->bad_lines && a->kind == b->kind &&
-		a->verdict == b->verdict && same_text(a->output, b->output) &&
+		a->verdict == b->verdict && a->limit == b->limit && same_text(a->output, b->output) &&
 		same_text(a->stderr_tail, b->stderr_tail) && same_text(a->message, b->message);
 }
 
