@@ -238,11 +238,12 @@ check_program(const char *program)
 				 errhint("Placeholders may stand in the arguments.")));
 }
 
-/* jobq._check_command(command text[]) RETURNS void: what create_job_type and alter_job_type refuse. */
+/* jobq._check_command(command text[], warm boolean) RETURNS void: what create_job_type and alter_job_type refuse. */
 Datum
 jobq_check_command(PG_FUNCTION_ARGS)
 {
 	ArrayType  *command = PG_GETARG_ARRAYTYPE_P(0);
+	bool		warm = PG_GETARG_BOOL(1);
 	Datum	   *elements;
 	bool	   *nulls;
 	int			n;
@@ -279,6 +280,11 @@ jobq_check_command(PG_FUNCTION_ARGS)
 					 errmsg("command is longer than %d bytes", JOBQ_MAX_ARGS_SIZE)));
 		if (i == 0)
 			check_program(element);
+		if (warm && has_placeholder(element))
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("command of a warm tool has a placeholder: \"%s\"", element),
+					 errhint("Its instances run one job after another, and read each payload from stdin.")));
 	}
 	PG_RETURN_VOID();
 }

@@ -51,6 +51,7 @@ typedef struct ExecJob
 	TimestampTz started_at;
 	int64		timeout_us;
 	int64		kill_grace_us;
+	bool		warm;			/* it runs in an instance that lives on */
 	CancelKind	asked;			/* what the helper has been told */
 	bool		has_reason;
 	char		reason[JOBQ_REASON_LEN];
@@ -72,6 +73,7 @@ typedef struct ExecJob
 	TimestampTz retry_at;
 } ExecJob;
 
+#define EXEC_NOFILE			256		/* options.nofile when it is not given */
 #define EXEC_MAX_EVENTS		100		/* of one attempt; more are counted, not kept */
 #define EXEC_MAX_PROGRESS	8192
 
@@ -157,6 +159,9 @@ extern TimestampTz exec_settle_at(void);	/* when something is due next; DT_NOEND
 extern void exec_judge(ExecJob *job, JobType *type, Outcome *outcome);
 /* options.log_stderr as an error level, 0: none */
 extern int	exec_log_level(JobType *type);
+
+/* --- exec_answer.c --- */
+extern void exec_judge_answer(Outcome *outcome, FrameExit *end, JobType *type);
 
 /* --- exec_text.c: words of strangers --- */
 extern char *text_from_utf8(const char *data, int len);

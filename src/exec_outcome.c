@@ -8,6 +8,9 @@
  *	 not started		released (this node's fault), but failed when its arguments are too long
  *	 stopped by us		cancelled, when a user asked; else released
  *	 helper lost		failed
+ *	 warm: an answer	what it says (exec_answer.c); an exit, whatever its code, failed
+ *
+ * When it seems that a limit made the tool fail, the message begins with that.
  */
 #include "jobq.h"
 
@@ -132,12 +135,47 @@ text_result(Outcome *o, FrameExit *end)
 	o->has_result = true;
 }
 
+/* "64 MB", "1000 bytes" */
+static char *
+size_text(int64 bytes)
+{
+	static const char *const units[] = {"bytes", "kB", "MB", "GB"};
+	int			unit = 0;
+
+	for (; unit < 3 && bytes % 1024 == 0 && bytes > 0; unit++)
+		bytes /= 1024;
+	return psprintf(INT64_FORMAT " %s", bytes, units[unit]);
+}
+
+/* The message of a failure, with the limit that seems to have caused it. */
+static char *
+with_limit(char *message, FrameExit *end, JobType *type)
+{
+	if (type == NULL)
+		return message;
+	switch ((FrameLimit) end->limit)
+	{
+		case FRAME_LIMIT_NONE:
+			break;
+		case FRAME_LIMIT_MEMORY:
+			return psprintf("memory limit of %s exceeded: %s",
+							size_text(option_size(type->options, "memory_max", 0)), message);
+		case FRAME_LIMIT_CPU:
+			return psprintf("processor time limit of %d s exceeded: %s",
+							option_int(type->options, "cpu_seconds", 0), message);
+		case FRAME_LIMIT_FILES:
+			return psprintf("limit of %d open files reached: %s",
+							option_int(type->options, "nofile", EXEC_NOFILE), message);
+	}
+	return message;
+}
+
 static void
-exited(Outcome *o, FrameExit *end, JobType *type)
+exited(Outcome *o, FrameExit *end, JobType *type, bool warm)
 {
 	int			code = end->value;
 
-	if (code == 0)
+	if (code == 0 && !warm)
 	{
 		o->kind = OUTCOME_COMPLETED;
 		if (type && type->output == OUTPUT_JSON)
@@ -146,8 +184,9 @@ exited(Outcome *o, FrameExit *end, JobType *type)
 			text_result(o, end);
 		return;
 	}
-	failed(o, psprintf("exit:%d", code), psprintf("exited with code %d", code));
-	if (type == NULL)
+	failed(o, psprintf("exit:%d", code),
+		   with_limit(psprintf(warm ? "exited with code %d before it had answered" : "exited with code %d", code), end, type));
+	if (type == NULL || warm)
 		return;
 	if (in_codes(type->options, "skip_exit_codes", code, NULL))
 		o->kind = OUTCOME_SKIPPED;
@@ -233,11 +272,17 @@ exec_judge(ExecJob *x, JobType *type, Outcome *o)
 	switch (end->kind)
 	{
 		case FRAME_EXITED:
-			exited(o, end, type);
+			exited(o, end, type, x->warm);
+			break;
+		case FRAME_ANSWERED:
+			if (end->verdict == FRAME_OUT_OK)
+				exec_judge_answer(o, end, type);
+			else
+				bad_output(o, end, text_from_utf8(end->message.data, (int) end->message.len));
 			break;
 		case FRAME_SIGNALLED:
 			failed(o, psprintf("signal:%s", signal_name(end->value)),
-				   psprintf("terminated by signal %s", signal_name(end->value)));
+				   with_limit(psprintf("terminated by signal %s", signal_name(end->value)), end, type));
 			break;
 		case FRAME_START_FAILED:
 			start_failed(o, x);

@@ -2,6 +2,8 @@
  * exec_start.c
  *	  What a tool is given: arguments, environment, the payload on stdin, its limits; as a START frame.
  *
+ * A warm tool is given the job as a line of JSON, and nothing of it in its environment.
+ *
  * Everything is UTF-8.  The environment is made from nothing: ours first, then options.env, then the
  * names of options.pass_env with their values in jobq.tool_env_file; the first of a name counts.
  */
@@ -11,6 +13,7 @@
 #include "lib/stringinfo.h"
 #include "storage/fd.h"
 #include "utils/builtins.h"
+#include "utils/json.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 
@@ -19,6 +22,7 @@
 #include "options.h"
 
 #define MAX_ENV 1000
+#define WARM_IDLE_US (10 * USECS_PER_MINUTE)
 
 static void
 list_add(StringInfo list, uint32 *count, const char *item)
@@ -169,21 +173,34 @@ pass_env_option(void *arg, char *name, char *value)
 	}
 }
 
+static char *
+id_text(Job *job)
+{
+	return DatumGetCString(DirectFunctionCall1(uuid_out, JOB_ATT(job, Q_id)));
+}
+
+/* What is the job's own: an instance of a warm tool reads it with each job. */
+static void
+add_job_env(EnvBuild *env, Job *job)
+{
+	env_add(env, "JOBQ_JOB_ID", id_text(job));
+	env_add(env, "JOBQ_ATTEMPT", psprintf("%d", JOB_INT(job, Q_attempts)));
+	env_add(env, "JOBQ_MAX_ATTEMPTS", psprintf("%d", JOB_INT(job, Q_max_attempts)));
+	if (!JOB_NULL(job, Q_tenant))
+		env_add(env, "JOBQ_TENANT", TextDatumGetCString(JOB_ATT(job, Q_tenant)));
+}
+
 static FrameList
-build_env(Job *job, JobType *type)
+build_env(Job *job, JobType *type, bool warm)
 {
 	EnvBuild	env = {.count = 0, .file = NULL};
 	FrameList	result;
 
 	initStringInfo(&env.list);
 	env_add(&env, "PATH", jobq_tool_path);
-	env_add(&env, "JOBQ_JOB_ID",
-			DatumGetCString(DirectFunctionCall1(uuid_out, JOB_ATT(job, Q_id))));
 	env_add(&env, "JOBQ_JOB_TYPE", type->name);
-	env_add(&env, "JOBQ_ATTEMPT", psprintf("%d", JOB_INT(job, Q_attempts)));
-	env_add(&env, "JOBQ_MAX_ATTEMPTS", psprintf("%d", JOB_INT(job, Q_max_attempts)));
-	if (!JOB_NULL(job, Q_tenant))
-		env_add(&env, "JOBQ_TENANT", TextDatumGetCString(JOB_ATT(job, Q_tenant)));
+	if (!warm)
+		add_job_env(&env, job);
 	each_member(type->options, "env", add_env_option, &env);
 	each_member(type->options, "pass_env", pass_env_option, &env);
 	env_add(&env, "LANG", "C.UTF-8");
@@ -222,25 +239,65 @@ log_lines(JobType *type)
 	return option_int(type->options, "max_log_lines", 100);
 }
 
+static char *
+payload_text(Jsonb *payload)
+{
+	return JsonbToCString(NULL, &payload->root, VARSIZE(payload));
+}
+
+/* The job as a warm tool reads it.  No newline stands in jsonb's text. */
+static char *
+build_line(Job *job, JobType *type, Jsonb *payload)
+{
+	StringInfoData line;
+
+	initStringInfo(&line);
+	appendStringInfo(&line, "{\"id\": \"%s\", \"job_type\": ", id_text(job));
+	escape_json(&line, type->name);
+	appendStringInfo(&line, ", \"attempt\": %d, \"max_attempts\": %d, \"tenant\": ",
+					 JOB_INT(job, Q_attempts), JOB_INT(job, Q_max_attempts));
+	if (JOB_NULL(job, Q_tenant))
+		appendStringInfoString(&line, "null");
+	else
+		escape_json(&line, TextDatumGetCString(JOB_ATT(job, Q_tenant)));
+	appendStringInfo(&line, ", \"payload\": %s}", payload_text(payload));
+	return line.data;
+}
+
+static void
+build_warm(FrameStart *f, Job *job, JobType *type)
+{
+	f->warm = (uint32) option_int(type->options, "warm", 0);
+	f->warm_max_jobs = (uint32) option_int(type->options, "warm_max_jobs", 0);
+	f->warm_memory = (uint64) option_size(type->options, "warm_memory", 0);
+	f->warm_idle_us = (uint64) option_interval(type->options, "warm_idle", WARM_IDLE_US);
+	f->pool = (uint64) type->id;
+	f->id = frame_text(id_text(job));
+}
+
 static void
 build_frame(ExecJob *x, Job *job, JobType *type, FrameStart *f, Size *answer)
 {
 	Jsonb	   *payload = DatumGetJsonbP(JOB_ATT(job, Q_payload));
 
+	x->warm = option_int(type->options, "warm", 0) > 0;
 	memset(f, 0, sizeof(*f));
 	f->job = x->number;
 	f->argv = build_argv(type, payload);
-	f->env = build_env(job, type);
+	f->env = build_env(job, type, x->warm);
 	f->tool_path = frame_text(pstrdup(jobq_tool_path));
-	f->stdin_data = frame_text(utf8_from_text(JsonbToCString(NULL, &payload->root, VARSIZE(payload))));
+	f->stdin_data = frame_text(utf8_from_text(x->warm ? build_line(job, type, payload) : payload_text(payload)));
 	f->timeout_us = (uint64) x->timeout_us;
 	f->kill_grace_us = (uint64) type->kill_grace_us;
 	f->memory_max = (uint64) option_size(type->options, "memory_max", 0);
 	f->max_output = (uint32) (type->max_output > 0 ? type->max_output : jobq_max_output);
 	f->stderr_tail = FRAME_STDERR_TAIL;
-	f->nofile = (uint32) option_int(type->options, "nofile", 256);
+	f->nofile = (uint32) option_int(type->options, "nofile", EXEC_NOFILE);
 	f->log_lines = (uint32) log_lines(type);
+	f->cpu_seconds = (uint32) option_int(type->options, "cpu_seconds", 0);
 	f->output = (uint8) type->output;
+	if (x->warm)
+		build_warm(f, job, type);
 	/* sanitised output may be three times as long as what was written; what does not fit is refused */
 	*answer = Min((Size) f->max_output * 3 + 256 * 1024, FRAME_MAX_LIMIT);
 }

@@ -331,7 +331,7 @@ fail(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
 	job_backoff(job, type, &backoff);
 	keep_error(job, o);
 	put_back(ledger, job, JOB_RETRY,
-			 o->ended_at + backoff_delay(&backoff, JOB_INT(job, Q_attempts)));
+			 o->ended_at + (o->delay_us > 0 ? o->delay_us : backoff_delay(&backoff, JOB_INT(job, Q_attempts))));
 	story_waits(ledger, job, type, o, attempt, "retry_scheduled");
 	if (type->has_hooks)
 		hooks_fire(ledger, job, type, o, attempt, JOB_RETRY);

@@ -34,7 +34,7 @@ typedef struct Outcome
 	char	   *message;		/* NULL: none */
 	char	   *code;			/* SQLSTATE, exit:3, signal:KILL, timeout, ... */
 	Jsonb	   *details;
-	int64		delay_us;		/* snooze */
+	int64		delay_us;		/* snooze; FAILED: over 0, it replaces the backoff */
 	TimestampTz started_at;		/* 0: never started (cancel of a waiting job) */
 	TimestampTz ended_at;
 	const char *worker;			/* NULL: none */

@@ -36,7 +36,7 @@ CREATE FUNCTION jobq._cancel(id uuid, reason text) RETURNS text
 -- What the definition of a job type may hold: src/options_check.c, src/command.c.
 CREATE FUNCTION jobq._check_options(options jsonb, exec boolean) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_check_options';
-CREATE FUNCTION jobq._check_command(command text[]) RETURNS void
+CREATE FUNCTION jobq._check_command(command text[], warm boolean) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_check_command';
 
 -- src/sql_support.c

@@ -174,7 +174,7 @@ CREATE FUNCTION jobq._check_type(caller oid, t jobq.job_types, handler oid, run_
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF t.command IS NOT NULL THEN
-    PERFORM jobq._check_command(t.command);
+    PERFORM jobq._check_command(t.command, coalesce((t.options->>'warm')::numeric, 0) > 0);
     IF NOT pg_has_role(caller, 'pg_execute_server_program', 'USAGE') THEN
       PERFORM jobq._bad('42501', format('command of job type "%s" takes the rights of pg_execute_server_program',
                                         t.name));
