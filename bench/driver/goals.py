@@ -248,6 +248,12 @@ def aging(m):
     return Verdict(on, "jobs", on > 0 and off == 0, f"{show(on, 'jobs')}; without the option {show(off, 'jobs')}")
 
 
+def warm_tools(m):
+    """One warm instance, against one process after another."""
+    warm, cold = (m.value("exec", variant, JOBQ, "rate") for variant in ("warm", "1"))
+    return compare(("warm", warm), ("one process per job", cold), "/s", lambda r: r >= 20)
+
+
 def is_graphile(subject):
     """Any configuration of graphile-worker."""
     return family(subject) == "graphile-worker"
@@ -275,6 +281,7 @@ GOALS = [
     *(Goal("steady-" + v, f"2,000 jobs/s {words}: last minute within 1.2 × the first", steady_under(v)) for v, words in HELD.items()),
     Goal("exec-1", "one tool at a time: at least 70 % of a bare spawn loop", share_of_bare("exec", "1", "bare/spawn-loop", 0.7)),
     Goal("exec-50", "50 tools at once: at least 70 % of a bare spawn loop", share_of_bare("exec", "50", "bare/spawn-loop", 0.7)),
+    Goal("exec-warm", "a small warm tool: at least 20 × one process per job", warm_tools),
     Goal("deep", "drain with 10 M waiting: at least 90 % of the rate with 100k", deep),
     Goal("lanes", "pickup p50 with 1,000 types × 20 priorities: within 2 × one lane's", lanes),
     Goal("aging", "low priority behind a backlog of high priority: some jobs run because of aging", aging),

@@ -85,6 +85,7 @@ PLAN: List[Item] = [
     Item("steady", "2000-crowd", steady, JOBQ, company(crowd=100000)),
     Item("exec", "1", w.exec_tools, ("jobq/default", "bare/spawn-loop"), jobs(100, 500, 5000)),
     Item("exec", "50", w.exec_tools, ("jobq/default", "bare/spawn-loop"), jobs(200, 2000, 20000)),
+    Item("exec", "warm", w.exec_warm, ("jobq/default",), jobs(500, 20000, 100000)),
     Item("idle", "", w.idle, HELD, levels({"seconds": 2, "settle": 2}, {"seconds": 8, "settle": 4}, None), COUNT_STATEMENTS),
     Item("idle", "", w.idle, RESTING, levels(None, None, {"seconds": 30, "settle": 60}), COUNT_STATEMENTS),
     Item("deep", "100k", w.deep, BATCH, levels(None, {"jobs": 100000, "waiting": 100000}, {"jobs": 100000, "waiting": 100000})),

@@ -277,7 +277,7 @@ def exec_tools(m):
     shares = [(v, ratio(m.value("exec", v, JOBQ, "rate"), m.value("exec", v, "bare/spawn-loop", "rate"))) for v in ("1", "50")]
     words = [f"{percent(share)} ({v} at once)" for v, share in shares if share is not None]
     title = "jobq runs tools at " + ", ".join(words) + " of a bare spawn loop's rate" if words else "Tools run per second"
-    panels = [Panel(f"{v} at once", rate_bars(m, "exec", v, base="bare/spawn-loop")) for v in m.variants("exec")]
+    panels = [Panel("one warm instance" if v == "warm" else f"{v} at once", rate_bars(m, "exec", v, base="bare/spawn-loop")) for v in m.variants("exec")]
     return bars(title, "Percent: of bare/spawn-loop. " + repeats_note(m), panels, "tools per second, more is better")
 
 

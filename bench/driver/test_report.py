@@ -172,6 +172,10 @@ class GoalsTest(unittest.TestCase):
             bare = reading("exec", variant, "bare/spawn-loop", rate=1000)
             self.assertEqual([verdict("exec-" + variant, bare, reading("exec", variant, JOBQ, rate=r)).met for r in (700, 699)], [True, False])
 
+    def test_warm(self):
+        cold = reading("exec", "1", JOBQ, rate=500)
+        self.assertEqual([verdict("exec-warm", cold, reading("exec", "warm", JOBQ, rate=r)).met for r in (10000, 9900)], [True, False])
+
     def test_wal_is_compared_in_one_workload(self):
         ours = reading("drain_noop", "100k", JOBQ, wal_per_job=300)
         self.assertTrue(verdict("wal", ours, reading("drain_noop", "100k", "skip-locked/batch-history", wal_per_job=200)).met)

@@ -3,6 +3,7 @@
 A workload is a function (place, variant, parameters) -> (metrics, series).  driver/plan.py says who does it with which
 parameters; the steady loads are in driver/steady.py.
 """
+import shutil
 import time
 from typing import Any, Dict, List, Tuple
 
@@ -166,6 +167,15 @@ def exec_tools(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
                            options => '{"output": "none"}'), jobq.pause_job_type('true')""" % variant)
     fill(place, "true", jobs)
     return drained(place, "true", jobs), {}
+
+
+def exec_warm(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
+    """One instance of the smallest warm tool, from a path that the server's user may run it from."""
+    tool = shutil.copy(BIN / "warm_echo", place.work / "warm_echo")
+    place.session.query("""SELECT jobq.create_job_type('warm', command => '{%s}', options => '{"warm": 1}'),
+                           jobq.pause_job_type('warm')""" % tool)
+    fill(place, "warm", p["jobs"])
+    return drained(place, "warm", p["jobs"]), {}
 
 
 # --- idle -----------------------------------------------------------------------------------------------------------
