@@ -185,6 +185,7 @@ typedef struct Helper
 	Job		   *jobs[MAX_JOBS];
 	Pool	   *pools;
 	int			waiting;		/* jobs that wait for a warm instance */
+	bool		untidy;			/* a pool may be of no use any more */
 	int			base_fd;		/* directory of all helpers' directories */
 	int			run_fd;			/* ours below it */
 	char	   *base_path;
@@ -287,7 +288,7 @@ extern void warm_read(Helper *h, Job *job, const char *data, size_t len);
 extern void warm_ended(Job *job);	/* its process has */
 extern uint64_t warm_next_time(const Job *job);
 extern void warm_tick(Helper *h, Job *job, uint64_t now);
-extern void warm_free(Helper *h);
+extern void warm_tidy(Helper *h);
 
 /* answer.c: is line the answer to the job of that id?  *why: malloc'd unless OK */
 extern FrameVerdict answer_check(const char *line, size_t len, size_t max, const char *id, char **why);

@@ -301,7 +301,10 @@ forget_ended(Helper *h)
 	for (i = 0; i < h->njobs; i++)
 	{
 		if (h->jobs[i]->state == JOB_ENDED)
+		{
+			h->untidy |= h->jobs[i]->pool != NULL;
 			job_free(h->jobs[i]);
+		}
 		else
 			h->jobs[kept++] = h->jobs[i];
 	}
@@ -327,11 +330,14 @@ supervise(Helper *h)
 		forget_ended(h);
 		if (h->waiting > 0)
 			warm_serve(h);
+		if (h->untidy)
+			warm_tidy(h);
 		workdir_clean(h);
 		flush(h);
 	} while (!may_leave(h));
 	workdir_close(h);
-	warm_free(h);
+	warm_cancel_all(h);
+	warm_tidy(h);
 	frame_decoder_free(&h->in);
 	frame_buf_free(&h->out);
 	return h->status;

@@ -126,15 +126,34 @@ configure(Helper *h, Pool *pool, const FrameStart *start)
 	return true;
 }
 
-void
-warm_free(Helper *h)
+static bool
+is_in_use(const Helper *h, const Pool *pool)
 {
-	warm_cancel_all(h);
-	while (h->pools)
-	{
-		Pool	   *pool = h->pools;
+	int			i;
 
-		h->pools = pool->next;
+	for (i = 0; i < h->njobs; i++)
+		if (h->jobs[i]->pool == pool)
+			return true;
+	return pool->first != NULL;
+}
+
+/* Forgets pools that have neither instances nor jobs: a type may never come again. */
+void
+warm_tidy(Helper *h)
+{
+	Pool	  **link = &h->pools;
+
+	h->untidy = false;
+	while (*link)
+	{
+		Pool	   *pool = *link;
+
+		if (is_in_use(h, pool))
+		{
+			link = &pool->next;
+			continue;
+		}
+		*link = pool->next;
 		frame_buf_free(&pool->config);
 		free(pool);
 	}
@@ -331,6 +350,7 @@ start_instance(Helper *h, Pool *pool, uint64_t now)
 	if (!job)
 	{
 		drop_waiting(h, pool, &pool->first);	/* told that it can't be started */
+		h->untidy = true;
 		return true;
 	}
 	pool->instances++;
