@@ -119,8 +119,9 @@ $node->safe_psql('postgres', q{SELECT jobq.alter_job_type('warm', options => '{"
 is(run_job($node, 'warm')->{result}{env}{GREETING}, 'hi', 'a changed type has other instances');
 ok(wait_gone($pid), 'the old one has left');
 
-define_tool($node, 'worn', [$warm], options => q('{"warm": 1, "warm_max_jobs": 2, "warm_idle": "300ms"}'));
+define_tool($node, 'worn', [$warm], options => q('{"warm": 1, "warm_max_jobs": 2}'));
 is(join(' ', map { run_job($node, 'worn')->{result}{served} } 1 .. 3), '1 2 1', 'warm_max_jobs');
+$node->safe_psql('postgres', q{SELECT jobq.alter_job_type('worn', options => '{"warm_idle": "300ms"}')});
 ok(wait_gone(run_job($node, 'worn')->{result}{pid}), 'warm_idle');
 
 # ---------- definitions ----------
