@@ -88,8 +88,8 @@ test_limits(void)
 	CHECK(limit_of(FRAME_TIMEOUT, 143, 64 * mb, 1, 64 * 1024, 2000000, "out of memory") == FRAME_LIMIT_NONE, "nor what we have stopped");
 	CHECK(limit_of(FRAME_SIGNALLED, SIGXCPU, 0, 5, 0, 4000000, "") == FRAME_LIMIT_CPU, "XCPU");
 	CHECK(limit_of(FRAME_SIGNALLED, SIGKILL, 0, 5, 0, 5900000, "") == FRAME_LIMIT_CPU, "killed a second later");
-	CHECK(limit_of(FRAME_EXITED, 9, 0, 5, 0, 5000000, "") == FRAME_LIMIT_CPU, "it has noticed");
-	CHECK(limit_of(FRAME_EXITED, 9, 0, 5, 0, 4900000, "") == FRAME_LIMIT_NONE, "not yet");
+	CHECK(limit_of(FRAME_EXITED, 9, 0, 5, 0, 3800000, "") == FRAME_LIMIT_CPU, "it has noticed");
+	CHECK(limit_of(FRAME_EXITED, 9, 0, 5, 0, 3700000, "") == FRAME_LIMIT_NONE, "not yet");
 	CHECK(limit_of(FRAME_EXITED, 2, 0, 0, 0, 0, "open: Too many open files\n") == FRAME_LIMIT_FILES, "files");
 }
 
