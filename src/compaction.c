@@ -24,7 +24,6 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "miscadmin.h"
-#include "pgstat.h"
 #include "storage/bufmgr.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
@@ -36,8 +35,6 @@
 #include "compaction.h"
 #include "job_types.h"
 #include "maintenance.h"
-#include "reclaim.h"
-#include "rewrite.h"
 #include "slots.h"
 
 #define GRACE_POLL_US		INT64CONST(200000)
@@ -46,13 +43,6 @@
 #define QUIET_US			(3 * USECS_PER_SEC)
 #define LOOK_ANYWAY_US		(600 * USECS_PER_SEC)	/* rows die without a hand-out, too */
 
-#define REWRITE_MAX_BYTES	(64 * 1024 * 1024)	/* of rows, under the lock; more only when asked */
-#define REWRITE_TRY_MS		1000
-#define REWRITE_ASKED_MS	10000
-#define PAUSE_MS			30
-#define BETWEEN_PAUSES_MS	220
-#define TRY_EVERY_MS		2
-#define LONG_RUN_MS			100
 
 #define ASKED_GRACE_MS		5000
 #define ASKED_LIMIT_MS		60000
@@ -103,8 +93,8 @@ queue_bytes(void)
 	return bytes;
 }
 
-static int64
-threshold_bytes(void)
+int64
+compaction_threshold(void)
 {
 	return (int64) jobq_compact_threshold * 1024;
 }
@@ -151,7 +141,7 @@ worthwhile(TimestampTz now)
 	bool		long_ago = now > begun_at + LOOK_ANYWAY_US;
 	bool		quiet;
 	int64		bytes;
-	int64		enough = Max(threshold_bytes(), db->compaction.kept_bytes) / 2;
+	int64		enough = Max(compaction_threshold(), db->compaction.kept_bytes) / 2;
 
 	if (total != seen)
 	{
@@ -162,7 +152,7 @@ worthwhile(TimestampTz now)
 	if (measured && !long_ago && handed == 0)
 		return false;
 	bytes = queue_bytes();
-	if (bytes <= threshold_bytes())
+	if (bytes <= compaction_threshold())
 		return false;
 	if (!measured || handed * db->compaction.row_bytes >= enough)
 		return true;
@@ -248,210 +238,6 @@ compaction_turn(TimestampTz now, bool tick)
 		next_timer = Min(next_timer, Max(rewrite_at, now + GRACE_POLL_US));
 }
 
-/* ---------- the maintenance process: removing dead rows ---------- */
-
-typedef struct Run
-{
-	JobqDb	   *db;
-	Horizon		horizon;
-	bool		forced;
-	bool		swept;
-	Reclaimed	sum;
-	int64		bytes;			/* of the files, after it */
-} Run;
-
-static bool
-reclaim_locked(Oid relid, Run *run)
-{
-	Relation	rel;
-
-	if (!OidIsValid(relid))
-		return true;
-	if (!ConditionalLockRelationOid(relid, ShareUpdateExclusiveLock))
-		return false;
-	rel = try_table_open(relid, NoLock);
-	if (rel == NULL)
-		return false;
-	reclaim_table(rel, &run->horizon, &run->sum);
-	table_close(rel, NoLock);
-	return true;
-}
-
-static Oid
-toast_of(Oid relid)
-{
-	Relation	rel = table_open(relid, AccessShareLock);
-	Oid			toastid = rel->rd_rel->reltoastrelid;
-
-	table_close(rel, NoLock);
-	return toastid;
-}
-
-static bool
-sweep_queue(void *arg)
-{
-	Run		   *run = arg;
-	Oid			relid = jobq_relid("queue");
-
-	pgstat_report_activity(STATE_RUNNING, "jobq: removing dead rows from jobq.queue");
-	if (!OidIsValid(relid) || !reclaim_locked(relid, run))
-		return false;
-	/* a table that nobody rewrites while we hold its lock keeps its TOAST */
-	if (!reclaim_locked(toast_of(relid), run))
-		return false;
-	run->bytes = queue_bytes();
-	return true;
-}
-
-/* ---------- the maintenance process: writing the table anew ---------- */
-
-static bool
-rewrite_queue(void *arg)
-{
-	Oid			relid = jobq_relid("queue");
-
-	pgstat_report_activity(STATE_RUNNING, "jobq: writing jobq.queue anew");
-	return OidIsValid(relid) && rewrite_table(relid);
-}
-
-static void
-set_pause(JobqDb *of, TimestampTz until)
-{
-	pg_atomic_write_u64(&of->compaction.pause_until, (uint64) until);
-	wake_dispatcher(of);
-}
-
-/* A handler that has been running for long holds the table's lock: to hold up the others would not help. */
-static bool
-long_handler_runs(Oid dboid)
-{
-	TimestampTz now = GetCurrentTimestamp();
-	bool		found = false;
-
-	LWLockAcquire(JobqShmem->lock, LW_SHARED);
-	for (int i = 0; i < JobqShmem->nslots && !found; i++)
-	{
-		Slot	   *slot = &JobqShmem->slots[i];
-
-		if (!slot->in_use || slot->dboid != dboid || slot->kind != SLOT_SQL)
-			continue;
-		SpinLockAcquire(&slot->mutex);
-		found = slot->current >= 0 && slot->phase == PHASE_HANDLER &&
-			TimestampDifferenceExceeds(slot->cells[slot->current].started_at, now, LONG_RUN_MS);
-		SpinLockRelease(&slot->mutex);
-	}
-	LWLockRelease(JobqShmem->lock);
-	return found;
-}
-
-static void
-nap(long ms)
-{
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, ms, PG_WAIT_EXTENSION);
-	ResetLatch(MyLatch);
-	CHECK_FOR_INTERRUPTS();
-}
-
-static bool
-try_until(TimestampTz end, Run *run)
-{
-	while (GetCurrentTimestamp() < end && !run->db->leave && !run->db->suspended)
-	{
-		if (maintenance_transaction(rewrite_queue, run))
-			return true;
-		nap(TRY_EVERY_MS);
-	}
-	return false;
-}
-
-static bool
-rewrite_in_a_pause(Run *run)
-{
-	TimestampTz end = GetCurrentTimestamp() + (run->forced ? REWRITE_ASKED_MS : REWRITE_TRY_MS) * INT64CONST(1000);
-	bool		done = false;
-
-	while (!done && GetCurrentTimestamp() < end && !run->db->leave && !run->db->suspended)
-	{
-		TimestampTz until = GetCurrentTimestamp() + PAUSE_MS * INT64CONST(1000);
-
-		if (!long_handler_runs(run->db->dboid))
-			set_pause(run->db, until);
-		done = try_until(until, run);
-		set_pause(run->db, 0);
-		if (!done)
-			nap(BETWEEN_PAUSES_MS);
-	}
-	return done;
-}
-
-static bool
-rewrite_pays(Run *run)
-{
-	if (run->forced)
-		return true;
-	return jobq_compact_threshold > 0 && run->bytes > 2 * threshold_bytes() &&
-		run->sum.kept_bytes < run->bytes / 4 && run->sum.kept_bytes < REWRITE_MAX_BYTES;
-}
-
-static void
-begin_run(Run *run)
-{
-	Compaction *c = &run->db->compaction;
-
-	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	run->horizon = c->horizon;
-	run->forced = c->asked != c->answered;
-	c->serving = c->asked;
-	c->swept = false;
-	LWLockRelease(JobqShmem->lock);
-	horizon_check_age(&run->horizon);
-}
-
-static void
-end_run(Run *run, bool rewrite_due)
-{
-	Compaction *c = &run->db->compaction;
-
-	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	c->swept = run->swept;
-	c->rewrite_due = rewrite_due;
-	if (run->swept)
-	{
-		c->kept_bytes = run->sum.kept_bytes;
-		if (run->sum.removed_rows > 0)	/* its index entries and line pointers, too */
-			c->row_bytes = 100 + run->sum.removed_bytes / run->sum.removed_rows;
-	}
-	LWLockRelease(JobqShmem->lock);
-}
-
-void
-compaction_run(JobqDb *of)
-{
-	Run		   *run = palloc0(sizeof(Run));
-	bool		rewrite_due;
-
-	run->db = of;
-	begin_run(run);
-	run->swept = maintenance_transaction(sweep_queue, run);
-	rewrite_due = run->swept && rewrite_pays(run);
-	if (rewrite_due && of->compaction.may_rewrite && rewrite_in_a_pause(run))
-		rewrite_due = false;
-	end_run(run, rewrite_due && !run->forced);
-	ereport(DEBUG1,
-			(errmsg_internal("jobq compaction: %s, " INT64_FORMAT " dead rows removed, " INT64_FORMAT
-							 " bytes kept of " INT64_FORMAT "%s", run->swept ? "swept" : "found the queue in use",
-							 run->sum.removed_rows, run->sum.kept_bytes, run->bytes,
-							 rewrite_due ? ", not written anew" : "")));
-}
-
-void
-compaction_ended(JobqDb *of)
-{
-	of->compaction.ended++;
-	of->compaction.answered = of->compaction.serving;
-	pg_atomic_write_u64(&of->compaction.pause_until, 0);
-}
-
 /* ---------- jobq.compact() ---------- */
 
 /*
@@ -484,7 +270,7 @@ renew_horizon(JobqDb *of)
 	grace_begin(&mine, snapshot);
 	while (!(over = grace_over(&mine)) &&
 		   !TimestampDifferenceExceeds(start, GetCurrentTimestamp(), ASKED_GRACE_MS))
-		nap(10);
+		compaction_nap(10);
 	pfree(mine.older);
 	if (!over)
 		return;
@@ -523,7 +309,7 @@ ask_and_wait(JobqDb *of)
 		   !TimestampDifferenceExceeds(start, GetCurrentTimestamp(), ASKED_LIMIT_MS))
 	{
 		wake_dispatcher(of);
-		nap(20);
+		compaction_nap(20);
 	}
 }
 

@@ -19,6 +19,12 @@ extern void compaction_run(JobqDb *db);
 /* It ends, one way or the other; JobqShmem->lock is held. */
 extern void compaction_ended(JobqDb *db);
 
+/* Sleeps; an interrupt ends it. */
+extern void compaction_nap(long ms);
+
+/* jobq.compact_threshold in bytes. */
+extern int64 compaction_threshold(void);
+
 /* Heap, TOAST and indexes of jobq.queue; -1: somebody has it for himself. */
 extern int64 queue_bytes(void);
 

@@ -309,7 +309,7 @@ check_horizon(Report *report, JobqDb *db, const HealthFacts *f)
 	int64		row_bytes = db != NULL ? db->compaction.row_bytes : JOBQ_ROW_BYTES;
 
 	add_check(report, "horizon", old ? DEGRADED : HEALTHY,
-			  old ? "it keeps the space of finished jobs from being used again" : NULL,
+			  old ? "it keeps dead rows; of jobq.queue only if it has a snapshot of this database" : NULL,
 			  psprintf(", \"holder\": %s, \"held_s\": %s, \"xids\": " INT64_FORMAT ", \"queue_bytes\": " INT64_FORMAT
 					   ", \"dead_bytes\": " INT64_FORMAT ", \"bytes_per_job\": " INT64_FORMAT,
 					   json_string(f->holder),
