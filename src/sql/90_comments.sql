@@ -227,7 +227,7 @@ COMMENT ON FUNCTION jobq.reload IS
 $$Lets the dispatcher read settings made with ALTER DATABASE, when this transaction commits.$$;
 
 COMMENT ON FUNCTION jobq.compact IS
-$$Removes finished jobs' dead rows from jobq.queue and gives its files back to the system, now and whatever jobq.compact_threshold says; the bytes given back. Waits for no lock: when the table is in use all the time, for a transaction that has enqueued say, its space is only used again.$$;
+$$Removes finished jobs' dead rows from jobq.queue and gives its files back to the system, now and whatever jobq.compact_threshold says; the bytes given back. Waits for no lock: while somebody always has one on the table, a transaction that has enqueued say, its space is only used again. When it gets the table, it has it for as long as the rows that are left take to be copied.$$;
 
 COMMENT ON VIEW jobq.jobs IS 'Every job: live, finished as long as it is kept, and dead letters';
 COMMENT ON COLUMN jobq.jobs.id IS 'UUIDv7: newer jobs have greater ids; it shows the time of creation and nothing else';
