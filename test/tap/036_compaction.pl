@@ -10,7 +10,7 @@ use Test::More;
 
 my $mb = 1024 * 1024;
 my $node = jobq_server('compaction', "jobq.compact_threshold = '1MB'", 'log_min_messages = debug1', 'autovacuum = off',
-	'wal_sender_timeout = 0');
+	'wal_sender_timeout = 0', 'fsync = off');	# how long a disk takes under the table's lock is not asked here
 $node->start;
 $node->safe_psql('postgres', <<'END');
 CREATE EXTENSION jobq;
@@ -188,7 +188,7 @@ $holder->quit;
 
 value("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'held'");	# so that the server's horizon is not what saves it
 my $script = PostgreSQL::Test::Utils::tempdir() . '/load.sql';
-append_to_file($script, "SET lock_timeout = '1s';\nSELECT count(jobq.enqueue('nothing')) FROM generate_series(1, 20);\n"
+append_to_file($script, "SET lock_timeout = '2s';\nSELECT count(jobq.enqueue('nothing')) FROM generate_series(1, 20);\n"
 	  . "SELECT jobq.enqueue('waits', unique_key => 'k' || (random() * 20)::int, on_conflict => 'replace');\n");
 my ($load_out, $load_err) = ('', '');
 my @pgbench = ('pgbench', '--no-vacuum', '--client=2', '--rate=100', '--time=600', "--file=$script", '--host', $node->host,
