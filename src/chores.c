@@ -211,7 +211,7 @@ watch_disks(void)
 		return;
 	if (disk_announce(my_chores, filesystems) >= DISK_CRITICAL)
 		in_transaction(ask, "SELECT true FROM (SELECT jobq._expire_partitions('jobq.events'),"
-					   " jobq._expire_partitions('jobq.history') OFFSET 0) e");
+					   " jobq._expire_partitions('jobq.alerts'), jobq._expire_partitions('jobq.history') OFFSET 0) e");
 }
 
 void

@@ -69,7 +69,6 @@ static bool registry_locked = false;
 static TimestampTz partition_need = 0;
 static TimestampTz next_maintenance = 0;
 static TimestampTz next_chores = 0;
-static uint64 handed_at_maintenance = 0;
 static uint32 maintenance_seen = 0;
 static uint32 maintenance_failed_seen = 0;
 static int	maintenance_failures = 0;	/* in a row */
@@ -297,17 +296,13 @@ see_to_partitions(TimestampTz now)
 	{
 		maintenance_failed_seen = db->maintenance_failed;
 		next_maintenance = now + (BLOCKED_RETRY_US << Min(++maintenance_failures, 8));
-		handed_at_maintenance = PG_UINT64_MAX;	/* its work is still to be done */
 		if (partition_need == 0)
 			partition_need = db->maintenance_need;
 	}
 	if (now < next_maintenance)
 		return;
-	if (partition_need == 0 && pg_atomic_read_u64(&db->handed_out) == handed_at_maintenance)
-		next_maintenance = now + MAINTENANCE_US;
-	else if (maintenance_start(db, partition_need, false))
+	if (maintenance_start(db, partition_need, false))
 	{
-		handed_at_maintenance = pg_atomic_read_u64(&db->handed_out);
 		next_maintenance = now + MAINTENANCE_US;
 		partition_need = 0;
 	}

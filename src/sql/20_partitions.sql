@@ -138,7 +138,6 @@ BEGIN
   PERFORM jobq._ensure_partitions_of_type(t.keep_completed)
      FROM (SELECT DISTINCT keep_completed FROM jobq.job_types WHERE dropped_at IS NULL LIMIT 100) t;
 
-  PERFORM jobq._retain();
   PERFORM jobq._expire_partitions('jobq.events'), jobq._expire_partitions('jobq.alerts'),
           jobq._expire_partitions('jobq.history');
 END $$;
