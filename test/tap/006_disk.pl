@@ -77,7 +77,7 @@ my $expired = q{SELECT count(*) FROM pg_inherits WHERE inhrelid::regclass::text 
 my $offset = wait_level('warning', 'warning = 0');
 like(slurp_file($node->logfile, $offset), qr/LOG: .*the file system of "\Q$data\E" is [\d.]+ % full, level warning after ok/, 'is logged');
 is(disk()->{status}, 'healthy', 'and still healthy');
-is($node->safe_psql('postgres', $expired), 2, 'partitions past their time wait for the maintenance process');
+is($node->safe_psql('postgres', $expired), 3, 'partitions past their time wait for the maintenance process');
 
 $offset = wait_level('critical', 'critical = 0');
 like(slurp_file($node->logfile, $offset), qr/WARNING:  53100: .*the file system of "\Q$data\E" .* level critical after warning/, 'is a warning');
