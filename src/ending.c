@@ -17,6 +17,7 @@
 
 static JobqDb *noted_db = NULL;
 static Ending *notes = NULL;	/* of more than the ring holds, the last */
+static SubTransactionId *note_subids = NULL;
 static uint32 nnotes = 0;
 
 static void
@@ -26,7 +27,10 @@ write_notes(JobqDb *db)
 
 	SpinLockAcquire(&db->mutex);
 	for (uint32 i = first; i < nnotes; i++)
-		db->endings[db->nendings++ % JOBQ_ENDINGS] = notes[i % JOBQ_ENDINGS];
+	{
+		if (notes[i % JOBQ_ENDINGS].type_id != 0)
+			db->endings[db->nendings++ % JOBQ_ENDINGS] = notes[i % JOBQ_ENDINGS];
+	}
 	SpinLockRelease(&db->mutex);
 }
 
@@ -39,6 +43,19 @@ ending_xact_callback(XactEvent event, void *arg)
 		write_notes(noted_db);
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
 		nnotes = 0;
+}
+
+/* Ids rise, and what is younger than a subtransaction at its end is part of it: those notes are nobody's. */
+static void
+ending_subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
+{
+	if (event != SUBXACT_EVENT_ABORT_SUB)
+		return;
+	for (uint32 i = 0; i < Min(nnotes, JOBQ_ENDINGS); i++)
+	{
+		if (note_subids[i] >= subid)
+			notes[i].type_id = 0;
+	}
 }
 
 /* What is too long becomes what nobody's is. */
@@ -64,9 +81,12 @@ remember_ending(Job *job, JobStatus status)
 		return;
 	if (notes == NULL)
 	{
+		note_subids = MemoryContextAlloc(TopMemoryContext, JOBQ_ENDINGS * sizeof(SubTransactionId));
 		notes = MemoryContextAlloc(TopMemoryContext, JOBQ_ENDINGS * sizeof(Ending));
 		RegisterXactCallback(ending_xact_callback, NULL);
+		RegisterSubXactCallback(ending_subxact_callback, NULL);
 	}
+	note_subids[nnotes % JOBQ_ENDINGS] = GetCurrentSubTransactionId();
 	note = &notes[nnotes++ % JOBQ_ENDINGS];
 	note->id = *JOB_ID(job);
 	note->type_id = JOB_INT(job, Q_type_id);
@@ -83,9 +103,9 @@ recall_ending(JobqDb *db, const pg_uuid_t *id, Ending *ending)
 	if (db == NULL)
 		return false;
 	SpinLockAcquire(&db->mutex);
-	for (uint32 i = 0; i < Min(db->nendings, JOBQ_ENDINGS) && !found; i++)
+	for (uint32 i = 1; i <= Min(db->nendings, JOBQ_ENDINGS) && !found; i++)
 	{
-		Ending	   *e = &db->endings[i];
+		Ending	   *e = &db->endings[(db->nendings - i) % JOBQ_ENDINGS];	/* the newest first */
 
 		found = memcmp(&e->id, id, sizeof(pg_uuid_t)) == 0;
 		if (found)

@@ -3,7 +3,8 @@
  *	  What a transaction has to say when it has committed.
  *
  * Texts are made beforehand and belong to the subtransaction that made them.  The callback at COMMIT writes them to
- * the log, as PostgreSQL's own callbacks may, and sets bits in shared memory; the dispatcher is woken by whoever
+ * the log, as PostgreSQL's own callbacks may, but not to the client, whose encoding may lack a character: an error
+ * after the commit is a PANIC.  It sets bits in shared memory; the dispatcher is woken by whoever
  * sets one that was clear, so a burst of commits wakes it once.  What is prepared says nothing: COMMIT
  * PREPARED has no callback that knows of it.
  */
@@ -12,6 +13,8 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "nodes/pg_list.h"
+#include "tcop/dest.h"
+#include "tcop/tcopprot.h"
 #include "utils/memutils.h"
 
 #include "news.h"
@@ -48,23 +51,32 @@ tell_dispatcher(void)
 }
 
 static void
-news_xact_callback(XactEvent event, void *arg)
+write_lines(void)
 {
+	CommandDest client = whereToSendOutput;
 	ListCell   *lc;
 
+	whereToSendOutput = DestNone;
+	foreach(lc, lines)
+	{
+		LogLine    *line = lfirst(lc);
+
+		ereport(line->elevel,
+				(errmsg_internal("%s", line->message),
+				 line->detail ? errdetail_internal("%s", line->detail) : 0,
+				 errhidestmt(true), errhidecontext(true)));
+	}
+	whereToSendOutput = client;
+}
+
+static void
+news_xact_callback(XactEvent event, void *arg)
+{
 	if (news == 0 && lines == NIL)
 		return;
 	if (event == XACT_EVENT_COMMIT)
 	{
-		foreach(lc, lines)
-		{
-			LogLine    *line = lfirst(lc);
-
-			ereport(line->elevel,
-					(errmsg_internal("%s", line->message),
-					 line->detail ? errdetail_internal("%s", line->detail) : 0,
-					 errhidestmt(true), errhidecontext(true)));
-		}
+		write_lines();
 		tell_dispatcher();
 	}
 	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)

@@ -62,6 +62,14 @@ my $gone = enqueue('forget');
 wait_for_sql($node, "SELECT count(*) = 0 FROM jobq.jobs WHERE id = '$gone'", 'a job has ended without a trace');
 is(wait_for($gone, '20s', '(w).status, (w).job_type, (w).result IS NULL'), 'completed|forget|t', 'memory still knows it');
 
+# what a savepoint took back was no end
+$node->safe_psql('postgres', "SELECT jobq.pause_job_type('forget')");
+$gone = enqueue('forget');
+$node->safe_psql('postgres', "BEGIN; SAVEPOINT a; SELECT jobq.cancel_job('$gone'); ROLLBACK TO a; COMMIT");
+$node->safe_psql('postgres', "SELECT jobq.resume_job_type('forget')");
+wait_for_sql($node, "SELECT count(*) = 0 FROM jobq.jobs WHERE id = '$gone'", 'it ran after all');
+is(wait_for($gone, '20s', '(w).status'), 'completed', 'memory knows only how it ended');
+
 my $seconds = seconds_of { is(wait_for(enqueue('echo', '{"seconds": 60}'), '0.5s', 'w IS NULL'), 't', 'NULL when the time is up') };
 cmp_ok($seconds, '>=', 0.5, 'not before');
 cmp_ok($seconds, '<', 5, 'and not long after');
@@ -72,7 +80,7 @@ my $later = enqueue('echo', '{}', ", delay => '1h'");
 my $session = $node->background_psql('postgres');
 $session->query_until(qr/waiting/, "\\echo waiting\nSELECT (jobq.wait_for('$later')).status;\n");
 wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'SELECT (jobq.wait_for%' AND state = 'active'"
-	  . " AND wait_event = 'Extension'", 'a session waits for a job that is not due');
+	  . " AND wait_event IN ('Extension', 'JobqWaitFor')", 'a session waits for a job that is not due');
 $node->safe_psql('postgres', "SELECT jobq.cancel_job('$later', 'no need')");
 is($session->query_safe('SELECT 1'), "cancelled\n1", 'it hears of its cancel');
 $session->quit;
@@ -129,7 +137,7 @@ foreach my $round (1 .. 70)
 $session = $node->background_psql('postgres');
 $session->query_until(qr/waiting/, "\\echo waiting\nSELECT 'answer ' || (jobq.wait_for('$endless', '20s')).status;\n");
 wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE '%answer%wait_for%' AND pid <> pg_backend_pid()"
-	  . " AND wait_event = 'Extension'", 'a session waits');
+	  . " AND wait_event IN ('Extension', 'JobqWaitFor')", 'a session waits');
 is($node->safe_psql('postgres', "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)"
 		  . " WHERE a.query LIKE '%answer%wait_for%' AND pid <> pg_backend_pid() AND l.locktype = 'relation'"),
 	0, 'and holds no lock on a table');
