@@ -19,6 +19,7 @@
 #include "job_types.h"
 #include "options.h"
 #include "weight.h"
+#include "pressure.h"
 
 #define CLEAN_RUNS_TO_BATCH	3
 #define SHORT_RUN_US		5000	/* average above that: not batched */
@@ -123,6 +124,22 @@ load_order(TypeState *t, const JobType *jt)
 	order_changed = true;
 }
 
+/* true: something else than before */
+static bool
+load_pressure(TypeState *t)
+{
+	int			pressure;
+	bool		blocked;
+	bool		changed;
+
+	pressure_on_type(t->id, &pressure, &blocked);
+	changed = pressure != t->pressure || blocked != t->blocked;
+	order_changed |= pressure != t->pressure;
+	t->pressure = pressure;
+	t->blocked = blocked;
+	return changed;
+}
+
 static void
 load_type(TypeState *t)
 {
@@ -146,6 +163,7 @@ load_type(TypeState *t)
 	t->may_batch = jt->batch && !t->exec;
 	t->refused = !filter_admits(jt->name);
 	load_order(t, jt);
+	(void) load_pressure(t);
 	roleid = t->exec ? EXEC_ROLE : get_role_oid(jt->run_as, true);
 	if (!t->exec && !OidIsValid(roleid))
 		t->refused = true;		/* the role is gone: its jobs wait, the registry says for whom */
@@ -314,10 +332,36 @@ admission_forget_types(void)
 		elog(DEBUG1, "jobq: forgot %d job types that were dropped", forgotten);
 }
 
+/* What was handed ahead and not begun comes back, and goes by the new order. */
+void
+admission_press(TimestampTz now)
+{
+	HASH_SEQ_STATUS status;
+	TypeState  *t;
+	bool		budget_changed = pressure_max_weight() != weight_budget;
+	bool		changed = budget_changed;
+
+	hash_seq_init(&status, types);
+	while ((t = hash_seq_search(&status)) != NULL)
+		changed |= load_pressure(t);
+	if (!changed)
+		return;
+	executors_take_back(false);
+	if (budget_changed)
+	{
+		admission_reload(now);	/* what runs is weighed anew */
+		return;
+	}
+	lanes_rerank(now);
+	order_changed = false;
+	types_unpark_all(now);
+	roles_unpark(now);
+}
+
 static bool
 type_is_blocked(TypeState *t, TimestampTz now)
 {
-	if (!t->known || t->refused || t->held_until > now)
+	if (!t->known || t->refused || t->blocked || t->held_until > now)
 		return true;
 	return t->paused && t->paused_until > now;
 }

@@ -25,6 +25,7 @@
 
 #include "disk.h"
 #include "exec_job.h"
+#include "signals.h"
 
 #define STALE_US	(5 * USECS_PER_MINUTE)
 
@@ -224,5 +225,6 @@ disk_announce(JobqDb *db, List *filesystems)
 	db->disk_percent = percent;
 	db->disk_measured = GetCurrentTimestamp();
 	SpinLockRelease(&db->mutex);
+	signal_set_builtin(db, SIGNAL_DISK, worst >= DISK_CRITICAL);
 	return worst;
 }

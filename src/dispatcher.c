@@ -43,6 +43,7 @@
 #include "job_types.h"
 #include "maintenance.h"
 #include "notify.h"
+#include "pressure.h"
 #include "quiet.h"
 #include "reading.h"
 #include "session.h"
@@ -229,7 +230,12 @@ scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, Timest
 		admission_reload(now);
 		want_full_scan |= admission_has_leftovers();
 		read_stop();
+		pressure_stale();
 	}
+	if (news.signals_changed)
+		pressure_stale();
+	news.signals_changed = false;
+	pressure_turn(now);
 	admission_timers(now);
 	check_identity();
 	if (news.prepared_lost)
@@ -323,6 +329,7 @@ has_work(TimestampTz now, int ncommands, bool sweep_now)
 {
 	return sweep_now || ncommands > 0 || intake_pending() || news.types_changed ||
 		want_full_scan || news.prepared_lost || prepared_may_have_ended() ||
+		news.signals_changed || pressure_due(now) ||
 		news.lost_from != DT_NOEND || lanes_first_ready() != NULL ||
 		(lanes_next_timer() <= now && now >= scan_blocked_until) || admission_next_timer() <= now;
 }
@@ -389,7 +396,10 @@ one_turn(void)
 	if (has_work(now, ncommands, sweep_now))
 		scan_and_hand_out(commands, ncommands, sweep_now, now);
 	if (sweep_now)
+	{
+		watch_machine(db, now);
 		next_sweep = now + (TimestampTz) jobq_sweep_interval * 1000;
+	}
 	see_to_stop();
 	executors_wake();
 	executors_balance(now);
@@ -414,6 +424,7 @@ sleep_ms(TimestampTz now)
 		lanes = scan_blocked_until;
 	next = Min(next, lanes);
 	next = Min(next, admission_next_timer());
+	next = Min(next, pressure_next_timer(now));
 	next = Min(next, executors_next_timer());
 	next = Min(next, next_maintenance);
 	next = Min(next, next_chores);
@@ -543,6 +554,7 @@ start_up(void)
 	MemoryContextSwitchTo(lasting);
 	lanes_init(lasting);
 	admission_init(lasting);
+	pressure_init(lasting, db);
 	executors_init(lasting, db);
 	intake_init(lasting, db);
 	quiet_init(db);
@@ -568,7 +580,7 @@ suspended_turn(void)
 	executors_take_back(true);
 	(void) executors_collect(now);
 	CommitTransactionCommand();
-	if (db->leave && !executors_any())
+	if (db->leave && signal_worker_leave() && !executors_any())
 	{
 		db->gave_way = true;
 		proc_exit(0);

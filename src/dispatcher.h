@@ -8,6 +8,7 @@
  *	 scan.c reading.c	reading the queue's lanes; handing out in order
  *	 admission.c	job types and roles: may this job start now, and where
  *	 limit.c weight.c	how many run at once, of a type, of several, of what weight
+ *	 pressure.c		signals and what they do to types; signal_watch.c signal_worker.c: who sets them
  *	 executors.c	handing over, hearing verdicts
  *	 workers.c		starting SQL and exec workers
  *
@@ -48,6 +49,7 @@ typedef struct TypeState
 	bool		paused;
 	TimestampTz paused_until;	/* DT_NOEND: until resumed */
 	bool		refused;		/* jobq.job_type_filter, or its role is missing */
+	bool		blocked;		/* an active signal says so (pressure.c) */
 	bool		may_batch;
 	int			weight;			/* cpu_weight */
 	int			max_skip;		/* options.max_skip */
@@ -94,6 +96,8 @@ extern TimestampTz admission_next_timer(void);
 extern void admission_timers(TimestampTz now);
 /* A job of the type has left its executor: what waits for that may be tried again. */
 extern void type_unpark(TypeState *t, TimestampTz now);
+/* Signals or rules have changed: what they say counts from now on. */
+extern void admission_press(TimestampTz now);
 /* May one more job of the type start? */
 extern bool type_may_start(TypeState *t, TimestampTz now);
 /* Can no job of the type be handed out before something else happens that wakes the dispatcher? */

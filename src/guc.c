@@ -23,6 +23,8 @@
 
 int			jobq_max_concurrent;
 int			jobq_max_weight;
+double		jobq_load_threshold;
+int			jobq_lag_threshold;
 int			jobq_max_sql_workers;
 int			jobq_sweep_interval;
 char	   *jobq_job_type_filter;
@@ -219,6 +221,12 @@ define_times(void)
 	define_int("jobq.keep_events", &jobq_keep_events, 30 * SECONDS_PER_DAY, 60,
 			   10 * 366 * SECONDS_PER_DAY, PGC_SUSET, GUC_UNIT_S,
 			   "Sets how long jobq.events keeps its rows.", NULL);
+	define_int("jobq.lag_threshold", &jobq_lag_threshold, 30 * 1000, 100, SECONDS_PER_DAY * 1000, PGC_SUSET,
+			   GUC_UNIT_MS, "Sets how far a standby may be behind before signal replication_lag is active.", NULL);
+	DefineCustomRealVariable("jobq.load_threshold",
+							 "Sets above which load average per processor signal load is active.",
+							 "It is over when the load is below 80 % of that.",
+							 &jobq_load_threshold, 1.5, 0.01, 1000, PGC_SUSET, 0, NULL, NULL, NULL);
 	define_int("jobq.long_handler", &jobq_long_handler, 60 * 1000, 0, SECONDS_PER_DAY * 1000, PGC_SUSET,
 			   GUC_UNIT_MS, "Sets after which time a running SQL handler counts as long.",
 			   "0 turns it off.");

@@ -3,7 +3,7 @@
  *	  jobq.health(): does the queue work, and if not, why.
  *
  * A client's session asks; nothing here is kept up to date by anybody else for its sake.  Three sources:
- * shared memory, two queries (health_facts.c), and a ping that the dispatcher answers in its next turn.
+ * shared memory, a few queries (health_facts.c), and a ping that the dispatcher answers in its next turn.
  * The status of the whole is the worst of the checks; a check that is not healthy says why in
  * "message".  No tenant's name appears.
  */
@@ -274,6 +274,13 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 }
 
 static void
+check_signals(Report *report, const HealthFacts *f)
+{
+	add_check(report, "signals", f->signal_problem ? DEGRADED : HEALTHY, f->signal_problem,
+			  psprintf(", \"active\": %s", f->signals));
+}
+
+static void
 check_dead_letters(Report *report, const HealthFacts *f)
 {
 	Level		level = f->dead_letters == 0 ? HEALTHY :
@@ -355,6 +362,7 @@ jobq_health(PG_FUNCTION_ARGS)
 	workers = check_workers(&report, db, &f, dispatcher);
 	check_queues(&report, db, &f);
 	check_dead_letters(&report, &f);
+	check_signals(&report, &f);
 	check_helper(&report, db, &f);
 	check_disk(&report, db);
 	check_slots(&report, db, &f);

@@ -1,6 +1,6 @@
 /*
  * health_facts.c
- *	  The two queries behind jobq.health().
+ *	  The queries behind jobq.health().
  *
  * They run as the owner of our tables (who may call health() need not read them), with a search path
  * and a planner that nobody's settings can bend.
@@ -85,6 +85,14 @@ static const char holder_query[] =
 	"    FROM pg_prepared_xacts WHERE database = current_database()"
 	") AS held(who, since_s, xids) ORDER BY xids DESC, since_s DESC NULLS LAST LIMIT 1";
 
+static const char signals_query[] =
+	"SELECT (SELECT coalesce(json_agg(a.name ORDER BY a.name), '[]')::text FROM ("
+	"          SELECT s.name FROM jobq.signals s"
+	"           WHERE s.active AND (s.active_until IS NULL OR s.active_until > clock_timestamp())"
+	"          UNION ALL SELECT b FROM jobq._builtin_signals() b) a(name)),"
+	"       (SELECT format('the condition of signal \"%s\": %s', s.name, s.problem) FROM jobq.signals s"
+	"         WHERE s.problem IS NOT NULL ORDER BY s.name LIMIT 1)";
+
 /* $1: does the caller see every job?  $2: the caller. */
 static void
 run_query(const char *query, Oid caller)
@@ -132,6 +140,10 @@ read_facts(HealthFacts *f, Oid caller)
 	f->queue_bytes = count_of(10);
 	f->dead_rows = count_of(11);
 
+	run_query(signals_query, caller);
+	f->signals = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	f->signal_problem = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2);
+
 	run_query(holder_query, caller);
 	if (SPI_processed == 0)
 		return;
@@ -167,6 +179,8 @@ health_facts(HealthFacts *f)
 	read_facts(&found, save_user);
 	*f = found;
 	f->oldest_id = found.oldest_id ? MemoryContextStrdup(context, found.oldest_id) : NULL;
+	f->signals = MemoryContextStrdup(context, found.signals);
+	f->signal_problem = found.signal_problem ? MemoryContextStrdup(context, found.signal_problem) : NULL;
 	f->holder = found.holder ? MemoryContextStrdup(context, found.holder) : NULL;
 	SPI_finish();
 	SetUserIdAndSecContext(save_user, save_context);

@@ -234,6 +234,8 @@ take_publications(News *news)
 		db->overflow = false;
 		news->types_changed |= db->types_changed;
 		db->types_changed = false;
+		news->signals_changed |= db->signals_changed;
+		db->signals_changed = false;
 		news->prepared_lost |= db->prepared_overflow;
 		db->prepared_overflow = false;
 		SpinLockRelease(&db->mutex);

@@ -11,6 +11,7 @@
 typedef struct News
 {
 	bool		types_changed;
+	bool		signals_changed;
 	TimestampTz lost_from;		/* publications were lost from this key on; DT_NOEND: none */
 	bool		prepared_lost;	/* keys of prepared transactions were */
 } News;

@@ -44,6 +44,8 @@ typedef enum JobStatus
 /* settings (guc.c) */
 extern int	jobq_max_concurrent;
 extern int	jobq_max_weight;
+extern double jobq_load_threshold;	/* per processor */
+extern int	jobq_lag_threshold;			/* ms */
 extern int	jobq_max_sql_workers;
 extern int	jobq_sweep_interval;		/* ms */
 extern char *jobq_job_type_filter;

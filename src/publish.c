@@ -47,6 +47,7 @@ static bool pending_overflow = false;
 static TimestampTz pending_overflow_lo;
 static bool types_changed = false;
 static int	drains = 0;
+static bool signals_changed = false;
 
 typedef struct PendingCommand
 {
@@ -65,6 +66,7 @@ static int	noted_allocated = 0;
 
 PG_FUNCTION_INFO_V1(jobq_queue_trigger);
 PG_FUNCTION_INFO_V1(jobq_types_trigger);
+PG_FUNCTION_INFO_V1(jobq_signals_trigger);
 
 /* Grows one of the arrays above by doubling; they live as long as the backend and are kept small. */
 static void *
@@ -167,6 +169,13 @@ publish_drain(void)
 	SpinLockRelease(&pending_db->mutex);
 	drains++;
 	wake_dispatcher(pending_db);
+}
+
+void
+publish_signals_changed(void)
+{
+	pending_db = my_db();
+	signals_changed = true;
 }
 
 /* Promises a place among the database's commands, so that the commit cannot find them full. */
@@ -273,7 +282,7 @@ is_quiet(JobqDb *db, int32 type_id)
 static bool
 is_news(JobqDb *db)
 {
-	if (types_changed || drains > 0 || ncancels > 0 || pending_overflow || db->overflow ||
+	if (types_changed || signals_changed || drains > 0 || ncancels > 0 || pending_overflow || db->overflow ||
 		db->ring_tail - db->ring_head > (uint32) jobq_max_lanes / 2)
 		return true;
 	for (int i = 0; i < nlanes; i++)
@@ -303,6 +312,8 @@ publish_at_end(bool committed)
 		if (types_changed)
 			db->types_changed = true;
 		db->ndrains -= drains;
+		if (signals_changed)
+			db->signals_changed = true;
 		wake = is_news(db);
 		SpinLockRelease(&db->mutex);
 		if (wake)
@@ -317,7 +328,7 @@ publish_at_prepare(TransactionId xid)
 	JobqDb	   *db = pending_db;
 
 	SpinLockAcquire(&db->mutex);
-	db->types_prepared |= types_changed;
+	db->types_prepared |= types_changed || signals_changed;
 	for (int i = 0; i < nlanes; i++)
 	{
 		if (pending_overflow || db->nprepared >= JOBQ_MAX_PREPARED)
@@ -345,6 +356,7 @@ forget_pending(void)
 	pending_overflow = false;
 	types_changed = false;
 	drains = 0;
+	signals_changed = false;
 	ncancels = 0;
 	nnoted = 0;
 }
@@ -465,5 +477,14 @@ jobq_types_trigger(PG_FUNCTION_ARGS)
 	check_trigger(fcinfo, "jobq._types_changed");
 	CacheInvalidateRelcache(data->tg_relation);
 	publish_types_changed();
+	return PointerGetDatum(NULL);
+}
+
+/* AFTER STATEMENT on jobq.signals and jobq.pressure_rules, ENABLE ALWAYS. */
+Datum
+jobq_signals_trigger(PG_FUNCTION_ARGS)
+{
+	check_trigger(fcinfo, "jobq._signals_changed");
+	publish_signals_changed();
 	return PointerGetDatum(NULL);
 }

@@ -22,6 +22,8 @@ extern void publish_key(int32 type_id, int16 priority, int16 sublane, TimestampT
 extern void publish_types_changed(void);
 /* From now on nothing is handed out, until this transaction ends. */
 extern void publish_drain(void);
+/* Signals or pressure rules changed: the dispatcher reads them again. */
+extern void publish_signals_changed(void);
 /* At commit: cancel the running attempt of job id.  ERROR 53400 when too many are under way. */
 extern void publish_cancel(const pg_uuid_t *id, const char *reason);
 /* True when this transaction has published something (an enqueue of our own: wait_for refuses). */

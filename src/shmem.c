@@ -56,6 +56,7 @@ init_db(JobqDb *db, LaneKeys *ring)
 	pg_atomic_init_u64(&db->ping, 0);
 	pg_atomic_init_u64(&db->pong, 0);
 	pg_atomic_init_u64(&db->handed_out, 0);
+	pg_atomic_init_u32(&db->builtin_signals, 0);
 	pg_atomic_init_u64(&db->settled, 0);
 	pg_atomic_init_u64(&db->failed_attempts, 0);
 	pg_atomic_init_u64(&db->fallbacks, 0);
@@ -150,6 +151,8 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->types_changed = false;
 	db->ndrains = 0;
 	db->stopped = db->draining = false;
+	db->signals_changed = false;
+	pg_atomic_write_u32(&db->builtin_signals, 0);
 	db->reload = false;
 	db->ncommands = 0;
 	db->reserved_commands = 0;

@@ -134,6 +134,7 @@ typedef struct JobqDb
 	int32		quiet[JOBQ_QUIET_TYPES];
 	bool		types_changed;
 	int			ndrains;		/* transactions in jobq.drain(): hand nothing out, whatever is committed */
+	bool		signals_changed;	/* signals or rules */
 	bool		reload;
 	int			ncommands;		/* filled */
 	int			reserved_commands;	/* promised to open transactions */
@@ -164,6 +165,7 @@ typedef struct JobqDb
 	pg_atomic_uint64 ping;		/* health() increments; the dispatcher copies it to pong */
 	pg_atomic_uint64 pong;
 	pg_atomic_uint64 handed_out;
+	pg_atomic_uint32 builtin_signals;	/* active ones, a bit each (signals.h) */
 	pg_atomic_uint64 settled;
 	pg_atomic_uint64 failed_attempts;
 	pg_atomic_uint64 fallbacks; /* "not mine" answers */

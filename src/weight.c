@@ -9,6 +9,7 @@
  */
 #include "jobq.h"
 
+#include "pressure.h"
 #include "weight.h"
 
 int			weight_budget = 0;
@@ -21,7 +22,7 @@ static Rank reserved_for;	/* where that stands */
 void
 weight_restart(void)
 {
-	weight_budget = jobq_max_weight;
+	weight_budget = pressure_max_weight();
 	weight_running = 0;
 }
 

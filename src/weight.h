@@ -7,7 +7,7 @@
 
 #include "executor.h"
 
-/* jobq.max_weight as of the last reload of the registry; 0: off, and nothing below is called per job */
+/* pressure_max_weight() as of the last reload of the registry; 0: off, and nothing below is called per job */
 extern int	weight_budget;
 
 /* Before everything is counted anew with weight_occupy. */

@@ -202,8 +202,8 @@ CREATE SEQUENCE jobq.event_id_seq AS int8 CACHE 32;
 CREATE TABLE jobq.events (
   id        bigint      NOT NULL DEFAULT nextval('jobq.event_id_seq'),
   ts        timestamptz NOT NULL DEFAULT clock_timestamp(),
-  job_id    uuid        NOT NULL,
-  job_type  text        NOT NULL,
+  job_id    uuid,                        -- NULL, and so is job_type: of no job, but of a signal
+  job_type  text,
   tenant    text,
   attempt   int4,
   type      text        NOT NULL,

@@ -419,6 +419,7 @@ BEGIN
         'force => true cancels them.');
     END IF;
   END IF;
+  DELETE FROM jobq.pressure_rules r WHERE r.type_id = t.id;
   UPDATE jobq.job_types SET dropped_at = clock_timestamp() WHERE id = t.id;
 END $$;
 

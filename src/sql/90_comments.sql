@@ -210,6 +210,30 @@ $$Inside a SQL handler: when it returns, the job waits again and the attempt is 
 delay: an interval of zero or more until it is due again (22023).
 reason: becomes error_msg until then.$$;
 
+COMMENT ON FUNCTION jobq.set_signal IS
+$$Sets or clears a signal, which pressure rules refer to; makes it when it is new. Counts when the transaction commits.
+name: 1 to 63 bytes; not load, disk or replication_lag, which jobq sets itself (22023).
+active: true or false.
+ttl: an interval above zero, after which an active signal is over by itself; NULL: it stays.$$;
+
+COMMENT ON FUNCTION jobq.create_signal IS
+$$Makes a signal that a SQL condition decides. It is asked again and again, read only, as the role that calls this function, for at most 5 seconds. When it fails or is NULL the signal stays as it is, and an event and health() say why.
+name: of the signal; 42710 when there is one of that name.
+condition: a boolean expression, or a SELECT of one; its names are looked up in the search_path of this call.
+every: an interval of one second or more.$$;
+
+COMMENT ON FUNCTION jobq.drop_signal IS
+$$Removes a signal and the pressure rules that refer to it; 42704 when there is none.
+name: of the signal.$$;
+
+COMMENT ON FUNCTION jobq.set_pressure_rule IS
+$$Says what a job type gives way by while a signal is active. What several active signals say adds up. All defaults: removes the rule.
+job_type: name; NULL: every type.
+signal: name of a signal, or load, disk, replication_lag; 42704 when there is none.
+priority_adj: -1000 to 1000, added to the priority of its jobs.
+block: its jobs do not start.
+max_weight: 1 to 1000000, lowers jobq.max_weight; only with job_type NULL (22023).$$;
+
 COMMENT ON FUNCTION jobq.run_inline IS
 $$Runs a waiting SQL job in this transaction, as a worker would: role, timeout, outcome. Returns the job. For tests that never commit, such as pgTAP's.
 id: of the job.$$;
@@ -327,6 +351,23 @@ COMMENT ON COLUMN jobq.disk_log.percent IS 'used_bytes of total_bytes';
 COMMENT ON COLUMN jobq.disk_log.level IS 'ok, or what it has reached: jobq.disk_warning, disk_critical, disk_emergency';
 COMMENT ON TABLE jobq.dead_letter_count IS 'How many dead letters there are: the sum of its rows';
 COMMENT ON COLUMN jobq.dead_letter_count.change IS 'how many a transaction added, or took away';
+COMMENT ON TABLE jobq.signals IS 'Signals that jobq.set_signal sets or a condition decides';
+COMMENT ON COLUMN jobq.signals.id IS 'what processes call it';
+COMMENT ON COLUMN jobq.signals.name IS 'what pressure rules call it';
+COMMENT ON COLUMN jobq.signals.active IS 'as it was last set';
+COMMENT ON COLUMN jobq.signals.active_until IS 'when an active one is over by itself; NULL: it is not';
+COMMENT ON COLUMN jobq.signals.condition IS 'decides it; NULL: jobq.set_signal does';
+COMMENT ON COLUMN jobq.signals.definer IS 'role that the condition runs as, by name';
+COMMENT ON COLUMN jobq.signals.search_path IS 'the condition''s';
+COMMENT ON COLUMN jobq.signals.every IS 'how often the condition is asked';
+COMMENT ON COLUMN jobq.signals.problem IS 'why the condition said nothing when it was last asked; NULL: it did';
+COMMENT ON COLUMN jobq.signals.changed_at IS 'when it was last set or changed';
+COMMENT ON TABLE jobq.pressure_rules IS 'What job types do while a signal is active';
+COMMENT ON COLUMN jobq.pressure_rules.type_id IS 'jobq.job_types.id; 0: every type';
+COMMENT ON COLUMN jobq.pressure_rules.signal IS 'name of a signal, also of a built-in one';
+COMMENT ON COLUMN jobq.pressure_rules.priority_adj IS 'added to the priority of its jobs';
+COMMENT ON COLUMN jobq.pressure_rules.block IS 'its jobs do not start';
+COMMENT ON COLUMN jobq.pressure_rules.max_weight IS 'lowers jobq.max_weight; NULL: does not';
 COMMENT ON TABLE jobq.events IS 'What happened to jobs, partitioned by time, kept for jobq.keep_events';
 COMMENT ON COLUMN jobq.events.id IS 'unique; events of one moment are in its order';
 COMMENT ON COLUMN jobq.events.ts IS 'when it happened';

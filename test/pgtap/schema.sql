@@ -55,15 +55,17 @@ SELECT is_empty($$
 $$, 'no oids in tables');
 SELECT is_empty($$ SELECT conname FROM pg_constraint WHERE connamespace = 'jobq'::regnamespace AND contype = 'f' $$, 'no foreign keys');
 SELECT is_empty($$
-  SELECT t.tgname FROM pg_trigger t WHERE t.tgrelid IN ('jobq.queue'::regclass, 'jobq.job_types'::regclass) AND t.tgenabled <> 'A'
+  SELECT t.tgname FROM pg_trigger t WHERE t.tgrelid IN ('jobq.queue'::regclass, 'jobq.job_types'::regclass, 'jobq.signals'::regclass, 'jobq.pressure_rules'::regclass)
+   AND t.tgenabled <> 'A'
 $$, 'triggers fire in every session_replication_role');
-SELECT is((SELECT count(*)::int FROM pg_trigger WHERE tgrelid IN ('jobq.queue'::regclass, 'jobq.job_types'::regclass)), 2, 'a trigger each');
+SELECT is((SELECT count(*)::int FROM pg_trigger WHERE tgrelid IN ('jobq.queue'::regclass, 'jobq.job_types'::regclass, 'jobq.signals'::regclass,
+  'jobq.pressure_rules'::regclass)), 4, 'a trigger each');
 
 -- what dumps carry
 SELECT results_eq($$
   SELECT c.oid::regclass::text FROM pg_extension e, unnest(e.extconfig) c(oid) WHERE e.extname = 'jobq' ORDER BY c.oid::regclass::text COLLATE "C"
 $$, $$ VALUES ('jobq.access'), ('jobq.dead_letters'), ('jobq.event_id_seq'), ('jobq.home'), ('jobq.job_type_id_seq'), ('jobq.job_types'),
-  ('jobq.limits'), ('jobq.queue'), ('jobq.stopped'), ('jobq.tenant_check') $$,
+  ('jobq.limits'), ('jobq.pressure_rules'), ('jobq.queue'), ('jobq.signal_id_seq'), ('jobq.signals'), ('jobq.stopped'), ('jobq.tenant_check') $$,
   'configuration tables');
 SELECT is_empty($$
   SELECT i.inhrelid::regclass FROM pg_inherits i JOIN pg_depend d ON d.objid = i.inhrelid AND d.deptype = 'e'

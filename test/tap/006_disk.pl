@@ -74,14 +74,17 @@ INSERT INTO jobq.events (ts, job_id, job_type, type, source) VALUES ('2001-01-01
 END
 my $expired = q{SELECT count(*) FROM pg_inherits WHERE inhrelid::regclass::text ~ '2001'};
 
+my $signals = q{SELECT (jobq.health()->'checks'->'signals'->'active')::text};
 my $offset = wait_level('warning', 'warning = 0');
 like(slurp_file($node->logfile, $offset), qr/LOG: .*the file system of "\Q$data\E" is [\d.]+ % full, level warning after ok/, 'is logged');
 is(disk()->{status}, 'healthy', 'and still healthy');
 is($node->safe_psql('postgres', $expired), 3, 'partitions past their time wait for the maintenance process');
+is($node->safe_psql('postgres', $signals), '[]', 'no signal is active');
 
 $offset = wait_level('critical', 'critical = 0');
 like(slurp_file($node->logfile, $offset), qr/WARNING:  53100: .*the file system of "\Q$data\E" .* level critical after warning/, 'is a warning');
 is(disk()->{status}, 'degraded', 'degraded');
+wait_for_sql($node, qq{SELECT ($signals) = '["disk"]'}, 'signal disk is active');
 wait_for_sql($node, "SELECT ($expired) = 0", 'partitions past their time go at once');
 wait_status($node, 'postgres', $node->safe_psql('postgres', q{SELECT jobq.enqueue('sleeper')}), 'completed', 'jobs are taken');
 

@@ -1,0 +1,354 @@
+/*
+ * pressure.c
+ *	  Signals and pressure rules as the dispatcher keeps them.
+ *
+ * Two small arrays, read anew (direct scans, no plan) when a transaction that touched the tables has committed, when the
+ * registry has changed, and at the start.  A type's share is computed then and kept in its TypeState, so a job pays
+ * nothing for rules, and no row is written.  What a change of it means to jobs that are waiting: ready lanes are ranked
+ * anew, lanes parked for a block that is over go on at once, and what was handed ahead to a worker that has not begun it
+ * is taken back (admission_press).
+ *
+ * Timers: the end of a signal's ttl, the next look at a condition.  Conditions are asked one by one by a
+ * process of its own (signal_worker.c), which writes the row when the answer is new.
+ */
+#include "jobq.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "dispatcher.h"
+#include "job_types.h"
+#include "pressure.h"
+#include "signals.h"
+
+#define LOCK_RETRY_US	INT64CONST(100000)
+#define START_RETRY_US	USECS_PER_SEC
+#define LOOK_AGAIN_US	INT64CONST(10000000)
+
+/* attribute numbers: src/sql/47_signals.sql */
+enum
+{
+	S_id = 1, S_name, S_active, S_active_until, S_condition, S_definer, S_search_path, S_every
+};
+enum
+{
+	R_type_id = 1, R_signal, R_priority_adj, R_block, R_max_weight
+};
+
+typedef struct Signal
+{
+	int32		id;
+	char		name[64];
+	bool		active;
+	TimestampTz until;			/* DT_NOEND: until somebody says so */
+	int64		every;			/* us; 0: no condition */
+	TimestampTz next_check;
+} Signal;
+
+typedef struct Rule
+{
+	int32		type_id;		/* 0: every type */
+	char		signal[64];
+	int			priority_adj;
+	bool		block;
+	int			max_weight;		/* 0: none */
+	bool		active;
+} Rule;
+
+static JobqDb *db;
+static MemoryContext context;
+static Signal *signals = NULL;
+static int	nsignals = 0;
+static Rule *rules = NULL;
+static int	nrules = 0;
+static bool stale = true;
+static TimestampTz retry_at = 0;	/* the tables could not be read */
+static uint32 builtin_applied = 0;
+
+void
+pressure_init(MemoryContext parent, JobqDb *mine)
+{
+	db = mine;
+	context = AllocSetContextCreate(parent, "jobq pressure", ALLOCSET_SMALL_SIZES);
+}
+
+void
+pressure_stale(void)
+{
+	stale = true;
+	retry_at = 0;
+}
+
+/* ---------- reading the tables ---------- */
+
+typedef void (*RowReader) (HeapTuple tuple, TupleDesc desc);
+
+static void
+read_signal(HeapTuple tuple, TupleDesc desc)
+{
+	Signal	   *s = &signals[nsignals++];
+	bool		isnull;
+	Datum		value;
+
+	s->id = DatumGetInt32(heap_getattr(tuple, S_id, desc, &isnull));
+	strlcpy(s->name, TextDatumGetCString(heap_getattr(tuple, S_name, desc, &isnull)), sizeof(s->name));
+	s->active = DatumGetBool(heap_getattr(tuple, S_active, desc, &isnull));
+	value = heap_getattr(tuple, S_active_until, desc, &isnull);
+	s->until = isnull ? DT_NOEND : DatumGetTimestampTz(value);
+	value = heap_getattr(tuple, S_every, desc, &isnull);
+	s->every = isnull ? 0 : Max(interval_to_us(DatumGetIntervalP(value)), USECS_PER_SEC);
+	s->next_check = 0;			/* at once, unless it was known */
+}
+
+static void
+read_rule(HeapTuple tuple, TupleDesc desc)
+{
+	Rule	   *r = &rules[nrules++];
+	bool		isnull;
+	Datum		value;
+
+	r->type_id = DatumGetInt32(heap_getattr(tuple, R_type_id, desc, &isnull));
+	strlcpy(r->signal, TextDatumGetCString(heap_getattr(tuple, R_signal, desc, &isnull)), sizeof(r->signal));
+	r->priority_adj = DatumGetInt32(heap_getattr(tuple, R_priority_adj, desc, &isnull));
+	r->block = DatumGetBool(heap_getattr(tuple, R_block, desc, &isnull));
+	value = heap_getattr(tuple, R_max_weight, desc, &isnull);
+	r->max_weight = isnull ? 0 : DatumGetInt32(value);
+}
+
+/* Room for one more element of `size`. */
+static void *
+make_room(void *array, int n, Size size)
+{
+	if (n == 0)
+		return MemoryContextAlloc(context, 8 * size);
+	return n >= 8 && (n & (n - 1)) == 0 ? repalloc(array, 2 * n * size) : array;
+}
+
+static void
+read_table(Relation rel, Snapshot snapshot)
+{
+	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	bool		of_signals = RelationGetRelid(rel) == jobq_relid("signals");
+
+	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	{
+		HeapTuple	tuple = ExecFetchSlotHeapTuple(slot, false, NULL);
+
+		if (of_signals)
+		{
+			signals = make_room(signals, nsignals, sizeof(Signal));
+			read_signal(tuple, RelationGetDescr(rel));
+		}
+		else
+		{
+			rules = make_room(rules, nrules, sizeof(Rule));
+			read_rule(tuple, RelationGetDescr(rel));
+		}
+	}
+	ExecDropSingleTupleTableSlot(slot);
+	table_endscan(scan);
+}
+
+/* What is asked in an hour is not asked now because some other signal has changed. */
+static void
+keep_next_checks(const Signal *old, int nold)
+{
+	for (int i = 0; i < nsignals; i++)
+	{
+		for (int k = 0; k < nold; k++)
+		{
+			if (old[k].id == signals[i].id && old[k].every == signals[i].every)
+				signals[i].next_check = old[k].next_check;
+		}
+	}
+}
+
+static Relation
+open_without_waiting(const char *name)
+{
+	Oid			relid = jobq_relid(name);
+
+	if (!OidIsValid(relid) || !ConditionalLockRelationOid(relid, AccessShareLock))
+		return NULL;
+	return try_table_open(relid, NoLock);
+}
+
+static void
+read_both(Relation of_signals, Relation of_rules)
+{
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	int			nold = nsignals;
+	Signal	   *old = palloc(sizeof(Signal) * (nold + 1));
+
+	if (nold > 0)
+		memcpy(old, signals, sizeof(Signal) * nold);
+	MemoryContextReset(context);
+	nsignals = nrules = 0;
+	read_table(of_signals, snapshot);
+	read_table(of_rules, snapshot);
+	keep_next_checks(old, nold);
+	UnregisterSnapshot(snapshot);
+	pfree(old);
+}
+
+/* Locks are kept to the end of the transaction. */
+static void
+reload(TimestampTz now)
+{
+	Relation	of_signals = open_without_waiting("signals");
+	Relation	of_rules = of_signals ? open_without_waiting("pressure_rules") : NULL;
+
+	if (of_rules)
+		read_both(of_signals, of_rules);
+	stale = of_rules == NULL;
+	retry_at = stale ? now + LOCK_RETRY_US : 0;
+	if (of_rules)
+		table_close(of_rules, NoLock);
+	if (of_signals)
+		table_close(of_signals, NoLock);
+}
+
+/* ---------- what is active ---------- */
+
+static bool
+is_active(const char *name)
+{
+	int			builtin = builtin_signal(name);
+
+	if (builtin >= 0)
+		return (builtin_applied & ((uint32) 1 << builtin)) != 0;
+	for (int i = 0; i < nsignals; i++)
+	{
+		if (strcmp(signals[i].name, name) == 0)
+			return signals[i].active;
+	}
+	return false;
+}
+
+static void
+apply(TimestampTz now)
+{
+	builtin_applied = pg_atomic_read_u32(&db->builtin_signals);
+	for (int i = 0; i < nsignals; i++)
+		signals[i].active &= signals[i].until > now;
+	for (int i = 0; i < nrules; i++)
+		rules[i].active = is_active(rules[i].signal);
+	admission_press(now);
+}
+
+void
+pressure_on_type(int32 type_id, int *priority_adj, bool *block)
+{
+	*priority_adj = 0;
+	*block = false;
+	for (int i = 0; i < nrules; i++)
+	{
+		const Rule *r = &rules[i];
+
+		if (!r->active || (r->type_id != 0 && r->type_id != type_id))
+			continue;
+		*priority_adj += r->priority_adj;
+		*block |= r->block;
+	}
+}
+
+int
+pressure_max_weight(void)
+{
+	int			budget = jobq_max_weight;
+
+	for (int i = 0; i < nrules; i++)
+	{
+		if (rules[i].active && rules[i].max_weight > 0 && (budget == 0 || rules[i].max_weight < budget))
+			budget = rules[i].max_weight;
+	}
+	return budget;
+}
+
+bool
+pressure_uses(int builtin)
+{
+	for (int i = 0; i < nrules; i++)
+	{
+		if (builtin_signal(rules[i].signal) == builtin)
+			return true;
+	}
+	return false;
+}
+
+/* ---------- timers ---------- */
+
+static bool
+one_has_expired(TimestampTz now)
+{
+	for (int i = 0; i < nsignals; i++)
+	{
+		if (signals[i].active && signals[i].until <= now)
+			return true;
+	}
+	return false;
+}
+
+/* The one that has waited longest. */
+static void
+ask_condition(TimestampTz now)
+{
+	Signal	   *due = NULL;
+
+	for (int i = 0; i < nsignals; i++)
+	{
+		Signal	   *s = &signals[i];
+
+		if (s->every > 0 && s->next_check <= now && (due == NULL || s->next_check < due->next_check))
+			due = s;
+	}
+	if (due == NULL || signal_worker_runs(now))
+		return;
+	due->next_check = now + (signal_worker_start(db, due->id) ? due->every : START_RETRY_US);
+}
+
+bool
+pressure_due(TimestampTz now)
+{
+	return pressure_next_timer(now) <= now ||
+		pg_atomic_read_u32(&db->builtin_signals) != builtin_applied;
+}
+
+void
+pressure_turn(TimestampTz now)
+{
+	bool		was_stale = stale && retry_at <= now;
+
+	if (was_stale)
+		reload(now);
+	if (was_stale || one_has_expired(now) || pg_atomic_read_u32(&db->builtin_signals) != builtin_applied)
+		apply(now);
+	ask_condition(now);
+}
+
+TimestampTz
+pressure_next_timer(TimestampTz now)
+{
+	TimestampTz next = stale ? retry_at : DT_NOEND;
+	bool		asking = signal_worker_runs(now);
+
+	if (asking)
+		next = Min(next, now + LOOK_AGAIN_US);	/* its end wakes us, unless it does not end */
+	for (int i = 0; i < nsignals; i++)
+	{
+		if (signals[i].active)
+			next = Min(next, signals[i].until);
+		if (signals[i].every > 0 && !asking)
+			next = Min(next, signals[i].next_check);
+	}
+	return next;
+}

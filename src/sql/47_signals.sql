@@ -1,0 +1,170 @@
+-- Signals and what they do to job types: src/pressure.c, src/signal_calls.c.
+
+-- Signals that somebody sets or a condition decides.  The built-in ones (jobq._is_builtin_signal) have no row.
+CREATE SEQUENCE jobq.signal_id_seq AS int4;
+CREATE TABLE jobq.signals (
+  id            int4        NOT NULL DEFAULT nextval('jobq.signal_id_seq') PRIMARY KEY,
+  name          text        NOT NULL UNIQUE,
+  active        boolean     NOT NULL,
+  active_until  timestamptz,             -- NULL: until it is cleared
+  condition     text,                    -- NULL: jobq.set_signal decides
+  definer       text,                    -- the condition runs as this role,
+  search_path   text,                    -- with the search_path of who created it
+  every         interval,
+  problem       text,                    -- why the condition said nothing when it was last asked
+  changed_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+  CHECK ((condition IS NULL) = (definer IS NULL) AND (condition IS NULL) = (every IS NULL))
+);
+
+CREATE TABLE jobq.pressure_rules (
+  type_id       int4        NOT NULL,    -- 0: every type
+  signal        text        NOT NULL,
+  priority_adj  int4        NOT NULL,
+  block         boolean     NOT NULL,
+  max_weight    int4,
+  PRIMARY KEY (type_id, signal)
+);
+
+SELECT pg_catalog.pg_extension_config_dump('jobq.signal_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('jobq.signals', '');
+SELECT pg_catalog.pg_extension_config_dump('jobq.pressure_rules', '');
+
+-- The dispatcher reads both again when this commits.
+CREATE FUNCTION jobq._signals_changed() RETURNS trigger
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_signals_trigger';
+CREATE TRIGGER signals_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.signals
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq._signals_changed();
+ALTER TABLE jobq.signals ENABLE ALWAYS TRIGGER signals_changed;
+CREATE TRIGGER signals_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.pressure_rules
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq._signals_changed();
+ALTER TABLE jobq.pressure_rules ENABLE ALWAYS TRIGGER signals_changed;
+
+-- Of the built-in signals, the active ones.
+CREATE FUNCTION jobq._builtin_signals() RETURNS SETOF text
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_builtin_signals';
+CREATE FUNCTION jobq._is_builtin_signal(name text) RETURNS boolean
+  LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_is_builtin_signal';
+CREATE FUNCTION jobq._callers_search_path() RETURNS text
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_callers_search_path';
+
+CREATE FUNCTION jobq._check_signal_name(name text) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM jobq._check_not_null('name', name IS NOT NULL);
+  IF octet_length(name) > 63 THEN
+    PERFORM jobq._bad('54000', format('name is longer than 63 bytes: "%s"', name));
+  ELSIF name = '' OR name LIKE ' %' OR name LIKE '% ' OR name ~ E'[[:cntrl:]\\u0080-\\u009f]' THEN
+    PERFORM jobq._bad('22023', format('name is no name of a signal: "%s"',
+                                      regexp_replace(name, E'[[:cntrl:]\\u0080-\\u009f]', '?', 'g')),
+      'Names have 1 to 63 bytes, no control characters, and no space at either end.');
+  ELSIF jobq._is_builtin_signal(name) THEN
+    PERFORM jobq._bad('22023', format('name is a signal that jobq sets itself: "%s"', name));
+  END IF;
+END $$;
+
+CREATE FUNCTION jobq.set_signal(name text, active boolean, ttl interval DEFAULT NULL) RETURNS void
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq._set_signal(caller oid, name text, active boolean, ttl interval) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+  PERFORM jobq._check_signal_name(_set_signal.name), jobq._check_not_null('active', _set_signal.active IS NOT NULL),
+          jobq._check_interval('ttl', ttl, false);
+  INSERT INTO jobq.signals (name, active, active_until)
+  VALUES (_set_signal.name, _set_signal.active, CASE WHEN _set_signal.active THEN clock_timestamp() + ttl END)
+  ON CONFLICT (name) DO UPDATE
+     SET active = excluded.active, active_until = excluded.active_until, changed_at = excluded.changed_at;
+END $$;
+
+-- The condition has been parsed as the caller, in his search_path, when we come here.
+CREATE FUNCTION jobq.create_signal(name text, condition text, every interval DEFAULT '10s') RETURNS void
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_create_signal';
+CREATE FUNCTION jobq._create_signal(caller oid, name text, condition text, every interval) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+  PERFORM jobq._check_signal_name(_create_signal.name), jobq._check_not_null('every', _create_signal.every IS NOT NULL),
+          jobq._check_interval('every', _create_signal.every);
+  IF _create_signal.every < '1s' THEN
+    PERFORM jobq._bad('22023', format('every must be at least one second, not "%s"', _create_signal.every));
+  END IF;
+  INSERT INTO jobq.signals (name, active, condition, definer, search_path, every)
+  VALUES (_create_signal.name, false, _create_signal.condition, pg_get_userbyid(caller), jobq._callers_search_path(),
+          _create_signal.every)
+  ON CONFLICT (name) DO NOTHING;
+  IF NOT FOUND THEN
+    PERFORM jobq._bad('42710', format('signal "%s" exists already', _create_signal.name));
+  END IF;
+END $$;
+
+CREATE FUNCTION jobq.drop_signal(name text) RETURNS void
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq._drop_signal(caller oid, name text) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM jobq._check_signal_name(name);
+  DELETE FROM jobq.signals s WHERE s.name = _drop_signal.name;
+  IF NOT FOUND THEN
+    PERFORM jobq._bad('42704', format('signal "%s" does not exist', name));
+  END IF;
+  DELETE FROM jobq.pressure_rules r WHERE r.signal = _drop_signal.name;
+END $$;
+
+CREATE FUNCTION jobq.set_pressure_rule(job_type text, signal text, priority_adj int DEFAULT 0, block boolean DEFAULT false,
+                                       max_weight int DEFAULT NULL) RETURNS void
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq._set_pressure_rule(caller oid, job_type text, signal text, priority_adj int, block boolean,
+                                        max_weight int) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+  rule_type int := 0;
+BEGIN
+  PERFORM jobq._check_not_null('signal', signal IS NOT NULL), jobq._check_not_null('priority_adj', priority_adj IS NOT NULL),
+          jobq._check_not_null('block', block IS NOT NULL),
+          jobq._check_number('priority_adj', priority_adj, -1000, 1000),
+          jobq._check_number('max_weight', max_weight, 1, 1000000);
+  IF job_type IS NOT NULL THEN
+    rule_type := (jobq._pausable_type(caller, job_type)).id;
+    IF max_weight IS NOT NULL THEN
+      PERFORM jobq._bad('22023', format('max_weight is %s for job type "%s"', max_weight, job_type),
+        'It is the budget of all types together: job_type => NULL.');
+    END IF;
+  END IF;
+  -- shared, so that the signal is not dropped meanwhile
+  PERFORM FROM jobq.signals s WHERE s.name = signal FOR KEY SHARE;
+  IF NOT FOUND AND NOT jobq._is_builtin_signal(signal) THEN
+    PERFORM jobq._bad('42704', format('signal "%s" does not exist', signal));
+  ELSIF priority_adj = 0 AND NOT block AND max_weight IS NULL THEN
+    DELETE FROM jobq.pressure_rules r WHERE r.type_id = rule_type AND r.signal = signal;
+  ELSE
+    INSERT INTO jobq.pressure_rules AS r VALUES (rule_type, signal, priority_adj, block, max_weight)
+    ON CONFLICT ON CONSTRAINT pressure_rules_pkey DO UPDATE
+       SET priority_adj = excluded.priority_adj, block = excluded.block, max_weight = excluded.max_weight;
+  END IF;
+END $$;
+
+-- What the process of src/signal_worker.c has found out: value, or NULL and the problem.  Writes only what is new.
+CREATE FUNCTION jobq._signal_checked(signal_id int, value boolean, problem text) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+  s jobq.signals;
+BEGIN
+  SELECT * INTO s FROM jobq.signals WHERE id = signal_id AND condition IS NOT NULL FOR UPDATE;
+  IF NOT FOUND OR (coalesce(_signal_checked.value, s.active) = s.active AND s.active_until IS NULL
+                   AND s.problem IS NOT DISTINCT FROM _signal_checked.problem) THEN
+    RETURN;
+  END IF;
+  UPDATE jobq.signals
+     SET active = coalesce(_signal_checked.value, s.active), problem = _signal_checked.problem,
+         active_until = CASE WHEN _signal_checked.value IS NULL THEN s.active_until END,
+         changed_at = CASE WHEN _signal_checked.value <> s.active THEN clock_timestamp() ELSE s.changed_at END
+   WHERE id = signal_id;
+  IF _signal_checked.problem IS DISTINCT FROM s.problem AND _signal_checked.problem IS NOT NULL THEN
+    PERFORM jobq._ensure_events_partition(clock_timestamp());
+    INSERT INTO jobq.events (type, source, level, message, data)
+    VALUES ('signal_failed', 'dispatcher', 'warning', format('the condition of signal "%s": %s', s.name, _signal_checked.problem),
+            jsonb_build_object('signal', s.name));
+  END IF;
+END $$;

@@ -1,0 +1,296 @@
+# Signals shift the priorities of types that wait, block them and let them go, by hand, by a time limit, by a condition,
+# by the machine itself.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+
+my $node = jobq_server('signals', 'jobq.max_sql_workers = 1', "jobq.sweep_interval = '1h'", 'fsync = off');
+$node->start;
+$node->safe_psql('postgres', <<'END');
+CREATE EXTENSION jobq;
+CREATE TABLE ledger (seq int GENERATED ALWAYS AS IDENTITY, who text, began timestamptz DEFAULT clock_timestamp());
+CREATE FUNCTION note() RETURNS void LANGUAGE sql AS $$
+  INSERT INTO public.ledger (who) SELECT job_type FROM jobq.current_job()
+$$;
+CREATE FUNCTION gated() RETURNS void LANGUAGE sql AS 'SELECT pg_advisory_xact_lock_shared(1)';
+CREATE FUNCTION note_slowly() RETURNS void LANGUAGE sql AS 'SELECT public.note(); SELECT pg_sleep(0.002)';
+SELECT jobq.create_job_type(t, 'note()') FROM unnest('{a,b}'::text[]) t;
+SELECT jobq.create_job_type('bulk', 'note_slowly()');
+SELECT jobq.create_job_type('gated', 'gated()');
+END
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+
+sub scalar_of { return $node->safe_psql('postgres', $_[0]); }
+
+sub all_done { return wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', $_[0]); }
+
+sub enqueue { return scalar_of("SELECT count(*) FROM jobq.enqueue_many('$_[0]', array_fill('{}'::jsonb, '{$_[1]}'))"); }
+
+# Something committed before is known to the dispatcher.
+sub heard { return scalar_of("SELECT jobq.health()->'checks'->'dispatcher'->>'status' <> 'unhealthy'"); }
+
+sub order_of
+{
+	all_done($_[0]);
+	return scalar_of("SELECT string_agg(who, ' ' ORDER BY seq) FROM ledger");
+}
+
+sub set_to
+{
+	scalar_of("ALTER SYSTEM SET $_[0] = '$_[1]'");
+	$node->reload;
+	return;
+}
+
+# ---------- priorities ----------
+
+my $gate = $node->background_psql('postgres');
+
+sub close_gate
+{
+	$gate->query_safe('SELECT pg_advisory_lock(1)');
+	enqueue('gated', 1);
+	return wait_for_sql($node, "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", 'the only worker stands still');
+}
+
+scalar_of("SELECT jobq.set_signal('call', false), jobq.set_signal('night', false)");
+scalar_of("SELECT jobq.set_pressure_rule('b', 'call', priority_adj => 5), jobq.set_pressure_rule('a', 'night', priority_adj => 7)");
+close_gate();
+enqueue('a', 3);
+enqueue('b', 3);
+my $rows = "SELECT string_agg(xmin::text || ctid::text, ' ' ORDER BY id) FROM jobq.queue";
+my $before = scalar_of($rows);
+scalar_of("SELECT jobq.set_signal('call', true)");
+heard();
+is(scalar_of($rows), $before, 'no row is written');
+$gate->query_safe('SELECT pg_advisory_unlock(1)');
+is(order_of('all have run'), 'b b b a a a', 'while the signal is active, the younger jobs of the other type go first');
+
+scalar_of('TRUNCATE ledger');
+close_gate();
+enqueue('b', 3);
+enqueue('a', 3);
+scalar_of("SELECT jobq.set_signal('night', true)");
+heard();
+$gate->query_safe('SELECT pg_advisory_unlock(1)');
+is(order_of('all have run'), 'a a a b b b', 'a second signal adds up to another order');
+
+scalar_of('TRUNCATE ledger');
+close_gate();
+enqueue('a', 3);
+enqueue('b', 3);
+scalar_of("SELECT jobq.set_pressure_rule('a', 'night'), jobq.set_signal('night', false)");
+scalar_of("SELECT jobq.set_pressure_rule(NULL, 'call', priority_adj => 9)");
+scalar_of("BEGIN; SELECT jobq.set_signal('call', false); ROLLBACK");
+heard();
+$gate->query_safe('SELECT pg_advisory_unlock(1)');
+is(order_of('all have run'), 'b b b a a a', 'without that rule, and with one for all, the first order; what was rolled back is nothing');
+$gate->quit;
+scalar_of("SELECT jobq.drop_signal('call'), jobq.drop_signal('night')");
+is(scalar_of('SELECT count(*) FROM jobq.pressure_rules'), 0, 'a dropped signal takes its rules along');
+
+# ---------- blocked ----------
+
+sub ran { return scalar_of("SELECT count(*) FROM ledger WHERE who = '$_[0]'"); }
+
+scalar_of('TRUNCATE ledger');
+scalar_of("SELECT jobq.set_signal('call', false), jobq.set_pressure_rule('bulk', 'call', block => true)");
+enqueue('bulk', 2000);
+wait_for_sql($node, 'SELECT count(*) > 100 FROM ledger', 'jobs run');
+scalar_of("SELECT jobq.set_signal('call', true)");
+heard();
+my $other = scalar_of("SELECT jobq.enqueue('a')");
+wait_status($node, 'postgres', $other, 'completed', 'another type runs');
+my $ran = ran('bulk');
+cmp_ok($ran, '<', 2000, 'not all have run when the signal is set');
+$other = scalar_of("SELECT jobq.enqueue('a')");
+wait_status($node, 'postgres', $other, 'completed', 'another type runs');
+is(ran('bulk'), $ran, 'none of the blocked type does, also not what a worker was handed ahead');
+is(scalar_of("SELECT jobq.health()->'checks'->'signals'->'active'"), '["call"]', 'health() names the signal');
+
+my $dispatcher = dispatcher($node, 'postgres');
+scalar_of("SELECT pg_terminate_backend($dispatcher)");
+wait_dispatcher($node, 'postgres', 'another dispatcher', $dispatcher);
+$other = scalar_of("SELECT jobq.enqueue('a')");
+wait_status($node, 'postgres', $other, 'completed', 'it works');
+is(ran('bulk'), $ran, 'and knows that the type is blocked');
+
+scalar_of("SELECT jobq.set_signal('call', false)");
+wait_for_sql($node, "SELECT count(*) > $ran FROM ledger WHERE who = 'bulk'", 'it goes on when the signal is cleared');
+note sprintf 'after %s ms', scalar_of("SELECT round(extract(epoch FROM min(began) - changed_at) * 1000, 1) FROM ledger, jobq.signals WHERE began > changed_at AND name = 'call' GROUP BY changed_at");
+all_done('all have run');
+
+scalar_of('TRUNCATE ledger');
+scalar_of("SELECT jobq.set_signal('call', true, ttl => '1.5s')");
+enqueue('bulk', 1);
+all_done('a signal with a time limit ends by itself');
+is(scalar_of("SELECT began >= active_until FROM ledger, jobq.signals WHERE name = 'call'"), 't', 'and not before');
+is(scalar_of("SELECT jobq.health()->'checks'->'signals'->'active'"), '[]', 'health() knows');
+
+scalar_of("SELECT jobq.set_signal('call', true)");
+scalar_of("BEGIN; SELECT jobq.set_signal('call', false); PREPARE TRANSACTION 'p'");
+enqueue('bulk', 1);
+scalar_of("COMMIT PREPARED 'p'");
+all_done('a prepared transaction clears it when it commits');
+
+# ---------- weight ----------
+
+my $at_gate = "FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+
+set_to('jobq.max_sql_workers', 4);
+scalar_of("SELECT jobq.set_signal('call', true), jobq.set_pressure_rule(NULL, 'call', max_weight => 2)");
+scalar_of("SELECT jobq.set_pressure_rule('bulk', 'call')");
+$gate = $node->background_psql('postgres');
+$gate->query_safe('SELECT pg_advisory_lock(1)');
+enqueue('gated', 6);
+wait_for_sql($node, "SELECT count(*) = 2 $at_gate", 'a lower budget lets two of weight 1 run');
+$other = scalar_of("SELECT jobq.enqueue('a')");
+heard();
+is(scalar_of("SELECT status FROM jobq.jobs WHERE id = '$other'"), 'pending', 'and no third');
+scalar_of("SELECT jobq.set_signal('call', false)");
+wait_for_sql($node, "SELECT count(*) = 4 $at_gate", 'without the signal all workers run');
+$gate->query_safe('SELECT pg_advisory_unlock(1)');
+$gate->quit;
+all_done('all have run');
+scalar_of("SELECT jobq.set_pressure_rule('bulk', 'call', block => true)");
+
+# ---------- conditions ----------
+
+$node->safe_psql('postgres', <<'END');
+CREATE ROLE watcher LOGIN;
+GRANT CREATE ON SCHEMA public TO watcher;
+SELECT jobq.grant_access('watcher', 'admin');
+CREATE TABLE flag (up boolean);
+INSERT INTO flag VALUES (true);
+GRANT SELECT ON flag TO watcher;
+SET ROLE watcher;
+SELECT jobq.create_signal('flagged', 'SELECT up AND current_user = ''watcher'' FROM flag', '1s');
+SELECT jobq.set_pressure_rule('bulk', 'flagged', block => true);
+END
+
+sub active { return "SELECT active FROM jobq.signals WHERE name = '$_[0]'"; }
+sub problem { return "SELECT problem FROM jobq.signals WHERE name = '$_[0]'"; }
+
+wait_for_sql($node, active('flagged'), 'a condition sets a signal, asked as its definer, in his search_path');
+heard();
+enqueue('bulk', 1);
+$other = scalar_of("SELECT jobq.enqueue('a')");
+wait_status($node, 'postgres', $other, 'completed', 'another type runs');
+is(scalar_of('SELECT count(*) FROM jobq.queue'), 1, 'the blocked one waits');
+scalar_of('UPDATE flag SET up = NULL');
+wait_for_sql($node, "SELECT problem = 'it is NULL' FROM jobq.signals WHERE name = 'flagged'", 'a condition that is NULL says so');
+is(scalar_of(active('flagged')), 't', 'and leaves the signal as it is');
+scalar_of('DELETE FROM flag; INSERT INTO flag VALUES (false)');
+all_done('it clears the signal, and the job runs');
+is(scalar_of(problem('flagged')), '', 'the problem is over');
+scalar_of('INSERT INTO flag VALUES (true)');
+wait_for_sql($node, "SELECT problem = 'it has more than one row' FROM jobq.signals WHERE name = 'flagged'", 'more than one row is a problem');
+scalar_of('DROP TABLE flag');
+wait_for_sql($node, "SELECT problem LIKE 'relation \"flag\" does not exist (42P01)' FROM jobq.signals WHERE name = 'flagged'", 'so is an error');
+is(scalar_of(active('flagged')), 'f', 'the signal stays');
+is(scalar_of("SELECT string_agg(message, '; ' ORDER BY id) FROM jobq.events WHERE type = 'signal_failed'"),
+	join('; ', map { "the condition of signal \"flagged\": $_" } 'it is NULL', 'it has more than one row', 'relation "flag" does not exist (42P01)'),
+	'an event when a problem begins, and one only');
+is(scalar_of("SELECT s->>'status' || ' ' || (s->>'message') FROM (SELECT jobq.health()->'checks'->'signals') h(s)"),
+	'degraded the condition of signal "flagged": relation "flag" does not exist (42P01)', 'health() is degraded');
+scalar_of("SELECT jobq.drop_signal('flagged')");
+
+$node->safe_psql('postgres', <<'END');
+CREATE TABLE written (n int);
+GRANT ALL ON written TO watcher;
+SET ROLE watcher;
+CREATE FUNCTION slow() RETURNS boolean LANGUAGE sql AS 'SELECT pg_sleep(3600) IS NOT NULL';
+CREATE FUNCTION stubborn() RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  LOOP
+    BEGIN
+      PERFORM pg_sleep(3600);
+    EXCEPTION WHEN query_canceled THEN NULL;
+    END;
+  END LOOP;
+END $$;
+CREATE FUNCTION writes() RETURNS boolean LANGUAGE plpgsql AS 'BEGIN INSERT INTO written VALUES (1); RETURN true; END';
+CREATE FUNCTION climbs() RETURNS boolean LANGUAGE plpgsql AS 'BEGIN EXECUTE ''RESET ROLE''; RETURN true; END';
+CREATE FUNCTION becomes() RETURNS boolean LANGUAGE plpgsql AS 'BEGIN EXECUTE ''SET SESSION AUTHORIZATION postgres''; RETURN true; END';
+CREATE FUNCTION leaves() RETURNS boolean LANGUAGE plpgsql AS
+  'BEGIN PERFORM set_config(''search_path'', ''nowhere'', false); RETURN false; END';
+SELECT jobq.create_signal(f, f || '()', '1s') FROM unnest('{slow,writes,climbs,becomes,leaves}'::text[]) f;
+SELECT jobq.create_signal('path', 'current_setting(''search_path'') <> ''nowhere''', '1s');
+RESET ROLE;
+END
+wait_for_sql($node, "SELECT count(*) = 4 FROM jobq.signals WHERE problem IS NOT NULL", 'four conditions are refused');
+is(scalar_of(problem('slow')), 'it takes longer than 5 seconds', 'one that takes its time');
+is(scalar_of(problem('writes')), 'cannot execute INSERT in a read-only transaction (25006)', 'one that writes');
+is(scalar_of(problem('climbs')), 'cannot set parameter "role" within security-definer function (42501)', 'one that wants to be who we are');
+is(scalar_of(problem('becomes')), 'cannot set parameter "session_authorization" within security-definer function (42501)', 'or somebody else');
+wait_for_sql($node, active('path'), 'a setting that one leaves behind does not reach the next');
+is(scalar_of('SELECT count(*) FROM jobq.signals WHERE active'), 1, 'none of the others is active');
+scalar_of("SELECT jobq.drop_signal(name) FROM jobq.signals WHERE name <> 'call'");
+$node->safe_psql('postgres', "SET ROLE watcher; SELECT jobq.create_signal('stubborn', 'stubborn()', '1s')");
+wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'jobq signal worker' AND query LIKE '%stubborn%'", 'one that does not obey its limit');
+my ($worker) = jobq_pids($node, 'signal worker');
+wait_for_sql($node, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $worker)", 'has its process ended');
+wait_for_sql($node, "SELECT problem = 'it takes longer than 5 seconds' FROM jobq.signals WHERE name = 'stubborn'", 'which is written down');
+scalar_of("SELECT jobq.drop_signal('stubborn')");
+
+# a definer who is gone
+$node->safe_psql('postgres', "SET ROLE watcher; SELECT jobq.create_signal('orphan', 'true', '1s')");
+wait_for_sql($node, active('orphan'), 'a condition of a role');
+scalar_of('DROP OWNED BY watcher; DROP ROLE watcher');
+wait_for_sql($node, "SELECT problem = 'role \"watcher\" does not exist (42704)' FROM jobq.signals WHERE name = 'orphan'", 'that is dropped');
+scalar_of("SELECT jobq.drop_signal('orphan')");
+
+# ---------- what jobq watches itself ----------
+
+my $active = "SELECT jobq.health()->'checks'->'signals'->'active'";
+set_to('jobq.sweep_interval', '100ms');
+my $sweeping = dispatcher($node, 'postgres');
+scalar_of('SELECT jobq.reload()');
+wait_dispatcher($node, 'postgres', 'a dispatcher that sweeps', $sweeping);
+set_to('jobq.load_threshold', 0.01);
+scalar_of("SELECT jobq.set_pressure_rule('bulk', 'load', block => true)");
+wait_for_sql($node, "$active = '[\"load\"]'", 'load is above its threshold: this test makes some');
+heard();
+enqueue('bulk', 1);
+$other = scalar_of("SELECT jobq.enqueue('a')");
+wait_status($node, 'postgres', $other, 'completed', 'another type runs');
+is(scalar_of('SELECT count(*) FROM jobq.queue'), 1, 'the blocked one waits');
+set_to('jobq.load_threshold', 1000);
+all_done('it goes when the load is below');
+scalar_of("SELECT jobq.set_pressure_rule('bulk', 'load')");
+set_to('jobq.load_threshold', 0.01);
+
+$node->backup('b');
+my $standby = PostgreSQL::Test::Cluster->new('signals_standby');
+$standby->init_from_backup($node, 'b', has_streaming => 1);
+$standby->start;
+set_to('jobq.lag_threshold', '500ms');
+scalar_of("SELECT jobq.set_pressure_rule('bulk', 'replication_lag', block => true)");
+$node->wait_for_catchup($standby);
+$standby->safe_psql('postgres', 'SELECT pg_wal_replay_pause()');
+scalar_of("SELECT jobq.set_signal('call', false)");
+wait_for_sql($node, "$active = '[\"replication_lag\"]'", 'a standby stands still');
+is(scalar_of($active), '["replication_lag"]', 'and load is not watched without a rule');
+$standby->safe_psql('postgres', 'SELECT pg_wal_replay_resume()');
+wait_for_sql($node, "$active = '[]'", 'it has caught up');
+scalar_of("SELECT jobq.set_pressure_rule('bulk', 'replication_lag')");
+$standby->stop;
+
+# ---------- in nobody's way ----------
+
+scalar_of('CREATE DATABASE other');
+$node->safe_psql('other', "CREATE EXTENSION jobq; SELECT jobq.create_signal('slow', 'pg_sleep(4) IS NULL', '1s')");
+wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'jobq signal worker' AND datname = 'other'", 'a condition is asked');
+$node->safe_psql('other', 'DROP EXTENSION jobq; CREATE EXTENSION jobq');
+pass('the extension can be dropped meanwhile');
+$node->safe_psql('other', "SELECT jobq.create_signal('slow', 'pg_sleep(4) IS NULL', '1s')");
+wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'jobq signal worker' AND datname = 'other'", 'a condition is asked');
+scalar_of('DROP DATABASE other');
+pass('so can the database');
+
+$node->stop;
+done_testing();
