@@ -1,0 +1,251 @@
+# Who may do what: every function of schema jobq, as every kind of role, on jobs of its own and of another tenant and
+# type.  The matrix is made from pg_proc: a function that the table of expectations does not know fails the test.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+
+my $node = jobq_server('access', 'jobq.max_sql_workers = 2');
+$node->start;
+$node->safe_psql('postgres', <<'END');
+CREATE EXTENSION jobq;
+CREATE FUNCTION ok(p jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT p';
+CREATE FUNCTION fails(p jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN RAISE 'told to'; END $$;
+CREATE FUNCTION admits(t text) RETURNS boolean LANGUAGE sql AS 'SELECT false';
+SELECT jobq.create_job_type(t, 'fails(jsonb)', max_attempts => 1) FROM unnest('{mail,report}'::text[]) t;
+
+-- the kinds of roles: NULL as tenant or types: all
+CREATE TABLE roles (name text, free boolean, access text, tenant text, types text[]);
+CREATE ROLE owners LOGIN IN ROLE postgres;
+INSERT INTO roles VALUES
+  ('postgres', true, NULL, NULL, NULL), ('owners', true, NULL, NULL, NULL),
+  ('chief', false, 'admin', NULL, NULL), ('tenant_admin', false, 'admin', 'acme', NULL), ('type_admin', false, 'admin', 'acme', '{mail}'),
+  ('reader', false, 'read', NULL, NULL), ('tenant_reader', false, 'read', 'acme', NULL), ('type_reader', false, 'read', 'acme', '{mail}'),
+  ('worker', false, 'work', 'acme', NULL),
+  ('app', false, 'enqueue', NULL, NULL), ('tenant_app', false, 'enqueue', 'acme', NULL), ('type_app', false, 'enqueue', 'acme', '{mail}'),
+  ('stranger', false, NULL, NULL, NULL);
+SELECT jobq.enqueue(type, tenant => tenant) FROM unnest('{acme,beta}'::text[]) tenant, unnest('{mail,report}'::text[]) type;
+END
+ok($node->poll_query_until('postgres', 'SELECT count(*) = 4 FROM jobq.dead_letters'), 'dead letters');
+$node->safe_psql('postgres', <<'END');
+DO $$
+DECLARE
+  r roles;
+BEGIN
+  FOR r IN SELECT * FROM roles WHERE NOT free LOOP
+    EXECUTE format('CREATE ROLE %I LOGIN', r.name);
+    IF r.access IS NOT NULL THEN
+      PERFORM jobq.grant_access(r.name::regrole, r.access, r.tenant, r.types);
+    END IF;
+  END LOOP;
+END $$;
+GRANT CREATE ON SCHEMA public TO chief;
+SELECT jobq.alter_job_type(t, 'ok(jsonb)'), jobq.pause_job_type(t) FROM unnest('{mail,report}'::text[]) t;
+SELECT jobq.enqueue(type, tenant => tenant), jobq.cancel_job(jobq.enqueue(type, tenant => tenant))
+  FROM unnest('{acme,beta}'::text[]) tenant, unnest('{mail,report}'::text[]) type;
+-- each tenant's and type's job that waits, that was cancelled, that is dead
+CREATE TABLE jobs AS
+SELECT tenant, job_type AS type, (array_agg(id) FILTER (WHERE status = 'pending'))[1] AS waits,
+       (array_agg(id) FILTER (WHERE status = 'cancelled'))[1] AS ended, (array_agg(id) FILTER (WHERE status = 'error'))[1] AS dead
+  FROM jobq.jobs GROUP BY 1, 2;
+
+-- What the functions take, and what they say.  reach: of whom it does not take more, 'any': the access to anything;
+-- 'all': to everything; 'rows': jobs that are not the caller's are not there (hidden); 'job': they are refused; 'tenant': so
+-- is a tenant of which the caller has not all types.
+CREATE TABLE functions (name text, accesses text[], reach text, call text, seen text, hidden text);
+INSERT INTO functions VALUES
+  ('version', '{public}', 'any', 'jobq.version() IS NOT NULL', 'true', NULL),
+  ('enqueue', '{enqueue}', 'job', 'jobq.enqueue(''{type}'', tenant => ''{tenant}'') IS NOT NULL', 'true', NULL),
+  ('enqueue_many', '{enqueue}', 'job', '(SELECT count(*) FROM jobq.enqueue_many(''{type}'', ''{"{}"}'', tenant => ''{tenant}''))', '1', NULL),
+  ('enqueue_jobs', '{enqueue}', 'job', '(SELECT count(*) FROM jobq.enqueue_jobs(''[{"job_type": "{type}", "tenant": "{tenant}"}]''))', '1', NULL),
+  ('wait_for', '{read,admin}', 'rows', '(jobq.wait_for(''{ended}'')).status', 'cancelled', NULL),
+  ('list_jobs', '{read,admin}', 'rows', '(SELECT count(*) FROM jobq.list_jobs(job_type => ''{type}'', tenant => ''{tenant}''))', '3', '0'),
+  ('count_by_status', '{read,admin}', 'rows', '(SELECT sum(count) FROM jobq.count_by_status(''{type}'', ''{tenant}''))', '3', '0'),
+  ('distinct_job_types', '{read,admin}', 'any', '(SELECT count(*) > 0 FROM jobq.distinct_job_types())', 'true', NULL),
+  ('job_timeline', '{read,admin}', 'rows', '(SELECT count(*) > 0 FROM jobq.job_timeline(''{dead}''))', 'true', 'false'),
+  ('health', '{read,admin}', 'any', 'jobq.health() IS NOT NULL', 'true', NULL),
+  ('cancel_job', '{admin}', 'rows', 'jobq.cancel_job(''{waits}'')', 'true', 'false'),
+  ('cancel_jobs', '{admin}', 'rows', 'jobq.cancel_jobs(''{type}'', ''{tenant}'')', '1', '0'),
+  ('retry_job', '{admin}', 'rows', 'jobq.retry_job(''{ended}'')', 'true', 'false'),
+  ('rerun_job', '{admin}', 'rows', 'jobq.rerun_job(''{dead}'') IS NOT NULL', 'true', 'false'),
+  ('alter_job', '{admin}', 'rows', 'jobq.alter_job(''{waits}'', priority => 1)', 'true', 'false'),
+  ('retry_dead_letters', '{admin}', 'rows', 'jobq.retry_dead_letters(''{type}'', tenant => ''{tenant}'')', '1', '0'),
+  ('purge_dead_letters', '{admin}', 'rows', 'jobq.purge_dead_letters(''{type}'', tenant => ''{tenant}'')', '1', '0'),
+  ('purge_tenant', '{admin}', 'tenant', 'jobq.purge_tenant(''{tenant}'')', '6', NULL),
+  ('create_job_type', '{admin}', 'all', 'jobq.create_job_type(''mine'', ''ok(jsonb)'')', '', NULL),
+  ('alter_job_type', '{admin}', 'all', 'jobq.create_job_type(''mine'', ''ok(jsonb)''), jobq.alter_job_type(''mine'', max_attempts => 2)', '', NULL),
+  ('drop_job_type', '{admin}', 'all', 'jobq.create_job_type(''mine'', ''ok(jsonb)''), jobq.drop_job_type(''mine'')', '', NULL),
+  ('pause_job_type', '{admin}', 'all', 'jobq.pause_job_type(''{type}'')', '', NULL),
+  ('resume_job_type', '{admin}', 'all', 'jobq.resume_job_type(''{type}'')', '', NULL),
+  ('set_limit', '{admin}', 'all', 'jobq.set_limit(''l'', 1)', '', NULL),
+  ('drop_limit', '{admin}', 'all', 'jobq.set_limit(''l'', 1), jobq.drop_limit(''l'')', '', NULL),
+  ('set_signal', '{admin}', 'all', 'jobq.set_signal(''s'', true)', '', NULL),
+  ('create_signal', '{admin}', 'all', 'jobq.create_signal(''s'', ''SELECT true'')', '', NULL),
+  ('drop_signal', '{admin}', 'all', 'jobq.set_signal(''s'', true), jobq.drop_signal(''s'')', '', NULL),
+  ('set_pressure_rule', '{admin}', 'all', 'jobq.set_signal(''s'', true), jobq.set_pressure_rule(''{type}'', ''s'', 1)', '', NULL),
+  ('stop_all', '{admin}', 'all', 'jobq.stop_all(''why'')', '', NULL),
+  ('start_all', '{admin}', 'all', 'jobq.start_all()', '', NULL),
+  ('set_tenant_quota', '{admin}', 'all', 'jobq.set_tenant_quota(''{tenant}'', 10)', '', NULL),
+  ('grant_access', '{}', 'all', 'jobq.grant_access(''app'', ''read'')', '', NULL),
+  ('revoke_access', '{}', 'all', 'jobq.revoke_access(''app'', ''enqueue'')', '', NULL),
+  ('set_tenant_check', '{}', 'all', 'jobq.set_tenant_check(''admits(text)'')', '', NULL),
+  ('archive', '{}', 'all', '(SELECT count(*) FROM jobq.archive(''2000-01-01''))', '0', NULL),
+  ('run_inline', '{}', 'all', '(jobq.run_inline(''{waits}'')).status', 'completed', NULL),
+  ('reload', '{}', 'all', 'jobq.reload()', '', NULL),
+  ('adopt', '{}', 'all', 'jobq.adopt()', '', NULL),
+  -- in a handler: granted to the role that it runs as
+  ('current_job', '{}', 'all', '(jobq.current_job()).id', NULL, NULL),
+  ('set_progress', '{}', 'all', 'jobq.set_progress(1)', '55000', NULL),
+  ('log_event', '{}', 'all', 'jobq.log_event(''x'')', '55000', NULL),
+  ('skip', '{}', 'all', 'jobq.skip(''x'')', '55000', NULL),
+  ('discard', '{}', 'all', 'jobq.discard(''x'')', '55000', NULL),
+  ('snooze', '{}', 'all', 'jobq.snooze(''1s'')', '55000', NULL);
+
+-- What a call says as a role, undone.
+CREATE FUNCTION attempt(role text, call text) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+  said text;
+BEGIN
+  EXECUTE format('SET LOCAL ROLE %I', role);
+  EXECUTE 'SELECT ' || call INTO said;
+  RAISE SQLSTATE 'ZZZZZ' USING MESSAGE = coalesce(said, 'NULL');
+EXCEPTION WHEN SQLSTATE 'ZZZZZ' THEN
+  RETURN nullif(SQLERRM, 'NULL');
+WHEN OTHERS THEN
+  RETURN SQLSTATE;
+END $$;
+
+CREATE FUNCTION expected(r roles, f functions, job jobs) RETURNS text LANGUAGE sql AS $$
+  SELECT CASE WHEN r.free OR 'public' = ANY (f.accesses) THEN f.seen
+              WHEN f.name = 'wait_for' AND r.access = 'enqueue' THEN f.hidden  -- these did not enqueue it
+              WHEN r.access IS NULL OR r.access <> ALL (f.accesses) THEN '42501'
+              WHEN f.reach = 'any' THEN f.seen
+              WHEN f.reach = 'all' THEN CASE WHEN r.tenant IS NULL AND r.types IS NULL THEN f.seen ELSE '42501' END
+              WHEN f.reach = 'tenant' THEN CASE WHEN coalesce(r.tenant = job.tenant, true) AND r.types IS NULL THEN f.seen ELSE '42501' END
+              WHEN coalesce(r.tenant = job.tenant, true) AND coalesce(job.type = ANY (r.types), true) THEN f.seen
+              WHEN f.reach = 'rows' THEN f.hidden
+              ELSE '42501' END
+$$;
+END
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+
+sub sql
+{
+	my ($text) = @_;
+
+	return $node->safe_psql('postgres', $text);
+}
+
+# ---------- functions ----------
+
+is(sql(q{SELECT string_agg(proname, ' ') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname !~ '^_'
+  AND proname NOT IN (SELECT name FROM functions)}), '', 'the table of expectations knows every function');
+sql(<<'END');
+CREATE TABLE matrix AS
+SELECT r.name AS role, f.name AS function, j.tenant, j.type, expected(r, f, j) AS expected,
+       attempt(r.name, replace(replace(replace(replace(replace(f.call, '{tenant}', j.tenant), '{type}', j.type), '{waits}', j.waits::text),
+                                       '{ended}', j.ended::text), '{dead}', j.dead::text)) AS said
+  FROM roles r, jobs j, functions f
+ WHERE EXISTS (SELECT FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace AND p.proname = f.name);
+END
+cmp_ok(sql('SELECT count(*) FROM matrix'), '>', 1500, 'every function, as every kind of role, of own and foreign tenants and types');
+is(sql('SELECT * FROM matrix WHERE said IS DISTINCT FROM expected ORDER BY function, role, tenant, type LIMIT 50'), '',
+	'each said what it should');
+is(sql(q{SELECT count(DISTINCT function) FROM matrix WHERE said = '42501'}), sql('SELECT count(DISTINCT function) - 1 FROM matrix'),
+	'each of them is refused to somebody, but for version()');
+
+# What no one calls himself: helpers of the view and of the policies, for those who read; the rest is nobody's.
+is(sql(<<'END'), '', 'no internal function is anybody\'s but what the view needs');
+SELECT r.name, p.proname FROM roles r, pg_proc p
+ WHERE p.pronamespace = 'jobq'::regnamespace AND p.proname ~ '^_' AND NOT r.free
+   AND has_function_privilege(r.name, p.oid, 'EXECUTE')
+       <> (coalesce(r.access IN ('enqueue', 'read', 'admin'), false) AND p.proname ~ '^_(type_name|live_(status|attempts|runs|started_at|worker|progress|progress_data)|reads)$'
+           OR coalesce(r.access IN ('read', 'admin'), false) AND p.proname ~ '^_reads_(event|type)$')
+END
+
+# ---------- tables and views ----------
+
+is(sql(<<'END'), '', 'no table and no view can be written, or read but by those who may see jobs');
+SELECT r.name, c.relname, w.what FROM roles r, pg_class c, unnest('{SELECT,INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER}'::text[]) w(what)
+ WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind IN ('r', 'p', 'v') AND NOT r.free
+   AND has_table_privilege(r.name, c.oid, w.what)
+       <> (w.what = 'SELECT' AND (coalesce(r.access IN ('enqueue', 'read', 'admin'), false) AND c.relname IN ('jobs', 'history', 'dead_letters')
+                                  OR coalesce(r.access IN ('read', 'admin'), false) AND c.relname IN ('events', 'alerts', 'option_keys')))
+END
+is(sql(<<'END'), '', 'no column that is nobody\'s business');
+SELECT r.name, a.attrelid::regclass, a.attname FROM roles r, pg_attribute a
+ WHERE NOT r.free AND (a.attrelid, a.attname) IN (('jobq.queue'::regclass, 'lease_token'), ('jobq.job_types'::regclass, 'options'),
+                                                  ('jobq.job_types'::regclass, 'command'))
+   AND has_column_privilege(r.name, a.attrelid, a.attnum, 'SELECT')
+END
+# rows with a tenant, of every relation that has such a column, by whoever may read it: own ones, and only those
+sql(<<'END');
+CREATE FUNCTION rows_seen(relation regclass) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+  seen text;
+BEGIN
+  EXECUTE format('SELECT string_agg(DISTINCT tenant, '' '') FROM %s', relation) INTO seen;
+  RETURN coalesce(seen, 'none');
+END $$;
+CREATE TABLE rows_matrix AS
+SELECT r.name AS role, c.oid::regclass AS relation, attempt(r.name, format('rows_seen(%L)', c.oid::regclass)) AS said,
+       CASE WHEN r.free THEN rows_seen(c.oid)
+            WHEN NOT has_column_privilege(r.name, c.oid, 'tenant', 'SELECT') THEN '42501'
+            WHEN r.access = 'enqueue' THEN 'none'
+            WHEN r.tenant IS NULL OR rows_seen(c.oid) = 'none' THEN rows_seen(c.oid) ELSE r.tenant END AS expected
+  FROM roles r, pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant'
+ WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind IN ('r', 'p', 'v');
+END
+is(sql('SELECT * FROM rows_matrix WHERE said IS DISTINCT FROM expected'), '', 'of every table and view the rows of own tenants are seen');
+is(sql(q{SELECT string_agg(DISTINCT relation::text, ' ' ORDER BY relation::text) FROM rows_matrix WHERE said = 'acme' AND role = 'tenant_reader'}),
+	sql(q{SELECT string_agg(DISTINCT relation::text, ' ' ORDER BY relation::text) FROM rows_matrix WHERE said = 'acme beta' AND role = 'reader'}), 'and there are some');
+is(sql(<<'END'), '', 'every table with a tenant\'s rows has its policy');
+SELECT c.oid::regclass FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant'
+ WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND NOT c.relrowsecurity
+   AND c.relname NOT IN ('access', 'tenant_quotas')   -- nobody may read these
+END
+
+# ---------- in sessions of their own ----------
+
+# What it enqueued itself, and nothing else, whoever else enqueues for the tenant.
+my %id;
+foreach my $role (qw(app tenant_app type_app))
+{
+	$id{$role} = $node->safe_psql('postgres', q{SELECT jobq.enqueue('mail', tenant => 'acme')}, extra_params => [ '-U', $role ]);
+	is($node->safe_psql('postgres', 'SELECT id FROM jobq.jobs', extra_params => [ '-U', $role ]), $id{$role}, "$role sees its own job");
+}
+is($node->safe_psql('postgres', "SELECT (jobq.wait_for('$id{app}', '0')).id IS NULL", extra_params => [ '-U', 'type_app' ]), 't', 'not that of another');
+sql(q{SELECT jobq.resume_job_type('mail')});
+is($node->safe_psql('postgres', "SELECT (jobq.wait_for('$id{app}')).status", extra_params => [ '-U', 'app' ]), 'completed', 'and waits for it');
+is($node->safe_psql('postgres', "SELECT status FROM jobq.jobs WHERE id = '$id{app}'", extra_params => [ '-U', 'app' ]), 'completed', 'also when it has ended');
+
+# A job that is not kept is answered from memory, to the same people.
+sql(q{SELECT jobq.create_job_type('unkept', 'ok(jsonb)', keep_completed => '0')});
+my $gone = $node->safe_psql('postgres', q{SELECT jobq.enqueue('unkept', tenant => 'acme')}, extra_params => [ '-U', 'app' ]);
+ok($node->poll_query_until('postgres', "SELECT count(*) = 0 FROM jobq.jobs WHERE id = '$gone'"), 'a job that is not kept');
+my %told = (app => 'completed', tenant_app => '', tenant_reader => 'completed', type_reader => '', worker => undef);
+foreach my $role (sort keys %told)
+{
+	my ($rc, $out) = $node->psql('postgres', "SELECT (jobq.wait_for('$gone')).status", extra_params => [ '-U', $role ]);
+
+	is($rc ? undef : $out, $told{$role}, "$role is told of it what it may know");
+}
+
+# Rights that go while a session is open, and while its jobs wait.
+my $session = $node->background_psql('postgres', on_error_stop => 0, extra_params => [ '-U', 'tenant_app' ]);
+like($session->query(q{SELECT jobq.enqueue('report', tenant => 'acme')}), qr/^[0-9a-f-]{36}$/, 'a session enqueues');
+sql(q{SELECT jobq.revoke_access('tenant_app', 'enqueue'), jobq.grant_access('tenant_app', 'enqueue', 'beta')});
+$session->query(q{SELECT jobq.enqueue('report', tenant => 'acme')});
+like($session->{stderr}, qr/permission denied to enqueue a job of type "report" for tenant "acme"/, 'until its grant is gone');
+$session->{stderr} = '';
+like($session->query(q{SELECT jobq.enqueue('report', tenant => 'beta')}), qr/^[0-9a-f-]{36}$/, 'and with its new one for the other tenant');
+$session->quit;
+sql(q{SELECT jobq.resume_job_type('report')});
+ok($node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM jobq.queue}), 'what was enqueued before runs');
+
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|exited with exit code ([2-9]|\d\d)|terminating any other active/, 'no process was hurt');
+$node->stop;
+done_testing();
