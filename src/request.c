@@ -19,6 +19,7 @@
 #include "handler.h"
 #include "json_size.h"
 #include "options.h"
+#include "quota.h"
 #include "request.h"
 
 #define MAX_KEY_LENGTH		1024	/* bytes of a key: index entries must fit */
@@ -212,6 +213,7 @@ check_tenant(Request *request)
 				 errhint("Its options say \"require_tenant\". Pass tenant, or set jobq.tenant.")));
 	access_check_enqueue(request->type, request->tenant);
 	request->enqueued_by = access_enqueuer(GetUserId());
+	request->quotas = quotas_of(request->tenant);
 }
 
 /* --- backoff: {"type": "exponential", "base": "30s", "max": "1h", "jitter": 0.1} --- */

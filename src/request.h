@@ -6,6 +6,7 @@
 #define JOBQ_REQUEST_H
 
 #include "job_types.h"
+#include "nodes/pg_list.h"
 
 /* The arguments of jobq.enqueue, in their order. */
 typedef enum Argument
@@ -36,6 +37,7 @@ typedef struct Request
 	text	   *concurrency_key;
 	text	   *tenant;
 	const char *enqueued_by;	/* access.h */
+	List	   *quotas;			/* quota.h */
 	Interval   *unique_for;
 	Interval   *timeout;
 	Interval   *keep_completed;

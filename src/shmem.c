@@ -11,6 +11,7 @@
 #include "storage/ipc.h"
 #include "storage/shmem.h"
 
+#include "quota.h"
 #include "slots.h"
 
 JobqShared *JobqShmem = NULL;
@@ -32,9 +33,16 @@ rings_size(void)
 }
 
 static Size
+slots_size(void)
+{
+	return MAXALIGN(mul_size(JOBQ_MAX_SLOTS, sizeof(Slot)));
+}
+
+static Size
 total_size(void)
 {
-	return add_size(add_size(header_size(), rings_size()), mul_size(JOBQ_MAX_SLOTS, sizeof(Slot)));
+	return add_size(add_size(header_size(), rings_size()),
+					add_size(slots_size(), mul_size(JOBQ_MAX_QUOTAS, sizeof(QuotaEntry))));
 }
 
 static void
@@ -100,6 +108,7 @@ jobq_shmem_startup(void)
 		JobqShmem->ndbs = jobq_max_databases;
 		JobqShmem->nslots = JOBQ_MAX_SLOTS;
 		JobqShmem->slots = (Slot *) (base + header_size() + rings_size());
+		JobqShmem->quotas = (QuotaEntry *) (base + header_size() + rings_size() + slots_size());
 		for (int i = 0; i < JobqShmem->ndbs; i++)
 			init_db(&JobqShmem->dbs[i], rings + (Size) i * jobq_max_lanes);
 		for (int i = 0; i < JobqShmem->nslots; i++)

@@ -191,6 +191,7 @@ typedef struct JobqShared
 	int			ndbs;
 	int			nslots;
 	struct Slot *slots;
+	struct QuotaEntry *quotas;	/* JOBQ_MAX_QUOTAS; found under lock */
 	JobqDb		dbs[FLEXIBLE_ARRAY_MEMBER];
 } JobqShared;
 

@@ -14,6 +14,7 @@
 #include "children.h"
 #include "json_build.h"
 #include "publish.h"
+#include "quota.h"
 #include "store.h"
 #include "sublane.h"
 #include "unique.h"
@@ -165,9 +166,13 @@ store_plain(Enqueuer *e, Request *request, pg_uuid_t *id)
 	Datum		values[Q_NATTS];
 	bool		nulls[Q_NATTS];
 
+	if (request->quotas != NIL)
+		quota_admit(request->quotas, &e->queue, request->payload);
 	make_job_id(id);
 	build_row(e, request, false, id, values, nulls);
 	table_insert_row(&e->queue, values, nulls);
+	if (request->quotas != NIL)
+		quota_done(request->quotas, request->payload, id);
 	if (EVENTS_WANTED(request->type, EVENTS_ALL))
 		tell_enqueued(e, request, values, nulls, false, NULL);
 	publish_row(values);
@@ -181,10 +186,16 @@ insert_unique(Enqueuer *e, Request *request, const UniqueKey *key, bool successo
 {
 	Datum		values[Q_NATTS];
 	bool		nulls[Q_NATTS];
+	bool		inserted;
 
+	if (request->quotas != NIL)
+		quota_admit(request->quotas, &e->queue, request->payload);
 	make_job_id(id);
 	build_row(e, request, successor, id, values, nulls);
-	if (!table_insert_unless_conflict(&e->queue, values, nulls))
+	inserted = table_insert_unless_conflict(&e->queue, values, nulls);
+	if (request->quotas != NIL)
+		quota_done(request->quotas, request->payload, inserted ? id : NULL);
+	if (!inserted)
 	{
 		unique_wait(&e->queue, key, successor);
 		return false;

@@ -84,6 +84,7 @@ CREATE FUNCTION jobq._requeue_one(job jobq.dead_letters, max_attempts int) RETUR
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF EXISTS (SELECT FROM jobq._requeue(ARRAY[job], max_attempts)) THEN
+    PERFORM jobq._count_for_quotas(ARRAY[job.id]);
     RETURN;
   ELSIF EXISTS (SELECT FROM jobq.job_types t WHERE t.id = job.type_id AND t.dropped_at IS NULL) THEN
     PERFORM jobq._bad('23505', format('a newer job with unique_key "%s" is live', job.unique_key));
@@ -257,6 +258,7 @@ BEGIN
                GROUP BY n.place / 100 ORDER BY n.place / 100 LOOP
     ids := ARRAY(SELECT jobq._requeue(jobs, max_attempts));
     DELETE FROM jobq.dead_letters d WHERE d.id = ANY (ids);
+    PERFORM jobq._count_for_quotas(ids);
     PERFORM jobq._event_retried(ARRAY(SELECT j FROM unnest(jobs) j WHERE j.id = ANY (ids)));
     picked := picked + cardinality(jobs);
     retried := retried + cardinality(ids);

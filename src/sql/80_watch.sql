@@ -35,6 +35,7 @@ BEGIN
       FROM pg_database d WHERE d.datname = current_database();
   END IF;
   UPDATE jobq.queue q SET home_id = h.home_id FROM jobq.home h WHERE q.home_id <> h.home_id;
+  PERFORM jobq._count_for_quotas(NULL);
   -- for the statement trigger: the dispatcher looks again
   UPDATE jobq.job_types SET paused = paused WHERE false;
 END $$;

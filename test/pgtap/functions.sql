@@ -1,7 +1,7 @@
 -- The functions of the contract: names, arguments with their names and defaults, results; and no others.
 BEGIN;
 SET LOCAL intervalstyle = postgres;
-SELECT plan(95);
+SELECT plan(97);
 
 SELECT is(pg_get_function_arguments(oid), $a$name text, handler regprocedure DEFAULT NULL::regprocedure, command text[] DEFAULT NULL::text[], max_attempts integer DEFAULT 3, backoff text DEFAULT 'exponential'::text, backoff_base interval DEFAULT '00:00:30'::interval, backoff_max interval DEFAULT '01:00:00'::interval, backoff_jitter real DEFAULT 0.1, timeout interval DEFAULT '00:05:00'::interval, base_priority integer DEFAULT 0, max_concurrent integer DEFAULT 0, cpu_weight integer DEFAULT 1, rate_limit integer DEFAULT 0, rate_window interval DEFAULT '00:00:01'::interval, keep_completed interval DEFAULT '7 days'::interval, keep_dead interval DEFAULT NULL::interval, critical boolean DEFAULT false, run_as regrole DEFAULT NULL::regrole, options jsonb DEFAULT '{}'::jsonb, on_conflict text DEFAULT 'error'::text$a$, 'arguments of create_job_type') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'create_job_type';
 SELECT is(pg_get_function_result(oid), 'void', 'result of create_job_type') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'create_job_type';
@@ -97,12 +97,14 @@ SELECT is(pg_get_function_arguments(oid), $a$job_type text, signal text, priorit
 SELECT is(pg_get_function_result(oid), 'void', 'result of set_pressure_rule') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'set_pressure_rule';
 SELECT is(pg_get_function_arguments(oid), $a$name text, active boolean, ttl interval DEFAULT NULL::interval$a$, 'arguments of set_signal') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'set_signal';
 SELECT is(pg_get_function_result(oid), 'void', 'result of set_signal') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'set_signal';
+SELECT is(pg_get_function_arguments(oid), $a$tenant text, max_live bigint DEFAULT NULL::bigint, max_bytes bigint DEFAULT NULL::bigint, enqueues_per_minute integer DEFAULT NULL::integer$a$, 'arguments of set_tenant_quota') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'set_tenant_quota';
+SELECT is(pg_get_function_result(oid), 'void', 'result of set_tenant_quota') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'set_tenant_quota';
 
 SELECT bag_eq($$SELECT proname::text FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname !~ '^_'$$,
   ARRAY['create_job_type', 'alter_job_type', 'drop_job_type', 'pause_job_type', 'resume_job_type', 'enqueue', 'enqueue_many', 'enqueue_jobs',
     'cancel_job', 'cancel_jobs', 'retry_job', 'rerun_job', 'alter_job', 'list_jobs', 'count_by_status', 'distinct_job_types',
     'retry_dead_letters', 'purge_dead_letters', 'job_timeline', 'archive', 'wait_for', 'current_job', 'set_progress', 'log_event', 'skip',
-    'discard', 'snooze', 'run_inline', 'purge_tenant', 'grant_access', 'revoke_access', 'set_tenant_check', 'health', 'version', 'adopt', 'reload',
+    'discard', 'snooze', 'run_inline', 'purge_tenant', 'grant_access', 'revoke_access', 'set_tenant_check', 'set_tenant_quota', 'health', 'version', 'adopt', 'reload',
     'set_limit', 'drop_limit', 'stop_all', 'start_all', 'drain', 'compact', 'channel', 'set_signal', 'create_signal', 'drop_signal', 'set_pressure_rule'],
   'no other function than those');
 

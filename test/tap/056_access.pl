@@ -88,11 +88,12 @@ INSERT INTO functions VALUES
   ('set_pressure_rule', '{admin}', 'all', 'jobq.set_signal(''s'', true), jobq.set_pressure_rule(''{type}'', ''s'', 1)', '', NULL),
   ('stop_all', '{admin}', 'all', 'jobq.stop_all(''why'')', '', NULL),
   ('start_all', '{admin}', 'all', 'jobq.start_all()', '', NULL),
+  ('drain', '{admin}', 'all', 'jobq.drain(''0'') IS NOT NULL', 'true', NULL),
   ('set_tenant_quota', '{admin}', 'all', 'jobq.set_tenant_quota(''{tenant}'', 10)', '', NULL),
   ('grant_access', '{}', 'all', 'jobq.grant_access(''app'', ''read'')', '', NULL),
   ('revoke_access', '{}', 'all', 'jobq.revoke_access(''app'', ''enqueue'')', '', NULL),
   ('set_tenant_check', '{}', 'all', 'jobq.set_tenant_check(''admits(text)'')', '', NULL),
-  ('archive', '{}', 'all', '(SELECT count(*) FROM jobq.archive(''2000-01-01''))', '0', NULL),
+  ('archive', '{read,admin}', 'rows', '(SELECT count(*) > 0 FROM jobq.archive(''infinity'') l WHERE l::jsonb->>''tenant'' = ''{tenant}'' AND l::jsonb->>''job_type'' = ''{type}'')', 'true', 'false'),
   ('run_inline', '{}', 'all', '(jobq.run_inline(''{waits}'')).status', 'completed', NULL),
   ('reload', '{}', 'all', 'jobq.reload()', '', NULL),
   ('adopt', '{}', 'all', 'jobq.adopt()', '', NULL),
@@ -163,7 +164,7 @@ SELECT r.name, p.proname FROM roles r, pg_proc p
  WHERE p.pronamespace = 'jobq'::regnamespace AND p.proname ~ '^_' AND NOT r.free
    AND has_function_privilege(r.name, p.oid, 'EXECUTE')
        <> (coalesce(r.access IN ('enqueue', 'read', 'admin'), false) AND p.proname ~ '^_(type_name|live_(status|attempts|runs|started_at|worker|progress|progress_data)|reads)$'
-           OR coalesce(r.access IN ('read', 'admin'), false) AND p.proname ~ '^_reads_(event|type)$')
+           OR coalesce(r.access IN ('read', 'admin'), false) AND p.proname ~ '^_(reads_event|reads_type|archive_end)$')
 END
 
 # ---------- tables and views ----------
@@ -173,7 +174,8 @@ SELECT r.name, c.relname, w.what FROM roles r, pg_class c, unnest('{SELECT,INSER
  WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind IN ('r', 'p', 'v') AND NOT r.free
    AND has_table_privilege(r.name, c.oid, w.what)
        <> (w.what = 'SELECT' AND (coalesce(r.access IN ('enqueue', 'read', 'admin'), false) AND c.relname IN ('jobs', 'history', 'dead_letters')
-                                  OR coalesce(r.access IN ('read', 'admin'), false) AND c.relname IN ('events', 'alerts', 'option_keys')))
+                                  OR coalesce(r.access IN ('read', 'admin'), false) AND c.relname IN ('events', 'alerts', 'option_keys')
+                                  OR coalesce(r.access IN ('read', 'admin') AND r.tenant IS NULL, false) AND c.relname IN ('disk_log')))
 END
 is(sql(<<'END'), '', 'no column that is nobody\'s business');
 SELECT r.name, a.attrelid::regclass, a.attname FROM roles r, pg_attribute a
@@ -205,7 +207,7 @@ is(sql(q{SELECT string_agg(DISTINCT relation::text, ' ' ORDER BY relation::text)
 is(sql(<<'END'), '', 'every table with a tenant\'s rows has its policy');
 SELECT c.oid::regclass FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant'
  WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND NOT c.relrowsecurity
-   AND c.relname NOT IN ('access', 'tenant_quotas')   -- nobody may read these
+   AND c.relname NOT IN ('access', 'tenant_quotas', 'quota_jobs')   -- nobody may read these
 END
 
 # ---------- in sessions of their own ----------

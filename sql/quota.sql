@@ -1,0 +1,70 @@
+-- Quotas of tenants
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set helpers :abs_srcdir /test/lib/regress.sql
+\set ECHO none
+\i :helpers
+\set ECHO all
+CREATE FUNCTION test.ok(payload jsonb) RETURNS jsonb LANGUAGE sql RETURN payload;
+SELECT jobq.create_job_type('held', 'test.ok(jsonb)', max_attempts => 1);
+SELECT jobq.pause_job_type('held');
+\pset format unaligned
+\pset tuples_only on
+SELECT call || ': ' || test.error_of('SELECT jobq.set_tenant_quota(' || call || ')') FROM (VALUES ('NULL, 1'), (''''', 1'), ('''acme'', -1'),
+  ('''acme'', max_bytes => -1'), ('''acme'', enqueues_per_minute => -1'), ('repeat(''x'', 256), 1'), ('E''a\nb'', 1')) v(call);
+
+-- live jobs: its own and those of tenants below it, those that were there before included
+CREATE FUNCTION test.enqueue(tenant text, payload jsonb DEFAULT '{}', key text DEFAULT NULL, conflict text DEFAULT 'ignore') RETURNS text LANGUAGE sql AS $$
+  SELECT test.error_of(format('SELECT jobq.enqueue(''held'', %L, tenant => %L, unique_key => %L, on_conflict => %L)', payload, tenant, key, conflict))
+$$;
+SELECT test.enqueue('acme');
+SELECT jobq.set_tenant_quota('acme', max_live => 3);
+SELECT test.enqueue('acme'), test.enqueue('acme/eu'), test.enqueue('acme'), test.enqueue('acme/us'), test.enqueue('acmeta'), test.enqueue('beta'), test.enqueue('');
+-- what ends makes room, in the same transaction too
+SELECT id FROM jobq.queue WHERE tenant = 'acme/eu' \gset
+SELECT jobq.cancel_job(:'id'), test.enqueue('acme/us'), test.enqueue('acme');
+-- a job that is there already is not one more; a retried one counts, and is not refused
+SELECT jobq.cancel_jobs(tenant => 'acme/us'), test.enqueue('acme', key => 'k'), test.enqueue('acme', key => 'k'), test.enqueue('acme', key => 'k', conflict => 'replace');
+SELECT jobq.retry_job(:'id'), test.enqueue('acme');
+SELECT count(*) FROM jobq.queue WHERE tenant ~ '^acme(/|$)';
+SELECT jobq.cancel_jobs(tenant => 'acme', payload_contains => '{}');
+-- all or nothing, and what is rolled back leaves room
+SELECT test.error_of($$SELECT jobq.enqueue_many('held', array_fill('{}'::jsonb, '{3}'), tenant => 'acme')$$);
+SELECT count(*) FROM jobq.queue WHERE tenant ~ '^acme(/|$)';
+SELECT test.error_of($$SELECT jobq.enqueue_jobs('[{"job_type": "held", "tenant": "acme"}, {"job_type": "held", "tenant": "acme"}, {"job_type": "held", "tenant": "beta"}]')$$);
+SELECT test.enqueue('acme');
+-- many that have come and gone
+SELECT count(*) FILTER (WHERE jobq.cancel_job(id)) FROM jobq.queue WHERE tenant ~ '^acme(/|$)';
+DO $$
+BEGIN
+  FOR i IN 1..200 LOOP
+    PERFORM jobq.cancel_job(jobq.enqueue('held', tenant => 'acme'));
+  END LOOP;
+END $$;
+SELECT test.enqueue('acme'), test.enqueue('acme'), test.enqueue('acme'), test.enqueue('acme');
+SELECT count(*) <= 4 FROM jobq.quota_jobs;
+
+-- a quota of a tenant below counts besides
+SELECT jobq.set_tenant_quota('acme', max_live => 5), jobq.set_tenant_quota('acme/eu', max_live => 1);
+SELECT test.enqueue('acme/eu'), test.enqueue('acme/eu/de'), test.enqueue('acme/us'), test.enqueue('acme/us');
+SELECT jobq.set_tenant_quota('acme/eu');
+SELECT jobq.set_tenant_quota('acme', max_live => 0);
+SELECT test.enqueue('acme');
+TABLE jobq.tenant_quotas;
+SELECT jobq.set_tenant_quota('acme');
+SELECT test.enqueue('acme'), (SELECT count(*) FROM jobq.quota_jobs);
+
+-- bytes of payloads
+SELECT jobq.set_tenant_quota('bytes', max_bytes => 100);
+SELECT test.enqueue('bytes', to_jsonb(repeat('x', 78))), test.enqueue('bytes', to_jsonb(repeat('x', 18))), test.enqueue('bytes', to_jsonb(repeat('x', 19))), test.enqueue('bytes', '0'), test.enqueue('bytes', to_jsonb(repeat('x', 98)));
+SELECT jobq.cancel_jobs(tenant => 'bytes', payload_contains => to_jsonb(repeat('x', 78))), test.enqueue('bytes', to_jsonb(repeat('x', 76))), test.enqueue('bytes', '0');
+
+-- enqueues in a minute
+SELECT jobq.set_tenant_quota('fast', enqueues_per_minute => 3);
+SELECT test.enqueue('fast'), test.enqueue('fast'), test.enqueue('fast/er'), test.enqueue('fast'), test.enqueue('faster');
+SELECT jobq.cancel_jobs(tenant => 'fast'), test.enqueue('fast');
+SELECT jobq.set_tenant_quota('fast', enqueues_per_minute => 4);
+SELECT test.enqueue('fast'), test.enqueue('fast');
+
+SET client_min_messages = warning;
+DO 'BEGIN PERFORM jobq.set_tenant_quota(tenant) FROM jobq.tenant_quotas; END';
+DO 'BEGIN PERFORM test.clean(), test.forget(); END';

@@ -1,0 +1,458 @@
+/*
+ * quota.c
+ *	  Quotas of tenants: see quota.h.
+ *
+ * Each job of a tenant with a quota has a row in jobq.quota_jobs, written with the job and never by whoever ends
+ * it: what the queue does not hold any more counts for nothing, and its row goes when it is met.  Counting looks at
+ * jobs of open transactions, too: what they inserted counts, what they deleted counts until they commit.  So no
+ * order of commits exceeds a quota.
+ *
+ * A number in shared memory, which rises with each job and never falls, saves the counting: it is at least the true
+ * one, and only when it reaches the quota the rows are counted and it becomes what they say.  A count of many rows
+ * is not repeated for some ten times as long as it takes, so that a tenant that hammers at a full quota
+ * burns little.
+ *
+ * Between looking and inserting the tenant is locked (a lock of its own, released at once, not at the end of
+ * the transaction): enqueues of one tenant stand in line for the insertion, nobody for a transaction.
+ *
+ * Enqueues per minute are counted in shared memory by the second.  A second counts until it is wholly over a minute
+ * old, so that no minute, wherever it begins, has more than the quota; what is rolled back has been
+ * enqueued, too.  A restart of the server begins anew.
+ */
+#include "jobq.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_collation.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "storage/lock.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "access.h"
+#include "find.h"
+#include "quota.h"
+
+#define QUOTA_LOCK		7		/* keeps our locks apart from advisory ones, which have 1 and 2 */
+#define MANY_ROWS		1000
+#define PAUSE_US_PER_ROW 30		/* a row takes some 3 us */
+
+PG_FUNCTION_INFO_V1(jobq_forget_quota);
+
+/* attribute numbers: src/sql/13_quotas.sql */
+enum
+{
+	TQ_tenant = 1, TQ_max_live, TQ_max_bytes, TQ_enqueues_per_minute
+};
+#define TQ_NATTS TQ_enqueues_per_minute
+enum
+{
+	QJ_tenant = 1, QJ_job_id, QJ_bytes
+};
+#define QJ_NATTS QJ_bytes
+
+/* -1: no limit */
+typedef struct Quota
+{
+	char	   *tenant;
+	int64		max_live;
+	int64		max_bytes;
+	int64		per_minute;
+} Quota;
+
+static MemoryContext quotas_context = NULL;
+static List *quotas = NIL;
+static uint64 read_at = 0;		/* access_generation() that they were read at */
+
+/* --- which there are --- */
+
+static int64
+limit(Datum *values, bool *nulls, int att)
+{
+	if (nulls[att - 1])
+		return -1;
+	return att == TQ_enqueues_per_minute ? DatumGetInt32(values[att - 1]) : DatumGetInt64(values[att - 1]);
+}
+
+static void
+add_quota(TupleDesc desc, HeapTuple tuple)
+{
+	MemoryContext old = MemoryContextSwitchTo(quotas_context);
+	Quota	   *quota = palloc(sizeof(Quota));
+	Datum		values[TQ_NATTS];
+	bool		nulls[TQ_NATTS];
+
+	heap_deform_tuple(tuple, desc, values, nulls);
+	quota->tenant = TextDatumGetCString(values[TQ_tenant - 1]);
+	quota->max_live = limit(values, nulls, TQ_max_live);
+	quota->max_bytes = limit(values, nulls, TQ_max_bytes);
+	quota->per_minute = limit(values, nulls, TQ_enqueues_per_minute);
+	quotas = lappend(quotas, quota);
+	MemoryContextSwitchTo(old);
+}
+
+static int
+outermost_first(const ListCell *a, const ListCell *b)
+{
+	return (int) strlen(((Quota *) lfirst(a))->tenant) - (int) strlen(((Quota *) lfirst(b))->tenant);
+}
+
+static void
+read_quotas(uint64 generation)
+{
+	Relation	rel = table_open(jobq_relid("tenant_quotas"), AccessShareLock);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, snapshot, 0, NULL);
+	HeapTuple	tuple;
+
+	if (quotas_context == NULL)
+		quotas_context = AllocSetContextCreate(CacheMemoryContext, "jobq quotas", ALLOCSET_SMALL_SIZES);
+	read_at = 0;
+	quotas = NIL;
+	MemoryContextReset(quotas_context);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+		add_quota(RelationGetDescr(rel), tuple);
+	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	table_close(rel, AccessShareLock);
+	list_sort(quotas, outermost_first);
+	read_at = generation;
+}
+
+static bool
+counts(const Quota *quota, text *tenant)
+{
+	int			n = strlen(quota->tenant);
+	int			len = VARSIZE_ANY_EXHDR(tenant);
+
+	return len >= n && memcmp(VARDATA_ANY(tenant), quota->tenant, n) == 0 &&
+		(len == n || VARDATA_ANY(tenant)[n] == '/');
+}
+
+List *
+quotas_of(text *tenant)
+{
+	uint64		generation = access_generation();
+	List	   *found = NIL;
+	ListCell   *lc;
+
+	if (read_at != generation)
+		read_quotas(generation);
+	if (quotas == NIL || tenant == NULL)
+		return NIL;
+	foreach(lc, quotas)
+	{
+		Quota	   *copy;
+
+		if (!counts(lfirst(lc), tenant))
+			continue;
+		copy = palloc(sizeof(Quota));
+		*copy = *(Quota *) lfirst(lc);
+		copy->tenant = pstrdup(copy->tenant);
+		found = lappend(found, copy);
+	}
+	return found;
+}
+
+/* --- what is remembered of them --- */
+
+static uint64
+key_of(const char *tenant)
+{
+	return hash_bytes_extended((const unsigned char *) tenant, strlen(tenant), 0);
+}
+
+/* The tenant's entry, made when there is none; NULL: nothing is preloaded, or too many have one. */
+static QuotaEntry *
+entry_of(uint64 key)
+{
+	QuotaEntry *entry = NULL;
+
+	if (JobqShmem == NULL)
+		return NULL;
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	for (int i = 0; i < JOBQ_MAX_QUOTAS; i++)
+	{
+		entry = &JobqShmem->quotas[(key + i) % JOBQ_MAX_QUOTAS];
+		if (entry->dboid == MyDatabaseId && entry->key == key)
+			break;
+		if (entry->dboid == InvalidOid)
+		{
+			memset(entry, 0, sizeof(QuotaEntry));
+			entry->dboid = MyDatabaseId;
+			entry->key = key;
+			break;
+		}
+		entry = NULL;
+	}
+	LWLockRelease(JobqShmem->lock);
+	return entry;
+}
+
+static void
+set_tag(LOCKTAG *tag, uint64 key)
+{
+	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) (key >> 32), (uint32) key, QUOTA_LOCK);
+}
+
+static void
+lock_tenant(uint64 key)
+{
+	LOCKTAG		tag;
+
+	set_tag(&tag, key);
+	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+}
+
+static void
+unlock_tenant(uint64 key)
+{
+	LOCKTAG		tag;
+
+	set_tag(&tag, key);
+	(void) LockRelease(&tag, ExclusiveLock, false);
+}
+
+/* --- counting --- */
+
+/* Is the job live, for us or for a transaction that is still open? */
+static bool
+is_live(Table *queue, const pg_uuid_t *id, MemoryContext per_row)
+{
+	MemoryContext old = MemoryContextSwitchTo(per_row);
+	SnapshotData dirty;
+	Job			job;
+	bool		found;
+
+	InitDirtySnapshot(dirty);
+	found = queue_find_by_id(queue, id, &dirty, &job);
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(per_row);
+	return found;
+}
+
+static IndexScanDesc
+begin_count(Table *rows, const char *tenant, Snapshot snapshot)
+{
+	static const AttrNumber columns[] = {QJ_tenant, QJ_job_id};
+	Relation	index = table_index(rows, columns, lengthof(columns));
+	ScanKeyData key;
+	IndexScanDesc scan;
+
+	if (index == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the index on jobq.quota_jobs (tenant, job_id) is missing or invalid"),
+				 errhint("Run REINDEX TABLE jobq.quota_jobs.")));
+	ScanKeyEntryInitialize(&key, 0, 1, BTEqualStrategyNumber, InvalidOid, DEFAULT_COLLATION_OID,
+						   F_TEXTEQ, CStringGetTextDatum(tenant));
+	scan = index_beginscan(rows->rel, index, snapshot, NULL, 1, 0);
+	index_rescan(scan, &key, 1, NULL, 0);
+	return scan;
+}
+
+/* How many rows were read.  Those of jobs that are gone go, unless somebody else is about to delete them. */
+static int64
+count_rows(Table *rows, Table *queue, const char *tenant, int64 *live, int64 *bytes)
+{
+	MemoryContext per_row = AllocSetContextCreate(CurrentMemoryContext, "jobq quota", ALLOCSET_DEFAULT_SIZES);
+	SnapshotData dirty;
+	IndexScanDesc scan;
+	int64		read = 0;
+
+	InitDirtySnapshot(dirty);
+	scan = begin_count(rows, tenant, &dirty);
+	*live = *bytes = 0;
+	while (index_getnext_slot(scan, ForwardScanDirection, rows->slot))
+	{
+		bool		isnull;
+		bool		being_deleted = TransactionIdIsValid(dirty.xmax);
+		ItemPointerData tid = rows->slot->tts_tid;
+		pg_uuid_t	id = *DatumGetUUIDP(slot_getattr(rows->slot, QJ_job_id, &isnull));
+		int64		size = DatumGetInt64(slot_getattr(rows->slot, QJ_bytes, &isnull));
+
+		CHECK_FOR_INTERRUPTS();
+		read++;
+		if (is_live(queue, &id, per_row))
+		{
+			*live += 1;
+			*bytes += size;
+		}
+		else if (!being_deleted)
+			table_delete_row(rows, &tid);
+	}
+	MemoryContextDelete(per_row);
+	index_endscan(scan);
+	ExecClearTuple(rows->slot);
+	return read;
+}
+
+static void
+count_again(const Quota *quota, QuotaEntry *entry, Table *queue)
+{
+	Table		rows;
+	int64		read;
+
+	table_open_for_write(&rows, jobq_relid("quota_jobs"));
+	read = count_rows(&rows, queue, quota->tenant, &entry->live, &entry->bytes);
+	table_close_after_write(&rows);
+	entry->known = true;
+	entry->count_again = read > MANY_ROWS ? GetCurrentTimestamp() + read * PAUSE_US_PER_ROW : 0;
+}
+
+/* --- admitting --- */
+
+static int64
+payload_bytes(Jsonb *payload)
+{
+	return strlen(JsonbToCString(NULL, &payload->root, VARSIZE(payload)));
+}
+
+static bool
+has_room(const Quota *quota, const QuotaEntry *entry, int64 bytes)
+{
+	return (quota->max_live < 0 || entry->live + 1 <= quota->max_live) &&
+		(quota->max_bytes < 0 || entry->bytes + bytes <= quota->max_bytes);
+}
+
+static void
+refuse(const Quota *quota, const char *which, int64 limit)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("quota of tenant \"%s\" is used up: %s is %lld", quota->tenant, which, (long long) limit)));
+}
+
+static void
+check_room(const Quota *quota, QuotaEntry *entry, Table *queue, int64 bytes)
+{
+	if (quota->max_live < 0 && quota->max_bytes < 0)
+		return;
+	if (!entry->known || (!has_room(quota, entry, bytes) && GetCurrentTimestamp() >= entry->count_again))
+		count_again(quota, entry, queue);
+	if (has_room(quota, entry, bytes))
+		return;
+	if (quota->max_live >= 0 && entry->live + 1 > quota->max_live)
+		refuse(quota, "max_live", quota->max_live);
+	refuse(quota, "max_bytes", quota->max_bytes);
+}
+
+/* Forgets the seconds that are over. */
+static void
+turn_to(QuotaEntry *entry, int64 second)
+{
+	if (second - entry->second >= QUOTA_SECONDS || second < entry->second - QUOTA_SECONDS)
+	{
+		memset(entry->enqueued, 0, sizeof(entry->enqueued));
+		entry->second = second;
+	}
+	while (entry->second < second)
+		entry->enqueued[++entry->second % QUOTA_SECONDS] = 0;
+}
+
+static void
+check_rate(const Quota *quota, QuotaEntry *entry)
+{
+	int64		sum = 0;
+
+	if (quota->per_minute < 0)
+		return;
+	turn_to(entry, GetCurrentTimestamp() / USECS_PER_SEC);
+	for (int i = 0; i < QUOTA_SECONDS; i++)
+		sum += entry->enqueued[i];
+	if (sum + 1 > quota->per_minute)
+		refuse(quota, "enqueues_per_minute", quota->per_minute);
+}
+
+void
+quota_admit(List *of_tenant, Table *queue, Jsonb *payload)
+{
+	int64		bytes = payload_bytes(payload);
+	ListCell   *lc;
+
+	foreach(lc, of_tenant)
+	{
+		Quota	   *quota = lfirst(lc);
+		uint64		key = key_of(quota->tenant);
+		QuotaEntry	forgotten = {0};
+		QuotaEntry *entry;
+
+		lock_tenant(key);
+		entry = entry_of(key);
+		if (entry != NULL)
+			check_rate(quota, entry);
+		check_room(quota, entry ? entry : &forgotten, queue, bytes);
+	}
+}
+
+static void
+insert_row(Table *rows, const Quota *quota, const pg_uuid_t *id, int64 bytes)
+{
+	Datum		values[QJ_NATTS];
+	bool		nulls[QJ_NATTS] = {false, false, false};
+
+	values[QJ_tenant - 1] = CStringGetTextDatum(quota->tenant);
+	values[QJ_job_id - 1] = UUIDPGetDatum(id);
+	values[QJ_bytes - 1] = Int64GetDatum(bytes);
+	table_insert_row(rows, values, nulls);
+}
+
+static void
+note_job(const Quota *quota, const pg_uuid_t *id, int64 bytes, Table *rows)
+{
+	QuotaEntry *entry = entry_of(key_of(quota->tenant));
+
+	insert_row(rows, quota, id, bytes);
+	if (entry == NULL)
+		return;
+	entry->live++;
+	entry->bytes += bytes;
+	turn_to(entry, GetCurrentTimestamp() / USECS_PER_SEC);
+	entry->enqueued[entry->second % QUOTA_SECONDS]++;
+}
+
+void
+quota_done(List *of_tenant, Jsonb *payload, const pg_uuid_t *id)
+{
+	ListCell   *lc;
+
+	if (id != NULL)
+	{
+		int64		bytes = payload_bytes(payload);
+		Table		rows;
+
+		table_open_for_write(&rows, jobq_relid("quota_jobs"));
+		foreach(lc, of_tenant)
+			note_job(lfirst(lc), id, bytes, &rows);
+		table_close_after_write(&rows);
+	}
+	foreach(lc, of_tenant)
+		unlock_tenant(key_of(((Quota *) lfirst(lc))->tenant));
+}
+
+/* jobq._forget_quota(tenant, and_rate): rows of jobq.quota_jobs were written by SQL, count them next time */
+Datum
+jobq_forget_quota(PG_FUNCTION_ARGS)
+{
+	uint64		key = key_of(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	QuotaEntry *entry;
+
+	lock_tenant(key);
+	entry = entry_of(key);
+	if (entry != NULL)
+	{
+		entry->known = false;
+		entry->count_again = 0;
+		if (PG_GETARG_BOOL(1))
+			memset(entry->enqueued, 0, sizeof(entry->enqueued));
+	}
+	unlock_tenant(key);
+	PG_RETURN_VOID();
+}

@@ -1,0 +1,70 @@
+-- Quotas of tenants: src/quota.c.
+CREATE TABLE jobq.tenant_quotas (
+  tenant               text NOT NULL PRIMARY KEY,
+  max_live             int8,               -- NULL: no limit; so for all
+  max_bytes            int8,
+  enqueues_per_minute  int4
+);
+
+-- The jobs that count for a quota.  A row stays when its job ends, and goes when it is met.
+CREATE TABLE jobq.quota_jobs (
+  tenant  text NOT NULL,                   -- whose quota
+  job_id  uuid NOT NULL,
+  bytes   int8 NOT NULL                    -- of its payload, rendered
+);
+CREATE UNIQUE INDEX quota_jobs_tenant ON jobq.quota_jobs (tenant, job_id);
+
+SELECT pg_catalog.pg_extension_config_dump('jobq.tenant_quotas', '');
+
+CREATE TRIGGER quotas_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.tenant_quotas
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq._access_changed();
+ALTER TABLE jobq.tenant_quotas ENABLE ALWAYS TRIGGER quotas_changed;
+
+-- What shared memory has of a tenant's jobs; and_rate: and of its enqueues in the last minute.
+CREATE FUNCTION jobq._forget_quota(tenant text, and_rate boolean) RETURNS void
+  LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_forget_quota';
+
+-- Jobs that came into the queue without enqueue count as well: these, or all.
+CREATE FUNCTION jobq._count_for_quotas(ids uuid[]) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  quota text;
+BEGIN
+  FOR quota IN SELECT t.tenant FROM jobq.tenant_quotas t ORDER BY t.tenant LOOP
+    INSERT INTO jobq.quota_jobs (tenant, job_id, bytes)
+    SELECT quota, q.id, octet_length(q.payload::text) FROM jobq.queue q
+     WHERE (q.tenant = quota OR starts_with(q.tenant, quota || '/')) AND (ids IS NULL OR q.id = ANY (ids))
+    ON CONFLICT DO NOTHING;
+    IF FOUND THEN
+      PERFORM jobq._forget_quota(quota, false);
+    END IF;
+  END LOOP;
+END $$;
+
+CREATE FUNCTION jobq.set_tenant_quota(
+  tenant text, max_live bigint DEFAULT NULL, max_bytes bigint DEFAULT NULL, enqueues_per_minute int DEFAULT NULL)
+  RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq._set_tenant_quota(caller oid,
+  tenant text, max_live bigint, max_bytes bigint, enqueues_per_minute int)
+  RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+  PERFORM jobq._check_not_null('tenant', _set_tenant_quota.tenant IS NOT NULL);
+  PERFORM jobq._check_tenant(_set_tenant_quota.tenant);
+  IF _set_tenant_quota.tenant = '' THEN
+    PERFORM jobq._bad('22023', 'tenant must not be ""', 'Jobs without a tenant have no quota.');
+  END IF;
+  PERFORM jobq._check_number('max_live', _set_tenant_quota.max_live, 0, 9223372036854775807);
+  PERFORM jobq._check_number('max_bytes', _set_tenant_quota.max_bytes, 0, 9223372036854775807);
+  PERFORM jobq._check_number('enqueues_per_minute', _set_tenant_quota.enqueues_per_minute, 0, 2147483647);
+  LOCK TABLE jobq.tenant_quotas IN SHARE ROW EXCLUSIVE MODE;
+  DELETE FROM jobq.tenant_quotas t WHERE t.tenant = _set_tenant_quota.tenant;
+  IF coalesce(_set_tenant_quota.max_live, _set_tenant_quota.max_bytes, _set_tenant_quota.enqueues_per_minute) IS NULL THEN
+    DELETE FROM jobq.quota_jobs j WHERE j.tenant = _set_tenant_quota.tenant;
+    PERFORM jobq._forget_quota(_set_tenant_quota.tenant, true);
+    RETURN;
+  END IF;
+  INSERT INTO jobq.tenant_quotas
+  VALUES (_set_tenant_quota.tenant, _set_tenant_quota.max_live, _set_tenant_quota.max_bytes, _set_tenant_quota.enqueues_per_minute);
+  PERFORM jobq._count_for_quotas(NULL);
+END $$;

@@ -1,0 +1,149 @@
+# Quotas of tenants under concurrency: never exceeded, never refused while there is room; no enqueue waits for another
+# transaction's end; restarts, crashes and prepared transactions change nothing.
+
+use strict;
+use warnings;
+
+use IPC::Run ();
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+
+my $node = jobq_server('quota', 'jobq.max_sql_workers = 2');
+$node->start;
+$node->safe_psql('postgres', <<'END');
+CREATE EXTENSION jobq;
+CREATE FUNCTION ok(p jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT p';
+SELECT jobq.create_job_type('held', 'ok(jsonb)'), jobq.create_job_type('runs', 'ok(jsonb)');
+SELECT jobq.pause_job_type('held');
+SELECT jobq.set_tenant_quota('acme', max_live => 10);
+CREATE TABLE seen (n int);
+-- enqueues, some of which are rolled back, and cancels; notes how many jobs there are
+CREATE PROCEDURE hammer(rounds int) LANGUAGE plpgsql AS $$
+BEGIN
+  FOR i IN 1..rounds LOOP
+    BEGIN
+      PERFORM jobq.enqueue('held', tenant => 'acme/' || i % 3, unique_key => CASE WHEN i % 7 = 0 THEN 'key' END);
+      PERFORM jobq.enqueue('held', tenant => 'acme');
+      IF i % 5 = 0 THEN RAISE SQLSTATE 'XX001'; END IF;
+    EXCEPTION WHEN SQLSTATE '53400' OR SQLSTATE 'XX001' THEN
+      NULL;
+    END;
+    IF random() < 0.2 THEN ROLLBACK; ELSE COMMIT; END IF;
+    PERFORM jobq.cancel_job(id) FROM (SELECT id FROM jobq.queue ORDER BY random() LIMIT 1) q WHERE random() < 0.5;
+    COMMIT;
+    INSERT INTO seen SELECT count(*) FROM jobq.queue;
+    COMMIT;
+  END LOOP;
+END $$;
+END
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+
+sub sql
+{
+	my ($text) = @_;
+
+	return $node->safe_psql('postgres', $text);
+}
+
+sub enqueue
+{
+	my ($tenant, $type) = @_;
+
+	return errors_of($node, 'postgres', sprintf q{SELECT jobq.enqueue('%s', tenant => '%s')}, $type // 'held', $tenant);
+}
+
+# Fills it one by one, and says how many went in.
+sub fill
+{
+	my $n = 0;
+
+	$n++ while $n < 20 && enqueue('acme') eq '00000';
+	return $n;
+}
+
+# ---------- many at once ----------
+
+my @sessions = map {
+	IPC::Run::start([ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-c', 'CALL hammer(150)' ],
+		'<', \undef, '>', \my $out, '2>', \my $err)
+} 1 .. 6;
+ok((grep { $_->finish } @sessions) == 6, 'six sessions enqueue, roll back and cancel');
+cmp_ok(sql('SELECT max(n) FROM seen'), '<=', 10, 'never more than the quota');
+cmp_ok(sql('SELECT count(*) FROM seen'), '==', 900, 'seen often');
+my $live = sql('SELECT count(*) FROM jobq.queue');
+is(fill(), 10 - $live, 'and all the room that is left is there');
+cmp_ok(sql('SELECT count(*) FROM jobq.quota_jobs'), '<', 100, 'what counts is not piled up');
+
+# ---------- transactions of others ----------
+
+sql('SELECT jobq.cancel_jobs(payload_contains => \'{}\')');
+my $open = $node->background_psql('postgres', on_error_stop => 1);
+$open->query_safe(q{BEGIN; SELECT jobq.enqueue('held', tenant => 'acme') FROM generate_series(1, 8)});
+is($node->safe_psql('postgres', q{SET lock_timeout = '30s'; SELECT jobq.enqueue('held', tenant => 'acme') IS NOT NULL}), 't', 'an open transaction is in nobody\'s way');
+is(enqueue('acme'), '00000', 'what it enqueued counts');
+is(enqueue('acme'), '53400', 'up to the quota');
+$open->query_safe('ROLLBACK');
+is(fill(), 8, 'what it rolled back does not');
+$open->query_safe(q{BEGIN; SELECT jobq.cancel_jobs(payload_contains => '{}')});
+is(enqueue('acme'), '53400', 'what it cancels counts');
+$open->query_safe('COMMIT');
+is(fill(), 10, 'until it has committed');
+$open->quit;
+
+# prepared
+sql('SELECT jobq.cancel_jobs(payload_contains => \'{}\')');
+sql(q{BEGIN; SELECT jobq.enqueue('held', tenant => 'acme') FROM generate_series(1, 9); PREPARE TRANSACTION 'nine'});
+is(fill(), 1, 'a prepared transaction\'s jobs count');
+$node->restart;
+is(enqueue('acme'), '53400', 'after a restart, too');
+sql(q{ROLLBACK PREPARED 'nine'});
+is(fill(), 9, 'until it is rolled back');
+
+# ---------- the server ends ----------
+
+$node->stop('immediate');
+$node->start;
+is(enqueue('acme'), '53400', 'a crash forgets nothing');
+sql(q{SELECT jobq.cancel_jobs(payload_contains => '{}')});
+is(fill(), 10, 'and invents nothing');
+
+# jobs that run and end make room
+sql(q{SELECT jobq.set_tenant_quota('runner', max_live => 3)});
+my $ran = 0;
+foreach (1 .. 30)
+{
+	$ran++ if $node->poll_query_until('postgres', q{SELECT count(*) < 3 FROM jobq.queue WHERE tenant = 'runner'}) && enqueue('runner', 'runs') eq '00000';
+}
+is($ran, 30, 'jobs that end make room');
+
+# ---------- enqueues per minute ----------
+
+sql(q{SELECT jobq.set_tenant_quota('rate', enqueues_per_minute => 50)});
+sql(<<'END');
+CREATE TABLE admitted (at timestamptz DEFAULT clock_timestamp());
+CREATE PROCEDURE enqueue_fast() LANGUAGE plpgsql AS $$
+BEGIN
+  FOR i IN 1..40 LOOP
+    BEGIN
+      PERFORM jobq.enqueue('held', tenant => 'rate');
+      INSERT INTO admitted DEFAULT VALUES;
+    EXCEPTION WHEN SQLSTATE '53400' THEN
+      NULL;
+    END;
+    COMMIT;
+  END LOOP;
+END $$;
+END
+@sessions = map {
+	IPC::Run::start([ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-c', 'CALL enqueue_fast()' ],
+		'<', \undef, '>', \my $out, '2>', \my $err)
+} 1 .. 4;
+ok((grep { $_->finish } @sessions) == 4, 'four sessions enqueue 160 jobs');
+is(sql(q{SELECT count(*) <= 50 OR max(at) - min(at) > '60 s' FROM admitted}), 't', 'fifty in a minute are admitted');
+cmp_ok(sql('SELECT count(*) FROM admitted'), '>=', 50, 'no fewer');
+is(enqueue('other'), '00000', 'another tenant has no quota');
+
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|exited with exit code ([2-9]|\d\d)|by signal/, 'no process was hurt');
+$node->stop;
+done_testing();
