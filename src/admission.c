@@ -52,11 +52,12 @@ admission_roles_changed(void)
 }
 
 void
-admission_init(MemoryContext context)
+admission_init(MemoryContext context, JobqDb *db)
 {
 	HASHCTL		ctl;
 
 	limits_init(context);
+	rate_init(db);
 	CacheRegisterSyscacheCallback(AUTHOID, note_role_change, (Datum) 0);
 	CacheRegisterSyscacheCallback(DATABASEOID, note_role_change, (Datum) 0);
 
@@ -141,6 +142,15 @@ load_pressure(TypeState *t)
 }
 
 static void
+load_rates(TypeState *t, const JobType *jt)
+{
+	rate_load(&t->own.rate, jt->id, "", jt->dropped ? 0 : jt->rate_limit, jt->rate_window_us, jt->burst);
+	t->rated = jt->rate_limit > 0;
+	for (int i = 0; i < t->nlimits; i++)
+		t->rated |= t->limits[i]->rate.limit > 0;
+}
+
+static void
 load_type(TypeState *t)
 {
 	JobType    *jt = job_type_by_id(t->id);
@@ -160,6 +170,7 @@ load_type(TypeState *t)
 	t->weight = jt->cpu_weight;
 	t->max_skip = option_int(jt->options, "max_skip", 100);
 	t->nlimits = limits_of_type(jt->options, t->limits);
+	load_rates(t, jt);
 	t->may_batch = jt->batch && !t->exec;
 	t->refused = !filter_admits(jt->name);
 	load_order(t, jt);
@@ -358,6 +369,65 @@ admission_press(TimestampTz now)
 	roles_unpark(now);
 }
 
+/* ---------- rates: what all limits of a type are told ---------- */
+
+JobLimit *
+type_closed_by_rate(TypeState *t, TimestampTz now)
+{
+	if (t->own.rate.limit > 0 && rate_is_closed(&t->own.rate, now))
+		return &t->own;
+	for (int i = 0; i < t->nlimits; i++)
+	{
+		if (t->limits[i]->rate.limit > 0 && rate_is_closed(&t->limits[i]->rate, now))
+			return t->limits[i];
+	}
+	return NULL;
+}
+
+void
+type_take(TypeState *t)
+{
+	if (t->own.rate.limit > 0)
+		rate_take(&t->own.rate);
+	for (int i = 0; i < t->nlimits; i++)
+	{
+		if (t->limits[i]->rate.limit > 0)
+			rate_take(&t->limits[i]->rate);
+	}
+}
+
+void
+type_note_start(TypeState *t, TimestampTz started)
+{
+	if (t->own.rate.limit > 0)
+		rate_note(&t->own.rate, started);
+	for (int i = 0; i < t->nlimits; i++)
+	{
+		if (t->limits[i]->rate.limit > 0)
+			rate_note(&t->limits[i]->rate, started);
+	}
+}
+
+void
+type_refund(TypeState *t)
+{
+	if (t->own.rate.limit > 0)
+		rate_refund(&t->own.rate);
+	for (int i = 0; i < t->nlimits; i++)
+	{
+		if (t->limits[i]->rate.limit > 0)
+			rate_refund(&t->limits[i]->rate);
+	}
+}
+
+void
+type_retake(TypeState *t)
+{
+	t->own.rate.pending += t->own.rate.limit > 0;
+	for (int i = 0; i < t->nlimits; i++)
+		t->limits[i]->rate.pending += t->limits[i]->rate.limit > 0;
+}
+
 static bool
 type_is_blocked(TypeState *t, TimestampTz now)
 {
@@ -407,8 +477,9 @@ admission_next_timer(void)
 			next = Min(next, t->paused_until);
 		if (t->held_until != 0)
 			next = Min(next, t->held_until);
+		next = Min(next, limit_next_timer(&t->own));
 	}
-	return next;
+	return Min(next, limits_next_timer());
 }
 
 void
@@ -417,6 +488,7 @@ admission_timers(TimestampTz now)
 	HASH_SEQ_STATUS status;
 	TypeState  *t;
 
+	limits_timers(now);
 	hash_seq_init(&status, types);
 	while ((t = hash_seq_search(&status)) != NULL)
 	{
@@ -424,6 +496,8 @@ admission_timers(TimestampTz now)
 			t->paused = false;
 		if (t->held_until <= now)
 			t->held_until = 0;	/* no timer of a type that waits for something else */
+		if (t->own.rate.next_free <= now)
+			t->own.rate.next_free = 0;
 		if (!dlist_is_empty(&t->own.parked) && !type_is_blocked(t, now))
 			lanes_unpark(&t->own.parked, now);
 	}

@@ -67,6 +67,7 @@ static bool want_full_scan = true;
 static News news = {.types_changed = true, .lost_from = DT_NOEND};
 static TimestampTz scan_blocked_until = 0;
 static bool registry_locked = false;
+static bool registry_known = false;	/* has been read once */
 static TimestampTz partition_need = 0;
 static TimestampTz next_maintenance = 0;
 static TimestampTz next_chores = 0;
@@ -229,6 +230,7 @@ scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, Timest
 		job_types_forget();		/* the messages come after the callback that told us */
 		admission_reload(now);
 		want_full_scan |= admission_has_leftovers();
+		registry_known = true;
 		read_stop();
 		pressure_stale();
 	}
@@ -370,7 +372,8 @@ one_turn(void)
 	StartTransactionCommand();
 	if (!OidIsValid(jobq_relid("queue")))
 		leave_without_extension();
-	(void) executors_collect(now);
+	if (registry_known)
+		(void) executors_collect(now);	/* what has started is told to all limits */
 	db->draining = db->ndrains > 0; /* before the publications: whose drain has ended has told of its row */
 	pg_memory_barrier();
 	registry_locked = !lock_registry();
@@ -553,7 +556,7 @@ start_up(void)
 	turn = AllocSetContextCreate(TopMemoryContext, "jobq turn", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(lasting);
 	lanes_init(lasting);
-	admission_init(lasting);
+	admission_init(lasting, db);
 	pressure_init(lasting, db);
 	executors_init(lasting, db);
 	intake_init(lasting, db);

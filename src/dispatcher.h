@@ -57,6 +57,7 @@ typedef struct TypeState
 	JobLimit	own;			/* what the type itself allows; lanes that wait for the type are parked here */
 	int			nlimits;
 	JobLimit   *limits[JOBQ_TYPE_LIMITS];	/* those it shares with others */
+	bool		rated;			/* one of them has a rate */
 	JobLimit   *closed;			/* had no room when one of its jobs was to be handed out */
 
 	/* the order of its jobs (ready.c) */
@@ -80,7 +81,7 @@ extern void admission_forget_lanes(void);
 /* Has so much piled up that lanes should be forgotten?  Then types that were dropped are, too. */
 extern bool admission_has_leftovers(void);
 extern void admission_forget_types(void);
-extern void admission_init(MemoryContext context);
+extern void admission_init(MemoryContext context, JobqDb *db);
 extern TypeState *type_state(int32 id);
 /* The same outside a transaction: NULL when nothing of the type has been seen. */
 extern TypeState *type_remembered(int32 id);
@@ -98,6 +99,14 @@ extern void admission_timers(TimestampTz now);
 extern void type_unpark(TypeState *t, TimestampTz now);
 /* Signals or rules have changed: what they say counts from now on. */
 extern void admission_press(TimestampTz now);
+/* The limit whose window is full; NULL: one of a type that is `rated` may start. */
+extern JobLimit *type_closed_by_rate(TypeState *t, TimestampTz now);
+/* Hands out, has started then, came back: for its rates. */
+extern void type_take(TypeState *t);
+extern void type_note_start(TypeState *t, TimestampTz started);
+extern void type_refund(TypeState *t);
+/* One that was taken before the rates were read again. */
+extern void type_retake(TypeState *t);
 /* May one more job of the type start? */
 extern bool type_may_start(TypeState *t, TimestampTz now);
 /* Can no job of the type be handed out before something else happens that wakes the dispatcher? */
@@ -133,6 +142,8 @@ extern bool executors_collect(TimestampTz now);
 /* workers.c: starts workers that parked lanes ask for; makes room between roles. */
 extern void executors_balance(TimestampTz now);
 extern int	executors_running(void);
+/* Tells the rates of the types what has started since. */
+extern void executors_note_starts(void);
 /* The registry has changed: counts anew what runs under each limit. */
 extern void executors_recount(void);
 extern TimestampTz executors_next_timer(void);

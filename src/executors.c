@@ -94,6 +94,45 @@ count_down(Executor *e, TypeState *t)
 		limit_down(t->limits[i], executor_number(e), e->exec);
 }
 
+/* Does its start still have to be noted? */
+static bool
+will_start(Executor *e, int cell)
+{
+	Cell	   *c = &e->slot->cells[cell];
+
+	return !c->noted && (c->ref.flags & REF_SETTLES) == 0;
+}
+
+/* Tells the rates of its type when it has started; false: it has not, or it was known. */
+static bool
+note_start(Executor *e, int cell, TypeState *t)
+{
+	Cell	   *c = &e->slot->cells[cell];
+
+	if (c->started_at == 0 || !will_start(e, cell))
+		return false;
+	c->noted = true;
+	type_note_start(t, c->started_at);
+	return true;
+}
+
+void
+executors_note_starts(void)
+{
+	for (int i = 0; i < executors_end; i++)
+	{
+		Executor   *e = &executors[i];
+
+		for (int c = 0; e->ncells > 0 && c < JOBQ_CELLS; c++)
+		{
+			TypeState  *t = e->used[c] ? type_state(e->types[c]) : NULL;
+
+			if (t != NULL && t->rated)
+				(void) note_start(e, c, t);
+		}
+	}
+}
+
 static void
 occupy(Executor *e, int cell, TypeState *t, bool slow)
 {
@@ -126,6 +165,8 @@ executor_vacate(Executor *e, int cell)
 {
 	TypeState  *t = type_state(e->types[cell]);
 
+	if (t->rated && !note_start(e, cell, t) && will_start(e, cell))
+		type_refund(t);
 	e->used[cell] = false;
 	e->ncells--;
 	e->nslow -= e->slow[cell];
@@ -147,9 +188,13 @@ executors_recount(void)
 		{
 			TypeState  *t;
 
-			if (!e->used[c] || e->ended[c])
+			if (!e->used[c])
 				continue;
 			t = type_state(e->types[c]);
+			if (t->rated && will_start(e, c))
+				type_retake(t);
+			if (e->ended[c])
+				continue;
 			count_up(e, t);
 			if (weight_budget > 0)
 				weight_occupy(e, c, t->weight);
@@ -284,6 +329,8 @@ hand_out(TypeState *t, const JobRef *ref, const char *cancel_reason, TimestampTz
 	if (!slot_assign(e->slot, cell, ref, cancel_reason))
 		return NO_CAPACITY;
 	occupy(e, cell, t, !is_short && !cancel);
+	if (t->rated && will_start(e, cell))
+		type_take(t);
 	e->wake = true;
 	pg_atomic_fetch_add_u64(&db->handed_out, 1);
 	return HANDED_OUT;
@@ -531,7 +578,7 @@ executors_cancel(const pg_uuid_t *id, CancelKind kind, const char *reason)
 	{
 		JobRef		ref = slot->cells[cell].ref;
 
-		(void) executor_vacate(e, cell);
+		type_unpark(executor_vacate(e, cell), GetCurrentTimestamp());
 		return_job(&ref);
 		return false;
 	}

@@ -132,6 +132,7 @@ read_options(JobType *type, Datum options)
 	option_aging(json, &type->aging_per_us, &type->aging_max);
 	type->fair = option_is(json, "fair_by", "tenant");
 	type->max_crashes = option_int(json, "max_crashes", 2);
+	type->burst = option_int(json, "burst", 0);
 	type->max_children = option_int(json, "max_children_per_minute", 0);
 	type->output = option_output(json);
 	type->allow_dash = option_bool(json, "allow_dash", false);
@@ -165,6 +166,8 @@ read_type(JobType *type, Datum *values, bool *nulls)
 	type->base_priority = DatumGetInt32(ATT(T_base_priority));
 	type->max_concurrent = DatumGetInt32(ATT(T_max_concurrent));
 	type->cpu_weight = DatumGetInt32(ATT(T_cpu_weight));
+	type->rate_limit = DatumGetInt32(ATT(T_rate_limit));
+	type->rate_window_us = interval_to_us(DatumGetIntervalP(ATT(T_rate_window)));
 	type->critical = DatumGetBool(ATT(T_critical));
 	type->paused = DatumGetBool(ATT(T_paused));
 	type->paused_until = ISNULL(T_paused_until) ? DT_NOEND : DatumGetTimestampTz(ATT(T_paused_until));

@@ -46,6 +46,9 @@ typedef struct JobType
 	int			base_priority;
 	int			max_concurrent;
 	int			cpu_weight;
+	int			rate_limit;		/* 0: none */
+	int64		rate_window_us;
+	int			burst;
 	Interval	keep_completed;
 	bool		keeps_nothing;	/* keep_completed is 0 */
 	bool		keep_dead_forever;

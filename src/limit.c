@@ -31,6 +31,7 @@ typedef struct SharedLimit
 {
 	char		name[NAMEDATALEN];	/* hash key */
 	JobLimit	limit;
+	bool		is_there;
 } SharedLimit;
 
 static HTAB *shared = NULL;
@@ -46,6 +47,7 @@ void
 limit_restart(JobLimit *limit)
 {
 	limit->running = 0;
+	limit->rate.pending = 0;
 	memset(limit->cells, 0, sizeof(limit->cells));
 }
 
@@ -61,6 +63,14 @@ limit_down(JobLimit *limit, int executor, bool exec)
 {
 	if (--limit->cells[executor] == 0 || exec)
 		limit->running--;
+}
+
+TimestampTz
+limit_next_timer(JobLimit *limit)
+{
+	if (limit->rate.limit == 0 || limit->rate.next_free == 0 || dlist_is_empty(&limit->parked))
+		return DT_NOEND;
+	return limit->rate.next_free;
 }
 
 /* ---------- those that types share ---------- */
@@ -86,6 +96,9 @@ load_limit(Datum *values)
 	if (!found)
 		limit_init(&s->limit);
 	s->limit.max_concurrent = DatumGetInt32(values[L_max_concurrent - 1]);
+	s->is_there = true;
+	rate_load(&s->limit.rate, 0, name, DatumGetInt32(values[L_rate_limit - 1]),
+			  interval_to_us(DatumGetIntervalP(values[L_rate_window - 1])), 0);
 }
 
 void
@@ -103,6 +116,7 @@ limits_load(void)
 	{
 		limit_restart(&s->limit);
 		s->limit.max_concurrent = 0;
+		s->is_there = false;
 	}
 	scan = table_beginscan(rel, snapshot, 0, NULL);
 	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
@@ -116,6 +130,12 @@ limits_load(void)
 	table_endscan(scan);
 	UnregisterSnapshot(snapshot);
 	table_close(rel, NoLock);
+	hash_seq_init(&status, shared);
+	while ((s = hash_seq_search(&status)) != NULL)
+	{
+		if (!s->is_there)
+			rate_load(&s->limit.rate, 0, s->name, 0, 0, 0);
+	}
 }
 
 int
@@ -155,4 +175,33 @@ limits_forget_lanes(void)
 	hash_seq_init(&status, shared);
 	while ((s = hash_seq_search(&status)) != NULL)
 		dlist_init(&s->limit.parked);
+}
+
+TimestampTz
+limits_next_timer(void)
+{
+	HASH_SEQ_STATUS status;
+	SharedLimit *s;
+	TimestampTz next = DT_NOEND;
+
+	hash_seq_init(&status, shared);
+	while ((s = hash_seq_search(&status)) != NULL)
+		next = Min(next, limit_next_timer(&s->limit));
+	return next;
+}
+
+void
+limits_timers(TimestampTz now)
+{
+	HASH_SEQ_STATUS status;
+	SharedLimit *s;
+
+	hash_seq_init(&status, shared);
+	while ((s = hash_seq_search(&status)) != NULL)
+	{
+		if (limit_next_timer(&s->limit) > now)
+			continue;
+		s->limit.rate.next_free = 0;	/* no timer of lanes that wait for something else */
+		lanes_unpark(&s->limit.parked, now);
+	}
 }

@@ -1,6 +1,6 @@
 /*
  * limit.h
- *	  A limit: how many jobs run at once.  Each job type has one of its own; those of jobq.limits are shared
+ *	  A limit: how many jobs run at once, how many start in a window (rate.h).  Each job type has one of its own; those of jobq.limits are shared
  *	  by every type that names them in options.limits.
  *
  * What counts is executors: a SQL worker once, whatever it was handed, and each tool.
@@ -9,6 +9,7 @@
 #define JOBQ_LIMIT_H
 
 #include "lib/ilist.h"
+#include "rate.h"
 #include "slots.h"
 
 #define JOBQ_TYPE_LIMITS 8		/* names in options.limits: src/option_keys.c */
@@ -19,6 +20,7 @@ typedef struct JobLimit
 	int			running;
 	uint16		cells[JOBQ_MAX_SLOTS];	/* that each executor has of it */
 	dlist_head	parked;			/* lanes that wait for it */
+	Rate		rate;
 } JobLimit;
 
 extern void limit_init(JobLimit *limit);
@@ -26,6 +28,9 @@ extern void limit_init(JobLimit *limit);
 extern void limit_restart(JobLimit *limit);
 extern void limit_up(JobLimit *limit, int executor, bool exec);
 extern void limit_down(JobLimit *limit, int executor, bool exec);
+
+/* When lanes that are parked with it may be tried again; DT_NOEND: not because of the time. */
+extern TimestampTz limit_next_timer(JobLimit *limit);
 
 static inline bool
 limit_has_room(const JobLimit *limit, int executor, bool exec)
@@ -41,6 +46,9 @@ extern void limits_load(void);
 /* Those that options.limits names; how many. */
 extern int	limits_of_type(Jsonb *options, JobLimit **found);
 extern void limits_unpark_all(TimestampTz now);
+/* When the next one lets one more job start; DT_NOEND: none is waited for. */
+extern TimestampTz limits_next_timer(void);
+extern void limits_timers(TimestampTz now);
 extern void limits_forget_lanes(void);
 
 #endif

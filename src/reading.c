@@ -153,6 +153,7 @@ hand_out_ready(QueueScan *scan, TimestampTz now)
 		TypeState  *t = lane->type;
 		JobRef		ref = *lane_head(lane);
 		Rank		rank = rank_of_first(lane);
+		JobLimit   *closed;
 
 		if (!type_may_start(t, now))
 		{
@@ -162,6 +163,11 @@ hand_out_ready(QueueScan *scan, TimestampTz now)
 		if (t->role && t->role->has_waiting && outranks(&t->role->waiting, &rank))
 		{
 			lane_park(lane, &t->role->parked);
+			continue;
+		}
+		if (t->rated && (ref.flags & REF_SETTLES) == 0 && (closed = type_closed_by_rate(t, now)) != NULL)
+		{
+			lane_park(lane, &closed->parked);
 			continue;
 		}
 		if (weight_budget > 0 && weight_is_reserved(t, &rank))

@@ -10,6 +10,7 @@
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
+#include "utils/timestamp.h"
 
 #include "quota.h"
 #include "slots.h"
@@ -59,6 +60,8 @@ init_db(JobqDb *db, LaneKeys *ring)
 {
 	SpinLockInit(&db->mutex);
 	db->ring = ring;
+	db->rates = DSM_HANDLE_INVALID;
+	db->first_rate = InvalidDsaPointer;
 	ConditionVariableInit(&db->idle);
 	pg_atomic_init_u64(&db->beat, 0);
 	pg_atomic_init_u64(&db->ping, 0);
@@ -105,6 +108,7 @@ jobq_shmem_startup(void)
 
 		memset(base, 0, total_size());
 		JobqShmem->lock = &(GetNamedLWLockTranche("jobq"))->lock;
+		JobqShmem->started_at = GetCurrentTimestamp();
 		JobqShmem->ndbs = jobq_max_databases;
 		JobqShmem->nslots = JOBQ_MAX_SLOTS;
 		JobqShmem->slots = (Slot *) (base + header_size() + rings_size());

@@ -21,6 +21,7 @@
 #include "utils/timestamp.h"
 
 #include "horizon.h"
+#include "utils/dsa.h"
 
 #define JOBQ_MAX_COMMANDS	256
 #define JOBQ_MAX_WAITERS	64
@@ -178,6 +179,11 @@ typedef struct JobqDb
 	ConditionVariable idle;		/* the dispatcher has heard of a job's end while it was stopped */
 	int			no_worker_slots;	/* could not start a worker: max_worker_processes is used up */
 
+	/* rate windows: the dispatcher's (rate.c) */
+	dsa_handle	rates;			/* DSM_HANDLE_INVALID: no area yet */
+	Oid			rates_dboid;	/* whose they are */
+	dsa_pointer first_rate;
+
 	LaneKeys *ring;			/* jobq_max_lanes entries */
 } JobqDb;
 
@@ -188,6 +194,7 @@ typedef struct JobqShared
 	LWLock	   *lock;
 	Latch	   *launcher;		/* NULL: not running */
 	pid_t		launcher_pid;
+	TimestampTz started_at;		/* when this memory was new */
 	int			ndbs;
 	int			nslots;
 	struct Slot *slots;

@@ -140,6 +140,7 @@ slot_assign(Slot *slot, int cellno, const JobRef *ref, const char *cancel_reason
 	cell->need = 0;
 	cell->run_us = 0;
 	cell->started_at = 0;
+	cell->noted = false;
 	cell->progress = NAN;
 	cell->progress_data[0] = '\0';
 	pg_write_barrier();

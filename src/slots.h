@@ -48,6 +48,7 @@ typedef struct JobRef
 #define REF_TIMED_OUT 0x0020	/* same, because it would not obey its timeout */
 #define REF_AGAIN	0x0040		/* had a stray cancel before: another one is the handler's own */
 #define REF_LOST	0x0008		/* row says running, no executor has it: settle as server_crash */
+#define REF_SETTLES	(REF_CANCEL | REF_CRASHED | REF_DIED | REF_TIMED_OUT | REF_LOST)	/* it does not start */
 
 typedef enum CellState
 {
@@ -89,6 +90,7 @@ typedef struct Cell
 	TimestampTz need;			/* VERDICT_NO_PARTITION: expires_at that has no home */
 	int32		run_us;			/* how long the handler ran; for batching */
 	TimestampTz started_at;		/* when the current attempt began; 0: not yet */
+	bool		noted;			/* that it has started, in rate windows; the dispatcher's */
 	double		progress;		/* NaN: none; under Slot.mutex */
 	char		progress_data[JOBQ_PROGRESS_LEN];	/* JSON text, '' = none; under Slot.mutex */
 } Cell;

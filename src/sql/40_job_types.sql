@@ -126,6 +126,10 @@ BEGIN
   PERFORM jobq._check_number('cpu_weight', t.cpu_weight, 0, 1000000);
   PERFORM jobq._check_number('rate_limit', t.rate_limit, 0, 1000000000);
   PERFORM jobq._check_interval('rate_window', t.rate_window, false);
+  IF t.rate_limit > 10000 AND coalesce(t.options ->> 'burst', '0') = '0' THEN
+    PERFORM jobq._bad('22003', format('rate_limit must be between 0 and 10000 without options.burst, not %s', t.rate_limit),
+      'With options.burst a token bucket of that size takes the place of the exact window.');
+  END IF;
   PERFORM jobq._check_interval('keep_completed', t.keep_completed);
   PERFORM jobq._check_interval('keep_dead', t.keep_dead);
   PERFORM jobq._check_options(t.options, t.command IS NOT NULL);

@@ -64,6 +64,33 @@ BEGIN
   DELETE FROM jobq.limits l WHERE l.name = _drop_limit.name;
 END $$;
 
+-- When jobs of a type, or of those under a limit (then type_id is 0), started since then, as far as rows tell; for
+-- the windows of src/rate.c, which hold `n`.  Of a row only the last start is known: its former ones count as if they
+-- had been at that moment, too.  Where history does not keep them, all n may have been just before `restart`.
+CREATE FUNCTION jobq._recent_starts(type_id int, limit_name text, since timestamptz, restart timestamptz, n int)
+  RETURNS SETOF timestamptz LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  ids int[];
+  unknown boolean;
+BEGIN
+  SELECT array_agg(t.id), bool_or(t.keep_completed < clock_timestamp() - since AND t.created_at < restart)
+    INTO ids, unknown FROM jobq.job_types t
+   WHERE t.id = _recent_starts.type_id OR t.options -> 'limits' ? limit_name;
+  IF unknown THEN
+    RETURN QUERY SELECT restart FROM generate_series(1, n);
+    RETURN;
+  END IF;
+  RETURN QUERY
+    SELECT r.started_at
+      FROM (SELECT q.started_at, q.runs FROM jobq.queue q WHERE q.type_id = ANY (ids)
+             UNION ALL
+            SELECT h.started_at, h.runs FROM jobq.history h WHERE h.type_id = ANY (ids) AND h.expires_at > since
+             UNION ALL
+            SELECT d.started_at, d.runs FROM jobq.dead_letters d WHERE d.type_id = ANY (ids)) r,
+           LATERAL generate_series(1, least(greatest(r.runs, 1), n))
+     WHERE r.started_at > since ORDER BY r.started_at DESC LIMIT n;
+END $$;
+
 -- The kill switch: src/stop.c.
 CREATE FUNCTION jobq.stop_all(reason text) RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
