@@ -17,6 +17,7 @@
 #include "utils/builtins.h"
 #include "utils/dsa.h"
 #include "utils/guc.h"
+#include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -45,8 +46,11 @@ static dsa_area *area = NULL;
 static void
 open_area(void)
 {
+	MemoryContext old;
+
 	if (area != NULL)
 		return;
+	old = MemoryContextSwitchTo(TopMemoryContext);	/* as long as the process lives */
 	if (db->rates == DSM_HANDLE_INVALID)
 	{
 		area = dsa_create(LWLockNewTrancheId());
@@ -57,6 +61,7 @@ open_area(void)
 	else
 		area = dsa_attach(db->rates);
 	dsa_pin_mapping(area);
+	MemoryContextSwitchTo(old);
 }
 
 /* The pointer that leads to the window; to its end when there is none. */
