@@ -276,6 +276,8 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 static void
 check_signals(Report *report, const HealthFacts *f)
 {
+	if (f->signals == NULL)
+		return;
 	add_check(report, "signals", f->signal_problem ? DEGRADED : HEALTHY, f->signal_problem,
 			  psprintf(", \"active\": %s", f->signals));
 }

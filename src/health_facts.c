@@ -86,7 +86,7 @@ static const char holder_query[] =
 	") AS held(who, since_s, xids) ORDER BY xids DESC, since_s DESC NULLS LAST LIMIT 1";
 
 static const char signals_query[] =
-	"SELECT (SELECT coalesce(json_agg(a.name ORDER BY a.name), '[]')::text FROM ("
+	"SELECT (SELECT coalesce(json_agg(a.name ORDER BY a.name)::text, CASE WHEN EXISTS (SELECT FROM jobq.signals) THEN '[]' END) FROM ("
 	"          SELECT s.name FROM jobq.signals s"
 	"           WHERE s.active AND (s.active_until IS NULL OR s.active_until > clock_timestamp())"
 	"          UNION ALL SELECT b FROM jobq._builtin_signals() b) a(name)),"
@@ -179,7 +179,7 @@ health_facts(HealthFacts *f)
 	read_facts(&found, save_user);
 	*f = found;
 	f->oldest_id = found.oldest_id ? MemoryContextStrdup(context, found.oldest_id) : NULL;
-	f->signals = MemoryContextStrdup(context, found.signals);
+	f->signals = found.signals ? MemoryContextStrdup(context, found.signals) : NULL;
 	f->signal_problem = found.signal_problem ? MemoryContextStrdup(context, found.signal_problem) : NULL;
 	f->holder = found.holder ? MemoryContextStrdup(context, found.holder) : NULL;
 	SPI_finish();

@@ -19,7 +19,7 @@ typedef struct HealthFacts
 	double		notify_usage;
 	int64		queue_bytes;	/* jobq.queue with TOAST and indexes */
 	int64		dead_rows;		/* of it, by the statistics */
-	char	   *signals;		/* active ones, a JSON array */
+	char	   *signals;		/* active ones, a JSON array; NULL: there are none at all */
 	char	   *signal_problem; /* NULL: every condition says something */
 	char	   *holder;			/* NULL: nobody holds the horizon back */
 	bool		holder_since;	/* known for how long */

@@ -34,7 +34,7 @@ sub helper_pids
 	my $worker = pid_of('jobq exec worker');
 
 	return grep {
-		my $stat = -e "/proc/$_/stat" ? slurp_file("/proc/$_/stat") : '';
+		my $stat = eval { slurp_file("/proc/$_/stat") } // '';	# any process may end meanwhile
 		$stat =~ /^\d+ \(jobq-helper\) [^Z] $worker /;
 	} map { m{/proc/(\d+)} } glob '/proc/[0-9]*';
 }
