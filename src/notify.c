@@ -139,7 +139,7 @@ jobq_channel(PG_FUNCTION_ARGS)
 		uint64		hash = hash_bytes_extended((unsigned char *) type, (int) strlen(type), 0);
 		int			kept = pg_mbcliplen(channel, (int) strlen(channel), NAMEDATALEN - 2 - HASH_DIGITS);
 
-		channel = psprintf("%.*s_%016" INT64_MODIFIER "x", kept, channel, hash);
+		channel = psprintf("%.*s_%016llx", kept, channel, (unsigned long long) hash);
 	}
 	PG_RETURN_TEXT_P(cstring_to_text(channel));
 }
