@@ -120,7 +120,7 @@ void
 compaction_init(MemoryContext context, JobqDb *mine)
 {
 	db = mine;
-	grace_init(&grace, context);
+	grace_init(&grace, context, &db->compaction.imports);
 	ended_seen = db->compaction.ended;
 }
 
@@ -266,7 +266,7 @@ renew_horizon(JobqDb *of)
 
 	if (snapshot == NULL)
 		return;
-	grace_init(&mine, CurrentMemoryContext);
+	grace_init(&mine, CurrentMemoryContext, &of->compaction.imports);
 	grace_begin(&mine, snapshot);
 	while (!(over = grace_over(&mine)) &&
 		   !TimestampDifferenceExceeds(start, GetCurrentTimestamp(), ASKED_GRACE_MS))

@@ -10,6 +10,7 @@
 #include "access/table.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "storage/bufmgr.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "utils/rel.h"
@@ -43,7 +44,7 @@ typedef struct Run
 } Run;
 
 static bool
-reclaim_locked(Oid relid, Run *run)
+reclaim_locked(Oid relid, Oid queueid, Run *run)
 {
 	Relation	rel;
 
@@ -54,7 +55,7 @@ reclaim_locked(Oid relid, Run *run)
 	rel = try_table_open(relid, NoLock);
 	if (rel == NULL)
 		return false;
-	reclaim_table(rel, &run->horizon, &run->sum);
+	reclaim_table(rel, queueid, &run->horizon, &run->sum);
 	table_close(rel, NoLock);
 	return true;
 }
@@ -69,17 +70,31 @@ toast_of(Oid relid)
 	return toastid;
 }
 
+static int64
+bytes_of(Oid relid)
+{
+	Relation	rel = table_open(relid, AccessShareLock);
+	int64		bytes = (int64) RelationGetNumberOfBlocks(rel) * BLCKSZ;
+
+	table_close(rel, NoLock);
+	return bytes;
+}
+
 static bool
 sweep_queue(void *arg)
 {
 	Run		   *run = arg;
 	Oid			relid = jobq_relid("queue");
+	Oid			toastid;
 
 	pgstat_report_activity(STATE_RUNNING, "jobq: removing dead rows from jobq.queue");
-	if (!OidIsValid(relid) || !reclaim_locked(relid, run))
+	if (!OidIsValid(relid) || !reclaim_locked(relid, relid, run))
 		return false;
 	/* a table that nobody rewrites while we hold its lock keeps its TOAST */
-	if (!reclaim_locked(toast_of(relid), run))
+	toastid = toast_of(relid);
+	if (run->sum.needs_toast)
+		run->sum.kept_bytes += bytes_of(toastid);
+	else if (!reclaim_locked(toastid, relid, run))
 		return false;
 	run->bytes = queue_bytes();
 	return true;
@@ -221,9 +236,9 @@ compaction_run(JobqDb *of)
 	end_run(run, rewrite_due && !run->forced);
 	ereport(DEBUG1,
 			(errmsg_internal("jobq compaction: %s, " INT64_FORMAT " dead rows removed, " INT64_FORMAT
-							 " bytes kept of " INT64_FORMAT "%s", run->swept ? "swept" : "found the queue in use",
+							 " bytes kept of " INT64_FORMAT "%s%s", run->swept ? "swept" : "found the queue in use",
 							 run->sum.removed_rows, run->sum.kept_bytes, run->bytes,
-							 rewrite_due ? ", not written anew" : "")));
+							 run->sum.needs_toast ? ", TOAST kept" : "", rewrite_due ? ", not written anew" : "")));
 }
 
 void

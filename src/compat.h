@@ -114,11 +114,11 @@ jobq_table_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Co
 /* 17: one record for all that is removed from a page; before, each kind has its own. */
 #if PG_VERSION_NUM >= 170000
 static inline void
-log_pruned_page(Relation rel, Buffer buffer, TransactionId newest, OffsetNumber *dead, int ndead,
-				OffsetNumber *unused, int nunused)
+log_pruned_page(Relation rel, Buffer buffer, TransactionId newest, OffsetNumber *redirected, int nredirected,
+				OffsetNumber *dead, int ndead, OffsetNumber *unused, int nunused)
 {
-	log_heap_prune_and_freeze(rel, buffer, newest, true, PRUNE_VACUUM_SCAN, NULL, 0, NULL, 0,
-							  dead, ndead, unused, nunused);
+	log_heap_prune_and_freeze(rel, buffer, newest, true, PRUNE_VACUUM_SCAN, NULL, 0,
+							  redirected, nredirected, dead, ndead, unused, nunused);
 }
 
 static inline void
@@ -132,8 +132,8 @@ log_freed_line_pointers(Relation rel, Buffer buffer, OffsetNumber *unused, int n
 	heap_page_prune_execute(buffer, redirected, nredirected, dead, ndead, unused, nunused)
 
 static inline void
-log_pruned_page(Relation rel, Buffer buffer, TransactionId newest, OffsetNumber *dead, int ndead,
-				OffsetNumber *unused, int nunused)
+log_pruned_page(Relation rel, Buffer buffer, TransactionId newest, OffsetNumber *redirected, int nredirected,
+				OffsetNumber *dead, int ndead, OffsetNumber *unused, int nunused)
 {
 	xl_heap_prune record = {0};
 	XLogRecPtr	end;
@@ -143,10 +143,13 @@ log_pruned_page(Relation rel, Buffer buffer, TransactionId newest, OffsetNumber 
 #else
 	record.latestRemovedXid = newest;
 #endif
+	record.nredirected = nredirected;
 	record.ndead = ndead;
 	XLogBeginInsert();
 	XLogRegisterData((char *) &record, SizeOfHeapPrune);
 	XLogRegisterBuffer(0, buffer, REGBUF_STANDARD);
+	if (nredirected > 0)
+		XLogRegisterBufData(0, (char *) redirected, nredirected * 2 * sizeof(OffsetNumber));
 	if (ndead > 0)
 		XLogRegisterBufData(0, (char *) dead, ndead * sizeof(OffsetNumber));
 	if (nunused > 0)

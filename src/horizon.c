@@ -16,13 +16,17 @@
  * When subtransactions are not all known (an overflow), only what precedes all that was running counts.
  *
  * "Is gone" is waited for as CREATE INDEX CONCURRENTLY does it: list the virtual transactions of this database that
- * have an xmin, and look until each has ended, has none any more, or has a newer one.  Twice: a snapshot may have been
- * exported by one of the first list and imported by a session that was not in it; that one is in the second list.
- * A slot that is still building its first snapshot of this database for logical decoding counts as
- * one, too.
+ * have an xmin, and look until each has ended, has none any more, or has a newer one.
  *
- * A standby's sessions are not in this database's list.  They are safe because removing rows is logged
- * as VACUUM logs it: a standby's query that might need them is cancelled, feedback or no feedback.
+ * A snapshot can be handed on: exported, imported by a session that is not in the list, exported again.  So sessions
+ * count the imports that they begin (statements.c), and rounds of such waiting go on until none has begun during
+ * the last two.  Two, because who had begun one before them may get his xmin during the first; then the exporter was
+ * in its list, or had gone, so at its end the importer has his xmin, and is in the second list.
+ *
+ * A slot that builds a snapshot of this database for logical decoding has one that belongs to no process yet.  When
+ * it is there the process has it as its xmin.  So a list is the last one only if before it no slot was seen to build.
+ *
+ * A standby's sessions are not in this database's list; reclaim.c says what becomes of them.
  */
 #include "jobq.h"
 
@@ -54,6 +58,7 @@ keep_running(Horizon *h, TransactionId *xids, int n)
 	{
 		h->xmax = xids[JOBQ_MAX_RUNNING];
 		n = JOBQ_MAX_RUNNING;
+		h->coarse = true;
 	}
 	memcpy(h->running, xids, sizeof(TransactionId) * n);
 	h->nrunning = n;
@@ -66,6 +71,7 @@ horizon_take(Horizon *h, Snapshot snapshot)
 	TransactionId *xids;
 
 	h->nrunning = 0;
+	h->coarse = snapshot->suboverflowed;
 	h->taken_at = U64FromFullTransactionId(ReadNextFullTransactionId());
 	h->xmax = snapshot->suboverflowed ? snapshot->xmin : snapshot->xmax;
 	if (snapshot->suboverflowed || n == 0)
@@ -140,19 +146,22 @@ slot_builds_snapshot(void)
 }
 
 static void
-begin_round(Grace *grace, int round)
+begin_round(Grace *grace)
 {
 	VirtualTransactionId *now;
 
+	grace->seen_before = grace->seen;
+	grace->seen = pg_atomic_read_u32(grace->imports);	/* before the list */
 	now = list_older(&grace->horizon, &grace->nolder);
 	memcpy(grace->older, now, sizeof(VirtualTransactionId) * grace->nolder);
 	pfree(now);
-	grace->round = round;
+	grace->round++;
 }
 
 void
-grace_init(Grace *grace, MemoryContext context)
+grace_init(Grace *grace, MemoryContext context, pg_atomic_uint32 *imports)
 {
+	grace->imports = imports;
 	grace->older = MemoryContextAlloc(context, sizeof(VirtualTransactionId) * (MaxBackends + max_prepared_xacts));
 	grace->nolder = grace->round = 0;
 }
@@ -161,7 +170,8 @@ void
 grace_begin(Grace *grace, Snapshot snapshot)
 {
 	horizon_take(&grace->horizon, snapshot);
-	begin_round(grace, 1);
+	grace->round = 0;
+	begin_round(grace);
 }
 
 /* Forgets those that have gone meanwhile; true: all have. */
@@ -185,13 +195,13 @@ older_are_gone(Grace *grace)
 bool
 grace_over(Grace *grace)
 {
-	if (!older_are_gone(grace))
-		return false;
-	if (grace->round == 1)
+	while (older_are_gone(grace))
 	{
-		begin_round(grace, 2);
-		if (grace->nolder > 0)
+		if (grace->round > 1 && pg_atomic_read_u32(grace->imports) == grace->seen_before)
+			return true;
+		if (slot_builds_snapshot())
 			return false;
+		begin_round(grace);
 	}
-	return !slot_builds_snapshot();
+	return false;
 }

@@ -5,6 +5,7 @@
 #ifndef JOBQ_HORIZON_H
 #define JOBQ_HORIZON_H
 
+#include "port/atomics.h"
 #include "storage/lock.h"
 #include "utils/snapshot.h"
 
@@ -14,6 +15,7 @@ typedef struct Horizon
 {
 	TransactionId xmax;			/* InvalidTransactionId: none had */
 	uint64		taken_at;		/* next full xid */
+	bool		coarse;			/* less than had ended: not all that were running fit, or are known */
 	int			nrunning;
 	TransactionId running[JOBQ_MAX_RUNNING];	/* ascending */
 } Horizon;
@@ -22,9 +24,12 @@ typedef struct Horizon
 typedef struct Grace
 {
 	Horizon		horizon;
-	int			round;			/* 1 or 2; 0: not begun */
+	int			round;			/* from 1 on; 0: not begun */
 	int			nolder;
 	VirtualTransactionId *older;	/* who may have an older one */
+	pg_atomic_uint32 *imports;	/* begun in this database, ever */
+	uint32		seen;			/* of them, when this round began */
+	uint32		seen_before;	/* and the one before it */
 } Grace;
 
 /* Forgets it when so many transactions have begun since that xids can't be compared with it. */
@@ -33,7 +38,7 @@ extern void horizon_check_age(Horizon *h);
 /* Had it ended?  Then who deletes a row as xid is seen to have done so, or to have failed, by all. */
 extern bool horizon_covers(const Horizon *h, TransactionId xid);
 
-extern void grace_init(Grace *grace, MemoryContext context);
+extern void grace_init(Grace *grace, MemoryContext context, pg_atomic_uint32 *imports);
 /* The moment is the snapshot's.  The caller's own snapshots are not waited for. */
 extern void grace_begin(Grace *grace, Snapshot snapshot);
 /* Call now and then; true: grace->horizon holds for ever. */

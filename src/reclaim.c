@@ -9,8 +9,18 @@
  * done by the next run, ours or VACUUM's.
  *
  * HOT chains: one that is dead from root to end goes, its root becoming a dead line pointer, its other members
- * unused.  A chain with a live end stays as it is, which costs at most a page a live row; what VACUUM's own horizon
- * lets go of it, any later update of the page prunes.
+ * unused.  Of another the members before the first one that stays go, and the root is redirected to that.
+ *
+ * TOAST.  Who copies the table by the server's horizon (VACUUM FULL, CLUSTER, rewrite.c) reads what dead rows point at.
+ * So TOAST's rows stay as long as a dead row does that needs them: one on a page whose lock was not free, or after
+ * a member of its chain that stays.  sum->needs_toast says it.
+ *
+ * Standbys.  What the server's horizon covers goes as VACUUM logs it: a snapshot there that is too old is a conflict.
+ * What only ours covers would be a conflict with every snapshot, young or old, of every table of this database, as the xmin that
+ * holds back the server's horizon is theirs, too.  So instead a lock of the table is logged first: sessions there that have
+ * read it in their transaction are waited for and cancelled as max_standby_streaming_delay says, all others go on; it is free again
+ * when the removal has been replayed.  That leaves one that has an older snapshot and reads the table for the first
+ * time afterwards: it lacks the rows that were deleted since (their jobs had ended).
  *
  * ShareUpdateExclusiveLock keeps VACUUM and DDL away, and nobody else.  Freezing, the visibility map and
  * truncation are left to VACUUM.
@@ -22,12 +32,14 @@
 #include "access/htup_details.h"
 #include "access/transam.h"
 #include "access/visibilitymap.h"
+#include "access/xlog.h"
 #include "catalog/pg_index.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "storage/freespace.h"
 #include "storage/lmgr.h"
 #include "storage/procarray.h"
+#include "storage/standby.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
@@ -41,6 +53,7 @@ typedef struct Sweep
 	const Horizon *horizon;
 	TransactionId oldest;		/* the server's horizon */
 	BufferAccessStrategy strategy;
+	Oid			locked;			/* on standbys, before what only our horizon covers goes */
 	Reclaimed  *sum;
 	ItemPointerData *dead;		/* dead line pointers, ascending */
 	int			ndead;
@@ -51,46 +64,86 @@ typedef struct Sweep
 /* What is to be done to one page. */
 typedef struct PagePlan
 {
+	OffsetNumber redirected[MaxHeapTuplesPerPage * 2];	/* from, to */
+	int			nredirected;
 	OffsetNumber dead[MaxHeapTuplesPerPage];
 	int			ndead;
 	OffsetNumber unused[MaxHeapTuplesPerPage];
 	int			nunused;
-	TransactionId newest;		/* deleter of what goes: a standby's older snapshots conflict */
+	TransactionId newest;		/* deleter of what goes by the server's horizon: a standby's older snapshots conflict */
+	bool		beyond;			/* something goes by ours */
 	bool		goes[MaxHeapTuplesPerPage + 1];
 } PagePlan;
 
 /* ---------- step 1: rows ---------- */
 
-/* Can nobody see it any more? */
-static bool
-row_is_dead(Sweep *sweep, Buffer buffer, OffsetNumber offset, TransactionId *newest)
+/* What the server's own horizon says of it; *deleter: who has deleted it, if it is recently dead. */
+static HTSV_Result
+row_state(Sweep *sweep, Buffer buffer, OffsetNumber offset, HeapTuple tuple, TransactionId *deleter)
 {
-	Page		page = BufferGetPage(buffer);
-	ItemId		lp = PageGetItemId(page, offset);
-	HeapTupleData tuple;
-	TransactionId deleter = InvalidTransactionId;
+	ItemId		lp = PageGetItemId(BufferGetPage(buffer), offset);
 
-	tuple.t_data = (HeapTupleHeader) PageGetItem(page, lp);
-	tuple.t_len = ItemIdGetLength(lp);
-	tuple.t_tableOid = RelationGetRelid(sweep->rel);
-	ItemPointerSet(&tuple.t_self, BufferGetBlockNumber(buffer), offset);
-	switch (HeapTupleSatisfiesVacuumHorizon(&tuple, buffer, &deleter))
+	tuple->t_data = (HeapTupleHeader) PageGetItem(BufferGetPage(buffer), lp);
+	tuple->t_len = ItemIdGetLength(lp);
+	tuple->t_tableOid = RelationGetRelid(sweep->rel);
+	ItemPointerSet(&tuple->t_self, BufferGetBlockNumber(buffer), offset);
+	*deleter = InvalidTransactionId;
+	return HeapTupleSatisfiesVacuumHorizon(tuple, buffer, deleter);
+}
+
+/* Can nobody see it any more?  Then the plan notes whom that concerns on a standby. */
+static bool
+row_is_dead(Sweep *sweep, Buffer buffer, OffsetNumber offset, PagePlan *plan)
+{
+	HeapTupleData tuple;
+	TransactionId deleter;
+
+	switch (row_state(sweep, buffer, offset, &tuple, &deleter))
 	{
 		case HEAPTUPLE_DEAD:
 			return true;		/* never was: its insertion was rolled back */
 		case HEAPTUPLE_RECENTLY_DEAD:
-			if (!TransactionIdPrecedes(deleter, sweep->oldest) &&
-				!horizon_covers(sweep->horizon, deleter))
+			if (TransactionIdPrecedes(deleter, sweep->oldest))
 			{
-				sweep->dead_rows++;
-				return false;
+				if (!TransactionIdIsValid(plan->newest) || TransactionIdFollows(deleter, plan->newest))
+					plan->newest = deleter;
+				return true;
 			}
-			if (!TransactionIdIsValid(*newest) || TransactionIdFollows(deleter, *newest))
-				*newest = deleter;
-			return true;
+			if (horizon_covers(sweep->horizon, deleter))
+				return plan->beyond = true;
+			sweep->dead_rows++;
+			return false;
 		default:
 			return false;
 	}
+}
+
+/*
+ * Does a dead row that stays point at TOAST rows that a horizon lets go of?  A version that was updated may share
+ * them with a later one; only a coarse horizon can cover who has deleted that and not who has updated this.
+ */
+static bool
+row_needs_toast(Sweep *sweep, Buffer buffer, OffsetNumber offset)
+{
+	HeapTupleData tuple;
+	TransactionId deleter;
+
+	if (!ItemIdIsNormal(PageGetItemId(BufferGetPage(buffer), offset)) ||
+		row_state(sweep, buffer, offset, &tuple, &deleter) != HEAPTUPLE_RECENTLY_DEAD ||
+		!HeapTupleHasExternal(&tuple))
+		return false;
+	return TransactionIdPrecedes(deleter, sweep->oldest) || horizon_covers(sweep->horizon, deleter) ||
+		(sweep->horizon->coarse && !ItemPointerEquals(&tuple.t_self, &tuple.t_data->t_ctid));
+}
+
+/* Of those that do not go; there may be no plan. */
+static void
+note_toast(Sweep *sweep, Buffer buffer, const PagePlan *plan)
+{
+	OffsetNumber max = PageGetMaxOffsetNumber(BufferGetPage(buffer));
+
+	for (OffsetNumber offset = FirstOffsetNumber; offset <= max && !sweep->sum->needs_toast; offset++)
+		sweep->sum->needs_toast = (plan == NULL || !plan->goes[offset]) && row_needs_toast(sweep, buffer, offset);
 }
 
 /* The next member of a HOT chain, or 0.  *xmin is what it must have been inserted by. */
@@ -120,30 +173,34 @@ is_member(Page page, OffsetNumber offset, TransactionId xmin)
 		TransactionIdEquals(HeapTupleHeaderGetXmin((HeapTupleHeader) PageGetItem(page, lp)), xmin);
 }
 
-/* Adds a row, or a HOT chain, to the plan if all of it is dead. */
+/* Adds a row, or what is dead of a HOT chain up to its first member that is not, to the plan. */
 static void
 plan_chain(Sweep *sweep, Buffer buffer, OffsetNumber root, PagePlan *plan)
 {
 	Page		page = BufferGetPage(buffer);
 	ItemId		lp = PageGetItemId(page, root);
-	bool		redirected = ItemIdIsRedirected(lp);
-	OffsetNumber offset = redirected ? ItemIdGetRedirect(lp) : root;
+	OffsetNumber offset = ItemIdIsRedirected(lp) ? ItemIdGetRedirect(lp) : root;
 	OffsetNumber members[MaxHeapTuplesPerPage];
 	int			n = 0;
 	TransactionId xmin = InvalidTransactionId;
-	TransactionId newest = plan->newest;
+	bool		alive = false;
 
 	while (is_member(page, offset, xmin) && n < MaxHeapTuplesPerPage && !plan->goes[offset])
 	{
-		if (!row_is_dead(sweep, buffer, offset, &newest))
-			return;
+		if ((alive = !row_is_dead(sweep, buffer, offset, plan)))
+			break;
 		members[n++] = offset;
 		offset = next_in_chain(page, offset, &xmin);
 	}
 	if (n == 0)
 		return;
-	plan->newest = newest;
-	plan->dead[plan->ndead++] = root;
+	if (alive)
+	{
+		plan->redirected[plan->nredirected * 2] = root;
+		plan->redirected[plan->nredirected++ * 2 + 1] = offset;
+	}
+	else
+		plan->dead[plan->ndead++] = root;
 	for (int i = 0; i < n; i++)
 	{
 		plan->goes[members[i]] = true;
@@ -178,6 +235,7 @@ note_page(Sweep *sweep, Buffer buffer, const PagePlan *plan)
 	OffsetNumber max = PageGetMaxOffsetNumber(page);
 	int			planned = 0;
 
+	note_toast(sweep, buffer, plan);
 	for (OffsetNumber offset = FirstOffsetNumber; offset <= max; offset++)
 	{
 		ItemId		lp = PageGetItemId(page, offset);
@@ -204,15 +262,27 @@ note_page(Sweep *sweep, Buffer buffer, const PagePlan *plan)
 	}
 }
 
+/* Sessions of a standby that have read the table are in the way of what follows, until our transaction ends. */
+static void
+lock_on_standbys(Sweep *sweep)
+{
+	if (!sweep->sum->locked_on_standbys && XLogStandbyInfoActive())
+		LogAccessExclusiveLock(MyDatabaseId, sweep->locked);
+	sweep->sum->locked_on_standbys = true;
+}
+
 static void
 apply_plan(Sweep *sweep, Buffer buffer, PagePlan *plan)
 {
+	if (plan->beyond)
+		lock_on_standbys(sweep);
 	START_CRIT_SECTION();
-	heap_page_prune_execute(buffer, false, NULL, 0, plan->dead, plan->ndead, plan->unused, plan->nunused);
+	heap_page_prune_execute(buffer, false, plan->redirected, plan->nredirected, plan->dead, plan->ndead, plan->unused, plan->nunused);
 	PageClearFull(BufferGetPage(buffer));
 	MarkBufferDirty(buffer);
 	if (RelationNeedsWAL(sweep->rel))
-		log_pruned_page(sweep->rel, buffer, plan->newest, plan->dead, plan->ndead, plan->unused, plan->nunused);
+		log_pruned_page(sweep->rel, buffer, plan->newest, plan->redirected, plan->nredirected,
+						plan->dead, plan->ndead, plan->unused, plan->nunused);
 	END_CRIT_SECTION();
 }
 
@@ -221,21 +291,28 @@ sweep_page(Sweep *sweep, BlockNumber block)
 {
 	Buffer		buffer = ReadBufferExtended(sweep->rel, MAIN_FORKNUM, block, RBM_NORMAL, sweep->strategy);
 	PagePlan	plan;
+	Size		room = 0;
 
 	if (!ConditionalLockBufferForCleanup(buffer))
 	{
 		sweep->sum->kept_bytes += BLCKSZ - GetRecordedFreeSpace(sweep->rel, block);
-		ReleaseBuffer(buffer);
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);
+		note_toast(sweep, buffer, NULL);
+		UnlockReleaseBuffer(buffer);
 		return;					/* somebody reads it: next time */
 	}
 	if (!PageIsNew(BufferGetPage(buffer)) && !PageIsEmpty(BufferGetPage(buffer)))
 	{
 		plan_page(sweep, buffer, &plan);
 		note_page(sweep, buffer, &plan);
-		if (plan.ndead > 0)
+		if (plan.ndead + plan.nredirected > 0)
 			apply_plan(sweep, buffer, &plan);
+		if (plan.nredirected > 0)
+			room = PageGetHeapFreeSpace(BufferGetPage(buffer));
 	}
 	UnlockReleaseBuffer(buffer);
+	if (room > 0)
+		RecordPageWithFreeSpace(sweep->rel, block, room);
 }
 
 /* ---------- step 2: index entries ---------- */
@@ -351,13 +428,15 @@ is_all_visible(Sweep *sweep, BlockNumber block, Buffer *map)
 }
 
 void
-reclaim_table(Relation rel, const Horizon *horizon, Reclaimed *sum)
+reclaim_table(Relation rel, Oid locked, const Horizon *horizon, Reclaimed *sum)
 {
-	Sweep		sweep = {.rel = rel, .horizon = horizon, .sum = sum};
+	Sweep		sweep = {.rel = rel, .locked = locked, .horizon = horizon, .sum = sum};
 	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
 	Buffer		map = InvalidBuffer;
 	TimestampTz started = GetCurrentTimestamp();
 
+	if (XLogStandbyInfoActive())
+		LogAccessExclusiveLockPrepare();	/* here, as it may not be done where a page is locked */
 	sweep.oldest = GetOldestNonRemovableTransactionId(rel);
 	sweep.strategy = GetAccessStrategy(BAS_VACUUM);
 	sweep.dead = palloc(sizeof(ItemPointerData) * MAX_DEAD);

@@ -71,6 +71,7 @@ init_db(JobqDb *db, LaneKeys *ring)
 	pg_atomic_init_u64(&db->settled, 0);
 	pg_atomic_init_u64(&db->failed_attempts, 0);
 	pg_atomic_init_u64(&db->fallbacks, 0);
+	pg_atomic_init_u32(&db->compaction.imports, 0);
 	pg_atomic_init_u64(&db->compaction.pause_until, 0);
 	pg_atomic_init_u32(&db->news, 0);
 }

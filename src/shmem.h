@@ -79,7 +79,7 @@ typedef struct ChildCount
 
 #define JOBQ_ROW_BYTES	500		/* until a run has measured it */
 
-/* Keeping the queue's files small (compaction.c).  Under JobqShmem->lock, but for pause_until. */
+/* Keeping the queue's files small (compaction.c).  Under JobqShmem->lock, but for atomics. */
 typedef struct Compaction
 {
 	Horizon		horizon;		/* what is dead besides what the server's horizon says; holds for ever */
@@ -92,6 +92,7 @@ typedef struct Compaction
 	bool		rewrite_due;	/* the last one should have, and found no moment */
 	int64		kept_bytes;		/* of rows that it left */
 	int64		row_bytes;		/* a dead row's share of the files */
+	pg_atomic_uint32 imports;		/* of snapshots, begun in this database's sessions */
 	pg_atomic_uint64 pause_until;	/* TimestampTz; till then nobody begins anything. 0: no pause */
 } Compaction;
 

@@ -5,7 +5,8 @@
  * Inside a SQL handler, statements whose effect the next job in the same transaction would notice close
  * the batch (handler.c); so does pg_notify(), which is no statement: two equal notifications of one
  * transaction are sent as one.  COMMIT PREPARED has no transaction callback in any backend that knows what was
- * prepared, so it wakes the dispatcher, which keeps the keys beside the xid.
+ * prepared, so it wakes the dispatcher, which keeps the keys beside the xid.  SET TRANSACTION SNAPSHOT is counted:
+ * who waits until all older snapshots are gone must know of it (horizon.c).
  */
 #include "jobq.h"
 
@@ -52,6 +53,22 @@ ends_prepared(Node *stmt)
 		 ((TransactionStmt *) stmt)->kind == TRANS_STMT_ROLLBACK_PREPARED);
 }
 
+static bool
+imports_snapshot(Node *stmt)
+{
+	return IsA(stmt, VariableSetStmt) && ((VariableSetStmt *) stmt)->kind == VAR_SET_MULTI &&
+		strcmp(((VariableSetStmt *) stmt)->name, "TRANSACTION SNAPSHOT") == 0;
+}
+
+static void
+count_import(void)
+{
+	JobqDb	   *db = find_db(MyDatabaseId);
+
+	if (db)
+		pg_atomic_fetch_add_u32(&db->compaction.imports, 1);
+}
+
 static void
 look_at_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 				ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *env,
@@ -61,6 +78,8 @@ look_at_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 
 	if (is_conspicuous(pstmt->utilityStmt))
 		handler_note_conspicuous();
+	if (imports_snapshot(pstmt->utilityStmt))
+		count_import();
 	if (prev_process_utility)
 		prev_process_utility(pstmt, query, read_only_tree, context, params, env, dest, qc);
 	else
