@@ -102,6 +102,46 @@ SELECT test.value_as('jobq_regress_admin', format('SELECT jobq.alter_job(%L, pri
 SELECT test.value_as('jobq_regress_admin', 'SELECT jobq.cancel_jobs(payload_contains => ''{}'')');
 SELECT tenant, job_type, status, count(*) FROM jobq.jobs GROUP BY 1, 2, 3 ORDER BY 1, 2, 3;
 
+-- what the view knows of running jobs, asked directly: as of rows that are not there
+CREATE FUNCTION test.naps(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM jobq.set_progress(50, '{"secret": 1}'), pg_advisory_xact_lock(4712); END $$;
+SELECT jobq.create_job_type('naps', 'test.naps(jsonb)', keep_completed => '0');
+SELECT jobq.enqueue('naps', tenant => 'beta') AS naps FROM pg_advisory_lock(4712) \gset
+SELECT test.wait_until($$SELECT status = 'running' AND progress_data IS NOT NULL FROM jobq.jobs WHERE job_type = 'naps'$$);
+CREATE FUNCTION test.live(id uuid) RETURNS text LANGUAGE sql AS $$
+  SELECT concat_ws(' ', jobq._live_status(id, 0, 'pending'), jobq._live_attempts(id, 0, 'pending', 7), jobq._live_runs(id, 0, 'pending', 7),
+                   jobq._live_started_at(id, 0, 'pending', NULL) IS NULL, jobq._live_worker(id, 0, 'pending', NULL) IS NULL,
+                   jobq._live_progress(id, 0, 'pending', NULL), jobq._live_progress_data(id, 0, 'pending', NULL)) $$;
+SELECT role, test.value_as('jobq_regress_' || role, format('SELECT test.live(%L)', :'naps')) FROM unnest('{app,reader,admin}'::text[]) role;
+SELECT test.live(:'naps');
+SELECT jobq.grant_access('jobq_regress_reader', 'read', 'beta');
+SELECT test.value_as('jobq_regress_reader', format('SELECT test.live(%L)', :'naps')), test.value_as('jobq_regress_reader', $$SELECT concat_ws(' ', status, attempts, progress, progress_data) FROM jobq.jobs WHERE job_type = 'naps'$$);
+SELECT jobq.revoke_access('jobq_regress_reader', 'read');
+SELECT role, test.value_as('jobq_regress_' || role, format('SELECT string_agg(jobq._type_name(i), '' '' ORDER BY jobq._type_name(i)) FROM unnest(%L::int[]) i', (SELECT array_agg(id) FROM jobq.job_types)))
+  FROM unnest('{app,reader}'::text[]) role;
+SELECT pg_advisory_unlock(4712), test.wait_until($$SELECT NOT EXISTS (SELECT FROM jobq.jobs WHERE job_type = 'naps')$$);
+SELECT jobq.drop_job_type('naps');
+
+-- whose the oldest job is, is told to who reads all
+BEGIN;
+SELECT jobq.resume_job_type('mail'), jobq.grant_access('jobq_regress_chief', 'read');
+SELECT jobq.enqueue('mail', tenant => 'beta') IS NOT NULL;
+SELECT role, test.value_as('jobq_regress_' || role, $$SELECT jobq.health()->'details'->>'oldest_waiting_job' IS NULL$$) FROM unnest('{reader,chief}'::text[]) role;
+ROLLBACK;
+
+-- a job that is replaced belongs to whom its payload is of
+BEGIN;
+SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail', '{"of": "app"}', unique_key => 'k', tenant => 'acme', metadata => '{"of": "app"}')$$),
+       test.error_as('jobq_regress_app2', $$SELECT jobq.enqueue('mail', '{"of": "app2"}', unique_key => 'k', tenant => 'acme', on_conflict => 'replace')$$);
+SELECT role, test.value_as('jobq_regress_' || role, $$SELECT concat_ws(' ', payload, metadata) FROM jobq.jobs WHERE unique_key = 'k'$$) FROM unnest('{app,app2}'::text[]) role;
+-- metadata is replaced if given, and stays one's own
+SELECT test.error_as('jobq_regress_app2', $$SELECT jobq.enqueue('mail', '{"of": 2}', unique_key => 'k', tenant => 'acme', on_conflict => 'replace', metadata => '{"of": "app2"}')$$),
+       test.error_as('jobq_regress_app2', $$SELECT jobq.enqueue('mail', '{"of": 3}', unique_key => 'k', tenant => 'acme', on_conflict => 'replace')$$);
+SELECT test.value_as('jobq_regress_app2', $$SELECT concat_ws(' ', payload, metadata) FROM jobq.jobs WHERE unique_key = 'k'$$);
+SELECT jobq.enqueue('mail', '{"of": "nobody"}', unique_key => 'k', tenant => 'acme', on_conflict => 'replace') IS NOT NULL;
+SELECT test.value_as('jobq_regress_app2', $$SELECT count(*) FROM jobq.jobs WHERE unique_key = 'k'$$);
+SELECT payload, metadata FROM jobq.jobs WHERE unique_key = 'k';
+ROLLBACK;
+
 -- admin of all: types, of which he pauses also those of others
 SELECT jobq.grant_access('jobq_regress_chief', 'admin');
 SELECT call || ': ' || test.error_as('jobq_regress_chief', 'SELECT jobq.' || call) FROM (VALUES ('create_job_type(''chiefs'', ''test.ok(jsonb)'')'),
@@ -123,6 +163,28 @@ SELECT jobq.grant_access('jobq_regress_app', 'admin', 'acme');
 SELECT test.value_as('jobq_regress_app', $$SELECT count(*) FROM jobq.jobs WHERE tenant = 'gamma'$$), test.value_as('jobq_regress_app', $$SELECT jobq.cancel_jobs(tenant => 'gamma')$$), test.value_as('jobq_regress_app', $$SELECT jobq.cancel_jobs(tenant => 'beta')$$);
 SELECT jobq.set_tenant_check(NULL);
 SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail', tenant => 'gamma')$$);
+
+-- what the check names is not what the asker puts in the way
+CREATE TABLE test.members (who name, tenant text);
+GRANT SELECT ON test.members TO PUBLIC;
+SET check_function_bodies = off;
+CREATE FUNCTION test.is_member(t text) RETURNS boolean LANGUAGE sql STABLE AS 'SELECT EXISTS (SELECT FROM members m WHERE m.who = current_user AND m.tenant = t)';
+RESET check_function_bodies;
+SELECT jobq.set_tenant_check('test.is_member(text)');
+BEGIN;
+SET LOCAL ROLE jobq_regress_app;
+CREATE TEMP TABLE members (who name, tenant text);
+INSERT INTO members VALUES ('jobq_regress_app', 'gamma');
+SELECT path, set_config('search_path', path, true) = path, test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail', tenant => 'gamma')$$) FROM unnest('{public,"pg_temp, test",pg_temp}'::text[]) path;
+RESET ROLE;
+INSERT INTO test.members VALUES ('jobq_regress_app', 'gamma');
+SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail', tenant => 'gamma')$$), current_setting('search_path');
+-- a path of the function's own wins
+ALTER FUNCTION test.is_member SET search_path = pg_temp;
+DELETE FROM test.members;
+SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail', tenant => 'gamma')$$), current_setting('search_path');
+ROLLBACK;
+SELECT jobq.set_tenant_check(NULL);
 
 -- revoked: what no grant needs any more goes
 SELECT jobq.revoke_access('jobq_regress_app', 'admin');

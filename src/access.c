@@ -334,7 +334,7 @@ access_knows_type(Oid role, const char *type)
 	Held	   *h = held(role);
 	int			i;
 
-	for (i = 0; i < h->ngrants; i++)
+	for (i = 0; i < h->ngrants && !h->free; i++)
 		if (covers_type(&h->grants[i], type))
 			return true;
 	return h->free;

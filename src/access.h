@@ -40,7 +40,7 @@ extern bool access_knows_type(Oid role, const char *type);
 extern const char *access_enqueuer(Oid role);
 
 /* access_calls.c: what calls take.  42501 when the caller has not got it. */
-/* May role read a job of that tenant and type, or has it stored it? */
+/* May role read a job of that tenant and type, or has it stored it, and still some access to the type? */
 extern bool access_sees(Oid role, text *tenant, const char *type, text *enqueued_by);
 extern void access_check_enqueue(JobType *type, text *tenant);
 

@@ -153,7 +153,7 @@ access_sees(Oid role, text *tenant, const char *type, text *enqueued_by)
 
 	if (access_may(role, ACCESS_READ, tenant, type))
 		return true;
-	if (enqueued_by == NULL || !access_may_some(role, ACCESS_ENQUEUE))
+	if (enqueued_by == NULL || !access_may_some(role, ACCESS_ENQUEUE) || !access_knows_type(role, type))
 		return false;
 	name = access_enqueuer(role);
 	return name != NULL && strlen(name) == (size_t) VARSIZE_ANY_EXHDR(enqueued_by) &&

@@ -132,6 +132,8 @@ read_facts(HealthFacts *f, Oid caller)
 	f->dead_letters = count_of(4);
 	f->oldest_id = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 5);
 	f->waiting = f->oldest_id != NULL;
+	if (!access_may_everywhere(caller, ACCESS_READ, NULL))
+		f->oldest_id = NULL;	/* whoever's it is */
 	if (f->waiting)
 		f->oldest_s = Max(DatumGetFloat8(value_of(6, &isnull)), 0);
 	f->paused_waiting = DatumGetBool(value_of(7, &isnull));

@@ -4,7 +4,7 @@
  *
  * Each backend collects what its transaction touched (a few exact keys a lane, beyond them one
  * interval) in memory that was allocated before the commit; the callback copies it to the
- * database's ring.  A savepoint's rollback takes back cancels, but not keys: a key too many is a probe
+ * database's ring.  A savepoint's rollback takes back cancels and a drain, but not keys: a key too many is a probe
  * that finds nothing.
  */
 #include "jobq.h"
@@ -46,7 +46,7 @@ static int	lanes_allocated = 0;
 static bool pending_overflow = false;
 static TimestampTz pending_overflow_lo;
 static bool types_changed = false;
-static int	drains = 0;
+static SubTransactionId drained_by = InvalidSubTransactionId;	/* is counted in ndrains */
 static bool signals_changed = false;
 
 typedef struct PendingCommand
@@ -162,12 +162,12 @@ void
 publish_drain(void)
 {
 	pending_db = my_db();
-	if (pending_db == NULL)
+	if (pending_db == NULL || drained_by != InvalidSubTransactionId)
 		return;
 	SpinLockAcquire(&pending_db->mutex);
 	pending_db->ndrains++;
 	SpinLockRelease(&pending_db->mutex);
-	drains++;
+	drained_by = GetCurrentSubTransactionId();
 	wake_dispatcher(pending_db);
 }
 
@@ -282,7 +282,7 @@ is_quiet(JobqDb *db, int32 type_id)
 static bool
 is_news(JobqDb *db)
 {
-	if (types_changed || signals_changed || drains > 0 || ncancels > 0 || pending_overflow || db->overflow ||
+	if (types_changed || signals_changed || drained_by != InvalidSubTransactionId || ncancels > 0 || pending_overflow || db->overflow ||
 		db->ring_tail - db->ring_head > (uint32) jobq_max_lanes / 2)
 		return true;
 	for (int i = 0; i < nlanes; i++)
@@ -311,7 +311,8 @@ publish_at_end(bool committed)
 		}
 		if (types_changed)
 			db->types_changed = true;
-		db->ndrains -= drains;
+		if (drained_by != InvalidSubTransactionId)
+			db->ndrains--;
 		if (signals_changed)
 			db->signals_changed = true;
 		wake = is_news(db);
@@ -355,7 +356,7 @@ forget_pending(void)
 	nlanes = 0;
 	pending_overflow = false;
 	types_changed = false;
-	drains = 0;
+	drained_by = InvalidSubTransactionId;
 	signals_changed = false;
 	ncancels = 0;
 	nnoted = 0;
@@ -375,7 +376,7 @@ publish_xact_callback(XactEvent event, void *arg)
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("cannot PREPARE a transaction that cancels a running job")));
-			if (drains > 0)
+			if (drained_by != InvalidSubTransactionId)
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("cannot PREPARE a transaction that has called jobq.drain()")));
@@ -402,19 +403,28 @@ void
 publish_subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
 {
 	int			dropped = 0;
+	bool		undrained = false;
 
 	if (event != SUBXACT_EVENT_ABORT_SUB)
 		return;
+	if (drained_by >= subid)
+	{
+		drained_by = InvalidSubTransactionId;
+		undrained = true;
+	}
 	while (ncancels > 0 && cancels[ncancels - 1].subid >= subid)
 	{
 		ncancels--;
 		dropped++;
 	}
-	if (dropped == 0 || pending_db->dboid != MyDatabaseId)
+	if ((dropped == 0 && !undrained) || pending_db->dboid != MyDatabaseId)
 		return;
 	SpinLockAcquire(&pending_db->mutex);
 	pending_db->reserved_commands -= dropped;
+	pending_db->ndrains -= undrained ? 1 : 0;
 	SpinLockRelease(&pending_db->mutex);
+	if (undrained)
+		wake_dispatcher(pending_db);
 }
 
 /* ---------- triggers: what plain SQL does to our tables ---------- */

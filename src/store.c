@@ -207,6 +207,25 @@ insert_unique(Enqueuer *e, Request *request, const UniqueKey *key, bool successo
 	return true;
 }
 
+/* As text or NULL: does the row name another enqueuer than the request? */
+static bool
+is_anothers(const Job *job, const Request *request)
+{
+	if (JOB_NULL(job, Q_enqueued_by) || request->enqueued_by == NULL)
+		return !JOB_NULL(job, Q_enqueued_by) || request->enqueued_by != NULL;
+	return strcmp(TextDatumGetCString(JOB_ATT(job, Q_enqueued_by)), request->enqueued_by) != 0;
+}
+
+/* The job belongs to whom its payload is of.  Another's metadata is nothing that he should read, or lend his name to. */
+static void
+replace_enqueuer(const Request *request, Job *job)
+{
+	if (request->metadata != NULL || is_anothers(job, request))
+		set_pointer(job->values, job->nulls, Q_metadata, request->metadata);
+	set_pointer(job->values, job->nulls, Q_enqueued_by,
+				request->enqueued_by ? cstring_to_text(request->enqueued_by) : NULL);
+}
+
 /* Makes a waiting job, which we have locked, the one that is asked for.  Its attempts start again. */
 static void
 replace_waiting(Enqueuer *e, Request *request, Job *job)
@@ -227,6 +246,7 @@ replace_waiting(Enqueuer *e, Request *request, Job *job)
 	set(job->values, job->nulls, Q_priority, Int16GetDatum((int16) request->priority));
 	set(job->values, job->nulls, Q_max_attempts, Int32GetDatum(request->max_attempts));
 	set_pointer(job->values, job->nulls, Q_timeout, request->timeout);
+	replace_enqueuer(request, job);
 	set(job->values, job->nulls, Q_attempts, Int32GetDatum(0));
 	set(job->values, job->nulls, Q_crashes, Int32GetDatum(0));
 	set(job->values, job->nulls, Q_rev, Int32GetDatum(JOB_INT(job, Q_rev) + 1));

@@ -4,7 +4,7 @@
  *
  * It is stored by name, in the one row of jobq.tenant_check, and looked up when it is asked.  It runs as the role
  * in question: behind the gate, where we are the owner of jobq's tables, the identity changes to that role for the
- * call.  An answer holds for the rest of the command, so that a policy asks once per tenant and not once per row.
+ * call.  Its search_path is pinned, so that what it names is not what that role puts in the way.  An answer holds for the rest of the command, so that a policy asks once per tenant and not once per row.
  */
 #include "jobq.h"
 
@@ -110,17 +110,18 @@ answer_of(Oid role, const char *tenant, bool *known)
 	return answer;
 }
 
-/* Looks the function up under a fixed path, whatever the role has set. */
+/* To the end of the GUC nest level. */
+static void
+pin_path(const char *path)
+{
+	(void) set_config_option("search_path", path, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
 static Oid
 check_function(Oid role)
 {
-	int			nest = NewGUCNestLevel();
-	Oid			oid;
+	Oid			oid = DatumGetObjectId(DirectFunctionCall1(regprocedurein, CStringGetDatum(signature)));
 
-	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
-							 GUC_ACTION_SAVE, true, 0, false);
-	oid = DatumGetObjectId(DirectFunctionCall1(regprocedurein, CStringGetDatum(signature)));
-	AtEOXact_GUC(true, nest);
 	if (get_func_rettype(oid) != BOOLOID || get_func_retset(oid) || get_func_prokind(oid) != PROKIND_FUNCTION)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
@@ -132,7 +133,12 @@ check_function(Oid role)
 	return oid;
 }
 
-/* An error needs no cleanup: the end of the (sub)transaction restores the identity. */
+/*
+ * Whatever the role has set, names of the function's own schema come next to pg_catalog's, temporary ones last.  A
+ * search_path that the function has of its own (ALTER FUNCTION ... SET) wins.
+ *
+ * An error needs no cleanup: the end of the (sub)transaction restores identity and path.
+ */
 static bool
 ask(Oid role, text *tenant)
 {
@@ -141,6 +147,8 @@ ask(Oid role, text *tenant)
 	Oid			user;
 	int			sec_context;
 	bool		snapshot = !ActiveSnapshotSet();
+	int			nest = NewGUCNestLevel();
+	Oid			function;
 	Datum		result;
 
 	GetUserIdAndSecContext(&user, &sec_context);
@@ -148,11 +156,15 @@ ask(Oid role, text *tenant)
 		SetUserIdAndSecContext(role, sec_context | SECURITY_LOCAL_USERID_CHANGE);
 	if (snapshot)
 		PushActiveSnapshot(GetTransactionSnapshot());
-	fmgr_info(check_function(role), &flinfo);
+	pin_path("pg_catalog, pg_temp");
+	function = check_function(role);
+	pin_path(psprintf("pg_catalog, %s, pg_temp", quote_identifier(get_namespace_name(get_func_namespace(function)))));
+	fmgr_info(function, &flinfo);
 	InitFunctionCallInfoData(*fcinfo, &flinfo, 1, DEFAULT_COLLATION_OID, NULL, NULL);
 	fcinfo->args[0].value = PointerGetDatum(tenant);
 	fcinfo->args[0].isnull = false;
 	result = FunctionCallInvoke(fcinfo);
+	AtEOXact_GUC(true, nest);
 	if (snapshot)
 		PopActiveSnapshot();
 	if (role != user)

@@ -12,17 +12,27 @@
  * The query's snapshot may be older than the copy.  A row of that snapshot with the very rev that was
  * handed out was not settled then, so a cell that has settled it since still says "running": no job
  * flickers back to pending just before it is done.
+ *
+ * Whoever reads the view may also call the functions, with any id.  So to a role that is held to grants (access.h) a job is
+ * live only if it may see its row, which is looked up once per live job and query.
  */
 #include "jobq.h"
 
 #include <math.h>
 
+#include "access/genam.h"
+#include "access/table.h"
 #include "access/xlog.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/inval.h"
+#include "utils/lsyscache.h"
 #include "utils/numeric.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
 
+#include "access.h"
 #include "handler.h"
 #include "job_types.h"
 #include "queue.h"
@@ -46,12 +56,16 @@ typedef struct Live
 	double		progress;
 	char	   *progress_data;	/* JSON text or NULL */
 	char	   *worker;
+	bool		asked;			/* whether the role sees it */
+	bool		seen;
 } Live;
 
 typedef struct LiveCopy
 {
 	MemoryContext cxt;
 	MemoryContextCallback forget;
+	Oid			role;			/* that asks */
+	bool		free;			/* it sees every job */
 	int			n;
 	int			size;
 	Live	   *live;			/* ordered by id */
@@ -105,6 +119,7 @@ copy_cell(LiveCopy *copy, Slot *slot, Cell *cell, char *worker)
 	if (!cell_counts(cell, state))
 		return;
 	live = next_live(copy);
+	live->asked = false;
 	pg_read_barrier();
 	live->id = cell->ref.id;
 	live->rev = cell->ref.rev;
@@ -132,6 +147,7 @@ copy_inline_run(LiveCopy *copy)
 	if (run == NULL)
 		return;
 	live = next_live(copy);
+	live->asked = false;
 	live->id = *JOB_ID(run->job);
 	live->rev = JOB_INT(run->job, Q_rev);
 	live->runs = true;
@@ -178,6 +194,8 @@ get_copy(FmgrInfo *flinfo)
 		old = MemoryContextSwitchTo(flinfo->fn_mcxt);
 		copy = palloc0(sizeof(LiveCopy));
 		copy->cxt = flinfo->fn_mcxt;
+		copy->role = GetUserId();
+		copy->free = access_is_free(copy->role);
 		copy_inline_run(copy);
 		copy_slots(copy);
 		if (copy->n > 1)
@@ -196,6 +214,60 @@ static bool
 claimed(FunctionCallInfo fcinfo)
 {
 	return PG_GETARG_OID(2) == status_oid(JOB_RUNNING);
+}
+
+static text *
+text_of(HeapTuple tuple, TupleDesc desc, int att)
+{
+	bool		isnull;
+	Datum		value = heap_getattr(tuple, att, desc, &isnull);
+
+	return isnull ? NULL : DatumGetTextPCopy(value);
+}
+
+/* As the policy of jobq.queue says, of the row that the query's snapshot sees. */
+static bool
+sees_row(Oid role, const pg_uuid_t *id)
+{
+	Relation	queue = table_open(jobq_relid("queue"), AccessShareLock);
+	Oid			index = jobq_relid("queue_id");
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	text	   *tenant = NULL;
+	text	   *enqueued_by = NULL;
+	int32		type_id = 0;
+	JobType    *type;
+
+	ScanKeyInit(&key, Q_id, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(id));
+	scan = systable_beginscan(queue, index, OidIsValid(index) && get_index_isvalid(index), GetActiveSnapshot(), 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+	{
+		TupleDesc	desc = RelationGetDescr(queue);
+		bool		isnull;
+
+		type_id = DatumGetInt32(heap_getattr(tuple, Q_type_id, desc, &isnull));
+		tenant = text_of(tuple, desc, Q_tenant);
+		enqueued_by = text_of(tuple, desc, Q_enqueued_by);
+	}
+	systable_endscan(scan);
+	table_close(queue, AccessShareLock);
+	type = job_type_by_id(type_id);
+	return type != NULL && access_sees(role, tenant, type->name, enqueued_by);
+}
+
+static bool
+sees_live(LiveCopy *copy, Live *live)
+{
+	if (copy->free)
+		return true;
+	if (!live->asked)
+	{
+		live->seen = sees_row(copy->role, &live->id);
+		live->asked = true;
+	}
+	return live->seen;
 }
 
 /*
@@ -221,7 +293,7 @@ find_live(FunctionCallInfo fcinfo)
 		live--;
 	for (; live < end && compare_live(live, &key) == 0; live++)
 		if (claimed(fcinfo) ? live->runs : live->rev == PG_GETARG_INT32(1))
-			return live;
+			return sees_live(copy, live) ? live : NULL;
 	return NULL;
 }
 
@@ -299,13 +371,13 @@ jobq_live_progress_data(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(DirectFunctionCall1(jsonb_in, CStringGetDatum(live->progress_data)));
 }
 
-/* jobq._type_name(type_id): also of dropped types; NULL for an id that was never one. */
+/* jobq._type_name(type_id): also of dropped types; NULL for an id that was never one, or that the role has no grant of. */
 Datum
 jobq_type_name(PG_FUNCTION_ARGS)
 {
 	JobType    *type = job_type_by_id(PG_GETARG_INT32(0));
 
-	if (type == NULL)
+	if (type == NULL || !access_knows_type(GetUserId(), type->name))
 		PG_RETURN_NULL();
 	PG_RETURN_TEXT_P(cstring_to_text(type->name));
 }

@@ -74,7 +74,7 @@ priority: -100 to 100 (22003), default the type's base_priority.
 delay: a finite interval of zero or more until the job is due.  scheduled_for: when it is due; in the past means now. Both: 22023.
 max_attempts: 1 to 1000000 (22003).  timeout: interval, '0': none.  backoff: {"type", "base", "max", "jitter"}. Defaults are the type's.
 unique_key: one live job per job type, tenant and key.
-on_conflict: with a live job of that key: "ignore" returns its id | "replace" also gives it this payload, priority, schedule, max_attempts and timeout | "error" raises 23505.
+on_conflict: with a live job of that key: "ignore" returns its id | "replace" also gives it this payload, priority, schedule, max_attempts, timeout, enqueuer and, unless NULL, metadata (another enqueuer's goes) | "error" raises 23505.
 unique_for: an interval; the key also covers the finished job for that long.
 concurrency_key: at most options.concurrency_per_key jobs with the same key and tenant run at once.
 keep_completed: how long the finished job stays, an interval; default the type's.
@@ -170,7 +170,7 @@ tenant: NULL: the grants for any tenant. 'acme': those for acme and acme/...
 job_types: these names are taken out of the grants that name them; NULL: all grants.$$;
 
 COMMENT ON FUNCTION jobq.set_tenant_check IS
-$$Sets a function that admits roles to tenants which no grant covers: who has an access for some tenant has it for each one that the function says true of. It runs as the role in question, which needs EXECUTE on it. For superusers and the extension's owner.
+$$Sets a function that admits roles to tenants which no grant covers: who has an access for some tenant has it for each one that the function says true of. It runs as the role in question, which needs EXECUTE on it, and with search_path pg_catalog, its own schema, pg_temp unless it has its own. For superusers and the extension's owner.
 f: a function f(tenant text) that returns boolean (22023); NULL: none.$$;
 
 COMMENT ON FUNCTION jobq.channel IS

@@ -79,7 +79,7 @@ my $offset = wait_level('warning', 'warning = 0');
 like(slurp_file($node->logfile, $offset), qr/LOG: .*the file system of "\Q$data\E" is [\d.]+ % full, level warning after ok/, 'is logged');
 is(disk()->{status}, 'healthy', 'and still healthy');
 is($node->safe_psql('postgres', $expired), 3, 'partitions past their time wait for the maintenance process');
-is($node->safe_psql('postgres', $signals), '[]', 'no signal is active');
+is($node->safe_psql('postgres', $signals), '', 'no signal is there');
 
 $offset = wait_level('critical', 'critical = 0');
 like(slurp_file($node->logfile, $offset), qr/WARNING:  53100: .*the file system of "\Q$data\E" .* level critical after warning/, 'is a warning');

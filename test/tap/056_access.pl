@@ -96,13 +96,13 @@ INSERT INTO functions VALUES
   ('archive', '{read,admin}', 'rows', '(SELECT count(*) > 0 FROM jobq.archive(''infinity'') l WHERE l::jsonb->>''tenant'' = ''{tenant}'' AND l::jsonb->>''job_type'' = ''{type}'')', 'true', 'false'),
   ('run_inline', '{}', 'all', '(jobq.run_inline(''{waits}'')).status', 'completed', NULL),
   ('compact', '{}', 'all', 'jobq.compact() IS NOT NULL', 'true', NULL),
-  ('channel', '{}', 'all', 'jobq.channel(''{type}'') = ''jobq_{type}''', 'true', NULL),
+  ('channel', '{work}', 'any', 'jobq.channel(''{type}'') = ''jobq_{type}''', 'true', NULL),
   ('reload', '{}', 'all', 'jobq.reload()', '', NULL),
   ('adopt', '{}', 'all', 'jobq.adopt()', '', NULL),
   -- in a handler: granted to the role that it runs as
   ('current_job', '{}', 'all', '(jobq.current_job()).id', NULL, NULL),
   ('set_progress', '{}', 'all', 'jobq.set_progress(1)', '55000', NULL),
-  ('log_event', '{}', 'all', 'jobq.log_event(''x'')', '55000', NULL),
+  ('log_event', '{work}', 'any', 'jobq.log_event(''x'')', '55000', NULL),
   ('skip', '{}', 'all', 'jobq.skip(''x'')', '55000', NULL),
   ('discard', '{}', 'all', 'jobq.discard(''x'')', '55000', NULL),
   ('snooze', '{}', 'all', 'jobq.snooze(''1s'')', '55000', NULL);
