@@ -27,6 +27,23 @@ SELECT test.error_of(format('SELECT jobq.create_job_type(%L, %L, options => %L)'
 SELECT test.error_of($$ SELECT jobq.alter_job_type('t', options => '{"limits": ["nope"]}') $$);
 SELECT options -> 'limits' FROM jobq.job_types WHERE name = 't';
 
+-- options.concurrency_per_key, options.key_order
+SELECT test.error_of(format('SELECT jobq.alter_job_type(%L, options => %L)', 't', options))
+  FROM (VALUES ('{"concurrency_per_key": 0}'), ('{"concurrency_per_key": -1}'), ('{"concurrency_per_key": 1.5}'),
+    ('{"concurrency_per_key": "2"}'), ('{"concurrency_per_key": 3000000000}'), ('{"key_order": "lifo"}'),
+    ('{"key_order": true}'), ('{"concurrency_per_key": 2, "key_order": "fifo"}')) v(options);
+SELECT options -> 'concurrency_per_key', options -> 'key_order' FROM jobq.job_types WHERE name = 't';
+SELECT test.error_of(format('SELECT jobq.enqueue(%L, concurrency_key => %L)', 't', repeat('k', 2000)));
+-- whoever writes the row, the hash is of key and tenant
+SELECT count(jobq.enqueue('t', concurrency_key => k, tenant => t, delay => '1 day'))
+  FROM unnest(ARRAY['a', 'b', NULL]) k, unnest(ARRAY['x', 'y', NULL]) t;
+SELECT count(DISTINCT key_hash), count(key_hash), count(*) FROM jobq.queue;
+UPDATE jobq.queue SET concurrency_key = 'b', key_hash = 7 WHERE tenant = 'x' AND concurrency_key = 'a';
+UPDATE jobq.queue SET concurrency_key = NULL WHERE tenant = 'y';
+SELECT tenant, concurrency_key, count(*), count(DISTINCT key_hash) FROM jobq.queue GROUP BY 1, 2 ORDER BY 1, 2;
+SELECT jobq.cancel_jobs('t') > 0;
+SELECT jobq.alter_job_type('t', options => '{"concurrency_per_key": null, "key_order": null}');
+
 -- drop_limit
 SELECT test.error_of(format('SELECT jobq.drop_limit(%s)', args)) FROM (VALUES ('NULL'), ('''nope'''), ('''l''')) v(args);
 SELECT jobq.create_job_type('u', 'test.ok(jsonb)', options => '{"limits": ["l"]}');

@@ -31,6 +31,7 @@
 #include "utils/syscache.h"
 
 #include "access.h"
+#include "shmem.h"
 
 PG_FUNCTION_INFO_V1(jobq_access_trigger);
 
@@ -54,7 +55,7 @@ typedef struct Held
 {
 	Oid			role;			/* hash key */
 	bool		free;
-	NameData	name;
+	char		enqueuer[ENQUEUER_SIZE];
 	int			ngrants;
 	Grant	   *grants;
 } Held;
@@ -206,7 +207,7 @@ collect(Oid role)
 	memset(&draft, 0, sizeof(draft));
 	draft.role = role;
 	if (name != NULL)
-		namestrcpy(&draft.name, name);
+		snprintf(draft.enqueuer, sizeof(draft.enqueuer), "%u:%s", role, name);
 	draft.free = superuser_arg(role) || has_privs_of_role(role, jobq_owner()) || !is_marked(role);
 	if (!draft.free)
 		collect_grants(&draft);
@@ -351,7 +352,7 @@ access_enqueuer(Oid role)
 {
 	Held	   *h = held(role);
 
-	return h->free ? NULL : NameStr(h->name);
+	return h->free ? NULL : h->enqueuer;
 }
 
 /* --- changes --- */

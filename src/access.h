@@ -36,7 +36,10 @@ extern bool access_may_some(Oid role, Access access);
 /* ... and may know that there is such a type. */
 extern bool access_knows_type(Oid role, const char *type);
 
-/* What a row says of who stored it: his name, or NULL of those who need no such word to see it. */
+/*
+ * What a row says of who stored it, "oid:name", or NULL of those who need no such word to see it.  Both must be
+ * right: another role may get the name, and after a restore the oid.  jobq.adopt() writes the oids anew.
+ */
 extern const char *access_enqueuer(Oid role);
 
 /* access_calls.c: what calls take.  42501 when the caller has not got it. */

@@ -149,15 +149,15 @@ access_check_enqueue(JobType *type, text *tenant)
 bool
 access_sees(Oid role, text *tenant, const char *type, text *enqueued_by)
 {
-	const char *name;
+	const char *self;
 
 	if (access_may(role, ACCESS_READ, tenant, type))
 		return true;
 	if (enqueued_by == NULL || !access_may_some(role, ACCESS_ENQUEUE) || !access_knows_type(role, type))
 		return false;
-	name = access_enqueuer(role);
-	return name != NULL && strlen(name) == (size_t) VARSIZE_ANY_EXHDR(enqueued_by) &&
-		memcmp(name, VARDATA_ANY(enqueued_by), VARSIZE_ANY_EXHDR(enqueued_by)) == 0;
+	self = access_enqueuer(role);
+	return self != NULL && strlen(self) == (size_t) VARSIZE_ANY_EXHDR(enqueued_by) &&
+		memcmp(self, VARDATA_ANY(enqueued_by), VARSIZE_ANY_EXHDR(enqueued_by)) == 0;
 }
 
 static const char *

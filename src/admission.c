@@ -17,6 +17,7 @@
 
 #include "dispatcher.h"
 #include "job_types.h"
+#include "keys.h"
 #include "options.h"
 #include "weight.h"
 #include "pressure.h"
@@ -34,6 +35,8 @@ static HTAB *roles = NULL;
 dlist_head	all_roles = DLIST_STATIC_INIT(all_roles);
 static bool roles_changed = false;
 static bool order_changed = false;	/* ready lanes must be ranked anew */
+bool		types_keep_order = false;
+static bool key_order_changed = false;
 
 /* A role was made, changed or dropped, or somebody's right to connect. */
 static void
@@ -80,7 +83,7 @@ role_state(Oid roleid)
 	if (!found)
 	{
 		memset((char *) r + sizeof(Oid), 0, sizeof(RoleState) - sizeof(Oid));
-		dlist_init(&r->parked);
+		ready_init_waiting(r);
 		dlist_push_tail(&all_roles, &r->all);
 	}
 	return r;
@@ -125,6 +128,26 @@ load_order(TypeState *t, const JobType *jt)
 	order_changed = true;
 }
 
+static void
+load_keys(TypeState *t, const JobType *jt)
+{
+	bool		keeps_order = option_is(jt->options, "key_order", "fifo");
+
+	key_order_changed |= t->per_key > 0 && keeps_order != t->keeps_order;
+	t->per_key = option_int(jt->options, "concurrency_per_key", 1);
+	t->keeps_order = keeps_order;
+	types_keep_order |= keeps_order;
+}
+
+bool
+admission_key_order_changed(void)
+{
+	bool		was = key_order_changed;
+
+	key_order_changed = false;
+	return was;
+}
+
 /* true: something else than before */
 static bool
 load_pressure(TypeState *t)
@@ -161,6 +184,7 @@ load_type(TypeState *t)
 	if (jt == NULL)
 	{
 		t->refused = true;
+		t->per_key = Max(t->per_key, 1);
 		return;
 	}
 	t->exec = jt->command != NULL;
@@ -174,6 +198,7 @@ load_type(TypeState *t)
 	t->may_batch = jt->batch && !t->exec;
 	t->refused = !filter_admits(jt->name);
 	load_order(t, jt);
+	load_keys(t, jt);
 	(void) load_pressure(t);
 	roleid = t->exec ? EXEC_ROLE : get_role_oid(jt->run_as, true);
 	if (!t->exec && !OidIsValid(roleid))
@@ -212,37 +237,46 @@ role_of_type(int32 id)
 }
 
 static void
-types_unpark_all(TimestampTz now)
+types_unpark_all(void)
 {
 	HASH_SEQ_STATUS status;
 	TypeState  *t;
 
 	hash_seq_init(&status, types);
 	while ((t = hash_seq_search(&status)) != NULL)
-		lanes_unpark(&t->own.parked, now);
-	limits_unpark_all(now);
-	weight_unpark(now);
+		groups_unpark(&t->own.parked);
+	limits_unpark_all();
+	weight_unpark();
 }
 
 void
-type_unpark(TypeState *t, TimestampTz now)
+type_unpark(TypeState *t)
 {
-	lanes_unpark(&t->own.parked, now);
+	groups_unpark(&t->own.parked);
 	for (int i = 0; i < t->nlimits; i++)
-		lanes_unpark(&t->limits[i]->parked, now);
+		groups_unpark(&t->limits[i]->parked);
 	if (weight_budget > 0)
-		weight_unpark(now);
+		weight_unpark();
 }
 
 void
-role_unpark(RoleState *role, TimestampTz now)
+role_unpark(RoleState *role)
 {
 	role->has_waiting = false;
-	lanes_unpark(&role->parked, now);
+	ready_offer(role);
 }
 
 void
-roles_unpark(TimestampTz now)
+roles_offer(void)
+{
+	dlist_iter	it;
+
+	dlist_foreach(it, &all_roles)
+		ready_offer(dlist_container(RoleState, all, it.cur));
+}
+
+void
+roles_unpark(void)
 {
 	dlist_iter	it;
 
@@ -250,7 +284,9 @@ roles_unpark(TimestampTz now)
 	{
 		RoleState  *r = dlist_container(RoleState, all, it.cur);
 
-		role_unpark(r, now);
+		r->has_waiting = false;
+		while (!pairingheap_is_empty(&r->groups))	/* for some it may be another role now */
+			ready_offer(r);
 		r->waiting_since = 0;
 	}
 }
@@ -272,18 +308,19 @@ admission_forget_lanes(void)
 		RoleState  *r = dlist_container(RoleState, all, it.cur);
 
 		r->has_waiting = false;
-		dlist_init(&r->parked);
+		ready_init_waiting(r);
 	}
 }
 
-void
-admission_reload(TimestampTz now)
+/* All that runs is counted and weighed anew, and whoever waits looks again. */
+static void
+count_anew(TimestampTz now)
 {
 	HASH_SEQ_STATUS status;
 	TypeState  *t;
 	dlist_iter	it;
 
-	limits_load();
+	limits_restart();
 	hash_seq_init(&status, types);
 	while ((t = hash_seq_search(&status)) != NULL)
 	{
@@ -293,6 +330,7 @@ admission_reload(TimestampTz now)
 		t->start_failures = 0;
 	}
 	executors_recount();
+	keys_reload();
 	dlist_foreach(it, &all_roles)
 	{
 		RoleState  *r = dlist_container(RoleState, all, it.cur);
@@ -303,8 +341,15 @@ admission_reload(TimestampTz now)
 	if (order_changed)
 		lanes_rerank(now);
 	order_changed = false;
-	types_unpark_all(now);
-	roles_unpark(now);
+	types_unpark_all();
+	roles_unpark();
+}
+
+void
+admission_reload(TimestampTz now)
+{
+	limits_load();
+	count_anew(now);
 }
 
 /* Types that were dropped, and their lanes, stay until they are many: a full scan gets rid of both. */
@@ -360,73 +405,16 @@ admission_press(TimestampTz now)
 	executors_take_back(false);
 	if (budget_changed)
 	{
-		admission_reload(now);	/* what runs is weighed anew */
+		count_anew(now);		/* not admission_reload: nobody has locked jobq.limits */
 		return;
 	}
 	lanes_rerank(now);
 	order_changed = false;
-	types_unpark_all(now);
-	roles_unpark(now);
+	types_unpark_all();
+	roles_unpark();
 }
 
-/* ---------- rates: what all limits of a type are told ---------- */
-
-JobLimit *
-type_closed_by_rate(TypeState *t, TimestampTz now)
-{
-	if (t->own.rate.limit > 0 && rate_is_closed(&t->own.rate, now))
-		return &t->own;
-	for (int i = 0; i < t->nlimits; i++)
-	{
-		if (t->limits[i]->rate.limit > 0 && rate_is_closed(&t->limits[i]->rate, now))
-			return t->limits[i];
-	}
-	return NULL;
-}
-
-void
-type_take(TypeState *t)
-{
-	if (t->own.rate.limit > 0)
-		rate_take(&t->own.rate);
-	for (int i = 0; i < t->nlimits; i++)
-	{
-		if (t->limits[i]->rate.limit > 0)
-			rate_take(&t->limits[i]->rate);
-	}
-}
-
-void
-type_note_start(TypeState *t, TimestampTz started)
-{
-	if (t->own.rate.limit > 0)
-		rate_note(&t->own.rate, started);
-	for (int i = 0; i < t->nlimits; i++)
-	{
-		if (t->limits[i]->rate.limit > 0)
-			rate_note(&t->limits[i]->rate, started);
-	}
-}
-
-void
-type_refund(TypeState *t)
-{
-	if (t->own.rate.limit > 0)
-		rate_refund(&t->own.rate);
-	for (int i = 0; i < t->nlimits; i++)
-	{
-		if (t->limits[i]->rate.limit > 0)
-			rate_refund(&t->limits[i]->rate);
-	}
-}
-
-void
-type_retake(TypeState *t)
-{
-	t->own.rate.pending += t->own.rate.limit > 0;
-	for (int i = 0; i < t->nlimits; i++)
-		t->limits[i]->rate.pending += t->limits[i]->rate.limit > 0;
-}
+/* ---------- may it start now ---------- */
 
 static bool
 type_is_blocked(TypeState *t, TimestampTz now)
@@ -499,7 +487,7 @@ admission_timers(TimestampTz now)
 		if (t->own.rate.next_free <= now)
 			t->own.rate.next_free = 0;
 		if (!dlist_is_empty(&t->own.parked) && !type_is_blocked(t, now))
-			lanes_unpark(&t->own.parked, now);
+			groups_unpark(&t->own.parked);
 	}
 }
 

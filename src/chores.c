@@ -29,6 +29,7 @@
 #include "disk.h"
 #include "job_types.h"
 #include "session.h"
+#include "worker_start.h"
 
 #define LOCK_TIMEOUT_MS "50"
 #define COME_LIMIT_MS	30000	/* a registered worker that has not come by then never will */
@@ -67,15 +68,7 @@ chores_start(JobqDb *db)
 
 	if (!claim(db))
 		return false;
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
-	strlcpy(worker.bgw_library_name, "jobq", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "jobq_chores_main", sizeof(worker.bgw_function_name));
-	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "jobq chores for database %u", db->dboid);
-	strlcpy(worker.bgw_type, "jobq chores", sizeof(worker.bgw_type));
-	worker.bgw_main_arg = ObjectIdGetDatum(db->dboid);
+	describe_worker(&worker, "jobq chores", "jobq_chores_main", db->dboid);
 	if (RegisterDynamicBackgroundWorker(&worker, NULL))
 		return true;
 

@@ -156,7 +156,7 @@ worthwhile(TimestampTz now)
 		return false;
 	if (!measured || handed * db->compaction.row_bytes >= enough)
 		return true;
-	return (long_ago || quiet) && bytes > 4 * enough;
+	return (long_ago || quiet) && bytes > Max(compaction_threshold(), 4 * db->compaction.kept_bytes);
 }
 
 static void

@@ -186,7 +186,7 @@ rewrite_pays(Run *run)
 {
 	if (run->forced)
 		return true;
-	return jobq_compact_threshold > 0 && run->bytes > 2 * compaction_threshold() &&
+	return jobq_compact_threshold > 0 && run->bytes > compaction_threshold() &&
 		run->sum.kept_bytes < run->bytes / 4 && run->sum.kept_bytes < REWRITE_MAX_BYTES;
 }
 

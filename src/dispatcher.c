@@ -19,7 +19,6 @@
 
 #include <signal.h>
 
-#include "access/transam.h"
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
@@ -37,22 +36,20 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
-#include "chores.h"
 #include "compaction.h"
 #include "intake.h"
 #include "job_types.h"
-#include "maintenance.h"
+#include "keys.h"
 #include "notify.h"
 #include "pressure.h"
+#include "prepared.h"
 #include "quiet.h"
 #include "reading.h"
 #include "session.h"
 #include "waits.h"
 #include "stop.h"
+#include "upkeep.h"
 
-#define MAINTENANCE_US		(600 * USECS_PER_SEC)
-#define CHORES_US			USECS_PER_MINUTE
-#define CHORES_AGAIN_US		(5 * USECS_PER_SEC)	/* the last ones are not done, or no worker was free */
 #define NAP_US				500		/* under load, between turns that left nothing waiting */
 #define PAUSED_MS			5
 #define QUICK_WAKE_US		200
@@ -68,26 +65,10 @@ static News news = {.types_changed = true, .lost_from = DT_NOEND};
 static TimestampTz scan_blocked_until = 0;
 static bool registry_locked = false;
 static bool registry_known = false;	/* has been read once */
-static TimestampTz partition_need = 0;
-static TimestampTz next_maintenance = 0;
-static TimestampTz next_chores = 0;
-static uint32 maintenance_seen = 0;
-static uint32 maintenance_failed_seen = 0;
-static int	maintenance_failures = 0;	/* in a row */
 static TimestampTz next_sweep = 0;
-static int	unknown_prepared = 0;	/* prepared transactions of which nothing was published */
-static TransactionId unknown_before;	/* they are older than that */
-static uint32 prepared_ended_seen = 0;
 static int32 my_home = 0;
 
 PGDLLEXPORT void jobq_dispatcher_main(Datum arg);
-
-void
-request_partition(TimestampTz need)
-{
-	partition_need = need;
-	next_maintenance = 0;
-}
 
 void
 set_trouble(const char *fmt,...)
@@ -103,7 +84,7 @@ set_trouble(const char *fmt,...)
 	SpinLockRelease(&db->mutex);
 }
 
-/* ---------- identity, prepared transactions ---------- */
+/* ---------- identity ---------- */
 
 /* Are these jobs ours to run?  A restored dump's are not, until jobq.adopt(). */
 static void
@@ -126,60 +107,6 @@ check_identity(void)
 		my_home = id;
 		want_full_scan = true;
 	}
-}
-
-/* Prepared transactions of this database that began before `unknown_before`. */
-static int
-count_prepared(void)
-{
-	Oid			types[1] = {XIDOID};
-	Datum		args[1] = {TransactionIdGetDatum(unknown_before)};
-	int			n = 0;
-
-	SPI_connect();
-	PushActiveSnapshot(GetTransactionSnapshot());
-	if (SPI_execute_with_args("SELECT count(*)::int4 FROM pg_catalog.pg_prepared_xacts"
-							  " WHERE database = pg_catalog.current_database()"
-							  " AND pg_catalog.age(transaction) > pg_catalog.age($1)",
-							  1, types, args, NULL, true, 1) == SPI_OK_SELECT)
-	{
-		bool		isnull;
-
-		n = DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-	}
-	PopActiveSnapshot();
-	SPI_finish();
-	return n;
-}
-
-/* Nothing has told us what these touched: those from before our start, and those that were too many. */
-static void
-expect_unknown_prepared(void)
-{
-	prepared_ended_seen = db->prepared_ended;
-	unknown_before = ReadNextTransactionId();
-	unknown_prepared = count_prepared();
-}
-
-static bool
-prepared_may_have_ended(void)
-{
-	return unknown_prepared > 0 && db->prepared_ended != prepared_ended_seen;
-}
-
-/* Their number only falls in the end; each time it does, what ended may be anywhere. */
-static void
-watch_unknown_prepared(void)
-{
-	int			n;
-
-	if (unknown_prepared == 0)
-		return;
-	prepared_ended_seen = db->prepared_ended;
-	n = count_prepared();
-	if (n < unknown_prepared)
-		want_full_scan = true;
-	unknown_prepared = n;
 }
 
 /* ---------- the kill switch (stop.c) ---------- */
@@ -230,6 +157,7 @@ scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, Timest
 		job_types_forget();		/* the messages come after the callback that told us */
 		admission_reload(now);
 		want_full_scan |= admission_has_leftovers();
+		want_full_scan |= admission_key_order_changed();
 		registry_known = true;
 		read_stop();
 		pressure_stale();
@@ -247,7 +175,7 @@ scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, Timest
 		expect_unknown_prepared();
 	}
 	else if (sweep_now || prepared_may_have_ended())
-		watch_unknown_prepared();
+		want_full_scan |= unknown_prepared_ended();
 	apply_publications(now);
 	open = scan_open(&scan, now);
 	if (open)
@@ -258,13 +186,17 @@ scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, Timest
 			full_scan(&scan);
 		want_full_scan = false;
 		if (news.lost_from != DT_NOEND)
+		{
 			rescan(&scan, news.lost_from);
+			keys_suspect();
+		}
 		news.lost_from = DT_NOEND;
 		run_commands(&scan, commands, ncommands);
 		read_touched_lanes(&scan);
 		if (sweep_now)
 			sweep(&scan);
 		scan_due_lanes(&scan);
+		keys_turn(&scan);
 	}
 	else
 	{
@@ -273,7 +205,7 @@ scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, Timest
 	}
 	if (!db->paused_identity)
 		hand_out_cancels(now);
-	if (may_hand_out())
+	if (may_hand_out() && !news.types_changed)	/* what has changed may be that all is stopped */
 		hand_out_ready(open ? &scan : NULL, now);
 	if (open)
 		scan_close(&scan);
@@ -297,34 +229,6 @@ leave_without_extension(void)
 	proc_exit(0);
 }
 
-static void
-see_to_partitions(TimestampTz now)
-{
-	if (db->maintenance_failed != maintenance_failed_seen)
-	{
-		maintenance_failed_seen = db->maintenance_failed;
-		next_maintenance = now + (BLOCKED_RETRY_US << Min(++maintenance_failures, 8));
-		if (partition_need == 0)
-			partition_need = db->maintenance_need;
-	}
-	if (now < next_maintenance)
-		return;
-	if (maintenance_start(db, partition_need, false))
-	{
-		next_maintenance = now + MAINTENANCE_US;
-		partition_need = 0;
-	}
-	else
-		next_maintenance = now + BLOCKED_RETRY_US;
-}
-
-static void
-see_to_chores(TimestampTz now)
-{
-	if (now >= next_chores)
-		next_chores = now + (chores_start(db) ? CHORES_US : CHORES_AGAIN_US);
-}
-
 /* Everything that may have to be read or handed out; false: nothing to do in a transaction. */
 static bool
 has_work(TimestampTz now, int ncommands, bool sweep_now)
@@ -333,7 +237,8 @@ has_work(TimestampTz now, int ncommands, bool sweep_now)
 		want_full_scan || news.prepared_lost || prepared_may_have_ended() ||
 		news.signals_changed || pressure_due(now) ||
 		news.lost_from != DT_NOEND || lanes_first_ready() != NULL ||
-		(lanes_next_timer() <= now && now >= scan_blocked_until) || admission_next_timer() <= now;
+		((lanes_next_timer() <= now || keys_pending()) && now >= scan_blocked_until) ||
+		admission_next_timer() <= now;
 }
 
 /* Who holds the registry or the home row exclusively stops the reading, not the dispatcher. */
@@ -392,10 +297,7 @@ one_turn(void)
 		commands = MemoryContextAlloc(turn, sizeof(Command) * JOBQ_MAX_COMMANDS);
 		ncommands = take_commands(commands);
 	}
-	release_held(now, db->maintenance_done != maintenance_seen);
-	if (db->maintenance_done != maintenance_seen)
-		maintenance_failures = 0;
-	maintenance_seen = db->maintenance_done;
+	release_held(now, maintenance_is_done());
 	if (has_work(now, ncommands, sweep_now))
 		scan_and_hand_out(commands, ncommands, sweep_now, now);
 	if (sweep_now)
@@ -408,8 +310,7 @@ one_turn(void)
 	executors_balance(now);
 	compaction_turn(now, sweep_now);
 	CommitTransactionCommand();
-	see_to_partitions(now);
-	see_to_chores(now);
+	upkeep_turn(now);
 	notify_turn(now);
 }
 
@@ -417,20 +318,19 @@ static long
 sleep_ms(TimestampTz now)
 {
 	TimestampTz next = next_sweep;
-	TimestampTz lanes = lanes_next_timer();
 
-	if (registry_locked)
-		return BLOCKED_RETRY_US / 1000;
+	if (registry_locked || news.types_changed)
+		return BLOCKED_RETRY_US / 1000;	/* somebody has a lock of what is to be read */
 	if (lanes_first_ready() != NULL && executors_running() < jobq_max_concurrent && may_hand_out())
 		return 0;
-	if (lanes < scan_blocked_until)
-		lanes = scan_blocked_until;
-	next = Min(next, lanes);
+	if (scan_blocked_until > now)
+		next = Min(next, scan_blocked_until);
+	else
+		next = Min(next, keys_pending() ? now : lanes_next_timer());
 	next = Min(next, admission_next_timer());
 	next = Min(next, pressure_next_timer(now));
 	next = Min(next, executors_next_timer());
-	next = Min(next, next_maintenance);
-	next = Min(next, next_chores);
+	next = Min(next, upkeep_next_timer());
 	next = Min(next, held_next_timer());
 	next = Min(next, compaction_next_timer());
 	next = Min(next, notify_next_timer());
@@ -503,7 +403,7 @@ sleep_until_needed(void)
 		ConfigReloadPending = false;
 		ProcessConfigFile(PGC_SIGHUP);
 		news.types_changed = true;
-		next_chores = 0;		/* the limits of the disk watch may be others */
+		upkeep_now();			/* the limits of the disk watch may be others */
 	}
 	if (db->reload && !intake_cancels_pending())
 		start_anew();
@@ -555,6 +455,7 @@ start_up(void)
 	lasting = AllocSetContextCreate(TopMemoryContext, "jobq dispatcher", ALLOCSET_DEFAULT_SIZES);
 	turn = AllocSetContextCreate(TopMemoryContext, "jobq turn", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(lasting);
+	keys_init(lasting);
 	lanes_init(lasting);
 	admission_init(lasting, db);
 	pressure_init(lasting, db);
@@ -562,15 +463,13 @@ start_up(void)
 	intake_init(lasting, db);
 	quiet_init(db);
 	compaction_init(lasting, db);
+	prepared_init(db);
+	upkeep_init(db);
 	StartTransactionCommand();
 	executors_recover();
 	expect_unknown_prepared();
 	CommitTransactionCommand();
 	scan_nsuspects = inflight_take_suspects(db->dboid, scan_suspects, JOBQ_MAX_SLOTS);
-	maintenance_seen = db->maintenance_done;
-	maintenance_failed_seen = db->maintenance_failed;
-	next_maintenance = GetCurrentTimestamp() + MAINTENANCE_US;
-	next_chores = GetCurrentTimestamp() + USECS_PER_SEC;
 }
 
 /* DDL has the floor: nothing is handed out or read, nothing of ours is locked. */

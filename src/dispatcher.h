@@ -4,12 +4,16 @@
  *
  *	 dispatcher.c	the process and its loop
  *	 intake.c		publications, commands, jobs that come back
+ *	 prepared.c		prepared transactions of which nothing was published
+ *	 upkeep.c		when maintenance and chores are started
  *	 lanes.c ready.c	what waits; the timers; which ready lane is first
  *	 scan.c reading.c	reading the queue's lanes; handing out in order
  *	 admission.c	job types and roles: may this job start now, and where
  *	 limit.c weight.c	how many run at once, of a type, of several, of what weight
+ *	 keys.c key_scan.c	and of one concurrency key
  *	 pressure.c		signals and what they do to types; signal_watch.c signal_worker.c: who sets them
- *	 executors.c	handing over, hearing verdicts
+ *	 executors.c	handing over
+ *	 verdicts.c		hearing how it ended
  *	 workers.c		starting SQL and exec workers
  *
  * All of it is the memory of one process.
@@ -30,7 +34,7 @@ typedef struct RoleState
 	Oid			roleid;			/* hash key; EXEC_ROLE: exec types */
 	int			nworkers;		/* slots of ours, attached or on their way */
 	dlist_node	all;			/* in all_roles */
-	dlist_head	parked;			/* lanes that wait for a worker of this role */
+	pairingheap groups;			/* of lanes that wait for a worker of this role (ready.c) */
 	bool		has_waiting;	/* one of them for lack of capacity: nobody goes past `waiting` */
 	Rank		waiting;
 	int			cancels;		/* jobs to be settled as cancelled that wait for one */
@@ -54,11 +58,13 @@ typedef struct TypeState
 	int			weight;			/* cpu_weight */
 	int			max_skip;		/* options.max_skip */
 	RoleState  *role;
-	JobLimit	own;			/* what the type itself allows; lanes that wait for the type are parked here */
+	JobLimit	own;			/* what the type itself allows; what waits for the type is parked here */
 	int			nlimits;
 	JobLimit   *limits[JOBQ_TYPE_LIMITS];	/* those it shares with others */
 	bool		rated;			/* one of them has a rate */
 	JobLimit   *closed;			/* had no room when one of its jobs was to be handed out */
+	int			per_key;		/* options.concurrency_per_key */
+	bool		keeps_order;	/* options.key_order is fifo */
 
 	/* the order of its jobs (ready.c) */
 	int			pressure;		/* added to their priority */
@@ -76,6 +82,7 @@ typedef struct TypeState
 
 /* ---- admission.c ---- */
 extern dlist_head all_roles;
+extern bool types_keep_order;	/* some type has had key_order = fifo */
 /* Lanes are about to be forgotten: so are the lists of parked ones. */
 extern void admission_forget_lanes(void);
 /* Has so much piled up that lanes should be forgotten?  Then types that were dropped are, too. */
@@ -92,11 +99,13 @@ extern RoleState *role_of_type(int32 id);
 extern void admission_reload(TimestampTz now);
 /* Since last asked: has any role changed, so that the registry must be read again? */
 extern bool admission_roles_changed(void);
+/* Since last asked: has any type's key_order, so that those who wait for their key must be read again? */
+extern bool admission_key_order_changed(void);
 /* The smallest time at which something changes by itself (pause ends); DT_NOEND: never. */
 extern TimestampTz admission_next_timer(void);
 extern void admission_timers(TimestampTz now);
 /* A job of the type has left its executor: what waits for that may be tried again. */
-extern void type_unpark(TypeState *t, TimestampTz now);
+extern void type_unpark(TypeState *t);
 /* Signals or rules have changed: what they say counts from now on. */
 extern void admission_press(TimestampTz now);
 /* The limit whose window is full; NULL: one of a type that is `rated` may start. */
@@ -113,9 +122,11 @@ extern bool type_may_start(TypeState *t, TimestampTz now);
 extern bool type_is_quiet(TypeState *t);
 extern bool type_is_short(TypeState *t, TimestampTz now);
 extern void type_note_run(TypeState *t, Verdict verdict, int32 run_us, TimestampTz now);
-extern void role_unpark(RoleState *role, TimestampTz now);
-extern void roles_unpark(TimestampTz now);
-/* Does any lane wait for a worker? */
+extern void role_unpark(RoleState *role);
+extern void roles_unpark(void);
+/* Of each role that may be tried again the first that waits is ready. */
+extern void roles_offer(void);
+/* Does anything wait for a worker? */
 extern bool roles_wait(void);
 /* Why jobs of known types do not run, for health(); '' when all may. */
 extern void admission_trouble(char *buf, int size);
@@ -142,6 +153,8 @@ extern bool executors_collect(TimestampTz now);
 /* workers.c: starts workers that parked lanes ask for; makes room between roles. */
 extern void executors_balance(TimestampTz now);
 extern int	executors_running(void);
+/* The smallest concurrency_per_key of those that run of a key. */
+extern int	executors_per_key(uint64 key);
 /* Tells the rates of the types what has started since. */
 extern void executors_note_starts(void);
 /* The registry has changed: counts anew what runs under each limit. */

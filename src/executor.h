@@ -1,6 +1,6 @@
 /*
  * executor.h
- *	  An executor as the dispatcher sees it; shared by executors.c (handing over) and workers.c (starting).
+ *	  An executor as the dispatcher sees it; shared by executors.c (handing over), verdicts.c (hearing) and workers.c (starting).
  */
 #ifndef JOBQ_EXECUTOR_H
 #define JOBQ_EXECUTOR_H
@@ -40,10 +40,12 @@ extern Executor *executor_of(const Slot *slot);
 
 /* A cell is free again: its type, whose count has been lowered. */
 extern TypeState *executor_vacate(Executor *e, int cell);
+/* Its tool has ended; how, is being written. */
+extern void executor_note_end(Executor *e, int cell);
 /* It is no executor of ours any more. */
 extern void executor_forget(Executor *e);
 /* Takes back what it was handed and has not begun; jobs that it is to settle as cancelled only with `cancels`. */
-extern void executor_take_back(Executor *e, bool cancels, TimestampTz now);
+extern void executor_take_back(Executor *e, bool cancels);
 /* Forgets a job and reads it again under its key: an executor may have rewritten the row. */
 extern void reread_job(const JobRef *ref);
 

@@ -1,6 +1,6 @@
 /*
  * executors.c
- *	  The dispatcher's executors: starting them, handing jobs over, hearing how they ended.
+ *	  The dispatcher's executors: handing jobs over, and what counts of them.
  *
  * What an executor holds stands in its slot (shared memory), so a new dispatcher finds it again.  Short
  * jobs are handed out ahead of need, up to a slot's cells; a job of unknown length only to a worker
@@ -9,11 +9,11 @@
 #include "jobq.h"
 
 #include "miscadmin.h"
-#include "port/pg_bitutils.h"
 #include "postmaster/bgworker.h"
 #include "utils/timestamp.h"
 
 #include "executor.h"
+#include "keys.h"
 #include "weight.h"
 
 #define EXEC_CELLS			60		/* of JOBQ_CELLS; the rest for cancels */
@@ -141,6 +141,8 @@ occupy(Executor *e, int cell, TypeState *t, bool slow)
 	count_up(e, t);
 	if (weight_budget > 0)
 		weight_occupy(e, cell, t->weight);
+	if (e->slot->cells[cell].ref.key != 0)
+		key_take(&e->slot->cells[cell].ref, t);
 	e->used[cell] = true;
 	e->ended[cell] = false;
 	e->types[cell] = t->id;
@@ -172,7 +174,27 @@ executor_vacate(Executor *e, int cell)
 	e->nslow -= e->slow[cell];
 	if (!e->ended[cell])
 		stop_counting(e, cell, t);
+	if (e->slot->cells[cell].ref.key != 0)
+		key_give_back(&e->slot->cells[cell].ref, t);
 	return t;
+}
+
+int
+executors_per_key(uint64 key)
+{
+	int			smallest = PG_INT32_MAX;
+
+	for (int i = 0; i < executors_end; i++)
+	{
+		Executor   *e = &executors[i];
+
+		for (int c = 0; e->ncells > 0 && c < JOBQ_CELLS; c++)
+		{
+			if (e->used[c] && e->slot->cells[c].ref.key == key)
+				smallest = Min(smallest, type_state(e->types[c])->per_key);
+		}
+	}
+	return smallest;
 }
 
 void
@@ -347,91 +369,10 @@ executors_wake(void)
 	}
 }
 
-/* ---------- verdicts ---------- */
+/* ---------- the end of what they had ---------- */
 
-static void
-forget_job(const JobRef *ref)
-{
-	Known	   *k = known_lookup(known_jobs, ref->id);
-
-	if (k == NULL)
-		return;
-	if (k->again)
-		probe_again(&k->newer);
-	known_delete_item(known_jobs, k);
-}
-
-/* An exec worker may have rewritten the row: read it again under its key. */
 void
-reread_job(const JobRef *ref)
-{
-	LaneKeys	keys = {ref->type_id, ref->priority, ref->sublane, ref->position, ref->position};
-
-	forget_job(ref);
-	probe_again(&keys);
-}
-
-/* The tool of a type can't be started here: the type pauses on this node, longer each time. */
-static void
-hold_type(TypeState *t, TimestampTz now)
-{
-	t->start_failures = Min(t->start_failures + 1, 10);
-	t->held_until = now + Min(START_RETRY_US << t->start_failures, MAX_RETRY_US);
-}
-
-static void
-apply_verdict(Executor *e, Cell *cell, TypeState *t, TimestampTz now)
-{
-	JobRef		ref = cell->ref;
-
-	type_note_run(t, cell->verdict, cell->run_us, now);
-	switch ((Verdict) cell->verdict)
-	{
-		case VERDICT_NOT_MINE:
-			pg_atomic_fetch_add_u64(&db->fallbacks, 1);
-			forget_job(&ref);
-			break;
-		case VERDICT_SETTLED:
-			t->start_failures = 0;
-			forget_job(&ref);
-			break;
-		case VERDICT_RELEASED:
-			if (e->exec)
-				reread_job(&ref);
-			else
-				return_job(&ref);
-			break;
-		case VERDICT_ALONE:
-			ref.flags |= (ref.flags & REF_ALONE) ? REF_AGAIN : REF_ALONE;
-			return_job(&ref);
-			break;
-		case VERDICT_NO_PARTITION:
-			request_partition(cell->need);
-			hold_job(&ref, now + MAX_RETRY_US, true);
-			break;
-		case VERDICT_STUCK:
-			if (e->exec)
-			{
-				hold_type(t, now);
-				reread_job(&ref);
-			}
-			else
-				hold_job(&ref, now + 5 * START_RETRY_US, false);
-			break;
-		case VERDICT_DIED:
-			ref.flags |= REF_DIED;
-			return_job(&ref);
-			break;
-		case VERDICT_TIMED_OUT:
-			ref.flags |= REF_TIMED_OUT;
-			return_job(&ref);
-			break;
-	}
-}
-
-/* A tool has ended; how, is being written. */
-static void
-note_ended(Executor *e, int cell, TimestampTz now)
+executor_note_end(Executor *e, int cell)
 {
 	TypeState  *t = type_state(e->types[cell]);
 
@@ -439,45 +380,7 @@ note_ended(Executor *e, int cell, TimestampTz now)
 		return;
 	e->ended[cell] = true;
 	stop_counting(e, cell, t);
-	type_unpark(t, now);
-}
-
-static bool
-collect_cells(Executor *e, TimestampTz now)
-{
-	uint64		done[JOBQ_DONE_WORDS];
-	uint64		any = 0;
-
-	for (int i = 0; i < JOBQ_DONE_WORDS; i++)
-	{
-		uint64		ended;
-
-		done[i] = pg_atomic_exchange_u64(&e->slot->done[i], 0);
-		/* read after `done`: what is in both is done with, what comes later is of the cell's next job */
-		ended = e->exec ? pg_atomic_exchange_u64(&e->slot->ended[i], 0) : 0;
-		any |= done[i] | ended;
-		for (ended &= ~done[i]; ended != 0; ended &= ended - 1)
-			note_ended(e, i * 64 + pg_rightmost_one_pos64(ended), now);
-	}
-	if (any == 0)
-		return false;
-	for (int c = 0; c < JOBQ_CELLS; c++)
-	{
-		Cell	   *cell = &e->slot->cells[c];
-		TypeState  *t;
-
-		if ((done[c / 64] & (UINT64CONST(1) << (c % 64))) == 0)
-			continue;
-		if (pg_atomic_read_u32(&cell->state) != CELL_DONE)
-			continue;			/* a former dispatcher has heard it */
-		t = executor_vacate(e, c);
-		apply_verdict(e, cell, t, now);
-		if (cell->cancel == CANCEL_USER)
-			cancel_after_all(&cell->ref.id, cell->has_reason ? cell->reason : NULL);
-		pg_atomic_write_u32(&cell->state, CELL_FREE);
-		type_unpark(t, now);
-	}
-	return true;
+	type_unpark(t);
 }
 
 void
@@ -487,78 +390,6 @@ executor_forget(Executor *e)
 	if (e->handle)
 		pfree(e->handle);
 	memset(e, 0, sizeof(Executor));
-}
-
-static void
-bury_executor(Executor *e)
-{
-	slot_release(e->slot);
-	executor_forget(e);
-}
-
-/* Registered, and ended before it attached: the role can't connect, or something like that. */
-static bool
-never_came(Executor *e)
-{
-	pid_t		pid;
-
-	return !e->attached && e->handle != NULL && !e->slot->dead && e->slot->proc == NULL &&
-		GetBackgroundWorkerPid(e->handle, &pid) == BGWH_STOPPED && e->slot->proc == NULL &&
-		!e->slot->dead;
-}
-
-bool
-executors_collect(TimestampTz now)
-{
-	bool		changed = false;
-
-	for (int i = 0; i < executors_end; i++)
-	{
-		Executor   *e = &executors[i];
-		bool		dead;
-
-		if (e->slot == NULL)
-			continue;
-		/* its worker did not come in time: somebody has taken the slot, or we give it up */
-		if (e->slot->generation != e->generation ||
-			(!e->attached && e->handle == NULL && slot_give_up(e->slot, now)))
-		{
-			executor_forget(e);
-			changed = true;
-			continue;
-		}
-		dead = e->slot->dead;
-		pg_read_barrier();
-		if (collect_cells(e, now))
-		{
-			changed = true;
-			role_unpark(e->role, now);
-		}
-		if (!e->attached && e->slot->proc != NULL)
-		{
-			e->attached = changed = true;
-			e->role->failures = 0;
-			role_unpark(e->role, now);
-		}
-		if (dead)
-		{
-			changed = true;
-			role_unpark(e->role, now);
-			executor_take_back(e, true, now);	/* handed over while it was leaving */
-			bury_executor(e);
-		}
-		else if (never_came(e))
-		{
-			RoleState  *role = e->role;
-			char	   *name = GetUserNameFromId(role->roleid, true);
-
-			strlcpy(role->name, name ? name : "", sizeof(role->name));
-			role->failures = Min(role->failures + 1, 6);
-			role->next_start = now + Min(START_RETRY_US << role->failures, MAX_RETRY_US);
-			bury_executor(e);
-		}
-	}
-	return changed;
 }
 
 /* false: nobody runs it (any more); an assigned one that nobody has begun is taken back. */
@@ -578,7 +409,8 @@ executors_cancel(const pg_uuid_t *id, CancelKind kind, const char *reason)
 	{
 		JobRef		ref = slot->cells[cell].ref;
 
-		type_unpark(executor_vacate(e, cell), GetCurrentTimestamp());
+		type_unpark(executor_vacate(e, cell));
+		role_unpark(e->role);
 		return_job(&ref);
 		return false;
 	}

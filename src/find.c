@@ -21,6 +21,7 @@
 #include "utils/snapmgr.h"
 
 #include "find.h"
+#include "publish.h"
 #include "queue.h"
 
 /* An index of t that begins with these columns, of which it has no more; NULL: none that is valid. */
@@ -201,6 +202,15 @@ queue_lock_or_wait(Table *queue, Job *seen, Job *job)
 	return result;
 }
 
+/* Whoever locks a waiting job may end it: then those behind it in its concurrency key may go. */
+static void
+publish_key_of(Job *job)
+{
+	if (!JOB_NULL(job, Q_key_hash))
+		publish_concurrency_key(DatumGetUInt64(JOB_ATT(job, Q_key_hash)),
+								DatumGetTimestampTz(JOB_ATT(job, Q_created_at)), true);
+}
+
 LockResult
 queue_lock_by_id(Table *queue, const pg_uuid_t *id, Job *job)
 {
@@ -220,6 +230,8 @@ queue_lock_by_id(Table *queue, const pg_uuid_t *id, Job *job)
 			return LOCK_GONE;
 		*job = seen;
 		result = queue_lock_or_wait(queue, &seen, job);
+		if (result == LOCK_OK)
+			publish_key_of(job);
 		if (result != LOCK_GONE)
 			return result;
 	}

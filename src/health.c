@@ -29,7 +29,7 @@
 #include "waits.h"
 #include "stop.h"
 
-#define PING_LIMIT_MS		1000
+#define PING_LIMIT_MS		1000	/* or jobq.health_latency, if that is longer */
 #define HORIZON_LIMIT_S		3600	/* who holds it back for longer is worth a look */
 #define NOTIFY_LOW			0.5
 #define NOTIFY_FULL			0.9
@@ -101,7 +101,7 @@ ping(JobqDb *db)
 		now = GetCurrentTimestamp();
 		if ((int64) (pg_atomic_read_u64(&db->pong) - mine) >= 0)
 			return (now - start) / 1000.0;
-		if (TimestampDifferenceExceeds(start, now, PING_LIMIT_MS))
+		if (TimestampDifferenceExceeds(start, now, Max(PING_LIMIT_MS, jobq_health_latency)))
 			break;
 	}
 	return -1;
@@ -268,9 +268,12 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 		message = trouble;
 	else if (f->paused_waiting)
 		message = "jobs of paused types wait: jobq.resume_job_type() lets them run";
+	else if (f->blocked_keys)
+		message = "jobs have waited for their concurrency_key for over an hour";
 	add_check(report, "queues", message ? DEGRADED : HEALTHY, message,
-			  psprintf(", \"oldest_waiting_s\": %s, \"stopped\": %s, \"paused\": " INT64_FORMAT,
-					   seconds, stopped ? "true" : "false", f->paused_types));
+			  psprintf(", \"oldest_waiting_s\": %s, \"stopped\": %s, \"paused\": " INT64_FORMAT "%s",
+					   seconds, stopped ? "true" : "false", f->paused_types,
+					   f->blocked_keys ? psprintf(", \"blocked_keys\": %s", f->blocked_keys) : ""));
 }
 
 static void

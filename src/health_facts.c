@@ -11,30 +11,37 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
+#include "utils/json.h"
 #include "utils/memutils.h"
 
 #include "access.h"
 #include "health_facts.h"
 #include "job_types.h"
+#include "slots.h"
+
+#define MAX_BLOCKED_KEYS	10		/* named */
 
 /*
  * The first waiting job of each lane, by the lane index: ORDER BY ... LIMIT 1 reads one entry, however many
  * jobs wait.
  */
-static const char facts_query[] =
-	"WITH RECURSIVE lane(type_id, at) AS ("
-	"  SELECT t.id, (SELECT ARRAY[q.priority, q.sublane] FROM jobq.queue q WHERE q.type_id = t.id"
-	"                 ORDER BY q.priority DESC, q.sublane LIMIT 1)"
-	"    FROM jobq.job_types t"
-	"  UNION ALL"
-	"  SELECT l.type_id, coalesce("
-	"    (SELECT ARRAY[q.priority, q.sublane] FROM jobq.queue q"
-	"      WHERE q.type_id = l.type_id AND q.priority = l.at[1] AND q.sublane > l.at[2]"
-	"      ORDER BY q.sublane LIMIT 1),"
-	"    (SELECT ARRAY[q.priority, q.sublane] FROM jobq.queue q"
-	"      WHERE q.type_id = l.type_id AND q.priority < l.at[1]"
-	"      ORDER BY q.priority DESC, q.sublane LIMIT 1))"
+#define LANES \
+	"WITH RECURSIVE lane(type_id, at) AS (" \
+	"  SELECT t.id, (SELECT ARRAY[q.priority, q.sublane] FROM jobq.queue q WHERE q.type_id = t.id" \
+	"                 ORDER BY q.priority DESC, q.sublane LIMIT 1)" \
+	"    FROM jobq.job_types t" \
+	"  UNION ALL" \
+	"  SELECT l.type_id, coalesce(" \
+	"    (SELECT ARRAY[q.priority, q.sublane] FROM jobq.queue q" \
+	"      WHERE q.type_id = l.type_id AND q.priority = l.at[1] AND q.sublane > l.at[2]" \
+	"      ORDER BY q.sublane LIMIT 1)," \
+	"    (SELECT ARRAY[q.priority, q.sublane] FROM jobq.queue q" \
+	"      WHERE q.type_id = l.type_id AND q.priority < l.at[1]" \
+	"      ORDER BY q.priority DESC, q.sublane LIMIT 1))" \
 	"    FROM lane l WHERE l.at IS NOT NULL),"
+
+static const char facts_query[] =
+	LANES
 	" head AS ("
 	"  SELECT h.id, h.position,"
 	"         t.paused AND (t.paused_until IS NULL OR t.paused_until > clock_timestamp()) AS paused"
@@ -67,6 +74,29 @@ static const char facts_query[] =
 	"       pg_stat_get_dead_tuples('jobq.queue'::regclass) "
 	"  FROM types t";
 
+/*
+ * Concurrency keys that due jobs have waited for too long.  Who waits for his key is passed by others, so he is among the
+ * first of his lane.
+ */
+static const char keys_query[] =
+	LANES
+	" old AS ("
+	"  SELECT o.key_hash, o.concurrency_key,"
+	"         min(coalesce((t.options ->> 'concurrency_per_key')::int, 1)) AS per_key,"
+	"         bool_or(t.options ->> 'key_order' = 'fifo' AND EXISTS ("
+	"           SELECT FROM jobq.queue r WHERE r.key_hash = o.key_hash AND r.created_at < o.created_at)) AS behind"
+	"    FROM lane l JOIN jobq.job_types t ON t.id = l.type_id"
+	"   CROSS JOIN LATERAL (SELECT q.* FROM jobq.queue q"
+	"                        WHERE q.type_id = l.type_id AND q.priority = l.at[1] AND q.sublane = l.at[2]"
+	"                          AND q.position < clock_timestamp() - interval '1 hour'"
+	"                        ORDER BY q.position LIMIT 20) o"
+	"   WHERE l.at IS NOT NULL AND o.key_hash IS NOT NULL"
+	"     AND NOT (t.paused AND (t.paused_until IS NULL OR t.paused_until > clock_timestamp()))"
+	"     AND jobq._live_status(o.id, o.rev, o.status) IN ('pending', 'retry')"
+	"     AND ($1 OR jobq._sees($2, o.tenant, o.type_id, o.enqueued_by))"
+	"   GROUP BY 1, 2)"
+	"SELECT key_hash, concurrency_key, per_key, coalesce(behind, false) FROM old ORDER BY 2";
+
 static const char holder_query[] =
 	"SELECT who, since_s::float8, xids::int8 FROM ("
 	"  SELECT format('%s with PID %s (%s)%s', backend_type, pid, coalesce(state, 'no state'),"
@@ -95,14 +125,14 @@ static const char signals_query[] =
 
 /* $1: does the caller see every job?  $2: the caller. */
 static void
-run_query(const char *query, Oid caller)
+run_query(const char *query, Oid caller, int nrows)
 {
 	Oid			types[2] = {BOOLOID, OIDOID};
 	Datum		args[2];
 
 	args[0] = BoolGetDatum(access_may_everywhere(caller, ACCESS_READ, NULL));
 	args[1] = ObjectIdGetDatum(caller);
-	if (SPI_execute_with_args(query, 2, types, args, NULL, true, 1) != SPI_OK_SELECT)
+	if (SPI_execute_with_args(query, 2, types, args, NULL, true, nrows) != SPI_OK_SELECT)
 		elog(ERROR, "health could not query the server");
 }
 
@@ -120,12 +150,38 @@ count_of(int column)
 	return DatumGetInt64(value_of(column, &isnull));
 }
 
+/* An array of names, or NULL. */
+static char *
+blocked_keys(Oid caller)
+{
+	StringInfoData names;
+	int			n = 0;
+
+	initStringInfo(&names);
+	run_query(keys_query, caller, 0);
+	for (uint64 i = 0; i < SPI_processed && n < MAX_BLOCKED_KEYS; i++)
+	{
+		HeapTuple	row = SPI_tuptable->vals[i];
+		TupleDesc	desc = SPI_tuptable->tupdesc;
+		bool		isnull;
+		uint64		hash = DatumGetUInt64(SPI_getbinval(row, desc, 1, &isnull));
+
+		if (!DatumGetBool(SPI_getbinval(row, desc, 4, &isnull)) &&
+			slots_of_key(MyDatabaseId, hash) < DatumGetInt32(SPI_getbinval(row, desc, 3, &isnull)))
+			continue;
+		appendStringInfoString(&names, n++ == 0 ? "[" : ", ");
+		escape_json(&names, SPI_getvalue(row, desc, 2));
+	}
+	appendStringInfoChar(&names, ']');
+	return n == 0 ? NULL : names.data;
+}
+
 static void
 read_facts(HealthFacts *f, Oid caller)
 {
 	bool		isnull;
 
-	run_query(facts_query, caller);
+	run_query(facts_query, caller, 1);
 	f->types = count_of(1);
 	f->exec_types = count_of(2);
 	f->paused_types = count_of(3);
@@ -142,11 +198,13 @@ read_facts(HealthFacts *f, Oid caller)
 	f->queue_bytes = count_of(10);
 	f->dead_rows = count_of(11);
 
-	run_query(signals_query, caller);
+	run_query(signals_query, caller, 1);
 	f->signals = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
 	f->signal_problem = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2);
 
-	run_query(holder_query, caller);
+	f->blocked_keys = blocked_keys(caller);
+
+	run_query(holder_query, caller, 1);
 	if (SPI_processed == 0)
 		return;
 	f->holder = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
@@ -183,6 +241,7 @@ health_facts(HealthFacts *f)
 	f->oldest_id = found.oldest_id ? MemoryContextStrdup(context, found.oldest_id) : NULL;
 	f->signals = found.signals ? MemoryContextStrdup(context, found.signals) : NULL;
 	f->signal_problem = found.signal_problem ? MemoryContextStrdup(context, found.signal_problem) : NULL;
+	f->blocked_keys = found.blocked_keys ? MemoryContextStrdup(context, found.blocked_keys) : NULL;
 	f->holder = found.holder ? MemoryContextStrdup(context, found.holder) : NULL;
 	SPI_finish();
 	SetUserIdAndSecContext(save_user, save_context);

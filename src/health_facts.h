@@ -15,6 +15,7 @@ typedef struct HealthFacts
 	char	   *oldest_id;
 	double		oldest_s;
 	bool		paused_waiting; /* a due job waits because its type is paused */
+	char	   *blocked_keys;	/* concurrency keys that jobs have waited for longer than an hour, a JSON array; NULL: none */
 	int64		background_workers;
 	double		notify_usage;
 	int64		queue_bytes;	/* jobq.queue with TOAST and indexes */

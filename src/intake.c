@@ -14,6 +14,7 @@
 #include "utils/timestamp.h"
 
 #include "intake.h"
+#include "keys.h"
 #include "quiet.h"
 
 #define TAKE_AT_ONCE		256		/* publications copied under the spinlock */
@@ -242,7 +243,8 @@ take_publications(News *news)
 		for (int i = 0; i < n; i++)
 		{
 			probe_again(&some[i]);
-			quiet_note(some[i].type_id);
+			if (some[i].type_id != KEY_NEWS)
+				quiet_note(some[i].type_id);
 		}
 	}
 	if (db->nprepared > 0)
@@ -263,8 +265,14 @@ apply_publications(TimestampTz now)
 	for (int i = 0; i < npubs; i++)
 	{
 		LaneId		id = {pubs[i].type_id, pubs[i].priority, pubs[i].sublane};
-		Lane	   *lane = lane_get(&id, type_state);
+		Lane	   *lane;
 
+		if (id.type_id == KEY_NEWS)
+		{
+			keys_published((uint64) pubs[i].lo, pubs[i].hi, pubs[i].priority != 0);
+			continue;
+		}
+		lane = lane_get(&id, type_state);
 		lane_unplace(lane);
 		lane_publish(lane, pubs[i].lo, pubs[i].hi);
 		lane_place(lane, now);

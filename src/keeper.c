@@ -20,6 +20,7 @@
 
 #include "keeper.h"
 #include "slots.h"
+#include "worker_start.h"
 
 #define FIRST_DELAY_MS		1000
 #define LAST_DELAY_MS		60000
@@ -177,15 +178,7 @@ register_dispatcher(Keeper *k)
 	MemoryContext old;
 	bool		ok;
 
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
-	strlcpy(worker.bgw_library_name, "jobq", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "jobq_dispatcher_main", sizeof(worker.bgw_function_name));
-	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "jobq dispatcher for database %u", k->dboid);
-	strlcpy(worker.bgw_type, "jobq dispatcher", sizeof(worker.bgw_type));
-	worker.bgw_main_arg = ObjectIdGetDatum(k->dboid);
+	describe_worker(&worker, "jobq dispatcher", "jobq_dispatcher_main", k->dboid);
 	worker.bgw_notify_pid = MyProcPid;
 
 	old = MemoryContextSwitchTo(TopMemoryContext);	/* the handle lives as long as the worker */

@@ -8,6 +8,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "keys.h"
 #include "ready.h"
 
 #define SH_PREFIX known
@@ -169,6 +170,7 @@ lane_get(const LaneId *id, struct TypeState *(*type_of) (int32))
 	{
 		memset((char *) lane + sizeof(LaneId), 0, sizeof(Lane) - sizeof(LaneId));
 		lane->type = type_of(id->type_id);
+		lane->group = ready_group(id, lane->type);
 		lane->cursor.pos = DT_NOBEGIN;
 		lane->next_due = DT_NOEND;
 		lane->future = DT_NOBEGIN;
@@ -259,6 +261,8 @@ lane_add(Lane *lane, const JobRef *ref, bool from_cursor)
 		buf_push(lane, ref);
 	else
 		extra_push(lane, ref);
+	if (ref->key != 0)
+		key_enter(lane, ref);
 	waiting++;
 	return true;
 }
@@ -270,7 +274,11 @@ lane_return(Lane *lane, const JobRef *ref)
 
 	if (k)
 		k->where = IN_LANE;
+	if ((ref->flags & REF_SETTLES) == 0)
+		ready_refund(lane);
 	extra_push(lane, ref);
+	if (ref->key != 0)
+		key_enter(lane, ref);
 	waiting++;
 }
 
@@ -298,6 +306,8 @@ static void
 drop_head(Lane *lane, JobRef *head)
 {
 	waiting--;
+	if (head->key != 0)
+		key_leave(lane, head);
 	if (lane->nextra > 0 && head == &lane->extra[0])
 		extra_pop(lane);
 	else
@@ -311,7 +321,13 @@ prune_head(Lane *lane)
 	JobRef	   *head;
 
 	while ((head = raw_head(lane)) != NULL && head_is_stale(head))
+	{
+		JobRef		ref = *head;
+
 		drop_head(lane, head);
+		if (ref.key != 0)
+			key_lost(&ref);
+	}
 }
 
 JobRef *
@@ -350,9 +366,6 @@ lane_unplace(Lane *lane)
 		case LANE_TIMER:
 			pairingheap_remove(timers, &lane->node);
 			break;
-		case LANE_PARKED:
-			dlist_delete(&lane->parked);
-			break;
 		case LANE_NOWHERE:
 			break;
 	}
@@ -362,20 +375,12 @@ lane_unplace(Lane *lane)
 void
 lane_place(Lane *lane, TimestampTz now)
 {
-	bool		was_parked = lane->place == LANE_PARKED;
-
-	if (was_parked)
-	{
-		prune_head(lane);
-		if (raw_head(lane) != NULL)
-			return;				/* stays parked until its type or role can run again */
-	}
 	lane_unplace(lane);
 	prune_head(lane);
 	if (raw_head(lane) != NULL)
 	{
 		lane->place = LANE_READY;
-		ready_add(lane, now);
+		ready_add(lane);
 	}
 	else
 		lane->in_turn = false;
@@ -385,26 +390,6 @@ lane_place(Lane *lane, TimestampTz now)
 			lane->next_due = Min(lane->next_due, now);
 		lane->place = LANE_TIMER;
 		pairingheap_add(timers, &lane->node);
-	}
-}
-
-void
-lane_park(Lane *lane, dlist_head *list)
-{
-	lane_unplace(lane);
-	lane->place = LANE_PARKED;
-	dlist_push_tail(list, &lane->parked);
-}
-
-void
-lanes_unpark(dlist_head *list, TimestampTz now)
-{
-	while (!dlist_is_empty(list))
-	{
-		Lane	   *lane = dlist_container(Lane, parked, dlist_pop_head_node(list));
-
-		lane->place = LANE_NOWHERE;
-		lane_place(lane, now);
 	}
 }
 

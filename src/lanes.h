@@ -6,7 +6,8 @@
  * which never moves back, so a pickup costs the same beside any number of dead or waiting rows.
  * Keys published at or below the cursor (late committers, rows put back) are read besides it.
  * Invariant: every committed row at or below the cursor is in `known` (waiting in a lane, in flight,
- * held), gone, or named by a publication that has not been scanned yet.
+ * held), gone, passed over for its concurrency key (keys.h), or named by a publication that has not been
+ * scanned yet.
  *
  * Memory of one process, no locks.  Each lane keeps at most MAX_CHUNK rows (64 bytes) of its cursor and those
  * of its extra heap, which is refilled a chunk at a time, too.  A tenant's lane (sublane.h) has a smaller one.
@@ -40,37 +41,63 @@ typedef struct Range
 typedef enum LanePlace
 {
 	LANE_NOWHERE,				/* nothing waits */
-	LANE_READY,					/* has a head: in the ready heap */
-	LANE_TIMER,					/* next_due is in the future: in the timer heap */
-	LANE_PARKED					/* has a head, its type or role can't run it now */
+	LANE_READY,					/* has a head: in its group */
+	LANE_TIMER					/* next_due is in the future: in the timer heap */
 } LanePlace;
 
 /* Where the head of a lane stands, to be kept when the lane moves on. */
 typedef struct Rank
 {
 	int32		priority;		/* effective */
-	struct FairGroup *group;	/* NULL: its type is not fair */
-	uint64		turn;
+	struct LaneGroup *group;
+	uint64		turn;			/* in its group */
 	TimestampTz position;
 	pg_uuid_t	id;
 } Rank;
+
+typedef struct GroupId
+{
+	int32		type_id;
+	int32		priority;
+} GroupId;
+
+typedef enum GroupPlace
+{
+	GROUP_NOWHERE,				/* none of its lanes has a head */
+	GROUP_READY,				/* in the ready heap */
+	GROUP_WAITS,				/* for its role, in the role's heap */
+	GROUP_PARKED				/* its type or a limit can't run it now */
+} GroupPlace;
+
+/* The lanes of one type and priority, which wait as one (ready.c): one, unless tenants have their own. */
+typedef struct LaneGroup
+{
+	GroupId		id;				/* hash key */
+	struct TypeState *type;
+	GroupPlace	place;
+	pairingheap *oldest;		/* its lanes that have a head, by that */
+	pairingheap *turns;			/* the same lanes, by whose turn it is */
+	uint64		round;			/* of the lane that was served last */
+	pairingheap_node node;		/* in the ready heap, or that of `role` */
+	struct RoleState *role;		/* it waits for */
+	int32		effective;		/* priority */
+	TimestampTz next_step;		/* when its oldest job has aged further; DT_NOEND: in no heap for it */
+	pairingheap_node age_node;
+	dlist_node	parked;			/* in a list of parked groups */
+	Rank		heavy;			/* where its head stands that waits for jobq.max_weight, */
+	int			passed;			/* and how many lighter ones have started since (weight.c) */
+} LaneGroup;
 
 typedef struct Lane
 {
 	LaneId		id;				/* hash key */
 	struct TypeState *type;
+	LaneGroup  *group;
 	LanePlace	place;
-	pairingheap_node node;		/* in the ready or timer heap */
-	dlist_node	parked;			/* in a list of parked lanes */
-
-	/* while it is ready (ready.c) */
-	int32		effective;		/* priority */
-	TimestampTz next_step;		/* when its head has aged further; DT_NOEND: in no heap for it */
-	pairingheap_node age_node;
-	struct FairGroup *group;	/* NULL: its type is not fair */
-	uint64		turn;			/* round it is to be served in */
-	bool		in_turn;		/* has waited since it got that turn, ready or parked */
-	pairingheap_node fair_node;
+	pairingheap_node node;		/* in the group's `oldest` or the timer heap */
+	pairingheap_node turn_node;
+	uint64		turn;			/* round it is to be served in; 0: its type is not fair */
+	bool		in_turn;		/* has waited since it got that turn */
 
 	Range		cursor;			/* hi is not used */
 	TimestampTz next_due;		/* smallest key beyond the cursor that we know of; DT_NOEND: none */
@@ -86,8 +113,6 @@ typedef struct Lane
 	int			extrasize;
 	List	   *ranges;			/* of Range, not read to their end */
 	bool		touched;		/* in intake's list of lanes that were published to */
-	Rank		heavy;			/* where its head stands that waits for jobq.max_weight, */
-	int			passed;			/* and how many lighter ones have started since (weight.c) */
 } Lane;
 
 typedef enum Whereabouts
@@ -139,10 +164,8 @@ extern bool lane_wants_scan(Lane *lane, TimestampTz now);
 
 /* Where the lane belongs now, from what it holds; call after any change. */
 extern void lane_place(Lane *lane, TimestampTz now);
-/* Takes the lane out of heaps and lists: before its head changes. */
+/* Takes the lane out of heaps: before its head changes. */
 extern void lane_unplace(Lane *lane);
-extern void lane_park(Lane *lane, dlist_head *list);
-extern void lanes_unpark(dlist_head *list, TimestampTz now);
 extern Lane *lanes_first_ready(void);
 /* What ready lanes are ranked by has changed: a type, or the pressure on it. */
 extern void lanes_rerank(TimestampTz now);

@@ -42,6 +42,7 @@
 #include "launcher.h"
 #include "shmem.h"
 #include "waits.h"
+#include "worker_start.h"
 
 #define RESTART_S			5
 
@@ -55,14 +56,8 @@ launcher_register(void)
 {
 	BackgroundWorker worker;
 
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
+	describe_worker(&worker, "jobq launcher", "jobq_launcher_main", InvalidOid);
 	worker.bgw_restart_time = RESTART_S;
-	strlcpy(worker.bgw_library_name, "jobq", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "jobq_launcher_main", sizeof(worker.bgw_function_name));
-	strlcpy(worker.bgw_name, "jobq launcher", sizeof(worker.bgw_name));
-	strlcpy(worker.bgw_type, "jobq launcher", sizeof(worker.bgw_type));
 	RegisterBackgroundWorker(&worker);
 }
 

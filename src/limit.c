@@ -2,8 +2,8 @@
  * limit.c
  *	  Limits, and those that types share: jobq.limits as the dispatcher knows it.
  *
- * A shared limit that was dropped stays in memory without effect, for the sake of the lanes that may be
- * parked with it; there are as many as there have been names.
+ * A shared limit that was dropped stays in memory without effect, for the sake of the groups of lanes that
+ * may be parked with it; there are as many as there have been names.
  */
 #include "jobq.h"
 
@@ -15,10 +15,10 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+#include "dispatcher.h"
 #include "job_types.h"
-#include "lanes.h"
-#include "limit.h"
 #include "options.h"
+#include "ready.h"
 
 /* attribute numbers of jobq.limits: src/sql/00_schema.sql */
 enum
@@ -102,6 +102,17 @@ load_limit(Datum *values)
 }
 
 void
+limits_restart(void)
+{
+	HASH_SEQ_STATUS status;
+	SharedLimit *s;
+
+	hash_seq_init(&status, shared);
+	while ((s = hash_seq_search(&status)) != NULL)
+		limit_restart(&s->limit);
+}
+
+void
 limits_load(void)
 {
 	HASH_SEQ_STATUS status;
@@ -114,7 +125,6 @@ limits_load(void)
 	hash_seq_init(&status, shared);
 	while ((s = hash_seq_search(&status)) != NULL)
 	{
-		limit_restart(&s->limit);
 		s->limit.max_concurrent = 0;
 		s->is_there = false;
 	}
@@ -156,14 +166,14 @@ limits_of_type(Jsonb *options, JobLimit **found)
 }
 
 void
-limits_unpark_all(TimestampTz now)
+limits_unpark_all(void)
 {
 	HASH_SEQ_STATUS status;
 	SharedLimit *s;
 
 	hash_seq_init(&status, shared);
 	while ((s = hash_seq_search(&status)) != NULL)
-		lanes_unpark(&s->limit.parked, now);
+		groups_unpark(&s->limit.parked);
 }
 
 void
@@ -202,6 +212,65 @@ limits_timers(TimestampTz now)
 		if (limit_next_timer(&s->limit) > now)
 			continue;
 		s->limit.rate.next_free = 0;	/* no timer of lanes that wait for something else */
-		lanes_unpark(&s->limit.parked, now);
+		groups_unpark(&s->limit.parked);
 	}
+}
+
+/* ---------- rates: what all limits of a type are told ---------- */
+
+JobLimit *
+type_closed_by_rate(TypeState *t, TimestampTz now)
+{
+	if (t->own.rate.limit > 0 && rate_is_closed(&t->own.rate, now))
+		return &t->own;
+	for (int i = 0; i < t->nlimits; i++)
+	{
+		if (t->limits[i]->rate.limit > 0 && rate_is_closed(&t->limits[i]->rate, now))
+			return t->limits[i];
+	}
+	return NULL;
+}
+
+void
+type_take(TypeState *t)
+{
+	if (t->own.rate.limit > 0)
+		rate_take(&t->own.rate);
+	for (int i = 0; i < t->nlimits; i++)
+	{
+		if (t->limits[i]->rate.limit > 0)
+			rate_take(&t->limits[i]->rate);
+	}
+}
+
+void
+type_note_start(TypeState *t, TimestampTz started)
+{
+	if (t->own.rate.limit > 0)
+		rate_note(&t->own.rate, started);
+	for (int i = 0; i < t->nlimits; i++)
+	{
+		if (t->limits[i]->rate.limit > 0)
+			rate_note(&t->limits[i]->rate, started);
+	}
+}
+
+void
+type_refund(TypeState *t)
+{
+	if (t->own.rate.limit > 0)
+		rate_refund(&t->own.rate);
+	for (int i = 0; i < t->nlimits; i++)
+	{
+		if (t->limits[i]->rate.limit > 0)
+			rate_refund(&t->limits[i]->rate);
+	}
+}
+
+void
+type_retake(TypeState *t)
+{
+	t->own.rate.pending += t->own.rate.limit > 0;
+	for (int i = 0; i < t->nlimits; i++)
+		t->limits[i]->rate.pending += t->limits[i]->rate.limit > 0;
 }

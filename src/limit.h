@@ -19,7 +19,7 @@ typedef struct JobLimit
 	int			max_concurrent; /* 0: no limit */
 	int			running;
 	uint16		cells[JOBQ_MAX_SLOTS];	/* that each executor has of it */
-	dlist_head	parked;			/* lanes that wait for it */
+	dlist_head	parked;			/* groups of lanes that wait for it */
 	Rate		rate;
 } JobLimit;
 
@@ -29,7 +29,7 @@ extern void limit_restart(JobLimit *limit);
 extern void limit_up(JobLimit *limit, int executor, bool exec);
 extern void limit_down(JobLimit *limit, int executor, bool exec);
 
-/* When lanes that are parked with it may be tried again; DT_NOEND: not because of the time. */
+/* When what is parked with it may be tried again; DT_NOEND: not because of the time. */
 extern TimestampTz limit_next_timer(JobLimit *limit);
 
 static inline bool
@@ -43,9 +43,11 @@ limit_has_room(const JobLimit *limit, int executor, bool exec)
 extern void limits_init(MemoryContext context);
 /* Reads jobq.limits again, whose lock is held; what runs is to be counted anew. */
 extern void limits_load(void);
+/* Before what runs is counted anew. */
+extern void limits_restart(void);
 /* Those that options.limits names; how many. */
 extern int	limits_of_type(Jsonb *options, JobLimit **found);
-extern void limits_unpark_all(TimestampTz now);
+extern void limits_unpark_all(void);
 /* When the next one lets one more job start; DT_NOEND: none is waited for. */
 extern TimestampTz limits_next_timer(void);
 extern void limits_timers(TimestampTz now);

@@ -32,6 +32,7 @@
 #include "job_types.h"
 #include "maintenance.h"
 #include "session.h"
+#include "worker_start.h"
 
 #define LOCK_TIMEOUT_MS "50"
 #define COME_LIMIT_MS	30000	/* a registered worker that has not come by then never will */
@@ -73,15 +74,7 @@ maintenance_start(JobqDb *db, TimestampTz need, bool compacts)
 
 	if (!claim(db, need, compacts))
 		return false;
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
-	strlcpy(worker.bgw_library_name, "jobq", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "jobq_maintenance_main", sizeof(worker.bgw_function_name));
-	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "jobq maintenance for database %u", db->dboid);
-	strlcpy(worker.bgw_type, "jobq maintenance", sizeof(worker.bgw_type));
-	worker.bgw_main_arg = ObjectIdGetDatum(db->dboid);
+	describe_worker(&worker, "jobq maintenance", "jobq_maintenance_main", db->dboid);
 	if (RegisterDynamicBackgroundWorker(&worker, NULL))
 		return true;
 

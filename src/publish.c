@@ -9,21 +9,15 @@
  */
 #include "jobq.h"
 
-#include "access/htup_details.h"
 #include "access/transam.h"
 #include "access/xact.h"
-#include "catalog/pg_type.h"
-#include "commands/trigger.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
-#include "utils/inval.h"
 #include "utils/memutils.h"
-#include "utils/rel.h"
 #include "utils/timestamp.h"
 
 #include "job_types.h"
 #include "publish.h"
-#include "queue.h"
 
 #define MAX_PENDING_LANES	1024	/* beyond: "look at everything from the smallest key on" */
 #define LOOK_BACK			16		/* how many lanes a new key is compared with */
@@ -39,10 +33,20 @@ typedef struct PendingLane
 	TimestampTz hi;
 } PendingLane;
 
+#define MAX_PENDING_KEYS	64		/* beyond: "of any key" */
+typedef struct PendingKey
+{
+	uint64		hash;
+	TimestampTz created_at;		/* the earliest */
+	bool		removed;
+} PendingKey;
+
 static JobqDb *pending_db = NULL;
 static PendingLane *lanes = NULL;
 static int	nlanes = 0;
 static int	lanes_allocated = 0;
+static PendingKey concurrency_keys[MAX_PENDING_KEYS];
+static int	nkeys = 0;
 static bool pending_overflow = false;
 static TimestampTz pending_overflow_lo;
 static bool types_changed = false;
@@ -64,9 +68,6 @@ static int	nnoted = 0;
 static int	noted_allocated = 0;
 #define MAX_NOTED 4096			/* wait_for looks the rest up by visibility */
 
-PG_FUNCTION_INFO_V1(jobq_queue_trigger);
-PG_FUNCTION_INFO_V1(jobq_types_trigger);
-PG_FUNCTION_INFO_V1(jobq_signals_trigger);
 
 /* Grows one of the arrays above by doubling; they live as long as the backend and are kept small. */
 static void *
@@ -128,6 +129,47 @@ publish_key(int32 type_id, int16 priority, int16 sublane, TimestampTz position)
 		lane->nkeys++;
 	lane->lo = Min(lane->lo, position);
 	lane->hi = Max(lane->hi, position);
+}
+
+static PendingKey *
+find_concurrency_key(uint64 hash)
+{
+	for (int i = nkeys - 1; i >= 0 && i >= nkeys - LOOK_BACK; i--)
+	{
+		if (concurrency_keys[i].hash == hash)
+			return &concurrency_keys[i];
+	}
+	if (nkeys < MAX_PENDING_KEYS)
+		return NULL;
+	concurrency_keys[0].hash = 0;
+	return &concurrency_keys[0];
+}
+
+void
+publish_concurrency_key(uint64 hash, TimestampTz created_at, bool removed)
+{
+	PendingKey *key;
+
+	if (pending_db == NULL)
+		pending_db = my_db();
+	if (pending_db == NULL)
+		return;
+	key = find_concurrency_key(hash);
+	if (key == NULL)
+	{
+		key = &concurrency_keys[nkeys++];
+		key->hash = hash;
+		key->created_at = created_at;
+		key->removed = false;
+	}
+	key->created_at = Min(key->created_at, created_at);
+	key->removed |= removed;
+	if (key->hash == 0 && key->removed)
+	{
+		/* some that are not named wait behind it: all that waits is read again */
+		pending_overflow = true;
+		pending_overflow_lo = DT_NOBEGIN;
+	}
 }
 
 void
@@ -231,23 +273,36 @@ note_overflow(JobqDb *db, TimestampTz lo)
 	db->overflow = true;
 }
 
+static bool
+push_entry(JobqDb *db, LaneKeys entry)
+{
+	if (db->ring_tail - db->ring_head >= (uint32) jobq_max_lanes)
+		return false;
+	db->ring[db->ring_tail % jobq_max_lanes] = entry;
+	db->ring_tail++;
+	return true;
+}
+
 static void
 push(JobqDb *db, PendingLane *lane, TimestampTz lo, TimestampTz hi)
 {
-	LaneKeys *p;
+	LaneKeys	entry = {lane->type_id, lane->priority, lane->sublane, lo, hi};
 
-	if (db->ring_tail - db->ring_head >= (uint32) jobq_max_lanes)
-	{
+	if (!push_entry(db, entry))
 		note_overflow(db, lo);
-		return;
+}
+
+static void
+push_keys(JobqDb *db)
+{
+	for (int i = 0; i < nkeys; i++)
+	{
+		PendingKey *key = &concurrency_keys[i];
+		LaneKeys	entry = {KEY_NEWS, key->removed, 0, (TimestampTz) key->hash, key->created_at};
+
+		if (!push_entry(db, entry))
+			note_overflow(db, key->removed ? DT_NOBEGIN : key->created_at);
 	}
-	p = &db->ring[db->ring_tail % jobq_max_lanes];
-	p->type_id = lane->type_id;
-	p->priority = lane->priority;
-	p->sublane = lane->sublane;
-	p->lo = lo;
-	p->hi = hi;
-	db->ring_tail++;
 }
 
 static void
@@ -263,6 +318,7 @@ push_lanes(JobqDb *db)
 			for (int k = 0; k < lane->nkeys; k++)
 				push(db, lane, lane->keys[k], lane->keys[k]);
 	}
+	push_keys(db);
 	if (pending_overflow)
 		note_overflow(db, pending_overflow_lo);
 }
@@ -289,6 +345,11 @@ is_news(JobqDb *db)
 	{
 		if (!is_quiet(db, lanes[i].type_id))
 			return true;
+	}
+	for (int i = 0; i < nkeys; i++)
+	{
+		if (concurrency_keys[i].removed)
+			return true;		/* jobs of other types may wait for it */
 	}
 	return nlanes == 0;
 }
@@ -330,6 +391,7 @@ publish_at_prepare(TransactionId xid)
 
 	SpinLockAcquire(&db->mutex);
 	db->types_prepared |= types_changed || signals_changed;
+	db->prepared_overflow |= nkeys > 0;
 	for (int i = 0; i < nlanes; i++)
 	{
 		if (pending_overflow || db->nprepared >= JOBQ_MAX_PREPARED)
@@ -354,6 +416,7 @@ forget_pending(void)
 {
 	pending_db = NULL;
 	nlanes = 0;
+	nkeys = 0;
 	pending_overflow = false;
 	types_changed = false;
 	drained_by = InvalidSubTransactionId;
@@ -425,76 +488,4 @@ publish_subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransact
 	SpinLockRelease(&pending_db->mutex);
 	if (undrained)
 		wake_dispatcher(pending_db);
-}
-
-/* ---------- triggers: what plain SQL does to our tables ---------- */
-
-static void
-publish_tuple(HeapTuple tuple, TupleDesc desc)
-{
-	bool		isnull;
-
-	publish_key(DatumGetInt32(heap_getattr(tuple, Q_type_id, desc, &isnull)),
-				DatumGetInt16(heap_getattr(tuple, Q_priority, desc, &isnull)),
-				DatumGetInt16(heap_getattr(tuple, Q_sublane, desc, &isnull)),
-				DatumGetTimestampTz(heap_getattr(tuple, Q_position, desc, &isnull)));
-}
-
-static void
-check_trigger(FunctionCallInfo fcinfo, const char *name)
-{
-	if (!CALLED_AS_TRIGGER(fcinfo))
-		ereport(ERROR,
-				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("function %s must be called as a trigger", name)));
-}
-
-/*
- * BEFORE ROW on jobq.queue, ENABLE ALWAYS: publishes rows written by plain SQL, COPY and logical
- * apply, and bumps rev, which fences every hand-out made from the older version.
- */
-Datum
-jobq_queue_trigger(PG_FUNCTION_ARGS)
-{
-	TriggerData *data = (TriggerData *) fcinfo->context;
-	TupleDesc	desc;
-	HeapTuple	tuple;
-
-	check_trigger(fcinfo, "jobq._queue_changed");
-	desc = RelationGetDescr(data->tg_relation);
-	tuple = data->tg_trigtuple;
-	if (TRIGGER_FIRED_BY_UPDATE(data->tg_event))
-	{
-		int			att = Q_rev;
-		bool		isnull;
-		bool		newnull = false;
-		Datum		rev;
-
-		publish_tuple(tuple, desc);
-		rev = Int32GetDatum(DatumGetInt32(heap_getattr(tuple, Q_rev, desc, &isnull)) + 1);
-		tuple = heap_modify_tuple_by_cols(data->tg_newtuple, desc, 1, &att, &rev, &newnull);
-	}
-	publish_tuple(tuple, desc);
-	return PointerGetDatum(tuple);
-}
-
-/* AFTER STATEMENT on jobq.job_types, ENABLE ALWAYS: every process drops its copy of the registry. */
-Datum
-jobq_types_trigger(PG_FUNCTION_ARGS)
-{
-	TriggerData *data = (TriggerData *) fcinfo->context;
-
-	check_trigger(fcinfo, "jobq._types_changed");
-	CacheInvalidateRelcache(data->tg_relation);
-	publish_types_changed();
-	return PointerGetDatum(NULL);
-}
-
-/* AFTER STATEMENT on jobq.signals and jobq.pressure_rules, ENABLE ALWAYS. */
-Datum
-jobq_signals_trigger(PG_FUNCTION_ARGS)
-{
-	check_trigger(fcinfo, "jobq._signals_changed");
-	publish_signals_changed();
-	return PointerGetDatum(NULL);
 }

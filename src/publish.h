@@ -3,7 +3,7 @@
  *	  What a transaction did to the queue, told to the dispatcher when it has committed.
  *
  * Enqueue and every other write of the queue call publish_key with the lane and position of the row
- * they wrote (publish.c is also the ENABLE ALWAYS trigger on jobq.queue, for plain SQL).  Everything is
+ * they wrote (plain SQL by the trigger in triggers.c).  Everything is
  * reserved then; the callback at COMMIT (after ProcArrayEndTransaction: the rows are visible) copies
  * it to the database's ring under a spinlock and sets the dispatcher's latch.  It cannot fail.
  * At ABORT the same keys are published: a row that was locked may have been passed over.
@@ -18,6 +18,8 @@
 #define JOBQ_EXACT_KEYS 8		/* per transaction and lane; beyond: one interval */
 
 extern void publish_key(int32 type_id, int16 priority, int16 sublane, TimestampTz position);
+/* A row of the concurrency key that was created then was written, or removed. */
+extern void publish_concurrency_key(uint64 hash, TimestampTz created_at, bool removed);
 /* Registry changed: every backend's cache and the dispatcher's, at commit. */
 extern void publish_types_changed(void);
 /* From now on nothing is handed out, until this transaction ends. */

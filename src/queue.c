@@ -2,8 +2,8 @@
  * queue.c
  *	  Writing our tables past the executor, and locking a job by the very row version it was chosen from.
  *
- * A Table is a relation opened with RowExclusiveLock and its indexes; the functions do what
- * ModifyTable does for a row, without plan, triggers and privilege checks: whoever calls has checked
+ * A Table is a relation opened with RowExclusiveLock and its indexes, those for concurrency keys when a row has
+ * one; the functions do what ModifyTable does for a row, without plan, triggers and privilege checks: whoever calls has checked
  * what the SQL function allows.  Row numbers (rev) and publication are the caller's business.
  *
  * queue_lock never waits and never follows an update chain: a job is known by (TID, id, rev), and
@@ -13,9 +13,11 @@
  */
 #include "jobq.h"
 
+#include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xact.h"
+#include "catalog/index.h"
 #include "executor/tuptable.h"
 #include "storage/bufmgr.h"
 #include "storage/lmgr.h"
@@ -27,6 +29,80 @@
 #include "queue.h"
 #include "unique.h"
 
+static void
+open_index(Table *t, Oid indexid)
+{
+	ResultRelInfo *rri = t->rri;
+	Relation	index = index_open(indexid, RowExclusiveLock);
+
+	rri->ri_IndexRelationDescs[rri->ri_NumIndices] = index;
+	rri->ri_IndexRelationInfo[rri->ri_NumIndices++] = BuildIndexInfo(index);
+}
+
+/*
+ * Which indexes hold only rows with a concurrency key, among those of the queue.  They are left closed until such a row
+ * is written: opening them and asking their predicates would cost every other one.
+ */
+static List *
+key_indexes(List *indexes)
+{
+	static List *seen = NIL;	/* whose answer is known: an index never changes its columns */
+	static List *found = NIL;
+	List	   *keyed = NIL;
+	MemoryContext old;
+	ListCell   *lc;
+
+	if (seen != NIL && equal(seen, indexes))
+		return found;
+	foreach(lc, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(lc), RowExclusiveLock);
+
+		if (index->rd_index->indkey.values[0] == Q_key_hash && RelationGetIndexPredicate(index) != NIL)
+			keyed = lappend_oid(keyed, lfirst_oid(lc));
+		index_close(index, NoLock);
+	}
+	old = MemoryContextSwitchTo(TopMemoryContext);
+	list_free(seen);
+	list_free(found);
+	found = list_copy(keyed);
+	seen = list_copy(indexes);
+	MemoryContextSwitchTo(old);
+	list_free(keyed);
+	return found;
+}
+
+static void
+open_queue_indexes(Table *t)
+{
+	List	   *indexes = RelationGetIndexList(t->rel);
+	int			n = list_length(indexes);
+	ListCell   *lc;
+
+	t->closed = key_indexes(indexes);
+	t->rri->ri_NumIndices = 0;
+	t->rri->ri_IndexRelationDescs = palloc(sizeof(Relation) * n);
+	t->rri->ri_IndexRelationInfo = palloc(sizeof(IndexInfo *) * n);
+	foreach(lc, indexes)
+	{
+		if (!list_member_oid(t->closed, lfirst_oid(lc)))
+			open_index(t, lfirst_oid(lc));
+	}
+	list_free(indexes);
+}
+
+static void
+open_key_indexes(Table *t)
+{
+	MemoryContext old = MemoryContextSwitchTo(GetMemoryChunkContext(t->rri));
+	ListCell   *lc;
+
+	foreach(lc, t->closed)
+		open_index(t, lfirst_oid(lc));
+	t->closed = NIL;
+	MemoryContextSwitchTo(old);
+}
+
 void
 table_open_for_write(Table *t, Oid relid)
 {
@@ -34,7 +110,11 @@ table_open_for_write(Table *t, Oid relid)
 	t->estate = CreateExecutorState();
 	t->rri = makeNode(ResultRelInfo);
 	InitResultRelInfo(t->rri, t->rel, 0, NULL, 0);
-	ExecOpenIndices(t->rri, false);
+	t->closed = NIL;
+	if (relid == jobq_relid("queue"))
+		open_queue_indexes(t);
+	else
+		ExecOpenIndices(t->rri, false);
 	t->slot = table_slot_create(t->rel, NULL);
 	t->nblocks = 0;
 }
@@ -60,6 +140,8 @@ fill_slot(Table *t, Datum *values, bool *nulls)
 	memcpy(t->slot->tts_isnull, nulls, sizeof(bool) * natts);
 	ExecStoreVirtualTuple(t->slot);
 	t->slot->tts_tableOid = RelationGetRelid(t->rel);
+	if (t->closed != NIL && !nulls[Q_key_hash - 1])
+		open_key_indexes(t);
 }
 
 static void

@@ -19,9 +19,9 @@ enum
 	Q_payload, Q_timeout, Q_backoff, Q_unique_key, Q_unique_for, Q_concurrency_key,
 	Q_keep_completed, Q_tenant, Q_parent_id, Q_workflow_id, Q_task_key, Q_metadata,
 	Q_error_msg, Q_error_code, Q_error_details, Q_started_at, Q_worker, Q_node, Q_lease_token,
-	Q_lease_expires_at, Q_progress, Q_progress_data, Q_enqueued_by
+	Q_lease_expires_at, Q_progress, Q_progress_data, Q_enqueued_by, Q_key_hash
 };
-#define Q_NATTS Q_enqueued_by
+#define Q_NATTS Q_key_hash
 
 /* jobq.history and jobq.dead_letters */
 enum
@@ -65,6 +65,7 @@ typedef struct Table
 	ResultRelInfo *rri;
 	TupleTableSlot *slot;
 	BlockNumber nblocks;		/* known to be there: nobody truncates while our lock is held */
+	List	   *closed;			/* indexes that are opened for the first row with a concurrency key */
 } Table;
 
 extern void table_open_for_write(Table *t, Oid relid);

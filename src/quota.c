@@ -2,10 +2,11 @@
  * quota.c
  *	  Quotas of tenants: see quota.h.
  *
- * Each job of a tenant with a quota has a row in jobq.quota_jobs, written with the job and never by whoever ends
- * it: what the queue does not hold any more counts for nothing, and its row goes when it is met.  Counting looks at
- * jobs of open transactions, too: what they inserted counts, what they deleted counts until they commit.  So no
- * order of commits exceeds a quota.
+ * Each job of a tenant with a quota has a row in jobq.quota_jobs, written with the job, or when the quota is set, and
+ * never by whoever ends it: what the queue does not hold any more counts for nothing, and its row goes when it is
+ * met.  Counting looks at jobs of open transactions, too: what they inserted counts, what they deleted counts until
+ * they commit.  So no order of commits exceeds a quota.  Not counted is what others enqueue, knowing of no quota, in
+ * the instant between the last look at the queue and the commit of who sets one.
  *
  * A number in shared memory, which rises with each job and never falls, saves the counting: it is at least the true
  * one, and only when it reaches the quota the rows are counted and it becomes what they say.  A count of many rows
@@ -24,8 +25,10 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "access/tableam.h"
 #include "access/xact.h"
 #include "catalog/pg_collation.h"
+#include "commands/trigger.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/lock.h"
@@ -44,7 +47,9 @@
 #define MANY_ROWS		1000
 #define PAUSE_US_PER_ROW 30		/* a row takes some 3 us */
 
+PG_FUNCTION_INFO_V1(jobq_count_queue);
 PG_FUNCTION_INFO_V1(jobq_forget_quota);
+PG_FUNCTION_INFO_V1(jobq_quota_set);
 
 /* attribute numbers: src/sql/13_quotas.sql */
 enum
@@ -392,16 +397,20 @@ quota_admit(List *of_tenant, Table *queue, Jsonb *payload)
 	}
 }
 
+/* Unless the job has its row already. */
 static void
-insert_row(Table *rows, const Quota *quota, const pg_uuid_t *id, int64 bytes)
+insert_row(Table *rows, const char *tenant, const pg_uuid_t *id, int64 bytes, bool is_new)
 {
 	Datum		values[QJ_NATTS];
 	bool		nulls[QJ_NATTS] = {false, false, false};
 
-	values[QJ_tenant - 1] = CStringGetTextDatum(quota->tenant);
+	values[QJ_tenant - 1] = CStringGetTextDatum(tenant);
 	values[QJ_job_id - 1] = UUIDPGetDatum(id);
 	values[QJ_bytes - 1] = Int64GetDatum(bytes);
-	table_insert_row(rows, values, nulls);
+	if (is_new)
+		table_insert_row(rows, values, nulls);
+	else
+		(void) table_insert_unless_conflict(rows, values, nulls);
 }
 
 static void
@@ -409,7 +418,7 @@ note_job(const Quota *quota, const pg_uuid_t *id, int64 bytes, Table *rows)
 {
 	QuotaEntry *entry = entry_of(key_of(quota->tenant));
 
-	insert_row(rows, quota, id, bytes);
+	insert_row(rows, quota->tenant, id, bytes, true);
 	if (entry == NULL)
 		return;
 	entry->live++;
@@ -437,11 +446,11 @@ quota_done(List *of_tenant, Jsonb *payload, const pg_uuid_t *id)
 		unlock_tenant(key_of(((Quota *) lfirst(lc))->tenant));
 }
 
-/* jobq._forget_quota(tenant, and_rate): rows of jobq.quota_jobs were written by SQL, count them next time */
-Datum
-jobq_forget_quota(PG_FUNCTION_ARGS)
+/* Its rows were not written by quota_done: count them next time. */
+static void
+forget(const char *tenant, bool and_rate)
 {
-	uint64		key = key_of(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	uint64		key = key_of(tenant);
 	QuotaEntry *entry;
 
 	lock_tenant(key);
@@ -450,9 +459,85 @@ jobq_forget_quota(PG_FUNCTION_ARGS)
 	{
 		entry->known = false;
 		entry->count_again = 0;
-		if (PG_GETARG_BOOL(1))
+		if (and_rate)
 			memset(entry->enqueued, 0, sizeof(entry->enqueued));
 	}
 	unlock_tenant(key);
+}
+
+/* jobq._forget_quota(tenant, and_rate) */
+Datum
+jobq_forget_quota(PG_FUNCTION_ARGS)
+{
+	forget(text_to_cstring(PG_GETARG_TEXT_PP(0)), PG_GETARG_BOOL(1));
 	PG_RETURN_VOID();
+}
+
+static void
+count_if_of_tenant(const Quota *quota, TupleTableSlot *slot, Table *rows)
+{
+	bool		isnull;
+	Datum		tenant = slot_getattr(slot, Q_tenant, &isnull);
+
+	if (!isnull && counts(quota, DatumGetTextPP(tenant)))
+		insert_row(rows, quota->tenant, DatumGetUUIDP(slot_getattr(slot, Q_id, &isnull)),
+				   payload_bytes(DatumGetJsonbP(slot_getattr(slot, Q_payload, &isnull))), false);
+}
+
+/*
+ * Rows for the jobs of a quota that have none, because it is new or they came from a dump.  Those of open
+ * transactions have been enqueued, too, by somebody who knew of no quota.
+ */
+static void
+count_queue(char *tenant)
+{
+	Quota		quota = {.tenant = tenant};
+	MemoryContext per_row = AllocSetContextCreate(CurrentMemoryContext, "jobq quota", ALLOCSET_DEFAULT_SIZES);
+	Relation	queue = table_open(jobq_relid("queue"), AccessShareLock);
+	TupleTableSlot *slot = table_slot_create(queue, NULL);
+	SnapshotData dirty;
+	TableScanDesc scan;
+	Table		rows;
+
+	InitDirtySnapshot(dirty);
+	scan = table_beginscan(queue, &dirty, 0, NULL);
+	table_open_for_write(&rows, jobq_relid("quota_jobs"));
+	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
+	{
+		MemoryContext old = MemoryContextSwitchTo(per_row);
+
+		CHECK_FOR_INTERRUPTS();
+		count_if_of_tenant(&quota, slot, &rows);
+		MemoryContextSwitchTo(old);
+		MemoryContextReset(per_row);
+	}
+	table_close_after_write(&rows);
+	table_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	table_close(queue, AccessShareLock);
+	forget(tenant, false);
+}
+
+/* jobq._count_queue(tenant) */
+Datum
+jobq_count_queue(PG_FUNCTION_ARGS)
+{
+	count_queue(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	PG_RETURN_VOID();
+}
+
+/* AFTER INSERT on jobq.tenant_quotas, deferred */
+Datum
+jobq_quota_set(PG_FUNCTION_ARGS)
+{
+	TriggerData *trigger = (TriggerData *) fcinfo->context;
+	bool		isnull;
+
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("jobq_quota_set is a trigger function")));
+	count_queue(TextDatumGetCString(heap_getattr(trigger->tg_trigtuple, TQ_tenant,
+												 RelationGetDescr(trigger->tg_relation), &isnull)));
+	return PointerGetDatum(NULL);
 }

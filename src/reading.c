@@ -11,6 +11,7 @@
 #include "utils/timestamp.h"
 
 #include "intake.h"
+#include "keys.h"
 #include "reading.h"
 #include "weight.h"
 
@@ -49,6 +50,7 @@ full_scan(QueueScan *scan)
 	forget_held();
 	forget_touched_lanes();
 	admission_forget_lanes();
+	keys_forget_lanes();
 	lanes_reset();
 	admission_forget_types();
 	rescan(scan, DT_NOBEGIN);
@@ -95,31 +97,62 @@ sweep(QueueScan *scan)
 	}
 }
 
+/* One chunk of each in a turn: one may hold nothing but dead rows, or a crowd that waits for its key. */
 void
 scan_due_lanes(QueueScan *scan)
 {
 	Lane	   *lane;
+	List	   *go_on = NIL;
+	ListCell   *lc;
 
 	while ((lane = lanes_pop_due(scan->now)) != NULL)
 	{
 		scan_lane(scan, lane);
 		lane_place(lane, scan->now);
 		if (lane->place == LANE_TIMER && lane->next_due <= scan->now)
-			break;				/* only dead rows in this chunk: go on in the next turn */
+		{
+			lane_unplace(lane);
+			go_on = lappend(go_on, lane);
+		}
 	}
+	foreach(lc, go_on)
+		lane_place(lfirst(lc), scan->now);
+	list_free(go_on);
 }
 
 /*
- * Nobody of the role has room for the lane's head.  What ranks lower waits with it: a worker that is fed
+ * Nobody of the role has room for the group's head.  What ranks lower waits with it: a worker that is fed
  * with short jobs would never be free for one of unknown length.
  */
 static void
-wait_for_role(Lane *lane, RoleState *role, const Rank *rank)
+wait_for_role(LaneGroup *group, RoleState *role, const Rank *rank)
 {
 	if (!role->has_waiting || outranks(rank, &role->waiting))
 		role->waiting = *rank;
 	role->has_waiting = true;
-	lane_park(lane, &role->parked);
+	group_wait(group, role);
+}
+
+/* The lane's head waits for its concurrency key: others pass it.  true: it does. */
+static bool
+wait_for_key(QueueScan *scan, Lane *lane, const JobRef *ref, TimestampTz now)
+{
+	switch (key_asks(scan, lane, ref))
+	{
+		case KEY_MAY_START:
+			return false;
+		case KEY_PASS:
+			lane_unplace(lane);
+			key_pass(lane);
+			if (scan && lane_wants_scan(lane, now))
+				scan_lane(scan, lane);
+			lane_place(lane, now);
+			break;
+		case KEY_UNKNOWN:
+			group_park(lane->group, &lane->type->own.parked);
+			break;
+	}
+	return true;
 }
 
 /* The lane's head has been handed out. */
@@ -133,13 +166,64 @@ go_on_with_lane(QueueScan *scan, Lane *lane, const Rank *rank, TimestampTz now)
 	lane_unplace(lane);
 	lane_pop(lane, &ref);
 	if (weight_budget > 0)
-		weight_note_start(lane, rank);
+		weight_note_start(lane->group, rank);
 	known_lookup(known_jobs, ref.id)->where = IN_FLIGHT;
 	if (scan && lane_wants_scan(lane, now))
 		scan_lane(scan, lane);
 	lane_place(lane, now);
 	if (role && role->has_waiting && !outranks(rank, &role->waiting))
-		role_unpark(role, now);	/* it was the one they waited for */
+		role_unpark(role);	/* it was the one they waited for */
+}
+
+/* Its head starts, or the group goes where it waits. */
+static void
+try_lane(QueueScan *scan, Lane *lane, TimestampTz now)
+{
+	TypeState  *t = lane->type;
+	JobRef		ref = *lane_head(lane);
+	Rank		rank = rank_of_first(lane);
+	JobLimit   *closed;
+
+	if (!type_may_start(t, now) && (ref.flags & REF_SETTLES) == 0)	/* its key waits for that, too */
+	{
+		group_park(lane->group, &t->own.parked);
+		return;
+	}
+	if (ref.key != 0 && wait_for_key(scan, lane, &ref, now))
+		return;
+	if (t->role && t->role->has_waiting && outranks(&t->role->waiting, &rank))
+	{
+		group_wait(lane->group, t->role);
+		return;
+	}
+	if (t->rated && (ref.flags & REF_SETTLES) == 0 && (closed = type_closed_by_rate(t, now)) != NULL)
+	{
+		group_park(lane->group, &closed->parked);
+		return;
+	}
+	if (weight_budget > 0 && weight_is_reserved(t, &rank))
+	{
+		weight_park(lane->group, &rank);
+		return;
+	}
+	switch (hand_out(t, &ref, NULL, now))
+	{
+		case HANDED_OUT:
+			go_on_with_lane(scan, lane, &rank, now);
+			break;
+		case NO_CAPACITY:
+			if (t->role == NULL)
+				group_park(lane->group, &t->own.parked);
+			else
+				wait_for_role(lane->group, t->role, &rank);
+			break;
+		case LIMIT_FULL:
+			group_park(lane->group, &t->closed->parked);
+			break;
+		case TOO_HEAVY:
+			weight_park(lane->group, &rank);
+			break;
+	}
 }
 
 void
@@ -148,50 +232,20 @@ hand_out_ready(QueueScan *scan, TimestampTz now)
 	Lane	   *lane;
 
 	ready_age(now);
-	while (executors_running() < jobq_max_concurrent && (lane = lanes_first_ready()) != NULL)
+	roles_offer();
+	while (executors_running() < jobq_max_concurrent)
 	{
-		TypeState  *t = lane->type;
-		JobRef		ref = *lane_head(lane);
-		Rank		rank = rank_of_first(lane);
-		JobLimit   *closed;
+		RoleState  *role;
 
-		if (!type_may_start(t, now))
+		if ((lane = lanes_first_ready()) == NULL)
 		{
-			lane_park(lane, &t->own.parked);
-			continue;
-		}
-		if (t->role && t->role->has_waiting && outranks(&t->role->waiting, &rank))
-		{
-			lane_park(lane, &t->role->parked);
-			continue;
-		}
-		if (t->rated && (ref.flags & REF_SETTLES) == 0 && (closed = type_closed_by_rate(t, now)) != NULL)
-		{
-			lane_park(lane, &closed->parked);
-			continue;
-		}
-		if (weight_budget > 0 && weight_is_reserved(t, &rank))
-		{
-			weight_park(lane, &rank);
-			continue;
-		}
-		switch (hand_out(t, &ref, NULL, now))
-		{
-			case HANDED_OUT:
-				go_on_with_lane(scan, lane, &rank, now);
-				break;
-			case NO_CAPACITY:
-				if (t->role == NULL)
-					lane_park(lane, &t->own.parked);
-				else
-					wait_for_role(lane, t->role, &rank);
-				break;
-			case LIMIT_FULL:
-				lane_park(lane, &t->closed->parked);
-				break;
-			case TOO_HEAVY:
-				weight_park(lane, &rank);
+			roles_offer();		/* who was offered may have gone */
+			if ((lane = lanes_first_ready()) == NULL)
 				break;
 		}
+		role = lane->type->role;
+		try_lane(scan, lane, now);
+		if (role)
+			ready_offer(role);	/* who comes after it */
 	}
 }

@@ -2,19 +2,28 @@
  * ready.c
  *	  The order in which ready lanes are served.
  *
- * One heap holds all ready lanes by (effective priority, position, id).  What a lane's place depends on is written into
- * the lane when it is added, so that no change of a type, a signal or the time can bend the heap; lanes_rerank adds
- * all of them anew after such a change.
+ * The lanes of one type and priority are a group and wait as one.  What keeps the job whose turn it is from starting (a
+ * pause, a limit, weight, nobody free) keeps the rest of its group, too, so the group is parked and tried again,
+ * not its lanes: the end of a job costs the same beside one waiting tenant and beside thousands.
  *
- * Aging.  A lane's head is its oldest job, so its age is the lane's: `aged` steps of its type's aging_per since its
- * position, at most aging_max.  Lanes that still age are in a second heap by the moment of their next step.  Nobody is
- * woken for it: ready_age brings up to date what has passed when something can be handed out, each lane once.
+ * Groups that wait for a role are in a heap of the role's, in the same order, and come back one by one: while it may be
+ * tried again (has_waiting is false), its first is ready, or what is ready ranks higher.  So the end of a job costs the same
+ * beside thousands of types, too.
  *
- * Fairness.  Ready lanes of a fair type with equal priority are a group.  The group waits in the first heap with all its
- * lanes, so what a type gets of the workers is as without fairness; when one of its lanes comes first there, the one
- * whose turn it is goes.  Turns are counted in rounds: who was served waits for the next round, who had nothing waiting
- * joins the next round, too, and within a round positions decide.  So no lane that could go is passed twice by another,
- * and none saves up turns.
+ * One heap holds all ready groups by (effective priority, position, id) of their oldest job.  What that depends on is
+ * written into the group when it is added, so that no change of a type, a signal or the time can bend the heap;
+ * lanes_rerank adds all of them anew after such a change.
+ *
+ * Aging.  A group ages as its oldest job does: `aged` steps of its type's aging_per since its position, at most
+ * aging_max.  Groups that still age are in a second heap by the moment of their next step.  Nobody is woken for it:
+ * ready_age brings up to date what has passed when something can be handed out, each group once.
+ *
+ * Fairness.  When a group comes first, the lane whose turn it is goes, so what a type gets of the workers is as without
+ * fairness.  Turns are counted in rounds: who was served waits for the next round, who had nothing waiting joins the
+ * next round, too, and within a round positions decide.  So no lane that could go is passed twice by another, and none
+ * saves up turns.  Without fairness every turn is 0.  A job that comes back as it was (taken back, to run alone) gives its
+ * lane the turn back.  What does not start, but is only settled, takes no turn and waits for none: a rate that keeps
+ * the others does not keep it.
  */
 #include "jobq.h"
 
@@ -24,28 +33,45 @@
 #include "dispatcher.h"
 #include "ready.h"
 
-typedef struct GroupKey
-{
-	int32		type_id;
-	int32		priority;
-} GroupKey;
-
-typedef struct FairGroup
-{
-	GroupKey	key;			/* hash key */
-	uint64		round;			/* of the lane that was served last */
-	pairingheap *lanes;
-} FairGroup;
-
 static MemoryContext ready_context;
 static pairingheap *ready;
 static pairingheap *aging;
 static HTAB *groups;
+static TimestampTz aged_until = 0;	/* effective priorities are of that moment */
 
-#define LANE_OF(n, member)	pairingheap_container(Lane, member, n)
+#define GROUP_OF(n, member)	pairingheap_container(LaneGroup, member, n)
+#define CONST_GROUP_OF(n, member)	pairingheap_const_container(LaneGroup, member, n)
 #define CONST_LANE_OF(n, member)	pairingheap_const_container(Lane, member, n)
 
 /* ---------- order; pairingheap: the larger is on top ---------- */
+
+static JobRef *
+oldest_head(const LaneGroup *group)
+{
+	return lane_head(pairingheap_container(Lane, node, pairingheap_first(group->oldest)));
+}
+
+static int
+compare_ready(const pairingheap_node *a, const pairingheap_node *b, void *arg)
+{
+	const LaneGroup *x = CONST_GROUP_OF(a, node);
+	const LaneGroup *y = CONST_GROUP_OF(b, node);
+
+	if (x->effective != y->effective)
+		return x->effective < y->effective ? -1 : 1;
+	return compare_refs(oldest_head(y), oldest_head(x));
+}
+
+static int
+compare_steps(const pairingheap_node *a, const pairingheap_node *b, void *arg)
+{
+	const LaneGroup *x = CONST_GROUP_OF(a, age_node);
+	const LaneGroup *y = CONST_GROUP_OF(b, age_node);
+
+	if (x->next_step == y->next_step)
+		return 0;
+	return x->next_step > y->next_step ? -1 : 1;
+}
 
 static int
 compare_heads(const Lane *x, const Lane *y)
@@ -54,45 +80,37 @@ compare_heads(const Lane *x, const Lane *y)
 }
 
 static int
-compare_ready(const pairingheap_node *a, const pairingheap_node *b, void *arg)
+compare_oldest(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 {
-	const Lane *x = CONST_LANE_OF(a, node);
-	const Lane *y = CONST_LANE_OF(b, node);
+	return compare_heads(CONST_LANE_OF(a, node), CONST_LANE_OF(b, node));
+}
 
-	if (x->effective != y->effective)
-		return x->effective < y->effective ? -1 : 1;
-	return compare_heads(x, y);
+/* Its head is only to be settled. */
+static bool
+settles(const Lane *lane)
+{
+	return (lane_head((Lane *) lane)->flags & REF_SETTLES) != 0;
 }
 
 static int
 compare_turns(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 {
-	const Lane *x = CONST_LANE_OF(a, fair_node);
-	const Lane *y = CONST_LANE_OF(b, fair_node);
+	const Lane *x = CONST_LANE_OF(a, turn_node);
+	const Lane *y = CONST_LANE_OF(b, turn_node);
 
-	if (x->effective != y->effective)
-		return x->effective < y->effective ? -1 : 1;
+	if (settles(x) != settles(y))
+		return settles(y) ? -1 : 1;
 	if (x->turn != y->turn)
 		return x->turn > y->turn ? -1 : 1;
 	return compare_heads(x, y);
 }
 
-static int
-compare_steps(const pairingheap_node *a, const pairingheap_node *b, void *arg)
-{
-	const Lane *x = CONST_LANE_OF(a, age_node);
-	const Lane *y = CONST_LANE_OF(b, age_node);
-
-	if (x->next_step == y->next_step)
-		return 0;
-	return x->next_step > y->next_step ? -1 : 1;
-}
-
 Rank
 rank_of_first(Lane *lane)
 {
-	JobRef	   *head = lane_head(LANE_OF(pairingheap_first(ready), node));	/* its group's oldest */
-	Rank		rank = {lane->effective, lane->group, lane->turn, head->position, head->id};
+	LaneGroup  *group = lane->group;
+	JobRef	   *head = oldest_head(group);
+	Rank		rank = {group->effective, group, lane->turn, head->position, head->id};
 
 	return rank;
 }
@@ -102,7 +120,7 @@ outranks(const Rank *a, const Rank *b)
 {
 	if (a->priority != b->priority)
 		return a->priority > b->priority;
-	if (a->group != NULL && a->group == b->group && a->turn != b->turn)
+	if (a->group == b->group && a->turn != b->turn)
 		return a->turn < b->turn;
 	if (a->position != b->position)
 		return a->position < b->position;
@@ -119,119 +137,214 @@ ready_init(MemoryContext context)
 	ready = pairingheap_allocate(compare_ready, NULL);
 	aging = pairingheap_allocate(compare_steps, NULL);
 	memset(&ctl, 0, sizeof(ctl));
-	ctl.keysize = sizeof(GroupKey);
-	ctl.entrysize = sizeof(FairGroup);
+	ctl.keysize = sizeof(GroupId);
+	ctl.entrysize = sizeof(LaneGroup);
 	ctl.hcxt = context;
-	groups = hash_create("jobq fair groups", 16, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	groups = hash_create("jobq lane groups", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	MemoryContextSwitchTo(old);
 }
 
-/* ---------- effective priority ---------- */
-
-/* How many steps the head has aged; when the next one is due, DT_NOEND: none will be. */
-static int
-steps_of(Lane *lane, TimestampTz now, TimestampTz *next)
+LaneGroup *
+ready_group(const LaneId *id, TypeState *type)
 {
-	TypeState  *t = lane->type;
-	TimestampTz position = lane_head(lane)->position;
+	GroupId		key = {id->type_id, id->priority};
+	bool		found;
+	LaneGroup  *group = hash_search(groups, &key, HASH_ENTER, &found);
+
+	if (!found)
+	{
+		MemoryContext old = MemoryContextSwitchTo(ready_context);
+
+		memset((char *) group + sizeof(GroupId), 0, sizeof(LaneGroup) - sizeof(GroupId));
+		group->type = type;
+		group->oldest = pairingheap_allocate(compare_oldest, NULL);
+		group->turns = pairingheap_allocate(compare_turns, NULL);
+		MemoryContextSwitchTo(old);
+	}
+	return group;
+}
+
+/* ---------- groups: effective priority, in and out ---------- */
+
+void
+ready_init_waiting(RoleState *role)
+{
+	role->groups.ph_compare = compare_ready;
+	role->groups.ph_arg = NULL;
+	pairingheap_reset(&role->groups);
+}
+
+/* How many steps the oldest job has aged; when the next one is due, DT_NOEND: none will be. */
+static int
+steps_of(LaneGroup *group, TimestampTz *next)
+{
+	TypeState  *t = group->type;
+	TimestampTz position;
 	int64		steps;
 
 	*next = DT_NOEND;
 	if (t->aging_per == 0)
 		return 0;
-	steps = Max(now - position, 0) / t->aging_per;
+	position = oldest_head(group)->position;
+	steps = Max(aged_until - position, 0) / t->aging_per;
 	if (steps >= t->aging_max)
 		return t->aging_max;
 	*next = position + (steps + 1) * t->aging_per;
 	return (int) steps;
 }
 
-static void
-rank_lane(Lane *lane, TimestampTz now)
+static bool
+is_in_heap(const LaneGroup *group)
 {
-	lane->effective = lane->id.priority + lane->type->pressure + steps_of(lane, now, &lane->next_step);
+	return group->place == GROUP_READY || group->place == GROUP_WAITS;
 }
 
-/* ---------- in and out ---------- */
-
-static FairGroup *
-group_of(Lane *lane)
+static void
+enter_heap(LaneGroup *group, GroupPlace place, pairingheap *heap)
 {
-	GroupKey	key = {lane->id.type_id, lane->id.priority};
-	bool		found;
-	FairGroup  *group = hash_search(groups, &key, HASH_ENTER, &found);
+	group->effective = group->id.priority + group->type->pressure + steps_of(group, &group->next_step);
+	group->place = place;
+	pairingheap_add(heap, &group->node);
+	if (group->next_step != DT_NOEND)
+		pairingheap_add(aging, &group->age_node);
+}
 
-	if (!found)
+static void
+group_add(LaneGroup *group)
+{
+	enter_heap(group, GROUP_READY, ready);
+}
+
+static void
+group_remove(LaneGroup *group)
+{
+	if (is_in_heap(group))
 	{
-		MemoryContext old = MemoryContextSwitchTo(ready_context);
-
-		group->round = 0;
-		group->lanes = pairingheap_allocate(compare_turns, NULL);
-		MemoryContextSwitchTo(old);
+		pairingheap_remove(group->place == GROUP_READY ? ready : &group->role->groups, &group->node);
+		if (group->next_step != DT_NOEND)
+			pairingheap_remove(aging, &group->age_node);
 	}
-	return group;
+	else if (group->place == GROUP_PARKED)
+		dlist_delete(&group->parked);
+	group->place = GROUP_NOWHERE;
 }
 
 void
-ready_add(Lane *lane, TimestampTz now)
+group_wait(LaneGroup *group, RoleState *role)
 {
-	rank_lane(lane, now);
-	pairingheap_add(ready, &lane->node);
-	if (lane->next_step != DT_NOEND)
-		pairingheap_add(aging, &lane->age_node);
-	if (lane->type->fair)
+	elog(DEBUG2, "jobq: type %d waits with priority %d", group->id.type_id, group->id.priority);
+	group_remove(group);
+	group->role = role;
+	enter_heap(group, GROUP_WAITS, &role->groups);
+}
+
+void
+ready_offer(RoleState *role)
+{
+	LaneGroup  *group;
+
+	if (role->has_waiting || pairingheap_is_empty(&role->groups))
+		return;
+	group = GROUP_OF(pairingheap_first(&role->groups), node);
+	group_remove(group);
+	group_add(group);
+}
+
+void
+group_park(LaneGroup *group, dlist_head *list)
+{
+	elog(DEBUG2, "jobq: type %d waits with priority %d", group->id.type_id, group->id.priority);
+	group_remove(group);
+	group->place = GROUP_PARKED;
+	dlist_push_tail(list, &group->parked);
+}
+
+void
+groups_unpark(dlist_head *list)
+{
+	while (!dlist_is_empty(list))
 	{
-		lane->group = group_of(lane);
-		if (!lane->in_turn)
-			lane->turn = Max(lane->turn, lane->group->round + 1);
-		lane->in_turn = true;
-		pairingheap_add(lane->group->lanes, &lane->fair_node);
+		LaneGroup  *group = dlist_head_element(LaneGroup, parked, list);
+
+		group_remove(group);
+		group_add(group);
 	}
+}
+
+void
+ready_age(TimestampTz now)
+{
+	aged_until = now;
+	while (!pairingheap_is_empty(aging))
+	{
+		LaneGroup  *group = GROUP_OF(pairingheap_first(aging), age_node);
+
+		if (group->next_step > now)
+			break;
+		group_remove(group);
+		group_add(group);
+	}
+}
+
+/* ---------- lanes ---------- */
+
+void
+ready_add(Lane *lane)
+{
+	LaneGroup  *group = lane->group;
+	bool		fair = lane->type->fair;
+
+	group_remove(group);
+	if (!fair)
+		lane->turn = 0;
+	else if (!lane->in_turn)
+		lane->turn = Max(lane->turn, group->round + 1);
+	lane->in_turn = fair;
+	pairingheap_add(group->oldest, &lane->node);
+	pairingheap_add(group->turns, &lane->turn_node);
+	group_add(group);
 }
 
 void
 ready_remove(Lane *lane)
 {
-	pairingheap_remove(ready, &lane->node);
-	if (lane->next_step != DT_NOEND)
-		pairingheap_remove(aging, &lane->age_node);
-	if (lane->group)
-		pairingheap_remove(lane->group->lanes, &lane->fair_node);
-	lane->group = NULL;
+	LaneGroup  *group = lane->group;
+	bool		was_ready = is_in_heap(group);
+
+	if (was_ready)
+		group_remove(group);
+	pairingheap_remove(group->oldest, &lane->node);
+	pairingheap_remove(group->turns, &lane->turn_node);
+	if (pairingheap_is_empty(group->oldest))
+		group_remove(group);
+	else if (was_ready)
+		group_add(group);
 }
 
 Lane *
 ready_first(void)
 {
-	Lane	   *lane;
-
 	if (pairingheap_is_empty(ready))
 		return NULL;
-	lane = LANE_OF(pairingheap_first(ready), node);
-	return lane->group ? LANE_OF(pairingheap_first(lane->group->lanes), fair_node) : lane;
+	return pairingheap_container(Lane, turn_node, pairingheap_first(GROUP_OF(pairingheap_first(ready), node)->turns));
 }
 
 void
 ready_served(Lane *lane)
 {
-	FairGroup  *group = lane->group;
+	LaneGroup  *group = lane->group;
 
-	if (group == NULL)
+	if (!lane->type->fair || settles(lane))
 		return;
 	group->round = Max(group->round, lane->turn);
 	lane->turn = group->round + 1;	/* removing it compares it with nobody */
 }
 
 void
-ready_age(TimestampTz now)
+ready_refund(Lane *lane)
 {
-	while (!pairingheap_is_empty(aging))
-	{
-		Lane	   *lane = LANE_OF(pairingheap_first(aging), age_node);
-
-		if (lane->next_step > now)
-			break;
-		ready_remove(lane);
-		ready_add(lane, now);
-	}
+	if (!lane->type->fair || lane->turn == 0)
+		return;
+	lane->turn--;
+	lane->in_turn = true;
 }

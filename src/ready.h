@@ -2,9 +2,9 @@
  * ready.h
  *	  Lanes that have a job for somebody: which of them is first.
  *
- * The order: effective priority (the lane's, plus its type's pressure, plus what its head has aged), highest first;
- * then the smaller (position, id) of the head.  Among lanes of one fair type and equal priority turns come before
- * positions.  ready.c has the reasons.
+ * The order: effective priority (the lane's, plus its type's pressure, plus what the oldest job of that type and
+ * priority has aged), highest first; then the smaller (position, id).  Among tenants' lanes of a fair type and
+ * one priority turns come before positions.  ready.c has the reasons.
  */
 #ifndef JOBQ_READY_H
 #define JOBQ_READY_H
@@ -12,15 +12,30 @@
 #include "lanes.h"
 
 extern void ready_init(MemoryContext context);
-/* Only lanes.c calls these two: lane_place and lane_unplace. */
-extern void ready_add(Lane *lane, TimestampTz now);
+/* The group that lanes of that type and priority belong to. */
+extern LaneGroup *ready_group(const LaneId *id, struct TypeState *type);
+/* Only lanes.c calls these two: lane_place and lane_unplace.  A parked group that gets a lane is tried again. */
+extern void ready_add(Lane *lane);
 extern void ready_remove(Lane *lane);
 /* NULL: no lane is ready.  Its head may be stale. */
 extern Lane *ready_first(void);
 /* The lane's head has been handed out: it has had its turn.  It must be unplaced next. */
 extern void ready_served(Lane *lane);
-/* Heads grow older: before a hand-out. */
+/* A job that it was served with comes back, and the turn with it.  The lane is in no group now. */
+extern void ready_refund(Lane *lane);
+/* Jobs grow older: before a hand-out. */
 extern void ready_age(TimestampTz now);
+
+/* No group waits for the role. */
+extern void ready_init_waiting(struct RoleState *role);
+/* Nobody of the role is free for it. */
+extern void group_wait(LaneGroup *group, struct RoleState *role);
+/* The first of those that wait for the role is ready, if the role may be tried again. */
+extern void ready_offer(struct RoleState *role);
+
+/* The head of its first lane can't start now, nor can the others': until the list is unparked. */
+extern void group_park(LaneGroup *group, dlist_head *list);
+extern void groups_unpark(dlist_head *list);
 
 /* Of the lane that ready_first has named. */
 extern Rank rank_of_first(Lane *lane);

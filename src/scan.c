@@ -9,6 +9,7 @@
 #include "jobq.h"
 
 #include "access/genam.h"
+#include "access/htup_details.h"
 #include "access/nbtree.h"
 #include "access/table.h"
 #include "access/tableam.h"
@@ -21,6 +22,7 @@
 #include "utils/timestamp.h"
 
 #include "job_types.h"
+#include "keys.h"
 #include "scan.h"
 
 #define TIE_CHUNK	65536		/* rows of one position that may be read at once */
@@ -36,7 +38,7 @@ has_columns(Relation index, const AttrNumber *columns, int n)
 	Form_pg_index form = index->rd_index;
 
 	if (!form->indisvalid || form->indnkeyatts != n ||
-		RelationGetIndexPredicate(index) != NIL)
+		(columns[0] != Q_key_hash && RelationGetIndexPredicate(index) != NIL))
 		return false;
 	for (int i = 0; i < n; i++)
 	{
@@ -68,6 +70,15 @@ find_index(Relation queue, const AttrNumber *columns, int n)
 	return found;
 }
 
+static void
+say_missing(void)
+{
+	ereport(LOG,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("jobq: an index of jobq.queue is missing or not valid"),
+			 errhint("REINDEX TABLE jobq.queue")));
+}
+
 bool
 scan_open(QueueScan *scan, TimestampTz now)
 {
@@ -85,10 +96,7 @@ scan_open(QueueScan *scan, TimestampTz now)
 	scan->id_index = find_index(scan->queue, id_columns, lengthof(id_columns));
 	if (scan->lane_index == NULL || scan->id_index == NULL)
 	{
-		ereport(LOG,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("jobq: an index of jobq.queue is missing or not valid"),
-				 errhint("REINDEX TABLE jobq.queue")));
+		say_missing();
 		if (scan->lane_index)
 			index_close(scan->lane_index, AccessShareLock);
 		if (scan->id_index)
@@ -96,6 +104,7 @@ scan_open(QueueScan *scan, TimestampTz now)
 		table_close(scan->queue, AccessShareLock);
 		return false;
 	}
+	scan->key_lane_index = scan->key_order_index = NULL;
 	(void) home_is_ours(&scan->home);
 	scan->rewritten = OidIsValid(last_file) && last_file != scan->queue->rd_rel->relfilenode;
 	last_file = scan->queue->rd_rel->relfilenode;
@@ -112,9 +121,35 @@ scan_close(QueueScan *scan)
 	index_endscan(scan->desc);
 	ExecDropSingleTupleTableSlot(scan->slot);
 	UnregisterSnapshot(scan->snapshot);
+	if (scan->key_lane_index)
+		index_close(scan->key_lane_index, AccessShareLock);
+	if (scan->key_order_index)
+		index_close(scan->key_order_index, AccessShareLock);
 	index_close(scan->id_index, AccessShareLock);
 	index_close(scan->lane_index, AccessShareLock);
 	table_close(scan->queue, AccessShareLock);
+}
+
+Relation
+scan_key_lane_index(QueueScan *scan)
+{
+	static const AttrNumber columns[] = {Q_key_hash, Q_type_id, Q_priority, Q_sublane, Q_position};
+
+	if (scan->key_lane_index == NULL &&
+		(scan->key_lane_index = find_index(scan->queue, columns, lengthof(columns))) == NULL)
+		say_missing();
+	return scan->key_lane_index;
+}
+
+Relation
+scan_key_order_index(QueueScan *scan)
+{
+	static const AttrNumber columns[] = {Q_key_hash, Q_created_at};
+
+	if (scan->key_order_index == NULL &&
+		(scan->key_order_index = find_index(scan->queue, columns, lengthof(columns))) == NULL)
+		say_missing();
+	return scan->key_order_index;
 }
 
 /* ---------- rows ---------- */
@@ -143,9 +178,19 @@ suspect_flags(const pg_uuid_t *id)
 	return 0;
 }
 
-static JobStatus
-read_ref(TupleTableSlot *slot, JobRef *ref)
+/* Without looking at the columns before it, for the sake of the many that have none. */
+static uint64
+key_of(TupleTableSlot *slot)
 {
+	HeapTuple	tuple = ExecFetchSlotHeapTuple(slot, false, NULL);
+
+	return heap_attisnull(tuple, Q_key_hash, slot->tts_tupleDescriptor) ? 0 : (uint64) slot_int(slot, Q_key_hash);
+}
+
+JobStatus
+scan_ref(QueueScan *scan, JobRef *ref)
+{
+	TupleTableSlot *slot = scan->slot;
 	bool		isnull;
 
 	slot_getsomeattrs(slot, Q_sublane);
@@ -161,6 +206,7 @@ read_ref(TupleTableSlot *slot, JobRef *ref)
 	ref->sublane = (int16) slot_int(slot, Q_sublane);
 	if (slot_int(slot, Q_crashes) > 0)
 		ref->flags |= REF_ALONE;
+	ref->key = key_of(slot);
 	return status_from_oid((Oid) slot_int(slot, Q_status));
 }
 
@@ -168,11 +214,11 @@ read_ref(TupleTableSlot *slot, JobRef *ref)
  * A row that may be handed out.  One that says running and is not in flight lost its executor: it is
  * handed out, too, to be settled.
  */
-static void
-take_row(QueueScan *scan, Lane *lane, bool from_cursor)
+void
+scan_take(QueueScan *scan, Lane *lane, bool from_cursor)
 {
 	JobRef		ref;
-	JobStatus	status = read_ref(scan->slot, &ref);
+	JobStatus	status = scan_ref(scan, &ref);
 
 	if ((int32) slot_int(scan->slot, Q_home_id) != scan->home || status == JOB_BLOCKED)
 		return;
@@ -184,6 +230,8 @@ take_row(QueueScan *scan, Lane *lane, bool from_cursor)
 	}
 	if (scan_nsuspects > 0)
 		ref.flags |= suspect_flags(&ref.id);
+	if (ref.key != 0 && known_lookup(known_jobs, ref.id) == NULL && !key_admits(scan, lane, &ref))
+		return;
 	(void) lane_add(lane, &ref, from_cursor);
 }
 
@@ -251,7 +299,7 @@ read_rows(QueueScan *scan, Lane *lane, Range *at, TimestampTz hi, int limit, boo
 			limit = Min(skipped / 2, TIE_CHUNK);	/* many equal keys: keep the rereading linear */
 		if (!index_fetch_heap(scan->desc, scan->slot))
 			continue;
-		take_row(scan, lane, from_cursor);
+		scan_take(scan, lane, from_cursor);
 		if (++n >= limit)
 			return true;
 	}
@@ -329,7 +377,7 @@ scan_behind(QueueScan *scan, Lane *lane, Range *at, int *budget)
 	while (next_entry(scan, at, &skipped))
 	{
 		if (index_fetch_heap(scan->desc, scan->slot))
-			take_row(scan, lane, false);
+			scan_take(scan, lane, false);
 		if (--*budget <= 0)
 			return false;
 	}
@@ -390,7 +438,7 @@ scan_find(QueueScan *scan, const pg_uuid_t *id, JobRef *ref, JobStatus *status)
 	index_rescan(desc, &key, 1, NULL, 0);
 	found = index_getnext_slot(desc, ForwardScanDirection, scan->slot);
 	if (found)
-		*status = read_ref(scan->slot, ref);
+		*status = scan_ref(scan, ref);
 	index_endscan(desc);
 	return found;
 }

@@ -21,6 +21,8 @@ typedef struct QueueScan
 	IndexScanDesc desc;			/* on lane_index, five keys */
 	TimestampTz now;
 	int32		home;
+	Relation	key_lane_index; /* opened when they are needed */
+	Relation	key_order_index;
 	bool		rewritten;		/* the table has another file since the last time: TIDs are stale */
 } QueueScan;
 
@@ -37,6 +39,12 @@ extern void scan_lane(QueueScan *scan, Lane *lane);
 extern bool scan_next_lane(QueueScan *scan, LaneId *id);
 /* Reads at most budget index entries of one lane behind its cursor, from *at on; true: lane is done. */
 extern bool scan_behind(QueueScan *scan, Lane *lane, Range *at, int *budget);
+/* Those that begin with the key; NULL: missing. */
+extern Relation scan_key_lane_index(QueueScan *scan);
+extern Relation scan_key_order_index(QueueScan *scan);
+/* The row in scan->slot: into ref; into the lane, if it may wait there. */
+extern JobStatus scan_ref(QueueScan *scan, JobRef *ref);
+extern void scan_take(QueueScan *scan, Lane *lane, bool from_cursor);
 extern bool scan_find(QueueScan *scan, const pg_uuid_t *id, JobRef *ref, JobStatus *status);
 
 #endif

@@ -37,6 +37,9 @@ typedef struct LaneKeys
 	TimestampTz hi;
 } LaneKeys;
 
+/* As type_id: not of a lane, but of a concurrency key, whose hash is lo (0: any), created_at hi; priority 1: a row was removed. */
+#define KEY_NEWS	0
+
 /* What a committed management call asks of a running job. */
 typedef struct Command
 {
@@ -55,6 +58,8 @@ typedef struct Waiter
 	PGPROC	   *proc;
 } Waiter;
 
+#define ENQUEUER_SIZE	(NAMEDATALEN + 11)	/* access_enqueuer()'s */
+
 /* A job that has ended and was not kept: wait_for still knows how, for a while. */
 #define JOBQ_ENDINGS	512
 typedef struct Ending
@@ -63,7 +68,7 @@ typedef struct Ending
 	int32		type_id;
 	int			status;			/* JobStatus */
 	char		tenant[64];		/* who may be told: access.h */
-	char		enqueued_by[NAMEDATALEN];
+	char		enqueued_by[ENQUEUER_SIZE];
 } Ending;
 
 /* What handlers of a type have enqueued in each of the last seconds (children.c). */

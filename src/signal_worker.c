@@ -35,6 +35,7 @@
 #include "pressure.h"
 #include "session.h"
 #include "signals.h"
+#include "worker_start.h"
 
 #define CONDITION_MS	5000
 #define GRACE_MS		10000	/* to start, and beyond the limit */
@@ -81,15 +82,8 @@ signal_worker_start(JobqDb *db, int32 signal)
 	bool		ok;
 
 	StaticAssertStmt(sizeof(Errand) <= BGW_EXTRALEN, "an errand fits into bgw_extra");
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	describe_worker(&worker, "jobq signal worker", "jobq_signal_worker_main", db->dboid);
 	worker.bgw_notify_pid = MyProcPid;
-	strlcpy(worker.bgw_library_name, "jobq", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, "jobq_signal_worker_main", sizeof(worker.bgw_function_name));
-	snprintf(worker.bgw_name, sizeof(worker.bgw_name), "jobq signal worker for database %u", db->dboid);
-	strlcpy(worker.bgw_type, "jobq signal worker", sizeof(worker.bgw_type));
 	memcpy(worker.bgw_extra, &errand, sizeof(errand));
 	old = MemoryContextSwitchTo(TopMemoryContext);
 	ok = RegisterDynamicBackgroundWorker(&worker, &handle);

@@ -239,6 +239,21 @@ slot_find_job(Oid dboid, const pg_uuid_t *id, int *cellno)
 	return NULL;
 }
 
+int
+slots_of_key(Oid dboid, uint64 key)
+{
+	int			n = 0;
+
+	for (int i = 0; JobqShmem != NULL && i < JobqShmem->nslots; i++)
+	{
+		Slot	   *slot = &JobqShmem->slots[i];
+
+		for (int c = 0; slot->in_use && slot->dboid == dboid && c < JOBQ_CELLS; c++)
+			n += pg_atomic_read_u32(&slot->cells[c].state) != CELL_FREE && slot->cells[c].ref.key == key;
+	}
+	return n;
+}
+
 /* ---------- executor's side ---------- */
 
 /*

@@ -39,6 +39,7 @@ typedef struct JobRef
 	TimestampTz position;
 	int16		priority;
 	int16		sublane;
+	uint64		key;			/* key_hash of its concurrency key; 0: none */
 } JobRef;
 
 #define REF_ALONE	0x0001		/* not in a batch */
@@ -157,6 +158,8 @@ extern void slot_mark_done(Slot *slot, int cell);
 /* Asks for the end of a job that this slot has; false when the slot does not run it (any more). */
 extern bool slot_cancel(Slot *slot, int cell, const pg_uuid_t *id, CancelKind kind,
 						const char *reason);
+/* How many jobs of a concurrency key are handed out. */
+extern int	slots_of_key(Oid dboid, uint64 key);
 /* Finds the slot and cell that hold job id in dboid, -1: none. */
 extern Slot *slot_find_job(Oid dboid, const pg_uuid_t *id, int *cell);
 

@@ -6,11 +6,11 @@
  * for job types.  It takes back what nobody has begun and hands out nothing but cancels; what runs
  * goes on.  The row survives restarts and dumps.
  *
- * jobq.drain() writes that row, too, but must see its effect before it commits: so it counts itself into
- * JobqDb.ndrains, which publish.c takes back when the transaction ends, after it has told of the row, or
- * the savepoint is rolled back.
+ * jobq.drain() must see its effect before it commits: so it counts itself into JobqDb.ndrains, which publish.c
+ * takes back when the transaction ends, after it has told of the row, or the savepoint is rolled back.
  * Then it waits until the dispatcher has said that it knows (JobqDb.draining) and no slot has a job; the
- * dispatcher wakes it when it has heard of one's end.
+ * dispatcher wakes it when it has heard of one's end.  It writes the row last, so that nobody waits for one
+ * who waits.
  */
 #include "jobq.h"
 

@@ -13,6 +13,7 @@
 
 #include "children.h"
 #include "json_build.h"
+#include "key_hash.h"
 #include "publish.h"
 #include "quota.h"
 #include "store.h"
@@ -95,6 +96,8 @@ set_options(Request *request, Datum *values, bool *nulls)
 	set_pointer(values, nulls, Q_unique_key, request->unique_key);
 	set_pointer(values, nulls, Q_unique_for, request->unique_for);
 	set_pointer(values, nulls, Q_concurrency_key, request->concurrency_key);
+	if (request->concurrency_key != NULL)
+		set(values, nulls, Q_key_hash, UInt64GetDatum(key_hash(request->tenant, request->concurrency_key)));
 	set_pointer(values, nulls, Q_keep_completed, request->keep_completed);
 	set_pointer(values, nulls, Q_tenant, request->tenant);
 	set_pointer(values, nulls, Q_metadata, request->metadata);
@@ -129,8 +132,11 @@ build_row(Enqueuer *e, Request *request, bool successor, const pg_uuid_t *id,
 
 /* Tells the dispatcher, at the end of the transaction, to look at this row's place. */
 static void
-publish_row(Datum *values)
+publish_row(Datum *values, bool *nulls)
 {
+	if (!nulls[Q_key_hash - 1])
+		publish_concurrency_key(DatumGetUInt64(values[Q_key_hash - 1]),
+								DatumGetTimestampTz(values[Q_created_at - 1]), false);
 	publish_key(DatumGetInt32(values[Q_type_id - 1]), DatumGetInt16(values[Q_priority - 1]),
 				DatumGetInt16(values[Q_sublane - 1]), DatumGetTimestampTz(values[Q_position - 1]));
 }
@@ -175,7 +181,7 @@ store_plain(Enqueuer *e, Request *request, pg_uuid_t *id)
 		quota_done(request->quotas, request->payload, id);
 	if (EVENTS_WANTED(request->type, EVENTS_ALL))
 		tell_enqueued(e, request, values, nulls, false, NULL);
-	publish_row(values);
+	publish_row(values, nulls);
 	publish_note_job(id);
 }
 
@@ -202,7 +208,7 @@ insert_unique(Enqueuer *e, Request *request, const UniqueKey *key, bool successo
 	}
 	if (EVENTS_WANTED(request->type, EVENTS_ALL))
 		tell_enqueued(e, request, values, nulls, false, NULL);
-	publish_row(values);
+	publish_row(values, nulls);
 	publish_note_job(id);
 	return true;
 }
@@ -255,7 +261,7 @@ replace_waiting(Enqueuer *e, Request *request, Job *job)
 	table_update_row(&e->queue, &job->tid, job->values, job->nulls);
 	if (EVENTS_WANTED(request->type, EVENTS_ALL))
 		tell_enqueued(e, request, job->values, job->nulls, true, error);
-	publish_row(job->values);
+	publish_row(job->values, job->nulls);
 }
 
 static void
@@ -297,7 +303,7 @@ wait_until_one_yields(Request *request, int tries)
 static void
 meet_waiting(Enqueuer *e, Request *request, Job *job)
 {
-	publish_row(job->values);
+	publish_row(job->values, job->nulls);
 	if (request->on_conflict == CONFLICT_ERROR)
 		raise_conflict(request, JOB_ID(job));
 	if (request->on_conflict == CONFLICT_REPLACE)

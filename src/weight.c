@@ -3,7 +3,7 @@
  *	  The weight of what runs, and who waits for it.
  *
  * A SQL worker runs one job at a time: it weighs as much as the heaviest of its cells; each tool weighs by
- * itself.  A job that doesn't fit waits with its lane, and lighter ones pass it.  Each of those that
+ * itself.  A job that doesn't fit waits with its group, and lighter ones pass it.  Each of those that
  * ranks after it is counted; from options.max_skip on nothing that has a weight and ranks after it may
  * start, so that what ends makes room for it.
  */
@@ -15,8 +15,8 @@
 int			weight_budget = 0;
 
 static int64 weight_running = 0;
-static dlist_head parked = DLIST_STATIC_INIT(parked);	/* lanes */
-static Lane *reserver = NULL;	/* whose head weight is reserved for */
+static dlist_head parked = DLIST_STATIC_INIT(parked);	/* groups of lanes */
+static LaneGroup *reserver = NULL;	/* whose head weight is reserved for */
 static Rank reserved_for;	/* where that stands */
 
 void
@@ -72,29 +72,29 @@ weight_fits(const Executor *e, int weight)
 
 /* ---------- who waits ---------- */
 
-/* Weight is reserved for the lane's head when it was passed often enough, and none that ranks before it was. */
+/* Weight is reserved for the group's head when it was passed often enough, and none that ranks before it was. */
 static void
-reserve(Lane *lane)
+reserve(LaneGroup *group)
 {
-	if (lane->passed < lane->type->max_skip || (reserver && !outranks(&lane->heavy, &reserved_for)))
+	if (group->passed < group->type->max_skip || (reserver && !outranks(&group->heavy, &reserved_for)))
 		return;
-	reserver = lane;
-	reserved_for = lane->heavy;
+	reserver = group;
+	reserved_for = group->heavy;
 }
 
 void
-weight_park(Lane *lane, const Rank *rank)
+weight_park(LaneGroup *group, const Rank *rank)
 {
-	lane->heavy = *rank;
-	reserve(lane);
-	lane_park(lane, &parked);
+	group->heavy = *rank;
+	reserve(group);
+	group_park(group, &parked);
 }
 
 void
-weight_unpark(TimestampTz now)
+weight_unpark(void)
 {
 	reserver = NULL;			/* who still does not fit says so before those that rank after him are tried */
-	lanes_unpark(&parked, now);
+	groups_unpark(&parked);
 }
 
 void
@@ -111,20 +111,20 @@ weight_is_reserved(const TypeState *t, const Rank *rank)
 }
 
 void
-weight_note_start(Lane *lane, const Rank *rank)
+weight_note_start(LaneGroup *group, const Rank *rank)
 {
 	dlist_iter	it;
 
-	lane->passed = 0;
-	if (reserver == lane)
+	group->passed = 0;
+	if (reserver == group)
 		reserver = NULL;
-	if (lane->type->weight == 0)
+	if (group->type->weight == 0)
 		return;
 	dlist_foreach(it, &parked)
 	{
-		Lane	   *waiting = dlist_container(Lane, parked, it.cur);
+		LaneGroup  *waiting = dlist_container(LaneGroup, parked, it.cur);
 
-		if (waiting->type->weight <= lane->type->weight || !outranks(&waiting->heavy, rank))
+		if (waiting->type->weight <= group->type->weight || !outranks(&waiting->heavy, rank))
 			continue;
 		waiting->passed++;
 		reserve(waiting);

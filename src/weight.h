@@ -17,13 +17,13 @@ extern void weight_vacate(Executor *e, int cell);
 /* Would one more job of that weight fit there?  What is heavier than the budget fits alone. */
 extern bool weight_fits(const Executor *e, int weight);
 
-/* The lane's head is too heavy now, or weight is reserved for one before it. */
-extern void weight_park(Lane *lane, const Rank *rank);
-extern void weight_unpark(TimestampTz now);
+/* The group's head is too heavy now, or weight is reserved for one before it. */
+extern void weight_park(LaneGroup *group, const Rank *rank);
+extern void weight_unpark(void);
 extern void weight_forget_lanes(void);
 /* A head that was passed often enough has what becomes free reserved for it: must this job wait? */
 extern bool weight_is_reserved(const TypeState *t, const Rank *rank);
-/* The lane's head has been handed out. */
-extern void weight_note_start(Lane *lane, const Rank *rank);
+/* The group's head has been handed out. */
+extern void weight_note_start(LaneGroup *group, const Rank *rank);
 
 #endif

@@ -1,9 +1,12 @@
 /*
  * worker_start.h
- *	  What a dispatcher tells an executor it registers, in bgw_extra; bgw_main_arg is the slot's number.
+ *	  How our processes are registered, and what a dispatcher tells an executor in bgw_extra; its bgw_main_arg is
+ *	  the slot's number.
  */
 #ifndef JOBQ_WORKER_START_H
 #define JOBQ_WORKER_START_H
+
+#include "postmaster/bgworker.h"
 
 typedef struct WorkerStart
 {
@@ -11,5 +14,8 @@ typedef struct WorkerStart
 	Oid			roleid;			/* InvalidOid: the bootstrap superuser */
 	uint32		generation;		/* of the slot */
 } WorkerStart;
+
+/* What all have in common: after recovery, not restarted.  dboid is its argument and in its name, unless invalid. */
+extern void describe_worker(BackgroundWorker *worker, const char *type, const char *function, Oid dboid);
 
 #endif

@@ -47,17 +47,12 @@ start_executor(RoleState *role, TimestampTz now)
 	start.dboid = db->dboid;
 	start.roleid = role->roleid;
 	start.generation = slot->generation;
-	memset(&worker, 0, sizeof(worker));
-	worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
-	worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
-	worker.bgw_restart_time = BGW_NEVER_RESTART;
+	if (exec)
+		describe_worker(&worker, "jobq exec worker", "jobq_exec_worker_main", InvalidOid);
+	else
+		describe_worker(&worker, "jobq sql worker", "jobq_sql_worker_main", InvalidOid);
 	worker.bgw_main_arg = Int32GetDatum(slot_number(slot));
 	worker.bgw_notify_pid = MyProcPid;
-	strlcpy(worker.bgw_library_name, "jobq", sizeof(worker.bgw_library_name));
-	strlcpy(worker.bgw_function_name, exec ? "jobq_exec_worker_main" : "jobq_sql_worker_main",
-			BGW_MAXLEN);
-	strlcpy(worker.bgw_name, exec ? "jobq exec worker" : "jobq sql worker", BGW_MAXLEN);
-	strlcpy(worker.bgw_type, worker.bgw_name, BGW_MAXLEN);
 	memcpy(worker.bgw_extra, &start, sizeof(start));
 
 	memset(e, 0, sizeof(Executor));
@@ -142,7 +137,7 @@ make_room(RoleState *role, TimestampTz now)
 }
 
 void
-executor_take_back(Executor *e, bool cancels, TimestampTz now)
+executor_take_back(Executor *e, bool cancels)
 {
 	for (int c = 0; e->ncells > 0 && c < JOBQ_CELLS; c++)
 	{
@@ -150,7 +145,8 @@ executor_take_back(Executor *e, bool cancels, TimestampTz now)
 
 		if (!e->used[c] || (!cancels && (ref.flags & REF_CANCEL)) || !slot_take_back(e->slot, c))
 			continue;
-		type_unpark(executor_vacate(e, c), now);
+		type_unpark(executor_vacate(e, c));
+		role_unpark(e->role);	/* the job may be ranked behind one that waits for its end */
 		if (ref.flags & REF_CANCEL)
 		{
 			Cell	   *cell = &e->slot->cells[c];
@@ -198,19 +194,17 @@ take_back_behind_slow_runs(TimestampTz now)
 			note_slow_run(e, current, t, now);
 		else if (type_is_short(t, now))
 			continue;
-		executor_take_back(e, true, now);
+		executor_take_back(e, true);
 	}
 }
 
 void
 executors_take_back(bool cancels)
 {
-	TimestampTz now = GetCurrentTimestamp();
-
 	for (int i = 0; i < executors_end; i++)
 	{
 		if (executors[i].slot)
-			executor_take_back(&executors[i], cancels, now);
+			executor_take_back(&executors[i], cancels);
 	}
 }
 
@@ -225,7 +219,7 @@ executors_balance(TimestampTz now)
 		RoleState  *role = dlist_container(RoleState, all, it.cur);
 		bool		exec = role->roleid == EXEC_ROLE;
 
-		if (dlist_is_empty(&role->parked) && role->cancels == 0)
+		if ((!role->has_waiting || pairingheap_is_empty(&role->groups)) && role->cancels == 0)
 		{
 			role->waiting_since = 0;
 			continue;

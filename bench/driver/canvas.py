@@ -121,6 +121,7 @@ def svg_of(canvas, name):
     svg = out.getvalue()
     svg = svg[svg.index("<svg"):]
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", svg, flags=re.S)
+    svg = re.sub(r"(\d\.\d\d)\d+", r"\1", svg)  # a hundredth of a pixel
     svg = re.sub(r'\bid="', f'id="{name}-', svg)
     svg = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", svg)
     svg = re.sub(r"(font: [^;\"]*?)'DejaVu Sans'[^;\"]*", lambda match: match[1] + FONTS, svg)

@@ -164,6 +164,16 @@ def too_short(m, variant):
     return any(len(run.get("second") or []) < 120 for run in m.series("steady", variant, JOBQ))
 
 
+def weighed(m):
+    """Weighing jobs costs nothing to be seen: the medians with and without differ by less than the repeats spread."""
+    ours, plainly = (m.stat("drain_noop", "100k", s, "rate") for s in ("jobq/weighed", JOBQ))
+    if not ours or not plainly or min(ours.n, plainly.n) < 2:
+        return None
+    noise = max(ours.high - ours.low, plainly.high - plainly.low)
+    apart = abs(ours.median - plainly.median)
+    return Verdict(apart, "/s", apart < noise, f"with {spread(ours, '/s')}, without {spread(plainly, '/s')}")
+
+
 def deep(m):
     """A deep queue is drained as fast as a shallow one.  A short level's 10M holds fewer jobs: that isn't the goal."""
     if (m.value("deep", "10M", JOBQ, "waiting") or 1e7) < 1e7:
@@ -268,6 +278,7 @@ GOALS = [
     Goal("row", "isolated one-row jobs: at least 10 × the best peer with a transaction per job", rate_against("drain_row", "100k", JOBQ, own_transaction, 10)),
     Goal("noop-graphile", "no-op drain, two workers: at least 2 × graphile-worker", rate_against("drain_noop", "100k", "jobq/w2", is_graphile, 2)),
     Goal("noop-batch", "no-op drain, two workers: at least 1.5 × SKIP LOCKED in batches", rate_against("drain_noop", "100k", "jobq/w2", is_batch, 1.5)),
+    Goal("weighed", "no-op drain with and without jobq.max_weight: apart by less than the repeats spread", weighed),
     Goal("cpu", "CPU of 100,000 no-op jobs, server and clients: below 1 s", cpu),
     Goal("enqueue-c1", "enqueue, 1 connection: at least 85 % of a bare INSERT", share_of_bare("enqueue", "c1", "bare/insert", 0.85)),
     Goal("enqueue-c8", "enqueue, 8 connections: at least 85 % of a bare INSERT", share_of_bare("enqueue", "c8", "bare/insert", 0.85)),

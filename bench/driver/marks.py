@@ -192,9 +192,12 @@ class Lines(NamedTuple):
     lines: dict
 
 
-def grid(title, note, columns, rows, limits):
-    """Small multiples: rows are (subject, [Lines or None]), all on the same scales; limits are (low, high) seconds."""
-    height, gap, side = 66, 24, 44
+def grid(title, note, columns, rows, limits, mark=None):
+    """Small multiples: rows are (subject, [Lines or None]), all on the same scales; limits are (low, high) seconds.
+
+    mark: a line across every cell at this share of its width.
+    """
+    height, gap, side = 66, 24, 50
     canvas = Canvas(title, note, 22 + len(rows) * (height + gap) + 36)
     wide = (canvas.width - side - 10 - 14 * (len(columns) - 1)) / len(columns)
     for i, text in enumerate(columns):
@@ -205,7 +208,10 @@ def grid(title, note, columns, rows, limits):
         canvas.y += gap - 8
         for i, cell in enumerate(cells):
             box = ((side + i * (wide + 14)) / canvas.width, 1 - (canvas.y + height) / canvas.height, wide / canvas.width, height / canvas.height)
-            draw_lines(canvas.bare_axes(box), cell, colour(subject), limits, i == 0, number == len(rows) - 1)
+            axes = canvas.bare_axes(box)
+            draw_lines(axes, cell, colour(subject), limits, i == 0, number == len(rows) - 1)
+            if mark is not None:
+                axes.axvline(mark * sum(axes.get_xlim()), color=MUTED, linewidth=1.2, linestyle=(0, (3, 2)), zorder=1)
         canvas.y += height + 8
     return canvas
 
@@ -224,7 +230,8 @@ def draw_lines(axes, cell, ink, limits, first, last):
         axes.annotate("not measured", (0.5, 0.5), xycoords="axes fraction", ha="center", va="center", fontsize=11, color=MUTED)
         return
     for name, (low, middle, high) in cell.lines.items():
-        axes.fill_between(cell.seconds, low, high, color=ink, alpha=0.2, linewidth=0)
+        if low != high:
+            axes.fill_between(cell.seconds, low, high, color=ink, alpha=0.2, linewidth=0)
         axes.plot(cell.seconds, middle, color=ink, linewidth=2 if name == "p50" else 1)
     axes.set_xlim(cell.seconds[0], cell.seconds[-1] or 1)
     axes.locator_params(axis="x", nbins=4)

@@ -26,6 +26,21 @@ class Stat(NamedTuple):
     n: int
 
 
+def place_of(reading):
+    """The workload and variant of a reading."""
+    return reading["workload"], reading.get("variant") or ""
+
+
+def add_run(raw, other):
+    """Adds to a run those workloads of another that it has not got, whole: what is compared stays of one run."""
+    have = set(map(place_of, raw["readings"]))
+    more = [reading for reading in other["readings"] if place_of(reading) not in have]
+    raw["readings"] += more
+    said = ", ".join(sorted({" ".join(filter(None, place_of(reading))) for reading in more}))
+    if said:
+        raw["run"][said] = f"a run of its own, level {other['run'].get('level')}, started {other['run'].get('started')}"
+
+
 def family(subject):
     """The part of a subject's name before the slash."""
     return subject.split("/", 1)[0]
@@ -76,10 +91,14 @@ class Medians:
             self._add(reading)
 
     @classmethod
-    def load(cls, path):
-        """Reads raw.json."""
+    def load(cls, path, *others):
+        """Reads raw.json; of other runs what this one has not measured."""
         with open(path, encoding="utf-8") as file:
-            return cls(json.load(file))
+            raw = json.load(file)
+        for other in others:
+            with open(other, encoding="utf-8") as file:
+                add_run(raw, json.load(file))
+        return cls(raw)
 
     def _add(self, reading):
         workload, variant, subject = (str(reading.get(key) or "") for key in ("workload", "variant", "subject"))

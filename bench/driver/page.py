@@ -139,7 +139,7 @@ def lead(m):
     low, high = m.repeats()
     many = f"{high} repeats" if low == high else f"{low} to {high} repeats"
     return (f"Level {escape(str(m.run.get('level', 'unknown')))}; figures are medians of {many if high != 1 else 'one repeat'}, whiskers the smallest and the largest. "
-            "Everything ran on one machine in one run, on a durable cluster: compare figures within this page, not with other runs.")
+            "Each workload ran on one machine in one run, on a durable cluster: compare figures of a workload with each other, not with other runs.")
 
 
 def render(m, svgs):

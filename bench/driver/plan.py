@@ -26,8 +26,7 @@ HAND = ("jobq/default", "bare/insert*", "skip-locked/one")
 PICKED = ("jobq/default", "skip-locked/listen", "graphile-worker/*", "pg-boss/best", "bullmq/*", "pgq/best", "pgmq/default")
 RESTING = ("jobq/default", "skip-locked/listen", "graphile-worker/default", "pg-boss/default", "bullmq/everysec", "pgq/best")
 HELD = ("jobq/default", "skip-locked/listen")
-EVER_IN_TABLES = (*HELD, "graphile-worker/best", "pg-boss/best", "pgq/best")
-EVER = (*EVER_IN_TABLES, "bullmq/everysec")
+EVER = (*HELD, "graphile-worker/best", "pg-boss/best", "pgq/best", "bullmq/everysec")
 BATCH = ("jobq/default", "skip-locked/batch")
 RANKED = ("jobq/*", "skip-locked/one", "skip-locked/batch*", "graphile-worker/best", "pg-boss/best")   # have priorities
 JOBQ = ("jobq/default",)
@@ -70,8 +69,7 @@ PLAN: List[Item] = [
     Item("drain_row", "100k", w.drain, EVERYBODY, jobs(10000, 100000, 100000, kind="row")),
     Item("pickup", "call", w.pickup, PICKED, PACE),
     Item("pickup", "commit", w.pickup, ("bare/insert", *HELD), PACE),
-    Item("steady", "500", steady, EVER, levels(None, None, TEN_MINUTES)),
-    Item("steady", "500-snapshot", steady, EVER_IN_TABLES, levels(None, None, TEN_MINUTES)),
+    Item("steady", "500-midway", steady, EVER, levels(None, None, TEN_MINUTES)),
     Item("steady", "2000", steady, (*HELD, "skip-locked/batch-history"), levels({"seconds": 3}, {"seconds": 10}, None)),
     Item("steady", "2000", steady, JOBQ, levels(None, None, TEN_MINUTES)),
     Item("steady", "2000", steady, ("skip-locked/listen", "skip-locked/batch-history"), levels(None, None, {"seconds": 60})),

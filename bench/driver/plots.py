@@ -181,21 +181,21 @@ def band(runs, seconds):
 
 
 def steady_time(m):
-    """Small multiples over time: clean beside the held snapshot, at the rate that most subjects ran at."""
-    rate = "500" if m.subjects("steady", "500-snapshot", "latency.p99") else "2000"
-    variants = (rate, rate + "-snapshot")
+    """Small multiples over time: ten minutes with a snapshot from the middle on, else clean beside held."""
+    midway = m.subjects("steady", "500-midway", "latency.p99")
+    variants, columns = (("500-midway",), ["clean until the line, then under a held snapshot"]) if midway else (("2000", "2000-snapshot"), ["clean", "under a held snapshot"])
     subjects = list(dict.fromkeys(s for v in variants for s in m.subjects("steady", v, "latency.p99")))
     rows = [(s, [series_cell(m, v, s) for v in variants]) for s in subjects]
     rows = [row for row in rows if any(row[1])]
     if not rows:
         return None
-    rows.sort(key=lambda row: (row[0] != JOBQ, m.value("steady", rate, row[0], "latency.p99") or math.inf))
+    rows.sort(key=lambda row: (row[0] != JOBQ, m.value("steady", variants[0], row[0], "latency.p99") or math.inf))
     values = [v for _, cells in rows for cell in cells if cell for line in cell.lines.values() for part in line for v in part if v == v]
-    grown = drift(m, variants[1], JOBQ, "p99")
-    title = LOADS[rate] + " over time"
+    grown = drift(m, variants[-1], JOBQ, "p99")
+    title = LOADS[variants[0].partition("-")[0]] + " over time"
     if grown is not None:
-        title = f"{LOADS[rate]}, snapshot held: jobq's p99 at the end is {times(grown)} that of the beginning"
-    return grid(title, "Each second's p50 (thick) and p99 (thin); " + low_note(m), ["clean", "under a held snapshot"], rows, (min(values) / 1.6, max(values) * 1.6))
+        title += f": under a held snapshot jobq's p99 ends at {times(grown)} that of the beginning"
+    return grid(title, "Each second's p50 (thick) and p99 (thin); " + low_note(m), columns, rows, (min(values) / 1.6, max(values) * 1.6), 0.5 if midway else None)
 
 
 def low_note(m):

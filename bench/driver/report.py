@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""raw.json to report.html and SVG: report.py RAW.json [--out DIR]
+"""raw.json to report.html and SVG: report.py RAW.json [OTHER.json...] [--out DIR]
 
     medians.py   readings to medians, and figures to words
     goals.py     the goals and how they are judged
@@ -55,10 +55,10 @@ def draw(m, out):
 def main():
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("raw", help="raw.json of a run")
+    parser.add_argument("raw", nargs="+", help="raw.json of a run, and of others whose workloads this one lacks")
     parser.add_argument("--out", default=os.path.dirname(os.path.dirname(os.path.abspath(__file__))), help="directory for report.html and the SVGs (bench)")
     args = parser.parse_args()
-    m = Medians.load(args.raw)
+    m = Medians.load(*args.raw)
     print("\n".join(verdicts(m)))
     try:
         import matplotlib  # noqa: F401

@@ -35,6 +35,8 @@ def steady(place: Place, variant: str, p: Dict[str, Any]) -> Tuple[Dict[str, Any
     times, ran = clients.read_times(place.work / "times"), clients.read_results(place)
     series = make_series(times, ran, samples, p["seconds"])
     metrics = summary(times, ran, series, p.get("edge", max(1, p["seconds"] // 4)))
+    if company == "midway":
+        metrics.update(halves(times, ran, p["seconds"] / 2))
     metrics.update(cost, jobs=fed["jobs"], calls=fed["calls"], cpu_client=round(cpu_client, 3),
                    wal_per_job=round(cost["wal_bytes"] / fed["jobs"], 1))
     if caught_up is not None:
@@ -74,11 +76,20 @@ def prepare(place: Place, company: str, p: Dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def in_company(place: Place, company: str, seconds: int) -> Iterator[None]:
-    """Holds snapshots open in the same database while the body runs."""
+    """Holds snapshots open in the same database while the body runs; midway: one, in its second half."""
     if company == "snapshot":
         with Session(place.env) as holder:
             holder.query(SNAPSHOT)
             yield
+    elif company == "midway":
+        with Session(place.env) as holder:
+            begin = threading.Timer(seconds / 2, holder.query, (SNAPSHOT,))
+            begin.start()
+            try:
+                yield
+            finally:
+                begin.cancel()
+                begin.join()
     elif company == "readers":
         over = threading.Event()
         readers = threading.Thread(target=read_in_turn, args=(place.env, over, min(30.0, seconds / 4)))
@@ -146,6 +157,13 @@ def make_series(times: Sequence[Sequence[float]], ran: Dict[int, float], samples
             "rate": [b - a for a, b in zip(done_at, done_at[1:])],
             "cpu": [round(b - a, 3) for a, b in zip(cpu_at, cpu_at[1:])],
             "backlog": [bisect.bisect_right(enqueued, edge) - n for edge, n in zip(edges[1:], done_at[1:])]}
+
+
+def halves(times: Sequence[Sequence[float]], ran: Dict[int, float], half: float) -> Dict[str, Any]:
+    """The latency of the jobs that were due before the snapshot was taken, and of those after it."""
+    start = times[0][1]
+    late = [(due - start >= half, ran[int(n)] - due) for n, due, *_ in times if int(n) in ran]
+    return {name: measure.quantiles(l for under, l in late if under == held) for name, held in (("clean", False), ("held", True))}
 
 
 def interpolate(samples: Sequence[Tuple[float, float]], at: float) -> float:

@@ -150,6 +150,7 @@ def pgq(config: str, **more: Any) -> Subject:
 
 SUBJECTS: List[Subject] = [
     jobq("default"),
+    jobq("weighed", max_weight="1000"),   # never reached: what it costs to weigh
     jobq("w2", max_sql_workers="2"),
     jobq("w1", max_sql_workers="1"),
     bare("insert"),

@@ -7,7 +7,8 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from goals import GOALS, HELD, judge_all  # noqa: E402
-from medians import JOBQ, Medians, cpu_per_100k, duration, plain, ratio, show, times  # noqa: E402
+from medians import JOBQ, Medians, add_run, cpu_per_100k, duration, plain, ratio, show, times  # noqa: E402
+from .steady import halves  # noqa: E402
 
 
 def reading(workload, variant, subject, repeat=1, **metrics):
@@ -146,6 +147,14 @@ class GoalsTest(unittest.TestCase):
             self.assertFalse(verdict("steady-" + variant, bad).met)
             self.assertIsNone(verdict("steady-" + variant, less))
 
+    def test_weighed_is_judged_by_the_spread_of_repeats(self):
+        def rates(subject, *found):
+            return [reading("drain_noop", "100k", subject, i, rate=rate) for i, rate in enumerate(found)]
+        for without, met in (((90, 100, 109), True), ((100, 107, 109), True), ((118, 120, 122), False)):
+            found = verdict("weighed", *rates("jobq/weighed", 95, 100, 110), *rates(JOBQ, *without))
+            self.assertEqual((found.value, found.met), (without[1] - 100, met))
+        self.assertIsNone(verdict("weighed", *rates("jobq/weighed", 100), *rates(JOBQ, 100)))
+
     def test_deep_lanes_unique(self):
         self.assertEqual([verdict("deep", reading("deep", "100k", JOBQ, rate=100), reading("deep", "10M", JOBQ, rate=r)).met for r in (90, 89)], [True, False])
         self.assertEqual([verdict("lanes", reading("lanes", "1", JOBQ, latency={"p50": 1}), reading("lanes", "1000x20", JOBQ, latency={"p50": p})).met for p in (2, 2.1)], [True, False])
@@ -190,6 +199,22 @@ class GoalsTest(unittest.TestCase):
 
     def test_zero_is_no_divisor(self):
         self.assertIsNone(verdict("unique", reading("unique", "held", JOBQ, first_us=0, last_us=5)))
+
+
+class OtherRunTest(unittest.TestCase):
+    def test_only_workloads_that_the_first_lacks_come_from_another_run(self):
+        raw = {"run": {}, "readings": [reading("steady", "2000", JOBQ, rate=1)]}
+        add_run(raw, {"run": {"level": "full"}, "readings": [reading("steady", "2000", "pgq/best", rate=2), reading("steady", "500", JOBQ, rate=3)]})
+        m = Medians(raw)
+        self.assertEqual((m.subjects("steady", "2000", "rate"), m.value("steady", "500", JOBQ, "rate")), ([JOBQ], 3))
+        self.assertIn("level full", raw["run"]["steady 500"])
+
+
+class SteadyTest(unittest.TestCase):
+    def test_a_job_belongs_to_the_half_in_which_it_was_due(self):
+        due = (100, 104, 105, 109)
+        found = halves([[n, at, at, at, at] for n, at in enumerate((*due, 109.5))], {n: at + n + 1 for n, at in enumerate(due)}, 5)
+        self.assertEqual([found[half][key] for half in ("clean", "held") for key in ("p50", "max")], [1, 2, 3, 4])
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@
  *	 supervisor.c	the poll loop; frames in and out; children that have died
  *	 job.c			the life of one job, from START to EXIT
  *	 job_io.c		its pipes
- *	 launch.c		fork and exec
+ *	 launch.c		orders to start a tool
+ *	 starter.c		processes that carry them out: clone and exec
  *	 tree.c			finding and killing everything that a tool has started
  *	 output.c		what is kept of stdout and stderr
  *	 progress.c		lines of descriptor 3
@@ -19,10 +20,14 @@
  *
  * A job's state is changed by job.c only:
  *
- *	 RUNNING				it begins so: exec has succeeded
+ *	 STARTING				it begins so: a starter is at it
+ *	 STARTING -> RUNNING	exec has succeeded
+ *	 STARTING -> ENDED		it has not, or it takes too long: EXIT is queued
  *	 RUNNING -> DRAINING	the main process has ended
  *	 DRAINING -> SWEEPING	its pipes are at their end, or quiet, or it takes too long
  *	 SWEEPING -> ENDED		nothing is left of its process tree; EXIT is queued
+ *	 RUNNING -> STUCK		KILL does not end the main process; EXIT is queued
+ *	 STUCK -> ENDED			it has ended after all; until then it keeps its place
  *
  * A warm instance is a Job that lives on: while it is RUNNING its number is that of the job it has, or NO_JOB.
  */
@@ -40,7 +45,8 @@
 
 #define MAX_JOBS		256
 #define MAX_LISTED		4096	/* processes looked at in one pass over a tree */
-#define JOB_POLLS		4		/* descriptors of a job that are waited for */
+#define JOB_PIPES		4
+#define JOB_POLLS		5		/* its pipes, or the socket of its starter */
 #define JOB_FDS			5		/* with that of its work directory */
 #define SPARE_FDS		48		/* ours, and those of a tool being started */
 #define IO_STEP			65536	/* bytes read at once */
@@ -51,6 +57,8 @@
 #define DRAIN_QUIET_US	UINT64_C(250000)
 #define DRAIN_MAX_US	UINT64_C(2000000)
 #define SWEEP_MAX_US	UINT64_C(5000000)
+#define START_MAX_US	UINT64_C(60000000)
+#define START_WAIT_MS	50		/* the loop waits as long for a start */
 #define SWEEP_AGAIN_US	UINT64_C(20000)
 #define MAX_SPARES		64		/* empty work directories kept open */
 #define FEW_SPARES		4		/* of SPARE_FDS, where descriptors are short */
@@ -104,9 +112,11 @@ typedef void (*LineHandler) (void *arg, const char *line, size_t len, bool overl
 
 typedef enum JobState
 {
+	JOB_STARTING,
 	JOB_RUNNING,
 	JOB_DRAINING,
 	JOB_SWEEPING,
+	JOB_STUCK,
 	JOB_ENDED
 } JobState;
 
@@ -117,6 +127,9 @@ typedef enum JobFd
 	FD_STDERR,
 	FD_NOTES					/* the tool's descriptor 3 */
 } JobFd;
+
+/* A process that starts tools.  launch.c */
+typedef struct Starter Starter;
 
 /* Jobs of one type: those that wait for an instance.  warm.c */
 typedef struct Pool Pool;
@@ -130,8 +143,9 @@ typedef struct Job
 	rlim_t		tag;			/* tree.c; 0: none, the session tells */
 	char		dir[32];		/* name of the work directory, "" when it is gone */
 	int			dir_fd;			/* -1: closed */
-	char	   *program;		/* what is executed, for messages */
-	int			fd[JOB_POLLS];	/* our ends by JobFd, -1: closed */
+	char	   *name;			/* argv[0], for messages */
+	Starter    *starter;		/* JOB_STARTING: who is at it */
+	int			fd[JOB_PIPES];	/* our ends by JobFd, -1: closed */
 	char	   *stdin_data;
 	size_t		stdin_len;
 	size_t		stdin_sent;
@@ -151,6 +165,7 @@ typedef struct Job
 	uint64_t	sweep_since;
 	uint8_t		stop;			/* FrameStopReason, 0: runs freely */
 	bool		killed;			/* KILL has been sent */
+	uint64_t	killed_at;
 	int			status;			/* of wait */
 	struct rusage usage;
 	uint32_t	left;			/* processes killed after the end */
@@ -183,6 +198,8 @@ typedef struct Helper
 	int			njobs;
 	int			max_jobs;
 	Job		   *jobs[MAX_JOBS];
+	Starter    *starters;
+	bool		starters_left;	/* some of them have been left behind */
 	Pool	   *pools;
 	int			waiting;		/* jobs that wait for a warm instance */
 	bool		untidy;			/* a pool may be of no use any more */
@@ -222,11 +239,13 @@ extern void send_frame(Helper *h, const Frame *frame);
 
 /* job.c */
 extern void job_start(Helper *h, const FrameStart *start);
-/* Starts its process and adds it to the helper's; NULL: it could not be started, and that has been told. */
+/* Begins its start and adds it to the helper's; NULL: it could not be started, and that has been told. */
 extern Job *job_launch(Helper *h, const FrameStart *start, Pool *pool);
 extern void job_refuse(Helper *h, uint64_t number, FrameExitKind kind, const char *why);
 extern void job_stop(Helper *h, Job *job, FrameStopReason reason, uint64_t grace_us);
 extern void job_kill(Helper *h, Job *job);
+/* When its starter answers within that time; -1: waits for it. */
+extern void job_take_start(Helper *h, Job *job, int wait_ms);
 extern void job_main_ended(Helper *h, Job *job, int status, const struct rusage *usage);
 extern uint64_t job_next_time(const Job *job);
 extern void job_tick(Helper *h, Job *job, uint64_t now);
@@ -241,10 +260,26 @@ extern bool job_write_stdin(Job *job);
 extern void job_end_lines(Helper *h, Job *job);
 extern void job_close_fd(Job *job, JobFd which);
 
-/* launch.c: 0, or an errno with *what telling the step that failed */
+/* launch.c: 0: a starter is at it, or an errno with *what telling the step that failed */
 extern int	launch(Helper *h, Job *job, const FrameStart *start, const char **what);
 
-/* The file to execute for argv[0]; malloc'd.  0 or an errno. */
+typedef struct LaunchResult
+{
+	int			error;			/* errno, 0: the tool runs */
+	const char *what;			/* the step that failed, "": what the error says */
+	bool		missing;		/* ENOENT is about what its first line names */
+	bool		unnamed;		/* its name leads to no path */
+} LaunchResult;
+
+/* false: the starter has not answered in that time; -1: waits for it.  After true it has nothing to do with the job any more. */
+extern bool launch_answer(Helper *h, Job *job, int wait_ms, LaunchResult *result);
+extern void launch_give_up(Helper *h, Job *job);	/* leaves the starter behind */
+extern int	launch_fd(const Job *job);	/* readable when it has answered, -1: none is at it */
+extern pid_t launch_pid(const Job *job);	/* of a tool that is being started, 0: none */
+extern bool launch_knows(const Helper *h, pid_t pid);	/* a starter, or a tool that is being started */
+extern void launch_tidy(Helper *h);
+
+/* starter.c: the file to execute for argv[0]; malloc'd.  0 or an errno. */
 extern int	find_program(const char *name, FrameText tool_path, char **path);
 
 /* trust.c: 0 when only root and this user can change what path, absolute, executes; EPERM or another errno */

@@ -18,6 +18,7 @@
 #include "utf8.h"
 
 #define MAX_STDERR_TAIL (1024 * 1024)
+#define SHOWN_NAME 512
 
 static void
 set_state(Job *job, JobState state)
@@ -30,11 +31,11 @@ job_free(Job *job)
 {
 	int			i;
 
-	for (i = 0; i < JOB_POLLS; i++)
+	for (i = 0; i < JOB_PIPES; i++)
 		job_close_fd(job, i);
 	if (job->dir_fd >= 0)
 		close(job->dir_fd);
-	free(job->program);
+	free(job->name);
 	free(job->stdin_data);
 	free(job->out.data);
 	free(job->err.data);
@@ -54,11 +55,11 @@ job_new(Helper *h, const FrameStart *start, Pool *pool)
 
 	if (!job)
 		return NULL;
-	for (i = 0; i < JOB_POLLS; i++)
+	for (i = 0; i < JOB_PIPES; i++)
 		job->fd[i] = -1;
 	job->number = start->job;
 	job->pool = pool;
-	job->state = JOB_RUNNING;
+	job->state = JOB_STARTING;
 	job->dir_fd = -1;
 	job->tag = tree_new_tag(h);
 	job->output = start->warm > 0 ? FRAME_OUTPUT_NONE : start->output;
@@ -75,7 +76,8 @@ job_new(Helper *h, const FrameStart *start, Pool *pool)
 	job->kill_at = NEVER;
 	job->stdin_len = start->stdin_data.len;
 	job->stdin_data = malloc(job->stdin_len + 1);
-	if (job->stdin_data)
+	job->name = strdup(start->argv.data);
+	if (job->stdin_data && job->name)
 	{
 		memcpy(job->stdin_data, start->stdin_data.data ? start->stdin_data.data : "", job->stdin_len);
 		return job;
@@ -85,35 +87,47 @@ job_new(Helper *h, const FrameStart *start, Pool *pool)
 }
 
 static const char *
-reason_of(const char *program, int error)
+reason_of(const LaunchResult *r)
 {
-	if (error == ENOENT && program && access(program, X_OK) == 0)
+	if (r->missing)
 		return "the interpreter in its first line does not exist";
-	if (error == ENOEXEC)
+	if (r->error == ENOEXEC)
 		return "it is no program and has no first line that names an interpreter";
-	if (error == EPERM)
+	if (r->error == EPERM)
 		return "somebody else than root and the user who runs it may change it, its interpreter,"
 			" or a directory or link on the way to them";
-	if (error == EINVAL && !program)
+	if (r->error == EINVAL && r->unnamed)
 		return "a command is an absolute path, or a name without a slash";
-	return strerror(error);
+	return strerror(r->error);
 }
 
-/* The tool never ran.  program is what would have been executed, NULL: nothing was found. */
+/* In one line. */
+static const char *
+show_name(char *shown, const char *name)
+{
+	size_t		n = utf8_escape_tail(shown, SHOWN_NAME - 1, name, strlen(name));
+
+	shown[n] = '\0';
+	while (n-- > 0)
+		if (shown[n] == '\n')
+			shown[n] = ' ';
+	return shown;
+}
+
+/* The tool never ran. */
 static void
-send_start_failed(Helper *h, uint64_t number, const char *what, const char *name, const char *program, int error)
+send_start_failed(Helper *h, uint64_t number, const char *name, const LaunchResult *r)
 {
 	Frame		frame = {0};
-	char		shown[512];
 	char		message[1024];
-	size_t		n = utf8_escape_tail(shown, sizeof(shown), name, strlen(name));
+	char		shown[SHOWN_NAME];
 
-	snprintf(message, sizeof(message), "could not run \"%.*s\": %s%s%s", (int) n, shown,
-			 what, *what ? ": " : "", reason_of(program, error));
+	snprintf(message, sizeof(message), "could not run \"%s\": %s%s%s", show_name(shown, name),
+			 r->what, *r->what ? ": " : "", reason_of(r));
 	frame.type = FRAME_EXIT;
 	frame.u.exit.job = number;
 	frame.u.exit.kind = FRAME_START_FAILED;
-	frame.u.exit.value = error;
+	frame.u.exit.value = r->error;
 	frame.u.exit.message = frame_text(message);
 	send_frame(h, &frame);
 }
@@ -142,33 +156,69 @@ send_started(Helper *h, const Job *job)
 	send_frame(h, &frame);
 }
 
-Job *
-job_launch(Helper *h, const FrameStart *start, Pool *pool)
+/* Nothing is left to wait for; EXIT is queued. */
+static void
+set_ended(Helper *h, Job *job)
 {
-	const char *what = "out of memory";
-	Job		   *job = NULL;
-	int			error = ENOMEM;
+	workdir_drop(h, job);
+	set_state(job, JOB_ENDED);
+}
 
-	if (h->njobs >= h->max_jobs)
+void
+job_take_start(Helper *h, Job *job, int wait_ms)
+{
+	LaunchResult result;
+
+	if (!launch_answer(h, job, wait_ms, &result))
+		return;
+	if (result.error == 0)
 	{
-		what = "too many tools at once";
-		error = EAGAIN;
-	}
-	else if ((job = job_new(h, start, pool)) != NULL)
-		error = launch(h, job, start, &what);
-	if (error == 0)
-	{
-		h->jobs[h->njobs++] = job;
+		set_state(job, JOB_RUNNING);
 		send_started(h, job);
-		return job;
+		return;
 	}
-	send_start_failed(h, start->job, what, start->argv.data, job ? job->program : NULL, error);
+	send_start_failed(h, job->number, job->name, &result);
+	set_ended(h, job);
+}
+
+/* A job without a place has no part in the rest. */
+static void
+refuse_launch(Helper *h, Job *job, const FrameStart *start, const LaunchResult *why)
+{
+	send_start_failed(h, start->job, start->argv.data, why);
 	if (job)
 	{
 		workdir_drop(h, job);
 		job_free(job);
 	}
-	return NULL;
+}
+
+Job *
+job_launch(Helper *h, const FrameStart *start, Pool *pool)
+{
+	LaunchResult failed = {ENOMEM, "out of memory", false, false};
+	Job		   *job = NULL;
+
+	if (h->njobs >= h->max_jobs)
+	{
+		failed.what = "too many tools at once";
+		failed.error = EAGAIN;
+	}
+	else if ((job = job_new(h, start, pool)) != NULL)
+		failed.error = launch(h, job, start, &failed.what);
+	if (failed.error != 0)
+	{
+		refuse_launch(h, job, start, &failed);
+		return NULL;
+	}
+	job_take_start(h, job, START_WAIT_MS);
+	if (job->state == JOB_ENDED)
+	{
+		job_free(job);
+		return NULL;
+	}
+	h->jobs[h->njobs++] = job;
+	return job;
 }
 
 void
@@ -182,102 +232,7 @@ job_start(Helper *h, const FrameStart *start)
 		job_launch(h, start, NULL);
 }
 
-/* ---- ending ---- */
-
-void
-job_kill(Helper *h, Job *job)
-{
-	tree_signal(h, job, SIGKILL);
-	job->killed = true;
-	job->kill_at = NEVER;
-}
-
-/* TERM to the whole tree; KILL after the grace.  Who asks again can only make it sooner. */
-void
-job_stop(Helper *h, Job *job, FrameStopReason reason, uint64_t grace_us)
-{
-	uint64_t	kill_at = after_us(now_us(), grace_us < MAX_GRACE_US ? grace_us : MAX_GRACE_US);
-
-	if (job->state != JOB_RUNNING)
-		return;
-	if (job->stop == 0)
-	{
-		job->stop = (uint8_t) reason;
-		tree_signal(h, job, SIGTERM);
-	}
-	if (!job->killed && kill_at < job->kill_at)
-		job->kill_at = kill_at;
-}
-
-static void
-start_sweeping(Job *job, uint64_t now)
-{
-	set_state(job, JOB_SWEEPING);
-	job->sweep_since = now;
-}
-
-void
-job_main_ended(Helper *h, Job *job, int status, const struct rusage *usage)
-{
-	job->pid = 0;
-	job->status = status;
-	job->usage = *usage;
-	job->ended = now_us();
-	job->last_byte = job->ended;
-	job_close_fd(job, FD_STDIN);
-	set_state(job, JOB_DRAINING);
-	job_read_rest(h, job);
-	if (job->pool)
-		warm_ended(job);
-}
-
-static bool
-is_drained(const Job *job, uint64_t now)
-{
-	if (job->fd[FD_STDOUT] < 0 && job->fd[FD_STDERR] < 0 && job->fd[FD_NOTES] < 0)
-		return true;
-	return now >= after_us(job->last_byte, DRAIN_QUIET_US) || now >= after_us(job->ended, DRAIN_MAX_US);
-}
-
-/* When job_tick must be called, at the latest. */
-uint64_t
-job_next_time(const Job *job)
-{
-	uint64_t	quiet = after_us(job->last_byte, DRAIN_QUIET_US);
-	uint64_t	drained = after_us(job->ended, DRAIN_MAX_US);
-
-	switch (job->state)
-	{
-		case JOB_RUNNING:
-			if (job->pool && warm_next_time(job) < job->kill_at)
-				return warm_next_time(job);
-			if (job->stop == 0 && job->deadline < job->kill_at)
-				return job->deadline;
-			return job->kill_at;
-		case JOB_DRAINING:
-			return quiet < drained ? quiet : drained;
-		case JOB_SWEEPING:
-			return after_us(now_us(), SWEEP_AGAIN_US);
-		case JOB_ENDED:
-			break;
-	}
-	return 0;
-}
-
-void
-job_tick(Helper *h, Job *job, uint64_t now)
-{
-	if (job->state == JOB_DRAINING && (h->lost || is_drained(job, now)))
-		start_sweeping(job, now);
-	if (job->state != JOB_RUNNING)
-		return;
-	if (job->stop == 0 && now >= job->deadline)
-		job_stop(h, job, FRAME_STOP_TIMEOUT, job->kill_grace);
-	if (job->pool)
-		warm_tick(h, job, now);
-	if (now >= job->kill_at)
-		job_kill(h, job);
-}
+/* ---- telling ---- */
 
 static uint64_t
 us_of(const struct timeval *tv)
@@ -331,6 +286,188 @@ send_exit(Helper *h, Job *job)
 	output_free(&frame.u.exit);
 }
 
+/* ---- ending ---- */
+
+/* It has ended in no other way than by our KILL, or that can't end it. */
+static void
+tell_killed(Helper *h, Job *job)
+{
+	job->status = SIGKILL;
+	job->ended = now_us();
+	if (job->number != NO_JOB)
+		send_exit(h, job);
+}
+
+/* Nobody has to be asked to leave: it has not begun to run. */
+static void
+give_up_start(Helper *h, Job *job)
+{
+	char		shown[SHOWN_NAME];
+
+	if (!h->lost)
+		complain("the start of \"%s\" was given up: it hangs", show_name(shown, job->name));
+	launch_give_up(h, job);
+	tell_killed(h, job);
+	set_ended(h, job);
+}
+
+void
+job_kill(Helper *h, Job *job)
+{
+	if (job->state == JOB_STARTING)
+	{
+		give_up_start(h, job);
+		return;
+	}
+	tree_signal(h, job, SIGKILL);
+	if (!job->killed)
+		job->killed_at = now_us();
+	job->killed = true;
+	job->kill_at = NEVER;
+}
+
+/* TERM to the whole tree; KILL after the grace.  Who asks again can only make it sooner. */
+void
+job_stop(Helper *h, Job *job, FrameStopReason reason, uint64_t grace_us)
+{
+	uint64_t	kill_at = after_us(now_us(), grace_us < MAX_GRACE_US ? grace_us : MAX_GRACE_US);
+
+	if (job->state == JOB_STARTING)
+		job_take_start(h, job, 0);
+	if (job->state == JOB_STARTING)
+	{
+		job->stop = (uint8_t) reason;
+		give_up_start(h, job);
+	}
+	if (job->state != JOB_RUNNING)
+		return;
+	if (job->stop == 0)
+	{
+		job->stop = (uint8_t) reason;
+		tree_signal(h, job, SIGTERM);
+	}
+	if (!job->killed && kill_at < job->kill_at)
+		job->kill_at = kill_at;
+}
+
+/* Its starter is left behind, and the job told that it is not its fault. */
+static void
+time_out_start(Helper *h, Job *job)
+{
+	LaunchResult hangs = {ETIMEDOUT, "its start hangs", false, false};
+
+	launch_give_up(h, job);
+	send_start_failed(h, job->number, job->name, &hangs);
+	set_ended(h, job);
+}
+
+/* In the kernel, for a file system that does not answer say.  What hangs on it has been killed with it. */
+static void
+give_up_main(Helper *h, Job *job)
+{
+	JobFd		which;
+
+	job->left++;
+	tell_killed(h, job);
+	job->number = NO_JOB;
+	for (which = FD_STDIN; which <= FD_NOTES; which++)
+		job_close_fd(job, which);
+	workdir_drop(h, job);
+	if (job->pool)
+		warm_ended(job);
+	h->untidy |= job->pool != NULL;
+	job->pool = NULL;
+	set_state(job, JOB_STUCK);
+}
+
+static void
+start_sweeping(Job *job, uint64_t now)
+{
+	set_state(job, JOB_SWEEPING);
+	job->sweep_since = now;
+}
+
+void
+job_main_ended(Helper *h, Job *job, int status, const struct rusage *usage)
+{
+	job->pid = 0;
+	if (job->state == JOB_STUCK)
+	{
+		set_state(job, JOB_ENDED);
+		return;
+	}
+	job->status = status;
+	job->usage = *usage;
+	job->ended = now_us();
+	job->last_byte = job->ended;
+	job_close_fd(job, FD_STDIN);
+	set_state(job, JOB_DRAINING);
+	job_read_rest(h, job);
+	if (job->pool)
+		warm_ended(job);
+}
+
+static bool
+is_drained(const Job *job, uint64_t now)
+{
+	if (job->fd[FD_STDOUT] < 0 && job->fd[FD_STDERR] < 0 && job->fd[FD_NOTES] < 0)
+		return true;
+	return now >= after_us(job->last_byte, DRAIN_QUIET_US) || now >= after_us(job->ended, DRAIN_MAX_US);
+}
+
+/* When job_tick must be called, at the latest. */
+uint64_t
+job_next_time(const Job *job)
+{
+	uint64_t	quiet = after_us(job->last_byte, DRAIN_QUIET_US);
+	uint64_t	drained = after_us(job->ended, DRAIN_MAX_US);
+	uint64_t	started = after_us(job->started, START_MAX_US);
+
+	switch (job->state)
+	{
+		case JOB_STARTING:
+			return job->deadline < started ? job->deadline : started;
+		case JOB_RUNNING:
+			if (job->killed)
+				return after_us(job->killed_at, SWEEP_MAX_US);
+			if (job->pool && warm_next_time(job) < job->kill_at)
+				return warm_next_time(job);
+			if (job->stop == 0 && job->deadline < job->kill_at)
+				return job->deadline;
+			return job->kill_at;
+		case JOB_DRAINING:
+			return quiet < drained ? quiet : drained;
+		case JOB_SWEEPING:
+			return after_us(now_us(), SWEEP_AGAIN_US);
+		case JOB_STUCK:
+			return NEVER;
+		case JOB_ENDED:
+			break;
+	}
+	return 0;
+}
+
+void
+job_tick(Helper *h, Job *job, uint64_t now)
+{
+	if (job->state == JOB_DRAINING && (h->lost || is_drained(job, now)))
+		start_sweeping(job, now);
+	if (job->state == JOB_STARTING && now < job->deadline && now >= after_us(job->started, START_MAX_US))
+		time_out_start(h, job);
+	if (job->state > JOB_RUNNING)
+		return;
+	if (job->stop == 0 && now >= job->deadline)
+		job_stop(h, job, FRAME_STOP_TIMEOUT, job->kill_grace);
+	if (job->state != JOB_RUNNING)
+		return;
+	if (job->pool)
+		warm_tick(h, job, now);
+	if (now >= job->kill_at)
+		job_kill(h, job);
+	if (job->killed && now >= after_us(job->killed_at, SWEEP_MAX_US))
+		give_up_main(h, job);
+}
+
 /* Nothing is left of its tree, or it can't be killed: then it is told as it is. */
 void
 job_swept(Helper *h, Job *job)
@@ -340,6 +477,5 @@ job_swept(Helper *h, Job *job)
 	job->left += job->alive;
 	if (job->number != NO_JOB)
 		send_exit(h, job);
-	workdir_drop(h, job);
-	set_state(job, JOB_ENDED);
+	set_ended(h, job);
 }

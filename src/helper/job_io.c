@@ -150,12 +150,15 @@ job_polls(Helper *h, Job *job, struct pollfd *polls)
 {
 	int			i;
 
-	for (i = 0; i < JOB_POLLS; i++)
+	for (i = 0; i < JOB_PIPES; i++)
 	{
 		polls[i].fd = job->fd[i];
 		polls[i].events = i == FD_STDIN ? POLLOUT : POLLIN;
 		polls[i].revents = 0;
 	}
+	polls[JOB_PIPES].fd = launch_fd(job);
+	polls[JOB_PIPES].events = POLLIN;
+	polls[JOB_PIPES].revents = 0;
 	if (job->stdin_len == 0)
 		polls[FD_STDIN].fd = -1;
 	if (frame_pending(&h->out) > EVENTS_HIGH)
@@ -167,7 +170,9 @@ job_io(Helper *h, Job *job, const struct pollfd *polls)
 {
 	int			i;
 
-	for (i = 0; i < JOB_POLLS; i++)
+	if (polls[JOB_PIPES].revents != 0 && job->state == JOB_STARTING)
+		job_take_start(h, job, 0);
+	for (i = 0; i < JOB_PIPES; i++)
 	{
 		if (polls[i].revents == 0 || job->fd[i] < 0)
 			continue;

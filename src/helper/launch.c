@@ -1,234 +1,44 @@
 /*
  * launch.c
- *	  clone and exec of a tool.
+ *	  Orders to start a tool, and who carries them out: starters (starter.c).
  *
- * The child shares our memory until it executes the tool, and we stand still as long (as with vfork):
- * copying the page tables of a process and then the pages it touches costs more than all the rest of a
- * start.  So the child makes system calls only, on a stack of its own, and writes nothing but plan->error:
- * a step that failed.  All signals are blocked and none has a handler here, the child unblocks them last.
- * Nothing that belongs to memory may be changed on its behalf, PR_SET_DUMPABLE above all: a tool
- * of another job could look into ours meanwhile.
+ * A starter has one order at a time, and mostly there is one starter.  job.c waits a moment for its answer; when that does
+ * not come, because a file system does not answer, the job stays JOB_STARTING and the next order finds no idle
+ * starter and makes another.  Who gives up a start leaves its starter behind, killed, which may help or
+ * not; until it is gone no other start of that program is tried, so that they can't pile up.
  *
- * Everything that needs memory or can fail for another reason than the tool's own is done before.
+ * Starters, and tools before they are executed, send no SIGCHLD and are no children for waitid without __WALL: "no
+ * child is left" stays what the kernel says of tools (Helper.childless).  exec makes a tool a child like others.
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/stat.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "helper.h"
+#include "launch.h"
 
-#define CHILD_STACK 65536
+#define HANGS_US	UINT64_C(10000000)	/* a start that takes longer keeps others of its program from being tried */
 
-typedef struct Plan
+struct Starter
 {
-	const char *path;
-	char	  **argv;
-	char	  **env;
-	int			dir;
-	int			fds[4];			/* become 0-3 */
-	pid_t		parent;
-	struct rlimit nofile;
-	rlim_t		memory_max;		/* 0: none */
-	rlim_t		cpu_seconds;	/* 0: none */
-	rlim_t		tag;			/* 0: none */
-	volatile int error;			/* errno of the child, 0: it runs the tool */
-} Plan;
+	Starter    *next;
+	pid_t		pid;			/* 0: reaped */
+	pid_t		tool;			/* left behind with it, 0: none, or reaped */
+	int			sock;			/* -1: left behind */
+	Launched   *result;
+	char	   *name;			/* argv[0] of what it starts, NULL: idle */
+	uint64_t	since;
+};
 
-/* ---- the program ---- */
-
-/* EPERM: another user could have put it there. */
-static int
-check_program(const char *path)
-{
-	struct stat st;
-
-	if (stat(path, &st) != 0)
-		return errno;
-	if (!S_ISREG(st.st_mode))
-		return EACCES;
-	if (access(path, X_OK) != 0)
-		return errno;
-	return check_trust(path, geteuid(), getegid());
-}
-
-/* Looks in each absolute directory of the list; EACCES or EPERM when only files were found that can't be run. */
-static int
-search_program(const char *name, FrameText tool_path, char **path)
-{
-	const char *at = tool_path.data;
-	const char *end = at + tool_path.len;
-	int			result = ENOENT;
-
-	while (tool_path.len > 0 && at < end)
-	{
-		const char *colon = memchr(at, ':', (size_t) (end - at));
-		int			len = (int) ((colon ? colon : end) - at);
-		int			error = ENOENT;
-
-		if (len > 0 && *at == '/')
-		{
-			if (asprintf(path, "%.*s/%s", len, at, name) < 0)
-				return ENOMEM;
-			error = check_program(*path);
-			if (error == 0)
-				return 0;
-			free(*path);
-		}
-		if (error == EACCES || error == EPERM)
-			result = error;
-		at += len + 1;
-	}
-	return result;
-}
-
-int
-find_program(const char *name, FrameText tool_path, char **path)
-{
-	bool		plain = name[0] != '\0' && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
-	int			result = EINVAL;
-
-	*path = NULL;
-	if (plain)
-		result = search_program(name, tool_path, path);
-	if (result != 0)
-		*path = NULL;
-	if (name[0] == '/')
-	{
-		*path = strdup(name);
-		result = *path ? check_program(*path) : ENOMEM;
-	}
-	return result;
-}
-
-/* ---- argv and environment ---- */
-
-static char **
-make_argv(const FrameList *list)
-{
-	char	  **argv = calloc((size_t) list->count + 1, sizeof(char *));
-	const char *item = NULL;
-	size_t		n = 0;
-
-	while (argv && (item = frame_list_next(list, item)) != NULL)
-		argv[n++] = (char *) item;
-	return argv;
-}
-
-static bool
-names(const char *setting, const char *variable)
-{
-	size_t		len = strlen(variable);
-
-	return strncmp(setting, variable, len) == 0 && setting[len] == '=';
-}
-
-/* The worker's list with our three at the end; they are one block of memory with the pointers. */
-static char **
-make_env(const FrameList *list, const char *workdir)
-{
-	static const char *const ours[] = {"JOBQ_WORKDIR", "TMPDIR", "HOME"};
-	size_t		slots = (size_t) list->count + 4;
-	size_t		step = strlen(workdir) + 16;
-	char	  **env = calloc(1, slots * sizeof(char *) + 3 * step);
-	char	   *at = env ? (char *) (env + slots) : NULL;
-	const char *item = NULL;
-	size_t		n = 0;
-	int			i;
-
-	while (env && (item = frame_list_next(list, item)) != NULL)
-		if (!names(item, ours[0]) && !names(item, ours[1]) && !names(item, ours[2]))
-			env[n++] = (char *) item;
-	for (i = 0; env && i < 3; i++, at += step)
-	{
-		snprintf(at, step, "%s=%s", ours[i], workdir);
-		env[n++] = at;
-	}
-	return env;
-}
-
-/* ---- the child ---- */
-
-static bool IN_CHILD
-set_limit(int resource, rlim_t soft, rlim_t hard)
-{
-	struct rlimit limit;
-
-	limit.rlim_cur = soft;
-	limit.rlim_max = hard;
-	return setrlimit(resource, &limit) == 0;
-}
-
-static bool IN_CHILD
-set_limits(const Plan *plan)
-{
-	struct rlimit own;
-
-	if (!set_limit(RLIMIT_NOFILE, plan->nofile.rlim_cur, plan->nofile.rlim_max))
-		return false;
-	if (plan->memory_max && getrlimit(RLIMIT_AS, &own) == 0 && plan->memory_max < own.rlim_max &&
-		!set_limit(RLIMIT_AS, plan->memory_max, plan->memory_max))
-		return false;
-	/* XCPU, and KILL if it goes on */
-	if (plan->cpu_seconds && getrlimit(RLIMIT_CPU, &own) == 0 && plan->cpu_seconds < own.rlim_max &&
-		!set_limit(RLIMIT_CPU, plan->cpu_seconds, plan->cpu_seconds + 1))
-		return false;
-	return plan->tag == 0 || set_limit(RLIMIT_RTTIME, plan->tag, plan->tag);
-}
-
-/*
- * The pipes' ends are all above 3: setup.c keeps 0-3 in use, so none of them is overwritten before it has
- * been copied.
- */
-static bool IN_CHILD
-place_descriptors(const Plan *plan)
-{
-	int			i;
-
-	for (i = 0; i < 4; i++)
-		if (dup2(plan->fds[i], i) < 0)
-			return false;
-	close_from(4);
-	return true;
-}
-
-/* The death signal last, then a look at who the parent is: it may have died before. */
-static bool IN_CHILD
-prepare_child(const Plan *plan)
-{
-	sigset_t	none;
-
-	setsid();
-	if (fchdir(plan->dir) != 0 || !place_descriptors(plan) || !set_limits(plan))
-		return false;
-	sigemptyset(&none);
-	sigprocmask(SIG_SETMASK, &none, NULL);
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
-		return false;
-	if (getppid() != plan->parent)
-		_exit(1);
-	return true;
-}
-
-static int IN_CHILD
-run_child(void *arg)
-{
-	Plan	   *plan = arg;
-
-	if (prepare_child(plan))
-		execve(plan->path, plan->argv, plan->env);
-	plan->error = errno;
-	_exit(127);
-}
-
-/* ---- the parent ---- */
+/* ---- pipes ---- */
 
 /* Makes the pipe for one of our ends; *theirs is the tool's.  true for the ends that we read. */
 static int
@@ -245,34 +55,25 @@ open_pipe(Job *job, JobFd which, bool we_read, int *theirs)
 }
 
 static int
-open_pipes(Job *job, Plan *plan)
+open_pipes(Job *job, int *fds)
 {
-	int			error = open_pipe(job, FD_STDIN, false, &plan->fds[0]);
+	int			error = open_pipe(job, FD_STDIN, false, &fds[0]);
 
 	if (!error)
-		error = open_pipe(job, FD_STDOUT, true, &plan->fds[1]);
+		error = open_pipe(job, FD_STDOUT, true, &fds[1]);
 	if (!error)
-		error = open_pipe(job, FD_STDERR, true, &plan->fds[2]);
+		error = open_pipe(job, FD_STDERR, true, &fds[2]);
 	if (!error)
-		error = open_pipe(job, FD_NOTES, true, &plan->fds[3]);
+		error = open_pipe(job, FD_NOTES, true, &fds[3]);
 	return error;
 }
 
-static void
-limit_nofile(const Helper *h, const FrameStart *start, Plan *plan)
-{
-	plan->nofile = h->nofile;
-	if (start->nofile == 0)
-		return;
-	if (plan->nofile.rlim_max > start->nofile)
-		plan->nofile.rlim_max = start->nofile;
-	plan->nofile.rlim_cur = plan->nofile.rlim_max;
-}
+/* ---- starters ---- */
 
 /*
- * Tools are to be killed first when memory runs out.  A child can't say so itself (the file belongs to root
- * as long as memory is ours), so it inherits it, while we stand still; where it is not permitted the tool
- * runs all the same.
+ * Tools are to be killed first when memory runs out.  A starter can't say so itself (the file belongs to root,
+ * as nobody may look into our memory), so it inherits it, and its tools from it; where it is not permitted they run all
+ * the same.
  */
 static void
 set_oom_score(Helper *h, const char *score)
@@ -281,79 +82,342 @@ set_oom_score(Helper *h, const char *score)
 		complain("could not set oom_score_adj to %s: %s", score, strerror(errno));
 }
 
-/* The child that could not execute the tool is reaped here. */
-static int
-start_child(Helper *h, Job *job, Plan *plan, const char **what)
+/* In the child without a signal to the parent; malloc and stdio are not used by anybody at this moment. */
+static bool
+make_starter(Helper *h, Starter *s)
 {
-	char		stack[CHILD_STACK] __attribute__((aligned(16)));
-	pid_t		pid;
-	int			error;
+	int			ends[2];
 
+	s->result = mmap(NULL, sizeof(Launched), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (s->result == MAP_FAILED || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+	{
+		s->result = s->result == MAP_FAILED ? NULL : s->result;
+		return false;
+	}
 	set_oom_score(h, "500");
-	pid = clone(run_child, stack + CHILD_STACK, CLONE_VM | CLONE_VFORK | SIGCHLD, plan);
-	error = pid < 0 ? errno : plan->error;
+	s->pid = (pid_t) syscall(SYS_clone, 0, NULL, NULL, NULL, NULL);
+	if (s->pid == 0)
+		run_starter(h, ends[1], s->result);
 	set_oom_score(h, h->oom_score);
-	*what = pid < 0 ? "could not start a process" : "";
-	if (pid < 0)
-		return error;
-	h->childless = false;
-	if (error != 0)
-		waitpid(pid, NULL, 0);
-	else
-		job->pid = job->session = pid;
-	return error;
+	close(ends[1]);
+	s->sock = ends[0];
+	return s->pid > 0;
 }
 
-/* Directory, memory, pipes and what goes into the first; then the child. */
+static void
+free_starter(Starter *s)
+{
+	if (s->sock >= 0)
+		close(s->sock);
+	if (s->result)
+		munmap(s->result, sizeof(Launched));
+	free(s->name);
+	free(s);
+}
+
+/* NULL: errno */
+static Starter *
+idle_starter(Helper *h)
+{
+	Starter    *s = h->starters;
+
+	while (s && (s->name || s->sock < 0))
+		s = s->next;
+	if (s)
+		return s;
+	s = calloc(1, sizeof(Starter));
+	if (!s)
+		return NULL;
+	s->sock = -1;
+	if (!make_starter(h, s))
+	{
+		int			error = errno;
+
+		free_starter(s);
+		errno = error;
+		return NULL;
+	}
+	s->next = h->starters;
+	h->starters = s;
+	return s;
+}
+
+/* It gets no more orders.  Who has none leaves by himself, when the socket is at its end. */
+static void
+leave_behind(Helper *h, Starter *s)
+{
+	if (s->name)
+	{
+		kill(s->pid, SIGKILL);
+		s->tool = s->result->pid;
+		if (s->tool > 0)
+			kill(s->tool, SIGKILL);
+	}
+	close(s->sock);
+	s->sock = -1;
+	h->starters_left = true;
+}
+
+/* Gone, or a stranger's by now: reaped as any child. */
+static bool
+is_gone(pid_t pid)
+{
+	return pid == 0 || waitpid(pid, NULL, __WALL | WNOHANG) != 0;
+}
+
+/* Forgets those that were left behind and are gone, with the tool that each may still have cloned. */
+void
+launch_tidy(Helper *h)
+{
+	Starter   **link = &h->starters;
+
+	h->starters_left = false;
+	while (*link)
+	{
+		Starter    *s = *link;
+
+		if (s->sock < 0 && s->name && s->tool == 0 && s->result->pid > 0)
+		{
+			s->tool = s->result->pid;
+			kill(s->tool, SIGKILL);
+		}
+		if (s->sock < 0 && s->pid != 0 && is_gone(s->pid))
+		{
+			s->pid = 0;
+			if (s->name && s->tool == 0 && (s->tool = s->result->pid) > 0)	/* its last act */
+				kill(s->tool, SIGKILL);
+		}
+		if (s->sock < 0 && s->pid == 0 && is_gone(s->tool))
+		{
+			*link = s->next;
+			free_starter(s);
+			continue;
+		}
+		h->starters_left |= s->sock < 0;
+		link = &s->next;
+	}
+}
+
+bool
+launch_knows(const Helper *h, pid_t pid)
+{
+	const Starter *s;
+
+	for (s = h->starters; s; s = s->next)
+		if (s->sock >= 0 && (s->pid == pid || (s->name && s->result->pid == pid)))
+			return true;
+	return false;
+}
+
+static bool
+hangs(const Helper *h, const char *name)
+{
+	uint64_t	now = now_us();
+	const Starter *s;
+
+	for (s = h->starters; s; s = s->next)
+		if (s->name && strcmp(s->name, name) == 0 && now > after_us(s->since, HANGS_US))
+			return true;
+	return false;
+}
+
+/* ---- orders ---- */
+
+static bool
+send_order(const Starter *s, const Order *order, const FrameStart *start, const char *workdir, const int *fds)
+{
+	union
+	{
+		struct cmsghdr align;
+		char		room[CMSG_SPACE(ORDER_FDS * sizeof(int))];
+	}			control = {{0}};
+	struct iovec parts[] = {
+		{(void *) order, sizeof(*order)},
+		{(void *) start->argv.data, order->argv_len},
+		{(void *) start->env.data, order->env_len},
+		{(void *) start->tool_path.data, order->tool_path_len},
+		{(void *) workdir, order->workdir_len}
+	};
+	struct msghdr message = {0};
+	struct cmsghdr *passed;
+
+	message.msg_iov = parts;
+	message.msg_iovlen = 5;
+	message.msg_control = &control;
+	message.msg_controllen = sizeof(control);
+	passed = CMSG_FIRSTHDR(&message);
+	passed->cmsg_level = SOL_SOCKET;
+	passed->cmsg_type = SCM_RIGHTS;
+	passed->cmsg_len = CMSG_LEN(ORDER_FDS * sizeof(int));
+	memcpy(CMSG_DATA(passed), fds, ORDER_FDS * sizeof(int));
+	return sendmsg(s->sock, &message, MSG_NOSIGNAL) == (ssize_t) (sizeof(*order) + order_texts(order));
+}
+
+static void
+limit_nofile(const Helper *h, const FrameStart *start, struct rlimit *nofile)
+{
+	*nofile = h->nofile;
+	if (start->nofile == 0)
+		return;
+	if (nofile->rlim_max > start->nofile)
+		nofile->rlim_max = start->nofile;
+	nofile->rlim_cur = nofile->rlim_max;
+}
+
+static void
+fill_order(const Helper *h, const Job *job, const FrameStart *start, const char *workdir, Order *order)
+{
+	memset(order, 0, sizeof(*order));
+	order->parent = h->pid;
+	limit_nofile(h, start, &order->nofile);
+	order->memory_max = start->memory_max;
+	order->cpu_seconds = start->cpu_seconds;
+	order->tag = job->tag;
+	order->argc = start->argv.count;
+	order->argv_len = start->argv.len;
+	order->envc = start->env.count;
+	order->env_len = start->env.len;
+	order->tool_path_len = start->tool_path.len;
+	order->workdir_len = (uint32_t) strlen(workdir) + 1;
+}
+
+/* A starter that has died meanwhile, when memory ran out say, is replaced once. */
 static int
-prepare_and_start(Helper *h, Job *job, const FrameStart *start, Plan *plan, const char **what)
+give_order(Helper *h, Job *job, const FrameStart *start, const int *fds, const char **what)
 {
 	char		workdir[4096];
+	Order		order;
+	int			attempt;
+
+	snprintf(workdir, sizeof(workdir), "%s/%s/%s", h->base_path, h->run_name, job->dir);
+	fill_order(h, job, start, workdir, &order);
+	*what = "could not start a process";
+	for (attempt = 0; attempt < 2; attempt++)
+	{
+		Starter    *s = idle_starter(h);
+
+		if (!s)
+			return errno;
+		memset(s->result, 0, sizeof(Launched));
+		s->name = strdup(start->argv.data);
+		if (!s->name)
+			return ENOMEM;
+		s->since = now_us();
+		job->starter = s;
+		if (send_order(s, &order, start, workdir, fds))
+			return 0;
+		launch_give_up(h, job);
+	}
+	return EIO;
+}
+
+/* Directory, pipes and what goes into the first; then the order. */
+static int
+prepare_and_order(Helper *h, Job *job, const FrameStart *start, int *fds, const char **what)
+{
 	int			error;
 
+	*what = "an earlier start of it hangs";
+	if (hangs(h, start->argv.data))
+		return EBUSY;
 	*what = "could not make its work directory";
 	if (!workdir_make(h, job))
 		return errno != 0 ? errno : EACCES;
-	plan->dir = job->dir_fd;
-	snprintf(workdir, sizeof(workdir), "%s/%s/%s", h->base_path, h->run_name, job->dir);
-	*what = "out of memory";
-	plan->argv = make_argv(&start->argv);
-	plan->env = make_env(&start->env, workdir);
-	if (!plan->argv || !plan->env)
-		return ENOMEM;
+	fds[ORDER_FDS - 1] = job->dir_fd;
 	*what = "could not make its pipes";
-	error = open_pipes(job, plan);
+	error = open_pipes(job, fds);
 	if (error)
 		return error;
 	job_write_stdin(job);
-	return start_child(h, job, plan, what);
+	return give_order(h, job, start, fds, what);
 }
 
 int
 launch(Helper *h, Job *job, const FrameStart *start, const char **what)
 {
-	Plan		plan = {0};
+	int			fds[ORDER_FDS] = {-1, -1, -1, -1, -1};
 	int			error;
 	int			i;
 
-	*what = "";
-	error = find_program(start->argv.data, start->tool_path, &job->program);
-	if (error)
-		return error;
-	plan.path = job->program;
-	plan.dir = -1;
+	if (h->starters_left)
+		launch_tidy(h);
+	error = prepare_and_order(h, job, start, fds, what);
 	for (i = 0; i < 4; i++)
-		plan.fds[i] = -1;
-	plan.parent = h->pid;
-	plan.memory_max = start->memory_max;
-	plan.cpu_seconds = start->cpu_seconds;
-	plan.tag = job->tag;
-	limit_nofile(h, start, &plan);
-	error = prepare_and_start(h, job, start, &plan, what);
-	for (i = 0; i < 4; i++)
-		if (plan.fds[i] >= 0)
-			close(plan.fds[i]);
-	free(plan.argv);
-	free(plan.env);
+		if (fds[i] >= 0)
+			close(fds[i]);
 	return error;
+}
+
+/* ---- answers ---- */
+
+int
+launch_fd(const Job *job)
+{
+	return job->starter ? job->starter->sock : -1;
+}
+
+pid_t
+launch_pid(const Job *job)
+{
+	return job->starter ? job->starter->result->pid : 0;
+}
+
+static void
+make_idle(Helper *h, Starter *s)
+{
+	const Starter *other;
+	int			idle = 0;		/* one will do */
+
+	free(s->name);
+	s->name = NULL;
+	for (other = h->starters; other; other = other->next)
+		idle += !other->name && other->sock >= 0;
+	if (idle > 1)
+		leave_behind(h, s);
+}
+
+/* What the starter's memory says is whole once the byte has come; its end without one: it was killed. */
+bool
+launch_answer(Helper *h, Job *job, int wait_ms, LaunchResult *result)
+{
+	Starter    *s = job->starter;
+	struct pollfd answer = {s->sock, POLLIN, 0};
+	char		byte;
+
+	if (poll(&answer, 1, wait_ms) != 1)
+		return false;
+	memset(result, 0, sizeof(*result));
+	result->what = "could not start a process";
+	if (read(s->sock, &byte, 1) != 1)
+	{
+		result->error = EIO;
+		launch_give_up(h, job);
+		return true;
+	}
+	result->error = s->result->error;
+	if (!s->result->no_process)
+		result->what = "";
+	/* one that has not executed the tool is still a child of that kind, and ends at this moment */
+	if (s->result->pid > 0 && waitpid(s->result->pid, NULL, __WCLONE) > 0 && result->error == 0)
+	{
+		result->error = EINTR;
+		result->what = "killed before it ran";
+	}
+	result->missing = result->error == ENOENT && s->result->found == FOUND_PROGRAM;
+	result->unnamed = s->result->found == FOUND_NOTHING;
+	if (result->error == 0)
+	{
+		job->pid = job->session = s->result->pid;
+		h->childless = false;
+	}
+	job->starter = NULL;
+	make_idle(h, s);
+	return true;
+}
+
+void
+launch_give_up(Helper *h, Job *job)
+{
+	leave_behind(h, job->starter);
+	job->starter = NULL;
 }

@@ -184,8 +184,12 @@ reap_one(Helper *h, pid_t pid)
 	int			i;
 
 	for (i = 0; i < h->njobs; i++)
+	{
+		if (h->jobs[i]->state == JOB_STARTING && launch_pid(h->jobs[i]) == pid)
+			job_take_start(h, h->jobs[i], -1);	/* it has run, so the answer is on the way */
 		if (h->jobs[i]->pid == pid)
 			break;
+	}
 	owner = i < h->njobs || pid == h->cleaner ? NULL : tree_owner(h, pid);
 	if (wait4(pid, &status, WNOHANG, &usage) != pid)
 		return;
@@ -303,6 +307,8 @@ forget_ended(Helper *h)
 		if (h->jobs[i]->state == JOB_ENDED)
 		{
 			h->untidy |= h->jobs[i]->pool != NULL;
+			if (h->jobs[i]->pool)
+				warm_ended(h->jobs[i]);
 			job_free(h->jobs[i]);
 		}
 		else
@@ -311,12 +317,24 @@ forget_ended(Helper *h)
 	h->njobs = kept;
 }
 
+/* Those that are stuck are told already. */
+static bool
+has_jobs(const Helper *h)
+{
+	int			i;
+
+	for (i = 0; i < h->njobs; i++)
+		if (h->jobs[i]->state != JOB_STUCK)
+			return true;
+	return false;
+}
+
 static bool
 may_leave(const Helper *h)
 {
 	if (h->lost && now_us() >= h->leave_by)
 		return true;
-	return h->closing && h->njobs == 0 && h->cleaner == 0 && (!h->trash || h->run_fd < 0) &&
+	return h->closing && !has_jobs(h) && h->cleaner == 0 && (!h->trash || h->run_fd < 0) &&
 		(h->lost || frame_pending(&h->out) == 0);
 }
 
@@ -332,6 +350,8 @@ supervise(Helper *h)
 			warm_serve(h);
 		if (h->untidy)
 			warm_tidy(h);
+		if (h->starters_left)
+			launch_tidy(h);
 		workdir_clean(h);
 		flush(h);
 	} while (!may_leave(h));

@@ -197,7 +197,7 @@ tree_owner(Helper *h, pid_t pid)
 	{
 		Job		   *job = h->jobs[i];
 
-		if (job->state == JOB_ENDED)
+		if (job->state >= JOB_STUCK)
 			continue;
 		if (job->tag && job->tag == limit.rlim_max)
 			return job;
@@ -212,7 +212,7 @@ is_known_child(const Helper *h, pid_t pid)
 {
 	int			i;
 
-	if (pid == h->cleaner)
+	if (pid == h->cleaner || launch_knows(h, pid))
 		return true;
 	for (i = 0; i < h->njobs; i++)
 		if (h->jobs[i]->pid == pid)

@@ -89,7 +89,7 @@ retire_all(Helper *h, const Pool *pool)
 	int			i;
 
 	for (i = 0; i < h->njobs; i++)
-		if (h->jobs[i]->pool == pool && h->jobs[i]->state == JOB_RUNNING)
+		if (h->jobs[i]->pool == pool && h->jobs[i]->state <= JOB_RUNNING)
 			retire(h->jobs[i]);
 }
 
@@ -297,7 +297,7 @@ throw_away(Helper *h, Job *job)
 	if (!job->leaving)
 		job->pool->instances--;
 	job->leaving = true;
-	if (job->state == JOB_RUNNING)
+	if (job->state <= JOB_RUNNING)
 		job_kill(h, job);
 }
 

@@ -104,7 +104,8 @@ CREATE TABLE jobq.queue (
   lease_expires_at timestamptz,
   progress         numeric,
   progress_data    jsonb,
-  enqueued_by      text                                 -- who is held to grants (jobq.access) sees his own
+  enqueued_by      text,                                -- oid:name; who is held to grants (jobq.access) sees his own
+  key_hash         int8                                 -- of concurrency_key and tenant; NULL: no key
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
         autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off,
         toast.autovacuum_vacuum_scale_factor = 0, toast.autovacuum_vacuum_threshold = 20000,
@@ -114,6 +115,11 @@ CREATE UNIQUE INDEX queue_id ON jobq.queue (id);
 CREATE INDEX queue_lane ON jobq.queue (type_id, priority DESC, sublane, position);
 CREATE UNIQUE INDEX queue_unique_key ON jobq.queue (type_id, tenant, unique_key, successor)
   NULLS NOT DISTINCT WHERE unique_key IS NOT NULL;
+
+-- What waits for a concurrency key, in the order of its lane and in that of key_order = fifo.
+CREATE INDEX queue_key_lane ON jobq.queue (key_hash, type_id, priority DESC, sublane, position)
+  WHERE key_hash IS NOT NULL;
+CREATE INDEX queue_key_order ON jobq.queue (key_hash, created_at) WHERE key_hash IS NOT NULL;
 
 -- completed, skipped, cancelled.  Partitions are made by the maintenance process, ahead of need.
 CREATE TABLE jobq.history (

@@ -10,9 +10,11 @@ CREATE TABLE jobq.access (
   access     jobq.access_kind NOT NULL,
   tenant     text,                        -- NULL: every tenant; '': jobs without one; 'acme': also 'acme/...'
   job_types  text[],                      -- NULL: every type
-  role_oid   oid              NOT NULL,   -- 0: there was no such role when the row was restored
-  UNIQUE NULLS NOT DISTINCT (role_oid, access, tenant, job_types)
+  role_oid   oid              NOT NULL    -- 0: there was no such role when the row was restored
 );
+-- Of roles that are not there several may have had the same grant.
+CREATE UNIQUE INDEX access_of_role ON jobq.access (role_oid, access, tenant, job_types)
+  NULLS NOT DISTINCT WHERE role_oid <> 0;
 
 -- The function that jobq.set_tenant_check has set: one row or none (src/tenant_check.c).
 CREATE TABLE jobq.tenant_check (
@@ -153,12 +155,15 @@ BEGIN
   END IF;
 END $$;
 
--- Grants and revokes are made one after another; roles renamed or dropped meanwhile are told to the table.
+-- Grants and revokes are made one after another; roles renamed or dropped meanwhile are told to the table.  What was
+-- restored where its role was not there gave nothing, and gives nothing now that there is one of that name.
 CREATE FUNCTION jobq._lock_access() RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM pg_advisory_xact_lock('jobq.job_types'::regclass::oid::bigint);  -- as jobq._grant_in_handler
-  DELETE FROM jobq.access a WHERE a.role_oid <> 0 AND NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = a.role_oid);
+  DELETE FROM jobq.access a
+   WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = a.role_oid)
+     AND (a.role_oid <> 0 OR EXISTS (SELECT FROM pg_roles r WHERE r.rolname = a.role));
   UPDATE jobq.access a SET role = r.rolname FROM pg_roles r WHERE r.oid = a.role_oid AND r.rolname <> a.role;
 END $$;
 

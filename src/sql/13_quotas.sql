@@ -24,7 +24,18 @@ ALTER TABLE jobq.tenant_quotas ENABLE ALWAYS TRIGGER quotas_changed;
 CREATE FUNCTION jobq._forget_quota(tenant text, and_rate boolean) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_forget_quota';
 
--- Jobs that came into the queue without enqueue count as well: these, or all.
+-- A row for each job of the quota in the queue, also for those that open transactions have enqueued.
+CREATE FUNCTION jobq._count_queue(quota text) RETURNS void
+  LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_count_queue';
+
+-- ... and once more when the transaction that sets a quota commits: until then others know of none.
+CREATE FUNCTION jobq._quota_set() RETURNS trigger
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_quota_set';
+CREATE CONSTRAINT TRIGGER quota_set AFTER INSERT ON jobq.tenant_quotas DEFERRABLE INITIALLY DEFERRED
+  FOR EACH ROW EXECUTE FUNCTION jobq._quota_set();
+ALTER TABLE jobq.tenant_quotas ENABLE ALWAYS TRIGGER quota_set;
+
+-- Jobs that came into the queue without enqueue count as well.
 CREATE FUNCTION jobq._count_for_quotas(ids uuid[]) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -33,7 +44,7 @@ BEGIN
   FOR quota IN SELECT t.tenant FROM jobq.tenant_quotas t ORDER BY t.tenant LOOP
     INSERT INTO jobq.quota_jobs (tenant, job_id, bytes)
     SELECT quota, q.id, octet_length(q.payload::text) FROM jobq.queue q
-     WHERE (q.tenant = quota OR starts_with(q.tenant, quota || '/')) AND (ids IS NULL OR q.id = ANY (ids))
+     WHERE (q.tenant = quota OR starts_with(q.tenant, quota || '/')) AND q.id = ANY (ids)
     ON CONFLICT DO NOTHING;
     IF FOUND THEN
       PERFORM jobq._forget_quota(quota, false);
@@ -66,5 +77,5 @@ BEGIN
   END IF;
   INSERT INTO jobq.tenant_quotas
   VALUES (_set_tenant_quota.tenant, _set_tenant_quota.max_live, _set_tenant_quota.max_bytes, _set_tenant_quota.enqueues_per_minute);
-  PERFORM jobq._count_for_quotas(NULL);
+  PERFORM jobq._count_queue(_set_tenant_quota.tenant);
 END $$;

@@ -1,7 +1,8 @@
 
 -- Limits that job types share, and the kill switch.
 
--- options.limits names limits that exist.  They are locked, so that nobody drops one meanwhile.
+-- options.limits names limits that exist.  They are locked, so that nobody drops one meanwhile; who changes one is not
+-- kept waiting.
 CREATE FUNCTION jobq._check_limits(options jsonb) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -14,7 +15,7 @@ BEGIN
                                       jsonb_array_length(options -> 'limits')));
   END IF;
   FOR limit_name IN SELECT DISTINCT n FROM jsonb_array_elements_text(options -> 'limits') n ORDER BY n LOOP
-    PERFORM FROM jobq.limits l WHERE l.name = limit_name FOR SHARE;
+    PERFORM FROM jobq.limits l WHERE l.name = limit_name FOR KEY SHARE;
     IF NOT FOUND THEN
       PERFORM jobq._bad('42704', format('limit "%s" does not exist', limit_name), 'Create it with jobq.set_limit.');
     END IF;
@@ -114,10 +115,13 @@ CREATE FUNCTION jobq.drain(timeout interval DEFAULT '30s') RETURNS boolean
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
 CREATE FUNCTION jobq._drain(caller oid, timeout interval) RETURNS boolean
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  idle boolean;
 BEGIN
   PERFORM jobq._check_not_null('timeout', timeout IS NOT NULL);
   PERFORM jobq._check_interval('timeout', timeout);
-  -- who has been stopped already keeps his reason
+  idle := jobq._wait_until_idle(timeout);
+  -- only now, because whoever throws the switch waits for a row that is not committed; who has been stopped already keeps his reason
   INSERT INTO jobq.stopped (reason, since) VALUES ('drain', clock_timestamp()) ON CONFLICT (one) DO NOTHING;
-  RETURN jobq._wait_until_idle(timeout);
+  RETURN idle;
 END $$;

@@ -153,6 +153,7 @@ is(status_after(frame(1, pack('L<L<L<', 0, 0, 0) . HelperTest::text('/nonexisten
 	my $count = sub { my @f = glob "/proc/$h->{helper_pid}/fd/*"; scalar @f };
 	my $rss = sub { open(my $f, '<', "/proc/$h->{helper_pid}/status"); local $/; return <$f> =~ /VmRSS:\s+(\d+)/ ? $1 : 0; };
 	$h->run(argv => [ '/bin/sh', '-c', 'echo x > file; sleep 600 & echo y; echo z >&2' ], stdin => 'x' x 100_000) for 1 .. 20;
+	$h->run(argv => ['nonexistent']);	# its work directory, unused, is kept for another
 	my ($fds, $memory) = ($count->(), $rss->());
 	for (1 .. scale(300))
 	{
@@ -162,7 +163,8 @@ is(status_after(frame(1, pack('L<L<L<', 0, 0, 0) . HelperTest::text('/nonexisten
 	}
 	is($count->(), $fds, 'descriptors do not grow');
 	ok(HelperTest::is_sanitized() || $rss->() - $memory < 512, 'memory does not') or diag($rss->() - $memory);
-	ok(wait_until(sub { open(my $f, '<', "/proc/$h->{helper_pid}/task/$h->{helper_pid}/children"); my $l = <$f> // ''; $l eq '' }), 'no child is left');
+	ok(wait_until(sub { open(my $f, '<', "/proc/$h->{helper_pid}/task/$h->{helper_pid}/children"); my $l = <$f> // '';
+			join(' ', map { open(my $c, '<', "/proc/$_/comm"); <$c> // '' } split ' ', $l) eq "jobq-helper\n" }), 'no child is left but a starter');
 }
 
 # the work directory: taken away, made again; not to be had, the node's fault; the helper stays

@@ -20,8 +20,9 @@ sub jobq_server
 	my $node = PostgreSQL::Test::Cluster->new($name);
 
 	$node->init(allows_streaming => 1);
+	# A slow machine is not what makes a queue unhealthy.
 	$node->append_conf('postgresql.conf',
-		join("\n", "shared_preload_libraries = 'jobq'", 'max_worker_processes = 20',
+		join("\n", "shared_preload_libraries = 'jobq'", 'max_worker_processes = 20', "jobq.health_latency = '10s'",
 			'max_prepared_transactions = 5', "log_line_prefix = '%m [%p] %b '", @settings, ''));
 	return $node;
 }

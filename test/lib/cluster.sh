@@ -10,7 +10,7 @@
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 pg_config=${PG_CONFIG:-pg_config}
 user=$(id -un)
-unset "${!PG@}"
+for v in "${!PG@}"; do [ "$v" = PG_TEST_TIMEOUT_DEFAULT ] || unset "$v"; done
 
 die() { echo "$*" >&2; exit 1; }
 now_ms() { local t=${EPOCHREALTIME/[.,]/}; echo "${t::-3}"; }

@@ -28,12 +28,62 @@ like(slurp_file("$top/jobq.control"), qr/^default_version = '\Q$meta->{version}\
 like(slurp_file("$top/src/jobq.h"), qr/^#define JOBQ_VERSION\s+"\Q$meta->{version}\E"$/m, 'and jobq.h');
 like(slurp_file("$top/CHANGELOG.md"), qr/^## \Q$meta->{version}\E\b/m, 'and CHANGELOG.md');
 
-for my $file (qw(README.md CONTRIBUTING.md src/README.md docs/architecture.md docs/performance.md docs/pressure.md docs/retention.md docs/health.md docs/events.md docs/outcomes.md bench/README.md))
+# Links: the files exist, and so do the headings.
+sub headings
 {
-	my ($dir) = $file =~ m{^(.*/)};
-	$dir //= '';
-	my @missing = grep { !m{^https?:} && !-e "$top/$dir$_" } slurp_file("$top/$file") =~ /\]\(([^)#]+)(?:#[^)]*)?\)/g;
-	is("@missing", '', "what $file links to exists");
+	my ($file) = @_;
+
+	return map { my $h = lc; $h =~ s/[^\w\s-]//g; $h =~ tr/ /-/; $h => 1 } slurp_file($file) =~ /^#+ (.*)$/mg;
+}
+
+for my $path ("$top/README.md", "$top/CONTRIBUTING.md", "$top/src/README.md", "$top/bench/README.md", sort glob("$top/docs/*.md"))
+{
+	my ($dir, $file) = $path =~ m{^(\Q$top\E/(?:.*/)?)(.*)$};
+	my $text = slurp_file($path);
+	my @missing;
+
+	while ($text =~ /\]\(([^)#]*)(?:#([^)]*))?\)/g)
+	{
+		my ($file, $heading) = ($1, $2);
+		my $to = $file eq '' ? $path : "$dir$file";
+
+		next if $file =~ m{^https?:};
+		push @missing, $file . (defined $heading ? "#$heading" : '')
+		  if !-e $to || (defined $heading && !{ headings($to) }->{$heading});
+	}
+	is("@missing", '', "what " . ($path =~ s{^\Q$top\E/}{}r) . ' links to exists');
+	ok($file eq 'README.md' || $path !~ m{/docs/} || slurp_file("$top/README.md") =~ m{\(docs/\Q$file\E\)}, "README.md links to $file");
+}
+
+# The reference of job types has every argument, with its default, and every option, with its kind, default and page.
+sub rows_under
+{
+	my ($heading) = @_;
+	my ($section) = slurp_file("$top/docs/types.md") =~ /^## \Q$heading\E\n(.*?)^(?:## |\z)/ms;
+
+	return map { [ map { s/^\s+|\s+$//gr } split /\|/, $_ =~ s/^\|//r ] } grep { /^\| `/ } split /\n/, $section;
+}
+
+my ($declared) = slurp_file("$top/src/sql/40_job_types.sql") =~ /^CREATE FUNCTION jobq\.create_job_type\((.*?)\)\s+RETURNS/ms;
+is_deeply([ map { my ($name, $default) = map { s/`//gr } @$_; "$name=$default" } rows_under('Arguments') ],
+	[ map { /^\s*(\w+) .*?(?: DEFAULT (.*?))?\s*$/s; "$1=" . ($2 // '') } split /,/, $declared ],
+	'docs/types.md has each argument of create_job_type, and its default');
+
+my ($known) = slurp_file("$top/src/option_keys.c") =~ /^static const OptionKey option_keys\[\] = \{(.*?)^\};/ms;
+my %view = map { /^  \('(\w+)', '([^']*)', '[^']*', (?:NULL|'([^']*)'),/ ? ($1 => [ $2, $3 ]) : () }
+  split /\n/, slurp_file("$top/src/sql/85_options.sql");
+my @options = rows_under('Options');
+is_deeply([ map { $_->[0] =~ s/`//gr } @options ], [ $known =~ /^\t\{"(\w+)"/mg ], 'and each option that the code knows');
+foreach my $option (@options)
+{
+	my ($key, $kind, $value, $default, $page) = map { s/`//gr } @$option;
+	my ($file) = $page =~ m{\]\(([^)#]*)};
+	my $text = slurp_file("$top/docs/" . ($file || 'types.md'));
+
+	is($kind, $view{$key}[0], "option $key: its kind");
+	is($default =~ s/^none.*/none/r, $view{$key}[1] // 'none', "option $key: its default");
+	ok($text =~ /`(?:options\.)?$key\b|"$key"/, "option $key: is on its page");
+	isnt($value, '', "option $key: what it takes");
 }
 
 for my $part (sort glob("$top/src/sql/*.sql"))

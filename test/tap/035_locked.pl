@@ -36,5 +36,45 @@ foreach my $table (qw(job_types home queue))
 	$holder->quit;
 	wait_status($node, 'postgres', $job, 'completed', "$table is free again: the job runs");
 }
+
+# Nobody tells the dispatcher that a lock is free, nor does the sweep: it looks again by itself.
+$node->safe_psql('postgres', "ALTER SYSTEM SET jobq.sweep_interval = '1h'");
+$node->restart;
+wait_dispatcher($node, 'postgres', 'a dispatcher that does not sweep');
+foreach my $table (qw(limits stopped queue))
+{
+	my $holder = $node->background_psql('postgres');
+
+	$node->safe_psql('postgres', "SELECT jobq.pause_job_type('quick')");
+	my $job = $node->safe_psql('postgres', q{SELECT jobq.enqueue('quick')});
+	$holder->query_safe("BEGIN; LOCK TABLE jobq.$table IN ACCESS EXCLUSIVE MODE;");
+	if ($table eq 'queue')
+	{
+		my $former = dispatcher($node, 'postgres');
+
+		$node->safe_psql('postgres', "SELECT pg_terminate_backend($former)");
+		wait_dispatcher($node, 'postgres', 'another dispatcher, which has read nothing', $former);
+	}
+	$node->safe_psql('postgres', "SELECT jobq.resume_job_type('quick')");
+	is($node->safe_psql('postgres', $waits), '0', "$table is locked: the dispatcher waits for no lock") for 1 .. 3;
+	wait_for_sql($node, q{SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'jobq chores'}, 'nobody is about to wake it');
+	$holder->query_safe('COMMIT;');
+	$holder->quit;
+	my $seconds = seconds_of { wait_status($node, 'postgres', $job, 'completed', "$table is free again: the job runs") };
+	cmp_ok($seconds, '<', 20, 'soon');
+}
+
+# What is changed while the limits can't be read may be that all is stopped.
+my $locker = $node->background_psql('postgres');
+$locker->query_safe('BEGIN; LOCK TABLE jobq.limits IN ACCESS EXCLUSIVE MODE;');
+$node->safe_psql('postgres', "SELECT jobq.stop_all('a test')");
+my $stopped = $node->safe_psql('postgres', q{SELECT jobq.enqueue('quick')});
+$node->safe_psql('postgres', 'SELECT jobq.health()') for 1 .. 3;
+is($node->safe_psql('postgres', "SELECT status FROM jobq.jobs WHERE id = '$stopped'"), 'pending', 'limits is locked: stop_all() stops');
+$locker->query_safe('COMMIT;');
+$locker->quit;
+$node->safe_psql('postgres', 'SELECT jobq.start_all()');
+wait_status($node, 'postgres', $stopped, 'completed', 'until start_all()');
+
 $node->stop;
 done_testing();

@@ -31,7 +31,8 @@ sleeper_types($node, 'postgres');
 
 # Jobs that wait all the time, beside those that come and go
 $node->safe_psql('postgres', "SELECT count(jobq.enqueue('waits', jsonb_build_object('n', i, 'text',"
-	  . " noise(CASE WHEN i % 10 = 0 THEN 8000 ELSE 32 END)))) FROM generate_series(1, 200) i");
+	  . " noise(CASE WHEN i % 10 = 0 THEN 8000 ELSE 32 END)), concurrency_key => CASE WHEN i % 2 = 0 THEN 'k' || i % 7 END))"
+	  . ' FROM generate_series(1, 200) i');
 
 sub value { return $node->safe_psql('postgres', $_[0]); }
 
@@ -51,7 +52,7 @@ sub sound
 
 	value('VACUUM jobq.queue');		# so that even what it would do is done
 	is(value("SELECT count(*) FROM verify_heapam('jobq.queue') UNION ALL"
-			  . " SELECT count(bt_index_check(indexrelid, true)) - 3 FROM pg_index WHERE indrelid = 'jobq.queue'::regclass"),
+			  . " SELECT count(bt_index_check(indexrelid, true)) - 5 FROM pg_index WHERE indrelid = 'jobq.queue'::regclass"),
 		"0\n0", "$what: table and indexes are sound");
 	return is(value("SELECT count(DISTINCT payload->>'n') FROM jobq.queue WHERE payload ? 'n'"), 200, "$what: who waits is there");
 }
@@ -131,7 +132,7 @@ $node->wait_for_catchup($standby);
 is($standby->safe_psql('postgres', 'SELECT count(*), min(id::text) FROM jobq.queue'),
 	value('SELECT count(*), min(id::text) FROM jobq.queue'), 'the standby has the same rows');
 is($standby->safe_psql('postgres', "SELECT count(*) FROM (SELECT bt_index_check(indexrelid, true) FROM pg_index"
-		  . " WHERE indrelid = 'jobq.queue'::regclass) i"), 3, 'and sound indexes');
+		  . " WHERE indrelid = 'jobq.queue'::regclass) i"), 5, 'and sound indexes');
 # One that runs, too: a session there that has read the queue is ended before it could miss a row, feedback or no feedback.
 value("SELECT count(jobq.enqueue('waits', tenant => 's')) FROM generate_series(1, 100)");
 $standby->append_conf('postgresql.conf', 'max_standby_streaming_delay = 0');
@@ -230,9 +231,9 @@ wait_for_sql($node, 'SELECT count(*) >= 6000 FROM ran', 'jobs beside compaction 
 wait_for_sql($node, "SELECT count(*) = 0 FROM jobq.queue q JOIN jobq.job_types t ON t.id = q.type_id WHERE t.name = 'note'",
 	'all of them');
 is(value('SELECT count(*), count(DISTINCT n), min(n), max(n) FROM ran'), '6000|6000|1001|7000', 'once each');
-$load->signal('INT');
+$load->signal('TERM');
 $load->finish;
-$compactor->signal('INT');
+$compactor->signal('TERM');
 $compactor->finish;
 unlike($load_err, qr/error/i, 'no enqueue has failed');
 unlike($compact_err, qr/error/i, 'compact() has always answered');

@@ -39,7 +39,7 @@ sub sound
 	my ($what) = @_;
 
 	return is(value("SELECT count(*) FROM verify_heapam('jobq.queue') UNION ALL"
-			  . " SELECT count(bt_index_check(indexrelid, true)) - 3 FROM pg_index WHERE indrelid = 'jobq.queue'::regclass"),
+			  . " SELECT count(bt_index_check(indexrelid, true)) - 5 FROM pg_index WHERE indrelid = 'jobq.queue'::regclass"),
 		"0\n0", "$what: table and indexes are sound");
 }
 
@@ -81,6 +81,8 @@ my $compactor = $node->background_psql('postgres');
 $compactor->query_until(qr/started/, "\\echo started\nSELECT jobq.compact();\n\\echo finished\n");
 wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'SELECT jobq.compact()%' AND state = 'active'"
 	  . ' AND backend_xmin IS NOT NULL', 'compact() waits for older snapshots');
+my $compacting = value("SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT jobq.compact()%' AND state = 'active'");
+sub slept { return "(regexp_match(pg_read_file('/proc/$compacting/status'), 'voluntary_ctxt_switches:\\s+(\\d+)'))[1]::bigint"; }
 foreach my $hand (1 .. 5)
 {
 	my $next = holds("BEGIN ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT '$snapshot'");
@@ -88,8 +90,9 @@ foreach my $hand (1 .. 5)
 	$snapshot = $next->query_safe('SELECT pg_export_snapshot()');
 	$first->quit;
 	$first = $next;
-	# longer than compact() and the dispatcher take to look again; no condition says that they have
-	value('SELECT pg_sleep(0.3)');
+	# it sleeps between two looks at the snapshots, unless its time is up
+	wait_for_sql($node, sprintf('SELECT %s > 3 + %s OR state <> \'active\' FROM pg_stat_activity WHERE pid = %s',
+			slept(), value('SELECT ' . slept()), $compacting), "compact() looks again while hand $hand has it");
 }
 $compactor->query_until(qr/finished/, '');
 $compactor->quit;

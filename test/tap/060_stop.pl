@@ -101,11 +101,22 @@ is(queues('stopped'), 'true', 'the queue stays stopped');
 $node->safe_psql('postgres', "INSERT INTO gate VALUES ('open')");
 wait_status($node, 'postgres', $ids[0], 'completed', 'the handler ends');
 is($node->safe_psql('postgres', "SELECT jobq.drain('0')"), 'f', 'the tool still runs');
+$node->safe_psql('postgres', 'SELECT jobq.start_all()');
 my $drain = $node->background_psql('postgres');
 $drain->query_until(qr/began/, "\\echo began\nSELECT jobq.drain('90s') AS drained;\n");
 wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE '%AS drained%' AND pid <> pg_backend_pid() AND wait_event = 'Extension'", 'drain waits');
+
+# nobody waits for who waits, and what drain says counts when it ends
+is($node->safe_psql('postgres', "SET lock_timeout = '10s'; SELECT jobq.stop_all('meanwhile')"), '', 'stop_all does not wait for a drain');
+like(queues('message'), qr/stopped: meanwhile/, 'health says so');
+$node->safe_psql('postgres', 'SELECT jobq.start_all()');
+is($node->safe_psql('postgres', "SELECT jobq.drain('0')"), 'f', 'another drain');
+$node->safe_psql('postgres', 'SELECT jobq.start_all()');
+is(queues('stopped'), 'false', 'what is committed says that nothing is stopped');
+nothing_starts('beside a drain');
 $node->safe_psql('postgres', "SELECT jobq.cancel_job('$ids[1]')");
 like($drain->query('SELECT 1'), qr/^t$/m, 'drain hears of the last end');
+is(queues('stopped'), 'true', 'and stops all');
 $drain->quit;
 $node->safe_psql('postgres', 'SELECT jobq.start_all()');
 
@@ -135,6 +146,33 @@ $session->query_safe('SELECT jobq.drain()');
 $session->query_safe('COMMIT');
 nothing_starts('after its commit');
 $node->safe_psql('postgres', 'SELECT jobq.start_all()');
+
+# What a worker has not begun is taken back; one that ranks before it had come to wait for its end.  The sweep would find it.
+$session->quit;
+$node->append_conf('postgresql.conf', "jobq.sweep_interval = '1h'");
+$node->restart;
+wait_dispatcher($node, 'postgres', 'a dispatcher that does not sweep');
+$session = $node->background_psql('postgres');
+$node->safe_psql('postgres', q{SELECT jobq.create_job_type('single', 'short(jsonb)', options => '{"batch": false}'); TRUNCATE gate});
+@ids = split /\n/, $node->safe_psql('postgres', "SELECT jobq.enqueue('waiter') FROM generate_series(1, 2)");
+wait_status($node, 'postgres', $_, 'running', 'a worker is there') foreach @ids;
+$node->safe_psql('postgres', "INSERT INTO gate VALUES ('open')");
+wait_status($node, 'postgres', $_, 'completed', 'and free') foreach @ids;
+my @workers = jobq_pids($node, 'sql worker');
+is(scalar(@workers), 2, 'all workers there may be');
+kill 'STOP', @workers;
+@ids = split /\n/, $node->safe_psql('postgres', "SELECT jobq.enqueue('single') FROM generate_series(1, 2)");
+$node->safe_psql('postgres', 'SELECT jobq.health()') for 1 .. 2;
+push @ids, $node->safe_psql('postgres', "SELECT jobq.enqueue('single', priority => 5)");
+$node->safe_psql('postgres', 'SELECT jobq.health()') for 1 .. 2;
+$session->query_safe('BEGIN');
+$session->query_safe('SAVEPOINT a');
+is($session->query_safe('SELECT jobq.drain()'), 't', 'nothing runs');
+kill 'CONT', @workers;
+$session->query_safe('ROLLBACK TO a');
+$seconds = seconds_of { wait_status($node, 'postgres', $_, 'completed', 'they go on') foreach @ids };
+cmp_ok($seconds, '<', 20, 'at once, not when an idle worker leaves');
+$session->query_safe('ROLLBACK');
 $session->quit;
 
 $node->safe_psql('postgres', <<'END');

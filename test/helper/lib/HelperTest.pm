@@ -20,12 +20,13 @@ use Socket;
 use Time::HiRes qw(time);
 
 use Exporter 'import';
-our @EXPORT = qw($HELPER $TOOL wait_until alive processes_with scale);
+our @EXPORT = qw($HELPER $TOOL $HANG wait_until alive processes_with scale);
 
 my $home = Cwd::abs_path(dirname(__FILE__) . '/..');
 my $build = $ENV{JOBQ_HELPER_BUILD} || "$home/build";
 our $HELPER = $ENV{JOBQ_HELPER} || "$build/jobq-helper";
 our $TOOL = "$build/tool";
+our $HANG = "$build/hang";
 
 build();
 
@@ -40,7 +41,7 @@ our @VERDICT = qw(ok empty bad_json not_utf8 nul truncated too_deep no_answer);
 # What the tests need is built by the first of them that comes here.
 sub build
 {
-	return if $ENV{JOBQ_HELPER_BUILD} && -x $TOOL;
+	return if $ENV{JOBQ_HELPER_BUILD} && -x $HANG;
 	mkdir $build;
 	open(my $lock, '>', "$build/lock") or die "$build/lock: $!";
 	flock($lock, LOCK_EX);
@@ -104,7 +105,8 @@ sub processes_with
 my %living;
 END { my $status = $?; $_ && $_->DESTROY for values %living; $? = $status; }
 
-# options: workdir, max_frame, prepare (code run in the child before exec), args, hello (0: say nothing)
+# options: workdir, max_frame, prepare (code run in the child before exec), args, hello (0: say nothing), under (a program and arguments
+# that executes it)
 sub new
 {
 	my ($class, %o) = @_;
@@ -120,7 +122,9 @@ sub new
 		$ENV{ASAN_OPTIONS} = 'detect_leaks=0:exitcode=86';	# leaks are looked for by a tracer, which the helper forbids
 		fileno($theirs) == 3 ? fcntl($theirs, F_SETFD, 0) : POSIX::dup2(fileno($theirs), 3);
 		POSIX::dup2(POSIX::open($o{log}, O_WRONLY | O_CREAT | O_APPEND), 2) if $o{log};
-		exec { $HELPER } 'jobq-helper', @{ $o{args} // ["--parent-pid=$parent"] } or POSIX::_exit(99);
+		my @args = @{ $o{args} // ["--parent-pid=$parent"] };
+		exec(@{ $o{under} }, $HELPER, @args) if $o{under};
+		exec { $HELPER } 'jobq-helper', @args or POSIX::_exit(99);
 	}
 	close $theirs;
 	@$self{qw(pid sock)} = ($pid, $mine);

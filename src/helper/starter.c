@@ -1,0 +1,333 @@
+/*
+ * starter.c
+ *	  A starter: the process that looks up, clones and executes tools, in the order of launch.c.
+ *
+ * What a tool's path leads to may be a file system that does not answer, and who asks for it then stands still
+ * in the kernel, not even KILL may help.  So that is left to a child of the helper.
+ *
+ * The tool's process shares the starter's memory until it executes the tool, and the starter stands still as long
+ * (as with vfork): copying the page tables of a process and then the pages it touches costs more than all the
+ * rest of a start.  So it makes system calls only, on a stack of its own, and writes nothing but plan->error:
+ * a step that failed.  All signals are blocked and none has a handler here, the child unblocks them last.
+ * Nothing that belongs to memory may be changed on its behalf, PR_SET_DUMPABLE above all.
+ *
+ * CLONE_PARENT makes the tool the helper's own child: the helper hears of its end, and its death ends it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "helper.h"
+#include "launch.h"
+
+#define CHILD_STACK 65536
+#define STARTER_FD	3			/* our end of the socket; what an order brings is above */
+
+typedef struct Plan
+{
+	char	   *path;
+	char	  **argv;
+	char	  **env;
+	int			fds[ORDER_FDS];	/* 0-3 become these, the last is the work directory */
+	Order		order;
+	volatile int error;			/* errno of the child, 0: it runs the tool */
+} Plan;
+
+/* ---- the program ---- */
+
+/* EPERM: another user could have put it there. */
+static int
+check_program(const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) != 0)
+		return errno;
+	if (!S_ISREG(st.st_mode))
+		return EACCES;
+	if (access(path, X_OK) != 0)
+		return errno;
+	return check_trust(path, geteuid(), getegid());
+}
+
+/* Looks in each absolute directory of the list; EACCES or EPERM when only files were found that can't be run. */
+static int
+search_program(const char *name, FrameText tool_path, char **path)
+{
+	const char *at = tool_path.data;
+	const char *end = at + tool_path.len;
+	int			result = ENOENT;
+
+	while (tool_path.len > 0 && at < end)
+	{
+		const char *colon = memchr(at, ':', (size_t) (end - at));
+		int			len = (int) ((colon ? colon : end) - at);
+		int			error = ENOENT;
+
+		if (len > 0 && *at == '/')
+		{
+			if (asprintf(path, "%.*s/%s", len, at, name) < 0)
+				return ENOMEM;
+			error = check_program(*path);
+			if (error == 0)
+				return 0;
+			free(*path);
+		}
+		if (error == EACCES || error == EPERM)
+			result = error;
+		at += len + 1;
+	}
+	return result;
+}
+
+int
+find_program(const char *name, FrameText tool_path, char **path)
+{
+	bool		plain = name[0] != '\0' && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+	int			result = EINVAL;
+
+	*path = NULL;
+	if (plain)
+		result = search_program(name, tool_path, path);
+	if (result != 0)
+		*path = NULL;
+	if (name[0] == '/')
+	{
+		*path = strdup(name);
+		result = *path ? check_program(*path) : ENOMEM;
+	}
+	return result;
+}
+
+/* ---- argv and environment ---- */
+
+static char **
+make_argv(const FrameList *list)
+{
+	char	  **argv = calloc((size_t) list->count + 1, sizeof(char *));
+	const char *item = NULL;
+	size_t		n = 0;
+
+	while (argv && (item = frame_list_next(list, item)) != NULL)
+		argv[n++] = (char *) item;
+	return argv;
+}
+
+static bool
+names(const char *setting, const char *variable)
+{
+	size_t		len = strlen(variable);
+
+	return strncmp(setting, variable, len) == 0 && setting[len] == '=';
+}
+
+/* The worker's list with our three at the end; they are one block of memory with the pointers. */
+static char **
+make_env(const FrameList *list, const char *workdir)
+{
+	static const char *const ours[] = {"JOBQ_WORKDIR", "TMPDIR", "HOME"};
+	size_t		slots = (size_t) list->count + 4;
+	size_t		step = strlen(workdir) + 16;
+	char	  **env = calloc(1, slots * sizeof(char *) + 3 * step);
+	char	   *at = env ? (char *) (env + slots) : NULL;
+	const char *item = NULL;
+	size_t		n = 0;
+	int			i;
+
+	while (env && (item = frame_list_next(list, item)) != NULL)
+		if (!names(item, ours[0]) && !names(item, ours[1]) && !names(item, ours[2]))
+			env[n++] = (char *) item;
+	for (i = 0; env && i < 3; i++, at += step)
+	{
+		snprintf(at, step, "%s=%s", ours[i], workdir);
+		env[n++] = at;
+	}
+	return env;
+}
+
+/* ---- the child ---- */
+
+static bool IN_CHILD
+set_limit(int resource, rlim_t soft, rlim_t hard)
+{
+	struct rlimit limit;
+
+	limit.rlim_cur = soft;
+	limit.rlim_max = hard;
+	return setrlimit(resource, &limit) == 0;
+}
+
+static bool IN_CHILD
+set_limits(const Plan *plan)
+{
+	struct rlimit own;
+
+	if (!set_limit(RLIMIT_NOFILE, plan->order.nofile.rlim_cur, plan->order.nofile.rlim_max))
+		return false;
+	if (plan->order.memory_max && getrlimit(RLIMIT_AS, &own) == 0 && plan->order.memory_max < own.rlim_max &&
+		!set_limit(RLIMIT_AS, plan->order.memory_max, plan->order.memory_max))
+		return false;
+	/* XCPU, and KILL if it goes on */
+	if (plan->order.cpu_seconds && getrlimit(RLIMIT_CPU, &own) == 0 && plan->order.cpu_seconds < own.rlim_max &&
+		!set_limit(RLIMIT_CPU, plan->order.cpu_seconds, plan->order.cpu_seconds + 1))
+		return false;
+	return plan->order.tag == 0 || set_limit(RLIMIT_RTTIME, plan->order.tag, plan->order.tag);
+}
+
+/* They are all above 3, so none of them is overwritten before it has been copied. */
+static bool IN_CHILD
+place_descriptors(const Plan *plan)
+{
+	int			i;
+
+	for (i = 0; i < 4; i++)
+		if (dup2(plan->fds[i], i) < 0)
+			return false;
+	close_from(4);
+	return true;
+}
+
+/* The death signal last, then a look at who the parent is: it may have died before. */
+static bool IN_CHILD
+prepare_child(const Plan *plan)
+{
+	sigset_t	none;
+
+	setsid();
+	if (fchdir(plan->fds[ORDER_FDS - 1]) != 0 || !place_descriptors(plan) || !set_limits(plan))
+		return false;
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0)
+		return false;
+	if (getppid() != plan->order.parent)
+		_exit(1);
+	return true;
+}
+
+static int IN_CHILD
+run_child(void *arg)
+{
+	Plan	   *plan = arg;
+
+	if (prepare_child(plan))
+		execve(plan->path, plan->argv, plan->env);
+	plan->error = errno;
+	_exit(127);
+}
+
+/* ---- orders ---- */
+
+static bool
+read_whole(int fd, char *to, size_t len)
+{
+	while (len > 0)
+	{
+		ssize_t		got = read(fd, to, len);
+
+		if (got <= 0)
+			return false;
+		to += got;
+		len -= (size_t) got;
+	}
+	return true;
+}
+
+/* The fixed part and the descriptors, which come with its first byte.  false: no more orders. */
+static bool
+receive(Order *order, int *fds)
+{
+	union
+	{
+		struct cmsghdr align;
+		char		room[CMSG_SPACE(ORDER_FDS * sizeof(int))];
+	}			control;
+	struct iovec part = {order, sizeof(*order)};
+	struct msghdr message = {0};
+	struct cmsghdr *passed;
+
+	message.msg_iov = &part;
+	message.msg_iovlen = 1;
+	message.msg_control = &control;
+	message.msg_controllen = sizeof(control);
+	if (recvmsg(STARTER_FD, &message, MSG_WAITALL | MSG_CMSG_CLOEXEC) != (ssize_t) sizeof(*order))
+		return false;
+	passed = CMSG_FIRSTHDR(&message);
+	if (!passed || passed->cmsg_len != CMSG_LEN(ORDER_FDS * sizeof(int)))
+		return false;
+	memcpy(fds, CMSG_DATA(passed), ORDER_FDS * sizeof(int));
+	return true;
+}
+
+/* The tool runs, or it has been said why not.  texts are what follows the order. */
+static void
+start_tool(Plan *plan, const char *texts, Launched *result)
+{
+	char		stack[CHILD_STACK] __attribute__((aligned(16)));
+	const Order *order = &plan->order;
+	FrameList	argv = {texts, order->argv_len, order->argc};
+	FrameList	env = {argv.data + argv.len, order->env_len, order->envc};
+	FrameText	tool_path = {env.data + env.len, order->tool_path_len};
+	const char *workdir = tool_path.data + tool_path.len;
+
+	result->error = find_program(argv.data, tool_path, &plan->path);
+	result->found = plan->path ? (access(plan->path, X_OK) == 0 ? FOUND_PROGRAM : FOUND_PATH) : FOUND_NOTHING;
+	if (result->error != 0)
+		return;
+	result->error = ENOMEM;
+	plan->argv = make_argv(&argv);
+	plan->env = make_env(&env, workdir);
+	if (!plan->argv || !plan->env)
+		return;
+	if (clone(run_child, stack + CHILD_STACK, CLONE_VM | CLONE_VFORK | CLONE_PARENT | CLONE_PARENT_SETTID,
+			  plan, &result->pid) < 0)
+	{
+		result->error = errno;
+		result->no_process = true;
+	}
+	else
+		result->error = plan->error;
+}
+
+static bool
+follow_order(Launched *result)
+{
+	Plan		plan = {0};
+	char	   *texts;
+	size_t		len;
+
+	if (!receive(&plan.order, plan.fds))
+		return false;
+	len = order_texts(&plan.order);
+	texts = malloc(len);
+	if (!texts || !read_whole(STARTER_FD, texts, len))
+		return false;
+	start_tool(&plan, texts, result);
+	close_from(STARTER_FD + 1);
+	free(plan.path);
+	free(plan.argv);
+	free(plan.env);
+	free(texts);
+	return write(STARTER_FD, "", 1) == 1;
+}
+
+/* It has none of the helper's descriptors: a tool that hangs would keep its neighbours' pipes open. */
+void
+run_starter(const Helper *h, int sock, Launched *result)
+{
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() != h->pid || dup2(sock, STARTER_FD) < 0)
+		_exit(1);
+	close_from(STARTER_FD + 1);
+	while (follow_order(result))
+		;
+	_exit(0);
+}

@@ -1,0 +1,18 @@
+/*
+ * upkeep.h
+ *	  When the dispatcher starts maintenance and chores.
+ */
+#ifndef JOBQ_UPKEEP_H
+#define JOBQ_UPKEEP_H
+
+#include "shmem.h"
+
+extern void upkeep_init(JobqDb *db);
+extern void upkeep_turn(TimestampTz now);
+extern TimestampTz upkeep_next_timer(void);
+/* The next turn starts the chores. */
+extern void upkeep_now(void);
+/* Has maintenance succeeded since the last call? */
+extern bool maintenance_is_done(void);
+
+#endif

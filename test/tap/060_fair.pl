@@ -1,0 +1,149 @@
+# Thousands of tenants of a fair type wait, and something lets only one job start at a time: all take their turns, and what
+# the dispatcher does at the end of a job does not grow with the number of those who wait.  The sweep is off.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+
+my $tenants = 3000;
+my $node = jobq_server('fair', 'jobq.max_sql_workers = 2', "jobq.sweep_interval = '1h'", 'log_min_messages = debug2', 'fsync = off');
+$node->start;
+$node->safe_psql('postgres', <<'END');
+CREATE EXTENSION jobq;
+CREATE TABLE ledger (seq int GENERATED ALWAYS AS IDENTITY, id uuid, type text, tenant text);
+CREATE FUNCTION note() RETURNS void LANGUAGE sql AS $$
+  INSERT INTO public.ledger (id, type, tenant) SELECT id, job_type, tenant FROM jobq.current_job()
+$$;
+-- The first of a tenant's jobs stands still while somebody has the lock.
+CREATE FUNCTION gated(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM public.note();
+  IF p ? 'gate' THEN PERFORM pg_advisory_xact_lock_shared(1); END IF;
+END $$;
+-- Whose turn it was: a lane may be more than one tenant's.
+CREATE VIEW turns AS
+  SELECT seq, l.type, tenant, lane, row_number() OVER (PARTITION BY l.type, lane ORDER BY seq) AS turn
+    FROM ledger l JOIN jobq.job_types t ON t.name = l.type, jobq._sublane(t.id, tenant) lane;
+SELECT jobq.set_limit('one', max_concurrent => 1);
+END
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+
+sub sql { return $node->safe_psql('postgres', $_[0]); }
+
+sub set_to
+{
+	my ($name, $value) = @_;
+
+	sql("ALTER SYSTEM SET $name = '$value'");
+	$node->reload;
+	wait_for_sql($node, "SELECT current_setting('$name') = '$value'", "$name is $value");
+	sql('SELECT jobq.health()') for 1 .. 2;
+	return;
+}
+
+# How often a type has been put aside since then, in the server log.
+sub parked_since
+{
+	my ($log_at) = @_;
+	my $n = () = slurp_file($node->logfile, $log_at) =~ /DEBUG:  jobq: type \d+ waits/g;
+
+	return $n;
+}
+
+# All at once: the first tenant has many jobs in front of the others, each of whom has two.
+sub enqueue_all
+{
+	my ($type) = @_;
+
+	sql("SELECT jobq.pause_job_type('$type')");
+	sql("SELECT count(*) FROM jobq.enqueue_many('$type', array_fill('{}'::jsonb, '{200}'), tenant => 'tenant 1')");
+	sql("SELECT count(jobq.enqueue('$type', tenant => 'tenant ' || i)) FROM generate_series(2, $tenants) i, generate_series(1, 2)");
+	return;
+}
+
+# Each type has jobs of all tenants; at most one may start at a time because of `what`.
+sub all_take_turns
+{
+	my ($what, $args, @types) = @_;
+	my $list = join ',', @types;
+	my $jobs = @types * (200 + 2 * ($tenants - 1));
+
+	sql('TRUNCATE ledger');
+	sql("SELECT jobq.create_job_type(t, 'note()', $args) FROM unnest('{$list}'::text[]) t");
+	enqueue_all($_) foreach @types;
+	sql('SELECT jobq.health()') for 1 .. 2;
+	my $log_at = -s $node->logfile;
+	sql("SELECT jobq.resume_job_type(t) FROM unnest('{$list}'::text[]) t");
+	wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', "$what: all have run");
+	is(sql('SELECT count(*) || \' \' || count(DISTINCT id) FROM ledger'), "$jobs $jobs", "$what: each once");
+	is(sql('SELECT count(*) FROM (SELECT turn < lag(turn) OVER (PARTITION BY type ORDER BY seq) AS again FROM turns) t WHERE again'),
+		0, "$what: nobody goes again before all others have gone");
+	my $parked = parked_since($log_at);
+	cmp_ok($parked, '>=', 20, "$what: types had to wait");
+	cmp_ok($parked, '<=', 2 * @types * $jobs, "$what: at the end of a job one thing a type is tried, whatever waits");
+	return;
+}
+
+my $fair = '"fair_by": "tenant", "batch": false';
+all_take_turns('max_concurrent', "max_concurrent => 1, options => '{$fair}'", 'own');
+all_take_turns('a shared limit', "options => '{$fair, \"limits\": [\"one\"]}'", 'shared', 'with');
+all_take_turns('batches', "max_concurrent => 1, options => '{\"fair_by\": \"tenant\"}'", 'batched');
+set_to('jobq.max_weight', 1);
+all_take_turns('weight', "options => '{$fair}'", 'heavy');
+set_to('jobq.max_weight', 0);
+$node->append_conf('postgresql.conf', 'jobq.max_sql_workers = 1');
+$node->restart;
+wait_dispatcher($node, 'postgres', 'the dispatcher of a server with one worker');
+all_take_turns('one worker', "options => '{$fair}'", 'busy', 'beside');
+all_take_turns('a rate', "rate_limit => 2000, rate_window => '1s', options => '{$fair, \"burst\": 1}'", 'rated');
+
+# ---------- many types wait for one worker ----------
+
+my ($types, $each) = (300, 8);
+my $all = $types * $each;
+sql('TRUNCATE ledger');
+sql("SELECT count(jobq.create_job_type('many' || i, 'note()', options => '{\"batch\": false}')),
+  count(jobq.pause_job_type('many' || i)) FROM generate_series(1, $types) i");
+sql("SELECT count(jobq.enqueue('many' || i, jsonb_build_object('n', j), priority => -j / 4))
+  FROM generate_series(1, $each) j, generate_series(1, $types) i");
+sql('SELECT jobq.health()') for 1 .. 2;
+my $many_at = -s $node->logfile;
+sql("SELECT count(jobq.resume_job_type('many' || i)) FROM generate_series(1, $types) i");
+wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'many types: all have run');
+is(sql('SELECT count(*) || \' \' || count(DISTINCT id) FROM ledger'), "$all $all", 'many types: each once');
+is(sql("SELECT count(*) FROM (SELECT h.priority, h.id, lag(h.priority) OVER w AS before, lag(h.id) OVER w AS last
+   FROM ledger l JOIN jobq.history h USING (id) WINDOW w AS (ORDER BY l.seq)) o
+  WHERE priority > before OR priority = before AND id < last"), 0,
+	'many types: by priority, then as they were enqueued');
+my $put_aside = parked_since($many_at);
+cmp_ok($put_aside, '>=', $types, 'many types: they had to wait');
+cmp_ok($put_aside, '<=', 4 * ($all + $types), 'many types: the end of a job moves one, not all');
+
+# ---------- who comes while the others wait ----------
+
+sql('TRUNCATE ledger');
+my $gate = $node->background_psql('postgres');
+$gate->query_safe('SELECT pg_advisory_lock(1)');
+sql("SELECT jobq.create_job_type('gated', 'gated(jsonb)', max_concurrent => 1, options => '{$fair}')");
+my $first = sql("SELECT jobq.enqueue('gated', '{\"gate\": 1}', tenant => 'tenant 1')");
+wait_status($node, 'postgres', $first, 'running', 'one runs');
+sql("SELECT count(jobq.enqueue('gated', tenant => 'tenant ' || i)) FROM generate_series(1, $tenants) i, generate_series(1, 3)");
+my $newcomers = "tenant LIKE 'new %' AND lane NOT IN (SELECT lane FROM turns WHERE tenant NOT LIKE 'new %')";
+my $log_at = -s $node->logfile;
+sql("SELECT jobq.enqueue('gated', tenant => 'new $_')") foreach 1 .. 50;
+sql("SELECT jobq.cancel_jobs('gated', tenant => 'tenant 7')");
+sql('SELECT jobq.health()') for 1 .. 2;
+cmp_ok(parked_since($log_at), '<=', 100, 'who comes to a type at its limit moves no others');
+$gate->query_safe('SELECT pg_advisory_unlock(1)');
+$gate->quit;
+wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'all have run');
+is(sql('SELECT count(*) || \' \' || count(DISTINCT id) FROM ledger'), join(' ', (3 * $tenants + 1 - 3 + 50) x 2), 'each once, but for those that were cancelled');
+cmp_ok(sql("SELECT count(*) FROM turns WHERE $newcomers"), '>', 0, 'some have a lane of their own');
+is(sql("SELECT count(*) FROM turns n WHERE $newcomers AND EXISTS (SELECT FROM turns o WHERE o.seq < n.seq AND o.turn > 2)"),
+	0, 'nobody goes a third time before them');
+
+$node->stop;
+done_testing();
