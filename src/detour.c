@@ -20,7 +20,8 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "storage/procarray.h"
+#include "postmaster/bgworker.h"
+#include "storage/proc.h"
 #include "utils/timestamp.h"
 
 #include "detour.h"
@@ -31,7 +32,6 @@
 #define ASK_MS			1000	/* then who has not obeyed is terminated */
 #define POLL_MS			2
 #define MAX_DETOURS		4		/* this database, and one other: the rest are not transactional */
-#define MAX_SEEN		(JOBQ_MAX_SLOTS + 2)
 
 /* What this transaction holds up. */
 typedef struct Detour
@@ -45,10 +45,6 @@ typedef struct Detour
 
 static Detour detours[MAX_DETOURS];
 static int	ndetours = 0;
-
-/* Processes that were asked to leave in the wait that is under way. */
-static pid_t seen[MAX_SEEN];
-static int	nseen = 0;
 
 /* ---------- holding up, going on ---------- */
 
@@ -202,27 +198,22 @@ handlers_run(const Detour *detour, bool terminate)
 	return busy;
 }
 
-static void
-remember(pid_t pid)
-{
-	for (int i = 0; i < nseen; i++)
-	{
-		if (seen[i] == pid)
-			return;
-	}
-	if (pid > 0 && nseen < MAX_SEEN)
-		seen[nseen++] = pid;
-}
-
-/* Who has given back his slot is still seen by DROP DATABASE until the very end of his exit. */
+/*
+ * Who has given back his slot is still seen by DROP DATABASE until the very end of his exit.  No lock: only
+ * one that has begun to leave matters, and the postmaster keeps his type until he is gone.
+ */
 static bool
 one_lingers(Oid dboid)
 {
-	for (int i = 0; i < nseen; i++)
+	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
 	{
-		PGPROC	   *proc = BackendPidGetProc(seen[i]);
+		PGPROC	   *proc = &ProcGlobal->allProcs[i];
+		const char *type;
 
-		if (proc != NULL && proc->databaseId == dboid)
+		if (proc->databaseId != dboid || proc->pid == 0)
+			continue;
+		type = GetBackgroundWorkerTypeByPid(proc->pid);
+		if (type != NULL && strncmp(type, "jobq ", 5) == 0)
 			return true;
 	}
 	return false;
@@ -233,7 +224,6 @@ ask_to_leave(PGPROC *proc, pid_t pid, bool terminate)
 {
 	if (proc != NULL)
 		SetLatch(&proc->procLatch);
-	remember(pid);
 	if (terminate && pid > 0)
 		kill(pid, SIGTERM);
 }
@@ -299,7 +289,6 @@ wait_for_way(const Detour *detour)
 	TimestampTz start = GetCurrentTimestamp();
 	bool		terminate = false;
 
-	nseen = 0;
 	while (way_is_blocked(detour, terminate))
 	{
 		TimestampTz now = GetCurrentTimestamp();

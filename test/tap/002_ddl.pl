@@ -11,7 +11,8 @@ use Time::HiRes ();
 
 my $limit = 4;					# seconds: 2 for us, the rest for a slow machine
 
-my $node = jobq_server('ddl');
+# whoever is no superuser may not end an autovacuum worker, nor a superuser's session
+my $node = jobq_server('ddl', 'autovacuum = off');
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION jobq');
 sleeper_types($node, 'postgres');
@@ -170,6 +171,8 @@ runs_again('postgres', $sleeper, 1, 'the other database was not disturbed');
 $node->safe_psql('postgres', 'ALTER ROLE stranger SUPERUSER');
 busy_database('three');
 $node->safe_psql('postgres', 'ALTER ROLE stranger NOSUPERUSER; ALTER DATABASE three OWNER TO stranger');
+wait_for_sql($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = 'three' AND backend_type NOT LIKE 'jobq%'",
+	'our sessions have left');
 quick('postgres', 'SET ROLE stranger; DROP DATABASE three WITH (FORCE)', 'DROP DATABASE by its owner');
 
 # ---------- an owner's belongings ----------
