@@ -10,7 +10,7 @@
  *	 helper lost		failed
  *	 warm: an answer	what it says (exec_answer.c); an exit, whatever its code, failed
  *
- * When it seems that a limit made the tool fail, the message begins with that.
+ * When it seems that a limit made the tool fail, the message ends with that.
  */
 #include "jobq.h"
 
@@ -158,14 +158,14 @@ with_limit(char *message, FrameExit *end, JobType *type)
 		case FRAME_LIMIT_NONE:
 			break;
 		case FRAME_LIMIT_MEMORY:
-			return psprintf("memory limit of %s exceeded: %s",
-							size_text(option_size(type->options, "memory_max", 0)), message);
+			return psprintf("%s: memory limit of %s exceeded", message,
+							size_text(option_size(type->options, "memory_max", 0)));
 		case FRAME_LIMIT_CPU:
-			return psprintf("processor time limit of %d s exceeded: %s",
-							option_int(type->options, "cpu_seconds", 0), message);
+			return psprintf("%s: processor time limit of %d s exceeded", message,
+							option_int(type->options, "cpu_seconds", 0));
 		case FRAME_LIMIT_FILES:
-			return psprintf("limit of %d open files reached: %s",
-							option_int(type->options, "nofile", EXEC_NOFILE), message);
+			return psprintf("%s: limit of %d open files reached", message,
+							option_int(type->options, "nofile", EXEC_NOFILE));
 	}
 	return message;
 }
