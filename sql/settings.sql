@@ -35,6 +35,7 @@ SET jobq.notify_prefix = 'a prefix that is far too long';
 SET jobq.notify_prefix = E'bad\n';
 SET jobq.job_type_filter = 'mail,,-report';
 SET jobq.job_type_filter = 'mail, -';
+SET jobq.job_type_filter = 'mail, send report';
 SET jobq.tenant = E'a\tb';
 SET jobq.no_such_setting = 1;
 -- good ones

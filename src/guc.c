@@ -100,32 +100,29 @@ check_databases(char **newval, void **extra, GucSource source)
 	return ok;
 }
 
-/* A comma list of job type names, each perhaps behind a minus sign; spaces around names don't count. */
+/* A comma list of job type names, each perhaps behind a minus sign; what can't be read would let every type run. */
 static bool
 check_job_type_filter(char **newval, void **extra, GucSource source)
 {
-	const char *p = *newval;
+	char	   *raw = pstrdup(*newval);
+	List	   *names = NIL;
+	ListCell   *lc;
+	bool		ok;
 
 	if (!check_plain_text(newval, extra, source))
 		return false;
-	if (p[strspn(p, " ")] == '\0')
-		return true;
-	for (;;)
+	ok = SplitGUCList(raw, ',', &names);
+	foreach(lc, names)
 	{
-		size_t		len = strcspn(p, ",");
-		size_t		start = strspn(p, " ");
+		const char *name = lfirst(lc);
 
-		if (start < len && p[start] == '-')
-			start++;
-		if (start >= len)
-		{
-			GUC_check_errdetail("The list has an empty name.");
-			return false;
-		}
-		if (p[len] == '\0')
-			return true;
-		p += len + 1;
+		ok &= name[0] != '\0' && strcmp(name, "-") != 0;
 	}
+	if (!ok)
+		GUC_check_errdetail("It must be a list of job types, separated by commas; one with a space or a comma in it stands in double quotes.");
+	list_free(names);
+	pfree(raw);
+	return ok;
 }
 
 static bool

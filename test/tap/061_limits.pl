@@ -196,6 +196,9 @@ waits_and_runs('free', [qw(w1 t)], [qw(free)]);
 like(sql("SELECT jobq.health() -> 'checks' -> 'queues' ->> 'message'"), qr/job_type_filter/, 'health says why');
 waits_and_runs('w1, t', [qw(free)], [qw(w1 t)]);
 waits_and_runs('-t', [qw(t)], [qw(w1 free)]);
+sql("SELECT jobq.create_job_type('send mail', 'naps(jsonb)')");
+waits_and_runs('"send mail", free', [qw(w1)], [ 'send mail', 'free' ]);
+waits_and_runs('"-send mail", -t', [ 'send mail', 't' ], [qw(free)]);
 waits_and_runs('', [], [qw(w1 free t)]);
 all_done('without a filter everything runs');
 
