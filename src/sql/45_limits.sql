@@ -67,14 +67,17 @@ END $$;
 
 -- When jobs of a type, or of those under a limit (then type_id is 0), started since then, as far as rows tell; for
 -- the windows of src/rate.c, which hold `n`.  Of a row only the last start is known: its former ones count as if they
--- had been at that moment, too.  Where history does not keep them, all n may have been just before `restart`.
+-- had been at that moment, too.  Where history and dead letters need not have them all, all n may have been just
+-- before `restart`.
 CREATE FUNCTION jobq._recent_starts(type_id int, limit_name text, since timestamptz, restart timestamptz, n int)
   RETURNS SETOF timestamptz LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   ids int[];
   unknown boolean;
 BEGIN
-  SELECT array_agg(t.id), bool_or(t.keep_completed < clock_timestamp() - since AND t.created_at < restart)
+  SELECT array_agg(t.id),
+         bool_or(t.created_at < restart AND (least(t.keep_completed, t.keep_dead) < clock_timestamp() - since
+                                             OR t.options ?| '{keep_completed_count,keep_dead_count}'))
     INTO ids, unknown FROM jobq.job_types t
    WHERE t.id = _recent_starts.type_id OR t.options -> 'limits' ? limit_name;
   IF unknown THEN

@@ -119,10 +119,14 @@ sql('DELETE FROM jobq.history');
 sql(<<'END');
 SELECT jobq.create_job_type('kept', 'naps(jsonb)', rate_limit => 5, rate_window => '1h');
 SELECT jobq.create_job_type('gone', 'naps(jsonb)', rate_limit => 5, rate_window => '1h', keep_completed => '0');
+SELECT jobq.create_job_type('few', 'naps(jsonb)', rate_limit => 5, rate_window => '1h', options => '{"keep_completed_count": 1}');
+SELECT jobq.create_job_type('dead', 'naps(jsonb)', rate_limit => 5, rate_window => '1h', max_attempts => 1, keep_dead => '0');
+SELECT jobq.create_job_type('few_dead', 'naps(jsonb)', rate_limit => 5, rate_window => '1h', max_attempts => 1, options => '{"keep_dead_count": 0}');
 SELECT jobq.set_limit('both', rate_limit => 7, rate_window => '1h');
 SELECT jobq.create_job_type('c', 'naps(jsonb)', options => '{"limits": ["both"]}');
 SELECT jobq.create_job_type('d', command => '{true}', options => '{"output": "none", "limits": ["both"]}');
-SELECT jobq.enqueue(t) FROM generate_series(1, 2), unnest('{kept,c,d,gone}'::text[]) t;
+SELECT jobq.enqueue(t, '{"fail": 1}') FROM generate_series(1, 2), unnest('{dead,few_dead}'::text[]) t;
+SELECT jobq.enqueue(t) FROM generate_series(1, 2), unnest('{kept,c,d,gone,few}'::text[]) t;
 END
 all_done('two of each');
 restart_dispatcher();
@@ -131,13 +135,13 @@ all_done('a third after the dispatcher died');
 $node->stop('immediate');
 $node->start;
 wait_dispatcher($node, 'postgres', 'the dispatcher after a crash');
-sql("SELECT jobq.enqueue(t) FROM generate_series(1, 10), unnest('{kept,c,gone}'::text[]) t");
+sql("SELECT jobq.enqueue(t) FROM generate_series(1, 10), unnest('{kept,c,gone,few,dead,few_dead}'::text[]) t");
 wait_for_sql($node, "SELECT count(*) = 5 FROM jobq.history WHERE type_id = (SELECT id FROM jobq.job_types WHERE name = 'kept')", 'the window goes on');
 wait_for_sql($node, "SELECT count(*) = 7 FROM jobq.history WHERE type_id IN (SELECT id FROM jobq.job_types WHERE name IN ('c', 'd'))", 'a shared one, too');
 sql('SELECT jobq.health()') for 1 .. 2;
 is(sql("SELECT string_agg(job_type || ' ' || n, ', ' ORDER BY job_type) FROM (SELECT job_type, count(*) FROM jobq.jobs WHERE status = 'pending' GROUP BY 1) j(job_type, n)"),
-	'c 8, gone 10, kept 8', 'what is not known is taken for full');
-sql("SELECT jobq.cancel_jobs(t) FROM unnest('{kept,c,gone}'::text[]) t");
+	'c 8, dead 10, few 10, few_dead 10, gone 10, kept 8', 'what is not known is taken for full');
+sql("SELECT jobq.cancel_jobs(t) FROM unnest('{kept,c,gone,few,dead,few_dead}'::text[]) t");
 sql('DELETE FROM jobq.history');
 
 # A short window is full only until it has passed.
