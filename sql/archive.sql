@@ -33,6 +33,8 @@ SELECT jobq.cancel_job(:'id', E'no\u0001 longer');
 SELECT count(*) FROM generate_series(1, 200) n, jobq.run_inline(jobq.enqueue('plain', jsonb_build_object('n', n, 'log', 'n' || n % 7, 'result', n)));
 INSERT INTO jobq.events (ts, job_id, job_type, type, source, level, message, data)
 SELECT clock_timestamp(), id, 'plain', 'log', 'client', 'info', NULL, 'null' FROM jobq.history WHERE status = 'cancelled';
+-- of no job
+INSERT INTO jobq.events (type, source, level, message) SELECT 'signal_failed', 'dispatcher', 'warning', 'n' || n FROM generate_series(1, 3) n;
 
 -- there and back
 SET timezone = 'America/St_Johns';
@@ -92,6 +94,7 @@ SELECT p, count(*) AS off FROM (VALUES (7), (100), (1000)) v(p),
   LATERAL (SELECT n, line FROM test.lines EXCEPT ALL SELECT row_number() OVER (), line FROM test.pages('history', 'id', p) p(line)) d GROUP BY p;
 SELECT p, count(*) AS off FROM (VALUES (7), (100), (1000)) v(p),
   LATERAL (SELECT n, line FROM test.event_lines EXCEPT ALL SELECT row_number() OVER (), line FROM test.pages('events', 'job_id', p) p(line)) d GROUP BY p;
+DELETE FROM jobq.events WHERE job_id IS NULL;
 -- the place holds also when the row at it is gone
 SELECT line::jsonb->>'id' AS at, n FROM test.lines WHERE n = 100 \gset
 DELETE FROM jobq.history WHERE id = :'at';

@@ -7,6 +7,12 @@ CREATE FUNCTION jobq.archive(before timestamptz, after_id uuid DEFAULT NULL, wha
                              max_rows int DEFAULT NULL)
   RETURNS SETOF text LANGUAGE plpgsql STABLE
   SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET intervalstyle = 'postgres' AS $$
+DECLARE
+  events_query constant text := $query$
+    SELECT CASE WHEN e.data = 'null' THEN left(l.line, -1) || ',"json_nulls":["data"]}' ELSE l.line END
+      FROM (SELECT * FROM jobq.events v WHERE v.ts < $1 AND %s ORDER BY v.job_id, v.ts, v.id) e,
+           LATERAL (SELECT row_to_json(e)::text) l(line) $query$;
+  of_no_job int := 0;
 BEGIN
   IF before IS NULL OR what IS NULL THEN
     RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = format('%s must not be NULL',
@@ -30,36 +36,37 @@ BEGIN
     $query$, CASE WHEN after_id IS NOT NULL THEN 'AND h.id > $2' ELSE '' END)
       USING before, after_id, max_rows;
   ELSE
-    RETURN QUERY EXECUTE format($query$
-      SELECT CASE WHEN e.data = 'null' THEN left(l.line, -1) || ',"json_nulls":["data"]}' ELSE l.line END
-        FROM (SELECT * FROM jobq.events v WHERE v.ts < $1 %s %s ORDER BY v.job_id, v.ts, v.id) e,
-             LATERAL (SELECT row_to_json(e)::text) l(line)
-    $query$, CASE WHEN after_id IS NOT NULL THEN 'AND v.job_id > $2' ELSE '' END,
-      jobq._archive_end(before, after_id, max_rows))
+    IF after_id IS NULL AND max_rows IS DISTINCT FROM 0 THEN
+      RETURN QUERY EXECUTE format(events_query, 'v.job_id IS NULL') USING before, after_id;
+      GET DIAGNOSTICS of_no_job = ROW_COUNT;
+    END IF;
+    RETURN QUERY EXECUTE format(events_query,
+      jobq._archive_end(before, after_id, CASE WHEN max_rows > 0 THEN greatest(max_rows - of_no_job, 1) ELSE max_rows END))
       USING before, after_id;
   END IF;
 END $$;
 
 -- Events are handed out a whole job at a time, as many as max_rows has room for, and the first one anyway: a job's
--- id is where to go on.  The condition that says so.
+-- id is where to go on.  Those of no job (of signals) come before all others.  The condition that says so.
 CREATE FUNCTION jobq._archive_end(before timestamptz, after_id uuid, max_rows int) RETURNS text
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  condition text := CASE WHEN after_id IS NOT NULL THEN 'AND v.job_id > $2' ELSE '' END;
+  condition text := CASE WHEN after_id IS NULL THEN 'v.job_id IS NOT NULL' ELSE 'v.job_id > $2' END;
   first uuid;
   beyond uuid;
 BEGIN
   IF max_rows IS NULL THEN
-    RETURN '';
+    RETURN condition;
   ELSIF max_rows = 0 THEN
-    RETURN 'AND false';
+    RETURN 'false';
   END IF;
-  EXECUTE format('SELECT v.job_id FROM jobq.events v WHERE v.ts < $1 %s ORDER BY v.job_id, v.ts, v.id OFFSET $3 LIMIT 1',
+  EXECUTE format('SELECT v.job_id FROM jobq.events v WHERE v.ts < $1 AND %s ORDER BY v.job_id, v.ts, v.id OFFSET $3 LIMIT 1',
                  condition) INTO beyond USING before, after_id, max_rows;
   IF beyond IS NULL THEN
-    RETURN '';
+    RETURN condition;
   END IF;
-  EXECUTE format('SELECT v.job_id FROM jobq.events v WHERE v.ts < $1 %s ORDER BY v.job_id LIMIT 1', condition)
+  EXECUTE format('SELECT v.job_id FROM jobq.events v WHERE v.ts < $1 AND %s ORDER BY v.job_id LIMIT 1', condition)
     INTO first USING before, after_id;
-  RETURN format(CASE WHEN first = beyond THEN 'AND v.job_id = %L::uuid' ELSE 'AND v.job_id < %L::uuid' END, beyond);
+  RETURN format(CASE WHEN first = beyond THEN '%s AND v.job_id = %L::uuid' ELSE '%s AND v.job_id < %L::uuid' END,
+                condition, beyond);
 END $$;
