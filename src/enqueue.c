@@ -22,6 +22,7 @@
 
 #include "job_list.h"
 #include "job_types.h"
+#include "launcher.h"
 #include "store.h"
 
 PG_FUNCTION_INFO_V1(jobq_enqueue);
@@ -40,7 +41,7 @@ nobody_runs_jobs(JobqDb *db)
 		return "Raise jobq.max_databases and restart the server.";
 	if (db->dispatcher != NULL)
 		return NULL;
-	if (JobqShmem->launcher == NULL || strcmp(jobq_databases, "-") == 0)
+	if (JobqShmem->launcher == NULL || !launcher_admits(get_database_name(MyDatabaseId)))
 		return "See jobq.health().";
 	if (db->no_worker_slots > 0)
 		return "Raise max_worker_processes and restart the server.";
