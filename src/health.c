@@ -252,11 +252,13 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 	const char *message = NULL;
 	char	   *reason;
 	bool		stopped = stop_is_on(&reason, AccessShareLock);
+	bool		draining = false;	/* nothing starts, and no row says so yet */
 
 	if (db != NULL)
 	{
 		SpinLockAcquire(&db->mutex);
 		strlcpy(trouble, db->trouble, sizeof(trouble));
+		draining = db->ndrains > 0;
 		SpinLockRelease(&db->mutex);
 	}
 	if (f->waiting)
@@ -264,6 +266,8 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 	if (stopped)
 		message = psprintf("all jobs are stopped: %s; jobq.start_all() lets them run",
 						   reason ? reason : "no reason given");
+	else if (draining)
+		message = "jobq.drain() is under way: no job starts";
 	else if (trouble[0] != '\0')
 		message = trouble;
 	else if (f->paused_waiting)
@@ -272,7 +276,7 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 		message = "jobs have waited for their concurrency_key for over an hour";
 	add_check(report, "queues", message ? DEGRADED : HEALTHY, message,
 			  psprintf(", \"oldest_waiting_s\": %s, \"stopped\": %s, \"paused\": " INT64_FORMAT "%s",
-					   seconds, stopped ? "true" : "false", f->paused_types,
+					   seconds, stopped || draining ? "true" : "false", f->paused_types,
 					   f->blocked_keys ? psprintf(", \"blocked_keys\": %s", f->blocked_keys) : ""));
 }
 
