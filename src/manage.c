@@ -83,6 +83,7 @@ cancel_waiting(Ledger *ledger, Job *job, char *reason)
 	(void) settle_at_once(ledger, job, type, &outcome);
 }
 
+/* (id, reason, tell boolean) */
 Datum
 jobq_cancel(PG_FUNCTION_ARGS)
 {
@@ -102,8 +103,9 @@ jobq_cancel(PG_FUNCTION_ARGS)
 			result = "cancelled";
 			break;
 		case LOCK_BUSY:
-			publish_cancel(id, reason);
-			result = "told";
+			if (PG_GETARG_BOOL(2))
+				publish_cancel(id, reason);
+			result = PG_GETARG_BOOL(2) ? "told" : "running";
 			break;
 		case LOCK_GONE:
 			break;

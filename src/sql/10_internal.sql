@@ -29,8 +29,8 @@ CREATE FUNCTION jobq._home_id() RETURNS int
 -- src/manage.c.  Locks a waiting job for this transaction: 'locked' | 'running' | 'gone'.
 CREATE FUNCTION jobq._lock_job(id uuid) RETURNS text
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_lock_job';
--- Ends a live job: 'cancelled' (it waited) | 'told' (it runs, and hears of it at commit) | 'gone'.
-CREATE FUNCTION jobq._cancel(id uuid, reason text) RETURNS text
+-- Ends a live job: 'cancelled' (it waited) | 'told' (it runs, and hears of it at commit; tell false: 'running') | 'gone'.
+CREATE FUNCTION jobq._cancel(id uuid, reason text, tell boolean DEFAULT true) RETURNS text
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_cancel';
 
 -- What the definition of a job type may hold: src/options_check.c, src/command.c.

@@ -415,7 +415,8 @@ DECLARE
 BEGIN
   PERFORM jobq._check_not_null('force', force IS NOT NULL);
   IF force THEN
-    PERFORM jobq._cancel(q.id, 'job type dropped') FROM jobq.queue q WHERE q.type_id = t.id;
+    PERFORM jobq._cancel_all(ARRAY(SELECT q.id FROM jobq.queue q WHERE q.type_id = t.id ORDER BY q.id DESC),
+                             'job type dropped', true);
   ELSE
     SELECT count(*) INTO live FROM jobq.queue q WHERE q.type_id = t.id;
     IF live > 0 THEN

@@ -31,6 +31,36 @@ BEGIN
   RETURN jobq._cancel(id, reason) <> 'gone';
 END $$;
 
+-- Ends live jobs, in the order of the array; how many.  Only so many that run can be told at once, and short jobs run
+-- until the batch that they are in has been committed: when there are too many, that is waited for, a second at most.
+CREATE FUNCTION jobq._cancel_all(ids uuid[], reason text, tell boolean) RETURNS bigint
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  job uuid;
+  running uuid[];
+  cancelled bigint := 0;
+BEGIN
+  FOR try IN 1..100 LOOP
+    running := '{}';
+    FOREACH job IN ARRAY ids LOOP
+      CASE jobq._cancel(job, reason, false)
+        WHEN 'cancelled' THEN cancelled := cancelled + 1;
+        WHEN 'running' THEN running := running || job;
+        ELSE NULL;
+      END CASE;
+    END LOOP;
+    EXIT WHEN NOT tell OR cardinality(running) <= 128;
+    PERFORM pg_sleep(0.01);
+    ids := running;
+  END LOOP;
+  IF tell THEN
+    FOREACH job IN ARRAY running LOOP
+      cancelled := cancelled + (jobq._cancel(job, reason) <> 'gone')::int;
+    END LOOP;
+  END IF;
+  RETURN cancelled;
+END $$;
+
 CREATE FUNCTION jobq.cancel_jobs(
   job_type text DEFAULT NULL, tenant text DEFAULT NULL, payload_contains jsonb DEFAULT NULL,
   include_running boolean DEFAULT false, reason text DEFAULT NULL)
@@ -40,25 +70,19 @@ CREATE FUNCTION jobq._cancel_jobs(caller oid,
   RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   type_ids int[] := jobq._type_ids(job_type, true);
-  job uuid;
-  cancelled bigint := 0;
 BEGIN
   PERFORM jobq._check_not_null('include_running', include_running IS NOT NULL);
   IF job_type IS NULL AND tenant IS NULL AND payload_contains IS NULL THEN
     PERFORM jobq._bad('22023', 'job_type, tenant and payload_contains are all NULL',
       'Give at least one of them.');
   END IF;
-  FOR job IN SELECT q.id FROM jobq.queue q
-              WHERE jobq._manages(caller, q.tenant, q.type_id)
-                AND (type_ids IS NULL OR q.type_id = ANY (type_ids))
-                AND jobq._tenant_is(q.tenant, _cancel_jobs.tenant)
-                AND (payload_contains IS NULL OR q.payload @> payload_contains)
-              ORDER BY q.id LOOP
-    CONTINUE WHEN NOT include_running AND jobq._lock_job(job) <> 'locked';
-    CONTINUE WHEN jobq._cancel(job, reason) = 'gone';
-    cancelled := cancelled + 1;
-  END LOOP;
-  RETURN cancelled;
+  -- the newest first: workers take the oldest
+  RETURN jobq._cancel_all(ARRAY(SELECT q.id FROM jobq.queue q
+                                 WHERE jobq._manages(caller, q.tenant, q.type_id)
+                                   AND (type_ids IS NULL OR q.type_id = ANY (type_ids))
+                                   AND jobq._tenant_is(q.tenant, _cancel_jobs.tenant)
+                                   AND (payload_contains IS NULL OR q.payload @> payload_contains)
+                                 ORDER BY q.id DESC), reason, include_running);
 END $$;
 
 -- Puts finished jobs (rows with the columns of history and dead_letters) back into the queue, due now, in the order
@@ -294,7 +318,7 @@ CREATE FUNCTION jobq._purge_tenant(caller oid, tenant text) RETURNS bigint
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   job uuid;
-  state text;
+  running uuid[] := '{}';
   live bigint := 0;
   dead bigint;
   ended bigint;
@@ -303,15 +327,18 @@ BEGIN
   IF tenant = '' THEN
     PERFORM jobq._bad('22023', 'tenant must not be ""', 'There is no tenant to purge.');
   END IF;
-  FOR job IN SELECT q.id FROM jobq.queue q WHERE q.tenant = _purge_tenant.tenant ORDER BY q.id LOOP
-    state := jobq._lock_job(job);
-    IF state = 'locked' THEN
-      DELETE FROM jobq.queue q WHERE q.id = job;
-    ELSIF state = 'running' THEN
-      state := jobq._cancel(job, 'tenant purged');
-    END IF;
-    live := live + (state <> 'gone')::int;
+  FOR job IN SELECT q.id FROM jobq.queue q WHERE q.tenant = _purge_tenant.tenant ORDER BY q.id DESC LOOP
+    CASE jobq._lock_job(job)
+      WHEN 'locked' THEN
+        DELETE FROM jobq.queue q WHERE q.id = job;
+        live := live + 1;
+      WHEN 'running' THEN
+        running := running || job;
+      ELSE
+        NULL;
+    END CASE;
   END LOOP;
+  live := live + jobq._cancel_all(running, 'tenant purged', true);
   DELETE FROM jobq.dead_letters d WHERE d.tenant = _purge_tenant.tenant;
   GET DIAGNOSTICS dead = ROW_COUNT;
   DELETE FROM jobq.history h WHERE h.tenant = _purge_tenant.tenant;

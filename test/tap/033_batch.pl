@@ -207,5 +207,18 @@ scalar_of(q{SELECT count(*) FROM jobq.enqueue_many('longer', array_fill('{"s": 0
 $node->poll_query_until('postgres', 'SELECT NOT EXISTS (SELECT FROM jobq.queue)') or fail('jobs are left');
 my $workers = scalar_of(q{SELECT count(DISTINCT worker) FROM jobq.jobs WHERE job_type = 'longer' AND payload->>'s' <> '0'});
 cmp_ok($workers, '>', 1, "what was handed to one worker goes to others ($workers)");
+# ---------- cancelled all at once, while they run: hundreds have begun, and are not committed ----------
+
+type('bulk', 'NULL;');
+foreach my $call (q{cancel_jobs('bulk', include_running => true)}, q{purge_tenant('acme')}, q{drop_job_type('bulk', force => true)})
+{
+	scalar_of("DELETE FROM jobq.history; SELECT count(*) FROM jobq.enqueue_many('bulk', array_fill('{}'::jsonb, '{60000}'), tenant => 'acme')");
+	is(errors_of($node, 'postgres', "SELECT jobq.$call"), '00000', "$call while they run");
+	$node->poll_query_until('postgres', 'SELECT NOT EXISTS (SELECT FROM jobq.queue)') or fail("$call: jobs are left");
+	next if $call =~ /purge/;
+	is(scalar_of("SELECT count(*) FROM jobq.jobs WHERE job_type = 'bulk' AND status IN ('completed', 'cancelled')"), 60000, "$call: none is missing");
+	cmp_ok(scalar_of("SELECT count(*) FROM jobq.jobs WHERE job_type = 'bulk' AND status = 'cancelled'"), '>', 0, "$call: some were cancelled");
+}
+
 $node->stop;
 done_testing();
