@@ -263,7 +263,18 @@ begin_count(Table *rows, const char *tenant, Snapshot snapshot)
 	return scan;
 }
 
-/* How many rows were read.  Those of jobs that are gone go, unless somebody else is about to delete them. */
+/* Unless somebody else deletes it, too: nobody waits for him. */
+static void
+delete_row(Table *rows)
+{
+	ItemPointerData tid = rows->slot->tts_tid;
+	TM_FailureData failure;
+
+	(void) table_tuple_delete(rows->rel, &tid, GetCurrentCommandId(true), InvalidSnapshot, InvalidSnapshot, false,
+							  &failure, false);
+}
+
+/* How many rows were read.  Those of jobs that are gone go, unless another transaction has them in hand. */
 static int64
 count_rows(Table *rows, Table *queue, const char *tenant, int64 *live, int64 *bytes)
 {
@@ -278,8 +289,7 @@ count_rows(Table *rows, Table *queue, const char *tenant, int64 *live, int64 *by
 	while (index_getnext_slot(scan, ForwardScanDirection, rows->slot))
 	{
 		bool		isnull;
-		bool		being_deleted = TransactionIdIsValid(dirty.xmax);
-		ItemPointerData tid = rows->slot->tts_tid;
+		bool		is_free = !TransactionIdIsValid(dirty.xmin) && !TransactionIdIsValid(dirty.xmax);
 		pg_uuid_t	id = *DatumGetUUIDP(slot_getattr(rows->slot, QJ_job_id, &isnull));
 		int64		size = DatumGetInt64(slot_getattr(rows->slot, QJ_bytes, &isnull));
 
@@ -290,8 +300,8 @@ count_rows(Table *rows, Table *queue, const char *tenant, int64 *live, int64 *by
 			*live += 1;
 			*bytes += size;
 		}
-		else if (!being_deleted)
-			table_delete_row(rows, &tid);
+		else if (is_free)
+			delete_row(rows);
 	}
 	MemoryContextDelete(per_row);
 	index_endscan(scan);
@@ -473,15 +483,21 @@ jobq_forget_quota(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
+/* Under the tenant's lock: an enqueue between its two rows would meet ours, and wait for us. */
 static void
 count_if_of_tenant(const Quota *quota, TupleTableSlot *slot, Table *rows)
 {
+	uint64		key = key_of(quota->tenant);
 	bool		isnull;
 	Datum		tenant = slot_getattr(slot, Q_tenant, &isnull);
+	int64		bytes;
 
-	if (!isnull && counts(quota, DatumGetTextPP(tenant)))
-		insert_row(rows, quota->tenant, DatumGetUUIDP(slot_getattr(slot, Q_id, &isnull)),
-				   payload_bytes(DatumGetJsonbP(slot_getattr(slot, Q_payload, &isnull))), false);
+	if (isnull || !counts(quota, DatumGetTextPP(tenant)))
+		return;
+	bytes = payload_bytes(DatumGetJsonbP(slot_getattr(slot, Q_payload, &isnull)));
+	lock_tenant(key);
+	insert_row(rows, quota->tenant, DatumGetUUIDP(slot_getattr(slot, Q_id, &isnull)), bytes, false);
+	unlock_tenant(key);
 }
 
 /*

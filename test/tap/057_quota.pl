@@ -144,6 +144,37 @@ is(sql(q{SELECT count(*) <= 50 OR max(at) - min(at) > '60 s' FROM admitted}), 't
 cmp_ok(sql('SELECT count(*) FROM admitted'), '>=', 50, 'no fewer');
 is(enqueue('other'), '00000', 'another tenant has no quota');
 
+# ---------- a quota is changed while its tenant enqueues ----------
+
+sql(<<'END');
+SELECT jobq.set_tenant_quota('busy', max_live => 100000);
+CREATE TABLE stop ();
+CREATE PROCEDURE enqueue_until_stop() LANGUAGE plpgsql AS $$
+DECLARE
+  jobs uuid[];
+BEGIN
+  WHILE NOT EXISTS (SELECT FROM stop) LOOP
+    jobs := '{}';
+    FOR i IN 1..20 LOOP
+      jobs := jobs || jobq.enqueue('held', tenant => 'busy', concurrency_key => 'key');
+      COMMIT;
+    END LOOP;
+    DELETE FROM jobq.queue WHERE id = ANY (jobs);
+    COMMIT;
+  END LOOP;
+END $$;
+END
+my @errors = ('') x 6;
+@sessions = map {
+	IPC::Run::start([ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-c', 'CALL enqueue_until_stop()' ],
+		'<', \undef, '>', \my $out, '2>', \$errors[$_])
+} 0 .. 5;
+wait_for_sql($node, q{SELECT count(*) > 40 FROM jobq.queue WHERE tenant = 'busy'}, 'sessions enqueue');
+push @errors, errors_of($node, 'postgres', join ';', map { "SELECT jobq.set_tenant_quota('busy', max_live => 100000 + $_)" } 1 .. 60);
+sql('INSERT INTO stop DEFAULT VALUES');
+ok((grep { $_->finish } @sessions) == 6, 'six of them, to the end');
+is(join('', @errors), '00000', 'nobody is in the way of who changes the quota, nor he in theirs');
+
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|exited with exit code ([2-9]|\d\d)|by signal/, 'no process was hurt');
 $node->stop;
 done_testing();
