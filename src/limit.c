@@ -148,6 +148,17 @@ limits_load(void)
 	}
 }
 
+static bool
+is_among(JobLimit *limit, JobLimit **found, int n)
+{
+	while (n-- > 0)
+	{
+		if (found[n] == limit)
+			return true;
+	}
+	return false;
+}
+
 int
 limits_of_type(Jsonb *options, JobLimit **found)
 {
@@ -159,7 +170,7 @@ limits_of_type(Jsonb *options, JobLimit **found)
 	{
 		SharedLimit *s = hash_search(shared, names[i], HASH_FIND, NULL);
 
-		if (s != NULL)
+		if (s != NULL && !is_among(&s->limit, found, n))	/* named twice it counts once */
 			found[n++] = &s->limit;
 	}
 	return n;

@@ -58,6 +58,13 @@ is(sql("SELECT most('{a,b,t}')"), 3, 'a limit shared by SQL types and tools');
 cmp_ok(sql("SELECT most('{free}')"), '>=', 1, 'the others run as well');
 forget();
 
+# A limit that a type names twice counts once.
+sql(q{SELECT jobq.create_job_type('twice', command => ARRAY['/bin/sleep', '{seconds}'], options => '{"output": "none", "limits": ["three", "three"]}')});
+sql(sprintf $some, 12, 'twice');
+all_done('a limit that is named twice');
+is(sql("SELECT most('{twice}')"), 3, 'counts once');
+forget();
+
 # Short jobs that are handed out in batches: a worker counts as one, and runs one at a time.
 sql(sprintf $some, 3000, 'b') =~ s/0.02/0/r;
 sql("SELECT jobq.alter_job_type('b', options => '{\"limits\": [\"two\"]}')");
