@@ -81,8 +81,9 @@ key_scan_first(QueueScan *scan, Key *key)
 {
 	Lane	   *lane;
 	TimestampTz position;
+	bool		isnull;
 
-	if (!find_first(scan, key))
+	if (!find_first(scan, key) || key_is_busy(key, DatumGetUUIDP(slot_getattr(scan->slot, Q_id, &isnull))))
 		return;
 	lane = lane_of_row(scan, &position);
 	if (!lane->type->keeps_order || position > scan->now)

@@ -14,7 +14,8 @@
  * key_order = fifo: such a job starts only when no live job of its key was created before it, asked of a second index when it is
  * read and again when it is its turn.  Nothing is remembered of those that wait: whenever a job of a key
  * ends, or is removed by a client (publish_concurrency_key), the first one is looked up.  Where the index holds no live entry
- * of the key any more is remembered (first_from); a commit that writes an older one says so.
+ * of the key any more is remembered (first_from); a commit that writes an older one says so.  While somebody holds the row
+ * of the first one it is not offered again and again (busy): it is read when it is published.
  *
  * Memory: an entry for each key that runs or has jobs in a lane's memory, and up to MAX_IDLE others for first_from.
  */
@@ -255,6 +256,22 @@ key_give_back(const JobRef *ref, TypeState *t)
 	put_key(key);
 }
 
+void
+key_not_had(const JobRef *ref)
+{
+	Key		   *key = get_key(ref->key);
+
+	key->has_busy = true;
+	key->busy = ref->id;
+	put_key(key);
+}
+
+bool
+key_is_busy(const Key *key, const pg_uuid_t *id)
+{
+	return key->has_busy && memcmp(&key->busy, id, sizeof(pg_uuid_t)) == 0;
+}
+
 /* ---------- what commits and the registry say ---------- */
 
 static void
@@ -306,6 +323,7 @@ keys_published(uint64 hash, TimestampTz created_at, bool removed)
 	if (key == NULL)
 		return;
 	key->first_from = Min(key->first_from, created_at);
+	key->has_busy = false;
 	if (removed)
 		note_change(key);
 	put_key(key);
@@ -354,6 +372,8 @@ key_admits(QueueScan *scan, Lane *lane, const JobRef *ref)
 	KeyLane    *kl = key != NULL ? find_lane(key, lane) : NULL;
 	int			room = room_of(key, lane->type);
 
+	if (key != NULL && key_is_busy(key, &ref->id))
+		key->has_busy = false;	/* it has been published, and so is read */
 	if (is_unsettled(ref))
 		return true;
 	if (lane->type->keeps_order)

@@ -27,6 +27,8 @@ typedef struct Key
 	int			limit;			/* the smallest concurrency_per_key of those that run; 0: to be found out */
 	dlist_head	lanes;			/* of KeyLane */
 	TimestampTz first_from;		/* no live job of the key was created before; DT_NOBEGIN: not known */
+	bool		has_busy;		/* an executor could not have `busy`: who holds its row will publish it */
+	pg_uuid_t	busy;
 	bool		changed;		/* in the list of those to be looked at */
 	bool		idle;			/* in the list of those kept for the sake of first_from */
 	bool		in_use;			/* is being looked at: must not go */
@@ -48,9 +50,10 @@ extern void key_enter(Lane *lane, const JobRef *ref);
 extern void key_leave(Lane *lane, const JobRef *ref);
 /* It is there no more without having been handed out: others may go in its place. */
 extern void key_lost(const JobRef *ref);
-/* It has been handed out; it has left its executor. */
+/* It has been handed out; it has left its executor, who could not have it. */
 extern void key_take(const JobRef *ref, TypeState *t);
 extern void key_give_back(const JobRef *ref, TypeState *t);
+extern void key_not_had(const JobRef *ref);
 
 /* A row of the key was read: may it wait in the lane's memory?  If not, it is found again when it may. */
 extern bool key_admits(QueueScan *scan, Lane *lane, const JobRef *ref);
@@ -70,6 +73,9 @@ extern void keys_turn(QueueScan *scan);
 extern bool keys_pending(void);
 
 /* ---- key_scan.c ---- */
+/* Is this the job that an executor could not have, and that nobody has published since? */
+extern bool key_is_busy(const Key *key, const pg_uuid_t *id);
+
 /* Is this the first live job of the key, of any type, in the order they were created in? */
 extern bool key_scan_is_first(QueueScan *scan, Key *key, const JobRef *ref);
 /* Reads that one when it is due and its type keeps the order. */

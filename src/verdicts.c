@@ -13,6 +13,7 @@
 #include "utils/timestamp.h"
 
 #include "executor.h"
+#include "keys.h"
 
 static void
 forget_job(const JobRef *ref)
@@ -54,6 +55,8 @@ apply_verdict(Executor *e, Cell *cell, TypeState *t, TimestampTz now)
 	{
 		case VERDICT_NOT_MINE:
 			pg_atomic_fetch_add_u64(&my_db()->fallbacks, 1);
+			if (ref.key != 0)
+				key_not_had(&ref);
 			forget_job(&ref);
 			break;
 		case VERDICT_SETTLED:
