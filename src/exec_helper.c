@@ -77,12 +77,14 @@ spawn(int fd, pid_t *pid)
 	sigset_t	none;
 	char		path[MAXPGPATH];
 	char		parent[32];
-	char	   *argv[] = {"jobq-helper", parent, NULL};
+	char		cgroup[MAXPGPATH];
+	char	   *argv[] = {"jobq-helper", parent, jobq_tool_cgroup[0] ? cgroup : NULL, NULL};
 	char	   *env[] = {"LANG=C.UTF-8", NULL};
 	int			rc;
 
 	snprintf(path, sizeof(path), "%s/jobq-helper", pkglib_path);
 	snprintf(parent, sizeof(parent), "--parent-pid=%d", MyProcPid);
+	snprintf(cgroup, sizeof(cgroup), "--cgroup=%s", jobq_tool_cgroup);
 	sigfillset(&every);
 	sigemptyset(&none);
 	posix_spawn_file_actions_init(&actions);

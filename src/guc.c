@@ -2,7 +2,8 @@
  * guc.c
  *	  The settings: names, defaults, ranges, who may change them and when.
  *
- * Contexts.  Memory is sized by jobq.max_databases and jobq.max_lanes, so they are fixed at server start.
+ * Contexts.  Memory is sized by jobq.max_databases and jobq.max_lanes, so they are fixed at server start; so is
+ * jobq.tool_cgroup, which belongs to the way in which the server was started.
  * jobq.databases (read by the launcher, which is in no database) and jobq.allow_exec_under_pid1 (a
  * property of the machine) come from the configuration files only.  jobq.tenant is every session's own.
  * All others are PGC_SUSET and not PGC_SIGHUP, for one reason: ALTER DATABASE ... SET refuses PGC_SIGHUP,
@@ -28,6 +29,7 @@ int			jobq_lag_threshold;
 int			jobq_max_sql_workers;
 int			jobq_sweep_interval;
 char	   *jobq_job_type_filter;
+char	   *jobq_tool_cgroup;
 char	   *jobq_tool_path;
 char	   *jobq_tool_env_file;
 int			jobq_max_payload;
@@ -147,13 +149,13 @@ check_tool_path(char **newval, void **extra, GucSource source)
 }
 
 static bool
-check_tool_env_file(char **newval, void **extra, GucSource source)
+check_absolute(char **newval, void **extra, GucSource source)
 {
 	if (!check_plain_text(newval, extra, source))
 		return false;
 	if (**newval == '\0' || **newval == '/')
 		return true;
-	GUC_check_errdetail("The file's path must be absolute.");
+	GUC_check_errdetail("The path must be absolute.");
 	return false;
 }
 
@@ -279,7 +281,7 @@ define_strings(void)
 				  "Sets the tenant of jobs enqueued without one.",
 				  "It is a default and protects nothing. Empty: no tenant.");
 	define_string("jobq.tool_env_file", &jobq_tool_env_file, "", PGC_SUSET, GUC_SUPERUSER_ONLY,
-				  check_tool_env_file, "Names the file that options.pass_env reads values from.",
+				  check_absolute, "Names the file that options.pass_env reads values from.",
 				  "Empty: none.");
 	define_string("jobq.tool_path", &jobq_tool_path, "/usr/local/bin:/usr/bin:/bin", PGC_SUSET,
 				  GUC_SUPERUSER_ONLY, check_tool_path,
@@ -291,7 +293,7 @@ define_strings(void)
  * then gets one that nothing reads, so that the name in postgresql.conf is no unknown one.
  */
 static void
-define_sizes(bool preloaded)
+define_fixed(bool preloaded)
 {
 	GucContext	context = preloaded ? PGC_POSTMASTER : PGC_SIGHUP;
 
@@ -299,6 +301,9 @@ define_sizes(bool preloaded)
 			   "Sets in how many databases jobs can run.", NULL);
 	define_int("jobq.max_lanes", &jobq_max_lanes, 4096, 64, 65536, context, 0,
 			   "Sets how many lanes (job type and priority) are followed.", NULL);
+	define_string("jobq.tool_cgroup", &jobq_tool_cgroup, "", context, GUC_SUPERUSER_ONLY, check_absolute,
+				  "Names the directory of the cgroup in which tools get cgroups of their own.",
+				  "Empty: the one that systemd has delegated to the server, if any.");
 }
 
 void
@@ -310,6 +315,6 @@ jobq_define_settings(bool preloaded)
 	define_disk();
 	define_health();
 	define_strings();
-	define_sizes(preloaded);
+	define_fixed(preloaded);
 	MarkGUCPrefixReserved("jobq");
 }

@@ -49,6 +49,7 @@ extern int	jobq_lag_threshold;			/* ms */
 extern int	jobq_max_sql_workers;
 extern int	jobq_sweep_interval;		/* ms */
 extern char *jobq_job_type_filter;
+extern char *jobq_tool_cgroup;
 extern char *jobq_tool_path;
 extern char *jobq_tool_env_file;
 extern int	jobq_max_payload;			/* bytes, rendered */

@@ -6,8 +6,8 @@
  * The cleaner follows no link, keeps two directories open at once, and takes deep trees apart by moving
  * their parts to the top.
  *
- * What dead helpers left is swept first: their tools that still live (found by JOBQ_WORKDIR in the
- * environment or by the current directory), then their directories, which nobody has locked any more.
+ * What dead helpers left is swept first: their tools that still live (found by their cgroup, JOBQ_WORKDIR in the
+ * environment, or the current directory), then their directories, which nobody has locked any more.
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -278,7 +278,10 @@ run_cleaner(Helper *h, bool first)
 		_exit(1);
 	close(h->sock);
 	if (first)
+	{
+		cgroup_sweep(h);
 		sweep_dead_helpers(h);
+	}
 	remove_matching(h->run_fd, "trash-");
 	_exit(0);
 }

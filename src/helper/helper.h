@@ -17,6 +17,7 @@
  *	 limits.c		which limit a tool has run into
  *	 workdir.c		private directories
  *	 cleaner.c		their removal, and what dead helpers left
+ *	 cgroup.c		cgroups of tools, where there may be any
  *
  * A job's state is changed by job.c only:
  *
@@ -37,6 +38,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <limits.h>
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/types.h>
@@ -170,8 +172,10 @@ typedef struct Job
 	struct rusage usage;
 	uint32_t	left;			/* processes killed after the end */
 	uint32_t	alive;			/* of them, seen in the last pass */
-	uint64_t	memory_max;		/* what it was given, to tell which it has hit */
+	uint64_t	memory_max;		/* what it was given, to tell which it has hit; 0: also when its cgroup has it */
 	uint32_t	cpu_seconds;
+	char		cgroup[24];		/* name of its cgroup, "" when there is none */
+	bool		oom;			/* which ran out of memory */
 
 	/* a warm instance */
 	Pool	   *pool;			/* NULL: it is none */
@@ -207,6 +211,12 @@ typedef struct Helper
 	int			run_fd;			/* ours below it */
 	char	   *base_path;
 	char		run_name[64];
+	const char *cgroup_named;	/* where cgroups are to be made; NULL: where one is delegated to us */
+	int			cgroup_base_fd; /* there, -1: tools have none */
+	int			cgroup_fd;		/* ours below it */
+	char		cgroup_name[NAME_MAX + 1];
+	bool		cgroup_memory;	/* they can limit it */
+	uint64_t	cgroup_count;	/* they are numbered */
 	pid_t		cleaner;		/* child that removes directories, 0: none */
 	bool		trash;			/* it has not seen all of them */
 	uint64_t	trash_count;
@@ -340,6 +350,15 @@ extern bool workdir_make(Helper *h, Job *job);	/* false: errno */
 extern void workdir_drop(Helper *h, Job *job);
 extern void workdir_clean(Helper *h);	/* starts the cleaner when there is something to do */
 extern void workdir_close(Helper *h);
+
+/* cgroup.c */
+extern void cgroup_open(Helper *h);
+extern void cgroup_close(Helper *h);
+extern int	cgroup_make(Helper *h, Job *job);	/* its descriptor; -1: errno */
+extern pid_t cgroup_clone(int cgroup, uint64_t flags, volatile pid_t *pid);
+extern void cgroup_kill(const Helper *h, const Job *job);
+extern bool cgroup_drop(Helper *h, Job *job);	/* false: somebody is left in it */
+extern void cgroup_sweep(const Helper *h);
 
 /* cleaner.c */
 extern void run_cleaner(Helper *h, bool first) __attribute__((noreturn));	/* in the child */

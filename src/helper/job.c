@@ -160,6 +160,7 @@ send_started(Helper *h, const Job *job)
 static void
 set_ended(Helper *h, Job *job)
 {
+	cgroup_drop(h, job);
 	workdir_drop(h, job);
 	set_state(job, JOB_ENDED);
 }
@@ -188,6 +189,7 @@ refuse_launch(Helper *h, Job *job, const FrameStart *start, const LaunchResult *
 	send_start_failed(h, start->job, start->argv.data, why);
 	if (job)
 	{
+		cgroup_drop(h, job);
 		workdir_drop(h, job);
 		job_free(job);
 	}
@@ -319,6 +321,7 @@ job_kill(Helper *h, Job *job)
 		give_up_start(h, job);
 		return;
 	}
+	cgroup_kill(h, job);
 	tree_signal(h, job, SIGKILL);
 	if (!job->killed)
 		job->killed_at = now_us();
@@ -381,8 +384,9 @@ give_up_main(Helper *h, Job *job)
 }
 
 static void
-start_sweeping(Job *job, uint64_t now)
+start_sweeping(const Helper *h, Job *job, uint64_t now)
 {
+	cgroup_kill(h, job);
 	set_state(job, JOB_SWEEPING);
 	job->sweep_since = now;
 }
@@ -393,6 +397,7 @@ job_main_ended(Helper *h, Job *job, int status, const struct rusage *usage)
 	job->pid = 0;
 	if (job->state == JOB_STUCK)
 	{
+		cgroup_drop(h, job);
 		set_state(job, JOB_ENDED);
 		return;
 	}
@@ -451,7 +456,7 @@ void
 job_tick(Helper *h, Job *job, uint64_t now)
 {
 	if (job->state == JOB_DRAINING && (h->lost || is_drained(job, now)))
-		start_sweeping(job, now);
+		start_sweeping(h, job, now);
 	if (job->state == JOB_STARTING && now < job->deadline && now >= after_us(job->started, START_MAX_US))
 		time_out_start(h, job);
 	if (job->state > JOB_RUNNING)
@@ -472,7 +477,7 @@ job_tick(Helper *h, Job *job, uint64_t now)
 void
 job_swept(Helper *h, Job *job)
 {
-	if (job->alive > 0 && now_us() < after_us(job->sweep_since, SWEEP_MAX_US))
+	if ((job->alive > 0 || !cgroup_drop(h, job)) && now_us() < after_us(job->sweep_since, SWEEP_MAX_US))
 		return;
 	job->left += job->alive;
 	if (job->number != NO_JOB)

@@ -240,16 +240,17 @@ send_order(const Starter *s, const Order *order, const FrameStart *start, const 
 	};
 	struct msghdr message = {0};
 	struct cmsghdr *passed;
+	size_t		size = (size_t) (fds[CGROUP_FD] < 0 ? CGROUP_FD : ORDER_FDS) * sizeof(int);
 
 	message.msg_iov = parts;
 	message.msg_iovlen = 5;
 	message.msg_control = &control;
-	message.msg_controllen = sizeof(control);
+	message.msg_controllen = CMSG_SPACE(size);
 	passed = CMSG_FIRSTHDR(&message);
 	passed->cmsg_level = SOL_SOCKET;
 	passed->cmsg_type = SCM_RIGHTS;
-	passed->cmsg_len = CMSG_LEN(ORDER_FDS * sizeof(int));
-	memcpy(CMSG_DATA(passed), fds, ORDER_FDS * sizeof(int));
+	passed->cmsg_len = CMSG_LEN(size);
+	memcpy(CMSG_DATA(passed), fds, size);
 	return sendmsg(s->sock, &message, MSG_NOSIGNAL) == (ssize_t) (sizeof(*order) + order_texts(order));
 }
 
@@ -270,7 +271,7 @@ fill_order(const Helper *h, const Job *job, const FrameStart *start, const char 
 	memset(order, 0, sizeof(*order));
 	order->parent = h->pid;
 	limit_nofile(h, start, &order->nofile);
-	order->memory_max = start->memory_max;
+	order->memory_max = job->memory_max;
 	order->cpu_seconds = start->cpu_seconds;
 	order->tag = job->tag;
 	order->argc = start->argv.count;
@@ -311,7 +312,7 @@ give_order(Helper *h, Job *job, const FrameStart *start, const int *fds, const c
 	return EIO;
 }
 
-/* Directory, pipes and what goes into the first; then the order. */
+/* Directory, cgroup, pipes and what goes into the first; then the order. */
 static int
 prepare_and_order(Helper *h, Job *job, const FrameStart *start, int *fds, const char **what)
 {
@@ -323,7 +324,10 @@ prepare_and_order(Helper *h, Job *job, const FrameStart *start, int *fds, const 
 	*what = "could not make its work directory";
 	if (!workdir_make(h, job))
 		return errno != 0 ? errno : EACCES;
-	fds[ORDER_FDS - 1] = job->dir_fd;
+	fds[WORKDIR_FD] = job->dir_fd;
+	*what = "could not make its cgroup";
+	if (h->cgroup_fd >= 0 && (fds[CGROUP_FD] = cgroup_make(h, job)) < 0)
+		return errno;
 	*what = "could not make its pipes";
 	error = open_pipes(job, fds);
 	if (error)
@@ -335,15 +339,15 @@ prepare_and_order(Helper *h, Job *job, const FrameStart *start, int *fds, const 
 int
 launch(Helper *h, Job *job, const FrameStart *start, const char **what)
 {
-	int			fds[ORDER_FDS] = {-1, -1, -1, -1, -1};
+	int			fds[ORDER_FDS] = {-1, -1, -1, -1, -1, -1};
 	int			error;
 	int			i;
 
 	if (h->starters_left)
 		launch_tidy(h);
 	error = prepare_and_order(h, job, start, fds, what);
-	for (i = 0; i < 4; i++)
-		if (fds[i] >= 0)
+	for (i = 0; i < ORDER_FDS; i++)
+		if (fds[i] >= 0 && i != WORKDIR_FD)
 			close(fds[i]);
 	return error;
 }

@@ -2,7 +2,7 @@
  * launch.h
  *	  What the helper (launch.c) and its starters (starter.c) say to each other.
  *
- * An order comes over the socket: an Order with ORDER_FDS descriptors, then the strings of argv, those of the environment,
+ * An order comes over the socket: an Order with descriptors, then the strings of argv, those of the environment,
  * the tool path and the work directory with its NUL.  The answer is one byte, when Launched says how it went.
  */
 #ifndef JOBQ_LAUNCH_H
@@ -10,7 +10,9 @@
 
 #include "helper.h"
 
-#define ORDER_FDS 5				/* the tool's 0-3, its work directory */
+#define ORDER_FDS 6				/* the tool's 0-3, its work directory, and its cgroup if there is one */
+#define WORKDIR_FD 4
+#define CGROUP_FD 5
 
 typedef struct Order
 {
@@ -38,7 +40,7 @@ typedef enum Found
 typedef struct Launched
 {
 	volatile pid_t pid;			/* of the tool's process, also before it executes the tool; 0: there is none yet */
-	int			error;			/* errno, 0: it runs */
+	volatile int error;			/* errno, also of that process, 0: it runs */
 	Found		found;
 	bool		no_process;		/* clone has failed */
 } Launched;

@@ -4,7 +4,7 @@
  *
  * The kernel tells a tool that it has reached a limit, and nobody else.  So here is judged by evidence: the
  * signal, what it has used, and what it has written to stderr about it.  It is only asked of a tool that has
- * failed by itself, and has such a limit.
+ * failed by itself, and has such a limit.  What has run out of memory in a cgroup is known.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -51,6 +51,8 @@ limit_hit(const Job *job, const FrameExit *result)
 
 	if (!failed)
 		return FRAME_LIMIT_NONE;
+	if (job->oom)
+		return FRAME_LIMIT_MEMORY;
 	if (job->cpu_seconds > 0 && out_of_cpu(job, result))
 		return FRAME_LIMIT_CPU;
 	if (job->memory_max > 0 && out_of_memory(job, result))

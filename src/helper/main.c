@@ -23,20 +23,29 @@
 #define JOBQ_HELPER_VERSION "0.1.0"
 #endif
 
-static bool
-parse_arguments(int argc, char **argv, long *parent_pid)
+/* What follows it in the argument; NULL: it is another one. */
+static const char *
+value_of(const char *argument, const char *option)
 {
-	static const char option[] = "--parent-pid=";
+	size_t		len = strlen(option);
+
+	return strncmp(argument, option, len) == 0 ? argument + len : NULL;
+}
+
+static bool
+parse_arguments(Helper *h, int argc, char **argv, long *parent_pid)
+{
 	int			i;
 
 	for (i = 1; i < argc; i++)
 	{
+		const char *pid = value_of(argv[i], "--parent-pid=");
+		const char *cgroup = value_of(argv[i], "--cgroup=");
 		char	   *end;
 
-		if (strncmp(argv[i], option, sizeof(option) - 1) != 0)
-			return false;
-		*parent_pid = strtol(argv[i] + sizeof(option) - 1, &end, 10);
-		if (*end != '\0' || *parent_pid <= 0)
+		if (cgroup && *cgroup == '/')
+			h->cgroup_named = cgroup;
+		else if (!pid || (*parent_pid = strtol(pid, &end, 10)) <= 0 || *end != '\0')
 			return false;
 	}
 	return true;
@@ -53,9 +62,9 @@ main(int argc, char **argv)
 		puts("jobq-helper " JOBQ_HELPER_VERSION);
 		return 0;
 	}
-	if (!parse_arguments(argc, argv, &parent_pid))
+	if (!parse_arguments(&helper, argc, argv, &parent_pid))
 	{
-		complain("usage: jobq-helper --parent-pid=PID, with a socket as descriptor 3");
+		complain("usage: jobq-helper --parent-pid=PID [--cgroup=DIRECTORY], with a socket as descriptor 3");
 		return 1;
 	}
 	if (!setup_process(&helper, parent_pid))

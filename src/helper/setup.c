@@ -252,7 +252,7 @@ arm_parent_death(long parent_pid)
 bool
 setup_process(Helper *h, long parent_pid)
 {
-	h->sock = h->base_fd = h->run_fd = -1;
+	h->sock = h->base_fd = h->run_fd = h->cgroup_base_fd = h->cgroup_fd = -1;
 	if (!setup_descriptors())
 		return false;
 	h->sock = FRAME_FD;

@@ -7,8 +7,9 @@
  *
  * The tool's process shares the starter's memory until it executes the tool, and the starter stands still as long
  * (as with vfork): copying the page tables of a process and then the pages it touches costs more than all the
- * rest of a start.  So it makes system calls only, on a stack of its own, and writes nothing but plan->error:
- * a step that failed.  All signals are blocked and none has a handler here, the child unblocks them last.
+ * rest of a start.  So it makes system calls only, on a stack of its own, and writes nothing but result->error:
+ * a step that failed.  (Into a cgroup only clone3 leads, which the C library does not offer with a stack: there it
+ * has a copy of the memory.)  All signals are blocked and none has a handler here, the child unblocks them last.
  * Nothing that belongs to memory may be changed on its behalf, PR_SET_DUMPABLE above all.
  *
  * CLONE_PARENT makes the tool the helper's own child: the helper hears of its end, and its death ends it.
@@ -36,9 +37,9 @@ typedef struct Plan
 	char	   *path;
 	char	  **argv;
 	char	  **env;
-	int			fds[ORDER_FDS];	/* 0-3 become these, the last is the work directory */
+	int			fds[ORDER_FDS]; /* 0-3 become these */
 	Order		order;
-	volatile int error;			/* errno of the child, 0: it runs the tool */
+	Launched   *result;
 } Plan;
 
 /* ---- the program ---- */
@@ -202,7 +203,7 @@ prepare_child(const Plan *plan)
 	sigset_t	none;
 
 	setsid();
-	if (fchdir(plan->fds[ORDER_FDS - 1]) != 0 || !place_descriptors(plan) || !set_limits(plan))
+	if (fchdir(plan->fds[WORKDIR_FD]) != 0 || !place_descriptors(plan) || !set_limits(plan))
 		return false;
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
@@ -220,7 +221,7 @@ run_child(void *arg)
 
 	if (prepare_child(plan))
 		execve(plan->path, plan->argv, plan->env);
-	plan->error = errno;
+	plan->result->error = errno;
 	_exit(127);
 }
 
@@ -261,17 +262,33 @@ receive(Order *order, int *fds)
 	if (recvmsg(STARTER_FD, &message, MSG_WAITALL | MSG_CMSG_CLOEXEC) != (ssize_t) sizeof(*order))
 		return false;
 	passed = CMSG_FIRSTHDR(&message);
-	if (!passed || passed->cmsg_len != CMSG_LEN(ORDER_FDS * sizeof(int)))
+	if (!passed)
 		return false;
-	memcpy(fds, CMSG_DATA(passed), ORDER_FDS * sizeof(int));
+	fds[CGROUP_FD] = -1;
+	memcpy(fds, CMSG_DATA(passed), passed->cmsg_len - CMSG_LEN(0));
 	return true;
+}
+
+static pid_t
+clone_child(Plan *plan)
+{
+	char		stack[CHILD_STACK] __attribute__((aligned(16)));
+	pid_t		pid;
+
+	if (plan->fds[CGROUP_FD] < 0)
+		return clone(run_child, stack + CHILD_STACK, CLONE_VM | CLONE_VFORK | CLONE_PARENT | CLONE_PARENT_SETTID,
+					 plan, &plan->result->pid);
+	pid = cgroup_clone(plan->fds[CGROUP_FD], CLONE_VFORK | CLONE_PARENT, &plan->result->pid);
+	if (pid == 0)
+		run_child(plan);
+	return pid;
 }
 
 /* The tool runs, or it has been said why not.  texts are what follows the order. */
 static void
-start_tool(Plan *plan, const char *texts, Launched *result)
+start_tool(Plan *plan, const char *texts)
 {
-	char		stack[CHILD_STACK] __attribute__((aligned(16)));
+	Launched   *result = plan->result;
 	const Order *order = &plan->order;
 	FrameList	argv = {texts, order->argv_len, order->argc};
 	FrameList	env = {argv.data + argv.len, order->env_len, order->envc};
@@ -287,20 +304,18 @@ start_tool(Plan *plan, const char *texts, Launched *result)
 	plan->env = make_env(&env, workdir);
 	if (!plan->argv || !plan->env)
 		return;
-	if (clone(run_child, stack + CHILD_STACK, CLONE_VM | CLONE_VFORK | CLONE_PARENT | CLONE_PARENT_SETTID,
-			  plan, &result->pid) < 0)
+	result->error = 0;
+	if (clone_child(plan) < 0)
 	{
 		result->error = errno;
 		result->no_process = true;
 	}
-	else
-		result->error = plan->error;
 }
 
 static bool
 follow_order(Launched *result)
 {
-	Plan		plan = {0};
+	Plan		plan = {.result = result};
 	char	   *texts;
 	size_t		len;
 
@@ -310,7 +325,7 @@ follow_order(Launched *result)
 	texts = malloc(len);
 	if (!texts || !read_whole(STARTER_FD, texts, len))
 		return false;
-	start_tool(&plan, texts, result);
+	start_tool(&plan, texts);
 	close_from(STARTER_FD + 1);
 	free(plan.path);
 	free(plan.argv);

@@ -83,6 +83,8 @@ take_hello(Helper *h, const FrameHello *hello)
 		h->max_frame = h->in.max_frame = hello->max_frame;
 	if (!h->greeted && !workdir_open(h, hello->workdir))
 		return false;
+	if (!h->greeted)
+		cgroup_open(h);
 	h->greeted = true;
 	answer.type = FRAME_HELLO;
 	answer.u.hello.max_frame = h->max_frame;
@@ -355,6 +357,7 @@ supervise(Helper *h)
 		workdir_clean(h);
 		flush(h);
 	} while (!may_leave(h));
+	cgroup_close(h);
 	workdir_close(h);
 	warm_cancel_all(h);
 	warm_tidy(h);

@@ -9,10 +9,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 extern char **environ;
@@ -265,6 +267,13 @@ allocate(size_t bytes)
 	return p[bytes / 2] == 1 ? 0 : 8;
 }
 
+/* Addresses without memory. */
+static int
+reserve(size_t bytes)
+{
+	return mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) == MAP_FAILED ? 7 : 0;
+}
+
 static int
 notes(long n)
 {
@@ -417,6 +426,10 @@ main(int argc, char **argv)
 		return flood(1, n);
 	if (strcmp(what, "stderr") == 0)
 		return flood(2, n);
+	if (strcmp(what, "reserve") == 0)
+		return reserve((size_t) n);
+	if (strcmp(what, "delegate") == 0)
+		return setxattr(argv[2], "user.delegate", argv[3], 1, 0) == 0 ? 0 : 1;
 	if (strcmp(what, "litter") == 0)
 		return litter((int) n);
 	if (strcmp(what, "allocate") == 0)
