@@ -10,7 +10,7 @@ PG_CONFIG = pg_config
 PGXS := $(wildcard $(shell $(PG_CONFIG) --pgxs 2>/dev/null))
 
 .DEFAULT_GOAL := all
-.PHONY: help deps demo demo-keep test sanitize fuzz bench bench-full bench-smoke check-assert valgrind format distclean
+.PHONY: help deps demo demo-keep test sanitize fuzz bench bench-full bench-smoke check-assert check-cgroup valgrind format distclean
 
 help:
 	@sed -n 's/^#: //p' $(firstword $(MAKEFILE_LIST))
@@ -28,6 +28,7 @@ help:
 #: make bench-full      the same with ten-minute runs, 10 M jobs, three repeats
 #: make bench-smoke     does it still work? one minute, jobq and the hand-written worker
 #: make check-assert    make test on a server built with assertions
+#: make check-cgroup    the tests of cgroups in a virtual machine that has their controllers
 #: make valgrind        pg_regress and isolation specs with the server under valgrind
 #: make format          pgindent over the C files (needs the headers of PostgreSQL 17 or newer)
 #: make deps            install the Debian packages that building and testing need
@@ -56,6 +57,10 @@ bench-smoke: deps
 	@PG_CONFIG="$(PG_CONFIG)" bench/run smoke --out build/bench-smoke
 check-assert: deps
 	@test/run --pg-config="$$(test/assert-server)" all
+check-cgroup: deps
+	@$(MAKE) --no-print-directory -s WERROR=1 all
+	@$(MAKE) --no-print-directory -s -C test/helper all
+	@test/cgroup-vm --pg-config="$$(command -v $(PG_CONFIG))"
 valgrind: deps
 	@test/run --pg-config="$$(test/assert-server)" --valgrind regress isolation
 format:
