@@ -58,6 +58,16 @@ SELECT jobq.set_tenant_quota('bytes', max_bytes => 100);
 SELECT test.enqueue('bytes', to_jsonb(repeat('x', 78))), test.enqueue('bytes', to_jsonb(repeat('x', 18))), test.enqueue('bytes', to_jsonb(repeat('x', 19))), test.enqueue('bytes', '0'), test.enqueue('bytes', to_jsonb(repeat('x', 98)));
 SELECT jobq.cancel_jobs(tenant => 'bytes', payload_contains => to_jsonb(repeat('x', 78))), test.enqueue('bytes', to_jsonb(repeat('x', 76))), test.enqueue('bytes', '0');
 
+-- a payload that replaces another one takes its place; alter_job is not refused
+SELECT jobq.set_tenant_quota('swap', max_live => 1, max_bytes => 100);
+SELECT test.enqueue('swap', to_jsonb(repeat('x', 38)), 'k'), test.enqueue('swap', to_jsonb(repeat('x', 98)), 'k', 'replace'), test.enqueue('swap', to_jsonb(repeat('x', 99)), 'k', 'replace'),
+       test.enqueue('swap', '0', 'k', 'replace'), test.enqueue('swap', to_jsonb(repeat('x', 98)), 'k', 'replace');
+SELECT jobq.alter_job(id, payload => to_jsonb(repeat('x', 200))), test.enqueue('swap', to_jsonb(repeat('x', 201)), 'k', 'replace'), test.enqueue('swap', to_jsonb(repeat('x', 99)), 'k', 'replace'),
+       test.enqueue('swap', '0', 'k', 'replace') FROM jobq.queue WHERE tenant = 'swap';
+SELECT bytes FROM jobq.quota_jobs WHERE tenant = 'swap';
+SELECT jobq.set_tenant_quota('swap', max_bytes => 100);
+SELECT test.enqueue('swap', to_jsonb(repeat('x', 97))), test.enqueue('swap', '0');
+
 -- enqueues in a minute
 SELECT jobq.set_tenant_quota('fast', enqueues_per_minute => 3);
 SELECT test.enqueue('fast'), test.enqueue('fast'), test.enqueue('fast/er'), test.enqueue('fast'), test.enqueue('faster');

@@ -243,12 +243,14 @@ is_live(Table *queue, const pg_uuid_t *id, MemoryContext per_row)
 	return found;
 }
 
+/* The rows of a quota, or only that of one job. */
 static IndexScanDesc
-begin_count(Table *rows, const char *tenant, Snapshot snapshot)
+begin_scan(Table *rows, const char *tenant, const pg_uuid_t *id, Snapshot snapshot)
 {
 	static const AttrNumber columns[] = {QJ_tenant, QJ_job_id};
 	Relation	index = table_index(rows, columns, lengthof(columns));
-	ScanKeyData key;
+	ScanKeyData keys[2];
+	int			nkeys = id ? 2 : 1;
 	IndexScanDesc scan;
 
 	if (index == NULL)
@@ -256,10 +258,12 @@ begin_count(Table *rows, const char *tenant, Snapshot snapshot)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the index on jobq.quota_jobs (tenant, job_id) is missing or invalid"),
 				 errhint("Run REINDEX TABLE jobq.quota_jobs.")));
-	ScanKeyEntryInitialize(&key, 0, 1, BTEqualStrategyNumber, InvalidOid, DEFAULT_COLLATION_OID,
+	ScanKeyEntryInitialize(&keys[0], 0, 1, BTEqualStrategyNumber, InvalidOid, DEFAULT_COLLATION_OID,
 						   F_TEXTEQ, CStringGetTextDatum(tenant));
-	scan = index_beginscan(rows->rel, index, snapshot, NULL, 1, 0);
-	index_rescan(scan, &key, 1, NULL, 0);
+	if (id)
+		ScanKeyInit(&keys[1], 2, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(id));
+	scan = index_beginscan(rows->rel, index, snapshot, NULL, nkeys, 0);
+	index_rescan(scan, keys, nkeys, NULL, 0);
 	return scan;
 }
 
@@ -282,9 +286,11 @@ count_rows(Table *rows, Table *queue, const char *tenant, int64 *live, int64 *by
 	SnapshotData dirty;
 	IndexScanDesc scan;
 	int64		read = 0;
+	pg_uuid_t	last = {{0}};	/* that was live */
+	int64		last_size = 0;
 
 	InitDirtySnapshot(dirty);
-	scan = begin_count(rows, tenant, &dirty);
+	scan = begin_scan(rows, tenant, NULL, &dirty);
 	*live = *bytes = 0;
 	while (index_getnext_slot(scan, ForwardScanDirection, rows->slot))
 	{
@@ -295,10 +301,18 @@ count_rows(Table *rows, Table *queue, const char *tenant, int64 *live, int64 *by
 
 		CHECK_FOR_INTERRUPTS();
 		read++;
-		if (is_live(queue, &id, per_row))
+		if (memcmp(&id, &last, UUID_LEN) == 0)
+		{
+			/* an open transaction replaces the payload: the larger one counts */
+			*bytes += Max(size - last_size, 0);
+			last_size = Max(size, last_size);
+		}
+		else if (is_live(queue, &id, per_row))
 		{
 			*live += 1;
 			*bytes += size;
+			last = id;
+			last_size = size;
 		}
 		else if (is_free)
 			delete_row(rows);
@@ -330,10 +344,17 @@ payload_bytes(Jsonb *payload)
 	return strlen(JsonbToCString(NULL, &payload->root, VARSIZE(payload)));
 }
 
+/* For one job more, or for more bytes of one that is there. */
 static bool
-has_room(const Quota *quota, const QuotaEntry *entry, int64 bytes)
+has_place(const Quota *quota, const QuotaEntry *entry, bool one_more)
 {
-	return (quota->max_live < 0 || entry->live + 1 <= quota->max_live) &&
+	return !one_more || quota->max_live < 0 || entry->live + 1 <= quota->max_live;
+}
+
+static bool
+has_room(const Quota *quota, const QuotaEntry *entry, bool one_more, int64 bytes)
+{
+	return has_place(quota, entry, one_more) &&
 		(quota->max_bytes < 0 || entry->bytes + bytes <= quota->max_bytes);
 }
 
@@ -346,15 +367,15 @@ refuse(const Quota *quota, const char *which, int64 limit)
 }
 
 static void
-check_room(const Quota *quota, QuotaEntry *entry, Table *queue, int64 bytes)
+check_room(const Quota *quota, QuotaEntry *entry, Table *queue, bool one_more, int64 bytes)
 {
 	if (quota->max_live < 0 && quota->max_bytes < 0)
 		return;
-	if (!entry->known || (!has_room(quota, entry, bytes) && GetCurrentTimestamp() >= entry->count_again))
+	if (!entry->known || (!has_room(quota, entry, one_more, bytes) && GetCurrentTimestamp() >= entry->count_again))
 		count_again(quota, entry, queue);
-	if (has_room(quota, entry, bytes))
+	if (has_room(quota, entry, one_more, bytes))
 		return;
-	if (quota->max_live >= 0 && entry->live + 1 > quota->max_live)
+	if (!has_place(quota, entry, one_more))
 		refuse(quota, "max_live", quota->max_live);
 	refuse(quota, "max_bytes", quota->max_bytes);
 }
@@ -403,8 +424,16 @@ quota_admit(List *of_tenant, Table *queue, Jsonb *payload)
 		entry = entry_of(key);
 		if (entry != NULL)
 			check_rate(quota, entry);
-		check_room(quota, entry ? entry : &forgotten, queue, bytes);
+		check_room(quota, entry ? entry : &forgotten, queue, true, bytes);
 	}
+}
+
+static void
+fill_row(Datum *values, const char *tenant, const pg_uuid_t *id, int64 bytes)
+{
+	values[QJ_tenant - 1] = CStringGetTextDatum(tenant);
+	values[QJ_job_id - 1] = UUIDPGetDatum(id);
+	values[QJ_bytes - 1] = Int64GetDatum(bytes);
 }
 
 /* Unless the job has its row already. */
@@ -414,9 +443,7 @@ insert_row(Table *rows, const char *tenant, const pg_uuid_t *id, int64 bytes, bo
 	Datum		values[QJ_NATTS];
 	bool		nulls[QJ_NATTS] = {false, false, false};
 
-	values[QJ_tenant - 1] = CStringGetTextDatum(tenant);
-	values[QJ_job_id - 1] = UUIDPGetDatum(id);
-	values[QJ_bytes - 1] = Int64GetDatum(bytes);
+	fill_row(values, tenant, id, bytes);
 	if (is_new)
 		table_insert_row(rows, values, nulls);
 	else
@@ -437,6 +464,15 @@ note_job(const Quota *quota, const pg_uuid_t *id, int64 bytes, Table *rows)
 	entry->enqueued[entry->second % QUOTA_SECONDS]++;
 }
 
+static void
+unlock_tenants(List *of_tenant)
+{
+	ListCell   *lc;
+
+	foreach(lc, of_tenant)
+		unlock_tenant(key_of(((Quota *) lfirst(lc))->tenant));
+}
+
 void
 quota_done(List *of_tenant, Jsonb *payload, const pg_uuid_t *id)
 {
@@ -452,8 +488,59 @@ quota_done(List *of_tenant, Jsonb *payload, const pg_uuid_t *id)
 			note_job(lfirst(lc), id, bytes, &rows);
 		table_close_after_write(&rows);
 	}
+	unlock_tenants(of_tenant);
+}
+
+/* The row of a job that is ours; one that is missing is written. */
+static void
+update_row(Table *rows, const char *tenant, const pg_uuid_t *id, int64 bytes)
+{
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	IndexScanDesc scan = begin_scan(rows, tenant, id, snapshot);
+	bool		found = index_getnext_slot(scan, ForwardScanDirection, rows->slot);
+	ItemPointerData tid = rows->slot->tts_tid;
+	Datum		values[QJ_NATTS];
+	bool		nulls[QJ_NATTS] = {false, false, false};
+
+	index_endscan(scan);
+	ExecClearTuple(rows->slot);
+	UnregisterSnapshot(snapshot);
+	fill_row(values, tenant, id, bytes);
+	if (found)
+		table_update_row(rows, &tid, values, nulls);
+	else
+		insert_row(rows, tenant, id, bytes, false);
+}
+
+/* An enqueue that adds no job: max_live and enqueues_per_minute have nothing to do with it. */
+void
+quota_replace(List *of_tenant, Table *queue, Job *job, Jsonb *payload)
+{
+	int64		bytes = payload_bytes(payload);
+	int64		more = bytes - payload_bytes(DatumGetJsonbP(JOB_ATT(job, Q_payload)));
+	Table		rows;
+	ListCell   *lc;
+
 	foreach(lc, of_tenant)
-		unlock_tenant(key_of(((Quota *) lfirst(lc))->tenant));
+	{
+		Quota	   *quota = lfirst(lc);
+		uint64		key = key_of(quota->tenant);
+		QuotaEntry	forgotten = {0};
+		QuotaEntry *entry;
+
+		lock_tenant(key);
+		entry = entry_of(key);
+		if (more <= 0)
+			continue;
+		check_room(quota, entry ? entry : &forgotten, queue, false, more);
+		if (entry != NULL)
+			entry->bytes += more;
+	}
+	table_open_for_write(&rows, jobq_relid("quota_jobs"));
+	foreach(lc, of_tenant)
+		update_row(&rows, ((Quota *) lfirst(lc))->tenant, JOB_ID(job), bytes);
+	table_close_after_write(&rows);
+	unlock_tenants(of_tenant);
 }
 
 /* Its rows were not written by quota_done: count them next time. */

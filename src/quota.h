@@ -36,5 +36,7 @@ extern List *quotas_of(text *tenant);
  */
 extern void quota_admit(List *quotas, Table *queue, Jsonb *payload);
 extern void quota_done(List *quotas, Jsonb *payload, const pg_uuid_t *id);
+/* Another payload for a job that waits and is ours: 53400 when it is larger and that is too much. */
+extern void quota_replace(List *quotas, Table *queue, Job *job, Jsonb *payload);
 
 #endif

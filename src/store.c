@@ -306,8 +306,11 @@ meet_waiting(Enqueuer *e, Request *request, Job *job)
 	publish_row(job->values, job->nulls);
 	if (request->on_conflict == CONFLICT_ERROR)
 		raise_conflict(request, JOB_ID(job));
-	if (request->on_conflict == CONFLICT_REPLACE)
-		replace_waiting(e, request, job);
+	if (request->on_conflict != CONFLICT_REPLACE)
+		return;
+	if (request->quotas != NIL)
+		quota_replace(request->quotas, &e->queue, job, request->payload);
+	replace_waiting(e, request, job);
 }
 
 /* True: a new job.  Ends only when a row is in, or the id of the job that holds the key is known. */

@@ -35,17 +35,17 @@ CREATE CONSTRAINT TRIGGER quota_set AFTER INSERT ON jobq.tenant_quotas DEFERRABL
   FOR EACH ROW EXECUTE FUNCTION jobq._quota_set();
 ALTER TABLE jobq.tenant_quotas ENABLE ALWAYS TRIGGER quota_set;
 
--- Jobs that came into the queue without enqueue count as well.
+-- Jobs that came into the queue, or have got another payload, without enqueue count as well.
 CREATE FUNCTION jobq._count_for_quotas(ids uuid[]) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   quota text;
 BEGIN
   FOR quota IN SELECT t.tenant FROM jobq.tenant_quotas t ORDER BY t.tenant LOOP
-    INSERT INTO jobq.quota_jobs (tenant, job_id, bytes)
+    INSERT INTO jobq.quota_jobs AS j (tenant, job_id, bytes)
     SELECT quota, q.id, octet_length(q.payload::text) FROM jobq.queue q
      WHERE (q.tenant = quota OR starts_with(q.tenant, quota || '/')) AND q.id = ANY (ids)
-    ON CONFLICT DO NOTHING;
+    ON CONFLICT (tenant, job_id) DO UPDATE SET bytes = excluded.bytes WHERE j.bytes <> excluded.bytes;
     IF FOUND THEN
       PERFORM jobq._forget_quota(quota, false);
     END IF;

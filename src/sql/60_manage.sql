@@ -240,6 +240,9 @@ BEGIN
          max_attempts = coalesce(_alter_job.max_attempts, q.max_attempts),
          timeout = coalesce(_alter_job.timeout, q.timeout)
    WHERE q.id = job.id;
+  IF payload IS NOT NULL THEN
+    PERFORM jobq._count_for_quotas(ARRAY[job.id]);
+  END IF;
   RETURN true;
 END $$;
 

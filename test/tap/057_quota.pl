@@ -89,6 +89,16 @@ $open->query_safe(q{BEGIN; SELECT jobq.cancel_jobs(payload_contains => '{}')});
 is(enqueue('acme'), '53400', 'what it cancels counts');
 $open->query_safe('COMMIT');
 is(fill(), 10, 'until it has committed');
+
+sub bytes { return errors_of($node, 'postgres', "SELECT jobq.enqueue('held', to_jsonb(repeat('x', $_[0])), tenant => 'bytes')"); }
+sql(q{SELECT jobq.set_tenant_quota('bytes', max_bytes => 100), jobq.enqueue('held', to_jsonb(repeat('x', 8)), tenant => 'bytes', unique_key => 'k')});
+$open->query_safe(q{BEGIN; SELECT jobq.enqueue('held', to_jsonb(repeat('x', 88)), tenant => 'bytes', unique_key => 'k', on_conflict => 'replace')});
+is(bytes(28), '53400', 'what it puts in place of a payload counts');
+is(bytes(8), '00000', 'in its place');
+$open->query_safe('ROLLBACK');
+is(bytes(78), '00000', 'until it is rolled back');
+is(bytes(0), '53400', 'then what was there counts');
+sql(q{SELECT jobq.cancel_jobs(tenant => 'bytes')});
 $open->quit;
 
 # prepared
