@@ -27,7 +27,7 @@ SKIP:
 		my $e = run_job($node, $type);
 		return join ' ', $e->{status}, grep { defined } @$e{qw(error_code error_msg)};
 	};
-	my $hit = 'error signal:KILL memory limit of 64 MB exceeded: terminated by signal KILL';
+	my $hit = 'error signal:KILL terminated by signal KILL: memory limit of 64 MB exceeded';
 	is($error->('one', 'my @x; push @x, "y" x 100_000 while 1'), $hit, 'memory_max');
 	is($error->('all', 'my $n = 40e6; fork; my $x = "y" x $n; sleep 60'), $hit, 'memory_max of all of its processes');
 	is($error->('fails', 'exit 4'), 'error exit:4 exited with code 4', 'not hit');
