@@ -41,7 +41,7 @@ SELECT call || ': ' || test.error_of('SELECT jobq.' || call)
     ('create_signal(''new'', ''DELETE FROM test.t RETURNING true'')'), ('create_signal(''new'', ''no_such_column'')'),
     ('create_signal(''new'', ''SELECT true FROM no_such_table'')'), ('create_signal(''new'', ''SELECT true INTO t'')'),
     ('create_signal(''new'', ''SELECT true FROM pg_class FOR UPDATE'')'), ('create_signal(''new'', repeat(''('', 6000) || repeat('')'', 6000))'),
-    ('create_signal(''new'', ''true'', NULL)'), ('create_signal(''new'', ''true'', ''999 ms'')'), ('create_signal(''new'', ''true'', ''20000 years'')'),
+    ('create_signal(''new'', ''true'', NULL)'), ('create_signal(''new'', ''true'', ''0'')'), ('create_signal(''new'', ''true'', ''20000 years'')'),
     ('drop_signal(NULL)'), ('drop_signal(''missing'')'), ('drop_signal(''load'')')) v(call);
 SELECT count(*) FROM jobq.signals WHERE name = 'new';
 

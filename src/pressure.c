@@ -104,6 +104,7 @@ read_signal(HeapTuple tuple, TupleDesc desc)
 	value = heap_getattr(tuple, S_active_until, desc, &isnull);
 	s->until = isnull ? DT_NOEND : DatumGetTimestampTz(value);
 	value = heap_getattr(tuple, S_every, desc, &isnull);
+	/* a process is started for it: at most once a second */
 	s->every = isnull ? 0 : Max(interval_to_us(DatumGetIntervalP(value)), USECS_PER_SEC);
 	s->next_check = 0;			/* at once, unless it was known */
 }

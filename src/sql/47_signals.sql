@@ -84,10 +84,7 @@ CREATE FUNCTION jobq._create_signal(caller oid, name text, condition text, every
 #variable_conflict use_column
 BEGIN
   PERFORM jobq._check_signal_name(_create_signal.name), jobq._check_not_null('every', _create_signal.every IS NOT NULL),
-          jobq._check_interval('every', _create_signal.every);
-  IF _create_signal.every < '1s' THEN
-    PERFORM jobq._bad('22023', format('every must be at least one second, not "%s"', _create_signal.every));
-  END IF;
+          jobq._check_interval('every', _create_signal.every, false);
   INSERT INTO jobq.signals (name, active, condition, definer, search_path, every)
   VALUES (_create_signal.name, false, _create_signal.condition, pg_get_userbyid(caller), jobq._callers_search_path(),
           _create_signal.every)

@@ -225,7 +225,7 @@ COMMENT ON FUNCTION jobq.create_signal IS
 $$Makes a signal that a SQL condition decides. It is asked again and again, read only, as the role that calls this function, for at most 5 seconds. When it fails or is NULL the signal stays as it is, and an event and health() say why.
 name: of the signal; 42710 when there is one of that name.
 condition: a boolean expression, or a SELECT of one; its names are looked up in the search_path of this call.
-every: an interval of one second or more.$$;
+every: an interval above zero; no condition is asked more than once a second.$$;
 
 COMMENT ON FUNCTION jobq.drop_signal IS
 $$Removes a signal and the pressure rules that refer to it; 42704 when there is none.

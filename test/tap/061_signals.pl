@@ -168,7 +168,7 @@ CREATE TABLE flag (up boolean);
 INSERT INTO flag VALUES (true);
 GRANT SELECT ON flag TO watcher;
 SET ROLE watcher;
-SELECT jobq.create_signal('flagged', 'SELECT up AND current_user = ''watcher'' FROM flag', '1s');
+SELECT jobq.create_signal('flagged', 'SELECT up AND current_user = ''watcher'' FROM flag', '100ms');
 SELECT jobq.set_pressure_rule('bulk', 'flagged', block => true);
 END
 
