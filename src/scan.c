@@ -168,14 +168,19 @@ suspect_flags(const pg_uuid_t *id)
 	for (int i = 0; i < scan_nsuspects; i++)
 	{
 		if (memcmp(&scan_suspects[i].id, id, sizeof(pg_uuid_t)) == 0)
-		{
-			uint16		flags = scan_suspects[i].guilty ? REF_CRASHED : REF_ALONE;
-
-			scan_suspects[i] = scan_suspects[--scan_nsuspects];
-			return flags;
-		}
+			return scan_suspects[i].guilty ? REF_CRASHED : REF_ALONE;
 	}
 	return 0;
+}
+
+void
+scan_clear_suspect(const pg_uuid_t *id)
+{
+	for (int i = 0; i < scan_nsuspects; i++)
+	{
+		if (memcmp(&scan_suspects[i].id, id, sizeof(pg_uuid_t)) == 0)
+			scan_suspects[i--] = scan_suspects[--scan_nsuspects];
+	}
 }
 
 /* Without looking at the columns before it, for the sake of the many that have none. */
@@ -228,8 +233,7 @@ scan_take(QueueScan *scan, Lane *lane, bool from_cursor)
 			return;
 		ref.flags |= REF_LOST;
 	}
-	if (scan_nsuspects > 0)
-		ref.flags |= suspect_flags(&ref.id);
+	ref.flags |= suspect_flags(&ref.id);
 	if (ref.key != 0 && known_lookup(known_jobs, ref.id) == NULL && !key_admits(scan, lane, &ref))
 		return;
 	(void) lane_add(lane, &ref, from_cursor);

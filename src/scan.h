@@ -26,9 +26,11 @@ typedef struct QueueScan
 	bool		rewritten;		/* the table has another file since the last time: TIDs are stale */
 } QueueScan;
 
-/* What crashed with the server: refs to these carry a flag.  Kept until they are handed out. */
+/* What crashed with the server: refs to these carry a flag, as often as they are read. */
 extern Suspect scan_suspects[JOBQ_MAX_SLOTS];
 extern int	scan_nsuspects;
+/* Its attempt has ended: it is none any more. */
+extern void scan_clear_suspect(const pg_uuid_t *id);
 
 /* false: the table or its index can't be had without waiting, or is not there. */
 extern bool scan_open(QueueScan *scan, TimestampTz now);

@@ -61,6 +61,7 @@ apply_verdict(Executor *e, Cell *cell, TypeState *t, TimestampTz now)
 			break;
 		case VERDICT_SETTLED:
 			t->start_failures = 0;
+			scan_clear_suspect(&ref.id);
 			forget_job(&ref);
 			break;
 		case VERDICT_RELEASED:

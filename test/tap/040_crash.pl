@@ -146,6 +146,49 @@ wait_status($node, 'postgres', $_, 'completed', 'a job in flight when a client w
 is(fate($_), 'completed 1', 'and was not charged') foreach @innocent;
 is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT job) FROM ledger'), '3|3', 'its effects are there once');
 
+# ---------- one in flight whose concurrency key is full when the server is back ----------
+
+# A crash's suspect and, before or behind the reach of its lane's memory, another that holds its key.
+sub stays_a_suspect
+{
+	my ($what, $before) = @_;
+
+	$node->safe_psql('postgres', 'TRUNCATE ledger, gate');
+	my $suspect = $node->safe_psql('postgres', q{SELECT jobq.enqueue('quick', '{"gate": "suspect"}', concurrency_key => 'k')});
+	running($suspect);
+	my $holder = $node->safe_psql('postgres', q{SELECT jobq.enqueue('waiter', '{"gate": "holder"}', concurrency_key => 'k', priority => 10)});
+	$node->safe_psql('postgres', "SELECT jobq.pause_job_type('quick');"
+		  . " SELECT jobq.enqueue('quick') FROM generate_series(1, $before);"
+		  . " UPDATE jobq.queue SET position = position - interval '1 hour' WHERE id NOT IN ('$suspect', '$holder')");
+	kill_client();
+	running($holder);
+	$node->safe_psql('postgres', "SELECT jobq.resume_job_type('quick'); INSERT INTO gate VALUES ('suspect')");
+	$node->safe_psql('postgres', q{SELECT count(jobq.enqueue('quick')) FROM generate_series(1, 50)});
+	wait_for_sql($node, 'SELECT count(*) = 2 FROM jobq.queue', "$what: quick ones run");
+	# all at once, so that they would share a transaction
+	$node->safe_psql('postgres', q{SELECT jobq.pause_job_type('quick'); INSERT INTO gate VALUES ('holder')});
+	wait_status($node, 'postgres', $holder, 'completed', "$what: the key is free");
+	$node->safe_psql('postgres', q{SELECT count(jobq.enqueue('quick')) FROM generate_series(1, 100)});
+	$node->safe_psql('postgres', q{SELECT jobq.resume_job_type('quick')});
+	wait_for_sql($node, 'SELECT count(*) = 0 FROM jobq.queue', "$what: all have run");
+	is(fate($suspect), 'completed 1', "$what: it was not charged");
+	cmp_ok($node->safe_psql('postgres', q{SELECT max(n) FROM (SELECT count(*) AS n FROM ledger GROUP BY what) t}), '>', 1, "$what: some share a transaction");
+	is($node->safe_psql('postgres', "SELECT count(*) FROM ledger WHERE what = (SELECT what FROM ledger WHERE job = '$suspect')"), 1, "$what: it has run alone");
+	return;
+}
+$node->safe_psql('postgres', <<'END');
+CREATE FUNCTION quick(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM public.note('tx ' || pg_current_xact_id());
+  WHILE p ? 'gate' AND NOT EXISTS (SELECT FROM public.gate WHERE name = p->>'gate') LOOP
+    PERFORM pg_sleep(0.01);
+  END LOOP;
+END $$;
+SELECT jobq.create_job_type('quick', 'quick(jsonb)');
+END
+stays_a_suspect('in memory', 0);
+stays_a_suspect('behind others', 30);
+
 # ---------- a handler whose parallel worker crashes ----------
 
 my $offset = crashes();
