@@ -533,6 +533,12 @@ role_trouble(char *buf, int size)
 	}
 }
 
+static const char *
+types_word(int n)
+{
+	return n == 1 ? "type" : "types";
+}
+
 void
 admission_trouble(char *buf, int size)
 {
@@ -553,11 +559,12 @@ admission_trouble(char *buf, int size)
 	}
 	buf[0] = '\0';
 	if (unknown > 0)
-		snprintf(buf, size, "jobs of %d unknown types wait", unknown);
+		snprintf(buf, size, "jobs of %d unknown %s wait", unknown, types_word(unknown));
 	else if (refused > 0)
-		snprintf(buf, size, "jobs of %d types wait: the role they run as is missing, or jobq.job_type_filter excludes them", refused);
+		snprintf(buf, size, "jobs of %d %s wait: the role they run as is missing, or jobq.job_type_filter excludes them",
+				 refused, types_word(refused));
 	else if (held > 0)
-		snprintf(buf, size, "tools of %d types cannot be started on this node", held);
+		snprintf(buf, size, "tools of %d %s cannot be started on this node", held, types_word(held));
 	else
 		role_trouble(buf, size);
 }

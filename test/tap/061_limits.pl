@@ -200,8 +200,10 @@ sub waits_and_runs
 	return;
 }
 waits_and_runs('free', [qw(w1 t)], [qw(free)]);
-like(sql("SELECT jobq.health() -> 'checks' -> 'queues' ->> 'message'"), qr/job_type_filter/, 'health says why');
+sub excluded { return like(sql("SELECT jobq.health() -> 'checks' -> 'queues' ->> 'message'"), qr/^jobs of $_[0] wait: .*job_type_filter/, "health says why: $_[0]"); }
+excluded('2 types');
 waits_and_runs('w1, t', [qw(free)], [qw(w1 t)]);
+excluded('1 type');
 waits_and_runs('-t', [qw(t)], [qw(w1 free)]);
 sql("SELECT jobq.create_job_type('send mail', 'naps(jsonb)')");
 waits_and_runs('"send mail", free', [qw(w1)], [ 'send mail', 'free' ]);
