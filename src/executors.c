@@ -265,12 +265,12 @@ executors_recover(void)
 /* ---------- handing out ---------- */
 
 static bool
-takes_more(Executor *e, TypeState *t, bool is_short, bool cancel)
+takes_more(Executor *e, TypeState *t, bool is_short, bool settles)
 {
 	if (e->slot == NULL || !e->attached || e->slot->leaving || e->slot->dead ||
 		e->role != t->role || e->ncells >= JOBQ_CELLS)
 		return false;
-	if (cancel)
+	if (settles)
 		return e->exec || e->nslow == 0;	/* not behind a run of unknown length */
 	if (e->exec)
 		return e->ncells < EXEC_CELLS;
@@ -300,9 +300,9 @@ limit_without_room(TypeState *t, int executor, bool exec)
 	return NULL;
 }
 
-/* *why: what keeps those from it who could take it. */
+/* *why: what keeps those from it who could take it.  What is only to be settled starts nothing: no limit counts. */
 static Executor *
-best_executor(TypeState *t, bool is_short, bool cancel, HandOut *why)
+best_executor(TypeState *t, bool is_short, bool settles, HandOut *why)
 {
 	Executor   *best = NULL;
 
@@ -311,14 +311,14 @@ best_executor(TypeState *t, bool is_short, bool cancel, HandOut *why)
 	{
 		Executor   *e = &executors[i];
 
-		if (!takes_more(e, t, is_short, cancel))
+		if (!takes_more(e, t, is_short, settles))
 			continue;
-		if (!cancel && (t->closed = limit_without_room(t, i, e->exec)) != NULL)
+		if (!settles && (t->closed = limit_without_room(t, i, e->exec)) != NULL)
 		{
 			*why = LIMIT_FULL;
 			continue;
 		}
-		if (!cancel && weight_budget > 0 && !weight_fits(e, t->weight))
+		if (!settles && weight_budget > 0 && !weight_fits(e, t->weight))
 		{
 			*why = TOO_HEAVY;
 			continue;
@@ -334,7 +334,7 @@ best_executor(TypeState *t, bool is_short, bool cancel, HandOut *why)
 HandOut
 hand_out(TypeState *t, const JobRef *ref, const char *cancel_reason, TimestampTz now)
 {
-	bool		cancel = (ref->flags & REF_CANCEL) != 0;
+	bool		settles = (ref->flags & REF_SETTLES) != 0;
 	bool		is_short = type_is_short(t, now) && (ref->flags & (REF_ALONE | REF_AGAIN)) == 0;
 	HandOut		why;
 	Executor   *e;
@@ -342,15 +342,15 @@ hand_out(TypeState *t, const JobRef *ref, const char *cancel_reason, TimestampTz
 
 	if (t->role == NULL)
 		return NO_CAPACITY;
-	e = best_executor(t, is_short, cancel, &why);
-	if (e == NULL && why == NO_CAPACITY && (t->closed = limit_without_room(t, -1, true)) != NULL)
+	e = best_executor(t, is_short, settles, &why);
+	if (e == NULL && !settles && why == NO_CAPACITY && (t->closed = limit_without_room(t, -1, true)) != NULL)
 		why = LIMIT_FULL;		/* no use in waiting for a worker */
 	if (e == NULL)
 		return why;
 	cell = free_cell(e);
 	if (!slot_assign(e->slot, cell, ref, cancel_reason))
 		return NO_CAPACITY;
-	occupy(e, cell, t, !is_short && !cancel);
+	occupy(e, cell, t, !is_short && !settles);
 	if (t->rated && will_start(e, cell))
 		type_take(t);
 	e->wake = true;

@@ -41,6 +41,17 @@ compare_refs(const JobRef *a, const JobRef *b)
 	return memcmp(&a->id, &b->id, sizeof(pg_uuid_t));
 }
 
+/* In its lane: what only has to be settled waits for nothing that keeps the others. */
+static int
+compare_in_lane(const JobRef *a, const JobRef *b)
+{
+	bool		settles = (a->flags & REF_SETTLES) != 0;
+
+	if (settles != ((b->flags & REF_SETTLES) != 0))
+		return settles ? -1 : 1;
+	return compare_refs(a, b);
+}
+
 /* pairingheap: the larger is on top */
 static int
 compare_timers(const pairingheap_node *a, const pairingheap_node *b, void *arg)
@@ -68,7 +79,7 @@ extra_push(Lane *lane, const JobRef *ref)
 			MemoryContextAlloc(lanes_context, lane->extrasize * sizeof(JobRef));
 	}
 	i = lane->nextra++;
-	while (i > 0 && compare_refs(ref, &lane->extra[(i - 1) / 2]) < 0)
+	while (i > 0 && compare_in_lane(ref, &lane->extra[(i - 1) / 2]) < 0)
 	{
 		lane->extra[i] = lane->extra[(i - 1) / 2];
 		i = (i - 1) / 2;
@@ -89,9 +100,9 @@ extra_pop(Lane *lane)
 		if (child >= lane->nextra)
 			break;
 		if (child + 1 < lane->nextra &&
-			compare_refs(&lane->extra[child + 1], &lane->extra[child]) < 0)
+			compare_in_lane(&lane->extra[child + 1], &lane->extra[child]) < 0)
 			child++;
-		if (compare_refs(&last, &lane->extra[child]) <= 0)
+		if (compare_in_lane(&last, &lane->extra[child]) <= 0)
 			break;
 		lane->extra[i] = lane->extra[child];
 		i = child;
@@ -257,7 +268,7 @@ lane_add(Lane *lane, const JobRef *ref, bool from_cursor)
 	k->where = IN_LANE;
 	k->again = false;
 	k->rev = ref->rev;
-	if (from_cursor)
+	if (from_cursor && (ref->flags & REF_SETTLES) == 0)
 		buf_push(lane, ref);
 	else
 		extra_push(lane, ref);
@@ -297,7 +308,7 @@ raw_head(Lane *lane)
 	JobRef	   *a = lane->bufpos < lane->nbuf ? &lane->buf[lane->bufpos] : NULL;
 	JobRef	   *b = lane->nextra > 0 ? &lane->extra[0] : NULL;
 
-	if (a == NULL || (b != NULL && compare_refs(b, a) < 0))
+	if (a == NULL || (b != NULL && compare_in_lane(b, a) < 0))
 		return b;
 	return a;
 }

@@ -108,7 +108,7 @@ typedef struct Lane
 	int			nbuf;
 	int			bufsize;
 	int			chunk;
-	JobRef	   *extra;			/* a heap on (position, id) */
+	JobRef	   *extra;			/* a heap: what is only to be settled, then by (position, id) */
 	int			nextra;
 	int			extrasize;
 	List	   *ranges;			/* of Range, not read to their end */

@@ -165,7 +165,7 @@ go_on_with_lane(QueueScan *scan, Lane *lane, const Rank *rank, TimestampTz now)
 	ready_served(lane);
 	lane_unplace(lane);
 	lane_pop(lane, &ref);
-	if (weight_budget > 0)
+	if (weight_budget > 0 && (ref.flags & REF_SETTLES) == 0)
 		weight_note_start(lane->group, rank);
 	known_lookup(known_jobs, ref.id)->where = IN_FLIGHT;
 	if (scan && lane_wants_scan(lane, now))
@@ -175,37 +175,38 @@ go_on_with_lane(QueueScan *scan, Lane *lane, const Rank *rank, TimestampTz now)
 		role_unpark(role);	/* it was the one they waited for */
 }
 
-/* Its head starts, or the group goes where it waits. */
+/* What keeps a job from starting, besides the lack of an executor; true: the lane or its group has gone where it waits. */
+static bool
+has_to_wait(QueueScan *scan, Lane *lane, const JobRef *ref, const Rank *rank, TimestampTz now)
+{
+	TypeState  *t = lane->type;
+	JobLimit   *closed;
+
+	if (!type_may_start(t, now))	/* its key waits for that, too */
+		group_park(lane->group, &t->own.parked);
+	else if (ref->key != 0 && wait_for_key(scan, lane, ref, now))
+		return true;
+	else if (t->role && t->role->has_waiting && outranks(&t->role->waiting, rank))
+		group_wait(lane->group, t->role);
+	else if (t->rated && (closed = type_closed_by_rate(t, now)) != NULL)
+		group_park(lane->group, &closed->parked);
+	else if (weight_budget > 0 && weight_is_reserved(t, rank))
+		weight_park(lane->group, rank);
+	else
+		return false;
+	return true;
+}
+
+/* Its head is handed out, or the group goes where it waits. */
 static void
 try_lane(QueueScan *scan, Lane *lane, TimestampTz now)
 {
 	TypeState  *t = lane->type;
 	JobRef		ref = *lane_head(lane);
 	Rank		rank = rank_of_first(lane);
-	JobLimit   *closed;
 
-	if (!type_may_start(t, now) && (ref.flags & REF_SETTLES) == 0)	/* its key waits for that, too */
-	{
-		group_park(lane->group, &t->own.parked);
+	if ((ref.flags & REF_SETTLES) == 0 && has_to_wait(scan, lane, &ref, &rank, now))
 		return;
-	}
-	if (ref.key != 0 && wait_for_key(scan, lane, &ref, now))
-		return;
-	if (t->role && t->role->has_waiting && outranks(&t->role->waiting, &rank))
-	{
-		group_wait(lane->group, t->role);
-		return;
-	}
-	if (t->rated && (ref.flags & REF_SETTLES) == 0 && (closed = type_closed_by_rate(t, now)) != NULL)
-	{
-		group_park(lane->group, &closed->parked);
-		return;
-	}
-	if (weight_budget > 0 && weight_is_reserved(t, &rank))
-	{
-		weight_park(lane->group, &rank);
-		return;
-	}
 	switch (hand_out(t, &ref, NULL, now))
 	{
 		case HANDED_OUT:

@@ -126,7 +126,9 @@ sql("SELECT pg_terminate_backend($worker)");
 wait_for_sql($node, "SELECT count(*) >= 1 FROM jobq.jobs WHERE error_code = '57P01'", 'its worker is terminated');
 runs('k', 1, 'one holds the key');
 ($worker) = sql("SELECT worker FROM jobq.jobs WHERE status = 'running'") =~ /(\d+)/;
+my $log_at = -s $node->logfile;
 kill 'KILL', $worker;
+$node->wait_for_log(qr/reinitializing.*database system is ready to accept connections/s, $log_at);
 $node->poll_query_until('postgres', "SELECT count(*) >= 1 FROM jobq.jobs WHERE error_code = 'server_crash'") or diag 'no crash';
 wait_dispatcher($node, 'postgres', 'the server has crashed and is back');
 runs('k', 1, 'one holds the key after a crash');
@@ -151,7 +153,9 @@ runs('k', 1, 'a tool holds the key');
 restart_dispatcher();
 is(running('k'), 1, 'another dispatcher counts it');
 my ($exec) = jobq_pids($node, 'exec worker', 'postgres');
+$log_at = -s $node->logfile;
 kill 'KILL', $exec;
+$node->wait_for_log(qr/reinitializing.*database system is ready to accept connections/s, $log_at);
 wait_for_sql($node, "SELECT count(*) = 1 FROM jobq.jobs WHERE error_code = 'server_crash'", 'its exec worker is killed');
 sql(q{SELECT jobq.cancel_jobs(job_type => 'lock', payload_contains => '{"seconds": 300}', include_running => true)});
 all_done('the others run');
@@ -335,18 +339,45 @@ settled();
 sql("INSERT INTO gate VALUES ('second')");
 wait_status($node, 'postgres', $changed, 'completed', 'and the one that was changed');
 
-# ---------- who died with the server gives its key back, also when its type is paused ----------
+# ---------- who died gives its key back at once, also when its type is paused, its limit full, and another of its lane before it ----------
 
 sql('SELECT forget(); TRUNCATE gate');
-sql(q{SELECT jobq.create_job_type('tool', command => ARRAY['/bin/sleep', '{seconds}'], options => '{"output": "none"}')});
-my $died = sql(q{SELECT jobq.enqueue('tool', '{"seconds": 300}', concurrency_key => 'died')});
-wait_status($node, 'postgres', $died, 'running', 'a tool has the key');
-sql("SELECT jobq.pause_job_type('tool')");
-$node->stop('immediate');
-$node->start;
-my $heir = sql(q{SELECT jobq.enqueue('plain', concurrency_key => 'died')});
-wait_status($node, 'postgres', $heir, 'completed', "another type's job gets it while the type is paused");
-is(sql("SELECT status FROM jobq.jobs WHERE id = '$died'"), 'retry', 'the attempt has been settled');
+sql(<<'END');
+SELECT jobq.set_limit('one', max_concurrent => 1);
+SELECT jobq.create_job_type('tool', command => ARRAY['/bin/sleep', '{seconds}'], options => '{"output": "none", "limits": ["one"]}', backoff_base => '1 day');
+SELECT jobq.create_job_type('sql', 'waiter(jsonb)', options => '{"limits": ["one"]}', backoff_base => '1 day');
+SELECT jobq.create_job_type('rival', 'waiter(jsonb)', options => '{"limits": ["one"]}');
+END
+
+# $ends: the attempt's end; $rival: another job that takes the limit's only place is there before it is settled
+sub settled_at_once
+{
+	my ($what, $type, $error, $ends, $rival) = @_;
+	my $died = sql("SELECT jobq.enqueue('$type', '{\"seconds\": 300, \"gate\": \"never\"}', concurrency_key => 'died')");
+	wait_status($node, 'postgres', $died, 'running', "$what: one has the key");
+	$rival = sql(q{SELECT jobq.enqueue('rival', '{"gate": "rival"}', priority => 10)}) if $rival;
+	sql("SELECT jobq.pause_job_type('$type')");
+	my $before = sql("SELECT jobq.enqueue('$type', '{\"seconds\": 0, \"gate\": \"never\"}')");
+	sql("UPDATE jobq.queue SET position = position - interval '1 hour' WHERE id = '$before'");
+	settled();
+	$ends->($died);
+	wait_status($node, 'postgres', $rival, 'running', "$what: another takes the limit's place") if $rival;
+	my $heir = sql(q{SELECT jobq.enqueue('plain', concurrency_key => 'died')});
+	wait_status($node, 'postgres', $heir, 'completed', "$what: another type's job gets the key");
+	is(sql("SELECT status || ' ' || error_code FROM jobq.jobs WHERE id = '$died'"), "retry $error", "$what: the attempt has been settled");
+	is(sql("SELECT status FROM jobq.jobs WHERE id = '$before'"), 'pending', "$what: who was before it still waits");
+	sql("INSERT INTO gate VALUES ('rival')");
+	sql("SELECT jobq.cancel_job(id) FROM jobq.queue WHERE id IN ('$died', '$before')");
+	all_done("$what: the rest");
+	sql("SELECT jobq.resume_job_type('$type'); TRUNCATE gate");
+	return;
+}
+
+sub crash { $node->stop('immediate'); return $node->start; }
+sub end_worker { return sql("SELECT pg_terminate_backend(substring(worker FROM '\\d+')::int) FROM jobq.jobs WHERE id = '$_[0]'"); }
+settled_at_once('a tool, its server crashes', 'tool', 'server_crash', \&crash);
+settled_at_once('a handler, its worker is terminated', 'sql', '57P01', \&end_worker);
+settled_at_once('a tool beside a rival', 'tool', 'server_crash', \&crash, 1);
 
 $node->stop;
 done_testing();
