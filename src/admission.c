@@ -83,7 +83,7 @@ role_state(Oid roleid)
 	if (!found)
 	{
 		memset((char *) r + sizeof(Oid), 0, sizeof(RoleState) - sizeof(Oid));
-		ready_init_waiting(r);
+		door_init(&r->door);
 		dlist_push_tail(&all_roles, &r->all);
 	}
 	return r;
@@ -216,6 +216,7 @@ type_state(int32 id)
 	if (!found)
 	{
 		memset((char *) t + sizeof(int32), 0, sizeof(TypeState) - sizeof(int32));
+		dlist_init(&t->parked);
 		limit_init(&t->own);
 		load_type(t);
 	}
@@ -233,62 +234,48 @@ role_of_type(int32 id)
 {
 	TypeState  *t = type_remembered(id);
 
-	return t != NULL && t->known && !t->exec && !t->refused && dlist_is_empty(&t->own.parked) ? t->role : NULL;
-}
-
-static void
-types_unpark_all(void)
-{
-	HASH_SEQ_STATUS status;
-	TypeState  *t;
-
-	hash_seq_init(&status, types);
-	while ((t = hash_seq_search(&status)) != NULL)
-		groups_unpark(&t->own.parked);
-	limits_unpark_all();
-	weight_unpark();
+	return t != NULL && t->known && !t->exec && !t->refused && dlist_is_empty(&t->parked) ? t->role : NULL;
 }
 
 void
-type_unpark(TypeState *t)
+type_open(TypeState *t)
 {
-	groups_unpark(&t->own.parked);
+	door_open(&t->own.door);
 	for (int i = 0; i < t->nlimits; i++)
-		groups_unpark(&t->limits[i]->parked);
+		door_open(&t->limits[i]->door);
 	if (weight_budget > 0)
 		weight_unpark();
 }
 
-void
-role_unpark(RoleState *role)
+/* Nobody waits at any. */
+static void
+init_doors(void)
 {
-	role->has_waiting = false;
-	ready_offer(role);
-}
-
-void
-roles_offer(void)
-{
+	HASH_SEQ_STATUS status;
+	TypeState  *t;
 	dlist_iter	it;
 
+	hash_seq_init(&status, types);
+	while ((t = hash_seq_search(&status)) != NULL)
+		door_init(&t->own.door);
+	limits_init_doors();
 	dlist_foreach(it, &all_roles)
-		ready_offer(dlist_container(RoleState, all, it.cur));
+		door_init(&dlist_container(RoleState, all, it.cur)->door);
 }
 
-void
-roles_unpark(void)
+/* Whoever waits is tried again, perhaps at other doors. */
+static void
+try_all(void)
 {
-	dlist_iter	it;
+	HASH_SEQ_STATUS status;
+	TypeState  *t;
 
-	dlist_foreach(it, &all_roles)
-	{
-		RoleState  *r = dlist_container(RoleState, all, it.cur);
-
-		r->has_waiting = false;
-		while (!pairingheap_is_empty(&r->groups))	/* for some it may be another role now */
-			ready_offer(r);
-		r->waiting_since = 0;
-	}
+	doors_leave();
+	init_doors();
+	hash_seq_init(&status, types);
+	while ((t = hash_seq_search(&status)) != NULL)
+		groups_unpark(&t->parked);
+	weight_unpark();
 }
 
 void
@@ -296,20 +283,12 @@ admission_forget_lanes(void)
 {
 	HASH_SEQ_STATUS status;
 	TypeState  *t;
-	dlist_iter	it;
 
+	init_doors();
 	hash_seq_init(&status, types);
 	while ((t = hash_seq_search(&status)) != NULL)
-		dlist_init(&t->own.parked);
-	limits_forget_lanes();
+		dlist_init(&t->parked);
 	weight_forget_lanes();
-	dlist_foreach(it, &all_roles)
-	{
-		RoleState  *r = dlist_container(RoleState, all, it.cur);
-
-		r->has_waiting = false;
-		ready_init_waiting(r);
-	}
 }
 
 /* All that runs is counted and weighed anew, and whoever waits looks again. */
@@ -341,8 +320,7 @@ count_anew(TimestampTz now)
 	if (order_changed)
 		lanes_rerank(now);
 	order_changed = false;
-	types_unpark_all();
-	roles_unpark();
+	try_all();
 }
 
 void
@@ -410,8 +388,7 @@ admission_press(TimestampTz now)
 	}
 	lanes_rerank(now);
 	order_changed = false;
-	types_unpark_all();
-	roles_unpark();
+	try_all();
 }
 
 /* ---------- may it start now ---------- */
@@ -437,7 +414,7 @@ roles_wait(void)
 
 	dlist_foreach(it, &all_roles)
 	{
-		if (dlist_container(RoleState, all, it.cur)->has_waiting)
+		if (dlist_container(RoleState, all, it.cur)->door.shut)
 			return true;
 	}
 	return false;
@@ -446,7 +423,14 @@ roles_wait(void)
 bool
 type_is_quiet(TypeState *t)
 {
-	return t != NULL && t->known && (!dlist_is_empty(&t->own.parked) || (t->role != NULL && t->role->has_waiting));
+	if (t == NULL || !t->known)
+		return false;
+	for (int i = 0; i < t->nlimits; i++)
+	{
+		if (t->limits[i]->door.shut)
+			return true;
+	}
+	return !dlist_is_empty(&t->parked) || t->own.door.shut || (t->role != NULL && t->role->door.shut);
 }
 
 TimestampTz
@@ -454,20 +438,20 @@ admission_next_timer(void)
 {
 	HASH_SEQ_STATUS status;
 	TypeState  *t;
-	TimestampTz next = DT_NOEND;
+	TimestampTz next = limits_next_timer();
 
 	hash_seq_init(&status, types);
 	while ((t = hash_seq_search(&status)) != NULL)
 	{
-		if (dlist_is_empty(&t->own.parked))
+		next = Min(next, limit_next_timer(&t->own));
+		if (dlist_is_empty(&t->parked))
 			continue;
 		if (t->paused)
 			next = Min(next, t->paused_until);
 		if (t->held_until != 0)
 			next = Min(next, t->held_until);
-		next = Min(next, limit_next_timer(&t->own));
 	}
-	return Min(next, limits_next_timer());
+	return next;
 }
 
 void
@@ -480,14 +464,13 @@ admission_timers(TimestampTz now)
 	hash_seq_init(&status, types);
 	while ((t = hash_seq_search(&status)) != NULL)
 	{
+		limit_timer(&t->own, now);
 		if (t->paused && t->paused_until <= now)
 			t->paused = false;
 		if (t->held_until <= now)
 			t->held_until = 0;	/* no timer of a type that waits for something else */
-		if (t->own.rate.next_free <= now)
-			t->own.rate.next_free = 0;
-		if (!dlist_is_empty(&t->own.parked) && !type_is_blocked(t, now))
-			groups_unpark(&t->own.parked);
+		if (!dlist_is_empty(&t->parked) && !type_is_blocked(t, now))
+			groups_unpark(&t->parked);
 	}
 }
 
@@ -551,7 +534,7 @@ admission_trouble(char *buf, int size)
 	hash_seq_init(&status, types);
 	while ((t = hash_seq_search(&status)) != NULL)
 	{
-		if (dlist_is_empty(&t->own.parked))
+		if (dlist_is_empty(&t->parked))
 			continue;
 		unknown += !t->known;
 		refused += t->known && t->refused;

@@ -7,6 +7,7 @@
  *	 prepared.c		prepared transactions of which nothing was published
  *	 upkeep.c		when maintenance and chores are started
  *	 lanes.c ready.c	what waits; the timers; which ready lane is first
+ *	 doors.c		who waits for a worker or a limit, and comes back first
  *	 scan.c reading.c	reading the queue's lanes; handing out in order
  *	 admission.c	job types and roles: may this job start now, and where
  *	 limit.c weight.c	how many run at once, of a type, of several, of what weight
@@ -34,9 +35,7 @@ typedef struct RoleState
 	Oid			roleid;			/* hash key; EXEC_ROLE: exec types */
 	int			nworkers;		/* slots of ours, attached or on their way */
 	dlist_node	all;			/* in all_roles */
-	pairingheap groups;			/* of lanes that wait for a worker of this role (ready.c) */
-	bool		has_waiting;	/* one of them for lack of capacity: nobody goes past `waiting` */
-	Rank		waiting;
+	Door		door;			/* where groups of lanes wait for a worker of this role */
 	int			cancels;		/* jobs to be settled as cancelled that wait for one */
 	TimestampTz waiting_since;	/* 0: nobody waits */
 	TimestampTz next_start;		/* not before then, after a failure to connect */
@@ -58,7 +57,8 @@ typedef struct TypeState
 	int			weight;			/* cpu_weight */
 	int			max_skip;		/* options.max_skip */
 	RoleState  *role;
-	JobLimit	own;			/* what the type itself allows; what waits for the type is parked here */
+	dlist_head	parked;			/* groups of lanes that wait for the type itself: it is paused, say */
+	JobLimit	own;			/* what the type itself allows */
 	int			nlimits;
 	JobLimit   *limits[JOBQ_TYPE_LIMITS];	/* those it shares with others */
 	bool		rated;			/* one of them has a rate */
@@ -83,7 +83,7 @@ typedef struct TypeState
 /* ---- admission.c ---- */
 extern dlist_head all_roles;
 extern bool types_keep_order;	/* some type has had key_order = fifo */
-/* Lanes are about to be forgotten: so are the lists of parked ones. */
+/* Lanes are about to be forgotten: so is what they wait for. */
 extern void admission_forget_lanes(void);
 /* Has so much piled up that lanes should be forgotten?  Then types that were dropped are, too. */
 extern bool admission_has_leftovers(void);
@@ -104,8 +104,8 @@ extern bool admission_key_order_changed(void);
 /* The smallest time at which something changes by itself (pause ends); DT_NOEND: never. */
 extern TimestampTz admission_next_timer(void);
 extern void admission_timers(TimestampTz now);
-/* A job of the type has left its executor: what waits for that may be tried again. */
-extern void type_unpark(TypeState *t);
+/* A job of the type has left its executor: there may be room under its limits. */
+extern void type_open(TypeState *t);
 /* Signals or rules have changed: what they say counts from now on. */
 extern void admission_press(TimestampTz now);
 /* The limit whose window is full; NULL: one of a type that is `rated` may start. */
@@ -122,10 +122,6 @@ extern bool type_may_start(TypeState *t, TimestampTz now);
 extern bool type_is_quiet(TypeState *t);
 extern bool type_is_short(TypeState *t, TimestampTz now);
 extern void type_note_run(TypeState *t, Verdict verdict, int32 run_us, TimestampTz now);
-extern void role_unpark(RoleState *role);
-extern void roles_unpark(void);
-/* Of each role that may be tried again the first that waits is ready. */
-extern void roles_offer(void);
 /* Does anything wait for a worker? */
 extern bool roles_wait(void);
 /* Why jobs of known types do not run, for health(); '' when all may. */
@@ -150,7 +146,7 @@ extern void executors_alert(int32 type_id);
 extern void executors_wake(void);
 /* Hears verdicts, buries dead executors; true: something changed. */
 extern bool executors_collect(TimestampTz now);
-/* workers.c: starts workers that parked lanes ask for; makes room between roles. */
+/* workers.c: starts workers that are waited for; makes room between roles. */
 extern void executors_balance(TimestampTz now);
 extern int	executors_running(void);
 /* The smallest concurrency_per_key of those that run of a key. */

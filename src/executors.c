@@ -380,7 +380,7 @@ executor_note_end(Executor *e, int cell)
 		return;
 	e->ended[cell] = true;
 	stop_counting(e, cell, t);
-	type_unpark(t);
+	type_open(t);
 }
 
 void
@@ -409,8 +409,8 @@ executors_cancel(const pg_uuid_t *id, CancelKind kind, const char *reason)
 	{
 		JobRef		ref = slot->cells[cell].ref;
 
-		type_unpark(executor_vacate(e, cell));
-		role_unpark(e->role);
+		type_open(executor_vacate(e, cell));
+		door_open(&e->role->door);
 		return_job(&ref);
 		return false;
 	}

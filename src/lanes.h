@@ -65,8 +65,8 @@ typedef enum GroupPlace
 {
 	GROUP_NOWHERE,				/* none of its lanes has a head */
 	GROUP_READY,				/* in the ready heap */
-	GROUP_WAITS,				/* for its role, in the role's heap */
-	GROUP_PARKED				/* its type or a limit can't run it now */
+	GROUP_WAITS,				/* at a door (doors.h) */
+	GROUP_PARKED				/* its type can't run it now, or it is too heavy */
 } GroupPlace;
 
 /* The lanes of one type and priority, which wait as one (ready.c): one, unless tenants have their own. */
@@ -78,8 +78,8 @@ typedef struct LaneGroup
 	pairingheap *oldest;		/* its lanes that have a head, by that */
 	pairingheap *turns;			/* the same lanes, by whose turn it is */
 	uint64		round;			/* of the lane that was served last */
-	pairingheap_node node;		/* in the ready heap, or that of `role` */
-	struct RoleState *role;		/* it waits for */
+	pairingheap_node node;		/* in the ready heap, or that of `waiting` */
+	struct Waiting *waiting;	/* it waits with these, or was offered for them */
 	int32		effective;		/* priority */
 	TimestampTz next_step;		/* when its oldest job has aged further; DT_NOEND: in no heap for it */
 	pairingheap_node age_node;

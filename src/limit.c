@@ -3,7 +3,7 @@
  *	  Limits, and those that types share: jobq.limits as the dispatcher knows it.
  *
  * A shared limit that was dropped stays in memory without effect, for the sake of the groups of lanes that
- * may be parked with it; there are as many as there have been names.
+ * may wait for it; there are as many as there have been names.
  */
 #include "jobq.h"
 
@@ -40,7 +40,7 @@ void
 limit_init(JobLimit *limit)
 {
 	memset(limit, 0, sizeof(JobLimit));
-	dlist_init(&limit->parked);
+	door_init(&limit->door);
 }
 
 void
@@ -68,9 +68,18 @@ limit_down(JobLimit *limit, int executor, bool exec)
 TimestampTz
 limit_next_timer(JobLimit *limit)
 {
-	if (limit->rate.limit == 0 || limit->rate.next_free == 0 || dlist_is_empty(&limit->parked))
+	if (limit->rate.limit == 0 || limit->rate.next_free == 0 || !limit->door.shut)
 		return DT_NOEND;
 	return limit->rate.next_free;
+}
+
+void
+limit_timer(JobLimit *limit, TimestampTz now)
+{
+	if (limit_next_timer(limit) > now)
+		return;
+	limit->rate.next_free = 0;	/* no timer when it is shut for another reason */
+	door_open(&limit->door);
 }
 
 /* ---------- those that types share ---------- */
@@ -177,25 +186,14 @@ limits_of_type(Jsonb *options, JobLimit **found)
 }
 
 void
-limits_unpark_all(void)
+limits_init_doors(void)
 {
 	HASH_SEQ_STATUS status;
 	SharedLimit *s;
 
 	hash_seq_init(&status, shared);
 	while ((s = hash_seq_search(&status)) != NULL)
-		groups_unpark(&s->limit.parked);
-}
-
-void
-limits_forget_lanes(void)
-{
-	HASH_SEQ_STATUS status;
-	SharedLimit *s;
-
-	hash_seq_init(&status, shared);
-	while ((s = hash_seq_search(&status)) != NULL)
-		dlist_init(&s->limit.parked);
+		door_init(&s->limit.door);
 }
 
 TimestampTz
@@ -219,12 +217,7 @@ limits_timers(TimestampTz now)
 
 	hash_seq_init(&status, shared);
 	while ((s = hash_seq_search(&status)) != NULL)
-	{
-		if (limit_next_timer(&s->limit) > now)
-			continue;
-		s->limit.rate.next_free = 0;	/* no timer of lanes that wait for something else */
-		groups_unpark(&s->limit.parked);
-	}
+		limit_timer(&s->limit, now);
 }
 
 /* ---------- rates: what all limits of a type are told ---------- */

@@ -8,18 +8,15 @@
 #ifndef JOBQ_LIMIT_H
 #define JOBQ_LIMIT_H
 
-#include "lib/ilist.h"
+#include "doors.h"
 #include "rate.h"
-#include "slots.h"
-
-#define JOBQ_TYPE_LIMITS 8		/* names in options.limits: src/option_keys.c */
 
 typedef struct JobLimit
 {
 	int			max_concurrent; /* 0: no limit */
 	int			running;
 	uint16		cells[JOBQ_MAX_SLOTS];	/* that each executor has of it */
-	dlist_head	parked;			/* groups of lanes that wait for it */
+	Door		door;			/* where groups of lanes wait for it */
 	Rate		rate;
 } JobLimit;
 
@@ -29,8 +26,9 @@ extern void limit_restart(JobLimit *limit);
 extern void limit_up(JobLimit *limit, int executor, bool exec);
 extern void limit_down(JobLimit *limit, int executor, bool exec);
 
-/* When what is parked with it may be tried again; DT_NOEND: not because of the time. */
+/* When its door opens because of the time; DT_NOEND: it does not. */
 extern TimestampTz limit_next_timer(JobLimit *limit);
+extern void limit_timer(JobLimit *limit, TimestampTz now);
 
 static inline bool
 limit_has_room(const JobLimit *limit, int executor, bool exec)
@@ -47,10 +45,10 @@ extern void limits_load(void);
 extern void limits_restart(void);
 /* Those that options.limits names; how many. */
 extern int	limits_of_type(Jsonb *options, JobLimit **found);
-extern void limits_unpark_all(void);
 /* When the next one lets one more job start; DT_NOEND: none is waited for. */
 extern TimestampTz limits_next_timer(void);
 extern void limits_timers(TimestampTz now);
-extern void limits_forget_lanes(void);
+/* Nobody waits for any of them. */
+extern void limits_init_doors(void);
 
 #endif

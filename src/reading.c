@@ -120,19 +120,6 @@ scan_due_lanes(QueueScan *scan)
 	list_free(go_on);
 }
 
-/*
- * Nobody of the role has room for the group's head.  What ranks lower waits with it: a worker that is fed
- * with short jobs would never be free for one of unknown length.
- */
-static void
-wait_for_role(LaneGroup *group, RoleState *role, const Rank *rank)
-{
-	if (!role->has_waiting || outranks(rank, &role->waiting))
-		role->waiting = *rank;
-	role->has_waiting = true;
-	group_wait(group, role);
-}
-
 /* The lane's head waits for its concurrency key: others pass it.  true: it does. */
 static bool
 wait_for_key(QueueScan *scan, Lane *lane, const JobRef *ref, TimestampTz now)
@@ -149,7 +136,7 @@ wait_for_key(QueueScan *scan, Lane *lane, const JobRef *ref, TimestampTz now)
 			lane_place(lane, now);
 			break;
 		case KEY_UNKNOWN:
-			group_park(lane->group, &lane->type->own.parked);
+			group_park(lane->group, &lane->type->parked);
 			break;
 	}
 	return true;
@@ -159,20 +146,20 @@ wait_for_key(QueueScan *scan, Lane *lane, const JobRef *ref, TimestampTz now)
 static void
 go_on_with_lane(QueueScan *scan, Lane *lane, const Rank *rank, TimestampTz now)
 {
-	RoleState  *role = lane->type->role;
 	JobRef		ref;
 
 	ready_served(lane);
 	lane_unplace(lane);
 	lane_pop(lane, &ref);
-	if (weight_budget > 0 && (ref.flags & REF_SETTLES) == 0)
-		weight_note_start(lane->group, rank);
 	known_lookup(known_jobs, ref.id)->where = IN_FLIGHT;
 	if (scan && lane_wants_scan(lane, now))
 		scan_lane(scan, lane);
 	lane_place(lane, now);
-	if (role && role->has_waiting && !outranks(rank, &role->waiting))
-		role_unpark(role);	/* it was the one they waited for */
+	if (ref.flags & REF_SETTLES)
+		return;
+	doors_note_start(lane->group, rank);
+	if (weight_budget > 0)
+		weight_note_start(lane->group, rank);
 }
 
 /* What keeps a job from starting, besides the lack of an executor; true: the lane or its group has gone where it waits. */
@@ -183,13 +170,13 @@ has_to_wait(QueueScan *scan, Lane *lane, const JobRef *ref, const Rank *rank, Ti
 	JobLimit   *closed;
 
 	if (!type_may_start(t, now))	/* its key waits for that, too */
-		group_park(lane->group, &t->own.parked);
+		group_park(lane->group, &t->parked);
 	else if (ref->key != 0 && wait_for_key(scan, lane, ref, now))
 		return true;
-	else if (t->role && t->role->has_waiting && outranks(&t->role->waiting, rank))
-		group_wait(lane->group, t->role);
+	else if (doors_keep_out(lane->group, rank))
+		return true;
 	else if (t->rated && (closed = type_closed_by_rate(t, now)) != NULL)
-		group_park(lane->group, &closed->parked);
+		group_refused_by_limit(lane->group, closed, rank);
 	else if (weight_budget > 0 && weight_is_reserved(t, rank))
 		weight_park(lane->group, rank);
 	else
@@ -203,9 +190,10 @@ try_lane(QueueScan *scan, Lane *lane, TimestampTz now)
 {
 	TypeState  *t = lane->type;
 	JobRef		ref = *lane_head(lane);
-	Rank		rank = rank_of_first(lane);
+	Rank		rank = rank_of(lane->group);
+	bool		settles = (ref.flags & REF_SETTLES) != 0;
 
-	if ((ref.flags & REF_SETTLES) == 0 && has_to_wait(scan, lane, &ref, &rank, now))
+	if (!settles && has_to_wait(scan, lane, &ref, &rank, now))
 		return;
 	switch (hand_out(t, &ref, NULL, now))
 	{
@@ -214,12 +202,12 @@ try_lane(QueueScan *scan, Lane *lane, TimestampTz now)
 			break;
 		case NO_CAPACITY:
 			if (t->role == NULL)
-				group_park(lane->group, &t->own.parked);
+				group_park(lane->group, &t->parked);
 			else
-				wait_for_role(lane->group, t->role, &rank);
+				group_refused_by_role(lane->group, &rank, settles);
 			break;
 		case LIMIT_FULL:
-			group_park(lane->group, &t->closed->parked);
+			group_refused_by_limit(lane->group, t->closed, &rank);
 			break;
 		case TOO_HEAVY:
 			weight_park(lane->group, &rank);
@@ -233,20 +221,6 @@ hand_out_ready(QueueScan *scan, TimestampTz now)
 	Lane	   *lane;
 
 	ready_age(now);
-	roles_offer();
-	while (executors_running() < jobq_max_concurrent)
-	{
-		RoleState  *role;
-
-		if ((lane = lanes_first_ready()) == NULL)
-		{
-			roles_offer();		/* who was offered may have gone */
-			if ((lane = lanes_first_ready()) == NULL)
-				break;
-		}
-		role = lane->type->role;
+	while (executors_running() < jobq_max_concurrent && (lane = lanes_first_ready()) != NULL)
 		try_lane(scan, lane, now);
-		if (role)
-			ready_offer(role);	/* who comes after it */
-	}
 }

@@ -6,9 +6,8 @@
  * pause, a limit, weight, nobody free) keeps the rest of its group, too, so the group is parked and tried again,
  * not its lanes: the end of a job costs the same beside one waiting tenant and beside thousands.
  *
- * Groups that wait for a role are in a heap of the role's, in the same order, and come back one by one: while it may be
- * tried again (has_waiting is false), its first is ready, or what is ready ranks higher.  So the end of a job costs the same
- * beside thousands of types, too.
+ * Groups that wait for a worker or for room under a limit are in other heaps, in the same order, and come back one by
+ * one (doors.h).
  *
  * One heap holds all ready groups by (effective priority, position, id) of their oldest job.  What that depends on is
  * written into the group when it is added, so that no change of a type, a signal or the time can bend the heap;
@@ -105,12 +104,18 @@ compare_turns(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 	return compare_heads(x, y);
 }
 
-Rank
-rank_of_first(Lane *lane)
+/* The lane whose turn it is. */
+static Lane *
+first_lane(const LaneGroup *group)
 {
-	LaneGroup  *group = lane->group;
+	return pairingheap_container(Lane, turn_node, pairingheap_first(group->turns));
+}
+
+Rank
+rank_of(LaneGroup *group)
+{
 	JobRef	   *head = oldest_head(group);
-	Rank		rank = {group->effective, group, lane->turn, head->position, head->id};
+	Rank		rank = {group->effective, group, first_lane(group)->turn, head->position, head->id};
 
 	return rank;
 }
@@ -141,6 +146,7 @@ ready_init(MemoryContext context)
 	ctl.entrysize = sizeof(LaneGroup);
 	ctl.hcxt = context;
 	groups = hash_create("jobq lane groups", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	doors_init(context);
 	MemoryContextSwitchTo(old);
 }
 
@@ -167,11 +173,17 @@ ready_group(const LaneId *id, TypeState *type)
 /* ---------- groups: effective priority, in and out ---------- */
 
 void
-ready_init_waiting(RoleState *role)
+ready_init_heap(pairingheap *heap)
 {
-	role->groups.ph_compare = compare_ready;
-	role->groups.ph_arg = NULL;
-	pairingheap_reset(&role->groups);
+	heap->ph_compare = compare_ready;
+	heap->ph_arg = NULL;
+	pairingheap_reset(heap);
+}
+
+LaneGroup *
+ready_first_of(pairingheap *heap)
+{
+	return GROUP_OF(pairingheap_first(heap), node);
 }
 
 /* How many steps the oldest job has aged; when the next one is due, DT_NOEND: none will be. */
@@ -215,39 +227,44 @@ group_add(LaneGroup *group)
 	enter_heap(group, GROUP_READY, ready);
 }
 
+/* One that was offered makes way for the next. */
 static void
 group_remove(LaneGroup *group)
 {
+	Waiting    *from = group->waiting;
+	bool		was_offered = group->place == GROUP_READY && from != NULL;
+
 	if (is_in_heap(group))
 	{
-		pairingheap_remove(group->place == GROUP_READY ? ready : &group->role->groups, &group->node);
+		pairingheap_remove(group->place == GROUP_READY ? ready : &from->groups, &group->node);
 		if (group->next_step != DT_NOEND)
 			pairingheap_remove(aging, &group->age_node);
 	}
 	else if (group->place == GROUP_PARKED)
 		dlist_delete(&group->parked);
 	group->place = GROUP_NOWHERE;
+	group->waiting = NULL;
+	if (was_offered)
+		waiting_offer(from);
 }
 
 void
-group_wait(LaneGroup *group, RoleState *role)
+group_wait(LaneGroup *group, Waiting *waiting)
 {
 	elog(DEBUG2, "jobq: type %d waits with priority %d", group->id.type_id, group->id.priority);
 	group_remove(group);
-	group->role = role;
-	enter_heap(group, GROUP_WAITS, &role->groups);
+	group->waiting = waiting;
+	enter_heap(group, GROUP_WAITS, &waiting->groups);
 }
 
 void
-ready_offer(RoleState *role)
+group_offer(LaneGroup *group)
 {
-	LaneGroup  *group;
+	Waiting    *from = group->waiting;
 
-	if (role->has_waiting || pairingheap_is_empty(&role->groups))
-		return;
-	group = GROUP_OF(pairingheap_first(&role->groups), node);
 	group_remove(group);
 	group_add(group);
+	group->waiting = from;
 }
 
 void
@@ -326,7 +343,7 @@ ready_first(void)
 {
 	if (pairingheap_is_empty(ready))
 		return NULL;
-	return pairingheap_container(Lane, turn_node, pairingheap_first(GROUP_OF(pairingheap_first(ready), node)->turns));
+	return first_lane(ready_first_of(ready));
 }
 
 void

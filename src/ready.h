@@ -9,7 +9,7 @@
 #ifndef JOBQ_READY_H
 #define JOBQ_READY_H
 
-#include "lanes.h"
+#include "doors.h"
 
 extern void ready_init(MemoryContext context);
 /* The group that lanes of that type and priority belong to. */
@@ -26,19 +26,19 @@ extern void ready_refund(Lane *lane);
 /* Jobs grow older: before a hand-out. */
 extern void ready_age(TimestampTz now);
 
-/* No group waits for the role. */
-extern void ready_init_waiting(struct RoleState *role);
-/* Nobody of the role is free for it. */
-extern void group_wait(LaneGroup *group, struct RoleState *role);
-/* The first of those that wait for the role is ready, if the role may be tried again. */
-extern void ready_offer(struct RoleState *role);
+/* Heaps of groups in the same order (doors.c). */
+extern void ready_init_heap(pairingheap *heap);
+extern LaneGroup *ready_first_of(pairingheap *heap);
+extern void group_wait(LaneGroup *group, Waiting *waiting);
+/* It is ready, in the name of those it has waited with. */
+extern void group_offer(LaneGroup *group);
 
 /* The head of its first lane can't start now, nor can the others': until the list is unparked. */
 extern void group_park(LaneGroup *group, dlist_head *list);
 extern void groups_unpark(dlist_head *list);
 
-/* Of the lane that ready_first has named. */
-extern Rank rank_of_first(Lane *lane);
+/* Of the lane whose turn it is. */
+extern Rank rank_of(LaneGroup *group);
 extern bool outranks(const Rank *a, const Rank *b);
 
 #endif

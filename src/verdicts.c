@@ -131,7 +131,7 @@ collect_cells(Executor *e, TimestampTz now)
 		if (cell->cancel == CANCEL_USER)
 			cancel_after_all(&cell->ref.id, cell->has_reason ? cell->reason : NULL);
 		pg_atomic_write_u32(&cell->state, CELL_FREE);
-		type_unpark(t);
+		type_open(t);
 	}
 	return true;
 }
@@ -179,18 +179,18 @@ executors_collect(TimestampTz now)
 		if (collect_cells(e, now))
 		{
 			changed = true;
-			role_unpark(e->role);
+			door_open(&e->role->door);
 		}
 		if (!e->attached && e->slot->proc != NULL)
 		{
 			e->attached = changed = true;
 			e->role->failures = 0;
-			role_unpark(e->role);
+			door_open(&e->role->door);
 		}
 		if (dead)
 		{
 			changed = true;
-			role_unpark(e->role);
+			door_open(&e->role->door);
 			executor_take_back(e, true);	/* handed over while it was leaving */
 			bury_executor(e);
 		}

@@ -2,7 +2,7 @@
  * workers.c
  *	  Starting executors, making room for one role's among another's, taking back what waits too long.
  *
- * A worker is started when lanes are parked for its role and none of its workers can take more.
+ * A worker is started when lanes wait for one of its role and none of those can take more.
  * Without a free worker slot nothing fails: jobs wait, health() says so, a WARNING once a minute.
  */
 #include "jobq.h"
@@ -145,8 +145,8 @@ executor_take_back(Executor *e, bool cancels)
 
 		if (!e->used[c] || (!cancels && (ref.flags & REF_CANCEL)) || !slot_take_back(e->slot, c))
 			continue;
-		type_unpark(executor_vacate(e, c));
-		role_unpark(e->role);	/* the job may be ranked behind one that waits for its end */
+		type_open(executor_vacate(e, c));
+		door_open(&e->role->door);	/* the job may be ranked behind one that waits for its end */
 		if (ref.flags & REF_CANCEL)
 		{
 			Cell	   *cell = &e->slot->cells[c];
@@ -219,7 +219,9 @@ executors_balance(TimestampTz now)
 		RoleState  *role = dlist_container(RoleState, all, it.cur);
 		bool		exec = role->roleid == EXEC_ROLE;
 
-		if ((!role->has_waiting || pairingheap_is_empty(&role->groups)) && role->cancels == 0)
+		if (role->door.shut && !door_is_waited_at(&role->door))
+			door_open(&role->door); /* who was refused has gone */
+		if (!role->door.shut && role->cancels == 0)
 		{
 			role->waiting_since = 0;
 			continue;

@@ -94,33 +94,101 @@ all_take_turns('batches', "max_concurrent => 1, options => '{\"fair_by\": \"tena
 set_to('jobq.max_weight', 1);
 all_take_turns('weight', "options => '{$fair}'", 'heavy');
 set_to('jobq.max_weight', 0);
-$node->append_conf('postgresql.conf', 'jobq.max_sql_workers = 1');
-$node->restart;
-wait_dispatcher($node, 'postgres', 'the dispatcher of a server with one worker');
+# ---------- many types wait for the same ----------
+
+sub workers
+{
+	my ($n) = @_;
+
+	$node->append_conf('postgresql.conf', "jobq.max_sql_workers = $n");
+	$node->restart;
+	return wait_dispatcher($node, 'postgres', "the dispatcher of a server with $n workers");
+}
+
+# The dispatcher's processor time, in clock ticks.
+sub ticks
+{
+	my @stat = split ' ', slurp_file('/proc/' . dispatcher($node, 'postgres') . '/stat') =~ s/.*\) //r;
+
+	return $stat[11] + $stat[12];
+}
+
+# $types types with $each jobs; they have the same options, and one more is paused, whose job would be the first.
+# $beside jobs of other types are there already.
+sub many_types
+{
+	my ($what, $types, $each, $options, $beside) = @_;
+	my $all = $types * $each;
+	my $args = "'note()', options => '{\"batch\": false$options}'";
+
+	sql('TRUNCATE ledger; DELETE FROM jobq.history');
+	sql("SELECT jobq.create_job_type('paused', $args), jobq.pause_job_type('paused'), jobq.enqueue('paused', priority => 100)");
+	sql("SELECT count(jobq.create_job_type('many' || i, $args)), count(jobq.pause_job_type('many' || i)) FROM generate_series(1, $types) i");
+	sql("SELECT count(jobq.enqueue('many' || i, jsonb_build_object('n', j), priority => -j / 4))
+	  FROM generate_series(1, $each) j, generate_series(1, $types) i");
+	sql('SELECT jobq.health()') for 1 .. 2;
+	my ($log_at, $ticks) = (-s $node->logfile, ticks());
+	sql("SELECT count(jobq.resume_job_type('many' || i)) FROM generate_series(1, $types) i");
+	wait_for_sql($node, 'SELECT count(*) = 1 FROM jobq.queue', "$what: all have run but the paused one");
+	is(sql("SELECT count(*) || ' ' || count(DISTINCT id) FROM ledger WHERE type LIKE 'many%'"), "$all $all", "$what: each once");
+	my $put_aside = parked_since($log_at);
+	note(sprintf '%s: %d jobs, %d times a type was put aside, %d ms of the dispatcher with its log', $what, $all, $put_aside, 10 * (ticks() - $ticks));
+	cmp_ok($put_aside, '>=', $types, "$what: they had to wait");
+	cmp_ok($put_aside, '<=', 4 * ($all + $types + ($beside // 0)), "$what: the end of a job moves one, not all");
+	sql("SELECT jobq.resume_job_type('paused')");
+	wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', "$what: then that one runs");
+	sql("SELECT count(jobq.drop_job_type(t)) FROM (SELECT 'many' || i FROM generate_series(1, $types) i UNION ALL SELECT 'paused') x(t)");
+	return;
+}
+
+sub in_order
+{
+	return is(sql("SELECT count(*) FROM (SELECT h.priority, h.id, lag(h.priority) OVER w AS before, lag(h.id) OVER w AS last
+	   FROM ledger l JOIN jobq.history h USING (id) WHERE priority < 100 WINDOW w AS (ORDER BY l.seq)) o
+	  WHERE priority > before OR priority = before AND id < last"), 0,
+		"$_[0]: by priority, then as they were enqueued");
+}
+
+# The first of those who wait goes elsewhere while all wait: the next one has its turn when the job before them ends.
+sub next_in_turn
+{
+	my ($what, $options) = @_;
+	my $gate = $node->background_psql('postgres');
+
+	sql('TRUNCATE ledger');
+	sql("SELECT jobq.create_job_type('front', 'gated(jsonb)', options => '{\"batch\": false$options}')");
+	$gate->query_safe('SELECT pg_advisory_lock(1)');
+	wait_status($node, 'postgres', sql(q{SELECT jobq.enqueue('front', '{"gate": 1}')}), 'running', "$what: one runs");
+	my @ids = map { sql("SELECT jobq.enqueue('front', priority => $_)") } 10, 5, 3;
+	sql('SELECT jobq.health()') for 1 .. 2;
+	sql("SELECT jobq.alter_job('$ids[0]', priority => 1)");
+	sql('SELECT jobq.health()') for 1 .. 2;
+	$gate->query_safe('SELECT pg_advisory_unlock(1)');
+	$gate->quit;
+	wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', "$what: the others run");
+	is(sql('SELECT string_agg(id::text, chr(32) ORDER BY seq) FROM ledger WHERE seq > (SELECT min(seq) FROM ledger)'), "@ids[1, 2, 0]", "$what: in their new order");
+	sql("SELECT jobq.drop_job_type('front')");
+	return;
+}
+
+workers(4);
+next_in_turn('a shared limit', ', "limits": ["one"]');
+sql('SELECT jobq.set_limit(\'two\', max_concurrent => 2), jobq.set_limit(\'roomy\', max_concurrent => 1000)');
+many_types('types that share a limit', 1000, 4, ', "limits": ["two"]');
+many_types('types that share a limit of one', 300, 8, ', "limits": ["roomy", "one"]');
+in_order('types that share a limit of one');
+workers(1);
 all_take_turns('one worker', "options => '{$fair}'", 'busy', 'beside');
 all_take_turns('a rate', "rate_limit => 2000, rate_window => '1s', options => '{$fair, \"burst\": 1}'", 'rated');
+next_in_turn('one worker', '');
+many_types('types that wait for one worker', 300, 8, '');
+in_order('types that wait for one worker');
 
-# ---------- many types wait for one worker ----------
-
-my ($types, $each) = (300, 8);
-my $all = $types * $each;
-sql('TRUNCATE ledger');
-sql("SELECT count(jobq.create_job_type('many' || i, 'note()', options => '{\"batch\": false}')),
-  count(jobq.pause_job_type('many' || i)) FROM generate_series(1, $types) i");
-sql("SELECT count(jobq.enqueue('many' || i, jsonb_build_object('n', j), priority => -j / 4))
-  FROM generate_series(1, $each) j, generate_series(1, $types) i");
-sql('SELECT jobq.health()') for 1 .. 2;
-my $many_at = -s $node->logfile;
-sql("SELECT count(jobq.resume_job_type('many' || i)) FROM generate_series(1, $types) i");
-wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'many types: all have run');
-is(sql('SELECT count(*) || \' \' || count(DISTINCT id) FROM ledger'), "$all $all", 'many types: each once');
-is(sql("SELECT count(*) FROM (SELECT h.priority, h.id, lag(h.priority) OVER w AS before, lag(h.id) OVER w AS last
-   FROM ledger l JOIN jobq.history h USING (id) WINDOW w AS (ORDER BY l.seq)) o
-  WHERE priority > before OR priority = before AND id < last"), 0,
-	'many types: by priority, then as they were enqueued');
-my $put_aside = parked_since($many_at);
-cmp_ok($put_aside, '>=', $types, 'many types: they had to wait');
-cmp_ok($put_aside, '<=', 4 * ($all + $types), 'many types: the end of a job moves one, not all');
+# Two limits and the workers are the bottleneck in turn.
+workers(2);
+sql(q{SELECT jobq.create_job_type('beside1', 'note()', options => '{"batch": false}'), jobq.create_job_type('beside2', 'note()', options => '{"batch": false, "limits": ["two"]}')});
+sql('SELECT count(jobq.enqueue(t, priority => 1 - i % 9)) FROM unnest(ARRAY[\'beside1\', \'beside2\']) t, generate_series(1, 1000) i');
+many_types('types that wait for a limit beside others', 300, 8, ', "limits": ["one", "two"]', 2000);
 
 # ---------- who comes while the others wait ----------
 
