@@ -187,9 +187,11 @@ scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, Timest
 		want_full_scan = false;
 		if (news.lost_from != DT_NOEND)
 		{
-			rescan(&scan, news.lost_from);
+			rescan(&scan, news.lost_from, true);
 			keys_suspect();
 		}
+		if (keys_lost_order())
+			rescan(&scan, DT_NOBEGIN, false);
 		news.lost_from = DT_NOEND;
 		run_commands(&scan, commands, ncommands);
 		read_touched_lanes(&scan);

@@ -15,7 +15,8 @@
  * read and again when it is its turn.  Nothing is remembered of those that wait: whenever a job of a key
  * ends, or is removed by a client (publish_concurrency_key), the first one is looked up.  Where the index holds no live entry
  * of the key any more is remembered (first_from); a commit that writes an older one says so.  While somebody holds the row
- * of the first one it is not offered again and again (busy): it is read when it is published.
+ * of the first one it is not offered again and again (busy): it is read when it is published.  A commit that removes
+ * jobs of more keys than it can name has the lanes of such types read again.
  *
  * Memory: an entry for each key that runs or has jobs in a lane's memory, and up to MAX_IDLE others for first_from.
  */
@@ -33,6 +34,7 @@ static dlist_head changed = DLIST_STATIC_INIT(changed);
 static dlist_head idle = DLIST_STATIC_INIT(idle);	/* the oldest first */
 static int	nidle = 0;
 static bool wants_scan = false; /* a job in order waits because the queue could not be read */
+static bool order_lost = false; /* jobs of keys that are not known may be the first of theirs now */
 
 void
 keys_init(MemoryContext context)
@@ -309,6 +311,15 @@ keys_suspect(void)
 	change_all();
 }
 
+bool
+keys_lost_order(void)
+{
+	bool		was = order_lost;
+
+	order_lost = false;
+	return was;
+}
+
 void
 keys_published(uint64 hash, TimestampTz created_at, bool removed)
 {
@@ -317,6 +328,7 @@ keys_published(uint64 hash, TimestampTz created_at, bool removed)
 	if (hash == 0)
 	{
 		keys_suspect();
+		order_lost |= removed && types_keep_order;
 		return;
 	}
 	key = removed && types_keep_order ? get_key(hash) : find_key(hash);
@@ -419,7 +431,7 @@ key_pass(Lane *lane)
 bool
 keys_pending(void)
 {
-	return wants_scan || !dlist_is_empty(&changed);
+	return wants_scan || order_lost || !dlist_is_empty(&changed);
 }
 
 static void

@@ -55,6 +55,9 @@ extern void key_take(const JobRef *ref, TypeState *t);
 extern void key_give_back(const JobRef *ref, TypeState *t);
 extern void key_not_had(const JobRef *ref);
 
+/* Since last asked: must all lanes whose types keep the order be read again? */
+extern bool keys_lost_order(void);
+
 /* A row of the key was read: may it wait in the lane's memory?  If not, it is found again when it may. */
 extern bool key_admits(QueueScan *scan, Lane *lane, const JobRef *ref);
 typedef enum KeyAnswer

@@ -4,7 +4,8 @@
  *
  * Each backend collects what its transaction touched (a few exact keys a lane, beyond them one
  * interval) in memory that was allocated before the commit; the callback copies it to the
- * database's ring.  A savepoint's rollback takes back cancels and a drain, but not keys: a key too many is a probe
+ * database's ring.  Concurrency keys are named, too, up to MAX_PENDING_KEYS of them; beyond, or when the ring has no
+ * room for all, one entry says "any", and lanes whose types keep the order of a key are read again (keys.c).  A savepoint's rollback takes back cancels and a drain, but not keys: a key too many is a probe
  * that finds nothing.
  */
 #include "jobq.h"
@@ -33,7 +34,7 @@ typedef struct PendingLane
 	TimestampTz hi;
 } PendingLane;
 
-#define MAX_PENDING_KEYS	64		/* beyond: "of any key" */
+#define MAX_PENDING_KEYS	1024	/* beyond: "of any key" */
 typedef struct PendingKey
 {
 	uint64		hash;
@@ -45,8 +46,9 @@ static JobqDb *pending_db = NULL;
 static PendingLane *lanes = NULL;
 static int	nlanes = 0;
 static int	lanes_allocated = 0;
-static PendingKey concurrency_keys[MAX_PENDING_KEYS];
+static PendingKey *concurrency_keys = NULL;
 static int	nkeys = 0;
+static int	keys_allocated = 0;
 static bool pending_overflow = false;
 static TimestampTz pending_overflow_lo;
 static bool types_changed = false;
@@ -157,6 +159,8 @@ publish_concurrency_key(uint64 hash, TimestampTz created_at, bool removed)
 	key = find_concurrency_key(hash);
 	if (key == NULL)
 	{
+		if (nkeys == keys_allocated)
+			concurrency_keys = grow(concurrency_keys, &keys_allocated, sizeof(PendingKey), 8);
 		key = &concurrency_keys[nkeys++];
 		key->hash = hash;
 		key->created_at = created_at;
@@ -164,12 +168,6 @@ publish_concurrency_key(uint64 hash, TimestampTz created_at, bool removed)
 	}
 	key->created_at = Min(key->created_at, created_at);
 	key->removed |= removed;
-	if (key->hash == 0 && key->removed)
-	{
-		/* some that are not named wait behind it: all that waits is read again */
-		pending_overflow = true;
-		pending_overflow_lo = DT_NOBEGIN;
-	}
 }
 
 void
@@ -292,9 +290,26 @@ push(JobqDb *db, PendingLane *lane, TimestampTz lo, TimestampTz hi)
 		note_overflow(db, lo);
 }
 
+/* One entry for all keys: "any". */
+static void
+merge_keys(void)
+{
+	PendingKey *any = &concurrency_keys[0];
+
+	any->hash = 0;
+	for (int i = 1; i < nkeys; i++)
+	{
+		any->created_at = Min(any->created_at, concurrency_keys[i].created_at);
+		any->removed |= concurrency_keys[i].removed;
+	}
+	nkeys = 1;
+}
+
 static void
 push_keys(JobqDb *db)
 {
+	if (nkeys > 1 && (uint32) nkeys > jobq_max_lanes - (db->ring_tail - db->ring_head))
+		merge_keys();
 	for (int i = 0; i < nkeys; i++)
 	{
 		PendingKey *key = &concurrency_keys[i];

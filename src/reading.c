@@ -31,17 +31,21 @@ see_lane(QueueScan *scan, const LaneId *id, TimestampTz lo)
 	lane_place(lane, scan->now);
 }
 
-/* Every lane there is, from `lo` on. */
 void
-rescan(QueueScan *scan, TimestampTz lo)
+rescan(QueueScan *scan, TimestampTz lo, bool all)
 {
 	LaneId		id = {PG_INT32_MIN, PG_INT16_MAX, PG_INT16_MAX};
+	int			nlanes = 0;
 
 	while (scan_next_lane(scan, &id))
 	{
 		CHECK_FOR_INTERRUPTS();
+		if (!all && !type_state(id.type_id)->keeps_order)
+			continue;
 		see_lane(scan, &id, lo);
+		nlanes++;
 	}
+	elog(DEBUG1, "jobq: %d lanes are read again", nlanes);
 }
 
 void
@@ -53,7 +57,7 @@ full_scan(QueueScan *scan)
 	keys_forget_lanes();
 	lanes_reset();
 	admission_forget_types();
-	rescan(scan, DT_NOBEGIN);
+	rescan(scan, DT_NOBEGIN, true);
 	sweeping = false;
 }
 

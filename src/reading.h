@@ -9,8 +9,8 @@
 
 /* Forgets all lanes and reads every one there is. */
 extern void full_scan(QueueScan *scan);
-/* Every lane there is, from `lo` on, besides what is known. */
-extern void rescan(QueueScan *scan, TimestampTz lo);
+/* Every lane there is, or those whose types keep the order of a concurrency key, from `lo` on, besides what is known. */
+extern void rescan(QueueScan *scan, TimestampTz lo, bool all);
 /* A bounded look behind the cursors, resumed at each call. */
 extern void sweep(QueueScan *scan);
 extern void scan_due_lanes(QueueScan *scan);

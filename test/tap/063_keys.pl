@@ -10,7 +10,7 @@ use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
 
-my $node = jobq_server('keys', 'jobq.max_sql_workers = 5', "jobq.sweep_interval = '1h'", 'fsync = off', 'restart_after_crash = on');
+my $node = jobq_server('keys', 'jobq.max_sql_workers = 5', "jobq.sweep_interval = '1h'", 'fsync = off', 'restart_after_crash = on', 'log_min_messages = debug1');
 $node->start;
 $node->safe_psql('postgres', <<'END');
 CREATE EXTENSION jobq;
@@ -283,11 +283,27 @@ goes_on('no order any more', 'o2', sub {
 	sql(q{SELECT jobq.alter_job_type('o2', options => '{"key_order": "fifo"}')});
 	sql("SELECT jobq.cancel_job('$_[0]')");
 });
-goes_on('many at once', 'o2', sub {
-	my $ids = sql(q{SELECT string_agg(quote_literal(jobq.enqueue('o2', '{"fail": 1}', concurrency_key => 'x' || i)), ',') FROM generate_series(1, 200) i});
-	wait_for_sql($node, "SELECT count(*) = 201 FROM jobq.jobs WHERE status = 'retry'", '200 others wait for a retry');
-	sql("SELECT jobq.cancel_job(id) FROM jobq.queue WHERE id IN ('$_[0]', $ids) ORDER BY id DESC");
-});
+
+# The keys of a commit that removes many jobs are named, up to a thousand; beyond that the lanes in order are read again, and no others.
+sub many_at_once
+{
+	my ($n, $first) = @_;
+	my $log_at = -s $node->logfile;
+
+	sql(qq{SELECT count(jobq.enqueue('o2', '{"fail": 1}', concurrency_key => 'x' || i)) FROM generate_series(1, $n) i});
+	sql(q{SELECT count(jobq.enqueue('free', delay => '1 day', priority => i)) FROM generate_series(1, 50) i});
+	wait_for_sql($node, "SELECT count(*) = $n + 1 FROM jobq.jobs WHERE status = 'retry'", "$n others wait for a retry");
+	sql("SELECT count(jobq.cancel_job(id)) FROM (SELECT id FROM jobq.queue WHERE status = 'retry' ORDER BY id = '$first', id DESC) q");
+	settled();
+	sql("DELETE FROM jobq.queue WHERE scheduled_for > now() + '1 hour'");
+	return slurp_file($node->logfile, $log_at) =~ /jobq: (\d+) lanes are read again/g;
+}
+my @lanes;
+goes_on('many at once', 'o2', sub { @lanes = many_at_once(900, $_[0]) });
+is(scalar(@lanes), 0, 'nothing is read again');
+goes_on('very many at once', 'o2', sub { @lanes = many_at_once(1500, $_[0]) });
+is(scalar(@lanes), 1, 'lanes are read again once');
+cmp_ok($lanes[0], '<', 50, 'only those in order');
 
 # a dead letter keeps nobody waiting; put back it is the first again
 my $dead = sql(q{SELECT jobq.enqueue('o', '{"alone": "no number", "gate": "open"}', concurrency_key => 'o')});
