@@ -16,11 +16,11 @@ my $id = 0;
 sub touch { open(my $f, '>', "$dir/$_[0]") or die "$dir/$_[0]: $!"; close $f; return; }
 sub summary { my ($e) = @_; return $e ? "$e->{kind} $e->{value}" : 'nothing'; }
 
-sub children
+sub children_of
 {
 	my ($h) = @_;
-	open(my $f, '<', "/proc/$h->{helper_pid}/task/$h->{helper_pid}/children") or return -1;
-	return scalar grep { alive($_) } split ' ', <$f> // '';
+	open(my $f, '<', "/proc/$h->{helper_pid}/task/$h->{helper_pid}/children") or return;
+	return grep { alive($_) } split ' ', <$f> // '';
 }
 
 # hang.c with these arguments: [pid, what it says]
@@ -63,7 +63,7 @@ SKIP:
 	$job = hang_start($h);
 	$h->cancel($job);
 	is(summary($h->exit_of($job, 60)), 'cancelled 137', 'or cancelled');
-	ok(wait_until(sub { children($h) <= 1 }, 60), 'nothing is left but a starter') or diag(children($h));
+	ok(wait_until(sub { children_of($h) <= 1 }, 60), 'nothing is left but a starter') or diag(children_of($h));
 
 	$job = hang_start($h);
 	touch('free');
@@ -77,6 +77,19 @@ SKIP:
 		ok(kill('KILL', $pid), 'killed') or diag("$pid: $!");
 	}
 	is(summary($h->exit_of($job, 60)), 'start_failed ' . POSIX::EINTR(), 'a process killed before it executes the tool is no tool');
+
+	$job = hang_start($h);
+	{
+		open(my $f, '<', "$dir/held") or die $!;
+		my $tool = <$f>;
+		my @starters = grep { $_ != $tool } children_of($h);
+		is(scalar(@starters), 1, 'one starter');
+		kill 'KILL', $starters[0];
+		is(summary($h->exit_of($job, 60)), 'start_failed ' . POSIX::EIO(), 'a starter is killed while it starts a tool');
+		ok(wait_until(sub { !alive($tool) }, 60), 'then there is no tool');
+		ok(wait_until(sub { !children_of($h) }, 60), 'and nothing is left');
+		is(summary($h->run(argv => [ $TOOL, 'exit', '4' ], wait => 60)), 'exited 4', 'the next one starts a tool');
+	}
 
 	my @slow = map { my $n = ++$id; $h->start($n, argv => [ $TOOL, 'exit', '5' ]); $n } 1 .. 50;
 	is(scalar(grep { summary($h->exit_of($_, 60)) eq 'exited 5' } @slow), 50, 'many more, one after another');
