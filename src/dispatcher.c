@@ -156,8 +156,8 @@ scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, Timest
 		news.types_changed = false;
 		job_types_forget();		/* the messages come after the callback that told us */
 		admission_reload(now);
-		want_full_scan |= admission_has_leftovers();
-		want_full_scan |= admission_key_order_changed();
+		want_full_scan |= types_have_leftovers();
+		want_full_scan |= types_key_order_changed();
 		registry_known = true;
 		read_stop();
 		pressure_stale();
@@ -291,7 +291,7 @@ one_turn(void)
 		return;
 	}
 	take_publications(&news);
-	news.types_changed |= admission_roles_changed();
+	news.types_changed |= roles_changed();
 	now = GetCurrentTimestamp();	/* after the publications: their keys are not in the future */
 	sweep_now = now >= next_sweep;
 	if (db->ncommands > 0)

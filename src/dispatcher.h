@@ -9,7 +9,8 @@
  *	 lanes.c ready.c	what waits; the timers; which ready lane is first
  *	 doors.c		who waits for a worker or a limit, and comes back first
  *	 scan.c reading.c	reading the queue's lanes; handing out in order
- *	 admission.c	job types and roles: may this job start now, and where
+ *	 type_state.c role_state.c	job types and roles
+ *	 admission.c	may this job start now
  *	 limit.c weight.c	how many run at once, of a type, of several, of what weight
  *	 keys.c key_scan.c	and of one concurrency key
  *	 pressure.c		signals and what they do to types; signal_watch.c signal_worker.c: who sets them
@@ -80,34 +81,59 @@ typedef struct TypeState
 	int			start_failures;
 } TypeState;
 
-/* ---- admission.c ---- */
-extern dlist_head all_roles;
+/* ---- type_state.c ---- */
+extern HTAB *all_types;			/* of those seen so far */
+extern bool types_order_changed;	/* ready lanes must be ranked anew */
 extern bool types_keep_order;	/* some type has had key_order = fifo */
-/* Lanes are about to be forgotten: so is what they wait for. */
-extern void admission_forget_lanes(void);
-/* Has so much piled up that lanes should be forgotten?  Then types that were dropped are, too. */
-extern bool admission_has_leftovers(void);
-extern void admission_forget_types(void);
-extern void admission_init(MemoryContext context, JobqDb *db);
+extern void types_init(MemoryContext context);
 extern TypeState *type_state(int32 id);
 /* The same outside a transaction: NULL when nothing of the type has been seen. */
 extern TypeState *type_remembered(int32 id);
-extern RoleState *role_state(Oid roleid);
 /* Who will run the jobs of a SQL type; NULL: nobody now, as far as we remember. */
 extern RoleState *role_of_type(int32 id);
+/* Reads again what the registry says, what signals say; true: the latter is something else than before. */
+extern void type_load(TypeState *t);
+extern bool type_load_pressure(TypeState *t);
+/* Since last asked: has any type's key_order changed, so that those who wait for their key must be read again? */
+extern bool types_key_order_changed(void);
+/* Has so much piled up that lanes should be forgotten?  Then types that were dropped are, too. */
+extern bool types_have_leftovers(void);
+extern void types_forget(void);
+extern bool type_is_short(TypeState *t, TimestampTz now);
+extern void type_note_run(TypeState *t, Verdict verdict, int32 run_us, TimestampTz now);
+
+/* ---- role_state.c ---- */
+extern dlist_head all_roles;
+extern void roles_init(MemoryContext context);
+extern RoleState *role_state(Oid roleid);
+/* Since last asked: has any role changed, so that the registry must be read again? */
+extern bool roles_changed(void);
+/* Does anything wait for a worker? */
+extern bool roles_wait(void);
+/* Why no worker of a role comes, for health(); writes nothing when all do. */
+extern void roles_trouble(char *buf, int size);
+
+/* ---- admission.c ---- */
+extern void admission_init(MemoryContext context, JobqDb *db);
+/* Lanes are about to be forgotten: so is what they wait for. */
+extern void admission_forget_lanes(void);
 /* Reads the registry again for all types seen so far; unparks what may run now. */
 extern void admission_reload(TimestampTz now);
-/* Since last asked: has any role changed, so that the registry must be read again? */
-extern bool admission_roles_changed(void);
-/* Since last asked: has any type's key_order, so that those who wait for their key must be read again? */
-extern bool admission_key_order_changed(void);
+/* Signals or rules have changed: what they say counts from now on. */
+extern void admission_press(TimestampTz now);
 /* The smallest time at which something changes by itself (pause ends); DT_NOEND: never. */
 extern TimestampTz admission_next_timer(void);
 extern void admission_timers(TimestampTz now);
 /* A job of the type has left its executor: there may be room under its limits. */
 extern void type_open(TypeState *t);
-/* Signals or rules have changed: what they say counts from now on. */
-extern void admission_press(TimestampTz now);
+/* May one more job of the type start? */
+extern bool type_may_start(TypeState *t, TimestampTz now);
+/* Can no job of the type be handed out before something else happens that wakes the dispatcher? */
+extern bool type_is_quiet(TypeState *t);
+/* Why jobs of known types do not run, for health(); '' when all may. */
+extern void admission_trouble(char *buf, int size);
+
+/* ---- limit.c ---- */
 /* The limit whose window is full; NULL: one of a type that is `rated` may start. */
 extern JobLimit *type_closed_by_rate(TypeState *t, TimestampTz now);
 /* Hands out, has started then, came back: for its rates. */
@@ -116,16 +142,6 @@ extern void type_note_start(TypeState *t, TimestampTz started);
 extern void type_refund(TypeState *t);
 /* One that was taken before the rates were read again. */
 extern void type_retake(TypeState *t);
-/* May one more job of the type start? */
-extern bool type_may_start(TypeState *t, TimestampTz now);
-/* Can no job of the type be handed out before something else happens that wakes the dispatcher? */
-extern bool type_is_quiet(TypeState *t);
-extern bool type_is_short(TypeState *t, TimestampTz now);
-extern void type_note_run(TypeState *t, Verdict verdict, int32 run_us, TimestampTz now);
-/* Does anything wait for a worker? */
-extern bool roles_wait(void);
-/* Why jobs of known types do not run, for health(); '' when all may. */
-extern void admission_trouble(char *buf, int size);
 
 /* ---- executors.c ---- */
 typedef enum HandOut

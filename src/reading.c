@@ -56,7 +56,7 @@ full_scan(QueueScan *scan)
 	admission_forget_lanes();
 	keys_forget_lanes();
 	lanes_reset();
-	admission_forget_types();
+	types_forget();
 	rescan(scan, DT_NOBEGIN, true);
 	sweeping = false;
 }

@@ -1,0 +1,251 @@
+/*
+ * type_state.c
+ *	  Job types as the dispatcher knows them: what the registry and signals say, how long their runs have been.
+ *
+ * Each type of which a job was seen has an entry.  Types that were dropped keep theirs, as their lanes do, until they are
+ * many: a full scan gets rid of both.
+ */
+#include "jobq.h"
+
+#include "utils/acl.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/varlena.h"
+
+#include "dispatcher.h"
+#include "job_types.h"
+#include "options.h"
+#include "pressure.h"
+
+#define CLEAN_RUNS_TO_BATCH	3
+#define SHORT_RUN_US		5000	/* average above that: not batched */
+#define SLOW_RUN_US			100000	/* one run above that: alone for a while */
+#define ALONE_FOR_US		INT64CONST(2000000)
+
+#define MAX_LEFTOVERS		256		/* dropped types that are remembered */
+
+HTAB	   *all_types = NULL;
+bool		types_order_changed = false;
+bool		types_keep_order = false;
+static int	gone_kept = 0;	/* such as have jobs; -1: to be counted */
+static bool key_order_changed = false;
+
+void
+types_init(MemoryContext context)
+{
+	HASHCTL		ctl;
+
+	memset(&ctl, 0, sizeof(ctl));
+	ctl.keysize = sizeof(int32);
+	ctl.entrysize = sizeof(TypeState);
+	ctl.hcxt = context;
+	all_types = hash_create("jobq dispatcher types", 128, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+}
+
+/* ---------- what the registry says ---------- */
+
+/* jobq.job_type_filter: a comma list of names, or of -names that are excluded. */
+static bool
+filter_admits(const char *name)
+{
+	char	   *copy;
+	List	   *items = NIL;
+	ListCell   *lc;
+	bool		admitted = true;
+
+	if (jobq_job_type_filter == NULL || jobq_job_type_filter[0] == '\0')
+		return true;
+	copy = pstrdup(jobq_job_type_filter);
+	if (SplitGUCList(copy, ',', &items) && items != NIL)
+	{
+		admitted = ((char *) linitial(items))[0] == '-';
+		foreach(lc, items)
+		{
+			char	   *item = lfirst(lc);
+
+			if (item[0] == '-' ? strcmp(item + 1, name) == 0 : strcmp(item, name) == 0)
+				admitted = item[0] != '-';
+		}
+	}
+	pfree(copy);
+	return admitted;
+}
+
+/* What its lanes are ranked by. */
+static void
+load_order(TypeState *t, const JobType *jt)
+{
+	if (t->aging_per == jt->aging_per_us && t->aging_max == jt->aging_max && t->fair == jt->fair)
+		return;
+	t->aging_per = jt->aging_per_us;
+	t->aging_max = jt->aging_max;
+	t->fair = jt->fair;
+	types_order_changed = true;
+}
+
+static void
+load_keys(TypeState *t, const JobType *jt)
+{
+	bool		keeps_order = option_is(jt->options, "key_order", "fifo");
+
+	key_order_changed |= t->per_key > 0 && keeps_order != t->keeps_order;
+	t->per_key = option_int(jt->options, "concurrency_per_key", 1);
+	t->keeps_order = keeps_order;
+	types_keep_order |= keeps_order;
+}
+
+bool
+types_key_order_changed(void)
+{
+	bool		was = key_order_changed;
+
+	key_order_changed = false;
+	return was;
+}
+
+bool
+type_load_pressure(TypeState *t)
+{
+	int			pressure;
+	bool		blocked;
+	bool		changed;
+
+	pressure_on_type(t->id, &pressure, &blocked);
+	changed = pressure != t->pressure || blocked != t->blocked;
+	types_order_changed |= pressure != t->pressure;
+	t->pressure = pressure;
+	t->blocked = blocked;
+	return changed;
+}
+
+static void
+load_rates(TypeState *t, const JobType *jt)
+{
+	rate_load(&t->own.rate, jt->id, "", jt->dropped ? 0 : jt->rate_limit, jt->rate_window_us, jt->burst);
+	t->rated = jt->rate_limit > 0;
+	for (int i = 0; i < t->nlimits; i++)
+		t->rated |= t->limits[i]->rate.limit > 0;
+}
+
+void
+type_load(TypeState *t)
+{
+	JobType    *jt = job_type_by_id(t->id);
+	Oid			roleid;
+
+	t->known = jt != NULL;
+	t->gone = jt == NULL || jt->dropped;
+	if (jt == NULL)
+	{
+		t->refused = true;
+		t->per_key = Max(t->per_key, 1);
+		return;
+	}
+	t->exec = jt->command != NULL;
+	t->paused = jt->paused;
+	t->paused_until = jt->paused_until;
+	t->own.max_concurrent = jt->max_concurrent;
+	t->weight = jt->cpu_weight;
+	t->max_skip = option_int(jt->options, "max_skip", 100);
+	t->nlimits = limits_of_type(jt->options, t->limits);
+	load_rates(t, jt);
+	t->may_batch = jt->batch && !t->exec;
+	t->refused = !filter_admits(jt->name);
+	load_order(t, jt);
+	load_keys(t, jt);
+	(void) type_load_pressure(t);
+	roleid = t->exec ? EXEC_ROLE : get_role_oid(jt->run_as, true);
+	if (!t->exec && !OidIsValid(roleid))
+		t->refused = true;		/* the role is gone: its jobs wait, the registry says for whom */
+	else
+		t->role = role_state(roleid);
+}
+
+TypeState *
+type_state(int32 id)
+{
+	bool		found;
+	TypeState  *t = hash_search(all_types, &id, HASH_ENTER, &found);
+
+	if (!found)
+	{
+		memset((char *) t + sizeof(int32), 0, sizeof(TypeState) - sizeof(int32));
+		dlist_init(&t->parked);
+		limit_init(&t->own);
+		type_load(t);
+	}
+	return t;
+}
+
+TypeState *
+type_remembered(int32 id)
+{
+	return hash_search(all_types, &id, HASH_FIND, NULL);
+}
+
+RoleState *
+role_of_type(int32 id)
+{
+	TypeState  *t = type_remembered(id);
+
+	return t != NULL && t->known && !t->exec && !t->refused && dlist_is_empty(&t->parked) ? t->role : NULL;
+}
+
+bool
+types_have_leftovers(void)
+{
+	HASH_SEQ_STATUS status;
+	TypeState  *t;
+	int			gone = 0;
+
+	hash_seq_init(&status, all_types);
+	while ((t = hash_seq_search(&status)) != NULL)
+		gone += t->gone;
+	if (gone_kept < 0)
+		gone_kept = gone;
+	return gone > 2 * gone_kept + MAX_LEFTOVERS;
+}
+
+void
+types_forget(void)
+{
+	HASH_SEQ_STATUS status;
+	TypeState  *t;
+	int			forgotten = 0;
+
+	gone_kept = -1;
+	hash_seq_init(&status, all_types);
+	while ((t = hash_seq_search(&status)) != NULL)
+	{
+		if (!t->gone || t->own.running > 0)
+			continue;
+		hash_search(all_types, &t->id, HASH_REMOVE, NULL);
+		forgotten++;
+	}
+	if (forgotten > 0)
+		elog(DEBUG1, "jobq: forgot %d job types that were dropped", forgotten);
+}
+
+/* ---------- batching ---------- */
+
+bool
+type_is_short(TypeState *t, TimestampTz now)
+{
+	return t->may_batch && t->clean_runs >= CLEAN_RUNS_TO_BATCH && t->avg_us < SHORT_RUN_US &&
+		t->alone_until <= now;
+}
+
+void
+type_note_run(TypeState *t, Verdict verdict, int32 run_us, TimestampTz now)
+{
+	if (verdict == VERDICT_ALONE || run_us > SLOW_RUN_US)
+	{
+		t->clean_runs = 0;
+		t->alone_until = now + ALONE_FOR_US;
+	}
+	if (verdict != VERDICT_SETTLED)
+		return;
+	t->avg_us = t->clean_runs == 0 ? run_us : t->avg_us * 0.9 + run_us * 0.1;
+	if (run_us <= SLOW_RUN_US && t->clean_runs < CLEAN_RUNS_TO_BATCH)
+		t->clean_runs++;
+}
