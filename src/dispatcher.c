@@ -37,6 +37,7 @@
 #include "utils/wait_event.h"
 
 #include "compaction.h"
+#include "inflight.h"
 #include "intake.h"
 #include "job_types.h"
 #include "keys.h"
@@ -451,6 +452,17 @@ attach(Oid dboid)
 	on_shmem_exit(dispatcher_on_exit, 0);
 }
 
+/* What crashed with the server. */
+static void
+mark_suspects(void)
+{
+	Suspect		suspects[JOBQ_MAX_SLOTS];
+	int			n = inflight_take_suspects(db->dboid, suspects, JOBQ_MAX_SLOTS);
+
+	for (int i = 0; i < n; i++)
+		scan_mark(&suspects[i].id, ANY_REV, suspects[i].guilty ? REF_CRASHED : REF_ALONE);
+}
+
 static void
 start_up(void)
 {
@@ -471,7 +483,7 @@ start_up(void)
 	executors_recover();
 	expect_unknown_prepared();
 	CommitTransactionCommand();
-	scan_nsuspects = inflight_take_suspects(db->dboid, scan_suspects, JOBQ_MAX_SLOTS);
+	mark_suspects();
 }
 
 /* DDL has the floor: nothing is handed out or read, nothing of ours is locked. */

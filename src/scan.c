@@ -27,8 +27,17 @@
 
 #define TIE_CHUNK	65536		/* rows of one position that may be read at once */
 
-Suspect		scan_suspects[JOBQ_MAX_SLOTS];
-int			scan_nsuspects = 0;
+#define MAX_MARKS	(2 * JOBQ_MAX_SLOTS)	/* more than that are not charged */
+
+typedef struct Mark
+{
+	pg_uuid_t	id;
+	int32		rev;
+	uint16		flags;
+} Mark;
+
+static Mark marks[MAX_MARKS];
+static int	nmarks = 0;
 
 /* ---------- opening ---------- */
 
@@ -163,24 +172,43 @@ slot_int(TupleTableSlot *slot, int att)
 }
 
 static uint16
-suspect_flags(const pg_uuid_t *id)
+marks_of(const JobRef *ref)
 {
-	for (int i = 0; i < scan_nsuspects; i++)
+	for (int i = 0; i < nmarks; i++)
 	{
-		if (memcmp(&scan_suspects[i].id, id, sizeof(pg_uuid_t)) == 0)
-			return scan_suspects[i].guilty ? REF_CRASHED : REF_ALONE;
+		if (memcmp(&marks[i].id, &ref->id, sizeof(pg_uuid_t)) == 0 &&
+			(marks[i].rev == ref->rev || marks[i].rev == ANY_REV))
+			return marks[i].flags;
 	}
 	return 0;
 }
 
-void
-scan_clear_suspect(const pg_uuid_t *id)
+static void
+drop_mark(int i)
 {
-	for (int i = 0; i < scan_nsuspects; i++)
+	nmarks--;
+	memmove(&marks[i], &marks[i + 1], sizeof(Mark) * (nmarks - i));
+}
+
+void
+scan_unmark(const pg_uuid_t *id)
+{
+	for (int i = nmarks - 1; i >= 0; i--)
 	{
-		if (memcmp(&scan_suspects[i].id, id, sizeof(pg_uuid_t)) == 0)
-			scan_suspects[i--] = scan_suspects[--scan_nsuspects];
+		if (memcmp(&marks[i].id, id, sizeof(pg_uuid_t)) == 0)
+			drop_mark(i);
 	}
+}
+
+void
+scan_mark(const pg_uuid_t *id, int32 rev, uint16 flags)
+{
+	scan_unmark(id);
+	if (nmarks == MAX_MARKS)
+		drop_mark(0);			/* the oldest: its job may have been removed by a client */
+	marks[nmarks].id = *id;
+	marks[nmarks].rev = rev;
+	marks[nmarks++].flags = flags;
 }
 
 /* Without looking at the columns before it, for the sake of the many that have none. */
@@ -233,7 +261,7 @@ scan_take(QueueScan *scan, Lane *lane, bool from_cursor)
 			return;
 		ref.flags |= REF_LOST;
 	}
-	ref.flags |= suspect_flags(&ref.id);
+	ref.flags |= marks_of(&ref);
 	if (ref.key != 0 && known_lookup(known_jobs, ref.id) == NULL && !key_admits(scan, lane, &ref))
 		return;
 	(void) lane_add(lane, &ref, from_cursor);

@@ -6,7 +6,6 @@
 #define JOBQ_SCAN_H
 
 #include "access/relscan.h"
-#include "inflight.h"
 #include "lanes.h"
 #include "queue.h"
 #include "utils/snapshot.h"
@@ -26,11 +25,13 @@ typedef struct QueueScan
 	bool		rewritten;		/* the table has another file since the last time: TIDs are stale */
 } QueueScan;
 
-/* What crashed with the server: refs to these carry a flag, as often as they are read. */
-extern Suspect scan_suspects[JOBQ_MAX_SLOTS];
-extern int	scan_nsuspects;
-/* Its attempt has ended: it is none any more. */
-extern void scan_clear_suspect(const pg_uuid_t *id);
+/*
+ * What an attempt has left that its job's row does not tell: refs to that version of the job carry these flags as often as
+ * it is read, until it is settled.
+ */
+#define ANY_REV (-1)
+extern void scan_mark(const pg_uuid_t *id, int32 rev, uint16 flags);
+extern void scan_unmark(const pg_uuid_t *id);
 
 /* false: the table or its index can't be had without waiting, or is not there. */
 extern bool scan_open(QueueScan *scan, TimestampTz now);

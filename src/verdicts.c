@@ -45,6 +45,15 @@ hold_type(TypeState *t, TimestampTz now)
 	t->held_until = now + Min(START_RETRY_US << t->start_failures, MAX_RETRY_US);
 }
 
+/* Its row says nothing of the attempt, which may be read anew before it is settled. */
+static void
+return_to_be_charged(JobRef *ref, uint16 flag)
+{
+	ref->flags |= flag;
+	scan_mark(&ref->id, ref->rev, flag);
+	return_job(ref);
+}
+
 static void
 apply_verdict(Executor *e, Cell *cell, TypeState *t, TimestampTz now)
 {
@@ -61,7 +70,7 @@ apply_verdict(Executor *e, Cell *cell, TypeState *t, TimestampTz now)
 			break;
 		case VERDICT_SETTLED:
 			t->start_failures = 0;
-			scan_clear_suspect(&ref.id);
+			scan_unmark(&ref.id);
 			forget_job(&ref);
 			break;
 		case VERDICT_RELEASED:
@@ -88,12 +97,10 @@ apply_verdict(Executor *e, Cell *cell, TypeState *t, TimestampTz now)
 				hold_job(&ref, now + 5 * START_RETRY_US, false);
 			break;
 		case VERDICT_DIED:
-			ref.flags |= REF_DIED;
-			return_job(&ref);
+			return_to_be_charged(&ref, REF_DIED);
 			break;
 		case VERDICT_TIMED_OUT:
-			ref.flags |= REF_TIMED_OUT;
-			return_job(&ref);
+			return_to_be_charged(&ref, REF_TIMED_OUT);
 			break;
 	}
 }

@@ -1,0 +1,49 @@
+# An attempt whose worker died is charged, also when all lanes are read anew before that is written.
+
+use strict;
+use warnings;
+
+use ServerTest;
+use Test::More;
+
+my $node = jobq_server('charge', 'jobq.max_sql_workers = 2', "jobq.sweep_interval = '1h'", 'max_prepared_transactions = 5');
+$node->start;
+$node->safe_psql('postgres', <<'END');
+CREATE EXTENSION jobq;
+CREATE ROLE runner LOGIN;
+CREATE TABLE gate (name text);
+GRANT SELECT ON gate TO runner;
+CREATE FUNCTION waiter(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  WHILE NOT EXISTS (SELECT FROM public.gate) LOOP
+    PERFORM pg_sleep(0.01);
+  END LOOP;
+END $$;
+SELECT jobq.create_job_type('w', 'waiter(jsonb)', run_as => 'runner', max_attempts => 1),
+  jobq.create_job_type('other', 'waiter(jsonb)');
+REVOKE CONNECT ON DATABASE postgres FROM PUBLIC;
+GRANT CONNECT ON DATABASE postgres TO runner;
+END
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+
+sub sql { return $node->safe_psql('postgres', $_[0]); }
+sub settled { sql('SELECT jobq.health()') for 1 .. 2; return; }
+
+my $job = sql(q{SELECT jobq.enqueue('w')});
+wait_status($node, 'postgres', $job, 'running', 'it runs');
+sql('REVOKE CONNECT ON DATABASE postgres FROM runner');
+my ($worker) = sql("SELECT worker FROM jobq.jobs WHERE id = '$job'") =~ /(\d+)/;
+sql("SELECT pg_terminate_backend($worker)");
+wait_status($node, 'postgres', $job, 'pending', 'its worker was terminated, and nobody can write it');
+settled();
+sql(q{BEGIN; SELECT jobq.enqueue('other', concurrency_key => 'k', delay => '1 day'); PREPARE TRANSACTION 'p'});
+settled();
+sql(q{ROLLBACK PREPARED 'p'});
+settled();
+sql('INSERT INTO gate VALUES (1)');
+sql('GRANT CONNECT ON DATABASE postgres TO runner');
+wait_for_sql($node, "SELECT status IN ('error', 'completed') FROM jobq.jobs WHERE id = '$job'", 'in the end');
+is(sql("SELECT status, error_code FROM jobq.jobs WHERE id = '$job'"), 'error|57P01', 'it is charged for its attempt');
+
+$node->stop;
+done_testing();
