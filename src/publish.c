@@ -57,6 +57,14 @@ merge_keys(void)
 	pending.nkeys = 1;
 }
 
+static LaneKeys
+key_entry(const PendingKey *key)
+{
+	LaneKeys	entry = {KEY_NEWS, key->removed, 0, (TimestampTz) key->hash, key->created_at};
+
+	return entry;
+}
+
 static void
 push_keys(JobqDb *db)
 {
@@ -65,9 +73,8 @@ push_keys(JobqDb *db)
 	for (int i = 0; i < pending.nkeys; i++)
 	{
 		PendingKey *key = &pending.keys[i];
-		LaneKeys	entry = {KEY_NEWS, key->removed, 0, (TimestampTz) key->hash, key->created_at};
 
-		if (!push_entry(db, entry))
+		if (!push_entry(db, key_entry(key)))
 			note_overflow(db, key->removed ? DT_NOBEGIN : key->created_at);
 	}
 }
@@ -151,7 +158,40 @@ publish_at_end(bool committed)
 	}
 }
 
-/* What PREPARE leaves behind: one interval a lane, beside the xid; too many: look at everything. */
+/* false: there is no room. */
+static bool
+keep_prepared(JobqDb *db, TransactionId xid, LaneKeys entry)
+{
+	if (db->nprepared >= JOBQ_MAX_PREPARED)
+		return false;
+	db->prepared[db->nprepared].xid = xid;
+	db->prepared[db->nprepared++].pub = entry;
+	return true;
+}
+
+/* One interval a lane. */
+static bool
+keep_all_prepared(JobqDb *db, TransactionId xid)
+{
+	if (pending.overflow)
+		return false;
+	for (int i = 0; i < pending.nlanes; i++)
+	{
+		PendingLane *lane = &pending.lanes[i];
+		LaneKeys	entry = {lane->type_id, lane->priority, lane->sublane, lane->lo, lane->hi};
+
+		if (!keep_prepared(db, xid, entry))
+			return false;
+	}
+	for (int i = 0; i < pending.nkeys; i++)
+	{
+		if (!keep_prepared(db, xid, key_entry(&pending.keys[i])))
+			return false;
+	}
+	return true;
+}
+
+/* What PREPARE leaves behind, beside the xid; too much: look at everything. */
 static void
 publish_at_prepare(TransactionId xid)
 {
@@ -159,22 +199,7 @@ publish_at_prepare(TransactionId xid)
 
 	SpinLockAcquire(&db->mutex);
 	db->types_prepared |= pending.types_changed || pending.signals_changed;
-	db->prepared_overflow |= pending.nkeys > 0;
-	for (int i = 0; i < pending.nlanes; i++)
-	{
-		if (pending.overflow || db->nprepared >= JOBQ_MAX_PREPARED)
-		{
-			db->prepared_overflow = true;
-			break;
-		}
-		db->prepared[db->nprepared].xid = xid;
-		db->prepared[db->nprepared].pub.type_id = pending.lanes[i].type_id;
-		db->prepared[db->nprepared].pub.priority = pending.lanes[i].priority;
-		db->prepared[db->nprepared].pub.sublane = pending.lanes[i].sublane;
-		db->prepared[db->nprepared].pub.lo = pending.lanes[i].lo;
-		db->prepared[db->nprepared].pub.hi = pending.lanes[i].hi;
-		db->nprepared++;
-	}
+	db->prepared_overflow |= !keep_all_prepared(db, xid);
 	SpinLockRelease(&db->mutex);
 	wake_dispatcher(db);
 }

@@ -4,10 +4,12 @@
 use strict;
 use warnings;
 
+use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
 
-my $node = jobq_server('keyothers', 'jobq.max_sql_workers = 2', "jobq.sweep_interval = '1h'");
+my $node = jobq_server('keyothers', 'jobq.max_sql_workers = 2', "jobq.sweep_interval = '1h'", 'max_prepared_transactions = 5',
+	'log_min_messages = debug1');
 $node->start;
 $node->safe_psql('postgres', <<'END');
 CREATE EXTENSION jobq;
@@ -116,6 +118,22 @@ my $theirs = enqueue('f', q{tenant => 'mallory', concurrency_key => ';OSjVWOV6Co
 my $mine = enqueue('f', q{tenant => 'victim', concurrency_key => 'account 7'});
 wait_status($node, 'postgres', $mine, 'completed', "no tenant's key is in another tenant's way, whatever it is");
 is(status($theirs), 'pending', 'which waits itself');
+
+# ---------- prepared transactions ----------
+
+my $offset = -s $node->logfile;
+sql(q{SELECT jobq.pause_job_type('f')});
+my @jobs = map { enqueue('f', "concurrency_key => 'p'") } 1 .. 2;
+sql("BEGIN; SELECT jobq.cancel_job('$jobs[0]'); PREPARE TRANSACTION 'cancel'");
+sql("BEGIN; SELECT jobq.enqueue('f', concurrency_key => 'p'); PREPARE TRANSACTION 'enqueue'");
+sql(q{SELECT jobq.resume_job_type('f')});
+nobody_is_busy('prepared');
+is(status($jobs[1]), 'pending', 'who is prepared to end a job keeps the next of its key waiting');
+sql("COMMIT PREPARED 'cancel'");
+wait_status($node, 'postgres', $jobs[1], 'completed', 'until he has');
+sql("COMMIT PREPARED 'enqueue'");
+wait_for_sql($node, q{SELECT count(*) = 1 FROM jobq.queue}, 'a job that was prepared runs');	# mallory's is left
+unlike(slurp_file($node->logfile, $offset), qr/lanes are read again/, 'all that without reading every lane');
 
 $node->stop;
 done_testing();
