@@ -312,7 +312,7 @@ take(Claim *claim, int cellno)
 	memset(x, 0, sizeof(*x));
 	x->state = EXEC_TAKEN;
 	x->context = AllocSetContextCreate(ExecContext, "jobq exec job", ALLOCSET_SMALL_SIZES);
-	x->number = (++last_number << 8) | (uint64) cellno;
+	x->number = ++last_number * JOBQ_CELLS + (uint64) cellno;
 	x->progress = get_float8_nan();
 	memset(claim, 0, sizeof(*claim));
 	claim->job = x;

@@ -22,9 +22,8 @@ static bool any_ended;
 static ExecJob *
 job_by_number(uint64 number)
 {
-	ExecJob    *x = &exec_jobs[number & 0xff];
+	ExecJob    *x = &exec_jobs[number % JOBQ_CELLS];
 
-	StaticAssertStmt(JOBQ_CELLS == 256, "a number ends in its cell");
 	if (x->state != EXEC_STARTED || x->number != number)
 		return NULL;
 	return x;

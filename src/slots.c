@@ -146,7 +146,7 @@ slot_assign(Slot *slot, int cellno, const JobRef *ref, const char *cancel_reason
 	pg_write_barrier();
 	pg_atomic_write_u32(&cell->state, CELL_ASSIGNED);
 
-	slot->order[tail % ORDER_LEN] = (uint8) cellno;
+	slot->order[tail % ORDER_LEN] = (uint16) cellno;
 	pg_write_barrier();
 	pg_atomic_write_u32(&slot->tail, tail + 1);
 	return true;

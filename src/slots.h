@@ -22,7 +22,7 @@
 #include "shmem.h"
 
 #define JOBQ_MAX_SLOTS	96
-#define JOBQ_CELLS		256		/* a bit each in Slot.done; a cell number is a byte */
+#define JOBQ_CELLS		512		/* a bit each in Slot.done */
 #define JOBQ_DONE_WORDS	(JOBQ_CELLS / 64)
 #define JOBQ_PROGRESS_LEN 512
 
@@ -132,7 +132,7 @@ typedef struct Slot
 	/* hand-over: dispatcher writes order[] at tail, executor reads at head */
 	pg_atomic_uint32 head;
 	pg_atomic_uint32 tail;
-	uint8		order[JOBQ_CELLS * 2];
+	uint16		order[JOBQ_CELLS * 2];
 	pg_atomic_uint64 done[JOBQ_DONE_WORDS]; /* bit per cell that is DONE */
 	pg_atomic_uint64 ended[JOBQ_DONE_WORDS];	/* bit per cell whose tool has ended: it keeps nobody from starting */
 	Cell		cells[JOBQ_CELLS];
