@@ -114,49 +114,40 @@ attach(Oid dboid)
 	before_shmem_exit(chores_on_exit, 0);
 }
 
+typedef struct Chore
+{
+	bool		(*what) (void *);
+	void	   *arg;
+} Chore;
+
+static bool
+as_owner(void *arg)
+{
+	Chore	   *chore = arg;
+	bool		answer = false;
+	Oid			save_user;
+	int			save_context;
+
+	PushActiveSnapshot(GetTransactionSnapshot());
+	if (OidIsValid(get_extension_oid("jobq", true)))
+	{
+		GetUserIdAndSecContext(&save_user, &save_context);
+		SetUserIdAndSecContext(jobq_owner(), save_context | SECURITY_LOCAL_USERID_CHANGE |
+							   SECURITY_RESTRICTED_OPERATION);
+		answer = chore->what(chore->arg);
+		SetUserIdAndSecContext(save_user, save_context);
+	}
+	PopActiveSnapshot();
+	return answer;
+}
+
 /* Calls what(arg) as the owner of our tables, in a transaction; its answer, or false: a table was in use. */
 static bool
 in_transaction(bool (*what) (void *), void *arg)
 {
-	MemoryContext context = CurrentMemoryContext;
-	volatile bool answer = false;
-	Oid			save_user;
-	int			save_context;
+	Chore		chore = {what, arg};
 
-	SetCurrentStatementStartTimestamp();
-	StartTransactionCommand();
-	PG_TRY();
-	{
-		PushActiveSnapshot(GetTransactionSnapshot());
-		if (OidIsValid(get_extension_oid("jobq", true)))
-		{
-			GetUserIdAndSecContext(&save_user, &save_context);
-			SetUserIdAndSecContext(jobq_owner(), save_context | SECURITY_LOCAL_USERID_CHANGE |
-								   SECURITY_RESTRICTED_OPERATION);
-			answer = what(arg);
-			SetUserIdAndSecContext(save_user, save_context);
-		}
-		PopActiveSnapshot();
-		CommitTransactionCommand();
-	}
-	PG_CATCH();
-	{
-		if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
-			PG_RE_THROW();
-		HOLD_INTERRUPTS();
-		MemoryContextSwitchTo(context);
-		FlushErrorState();
-		AbortOutOfAnyTransaction();
-		RESUME_INTERRUPTS();
-		answer = false;
-		ereport(DEBUG1,
-				(errmsg_internal("jobq chores found a table in use and try again later")));
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	pgstat_report_stat(true);
-	pgstat_report_activity(STATE_IDLE, NULL);
-	return answer;
+	return try_transaction("chores", as_owner, &chore);
 }
 
 /* The answer of a query of one boolean. */

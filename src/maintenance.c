@@ -165,34 +165,7 @@ maintain(void *arg)
 bool
 maintenance_transaction(bool (*what) (void *), void *arg)
 {
-	MemoryContext context = CurrentMemoryContext;
-	volatile bool done = false;
-
-	SetCurrentStatementStartTimestamp();
-	StartTransactionCommand();
-	PG_TRY();
-	{
-		done = what(arg);
-		CommitTransactionCommand();
-	}
-	PG_CATCH();
-	{
-		if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
-			PG_RE_THROW();
-		HOLD_INTERRUPTS();
-		MemoryContextSwitchTo(context);
-		FlushErrorState();
-		AbortOutOfAnyTransaction();
-		RESUME_INTERRUPTS();
-		done = false;
-		ereport(DEBUG1,
-				(errmsg_internal("jobq maintenance found a table in use and tries again later")));
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	pgstat_report_stat(true);
-	pgstat_report_activity(STATE_IDLE, NULL);
-	return done;
+	return try_transaction("maintenance", what, arg);
 }
 
 void

@@ -1,9 +1,12 @@
 /*
  * session.c
- *	  Settings of our own processes.
+ *	  Settings and transactions of our own processes.
  */
 #include "jobq.h"
 
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "pgstat.h"
 #include "utils/guc.h"
 
 #include "session.h"
@@ -25,4 +28,37 @@ neutralise_session(void)
 	set_for_session("default_transaction_isolation", "read committed");
 	set_for_session("default_transaction_read_only", "off");
 	set_for_session("default_transaction_deferrable", "off");
+}
+
+bool
+try_transaction(const char *who, bool (*what) (void *), void *arg)
+{
+	MemoryContext context = CurrentMemoryContext;
+	volatile bool answer = false;
+
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	PG_TRY();
+	{
+		answer = what(arg);
+		CommitTransactionCommand();
+	}
+	PG_CATCH();
+	{
+		if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
+			PG_RE_THROW();
+		HOLD_INTERRUPTS();
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+		AbortOutOfAnyTransaction();
+		RESUME_INTERRUPTS();
+		answer = false;
+		ereport(DEBUG1,
+				(errmsg_internal("jobq %s found a table in use and tries again later", who)));
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	pgstat_report_stat(true);
+	pgstat_report_activity(STATE_IDLE, NULL);
+	return answer;
 }

@@ -1,6 +1,6 @@
 /*
  * session.h
- *	  What every process of ours sets right after it has connected.
+ *	  Settings that every process of ours makes right after it has connected, and transactions of the background ones.
  */
 #ifndef JOBQ_SESSION_H
 #define JOBQ_SESSION_H
@@ -11,5 +11,7 @@ extern void set_for_session(const char *name, const char *value);
  * back to the server's defaults for this session; a handler may still SET them for itself.
  */
 extern void neutralise_session(void);
+/* Calls what(arg) in a transaction of its own; its answer, or false: a table was in use, try again later. */
+extern bool try_transaction(const char *who, bool (*what) (void *), void *arg);
 
 #endif
