@@ -17,6 +17,8 @@
  */
 #include "jobq.h"
 
+#include <sched.h>
+
 #include <signal.h>
 
 #include "access/xact.h"
@@ -52,6 +54,8 @@
 #include "upkeep.h"
 
 #define NAP_US				500		/* under load, between turns that left nothing waiting */
+#define LINGER_US			200		/* twice what it takes to find one job */
+#define FLUSH_US			500		/* most that is waited for a commit */
 #define PAUSED_MS			5
 #define QUICK_WAKE_US		200
 #define QUICK_WAKES			4		/* in a row: load */
@@ -67,6 +71,7 @@ static TimestampTz scan_blocked_until = 0;
 static bool registry_locked = false;
 static bool registry_known = false;	/* has been read once */
 static TimestampTz next_sweep = 0;
+static TimestampTz commit_due = 0;	/* till then it is worth while to stay awake; 0: nothing */
 static int32 my_home = 0;
 
 PGDLLEXPORT void jobq_dispatcher_main(Datum arg);
@@ -252,10 +257,14 @@ lock_registry(void)
 		ConditionalLockRelationOid(jobq_relid("home"), AccessShareLock);
 }
 
-/* The first job of an idle queue: its worker wakes up while we look for it. */
+/*
+ * The first job of an idle queue: its worker wakes up while we look for it, or while it is being committed
+ * (publish.c): then this turn is for the caches, and we don't sleep before it is there.
+ */
 static void
 alert_worker(TimestampTz now)
 {
+	int32		imminent = (int32) pg_atomic_exchange_u32(&db->imminent, 0);
 	LaneKeys	keys = {.type_id = 0};
 
 	if (executors_running() > 0)
@@ -265,7 +274,12 @@ alert_worker(TimestampTz now)
 		keys = db->ring[db->ring_head % jobq_max_lanes];
 	SpinLockRelease(&db->mutex);
 	if (keys.type_id != 0 && keys.lo <= now)
-		executors_alert(keys.type_id);
+		executors_alert(keys.type_id, LINGER_US);
+	else if (imminent != 0 && may_hand_out())
+	{
+		commit_due = now + FLUSH_US;
+		executors_alert(imminent, FLUSH_US);
+	}
 }
 
 static void
@@ -364,6 +378,15 @@ start_anew(void)
 	proc_exit(0);
 }
 
+static bool
+await_commit(void)
+{
+	while (!MyLatch->is_set && GetCurrentTimestamp() < commit_due)
+		sched_yield();			/* the flush may need this very processor */
+	commit_due = 0;
+	return MyLatch->is_set;
+}
+
 /*
  * Woken again and again as soon as it has gone to sleep, the dispatcher would take a turn, and a worker a
  * commit, for each job.  Then, and if nobody waits for capacity, it lets a moment's jobs come together.
@@ -374,6 +397,8 @@ wait_for_latch(long timeout)
 	static int	quick_wakes = 0;
 	TimestampTz began;
 
+	if (commit_due != 0 && await_commit())
+		return;
 	if (quick_wakes >= QUICK_WAKES && lanes_first_ready() == NULL && !roles_wait() && !db->suspended)
 		pg_usleep(NAP_US);
 	began = GetCurrentTimestamp();

@@ -157,7 +157,7 @@ extern void executors_init(MemoryContext context, JobqDb *db);
 extern void executors_recover(void);
 extern HandOut hand_out(TypeState *t, const JobRef *ref, const char *cancel_reason, TimestampTz now);
 /* A job of this type has been committed to an idle queue: who will get it may wake up. */
-extern void executors_alert(int32 type_id);
+extern void executors_alert(int32 type_id, int linger_us);
 /* Wakes everybody who was handed something since. */
 extern void executors_wake(void);
 /* Hears verdicts, buries dead executors; true: something changed. */

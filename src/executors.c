@@ -60,7 +60,7 @@ executors_any(void)
 }
 
 void
-executors_alert(int32 type_id)
+executors_alert(int32 type_id, int linger_us)
 {
 	RoleState  *role = running == 0 ? role_of_type(type_id) : NULL;
 
@@ -70,7 +70,7 @@ executors_alert(int32 type_id)
 
 		if (e->slot && e->attached && e->role == role && !e->exec && !e->slot->leaving && !e->slot->dead)
 		{
-			slot_alert(e->slot);
+			slot_alert(e->slot, linger_us);
 			return;
 		}
 	}

@@ -15,6 +15,8 @@
 
 #include "pending.h"
 
+#define ASLEEP_US	10000		/* the dispatcher has been for so long: waking it early costs little */
+
 static void
 note_overflow(JobqDb *db, TimestampTz lo)
 {
@@ -129,6 +131,20 @@ is_news(JobqDb *db)
 	return pending.nlanes == 0;
 }
 
+/* A dispatcher that sleeps gets up while the commit is flushed: then it has not far to go. */
+static void
+announce_commit(void)
+{
+	JobqDb	   *db = pending.db;
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (pending.nlanes == 0 || db->dboid != MyDatabaseId || pending.lanes[0].lo > now ||
+		now - (TimestampTz) pg_atomic_read_u64(&db->beat) < ASLEEP_US)
+		return;
+	pg_atomic_write_u32(&db->imminent, (uint32) pending.lanes[0].type_id);
+	wake_dispatcher(db);
+}
+
 static void
 publish_at_end(bool committed)
 {
@@ -237,6 +253,10 @@ publish_xact_callback(XactEvent event, void *arg)
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("cannot PREPARE a transaction that has called jobq.drain()")));
 			preparing = GetTopTransactionIdIfAny();
+			break;
+		case XACT_EVENT_PRE_COMMIT:
+			if (pending.db)
+				announce_commit();
 			break;
 		case XACT_EVENT_PREPARE:
 			if (pending.db && TransactionIdIsValid(preparing))

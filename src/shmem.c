@@ -63,6 +63,7 @@ init_db(JobqDb *db, LaneKeys *ring)
 	db->rates = DSM_HANDLE_INVALID;
 	db->first_rate = InvalidDsaPointer;
 	ConditionVariableInit(&db->idle);
+	pg_atomic_init_u32(&db->imminent, 0);
 	pg_atomic_init_u64(&db->beat, 0);
 	pg_atomic_init_u64(&db->ping, 0);
 	pg_atomic_init_u64(&db->pong, 0);

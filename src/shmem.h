@@ -168,6 +168,7 @@ typedef struct JobqDb
 	}			prepared[JOBQ_MAX_PREPARED];
 
 	/* said by the dispatcher for health(), plain reads */
+	pg_atomic_uint32 imminent;	/* type of a job that a commit under way will publish, 0: none */
 	pg_atomic_uint64 beat;		/* TimestampTz of the last turn of its loop */
 	pg_atomic_uint64 ping;		/* health() increments; the dispatcher copies it to pong */
 	pg_atomic_uint64 pong;

@@ -15,7 +15,6 @@
 #include "slots.h"
 
 #define ORDER_LEN (JOBQ_CELLS * 2)
-#define LINGER_US 200			/* twice what the dispatcher takes to find one job */
 #define ATTACH_LIMIT_MS 30000	/* a registered worker that has not come by then never will */
 
 Slot	   *MySlot = NULL;
@@ -36,7 +35,7 @@ clear_cells(Slot *slot)
 		pg_atomic_write_u32(&slot->cells[i].state, CELL_FREE);
 	slot->current = -1;
 	slot->phase = PHASE_IDLE;
-	slot->expecting = false;
+	slot->linger_us = 0;
 }
 
 /* May a slot be taken from its owner: he never came, or he left and nobody is there to read it. */
@@ -170,9 +169,9 @@ slot_wake(Slot *slot)
 }
 
 void
-slot_alert(Slot *slot)
+slot_alert(Slot *slot, int linger_us)
 {
-	slot->expecting = true;
+	slot->linger_us = linger_us;
 	slot_wake(slot);
 }
 
@@ -350,10 +349,10 @@ slot_linger(void)
 {
 	TimestampTz until;
 
-	if (!MySlot->expecting)
+	if (MySlot->linger_us == 0)
 		return;
-	MySlot->expecting = false;
-	until = GetCurrentTimestamp() + LINGER_US;
+	until = GetCurrentTimestamp() + MySlot->linger_us;
+	MySlot->linger_us = 0;
 	while (pg_atomic_read_u32(&MySlot->head) == pg_atomic_read_u32(&MySlot->tail) &&
 		   GetCurrentTimestamp() < until)
 		sched_yield();			/* the dispatcher may need this very processor */

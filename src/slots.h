@@ -121,7 +121,7 @@ typedef struct Slot
 	uint32		generation;		/* rises at each use */
 	PGPROC	   *proc;			/* NULL: registered, not attached yet */
 	pid_t		pid;
-	bool		expecting;		/* a job may come any moment: don't sleep at once */
+	int			linger_us;		/* a job may come any moment: don't sleep at once */
 	TimestampTz claimed_at;
 	char		name[64];		/* worker column: "sql/<pid>" */
 
@@ -152,7 +152,7 @@ extern bool slot_assign(Slot *slot, int cell, const JobRef *ref, const char *can
 extern bool slot_take_back(Slot *slot, int cell);
 extern void slot_wake(Slot *slot);
 /* The same, before the job is known: its waking up overlaps with our looking for it. */
-extern void slot_alert(Slot *slot);
+extern void slot_alert(Slot *slot, int linger_us);
 /* Says, or says again, that a cell is DONE. */
 extern void slot_mark_done(Slot *slot, int cell);
 /* Asks for the end of a job that this slot has; false when the slot does not run it (any more). */

@@ -8,7 +8,7 @@
 #include "handler.h"
 #include "settle.h"
 
-#define SQL_BATCH_JOBS	128
+#define SQL_BATCH_JOBS	256
 
 typedef struct Entry
 {
