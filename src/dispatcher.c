@@ -17,7 +17,6 @@
  */
 #include "jobq.h"
 
-#include <sched.h>
 
 #include <signal.h>
 
@@ -49,16 +48,12 @@
 #include "quiet.h"
 #include "reading.h"
 #include "session.h"
-#include "waits.h"
 #include "stop.h"
 #include "upkeep.h"
+#include "waits.h"
+#include "wake.h"
 
-#define NAP_US				500		/* under load, between turns that left nothing waiting */
-#define LINGER_US			200		/* twice what it takes to find one job */
-#define FLUSH_US			500		/* most that is waited for a commit */
 #define PAUSED_MS			5
-#define QUICK_WAKE_US		200
-#define QUICK_WAKES			4		/* in a row: load */
 #define BLOCKED_RETRY_US	INT64CONST(100000)	/* somebody has the queue's lock */
 
 static JobqDb *db;
@@ -71,7 +66,6 @@ static TimestampTz scan_blocked_until = 0;
 static bool registry_locked = false;
 static bool registry_known = false;	/* has been read once */
 static TimestampTz next_sweep = 0;
-static TimestampTz commit_due = 0;	/* till then it is worth while to stay awake; 0: nothing */
 static int32 my_home = 0;
 
 PGDLLEXPORT void jobq_dispatcher_main(Datum arg);
@@ -257,31 +251,6 @@ lock_registry(void)
 		ConditionalLockRelationOid(jobq_relid("home"), AccessShareLock);
 }
 
-/*
- * The first job of an idle queue: its worker wakes up while we look for it, or while it is being committed
- * (publish.c): then this turn is for the caches, and we don't sleep before it is there.
- */
-static void
-alert_worker(TimestampTz now)
-{
-	int32		imminent = (int32) pg_atomic_exchange_u32(&db->imminent, 0);
-	LaneKeys	keys = {.type_id = 0};
-
-	if (executors_running() > 0)
-		return;
-	SpinLockAcquire(&db->mutex);
-	if (db->ring_head != db->ring_tail)
-		keys = db->ring[db->ring_head % jobq_max_lanes];
-	SpinLockRelease(&db->mutex);
-	if (keys.type_id != 0 && keys.lo <= now)
-		executors_alert(keys.type_id, LINGER_US);
-	else if (imminent != 0 && may_hand_out())
-	{
-		commit_due = now + FLUSH_US;
-		executors_alert(imminent, FLUSH_US);
-	}
-}
-
 static void
 one_turn(void)
 {
@@ -290,7 +259,7 @@ one_turn(void)
 	int			ncommands = 0;
 	bool		sweep_now;
 
-	alert_worker(now);
+	wake_worker(now, may_hand_out());
 	StartTransactionCommand();
 	if (!OidIsValid(jobq_relid("queue")))
 		leave_without_extension();
@@ -378,38 +347,6 @@ start_anew(void)
 	proc_exit(0);
 }
 
-static bool
-await_commit(void)
-{
-	while (!MyLatch->is_set && GetCurrentTimestamp() < commit_due)
-		sched_yield();			/* the flush may need this very processor */
-	commit_due = 0;
-	return MyLatch->is_set;
-}
-
-/*
- * Woken again and again as soon as it has gone to sleep, the dispatcher would take a turn, and a worker a
- * commit, for each job.  Then, and if nobody waits for capacity, it lets a moment's jobs come together.
- */
-static void
-wait_for_latch(long timeout)
-{
-	static int	quick_wakes = 0;
-	TimestampTz began;
-
-	if (commit_due != 0 && await_commit())
-		return;
-	if (quick_wakes >= QUICK_WAKES && lanes_first_ready() == NULL && !roles_wait() && !db->suspended)
-		pg_usleep(NAP_US);
-	began = GetCurrentTimestamp();
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout,
-					 jobq_wait(WAIT_DISPATCHER));
-	if (GetCurrentTimestamp() - began < QUICK_WAKE_US)
-		quick_wakes++;
-	else
-		quick_wakes = 0;
-}
-
 static void
 sleep_until_needed(void)
 {
@@ -421,7 +358,7 @@ sleep_until_needed(void)
 	pgstat_report_stat(false);
 	pgstat_report_activity(STATE_IDLE, NULL);
 	if (timeout > 0 && (db->suspended || !quiet_settle()))
-		wait_for_latch(timeout);
+		wake_wait(timeout);
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
 	pgstat_report_activity(STATE_RUNNING, "jobq: dispatching");
@@ -504,6 +441,7 @@ start_up(void)
 	compaction_init(lasting, db);
 	prepared_init(db);
 	upkeep_init(db);
+	wake_init(db);
 	StartTransactionCommand();
 	executors_recover();
 	expect_unknown_prepared();

@@ -137,9 +137,15 @@ announce_commit(void)
 {
 	JobqDb	   *db = pending.db;
 	TimestampTz now = GetCurrentTimestamp();
+	bool		quiet;
 
 	if (pending.nlanes == 0 || db->dboid != MyDatabaseId || pending.lanes[0].lo > now ||
 		now - (TimestampTz) pg_atomic_read_u64(&db->beat) < ASLEEP_US)
+		return;
+	SpinLockAcquire(&db->mutex);
+	quiet = is_quiet(db, pending.lanes[0].type_id);
+	SpinLockRelease(&db->mutex);
+	if (quiet)
 		return;
 	pg_atomic_write_u32(&db->imminent, (uint32) pending.lanes[0].type_id);
 	wake_dispatcher(db);
