@@ -299,6 +299,13 @@ one_has_expired(TimestampTz now)
 	return false;
 }
 
+/* Not in a restored dump: it does nothing before it is adopted. */
+static bool
+is_asked(const Signal *s)
+{
+	return s->every > 0 && !db->paused_identity;
+}
+
 /* The one that has waited longest. */
 static void
 ask_condition(TimestampTz now)
@@ -309,7 +316,7 @@ ask_condition(TimestampTz now)
 	{
 		Signal	   *s = &signals[i];
 
-		if (s->every > 0 && s->next_check <= now && (due == NULL || s->next_check < due->next_check))
+		if (is_asked(s) && s->next_check <= now && (due == NULL || s->next_check < due->next_check))
 			due = s;
 	}
 	if (due == NULL || signal_worker_runs(now))
@@ -348,7 +355,7 @@ pressure_next_timer(TimestampTz now)
 	{
 		if (signals[i].active)
 			next = Min(next, signals[i].until);
-		if (signals[i].every > 0 && !asking)
+		if (is_asked(&signals[i]) && !asking)
 			next = Min(next, signals[i].next_check);
 	}
 	return next;

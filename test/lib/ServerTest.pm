@@ -27,12 +27,18 @@ sub jobq_server
 	return $node;
 }
 
-# Polls until the query of one boolean is true; asked in database postgres.
+# Polls until the query of one boolean is true; asked in database postgres.  A psql that a server in recovery turns away
+# may be gone before it has been given the query.
 sub wait_for_sql
 {
 	my ($node, $query, $what) = @_;
+	my $found;
 
-	return ok($node->poll_query_until('postgres', $query), $what // $query);
+	until (eval { $found = $node->poll_query_until('postgres', $query); 1 })
+	{
+		die $@ unless $@ =~ /Broken pipe/;
+	}
+	return ok($found, $what // $query);
 }
 
 sub jobq_pids
