@@ -43,6 +43,7 @@
 #include "find.h"
 #include "quota.h"
 
+#define REMOVED			OID_MAX	/* QuotaEntry.dboid: free, and others may stand behind it */
 #define QUOTA_LOCK		7		/* keeps our locks apart from advisory ones, which have 1 and 2 */
 #define MANY_ROWS		1000
 #define PAUSE_US_PER_ROW 30		/* a row takes some 3 us */
@@ -174,31 +175,53 @@ key_of(const char *tenant)
 	return hash_bytes_extended((const unsigned char *) tenant, strlen(tenant), 0);
 }
 
+/* Its entry, or where one may be made: what was removed may be used again. */
+static QuotaEntry *
+find_entry(uint64 key)
+{
+	QuotaEntry *unused = NULL;
+
+	for (int i = 0; i < JOBQ_MAX_QUOTAS; i++)
+	{
+		QuotaEntry *entry = &JobqShmem->quotas[(key + i) % JOBQ_MAX_QUOTAS];
+
+		if (entry->dboid == MyDatabaseId && entry->key == key)
+			return entry;
+		if ((entry->dboid == InvalidOid || entry->dboid == REMOVED) && unused == NULL)
+			unused = entry;
+		if (entry->dboid == InvalidOid)
+			break;
+	}
+	return unused;
+}
+
 /* The tenant's entry, made when there is none; NULL: nothing is preloaded, or too many have one. */
 static QuotaEntry *
 entry_of(uint64 key)
 {
-	QuotaEntry *entry = NULL;
+	QuotaEntry *entry;
 
 	if (JobqShmem == NULL)
 		return NULL;
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	for (int i = 0; i < JOBQ_MAX_QUOTAS; i++)
+	entry = find_entry(key);
+	if (entry != NULL && (entry->dboid != MyDatabaseId || entry->key != key))
 	{
-		entry = &JobqShmem->quotas[(key + i) % JOBQ_MAX_QUOTAS];
-		if (entry->dboid == MyDatabaseId && entry->key == key)
-			break;
-		if (entry->dboid == InvalidOid)
-		{
-			memset(entry, 0, sizeof(QuotaEntry));
-			entry->dboid = MyDatabaseId;
-			entry->key = key;
-			break;
-		}
-		entry = NULL;
+		memset(entry, 0, sizeof(QuotaEntry));
+		entry->dboid = MyDatabaseId;
+		entry->key = key;
 	}
 	LWLockRelease(JobqShmem->lock);
 	return entry;
+}
+
+/* The tenant is locked. */
+static void
+remove_entry(QuotaEntry *entry)
+{
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	entry->dboid = REMOVED;
+	LWLockRelease(JobqShmem->lock);
 }
 
 static void
@@ -407,6 +430,16 @@ check_rate(const Quota *quota, QuotaEntry *entry)
 		refuse(quota, "enqueues_per_minute", quota->per_minute);
 }
 
+/* After a restore, or many databases: set_tenant_quota has said no. */
+static void
+refuse_uncounted(const Quota *quota)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("enqueues_per_minute of tenant \"%s\" cannot be counted", quota->tenant),
+			 errhint("At most %d tenants of a server can have a quota; remove some and restart the server.", JOBQ_MAX_QUOTAS)));
+}
+
 void
 quota_admit(List *of_tenant, Table *queue, Jsonb *payload)
 {
@@ -424,6 +457,8 @@ quota_admit(List *of_tenant, Table *queue, Jsonb *payload)
 		entry = entry_of(key);
 		if (entry != NULL)
 			check_rate(quota, entry);
+		else if (quota->per_minute >= 0 && JobqShmem != NULL)
+			refuse_uncounted(quota);
 		check_room(quota, entry ? entry : &forgotten, queue, true, bytes);
 	}
 }
@@ -543,9 +578,9 @@ quota_replace(List *of_tenant, Table *queue, Job *job, Jsonb *payload)
 	unlock_tenants(of_tenant);
 }
 
-/* Its rows were not written by quota_done: count them next time. */
-static void
-forget(const char *tenant, bool and_rate)
+/* Its rows were not written by quota_done: count them next time; removed: nor will it be asked.  false: it has no entry. */
+static bool
+forget(const char *tenant, bool removed)
 {
 	uint64		key = key_of(tenant);
 	QuotaEntry *entry;
@@ -556,17 +591,18 @@ forget(const char *tenant, bool and_rate)
 	{
 		entry->known = false;
 		entry->count_again = 0;
-		if (and_rate)
-			memset(entry->enqueued, 0, sizeof(entry->enqueued));
+		if (removed)
+			remove_entry(entry);
 	}
 	unlock_tenant(key);
+	return entry != NULL;
 }
 
-/* jobq._forget_quota(tenant, and_rate) */
+/* jobq._forget_quota(tenant, removed) */
 Datum
 jobq_forget_quota(PG_FUNCTION_ARGS)
 {
-	forget(text_to_cstring(PG_GETARG_TEXT_PP(0)), PG_GETARG_BOOL(1));
+	(void) forget(text_to_cstring(PG_GETARG_TEXT_PP(0)), PG_GETARG_BOOL(1));
 	PG_RETURN_VOID();
 }
 
@@ -589,9 +625,9 @@ count_if_of_tenant(const Quota *quota, TupleTableSlot *slot, Table *rows)
 
 /*
  * Rows for the jobs of a quota that have none, because it is new or they came from a dump.  Those of open
- * transactions have been enqueued, too, by somebody who knew of no quota.
+ * transactions have been enqueued, too, by somebody who knew of no quota.  false: too many tenants have one.
  */
-static void
+static bool
 count_queue(char *tenant)
 {
 	Quota		quota = {.tenant = tenant};
@@ -618,15 +654,14 @@ count_queue(char *tenant)
 	table_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
 	table_close(queue, AccessShareLock);
-	forget(tenant, false);
+	return forget(tenant, false);
 }
 
 /* jobq._count_queue(tenant) */
 Datum
 jobq_count_queue(PG_FUNCTION_ARGS)
 {
-	count_queue(text_to_cstring(PG_GETARG_TEXT_PP(0)));
-	PG_RETURN_VOID();
+	PG_RETURN_BOOL(count_queue(text_to_cstring(PG_GETARG_TEXT_PP(0))) || JobqShmem == NULL);
 }
 
 /* AFTER INSERT on jobq.tenant_quotas, deferred */
@@ -640,7 +675,7 @@ jobq_quota_set(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("jobq_quota_set is a trigger function")));
-	count_queue(TextDatumGetCString(heap_getattr(trigger->tg_trigtuple, TQ_tenant,
+	(void) count_queue(TextDatumGetCString(heap_getattr(trigger->tg_trigtuple, TQ_tenant,
 												 RelationGetDescr(trigger->tg_relation), &isnull)));
 	return PointerGetDatum(NULL);
 }

@@ -20,12 +20,13 @@ CREATE TRIGGER quotas_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jo
   FOR EACH STATEMENT EXECUTE FUNCTION jobq._access_changed();
 ALTER TABLE jobq.tenant_quotas ENABLE ALWAYS TRIGGER quotas_changed;
 
--- What shared memory has of a tenant's jobs; and_rate: and of its enqueues in the last minute.
-CREATE FUNCTION jobq._forget_quota(tenant text, and_rate boolean) RETURNS void
+-- What shared memory has of a tenant's jobs; removed: and of its enqueues in the last minute.
+CREATE FUNCTION jobq._forget_quota(tenant text, removed boolean) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_forget_quota';
 
 -- A row for each job of the quota in the queue, also for those that open transactions have enqueued.
-CREATE FUNCTION jobq._count_queue(quota text) RETURNS void
+-- false: too many tenants have a quota.
+CREATE FUNCTION jobq._count_queue(quota text) RETURNS boolean
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_count_queue';
 
 -- ... and once more when the transaction that sets a quota commits: until then others know of none.
@@ -77,5 +78,8 @@ BEGIN
   END IF;
   INSERT INTO jobq.tenant_quotas
   VALUES (_set_tenant_quota.tenant, _set_tenant_quota.max_live, _set_tenant_quota.max_bytes, _set_tenant_quota.enqueues_per_minute);
-  PERFORM jobq._count_queue(_set_tenant_quota.tenant);
+  IF NOT jobq._count_queue(_set_tenant_quota.tenant) THEN
+    PERFORM jobq._bad('53400', pg_catalog.format('tenant "%s" cannot have a quota: 1024 tenants of this server have one', _set_tenant_quota.tenant),
+      'jobq.set_tenant_quota(tenant) removes one.');
+  END IF;
 END $$;

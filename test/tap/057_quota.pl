@@ -186,5 +186,27 @@ ok((grep { $_->finish } @sessions) == 6, 'six of them, to the end');
 is(join('', @errors), '00000', 'nobody is in the way of who changes the quota, nor he in theirs');
 
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|exited with exit code ([2-9]|\d\d)|by signal/, 'no process was hurt');
+# ---------- more tenants than there is room for ----------
+
+$node->safe_psql('postgres', "SELECT jobq.set_tenant_quota(tenant) FROM jobq.tenant_quotas");
+$node->safe_psql('postgres', "SELECT jobq.set_tenant_quota('many-' || i, enqueues_per_minute => 1) FROM generate_series(1, 1024) i");
+sqlstate_is($node, 'postgres', "SELECT jobq.set_tenant_quota('one too many', enqueues_per_minute => 1)", '53400', 'more than 1,024 tenants with a quota');
+$node->safe_psql('postgres', "SELECT jobq.set_tenant_quota('many-' || i) FROM generate_series(1, 512) i");
+$node->safe_psql('postgres', "SELECT jobq.set_tenant_quota('more-' || i, enqueues_per_minute => 1) FROM generate_series(1, 512) i");
+is($node->safe_psql('postgres', <<'END'), '1024', 'each of them has the enqueue it may have');
+CREATE FUNCTION enqueues(tenant text) RETURNS int LANGUAGE plpgsql AS $$
+BEGIN
+  FOR i IN 0..2 LOOP
+    BEGIN
+      PERFORM jobq.enqueue('held', tenant => enqueues.tenant);
+    EXCEPTION WHEN SQLSTATE '53400' THEN
+      RETURN i;
+    END;
+  END LOOP;
+  RETURN 3;
+END $$;
+SELECT sum(enqueues(tenant)) FROM jobq.tenant_quotas;
+END
+
 $node->stop;
 done_testing();
