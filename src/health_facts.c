@@ -20,6 +20,7 @@
 #include "slots.h"
 
 #define MAX_BLOCKED_KEYS	10		/* named */
+#define MAX_OLD_JOBS		1000	/* that are asked for it: each is looked for in all slots */
 
 /*
  * The first waiting job of each lane, by the lane index: ORDER BY ... LIMIT 1 reads one entry, however many
@@ -158,7 +159,7 @@ blocked_keys(Oid caller)
 	int			n = 0;
 
 	initStringInfo(&names);
-	run_query(keys_query, caller, 0);
+	run_query(keys_query, caller, MAX_OLD_JOBS);
 	for (uint64 i = 0; i < SPI_processed && n < MAX_BLOCKED_KEYS; i++)
 	{
 		HeapTuple	row = SPI_tuptable->vals[i];
