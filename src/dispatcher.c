@@ -165,9 +165,9 @@ scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, Timest
 	if (news.signals_changed)
 		pressure_stale();
 	news.signals_changed = false;
+	check_identity();			/* before conditions are asked */
 	pressure_turn(now);
 	admission_timers(now);
-	check_identity();
 	if (news.prepared_lost)
 	{
 		news.prepared_lost = false;
