@@ -2,7 +2,7 @@
  * quota.c
  *	  Quotas of tenants: see quota.h.
  *
- * Each job of a tenant with a quota has a row in jobq.quota_jobs, written with the job, or when the quota is set, and
+ * Each job of a tenant with a quota has a row in jobq.quota_jobs (quota_rows.c), written with the job, or when the quota is set, and
  * never by whoever ends it: what the queue does not hold any more counts for nothing, and its row goes when it is
  * met.  Counting looks at jobs of open transactions, too: what they inserted counts, what they deleted counts until
  * they commit.  So no order of commits exceeds a quota.  Not counted is what others enqueue, knowing of no quota, in
@@ -25,10 +25,6 @@
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
-#include "access/tableam.h"
-#include "access/xact.h"
-#include "catalog/pg_collation.h"
-#include "commands/trigger.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/lock.h"
@@ -40,7 +36,6 @@
 #include "utils/timestamp.h"
 
 #include "access.h"
-#include "find.h"
 #include "quota.h"
 
 #define REMOVED			OID_MAX	/* QuotaEntry.dboid: free, and others may stand behind it */
@@ -48,30 +43,7 @@
 #define MANY_ROWS		1000
 #define PAUSE_US_PER_ROW 30		/* a row takes some 3 us */
 
-PG_FUNCTION_INFO_V1(jobq_count_queue);
 PG_FUNCTION_INFO_V1(jobq_forget_quota);
-PG_FUNCTION_INFO_V1(jobq_quota_set);
-
-/* attribute numbers: src/sql/13_quotas.sql */
-enum
-{
-	TQ_tenant = 1, TQ_max_live, TQ_max_bytes, TQ_enqueues_per_minute
-};
-#define TQ_NATTS TQ_enqueues_per_minute
-enum
-{
-	QJ_tenant = 1, QJ_job_id, QJ_bytes
-};
-#define QJ_NATTS QJ_bytes
-
-/* -1: no limit */
-typedef struct Quota
-{
-	char	   *tenant;
-	int64		max_live;
-	int64		max_bytes;
-	int64		per_minute;
-} Quota;
 
 static MemoryContext quotas_context = NULL;
 static List *quotas = NIL;
@@ -132,8 +104,8 @@ read_quotas(uint64 generation)
 	read_at = generation;
 }
 
-static bool
-counts(const Quota *quota, text *tenant)
+bool
+quota_counts(const Quota *quota, text *tenant)
 {
 	int			n = strlen(quota->tenant);
 	int			len = VARSIZE_ANY_EXHDR(tenant);
@@ -157,7 +129,7 @@ quotas_of(text *tenant)
 	{
 		Quota	   *copy;
 
-		if (!counts(lfirst(lc), tenant))
+		if (!quota_counts(lfirst(lc), tenant))
 			continue;
 		copy = palloc(sizeof(Quota));
 		*copy = *(Quota *) lfirst(lc);
@@ -169,8 +141,8 @@ quotas_of(text *tenant)
 
 /* --- what is remembered of them --- */
 
-static uint64
-key_of(const char *tenant)
+uint64
+quota_key(const char *tenant)
 {
 	return hash_bytes_extended((const unsigned char *) tenant, strlen(tenant), 0);
 }
@@ -230,8 +202,8 @@ set_tag(LOCKTAG *tag, uint64 key)
 	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) (key >> 32), (uint32) key, QUOTA_LOCK);
 }
 
-static void
-lock_tenant(uint64 key)
+void
+quota_lock(uint64 key)
 {
 	LOCKTAG		tag;
 
@@ -239,8 +211,8 @@ lock_tenant(uint64 key)
 	(void) LockAcquire(&tag, ExclusiveLock, false, false);
 }
 
-static void
-unlock_tenant(uint64 key)
+void
+quota_unlock(uint64 key)
 {
 	LOCKTAG		tag;
 
@@ -250,102 +222,6 @@ unlock_tenant(uint64 key)
 
 /* --- counting --- */
 
-/* Is the job live, for us or for a transaction that is still open? */
-static bool
-is_live(Table *queue, const pg_uuid_t *id, MemoryContext per_row)
-{
-	MemoryContext old = MemoryContextSwitchTo(per_row);
-	SnapshotData dirty;
-	Job			job;
-	bool		found;
-
-	InitDirtySnapshot(dirty);
-	found = queue_find_by_id(queue, id, &dirty, &job);
-	MemoryContextSwitchTo(old);
-	MemoryContextReset(per_row);
-	return found;
-}
-
-/* The rows of a quota, or only that of one job. */
-static IndexScanDesc
-begin_scan(Table *rows, const char *tenant, const pg_uuid_t *id, Snapshot snapshot)
-{
-	static const AttrNumber columns[] = {QJ_tenant, QJ_job_id};
-	Relation	index = table_index(rows, columns, lengthof(columns));
-	ScanKeyData keys[2];
-	int			nkeys = id ? 2 : 1;
-	IndexScanDesc scan;
-
-	if (index == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("the index on jobq.quota_jobs (tenant, job_id) is missing or invalid"),
-				 errhint("Run REINDEX TABLE jobq.quota_jobs.")));
-	ScanKeyEntryInitialize(&keys[0], 0, 1, BTEqualStrategyNumber, InvalidOid, DEFAULT_COLLATION_OID,
-						   F_TEXTEQ, CStringGetTextDatum(tenant));
-	if (id)
-		ScanKeyInit(&keys[1], 2, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(id));
-	scan = index_beginscan(rows->rel, index, snapshot, NULL, nkeys, 0);
-	index_rescan(scan, keys, nkeys, NULL, 0);
-	return scan;
-}
-
-/* Unless somebody else deletes it, too: nobody waits for him. */
-static void
-delete_row(Table *rows)
-{
-	ItemPointerData tid = rows->slot->tts_tid;
-	TM_FailureData failure;
-
-	(void) table_tuple_delete(rows->rel, &tid, GetCurrentCommandId(true), InvalidSnapshot, InvalidSnapshot, false,
-							  &failure, false);
-}
-
-/* How many rows were read.  Those of jobs that are gone go, unless another transaction has them in hand. */
-static int64
-count_rows(Table *rows, Table *queue, const char *tenant, int64 *live, int64 *bytes)
-{
-	MemoryContext per_row = AllocSetContextCreate(CurrentMemoryContext, "jobq quota", ALLOCSET_DEFAULT_SIZES);
-	SnapshotData dirty;
-	IndexScanDesc scan;
-	int64		read = 0;
-	pg_uuid_t	last = {{0}};	/* that was live */
-	int64		last_size = 0;
-
-	InitDirtySnapshot(dirty);
-	scan = begin_scan(rows, tenant, NULL, &dirty);
-	*live = *bytes = 0;
-	while (index_getnext_slot(scan, ForwardScanDirection, rows->slot))
-	{
-		bool		isnull;
-		bool		is_free = !TransactionIdIsValid(dirty.xmin) && !TransactionIdIsValid(dirty.xmax);
-		pg_uuid_t	id = *DatumGetUUIDP(slot_getattr(rows->slot, QJ_job_id, &isnull));
-		int64		size = DatumGetInt64(slot_getattr(rows->slot, QJ_bytes, &isnull));
-
-		CHECK_FOR_INTERRUPTS();
-		read++;
-		if (memcmp(&id, &last, UUID_LEN) == 0)
-		{
-			/* an open transaction replaces the payload: the larger one counts */
-			*bytes += Max(size - last_size, 0);
-			last_size = Max(size, last_size);
-		}
-		else if (is_live(queue, &id, per_row))
-		{
-			*live += 1;
-			*bytes += size;
-			last = id;
-			last_size = size;
-		}
-		else if (is_free)
-			delete_row(rows);
-	}
-	MemoryContextDelete(per_row);
-	index_endscan(scan);
-	ExecClearTuple(rows->slot);
-	return read;
-}
-
 static void
 count_again(const Quota *quota, QuotaEntry *entry, Table *queue)
 {
@@ -353,7 +229,7 @@ count_again(const Quota *quota, QuotaEntry *entry, Table *queue)
 	int64		read;
 
 	table_open_for_write(&rows, jobq_relid("quota_jobs"));
-	read = count_rows(&rows, queue, quota->tenant, &entry->live, &entry->bytes);
+	read = quota_count_rows(&rows, queue, quota->tenant, &entry->live, &entry->bytes);
 	table_close_after_write(&rows);
 	entry->known = true;
 	entry->count_again = read > MANY_ROWS ? GetCurrentTimestamp() + read * PAUSE_US_PER_ROW : 0;
@@ -361,8 +237,8 @@ count_again(const Quota *quota, QuotaEntry *entry, Table *queue)
 
 /* --- admitting --- */
 
-static int64
-payload_bytes(Jsonb *payload)
+int64
+quota_bytes(Jsonb *payload)
 {
 	return strlen(JsonbToCString(NULL, &payload->root, VARSIZE(payload)));
 }
@@ -443,17 +319,17 @@ refuse_uncounted(const Quota *quota)
 void
 quota_admit(List *of_tenant, Table *queue, Jsonb *payload)
 {
-	int64		bytes = payload_bytes(payload);
+	int64		bytes = quota_bytes(payload);
 	ListCell   *lc;
 
 	foreach(lc, of_tenant)
 	{
 		Quota	   *quota = lfirst(lc);
-		uint64		key = key_of(quota->tenant);
+		uint64		key = quota_key(quota->tenant);
 		QuotaEntry	forgotten = {0};
 		QuotaEntry *entry;
 
-		lock_tenant(key);
+		quota_lock(key);
 		entry = entry_of(key);
 		if (entry != NULL)
 			check_rate(quota, entry);
@@ -464,33 +340,11 @@ quota_admit(List *of_tenant, Table *queue, Jsonb *payload)
 }
 
 static void
-fill_row(Datum *values, const char *tenant, const pg_uuid_t *id, int64 bytes)
-{
-	values[QJ_tenant - 1] = CStringGetTextDatum(tenant);
-	values[QJ_job_id - 1] = UUIDPGetDatum(id);
-	values[QJ_bytes - 1] = Int64GetDatum(bytes);
-}
-
-/* Unless the job has its row already. */
-static void
-insert_row(Table *rows, const char *tenant, const pg_uuid_t *id, int64 bytes, bool is_new)
-{
-	Datum		values[QJ_NATTS];
-	bool		nulls[QJ_NATTS] = {false, false, false};
-
-	fill_row(values, tenant, id, bytes);
-	if (is_new)
-		table_insert_row(rows, values, nulls);
-	else
-		(void) table_insert_unless_conflict(rows, values, nulls);
-}
-
-static void
 note_job(const Quota *quota, const pg_uuid_t *id, int64 bytes, Table *rows)
 {
-	QuotaEntry *entry = entry_of(key_of(quota->tenant));
+	QuotaEntry *entry = entry_of(quota_key(quota->tenant));
 
-	insert_row(rows, quota->tenant, id, bytes, true);
+	quota_insert_row(rows, quota->tenant, id, bytes, true);
 	if (entry == NULL)
 		return;
 	entry->live++;
@@ -505,7 +359,7 @@ unlock_tenants(List *of_tenant)
 	ListCell   *lc;
 
 	foreach(lc, of_tenant)
-		unlock_tenant(key_of(((Quota *) lfirst(lc))->tenant));
+		quota_unlock(quota_key(((Quota *) lfirst(lc))->tenant));
 }
 
 void
@@ -515,7 +369,7 @@ quota_done(List *of_tenant, Jsonb *payload, const pg_uuid_t *id)
 
 	if (id != NULL)
 	{
-		int64		bytes = payload_bytes(payload);
+		int64		bytes = quota_bytes(payload);
 		Table		rows;
 
 		table_open_for_write(&rows, jobq_relid("quota_jobs"));
@@ -526,44 +380,23 @@ quota_done(List *of_tenant, Jsonb *payload, const pg_uuid_t *id)
 	unlock_tenants(of_tenant);
 }
 
-/* The row of a job that is ours; one that is missing is written. */
-static void
-update_row(Table *rows, const char *tenant, const pg_uuid_t *id, int64 bytes)
-{
-	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	IndexScanDesc scan = begin_scan(rows, tenant, id, snapshot);
-	bool		found = index_getnext_slot(scan, ForwardScanDirection, rows->slot);
-	ItemPointerData tid = rows->slot->tts_tid;
-	Datum		values[QJ_NATTS];
-	bool		nulls[QJ_NATTS] = {false, false, false};
-
-	index_endscan(scan);
-	ExecClearTuple(rows->slot);
-	UnregisterSnapshot(snapshot);
-	fill_row(values, tenant, id, bytes);
-	if (found)
-		table_update_row(rows, &tid, values, nulls);
-	else
-		insert_row(rows, tenant, id, bytes, false);
-}
-
 /* An enqueue that adds no job: max_live and enqueues_per_minute have nothing to do with it. */
 void
 quota_replace(List *of_tenant, Table *queue, Job *job, Jsonb *payload)
 {
-	int64		bytes = payload_bytes(payload);
-	int64		more = bytes - payload_bytes(DatumGetJsonbP(JOB_ATT(job, Q_payload)));
+	int64		bytes = quota_bytes(payload);
+	int64		more = bytes - quota_bytes(DatumGetJsonbP(JOB_ATT(job, Q_payload)));
 	Table		rows;
 	ListCell   *lc;
 
 	foreach(lc, of_tenant)
 	{
 		Quota	   *quota = lfirst(lc);
-		uint64		key = key_of(quota->tenant);
+		uint64		key = quota_key(quota->tenant);
 		QuotaEntry	forgotten = {0};
 		QuotaEntry *entry;
 
-		lock_tenant(key);
+		quota_lock(key);
 		entry = entry_of(key);
 		if (more <= 0)
 			continue;
@@ -573,19 +406,19 @@ quota_replace(List *of_tenant, Table *queue, Job *job, Jsonb *payload)
 	}
 	table_open_for_write(&rows, jobq_relid("quota_jobs"));
 	foreach(lc, of_tenant)
-		update_row(&rows, ((Quota *) lfirst(lc))->tenant, JOB_ID(job), bytes);
+		quota_update_row(&rows, ((Quota *) lfirst(lc))->tenant, JOB_ID(job), bytes);
 	table_close_after_write(&rows);
 	unlock_tenants(of_tenant);
 }
 
 /* Its rows were not written by quota_done: count them next time; removed: nor will it be asked.  false: it has no entry. */
-static bool
-forget(const char *tenant, bool removed)
+bool
+quota_forget(const char *tenant, bool removed)
 {
-	uint64		key = key_of(tenant);
+	uint64		key = quota_key(tenant);
 	QuotaEntry *entry;
 
-	lock_tenant(key);
+	quota_lock(key);
 	entry = entry_of(key);
 	if (entry != NULL)
 	{
@@ -594,7 +427,7 @@ forget(const char *tenant, bool removed)
 		if (removed)
 			remove_entry(entry);
 	}
-	unlock_tenant(key);
+	quota_unlock(key);
 	return entry != NULL;
 }
 
@@ -602,80 +435,8 @@ forget(const char *tenant, bool removed)
 Datum
 jobq_forget_quota(PG_FUNCTION_ARGS)
 {
-	(void) forget(text_to_cstring(PG_GETARG_TEXT_PP(0)), PG_GETARG_BOOL(1));
+	(void) quota_forget(text_to_cstring(PG_GETARG_TEXT_PP(0)), PG_GETARG_BOOL(1));
 	PG_RETURN_VOID();
 }
 
 /* Under the tenant's lock: an enqueue between its two rows would meet ours, and wait for us. */
-static void
-count_if_of_tenant(const Quota *quota, TupleTableSlot *slot, Table *rows)
-{
-	uint64		key = key_of(quota->tenant);
-	bool		isnull;
-	Datum		tenant = slot_getattr(slot, Q_tenant, &isnull);
-	int64		bytes;
-
-	if (isnull || !counts(quota, DatumGetTextPP(tenant)))
-		return;
-	bytes = payload_bytes(DatumGetJsonbP(slot_getattr(slot, Q_payload, &isnull)));
-	lock_tenant(key);
-	insert_row(rows, quota->tenant, DatumGetUUIDP(slot_getattr(slot, Q_id, &isnull)), bytes, false);
-	unlock_tenant(key);
-}
-
-/*
- * Rows for the jobs of a quota that have none, because it is new or they came from a dump.  Those of open
- * transactions have been enqueued, too, by somebody who knew of no quota.  false: too many tenants have one.
- */
-static bool
-count_queue(char *tenant)
-{
-	Quota		quota = {.tenant = tenant};
-	MemoryContext per_row = AllocSetContextCreate(CurrentMemoryContext, "jobq quota", ALLOCSET_DEFAULT_SIZES);
-	Relation	queue = table_open(jobq_relid("queue"), AccessShareLock);
-	TupleTableSlot *slot = table_slot_create(queue, NULL);
-	SnapshotData dirty;
-	TableScanDesc scan;
-	Table		rows;
-
-	InitDirtySnapshot(dirty);
-	scan = table_beginscan(queue, &dirty, 0, NULL);
-	table_open_for_write(&rows, jobq_relid("quota_jobs"));
-	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
-	{
-		MemoryContext old = MemoryContextSwitchTo(per_row);
-
-		CHECK_FOR_INTERRUPTS();
-		count_if_of_tenant(&quota, slot, &rows);
-		MemoryContextSwitchTo(old);
-		MemoryContextReset(per_row);
-	}
-	table_close_after_write(&rows);
-	table_endscan(scan);
-	ExecDropSingleTupleTableSlot(slot);
-	table_close(queue, AccessShareLock);
-	return forget(tenant, false);
-}
-
-/* jobq._count_queue(tenant) */
-Datum
-jobq_count_queue(PG_FUNCTION_ARGS)
-{
-	PG_RETURN_BOOL(count_queue(text_to_cstring(PG_GETARG_TEXT_PP(0))) || JobqShmem == NULL);
-}
-
-/* AFTER INSERT on jobq.tenant_quotas, deferred */
-Datum
-jobq_quota_set(PG_FUNCTION_ARGS)
-{
-	TriggerData *trigger = (TriggerData *) fcinfo->context;
-	bool		isnull;
-
-	if (!CALLED_AS_TRIGGER(fcinfo))
-		ereport(ERROR,
-				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("jobq_quota_set is a trigger function")));
-	(void) count_queue(TextDatumGetCString(heap_getattr(trigger->tg_trigtuple, TQ_tenant,
-												 RelationGetDescr(trigger->tg_relation), &isnull)));
-	return PointerGetDatum(NULL);
-}

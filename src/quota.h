@@ -27,6 +27,22 @@ typedef struct QuotaEntry
 	int32		enqueued[QUOTA_SECONDS];	/* by second, modulo their number */
 } QuotaEntry;
 
+/* attribute numbers of jobq.tenant_quotas: src/sql/13_quotas.sql */
+enum
+{
+	TQ_tenant = 1, TQ_max_live, TQ_max_bytes, TQ_enqueues_per_minute
+};
+#define TQ_NATTS TQ_enqueues_per_minute
+
+/* -1: no limit */
+typedef struct Quota
+{
+	char	   *tenant;
+	int64		max_live;
+	int64		max_bytes;
+	int64		per_minute;
+} Quota;
+
 /* The quotas that count jobs of a tenant, outermost first; NIL: none. */
 extern List *quotas_of(text *tenant);
 
@@ -38,5 +54,17 @@ extern void quota_admit(List *quotas, Table *queue, Jsonb *payload);
 extern void quota_done(List *quotas, Jsonb *payload, const pg_uuid_t *id);
 /* Another payload for a job that waits and is ours: 53400 when it is larger and that is too much. */
 extern void quota_replace(List *quotas, Table *queue, Job *job, Jsonb *payload);
+
+/* Between quota.c and quota_rows.c */
+/* The tenant's lock is held for an insertion only, not to the end of the transaction. */
+extern uint64 quota_key(const char *tenant);
+extern void quota_lock(uint64 key);
+extern void quota_unlock(uint64 key);
+extern bool quota_counts(const Quota *quota, text *tenant);
+extern int64 quota_bytes(Jsonb *payload);
+extern bool quota_forget(const char *tenant, bool removed);
+extern int64 quota_count_rows(Table *rows, Table *queue, const char *tenant, int64 *live, int64 *bytes);
+extern void quota_insert_row(Table *rows, const char *tenant, const pg_uuid_t *id, int64 bytes, bool is_new);
+extern void quota_update_row(Table *rows, const char *tenant, const pg_uuid_t *id, int64 bytes);
 
 #endif
