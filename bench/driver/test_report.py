@@ -3,11 +3,13 @@
 import os
 import sys
 import unittest
+import unittest.mock
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from goals import GOALS, HELD, judge_all  # noqa: E402
 from medians import JOBQ, Medians, add_run, cpu_per_100k, duration, plain, ratio, show, times  # noqa: E402
+from . import measure  # noqa: E402
 from .steady import halves  # noqa: E402
 
 
@@ -215,6 +217,16 @@ class SteadyTest(unittest.TestCase):
         due = (100, 104, 105, 109)
         found = halves([[n, at, at, at, at] for n, at in enumerate((*due, 109.5))], {n: at + n + 1 for n, at in enumerate(due)}, 5)
         self.assertEqual([found[half][key] for half in ("clean", "held") for key in ("p50", "max")], [1, 2, 3, 4])
+
+
+class MeasureTest(unittest.TestCase):
+    def test_a_process_that_goes_while_it_is_looked_at_is_left_out(self):
+        us, gone = os.getpid(), 2 ** 31 - 1
+        with unittest.mock.patch("os.listdir", return_value=[str(us), str(gone), "self"]):
+            self.assertEqual(list(measure.processes()), [us])
+        self.assertIn(os.getppid(), measure.processes())
+        with unittest.mock.patch("os.listdir", return_value=[str(gone)]):
+            self.assertEqual(measure.context_switches(us), 0)
 
 
 if __name__ == "__main__":
