@@ -65,11 +65,6 @@ wait_for_work(void)
 	if (rc & WL_TIMEOUT)
 		MySlot->leaving = true;
 	CHECK_FOR_INTERRUPTS();
-	if (ConfigReloadPending)
-	{
-		ConfigReloadPending = false;
-		ProcessConfigFile(PGC_SIGHUP);
-	}
 	pgstat_report_activity(STATE_RUNNING, "jobq: running jobs");
 }
 
@@ -114,6 +109,11 @@ jobq_sql_worker_main(Datum arg)
 		int			cell;
 
 		CHECK_FOR_INTERRUPTS();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
 		if (db->suspended || db->leave)
 			give_back();
 		if (db_is_paused(db))

@@ -102,6 +102,26 @@ is($node->safe_psql('postgres', q{SELECT count(*) FROM jobq.list_jobs(job_type =
 $ENV{PGOPTIONS} = '';
 wait_status($node, 'postgres', $id, 'completed', 'the job of a client with odd settings completes');
 
+# ---------- a setting that is changed while the workers never rest ----------
+
+$node->safe_psql('postgres', <<'END');
+CREATE TABLE seen (wave int, setting text);
+CREATE FUNCTION looks(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM count(*) FROM generate_series(1, 5000);
+  INSERT INTO public.seen VALUES ((p->>'wave')::int, current_setting('work_mem'));
+END $$;
+SELECT jobq.create_job_type('looks', 'looks(jsonb)');
+SELECT count(*) FROM jobq.enqueue_many('looks', array_fill('{"wave": 1}'::jsonb, ARRAY[10000]));
+END
+wait_for_sql($node, 'SELECT count(*) > 500 FROM seen', 'a backlog is worked off');
+$node->safe_psql('postgres', q{ALTER SYSTEM SET work_mem = '5MB'});
+$node->reload;
+wait_for_sql($node, q{SELECT current_setting('work_mem') = '5MB'}, 'everybody has been told of another setting');
+$node->safe_psql('postgres', q{SELECT count(*) FROM jobq.enqueue_many('looks', array_fill('{"wave": 2}'::jsonb, ARRAY[100]))});
+wait_for_sql($node, 'SELECT count(*) = 100 FROM seen WHERE wave = 2', 'later jobs run');
+is($node->safe_psql('postgres', 'SELECT DISTINCT setting FROM seen WHERE wave = 2'), '5MB', 'with the new setting');
+
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|exited with exit code ([2-9]|\d\d)|terminating any other active/, 'no process was hurt');
 $node->stop;
 done_testing();
