@@ -10,7 +10,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes ();
 
-our @EXPORT = qw(jobq_server wait_for_sql wait_dispatcher dispatcher jobq_pids wait_status seconds_of
+our @EXPORT = qw(jobq_server wait_for_sql wait_for_text wait_dispatcher dispatcher jobq_pids wait_status seconds_of
   sleeper_types sqlstate_is errors_of);
 
 # Not started, no extension.
@@ -27,18 +27,39 @@ sub jobq_server
 	return $node;
 }
 
-# Polls until the query of one boolean is true; asked in database postgres.  A psql that a server in recovery turns away
-# may be gone before it has been given the query.
-sub wait_for_sql
+# Polls until the query of one boolean is true.  A psql that a server in recovery turns away may be gone before it has been
+# given the query.
+sub poll
 {
-	my ($node, $query, $what) = @_;
+	my ($node, $db, $query) = @_;
 	my $found;
 
-	until (eval { $found = $node->poll_query_until('postgres', $query); 1 })
+	until (eval { $found = $node->poll_query_until($db, $query); 1 })
 	{
 		die $@ unless $@ =~ /Broken pipe/;
 	}
-	return ok($found, $what // $query);
+	return $found;
+}
+
+# Asked in database postgres.
+sub wait_for_sql
+{
+	my ($node, $query, $what) = @_;
+
+	return ok(poll($node, 'postgres', $query), $what // $query);
+}
+
+# Until the file is there and has what matches; the first group of it, or 1.
+sub wait_for_text
+{
+	my ($file, $pattern) = @_;
+
+	foreach (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		return $1 // 1 if -e $file && slurp_file($file) =~ $pattern;
+		select undef, undef, undef, 0.1;
+	}
+	return 0;
 }
 
 sub jobq_pids
@@ -71,8 +92,7 @@ sub wait_status
 {
 	my ($node, $db, $id, $status, $what) = @_;
 
-	return ok($node->poll_query_until($db, "SELECT status = '$status' FROM jobq.jobs WHERE id = '$id'"),
-		$what // "job is $status");
+	return ok(poll($node, $db, "SELECT status = '$status' FROM jobq.jobs WHERE id = '$id'"), $what // "job is $status");
 }
 
 sub seconds_of(&)
