@@ -78,8 +78,7 @@ sub check_copy
 	is(paused($server, $db), 'unhealthy', "$what: health() says that it is not itself");
 	like($server->safe_psql($db, q{SELECT jobq.health()->'checks'->'identity'->>'message'}), qr/adopt/, "$what: and what to do");
 	my $new = $server->safe_psql($db, q{SELECT jobq.enqueue('short', '{"new": true}')});
-	my $beat = $server->safe_psql($db, q{SELECT jobq.health()->'checks'->'dispatcher'->>'status'});
-	is($beat, 'healthy', "$what: the dispatcher has looked");
+	wait_for_dispatcher($server, $db, "$what: it has looked");
 	is($server->safe_psql($db, "SELECT status FROM jobq.jobs WHERE id = '$new'"), 'pending', "$what: nothing runs, new jobs neither");
 	is($server->safe_psql($db, $digest =~ s/jobq\.queue t/jobq.queue t WHERE id <> '$new'/r),
 		$expected, "$what: nothing has changed");
@@ -102,10 +101,11 @@ sub check_copy
 
 sub wait_for_dispatcher
 {
-	my ($server, $db, $what) = @_;
+	my ($server, $db, $what, $former) = @_;
 
-	return ok($server->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_activity"
-			  . " WHERE backend_type = 'jobq dispatcher' AND datname = '$db'"), "$what: it has a dispatcher");
+	wait_dispatcher($server, $db, "$what: it has a dispatcher", $former);
+	return ok($server->poll_query_until($db, q{SELECT jobq.health()->'checks'->'dispatcher'->>'status' = 'healthy'}),
+		"$what: which answers");
 }
 
 # ---------- dumps of one moment, under load ----------
@@ -169,8 +169,9 @@ my $foreign = $other->safe_psql('alive', 'SELECT count(*) FROM jobq.queue');
 cmp_ok($foreign, '>', 20, 'with its jobs');
 $other->safe_psql('alive', q{SELECT jobq.enqueue('mine' || i) FROM generate_series(1, 5) i});
 ok($other->poll_query_until('alive', 'SELECT count(*) = 6 FROM done'), 'its own jobs go on');
-$other->safe_psql('alive', q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher' AND datname = 'alive'});
-wait_for_dispatcher($other, 'alive', 'alive, after a full scan');
+my $former = dispatcher($other, 'alive');
+$other->safe_psql('alive', "SELECT pg_terminate_backend($former)");
+wait_for_dispatcher($other, 'alive', 'alive, after a full scan', $former);
 my $after = $other->safe_psql('alive', q{SELECT jobq.enqueue('mine1')});
 wait_status($other, 'alive', $after, 'completed', 'its own jobs still go on');
 is($other->safe_psql('alive', 'SELECT count(*) FROM jobq.queue'), $foreign, 'those of the other are inert');
