@@ -43,6 +43,7 @@ SELECT jobq.create_job_type(f, (f || '(jsonb)')::regprocedure, timeout => '300ms
   backoff_base => '10ms', options => CASE f WHEN 'stubborn' THEN jsonb '{"permanent_codes": ["timeout"]}' ELSE '{}' END)
   FROM unnest('{sleeper,spinner,stubborn,catcher}'::text[]) f;
 SELECT jobq.create_job_type('quick', 'sleeper(jsonb)');
+SELECT jobq.create_job_type('patient', 'sleeper(jsonb)', timeout => '1 min');
 END
 wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 
@@ -76,7 +77,10 @@ is($node->safe_psql('postgres', q{SELECT count(*) FROM done}), '0', 'what it wro
 is($node->safe_psql('postgres', "SELECT count(*) FROM jobq.events WHERE job_id = '$slow' AND type = 'failed' AND data->>'code' = 'timeout'"
 		  . q{ AND (data->>'duration_ms')::float8 BETWEEN 290 AND 20000}), '2', 'each attempt has its event');
 ends(enqueue('spinner', '{"what": "spinner"}'), 'error 2 timeout', 'so does one that computes');
-ends(enqueue('sleeper', '{"what": "in time", "seconds": 0.05}'), 'completed 1', 'one within its timeout does not');
+ends(enqueue('patient', '{"what": "in time", "seconds": 0.05}'), 'completed 1', 'one within its timeout does not');
+# a slow moment of the machine may cost it an attempt
+my $brief = enqueue('sleeper', '{"what": "brief", "seconds": 0.01}', q{, max_attempts => 100});
+wait_status($node, 'postgres', $brief, 'completed', 'nor one within a short one');
 ends(enqueue('sleeper', '{"what": "own", "seconds": 0.5}', q{, timeout => '1 min'}), 'completed 1', 'the job has its own timeout');
 ends(enqueue('sleeper', '{"what": "none", "seconds": 0.5}', q{, timeout => '0'}), 'completed 1', '0 is none');
 ends(enqueue('quick', '{"what": "short", "seconds": 600}', q{, timeout => '200ms', max_attempts => 1}), 'error 1 timeout', 'or a shorter one');
@@ -96,7 +100,7 @@ ends($stubborn, 'error 1 timeout', 'one that goes on is ended and charged');
 like(message($stubborn), qr/^timeout after 00:00:00.3/, 'its message says so');
 ends($behind, 'completed 1', 'the job behind it runs');
 isnt($node->safe_psql('postgres', q{SELECT pid FROM done WHERE what = 'behind'}), $pid, 'in another process');
-is($node->safe_psql('postgres', "SELECT clock_timestamp() - '$began' < interval '30 s'"), 't', 'all that in time');
+is($node->safe_psql('postgres', "SELECT clock_timestamp() - '$began' < interval '60 s'"), 't', 'all that in time');
 
 # a cancel by its user
 my $running = enqueue('sleeper', '{"what": "cancelled", "seconds": 600}', q{, timeout => '0'});
