@@ -45,8 +45,11 @@ is($node->safe_psql('postgres', "SELECT count(*) FROM jobq.events WHERE job_id I
 
 # it tries again every second
 wait_for_sql($node, "SELECT clock_timestamp() - created_at > interval '5 s' FROM jobq.jobs WHERE id = '$jobs[0]'", 'five seconds later');
-my $warnings = () = slurp_file($node->logfile) =~ /WARNING:.*out of background worker slots/g;
-is($warnings, 1, 'there is one warning in the log');
+# that of the rival may have had to wait for the only worker, too
+my $dispatcher = dispatcher($node, 'postgres');
+my $warnings = () = slurp_file($node->logfile) =~ /\[$dispatcher\] .*WARNING:.*out of background worker slots/g;
+my $minutes = $node->safe_psql('postgres', "SELECT 1 + extract(epoch FROM clock_timestamp() - created_at)::int / 60 FROM jobq.jobs WHERE id = '$jobs[0]'");
+ok($warnings >= 1 && $warnings <= $minutes, "one warning a minute in the log: $warnings");
 is($node->safe_psql('postgres', "SELECT count(*) FROM jobq.jobs WHERE id IN ($list) AND status = 'pending' AND attempts = 0"), '3', 'all still wait');
 
 # the rival's worker leaves
@@ -80,18 +83,22 @@ END
 wait_for_sql($node, q{SELECT current_setting('jobq.max_sql_workers') = '1'}, 'one worker for two roles');
 $node->restart;
 $node->safe_psql('postgres', q{SELECT jobq.enqueue(r) FROM generate_series(1, 50), unnest('{one,two}'::text[]) r});
-my $most = 0;
-ok($node->poll_query_until('postgres', 'SELECT count(*) > 0 FROM ledger'), 'jobs run');
-while ($node->safe_psql('postgres', 'SELECT count(*) FROM jobq.queue') > 0)
+# of those that have a slot: who has given it back may not have gone yet
+my ($left, $now, $most) = (100, 0, 0);
+foreach (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
 {
-	my $now = scalar jobq_pids($node, 'sql worker');
+	($left, $now) = split /\|/, $node->safe_psql('postgres', q{SELECT (SELECT count(*) FROM jobq.queue), jobq.health()->'checks'->'workers'->'count'});
 	$most = $now if $now > $most;
+	last if $left == 0;
 }
-is($most, 1, 'never more than one at a time');
+is($left, 0, 'jobs run');
+is($most, 1, 'never more than one worker at a time');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM (SELECT pid, min(at) AS came, max(at) AS went FROM ledger GROUP BY pid) a,
+  (SELECT pid, min(at) AS came, max(at) AS went FROM ledger GROUP BY pid) b WHERE a.pid < b.pid AND a.came < b.went AND b.came < a.went}), '0', 'who run one after the other');
 is($node->safe_psql('postgres', q{SELECT string_agg(who || ' ' || n, ', ' ORDER BY who) FROM (SELECT who, count(*) n FROM ledger GROUP BY who) x}),
 	'one 50, two 50', 'every job has run as its role');
 cmp_ok($node->safe_psql('postgres', 'SELECT count(DISTINCT pid) FROM ledger'), '>', 2, 'they take turns');
-cmp_ok($node->safe_psql('postgres', q{SELECT extract(epoch FROM max(at) - min(at))::int FROM ledger}), '<', 30, 'in time');
+cmp_ok($node->safe_psql('postgres', q{SELECT extract(epoch FROM max(at) - min(at))::int FROM ledger}), '<', 60, 'in time');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM jobq.jobs WHERE job_type IN ('one', 'two') AND (status <> 'completed' OR attempts <> 1)}), '0',
 	'with one attempt each');
 
