@@ -7,6 +7,7 @@ use warnings;
 use Cwd ();
 use Exporter 'import';
 use JSON::PP ();
+use Patience;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;

@@ -5,6 +5,7 @@ use strict;
 use warnings;
 
 use Exporter 'import';
+use Patience;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -27,26 +28,12 @@ sub jobq_server
 	return $node;
 }
 
-# Polls until the query of one boolean is true.  A psql that a server in recovery turns away may be gone before it has been
-# given the query.
-sub poll
-{
-	my ($node, $db, $query) = @_;
-	my $found;
-
-	until (eval { $found = $node->poll_query_until($db, $query); 1 })
-	{
-		die $@ unless $@ =~ /Broken pipe/;
-	}
-	return $found;
-}
-
-# Asked in database postgres.
+# Polls until the query of one boolean is true; asked in database postgres.
 sub wait_for_sql
 {
 	my ($node, $query, $what) = @_;
 
-	return ok(poll($node, 'postgres', $query), $what // $query);
+	return ok($node->poll_query_until('postgres', $query), $what // $query);
 }
 
 # Until the file is there and has what matches; the first group of it, or 1.
@@ -92,7 +79,7 @@ sub wait_status
 {
 	my ($node, $db, $id, $status, $what) = @_;
 
-	return ok(poll($node, $db, "SELECT status = '$status' FROM jobq.jobs WHERE id = '$id'"), $what // "job is $status");
+	return ok($node->poll_query_until($db, "SELECT status = '$status' FROM jobq.jobs WHERE id = '$id'"), $what // "job is $status");
 }
 
 sub seconds_of(&)

@@ -145,7 +145,6 @@ foreach my $i (1 .. OPEN)
 	my $session = $node->background_psql('postgres');
 	my @n = numbers(40 * $i);
 
-	$session->set_query_timer_restart();  # it is open for as long as the others take
 	$session->query_safe('BEGIN');
 	$session->query_safe(one($_)) foreach @n[ 0 .. $i * 4 ];
 	$session->query_safe(many(@n[ $i * 4 + 1 .. $#n ]));
