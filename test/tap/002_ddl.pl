@@ -7,9 +7,8 @@ use warnings;
 use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
-use Time::HiRes ();
 
-my $limit = 4;					# seconds: 2 for us, the rest for a slow machine
+my $limit = 30;					# seconds: 2 for us, the rest for a machine that stands still; what could hold it up lasts 600
 
 # whoever is no superuser may not end an autovacuum worker, nor a superuser's session
 my $node = jobq_server('ddl', 'autovacuum = off');
@@ -41,7 +40,7 @@ sub quick
 	my $seconds = seconds_of { ($rc, undef, $err) = $node->psql($db, $sql, on_error_stop => 1) };
 
 	is($rc, 0, "$what works") or diag $err;
-	cmp_ok($seconds, '<', $limit, "and is not held up");
+	cmp_ok($seconds, '<', $limit, sprintf 'and is not held up (%.1f s)', $seconds);
 	return;
 }
 
@@ -158,8 +157,9 @@ my $stuck = enqueue('uno', 'stubborn', '{}');
 wait_status($node, 'uno', $stuck, 'running', 'a stubborn handler');
 my $in_tool = enqueue('uno', 'tool', '{"seconds": "600"}');
 wait_status($node, 'uno', $in_tool, 'running', 'and a tool');
+my $uno = $node->safe_psql('postgres', q{SELECT oid FROM pg_database WHERE datname = 'uno'});
 quick('postgres', 'DROP DATABASE uno', 'DROP DATABASE');
-is($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'jobq%' AND datname = 'uno'"),
+is($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'jobq%' AND datid = $uno"),
 	0, 'nobody is left');
 busy_database('two');
 quick('postgres', 'DROP DATABASE two WITH (FORCE)', 'DROP DATABASE ... FORCE');
@@ -210,10 +210,11 @@ $node->safe_psql('postgres', 'DROP TABLE done; DROP FUNCTION sleeper, stubborn; 
 sleeper_types($node, 'postgres');
 works('postgres', 'a new extension works at once');
 
-# The next dispatcher need not be delayed by one that left because it was told to.  The quickest of four: 20 ms here.
+# The next dispatcher need not be delayed by one that left because it was told to.  The quickest of many tries: 20 ms here.
 my $quickest = 1e9;
-for (1 .. 4)
+for (1 .. 20)
 {
+	last if $quickest < 0.4;
 	$node->safe_psql('postgres', 'DROP EXTENSION jobq; DROP FUNCTION sleeper, stubborn; DROP TABLE done; CREATE EXTENSION jobq');
 	sleeper_types($node, 'postgres');
 	my $seconds = seconds_of
@@ -233,27 +234,18 @@ wait_dispatcher($node, 'broken', 'a database that is about to be damaged');
 my $version = $node->data_dir . '/base/' . $node->safe_psql('broken', 'SELECT oid FROM pg_database WHERE datname = current_database()') . '/PG_VERSION';
 rename $version, "$version.away" or die $!;
 
+# When the tries have failed, in seconds; each line is there before the next try is thought of.
 sub failures
 {
-	my $n = () = slurp_file($node->logfile) =~ /is not a valid data directory/g;
-
-	return $n;
-}
-
-sub wait_failures
-{
-	my ($n) = @_;
-	my $tries = 50 * $PostgreSQL::Test::Utils::timeout_default;
-
-	Time::HiRes::usleep(20_000) while failures() < $n && $tries-- > 0;
-	return Time::HiRes::time();
+	return map { 3600 * $_->[0] + 60 * $_->[1] + $_->[2] }
+	  map { /^\S+ (\d+):(\d+):([\d.]+) .*is not a valid data directory/ ? [ $1, $2, $3 ] : () } split /\n/, slurp_file($node->logfile);
 }
 
 $node->safe_psql('postgres', 'ALTER DATABASE broken RENAME TO broken2');
-my $first = wait_failures(1);
-my $third = wait_failures(3);
-cmp_ok(failures(), '>=', 3, 'it is tried again');
-cmp_ok($third - $first, '>', 1.5, sprintf 'but not at once (%.1f s for two more tries)', $third - $first);
+$node->wait_for_log(qr/(is not a valid data directory.*){3}/s);
+my ($first, undef, $third) = failures();
+my $apart = $third - $first + ($third < $first ? 86_400 : 0);
+cmp_ok($apart, '>=', 2.9, sprintf 'it is tried again, but not at once (%.1f s for two more tries)', $apart);
 rename "$version.away", $version or die $!;
 wait_dispatcher($node, 'broken2', 'and comes when it can');
 
