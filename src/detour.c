@@ -293,7 +293,8 @@ wait_for_way(const Detour *detour)
 	{
 		TimestampTz now = GetCurrentTimestamp();
 
-		if (TimestampDifferenceExceeds(start, now, GIVE_WAY_MS))
+		/* not before they have been asked in earnest: we may have stood still meanwhile */
+		if (terminate && TimestampDifferenceExceeds(start, now, GIVE_WAY_MS))
 			break;
 		terminate = TimestampDifferenceExceeds(start, now, ASK_MS);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, POLL_MS,

@@ -77,6 +77,33 @@ runs_again('postgres', $_->[0], $_->[2], "$_->[1] runs again, not charged")
   foreach [ $sleeper, 'the handler', 1 ], [ $stubborn, 'the stubborn one', 1 ], [ $tool, 'the tool', 2 ];
 is(dispatcher($node, 'postgres'), $dispatcher, 'the dispatcher has stayed');
 
+# One that stands still while it waits for its way still sees to it that the stubborn one ends.
+my $halted = $node->background_psql('postgres', on_error_stop => 0);
+my $halts = $node->background_psql('postgres');
+my $halted_pid = $halted->query_safe("SET statement_timeout = '40s'; SELECT pg_backend_pid()");
+my $drops = "FROM pg_stat_activity WHERE pid = $halted_pid AND query LIKE 'DROP%'";
+$halts->query_until(qr/watching/, <<"END");
+\\echo watching
+DO \$\$
+BEGIN
+  WHILE NOT EXISTS (SELECT $drops AND (state <> 'active' OR wait_event_type = 'Extension')) LOOP
+    PERFORM pg_sleep(0.001), pg_stat_clear_snapshot();
+  END LOOP;
+  COPY (SELECT WHERE false) TO PROGRAM 'kill -STOP $halted_pid';
+END \$\$;
+\\echo stopped
+END
+$halted->query_until(qr/begun/, "BEGIN;\n\\echo begun\nDROP EXTENSION jobq;\n\\echo :SQLSTATE ended\n");
+$halts->query_until(qr/stopped/, '');
+$halts->quit;
+wait_for_sql($node, "SELECT clock_timestamp() > query_start + '2.5s' $drops", 'it stands still');
+kill 'CONT', $halted_pid;
+like($halted->query_until(qr/ended/, ''), qr/00000 ended/, 'it is not held up');
+$halted->query_safe('ROLLBACK');
+$halted->quit;
+runs_again('postgres', $stubborn, 1, 'the stubborn one runs again, not charged');
+runs_again('postgres', $sleeper, 1, 'and so does the handler');
+
 my $session = $node->background_psql('postgres');
 $session->query_safe('BEGIN');
 $session->query_safe('SAVEPOINT s');
