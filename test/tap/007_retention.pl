@@ -38,9 +38,9 @@ is($node->safe_psql('postgres', q{SELECT count(*) FROM (SELECT FROM jobq.history
 # a type that keeps none is answered from memory
 $node->safe_psql('postgres', q{SELECT jobq.create_job_type('none', 'work(jsonb)', max_attempts => 1, options => '{"keep_completed_count": 0, "keep_dead_count": 0}')});
 my $none = $node->safe_psql('postgres', q{SELECT jobq.enqueue('none')});
-is($node->safe_psql('postgres', "SELECT status, result IS NULL FROM jobq.wait_for('$none')"), 'completed|t', 'how a job ended that was not kept');
+wait_for_sql($node, "SELECT status = 'completed' AND result IS NULL FROM jobq.wait_for('$none')", 'how a job ended that was not kept');
 $none = $node->safe_psql('postgres', q{SELECT jobq.enqueue('none', '{"fail": true}')});
-is($node->safe_psql('postgres', "SELECT status FROM jobq.wait_for('$none')"), 'error', 'also one that failed');
+wait_for_sql($node, "SELECT status = 'error' FROM jobq.wait_for('$none')", 'also one that failed');
 is($node->safe_psql('postgres', "SELECT count(*) FROM jobq.jobs WHERE job_type = 'none'"), 0, 'neither is there');
 
 # an option that comes later, over several partitions

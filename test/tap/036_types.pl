@@ -36,7 +36,7 @@ sub come_and_go
 my $log_at = -s $node->logfile;
 come_and_go(1, 200);
 my $id = $node->safe_psql('postgres', "SELECT jobq.enqueue('stays')");
-is($node->safe_psql('postgres', "SELECT status FROM jobq.wait_for('$id')"), 'completed', 'a job of the type that stays');
+wait_status($node, 'postgres', $id, 'completed', 'a job of the type that stays');
 unlike(slurp_file($node->logfile, $log_at), qr/forgot \d+ job types/, 'a few types that were dropped are kept');
 
 $log_at = -s $node->logfile;
@@ -44,7 +44,7 @@ come_and_go(201, 300);
 $node->wait_for_log(qr/forgot 30\d job types that were dropped/, $log_at);
 pass('more are forgotten');
 $id = $node->safe_psql('postgres', "SELECT jobq.enqueue('stays')");
-is($node->safe_psql('postgres', "SELECT status FROM jobq.wait_for('$id')"), 'completed', 'jobs go on');
+wait_status($node, 'postgres', $id, 'completed', 'jobs go on');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM jobq.queue'), '1', 'the job without a type still waits');
 $node->stop;
 done_testing();
