@@ -79,7 +79,8 @@ sub all_completed
 	unlink $gate;
 }
 
-my %common = (max_attempts => 3, backoff_base => "'1ms'", timeout => "'1min'");
+my %common = (max_attempts => 3, backoff_base => "'1ms'", timeout => "'10min'");
+my $limit = 30;					# seconds: 2 for us, the rest for a machine that stands still; a tool that is waited for never ends
 define_tool($node, 'wait', [ $wait, $dir ], %common, options => q('{"output": "none", "kill_grace": "1s"}'));
 define_tool($node, 'wait stubborn', [ $wait, $dir, 'stubborn' ], %common, options => q('{"output": "none"}'));
 
@@ -117,7 +118,7 @@ all_completed('nor any tool', 1, 1, @ids);
 @ids = begin(3, 'wait stubborn');
 my $start = time;
 $node->stop('fast');
-cmp_ok(time - $start, '<=', 10, 'fast shutdown does not wait for the tools');
+cmp_ok(time - $start, '<=', $limit, 'fast shutdown does not wait for the tools');
 ok(!alive(@tools), 'no tool is left');
 $node->start;
 all_completed('fast shutdown puts them back uncharged', 1, 2, @ids);
@@ -127,7 +128,7 @@ $node->safe_psql('postgres', q(ALTER SYSTEM SET synchronous_standby_names = 'nob
 $node->reload;
 $start = time;
 $node->stop('fast');
-cmp_ok(time - $start, '<=', 10, 'nor for a standby that is not there');
+cmp_ok(time - $start, '<=', $limit, 'nor for a standby that is not there');
 $node->append_conf('postgresql.auto.conf', "synchronous_standby_names = ''\n");
 $node->start;
 all_completed('and puts the jobs back', 1, 2, @ids);
@@ -138,8 +139,7 @@ all_completed('and puts the jobs back', 1, 2, @ids);
 @helpers = helper_pids();
 $node->stop('immediate');
 ok(wait_gone(@tools), 'immediate stop leaves no orphan');
-foreach (1 .. 100) { last unless grep { -e "/proc/$_" } @helpers; select undef, undef, undef, 0.1; }
-ok(!(grep { -e "/proc/$_" } @helpers), 'and no helper');
+ok(wait_gone(@helpers), 'and no helper');
 $node->start;
 $node->poll_query_until('postgres', sprintf(
 	"SELECT count(*) = 3 FROM jobq.events WHERE type = 'failed' AND data->>'code' = 'server_crash' AND job_id IN (%s)",
@@ -167,13 +167,13 @@ all_completed('and end as if nothing had happened', 1, 1, @ids);
 @ids = begin(2, 'wait');
 $start = time;
 $node->safe_psql('postgres', 'BEGIN; DROP EXTENSION jobq; ROLLBACK');
-cmp_ok(time - $start, '<=', 5, 'DROP EXTENSION does not wait for tools');
+cmp_ok(time - $start, '<=', $limit, 'DROP EXTENSION does not wait for tools');
 all_completed('after a rollback they run again, uncharged', 1, 2, @ids);
 
 begin(2, 'wait stubborn');
 $start = time;
 $node->safe_psql('postgres', 'DROP EXTENSION jobq');
-cmp_ok(time - $start, '<=', 5, 'nor for stubborn ones');
+cmp_ok(time - $start, '<=', $limit, 'nor for stubborn ones');
 ok(wait_gone(@tools), 'which are killed');
 ok($node->poll_query_until('postgres',
 		"SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type IN ('jobq dispatcher', 'jobq exec worker')"),
@@ -189,7 +189,7 @@ my $id = $node->safe_psql('other', "SELECT jobq.enqueue('s')");
 $node->poll_query_until('other', "SELECT status = 'running' FROM jobq.jobs WHERE id = '$id'");
 $start = time;
 $node->safe_psql('postgres', 'DROP DATABASE other');
-cmp_ok(time - $start, '<=', 5, 'DROP DATABASE with a tool running');
+cmp_ok(time - $start, '<=', $limit, 'DROP DATABASE with a tool running');
 
 $node->stop;
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|exited with exit code ([2-9]|1[0-9])/, 'exits are 0 or 1 only');

@@ -19,7 +19,7 @@ while [ ! -e "$1/$2" ]; do sleep 0.05; done
 cat "$1/$2"
 END
 define_tool($node, 'wait', [ $wait, $dir, '{gate}' ], max_attempts => 2, backoff_base => "'1ms'",
-	timeout => "'1min'");
+	timeout => "'10min'");
 
 sub begin
 {
@@ -90,11 +90,10 @@ is(finished($node, $id)->{result}, 5, 'a result waits for its partition');
 define_tool($node, 'absent', ["$dir/absent"], options => q('{"output": "none"}'));
 $id = enqueue($node, 'absent');
 $node->poll_query_until('postgres', "SELECT runs >= 2 FROM jobq.jobs WHERE id = '$id'");
-my $before = time;
 $node->safe_psql('postgres', q{SELECT jobq.alter_job_type('absent', command => '{true}')});
 is(finished($node, $id)->{attempts}, 1, 'a repaired command is tried at once, and the failed starts cost nothing');
-$node->poll_query_until('postgres', q{SELECT jobq.health()->'checks'->'helper'->>'status' = 'healthy'});
-pass('health is content again');
+ok($node->poll_query_until('postgres', q{SELECT jobq.health()->'checks'->'helper'->>'status' = 'healthy'}),
+	'health is content again');
 
 define_tool($node, 'unfit', [ 'true' ], options => q('{"output": "none"}'), max_attempts => 3, backoff_base => "'1ms'");
 $node->safe_psql('postgres', q(UPDATE jobq.job_types SET options = options || '{"env": {"LD_PRELOAD": "x.so"}}' WHERE name = 'unfit'));

@@ -23,7 +23,9 @@ sub completed
 
 sub pid_of
 {
-	return $node->safe_psql('postgres', "SELECT pid FROM pg_stat_activity WHERE backend_type = '$_[0]'");
+	# one that leaves may still be there
+	return $node->safe_psql('postgres',
+		"SELECT pid FROM pg_stat_activity WHERE backend_type = '$_[0]' ORDER BY backend_start DESC LIMIT 1");
 }
 
 sub kill_helper
