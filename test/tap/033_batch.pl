@@ -165,32 +165,44 @@ type('pg_notify', q{PERFORM pg_notify('ping', 'same');});
 my $listener = $node->background_psql('postgres');
 $listener->query_safe('LISTEN ping');
 run_paused(in_turn(200, qw(notify untouched)), qw(notify untouched));
-my $heard = () = $listener->query('SELECT 1') =~ /notification "ping"/g;
-is($heard, 100, 'equal notifications of 100 jobs are 100');
+
+# How many it has heard, up to one that was sent after them
+sub heard
+{
+	my $text = '';
+
+	scalar_of(q{NOTIFY ping, 'last'});
+	foreach (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		$text .= $listener->query('SELECT pg_sleep(0.1)');
+		last if $text =~ /payload "last"/;
+	}
+	return scalar(() = $text =~ /notification "ping" with payload "same"/g);
+}
+
+is(heard(), 100, 'equal notifications of 100 jobs are 100');
 run_paused(in_turn(200, qw(pg_notify untouched)), qw(pg_notify untouched));
-$heard = () = $listener->query('SELECT 1') =~ /notification "ping"/g;
-is($heard, 100, "those of pg_notify(), too");
+is(heard(), 100, "those of pg_notify(), too");
 $listener->quit;
 
 # ---------- one slow job ----------
 
-type('mixed', q{IF p ? 's' THEN PERFORM pg_sleep((p->>'s')::float8); END IF;});
+scalar_of('CREATE TABLE passed (by int)');
+type('mixed', q{IF p ? 'slow' THEN WHILE NOT EXISTS (SELECT FROM public.passed) LOOP PERFORM pg_sleep(0.01); END LOOP; END IF;});
 my $normal = run_paused(in_turn(1000, qw(mixed untouched)), qw(mixed untouched));
-my $bound = $normal * 5 > 1 ? $normal * 5 : 1;
-my $nap = $bound + 2;
 my $slow;
 scalar_of("SELECT jobq.pause_job_type(t) FROM unnest('{mixed,untouched}'::text[]) t");
 scalar_of(in_turn(300, qw(mixed untouched)));
-$slow = scalar_of("SELECT jobq.enqueue('mixed', '{\"s\": $nap}')");
+$slow = scalar_of(q{SELECT jobq.enqueue('mixed', '{"slow": true}')});
 scalar_of(in_turn(700, qw(mixed untouched)));
 my $began = scalar_of('SELECT clock_timestamp()');
 scalar_of("SELECT jobq.resume_job_type(t) FROM unnest('{mixed,untouched}'::text[]) t");
-wait_status($node, 'postgres', $slow, 'completed', 'a slow job has run');
-is(scalar_of('SELECT count(*) FROM jobq.queue'), 0, 'the others before it');
+wait_for_sql($node, "SELECT count(*) = 1 AND min(id::text) = '$slow' FROM jobq.queue", 'no job waits for a slow one');
 my $delayed = scalar_of("SELECT extract(epoch FROM max(completed_at) - '$began') FROM jobq.jobs
   WHERE job_type IN ('mixed', 'untouched') AND id <> '$slow'");
-cmp_ok($delayed, '<', $bound, sprintf 'a thousand short jobs took %.2f s beside one of %.1f s, %.2f s without it',
-	$delayed, $nap, $normal);
+note sprintf 'a thousand short jobs took %.2f s beside one that did not end, %.2f s without it', $delayed, $normal;
+scalar_of('INSERT INTO passed VALUES (1)');
+wait_status($node, 'postgres', $slow, 'completed', 'which runs to its end');
 is(scalar_of("SELECT attempts || ' ' || (SELECT count(*) FROM jobq.events WHERE job_id = '$slow') FROM jobq.jobs WHERE id = '$slow'"),
 	'1 0', 'and the slow one was not charged for being so');
 is(scalar_of("SELECT count(*) FROM jobq.jobs WHERE attempts <> 1"), 0, 'nobody was, to the end');
@@ -201,15 +213,22 @@ is(scalar_of("SELECT count(*) FROM jobq.jobs WHERE attempts <> 1"), 0, 'nobody w
 scalar_of('CREATE ROLE later LOGIN');
 type('longer', q{PERFORM pg_sleep((p->>'s')::float8);}, q{run_as => 'later', max_attempts => 1});
 scalar_of('GRANT EXECUTE ON FUNCTION longer TO later');
-for (1 .. 6)
+my $workers = 0;
+# once is enough: the others may come too late, as long as the machine stands still
+foreach my $try (1 .. 10)
 {
-	my $id = scalar_of(q{SELECT jobq.enqueue('longer', '{"s": 0}')});
-	wait_status($node, 'postgres', $id, 'completed', 'a short run');
+	for (1 .. 6)
+	{
+		my $id = scalar_of(q{SELECT jobq.enqueue('longer', '{"s": 0}')});
+		wait_status($node, 'postgres', $id, 'completed', 'a short run');
+	}
+	scalar_of(qq{SELECT count(*) FROM jobq.enqueue_many('longer', array_fill('{"s": 0.06, "try": $try}'::jsonb, ARRAY[40]))});
+	$node->poll_query_until('postgres', 'SELECT NOT EXISTS (SELECT FROM jobq.queue)') or fail('jobs are left');
+	$workers = scalar_of("SELECT count(DISTINCT worker) FROM jobq.jobs WHERE job_type = 'longer' AND payload->>'try' = '$try'");
+	last if $workers > 1;
 }
-scalar_of(q{SELECT count(*) FROM jobq.enqueue_many('longer', array_fill('{"s": 0.06}'::jsonb, ARRAY[40]))});
-$node->poll_query_until('postgres', 'SELECT NOT EXISTS (SELECT FROM jobq.queue)') or fail('jobs are left');
-my $workers = scalar_of(q{SELECT count(DISTINCT worker) FROM jobq.jobs WHERE job_type = 'longer' AND payload->>'s' <> '0'});
 cmp_ok($workers, '>', 1, "what was handed to one worker goes to others ($workers)");
+
 # ---------- cancelled all at once, while they run: hundreds have begun, and are not committed ----------
 
 type('bulk', 'NULL;');
