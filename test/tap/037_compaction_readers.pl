@@ -79,9 +79,9 @@ my $snapshot = $first->query_safe('SELECT pg_export_snapshot()');
 value("SELECT jobq.cancel_jobs('waits')");
 my $compactor = $node->background_psql('postgres');
 $compactor->query_until(qr/started/, "\\echo started\nSELECT jobq.compact();\n\\echo finished\n");
-wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'SELECT jobq.compact()%' AND state = 'active'"
-	  . ' AND backend_xmin IS NOT NULL', 'compact() waits for older snapshots');
-my $compacting = value("SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT jobq.compact()%' AND state = 'active'");
+wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'SELECT jobq.compact()%'"
+	  . " AND (state = 'idle' OR backend_xmin IS NOT NULL)", 'compact() waits for older snapshots');
+my $compacting = value("SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT jobq.compact()%' AND pid <> pg_backend_pid()");
 sub slept { return "(regexp_match(pg_read_file('/proc/$compacting/status'), 'voluntary_ctxt_switches:\\s+(\\d+)'))[1]::bigint"; }
 foreach my $hand (1 .. 5)
 {

@@ -19,7 +19,7 @@ wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 my $enqueue = q{jobq.enqueue('sleeper', '{"seconds": 600}', unique_key => 'k'};
 my $long = $node->safe_psql('postgres', "SELECT $enqueue)");
 wait_status($node, 'postgres', $long, 'running');
-my $quick = q{SET statement_timeout = '5s'; };
+my $quick = q{SET statement_timeout = '1min'; };
 is($node->safe_psql('postgres', "$quick SELECT $enqueue)"), $long, 'ignore returns it');
 sqlstate_is($node, 'postgres', "$quick SELECT $enqueue, on_conflict => 'error')", '23505', 'error refuses');
 my $next = $node->safe_psql('postgres', "$quick SELECT $enqueue, on_conflict => 'replace')");
