@@ -265,11 +265,11 @@ rename $version, "$version.away" or die $!;
 sub failures
 {
 	return map { 3600 * $_->[0] + 60 * $_->[1] + $_->[2] }
-	  map { /^\S+ (\d+):(\d+):([\d.]+) .*is not a valid data directory/ ? [ $1, $2, $3 ] : () } split /\n/, slurp_file($node->logfile);
+	  map { /^\S+ (\d+):(\d+):([\d.]+) .*jobq dispatcher FATAL:  .*is not a valid data directory/ ? [ $1, $2, $3 ] : () } split /\n/, slurp_file($node->logfile);
 }
 
 $node->safe_psql('postgres', 'ALTER DATABASE broken RENAME TO broken2');
-$node->wait_for_log(qr/(is not a valid data directory.*){3}/s);
+$node->wait_for_log(qr/(jobq dispatcher FATAL:  \S+ is not a valid data directory.*){3}/s);
 my ($first, undef, $third) = failures();
 my $apart = $third - $first + ($third < $first ? 86_400 : 0);
 cmp_ok($apart, '>=', 2.9, sprintf 'it is tried again, but not at once (%.1f s for two more tries)', $apart);
