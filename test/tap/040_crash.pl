@@ -101,7 +101,7 @@ sub kill_client
 
 	kill 'KILL', scalar $victim->query('SELECT pg_backend_pid()');
 	$node->wait_for_log(qr/reinitializing.*database system is ready to accept connections/s, $offset);
-	$victim->{run}->finish;
+	$victim->quit;
 	return;
 }
 

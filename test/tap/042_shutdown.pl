@@ -119,7 +119,7 @@ wait_for_sql($node, "SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_typ
 	'the exec worker, too');
 is($node->safe_psql('postgres', q{SELECT jobq.health()->'checks'->'dispatcher'->>'status'}), 'healthy', 'the dispatcher still answers');
 stop_fast('nobody');
-$client->{run}->finish;
+$client->quit;
 $node->append_conf('postgresql.auto.conf', q{synchronous_standby_names = ''});
 $node->start;
 wait_for_sql($node, 'SELECT count(*) = 0 FROM jobq.queue', 'nobody: all complete after the start');
