@@ -34,7 +34,7 @@ typedef enum TU_UpdateIndexes
 } TU_UpdateIndexes;
 
 static inline TM_Result
-jobq_table_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid,
+jobq_table_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, CommandId cid, uint32 options,
 						Snapshot snapshot, Snapshot crosscheck, bool wait, TM_FailureData *tmfd,
 						LockTupleMode *lockmode, TU_UpdateIndexes *update_indexes)
 {
@@ -47,8 +47,31 @@ jobq_table_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Co
 }
 
 #define table_tuple_update jobq_table_tuple_update
-#define ExecInsertIndexTuples(rri, slot, estate, update, no_dup_error, conflict, arbiters, summarizing) \
-	ExecInsertIndexTuples(rri, slot, estate, update, no_dup_error, conflict, arbiters)
+#elif PG_VERSION_NUM < 190000
+#define table_tuple_update(rel, otid, slot, cid, options, snapshot, crosscheck, wait, tmfd, lockmode, indexes) \
+	table_tuple_update(rel, otid, slot, cid, snapshot, crosscheck, wait, tmfd, lockmode, indexes)
+#endif
+
+/* 19: flags where there were booleans, and options for deletes, updates and scans. */
+#if PG_VERSION_NUM < 190000
+#define EIIT_IS_UPDATE			(1<<0)
+#define EIIT_NO_DUPE_ERROR		(1<<1)
+#define EIIT_ONLY_SUMMARIZING	(1<<2)
+#define SO_NONE					0
+
+#if PG_VERSION_NUM < 160000
+#define ExecInsertIndexTuples(rri, estate, flags, slot, arbiters, conflict) \
+	ExecInsertIndexTuples(rri, slot, estate, ((flags) & EIIT_IS_UPDATE) != 0, ((flags) & EIIT_NO_DUPE_ERROR) != 0, \
+						  conflict, arbiters)
+#else
+#define ExecInsertIndexTuples(rri, estate, flags, slot, arbiters, conflict) \
+	ExecInsertIndexTuples(rri, slot, estate, ((flags) & EIIT_IS_UPDATE) != 0, ((flags) & EIIT_NO_DUPE_ERROR) != 0, \
+						  conflict, arbiters, ((flags) & EIIT_ONLY_SUMMARIZING) != 0)
+#endif
+#define table_tuple_delete(rel, tid, cid, options, snapshot, crosscheck, wait, tmfd) \
+	table_tuple_delete(rel, tid, cid, snapshot, crosscheck, wait, tmfd, false)
+#define table_beginscan(rel, snapshot, nkeys, key, flags) \
+	table_beginscan(rel, snapshot, nkeys, key)
 #endif
 
 /* 17: the local transaction id moved into vxid. */
@@ -58,10 +81,44 @@ jobq_table_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Co
 #define my_lxid() (MyProc->lxid)
 #endif
 
-/* 18: an index scan may be instrumented. */
+/* 18: an index scan may be instrumented; 19: it has options. */
 #if PG_VERSION_NUM < 180000
-#define index_beginscan(heap, index, snapshot, instrument, nkeys, norderbys) \
+#define index_beginscan(heap, index, snapshot, instrument, nkeys, norderbys, flags) \
 	index_beginscan(heap, index, snapshot, nkeys, norderbys)
+#elif PG_VERSION_NUM < 190000
+#define index_beginscan(heap, index, snapshot, instrument, nkeys, norderbys, flags) \
+	index_beginscan(heap, index, snapshot, instrument, nkeys, norderbys)
+#endif
+
+#include "catalog/namespace.h"
+#include "storage/lwlock.h"
+#include "utils/jsonb.h"
+
+/* 19: why no function was found; tranches have names from the start; JSON is built in one struct; signals say more. */
+#if PG_VERSION_NUM >= 190000
+#include "commands/repack.h"
+#include "utils/lsyscache.h"
+#define SIGNAL_ARGS_GIVEN postgres_signal_arg, pg_siginfo
+#else
+#include "commands/cluster.h"
+#include "commands/dbcommands.h"
+#define SIGNAL_ARGS_GIVEN postgres_signal_arg
+#define FuncnameGetCandidates(names, nargs, argnames, variadic, defaults, out, missing_ok, found) \
+	(*(found) = 0, FuncnameGetCandidates(names, nargs, argnames, variadic, defaults, out, missing_ok))
+#define LWLockNewTrancheId(name) ((void) (name), LWLockNewTrancheId())
+#define finish_heap_swap(old, new, catalog, toast, constraints, internal, reindex, frozen, multi, persistence) \
+	finish_heap_swap(old, new, catalog, toast, constraints, internal, frozen, multi, persistence)
+#define table_relation_copy_for_cluster(old, new, index, sort, oldest, snapshot, xid, multi, rows, removed, dead) \
+	table_relation_copy_for_cluster(old, new, index, sort, oldest, xid, multi, rows, removed, dead)
+
+typedef struct JsonbInState
+{
+	JsonbValue *result;
+	JsonbParseState *parse;
+} JsonbInState;
+
+#define pushJsonbValue(state, token, value) \
+	((void) ((state)->result = pushJsonbValue(&(state)->parse, token, value)))
 #endif
 
 #include "storage/lock.h"
@@ -109,6 +166,12 @@ jobq_table_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Co
 #define index_vacuum_heap(info, heap) ((info)->heaprel = (heap))
 #else
 #define index_vacuum_heap(info, heap) ((void) 0)
+#endif
+
+/* 19: the same record may change the visibility map. */
+#if PG_VERSION_NUM >= 190000
+#define log_heap_prune_and_freeze(rel, buffer, ...) \
+	log_heap_prune_and_freeze(rel, buffer, InvalidBuffer, 0, __VA_ARGS__)
 #endif
 
 /* 17: one record for all that is removed from a page; before, each kind has its own. */
@@ -174,9 +237,12 @@ log_freed_line_pointers(Relation rel, Buffer buffer, OffsetNumber *unused, int n
 }
 #endif
 
-/* 18: the statistics want to know when a vacuum began. */
+/* 18: the statistics want to know when a vacuum began; 19: and of which relation. */
 #include "pgstat.h"
-#if PG_VERSION_NUM >= 180000
+#if PG_VERSION_NUM >= 190000
+#define report_vacuum(rel, live, dead, started) \
+	pgstat_report_vacuum(rel, live, dead, started)
+#elif PG_VERSION_NUM >= 180000
 #define report_vacuum(rel, live, dead, started) \
 	pgstat_report_vacuum(RelationGetRelid(rel), false, live, dead, started)
 #else

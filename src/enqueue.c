@@ -11,7 +11,6 @@
 
 #include "access/xact.h"
 #include "catalog/pg_type.h"
-#include "commands/dbcommands.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "tcop/utility.h"

@@ -55,7 +55,7 @@ find_by_heap_scan(Table *queue, const pg_uuid_t *id, Snapshot snapshot)
 	bool		found;
 
 	ScanKeyInit(&key, Q_id, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(id));
-	scan = table_beginscan(queue->rel, snapshot, 1, &key);
+	scan = table_beginscan(queue->rel, snapshot, 1, &key, SO_NONE);
 	found = table_scan_getnextslot(scan, ForwardScanDirection, queue->slot);
 	table_endscan(scan);
 	return found;
@@ -69,7 +69,7 @@ find_by_index_scan(Table *queue, Relation index, const pg_uuid_t *id, Snapshot s
 	bool		found;
 
 	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(id));
-	scan = index_beginscan(queue->rel, index, snapshot, NULL, 1, 0);
+	scan = index_beginscan(queue->rel, index, snapshot, NULL, 1, 0, SO_NONE);
 	index_rescan(scan, &key, 1, NULL, 0);
 	found = index_getnext_slot(scan, ForwardScanDirection, queue->slot);
 	index_endscan(scan);

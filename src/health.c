@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "access/xlog.h"
-#include "commands/dbcommands.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/latch.h"

@@ -46,7 +46,7 @@ read_home(Relation rel, Snapshot snapshot)
 {
 	Home		home = {0, true};
 	uint64		newest = 0;
-	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
+	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL, SO_NONE);
 	HeapTuple	tuple;
 
 	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)

@@ -48,7 +48,8 @@ become_owner(const char *owner)
 {
 	Oid			role = get_role_oid(owner, false);
 	List	   *name = list_make2(makeString("jobq"), makeString("enqueue"));
-	FuncCandidateList function = FuncnameGetCandidates(name, -1, NIL, false, false, false, true);
+	int			found;
+	FuncCandidateList function = FuncnameGetCandidates(name, -1, NIL, false, false, false, true, &found);
 
 	if (function == NULL || object_aclcheck(ProcedureRelationId, function->oid, role, ACL_EXECUTE) != ACLCHECK_OK)
 		ereport(ERROR,

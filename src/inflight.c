@@ -60,7 +60,7 @@ stopped_by_postmaster(SIGNAL_ARGS)
 {
 	if (mine)
 		mine->stopped = true;
-	SignalHandlerForCrashExit(postgres_signal_arg);
+	SignalHandlerForCrashExit(SIGNAL_ARGS_GIVEN);
 }
 
 /* A worker that leaves in good order is in flight with nothing. */

@@ -26,7 +26,7 @@ push_key(JsonBuild *b, const char *key)
 void
 json_begin_object(JsonBuild *b)
 {
-	b->state = NULL;
+	memset(&b->state, 0, sizeof(b->state));
 	pushJsonbValue(&b->state, WJB_BEGIN_OBJECT, NULL);
 }
 
@@ -119,7 +119,8 @@ json_add_jsonb(JsonBuild *b, const char *key, Jsonb *value)
 Jsonb *
 json_end_object(JsonBuild *b)
 {
-	return JsonbValueToJsonb(pushJsonbValue(&b->state, WJB_END_OBJECT, NULL));
+	pushJsonbValue(&b->state, WJB_END_OBJECT, NULL);
+	return JsonbValueToJsonb(b->state.result);
 }
 
 Jsonb *

@@ -10,7 +10,7 @@
 
 typedef struct JsonBuild
 {
-	JsonbParseState *state;
+	JsonbInState state;
 } JsonBuild;
 
 extern void json_begin_object(JsonBuild *b);

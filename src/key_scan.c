@@ -39,7 +39,7 @@ find_first(QueueScan *scan, Key *key)
 		return false;
 	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_INT8EQ, UInt64GetDatum(key->hash));
 	ScanKeyInit(&keys[1], 2, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE, TimestampTzGetDatum(key->first_from));
-	desc = index_beginscan(scan->queue, index, scan->snapshot, NULL, 2, 0);
+	desc = index_beginscan(scan->queue, index, scan->snapshot, NULL, 2, 0, SO_NONE);
 	desc->xs_want_itup = true;
 	index_rescan(desc, keys, 2, NULL, 0);
 	while (!found && index_getnext_tid(desc, ForwardScanDirection) != NULL)
@@ -109,7 +109,7 @@ begin_passed(QueueScan *scan, Relation index, uint64 hash, const KeyLane *kl)
 	ScanKeyInit(&keys[4], 5, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE, TimestampTzGetDatum(kl->from.pos));
 	ScanKeyInit(&keys[5], 5, BTLessEqualStrategyNumber, F_TIMESTAMPTZ_LE,
 				TimestampTzGetDatum(Min(kl->lane->cursor.pos, scan->now)));
-	desc = index_beginscan(scan->queue, index, scan->snapshot, NULL, 6, 0);
+	desc = index_beginscan(scan->queue, index, scan->snapshot, NULL, 6, 0, SO_NONE);
 	desc->xs_want_itup = true;
 	index_rescan(desc, keys, 6, NULL, 0);
 	return desc;

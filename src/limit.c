@@ -137,7 +137,7 @@ limits_load(void)
 		s->limit.max_concurrent = 0;
 		s->is_there = false;
 	}
-	scan = table_beginscan(rel, snapshot, 0, NULL);
+	scan = table_beginscan(rel, snapshot, 0, NULL, SO_NONE);
 	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
 	{
 		Datum		values[L_NATTS];

@@ -136,7 +136,7 @@ make_room(void *array, int n, Size size)
 static void
 read_table(Relation rel, Snapshot snapshot)
 {
-	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL);
+	TableScanDesc scan = table_beginscan(rel, snapshot, 0, NULL, SO_NONE);
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
 	bool		of_signals = RelationGetRelid(rel) == jobq_relid("signals");
 

@@ -148,7 +148,9 @@ static void
 insert_index_entries(Table *t, bool update, bool summarizing)
 {
 	if (t->rri->ri_NumIndices > 0)
-		ExecInsertIndexTuples(t->rri, t->slot, t->estate, update, false, NULL, NIL, summarizing);
+		ExecInsertIndexTuples(t->rri, t->estate,
+							  (update ? EIIT_IS_UPDATE : 0) | (summarizing ? EIIT_ONLY_SUMMARIZING : 0),
+							  t->slot, NIL, NULL);
 	ResetPerTupleExprContext(t->estate);
 }
 
@@ -198,7 +200,7 @@ table_insert_unless_conflict(Table *t, Datum *values, bool *nulls)
 	fill_slot(t, values, nulls);
 	token = SpeculativeInsertionLockAcquire(GetCurrentTransactionId());
 	table_tuple_insert_speculative(t->rel, t->slot, GetCurrentCommandId(true), 0, NULL, token);
-	ExecInsertIndexTuples(t->rri, t->slot, t->estate, false, true, &conflict, NIL, false);
+	ExecInsertIndexTuples(t->rri, t->estate, EIIT_NO_DUPE_ERROR, t->slot, NIL, &conflict);
 	table_tuple_complete_speculative(t->rel, t->slot, token, !conflict);
 	SpeculativeInsertionLockRelease(GetCurrentTransactionId());
 	ResetPerTupleExprContext(t->estate);
@@ -225,7 +227,7 @@ table_update_row(Table *t, ItemPointer tid, Datum *values, bool *nulls)
 	TU_UpdateIndexes indexes;
 
 	fill_slot(t, values, nulls);
-	check_written(t, table_tuple_update(t->rel, tid, t->slot, GetCurrentCommandId(true),
+	check_written(t, table_tuple_update(t->rel, tid, t->slot, GetCurrentCommandId(true), 0,
 										InvalidSnapshot, InvalidSnapshot, true,
 										&failure, &mode, &indexes));
 	if (indexes != TU_None)
@@ -239,9 +241,8 @@ table_delete_row(Table *t, ItemPointer tid)
 {
 	TM_FailureData failure;
 
-	check_written(t, table_tuple_delete(t->rel, tid, GetCurrentCommandId(true),
-										InvalidSnapshot, InvalidSnapshot, true,
-										&failure, false));
+	check_written(t, table_tuple_delete(t->rel, tid, GetCurrentCommandId(true), 0,
+										InvalidSnapshot, InvalidSnapshot, true, &failure));
 }
 
 /* --- jobs --- */

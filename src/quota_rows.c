@@ -71,7 +71,7 @@ begin_scan(Table *rows, const char *tenant, const pg_uuid_t *id, Snapshot snapsh
 						   F_TEXTEQ, CStringGetTextDatum(tenant));
 	if (id)
 		ScanKeyInit(&keys[1], 2, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(id));
-	scan = index_beginscan(rows->rel, index, snapshot, NULL, nkeys, 0);
+	scan = index_beginscan(rows->rel, index, snapshot, NULL, nkeys, 0, SO_NONE);
 	index_rescan(scan, keys, nkeys, NULL, 0);
 	return scan;
 }
@@ -83,8 +83,8 @@ delete_row(Table *rows)
 	ItemPointerData tid = rows->slot->tts_tid;
 	TM_FailureData failure;
 
-	(void) table_tuple_delete(rows->rel, &tid, GetCurrentCommandId(true), InvalidSnapshot, InvalidSnapshot, false,
-							  &failure, false);
+	(void) table_tuple_delete(rows->rel, &tid, GetCurrentCommandId(true), 0, InvalidSnapshot, InvalidSnapshot,
+							  false, &failure);
 }
 
 /* How many rows were read.  Those of jobs that are gone go, unless another transaction has them in hand. */
@@ -211,7 +211,7 @@ count_queue(char *tenant)
 	Table		rows;
 
 	InitDirtySnapshot(dirty);
-	scan = table_beginscan(queue, &dirty, 0, NULL);
+	scan = table_beginscan(queue, &dirty, 0, NULL, SO_NONE);
 	table_open_for_write(&rows, jobq_relid("quota_jobs"));
 	while (table_scan_getnextslot(scan, ForwardScanDirection, slot))
 	{

@@ -53,7 +53,7 @@ open_area(void)
 	old = MemoryContextSwitchTo(TopMemoryContext);	/* as long as the process lives */
 	if (db->rates == DSM_HANDLE_INVALID)
 	{
-		area = dsa_create(LWLockNewTrancheId());
+		area = dsa_create(LWLockNewTrancheId("jobq_rates"));
 		dsa_pin(area);
 		db->rates = dsa_get_handle(area);
 		db->first_rate = InvalidDsaPointer;

@@ -21,7 +21,6 @@
 #include "access/tableam.h"
 #include "access/transam.h"
 #include "catalog/pg_class.h"
-#include "commands/cluster.h"
 #include "commands/tablecmds.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
@@ -92,7 +91,7 @@ copy_rows(Relation old, Oid newid, Oid indexid, TransactionId *freeze, MultiXact
 		*freeze = old->rd_rel->relfrozenxid;
 	if (MultiXactIdPrecedes(*multi, old->rd_rel->relminmxid))
 		*multi = old->rd_rel->relminmxid;
-	table_relation_copy_for_cluster(old, new, index, false, oldest, freeze, multi,
+	table_relation_copy_for_cluster(old, new, index, false, oldest, NULL, freeze, multi,
 									&rows, &removed, &recently_dead);
 	new->rd_toastoid = InvalidOid;
 	index_close(index, NoLock);
@@ -116,7 +115,7 @@ rewrite_locked(Relation rel, Oid indexid)
 	copy_rows(rel, newid, indexid, &freeze, &multi);
 	table_close(rel, NoLock);
 	CommandCounterIncrement();
-	finish_heap_swap(relid, newid, false, toast, false, true, freeze, multi, persistence);
+	finish_heap_swap(relid, newid, false, toast, false, true, true, freeze, multi, persistence);
 }
 
 bool

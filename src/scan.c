@@ -120,7 +120,7 @@ scan_open(QueueScan *scan, TimestampTz now)
 	scan->now = now;
 	scan->snapshot = RegisterSnapshot(GetLatestSnapshot());
 	scan->slot = table_slot_create(scan->queue, NULL);
-	scan->desc = index_beginscan(scan->queue, scan->lane_index, scan->snapshot, NULL, 5, 0);
+	scan->desc = index_beginscan(scan->queue, scan->lane_index, scan->snapshot, NULL, 5, 0, SO_NONE);
 	return true;
 }
 
@@ -423,7 +423,7 @@ static bool
 first_entry(QueueScan *scan, ScanKey keys, int nkeys, LaneId *id)
 {
 	IndexScanDesc desc = index_beginscan(scan->queue, scan->lane_index, scan->snapshot, NULL,
-										 nkeys, 0);
+										 nkeys, 0, SO_NONE);
 	TupleDesc	tupdesc = RelationGetDescr(scan->lane_index);
 	bool		found;
 	bool		isnull;
@@ -462,7 +462,7 @@ scan_next_lane(QueueScan *scan, LaneId *id)
 bool
 scan_find(QueueScan *scan, const pg_uuid_t *id, JobRef *ref, JobStatus *status)
 {
-	IndexScanDesc desc = index_beginscan(scan->queue, scan->id_index, scan->snapshot, NULL, 1, 0);
+	IndexScanDesc desc = index_beginscan(scan->queue, scan->id_index, scan->snapshot, NULL, 1, 0, SO_NONE);
 	ScanKeyData key;
 	bool		found;
 

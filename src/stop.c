@@ -54,7 +54,7 @@ stop_is_on(char **reason, LOCKMODE lock)
 		return false;
 	rel = table_open(relid, lock);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	scan = table_beginscan(rel, snapshot, 0, NULL);
+	scan = table_beginscan(rel, snapshot, 0, NULL, SO_NONE);
 	tuple = heap_getnext(scan, ForwardScanDirection);
 	if (tuple != NULL)
 	{

@@ -61,7 +61,7 @@ begin_scan(Table *queue, Snapshot snapshot, ScanKeyData *keys, int nkeys)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the unique index on jobq.queue (type_id, tenant, unique_key, successor) is missing or invalid"),
 				 errhint("Run REINDEX TABLE jobq.queue.")));
-	scan = index_beginscan(queue->rel, index, snapshot, NULL, nkeys, 0);
+	scan = index_beginscan(queue->rel, index, snapshot, NULL, nkeys, 0, SO_NONE);
 	index_rescan(scan, keys, nkeys, NULL, 0);
 	return scan;
 }
@@ -115,7 +115,7 @@ scan_finished(Relation rel, Relation index, Snapshot snapshot, const UniqueKey *
 	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(key->type_id));
 	ScanKeyEntryInitialize(&keys[1], 0, 2, BTEqualStrategyNumber, InvalidOid,
 						   DEFAULT_COLLATION_OID, F_TEXTEQ, PointerGetDatum(key->key));
-	scan = index_beginscan(rel, index, snapshot, NULL, 2, 0);
+	scan = index_beginscan(rel, index, snapshot, NULL, 2, 0, SO_NONE);
 	index_rescan(scan, keys, 2, NULL, 0);
 	while (!found && index_getnext_slot(scan, ForwardScanDirection, slot))
 	{
