@@ -65,12 +65,15 @@ END
 	return;
 }
 
+# 19 has no other strings than the standard's
+my @strings = $node->safe_psql('postgres', 'SHOW server_version_num') >= 190000 ? () :
+  ('standard_conforming_strings = off', "backslash_quote = 'off'", 'escape_string_warning = on');
 my @settings = (
 	[ 'timeouts' => "statement_timeout = '1ms'", "lock_timeout = '1ms'", "idle_in_transaction_session_timeout = '1ms'" ],
 	[ 'read-only' => 'default_transaction_read_only = on' ],
 	[ 'serializable' => "default_transaction_isolation = 'serializable'", 'default_transaction_deferrable = on' ],
 	[ 'formats' => "datestyle = 'SQL, DMY'", "intervalstyle = 'sql_standard'", "timezone = 'Asia/Kathmandu'", "bytea_output = 'escape'",
-		'extra_float_digits = -15', 'standard_conforming_strings = off', "backslash_quote = 'off'", 'escape_string_warning = on', 'quote_all_identifiers = on' ],
+		'extra_float_digits = -15', @strings, 'quote_all_identifiers = on' ],
 	[ 'paths' => "search_path = ''", 'row_security = off', 'check_function_bodies = off', "default_tablespace = ''", 'transform_null_equals = on' ],
 	[ 'planner' => 'enable_indexscan = off', 'enable_seqscan = off', 'enable_sort = off', 'enable_nestloop = off', 'enable_hashjoin = off',
 		'plan_cache_mode = force_generic_plan' ],
@@ -95,7 +98,7 @@ check_work('all of it');
 $node->safe_psql('postgres', 'ALTER ROLE ALL RESET ALL');
 
 # a client with odd settings
-$ENV{PGOPTIONS} = "-c datestyle=SQL,DMY -c intervalstyle=sql_standard -c standard_conforming_strings=off -c search_path= -c row_security=off";
+$ENV{PGOPTIONS} = '-c datestyle=SQL,DMY -c intervalstyle=sql_standard -c search_path= -c row_security=off' . (@strings ? ' -c standard_conforming_strings=off' : '');
 my $id = $node->safe_psql('postgres', q{SELECT jobq.enqueue('work', '{"client": 1}', delay => '0:00:00.1', keep_completed => '1 00:00:00')});
 is($node->safe_psql('postgres', q{SELECT jobq.create_job_type('u0 8: an odd name', 'public.work(jsonb)', keep_completed => '1 0:00:00')}), '', 'it makes a job type');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM jobq.list_jobs(job_type => 'work', max_rows => 1)}), '1', 'it lists jobs');
