@@ -74,7 +74,7 @@ SELECT status, attempts, runs FROM test.ended(:'id');
 SELECT jobq.create_job_type('own', 'test.raises(jsonb)', backoff_base => '1 s', backoff_jitter => 0);
 SELECT jobq.enqueue('own', '{"code": "22012"}', backoff => '{"type": "fixed", "base": "2 hours", "max": "3 hours", "jitter": 0}') AS id \gset
 SELECT test.wait_until(format('SELECT status = %L FROM jobq.jobs WHERE id = %L', 'retry', :'id'));
-SELECT round(extract(epoch FROM scheduled_for - started_at)) AS seconds FROM jobq.jobs WHERE id = :'id';
+SELECT round(extract(epoch FROM scheduled_for - started_at) / 3600) AS hours FROM jobq.jobs WHERE id = :'id';
 
 -- refused
 SELECT v.options || ': ' || test.error_of(format('SELECT jobq.alter_job_type(%L, options => %L)', 'tool', v.options))
