@@ -63,7 +63,7 @@ SELECT jobq.stop_all(NULL);
 SELECT one, reason, since <= clock_timestamp() FROM jobq.stopped;
 SELECT jobq.enqueue('t') AS id \gset
 SELECT test.error_of(format('SELECT jobq.run_inline(%L)', :'id'));
-SELECT jobq.drain('10s');
+SELECT jobq.drain('5 min');
 SELECT jobq.start_all();
 SELECT jobq.start_all();
 SELECT (test.ended(:'id')).status;

@@ -64,4 +64,4 @@ BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT jobq.wait_for(:'dead');
 ROLLBACK;
 SELECT jobq.enqueue('a', '{"n": "waited for"}') AS id \gset
-SELECT status, result FROM jobq.wait_for(:'id');
+SELECT status, result FROM jobq.wait_for(:'id', '5 min');

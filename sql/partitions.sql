@@ -82,5 +82,5 @@ CREATE SEQUENCE test.starts;
 CREATE FUNCTION test.counts_starts(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('test.starts'); END $$;
 SELECT jobq.create_job_type('counts starts', 'test.counts_starts(jsonb)');
 SELECT jobq.enqueue('counts starts', unique_key => 'k', unique_for => '5 years') AS id \gset
-SELECT status, runs FROM jobq.wait_for(:'id');
+SELECT status, runs FROM test.ended(:'id');
 SELECT last_value, is_called FROM test.starts;

@@ -27,7 +27,7 @@ SELECT type, source, level, message, attempt, data->>'code' AS code, data->>'err
 SELECT jobq.create_job_type('fixed', 'test.fails(jsonb)', backoff => 'fixed', backoff_base => '1 hour', backoff_max => '2 hours', backoff_jitter => 0);
 SELECT jobq.enqueue('fixed', '{"on": "purpose"}') AS id \gset
 SELECT test.wait_until(format('SELECT status = %L FROM jobq.jobs WHERE id = %L', 'retry', :'id'));
-SELECT status, attempts, runs, error_msg, error_code, trunc(extract(epoch FROM scheduled_for - started_at) / 5) * 5 AS seconds FROM jobq.jobs WHERE id = :'id';
+SELECT status, attempts, runs, error_msg, error_code, trunc(extract(epoch FROM scheduled_for - started_at) / 10) * 10 AS seconds FROM jobq.jobs WHERE id = :'id';
 
 -- exponential, capped; jitter stays within its share; a job's own backoff
 SELECT jobq.create_job_type('exp', 'test.fails(jsonb)', max_attempts => 9, backoff_base => '100 s', backoff_max => '300 s', backoff_jitter => 0);
@@ -35,15 +35,15 @@ SELECT jobq.create_job_type('jitter', 'test.fails(jsonb)', backoff_base => '1000
 SELECT jobq.enqueue('exp') AS exp, jobq.enqueue('exp', backoff => '{"base": "50 s", "max": "60 s", "type": "fixed"}') AS own \gset
 SELECT count(*) FROM jobq.enqueue_many('jitter', array_fill('{}'::jsonb, ARRAY[20]));
 SELECT test.wait_until($$SELECT bool_and(status = 'retry') FROM jobq.jobs WHERE job_type IN ('exp', 'jitter')$$);
-SELECT trunc(extract(epoch FROM scheduled_for - started_at) / 5) * 5 AS seconds FROM jobq.jobs WHERE id IN (:'exp', :'own') ORDER BY id;
+SELECT trunc(extract(epoch FROM scheduled_for - started_at) / 10) * 10 AS seconds FROM jobq.jobs WHERE id IN (:'exp', :'own') ORDER BY id;
 SELECT bool_and(extract(epoch FROM scheduled_for - started_at) BETWEEN 499 AND 1510) AS within, count(DISTINCT scheduled_for - started_at) > 10 AS differ
   FROM jobq.jobs WHERE job_type = 'jitter';
 SELECT jobq.alter_job(:'exp', scheduled_for => now());
 SELECT test.wait_until(format('SELECT status = %L AND attempts = 2 FROM jobq.jobs WHERE id = %L', 'retry', :'exp'));
-SELECT trunc(extract(epoch FROM scheduled_for - started_at) / 5) * 5 AS seconds FROM jobq.jobs WHERE id = :'exp';
+SELECT trunc(extract(epoch FROM scheduled_for - started_at) / 10) * 10 AS seconds FROM jobq.jobs WHERE id = :'exp';
 SELECT jobq.alter_job(:'exp', scheduled_for => now());
 SELECT test.wait_until(format('SELECT status = %L AND attempts = 3 FROM jobq.jobs WHERE id = %L', 'retry', :'exp'));
-SELECT trunc(extract(epoch FROM scheduled_for - started_at) / 5) * 5 AS seconds FROM jobq.jobs WHERE id = :'exp';
+SELECT trunc(extract(epoch FROM scheduled_for - started_at) / 10) * 10 AS seconds FROM jobq.jobs WHERE id = :'exp';
 
 -- permanent codes
 SELECT jobq.create_job_type('permanent', 'test.fails(jsonb)', options => '{"permanent_codes": ["22%", "P0002"]}');

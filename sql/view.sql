@@ -18,6 +18,8 @@ BEGIN
     UNION SELECT regexp_replace((regexp_matches(plan, '"Relation Name": "([^"]+)"', 'g'))[1], '(_\d+)+$', '')) n);
 END $$;
 SELECT jobq._ensure_history_partition(now() + interval '1 day'), jobq._ensure_history_partition(now() + interval '2 days');
+-- whatever autovacuum knows of the tables
+SET max_parallel_workers_per_gather = 0;
 SET enable_seqscan = off;
 SET enable_bitmapscan = off;
 -- the newest: from the indexes on id, without a sort
@@ -25,9 +27,14 @@ SELECT test.plan('SELECT * FROM jobq.jobs ORDER BY id DESC LIMIT 50');
 SELECT test.plan('SELECT * FROM jobq.jobs WHERE id < gen_random_uuid() ORDER BY id DESC LIMIT 50');
 SELECT test.plan('SELECT * FROM jobq.jobs WHERE id = ''00000000-0000-0000-0000-000000000000''');
 RESET enable_seqscan;
-RESET enable_bitmapscan;
+SET enable_indexscan = off;
+SET enable_indexonlyscan = off;
 -- a status reads only the tables that can have it
 SELECT status, test.plan(format('SELECT * FROM jobq.jobs WHERE status = %L', status)) FROM unnest(enum_range(NULL::jobq.job_status)) status;
+RESET enable_bitmapscan;
+RESET enable_indexscan;
+RESET enable_indexonlyscan;
+RESET max_parallel_workers_per_gather;
 
 -- it runs with the rights of whoever asks
 SELECT reloptions FROM pg_class WHERE oid = 'jobq.jobs'::regclass;

@@ -38,12 +38,12 @@ BEGIN
   END LOOP;
 END $$;
 
--- The job once it has ended, however long that takes (a minute at most).
+-- The job once it has ended, however long that takes (five minutes at most).
 CREATE FUNCTION test.ended(id uuid) RETURNS jobq.jobs LANGUAGE plpgsql AS $$
 DECLARE
   job jobq.jobs;
 BEGIN
-  FOR i IN 1..3 LOOP
+  FOR i IN 1..15 LOOP
     job := jobq.wait_for(id);
     EXIT WHEN job.id IS NOT NULL;
   END LOOP;
