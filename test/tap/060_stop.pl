@@ -96,18 +96,19 @@ my @ids = split /\n/, $node->safe_psql('postgres', "SELECT jobq.enqueue('waiter'
 wait_status($node, 'postgres', $_, 'running', 'a job runs') foreach @ids;
 my $seconds = seconds_of { is($node->safe_psql('postgres', "SELECT jobq.drain('300ms')"), 'f', 'drain gives up') };
 cmp_ok($seconds, '>=', 0.3, 'not before its time');
-cmp_ok($seconds, '<', 10, 'nor long after it');
+cmp_ok($seconds, '<', 25, 'nor long after it');
+note(sprintf 'drain(300 ms): %.2f s', $seconds);
 is(queues('stopped'), 'true', 'the queue stays stopped');
 $node->safe_psql('postgres', "INSERT INTO gate VALUES ('open')");
 wait_status($node, 'postgres', $ids[0], 'completed', 'the handler ends');
 is($node->safe_psql('postgres', "SELECT jobq.drain('0')"), 'f', 'the tool still runs');
 $node->safe_psql('postgres', 'SELECT jobq.start_all()');
 my $drain = $node->background_psql('postgres');
-$drain->query_until(qr/began/, "\\echo began\nSELECT jobq.drain('90s') AS drained;\n");
+$drain->query_until(qr/began/, "\\echo began\nSELECT jobq.drain('15min') AS drained;\n");
 wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE '%AS drained%' AND pid <> pg_backend_pid() AND wait_event = 'Extension'", 'drain waits');
 
 # nobody waits for who waits, and what drain says counts when it ends
-is($node->safe_psql('postgres', "SET lock_timeout = '10s'; SELECT jobq.stop_all('meanwhile')"), '', 'stop_all does not wait for a drain');
+is($node->safe_psql('postgres', "SET lock_timeout = '60s'; SELECT jobq.stop_all('meanwhile')"), '', 'stop_all does not wait for a drain');
 like(queues('message'), qr/stopped: meanwhile/, 'health says so');
 $node->safe_psql('postgres', 'SELECT jobq.start_all()');
 is($node->safe_psql('postgres', "SELECT jobq.drain('0')"), 'f', 'another drain');
@@ -172,7 +173,8 @@ is($session->query_safe('SELECT jobq.drain()'), 't', 'nothing runs');
 kill 'CONT', @workers;
 $session->query_safe('ROLLBACK TO a');
 $seconds = seconds_of { wait_status($node, 'postgres', $_, 'completed', 'they go on') foreach @ids };
-cmp_ok($seconds, '<', 20, 'at once, not when an idle worker leaves');
+note(sprintf 'they went on after %.2f s', $seconds);
+cmp_ok($seconds, '<', 50, 'at once, not when an idle worker leaves');
 $session->query_safe('ROLLBACK');
 $session->quit;
 

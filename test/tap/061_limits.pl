@@ -39,6 +39,18 @@ sub all_done { return wait_for_sql($node, 'SELECT count(*) = 0 FROM jobq.queue',
 
 sub forget { return sql('DELETE FROM jobq.history'); }
 
+# The dispatcher knows it, too: it answers twice.
+sub set_to
+{
+	my ($name, $value) = @_;
+
+	$node->append_conf('postgresql.conf', "$name = '$value'");
+	$node->reload;
+	wait_for_sql($node, "SELECT current_setting('$name') = '$value'", "$name is '$value'");
+	sql('SELECT jobq.health()') for 1 .. 2;
+	return;
+}
+
 # ---------- max_concurrent of a type, of several, live ----------
 
 sql(<<'END');
@@ -66,7 +78,7 @@ is(sql("SELECT most('{twice}')"), 3, 'counts once');
 forget();
 
 # Short jobs that are handed out in batches: a worker counts as one, and runs one at a time.
-sql(sprintf $some, 3000, 'b') =~ s/0.02/0/r;
+sql(sprintf($some, 3000, 'b') =~ s/0\.02/0/r);
 sql("SELECT jobq.alter_job_type('b', options => '{\"limits\": [\"two\"]}')");
 sql("SELECT jobq.enqueue_many('b', array_fill('{}'::jsonb, ARRAY[3000]))");
 sql("SELECT jobq.enqueue_many('a', array_fill('{}'::jsonb, ARRAY[1000]))");
@@ -111,8 +123,7 @@ SELECT jobq.create_job_type('w9', 'naps(jsonb)', cpu_weight => 9);
 SELECT jobq.create_job_type('w0', 'waiter(jsonb)', cpu_weight => 0);
 SELECT jobq.create_job_type('hold', 'waiter(jsonb)', cpu_weight => 1);
 END
-$node->append_conf('postgresql.conf', 'jobq.max_weight = 5');
-$node->reload;
+set_to('jobq.max_weight', 5);
 sql(sprintf $some, 40, 'w1,w2,w3');
 sql(sprintf $some, 5, 'w9');
 all_done('types with weights');
@@ -161,11 +172,9 @@ sql("SELECT pg_terminate_backend($pid)");
 wait_dispatcher($node, 'postgres', 'another dispatcher', $pid);
 sql('SELECT jobq.health()') for 1 .. 2;
 is(sql("SELECT status FROM jobq.jobs WHERE id = '$one'"), 'pending', 'also for another dispatcher');
-$node->append_conf('postgresql.conf', 'jobq.max_weight = 0');
-$node->reload;
+set_to('jobq.max_weight', 0);
 wait_status($node, 'postgres', $one, 'completed', 'it runs when the budget is off');
-$node->append_conf('postgresql.conf', 'jobq.max_weight = 10');
-$node->reload;
+set_to('jobq.max_weight', 10);
 $one = sql("SELECT jobq.enqueue('w1')");
 wait_status($node, 'postgres', $one, 'completed', 'and fits when the budget is 10');
 $one = sql("SELECT jobq.enqueue('w2')");
@@ -178,8 +187,8 @@ wait_status($node, 'postgres', $zero, 'completed', 'the weightless one ends');
 
 # ---------- jobq.max_concurrent, jobq.job_type_filter ----------
 
-$node->append_conf('postgresql.conf', "jobq.max_weight = 0\njobq.max_concurrent = 3");
-$node->reload;
+set_to('jobq.max_weight', 0);
+set_to('jobq.max_concurrent', 3);
 forget();
 sql(sprintf $some, 30, 'free,t,w1');
 all_done('a few at once');
@@ -189,10 +198,7 @@ sub waits_and_runs
 {
 	my ($filter, $waits, $runs) = @_;
 
-	$node->append_conf('postgresql.conf', "jobq.job_type_filter = '$filter'");
-	$node->reload;
-	wait_for_sql($node, "SELECT current_setting('jobq.job_type_filter') = '$filter'", "filter '$filter' is read");
-	sql('SELECT jobq.health()') for 1 .. 2;
+	set_to('jobq.job_type_filter', $filter);
 	my %ids = map { $_ => sql("SELECT jobq.enqueue('$_', '{\"seconds\": 0}')") } @$waits, @$runs;
 	wait_status($node, 'postgres', $ids{$_}, 'completed', "'$filter': $_ runs") foreach @$runs;
 	sql('SELECT jobq.health()') for 1 .. 2;

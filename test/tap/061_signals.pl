@@ -18,7 +18,8 @@ CREATE FUNCTION note() RETURNS void LANGUAGE sql AS $$
 $$;
 CREATE FUNCTION gated() RETURNS void LANGUAGE sql AS 'SELECT pg_advisory_xact_lock_shared(1)';
 CREATE FUNCTION note_slowly() RETURNS void LANGUAGE sql AS 'SELECT public.note(); SELECT pg_sleep(0.002)';
-SELECT jobq.create_job_type(t, 'note()') FROM unnest('{a,b}'::text[]) t;
+-- The order of each counts: a run of more than 100 ms in a batch goes again, behind others.
+SELECT jobq.create_job_type(t, 'note()', options => '{"batch": false}') FROM unnest('{a,b}'::text[]) t;
 SELECT jobq.create_job_type('bulk', 'note_slowly()');
 SELECT jobq.create_job_type('gated', 'gated()');
 END
@@ -31,7 +32,7 @@ sub all_done { return wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.q
 sub enqueue { return scalar_of("SELECT count(*) FROM jobq.enqueue_many('$_[0]', array_fill('{}'::jsonb, '{$_[1]}'))"); }
 
 # Something committed before is known to the dispatcher.
-sub heard { return scalar_of("SELECT jobq.health()->'checks'->'dispatcher'->>'status' <> 'unhealthy'"); }
+sub heard { scalar_of('SELECT jobq.health()') for 1 .. 2; return; }
 
 sub order_of
 {
@@ -99,14 +100,14 @@ sub ran { return scalar_of("SELECT count(*) FROM ledger WHERE who = '$_[0]'"); }
 
 scalar_of('TRUNCATE ledger');
 scalar_of("SELECT jobq.set_signal('call', false), jobq.set_pressure_rule('bulk', 'call', block => true)");
-enqueue('bulk', 2000);
+enqueue('bulk', 20_000);	# three quarters of a minute's work
 wait_for_sql($node, 'SELECT count(*) > 100 FROM ledger', 'jobs run');
 scalar_of("SELECT jobq.set_signal('call', true)");
 heard();
 my $other = scalar_of("SELECT jobq.enqueue('a')");
 wait_status($node, 'postgres', $other, 'completed', 'another type runs');
 my $ran = ran('bulk');
-cmp_ok($ran, '<', 2000, 'not all have run when the signal is set');
+cmp_ok($ran, '<', 20_000, 'not all have run when the signal is set');
 $other = scalar_of("SELECT jobq.enqueue('a')");
 wait_status($node, 'postgres', $other, 'completed', 'another type runs');
 is(ran('bulk'), $ran, 'none of the blocked type does, also not what a worker was handed ahead');
@@ -122,7 +123,8 @@ is(ran('bulk'), $ran, 'and knows that the type is blocked');
 scalar_of("SELECT jobq.set_signal('call', false)");
 wait_for_sql($node, "SELECT count(*) > $ran FROM ledger WHERE who = 'bulk'", 'it goes on when the signal is cleared');
 note sprintf 'after %s ms', scalar_of("SELECT round(extract(epoch FROM min(began) - changed_at) * 1000, 1) FROM ledger, jobq.signals WHERE began > changed_at AND name = 'call' GROUP BY changed_at");
-all_done('all have run');
+scalar_of("SELECT jobq.cancel_jobs('bulk', include_running => true)");
+all_done('the rest is cancelled');
 
 scalar_of('TRUNCATE ledger');
 scalar_of("SELECT jobq.set_signal('call', true, ttl => '1.5s')");
@@ -184,7 +186,7 @@ is(scalar_of('SELECT count(*) FROM jobq.queue'), 1, 'the blocked one waits');
 scalar_of('UPDATE flag SET up = NULL');
 wait_for_sql($node, "SELECT problem = 'it is NULL' FROM jobq.signals WHERE name = 'flagged'", 'a condition that is NULL says so');
 is(scalar_of(active('flagged')), 't', 'and leaves the signal as it is');
-scalar_of('DELETE FROM flag; INSERT INTO flag VALUES (false)');
+scalar_of('UPDATE flag SET up = false');
 all_done('it clears the signal, and the job runs');
 is(scalar_of(problem('flagged')), '', 'the problem is over');
 scalar_of('INSERT INTO flag VALUES (true)');
@@ -231,8 +233,13 @@ wait_for_sql($node, active('path'), 'a setting that one leaves behind does not r
 is(scalar_of('SELECT count(*) FROM jobq.signals WHERE active'), 1, 'none of the others is active');
 scalar_of("SELECT jobq.drop_signal(name) FROM jobq.signals WHERE name <> 'call'");
 $node->safe_psql('postgres', "SET ROLE watcher; SELECT jobq.create_signal('stubborn', 'stubborn()', '1s')");
-wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'jobq signal worker' AND query LIKE '%stubborn%'", 'one that does not obey its limit');
-my ($worker) = jobq_pids($node, 'signal worker');
+my $worker;
+foreach (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+{
+	last if $worker = scalar_of("SELECT pid FROM pg_stat_activity WHERE backend_type = 'jobq signal worker' AND query LIKE '%stubborn%'");
+	select undef, undef, undef, 0.1;
+}
+ok($worker, 'one that does not obey its limit');
 wait_for_sql($node, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $worker)", 'has its process ended');
 wait_for_sql($node, "SELECT problem = 'it takes longer than 5 seconds' FROM jobq.signals WHERE name = 'stubborn'", 'which is written down');
 scalar_of("SELECT jobq.drop_signal('stubborn')");
