@@ -9,6 +9,8 @@ use Test::More;
 
 my $h = HelperTest->new;
 
+sub is_stopped { my ($pid) = @_; open(my $f, '<', "/proc/$pid/stat") or return 0; return (<$f> // '') =~ /\) T/; }
+
 sub printf_tool { my ($format, @more) = @_; return [ '/usr/bin/printf', $format, @more ]; }
 
 # stdout, kind by kind: what printf is told, verdict, output
@@ -109,8 +111,16 @@ END
 	my @codes = grep { my $e = $h->run(argv => [ $TOOL, 'exit', $_ ]); "$e->{kind} $e->{value}" ne "exited $_" } 0 .. 255;
 	is("@codes", '', 'each of 256 exit codes arrives');
 	my %no_end = map { $_ => 1 } 17, 18, 19, 20, 21, 22, 23, 28;
+	my $job = 0;
 	my @signals = grep {
-		my $e = $h->run(argv => [ $TOOL, 'signal', $_ ], timeout => $no_end{$_} ? 0.05 : 0);
+		$h->start(++$job, argv => [ $TOOL, 'signal', $_ ]);
+		if ($no_end{$_})
+		{
+			my $pid = $h->started($job)->{pid};
+			wait_until(sub { $h->event($job, 0) || is_stopped($pid) });
+			$h->cancel($job, 'timeout', 3600);
+		}
+		my $e = $h->exit_of($job);
 		"$e->{kind} $e->{value}" ne ($no_end{$_} ? 'timeout 143' : "signalled $_");
 	} 1 .. 31;
 	is("@signals", '', 'each of 31 signals arrives, or does not end the tool');

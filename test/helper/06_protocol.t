@@ -99,11 +99,11 @@ is(status_after(frame(1, pack('L<L<L<', 0, 0, 0) . HelperTest::text('/nonexisten
 	$h->start(2, argv => [ $TOOL, 'stdout', 100_000_000 ], output => 'none');
 	$h->started($_) for 1, 2;
 	my $tools = sub { scalar processes_with("$TOOL\0stdout") };
-	ok(wait_until(sub { $tools->() == 0 }, 20), 'a worker that does not read holds up no other tool');
+	ok(wait_until(sub { $tools->() == 0 }), 'a worker that does not read holds up no other tool');
 	open(my $f, '<', "/proc/$h->{helper_pid}/status");
 	my ($peak) = do { local $/; <$f> =~ /VmHWM:\s+(\d+)/ };
 	ok(HelperTest::is_sanitized() || $peak < 16384, "the helper's memory is bounded") or diag($peak);
-	my $e = $h->exit_of(1, 60);
+	my $e = $h->exit_of(1, 120);
 	is($e->{value}, 0, 'then the tool ends well');
 	my @got = grep { $_->{type} eq 'EVENT' && $_->{job} == 1 } @{ $h->{frames} };
 	is(scalar @got, $lines, 'and no event is lost');
@@ -114,10 +114,12 @@ is(status_after(frame(1, pack('L<L<L<', 0, 0, 0) . HelperTest::text('/nonexisten
 {
 	my $h = HelperTest->new;
 	my $begin = time();
-	$h->start($_, argv => [ '/bin/sh', '-c', "cat; sleep 0.3; echo $_; exit $_" ], stdin => "in $_ ") for 1 .. 50;
+	my $there = tempdir(CLEANUP => 1);
+	# each waits for all others
+	$h->start($_, argv => [ '/bin/sh', '-c', "cat; : >$there/$_; until [ \$(ls $there | wc -l) = 50 ]; do sleep 0.1; done; echo $_; exit $_" ], stdin => "in $_ ") for 1 .. 50;
 	my @wrong = grep { my $e = $h->exit_of($_); "$e->{kind} $e->{value} $e->{output}" ne "exited $_ in $_ $_\n" } 1 .. 50;
 	is("@wrong", '', '50 tools at once, each with its own result');
-	ok(time() - $begin < 6, 'at once') or diag(time() - $begin);
+	note(sprintf 'they took %.1f s', time() - $begin);
 	$h->start($_, argv => [ $TOOL, 'hold', "crowd-$$" ]) for 1 .. 257;
 	my $e = $h->exit_of(257);
 	is("$e->{kind} $e->{value}", 'start_failed ' . POSIX::EAGAIN(), 'the 257th is refused, not forgotten');

@@ -53,7 +53,7 @@ SKIP:
 	my $runs = ++$id;
 	$h->start($runs, argv => [ 'sleep', '600' ]);
 	ok($h->started($runs, 60), 'a tool runs');
-	my $job = hang_start($h, timeout => 3);
+	my $job = hang_start($h, timeout => 6);
 	is(summary($h->run(argv => [ $TOOL, 'exit', '4' ], wait => 60)), 'exited 4', 'another tool starts meanwhile');
 	$h->cancel($runs);
 	is($h->exit_of($runs, 60)->{kind}, 'cancelled', 'and the one that runs is cancelled');
@@ -94,7 +94,7 @@ SKIP:
 	my @slow = map { my $n = ++$id; $h->start($n, argv => [ $TOOL, 'exit', '5' ]); $n } 1 .. 50;
 	is(scalar(grep { summary($h->exit_of($_, 60)) eq 'exited 5' } @slow), 50, 'many more, one after another');
 
-	$job = hang_start($h, argv => [ $TOOL, 'warm' ], warm => 1, timeout => 2, id => "job-$id", stdin => '{}');
+	$job = hang_start($h, argv => [ $TOOL, 'warm' ], warm => 1, timeout => 6, id => "job-$id", stdin => '{}');
 	is(summary($h->exit_of($job, 60)), 'timeout 137', 'an instance that hangs is timed out');
 	$job = ++$id;
 	$h->start($job, argv => [ $TOOL, 'warm' ], warm => 1, id => "job-$job", stdin => qq({"id":"job-$job","payload":{"do":"work"}}));
@@ -118,7 +118,7 @@ SKIP:
 {
 	my $h = HelperTest->new;
 	my $job = ++$id;
-	$h->start($job, argv => [ 'sleep', '600' ], timeout => 2, grace => 0);
+	$h->start($job, argv => [ 'sleep', '600' ], timeout => 6, grace => 0);
 	my $hang = begin_hang('exit', $h->started($job, 60)->{pid});
 	skip 'nobody may trace here', 4 if $hang->[1] ne "ready\n";
 	my $e = $h->exit_of($job, 60);

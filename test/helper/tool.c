@@ -295,8 +295,7 @@ crash(int sig)
 {
 	signal(sig, SIG_DFL);
 	raise(sig);
-	for (;;)
-		pause();
+	hold();
 }
 
 /* ---- warm: does for each line what it says after "do" ---- */

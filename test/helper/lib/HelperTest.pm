@@ -63,10 +63,11 @@ sub unit_tests { return sort glob "$build/test_*"; }
 # A figure for loops: all of it, or the share that JOBQ_TEST_SCALE (0..1) says.
 sub scale { my ($n) = @_; my $s = int($n * ($ENV{JOBQ_TEST_SCALE} // 1)); return $s < 1 ? 1 : $s; }
 
+# Waits are of the patience that a machine wants which stands still for a while.
 sub wait_until
 {
 	my ($condition, $seconds) = @_;
-	my $end = time() + ($seconds // 10);
+	my $end = time() + ($seconds // 90);
 	my $result;
 	until ($result = $condition->())
 	{
@@ -144,7 +145,7 @@ sub send_raw
 		my ($r, $w) = ('', '');
 		vec($r, fileno($self->{sock}), 1) = 1;
 		$w = $r;
-		select($r, $w, undef, 10) or die 'the helper does not read';
+		select($r, $w, undef, 90) or die 'the helper does not read';
 		$self->pull if vec($r, fileno($self->{sock}), 1);
 		next unless vec($w, fileno($self->{sock}), 1);
 		my $n = send($self->{sock}, $bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -238,7 +239,7 @@ sub decode
 sub expect
 {
 	my ($self, $condition, $seconds) = @_;
-	my $end = time() + ($seconds // 20);
+	my $end = time() + ($seconds // 90);
 	for (;;)
 	{
 		my $frames = $self->{frames};
@@ -285,7 +286,7 @@ sub DESTROY
 	return unless $self->{pid} && $self->{sock};
 	delete $living{ $self->{pid} };
 	$self->hang_up;
-	return if defined $self->reap(8);
+	return if defined $self->reap(30);
 	kill 'KILL', $self->{pid};
 	waitpid $self->{pid}, 0;
 	return;
