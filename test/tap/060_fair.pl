@@ -64,27 +64,50 @@ sub enqueue_all
 	return;
 }
 
+# In a batch a run of more than 100 ms goes again, and what was handed out with it later: has there been one?  Each run takes a number.
+sub was_disturbed
+{
+	return sql("SELECT max(seq) - min(seq) + 1 > count(*) OR bool_or(completed_at - started_at > '50 ms') FROM ledger JOIN jobq.history USING (id)") eq 't';
+}
+
 # Each type has jobs of all tenants; at most one may start at a time because of `what`.
 sub all_take_turns
 {
 	my ($what, $args, @types) = @_;
+
+	sql("SELECT jobq.create_job_type(t, 'note()', $args) FROM unnest('{" . join(',', @types) . "}'::text[]) t");
+	for (1 .. 20)
+	{
+		my $again = take_turns($what, @types);
+
+		if ($again == 0 || $args =~ /"batch": false/ || !was_disturbed())
+		{
+			is($again, 0, "$what: nobody goes again before all others have gone");
+			return;
+		}
+		note("$what: the machine stood still, once more");
+	}
+	return fail("$what: never undisturbed");
+}
+
+# How many have gone again before others have gone.
+sub take_turns
+{
+	my ($what, @types) = @_;
 	my $list = join ',', @types;
 	my $jobs = @types * (200 + 2 * ($tenants - 1));
 
 	sql('TRUNCATE ledger');
-	sql("SELECT jobq.create_job_type(t, 'note()', $args) FROM unnest('{$list}'::text[]) t");
 	enqueue_all($_) foreach @types;
 	sql('SELECT jobq.health()') for 1 .. 2;
 	my $log_at = -s $node->logfile;
 	sql("SELECT jobq.resume_job_type(t) FROM unnest('{$list}'::text[]) t");
 	wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', "$what: all have run");
 	is(sql('SELECT count(*) || \' \' || count(DISTINCT id) FROM ledger'), "$jobs $jobs", "$what: each once");
-	is(sql('SELECT count(*) FROM (SELECT turn < lag(turn) OVER (PARTITION BY type ORDER BY seq) AS again FROM turns) t WHERE again'),
-		0, "$what: nobody goes again before all others have gone");
 	my $parked = parked_since($log_at);
 	cmp_ok($parked, '>=', 20, "$what: types had to wait");
 	cmp_ok($parked, '<=', 2 * @types * $jobs, "$what: at the end of a job one thing a type is tried, whatever waits");
-	return;
+	return sql('SELECT count(*) FROM (SELECT turn < lag(turn) OVER (PARTITION BY type ORDER BY seq) AS again FROM turns) t WHERE again');
 }
 
 my $fair = '"fair_by": "tenant", "batch": false';
