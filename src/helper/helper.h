@@ -360,6 +360,9 @@ extern void cgroup_kill(const Helper *h, const Job *job);
 extern bool cgroup_drop(Helper *h, Job *job);	/* false: somebody is left in it */
 extern void cgroup_sweep(const Helper *h);
 
+/* orphans.c */
+extern void end_orphans(const Helper *h);
+
 /* cleaner.c */
 extern void run_cleaner(Helper *h, bool first) __attribute__((noreturn));	/* in the child */
 extern bool remove_tree(int parent, const char *name);

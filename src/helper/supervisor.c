@@ -84,7 +84,10 @@ take_hello(Helper *h, const FrameHello *hello)
 	if (!h->greeted && !workdir_open(h, hello->workdir))
 		return false;
 	if (!h->greeted)
+	{
+		end_orphans(h);
 		cgroup_open(h);
+	}
 	h->greeted = true;
 	answer.type = FRAME_HELLO;
 	answer.u.hello.max_frame = h->max_frame;

@@ -121,6 +121,34 @@ sub start_three
 	is($third->run(argv => ['true'])->{value}, 0, 'two helpers share the base directory');
 }
 
+# the worker is killed while its helper stands still: the next helper, which may be given the same job, ends both first
+{
+	my $base = tempdir(CLEANUP => 1) . '/work';
+	socketpair(my $keep_a, my $keep_b, AF_UNIX, SOCK_STREAM, PF_UNSPEC) or die;
+	my $worker = fork() // die;
+	if ($worker == 0)
+	{
+		my $h = HelperTest->new(workdir => $base);
+		start_three($h);
+		syswrite $keep_a, "$h->{helper_pid}\n";
+		sleep 600;
+		POSIX::_exit(0);
+	}
+	close $keep_a;
+	chomp(my $helper = <$keep_b>);
+	kill 'STOP', $helper;
+	kill 'KILL', $worker;
+	waitpid $worker, 0;
+	my $living = HelperTest->new(workdir => $base);
+	kill 'STOP', $living->{pid};
+	my $next = HelperTest->new(workdir => $base);
+	is($next->run(argv => [ $TOOL, 'exit', 3 ])->{value}, 3, 'the helper of a worker that was killed stands still: another one runs a tool');
+	ok(!alive($helper), 'when that helper has ended');
+	kill 'CONT', $living->{pid};
+	is($living->run(argv => [ $TOOL, 'exit', 4 ])->{value}, 4, 'one whose worker lives has not');
+	ok(gone($mark), 'nothing is left');
+}
+
 # killed at any moment: no tool ever survives it (a directory of its own each time, so that no sweep hides one)
 {
 	my $base = tempdir(CLEANUP => 1);
