@@ -152,7 +152,7 @@ job_polls(Helper *h, Job *job, struct pollfd *polls)
 
 	for (i = 0; i < JOB_PIPES; i++)
 	{
-		polls[i].fd = job->fd[i];
+		polls[i].fd = job->state == JOB_STARTING ? -1 : job->fd[i];	/* nothing is told before STARTED */
 		polls[i].events = i == FD_STDIN ? POLLOUT : POLLIN;
 		polls[i].revents = 0;
 	}

@@ -70,6 +70,24 @@ SKIP:
 	ok($h->started($job, 60), 'a start that goes on is STARTED');
 	is(summary($h->exit_of($job, 60)), 'exited 3', 'and the tool runs as any other');
 
+	# the tool speaks before its starter, which is stopped, tells that it runs
+	$job = hang_start($h, argv => [ $TOOL, 'hold' ]);
+	{
+		open(my $f, '<', "$dir/held") or die $!;
+		my $tool = <$f>;
+		my ($starter) = grep { $_ != $tool } children_of($h);
+		my $says = sub { return $h->expect(sub { $_[0]{type} =~ /^(STARTED|EVENT)$/ && $_[0]{job} == $job }, $_[0]); };
+		kill 'STOP', $starter;
+		touch('free');
+		my $first = $says->(1);
+		kill 'CONT', $starter;
+		$first //= $says->();
+		is($first->{type}, 'STARTED', 'nothing is told of a tool before its start');
+		is($says->()->{type}, 'EVENT', 'but after it');
+		$h->cancel($job);
+		is($h->exit_of($job)->{kind}, 'cancelled', 'it is ended');
+	}
+
 	$job = hang_start($h);
 	{
 		open(my $f, '<', "$dir/held") or die $!;
