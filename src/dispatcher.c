@@ -111,10 +111,11 @@ check_identity(void)
 
 /* ---------- the kill switch (stop.c) ---------- */
 
+/* Who has asked for a reload enqueues after it for other settings than ours. */
 static bool
 may_hand_out(void)
 {
-	return !db->paused_identity && !db->stopped && !db->draining;
+	return !db->paused_identity && !db->stopped && !db->draining && !db->reload;
 }
 
 static void
@@ -123,6 +124,13 @@ read_stop(void)
 	char	   *reason;
 
 	db->stopped = stop_is_on(&reason, NoLock);
+}
+
+/* After what has been asked of us before. */
+static bool
+must_start_anew(void)
+{
+	return db->reload && !intake_cancels_pending();
 }
 
 /* What nobody has begun comes back, and who waits for the end of what runs looks again. */
@@ -305,6 +313,8 @@ sleep_ms(TimestampTz now)
 {
 	TimestampTz next = next_sweep;
 
+	if (must_start_anew())
+		return 0;
 	if (registry_locked || news.types_changed)
 		return BLOCKED_RETRY_US / 1000;	/* somebody has a lock of what is to be read */
 	if (lanes_first_ready() != NULL && executors_running() < jobq_max_concurrent && may_hand_out())
@@ -370,7 +380,7 @@ sleep_until_needed(void)
 		news.types_changed = true;
 		upkeep_now();			/* the limits of the disk watch may be others */
 	}
-	if (db->reload && !intake_cancels_pending())
+	if (must_start_anew())
 		start_anew();
 }
 
