@@ -62,7 +62,7 @@ static MemoryContext turn;		/* reset every turn */
 
 static bool want_full_scan = true;
 static News news = {.types_changed = true, .lost_from = DT_NOEND};
-static TimestampTz scan_blocked_until = 0;
+static TimestampTz scan_blocked_until = 0;	/* 0: the last reading was not kept out */
 static bool registry_locked = false;
 static bool registry_known = false;	/* has been read once */
 static TimestampTz next_sweep = 0;
@@ -188,6 +188,7 @@ scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, Timest
 	open = scan_open(&scan, now);
 	if (open)
 	{
+		scan_blocked_until = 0;
 		if (scan.rewritten)
 			reread_cancels();
 		if (want_full_scan || scan.rewritten)
@@ -247,7 +248,7 @@ has_work(TimestampTz now, int ncommands, bool sweep_now)
 		want_full_scan || news.prepared_lost || prepared_may_have_ended() ||
 		news.signals_changed || pressure_due(now) ||
 		news.lost_from != DT_NOEND || lanes_first_ready() != NULL ||
-		((lanes_next_timer() <= now || keys_pending()) && now >= scan_blocked_until) ||
+		(now >= scan_blocked_until && (scan_blocked_until > 0 || lanes_next_timer() <= now || keys_pending())) ||
 		admission_next_timer() <= now;
 }
 
@@ -319,8 +320,8 @@ sleep_ms(TimestampTz now)
 		return BLOCKED_RETRY_US / 1000;	/* somebody has a lock of what is to be read */
 	if (lanes_first_ready() != NULL && executors_running() < jobq_max_concurrent && may_hand_out())
 		return 0;
-	if (scan_blocked_until > now)
-		next = Min(next, scan_blocked_until);
+	if (scan_blocked_until > 0)
+		next = Min(next, scan_blocked_until);	/* even when that is past */
 	else
 		next = Min(next, keys_pending() ? now : lanes_next_timer());
 	next = Min(next, admission_next_timer());

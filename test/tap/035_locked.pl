@@ -64,6 +64,26 @@ foreach my $table (qw(limits stopped queue))
 	cmp_ok($seconds, '<', 20, 'soon');
 }
 
+# Nor does it forget to when reading the limits has taken longer than it pauses before it looks again.
+$node->safe_psql('postgres', "SELECT jobq.pause_job_type('quick')");
+my $behind = $node->safe_psql('postgres', q{SELECT jobq.enqueue('quick')});
+my $queue_holder = $node->background_psql('postgres');
+$queue_holder->query_safe('BEGIN; LOCK TABLE jobq.queue IN ACCESS EXCLUSIVE MODE;');
+$node->safe_psql('postgres', "INSERT INTO jobq.limits SELECT 'l' || n, 1, 0, '1s' FROM generate_series(1, 300000) n");
+my $before = dispatcher($node, 'postgres');
+$node->safe_psql('postgres', "SELECT pg_terminate_backend($before)");
+wait_dispatcher($node, 'postgres', 'another dispatcher', $before);
+wait_for_sql($node, q{SELECT max(ts) > (SELECT backend_start FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher') FROM jobq.disk_log},
+	'whose first chores are done');
+wait_for_sql($node, q{SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'jobq chores'}, 'they have gone');
+$node->safe_psql('postgres', "SELECT jobq.resume_job_type('quick')");
+wait_for_sql($node, q{SELECT state = 'idle' FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'}, 'it has read the limits');
+$queue_holder->query_safe('COMMIT;');
+$queue_holder->quit;
+my $took = seconds_of { wait_status($node, 'postgres', $behind, 'completed', 'the queue is free again: the job runs') };
+cmp_ok($took, '<', 20, sprintf 'soon (%.1f s)', $took);
+$node->safe_psql('postgres', 'TRUNCATE jobq.limits');
+
 # What is changed while the limits can't be read may be that all is stopped.
 my $locker = $node->background_psql('postgres');
 $locker->query_safe('BEGIN; LOCK TABLE jobq.limits IN ACCESS EXCLUSIVE MODE;');
