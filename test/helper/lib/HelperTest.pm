@@ -248,10 +248,18 @@ sub expect
 			return splice(@$frames, $i, 1) if $condition->($frames->[$i]);
 		}
 		my $left = $end - time();
-		return undef if $left <= 0 || $self->{eof};
+		return undef if $self->{eof};
 		my $r = '';
 		vec($r, fileno($self->{sock}), 1) = 1;
-		$self->pull if select($r, undef, undef, $left);
+		# also without any time: what is there is read
+		if (select($r, undef, undef, $left > 0 ? $left : 0))
+		{
+			$self->pull;
+		}
+		elsif ($left <= 0)
+		{
+			return undef;
+		}
 	}
 }
 
