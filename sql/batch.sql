@@ -80,7 +80,7 @@ CREATE TABLE test.ran (what text, n int);
 CREATE FUNCTION test.after(what text, n int) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF n > 1 AND NOT EXISTS (SELECT FROM test.ran r WHERE r.what = after.what AND r.n = after.n - 1) THEN
-    PERFORM jobq.snooze('1 ms', 'not my turn');
+    RAISE 'not my turn' USING ERRCODE = 'JQ003', DETAIL = '1 ms';
   END IF;
   INSERT INTO test.ran VALUES (what, n);
 END $$;
