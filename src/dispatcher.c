@@ -111,11 +111,18 @@ check_identity(void)
 
 /* ---------- the kill switch (stop.c) ---------- */
 
+/* Asked to; after what has been asked of us before. */
+static bool
+must_start_anew(void)
+{
+	return db->reload && !intake_cancels_pending();
+}
+
 /* Who has asked for a reload enqueues after it for other settings than ours. */
 static bool
 may_hand_out(void)
 {
-	return !db->paused_identity && !db->stopped && !db->draining && !db->reload;
+	return !db->paused_identity && !db->stopped && !db->draining && !must_start_anew();
 }
 
 static void
@@ -124,13 +131,6 @@ read_stop(void)
 	char	   *reason;
 
 	db->stopped = stop_is_on(&reason, NoLock);
-}
-
-/* After what has been asked of us before. */
-static bool
-must_start_anew(void)
-{
-	return db->reload && !intake_cancels_pending();
 }
 
 /* What nobody has begun comes back, and who waits for the end of what runs looks again. */

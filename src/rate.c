@@ -43,6 +43,20 @@ static dsa_area *area = NULL;
 
 /* ---------- the area ---------- */
 
+/* One for the areas of all databases: 19 has only so many for the server. */
+static int
+tranche(void)
+{
+	uint32		id = pg_atomic_read_u32(&JobqShmem->rate_tranche);
+
+	if (id == 0)
+	{
+		id = (uint32) LWLockNewTrancheId("jobq_rates");
+		pg_atomic_write_u32(&JobqShmem->rate_tranche, id);
+	}
+	return (int) id;
+}
+
 static void
 open_area(void)
 {
@@ -53,7 +67,7 @@ open_area(void)
 	old = MemoryContextSwitchTo(TopMemoryContext);	/* as long as the process lives */
 	if (db->rates == DSM_HANDLE_INVALID)
 	{
-		area = dsa_create(LWLockNewTrancheId("jobq_rates"));
+		area = dsa_create(tranche());
 		dsa_pin(area);
 		db->rates = dsa_get_handle(area);
 		db->first_rate = InvalidDsaPointer;

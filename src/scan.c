@@ -79,9 +79,15 @@ find_index(Relation queue, const AttrNumber *columns, int n)
 	return found;
 }
 
+/* It is looked for again ten times a second: once a minute is enough. */
 static void
-say_missing(void)
+say_missing(TimestampTz now)
 {
+	static TimestampTz said_at = 0;
+
+	if (said_at != 0 && !TimestampDifferenceExceeds(said_at, now, 60000))
+		return;
+	said_at = now;
 	ereport(LOG,
 			(errcode(ERRCODE_UNDEFINED_OBJECT),
 			 errmsg("jobq: an index of jobq.queue is missing or not valid"),
@@ -105,7 +111,7 @@ scan_open(QueueScan *scan, TimestampTz now)
 	scan->id_index = find_index(scan->queue, id_columns, lengthof(id_columns));
 	if (scan->lane_index == NULL || scan->id_index == NULL)
 	{
-		say_missing();
+		say_missing(now);
 		if (scan->lane_index)
 			index_close(scan->lane_index, AccessShareLock);
 		if (scan->id_index)
@@ -146,7 +152,7 @@ scan_key_lane_index(QueueScan *scan)
 
 	if (scan->key_lane_index == NULL &&
 		(scan->key_lane_index = find_index(scan->queue, columns, lengthof(columns))) == NULL)
-		say_missing();
+		say_missing(scan->now);
 	return scan->key_lane_index;
 }
 
@@ -157,7 +163,7 @@ scan_key_order_index(QueueScan *scan)
 
 	if (scan->key_order_index == NULL &&
 		(scan->key_order_index = find_index(scan->queue, columns, lengthof(columns))) == NULL)
-		say_missing();
+		say_missing(scan->now);
 	return scan->key_order_index;
 }
 

@@ -111,6 +111,7 @@ jobq_shmem_startup(void)
 		memset(base, 0, total_size());
 		JobqShmem->lock = &(GetNamedLWLockTranche("jobq"))->lock;
 		JobqShmem->started_at = GetCurrentTimestamp();
+		pg_atomic_init_u32(&JobqShmem->rate_tranche, 0);
 		JobqShmem->ndbs = jobq_max_databases;
 		JobqShmem->nslots = JOBQ_MAX_SLOTS;
 		JobqShmem->slots = (Slot *) (base + header_size() + rings_size());

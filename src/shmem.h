@@ -202,6 +202,7 @@ typedef struct JobqShared
 	Latch	   *launcher;		/* NULL: not running */
 	pid_t		launcher_pid;
 	TimestampTz started_at;		/* when this memory was new */
+	pg_atomic_uint32 rate_tranche;	/* of the locks in areas of rates; 0: none yet */
 	int			ndbs;
 	int			nslots;
 	struct Slot *slots;

@@ -58,8 +58,8 @@ def cpu_seconds(roots: Sequence[int]) -> float:
 def context_switches(pid: int) -> int:
     """Voluntary context switches of all threads of a process."""
     total = 0
-    for thread in os.listdir("/proc/%d/task" % pid):
-        with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):   # it, or a thread, has gone
+        for thread in os.listdir("/proc/%d/task" % pid):
             for line in pathlib.Path("/proc/%d/task" % pid, thread, "status").read_text().splitlines():
                 if line.startswith("voluntary_ctxt_switches:"):
                     total += int(line.split()[1])

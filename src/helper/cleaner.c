@@ -220,7 +220,7 @@ kill_if_left(pid_t pid, const char *setting)
 	close(handle);
 }
 
-static void
+void
 kill_leftovers(const Helper *h, const char *run)
 {
 	char		setting[PATH_MAX + 64];

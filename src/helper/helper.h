@@ -364,6 +364,7 @@ extern void cgroup_sweep(const Helper *h);
 extern void end_orphans(const Helper *h);
 
 /* cleaner.c */
+extern void kill_leftovers(const Helper *h, const char *run);	/* what the tools of that dead helper have left */
 extern void run_cleaner(Helper *h, bool first) __attribute__((noreturn));	/* in the child */
 extern bool remove_tree(int parent, const char *name);
 extern bool is_dots(const char *name);

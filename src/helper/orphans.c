@@ -1,25 +1,31 @@
 /*
  * orphans.c
- *	  The end of helpers whose worker is gone, before there are tools of ours.
+ *	  The end of helpers whose worker is gone, and of what they have left, before there are tools of ours.
  *
  * A helper leaves when its socket closes, and its tools with it; but one that stands still, stopped or out of luck with the
  * scheduler, does not notice.  The server meanwhile has another worker, which starts the same jobs anew.  So a new helper
- * looks for such ones among those that have a directory in its own base (workdir.c), and kills them; their tools die with
- * them (starter.c).  Who is one: its parent is not the one that its command line names.
+ * looks for such ones among those that have a directory in its own base (workdir.c), and kills those that do not leave; their
+ * tools die with them (starter.c).  Then it kills what the tools of dead ones have left (cleaner.c), as far as it is known by
+ * environment or directory; the rest and the directories are the cleaner's.
+ *
+ * Who is one: a session's leader that is called jobq-helper, and whose parent is not the one that its command line names.
  */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "helper.h"
 
-#define ORPHANS_MAX_MS 5000		/* one that KILL does not end is left */
+#define LEAVES_MAX_US	UINT64_C(500000)	/* by itself */
+#define ORPHANS_MAX_US	UINT64_C(5000000)	/* all of them; one that KILL does not end is left */
 
 /* The beginning of a file of that process; it ends with a zero byte.  How long it is, 0: there is none. */
 static size_t
@@ -39,48 +45,41 @@ read_of(pid_t pid, const char *file, char *buf, size_t size)
 	return n > 0 ? (size_t) n : 0;
 }
 
-/* Its state, 0: it is gone. */
-static char
-state_of(pid_t pid, pid_t *parent)
-{
-	char		stat[512];
-	char		state = 0;
-	const char *at;
-
-	if (read_of(pid, "stat", stat, sizeof(stat)) == 0 || (at = strrchr(stat, ')')) == NULL ||
-		sscanf(at, ") %c %d", &state, parent) != 2)
-		return 0;
-	return state;
-}
-
-static bool
-has_ended(pid_t pid)
-{
-	pid_t		parent;
-	char		state = state_of(pid, &parent);
-
-	return state == 0 || state == 'Z' || state == 'X';
-}
-
-/* A helper's command line is its name and --parent-pid=PID. */
-static bool
-is_orphan(pid_t pid)
+/* Its command line is its name and --parent-pid=PID.  0: it is no helper. */
+static pid_t
+named_parent(pid_t pid)
 {
 	static const char option[] = "--parent-pid=";
 	char		line[512];
 	size_t		len = read_of(pid, "cmdline", line, sizeof(line));
 	const char *named;
-	pid_t		parent;
 
-	if (len == 0 || strcmp(line, "jobq-helper") != 0 || has_ended(pid))
-		return false;
+	if (len == 0 || strcmp(line, "jobq-helper") != 0)
+		return 0;
 	named = line + strlen(line) + 1;
 	if (named >= line + len || strncmp(named, option, sizeof(option) - 1) != 0)
-		return false;
-	return state_of(pid, &parent) != 0 && parent != atoi(named + sizeof(option) - 1);
+		return 0;
+	return atoi(named + sizeof(option) - 1);
 }
 
-/* Whose directory nobody has locked has ended. */
+/* The state of an orphan, 0: it is none, or has ended.  Starters and cleaners lead no session. */
+static char
+orphan_state(pid_t pid)
+{
+	pid_t		worker = named_parent(pid);
+	char		stat[512];
+	const char *at;
+	char		state;
+	int			parent;
+	int			session;
+
+	if (worker == 0 || read_of(pid, "stat", stat, sizeof(stat)) == 0 || (at = strrchr(stat, ')')) == NULL ||
+		sscanf(at, ") %c %d %*d %d", &state, &parent, &session) != 3)
+		return 0;
+	return session == pid && parent != worker && state != 'Z' && state != 'X' ? state : 0;
+}
+
+/* Is its helper there? */
 static bool
 is_locked(const Helper *h, const char *run)
 {
@@ -92,22 +91,46 @@ is_locked(const Helper *h, const char *run)
 	return locked;
 }
 
-static void
-end_orphan(pid_t pid)
+/* One that runs leaves by itself in a moment. */
+static bool
+stays(const Helper *h, const char *run, pid_t pid)
 {
-	uint64_t	give_up = after_us(now_us(), ORPHANS_MAX_MS * UINT64_C(1000));
+	uint64_t	until = after_us(now_us(), LEAVES_MAX_US);
+	char		state;
 
-	if (kill(pid, SIGKILL) != 0)
+	while ((state = orphan_state(pid)) != 0 && is_locked(h, run))
+	{
+		if (state == 'T' || now_us() >= until)
+			return true;
+		poll(NULL, 0, 5);
+	}
+	return false;
+}
+
+/* The pidfd first, then the look: so that the signal reaches the process that was looked at. */
+static void
+end_orphan(const Helper *h, const char *run, pid_t pid, uint64_t until)
+{
+	struct pollfd process = {.events = POLLIN};
+
+	process.fd = (int) syscall(SYS_pidfd_open, pid, 0);
+	if (process.fd < 0)
 		return;
-	complain("the helper %d of a worker that is gone stood still and has been killed", (int) pid);
-	while (!has_ended(pid) && now_us() < give_up)
-		poll(NULL, 0, 1);
+	if (stays(h, run, pid) && syscall(SYS_pidfd_send_signal, process.fd, SIGKILL, NULL, 0) == 0)
+	{
+		uint64_t	now = now_us();
+
+		complain("the helper %d of a worker that is gone did not leave and has been killed", (int) pid);
+		poll(&process, 1, now < until ? (int) ((until - now) / 1000) : 0);
+	}
+	close(process.fd);
 }
 
 void
 end_orphans(const Helper *h)
 {
 	DIR		   *list = fdopendir(dup(h->base_fd));
+	uint64_t	until = after_us(now_us(), ORPHANS_MAX_US);
 	struct dirent *entry;
 
 	if (!list)
@@ -117,9 +140,12 @@ end_orphans(const Helper *h)
 	{
 		int			pid;
 
-		if (sscanf(entry->d_name, "run-%d-", &pid) == 1 && pid > 1 && pid != h->pid &&
-			is_locked(h, entry->d_name) && is_orphan(pid))
-			end_orphan(pid);
+		if (strcmp(entry->d_name, h->run_name) == 0 || sscanf(entry->d_name, "run-%d-", &pid) != 1 || pid <= 1)
+			continue;
+		if (is_locked(h, entry->d_name))
+			end_orphan(h, entry->d_name, pid, until);
+		if (!is_locked(h, entry->d_name))
+			kill_leftovers(h, entry->d_name);
 	}
 	closedir(list);
 }
