@@ -36,6 +36,26 @@ sub start_three
 	return;
 }
 
+# A process that stands for the exec worker, and its helper, which runs three tools.
+sub start_worker
+{
+	my ($base, $first) = @_;
+	socketpair(my $says, my $hears, AF_UNIX, SOCK_STREAM, PF_UNSPEC) or die;
+	my $worker = fork() // die;
+	if ($worker == 0)
+	{
+		my $h = HelperTest->new(workdir => $base);
+		$first->() if $first;
+		start_three($h);
+		syswrite $says, "$h->{helper_pid}\n";
+		sleep 600;
+		POSIX::_exit(0);
+	}
+	close $says;
+	chomp(my $helper = <$hears>);
+	return ($worker, $helper);
+}
+
 # the socket closes
 {
 	my $h = HelperTest->new;
@@ -88,20 +108,8 @@ sub start_three
 # the worker is killed: its helper must not need the socket alone (somebody else may hold it open)
 {
 	my $base = tempdir(CLEANUP => 1) . '/work';
-	socketpair(my $keep_a, my $keep_b, AF_UNIX, SOCK_STREAM, PF_UNSPEC) or die;
-	my $worker = fork() // die;
-	if ($worker == 0)
-	{
-		my $h = HelperTest->new(workdir => $base);
-		# a forgotten copy of the worker's end
-		if (fork() == 0) { setpgrp(); $0 = "copy-$mark"; sleep 600; POSIX::_exit(0); }
-		start_three($h);
-		syswrite $keep_a, "$h->{helper_pid}\n";
-		sleep 600;
-		POSIX::_exit(0);
-	}
-	close $keep_a;
-	chomp(my $helper = <$keep_b>);
+	# a forgotten copy of the worker's end
+	my ($worker, $helper) = start_worker($base, sub { if (fork() == 0) { setpgrp(); $0 = "copy-$mark"; sleep 600; POSIX::_exit(0); } });
 	kill 'KILL', $worker;
 	waitpid $worker, 0;
 	ok(wait_until(sub { !alive($helper) }), 'the worker is killed: the helper leaves, though the socket is still open elsewhere');
@@ -135,18 +143,7 @@ sub start_three
 # the worker is killed while its helper stands still: the next helper, which may be given the same job, ends both first
 {
 	my $base = tempdir(CLEANUP => 1) . '/work';
-	socketpair(my $keep_a, my $keep_b, AF_UNIX, SOCK_STREAM, PF_UNSPEC) or die;
-	my $worker = fork() // die;
-	if ($worker == 0)
-	{
-		my $h = HelperTest->new(workdir => $base);
-		start_three($h);
-		syswrite $keep_a, "$h->{helper_pid}\n";
-		sleep 600;
-		POSIX::_exit(0);
-	}
-	close $keep_a;
-	chomp(my $helper = <$keep_b>);
+	my ($worker, $helper) = start_worker($base);
 	kill 'STOP', $helper;
 	kill 'KILL', $worker;
 	waitpid $worker, 0;
