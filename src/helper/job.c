@@ -195,12 +195,38 @@ refuse_launch(Helper *h, Job *job, const FrameStart *start, const LaunchResult *
 	}
 }
 
+/* Waits until fewer starts are under way than may be at once. */
+static void
+await_starts(Helper *h)
+{
+	struct pollfd answers[STARTS_AT_ONCE];
+	Job		   *starting[STARTS_AT_ONCE];
+	uint64_t	now = now_us();
+	int			count = 0;
+	int			i;
+
+	for (i = 0; i < h->njobs && count < STARTS_AT_ONCE; i++)
+	{
+		if (h->jobs[i]->state != JOB_STARTING || now >= after_us(h->jobs[i]->started, START_WAIT_MS * 1000))
+			continue;
+		answers[count].fd = launch_fd(h->jobs[i]);
+		answers[count].events = POLLIN;
+		starting[count++] = h->jobs[i];
+	}
+	if (count < STARTS_AT_ONCE || poll(answers, (nfds_t) count, START_WAIT_MS) <= 0)
+		return;
+	for (i = 0; i < count; i++)
+		if (answers[i].revents != 0)
+			job_take_start(h, starting[i], 0);
+}
+
 Job *
 job_launch(Helper *h, const FrameStart *start, Pool *pool)
 {
 	LaunchResult failed = {ENOMEM, "out of memory", false, false};
 	Job		   *job = NULL;
 
+	await_starts(h);
 	if (h->njobs >= h->max_jobs)
 	{
 		failed.what = "too many tools at once";
@@ -213,13 +239,9 @@ job_launch(Helper *h, const FrameStart *start, Pool *pool)
 		refuse_launch(h, job, start, &failed);
 		return NULL;
 	}
-	job_take_start(h, job, START_WAIT_MS);
-	if (job->state == JOB_ENDED)
-	{
-		job_free(job);
-		return NULL;
-	}
 	h->jobs[h->njobs++] = job;
+	if (h->njobs == 1 && !pool) /* nothing else to do: its answer and STARTED in one turn */
+		job_take_start(h, job, START_WAIT_MS);
 	return job;
 }
 

@@ -2,9 +2,10 @@
  * launch.c
  *	  Orders to start a tool, and who carries them out: starters (starter.c).
  *
- * A starter has one order at a time, and mostly there is one starter.  job.c waits a moment for its answer; when that does
- * not come, because a file system does not answer, the job stays JOB_STARTING and the next order finds no idle
- * starter and makes another.  Who gives up a start leaves its starter behind, killed, which may help or
+ * A starter has one order at a time, and the job is JOB_STARTING until it has answered.  An order that finds no idle
+ * starter makes another.  A few orders at once keep all CPUs busy: a starter that the kernel wakes when its tool is
+ * executed often has to wait for that tool's CPU, while the helper sleeps.  More are there only when a
+ * file system does not answer.  Who gives up a start leaves its starter behind, killed, which may help or
  * not; until it is gone no other start of that program is tried, so that they can't pile up.
  *
  * Starters, and tools before they are executed, send no SIGCHLD and are no children for waitid without __WALL: "no
@@ -370,13 +371,13 @@ static void
 make_idle(Helper *h, Starter *s)
 {
 	const Starter *other;
-	int			idle = 0;		/* one will do */
+	int			idle = 0;
 
 	free(s->name);
 	s->name = NULL;
 	for (other = h->starters; other; other = other->next)
 		idle += !other->name && other->sock >= 0;
-	if (idle > 1)
+	if (idle > STARTS_AT_ONCE)
 		leave_behind(h, s);
 }
 

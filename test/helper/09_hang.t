@@ -63,6 +63,10 @@ SKIP:
 	$job = hang_start($h);
 	$h->cancel($job);
 	is(summary($h->exit_of($job, 60)), 'cancelled 137', 'or cancelled');
+	my @hanging = map { hang_start($h) } 1 .. 6;
+	is(summary($h->run(argv => [ $TOOL, 'exit', '4' ], wait => 60)), 'exited 4', 'more hang than start at once: another starts meanwhile');
+	$h->cancel($_) for @hanging;
+	is(scalar(grep { summary($h->exit_of($_, 60)) eq 'cancelled 137' } @hanging), 6, 'all can be cancelled');
 	ok(wait_until(sub { children_of($h) <= 1 }, 60), 'nothing is left but a starter') or diag(children_of($h));
 
 	$job = hang_start($h);
@@ -110,7 +114,7 @@ SKIP:
 	}
 
 	my @slow = map { my $n = ++$id; $h->start($n, argv => [ $TOOL, 'exit', '5' ]); $n } 1 .. 50;
-	is(scalar(grep { summary($h->exit_of($_, 60)) eq 'exited 5' } @slow), 50, 'many more, one after another');
+	is(scalar(grep { summary($h->exit_of($_, 60)) eq 'exited 5' } @slow), 50, 'many more');
 
 	$job = hang_start($h, argv => [ $TOOL, 'warm' ], warm => 1, timeout => 6, id => "job-$id", stdin => '{}');
 	is(summary($h->exit_of($job, 60)), 'timeout 137', 'an instance that hangs is timed out');
