@@ -36,8 +36,6 @@ events_write(EventLog *log)
 	log->nrows = 0;
 	if (n > 0)
 		table_insert_tuples(&log->partition.table, log->rows, n);
-	for (int i = 0; i < n; i++)
-		heap_freetuple(log->rows[i]);
 }
 
 void

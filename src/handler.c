@@ -79,11 +79,34 @@ run_timeout_us(Run *run)
 	return interval_to_us(DatumGetIntervalP(JOB_ATT(run->job, Q_timeout)));
 }
 
+/* One look at the clock for both. */
+static void
+start_timers(Run *run)
+{
+	int64		timeout_us = run_timeout_us(run);
+	EnableTimeoutParams timers[2] = {
+		{.id = job_timeout, .type = TMPARAM_EVERY, .delay_ms = 1000, .fin_time = run->outcome.started_at + timeout_us},
+		{.id = overrun_timeout, .type = TMPARAM_AFTER, .delay_ms = BATCH_OVERRUN_MS}
+	};
+	int			first = timeout_us > 0 ? 0 : 1;
+	int			end = run->shared ? 2 : 1;
+
+	if (first < end)
+		enable_timeouts(timers + first, end - first);
+}
+
+static void
+stop_timers(Run *run)
+{
+	DisableTimeoutParams timers[2] = {{job_timeout, false}, {overrun_timeout, false}};
+
+	if (job_timeout != MAX_TIMEOUTS)
+		disable_timeouts(timers, run->shared ? 2 : 1);
+}
+
 static void
 arm(Run *run)
 {
-	int64		timeout_us = run_timeout_us(run);
-
 	if (job_timeout == MAX_TIMEOUTS)
 	{
 		job_timeout = RegisterTimeout(USER_TIMEOUT, job_timeout_handler);
@@ -100,10 +123,7 @@ arm(Run *run)
 		if (slot_cancelled(run->cell, NULL, NULL) != CANCEL_NONE)
 			cancel_myself();	/* asked before there was a handler to signal */
 	}
-	if (timeout_us > 0)
-		enable_timeout_every(job_timeout, GetCurrentTimestamp() + timeout_us, 1000);
-	if (run->shared)
-		enable_timeout_after(overrun_timeout, BATCH_OVERRUN_MS);
+	start_timers(run);
 }
 
 /*
@@ -113,12 +133,7 @@ arm(Run *run)
 static void
 disarm(Run *run)
 {
-	if (job_timeout != MAX_TIMEOUTS)
-	{
-		disable_timeout(job_timeout, false);
-		if (run->shared)
-			disable_timeout(overrun_timeout, false);
-	}
+	stop_timers(run);
 	if (run->cell >= 0)
 	{
 		HOLD_CANCEL_INTERRUPTS();

@@ -168,11 +168,13 @@ table_insert_tuples(Table *t, HeapTuple *tuples, int n)
 {
 	TupleTableSlot **slots = palloc(sizeof(TupleTableSlot *) * n);
 	TupleTableSlot *row = t->slot;
+	TupleDesc	desc = CreateTupleDescCopy(RelationGetDescr(t->rel));	/* nobody counts its slots */
 
+	/* a slot that owns its tuple is not asked for a copy */
 	for (int i = 0; i < n; i++)
 	{
-		slots[i] = MakeSingleTupleTableSlot(RelationGetDescr(t->rel), &TTSOpsHeapTuple);
-		ExecStoreHeapTuple(tuples[i], slots[i], false);
+		slots[i] = MakeSingleTupleTableSlot(desc, &TTSOpsHeapTuple);
+		ExecStoreHeapTuple(tuples[i], slots[i], true);
 		slots[i]->tts_tableOid = RelationGetRelid(t->rel);
 	}
 	table_multi_insert(t->rel, slots, n, GetCurrentCommandId(true), 0, NULL);
@@ -183,6 +185,7 @@ table_insert_tuples(Table *t, HeapTuple *tuples, int n)
 		ExecDropSingleTupleTableSlot(slots[i]);
 	}
 	t->slot = row;
+	FreeTupleDesc(desc);
 	pfree(slots);
 }
 

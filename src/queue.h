@@ -71,7 +71,7 @@ typedef struct Table
 extern void table_open_for_write(Table *t, Oid relid);
 extern void table_close_after_write(Table *t);	/* keeps the lock, as the executor does */
 extern void table_insert_row(Table *t, Datum *values, bool *nulls);
-/* Several at once: cheaper, for tables whose rows need no conflict check. */
+/* Several at once: cheaper, for tables whose rows need no conflict check.  Frees the tuples. */
 extern void table_insert_tuples(Table *t, HeapTuple *tuples, int n);
 /* False, and no row, when a unique index has the key already. */
 extern bool table_insert_unless_conflict(Table *t, Datum *values, bool *nulls);

@@ -25,6 +25,7 @@
 
 #define MAX_BATCH_US		20000	/* no new job is begun in a transaction older than that */
 #define SLOW_RUN_US			100000
+#define BATCH_MEMORY		(1024 * 1024)	/* kept between batches: malloc would give it back and take it anew */
 
 static JobqDb *db;
 static MemoryContext batch_context;
@@ -35,7 +36,8 @@ void
 sql_batch_init(void)
 {
 	db = my_db();
-	batch_context = AllocSetContextCreate(TopMemoryContext, "jobq batch", ALLOCSET_DEFAULT_SIZES);
+	batch_context = AllocSetContextCreate(TopMemoryContext, "jobq batch", BATCH_MEMORY,
+										  ALLOCSET_DEFAULT_INITSIZE, ALLOCSET_DEFAULT_MAXSIZE);
 }
 
 int

@@ -13,8 +13,8 @@
 #include "sql_batch.h"
 #include "worker_role.h"
 
-/* An attempt that ended before this worker was handed the job. */
-static bool
+/* An attempt that ended before this worker was handed the job, or none: REF_SETTLES. */
+static void
 prior_outcome(Cell *cell, Run *run)
 {
 	Outcome    *o = &run->outcome;
@@ -29,7 +29,7 @@ prior_outcome(Cell *cell, Run *run)
 		o->kind = OUTCOME_CANCELLED;
 		o->source = "client";
 		o->message = cell->has_reason ? cell->reason : NULL;
-		return true;
+		return;
 	}
 	o->kind = OUTCOME_FAILED;
 	o->started_at = o->ended_at;
@@ -38,22 +38,20 @@ prior_outcome(Cell *cell, Run *run)
 		o->code = "timeout";
 		o->message = run->type == NULL ? "timeout" :
 			psprintf("%s, ignored by the handler: its process was ended", handler_timeout_message(run));
-		return true;
+		return;
 	}
 	if (cell->ref.flags & REF_DIED)
 	{
 		o->code = "57P01";
 		o->message = "the worker process was terminated while the handler ran";
-		return true;
+		return;
 	}
 	if (cell->ref.flags & (REF_CRASHED | REF_LOST))
 	{
 		o->code = "server_crash";
 		o->message = "the server crashed while the handler ran";
 		o->crashed = true;
-		return true;
 	}
-	return false;
 }
 
 static void
@@ -61,7 +59,7 @@ no_such_type(Entry *e)
 {
 	Cell	   *cell = &MySlot->cells[e->cell];
 
-	(void) prior_outcome(cell, &e->run);
+	prior_outcome(cell, &e->run);
 	e->run.outcome.permanent = true;
 	e->run.outcome.code = "42704";
 	e->run.outcome.message = psprintf("job type %d no longer exists", cell->ref.type_id);
@@ -140,7 +138,9 @@ sql_entry_run(Batch *batch, int cellno, MemoryContext context)
 	type = e->run.type = job_type_by_id(cell->ref.type_id);
 	if (type == NULL)
 		no_such_type(e);
-	else if (!prior_outcome(cell, &e->run))
+	else if (cell->ref.flags & REF_SETTLES)
+		prior_outcome(cell, &e->run);
+	else
 	{
 		if (!worker_role_fits(type))
 		{

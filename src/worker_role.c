@@ -49,6 +49,7 @@ worker_role_fits(JobType *type)
 {
 	static bool registered = false;
 	static bool connects = false;
+	static char ours[NAMEDATALEN] = "";	/* a name of our role */
 
 	if (!registered)
 	{
@@ -61,6 +62,13 @@ worker_role_fits(JobType *type)
 	{
 		stale = false;
 		connects = may_connect(GetSessionUserId());
+		ours[0] = '\0';
 	}
-	return connects && get_role_oid(type->run_as, true) == GetSessionUserId();
+	if (strcmp(type->run_as, ours) != 0)
+	{
+		if (get_role_oid(type->run_as, true) != GetSessionUserId())
+			return false;
+		strlcpy(ours, type->run_as, NAMEDATALEN);
+	}
+	return connects;
 }

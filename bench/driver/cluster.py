@@ -24,6 +24,17 @@ CREATE EXTENSION pg_stat_statements SCHEMA bench;
 """
 
 
+# A server that has run for a while writes into WAL segments that are there: making them is nobody's work.
+USED_WAL = """
+DO $$ BEGIN
+  FOR i IN 1 .. 64 LOOP
+    PERFORM pg_logical_emit_message(false, 'bench', ''), pg_switch_wal();
+  END LOOP;
+END $$;
+CHECKPOINT;
+"""
+
+
 class Cluster(NamedTuple):
     """A running server; `env` is what a client needs to connect to it."""
     bridge: subprocess.Popen
@@ -43,7 +54,7 @@ def shared_buffers() -> str:
 # pg_stat_statements counts only in databases that ask for it (the idle workload): no peer pays for it elsewhere.
 SETTINGS = {
     "fsync": "on", "full_page_writes": "on", "synchronous_commit": "on", "wal_level": "replica",
-    "shared_buffers": shared_buffers(), "max_wal_size": "8GB", "checkpoint_timeout": "30min", "autovacuum": "on",
+    "shared_buffers": shared_buffers(), "max_wal_size": "8GB", "min_wal_size": "1GB", "checkpoint_timeout": "30min", "autovacuum": "on",
     "max_connections": "200", "max_worker_processes": "32", "shared_preload_libraries": "jobq,pg_stat_statements",
     "compute_query_id": "off", "pg_stat_statements.track": "none", "log_checkpoints": "off",
 }
@@ -64,6 +75,7 @@ def running_cluster() -> Iterator[Cluster]:
         env.update(PATH=bin_dir + ":" + env["PATH"], PGHOST=socket, PGUSER="postgres", PGDATABASE="postgres")
         cluster = Cluster(bridge, pathlib.Path(work), pathlib.Path(bin_dir), int(postmaster), version, env)
         make_template(cluster)
+        psql(cluster.env, USED_WAL)
         yield cluster
     finally:
         bridge.stdin.close()
