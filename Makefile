@@ -25,7 +25,7 @@ help:
 #: make sanitize        jobq-helper and its unit tests under ASan and UBSan
 #: make fuzz            the fuzzers of what jobq-helper reads, 60 s each (clang)
 #: make bench           measure jobq and its peers on this machine: build/bench/report.html, some 10 minutes
-#: make bench-full      the same with ten-minute runs, 10 M jobs, three repeats
+#: make bench-full      the same three times, with ten-minute runs and 10 M jobs: some two and a half hours
 #: make bench-smoke     does it still work? one minute, jobq and the hand-written worker
 #: make check-assert    make test on a server built with assertions
 #: make check-cgroup    the tests of cgroups in a virtual machine that has their controllers

@@ -1,7 +1,8 @@
 """Which readings each level takes: a workload's variant, the subjects that do it, and the parameters.
 
-A level that is not named does not take the line.  quick must end within ten minutes on two cores, smoke within one: there
-slow subjects drain fewer jobs, and raw.json has the number that was run.
+A level that is not named does not take the line.  smoke must end within one minute on two cores, quick within ten, full
+within two and a half hours: what takes seconds is repeated there three times, what takes minutes is taken once.  Slow
+subjects drain fewer jobs, and raw.json has the number that was run.
 """
 from typing import Any, Dict, List, NamedTuple, Sequence
 
@@ -34,8 +35,10 @@ ONE_WORKER = ("jobq/w1",)
 AGED = {"high": 40000, "low": 2000, "step_ms": 20}
 
 
-# A series of 600 seconds is taken once: it shows its own spread.
-TEN_MINUTES: Dict[str, Any] = {"seconds": 600, "edge": 60, "at_most_repeats": 1}
+ONCE: Dict[str, Any] = {"at_most_repeats": 1}
+# A series shows its own spread.
+TEN_MINUTES: Dict[str, Any] = {"seconds": 600, "edge": 60, **ONCE}
+ONE_MINUTE: Dict[str, Any] = {"seconds": 60, **ONCE}
 
 
 def levels(smoke: Any = None, quick: Any = None, full: Any = None) -> Dict[str, Dict[str, Any]]:
@@ -44,8 +47,8 @@ def levels(smoke: Any = None, quick: Any = None, full: Any = None) -> Dict[str, 
 
 def jobs(smoke: int, quick: int, full: int, **more: Any) -> Dict[str, Dict[str, Any]]:
     found = levels(*({"jobs": n, **more} if n else None for n in (smoke, quick, full)))
-    for name in found.keys() - {"full"}:
-        found[name]["fewer"] = True
+    for parameters in found.values():
+        parameters["fewer"] = True
     return found
 
 
@@ -54,43 +57,42 @@ def company(**more: int) -> Dict[str, Dict[str, Any]]:
     return levels(None, {"seconds": 10, **small}, {**TEN_MINUTES, **more})
 
 
-PACE = levels({"rate": 50, "seconds": 2}, {"rate": 50, "seconds": 6}, {"rate": 25, "seconds": 80})
+PACE = levels({"rate": 50, "seconds": 2}, {"rate": 50, "seconds": 6}, {"rate": 50, "seconds": 10})
 
 COUNT_STATEMENTS = {"pg_stat_statements.track": "all", "compute_query_id": "on"}
 
 PLAN: List[Item] = [
-    Item("enqueue", "c1", w.enqueue, FED, jobs(500, 3000, 100000)),
+    Item("enqueue", "c1", w.enqueue, FED, jobs(500, 3000, 3000)),
     Item("enqueue", "c8", w.enqueue, HAND, jobs(0, 8000, 0)),
-    Item("enqueue", "c8", w.enqueue, FED, jobs(0, 0, 200000)),
-    Item("enqueue", "bulk", w.enqueue, BULK, jobs(10000, 100000, 1000000)),
+    Item("enqueue", "c8", w.enqueue, FED, jobs(0, 0, 8000)),
+    Item("enqueue", "bulk", w.enqueue, BULK, jobs(10000, 100000, 100000)),
     Item("drain_noop", "100k", w.drain, EVERYBODY, jobs(10000, 100000, 100000, kind="noop")),
     Item("drain_noop", "1M5p", w.drain, BATCH, jobs(0, 200000, 0, kind="noop", priorities=5)),
-    Item("drain_noop", "1M5p", w.drain, RANKED, jobs(0, 0, 1000000, kind="noop", priorities=5)),
+    Item("drain_noop", "1M5p", w.drain, RANKED, jobs(0, 0, 1000000, kind="noop", priorities=5, **ONCE)),
     Item("drain_row", "100k", w.drain, EVERYBODY, jobs(10000, 100000, 100000, kind="row")),
     Item("pickup", "call", w.pickup, PICKED, PACE),
     Item("pickup", "commit", w.pickup, ("bare/insert", *HELD), PACE),
     Item("steady", "500-midway", steady, EVER, levels(None, None, TEN_MINUTES)),
-    Item("steady", "2000", steady, (*HELD, "skip-locked/batch-history"), levels({"seconds": 3}, {"seconds": 10}, None)),
-    Item("steady", "2000", steady, JOBQ, levels(None, None, TEN_MINUTES)),
-    Item("steady", "2000", steady, ("skip-locked/listen", "skip-locked/batch-history"), levels(None, None, {"seconds": 60})),
+    Item("steady", "2000", steady, (*HELD, "skip-locked/batch-history"), levels({"seconds": 3}, {"seconds": 10}, ONE_MINUTE)),
     Item("steady", "10000", steady, JOBQ, levels(None, {"seconds": 10}, None)),
-    Item("steady", "10000", steady, HELD, levels(None, None, {"seconds": 60})),
+    Item("steady", "10000", steady, HELD, levels(None, None, ONE_MINUTE)),
     Item("steady", "2000-snapshot", steady, JOBQ, company()),
-    Item("steady", "2000-snapshot", steady, ("skip-locked/listen",), levels(None, {"seconds": 4}, None)),
-    Item("steady", "2000-snapshot", steady, ("skip-locked/listen",), levels(None, None, {"seconds": 60})),
+    Item("steady", "2000-snapshot", steady, ("skip-locked/listen",), levels(None, {"seconds": 4}, ONE_MINUTE)),
     Item("steady", "2000-readers", steady, JOBQ, company()),
     Item("steady", "2000-future", steady, JOBQ, company(future=1000000)),
     Item("steady", "2000-crowd", steady, JOBQ, company(crowd=100000)),
-    Item("exec", "1", w.exec_tools, ("jobq/default", "bare/spawn-loop"), jobs(100, 500, 5000)),
-    Item("exec", "50", w.exec_tools, ("jobq/default", "bare/spawn-loop"), jobs(200, 2000, 20000)),
+    Item("exec", "1", w.exec_tools, ("jobq/default", "bare/spawn-loop"), jobs(100, 500, 2000)),
+    Item("exec", "50", w.exec_tools, ("jobq/default", "bare/spawn-loop"), jobs(200, 2000, 10000)),
     Item("exec", "warm", w.exec_warm, ("jobq/default",), jobs(500, 20000, 100000)),
     Item("idle", "", w.idle, HELD, levels({"seconds": 2, "settle": 2}, {"seconds": 8, "settle": 4}, None), COUNT_STATEMENTS),
-    Item("idle", "", w.idle, RESTING, levels(None, None, {"seconds": 30, "settle": 60}), COUNT_STATEMENTS),
-    Item("deep", "100k", w.deep, BATCH, levels(None, {"jobs": 100000, "waiting": 100000}, {"jobs": 100000, "waiting": 100000})),
-    Item("deep", "10M", w.deep, BATCH, levels(None, {"jobs": 100000, "waiting": 1000000}, {"jobs": 100000, "waiting": 10000000})),
-    Item("disk", "snapshot", w.disk, JOBQ, levels(None, {"jobs": 100000, "rounds": 5, "patience": 90}, {"jobs": 100000, "rounds": 20, "patience": 90})),
-    Item("memory", "", w.memory, JOBQ, levels(None, {"jobs": 50000, "rounds": 6}, {"jobs": 100000, "rounds": 50, "at_most_repeats": 1})),
-    Item("unique", "held", w.unique, JOBQ, jobs(2000, 5000, 20000)),
+    Item("idle", "", w.idle, RESTING, levels(None, None, {"seconds": 20, "settle": 20, **ONCE}), COUNT_STATEMENTS),
+    Item("deep", "100k", w.deep, BATCH, levels(None, *2 * ({"jobs": 100000, "waiting": 100000},))),
+    Item("deep", "10M", w.deep, BATCH, levels(None, {"jobs": 100000, "waiting": 1000000},
+                                              {"jobs": 100000, "waiting": 10000000, **ONCE})),
+    Item("disk", "snapshot", w.disk, JOBQ, levels(None, {"jobs": 100000, "rounds": 5, "patience": 90},
+                                                  {"jobs": 100000, "rounds": 20, "patience": 90, **ONCE})),
+    Item("memory", "", w.memory, JOBQ, levels(None, {"jobs": 50000, "rounds": 6}, {"jobs": 100000, "rounds": 50, **ONCE})),
+    Item("unique", "held", w.unique, JOBQ, jobs(2000, 5000, 5000)),
     Item("lanes", "1", w.lanes, JOBQ, levels(None, {"types": 1000, "priorities": 20, **PACE["quick"]},
                                              {"types": 1000, "priorities": 20, **PACE["full"]})),
     Item("lanes", "1000x20", w.lanes, JOBQ, levels({"types": 100, "priorities": 5, **PACE["smoke"]},
