@@ -79,20 +79,16 @@ run_timeout_us(Run *run)
 	return interval_to_us(DatumGetIntervalP(JOB_ATT(run->job, Q_timeout)));
 }
 
-/* One look at the clock for both. */
+/* Not by enable_timeouts: what it starts to repeat, fires first after the interval. */
 static void
 start_timers(Run *run)
 {
 	int64		timeout_us = run_timeout_us(run);
-	EnableTimeoutParams timers[2] = {
-		{.id = job_timeout, .type = TMPARAM_EVERY, .delay_ms = 1000, .fin_time = run->outcome.started_at + timeout_us},
-		{.id = overrun_timeout, .type = TMPARAM_AFTER, .delay_ms = BATCH_OVERRUN_MS}
-	};
-	int			first = timeout_us > 0 ? 0 : 1;
-	int			end = run->shared ? 2 : 1;
 
-	if (first < end)
-		enable_timeouts(timers + first, end - first);
+	if (timeout_us > 0)
+		enable_timeout_every(job_timeout, run->outcome.started_at + timeout_us, 1000);
+	if (run->shared)
+		enable_timeout_after(overrun_timeout, BATCH_OVERRUN_MS);
 }
 
 static void

@@ -250,7 +250,7 @@ extern void send_frame(Helper *h, const Frame *frame);
 
 /* job.c */
 extern void job_start(Helper *h, const FrameStart *start);
-/* Begins its start and adds it to the helper's; NULL: it could not be started, and that has been told. */
+/* Begins its start and adds it to the helper's; NULL, or JOB_ENDED: it could not be started, and that has been told. */
 extern Job *job_launch(Helper *h, const FrameStart *start, Pool *pool);
 extern void job_refuse(Helper *h, uint64_t number, FrameExitKind kind, const char *why);
 extern void job_stop(Helper *h, Job *job, FrameStopReason reason, uint64_t grace_us);

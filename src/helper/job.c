@@ -322,7 +322,19 @@ tell_killed(Helper *h, Job *job)
 		send_exit(h, job);
 }
 
-/* Nobody has to be asked to leave: it has not begun to run. */
+/* Is it still being started when a start may have hung? */
+static bool
+start_hangs(Helper *h, Job *job)
+{
+	uint64_t	now = now_us();
+	uint64_t	until = after_us(job->started, START_WAIT_MS * 1000);
+
+	if (job->state == JOB_STARTING)
+		job_take_start(h, job, now < until ? (int) ((until - now + 999) / 1000) : 0);
+	return job->state == JOB_STARTING;
+}
+
+/* Nobody is asked to leave: as far as one can tell, it has not begun to run. */
 static void
 give_up_start(Helper *h, Job *job)
 {
@@ -331,6 +343,8 @@ give_up_start(Helper *h, Job *job)
 	if (!h->lost)
 		complain("the start of \"%s\" was given up: it hangs", show_name(shown, job->name));
 	launch_give_up(h, job);
+	cgroup_kill(h, job);
+	h->childless = false;
 	tell_killed(h, job);
 	set_ended(h, job);
 }
@@ -338,11 +352,10 @@ give_up_start(Helper *h, Job *job)
 void
 job_kill(Helper *h, Job *job)
 {
-	if (job->state == JOB_STARTING)
-	{
+	if (start_hangs(h, job))
 		give_up_start(h, job);
+	if (job->state == JOB_ENDED)
 		return;
-	}
 	cgroup_kill(h, job);
 	tree_signal(h, job, SIGKILL);
 	if (!job->killed)
@@ -357,9 +370,7 @@ job_stop(Helper *h, Job *job, FrameStopReason reason, uint64_t grace_us)
 {
 	uint64_t	kill_at = after_us(now_us(), grace_us < MAX_GRACE_US ? grace_us : MAX_GRACE_US);
 
-	if (job->state == JOB_STARTING)
-		job_take_start(h, job, 0);
-	if (job->state == JOB_STARTING)
+	if (start_hangs(h, job))
 	{
 		job->stop = (uint8_t) reason;
 		give_up_start(h, job);

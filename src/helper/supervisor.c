@@ -3,8 +3,8 @@
  *	  The poll loop: the worker's frames, the children's deaths, the tools' pipes, and time.
  *
  * One turn: wait; take what has come; let each job see the time; sweep for jobs that have ended; free
- * what is done.  Nothing in a turn blocks, and the next time that anything must happen is computed
- * anew each turn, so an idle helper sleeps for good.
+ * what is done.  Nothing in a turn blocks but starts, for a moment (job.c), and the next time that anything
+ * must happen is computed anew each turn, so an idle helper sleeps for good.
  *
  * It ends when the worker has said SHUTDOWN and the last job is told, or when the worker is gone
  * (end of file, SIGTERM, which is our parent's death, or a frame that makes no sense): then all
@@ -352,7 +352,10 @@ supervise(Helper *h)
 		finish_jobs(h);
 		forget_ended(h);
 		if (h->waiting > 0)
+		{
 			warm_serve(h);
+			forget_ended(h);	/* whose start has failed meanwhile: told in this turn */
+		}
 		if (h->untidy)
 			warm_tidy(h);
 		if (h->starters_left)

@@ -220,6 +220,16 @@ is_known_child(const Helper *h, pid_t pid)
 	return false;
 }
 
+/*
+ * The kernel lists a tool as our child a moment before its starter's memory says its pid.  Until it has that, it
+ * is in our session; nobody else is for long.
+ */
+static bool
+is_being_cloned(const Helper *h, pid_t pid)
+{
+	return getsid(pid) == getsid(0) || is_known_child(h, pid);
+}
+
 /* ---- signalling ---- */
 
 /* To each of them that is not in this group (0: whatever its group), which has got it already. */
@@ -295,7 +305,7 @@ tree_sweep(Helper *h)
 		if (is_known_child(h, pids[i]))
 			continue;
 		owner = tree_owner(h, pids[i]);
-		if (owner && owner->state != JOB_SWEEPING)
+		if ((owner && owner->state != JOB_SWEEPING) || (!owner && is_being_cloned(h, pids[i])))
 			continue;
 		if (owner)
 			owner->alive++;

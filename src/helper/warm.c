@@ -338,7 +338,7 @@ give(Helper *h, Job *job, uint64_t now)
 
 /* For the first that waits; false: none can be had now. */
 static bool
-start_instance(Helper *h, Pool *pool, uint64_t now)
+start_instance(Helper *h, Pool *pool)
 {
 	FrameStart	start = pool->start;
 	Job		   *job;
@@ -355,7 +355,7 @@ start_instance(Helper *h, Pool *pool, uint64_t now)
 	}
 	pool->instances++;
 	job->answers.max = (size_t) start.max_output + ENVELOPE;
-	give(h, job, now);
+	give(h, job, now_us());
 	return true;
 }
 
@@ -370,7 +370,7 @@ serve_pool(Helper *h, Pool *pool)
 
 		if (job)
 			give(h, job, now);
-		else if (!start_instance(h, pool, now))
+		else if (!start_instance(h, pool))
 			return;
 	}
 }

@@ -132,6 +132,20 @@ is(status_after(frame(1, pack('L<L<L<', 0, 0, 0) . HelperTest::text('/nonexisten
 	is($h->run(argv => ['true'])->{value}, 0, 'the helper goes on');
 }
 
+# a tool that is cancelled as soon as it is started is asked to leave, as any other
+{
+	my $h = HelperTest->new;
+	my @jobs = 1 .. 32;
+	for my $n (@jobs)
+	{
+		$h->start($n, argv => [ $TOOL, 'hold' ]);
+		$h->cancel($n, 'cancel', 600);
+	}
+	my %ends;
+	$ends{"$_->{kind} $_->{value}"}++ for map { $h->exit_of($_) } @jobs;
+	is_deeply(\%ends, { 'cancelled 143' => 32 }, 'CANCEL right behind START');
+}
+
 # few descriptors: fewer tools at once, and still nothing of them is left
 {
 	local $HelperTest::HELPER = tempdir(CLEANUP => 1) . '/helper';

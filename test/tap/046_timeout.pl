@@ -77,7 +77,7 @@ is($node->safe_psql('postgres', q{SELECT count(*) FROM done}), '0', 'what it wro
 is($node->safe_psql('postgres', "SELECT count(*) FROM jobq.events WHERE job_id = '$slow' AND type = 'failed' AND data->>'code' = 'timeout'"
 		  . q{ AND (data->>'duration_ms')::float8 BETWEEN 290 AND 20000}), '2', 'each attempt has its event');
 ends(enqueue('spinner', '{"what": "spinner"}'), 'error 2 timeout', 'so does one that computes');
-ends(enqueue('patient', '{"what": "in time", "seconds": 0.05}'), 'completed 1', 'one within its timeout does not');
+ends(enqueue('patient', '{"what": "in time", "seconds": 1.5}'), 'completed 1', 'one within its timeout does not');
 # a slow moment of the machine may cost it an attempt
 my $brief = enqueue('sleeper', '{"what": "brief", "seconds": 0.01}', q{, max_attempts => 100});
 wait_status($node, 'postgres', $brief, 'completed', 'nor one within a short one');
