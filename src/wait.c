@@ -301,22 +301,28 @@ sleep_at_most(Wait *wait, long ms)
 
 /*
  * Nothing is there.  Those who settle jobs note the ends of those they don't keep, at their commit, just
- * after the row is seen to be gone: so look twice.
+ * after the row is seen to be gone: so look twice, and again while an executor still has the job.
  */
 static HeapTuple
 answer_for_missing(Wait *wait, HeapTuple last)
 {
-	Ending		ending;
+	bool		known = last != NULL || access_is_free(wait->caller);
+	bool		last_look = wait->db == NULL;
 
-	for (int i = 0; i < 2; i++)
+	for (;;)
 	{
+		Ending		ending;
+		int			cell;
+		bool		settling = known && wait->db != NULL && slot_find_job(MyDatabaseId, &wait->id, &cell) != NULL;
+
 		if (recall_ending(wait->db, &wait->id, &ending) && may_know_ending(wait, &ending))
 			return row_from_memory(wait, last, &ending);
-		if (i == 0 && wait->db != NULL)
-			(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, GRACE_MS, jobq_wait(WAIT_JOB));
+		if (last_look && (!settling || GetCurrentTimestamp() >= wait->deadline))
+			return NULL;
+		last_look = true;
+		(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, GRACE_MS, jobq_wait(WAIT_JOB));
 		CHECK_FOR_INTERRUPTS();
 	}
-	return NULL;
 }
 
 /* The row of the job once it has ended; NULL: the time is up, or nothing is coming. */

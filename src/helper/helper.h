@@ -62,6 +62,7 @@
 #define START_MAX_US	UINT64_C(60000000)
 #define STARTS_AT_ONCE	4		/* a starter may have to wait for a CPU behind the tool it has started */
 #define START_WAIT_MS	50		/* one that takes longer does not count as one of them any more */
+#define START_HANGS_US	UINT64_C(2000000)	/* one that is to be stopped is given up */
 #define SWEEP_AGAIN_US	UINT64_C(20000)
 #define MAX_SPARES		64		/* empty work directories kept open */
 #define FEW_SPARES		4		/* of SPARE_FDS, where descriptors are short */

@@ -176,6 +176,8 @@ job_take_start(Helper *h, Job *job, int wait_ms)
 	{
 		set_state(job, JOB_RUNNING);
 		send_started(h, job);
+		if (job->stop != 0)
+			tree_signal(h, job, SIGTERM);
 		return;
 	}
 	send_start_failed(h, job->number, job->name, &result);
@@ -322,18 +324,6 @@ tell_killed(Helper *h, Job *job)
 		send_exit(h, job);
 }
 
-/* Is it still being started when a start may have hung? */
-static bool
-start_hangs(Helper *h, Job *job)
-{
-	uint64_t	now = now_us();
-	uint64_t	until = after_us(job->started, START_WAIT_MS * 1000);
-
-	if (job->state == JOB_STARTING)
-		job_take_start(h, job, now < until ? (int) ((until - now + 999) / 1000) : 0);
-	return job->state == JOB_STARTING;
-}
-
 /* Nobody is asked to leave: as far as one can tell, it has not begun to run. */
 static void
 give_up_start(Helper *h, Job *job)
@@ -352,7 +342,13 @@ give_up_start(Helper *h, Job *job)
 void
 job_kill(Helper *h, Job *job)
 {
-	if (start_hangs(h, job))
+	uint64_t	now = now_us();
+	uint64_t	until = after_us(job->started, START_WAIT_MS * 1000);
+
+	/* it may run: then all of it is to be killed */
+	if (job->state == JOB_STARTING)
+		job_take_start(h, job, now < until ? (int) ((until - now) / 1000) : 0);
+	if (job->state == JOB_STARTING)
 		give_up_start(h, job);
 	if (job->state == JOB_ENDED)
 		return;
@@ -364,23 +360,19 @@ job_kill(Helper *h, Job *job)
 	job->kill_at = NEVER;
 }
 
-/* TERM to the whole tree; KILL after the grace.  Who asks again can only make it sooner. */
+/* TERM to the whole tree, once it has started; KILL after the grace.  Who asks again can only make it sooner. */
 void
 job_stop(Helper *h, Job *job, FrameStopReason reason, uint64_t grace_us)
 {
 	uint64_t	kill_at = after_us(now_us(), grace_us < MAX_GRACE_US ? grace_us : MAX_GRACE_US);
 
-	if (start_hangs(h, job))
-	{
-		job->stop = (uint8_t) reason;
-		give_up_start(h, job);
-	}
-	if (job->state != JOB_RUNNING)
+	if (job->state > JOB_RUNNING)
 		return;
 	if (job->stop == 0)
 	{
 		job->stop = (uint8_t) reason;
-		tree_signal(h, job, SIGTERM);
+		if (job->state == JOB_RUNNING)
+			tree_signal(h, job, SIGTERM);
 	}
 	if (!job->killed && kill_at < job->kill_at)
 		job->kill_at = kill_at;
@@ -453,6 +445,17 @@ is_drained(const Job *job, uint64_t now)
 	return now >= after_us(job->last_byte, DRAIN_QUIET_US) || now >= after_us(job->ended, DRAIN_MAX_US);
 }
 
+/* When a start that nobody wants any more is taken for one that hangs. */
+static uint64_t
+give_up_at(const Job *job)
+{
+	uint64_t	hangs = after_us(job->started, START_HANGS_US);
+
+	if (job->stop == 0)
+		return NEVER;
+	return hangs < job->kill_at ? hangs : job->kill_at;
+}
+
 /* When job_tick must be called, at the latest. */
 uint64_t
 job_next_time(const Job *job)
@@ -464,6 +467,8 @@ job_next_time(const Job *job)
 	switch (job->state)
 	{
 		case JOB_STARTING:
+			if (job->stop != 0)
+				return give_up_at(job);
 			return job->deadline < started ? job->deadline : started;
 		case JOB_RUNNING:
 			if (job->killed)
@@ -496,6 +501,8 @@ job_tick(Helper *h, Job *job, uint64_t now)
 		return;
 	if (job->stop == 0 && now >= job->deadline)
 		job_stop(h, job, FRAME_STOP_TIMEOUT, job->kill_grace);
+	if (job->state == JOB_STARTING && now >= give_up_at(job))
+		give_up_start(h, job);
 	if (job->state != JOB_RUNNING)
 		return;
 	if (job->pool)

@@ -57,6 +57,8 @@ is(status_after(frame(1, pack('L<L<L<', 0, 0, 0) . HelperTest::text('/nonexisten
 	is(join(' ', processes_with("twice-$$")), '', 'its tool is gone');
 }
 
+sub summary { my ($e) = @_; return $e ? "$e->{kind} $e->{value}" : 'nothing'; }
+
 # not a socket
 {
 	my $status = system("'$HELPER' --parent-pid=$$ 3</dev/null 2>/dev/null");
@@ -132,7 +134,7 @@ is(status_after(frame(1, pack('L<L<L<', 0, 0, 0) . HelperTest::text('/nonexisten
 	is($h->run(argv => ['true'])->{value}, 0, 'the helper goes on');
 }
 
-# a tool that is cancelled as soon as it is started is asked to leave, as any other
+# tools that are cancelled as soon as they are started: asked to leave, or given up where a start took seconds
 {
 	my $h = HelperTest->new;
 	my @jobs = 1 .. 32;
@@ -141,9 +143,8 @@ is(status_after(frame(1, pack('L<L<L<', 0, 0, 0) . HelperTest::text('/nonexisten
 		$h->start($n, argv => [ $TOOL, 'hold' ]);
 		$h->cancel($n, 'cancel', 600);
 	}
-	my %ends;
-	$ends{"$_->{kind} $_->{value}"}++ for map { $h->exit_of($_) } @jobs;
-	is_deeply(\%ends, { 'cancelled 143' => 32 }, 'CANCEL right behind START');
+	my @ends = map { summary($h->exit_of($_, 120)) } @jobs;
+	is("@{[ grep { $_ !~ /^cancelled (143|137)$/ } @ends ]}", '', 'CANCEL right behind START ends all');
 }
 
 # few descriptors: fewer tools at once, and still nothing of them is left

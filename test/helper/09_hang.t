@@ -74,6 +74,18 @@ SKIP:
 	ok($h->started($job, 60), 'a start that goes on is STARTED');
 	is(summary($h->exit_of($job, 60)), 'exited 3', 'and the tool runs as any other');
 
+	# cancelled while it is being started; a loaded machine may need some tries to free it within the two seconds
+	my $end = '';
+	for (1 .. 10)
+	{
+		$job = hang_start($h, argv => [ $TOOL, 'hold' ]);
+		$h->cancel($job, 'cancel', 600);
+		touch('free');
+		$end = summary($h->exit_of($job, 60));
+		last if $end ne 'cancelled 137';
+	}
+	is($end, 'cancelled 143', 'a start that goes on is asked to leave');
+
 	# the tool speaks before its starter, which is stopped, tells that it runs
 	$job = hang_start($h, argv => [ $TOOL, 'hold' ]);
 	{
