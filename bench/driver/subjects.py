@@ -49,6 +49,8 @@ CREATE FUNCTION bench.row(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO bench.result VALUES ((payload->>'n')::bigint, extract(epoch FROM clock_timestamp()));
 END $$;
+CREATE FUNCTION bench.nap() RETURNS void LANGUAGE plpgsql AS 'BEGIN PERFORM pg_sleep(0.05); END';
+SELECT jobq.create_job_type('nap', handler => 'bench.nap()', keep_completed => '0', options => '{"batch": false}');
 SELECT jobq.create_job_type('noop', handler => 'bench.noop(jsonb)');
 SELECT jobq.create_job_type('row', handler => 'bench.row(jsonb)');
 SELECT jobq.pause_job_type(t) FROM unnest('{noop,row}'::text[]) t;

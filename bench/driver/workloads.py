@@ -33,6 +33,7 @@ def enqueue(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
 
 def drained(place: Place, kind: str, jobs: int) -> Metrics:
     """Works the jobs that wait; the rate counts from the word go."""
+    clients.connect_workers(place)
     work = clients.begin_work(place, kind, jobs)
     with measure.cost(place.session, place.roots, place.subject.tables) as cost:
         clients.go(work)
