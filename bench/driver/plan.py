@@ -46,10 +46,7 @@ def levels(smoke: Any = None, quick: Any = None, full: Any = None) -> Dict[str, 
 
 
 def jobs(smoke: int, quick: int, full: int, **more: Any) -> Dict[str, Dict[str, Any]]:
-    found = levels(*({"jobs": n, **more} if n else None for n in (smoke, quick, full)))
-    for parameters in found.values():
-        parameters["fewer"] = True
-    return found
+    return levels(*({"jobs": n, **more} if n else None for n in (smoke, quick, full)))
 
 
 def company(**more: int) -> Dict[str, Dict[str, Any]]:

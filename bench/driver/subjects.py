@@ -32,7 +32,7 @@ class Subject:
     services: Tuple[str, ...] = ()              # driver/services.py
     tables: Tuple[str, ...] = ()                # LIKE patterns: whose size and dead rows are read
     needs: Tuple[str, ...] = ()                 # files, or programs of the PATH, without which it is missing
-    slow: int = 1                               # quick gives it this many times fewer jobs to drain
+    slow: int = 1                               # it gets this many times fewer jobs to drain
     at_most: int = 10 ** 9                      # and no level more than this
 
     @property

@@ -44,7 +44,7 @@ def drained(place: Place, kind: str, jobs: int) -> Metrics:
 
 
 def drain(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
-    jobs = min(p["jobs"] // (place.subject.slow if p.get("fewer") else 1), place.subject.at_most)
+    jobs = min(p["jobs"] // place.subject.slow, place.subject.at_most)
     fill(place, p["kind"], jobs, p.get("priorities", 1))
     metrics = drained(place, p["kind"], jobs)
     if p["kind"] == "row":

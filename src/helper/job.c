@@ -197,19 +197,28 @@ refuse_launch(Helper *h, Job *job, const FrameStart *start, const LaunchResult *
 	}
 }
 
+/* How long its start may still take without being more than a moment, ms. */
+static int
+start_moment_left(const Job *job)
+{
+	uint64_t	now = now_us();
+	uint64_t	until = after_us(job->started, START_WAIT_MS * 1000);
+
+	return now < until ? (int) ((until - now + 999) / 1000) : 0;
+}
+
 /* Waits until fewer starts are under way than may be at once. */
 static void
 await_starts(Helper *h)
 {
 	struct pollfd answers[STARTS_AT_ONCE];
 	Job		   *starting[STARTS_AT_ONCE];
-	uint64_t	now = now_us();
 	int			count = 0;
 	int			i;
 
 	for (i = 0; i < h->njobs && count < STARTS_AT_ONCE; i++)
 	{
-		if (h->jobs[i]->state != JOB_STARTING || now >= after_us(h->jobs[i]->started, START_WAIT_MS * 1000))
+		if (h->jobs[i]->state != JOB_STARTING || start_moment_left(h->jobs[i]) == 0)
 			continue;
 		answers[count].fd = launch_fd(h->jobs[i]);
 		answers[count].events = POLLIN;
@@ -342,12 +351,9 @@ give_up_start(Helper *h, Job *job)
 void
 job_kill(Helper *h, Job *job)
 {
-	uint64_t	now = now_us();
-	uint64_t	until = after_us(job->started, START_WAIT_MS * 1000);
-
 	/* it may run: then all of it is to be killed */
 	if (job->state == JOB_STARTING)
-		job_take_start(h, job, now < until ? (int) ((until - now) / 1000) : 0);
+		job_take_start(h, job, start_moment_left(job));
 	if (job->state == JOB_STARTING)
 		give_up_start(h, job);
 	if (job->state == JOB_ENDED)
