@@ -87,8 +87,8 @@ def feed(place: Place, kind: str, sql: Optional[str] = None, **options: Any) -> 
     return finish(place, feeding(place, kind, options, sql))
 
 
-def fill(place: Place, kind: str, jobs: int, priorities: int = 1) -> None:
-    """Puts jobs into a queue that nobody works, fast, with the highest priority last; then makes the tables ready."""
+def fill(place: Place, kind: str, jobs: int, priorities: int = 1, ready: bool = True) -> None:
+    """Puts jobs into a queue that nobody works, fast, with the highest priority last; then makes the tables ready, or not."""
     subject = place.subject
     share = jobs // priorities
     for priority in range(priorities):
@@ -99,7 +99,8 @@ def fill(place: Place, kind: str, jobs: int, priorities: int = 1) -> None:
             feed(place, kind, priority=priority, **first)
         else:
             feed(place, kind, subject.bulk_priority.replace("{priority}", str(priority)), **first)
-    make_ready(place)
+    if ready:
+        make_ready(place)
 
 
 def make_ready(place: Place) -> None:

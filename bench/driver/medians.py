@@ -169,6 +169,16 @@ def cpu_per_100k(metrics):
     return (server + metrics.get("cpu_client", 0)) / jobs * 1e5
 
 
+def per_100k(key):
+    """For Medians.derived: a metric of 100,000 jobs; nothing when so few were run that it would be a guess."""
+
+    def compute(metrics):
+        jobs = metrics.get("jobs", 0)
+        return metrics[key] / jobs * 1e5 if key in metrics and jobs >= 1000 else None
+
+    return compute
+
+
 def plain(value, digits=3):
     """Three significant digits with thousands separators: 111,000; 45.2; 0.0123."""
     if value == 0:

@@ -8,7 +8,7 @@ from html import escape
 
 from canvas import theme_css
 from goals import judge_all
-from medians import duration, plain, show
+from medians import duration, per_100k, plain, show
 
 SECTIONS = [  # (heading, workload, what it does, charts)
     ("Enqueue", "enqueue", "Jobs are enqueued by SQL, in a closed loop, while nobody works the queue; beside it the same row by a plain INSERT.", ["enqueue"]),
@@ -24,6 +24,8 @@ SECTIONS = [  # (heading, workload, what it does, charts)
     ("Unique keys", "unique", "One constant key is enqueued and cancelled again and again while a held snapshot keeps every dead row.", ["unique"]),
     ("Idle", "idle", "Nothing to do: how often all processes of the queue wake up, and how many statements they send.", ["idle"]),
 ]
+COSTS = {"cpu_server": duration, "cpu_client": duration, **dict.fromkeys(("wal_bytes", "heap_bytes", "index_bytes"), lambda value: f"{value / 1e6:,.1f} MB"),
+         "dead_rows": lambda value: f"{value:,.0f}"}
 SECONDS = ("latency", "calls", "bare_commit", "commit", "first", "last", "seconds", "cpu")
 
 STYLE = """
@@ -99,6 +101,21 @@ def section(m, heading, workload, what, charts, svgs):
     return tag("h2", heading) + tag("p", f"{escape(what)} <code>{workload}</code>", class_="what") + body
 
 
+def costs(m):
+    """What 100,000 jobs take and leave, of everybody."""
+    rows = []
+    for workload, jobs in (("drain_noop", "no-op"), ("drain_row", "one-row")):
+        for subject in m.subjects(workload, "100k", "rate"):
+            found = {key: m.derived(workload, "100k", subject, per_100k(key)) for key in COSTS}
+            if any(found.values()):
+                rows.append([jobs, escape(subject), *(("n", COSTS[key](stat.median) if stat else "–") for key, stat in found.items())])
+    if not rows:
+        return ""
+    head = ["Jobs", "Subject", *(("n", name) for name in ("CPU, server", "clients", "WAL", "heap", "indexes", "dead rows"))]
+    what = "Draining 100,000 jobs of each kind, of fewer reckoned up; sizes and dead rows are those of the tables of live jobs, when the last job has ended."
+    return tag("h2", "What 100,000 jobs cost") + tag("p", what, class_="what") + table(head, rows)
+
+
 def written(key, value):
     """A metric's value with the unit that its name implies."""
     if key.endswith("_us"):
@@ -146,7 +163,7 @@ def render(m, svgs):
     """The page."""
     parts = [tag("h1", "jobq and its peers"), tag("p", lead(m), class_="muted"), goals(m)]
     parts += [section(m, *entry, svgs) for entry in SECTIONS]
-    parts += [machine(m), readings(m)]
+    parts += [costs(m), machine(m), readings(m)]
     head = ('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'
             f"<title>jobq benchmark</title><style>{theme_css(':root')}{STYLE}</style>")
     return f'<!DOCTYPE html>\n<html lang="en"><head>{head}</head>\n<body>\n' + "\n".join(parts) + "\n</body></html>\n"

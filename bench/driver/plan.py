@@ -19,16 +19,17 @@ class Item(NamedTuple):
     settings: Dict[str, str] = {}          # ALTER DATABASE ... SET
 
 
-EVERYBODY = ("jobq/*", "skip-locked/one", "skip-locked/batch*", "graphile-worker/*", "pg-boss/*", "bullmq/*", "pgq/*", "pgmq/*")
-FED = ("jobq/default", "bare/insert*", "skip-locked/one", "graphile-worker/default", "pg-boss/default", "bullmq/*", "pgq/default",
-       "pgmq/default")
+EVERYBODY = ("jobq/*", "skip-locked/one", "skip-locked/batch*", "graphile-worker/*", "pg-boss/*", "bullmq/*", "pgq/*")
+FED = ("jobq/default", "bare/insert*", "skip-locked/one", "graphile-worker/default", "pg-boss/default", "bullmq/*", "pgq/default")
 BULK = tuple(pattern for pattern in FED if pattern != "bare/insert*") + ("bare/insert", "bare/insert-lane")
 HAND = ("jobq/default", "bare/insert*", "skip-locked/one")
-PICKED = ("jobq/default", "skip-locked/listen", "graphile-worker/*", "pg-boss/best", "bullmq/*", "pgq/best", "pgmq/default")
+PICKED = ("jobq/default", "skip-locked/listen", "graphile-worker/*", "pg-boss/best", "bullmq/*", "pgq/best")
+COMMITTED = ("bare/insert", "jobq/default", "skip-locked/listen", "graphile-worker/*", "pg-boss/best", "pgq/best")
 RESTING = ("jobq/default", "skip-locked/listen", "graphile-worker/default", "pg-boss/default", "bullmq/everysec", "pgq/best")
 HELD = ("jobq/default", "skip-locked/listen")
 EVER = (*HELD, "graphile-worker/best", "pg-boss/best", "pgq/best", "bullmq/everysec")
 BATCH = ("jobq/default", "skip-locked/batch")
+FRESH = ("jobq/default", "skip-locked/batch-history", "graphile-worker/best")
 RANKED = ("jobq/*", "skip-locked/one", "skip-locked/batch*", "graphile-worker/best", "pg-boss/best")   # have priorities
 JOBQ = ("jobq/default",)
 ONE_WORKER = ("jobq/w1",)
@@ -64,11 +65,12 @@ PLAN: List[Item] = [
     Item("enqueue", "c8", w.enqueue, FED, jobs(0, 0, 8000)),
     Item("enqueue", "bulk", w.enqueue, BULK, jobs(10000, 100000, 100000)),
     Item("drain_noop", "100k", w.drain, EVERYBODY, jobs(10000, 100000, 100000, kind="noop")),
+    Item("drain_noop", "100k-fresh", w.drain, FRESH, jobs(0, 100000, 100000, kind="noop", ready=False)),
     Item("drain_noop", "1M5p", w.drain, BATCH, jobs(0, 200000, 0, kind="noop", priorities=5)),
     Item("drain_noop", "1M5p", w.drain, RANKED, jobs(0, 0, 1000000, kind="noop", priorities=5, **ONCE)),
     Item("drain_row", "100k", w.drain, EVERYBODY, jobs(10000, 100000, 100000, kind="row")),
     Item("pickup", "call", w.pickup, PICKED, PACE),
-    Item("pickup", "commit", w.pickup, ("bare/insert", *HELD), PACE),
+    Item("pickup", "commit", w.pickup, COMMITTED, PACE),
     Item("steady", "500-midway", steady, EVER, levels(None, None, TEN_MINUTES)),
     Item("steady", "2000", steady, (*HELD, "skip-locked/batch-history"), levels({"seconds": 3}, {"seconds": 10}, ONE_MINUTE)),
     Item("steady", "10000", steady, JOBQ, levels(None, {"seconds": 10}, None)),

@@ -55,7 +55,7 @@ def running(wanted: Sequence[str], scratch: pathlib.Path, server: Cluster) -> It
 def versions(server: Cluster) -> Dict[str, str]:
     """Of the peers that are installed."""
     found = dict(row.split("|") for row in psql(server.env, """SELECT name, default_version FROM pg_available_extensions
-        WHERE name IN ('jobq', 'pgq', 'pgmq')"""))
+        WHERE name IN ('jobq', 'pgq')"""))
     for package in PEERS.glob("node_modules/*/package.json"):
         if package.parent.name in ("graphile-worker", "pg-boss", "bullmq"):
             found[package.parent.name] = json.loads(package.read_text())["version"]

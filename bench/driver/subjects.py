@@ -137,11 +137,11 @@ def pg_boss(config: str, **more: Any) -> Subject:
         tables=("pgboss.job%",), **more)
 
 
-def bullmq(config: str, peer_config: str) -> Subject:
-    """Named after what its Redis promises."""
+def bullmq(config: str, peer_config: str, fsync: str, slow: int = 5) -> Subject:
+    """fsync: what its Redis promises."""
     return node_peer("bullmq/" + config, "bullmq.mjs", peer_config, ("redis-server", str(PEERS / "node_modules" / "bullmq")),
                      feeder=(NODE, str(PEERS / "bullmq.mjs"), "enqueue", "--config", peer_config),
-                     services=("redis-" + config,), slow=5)
+                     services=("redis-" + fsync,), slow=slow)
 
 
 def pgq(config: str, **more: Any) -> Subject:
@@ -167,8 +167,9 @@ SUBJECTS: List[Subject] = [
     graphile("best", slow=5),
     pg_boss("default", at_most=3),   # a job every two seconds
     pg_boss("best", slow=5),
-    bullmq("everysec", "best"),
-    bullmq("always", "always"),
+    bullmq("default", "default", "everysec", slow=20),   # one job at a time
+    bullmq("everysec", "best", "everysec"),
+    bullmq("always", "always", "always"),
     pgq("default", slow=5),
     pgq("best", slow=5),
 ]

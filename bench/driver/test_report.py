@@ -8,7 +8,7 @@ import unittest.mock
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from goals import GOALS, HELD, judge_all  # noqa: E402
-from medians import JOBQ, Medians, add_run, cpu_per_100k, duration, plain, ratio, show, times  # noqa: E402
+from medians import JOBQ, Medians, add_run, cpu_per_100k, duration, per_100k, plain, ratio, show, times  # noqa: E402
 from . import measure  # noqa: E402
 from .steady import halves  # noqa: E402
 
@@ -210,6 +210,15 @@ class OtherRunTest(unittest.TestCase):
         m = Medians(raw)
         self.assertEqual((m.subjects("steady", "2000", "rate"), m.value("steady", "500", JOBQ, "rate")), ([JOBQ], 3))
         self.assertIn("level full", raw["run"]["steady 500"])
+
+
+class CostsTest(unittest.TestCase):
+    def test_of_100000_jobs_each_repeat_by_its_own_number(self):
+        m = medians(*(reading("drain_noop", "100k", JOBQ, i, jobs=jobs, wal_bytes=wal) for i, (jobs, wal) in enumerate(((10000, 10), (20000, 40)))),
+                    reading("drain_noop", "100k", "pg-boss/default", jobs=3, wal_bytes=5))
+        self.assertEqual(m.derived("drain_noop", "100k", JOBQ, per_100k("wal_bytes"))[:3], (150, 100, 200))
+        self.assertIsNone(m.derived("drain_noop", "100k", JOBQ, per_100k("heap_bytes")))
+        self.assertIsNone(m.derived("drain_noop", "100k", "pg-boss/default", per_100k("wal_bytes")))
 
 
 class SteadyTest(unittest.TestCase):

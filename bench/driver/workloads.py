@@ -45,7 +45,7 @@ def drained(place: Place, kind: str, jobs: int) -> Metrics:
 
 def drain(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
     jobs = min(p["jobs"] // place.subject.slow, place.subject.at_most)
-    fill(place, p["kind"], jobs, p.get("priorities", 1))
+    fill(place, p["kind"], jobs, p.get("priorities", 1), p.get("ready", True))
     metrics = drained(place, p["kind"], jobs)
     if p["kind"] == "row":
         check_rows(place, jobs)

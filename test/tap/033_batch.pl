@@ -207,6 +207,46 @@ is(scalar_of("SELECT attempts || ' ' || (SELECT count(*) FROM jobq.events WHERE 
 	'1 0', 'and the slow one was not charged for being so');
 is(scalar_of("SELECT count(*) FROM jobq.jobs WHERE attempts <> 1"), 0, 'nobody was, to the end');
 
+# ---------- after a slow run a type runs alone, for two seconds ----------
+
+scalar_of('CREATE TABLE stamps (round int, xact text, at timestamptz)');
+type('stamped', q{IF p ? 'slow' THEN PERFORM pg_sleep(0.2); END IF;
+  INSERT INTO public.stamps VALUES ((p->>'round')::int, pg_current_xact_id(), clock_timestamp());});
+my $rounds = 0;
+
+# How many transactions sixty short jobs take
+sub transactions
+{
+	$rounds++;
+	run_paused(qq{SELECT count(*) FROM jobq.enqueue_many('stamped', array_fill('{"round": $rounds}'::jsonb, '{60}'))}, 'stamped');
+	return scalar_of("SELECT count(DISTINCT xact) FROM stamps WHERE round = $rounds");
+}
+
+sub share_commits
+{
+	my ($what) = @_;
+
+	foreach (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		return pass($what) if transactions() < 60;
+	}
+	return fail($what);
+}
+
+my $alone = 0;
+# a machine that stands still lets the two seconds pass before the sixty have run: then it says nothing
+foreach my $try (1 .. 20)
+{
+	share_commits("sixty short jobs share commits, before a slow run ($try)");
+	my $id = scalar_of(q{SELECT jobq.enqueue('stamped', '{"slow": true}')});
+	wait_status($node, 'postgres', $id, 'completed', 'the slow one');
+	$alone = transactions();
+	last if scalar_of("SELECT (SELECT max(at) FROM stamps WHERE round = $rounds) < completed_at + interval '2 s'
+	  FROM jobq.jobs WHERE id = '$id'") eq 't';
+}
+is($alone, 60, 'right after it each has a commit of its own');
+share_commits('later they share commits again');
+
 # ---------- runs that get longer, none of them long ----------
 
 # a role of its own: it has one worker when the jobs are handed out
