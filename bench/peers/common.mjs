@@ -136,7 +136,8 @@ async function runEnqueue(options, connect) {
     const beforeCommit = commit ? () => { commitAt = now(); } : undefined;
     if (options.bulk) await lane.sendBulk(payloads(n, count), beforeCommit);
     else await lane.send({ n }, beforeCommit);
-    calls.push([n, due ?? before, before, commitAt, now()]);
+    // Node's timers count whole milliseconds and end early: then it is due when it is sent
+    calls.push([n, Math.min(due ?? before, before), before, commitAt, now()]);
   }
 
   async function feed(lane) {
