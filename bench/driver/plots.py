@@ -89,7 +89,7 @@ def enqueue(m):
 def drain_noop(m):
     """No-op jobs, few and many waiting."""
     title = drain_title(m, "drain_noop", "100k", "the no-op jobs per second")
-    names = {"1M5p": " in five priorities"}  # how many they are differs between levels: the readings say it
+    names = {"1M5p": " in five priorities", "100k-fresh": " in tables that were never analysed"}  # how many they are differs between levels: the readings say it
     panels = [Panel(most_jobs(m, "drain_noop", v, "jobs") + names.get(v, ""), rate_bars(m, "drain_noop", v)) for v in m.variants("drain_noop")]
     return bars(title, repeats_note(m), panels, "jobs per second, more is better")
 
