@@ -76,7 +76,7 @@ PLAN: List[Item] = [
     Item("steady", "10000", steady, JOBQ, levels(None, {"seconds": 10}, None)),
     Item("steady", "10000", steady, HELD, levels(None, None, ONE_MINUTE)),
     Item("steady", "2000-snapshot", steady, JOBQ, company()),
-    Item("steady", "2000-snapshot", steady, ("skip-locked/listen",), levels(None, {"seconds": 4}, {"seconds": 10, **ONCE})),   # a minute takes it a quarter of an hour
+    Item("steady", "2000-snapshot", steady, ("skip-locked/listen",), levels(None, {"seconds": 4}, {"seconds": 10, **ONCE})),   # of a minute's jobs a third took it 150 s
     Item("steady", "2000-readers", steady, JOBQ, company()),
     Item("steady", "2000-future", steady, JOBQ, company(future=1000000)),
     Item("steady", "2000-crowd", steady, JOBQ, company(crowd=100000)),
