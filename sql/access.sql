@@ -128,17 +128,17 @@ SELECT jobq.enqueue('mail', tenant => 'beta') IS NOT NULL;
 SELECT role, test.value_as('jobq_regress_' || role, $$SELECT jobq.health()->'details'->>'oldest_waiting_job' IS NULL$$) FROM unnest('{reader,chief}'::text[]) role;
 ROLLBACK;
 
--- a job that is replaced belongs to whom its payload is of
+-- a held role replaces its own jobs only; a job that a free role replaces is no longer the held one's
 BEGIN;
 SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail', '{"of": "app"}', unique_key => 'k', tenant => 'acme', metadata => '{"of": "app"}')$$),
        test.error_as('jobq_regress_app2', $$SELECT jobq.enqueue('mail', '{"of": "app2"}', unique_key => 'k', tenant => 'acme', on_conflict => 'replace')$$);
 SELECT role, test.value_as('jobq_regress_' || role, $$SELECT concat_ws(' ', payload, metadata) FROM jobq.jobs WHERE unique_key = 'k'$$) FROM unnest('{app,app2}'::text[]) role;
 -- metadata is replaced if given, and stays one's own
-SELECT test.error_as('jobq_regress_app2', $$SELECT jobq.enqueue('mail', '{"of": 2}', unique_key => 'k', tenant => 'acme', on_conflict => 'replace', metadata => '{"of": "app2"}')$$),
-       test.error_as('jobq_regress_app2', $$SELECT jobq.enqueue('mail', '{"of": 3}', unique_key => 'k', tenant => 'acme', on_conflict => 'replace')$$);
-SELECT test.value_as('jobq_regress_app2', $$SELECT concat_ws(' ', payload, metadata) FROM jobq.jobs WHERE unique_key = 'k'$$);
+SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail', '{"of": 2}', unique_key => 'k', tenant => 'acme', on_conflict => 'replace', metadata => '{"of": "app"}')$$),
+       test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail', '{"of": 3}', unique_key => 'k', tenant => 'acme', on_conflict => 'replace')$$);
+SELECT test.value_as('jobq_regress_app', $$SELECT concat_ws(' ', payload, metadata) FROM jobq.jobs WHERE unique_key = 'k'$$);
 SELECT jobq.enqueue('mail', '{"of": "nobody"}', unique_key => 'k', tenant => 'acme', on_conflict => 'replace') IS NOT NULL;
-SELECT test.value_as('jobq_regress_app2', $$SELECT count(*) FROM jobq.jobs WHERE unique_key = 'k'$$);
+SELECT test.value_as('jobq_regress_app', $$SELECT count(*) FROM jobq.jobs WHERE unique_key = 'k'$$);
 SELECT payload, metadata FROM jobq.jobs WHERE unique_key = 'k';
 ROLLBACK;
 

@@ -12,6 +12,8 @@
 
 #include "backoff.h"
 
+#define MAX_DOUBLINGS	62		/* of the base; the delay is capped long before */
+
 static double
 random_fraction(void)
 {
@@ -23,15 +25,33 @@ random_fraction(void)
 	return bits / 4294967296.0;
 }
 
-int64
-backoff_delay(const Backoff *b, int attempts)
+/* The delay for a draw from -1, the shortest, to 1, the longest. */
+static int64
+delay_at(const Backoff *b, int attempts, double draw)
 {
 	double		delay = (double) b->base_us;
 
 	if (b->exponential && attempts > 1)
-		delay = ldexp(delay, Min(attempts - 1, 62));
-	delay *= 1.0 + b->jitter * (2.0 * random_fraction() - 1.0);
+		delay = ldexp(delay, Min(attempts - 1, MAX_DOUBLINGS));
+	delay *= 1.0 + b->jitter * draw;
 	return (int64) Max(0.0, Min(delay, (double) b->max_us));
+}
+
+int64
+backoff_delay(const Backoff *b, int attempts)
+{
+	return delay_at(b, attempts, 2.0 * random_fraction() - 1.0);
+}
+
+bool
+backoff_is_faster(const Backoff *b, const Backoff *than)
+{
+	for (int attempts = 1; attempts <= MAX_DOUBLINGS + 1; attempts++)
+	{
+		if (delay_at(b, attempts, -1.0) < delay_at(than, attempts, -1.0))
+			return true;
+	}
+	return false;
 }
 
 static int64
@@ -56,17 +76,14 @@ json_key(Jsonb *j, const char *key, JsonbValue *v)
 	return getKeyJsonValueFromContainer(&j->root, key, (int) strlen(key), v);
 }
 
-/* The job's own backoff over its type's, key by key; enqueue has checked the object. */
 void
-job_backoff(Job *job, JobType *type, Backoff *out)
+backoff_merge(const Backoff *of_type, Jsonb *own, Backoff *out)
 {
-	Jsonb	   *own;
 	JsonbValue	v;
 
-	*out = type->backoff;
-	if (JOB_NULL(job, Q_backoff))
+	*out = *of_type;
+	if (own == NULL)
 		return;
-	own = DatumGetJsonbP(JOB_ATT(job, Q_backoff));
 	if (json_key(own, "type", &v) && v.type == jbvString)
 		out->exponential = v.val.string.len == 11;	/* exponential | fixed */
 	if (json_key(own, "base", &v))
@@ -76,4 +93,10 @@ job_backoff(Job *job, JobType *type, Backoff *out)
 	if (json_key(own, "jitter", &v) && v.type == jbvNumeric)
 		out->jitter = DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow,
 														 NumericGetDatum(v.val.numeric)));
+}
+
+void
+job_backoff(Job *job, JobType *type, Backoff *out)
+{
+	backoff_merge(&type->backoff, JOB_NULL(job, Q_backoff) ? NULL : DatumGetJsonbP(JOB_ATT(job, Q_backoff)), out);
 }

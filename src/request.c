@@ -14,6 +14,7 @@
 #include "utils/timestamp.h"
 
 #include "access.h"
+#include "ceilings.h"
 #include "command.h"
 #include "disk.h"
 #include "handler.h"
@@ -333,6 +334,7 @@ request_read(Request *request, const NullableDatum *args)
 	request->keep_completed = read_interval(args, A_keep_completed);
 	request->tenant = read_tenant(args);
 	check_tenant(request);
+	ceilings_check(request, !args[A_priority].isnull);
 	request->metadata = read_metadata(args);
 	read_parent(request);
 	disk_admits(request->type);

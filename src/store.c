@@ -222,6 +222,20 @@ is_anothers(const Job *job, const Request *request)
 	return strcmp(TextDatumGetCString(JOB_ATT(job, Q_enqueued_by)), request->enqueued_by) != 0;
 }
 
+/* A role that is held to its grants replaces only its own jobs. */
+static void
+check_replace(const Request *request, const Job *job)
+{
+	if (request->enqueued_by == NULL || !is_anothers(job, request))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("permission denied to replace the job of type \"%s\" with unique_key \"%s\"",
+					request->type->name, text_to_cstring(request->unique_key)),
+			 errdetail("Another role enqueued it."),
+			 errhint("A role that is held to its grants replaces only its own jobs.")));
+}
+
 /* The job belongs to whom its payload is of.  Another's metadata is nothing that he should read, or lend his name to. */
 static void
 replace_enqueuer(const Request *request, Job *job)
@@ -308,6 +322,7 @@ meet_waiting(Enqueuer *e, Request *request, Job *job)
 		raise_conflict(request, JOB_ID(job));
 	if (request->on_conflict != CONFLICT_REPLACE)
 		return;
+	check_replace(request, job);
 	if (request->quotas != NIL)
 		quota_replace(request->quotas, &e->queue, job, request->payload);
 	replace_waiting(e, request, job);

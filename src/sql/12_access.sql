@@ -59,6 +59,10 @@ CREATE FUNCTION jobq._manages(caller oid, tenant text, type_id int) RETURNS bool
 CREATE FUNCTION jobq._is_free(role oid) RETURNS boolean
   LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'jobq_is_free';
 
+-- Raises 42501 when the caller is held to grants and gives a job more than its type allows; NULL: not given.
+CREATE FUNCTION jobq._check_ceilings(caller oid, type_id int, priority int, max_attempts int, timeout interval) RETURNS void
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_check_ceilings';
+
 -- A job by its id.  One that there is not is nobody's.
 CREATE FUNCTION jobq._sees_job(caller oid, id uuid) RETURNS boolean
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$

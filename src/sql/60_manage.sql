@@ -147,6 +147,7 @@ BEGIN
       IF NOT FOUND THEN
         RETURN false;
       END IF;
+      PERFORM jobq._check_ceilings(caller, waiting.type_id, NULL, max_attempts, NULL);
       UPDATE jobq.queue q
          SET status = 'pending', position = clock_timestamp(), scheduled_for = clock_timestamp(), attempts = 0,
              max_attempts = coalesce(_retry_job.max_attempts, q.max_attempts),
@@ -166,6 +167,7 @@ BEGIN
   IF NOT FOUND THEN
     RETURN false;
   END IF;
+  PERFORM jobq._check_ceilings(caller, job.type_id, NULL, max_attempts, NULL);
   PERFORM jobq._requeue_one(job, max_attempts);
   PERFORM jobq._event_retried(ARRAY[job]);
   RETURN true;
@@ -230,6 +232,7 @@ BEGIN
   IF payload IS NOT NULL THEN
     PERFORM jobq._check_payload(job.type_id, payload);
   END IF;
+  PERFORM jobq._check_ceilings(caller, job.type_id, priority, max_attempts, timeout);
   UPDATE jobq.queue q
      SET payload = coalesce(_alter_job.payload, q.payload),
          priority = coalesce(_alter_job.priority, q.priority),
@@ -283,6 +286,7 @@ BEGIN
                 FROM (SELECT d AS job, row_number() OVER () AS place
                         FROM jobq._dead_letters(caller, job_type, tenant, error_like, dead_before, max_jobs) d) n
                GROUP BY n.place / 100 ORDER BY n.place / 100 LOOP
+    PERFORM jobq._check_ceilings(caller, t.type_id, NULL, max_attempts, NULL) FROM (SELECT DISTINCT j.type_id FROM unnest(jobs) j) t;
     ids := ARRAY(SELECT jobq._requeue(jobs, max_attempts));
     DELETE FROM jobq.dead_letters d WHERE d.id = ANY (ids);
     PERFORM jobq._count_for_quotas(ids);

@@ -28,6 +28,8 @@ SELECT k.key, k.kind, k.type, k.default_value, k.meaning FROM (VALUES
   ('batch', 'sql', 'boolean', 'true', 'short jobs may share a commit'),
   ('max_crashes', 'all', 'int', '2', 'server crashes that make a job a dead letter'),
   ('permanent_codes', 'all', 'array of text', '[]', 'LIKE patterns of error codes that no further attempt follows'),
+  ('max_priority', 'all', 'int', NULL, 'the highest priority that a role held to its grants may ask for; without it the base_priority for grants of a tenant'),
+  ('max_unique_for', 'all', 'interval', '30 days', 'the longest unique_for that a role held to its grants may ask for'),
   ('limits', 'all', 'array of text', '[]', 'names of limits shared with other job types'),
   ('burst', 'all', 'int', '0', 'size of a token bucket that takes the place of the exact window; 0: none'),
   ('concurrency_per_key', 'all', 'int', '1', 'how many jobs of one concurrency_key run at once'),
