@@ -10,7 +10,7 @@ PG_CONFIG = pg_config
 PGXS := $(wildcard $(shell $(PG_CONFIG) --pgxs 2>/dev/null))
 
 .DEFAULT_GOAL := all
-.PHONY: help deps demo demo-keep test sanitize fuzz bench bench-full bench-smoke check-assert check-cgroup valgrind format distclean
+.PHONY: help deps demo demo-keep test sanitize fuzz bench bench-full bench-smoke check-assert check-cgroup valgrind format release-archive distclean
 
 help:
 	@sed -n 's/^#: //p' $(firstword $(MAKEFILE_LIST))
@@ -31,6 +31,7 @@ help:
 #: make check-cgroup    the tests of cgroups in a virtual machine that has their controllers
 #: make valgrind        pg_regress and isolation specs with the server under valgrind
 #: make format          pgindent over the C files (needs the headers of PostgreSQL 17 or newer)
+#: make release-archive make test/upgrade/jobq-VERSION.tar.xz of HEAD, for the upgrade tests of later releases
 #: make deps            install the Debian packages that building and testing need
 #: make clean           remove what was built
 
@@ -65,6 +66,8 @@ valgrind: deps
 	@test/run --pg-config="$$(test/assert-server)" --valgrind regress isolation
 format:
 	@.ci/format
+release-archive:
+	@test/upgrade/archive
 
 ifeq ($(PGXS),)
 
@@ -80,7 +83,11 @@ include src/helper/sources.mk
 HELPER_OBJS = $(patsubst %.c,build/%.o,$(HELPER_SRCS))
 OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c) src/helper/frame.c)
 PROGRAM_HELPER = jobq-helper
-DATA_built = jobq--$(EXTVERSION).sql
+# From the release before this one.
+UPGRADES = $(patsubst src/sql/upgrade/%.before.sql,jobq--%.sql,$(wildcard src/sql/upgrade/*.before.sql))
+DATA_built = jobq--$(EXTVERSION).sql $(UPGRADES)
+# Those of released versions, as they were released.
+DATA = $(wildcard src/sql/upgrade/jobq--*--*.sql)
 
 REGRESS = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql)))
 ISOLATION = $(patsubst test/isolation/specs/%.spec,%,$(sort $(wildcard test/isolation/specs/*.spec)))
@@ -97,7 +104,7 @@ PG_CPPFLAGS = -Isrc -isystem $(shell $(PG_CONFIG) --includedir-server)
 # Nothing here is worth inlining into a query, so no bitcode and no clang.
 override with_llvm = no
 
-EXTRA_CLEAN = build $(PROGRAM_HELPER) jobq--*.sql src/*.o src/helper/*.o output_iso
+EXTRA_CLEAN = build $(PROGRAM_HELPER) jobq--*.sql jobq--*.part src/*.o src/helper/*.o output_iso
 
 include $(PGXS)
 
@@ -114,6 +121,16 @@ $(OBJS): $(wildcard src/*.h src/helper/*.h) build/flags
 
 jobq--$(EXTVERSION).sql: $(sort $(wildcard src/sql/*.sql))
 	cat $^ > $@
+
+# The handwritten part, and between its halves the functions, views and comments of the install script:
+# src/sql/upgrade/README.md.
+jobq--%.sql: src/sql/upgrade/00_head.sql src/sql/upgrade/%.before.sql jobq--$(EXTVERSION).sql \
+		src/sql/upgrade/%.after.sql src/sql/upgrade/99_foot.sql src/sql/upgrade/carry_over.awk
+	old='$(word 1,$(subst --, ,$*))'; new='$(word 2,$(subst --, ,$*))'; \
+	{ cat src/sql/upgrade/00_head.sql src/sql/upgrade/$*.before.sql && \
+	  awk -f src/sql/upgrade/carry_over.awk jobq--$(EXTVERSION).sql && \
+	  cat src/sql/upgrade/$*.after.sql src/sql/upgrade/99_foot.sql; } > $@.part && \
+	sed "s/@OLD@/$$old/g; s/@NEW@/$$new/g" $@.part > $@ && rm $@.part
 
 HELPER_CFLAGS = -std=gnu99 -D_GNU_SOURCE
 build/src/helper/%.o: src/helper/%.c $(wildcard src/helper/*.h) build/flags

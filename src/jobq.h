@@ -17,7 +17,7 @@
 
 #include "compat.h"
 
-#define JOBQ_VERSION		"0.1.0"
+#define JOBQ_VERSION		"0.2.0"
 #define JOBQ_MAX_ATTEMPTS	1000000
 #define JOBQ_MIN_PRIORITY	(-100)
 #define JOBQ_MAX_PRIORITY	100

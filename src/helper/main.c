@@ -20,7 +20,7 @@
 #include "helper.h"
 
 #ifndef JOBQ_HELPER_VERSION
-#define JOBQ_HELPER_VERSION "0.1.0"
+#define JOBQ_HELPER_VERSION "0.2.0"
 #endif
 
 /* What follows it in the argument; NULL: it is another one. */

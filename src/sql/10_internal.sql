@@ -53,6 +53,12 @@ CREATE FUNCTION jobq._sublane(type_id int, tenant text) RETURNS int2
 CREATE FUNCTION jobq._tell(job_id uuid, type_id int, tenant text, attempt int, type text, message text, data jsonb)
   RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_tell';
 
+-- src/update.c: for update scripts.
+CREATE FUNCTION jobq._library_version() RETURNS text
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_library_version';
+CREATE FUNCTION jobq._outside_extension(statement text) RETURNS void
+  LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_outside_extension';
+
 -- Bad arguments.  The message names the argument and its value.
 CREATE FUNCTION jobq._bad(state text, message text, hint text DEFAULT NULL) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

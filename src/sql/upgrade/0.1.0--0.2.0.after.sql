@@ -1,0 +1,1 @@
+-- 0.1.0 to 0.2.0, what comes after the functions: see README.md.

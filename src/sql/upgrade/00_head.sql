@@ -1,0 +1,60 @@
+SET LOCAL search_path = pg_catalog, pg_temp;
+\echo Use "ALTER EXTENSION jobq UPDATE" to load this file. \quit
+
+-- From @OLD@ to @NEW@.  Built by make from src/sql: see src/sql/upgrade/README.md.
+
+-- Refuse a library that is older than these tables: it would read columns that it does not know.
+DO $update$
+BEGIN
+  CREATE OR REPLACE FUNCTION jobq._library_version() RETURNS text
+    LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_library_version';
+  IF string_to_array(jobq._library_version(), '.')::int[] >= string_to_array('@NEW@', '.')::int[] THEN
+    RETURN;
+  END IF;
+  RAISE undefined_function;
+EXCEPTION WHEN undefined_function THEN
+  RAISE EXCEPTION USING ERRCODE = '55000',
+    MESSAGE = 'the library that is loaded is older than jobq @NEW@',
+    HINT = 'Install jobq @NEW@, restart the server, connect again, then ALTER EXTENSION jobq UPDATE.';
+END $update$;
+
+-- Lock the table that every job's transaction locks first before any other one, so that there is no deadlock.
+LOCK TABLE jobq.queue IN ACCESS EXCLUSIVE MODE;
+
+CREATE OR REPLACE FUNCTION jobq._outside_extension(statement text) RETURNS void
+  LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_outside_extension';
+
+-- Grantees of dropped functions; 99_foot.sql gives them the functions of that name.
+CREATE TABLE jobq._update_grants (function name NOT NULL, grantee oid NOT NULL, grant_option boolean NOT NULL);
+
+-- Drops functions whose arguments or result change, or which are gone, and remembers their grantees.  An error
+-- lists the objects of users that depend on any of them.
+CREATE FUNCTION jobq._update_drop(VARIADIC signatures regprocedure[]) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  users text;
+  f regprocedure;
+BEGIN
+  SELECT string_agg(DISTINCT format('%s depends on function %s',
+           CASE WHEN r.oid IS NULL THEN pg_describe_object(d.classid, d.objid, d.objsubid)
+                ELSE pg_describe_object('pg_class'::regclass, r.ev_class, 0) END, d.refobjid::regprocedure), E'\n')
+    INTO users
+    FROM pg_depend d
+    LEFT JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid AND r.rulename = '_RETURN'
+   WHERE d.refclassid = 'pg_proc'::regclass AND d.refobjid = ANY (signatures::oid[]) AND d.deptype IN ('n', 'a')
+     AND NOT EXISTS (SELECT FROM pg_depend m JOIN pg_extension e ON e.oid = m.refobjid AND e.extname = 'jobq'
+                      WHERE m.deptype = 'e' AND m.refclassid = 'pg_extension'::regclass
+                        AND (m.classid, m.objid) IN ((d.classid, d.objid), ('pg_class'::regclass, r.ev_class)));
+  IF users IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '2BP01',
+      MESSAGE = 'functions of jobq that change are in use by other objects', DETAIL = users,
+      HINT = 'Drop these objects, ALTER EXTENSION jobq UPDATE, and create them again.';
+  END IF;
+  FOREACH f IN ARRAY signatures LOOP
+    INSERT INTO jobq._update_grants
+    SELECT p.proname, a.grantee, a.is_grantable FROM pg_proc p, aclexplode(p.proacl) a
+     WHERE p.oid = f AND a.grantee <> p.proowner;
+    EXECUTE format('DROP FUNCTION %s', f);
+  END LOOP;
+END $$;
+

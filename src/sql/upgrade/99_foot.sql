@@ -1,0 +1,57 @@
+
+-- Nothing is granted on a new member: neither to PUBLIC, as functions are by default, nor by default privileges.
+-- A member is new when no rights were recorded for it yet.
+DO $update$
+DECLARE
+  member record;
+BEGIN
+  FOR member IN
+    SELECT CASE WHEN p.oid IS NOT NULL THEN format('FUNCTION %s', p.oid::regprocedure)
+                WHEN c.relkind = 'S' THEN format('SEQUENCE %s', c.oid::regclass)
+                ELSE format('TABLE %s', c.oid::regclass) END AS name,
+           coalesce(p.proacl, c.relacl) AS acl, coalesce(p.proowner, c.relowner) AS owner
+      FROM pg_depend d
+      JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'jobq'
+      LEFT JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
+      LEFT JOIN pg_class c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid AND c.relkind IN ('r', 'p', 'v', 'S')
+     WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND (p.oid IS NOT NULL OR c.oid IS NOT NULL)
+       AND NOT EXISTS (SELECT FROM pg_init_privs i WHERE (i.classoid, i.objoid, i.objsubid) = (d.classid, d.objid, 0))
+  LOOP
+    EXECUTE format('REVOKE ALL ON %s FROM %s', member.name,
+                   (SELECT string_agg(g.name, ', ')
+                      FROM (SELECT 'PUBLIC' UNION
+                            SELECT quote_ident(pg_get_userbyid(a.grantee)) FROM aclexplode(member.acl) a
+                             WHERE a.grantee NOT IN (0, member.owner)) g(name)));
+  END LOOP;
+END $update$;
+
+-- Rights on what is new or was dropped.  They are no part of the extension: dumps must carry them.
+DO $update$
+DECLARE
+  statement text;
+BEGIN
+  FOR statement IN
+    -- the grantees of dropped functions
+    SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s %s', p.oid::regprocedure,
+                  CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(g.grantee)) END,
+                  CASE WHEN g.grant_option THEN 'WITH GRANT OPTION' END)
+      FROM jobq._update_grants g JOIN pg_proc p ON p.proname = g.function AND p.pronamespace = 'jobq'::regnamespace
+    UNION
+    -- each role that has an access
+    SELECT format('GRANT %s TO %I', p.privilege, r.rolname)
+      FROM jobq.access a JOIN pg_roles r ON r.oid = a.role_oid, jobq._privileges(a.access, a.tenant IS NULL) p(privilege)
+    UNION
+    -- each role that handlers run as
+    SELECT format('SELECT jobq._grant_in_handler(%s)', r.oid)
+      FROM jobq.job_types t JOIN pg_roles r ON r.rolname = t.run_as
+     WHERE t.dropped_at IS NULL AND t.handler IS NOT NULL
+  LOOP
+    PERFORM jobq._outside_extension(statement);
+  END LOOP;
+END $update$;
+
+DROP FUNCTION jobq._update_drop(regprocedure[]);
+DROP TABLE jobq._update_grants;
+
+-- The statement trigger: the dispatcher reads the registry again, and the extension's version with it.
+UPDATE jobq.job_types SET paused = paused WHERE false;
