@@ -75,6 +75,32 @@ SELECT jobq.cancel_jobs(tenant => 'fast'), test.enqueue('fast');
 SELECT jobq.set_tenant_quota('fast', enqueues_per_minute => 4);
 SELECT test.enqueue('fast'), test.enqueue('fast');
 
+-- metadata counts as payload does, also when it is replaced, altered or was there before the quota
+CREATE FUNCTION test.enqueue_with(tenant text, metadata jsonb, key text DEFAULT NULL) RETURNS text LANGUAGE sql AS $$
+  SELECT test.error_of(format('SELECT jobq.enqueue(''held'', tenant => %L, metadata => %L, unique_key => %L, on_conflict => ''replace'')', tenant, metadata, key))
+$$;
+SELECT test.enqueue_with('meta', to_jsonb(repeat('x', 38)));
+SELECT jobq.set_tenant_quota('meta', max_bytes => 100);
+SELECT test.enqueue_with('meta', to_jsonb(repeat('x', 55))), test.enqueue_with('meta', to_jsonb(repeat('x', 54)));
+SELECT sum(bytes) FROM jobq.quota_jobs WHERE tenant = 'meta';
+SELECT jobq.set_tenant_quota('meta', max_bytes => 200);
+SELECT test.enqueue_with('meta', to_jsonb(repeat('x', 50)), 'k'), test.enqueue_with('meta', to_jsonb(repeat('x', 97)), 'k'), test.enqueue_with('meta', to_jsonb(repeat('x', 96)), 'k'),
+       test.enqueue('meta', '{}', 'k', 'replace');
+SELECT sum(bytes) FROM jobq.quota_jobs WHERE tenant = 'meta';
+SELECT jobq.alter_job(id, payload => '[]') FROM jobq.queue WHERE tenant = 'meta' AND unique_key = 'k';
+SELECT sum(bytes) FROM jobq.quota_jobs WHERE tenant = 'meta';
+
+-- a rerun is admitted as an enqueue is
+SELECT jobq.enqueue('held', tenant => 'again') AS id \gset
+SELECT jobq.cancel_job(:'id');
+SELECT jobq.set_tenant_quota('again', max_live => 1);
+SELECT jobq.rerun_job(:'id') IS NOT NULL, test.error_of(format('SELECT jobq.rerun_job(%L)', :'id'));
+SELECT count(*) FROM jobq.queue WHERE tenant = 'again';
+SELECT jobq.set_tenant_quota('again', enqueues_per_minute => 3);
+SELECT jobq.rerun_job(:'id') IS NOT NULL, jobq.rerun_job(:'id') IS NOT NULL, test.error_of(format('SELECT jobq.rerun_job(%L)', :'id'));
+SELECT jobq.set_tenant_quota('again', max_bytes => 10);
+SELECT test.error_of(format('SELECT jobq.rerun_job(%L, payload => ''"xxxxxxx"'')', :'id'));
+
 SET client_min_messages = warning;
 DO 'BEGIN PERFORM jobq.set_tenant_quota(tenant) FROM jobq.tenant_quotas; END';
 DO 'BEGIN PERFORM test.clean(), test.forget(); END';

@@ -36,6 +36,8 @@
 #include "utils/timestamp.h"
 
 #include "access.h"
+#include "disk.h"
+#include "find.h"
 #include "quota.h"
 
 #define REMOVED			OID_MAX	/* QuotaEntry.dboid: free, and others may stand behind it */
@@ -43,6 +45,7 @@
 #define MANY_ROWS		1000
 #define PAUSE_US_PER_ROW 30		/* a row takes some 3 us */
 
+PG_FUNCTION_INFO_V1(jobq_admit);
 PG_FUNCTION_INFO_V1(jobq_forget_quota);
 
 static MemoryContext quotas_context = NULL;
@@ -237,10 +240,23 @@ count_again(const Quota *quota, QuotaEntry *entry, Table *queue)
 
 /* --- admitting --- */
 
-int64
-quota_bytes(Jsonb *payload)
+static int64
+rendered_bytes(Jsonb *json)
 {
-	return strlen(JsonbToCString(NULL, &payload->root, VARSIZE(payload)));
+	return json ? (int64) strlen(JsonbToCString(NULL, &json->root, VARSIZE(json))) : 0;
+}
+
+int64
+quota_bytes(Jsonb *payload, Jsonb *metadata)
+{
+	return rendered_bytes(payload) + rendered_bytes(metadata);
+}
+
+static int64
+job_bytes(Job *job)
+{
+	return quota_bytes(DatumGetJsonbP(JOB_ATT(job, Q_payload)),
+					   JOB_NULL(job, Q_metadata) ? NULL : DatumGetJsonbP(JOB_ATT(job, Q_metadata)));
 }
 
 /* For one job more, or for more bytes of one that is there. */
@@ -317,9 +333,8 @@ refuse_uncounted(const Quota *quota)
 }
 
 void
-quota_admit(List *of_tenant, Table *queue, Jsonb *payload)
+quota_admit(List *of_tenant, Table *queue, int64 bytes)
 {
-	int64		bytes = quota_bytes(payload);
 	ListCell   *lc;
 
 	foreach(lc, of_tenant)
@@ -363,13 +378,12 @@ unlock_tenants(List *of_tenant)
 }
 
 void
-quota_done(List *of_tenant, Jsonb *payload, const pg_uuid_t *id)
+quota_done(List *of_tenant, int64 bytes, const pg_uuid_t *id)
 {
 	ListCell   *lc;
 
 	if (id != NULL)
 	{
-		int64		bytes = quota_bytes(payload);
 		Table		rows;
 
 		table_open_for_write(&rows, jobq_relid("quota_jobs"));
@@ -382,10 +396,9 @@ quota_done(List *of_tenant, Jsonb *payload, const pg_uuid_t *id)
 
 /* An enqueue that adds no job: max_live and enqueues_per_minute have nothing to do with it. */
 void
-quota_replace(List *of_tenant, Table *queue, Job *job, Jsonb *payload)
+quota_replace(List *of_tenant, Table *queue, Job *job, int64 bytes)
 {
-	int64		bytes = quota_bytes(payload);
-	int64		more = bytes - quota_bytes(DatumGetJsonbP(JOB_ATT(job, Q_payload)));
+	int64		more = bytes - job_bytes(job);
 	Table		rows;
 	ListCell   *lc;
 
@@ -409,6 +422,35 @@ quota_replace(List *of_tenant, Table *queue, Job *job, Jsonb *payload)
 		quota_update_row(&rows, ((Quota *) lfirst(lc))->tenant, JOB_ID(job), bytes);
 	table_close_after_write(&rows);
 	unlock_tenants(of_tenant);
+}
+
+/*
+ * jobq._admit(id): a job that this transaction has put into the queue without
+ * enqueue passes the checks of enqueue that count jobs.  It is in the queue
+ * before it is counted, so no other enqueue can count past it.
+ */
+Datum
+jobq_admit(PG_FUNCTION_ARGS)
+{
+	pg_uuid_t  *id = PG_GETARG_UUID_P(0);
+	Table		queue;
+	Job			job;
+	List	   *of_tenant;
+	int64		bytes;
+
+	table_open_for_write(&queue, jobq_relid("queue"));
+	if (!queue_find_by_id(&queue, id, GetActiveSnapshot(), &job))
+		elog(ERROR, "job is not in the queue");
+	disk_admits(job_type_by_id(JOB_INT(&job, Q_type_id)));
+	of_tenant = quotas_of(JOB_NULL(&job, Q_tenant) ? NULL : DatumGetTextPP(JOB_ATT(&job, Q_tenant)));
+	bytes = job_bytes(&job);
+	if (of_tenant != NIL)
+	{
+		quota_admit(of_tenant, &queue, bytes);
+		quota_done(of_tenant, bytes, id);
+	}
+	table_close_after_write(&queue);
+	PG_RETURN_VOID();
 }
 
 /* Its rows were not written by quota_done: count them next time; removed: nor will it be asked.  false: it has no entry. */

@@ -50,10 +50,12 @@ extern List *quotas_of(text *tenant);
  * Around the insertion of a job.  quota_admit raises 53400 when it is too much, and returns with the tenants locked
  * otherwise; the job must be inserted, or not, at once.  id NULL: it was not.
  */
-extern void quota_admit(List *quotas, Table *queue, Jsonb *payload);
-extern void quota_done(List *quotas, Jsonb *payload, const pg_uuid_t *id);
-/* Another payload for a job that waits and is ours: 53400 when it is larger and that is too much. */
-extern void quota_replace(List *quotas, Table *queue, Job *job, Jsonb *payload);
+extern void quota_admit(List *quotas, Table *queue, int64 bytes);
+extern void quota_done(List *quotas, int64 bytes, const pg_uuid_t *id);
+/* Another size of a job that waits and is ours: 53400 when it is larger and that is too much. */
+extern void quota_replace(List *quotas, Table *queue, Job *job, int64 bytes);
+/* Returns the bytes of a job that count: payload and metadata (NULL: none), rendered. */
+extern int64 quota_bytes(Jsonb *payload, Jsonb *metadata);
 
 /* Between quota.c and quota_rows.c */
 /* The tenant's lock is held for an insertion only, not to the end of the transaction. */
@@ -61,7 +63,6 @@ extern uint64 quota_key(const char *tenant);
 extern void quota_lock(uint64 key);
 extern void quota_unlock(uint64 key);
 extern bool quota_counts(const Quota *quota, text *tenant);
-extern int64 quota_bytes(Jsonb *payload);
 extern bool quota_forget(const char *tenant, bool removed);
 extern int64 quota_count_rows(Table *rows, Table *queue, const char *tenant, int64 *live, int64 *bytes);
 extern void quota_insert_row(Table *rows, const char *tenant, const pg_uuid_t *id, int64 bytes, bool is_new);

@@ -184,12 +184,15 @@ count_if_of_tenant(const Quota *quota, TupleTableSlot *slot, Table *rows)
 {
 	uint64		key = quota_key(quota->tenant);
 	bool		isnull;
+	bool		no_payload;
 	Datum		tenant = slot_getattr(slot, Q_tenant, &isnull);
+	Datum		metadata;
 	int64		bytes;
 
 	if (isnull || !quota_counts(quota, DatumGetTextPP(tenant)))
 		return;
-	bytes = quota_bytes(DatumGetJsonbP(slot_getattr(slot, Q_payload, &isnull)));
+	metadata = slot_getattr(slot, Q_metadata, &isnull);
+	bytes = quota_bytes(DatumGetJsonbP(slot_getattr(slot, Q_payload, &no_payload)), isnull ? NULL : DatumGetJsonbP(metadata));
 	quota_lock(key);
 	quota_insert_row(rows, quota->tenant, DatumGetUUIDP(slot_getattr(slot, Q_id, &isnull)), bytes, false);
 	quota_unlock(key);

@@ -173,12 +173,12 @@ store_plain(Enqueuer *e, Request *request, pg_uuid_t *id)
 	bool		nulls[Q_NATTS];
 
 	if (request->quotas != NIL)
-		quota_admit(request->quotas, &e->queue, request->payload);
+		quota_admit(request->quotas, &e->queue, quota_bytes(request->payload, request->metadata));
 	make_job_id(id);
 	build_row(e, request, false, id, values, nulls);
 	table_insert_row(&e->queue, values, nulls);
 	if (request->quotas != NIL)
-		quota_done(request->quotas, request->payload, id);
+		quota_done(request->quotas, quota_bytes(request->payload, request->metadata), id);
 	if (EVENTS_WANTED(request->type, EVENTS_ALL))
 		tell_enqueued(e, request, values, nulls, false, NULL);
 	publish_row(values, nulls);
@@ -195,12 +195,12 @@ insert_unique(Enqueuer *e, Request *request, const UniqueKey *key, bool successo
 	bool		inserted;
 
 	if (request->quotas != NIL)
-		quota_admit(request->quotas, &e->queue, request->payload);
+		quota_admit(request->quotas, &e->queue, quota_bytes(request->payload, request->metadata));
 	make_job_id(id);
 	build_row(e, request, successor, id, values, nulls);
 	inserted = table_insert_unless_conflict(&e->queue, values, nulls);
 	if (request->quotas != NIL)
-		quota_done(request->quotas, request->payload, inserted ? id : NULL);
+		quota_done(request->quotas, quota_bytes(request->payload, request->metadata), inserted ? id : NULL);
 	if (!inserted)
 	{
 		unique_wait(&e->queue, key, successor);
@@ -236,12 +236,20 @@ check_replace(const Request *request, const Job *job)
 			 errhint("A role that is held to its grants replaces only its own jobs.")));
 }
 
+/* Returns the metadata of a job that is replaced: its own unless some is given; another role's is dropped. */
+static Jsonb *
+metadata_after(const Request *request, const Job *job)
+{
+	if (request->metadata != NULL || is_anothers(job, request) || JOB_NULL(job, Q_metadata))
+		return request->metadata;
+	return DatumGetJsonbP(JOB_ATT(job, Q_metadata));
+}
+
 /* The job belongs to whom its payload is of.  Another's metadata is nothing that he should read, or lend his name to. */
 static void
 replace_enqueuer(const Request *request, Job *job)
 {
-	if (request->metadata != NULL || is_anothers(job, request))
-		set_pointer(job->values, job->nulls, Q_metadata, request->metadata);
+	set_pointer(job->values, job->nulls, Q_metadata, metadata_after(request, job));
 	set_pointer(job->values, job->nulls, Q_enqueued_by,
 				request->enqueued_by ? cstring_to_text(request->enqueued_by) : NULL);
 }
@@ -324,7 +332,7 @@ meet_waiting(Enqueuer *e, Request *request, Job *job)
 		return;
 	check_replace(request, job);
 	if (request->quotas != NIL)
-		quota_replace(request->quotas, &e->queue, job, request->payload);
+		quota_replace(request->quotas, &e->queue, job, quota_bytes(request->payload, metadata_after(request, job)));
 	replace_waiting(e, request, job);
 }
 

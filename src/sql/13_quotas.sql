@@ -10,7 +10,7 @@ CREATE TABLE jobq.tenant_quotas (
 CREATE TABLE jobq.quota_jobs (
   tenant  text NOT NULL,                   -- whose quota
   job_id  uuid NOT NULL,
-  bytes   int8 NOT NULL                    -- of its payload, rendered
+  bytes   int8 NOT NULL                    -- of its payload and metadata, rendered
 );
 CREATE UNIQUE INDEX quota_jobs_tenant ON jobq.quota_jobs (tenant, job_id);
 
@@ -44,7 +44,7 @@ DECLARE
 BEGIN
   FOR quota IN SELECT t.tenant FROM jobq.tenant_quotas t ORDER BY t.tenant LOOP
     INSERT INTO jobq.quota_jobs AS j (tenant, job_id, bytes)
-    SELECT quota, q.id, octet_length(q.payload::text) FROM jobq.queue q
+    SELECT quota, q.id, octet_length(q.payload::text) + coalesce(octet_length(q.metadata::text), 0) FROM jobq.queue q
      WHERE (q.tenant = quota OR starts_with(q.tenant, quota || '/')) AND q.id = ANY (ids)
     ON CONFLICT (tenant, job_id) DO UPDATE SET bytes = excluded.bytes WHERE j.bytes <> excluded.bytes;
     IF FOUND THEN
@@ -52,6 +52,10 @@ BEGIN
     END IF;
   END LOOP;
 END $$;
+
+-- A job that this transaction has put into the queue: 53400 when it is over a quota, 53100 when the disk is full.
+CREATE FUNCTION jobq._admit(id uuid) RETURNS void
+  LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_admit';
 
 CREATE FUNCTION jobq.set_tenant_quota(
   tenant text, max_live bigint DEFAULT NULL, max_bytes bigint DEFAULT NULL, enqueues_per_minute int DEFAULT NULL)

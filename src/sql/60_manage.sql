@@ -108,7 +108,6 @@ CREATE FUNCTION jobq._requeue_one(job jobq.dead_letters, max_attempts int) RETUR
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF EXISTS (SELECT FROM jobq._requeue(ARRAY[job], max_attempts)) THEN
-    PERFORM jobq._count_for_quotas(ARRAY[job.id]);
     RETURN;
   ELSIF EXISTS (SELECT FROM jobq.job_types t WHERE t.id = job.type_id AND t.dropped_at IS NULL) THEN
     PERFORM jobq._bad('23505', format('a newer job with unique_key "%s" is live', job.unique_key));
@@ -169,6 +168,7 @@ BEGIN
   END IF;
   PERFORM jobq._check_ceilings(caller, job.type_id, NULL, max_attempts, NULL);
   PERFORM jobq._requeue_one(job, max_attempts);
+  PERFORM jobq._count_for_quotas(ARRAY[job.id]);
   PERFORM jobq._event_retried(ARRAY[job]);
   RETURN true;
 END $$;
@@ -200,8 +200,9 @@ BEGIN
   job.created_at := clock_timestamp();
   job.runs := 0;
   job.enqueued_by := NULL;
-  PERFORM jobq._requeue_one(job, NULL),
-          jobq._tell(job.id, job.type_id, job.tenant, 0, 'enqueued', NULL,
+  PERFORM jobq._requeue_one(job, NULL);
+  PERFORM jobq._admit(job.id);
+  PERFORM jobq._tell(job.id, job.type_id, job.tenant, 0, 'enqueued', NULL,
                      jsonb_build_object('priority', job.priority, 'parent_id', job.parent_id));
   RETURN job.id;
 END $$;
