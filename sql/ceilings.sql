@@ -26,12 +26,12 @@ $$;
 SET ROLE jobq_regress_ceiling_tenant;
 -- less, or as much
 SELECT test.ask('capped', a) FROM (VALUES ('timeout => ''59s'''), ('timeout => ''1min'''), ('max_attempts => 3'), ('max_attempts => 1'),
-  ('priority => 5'), ('priority => -100'), ('keep_completed => ''7 days'''), ('keep_completed => ''0'''),
+  ('priority => 5'), ('priority => -100'), ('keep_completed => ''7 days'''), ('keep_dead => ''30 days'''), ('keep_completed => ''0'''),
   ('unique_key => ''a'', unique_for => ''1 hour'''), ('backoff => ''{"base": "10s"}'''), ('backoff => ''{"base": "2min", "type": "fixed"}'''),
   ('backoff => ''{"base": "2min", "max": "1h", "jitter": 0}''')) v(a);
 -- more
 SELECT test.ask('capped', a) FROM (VALUES ('timeout => ''61s'''), ('timeout => ''0'''), ('max_attempts => 4'), ('priority => 6'),
-  ('keep_completed => ''8 days'''), ('unique_key => ''a'', unique_for => ''61min'''), ('backoff => ''{"base": "9s"}'''),
+  ('keep_completed => ''8 days'''), ('keep_dead => ''31 days'''), ('unique_key => ''a'', unique_for => ''61min'''), ('backoff => ''{"base": "9s"}'''),
   ('backoff => ''{"type": "fixed"}'''), ('backoff => ''{"max": "59s"}'''), ('backoff => ''{"jitter": 0.5}'''),
   ('backoff => ''{"base": "0s"}''')) v(a);
 -- a type without a time limit; its own ceiling of the priority; 30 days for unique_for

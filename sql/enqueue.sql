@@ -21,11 +21,11 @@ SELECT job_type, status, priority, payload, result, error_msg, error_code, error
 SELECT jobq.enqueue('t', '{"a": [1, "é"]}', priority => -100, scheduled_for => '2100-01-01 12:00+00', max_attempts => 1,
   timeout => '1 min', backoff => '{"type": "fixed", "base": "1s", "max": "1min", "jitter": 0}', unique_key => 'k',
   on_conflict => 'error', unique_for => '1 day', concurrency_key => 'c', keep_completed => '0', tenant => 'acme',
-  metadata => '{"from": "test"}') AS id \gset
+  metadata => '{"from": "test"}', keep_dead => '3 days', after => NULL, after_rule => 'success') AS id \gset
 SELECT job_type, status, priority, payload, max_attempts, scheduled_for AT TIME ZONE 'UTC' AS scheduled_for, tenant,
        unique_key, concurrency_key, timeout, metadata
   FROM jobq.jobs WHERE id = :'id' \gx
-SELECT backoff, unique_for, keep_completed FROM jobq.queue WHERE id = :'id';
+SELECT backoff, unique_for, keep_completed, keep_dead FROM jobq.queue WHERE id = :'id';
 
 -- times: a delay, one in the past, one that is 0
 SELECT jobq.enqueue('t', delay => '1 hour') AS id \gset

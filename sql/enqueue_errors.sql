@@ -18,6 +18,8 @@ SELECT call || ': ' || test.error_of('SELECT jobq.enqueue(' || call || ')')
     ('''t'', priority => 101'), ('''t'', priority => -101'), ('''t'', max_attempts => 0'), ('''t'', max_attempts => 1000001'),
     ('''t'', delay => ''-1s'''), ('''t'', delay => ''1s'', scheduled_for => now()'), ('''t'', scheduled_for => ''infinity'''),
     ('''t'', scheduled_for => ''-infinity'''), ('''t'', timeout => ''-1s'''), ('''t'', keep_completed => ''-1s'''),
+    ('''t'', keep_dead => ''-1s'''), ('''t'', keep_dead => ''1000000 years'''), ('''t'', after => ''{00000000-0000-0000-0000-000000000000}'''), ('''t'', after => ''{}'''),
+    ('''t'', after_rule => ''done'''), ('''t'', after_rule => ''sometimes'''), ('''t'', after_rule => NULL'), ('''t'', after => NULL, after_rule => ''any'''),
     ('''t'', unique_key => ''k'', unique_for => ''-1s'''), ('''t'', unique_for => ''1s'''), ('''t'', unique_key => '''''),
     ('''t'', concurrency_key => '''''), ('''t'', on_conflict => ''maybe'''), ('''t'', on_conflict => NULL'),
     ('''t'', backoff => ''[]'''), ('''t'', backoff => ''{"type": "linear"}'''), ('''t'', backoff => ''{"base": "-1s"}'''),
@@ -55,6 +57,12 @@ SELECT call || ': ' || test.error_of('SELECT * FROM jobq.' || call)
     ('enqueue_jobs(''[{"job_type": "t"}, {"job_type": "t", "colour": 1}]'')'),
     ('enqueue_jobs(''[{"job_type": "t"}, {"job_type": "t", "priority": "high"}]'')'),
     ('enqueue_jobs(''[{"job_type": "t"}, {"job_type": "t", "priority": 1000}]'')'),
+    ('enqueue_jobs(''[{"job_type": "t"}, {"job_type": "t", "after": [1]}]'')'),
+    ('enqueue_jobs(''[{"job_type": "t"}, {"job_type": "t", "after": 1}]'')'),
+    ('enqueue_jobs(''[{"job_type": "t"}, {"job_type": "t", "after_rule": "failed"}]'')'),
+    ('enqueue_jobs(''[{"job_type": "t", "keep_dead": 1}]'')'), ('enqueue_jobs(''[{"job_type": "t", "keep_dead": "-1 day"}]'')'),
+    ('enqueue_many(''t'', ''{"{}"}'', after => ''{}'')'), ('enqueue_many(''t'', ''{"{}"}'', after_rule => ''failed'')'),
+    ('enqueue_many(''t'', ''{"{}"}'', keep_dead => ''-1s'')'),
     ('enqueue_jobs(''[{"job_type": "t"}, {"job_type": "t", "delay": "soon"}]'')')) v(call);
 SELECT count(*) - :before FROM jobq.queue;
 BEGIN READ ONLY;

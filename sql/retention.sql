@@ -96,6 +96,28 @@ UNION ALL SELECT payload->>'n', expires_at - completed_at FROM jobq.dead_letters
 UPDATE jobq.dead_letters SET expires_at = clock_timestamp() WHERE payload->>'n' = '4';
 SELECT test.retain(), test.kept('aged');
 
+-- a dead letter: its own keep, the type's, none; batch or not, retried and run again it carries its own
+SELECT jobq.alter_job_type('aged', options => '{"events": "none", "alert": false}');
+SELECT (jobq.run_inline(jobq.enqueue('aged', '{"n": 5, "fail": true}', keep_dead => '40 days'))).status AS own,
+       (jobq.run_inline(jobq.enqueue('aged', '{"n": 6, "fail": true}', keep_dead => '0'))).status AS nothing,
+       (jobq.run_inline(jobq.enqueue('aged', '{"n": 7, "fail": true}'))).status AS types,
+       (SELECT (jobq.run_inline(m)).status FROM jobq.enqueue_many('aged', '{"{\"n\": 8, \"fail\": true}"}', keep_dead => '8 days') m) AS many,
+       (SELECT (jobq.run_inline(e.id)).status FROM jobq.enqueue_jobs('[{"job_type": "aged", "payload": {"n": 9, "fail": true}, "keep_dead": "9 days"}]') e) AS jobs;
+SELECT jobq.create_job_type('buried', 'test.job(jsonb)', keep_dead => '0', max_attempts => 1);
+SELECT jobq.pause_job_type('buried');
+SELECT (jobq.run_inline(jobq.enqueue('buried', '{"n": 10, "fail": true}', keep_dead => '1 hour'))).status,
+       (jobq.run_inline(jobq.enqueue('buried', '{"n": 11, "fail": true}'))).status;
+SELECT d.payload->>'n' AS n, d.keep_dead, expires_at - completed_at AS kept FROM jobq.dead_letters d JOIN jobq.job_types t ON t.id = type_id WHERE t.name IN ('aged', 'buried') ORDER BY (d.payload->>'n')::int;
+SELECT jobq.retry_job(d.id) FROM jobq.dead_letters d WHERE d.payload->>'n' = '5';
+SELECT keep_dead FROM jobq.queue WHERE payload->>'n' = '5';
+SELECT (jobq.run_inline(id)).status FROM jobq.queue WHERE payload->>'n' = '5';
+SELECT jobq.rerun_job(d.id) AS again FROM jobq.dead_letters d WHERE d.payload->>'n' = '5' \gset
+SELECT keep_dead FROM jobq.queue WHERE id = :'again';
+SELECT (jobq.run_inline(:'again')).status;
+SELECT (jobq.run_inline(jobq.enqueue('aged', '{"n": 12}', keep_dead => '12 days'))).status;
+SELECT a::jsonb->>'keep_dead' AS archived FROM jobq.archive('infinity') a WHERE a::jsonb->'payload'->>'n' = '12';
+SELECT d.payload->>'n' AS n, d.keep_dead, expires_at - completed_at AS kept FROM jobq.dead_letters d JOIN jobq.job_types t ON t.id = type_id WHERE t.name IN ('aged', 'buried') ORDER BY completed_at, d.id;
+
 -- bad values
 SELECT test.error_of($$SELECT jobq.alter_job_type('aged', options => '{"keep_completed_count": -1}')$$);
 SELECT test.error_of($$SELECT jobq.alter_job_type('aged', options => '{"keep_dead_count": "many"}')$$);

@@ -128,6 +128,9 @@ ceilings_check(const Request *request, bool priority_given)
 	check_backoff(type, request->backoff);
 	check_interval(type, "keep_completed", request->keep_completed, interval_to_us(&type->keep_completed),
 				   interval_text(&type->keep_completed));
+	if (!type->keep_dead_forever)
+		check_interval(type, "keep_dead", request->keep_dead, interval_to_us(&type->keep_dead),
+					   interval_text(&type->keep_dead));
 	unique_us = option_interval(type->options, "max_unique_for", DEFAULT_UNIQUE_FOR);
 	check_interval(type, "unique_for", request->unique_for, unique_us, us_text(unique_us));
 }

@@ -87,34 +87,43 @@ end_call(Enqueuer *e)
 
 /* --- the calls --- */
 
-Datum
-jobq_enqueue(PG_FUNCTION_ARGS)
-{
-	pg_uuid_t  *id = palloc(sizeof(pg_uuid_t));
-	Enqueuer	e;
-	Request		request;
-
-	request_read(&request, fcinfo->args);
-	request_set_payload(&request, PG_ARGISNULL(A_payload) ? NULL : PG_GETARG_JSONB_P(A_payload));
-	begin_call(&e, "jobq.enqueue()");
-	store_job(&e, &request, id);
-	end_call(&e);
-	PG_RETURN_UUID_P(id);
-}
-
-/* enqueue's arguments from those of enqueue_many, which has no unique_key and no unique_for. */
+/*
+ * Reads enqueue's arguments from a call of enqueue, or of enqueue_many, which has no unique_key and no unique_for.
+ * The SQL function of the former release has fewer at the end.
+ */
 static void
-arguments_of_many(FunctionCallInfo fcinfo, NullableDatum *args)
+read_arguments(FunctionCallInfo fcinfo, bool many, NullableDatum *args)
 {
 	int			from = 0;
 	int			to;
 
 	for (to = 0; to < A_COUNT; to++)
 	{
-		args[to].isnull = true;
-		if (to != A_unique_key && to != A_unique_for && from < PG_NARGS())
+		if (many && (to == A_unique_key || to == A_unique_for))
+			args[to] = (NullableDatum) {.isnull = true};
+		else if (from < PG_NARGS())
 			args[to] = fcinfo->args[from++];
+		else
+			break;
 	}
+	request_defaults(args, (Argument) to);
+}
+
+Datum
+jobq_enqueue(PG_FUNCTION_ARGS)
+{
+	pg_uuid_t  *id = palloc(sizeof(pg_uuid_t));
+	NullableDatum args[A_COUNT];
+	Enqueuer	e;
+	Request		request;
+
+	read_arguments(fcinfo, false, args);
+	request_read(&request, args);
+	request_set_payload(&request, PG_ARGISNULL(A_payload) ? NULL : PG_GETARG_JSONB_P(A_payload));
+	begin_call(&e, "jobq.enqueue()");
+	store_job(&e, &request, id);
+	end_call(&e);
+	PG_RETURN_UUID_P(id);
 }
 
 static void
@@ -153,7 +162,7 @@ jobq_enqueue_many(PG_FUNCTION_ARGS)
 	Enqueuer	e;
 	Request		request;
 
-	arguments_of_many(fcinfo, args);
+	read_arguments(fcinfo, true, args);
 	request_read(&request, args);
 	if (args[A_payload].isnull)
 		ereport(ERROR,

@@ -66,11 +66,9 @@ store_hook(const Datum *values, const bool *nulls, JobType *type, const Hook *ho
 	Enqueuer	e;
 	Request		request;
 
-	for (int i = 0; i < A_COUNT; i++)
-		args[i].isnull = true;
+	request_defaults(args, A_job_type);
 	args[A_job_type].value = CStringGetTextDatum(hook->job_type);
-	args[A_on_conflict].value = CStringGetTextDatum("ignore");
-	args[A_job_type].isnull = args[A_on_conflict].isnull = false;
+	args[A_job_type].isnull = false;
 	args[A_tenant].value = values[Q_tenant - 1];
 	args[A_tenant].isnull = nulls[Q_tenant - 1];
 	request_read(&request, args);

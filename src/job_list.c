@@ -5,6 +5,8 @@
  */
 #include "jobq.h"
 
+#include "catalog/pg_type.h"
+#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/numeric.h"
@@ -96,6 +98,7 @@ argument_value(JobList *list, Argument arg, JsonbValue *value)
 		case A_timeout:
 		case A_unique_for:
 		case A_keep_completed:
+		case A_keep_dead:
 			return DirectFunctionCall3(interval_in,
 									   CStringGetDatum(string_value(list, arg, value, "an interval, as text")),
 									   ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1));
@@ -103,6 +106,10 @@ argument_value(JobList *list, Argument arg, JsonbValue *value)
 			return DirectFunctionCall3(timestamptz_in,
 									   CStringGetDatum(string_value(list, arg, value, "a time, as text")),
 									   ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1));
+		case A_after:			/* not read yet: request_read() refuses it */
+			if (value->type != jbvBinary || !JsonContainerIsArray(value->val.binary.data))
+				bad_value(list, arg, "an array of ids and ordinals");
+			return PointerGetDatum(construct_empty_array(UUIDOID));
 		default:
 			return CStringGetTextDatum(string_value(list, arg, value, "a text"));
 	}
@@ -123,23 +130,6 @@ find_argument(JobList *list, const JsonbValue *key)
 					key->val.string.val, list->ordinal - 1),
 			 errdetail("It is the job with ordinal %d.", list->ordinal),
 			 errhint("Keys are the argument names of jobq.enqueue.")));
-}
-
-/* What enqueue's own defaults are. */
-static void
-set_defaults(NullableDatum *args)
-{
-	int			i;
-
-	for (i = 0; i < A_COUNT; i++)
-	{
-		args[i].value = (Datum) 0;
-		args[i].isnull = true;
-	}
-	args[A_on_conflict].value = CStringGetTextDatum("ignore");
-	args[A_on_conflict].isnull = false;
-	args[A_payload].value = DirectFunctionCall1(jsonb_in, CStringGetDatum("{}"));
-	args[A_payload].isnull = false;
 }
 
 static void
@@ -177,7 +167,7 @@ job_list_next(JobList *list, Request *request)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("jobs[%d] must be an object", list->ordinal - 1)));
-	set_defaults(args);
+	request_defaults(args, A_job_type);
 	read_object(list, job->val.binary.data, args);
 	request_read(request, args);
 	request_set_payload(request, args[A_payload].isnull ? NULL :

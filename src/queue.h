@@ -19,9 +19,9 @@ enum
 	Q_payload, Q_timeout, Q_backoff, Q_unique_key, Q_unique_for, Q_concurrency_key,
 	Q_keep_completed, Q_tenant, Q_parent_id, Q_workflow_id, Q_task_key, Q_metadata,
 	Q_error_msg, Q_error_code, Q_error_details, Q_started_at, Q_worker, Q_node, Q_lease_token,
-	Q_lease_expires_at, Q_progress, Q_progress_data, Q_enqueued_by, Q_key_hash
+	Q_lease_expires_at, Q_progress, Q_progress_data, Q_enqueued_by, Q_key_hash, Q_keep_dead
 };
-#define Q_NATTS Q_key_hash
+#define Q_NATTS Q_keep_dead
 
 /* jobq.history and jobq.dead_letters */
 enum
@@ -31,9 +31,9 @@ enum
 	H_timeout, H_unique_key, H_unique_until, H_concurrency_key, H_tenant, H_parent_id,
 	H_workflow_id, H_task_key, H_metadata, H_error_msg, H_error_code, H_error_details, H_worker,
 	H_node, H_progress, H_progress_data, H_backoff, H_unique_for, H_keep_completed, H_counted,
-	H_enqueued_by
+	H_enqueued_by, H_keep_dead
 };
-#define H_NATTS H_enqueued_by
+#define H_NATTS H_keep_dead
 
 enum
 {

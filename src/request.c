@@ -30,7 +30,7 @@
 const char *const argument_names[A_COUNT] = {
 	"job_type", "payload", "priority", "delay", "scheduled_for", "max_attempts", "timeout",
 	"backoff", "unique_key", "on_conflict", "unique_for", "concurrency_key", "keep_completed",
-	"tenant", "metadata"
+	"tenant", "metadata", "keep_dead", "after", "after_rule"
 };
 
 static void
@@ -311,6 +311,46 @@ read_parent(Request *request)
 		request_set_parent(request, handler_now()->type, &parent, depth);
 }
 
+/* Refuses dependencies, whose arguments are there before the feature is. */
+static void
+read_after(const NullableDatum *args)
+{
+	char	   *rule;
+	Argument	given = A_after;
+
+	not_null(args, A_after_rule);
+	rule = TextDatumGetCString(args[A_after_rule].value);
+	if (strcmp(rule, "success") != 0)
+	{
+		if (strcmp(rule, "done") != 0 && strcmp(rule, "any") != 0 && strcmp(rule, "failed") != 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("after_rule must be success, done, any or failed, not \"%s\"", rule)));
+		given = A_after_rule;
+	}
+	if (given == A_after_rule || !args[A_after].isnull)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("%s of jobq.enqueue is a feature that is not there yet", argument_names[given]),
+				 errhint("Enqueue the second job in the handler of the first, or name its type in options.on_complete.")));
+}
+
+void
+request_defaults(NullableDatum *args, Argument first)
+{
+	int			i;
+
+	for (i = first; i < A_COUNT; i++)
+	{
+		args[i].isnull = i != A_payload && i != A_on_conflict && i != A_after_rule;
+		args[i].value = (Datum) 0;
+		if (i == A_payload)
+			args[i].value = DirectFunctionCall1(jsonb_in, CStringGetDatum("{}"));
+		else if (!args[i].isnull)
+			args[i].value = CStringGetTextDatum(i == A_on_conflict ? "ignore" : "success");
+	}
+}
+
 void
 request_read(Request *request, const NullableDatum *args)
 {
@@ -332,6 +372,8 @@ request_read(Request *request, const NullableDatum *args)
 				 errmsg("unique_for needs a unique_key")));
 	request->concurrency_key = read_key(args, A_concurrency_key);
 	request->keep_completed = read_interval(args, A_keep_completed);
+	request->keep_dead = read_interval(args, A_keep_dead);
+	read_after(args);
 	request->tenant = read_tenant(args);
 	check_tenant(request);
 	ceilings_check(request, !args[A_priority].isnull);

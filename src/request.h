@@ -13,9 +13,9 @@ typedef enum Argument
 {
 	A_job_type, A_payload, A_priority, A_delay, A_scheduled_for, A_max_attempts, A_timeout,
 	A_backoff, A_unique_key, A_on_conflict, A_unique_for, A_concurrency_key, A_keep_completed,
-	A_tenant, A_metadata
+	A_tenant, A_metadata, A_keep_dead, A_after, A_after_rule
 } Argument;
-#define A_COUNT (A_metadata + 1)
+#define A_COUNT (A_after_rule + 1)
 
 typedef enum OnConflict
 {
@@ -41,6 +41,7 @@ typedef struct Request
 	Interval   *unique_for;
 	Interval   *timeout;
 	Interval   *keep_completed;
+	Interval   *keep_dead;
 	Jsonb	   *backoff;
 	Jsonb	   *metadata;
 	bool		has_parent;
@@ -49,6 +50,8 @@ typedef struct Request
 	int			depth;
 } Request;
 
+/* The defaults of enqueue's arguments from `first` on; those of the former ones are up to the caller. */
+extern void request_defaults(NullableDatum *args, Argument first);
 /* Everything but the payload.  ERROR, naming the argument, when the job must not be stored. */
 extern void request_read(Request *request, const NullableDatum *args);
 /* Makes it a child; ERROR when it would be deeper than its type allows. */

@@ -98,7 +98,7 @@ finished_row(Job *job, JobType *type, JobStatus status, Outcome *o, bool keep, T
 		{H_concurrency_key, Q_concurrency_key}, {H_tenant, Q_tenant}, {H_parent_id, Q_parent_id},
 		{H_workflow_id, Q_workflow_id}, {H_task_key, Q_task_key}, {H_metadata, Q_metadata},
 		{H_node, Q_node}, {H_backoff, Q_backoff}, {H_unique_for, Q_unique_for},
-		{H_keep_completed, Q_keep_completed}, {H_enqueued_by, Q_enqueued_by}
+		{H_keep_completed, Q_keep_completed}, {H_enqueued_by, Q_enqueued_by}, {H_keep_dead, Q_keep_dead}
 	};
 
 	nulls[H_unique_until - 1] = true;
@@ -214,17 +214,31 @@ finish(Ledger *ledger, Job *job, JobType *type, JobStatus status, Outcome *o, Ti
 	return true;
 }
 
+/* True if the dead letter is kept, by its own keep_dead or its type's, and until when. */
+static bool
+dead_letters_keep(Job *job, JobType *type, TimestampTz ended_at, TimestampTz *expires_at)
+{
+	bool		keep = type == NULL || !type->buries_nothing;
+	const Interval *span = type && !type->keep_dead_forever ? &type->keep_dead : NULL;
+
+	if (!JOB_NULL(job, Q_keep_dead))
+	{
+		span = DatumGetIntervalP(JOB_ATT(job, Q_keep_dead));
+		keep = interval_to_us(span) > 0;
+	}
+	*expires_at = span ? add_interval(ended_at, span) : DT_NOEND;
+	return keep;
+}
+
 static void
 bury(Ledger *ledger, Job *job, JobType *type, Outcome *o)
 {
 	Datum		values[H_NATTS] = {0};
 	bool		nulls[H_NATTS] = {0};
-	TimestampTz expires_at = DT_NOEND;
+	TimestampTz expires_at;
+	bool		keep = dead_letters_keep(job, type, o->ended_at, &expires_at);
 
-	if (type && !type->keep_dead_forever)
-		expires_at = add_interval(o->ended_at, &type->keep_dead);
-	if (finished_row(job, type, JOB_ERROR, o, type == NULL || !type->buries_nothing, expires_at,
-					 values, nulls))
+	if (finished_row(job, type, JOB_ERROR, o, keep, expires_at, values, nulls))
 		ledger_bury(ledger, values, nulls);
 	else
 		remember_ending(job, JOB_ERROR);

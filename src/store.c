@@ -99,6 +99,7 @@ set_options(Request *request, Datum *values, bool *nulls)
 	if (request->concurrency_key != NULL)
 		set(values, nulls, Q_key_hash, UInt64GetDatum(key_hash(request->tenant, request->concurrency_key)));
 	set_pointer(values, nulls, Q_keep_completed, request->keep_completed);
+	set_pointer(values, nulls, Q_keep_dead, request->keep_dead);
 	set_pointer(values, nulls, Q_tenant, request->tenant);
 	set_pointer(values, nulls, Q_metadata, request->metadata);
 	set_pointer(values, nulls, Q_parent_id, request->has_parent ? &request->parent_id : NULL);

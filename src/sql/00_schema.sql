@@ -105,7 +105,8 @@ CREATE TABLE jobq.queue (
   progress         numeric,
   progress_data    jsonb,
   enqueued_by      text,                                -- oid:name; who is held to grants (jobq.access) sees his own
-  key_hash         int8                                 -- of concurrency_key and tenant; NULL: no key
+  key_hash         int8,                                -- of concurrency_key and tenant; NULL: no key
+  keep_dead        interval                             -- NULL: the type's
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
         autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off,
         toast.autovacuum_vacuum_scale_factor = 0, toast.autovacuum_vacuum_threshold = 20000,
@@ -158,7 +159,8 @@ CREATE TABLE jobq.history (
   unique_for       interval,
   keep_completed   interval,
   counted          boolean     NOT NULL DEFAULT false,  -- in history: its type has keep_completed_count
-  enqueued_by      text
+  enqueued_by      text,
+  keep_dead        interval
 ) PARTITION BY RANGE (expires_at);
 
 -- Jobs that used up their attempts or failed for good, until retried or purged.  history's columns in
@@ -199,7 +201,8 @@ CREATE TABLE jobq.dead_letters (
   unique_for       interval,
   keep_completed   interval,
   counted          boolean     NOT NULL DEFAULT false,
-  enqueued_by      text
+  enqueued_by      text,
+  keep_dead        interval
 );
 CREATE INDEX dead_letters_of_type ON jobq.dead_letters (type_id, completed_at, id);
 CREATE INDEX dead_letters_unique_key ON jobq.dead_letters (type_id, unique_key) WHERE unique_until IS NOT NULL;

@@ -92,11 +92,11 @@ CREATE FUNCTION jobq._requeue(jobs jobq.dead_letters[], max_attempts int) RETURN
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   INSERT INTO jobq.queue (id, position, scheduled_for, created_at, type_id, rev, home_id, max_attempts, runs, depth,
                           priority, sublane, payload, timeout, backoff, unique_key, unique_for, concurrency_key,
-                          keep_completed, tenant, parent_id, workflow_id, task_key, metadata, enqueued_by)
+                          keep_completed, keep_dead, tenant, parent_id, workflow_id, task_key, metadata, enqueued_by)
   SELECT j.id, clock_timestamp(), clock_timestamp(), j.created_at, j.type_id, 1 + floor(random() * 1000000000)::int,
          jobq._home_id(), coalesce(_requeue.max_attempts, j.max_attempts), j.runs, j.depth, j.priority,
          jobq._sublane(j.type_id, j.tenant), j.payload, j.timeout, j.backoff, j.unique_key, j.unique_for,
-         j.concurrency_key, j.keep_completed, j.tenant, j.parent_id, j.workflow_id, j.task_key,
+         j.concurrency_key, j.keep_completed, j.keep_dead, j.tenant, j.parent_id, j.workflow_id, j.task_key,
          j.metadata, j.enqueued_by
     FROM unnest(jobs) WITH ORDINALITY j JOIN jobq.job_types t ON t.id = j.type_id AND t.dropped_at IS NULL
    ORDER BY j.ordinality

@@ -79,13 +79,15 @@ unique_for: an interval; the key also covers the finished job for that long.
 concurrency_key: at most options.concurrency_per_key jobs with the same key and tenant run at once.
 keep_completed: how long the finished job stays, an interval; default the type's.
 tenant: NULL or '': the setting jobq.tenant; that empty too: no tenant.
-metadata: anything; jobq carries it along.$$;
+metadata: anything; jobq carries it along.
+keep_dead: how long the job stays as a dead letter, an interval; '0': not at all; default the type's.
+after: jobs that end before this one starts; after_rule: "success" | "done" | "any" | "failed". Not there yet: 0A000 when given.$$;
 
 COMMENT ON FUNCTION jobq.enqueue_many IS
 $$Stores a job per payload, all or none. Returns their ids in the order of payloads.
 job_type: 42704 when there is none.
 payloads: an array of payloads, none of them NULL (22023).
-priority, delay, scheduled_for, max_attempts, timeout, backoff, on_conflict, concurrency_key, keep_completed, tenant, metadata: for all of them, as for enqueue.$$;
+priority, delay, scheduled_for, max_attempts, timeout, backoff, on_conflict, concurrency_key, keep_completed, tenant, metadata, keep_dead, after, after_rule: for all of them, as for enqueue.$$;
 
 COMMENT ON FUNCTION jobq.enqueue_jobs IS
 $$Stores jobs of several types, all or none. Returns ordinal (from 1), id and whether the job is_new.
@@ -335,6 +337,7 @@ COMMENT ON COLUMN jobq.queue.timeout IS 'NULL: its type''s';
 COMMENT ON COLUMN jobq.queue.backoff IS 'keys that differ from its type''s';
 COMMENT ON COLUMN jobq.queue.unique_for IS 'how long unique_key also covers the finished job';
 COMMENT ON COLUMN jobq.queue.keep_completed IS 'NULL: its type''s';
+COMMENT ON COLUMN jobq.queue.keep_dead IS 'NULL: its type''s';
 COMMENT ON COLUMN jobq.queue.lease_token IS 'names the attempt; never shown by jobq.jobs';
 COMMENT ON TABLE jobq.history IS 'Jobs that ended as completed, skipped or cancelled, partitioned by when they go. Columns that are not described here are those of jobq.jobs';
 COMMENT ON COLUMN jobq.history.expires_at IS 'end plus keep_completed; partitions are dropped whole';
