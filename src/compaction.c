@@ -114,6 +114,8 @@ static TimestampTz retry_at = 0;	/* the table was in use */
 static int	busy = 0;			/* so often in a row */
 static TimestampTz rewrite_at = 0;	/* no moment was found to write it anew */
 static int	failures = 0;		/* of that, in a row */
+static TimestampTz clean_at = 0;	/* dead line pointers were left */
+static int	clean_failures = 0; /* so often in a row */
 static TimestampTz next_timer = DT_NOEND;
 
 void
@@ -176,6 +178,16 @@ use_horizon(const Horizon *horizon)
 	LWLockRelease(JobqShmem->lock);
 }
 
+/* Dead line pointers that a run has left are the next one's. */
+static void
+plan_cleaning(TimestampTz now)
+{
+	if (!db->compaction.clean_due)
+		clean_failures = 0;
+	else
+		clean_at = now + (BUSY_RETRY_US << Min(clean_failures++, MAX_RETRY_SHIFT));
+}
+
 /* Hears how a run ended. */
 static void
 hear_run(TimestampTz now)
@@ -186,6 +198,7 @@ hear_run(TimestampTz now)
 		return;
 	running = false;
 	ended_seen = db->compaction.ended;
+	plan_cleaning(now);
 	if (!ended || !db->compaction.swept)
 	{
 		retry_at = now + (BUSY_RETRY_US << Min(busy++, MAX_RETRY_SHIFT));
@@ -206,6 +219,8 @@ run_is_due(TimestampTz now)
 	if (now < retry_at)
 		return false;
 	if (db->compaction.asked != db->compaction.answered)
+		return true;
+	if (db->compaction.clean_due && now >= clean_at)
 		return true;
 	return jobq_compact_threshold > 0 && (ready || (db->compaction.rewrite_due && now >= rewrite_at));
 }
@@ -236,6 +251,8 @@ compaction_turn(TimestampTz now, bool tick)
 	next_timer = waiting || ready || running || asked ? now + GRACE_POLL_US : DT_NOEND;
 	if (db->compaction.rewrite_due && !running)
 		next_timer = Min(next_timer, Max(rewrite_at, now + GRACE_POLL_US));
+	if (db->compaction.clean_due && !running)
+		next_timer = Min(next_timer, Max(clean_at, now + GRACE_POLL_US));
 }
 
 /* ---------- jobq.compact() ---------- */

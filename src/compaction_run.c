@@ -2,12 +2,15 @@
  * compaction_run.c
  *	  What the maintenance process does to keep the queue's files small: compaction.c has the design.
  *
- * First dead rows go, in a transaction of its own.  Then, when it pays, the table is written anew, if the locks are free
+ * First dead rows go, in a transaction of its own, then their index entries and line pointers, in another (reclaim.c).
+ * When a cursor is in the way of that, or this process is terminated between the two, clean_due says so and
+ * the dispatcher starts another run.  Then, when it pays, the table is written anew, if the locks are free
  * within some tries; each try is a transaction, each few of them are a pause.  However the process ends, the pause does.
  */
 #include "jobq.h"
 
 #include "access/table.h"
+#include "catalog/pg_am.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "storage/bufmgr.h"
@@ -38,24 +41,57 @@ typedef struct Run
 	JobqDb	   *db;
 	Horizon		horizon;
 	bool		forced;
-	bool		swept;
+	bool		swept;			/* dead rows have gone */
+	bool		cleaned;		/* and so have their index entries and line pointers */
 	Reclaimed	sum;
+	DeadPages	queue;
+	DeadPages	toast;
 	int64		bytes;			/* of the files, after it */
 } Run;
 
+/* Opens a table for the steps of reclaim.c; NULL when it is in use or not there. */
+static Relation
+open_for_reclaim(Oid relid)
+{
+	Relation	rel;
+
+	if (!ConditionalLockRelationOid(relid, ShareUpdateExclusiveLock))
+		return NULL;
+	rel = try_table_open(relid, NoLock);
+	if (rel != NULL && rel->rd_rel->relam != HEAP_TABLE_AM_OID)
+	{
+		table_close(rel, NoLock);
+		rel = NULL;
+	}
+	return rel;
+}
+
 static bool
-reclaim_locked(Oid relid, Oid queueid, Run *run)
+mark_table(Oid relid, Oid queueid, Run *run, DeadPages *pages)
 {
 	Relation	rel;
 
 	if (!OidIsValid(relid))
 		return true;
-	if (!ConditionalLockRelationOid(relid, ShareUpdateExclusiveLock))
-		return false;
-	rel = try_table_open(relid, NoLock);
+	rel = open_for_reclaim(relid);
 	if (rel == NULL)
 		return false;
-	reclaim_table(rel, queueid, &run->horizon, &run->sum);
+	reclaim_mark(rel, queueid, &run->horizon, &run->sum, pages);
+	table_close(rel, NoLock);
+	return true;
+}
+
+static bool
+clean_table(Oid relid, const DeadPages *pages)
+{
+	Relation	rel;
+
+	if (!OidIsValid(relid))
+		return true;
+	rel = open_for_reclaim(relid);
+	if (rel == NULL)
+		return false;
+	reclaim_clean(rel, pages);
 	table_close(rel, NoLock);
 	return true;
 }
@@ -80,24 +116,35 @@ bytes_of(Oid relid)
 	return bytes;
 }
 
+/* The first transaction.  The table's lock keeps its TOAST table in place. */
 static bool
-sweep_queue(void *arg)
+mark_queue(void *arg)
 {
 	Run		   *run = arg;
 	Oid			relid = jobq_relid("queue");
 	Oid			toastid;
 
 	pgstat_report_activity(STATE_RUNNING, "jobq: removing dead rows from jobq.queue");
-	if (!OidIsValid(relid) || !reclaim_locked(relid, relid, run))
+	if (!OidIsValid(relid) || !mark_table(relid, relid, run, &run->queue))
 		return false;
-	/* a table that nobody rewrites while we hold its lock keeps its TOAST */
 	toastid = toast_of(relid);
 	if (run->sum.needs_toast)
 		run->sum.kept_bytes += bytes_of(toastid);
-	else if (!reclaim_locked(toastid, relid, run))
+	else if (!mark_table(toastid, relid, run, &run->toast))
 		return false;
 	run->bytes = queue_bytes();
 	return true;
+}
+
+/* The second one.  The table may have changed, or have a new TOAST table. */
+static bool
+clean_queue(void *arg)
+{
+	Run		   *run = arg;
+	Oid			relid = jobq_relid("queue");
+
+	pgstat_report_activity(STATE_RUNNING, "jobq: removing index entries from jobq.queue");
+	return OidIsValid(relid) && clean_table(relid, &run->queue) && clean_table(toast_of(relid), &run->toast);
 }
 
 /* ---------- writing the table anew ---------- */
@@ -205,6 +252,28 @@ begin_run(Run *run)
 }
 
 static void
+set_clean_due(Run *run, bool due)
+{
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	run->db->compaction.clean_due = due;
+	LWLockRelease(JobqShmem->lock);
+}
+
+/* Both transactions.  clean_due is set before the second one can end too early. */
+static void
+sweep(Run *run)
+{
+	run->queue.context = run->toast.context = CurrentMemoryContext;
+	run->swept = maintenance_transaction(mark_queue, run);
+	if (!run->swept)
+		return;
+	set_clean_due(run, true);
+	run->cleaned = maintenance_transaction(clean_queue, run);
+	if (run->cleaned)
+		set_clean_due(run, false);
+}
+
+static void
 end_run(Run *run, bool rewrite_due)
 {
 	Compaction *c = &run->db->compaction;
@@ -221,6 +290,18 @@ end_run(Run *run, bool rewrite_due)
 	LWLockRelease(JobqShmem->lock);
 }
 
+static void
+report_run(const Run *run, bool rewrite_due)
+{
+	ereport(DEBUG1,
+			(errmsg_internal("jobq compaction: %s, " INT64_FORMAT " dead rows removed, " INT64_FORMAT
+							 " bytes kept of " INT64_FORMAT "%s%s%s", run->swept ? "swept" : "found the queue in use",
+							 run->sum.removed_rows, run->sum.kept_bytes, run->bytes,
+							 run->sum.needs_toast ? ", TOAST kept" : "",
+							 run->swept && !run->cleaned ? ", index entries kept" : "",
+							 rewrite_due ? ", not written anew" : "")));
+}
+
 void
 compaction_run(JobqDb *of)
 {
@@ -229,16 +310,12 @@ compaction_run(JobqDb *of)
 
 	run->db = of;
 	begin_run(run);
-	run->swept = maintenance_transaction(sweep_queue, run);
-	rewrite_due = run->swept && rewrite_pays(run);
+	sweep(run);
+	rewrite_due = run->cleaned && rewrite_pays(run);
 	if (rewrite_due && of->compaction.may_rewrite && rewrite_in_a_pause(run))
 		rewrite_due = false;
 	end_run(run, rewrite_due && !run->forced);
-	ereport(DEBUG1,
-			(errmsg_internal("jobq compaction: %s, " INT64_FORMAT " dead rows removed, " INT64_FORMAT
-							 " bytes kept of " INT64_FORMAT "%s%s", run->swept ? "swept" : "found the queue in use",
-							 run->sum.removed_rows, run->sum.kept_bytes, run->bytes,
-							 run->sum.needs_toast ? ", TOAST kept" : "", rewrite_due ? ", not written anew" : "")));
+	report_run(run, rewrite_due);
 }
 
 void

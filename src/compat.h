@@ -24,6 +24,9 @@
 #define new_wait_event(name) WaitEventExtensionNew(name)
 #endif
 
+/* 17 and 19 renamed this class; 19 counts other waits for a buffer's lock to it. */
+#define waits_for_cleanup_lock(wait_event_info) (((wait_event_info) & 0xFF000000U) == 0x04000000U)
+
 /* 16: an update says whether only summarizing indexes need the new version. */
 #if PG_VERSION_NUM < 160000
 typedef enum TU_UpdateIndexes

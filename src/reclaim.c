@@ -5,8 +5,16 @@
  * The three steps are VACUUM's, and so are locks and WAL records: (1) each page, under a cleanup lock that is
  * only taken when it is free, loses its dead rows, whose line pointers stay dead; (2) the indexes lose their
  * entries for dead line pointers; (3) these become unused.  Only step 1 differs: a row is dead when
- * the deleter precedes the server's own horizon or ours covers it.  A step that isn't reached is
- * done by the next run, ours or VACUUM's.
+ * the deleter precedes the server's own horizon or ours covers it.
+ *
+ * Step 1 (reclaim_mark) is a transaction of its own, steps 2 and 3 (reclaim_clean) are another: only step 2 waits,
+ * for cleanup locks of index pages, and a cursor on an index-only scan keeps a page pinned for as long as it is open.  So
+ * step 2 has neither xid nor snapshot, and ends with an error after PIN_WAIT_MS of such waits.  A half-done run
+ * leaves the state of a VACUUM that was cancelled: dead line pointers, which index scans skip
+ * and which no insertion uses again.  Step 1 hands over numbers of pages, never line pointers: VACUUM may have freed
+ * those between the transactions, and a new row may have taken them.  Step 2 collects them anew under the table's lock,
+ * which keeps others from freeing them, and only then looks up the indexes: one that was built meanwhile has no
+ * entry for them, and one that a REINDEX CONCURRENTLY builds holds that lock against us.
  *
  * HOT chains: one that is dead from root to end goes, its root becoming a dead line pointer, its other members
  * unused.  Of another the members before the first one that stays go, and the root is redirected to that.
@@ -27,6 +35,8 @@
  */
 #include "jobq.h"
 
+#include <signal.h>
+
 #include "access/genam.h"
 #include "access/heapam.h"
 #include "access/htup_details.h"
@@ -34,19 +44,27 @@
 #include "access/visibilitymap.h"
 #include "access/xlog.h"
 #include "catalog/pg_index.h"
+#include "commands/vacuum.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "storage/freespace.h"
 #include "storage/lmgr.h"
+#include "storage/proc.h"
 #include "storage/procarray.h"
 #include "storage/standby.h"
+#include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timeout.h"
 #include "utils/timestamp.h"
 
 #include "reclaim.h"
 
 #define MAX_DEAD	(8 * 1024 * 1024 / (int) sizeof(ItemPointerData))	/* then the indexes are cleaned and it goes on */
+#define PIN_WAIT_MS		200		/* of waits for cleanup locks, in all */
+#define PIN_TICK_MS		10
 
+/* Step 1. */
 typedef struct Sweep
 {
 	Relation	rel;
@@ -55,11 +73,28 @@ typedef struct Sweep
 	BufferAccessStrategy strategy;
 	Oid			locked;			/* on standbys, before what only our horizon covers goes */
 	Reclaimed  *sum;
+	DeadPages  *pages;
+	BlockNumber skipped;		/* all-visible pages */
+	double		live;			/* rows of the others */
+	double		dead;			/* rows and line pointers that stay, seen by no new snapshot */
+} Sweep;
+
+/* Steps 2 and 3. */
+typedef struct Cleaning
+{
+	Relation	rel;
+	BufferAccessStrategy strategy;
+	double		live;
 	ItemPointerData *dead;		/* dead line pointers, ascending */
 	int			ndead;
-	double		rows;			/* seen and kept */
-	double		dead_rows;		/* of them, those that somebody may still see */
-} Sweep;
+	double		freed;
+} Cleaning;
+
+/* The state of one row.  DEAD: no snapshot can see it. */
+typedef enum RowState
+{
+	ROW_NONE, ROW_ARRIVING, ROW_LIVE, ROW_RECENTLY_DEAD, ROW_DEAD
+} RowState;
 
 /* What is to be done to one page. */
 typedef struct PagePlan
@@ -72,6 +107,8 @@ typedef struct PagePlan
 	int			nunused;
 	TransactionId newest;		/* deleter of what goes by the server's horizon: a standby's older snapshots conflict */
 	bool		beyond;			/* something goes by ours */
+	uint8		state[MaxHeapTuplesPerPage + 1];	/* RowState */
+	TransactionId deleter[MaxHeapTuplesPerPage + 1];	/* of a dead row; invalid: its insertion was rolled back */
 	bool		goes[MaxHeapTuplesPerPage + 1];
 } PagePlan;
 
@@ -91,30 +128,43 @@ row_state(Sweep *sweep, Buffer buffer, OffsetNumber offset, HeapTuple tuple, Tra
 	return HeapTupleSatisfiesVacuumHorizon(tuple, buffer, deleter);
 }
 
-/* Can nobody see it any more?  Then the plan notes whom that concerns on a standby. */
-static bool
-row_is_dead(Sweep *sweep, Buffer buffer, OffsetNumber offset, PagePlan *plan)
+/* Judges one row by both horizons. */
+static void
+judge_row(Sweep *sweep, Buffer buffer, OffsetNumber offset, PagePlan *plan)
 {
 	HeapTupleData tuple;
+	uint8	   *state = &plan->state[offset];
 	TransactionId deleter;
 
 	switch (row_state(sweep, buffer, offset, &tuple, &deleter))
 	{
 		case HEAPTUPLE_DEAD:
-			return true;		/* never was: its insertion was rolled back */
+			*state = ROW_DEAD;
+			break;
 		case HEAPTUPLE_RECENTLY_DEAD:
-			if (TransactionIdPrecedes(deleter, sweep->oldest))
-			{
-				if (!TransactionIdIsValid(plan->newest) || TransactionIdFollows(deleter, plan->newest))
-					plan->newest = deleter;
-				return true;
-			}
-			if (horizon_covers(sweep->horizon, deleter))
-				return plan->beyond = true;
-			sweep->dead_rows++;
-			return false;
+			*state = TransactionIdPrecedes(deleter, sweep->oldest) || horizon_covers(sweep->horizon, deleter) ?
+				ROW_DEAD : ROW_RECENTLY_DEAD;
+			break;
+		case HEAPTUPLE_INSERT_IN_PROGRESS:
+			*state = ROW_ARRIVING;	/* its commit counts it */
+			break;
 		default:
-			return false;
+			*state = ROW_LIVE;
+	}
+	plan->deleter[offset] = deleter;
+}
+
+static void
+judge_page(Sweep *sweep, Buffer buffer, PagePlan *plan)
+{
+	Page		page = BufferGetPage(buffer);
+	OffsetNumber max = PageGetMaxOffsetNumber(page);
+
+	memset(plan, 0, sizeof(PagePlan));
+	for (OffsetNumber offset = FirstOffsetNumber; offset <= max; offset++)
+	{
+		if (ItemIdIsNormal(PageGetItemId(page, offset)))
+			judge_row(sweep, buffer, offset, plan);
 	}
 }
 
@@ -136,14 +186,14 @@ row_needs_toast(Sweep *sweep, Buffer buffer, OffsetNumber offset)
 		(sweep->horizon->coarse && !ItemPointerEquals(&tuple.t_self, &tuple.t_data->t_ctid));
 }
 
-/* Of those that do not go; there may be no plan. */
+/* Of those that do not go. */
 static void
 note_toast(Sweep *sweep, Buffer buffer, const PagePlan *plan)
 {
 	OffsetNumber max = PageGetMaxOffsetNumber(BufferGetPage(buffer));
 
 	for (OffsetNumber offset = FirstOffsetNumber; offset <= max && !sweep->sum->needs_toast; offset++)
-		sweep->sum->needs_toast = (plan == NULL || !plan->goes[offset]) && row_needs_toast(sweep, buffer, offset);
+		sweep->sum->needs_toast = !plan->goes[offset] && row_needs_toast(sweep, buffer, offset);
 }
 
 /* The next member of a HOT chain, or 0.  *xmin is what it must have been inserted by. */
@@ -173,11 +223,25 @@ is_member(Page page, OffsetNumber offset, TransactionId xmin)
 		TransactionIdEquals(HeapTupleHeaderGetXmin((HeapTupleHeader) PageGetItem(page, lp)), xmin);
 }
 
+/* Adds a row that goes, and what that means on a standby. */
+static void
+plan_removal(Sweep *sweep, OffsetNumber offset, PagePlan *plan)
+{
+	TransactionId deleter = plan->deleter[offset];
+
+	plan->goes[offset] = true;
+	if (!TransactionIdIsValid(deleter))
+		return;
+	if (!TransactionIdPrecedes(deleter, sweep->oldest))
+		plan->beyond = true;
+	else if (!TransactionIdIsValid(plan->newest) || TransactionIdFollows(deleter, plan->newest))
+		plan->newest = deleter;
+}
+
 /* Adds a row, or what is dead of a HOT chain up to its first member that is not, to the plan. */
 static void
-plan_chain(Sweep *sweep, Buffer buffer, OffsetNumber root, PagePlan *plan)
+plan_chain(Sweep *sweep, Page page, OffsetNumber root, PagePlan *plan)
 {
-	Page		page = BufferGetPage(buffer);
 	ItemId		lp = PageGetItemId(page, root);
 	OffsetNumber offset = ItemIdIsRedirected(lp) ? ItemIdGetRedirect(lp) : root;
 	OffsetNumber members[MaxHeapTuplesPerPage];
@@ -187,7 +251,7 @@ plan_chain(Sweep *sweep, Buffer buffer, OffsetNumber root, PagePlan *plan)
 
 	while (is_member(page, offset, xmin) && n < MaxHeapTuplesPerPage && !plan->goes[offset])
 	{
-		if ((alive = !row_is_dead(sweep, buffer, offset, plan)))
+		if ((alive = plan->state[offset] != ROW_DEAD))
 			break;
 		members[n++] = offset;
 		offset = next_in_chain(page, offset, &xmin);
@@ -203,19 +267,17 @@ plan_chain(Sweep *sweep, Buffer buffer, OffsetNumber root, PagePlan *plan)
 		plan->dead[plan->ndead++] = root;
 	for (int i = 0; i < n; i++)
 	{
-		plan->goes[members[i]] = true;
+		plan_removal(sweep, members[i], plan);
 		if (members[i] != root)
 			plan->unused[plan->nunused++] = members[i];
 	}
 }
 
 static void
-plan_page(Sweep *sweep, Buffer buffer, PagePlan *plan)
+plan_page(Sweep *sweep, Page page, PagePlan *plan)
 {
-	Page		page = BufferGetPage(buffer);
 	OffsetNumber max = PageGetMaxOffsetNumber(page);
 
-	memset(plan, 0, sizeof(PagePlan));
 	for (OffsetNumber offset = FirstOffsetNumber; offset <= max; offset++)
 	{
 		ItemId		lp = PageGetItemId(page, offset);
@@ -223,43 +285,55 @@ plan_page(Sweep *sweep, Buffer buffer, PagePlan *plan)
 		if (ItemIdIsRedirected(lp) ||
 			(ItemIdIsNormal(lp) &&
 			 !HeapTupleHeaderIsHeapOnly((HeapTupleHeader) PageGetItem(page, lp))))
-			plan_chain(sweep, buffer, offset, plan);
+			plan_chain(sweep, page, offset, plan);
 	}
 }
 
-/* Counts rows before they go, and remembers line pointers that are dead already or will be. */
+/* Counts one row before it goes. */
+static void
+count_row(Sweep *sweep, OffsetNumber offset, Size length, const PagePlan *plan)
+{
+	if (plan->goes[offset])
+	{
+		sweep->sum->removed_rows++;
+		sweep->sum->removed_bytes += length;
+		return;
+	}
+	sweep->sum->kept_bytes += length;
+	sweep->live += plan->state[offset] == ROW_LIVE;
+	sweep->dead += plan->state[offset] >= ROW_RECENTLY_DEAD;
+}
+
+static void
+note_dead_page(DeadPages *pages, BlockNumber block)
+{
+	MemoryContext old = MemoryContextSwitchTo(pages->context);
+
+	if (block <= PG_INT32_MAX)	/* what a set can hold; VACUUM does the others */
+		pages->blocks = bms_add_member(pages->blocks, (int) block);
+	MemoryContextSwitchTo(old);
+}
+
+/* Counts the rows of a page, and notes it when it has dead line pointers or will have some. */
 static void
 note_page(Sweep *sweep, Buffer buffer, const PagePlan *plan)
 {
 	Page		page = BufferGetPage(buffer);
 	OffsetNumber max = PageGetMaxOffsetNumber(page);
-	int			planned = 0;
+	int			ndead = plan->ndead;
 
 	note_toast(sweep, buffer, plan);
 	for (OffsetNumber offset = FirstOffsetNumber; offset <= max; offset++)
 	{
 		ItemId		lp = PageGetItemId(page, offset);
-		bool		dies = planned < plan->ndead && plan->dead[planned] == offset;
 
-		planned += dies;
-		if (dies || ItemIdIsDead(lp))
-		{
-			ItemPointerSet(&sweep->dead[sweep->ndead], BufferGetBlockNumber(buffer), offset);
-			sweep->ndead++;
-		}
-		if (!ItemIdIsNormal(lp))
-			continue;
-		if (plan->goes[offset])
-		{
-			sweep->sum->removed_rows++;
-			sweep->sum->removed_bytes += ItemIdGetLength(lp);
-		}
-		else
-		{
-			sweep->rows++;
-			sweep->sum->kept_bytes += ItemIdGetLength(lp);
-		}
+		if (ItemIdIsNormal(lp))
+			count_row(sweep, offset, ItemIdGetLength(lp), plan);
+		ndead += ItemIdIsDead(lp);
 	}
+	sweep->dead += ndead;
+	if (ndead > 0)
+		note_dead_page(sweep->pages, BufferGetBlockNumber(buffer));
 }
 
 /* Sessions of a standby that have read the table are in the way of what follows, until our transaction ends. */
@@ -290,29 +364,72 @@ static void
 sweep_page(Sweep *sweep, BlockNumber block)
 {
 	Buffer		buffer = ReadBufferExtended(sweep->rel, MAIN_FORKNUM, block, RBM_NORMAL, sweep->strategy);
+	Page		page = BufferGetPage(buffer);
+	bool		mine = ConditionalLockBufferForCleanup(buffer);
 	PagePlan	plan;
 	Size		room = 0;
 
-	if (!ConditionalLockBufferForCleanup(buffer))
+	if (!mine)
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);	/* it is being read: counted, its rows go next time */
+	if (!PageIsNew(page) && !PageIsEmpty(page))
 	{
-		sweep->sum->kept_bytes += BLCKSZ - GetRecordedFreeSpace(sweep->rel, block);
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);
-		note_toast(sweep, buffer, NULL);
-		UnlockReleaseBuffer(buffer);
-		return;					/* somebody reads it: next time */
-	}
-	if (!PageIsNew(BufferGetPage(buffer)) && !PageIsEmpty(BufferGetPage(buffer)))
-	{
-		plan_page(sweep, buffer, &plan);
+		judge_page(sweep, buffer, &plan);
+		if (mine)
+			plan_page(sweep, page, &plan);
 		note_page(sweep, buffer, &plan);
 		if (plan.ndead + plan.nredirected > 0)
 			apply_plan(sweep, buffer, &plan);
 		if (plan.nredirected > 0)
-			room = PageGetHeapFreeSpace(BufferGetPage(buffer));
+			room = PageGetHeapFreeSpace(page);
 	}
 	UnlockReleaseBuffer(buffer);
 	if (room > 0)
 		RecordPageWithFreeSpace(sweep->rel, block, room);
+}
+
+/* A page that VACUUM has found all visible has nothing dead. */
+static bool
+is_all_visible(Sweep *sweep, BlockNumber block, Buffer *map)
+{
+	if (!VM_ALL_VISIBLE(sweep->rel, block, map))
+		return false;
+	sweep->skipped++;
+	sweep->sum->kept_bytes += BLCKSZ - GetRecordedFreeSpace(sweep->rel, block);
+	return true;
+}
+
+static void
+sweep_pages(Sweep *sweep, BlockNumber nblocks)
+{
+	Buffer		map = InvalidBuffer;
+
+	for (BlockNumber block = 0; block < nblocks; block++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!is_all_visible(sweep, block, &map))
+			sweep_page(sweep, block);
+	}
+	if (BufferIsValid(map))
+		ReleaseBuffer(map);
+}
+
+void
+reclaim_mark(Relation rel, Oid locked, const Horizon *horizon, Reclaimed *sum, DeadPages *pages)
+{
+	Sweep		sweep = {.rel = rel, .locked = locked, .horizon = horizon, .sum = sum, .pages = pages};
+	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
+	TimestampTz started = GetCurrentTimestamp();
+
+	if (XLogStandbyInfoActive())
+		LogAccessExclusiveLockPrepare();	/* here, as it may not be done where a page is locked */
+	sweep.oldest = GetOldestNonRemovableTransactionId(rel);
+	sweep.strategy = GetAccessStrategy(BAS_VACUUM);
+	sweep_pages(&sweep, nblocks);
+	FreeAccessStrategy(sweep.strategy);
+	pages->relid = RelationGetRelid(rel);
+	pages->live = vac_estimate_reltuples(rel, nblocks, nblocks - sweep.skipped, sweep.live);
+	pages->dead = sweep.dead;
+	report_vacuum(rel, pages->live, pages->dead, started);
 }
 
 /* ---------- step 2: index entries ---------- */
@@ -326,13 +443,14 @@ compare_tids(const void *a, const void *b)
 static bool
 entry_is_dead(ItemPointer tid, void *state)
 {
-	Sweep	   *sweep = state;
+	Cleaning   *c = state;
 
-	return bsearch(tid, sweep->dead, sweep->ndead, sizeof(ItemPointerData), compare_tids) != NULL;
+	return bsearch(tid, c->dead, c->ndead, sizeof(ItemPointerData), compare_tids) != NULL;
 }
 
+/* An index that is not ready gets no entries yet. */
 static void
-clean_index(Sweep *sweep, Oid indexid)
+clean_index(Cleaning *c, Oid indexid)
 {
 	Relation	index = index_open(indexid, RowExclusiveLock);
 	IndexVacuumInfo info = {.index = index, .estimated_count = true, .message_level = DEBUG2};
@@ -340,10 +458,11 @@ clean_index(Sweep *sweep, Oid indexid)
 
 	if (index->rd_index->indisready)
 	{
-		index_vacuum_heap(&info, sweep->rel);
-		info.num_heap_tuples = sweep->rows;
-		info.strategy = sweep->strategy;
-		result = index_bulk_delete(&info, NULL, entry_is_dead, sweep);
+		index_vacuum_heap(&info, c->rel);
+		info.num_heap_tuples = c->live;
+		info.strategy = c->strategy;
+		InvalidateCatalogSnapshot();	/* no xmin while we wait */
+		result = index_bulk_delete(&info, NULL, entry_is_dead, c);
 		result = index_vacuum_cleanup(&info, result);
 		if (result)
 			pfree(result);
@@ -352,13 +471,13 @@ clean_index(Sweep *sweep, Oid indexid)
 }
 
 static void
-clean_indexes(Sweep *sweep)
+clean_indexes(Cleaning *c)
 {
-	List	   *indexes = RelationGetIndexList(sweep->rel);
+	List	   *indexes = RelationGetIndexList(c->rel);
 	ListCell   *lc;
 
 	foreach(lc, indexes)
-		clean_index(sweep, lfirst_oid(lc));
+		clean_index(c, lfirst_oid(lc));
 	list_free(indexes);
 }
 
@@ -366,10 +485,10 @@ clean_indexes(Sweep *sweep)
 
 /* Those of one page, from dead[first] on; the first one that is not. */
 static int
-free_line_pointers(Sweep *sweep, int first)
+free_line_pointers(Cleaning *c, int first)
 {
-	BlockNumber block = ItemPointerGetBlockNumber(&sweep->dead[first]);
-	Buffer		buffer = ReadBufferExtended(sweep->rel, MAIN_FORKNUM, block, RBM_NORMAL, sweep->strategy);
+	BlockNumber block = ItemPointerGetBlockNumber(&c->dead[first]);
+	Buffer		buffer = ReadBufferExtended(c->rel, MAIN_FORKNUM, block, RBM_NORMAL, c->strategy);
 	Page		page = BufferGetPage(buffer);
 	OffsetNumber unused[MaxHeapTuplesPerPage];
 	int			n = 0;
@@ -377,12 +496,12 @@ free_line_pointers(Sweep *sweep, int first)
 	Size		room;
 
 	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
-	for (; next < sweep->ndead && ItemPointerGetBlockNumber(&sweep->dead[next]) == block; next++)
+	for (; next < c->ndead && ItemPointerGetBlockNumber(&c->dead[next]) == block; next++)
 	{
-		ItemId		lp = PageGetItemId(page, ItemPointerGetOffsetNumber(&sweep->dead[next]));
+		ItemId		lp = PageGetItemId(page, ItemPointerGetOffsetNumber(&c->dead[next]));
 
 		if (ItemIdIsDead(lp) && !ItemIdHasStorage(lp))
-			unused[n++] = ItemPointerGetOffsetNumber(&sweep->dead[next]);
+			unused[n++] = ItemPointerGetOffsetNumber(&c->dead[next]);
 	}
 	if (n > 0)
 	{
@@ -391,69 +510,138 @@ free_line_pointers(Sweep *sweep, int first)
 			ItemIdSetUnused(PageGetItemId(page, unused[i]));
 		PageTruncateLinePointerArray(page);
 		MarkBufferDirty(buffer);
-		if (RelationNeedsWAL(sweep->rel))
-			log_freed_line_pointers(sweep->rel, buffer, unused, n);
+		if (RelationNeedsWAL(c->rel))
+			log_freed_line_pointers(c->rel, buffer, unused, n);
 		END_CRIT_SECTION();
 	}
 	room = PageGetHeapFreeSpace(page);
 	UnlockReleaseBuffer(buffer);
-	RecordPageWithFreeSpace(sweep->rel, block, room);
+	RecordPageWithFreeSpace(c->rel, block, room);
 	return next;
 }
 
 static void
-finish_dead(Sweep *sweep)
+finish_dead(Cleaning *c)
 {
-	if (sweep->ndead == 0)
+	if (c->ndead == 0)
 		return;
-	clean_indexes(sweep);
-	for (int next = 0; next < sweep->ndead;)
+	clean_indexes(c);
+	for (int next = 0; next < c->ndead;)
 	{
 		CHECK_FOR_INTERRUPTS();
-		next = free_line_pointers(sweep, next);
+		next = free_line_pointers(c, next);
 	}
-	sweep->ndead = 0;
+	c->freed += c->ndead;
+	c->ndead = 0;
 }
 
-/* ---------- a table ---------- */
+/* ---------- steps 2 and 3 of a table ---------- */
 
-/* A page that VACUUM has found all visible has nothing dead. */
-static bool
-is_all_visible(Sweep *sweep, BlockNumber block, Buffer *map)
+/* Adds the dead line pointers of a page. */
+static void
+collect_dead(Cleaning *c, BlockNumber block)
 {
-	if (!VM_ALL_VISIBLE(sweep->rel, block, map))
-		return false;
-	sweep->sum->kept_bytes += BLCKSZ - GetRecordedFreeSpace(sweep->rel, block);
-	return true;
+	Buffer		buffer = ReadBufferExtended(c->rel, MAIN_FORKNUM, block, RBM_NORMAL, c->strategy);
+	Page		page = BufferGetPage(buffer);
+	OffsetNumber max;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	max = PageIsNew(page) ? 0 : PageGetMaxOffsetNumber(page);
+	for (OffsetNumber offset = FirstOffsetNumber; offset <= max; offset++)
+	{
+		if (!ItemIdIsDead(PageGetItemId(page, offset)))
+			continue;
+		ItemPointerSet(&c->dead[c->ndead], block, offset);
+		c->ndead++;
+	}
+	UnlockReleaseBuffer(buffer);
+}
+
+static void
+clean_pages(Cleaning *c, const Bitmapset *blocks)
+{
+	int			nblocks = (int) Min(RelationGetNumberOfBlocks(c->rel), PG_INT32_MAX);
+	int			block = -1;
+
+	while ((block = bms_next_member(blocks, block)) >= 0 && block < nblocks)
+	{
+		CHECK_FOR_INTERRUPTS();
+		collect_dead(c, block);
+		if (c->ndead > MAX_DEAD - MaxHeapTuplesPerPage)
+			finish_dead(c);
+	}
+	finish_dead(c);
+}
+
+static TimeoutId pin_timeout = MAX_TIMEOUTS;
+static int	pin_ticks;			/* at which a cleanup lock was waited for */
+static volatile sig_atomic_t gave_up;
+
+static void
+pin_handler(void)
+{
+	if (!waits_for_cleanup_lock(MyProc->wait_event_info) || ++pin_ticks < PIN_WAIT_MS / PIN_TICK_MS)
+		return;
+	gave_up = true;
+	InterruptPending = true;
+	QueryCancelPending = true;
+}
+
+static void
+watch_pins(void)
+{
+	if (pin_timeout == MAX_TIMEOUTS)
+		pin_timeout = RegisterTimeout(USER_TIMEOUT, pin_handler);
+	pin_ticks = 0;
+	gave_up = false;
+	enable_timeout_every(pin_timeout, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), PIN_TICK_MS), PIN_TICK_MS);
+}
+
+/* A cancel of ours that came too late to be an error is none. */
+static void
+unwatch_pins(void)
+{
+	disable_timeout(pin_timeout, false);
+	if (gave_up)
+		QueryCancelPending = false;
+}
+
+/* Runs clean_pages; a wait for too long is an error as one for a lock is. */
+static void
+clean_watched(Cleaning *c, const Bitmapset *blocks)
+{
+	watch_pins();
+	PG_TRY();
+	{
+		clean_pages(c, blocks);
+	}
+	PG_CATCH();
+	{
+		unwatch_pins();
+		if (!gave_up || geterrcode() != ERRCODE_QUERY_CANCELED)
+			PG_RE_THROW();
+		FlushErrorState();
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("an index of relation \"%s\" is being read", RelationGetRelationName(c->rel))));
+	}
+	PG_END_TRY();
+	unwatch_pins();
 }
 
 void
-reclaim_table(Relation rel, Oid locked, const Horizon *horizon, Reclaimed *sum)
+reclaim_clean(Relation rel, const DeadPages *pages)
 {
-	Sweep		sweep = {.rel = rel, .locked = locked, .horizon = horizon, .sum = sum};
-	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
-	Buffer		map = InvalidBuffer;
+	Cleaning	c = {.rel = rel, .live = pages->live};
 	TimestampTz started = GetCurrentTimestamp();
 
-	if (XLogStandbyInfoActive())
-		LogAccessExclusiveLockPrepare();	/* here, as it may not be done where a page is locked */
-	sweep.oldest = GetOldestNonRemovableTransactionId(rel);
-	sweep.strategy = GetAccessStrategy(BAS_VACUUM);
-	sweep.dead = palloc(sizeof(ItemPointerData) * MAX_DEAD);
-	for (BlockNumber block = 0; block < nblocks; block++)
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (is_all_visible(&sweep, block, &map))
-			continue;
-		sweep_page(&sweep, block);
-		if (sweep.ndead > MAX_DEAD - MaxHeapTuplesPerPage)
-			finish_dead(&sweep);
-	}
-	if (BufferIsValid(map))
-		ReleaseBuffer(map);
-	finish_dead(&sweep);
+	if (bms_is_empty(pages->blocks) || pages->relid != RelationGetRelid(rel))
+		return;
+	c.strategy = GetAccessStrategy(BAS_VACUUM);
+	c.dead = palloc(sizeof(ItemPointerData) * MAX_DEAD);
+	clean_watched(&c, pages->blocks);
 	FreeSpaceMapVacuum(rel);
-	report_vacuum(rel, sweep.rows - sweep.dead_rows, sweep.dead_rows, started);
-	pfree(sweep.dead);
-	FreeAccessStrategy(sweep.strategy);
+	report_vacuum(rel, pages->live, Max(pages->dead - c.freed, 0), started);
+	pfree(c.dead);
+	FreeAccessStrategy(c.strategy);
 }

@@ -6,6 +6,7 @@
 #define JOBQ_RECLAIM_H
 
 #include "horizon.h"
+#include "nodes/bitmapset.h"
 #include "utils/relcache.h"
 
 typedef struct Reclaimed
@@ -17,7 +18,26 @@ typedef struct Reclaimed
 	bool		locked_on_standbys;
 } Reclaimed;
 
-/* ShareUpdateExclusiveLock on rel is held.  Adds to *sum.  On standbys readers of the table `locked` are in its way. */
-extern void reclaim_table(Relation rel, Oid locked, const Horizon *horizon, Reclaimed *sum);
+/* What step 1 hands on to steps 2 and 3, in another transaction. */
+typedef struct DeadPages
+{
+	MemoryContext context;		/* of blocks; lasts longer than a transaction */
+	Oid			relid;
+	Bitmapset  *blocks;			/* pages that may have dead line pointers */
+	double		live;			/* rows of the table */
+	double		dead;			/* rows and line pointers that step 1 left */
+} DeadPages;
+
+/*
+ * Removes dead rows, whose line pointers stay dead, and notes their pages.  Adds to *sum.  ShareUpdateExclusiveLock on
+ * rel is held.  On standbys readers of the table `locked` are in its way.
+ */
+extern void reclaim_mark(Relation rel, Oid locked, const Horizon *horizon, Reclaimed *sum, DeadPages *pages);
+
+/*
+ * Makes dead line pointers of these pages usable again.  The same lock is held.  An error
+ * (ERRCODE_LOCK_NOT_AVAILABLE): a page of an index stayed pinned; a later run does it.
+ */
+extern void reclaim_clean(Relation rel, const DeadPages *pages);
 
 #endif

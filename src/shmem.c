@@ -155,7 +155,7 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->maintenance_compacts = false;
 	db->compaction.horizon.xmax = InvalidTransactionId;
 	db->compaction.answered = db->compaction.serving = db->compaction.asked;
-	db->compaction.rewrite_due = db->compaction.swept = false;
+	db->compaction.rewrite_due = db->compaction.clean_due = db->compaction.swept = false;
 	db->compaction.kept_bytes = 0;
 	db->compaction.row_bytes = JOBQ_ROW_BYTES;
 	pg_atomic_write_u64(&db->compaction.pause_until, 0);

@@ -95,6 +95,7 @@ typedef struct Compaction
 	bool		swept;			/* the last one got the table */
 	bool		may_rewrite;	/* the next one may also try to write it anew */
 	bool		rewrite_due;	/* the last one should have, and found no moment */
+	bool		clean_due;		/* dead line pointers may be left, a cursor pinned an index page say */
 	int64		kept_bytes;		/* of rows that it left */
 	int64		row_bytes;		/* a dead row's share of the files */
 	pg_atomic_uint32 imports;		/* of snapshots, begun in this database's sessions */

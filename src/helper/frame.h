@@ -15,7 +15,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define FRAME_VERSION		2
+#define FRAME_VERSION		1
 #define FRAME_FD			3	/* the helper's end of the socketpair */
 #define FRAME_HEADER		6	/* u32 length of what follows it, u8 version, u8 type */
 #define FRAME_MAX_DEFAULT	(4 * 1024 * 1024 + 256 * 1024)
@@ -34,11 +34,9 @@ typedef enum FrameType
 	FRAME_SHUTDOWN,
 	FRAME_STARTED,				/* helper -> worker */
 	FRAME_EVENT,
-	FRAME_EXIT,
-	FRAME_PING,					/* worker -> helper: answer at once */
-	FRAME_PONG					/* helper -> worker */
+	FRAME_EXIT
 } FrameType;
-#define FRAME_LAST_TYPE FRAME_PONG
+#define FRAME_LAST_TYPE FRAME_EXIT
 
 /* Bytes, not terminated.  Points into the decoder's buffer, or to what the caller encodes. */
 typedef struct FrameText
@@ -100,8 +98,7 @@ typedef enum FrameStopReason
 {
 	FRAME_STOP_CANCEL = 1,
 	FRAME_STOP_SHUTDOWN,
-	FRAME_STOP_TIMEOUT,
-	FRAME_STOP_OUTPUT			/* never in a CANCEL */
+	FRAME_STOP_TIMEOUT
 } FrameStopReason;
 
 typedef struct FrameCancel
@@ -145,8 +142,7 @@ typedef enum FrameExitKind
 	FRAME_TIMEOUT,				/* stopped by us; value: exit code, or 128 + signal */
 	FRAME_CANCELLED,
 	FRAME_SHUTDOWN_KILL,
-	FRAME_ANSWERED,				/* warm: output is the line, when verdict says OK */
-	FRAME_OUTPUT_LIMIT			/* stdout, or the answer, went over max_output; value: 0 */
+	FRAME_ANSWERED				/* warm: output is the line, when verdict says OK */
 } FrameExitKind;
 
 /* Which limit the tool has probably run into, when it has failed. */
