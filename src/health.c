@@ -237,7 +237,7 @@ check_helper(Report *report, JobqDb *db, const HealthFacts *f)
 		message = "the postmaster is process 1: run the container with an init process, "
 			"or set jobq.allow_exec_under_pid1";
 	else if (trouble[0] != '\0')
-		message = trouble;
+		message = f->sees_all ? trouble : "a tool can't be started";
 	add_check(report, "helper", message ? DEGRADED : HEALTHY, message, "");
 }
 
@@ -268,7 +268,7 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 	else if (draining)
 		message = "jobq.drain() is under way: no job starts";
 	else if (trouble[0] != '\0')
-		message = trouble;
+		message = f->sees_all ? trouble : "something keeps jobs from being run";
 	else if (f->paused_waiting)
 		message = "jobs of paused types wait: jobq.resume_job_type() lets them run";
 	else if (f->blocked_keys)
@@ -284,7 +284,8 @@ check_signals(Report *report, const HealthFacts *f)
 {
 	if (f->signals == NULL)
 		return;
-	add_check(report, "signals", f->signal_problem ? DEGRADED : HEALTHY, f->signal_problem,
+	add_check(report, "signals", f->signal_problem ? DEGRADED : HEALTHY,
+			  f->signal_problem == NULL || f->sees_all ? f->signal_problem : "the condition of a signal has no answer",
 			  psprintf(", \"active\": %s", f->signals));
 }
 
@@ -322,14 +323,17 @@ check_horizon(Report *report, JobqDb *db, const HealthFacts *f)
 {
 	bool		old = f->holder != NULL && f->holder_since && f->holder_s > HORIZON_LIMIT_S;
 	int64		row_bytes = db != NULL ? db->compaction.row_bytes : JOBQ_ROW_BYTES;
+	const char *members = ", \"holder\": null, \"held_s\": null, \"xids\": null, \"queue_bytes\": null, "
+		"\"dead_bytes\": null, \"bytes_per_job\": null";
 
+	if (f->sees_all)
+		members = psprintf(", \"holder\": %s, \"held_s\": %s, \"xids\": " INT64_FORMAT ", \"queue_bytes\": " INT64_FORMAT
+						   ", \"dead_bytes\": " INT64_FORMAT ", \"bytes_per_job\": " INT64_FORMAT,
+						   json_string(f->holder),
+						   f->holder && f->holder_since ? psprintf("%.3f", f->holder_s) : "null",
+						   f->holder_xids, f->queue_bytes, Min(f->dead_rows * row_bytes, f->queue_bytes), row_bytes);
 	add_check(report, "horizon", old ? DEGRADED : HEALTHY,
-			  old ? "it keeps dead rows; of jobq.queue only if it has a snapshot of this database" : NULL,
-			  psprintf(", \"holder\": %s, \"held_s\": %s, \"xids\": " INT64_FORMAT ", \"queue_bytes\": " INT64_FORMAT
-					   ", \"dead_bytes\": " INT64_FORMAT ", \"bytes_per_job\": " INT64_FORMAT,
-					   json_string(f->holder),
-					   f->holder && f->holder_since ? psprintf("%.3f", f->holder_s) : "null",
-					   f->holder_xids, f->queue_bytes, Min(f->dead_rows * row_bytes, f->queue_bytes), row_bytes));
+			  old ? "it keeps dead rows; of jobq.queue only if it has a snapshot of this database" : NULL, members);
 }
 
 static void
@@ -352,6 +356,16 @@ check_identity(Report *report)
 	add_check(report, "identity", ours ? HEALTHY : UNHEALTHY, ours ? NULL :
 			  "this database was restored from a dump, so its jobs don't run: "
 			  "SELECT jobq.adopt() makes them its own", "");
+}
+
+/* Only there when it has something to say. */
+static void
+check_access(Report *report, const HealthFacts *f)
+{
+	if (f->strays)
+		add_check(report, "access", DEGRADED,
+				  psprintf("roles have privileges that jobq did not grant: %s; "
+						   "SELECT jobq._revoke_stray_grants() takes them back", f->strays), "");
 }
 
 Datum
@@ -377,6 +391,7 @@ jobq_health(PG_FUNCTION_ARGS)
 	check_horizon(&report, db, &f);
 	check_notify_queue(&report, &f);
 	check_identity(&report);
+	check_access(&report, &f);
 
 	initStringInfo(&out);
 	appendStringInfo(&out, "{\"status\": \"%s\", \"checks\": {%s}, \"details\": {\"active_workers\": %d, "

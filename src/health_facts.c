@@ -52,15 +52,11 @@ static const char facts_query[] =
 	"                          AND q.sublane = l.at[2]"
 	"                          AND jobq._live_status(q.id, q.rev, q.status) IN ('pending', 'retry')"
 	"                          AND q.position <= clock_timestamp()"
+	"                          AND ($1 OR jobq._sees($2, q.tenant, q.type_id, q.enqueued_by))"
 	"                        ORDER BY q.position LIMIT 1) h"
 	"   WHERE l.at IS NOT NULL),"
-	" oldest AS (SELECT id, position FROM head WHERE NOT paused ORDER BY position LIMIT 1),"
-	" types AS (SELECT count(*) AS n, count(command) AS exec,"
-	"                  count(*) FILTER (WHERE paused AND (paused_until IS NULL OR"
-	"                                         paused_until > clock_timestamp())) AS paused"
-	"             FROM jobq.job_types WHERE dropped_at IS NULL) "
-	"SELECT t.n, t.exec, t.paused,"
-	"       CASE WHEN $1 THEN (SELECT coalesce(sum(change), 0)::int8 FROM jobq.dead_letter_count)"
+	" oldest AS (SELECT id, position FROM head WHERE NOT paused ORDER BY position LIMIT 1) "
+	"SELECT CASE WHEN $1 THEN (SELECT coalesce(sum(change), 0)::int8 FROM jobq.dead_letter_count)"
 	"            ELSE (SELECT count(*) FROM jobq.dead_letters d"
 	"                   WHERE jobq._sees($2, d.tenant, d.type_id, d.enqueued_by)) END,"
 	"       (SELECT id::text FROM oldest),"
@@ -72,8 +68,11 @@ static const char facts_query[] =
 	"          'walsummarizer', 'slotsync worker', 'io worker', 'standalone backend')),"
 	"       pg_notification_queue_usage(),"
 	"       pg_total_relation_size('jobq.queue'),"
-	"       pg_stat_get_dead_tuples('jobq.queue'::regclass) "
-	"  FROM types t";
+	"       pg_stat_get_dead_tuples('jobq.queue'::regclass)";
+
+static const char types_query[] =
+	"SELECT name, command IS NOT NULL, paused AND (paused_until IS NULL OR paused_until > clock_timestamp())"
+	"  FROM jobq.job_types WHERE dropped_at IS NULL";
 
 /*
  * Concurrency keys that due jobs have waited for too long.  Who waits for his key is passed by others, so he is among the
@@ -123,6 +122,13 @@ static const char signals_query[] =
 	"          UNION ALL SELECT b FROM jobq._builtin_signals() b) a(name)),"
 	"       (SELECT format('the condition of signal \"%s\": %s', s.name, s.problem) FROM jobq.signals s"
 	"         WHERE s.problem IS NOT NULL ORDER BY s.name LIMIT 1)";
+
+static const char has_strays_query[] =
+	"SELECT 1 WHERE to_regprocedure('jobq._stray_grants()') IS NOT NULL";	/* release 0.1.0 has no such function */
+
+static const char strays_query[] =
+	"SELECT string_agg(DISTINCT CASE s.grantee WHEN 0 THEN 'PUBLIC' ELSE format('\"%s\"', pg_get_userbyid(s.grantee)) END, ', ')"
+	"  FROM jobq._stray_grants() s";
 
 /* $1: does the caller see every job?  $2: the caller. */
 static void
@@ -177,33 +183,62 @@ blocked_keys(Oid caller)
 	return n == 0 ? NULL : names.data;
 }
 
+/* Of the types that the caller may know. */
+static void
+count_types(HealthFacts *f, Oid caller)
+{
+	run_query(types_query, caller, 0);
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		HeapTuple	row = SPI_tuptable->vals[i];
+		TupleDesc	desc = SPI_tuptable->tupdesc;
+		bool		isnull;
+
+		if (!f->sees_all && !access_knows_type(caller, SPI_getvalue(row, desc, 1)))
+			continue;
+		f->types++;
+		f->exec_types += DatumGetBool(SPI_getbinval(row, desc, 2, &isnull));
+		f->paused_types += DatumGetBool(SPI_getbinval(row, desc, 3, &isnull));
+	}
+}
+
+static void
+read_strays(HealthFacts *f, Oid caller)
+{
+	run_query(has_strays_query, caller, 1);
+	if (SPI_processed == 0)
+		return;
+	run_query(strays_query, caller, 1);
+	f->strays = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+}
+
 static void
 read_facts(HealthFacts *f, Oid caller)
 {
 	bool		isnull;
 
+	f->sees_all = access_may_everywhere(caller, ACCESS_READ, NULL);
+	count_types(f, caller);
 	run_query(facts_query, caller, 1);
-	f->types = count_of(1);
-	f->exec_types = count_of(2);
-	f->paused_types = count_of(3);
-	f->dead_letters = count_of(4);
-	f->oldest_id = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 5);
+	f->dead_letters = count_of(1);
+	f->oldest_id = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2);
 	f->waiting = f->oldest_id != NULL;
-	if (!access_may_everywhere(caller, ACCESS_READ, NULL))
-		f->oldest_id = NULL;	/* whoever's it is */
 	if (f->waiting)
-		f->oldest_s = Max(DatumGetFloat8(value_of(6, &isnull)), 0);
-	f->paused_waiting = DatumGetBool(value_of(7, &isnull));
-	f->background_workers = count_of(8);
-	f->notify_usage = DatumGetFloat8(value_of(9, &isnull));
-	f->queue_bytes = count_of(10);
-	f->dead_rows = count_of(11);
+		f->oldest_s = Max(DatumGetFloat8(value_of(3, &isnull)), 0);
+	f->paused_waiting = DatumGetBool(value_of(4, &isnull));
+	f->background_workers = count_of(5);
+	f->notify_usage = DatumGetFloat8(value_of(6, &isnull));
+	f->queue_bytes = count_of(7);
+	f->dead_rows = count_of(8);
 
 	run_query(signals_query, caller, 1);
 	f->signals = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
 	f->signal_problem = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2);
 
 	f->blocked_keys = blocked_keys(caller);
+
+	if (f->sees_all)
+		read_strays(f, caller);
 
 	run_query(holder_query, caller, 1);
 	if (SPI_processed == 0)
@@ -244,6 +279,7 @@ health_facts(HealthFacts *f)
 	f->signal_problem = found.signal_problem ? MemoryContextStrdup(context, found.signal_problem) : NULL;
 	f->blocked_keys = found.blocked_keys ? MemoryContextStrdup(context, found.blocked_keys) : NULL;
 	f->holder = found.holder ? MemoryContextStrdup(context, found.holder) : NULL;
+	f->strays = found.strays ? MemoryContextStrdup(context, found.strays) : NULL;
 	SPI_finish();
 	SetUserIdAndSecContext(save_user, save_context);
 	AtEOXact_GUC(false, nest);

@@ -26,6 +26,8 @@ typedef struct HealthFacts
 	bool		holder_since;	/* known for how long */
 	double		holder_s;
 	int64		holder_xids;
+	bool		sees_all;		/* the caller may read every job; else the facts are of its own jobs */
+	char	   *strays;			/* roles with privileges that jobq did not grant; NULL: none */
 } HealthFacts;
 
 /* Strings are palloc'd in the current context. */

@@ -129,6 +129,53 @@ CREATE FUNCTION jobq._privileges_of(grantee oid) RETURNS SETOF text
    WHERE a.role_oid = grantee
 $$;
 
+-- Privileges on jobq's own objects that default privileges added when an object was created, and those of PUBLIC
+-- beyond jobq.version().  What was granted later, by hand, is not in pg_init_privs and is left alone.
+CREATE FUNCTION jobq._stray_grants() RETURNS TABLE(object text, grantee oid, privilege text)
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  WITH member(classid, objid, object, owner, acl, everybody) AS (
+    SELECT 'pg_class'::regclass, c.oid,
+           CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END || c.oid::regclass, c.relowner, c.relacl, false
+      FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'S')
+    UNION ALL
+    SELECT 'pg_proc'::regclass, p.oid, 'FUNCTION ' || p.oid::regprocedure, p.proowner,
+           coalesce(p.proacl, acldefault('f', p.proowner)), p.oid::regprocedure::text = 'jobq.version()'
+      FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace
+    UNION ALL
+    SELECT 'pg_type'::regclass, t.oid, 'TYPE ' || t.oid::regtype, t.typowner, t.typacl, t.oid::regtype::text <> 'jobq.access_kind'
+      FROM pg_type t WHERE t.typnamespace = 'jobq'::regnamespace
+    UNION ALL
+    SELECT 'pg_namespace'::regclass, n.oid, 'SCHEMA ' || n.oid::regnamespace, n.nspowner, n.nspacl, true
+      FROM pg_namespace n WHERE n.nspname = 'jobq')
+  SELECT m.object, a.grantee, a.privilege_type
+    FROM pg_extension e
+    JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.deptype = 'e'
+    JOIN member m ON m.classid = d.classid AND m.objid = d.objid
+    LEFT JOIN pg_init_privs i ON i.classoid = m.classid AND i.objoid = m.objid AND i.objsubid = 0,
+         LATERAL aclexplode(m.acl) a
+   WHERE e.extname = 'jobq' AND a.grantee <> m.owner
+     AND CASE a.grantee
+         WHEN 0 THEN NOT m.everybody OR a.privilege_type NOT IN ('EXECUTE', 'USAGE')
+         ELSE (i.initprivs IS NULL OR EXISTS (SELECT FROM aclexplode(i.initprivs) b
+                                               WHERE b.grantee = a.grantee AND b.privilege_type = a.privilege_type))
+              -- an upgrade grants these anew
+              AND NOT EXISTS (SELECT FROM jobq.access g WHERE g.role_oid = a.grantee)
+              AND NOT EXISTS (SELECT FROM jobq.job_types t WHERE t.run_as = pg_get_userbyid(a.grantee)) END
+$$;
+
+CREATE FUNCTION jobq._revoke_stray_grants() RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  statement text;
+BEGIN
+  FOR statement IN
+    SELECT DISTINCT format('REVOKE %s ON %s FROM %s CASCADE', s.privilege, s.object,
+                           CASE s.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(s.grantee)) END)
+      FROM jobq._stray_grants() s LOOP
+    EXECUTE statement;
+  END LOOP;
+END $$;
+
 -- The arguments of grant_access and revoke_access.
 CREATE FUNCTION jobq._check_grant(role oid, access text, tenant text, job_types text[]) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -159,12 +206,20 @@ BEGIN
   END IF;
 END $$;
 
--- Grants and revokes are made one after another; roles renamed or dropped meanwhile are told to the table.  What was
--- restored where its role was not there gave nothing, and gives nothing now that there is one of that name.
+-- Grants and revokes are made one after another, behind a lock that only the owner of the tables can take: two
+-- grants on one object at the same time would be an error.
+CREATE FUNCTION jobq._lock_privileges() RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  LOCK TABLE jobq.access IN SHARE ROW EXCLUSIVE MODE;
+END $$;
+
+-- ... and brings the grants of roles renamed or dropped meanwhile up to date.  A grant that was restored where its
+-- role was not there gave nothing, and gives nothing now that there is one of that name.
 CREATE FUNCTION jobq._lock_access() RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  PERFORM pg_advisory_xact_lock('jobq.job_types'::regclass::oid::bigint);  -- as jobq._grant_in_handler
+  PERFORM jobq._lock_privileges();
   DELETE FROM jobq.access a
    WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = a.role_oid)
      AND (a.role_oid <> 0 OR EXISTS (SELECT FROM pg_roles r WHERE r.rolname = a.role));

@@ -8,6 +8,9 @@
 -- restored dump ATTACH would make the parents', and the dump's own would meet them.  They go in two steps, because
 -- a drop needs the parent for itself: emptied when nobody uses the partition, dropped when the parent can be had
 -- at once.
+--
+-- A query that names a partition is not held to the policies of its parent, so each partition has them itself, and
+-- no privileges but its owner's, whatever default privileges or a restore have added.
 
 -- Bounds as text are read back, so the settings that shape them are pinned.  (And no backslash in a plain string:
 -- standard_conforming_strings is the session's.)
@@ -22,6 +25,46 @@ CREATE FUNCTION jobq._partitions(parent regclass)
          LATERAL (SELECT pg_get_expr(c.relpartbound, c.oid)) b(bound)
    WHERE i.inhparent = parent AND NOT i.inhdetachpending
 $$;
+
+-- Partitions that a query past the parent could read or empty with privileges which jobq did not grant.
+CREATE FUNCTION jobq._exposed_partitions() RETURNS TABLE(partition regclass, parent regclass)
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT c.oid::regclass, i.inhparent::regclass
+    FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+   WHERE i.inhparent IN ('jobq.history'::regclass, 'jobq.events'::regclass, 'jobq.alerts'::regclass)
+     AND (NOT c.relrowsecurity
+          OR NOT EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid)
+          OR EXISTS (SELECT FROM aclexplode(c.relacl) a WHERE a.grantee <> c.relowner))
+$$;
+
+-- Gives a partition the row-level security of its parent and leaves its privileges to its owner.  Only what is
+-- missing takes a lock; privileges need none, so they go first.
+CREATE FUNCTION jobq._protect_partition(partition regclass, parent regclass) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
+DECLARE
+  statement text;
+BEGIN
+  FOR statement IN
+    SELECT DISTINCT format('REVOKE ALL ON %s FROM %s CASCADE', partition,
+                           CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END)
+      FROM pg_class c, aclexplode(c.relacl) a WHERE c.oid = partition AND a.grantee <> c.relowner LOOP
+    EXECUTE statement;
+  END LOOP;
+  BEGIN
+    IF NOT (SELECT c.relrowsecurity FROM pg_class c WHERE c.oid = partition) THEN
+      EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', partition);
+    END IF;
+    FOR statement IN
+      SELECT format('CREATE POLICY %I ON %s FOR SELECT USING (%s)', p.polname, partition,
+                    pg_get_expr(p.polqual, p.polrelid))
+        FROM pg_policy p WHERE p.polrelid = parent
+         AND NOT EXISTS (SELECT FROM pg_policy o WHERE o.polrelid = partition AND o.polname = p.polname) LOOP
+      EXECUTE statement;
+    END LOOP;
+  EXCEPTION WHEN lock_not_available THEN
+    NULL;  -- in use: the next run does it
+  END;
+END $$;
 
 CREATE FUNCTION jobq._ensure_partition(parent regclass, moment timestamptz) RETURNS void
   LANGUAGE plpgsql SECURITY DEFINER
@@ -67,6 +110,7 @@ BEGIN
   END IF;
   EXECUTE format('ALTER TABLE ONLY %s ATTACH PARTITION jobq.%I FOR VALUES FROM (%L) TO (%L)',
                  parent, name, starts, ends);
+  PERFORM jobq._protect_partition(format('jobq.%I', name)::regclass, parent);
 END $$;
 
 CREATE FUNCTION jobq._ensure_history_partition(expires_at timestamptz) RETURNS void
@@ -137,6 +181,7 @@ BEGIN
   END LOOP;
   PERFORM jobq._ensure_partitions_of_type(t.keep_completed)
      FROM (SELECT DISTINCT keep_completed FROM jobq.job_types WHERE dropped_at IS NULL LIMIT 100) t;
+  PERFORM jobq._protect_partition(p.partition, p.parent) FROM jobq._exposed_partitions() p;
 
   PERFORM jobq._expire_partitions('jobq.events'), jobq._expire_partitions('jobq.alerts'),
           jobq._expire_partitions('jobq.history');

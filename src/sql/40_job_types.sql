@@ -165,8 +165,7 @@ BEGIN
   IF has_schema_privilege(run_as, 'jobq', 'USAGE') AND NOT EXISTS (SELECT FROM jobq._missing_in_handler(run_as)) THEN
     RETURN;
   END IF;
-  -- two grants on one object at the same time would be an error
-  PERFORM pg_advisory_xact_lock('jobq.job_types'::regclass::oid::bigint);
+  PERFORM jobq._lock_privileges();
   EXECUTE 'GRANT USAGE ON SCHEMA jobq TO ' || role;
   FOR f IN SELECT * FROM jobq._missing_in_handler(run_as) LOOP
     EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', f, role);

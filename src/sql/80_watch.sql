@@ -47,6 +47,7 @@ BEGIN
   UPDATE jobq.queue q SET home_id = h.home_id, enqueued_by = jobq._enqueuer_here(q.enqueued_by)
     FROM jobq.home h WHERE q.home_id <> h.home_id;
   PERFORM jobq._count_queue(t.tenant) FROM jobq.tenant_quotas t;
+  PERFORM jobq._protect_partition(p.partition, p.parent) FROM jobq._exposed_partitions() p;
   -- for the statement trigger: the dispatcher looks again
   UPDATE jobq.job_types SET paused = paused WHERE false;
 END $$;

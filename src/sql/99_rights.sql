@@ -12,3 +12,6 @@ CREATE FUNCTION jobq._installed() RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_installed';
 REVOKE ALL ON FUNCTION jobq._installed() FROM PUBLIC;
 SELECT jobq._installed();
+
+-- Nor what ALTER DEFAULT PRIVILEGES has given to anybody.
+SELECT jobq._revoke_stray_grants();
