@@ -273,4 +273,26 @@ rewrite_cutoffs(Relation rel, TransactionId *oldest, TransactionId *freeze, Mult
 #endif
 }
 
+/* 18: a lock that is not to be waited for may be logged. */
+#if PG_VERSION_NUM >= 180000
+#define LockAcquireExtended(tag, mode, session, dont_wait, report, local) \
+	LockAcquireExtended(tag, mode, session, dont_wait, report, local, false)
+#endif
+
+/* 16: a setting is found by name; before, in a list. */
+#include "utils/guc_tables.h"
+static inline struct config_generic *
+find_setting(const char *name)
+{
+#if PG_VERSION_NUM >= 160000
+	return find_option(name, false, false, ERROR);
+#else
+	struct config_generic **settings = get_guc_variables();
+
+	while (strcmp((*settings)->name, name) != 0)
+		settings++;
+	return *settings;
+#endif
+}
+
 #endif

@@ -6,7 +6,11 @@
  * call (run_inline), so there is nothing to escape to.  A batch must be invisible to handlers: in a
  * shared transaction lock waits are short, an overrun is cut off, and both only mean "again, alone".
  * Timers set QueryCancelPending themselves; they are armed and disarmed with the slot's phase, so
- * that no cancel ever meets bookkeeping.  Deferred triggers fire inside the job's subtransaction.
+ * that no cancel ever meets bookkeeping.
+ *
+ * Nothing of the handler's is left for the commit, which has no timeout and takes no cancel.  Deferred triggers
+ * fire, and the queries of WITH HOLD cursors run to their end, inside the job's subtransaction.  Then all its
+ * cursors are dropped.
  */
 #include "jobq.h"
 
@@ -17,9 +21,11 @@
 #include "commands/trigger.h"
 #include "miscadmin.h"
 #include "storage/proc.h"
+#include "tcop/pquery.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/portal.h"
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/timeout.h"
@@ -27,6 +33,7 @@
 
 #include "handler.h"
 #include "handler_target.h"
+#include "inline_session.h"
 #include "json_build.h"
 
 #define BATCH_LOCK_TIMEOUT	20		/* ms */
@@ -153,7 +160,51 @@ handler_note_conspicuous(void)
 		current_run->closes_batch = true;
 }
 
+void
+handler_note_held_cursor(const char *name)
+{
+	MemoryContext old;
+
+	if (current_run == NULL)
+		return;
+	old = MemoryContextSwitchTo(current_run->context);
+	current_run->held = lappend(current_run->held, pstrdup(name));
+	MemoryContextSwitchTo(old);
+}
+
 /* ---------- one run ---------- */
+
+/* Runs what is left of a WITH HOLD cursor's query, as the commit would; false: there is no further cursor. */
+static bool
+run_held_cursor(Run *run)
+{
+	Portal		portal;
+
+	if (run->held == NIL)
+		return false;
+	portal = GetPortalByName(linitial(run->held));
+	run->held = list_delete_first(run->held);
+	if (!PortalIsValid(portal) || (portal->cursorOptions & CURSOR_OPT_HOLD) == 0)
+		return true;			/* closed meanwhile */
+	if (portal->status == PORTAL_READY)
+		(void) PortalRunFetch(portal, FETCH_FORWARD, FETCH_ALL, None_Receiver);
+	PortalDrop(portal, false);
+	return true;
+}
+
+/* Leaves nothing for the commit: each of these may cause more of the other. */
+static void
+finish_deferred(Run *run)
+{
+	do
+	{
+		AfterTriggerFireDeferred();
+	} while (run_held_cursor(run));
+	if (run->session)
+		inline_session_drop(run->session);
+	else
+		PortalHashTableDeleteAll();
+}
 
 static Jsonb *
 convert_result(Target *target, Datum result, MemoryContext context)
@@ -192,6 +243,8 @@ call_handler(Run *run)
 	Datum		result;
 
 	set_tenant(run->job);
+	if (run->session)
+		inline_session_set_path(GetUserId());
 	InitFunctionCallInfoData(*fcinfo, &target->flinfo, target->nargs, InvalidOid, NULL, NULL);
 	if (target->nargs == 1)
 	{
@@ -200,7 +253,7 @@ call_handler(Run *run)
 	}
 	PushActiveSnapshot(GetTransactionSnapshot());
 	result = FunctionCallInvoke(fcinfo);
-	AfterTriggerFireDeferred();
+	finish_deferred(run);
 	if (!fcinfo->isnull && target->rettype != VOIDOID)
 	{
 		run->outcome.result = convert_result(target, result, run->context);
@@ -382,6 +435,7 @@ prepare_run(Run *run)
 	run->progress_data = NULL;
 	run->progress_told = 0;
 	run->closes_batch = false;
+	run->held = NIL;
 	if (run->cell >= 0)
 		MySlot->cells[run->cell].started_at = run->outcome.started_at;
 }

@@ -27,11 +27,13 @@ typedef struct Run
 	bool		shared;			/* other jobs ran before it in this transaction */
 	bool		stray_before;	/* had a stray cancel before: another one is its own failure */
 	MemoryContext context;		/* lives until the caller has settled */
+	struct InlineSession *session;	/* run_inline: the caller's; else NULL */
 
 	/* set by handler_run */
 	RunEnd		end;
 	Outcome		outcome;
 	bool		closes_batch;	/* touched what the next job in this transaction would see */
+	List	   *held;			/* names of WITH HOLD cursors it has declared */
 	List	   *log;			/* Event: settled with the outcome, so they survive the rollback */
 	TimestampTz progress_told;	/* when set_progress last left an event */
 
@@ -56,5 +58,7 @@ extern bool handler_current_job(pg_uuid_t *id, int *depth);
 extern const Run *handler_inline_run(void);
 /* Our ProcessUtility hook says: this statement leaves something behind for the next job. */
 extern void handler_note_conspicuous(void);
+/* ... this one declares a WITH HOLD cursor of that name. */
+extern void handler_note_held_cursor(const char *name);
 
 #endif

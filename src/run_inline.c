@@ -4,7 +4,8 @@
  *
  * For tests: pgTAP never commits, so no worker would ever see the job.  The identity is taken for the
  * call only (SECURITY_LOCAL_USERID_CHANGE: the handler cannot change it), the outcome is settled in the
- * same transaction, and history's partition is made on the spot when there is none.
+ * same transaction, and history's partition is made on the spot when there is none.  Nothing of the handler
+ * stays in the caller's session (inline_session.c).
  */
 #include "jobq.h"
 
@@ -23,6 +24,7 @@
 #include "access.h"
 #include "find.h"
 #include "handler.h"
+#include "inline_session.h"
 #include "job_types.h"
 #include "settle.h"
 #include "stop.h"
@@ -58,7 +60,9 @@ run_as_role(Run *run)
 	GetUserIdAndSecContext(&saved_user, &saved_context);
 	SetUserIdAndSecContext(get_role_oid(run->type->run_as, false),
 						   saved_context | SECURITY_LOCAL_USERID_CHANGE);
+	run->session = inline_session_begin();
 	handler_run(run);
+	inline_session_end(run->session);
 	SetUserIdAndSecContext(saved_user, saved_context);
 }
 

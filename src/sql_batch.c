@@ -17,7 +17,6 @@
 #include "storage/lock.h"
 #include "utils/float.h"
 #include "utils/memutils.h"
-#include "utils/portal.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -144,7 +143,6 @@ reset_session(void)
 
 	LockReleaseSession(USER_LOCKMETHOD);
 	DropAllPreparedStatements();
-	PortalHashTableDeleteAll();
 	ResetSequenceCaches();
 	if (temp)
 	{

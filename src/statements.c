@@ -1,6 +1,6 @@
 /*
  * statements.c
- *	  Hooks that only look: they change no statement and refuse none.
+ *	  Hooks that look at statements.  They change and refuse none, but for a handler under run_inline.
  *
  * Inside a SQL handler, statements whose effect the next job in the same transaction would notice close
  * the batch (handler.c); so does pg_notify(), which is no statement: two equal notifications of one
@@ -18,13 +18,14 @@
 #include "utils/fmgroids.h"
 
 #include "handler.h"
+#include "inline_session.h"
 #include "shmem.h"
 #include "statements.h"
 
 static ProcessUtility_hook_type prev_process_utility = NULL;
 static object_access_hook_type prev_object_access = NULL;
 
-/* Outlives the job that says it: locks, constraint modes, notifications, cursors kept open. */
+/* Outlives the job that says it: locks, constraint modes, notifications. */
 static bool
 is_conspicuous(Node *stmt)
 {
@@ -38,8 +39,6 @@ is_conspicuous(Node *stmt)
 		case T_PrepareStmt:
 		case T_DiscardStmt:
 			return true;
-		case T_DeclareCursorStmt:
-			return (((DeclareCursorStmt *) stmt)->options & CURSOR_OPT_HOLD) != 0;
 		default:
 			return false;
 	}
@@ -60,6 +59,12 @@ imports_snapshot(Node *stmt)
 		strcmp(((VariableSetStmt *) stmt)->name, "TRANSACTION SNAPSHOT") == 0;
 }
 
+static bool
+declares_held_cursor(Node *stmt)
+{
+	return IsA(stmt, DeclareCursorStmt) && (((DeclareCursorStmt *) stmt)->options & CURSOR_OPT_HOLD) != 0;
+}
+
 static void
 count_import(void)
 {
@@ -75,7 +80,10 @@ look_at_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 				DestReceiver *dest, QueryCompletion *qc)
 {
 	bool		prepared = ends_prepared(pstmt->utilityStmt);
+	const Run  *inline_run = handler_inline_run();
 
+	if (inline_run && inline_session_executes(inline_run->session, pstmt->utilityStmt))
+		return;
 	if (is_conspicuous(pstmt->utilityStmt))
 		handler_note_conspicuous();
 	if (imports_snapshot(pstmt->utilityStmt))
@@ -84,6 +92,10 @@ look_at_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 		prev_process_utility(pstmt, query, read_only_tree, context, params, env, dest, qc);
 	else
 		standard_ProcessUtility(pstmt, query, read_only_tree, context, params, env, dest, qc);
+	if (declares_held_cursor(pstmt->utilityStmt))
+		handler_note_held_cursor(((DeclareCursorStmt *) pstmt->utilityStmt)->portalname);
+	if (inline_run)
+		inline_session_note(inline_run->session, pstmt->utilityStmt);
 	if (prepared)
 	{
 		JobqDb	   *db = find_db(MyDatabaseId); /* takes no entry where there is no jobq */
