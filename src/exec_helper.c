@@ -8,6 +8,11 @@
  * does it when this process or the whole server dies.  After a loss the next one is started with a
  * delay that doubles, and not before the old one has been reaped.
  *
+ * A helper may stand still: a tool can stop it.  While tools run it is sent a PING every LOOK_MS; any byte
+ * of it is an answer.  After MAX_MISSES looks in a row without one it is killed, and with it its tools.
+ * Only looks count, not the time between them: after this process has been stopped, or the whole
+ * machine, the helper gets all of its time again.
+ *
  * Where the postmaster is process 1 an orphaned tool would be reaped by it, and an exit code of 2 taken
  * for a crash of the server: there no helper is started unless jobq.allow_exec_under_pid1.
  */
@@ -23,6 +28,7 @@
 #include "access/xlog.h"
 #include "miscadmin.h"
 #include "port.h"
+#include "portability/instr_time.h"
 #include "storage/fd.h"
 #include "utils/timestamp.h"
 
@@ -33,6 +39,8 @@
 #define HEALTHY_MS		60000	/* a helper that lived so long begins a new count of losses */
 #define LEAVE_MS		5000	/* an old helper that is still there then is killed */
 #define READS_A_TURN	64
+#define LOOK_MS			3000
+#define MAX_MISSES		10
 
 static pgsocket helper_fd = PGINVALID_SOCKET;
 static pid_t helper_pid = 0;
@@ -44,6 +52,13 @@ static TimestampTz retry_at = 0;
 static FrameBuf out;
 static FrameDecoder in;
 static uint32 max_frame;
+
+/* the watch over a helper that has jobs */
+static int64 look_at = 0;		/* monotonic, us; 0: it has none */
+static bool pinged = false;		/* nothing has come since the last PING */
+static int	misses = 0;
+static bool helper_killed = false;
+static bool replace_helper = false;	/* it was lost: the next one ends what its tools have left */
 
 #define TROUBLE_LEN 256
 static char helper_trouble[TROUBLE_LEN];
@@ -184,6 +199,8 @@ start(void)
 	started_at = GetCurrentTimestamp();
 	max_frame = FRAME_MAX_DEFAULT;
 	frame_decoder_init(&in, max_frame);
+	helper_killed = false;
+	look_at = 0;
 	say_hello(FRAME_MAX_DEFAULT);
 	return true;
 }
@@ -226,6 +243,7 @@ helper_ready(void)
 	}
 	if (retry_at != DT_NOEND && retry_at > GetCurrentTimestamp())
 		return false;
+	replace_helper = false;
 	if (!start())
 	{
 		retry_later();
@@ -255,6 +273,7 @@ helper_close(const char *why)
 		if (TimestampDifferenceExceeds(started_at, GetCurrentTimestamp(), HEALTHY_MS))
 			losses = 0;
 		retry_later();
+		replace_helper = true;
 	}
 	closesocket(helper_fd);
 	ReleaseExternalFD();
@@ -356,6 +375,7 @@ helper_receive(void (*got) (const Frame *frame))
 		switch (frame_recv(&in, helper_fd))
 		{
 			case FRAME_IO_DONE:
+				pinged = false;
 				if (!take_frames(got))
 					return false;
 				break;
@@ -371,4 +391,89 @@ helper_receive(void (*got) (const Frame *frame))
 	}
 	SetLatch(MyLatch);			/* there may be more: come back after the other work */
 	return true;
+}
+
+/* ---------- watching ---------- */
+
+static int64
+monotonic_us(void)
+{
+	instr_time	now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	return (int64) INSTR_TIME_GET_MICROSEC(now);
+}
+
+void
+helper_kill(const char *why)
+{
+	if (helper_fd == PGINVALID_SOCKET || helper_killed)
+		return;
+	ereport(LOG, (errmsg("jobq-helper with PID %d is killed: %s", (int) helper_pid, why)));
+	kill(helper_pid, SIGKILL);
+	helper_killed = true;
+}
+
+/* A PING was not answered since the last look; false: the helper is given up. */
+static bool
+note_miss(int64 now)
+{
+	if (helper_killed)
+	{
+		helper_close("it does not end");
+		return false;
+	}
+	if (++misses < MAX_MISSES)
+		return true;
+	helper_kill(psprintf("it has not answered for %d s", MAX_MISSES * LOOK_MS / 1000));
+	look_at = now + LEAVE_MS * INT64CONST(1000);	/* until then its socket is at its end */
+	return true;
+}
+
+bool
+helper_watch(bool has_jobs)
+{
+	Frame		ping = {.type = FRAME_PING};
+	int64		now = monotonic_us();
+
+	if (helper_fd == PGINVALID_SOCKET || !has_jobs)
+	{
+		look_at = 0;
+		return true;
+	}
+	if (look_at == 0)
+	{
+		pinged = false;
+		look_at = now + LOOK_MS * INT64CONST(1000);
+	}
+	if (now < look_at)
+		return true;
+	look_at = now + LOOK_MS * INT64CONST(1000);
+	if (pinged || helper_killed)
+		return note_miss(now);
+	misses = 0;
+	pinged = helper_queue(&ping, 0);
+	return true;
+}
+
+long
+helper_watch_in(void)
+{
+	if (helper_fd == PGINVALID_SOCKET || look_at == 0)
+		return -1;
+	return (long) Max((look_at - monotonic_us() + 999) / 1000, 0);
+}
+
+void
+helper_replace(void)
+{
+	if (!replace_helper || retry_at > GetCurrentTimestamp())
+		return;
+	(void) helper_ready();
+}
+
+TimestampTz
+helper_replace_at(void)
+{
+	return replace_helper ? retry_at : DT_NOEND;
 }

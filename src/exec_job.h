@@ -112,6 +112,14 @@ extern void helper_send(void);
 /* Reads what is there and hands each frame to got; false: the helper is gone. */
 extern bool helper_receive(void (*got) (const Frame *frame));
 extern void helper_close(const char *why);
+/* Kills it, which works also when it is stopped; its tools die with it.  The end of its socket tells when. */
+extern void helper_kill(const char *why);
+/* Each turn, after its frames were taken: does it still answer?  false: it was given up. */
+extern bool helper_watch(bool has_jobs);
+extern long helper_watch_in(void);	/* ms until it is to be called again; -1: no need */
+/* One that was lost is replaced also when no job needs it: the next one ends what its tools have left. */
+extern void helper_replace(void);
+extern TimestampTz helper_replace_at(void); /* DT_NOEND: none is to be */
 /* When helper_ready may say otherwise; DT_NOEND: never. */
 extern TimestampTz helper_retry_at(void);
 /* For jobq.health(): which types can't be started here; '' when all can. */

@@ -5,6 +5,7 @@
  *	 exit 0				completed, when the output is what options.output says; else failed, bad_output
  *	 exit n				failed, skipped or snoozed, as the type's lists of exit codes say
  *	 a signal, timeout	failed
+ *	 over max_output	failed, bad_output
  *	 not started		released (this node's fault), but failed when its arguments are too long
  *	 stopped by us		cancelled, when a user asked; else released
  *	 helper lost		failed
@@ -279,6 +280,9 @@ exec_judge(ExecJob *x, JobType *type, Outcome *o)
 				exec_judge_answer(o, end, type);
 			else
 				bad_output(o, end, text_from_utf8(end->message.data, (int) end->message.len));
+			break;
+		case FRAME_OUTPUT_LIMIT:
+			bad_output(o, end, text_from_utf8(end->message.data, (int) end->message.len));
 			break;
 		case FRAME_SIGNALLED:
 			failed(o, psprintf("signal:%s", signal_name(end->value)),

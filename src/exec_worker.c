@@ -6,6 +6,7 @@
  * the latch (jobs handed over, a cancel, a signal) or the helper's socket.  Each turn it
  *
  *	 takes frames from the helper	exec_hear.c: what tools say, and how they end
+ *	 looks after the helper			exec_helper.c: one that does not answer is killed, one that is lost replaced
  *	 passes on cancels				asked of its cells under the slot's lock
  *	 settles what has ended and claims what was handed over
  *									exec_turn.c, one transaction, then START frames
@@ -24,6 +25,7 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "portability/instr_time.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
@@ -45,6 +47,7 @@
 #define ALONE_MS		1000	/* without a dispatcher: the extension may be gone */
 #define LEAVE_GRACE_MS	500		/* for DDL, which waits for us */
 #define KILL_SLACK_MS	2000	/* after the grace: how long the helper may take to report */
+#define LEAVE_STEP_MS	100		/* a wait that takes longer has been a stall */
 
 ExecJob		exec_jobs[JOBQ_CELLS];
 MemoryContext ExecContext;
@@ -160,31 +163,54 @@ pass_on_cancels(void)
 
 /* ---------- leaving ---------- */
 
+/*
+ * Takes what the helper reports until no tool runs, for that long at most; false: the server is dead.  Time in which
+ * this process stood still does not count: what has come meanwhile is to be read, and the helper may have stood
+ * still, too.
+ */
+static bool
+await_ends(int ms)
+{
+	int64		left = (int64) ms * 1000;
+
+	while (left > 0 && helper_socket() != PGINVALID_SOCKET && count_jobs(EXEC_STARTED) > 0)
+	{
+		int64		step = Min(left, LEAVE_STEP_MS * INT64CONST(1000));
+		int			events = WL_TIMEOUT | WL_POSTMASTER_DEATH | WL_SOCKET_READABLE;
+		instr_time	began;
+		instr_time	ended;
+
+		INSTR_TIME_SET_CURRENT(began);
+		helper_send();
+		if (helper_has_output())
+			events |= WL_SOCKET_WRITEABLE;
+		if (WaitLatchOrSocket(NULL, events, helper_socket(), (long) (step + 999) / 1000,
+							  jobq_wait(WAIT_HELPER_LEAVES)) & WL_POSTMASTER_DEATH)
+			return false;
+		exec_hear();
+		INSTR_TIME_SET_CURRENT(ended);
+		INSTR_TIME_SUBTRACT(ended, began);
+		left -= Min((int64) INSTR_TIME_GET_MICROSEC(ended), step);
+	}
+	return true;
+}
+
 /* Stops all tools and waits for their ends, at most for the grace and a little; false: the server is dead. */
 static bool
 stop_tools(int grace_ms)
 {
 	Frame		frame = {.type = FRAME_SHUTDOWN};
-	TimestampTz until;
 
 	exec_stopping = true;
 	frame.u.shutdown.grace_us = (uint64) grace_ms * 1000;
 	helper_queue(&frame, 0);
-	until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), grace_ms + KILL_SLACK_MS);
-	while (helper_socket() != PGINVALID_SOCKET && count_jobs(EXEC_STARTED) > 0)
+	if (!await_ends(grace_ms + KILL_SLACK_MS))
+		return false;
+	if (count_jobs(EXEC_STARTED) > 0)
 	{
-		long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
-		int			events = WL_TIMEOUT | WL_POSTMASTER_DEATH | WL_SOCKET_READABLE;
-
-		if (left <= 0)
-			break;
-		helper_send();
-		if (helper_has_output())
-			events |= WL_SOCKET_WRITEABLE;
-		if (WaitLatchOrSocket(NULL, events, helper_socket(), left, jobq_wait(WAIT_HELPER_LEAVES)) &
-			WL_POSTMASTER_DEATH)
+		helper_kill("it has not stopped its tools");
+		if (!await_ends(KILL_SLACK_MS))
 			return false;
-		exec_hear();
 	}
 	helper_close(NULL);
 	exec_helper_lost();
@@ -281,6 +307,7 @@ next_turn_at(TimestampTz now)
 	/* who waited for a lock in the turn has lost the signal that more was assigned meanwhile */
 	if (exec_has_assigned())
 		at = Min(at, helper_socket() == PGINVALID_SOCKET ? helper_retry_at() : now);
+	at = Min(at, helper_replace_at());
 	if (is_idle())
 		at = Min(at, TimestampTzPlusMilliseconds(now, exec_db->dispatcher ? IDLE_MS : ALONE_MS));
 	return at;
@@ -294,15 +321,17 @@ wait_for_something(void)
 	TimestampTz at = next_turn_at(now);
 	int			events = WL_LATCH_SET | WL_EXIT_ON_PM_DEATH;
 	long		timeout = -1;
+	long		watch = helper_watch_in();
 	bool		idle = is_idle();
 	int			rc;
 
 	helper_send();
 	if (at != DT_NOEND)
-	{
 		timeout = TimestampDifferenceMilliseconds(now, at);
+	if (watch >= 0 && (timeout < 0 || watch < timeout))
+		timeout = watch;
+	if (timeout >= 0)
 		events |= WL_TIMEOUT;
-	}
 	if (helper_socket() != PGINVALID_SOCKET)
 		events |= WL_SOCKET_READABLE | (helper_has_output() ? WL_SOCKET_WRITEABLE : 0);
 	if (idle)
@@ -359,6 +388,9 @@ jobq_exec_worker_main(Datum arg)
 		if (exec_db->leave || exec_db->dboid != MyDatabaseId)
 			proc_exit(0);
 		exec_hear();
+		if (!helper_watch(count_jobs(EXEC_STARTED) > 0))
+			exec_helper_lost();
+		helper_replace();
 		if (exec_db->suspended > 0)
 			give_back();
 		pass_on_cancels();

@@ -352,7 +352,7 @@ walk_exit(Codec *c, FrameExit *m)
 	walk_i32(c, &m->value);
 	walk_u32(c, &m->left_processes);
 	walk_u32(c, &m->bad_lines);
-	walk_code(c, &m->kind, FRAME_EXITED, FRAME_ANSWERED);
+	walk_code(c, &m->kind, FRAME_EXITED, FRAME_OUTPUT_LIMIT);
 	walk_code(c, &m->verdict, FRAME_OUT_OK, FRAME_OUT_NO_ANSWER);
 	walk_code(c, &m->limit, FRAME_LIMIT_NONE, FRAME_LIMIT_FILES);
 	walk_text(c, &m->output, FRAME_MAX_LIMIT);
@@ -385,6 +385,9 @@ walk_message(Codec *c, Frame *frame)
 			return;
 		case FRAME_EXIT:
 			walk_exit(c, &frame->u.exit);
+			return;
+		case FRAME_PING:
+		case FRAME_PONG:
 			return;
 	}
 	c->failed = true;

@@ -15,7 +15,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#define FRAME_VERSION		1
+#define FRAME_VERSION		2
 #define FRAME_FD			3	/* the helper's end of the socketpair */
 #define FRAME_HEADER		6	/* u32 length of what follows it, u8 version, u8 type */
 #define FRAME_MAX_DEFAULT	(4 * 1024 * 1024 + 256 * 1024)
@@ -34,9 +34,11 @@ typedef enum FrameType
 	FRAME_SHUTDOWN,
 	FRAME_STARTED,				/* helper -> worker */
 	FRAME_EVENT,
-	FRAME_EXIT
+	FRAME_EXIT,
+	FRAME_PING,					/* worker -> helper: answer at once */
+	FRAME_PONG					/* helper -> worker */
 } FrameType;
-#define FRAME_LAST_TYPE FRAME_EXIT
+#define FRAME_LAST_TYPE FRAME_PONG
 
 /* Bytes, not terminated.  Points into the decoder's buffer, or to what the caller encodes. */
 typedef struct FrameText
@@ -98,7 +100,8 @@ typedef enum FrameStopReason
 {
 	FRAME_STOP_CANCEL = 1,
 	FRAME_STOP_SHUTDOWN,
-	FRAME_STOP_TIMEOUT
+	FRAME_STOP_TIMEOUT,
+	FRAME_STOP_OUTPUT			/* never in a CANCEL */
 } FrameStopReason;
 
 typedef struct FrameCancel
@@ -142,7 +145,8 @@ typedef enum FrameExitKind
 	FRAME_TIMEOUT,				/* stopped by us; value: exit code, or 128 + signal */
 	FRAME_CANCELLED,
 	FRAME_SHUTDOWN_KILL,
-	FRAME_ANSWERED				/* warm: output is the line, when verdict says OK */
+	FRAME_ANSWERED,				/* warm: output is the line, when verdict says OK */
+	FRAME_OUTPUT_LIMIT			/* stdout, or the answer, went over max_output; value: 0 */
 } FrameExitKind;
 
 /* Which limit the tool has probably run into, when it has failed. */

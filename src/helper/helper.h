@@ -101,6 +101,7 @@ typedef struct Capture
 	size_t		max;
 	uint64_t	total;
 	bool		failed;			/* no memory: treated as over the limit */
+	const char *name;			/* in messages; NULL: stdout */
 } Capture;
 
 /* A stream cut into lines; longer ones are reported once, as too long. */
@@ -255,6 +256,7 @@ extern void job_start(Helper *h, const FrameStart *start);
 extern Job *job_launch(Helper *h, const FrameStart *start, Pool *pool);
 extern void job_refuse(Helper *h, uint64_t number, FrameExitKind kind, const char *why);
 extern void job_stop(Helper *h, Job *job, FrameStopReason reason, uint64_t grace_us);
+extern bool job_is_over_output(const Job *job);
 extern void job_kill(Helper *h, Job *job);
 /* When its starter answers within that time; -1: waits for it. */
 extern void job_take_start(Helper *h, Job *job, int wait_ms);
@@ -308,6 +310,7 @@ extern void tree_sweep(Helper *h);
 
 /* output.c */
 extern void capture_add(Capture *c, const char *data, size_t len);
+extern bool capture_is_over(const Capture *c);
 extern void ring_add(Ring *r, const char *data, size_t len);
 extern size_t ring_read(const Ring *r, char *out);	/* out: size bytes; oldest first */
 extern void lines_add(Lines *l, const char *data, size_t len, LineHandler handler, void *arg);

@@ -275,18 +275,28 @@ us_of(const struct timeval *tv)
 	return (uint64_t) tv->tv_sec * 1000000 + (uint64_t) tv->tv_usec;
 }
 
+/* True if it has written more than it may. */
+bool
+job_is_over_output(const Job *job)
+{
+	return job->output != FRAME_OUTPUT_NONE && capture_is_over(&job->out);
+}
+
 static void
 set_kind(const Job *job, FrameExit *result)
 {
-	static const uint8_t stopped[] = {0, FRAME_CANCELLED, FRAME_SHUTDOWN_KILL, FRAME_TIMEOUT};
+	static const uint8_t stopped[] = {0, FRAME_CANCELLED, FRAME_SHUTDOWN_KILL, FRAME_TIMEOUT, FRAME_OUTPUT_LIMIT};
+	uint8_t		stop = job->stop == 0 && job_is_over_output(job) ? FRAME_STOP_OUTPUT : job->stop;
 	bool		signalled = WIFSIGNALED(job->status);
 
 	result->kind = signalled ? FRAME_SIGNALLED : FRAME_EXITED;
 	result->value = signalled ? WTERMSIG(job->status) : WEXITSTATUS(job->status);
-	if (job->stop == 0)
+	if (stop == 0)
 		return;
-	result->kind = stopped[job->stop];
-	if (signalled)
+	result->kind = stopped[stop];
+	if (stop == FRAME_STOP_OUTPUT)
+		result->value = 0;		/* it may have ended before TERM came, or not */
+	else if (signalled)
 		result->value += 128;
 }
 

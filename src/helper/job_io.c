@@ -2,8 +2,9 @@
  * job_io.c
  *	  A job's pipes: its input, what it writes, what becomes an event at once.
  *
- * Reading never stops: bytes beyond a limit are counted and thrown away, so that a tool is not held
- * up by being talkative.  Only descriptor 3 waits, while the worker does not take its events.
+ * Reading never stops: bytes beyond a limit are counted and thrown away, so that a tool never blocks on a
+ * full pipe.  Only descriptor 3 waits, while the worker does not take its events.  More stdout than max_output
+ * stops the tool as a timeout does; stderr has no limit, its end is kept.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -78,7 +79,11 @@ take_bytes(Helper *h, Job *job, JobFd which, const char *data, size_t len)
 	if (which == FD_STDOUT && job->pool)
 		warm_read(h, job, data, len);
 	else if (which == FD_STDOUT)
+	{
 		capture_add(&job->out, data, len);
+		if (job->stop == 0 && job_is_over_output(job))
+			job_stop(h, job, FRAME_STOP_OUTPUT, job->kill_grace);
+	}
 	else if (which == FD_NOTES)
 		lines_add(&job->notes, data, len, note_line, &arg);
 	else

@@ -43,6 +43,12 @@ capture_add(Capture *c, const char *data, size_t len)
 	c->len += len;
 }
 
+bool
+capture_is_over(const Capture *c)
+{
+	return c->total > c->max || c->failed;
+}
+
 void
 ring_add(Ring *r, const char *data, size_t len)
 {
@@ -247,10 +253,11 @@ output_judge(const Capture *c, FrameOutputKind kind, FrameExit *result)
 	result->verdict = FRAME_OUT_OK;
 	if (kind == FRAME_OUTPUT_NONE)
 		return true;
-	if (c->total > c->max || c->failed)
+	if (capture_is_over(c))
 	{
 		result->verdict = FRAME_OUT_TRUNCATED;
-		return keep_message(result, "stdout is longer than the limit%s of %llu bytes", "", (unsigned long long) c->max) &&
+		return keep_message(result, "%s is longer than the limit of %llu bytes (max_output)", c->name ? c->name : "stdout",
+							(unsigned long long) c->max) &&
 			keep_bad(c, result);
 	}
 	return kind == FRAME_OUTPUT_JSON ? judge_json(c, result) : judge_text(c, result);

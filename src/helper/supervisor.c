@@ -144,6 +144,9 @@ take_frame(Helper *h, const Frame *frame)
 		case FRAME_SHUTDOWN:
 			take_shutdown(h, &frame->u.shutdown);
 			return true;
+		case FRAME_PING:
+			send_frame(h, &(const Frame) {.type = FRAME_PONG});
+			return true;
 		default:
 			return false;
 	}

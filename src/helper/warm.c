@@ -450,7 +450,7 @@ typedef struct Answer
 static void
 refused(Helper *h, Job *job, FrameVerdict verdict, const char *line, size_t len, const char *why)
 {
-	Capture		start = {(char *) line, len, len, len, len, false};
+	Capture		start = {(char *) line, len, len, len, len, false, NULL};
 	FrameExit	kept = {0};
 
 	if (output_judge(&start, FRAME_OUTPUT_TEXT, &kept))
@@ -462,6 +462,18 @@ refused(Helper *h, Job *job, FrameVerdict verdict, const char *line, size_t len,
 		h->out.failed = true;
 	output_free(&kept);
 	throw_away(h, job);
+}
+
+/* Ends the instance as a timeout does; what it has written goes where that of other tools is. */
+static void
+stop_overlong(Helper *h, Job *job, const char *line, size_t len)
+{
+	job->output = FRAME_OUTPUT_TEXT;
+	job->out.name = "the answer";
+	job->out.max = job->pool->start.max_output;
+	capture_add(&job->out, line ? line : "", len);
+	job->out.total = (uint64_t) job->out.max + 1;
+	job_stop(h, job, FRAME_STOP_OUTPUT, job->kill_grace);
 }
 
 static void
@@ -482,12 +494,10 @@ answer_line(void *arg, const char *line, size_t len, bool overlong)
 	}
 	if (overlong)
 	{
-		verdict = FRAME_OUT_TRUNCATED;
-		if (asprintf(&why, "the answer is longer than the limit of %u bytes", job->pool->start.max_output) < 0)
-			why = NULL;
+		stop_overlong(h, job, line, len);
+		return;
 	}
-	else
-		verdict = answer_check(line ? line : "", len, job->answers.max, job->id, &why);
+	verdict = answer_check(line ? line : "", len, job->answers.max, job->id, &why);
 	if (verdict != FRAME_OUT_OK)
 		refused(h, job, verdict, line ? line : "", len, why ? why : "the answer was refused");
 	else
@@ -507,6 +517,8 @@ warm_read(Helper *h, Job *job, const char *data, size_t len)
 	lines_add(&job->answers, data, len, answer_line, &arg);
 	if (job->number == NO_JOB && job->answers.len > 0)
 		throw_away(h, job);		/* it has begun a line that nobody has asked for */
+	else if (job->number != NO_JOB && job->answers.overlong && job->stop == 0)
+		stop_overlong(h, job, job->answers.data, job->answers.len);
 }
 
 /* ---- time ---- */

@@ -51,7 +51,8 @@ for my $row (@table)
 	is("$e->{verdict} " . length $e->{output}, 'ok 5000', 'as long as the limit');
 	$e = $h->run(argv => [ $TOOL, 'stdout', 5001 ], max_output => 5000);
 	is("$e->{verdict} " . length($e->{output}) . " $e->{stdout_bytes} $e->{value}", 'truncated 4096 5001 0', 'one byte over it');
-	like($e->{message}, qr/longer than the limit of 5000 bytes/, 'says so');
+	like($e->{message}, qr/^stdout is longer than the limit of 5000 bytes \(max_output\)$/, 'says so');
+	is($e->{kind}, 'output_limit', 'whatever its exit code is');
 	$e = $h->run(argv => printf_tool('%s', ('\342\202\254' =~ s/\\(\d+)/chr oct $1/ger) x 2000), max_output => 5000);
 	is($e->{verdict} . ' ' . length $e->{output}, 'truncated 4095', 'no character is cut');
 }

@@ -104,13 +104,15 @@ is(summary($e) . " $e->{verdict} $e->{stderr_bytes}", 'exited 0 empty ' . scale(
 is(length $e->{stderr}, 8192, 'only stderr: its end is kept');
 
 # 6. stdout never ends
-$e = in_time(sub { $_[0]{verdict} eq 'truncated' }, 'endless stdout', argv => [ $TOOL, 'stdout', 0 ], timeout => 0.5, grace => 3600);
-is(summary($e) . " $e->{verdict}", 'timeout 143 truncated', 'endless stdout: stopped by its timeout');
+$e = hostile('endless stdout', argv => [ $TOOL, 'stdout', 0 ], grace => 3600);
+is(summary($e) . " $e->{verdict}", 'output_limit 0 truncated', 'endless stdout: stopped by max_output');
+$e = in_time(sub { $_[0]{stdout_bytes} > 0 }, 'endless stdout that is no result', argv => [ $TOOL, 'stdout', 0 ], output => 'none', timeout => 0.5, grace => 3600);
+is(summary($e) . " $e->{verdict}", 'timeout 143 ok', 'endless stdout that is no result: stopped by its timeout');
 
 # 7. a flood of stdout that ends
 my $rss = sub { open(my $f, '<', "/proc/$h->{helper_pid}/status"); local $/; return <$f> =~ /VmHWM:\s+(\d+)/ ? $1 : 0; };
-$e = hostile('flood', argv => [ $TOOL, 'stdout', scale(1_000_000_000) ], wait => 120);
-is(summary($e) . " $e->{verdict} $e->{stdout_bytes}", 'exited 0 truncated ' . scale(1_000_000_000), 'flood: read to its end, but not kept');
+$e = hostile('flood', argv => [ $TOOL, 'stdout', scale(1_000_000_000) ], output => 'none', wait => 120);
+is(summary($e) . " $e->{verdict} $e->{stdout_bytes}", 'exited 0 ok ' . scale(1_000_000_000), 'flood: read to its end, but not kept');
 ok(HelperTest::is_sanitized() || $rss->() < 16384, 'flood: the helper stays small') or diag($rss->());
 
 # 8. never reads 1 MB of stdin

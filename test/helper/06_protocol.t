@@ -25,20 +25,21 @@ sub status_after
 	return "signal $status";
 }
 
-sub frame { my ($type, $body, $version) = @_; return pack('L<CC', length($body) + 2, $version // 1, $type) . $body; }
+sub frame { my ($type, $body, $version) = @_; return pack('L<CC', length($body) + 2, $version // $HelperTest::VERSION, $type) . $body; }
 
 is(status_after("\xff" x 100), 1, 'rubbish: exits 1');
 is(status_after("\xff" x 100, running => 1), 1, 'rubbish while a tool runs');
 is(join(' ', processes_with("broken-$$")), '', 'which does not survive it');
 is(status_after(pack('L<', 0)), 1, 'a frame of no length');
 is(status_after(pack('L<', 0x7fffffff)), 1, 'a frame of 2 GB');
-is(status_after(frame(4, pack('Q<', 0), 2)), 1, 'another version');
+is(status_after(frame(4, pack('Q<', 0), $_)), 1, "version $_") for $HelperTest::VERSION - 1, $HelperTest::VERSION + 1;
 is(status_after(frame(99, '')), 1, 'an unknown type');
 is(status_after(frame(7, 'x')), 1, "one of the helper's own types");
 is(status_after(frame(5, pack('Q<L<', 1, 2))), 1, 'also a sound one');
 is(status_after(frame(4, 'short')), 1, 'cut short');
 is(status_after(frame(4, pack('Q<', 0) . 'x')), 1, 'too long');
-is(status_after(frame(3, pack('Q<Q<C', 1, 0, 9))), 1, 'an unknown reason');
+is(status_after(frame(3, pack('Q<Q<C', 1, 0, $_))), 1, "a reason that no worker has: $_") for 4, 9;
+is(status_after(frame(9, '')), 1, 'a PONG');
 is(status_after(frame(4, pack('Q<', 0)), hello => 0), 1, 'no HELLO first');
 is(status_after(frame(1, pack('L<L<L<', 0, 0, 0) . HelperTest::text('relative/dir')), hello => 0), 1, 'a relative work directory');
 is(status_after(frame(1, pack('L<L<L<', 0, 0, 0) . HelperTest::text('/nonexistent/dir')), hello => 0), 1, 'one that can not be made');

@@ -61,13 +61,13 @@ $h->cancel($_, 'cancel', 0.1), end_of($_) for @hung[ 0, 2 ];
 $pool++;
 for my $row ([ exit => 'exited 3 ok' ], [ leave => 'exited 0 ok' ], [ crash => 'signalled 9 ok' ],
 	[ garbage => 'answered 0 bad_json' ], [ other => 'answered 0 no_answer' ], [ empty => 'answered 0 no_answer' ],
-	[ long => 'answered 0 truncated', max_output => 50000 ])
+	[ long => 'output_limit 0 truncated', max_output => 50000 ])
 {
 	my ($what, $want, %o) = @$row;
 	my $before = pid_of(ask('work', %o));
 	my $bad = ask($what, %o);
 	is(summary($bad), $want, "$what: how it ends");
-	is($bad->{message} ne '', $want =~ /^answered/ ? 1 : '', "$what: why it was refused");
+	is($bad->{message} ne '', $want =~ /^(answered|output_limit)/ ? 1 : '', "$what: why it was refused");
 	ok(length $bad->{output} <= 4096, "$what: the beginning is kept");
 	my $after = ask('work', %o);
 	is(summary($after) . ' ' . served($after), 'answered 0 ok 1', "$what: the next job has a new instance");

@@ -361,6 +361,9 @@ warm_do(const char *id, const char *what, int served)
 		printf("{\"id\":\"%s\"}\n", id);
 	else if (strcmp(what, "long") == 0)
 		printf("{\"id\":\"%s\",\"result\":\"%0*d\"}\n", id, 100000, 0);
+	else if (strcmp(what, "endless") == 0)
+		for (;;)
+			fputs("yes ", stdout);
 	else if (strcmp(what, "fail") == 0)
 		printf("{\"id\":\"%s\",\"error\":\"no\",\"code\":\"E1\",\"retryable\":false}\n", id);
 	else

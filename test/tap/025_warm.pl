@@ -155,7 +155,7 @@ hits('{"memory_max": "64MB"}', 'my @x; push @x, "y" x 100_000 while 1', '(exit|s
 hits('{"cpu_seconds": 1}', '1 while 1', 'signal:XCPU', 'terminated by signal XCPU: processor time limit of 1 s exceeded', 'cpu_seconds');
 hits('{"cpu_seconds": 1}', '$SIG{"XCPU"} = sub { exit 9 }; 1 while 1', 'exit:9', 'exited with code 9: processor time limit of 1 s exceeded', 'cpu_seconds that are noticed');
 hits('{"nofile": 20}', 'my @f; while (1) { open my $f, "<", "/dev/null" or die "open: $!"; push @f, $f }', 'exit:\d+', "$ended: limit of 20 open files reached", 'nofile');
-hits('{"max_output": 1000, "output": "text"}', 'print "x" x 5000', 'bad_output', 'stdout is longer than the limit of 1000 bytes', 'max_output');
+hits('{"max_output": 1000, "output": "text"}', 'print "x" x 5000', 'bad_output', 'stdout is longer than the limit of 1000 bytes \(max_output\)', 'max_output');
 hits('{"memory_max": "64MB", "cpu_seconds": 60}', 'exit 4', 'exit:4', 'exited with code 4', 'no limit');
 
 $node->stop;

@@ -30,10 +30,11 @@ our $HANG = "$build/hang";
 
 build();
 
-my %TYPE = (HELLO => 1, START => 2, CANCEL => 3, SHUTDOWN => 4, STARTED => 5, EVENT => 6, EXIT => 7);
+our $VERSION = 2;
+my %TYPE = (HELLO => 1, START => 2, CANCEL => 3, SHUTDOWN => 4, STARTED => 5, EVENT => 6, EXIT => 7, PING => 8, PONG => 9);
 our @OUTPUT = qw(json text none);
 our %REASON = (cancel => 1, shutdown => 2, timeout => 3);
-our @KIND = (undef, qw(exited signalled start_failed timeout cancelled shutdown answered));
+our @KIND = (undef, qw(exited signalled start_failed timeout cancelled shutdown answered output_limit));
 our @LIMIT = ('', qw(memory cpu files));
 our @EVENT = (undef, qw(progress log artifact stderr));
 our @VERDICT = qw(ok empty bad_json not_utf8 nul truncated too_deep no_answer);
@@ -159,7 +160,7 @@ sub send_raw
 sub send_frame
 {
 	my ($self, $type, $body) = @_;
-	return $self->send_raw(pack('L<CC', length($body) + 2, 1, $TYPE{$type}) . $body);
+	return $self->send_raw(pack('L<CC', length($body) + 2, $VERSION, $TYPE{$type}) . $body);
 }
 
 sub hello
@@ -191,6 +192,7 @@ sub cancel
 	return $self->send_frame('CANCEL', pack('Q<Q<C', $job, int(($grace // 5) * 1e6), $REASON{$reason // 'cancel'}));
 }
 
+sub ping { my ($self) = @_; return $self->send_frame('PING', ''); }
 sub shutdown { my ($self, $grace) = @_; return $self->send_frame('SHUTDOWN', pack('Q<', int(($grace // 5) * 1e6))); }
 
 # One step of reading; false at end of file.
@@ -265,6 +267,7 @@ sub expect
 
 sub exit_of { my ($self, $job, $seconds) = @_; return $self->expect(sub { $_[0]{type} eq 'EXIT' && $_[0]{job} == $job }, $seconds); }
 sub started { my ($self, $job, $seconds) = @_; return $self->expect(sub { $_[0]{type} eq 'STARTED' && $_[0]{job} == $job }, $seconds); }
+sub pong { my ($self, $seconds) = @_; return $self->expect(sub { $_[0]{type} eq 'PONG' }, $seconds); }
 sub event { my ($self, $job, $seconds) = @_; return $self->expect(sub { $_[0]{type} eq 'EVENT' && $_[0]{job} == $job }, $seconds); }
 
 sub run

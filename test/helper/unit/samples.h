@@ -129,7 +129,7 @@ sample_exit(Source *s, FrameExit *m, SampleRoom *room)
 	m->value = (int32_t) sample_u32(s);
 	m->left_processes = sample_u32(s);
 	m->bad_lines = sample_u32(s);
-	m->kind = 1 + sample_byte(s) % FRAME_ANSWERED;
+	m->kind = 1 + sample_byte(s) % FRAME_OUTPUT_LIMIT;
 	m->verdict = sample_byte(s) % (FRAME_OUT_NO_ANSWER + 1);
 	m->limit = sample_byte(s) % (FRAME_LIMIT_FILES + 1);
 	m->output = sample_text(s, room->t[0], true);
@@ -172,6 +172,9 @@ sample_frame(Source *s, Frame *f, SampleRoom *room)
 			break;
 		case FRAME_EXIT:
 			sample_exit(s, &f->u.exit, room);
+			break;
+		case FRAME_PING:
+		case FRAME_PONG:
 			break;
 	}
 }
@@ -236,6 +239,9 @@ same_frame(const Frame *a, const Frame *b)
 				same_text(a->u.event.text, b->u.event.text);
 		case FRAME_EXIT:
 			return same_exit(&a->u.exit, &b->u.exit);
+		case FRAME_PING:
+		case FRAME_PONG:
+			return true;
 	}
 	return false;
 }

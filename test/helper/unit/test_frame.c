@@ -146,12 +146,12 @@ test_malformed(void)
 		  "a length of 4 GB is refused as soon as it is read");
 	CHECK(decode_bytes("\xe9\x03\0\0", 4, &why) == FRAME_BAD, "so is one byte over the limit");
 	CHECK(decode_bytes("\xe8\x03\0\0", 4, &why) == FRAME_MORE, "the limit itself is not");
-	CHECK(decode_bytes("\1\0\0\0\1", 5, &why) == FRAME_BAD && strcmp(why, "frame too short") == 0, "too short");
-	CHECK(decode_bytes("\2\0\0\0\2", 5, &why) == FRAME_BAD && strcmp(why, "unknown protocol version") == 0,
+	CHECK(decode_bytes("\1\0\0\0\2", 5, &why) == FRAME_BAD && strcmp(why, "frame too short") == 0, "too short");
+	CHECK(decode_bytes("\2\0\0\0\1", 5, &why) == FRAME_BAD && strcmp(why, "unknown protocol version") == 0,
 		  "another version is refused before its frame is whole");
-	CHECK(decode_bytes("\2\0\0\0\1\0", 6, &why) == FRAME_BAD, "type 0");
-	CHECK(decode_bytes("\2\0\0\0\1\x63", 6, &why) == FRAME_BAD, "unknown type");
-	CHECK(decode_bytes("\x0b\0\0\0\1\3\0\0\0\0\0\0\0\0\0", 15, &why) == FRAME_BAD, "CANCEL cut short");
+	CHECK(decode_bytes("\2\0\0\0\2\0", 6, &why) == FRAME_BAD, "type 0");
+	CHECK(decode_bytes("\2\0\0\0\2\x63", 6, &why) == FRAME_BAD, "unknown type");
+	CHECK(decode_bytes("\x0b\0\0\0\2\3\0\0\0\0\0\0\0\0\0", 15, &why) == FRAME_BAD, "CANCEL cut short");
 	CHECK(decode_bytes("", 0, &why) == FRAME_MORE, "nothing is nothing yet");
 }
 
