@@ -23,11 +23,13 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/pg_am.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "tcop/pquery.h"
+#include "utils/portal.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -81,6 +83,11 @@ queue_bytes(void)
 	rel = try_table_open(relid, NoLock);
 	if (rel == NULL)
 		return -1;
+	if (rel->rd_rel->relam != HEAP_TABLE_AM_OID)
+	{
+		table_close(rel, AccessShareLock);
+		return -1;
+	}
 	bytes = relation_bytes(rel);
 	if (OidIsValid(rel->rd_rel->reltoastrelid))
 	{
@@ -258,16 +265,17 @@ compaction_turn(TimestampTz now, bool tick)
 /* ---------- jobq.compact() ---------- */
 
 /*
- * The snapshot of the statement, if this session surely has no older one: then it need not end for others'
- * sake, and what it sees as ended may go.
+ * Returns the snapshot of the statement, if this session surely has no older one: then it need not end for others'
+ * sake, and what it sees as ended may go.  A portal that a pipeline has bound or suspended has an older one.
  */
 static Snapshot
 statement_snapshot(void)
 {
-	if (IsTransactionBlock() || IsolationUsesXactSnapshot() || IsInParallelMode() ||
+	if (IsInTransactionBlock(true) || IsolationUsesXactSnapshot() || IsInParallelMode() ||
 		TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		return NULL;
-	if (ActivePortal == NULL || ActivePortal->name[0] != '\0' || ActivePortal->queryDesc == NULL)
+	if (ActivePortal == NULL || ActivePortal->name[0] != '\0' || ActivePortal->queryDesc == NULL ||
+		!ThereAreNoReadyPortals())
 		return NULL;
 	return ActivePortal->queryDesc->snapshot;
 }

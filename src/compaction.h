@@ -25,7 +25,7 @@ extern void compaction_nap(long ms);
 /* jobq.compact_threshold in bytes. */
 extern int64 compaction_threshold(void);
 
-/* Heap, TOAST and indexes of jobq.queue; -1: somebody has it for himself. */
+/* Heap, TOAST and indexes of jobq.queue; -1: it is locked exclusively, or no heap. */
 extern int64 queue_bytes(void);
 
 #endif

@@ -17,6 +17,7 @@
 #include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "compaction.h"
@@ -116,16 +117,13 @@ bytes_of(Oid relid)
 	return bytes;
 }
 
-/* The first transaction.  The table's lock keeps its TOAST table in place. */
+/* The table's lock keeps its TOAST table in place. */
 static bool
-mark_queue(void *arg)
+mark_both(Run *run, Oid relid)
 {
-	Run		   *run = arg;
-	Oid			relid = jobq_relid("queue");
 	Oid			toastid;
 
-	pgstat_report_activity(STATE_RUNNING, "jobq: removing dead rows from jobq.queue");
-	if (!OidIsValid(relid) || !mark_table(relid, relid, run, &run->queue))
+	if (!mark_table(relid, relid, run, &run->queue))
 		return false;
 	toastid = toast_of(relid);
 	if (run->sum.needs_toast)
@@ -134,6 +132,22 @@ mark_queue(void *arg)
 		return false;
 	run->bytes = queue_bytes();
 	return true;
+}
+
+/* The first transaction. */
+static bool
+mark_queue(void *arg)
+{
+	Run		   *run = arg;
+	Oid			relid = jobq_relid("queue");
+	bool		done;
+
+	pgstat_report_activity(STATE_RUNNING, "jobq: removing dead rows from jobq.queue");
+	PushActiveSnapshot(GetTransactionSnapshot());	/* for horizon_check_tops */
+	horizon_check_tops(&run->horizon);
+	done = OidIsValid(relid) && mark_both(run, relid);
+	PopActiveSnapshot();
+	return done;
 }
 
 /* The second one.  The table may have changed, or have a new TOAST table. */

@@ -13,7 +13,9 @@
  *
  * "Had ended" is what a snapshot says: below its xmax and not among its running ones.  It must be the set and not one
  * xid as a limit: a transaction that was running at T may delete later, and commit, under a snapshot's eyes.
- * When subtransactions are not all known (an overflow), only what precedes all that was running counts.
+ * A snapshot knows no subtransactions when one transaction had more than 64 of them.  Then an xid is looked up in
+ * pg_subtrans and its top-level transaction is compared, as PostgreSQL does it.  pg_subtrans ends at the oldest
+ * transaction that runs now: when that follows our xmin, only what precedes all that was running counts.
  *
  * "Is gone" is waited for as CREATE INDEX CONCURRENTLY does it: list the virtual transactions of this database that
  * have an xmin, and look until each has ended, has none any more, or has a newer one.
@@ -30,6 +32,7 @@
  */
 #include "jobq.h"
 
+#include "access/subtrans.h"
 #include "access/transam.h"
 #include "access/twophase.h"
 #include "miscadmin.h"
@@ -37,6 +40,7 @@
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 
 #include "horizon.h"
 
@@ -67,19 +71,22 @@ keep_running(Horizon *h, TransactionId *xids, int n)
 static void
 horizon_take(Horizon *h, Snapshot snapshot)
 {
-	int			n = snapshot->xcnt + Max(snapshot->subxcnt, 0);
+	int			nsub = snapshot->suboverflowed ? 0 : Max(snapshot->subxcnt, 0);
+	int			n = snapshot->xcnt + nsub;
 	TransactionId *xids;
 
 	h->nrunning = 0;
-	h->coarse = snapshot->suboverflowed;
+	h->coarse = false;
+	h->tops_only = snapshot->suboverflowed;
 	h->taken_at = U64FromFullTransactionId(ReadNextFullTransactionId());
-	h->xmax = snapshot->suboverflowed ? snapshot->xmin : snapshot->xmax;
-	if (snapshot->suboverflowed || n == 0)
+	h->xmin = snapshot->xmin;
+	h->xmax = snapshot->xmax;
+	if (n == 0)
 		return;
 	xids = palloc(sizeof(TransactionId) * n);
 	memcpy(xids, snapshot->xip, sizeof(TransactionId) * snapshot->xcnt);
-	if (snapshot->subxcnt > 0)
-		memcpy(xids + snapshot->xcnt, snapshot->subxip, sizeof(TransactionId) * snapshot->subxcnt);
+	if (nsub > 0)
+		memcpy(xids + snapshot->xcnt, snapshot->subxip, sizeof(TransactionId) * nsub);
 	keep_running(h, xids, n);
 	pfree(xids);
 }
@@ -91,11 +98,26 @@ horizon_check_age(Horizon *h)
 		h->xmax = InvalidTransactionId;
 }
 
+void
+horizon_check_tops(Horizon *h)
+{
+	Assert(TransactionIdIsNormal(TransactionXmin));
+	if (!h->tops_only || !TransactionIdIsNormal(h->xmax) || !TransactionIdPrecedes(h->xmin, TransactionXmin))
+		return;
+	h->xmax = h->xmin;
+	h->nrunning = 0;
+	h->coarse = true;
+}
+
 bool
 horizon_covers(const Horizon *h, TransactionId xid)
 {
 	if (!TransactionIdIsNormal(h->xmax) || !TransactionIdPrecedes(xid, h->xmax))
 		return false;
+	if (TransactionIdPrecedes(xid, h->xmin))
+		return true;
+	if (h->tops_only)
+		xid = SubTransGetTopmostTransaction(xid);
 	return h->nrunning == 0 ||
 		bsearch(&xid, h->running, h->nrunning, sizeof(TransactionId), compare_xids) == NULL;
 }

@@ -13,9 +13,11 @@
 #define JOBQ_MAX_RUNNING	512
 typedef struct Horizon
 {
+	TransactionId xmin;			/* all that precede it had */
 	TransactionId xmax;			/* InvalidTransactionId: none had */
 	uint64		taken_at;		/* next full xid */
 	bool		coarse;			/* less than had ended: not all that were running fit, or are known */
+	bool		tops_only;		/* of those that were running only the top-level ones are listed */
 	int			nrunning;
 	TransactionId running[JOBQ_MAX_RUNNING];	/* ascending */
 } Horizon;
@@ -34,6 +36,12 @@ typedef struct Grace
 
 /* Forgets it when so many transactions have begun since that xids can't be compared with it. */
 extern void horizon_check_age(Horizon *h);
+
+/*
+ * Forgets subtransactions' ends when it can't be asked any more whose they are.  The caller has a snapshot, from before
+ * this call until after the last one of horizon_covers().
+ */
+extern void horizon_check_tops(Horizon *h);
 
 /* Had it ended?  Then who deletes a row as xid is seen to have done so, or to have failed, by all. */
 extern bool horizon_covers(const Horizon *h, TransactionId xid);

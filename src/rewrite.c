@@ -20,6 +20,7 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/transam.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "commands/tablecmds.h"
 #include "miscadmin.h"
@@ -31,7 +32,17 @@
 #include "queue.h"
 #include "rewrite.h"
 
-/* The index on the rows' ids, which has every row. */
+/* True for a btree on id that has every row. */
+static bool
+is_plain_on_id(Relation index)
+{
+	Form_pg_index form = index->rd_index;
+
+	return index->rd_rel->relam == BTREE_AM_OID && form->indisvalid && form->indnkeyatts == 1 &&
+		form->indkey.values[0] == Q_id && RelationGetIndexPredicate(index) == NIL;
+}
+
+/* Returns an index that the rows can be read through, or InvalidOid. */
 static Oid
 index_of_ids(Relation rel)
 {
@@ -42,10 +53,8 @@ index_of_ids(Relation rel)
 	foreach(lc, indexes)
 	{
 		Relation	index = index_open(lfirst_oid(lc), NoLock);
-		Form_pg_index form = index->rd_index;
 
-		if (form->indisvalid && form->indnkeyatts == 1 && form->indkey.values[0] == Q_id &&
-			RelationGetIndexPredicate(index) == NIL)
+		if (!OidIsValid(found) && is_plain_on_id(index))
 			found = RelationGetRelid(index);
 		index_close(index, NoLock);
 	}
@@ -131,7 +140,7 @@ rewrite_table(Oid relid)
 	rel = try_table_open(relid, NoLock);
 	if (rel == NULL)
 		return false;
-	if (!lock_all(rel) || !OidIsValid(indexid = index_of_ids(rel)))
+	if (rel->rd_rel->relam != HEAP_TABLE_AM_OID || !lock_all(rel) || !OidIsValid(indexid = index_of_ids(rel)))
 	{
 		table_close(rel, NoLock);
 		return false;

@@ -1,0 +1,204 @@
+# Compaction's horizon and its limits: portals of the calling session, subtransactions, statistics, what an owner's ALTER
+# may have done to the table, and how long a rewrite may last.
+
+use strict;
+use warnings;
+
+use IO::Socket::UNIX;
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+
+my $node = jobq_server('exact', 'autovacuum = off', 'fsync = off', 'log_min_messages = debug1', "jobq.compact_threshold = '256MB'");
+$node->start;
+$node->safe_psql('postgres', <<'END');
+CREATE EXTENSION jobq;
+CREATE EXTENSION amcheck;
+CREATE FUNCTION nothing(p jsonb) RETURNS void LANGUAGE sql AS '';
+SELECT jobq.create_job_type('waits', 'nothing(jsonb)');
+SELECT jobq.pause_job_type('waits');
+CREATE TABLE other (n int);
+CREATE FUNCTION noise(bytes int) RETURNS text LANGUAGE sql AS
+  $$ SELECT string_agg(md5(random()::text), '') FROM generate_series(1, bytes / 32) $$;
+-- Gives the calling transaction n subtransactions with xids.
+CREATE FUNCTION subtransactions(n int) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  FOR i IN 1 .. n LOOP
+    BEGIN
+      INSERT INTO public.other VALUES (i);
+    EXCEPTION WHEN division_by_zero THEN NULL;
+    END;
+  END LOOP;
+END $$;
+CREATE FUNCTION live() RETURNS bigint LANGUAGE sql AS
+  $$ SELECT n_live_tup FROM pg_stat_all_tables WHERE relid = 'jobq.queue'::regclass $$;
+END
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+
+sub value { return $node->safe_psql('postgres', $_[0]); }
+
+sub holds
+{
+	my ($sql) = @_;
+	my $session = $node->background_psql('postgres', on_error_stop => 0);
+
+	$session->query($sql);
+	return $session;
+}
+
+sub sound
+{
+	my ($what) = @_;
+
+	cmp_ok(value('SELECT count(*) FROM (SELECT bt_index_check(indexrelid, true) FROM pg_index i JOIN pg_class c ON c.oid = indexrelid'
+			  . " WHERE indrelid = 'jobq.queue'::regclass AND relam = (SELECT oid FROM pg_am WHERE amname = 'btree')) i"),
+		'>=', 5, "$what: each index has every row");
+	return is(value("SELECT count(*) FROM verify_heapam('jobq.queue')"), 0, "$what: the table is sound");
+}
+
+# $waits jobs that stay, $gone others that are cancelled; their row versions are as large as that.
+sub queue_of
+{
+	my ($waits, $gone, $bytes) = @_;
+
+	value("SELECT jobq.cancel_jobs('waits')");
+	value("SELECT count(jobq.enqueue('waits', jsonb_build_object('text', noise($bytes)), tenant => CASE WHEN i > $waits THEN 't' END))"
+		  . " FROM generate_series(1, $waits + $gone) i");
+	return value("SELECT jobq.cancel_jobs('waits', 't')") if $gone > 0;
+}
+
+# --- a session of the extended protocol
+
+sub message { my ($type, $body) = @_; return $type . pack('N', 4 + length $body) . $body; }
+
+sub bind_portal
+{
+	my ($portal, $sql) = @_;
+
+	return message('P', "$portal\0$sql\0" . pack('n', 0)) . message('B', "$portal\0$portal\0" . pack('nnn', 0, 0, 0));
+}
+
+sub run_portal { my ($portal, $rows) = @_; return message('E', "$portal\0" . pack('N', $rows)); }
+
+sub connect_raw
+{
+	my $socket = IO::Socket::UNIX->new(Peer => $node->host . '/.s.PGSQL.' . $node->port) or die "no connection: $!";
+	my $user = value('SELECT current_user');
+	my $start = pack('N', 196608) . "user\0$user\0database\0postgres\0\0";
+
+	$socket->syswrite(pack('N', 4 + length $start) . $start);
+	answers($socket, 'Z');
+	return $socket;
+}
+
+# Types of the messages up to the first of that type.
+sub answers
+{
+	my ($socket, $until) = @_;
+	my $seen = '';
+
+	while ($seen !~ /[$until]$/)
+	{
+		$socket->read(my $head, 5) == 5 or die "the server has closed the connection after $seen";
+		my ($type, $length) = unpack('aN', $head);
+		$socket->read(my $body, $length - 4);
+		die "error: $body" if $type eq 'E';
+		$seen .= $type;
+	}
+	return $seen;
+}
+
+sub count_rows { return scalar(() = $_[0] =~ /D/g); }
+
+foreach my $executed (1, 0)
+{
+	my $what = $executed ? 'a suspended portal' : 'a portal that is bound';
+
+	queue_of(1000, 1000, 32);
+	value("SELECT count(jobq.enqueue('waits', tenant => 'u')) FROM generate_series(1, 1000)");
+	my $rows = value('SELECT count(*) FROM jobq.queue');
+	my $socket = connect_raw();
+	$socket->syswrite(bind_portal('reader', 'SELECT id FROM jobq.queue') . ($executed ? run_portal('reader', 1) : '') . message('H', ''));
+	my $first = answers($socket, $executed ? 's' : '2');
+	value("SELECT jobq.cancel_jobs('waits', 'u')");
+	$socket->syswrite(bind_portal('', 'SELECT jobq.compact()') . run_portal('', 0) . message('H', ''));
+	answers($socket, 'C');
+	$socket->syswrite(run_portal('reader', 0) . message('S', ''));
+	is(count_rows($first . answers($socket, 'Z')), $rows, "$what of the session that calls compact() gets each row of its snapshot");
+	$socket->close;
+}
+
+# --- over 64 subtransactions
+
+value('SELECT jobq.compact()');
+my $holder = holds('BEGIN; SELECT subtransactions(100)');
+queue_of(100, 500, 32);
+my $offset = -s $node->logfile;
+value('SELECT jobq.compact()');
+like(slurp_file($node->logfile, $offset), qr/jobq compaction: swept, [1-9]\d\d+ dead rows removed/,
+	'100 subtransactions of an idle transaction keep no dead row');
+sound('100 subtransactions');
+
+# Rows that one of them deletes are seen by a snapshot that was taken before it commits.
+my $rows = value('SELECT count(*) FROM jobq.queue');
+$holder->query('SAVEPOINT s');
+$holder->query("DELETE FROM jobq.queue WHERE id IN (SELECT id FROM jobq.queue LIMIT 50)");
+$holder->query('RELEASE s');
+value('SELECT jobq.compact()');		# while it runs
+my $reader = holds('BEGIN ISOLATION LEVEL REPEATABLE READ');
+is($reader->query('SELECT count(*) FROM jobq.queue'), $rows, 'a snapshot sees what a subtransaction has deleted');
+$holder->query('COMMIT');
+$holder->quit;
+value('SELECT jobq.compact()');
+value('SELECT jobq.compact()');
+is($reader->query('SELECT count(*) FROM jobq.queue'), $rows, 'and does so after compaction');
+is(value('SELECT count(*) FROM jobq.queue'), $rows - 50, 'later ones do not');
+$reader->quit;
+
+# --- statistics
+
+queue_of(3000, 0, 32);
+value('SELECT jobq.compact()');
+value('VACUUM jobq.queue');
+value("SELECT count(jobq.enqueue('waits', tenant => 't')) FROM generate_series(1, 1000)");
+value("SELECT jobq.cancel_jobs('waits', 't')");
+value('SELECT jobq.compact()');
+my $live = value('SELECT live()');
+cmp_ok(abs($live - 3000), '<', 100, "n_live_tup is true beside pages that are all visible: $live of 3000");
+$reader = holds('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM jobq.queue');
+value("SELECT count(jobq.alter_job(id, payload => '{\"round\": $_}')) FROM jobq.jobs") foreach 1 .. 2;
+value('SELECT jobq.compact()');
+$live = value('SELECT live()');
+cmp_ok(abs($live - 3000), '<', 100, "beside versions that a snapshot still sees: $live of 3000");
+$reader->quit;
+my $writer = holds("BEGIN; SELECT count(jobq.enqueue('waits')) FROM generate_series(1, 1000)");
+value('SELECT jobq.compact()');
+$live = value('SELECT live()');
+cmp_ok(abs($live - 3000), '<', 100, "beside jobs that are being enqueued: $live of 3000");
+$writer->query('COMMIT');
+$writer->quit;
+wait_for_sql($node, 'SELECT abs(live() - 4000) < 100', 'which count when they are');
+
+# --- another index on the ids, another access method
+
+my $file = "SELECT pg_relation_filenode('jobq.queue')";
+my $before = value($file);
+value('CREATE INDEX by_hash ON jobq.queue USING hash (id)');
+value('CREATE INDEX by_range ON jobq.queue USING brin (id)');
+value('SELECT jobq.compact()');
+isnt(value($file), $before, 'the table is written anew beside other indexes on the ids');
+sound('other indexes');
+value('DROP INDEX jobq.by_hash; DROP INDEX jobq.by_range');
+
+value('CREATE ACCESS METHOD other TYPE TABLE HANDLER heap_tableam_handler; ALTER TABLE jobq.queue SET ACCESS METHOD other');
+queue_of(100, 500, 32);
+$before = value($file);
+$offset = -s $node->logfile;
+is(value('SELECT jobq.compact()'), 0, 'compact() gives nothing back of a table that is no heap');
+is(value($file), $before, 'and does not write it anew');
+unlike(slurp_file($node->logfile, $offset), qr/jobq compaction: swept/, 'nor touches its pages');
+value('ALTER TABLE jobq.queue SET ACCESS METHOD heap; DROP ACCESS METHOD other');
+
+unlike(slurp_file($node->logfile), qr/jobq \w+ (ERROR|FATAL|PANIC):  (?!terminating)/, 'no errors of our own');
+$node->stop;
+done_testing();
