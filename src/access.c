@@ -31,6 +31,7 @@
 #include "utils/syscache.h"
 
 #include "access.h"
+#include "row_map.h"
 #include "shmem.h"
 
 PG_FUNCTION_INFO_V1(jobq_access_trigger);
@@ -41,6 +42,14 @@ enum
 	A_role = 1, A_access, A_tenant, A_job_types, A_role_oid
 };
 #define A_NATTS A_role_oid
+
+static const ShapeColumn access_columns[] = {
+	{"role", TEXTOID, FILLED}, {"access", TEXTOID, FILLED}, {"tenant", TEXTOID, NULLABLE},
+	{"job_types", TEXTARRAYOID, NULLABLE}, {"role_oid", OIDOID, FILLED}
+};
+const Shape access_shape = FIRST_SHAPE("access", access_columns);
+
+StaticAssertDecl(lengthof(access_columns) == A_NATTS, "access' columns");
 
 typedef struct Grant
 {
@@ -185,7 +194,7 @@ collect_grants(Held *held)
 		bool		nulls[A_NATTS];
 		Oid			grantee;
 
-		heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
+		row_deform(rel, tuple, values, nulls);
 		grantee = DatumGetObjectId(values[A_role_oid - 1]);
 		if (OidIsValid(grantee) && has_privs_of_role(held->role, grantee))
 			add_grant(held, values, nulls);

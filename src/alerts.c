@@ -16,6 +16,7 @@
 #include "hooks.h"
 #include "json_build.h"
 #include "news.h"
+#include "row_map.h"
 
 /* attribute numbers of jobq.alerts: src/sql/00_schema.sql */
 enum
@@ -23,6 +24,15 @@ enum
 	L_ts = 1, L_severity, L_title, L_message, L_job_id, L_job_type, L_tenant, L_attempts, L_error_msg
 };
 #define L_NATTS L_error_msg
+
+static const ShapeColumn alerts_columns[] = {
+	{"ts", TIMESTAMPTZOID, FILLED}, {"severity", TEXTOID, FILLED}, {"title", TEXTOID, FILLED},
+	{"message", TEXTOID, FILLED}, {"job_id", UUIDOID, NULLABLE}, {"job_type", TEXTOID, NULLABLE},
+	{"tenant", TEXTOID, NULLABLE}, {"attempts", INT4OID, NULLABLE}, {"error_msg", TEXTOID, NULLABLE}
+};
+const Shape alerts_shape = FIRST_SHAPE("alerts", alerts_columns);
+
+StaticAssertDecl(lengthof(alerts_columns) == L_NATTS, "alerts' columns");
 
 bool
 alerts_ready(Ledger *ledger, TimestampTz ts)

@@ -38,11 +38,13 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/inval.h"
 #include "utils/syscache.h"
 
 #include "ddl.h"
 #include "detour.h"
 #include "job_types.h"
+#include "publish.h"
 #include "shmem.h"
 
 static ProcessUtility_hook_type prev_process_utility = NULL;
@@ -228,18 +230,34 @@ meet_command(Node *stmt, bool top_level)
 	}
 }
 
+/* Every process looks at the version again (release.c). */
+static void
+version_changed(void)
+{
+	Oid			relid = jobq_relid("queue");
+
+	if (!OidIsValid(relid))
+		return;
+	CacheInvalidateRelcacheByRelid(relid);
+	publish_types_changed();
+}
+
 static void
 ddl_process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 					ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *env,
 					DestReceiver *dest, QueryCompletion *qc)
 {
+	Node	   *stmt = pstmt->utilityStmt;
+
 	if (JobqShmem != NULL && OidIsValid(MyDatabaseId) && IsTransactionState() && !RecoveryInProgress())
-		meet_command(pstmt->utilityStmt, context == PROCESS_UTILITY_TOPLEVEL);
+		meet_command(stmt, context == PROCESS_UTILITY_TOPLEVEL);
 
 	if (prev_process_utility)
 		prev_process_utility(pstmt, query, read_only_tree, context, params, env, dest, qc);
 	else
 		standard_ProcessUtility(pstmt, query, read_only_tree, context, params, env, dest, qc);
+	if (IsA(stmt, AlterExtensionStmt) && strcmp(((AlterExtensionStmt *) stmt)->extname, "jobq") == 0)
+		version_changed();
 }
 
 void

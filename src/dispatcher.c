@@ -12,7 +12,7 @@
  * capacity; see to workers.  It takes relation locks only when they are free at once and never waits
  * for a row, a lock or a standby.
  *
- * Leaves with 0 when the extension is gone or DDL needs the database empty, else 1, and the launcher
+ * Leaves with 0 when the extension is gone, its tables are not such that jobs may run or DDL needs the database empty, else 1, and the launcher
  * starts another, which finds what is in flight in the slots.
  */
 #include "jobq.h"
@@ -38,6 +38,7 @@
 #include "utils/wait_event.h"
 
 #include "compaction.h"
+#include "fit.h"
 #include "inflight.h"
 #include "intake.h"
 #include "job_types.h"
@@ -54,6 +55,7 @@
 #include "wake.h"
 
 #define PAUSED_MS			5
+#define UNFIT_RETRY_MS		1000
 #define BLOCKED_RETRY_US	INT64CONST(100000)	/* somebody has the queue's lock */
 
 static JobqDb *db;
@@ -141,6 +143,33 @@ see_to_stop(void)
 		return;
 	executors_take_back(false);
 	ConditionVariableBroadcast(&db->idle);
+}
+
+/* ---------- version and tables (fit.c) ---------- */
+
+/* Is the database as the library expects it?  Writes log and trouble when the answer is another than before. */
+static bool
+is_fit(void)
+{
+	const char *trouble = fit_trouble();
+
+	if (trouble[0] == '\0')
+		return true;
+	if (!db->unfit || strcmp(db->trouble, trouble) != 0)
+		ereport(LOG,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("jobq: no job runs: %s", trouble)));
+	set_trouble("%s", trouble);
+	db->unfit = true;
+	return false;
+}
+
+/* All that is remembered came from tables that have changed: a new dispatcher waits until they fit. */
+static void
+leave_unfit(void)
+{
+	db->wanted = true;
+	proc_exit(0);
 }
 
 /* ---------- one turn ---------- */
@@ -272,6 +301,8 @@ one_turn(void)
 	StartTransactionCommand();
 	if (!OidIsValid(jobq_relid("queue")))
 		leave_without_extension();
+	if (!is_fit())
+		leave_unfit();
 	if (registry_known)
 		(void) executors_collect(now);	/* what has started is told to all limits */
 	db->draining = db->ndrains > 0; /* before the publications: whose drain has ended has told of its row */
@@ -460,6 +491,55 @@ start_up(void)
 	mark_suspects();
 }
 
+/* No executor of the database is left, not even of a former dispatcher. */
+static bool
+is_empty(void)
+{
+	bool		empty = true;
+
+	LWLockAcquire(JobqShmem->lock, LW_SHARED);
+	for (int i = 0; i < JobqShmem->nslots; i++)
+		empty &= !JobqShmem->slots[i].in_use || JobqShmem->slots[i].dead || JobqShmem->slots[i].dboid != db->dboid;
+	LWLockRelease(JobqShmem->lock);
+	return empty;
+}
+
+/* Reads and hands out nothing, answers health() and makes way for DDL, until version and tables fit. */
+static void
+wait_until_fit(void)
+{
+	bool		fit = false;
+
+	for (;;)
+	{
+		if (db->leave && is_empty())
+		{
+			db->gave_way = true;
+			proc_exit(0);
+		}
+		if (!db->suspended && !db->leave)
+		{
+			StartTransactionCommand();
+			if (!OidIsValid(jobq_relid("queue")))
+				leave_without_extension();
+			fit = is_fit();
+			CommitTransactionCommand();
+		}
+		if (fit)
+			break;
+		pg_atomic_write_u64(&db->beat, (uint64) GetCurrentTimestamp());
+		pg_atomic_write_u64(&db->pong, pg_atomic_read_u64(&db->ping));
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, UNFIT_RETRY_MS,
+						 jobq_wait(WAIT_DISPATCHER));
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+	if (db->unfit)
+		ereport(LOG, (errmsg("jobq: version and tables fit again")));
+	db->unfit = false;
+	set_trouble("%s", "");
+}
+
 /* DDL has the floor: nothing is handed out or read, nothing of ours is locked. */
 static void
 suspended_turn(void)
@@ -502,6 +582,7 @@ jobq_dispatcher_main(Datum arg)
 	set_for_session("synchronous_commit", "off");
 	if (!extension_is_here())
 		leave_without_extension();
+	wait_until_fit();
 	start_up();
 	notify_init(db);
 

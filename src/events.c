@@ -18,8 +18,19 @@
 
 #include "events.h"
 #include "news.h"
+#include "row_map.h"
 
 #define MAX_GATHERED	256
+
+static const ShapeColumn events_columns[] = {
+	{"id", INT8OID, FILLED}, {"ts", TIMESTAMPTZOID, FILLED}, {"job_id", UUIDOID, NULLABLE},
+	{"job_type", TEXTOID, NULLABLE}, {"tenant", TEXTOID, NULLABLE}, {"attempt", INT4OID, NULLABLE},
+	{"type", TEXTOID, FILLED}, {"source", TEXTOID, FILLED}, {"level", TEXTOID, FILLED},
+	{"message", TEXTOID, NULLABLE}, {"data", JSONBOID, NULLABLE}
+};
+const Shape events_shape = FIRST_SHAPE("events", events_columns);
+
+StaticAssertDecl(lengthof(events_columns) == E_NATTS, "events' columns");
 
 void
 events_begin(EventLog *log)
@@ -72,7 +83,7 @@ set_text(Datum *values, bool *nulls, int att, const char *text)
 }
 
 static HeapTuple
-event_row(TupleDesc desc, TimestampTz ts, const Datum *job, const bool *job_nulls, JobType *type,
+event_row(Table *table, TimestampTz ts, const Datum *job, const bool *job_nulls, JobType *type,
 		  const Event *event)
 {
 	Datum		values[E_NATTS] = {0};
@@ -91,7 +102,7 @@ event_row(TupleDesc desc, TimestampTz ts, const Datum *job, const bool *job_null
 	set_text(values, nulls, E_message, event->message);
 	values[E_data - 1] = PointerGetDatum(event->data);
 	nulls[E_data - 1] = event->data == NULL;
-	return heap_form_tuple(desc, values, nulls);
+	return table_form_row(table, values, nulls);
 }
 
 /* The partition of its time may be gone (a job that ran for long): then it counts as of now. */
@@ -111,7 +122,7 @@ event_add(EventLog *log, const Datum *values, const bool *nulls, JobType *type, 
 		log->rows = palloc(sizeof(HeapTuple) * MAX_GATHERED);
 	if (log->nrows == MAX_GATHERED)
 		events_write(log);
-	log->rows[log->nrows++] = event_row(RelationGetDescr(log->partition.table.rel), now, values, nulls,
+	log->rows[log->nrows++] = event_row(&log->partition.table, now, values, nulls,
 										type, event);
 	news_events();
 	MemoryContextSwitchTo(old);

@@ -88,7 +88,7 @@ queue_find_by_id(Table *queue, const pg_uuid_t *id, Snapshot snapshot, Job *job)
 	else
 		found = find_by_heap_scan(queue, id, snapshot);
 	if (found)
-		job_from_slot(queue->slot, job);
+		job_from_slot(queue, job);
 	ExecClearTuple(queue->slot);
 	return found;
 }
@@ -186,7 +186,7 @@ queue_lock_or_wait(Table *queue, Job *seen, Job *job)
 		return LOCK_BUSY;
 	if (queue_fetch_version(queue, &tid))
 	{
-		job_from_slot(queue->slot, job);
+		job_from_slot(queue, job);
 		if (memcmp(JOB_ID(job), JOB_ID(seen), UUID_LEN) == 0)
 		{
 			locked = queue_lock_version(queue);

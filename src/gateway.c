@@ -22,6 +22,7 @@
 #include "utils/syscache.h"
 
 #include "access.h"
+#include "release.h"
 
 PG_FUNCTION_INFO_V1(jobq_gateway);
 
@@ -101,6 +102,7 @@ jobq_gateway(PG_FUNCTION_ARGS)
 	int			sec_context;
 	Datum		result;
 
+	release_require();
 	GetUserIdAndSecContext(&caller, &sec_context);
 	access_check_call(caller, gate->name, fcinfo->args);
 	InitFunctionCallInfoData(*inner, &gate->target, PG_NARGS() + 1, PG_GET_COLLATION(),

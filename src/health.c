@@ -21,6 +21,7 @@
 #include "utils/timestamp.h"
 
 #include "disk.h"
+#include "fit.h"
 #include "health_facts.h"
 #include "launcher.h"
 #include "queue.h"
@@ -368,16 +369,34 @@ check_access(Report *report, const HealthFacts *f)
 						   "SELECT jobq._revoke_stray_grants() takes them back", f->strays), "");
 }
 
+/* Version or tables are such that no query about the rest can be relied on. */
+static Datum
+report_unfit(JobqDb *db, const char *trouble)
+{
+	HealthFacts f = {0};
+	Report		report = {.worst = HEALTHY};
+
+	initStringInfo(&report.checks);
+	(void) check_dispatcher(&report, db, &f);
+	add_check(&report, "queues", UNHEALTHY, psprintf("no job runs: %s", trouble), "");
+	return DirectFunctionCall1(jsonb_in, CStringGetDatum(
+		psprintf("{\"status\": \"%s\", \"checks\": {%s}, \"details\": {}}", level_names[report.worst],
+				 report.checks.data)));
+}
+
 Datum
 jobq_health(PG_FUNCTION_ARGS)
 {
 	JobqDb	   *db = RecoveryInProgress() ? NULL : my_db();
+	const char *trouble = fit_trouble();
 	HealthFacts f;
 	Report		report = {.worst = HEALTHY};
 	StringInfoData out;
 	bool		dispatcher;
 	int			workers;
 
+	if (trouble[0] != '\0')
+		return report_unfit(db, trouble);
 	health_facts(&f);
 	initStringInfo(&report.checks);
 	dispatcher = check_dispatcher(&report, db, &f);

@@ -27,12 +27,20 @@
 
 #include "job_types.h"
 #include "queue.h"
+#include "row_map.h"
 
 enum
 {
 	HOME_home_id = 1, HOME_self_xid, HOME_database
 };
 #define HOME_NATTS HOME_database
+
+static const ShapeColumn home_columns[] = {
+	{"home_id", INT4OID, FILLED}, {"self_xid", XID8OID, FILLED}, {"database", OIDOID, FILLED}
+};
+const Shape home_shape = FIRST_SHAPE("home", home_columns);
+
+StaticAssertDecl(lengthof(home_columns) == HOME_NATTS, "home's columns");
 
 typedef struct Home
 {
@@ -55,7 +63,7 @@ read_home(Relation rel, Snapshot snapshot)
 		bool		nulls[HOME_NATTS];
 		uint64		xid;
 
-		heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
+		row_deform(rel, tuple, values, nulls);
 		xid = U64FromFullTransactionId(DatumGetFullTransactionId(values[HOME_self_xid - 1]));
 		if (HeapTupleHeaderGetRawXmin(tuple->t_data) != (TransactionId) xid ||
 			DatumGetObjectId(values[HOME_database - 1]) != MyDatabaseId)

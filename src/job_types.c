@@ -33,6 +33,7 @@
 
 #include "job_types.h"
 #include "options.h"
+#include "row_map.h"
 
 /* attribute numbers of jobq.job_types: src/sql/00_schema.sql */
 enum
@@ -42,6 +43,39 @@ enum
 	T_cpu_weight, T_rate_limit, T_rate_window, T_keep_completed, T_keep_dead, T_critical,
 	T_options, T_paused, T_pause_reason, T_paused_until, T_created_at, T_dropped_at
 };
+#define T_NATTS T_dropped_at
+
+static const ShapeColumn job_types_columns[] = {
+	{"id", INT4OID, FILLED},
+	{"name", TEXTOID, FILLED},
+	{"owner", TEXTOID, FILLED},
+	{"run_as", TEXTOID, FILLED},
+	{"handler", TEXTOID, NULLABLE},
+	{"command", TEXTARRAYOID, NULLABLE},
+	{"max_attempts", INT4OID, FILLED},
+	{"backoff", TEXTOID, FILLED},
+	{"backoff_base", INTERVALOID, FILLED},
+	{"backoff_max", INTERVALOID, FILLED},
+	{"backoff_jitter", FLOAT4OID, FILLED},
+	{"timeout", INTERVALOID, FILLED},
+	{"base_priority", INT4OID, FILLED},
+	{"max_concurrent", INT4OID, FILLED},
+	{"cpu_weight", INT4OID, FILLED},
+	{"rate_limit", INT4OID, FILLED},
+	{"rate_window", INTERVALOID, FILLED},
+	{"keep_completed", INTERVALOID, FILLED},
+	{"keep_dead", INTERVALOID, NULLABLE},
+	{"critical", BOOLOID, FILLED},
+	{"options", JSONBOID, FILLED},
+	{"paused", BOOLOID, FILLED},
+	{"pause_reason", TEXTOID, NULLABLE},
+	{"paused_until", TIMESTAMPTZOID, NULLABLE},
+	{"created_at", TIMESTAMPTZOID, FILLED},
+	{"dropped_at", TIMESTAMPTZOID, NULLABLE}
+};
+const Shape job_types_shape = FIRST_SHAPE("job_types", job_types_columns);
+
+StaticAssertDecl(lengthof(job_types_columns) == T_NATTS, "job_types' columns");
 
 #define ATT(att)	(values[(att) - 1])
 #define ISNULL(att)	(nulls[(att) - 1])
@@ -253,14 +287,12 @@ load_type(const char *index_name, ScanKey key, bool live)
 	scan = systable_beginscan(rel, index, OidIsValid(index), snapshot, 1, key);
 	while (type == NULL && HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
-		Datum	   *values = palloc(sizeof(Datum) * RelationGetDescr(rel)->natts);
-		bool	   *nulls = palloc(sizeof(bool) * RelationGetDescr(rel)->natts);
+		Datum		values[T_NATTS];
+		bool		nulls[T_NATTS];
 
-		heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
+		row_deform(rel, tuple, values, nulls);
 		if (!live || ISNULL(T_dropped_at))
 			type = cache_add(values, nulls);
-		pfree(values);
-		pfree(nulls);
 	}
 	systable_endscan(scan);
 	UnregisterSnapshot(snapshot);

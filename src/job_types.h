@@ -89,6 +89,7 @@ extern uint64 job_types_generation(void);
 /* For who hears of a commit (publish.h) before its invalidation messages: drops the cache now. */
 extern void job_types_forget(void);
 extern Oid	jobq_relid(const char *name);	/* oid of jobq.<name>, cached per backend; InvalidOid: no extension */
+extern uint64 relations_generation(void);	/* never 0; rises when one of them, or a schema, has changed */
 extern Oid	jobq_owner(void);				/* owner of the extension's tables: who our own SQL runs as */
 extern int64 interval_to_us(const Interval *span);	/* a month is 30 days, as in extract(epoch) */
 

@@ -14,6 +14,10 @@
 
 #include "job_types.h"
 #include "ledger.h"
+#include "row_map.h"
+
+static const ShapeColumn dead_letter_count_columns[] = {{"change", INT8OID, FILLED}};
+const Shape dead_letter_count_shape = FIRST_SHAPE("dead_letter_count", dead_letter_count_columns);
 
 static void
 move_now(Ledger *ledger, Job *job, Datum *values, bool *nulls)
@@ -48,7 +52,7 @@ ledger_move_to_history(Ledger *ledger, Job *job, Datum *values, bool *nulls)
 	if (ledger->nmoves == JOBQ_CELLS)
 		ledger_write(ledger);
 	ledger->moved_from[ledger->nmoves] = job->tid;
-	ledger->moved_to[ledger->nmoves++] = heap_form_tuple(RelationGetDescr(ledger->history.table.rel), values, nulls);
+	ledger->moved_to[ledger->nmoves++] = table_form_row(&ledger->history.table, values, nulls);
 }
 
 void

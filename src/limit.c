@@ -19,6 +19,7 @@
 #include "job_types.h"
 #include "options.h"
 #include "ready.h"
+#include "row_map.h"
 
 /* attribute numbers of jobq.limits: src/sql/00_schema.sql */
 enum
@@ -26,6 +27,14 @@ enum
 	L_name = 1, L_max_concurrent, L_rate_limit, L_rate_window
 };
 #define L_NATTS L_rate_window
+
+static const ShapeColumn limits_columns[] = {
+	{"name", TEXTOID, FILLED}, {"max_concurrent", INT4OID, FILLED}, {"rate_limit", INT4OID, FILLED},
+	{"rate_window", INTERVALOID, FILLED}
+};
+const Shape limits_shape = FIRST_SHAPE("limits", limits_columns);
+
+StaticAssertDecl(lengthof(limits_columns) == L_NATTS, "limits' columns");
 
 typedef struct SharedLimit
 {
@@ -143,7 +152,7 @@ limits_load(void)
 		Datum		values[L_NATTS];
 		bool		nulls[L_NATTS];
 
-		heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
+		row_deform(rel, tuple, values, nulls);
 		load_limit(values);
 	}
 	table_endscan(scan);

@@ -27,6 +27,7 @@
 #include "dispatcher.h"
 #include "job_types.h"
 #include "pressure.h"
+#include "row_map.h"
 #include "signals.h"
 
 #define LOCK_RETRY_US	INT64CONST(100000)
@@ -36,12 +37,30 @@
 /* attribute numbers: src/sql/47_signals.sql */
 enum
 {
-	S_id = 1, S_name, S_active, S_active_until, S_condition, S_definer, S_search_path, S_every
+	S_id = 1, S_name, S_active, S_active_until, S_condition, S_definer, S_search_path, S_every, S_problem, S_changed_at
 };
+#define S_NATTS S_changed_at
 enum
 {
 	R_type_id = 1, R_signal, R_priority_adj, R_block, R_max_weight
 };
+#define R_NATTS R_max_weight
+
+static const ShapeColumn signals_columns[] = {
+	{"id", INT4OID, FILLED}, {"name", TEXTOID, FILLED}, {"active", BOOLOID, FILLED},
+	{"active_until", TIMESTAMPTZOID, NULLABLE}, {"condition", TEXTOID, NULLABLE}, {"definer", TEXTOID, NULLABLE},
+	{"search_path", TEXTOID, NULLABLE}, {"every", INTERVALOID, NULLABLE}, {"problem", TEXTOID, NULLABLE},
+	{"changed_at", TIMESTAMPTZOID, FILLED}
+};
+static const ShapeColumn pressure_rules_columns[] = {
+	{"type_id", INT4OID, FILLED}, {"signal", TEXTOID, FILLED}, {"priority_adj", INT4OID, FILLED},
+	{"block", BOOLOID, FILLED}, {"max_weight", INT4OID, NULLABLE}
+};
+const Shape signals_shape = FIRST_SHAPE("signals", signals_columns);
+const Shape pressure_rules_shape = FIRST_SHAPE("pressure_rules", pressure_rules_columns);
+
+StaticAssertDecl(lengthof(signals_columns) == S_NATTS, "signals' columns");
+StaticAssertDecl(lengthof(pressure_rules_columns) == R_NATTS, "pressure_rules' columns");
 
 typedef struct Signal
 {
@@ -89,39 +108,37 @@ pressure_stale(void)
 
 /* ---------- reading the tables ---------- */
 
-typedef void (*RowReader) (HeapTuple tuple, TupleDesc desc);
-
 static void
-read_signal(HeapTuple tuple, TupleDesc desc)
+read_signal(Relation rel, HeapTuple tuple)
 {
 	Signal	   *s = &signals[nsignals++];
-	bool		isnull;
-	Datum		value;
+	Datum		values[S_NATTS];
+	bool		nulls[S_NATTS];
 
-	s->id = DatumGetInt32(heap_getattr(tuple, S_id, desc, &isnull));
-	strlcpy(s->name, TextDatumGetCString(heap_getattr(tuple, S_name, desc, &isnull)), sizeof(s->name));
-	s->active = DatumGetBool(heap_getattr(tuple, S_active, desc, &isnull));
-	value = heap_getattr(tuple, S_active_until, desc, &isnull);
-	s->until = isnull ? DT_NOEND : DatumGetTimestampTz(value);
-	value = heap_getattr(tuple, S_every, desc, &isnull);
+	row_deform(rel, tuple, values, nulls);
+	s->id = DatumGetInt32(values[S_id - 1]);
+	strlcpy(s->name, TextDatumGetCString(values[S_name - 1]), sizeof(s->name));
+	s->active = DatumGetBool(values[S_active - 1]);
+	s->until = nulls[S_active_until - 1] ? DT_NOEND : DatumGetTimestampTz(values[S_active_until - 1]);
 	/* a process is started for it: at most once a second */
-	s->every = isnull ? 0 : Max(interval_to_us(DatumGetIntervalP(value)), USECS_PER_SEC);
+	s->every = nulls[S_every - 1] ? 0 :
+		Max(interval_to_us(DatumGetIntervalP(values[S_every - 1])), USECS_PER_SEC);
 	s->next_check = 0;			/* at once, unless it was known */
 }
 
 static void
-read_rule(HeapTuple tuple, TupleDesc desc)
+read_rule(Relation rel, HeapTuple tuple)
 {
 	Rule	   *r = &rules[nrules++];
-	bool		isnull;
-	Datum		value;
+	Datum		values[R_NATTS];
+	bool		nulls[R_NATTS];
 
-	r->type_id = DatumGetInt32(heap_getattr(tuple, R_type_id, desc, &isnull));
-	strlcpy(r->signal, TextDatumGetCString(heap_getattr(tuple, R_signal, desc, &isnull)), sizeof(r->signal));
-	r->priority_adj = DatumGetInt32(heap_getattr(tuple, R_priority_adj, desc, &isnull));
-	r->block = DatumGetBool(heap_getattr(tuple, R_block, desc, &isnull));
-	value = heap_getattr(tuple, R_max_weight, desc, &isnull);
-	r->max_weight = isnull ? 0 : DatumGetInt32(value);
+	row_deform(rel, tuple, values, nulls);
+	r->type_id = DatumGetInt32(values[R_type_id - 1]);
+	strlcpy(r->signal, TextDatumGetCString(values[R_signal - 1]), sizeof(r->signal));
+	r->priority_adj = DatumGetInt32(values[R_priority_adj - 1]);
+	r->block = DatumGetBool(values[R_block - 1]);
+	r->max_weight = nulls[R_max_weight - 1] ? 0 : DatumGetInt32(values[R_max_weight - 1]);
 }
 
 /* Room for one more element of `size`. */
@@ -147,12 +164,12 @@ read_table(Relation rel, Snapshot snapshot)
 		if (of_signals)
 		{
 			signals = make_room(signals, nsignals, sizeof(Signal));
-			read_signal(tuple, RelationGetDescr(rel));
+			read_signal(rel, tuple);
 		}
 		else
 		{
 			rules = make_room(rules, nrules, sizeof(Rule));
-			read_rule(tuple, RelationGetDescr(rel));
+			read_rule(rel, tuple);
 		}
 	}
 	ExecDropSingleTupleTableSlot(slot);

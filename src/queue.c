@@ -26,7 +26,9 @@
 #include "utils/snapmgr.h"
 
 #include "job_types.h"
+#include "other_columns.h"
 #include "queue.h"
+#include "row_map.h"
 #include "unique.h"
 
 static void
@@ -107,6 +109,9 @@ void
 table_open_for_write(Table *t, Oid relid)
 {
 	t->rel = table_open(relid, RowExclusiveLock);
+	t->map = row_map(t->rel);
+	t->defaults = NULL;
+	t->old = NULL;
 	t->estate = CreateExecutorState();
 	t->rri = makeNode(ResultRelInfo);
 	InitResultRelInfo(t->rri, t->rel, 0, NULL, 0);
@@ -123,25 +128,48 @@ void
 table_close_after_write(Table *t)
 {
 	ExecDropSingleTupleTableSlot(t->slot);
+	if (t->old != NULL)
+		ExecDropSingleTupleTableSlot(t->old);
 	ExecCloseIndices(t->rri);
 	FreeExecutorState(t->estate);
 	pfree(t->rri);
 	table_close(t->rel, NoLock);
 }
 
-/* Puts a row into the slot, which only borrows the datums. */
+/* Puts a row into the slot, which only borrows the datums.  old: the version that it replaces; NULL: none. */
 static void
-fill_slot(Table *t, Datum *values, bool *nulls)
+fill_slot(Table *t, Datum *values, bool *nulls, ItemPointer old)
 {
-	int			natts = t->slot->tts_tupleDescriptor->natts;
+	TupleTableSlot *slot = t->slot;
+	int			natts = t->map->shape->ncolumns;
 
-	ExecClearTuple(t->slot);
-	memcpy(t->slot->tts_values, values, sizeof(Datum) * natts);
-	memcpy(t->slot->tts_isnull, nulls, sizeof(bool) * natts);
-	ExecStoreVirtualTuple(t->slot);
-	t->slot->tts_tableOid = RelationGetRelid(t->rel);
+	ExecClearTuple(slot);
+	if (t->map->same)
+	{
+		Assert(slot->tts_tupleDescriptor->natts == natts);
+		memcpy(slot->tts_values, values, sizeof(Datum) * natts);
+		memcpy(slot->tts_isnull, nulls, sizeof(bool) * natts);
+		ExecStoreVirtualTuple(slot);
+	}
+	else
+		other_columns_fill(t, values, nulls, old);
+	slot->tts_tableOid = RelationGetRelid(t->rel);
 	if (t->closed != NIL && !nulls[Q_key_hash - 1])
 		open_key_indexes(t);
+}
+
+HeapTuple
+table_form_row(Table *t, Datum *values, bool *nulls)
+{
+	HeapTuple	tuple;
+
+	if (t->map->same)
+		return heap_form_tuple(RelationGetDescr(t->rel), values, nulls);
+	fill_slot(t, values, nulls, NULL);
+	tuple = ExecCopySlotHeapTuple(t->slot);
+	ExecClearTuple(t->slot);
+	ResetPerTupleExprContext(t->estate);
+	return tuple;
 }
 
 static void
@@ -157,7 +185,7 @@ insert_index_entries(Table *t, bool update, bool summarizing)
 void
 table_insert_row(Table *t, Datum *values, bool *nulls)
 {
-	fill_slot(t, values, nulls);
+	fill_slot(t, values, nulls, NULL);
 	table_tuple_insert(t->rel, t->slot, GetCurrentCommandId(true), 0, NULL);
 	insert_index_entries(t, false, false);
 	ExecClearTuple(t->slot);
@@ -200,7 +228,7 @@ table_insert_unless_conflict(Table *t, Datum *values, bool *nulls)
 	uint32		token;
 	bool		conflict = false;
 
-	fill_slot(t, values, nulls);
+	fill_slot(t, values, nulls, NULL);
 	token = SpeculativeInsertionLockAcquire(GetCurrentTransactionId());
 	table_tuple_insert_speculative(t->rel, t->slot, GetCurrentCommandId(true), 0, NULL, token);
 	ExecInsertIndexTuples(t->rri, t->estate, EIIT_NO_DUPE_ERROR, t->slot, NIL, &conflict);
@@ -229,14 +257,18 @@ table_update_row(Table *t, ItemPointer tid, Datum *values, bool *nulls)
 	LockTupleMode mode;
 	TU_UpdateIndexes indexes;
 
-	fill_slot(t, values, nulls);
+	fill_slot(t, values, nulls, tid);
 	check_written(t, table_tuple_update(t->rel, tid, t->slot, GetCurrentCommandId(true), 0,
 										InvalidSnapshot, InvalidSnapshot, true,
 										&failure, &mode, &indexes));
 	if (indexes != TU_None)
 		insert_index_entries(t, true, indexes == TU_Summarizing);
+	else if (t->old != NULL)
+		ResetPerTupleExprContext(t->estate);
 	*tid = t->slot->tts_tid;
 	ExecClearTuple(t->slot);
+	if (t->old != NULL)
+		ExecClearTuple(t->old);
 }
 
 void
@@ -250,20 +282,15 @@ table_delete_row(Table *t, ItemPointer tid)
 
 /* --- jobs --- */
 
-/* Copies the row in the slot into job. */
+/* Copies the row in the queue's slot into job. */
 void
-job_from_slot(TupleTableSlot *slot, Job *job)
+job_from_slot(Table *queue, Job *job)
 {
-	TupleDesc	desc = slot->tts_tupleDescriptor;
+	TupleTableSlot *slot = queue->slot;
 
-	if (desc->natts != Q_NATTS)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("jobq's library and its tables are of different versions"),
-				 errhint("Run ALTER EXTENSION jobq UPDATE, and restart the server after installing a new library.")));
 	job->tuple = ExecCopySlotHeapTuple(slot);
 	job->tid = slot->tts_tid;
-	heap_deform_tuple(job->tuple, desc, job->values, job->nulls);
+	row_deform_by(queue->map, queue->rel, job->tuple, job->values, job->nulls);
 	job->status = status_from_oid(DatumGetObjectId(JOB_ATT(job, Q_status)));
 }
 
@@ -326,7 +353,7 @@ queue_lock(Table *queue, const JobRef *ref, Job *job)
 
 		if (locked == TM_Ok)
 		{
-			job_from_slot(queue->slot, job);
+			job_from_slot(queue, job);
 			result = may_run(queue, ref, job) ? LOCK_OK : LOCK_BUSY;
 		}
 		else if (locked == TM_WouldBlock)

@@ -66,11 +66,16 @@ typedef struct Table
 	TupleTableSlot *slot;
 	BlockNumber nblocks;		/* known to be there: nobody truncates while our lock is held */
 	List	   *closed;			/* indexes that are opened for the first row with a concurrency key */
+	const struct RowMap *map;
+	struct ExprState **defaults;	/* of columns that jobq does not know (other_columns.c); NULL: not prepared */
+	TupleTableSlot *old;		/* the row that is replaced; NULL: not needed yet */
 } Table;
 
 extern void table_open_for_write(Table *t, Oid relid);
 extern void table_close_after_write(Table *t);	/* keeps the lock, as the executor does */
 extern void table_insert_row(Table *t, Datum *values, bool *nulls);
+/* A row for table_insert_tuples, in the current context. */
+extern HeapTuple table_form_row(Table *t, Datum *values, bool *nulls);
 /* Several at once: cheaper, for tables whose rows need no conflict check.  Frees the tuples. */
 extern void table_insert_tuples(Table *t, HeapTuple *tuples, int n);
 /* False, and no row, when a unique index has the key already. */
@@ -92,7 +97,7 @@ extern LockResult queue_lock(Table *queue, const JobRef *ref, Job *job);
 /* Its steps, for find.c: the version at tid into queue->slot; lock that; copy it out. */
 extern bool queue_fetch_version(Table *queue, ItemPointer tid);
 extern TM_Result queue_lock_version(Table *queue);
-extern void job_from_slot(TupleTableSlot *slot, Job *job);
+extern void job_from_slot(Table *queue, Job *job);
 
 extern Oid	status_oid(JobStatus status);
 extern JobStatus status_from_oid(Oid oid);

@@ -39,6 +39,7 @@
 #include "disk.h"
 #include "find.h"
 #include "quota.h"
+#include "row_map.h"
 
 #define REMOVED			OID_MAX	/* QuotaEntry.dboid: free, and others may stand behind it */
 #define QUOTA_LOCK		7		/* keeps our locks apart from advisory ones, which have 1 and 2 */
@@ -47,6 +48,14 @@
 
 PG_FUNCTION_INFO_V1(jobq_admit);
 PG_FUNCTION_INFO_V1(jobq_forget_quota);
+
+static const ShapeColumn tenant_quotas_columns[] = {
+	{"tenant", TEXTOID, FILLED}, {"max_live", INT8OID, NULLABLE}, {"max_bytes", INT8OID, NULLABLE},
+	{"enqueues_per_minute", INT4OID, NULLABLE}
+};
+const Shape tenant_quotas_shape = FIRST_SHAPE("tenant_quotas", tenant_quotas_columns);
+
+StaticAssertDecl(lengthof(tenant_quotas_columns) == TQ_NATTS, "tenant_quotas' columns");
 
 static MemoryContext quotas_context = NULL;
 static List *quotas = NIL;
@@ -63,14 +72,14 @@ limit(Datum *values, bool *nulls, int att)
 }
 
 static void
-add_quota(TupleDesc desc, HeapTuple tuple)
+add_quota(Relation rel, HeapTuple tuple)
 {
 	MemoryContext old = MemoryContextSwitchTo(quotas_context);
 	Quota	   *quota = palloc(sizeof(Quota));
 	Datum		values[TQ_NATTS];
 	bool		nulls[TQ_NATTS];
 
-	heap_deform_tuple(tuple, desc, values, nulls);
+	row_deform(rel, tuple, values, nulls);
 	quota->tenant = TextDatumGetCString(values[TQ_tenant - 1]);
 	quota->max_live = limit(values, nulls, TQ_max_live);
 	quota->max_bytes = limit(values, nulls, TQ_max_bytes);
@@ -99,7 +108,7 @@ read_quotas(uint64 generation)
 	quotas = NIL;
 	MemoryContextReset(quotas_context);
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-		add_quota(RelationGetDescr(rel), tuple);
+		add_quota(rel, tuple);
 	systable_endscan(scan);
 	UnregisterSnapshot(snapshot);
 	table_close(rel, AccessShareLock);

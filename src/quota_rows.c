@@ -23,6 +23,7 @@
 #include "find.h"
 #include "job_types.h"
 #include "quota.h"
+#include "row_map.h"
 
 PG_FUNCTION_INFO_V1(jobq_count_queue);
 PG_FUNCTION_INFO_V1(jobq_quota_set);
@@ -33,6 +34,13 @@ enum
 	QJ_tenant = 1, QJ_job_id, QJ_bytes
 };
 #define QJ_NATTS QJ_bytes
+
+static const ShapeColumn quota_jobs_columns[] = {
+	{"tenant", TEXTOID, FILLED}, {"job_id", UUIDOID, FILLED}, {"bytes", INT8OID, FILLED}
+};
+const Shape quota_jobs_shape = FIRST_SHAPE("quota_jobs", quota_jobs_columns);
+
+StaticAssertDecl(lengthof(quota_jobs_columns) == QJ_NATTS, "quota_jobs' columns");
 
 /* --- counting --- */
 
@@ -213,6 +221,7 @@ count_queue(char *tenant)
 	TableScanDesc scan;
 	Table		rows;
 
+	(void) row_map(queue);
 	InitDirtySnapshot(dirty);
 	scan = table_beginscan(queue, &dirty, 0, NULL, SO_NONE);
 	table_open_for_write(&rows, jobq_relid("quota_jobs"));
@@ -244,13 +253,14 @@ Datum
 jobq_quota_set(PG_FUNCTION_ARGS)
 {
 	TriggerData *trigger = (TriggerData *) fcinfo->context;
-	bool		isnull;
+	Datum		values[TQ_NATTS];
+	bool		nulls[TQ_NATTS];
 
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("jobq_quota_set is a trigger function")));
-	(void) count_queue(TextDatumGetCString(heap_getattr(trigger->tg_trigtuple, TQ_tenant,
-												 RelationGetDescr(trigger->tg_relation), &isnull)));
+	row_deform(trigger->tg_relation, trigger->tg_trigtuple, values, nulls);
+	(void) count_queue(TextDatumGetCString(values[TQ_tenant - 1]));
 	return PointerGetDatum(NULL);
 }

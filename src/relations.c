@@ -107,6 +107,12 @@ jobq_relid(const char *name)
 	return relid;
 }
 
+uint64
+relations_generation(void)
+{
+	return generation;
+}
+
 Oid
 jobq_owner(void)
 {

@@ -23,6 +23,7 @@
 
 #include "job_types.h"
 #include "keys.h"
+#include "row_map.h"
 #include "scan.h"
 
 #define TIE_CHUNK	65536		/* rows of one position that may be read at once */
@@ -107,6 +108,11 @@ scan_open(QueueScan *scan, TimestampTz now)
 	scan->queue = try_table_open(relid, NoLock);
 	if (scan->queue == NULL)
 		return false;
+	if (row_map_look(scan->queue)->trouble[0] != '\0')
+	{
+		table_close(scan->queue, AccessShareLock);
+		return false;			/* the next turn finds it (fit.c) */
+	}
 	scan->lane_index = find_index(scan->queue, lane_columns, lengthof(lane_columns));
 	scan->id_index = find_index(scan->queue, id_columns, lengthof(id_columns));
 	if (scan->lane_index == NULL || scan->id_index == NULL)

@@ -180,6 +180,7 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->trouble[0] = '\0';
 	db->helper_trouble[0] = '\0';
 	db->paused_identity = false;
+	db->unfit = false;
 	db->no_worker_slots = 0;
 	db->dboid = dboid;
 }

@@ -182,6 +182,7 @@ typedef struct JobqDb
 	char		trouble[256];	/* why nothing runs, '' when all is well; dispatcher writes, under mutex */
 	char		helper_trouble[256];	/* the same for tools; the exec worker writes, under mutex */
 	bool		paused_identity;	/* the home row is not ours: restored dump */
+	bool		unfit;			/* version or tables are such that no job may run: .trouble says why */
 	bool		stopped;		/* jobq.stop_all(), as the dispatcher knows it */
 	bool		draining;		/* it hands nothing out because of ndrains */
 	ConditionVariable idle;		/* the dispatcher has heard of a job's end while it was stopped */

@@ -29,6 +29,7 @@
 #include "utils/wait_event.h"
 
 #include "inflight.h"
+#include "release.h"
 #include "session.h"
 #include "sql_batch.h"
 #include "waits.h"
@@ -101,6 +102,7 @@ jobq_sql_worker_main(Datum arg)
 	neutralise_session();
 	set_for_session("role", "none");
 	db = my_db();
+	release_require_of_worker();
 	sql_batch_init();
 	slot_report();
 

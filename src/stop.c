@@ -26,6 +26,7 @@
 #include "handler.h"
 #include "job_types.h"
 #include "publish.h"
+#include "row_map.h"
 #include "slots.h"
 #include "stop.h"
 
@@ -37,6 +38,13 @@ enum
 	S_one = 1, S_reason, S_since
 };
 #define S_NATTS S_since
+
+static const ShapeColumn stopped_columns[] = {
+	{"one", BOOLOID, FILLED}, {"reason", TEXTOID, NULLABLE}, {"since", TIMESTAMPTZOID, FILLED}
+};
+const Shape stopped_shape = FIRST_SHAPE("stopped", stopped_columns);
+
+StaticAssertDecl(lengthof(stopped_columns) == S_NATTS, "stopped's columns");
 
 PG_FUNCTION_INFO_V1(jobq_wait_until_idle);
 
@@ -61,7 +69,7 @@ stop_is_on(char **reason, LOCKMODE lock)
 		Datum		values[S_NATTS];
 		bool		nulls[S_NATTS];
 
-		heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
+		row_deform(rel, tuple, values, nulls);
 		if (!nulls[S_reason - 1])
 			*reason = TextDatumGetCString(values[S_reason - 1]);
 	}

@@ -27,6 +27,10 @@
 #include "utils/snapmgr.h"
 
 #include "access.h"
+#include "row_map.h"
+
+static const ShapeColumn tenant_check_columns[] = {{"signature", TEXTOID, FILLED}};
+const Shape tenant_check_shape = FIRST_SHAPE("tenant_check", tenant_check_columns);
 
 #define ANSWERS			16
 #define MAX_TENANT		256
@@ -60,13 +64,14 @@ read_signature(void)
 	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, snapshot, 0, NULL);
 	HeapTuple	tuple = systable_getnext(scan);
 	char	   *found = NULL;
-	bool		isnull;
 
 	if (HeapTupleIsValid(tuple))
 	{
-		char	   *stored = TextDatumGetCString(heap_getattr(tuple, 1, RelationGetDescr(rel), &isnull));
+		Datum		values[lengthof(tenant_check_columns)];
+		bool		nulls[lengthof(tenant_check_columns)];
 
-		found = MemoryContextStrdup(TopMemoryContext, stored);
+		row_deform(rel, tuple, values, nulls);
+		found = MemoryContextStrdup(TopMemoryContext, TextDatumGetCString(values[0]));
 	}
 	systable_endscan(scan);
 	UnregisterSnapshot(snapshot);

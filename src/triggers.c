@@ -15,6 +15,7 @@
 #include "key_hash.h"
 #include "publish.h"
 #include "queue.h"
+#include "row_map.h"
 
 PG_FUNCTION_INFO_V1(jobq_queue_trigger);
 PG_FUNCTION_INFO_V1(jobq_types_trigger);
@@ -102,6 +103,7 @@ jobq_queue_trigger(PG_FUNCTION_ARGS)
 	HeapTuple	tuple;
 
 	check_trigger(fcinfo, "jobq._queue_changed");
+	(void) row_map(data->tg_relation);
 	desc = RelationGetDescr(data->tg_relation);
 	tuple = data->tg_trigtuple;
 	if (!TRIGGER_FIRED_BY_INSERT(data->tg_event))

@@ -30,6 +30,7 @@
 #include "find.h"
 #include "job_types.h"
 #include "publish.h"
+#include "row_map.h"
 #include "unique.h"
 
 static const AttrNumber key_columns[] = {Q_type_id, Q_tenant, Q_unique_key, Q_successor};
@@ -78,7 +79,7 @@ find_live(Table *queue, const UniqueKey *key, Job *found)
 	init_scan_keys(keys, key, false);
 	scan = begin_scan(queue, snapshot, keys, 3);
 	while (n < 2 && index_getnext_slot(scan, ForwardScanDirection, queue->slot))
-		job_from_slot(queue->slot, &found[n++]);
+		job_from_slot(queue, &found[n++]);
 	index_endscan(scan);
 	ExecClearTuple(queue->slot);
 	UnregisterSnapshot(snapshot);
@@ -136,6 +137,7 @@ find_finished_in(Oid relid, Snapshot snapshot, const UniqueKey *key, pg_uuid_t *
 	bool		found = false;
 	ListCell   *lc;
 
+	(void) row_map(rel);
 	foreach(lc, indexes)
 	{
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);

@@ -36,6 +36,7 @@
 #include "handler.h"
 #include "job_types.h"
 #include "queue.h"
+#include "row_map.h"
 #include "slots.h"
 
 PG_FUNCTION_INFO_V1(jobq_type_name);
@@ -239,6 +240,7 @@ sees_row(Oid role, const pg_uuid_t *id)
 	int32		type_id = 0;
 	JobType    *type;
 
+	(void) row_map(queue);
 	ScanKeyInit(&key, Q_id, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(id));
 	scan = systable_beginscan(queue, index, OidIsValid(index) && get_index_isvalid(index), GetActiveSnapshot(), 1, &key);
 	tuple = systable_getnext(scan);

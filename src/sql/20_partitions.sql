@@ -98,7 +98,7 @@ BEGIN
   IF to_regclass(format('jobq.%I', name)) IS NOT NULL THEN
     RETURN;  -- a restore is about to attach it
   END IF;
-  EXECUTE format('CREATE TABLE jobq.%I (LIKE %s INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING STORAGE)',
+  EXECUTE format('CREATE TABLE jobq.%I (LIKE %s INCLUDING DEFAULTS INCLUDING GENERATED INCLUDING CONSTRAINTS INCLUDING STORAGE)',
                  name, parent);
   IF parent = 'jobq.history'::regclass THEN
     EXECUTE format('CREATE INDEX %I ON jobq.%I (id)', name || '_id', name);

@@ -111,8 +111,10 @@ CREATE FUNCTION jobq._check_type_values(t jobq.job_types) RETURNS void
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM jobq._check_not_null(key, value <> 'null')
-     FROM jsonb_each(to_jsonb(t) - '{id,name,owner,run_as,handler,command,keep_dead,
-                                     pause_reason,paused_until,dropped_at}'::text[]) v(key, value);
+     FROM jsonb_each(to_jsonb(t)) v(key, value)
+    WHERE key IN ('max_attempts', 'backoff', 'backoff_base', 'backoff_max', 'backoff_jitter', 'timeout', 'base_priority',
+                  'max_concurrent', 'cpu_weight', 'rate_limit', 'rate_window', 'keep_completed', 'critical', 'options',
+                  'paused', 'created_at');
   PERFORM jobq._check_number('max_attempts', t.max_attempts, 1, 1000000);
   IF t.backoff NOT IN ('exponential', 'fixed') THEN
     PERFORM jobq._bad('22023', format('backoff must be "exponential" or "fixed", not "%s"', t.backoff));
@@ -268,7 +270,16 @@ BEGIN
     SELECT * INTO old FROM jobq.job_types j WHERE j.name = t.name AND j.dropped_at IS NULL;
     IF NOT FOUND THEN
       t.id := nextval('jobq.job_type_id_seq');
-      INSERT INTO jobq.job_types SELECT t.* ON CONFLICT DO NOTHING;
+      -- columns that the owner of the table has added get their defaults
+      INSERT INTO jobq.job_types (id, name, owner, run_as, handler, command, max_attempts, backoff, backoff_base,
+                                  backoff_max, backoff_jitter, timeout, base_priority, max_concurrent, cpu_weight,
+                                  rate_limit, rate_window, keep_completed, keep_dead, critical, options, paused,
+                                  pause_reason, paused_until, created_at, dropped_at)
+      VALUES (t.id, t.name, t.owner, t.run_as, t.handler, t.command, t.max_attempts, t.backoff, t.backoff_base,
+              t.backoff_max, t.backoff_jitter, t.timeout, t.base_priority, t.max_concurrent, t.cpu_weight,
+              t.rate_limit, t.rate_window, t.keep_completed, t.keep_dead, t.critical, t.options, t.paused,
+              t.pause_reason, t.paused_until, t.created_at, t.dropped_at)
+      ON CONFLICT DO NOTHING;
       IF FOUND THEN  -- no history from before it had its options
         INSERT INTO jobq.counted_types (type_id, done)
         SELECT t.id, true WHERE jobq._keep_count(t.options, 'keep_completed_count') IS NOT NULL;

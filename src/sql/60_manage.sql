@@ -132,6 +132,7 @@ CREATE FUNCTION jobq._retry_job(caller oid, id uuid, max_attempts int) RETURNS b
 DECLARE
   waiting jobq.queue;
   job jobq.dead_letters;
+  ended jsonb;
 BEGIN
   PERFORM jobq._check_not_null('id', id IS NOT NULL);
   PERFORM jobq._check_number('max_attempts', max_attempts, 1, 1000000);
@@ -161,10 +162,12 @@ BEGIN
   DELETE FROM jobq.dead_letters d WHERE d.id = _retry_job.id RETURNING d.* INTO job;
   IF NOT FOUND THEN
     DELETE FROM jobq.history h WHERE h.id = _retry_job.id AND h.status IN ('cancelled', 'skipped')
-      RETURNING h.* INTO job;
-  END IF;
-  IF NOT FOUND THEN
-    RETURN false;
+      RETURNING to_jsonb(h) INTO ended;
+    IF NOT FOUND THEN
+      RETURN false;
+    END IF;
+    -- by name: the owner may have added columns to one of the two
+    job := jsonb_populate_record(NULL::jobq.dead_letters, ended);
   END IF;
   PERFORM jobq._check_ceilings(caller, job.type_id, NULL, max_attempts, NULL);
   PERFORM jobq._requeue_one(job, max_attempts);
@@ -186,7 +189,8 @@ BEGIN
   END IF;
   SELECT * INTO job FROM jobq.dead_letters d WHERE d.id = _rerun_job.id;
   IF NOT FOUND THEN
-    SELECT * INTO job FROM jobq.history h WHERE h.id = _rerun_job.id;
+    SELECT r.* INTO job FROM jobq.history h, jsonb_populate_record(NULL::jobq.dead_letters, to_jsonb(h)) r
+     WHERE h.id = _rerun_job.id;
   END IF;
   IF NOT FOUND THEN
     RETURN NULL;

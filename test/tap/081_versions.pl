@@ -1,0 +1,97 @@
+# The library compares its version with that of the extension's SQL: it runs its own and the previous release, and nothing over
+# any other.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+
+my $node = jobq_server('versions', 'jobq.max_sql_workers = 2', 'autovacuum = off', 'jobq.sweep_interval = 100ms');
+$node->start;
+my $library = $node->safe_psql('postgres', "CREATE EXTENSION jobq; SELECT extversion FROM pg_extension WHERE extname = 'jobq'");
+$node->safe_psql('postgres', 'DROP EXTENSION jobq');
+
+sub sql { return $node->safe_psql('postgres', join ";\n", @_) }
+
+sub wait_true
+{
+	my ($query, $what) = @_;
+
+	return ok($node->poll_query_until('postgres', $query), $what);
+}
+
+# One job of each end.
+sub runs
+{
+	my ($what) = @_;
+	my ($done, $dead) = split /\|/, sql(q{SELECT jobq.enqueue('t'), jobq.enqueue('t', '{"fail": 1}')});
+
+	wait_status($node, 'postgres', $done, 'completed', "$what: a job is completed");
+	wait_status($node, 'postgres', $dead, 'error', 'one fails');
+	is(sql("SELECT count(*) FROM jobq.events WHERE job_id IN ('$done', '$dead') AND type IN ('completed', 'dead')"), 2,
+		'with their events');
+	return;
+}
+
+# ---------- the tables of the previous release ----------
+
+sql("CREATE EXTENSION jobq VERSION '0.1.0'", <<'END');
+CREATE FUNCTION work(p jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN IF p ? 'fail' THEN RAISE 'told to'; END IF; END $$;
+SELECT jobq.create_job_type('t', 'work(jsonb)', max_attempts => 1, options => '{"events": "all"}');
+END
+is(sql("SELECT count(*) FROM pg_attribute WHERE attrelid = 'jobq.queue'::regclass AND attname = 'keep_dead'"), 0,
+	'the queue of 0.1.0 lacks a column');
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+runs('over the tables of 0.1.0');
+# the columns of this release come behind the owner's
+sql(map { "ALTER TABLE jobq.$_ ADD COLUMN note interval DEFAULT '1s'" } qw(queue history dead_letters));
+runs('with a column of the owner');
+sql('ALTER EXTENSION jobq UPDATE');
+runs('after the update');
+my $kept = sql(q{SELECT jobq.enqueue('t', '{"fail": 1}', keep_dead => '1 day')});
+wait_status($node, 'postgres', $kept, 'error', 'a job with an argument of this release');
+is(sql("SELECT keep_dead, note, expires_at - completed_at FROM jobq.dead_letters WHERE id = '$kept'"), '1 day|00:00:01|1 day',
+	'each column has its own value, wherever it stands');
+
+# ---------- versions that this library does not know ----------
+
+# the statement trigger tells every process, as the update script does
+sub set_version
+{
+	my ($version) = @_;
+
+	sql("UPDATE pg_extension SET extversion = '$version' WHERE extname = 'jobq'", 'UPDATE jobq.job_types SET paused = paused WHERE false');
+	return;
+}
+
+my $waiting = sql("SELECT jobq.enqueue('t', delay => '1s')");
+foreach my $case ([ '99.0.0', 'Install that version.s library and restart the server' ], [ '0.0.1', 'Run ALTER EXTENSION jobq UPDATE' ])
+{
+	my ($version, $remedy) = @$case;
+
+	set_version($version);
+	wait_true("SELECT h->>'status' = 'unhealthy' AND h->'checks'->'queues'->>'message' ~"
+		  . " 'no job runs: the library is jobq $library, the extension in this database is version $version. $remedy'"
+		  . " AND h->'checks'->'dispatcher'->>'status' = 'healthy' FROM (SELECT jobq.health() h) s",
+		"over version $version health names both versions and the remedy");
+	sqlstate_is($node, 'postgres', $_, '55000', "refused: $_")
+	  foreach "SELECT jobq.enqueue('t')", "SELECT jobq.enqueue_many('t', ARRAY['{}'::jsonb])", "SELECT jobq.pause_job_type('t')",
+	  "SELECT jobq.cancel_job('$waiting')", "UPDATE jobq.queue SET priority = 1 WHERE id = '$waiting'";
+}
+wait_true("SELECT clock_timestamp() > scheduled_for FROM jobq.queue WHERE id = '$waiting'",
+	'the job is due');
+is(sql("SELECT runs FROM jobq.queue WHERE id = '$waiting'"), 0, 'and has not begun');
+set_version($library);
+wait_status($node, 'postgres', $waiting, 'completed', 'it runs when the version is known again');
+wait_true("SELECT jobq.health()->'checks'->'queues'->>'status' = 'healthy'", 'and health finds nothing');
+set_version('99.0.0');
+wait_true("SELECT jobq.health()->>'status' = 'unhealthy'", 'once more');
+sql('DROP EXTENSION jobq CASCADE');
+ok($node->poll_query_until('postgres', "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type LIKE 'jobq %er' AND datname = 'postgres')"),
+	'and it can be dropped');
+$node->stop;
+like(slurp_file($node->logfile), qr/jobq: no job runs: the library is jobq \Q$library\E, the extension in this database is version 99\.0\.0/,
+	'the log names both versions');
+done_testing();
