@@ -78,10 +78,10 @@ clean distclean:
 
 else
 
-# The helper is one program of its own; the codec of its frames is linked into the extension too.
+# The helper is one program of its own; some of its files are linked into the extension too.
 include src/helper/sources.mk
 HELPER_OBJS = $(patsubst %.c,build/%.o,$(HELPER_SRCS))
-OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c) src/helper/frame.c)
+OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c) $(HELPER_SHARED))
 PROGRAM_HELPER = jobq-helper
 # From the release before this one.
 UPGRADES = $(patsubst src/sql/upgrade/%.before.sql,jobq--%.sql,$(wildcard src/sql/upgrade/*.before.sql))

@@ -93,8 +93,6 @@ count_anew(TimestampTz now)
 	{
 		type_load(t);
 		limit_restart(&t->own);
-		t->held_until = 0;
-		t->start_failures = 0;
 	}
 	executors_recount();
 	keys_reload();
@@ -206,8 +204,11 @@ admission_timers(TimestampTz now)
 		limit_timer(&t->own, now);
 		if (t->paused && t->paused_until <= now)
 			t->paused = false;
-		if (t->held_until <= now)
+		if (t->held_until != 0 && t->held_until <= now)
+		{
+			type_release(t, now);	/* a probe that is not back has started */
 			t->held_until = 0;	/* no timer of a type that waits for something else */
+		}
 		if (!dlist_is_empty(&t->parked) && !type_is_blocked(t, now))
 			groups_unpark(&t->parked);
 	}

@@ -17,8 +17,10 @@
 #include "utils/numeric.h"
 
 #include "command.h"
+#include "helper/program.h"
 
 PG_FUNCTION_INFO_V1(jobq_check_command);
+PG_FUNCTION_INFO_V1(jobq_program_trouble);
 
 static bool
 is_name_char(char c)
@@ -287,4 +289,20 @@ jobq_check_command(PG_FUNCTION_ARGS)
 					 errhint("Its instances run one job after another, and read each payload from stdin.")));
 	}
 	PG_RETURN_VOID();
+}
+
+/*
+ * jobq._program_trouble(program text) RETURNS text: why a tool could not be started now, NULL when it could.  The
+ * lookup is that of a start; on a file system that does not answer it waits.
+ */
+Datum
+jobq_program_trouble(PG_FUNCTION_ARGS)
+{
+	char	   *program = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	const char *trouble = program_trouble(pg_server_to_any(program, (int) strlen(program), PG_UTF8),
+										  frame_text(jobq_tool_path));
+
+	if (trouble == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(trouble));
 }

@@ -78,7 +78,9 @@ typedef struct TypeState
 	double		avg_us;
 	TimestampTz alone_until;
 	TimestampTz held_until;		/* its tool can't be started here: not before then */
-	int			start_failures;
+	int			start_failures; /* in a row; held_until follows from them */
+	bool		probing;		/* held while one job tries whether the tool starts again */
+	uint32		tool_hash;		/* of the definition that they are of */
 } TypeState;
 
 /* ---- type_state.c ---- */
@@ -100,6 +102,10 @@ extern bool types_key_order_changed(void);
 extern bool types_have_leftovers(void);
 extern void types_forget(void);
 extern bool type_is_short(TypeState *t, TimestampTz now);
+/* Its tool could not be started; one of its jobs is on the way to try again; that one has started. */
+extern void type_hold(TypeState *t, TimestampTz now);
+extern void type_probe(TypeState *t, TimestampTz now);
+extern void type_release(TypeState *t, TimestampTz now);
 extern void type_note_run(TypeState *t, Verdict verdict, int32 run_us, TimestampTz now);
 
 /* ---- role_state.c ---- */

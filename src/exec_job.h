@@ -52,6 +52,7 @@ typedef struct ExecJob
 	int64		timeout_us;
 	int64		kill_grace_us;
 	bool		warm;			/* it runs in an instance that lives on */
+	uint32		tool_hash;		/* of the definition that it was started by */
 	CancelKind	asked;			/* what the helper has been told */
 	bool		has_reason;
 	char		reason[JOBQ_REASON_LEN];
@@ -149,9 +150,12 @@ extern ErrorData *exec_build_start(ExecJob *job, Job *row, JobType *type, FrameS
 
 /* --- exec_types.c --- */
 extern void exec_type_started(ExecJob *job);
-/* Its tool can't be started here.  true: the dispatcher is to hold it; *first: nobody has been told yet. */
-extern bool exec_type_broken(JobType *type, const char *why, bool *first);
-/* In a transaction: when the registry has changed, they get a new chance. */
+/*
+ * Its tool can't be started here.  reported: the error that the job's row has, NULL: none.  true: the dispatcher is to
+ * hold the type; *first: the fault is to be reported.
+ */
+extern bool exec_type_broken(ExecJob *job, JobType *type, const char *why, const char *reported, bool *first);
+/* In a transaction: forgets types that are gone; those with another definition leave health(). */
 extern void exec_types_recheck(void);
 
 /* --- exec_settle.c: the same for what has ended and for events --- */

@@ -237,6 +237,7 @@ start_failed(Outcome *o, ExecJob *x)
 	else
 	{
 		o->kind = OUTCOME_RELEASED;
+		o->never_ran = true;
 		o->message = why;
 	}
 }

@@ -11,6 +11,7 @@
  */
 #include "jobq.h"
 
+#include "utils/builtins.h"
 #include "utils/float.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -234,14 +235,14 @@ tell_start_failure(Ledger *ledger, ExecJob *x, JobType *type, const char *why)
 
 /* Its type can't be started here; the first time that is said aloud. */
 static Verdict
-start_failure(Ledger *ledger, ExecJob *x, JobType *type, const char *why)
+start_failure(Ledger *ledger, ExecJob *x, JobType *type, const char *why, const char *reported)
 {
 	bool		first;
 	Verdict		verdict;
 
 	if (type == NULL)
 		return VERDICT_RELEASED;
-	verdict = exec_type_broken(type, why, &first) ? VERDICT_STUCK : VERDICT_RELEASED;
+	verdict = exec_type_broken(x, type, why, reported, &first) ? VERDICT_STUCK : VERDICT_RELEASED;
 	if (first)
 	{
 		tell_start_failure(ledger, x, type, why);
@@ -258,6 +259,7 @@ settle_one(Ledger *ledger, Settlement *item)
 	ExecJob    *x = item->job;
 	JobType    *type = job_type_by_id(x->ref.type_id);
 	Outcome		outcome;
+	char	   *reported;
 	Job			job;
 
 	item->verdict = VERDICT_SETTLED;
@@ -273,6 +275,7 @@ settle_one(Ledger *ledger, Settlement *item)
 		case LOCK_OK:
 			break;
 	}
+	reported = JOB_NULL(&job, Q_error_msg) ? NULL : TextDatumGetCString(JOB_ATT(&job, Q_error_msg));
 	exec_judge(x, type, &outcome);
 	outcome.log = events_of(x);
 	if (outcome.kind == OUTCOME_RELEASED || outcome.kind == OUTCOME_SNOOZED)
@@ -288,7 +291,7 @@ settle_one(Ledger *ledger, Settlement *item)
 	if (type)
 		write_remarks(ledger, x, type);
 	if (x->end.kind == FRAME_START_FAILED && outcome.kind == OUTCOME_RELEASED)
-		item->verdict = start_failure(ledger, x, type, outcome.message);
+		item->verdict = start_failure(ledger, x, type, outcome.message, reported);
 }
 
 /* Else its events wait for their partition. */

@@ -281,6 +281,7 @@ build_frame(ExecJob *x, Job *job, JobType *type, FrameStart *f, Size *answer)
 	Jsonb	   *payload = DatumGetJsonbP(JOB_ATT(job, Q_payload));
 
 	x->warm = option_int(type->options, "warm", 0) > 0;
+	x->tool_hash = job_type_tool_hash(type);
 	memset(f, 0, sizeof(*f));
 	f->job = x->number;
 	f->argv = build_argv(type, payload);

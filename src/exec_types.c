@@ -2,8 +2,10 @@
  * exec_types.c
  *	  Job types whose tool can't be started on this node: a program that is missing or not executable.
  *
- * Such a job is put back uncharged and the dispatcher holds its type for a time that doubles.  Here is
- * remembered which types that concerns, to say it once (event, log) and as long as it lasts (health).
+ * Such a job is put back uncharged and the dispatcher holds its type for a time that doubles.  An entry here keeps
+ * the fault of a type, to report it once (event, alert, log) and as long as it lasts (health).  The fault ends when a
+ * tool of the type starts; another definition with another error is another fault.  An exec worker that is new finds
+ * the report in the job's row.
  */
 #include "jobq.h"
 
@@ -13,18 +15,21 @@
 #include "exec_job.h"
 
 #define HOLD_AGAIN_MS 1000		/* jobs that were started together fail together: they count once */
+#define QUIET_MS 180000			/* the dispatcher tries a type sooner: without a try, no job waits for it */
 
 /* A type whose tool does not start on this node. */
 typedef struct BrokenType
 {
 	int32		type_id;
+	bool		broken;			/* else it has started since */
+	bool		shown;			/* in health() */
+	uint32		tool_hash;		/* of the definition that failed */
 	char		name[NAMEDATALEN];
 	char		why[160];
 	TimestampTz held_at;		/* when the dispatcher was last told */
 } BrokenType;
 
 static List *broken_types = NIL;
-static uint64 broken_generation;	/* of the registry, when the last of them was found */
 
 static BrokenType *
 find_broken(int32 type_id)
@@ -33,10 +38,10 @@ find_broken(int32 type_id)
 
 	foreach(lc, broken_types)
 	{
-		BrokenType *broken = lfirst(lc);
+		BrokenType *entry = lfirst(lc);
 
-		if (broken->type_id == type_id)
-			return broken;
+		if (entry->type_id == type_id)
+			return entry;
 	}
 	return NULL;
 }
@@ -44,62 +49,102 @@ find_broken(int32 type_id)
 static void
 say_broken_types(void)
 {
-	BrokenType *broken;
+	BrokenType *first = NULL;
+	int			n = 0;
+	ListCell   *lc;
 
-	if (broken_types == NIL)
+	foreach(lc, broken_types)
 	{
-		exec_say_types_trouble("");
-		return;
+		BrokenType *entry = lfirst(lc);
+
+		if (!entry->shown)
+			continue;
+		first = first ? first : entry;
+		n++;
 	}
-	broken = linitial(broken_types);
-	exec_say_types_trouble(psprintf("%d job type(s) paused on this node; \"%s\": %s",
-									list_length(broken_types), broken->name, broken->why));
+	exec_say_types_trouble(n == 0 ? "" : psprintf("%d job type(s) paused on this node; \"%s\": %s", n, first->name,
+												  first->why));
 }
 
 void
 exec_type_started(ExecJob *job)
 {
-	BrokenType *broken = find_broken(job->ref.type_id);
+	BrokenType *entry = find_broken(job->ref.type_id);
 
-	if (broken == NULL)
+	if (entry == NULL || !entry->broken)
 		return;
-	broken_types = list_delete_ptr(broken_types, broken);
-	pfree(broken);
+	entry->broken = entry->shown = false;
 	say_broken_types();
 }
 
-bool
-exec_type_broken(JobType *type, const char *why, bool *first)
+/* True if the fault has not been reported. */
+static bool
+is_new_fault(BrokenType *entry, ExecJob *x, const char *why, const char *reported)
 {
-	BrokenType *broken = find_broken(type->id);
+	if (entry == NULL)
+		return reported == NULL || strcmp(reported, why) != 0;
+	return !entry->broken || (entry->tool_hash != x->tool_hash && strncmp(entry->why, why, sizeof(entry->why) - 1) != 0);
+}
+
+static BrokenType *
+add_broken(int32 type_id)
+{
+	BrokenType *entry = MemoryContextAllocZero(ExecContext, sizeof(BrokenType));
+	MemoryContext caller = MemoryContextSwitchTo(ExecContext);
+
+	entry->type_id = type_id;
+	broken_types = lappend(broken_types, entry);
+	MemoryContextSwitchTo(caller);
+	return entry;
+}
+
+bool
+exec_type_broken(ExecJob *x, JobType *type, const char *why, const char *reported, bool *first)
+{
+	BrokenType *entry = find_broken(type->id);
 	TimestampTz now = GetCurrentTimestamp();
 
-	*first = broken == NULL;
-	if (broken == NULL)
-	{
-		MemoryContext caller = MemoryContextSwitchTo(ExecContext);
-
-		broken = palloc0(sizeof(BrokenType));
-		broken->type_id = type->id;
-		broken_types = lappend(broken_types, broken);
-		MemoryContextSwitchTo(caller);
-	}
-	broken_generation = job_types_generation();
-	strlcpy(broken->name, type->name, sizeof(broken->name));
-	strlcpy(broken->why, why, sizeof(broken->why));
+	*first = false;
+	if (x->tool_hash != job_type_tool_hash(type))
+		return false;			/* the type has another definition meanwhile, to be tried at once */
+	*first = is_new_fault(entry, x, why, reported);
+	if (entry == NULL)
+		entry = add_broken(type->id);
+	entry->broken = entry->shown = true;
+	entry->tool_hash = x->tool_hash;
+	strlcpy(entry->name, type->name, sizeof(entry->name));
+	strlcpy(entry->why, why, sizeof(entry->why));
 	say_broken_types();
-	if (!TimestampDifferenceExceeds(broken->held_at, now, HOLD_AGAIN_MS))
+	if (!TimestampDifferenceExceeds(entry->held_at, now, HOLD_AGAIN_MS))
 		return false;
-	broken->held_at = now;
+	entry->held_at = now;
 	return true;
 }
 
 void
 exec_types_recheck(void)
 {
-	if (broken_types == NIL || broken_generation == job_types_generation())
-		return;
-	list_free_deep(broken_types);
-	broken_types = NIL;
-	say_broken_types();
+	TimestampTz now = GetCurrentTimestamp();
+	bool		changed = false;
+	ListCell   *lc;
+
+	foreach(lc, broken_types)
+	{
+		BrokenType *entry = lfirst(lc);
+		JobType    *type = job_type_by_id(entry->type_id);
+		bool		gone = type == NULL || type->dropped;
+
+		if (entry->shown && (gone || job_type_tool_hash(type) != entry->tool_hash ||
+							 TimestampDifferenceExceeds(entry->held_at, now, QUIET_MS)))
+		{
+			entry->shown = false;
+			changed = true;
+		}
+		if (!gone)
+			continue;
+		broken_types = foreach_delete_current(broken_types, lc);
+		pfree(entry);
+	}
+	if (changed)
+		say_broken_types();
 }

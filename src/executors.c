@@ -351,6 +351,8 @@ hand_out(TypeState *t, const JobRef *ref, const char *cancel_reason, TimestampTz
 	if (!slot_assign(e->slot, cell, ref, cancel_reason))
 		return NO_CAPACITY;
 	occupy(e, cell, t, !is_short && !settles);
+	if (!settles)
+		type_probe(t, now);
 	if (t->rated && will_start(e, cell))
 		type_take(t);
 	e->wake = true;

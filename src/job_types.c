@@ -20,6 +20,7 @@
 #include "access/xact.h"
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
+#include "common/hashfn.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -366,4 +367,18 @@ interval_to_us(const Interval *span)
 	if (us <= (double) PG_INT64_MIN / 2)
 		return PG_INT64_MIN / 2;
 	return (int64) rint(days * USECS_PER_DAY) + span->time;
+}
+
+uint32
+job_type_tool_hash(const JobType *type)
+{
+	uint32		hash;
+
+	if (type->command == NULL)
+		return 0;
+	hash = hash_bytes((const unsigned char *) type->options, VARSIZE(type->options));
+	hash = hash_combine(hash, hash_bytes((const unsigned char *) jobq_tool_path, (int) strlen(jobq_tool_path)));
+	for (int i = 0; i < type->ncommand; i++)
+		hash = hash_combine(hash, hash_bytes((const unsigned char *) type->command[i], (int) strlen(type->command[i])));
+	return hash;
 }

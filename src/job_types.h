@@ -91,6 +91,8 @@ extern void job_types_forget(void);
 extern Oid	jobq_relid(const char *name);	/* oid of jobq.<name>, cached per backend; InvalidOid: no extension */
 extern uint64 relations_generation(void);	/* never 0; rises when one of them, or a schema, has changed */
 extern Oid	jobq_owner(void);				/* owner of the extension's tables: who our own SQL runs as */
+/* Of all that decides whether the type's tool can be started here; 0: it has none. */
+extern uint32 job_type_tool_hash(const JobType *type);
 extern int64 interval_to_us(const Interval *span);	/* a month is 30 days, as in extract(epoch) */
 
 #endif

@@ -143,14 +143,25 @@ charge_attempt(Job *job, Outcome *o)
 	JOB_ATT(job, Q_runs) = Int32GetDatum(JOB_INT(job, Q_runs) + 1);
 }
 
-/* ... and its opposite: a start that costs no attempt still counts in runs. */
+/* ... and its opposite: a start that costs no attempt still counts in runs, unless nothing was started. */
 static void
 count_run_only(Job *job, Outcome *o)
 {
 	if (o->begun)
+	{
 		JOB_ATT(job, Q_attempts) = Int32GetDatum(Max(JOB_INT(job, Q_attempts) - 1, 0));
+		JOB_ATT(job, Q_runs) = Int32GetDatum(Max(JOB_INT(job, Q_runs) - o->never_ran, 0));
+	}
 	else if (o->started_at != 0)
 		JOB_ATT(job, Q_runs) = Int32GetDatum(JOB_INT(job, Q_runs) + 1);
+}
+
+/* The reason why the job waits, in place of its last error. */
+static void
+note_start_failure(Job *job, Outcome *o)
+{
+	set_text(job->values, job->nulls, Q_error_msg, o->message);
+	job->nulls[Q_error_code - 1] = job->nulls[Q_error_details - 1] = true;
 }
 
 /* ---------- the ends ---------- */
@@ -369,6 +380,8 @@ postpone(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz due, T
 		waiting = JOB_RETRY;
 	if (due != 0)
 		set_text(job->values, job->nulls, Q_error_msg, o->message);
+	if (o->never_ran)
+		note_start_failure(job, o);
 	put_back(ledger, job, waiting, due);
 	story_attempt_lines(ledger, job, type, o, attempt);
 	story_waits(ledger, job, type, o, attempt, due != 0 ? "snoozed" : "released");

@@ -12,7 +12,7 @@
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
 
-#include "dispatcher.h"
+#include "executor.h"
 #include "job_types.h"
 #include "options.h"
 #include "pressure.h"
@@ -21,6 +21,8 @@
 #define SHORT_RUN_US		5000	/* average above that: not batched */
 #define SLOW_RUN_US			100000	/* one run above that: alone for a while */
 #define ALONE_FOR_US		INT64CONST(2000000)
+
+#define PROBE_US			INT64CONST(2000000)	/* a tool that does not start has been reported by then */
 
 #define MAX_LEFTOVERS		256		/* dropped types that are remembered */
 
@@ -127,6 +129,20 @@ load_rates(TypeState *t, const JobType *jt)
 		t->rated |= t->limits[i]->rate.limit > 0;
 }
 
+/* Another definition, or another tool path: what has failed says nothing of it. */
+static void
+load_tool(TypeState *t, const JobType *jt)
+{
+	uint32		tool_hash = job_type_tool_hash(jt);
+
+	if (t->tool_hash == tool_hash)
+		return;
+	t->tool_hash = tool_hash;
+	t->held_until = 0;
+	t->start_failures = Min(t->start_failures, 1);	/* one job tries it */
+	t->probing = false;
+}
+
 void
 type_load(TypeState *t)
 {
@@ -142,6 +158,7 @@ type_load(TypeState *t)
 		return;
 	}
 	t->exec = jt->command != NULL;
+	load_tool(t, jt);
 	t->paused = jt->paused;
 	t->paused_until = jt->paused_until;
 	t->own.max_concurrent = jt->max_concurrent;
@@ -224,6 +241,35 @@ types_forget(void)
 	}
 	if (forgotten > 0)
 		elog(DEBUG1, "jobq: forgot %d job types that were dropped", forgotten);
+}
+
+/* ---------- tools that can't be started ---------- */
+
+void
+type_hold(TypeState *t, TimestampTz now)
+{
+	t->start_failures = Min(t->start_failures + 1, 10);
+	t->held_until = now + Min(START_RETRY_US << t->start_failures, MAX_RETRY_US);
+	t->probing = false;
+}
+
+void
+type_probe(TypeState *t, TimestampTz now)
+{
+	if (t->start_failures == 0)
+		return;
+	t->held_until = now + PROBE_US;
+	t->probing = true;
+}
+
+void
+type_release(TypeState *t, TimestampTz now)
+{
+	if (!t->probing)
+		return;
+	t->held_until = Min(t->held_until, now);	/* a timer of now: its groups look again */
+	t->start_failures = 0;
+	t->probing = false;
 }
 
 /* ---------- batching ---------- */

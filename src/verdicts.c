@@ -37,14 +37,6 @@ reread_job(const JobRef *ref)
 	probe_again(&keys);
 }
 
-/* The tool of a type can't be started here: the type pauses on this node, longer each time. */
-static void
-hold_type(TypeState *t, TimestampTz now)
-{
-	t->start_failures = Min(t->start_failures + 1, 10);
-	t->held_until = now + Min(START_RETRY_US << t->start_failures, MAX_RETRY_US);
-}
-
 /* Its row says nothing of the attempt, which may be read anew before it is settled. */
 static void
 return_to_be_charged(JobRef *ref, uint16 flag)
@@ -69,7 +61,7 @@ apply_verdict(Executor *e, Cell *cell, TypeState *t, TimestampTz now)
 			forget_job(&ref);
 			break;
 		case VERDICT_SETTLED:
-			t->start_failures = 0;
+			type_release(t, now);
 			scan_unmark(&ref.id);
 			forget_job(&ref);
 			break;
@@ -90,7 +82,7 @@ apply_verdict(Executor *e, Cell *cell, TypeState *t, TimestampTz now)
 		case VERDICT_STUCK:
 			if (e->exec)
 			{
-				hold_type(t, now);
+				type_hold(t, now);	/* its tool can't be started here: longer each time */
 				reread_job(&ref);
 			}
 			else

@@ -9,6 +9,8 @@
  *	 job_io.c		its pipes
  *	 launch.c		orders to start a tool
  *	 starter.c		processes that carry them out: clone and exec
+ *	 program.c		which file a command executes
+ *	 trust.c		whether only root and the server's user can change it
  *	 tree.c			finding and killing everything that a tool has started
  *	 output.c		what is kept of stdout and stderr
  *	 progress.c		lines of descriptor 3
@@ -44,6 +46,7 @@
 #include <sys/types.h>
 
 #include "frame.h"
+#include "program.h"
 
 #define MAX_JOBS		256
 #define MAX_LISTED		4096	/* processes looked at in one pass over a tree */
@@ -292,12 +295,6 @@ extern int	launch_fd(const Job *job);	/* readable when it has answered, -1: none
 extern pid_t launch_pid(const Job *job);	/* of a tool that is being started, 0: none */
 extern bool launch_knows(const Helper *h, pid_t pid);	/* a starter, or a tool that is being started */
 extern void launch_tidy(Helper *h);
-
-/* starter.c: the file to execute for argv[0]; malloc'd.  0 or an errno. */
-extern int	find_program(const char *name, FrameText tool_path, char **path);
-
-/* trust.c: 0 when only root and this user can change what path, absolute, executes; EPERM or another errno */
-extern int	check_trust(const char *path, uid_t uid, gid_t gid);
 
 /* tree.c */
 extern bool tree_use_scan;		/* no children files in /proc: look at every process */

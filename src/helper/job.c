@@ -90,15 +90,8 @@ static const char *
 reason_of(const LaunchResult *r)
 {
 	if (r->missing)
-		return "the interpreter in its first line does not exist";
-	if (r->error == ENOEXEC)
-		return "it is no program and has no first line that names an interpreter";
-	if (r->error == EPERM)
-		return "somebody else than root and the user who runs it may change it, its interpreter,"
-			" or a directory or link on the way to them";
-	if (r->error == EINVAL && r->unnamed)
-		return "a command is an absolute path, or a name without a slash";
-	return strerror(r->error);
+		return PROGRAM_NO_INTERPRETER;
+	return program_error(r->error, r->unnamed);
 }
 
 /* In one line. */

@@ -23,7 +23,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "helper.h"
@@ -41,72 +40,6 @@ typedef struct Plan
 	Order		order;
 	Launched   *result;
 } Plan;
-
-/* ---- the program ---- */
-
-/* EPERM: another user could have put it there. */
-static int
-check_program(const char *path)
-{
-	struct stat st;
-
-	if (stat(path, &st) != 0)
-		return errno;
-	if (!S_ISREG(st.st_mode))
-		return EACCES;
-	if (access(path, X_OK) != 0)
-		return errno;
-	return check_trust(path, geteuid(), getegid());
-}
-
-/* Looks in each absolute directory of the list; EACCES or EPERM when only files were found that can't be run. */
-static int
-search_program(const char *name, FrameText tool_path, char **path)
-{
-	const char *at = tool_path.data;
-	const char *end = at + tool_path.len;
-	int			result = ENOENT;
-
-	while (tool_path.len > 0 && at < end)
-	{
-		const char *colon = memchr(at, ':', (size_t) (end - at));
-		int			len = (int) ((colon ? colon : end) - at);
-		int			error = ENOENT;
-
-		if (len > 0 && *at == '/')
-		{
-			if (asprintf(path, "%.*s/%s", len, at, name) < 0)
-				return ENOMEM;
-			error = check_program(*path);
-			if (error == 0)
-				return 0;
-			free(*path);
-		}
-		if (error == EACCES || error == EPERM)
-			result = error;
-		at += len + 1;
-	}
-	return result;
-}
-
-int
-find_program(const char *name, FrameText tool_path, char **path)
-{
-	bool		plain = name[0] != '\0' && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
-	int			result = EINVAL;
-
-	*path = NULL;
-	if (plain)
-		result = search_program(name, tool_path, path);
-	if (result != 0)
-		*path = NULL;
-	if (name[0] == '/')
-	{
-		*path = strdup(name);
-		result = *path ? check_program(*path) : ENOMEM;
-	}
-	return result;
-}
 
 /* ---- argv and environment ---- */
 

@@ -18,7 +18,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "helper.h"
+#include "program.h"
 
 #define MAX_LINKS		40		/* as the kernel */
 #define MAX_FIRST_LINE	256		/* of which the kernel reads as much */

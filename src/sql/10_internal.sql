@@ -38,6 +38,9 @@ CREATE FUNCTION jobq._check_options(options jsonb, exec boolean) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_check_options';
 CREATE FUNCTION jobq._check_command(command text[], warm boolean) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_check_command';
+-- Why the program could not be started on this server now; NULL: it could, as far as that can be seen.
+CREATE FUNCTION jobq._program_trouble(program text) RETURNS text
+  LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_program_trouble';
 
 -- src/sql_support.c
 CREATE FUNCTION jobq._new_id() RETURNS uuid

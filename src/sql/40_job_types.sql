@@ -141,7 +141,14 @@ END $$;
 -- Warns of what is allowed but hardly meant.
 CREATE FUNCTION jobq._warn_of_type(t jobq.job_types) RETURNS void
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  trouble text := jobq._program_trouble(t.command[1]);
 BEGIN
+  IF trouble IS NOT NULL THEN
+    RAISE WARNING 'the tool of job type "%" cannot be started on this server now: could not run "%": %',
+      t.name, t.command[1], trouble
+      USING ERRCODE = '58P01', HINT = 'Its jobs wait until it can.';
+  END IF;
   IF t.handler IS NOT NULL AND t.max_concurrent > current_setting('jobq.max_sql_workers')::int THEN
     RAISE WARNING 'max_concurrent of job type "%" is more than jobq.max_sql_workers: % > %',
       t.name, t.max_concurrent, current_setting('jobq.max_sql_workers')
