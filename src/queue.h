@@ -42,6 +42,12 @@ enum
 };
 #define E_NATTS E_data
 
+/*
+ * error_code of a job whose worker was terminated while its handler ran.  The first time costs no attempt.  The
+ * next one does while the row still has this code, so the row remembers, whatever becomes of the dispatcher.
+ */
+#define CODE_TERMINATED	"57P01"
+
 /* A live job: its row, deformed.  Datums point into tuple. */
 typedef struct Job
 {

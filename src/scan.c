@@ -225,17 +225,31 @@ scan_mark(const pg_uuid_t *id, int32 rev, uint16 flags)
 
 /* Without looking at the columns before it, for the sake of the many that have none. */
 static uint64
-key_of(TupleTableSlot *slot)
+key_of(TupleTableSlot *slot, HeapTuple tuple)
 {
-	HeapTuple	tuple = ExecFetchSlotHeapTuple(slot, false, NULL);
-
 	return heap_attisnull(tuple, Q_key_hash, slot->tts_tupleDescriptor) ? 0 : (uint64) slot_int(slot, Q_key_hash);
+}
+
+/* True if the worker of its last attempt was terminated; a row that has not failed pays the test of a bit. */
+static bool
+was_terminated(TupleTableSlot *slot, HeapTuple tuple)
+{
+	bool		isnull;
+	struct varlena *code;
+
+	if (heap_attisnull(tuple, Q_error_code, slot->tts_tupleDescriptor))
+		return false;
+	code = (struct varlena *) DatumGetPointer(slot_getattr(slot, Q_error_code, &isnull));
+	return !VARATT_IS_EXTERNAL(code) && !VARATT_IS_COMPRESSED(code) &&	/* longer than this one */
+		VARSIZE_ANY_EXHDR(code) == strlen(CODE_TERMINATED) &&
+		memcmp(VARDATA_ANY(code), CODE_TERMINATED, strlen(CODE_TERMINATED)) == 0;
 }
 
 JobStatus
 scan_ref(QueueScan *scan, JobRef *ref)
 {
 	TupleTableSlot *slot = scan->slot;
+	HeapTuple	tuple = ExecFetchSlotHeapTuple(slot, false, NULL);
 	bool		isnull;
 
 	slot_getsomeattrs(slot, Q_sublane);
@@ -249,9 +263,9 @@ scan_ref(QueueScan *scan, JobRef *ref)
 	ref->position = slot_int(slot, Q_position);
 	ref->priority = (int16) slot_int(slot, Q_priority);
 	ref->sublane = (int16) slot_int(slot, Q_sublane);
-	if (slot_int(slot, Q_crashes) > 0)
+	if (slot_int(slot, Q_crashes) > 0 || was_terminated(slot, tuple))
 		ref->flags |= REF_ALONE;
-	ref->key = key_of(slot);
+	ref->key = key_of(slot, tuple);
 	return status_from_oid((Oid) slot_int(slot, Q_status));
 }
 

@@ -6,7 +6,7 @@
  *	 failed, attempts left				queue row: retry, later, error kept; event 'failed'
  *	 failed, none left or permanent		queue row deleted, dead letter; events 'failed', 'dead'
  *	 snoozed							queue row: pending, later; the attempt is not charged
- *	 released							queue row as before the attempt; not charged
+ *	 released							queue row as before the attempt, with its error if it has one; not charged
  *
  * Each is one function below; all rows are written past the executor (queue.h).  A function first sees that
  * all it needs is there, so that one that can't write has changed nothing, neither rows nor the Job.
@@ -380,8 +380,10 @@ postpone(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz due, T
 		waiting = JOB_RETRY;
 	if (due != 0)
 		set_text(job->values, job->nulls, Q_error_msg, o->message);
-	if (o->never_ran)
+	else if (o->never_ran)
 		note_start_failure(job, o);
+	else if (o->code != NULL)
+		keep_error(job, o);
 	put_back(ledger, job, waiting, due);
 	story_attempt_lines(ledger, job, type, o, attempt);
 	story_waits(ledger, job, type, o, attempt, due != 0 ? "snoozed" : "released");

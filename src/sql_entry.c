@@ -6,12 +6,35 @@
  */
 #include "jobq.h"
 
+#include "utils/builtins.h"
 #include "utils/float.h"
 #include "utils/timestamp.h"
 
 #include "inflight.h"
 #include "sql_batch.h"
 #include "worker_role.h"
+
+static bool
+was_terminated(Job *job)
+{
+	return !JOB_NULL(job, Q_error_code) &&
+		strcmp(TextDatumGetCString(JOB_ATT(job, Q_error_code)), CODE_TERMINATED) == 0;
+}
+
+/*
+ * Its worker was terminated: by its own handler, or by something that the job has no part in.  So the first
+ * time the job waits again at once, at no charge; the second time in a row it is charged.
+ */
+static void
+terminated(Run *run)
+{
+	Outcome    *o = &run->outcome;
+
+	o->code = CODE_TERMINATED;
+	o->message = "the worker process was terminated while the handler ran";
+	if (!was_terminated(run->job))
+		o->kind = OUTCOME_RELEASED;
+}
 
 /* An attempt that ended before this worker was handed the job, or none: REF_SETTLES. */
 static void
@@ -42,8 +65,7 @@ prior_outcome(Cell *cell, Run *run)
 	}
 	if (cell->ref.flags & REF_DIED)
 	{
-		o->code = "57P01";
-		o->message = "the worker process was terminated while the handler ran";
+		terminated(run);
 		return;
 	}
 	if (cell->ref.flags & (REF_CRASHED | REF_LOST))
@@ -60,6 +82,8 @@ no_such_type(Entry *e)
 	Cell	   *cell = &MySlot->cells[e->cell];
 
 	prior_outcome(cell, &e->run);
+	if (e->run.outcome.kind == OUTCOME_RELEASED)
+		e->run.outcome.kind = OUTCOME_FAILED;	/* without a type it would wait for ever */
 	e->run.outcome.permanent = true;
 	e->run.outcome.code = "42704";
 	e->run.outcome.message = psprintf("job type %d no longer exists", cell->ref.type_id);

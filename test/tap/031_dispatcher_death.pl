@@ -1,5 +1,5 @@
 # Dispatchers and SQL workers are terminated while jobs flow: nothing is lost, nothing is done twice, and only
-# who was in his handler is charged an attempt.
+# a job whose handler ran, for the second time, is charged an attempt.
 
 use strict;
 use warnings;
@@ -60,7 +60,7 @@ is_deeply([ grep { my $p = $_; grep { $_ == $p } jobq_pids($node, 'sql worker') 
 my ($worker, $job) = split /\|/, scalar_of(
 	"SELECT substr(worker, 5), id FROM jobq.jobs WHERE job_type = 'gated' AND status = 'running' ORDER BY id LIMIT 1");
 terminate($worker);
-wait_for_sql($node, "SELECT attempts > 1 OR status = 'retry' FROM jobq.jobs WHERE id = '$job'",
+wait_for_sql($node, "SELECT runs > 1 OR error_code = '57P01' FROM jobq.jobs WHERE id = '$job'",
 	'the job of a terminated worker ...');
 wait_for_sql($node, $at_gate, 'another takes its place');
 
@@ -75,10 +75,8 @@ wait_status($node, 'postgres', $cancelled, 'cancelled', 'is heard by the next on
 $gate->query_safe('SELECT pg_advisory_unlock(1)');
 wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'all of them run');
 is(scalar_of("SELECT string_agg(attempts::text, ' ' ORDER BY attempts) FROM jobq.jobs WHERE job_type = 'gated'"),
-	'1 1 1 1 1 2', '... was charged an attempt, no other was');
-is(scalar_of("SELECT attempts || status::text FROM jobq.jobs WHERE id = '$job'"), '2completed', 'it was that one');
-is(scalar_of("SELECT data->>'code' FROM jobq.events WHERE job_id = '$job' AND type = 'failed'"), '57P01',
-	'its event says why');
+	'1 1 1 1 1 1', '... was not charged an attempt, nor was another');
+is(scalar_of("SELECT runs || status::text FROM jobq.jobs WHERE id = '$job'"), '2completed', 'it has started twice');
 is(scalar_of('SELECT count(*) || \' \' || count(DISTINCT n) FROM ledger WHERE n < 0'), '5 5', 'each but the cancelled one did its work once');
 
 # ---------- while jobs flow ----------
@@ -112,7 +110,7 @@ is(scalar_of("SELECT count FROM jobq.count_by_status('flow') WHERE status = 'com
 my $charged = scalar_of("SELECT coalesce(sum(attempts - 1), 0) FROM jobq.jobs WHERE job_type = 'flow'");
 cmp_ok($charged, '<=', $killed_workers, "$killed_workers workers were terminated, at most as many attempts charged");
 is(scalar_of("SELECT count(*) FROM jobq.jobs WHERE runs < attempts"), 0, 'runs count what attempts do');
-is(scalar_of("SELECT string_agg(DISTINCT data->>'code', ' ') FROM jobq.events WHERE type = 'failed'"), '57P01',
+like(scalar_of("SELECT string_agg(DISTINCT data->>'code', ' ') FROM jobq.events WHERE type = 'failed'"), qr/^(57P01)?$/,
 	'and nothing else failed');
 # one that was terminated may not have left yet
 wait_for_sql($node, "SELECT count(*) <= 4 FROM pg_stat_activity WHERE backend_type = 'jobq sql worker'", 'no worker too many');

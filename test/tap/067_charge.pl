@@ -1,4 +1,4 @@
-# An attempt whose worker died is charged, also when all lanes are read anew before that is written.
+# An attempt whose worker died, for the second time, is charged, also when all lanes are read anew before that is written.
 
 use strict;
 use warnings;
@@ -31,6 +31,9 @@ sub settled { sql('SELECT jobq.health()') for 1 .. 2; return; }
 
 my $job = sql(q{SELECT jobq.enqueue('w')});
 wait_status($node, 'postgres', $job, 'running', 'it runs');
+my ($first) = sql("SELECT worker FROM jobq.jobs WHERE id = '$job'") =~ /(\d+)/;
+sql("SELECT pg_terminate_backend($first)");
+wait_for_sql($node, "SELECT worker <> 'sql/$first' FROM jobq.jobs WHERE id = '$job' AND status = 'running'", 'and again, at no charge');
 sql('REVOKE CONNECT ON DATABASE postgres FROM runner');
 my ($worker) = sql("SELECT worker FROM jobq.jobs WHERE id = '$job'") =~ /(\d+)/;
 sql("SELECT pg_terminate_backend($worker)");
@@ -44,7 +47,7 @@ $node->wait_for_log(qr/lanes are read again/, $offset);
 sql('INSERT INTO gate VALUES (1)');
 sql('GRANT CONNECT ON DATABASE postgres TO runner');
 wait_for_sql($node, "SELECT status IN ('error', 'completed') FROM jobq.jobs WHERE id = '$job'", 'in the end');
-is(sql("SELECT status, error_code FROM jobq.jobs WHERE id = '$job'"), 'error|57P01', 'it is charged for its attempt');
+is(sql("SELECT status, error_code, runs FROM jobq.jobs WHERE id = '$job'"), 'error|57P01|2', 'it is charged for its attempt');
 
 $node->stop;
 done_testing();
