@@ -50,6 +50,7 @@
 #include "reading.h"
 #include "session.h"
 #include "stop.h"
+#include "tenant_limit.h"
 #include "upkeep.h"
 #include "waits.h"
 #include "wake.h"
@@ -195,6 +196,7 @@ scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, Timest
 		admission_reload(now);
 		want_full_scan |= types_have_leftovers();
 		want_full_scan |= types_key_order_changed();
+		tenant_limits_suspect();
 		registry_known = true;
 		read_stop();
 		pressure_stale();
@@ -220,6 +222,9 @@ scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, Timest
 		scan_blocked_until = 0;
 		if (scan.rewritten)
 			reread_cancels();
+		want_full_scan |= tenant_limits_refresh(&scan);
+		if (tenant_limits_are_suspect())
+			scan_blocked_until = now + BLOCKED_RETRY_US;
 		if (want_full_scan || scan.rewritten)
 			full_scan(&scan);
 		want_full_scan = false;
@@ -237,6 +242,7 @@ scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, Timest
 			sweep(&scan);
 		scan_due_lanes(&scan);
 		keys_turn(&scan);
+		tenant_limits_turn(&scan);
 	}
 	else
 	{
@@ -277,7 +283,8 @@ has_work(TimestampTz now, int ncommands, bool sweep_now)
 		want_full_scan || news.prepared_lost || prepared_may_have_ended() ||
 		news.signals_changed || pressure_due(now) ||
 		news.lost_from != DT_NOEND || lanes_first_ready() != NULL ||
-		(now >= scan_blocked_until && (scan_blocked_until > 0 || lanes_next_timer() <= now || keys_pending())) ||
+		(now >= scan_blocked_until && (scan_blocked_until > 0 || lanes_next_timer() <= now || keys_pending() ||
+										tenant_limits_pending())) ||
 		admission_next_timer() <= now;
 }
 
@@ -354,7 +361,7 @@ sleep_ms(TimestampTz now)
 	if (scan_blocked_until > 0)
 		next = Min(next, scan_blocked_until);	/* even when that is past */
 	else
-		next = Min(next, keys_pending() ? now : lanes_next_timer());
+		next = Min(next, keys_pending() || tenant_limits_pending() ? now : lanes_next_timer());
 	next = Min(next, admission_next_timer());
 	next = Min(next, pressure_next_timer(now));
 	next = Min(next, executors_next_timer());
@@ -474,6 +481,7 @@ start_up(void)
 	turn = AllocSetContextCreate(TopMemoryContext, "jobq turn", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(lasting);
 	keys_init(lasting);
+	tenant_limits_init(lasting);
 	lanes_init(lasting);
 	admission_init(lasting, db);
 	pressure_init(lasting, db);

@@ -13,6 +13,7 @@
  *	 admission.c	may this job start now
  *	 limit.c weight.c	how many run at once, of a type, of several, of what weight
  *	 keys.c key_scan.c	and of one concurrency key
+ *	 tenant_limit.c	and of one tenant
  *	 pressure.c		signals and what they do to types; signal_watch.c signal_worker.c: who sets them
  *	 executors.c	handing over
  *	 verdicts.c		hearing how it ended
@@ -155,7 +156,8 @@ typedef enum HandOut
 	HANDED_OUT,
 	NO_CAPACITY,				/* nobody of this role can take it now */
 	LIMIT_FULL,					/* a limit of the type has no room: t->closed */
-	TOO_HEAVY					/* jobq.max_weight has no room */
+	TOO_HEAVY,					/* jobq.max_weight has no room */
+	TENANT_FULL					/* its tenant runs as many as it may */
 } HandOut;
 
 extern void executors_init(MemoryContext context, JobqDb *db);
@@ -177,6 +179,9 @@ extern int	executors_per_key(uint64 key);
 extern void executors_note_starts(void);
 /* The registry has changed: counts anew what runs under each limit. */
 extern void executors_recount(void);
+/* The limits of tenants have changed: counts anew what runs under each. */
+struct QueueScan;
+extern void executors_recount_tenants(struct QueueScan *scan);
 extern TimestampTz executors_next_timer(void);
 /* Hand-out has stopped: takes back what nobody has begun. */
 extern void executors_take_back(bool cancels);

@@ -14,6 +14,7 @@
 
 #include "executor.h"
 #include "keys.h"
+#include "tenant_limit.h"
 #include "weight.h"
 
 #define EXEC_CELLS			60		/* of JOBQ_CELLS; the rest for cancels */
@@ -133,12 +134,23 @@ executors_note_starts(void)
 	}
 }
 
+/* False for a job that is only to be settled: it starts nothing. */
+static bool
+counts_for_tenant(Executor *e, int cell)
+{
+	const JobRef *ref = &e->slot->cells[cell].ref;
+
+	return ref->tenant_limit != 0 && (ref->flags & REF_SETTLES) == 0;
+}
+
 static void
 occupy(Executor *e, int cell, TypeState *t, bool slow)
 {
 	if (e->exec || e->ncells == 0)
 		running++;
 	count_up(e, t);
+	if (counts_for_tenant(e, cell))
+		tenant_limit_up(&e->slot->cells[cell].ref, executor_number(e), e->exec);
 	if (weight_budget > 0)
 		weight_occupy(e, cell, t->weight);
 	if (e->slot->cells[cell].ref.key != 0)
@@ -158,6 +170,8 @@ stop_counting(Executor *e, int cell, TypeState *t)
 	if (e->exec || e->ncells == 0)
 		running--;
 	count_down(e, t);
+	if (counts_for_tenant(e, cell))
+		tenant_limit_down(&e->slot->cells[cell].ref, executor_number(e), e->exec);
 	if (weight_budget > 0)
 		weight_vacate(e, cell);
 }
@@ -224,6 +238,29 @@ executors_recount(void)
 	}
 }
 
+/* A job whose row is gone has ended, which will be read from its cell. */
+void
+executors_recount_tenants(QueueScan *scan)
+{
+	for (int i = 0; i < executors_end; i++)
+	{
+		Executor   *e = &executors[i];
+
+		for (int c = 0; e->slot != NULL && e->ncells > 0 && c < JOBQ_CELLS; c++)
+		{
+			JobRef	   *ref = &e->slot->cells[c].ref;
+			JobRef		row;
+			JobStatus	status;
+
+			if (!e->used[c])
+				continue;
+			ref->tenant_limit = scan_find(scan, &ref->id, &row, &status) ? row.tenant_limit : 0;
+			if (!e->ended[c] && counts_for_tenant(e, c))
+				tenant_limit_up(ref, i, e->exec);
+		}
+	}
+}
+
 void
 executors_recover(void)
 {
@@ -257,6 +294,7 @@ executors_recover(void)
 			k->where = IN_FLIGHT;
 			k->again = false;
 			k->rev = slot->cells[c].ref.rev;
+			slot->cells[c].ref.tenant_limit = 0;	/* of our predecessor's numbers; tenant_limits_refresh counts */
 			occupy(e, c, type_state(slot->cells[c].ref.type_id), true);
 		}
 	}
@@ -302,7 +340,7 @@ limit_without_room(TypeState *t, int executor, bool exec)
 
 /* *why: what keeps those from it who could take it.  What is only to be settled starts nothing: no limit counts. */
 static Executor *
-best_executor(TypeState *t, bool is_short, bool settles, HandOut *why)
+best_executor(TypeState *t, const JobRef *ref, bool is_short, bool settles, HandOut *why)
 {
 	Executor   *best = NULL;
 
@@ -316,6 +354,11 @@ best_executor(TypeState *t, bool is_short, bool settles, HandOut *why)
 		if (!settles && (t->closed = limit_without_room(t, i, e->exec)) != NULL)
 		{
 			*why = LIMIT_FULL;
+			continue;
+		}
+		if (!settles && ref->tenant_limit != 0 && !tenant_limit_has_room(ref, i, e->exec))
+		{
+			*why = TENANT_FULL;
 			continue;
 		}
 		if (!settles && weight_budget > 0 && !weight_fits(e, t->weight))
@@ -342,9 +385,11 @@ hand_out(TypeState *t, const JobRef *ref, const char *cancel_reason, TimestampTz
 
 	if (t->role == NULL)
 		return NO_CAPACITY;
-	e = best_executor(t, is_short, settles, &why);
+	e = best_executor(t, ref, is_short, settles, &why);
 	if (e == NULL && !settles && why == NO_CAPACITY && (t->closed = limit_without_room(t, -1, true)) != NULL)
 		why = LIMIT_FULL;		/* no use in waiting for a worker */
+	if (e == NULL && !settles && why == NO_CAPACITY && !tenant_limit_has_room(ref, -1, true))
+		why = TENANT_FULL;
 	if (e == NULL)
 		return why;
 	cell = free_cell(e);

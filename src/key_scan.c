@@ -89,7 +89,7 @@ key_scan_first(QueueScan *scan, Key *key)
 	if (!lane->type->keeps_order || position > scan->now)
 		return;					/* its lane finds it */
 	lane_unplace(lane);
-	scan_take(scan, lane, false);
+	(void) scan_take(scan, lane, false);
 	lane_place(lane, scan->now);
 }
 
@@ -134,7 +134,7 @@ read_passed(QueueScan *scan, Relation index, uint64 hash, KeyLane *kl, int n)
 		kl->from.pos = pos;
 		kl->from.tid = *tid;
 		if (index_fetch_heap(desc, scan->slot))
-			scan_take(scan, kl->lane, false);
+			(void) scan_take(scan, kl->lane, false);
 	}
 	index_endscan(desc);
 	return kl->waiting >= enough;

@@ -10,6 +10,7 @@
 
 #include "keys.h"
 #include "ready.h"
+#include "tenant_limit.h"
 
 #define SH_PREFIX known
 #define SH_ELEMENT_TYPE Known
@@ -338,6 +339,8 @@ prune_head(Lane *lane)
 		drop_head(lane, head);
 		if (ref.key != 0)
 			key_lost(&ref);
+		if (ref.tenant_limit != 0)
+			tenant_limit_lost(&ref);
 	}
 }
 

@@ -6,7 +6,7 @@
  * which never moves back, so a pickup costs the same beside any number of dead or waiting rows.
  * Keys published at or below the cursor (late committers, rows put back) are read besides it.
  * Invariant: every committed row at or below the cursor is in `known` (waiting in a lane, in flight,
- * held), gone, passed over for its concurrency key (keys.h), or named by a publication that has not been
+ * held), gone, passed over for its concurrency key (keys.h) or its tenant's limit (tenant_limit.h), or named by a publication that has not been
  * scanned yet.
  *
  * Memory of one process, no locks.  Each lane keeps at most MAX_CHUNK rows (64 bytes) of its cursor and those

@@ -30,9 +30,9 @@ typedef struct QuotaEntry
 /* attribute numbers of jobq.tenant_quotas: src/sql/13_quotas.sql */
 enum
 {
-	TQ_tenant = 1, TQ_max_live, TQ_max_bytes, TQ_enqueues_per_minute
+	TQ_tenant = 1, TQ_max_live, TQ_max_bytes, TQ_enqueues_per_minute, TQ_max_running
 };
-#define TQ_NATTS TQ_enqueues_per_minute
+#define TQ_NATTS TQ_max_running
 
 /* -1: no limit */
 typedef struct Quota

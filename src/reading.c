@@ -13,6 +13,7 @@
 #include "intake.h"
 #include "keys.h"
 #include "reading.h"
+#include "tenant_limit.h"
 #include "weight.h"
 
 #define SWEEP_ENTRIES		2000	/* index entries read per tick */
@@ -55,6 +56,7 @@ full_scan(QueueScan *scan)
 	forget_touched_lanes();
 	admission_forget_lanes();
 	keys_forget_lanes();
+	tenant_limits_forget_lanes();
 	lanes_reset();
 	types_forget();
 	rescan(scan, DT_NOBEGIN, true);
@@ -124,6 +126,17 @@ scan_due_lanes(QueueScan *scan)
 	list_free(go_on);
 }
 
+/* The lane's head leaves memory, and others pass it. */
+static void
+pass_head(QueueScan *scan, Lane *lane, void (*pass) (Lane *), TimestampTz now)
+{
+	lane_unplace(lane);
+	pass(lane);
+	if (scan && lane_wants_scan(lane, now))
+		scan_lane(scan, lane);
+	lane_place(lane, now);
+}
+
 /* The lane's head waits for its concurrency key: others pass it.  true: it does. */
 static bool
 wait_for_key(QueueScan *scan, Lane *lane, const JobRef *ref, TimestampTz now)
@@ -133,11 +146,7 @@ wait_for_key(QueueScan *scan, Lane *lane, const JobRef *ref, TimestampTz now)
 		case KEY_MAY_START:
 			return false;
 		case KEY_PASS:
-			lane_unplace(lane);
-			key_pass(lane);
-			if (scan && lane_wants_scan(lane, now))
-				scan_lane(scan, lane);
-			lane_place(lane, now);
+			pass_head(scan, lane, key_pass, now);
 			break;
 		case KEY_UNKNOWN:
 			group_park(lane->group, &lane->type->parked);
@@ -215,6 +224,9 @@ try_lane(QueueScan *scan, Lane *lane, TimestampTz now)
 			break;
 		case TOO_HEAVY:
 			weight_park(lane->group, &rank);
+			break;
+		case TENANT_FULL:
+			pass_head(scan, lane, tenant_limit_pass, now);
 			break;
 	}
 }

@@ -25,6 +25,7 @@
 #include "keys.h"
 #include "row_map.h"
 #include "scan.h"
+#include "tenant_limit.h"
 
 #define TIE_CHUNK	65536		/* rows of one position that may be read at once */
 
@@ -265,6 +266,7 @@ scan_ref(QueueScan *scan, JobRef *ref)
 	ref->sublane = (int16) slot_int(slot, Q_sublane);
 	if (slot_int(slot, Q_crashes) > 0 || was_terminated(slot, tuple))
 		ref->flags |= REF_ALONE;
+	ref->tenant_limit = tenant_limit_of(slot);
 	ref->key = key_of(slot, tuple);
 	return status_from_oid((Oid) slot_int(slot, Q_status));
 }
@@ -273,24 +275,24 @@ scan_ref(QueueScan *scan, JobRef *ref)
  * A row that may be handed out.  One that says running and is not in flight lost its executor: it is
  * handed out, too, to be settled.
  */
-void
+bool
 scan_take(QueueScan *scan, Lane *lane, bool from_cursor)
 {
 	JobRef		ref;
 	JobStatus	status = scan_ref(scan, &ref);
 
 	if ((int32) slot_int(scan->slot, Q_home_id) != scan->home || status == JOB_BLOCKED)
-		return;
+		return false;
 	if (status == JOB_RUNNING)
 	{
 		if (known_lookup(known_jobs, ref.id) != NULL)
-			return;
+			return false;
 		ref.flags |= REF_LOST;
 	}
 	ref.flags |= marks_of(&ref);
 	if (ref.key != 0 && known_lookup(known_jobs, ref.id) == NULL && !key_admits(scan, lane, &ref))
-		return;
-	(void) lane_add(lane, &ref, from_cursor);
+		return false;
+	return lane_add(lane, &ref, from_cursor);
 }
 
 /* ---------- scans ---------- */
@@ -357,7 +359,7 @@ read_rows(QueueScan *scan, Lane *lane, Range *at, TimestampTz hi, int limit, boo
 			limit = Min(skipped / 2, TIE_CHUNK);	/* many equal keys: keep the rereading linear */
 		if (!index_fetch_heap(scan->desc, scan->slot))
 			continue;
-		scan_take(scan, lane, from_cursor);
+		(void) scan_take(scan, lane, from_cursor);
 		if (++n >= limit)
 			return true;
 	}
@@ -435,9 +437,28 @@ scan_behind(QueueScan *scan, Lane *lane, Range *at, int *budget)
 	while (next_entry(scan, at, &skipped))
 	{
 		if (index_fetch_heap(scan->desc, scan->slot))
-			scan_take(scan, lane, false);
+			(void) scan_take(scan, lane, false);
 		if (--*budget <= 0)
 			return false;
+	}
+	return true;
+}
+
+bool
+scan_tenant(QueueScan *scan, Lane *lane, Range *at, int32 limit, int n, int *budget)
+{
+	int			skipped = 0;
+
+	start_scan(scan, &lane->id, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE, at->pos,
+			   Min(lane->cursor.pos, scan->now));
+	while (n > 0 && *budget > 0)
+	{
+		if (!next_entry(scan, at, &skipped))
+			return false;
+		(*budget)--;
+		if (index_fetch_heap(scan->desc, scan->slot) &&
+			tenant_limit_is_below(tenant_limit_of(scan->slot), limit) && scan_take(scan, lane, false))
+			n--;
 	}
 	return true;
 }

@@ -47,7 +47,12 @@ extern Relation scan_key_lane_index(QueueScan *scan);
 extern Relation scan_key_order_index(QueueScan *scan);
 /* The row in scan->slot: into ref; into the lane, if it may wait there. */
 extern JobStatus scan_ref(QueueScan *scan, JobRef *ref);
-extern void scan_take(QueueScan *scan, Lane *lane, bool from_cursor);
+extern bool scan_take(QueueScan *scan, Lane *lane, bool from_cursor);
+/*
+ * Reads jobs that the tenant limit counts into the lane, from *at on, up to its cursor: at most n of them, and
+ * *budget index entries.  True: there may be more.
+ */
+extern bool scan_tenant(QueueScan *scan, Lane *lane, Range *at, int32 limit, int n, int *budget);
 extern bool scan_find(QueueScan *scan, const pg_uuid_t *id, JobRef *ref, JobStatus *status);
 
 #endif

@@ -39,6 +39,7 @@ typedef struct JobRef
 	TimestampTz position;
 	int16		priority;
 	int16		sublane;
+	int32		tenant_limit;	/* tenant_limit.h; 0: none */
 	uint64		key;			/* key_hash of its concurrency key; 0: none */
 } JobRef;
 

@@ -3,7 +3,8 @@ CREATE TABLE jobq.tenant_quotas (
   tenant               text NOT NULL PRIMARY KEY,
   max_live             int8,               -- NULL: no limit; so for all
   max_bytes            int8,
-  enqueues_per_minute  int4
+  enqueues_per_minute  int4,
+  max_running          int4                -- src/tenant_limit.c
 );
 
 -- The jobs that count for a quota.  A row stays when its job ends, and goes when it is met.
@@ -19,6 +20,9 @@ SELECT pg_catalog.pg_extension_config_dump('jobq.tenant_quotas', '');
 CREATE TRIGGER quotas_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.tenant_quotas
   FOR EACH STATEMENT EXECUTE FUNCTION jobq._access_changed();
 ALTER TABLE jobq.tenant_quotas ENABLE ALWAYS TRIGGER quotas_changed;
+CREATE TRIGGER types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.tenant_quotas
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq._types_changed();
+ALTER TABLE jobq.tenant_quotas ENABLE ALWAYS TRIGGER types_changed;
 
 -- What shared memory has of a tenant's jobs; removed: and of its enqueues in the last minute.
 CREATE FUNCTION jobq._forget_quota(tenant text, removed boolean) RETURNS void
@@ -33,7 +37,8 @@ CREATE FUNCTION jobq._count_queue(quota text) RETURNS boolean
 CREATE FUNCTION jobq._quota_set() RETURNS trigger
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_quota_set';
 CREATE CONSTRAINT TRIGGER quota_set AFTER INSERT ON jobq.tenant_quotas DEFERRABLE INITIALLY DEFERRED
-  FOR EACH ROW EXECUTE FUNCTION jobq._quota_set();
+  FOR EACH ROW WHEN (coalesce(new.max_live, new.max_bytes, new.enqueues_per_minute) IS NOT NULL)
+  EXECUTE FUNCTION jobq._quota_set();
 ALTER TABLE jobq.tenant_quotas ENABLE ALWAYS TRIGGER quota_set;
 
 -- Jobs that came into the queue, or have got another payload, without enqueue count as well.
@@ -58,12 +63,15 @@ CREATE FUNCTION jobq._admit(id uuid) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_admit';
 
 CREATE FUNCTION jobq.set_tenant_quota(
-  tenant text, max_live bigint DEFAULT NULL, max_bytes bigint DEFAULT NULL, enqueues_per_minute int DEFAULT NULL)
+  tenant text, max_live bigint DEFAULT NULL, max_bytes bigint DEFAULT NULL, enqueues_per_minute int DEFAULT NULL,
+  max_running int DEFAULT NULL)
   RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
 CREATE FUNCTION jobq._set_tenant_quota(caller oid,
-  tenant text, max_live bigint, max_bytes bigint, enqueues_per_minute int)
+  tenant text, max_live bigint, max_bytes bigint, enqueues_per_minute int, max_running int)
   RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
+DECLARE
+  counts boolean;  -- jobs of the tenant are counted when they are enqueued
 BEGIN
   PERFORM jobq._check_not_null('tenant', _set_tenant_quota.tenant IS NOT NULL);
   PERFORM jobq._check_tenant(_set_tenant_quota.tenant);
@@ -73,16 +81,21 @@ BEGIN
   PERFORM jobq._check_number('max_live', _set_tenant_quota.max_live, 0, 9223372036854775807);
   PERFORM jobq._check_number('max_bytes', _set_tenant_quota.max_bytes, 0, 9223372036854775807);
   PERFORM jobq._check_number('enqueues_per_minute', _set_tenant_quota.enqueues_per_minute, 0, 2147483647);
+  PERFORM jobq._check_number('max_running', _set_tenant_quota.max_running, 0, 2147483647);
   LOCK TABLE jobq.tenant_quotas IN SHARE ROW EXCLUSIVE MODE;
   DELETE FROM jobq.tenant_quotas t WHERE t.tenant = _set_tenant_quota.tenant;
-  IF coalesce(_set_tenant_quota.max_live, _set_tenant_quota.max_bytes, _set_tenant_quota.enqueues_per_minute) IS NULL THEN
+  counts := coalesce(_set_tenant_quota.max_live, _set_tenant_quota.max_bytes, _set_tenant_quota.enqueues_per_minute) IS NOT NULL;
+  IF NOT counts THEN
     DELETE FROM jobq.quota_jobs j WHERE j.tenant = _set_tenant_quota.tenant;
     PERFORM jobq._forget_quota(_set_tenant_quota.tenant, true);
-    RETURN;
+    IF _set_tenant_quota.max_running IS NULL THEN
+      RETURN;
+    END IF;
   END IF;
   INSERT INTO jobq.tenant_quotas
-  VALUES (_set_tenant_quota.tenant, _set_tenant_quota.max_live, _set_tenant_quota.max_bytes, _set_tenant_quota.enqueues_per_minute);
-  IF NOT jobq._count_queue(_set_tenant_quota.tenant) THEN
+  VALUES (_set_tenant_quota.tenant, _set_tenant_quota.max_live, _set_tenant_quota.max_bytes, _set_tenant_quota.enqueues_per_minute,
+          _set_tenant_quota.max_running);
+  IF counts AND NOT jobq._count_queue(_set_tenant_quota.tenant) THEN
     PERFORM jobq._bad('53400', pg_catalog.format('tenant "%s" cannot have a quota: 1024 tenants of this server have one', _set_tenant_quota.tenant),
       'jobq.set_tenant_quota(tenant) removes one.');
   END IF;

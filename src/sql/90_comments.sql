@@ -180,9 +180,11 @@ $$The channel on which those who LISTEN hear that there are jobs of a type; payl
 job_type: a name of 1 to 63 bytes (22023, NULL 22004). jobq.notify_prefix and the name; what is longer than a channel's name may be ends in a hash.$$;
 
 COMMENT ON FUNCTION jobq.set_tenant_quota IS
-$$Limits what a tenant, with those below it, may have in the queue and enqueue; more is 53400. Jobs that are there already count and stay; retried ones count and are not refused. All NULL: no quota.
+$$Limits what a tenant, with those below it, may have in the queue, enqueue and run at once; more of the first two is 53400. Jobs that are there already count and stay; retried ones count and are not refused. All NULL: no quota.
 tenant: 'acme': acme and acme/...; NULL 22004, '' 22023.
-max_live: live jobs.  max_bytes: of their payloads together, rendered as text.  enqueues_per_minute: in any minute, those rolled back included; forgotten when the server restarts. Each zero or more (22003), NULL: not limited.$$;
+max_live: live jobs.  max_bytes: of their payloads and metadata together, rendered as text.  enqueues_per_minute: in any minute, those rolled back included; forgotten when the server restarts.
+max_running: jobs that run at once, of all types together, SQL handlers and tools; a SQL worker with a batch counts as one. Others wait, and jobs of other tenants pass them. Jobs that run when it is set go on and count.
+Each zero or more (22003), NULL: not limited.$$;
 
 COMMENT ON FUNCTION jobq.wait_for IS
 $$Waits until a job has ended and returns it; NULL when the time is up. 25001 above READ COMMITTED, and for a job that this transaction enqueued.
@@ -414,6 +416,7 @@ COMMENT ON COLUMN jobq.tenant_quotas.tenant IS 'this one and those below it';
 COMMENT ON COLUMN jobq.tenant_quotas.max_live IS 'live jobs; NULL: not limited';
 COMMENT ON COLUMN jobq.tenant_quotas.max_bytes IS 'bytes of their payloads; NULL: not limited';
 COMMENT ON COLUMN jobq.tenant_quotas.enqueues_per_minute IS 'in any minute; NULL: not limited';
+COMMENT ON COLUMN jobq.tenant_quotas.max_running IS 'jobs that run at once; NULL: no limit';
 COMMENT ON TABLE jobq.quota_jobs IS 'Jobs that count for a quota, some of which have ended';
 COMMENT ON COLUMN jobq.quota_jobs.tenant IS 'whose quota';
 COMMENT ON COLUMN jobq.quota_jobs.job_id IS 'the job';

@@ -4,3 +4,14 @@
 SELECT jobq._outside_extension(format('SELECT jobq._protect_partition(%L, %L)', p.partition, p.parent))
   FROM jobq._exposed_partitions() p;
 SELECT jobq._revoke_stray_grants();
+
+-- A quota of max_running alone counts no jobs when they are enqueued; the others count metadata, too.
+CREATE TRIGGER types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.tenant_quotas
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq._types_changed();
+ALTER TABLE jobq.tenant_quotas ENABLE ALWAYS TRIGGER types_changed;
+DROP TRIGGER quota_set ON jobq.tenant_quotas;
+CREATE CONSTRAINT TRIGGER quota_set AFTER INSERT ON jobq.tenant_quotas DEFERRABLE INITIALLY DEFERRED
+  FOR EACH ROW WHEN (coalesce(new.max_live, new.max_bytes, new.enqueues_per_minute) IS NOT NULL)
+  EXECUTE FUNCTION jobq._quota_set();
+ALTER TABLE jobq.tenant_quotas ENABLE ALWAYS TRIGGER quota_set;
+SELECT jobq._count_for_quotas(array_agg(q.id)) FROM jobq.queue q WHERE q.tenant IS NOT NULL AND q.metadata IS NOT NULL;
