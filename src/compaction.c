@@ -3,9 +3,8 @@
  *	  Keeps the queue's files small.
  *
  * Two steps, each sound by itself.  (1) Dead rows are removed in place (reclaim.c) by a horizon that only snapshots of
- * this database hold back (horizon.c).  It waits for nobody and nobody waits for it, not even a handler that runs for
- * hours; with it the table is as large as its rows and what has died since, whatever slots, standbys, prepared
- * and idle transactions do.  (2) When what is left would fit into a quarter of the files, which a snapshot of this database that
+ * this database hold back (horizon.c); where a standby shows, by the server's horizon (beyond.c), which is waited for, too.  It waits for nobody and nobody waits for it, not even a handler that runs for
+ * hours; with it the table is as large as its rows and what has died since the horizon.  (2) When what is left would fit into a quarter of the files, which a snapshot of this database that
  * is gone has made large, or index pages that only the server's horizon lets go of, the table is written anew (rewrite.c).
  * That takes a lock on the table that is only ever taken when it is free at once.
  *
@@ -34,6 +33,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "beyond.h"
 #include "compaction.h"
 #include "job_types.h"
 #include "maintenance.h"
@@ -177,6 +177,31 @@ begin_waiting(TimestampTz now)
 	waiting = true;
 }
 
+/* Who holds the queue for himself is asked again. */
+static bool
+server_agrees(const Horizon *horizon)
+{
+	Oid			relid = jobq_relid("queue");
+	Relation	rel;
+	bool		agrees;
+
+	if (!OidIsValid(relid) || !ConditionalLockRelationOid(relid, AccessShareLock))
+		return false;
+	rel = try_table_open(relid, NoLock);
+	if (rel == NULL)
+		return false;
+	agrees = server_horizon_passed(rel, horizon->xmax);
+	table_close(rel, AccessShareLock);
+	return agrees;
+}
+
+/* True if all that had ended at the horizon's moment may go. */
+static bool
+horizon_is_due(void)
+{
+	return grace_over(&grace) && (beyond_horizon() != BEYOND_NOT || server_agrees(&grace.horizon));
+}
+
 static void
 use_horizon(const Horizon *horizon)
 {
@@ -242,7 +267,7 @@ compaction_turn(TimestampTz now, bool tick)
 	hear_run(now);
 	if (jobq_compact_threshold == 0)
 		waiting = ready = false;
-	else if (waiting && grace_over(&grace))
+	else if (waiting && horizon_is_due())
 	{
 		waiting = false;
 		ready = true;

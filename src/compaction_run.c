@@ -10,6 +10,7 @@
 #include "jobq.h"
 
 #include "access/table.h"
+#include "access/xact.h"
 #include "catalog/pg_am.h"
 #include "miscadmin.h"
 #include "pgstat.h"
@@ -20,6 +21,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "beyond.h"
 #include "compaction.h"
 #include "job_types.h"
 #include "maintenance.h"
@@ -41,6 +43,7 @@ typedef struct Run
 {
 	JobqDb	   *db;
 	Horizon		horizon;
+	FullTransactionId fence;	/* valid: rows beyond the server's horizon are fenced (fence.c) */
 	bool		forced;
 	bool		swept;			/* dead rows have gone */
 	bool		cleaned;		/* and so have their index entries and line pointers */
@@ -68,7 +71,7 @@ open_for_reclaim(Oid relid)
 }
 
 static bool
-mark_table(Oid relid, Oid queueid, Run *run, DeadPages *pages)
+mark_table(Oid relid, Run *run, DeadPages *pages)
 {
 	Relation	rel;
 
@@ -77,7 +80,7 @@ mark_table(Oid relid, Oid queueid, Run *run, DeadPages *pages)
 	rel = open_for_reclaim(relid);
 	if (rel == NULL)
 		return false;
-	reclaim_mark(rel, queueid, &run->horizon, &run->sum, pages);
+	reclaim_mark(rel, &run->horizon, run->fence, &run->sum, pages);
 	table_close(rel, NoLock);
 	return true;
 }
@@ -117,18 +120,39 @@ bytes_of(Oid relid)
 	return bytes;
 }
 
+/* Sets the horizon of the sweep.  A fence is this transaction's xid: having one, its commit is logged. */
+static bool
+choose_horizon(void *arg)
+{
+	Run		   *run = arg;
+
+	horizon_check_age(&run->horizon);
+	switch (beyond_horizon())
+	{
+		case BEYOND_NOT:
+			run->horizon.xmax = InvalidTransactionId;
+			break;
+		case BEYOND_AS_CONFLICT:
+			break;
+		case BEYOND_FENCED:
+			run->fence = GetTopFullTransactionId();
+			break;
+	}
+	return true;
+}
+
 /* The table's lock keeps its TOAST table in place. */
 static bool
 mark_both(Run *run, Oid relid)
 {
 	Oid			toastid;
 
-	if (!mark_table(relid, relid, run, &run->queue))
+	if (!mark_table(relid, run, &run->queue))
 		return false;
 	toastid = toast_of(relid);
 	if (run->sum.needs_toast)
 		run->sum.kept_bytes += bytes_of(toastid);
-	else if (!mark_table(toastid, relid, run, &run->toast))
+	else if (!mark_table(toastid, run, &run->toast))
 		return false;
 	run->bytes = queue_bytes();
 	return true;
@@ -262,7 +286,6 @@ begin_run(Run *run)
 	c->serving = c->asked;
 	c->swept = false;
 	LWLockRelease(JobqShmem->lock);
-	horizon_check_age(&run->horizon);
 }
 
 static void
@@ -278,7 +301,7 @@ static void
 sweep(Run *run)
 {
 	run->queue.context = run->toast.context = CurrentMemoryContext;
-	run->swept = maintenance_transaction(mark_queue, run);
+	run->swept = maintenance_transaction(choose_horizon, run) && maintenance_transaction(mark_queue, run);
 	if (!run->swept)
 		return;
 	set_clean_due(run, true);

@@ -93,6 +93,15 @@ jobq_table_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Co
 	index_beginscan(heap, index, snapshot, instrument, nkeys, norderbys)
 #endif
 
+/* 18: whether a query runs once is no argument of its run. */
+#if PG_VERSION_NUM < 180000
+#define EXECUTOR_RUN_ONCE		, bool execute_once
+#define EXECUTOR_RUN_ONCE_GIVEN , execute_once
+#else
+#define EXECUTOR_RUN_ONCE
+#define EXECUTOR_RUN_ONCE_GIVEN
+#endif
+
 #include "catalog/namespace.h"
 #include "storage/lwlock.h"
 #include "utils/jsonb.h"
@@ -239,6 +248,25 @@ log_freed_line_pointers(Relation rel, Buffer buffer, OffsetNumber *unused, int n
 	PageSetLSN(BufferGetPage(buffer), end);
 }
 #endif
+
+/* A record that changes nothing: replay cancels snapshots to which xid may still be running.  16: it says of which kind. */
+#include "access/nbtxlog.h"
+static inline void
+log_snapshot_conflict(Relation rel, FullTransactionId xid)
+{
+	xl_btree_reuse_page record = {0};
+
+#if PG_VERSION_NUM >= 160000
+	record.locator = rel->rd_locator;
+	record.snapshotConflictHorizon = xid;
+#else
+	record.node = rel->rd_node;
+	record.latestRemovedFullXid = xid;
+#endif
+	XLogBeginInsert();
+	XLogRegisterData((char *) &record, SizeOfBtreeReusePage);
+	(void) XLogInsert(RM_BTREE_ID, XLOG_BTREE_REUSE_PAGE);
+}
 
 /* 18: the statistics want to know when a vacuum began; 19: and of which relation. */
 #include "pgstat.h"

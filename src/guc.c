@@ -19,6 +19,8 @@
 #include "utils/guc.h"
 #include "utils/varlena.h"
 
+#include "beyond.h"
+
 #define MAX_PREFIX_LEN	20		/* leaves room for the job type in a channel's name */
 #define SECONDS_PER_DAY 86400
 
@@ -39,6 +41,7 @@ int			jobq_long_handler;
 char	   *jobq_notify_prefix;
 bool		jobq_notify_events;
 int			jobq_notify_interval;
+int			jobq_compact_beyond_horizon;
 int			jobq_compact_threshold;
 int			jobq_keep_events;
 int			jobq_partition_interval;
@@ -55,6 +58,13 @@ char	   *jobq_tenant;
 char	   *jobq_databases;
 int			jobq_max_databases;
 int			jobq_max_lanes;
+
+static const struct config_enum_entry beyond_settings[] = {
+	{"auto", BEYOND_AUTO, false},
+	{"on", BEYOND_ON, false},
+	{"off", BEYOND_OFF, false},
+	{NULL, 0, false}
+};
 
 static bool
 has_control_character(const char *s)
@@ -198,6 +208,11 @@ define_switches(void)
 static void
 define_limits(void)
 {
+	DefineCustomEnumVariable("jobq.compact_beyond_horizon",
+							 "Sets whether compaction removes dead rows beyond the server's own horizon.",
+							 "auto: where no standby shows. on: each standby preloads jobq or answers no queries.",
+							 &jobq_compact_beyond_horizon, BEYOND_AUTO, beyond_settings, PGC_SUSET, 0,
+							 NULL, NULL, NULL);
 	define_int("jobq.compact_threshold", &jobq_compact_threshold, 64 * 1024, 0, 256 * 1024, PGC_SUSET,
 			   GUC_UNIT_KB, "Sets from which size on jobq.queue is compacted automatically.",
 			   "0 turns it off.");

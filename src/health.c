@@ -20,6 +20,7 @@
 #include "utils/jsonb.h"
 #include "utils/timestamp.h"
 
+#include "beyond.h"
 #include "disk.h"
 #include "fit.h"
 #include "health_facts.h"
@@ -334,7 +335,10 @@ check_horizon(Report *report, JobqDb *db, const HealthFacts *f)
 						   f->holder && f->holder_since ? psprintf("%.3f", f->holder_s) : "null",
 						   f->holder_xids, f->queue_bytes, Min(f->dead_rows * row_bytes, f->queue_bytes), row_bytes);
 	add_check(report, "horizon", old ? DEGRADED : HEALTHY,
-			  old ? "it keeps dead rows; of jobq.queue only if it has a snapshot of this database" : NULL, members);
+			  !old ? NULL : beyond_horizon() != BEYOND_NOT ?
+			  "it keeps dead rows; of jobq.queue only if it has a snapshot of this database" :
+			  "it keeps dead rows, also of jobq.queue: a standby may need them, or jobq.compact_beyond_horizon is off",
+			  members);
 }
 
 static void

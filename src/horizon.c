@@ -28,7 +28,7 @@
  * A slot that builds a snapshot of this database for logical decoding has one that belongs to no process yet.  When
  * it is there the process has it as its xmin.  So a list is the last one only if before it no slot was seen to build.
  *
- * A standby's sessions are not in this database's list; reclaim.c says what becomes of them.
+ * A standby's sessions are not in this database's list: beyond.c.
  */
 #include "jobq.h"
 

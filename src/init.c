@@ -11,6 +11,7 @@
 #include "miscadmin.h"
 
 #include "ddl.h"
+#include "fence.h"
 #include "inflight.h"
 #include "launcher.h"
 #include "publish.h"
@@ -33,6 +34,7 @@ _PG_init(void)
 	shmem_install_hooks();
 	ddl_install_hooks();
 	statements_install_hook();
+	fence_install_hooks();
 	inflight_create();
 	launcher_register();
 }

@@ -59,6 +59,7 @@ extern int	jobq_long_handler;			/* ms */
 extern char *jobq_notify_prefix;
 extern bool jobq_notify_events;
 extern int	jobq_notify_interval;		/* ms */
+extern int	jobq_compact_beyond_horizon;	/* BeyondSetting (beyond.h) */
 extern int	jobq_compact_threshold;		/* kB */
 extern int	jobq_keep_events;			/* seconds */
 extern int	jobq_partition_interval;	/* seconds */

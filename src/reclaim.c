@@ -23,12 +23,8 @@
  * So TOAST's rows stay as long as a dead row does that needs them: one on a page whose lock was not free, or after
  * a member of its chain that stays.  sum->needs_toast says it.
  *
- * Standbys.  What the server's horizon covers goes as VACUUM logs it: a snapshot there that is too old is a conflict.
- * What only ours covers would be a conflict with every snapshot, young or old, of every table of this database, as the xmin that
- * holds back the server's horizon is theirs, too.  So instead a lock of the table is logged first: sessions there that have
- * read it in their transaction are waited for and cancelled as max_standby_streaming_delay says, all others go on; it is free again
- * when the removal has been replayed.  That leaves one that has an older snapshot and reads the table for the first
- * time afterwards: it lacks the rows that were deleted since (their jobs had ended).
+ * Standbys.  Each removal names its newest deleter, as VACUUM's do: a snapshot there that is too old is a conflict.  With a
+ * fence, a removal that only our horizon covers names none.  beyond.c decides about our horizon and the fence.
  *
  * ShareUpdateExclusiveLock keeps VACUUM and DDL away, and nobody else.  Freezing, the visibility map and
  * truncation are left to VACUUM.
@@ -42,7 +38,6 @@
 #include "access/htup_details.h"
 #include "access/transam.h"
 #include "access/visibilitymap.h"
-#include "access/xlog.h"
 #include "catalog/pg_index.h"
 #include "commands/vacuum.h"
 #include "miscadmin.h"
@@ -51,13 +46,13 @@
 #include "storage/lmgr.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
-#include "storage/standby.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
+#include "fence.h"
 #include "reclaim.h"
 
 #define MAX_DEAD	(8 * 1024 * 1024 / (int) sizeof(ItemPointerData))	/* then the indexes are cleaned and it goes on */
@@ -71,7 +66,7 @@ typedef struct Sweep
 	const Horizon *horizon;
 	TransactionId oldest;		/* the server's horizon */
 	BufferAccessStrategy strategy;
-	Oid			locked;			/* on standbys, before what only our horizon covers goes */
+	bool		fenced;			/* the fence is up for what only our horizon covers */
 	Reclaimed  *sum;
 	DeadPages  *pages;
 	BlockNumber skipped;		/* all-visible pages */
@@ -105,8 +100,7 @@ typedef struct PagePlan
 	int			ndead;
 	OffsetNumber unused[MaxHeapTuplesPerPage];
 	int			nunused;
-	TransactionId newest;		/* deleter of what goes by the server's horizon: a standby's older snapshots conflict */
-	bool		beyond;			/* something goes by ours */
+	TransactionId newest;		/* deleter of rows that the fence does not cover: a standby's older snapshots conflict */
 	uint8		state[MaxHeapTuplesPerPage + 1];	/* RowState */
 	TransactionId deleter[MaxHeapTuplesPerPage + 1];	/* of a dead row; invalid: its insertion was rolled back */
 	bool		goes[MaxHeapTuplesPerPage + 1];
@@ -230,11 +224,9 @@ plan_removal(Sweep *sweep, OffsetNumber offset, PagePlan *plan)
 	TransactionId deleter = plan->deleter[offset];
 
 	plan->goes[offset] = true;
-	if (!TransactionIdIsValid(deleter))
+	if (!TransactionIdIsValid(deleter) || (sweep->fenced && !TransactionIdPrecedes(deleter, sweep->oldest)))
 		return;
-	if (!TransactionIdPrecedes(deleter, sweep->oldest))
-		plan->beyond = true;
-	else if (!TransactionIdIsValid(plan->newest) || TransactionIdFollows(deleter, plan->newest))
+	if (!TransactionIdIsValid(plan->newest) || TransactionIdFollows(deleter, plan->newest))
 		plan->newest = deleter;
 }
 
@@ -336,20 +328,9 @@ note_page(Sweep *sweep, Buffer buffer, const PagePlan *plan)
 		note_dead_page(sweep->pages, BufferGetBlockNumber(buffer));
 }
 
-/* Sessions of a standby that have read the table are in the way of what follows, until our transaction ends. */
-static void
-lock_on_standbys(Sweep *sweep)
-{
-	if (!sweep->sum->locked_on_standbys && XLogStandbyInfoActive())
-		LogAccessExclusiveLock(MyDatabaseId, sweep->locked);
-	sweep->sum->locked_on_standbys = true;
-}
-
 static void
 apply_plan(Sweep *sweep, Buffer buffer, PagePlan *plan)
 {
-	if (plan->beyond)
-		lock_on_standbys(sweep);
 	START_CRIT_SECTION();
 	heap_page_prune_execute(buffer, false, plan->redirected, plan->nredirected, plan->dead, plan->ndead, plan->unused, plan->nunused);
 	PageClearFull(BufferGetPage(buffer));
@@ -413,16 +394,25 @@ sweep_pages(Sweep *sweep, BlockNumber nblocks)
 		ReleaseBuffer(map);
 }
 
-void
-reclaim_mark(Relation rel, Oid locked, const Horizon *horizon, Reclaimed *sum, DeadPages *pages)
+/* Raises the fence, unless the server's horizon covers all that ours does. */
+static void
+raise_fence(Sweep *sweep, FullTransactionId fence)
 {
-	Sweep		sweep = {.rel = rel, .locked = locked, .horizon = horizon, .sum = sum, .pages = pages};
+	sweep->fenced = FullTransactionIdIsValid(fence);
+	if (sweep->fenced && TransactionIdIsNormal(sweep->horizon->xmax) &&
+		TransactionIdPrecedes(sweep->oldest, sweep->horizon->xmax))
+		fence_raise(fence);
+}
+
+void
+reclaim_mark(Relation rel, const Horizon *horizon, FullTransactionId fence, Reclaimed *sum, DeadPages *pages)
+{
+	Sweep		sweep = {.rel = rel, .horizon = horizon, .sum = sum, .pages = pages};
 	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
 	TimestampTz started = GetCurrentTimestamp();
 
-	if (XLogStandbyInfoActive())
-		LogAccessExclusiveLockPrepare();	/* here, as it may not be done where a page is locked */
 	sweep.oldest = GetOldestNonRemovableTransactionId(rel);
+	raise_fence(&sweep, fence);
 	sweep.strategy = GetAccessStrategy(BAS_VACUUM);
 	sweep_pages(&sweep, nblocks);
 	FreeAccessStrategy(sweep.strategy);

@@ -5,6 +5,7 @@
 #ifndef JOBQ_RECLAIM_H
 #define JOBQ_RECLAIM_H
 
+#include "access/transam.h"
 #include "horizon.h"
 #include "nodes/bitmapset.h"
 #include "utils/relcache.h"
@@ -15,7 +16,6 @@ typedef struct Reclaimed
 	int64		removed_bytes;
 	int64		kept_bytes;		/* rows that stay, alive or still visible to somebody */
 	bool		needs_toast;	/* so does a dead one that points at TOAST rows which the horizon lets go of */
-	bool		locked_on_standbys;
 } Reclaimed;
 
 /* What step 1 hands on to steps 2 and 3, in another transaction. */
@@ -30,9 +30,9 @@ typedef struct DeadPages
 
 /*
  * Removes dead rows, whose line pointers stay dead, and notes their pages.  Adds to *sum.  ShareUpdateExclusiveLock on
- * rel is held.  On standbys readers of the table `locked` are in its way.
+ * rel is held.  A valid fence is raised first, if a row may go beyond the server's horizon.
  */
-extern void reclaim_mark(Relation rel, Oid locked, const Horizon *horizon, Reclaimed *sum, DeadPages *pages);
+extern void reclaim_mark(Relation rel, const Horizon *horizon, FullTransactionId fence, Reclaimed *sum, DeadPages *pages);
 
 /*
  * Makes dead line pointers of these pages usable again.  The same lock is held.  An error

@@ -11,6 +11,10 @@
  * rows are reached through an index, so that the lock lasts as long as the rows take and not as the empty file takes
  * to be read; the index has been cleaned a moment ago (reclaim.c).
  *
+ * Rows that the server's horizon covers are left behind, and a standby may have a snapshot that still sees one.  VACUUM would name
+ * their deleters in the WAL; here a conflict is logged with all that is older than the horizon.  The lock alone is no such
+ * conflict: a session there that has a snapshot, but has not read the table yet, would wait for it and then read on.
+ *
  * It runs as the owner of the table, as restricted as VACUUM FULL.  TIDs change: who remembers one finds another
  * file or another row there (queue_lock), and the dispatcher reads its lanes anew (scan.c).
  */
@@ -21,6 +25,7 @@
 #include "access/tableam.h"
 #include "access/transam.h"
 #include "catalog/pg_am.h"
+#include "access/xlog.h"
 #include "catalog/pg_class.h"
 #include "commands/tablecmds.h"
 #include "miscadmin.h"
@@ -82,8 +87,8 @@ lock_all(Relation rel)
 	return true;
 }
 
-/* Copies old's rows into new; says what the new one's relfrozenxid and relminmxid are. */
-static void
+/* Copies old's rows into new and sets the new one's relfrozenxid and relminmxid.  Returns the horizon that it used. */
+static TransactionId
 copy_rows(Relation old, Oid newid, Oid indexid, TransactionId *freeze, MultiXactId *multi)
 {
 	Relation	new = table_open(newid, AccessExclusiveLock);
@@ -105,6 +110,19 @@ copy_rows(Relation old, Oid newid, Oid indexid, TransactionId *freeze, MultiXact
 	new->rd_toastoid = InvalidOid;
 	index_close(index, NoLock);
 	table_close(new, NoLock);
+	return oldest;
+}
+
+/* Before the new file can be seen on a standby: its snapshots that may see a row which oldest has let go of end. */
+static void
+log_conflict(Relation rel, TransactionId oldest)
+{
+	uint64		next = U64FromFullTransactionId(ReadNextFullTransactionId());
+
+	if (!XLogStandbyInfoActive() || !RelationNeedsWAL(rel))
+		return;
+	TransactionIdRetreat(oldest);	/* the newest that it covers */
+	log_snapshot_conflict(rel, FullTransactionIdFromU64(next + (int32) (oldest - (TransactionId) next)));
 }
 
 static void
@@ -121,7 +139,7 @@ rewrite_locked(Relation rel, Oid indexid)
 	TransferPredicateLocksToHeapRelation(rel);
 	newid = make_new_heap(relid, rel->rd_rel->reltablespace, rel->rd_rel->relam, persistence,
 						  AccessExclusiveLock);
-	copy_rows(rel, newid, indexid, &freeze, &multi);
+	log_conflict(rel, copy_rows(rel, newid, indexid, &freeze, &multi));
 	table_close(rel, NoLock);
 	CommandCounterIncrement();
 	finish_heap_swap(relid, newid, false, toast, false, true, true, freeze, multi, persistence);

@@ -14,6 +14,9 @@ CREATE TABLE jobq.home (
   database  oid  NOT NULL               -- kept by pg_upgrade; another one in a copy made with TEMPLATE
 );
 
+-- The xid behind which standbys' snapshots read the queue no more (src/fence.c).  Not dumped: of this cluster only.
+CREATE SEQUENCE jobq.fence AS int8 MINVALUE 0 START 0;
+
 CREATE SEQUENCE jobq.job_type_id_seq AS int4;
 
 -- The registry.  Handler and role are text, looked up when a job runs (pg_upgrade refuses reg* columns).

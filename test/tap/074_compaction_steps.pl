@@ -140,6 +140,7 @@ cleaned('terminate');
 
 # --- kill -9 at the wait beside a prepared transaction: no lock stays on the standby
 
+value("ALTER SYSTEM SET jobq.compact_beyond_horizon = 'on'; SELECT pg_reload_conf(); SELECT jobq.reload()");	# auto removes nothing then
 $node->backup('base');
 my $standby = PostgreSQL::Test::Cluster->new('steps_standby');
 $standby->init_from_backup($node, 'base', has_streaming => 1);

@@ -5,6 +5,8 @@ ALTER TABLE jobq.history ADD COLUMN keep_dead interval;
 ALTER TABLE jobq.dead_letters ADD COLUMN keep_dead interval;
 ALTER TABLE jobq.tenant_quotas ADD COLUMN max_running int4;
 
+CREATE SEQUENCE jobq.fence AS int8 MINVALUE 0 START 0;
+
 SELECT jobq._update_drop(
   'jobq.enqueue(text, jsonb, int, interval, timestamptz, int, interval, jsonb, text, text, interval, text, interval, text, jsonb)',
   'jobq.enqueue_many(text, jsonb[], int, interval, timestamptz, int, interval, jsonb, text, text, interval, text, jsonb)',
