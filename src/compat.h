@@ -139,6 +139,7 @@ typedef struct JsonbInState
 /* 16: one function checks rights on any object; a process's locks are a dlist. */
 #if PG_VERSION_NUM < 160000
 #define object_aclcheck(classid, objectid, roleid, mode) pg_proc_aclcheck(objectid, roleid, mode)
+#define member_can_set_role(member, role) is_member_of_role(member, role)
 #define database_aclcheck(dboid, roleid, mode) pg_database_aclcheck(dboid, roleid, mode)
 #define type_aclcheck(typeoid, roleid, mode) pg_type_aclcheck(typeoid, roleid, mode)
 #define my_locks_empty(i) SHMQueueEmpty(&MyProc->myProcLocks[i])

@@ -103,15 +103,18 @@ finish_without_tool(Claims *batch, Claim *claim, Job *job, JobType *type, Cell *
 static char *
 missing_right(JobType *type)
 {
-	Oid			owner = get_role_oid(type->owner, true);
-	Oid			run_as = get_role_oid(type->run_as, true);
+	Oid			owner = job_type_owner(type);
+	Oid			run_as = job_type_run_as(type);
 
 	if (!OidIsValid(owner) || !OidIsValid(run_as))
 		return psprintf("role \"%s\" of job type \"%s\" does not exist any more",
 						OidIsValid(owner) ? type->run_as : type->owner, type->name);
 	if (!has_privs_of_role(owner, ROLE_PG_EXECUTE_SERVER_PROGRAM))
 		return psprintf("permission denied: owner \"%s\" of job type \"%s\" is no member of pg_execute_server_program",
-						type->owner, type->name);
+						GetUserNameFromId(owner, false), type->name);
+	if (!member_can_set_role(owner, run_as))
+		return psprintf("permission denied: owner \"%s\" of job type \"%s\" may not become role \"%s\"",
+						GetUserNameFromId(owner, false), type->name, GetUserNameFromId(run_as, false));
 	return NULL;
 }
 

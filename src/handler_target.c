@@ -82,6 +82,7 @@ check_rights(Oid function, JobType *type)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied for function %s", type->handler)));
+	job_type_check_owner(type, GetUserId());
 }
 
 /* The function and the right to call it, checked again whenever anything about either has changed. */

@@ -44,17 +44,21 @@ become(Oid role)
 
 /* The type's owner, from here to the end of the subtransaction; 42501 when he may not enqueue. */
 static void
-become_owner(const char *owner)
+become_owner(const JobType *type)
 {
-	Oid			role = get_role_oid(owner, false);
+	Oid			role = job_type_owner(type);
 	List	   *name = list_make2(makeString("jobq"), makeString("enqueue"));
 	int			found;
 	FuncCandidateList function = FuncnameGetCandidates(name, -1, NIL, false, false, false, true, &found);
 
+	if (!OidIsValid(role))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("role \"%s\" does not exist", type->owner)));
 	if (function == NULL || object_aclcheck(ProcedureRelationId, function->oid, role, ACL_EXECUTE) != ACLCHECK_OK)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied: role \"%s\" may not enqueue jobs", owner)));
+				 errmsg("permission denied: role \"%s\" may not enqueue jobs", GetUserNameFromId(role, false))));
 	become(role);
 }
 
@@ -115,8 +119,8 @@ hook_enqueue(Ledger *ledger, const Datum *values, const bool *nulls, JobType *ty
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		if (hook->owner)
-			become_owner(hook->owner);
+		if (hook->owned)
+			become_owner(hook->owned);
 		else
 			become(jobq_owner());
 		store_hook(values, nulls, type, hook);
@@ -204,7 +208,7 @@ static void
 fire(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, JobStatus status, const char *name,
 	 const char *job_type)
 {
-	Hook		hook = {.name = name, .job_type = job_type, .owner = type->owner, .source = o->source};
+	Hook		hook = {.name = name, .job_type = job_type, .owned = type, .source = o->source};
 
 	if (job_type == NULL)
 		return;

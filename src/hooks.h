@@ -14,7 +14,7 @@ typedef struct Hook
 {
 	const char *name;			/* on_complete, on_failure, on_dead, alert */
 	const char *job_type;		/* to be enqueued */
-	const char *owner;			/* whose right to enqueue counts; NULL: ours */
+	const JobType *owned;		/* its owner's right to enqueue counts; NULL: ours */
 	const char *source;			/* of its event, when it fails */
 	Jsonb	   *payload;
 } Hook;

@@ -21,6 +21,8 @@
 #include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -42,9 +44,10 @@ enum
 	T_id = 1, T_name, T_owner, T_run_as, T_handler, T_command, T_max_attempts, T_backoff,
 	T_backoff_base, T_backoff_max, T_backoff_jitter, T_timeout, T_base_priority, T_max_concurrent,
 	T_cpu_weight, T_rate_limit, T_rate_window, T_keep_completed, T_keep_dead, T_critical,
-	T_options, T_paused, T_pause_reason, T_paused_until, T_created_at, T_dropped_at
+	T_options, T_paused, T_pause_reason, T_paused_until, T_created_at, T_dropped_at,
+	T_owner_oid, T_run_as_oid
 };
-#define T_NATTS T_dropped_at
+#define T_NATTS T_run_as_oid
 
 static const ShapeColumn job_types_columns[] = {
 	{"id", INT4OID, FILLED},
@@ -72,9 +75,11 @@ static const ShapeColumn job_types_columns[] = {
 	{"pause_reason", TEXTOID, NULLABLE},
 	{"paused_until", TIMESTAMPTZOID, NULLABLE},
 	{"created_at", TIMESTAMPTZOID, FILLED},
-	{"dropped_at", TIMESTAMPTZOID, NULLABLE}
+	{"dropped_at", TIMESTAMPTZOID, NULLABLE},
+	{"owner_oid", OIDOID, NULLABLE},
+	{"run_as_oid", OIDOID, NULLABLE}
 };
-const Shape job_types_shape = FIRST_SHAPE("job_types", job_types_columns);
+const Shape job_types_shape = {"job_types", job_types_columns, T_NATTS, T_dropped_at};
 
 StaticAssertDecl(lengthof(job_types_columns) == T_NATTS, "job_types' columns");
 
@@ -207,7 +212,62 @@ read_type(JobType *type, Datum *values, bool *nulls)
 	type->paused = DatumGetBool(ATT(T_paused));
 	type->paused_until = ISNULL(T_paused_until) ? DT_NOEND : DatumGetTimestampTz(ATT(T_paused_until));
 	type->dropped = !ISNULL(T_dropped_at);
+	type->has_role_oids = !ISNULL(T_owner_oid) && !ISNULL(T_run_as_oid);
+	type->owner_oid = type->has_role_oids ? DatumGetObjectId(ATT(T_owner_oid)) : InvalidOid;
+	type->run_as_oid = type->has_role_oids ? DatumGetObjectId(ATT(T_run_as_oid)) : InvalidOid;
 	read_options(type, ATT(T_options));
+}
+
+/* --- roles --- */
+
+static Oid
+existing_role(const JobType *type, Oid role, const char *name)
+{
+	if (!type->has_role_oids)
+		return get_role_oid(name, true);
+	return SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(role)) ? role : InvalidOid;
+}
+
+Oid
+job_type_owner(const JobType *type)
+{
+	return existing_role(type, type->owner_oid, type->owner);
+}
+
+Oid
+job_type_run_as(const JobType *type)
+{
+	return existing_role(type, type->run_as_oid, type->run_as);
+}
+
+void
+job_type_check_owner(const JobType *type, Oid run_as)
+{
+	Oid			owner = job_type_owner(type);
+
+	if (!OidIsValid(owner))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("role \"%s\", the owner of job type \"%s\", does not exist any more", type->owner, type->name)));
+	if (!member_can_set_role(owner, run_as))
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied: owner \"%s\" of job type \"%s\" may not become role \"%s\"",
+						GetUserNameFromId(owner, false), type->name, GetUserNameFromId(run_as, false))));
+}
+
+static bool
+is_stale(Oid role, const char *name)
+{
+	char	   *now = GetUserNameFromId(role, true);
+
+	return now != NULL && strcmp(now, name) != 0;
+}
+
+bool
+job_type_names_stale(const JobType *type)
+{
+	return type->has_role_oids && (is_stale(type->owner_oid, type->owner) || is_stale(type->run_as_oid, type->run_as));
 }
 
 /* --- the cache --- */

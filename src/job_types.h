@@ -79,11 +79,25 @@ typedef struct JobType
 	char	   *on_dead;
 	bool		has_hooks;		/* any of them */
 	bool		alert;			/* a dead letter raises one (default true) */
+	/* who owner and run_as are: job_type_owner, job_type_run_as */
+	bool		has_role_oids;	/* false: a table of release 0.1.0 */
+	Oid			owner_oid;
+	Oid			run_as_oid;
 } JobType;
 
 /* NULL when there is none (name: not dropped).  Valid until the next call that may accept invalidations. */
 extern JobType *job_type_by_name(const char *name);
 extern JobType *job_type_by_id(int32 id);
+/*
+ * The role, whatever it is called now; InvalidOid when it is gone.  The names in JobType may be former ones, which
+ * are for messages only.
+ */
+extern Oid	job_type_owner(const JobType *type);
+extern Oid	job_type_run_as(const JobType *type);
+/* 42501 unless the owner exists and may (still) become the role that the type's jobs run as. */
+extern void job_type_check_owner(const JobType *type, Oid run_as);
+/* True if a role has got another name since it was stored. */
+extern bool job_type_names_stale(const JobType *type);
 /* Rises when the cache was dropped. */
 extern uint64 job_types_generation(void);
 /* For who hears of a commit (publish.h) before its invalidation messages: drops the cache now. */

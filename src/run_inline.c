@@ -54,11 +54,16 @@ lock_sql_job(Ledger *ledger, const pg_uuid_t *id, Job *job)
 static void
 run_as_role(Run *run)
 {
+	Oid			run_as = job_type_run_as(run->type);
 	Oid			saved_user;
 	int			saved_context;
 
+	if (!OidIsValid(run_as))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("role \"%s\" of job type \"%s\" does not exist", run->type->run_as, run->type->name)));
 	GetUserIdAndSecContext(&saved_user, &saved_context);
-	SetUserIdAndSecContext(get_role_oid(run->type->run_as, false),
+	SetUserIdAndSecContext(run_as,
 						   saved_context | SECURITY_LOCAL_USERID_CHANGE);
 	run->session = inline_session_begin();
 	handler_run(run);
@@ -127,6 +132,7 @@ jobq_run_inline(PG_FUNCTION_ARGS)
 {
 	HeapTupleHeader row;
 	char	   *reason;
+	int32		home;
 
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
@@ -142,6 +148,11 @@ jobq_run_inline(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("all jobs are stopped: %s", reason ? reason : "no reason given"),
 				 errhint("jobq.start_all() lets them run.")));
+	if (!home_is_ours(&home))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("this database was restored from a dump, so its jobs don't run"),
+				 errhint("SELECT jobq.adopt() makes them its own.")));
 	run_and_settle(PG_GETARG_UUID_P(0));
 	row = read_job(PG_GETARG_UUID_P(0));
 	if (row == NULL)

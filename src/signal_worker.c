@@ -28,6 +28,7 @@
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
@@ -56,6 +57,7 @@ typedef struct Condition
 {
 	char	   *query;
 	char	   *definer;
+	char	   *definer_oid;	/* NULL: a table of release 0.1.0 */
 	char	   *path;
 } Condition;
 
@@ -165,13 +167,15 @@ read_condition(int32 id, Condition *condition)
 	PushActiveSnapshot(GetTransactionSnapshot());
 	SPI_connect();
 	found = OidIsValid(get_extension_oid("jobq", true)) &&
-		ask_own("SELECT condition, definer, search_path FROM jobq.signals WHERE id = $1 AND condition IS NOT NULL",
+		ask_own("SELECT condition, definer, search_path, to_jsonb(s) ->> 'definer_oid' FROM jobq.signals s"
+				" WHERE id = $1 AND condition IS NOT NULL",
 				1, &type, &value, NULL);
 	if (found)
 	{
 		condition->query = MemoryContextStrdup(context, signal_query(text_of(1)));
 		condition->definer = MemoryContextStrdup(context, text_of(2));
 		condition->path = MemoryContextStrdup(context, text_of(3));
+		condition->definer_oid = text_of(4) ? MemoryContextStrdup(context, text_of(4)) : NULL;
 	}
 	SPI_finish();
 	PopActiveSnapshot();
@@ -180,11 +184,22 @@ read_condition(int32 id, Condition *condition)
 	return found;
 }
 
+static Oid
+definer_of(const Condition *condition)
+{
+	Oid			role;
+
+	if (condition->definer_oid == NULL)
+		return get_role_oid(condition->definer, true);
+	role = atooid(condition->definer_oid);
+	return SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(role)) ? role : InvalidOid;
+}
+
 /* In a transaction that will be rolled back, as its definer. */
 static void
 evaluate(const Condition *condition, Answer *answer)
 {
-	Oid			definer = get_role_oid(condition->definer, true);
+	Oid			definer = definer_of(condition);
 
 	if (!OidIsValid(definer))
 		ereport(ERROR,

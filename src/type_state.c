@@ -7,7 +7,6 @@
  */
 #include "jobq.h"
 
-#include "utils/acl.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
@@ -16,6 +15,7 @@
 #include "job_types.h"
 #include "options.h"
 #include "pressure.h"
+#include "upkeep.h"
 
 #define CLEAN_RUNS_TO_BATCH	3
 #define SHORT_RUN_US		5000	/* average above that: not batched */
@@ -171,7 +171,9 @@ type_load(TypeState *t)
 	load_order(t, jt);
 	load_keys(t, jt);
 	(void) type_load_pressure(t);
-	roleid = t->exec ? EXEC_ROLE : get_role_oid(jt->run_as, true);
+	if (job_type_names_stale(jt))
+		upkeep_refresh_names();
+	roleid = t->exec ? EXEC_ROLE : job_type_run_as(jt);
 	if (!t->exec && !OidIsValid(roleid))
 		t->refused = true;		/* the role is gone: its jobs wait, the registry says for whom */
 	else

@@ -48,6 +48,12 @@ request_partition(TimestampTz need)
 	next_maintenance = 0;
 }
 
+void
+upkeep_refresh_names(void)
+{
+	next_maintenance = 0;
+}
+
 bool
 maintenance_is_done(void)
 {

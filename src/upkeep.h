@@ -12,6 +12,8 @@ extern void upkeep_turn(TimestampTz now);
 extern TimestampTz upkeep_next_timer(void);
 /* The next turn starts the chores. */
 extern void upkeep_now(void);
+/* The next turn starts maintenance, which brings the names of renamed roles up to date. */
+extern void upkeep_refresh_names(void);
 /* Has maintenance succeeded since the last call? */
 extern bool maintenance_is_done(void);
 

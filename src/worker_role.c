@@ -2,7 +2,7 @@
  * worker_role.c
  *	  Whether a SQL worker may go on: see worker_role.h.
  *
- * A worker lives on between jobs, so its role may have been dropped, renamed, or have lost what it took to
+ * A worker lives on between jobs, so its role may have been dropped, or have lost what it took to
  * connect meanwhile.  Asked before each job; looked up again only when a role or database has changed.
  */
 #include "jobq.h"
@@ -49,7 +49,6 @@ worker_role_fits(JobType *type)
 {
 	static bool registered = false;
 	static bool connects = false;
-	static char ours[NAMEDATALEN] = "";	/* a name of our role */
 
 	if (!registered)
 	{
@@ -62,13 +61,6 @@ worker_role_fits(JobType *type)
 	{
 		stale = false;
 		connects = may_connect(GetSessionUserId());
-		ours[0] = '\0';
 	}
-	if (strcmp(type->run_as, ours) != 0)
-	{
-		if (get_role_oid(type->run_as, true) != GetSessionUserId())
-			return false;
-		strlcpy(ours, type->run_as, NAMEDATALEN);
-	}
-	return connects;
+	return connects && job_type_run_as(type) == GetSessionUserId();
 }

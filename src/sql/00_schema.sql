@@ -19,7 +19,8 @@ CREATE SEQUENCE jobq.fence AS int8 MINVALUE 0 START 0;
 
 CREATE SEQUENCE jobq.job_type_id_seq AS int4;
 
--- The registry.  Handler and role are text, looked up when a job runs (pg_upgrade refuses reg* columns).
+-- The registry.  The handler is text, looked up when a job runs (pg_upgrade refuses reg* columns).  Roles are oids,
+-- which pg_upgrade keeps; their names serve restored dumps, and follow a rename.
 CREATE TABLE jobq.job_types (
   id              int4        NOT NULL DEFAULT nextval('jobq.job_type_id_seq') PRIMARY KEY,
   name            text        NOT NULL,
@@ -47,6 +48,8 @@ CREATE TABLE jobq.job_types (
   paused_until    timestamptz,
   created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
   dropped_at      timestamptz,           -- history still names it; the name is free again
+  owner_oid       oid,                   -- 0: no role of that name existed when the row was restored
+  run_as_oid      oid,
   CHECK ((handler IS NULL) <> (command IS NULL))
 );
 CREATE UNIQUE INDEX job_types_name ON jobq.job_types (name) WHERE dropped_at IS NULL;

@@ -20,6 +20,26 @@ CREATE TRIGGER types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON job
   FOR EACH STATEMENT EXECUTE FUNCTION jobq._types_changed();
 ALTER TABLE jobq.stopped ENABLE ALWAYS TRIGGER types_changed;
 
+-- A row that arrives, also from a dump, or gets another name of a role: the oid is that of the role of this name here.
+CREATE FUNCTION jobq._find_role(name text) RETURNS oid
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT coalesce((SELECT r.oid FROM pg_roles r WHERE r.rolname = _find_role.name), 0)
+$$;
+CREATE FUNCTION jobq._find_type_roles() RETURNS trigger
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF TG_OP = 'INSERT' OR (NEW.owner <> OLD.owner AND NEW.owner_oid IS NOT DISTINCT FROM OLD.owner_oid) THEN
+    NEW.owner_oid := jobq._find_role(NEW.owner);
+  END IF;
+  IF TG_OP = 'INSERT' OR (NEW.run_as <> OLD.run_as AND NEW.run_as_oid IS NOT DISTINCT FROM OLD.run_as_oid) THEN
+    NEW.run_as_oid := jobq._find_role(NEW.run_as);
+  END IF;
+  RETURN NEW;
+END $$;
+CREATE TRIGGER find_roles BEFORE INSERT OR UPDATE ON jobq.job_types
+  FOR EACH ROW EXECUTE FUNCTION jobq._find_type_roles();
+ALTER TABLE jobq.job_types ENABLE ALWAYS TRIGGER find_roles;
+
 -- src/home.c: are the rows of this database ours, or a restored dump's?
 CREATE FUNCTION jobq._home_is_ours() RETURNS boolean
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_home_is_ours';

@@ -160,7 +160,7 @@ CREATE FUNCTION jobq._stray_grants() RETURNS TABLE(object text, grantee oid, pri
                                                WHERE b.grantee = a.grantee AND b.privilege_type = a.privilege_type))
               -- an upgrade grants these anew
               AND NOT EXISTS (SELECT FROM jobq.access g WHERE g.role_oid = a.grantee)
-              AND NOT EXISTS (SELECT FROM jobq.job_types t WHERE t.run_as = pg_get_userbyid(a.grantee)) END
+              AND NOT EXISTS (SELECT FROM jobq.job_types t WHERE t.run_as_oid = a.grantee) END
 $$;
 
 CREATE FUNCTION jobq._revoke_stray_grants() RETURNS void

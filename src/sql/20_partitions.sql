@@ -182,6 +182,7 @@ BEGIN
   PERFORM jobq._ensure_partitions_of_type(t.keep_completed)
      FROM (SELECT DISTINCT keep_completed FROM jobq.job_types WHERE dropped_at IS NULL LIMIT 100) t;
   PERFORM jobq._protect_partition(p.partition, p.parent) FROM jobq._exposed_partitions() p;
+  PERFORM jobq._follow_renamed_roles();
 
   PERFORM jobq._expire_partitions('jobq.events'), jobq._expire_partitions('jobq.alerts'),
           jobq._expire_partitions('jobq.history');

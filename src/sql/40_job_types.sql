@@ -4,16 +4,18 @@
 -- their type and nothing else: who has a transaction open that changed one type is in nobody's way who must
 -- pause another.
 
--- May caller change a type that owner owns?
-CREATE FUNCTION jobq._check_owner(caller oid, name text, owner text) RETURNS void
+-- Raises 42501 unless caller may change the type.  In a restored dump the name decides until jobq.adopt().
+CREATE FUNCTION jobq._check_owner(caller oid, t jobq.job_types) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  owner_oid oid := (SELECT oid FROM pg_roles WHERE rolname = owner);
+  owner oid := (SELECT r.oid FROM pg_roles r
+                 WHERE CASE WHEN t.owner_oid IS NULL OR NOT jobq._home_is_ours() THEN r.rolname = t.owner
+                            ELSE r.oid = t.owner_oid END);
 BEGIN
   IF (SELECT rolsuper FROM pg_roles WHERE oid = caller) THEN
     RETURN;
-  ELSIF owner_oid IS NULL OR NOT pg_has_role(caller, owner_oid, 'USAGE') THEN
-    PERFORM jobq._bad('42501', format('must be owner of job type "%s"', name));
+  ELSIF owner IS NULL OR NOT pg_has_role(caller, owner, 'USAGE') THEN
+    PERFORM jobq._bad('42501', format('must be owner of job type "%s"', t.name));
   END IF;
 END $$;
 
@@ -39,7 +41,7 @@ CREATE FUNCTION jobq._own_type(caller oid, name text) RETURNS jobq.job_types
 DECLARE
   t jobq.job_types := jobq._live_type(name);
 BEGIN
-  PERFORM jobq._check_owner(caller, t.name, t.owner);
+  PERFORM jobq._check_owner(caller, t);
   RETURN t;
 END $$;
 
@@ -258,6 +260,8 @@ BEGIN
   t.created_at := clock_timestamp();
   t.owner := pg_get_userbyid(caller);
   t.run_as := pg_get_userbyid(role);
+  t.owner_oid := caller;
+  t.run_as_oid := role;
   PERFORM jobq._check_type_values(t);
   PERFORM jobq._check_type(caller, t, handler::oid, role);
   IF jobq._save_type(caller, t, on_conflict) THEN
@@ -293,7 +297,7 @@ BEGIN
         EXIT;
       END IF;
     ELSIF on_conflict = 'replace' THEN
-      PERFORM jobq._check_owner(caller, old.name, old.owner);
+      PERFORM jobq._check_owner(caller, old);
       EXIT WHEN jobq._store_type(old.id, t);
     ELSIF on_conflict = 'ignore' THEN
       RETURN false;
@@ -309,10 +313,10 @@ END $$;
 CREATE FUNCTION jobq._store_type(type_id int, t jobq.job_types) RETURNS boolean
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   UPDATE jobq.job_types SET
-    (run_as, handler, command, max_attempts, backoff, backoff_base, backoff_max, backoff_jitter, timeout,
+    (run_as, run_as_oid, handler, command, max_attempts, backoff, backoff_base, backoff_max, backoff_jitter, timeout,
      base_priority, max_concurrent, cpu_weight, rate_limit, rate_window, keep_completed, keep_dead,
      critical, options) =
-    ROW (t.run_as, t.handler, t.command, t.max_attempts, t.backoff, t.backoff_base, t.backoff_max,
+    ROW (t.run_as, t.run_as_oid, t.handler, t.command, t.max_attempts, t.backoff, t.backoff_base, t.backoff_max,
      t.backoff_jitter, t.timeout, t.base_priority, t.max_concurrent, t.cpu_weight, t.rate_limit,
      t.rate_window, t.keep_completed, t.keep_dead, t.critical, t.options)
    WHERE id = type_id AND dropped_at IS NULL
@@ -352,7 +356,7 @@ END $$;
 CREATE FUNCTION jobq._reset_type(t jobq.job_types, reset text[], given jsonb) RETURNS jobq.job_types
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  defaults jsonb := to_jsonb(jobq._type_defaults()) || jsonb_build_object('run_as', t.owner);
+  defaults jsonb := to_jsonb(jobq._type_defaults()) || jsonb_build_object('run_as', t.owner);  -- the oid is below
   name text;
 BEGIN
   FOREACH name IN ARRAY reset LOOP
@@ -365,6 +369,9 @@ BEGIN
       PERFORM jobq._bad('22023', format('reset names an argument that is given, too: "%s"', name));
     END IF;
     t := jsonb_populate_record(t, jsonb_build_object(name, defaults -> name));
+    IF name = 'run_as' THEN
+      t.run_as_oid := t.owner_oid;
+    END IF;
   END LOOP;
   RETURN t;
 END $$;
@@ -384,7 +391,7 @@ DECLARE
     'backoff_jitter', backoff_jitter, 'timeout', timeout, 'base_priority', base_priority,
     'max_concurrent', max_concurrent, 'cpu_weight', cpu_weight, 'rate_limit', rate_limit,
     'rate_window', rate_window, 'keep_completed', keep_completed, 'keep_dead', keep_dead,
-    'critical', critical, 'run_as', pg_get_userbyid(run_as)));
+    'critical', critical, 'run_as', pg_get_userbyid(run_as), 'run_as_oid', run_as::oid));
 BEGIN
   old := jobq._own_type(caller, name);
   IF handler IS NOT NULL AND command IS NOT NULL THEN
@@ -411,11 +418,14 @@ BEGIN
   END IF;
   PERFORM jobq._check_type_values(t);
   -- whoever changes what runs, or as whom, needs the rights of who defines it
-  IF (t.handler, t.command, t.run_as, t.options) IS DISTINCT FROM (old.handler, old.command, old.run_as, old.options)
-  THEN
-    PERFORM jobq._check_type(caller, t, coalesce(handler::oid, to_regprocedure(t.handler)::oid),
-                             (SELECT oid FROM pg_roles WHERE rolname = t.run_as));
-    PERFORM jobq._grant_in_handler((SELECT oid FROM pg_roles WHERE rolname = t.run_as));
+  IF (t.handler, t.command, t.run_as_oid, t.options)
+     IS DISTINCT FROM (old.handler, old.command, old.run_as_oid, old.options) THEN
+    PERFORM jobq._check_type(caller, t, coalesce(handler::oid, to_regprocedure(t.handler)::oid), t.run_as_oid);
+    PERFORM jobq._grant_in_handler(t.run_as_oid);
+    IF NOT pg_has_role(t.owner_oid, t.run_as_oid,
+                       CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END) THEN
+      RAISE WARNING 'jobs of type "%" will fail: its owner "%" may not become role "%"', t.name, t.owner, t.run_as;
+    END IF;
   END IF;
   PERFORM jobq._store_type(t.id, t);
   PERFORM jobq._ensure_partitions_of_type(t.keep_completed);

@@ -13,6 +13,7 @@ CREATE TABLE jobq.signals (
   every         interval,
   problem       text,                    -- why the condition said nothing when it was last asked
   changed_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+  definer_oid   oid,                     -- definer decides in restored dumps only
   CHECK ((condition IS NULL) = (definer IS NULL) AND (condition IS NULL) = (every IS NULL))
 );
 
@@ -38,6 +39,21 @@ ALTER TABLE jobq.signals ENABLE ALWAYS TRIGGER signals_changed;
 CREATE TRIGGER signals_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.pressure_rules
   FOR EACH STATEMENT EXECUTE FUNCTION jobq._signals_changed();
 ALTER TABLE jobq.pressure_rules ENABLE ALWAYS TRIGGER signals_changed;
+
+CREATE FUNCTION jobq._find_definer() RETURNS trigger
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF NEW.definer IS NULL THEN
+    NEW.definer_oid := NULL;
+  ELSIF TG_OP = 'INSERT' OR (NEW.definer IS DISTINCT FROM OLD.definer
+                             AND NEW.definer_oid IS NOT DISTINCT FROM OLD.definer_oid) THEN
+    NEW.definer_oid := jobq._find_role(NEW.definer);
+  END IF;
+  RETURN NEW;
+END $$;
+CREATE TRIGGER find_definer BEFORE INSERT OR UPDATE ON jobq.signals
+  FOR EACH ROW EXECUTE FUNCTION jobq._find_definer();
+ALTER TABLE jobq.signals ENABLE ALWAYS TRIGGER find_definer;
 
 -- Of the built-in signals, the active ones.
 CREATE FUNCTION jobq._builtin_signals() RETURNS SETOF text

@@ -28,15 +28,62 @@ CREATE FUNCTION jobq._enqueuer_here(enqueued_by text) RETURNS text
                   _enqueuer_here.enqueued_by)
 $$;
 
+-- Brings the names of renamed roles up to date.  A row that another transaction has locked is left to the next run.
+CREATE FUNCTION jobq._follow_renamed_roles() RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF NOT jobq._home_is_ours() THEN
+    RETURN;
+  END IF;
+  UPDATE jobq.job_types t SET owner = n.owner, run_as = n.run_as
+    FROM (SELECT j.id, coalesce(o.rolname, j.owner) AS owner, coalesce(r.rolname, j.run_as) AS run_as
+            FROM jobq.job_types j
+            LEFT JOIN pg_roles o ON o.oid = j.owner_oid LEFT JOIN pg_roles r ON r.oid = j.run_as_oid
+           WHERE o.rolname <> j.owner OR r.rolname <> j.run_as
+             FOR UPDATE OF j SKIP LOCKED) n
+   WHERE t.id = n.id;
+  UPDATE jobq.signals s SET definer = n.definer
+    FROM (SELECT g.id, d.rolname AS definer FROM jobq.signals g JOIN pg_roles d ON d.oid = g.definer_oid
+           WHERE d.rolname <> g.definer FOR UPDATE OF g SKIP LOCKED) n
+   WHERE s.id = n.id;
+END $$;
+
+-- Finds the roles of a restored dump by their names, all of them or those that had no role before, and warns of
+-- names that no role has.
+CREATE FUNCTION jobq._find_roles_here(all_rows boolean) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  missing text;
+BEGIN
+  UPDATE jobq.job_types t
+     SET owner_oid = CASE WHEN all_rows OR t.owner_oid = 0 THEN jobq._find_role(t.owner) ELSE t.owner_oid END,
+         run_as_oid = CASE WHEN all_rows OR t.run_as_oid = 0 THEN jobq._find_role(t.run_as) ELSE t.run_as_oid END
+   WHERE all_rows OR 0 IN (t.owner_oid, t.run_as_oid);
+  UPDATE jobq.signals s SET definer_oid = jobq._find_role(s.definer)
+   WHERE s.definer IS NOT NULL AND (all_rows OR s.definer_oid = 0);
+  SELECT string_agg(DISTINCT format('"%s"', n.name), ', ') INTO missing
+    FROM (SELECT t.owner FROM jobq.job_types t WHERE t.owner_oid = 0 AND t.dropped_at IS NULL
+          UNION ALL SELECT t.run_as FROM jobq.job_types t WHERE t.run_as_oid = 0 AND t.dropped_at IS NULL
+          UNION ALL SELECT s.definer FROM jobq.signals s WHERE s.definer_oid = 0) n(name);
+  IF missing IS NOT NULL THEN
+    RAISE WARNING 'no role has the name of an owner or run_as of a job type, or of a definer of a signal: %', missing
+      USING HINT = 'Create the roles and call jobq.adopt() again, or change the job types.';
+  END IF;
+END $$;
+
 -- A restored dump stays paused, because its home row names a transaction of another database.  With a home of
 -- our own, all jobs are ours.  Jobs keep their state: what waits, waits; what ran, has lost its worker.
 CREATE FUNCTION jobq.adopt() RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
 CREATE FUNCTION jobq._adopt(caller oid) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  restored boolean := false;
 BEGIN
   LOCK TABLE jobq.home IN EXCLUSIVE MODE;
   IF NOT jobq._home_is_ours() THEN
+    -- a copy made with TEMPLATE keeps xmin: its oids are those of its roles
+    restored := EXISTS (SELECT FROM jobq.home h WHERE h.xmin <> h.self_xid::xid);
     DELETE FROM jobq.home;
     INSERT INTO jobq.home (home_id, self_xid, database)
     SELECT 1 + floor(random() * 2147483646)::int, pg_current_xact_id(), d.oid
@@ -48,6 +95,7 @@ BEGIN
     FROM jobq.home h WHERE q.home_id <> h.home_id;
   PERFORM jobq._count_queue(t.tenant) FROM jobq.tenant_quotas t;
   PERFORM jobq._protect_partition(p.partition, p.parent) FROM jobq._exposed_partitions() p;
+  PERFORM jobq._find_roles_here(restored);
   -- for the statement trigger: the dispatcher looks again
   UPDATE jobq.job_types SET paused = paused WHERE false;
 END $$;

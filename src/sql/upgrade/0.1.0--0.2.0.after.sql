@@ -1,5 +1,15 @@
 -- 0.1.0 to 0.2.0, what comes after the functions: see README.md.
 
+-- Store the oids of roles.  In a restored dump they are those of the names here, as for rows that arrive.
+UPDATE jobq.job_types SET owner_oid = jobq._find_role(owner), run_as_oid = jobq._find_role(run_as);
+UPDATE jobq.signals SET definer_oid = jobq._find_role(definer) WHERE definer IS NOT NULL;
+CREATE TRIGGER find_roles BEFORE INSERT OR UPDATE ON jobq.job_types
+  FOR EACH ROW EXECUTE FUNCTION jobq._find_type_roles();
+ALTER TABLE jobq.job_types ENABLE ALWAYS TRIGGER find_roles;
+CREATE TRIGGER find_definer BEFORE INSERT OR UPDATE ON jobq.signals
+  FOR EACH ROW EXECUTE FUNCTION jobq._find_definer();
+ALTER TABLE jobq.signals ENABLE ALWAYS TRIGGER find_definer;
+
 -- Protect the partitions that 0.1.0 made; take back what default privileges added to its objects.
 SELECT jobq._outside_extension(format('SELECT jobq._protect_partition(%L, %L)', p.partition, p.parent))
   FROM jobq._exposed_partitions() p;

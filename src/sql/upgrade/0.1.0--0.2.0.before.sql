@@ -4,10 +4,13 @@ ALTER TABLE jobq.queue ADD COLUMN keep_dead interval;
 ALTER TABLE jobq.history ADD COLUMN keep_dead interval;
 ALTER TABLE jobq.dead_letters ADD COLUMN keep_dead interval;
 ALTER TABLE jobq.tenant_quotas ADD COLUMN max_running int4;
+ALTER TABLE jobq.job_types ADD COLUMN owner_oid oid, ADD COLUMN run_as_oid oid;
+ALTER TABLE jobq.signals ADD COLUMN definer_oid oid;
 
 CREATE SEQUENCE jobq.fence AS int8 MINVALUE 0 START 0;
 
 SELECT jobq._update_drop(
   'jobq.enqueue(text, jsonb, int, interval, timestamptz, int, interval, jsonb, text, text, interval, text, interval, text, jsonb)',
   'jobq.enqueue_many(text, jsonb[], int, interval, timestamptz, int, interval, jsonb, text, text, interval, text, jsonb)',
-  'jobq.set_tenant_quota(text, bigint, bigint, int)', 'jobq._set_tenant_quota(oid, text, bigint, bigint, int)');
+  'jobq.set_tenant_quota(text, bigint, bigint, int)', 'jobq._set_tenant_quota(oid, text, bigint, bigint, int)',
+  'jobq._check_owner(oid, text, text)');
