@@ -141,14 +141,27 @@ admission_press(TimestampTz now)
 	try_all();
 }
 
+void
+admission_clock_was_set(TimestampTz now)
+{
+	HASH_SEQ_STATUS status;
+	TypeState  *t;
+
+	limits_clock_was_set(now);
+	hash_seq_init(&status, all_types);
+	while ((t = hash_seq_search(&status)) != NULL)
+		rate_clock_was_set(&t->own.rate, now);
+	try_all();
+}
+
 /* ---------- may it start now ---------- */
 
 static bool
 type_is_blocked(TypeState *t, TimestampTz now)
 {
-	if (!t->known || t->refused || t->blocked || t->held_until > now)
+	if (!t->known || t->refused || t->blocked || (t->held_until != 0 && t->held_until > mono_now()))
 		return true;
-	return t->paused && t->paused_until > now;
+	return t->paused && t->paused_until > now && t->pause_ends > mono_now();
 }
 
 bool
@@ -170,25 +183,29 @@ type_is_quiet(TypeState *t)
 	return !dlist_is_empty(&t->parked) || t->own.door.shut || (t->role != NULL && t->role->door.shut);
 }
 
-TimestampTz
+MonoTime
 admission_next_timer(void)
 {
 	HASH_SEQ_STATUS status;
 	TypeState  *t;
-	TimestampTz next = limits_next_timer();
+	TimestampTz due = limits_next_timer();
+	MonoTime	next = DT_NOEND;
 
 	hash_seq_init(&status, all_types);
 	while ((t = hash_seq_search(&status)) != NULL)
 	{
-		next = Min(next, limit_next_timer(&t->own));
+		due = Min(due, limit_next_timer(&t->own));
 		if (dlist_is_empty(&t->parked))
 			continue;
 		if (t->paused)
-			next = Min(next, t->paused_until);
+		{
+			due = Min(due, t->paused_until);
+			next = Min(next, t->pause_ends);
+		}
 		if (t->held_until != 0)
 			next = Min(next, t->held_until);
 	}
-	return next;
+	return Min(next, mono_at(due));
 }
 
 void
@@ -196,17 +213,18 @@ admission_timers(TimestampTz now)
 {
 	HASH_SEQ_STATUS status;
 	TypeState  *t;
+	MonoTime	mono = mono_now();
 
 	limits_timers(now);
 	hash_seq_init(&status, all_types);
 	while ((t = hash_seq_search(&status)) != NULL)
 	{
 		limit_timer(&t->own, now);
-		if (t->paused && t->paused_until <= now)
+		if (t->paused && (t->paused_until <= now || t->pause_ends <= mono))
 			t->paused = false;
-		if (t->held_until != 0 && t->held_until <= now)
+		if (t->held_until != 0 && t->held_until <= mono)
 		{
-			type_release(t, now);	/* a probe that is not back has started */
+			type_release(t, mono);	/* a probe that is not back has started */
 			t->held_until = 0;	/* no timer of a type that waits for something else */
 		}
 		if (!dlist_is_empty(&t->parked) && !type_is_blocked(t, now))
@@ -238,7 +256,7 @@ admission_trouble(char *buf, int size)
 			continue;
 		unknown += !t->known;
 		refused += t->known && t->refused;
-		held += t->held_until > GetCurrentTimestamp();
+		held += t->held_until > mono_now();
 	}
 	buf[0] = '\0';
 	if (unknown > 0)

@@ -8,9 +8,8 @@
  */
 #include "jobq.h"
 
-#include "utils/timestamp.h"
-
 #include "children.h"
+#include "clock.h"
 #include "shmem.h"
 
 /* The type's counts; mutex is held. */
@@ -54,7 +53,7 @@ advance(ChildCount *c, int64 second)
 static bool
 count_one(JobqDb *db, const JobType *parent)
 {
-	int64		second = GetCurrentTimestamp() / USECS_PER_SEC;
+	int64		second = mono_now() / USECS_PER_SEC;
 	ChildCount *c;
 	bool		ok;
 

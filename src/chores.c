@@ -44,13 +44,13 @@ static JobqDb *my_chores = NULL;
 static bool
 claim(JobqDb *db)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	MonoTime	now = mono_now();
 	bool		claimed;
 
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	claimed = !db->leave && (!db->chores_busy ||
 							 (db->chores_pid == 0 &&
-							  TimestampDifferenceExceeds(db->chores_started, now, COME_LIMIT_MS)));
+							  mono_exceeds(db->chores_started, now, COME_LIMIT_MS)));
 	if (claimed)
 	{
 		db->chores_busy = true;
@@ -169,10 +169,10 @@ ask(void *query)
 static void
 retain(void)
 {
-	TimestampTz start = GetCurrentTimestamp();
+	MonoTime	start = mono_now();
 
 	while (in_transaction(ask, "SELECT jobq._retain()") &&
-		   !TimestampDifferenceExceeds(start, GetCurrentTimestamp(), RETAIN_MS))
+		   !mono_exceeds(start, mono_now(), RETAIN_MS))
 		CHECK_FOR_INTERRUPTS();
 }
 

@@ -116,14 +116,14 @@ static bool running = false;	/* a run was started */
 static bool measured = false;	/* a run has said what it left */
 static uint32 ended_seen;
 static uint64 handed_at = 0;	/* hand-outs when the horizon was taken */
-static TimestampTz begun_at = 0;
-static TimestampTz retry_at = 0;	/* the table was in use */
+static MonoTime begun_at = 0;
+static MonoTime retry_at = 0;	/* the table was in use */
 static int	busy = 0;			/* so often in a row */
-static TimestampTz rewrite_at = 0;	/* no moment was found to write it anew */
+static MonoTime rewrite_at = 0;	/* no moment was found to write it anew */
 static int	failures = 0;		/* of that, in a row */
-static TimestampTz clean_at = 0;	/* dead line pointers were left */
+static MonoTime clean_at = 0;	/* dead line pointers were left */
 static int	clean_failures = 0; /* so often in a row */
-static TimestampTz next_timer = DT_NOEND;
+static MonoTime next_timer = DT_NOEND;
 
 void
 compaction_init(MemoryContext context, JobqDb *mine)
@@ -133,7 +133,7 @@ compaction_init(MemoryContext context, JobqDb *mine)
 	ended_seen = db->compaction.ended;
 }
 
-TimestampTz
+MonoTime
 compaction_next_timer(void)
 {
 	return next_timer;
@@ -141,10 +141,10 @@ compaction_next_timer(void)
 
 /* Has enough died since the last run?  Or has it become quiet, with more room than is needed soon? */
 static bool
-worthwhile(TimestampTz now)
+worthwhile(MonoTime now)
 {
 	static uint64 seen = 0;
-	static TimestampTz seen_at = 0;
+	static MonoTime seen_at = 0;
 	uint64		total = pg_atomic_read_u64(&db->handed_out);
 	int64		handed = (int64) (total - handed_at);
 	bool		long_ago = now > begun_at + LOOK_ANYWAY_US;
@@ -169,7 +169,7 @@ worthwhile(TimestampTz now)
 }
 
 static void
-begin_waiting(TimestampTz now)
+begin_waiting(MonoTime now)
 {
 	handed_at = pg_atomic_read_u64(&db->handed_out);
 	begun_at = now;
@@ -212,7 +212,7 @@ use_horizon(const Horizon *horizon)
 
 /* Dead line pointers that a run has left are the next one's. */
 static void
-plan_cleaning(TimestampTz now)
+plan_cleaning(MonoTime now)
 {
 	if (!db->compaction.clean_due)
 		clean_failures = 0;
@@ -222,7 +222,7 @@ plan_cleaning(TimestampTz now)
 
 /* Hears how a run ended. */
 static void
-hear_run(TimestampTz now)
+hear_run(MonoTime now)
 {
 	bool		ended = db->compaction.ended != ended_seen;
 
@@ -246,7 +246,7 @@ hear_run(TimestampTz now)
 }
 
 static bool
-run_is_due(TimestampTz now)
+run_is_due(MonoTime now)
 {
 	if (now < retry_at)
 		return false;
@@ -258,7 +258,7 @@ run_is_due(TimestampTz now)
 }
 
 void
-compaction_turn(TimestampTz now, bool tick)
+compaction_turn(MonoTime now, bool tick)
 {
 	bool		asked = db->compaction.asked != db->compaction.answered;
 
@@ -310,7 +310,7 @@ static void
 renew_horizon(JobqDb *of)
 {
 	Snapshot	snapshot = statement_snapshot();
-	TimestampTz start = GetCurrentTimestamp();
+	MonoTime	start = mono_now();
 	Grace		mine;
 	bool		over;
 
@@ -319,7 +319,7 @@ renew_horizon(JobqDb *of)
 	grace_init(&mine, CurrentMemoryContext, &of->compaction.imports);
 	grace_begin(&mine, snapshot);
 	while (!(over = grace_over(&mine)) &&
-		   !TimestampDifferenceExceeds(start, GetCurrentTimestamp(), ASKED_GRACE_MS))
+		   !mono_exceeds(start, mono_now(), ASKED_GRACE_MS))
 		compaction_nap(10);
 	pfree(mine.older);
 	if (!over)
@@ -349,14 +349,14 @@ db_that_runs(void)
 static void
 ask_and_wait(JobqDb *of)
 {
-	TimestampTz start = GetCurrentTimestamp();
+	MonoTime	start = mono_now();
 	uint32		mine;
 
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	mine = ++of->compaction.asked;
 	LWLockRelease(JobqShmem->lock);
 	while ((int32) (of->compaction.answered - mine) < 0 && of->dispatcher != NULL &&
-		   !TimestampDifferenceExceeds(start, GetCurrentTimestamp(), ASKED_LIMIT_MS))
+		   !mono_exceeds(start, mono_now(), ASKED_LIMIT_MS))
 	{
 		wake_dispatcher(of);
 		compaction_nap(20);

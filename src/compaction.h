@@ -11,8 +11,8 @@
 /* Before its sizes are looked at for the first time; context lives as long as the process. */
 extern void compaction_init(MemoryContext context, JobqDb *db);
 /* In a transaction, once a turn; tick: a sweep is due. */
-extern void compaction_turn(TimestampTz now, bool tick);
-extern TimestampTz compaction_next_timer(void);
+extern void compaction_turn(MonoTime now, bool tick);
+extern MonoTime compaction_next_timer(void);
 
 /* --- the maintenance process's side --- */
 extern void compaction_run(JobqDb *db);

@@ -197,7 +197,7 @@ rewrite_queue(void *arg)
 }
 
 static void
-set_pause(JobqDb *of, TimestampTz until)
+set_pause(JobqDb *of, MonoTime until)
 {
 	pg_atomic_write_u64(&of->compaction.pause_until, (uint64) until);
 	wake_dispatcher(of);
@@ -207,7 +207,7 @@ set_pause(JobqDb *of, TimestampTz until)
 static bool
 long_handler_runs(Oid dboid)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	MonoTime	now = mono_now();
 	bool		found = false;
 
 	LWLockAcquire(JobqShmem->lock, LW_SHARED);
@@ -219,7 +219,7 @@ long_handler_runs(Oid dboid)
 			continue;
 		SpinLockAcquire(&slot->mutex);
 		found = slot->current >= 0 && slot->phase == PHASE_HANDLER &&
-			TimestampDifferenceExceeds(slot->cells[slot->current].started_at, now, LONG_RUN_MS);
+			mono_exceeds(slot->cells[slot->current].begun_at, now, LONG_RUN_MS);
 		SpinLockRelease(&slot->mutex);
 	}
 	LWLockRelease(JobqShmem->lock);
@@ -235,9 +235,9 @@ compaction_nap(long ms)
 }
 
 static bool
-try_until(TimestampTz end, Run *run)
+try_until(MonoTime end, Run *run)
 {
-	while (GetCurrentTimestamp() < end && !run->db->leave && !run->db->suspended)
+	while (mono_now() < end && !run->db->leave && !run->db->suspended)
 	{
 		if (maintenance_transaction(rewrite_queue, run))
 			return true;
@@ -249,12 +249,12 @@ try_until(TimestampTz end, Run *run)
 static bool
 rewrite_in_a_pause(Run *run)
 {
-	TimestampTz end = GetCurrentTimestamp() + (run->forced ? REWRITE_ASKED_MS : REWRITE_TRY_MS) * INT64CONST(1000);
+	MonoTime	end = mono_now() + (run->forced ? REWRITE_ASKED_MS : REWRITE_TRY_MS) * INT64CONST(1000);
 	bool		done = false;
 
-	while (!done && GetCurrentTimestamp() < end && !run->db->leave && !run->db->suspended)
+	while (!done && mono_now() < end && !run->db->leave && !run->db->suspended)
 	{
-		TimestampTz until = GetCurrentTimestamp() + PAUSE_MS * INT64CONST(1000);
+		MonoTime	until = mono_now() + PAUSE_MS * INT64CONST(1000);
 
 		if (!long_handler_runs(run->db->dboid))
 			set_pause(run->db, until);

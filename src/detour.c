@@ -61,7 +61,7 @@ hold_up(Detour *detour)
 
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	db->suspended++;
-	db->suspended_at = GetCurrentTimestamp();
+	db->suspended_at = mono_now();
 	if (needs_database(detour))
 	{
 		db->leaving++;
@@ -101,7 +101,7 @@ go_on(const Detour *detour, bool committed)
 		if (committed && detour->kind == DROPS_EXTENSION)
 		{
 			db->restart = true;
-			db->suspended_at = GetCurrentTimestamp();
+			db->suspended_at = mono_now();
 		}
 		db->leave = db->restart || db->leaving > 0;
 		if (db->restart)
@@ -286,17 +286,17 @@ way_is_blocked(const Detour *detour, bool terminate)
 static void
 wait_for_way(const Detour *detour)
 {
-	TimestampTz start = GetCurrentTimestamp();
+	MonoTime	start = mono_now();
 	bool		terminate = false;
 
 	while (way_is_blocked(detour, terminate))
 	{
-		TimestampTz now = GetCurrentTimestamp();
+		MonoTime	now = mono_now();
 
 		/* not before they have been asked in earnest: we may have stood still meanwhile */
-		if (terminate && TimestampDifferenceExceeds(start, now, GIVE_WAY_MS))
+		if (terminate && mono_exceeds(start, now, GIVE_WAY_MS))
 			break;
-		terminate = TimestampDifferenceExceeds(start, now, ASK_MS);
+		terminate = mono_exceeds(start, now, ASK_MS);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, POLL_MS,
 						 jobq_wait(WAIT_DDL));
 		ResetLatch(MyLatch);

@@ -43,7 +43,7 @@ DiskLevel
 disk_level(JobqDb *db, double *percent)
 {
 	DiskLevel	level;
-	TimestampTz measured;
+	MonoTime	measured;
 
 	if (db == NULL)
 		return DISK_UNKNOWN;
@@ -52,7 +52,7 @@ disk_level(JobqDb *db, double *percent)
 	*percent = db->disk_percent;
 	measured = db->disk_measured;
 	SpinLockRelease(&db->mutex);
-	return GetCurrentTimestamp() - measured > STALE_US ? DISK_UNKNOWN : level;
+	return mono_now() - measured > STALE_US ? DISK_UNKNOWN : level;
 }
 
 void
@@ -223,7 +223,7 @@ disk_announce(JobqDb *db, List *filesystems)
 	SpinLockAcquire(&db->mutex);
 	db->disk_level = (int) worst;
 	db->disk_percent = percent;
-	db->disk_measured = GetCurrentTimestamp();
+	db->disk_measured = mono_now();
 	SpinLockRelease(&db->mutex);
 	signal_set_builtin(db, SIGNAL_DISK, worst >= DISK_CRITICAL);
 	return worst;

@@ -58,6 +58,7 @@
 #define PAUSED_MS			5
 #define UNFIT_RETRY_MS		1000
 #define BLOCKED_RETRY_US	INT64CONST(100000)	/* somebody has the queue's lock */
+#define CLOCK_STEP_US		USECS_PER_SEC
 
 static JobqDb *db;
 static MemoryContext lasting;	/* lives as long as the process */
@@ -65,10 +66,10 @@ static MemoryContext turn;		/* reset every turn */
 
 static bool want_full_scan = true;
 static News news = {.types_changed = true, .lost_from = DT_NOEND};
-static TimestampTz scan_blocked_until = 0;	/* 0: the last reading was not kept out */
+static MonoTime scan_blocked_until = 0;	/* 0: the last reading was not kept out */
 static bool registry_locked = false;
 static bool registry_known = false;	/* has been read once */
-static TimestampTz next_sweep = 0;
+static MonoTime next_sweep = 0;
 static int32 my_home = 0;
 
 PGDLLEXPORT void jobq_dispatcher_main(Datum arg);
@@ -184,7 +185,7 @@ lock_limits(void)
 }
 
 static void
-scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, TimestampTz now)
+scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, TimestampTz now, MonoTime mono)
 {
 	QueueScan	scan;
 	bool		open;
@@ -247,14 +248,36 @@ scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, Timest
 	else
 	{
 		run_commands(NULL, commands, ncommands);
-		scan_blocked_until = now + BLOCKED_RETRY_US;
+		scan_blocked_until = mono + BLOCKED_RETRY_US;
 	}
 	if (!db->paused_identity)
-		hand_out_cancels(now);
+		hand_out_cancels(mono);
 	if (may_hand_out() && !news.types_changed)	/* what has changed may be that all is stopped */
 		hand_out_ready(open ? &scan : NULL, now);
 	if (open)
 		scan_close(&scan);
+}
+
+/*
+ * True if the wall clock was set, forth or back, since the lanes were read.  Both clocks run at one speed, so
+ * their difference changes by steps only.  A step of less than a second makes nothing wait for longer.
+ */
+static bool
+clock_was_set(TimestampTz now, MonoTime mono)
+{
+	static int64 difference = 0;
+	int64		step = now - mono - difference;
+	bool		known = difference != 0;
+
+	if (known && step < CLOCK_STEP_US && step > -CLOCK_STEP_US)
+		return false;
+	difference = now - mono;
+	if (known)
+		ereport(LOG,
+				(errcode(ERRCODE_WARNING),
+				 errmsg("jobq: the wall clock was set %s by %.3f s: jobs run when it shows their time",
+						step < 0 ? "back" : "forward", Abs(step) / 1e6)));
+	return known;
 }
 
 static bool
@@ -277,15 +300,15 @@ leave_without_extension(void)
 
 /* Everything that may have to be read or handed out; false: nothing to do in a transaction. */
 static bool
-has_work(TimestampTz now, int ncommands, bool sweep_now)
+has_work(TimestampTz now, MonoTime mono, int ncommands, bool sweep_now)
 {
 	return sweep_now || ncommands > 0 || intake_pending() || news.types_changed ||
 		want_full_scan || news.prepared_lost || prepared_may_have_ended() ||
-		news.signals_changed || pressure_due(now) ||
+		news.signals_changed || pressure_due(mono) ||
 		news.lost_from != DT_NOEND || lanes_first_ready() != NULL ||
-		(now >= scan_blocked_until && (scan_blocked_until > 0 || lanes_next_timer() <= now || keys_pending() ||
-										tenant_limits_pending())) ||
-		admission_next_timer() <= now;
+		(mono >= scan_blocked_until && (scan_blocked_until > 0 || lanes_next_timer() <= now || keys_pending() ||
+										 tenant_limits_pending())) ||
+		admission_next_timer() <= mono;
 }
 
 /* Who holds the registry or the home row exclusively stops the reading, not the dispatcher. */
@@ -300,6 +323,7 @@ static void
 one_turn(void)
 {
 	TimestampTz now = GetCurrentTimestamp();
+	MonoTime	mono = mono_now();
 	Command    *commands = NULL;
 	int			ncommands = 0;
 	bool		sweep_now;
@@ -311,7 +335,7 @@ one_turn(void)
 	if (!is_fit())
 		leave_unfit();
 	if (registry_known)
-		(void) executors_collect(now);	/* what has started is told to all limits */
+		(void) executors_collect(mono);	/* what has started is told to all limits */
 	db->draining = db->ndrains > 0; /* before the publications: whose drain has ended has told of its row */
 	pg_memory_barrier();
 	registry_locked = !lock_registry();
@@ -324,33 +348,39 @@ one_turn(void)
 	take_publications(&news);
 	news.types_changed |= roles_changed();
 	now = GetCurrentTimestamp();	/* after the publications: their keys are not in the future */
-	sweep_now = now >= next_sweep;
+	mono = mono_now();
+	if (clock_was_set(now, mono))
+	{
+		admission_clock_was_set(now);
+		want_full_scan = true;
+	}
+	sweep_now = mono >= next_sweep;
 	if (db->ncommands > 0)
 	{
 		commands = MemoryContextAlloc(turn, sizeof(Command) * JOBQ_MAX_COMMANDS);
 		ncommands = take_commands(commands);
 	}
-	release_held(now, maintenance_is_done());
-	if (has_work(now, ncommands, sweep_now))
-		scan_and_hand_out(commands, ncommands, sweep_now, now);
+	release_held(mono, maintenance_is_done());
+	if (has_work(now, mono, ncommands, sweep_now))
+		scan_and_hand_out(commands, ncommands, sweep_now, now, mono);
 	if (sweep_now)
 	{
-		watch_machine(db, now);
-		next_sweep = now + (TimestampTz) jobq_sweep_interval * 1000;
+		watch_machine(db, mono);
+		next_sweep = mono + (MonoTime) jobq_sweep_interval * 1000;
 	}
 	see_to_stop();
 	executors_wake();
-	executors_balance(now);
-	compaction_turn(now, sweep_now);
+	executors_balance(mono);
+	compaction_turn(mono, sweep_now);
 	CommitTransactionCommand();
-	upkeep_turn(now);
-	notify_turn(now);
+	upkeep_turn(mono);
+	notify_turn(mono);
 }
 
 static long
-sleep_ms(TimestampTz now)
+sleep_ms(MonoTime now)
 {
-	TimestampTz next = next_sweep;
+	MonoTime	next = next_sweep;
 
 	if (must_start_anew())
 		return 0;
@@ -361,7 +391,7 @@ sleep_ms(TimestampTz now)
 	if (scan_blocked_until > 0)
 		next = Min(next, scan_blocked_until);	/* even when that is past */
 	else
-		next = Min(next, keys_pending() || tenant_limits_pending() ? now : lanes_next_timer());
+		next = Min(next, keys_pending() || tenant_limits_pending() ? now : mono_at(lanes_next_timer()));
 	next = Min(next, admission_next_timer());
 	next = Min(next, pressure_next_timer(now));
 	next = Min(next, executors_next_timer());
@@ -369,9 +399,7 @@ sleep_ms(TimestampTz now)
 	next = Min(next, held_next_timer());
 	next = Min(next, compaction_next_timer());
 	next = Min(next, notify_next_timer());
-	if (next <= now)
-		return 0;
-	return (long) Min((next - now + 999) / 1000, 60000);
+	return Min(mono_ms_left(now, next), 60000);
 }
 
 static void
@@ -399,7 +427,7 @@ start_anew(void)
 static void
 sleep_until_needed(void)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	MonoTime	now = mono_now();
 	long		timeout = db->suspended ? 1000 : db_is_paused(db) ? PAUSED_MS : sleep_ms(now);
 
 	pg_atomic_write_u64(&db->beat, (uint64) now);
@@ -535,7 +563,7 @@ wait_until_fit(void)
 		}
 		if (fit)
 			break;
-		pg_atomic_write_u64(&db->beat, (uint64) GetCurrentTimestamp());
+		pg_atomic_write_u64(&db->beat, (uint64) mono_now());
 		pg_atomic_write_u64(&db->pong, pg_atomic_read_u64(&db->ping));
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, UNFIT_RETRY_MS,
 						 jobq_wait(WAIT_DISPATCHER));
@@ -552,11 +580,9 @@ wait_until_fit(void)
 static void
 suspended_turn(void)
 {
-	TimestampTz now = GetCurrentTimestamp();
-
 	StartTransactionCommand();
 	executors_take_back(true);
-	(void) executors_collect(now);
+	(void) executors_collect(mono_now());
 	CommitTransactionCommand();
 	if (db->leave && signal_worker_leave() && !executors_any())
 	{
@@ -571,7 +597,7 @@ paused_turn(void)
 {
 	StartTransactionCommand();
 	executors_take_back(true);
-	(void) executors_collect(GetCurrentTimestamp());
+	(void) executors_collect(mono_now());
 	CommitTransactionCommand();
 }
 

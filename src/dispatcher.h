@@ -39,8 +39,8 @@ typedef struct RoleState
 	dlist_node	all;			/* in all_roles */
 	Door		door;			/* where groups of lanes wait for a worker of this role */
 	int			cancels;		/* jobs to be settled as cancelled that wait for one */
-	TimestampTz waiting_since;	/* 0: nobody waits */
-	TimestampTz next_start;		/* not before then, after a failure to connect */
+	MonoTime	waiting_since;	/* 0: nobody waits */
+	MonoTime	next_start;		/* not before then, after a failure to connect */
 	int			failures;
 	char		name[NAMEDATALEN];	/* known once it has failed */
 } RoleState;
@@ -53,6 +53,7 @@ typedef struct TypeState
 	bool		exec;
 	bool		paused;
 	TimestampTz paused_until;	/* DT_NOEND: until resumed */
+	MonoTime	pause_ends;		/* the same, whatever is done to the wall clock */
 	bool		refused;		/* jobq.job_type_filter, or its role is missing */
 	bool		blocked;		/* an active signal says so (pressure.c) */
 	bool		may_batch;
@@ -77,8 +78,8 @@ typedef struct TypeState
 	/* batching: a type starts alone, is batched while its runs stay short and clean */
 	int			clean_runs;
 	double		avg_us;
-	TimestampTz alone_until;
-	TimestampTz held_until;		/* its tool can't be started here: not before then */
+	MonoTime	alone_until;
+	MonoTime	held_until;		/* its tool can't be started here: not before then */
 	int			start_failures; /* in a row; held_until follows from them */
 	bool		probing;		/* held while one job tries whether the tool starts again */
 	uint32		tool_hash;		/* of the definition that they are of */
@@ -102,12 +103,12 @@ extern bool types_key_order_changed(void);
 /* Has so much piled up that lanes should be forgotten?  Then types that were dropped are, too. */
 extern bool types_have_leftovers(void);
 extern void types_forget(void);
-extern bool type_is_short(TypeState *t, TimestampTz now);
+extern bool type_is_short(TypeState *t);
 /* Its tool could not be started; one of its jobs is on the way to try again; that one has started. */
-extern void type_hold(TypeState *t, TimestampTz now);
-extern void type_probe(TypeState *t, TimestampTz now);
-extern void type_release(TypeState *t, TimestampTz now);
-extern void type_note_run(TypeState *t, Verdict verdict, int32 run_us, TimestampTz now);
+extern void type_hold(TypeState *t, MonoTime now);
+extern void type_probe(TypeState *t, MonoTime now);
+extern void type_release(TypeState *t, MonoTime now);
+extern void type_note_run(TypeState *t, Verdict verdict, int32 run_us, MonoTime now);
 
 /* ---- role_state.c ---- */
 extern dlist_head all_roles;
@@ -128,8 +129,10 @@ extern void admission_forget_lanes(void);
 extern void admission_reload(TimestampTz now);
 /* Signals or rules have changed: what they say counts from now on. */
 extern void admission_press(TimestampTz now);
+/* The wall clock was set: whatever waits for a rate is tried again. */
+extern void admission_clock_was_set(TimestampTz now);
 /* The smallest time at which something changes by itself (pause ends); DT_NOEND: never. */
-extern TimestampTz admission_next_timer(void);
+extern MonoTime admission_next_timer(void);
 extern void admission_timers(TimestampTz now);
 /* A job of the type has left its executor: there may be room under its limits. */
 extern void type_open(TypeState *t);
@@ -163,15 +166,15 @@ typedef enum HandOut
 extern void executors_init(MemoryContext context, JobqDb *db);
 /* Finds what is in flight in the slots that a former dispatcher handed out. */
 extern void executors_recover(void);
-extern HandOut hand_out(TypeState *t, const JobRef *ref, const char *cancel_reason, TimestampTz now);
+extern HandOut hand_out(TypeState *t, const JobRef *ref, const char *cancel_reason, MonoTime now);
 /* A job of this type has been committed to an idle queue: who will get it may wake up. */
 extern void executors_alert(int32 type_id, int linger_us);
 /* Wakes everybody who was handed something since. */
 extern void executors_wake(void);
 /* Hears verdicts, buries dead executors; true: something changed. */
-extern bool executors_collect(TimestampTz now);
+extern bool executors_collect(MonoTime now);
 /* workers.c: starts workers that are waited for; makes room between roles. */
-extern void executors_balance(TimestampTz now);
+extern void executors_balance(MonoTime now);
 extern int	executors_running(void);
 /* The smallest concurrency_per_key of those that run of a key. */
 extern int	executors_per_key(uint64 key);
@@ -182,7 +185,7 @@ extern void executors_recount(void);
 /* The limits of tenants have changed: counts anew what runs under each. */
 struct QueueScan;
 extern void executors_recount_tenants(struct QueueScan *scan);
-extern TimestampTz executors_next_timer(void);
+extern MonoTime executors_next_timer(void);
 /* Hand-out has stopped: takes back what nobody has begun. */
 extern void executors_take_back(bool cancels);
 extern bool executors_cancel(const pg_uuid_t *id, CancelKind kind, const char *reason);
@@ -190,7 +193,7 @@ extern bool executors_any(void);
 
 /* ---- intake.c, dispatcher.c ---- */
 /* A job that can't go back to its lane at once. */
-extern void hold_job(const JobRef *ref, TimestampTz until, bool for_partition);
+extern void hold_job(const JobRef *ref, MonoTime until, bool for_partition);
 extern void request_partition(TimestampTz need);
 extern void return_job(const JobRef *ref);
 extern void probe_again(const LaneKeys *keys);

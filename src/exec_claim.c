@@ -325,9 +325,9 @@ take(Claim *claim, int cellno)
 static bool
 helper_comes_soon(void)
 {
-	TimestampTz at = helper_retry_at();
+	MonoTime	at = helper_retry_at();
 
-	return at != DT_NOEND && !TimestampDifferenceExceeds(GetCurrentTimestamp(), at, 1000);
+	return at != DT_NOEND && !mono_exceeds(mono_now(), at, 1000);
 }
 
 bool

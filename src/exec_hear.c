@@ -79,7 +79,7 @@ keep_event(ExecJob *x, int kind, const FrameText *text)
 	kept->text = text ? pnstrdup(text->data, text->len) : NULL;
 	x->events = lappend(x->events, kept);
 	if (x->events_due == 0)
-		x->events_due = TimestampTzPlusMilliseconds(kept->ts, EVENT_DELAY_MS);
+		x->events_due = mono_now() + EVENT_DELAY_MS * INT64CONST(1000);
 	MemoryContextSwitchTo(caller);
 }
 
@@ -122,7 +122,7 @@ parse_progress(void *arg)
 static void
 tell_progress(ExecJob *x, const FrameText *text)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	MonoTime	now = mono_now();
 
 	if (x->progress_told != 0 && now - x->progress_told < USECS_PER_SEC)
 		return;

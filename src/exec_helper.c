@@ -44,11 +44,11 @@
 
 static pgsocket helper_fd = PGINVALID_SOCKET;
 static pid_t helper_pid = 0;
-static TimestampTz started_at = 0;
+static MonoTime started_at = 0;
 static pid_t leaving_pid = 0;	/* closed, not reaped yet */
-static TimestampTz leaving_since = 0;
+static MonoTime leaving_since = 0;
 static int	losses = 0;
-static TimestampTz retry_at = 0;
+static MonoTime retry_at = 0;
 static FrameBuf out;
 static FrameDecoder in;
 static uint32 max_frame;
@@ -122,7 +122,7 @@ retry_later(void)
 	int64		delay = (int64) RETRY_MIN_MS << Min(losses, 16);
 
 	losses++;
-	retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), Min(delay, RETRY_MAX_MS));
+	retry_at = mono_now() + Min(delay, RETRY_MAX_MS) * 1000;
 }
 
 /* Can the helper work in it: ours alone?  A stranger may have made one of that name. */
@@ -196,7 +196,7 @@ start(void)
 	}
 	helper_fd = pair[0];
 	ReserveExternalFD();
-	started_at = GetCurrentTimestamp();
+	started_at = mono_now();
 	max_frame = FRAME_MAX_DEFAULT;
 	frame_decoder_init(&in, max_frame);
 	helper_killed = false;
@@ -215,7 +215,7 @@ old_one_has_left(void)
 		return true;
 	if (waitpid(leaving_pid, &status, WNOHANG) == 0)
 	{
-		if (TimestampDifferenceExceeds(leaving_since, GetCurrentTimestamp(), LEAVE_MS))
+		if (mono_exceeds(leaving_since, mono_now(), LEAVE_MS))
 			kill(leaving_pid, SIGKILL);
 		return false;
 	}
@@ -238,10 +238,10 @@ helper_ready(void)
 	}
 	if (!old_one_has_left())
 	{
-		retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), RETRY_MIN_MS);
+		retry_at = mono_now() + RETRY_MIN_MS * INT64CONST(1000);
 		return false;
 	}
-	if (retry_at != DT_NOEND && retry_at > GetCurrentTimestamp())
+	if (retry_at != DT_NOEND && retry_at > mono_now())
 		return false;
 	replace_helper = false;
 	if (!start())
@@ -255,7 +255,7 @@ helper_ready(void)
 	return true;
 }
 
-TimestampTz
+MonoTime
 helper_retry_at(void)
 {
 	return retry_at;
@@ -270,7 +270,7 @@ helper_close(const char *why)
 	{
 		ereport(LOG, (errmsg("jobq-helper with PID %d is lost: %s", (int) helper_pid, why)));
 		say(helper_trouble, "jobq-helper was lost and is started again");
-		if (TimestampDifferenceExceeds(started_at, GetCurrentTimestamp(), HEALTHY_MS))
+		if (mono_exceeds(started_at, mono_now(), HEALTHY_MS))
 			losses = 0;
 		retry_later();
 		replace_helper = true;
@@ -281,7 +281,7 @@ helper_close(const char *why)
 	frame_buf_free(&out);
 	frame_decoder_free(&in);
 	leaving_pid = helper_pid;
-	leaving_since = GetCurrentTimestamp();
+	leaving_since = mono_now();
 	helper_pid = 0;
 	(void) old_one_has_left();
 }
@@ -467,12 +467,12 @@ helper_watch_in(void)
 void
 helper_replace(void)
 {
-	if (!replace_helper || retry_at > GetCurrentTimestamp())
+	if (!replace_helper || retry_at > mono_now())
 		return;
 	(void) helper_ready();
 }
 
-TimestampTz
+MonoTime
 helper_replace_at(void)
 {
 	return replace_helper ? retry_at : DT_NOEND;

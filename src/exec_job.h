@@ -64,14 +64,14 @@ typedef struct ExecJob
 	char	   *log_fields;		/* of the payload, for lines of the log; NULL: none */
 	List	   *events;			/* ToolEvent */
 	int			nevents;		/* so many of its own in all */
-	TimestampTz progress_told;	/* when the last event of progress was kept */
-	TimestampTz events_due;		/* 0: none wait */
+	MonoTime	progress_told;	/* when the last event of progress was kept */
+	MonoTime	events_due;		/* 0: none wait */
 	FrameExit	end;			/* texts in context */
 	TimestampTz ended_at;
 
 	/* settling */
 	int			failures;
-	TimestampTz retry_at;
+	MonoTime	retry_at;
 } ExecJob;
 
 #define EXEC_NOFILE			256		/* options.nofile when it is not given */
@@ -120,9 +120,9 @@ extern bool helper_watch(bool has_jobs);
 extern long helper_watch_in(void);	/* ms until it is to be called again; -1: no need */
 /* One that was lost is replaced also when no job needs it: the next one ends what its tools have left. */
 extern void helper_replace(void);
-extern TimestampTz helper_replace_at(void); /* DT_NOEND: none is to be */
+extern MonoTime helper_replace_at(void); /* DT_NOEND: none is to be */
 /* When helper_ready may say otherwise; DT_NOEND: never. */
-extern TimestampTz helper_retry_at(void);
+extern MonoTime helper_retry_at(void);
 /* For jobq.health(): which types can't be started here; '' when all can. */
 extern void exec_say_types_trouble(const char *why);
 
@@ -165,7 +165,7 @@ extern void settlements_write(Settlements *settlements, Ledger *ledger);
 extern void settlements_apply(Settlements *settlements);
 extern void settlements_retry(Settlements *settlements, ErrorData *(*alone) (Settlements *one, bool final),
 							  bool final);
-extern TimestampTz exec_settle_at(void);	/* when something is due next; DT_NOEND: nothing waits */
+extern MonoTime exec_settle_at(void);	/* when something is due next; DT_NOEND: nothing waits */
 
 /* --- exec_outcome.c --- */
 extern void exec_judge(ExecJob *job, JobType *type, Outcome *outcome);

@@ -335,7 +335,7 @@ retry_later(ExecJob *x)
 	int64		delay = Min((int64) RETRY_MIN_MS << Min(x->failures, 16), RETRY_MAX_MS);
 
 	x->failures++;
-	x->retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), delay);
+	x->retry_at = mono_now() + delay * 1000;
 }
 
 static void
@@ -447,7 +447,7 @@ settlements_retry(Settlements *settlements, ErrorData *(*alone) (Settlements *se
 }
 
 static bool
-is_due(ExecJob *x, TimestampTz now)
+is_due(ExecJob *x, MonoTime now)
 {
 	if (x->retry_at > now)
 		return false;
@@ -459,7 +459,7 @@ Settlements *
 settlements_make(bool final)
 {
 	Settlements *settlements = NULL;
-	TimestampTz now = final ? DT_NOEND : GetCurrentTimestamp();
+	MonoTime	now = final ? DT_NOEND : mono_now();
 	int			i;
 
 	for (i = 0; i < JOBQ_CELLS; i++)
@@ -473,10 +473,10 @@ settlements_make(bool final)
 	return settlements;
 }
 
-TimestampTz
+MonoTime
 exec_settle_at(void)
 {
-	TimestampTz at = DT_NOEND;
+	MonoTime	at = DT_NOEND;
 	int			i;
 
 	for (i = 0; i < JOBQ_CELLS; i++)

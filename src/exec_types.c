@@ -26,7 +26,7 @@ typedef struct BrokenType
 	uint32		tool_hash;		/* of the definition that failed */
 	char		name[NAMEDATALEN];
 	char		why[160];
-	TimestampTz held_at;		/* when the dispatcher was last told */
+	MonoTime	held_at;		/* when the dispatcher was last told */
 } BrokenType;
 
 static List *broken_types = NIL;
@@ -102,7 +102,7 @@ bool
 exec_type_broken(ExecJob *x, JobType *type, const char *why, const char *reported, bool *first)
 {
 	BrokenType *entry = find_broken(type->id);
-	TimestampTz now = GetCurrentTimestamp();
+	MonoTime	now = mono_now();
 
 	*first = false;
 	if (x->tool_hash != job_type_tool_hash(type))
@@ -115,7 +115,7 @@ exec_type_broken(ExecJob *x, JobType *type, const char *why, const char *reporte
 	strlcpy(entry->name, type->name, sizeof(entry->name));
 	strlcpy(entry->why, why, sizeof(entry->why));
 	say_broken_types();
-	if (!TimestampDifferenceExceeds(entry->held_at, now, HOLD_AGAIN_MS))
+	if (!mono_exceeds(entry->held_at, now, HOLD_AGAIN_MS))
 		return false;
 	entry->held_at = now;
 	return true;
@@ -124,7 +124,7 @@ exec_type_broken(ExecJob *x, JobType *type, const char *why, const char *reporte
 void
 exec_types_recheck(void)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	MonoTime	now = mono_now();
 	bool		changed = false;
 	ListCell   *lc;
 
@@ -135,7 +135,7 @@ exec_types_recheck(void)
 		bool		gone = type == NULL || type->dropped;
 
 		if (entry->shown && (gone || job_type_tool_hash(type) != entry->tool_hash ||
-							 TimestampDifferenceExceeds(entry->held_at, now, QUIET_MS)))
+							 mono_exceeds(entry->held_at, now, QUIET_MS)))
 		{
 			entry->shown = false;
 			changed = true;

@@ -299,17 +299,17 @@ is_idle(void)
 }
 
 /* When to look again though nothing has happened. */
-static TimestampTz
-next_turn_at(TimestampTz now)
+static MonoTime
+next_turn_at(MonoTime now)
 {
-	TimestampTz at = exec_settle_at();
+	MonoTime	at = exec_settle_at();
 
 	/* who waited for a lock in the turn has lost the signal that more was assigned meanwhile */
 	if (exec_has_assigned())
 		at = Min(at, helper_socket() == PGINVALID_SOCKET ? helper_retry_at() : now);
 	at = Min(at, helper_replace_at());
 	if (is_idle())
-		at = Min(at, TimestampTzPlusMilliseconds(now, exec_db->dispatcher ? IDLE_MS : ALONE_MS));
+		at = Min(at, now + (exec_db->dispatcher ? IDLE_MS : ALONE_MS) * INT64CONST(1000));
 	return at;
 }
 
@@ -317,8 +317,8 @@ next_turn_at(TimestampTz now)
 static bool
 wait_for_something(void)
 {
-	TimestampTz now = GetCurrentTimestamp();
-	TimestampTz at = next_turn_at(now);
+	MonoTime	now = mono_now();
+	MonoTime	at = next_turn_at(now);
 	int			events = WL_LATCH_SET | WL_EXIT_ON_PM_DEATH;
 	long		timeout = -1;
 	long		watch = helper_watch_in();
@@ -327,7 +327,7 @@ wait_for_something(void)
 
 	helper_send();
 	if (at != DT_NOEND)
-		timeout = TimestampDifferenceMilliseconds(now, at);
+		timeout = mono_ms_left(now, at);
 	if (watch >= 0 && (timeout < 0 || watch < timeout))
 		timeout = watch;
 	if (timeout >= 0)

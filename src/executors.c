@@ -375,10 +375,10 @@ best_executor(TypeState *t, const JobRef *ref, bool is_short, bool settles, Hand
 }
 
 HandOut
-hand_out(TypeState *t, const JobRef *ref, const char *cancel_reason, TimestampTz now)
+hand_out(TypeState *t, const JobRef *ref, const char *cancel_reason, MonoTime now)
 {
 	bool		settles = (ref->flags & REF_SETTLES) != 0;
-	bool		is_short = type_is_short(t, now) && (ref->flags & (REF_ALONE | REF_AGAIN)) == 0;
+	bool		is_short = type_is_short(t) && (ref->flags & (REF_ALONE | REF_AGAIN)) == 0;
 	HandOut		why;
 	Executor   *e;
 	int			cell;

@@ -107,6 +107,17 @@ stop_timers(Run *run)
 		disable_timeouts(timers, run->shared ? 2 : 1);
 }
 
+/* For the dispatcher: a timer of PostgreSQL is late when the wall clock was set back. */
+static void
+set_deadline(Run *run)
+{
+	Cell	   *cell = &MySlot->cells[run->cell];
+	int64		timeout_us = run_timeout_us(run);
+
+	cell->patience = ignored_limit;
+	cell->deadline = timeout_us > 0 ? cell->begun_at + timeout_us : 0;
+}
+
 static void
 arm(Run *run)
 {
@@ -121,6 +132,7 @@ arm(Run *run)
 	ignored_limit = (int) Max(1, run->type->kill_grace_us / USECS_PER_SEC);
 	if (run->cell >= 0)
 	{
+		set_deadline(run);
 		slot_enter(run->cell, PHASE_HANDLER);
 		RESUME_CANCEL_INTERRUPTS();
 		if (slot_cancelled(run->cell, NULL, NULL) != CANCEL_NONE)
@@ -367,9 +379,9 @@ outcome_from_cancel(Run *run, ErrorData *edata)
 		o->kind = OUTCOME_CANCELLED;
 		o->message = has_reason ? pstrdup(reason) : NULL;
 	}
-	else if (kind != CANCEL_NONE)
+	else if (kind != CANCEL_NONE && kind != CANCEL_TIMEOUT)
 		run->end = RUN_RELEASED;
-	else if (timed_out)
+	else if (timed_out || kind == CANCEL_TIMEOUT)
 	{
 		o->kind = OUTCOME_FAILED;
 		o->code = pstrdup("timeout");
@@ -437,7 +449,10 @@ prepare_run(Run *run)
 	run->closes_batch = false;
 	run->held = NIL;
 	if (run->cell >= 0)
+	{
+		MySlot->cells[run->cell].begun_at = mono_now();
 		MySlot->cells[run->cell].started_at = run->outcome.started_at;
+	}
 }
 
 void

@@ -87,22 +87,22 @@ json_string(const char *s)
 static double
 ping(JobqDb *db)
 {
-	TimestampTz start = GetCurrentTimestamp();
+	MonoTime	start = mono_now();
 	uint64		mine = pg_atomic_fetch_add_u64(&db->ping, 1) + 1;
 
 	while (db->dispatcher != NULL)
 	{
-		TimestampTz now;
+		MonoTime	now;
 
 		wake_dispatcher(db);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1,
 						 jobq_wait(WAIT_HEALTH));
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
-		now = GetCurrentTimestamp();
+		now = mono_now();
 		if ((int64) (pg_atomic_read_u64(&db->pong) - mine) >= 0)
 			return (now - start) / 1000.0;
-		if (TimestampDifferenceExceeds(start, now, Max(PING_LIMIT_MS, jobq_health_latency)))
+		if (mono_exceeds(start, now, Max(PING_LIMIT_MS, jobq_health_latency)))
 			break;
 	}
 	return -1;

@@ -22,7 +22,7 @@
 typedef struct Held
 {
 	JobRef		ref;
-	TimestampTz until;
+	MonoTime	until;
 	bool		for_partition;
 } Held;
 
@@ -109,7 +109,7 @@ return_job(const JobRef *ref)
 }
 
 void
-hold_job(const JobRef *ref, TimestampTz until, bool for_partition)
+hold_job(const JobRef *ref, MonoTime until, bool for_partition)
 {
 	Known	   *k = known_lookup(known_jobs, ref->id);
 
@@ -125,7 +125,7 @@ hold_job(const JobRef *ref, TimestampTz until, bool for_partition)
 }
 
 void
-release_held(TimestampTz now, bool partitions_made)
+release_held(MonoTime now, bool partitions_made)
 {
 	for (int i = 0; i < nheld;)
 	{
@@ -155,10 +155,10 @@ drop_held(const pg_uuid_t *id)
 	}
 }
 
-TimestampTz
+MonoTime
 held_next_timer(void)
 {
-	TimestampTz next = DT_NOEND;
+	MonoTime	next = DT_NOEND;
 
 	for (int i = 0; i < nheld; i++)
 		next = Min(next, held[i].until);
@@ -425,7 +425,7 @@ wait_for_role(PendingCancel *p, RoleState *role)
 }
 
 void
-hand_out_cancels(TimestampTz now)
+hand_out_cancels(MonoTime now)
 {
 	for (int i = 0; i < npending;)
 	{

@@ -26,12 +26,12 @@ extern void forget_touched_lanes(void);
 extern int	take_commands(Command *out);
 /* These and the ones postponed; scan may be NULL. */
 extern void run_commands(QueueScan *scan, const Command *commands, int n);
-extern void hand_out_cancels(TimestampTz now);
+extern void hand_out_cancels(MonoTime now);
 /* Something waits here for a turn with a transaction. */
 extern bool intake_pending(void);
 extern bool intake_cancels_pending(void);
-extern void release_held(TimestampTz now, bool partitions_made);
-extern TimestampTz held_next_timer(void);
+extern void release_held(MonoTime now, bool partitions_made);
+extern MonoTime held_next_timer(void);
 /* Before a full scan, which reads them again like everything that waits. */
 extern void forget_held(void);
 /* Where the rows of waiting cancels are is not known any more: look them up anew. */

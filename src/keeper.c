@@ -31,12 +31,12 @@
 #define NO_SLOT_DELAY_MS	5000
 #define WARN_INTERVAL_MS	60000
 
-static TimestampTz last_warning = 0;
+static MonoTime last_warning = 0;
 
 static bool
-may_warn(TimestampTz now)
+may_warn(MonoTime now)
 {
-	if (!TimestampDifferenceExceeds(last_warning, now, WARN_INTERVAL_MS))
+	if (!mono_exceeds(last_warning, now, WARN_INTERVAL_MS))
 		return false;
 	last_warning = now;
 	return true;
@@ -61,7 +61,7 @@ is_empty(JobqDb *db)
  * database without extension is free for others.
  */
 static void
-tidy_entry(Oid dboid, TimestampTz now)
+tidy_entry(Oid dboid, MonoTime now)
 {
 	JobqDb	   *db = find_db(dboid);
 
@@ -69,7 +69,7 @@ tidy_entry(Oid dboid, TimestampTz now)
 		return;
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	if (db->dboid == dboid && db->restart &&
-		(is_empty(db) || TimestampDifferenceExceeds(db->suspended_at, now, LEAVE_LIMIT_MS)))
+		(is_empty(db) || mono_exceeds(db->suspended_at, now, LEAVE_LIMIT_MS)))
 	{
 		db->restart = false;
 		db->leave = db->leaving > 0;
@@ -97,7 +97,7 @@ restart_is_pending(Oid dboid)
 
 /* Its dispatcher has ended: remember why, and when to try again. */
 static void
-dispatcher_ended(Keeper *k, TimestampTz now)
+dispatcher_ended(Keeper *k, MonoTime now)
 {
 	JobqDb	   *db = find_db(k->dboid);
 	bool		absent = true;	/* without an entry: the dispatcher, or DROP DATABASE, has freed it */
@@ -117,15 +117,15 @@ dispatcher_ended(Keeper *k, TimestampTz now)
 		k->next_try = now;
 		return;
 	}
-	if (db && (TimestampTz) pg_atomic_read_u64(&db->beat) > k->started)
+	if (db && (MonoTime) pg_atomic_read_u64(&db->beat) > k->started)
 		k->failures = 0;		/* it has worked: somebody has terminated it */
 	delay = Min(FIRST_DELAY_MS << Min(k->failures, 6), LAST_DELAY_MS);
-	k->next_try = TimestampTzPlusMilliseconds(now, delay);
+	k->next_try = now + delay * INT64CONST(1000);
 	k->failures++;
 }
 
 static void
-look_at_dispatcher(Keeper *k, TimestampTz now)
+look_at_dispatcher(Keeper *k, MonoTime now)
 {
 	JobqDb	   *db = find_db(k->dboid);
 	bool		attached = db != NULL && db->dispatcher != NULL;
@@ -137,7 +137,7 @@ look_at_dispatcher(Keeper *k, TimestampTz now)
 		dispatcher_ended(k, now);
 
 	if (k->state == KEEPER_STARTING &&
-		(attached || TimestampDifferenceExceeds(k->started, now, ATTACH_LIMIT_MS)))
+		(attached || mono_exceeds(k->started, now, ATTACH_LIMIT_MS)))
 		k->state = KEEPER_RUNNING;
 	if (attached && k->state < KEEPER_STARTING)
 		k->state = KEEPER_RUNNING;	/* a former launcher's */
@@ -145,10 +145,10 @@ look_at_dispatcher(Keeper *k, TimestampTz now)
 
 /* db->wanted cuts a delay short, but not below the first one: what fails must not spin. */
 static void
-heed_wish(Keeper *k, TimestampTz now)
+heed_wish(Keeper *k, MonoTime now)
 {
-	TimestampTz soonest = k->state == KEEPER_ABSENT ? now :
-		TimestampTzPlusMilliseconds(k->tried, FIRST_DELAY_MS);
+	MonoTime	soonest = k->state == KEEPER_ABSENT ? now :
+		k->tried + FIRST_DELAY_MS * INT64CONST(1000);
 
 	k->state = KEEPER_IDLE;
 	k->next_try = Min(k->next_try, soonest);
@@ -156,7 +156,7 @@ heed_wish(Keeper *k, TimestampTz now)
 
 /* Brings a note up to date with what its dispatcher does and what others ask of it. */
 void
-keeper_look(Keeper *k, TimestampTz now)
+keeper_look(Keeper *k, MonoTime now)
 {
 	look_at_dispatcher(k, now);
 	tidy_entry(k->dboid, now);
@@ -165,7 +165,7 @@ keeper_look(Keeper *k, TimestampTz now)
 }
 
 bool
-keeper_may_start(Keeper *k, TimestampTz now)
+keeper_may_start(Keeper *k, MonoTime now)
 {
 	return k->state == KEEPER_IDLE && k->admitted && k->next_try <= now &&
 		!restart_is_pending(k->dboid);
@@ -190,12 +190,12 @@ register_dispatcher(Keeper *k)
 }
 
 void
-keeper_start(Keeper *k, TimestampTz now)
+keeper_start(Keeper *k, MonoTime now)
 {
 	JobqDb	   *db = make_db(k->dboid);
 	bool		make_way;
 
-	k->next_try = TimestampTzPlusMilliseconds(now, NO_SLOT_DELAY_MS);
+	k->next_try = now + NO_SLOT_DELAY_MS * INT64CONST(1000);
 	if (db == NULL)
 	{
 		k->tried = now;
@@ -231,7 +231,7 @@ keeper_start(Keeper *k, TimestampTz now)
 
 /* How long we may sleep because of this one; -1: for ever. */
 long
-keeper_timeout(Keeper *k, TimestampTz now)
+keeper_timeout(Keeper *k, MonoTime now)
 {
 	if (k->state == KEEPER_STARTING || restart_is_pending(k->dboid))
 		return ATTACH_POLL_MS;	/* nobody tells us */
@@ -241,7 +241,7 @@ keeper_timeout(Keeper *k, TimestampTz now)
 		return is_wanted(k->dboid) ? REFUSED_AGAIN_MS : -1;
 	if (k->state == KEEPER_ABSENT)
 		return -1;
-	return TimestampDifferenceMilliseconds(now, k->next_try);
+	return mono_ms_left(now, k->next_try);
 }
 
 /* jobq.databases leaves it out, or it is a template, or allows no connections. */

@@ -5,6 +5,7 @@
 #ifndef JOBQ_KEEPER_H
 #define JOBQ_KEEPER_H
 
+#include "clock.h"
 #include "postmaster/bgworker.h"
 
 #define REFUSED_AGAIN_MS	1000	/* who still wants a refused database has it looked at again then */
@@ -24,19 +25,19 @@ typedef struct Keeper
 	bool		exists;			/* seen by the last scan */
 	bool		admitted;		/* no template, allows connections, in jobq.databases */
 	BackgroundWorkerHandle *handle; /* NULL: none, or a former launcher's */
-	TimestampTz started;
-	TimestampTz tried;			/* to start it, in vain or not */
-	TimestampTz next_try;
+	MonoTime	started;
+	MonoTime	tried;			/* to start it, in vain or not */
+	MonoTime	next_try;
 	int			failures;		/* ends in a row without having worked */
 } Keeper;
 
 /* Brings the note up to date with what its dispatcher does and what others ask of it. */
-extern void keeper_look(Keeper *k, TimestampTz now);
-extern bool keeper_may_start(Keeper *k, TimestampTz now);
-extern void keeper_start(Keeper *k, TimestampTz now);
+extern void keeper_look(Keeper *k, MonoTime now);
+extern bool keeper_may_start(Keeper *k, MonoTime now);
+extern void keeper_start(Keeper *k, MonoTime now);
 /* There should be no dispatcher: ends one, takes away a wish. */
 extern void keeper_refuse(Keeper *k);
 /* How long the launcher may sleep because of this one, in ms; -1: for ever. */
-extern long keeper_timeout(Keeper *k, TimestampTz now);
+extern long keeper_timeout(Keeper *k, MonoTime now);
 
 #endif

@@ -389,15 +389,20 @@ lane_unplace(Lane *lane)
 void
 lane_place(Lane *lane, TimestampTz now)
 {
+	JobRef	   *head;
+
 	lane_unplace(lane);
 	prune_head(lane);
-	if (raw_head(lane) != NULL)
+	head = raw_head(lane);
+	if (head != NULL && (head->position <= now || (head->flags & REF_SETTLES) != 0))
 	{
 		lane->place = LANE_READY;
 		ready_add(lane);
 	}
 	else
 		lane->in_turn = false;
+	if (lane->place == LANE_NOWHERE && head != NULL)
+		lane->next_due = Min(lane->next_due, head->position);	/* the clock was set back since it was read */
 	if (lane->place == LANE_NOWHERE && (lane->next_due != DT_NOEND || lane->ranges != NIL))
 	{
 		if (lane->ranges != NIL)

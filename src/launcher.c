@@ -47,7 +47,7 @@
 #define RESTART_S			5
 
 static HTAB *keepers = NULL;
-static TimestampTz last_scan = 0;
+static MonoTime last_scan = 0;
 
 PGDLLEXPORT void jobq_launcher_main(Datum arg);
 
@@ -123,7 +123,7 @@ forget_database(Keeper *k)
 }
 
 static void
-scan_databases(TimestampTz now)
+scan_databases(MonoTime now)
 {
 	HASH_SEQ_STATUS seq;
 	Keeper	   *k;
@@ -158,7 +158,7 @@ scan_databases(TimestampTz now)
 
 /* Somebody wants a database that the last scan did not see, or saw when it was not admitted. */
 static bool
-scan_is_due(TimestampTz now)
+scan_is_due(MonoTime now)
 {
 	if (last_scan == 0)
 		return true;
@@ -172,7 +172,7 @@ scan_is_due(TimestampTz now)
 			continue;
 		k = hash_search(keepers, &dboid, HASH_FIND, NULL);
 		if (k == NULL ||
-			(!k->admitted && TimestampDifferenceExceeds(last_scan, now, REFUSED_AGAIN_MS)))
+			(!k->admitted && mono_exceeds(last_scan, now, REFUSED_AGAIN_MS)))
 			return true;
 	}
 	return false;
@@ -180,7 +180,7 @@ scan_is_due(TimestampTz now)
 
 /* The database may have been dropped since the last scan.  true: a dispatcher starts. */
 static bool
-start_if_still_there(Oid dboid, TimestampTz now)
+start_if_still_there(Oid dboid, MonoTime now)
 {
 	Keeper	   *k;
 
@@ -194,7 +194,7 @@ start_if_still_there(Oid dboid, TimestampTz now)
 
 /* Looks at every database, starts at most one dispatcher; returns how long to sleep. */
 static long
-tend_databases(TimestampTz now)
+tend_databases(MonoTime now)
 {
 	HASH_SEQ_STATUS seq;
 	Keeper	   *k;
@@ -271,7 +271,7 @@ jobq_launcher_main(Datum arg)
 
 	for (;;)
 	{
-		TimestampTz now;
+		MonoTime	now;
 		long		timeout;
 
 		CHECK_FOR_INTERRUPTS();
@@ -283,7 +283,7 @@ jobq_launcher_main(Datum arg)
 			ProcessConfigFile(PGC_SIGHUP);
 			last_scan = 0;
 		}
-		now = GetCurrentTimestamp();
+		now = mono_now();
 		if (scan_is_due(now))
 			scan_databases(now);
 		MemoryContextSwitchTo(cycle);	/* a transaction's end leaves us in another one */

@@ -229,6 +229,17 @@ limits_timers(TimestampTz now)
 		limit_timer(&s->limit, now);
 }
 
+void
+limits_clock_was_set(TimestampTz now)
+{
+	HASH_SEQ_STATUS status;
+	SharedLimit *s;
+
+	hash_seq_init(&status, shared);
+	while ((s = hash_seq_search(&status)) != NULL)
+		rate_clock_was_set(&s->limit.rate, now);
+}
+
 /* ---------- rates: what all limits of a type are told ---------- */
 
 JobLimit *

@@ -48,6 +48,7 @@ extern int	limits_of_type(Jsonb *options, JobLimit **found);
 /* When the next one lets one more job start; DT_NOEND: none is waited for. */
 extern TimestampTz limits_next_timer(void);
 extern void limits_timers(TimestampTz now);
+extern void limits_clock_was_set(TimestampTz now);
 /* Nobody waits for any of them. */
 extern void limits_init_doors(void);
 

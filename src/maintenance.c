@@ -48,13 +48,13 @@ static bool succeeded = false;
 static bool
 claim(JobqDb *db, TimestampTz need, bool compacts)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	MonoTime	now = mono_now();
 	bool		claimed;
 
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	claimed = !db->leave && (!db->maintenance_busy ||
 							 (db->maintenance_pid == 0 &&
-							  TimestampDifferenceExceeds(db->maintenance_started, now, COME_LIMIT_MS)));
+							  mono_exceeds(db->maintenance_started, now, COME_LIMIT_MS)));
 	if (claimed)
 	{
 		db->maintenance_busy = true;

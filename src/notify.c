@@ -33,7 +33,7 @@
 PG_FUNCTION_INFO_V1(jobq_channel);
 
 static JobqDb *db;
-static TimestampTz not_before = 0;
+static MonoTime not_before = 0;
 
 void
 notify_init(JobqDb *mine)
@@ -42,7 +42,7 @@ notify_init(JobqDb *mine)
 	pg_atomic_fetch_or_u32(&db->news, NEWS_ALERTS | (jobq_notify_events ? NEWS_EVENTS : 0));
 }
 
-TimestampTz
+MonoTime
 notify_next_timer(void)
 {
 	return pg_atomic_read_u32(&db->news) == 0 ? DT_NOEND : not_before;
@@ -93,7 +93,7 @@ send_news(uint32 bits)
 		FlushErrorState();
 		RESUME_INTERRUPTS();
 		sent = false;
-		not_before = GetCurrentTimestamp() + ERROR_AGAIN_US;
+		not_before = mono_now() + ERROR_AGAIN_US;
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);
@@ -101,13 +101,13 @@ send_news(uint32 bits)
 }
 
 void
-notify_turn(TimestampTz now)
+notify_turn(MonoTime now)
 {
 	uint32		bits = pg_atomic_read_u32(&db->news);
 
 	if (bits == 0 || now < not_before)
 		return;
-	not_before = now + (TimestampTz) jobq_notify_interval * 1000;
+	not_before = now + (MonoTime) jobq_notify_interval * 1000;
 	/* cleared first: who commits from now on sets them again */
 	pg_atomic_fetch_and_u32(&db->news, ~bits);
 	if (!send_news(bits))

@@ -13,8 +13,8 @@
 /* In the dispatcher.  What a former one took and did not send is sent: something may be new. */
 extern void notify_init(JobqDb *db);
 /* Between turns: sends what is to be sent now. */
-extern void notify_turn(TimestampTz now);
+extern void notify_turn(MonoTime now);
 /* When it has something to do next; DT_NOEND: nothing waits. */
-extern TimestampTz notify_next_timer(void);
+extern MonoTime notify_next_timer(void);
 
 #endif

@@ -68,8 +68,9 @@ typedef struct Signal
 	char		name[64];
 	bool		active;
 	TimestampTz until;			/* DT_NOEND: until somebody says so */
+	MonoTime	ends;			/* the same, whatever is done to the wall clock */
 	int64		every;			/* us; 0: no condition */
-	TimestampTz next_check;
+	MonoTime	next_check;
 } Signal;
 
 typedef struct Rule
@@ -89,7 +90,7 @@ static int	nsignals = 0;
 static Rule *rules = NULL;
 static int	nrules = 0;
 static bool stale = true;
-static TimestampTz retry_at = 0;	/* the tables could not be read */
+static MonoTime retry_at = 0;	/* the tables could not be read */
 static uint32 builtin_applied = 0;
 
 void
@@ -108,6 +109,15 @@ pressure_stale(void)
 
 /* ---------- reading the tables ---------- */
 
+/* Its time to live ends then.  A clock that shows less than when the row was written was set back since. */
+static MonoTime
+end_of(TimestampTz until, TimestampTz written)
+{
+	if (until == DT_NOEND)
+		return DT_NOEND;
+	return mono_now() + Max(until - Max(GetCurrentTimestamp(), written), 0);
+}
+
 static void
 read_signal(Relation rel, HeapTuple tuple)
 {
@@ -120,6 +130,7 @@ read_signal(Relation rel, HeapTuple tuple)
 	strlcpy(s->name, TextDatumGetCString(values[S_name - 1]), sizeof(s->name));
 	s->active = DatumGetBool(values[S_active - 1]);
 	s->until = nulls[S_active_until - 1] ? DT_NOEND : DatumGetTimestampTz(values[S_active_until - 1]);
+	s->ends = end_of(s->until, DatumGetTimestampTz(values[S_changed_at - 1]));
 	/* a process is started for it: at most once a second */
 	s->every = nulls[S_every - 1] ? 0 :
 		Max(interval_to_us(DatumGetIntervalP(values[S_every - 1])), USECS_PER_SEC);
@@ -176,9 +187,9 @@ read_table(Relation rel, Snapshot snapshot)
 	table_endscan(scan);
 }
 
-/* What is asked in an hour is not asked now because some other signal has changed. */
+/* What is asked in an hour is not asked now because some other signal has changed; nor does a time to live begin anew. */
 static void
-keep_next_checks(const Signal *old, int nold)
+keep_timers(const Signal *old, int nold)
 {
 	for (int i = 0; i < nsignals; i++)
 	{
@@ -186,6 +197,8 @@ keep_next_checks(const Signal *old, int nold)
 		{
 			if (old[k].id == signals[i].id && old[k].every == signals[i].every)
 				signals[i].next_check = old[k].next_check;
+			if (old[k].id == signals[i].id && old[k].until == signals[i].until)
+				signals[i].ends = old[k].ends;
 		}
 	}
 }
@@ -213,14 +226,14 @@ read_both(Relation of_signals, Relation of_rules)
 	nsignals = nrules = 0;
 	read_table(of_signals, snapshot);
 	read_table(of_rules, snapshot);
-	keep_next_checks(old, nold);
+	keep_timers(old, nold);
 	UnregisterSnapshot(snapshot);
 	pfree(old);
 }
 
 /* Locks are kept to the end of the transaction. */
 static void
-reload(TimestampTz now)
+reload(MonoTime now)
 {
 	Relation	of_signals = open_without_waiting("signals");
 	Relation	of_rules = of_signals ? open_without_waiting("pressure_rules") : NULL;
@@ -255,9 +268,11 @@ is_active(const char *name)
 static void
 apply(TimestampTz now)
 {
+	MonoTime	mono = mono_now();
+
 	builtin_applied = pg_atomic_read_u32(&db->builtin_signals);
 	for (int i = 0; i < nsignals; i++)
-		signals[i].active &= signals[i].until > now;
+		signals[i].active &= signals[i].until > now && signals[i].ends > mono;
 	for (int i = 0; i < nrules; i++)
 		rules[i].active = is_active(rules[i].signal);
 	admission_press(now);
@@ -306,11 +321,11 @@ pressure_uses(int builtin)
 /* ---------- timers ---------- */
 
 static bool
-one_has_expired(TimestampTz now)
+one_has_expired(TimestampTz now, MonoTime mono)
 {
 	for (int i = 0; i < nsignals; i++)
 	{
-		if (signals[i].active && signals[i].until <= now)
+		if (signals[i].active && (signals[i].until <= now || signals[i].ends <= mono))
 			return true;
 	}
 	return false;
@@ -325,7 +340,7 @@ is_asked(const Signal *s)
 
 /* The one that has waited longest. */
 static void
-ask_condition(TimestampTz now)
+ask_condition(MonoTime now)
 {
 	Signal	   *due = NULL;
 
@@ -342,7 +357,7 @@ ask_condition(TimestampTz now)
 }
 
 bool
-pressure_due(TimestampTz now)
+pressure_due(MonoTime now)
 {
 	return pressure_next_timer(now) <= now ||
 		pg_atomic_read_u32(&db->builtin_signals) != builtin_applied;
@@ -351,19 +366,20 @@ pressure_due(TimestampTz now)
 void
 pressure_turn(TimestampTz now)
 {
-	bool		was_stale = stale && retry_at <= now;
+	MonoTime	mono = mono_now();
+	bool		was_stale = stale && retry_at <= mono;
 
 	if (was_stale)
-		reload(now);
-	if (was_stale || one_has_expired(now) || pg_atomic_read_u32(&db->builtin_signals) != builtin_applied)
+		reload(mono);
+	if (was_stale || one_has_expired(now, mono) || pg_atomic_read_u32(&db->builtin_signals) != builtin_applied)
 		apply(now);
-	ask_condition(now);
+	ask_condition(mono);
 }
 
-TimestampTz
-pressure_next_timer(TimestampTz now)
+MonoTime
+pressure_next_timer(MonoTime now)
 {
-	TimestampTz next = stale ? retry_at : DT_NOEND;
+	MonoTime	next = stale ? retry_at : DT_NOEND;
 	bool		asking = signal_worker_runs(now);
 
 	if (asking)
@@ -371,7 +387,7 @@ pressure_next_timer(TimestampTz now)
 	for (int i = 0; i < nsignals; i++)
 	{
 		if (signals[i].active)
-			next = Min(next, signals[i].until);
+			next = Min(next, Min(signals[i].ends, mono_at(signals[i].until)));
 		if (is_asked(&signals[i]) && !asking)
 			next = Min(next, signals[i].next_check);
 	}

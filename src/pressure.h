@@ -11,10 +11,10 @@ extern void pressure_init(MemoryContext context, JobqDb *db);
 /* Signals or rules have changed: read them again when pressure_turn is next called. */
 extern void pressure_stale(void);
 /* Is there anything to do for pressure_turn? */
-extern bool pressure_due(TimestampTz now);
+extern bool pressure_due(MonoTime now);
 /* Reads what is stale, ends what has lived its time, asks conditions.  Needs a transaction. */
 extern void pressure_turn(TimestampTz now);
-extern TimestampTz pressure_next_timer(TimestampTz now);
+extern MonoTime pressure_next_timer(MonoTime now);
 
 /* What the active signals say to a type: added to its priorities, and whether it may start at all. */
 extern void pressure_on_type(int32 type_id, int *priority_adj, bool *block);
@@ -24,12 +24,12 @@ extern int	pressure_max_weight(void);
 extern bool pressure_uses(int builtin);
 
 /* signal_watch.c: load and replication lag, at each sweep */
-extern void watch_machine(JobqDb *db, TimestampTz now);
+extern void watch_machine(JobqDb *db, MonoTime now);
 
 /* signal_worker.c, the dispatcher's side */
 extern bool signal_worker_start(JobqDb *db, int32 signal);
 /* One that takes too long is told to go. */
-extern bool signal_worker_runs(TimestampTz now);
+extern bool signal_worker_runs(MonoTime now);
 /* The database must be empty of us: false while it isn't gone. */
 extern bool signal_worker_leave(void);
 

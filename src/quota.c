@@ -245,7 +245,7 @@ count_again(const Quota *quota, QuotaEntry *entry, Table *queue)
 	read = quota_count_rows(&rows, queue, quota->tenant, &entry->live, &entry->bytes);
 	table_close_after_write(&rows);
 	entry->known = true;
-	entry->count_again = read > MANY_ROWS ? GetCurrentTimestamp() + read * PAUSE_US_PER_ROW : 0;
+	entry->count_again = read > MANY_ROWS ? mono_now() + read * PAUSE_US_PER_ROW : 0;
 }
 
 /* --- admitting --- */
@@ -296,7 +296,7 @@ check_room(const Quota *quota, QuotaEntry *entry, Table *queue, bool one_more, i
 {
 	if (quota->max_live < 0 && quota->max_bytes < 0)
 		return;
-	if (!entry->known || (!has_room(quota, entry, one_more, bytes) && GetCurrentTimestamp() >= entry->count_again))
+	if (!entry->known || (!has_room(quota, entry, one_more, bytes) && mono_now() >= entry->count_again))
 		count_again(quota, entry, queue);
 	if (has_room(quota, entry, one_more, bytes))
 		return;
@@ -309,7 +309,7 @@ check_room(const Quota *quota, QuotaEntry *entry, Table *queue, bool one_more, i
 static void
 turn_to(QuotaEntry *entry, int64 second)
 {
-	if (second - entry->second >= QUOTA_SECONDS || second < entry->second - QUOTA_SECONDS)
+	if (second - entry->second >= QUOTA_SECONDS)
 	{
 		memset(entry->enqueued, 0, sizeof(entry->enqueued));
 		entry->second = second;
@@ -325,7 +325,7 @@ check_rate(const Quota *quota, QuotaEntry *entry)
 
 	if (quota->per_minute < 0)
 		return;
-	turn_to(entry, GetCurrentTimestamp() / USECS_PER_SEC);
+	turn_to(entry, mono_now() / USECS_PER_SEC);
 	for (int i = 0; i < QUOTA_SECONDS; i++)
 		sum += entry->enqueued[i];
 	if (sum + 1 > quota->per_minute)
@@ -374,7 +374,7 @@ note_job(const Quota *quota, const pg_uuid_t *id, int64 bytes, Table *rows)
 		return;
 	entry->live++;
 	entry->bytes += bytes;
-	turn_to(entry, GetCurrentTimestamp() / USECS_PER_SEC);
+	turn_to(entry, mono_now() / USECS_PER_SEC);
 	entry->enqueued[entry->second % QUOTA_SECONDS]++;
 }
 

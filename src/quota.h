@@ -22,7 +22,7 @@ typedef struct QuotaEntry
 	bool		known;			/* live and bytes have been counted once */
 	int64		live;			/* at most so many */
 	int64		bytes;
-	TimestampTz count_again;	/* not before */
+	MonoTime	count_again;	/* not before */
 	int64		second;			/* the newest one in enqueued */
 	int32		enqueued[QUOTA_SECONDS];	/* by second, modulo their number */
 } QuotaEntry;

@@ -165,6 +165,20 @@ forget_old_starts(RateWindow *w, int64 window_us, TimestampTz now)
 	}
 }
 
+/* Starts that now lie in the future would keep the rate closed until then. */
+void
+rate_clock_was_set(Rate *rate, TimestampTz now)
+{
+	RateWindow *w = rate->window;
+
+	rate->next_free = 0;
+	if (w == NULL)
+		return;
+	w->filled = Min(w->filled, now);
+	while (w->n > 0 && START(w, w->n - 1) > now)
+		w->n--;
+}
+
 /* ---------- filling a new window ---------- */
 
 static void

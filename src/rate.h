@@ -34,5 +34,7 @@ extern void rate_take(Rate *rate);
 extern void rate_note(Rate *rate, TimestampTz started);
 /* It came back without having started. */
 extern void rate_refund(Rate *rate);
+/* The wall clock was set: forgets what it has not shown yet. */
+extern void rate_clock_was_set(Rate *rate, TimestampTz now);
 
 #endif

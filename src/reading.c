@@ -199,16 +199,21 @@ has_to_wait(QueueScan *scan, Lane *lane, const JobRef *ref, const Rank *rank, Ti
 
 /* Its head is handed out, or the group goes where it waits. */
 static void
-try_lane(QueueScan *scan, Lane *lane, TimestampTz now)
+try_lane(QueueScan *scan, Lane *lane, TimestampTz now, MonoTime mono)
 {
 	TypeState  *t = lane->type;
 	JobRef		ref = *lane_head(lane);
 	Rank		rank = rank_of(lane->group);
 	bool		settles = (ref.flags & REF_SETTLES) != 0;
 
+	if (!settles && ref.position > now)
+	{
+		lane_place(lane, now);	/* the clock was set back */
+		return;
+	}
 	if (!settles && has_to_wait(scan, lane, &ref, &rank, now))
 		return;
-	switch (hand_out(t, &ref, NULL, now))
+	switch (hand_out(t, &ref, NULL, mono))
 	{
 		case HANDED_OUT:
 			go_on_with_lane(scan, lane, &rank, now);
@@ -235,8 +240,9 @@ void
 hand_out_ready(QueueScan *scan, TimestampTz now)
 {
 	Lane	   *lane;
+	MonoTime	mono = mono_now();
 
 	ready_age(now);
 	while (executors_running() < jobq_max_concurrent && (lane = lanes_first_ready()) != NULL)
-		try_lane(scan, lane, now);
+		try_lane(scan, lane, now, mono);
 }

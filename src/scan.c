@@ -83,11 +83,12 @@ find_index(Relation queue, const AttrNumber *columns, int n)
 
 /* It is looked for again ten times a second: once a minute is enough. */
 static void
-say_missing(TimestampTz now)
+say_missing(void)
 {
-	static TimestampTz said_at = 0;
+	static MonoTime said_at = 0;
+	MonoTime	now = mono_now();
 
-	if (said_at != 0 && !TimestampDifferenceExceeds(said_at, now, 60000))
+	if (!mono_exceeds(said_at, now, 60000))
 		return;
 	said_at = now;
 	ereport(LOG,
@@ -118,7 +119,7 @@ scan_open(QueueScan *scan, TimestampTz now)
 	scan->id_index = find_index(scan->queue, id_columns, lengthof(id_columns));
 	if (scan->lane_index == NULL || scan->id_index == NULL)
 	{
-		say_missing(now);
+		say_missing();
 		if (scan->lane_index)
 			index_close(scan->lane_index, AccessShareLock);
 		if (scan->id_index)
@@ -159,7 +160,7 @@ scan_key_lane_index(QueueScan *scan)
 
 	if (scan->key_lane_index == NULL &&
 		(scan->key_lane_index = find_index(scan->queue, columns, lengthof(columns))) == NULL)
-		say_missing(scan->now);
+		say_missing();
 	return scan->key_lane_index;
 }
 
@@ -170,7 +171,7 @@ scan_key_order_index(QueueScan *scan)
 
 	if (scan->key_order_index == NULL &&
 		(scan->key_order_index = find_index(scan->queue, columns, lengthof(columns))) == NULL)
-		say_missing(scan->now);
+		say_missing();
 	return scan->key_order_index;
 }
 

@@ -20,6 +20,7 @@
 #include "storage/spin.h"
 #include "utils/timestamp.h"
 
+#include "clock.h"
 #include "horizon.h"
 #include "utils/dsa.h"
 
@@ -99,7 +100,7 @@ typedef struct Compaction
 	int64		kept_bytes;		/* of rows that it left */
 	int64		row_bytes;		/* a dead row's share of the files */
 	pg_atomic_uint32 imports;		/* of snapshots, begun in this database's sessions */
-	pg_atomic_uint64 pause_until;	/* TimestampTz; till then nobody begins anything. 0: no pause */
+	pg_atomic_uint64 pause_until;	/* MonoTime; till then nobody begins anything. 0: no pause */
 } Compaction;
 
 /* One database.  Found by dboid; never moves; freed when its dispatcher finds no extension. */
@@ -114,17 +115,17 @@ typedef struct JobqDb
 	bool		leave;			/* DDL needs the database empty of us: everybody exits */
 	int			leaving;		/* commands that want `leave` */
 	bool		restart;		/* DDL has dropped the extension: everybody leaves, the launcher looks again */
-	TimestampTz suspended_at;
+	MonoTime	suspended_at;
 	bool		maintenance_busy;	/* started and not ended (maintenance.c) */
 	pid_t		maintenance_pid;	/* 0: not attached */
-	TimestampTz maintenance_started;
+	MonoTime	maintenance_started;
 	bool		maintenance_compacts;	/* it was started to compact the queue */
 	TimestampTz maintenance_need;	/* expires_at of a row without a partition, 0: none */
 	uint32		maintenance_done;	/* runs that did all they should */
 	uint32		maintenance_failed; /* runs that did not: try again later */
 	bool		chores_busy;	/* started and not ended (chores.c) */
 	pid_t		chores_pid;		/* 0: not attached */
-	TimestampTz chores_started;
+	MonoTime	chores_started;
 	Compaction	compaction;
 	PGPROC	   *dispatcher;		/* NULL: none */
 	pid_t		dispatcher_pid;
@@ -151,7 +152,7 @@ typedef struct JobqDb
 	Ending		endings[JOBQ_ENDINGS];
 	int			disk_level;		/* DiskLevel, as last measured (disk.c) */
 	double		disk_percent;	/* of the fullest file system */
-	TimestampTz disk_measured;
+	MonoTime	disk_measured;
 	ChildCount	children[JOBQ_CHILD_TYPES];
 	int			nwaiters;
 	Waiter		waiters[JOBQ_MAX_WAITERS];
@@ -170,7 +171,7 @@ typedef struct JobqDb
 
 	/* said by the dispatcher for health(), plain reads */
 	pg_atomic_uint32 imminent;	/* type of a job that a commit under way will publish, 0: none */
-	pg_atomic_uint64 beat;		/* TimestampTz of the last turn of its loop */
+	pg_atomic_uint64 beat;		/* MonoTime of the last turn of its loop */
 	pg_atomic_uint64 ping;		/* health() increments; the dispatcher copies it to pong */
 	pg_atomic_uint64 pong;
 	pg_atomic_uint64 handed_out;
@@ -233,7 +234,7 @@ db_is_paused(JobqDb *db)
 {
 	uint64		until = pg_atomic_read_u64(&db->compaction.pause_until);
 
-	return until != 0 && GetCurrentTimestamp() < (TimestampTz) until;
+	return until != 0 && mono_now() < (MonoTime) until;
 }
 
 #endif

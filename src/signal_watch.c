@@ -26,7 +26,7 @@
 
 typedef struct Sample
 {
-	TimestampTz at;
+	MonoTime	at;
 	XLogRecPtr	written;
 } Sample;
 
@@ -51,7 +51,7 @@ watch_load(JobqDb *db)
 
 /* Where we were when `age` had still to pass; Invalid: we don't know that far back. */
 static XLogRecPtr
-written_before(TimestampTz when)
+written_before(MonoTime when)
 {
 	for (int i = 0; i < nsamples; i++)
 	{
@@ -64,7 +64,7 @@ written_before(TimestampTz when)
 }
 
 static void
-take_sample(TimestampTz now, int64 every)
+take_sample(MonoTime now, int64 every)
 {
 	if (nsamples > 0 && now - samples[newest].at < every)
 		return;
@@ -93,7 +93,7 @@ one_is_behind(XLogRecPtr written)
 }
 
 static void
-watch_lag(JobqDb *db, TimestampTz now)
+watch_lag(JobqDb *db, MonoTime now)
 {
 	int64		threshold = (int64) jobq_lag_threshold * 1000;
 
@@ -102,7 +102,7 @@ watch_lag(JobqDb *db, TimestampTz now)
 }
 
 void
-watch_machine(JobqDb *db, TimestampTz now)
+watch_machine(JobqDb *db, MonoTime now)
 {
 	if (pressure_uses(SIGNAL_LOAD))
 		watch_load(db);

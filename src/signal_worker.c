@@ -72,7 +72,7 @@ typedef struct Answer
 
 static BackgroundWorkerHandle *handle = NULL;
 static int32 asked;				/* what it was started for */
-static TimestampTz must_end;
+static MonoTime must_end;
 static int32 overrun = 0;
 
 bool
@@ -97,12 +97,12 @@ signal_worker_start(JobqDb *db, int32 signal)
 	}
 	asked = signal;
 	overrun = 0;
-	must_end = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), CONDITION_MS + GRACE_MS);
+	must_end = mono_now() + (CONDITION_MS + GRACE_MS) * INT64CONST(1000);
 	return true;
 }
 
 bool
-signal_worker_runs(TimestampTz now)
+signal_worker_runs(MonoTime now)
 {
 	pid_t		pid;
 

@@ -40,10 +40,10 @@ clear_cells(Slot *slot)
 
 /* May a slot be taken from its owner: he never came, or he left and nobody is there to read it. */
 static bool
-slot_is_abandoned(Slot *slot, TimestampTz now)
+slot_is_abandoned(Slot *slot, MonoTime now)
 {
 	if (slot->proc == NULL && !slot->dead)
-		return TimestampDifferenceExceeds(slot->claimed_at, now, ATTACH_LIMIT_MS);
+		return mono_exceeds(slot->claimed_at, now, ATTACH_LIMIT_MS);
 	if (slot->dead)
 	{
 		for (int i = 0; i < JobqShmem->ndbs; i++)
@@ -60,7 +60,7 @@ Slot *
 slot_claim(Oid dboid, SlotKind kind, Oid roleid)
 {
 	Slot	   *claimed = NULL;
-	TimestampTz now = GetCurrentTimestamp();
+	MonoTime	now = mono_now();
 
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < JobqShmem->nslots && claimed == NULL; i++)
@@ -108,7 +108,7 @@ slot_release(Slot *slot)
 }
 
 bool
-slot_give_up(Slot *slot, TimestampTz now)
+slot_give_up(Slot *slot, MonoTime now)
 {
 	bool		overdue;
 
@@ -139,6 +139,8 @@ slot_assign(Slot *slot, int cellno, const JobRef *ref, const char *cancel_reason
 	cell->need = 0;
 	cell->run_us = 0;
 	cell->started_at = 0;
+	cell->begun_at = 0;
+	cell->deadline = 0;
 	cell->noted = false;
 	cell->progress = NAN;
 	cell->progress_data[0] = '\0';
@@ -211,6 +213,24 @@ slot_cancel(Slot *slot, int cellno, const pg_uuid_t *id, CancelKind kind, const 
 	if (hit)
 		slot_wake(slot);
 	return hit;
+}
+
+void
+slot_time_out(Slot *slot, int cellno, MonoTime now)
+{
+	Cell	   *cell = &slot->cells[cellno];
+
+	SpinLockAcquire(&slot->mutex);
+	if (slot->current == cellno && slot->phase == PHASE_HANDLER && slot->pid > 0 &&
+		cell->deadline != 0 && cell->deadline < now)
+	{
+		cell->deadline = now;	/* again after a while */
+		if (cell->cancel == CANCEL_NONE)
+			cell->cancel = CANCEL_TIMEOUT;
+		cell->timed_out = --cell->patience < 0;
+		kill(slot->pid, cell->timed_out ? SIGTERM : SIGINT);
+	}
+	SpinLockRelease(&slot->mutex);
 }
 
 Slot *
@@ -347,14 +367,14 @@ slot_next(void)
 void
 slot_linger(void)
 {
-	TimestampTz until;
+	MonoTime	until;
 
 	if (MySlot->linger_us == 0)
 		return;
-	until = GetCurrentTimestamp() + MySlot->linger_us;
+	until = mono_now() + MySlot->linger_us;
 	MySlot->linger_us = 0;
 	while (pg_atomic_read_u32(&MySlot->head) == pg_atomic_read_u32(&MySlot->tail) &&
-		   GetCurrentTimestamp() < until)
+		   mono_now() < until)
 		sched_yield();			/* the dispatcher may need this very processor */
 }
 

@@ -76,6 +76,7 @@ typedef enum CancelKind
 {
 	CANCEL_NONE,
 	CANCEL_USER,				/* jobq.cancel_job */
+	CANCEL_TIMEOUT,				/* its time is up, and its own timer late */
 	CANCEL_DDL,					/* DROP ...: roll back, put back, no charge */
 	CANCEL_TAKE_BACK			/* type dropped or shutdown of the lane: same */
 } CancelKind;
@@ -92,6 +93,9 @@ typedef struct Cell
 	TimestampTz need;			/* VERDICT_NO_PARTITION: expires_at that has no home */
 	int32		run_us;			/* how long the handler ran; for batching */
 	TimestampTz started_at;		/* when the current attempt began; 0: not yet */
+	MonoTime	begun_at;		/* the same */
+	MonoTime	deadline;		/* of the handler; 0: none */
+	int			patience;		/* it may ignore so many signals after that */
 	bool		noted;			/* that it has started, in rate windows; the dispatcher's */
 	double		progress;		/* NaN: none; under Slot.mutex */
 	char		progress_data[JOBQ_PROGRESS_LEN];	/* JSON text, '' = none; under Slot.mutex */
@@ -123,7 +127,7 @@ typedef struct Slot
 	PGPROC	   *proc;			/* NULL: registered, not attached yet */
 	pid_t		pid;
 	int			linger_us;		/* a job may come any moment: don't sleep at once */
-	TimestampTz claimed_at;
+	MonoTime	claimed_at;
 	char		name[64];		/* worker column: "sql/<pid>" */
 
 	slock_t		mutex;
@@ -146,7 +150,7 @@ extern Slot *MySlot;			/* NULL in processes that are no executor */
 extern Slot *slot_claim(Oid dboid, SlotKind kind, Oid roleid);
 extern void slot_release(Slot *slot);
 /* Releases a slot whose worker has not come in time; false: he has, or still may. */
-extern bool slot_give_up(Slot *slot, TimestampTz now);
+extern bool slot_give_up(Slot *slot, MonoTime now);
 #define slot_number(slot) ((int) ((slot) - JobqShmem->slots))
 /* Puts ref into a cell, which is free; false: the list is full.  Wake with slot_wake when all are assigned. */
 extern bool slot_assign(Slot *slot, int cell, const JobRef *ref, const char *cancel_reason);
@@ -159,6 +163,8 @@ extern void slot_mark_done(Slot *slot, int cell);
 /* Asks for the end of a job that this slot has; false when the slot does not run it (any more). */
 extern bool slot_cancel(Slot *slot, int cell, const pg_uuid_t *id, CancelKind kind,
 						const char *reason);
+/* The deadline has passed: cancels the handler, and ends its process when it keeps ignoring that. */
+extern void slot_time_out(Slot *slot, int cell, MonoTime now);
 /* How many jobs of a concurrency key are handed out. */
 extern int	slots_of_key(Oid dboid, uint64 key);
 /* Finds the slot and cell that hold job id in dboid, -1: none. */

@@ -126,7 +126,7 @@ run_handler_of(Batch *batch, Entry *e, Cell *cell)
 	inflight_begin(&cell->ref.id);
 	handler_run(&e->run);
 	inflight_end();
-	cell->run_us = (int32) Min(e->run.outcome.ended_at - e->run.outcome.started_at, PG_INT32_MAX);
+	cell->run_us = (int32) Min(mono_now() - cell->begun_at, PG_INT32_MAX);
 	switch (e->run.end)
 	{
 		case RUN_OUTCOME:

@@ -108,7 +108,7 @@ Datum
 jobq_wait_until_idle(PG_FUNCTION_ARGS)
 {
 	JobqDb	   *db = my_db();
-	TimestampTz deadline = GetCurrentTimestamp() + interval_to_us(PG_GETARG_INTERVAL_P(0));
+	MonoTime	deadline = mono_now() + interval_to_us(PG_GETARG_INTERVAL_P(0));
 	bool		idle;
 
 	if (handler_now() != NULL)
@@ -121,7 +121,7 @@ jobq_wait_until_idle(PG_FUNCTION_ARGS)
 	ConditionVariablePrepareToSleep(&db->idle);
 	while (!(idle = (db->draining || db->dispatcher == NULL) && is_idle()))
 	{
-		TimestampTz now = GetCurrentTimestamp();
+		MonoTime	now = mono_now();
 
 		if (now >= deadline)
 			break;

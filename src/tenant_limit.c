@@ -407,7 +407,7 @@ worth_reading(const TenantLimit *l, const Lane *lane, TimestampTz now)
 
 	if (lane->nextra >= MAX_CHUNK)
 		return Min(room, 1);	/* its memory holds enough of others */
-	if (type_is_short(lane->type, now) && l->limit.max_concurrent > 0)
+	if (type_is_short(lane->type) && l->limit.max_concurrent > 0)
 		return Min(room + 1, 8) * READ_SHORT;
 	return room;
 }

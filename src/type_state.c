@@ -143,6 +143,20 @@ load_tool(TypeState *t, const JobType *jt)
 	t->probing = false;
 }
 
+/* Its end is reckoned once, when the pause is seen first. */
+static void
+load_pause(TypeState *t, const JobType *jt)
+{
+	if (!jt->paused)
+		t->paused_until = 0;
+	else if (t->paused_until != jt->paused_until)
+	{
+		t->paused_until = jt->paused_until;
+		t->pause_ends = mono_at(jt->paused_until);
+	}
+	t->paused = jt->paused && t->pause_ends > mono_now();
+}
+
 void
 type_load(TypeState *t)
 {
@@ -159,8 +173,7 @@ type_load(TypeState *t)
 	}
 	t->exec = jt->command != NULL;
 	load_tool(t, jt);
-	t->paused = jt->paused;
-	t->paused_until = jt->paused_until;
+	load_pause(t, jt);
 	t->own.max_concurrent = jt->max_concurrent;
 	t->weight = jt->cpu_weight;
 	t->max_skip = option_int(jt->options, "max_skip", 100);
@@ -248,7 +261,7 @@ types_forget(void)
 /* ---------- tools that can't be started ---------- */
 
 void
-type_hold(TypeState *t, TimestampTz now)
+type_hold(TypeState *t, MonoTime now)
 {
 	t->start_failures = Min(t->start_failures + 1, 10);
 	t->held_until = now + Min(START_RETRY_US << t->start_failures, MAX_RETRY_US);
@@ -256,7 +269,7 @@ type_hold(TypeState *t, TimestampTz now)
 }
 
 void
-type_probe(TypeState *t, TimestampTz now)
+type_probe(TypeState *t, MonoTime now)
 {
 	if (t->start_failures == 0)
 		return;
@@ -265,7 +278,7 @@ type_probe(TypeState *t, TimestampTz now)
 }
 
 void
-type_release(TypeState *t, TimestampTz now)
+type_release(TypeState *t, MonoTime now)
 {
 	if (!t->probing)
 		return;
@@ -277,14 +290,14 @@ type_release(TypeState *t, TimestampTz now)
 /* ---------- batching ---------- */
 
 bool
-type_is_short(TypeState *t, TimestampTz now)
+type_is_short(TypeState *t)
 {
 	return t->may_batch && t->clean_runs >= CLEAN_RUNS_TO_BATCH && t->avg_us < SHORT_RUN_US &&
-		t->alone_until <= now;
+		(t->alone_until == 0 || t->alone_until <= mono_now());
 }
 
 void
-type_note_run(TypeState *t, Verdict verdict, int32 run_us, TimestampTz now)
+type_note_run(TypeState *t, Verdict verdict, int32 run_us, MonoTime now)
 {
 	if (verdict == VERDICT_ALONE || run_us > SLOW_RUN_US)
 	{

@@ -23,8 +23,8 @@
 
 static JobqDb *db;
 static TimestampTz partition_need = 0;
-static TimestampTz next_maintenance = 0;
-static TimestampTz next_chores = 0;
+static MonoTime next_maintenance = 0;
+static MonoTime next_chores = 0;
 static uint32 maintenance_seen = 0;
 static uint32 maintenance_failed_seen = 0;
 static int	maintenance_failures = 0;	/* in a row */
@@ -32,7 +32,7 @@ static int	maintenance_failures = 0;	/* in a row */
 void
 upkeep_init(JobqDb *mine)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	MonoTime	now = mono_now();
 
 	db = mine;
 	maintenance_seen = db->maintenance_done;
@@ -66,7 +66,7 @@ maintenance_is_done(void)
 }
 
 static void
-see_to_partitions(TimestampTz now)
+see_to_partitions(MonoTime now)
 {
 	if (db->maintenance_failed != maintenance_failed_seen)
 	{
@@ -87,20 +87,20 @@ see_to_partitions(TimestampTz now)
 }
 
 static void
-see_to_chores(TimestampTz now)
+see_to_chores(MonoTime now)
 {
 	if (now >= next_chores)
 		next_chores = now + (chores_start(db) ? CHORES_US : CHORES_AGAIN_US);
 }
 
 void
-upkeep_turn(TimestampTz now)
+upkeep_turn(MonoTime now)
 {
 	see_to_partitions(now);
 	see_to_chores(now);
 }
 
-TimestampTz
+MonoTime
 upkeep_next_timer(void)
 {
 	return Min(next_maintenance, next_chores);

@@ -8,8 +8,8 @@
 #include "shmem.h"
 
 extern void upkeep_init(JobqDb *db);
-extern void upkeep_turn(TimestampTz now);
-extern TimestampTz upkeep_next_timer(void);
+extern void upkeep_turn(MonoTime now);
+extern MonoTime upkeep_next_timer(void);
 /* The next turn starts the chores. */
 extern void upkeep_now(void);
 /* The next turn starts maintenance, which brings the names of renamed roles up to date. */

@@ -47,7 +47,7 @@ return_to_be_charged(JobRef *ref, uint16 flag)
 }
 
 static void
-apply_verdict(Executor *e, Cell *cell, TypeState *t, TimestampTz now)
+apply_verdict(Executor *e, Cell *cell, TypeState *t, MonoTime now)
 {
 	JobRef		ref = cell->ref;
 
@@ -98,7 +98,7 @@ apply_verdict(Executor *e, Cell *cell, TypeState *t, TimestampTz now)
 }
 
 static bool
-collect_cells(Executor *e, TimestampTz now)
+collect_cells(Executor *e, MonoTime now)
 {
 	uint64		done[JOBQ_DONE_WORDS];
 	uint64		any = 0;
@@ -154,7 +154,7 @@ never_came(Executor *e)
 }
 
 bool
-executors_collect(TimestampTz now)
+executors_collect(MonoTime now)
 {
 	bool		changed = false;
 

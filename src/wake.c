@@ -57,14 +57,14 @@ void
 wake_wait(long timeout)
 {
 	static int	quick_wakes = 0;
-	TimestampTz began;
+	MonoTime	began;
 
 	if (quick_wakes >= QUICK_WAKES && lanes_first_ready() == NULL && !roles_wait() && !db->suspended)
 		pg_usleep(NAP_US);
-	began = GetCurrentTimestamp();
+	began = mono_now();
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout,
 					 jobq_wait(WAIT_DISPATCHER));
-	if (GetCurrentTimestamp() - began < QUICK_WAKE_US)
+	if (mono_now() - began < QUICK_WAKE_US)
 		quick_wakes++;
 	else
 		quick_wakes = 0;

@@ -14,12 +14,13 @@
 #include "worker_start.h"
 
 #define TAKE_BACK_US		INT64CONST(100000)
+#define OVERDUE_US			USECS_PER_SEC	/* a handler's own timer should have ended it */
 #define ROLE_HYSTERESIS_US	INT64CONST(250000)
 
 static JobqDb *db;
 static MemoryContext context;
-static TimestampTz next_start = 0;	/* after we ran out of worker processes */
-static TimestampTz last_warning = 0;
+static MonoTime next_start = 0;	/* after we ran out of worker processes */
+static MonoTime last_warning = 0;
 
 void
 workers_init(MemoryContext cxt, JobqDb *mine)
@@ -29,7 +30,7 @@ workers_init(MemoryContext cxt, JobqDb *mine)
 }
 
 static bool
-start_executor(RoleState *role, TimestampTz now)
+start_executor(RoleState *role, MonoTime now)
 {
 	bool		exec = role->roleid == EXEC_ROLE;
 	Slot	   *slot = slot_claim(db->dboid, exec ? SLOT_EXEC : SLOT_SQL, role->roleid);
@@ -74,7 +75,7 @@ start_executor(RoleState *role, TimestampTz now)
 }
 
 static void
-warn_no_slots(TimestampTz now)
+warn_no_slots(MonoTime now)
 {
 	db->no_worker_slots++;
 	next_start = now + START_RETRY_US;
@@ -110,7 +111,7 @@ has_newcomer(RoleState *role)
 
 /* All workers are taken: an idle one of another role leaves; after a while a busy one, too. */
 static void
-make_room(RoleState *role, TimestampTz now)
+make_room(RoleState *role, MonoTime now)
 {
 	Executor   *victim = NULL;
 
@@ -161,7 +162,7 @@ executor_take_back(Executor *e, bool cancels)
 
 /* The type runs alone for a while; what the executor holds of it counts as of unknown length. */
 static void
-note_slow_run(Executor *e, int cell, TypeState *t, TimestampTz now)
+note_slow_run(Executor *e, int cell, TypeState *t, MonoTime now)
 {
 	t->clean_runs = 0;
 	t->alone_until = now + 2 * USECS_PER_SEC;
@@ -174,14 +175,14 @@ note_slow_run(Executor *e, int cell, TypeState *t, TimestampTz now)
 
 /* What waits behind a run that turned out long, or behind a type whose runs no longer are short, goes to others. */
 static void
-take_back_behind_slow_runs(TimestampTz now)
+take_back_behind_slow_runs(MonoTime now)
 {
 	for (int i = 0; i < executors_end; i++)
 	{
 		Executor   *e = &executors[i];
 		TypeState  *t;
 		int			current;
-		TimestampTz started;
+		MonoTime	started;
 
 		if (e->slot == NULL || e->exec || e->ncells < 2)
 			continue;
@@ -189,12 +190,38 @@ take_back_behind_slow_runs(TimestampTz now)
 		if (current < 0 || e->slot->phase != PHASE_HANDLER || !e->used[current])
 			continue;
 		t = type_state(e->types[current]);
-		started = e->slot->cells[current].started_at;
+		started = e->slot->cells[current].begun_at;
 		if (started != 0 && now - started > TAKE_BACK_US)
 			note_slow_run(e, current, t, now);
-		else if (type_is_short(t, now))
+		else if (type_is_short(t))
 			continue;
 		executor_take_back(e, true);
+	}
+}
+
+/* When its handler has to be ended from here; DT_NOEND: no deadline. */
+static MonoTime
+overdue_at(Executor *e)
+{
+	int			current = e->slot == NULL || e->exec || e->ncells == 0 ? -1 : e->slot->current;
+	MonoTime	deadline;
+
+	if (current < 0 || e->slot->phase != PHASE_HANDLER)
+		return DT_NOEND;
+	deadline = e->slot->cells[current].deadline;
+	return deadline == 0 ? DT_NOEND : deadline + OVERDUE_US;
+}
+
+static void
+end_overdue_runs(MonoTime now)
+{
+	for (int i = 0; i < executors_end; i++)
+	{
+		Executor   *e = &executors[i];
+		int			current = e->slot ? e->slot->current : -1;
+
+		if (current >= 0 && overdue_at(e) <= now)
+			slot_time_out(e->slot, current, now);
 	}
 }
 
@@ -209,11 +236,12 @@ executors_take_back(bool cancels)
 }
 
 void
-executors_balance(TimestampTz now)
+executors_balance(MonoTime now)
 {
 	dlist_iter	it;
 
 	take_back_behind_slow_runs(now);
+	end_overdue_runs(now);
 	dlist_foreach(it, &all_roles)
 	{
 		RoleState  *role = dlist_container(RoleState, all, it.cur);
@@ -238,11 +266,11 @@ executors_balance(TimestampTz now)
 	}
 }
 
-TimestampTz
+MonoTime
 executors_next_timer(void)
 {
-	TimestampTz next = DT_NOEND;
-	TimestampTz now = GetCurrentTimestamp();
+	MonoTime	next = DT_NOEND;
+	MonoTime	now = mono_now();
 	dlist_iter	it;
 
 	for (int i = 0; i < executors_end; i++)
@@ -251,6 +279,7 @@ executors_next_timer(void)
 
 		if (e->slot && !e->exec && e->ncells > 1)
 			next = Min(next, now + TAKE_BACK_US);
+		next = Min(next, overdue_at(e));
 	}
 	dlist_foreach(it, &all_roles)
 	{
