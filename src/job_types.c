@@ -171,6 +171,7 @@ read_options(JobType *type, Datum options)
 	type->require_tenant = option_bool(json, "require_tenant", false);
 	option_aging(json, &type->aging_per_us, &type->aging_max);
 	type->fair = option_is(json, "fair_by", "tenant");
+	type->fair_depth = option_int(json, "fair_depth", 1);
 	type->max_crashes = option_int(json, "max_crashes", 2);
 	type->burst = option_int(json, "burst", 0);
 	type->max_children = option_int(json, "max_children_per_minute", 0);

@@ -65,6 +65,7 @@ typedef struct JobType
 	int64		aging_per_us;	/* aging; 0: none */
 	int			aging_max;
 	bool		fair;			/* fair_by = tenant */
+	int			fair_depth;		/* so many elements of its path */
 	int			max_crashes;	/* 2 */
 	int			max_children;	/* a minute; 0: no limit */
 	OutputKind	output;

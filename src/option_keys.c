@@ -77,6 +77,7 @@ static const OptionKey option_keys[] = {
 	{"concurrency_per_key", FOR_ALL, OPTION_INT, 1, INT_MAX, NULL},
 	{"key_order", FOR_ALL, OPTION_TEXT, 0, 0, " fifo "},
 	{"fair_by", FOR_ALL, OPTION_TEXT, 0, 0, " tenant "},
+	{"fair_depth", FOR_ALL, OPTION_INT, 1, 100, NULL},
 	{"aging", FOR_ALL, OPTION_AGING, 0, 1000, NULL},
 	{"max_skip", FOR_ALL, OPTION_INT, 0, INT_MAX, NULL},
 	{"max_depth", FOR_ALL, OPTION_INT, 0, INT_MAX, NULL},

@@ -188,6 +188,36 @@ read_on_conflict(const NullableDatum *args)
 			 errmsg("on_conflict must be ignore, replace or error, not \"%s\"", word)));
 }
 
+/* True if the element of a path could lead elsewhere than below the path before it. */
+static bool
+is_bad_element(const char *element, int len)
+{
+	return len == 0 || (len == 1 && element[0] == '.') || (len == 2 && element[0] == '.' && element[1] == '.');
+}
+
+/* Tools get the tenant as JOBQ_TENANT and may take it for a path, as grants do.  It may end with a slash. */
+static text *
+check_tenant_path(text *tenant)
+{
+	const char *start = VARDATA_ANY(tenant);
+	const char *end = start + VARSIZE_ANY_EXHDR(tenant);
+
+	if (end[-1] == '/' && end - start > 1)
+		end--;
+	for (const char *at = start; at <= end; at++)
+	{
+		if (at < end && *at != '/')
+			continue;
+		if (is_bad_element(start, (int) (at - start)))
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("tenant must not begin with a slash or have an element that is empty, \".\" or \"..\": \"%s\"",
+							text_to_cstring(tenant))));
+		start = at + 1;
+	}
+	return tenant;
+}
+
 static text *
 read_tenant(const NullableDatum *args)
 {
@@ -195,12 +225,12 @@ read_tenant(const NullableDatum *args)
 	NullableDatum setting[A_COUNT];
 
 	if (tenant != NULL && VARSIZE_ANY_EXHDR(tenant) > 0)
-		return tenant;
+		return check_tenant_path(tenant);
 	if (jobq_tenant == NULL || jobq_tenant[0] == '\0')
 		return NULL;
 	setting[A_tenant].value = CStringGetTextDatum(jobq_tenant);
 	setting[A_tenant].isnull = false;
-	return read_text(setting, A_tenant, MAX_TENANT_LENGTH);
+	return check_tenant_path(read_text(setting, A_tenant, MAX_TENANT_LENGTH));
 }
 
 /* May the caller enqueue this type for this tenant? */

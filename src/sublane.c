@@ -2,7 +2,10 @@
  * sublane.c
  *	  Which lane a job of a fair type waits in: one of a bounded number, by a hash of its tenant.
  *
- * Decided when a row is written and stored with it, so options.fair_by may be changed while jobs wait: those that are
+ * The tenant is the beginning of a path, options.fair_depth elements of it, so that "acme/eu" and "acme/us" share the
+ * turns of "acme": a tenant gets no more turns by naming more tenants below it.
+ *
+ * Decided when a row is written and stored with it, so both options may be changed while jobs wait: those that are
  * there stay in their lanes, which take turns, or no longer do, like the new ones' (ready.c).
  */
 #include "jobq.h"
@@ -13,12 +16,25 @@
 
 PG_FUNCTION_INFO_V1(jobq_sublane);
 
+/* Bytes of the first `depth` elements. */
+static int
+path_prefix(const char *path, int len, int depth)
+{
+	for (int i = 0; i < len; i++)
+	{
+		if (path[i] == '/' && --depth <= 0)
+			return i;
+	}
+	return len;
+}
+
 int16
 sublane_of(const JobType *type, const text *tenant)
 {
 	if (type == NULL || !type->fair || tenant == NULL)
 		return 0;
-	return 1 + hash_bytes((const unsigned char *) VARDATA_ANY(tenant), VARSIZE_ANY_EXHDR(tenant)) % JOBQ_SUBLANES;
+	return 1 + hash_bytes((const unsigned char *) VARDATA_ANY(tenant),
+						  path_prefix(VARDATA_ANY(tenant), (int) VARSIZE_ANY_EXHDR(tenant), type->fair_depth)) % JOBQ_SUBLANES;
 }
 
 /* (type_id int, tenant text) */

@@ -35,6 +35,7 @@ SELECT k.key, k.kind, k.type, k.default_value, k.meaning FROM (VALUES
   ('concurrency_per_key', 'all', 'int', '1', 'how many jobs of one concurrency_key run at once'),
   ('key_order', 'all', 'text', NULL, 'fifo: jobs of one concurrency_key run in their order'),
   ('fair_by', 'all', 'text', NULL, 'tenant: tenants are served in turn'),
+  ('fair_depth', 'all', 'int', '1', 'with fair_by: how many elements of the path "acme/eu/..." make the tenant'),
   ('aging', 'all', 'object', NULL, 'waiting raises the priority: {"per": interval, "max": int}'),
   ('max_skip', 'all', 'int', '100', 'how many lighter jobs may pass one that is too heavy to start'),
   ('max_depth', 'all', 'int', '50', 'how deep jobs may enqueue jobs'),
