@@ -30,6 +30,10 @@
 #include "slots.h"
 
 #define REWRITE_MAX_BYTES	(64 * 1024 * 1024)	/* of rows, under the lock; more only when asked */
+#define REWRITE_SMALL_BYTES	(1024 * 1024)	/* no smaller one can be waited for, so it has no limit */
+#define REWRITE_STALL_MS	100
+#define REWRITE_LIMIT_MS	80		/* then it gives up; the rest is for the commit */
+#define REWRITE_TRUST_US	(600 * USECS_PER_SEC)	/* then a size that took too long is tried once more */
 #define REWRITE_TRY_MS		1000
 #define REWRITE_ASKED_MS	10000
 #define PAUSE_MS			30
@@ -47,6 +51,8 @@ typedef struct Run
 	bool		forced;
 	bool		swept;			/* dead rows have gone */
 	bool		cleaned;		/* and so have their index entries and line pointers */
+	bool		rewritten;
+	TimestampTz rewrite_began;	/* had its locks; 0: it did not get them */
 	Reclaimed	sum;
 	DeadPages	queue;
 	DeadPages	toast;
@@ -190,10 +196,44 @@ clean_queue(void *arg)
 static bool
 rewrite_queue(void *arg)
 {
+	Run		   *run = arg;
 	Oid			relid = jobq_relid("queue");
+	bool		limited = !run->forced && run->sum.kept_bytes > REWRITE_SMALL_BYTES;
 
 	pgstat_report_activity(STATE_RUNNING, "jobq: writing jobq.queue anew");
-	return OidIsValid(relid) && rewrite_table(relid);
+	run->rewrite_began = 0;
+	return OidIsValid(relid) && rewrite_table(relid, limited ? REWRITE_LIMIT_MS : 0, &run->rewrite_began);
+}
+
+/* Sets from a rewrite, done or given up, how many bytes one can copy in time. */
+static void
+measure_rewrite(Run *run, bool done)
+{
+	Compaction *c = &run->db->compaction;
+	TimestampTz now = GetCurrentTimestamp();
+	int64		kept = run->sum.kept_bytes;
+
+	if (kept <= REWRITE_SMALL_BYTES)
+		return;
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	c->rewrite_bytes = done ? kept * (REWRITE_STALL_MS * INT64CONST(1000)) / Max(now - run->rewrite_began, 1) : kept / 2;
+	c->rewrite_measured_at = now;
+	LWLockRelease(JobqShmem->lock);
+	ereport(DEBUG1,
+			(errmsg_internal("jobq rewrite: " INT64_FORMAT " bytes %s after " INT64_FORMAT " us", kept,
+							 done ? "done" : "given up", (int64) (now - run->rewrite_began))));
+}
+
+/* True if a rewrite will block nothing for longer than REWRITE_STALL_MS, or that is not known. */
+static bool
+rewrite_is_short(Run *run)
+{
+	Compaction *c = &run->db->compaction;
+
+	TimestampTz now = GetCurrentTimestamp();
+
+	return run->sum.kept_bytes <= Max(REWRITE_SMALL_BYTES, c->rewrite_bytes) ||
+		now > c->rewrite_measured_at + REWRITE_TRUST_US || now < c->rewrite_measured_at;
 }
 
 static void
@@ -234,18 +274,24 @@ compaction_nap(long ms)
 	CHECK_FOR_INTERRUPTS();
 }
 
+/* True if it is over: done, or given up. */
 static bool
 try_until(MonoTime end, Run *run)
 {
 	while (mono_now() < end && !run->db->leave && !run->db->suspended)
 	{
-		if (maintenance_transaction(rewrite_queue, run))
+		run->rewritten = maintenance_transaction(rewrite_queue, run);
+		if (run->rewrite_began != 0)
+		{
+			measure_rewrite(run, run->rewritten);
 			return true;
+		}
 		compaction_nap(TRY_EVERY_MS);
 	}
 	return false;
 }
 
+/* True if it is over. */
 static bool
 rewrite_in_a_pause(Run *run)
 {
@@ -272,7 +318,7 @@ rewrite_pays(Run *run)
 	if (run->forced)
 		return true;
 	return jobq_compact_threshold > 0 && run->bytes > compaction_threshold() &&
-		run->sum.kept_bytes < run->bytes / 4 && run->sum.kept_bytes < REWRITE_MAX_BYTES;
+		run->sum.kept_bytes < run->bytes / 4 && run->sum.kept_bytes < REWRITE_MAX_BYTES && rewrite_is_short(run);
 }
 
 static void
@@ -328,7 +374,7 @@ end_run(Run *run, bool rewrite_due)
 }
 
 static void
-report_run(const Run *run, bool rewrite_due)
+report_run(const Run *run, bool left)
 {
 	ereport(DEBUG1,
 			(errmsg_internal("jobq compaction: %s, " INT64_FORMAT " dead rows removed, " INT64_FORMAT
@@ -336,23 +382,23 @@ report_run(const Run *run, bool rewrite_due)
 							 run->sum.removed_rows, run->sum.kept_bytes, run->bytes,
 							 run->sum.needs_toast ? ", TOAST kept" : "",
 							 run->swept && !run->cleaned ? ", index entries kept" : "",
-							 rewrite_due ? ", not written anew" : "")));
+							 left ? ", not written anew" : "")));
 }
 
 void
 compaction_run(JobqDb *of)
 {
 	Run		   *run = palloc0(sizeof(Run));
-	bool		rewrite_due;
+	bool		pays;
+	bool		over;
 
 	run->db = of;
 	begin_run(run);
 	sweep(run);
-	rewrite_due = run->cleaned && rewrite_pays(run);
-	if (rewrite_due && of->compaction.may_rewrite && rewrite_in_a_pause(run))
-		rewrite_due = false;
-	end_run(run, rewrite_due && !run->forced);
-	report_run(run, rewrite_due);
+	pays = run->cleaned && rewrite_pays(run);
+	over = pays && of->compaction.may_rewrite && rewrite_in_a_pause(run);
+	end_run(run, pays && !over && !run->forced);
+	report_run(run, pays && !run->rewritten);
 }
 
 void

@@ -31,8 +31,6 @@
  */
 #include "jobq.h"
 
-#include <signal.h>
-
 #include "access/genam.h"
 #include "access/heapam.h"
 #include "access/htup_details.h"
@@ -49,15 +47,14 @@
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
-#include "utils/timeout.h"
 #include "utils/timestamp.h"
 
 #include "fence.h"
 #include "reclaim.h"
+#include "session.h"
 
 #define MAX_DEAD	(8 * 1024 * 1024 / (int) sizeof(ItemPointerData))	/* then the indexes are cleaned and it goes on */
 #define PIN_WAIT_MS		200		/* of waits for cleanup locks, in all */
-#define PIN_TICK_MS		10
 
 /* Step 1. */
 typedef struct Sweep
@@ -78,6 +75,7 @@ typedef struct Sweep
 typedef struct Cleaning
 {
 	Relation	rel;
+	const Bitmapset *blocks;
 	BufferAccessStrategy strategy;
 	double		live;
 	ItemPointerData *dead;		/* dead line pointers, ascending */
@@ -548,12 +546,13 @@ collect_dead(Cleaning *c, BlockNumber block)
 }
 
 static void
-clean_pages(Cleaning *c, const Bitmapset *blocks)
+clean_pages(void *arg)
 {
+	Cleaning   *c = arg;
 	int			nblocks = (int) Min(RelationGetNumberOfBlocks(c->rel), PG_INT32_MAX);
 	int			block = -1;
 
-	while ((block = bms_next_member(blocks, block)) >= 0 && block < nblocks)
+	while ((block = bms_next_member(c->blocks, block)) >= 0 && block < nblocks)
 	{
 		CHECK_FOR_INTERRUPTS();
 		collect_dead(c, block);
@@ -563,73 +562,23 @@ clean_pages(Cleaning *c, const Bitmapset *blocks)
 	finish_dead(c);
 }
 
-static TimeoutId pin_timeout = MAX_TIMEOUTS;
-static int	pin_ticks;			/* at which a cleanup lock was waited for */
-static volatile sig_atomic_t gave_up;
-
-static void
-pin_handler(void)
+static bool
+waiting_for_cleanup_lock(void)
 {
-	if (!waits_for_cleanup_lock(MyProc->wait_event_info) || ++pin_ticks < PIN_WAIT_MS / PIN_TICK_MS)
-		return;
-	gave_up = true;
-	InterruptPending = true;
-	QueryCancelPending = true;
-}
-
-static void
-watch_pins(void)
-{
-	if (pin_timeout == MAX_TIMEOUTS)
-		pin_timeout = RegisterTimeout(USER_TIMEOUT, pin_handler);
-	pin_ticks = 0;
-	gave_up = false;
-	enable_timeout_every(pin_timeout, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), PIN_TICK_MS), PIN_TICK_MS);
-}
-
-/* A cancel of ours that came too late to be an error is none. */
-static void
-unwatch_pins(void)
-{
-	disable_timeout(pin_timeout, false);
-	if (gave_up)
-		QueryCancelPending = false;
-}
-
-/* Runs clean_pages; a wait for too long is an error as one for a lock is. */
-static void
-clean_watched(Cleaning *c, const Bitmapset *blocks)
-{
-	watch_pins();
-	PG_TRY();
-	{
-		clean_pages(c, blocks);
-	}
-	PG_CATCH();
-	{
-		unwatch_pins();
-		if (!gave_up || geterrcode() != ERRCODE_QUERY_CANCELED)
-			PG_RE_THROW();
-		FlushErrorState();
-		ereport(ERROR,
-				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 errmsg("an index of relation \"%s\" is being read", RelationGetRelationName(c->rel))));
-	}
-	PG_END_TRY();
-	unwatch_pins();
+	return waits_for_cleanup_lock(MyProc->wait_event_info);
 }
 
 void
 reclaim_clean(Relation rel, const DeadPages *pages)
 {
-	Cleaning	c = {.rel = rel, .live = pages->live};
+	Cleaning	c = {.rel = rel, .blocks = pages->blocks, .live = pages->live};
 	TimestampTz started = GetCurrentTimestamp();
 
 	if (bms_is_empty(pages->blocks) || pages->relid != RelationGetRelid(rel))
 		return;
 	c.strategy = GetAccessStrategy(BAS_VACUUM);
 	c.dead = palloc(sizeof(ItemPointerData) * MAX_DEAD);
-	clean_watched(&c, pages->blocks);
+	run_limited(clean_pages, &c, waiting_for_cleanup_lock, PIN_WAIT_MS, "a page of an index of jobq.queue is in use");
 	FreeSpaceMapVacuum(rel);
 	report_vacuum(rel, pages->live, Max(pages->dead - c.freed, 0), started);
 	pfree(c.dead);

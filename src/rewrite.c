@@ -33,9 +33,11 @@
 #include "storage/predicate.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 
 #include "queue.h"
 #include "rewrite.h"
+#include "session.h"
 
 /* True for a btree on id that has every row. */
 static bool
@@ -145,30 +147,49 @@ rewrite_locked(Relation rel, Oid indexid)
 	finish_heap_swap(relid, newid, false, toast, false, true, true, freeze, multi, persistence);
 }
 
-bool
-rewrite_table(Oid relid)
+typedef struct Rewrite
 {
-	Oid			save_user;
-	int			save_context;
 	Relation	rel;
 	Oid			indexid;
+} Rewrite;
 
-	if (!ConditionalLockRelationOid(relid, AccessExclusiveLock))
-		return false;
-	rel = try_table_open(relid, NoLock);
-	if (rel == NULL)
-		return false;
-	if (rel->rd_rel->relam != HEAP_TABLE_AM_OID || !lock_all(rel) || !OidIsValid(indexid = index_of_ids(rel)))
-	{
-		table_close(rel, NoLock);
-		return false;
-	}
+/* As the table's owner.  An error is the end of the transaction, which restores the user. */
+static void
+rewrite_as_owner(void *arg)
+{
+	Rewrite    *r = arg;
+	Oid			save_user;
+	int			save_context;
+
 	GetUserIdAndSecContext(&save_user, &save_context);
-	SetUserIdAndSecContext(rel->rd_rel->relowner,
+	SetUserIdAndSecContext(r->rel->rd_rel->relowner,
 						   save_context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
 	PushActiveSnapshot(GetTransactionSnapshot());
-	rewrite_locked(rel, indexid);
+	rewrite_locked(r->rel, r->indexid);
 	PopActiveSnapshot();
 	SetUserIdAndSecContext(save_user, save_context);
+}
+
+bool
+rewrite_table(Oid relid, int limit_ms, TimestampTz *began)
+{
+	Rewrite		r;
+
+	*began = 0;
+	if (!ConditionalLockRelationOid(relid, AccessExclusiveLock))
+		return false;
+	r.rel = try_table_open(relid, NoLock);
+	if (r.rel == NULL)
+		return false;
+	if (r.rel->rd_rel->relam != HEAP_TABLE_AM_OID || !lock_all(r.rel) || !OidIsValid(r.indexid = index_of_ids(r.rel)))
+	{
+		table_close(r.rel, NoLock);
+		return false;
+	}
+	*began = GetCurrentTimestamp();
+	if (limit_ms > 0)
+		run_limited(rewrite_as_owner, &r, NULL, limit_ms, "a rewrite of jobq.queue took too long");
+	else
+		rewrite_as_owner(&r);
 	return true;
 }

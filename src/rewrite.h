@@ -5,7 +5,12 @@
 #ifndef JOBQ_REWRITE_H
 #define JOBQ_REWRITE_H
 
-/* Inside a transaction.  false: a lock is not free; nothing has been done, but locks may be held to its end. */
-extern bool rewrite_table(Oid relid);
+#include "datatype/timestamp.h"
+
+/*
+ * Inside a transaction.  false: a lock is not free; nothing has been done, but locks may be held to its end.  *began: since when
+ * all are held, 0 while they are not.  An error (ERRCODE_LOCK_NOT_AVAILABLE): it took longer than limit_ms; 0: no limit.
+ */
+extern bool rewrite_table(Oid relid, int limit_ms, TimestampTz *began);
 
 #endif

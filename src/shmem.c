@@ -156,7 +156,8 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->compaction.horizon.xmax = InvalidTransactionId;
 	db->compaction.answered = db->compaction.serving = db->compaction.asked;
 	db->compaction.rewrite_due = db->compaction.clean_due = db->compaction.swept = false;
-	db->compaction.kept_bytes = 0;
+	db->compaction.kept_bytes = db->compaction.rewrite_bytes = 0;
+	db->compaction.rewrite_measured_at = 0;
 	db->compaction.row_bytes = JOBQ_ROW_BYTES;
 	pg_atomic_write_u64(&db->compaction.pause_until, 0);
 	db->dispatcher = NULL;

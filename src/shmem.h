@@ -98,6 +98,8 @@ typedef struct Compaction
 	bool		rewrite_due;	/* the last one should have, and found no moment */
 	bool		clean_due;		/* dead line pointers may be left, a cursor pinned an index page say */
 	int64		kept_bytes;		/* of rows that it left */
+	int64		rewrite_bytes;	/* of rows that a rewrite can copy without a stall, by the last measurement */
+	TimestampTz rewrite_measured_at;	/* 0: never */
 	int64		row_bytes;		/* a dead row's share of the files */
 	pg_atomic_uint32 imports;		/* of snapshots, begun in this database's sessions */
 	pg_atomic_uint64 pause_until;	/* MonoTime; till then nobody begins anything. 0: no pause */

@@ -199,6 +199,40 @@ is(value($file), $before, 'and does not write it anew');
 unlike(slurp_file($node->logfile, $offset), qr/jobq compaction: swept/, 'nor touches its pages');
 value('ALTER TABLE jobq.queue SET ACCESS METHOD heap; DROP ACCESS METHOD other');
 
+# --- a rewrite that would last for long
+
+queue_of(300, 1500, 8000);
+$node->safe_psql('postgres', <<'END');
+CREATE FUNCTION slowly(id uuid) RETURNS uuid LANGUAGE plpgsql IMMUTABLE AS
+  $$ BEGIN PERFORM pg_catalog.pg_sleep(0.03); RETURN id; END $$;
+CREATE INDEX slow ON jobq.queue (public.slowly(id));
+ALTER SYSTEM SET jobq.compact_threshold = '1MB';
+END
+$before = value($file);
+$offset = -s $node->logfile;
+$node->reload;
+my ($longest, $n) = (0, 0);
+until (slurp_file($node->logfile, $offset) =~ /jobq rewrite: \d+ bytes given up/ || $n++ > 10 * $PostgreSQL::Test::Utils::timeout_default)
+{
+	my $took = seconds_of { value("SELECT jobq.enqueue('waits')") };
+
+	$longest = $took if $took > $longest;
+	last if value($file) ne $before;
+}
+cmp_ok($longest, '<', 4, "no enqueue waits for a rewrite of 9 s: $longest s");
+is(value($file), $before, 'which is left');
+value("SELECT count(jobq.enqueue('waits', tenant => 't')) FROM generate_series(1, 10)");
+value("SELECT jobq.cancel_jobs('waits', 't')");
+wait_for_sql($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'jobq maintenance'", 'the run is over');
+my @given_up = slurp_file($node->logfile, $offset) =~ /given up/g;
+is(scalar @given_up, 1, 'and not tried again at once');
+value('DROP INDEX jobq.slow');
+my $size = value("SELECT pg_total_relation_size('jobq.queue')");
+value('SELECT jobq.compact()');
+isnt(value($file), $before, "compact() does it, of $size bytes");
+like(slurp_file($node->logfile, $offset), qr/jobq rewrite: \d+ bytes done/, 'and measures it');
+sound('the rewrite');
+
 unlike(slurp_file($node->logfile), qr/jobq \w+ (ERROR|FATAL|PANIC):  (?!terminating)/, 'no errors of our own');
 $node->stop;
 done_testing();
