@@ -18,6 +18,7 @@
 #include "jobq.h"
 
 
+#include <math.h>
 #include <signal.h>
 
 #include "access/xact.h"
@@ -276,7 +277,7 @@ clock_was_set(TimestampTz now, MonoTime mono)
 		ereport(LOG,
 				(errcode(ERRCODE_WARNING),
 				 errmsg("jobq: the wall clock was set %s by %.3f s: jobs run when it shows their time",
-						step < 0 ? "back" : "forward", Abs(step) / 1e6)));
+						step < 0 ? "back" : "forward", fabs(step / 1e6))));
 	return known;
 }
 

@@ -340,7 +340,7 @@ stored_path(Relation settings, Oid database, Oid role)
 	ScanKeyData keys[2];
 	SysScanDesc scan;
 	HeapTuple	tuple;
-	Datum		config;
+	Datum		config = (Datum) 0;
 	bool		isnull = true;
 	char	   *path = NULL;
 
