@@ -53,6 +53,7 @@ sub set_beyond
 	return $node->safe_psql('postgres', 'SELECT jobq.reload()');
 }
 
+# Fed as %$how says; else by a restore_command among the settings.
 sub standby_of
 {
 	my ($node, $name, $how, @settings) = @_;
@@ -61,6 +62,7 @@ sub standby_of
 
 	$node->backup($backup);
 	$standby->init_from_backup($node, $backup, %$how);
+	$standby->set_standby_mode unless $how->{has_streaming};
 	$standby->append_conf('postgresql.conf', join("\n", @settings, ''));
 	$standby->start;
 	return $standby;

@@ -3,6 +3,7 @@
 use strict;
 use warnings;
 
+use IPC::Run ();
 use PostgreSQL::Test::Utils;
 use ServerTest;
 use StandbyTest;
@@ -84,6 +85,24 @@ $_->quit foreach $exporter, $other;
 
 is(answer(session($standby, $snapshot), $all), '3000 00000', 'a new session has every job');
 is(dumped($standby, $node, 'dump'), '3000|3000', 'so has a new dump');
+
+# --- dumps while jobs run and rows go: complete, or failed
+
+my $compact = PostgreSQL::Test::Utils::tempdir() . '/compact.sql';
+append_to_file($compact, "SELECT jobq.compact();\n");
+my ($out, $ignored) = ('', '');
+my $compactor = IPC::Run::start([ 'pgbench', '--no-vacuum', '--time=600', "--file=$compact", '--host', $node->host,
+		'--port', $node->port, 'postgres' ], '>', \$out, '2>', \$ignored);
+foreach my $i (1 .. 4)
+{
+	value('TRUNCATE ran');
+	value("SELECT count(jobq.enqueue('note', jsonb_build_object('n', i), delay => i * '1 ms'::interval)) FROM generate_series(1, 3000) i");
+	caught_up($node, $standby);
+	like(dumped($standby, $node, "dump$i"), qr/^(3000\|3000|failed)$/, "dump $i while jobs run has every job once, or fails");
+	wait_for_sql($node, 'SELECT count(*) = 0 FROM jobq.queue', 'all have run');
+}
+$compactor->signal('TERM');
+$compactor->finish;
 
 # --- both sides are sound, and every record replays to the same pages
 
