@@ -11,23 +11,28 @@ SET timezone = 'UTC' SET datestyle = 'ISO' AS $$
   SELECT partition::text, low::text, high::text FROM jobq._partitions(parent) WHERE low >= since ORDER BY low
 $$;
 
+-- as near ahead, whatever the moment
+CREATE FUNCTION test.near(moment timestamptz, parent regclass DEFAULT 'jobq.history') RETURNS void LANGUAGE sql AS $$
+  SELECT jobq._ensure_partition(parent, moment, moment)
+$$;
+
 -- fixed boundaries; a second call finds it done; neighbours of another width are respected
-SELECT jobq._ensure_history_partition('2090-03-05 12:34:56+00'), jobq._ensure_history_partition('2090-03-05 00:00+00');
+SELECT test.near('2090-03-05 12:34:56+00'), test.near('2090-03-05 00:00+00');
 SET jobq.partition_interval = '6h';
-SELECT jobq._ensure_history_partition('2090-03-05 23:59:59+00'), jobq._ensure_history_partition('2090-03-06 01:00+00'),
-       jobq._ensure_history_partition('2090-03-06 13:00+00');
+SELECT test.near('2090-03-05 23:59:59+00'), test.near('2090-03-06 01:00+00'),
+       test.near('2090-03-06 13:00+00');
 SET jobq.partition_interval = '30d';
-SELECT jobq._ensure_history_partition('2090-03-06 07:00+00'), jobq._ensure_history_partition('2090-03-04 07:00+00');
+SELECT test.near('2090-03-06 07:00+00'), test.near('2090-03-04 07:00+00');
 RESET jobq.partition_interval;
 SELECT * FROM test.partitions('jobq.history', '2090-01-01');
-SELECT jobq._ensure_events_partition('2090-03-05 12:34:56+00');
+SELECT test.near('2090-03-05 12:34:56+00', 'jobq.events');
 SELECT * FROM test.partitions('jobq.events', '2090-01-01');
 SELECT test.error_of('SELECT jobq._ensure_history_partition(NULL)');
 SELECT test.error_of($$SELECT jobq._ensure_history_partition('infinity')$$);
 -- whatever the session has set
 SET timezone = 'Asia/Kathmandu';
 SET datestyle = 'SQL, DMY';
-SELECT jobq._ensure_history_partition('2091-03-05 12:34:56+00');
+SELECT test.near('2091-03-05 12:34:56+00');
 RESET timezone;
 RESET datestyle;
 SELECT * FROM test.partitions('jobq.history', '2091-01-01');
@@ -38,9 +43,23 @@ SELECT c.relowner = p.relowner AS same_owner FROM pg_class c, pg_class p
 
 -- a table of that name that is not attached yet: a restore is about to
 CREATE TABLE jobq.history_20910310 (LIKE jobq.history INCLUDING ALL);
-SELECT jobq._ensure_history_partition('2091-03-10 01:00+00');
+SELECT test.near('2091-03-10 01:00+00');
 SELECT count(*) FROM test.partitions('jobq.history', '2091-03-06');
 DROP TABLE jobq.history_20910310;
+
+-- far ahead they get coarser, with fixed boundaries, cut where neighbours are in the way
+CREATE FUNCTION test.bounds(moment timestamptz, at timestamptz) RETURNS text LANGUAGE sql
+SET timezone = 'UTC' SET datestyle = 'ISO' AS $$
+  SELECT format('%s - %s', low::date, high::date) FROM jobq._partition_bounds(moment, at)
+$$;
+SELECT d AS days_ahead, test.bounds(timestamptz '2090-01-20 07:00+00' + d * interval '1 day', '2090-01-20 07:00+00')
+  FROM unnest('{0,1,31,41,42,60,300,345,346,700,720,2000,3600,5000,20000,40000,300000,1000000,3650000}'::int[]) d;
+SELECT max(parts) <= 100 AS few FROM (
+  SELECT count(DISTINCT test.bounds(at + d * interval '1 day', at)) AS parts
+    FROM generate_series('2090-01-20 07:00+00', '2091-01-20 07:00+00', interval '9 days') at, generate_series(0, 3650, 4) d GROUP BY at) b;
+SELECT jobq._ensure_partition('jobq.history', '2092-05-10 12:00+00', '2092-05-01'), jobq._ensure_partition('jobq.history', '2092-05-20 12:00+00', '2090-05-01'),
+       jobq._ensure_partition('jobq.history', '2092-05-01 12:00+00', '2092-01-01');
+SELECT * FROM test.partitions('jobq.history', '2092-01-01');
 
 -- a job that has nowhere to go gets its partition and loses no attempt
 CREATE FUNCTION test.ok(payload jsonb) RETURNS jsonb LANGUAGE sql RETURN payload;
@@ -74,6 +93,19 @@ BEGIN
     EXECUTE 'DROP TABLE ' || name;
   END LOOP;
 END $$;
+-- rows that expire in a partition of more than a day are deleted one by one
+SELECT jobq._ensure_partition('jobq.history', clock_timestamp(), clock_timestamp() - interval '100 years');
+SELECT high - low > interval '3650 days' AS long FROM jobq._partitions('jobq.history') WHERE clock_timestamp() BETWEEN low AND high;
+INSERT INTO jobq.history (id, expires_at, scheduled_for, created_at, completed_at, type_id, status, attempts, max_attempts, runs, depth, priority, payload)
+  SELECT gen_random_uuid(), clock_timestamp() + n * interval '1 minute', now(), now(), now(), 0, 'completed', 1, 1, 1, 0, 0, '{}' FROM generate_series(-10, 9) n;
+SELECT jobq._drop_expired(4), jobq._drop_expired(100), jobq._drop_expired(100);
+SELECT count(*) FROM jobq.history WHERE type_id = 0;
+DELETE FROM jobq.history WHERE type_id = 0;
+DO $$
+BEGIN
+  EXECUTE (SELECT 'DROP TABLE ' || partition FROM jobq._partitions('jobq.history') WHERE clock_timestamp() BETWEEN low AND high);
+END $$;
+
 -- these run as their owner, but only on jobq's own tables
 CREATE TABLE test.other (t timestamptz) PARTITION BY RANGE (t);
 SELECT test.error_of($$SELECT jobq._ensure_partition('test.other', '2030-01-01 00:00+00')$$);

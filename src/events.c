@@ -134,7 +134,7 @@ event_add_at_once(EventLog *log, const Datum *values, const bool *nulls, JobType
 {
 	if (type == NULL || event_add(log, values, nulls, type, event))
 		return;
-	partitions_make(GetCurrentTimestamp());
+	(void) partitions_make(0);
 	if (!event_add(log, values, nulls, type, event))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),

@@ -31,6 +31,7 @@
 #include "compaction.h"
 #include "job_types.h"
 #include "maintenance.h"
+#include "partition.h"
 #include "session.h"
 #include "worker_start.h"
 
@@ -38,6 +39,7 @@
 #define COME_LIMIT_MS	30000	/* a registered worker that has not come by then never will */
 
 PGDLLEXPORT void jobq_maintenance_main(Datum arg);
+PGDLLEXPORT void jobq_partition_main(Datum arg);
 
 static JobqDb *maintained = NULL;
 static bool succeeded = false;
@@ -82,6 +84,24 @@ maintenance_start(JobqDb *db, TimestampTz need, bool compacts)
 	db->maintenance_busy = false;
 	LWLockRelease(JobqShmem->lock);
 	return false;
+}
+
+/* ---------- a client's side ---------- */
+
+void
+maintenance_make_partitions(TimestampTz need)
+{
+	BackgroundWorker worker;
+	BackgroundWorkerHandle *handle;
+
+	StaticAssertStmt(sizeof(need) <= BGW_EXTRALEN, "a moment fits into bgw_extra");
+	describe_worker(&worker, "jobq maintenance", "jobq_partition_main", MyDatabaseId);
+	worker.bgw_notify_pid = MyProcPid;
+	memcpy(worker.bgw_extra, &need, sizeof(need));
+	if (!RegisterDynamicBackgroundWorker(&worker, &handle))
+		return;
+	(void) WaitForBackgroundWorkerShutdown(handle);
+	pfree(handle);
 }
 
 /* ---------- the process ---------- */
@@ -138,27 +158,44 @@ call_maintain(TimestampTz need)
 	Oid			argtypes[1] = {TIMESTAMPTZOID};
 	Datum		args[1] = {TimestampTzGetDatum(need)};
 	char		nulls[1] = {need == 0 ? 'n' : ' '};
-	Oid			save_user;
-	int			save_context;
 
-	GetUserIdAndSecContext(&save_user, &save_context);
-	SetUserIdAndSecContext(jobq_owner(), save_context | SECURITY_LOCAL_USERID_CHANGE |
-						   SECURITY_RESTRICTED_OPERATION);
 	SPI_connect();
 	if (SPI_execute_with_args("SELECT jobq._maintain($1)", 1, argtypes, args, nulls, false, 0) < 0)
 		elog(ERROR, "could not call jobq._maintain");
 	SPI_finish();
-	SetUserIdAndSecContext(save_user, save_context);
+}
+
+/* Calls what(need) as the owner of our tables. */
+static void
+call_as_owner(void (*what) (TimestampTz), TimestampTz need, const char *activity)
+{
+	Oid			save_user;
+	int			save_context;
+
+	PushActiveSnapshot(GetTransactionSnapshot());
+	pgstat_report_activity(STATE_RUNNING, activity);
+	if (OidIsValid(get_extension_oid("jobq", true)))
+	{
+		GetUserIdAndSecContext(&save_user, &save_context);
+		SetUserIdAndSecContext(jobq_owner(), save_context | SECURITY_LOCAL_USERID_CHANGE |
+							   SECURITY_RESTRICTED_OPERATION);
+		what(need);
+		SetUserIdAndSecContext(save_user, save_context);
+	}
+	PopActiveSnapshot();
 }
 
 static bool
 maintain(void *arg)
 {
-	PushActiveSnapshot(GetTransactionSnapshot());
-	pgstat_report_activity(STATE_RUNNING, "SELECT jobq._maintain($1)");
-	if (OidIsValid(get_extension_oid("jobq", true)))
-		call_maintain(*(TimestampTz *) arg);
-	PopActiveSnapshot();
+	call_as_owner(call_maintain, *(TimestampTz *) arg, "SELECT jobq._maintain($1)");
+	return true;
+}
+
+static bool
+make_partitions(void *arg)
+{
+	call_as_owner(partitions_ensure, *(TimestampTz *) arg, "jobq: making partitions");
 	return true;
 }
 
@@ -168,26 +205,51 @@ maintenance_transaction(bool (*what) (void *), void *arg)
 	return try_transaction("maintenance", what, arg);
 }
 
-void
-jobq_maintenance_main(Datum arg)
+static void
+handle_signals(void)
 {
-	Oid			dboid = DatumGetObjectId(arg);
-	TimestampTz need;
-
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
-	if (JobqShmem == NULL)
-		proc_exit(1);
-	need = attach(dboid);
+}
+
+static void
+connect_to(Oid dboid)
+{
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
 	neutralise_session();
 	set_for_session("search_path", "pg_catalog, pg_temp");
 	set_for_session("lock_timeout", LOCK_TIMEOUT_MS);
 	set_for_session("default_table_access_method", "heap");
 	set_for_session("synchronous_commit", "local");
+}
+
+void
+jobq_maintenance_main(Datum arg)
+{
+	Oid			dboid = DatumGetObjectId(arg);
+	TimestampTz need;
+
+	handle_signals();
+	if (JobqShmem == NULL)
+		proc_exit(1);
+	need = attach(dboid);
+	connect_to(dboid);
 	succeeded = maintenance_transaction(maintain, &need);
 	if (maintained->maintenance_compacts)
 		compaction_run(maintained);
+	proc_exit(0);
+}
+
+/* For a client that waits for it: partitions_make.  It has no place in shared memory and can't be in anything's way. */
+void
+jobq_partition_main(Datum arg)
+{
+	TimestampTz need;
+
+	memcpy(&need, MyBgworkerEntry->bgw_extra, sizeof(need));
+	handle_signals();
+	connect_to(DatumGetObjectId(arg));
+	(void) maintenance_transaction(make_partitions, &need);
 	proc_exit(0);
 }

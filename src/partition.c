@@ -4,6 +4,9 @@
  *
  * The parent is locked for the look-up only as any reader locks it; our lock keeps the open partition what it
  * is until the transaction ends, so its bounds are remembered.
+ *
+ * A client that needs a partition has it made by a process with a transaction of its own, and waits: in the client's
+ * transaction the parents would stay locked against the maintenance process for as long as it is open.
  */
 #include "jobq.h"
 
@@ -14,12 +17,22 @@
 #include "miscadmin.h"
 #include "partitioning/partbounds.h"
 #include "partitioning/partdesc.h"
+#include "storage/latch.h"
+#include "storage/lmgr.h"
+#include "utils/fmgrprotos.h"
+#include "utils/inval.h"
 #include "utils/partcache.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
 #include "job_types.h"
+#include "maintenance.h"
 #include "partition.h"
+
+#define AGAIN_MS		100
+#define WAIT_LIMIT_MS	30000
+
+PG_FUNCTION_INFO_V1(jobq_want_partitions);
 
 /*
  * The partition of a table partitioned by one timestamptz range that holds ts, and its bounds; InvalidOid:
@@ -82,21 +95,103 @@ partition_close(Partition *p)
 	p->open = false;
 }
 
-void
-partitions_make(TimestampTz need)
+/* ---------- making them ---------- */
+
+static bool
+partition_exists(const char *parent, TimestampTz ts)
 {
-	Oid			type = TIMESTAMPTZOID;
-	Datum		value = TimestampTzGetDatum(need);
+	TimestampTz from;
+	TimestampTz to;
+
+	return OidIsValid(partition_for(parent, ts, &from, &to));
+}
+
+static bool
+all_exist(TimestampTz need)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	AcceptInvalidationMessages();
+	return (need == 0 || partition_exists("history", need)) && partition_exists("events", now) &&
+		partition_exists("alerts", now);
+}
+
+/* True if another process can't: it does not see the table, or would wait for a lock of this transaction. */
+static bool
+only_we_can(const char *parent)
+{
+	Relation	rel = table_open(jobq_relid(parent), AccessShareLock);
+	bool		result = rel->rd_createSubid != InvalidSubTransactionId ||
+		CheckRelationLockedByMe(rel, ShareUpdateExclusiveLock, true);
+
+	table_close(rel, AccessShareLock);
+	return result;
+}
+
+static void
+make_here(TimestampTz need)
+{
 	Oid			user;
 	int			context;
 
 	GetUserIdAndSecContext(&user, &context);
 	SetUserIdAndSecContext(jobq_owner(), context | SECURITY_LOCAL_USERID_CHANGE);
-	SPI_connect();
-	SPI_execute_with_args("SELECT jobq._ensure_history_partition($1),"
-						  " jobq._ensure_events_partition(pg_catalog.clock_timestamp())",
-						  1, &type, &value, NULL, false, 0);
-	SPI_finish();
+	partitions_ensure(need);
 	SetUserIdAndSecContext(user, context);
 	CommandCounterIncrement();
+}
+
+void
+partitions_ensure(TimestampTz need)
+{
+	Oid			type = TIMESTAMPTZOID;
+	Datum		value = TimestampTzGetDatum(need);
+	char		nulls[1] = {need == 0 ? 'n' : ' '};
+
+	SPI_connect();
+	SPI_execute_with_args("SELECT CASE WHEN $1 IS NOT NULL THEN jobq._ensure_history_partition($1) END,"
+						  " jobq._ensure_events_partition(pg_catalog.clock_timestamp())",
+						  1, &type, &value, nulls, false, 0);
+	SPI_finish();
+}
+
+bool
+partitions_make(TimestampTz need)
+{
+	TimestampTz start = GetCurrentTimestamp();
+
+	if (all_exist(need))
+		return true;
+	if (only_we_can("history") || only_we_can("events") || only_we_can("alerts"))
+	{
+		make_here(need);
+		return true;
+	}
+	for (;;)
+	{
+		maintenance_make_partitions(need);
+		if (all_exist(need))
+			return true;
+		if (TimestampDifferenceExceeds(start, GetCurrentTimestamp(), WAIT_LIMIT_MS))
+			return false;
+		/* the table is in use, or there is no worker slot */
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, AGAIN_MS, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/* jobq._want_partitions(keep_completed): of a job that ends now; without them its end waits a moment. */
+Datum
+jobq_want_partitions(PG_FUNCTION_ARGS)
+{
+	Interval   *keep = PG_GETARG_INTERVAL_P(0);
+	TimestampTz need = 0;
+
+	if (interval_to_us(keep) > 0)
+		need = DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
+													   TimestampTzGetDatum(GetCurrentTimestamp()),
+													   IntervalPGetDatum(keep)));
+	(void) partitions_make(need);
+	PG_RETURN_VOID();
 }

@@ -22,9 +22,11 @@ extern bool partition_open(Partition *p, const char *parent, TimestampTz ts);
 extern void partition_close(Partition *p);
 
 /*
- * Makes the partitions for a row of history that expires at need, and for events and alerts of now.  For client
- * sessions, who may wait; our own processes ask the dispatcher.
+ * Has the partitions made for a row of history that expires at need (0: none), and for events and alerts of now.  For
+ * sessions that may wait; our own processes ask the dispatcher.  false: the tables were in use for 30 seconds.
  */
-extern void partitions_make(TimestampTz need);
+extern bool partitions_make(TimestampTz need);
+/* The same in this transaction, as the owner of the tables, which is the current user. */
+extern void partitions_ensure(TimestampTz need);
 
 #endif

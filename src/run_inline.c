@@ -4,7 +4,7 @@
  *
  * For tests: pgTAP never commits, so no worker would ever see the job.  The identity is taken for the
  * call only (SECURITY_LOCAL_USERID_CHANGE: the handler cannot change it), the outcome is settled in the
- * same transaction, and history's partition is made on the spot when there is none.  Nothing of the handler
+ * same transaction; when history has no partition for it, the maintenance process makes one.  Nothing of the handler
  * stays in the caller's session (inline_session.c).
  */
 #include "jobq.h"

@@ -421,7 +421,7 @@ settle_at_once(Ledger *ledger, Job *job, JobType *type, Outcome *o)
 
 	if (need != 0)
 	{
-		partitions_make(need);
+		(void) partitions_make(need);
 		status = settle(ledger, job, type, o, &need);
 	}
 	if (need != 0)

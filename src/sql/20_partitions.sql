@@ -1,8 +1,9 @@
 
 -- Partitions of jobq.history (by expires_at), jobq.events and jobq.alerts (by ts).
 --
--- They are made one at a time, with fixed boundaries: multiples of jobq.partition_interval since 1970, cut
--- where a neighbour of another width is in the way.  CREATE LIKE + ATTACH takes no lock on the parent that a
+-- They are made one at a time, with fixed boundaries: multiples of jobq.partition_interval since 1970, and far ahead
+-- whole days, months, years and more (_partition_bounds), cut where a neighbour of another width is in the way.
+-- So there are some hundred at most, whatever jobs are to be kept for.  CREATE LIKE + ATTACH takes no lock on the parent that a
 -- writer would wait for.  They are no members of the extension, so that dumps carry them, and what exists
 -- already (also from a restored dump) counts as done.  Each has its own indexes and the parents have none: in a
 -- restored dump ATTACH would make the parents', and the dump's own would meet them.  They go in two steps, because
@@ -66,12 +67,37 @@ BEGIN
   END;
 END $$;
 
-CREATE FUNCTION jobq._ensure_partition(parent regclass, moment timestamptz) RETURNS void
-  LANGUAGE plpgsql SECURITY DEFINER
+-- The bounds of the partition that a moment belongs to: those of the longest unit that begins far enough ahead of
+-- `at`.  What is kept for up to 31 days never meets a month.
+CREATE FUNCTION jobq._partition_bounds(moment timestamptz, at timestamptz, OUT low timestamptz, OUT high timestamptz)
+  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' AS $$
+DECLARE
+  width interval := current_setting('jobq.partition_interval');
+  seconds numeric := extract(epoch FROM width);
+  year int := extract(year FROM moment);
+  unit record;
+BEGIN
+  FOR unit IN SELECT * FROM (VALUES
+      (1000, interval '1000 years', interval '500 years'), (100, '100 years', '50 years'), (10, '10 years', '5 years'),
+      (1, '1 year', '6 months'), (NULL, '1 month', '32 days'), (NULL, '1 day', 48 * width)) u(years, length, ahead) LOOP
+    EXIT WHEN unit.length <= width;
+    low := CASE WHEN unit.years IS NOT NULL THEN make_timestamptz(year - year % unit.years, 1, 1, 0, 0, 0)
+                WHEN unit.length = '1 month' THEN date_trunc('month', moment)
+                ELSE date_trunc('day', moment) END;
+    high := low + unit.length;
+    IF low >= at + unit.ahead THEN
+      RETURN;
+    END IF;
+  END LOOP;
+  low := to_timestamp(floor(extract(epoch FROM moment) / seconds) * seconds);
+  high := low + make_interval(secs => seconds::float8);
+END $$;
+
+CREATE FUNCTION jobq._ensure_partition(parent regclass, moment timestamptz, at timestamptz DEFAULT clock_timestamp())
+  RETURNS void LANGUAGE plpgsql SECURITY DEFINER
   SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD'
   SET default_tablespace = '' SET default_table_access_method = 'heap' AS $$
 DECLARE
-  width numeric := extract(epoch FROM current_setting('jobq.partition_interval')::interval);
   starts timestamptz;
   ends timestamptz;
   name text;
@@ -87,8 +113,7 @@ BEGIN
   IF EXISTS (SELECT FROM jobq._partitions(parent) p WHERE moment >= p.low AND moment < p.high) THEN
     RETURN;
   END IF;
-  starts := to_timestamp(floor(extract(epoch FROM moment) / width) * width);
-  ends := starts + make_interval(secs => width::float8);
+  SELECT b.low, b.high INTO starts, ends FROM jobq._partition_bounds(moment, at) b;
   SELECT greatest(starts, max(p.high) FILTER (WHERE p.high <= moment)),
          least(ends, min(p.low) FILTER (WHERE p.low > moment))
     INTO starts, ends FROM jobq._partitions(parent) p;
@@ -105,6 +130,9 @@ BEGIN
     EXECUTE format('CREATE INDEX %I ON jobq.%I (type_id, unique_key) WHERE unique_until IS NOT NULL',
                    name || '_unique_key', name);
     EXECUTE format('CREATE INDEX %I ON jobq.%I (type_id, completed_at, id) WHERE counted', name || '_counted', name);
+    IF ends - starts > greatest('1 day', current_setting('jobq.partition_interval')::interval) THEN
+      EXECUTE format('CREATE INDEX %I ON jobq.%I (expires_at)', name || '_expires', name);  -- for _drop_expired
+    END IF;
   ELSIF parent = 'jobq.events'::regclass THEN
     EXECUTE format('CREATE INDEX %I ON jobq.%I (job_id, ts)', name || '_job', name);
   END IF;
@@ -124,8 +152,12 @@ CREATE FUNCTION jobq._ensure_events_partition(ts timestamptz) RETURNS void
   SELECT jobq._ensure_partition('jobq.events', ts), jobq._ensure_partition('jobq.alerts', ts)
 $$;
 
--- The partitions that jobs of a type will need, now and in the next interval.  They are there before the first
--- job ends: a transaction that has read jobq.jobs before sees no partition that is attached later.
+-- src/partition.c.  Has the partitions made that a job of a new type needs first, by a process with a transaction of its
+-- own: a transaction that has read jobq.jobs before sees no partition that is attached later.
+CREATE FUNCTION jobq._want_partitions(keep_completed interval) RETURNS void
+  LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_want_partitions';
+
+-- The partitions that jobs of a type will need, now and in the next interval.
 CREATE FUNCTION jobq._ensure_partitions_of_type(keep_completed interval) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

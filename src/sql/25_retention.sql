@@ -79,6 +79,28 @@ BEGIN
   RETURN max_blocks > 0;
 END $$;
 
+-- Deletes up to max_rows rows that have expired in partitions of history that hold more than a day: they stand there
+-- from a time when it was far ahead, for rows that are kept for long.
+CREATE FUNCTION jobq._drop_expired(max_rows int) RETURNS bigint
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+  SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+DECLARE
+  part regclass;
+  n bigint;
+  dropped bigint := 0;
+BEGIN
+  FOR part IN SELECT p.partition FROM jobq._partitions('jobq.history') p JOIN pg_class c ON c.oid = p.partition
+               WHERE clock_timestamp() >= p.low AND clock_timestamp() < p.high
+                 AND to_regclass(format('jobq.%I', c.relname || '_expires')) IS NOT NULL LOOP
+    EXECUTE format('DELETE FROM ONLY %1$s WHERE ctid = ANY (ARRAY('
+                   'SELECT r.ctid FROM ONLY %1$s r WHERE r.expires_at < $1 ORDER BY r.expires_at LIMIT $2))', part)
+      USING clock_timestamp(), max_rows - dropped;
+    GET DIAGNOSTICS n = ROW_COUNT;
+    dropped := dropped + n;
+  END LOOP;
+  RETURN dropped;
+END $$;
+
 -- One step; false: nothing was left to do.
 CREATE FUNCTION jobq._retain(max_rows int DEFAULT 10000) RETURNS boolean
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -91,6 +113,8 @@ BEGIN
    WHERE id IN (SELECT id FROM jobq.dead_letters WHERE expires_at < clock_timestamp()
                  ORDER BY expires_at LIMIT max_rows FOR UPDATE SKIP LOCKED);
   GET DIAGNOSTICS dropped = ROW_COUNT;
+  n := jobq._drop_expired((max_rows - dropped)::int);
+  dropped := dropped + n;
   PERFORM jobq._fold_dead_letter_count();
   DELETE FROM jobq.counted_types c
    WHERE NOT EXISTS (SELECT FROM jobq.job_types j

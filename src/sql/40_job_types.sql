@@ -266,7 +266,7 @@ BEGIN
   PERFORM jobq._check_type(caller, t, handler::oid, role);
   IF jobq._save_type(caller, t, on_conflict) THEN
     PERFORM jobq._grant_in_handler(role);
-    PERFORM jobq._ensure_partitions_of_type(t.keep_completed);
+    PERFORM jobq._want_partitions(t.keep_completed);
     PERFORM jobq._warn_of_type(t);
   END IF;
 END $$;
@@ -428,7 +428,7 @@ BEGIN
     END IF;
   END IF;
   PERFORM jobq._store_type(t.id, t);
-  PERFORM jobq._ensure_partitions_of_type(t.keep_completed);
+  PERFORM jobq._want_partitions(t.keep_completed);
   PERFORM jobq._warn_of_type(t);
 END $$;
 
