@@ -63,7 +63,7 @@ value_interval(const JsonbValue *value, int64 *result)
 }
 
 static JsonbValue *
-find_option(Jsonb *options, const char *key, JsonbValue *value)
+look_up(Jsonb *options, const char *key, JsonbValue *value)
 {
 	if (options == NULL || !JB_ROOT_IS_OBJECT(options))
 		return NULL;
@@ -77,7 +77,7 @@ option_bool(Jsonb *options, const char *key, bool otherwise)
 {
 	JsonbValue	value;
 
-	if (find_option(options, key, &value) == NULL || value.type != jbvBool)
+	if (look_up(options, key, &value) == NULL || value.type != jbvBool)
 		return otherwise;
 	return value.val.boolean;
 }
@@ -88,7 +88,7 @@ option_int(Jsonb *options, const char *key, int otherwise)
 	JsonbValue	value;
 	double		number;
 
-	if (find_option(options, key, &value) == NULL || !value_number(&value, &number) ||
+	if (look_up(options, key, &value) == NULL || !value_number(&value, &number) ||
 		number < PG_INT32_MIN || number > PG_INT32_MAX)
 		return otherwise;
 	return (int) number;
@@ -100,7 +100,7 @@ option_size(Jsonb *options, const char *key, int otherwise)
 	JsonbValue	value;
 	double		number;
 
-	if (find_option(options, key, &value) == NULL || !value_size(&value, &number) ||
+	if (look_up(options, key, &value) == NULL || !value_size(&value, &number) ||
 		number < 0 || number > PG_INT32_MAX)
 		return otherwise;
 	return (int) number;
@@ -112,7 +112,7 @@ option_interval(Jsonb *options, const char *key, int64 otherwise)
 	JsonbValue	value;
 	int64		us;
 
-	if (find_option(options, key, &value) == NULL || !value_interval(&value, &us))
+	if (look_up(options, key, &value) == NULL || !value_interval(&value, &us))
 		return otherwise;
 	return us;
 }
@@ -124,7 +124,7 @@ option_aging(Jsonb *options, int64 *per_us, int *max)
 	Jsonb	   *aging;
 
 	*per_us = *max = 0;
-	if (find_option(options, "aging", &value) == NULL || value.type != jbvBinary)
+	if (look_up(options, "aging", &value) == NULL || value.type != jbvBinary)
 		return;
 	aging = JsonbValueToJsonb(&value);
 	*per_us = Max(option_interval(aging, "per", AGING_PER_US), 1);
@@ -140,7 +140,7 @@ option_texts(Jsonb *options, const char *key, char **texts, int max)
 	JsonbValue	part;
 	int			n = 0;
 
-	if (find_option(options, key, &value) == NULL || value.type != jbvBinary ||
+	if (look_up(options, key, &value) == NULL || value.type != jbvBinary ||
 		!JsonContainerIsArray(value.val.binary.data))
 		return 0;
 	it = JsonbIteratorInit(value.val.binary.data);
@@ -157,7 +157,7 @@ option_is(Jsonb *options, const char *key, const char *word)
 {
 	JsonbValue	value;
 
-	return find_option(options, key, &value) != NULL && value.type == jbvString &&
+	return look_up(options, key, &value) != NULL && value.type == jbvString &&
 		value.val.string.len == (int) strlen(word) && memcmp(value.val.string.val, word, strlen(word)) == 0;
 }
 
@@ -166,7 +166,7 @@ option_text(Jsonb *options, const char *key)
 {
 	JsonbValue	value;
 
-	if (find_option(options, key, &value) == NULL || value.type != jbvString)
+	if (look_up(options, key, &value) == NULL || value.type != jbvString)
 		return NULL;
 	return pnstrdup(value.val.string.val, value.val.string.len);
 }
