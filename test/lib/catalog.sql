@@ -24,13 +24,13 @@ WITH ns AS (
    WHERE (classoid, objoid) IN (SELECT classid, objid FROM pg_depend WHERE deptype = 'e'
      AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'jobq'))
    UNION ALL
-  SELECT format('schema %s owner %s rights %s comment %s', nspname, nspowner::regrole, nspacl, obj_description(oid, 'pg_namespace'))
+  SELECT format('schema %s owner %s rights %s comment %s', nspname, nspowner::regrole, (SELECT array_agg(x::text ORDER BY x::text) FROM unnest(nspacl) x), obj_description(oid, 'pg_namespace'))
     FROM pg_namespace WHERE nspname = 'jobq'
    UNION ALL
   SELECT format('relation %s kind %s persistence %s owner %s options %s toast %s rls %s %s replica %s part %s rights %s comment %s',
                 c.oid::regclass, c.relkind, c.relpersistence, c.relowner::regrole, c.reloptions,
                 (SELECT t.reloptions FROM pg_class t WHERE t.oid = c.reltoastrelid AND c.relkind = 'r'), c.relrowsecurity,
-                c.relforcerowsecurity, c.relreplident, pg_get_partkeydef(c.oid), c.relacl, obj_description(c.oid, 'pg_class'))
+                c.relforcerowsecurity, c.relreplident, pg_get_partkeydef(c.oid), (SELECT array_agg(x::text ORDER BY x::text) FROM unnest(c.relacl) x), obj_description(c.oid, 'pg_class'))
     FROM rels c
    UNION ALL
   SELECT format('column %s %s %s %s notnull %s collation %s storage %s statistics %s identity "%s" default %s rights %s comment %s',
@@ -39,7 +39,7 @@ WITH ns AS (
                 a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attcollation::regcollation, a.attstorage,
                 nullif(a.attstattarget, -1), a.attidentity::text || a.attgenerated::text,
                 (SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef WHERE adrelid = a.attrelid AND adnum = a.attnum),
-                a.attacl, col_description(a.attrelid, a.attnum))
+                (SELECT array_agg(x::text ORDER BY x::text) FROM unnest(a.attacl) x), col_description(a.attrelid, a.attnum))
     FROM pg_attribute a JOIN rels c ON c.oid = a.attrelid AND c.relkind IN ('r', 'p', 'v', 'm', 'c')
    WHERE a.attnum > 0 AND NOT a.attisdropped
    UNION ALL
@@ -74,12 +74,12 @@ WITH ns AS (
   SELECT format('function %s(%s) returns %s owner %s language %s library %s cost %s rows %s strict %s leakproof %s secdef %s volatile %s parallel %s config %s support %s kind %s rights %s comment %s source %s',
                 p.oid::regproc, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid), proowner::regrole, l.lanname,
                 probin, procost, prorows, proisstrict, proleakproof, prosecdef, provolatile, proparallel, proconfig,
-                prosupport, prokind, proacl, obj_description(p.oid, 'pg_proc'), coalesce(pg_get_function_sqlbody(p.oid), prosrc))
+                prosupport, prokind, (SELECT array_agg(x::text ORDER BY x::text) FROM unnest(proacl) x), obj_description(p.oid, 'pg_proc'), coalesce(pg_get_function_sqlbody(p.oid), prosrc))
     FROM pg_proc p JOIN pg_language l ON l.oid = prolang, ns WHERE pronamespace = ns.oid
    UNION ALL
   SELECT format('type %s kind %s owner %s base %s notnull %s default %s labels %s rights %s comment %s', t.oid::regtype,
                 typtype, typowner::regrole, format_type(typbasetype, typtypmod), typnotnull, typdefault,
-                (SELECT array_agg(enumlabel ORDER BY enumsortorder) FROM pg_enum WHERE enumtypid = t.oid), typacl,
+                (SELECT array_agg(enumlabel ORDER BY enumsortorder) FROM pg_enum WHERE enumtypid = t.oid), (SELECT array_agg(x::text ORDER BY x::text) FROM unnest(typacl) x),
                 obj_description(t.oid, 'pg_type'))
     FROM pg_type t, ns
    WHERE typnamespace = ns.oid AND (typrelid = 0 OR typrelid IN (SELECT oid FROM rels))
