@@ -17,7 +17,8 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(old_version new_version stage_release install_new upgrade_server catalog_of steady_load dropped_lines);
+our @EXPORT = qw(old_version new_version next_source stage_release install_new install_file upgrade_server directories_of catalog_of steady_load
+  dropped_lines);
 
 my $top = Cwd::abs_path("$FindBin::Bin/../..");
 my ($archive) = glob("$top/test/upgrade/jobq-*.tar.xz");
@@ -38,6 +39,40 @@ sub pg_config_of
 	my ($out) = run_command([ $program, "--$what" ]);
 
 	return $out;
+}
+
+# A copy of the source that calls itself a later release, which follows this one.
+sub next_source
+{
+	my ($version) = @_;
+	my $source = PostgreSQL::Test::Utils::tempdir() . '/next';
+	my ($new, $old) = (new_version(), old_version());
+
+	mkdir $source or BAIL_OUT("$source: $!");
+	system_or_bail('cp', '-r', map({ "$top/$_" } qw(Makefile META.json jobq.control src)), $source);
+	foreach my $change ([ 'jobq.control', $new, $version ], [ 'src/jobq.h', $new, $version ], [ 'src/release.c', $old, $new ])
+	{
+		my ($file, $from, $to) = @$change;
+		my $text = slurp_file("$source/$file");
+
+		$text =~ s/(['"])\Q$from\E\1/$1$to$1/ or BAIL_OUT("$file has no $from");
+		open my $fh, '>', "$source/$file" or BAIL_OUT("$file: $!");
+		print $fh $text;
+		close $fh;
+	}
+	return $source;
+}
+
+# Puts a file into a directory of the copy, under a new inode, as make install does.
+sub install_file
+{
+	my ($from, $into) = @_;
+	my $to = "$into/" . basename($from);
+
+	copy($from, "$to.new") or BAIL_OUT("$from: $!");
+	chmod 0755, "$to.new" if -x $from;
+	rename "$to.new", $to or BAIL_OUT("$to: $!");
+	return;
 }
 
 # Builds a source tree, the former release's without one, into a copy of the server; returns the copy's directory.
@@ -61,26 +96,24 @@ END
 	return "$stage/server";
 }
 
-# Puts the files of the release under test into the copy, each under a new inode, as make install does.
+# Where a copy of the server has its libraries, and its scripts.
+sub directories_of
+{
+	my ($stage) = @_;
+
+	return map { $stage . pg_config_of($ENV{JOBQ_PG_CONFIG}, $_) } 'pkglibdir', 'sharedir';
+}
+
+# Puts the files of the release under test into the copy.
 sub install_new
 {
 	my ($stage) = @_;
-	my $theirs = $ENV{JOBQ_PG_CONFIG};
-	my %to = (pkglibdir => [qw(jobq.so jobq-helper)], sharedir => [ map { "extension/$_" }
-			'jobq.control', 'jobq--' . new_version() . '.sql', 'jobq--' . old_version() . '--' . new_version() . '.sql' ]);
+	my ($from_lib, $from_share) = map { pg_config_of('pg_config', $_) } 'pkglibdir', 'sharedir';
+	my ($lib, $share) = directories_of($stage);
 
-	foreach my $what (keys %to)
-	{
-		my $from = pg_config_of('pg_config', $what);
-		my $into = $stage . pg_config_of($theirs, $what);
-
-		foreach my $file (@{ $to{$what} })
-		{
-			copy("$from/$file", "$into/$file.new") or BAIL_OUT("$from/$file: $!");
-			chmod 0755, "$into/$file.new" if $what eq 'pkglibdir';
-			rename "$into/$file.new", "$into/$file" or BAIL_OUT("$into/$file: $!");
-		}
-	}
+	install_file("$from_lib/$_", $lib) foreach 'jobq.so', 'jobq-helper';
+	install_file("$from_share/extension/$_", "$share/extension")
+	  foreach 'jobq.control', 'jobq--' . new_version() . '.sql', 'jobq--' . old_version() . '--' . new_version() . '.sql';
 	return;
 }
 
