@@ -221,7 +221,7 @@ is(sql(q{SELECT count(*) FROM (SELECT n FROM sent EXCEPT SELECT n FROM done) los
 is(sql(q{SELECT count(*) FROM (SELECT n FROM done WHERE n > 0 GROUP BY n HAVING count(*) > 1) twice}), 0, 'none ran twice');
 is(sql(q{SELECT count(*) FROM (SELECT n FROM done WHERE n > 0 EXCEPT SELECT n FROM sent) more}), 0, 'none ran that was rolled back');
 is(sql(q{SELECT count(*) FROM jobq.dead_letters d JOIN jobq.job_types t ON t.id = type_id WHERE t.name IN ('steady', 'tool')}), 0, 'none failed');
-is(sql(q{SELECT max(attempts) FROM jobq.history h JOIN jobq.job_types t ON t.id = type_id WHERE t.name = 'steady'}), 1, 'no attempt was charged for any of it');
+is(sql(q{SELECT j.id, j.payload, j.attempts, e.type, e.ts, e.message, e.data FROM jobq.jobs j LEFT JOIN jobq.events e ON e.job_id = j.id WHERE j.job_type = 'steady' AND j.attempts <> 1}), '', 'no attempt was charged for any of it');
 is(join("\n", grep { /ERROR/ && !/terminating connection|the database system is|cache lookup failed for function/ } split /\n/, $said), '', 'clients had no other errors');
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|was terminated by signal|server process .* exited with exit code [2-9]/, 'no process crashed');
 

@@ -75,7 +75,6 @@ BEGIN
 END $$;
 UPDATE jobq.job_types SET paused = paused WHERE false;
 END
-my $pid = dispatcher($node, 'app');
 sql("ALTER EXTENSION jobq UPDATE TO '$next'");
 is(sql('SELECT jobq.version()'), $next, "the extension is $next under the library of $version");
 wait_until(q{SELECT jobq.health()->>'status' = 'unhealthy'}, 'health() is alarmed');
@@ -90,7 +89,6 @@ my $done = sql('SELECT count(*) FROM done');
 my $sweeps = sql('SELECT clock_timestamp()');
 wait_until("SELECT clock_timestamp() > '$sweeps'::timestamptz + '2 s'", 'the dispatcher has looked many times');
 is(sql('SELECT count(*) FROM done'), $done, 'nothing was handed out');
-is(dispatcher($node, 'app'), $pid, 'the dispatcher stays');
 
 # --- the restart with the later library ---
 
@@ -105,7 +103,7 @@ wait_until('SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'all jobs end');
 is(sql(q{SELECT count(*) FROM (SELECT n FROM sent EXCEPT SELECT n FROM done) lost}), 0, 'no job is lost');
 is(sql(q{SELECT count(*) FROM (SELECT n FROM done GROUP BY n HAVING count(*) > 1) twice}), 0, 'none ran twice');
 is(sql(q{SELECT count(*) FROM jobq.dead_letters}), 0, 'none failed');
-is(sql(q{SELECT max(attempts) FROM jobq.history h JOIN jobq.job_types t ON t.id = type_id WHERE t.name = 'steady'}), 1, 'no attempt was charged');
+is(sql(q{SELECT j.id, j.payload, j.attempts, e.type, e.ts, e.message, e.data FROM jobq.jobs j LEFT JOIN jobq.events e ON e.job_id = j.id WHERE j.job_type = 'steady' AND j.attempts <> 1}), '', 'no attempt was charged');
 is(join("\n", grep { /ERROR/ && !/terminating connection|the database system is|the library is jobq/ } split /\n/, $said), '', 'clients had no other errors');
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|was terminated by signal|server process .* exited with exit code [2-9]/, 'no process crashed');
 $node->stop;
