@@ -151,7 +151,9 @@ is(dispatcher($node, 'app'), $pid, 'under the same dispatcher');
 
 sql(q{INSERT INTO kept SELECT 'gated', jobq.enqueue('steady', '{"n": -1, "gate": "open"}'); INSERT INTO kept SELECT 'nap', jobq.enqueue('napper', '{"seconds": "3600"}')});
 wait_until(q{SELECT count(*) = 2 FROM jobq.jobs JOIN kept USING (id) WHERE what IN ('gated', 'nap') AND status = 'running'}, 'long jobs run, of both kinds');
+my $stop = sql('SELECT clock_timestamp()');
 $node->restart;
+my $start = sql('SELECT clock_timestamp()');
 wait_dispatcher($node, 'app', 'after the restart a dispatcher runs');
 is(sql('SELECT jobq.version()'), $old, "the new library runs the tables of $old");
 makes_progress('new library, old tables');
@@ -221,7 +223,10 @@ is(sql(q{SELECT count(*) FROM (SELECT n FROM sent EXCEPT SELECT n FROM done) los
 is(sql(q{SELECT count(*) FROM (SELECT n FROM done WHERE n > 0 GROUP BY n HAVING count(*) > 1) twice}), 0, 'none ran twice');
 is(sql(q{SELECT count(*) FROM (SELECT n FROM done WHERE n > 0 EXCEPT SELECT n FROM sent) more}), 0, 'none ran that was rolled back');
 is(sql(q{SELECT count(*) FROM jobq.dead_letters d JOIN jobq.job_types t ON t.id = type_id WHERE t.name IN ('steady', 'tool')}), 0, 'none failed');
-is(sql(q{SELECT j.id, j.payload, j.attempts, e.type, e.ts, e.message, e.data FROM jobq.jobs j LEFT JOIN jobq.events e ON e.job_id = j.id WHERE j.job_type = 'steady' AND j.attempts <> 1}), '', 'no attempt was charged for any of it');
+# jobq 0.1.0 charges an attempt when, at a stop of the server, its worker happens to end before its dispatcher.
+is(sql(qq{SELECT j.id, j.payload, j.attempts, e.type, e.ts, e.message, e.data FROM jobq.jobs j LEFT JOIN jobq.events e ON e.job_id = j.id
+  WHERE j.job_type = 'steady' AND j.attempts <> 1 AND NOT EXISTS (SELECT FROM jobq.events f WHERE f.job_id = j.id AND f.type = 'failed'
+    AND f.ts BETWEEN '$stop' AND '$start')}), '', 'no attempt was charged for any of it');
 is(join("\n", grep { /ERROR/ && !/terminating connection|the database system is|cache lookup failed for function/ } split /\n/, $said), '', 'clients had no other errors');
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|was terminated by signal|server process .* exited with exit code [2-9]/, 'no process crashed');
 
