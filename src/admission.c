@@ -94,6 +94,8 @@ count_anew(TimestampTz now)
 		type_load(t);
 		limit_restart(&t->own);
 	}
+	if (types_lack_windows())
+		types_retry_windows();
 	executors_recount();
 	keys_reload();
 	dlist_foreach(it, &all_roles)
@@ -159,7 +161,8 @@ admission_clock_was_set(TimestampTz now)
 static bool
 type_is_blocked(TypeState *t, TimestampTz now)
 {
-	if (!t->known || t->refused || t->blocked || (t->held_until != 0 && t->held_until > mono_now()))
+	if (!t->known || t->refused || t->blocked || t->trouble[0] != '\0' ||
+		(t->held_until != 0 && t->held_until > mono_now()))
 		return true;
 	return t->paused && t->paused_until > now && t->pause_ends > mono_now();
 }
@@ -248,18 +251,23 @@ admission_trouble(char *buf, int size)
 	int			unknown = 0;
 	int			refused = 0;
 	int			held = 0;
+	const char *own = NULL;
 
 	hash_seq_init(&status, all_types);
 	while ((t = hash_seq_search(&status)) != NULL)
 	{
 		if (dlist_is_empty(&t->parked))
 			continue;
+		if (t->trouble[0] != '\0')
+			own = t->trouble;
 		unknown += !t->known;
 		refused += t->known && t->refused;
 		held += t->held_until > mono_now();
 	}
 	buf[0] = '\0';
-	if (unknown > 0)
+	if (own != NULL)
+		strlcpy(buf, own, size);
+	else if (unknown > 0)
 		snprintf(buf, size, "jobs of %d unknown %s wait", unknown, types_word(unknown));
 	else if (refused > 0)
 		snprintf(buf, size, "jobs of %d %s wait: the role they run as is missing, or jobq.job_type_filter excludes them",

@@ -58,6 +58,7 @@
 
 #define PAUSED_MS			5
 #define UNFIT_RETRY_MS		1000
+#define WINDOWS_RETRY_US	(10 * USECS_PER_SEC)
 #define BLOCKED_RETRY_US	INT64CONST(100000)	/* somebody has the queue's lock */
 #define CLOCK_STEP_US		USECS_PER_SEC
 
@@ -71,6 +72,7 @@ static MonoTime scan_blocked_until = 0;	/* 0: the last reading was not kept out 
 static bool registry_locked = false;
 static bool registry_known = false;	/* has been read once */
 static MonoTime next_sweep = 0;
+static MonoTime windows_retry = 0;
 static int32 my_home = 0;
 
 PGDLLEXPORT void jobq_dispatcher_main(Datum arg);
@@ -356,6 +358,11 @@ one_turn(void)
 		want_full_scan = true;
 	}
 	sweep_now = mono >= next_sweep;
+	if (sweep_now && types_lack_windows() && mono >= windows_retry)
+	{
+		news.types_changed = true;	/* another database may have given some back */
+		windows_retry = mono + WINDOWS_RETRY_US;
+	}
 	if (db->ncommands > 0)
 	{
 		commands = MemoryContextAlloc(turn, sizeof(Command) * JOBQ_MAX_COMMANDS);

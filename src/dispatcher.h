@@ -55,6 +55,7 @@ typedef struct TypeState
 	TimestampTz paused_until;	/* DT_NOEND: until resumed */
 	MonoTime	pause_ends;		/* the same, whatever is done to the wall clock */
 	bool		refused;		/* jobq.job_type_filter, or its role is missing */
+	char		trouble[200];	/* why none of its jobs can start, until the registry is read again; '': they can */
 	bool		blocked;		/* an active signal says so (pressure.c) */
 	bool		may_batch;
 	int			weight;			/* cpu_weight */
@@ -100,6 +101,10 @@ extern void type_load(TypeState *t);
 extern bool type_load_pressure(TypeState *t);
 /* Since last asked: has any type's key_order changed, so that those who wait for their key must be read again? */
 extern bool types_key_order_changed(void);
+/* Some type can't start jobs because the server's memory for rates is used up: try again in a while. */
+extern bool types_lack_windows(void);
+/* All that is known has been loaded: frees windows that nothing uses, and loads those again that lack one. */
+extern void types_retry_windows(void);
 /* Has so much piled up that lanes should be forgotten?  Then types that were dropped are, too. */
 extern bool types_have_leftovers(void);
 extern void types_forget(void);
@@ -144,6 +149,10 @@ extern bool type_is_quiet(TypeState *t);
 extern void admission_trouble(char *buf, int size);
 
 /* ---- limit.c ---- */
+/* True if there is a shared limit of that name, with a rate. */
+extern bool limit_has_rate(const char *name);
+/* Loads those again that lack a window for their rate. */
+extern void limits_retry_windows(void);
 /* The limit whose window is full; NULL: one of a type that is `rated` may start. */
 extern JobLimit *type_closed_by_rate(TypeState *t, TimestampTz now);
 /* Hands out, has started then, came back: for its rates. */

@@ -166,6 +166,30 @@ limits_load(void)
 	}
 }
 
+bool
+limit_has_rate(const char *name)
+{
+	SharedLimit *s = hash_search(shared, name, HASH_FIND, NULL);
+
+	return s != NULL && s->is_there && s->limit.rate.limit > 0;
+}
+
+void
+limits_retry_windows(void)
+{
+	HASH_SEQ_STATUS status;
+	SharedLimit *s;
+
+	hash_seq_init(&status, shared);
+	while ((s = hash_seq_search(&status)) != NULL)
+	{
+		Rate	   *rate = &s->limit.rate;
+
+		if (rate->lacks_window)
+			rate_load(rate, 0, s->name, rate->limit, rate->window_us, rate->burst);
+	}
+}
+
 static bool
 is_among(JobLimit *limit, JobLimit **found, int n)
 {

@@ -2,20 +2,22 @@
  * rate.c
  *	  Rate windows: the last starts of each limit, in order, or a token bucket.
  *
- * They lie in a DSA area of the database, so a new dispatcher goes on with them; only one dispatcher is there
- * at a time, so there is no lock.  A window that is not there yet (the server has been restarted, or the
+ * They lie in shared memory, so a new dispatcher goes on with them; only the dispatcher of a database reads and writes its
+ * windows.  A window that is not there yet (the server has been restarted, or the
  * limit is new) is filled with the starts that rows tell, as far as the server's start lies in it; where
  * history does not keep them it begins full (jobq._recent_starts).
+ *
+ * The memory is one pool for all databases, of a size that is fixed at server start: blocks, which a window takes as many of as
+ * its starts need, in a chain.  JobqShmem->lock protects the chains of free blocks and of a database's windows.  When the
+ * pool is used up, a limit gets no window and its types wait; it is never counted by a window that is too small.
  */
 #include "jobq.h"
 
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
-#include "storage/dsm.h"
 #include "storage/lwlock.h"
 #include "utils/builtins.h"
-#include "utils/dsa.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
@@ -25,96 +27,188 @@
 #include "executor.h"
 #include "rate.h"
 
+#define BLOCK_STARTS	64
+#define BLOCKS_PER_DB	512		/* of each of jobq.max_databases, for whichever needs them */
+
+typedef struct RateBlock
+{
+	TimestampTz starts[BLOCK_STARTS];
+} RateBlock;
+
+/* The first block of a window begins with this.  Blocks are numbered from 1; 0: none. */
 typedef struct RateWindow
 {
-	dsa_pointer next;			/* of this database */
+	int32		next;			/* window of this database */
+	int32		block;			/* its own number */
 	int32		type_id;		/* 0: of a shared limit */
 	char		name[NAMEDATALEN];	/* its name */
 	double		tokens;			/* in the bucket at `filled` */
 	TimestampTz filled;
 	int			size;			/* starts there is room for */
 	int			n;
-	int			first;			/* the oldest is starts[first], then in order, round the end */
-	TimestampTz starts[FLEXIBLE_ARRAY_MEMBER];
+	int			first;			/* the oldest is START(w, 0), then in order, round the end */
 } RateWindow;
 
+#define HEAD_STARTS		16		/* that the head of the first block takes the place of */
+
+StaticAssertDecl(sizeof(RateWindow) <= HEAD_STARTS * sizeof(TimestampTz), "a window's head");
+
+typedef struct RatePool
+{
+	int			nblocks;
+	int			nfree;
+	int32		free;			/* the first; its chain */
+	RateBlock  *blocks;			/* block number 1 is the first */
+	int32		next[FLEXIBLE_ARRAY_MEMBER];	/* in the chain of each block, by number */
+} RatePool;
+
 static JobqDb *db;
-static dsa_area *area = NULL;
 
-/* ---------- the area ---------- */
+/* ---------- the pool ---------- */
 
-/* One for the areas of all databases: 19 has only so many for the server. */
 static int
-tranche(void)
+pool_blocks(void)
 {
-	uint32		id = pg_atomic_read_u32(&JobqShmem->rate_tranche);
-
-	if (id == 0)
-	{
-		id = (uint32) LWLockNewTrancheId("jobq_rates");
-		pg_atomic_write_u32(&JobqShmem->rate_tranche, id);
-	}
-	return (int) id;
+	return jobq_max_databases * BLOCKS_PER_DB;
 }
 
-static void
-open_area(void)
+static Size
+pool_head_size(void)
 {
-	MemoryContext old;
-
-	if (area != NULL)
-		return;
-	old = MemoryContextSwitchTo(TopMemoryContext);	/* as long as the process lives */
-	if (db->rates == DSM_HANDLE_INVALID)
-	{
-		area = dsa_create(tranche());
-		dsa_pin(area);
-		db->rates = dsa_get_handle(area);
-		db->first_rate = InvalidDsaPointer;
-	}
-	else
-		area = dsa_attach(db->rates);
-	dsa_pin_mapping(area);
-	MemoryContextSwitchTo(old);
+	return MAXALIGN(offsetof(RatePool, next) + sizeof(int32) * (pool_blocks() + 1));
 }
 
-/* The pointer that leads to the window; to its end when there is none. */
-static dsa_pointer *
-find_window(int32 type_id, const char *name)
+Size
+rates_size(void)
 {
-	dsa_pointer *link = &db->first_rate;
-
-	while (DsaPointerIsValid(*link))
-	{
-		RateWindow *w = dsa_get_address(area, *link);
-
-		if (w->type_id == type_id && strcmp(w->name, name) == 0)
-			return link;
-		link = &w->next;
-	}
-	return link;
+	return add_size(pool_head_size(), mul_size(pool_blocks(), sizeof(RateBlock)));
 }
 
-static void
-free_window(dsa_pointer *link)
+void
+rates_init(void *memory)
 {
-	dsa_pointer p = *link;
+	RatePool   *pool = memory;
 
-	*link = ((RateWindow *) dsa_get_address(area, p))->next;
-	dsa_free(area, p);
+	pool->nblocks = pool->nfree = pool_blocks();
+	pool->blocks = (RateBlock *) ((char *) memory + pool_head_size());
+	pool->free = 1;
+	for (int i = 1; i <= pool->nblocks; i++)
+		pool->next[i] = i < pool->nblocks ? i + 1 : 0;
+	JobqShmem->rates = pool;
 }
 
 static RateWindow *
+window_at(int32 block)
+{
+	return block == 0 ? NULL : (RateWindow *) &JobqShmem->rates->blocks[block - 1];
+}
+
+static int
+blocks_for(int size)
+{
+	return (HEAD_STARTS + size + BLOCK_STARTS - 1) / BLOCK_STARTS;
+}
+
+/* The pool's lock is held, and there are so many. */
+static int32
+take_blocks(int n)
+{
+	RatePool   *pool = JobqShmem->rates;
+	int32		first = pool->free;
+	int32		last = first;
+
+	Assert(n > 0 && n <= pool->nfree);
+	for (int i = 1; i < n; i++)
+		last = pool->next[last];
+	pool->free = pool->next[last];
+	pool->next[last] = 0;
+	pool->nfree -= n;
+	return first;
+}
+
+/* The pool's lock is held. */
+static void
+give_blocks(int32 first)
+{
+	RatePool   *pool = JobqShmem->rates;
+
+	while (first != 0)
+	{
+		int32		next = pool->next[first];
+
+		pool->next[first] = pool->free;
+		pool->free = first;
+		pool->nfree++;
+		first = next;
+	}
+}
+
+/* ---------- windows ---------- */
+
+/* The number that leads to the window; to its end when there is none. */
+static int32 *
+find_window(int32 type_id, const char *name)
+{
+	int32	   *link = &db->first_rate;
+	RateWindow *w;
+
+	while ((w = window_at(*link)) != NULL && (w->type_id != type_id || strcmp(w->name, name) != 0))
+		link = &w->next;
+	return link;
+}
+
+/* The pool's lock is held. */
+static void
+free_window(int32 *link)
+{
+	int32		block = *link;
+
+	*link = window_at(block)->next;
+	give_blocks(block);
+}
+
+/* Those of a database that has left its entry to another.  The pool's lock is held. */
+static void
+free_windows(JobqDb *owner)
+{
+	while (owner->first_rate != 0)
+		free_window(&owner->first_rate);
+	owner->rates_dboid = owner->dboid;
+}
+
+static void
+free_left_windows(void)
+{
+	for (int i = 0; i < JobqShmem->ndbs; i++)
+	{
+		if (JobqShmem->dbs[i].rates_dboid != JobqShmem->dbs[i].dboid)
+			free_windows(&JobqShmem->dbs[i]);
+	}
+}
+
+/* NULL: the pool has no room for it. */
+static RateWindow *
 make_window(int32 type_id, const char *name, int size)
 {
-	dsa_pointer p = dsa_allocate0(area, offsetof(RateWindow, starts) + sizeof(TimestampTz) * Max(size, 1));
-	RateWindow *w = dsa_get_address(area, p);
+	RateWindow *w = NULL;
 
-	w->type_id = type_id;
-	strlcpy(w->name, name, sizeof(w->name));
-	w->size = size;
-	w->next = db->first_rate;
-	db->first_rate = p;
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	if (blocks_for(size) > JobqShmem->rates->nfree)
+		free_left_windows();
+	if (blocks_for(size) <= JobqShmem->rates->nfree)
+	{
+		int32		block = take_blocks(blocks_for(size));
+
+		w = window_at(block);
+		memset(w, 0, sizeof(RateWindow));
+		w->block = block;
+		w->type_id = type_id;
+		strlcpy(w->name, name, sizeof(w->name));
+		w->size = size;
+		w->next = db->first_rate;
+		db->first_rate = block;
+	}
+	LWLockRelease(JobqShmem->lock);
 	return w;
 }
 
@@ -122,20 +216,25 @@ void
 rate_init(JobqDb *mine)
 {
 	db = mine;
-	area = NULL;
-	if (db->rates_dboid == db->dboid)
-		return;
-	/* the entry was another database's */
-	if (db->rates != DSM_HANDLE_INVALID)
-		open_area();
-	while (DsaPointerIsValid(db->first_rate))
-		free_window(&db->first_rate);
-	db->rates_dboid = db->dboid;
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	if (db->rates_dboid != db->dboid)
+		free_windows(db);		/* the entry was another database's */
+	LWLockRelease(JobqShmem->lock);
 }
 
 /* ---------- starts ---------- */
 
-#define START(w, i)	((w)->starts[((w)->first + (i)) % (w)->size])
+#define START(w, i)	(*start_at(w, ((w)->first + (i)) % (w)->size))
+
+static TimestampTz *
+start_at(RateWindow *w, int place)
+{
+	int32		block = w->block;
+
+	for (place += HEAD_STARTS; place >= BLOCK_STARTS; place -= BLOCK_STARTS)
+		block = JobqShmem->rates->next[block];
+	return &JobqShmem->rates->blocks[block - 1].starts[place];
+}
 
 /* They become known nearly in order. */
 static void
@@ -204,6 +303,14 @@ add_known_starts(const Rate *rate, TimestampTz since)
 	}
 }
 
+/* No more than fit in. */
+static void
+fill_with(const Rate *rate, int n, TimestampTz started)
+{
+	for (int i = 0; i < Min(n, rate->window->size); i++)
+		add_start(rate->window, started);
+}
+
 /* Reads when jobs started before the server did.  Whoever locks a table keeps us from it for a moment only. */
 static void
 fill_window(const Rate *rate)
@@ -234,8 +341,7 @@ fill_window(const Rate *rate)
 		EmitErrorReport();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
-		for (int i = 0; i < rate->limit; i++)
-			add_start(rate->window, JobqShmem->started_at);
+		fill_with(rate, rate->limit, JobqShmem->started_at);
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);
@@ -244,43 +350,76 @@ fill_window(const Rate *rate)
 
 /* ---------- what the registry says ---------- */
 
-/* Another size: the latest starts are kept. */
-static RateWindow *
-resize(dsa_pointer *link, int size)
+/* Another size: the latest starts are kept.  False: the pool has no room, and the window stays as it is. */
+static bool
+resize(RateWindow *w, int size)
 {
-	RateWindow *old = dsa_get_address(area, *link);
-	RateWindow *w = make_window(old->type_id, old->name, size);
+	int			n = Min(w->n, size);
+	TimestampTz *starts = palloc(sizeof(TimestampTz) * Max(n, 1));
+	int			more = blocks_for(size) - blocks_for(w->size);
+	bool		room;
 
-	for (int i = 0; i < old->n && size > 0; i++)
-		add_start(w, START(old, i));
-	/* the new one stands first; the link to the old one may have been the list's head */
-	free_window(link == &db->first_rate ? &w->next : link);
-	return w;
+	for (int i = 0; i < n; i++)
+		starts[i] = START(w, w->n - n + i);
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	if (more > JobqShmem->rates->nfree)
+		free_left_windows();
+	room = more <= JobqShmem->rates->nfree;
+	if (room)
+	{
+		/* the first block, which has its head, stays */
+		give_blocks(JobqShmem->rates->next[w->block]);
+		JobqShmem->rates->next[w->block] = blocks_for(size) > 1 ? take_blocks(blocks_for(size) - 1) : 0;
+		w->size = size;
+		w->first = w->n = 0;
+	}
+	LWLockRelease(JobqShmem->lock);
+	for (int i = 0; room && i < n; i++)
+		add_start(w, starts[i]);
+	pfree(starts);
+	return room;
 }
 
 static void
 drop_window(int32 type_id, const char *name)
 {
-	dsa_pointer *link;
+	int32	   *link;
 
-	if (db == NULL || db->rates == DSM_HANDLE_INVALID || !DsaPointerIsValid(db->first_rate))
-		return;
-	open_area();
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	link = find_window(type_id, name);
-	if (DsaPointerIsValid(*link))
+	if (*link != 0)
 		free_window(link);
+	LWLockRelease(JobqShmem->lock);
+}
+
+/* What has started before it was there is in the rows, or lets it begin full. */
+static void
+fill_new(Rate *rate)
+{
+	RateWindow *w = rate->window;
+	TimestampTz now = GetCurrentTimestamp();
+
+	w->filled = now;
+	/* as long as the window holds a time before the server's start, the bucket begins empty */
+	if (now - rate->window_us > JobqShmem->started_at)
+		w->tokens = rate->burst;
+	if (w->size > 0)
+		fill_window(rate);
+	fill_with(rate, rate->missed, rate->last_missed);
+	rate->missed = 0;
 }
 
 void
 rate_load(Rate *rate, int32 type_id, const char *name, int limit, int64 window_us, int burst)
 {
-	int			size = burst > 0 ? 0 : Min(limit, JOBQ_MAX_RATE);
-	dsa_pointer *link;
+	int			size = burst > 0 ? 0 : Max(Min(limit, JOBQ_MAX_RATE), 0);
 
+	limit = burst > 0 ? limit : size;
 	rate->limit = limit;
 	rate->window_us = window_us;
 	rate->burst = burst;
 	rate->next_free = 0;
+	rate->lacks_window = false;
 	if (limit == 0)
 	{
 		if (rate->window != NULL)
@@ -288,22 +427,28 @@ rate_load(Rate *rate, int32 type_id, const char *name, int limit, int64 window_u
 		rate->window = NULL;
 		return;
 	}
-	open_area();
-	link = find_window(type_id, name);
-	if (DsaPointerIsValid(*link))
+	rate->window = window_at(*find_window(type_id, name));
+	if (rate->window != NULL)
+		rate->lacks_window = rate->window->size != size && !resize(rate->window, size);
+	else if ((rate->window = make_window(type_id, name, size)) != NULL)
+		fill_new(rate);
+	else
+		rate->lacks_window = true;
+}
+
+void
+rates_drop_unused(RateIsUsed is_used)
+{
+	int32		block = db->first_rate;
+
+	while (block != 0)
 	{
-		rate->window = dsa_get_address(area, *link);
-		if (rate->window->size != size)
-			rate->window = resize(link, size);
-		return;
+		RateWindow *w = window_at(block);
+
+		block = w->next;
+		if (!is_used(w->type_id, w->name))
+			drop_window(w->type_id, w->name);
 	}
-	rate->window = make_window(type_id, name, size);
-	rate->window->filled = GetCurrentTimestamp();
-	/* as long as the window holds a time before the server's start, the bucket begins empty */
-	if (rate->window->filled - window_us > JobqShmem->started_at)
-		rate->window->tokens = burst;
-	if (size > 0)
-		fill_window(rate);
 }
 
 /* ---------- one job ---------- */
@@ -331,7 +476,7 @@ rate_is_closed(Rate *rate, TimestampTz now)
 	RateWindow *w = rate->window;
 	int			over;
 
-	if (now < rate->next_free)
+	if (now < rate->next_free || rate->lacks_window)
 		return true;
 	if (rate->burst > 0)
 		return bucket_is_empty(rate, now);
@@ -350,10 +495,10 @@ rate_is_closed(Rate *rate, TimestampTz now)
 void
 rate_take(Rate *rate)
 {
-	if (rate->burst > 0)
-		rate->window->tokens--;
-	else
+	if (rate->burst == 0)
 		rate->pending++;
+	else if (rate->window != NULL)
+		rate->window->tokens--;
 }
 
 void
@@ -362,15 +507,21 @@ rate_note(Rate *rate, TimestampTz started)
 	if (rate->burst > 0)
 		return;
 	rate->pending--;
-	add_start(rate->window, started);
+	if (rate->window != NULL)
+	{
+		add_start(rate->window, started);
+		return;
+	}
+	rate->missed++;
+	rate->last_missed = started;
 }
 
 void
 rate_refund(Rate *rate)
 {
-	if (rate->burst > 0)
-		rate->window->tokens++;
-	else
+	if (rate->burst == 0)
 		rate->pending--;
+	else if (rate->window != NULL)
+		rate->window->tokens++;
 	rate->next_free = 0;
 }

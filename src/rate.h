@@ -19,13 +19,22 @@ typedef struct Rate
 	int64		window_us;
 	int			burst;			/* > 0: a token bucket of that size, filled with limit per window */
 	struct RateWindow *window;	/* in shared memory: outlives the dispatcher */
+	bool		lacks_window;	/* there is no room for it: nothing may start */
+	int			missed;			/* have started nevertheless, handed out before the limit was set */
+	TimestampTz last_missed;
 	int			pending;		/* handed out, start not known */
 	TimestampTz next_free;		/* nothing may start before then */
 } Rate;
 
+/* Their shared memory. */
+extern Size rates_size(void);
+extern void rates_init(void *memory);
 extern void rate_init(JobqDb *db);
 /* What the limit of a type, or the shared one of that name (type_id 0), says now. */
 extern void rate_load(Rate *rate, int32 type_id, const char *name, int limit, int64 window_us, int burst);
+/* Frees windows of limits that are not there any more. */
+typedef bool (*RateIsUsed) (int32 type_id, const char *name);
+extern void rates_drop_unused(RateIsUsed is_used);
 /* May none start now?  Then next_free says when to ask again. */
 extern bool rate_is_closed(Rate *rate, TimestampTz now);
 /* One is handed out. */

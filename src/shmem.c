@@ -13,6 +13,7 @@
 #include "utils/timestamp.h"
 
 #include "quota.h"
+#include "rate.h"
 #include "slots.h"
 
 JobqShared *JobqShmem = NULL;
@@ -42,7 +43,7 @@ slots_size(void)
 static Size
 total_size(void)
 {
-	return add_size(add_size(header_size(), rings_size()),
+	return add_size(add_size(add_size(header_size(), rings_size()), rates_size()),
 					add_size(slots_size(), mul_size(JOBQ_MAX_QUOTAS, sizeof(QuotaEntry))));
 }
 
@@ -60,8 +61,6 @@ init_db(JobqDb *db, LaneKeys *ring)
 {
 	SpinLockInit(&db->mutex);
 	db->ring = ring;
-	db->rates = DSM_HANDLE_INVALID;
-	db->first_rate = InvalidDsaPointer;
 	ConditionVariableInit(&db->idle);
 	pg_atomic_init_u32(&db->imminent, 0);
 	pg_atomic_init_u64(&db->beat, 0);
@@ -111,11 +110,12 @@ jobq_shmem_startup(void)
 		memset(base, 0, total_size());
 		JobqShmem->lock = &(GetNamedLWLockTranche("jobq"))->lock;
 		JobqShmem->started_at = GetCurrentTimestamp();
-		pg_atomic_init_u32(&JobqShmem->rate_tranche, 0);
 		JobqShmem->ndbs = jobq_max_databases;
 		JobqShmem->nslots = JOBQ_MAX_SLOTS;
-		JobqShmem->slots = (Slot *) (base + header_size() + rings_size());
-		JobqShmem->quotas = (QuotaEntry *) (base + header_size() + rings_size() + slots_size());
+		rates_init(base + header_size() + rings_size());
+		base += header_size() + rings_size() + rates_size();
+		JobqShmem->slots = (Slot *) base;
+		JobqShmem->quotas = (QuotaEntry *) (base + slots_size());
 		for (int i = 0; i < JobqShmem->ndbs; i++)
 			init_db(&JobqShmem->dbs[i], rings + (Size) i * jobq_max_lanes);
 		for (int i = 0; i < JobqShmem->nslots; i++)

@@ -22,7 +22,6 @@
 
 #include "clock.h"
 #include "horizon.h"
-#include "utils/dsa.h"
 
 #define JOBQ_MAX_COMMANDS	256
 #define JOBQ_MAX_WAITERS	64
@@ -192,9 +191,8 @@ typedef struct JobqDb
 	int			no_worker_slots;	/* could not start a worker: max_worker_processes is used up */
 
 	/* rate windows: the dispatcher's (rate.c) */
-	dsa_handle	rates;			/* DSM_HANDLE_INVALID: no area yet */
 	Oid			rates_dboid;	/* whose they are */
-	dsa_pointer first_rate;
+	int32		first_rate;		/* 0: none */
 
 	LaneKeys *ring;			/* jobq_max_lanes entries */
 } JobqDb;
@@ -207,7 +205,7 @@ typedef struct JobqShared
 	Latch	   *launcher;		/* NULL: not running */
 	pid_t		launcher_pid;
 	TimestampTz started_at;		/* when this memory was new */
-	pg_atomic_uint32 rate_tranche;	/* of the locks in areas of rates; 0: none yet */
+	struct RatePool *rates;		/* rate.c */
 	int			ndbs;
 	int			nslots;
 	struct Slot *slots;

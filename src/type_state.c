@@ -7,7 +7,9 @@
  */
 #include "jobq.h"
 
+#include "access/xact.h"
 #include "utils/memutils.h"
+#include "utils/resowner.h"
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
 
@@ -31,6 +33,7 @@ bool		types_order_changed = false;
 bool		types_keep_order = false;
 static int	gone_kept = 0;	/* such as have jobs; -1: to be counted */
 static bool key_order_changed = false;
+static bool lacking = false;	/* some type has no window for its rate */
 
 void
 types_init(MemoryContext context)
@@ -123,10 +126,20 @@ type_load_pressure(TypeState *t)
 static void
 load_rates(TypeState *t, const JobType *jt)
 {
+	bool		lacks;
+
 	rate_load(&t->own.rate, jt->id, "", jt->dropped ? 0 : jt->rate_limit, jt->rate_window_us, jt->burst);
 	t->rated = jt->rate_limit > 0;
+	lacks = t->own.rate.lacks_window;
 	for (int i = 0; i < t->nlimits; i++)
+	{
 		t->rated |= t->limits[i]->rate.limit > 0;
+		lacks |= t->limits[i]->rate.lacks_window;
+	}
+	if (lacks)
+		snprintf(t->trouble, sizeof(t->trouble), "jobs of type \"%s\" wait: the memory for rate windows is used up;"
+				 " increase jobq.max_databases or use options.burst", jt->name);
+	lacking |= lacks;
 }
 
 /* Another definition, or another tool path: what has failed says nothing of it. */
@@ -157,8 +170,9 @@ load_pause(TypeState *t, const JobType *jt)
 	t->paused = jt->paused && t->pause_ends > mono_now();
 }
 
-void
-type_load(TypeState *t)
+/* May raise an error, of which type_load keeps the text. */
+static void
+load(TypeState *t)
 {
 	JobType    *jt = job_type_by_id(t->id);
 	Oid			roleid;
@@ -191,6 +205,78 @@ type_load(TypeState *t)
 		t->refused = true;		/* the role is gone: its jobs wait, the registry says for whom */
 	else
 		t->role = role_state(roleid);
+}
+
+/* What is wrong with one type stops this type only. */
+void
+type_load(TypeState *t)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	char		before[sizeof(t->trouble)];
+
+	strlcpy(before, t->trouble, sizeof(before));
+	t->trouble[0] = '\0';
+	BeginInternalSubTransaction(NULL);
+	PG_TRY();
+	{
+		MemoryContextSwitchTo(context);
+		load(t);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		snprintf(t->trouble, sizeof(t->trouble), "jobs of type %d wait: %s", t->id, error->message);
+		t->per_key = Max(t->per_key, 1);
+		FreeErrorData(error);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	if (t->trouble[0] != '\0' && strcmp(t->trouble, before) != 0)
+		ereport(LOG,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("jobq: %s", t->trouble)));
+}
+
+bool
+types_lack_windows(void)
+{
+	return lacking;
+}
+
+static bool
+window_is_used(int32 type_id, const char *name)
+{
+	JobType    *jt;
+
+	if (type_id == 0)
+		return limit_has_rate(name);
+	jt = job_type_by_id(type_id);
+	return jt != NULL && !jt->dropped && jt->rate_limit > 0;
+}
+
+void
+types_retry_windows(void)
+{
+	HASH_SEQ_STATUS status;
+	TypeState  *t;
+
+	lacking = false;
+	rates_drop_unused(window_is_used);
+	limits_retry_windows();
+	hash_seq_init(&status, all_types);
+	while ((t = hash_seq_search(&status)) != NULL)
+	{
+		if (t->trouble[0] != '\0')
+			type_load(t);
+	}
 }
 
 TypeState *
