@@ -16,6 +16,7 @@
 #include "hooks.h"
 #include "json_build.h"
 #include "news.h"
+#include "texts.h"
 #include "row_map.h"
 
 /* attribute numbers of jobq.alerts: src/sql/00_schema.sql */
@@ -99,8 +100,11 @@ alert_raise(Ledger *ledger, const Datum *values, const bool *nulls, JobType *typ
 	if (!alerts_ready(ledger, now))
 		return;
 	write_row(ledger, values, nulls, type, alert, now);
-	news_alert(!alert->in_log ? 0 : alert->high ? WARNING : LOG, alert->message,
-			   fields ? JsonbToCString(NULL, &fields->root, VARSIZE(fields)) : NULL);
+	if (alert->in_log != NULL)
+		news_alert(alert->high ? WARNING : LOG, log_text(jobq_log_error_text ? alert->message : alert->in_log),
+				   fields ? log_text(JsonbToCString(NULL, &fields->root, VARSIZE(fields))) : NULL);
+	else
+		news_alert(0, NULL, NULL);
 	if (jobq_alert_job_type[0] != '\0' && strcmp(jobq_alert_job_type, type->name) != 0)
 		enqueue_job(ledger, values, nulls, type, alert, now);
 }
@@ -108,13 +112,12 @@ alert_raise(Ledger *ledger, const Datum *values, const bool *nulls, JobType *typ
 void
 alert_dead_letter(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt)
 {
-	Alert		alert = {.high = type->critical, .in_log = true, .attempts = attempt, .error = o->message,
-	.source = o->source};
+	Alert		alert = {.high = type->critical, .attempts = attempt, .error = o->message, .source = o->source};
 
 	alert.title = psprintf("job of type \"%s\" failed for good", type->name);
-	alert.message = psprintf("job %s of type \"%s\" failed for good after %d attempt(s): %s",
-							 DatumGetCString(DirectFunctionCall1(uuid_out, JOB_ATT(job, Q_id))), type->name,
-							 attempt, o->message ? o->message : "");
+	alert.in_log = psprintf("job %s of type \"%s\" failed for good after %d attempt(s)",
+							DatumGetCString(DirectFunctionCall1(uuid_out, JOB_ATT(job, Q_id))), type->name, attempt);
+	alert.message = psprintf("%s: %s", alert.in_log, o->message ? o->message : "");
 	alert.payload = DatumGetJsonbP(JOB_ATT(job, Q_payload));
 	alert_raise(ledger, job->values, job->nulls, type, &alert);
 }

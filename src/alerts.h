@@ -10,7 +10,7 @@
 typedef struct Alert
 {
 	bool		high;			/* severity high, else warning */
-	bool		in_log;			/* with a line in the server's log */
+	const char *in_log;			/* the message without the error's text, for the log; NULL: not there */
 	const char *title;
 	const char *message;
 	int			attempts;

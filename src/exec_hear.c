@@ -14,6 +14,7 @@
 #include "utils/timestamp.h"
 
 #include "exec_job.h"
+#include "texts.h"
 
 #define EVENT_DELAY_MS	500
 
@@ -166,7 +167,7 @@ log_stderr_line(void *arg)
 {
 	StderrLine *line = arg;
 	JobType    *type = job_type_by_id(line->job->ref.type_id);
-	int			level = type ? exec_log_level(type) : 0;
+	int			level = type && jobq_log_error_text ? exec_log_level(type) : 0;
 
 	if (level != 0)
 		ereport(level,
@@ -174,8 +175,8 @@ log_stderr_line(void *arg)
 						DatumGetCString(DirectFunctionCall1(uuid_out,
 															UUIDPGetDatum(&line->job->ref.id))),
 						type->name,
-						text_from_utf8(line->text.data, (int) line->text.len)),
-				 line->job->log_fields ? errdetail_internal("%s", line->job->log_fields) : 0,
+						log_text(text_from_utf8(line->text.data, (int) line->text.len))),
+				 line->job->log_fields ? errdetail_internal("%s", log_text(line->job->log_fields)) : 0,
 				 errhidestmt(true), errhidecontext(true)));
 }
 

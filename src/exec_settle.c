@@ -21,6 +21,7 @@
 #include "exec_job.h"
 #include "find.h"
 #include "maintenance.h"
+#include "texts.h"
 
 #define RETRY_MIN_MS	50
 #define RETRY_MAX_MS	10000
@@ -248,7 +249,7 @@ start_failure(Ledger *ledger, ExecJob *x, JobType *type, const char *why, const 
 		tell_start_failure(ledger, x, type, why);
 		ereport(WARNING,
 				(errcode(ERRCODE_SYSTEM_ERROR),
-				 errmsg("job type \"%s\" is paused on this node: %s", type->name, why)));
+				 errmsg("job type \"%s\" is paused on this node: %s", type->name, log_text(why))));
 	}
 	return verdict;
 }

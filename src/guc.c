@@ -39,6 +39,7 @@ int			jobq_max_output;
 int			jobq_shutdown_grace;
 int			jobq_long_handler;
 char	   *jobq_notify_prefix;
+bool		jobq_log_error_text;
 bool		jobq_notify_events;
 int			jobq_notify_interval;
 int			jobq_compact_beyond_horizon;
@@ -201,6 +202,9 @@ define_switches(void)
 				"There the server restarts when a process that a tool left behind fails.");
 	define_bool("jobq.allow_superuser_handlers", &jobq_allow_superuser_handlers, true, PGC_SUSET,
 				"Runs SQL handlers also as a superuser.", NULL);
+	define_bool("jobq.log_error_text", &jobq_log_error_text, true, PGC_SUSET,
+				"Writes texts of handlers and tools to the server's log.",
+				"Off: lines about dead letters have no error text, and options.log_stderr logs nothing.");
 	define_bool("jobq.notify_events", &jobq_notify_events, false, PGC_SUSET,
 				"Notifies channel jobq_events when jobq.events has something new.", NULL);
 }

@@ -34,7 +34,7 @@
 #include "handler.h"
 #include "handler_target.h"
 #include "inline_session.h"
-#include "json_build.h"
+#include "texts.h"
 
 #define BATCH_LOCK_TIMEOUT	20		/* ms */
 #define BATCH_OVERRUN_MS	100
@@ -288,18 +288,6 @@ handler_timeout_message(Run *run)
 	return psprintf("timeout after %s", interval_text(run_timeout_us(run)));
 }
 
-static Jsonb *
-error_details(ErrorData *edata)
-{
-	JsonBuild	b;
-
-	json_begin_object(&b);
-	json_add_string(&b, "detail", edata->detail);
-	json_add_string(&b, "hint", edata->hint);
-	json_add_string(&b, "context", edata->context);
-	return json_end_object(&b);
-}
-
 /* RAISE ... ERRCODE 'JQ003' carries the interval in DETAIL. */
 static bool
 snooze_from_error(Outcome *o, ErrorData *edata)
@@ -334,9 +322,9 @@ static void
 fail_with(Outcome *o, ErrorData *edata)
 {
 	o->kind = OUTCOME_FAILED;
-	o->message = pstrdup(edata->message ? edata->message : "");
+	o->message = bounded_text(pstrdup(edata->message ? edata->message : ""));
 	o->code = pstrdup(unpack_sql_state(edata->sqlerrcode));
-	o->details = error_details(edata);
+	o->details = details_of_error(edata);
 }
 
 static void

@@ -201,6 +201,44 @@ word_argument(FunctionCallInfo fcinfo, int i, const char *name, const char *othe
 	return word;
 }
 
+static bool
+is_among(const char *word, const char *const *words, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		if (strcmp(word, words[i]) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* Transitions are written by jobq only: a reader of the timeline relies on them. */
+static void
+check_event_type(const char *type)
+{
+	static const char *const own[] = {
+		"enqueued", "claimed", "started", "progress", "heartbeat", "retry_scheduled", "snoozed", "released",
+		"completed", "failed", "dead", "cancelled", "skipped", "retried", "paused", "hook_failed"
+	};
+
+	if (is_among(type, own, lengthof(own)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("argument \"type\" is an event type that only jobq writes: \"%s\"", type)));
+}
+
+static void
+check_level(const char *level)
+{
+	static const char *const levels[] = {"debug", "info", "warning", "error"};
+
+	if (!is_among(level, levels, lengthof(levels)))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("argument \"level\" is unknown: \"%s\"", level),
+				 errhint("Levels are debug, info, warning and error.")));
+}
+
 /* What the arguments say, in the current memory context. */
 static void
 read_event(FunctionCallInfo fcinfo, Event *event)
@@ -212,7 +250,9 @@ read_event(FunctionCallInfo fcinfo, Event *event)
 				 errmsg("argument \"message\" is longer than %d bytes", jobq_max_payload)));
 	event->message = arg_text(fcinfo, 0);
 	event->level = word_argument(fcinfo, 1, "level", "info");
+	check_level(event->level);
 	event->type = word_argument(fcinfo, 2, "type", "log");
+	check_event_type(event->type);
 	if (PG_ARGISNULL(3))
 		return;
 	check_json_size("data", PG_GETARG_JSONB_P(3), jobq_max_payload);

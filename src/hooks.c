@@ -29,6 +29,7 @@
 #include "json_build.h"
 #include "json_size.h"
 #include "store.h"
+#include "texts.h"
 
 /* ---------- the new job ---------- */
 
@@ -89,7 +90,7 @@ hook_failed(Ledger *ledger, const Datum *values, const bool *nulls, JobType *typ
 			ErrorData *edata)
 {
 	Event		event = {.attempt = attempt, .type = "hook_failed", .source = hook->source, .level = "warning",
-	.message = edata->message};
+	.message = bounded_text(edata->message)};
 	JsonBuild	b;
 
 	if (!EVENTS_WANTED(type, EVENTS_FAILURES))

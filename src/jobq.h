@@ -57,6 +57,7 @@ extern int	jobq_max_output;			/* bytes */
 extern int	jobq_shutdown_grace;		/* ms */
 extern int	jobq_long_handler;			/* ms */
 extern char *jobq_notify_prefix;
+extern bool jobq_log_error_text;
 extern bool jobq_notify_events;
 extern int	jobq_notify_interval;		/* ms */
 extern int	jobq_compact_beyond_horizon;	/* BeyondSetting (beyond.h) */

@@ -28,6 +28,7 @@
 #include "publish.h"
 #include "settle.h"
 #include "story.h"
+#include "texts.h"
 #include "unique.h"
 
 /* ---------- rows ---------- */
@@ -394,6 +395,7 @@ JobStatus
 settle(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
 {
 	*need = 0;
+	bound_outcome(o);
 	unique_publish_sibling(&ledger->queue, job);	/* it was held back while this one ran */
 	switch (o->kind)
 	{

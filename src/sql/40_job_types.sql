@@ -140,12 +140,39 @@ BEGIN
   PERFORM jobq._check_limits(t.options);
 END $$;
 
+-- True for PUBLIC (0) and for a role without the rights of a superuser.
+CREATE FUNCTION jobq._is_lesser(role oid) RETURNS boolean
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT NOT coalesce((SELECT r.rolsuper FROM pg_roles r
+                        WHERE r.oid = CASE WHEN role = 'pg_database_owner'::regrole
+                                           THEN (SELECT d.datdba FROM pg_database d WHERE d.datname = current_database())
+                                           ELSE role END), false)
+$$;
+
+-- How a role that is no superuser could replace this handler; NULL: none could.
+CREATE FUNCTION jobq._handler_risk(handler oid) RETURNS text
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT CASE WHEN jobq._is_lesser(p.proowner) THEN format('it belongs to role "%s"', pg_get_userbyid(p.proowner))
+              ELSE (SELECT format('its schema "%s" can be written by %s', n.nspname,
+                                  CASE w.role WHEN 0 THEN 'PUBLIC' ELSE format('role "%s"', pg_get_userbyid(w.role)) END)
+                      FROM (SELECT n.nspowner AS role
+                             UNION ALL
+                            SELECT a.grantee FROM aclexplode(n.nspacl) a WHERE a.privilege_type = 'CREATE') w
+                     WHERE jobq._is_lesser(w.role) ORDER BY w.role LIMIT 1) END
+    FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE p.oid = handler
+$$;
+
 -- Warns of what is allowed but hardly meant.
 CREATE FUNCTION jobq._warn_of_type(t jobq.job_types) RETURNS void
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   trouble text := jobq._program_trouble(t.command[1]);
+  risk text := jobq._handler_risk(to_regprocedure(t.handler));
 BEGIN
+  IF risk IS NOT NULL AND (SELECT rolsuper FROM pg_roles WHERE oid = t.run_as_oid) THEN
+    RAISE WARNING 'job type "%" runs as a superuser, and a lesser role could replace its handler %: %', t.name, t.handler, risk
+      USING HINT = 'Give run_as a role without superuser rights, or the handler an owner and a schema that only superusers can change.';
+  END IF;
   IF trouble IS NOT NULL THEN
     RAISE WARNING 'the tool of job type "%" cannot be started on this server now: could not run "%": %',
       t.name, t.command[1], trouble

@@ -127,7 +127,7 @@ is(scalar_of("SELECT count(*) FROM jobq.alerts WHERE job_id = '$homeless'"), 1, 
 
 $offset = -s $node->logfile;
 my $critical = enqueue('critical', '{"fail": "x\\ny", "order": 42, "who": "a\\nb"}');
-$node->wait_for_log(qr/WARNING:  job $critical of type "critical" failed for good after 1 attempt\(s\): failed at x\n\ty/, $offset);
+$node->wait_for_log(qr/WARNING:  job $critical of type "critical" failed for good after 1 attempt\(s\): failed at x\\ny/, $offset);
 pass('of a critical job the log warns');
 like(slurp_file($node->logfile, $offset), qr/DETAIL:  \{"who": "a\\nb", "order": 42\}|DETAIL:  \{"order": 42, "who": "a\\nb"\}/,
 	'with the fields of its payload that it may show, on one line');
