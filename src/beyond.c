@@ -44,6 +44,7 @@
 #include "access/xlog.h"
 #include "miscadmin.h"
 #include "replication/slot.h"
+#include "replication/walsender.h"
 #include "replication/walsender_private.h"
 #include "storage/proc.h"
 #include "storage/procarray.h"
