@@ -8,7 +8,7 @@ use ServerTest;
 use Test::More;
 
 my $node = jobq_server('steps', 'restart_after_crash = on', 'autovacuum = off', 'fsync = off', 'log_min_messages = debug1',
-	'wal_sender_timeout = 0', 'max_locks_per_transaction = 128');
+	'wal_sender_timeout = 0', "wal_consistency_checking = 'all'");
 $node->start;
 $node->safe_psql('postgres', <<'END');
 CREATE EXTENSION jobq;
