@@ -125,11 +125,11 @@ jobq--$(EXTVERSION).sql: $(sort $(wildcard src/sql/*.sql))
 # The handwritten part, and between its halves the functions, views and comments of the install script:
 # src/sql/upgrade/README.md.
 jobq--%.sql: src/sql/upgrade/00_head.sql src/sql/upgrade/%.before.sql jobq--$(EXTVERSION).sql \
-		src/sql/upgrade/%.after.sql src/sql/upgrade/99_foot.sql src/sql/upgrade/carry_over.awk
+		src/sql/upgrade/50_owner.sql src/sql/upgrade/%.after.sql src/sql/upgrade/99_foot.sql src/sql/upgrade/carry_over.awk
 	old='$(word 1,$(subst --, ,$*))'; new='$(word 2,$(subst --, ,$*))'; \
 	{ cat src/sql/upgrade/00_head.sql src/sql/upgrade/$*.before.sql && \
 	  awk -f src/sql/upgrade/carry_over.awk jobq--$(EXTVERSION).sql && \
-	  cat src/sql/upgrade/$*.after.sql src/sql/upgrade/99_foot.sql; } > $@.part && \
+	  cat src/sql/upgrade/50_owner.sql src/sql/upgrade/$*.after.sql src/sql/upgrade/99_foot.sql; } > $@.part && \
 	sed "s/@OLD@/$$old/g; s/@NEW@/$$new/g" $@.part > $@ && rm $@.part
 
 HELPER_CFLAGS = -std=gnu99 -D_GNU_SOURCE

@@ -20,6 +20,7 @@ sub sql { return $node->safe_psql('app', $_[0]) }
 # --- the former release with all that it can hold ---
 
 my @configured = (<<'END', <<'END');
+SET ROLE dba;
 CREATE EXTENSION jobq;
 END
 CREATE TABLE done (n bigint, at timestamptz DEFAULT clock_timestamp());
@@ -59,7 +60,7 @@ SELECT jobq.grant_access('app', 'enqueue', 'acme', '{work,still}'), jobq.grant_a
 SELECT jobq.grant_access('boss', 'admin'), jobq.grant_access('team', 'read');
 GRANT EXECUTE ON FUNCTION jobq.enqueue, jobq.wait_for TO byhand WITH GRANT OPTION;
 END
-$node->safe_psql('postgres', 'CREATE ROLE runner LOGIN; CREATE ROLE app LOGIN; CREATE ROLE boss LOGIN; CREATE ROLE team; CREATE ROLE byhand LOGIN; CREATE ROLE stranger LOGIN; CREATE ROLE mate LOGIN IN ROLE team');
+$node->safe_psql('postgres', 'CREATE ROLE dba LOGIN SUPERUSER; CREATE ROLE runner LOGIN; CREATE ROLE app LOGIN; CREATE ROLE boss LOGIN; CREATE ROLE team; CREATE ROLE byhand LOGIN; CREATE ROLE stranger LOGIN; CREATE ROLE mate LOGIN IN ROLE team');
 sql($_) foreach @configured;
 is(sql('SELECT jobq.version()'), $old, "the server runs jobq $old");
 wait_dispatcher($node, 'app', 'and its dispatcher');
@@ -182,7 +183,15 @@ like($err, qr/function public\.atomic\(\) depends on function jobq\.enqueue_many
 unlike($err, qr/my_jobs/, 'and not what need not go');
 makes_progress('a refused update');
 sql('DROP VIEW starter; DROP FUNCTION atomic(); ALTER TABLE with_default ALTER id DROP DEFAULT');
+# Default privileges of the superuser that runs the update, who owns none of jobq.
+my @defaults = ('GRANT EXECUTE ON FUNCTIONS TO stranger', 'GRANT ALL ON TABLES TO stranger', 'GRANT ALL ON SEQUENCES TO stranger', 'GRANT USAGE ON TYPES TO stranger');
+sql(join ';', map { "ALTER DEFAULT PRIVILEGES $_" } @defaults);
+is(sql(q{BEGIN; SELECT jobq.enqueue('steady') IS NOT NULL; ALTER EXTENSION jobq UPDATE;
+  SELECT jobq.enqueue('steady', keep_dead => '1 day') IS NOT NULL; ROLLBACK}), "t\nt", 'an update in a transaction with enqueues before and after it');
+is(sql('SELECT jobq.version()'), $old, 'is rolled back');
+makes_progress('an update that is rolled back');
 my $took = seconds_of { $node->safe_psql('app', 'ALTER EXTENSION jobq UPDATE') };
+sql(join ';', map { my $revoke = $_ =~ s/GRANT/REVOKE/r =~ s/ TO / FROM /r; "ALTER DEFAULT PRIVILEGES $revoke" } @defaults);
 note(sprintf 'the update took %.2f s', $took);
 is(sql('SELECT jobq.version()'), $new, "the extension is $new");
 makes_progress('after the update');
@@ -245,7 +254,7 @@ is(dropped_lines(\@upgraded, \@fresh), '', 'and nothing else');
 my $dump = PostgreSQL::Test::Utils::tempdir() . '/app.sql';
 $node->command_ok([ 'pg_dump', '-d', $node->connstr('app'), '-f', $dump ], 'pg_dump');
 $node->safe_psql('postgres', 'CREATE DATABASE copy');
-$node->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('copy'), '-f', $dump ], 'and restore');
+$node->command_ok([ 'psql', '-X', '-q', '-U', 'dba', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('copy'), '-f', $dump ], 'and restore');
 my @copy = catalog_of($node, 'copy');
 is(dropped_lines(\@fresh, \@copy), '', 'the copy has all of it');
 is(dropped_lines(\@copy, \@fresh), '', 'and nothing else');
