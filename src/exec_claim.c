@@ -281,7 +281,7 @@ apply(Claim *claim)
 {
 	ExecJob    *x = claim->job;
 	Cell	   *cell = &MySlot->cells[cell_of(x)];
-	Frame		frame;
+	Frame		frame = {.type = FRAME_START};
 
 	if (!claim->start)
 	{
@@ -299,7 +299,6 @@ apply(Claim *claim)
 	}
 	x->state = EXEC_STARTED;
 	cell->started_at = x->started_at;
-	frame.type = FRAME_START;
 	frame.u.start = claim->frame;
 	if (!helper_queue(&frame, claim->answer))
 		exec_ended(x, FRAME_START_FAILED, E2BIG, "the frame for jobq-helper is too long");

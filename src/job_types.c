@@ -438,6 +438,7 @@ job_type_tool_hash(const JobType *type)
 	if (type->command == NULL)
 		return 0;
 	hash = hash_bytes((const unsigned char *) type->options, VARSIZE(type->options));
+	hash = hash_combine(hash, (uint32) jobq_allow_exec_under_pid1);
 	hash = hash_combine(hash, hash_bytes((const unsigned char *) jobq_tool_path, (int) strlen(jobq_tool_path)));
 	for (int i = 0; i < type->ncommand; i++)
 		hash = hash_combine(hash, hash_bytes((const unsigned char *) type->command[i], (int) strlen(type->command[i])));

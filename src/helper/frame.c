@@ -393,6 +393,12 @@ walk_message(Codec *c, Frame *frame)
 	c->failed = true;
 }
 
+static bool
+is_known_version(char version)
+{
+	return version == FRAME_VERSION || version == FRAME_OLD_VERSION;
+}
+
 bool
 frame_encode(FrameBuf *buf, const Frame *frame, uint32_t max_frame)
 {
@@ -415,7 +421,7 @@ frame_encode(FrameBuf *buf, const Frame *frame, uint32_t max_frame)
 	}
 	for (i = 0; i < 4; i++)
 		buf->data[buf->start + before + i] = (char) ((len - 4) >> (8 * i));
-	buf->data[buf->start + before + 4] = FRAME_VERSION;
+	buf->data[buf->start + before + 4] = (char) (frame->version ? frame->version : FRAME_VERSION);
 	buf->data[buf->start + before + 5] = (char) frame->type;
 	return true;
 }
@@ -426,8 +432,9 @@ frame_decode(const char *body, size_t len, Frame *frame)
 	Codec		c = {0};
 
 	memset(frame, 0, sizeof(*frame));
-	if (len < 2 || body[0] != FRAME_VERSION)
+	if (len < 2 || !is_known_version(body[0]))
 		return false;
+	frame->version = (uint8_t) body[0];
 	frame->type = (uint8_t) body[1];
 	c.in = body + 2;
 	c.end = body + len;
@@ -495,7 +502,7 @@ frame_decoder_next(FrameDecoder *decoder, Frame *frame)
 		return broken(decoder, "frame too short");
 	if (len > decoder->max_frame)
 		return broken(decoder, "frame too long");
-	if (have >= 5 && at[4] != FRAME_VERSION)
+	if (have >= 5 && !is_known_version(at[4]))
 		return broken(decoder, "unknown protocol version");
 	if (have < 4 + (size_t) len)
 		return FRAME_MORE;

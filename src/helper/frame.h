@@ -16,6 +16,7 @@
 #include <sys/types.h>
 
 #define FRAME_VERSION		2
+#define FRAME_OLD_VERSION	1	/* of the release before: no PING, PONG, OUTPUT_LIMIT */
 #define FRAME_FD			3	/* the helper's end of the socketpair */
 #define FRAME_HEADER		6	/* u32 length of what follows it, u8 version, u8 type */
 #define FRAME_MAX_DEFAULT	(4 * 1024 * 1024 + 256 * 1024)
@@ -193,6 +194,7 @@ typedef struct FrameExit
 typedef struct Frame
 {
 	uint8_t		type;			/* FrameType */
+	uint8_t		version;		/* 0: FRAME_VERSION */
 	union
 	{
 		FrameHello	hello;

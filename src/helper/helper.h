@@ -198,6 +198,7 @@ typedef struct Helper
 	int			signals;		/* signalfd */
 	pid_t		pid;
 	bool		greeted;		/* HELLO has come */
+	uint8_t		version;		/* its version: that of all frames, both ways */
 	bool		closing;		/* no more jobs; leave when there is none left */
 	bool		lost;			/* the worker is gone */
 	uint64_t	leave_by;

@@ -47,7 +47,10 @@ send_frame(Helper *h, const Frame *frame)
 {
 	Frame		cut = *frame;
 
-	if (h->lost || frame_encode(&h->out, frame, h->max_frame) || h->out.failed)
+	cut.version = h->version;
+	if (h->version == FRAME_OLD_VERSION && cut.type == FRAME_EXIT && cut.u.exit.kind == FRAME_OUTPUT_LIMIT)
+		cut.u.exit.kind = FRAME_EXITED; /* with 0, and a verdict that makes it a failure */
+	if (h->lost || frame_encode(&h->out, &cut, h->max_frame) || h->out.failed)
 		return;
 	if (cut.type == FRAME_EXIT)
 	{
@@ -125,6 +128,10 @@ take_frame(Helper *h, const Frame *frame)
 {
 	Job		   *job;
 
+	if (!h->greeted)
+		h->version = frame->version;
+	if (frame->version != h->version)
+		return false;
 	if (frame->type == FRAME_HELLO)
 		return take_hello(h, &frame->u.hello);
 	if (!h->greeted)
@@ -145,6 +152,8 @@ take_frame(Helper *h, const Frame *frame)
 			take_shutdown(h, &frame->u.shutdown);
 			return true;
 		case FRAME_PING:
+			if (h->version == FRAME_OLD_VERSION)
+				return false;
 			send_frame(h, &(const Frame) {.type = FRAME_PONG});
 			return true;
 		default:

@@ -217,7 +217,7 @@ sub decode
 	my ($body) = @_;
 	my ($version, $type) = unpack('CC', $body);
 	my ($name) = grep { $TYPE{$_} == $type } keys %TYPE;
-	my %f = (type => $name);
+	my %f = (type => $name, version => $version);
 	$body = substr($body, 2);
 	if ($name eq 'HELLO') { @f{qw(max_frame max_jobs pid)} = unpack('L<L<L<', $body); }
 	elsif ($name eq 'STARTED') { @f{qw(job pid)} = unpack('Q<L<', $body); }

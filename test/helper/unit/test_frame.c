@@ -147,7 +147,7 @@ test_malformed(void)
 	CHECK(decode_bytes("\xe9\x03\0\0", 4, &why) == FRAME_BAD, "so is one byte over the limit");
 	CHECK(decode_bytes("\xe8\x03\0\0", 4, &why) == FRAME_MORE, "the limit itself is not");
 	CHECK(decode_bytes("\1\0\0\0\2", 5, &why) == FRAME_BAD && strcmp(why, "frame too short") == 0, "too short");
-	CHECK(decode_bytes("\2\0\0\0\1", 5, &why) == FRAME_BAD && strcmp(why, "unknown protocol version") == 0,
+	CHECK(decode_bytes("\2\0\0\0\3", 5, &why) == FRAME_BAD && strcmp(why, "unknown protocol version") == 0,
 		  "another version is refused before its frame is whole");
 	CHECK(decode_bytes("\2\0\0\0\2\0", 6, &why) == FRAME_BAD, "type 0");
 	CHECK(decode_bytes("\2\0\0\0\2\x63", 6, &why) == FRAME_BAD, "unknown type");
