@@ -175,13 +175,15 @@ wait_for_locker(TupleTableSlot *slot)
 
 /* --- locking --- */
 
-LockResult
-queue_lock_or_wait(Table *queue, Job *seen, Job *job)
+/* *held: another transaction, no handler, has the row, which is left in the slot. */
+static LockResult
+try_lock(Table *queue, Job *seen, Job *job, bool *held)
 {
 	ItemPointerData tid = seen->tid;
 	LockResult	result = LOCK_GONE;
 	TM_Result	locked;
 
+	*held = false;
 	if (job_is_running(seen))
 		return LOCK_BUSY;
 	if (queue_fetch_version(queue, &tid))
@@ -195,10 +197,22 @@ queue_lock_or_wait(Table *queue, Job *seen, Job *job)
 			else if (locked == TM_WouldBlock && job_has_begun(seen))
 				result = LOCK_BUSY;
 			else if (locked == TM_WouldBlock)
-				wait_for_locker(queue->slot);
+				*held = true;
 		}
 	}
-	ExecClearTuple(queue->slot);
+	if (!*held)
+		ExecClearTuple(queue->slot);
+	return result;
+}
+
+LockResult
+queue_lock_or_wait(Table *queue, Job *seen, Job *job)
+{
+	bool		held;
+	LockResult	result = try_lock(queue, seen, job, &held);
+
+	if (held)
+		wait_for_locker(queue->slot);
 	return result;
 }
 
@@ -211,9 +225,10 @@ publish_key_of(Job *job)
 								DatumGetTimestampTz(JOB_ATT(job, Q_created_at)), true);
 }
 
-LockResult
-queue_lock_by_id(Table *queue, const pg_uuid_t *id, Job *job)
+static LockResult
+lock_by_id(Table *queue, const pg_uuid_t *id, Job *job, bool wait, bool *held)
 {
+	*held = false;
 	for (;;)
 	{
 		Job			seen;
@@ -229,10 +244,31 @@ queue_lock_by_id(Table *queue, const pg_uuid_t *id, Job *job)
 		if (!found)
 			return LOCK_GONE;
 		*job = seen;
-		result = queue_lock_or_wait(queue, &seen, job);
+		result = try_lock(queue, &seen, job, held);
+		if (*held && !wait)
+		{
+			ExecClearTuple(queue->slot);
+			return LOCK_GONE;
+		}
+		if (*held)
+			wait_for_locker(queue->slot);
 		if (result == LOCK_OK)
 			publish_key_of(job);
 		if (result != LOCK_GONE)
 			return result;
 	}
+}
+
+LockResult
+queue_lock_by_id(Table *queue, const pg_uuid_t *id, Job *job)
+{
+	bool		held;
+
+	return lock_by_id(queue, id, job, true, &held);
+}
+
+LockResult
+queue_lock_unless_held(Table *queue, const pg_uuid_t *id, Job *job, bool *held)
+{
+	return lock_by_id(queue, id, job, false, held);
 }

@@ -12,6 +12,8 @@
 extern bool queue_find_by_id(Table *queue, const pg_uuid_t *id, Snapshot snapshot, Job *job);
 /* LOCK_OK: locked for this transaction; LOCK_BUSY: its handler runs; LOCK_GONE: not a live job. */
 extern LockResult queue_lock_by_id(Table *queue, const pg_uuid_t *id, Job *job);
+/* The same without waiting: *held: another transaction has the row, and the answer is LOCK_GONE. */
+extern LockResult queue_lock_unless_held(Table *queue, const pg_uuid_t *id, Job *job, bool *held);
 /* One attempt at the version seen.  LOCK_GONE: it has changed, or we waited for somebody: look again. */
 extern LockResult queue_lock_or_wait(Table *queue, Job *seen, Job *job);
 

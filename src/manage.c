@@ -20,7 +20,9 @@
 #include "settle.h"
 
 PG_FUNCTION_INFO_V1(jobq_lock_job);
+PG_FUNCTION_INFO_V1(jobq_lock_free_job);
 PG_FUNCTION_INFO_V1(jobq_cancel);
+PG_FUNCTION_INFO_V1(jobq_cancel_free);
 PG_FUNCTION_INFO_V1(jobq_home_id);
 PG_FUNCTION_INFO_V1(jobq_home_is_ours);
 
@@ -43,16 +45,24 @@ id_argument(FunctionCallInfo fcinfo)
 	return PG_GETARG_UUID_P(0);
 }
 
-Datum
-jobq_lock_job(PG_FUNCTION_ARGS)
+static LockResult
+lock_job(Table *queue, const pg_uuid_t *id, Job *job, bool wait, bool *held)
+{
+	*held = false;
+	return wait ? queue_lock_by_id(queue, id, job) : queue_lock_unless_held(queue, id, job, held);
+}
+
+static Datum
+lock_waiting_job(const pg_uuid_t *id, bool wait)
 {
 	const char *result = "gone";
+	bool		held;
 	Table		queue;
 	Job			job;
 
 	PreventCommandIfReadOnly("jobq._lock_job()");
 	table_open_for_write(&queue, jobq_relid("queue"));
-	switch (queue_lock_by_id(&queue, id_argument(fcinfo), &job))
+	switch (lock_job(&queue, id, &job, wait, &held))
 	{
 		case LOCK_OK:
 			publish_job(&job);
@@ -62,10 +72,26 @@ jobq_lock_job(PG_FUNCTION_ARGS)
 			result = "running";
 			break;
 		case LOCK_GONE:
+			if (held)
+				result = "held";
 			break;
 	}
 	table_close_after_write(&queue);
 	PG_RETURN_TEXT_P(cstring_to_text(result));
+}
+
+/* jobq._lock_job(id) */
+Datum
+jobq_lock_job(PG_FUNCTION_ARGS)
+{
+	return lock_waiting_job(id_argument(fcinfo), true);
+}
+
+/* jobq._lock_free_job(id) */
+Datum
+jobq_lock_free_job(PG_FUNCTION_ARGS)
+{
+	return lock_waiting_job(id_argument(fcinfo), false);
 }
 
 /* Ends a waiting job, which we have locked. */
@@ -84,18 +110,19 @@ cancel_waiting(Ledger *ledger, Job *job, char *reason)
 }
 
 /* (id, reason, tell boolean) */
-Datum
-jobq_cancel(PG_FUNCTION_ARGS)
+static Datum
+cancel(FunctionCallInfo fcinfo, bool wait)
 {
 	pg_uuid_t  *id = id_argument(fcinfo);
 	char	   *reason = PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1));
 	const char *result = "gone";
+	bool		held;
 	Ledger		ledger;
 	Job			job;
 
 	PreventCommandIfReadOnly("jobq.cancel_job()");
 	ledger_open(&ledger);
-	switch (queue_lock_by_id(&ledger.queue, id, &job))
+	switch (lock_job(&ledger.queue, id, &job, wait, &held))
 	{
 		case LOCK_OK:
 			publish_job(&job);
@@ -108,10 +135,26 @@ jobq_cancel(PG_FUNCTION_ARGS)
 			result = PG_GETARG_BOOL(2) ? "told" : "running";
 			break;
 		case LOCK_GONE:
+			if (held)
+				result = "held";
 			break;
 	}
 	ledger_close(&ledger);
 	PG_RETURN_TEXT_P(cstring_to_text(result));
+}
+
+/* jobq._cancel(id, reason, tell) */
+Datum
+jobq_cancel(PG_FUNCTION_ARGS)
+{
+	return cancel(fcinfo, true);
+}
+
+/* jobq._cancel_free(id, reason, tell) */
+Datum
+jobq_cancel_free(PG_FUNCTION_ARGS)
+{
+	return cancel(fcinfo, false);
 }
 
 Datum

@@ -53,6 +53,12 @@ CREATE FUNCTION jobq._lock_job(id uuid) RETURNS text
 CREATE FUNCTION jobq._cancel(id uuid, reason text, tell boolean DEFAULT true) RETURNS text
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_cancel';
 
+-- Both without waiting for a transaction that has the row: then 'held'.
+CREATE FUNCTION jobq._lock_free_job(id uuid) RETURNS text
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_lock_free_job';
+CREATE FUNCTION jobq._cancel_free(id uuid, reason text, tell boolean) RETURNS text
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_cancel_free';
+
 -- What the definition of a job type may hold: src/options_check.c, src/command.c.
 CREATE FUNCTION jobq._check_options(options jsonb, exec boolean) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_check_options';

@@ -248,6 +248,12 @@ BEGIN
   FOR privilege IN SELECT * FROM jobq._privileges(access, tenant IS NULL) LOOP
     EXECUTE format('GRANT %s TO %I', privilege, pg_get_userbyid(role));
   END LOOP;
+  IF access = 'work' THEN
+    RAISE NOTICE 'access "work" gives no more than % in this release: no job type is worked by other processes yet',
+      (SELECT string_agg(DISTINCT 'jobq.' || p.proname, ', ') FROM pg_proc p
+        WHERE 'EXECUTE ON FUNCTION ' || p.oid::regprocedure IN (SELECT jobq._privileges('work', tenant IS NULL))
+          AND p.pronamespace = 'jobq'::regnamespace);
+  END IF;
 END $$;
 
 -- Takes back what the arguments cover: without a tenant every tenant, without types every type.

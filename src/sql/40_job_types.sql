@@ -469,8 +469,13 @@ DECLARE
 BEGIN
   PERFORM jobq._check_not_null('force', force IS NOT NULL);
   IF force THEN
-    PERFORM jobq._cancel_all(ARRAY(SELECT q.id FROM jobq.queue q WHERE q.type_id = t.id ORDER BY q.id DESC),
-                             'job type dropped', true);
+    SELECT c.held INTO live
+      FROM jobq._cancel_each(ARRAY(SELECT q.id FROM jobq.queue q WHERE q.type_id = t.id ORDER BY q.id DESC),
+                             'job type dropped', true) c;
+    IF live > 0 THEN
+      PERFORM jobq._bad('55006', format('open transactions hold %s job(s) of job type "%s"', live, name),
+        'Drop it again when these transactions have ended.');
+    END IF;
   ELSE
     SELECT count(*) INTO live FROM jobq.queue q WHERE q.type_id = t.id;
     IF live > 0 THEN

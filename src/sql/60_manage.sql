@@ -33,32 +33,51 @@ END $$;
 
 -- Ends live jobs, in the order of the array; how many.  Only so many that run can be told at once, and short jobs run
 -- until the batch that they are in has been committed: when there are too many, that is waited for, a second at most.
-CREATE FUNCTION jobq._cancel_all(ids uuid[], reason text, tell boolean) RETURNS bigint
+-- So is the end of transactions that hold a job, which one that stays open does until it ends: held.
+CREATE FUNCTION jobq._cancel_each(ids uuid[], reason text, tell boolean, OUT cancelled bigint, OUT held bigint)
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+  until timestamptz := clock_timestamp() + interval '1 second';
   job uuid;
   running uuid[];
-  cancelled bigint := 0;
+  in_use uuid[];
 BEGIN
-  FOR try IN 1..100 LOOP
+  cancelled := 0;
+  LOOP
     running := '{}';
+    in_use := '{}';
     FOREACH job IN ARRAY ids LOOP
-      CASE jobq._cancel(job, reason, false)
+      CASE jobq._cancel_free(job, reason, false)
         WHEN 'cancelled' THEN cancelled := cancelled + 1;
         WHEN 'running' THEN running := running || job;
+        WHEN 'held' THEN in_use := in_use || job;
         ELSE NULL;
       END CASE;
     END LOOP;
-    EXIT WHEN NOT tell OR cardinality(running) <= 128;
+    EXIT WHEN in_use = '{}' AND (NOT tell OR cardinality(running) <= 128) OR clock_timestamp() >= until;
     PERFORM pg_sleep(0.01);
-    ids := running;
+    ids := CASE WHEN tell THEN in_use || running ELSE in_use END;
   END LOOP;
   IF tell THEN
     FOREACH job IN ARRAY running LOOP
-      cancelled := cancelled + (jobq._cancel(job, reason) <> 'gone')::int;
+      CASE jobq._cancel_free(job, reason, true)
+        WHEN 'cancelled', 'told' THEN cancelled := cancelled + 1;
+        WHEN 'held' THEN in_use := in_use || job;
+        ELSE NULL;
+      END CASE;
     END LOOP;
   END IF;
-  RETURN cancelled;
+  held := cardinality(in_use);
+END $$;
+
+-- Says how many jobs a call has left alone.
+CREATE FUNCTION jobq._notice_held(held bigint) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF held > 0 THEN
+    RAISE NOTICE '% job(s) stay: open transactions of other sessions hold them', held
+      USING HINT = 'Call it again when these have ended.';
+  END IF;
 END $$;
 
 CREATE FUNCTION jobq.cancel_jobs(
@@ -70,6 +89,7 @@ CREATE FUNCTION jobq._cancel_jobs(caller oid,
   RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   type_ids int[] := jobq._type_ids(job_type, true);
+  done record;
 BEGIN
   PERFORM jobq._check_not_null('include_running', include_running IS NOT NULL);
   IF job_type IS NULL AND tenant IS NULL AND payload_contains IS NULL THEN
@@ -77,12 +97,15 @@ BEGIN
       'Give at least one of them.');
   END IF;
   -- the newest first: workers take the oldest
-  RETURN jobq._cancel_all(ARRAY(SELECT q.id FROM jobq.queue q
-                                 WHERE jobq._manages(caller, q.tenant, q.type_id)
-                                   AND (type_ids IS NULL OR q.type_id = ANY (type_ids))
-                                   AND jobq._tenant_is(q.tenant, _cancel_jobs.tenant)
-                                   AND (payload_contains IS NULL OR q.payload @> payload_contains)
-                                 ORDER BY q.id DESC), reason, include_running);
+  SELECT * INTO done
+    FROM jobq._cancel_each(ARRAY(SELECT q.id FROM jobq.queue q
+                                  WHERE jobq._manages(caller, q.tenant, q.type_id)
+                                    AND (type_ids IS NULL OR q.type_id = ANY (type_ids))
+                                    AND jobq._tenant_is(q.tenant, _cancel_jobs.tenant)
+                                    AND (payload_contains IS NULL OR q.payload @> payload_contains)
+                                  ORDER BY q.id DESC), reason, include_running);
+  PERFORM jobq._notice_held(done.held);
+  RETURN done.cancelled;
 END $$;
 
 -- Puts finished jobs (rows with the columns of history and dead_letters) back into the queue, due now, in the order
@@ -329,8 +352,12 @@ CREATE FUNCTION jobq.purge_tenant(tenant text) RETURNS bigint
 CREATE FUNCTION jobq._purge_tenant(caller oid, tenant text) RETURNS bigint
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+  until timestamptz := clock_timestamp() + interval '1 second';
   job uuid;
+  ids uuid[];
   running uuid[] := '{}';
+  in_use uuid[];
+  told record;
   live bigint := 0;
   dead bigint;
   ended bigint;
@@ -339,23 +366,39 @@ BEGIN
   IF tenant = '' THEN
     PERFORM jobq._bad('22023', 'tenant must not be ""', 'There is no tenant to purge.');
   END IF;
-  FOR job IN SELECT q.id FROM jobq.queue q WHERE q.tenant = _purge_tenant.tenant ORDER BY q.id DESC LOOP
-    CASE jobq._lock_job(job)
-      WHEN 'locked' THEN
-        DELETE FROM jobq.queue q WHERE q.id = job;
-        live := live + 1;
-      WHEN 'running' THEN
-        running := running || job;
-      ELSE
-        NULL;
-    END CASE;
+  ids := ARRAY(SELECT q.id FROM jobq.queue q WHERE q.tenant = _purge_tenant.tenant ORDER BY q.id DESC);
+  LOOP
+    in_use := '{}';
+    FOREACH job IN ARRAY ids LOOP
+      CASE jobq._lock_free_job(job)
+        WHEN 'locked' THEN
+          DELETE FROM jobq.queue q WHERE q.id = job;
+          live := live + 1;
+        WHEN 'running' THEN
+          running := running || job;
+        WHEN 'held' THEN
+          in_use := in_use || job;
+        ELSE
+          NULL;
+      END CASE;
+    END LOOP;
+    EXIT WHEN in_use = '{}' OR clock_timestamp() >= until;
+    PERFORM pg_sleep(0.01);
+    ids := in_use;
   END LOOP;
-  live := live + jobq._cancel_all(running, 'tenant purged', true);
-  DELETE FROM jobq.dead_letters d WHERE d.tenant = _purge_tenant.tenant;
+  SELECT * INTO told FROM jobq._cancel_each(running, 'tenant purged', true);
+  -- a transaction that retries one of these has its row
+  DELETE FROM jobq.dead_letters d
+   WHERE d.ctid IN (SELECT r.ctid FROM jobq.dead_letters r WHERE r.tenant = _purge_tenant.tenant FOR UPDATE SKIP LOCKED);
   GET DIAGNOSTICS dead = ROW_COUNT;
-  DELETE FROM jobq.history h WHERE h.tenant = _purge_tenant.tenant;
+  DELETE FROM jobq.history h
+   WHERE (h.tableoid, h.ctid) IN (SELECT r.tableoid, r.ctid FROM jobq.history r
+                                   WHERE r.tenant = _purge_tenant.tenant FOR UPDATE SKIP LOCKED);
   GET DIAGNOSTICS ended = ROW_COUNT;
   DELETE FROM jobq.events e WHERE e.tenant = _purge_tenant.tenant;
   DELETE FROM jobq.alerts a WHERE a.tenant = _purge_tenant.tenant;
-  RETURN live + dead + ended;
+  PERFORM jobq._notice_held(cardinality(in_use) + told.held
+    + (SELECT count(*) FROM jobq.dead_letters d WHERE d.tenant = _purge_tenant.tenant)
+    + (SELECT count(*) FROM jobq.history h WHERE h.tenant = _purge_tenant.tenant));
+  RETURN live + told.cancelled + dead + ended;
 END $$;

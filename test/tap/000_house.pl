@@ -95,4 +95,19 @@ for my $part (sort glob("$top/src/sql/*.sql"))
 	is("@bad", '', "$name adopts nobody's object");
 }
 
+# Each function that the documentation calls exists (jobq._name stands for any); columns of tables look alike.
+my %functions = map { map { $_ => 1 } slurp_file($_) =~ /^CREATE (?:FUNCTION|TABLE|VIEW) jobq\.(\w+)/mg } glob("$top/src/sql/*.sql");
+cmp_ok(scalar keys %functions, '>', 100, 'the install script creates functions and tables');
+for my $path ("$top/README.md", sort glob("$top/docs/*.md"))
+{
+	my @unknown = grep { !$functions{$_} && $_ ne '_name' } slurp_file($path) =~ /\bjobq\.(\w+)\(/g;
+
+	is("@unknown", '', ($path =~ s{^\Q$top\E/}{}r) . ' calls functions that exist');
+}
+# The table of accesses names functions without their schema.
+my ($accesses) = slurp_file("$top/docs/security.md") =~ /^\| access \| may call.*?\n\n/ms ? $& : '';
+my @named = map { s/\(s\)//r } $accesses =~ /`(\w+(?:\(s\))?)`/g;
+cmp_ok(scalar @named, '>', 20, 'docs/security.md has a table of accesses');
+is(join(' ', grep { !$functions{$_} && !/^(?:enqueue|work|read|admin)$/ } @named), '', 'which names functions that exist');
+
 done_testing();
