@@ -9,6 +9,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "storage/ipc.h"
 #include "utils/guc.h"
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
@@ -75,10 +76,11 @@ static TimeoutId tick_timeout = MAX_TIMEOUTS;
 static bool (*tick_counts) (void);
 static volatile sig_atomic_t ticks_left;
 
+/* A process that exits, at FATAL say, has its timers until the end, but no MyProc. */
 static void
 tick_handler(void)
 {
-	if ((tick_counts != NULL && !tick_counts()) || ticks_left == 0 || --ticks_left > 0)
+	if (proc_exit_inprogress || (tick_counts != NULL && !tick_counts()) || ticks_left == 0 || --ticks_left > 0)
 		return;
 	InterruptPending = true;
 	QueryCancelPending = true;

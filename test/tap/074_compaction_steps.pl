@@ -154,6 +154,9 @@ $locker->quit;
 $killer = holds('SELECT 1');
 my $asker = holds('SELECT 1');
 $asker->query_until(qr/started/, "\\echo started\nSELECT jobq.compact();\n");
+$killer->query("SELECT pid FROM waiting_for_pin()");
+value('SELECT pg_current_xact_id()');	# its commit writes all WAL before it
+$node->wait_for_catchup($standby);
 my $pid = $killer->query("SELECT pid FROM waiting_for_pin()");
 my $offset = -s $node->logfile;
 kill 'KILL', $pid;
