@@ -28,7 +28,6 @@
 #include "access/xlog.h"
 #include "miscadmin.h"
 #include "port.h"
-#include "portability/instr_time.h"
 #include "storage/fd.h"
 #include "utils/timestamp.h"
 
@@ -54,7 +53,7 @@ static FrameDecoder in;
 static uint32 max_frame;
 
 /* the watch over a helper that has jobs */
-static int64 look_at = 0;		/* monotonic, us; 0: it has none */
+static MonoTime look_at = 0;	/* 0: it has none */
 static bool pinged = false;		/* nothing has come since the last PING */
 static int	misses = 0;
 static bool helper_killed = false;
@@ -395,15 +394,6 @@ helper_receive(void (*got) (const Frame *frame))
 
 /* ---------- watching ---------- */
 
-static int64
-monotonic_us(void)
-{
-	instr_time	now;
-
-	INSTR_TIME_SET_CURRENT(now);
-	return (int64) INSTR_TIME_GET_MICROSEC(now);
-}
-
 void
 helper_kill(const char *why)
 {
@@ -416,7 +406,7 @@ helper_kill(const char *why)
 
 /* A PING was not answered since the last look; false: the helper is given up. */
 static bool
-note_miss(int64 now)
+note_miss(MonoTime now)
 {
 	if (helper_killed)
 	{
@@ -434,7 +424,7 @@ bool
 helper_watch(bool has_jobs)
 {
 	Frame		ping = {.type = FRAME_PING};
-	int64		now = monotonic_us();
+	MonoTime	now = mono_now();
 
 	if (helper_fd == PGINVALID_SOCKET || !has_jobs)
 	{
@@ -461,7 +451,7 @@ helper_watch_in(void)
 {
 	if (helper_fd == PGINVALID_SOCKET || look_at == 0)
 		return -1;
-	return (long) Max((look_at - monotonic_us() + 999) / 1000, 0);
+	return mono_ms_left(mono_now(), look_at);
 }
 
 void

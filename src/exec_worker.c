@@ -25,7 +25,6 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "portability/instr_time.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
@@ -177,10 +176,8 @@ await_ends(int ms)
 	{
 		int64		step = Min(left, LEAVE_STEP_MS * INT64CONST(1000));
 		int			events = WL_TIMEOUT | WL_POSTMASTER_DEATH | WL_SOCKET_READABLE;
-		instr_time	began;
-		instr_time	ended;
+		MonoTime	began = mono_now();
 
-		INSTR_TIME_SET_CURRENT(began);
 		helper_send();
 		if (helper_has_output())
 			events |= WL_SOCKET_WRITEABLE;
@@ -188,9 +185,7 @@ await_ends(int ms)
 							  jobq_wait(WAIT_HELPER_LEAVES)) & WL_POSTMASTER_DEATH)
 			return false;
 		exec_hear();
-		INSTR_TIME_SET_CURRENT(ended);
-		INSTR_TIME_SUBTRACT(ended, began);
-		left -= Min((int64) INSTR_TIME_GET_MICROSEC(ended), step);
+		left -= Min(mono_now() - began, step);
 	}
 	return true;
 }
