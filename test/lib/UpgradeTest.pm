@@ -21,11 +21,11 @@ our @EXPORT = qw(old_version new_version next_source stage_release install_new i
   dropped_lines);
 
 my $top = Cwd::abs_path("$FindBin::Bin/../..");
-my ($archive) = glob("$top/test/upgrade/jobq-*.tar.xz");
 
+# The release that the handwritten part of the upgrade script begins with.
 sub old_version
 {
-	return ($archive =~ m{/jobq-([^/]*)\.tar\.xz$})[0];
+	return (join(' ', glob("$top/src/sql/upgrade/*.before.sql")) =~ m{/([^/]*)--[^/]*\.before\.sql$})[0];
 }
 
 sub new_version
@@ -84,7 +84,7 @@ sub stage_release
 	if (!defined $source)
 	{
 		$source = "$stage/jobq-" . old_version();
-		system_or_bail('tar', '-C', $stage, '-xJf', $archive);
+		system_or_bail('tar', '-C', $stage, '-xJf', "$top/test/upgrade/jobq-" . old_version() . '.tar.xz');
 	}
 	system_or_bail('bash', '-c', <<'END', 'stage', $top, $ENV{JOBQ_PG_CONFIG}, $stage, $source);
 . "$1/test/lib/cluster.sh"

@@ -4,6 +4,7 @@
 use strict;
 use warnings;
 
+use IPC::Run ();
 use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
@@ -190,7 +191,15 @@ is(sql(q{BEGIN; SELECT jobq.enqueue('steady') IS NOT NULL; ALTER EXTENSION jobq 
   SELECT jobq.enqueue('steady', keep_dead => '1 day') IS NOT NULL; ROLLBACK}), "t\nt", 'an update in a transaction with enqueues before and after it');
 is(sql('SELECT jobq.version()'), $old, 'is rolled back');
 makes_progress('an update that is rolled back');
-my $took = seconds_of { $node->safe_psql('app', 'ALTER EXTENSION jobq UPDATE') };
+# Retention deletes dead letters, then history: the update waits for it, and neither meets a deadlock.
+my $retention = $node->background_psql('app');
+$retention->query_safe('BEGIN; DELETE FROM jobq.dead_letters WHERE false');
+my $update = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('app'), '-c', 'ALTER EXTENSION jobq UPDATE' ], '<', \undef, '>', \$out, '2>', \$err);
+wait_until(q{SELECT count(*) = 1 FROM pg_stat_activity WHERE query ~ '^ALTER EXTENSION' AND wait_event_type = 'Lock'}, 'the update waits for retention');
+is($retention->query_safe('SELECT count(*) >= 0 FROM jobq.history'), 't', 'which reads history');
+my $took = seconds_of { $retention->query_safe('COMMIT'); $update->finish };
+is($err, '', 'the update has no error');
+$retention->quit;
 sql(join ';', map { my $revoke = $_ =~ s/GRANT/REVOKE/r =~ s/ TO / FROM /r; "ALTER DEFAULT PRIVILEGES $revoke" } @defaults);
 note(sprintf 'the update took %.2f s', $took);
 is(sql('SELECT jobq.version()'), $new, "the extension is $new");

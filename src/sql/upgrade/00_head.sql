@@ -18,8 +18,9 @@ EXCEPTION WHEN undefined_function THEN
     HINT = 'Install jobq @NEW@, restart the server, connect again, then ALTER EXTENSION jobq UPDATE.';
 END $update$;
 
--- Lock the table that every job's transaction locks first before any other one, so that there is no deadlock.
-LOCK TABLE jobq.queue IN ACCESS EXCLUSIVE MODE;
+-- Lock in the order of those that run meanwhile, so that there is no deadlock: a job's transaction begins with the
+-- queue, retention with the dead letters.
+LOCK TABLE jobq.queue, jobq.dead_letters, jobq.history IN ACCESS EXCLUSIVE MODE;
 
 CREATE OR REPLACE FUNCTION jobq._outside_extension(statement text) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_outside_extension';

@@ -43,7 +43,7 @@ BEGIN
     UNION
     -- each role that handlers run as
     SELECT format('SELECT jobq._grant_in_handler(%s)', r.oid)
-      FROM jobq.job_types t JOIN pg_roles r ON r.rolname = t.run_as
+      FROM jobq.job_types t JOIN pg_roles r ON r.oid = t.run_as_oid
      WHERE t.dropped_at IS NULL AND t.handler IS NOT NULL
   LOOP
     PERFORM jobq._outside_extension(statement);
