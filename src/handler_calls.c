@@ -212,7 +212,7 @@ is_among(const char *word, const char *const *words, int n)
 	return false;
 }
 
-/* Transitions are written by jobq only: a reader of the timeline relies on them. */
+/* Refuses the name of a transition: only jobq writes those, and readers of the timeline rely on them. */
 static void
 check_event_type(const char *type)
 {

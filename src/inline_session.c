@@ -145,7 +145,7 @@ release_each(List *locks)
 	}
 }
 
-/* The transaction's hold keeps others out while the session's count changes. */
+/* Puts the session's counts back.  The transaction's hold keeps others out while a count changes. */
 static void
 restore_advisory_locks(List *before)
 {
@@ -215,7 +215,7 @@ drop_temporary(const ObjectAddresses *known)
 
 /* ---------- cursors ---------- */
 
-/* Only the server's function lists portals, so SPI asks it, as a role that may call it. */
+/* Lists the cursors of the session: only the server's own function can, called as a role that may call it. */
 static List *
 cursor_names(MemoryContext context)
 {
@@ -290,7 +290,7 @@ refuse(Node *stmt)
 			 errdetail("It would act on the session of the caller.")));
 }
 
-/* ALL means the handler's own; another name is unknown here, as it would be in a worker. */
+/* Executes DEALLOCATE ALL for the handler's own; a name that is not the handler's is unknown, as in a worker. */
 static bool
 deallocate(InlineSession *session, const char *name)
 {
@@ -333,7 +333,7 @@ inline_session_note(InlineSession *session, Node *stmt)
 
 /* ---------- search_path ---------- */
 
-/* The value that ALTER ROLE or ALTER DATABASE has stored for this pair; NULL: none. */
+/* Returns the value that ALTER ROLE or ALTER DATABASE has stored for this pair; NULL: none. */
 static char *
 stored_path(Relation settings, Oid database, Oid role)
 {
@@ -370,7 +370,7 @@ stored_path(Relation settings, Oid database, Oid role)
 	return path;
 }
 
-/* The server's own value; what only this session starts from, by its role or its client, does not count. */
+/* Returns the server's own value, not the one this session started from by its role or its client. */
 static const char *
 server_path(void)
 {
@@ -413,7 +413,7 @@ names_pg_temp(const char *path)
 	return false;
 }
 
-/* Where the path does not name pg_temp, it comes last: a temporary table of the caller hides none of the role's. */
+/* Puts pg_temp last where the path does not name it: a temporary table of the caller hides none of the role's. */
 void
 inline_session_set_path(Oid role)
 {

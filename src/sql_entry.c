@@ -14,6 +14,7 @@
 #include "sql_batch.h"
 #include "worker_role.h"
 
+/* True if the worker of the attempt before this one was terminated. */
 static bool
 was_terminated(Job *job)
 {
@@ -22,8 +23,9 @@ was_terminated(Job *job)
 }
 
 /*
- * Its worker was terminated: by its own handler, or by something that the job has no part in.  So the first
- * time the job waits again at once, at no charge; the second time in a row it is charged.
+ * Sets the outcome of an attempt whose worker was terminated, by its own handler or by something that the job
+ * has no part in.  So the first time the job waits again at once, at no charge; the second time in a row it is
+ * charged.
  */
 static void
 terminated(Run *run)

@@ -42,7 +42,7 @@ bounded_code(char *code)
 	return pnstrdup(code, pg_mbcliplen(code, (int) strlen(code), JOBQ_MAX_CODE));
 }
 
-/* JSON can't be cut. */
+/* Replaces details that are too large, since JSON can't be cut. */
 static Jsonb *
 bounded_details(Jsonb *details)
 {
@@ -65,7 +65,7 @@ bound_outcome(Outcome *o)
 
 /* ---------- errors ---------- */
 
-/* NULL when it only repeats the message. */
+/* Cuts a text; returns NULL for one that only repeats the message. */
 static char *
 unless_message(const ErrorData *edata, char *text)
 {
@@ -88,7 +88,10 @@ has_line(const StringInfo lines, const char *line, int len)
 	return false;
 }
 
-/* Each line once: a recursion repeats its lines as often as it is deep.  Not the message, which has its own column. */
+/*
+ * Returns the context with each line once: a recursion repeats its lines as often as it is deep.  A line that is
+ * the message is left out, which has its own column.
+ */
 static char *
 context_of_error(const ErrorData *edata)
 {
@@ -129,7 +132,7 @@ details_of_error(const ErrorData *edata)
 
 /* ---------- the log ---------- */
 
-/* The bytes of a control character at p; 0: it is none.  UTF-8 has further ones, U+0080 to U+009F. */
+/* Returns the length of a control character at p, 0 for another.  UTF-8 has further ones, U+0080 to U+009F. */
 static int
 control_len(const unsigned char *p)
 {
