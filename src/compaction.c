@@ -53,6 +53,7 @@ PG_FUNCTION_INFO_V1(jobq_compact);
 
 /* ---------- sizes ---------- */
 
+/* Waits for no lock: an index that REINDEX has counts for nothing. */
 static int64
 relation_bytes(Relation rel)
 {
@@ -62,8 +63,11 @@ relation_bytes(Relation rel)
 
 	foreach(lc, indexes)
 	{
-		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+		Relation	index;
 
+		if (!ConditionalLockRelationOid(lfirst_oid(lc), AccessShareLock))
+			continue;
+		index = index_open(lfirst_oid(lc), NoLock);
 		blocks += RelationGetNumberOfBlocks(index);
 		index_close(index, AccessShareLock);
 	}
@@ -89,9 +93,10 @@ queue_bytes(void)
 		return -1;
 	}
 	bytes = relation_bytes(rel);
-	if (OidIsValid(rel->rd_rel->reltoastrelid))
+	if (OidIsValid(rel->rd_rel->reltoastrelid) &&
+		ConditionalLockRelationOid(rel->rd_rel->reltoastrelid, AccessShareLock))
 	{
-		Relation	toast = table_open(rel->rd_rel->reltoastrelid, AccessShareLock);
+		Relation	toast = table_open(rel->rd_rel->reltoastrelid, NoLock);
 
 		bytes += relation_bytes(toast);
 		table_close(toast, AccessShareLock);

@@ -373,16 +373,16 @@ check_access(Report *report, const HealthFacts *f)
 						   "SELECT jobq._revoke_stray_grants() takes them back", f->strays), "");
 }
 
-/* Version or tables are such that no query about the rest can be relied on. */
+/* Nothing can be read, or relied on, but for the dispatcher. */
 static Datum
-report_unfit(JobqDb *db, const char *trouble)
+report_unread(JobqDb *db, Level level, const char *trouble)
 {
 	HealthFacts f = {0};
 	Report		report = {.worst = HEALTHY};
 
 	initStringInfo(&report.checks);
 	(void) check_dispatcher(&report, db, &f);
-	add_check(&report, "queues", UNHEALTHY, psprintf("no job runs: %s", trouble), "");
+	add_check(&report, "queues", level, trouble, "");
 	return DirectFunctionCall1(jsonb_in, CStringGetDatum(
 		psprintf("{\"status\": \"%s\", \"checks\": {%s}, \"details\": {}}", level_names[report.worst],
 				 report.checks.data)));
@@ -400,8 +400,9 @@ jobq_health(PG_FUNCTION_ARGS)
 	int			workers;
 
 	if (trouble[0] != '\0')
-		return report_unfit(db, trouble);
-	health_facts(&f);
+		PG_RETURN_DATUM(report_unread(db, UNHEALTHY, psprintf("no job runs: %s", trouble)));
+	if (!health_facts(&f))
+		PG_RETURN_DATUM(report_unread(db, DEGRADED, "a lock on a table or an index of jobq keeps health() from reading it"));
 	initStringInfo(&report.checks);
 	dispatcher = check_dispatcher(&report, db, &f);
 	workers = check_workers(&report, db, &f, dispatcher);

@@ -7,12 +7,14 @@
  */
 #include "jobq.h"
 
+#include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "utils/guc.h"
 #include "utils/json.h"
 #include "utils/memutils.h"
+#include "utils/resowner.h"
 
 #include "access.h"
 #include "health_facts.h"
@@ -20,6 +22,7 @@
 #include "slots.h"
 
 #define MAX_BLOCKED_KEYS	10		/* named */
+#define LOCK_LIMIT			"500ms"
 #define MAX_OLD_JOBS		1000	/* that are asked for it: each is looked for in all slots */
 
 /*
@@ -255,15 +258,60 @@ set_for_query(const char *name, const char *value)
 	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
 
-void
+/* Strings are of SPI's memory. */
+static void
+copy_strings(HealthFacts *f, MemoryContext context)
+{
+	char	  **strings[] = {&f->oldest_id, &f->signals, &f->signal_problem, &f->blocked_keys, &f->holder, &f->strays};
+
+	for (int i = 0; i < (int) lengthof(strings); i++)
+	{
+		if (*strings[i] != NULL)
+			*strings[i] = MemoryContextStrdup(context, *strings[i]);
+	}
+}
+
+/* False: a table or an index is locked, and has been for LOCK_LIMIT. */
+static bool
+try_to_read(HealthFacts *f, Oid caller)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile bool done = true;
+
+	BeginInternalSubTransaction(NULL);
+	PG_TRY();
+	{
+		SPI_connect();
+		read_facts(f, caller);
+		copy_strings(f, context);
+		SPI_finish();
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
+			PG_RE_THROW();
+		MemoryContextSwitchTo(context);
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		done = false;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return done;
+}
+
+bool
 health_facts(HealthFacts *f)
 {
 	int			nest = NewGUCNestLevel();
 	Oid			save_user;
 	int			save_context;
-	MemoryContext context = CurrentMemoryContext;
-	HealthFacts found = {0};
+	bool		done;
 
+	memset(f, 0, sizeof(HealthFacts));
 	GetUserIdAndSecContext(&save_user, &save_context);
 	SetUserIdAndSecContext(jobq_owner(), save_context | SECURITY_LOCAL_USERID_CHANGE);
 	set_for_query("search_path", "pg_catalog, pg_temp");
@@ -271,16 +319,9 @@ health_facts(HealthFacts *f)
 	set_for_query("enable_bitmapscan", "off");
 	set_for_query("jit", "off");
 	set_for_query("max_parallel_workers_per_gather", "0");
-	SPI_connect();
-	read_facts(&found, save_user);
-	*f = found;
-	f->oldest_id = found.oldest_id ? MemoryContextStrdup(context, found.oldest_id) : NULL;
-	f->signals = found.signals ? MemoryContextStrdup(context, found.signals) : NULL;
-	f->signal_problem = found.signal_problem ? MemoryContextStrdup(context, found.signal_problem) : NULL;
-	f->blocked_keys = found.blocked_keys ? MemoryContextStrdup(context, found.blocked_keys) : NULL;
-	f->holder = found.holder ? MemoryContextStrdup(context, found.holder) : NULL;
-	f->strays = found.strays ? MemoryContextStrdup(context, found.strays) : NULL;
-	SPI_finish();
+	set_for_query("lock_timeout", LOCK_LIMIT);
+	done = try_to_read(f, save_user);
 	SetUserIdAndSecContext(save_user, save_context);
 	AtEOXact_GUC(false, nest);
+	return done;
 }

@@ -30,7 +30,7 @@ typedef struct HealthFacts
 	char	   *strays;			/* roles with privileges that jobq did not grant; NULL: none */
 } HealthFacts;
 
-/* Strings are palloc'd in the current context. */
-extern void health_facts(HealthFacts *f);
+/* Strings are palloc'd in the current context.  False, and nothing is known: a lock is in the way. */
+extern bool health_facts(HealthFacts *f);
 
 #endif

@@ -23,6 +23,7 @@
 #include "common/hashfn.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
+#include "storage/lmgr.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -328,6 +329,13 @@ cache_add(Datum *values, bool *nulls)
 	return type;
 }
 
+/* Waits for no lock: while REINDEX has the index, the table is read without it. */
+static bool
+index_is_free(Oid index)
+{
+	return OidIsValid(index) && ConditionalLockRelationOid(index, AccessShareLock);
+}
+
 /* Reads the row that key finds; with live only one that is not dropped. */
 static JobType *
 load_type(const char *index_name, ScanKey key, bool live)
@@ -335,6 +343,7 @@ load_type(const char *index_name, ScanKey key, bool live)
 	Oid			relid = jobq_relid("job_types");
 	Oid			index = jobq_relid(index_name);
 	JobType    *type = NULL;
+	bool		by_index;
 	Relation	rel;
 	Snapshot	snapshot;
 	SysScanDesc scan;
@@ -346,7 +355,8 @@ load_type(const char *index_name, ScanKey key, bool live)
 	cache_begin();				/* the lock may have brought invalidations */
 	types_relid = relid;
 	snapshot = RegisterSnapshot(IsInParallelMode() ? GetActiveSnapshot() : GetLatestSnapshot());
-	scan = systable_beginscan(rel, index, OidIsValid(index), snapshot, 1, key);
+	by_index = index_is_free(index);
+	scan = systable_beginscan(rel, index, by_index, snapshot, 1, key);
 	while (type == NULL && HeapTupleIsValid(tuple = systable_getnext(scan)))
 	{
 		Datum		values[T_NATTS];
@@ -357,6 +367,8 @@ load_type(const char *index_name, ScanKey key, bool live)
 			type = cache_add(values, nulls);
 	}
 	systable_endscan(scan);
+	if (by_index)
+		UnlockRelationOid(index, AccessShareLock);
 	UnregisterSnapshot(snapshot);
 	table_close(rel, AccessShareLock);
 	return type;

@@ -59,6 +59,24 @@ has_columns(Relation index, const AttrNumber *columns, int n)
 	return true;
 }
 
+/*
+ * Locks all indexes until the end of the transaction; false: one is locked, by REINDEX say.  The lock on the table keeps
+ * them from being dropped.
+ */
+static bool
+lock_indexes(Relation queue)
+{
+	List	   *indexes = RelationGetIndexList(queue);
+	ListCell   *lc;
+	bool		locked = true;
+
+	foreach(lc, indexes)
+		locked = locked && ConditionalLockRelationOid(lfirst_oid(lc), AccessShareLock);
+	list_free(indexes);
+	return locked;
+}
+
+/* All are locked. */
 static Relation
 find_index(Relation queue, const AttrNumber *columns, int n)
 {
@@ -68,14 +86,14 @@ find_index(Relation queue, const AttrNumber *columns, int n)
 
 	foreach(lc, indexes)
 	{
-		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+		Relation	index = index_open(lfirst_oid(lc), NoLock);
 
 		if (has_columns(index, columns, n))
 		{
 			found = index;
 			break;
 		}
-		index_close(index, AccessShareLock);
+		index_close(index, NoLock);
 	}
 	list_free(indexes);
 	return found;
@@ -110,10 +128,11 @@ scan_open(QueueScan *scan, TimestampTz now)
 	scan->queue = try_table_open(relid, NoLock);
 	if (scan->queue == NULL)
 		return false;
-	if (row_map_look(scan->queue)->trouble[0] != '\0')
+	/* a table that does not fit is found in the next turn (fit.c) */
+	if (row_map_look(scan->queue)->trouble[0] != '\0' || !lock_indexes(scan->queue))
 	{
 		table_close(scan->queue, AccessShareLock);
-		return false;			/* the next turn finds it (fit.c) */
+		return false;
 	}
 	scan->lane_index = find_index(scan->queue, lane_columns, lengthof(lane_columns));
 	scan->id_index = find_index(scan->queue, id_columns, lengthof(id_columns));
@@ -121,9 +140,9 @@ scan_open(QueueScan *scan, TimestampTz now)
 	{
 		say_missing();
 		if (scan->lane_index)
-			index_close(scan->lane_index, AccessShareLock);
+			index_close(scan->lane_index, NoLock);
 		if (scan->id_index)
-			index_close(scan->id_index, AccessShareLock);
+			index_close(scan->id_index, NoLock);
 		table_close(scan->queue, AccessShareLock);
 		return false;
 	}
@@ -145,11 +164,11 @@ scan_close(QueueScan *scan)
 	ExecDropSingleTupleTableSlot(scan->slot);
 	UnregisterSnapshot(scan->snapshot);
 	if (scan->key_lane_index)
-		index_close(scan->key_lane_index, AccessShareLock);
+		index_close(scan->key_lane_index, NoLock);
 	if (scan->key_order_index)
-		index_close(scan->key_order_index, AccessShareLock);
-	index_close(scan->id_index, AccessShareLock);
-	index_close(scan->lane_index, AccessShareLock);
+		index_close(scan->key_order_index, NoLock);
+	index_close(scan->id_index, NoLock);
+	index_close(scan->lane_index, NoLock);
 	table_close(scan->queue, AccessShareLock);
 }
 

@@ -1,6 +1,9 @@
 
 -- Managing jobs.  Rows of waiting jobs are locked with jobq._lock_job, which waits for other clients but never
 -- for a handler; what is asked of a running job reaches it when the transaction commits.
+--
+-- Functions that change the queue lock it before they read it: a REINDEX in between would wait for the read and the
+-- change for the REINDEX.
 
 -- The id of a registered type; NULL for NULL.  with_dropped: of one that is history, too.
 CREATE FUNCTION jobq._type_ids(job_type text, with_dropped boolean) RETURNS int[]
@@ -24,6 +27,7 @@ CREATE FUNCTION jobq.cancel_job(id uuid, reason text DEFAULT NULL) RETURNS boole
 CREATE FUNCTION jobq._cancel_job(caller oid, id uuid, reason text) RETURNS boolean
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+  LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
   PERFORM jobq._check_not_null('id', id IS NOT NULL);
   IF NOT jobq._manages_job(caller, id) THEN
     RETURN false;
@@ -91,6 +95,7 @@ DECLARE
   type_ids int[] := jobq._type_ids(job_type, true);
   done record;
 BEGIN
+  LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
   PERFORM jobq._check_not_null('include_running', include_running IS NOT NULL);
   IF job_type IS NULL AND tenant IS NULL AND payload_contains IS NULL THEN
     PERFORM jobq._bad('22023', 'job_type, tenant and payload_contains are all NULL',
@@ -157,6 +162,7 @@ DECLARE
   job jobq.dead_letters;
   ended jsonb;
 BEGIN
+  LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
   PERFORM jobq._check_not_null('id', id IS NOT NULL);
   PERFORM jobq._check_number('max_attempts', max_attempts, 1, 1000000);
   IF NOT jobq._manages_job(caller, id) THEN
@@ -206,6 +212,7 @@ CREATE FUNCTION jobq._rerun_job(caller oid, id uuid, payload jsonb) RETURNS uuid
 DECLARE
   job jobq.dead_letters;
 BEGIN
+  LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
   PERFORM jobq._check_not_null('id', id IS NOT NULL);
   IF NOT jobq._manages_job(caller, id) THEN
     RETURN NULL;
@@ -244,6 +251,7 @@ CREATE FUNCTION jobq._alter_job(caller oid,
 DECLARE
   job jobq.queue;
 BEGIN
+  LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
   PERFORM jobq._check_not_null('id', id IS NOT NULL);
   PERFORM jobq._check_number('priority', priority, -100, 100);
   PERFORM jobq._check_number('max_attempts', max_attempts, 1, 1000000);
@@ -309,6 +317,7 @@ DECLARE
   picked bigint := 0;
   retried bigint := 0;
 BEGIN
+  LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
   PERFORM jobq._check_number('max_attempts', max_attempts, 1, 1000000);
   FOR jobs IN SELECT array_agg(n.job ORDER BY n.place)
                 FROM (SELECT d AS job, row_number() OVER () AS place
@@ -362,6 +371,7 @@ DECLARE
   dead bigint;
   ended bigint;
 BEGIN
+  LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
   PERFORM jobq._check_not_null('tenant', tenant IS NOT NULL);
   IF tenant = '' THEN
     PERFORM jobq._bad('22023', 'tenant must not be ""', 'There is no tenant to purge.');

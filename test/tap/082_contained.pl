@@ -96,6 +96,77 @@ is(dispatcher($node, 'postgres'), $dispatcher, 'in the same dispatcher');
 sql(q{UPDATE jobq.job_types SET backoff = 'fixed' WHERE name = 'odd'});
 wait_status($node, 'postgres', $odd, 'completed', 'and it runs when it can be read');
 
+# ---------- locks on indexes ----------
+
+my $patience = 30;
+sql(<<'END');
+CREATE ROLE manager LOGIN;
+CREATE FUNCTION sleeps(p jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); END $$;
+SELECT jobq.create_job_type('sleeps', 'sleeps(jsonb)');
+SELECT jobq.create_job_type('keyed', 'work(jsonb)', options => '{"key_order": "fifo"}');
+SELECT jobq.set_limit('shared', 5);
+END
+my @indexes = split /\n/, sql(<<'END');
+SELECT i.indexrelid::regclass FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
+ WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'r' AND NOT c.relispartition ORDER BY i.indrelid, 1
+END
+cmp_ok(scalar @indexes, '>=', 12, "indexes: @indexes");
+
+# whoever waits for a lock among jobq's processes
+my $blocked = "SELECT string_agg(backend_type, ',') FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher' AND wait_event_type = 'Lock'";
+foreach my $index (@indexes)
+{
+	my $reindex = $node->background_psql('postgres', on_error_stop => 1);
+	# its transaction has a lock of the queue; a cancel writes to that and reads dead letters
+	my $sleeper = $index =~ /^jobq\.(queue|dead_letters)/ ? undef : sql("SELECT jobq.enqueue('sleeps')");
+	wait_status($node, 'postgres', $sleeper, 'running', "$index: a handler runs") if $sleeper;
+	my $keyed = sql("SELECT jobq.enqueue('keyed', concurrency_key => 'k', delay => '100ms')");
+	$reindex->query_safe("BEGIN; REINDEX INDEX $index");
+	$node->reload;				# so that the registry is read again
+	my $health;
+	my $seconds = seconds_of { $health = sql("SELECT jobq.health()->'checks'->'dispatcher'->>'status'") };
+	is($health, 'healthy', 'the dispatcher answers while it is being rebuilt');
+	cmp_ok($seconds, '<', $patience, sprintf 'in time (%.1f s)', $seconds);
+	if ($sleeper)
+	{
+		is(sql("SELECT jobq.cancel_job('$sleeper')"), 't', 'a cancel is taken');
+		wait_status($node, 'postgres', $sleeper, 'cancelled', 'and the handler ends');
+		wait_status($node, 'postgres', $keyed, 'completed', 'a delayed job runs');
+	}
+	is(sql($blocked), '', 'the dispatcher waits for no lock');
+	is(sql("SELECT jobq.health()->'checks'->'dispatcher'->>'status'"), 'healthy', 'and still answers');
+	$reindex->query_safe('ROLLBACK');
+	$reindex->quit;
+	wait_status($node, 'postgres', $keyed, 'completed', 'a job with a key runs');
+	runs('plain', 'and so do others');
+}
+is(dispatcher($node, 'postgres'), $dispatcher, 'in the same dispatcher');
+
+# A cancel that has read the queue, and a REINDEX that waits for it, do not wait for each other.
+sql(<<'END');
+CREATE FUNCTION serves(tenant text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM pg_advisory_xact_lock(42);
+  RETURN true;
+END $$;
+SELECT jobq.set_tenant_check('serves(text)');
+SELECT jobq.grant_access('manager', 'admin', tenant => 'a');
+END
+my $theirs = sql("SELECT jobq.enqueue('plain', tenant => 'b', delay => '1 day')");
+my $gate = $node->background_psql('postgres', on_error_stop => 1);
+$gate->query_safe('BEGIN; SELECT pg_advisory_xact_lock(42)');
+my $manager = $node->background_psql('postgres', on_error_stop => 0, extra_params => [ '-U', 'manager' ]);
+$manager->query_until(qr/begun/, "\\echo begun\nSELECT 'answer: ' || jobq.cancel_job('$theirs');\n\\echo ended\n");
+wait_true("SELECT count(*) = 1 FROM pg_stat_activity WHERE usename = 'manager' AND wait_event = 'advisory'", 'a cancel reads the queue');
+my $reindex = $node->background_psql('postgres', on_error_stop => 0);
+$reindex->query_until(qr/begun/, "\\echo begun\nREINDEX INDEX jobq.queue_id;\n\\echo rebuilt\n");
+wait_true("SELECT count(*) = 1 FROM pg_stat_activity WHERE query ~ '^REINDEX' AND wait_event_type = 'Lock'", 'REINDEX waits for it');
+$gate->query_safe('COMMIT');
+like($manager->query_until(qr/ended/, ''), qr/answer: true/, 'the job is cancelled');
+$reindex->query_until(qr/rebuilt/, '');
+is($manager->{stderr} . $reindex->{stderr}, '', 'and the index rebuilt: no deadlock');
+$_->quit foreach $gate, $manager, $reindex;
+
 $node->stop;
 my ($log) = slurp_file($node->logfile) =~ /\A(.*)received fast shutdown request/s;
 unlike($log, qr/terminated by signal|PANIC|TRAP:|jobq dispatcher.*exited with exit code/, 'no process has crashed');
