@@ -88,7 +88,7 @@ maintenance_start(JobqDb *db, TimestampTz need, bool compacts)
 
 /* ---------- a client's side ---------- */
 
-void
+bool
 maintenance_make_partitions(TimestampTz need)
 {
 	BackgroundWorker worker;
@@ -99,9 +99,10 @@ maintenance_make_partitions(TimestampTz need)
 	worker.bgw_notify_pid = MyProcPid;
 	memcpy(worker.bgw_extra, &need, sizeof(need));
 	if (!RegisterDynamicBackgroundWorker(&worker, &handle))
-		return;
+		return false;
 	(void) WaitForBackgroundWorkerShutdown(handle);
 	pfree(handle);
+	return true;
 }
 
 /* ---------- the process ---------- */

@@ -16,9 +16,9 @@ extern bool maintenance_start(JobqDb *db, TimestampTz need, bool compacts);
 
 /*
  * Starts a process that only makes partitions (partition.h: partitions_ensure) and waits until it has ended; whether
- * it could is for the caller to see.
+ * it could is for the caller to see.  false: there is no worker slot for it.
  */
-extern void maintenance_make_partitions(TimestampTz need);
+extern bool maintenance_make_partitions(TimestampTz need);
 
 /*
  * In that process: a transaction of its own.  false, and nothing done, when `what` says so or a lock could not be had

@@ -169,7 +169,8 @@ partitions_make(TimestampTz need)
 	}
 	for (;;)
 	{
-		maintenance_make_partitions(need);
+		if (!maintenance_make_partitions(need) && JobqShmem == NULL)
+			make_here(need);	/* jobq is not preloaded, so no maintenance process can be kept out */
 		if (all_exist(need))
 			return true;
 		if (TimestampDifferenceExceeds(start, GetCurrentTimestamp(), WAIT_LIMIT_MS))

@@ -318,7 +318,11 @@ BEGIN
               t.rate_limit, t.rate_window, t.keep_completed, t.keep_dead, t.critical, t.options, t.paused,
               t.pause_reason, t.paused_until, t.created_at, t.dropped_at)
       ON CONFLICT DO NOTHING;
-      IF FOUND THEN  -- no history from before it had its options
+      IF FOUND THEN
+        -- the trigger has found the roles by name, which another role may have got a moment ago
+        UPDATE jobq.job_types j SET owner_oid = t.owner_oid, run_as_oid = t.run_as_oid
+         WHERE j.id = t.id AND (j.owner_oid, j.run_as_oid) IS DISTINCT FROM (t.owner_oid, t.run_as_oid);
+        -- no history from before it had its options
         INSERT INTO jobq.counted_types (type_id, done)
         SELECT t.id, true WHERE jobq._keep_count(t.options, 'keep_completed_count') IS NOT NULL;
         EXIT;

@@ -108,6 +108,8 @@ BEGIN
   IF NOT FOUND THEN
     PERFORM jobq._bad('42710', format('signal "%s" exists already', _create_signal.name));
   END IF;
+  -- the trigger has found the definer by name, which another role may have got a moment ago
+  UPDATE jobq.signals s SET definer_oid = caller WHERE s.name = _create_signal.name AND s.definer_oid <> caller;
 END $$;
 
 CREATE FUNCTION jobq.drop_signal(name text) RETURNS void

@@ -42,7 +42,7 @@ sqlstate_is($node, 'postgres', "SET ROLE born; SELECT jobq.$_", '42501', "which 
 
 my @partitions = split /\n/, $node->safe_psql('postgres', q{SELECT i.inhrelid::regclass FROM pg_inherits i
   WHERE i.inhparent IN ('jobq.history'::regclass, 'jobq.events'::regclass, 'jobq.alerts'::regclass) ORDER BY 1});
-cmp_ok(scalar @partitions, '>', 3, 'there are partitions');
+cmp_ok(scalar @partitions, '>=', 3, 'there are partitions');
 
 # Every partition, read past its parent.  A role that jobq does not know is refused; a tenant's reader sees its own.
 sub rows_as

@@ -94,6 +94,19 @@ $node->safe_psql('restored', 'SELECT jobq.adopt()');
 my $id = $node->safe_psql('restored', q{SELECT jobq.enqueue('job', keep_completed => '700 days')});
 wait_status($node, 'restored', $id, 'completed', 'and uses them');
 
+# Without a dispatcher, and without jobq in shared memory, a client has its partition made as well.
+foreach my $settings ("jobq.databases = '-'", "shared_preload_libraries = ''", "max_worker_processes = 0")
+{
+	$node->append_conf('postgresql.conf', $settings);
+	$node->restart;
+	my $before = sql($count);
+	is(sql("SELECT jobq.cancel_job(jobq.enqueue('job', keep_completed => k::interval, delay => '1h')) FROM (VALUES ('40 years'), ('150 years')) v(k)"),
+		"t\nt", "$settings: cancel_job has a partition");
+	cmp_ok(sql($count), '>', $before, "$settings: a new one");
+	sql(q{DO $$ DECLARE p regclass; BEGIN FOR p IN SELECT partition FROM jobq._partitions('jobq.history') WHERE low > now() + interval '30 years' LOOP
+	  EXECUTE format('DROP TABLE %s', p); END LOOP; END $$});
+}
+
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|terminating any other active|out of shared memory/, 'no process was hurt');
 $node->stop;
 done_testing();
