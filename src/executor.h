@@ -19,9 +19,11 @@ typedef struct Executor
 	bool		wake;			/* was handed something since executors_wake */
 	int			ncells;
 	int			nslow;			/* cells of jobs that are not known to be short */
+	double		ahead_us;		/* run time that its cells are expected to take */
 	int			weight;			/* of what it runs; counted while jobq.max_weight is on */
 	int32		types[JOBQ_CELLS];
 	int			weights[JOBQ_CELLS];
+	float		cost_us[JOBQ_CELLS];	/* a cell's share of ahead_us */
 	bool		slow[JOBQ_CELLS];
 	bool		used[JOBQ_CELLS];
 	bool		ended[JOBQ_CELLS];	/* its tool has ended: it counts no more */
@@ -48,6 +50,9 @@ extern void executor_forget(Executor *e);
 extern void executor_take_back(Executor *e, bool cancels);
 /* Forgets a job and reads it again under its key: an executor may have rewritten the row. */
 extern void reread_job(const JobRef *ref);
+
+/* May one more worker of the role be started now, or is one on its way? */
+extern bool worker_may_come(RoleState *role);
 
 extern void workers_init(MemoryContext context, JobqDb *db);
 

@@ -20,6 +20,7 @@
 #define EXEC_CELLS			60		/* of JOBQ_CELLS; the rest for cancels */
 #define PACK_US				1000	/* short jobs of one turn go to one worker, and share its commit, up to so much work */
 #define SHORT_CELLS			252		/* a batch, and the next one while it commits */
+#define AHEAD_US			3000	/* with so much work before it, a job waits for another worker that may come */
 
 Executor	executors[JOBQ_MAX_SLOTS];
 int			executors_end = 0;
@@ -160,6 +161,8 @@ occupy(Executor *e, int cell, TypeState *t, bool slow)
 	e->types[cell] = t->id;
 	e->slow[cell] = slow;
 	e->nslow += slow;
+	e->cost_us[cell] = (float) t->avg_us;
+	e->ahead_us += e->cost_us[cell];
 	e->ncells++;
 }
 
@@ -185,6 +188,7 @@ executor_vacate(Executor *e, int cell)
 		type_refund(t);
 	e->used[cell] = false;
 	e->ncells--;
+	e->ahead_us = e->ncells == 0 ? 0 : e->ahead_us - e->cost_us[cell];
 	e->nslow -= e->slow[cell];
 	if (!e->ended[cell])
 		stop_counting(e, cell, t);
@@ -366,12 +370,24 @@ best_executor(TypeState *t, const JobRef *ref, bool is_short, bool settles, Hand
 			*why = TOO_HEAVY;
 			continue;
 		}
-		if (is_short && e->wake && e->ncells * t->avg_us < PACK_US)
+		if (is_short && e->wake && e->ahead_us < PACK_US)
 			return e;
-		if (best == NULL || e->ncells < best->ncells)
+		if (best == NULL || e->ahead_us < best->ahead_us || (e->ahead_us == best->ahead_us && e->ncells < best->ncells))
 			best = e;
 	}
 	return best;
+}
+
+/*
+ * Would the job run sooner in one more worker, which may be started?  While none may, its executors hold a whole
+ * batch and the next one.
+ */
+static bool
+waits_for_newcomer(const Executor *e, TypeState *t, const JobRef *ref)
+{
+	return e->ahead_us >= AHEAD_US && limit_without_room(t, -1, true) == NULL &&
+		(ref->tenant_limit == 0 || tenant_limit_has_room(ref, -1, true)) &&
+		(weight_budget == 0 || weight_fits(NULL, t->weight)) && worker_may_come(t->role);
 }
 
 HandOut
@@ -392,6 +408,8 @@ hand_out(TypeState *t, const JobRef *ref, const char *cancel_reason, MonoTime no
 		why = TENANT_FULL;
 	if (e == NULL)
 		return why;
+	if (is_short && !settles && waits_for_newcomer(e, t, ref))
+		return NO_CAPACITY;
 	cell = free_cell(e);
 	if (!slot_assign(e->slot, cell, ref, cancel_reason))
 		return NO_CAPACITY;

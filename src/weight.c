@@ -65,7 +65,7 @@ weight_vacate(Executor *e, int cell)
 bool
 weight_fits(const Executor *e, int weight)
 {
-	int			more = e->exec ? weight : Max(weight - e->weight, 0);
+	int			more = e == NULL || e->exec ? weight : Max(weight - e->weight, 0);
 
 	return more == 0 || weight_running == 0 || weight_running + more <= weight_budget;
 }

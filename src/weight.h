@@ -14,7 +14,7 @@ extern int	weight_budget;
 extern void weight_restart(void);
 extern void weight_occupy(Executor *e, int cell, int weight);
 extern void weight_vacate(Executor *e, int cell);
-/* Would one more job of that weight fit there?  What is heavier than the budget fits alone. */
+/* Would one more job of that weight fit there, or in an executor without jobs (NULL)?  What is heavier than the budget fits alone. */
 extern bool weight_fits(const Executor *e, int weight);
 
 /* The group's head is too heavy now, or weight is reserved for one before it. */

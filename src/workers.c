@@ -109,6 +109,17 @@ has_newcomer(RoleState *role)
 	return false;
 }
 
+bool
+worker_may_come(RoleState *role)
+{
+	MonoTime	now;
+
+	if (has_newcomer(role))
+		return true;
+	now = mono_now();
+	return sql_workers() < jobq_max_sql_workers && role->next_start <= now && next_start <= now;
+}
+
 /* All workers are taken: an idle one of another role leaves; after a while a busy one, too. */
 static void
 make_room(RoleState *role, MonoTime now)
