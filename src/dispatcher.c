@@ -188,7 +188,7 @@ lock_limits(void)
 }
 
 static void
-scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, TimestampTz now, MonoTime mono)
+scan_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 {
 	QueueScan	scan;
 	bool		open;
@@ -240,7 +240,7 @@ scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, Timest
 		if (keys_lost_order())
 			rescan(&scan, DT_NOBEGIN, false);
 		news.lost_from = DT_NOEND;
-		run_commands(&scan, commands, ncommands);
+		run_commands(&scan);
 		read_touched_lanes(&scan);
 		if (sweep_now)
 			sweep(&scan);
@@ -250,7 +250,7 @@ scan_and_hand_out(const Command *commands, int ncommands, bool sweep_now, Timest
 	}
 	else
 	{
-		run_commands(NULL, commands, ncommands);
+		run_commands(NULL);
 		scan_blocked_until = mono + BLOCKED_RETRY_US;
 	}
 	if (!db->paused_identity)
@@ -303,9 +303,9 @@ leave_without_extension(void)
 
 /* Everything that may have to be read or handed out; false: nothing to do in a transaction. */
 static bool
-has_work(TimestampTz now, MonoTime mono, int ncommands, bool sweep_now)
+has_work(TimestampTz now, MonoTime mono, bool sweep_now)
 {
-	return sweep_now || ncommands > 0 || intake_pending() || news.types_changed ||
+	return sweep_now || intake_pending() || news.types_changed ||
 		want_full_scan || news.prepared_lost || prepared_may_have_ended() ||
 		news.signals_changed || pressure_due(mono) ||
 		news.lost_from != DT_NOEND || lanes_first_ready() != NULL ||
@@ -327,8 +327,6 @@ one_turn(void)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	MonoTime	mono = mono_now();
-	Command    *commands = NULL;
-	int			ncommands = 0;
 	bool		sweep_now;
 
 	wake_worker(now, may_hand_out());
@@ -363,14 +361,10 @@ one_turn(void)
 		news.types_changed = true;	/* another database may have given some back */
 		windows_retry = mono + WINDOWS_RETRY_US;
 	}
-	if (db->ncommands > 0)
-	{
-		commands = MemoryContextAlloc(turn, sizeof(Command) * JOBQ_MAX_COMMANDS);
-		ncommands = take_commands(commands);
-	}
+	take_commands();
 	release_held(mono, maintenance_is_done());
-	if (has_work(now, mono, ncommands, sweep_now))
-		scan_and_hand_out(commands, ncommands, sweep_now, now, mono);
+	if (has_work(now, mono, sweep_now))
+		scan_and_hand_out(sweep_now, now, mono);
 	if (sweep_now)
 	{
 		watch_machine(db, mono);
@@ -464,6 +458,7 @@ sleep_until_needed(void)
 static void
 dispatcher_on_exit(int code, Datum arg)
 {
+	intake_leave();
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	if (db->dispatcher == MyProc)
 	{
@@ -526,6 +521,7 @@ start_up(void)
 	quiet_init(db);
 	compaction_init(lasting, db);
 	prepared_init(db);
+	scan_init(db);
 	upkeep_init(db);
 	wake_init(db);
 	StartTransactionCommand();

@@ -2,14 +2,17 @@
  * ending.c
  *	  How the last jobs ended that were not kept, for jobq.wait_for.
  *
- * A job whose type keeps nothing leaves no row, and may have ended before anybody waits for it.  Who
- * settles it notes its end here; at commit the notes go to the database's ring in shared memory, which
- * forgets the oldest.  Like all our callbacks it takes a spinlock only and can't fail.
+ * A job whose type keeps nothing leaves no row, and may have ended before a session waits for it.  The
+ * transaction that settles the job notes its end.  Before it commits, the notes go to the database's ring in
+ * shared memory with its xid, so that a session that finds no row finds the note.  The ring forgets the
+ * oldest.  Like all our callbacks this takes a spinlock only and can't fail.
  */
 #include "jobq.h"
 
+#include "access/transam.h"
 #include "access/xact.h"
 #include "miscadmin.h"
+#include "storage/procarray.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 
@@ -19,19 +22,45 @@ static JobqDb *noted_db = NULL;
 static Ending *notes = NULL;	/* of more than the ring holds, the last */
 static SubTransactionId *note_subids = NULL;
 static uint32 nnotes = 0;
+static uint32 first_written = 0;	/* in the ring, while we commit */
+static uint32 nwritten = 0;
 
+/* Before anybody can see that the transaction has committed. */
 static void
-write_notes(JobqDb *db)
+write_notes(JobqDb *db, TransactionId xid)
 {
 	uint32		first = nnotes > JOBQ_ENDINGS ? nnotes - JOBQ_ENDINGS : 0;
 
 	SpinLockAcquire(&db->mutex);
+	first_written = db->nendings;
 	for (uint32 i = first; i < nnotes; i++)
 	{
-		if (notes[i % JOBQ_ENDINGS].type_id != 0)
-			db->endings[db->nendings++ % JOBQ_ENDINGS] = notes[i % JOBQ_ENDINGS];
+		if (notes[i % JOBQ_ENDINGS].type_id == 0)
+			continue;
+		notes[i % JOBQ_ENDINGS].xid = xid;
+		db->endings[db->nendings++ % JOBQ_ENDINGS] = notes[i % JOBQ_ENDINGS];
+	}
+	nwritten = db->nendings - first_written;
+	SpinLockRelease(&db->mutex);
+}
+
+/* Those of ours that others have not overwritten: true from now on, or void. */
+static void
+settle_notes(JobqDb *db, bool committed)
+{
+	SpinLockAcquire(&db->mutex);
+	for (uint32 i = first_written; i != first_written + nwritten; i++)
+	{
+		Ending	   *e = &db->endings[i % JOBQ_ENDINGS];
+
+		if (db->nendings - i > JOBQ_ENDINGS)
+			continue;
+		e->xid = InvalidTransactionId;
+		if (!committed)
+			memset(&e->id, 0, sizeof(e->id));
 	}
 	SpinLockRelease(&db->mutex);
+	nwritten = 0;
 }
 
 static void
@@ -39,10 +68,13 @@ ending_xact_callback(XactEvent event, void *arg)
 {
 	if (nnotes == 0)
 		return;
-	if (event == XACT_EVENT_COMMIT && noted_db->dboid == MyDatabaseId)
-		write_notes(noted_db);
-	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
-		nnotes = 0;
+	if (event == XACT_EVENT_PRE_COMMIT && noted_db->dboid == MyDatabaseId)
+		write_notes(noted_db, GetTopTransactionIdIfAny());
+	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
+		return;
+	if (nwritten > 0)
+		settle_notes(noted_db, event == XACT_EVENT_COMMIT);
+	nnotes = 0;
 }
 
 /* Ids rise, and what is younger than a subtransaction at its end is part of it: those notes are nobody's. */
@@ -95,13 +127,11 @@ remember_ending(Job *job, JobStatus status)
 	note_text(note->enqueued_by, sizeof(note->enqueued_by), job, Q_enqueued_by);
 }
 
-bool
-recall_ending(JobqDb *db, const pg_uuid_t *id, Ending *ending)
+static bool
+find_ending(JobqDb *db, const pg_uuid_t *id, Ending *ending)
 {
 	bool		found = false;
 
-	if (db == NULL)
-		return false;
 	SpinLockAcquire(&db->mutex);
 	for (uint32 i = 1; i <= Min(db->nendings, JOBQ_ENDINGS) && !found; i++)
 	{
@@ -113,4 +143,13 @@ recall_ending(JobqDb *db, const pg_uuid_t *id, Ending *ending)
 	}
 	SpinLockRelease(&db->mutex);
 	return found;
+}
+
+/* A note with an xid is of a transaction that commits now: it counts if others see that it has. */
+bool
+recall_ending(JobqDb *db, const pg_uuid_t *id, Ending *ending)
+{
+	return db != NULL && find_ending(db, id, ending) &&
+		(!TransactionIdIsValid(ending->xid) ||
+		 (!TransactionIdIsInProgress(ending->xid) && TransactionIdDidCommit(ending->xid)));
 }

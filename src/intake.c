@@ -29,8 +29,7 @@ typedef struct Held
 typedef struct PendingCancel
 {
 	JobRef		ref;
-	char		reason[JOBQ_REASON_LEN];
-	bool		has_reason;
+	Command		command;
 	RoleState  *waits_for;		/* counted in its cancels; NULL: not yet */
 } PendingCancel;
 
@@ -47,9 +46,9 @@ static int	held_size = 0;
 static PendingCancel *pending_cancels;
 static int	npending = 0;
 static int	pending_size = 0;
-static Command *postponed;		/* commands for the next turn */
-static int	npostponed = 0;
-static int	postponed_size = 0;
+static Command *commands;		/* to be run */
+static int	ncommands = 0;
+static int	commands_size = 0;
 
 void
 intake_init(MemoryContext context, JobqDb *mine)
@@ -61,13 +60,13 @@ intake_init(MemoryContext context, JobqDb *mine)
 bool
 intake_pending(void)
 {
-	return npubs > 0 || npending > 0 || npostponed > 0;
+	return npubs > 0 || npending > 0 || ncommands > 0;
 }
 
 bool
 intake_cancels_pending(void)
 {
-	return npending > 0 || npostponed > 0;
+	return npending > 0 || ncommands > 0;
 }
 
 /* ---------- jobs that come back ---------- */
@@ -332,18 +331,16 @@ add_pending_cancel(const JobRef *ref, const Command *c)
 	p = &pending_cancels[npending++];
 	p->ref = *ref;
 	p->ref.flags |= REF_CANCEL;
-	p->has_reason = c->has_reason;
+	p->command = *c;
 	p->waits_for = NULL;
-	if (c->has_reason)
-		strlcpy(p->reason, c->reason, sizeof(p->reason));
 }
 
 static void
-postpone(const Command *c)
+add_command(const Command *c)
 {
-	if (npostponed == postponed_size)
-		postponed = grow_array(postponed, &postponed_size, sizeof(Command));
-	postponed[npostponed++] = *c;
+	if (ncommands == commands_size)
+		commands = grow_array(commands, &commands_size, sizeof(Command));
+	commands[ncommands++] = *c;
 }
 
 /* A cancel met an attempt that had ended otherwise, perhaps to wait for the next one. */
@@ -357,14 +354,14 @@ cancel_after_all(const pg_uuid_t *id, const char *reason)
 	c.has_reason = reason != NULL;
 	if (reason)
 		strlcpy(c.reason, reason, sizeof(c.reason));
-	postpone(&c);
+	add_command(&c);
 }
 
 /*
- * A running job is told; one that has come back to wait meanwhile is settled by an executor.  Postponed:
- * when the queue can't be read now, or the job's executor is done and has not been heard.
+ * A running job is told; one that has come back to wait meanwhile is settled by an executor.  False: to be tried again,
+ * since the queue can't be read now, or the job's executor is done and has not been heard.
  */
-static void
+static bool
 run_command(QueueScan *scan, const Command *c)
 {
 	JobRef		ref;
@@ -372,43 +369,78 @@ run_command(QueueScan *scan, const Command *c)
 	Known	   *k;
 
 	if (executors_cancel(&c->id, CANCEL_USER, c->has_reason ? c->reason : NULL))
-		return;
+		return true;
 	k = known_lookup(known_jobs, c->id);
 	if (scan == NULL || (k != NULL && k->where == IN_FLIGHT))
-		postpone(c);
-	else if (scan_find(scan, &c->id, &ref, &status) && status != JOB_RUNNING)
+		return false;
+	if (scan_find(scan, &c->id, &ref, &status) && status != JOB_RUNNING)
 		add_pending_cancel(&ref, c);
+	return true;
+}
+
+/* A command leaves the array when it is done, so that one under way is given back if the process ends. */
+void
+run_commands(QueueScan *scan)
+{
+	int			kept = 0;
+	int			n = ncommands;
+
+	for (int i = 0; i < n; i++)
+	{
+		Command		c = commands[i];
+
+		if (!run_command(scan, &c))
+			commands[kept++] = c;
+	}
+	memmove(&commands[kept], &commands[n], sizeof(Command) * (ncommands - n));
+	ncommands -= n - kept;
 }
 
 void
-run_commands(QueueScan *scan, const Command *commands, int n)
-{
-	int			nold = npostponed;
-
-	for (int i = 0; i < nold; i++)
-	{
-		Command		c = postponed[i];
-
-		run_command(scan, &c);
-	}
-	npostponed -= nold;
-	if (npostponed > 0)
-		memmove(postponed, postponed + nold, sizeof(Command) * npostponed);
-	for (int i = 0; i < n; i++)
-		run_command(scan, &commands[i]);
-}
-
-int
-take_commands(Command *out)
+take_commands(void)
 {
 	int			n;
 
+	if (db->ncommands == 0)
+		return;
+	while (commands_size < ncommands + JOBQ_MAX_COMMANDS + JOBQ_KEPT_COMMANDS)
+		commands = grow_array(commands, &commands_size, sizeof(Command));
 	SpinLockAcquire(&db->mutex);
-	n = db->ncommands;
-	memcpy(out, db->commands, sizeof(Command) * n);
-	db->ncommands = 0;
+	n = Min(db->ncommands, Max(JOBQ_KEPT_COMMANDS - ncommands - npending, 0));
+	memcpy(&commands[ncommands], db->commands, sizeof(Command) * n);
+	db->ncommands -= n;
+	memmove(db->commands, &db->commands[n], sizeof(Command) * db->ncommands);
 	SpinLockRelease(&db->mutex);
-	return n;
+	ncommands += n;
+}
+
+/* mutex is held; false: there is no room. */
+static bool
+give_back(const Command *c)
+{
+	if (db->ncommands + db->reserved_commands >= (int) lengthof(db->commands))
+		return false;
+	db->commands[db->ncommands++] = *c;
+	return true;
+}
+
+void
+intake_leave(void)
+{
+	int			lost = 0;
+
+	if (db == NULL)
+		return;
+	SpinLockAcquire(&db->mutex);
+	for (int i = 0; i < ncommands; i++)
+		lost += !give_back(&commands[i]);
+	for (int i = 0; i < npending; i++)
+		lost += !give_back(&pending_cancels[i].command);
+	SpinLockRelease(&db->mutex);
+	if (lost > 0)
+		ereport(LOG,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("jobq: %d cancels are lost with the dispatcher", lost)));
 }
 
 /* NULL: waits no longer. */
@@ -433,7 +465,7 @@ hand_out_cancels(MonoTime now)
 		TypeState  *t = type_state(p->ref.type_id);
 		Known	   *k;
 
-		if (hand_out(t, &p->ref, p->has_reason ? p->reason : NULL, now) != HANDED_OUT)
+		if (hand_out(t, &p->ref, p->command.has_reason ? p->command.reason : NULL, now) != HANDED_OUT)
 		{
 			wait_for_role(p, t->role);
 			i++;
@@ -454,7 +486,7 @@ reread_cancels(void)
 		PendingCancel *p = &pending_cancels[i];
 
 		wait_for_role(p, NULL);
-		cancel_after_all(&p->ref.id, p->has_reason ? p->reason : NULL);
+		add_command(&p->command);
 	}
 	npending = 0;
 }

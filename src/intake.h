@@ -23,9 +23,11 @@ extern void apply_publications(TimestampTz now);
 extern void read_touched_lanes(QueueScan *scan);
 /* Lanes are about to be forgotten. */
 extern void forget_touched_lanes(void);
-extern int	take_commands(Command *out);
-/* These and the ones postponed; scan may be NULL. */
-extern void run_commands(QueueScan *scan, const Command *commands, int n);
+extern void take_commands(void);
+/* Scan may be NULL. */
+extern void run_commands(QueueScan *scan);
+/* The process ends: what is left of commands goes back to shared memory, for the next one. */
+extern void intake_leave(void);
 extern void hand_out_cancels(MonoTime now);
 /* Something waits here for a turn with a transaction. */
 extern bool intake_pending(void);

@@ -4,20 +4,21 @@
  *
  * What COMMIT PREPARED makes visible is published by who commits it, from what PREPARE has kept in shared
  * memory (publish.c).  Of those from before our start, and of those that were too many to keep, nobody knows what they
- * touched.  The dispatcher counts them, and reads the whole queue each time that their number has fallen.
+ * touched.  The dispatcher lists them, and reads the whole queue when one of them has ended.
  */
 #include "jobq.h"
 
-#include "access/transam.h"
-#include "catalog/pg_type.h"
+#include "access/twophase.h"
 #include "executor/spi.h"
+#include "storage/procarray.h"
+#include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
 #include "prepared.h"
 
 static JobqDb *db;
-static int	unknown_prepared = 0;	/* of them are left */
-static TransactionId unknown_before;	/* they are older than that */
+static TransactionId *unknown = NULL;	/* those that are left, */
+static int	nunknown = 0;		/* of max_prepared_transactions */
 static uint32 prepared_ended_seen = 0;
 
 void
@@ -26,54 +27,59 @@ prepared_init(JobqDb *mine)
 	db = mine;
 }
 
-/* Prepared transactions of this database that began before `unknown_before`. */
-static int
-count_prepared(void)
+/* Fills `unknown` with the prepared transactions of this database. */
+static void
+list_prepared(void)
 {
-	Oid			types[1] = {XIDOID};
-	Datum		args[1] = {TransactionIdGetDatum(unknown_before)};
-	int			n = 0;
-
+	nunknown = 0;
 	SPI_connect();
 	PushActiveSnapshot(GetTransactionSnapshot());
-	if (SPI_execute_with_args("SELECT count(*)::int4 FROM pg_catalog.pg_prepared_xacts"
-							  " WHERE database = pg_catalog.current_database()"
-							  " AND pg_catalog.age(transaction) > pg_catalog.age($1)",
-							  1, types, args, NULL, true, 1) == SPI_OK_SELECT)
+	if (SPI_execute("SELECT transaction FROM pg_catalog.pg_prepared_xacts"
+					" WHERE database = pg_catalog.current_database()", true, 0) == SPI_OK_SELECT)
 	{
-		bool		isnull;
+		for (uint64 i = 0; i < SPI_processed && nunknown < max_prepared_xacts; i++)
+		{
+			bool		isnull;
 
-		n = DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+			unknown[nunknown++] = DatumGetTransactionId(SPI_getbinval(SPI_tuptable->vals[i],
+																	  SPI_tuptable->tupdesc, 1, &isnull));
+		}
 	}
 	PopActiveSnapshot();
 	SPI_finish();
-	return n;
 }
 
 /* Nothing has told us what these touched: those from before our start, and those that were too many. */
 void
 expect_unknown_prepared(void)
 {
+	if (unknown == NULL)
+		unknown = MemoryContextAlloc(TopMemoryContext, Max(max_prepared_xacts, 1) * sizeof(TransactionId));
 	prepared_ended_seen = db->prepared_ended;
-	unknown_before = ReadNextTransactionId();
-	unknown_prepared = count_prepared();
+	list_prepared();
 }
 
 bool
 prepared_may_have_ended(void)
 {
-	return unknown_prepared > 0 && db->prepared_ended != prepared_ended_seen;
+	return nunknown > 0 && db->prepared_ended != prepared_ended_seen;
 }
 
-/* Their number only falls in the end; each time it does, what ended may be anywhere. */
+/* What ended may be anywhere. */
 bool
 unknown_prepared_ended(void)
 {
-	int			before = unknown_prepared;
+	int			kept = 0;
+	int			before = nunknown;
 
 	if (before == 0)
 		return false;
 	prepared_ended_seen = db->prepared_ended;
-	unknown_prepared = count_prepared();
-	return unknown_prepared < before;
+	for (int i = 0; i < nunknown; i++)
+	{
+		if (TransactionIdIsInProgress(unknown[i]))
+			unknown[kept++] = unknown[i];
+	}
+	nunknown = kept;
+	return kept < before;
 }

@@ -10,9 +10,9 @@
 extern void prepared_init(JobqDb *db);
 /* From now on those that are there count. */
 extern void expect_unknown_prepared(void);
-/* Cheap: has any prepared transaction ended since the last count, while some of those were left? */
+/* Cheap: has any prepared transaction ended since the last look, while some of those were left? */
 extern bool prepared_may_have_ended(void);
-/* Counts.  true: one has ended, and what it did may be anywhere in the queue. */
+/* True: one has ended, and what it did may be anywhere in the queue. */
 extern bool unknown_prepared_ended(void);
 
 #endif

@@ -28,7 +28,7 @@ note_overflow(JobqDb *db, TimestampTz lo)
 static bool
 push_entry(JobqDb *db, LaneKeys entry)
 {
-	if (db->ring_tail - db->ring_head >= (uint32) jobq_max_lanes)
+	if (db->ring_tail - db->ring_head >= (uint64) jobq_max_lanes)
 		return false;
 	db->ring[db->ring_tail % jobq_max_lanes] = entry;
 	db->ring_tail++;
@@ -70,7 +70,7 @@ key_entry(const PendingKey *key)
 static void
 push_keys(JobqDb *db)
 {
-	if (pending.nkeys > 1 && (uint32) pending.nkeys > jobq_max_lanes - (db->ring_tail - db->ring_head))
+	if (pending.nkeys > 1 && (uint64) pending.nkeys > jobq_max_lanes - (db->ring_tail - db->ring_head))
 		merge_keys();
 	for (int i = 0; i < pending.nkeys; i++)
 	{
@@ -116,7 +116,7 @@ is_news(JobqDb *db)
 {
 	if (pending.types_changed || pending.signals_changed || pending.drained_by != InvalidSubTransactionId ||
 		pending.ncancels > 0 || pending.overflow || db->overflow ||
-		db->ring_tail - db->ring_head > (uint32) jobq_max_lanes / 2)
+		db->ring_tail - db->ring_head > (uint64) jobq_max_lanes / 2)
 		return true;
 	for (int i = 0; i < pending.nlanes; i++)
 	{

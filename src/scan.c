@@ -29,17 +29,15 @@
 
 #define TIE_CHUNK	65536		/* rows of one position that may be read at once */
 
-#define MAX_MARKS	(2 * JOBQ_MAX_SLOTS)	/* more than that are not charged */
+static JobqDb *db;				/* has the marks: more than fit are not charged */
 
-typedef struct Mark
+StaticAssertDecl(JOBQ_MAX_MARKS == 2 * JOBQ_MAX_SLOTS, "a mark or two for each executor");
+
+void
+scan_init(JobqDb *mine)
 {
-	pg_uuid_t	id;
-	int32		rev;
-	uint16		flags;
-} Mark;
-
-static Mark marks[MAX_MARKS];
-static int	nmarks = 0;
+	db = mine;
+}
 
 /* ---------- opening ---------- */
 
@@ -207,11 +205,11 @@ slot_int(TupleTableSlot *slot, int att)
 static uint16
 marks_of(const JobRef *ref)
 {
-	for (int i = 0; i < nmarks; i++)
+	for (int i = 0; i < db->nmarks; i++)
 	{
-		if (memcmp(&marks[i].id, &ref->id, sizeof(pg_uuid_t)) == 0 &&
-			(marks[i].rev == ref->rev || marks[i].rev == ANY_REV))
-			return marks[i].flags;
+		if (memcmp(&db->marks[i].id, &ref->id, sizeof(pg_uuid_t)) == 0 &&
+			(db->marks[i].rev == ref->rev || db->marks[i].rev == ANY_REV))
+			return db->marks[i].flags;
 	}
 	return 0;
 }
@@ -219,16 +217,16 @@ marks_of(const JobRef *ref)
 static void
 drop_mark(int i)
 {
-	nmarks--;
-	memmove(&marks[i], &marks[i + 1], sizeof(Mark) * (nmarks - i));
+	db->nmarks--;
+	memmove(&db->marks[i], &db->marks[i + 1], sizeof(JobMark) * (db->nmarks - i));
 }
 
 void
 scan_unmark(const pg_uuid_t *id)
 {
-	for (int i = nmarks - 1; i >= 0; i--)
+	for (int i = db->nmarks - 1; i >= 0; i--)
 	{
-		if (memcmp(&marks[i].id, id, sizeof(pg_uuid_t)) == 0)
+		if (memcmp(&db->marks[i].id, id, sizeof(pg_uuid_t)) == 0)
 			drop_mark(i);
 	}
 }
@@ -237,11 +235,11 @@ void
 scan_mark(const pg_uuid_t *id, int32 rev, uint16 flags)
 {
 	scan_unmark(id);
-	if (nmarks == MAX_MARKS)
+	if (db->nmarks == JOBQ_MAX_MARKS)
 		drop_mark(0);			/* the oldest: its job may have been removed by a client */
-	marks[nmarks].id = *id;
-	marks[nmarks].rev = rev;
-	marks[nmarks++].flags = flags;
+	db->marks[db->nmarks].id = *id;
+	db->marks[db->nmarks].rev = rev;
+	db->marks[db->nmarks++].flags = flags;
 }
 
 /* Without looking at the columns before it, for the sake of the many that have none. */

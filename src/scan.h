@@ -30,6 +30,8 @@ typedef struct QueueScan
  * it is read, until it is settled.
  */
 #define ANY_REV (-1)
+/* Marks lie in shared memory: the next dispatcher goes on with them. */
+extern void scan_init(JobqDb *db);
 extern void scan_mark(const pg_uuid_t *id, int32 rev, uint16 flags);
 extern void scan_unmark(const pg_uuid_t *id);
 

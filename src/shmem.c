@@ -16,6 +16,8 @@
 #include "rate.h"
 #include "slots.h"
 
+#define RING_START	(PG_UINT32_MAX - 31)	/* so that all who use it soon pass 32 bits */
+
 JobqShared *JobqShmem = NULL;
 
 static shmem_request_hook_type prev_shmem_request = NULL;
@@ -163,7 +165,7 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->dispatcher = NULL;
 	db->dispatcher_pid = 0;
 	db->starts = 0;
-	db->ring_head = db->ring_tail = 0;
+	db->ring_head = db->ring_tail = RING_START;
 	db->overflow = false;
 	db->types_changed = false;
 	db->ndrains = 0;
@@ -174,6 +176,7 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->ncommands = 0;
 	db->reserved_commands = 0;
 	db->nendings = 0;
+	db->nmarks = 0;
 	memset(db->children, 0, sizeof(db->children));
 	db->nprepared = 0;
 	db->types_prepared = false;

@@ -24,6 +24,8 @@
 #include "horizon.h"
 
 #define JOBQ_MAX_COMMANDS	256
+#define JOBQ_KEPT_COMMANDS	(2 * JOBQ_MAX_COMMANDS)	/* of a dispatcher that ends */
+#define JOBQ_MAX_MARKS		192		/* twice the executors */
 #define JOBQ_MAX_WAITERS	64
 #define JOBQ_REASON_LEN		128
 
@@ -48,6 +50,14 @@ typedef struct Command
 	bool		has_reason;
 } Command;
 
+/* Jobs whose last attempt says something about the next one that their rows do not (scan.c). */
+typedef struct JobMark
+{
+	pg_uuid_t	id;
+	int32		rev;
+	uint16		flags;
+} JobMark;
+
 /* A session in jobq.wait_for. */
 typedef struct Waiter
 {
@@ -67,6 +77,7 @@ typedef struct Ending
 	pg_uuid_t	id;
 	int32		type_id;
 	int			status;			/* JobStatus */
+	TransactionId xid;			/* that ends it, and is about to commit; Invalid: it has */
 	char		tenant[64];		/* who may be told: access.h */
 	char		enqueued_by[ENQUEUER_SIZE];
 } Ending;
@@ -135,8 +146,8 @@ typedef struct JobqDb
 
 	/* under mutex */
 	slock_t		mutex;
-	uint32		ring_head;		/* next to read; the dispatcher's */
-	uint32		ring_tail;		/* next to write */
+	uint64		ring_head;		/* next to read; the dispatcher's */
+	uint64		ring_tail;		/* next to write; both modulo jobq_max_lanes, so they must not wrap */
 	bool		overflow;		/* publications were lost: every lane from overflow_lo on is suspect */
 	TimestampTz overflow_lo;
 	int			nquiet;			/* types whose publications need not wake the dispatcher (quiet.c) */
@@ -148,7 +159,7 @@ typedef struct JobqDb
 	bool		reload;
 	int			ncommands;		/* filled */
 	int			reserved_commands;	/* promised to open transactions */
-	Command		commands[JOBQ_MAX_COMMANDS];
+	Command		commands[JOBQ_MAX_COMMANDS + JOBQ_KEPT_COMMANDS];
 	uint32		nendings;		/* ever; the last JOBQ_ENDINGS of them are kept */
 	Ending		endings[JOBQ_ENDINGS];
 	int			disk_level;		/* DiskLevel, as last measured (disk.c) */
@@ -157,6 +168,10 @@ typedef struct JobqDb
 	ChildCount	children[JOBQ_CHILD_TYPES];
 	int			nwaiters;
 	Waiter		waiters[JOBQ_MAX_WAITERS];
+
+	/* the dispatcher's, for the next one */
+	int			nmarks;
+	JobMark		marks[JOBQ_MAX_MARKS];
 
 	/* prepared transactions whose keys are not published yet */
 #define JOBQ_MAX_PREPARED 32

@@ -45,14 +45,13 @@
 #define LONGEST_WAIT_US		(20 * USECS_PER_SEC)
 #define LOOK_AGAIN_MS		1000
 #define LOOK_SOON_MS		100		/* without a place in the list */
-#define GRACE_MS			50
 
 PG_FUNCTION_INFO_V1(jobq_wait_for);
 
 typedef struct Wait
 {
 	pg_uuid_t	id;
-	TimestampTz deadline;
+	MonoTime	deadline;
 	JobqDb	   *db;				/* NULL: nobody will wake us */
 	int			place;			/* in db->waiters, -1: none */
 	TupleDesc	desc;			/* of jobq.jobs */
@@ -288,7 +287,7 @@ row_from_memory(Wait *wait, HeapTuple last, const Ending *ending)
 static bool
 sleep_at_most(Wait *wait, long ms)
 {
-	long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), wait->deadline);
+	long		left = mono_ms_left(mono_now(), wait->deadline);
 
 	if (left <= 0)
 		return false;
@@ -299,30 +298,15 @@ sleep_at_most(Wait *wait, long ms)
 	return true;
 }
 
-/*
- * Nothing is there.  Those who settle jobs note the ends of those they don't keep, at their commit, just
- * after the row is seen to be gone: so look twice, and again while an executor still has the job.
- */
+/* Nothing is there.  If the job has ended and was not kept, that was noted before its row went. */
 static HeapTuple
 answer_for_missing(Wait *wait, HeapTuple last)
 {
-	bool		known = last != NULL || access_is_free(wait->caller);
-	bool		last_look = wait->db == NULL;
+	Ending		ending;
 
-	for (;;)
-	{
-		Ending		ending;
-		int			cell;
-		bool		settling = known && wait->db != NULL && slot_find_job(MyDatabaseId, &wait->id, &cell) != NULL;
-
-		if (recall_ending(wait->db, &wait->id, &ending) && may_know_ending(wait, &ending))
-			return row_from_memory(wait, last, &ending);
-		if (last_look && (!settling || GetCurrentTimestamp() >= wait->deadline))
-			return NULL;
-		last_look = true;
-		(void) WaitLatch(MyLatch, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, GRACE_MS, jobq_wait(WAIT_JOB));
-		CHECK_FOR_INTERRUPTS();
-	}
+	if (recall_ending(wait->db, &wait->id, &ending) && may_know_ending(wait, &ending))
+		return row_from_memory(wait, last, &ending);
+	return NULL;
 }
 
 /* The row of the job once it has ended; NULL: the time is up, or nothing is coming. */
@@ -370,7 +354,7 @@ check_circumstances(const pg_uuid_t *id)
 		refuse_own_job();
 }
 
-static TimestampTz
+static MonoTime
 deadline_after(const Interval *timeout)
 {
 	int64		us = interval_to_us(timeout);
@@ -380,7 +364,7 @@ deadline_after(const Interval *timeout)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("timeout must be zero or more, not \"%s\"",
 						DatumGetCString(DirectFunctionCall1(interval_out, PointerGetDatum(timeout))))));
-	return GetCurrentTimestamp() + Min(us, LONGEST_WAIT_US);
+	return mono_now() + Min(us, LONGEST_WAIT_US);
 }
 
 Datum
