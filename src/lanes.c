@@ -89,6 +89,14 @@ extra_push(Lane *lane, const JobRef *ref)
 }
 
 static void
+free_extra(Lane *lane)
+{
+	pfree(lane->extra);
+	lane->extra = NULL;
+	lane->extrasize = 0;
+}
+
+static void
 extra_pop(Lane *lane)
 {
 	JobRef		last = lane->extra[--lane->nextra];
@@ -110,11 +118,7 @@ extra_pop(Lane *lane)
 	}
 	lane->extra[i] = last;
 	if (lane->nextra == 0 && lane->extrasize > MAX_CHUNK)
-	{
-		pfree(lane->extra);
-		lane->extra = NULL;
-		lane->extrasize = 0;
-	}
+		free_extra(lane);
 }
 
 /* ---------- lanes ---------- */
@@ -367,6 +371,20 @@ lane_wants_scan(Lane *lane, TimestampTz now)
 	return lane->bufpos == lane->nbuf && lane->next_due <= now;
 }
 
+/* Frees the buffers of an empty lane; small ones stay. */
+static void
+release_buffers(Lane *lane)
+{
+	if (lane->bufsize > MIN_CHUNK)
+	{
+		pfree(lane->buf);
+		lane->buf = NULL;
+		lane->bufpos = lane->nbuf = lane->bufsize = 0;
+	}
+	if (lane->extrasize > MIN_CHUNK)
+		free_extra(lane);
+}
+
 /* ---------- where lanes wait ---------- */
 
 void
@@ -401,6 +419,8 @@ lane_place(Lane *lane, TimestampTz now)
 	}
 	else
 		lane->in_turn = false;
+	if (head == NULL && lane->ranges == NIL && lane->next_due > now)
+		release_buffers(lane);
 	if (lane->place == LANE_NOWHERE && head != NULL)
 		lane->next_due = Min(lane->next_due, head->position);	/* the clock was set back since it was read */
 	if (lane->place == LANE_NOWHERE && (lane->next_due != DT_NOEND || lane->ranges != NIL))

@@ -162,5 +162,25 @@ is(order_of('mended', 20), 'a b a b a b', 'they take turns, too');
 is(scalar_of('SELECT count(DISTINCT jobq._sublane(t.id, n::text)) BETWEEN 3000 AND 4096 FROM jobq.job_types t, generate_series(1, 20000) n' .
 			" WHERE t.name = 'mended'"), 't', 'tenants are spread over all lanes and no more');
 
+# ---------- memory ----------
+
+# What the dispatcher's lanes take, by its own account.
+sub lanes_memory
+{
+	my $offset = -s $node->logfile;
+
+	scalar_of('SELECT pg_log_backend_memory_contexts(' . dispatcher($node, 'postgres') . ')');
+	$node->wait_for_log(qr/jobq lanes: .* used/, $offset);
+	return slurp_file($node->logfile, $offset) =~ /jobq lanes: (\d+) total/ ? $1 : die 'no account';
+}
+
+scalar_of("SELECT jobq.create_job_type('crowd', 'noop(jsonb)', keep_completed => '0')");
+my $empty = lanes_memory();
+scalar_of("SELECT count(*) FROM generate_series(1, 60) p, jobq.enqueue_many('crowd', array_fill('{}'::jsonb, '{1100}'), priority => p)");
+wait_for_sql($node, "SELECT count(*) = 0 FROM jobq.queue q JOIN jobq.job_types t ON t.id = q.type_id WHERE t.name = 'crowd'",
+	'sixty lanes of 1,100 jobs are drained');
+my $drained = lanes_memory();
+cmp_ok($drained - $empty, '<', 60 * 8192, "a lane that was drained keeps no buffer: $empty bytes before, $drained after");
+
 $node->stop;
 done_testing();
