@@ -13,6 +13,7 @@ BEGIN
       JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'jobq'
       LEFT JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
       LEFT JOIN pg_type t ON d.classid = 'pg_type'::regclass AND t.oid = d.objid AND t.typrelid = 0
+            AND NOT EXISTS (SELECT FROM pg_type element WHERE element.typarray = t.oid)
       LEFT JOIN pg_class c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid AND c.relkind IN ('r', 'p', 'v', 'S')
      WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
        AND owner <> coalesce(p.proowner, t.typowner, c.relowner)
