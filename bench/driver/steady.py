@@ -15,21 +15,23 @@ from . import clients, measure
 from .clients import Place, feed
 from .cluster import Session
 
-CONNECTIONS = {500: 8, 2000: 32, 10000: 64}   # enough that a commit of 10 ms is not the limit
+CONNECTIONS = {500: 8, 560: 8, 1800: 32, 2000: 32, 10000: 64}   # enough that a commit of 10 ms is not the limit
+BURST = 20   # jobs in one statement, every second
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class"
 
 
 def steady(place: Place, variant: str, p: Dict[str, Any]) -> Tuple[Dict[str, Any], Dict[str, List[Any]]]:
     """variant: the rate, and what else goes on in the database."""
     rate, _, company = variant.partition("-")
+    kind = "busy" if company in BUSY_SECONDS else "row"
     prepare(place, company, p)
-    work = clients.begin_work(place, "row")
+    work = clients.begin_work(place, kind)
     clients.go(work)
-    feed(place, "row", rate=20, seconds=1, first=1 << 40)   # warm: connected, planned, workers started
+    feed(place, kind, rate=20, seconds=1, first=1 << 40)   # warm: connected, planned, workers started
     options = {"rate": rate, "seconds": p["seconds"], "connections": CONNECTIONS[int(rate)], "times": place.work / "times"}
     with measure.cost(place.session, place.roots, place.subject.tables) as cost:
         with in_company(place, company, p["seconds"]), sampled(lambda: measure.cpu_seconds(place.roots)) as samples:
-            fed = feed(place, "row", **options)
+            fed = feed(place, kind, **options)
         caught_up = catch_up(place, fed["jobs"] + 20)
     cpu_client = clients.end_work(work)["cpu"] + fed["cpu"]
     times, ran = clients.read_times(place.work / "times"), clients.read_results(place)
@@ -63,6 +65,18 @@ SELECT jobq.create_job_type('crowd_paused', handler => 'bench.noop(jsonb)'), job
 """
 
 
+# Jobs that take so long, whatever the processors do.
+BUSY_SECONDS = {"1ms": 0.001, "5ms": 0.005}
+BUSY = """
+CREATE FUNCTION bench.busy(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM bench.row(payload);
+  PERFORM pg_sleep(%g);
+END $$;
+SELECT jobq.create_job_type('busy', handler => 'bench.busy(jsonb)'), jobq.pause_job_type('busy');
+"""
+
+
 def prepare(place: Place, company: str, p: Dict[str, Any]) -> None:
     """What waits in the queue before it begins."""
     if company == "future":
@@ -71,12 +85,14 @@ def prepare(place: Place, company: str, p: Dict[str, Any]) -> None:
         place.session.query(CROWD % (p["seconds"] + 300))
         for kind in "crowd_paused", "crowd_limited":
             feed(place, kind, jobs=p["crowd"], bulk=1000, first=1 << 41)
+    elif company in BUSY_SECONDS:
+        place.session.query(BUSY % BUSY_SECONDS[company])
     clients.make_ready(place)
 
 
 @contextlib.contextmanager
 def in_company(place: Place, company: str, seconds: int) -> Iterator[None]:
-    """Holds snapshots open in the same database while the body runs; midway: one, in its second half."""
+    """Holds snapshots open in the same database while the body runs; midway: one, in its second half.  Or bursts come."""
     if company == "snapshot":
         with Session(place.env) as holder:
             holder.query(SNAPSHOT)
@@ -99,8 +115,25 @@ def in_company(place: Place, company: str, seconds: int) -> Iterator[None]:
         finally:
             over.set()
             readers.join()
+    elif company in BUSY_SECONDS:
+        over = threading.Event()
+        bursts = threading.Thread(target=send_bursts, args=(place, over))
+        bursts.start()
+        try:
+            yield
+        finally:
+            over.set()
+            bursts.join()
     else:
         yield
+
+
+def send_bursts(place: Place, over: threading.Event) -> None:
+    """What they add to the latency of the others is read, not their own."""
+    first = 1 << 41
+    while not over.wait(1.0):
+        feed(place, "busy", jobs=BURST, bulk=BURST, first=first)
+        first += BURST
 
 
 def read_in_turn(env: Dict[str, str], over: threading.Event, long: float) -> None:
