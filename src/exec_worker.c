@@ -38,6 +38,7 @@
 #include "utils/wait_event.h"
 
 #include "exec_job.h"
+#include "release.h"
 #include "session.h"
 #include "waits.h"
 #include "worker_start.h"
@@ -357,6 +358,7 @@ connect_and_attach(Datum arg)
 	exec_db = my_db();
 	if (exec_db == NULL)
 		proc_exit(1);
+	release_require_of_worker();
 	neutralise_session();
 	set_for_session("search_path", "");
 	set_for_session("intervalstyle", "postgres");
