@@ -15,7 +15,7 @@ from . import clients, measure
 from .clients import Place, feed
 from .cluster import Session
 
-CONNECTIONS = {500: 8, 560: 8, 1800: 32, 2000: 32, 10000: 64}   # enough that a commit of 10 ms is not the limit
+CONNECTIONS = {500: 8, 1800: 32, 2000: 32, 10000: 64}   # enough that a commit of 10 ms is not the limit
 BURST = 20   # jobs in one statement, every second
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class"
 
