@@ -364,10 +364,10 @@ SELECT jobq.create_job_type('sql', 'waiter(jsonb)', options => '{"limits": ["one
 SELECT jobq.create_job_type('rival', 'waiter(jsonb)', options => '{"limits": ["one"]}');
 END
 
-# $ends: the attempt's end; $rival: another job that takes the limit's only place is there before it is settled
+# $left: the job's status and code then; $ends: the attempt's end; $rival: another job that takes the limit's only place is there before it is settled
 sub settled_at_once
 {
-	my ($what, $type, $error, $ends, $rival) = @_;
+	my ($what, $type, $left, $ends, $rival) = @_;
 	my $died = sql("SELECT jobq.enqueue('$type', '{\"seconds\": 300, \"gate\": \"never\"}', concurrency_key => 'died')");
 	wait_status($node, 'postgres', $died, 'running', "$what: one has the key");
 	$rival = sql(q{SELECT jobq.enqueue('rival', '{"gate": "rival"}', priority => 10)}) if $rival;
@@ -379,7 +379,7 @@ sub settled_at_once
 	wait_status($node, 'postgres', $rival, 'running', "$what: another takes the limit's place") if $rival;
 	my $heir = sql(q{SELECT jobq.enqueue('plain', concurrency_key => 'died')});
 	wait_status($node, 'postgres', $heir, 'completed', "$what: another type's job gets the key");
-	is(sql("SELECT status || ' ' || error_code FROM jobq.jobs WHERE id = '$died'"), "retry $error", "$what: the attempt has been settled");
+	is(sql("SELECT status || ' ' || error_code FROM jobq.jobs WHERE id = '$died'"), $left, "$what: the attempt has been settled");
 	is(sql("SELECT status FROM jobq.jobs WHERE id = '$before'"), 'pending', "$what: who was before it still waits");
 	sql("INSERT INTO gate VALUES ('rival')");
 	sql("SELECT jobq.cancel_job(id) FROM jobq.queue WHERE id IN ('$died', '$before')");
@@ -390,9 +390,9 @@ sub settled_at_once
 
 sub crash { $node->stop('immediate'); return $node->start; }
 sub end_worker { return sql("SELECT pg_terminate_backend(substring(worker FROM '\\d+')::int) FROM jobq.jobs WHERE id = '$_[0]'"); }
-settled_at_once('a tool, its server crashes', 'tool', 'server_crash', \&crash);
-settled_at_once('a handler, its worker is terminated', 'sql', '57P01', \&end_worker);
-settled_at_once('a tool beside a rival', 'tool', 'server_crash', \&crash, 1);
+settled_at_once('a tool, its server crashes', 'tool', 'retry server_crash', \&crash);
+settled_at_once('a handler, its worker is terminated', 'sql', 'pending 57P01', \&end_worker);
+settled_at_once('a tool beside a rival', 'tool', 'retry server_crash', \&crash, 1);
 
 $node->stop;
 done_testing();
