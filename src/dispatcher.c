@@ -228,7 +228,7 @@ scan_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 			reread_cancels();
 		want_full_scan |= tenant_limits_refresh(&scan);
 		if (tenant_limits_are_suspect())
-			scan_blocked_until = now + BLOCKED_RETRY_US;
+			scan_blocked_until = mono + BLOCKED_RETRY_US;
 		if (want_full_scan || scan.rewritten)
 			full_scan(&scan);
 		want_full_scan = false;

@@ -253,6 +253,7 @@ call_handler(Run *run)
 	LOCAL_FCINFO(fcinfo, 1);
 	Target	   *target = handler_target(run->type);
 	Datum		result;
+	Jsonb	   *converted = NULL;
 
 	set_tenant(run->job);
 	if (run->session)
@@ -265,12 +266,12 @@ call_handler(Run *run)
 	}
 	PushActiveSnapshot(GetTransactionSnapshot());
 	result = FunctionCallInvoke(fcinfo);
-	finish_deferred(run);
+	/* while the temporary table is there that may have the value */
 	if (!fcinfo->isnull && target->rettype != VOIDOID)
-	{
-		run->outcome.result = convert_result(target, result, run->context);
-		run->outcome.has_result = true;
-	}
+		converted = convert_result(target, result, run->context);
+	finish_deferred(run);
+	run->outcome.result = converted;
+	run->outcome.has_result = converted != NULL;
 	PopActiveSnapshot();
 }
 

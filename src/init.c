@@ -29,11 +29,13 @@ _PG_init(void)
 	jobq_define_settings(preloaded);
 	RegisterXactCallback(publish_xact_callback, NULL);
 	RegisterSubXactCallback(publish_subxact_callback, NULL);
-	if (!preloaded || IsBinaryUpgrade)
+	if (IsBinaryUpgrade)
+		return;
+	statements_install_hook();	/* run_inline needs it, preloaded or not */
+	if (!preloaded)
 		return;
 	shmem_install_hooks();
 	ddl_install_hooks();
-	statements_install_hook();
 	fence_install_hooks();
 	inflight_create();
 	launcher_register();

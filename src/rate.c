@@ -429,7 +429,11 @@ rate_load(Rate *rate, int32 type_id, const char *name, int limit, int64 window_u
 	}
 	rate->window = window_at(*find_window(type_id, name));
 	if (rate->window != NULL)
+	{
+		/* a former dispatcher's: the clock may have been set back since */
+		rate_clock_was_set(rate, GetCurrentTimestamp());
 		rate->lacks_window = rate->window->size != size && !resize(rate->window, size);
+	}
 	else if ((rate->window = make_window(type_id, name, size)) != NULL)
 		fill_new(rate);
 	else

@@ -43,7 +43,14 @@ BEGIN
 END $$;
 CREATE CONSTRAINT TRIGGER late AFTER INSERT ON app.deferred DEFERRABLE INITIALLY DEFERRED
   FOR EACH ROW EXECUTE FUNCTION app.declares();
+-- a result that is stored out of line, in a table of the handler's
+CREATE FUNCTION app.returns(p jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+  CREATE TEMP TABLE theirs AS SELECT to_jsonb(string_agg(md5(n::text), '')) AS j FROM generate_series(1, 1000) n;
+  RETURN (SELECT j FROM theirs);
+END $$;
 RESET ROLE;
+SELECT jobq.create_job_type('returns', 'app.returns(jsonb)', run_as => 'tenant', max_attempts => 1);
 SELECT jobq.create_job_type('does', 'app.does(jsonb)', run_as => 'tenant', timeout => '0', max_attempts => 1);
 END
 wait_dispatcher($node, 'postgres', 'the dispatcher runs');
@@ -170,6 +177,8 @@ inline('completed', 'temporary objects', 'CREATE TEMP TABLE theirs (n serial PRI
 	'CREATE TEMP VIEW seen AS SELECT app.seize() FROM theirs', 'CREATE TEMP TABLE brief (n int) ON COMMIT DROP',
 	'CREATE FUNCTION pg_temp.f() RETURNS int LANGUAGE sql AS $$SELECT 1$$', 'CREATE DOMAIN pg_temp.d AS int');
 session_is($temp, 'mine note', 'are gone when it returns');
+session_is(q{SELECT concat_ws(' ', status, error_msg, length(result #>> '{}')) FROM jobq.run_inline(jobq.enqueue('returns'))}, 'completed 32000',
+	'a result that one of them had is there');
 session_is(q{SELECT count(*) FROM pg_proc WHERE pronamespace = pg_my_temp_schema()}, '0', 'functions, too');
 session_is(q{SELECT count(*) FROM pg_type WHERE typnamespace = pg_my_temp_schema() AND typtype = 'd'}, '0', 'and types');
 is(sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"), '2', 'two advisory locks are held');
@@ -214,6 +223,18 @@ $session->quit;
 sql('ALTER ROLE tenant IN DATABASE postgres RESET search_path; ALTER ROLE tenant RESET search_path; ALTER DATABASE postgres RESET search_path');
 $ENV{PGOPTIONS} = '-c search_path=trap';
 is(sql('SELECT result #>> \'{}\' FROM jobq.run_inline(' . enqueued('', 'SELECT 1') . ')'), '"$user", public, pg_temp', 'nor a path from PGOPTIONS');
+
+# a server that does not preload jobq
+delete $ENV{PGOPTIONS};
+$node->append_conf('postgresql.conf', "shared_preload_libraries = ''");
+$node->restart;
+$session = $node->background_psql('postgres', on_error_stop => 0);
+inline('error 0A000', 'LISTEN is refused without preload', 'LISTEN theirs');
+inline('completed', 'PREPARE without preload', 'PREPARE theirs AS SELECT app.seize()');
+session_is('SELECT count(*) FROM pg_prepared_statements', '0', 'leaves nothing');
+session_is('SELECT status FROM jobq.run_inline(' . enqueued('', q{DECLARE c CURSOR WITH HOLD FOR SELECT app.note('unloaded')}) . ')', 'completed', 'a held cursor');
+session_is(q{SELECT who FROM app.ledger WHERE what = 'unloaded'}, 'tenant', 'is read to its end without preload');
+$session->quit;
 
 $node->stop;
 done_testing();

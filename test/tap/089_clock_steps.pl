@@ -117,6 +117,17 @@ wait_status($node, 'postgres', $_, 'error', 'a timeout is not put off') foreach 
 is(scalar_of("SELECT string_agg(error_code, ' ') FROM jobq.jobs WHERE id IN ('$standing[0]', '$standing[1]')"), 'timeout timeout',
 	'that it was');
 
+# a dispatcher that was not there at a step goes on with the windows of the former one
+my $former = dispatcher($node, 'postgres');
+kill 'STOP', $former;
+set_clock(-2 * STEP);
+scalar_of("SELECT pg_terminate_backend($former)");
+kill 'CONT', $former;
+wait_dispatcher($node, 'postgres', 'another dispatcher', $former);
+run_one($_, "jobs of type $_ run") foreach qw(rated bucket rated bucket);
+set_clock(-STEP);
+run_one('plain', 'the clock goes forward again');
+
 # what nothing is published of is found by the sweep
 scalar_of(q{
 ALTER TABLE jobq.queue DISABLE TRIGGER USER;

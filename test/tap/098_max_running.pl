@@ -145,6 +145,18 @@ sql("SELECT jobq.set_tenant_quota('closed')");
 all_done('it runs when the quota is gone');
 sql('SELECT forget()');
 
+# ---------- a lock on the quotas keeps no job waiting for longer ----------
+
+my $due = sql("SELECT jobq.enqueue('sql', delay => '3s')");
+my $locker = $node->background_psql('postgres');
+$locker->query_safe('BEGIN; LOCK TABLE jobq.tenant_quotas IN ACCESS EXCLUSIVE MODE');
+sql("SELECT jobq.pause_job_type('gated'), jobq.resume_job_type('gated')");
+settled();
+$locker->query_safe('COMMIT');
+$locker->quit;
+wait_status($node, 'postgres', $due, 'completed', 'a delayed job runs after it');
+sql('SELECT forget()');
+
 # ---------- a crowd of a full tenant keeps nobody waiting ----------
 
 sql(<<'END');

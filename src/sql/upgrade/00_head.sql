@@ -18,9 +18,36 @@ EXCEPTION WHEN undefined_function THEN
     HINT = 'Install jobq @NEW@, restart the server, connect again, then ALTER EXTENSION jobq UPDATE.';
 END $update$;
 
--- Lock in the order of those that run meanwhile, so that there is no deadlock: a job's transaction begins with the
--- queue, retention with the dead letters.
-LOCK TABLE jobq.queue, jobq.dead_letters, jobq.history IN ACCESS EXCLUSIVE MODE;
+-- Lock all tables and views, or none.  Sessions lock them in many orders: a session that waits for one while it has
+-- others may meet a deadlock, so a short wait gives back all that was locked.  Every tenth wait is longer, so that the
+-- server cancels an autovacuum that is in the way.  lock_timeout bounds the whole.
+DO $update$
+DECLARE
+  tables text := (SELECT string_agg(c.oid::regclass::text, ', ' ORDER BY c.relkind DESC, c.relname <> 'queue', c.oid)
+                    FROM pg_depend d
+                    JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'jobq'
+                    JOIN pg_class c ON c.oid = d.objid AND c.relkind IN ('r', 'p', 'v')
+                   WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND d.classid = 'pg_class'::regclass);
+  patience text := current_setting('lock_timeout');
+  until timestamptz := clock_timestamp() + patience::interval;
+  long_ms int := 1500 * extract(epoch FROM current_setting('deadlock_timeout')::interval);
+  tries int := 0;
+BEGIN
+  LOOP
+    tries := tries + 1;
+    BEGIN
+      PERFORM set_config('lock_timeout', CASE WHEN tries % 10 = 0 THEN long_ms ELSE 200 END::text, true);
+      EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', tables);
+      PERFORM set_config('lock_timeout', patience, true);
+      EXIT;
+    EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+      IF patience <> '0' AND clock_timestamp() >= until THEN
+        RAISE;
+      END IF;
+      PERFORM pg_sleep(0.05);
+    END;
+  END LOOP;
+END $update$;
 
 CREATE OR REPLACE FUNCTION jobq._outside_extension(statement text) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_outside_extension';

@@ -1,0 +1,69 @@
+# The update of the extension among sessions that lock tables and views in other orders: it waits for them, they wait for
+# it, and none of them meets a deadlock.
+
+use strict;
+use warnings;
+
+use IPC::Run ();
+use ServerTest;
+use Test::More;
+
+my $node = jobq_server('locks');
+$node->start;
+$node->safe_psql('postgres', <<'END');
+CREATE EXTENSION jobq VERSION '0.1.0';
+CREATE FUNCTION plain(p jsonb) RETURNS void LANGUAGE sql AS 'SELECT';
+SELECT jobq.create_job_type('plain', 'plain(jsonb)'), jobq.create_job_type('other', 'plain(jsonb)');
+END
+
+my %said;
+
+sub start
+{
+	my ($name, $sql) = @_;
+
+	$said{$name} = '';
+	return IPC::Run::start([ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres') . " application_name=$name", '-c', $sql ],
+		'<', \undef, '>', \my $out, '2>', \$said{$name});
+}
+
+# Each of them waits for a lock or has ended.
+sub stand
+{
+	my ($what, @names) = @_;
+	my $list = join ', ', map { "'$_'" } @names;
+
+	return wait_for_sql($node, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE application_name IN ($list) AND wait_event_type IS DISTINCT FROM 'Lock')",
+		$what);
+}
+
+my $holder = $node->background_psql('postgres');
+$holder->query_safe('BEGIN; DELETE FROM jobq.dead_letters WHERE false');
+my @runs = start('update', 'ALTER EXTENSION jobq UPDATE');
+wait_for_sql($node, q{SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = 'update' AND wait_event_type = 'Lock'}, 'the update waits for a table');
+my %others = (
+	reader => 'SELECT count(*) FROM jobq.jobs',
+	joiner => 'SELECT count(*) FROM jobq.job_types t JOIN jobq.queue q ON q.type_id = t.id',
+	manager => q{BEGIN; SELECT jobq.pause_job_type('other'); SELECT jobq.enqueue('plain'); COMMIT});
+push @runs, map { start($_, $others{$_}) } sort keys %others;
+wait_for_sql($node, q{SELECT true}, 'they have begun');
+stand('others run or wait', sort keys %others);
+$holder->query_safe('COMMIT');
+$holder->quit;
+$_->finish foreach @runs;
+is($said{$_}, '', "no error: $_") foreach sort keys %said;
+is($node->safe_psql('postgres', 'SELECT extversion = jobq._library_version() FROM pg_extension WHERE extname = $$jobq$$'), 't', 'the extension is updated');
+wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'jobs run');
+
+# lock_timeout bounds the wait, and is as it was after it
+$node->safe_psql('postgres', 'CREATE DATABASE second');
+$node->safe_psql('second', q{CREATE EXTENSION jobq VERSION '0.1.0'});
+$holder = $node->background_psql('second');
+$holder->query_safe('BEGIN; LOCK TABLE jobq.stopped IN ACCESS SHARE MODE');
+sqlstate_is($node, 'second', q{SET lock_timeout = '700ms'; ALTER EXTENSION jobq UPDATE}, '55P03');
+$holder->query_safe('COMMIT');
+$holder->quit;
+is($node->safe_psql('second', q{SET lock_timeout = '1min'; BEGIN; ALTER EXTENSION jobq UPDATE; SHOW lock_timeout; COMMIT}), '1min', 'lock_timeout is as it was');
+
+$node->stop;
+done_testing();
