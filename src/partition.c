@@ -158,7 +158,7 @@ partitions_ensure(TimestampTz need)
 bool
 partitions_make(TimestampTz need)
 {
-	TimestampTz start = GetCurrentTimestamp();
+	MonoTime	start = mono_now();
 
 	if (all_exist(need))
 		return true;
@@ -173,7 +173,7 @@ partitions_make(TimestampTz need)
 			make_here(need);	/* jobq is not preloaded, so no maintenance process can be kept out */
 		if (all_exist(need))
 			return true;
-		if (TimestampDifferenceExceeds(start, GetCurrentTimestamp(), WAIT_LIMIT_MS))
+		if (mono_exceeds(start, mono_now(), WAIT_LIMIT_MS))
 			return false;
 		/* the table is in use, or there is no worker slot */
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, AGAIN_MS, PG_WAIT_EXTENSION);
