@@ -141,6 +141,7 @@ $standby->stop;
 # ---------- too few of everything ----------
 
 my $small = jobq_server('small', 'max_worker_processes = 2', 'jobq.max_databases = 2');
+my $small_since = time;
 $small->start;
 $small->safe_psql('postgres', 'CREATE EXTENSION jobq');
 $small->wait_for_log(qr/WARNING:\s+could not start a jobq dispatcher: out of background worker slots/);
@@ -150,7 +151,7 @@ is($small->safe_psql('postgres', "SELECT status FROM jobq.jobs WHERE id = '$id'"
 is($small->safe_psql('postgres', q{SELECT jobq.health()->'checks'->'dispatcher'->>'message'}),
 	'there is no free background worker: increase max_worker_processes', 'health() says why it waits');
 my $warnings = () = slurp_file($small->logfile) =~ /out of background worker slots/g;
-is($warnings, 1, 'one warning, however often it was tried');
+cmp_ok($warnings, '<=', 1 + (time - $small_since) / 60, 'one warning a minute, however often it was tried');
 $small->append_conf('postgresql.conf', 'max_worker_processes = 20');
 $small->restart;
 wait_status($small, 'postgres', $id, 'completed', 'the job runs once there are workers');
