@@ -130,8 +130,8 @@ CREATE FUNCTION jobq._privileges_of(grantee oid) RETURNS SETOF text
 $$;
 
 -- Privileges on jobq's own objects that default privileges added when an object was created, and those of PUBLIC
--- beyond jobq.version().  What was granted later, by hand, is not in pg_init_privs and is left alone.
-CREATE FUNCTION jobq._stray_grants() RETURNS TABLE(object text, grantee oid, privilege text)
+-- beyond jobq.version().  What was granted later, by hand, is not in pg_init_privs: to a role it is left alone.
+CREATE FUNCTION jobq._stray_grants() RETURNS TABLE(object text, grantee oid, privilege text, by_hand boolean)
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   WITH member(classid, objid, object, owner, acl, everybody) AS (
     SELECT 'pg_class'::regclass, c.oid,
@@ -147,7 +147,9 @@ CREATE FUNCTION jobq._stray_grants() RETURNS TABLE(object text, grantee oid, pri
     UNION ALL
     SELECT 'pg_namespace'::regclass, n.oid, 'SCHEMA ' || n.oid::regnamespace, n.nspowner, n.nspacl, true
       FROM pg_namespace n WHERE n.nspname = 'jobq')
-  SELECT m.object, a.grantee, a.privilege_type
+  SELECT m.object, a.grantee, a.privilege_type,
+         i.initprivs IS NOT NULL AND NOT EXISTS (SELECT FROM aclexplode(i.initprivs) b
+                                                  WHERE b.grantee = a.grantee AND b.privilege_type = a.privilege_type)
     FROM pg_extension e
     JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.deptype = 'e'
     JOIN member m ON m.classid = d.classid AND m.objid = d.objid
@@ -163,7 +165,7 @@ CREATE FUNCTION jobq._stray_grants() RETURNS TABLE(object text, grantee oid, pri
               AND NOT EXISTS (SELECT FROM jobq.job_types t WHERE t.run_as_oid = a.grantee) END
 $$;
 
-CREATE FUNCTION jobq._revoke_stray_grants() RETURNS void
+CREATE FUNCTION jobq._revoke_stray_grants(with_by_hand boolean DEFAULT true) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   statement text;
@@ -171,7 +173,7 @@ BEGIN
   FOR statement IN
     SELECT DISTINCT format('REVOKE %s ON %s FROM %s CASCADE', s.privilege, s.object,
                            CASE s.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(s.grantee)) END)
-      FROM jobq._stray_grants() s LOOP
+      FROM jobq._stray_grants() s WHERE with_by_hand OR NOT s.by_hand LOOP
     EXECUTE statement;
   END LOOP;
 END $$;

@@ -60,6 +60,7 @@ SELECT jobq.set_tenant_check('admits(text)');
 SELECT jobq.grant_access('app', 'enqueue', 'acme', '{work,still}'), jobq.grant_access('app', 'read', 'acme');
 SELECT jobq.grant_access('boss', 'admin'), jobq.grant_access('team', 'read');
 GRANT EXECUTE ON FUNCTION jobq.enqueue, jobq.wait_for TO byhand WITH GRANT OPTION;
+GRANT SELECT ON jobq.option_keys TO PUBLIC;
 END
 $node->safe_psql('postgres', 'CREATE ROLE dba LOGIN SUPERUSER; CREATE ROLE runner LOGIN; CREATE ROLE app LOGIN; CREATE ROLE boss LOGIN; CREATE ROLE team; CREATE ROLE byhand LOGIN; CREATE ROLE stranger LOGIN; CREATE ROLE mate LOGIN IN ROLE team');
 sql($_) foreach @configured;
