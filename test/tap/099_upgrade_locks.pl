@@ -1,10 +1,11 @@
 # The update of the extension among sessions that lock tables and views in other orders: it waits for them, they wait for
-# it, and none of them meets a deadlock.
+# it, and none of them meets a deadlock.  What default privileges added to the former release goes; a dump has the grants.
 
 use strict;
 use warnings;
 
 use IPC::Run ();
+use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
 
@@ -64,6 +65,24 @@ sqlstate_is($node, 'second', q{SET lock_timeout = '700ms'; ALTER EXTENSION jobq 
 $holder->query_safe('COMMIT');
 $holder->quit;
 is($node->safe_psql('second', q{SET lock_timeout = '1min'; BEGIN; ALTER EXTENSION jobq UPDATE; SHOW lock_timeout; COMMIT}), '1min', 'lock_timeout is as it was');
+
+# default privileges of the time when the former release was installed
+$node->safe_psql('postgres', 'CREATE DATABASE third; CREATE ROLE reporting; CREATE ROLE app');
+$node->safe_psql('third', <<'END');
+ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO reporting;
+CREATE EXTENSION jobq VERSION '0.1.0';
+ALTER DEFAULT PRIVILEGES REVOKE SELECT ON TABLES FROM reporting;
+SELECT jobq.grant_access('app', 'read');
+GRANT SELECT ON jobq.jobs TO PUBLIC;
+ALTER EXTENSION jobq UPDATE;
+END
+is($node->safe_psql('third', q{SELECT count(*) FROM pg_class c, aclexplode(relacl) a WHERE relnamespace = 'jobq'::regnamespace AND a.grantee = 'reporting'::regrole}), 0,
+	'what default privileges added is taken back');
+is($node->safe_psql('third', q{SELECT count(*) FROM pg_class c, aclexplode(relacl) a WHERE oid = 'jobq.jobs'::regclass AND a.grantee = 0}), 1,
+	'what was granted to PUBLIC by hand is not');
+my ($dump) = PostgreSQL::Test::Utils::run_command([ 'pg_dump', '--schema-only', '-d', $node->connstr('third') ]);
+like($dump, qr/^GRANT SELECT ON TABLE jobq\.jobs TO app;/m, 'a dump has the grants of jobq.access');
+unlike($dump, qr/^GRANT .* TO reporting;/m, 'and none of what was taken back');
 
 $node->stop;
 done_testing();

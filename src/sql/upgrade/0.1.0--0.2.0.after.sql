@@ -11,10 +11,10 @@ CREATE TRIGGER find_definer BEFORE INSERT OR UPDATE ON jobq.signals
 ALTER TABLE jobq.signals ENABLE ALWAYS TRIGGER find_definer;
 
 -- Protect the partitions that 0.1.0 made; take back what default privileges added to its objects.  health() names what
--- was granted to PUBLIC by hand.
+-- was granted to PUBLIC by hand.  A REVOKE in the script would record all other grants as initial ones, which no dump has.
 SELECT jobq._outside_extension(format('SELECT jobq._protect_partition(%L, %L)', p.partition, p.parent))
   FROM jobq._exposed_partitions() p;
-SELECT jobq._revoke_stray_grants(with_by_hand => false);
+SELECT jobq._outside_extension('SELECT jobq._revoke_stray_grants(with_by_hand => false)');
 
 -- A quota of max_running alone counts no jobs when they are enqueued; the others count metadata, too.
 CREATE TRIGGER types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.tenant_quotas
