@@ -182,7 +182,7 @@ begin_waiting(MonoTime now)
 	waiting = true;
 }
 
-/* Who holds the queue for himself is asked again. */
+/* A session that locks the queue exclusively is met again later. */
 static bool
 server_agrees(const Horizon *horizon)
 {

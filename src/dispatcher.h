@@ -39,7 +39,7 @@ typedef struct RoleState
 	dlist_node	all;			/* in all_roles */
 	Door		door;			/* where groups of lanes wait for a worker of this role */
 	int			cancels;		/* jobs to be settled as cancelled that wait for one */
-	MonoTime	waiting_since;	/* 0: nobody waits */
+	MonoTime	waiting_since;	/* 0: no job waits */
 	MonoTime	next_start;		/* not before then, after a failure to connect */
 	int			failures;
 	char		name[NAMEDATALEN];	/* known once it has failed */

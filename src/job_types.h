@@ -80,7 +80,7 @@ typedef struct JobType
 	char	   *on_dead;
 	bool		has_hooks;		/* any of them */
 	bool		alert;			/* a dead letter raises one (default true) */
-	/* who owner and run_as are: job_type_owner, job_type_run_as */
+	/* the oids of owner and run_as: job_type_owner, job_type_run_as */
 	bool		has_role_oids;	/* false: a table of release 0.1.0 */
 	Oid			owner_oid;
 	Oid			run_as_oid;

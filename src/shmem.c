@@ -16,7 +16,7 @@
 #include "rate.h"
 #include "slots.h"
 
-#define RING_START	(PG_UINT32_MAX - 31)	/* so that all who use it soon pass 32 bits */
+#define RING_START	(PG_UINT32_MAX - 31)	/* so that every server soon passes 32 bits */
 
 JobqShared *JobqShmem = NULL;
 

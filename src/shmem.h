@@ -112,7 +112,7 @@ typedef struct Compaction
 	TimestampTz rewrite_measured_at;	/* 0: never */
 	int64		row_bytes;		/* a dead row's share of the files */
 	pg_atomic_uint32 imports;		/* of snapshots, begun in this database's sessions */
-	pg_atomic_uint64 pause_until;	/* MonoTime; till then nobody begins anything. 0: no pause */
+	pg_atomic_uint64 pause_until;	/* MonoTime; until then no executor begins a job. 0: no pause */
 } Compaction;
 
 /* One database.  Found by dboid; never moves; freed when its dispatcher finds no extension. */

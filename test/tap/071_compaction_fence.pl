@@ -1,4 +1,4 @@
-# jobq.compact_beyond_horizon = on: on standbys, who reads the queue with a snapshot older than a sweep gets an error.
+# jobq.compact_beyond_horizon = on: on standbys, a read of the queue with a snapshot older than a sweep is an error.
 
 use strict;
 use warnings;
@@ -40,7 +40,7 @@ my ($exporter, $exported, $other, $running, $copying, $gate, $far);
 my $pipe = PostgreSQL::Test::Utils::tempdir() . '/pipe';
 POSIX::mkfifo($pipe, 0600) or die "$pipe: $!";
 
-# A rewrite would cancel who has a lock of the table on the standby.
+# A rewrite would cancel sessions that have a lock of the table on the standby.
 my $holder = session($node, 'BEGIN; LOCK TABLE jobq.queue IN ACCESS SHARE MODE');
 
 work_off($node, 3000, sub

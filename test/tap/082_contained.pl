@@ -112,7 +112,7 @@ SELECT i.indexrelid::regclass FROM pg_index i JOIN pg_class c ON c.oid = i.indre
 END
 cmp_ok(scalar @indexes, '>=', 12, "indexes: @indexes");
 
-# whoever waits for a lock among jobq's processes
+# jobq's processes that wait for a lock
 my $blocked = "SELECT string_agg(backend_type, ',') FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher' AND wait_event_type = 'Lock'";
 foreach my $index (@indexes)
 {

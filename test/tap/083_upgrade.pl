@@ -185,7 +185,7 @@ like($err, qr/function public\.atomic\(\) depends on function jobq\.enqueue_many
 unlike($err, qr/my_jobs/, 'and not what need not go');
 makes_progress('a refused update');
 sql('DROP VIEW starter; DROP FUNCTION atomic(); ALTER TABLE with_default ALTER id DROP DEFAULT');
-# Default privileges of the superuser that runs the update, who owns none of jobq.
+# Default privileges of the superuser that runs the update and owns none of jobq.
 my @defaults = ('GRANT EXECUTE ON FUNCTIONS TO stranger', 'GRANT ALL ON TABLES TO stranger', 'GRANT ALL ON SEQUENCES TO stranger', 'GRANT USAGE ON TYPES TO stranger');
 sql(join ';', map { "ALTER DEFAULT PRIVILEGES $_" } @defaults);
 is(sql(q{BEGIN; SELECT jobq.enqueue('steady') IS NOT NULL; ALTER EXTENSION jobq UPDATE;

@@ -67,7 +67,7 @@ is(scalar(jobq_pids($node, 'sql worker')), 2, 'that one and no more');
 kill 'CONT', $workers[0];
 wait_for_sql($node, ended('busy', 6 + JOBS), 'all of them run');
 
-# ---------- nobody else may come ----------
+# ---------- no further connection is let in ----------
 
 @workers = jobq_pids($node, 'sql worker');
 scalar_of("SELECT pg_terminate_backend($workers[1])");

@@ -29,7 +29,7 @@ SELECT jobq.enqueue('mail', p, tenant => t) FROM unnest('{acme,beta}'::text[]) t
 END
 wait_for_sql($node, q{SELECT NOT EXISTS (SELECT FROM jobq.queue) AND (SELECT count(*) = 2 FROM jobq.history)}, 'jobs of two tenants have ended');
 
-# What a role may do with jobq's objects, whoever gave it.
+# The privileges of a role on jobq's objects, whatever granted them.
 my $privileges = q{SELECT string_agg(DISTINCT o.kind, ' ' ORDER BY o.kind) FROM (
   SELECT 'relation', c.relacl, c.relowner FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace
   UNION ALL SELECT 'function', p.proacl, p.proowner FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace

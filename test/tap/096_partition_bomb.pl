@@ -57,7 +57,7 @@ holds_nothing('200 days', "SELECT jobq.create_job_type('kept', 'ok(jsonb)', keep
 $session->query_safe('COMMIT');
 is(sql("SELECT count(*) FROM jobq.history WHERE id = '$ids[0]' AND expires_at = completed_at + interval '90 days'"), 1, 'a cancelled job is in history');
 
-# Somebody has the table: the client waits, and can be cancelled.
+# The table is locked: the client waits, and can be cancelled.
 my $holder = $node->background_psql('postgres');
 $holder->query_safe('BEGIN; LOCK TABLE ONLY jobq.history IN SHARE UPDATE EXCLUSIVE MODE');
 sqlstate_is($node, 'postgres', "SET statement_timeout = '300ms'; SELECT jobq.cancel_job('$ids[2]')", '57014', 'a client that waits for a partition can be cancelled');

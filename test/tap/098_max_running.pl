@@ -157,7 +157,7 @@ $locker->quit;
 wait_status($node, 'postgres', $due, 'completed', 'a delayed job runs after it');
 sql('SELECT forget()');
 
-# ---------- a crowd of a full tenant keeps nobody waiting ----------
+# ---------- a crowd of a full tenant does not block other tenants ----------
 
 sql(<<'END');
 SELECT jobq.set_tenant_quota('crowd', max_running => 1);
