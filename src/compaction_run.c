@@ -51,6 +51,7 @@ typedef struct Run
 	bool		forced;
 	bool		swept;			/* dead rows have gone */
 	bool		cleaned;		/* and so have their index entries and line pointers */
+	bool		rewritable;		/* there is an index for it */
 	bool		rewritten;
 	TimestampTz rewrite_began;	/* had its locks; 0: it did not get them */
 	Reclaimed	sum;
@@ -188,7 +189,10 @@ clean_queue(void *arg)
 	Oid			relid = jobq_relid("queue");
 
 	pgstat_report_activity(STATE_RUNNING, "jobq: removing index entries from jobq.queue");
-	return OidIsValid(relid) && clean_table(relid, &run->queue) && clean_table(toast_of(relid), &run->toast);
+	if (!OidIsValid(relid) || !clean_table(relid, &run->queue) || !clean_table(toast_of(relid), &run->toast))
+		return false;
+	run->rewritable = rewrite_has_index(relid);
+	return true;
 }
 
 /* ---------- writing the table anew ---------- */
@@ -396,7 +400,7 @@ compaction_run(JobqDb *of)
 	begin_run(run);
 	sweep(run);
 	pays = run->cleaned && rewrite_pays(run);
-	over = pays && of->compaction.may_rewrite && rewrite_in_a_pause(run);
+	over = pays && run->rewritable && of->compaction.may_rewrite && rewrite_in_a_pause(run);
 	end_run(run, pays && !over && !run->forced);
 	report_run(run, pays && !run->rewritten);
 }

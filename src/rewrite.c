@@ -14,6 +14,9 @@
  * Rows that the server's horizon covers are left behind, and a standby may have a snapshot that still sees one.  VACUUM would name
  * their deleters in the WAL; here a conflict is logged with all that is older than the horizon.  The lock alone is no such
  * conflict: a session there that has a snapshot, but has not read the table yet, would wait for it and then read on.
+ * An index that was built concurrently lacks rows which had died before.  CREATE INDEX CONCURRENTLY waits for the
+ * snapshots of this server that see them, not for those of a standby, with feedback or without.  So an index serves
+ * when the server's horizon has passed the transaction that made it valid.  The conflict names that, too.
  *
  * It runs as the owner of the table, as restricted as VACUUM FULL.  TIDs change: who remembers one finds another
  * file or another row there (queue_lock), and the dispatcher reads its lanes anew (scan.c).
@@ -31,6 +34,7 @@
 #include "miscadmin.h"
 #include "storage/lmgr.h"
 #include "storage/predicate.h"
+#include "storage/procarray.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -39,29 +43,40 @@
 #include "rewrite.h"
 #include "session.h"
 
-/* True for a btree on id that has every row. */
+static TransactionId
+valid_since(Relation index)
+{
+	return HeapTupleHeaderGetXmin(index->rd_indextuple->t_data);
+}
+
+/* True for a btree on id that has every row which a snapshot of that horizon sees. */
 static bool
-is_plain_on_id(Relation index)
+is_plain_on_id(Relation index, TransactionId oldest)
 {
 	Form_pg_index form = index->rd_index;
 
 	return index->rd_rel->relam == BTREE_AM_OID && form->indisvalid && form->indnkeyatts == 1 &&
-		form->indkey.values[0] == Q_id && RelationGetIndexPredicate(index) == NIL;
+		form->indkey.values[0] == Q_id && RelationGetIndexPredicate(index) == NIL &&
+		TransactionIdPrecedes(valid_since(index), oldest);
 }
 
 /* Returns an index that the rows can be read through, or InvalidOid. */
 static Oid
 index_of_ids(Relation rel)
 {
+	TransactionId oldest = GetOldestNonRemovableTransactionId(rel);
 	List	   *indexes = RelationGetIndexList(rel);
 	ListCell   *lc;
 	Oid			found = InvalidOid;
 
 	foreach(lc, indexes)
 	{
-		Relation	index = index_open(lfirst_oid(lc), NoLock);
+		Relation	index;
 
-		if (!OidIsValid(found) && is_plain_on_id(index))
+		if (!ConditionalLockRelationOid(lfirst_oid(lc), AccessShareLock))
+			continue;
+		index = index_open(lfirst_oid(lc), NoLock);
+		if (!OidIsValid(found) && is_plain_on_id(index, oldest))
 			found = RelationGetRelid(index);
 		index_close(index, NoLock);
 	}
@@ -89,13 +104,25 @@ lock_all(Relation rel)
 	return true;
 }
 
-/* Copies old's rows into new and sets the new one's relfrozenxid and relminmxid.  Returns the horizon that it used. */
+/*
+ * Returns the newest transaction that a snapshot must see as ended to miss no
+ * row, where rows are copied by that horizon through that index.
+ */
+static TransactionId
+newest_conflict(TransactionId oldest, Relation index)
+{
+	TransactionIdRetreat(oldest);	/* the newest that it covers */
+	return TransactionIdFollows(valid_since(index), oldest) ? valid_since(index) : oldest;
+}
+
+/* Copies old's rows into new and sets the new one's relfrozenxid and relminmxid.  Returns its newest_conflict(). */
 static TransactionId
 copy_rows(Relation old, Oid newid, Oid indexid, TransactionId *freeze, MultiXactId *multi)
 {
 	Relation	new = table_open(newid, AccessExclusiveLock);
 	Relation	index = index_open(indexid, AccessExclusiveLock);
 	TransactionId oldest;
+	TransactionId conflict;
 	double		rows = 0;
 	double		removed = 0;
 	double		recently_dead = 0;
@@ -110,21 +137,21 @@ copy_rows(Relation old, Oid newid, Oid indexid, TransactionId *freeze, MultiXact
 	table_relation_copy_for_cluster(old, new, index, false, oldest, NULL, freeze, multi,
 									&rows, &removed, &recently_dead);
 	new->rd_toastoid = InvalidOid;
+	conflict = newest_conflict(oldest, index);
 	index_close(index, NoLock);
 	table_close(new, NoLock);
-	return oldest;
+	return conflict;
 }
 
-/* Before the new file can be seen on a standby: its snapshots that may see a row which oldest has let go of end. */
+/* Before the new file can be seen on a standby: its snapshots to which xid may be running end. */
 static void
-log_conflict(Relation rel, TransactionId oldest)
+log_conflict(Relation rel, TransactionId xid)
 {
 	uint64		next = U64FromFullTransactionId(ReadNextFullTransactionId());
 
 	if (!XLogStandbyInfoActive() || !RelationNeedsWAL(rel))
 		return;
-	TransactionIdRetreat(oldest);	/* the newest that it covers */
-	log_snapshot_conflict(rel, FullTransactionIdFromU64(next + (int32) (oldest - (TransactionId) next)));
+	log_snapshot_conflict(rel, FullTransactionIdFromU64(next + (int32) (xid - (TransactionId) next)));
 }
 
 static void
@@ -168,6 +195,16 @@ rewrite_as_owner(void *arg)
 	rewrite_locked(r->rel, r->indexid);
 	PopActiveSnapshot();
 	SetUserIdAndSecContext(save_user, save_context);
+}
+
+bool
+rewrite_has_index(Oid relid)
+{
+	Relation	rel = table_open(relid, AccessShareLock);
+	bool		found = OidIsValid(index_of_ids(rel));
+
+	table_close(rel, NoLock);
+	return found;
 }
 
 bool

@@ -64,7 +64,6 @@ work_off($node, 3000, sub
 			'a COPY waits for who reads its file');
 	});
 caught_up($node, $_) foreach $standby, $cascaded;
-$holder->quit;
 like(slurp_file($node->logfile), qr/swept, [1-9]\d* dead rows removed/, 'the primary has removed rows beyond its horizon');
 
 foreach my $how (sort keys %reads)
@@ -91,7 +90,7 @@ IPC::Run::run([ 'pg_dump', '--host', $standby->host, '--port', $standby->port, "
 is($rc, 1, 'pg_dump with such a snapshot fails');
 like($err, $too_old, 'and says why');
 is(answer($other, 'SELECT n FROM unrelated'), '1 00000', 'a session that reads another table goes on');
-$_->quit foreach $exporter, $other;
+$_->quit foreach $exporter, $other, $holder;
 
 # --- with a snapshot from after it
 
