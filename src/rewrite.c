@@ -23,6 +23,7 @@
  */
 #include "jobq.h"
 
+#include "access/htup_details.h"
 #include "access/multixact.h"
 #include "access/table.h"
 #include "access/tableam.h"
