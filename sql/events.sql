@@ -111,6 +111,7 @@ SELECT data - 'duration_ms' - 'worker' AS data FROM jobq.job_timeline(:'id') WHE
 -- by the holder of a lease, whose events are its own transaction's
 SELECT jobq.pause_job_type('all');
 SELECT jobq.enqueue('all') AS id, gen_random_uuid() AS token \gset
+BEGIN;  -- committed, a running job without an executor would be settled
 UPDATE jobq.queue SET status = 'running', attempts = 1, worker = 'w1', lease_token = :'token' WHERE id = :'id';
 SELECT jobq.log_event('from outside', 'warning', 'note', '{"a": 1}', id => :'id', lease_token => :'token');
 SELECT type, attempt, source, level, message, data FROM jobq.job_timeline(:'id') WHERE type = 'note';
@@ -118,6 +119,7 @@ SELECT call || ': ' || test.error_of(format('SELECT jobq.log_event(' || call || 
   FROM (VALUES ('''x'''), ('''x'', id => %L'), ('''x'', lease_token => gen_random_uuid()'), ('NULL, id => %L, lease_token => gen_random_uuid()'),
     ('''x'', id => %L, lease_token => gen_random_uuid()'), ('''x'', id => gen_random_uuid(), lease_token => %L')) v(call);
 UPDATE jobq.queue SET status = 'pending', lease_token = NULL WHERE id = :'id';
+COMMIT;
 SELECT test.error_of(format('SELECT jobq.log_event(%L, id => %L, lease_token => %L)', 'x', :'id', :'token'));
 
 -- bad arguments

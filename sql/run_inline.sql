@@ -55,6 +55,18 @@ SELECT what, who FROM test.log;
 SELECT current_user = session_user AS me_again;
 ROLLBACK;
 
+-- a cancel of the caller's statement ends that statement, and is no outcome of the job
+CREATE FUNCTION test.sleeps(payload jsonb) RETURNS void LANGUAGE sql AS 'SELECT pg_sleep(600)';
+SELECT jobq.create_job_type('sleeps', 'test.sleeps(jsonb)');
+BEGIN;
+SELECT jobq.enqueue('sleeps') AS id \gset
+SAVEPOINT before;
+SET LOCAL statement_timeout = '200ms';
+SELECT status FROM jobq.run_inline(:'id');
+ROLLBACK TO before;
+SELECT status, attempts FROM jobq.jobs WHERE id = :'id';
+ROLLBACK;
+
 -- what cannot be run inline
 BEGIN;
 SELECT jobq.enqueue('tool') AS id \gset

@@ -399,6 +399,8 @@ handle_error(Run *run, ErrorData *edata)
 		outcome_from_cancel(run, edata);
 	else if (edata->sqlerrcode == ERRCODE_QUERY_CANCELED && timed_out)
 		outcome_from_cancel(run, edata);
+	else if (edata->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		run->callers_cancel = edata;
 	else if (run->shared && company_error(edata->sqlerrcode))
 		run->end = RUN_ALONE;
 	else
@@ -437,6 +439,7 @@ prepare_run(Run *run)
 	run->progress_told = 0;
 	run->closes_batch = false;
 	run->held = NIL;
+	run->callers_cancel = NULL;
 	if (run->cell >= 0)
 	{
 		MySlot->cells[run->cell].begun_at = mono_now();

@@ -69,6 +69,8 @@ run_as_role(Run *run)
 	handler_run(run);
 	inline_session_end(run->session);
 	SetUserIdAndSecContext(saved_user, saved_context);
+	if (run->callers_cancel)
+		ReThrowError(run->callers_cancel);
 }
 
 /* Runs a statement of ours as the owner of jobq's tables, with SPI connected. */
