@@ -30,19 +30,23 @@ SELECT jobq.create_job_type('held', 'work(jsonb)', keep_dead => '1 year', rate_l
 SELECT jobq.create_job_type('tool', command => ARRAY['/bin/echo', '{text}'], options => '{"output": "text"}');
 SELECT jobq.create_job_type('gone', 'work(jsonb)');
 SELECT jobq.drop_job_type('gone');
+-- Roles whose oids are others elsewhere.
+UPDATE jobq.job_types SET owner = 'support' WHERE name = 'gone';
 
 SELECT jobq.set_signal('call', true), jobq.set_signal('for_a_day', true, ttl => '1 day');
 SELECT jobq.create_signal('busy', '(SELECT yes FROM busy)', every => '1s');
 CREATE FUNCTION asked() RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RAISE LOG ''asked in %'', current_database(); RETURN true; END';
 SELECT jobq.create_signal('asked', 'asked()', every => '1s');
 SELECT jobq.create_signal('broken', '1 / (SELECT count(*) FROM busy WHERE NOT yes) > 0', every => '1s');
+UPDATE jobq.signals SET definer = 'shop' WHERE name = 'broken';
 SELECT jobq.set_pressure_rule('held', 'call', block => true), jobq.set_pressure_rule('mail', 'busy', priority_adj => -20),
        jobq.set_pressure_rule(NULL, 'load', max_weight => 3);
 
 SELECT jobq.grant_access('shop', 'enqueue', job_types => '{mail}'), jobq.grant_access('support', 'admin', tenant => 'acme'),
        jobq.grant_access('watcher', 'read'), jobq.grant_access('"Odd role"', 'read');
 SELECT jobq.set_tenant_check('serves(text)');
-SELECT jobq.set_tenant_quota('acme', max_live => 3, max_bytes => 10000, enqueues_per_minute => 1000), jobq.set_tenant_quota('beta', max_live => 100);
+SELECT jobq.set_tenant_quota('acme', max_live => 3, max_bytes => 10000, enqueues_per_minute => 1000), jobq.set_tenant_quota('beta', max_live => 100, max_running => 2);
+SELECT setval('jobq.fence', 1000);
 SELECT jobq.enqueue('mail', '{"fail": true}', tenant => 'beta', unique_key => 'u', unique_for => '1 day');
 SELECT jobq.enqueue('mail', tenant => 'acme');
 END
@@ -65,6 +69,7 @@ my %derived = (
 	'jobq.counted_types' => 'how far the chores process has got',
 	'jobq.dead_letter_count' => 'a trigger writes it with the dead letters',
 	'jobq.disk_log' => 'the disks of this server',
+	'jobq.fence' => 'an xid of this cluster',
 	'jobq.quota_jobs' => 'jobq.adopt() counts');
 my $tables = q{SELECT c.oid::regclass AS name, c.oid = ANY (e.extconfig) OR c.relkind = 'p' AS dumped, c.relkind
   FROM pg_class c, pg_extension e
@@ -74,7 +79,7 @@ is($node->safe_psql('source', "SELECT string_agg(name::text, ' ' ORDER BY name::
 	join(' ', sort keys %derived), 'every table and sequence is in dumps, or need not be');
 
 my @dumped = split /\n/, $node->safe_psql('source', "SELECT name FROM ($tables) t WHERE dumped AND relkind <> 'S' ORDER BY name::text");
-my @sequences = split /\n/, $node->safe_psql('source', "SELECT name FROM ($tables) t WHERE relkind = 'S' ORDER BY name::text");
+my @sequences = split /\n/, $node->safe_psql('source', "SELECT name FROM ($tables) t WHERE dumped AND relkind = 'S' ORDER BY name::text");
 
 # A table that is empty, or a column that says nothing, would be compared in vain.  Jobs have a test of their own (044_dump.pl).
 foreach my $table (grep { !/^jobq\.(queue|history|dead_letters|events|alerts)$/ } @dumped)
@@ -85,9 +90,22 @@ foreach my $table (grep { !/^jobq\.(queue|history|dead_letters|events|alerts)$/ 
 	is($node->safe_psql('source', "SELECT concat_ws(' ', $empty) FROM $table"), '', "$table: each column has a value");
 }
 
-# Rows as JSON.  A role's oid is its server's, and is checked below.
+# The columns with the name of a role, each with the column of its oid.
+my %role_columns = (
+	'jobq.access' => { role => 'role_oid' },
+	'jobq.job_types' => { owner => 'owner_oid', run_as => 'run_as_oid' },
+	'jobq.signals' => { definer => 'definer_oid' });
+
+# Rows as JSON.  The oid of a role differs from server to server: the name of the role that has it is compared.
+sub row_of
+{
+	my ($table) = @_;
+
+	return join ' || ', 'to_jsonb(t)',
+	  map { "jsonb_build_object('$_', (SELECT rolname FROM pg_roles WHERE oid = t.$_))" } sort values %{ $role_columns{$table} // {} };
+}
 my $rows = join ' UNION ALL ',
-  (map { "SELECT '$_', (to_jsonb(t) - 'role_oid')::text FROM $_ t" } @dumped),
+  (map { "SELECT '$_', (" . row_of($_) . ")::text FROM $_ t" } @dumped),
   (map { "SELECT '$_', last_value::text FROM $_" } @sequences);
 # The privileges of every object, and what is PUBLIC's.
 my $privileges = q{
@@ -106,6 +124,7 @@ sub state_of
 	return map { $server->safe_psql($db, "SELECT * FROM ($_) s(a, b) ORDER BY a COLLATE \"C\", b COLLATE \"C\"") } $rows, $privileges;
 }
 
+check_roles($node, 'source', 'source');
 my ($expected_rows, $expected_privileges) = state_of($node, 'source');
 like($expected_privileges, qr/^jobq\.enqueue\(.*shop EXECUTE/m, 'privileges are among it');
 
@@ -135,14 +154,31 @@ sub says
 	return $rc == 0 ? $out : $err =~ /ERROR:\s+(\w{5})/ ? $1 : $err;
 }
 
+# Each oid is that of the role of the stored name, on this server.
+sub check_roles
+{
+	my ($server, $db, $what) = @_;
+	my %rows = ('jobq.access' => 4, 'jobq.job_types' => 4, 'jobq.signals' => 3);
+
+	foreach my $table (sort keys %role_columns)
+	{
+		while (my ($name, $oid) = each %{ $role_columns{$table} })
+		{
+			is($server->safe_psql($db, "SELECT count(*), bool_and($oid IS NOT NULL AND $oid = quote_ident($name)::regrole) FROM $table WHERE $name IS NOT NULL"),
+				"$rows{$table}|t", "$what: $table.$oid is the role of that name");
+		}
+	}
+	return;
+}
+
 # What the configuration means.
 sub check_meaning
 {
 	my ($server, $db, $what) = @_;
 	my $sql = sub { return $server->safe_psql($db, $_[0]) };
 
-	is($sql->("SELECT count(*), bool_and(role_oid = role::regrole) FROM (SELECT quote_ident(role) AS role, role_oid FROM jobq.access) a"),
-		'4|t', "$what: grants are those roles' of this server");
+	is($sql->('SELECT last_value FROM jobq.fence'), 0, "$what: the fence is not that of another cluster");
+	check_roles($server, $db, $what);
 	is(says($server, $db, 'shop', q{SELECT jobq.enqueue('mail') IS NOT NULL}), 't', "$what: a role may enqueue what it may");
 	is(says($server, $db, 'shop', q{SELECT jobq.enqueue('held')}), '42501', "$what: and nothing else");
 	is(says($server, $db, 'support', q{SELECT DISTINCT tenant FROM jobq.list_jobs() ORDER BY 1}), "acme\nacme/eu\nbeta",
@@ -156,6 +192,7 @@ sub check_meaning
 		"$what: time passes");
 	unlike(slurp_file($server->logfile), qr/LOG:  asked in $db/, "$what: nobody asks conditions before it is adopted");
 	$sql->('SELECT jobq.adopt()');
+	check_roles($server, $db, "$what, adopted");
 	ok($server->wait_for_log(qr/LOG:  asked in $db/), "$what: then they are asked");
 	is($sql->(q{SELECT jobq.enqueue('held', tenant => 'acme') IS NOT NULL}), 't', "$what: a quota admits");
 	sqlstate_is($server, $db, q{SELECT jobq.enqueue('held', tenant => 'acme/us')}, '53400', "$what: and counts what was restored");
