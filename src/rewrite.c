@@ -17,22 +17,28 @@
  * An index that was built concurrently lacks rows which had died before.  CREATE INDEX CONCURRENTLY waits for the
  * snapshots of this server that see them, not for those of a standby, with feedback or without.  So an index serves
  * when the server's horizon has passed the transaction that made it valid.  The conflict names that, too.
+ * Entries that are marked as killed are copied as well, while the horizon needs them: copy_by_index.
  *
  * It runs as the owner of the table, as restricted as VACUUM FULL.  TIDs change: who remembers one finds another
  * file or another row there (queue_lock), and the dispatcher reads its lanes anew (scan.c).
  */
 #include "jobq.h"
 
+#include "access/genam.h"
+#include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/multixact.h"
+#include "access/relscan.h"
+#include "access/rewriteheap.h"
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/transam.h"
-#include "catalog/pg_am.h"
 #include "access/xlog.h"
+#include "catalog/pg_am.h"
 #include "catalog/pg_class.h"
 #include "commands/tablecmds.h"
 #include "miscadmin.h"
+#include "storage/bufmgr.h"
 #include "storage/lmgr.h"
 #include "storage/predicate.h"
 #include "storage/procarray.h"
@@ -116,6 +122,68 @@ newest_conflict(TransactionId oldest, Relation index)
 	return TransactionIdFollows(valid_since(index), oldest) ? valid_since(index) : oldest;
 }
 
+/* True if no snapshot of that horizon sees the row in the slot. */
+static bool
+is_dead(TupleTableSlot *slot, HeapTuple tuple, TransactionId oldest)
+{
+	Buffer		buffer = ((BufferHeapTupleTableSlot *) slot)->buffer;
+	bool		dead;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	dead = HeapTupleSatisfiesVacuum(tuple, oldest, buffer) == HEAPTUPLE_DEAD;
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
+	return dead;
+}
+
+/* Returns the row without the values of columns that were dropped. */
+static HeapTuple
+without_dropped_columns(HeapTuple tuple, TupleDesc desc, Datum *values, bool *nulls)
+{
+	heap_deform_tuple(tuple, desc, values, nulls);
+	for (int i = 0; i < desc->natts; i++)
+		nulls[i] |= TupleDescAttr(desc, i)->attisdropped;
+	return heap_form_tuple(desc, values, nulls);
+}
+
+/*
+ * Copies the rows as CLUSTER does, but for one thing: index entries that
+ * scans have marked as killed are followed, too.  Such marks are made without
+ * WAL, so no standby's snapshot has conflicted with them, and the horizon may
+ * have moved back since, when a standby came back.
+ */
+static void
+copy_by_index(Relation old, Relation new, Relation index, RewriteState rewrite, TransactionId oldest)
+{
+	TupleDesc	desc = RelationGetDescr(old);
+	Datum	   *values = palloc(sizeof(Datum) * desc->natts);
+	bool	   *nulls = palloc(sizeof(bool) * desc->natts);
+	TupleTableSlot *slot = table_slot_create(old, NULL);
+	IndexScanDesc scan = index_beginscan(old, index, SnapshotAny, NULL, 0, 0, SO_NONE);
+
+	scan->ignore_killed_tuples = false;
+	index_rescan(scan, NULL, 0, NULL, 0);
+	while (index_getnext_slot(scan, ForwardScanDirection, slot))
+	{
+		HeapTuple	tuple = ExecFetchSlotHeapTuple(slot, false, NULL);
+		HeapTuple	copy;
+
+		CHECK_FOR_INTERRUPTS();
+		if (is_dead(slot, tuple, oldest))
+		{
+			(void) rewrite_heap_dead_tuple(rewrite, tuple);
+			continue;
+		}
+		copy = without_dropped_columns(tuple, desc, values, nulls);
+		rewrite_heap_tuple(rewrite, tuple, copy);
+		heap_freetuple(copy);
+	}
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	end_heap_rewrite(rewrite);
+	pfree(values);
+	pfree(nulls);
+}
+
 /* Copies old's rows into new and sets the new one's relfrozenxid and relminmxid.  Returns its newest_conflict(). */
 static TransactionId
 copy_rows(Relation old, Oid newid, Oid indexid, TransactionId *freeze, MultiXactId *multi)
@@ -124,9 +192,6 @@ copy_rows(Relation old, Oid newid, Oid indexid, TransactionId *freeze, MultiXact
 	Relation	index = index_open(indexid, AccessExclusiveLock);
 	TransactionId oldest;
 	TransactionId conflict;
-	double		rows = 0;
-	double		removed = 0;
-	double		recently_dead = 0;
 
 	if (OidIsValid(old->rd_rel->reltoastrelid))
 		new->rd_toastoid = old->rd_rel->reltoastrelid;	/* TOAST is swapped by content: pointers name the old one */
@@ -135,8 +200,7 @@ copy_rows(Relation old, Oid newid, Oid indexid, TransactionId *freeze, MultiXact
 		*freeze = old->rd_rel->relfrozenxid;
 	if (MultiXactIdPrecedes(*multi, old->rd_rel->relminmxid))
 		*multi = old->rd_rel->relminmxid;
-	table_relation_copy_for_cluster(old, new, index, false, oldest, NULL, freeze, multi,
-									&rows, &removed, &recently_dead);
+	copy_by_index(old, new, index, begin_heap_rewrite(old, new, oldest, *freeze, *multi), oldest);
 	new->rd_toastoid = InvalidOid;
 	conflict = newest_conflict(oldest, index);
 	index_close(index, NoLock);
