@@ -123,11 +123,8 @@ static bool
 type_fits(Form_pg_attribute att, Oid type)
 {
 	if (type == JOB_STATUS_TYPE)
-	{
-		char	   *name = get_typtype(att->atttypid) == TYPTYPE_ENUM ? format_type_be_qualified(att->atttypid) : NULL;
-
-		return name != NULL && strcmp(name, "jobq.job_status") == 0;
-	}
+		return att->atttypid == GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum("job_status"),
+												ObjectIdGetDatum(get_namespace_oid("jobq", true)));
 	return (att->atttypid == type || getBaseType(att->atttypid) == type) &&
 		att->atttypmod == -1 && att->attcollation == get_typcollation(type);
 }
