@@ -26,7 +26,7 @@ mono_now(void)
 	return USECS_PER_DAY + (MonoTime) now.tv_sec * USECS_PER_SEC + now.tv_nsec / 1000;
 }
 
-/* Returns when the wall clock will show that time, unless it is set before. */
+/* Returns when the wall clock will show that time, unless it is set before; 0: it has been that late already. */
 static inline MonoTime
 mono_at(TimestampTz wall)
 {
@@ -35,7 +35,7 @@ mono_at(TimestampTz wall)
 	if (wall == DT_NOEND)
 		return DT_NOEND;
 	now = GetCurrentTimestamp();
-	return mono_now() + (wall > now ? wall - now : 0);
+	return wall > now ? mono_now() + (wall - now) : 0;
 }
 
 /* True if so many milliseconds have passed between the two. */
