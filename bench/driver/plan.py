@@ -81,9 +81,9 @@ PLAN: List[Item] = [
     Item("steady", "2000-readers", steady, JOBQ, company()),
     Item("steady", "2000-future", steady, JOBQ, company(future=1000000)),
     Item("steady", "2000-crowd", steady, JOBQ, company(crowd=100000)),
-    # four fifths of what four workers can do
+    # With a backlog four workers run 1,970/s and 725/s of these: 92 % and, with the bursts, 80 % of what they can do.
     Item("steady", "1800-1ms", steady, JOBQ, levels(None, {"seconds": 10}, ONE_MINUTE), FOUR_WORKERS),
-    Item("steady", "500-5ms", steady, JOBQ, levels(None, {"seconds": 10}, ONE_MINUTE), FOUR_WORKERS),
+    Item("steady", "570-5ms", steady, JOBQ, levels(None, {"seconds": 10}, ONE_MINUTE), FOUR_WORKERS),
     Item("exec", "1", w.exec_tools, ("jobq/default", "bare/spawn-loop"), jobs(100, 500, 2000)),
     Item("exec", "50", w.exec_tools, ("jobq/default", "bare/spawn-loop"), jobs(200, 2000, 10000)),
     Item("exec", "warm", w.exec_warm, ("jobq/default",), jobs(500, 20000, 100000)),
