@@ -184,7 +184,7 @@ try_lock(Table *queue, Job *seen, Job *job, bool *held)
 	TM_Result	locked;
 
 	*held = false;
-	if (job_is_running(seen))
+	if (seen->status == JOB_RUNNING)
 		return LOCK_BUSY;
 	if (queue_fetch_version(queue, &tid))
 	{

@@ -341,23 +341,53 @@ may_run(Table *queue, const JobRef *ref, Job *job)
 	return !unique_must_yield(queue, job);
 }
 
+static bool
+fetch_ref(Table *queue, const JobRef *ref)
+{
+	ItemPointerData tid = ref->tid;
+
+	return queue_fetch_version(queue, &tid) && slot_holds(queue->slot, ref);
+}
+
+/*
+ * True if the job in the slot must wait for its sibling.  Looked at before the row is locked: to a client a locked row
+ * is a job that runs.  Uses the slot.
+ */
+static bool
+must_wait_for_sibling(Table *queue, const JobRef *ref)
+{
+	Job			job;
+
+	job_from_slot(queue, &job);
+	return !may_run(queue, ref, &job);
+}
+
+static LockResult
+lock_fetched(Table *queue, const JobRef *ref, Job *job)
+{
+	TM_Result	locked = queue_lock_version(queue);
+
+	if (locked == TM_WouldBlock)
+		return LOCK_BUSY;
+	if (locked != TM_Ok)
+		return LOCK_GONE;
+	job_from_slot(queue, job);
+	return may_run(queue, ref, job) ? LOCK_OK : LOCK_BUSY;	/* the sibling may have begun meanwhile */
+}
+
 LockResult
 queue_lock(Table *queue, const JobRef *ref, Job *job)
 {
-	ItemPointerData tid = ref->tid;
 	LockResult	result = LOCK_GONE;
 
-	if (queue_fetch_version(queue, &tid) && slot_holds(queue->slot, ref))
+	if (fetch_ref(queue, ref))
 	{
-		TM_Result	locked = queue_lock_version(queue);
-
-		if (locked == TM_Ok)
-		{
-			job_from_slot(queue, job);
-			result = may_run(queue, ref, job) ? LOCK_OK : LOCK_BUSY;
-		}
-		else if (locked == TM_WouldBlock)
+		if (slot_attisnull(queue->slot, Q_unique_key))
+			result = lock_fetched(queue, ref, job);
+		else if (must_wait_for_sibling(queue, ref))
 			result = LOCK_BUSY;
+		else if (fetch_ref(queue, ref))
+			result = lock_fetched(queue, ref, job);
 	}
 	ExecClearTuple(queue->slot);
 	return result;

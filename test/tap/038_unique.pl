@@ -28,6 +28,27 @@ is($node->safe_psql('postgres', "$quick SELECT $enqueue, on_conflict => 'replace
 is($node->safe_psql('postgres', "$quick BEGIN; SELECT $enqueue); SELECT $enqueue, on_conflict => 'replace'); COMMIT"), "$next\n$next",
 	'a waiting one comes before a running one');
 is($node->safe_psql('postgres', "$quick SELECT jobq.cancel_job('$next')"), 't', 'the successor is cancelled at once');
+# also at the moment at which a worker finds that it must wait: up to a millisecond after it was enqueued
+$node->safe_psql('postgres', <<'END');
+CREATE TABLE lingers (ord int);
+CREATE PROCEDURE cancel_successors(rounds int) LANGUAGE plpgsql AS $$
+DECLARE
+  next uuid;
+  until timestamptz;
+BEGIN
+  FOR i IN 1 .. rounds LOOP
+    next := jobq.enqueue('sleeper', '{"seconds": 600}', unique_key => 'k', on_conflict => 'replace');
+    COMMIT;
+    until := clock_timestamp() + (i % 100) * interval '10 us';
+    WHILE clock_timestamp() < until LOOP END LOOP;
+    PERFORM jobq.cancel_job(next);
+    COMMIT;
+    IF EXISTS (SELECT FROM jobq.queue q WHERE q.id = next) THEN INSERT INTO lingers VALUES (i); END IF;
+  END LOOP;
+END $$;
+END
+$node->safe_psql('postgres', 'CALL cancel_successors(1000)');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM lingers'), 0, 'no successor that waits is taken for one that runs');
 $next = $node->safe_psql('postgres', "$quick SELECT $enqueue, on_conflict => 'replace')");
 is($node->safe_psql('postgres', "$quick SELECT count(*) FROM (SELECT $enqueue, tenant => 't' || n) FROM generate_series(1, 100) n) s"), 100,
 	'other tenants have keys of their own');
