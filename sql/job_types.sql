@@ -38,6 +38,44 @@ SELECT handler, command, max_attempts, id = :type_id AS same FROM jobq.job_types
 SELECT jobq.create_job_type('plain', 'test.ok(jsonb)', on_conflict => 'replace');
 SELECT handler, command, max_attempts, id = :type_id AS same FROM jobq.job_types WHERE name = 'plain';
 
+-- replace changes what is given, as alter does, and keeps all else
+SET client_min_messages = warning;
+DROP ROLE IF EXISTS jobq_regress_runner;
+CREATE ROLE jobq_regress_runner LOGIN;
+RESET client_min_messages;
+CREATE FUNCTION test.definition(name text) RETURNS jsonb LANGUAGE sql AS $$
+  SELECT to_jsonb(t) - '{id,name,created_at,paused,pause_reason,paused_until,dropped_at,owner_oid,run_as_oid}'::text[]
+         || jsonb_build_object('runs_as_named', pg_get_userbyid(t.run_as_oid) = t.run_as)
+    FROM jobq.job_types t WHERE t.name = definition.name AND t.dropped_at IS NULL
+$$;
+SELECT jobq.create_job_type('kept', 'test.ok(jsonb)', max_attempts => 9, backoff => 'fixed', backoff_base => '2s', backoff_max => '3min',
+  backoff_jitter => 0.5, timeout => '11s', base_priority => 7, max_concurrent => 2, cpu_weight => 4, rate_limit => 5,
+  rate_window => '1min', keep_completed => '1 day', keep_dead => '2 days', critical => true, run_as => 'jobq_regress_runner',
+  options => '{"max_crashes": 3, "max_depth": 4}');
+SELECT test.definition('kept') AS before \gset
+SELECT jobq.create_job_type('kept', 'test.ok(jsonb)', on_conflict => 'replace');
+SELECT test.definition('kept') = :'before' AS unchanged;
+SELECT jobq.create_job_type('kept', on_conflict => 'replace');
+SELECT test.definition('kept') = :'before' AS unchanged;
+SELECT jobq.create_job_type('kept', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'replace');
+SELECT test.definition('kept') = :'before' AS unchanged;
+-- a value that is a new type's default counts when it is given; options are merged
+SELECT jobq.create_job_type('kept', 'test.no_argument()', max_attempts => 3, max_concurrent => 0, critical => false,
+  options => '{"max_depth": null, "alert": false}', on_conflict => 'replace');
+SELECT key, value FROM jsonb_each(test.definition('kept')) EXCEPT SELECT key, value FROM jsonb_each(:'before') ORDER BY key;
+SELECT test.error_of($$SELECT jobq.create_job_type('kept', 'test.ok(jsonb)', '{true}', on_conflict => 'replace')$$);
+SELECT test.error_of($$SELECT jobq.create_job_type('kept', max_attempts => 0, on_conflict => 'replace')$$);
+-- with replace, too, a new type has either a handler or a command; what is not given is the default, also when it is NULL
+SELECT test.error_of($$SELECT jobq.create_job_type('fresh', max_attempts => 5, on_conflict => 'replace')$$);
+SELECT jobq.create_job_type('fresh', 'test.no_argument()', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'replace');
+-- reset puts everything back to these defaults
+SELECT jobq.alter_job_type('kept', reset => '{max_attempts,backoff,backoff_base,backoff_max,backoff_jitter,timeout,base_priority,max_concurrent,cpu_weight,rate_limit,rate_window,keep_completed,keep_dead,critical,run_as,options}');
+SELECT jobq.create_job_type('default', 'test.no_argument()');
+SELECT test.definition('kept') = test.definition('default') AS reset, test.definition('fresh') = test.definition('default') AS fresh;
+SELECT jobq.drop_job_type('kept'), jobq.drop_job_type('fresh'), jobq.drop_job_type('default');
+DROP OWNED BY jobq_regress_runner;
+DROP ROLE jobq_regress_runner;
+
 -- alter: NULL changes nothing, options are merged, null removes a key
 SELECT jobq.alter_job_type('plain', max_attempts => 5, keep_dead => '1 day', options => '{"max_crashes": 4, "batch": false}');
 SELECT jobq.alter_job_type('plain', timeout => '10s', options => '{"batch": null, "permanent_codes": ["22%"]}');

@@ -43,16 +43,16 @@ SELECT test.error_of($$SELECT jobq.create_job_type('new', 'test.ok(jsonb)', '{ec
 -- everything else
 SELECT argument || ': ' || test.error_of(format('SELECT jobq.create_job_type(%L, %L, %s)', 'new', 'test.ok(jsonb)', argument))
   FROM (VALUES
-    ('max_attempts => 0'), ('max_attempts => -1'), ('max_attempts => 1000001'), ('max_attempts => NULL'),
-    ('backoff => ''linear'''), ('backoff => NULL'), ('backoff_base => ''-1s'''), ('backoff_base => NULL'),
-    ('backoff_max => ''-1s'''), ('backoff_max => NULL'), ('backoff_jitter => -0.1'), ('backoff_jitter => 1.1'),
-    ('backoff_jitter => ''NaN'''), ('backoff_jitter => NULL'),
-    ('timeout => ''-1s'''), ('timeout => ''20000 years'''), ('timeout => NULL'),
-    ('base_priority => 101'), ('base_priority => -101'), ('base_priority => NULL'),
-    ('max_concurrent => -1'), ('max_concurrent => NULL'), ('cpu_weight => -1'), ('cpu_weight => NULL'),
-    ('rate_limit => -1'), ('rate_limit => NULL'), ('rate_window => ''0'''), ('rate_window => ''-1s'''), ('rate_window => NULL'),
-    ('keep_completed => ''-1s'''), ('keep_completed => NULL'), ('keep_dead => ''-1s'''), ('critical => NULL'),
-    ('run_as => 4294967295'), ('options => NULL'), ('options => ''[]'''), ('options => ''1'''),
+    ('max_attempts => 0'), ('max_attempts => -1'), ('max_attempts => 1000001'),
+    ('backoff => ''linear'''), ('backoff_base => ''-1s'''),
+    ('backoff_max => ''-1s'''), ('backoff_jitter => -0.1'), ('backoff_jitter => 1.1'),
+    ('backoff_jitter => ''NaN'''),
+    ('timeout => ''-1s'''), ('timeout => ''20000 years'''),
+    ('base_priority => 101'), ('base_priority => -101'),
+    ('max_concurrent => -1'), ('cpu_weight => -1'),
+    ('rate_limit => -1'), ('rate_window => ''0'''), ('rate_window => ''-1s'''),
+    ('keep_completed => ''-1s'''), ('keep_dead => ''-1s'''),
+    ('run_as => 4294967295'), ('options => ''[]'''), ('options => ''1'''),
     ('options => ''{"no_such_key": 1}'''), ('options => ''{"output": "json"}'''), ('options => ''{"batch": 1}'''),
     ('on_conflict => ''sometimes'''), ('on_conflict => NULL')) v(argument);
 SELECT argument || ': ' || test.error_of(format('SELECT jobq.create_job_type(%L, command => %L, %s)', 'new', '{echo}', argument))

@@ -112,11 +112,6 @@ END $$;
 CREATE FUNCTION jobq._check_type_values(t jobq.job_types) RETURNS void
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  PERFORM jobq._check_not_null(key, value <> 'null')
-     FROM jsonb_each(to_jsonb(t)) v(key, value)
-    WHERE key IN ('max_attempts', 'backoff', 'backoff_base', 'backoff_max', 'backoff_jitter', 'timeout', 'base_priority',
-                  'max_concurrent', 'cpu_weight', 'rate_limit', 'rate_window', 'keep_completed', 'critical', 'options',
-                  'paused', 'created_at');
   PERFORM jobq._check_number('max_attempts', t.max_attempts, 1, 1000000);
   IF t.backoff NOT IN ('exponential', 'fixed') THEN
     PERFORM jobq._bad('22023', format('backoff must be "exponential" or "fixed", not "%s"', t.backoff));
@@ -235,13 +230,38 @@ BEGIN
   RETURN options - ARRAY(SELECT key FROM jsonb_each(options) WHERE value = 'null');
 END $$;
 
+-- What a new type has for the arguments that are not given, and what reset puts back.  run_as: the owner.
+CREATE FUNCTION jobq._type_defaults() RETURNS jobq.job_types
+  LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  t jobq.job_types;
+BEGIN
+  t.max_attempts := 3;
+  t.backoff := 'exponential';
+  t.backoff_base := '30s';
+  t.backoff_max := '1h';
+  t.backoff_jitter := 0.1;
+  t.timeout := '5min';
+  t.base_priority := 0;
+  t.max_concurrent := 0;
+  t.cpu_weight := 1;
+  t.rate_limit := 0;
+  t.rate_window := '1s';
+  t.keep_completed := '7 days';
+  t.keep_dead := NULL;
+  t.critical := false;
+  t.options := '{}';
+  RETURN t;
+END $$;
+
+-- NULL is an argument that is not given: a new type gets jobq._type_defaults(), one that is replaced keeps its own.
 CREATE FUNCTION jobq.create_job_type(
-  name text, handler regprocedure DEFAULT NULL, command text[] DEFAULT NULL, max_attempts int DEFAULT 3,
-  backoff text DEFAULT 'exponential', backoff_base interval DEFAULT '30s', backoff_max interval DEFAULT '1h',
-  backoff_jitter real DEFAULT 0.1, timeout interval DEFAULT '5min', base_priority int DEFAULT 0,
-  max_concurrent int DEFAULT 0, cpu_weight int DEFAULT 1, rate_limit int DEFAULT 0,
-  rate_window interval DEFAULT '1s', keep_completed interval DEFAULT '7 days', keep_dead interval DEFAULT NULL,
-  critical boolean DEFAULT false, run_as regrole DEFAULT NULL, options jsonb DEFAULT '{}',
+  name text, handler regprocedure DEFAULT NULL, command text[] DEFAULT NULL, max_attempts int DEFAULT NULL,
+  backoff text DEFAULT NULL, backoff_base interval DEFAULT NULL, backoff_max interval DEFAULT NULL,
+  backoff_jitter real DEFAULT NULL, timeout interval DEFAULT NULL, base_priority int DEFAULT NULL,
+  max_concurrent int DEFAULT NULL, cpu_weight int DEFAULT NULL, rate_limit int DEFAULT NULL,
+  rate_window interval DEFAULT NULL, keep_completed interval DEFAULT NULL, keep_dead interval DEFAULT NULL,
+  critical boolean DEFAULT NULL, run_as regrole DEFAULT NULL, options jsonb DEFAULT NULL,
   on_conflict text DEFAULT 'error')
   RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
 
@@ -253,90 +273,95 @@ CREATE FUNCTION jobq._create_job_type(caller oid,
   RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-  t jobq.job_types;
+  t jobq.job_types := jobq._type_defaults();
   role oid := coalesce(run_as::oid, caller);
 BEGIN
   PERFORM jobq._check_name('job type', _create_job_type.name);
   PERFORM jobq._check_not_null('on_conflict', on_conflict IS NOT NULL);
   IF on_conflict NOT IN ('error', 'replace', 'ignore') THEN
     PERFORM jobq._bad('22023', format('on_conflict must be "error", "replace" or "ignore", not "%s"', on_conflict));
-  ELSIF (handler IS NULL) = (command IS NULL) THEN
-    PERFORM jobq._bad('22023', format('handler and command of job type "%s" are both %s', _create_job_type.name,
-                                      CASE WHEN handler IS NULL THEN 'NULL' ELSE 'given' END),
-      'A job type has either a SQL function or an external program.');
   END IF;
-  t.name := _create_job_type.name;
-  t.handler := CASE WHEN handler IS NOT NULL THEN jobq._handler_signature(handler) END;
-  t.command := command;
-  t.max_attempts := max_attempts;
-  t.backoff := backoff;
-  t.backoff_base := backoff_base;
-  t.backoff_max := backoff_max;
-  t.backoff_jitter := backoff_jitter;
-  t.timeout := timeout;
-  t.base_priority := base_priority;
-  t.max_concurrent := max_concurrent;
-  t.cpu_weight := cpu_weight;
-  t.rate_limit := rate_limit;
-  t.rate_window := rate_window;
-  t.keep_completed := keep_completed;
-  t.keep_dead := keep_dead;
-  t.critical := critical;
-  t.options := jobq._without_nulls(options);
-  t.paused := false;
-  t.created_at := clock_timestamp();
-  t.owner := pg_get_userbyid(caller);
-  t.run_as := pg_get_userbyid(role);
-  t.owner_oid := caller;
-  t.run_as_oid := role;
-  PERFORM jobq._check_type_values(t);
-  PERFORM jobq._check_type(caller, t, handler::oid, role);
-  IF jobq._save_type(caller, t, on_conflict) THEN
-    PERFORM jobq._grant_in_handler(role);
-    PERFORM jobq._want_partitions(t.keep_completed);
-    PERFORM jobq._warn_of_type(t);
-  END IF;
-END $$;
-
--- Stores a new definition, or does with the type of that name what on_conflict says; false: nothing.
-CREATE FUNCTION jobq._save_type(caller oid, t jobq.job_types, on_conflict text) RETURNS boolean
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  old jobq.job_types;
-BEGIN
   LOOP  -- until no other session's type comes or goes in between
-    SELECT * INTO old FROM jobq.job_types j WHERE j.name = t.name AND j.dropped_at IS NULL;
-    IF NOT FOUND THEN
-      t.id := nextval('jobq.job_type_id_seq');
-      -- columns that the owner of the table has added get their defaults
-      INSERT INTO jobq.job_types (id, name, owner, run_as, handler, command, max_attempts, backoff, backoff_base,
-                                  backoff_max, backoff_jitter, timeout, base_priority, max_concurrent, cpu_weight,
-                                  rate_limit, rate_window, keep_completed, keep_dead, critical, options, paused,
-                                  pause_reason, paused_until, created_at, dropped_at)
-      VALUES (t.id, t.name, t.owner, t.run_as, t.handler, t.command, t.max_attempts, t.backoff, t.backoff_base,
-              t.backoff_max, t.backoff_jitter, t.timeout, t.base_priority, t.max_concurrent, t.cpu_weight,
-              t.rate_limit, t.rate_window, t.keep_completed, t.keep_dead, t.critical, t.options, t.paused,
-              t.pause_reason, t.paused_until, t.created_at, t.dropped_at)
-      ON CONFLICT DO NOTHING;
+    IF on_conflict = 'replace' THEN
+      PERFORM FROM jobq.job_types j WHERE j.name = _create_job_type.name AND j.dropped_at IS NULL FOR UPDATE;
       IF FOUND THEN
-        -- the trigger has found the roles by name, which another role may have got a moment ago
-        UPDATE jobq.job_types j SET owner_oid = t.owner_oid, run_as_oid = t.run_as_oid
-         WHERE j.id = t.id AND (j.owner_oid, j.run_as_oid) IS DISTINCT FROM (t.owner_oid, t.run_as_oid);
-        -- no history from before it had its options
-        INSERT INTO jobq.counted_types (type_id, done)
-        SELECT t.id, true WHERE jobq._keep_count(t.options, 'keep_completed_count') IS NOT NULL;
-        EXIT;
+        PERFORM jobq._alter_job_type(caller, name, handler, command, max_attempts, backoff, backoff_base, backoff_max,
+          backoff_jitter, timeout, base_priority, max_concurrent, cpu_weight, rate_limit, rate_window, keep_completed,
+          keep_dead, critical, run_as, options, reset => NULL);
+        RETURN;
       END IF;
-    ELSIF on_conflict = 'replace' THEN
-      PERFORM jobq._check_owner(caller, old);
-      EXIT WHEN jobq._store_type(old.id, t);
-    ELSIF on_conflict = 'ignore' THEN
-      RETURN false;
-    ELSE
+    END IF;
+    IF (handler IS NULL) = (command IS NULL) THEN
+      PERFORM jobq._bad('22023', format('handler and command of job type "%s" are both %s', _create_job_type.name,
+                                        CASE WHEN handler IS NULL THEN 'NULL' ELSE 'given' END),
+        'A job type has either a SQL function or an external program.');
+    END IF;
+    t.name := _create_job_type.name;
+    t.handler := CASE WHEN handler IS NOT NULL THEN jobq._handler_signature(handler) END;
+    t.command := command;
+    t.max_attempts := coalesce(max_attempts, t.max_attempts);
+    t.backoff := coalesce(backoff, t.backoff);
+    t.backoff_base := coalesce(backoff_base, t.backoff_base);
+    t.backoff_max := coalesce(backoff_max, t.backoff_max);
+    t.backoff_jitter := coalesce(backoff_jitter, t.backoff_jitter);
+    t.timeout := coalesce(timeout, t.timeout);
+    t.base_priority := coalesce(base_priority, t.base_priority);
+    t.max_concurrent := coalesce(max_concurrent, t.max_concurrent);
+    t.cpu_weight := coalesce(cpu_weight, t.cpu_weight);
+    t.rate_limit := coalesce(rate_limit, t.rate_limit);
+    t.rate_window := coalesce(rate_window, t.rate_window);
+    t.keep_completed := coalesce(keep_completed, t.keep_completed);
+    t.keep_dead := coalesce(keep_dead, t.keep_dead);
+    t.critical := coalesce(critical, t.critical);
+    t.options := jobq._without_nulls(coalesce(options, t.options));
+    t.paused := false;
+    t.created_at := clock_timestamp();
+    t.owner := pg_get_userbyid(caller);
+    t.run_as := pg_get_userbyid(role);
+    t.owner_oid := caller;
+    t.run_as_oid := role;
+    PERFORM jobq._check_type_values(t);
+    PERFORM jobq._check_type(caller, t, handler::oid, role);
+    EXIT WHEN jobq._add_type(t);
+    IF on_conflict = 'ignore' THEN
+      RETURN;
+    ELSIF on_conflict = 'error' THEN
       PERFORM jobq._bad('42710', format('job type "%s" exists already', t.name),
         'on_conflict => ''replace'' changes it and keeps its jobs, ''ignore'' leaves it as it is.');
     END IF;
   END LOOP;
+  PERFORM jobq._grant_in_handler(role);
+  PERFORM jobq._want_partitions(t.keep_completed);
+  PERFORM jobq._warn_of_type(t);
+END $$;
+
+-- Stores a new type; false: there is one of that name.
+CREATE FUNCTION jobq._add_type(t jobq.job_types) RETURNS boolean
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF EXISTS (SELECT FROM jobq.job_types j WHERE j.name = t.name AND j.dropped_at IS NULL) THEN
+    RETURN false;
+  END IF;
+  t.id := nextval('jobq.job_type_id_seq');
+  -- columns that the owner of the table has added get their defaults
+  INSERT INTO jobq.job_types (id, name, owner, run_as, handler, command, max_attempts, backoff, backoff_base,
+                              backoff_max, backoff_jitter, timeout, base_priority, max_concurrent, cpu_weight,
+                              rate_limit, rate_window, keep_completed, keep_dead, critical, options, paused,
+                              pause_reason, paused_until, created_at, dropped_at)
+  VALUES (t.id, t.name, t.owner, t.run_as, t.handler, t.command, t.max_attempts, t.backoff, t.backoff_base,
+          t.backoff_max, t.backoff_jitter, t.timeout, t.base_priority, t.max_concurrent, t.cpu_weight,
+          t.rate_limit, t.rate_window, t.keep_completed, t.keep_dead, t.critical, t.options, t.paused,
+          t.pause_reason, t.paused_until, t.created_at, t.dropped_at)
+  ON CONFLICT DO NOTHING;
+  IF NOT FOUND THEN
+    RETURN false;
+  END IF;
+  -- the trigger has found the roles by name, which another role may have got a moment ago
+  UPDATE jobq.job_types j SET owner_oid = t.owner_oid, run_as_oid = t.run_as_oid
+   WHERE j.id = t.id AND (j.owner_oid, j.run_as_oid) IS DISTINCT FROM (t.owner_oid, t.run_as_oid);
+  -- no history from before it had its options
+  INSERT INTO jobq.counted_types (type_id, done)
+  SELECT t.id, true WHERE jobq._keep_count(t.options, 'keep_completed_count') IS NOT NULL;
   RETURN true;
 END $$;
 
@@ -363,25 +388,6 @@ CREATE FUNCTION jobq.alter_job_type(
   critical boolean DEFAULT NULL, run_as regrole DEFAULT NULL, options jsonb DEFAULT NULL,
   reset text[] DEFAULT NULL)
   RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-
--- The defaults of create_job_type, for reset: read from its declaration, so that there is one list only.
-CREATE FUNCTION jobq._type_defaults() RETURNS jobq.job_types
-  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  f regprocedure := (SELECT oid FROM pg_proc
-                      WHERE pronamespace = 'jobq'::regnamespace AND proname = 'create_job_type');
-  names text[] := (SELECT proargnames FROM pg_proc WHERE oid = f);
-  expressions text;
-  result jobq.job_types;
-BEGIN
-  SELECT string_agg(format('(%s) AS %I', pg_get_function_arg_default(f, i), names[i]), ', ')
-    INTO expressions
-    FROM generate_subscripts(names, 1) i
-   WHERE names[i] NOT IN ('name', 'handler', 'command', 'run_as', 'on_conflict');
-  EXECUTE format('SELECT (jsonb_populate_record(NULL::jobq.job_types, to_jsonb(d))).* FROM (SELECT %s) d',
-                 expressions) INTO result;
-  RETURN result;
-END $$;
 
 -- The type with the arguments named in reset put back.
 CREATE FUNCTION jobq._reset_type(t jobq.job_types, reset text[], given jsonb) RETURNS jobq.job_types

@@ -3,22 +3,22 @@
 -- elsewhere say from where.
 
 COMMENT ON FUNCTION jobq.create_job_type IS
-$$Defines a job type. Its owner is the caller; owner's members and superusers change and drop it.
+$$Defines a job type. Its owner is the caller; owner's members and superusers change and drop it. An argument that is NULL is not given: a new type has the default, a replaced one keeps what it has.
 name: 1 to 63 bytes, no control characters, no space at either end (22023, too long 54000); 42710 when it exists.
 handler: a function f(jsonb) or f() that returns jsonb, json or void (22023); stored by name, looked up when a job runs; run_as needs EXECUTE on it (42501).
 command: an external program and its arguments instead of a handler (both or neither: 22023). The first element is an absolute path or a file name that jobq.tool_path leads to; {field} in the others is replaced by the payload's field. Takes the rights of pg_execute_server_program (42501).
-max_attempts: 1 to 1000000 (22003) before a failing job becomes a dead letter.
-backoff: "exponential" or "fixed".  backoff_base: wait after the first failure, an interval of zero or more.  backoff_max: longest wait.  backoff_jitter: share of the wait that varies at random, 0 to 1.
-timeout: how long an attempt may run; '0': for ever. Negative or infinite intervals are 22023.
-base_priority: -100 to 100 (22003), higher runs first.
-max_concurrent: jobs of this type that run at once, 0: no cap of its own.
-cpu_weight: share of jobq.max_weight that a running job takes.
-rate_limit: starts per rate_window, 0: no limit.  rate_window: an interval of more than zero.
-keep_completed: how long finished jobs stay visible; '0': not at all.  keep_dead: the same for dead letters; NULL: until purged.
-critical: its dead letters raise alerts of severity high.
+max_attempts: 1 to 1000000 (22003) before a failing job becomes a dead letter; default 3.
+backoff: "exponential" (default) or "fixed".  backoff_base: wait after the first failure, an interval of zero or more, default 30s.  backoff_max: longest wait, default 1h.  backoff_jitter: share of the wait that varies at random, 0 to 1, default 0.1.
+timeout: how long an attempt may run, default 5min; '0': for ever. Negative or infinite intervals are 22023.
+base_priority: -100 to 100 (22003), default 0, higher runs first.
+max_concurrent: jobs of this type that run at once, 0 (default): no cap of its own.
+cpu_weight: share of jobq.max_weight that a running job takes, default 1.
+rate_limit: starts per rate_window, 0 (default): no limit.  rate_window: an interval of more than zero, default 1s.
+keep_completed: how long finished jobs stay visible, default 7 days; '0': not at all.  keep_dead: the same for dead letters, default until purged.
+critical: its dead letters raise alerts of severity high; default false.
 run_as: the role that handlers run as, default the caller, who must be able to become it (42501); it is granted what a handler may call.
 options: see jobq.option_keys; an unknown key is 22023.
-on_conflict: "error" | "replace" (defines it anew; live jobs, owner and pause stay) | "ignore".$$;
+on_conflict: with a type of that name: "error" (42710, default) | "replace" (changes what is given, exactly as alter_job_type does; all else, live jobs, owner and pause stay) | "ignore" (leaves it as it is).$$;
 
 COMMENT ON FUNCTION jobq.alter_job_type IS
 $$Changes a job type; arguments that are NULL change nothing. The rules are those of create_job_type; waiting jobs follow.

@@ -64,9 +64,12 @@ sub rows_under
 	return map { [ map { s/^\s+|\s+$//gr } split /\|/, $_ =~ s/^\|//r ] } grep { /^\| `/ } split /\n/, $section;
 }
 
-my ($declared) = slurp_file("$top/src/sql/40_job_types.sql") =~ /^CREATE FUNCTION jobq\.create_job_type\((.*?)\)\s+RETURNS/ms;
+my $registry = slurp_file("$top/src/sql/40_job_types.sql");
+my ($declared) = $registry =~ /^CREATE FUNCTION jobq\.create_job_type\((.*?)\)\s+RETURNS/ms;
+my ($given_by) = $registry =~ /^CREATE FUNCTION jobq\._type_defaults\(\)(.*?)^END /ms;
+my %default_of = $given_by =~ /^  t\.(\w+) := (.*);$/mg;
 is_deeply([ map { my ($name, $default) = map { s/`//gr } @$_; "$name=$default" } rows_under('Arguments') ],
-	[ map { /^\s*(\w+) .*?(?: DEFAULT (.*?))?\s*$/s; "$1=" . ($2 // '') } split /,/, $declared ],
+	[ map { /^\s*(\w+) .*?(?: DEFAULT (.*?))?\s*$/s; "$1=" . ($default_of{$1} // $2 // '') } split /,/, $declared ],
 	'docs/types.md has each argument of create_job_type, and its default');
 
 my ($known) = slurp_file("$top/src/option_keys.c") =~ /^static const OptionKey option_keys\[\] = \{(.*?)^\};/ms;
