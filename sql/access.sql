@@ -96,7 +96,7 @@ SELECT jobq.grant_access('jobq_regress_admin', 'admin', 'acme', '{mail}');
 SELECT call || ': ' || test.value_as('jobq_regress_admin', format('SELECT jobq.' || call, id)) FROM (VALUES ('cancel_job(%L)'), ('retry_job(%L)'), ('alter_job(%L, priority => 1)'), ('rerun_job(%L) IS NULL')) v(call),
   unnest(ARRAY[:'theirs', :'nobodys']::uuid[]) id;
 SELECT call || ': ' || test.value_as('jobq_regress_admin', 'SELECT jobq.' || call) FROM (VALUES ('cancel_jobs(tenant => ''beta'')'), ('cancel_jobs(tenant => '''')'), ('cancel_jobs(''report'')'),
-  ('purge_tenant(''beta'')'), ('purge_tenant(''acme'')'), ('pause_job_type(''mail'')'), ('create_job_type(''x'', ''test.ok(jsonb)'')'), ('retry_dead_letters()'), ('purge_dead_letters()')) v(call);
+  ('purge_tenant(''beta'')'), ('purge_tenant(''acme'')'), ('pause_job_type(''mail'')'), ('create_job_type(''x'', ''test.ok(jsonb)'')'), ('retry_dead_letters()'), ('purge_dead_letters(older_than => ''0'')')) v(call);
 SELECT test.value_as('jobq_regress_admin', format('SELECT jobq.alter_job(%L, priority => 1)', :'mine')), test.value_as('jobq_regress_admin', format('SELECT jobq.cancel_job(%L)', :'mine')),
        test.value_as('jobq_regress_admin', format('SELECT jobq.retry_job(%L)', :'mine')), test.value_as('jobq_regress_admin', format('SELECT jobq.cancel_job(%L)', :'mine'));
 SELECT test.value_as('jobq_regress_admin', 'SELECT jobq.cancel_jobs(payload_contains => ''{}'')');

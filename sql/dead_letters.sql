@@ -69,4 +69,5 @@ SELECT count(*) FROM jobq.dead_letters WHERE id = :'id';
 
 SELECT call || ': ' || test.error_of('SELECT jobq.' || call)
   FROM (VALUES ('retry_dead_letters(''missing'')'), ('retry_dead_letters(max_jobs => -1)'), ('retry_dead_letters(max_attempts => 0)'),
-    ('purge_dead_letters(''missing'')'), ('purge_dead_letters(older_than => ''-1s'')'), ('purge_dead_letters(max_jobs => -1)')) v(call);
+    ('purge_dead_letters(''missing'')'), ('purge_dead_letters(older_than => ''-1s'')'), ('purge_dead_letters(max_jobs => -1)'),
+    ('purge_dead_letters()'), ('purge_dead_letters(max_jobs => 1)')) v(call);

@@ -8,8 +8,11 @@
  * functions behind the gate are PL/pgSQL with a pinned search_path, and nobody may call them directly.
  * How far the caller's rights reach is checked at the gate (access_calls.c).
  *
+ * jobq_gateway_as_caller is the same for functions that read with the caller's own rights.
+ *
  * SECURITY_LOCAL_USERID_CHANGE keeps what runs behind the gate from changing its role.  An error needs
- * no cleanup here: the end of the (sub)transaction restores user and context.
+ * no cleanup here: the end of the (sub)transaction restores user and context.  It loses the lines of
+ * CONTEXT that name functions behind the gate, which mean nothing to the caller.
  */
 #include "jobq.h"
 
@@ -25,6 +28,7 @@
 #include "release.h"
 
 PG_FUNCTION_INFO_V1(jobq_gateway);
+PG_FUNCTION_INFO_V1(jobq_gateway_as_caller);
 
 static HeapTuple
 get_function(Oid funcid)
@@ -93,10 +97,56 @@ gate_of(FmgrInfo *flinfo)
 	return flinfo->fn_extra;
 }
 
+/*
+ * Raises the error that was caught anew, with the CONTEXT of the caller alone.
+ * Internal errors keep theirs, and errors without a SQLSTATE of their own: a
+ * trigger that the owner has added to a table raises those.
+ */
+static void
+raise_for_caller(MemoryContext context)
+{
+	ErrorData  *error;
+	int			category = ERRCODE_TO_CATEGORY(geterrcode());
+
+	if (category == ERRCODE_TO_CATEGORY(ERRCODE_INTERNAL_ERROR) || geterrcode() == ERRCODE_RAISE_EXCEPTION ||
+		geterrcode() == ERRCODE_OUT_OF_MEMORY)
+		PG_RE_THROW();
+	MemoryContextSwitchTo(context);
+	error = CopyErrorData();
+	FlushErrorState();
+	error->context = NULL;
+	ThrowErrorData(error);
+}
+
+static Datum
+call_behind(FunctionCallInfo fcinfo, Gate *gate, Oid caller)
+{
+	LOCAL_FCINFO(inner, FUNC_MAX_ARGS);
+	MemoryContext context = CurrentMemoryContext;
+	Datum		result;
+
+	InitFunctionCallInfoData(*inner, &gate->target, PG_NARGS() + 1, PG_GET_COLLATION(),
+							 NULL, fcinfo->resultinfo);
+	inner->args[0].value = ObjectIdGetDatum(caller);
+	inner->args[0].isnull = false;
+	memcpy(&inner->args[1], &fcinfo->args[0], PG_NARGS() * sizeof(NullableDatum));
+	PG_TRY();
+	{
+		result = FunctionCallInvoke(inner);
+	}
+	PG_CATCH();
+	{
+		raise_for_caller(context);
+		pg_unreachable();
+	}
+	PG_END_TRY();
+	fcinfo->isnull = inner->isnull;
+	return result;
+}
+
 Datum
 jobq_gateway(PG_FUNCTION_ARGS)
 {
-	LOCAL_FCINFO(inner, FUNC_MAX_ARGS);
 	Gate	   *gate = gate_of(fcinfo->flinfo);
 	Oid			caller;
 	int			sec_context;
@@ -105,16 +155,15 @@ jobq_gateway(PG_FUNCTION_ARGS)
 	release_require();
 	GetUserIdAndSecContext(&caller, &sec_context);
 	access_check_call(caller, gate->name, fcinfo->args);
-	InitFunctionCallInfoData(*inner, &gate->target, PG_NARGS() + 1, PG_GET_COLLATION(),
-							 NULL, fcinfo->resultinfo);
-	inner->args[0].value = ObjectIdGetDatum(caller);
-	inner->args[0].isnull = false;
-	memcpy(&inner->args[1], &fcinfo->args[0], PG_NARGS() * sizeof(NullableDatum));
-
 	SetUserIdAndSecContext(jobq_owner(), sec_context | SECURITY_LOCAL_USERID_CHANGE);
-	result = FunctionCallInvoke(inner);
+	result = call_behind(fcinfo, gate, caller);
 	SetUserIdAndSecContext(caller, sec_context);
-
-	fcinfo->isnull = inner->isnull;
 	return result;
+}
+
+Datum
+jobq_gateway_as_caller(PG_FUNCTION_ARGS)
+{
+	release_require();
+	return call_behind(fcinfo, gate_of(fcinfo->flinfo), GetUserId());
 }

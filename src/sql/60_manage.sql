@@ -98,7 +98,7 @@ BEGIN
   LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
   PERFORM jobq._check_not_null('include_running', include_running IS NOT NULL);
   IF job_type IS NULL AND tenant IS NULL AND payload_contains IS NULL THEN
-    PERFORM jobq._bad('22023', 'job_type, tenant and payload_contains are all NULL',
+    PERFORM jobq._bad('22023', 'arguments "job_type", "tenant" and "payload_contains" are all NULL',
       'Give at least one of them.');
   END IF;
   -- the newest first: workers take the oldest
@@ -348,7 +348,11 @@ CREATE FUNCTION jobq._purge_dead_letters(caller oid,
 DECLARE
   ids uuid[];
 BEGIN
-  PERFORM jobq._check_interval('older_than', older_than);
+  PERFORM jobq._check_interval('older_than', older_than), jobq._check_number('max_jobs', max_jobs, 0, 2147483647);
+  IF job_type IS NULL AND older_than IS NULL AND _purge_dead_letters.tenant IS NULL AND error_like IS NULL THEN
+    PERFORM jobq._bad('22023', 'arguments "job_type", "older_than", "tenant" and "error_like" are all NULL',
+      'Give at least one of them; older_than => ''0'' takes all.');
+  END IF;
   ids := ARRAY(SELECT d.id FROM jobq._dead_letters(caller, job_type, _purge_dead_letters.tenant, error_like,
                                                    clock_timestamp() - older_than, max_jobs) d);
   DELETE FROM jobq.dead_letters d WHERE d.id = ANY (ids);

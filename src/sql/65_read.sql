@@ -1,21 +1,29 @@
 
--- Looking at jobs.  These are SECURITY INVOKER: they show what the caller may read in jobq.jobs.
+-- Looking at jobs.  These are SECURITY INVOKER: they show what the caller may read in jobq.jobs.  The functions behind
+-- jobq_gateway_as_caller run as the caller, who may not execute the other functions whose name begins with an underscore.
 
--- Only the conditions asked for are in the query, so that the newest jobs come from the id indexes.
+-- 42704 for a job type that there is not; one that was dropped counts while the registry has it.
 CREATE FUNCTION jobq.list_jobs(
   status jobq.job_status DEFAULT NULL, job_type text DEFAULT NULL, tenant text DEFAULT NULL,
   max_rows int DEFAULT 50, skip_rows int DEFAULT 0, before uuid DEFAULT NULL,
   payload_contains jsonb DEFAULT NULL, error_like text DEFAULT NULL)
+  RETURNS SETOF jobq.jobs LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_gateway_as_caller';
+-- Only the conditions asked for are in the query, so that the newest jobs come from the id indexes.
+CREATE FUNCTION jobq._list_jobs(caller oid,
+  status jobq.job_status, job_type text, tenant text, max_rows int, skip_rows int, before uuid,
+  payload_contains jsonb, error_like text)
   RETURNS SETOF jobq.jobs LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   query text := 'SELECT * FROM jobq.jobs j WHERE true';
 BEGIN
   IF max_rows IS NULL OR skip_rows IS NULL THEN
-    RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = format('%s must not be NULL',
+    RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = format('argument "%s" must not be NULL',
       CASE WHEN max_rows IS NULL THEN 'max_rows' ELSE 'skip_rows' END);
   ELSIF max_rows < 0 OR skip_rows < 0 THEN
-    RAISE EXCEPTION USING ERRCODE = '22003', MESSAGE = format('%s must be zero or more, not %s',
+    RAISE EXCEPTION USING ERRCODE = '22003', MESSAGE = format('argument "%s": %s is outside 0..2147483647',
       CASE WHEN max_rows < 0 THEN 'max_rows' ELSE 'skip_rows' END, least(max_rows, skip_rows));
+  ELSIF NOT EXISTS (SELECT FROM jobq.job_types t WHERE t.name = job_type) AND job_type IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '42704', MESSAGE = format('job type "%s" does not exist', job_type);
   END IF;
   IF status IS NOT NULL THEN query := query || ' AND j.status = $1'; END IF;
   IF job_type IS NOT NULL THEN query := query || ' AND j.job_type = $2'; END IF;
@@ -29,15 +37,24 @@ END $$;
 
 CREATE FUNCTION jobq.count_by_status(job_type text DEFAULT NULL, tenant text DEFAULT NULL)
   RETURNS TABLE(status jobq.job_status, count bigint)
-  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-  SELECT s.status, count(j.status)
-    FROM unnest(enum_range(NULL::jobq.job_status)) s(status)
-    LEFT JOIN (SELECT v.status FROM jobq.jobs v
-                WHERE (count_by_status.job_type IS NULL OR v.job_type = count_by_status.job_type)
-                  AND (count_by_status.tenant IS NULL OR coalesce(v.tenant, '') = count_by_status.tenant)) j
-      ON j.status = s.status
-   GROUP BY s.status ORDER BY s.status
-$$;
+  LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_gateway_as_caller';
+CREATE FUNCTION jobq._count_by_status(caller oid, job_type text, tenant text)
+  RETURNS TABLE(status jobq.job_status, count bigint)
+  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+  IF NOT EXISTS (SELECT FROM jobq.job_types t WHERE t.name = _count_by_status.job_type) AND job_type IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '42704', MESSAGE = format('job type "%s" does not exist', job_type);
+  END IF;
+  RETURN QUERY
+    SELECT s.status, count(j.status)
+      FROM unnest(enum_range(NULL::jobq.job_status)) s(status)
+      LEFT JOIN (SELECT v.status FROM jobq.jobs v
+                  WHERE (_count_by_status.job_type IS NULL OR v.job_type = _count_by_status.job_type)
+                    AND (_count_by_status.tenant IS NULL OR coalesce(v.tenant, '') = _count_by_status.tenant)) j
+        ON j.status = s.status
+     GROUP BY s.status ORDER BY s.status;
+END $$;
 
 -- Of dropped types only those that some job still names.
 CREATE FUNCTION jobq.distinct_job_types() RETURNS SETOF text

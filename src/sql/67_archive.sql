@@ -5,6 +5,8 @@
 -- job_type (history), and json_nulls where a jsonb column holds a JSON null, which is read back as NULL.
 CREATE FUNCTION jobq.archive(before timestamptz, after_id uuid DEFAULT NULL, what text DEFAULT 'history',
                              max_rows int DEFAULT NULL)
+  RETURNS SETOF text LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_gateway_as_caller';
+CREATE FUNCTION jobq._archive(caller oid, before timestamptz, after_id uuid, what text, max_rows int)
   RETURNS SETOF text LANGUAGE plpgsql STABLE
   SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET intervalstyle = 'postgres' AS $$
 DECLARE
@@ -15,12 +17,12 @@ DECLARE
   of_no_job int := 0;
 BEGIN
   IF before IS NULL OR what IS NULL THEN
-    RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = format('%s must not be NULL',
+    RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = format('argument "%s" must not be NULL',
       CASE WHEN before IS NULL THEN 'before' ELSE 'what' END);
   ELSIF what NOT IN ('history', 'events') THEN
-    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('what must be "history" or "events", not "%s"', what);
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('argument "what": "%s" is not one of "history", "events"', what);
   ELSIF max_rows < 0 THEN
-    RAISE EXCEPTION USING ERRCODE = '22003', MESSAGE = format('max_rows must be zero or more, not %s', max_rows);
+    RAISE EXCEPTION USING ERRCODE = '22003', MESSAGE = format('argument "max_rows": %s is outside 0..2147483647', max_rows);
   ELSIF what = 'history' THEN
     RETURN QUERY EXECUTE format($query$
       SELECT CASE WHEN 'null' IN (r.payload, r.result, r.metadata, r.error_details, r.progress_data, r.backoff)

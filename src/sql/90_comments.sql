@@ -125,19 +125,19 @@ job_type: 42704 when there never was one.  max_jobs: at most so many (22003 belo
 max_attempts: 1 to 1000000 (22003); NULL: as before.$$;
 
 COMMENT ON FUNCTION jobq.purge_dead_letters IS
-$$Deletes dead letters, oldest first; returns how many.
-job_type: 42704 when there never was one.  older_than: dead for longer than this interval (22023 below zero).  max_jobs: at most so many (22003 below 0).  tenant: exactly this one; '': none.  error_like: LIKE pattern for error_msg.$$;
+$$Deletes dead letters that all given filters take, oldest first; returns how many. Without any filter: 22023.
+job_type: 42704 when there never was one.  older_than: dead for longer than this interval (22023 below zero).  max_jobs: at most so many (22003 below 0), no filter.  tenant: exactly this one; '': none.  error_like: LIKE pattern for error_msg.$$;
 
 COMMENT ON FUNCTION jobq.list_jobs IS
 $$Rows of jobq.jobs, newest id first. Filters that are NULL take every job.
-status, job_type: equal.  tenant: exactly this one; '': none.
+status: equal.  job_type: 42704 when there never was one.  tenant: exactly this one; '': none.
 max_rows: at most so many rows.  skip_rows: leaves out so many first. Both zero or more (22003, NULL 22004).
 before: only ids before this one; the last id of a page gives the next page at constant cost.
 payload_contains: as the operator @>.  error_like: LIKE pattern for error_msg.$$;
 
 COMMENT ON FUNCTION jobq.count_by_status IS
 $$How many jobs are in each status: one row per status, zeros included.
-job_type: only of this type.  tenant: exactly this one; '': none.  NULL: of all.$$;
+job_type: only of this type; 42704 when there never was one.  tenant: exactly this one; '': none.  NULL: of all.$$;
 
 COMMENT ON FUNCTION jobq.distinct_job_types IS
 $$Names of the job types, in order; of dropped ones those that some job still names.$$;

@@ -55,7 +55,7 @@ is($h->{status}, 'degraded', 'so is the whole');
 is($h->{details}{dead_letter_count}, 2, 'counted in the details');
 wait_status($node, 'postgres', $node->safe_psql('postgres', "SELECT jobq.enqueue('broken')"), 'error');
 is(health()->{status}, 'unhealthy', 'three are unhealthy');
-$node->safe_psql('postgres', 'SELECT jobq.purge_dead_letters()');
+$node->safe_psql('postgres', q{SELECT jobq.purge_dead_letters(older_than => '0')});
 is(health()->{status}, 'healthy', 'none are healthy');
 
 # ---------- queues ----------
