@@ -89,3 +89,35 @@ SELECT count(jobq.enqueue('t')) FROM generate_series(1, 20);
 SELECT jobq.alter_job_type('spawns', options => '{"max_children_per_minute": null}');
 SELECT jobq.enqueue('spawns', '{"children": 20}') AS id \gset
 SELECT (w).status FROM test.ended(:'id') w;
+
+-- what is enqueued for a second or more ahead is no deeper: a job that enqueues itself for tomorrow lives; the count of a minute holds
+CREATE FUNCTION test.tomorrow(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  EXECUTE format('SELECT jobq.enqueue(%L, %L, %s)', 'tomorrow', p - 'args', p->>'args');
+END $$;
+SELECT jobq.create_job_type('tomorrow', 'test.tomorrow(jsonb)', max_attempts => 1, options => '{"max_depth": 0}');
+SELECT count(jobq.enqueue('tomorrow', jsonb_build_object('n', n, 'args', v)))
+  FROM (VALUES (1, 'delay => ''1s'''), (2, 'delay => ''1 day'''), (3, 'scheduled_for => clock_timestamp() + ''1 min'''), (4, 'delay => ''999 ms'''),
+         (5, 'delay => ''0'''), (6, 'scheduled_for => clock_timestamp() + ''-1 day''')) t(n, v);
+SELECT test.wait_until($$ SELECT NOT EXISTS (SELECT FROM jobq.jobs WHERE payload ? 'args' AND status IN ('pending', 'running')) $$);
+SELECT j.payload->>'args' AS args, j.status, j.error_msg, c.depth
+  FROM jobq.jobs j LEFT JOIN jobq.jobs c ON c.parent_id = j.id WHERE j.payload ? 'args' ORDER BY j.payload->'n';
+-- a replacement that is due now is as deep as any child
+SELECT jobq.cancel_jobs('tomorrow') > 0;
+CREATE FUNCTION test.sooner(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM jobq.enqueue('tomorrow', '{}', delay => '1 day', unique_key => 'k'), jobq.enqueue('tomorrow', '{}', delay => '1 hour', unique_key => 'k', on_conflict => 'replace');
+  PERFORM jobq.enqueue('sooner', '{}', delay => '1 day', unique_key => 'k');
+  IF p ? 'now' THEN
+    PERFORM jobq.pause_job_type('sooner');
+    PERFORM jobq.enqueue('sooner', '{}', delay => '500 ms', unique_key => 'k', on_conflict => 'replace');
+  END IF;
+END $$;
+SELECT jobq.create_job_type('sooner', 'test.sooner(jsonb)', max_attempts => 1, options => '{"max_depth": 1}');
+SELECT jobq.enqueue('sooner', '{"now": true}') AS id \gset
+SELECT (w).status, (w).error_msg FROM test.ended(:'id') w;
+SELECT job_type, depth FROM jobq.jobs WHERE parent_id = :'id' ORDER BY job_type;
+SELECT jobq.alter_job_type('tomorrow', options => '{"max_children_per_minute": 1}');
+SELECT count(jobq.enqueue('tomorrow', '{"args": "delay => ''1 day''", "minute": 1}')) FROM generate_series(1, 2);
+SELECT test.wait_until($$ SELECT NOT EXISTS (SELECT FROM jobq.jobs WHERE payload ? 'minute' AND payload ? 'args' AND status IN ('pending', 'running')) $$);
+SELECT status, error_code FROM jobq.jobs WHERE payload ? 'minute' AND payload ? 'args' ORDER BY status;

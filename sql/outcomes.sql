@@ -76,10 +76,40 @@ SELECT jobq.enqueue('own', '{"code": "22012"}', backoff => '{"type": "fixed", "b
 SELECT test.wait_until(format('SELECT status = %L FROM jobq.jobs WHERE id = %L', 'retry', :'id'));
 SELECT round(extract(epoch FROM scheduled_for - started_at) / 3600) AS hours FROM jobq.jobs WHERE id = :'id';
 
+-- retry_codes: of the codes that a handler gave all others are permanent; permanent_codes win; timeouts are retried as ever
+SELECT jobq.create_job_type('choosy', 'test.raises(jsonb)', backoff => 'fixed', backoff_base => '1 hour', options => '{"retry_codes": ["40%", "53%"], "permanent_codes": ["4000_"]}');
+SELECT jobq.enqueue('choosy', jsonb_build_object('code', v)) IS NOT NULL AS ok
+  FROM (VALUES (1, '40P01'), (2, '40001'), (3, 'P0001'), (4, '53100')) t(n, v) ORDER BY n;
+SELECT * FROM test.settled('choosy');
+SELECT jobq.alter_job_type('choosy', options => '{"retry_codes": []}');
+SELECT jobq.enqueue('choosy', '{"code": "53100"}') AS id \gset
+SELECT status, attempts FROM test.ended(:'id');
+SELECT jobq.alter_job_type('choosy', options => '{"retry_codes": null}');
+SELECT jobq.enqueue('choosy', '{"code": "P0001"}') AS id \gset
+SELECT test.wait_until(format('SELECT status = %L FROM jobq.jobs WHERE id = %L', 'retry', :'id'));
+SELECT jobq.create_job_type('napper', 'test.sleeps(jsonb)', timeout => '50ms', backoff_base => '1 hour', options => '{"retry_codes": ["PY%"]}');
+SELECT jobq.enqueue('napper') AS id \gset
+SELECT test.wait_until(format('SELECT status <> ALL (%L) FROM jobq.jobs WHERE id = %L', '{pending,running}', :'id'));
+SELECT status, error_code FROM jobq.jobs WHERE id = :'id';
+-- ... nor does a handler that is not there give any
+CREATE FUNCTION test.leaves(payload jsonb) RETURNS void LANGUAGE sql AS '';
+SELECT jobq.create_job_type('left', 'test.leaves(jsonb)', backoff_base => '1 hour', options => '{"retry_codes": ["PY%"]}');
+DROP FUNCTION test.leaves;
+SELECT jobq.enqueue('left') AS id \gset
+SELECT test.wait_until(format('SELECT status <> ALL (%L) FROM jobq.jobs WHERE id = %L', '{pending,running}', :'id'));
+SELECT status, error_code FROM jobq.jobs WHERE id = :'id';
+-- tools give exit codes; signals, timeouts and bad output are not theirs
+SELECT jobq.create_job_type('picky', command => '{/bin/sh,-c,"{do}"}', backoff => 'fixed', backoff_base => '1 hour',
+  options => '{"retry_codes": ["exit:7_"], "permanent_exit_codes": [72], "kill_grace": "1s"}');
+SELECT jobq.enqueue('picky', jsonb_build_object('do', v), timeout => t) IS NOT NULL AS ok
+  FROM (VALUES (1, 'exit 75', NULL::interval), (2, 'exit 3', NULL), (3, 'exit 72', NULL), (4, 'kill -KILL $$', NULL), (5, 'echo nonsense', NULL),
+               (6, 'sleep 600', '100ms')) t(n, v, t) ORDER BY n;
+SELECT * FROM test.settled('picky');
+
 -- refused
 SELECT v.options || ': ' || test.error_of(format('SELECT jobq.alter_job_type(%L, options => %L)', 'tool', v.options))
   FROM (VALUES ('{"permanent_codes": "22%"}'), ('{"permanent_codes": [22]}'), ('{"permanent_codes": {}}'), ('{"permanent_exit_codes": [256]}'),
-    ('{"skip_exit_codes": [-1]}'), ('{"snooze_exit_codes": ["9"]}'), ('{"snooze": "-1s"}'), ('{"snooze": 5}')) v(options);
+    ('{"skip_exit_codes": [-1]}'), ('{"snooze_exit_codes": ["9"]}'), ('{"snooze": "-1s"}'), ('{"snooze": 5}'), ('{"retry_codes": "40%"}'), ('{"retry_codes": [40]}')) v(options);
 SELECT v.backoff || ': ' || test.error_of(format('SELECT jobq.enqueue(%L, %L, backoff => %L)', 'own', '{}', v.backoff))
   FROM (VALUES ('[]'), ('{"base": "-1s"}'), ('{"type": "odd"}'), ('{"jitter": 2}'), ('{"what": 1}')) v(backoff);
 DO 'BEGIN PERFORM test.clean(), test.forget(); END';

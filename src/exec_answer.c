@@ -63,6 +63,7 @@ failed(Outcome *o, Jsonb *answer)
 		o->message = "the tool answered with an error";
 	o->code = member_text(answer, "code");
 	o->permanent = member(answer, "retryable", &v) && v.type == jbvBool && !v.val.boolean;
+	o->code_given = !(member(answer, "retryable", &v) && v.type == jbvBool && v.val.boolean);
 	o->delay_us = retry_delay(answer);
 }
 

@@ -187,6 +187,7 @@ exited(Outcome *o, FrameExit *end, JobType *type, bool warm)
 	}
 	failed(o, psprintf("exit:%d", code),
 		   with_limit(psprintf(warm ? "exited with code %d before it had answered" : "exited with code %d", code), end, type));
+	o->code_given = true;
 	if (type == NULL || warm)
 		return;
 	if (in_codes(type->options, "skip_exit_codes", code, NULL))

@@ -265,6 +265,7 @@ call_handler(Run *run)
 		fcinfo->args[0].isnull = false;
 	}
 	PushActiveSnapshot(GetTransactionSnapshot());
+	run->called = true;
 	result = FunctionCallInvoke(fcinfo);
 	/* while the temporary table is there that may have the value */
 	if (!fcinfo->isnull && target->rettype != VOIDOID)
@@ -320,9 +321,12 @@ snooze_from_error(Outcome *o, ErrorData *edata)
 }
 
 static void
-fail_with(Outcome *o, ErrorData *edata)
+fail_with(Run *run, ErrorData *edata)
 {
+	Outcome    *o = &run->outcome;
+
 	o->kind = OUTCOME_FAILED;
+	o->code_given = run->called;
 	o->message = bounded_text(pstrdup(edata->message ? edata->message : ""));
 	o->code = pstrdup(unpack_sql_state(edata->sqlerrcode));
 	o->details = details_of_error(edata);
@@ -333,7 +337,7 @@ outcome_from_error(Run *run, ErrorData *edata)
 {
 	Outcome    *o = &run->outcome;
 
-	fail_with(o, edata);
+	fail_with(run, edata);
 	switch (edata->sqlerrcode)
 	{
 		case ERRCODE_JOBQ_SKIP:
@@ -379,7 +383,7 @@ outcome_from_cancel(Run *run, ErrorData *edata)
 	else if (overrun || !run->stray_before)
 		run->end = RUN_ALONE;
 	else
-		fail_with(o, edata);
+		fail_with(run, edata);
 }
 
 /* In a shared transaction these say something of the company, not of the job. */
@@ -440,6 +444,7 @@ prepare_run(Run *run)
 	run->closes_batch = false;
 	run->held = NIL;
 	run->callers_cancel = NULL;
+	run->called = false;
 	if (run->cell >= 0)
 	{
 		MySlot->cells[run->cell].begun_at = mono_now();

@@ -38,6 +38,7 @@ typedef struct Run
 	List	   *log;			/* Event: settled with the outcome, so they survive the rollback */
 	TimestampTz progress_told;	/* when set_progress last left an event */
 
+	bool		called;			/* the handler itself: not its look-up, nor its rights */
 	/* said by the handler */
 	bool		said;
 	OutcomeKind said_kind;

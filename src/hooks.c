@@ -79,7 +79,7 @@ store_hook(const Datum *values, const bool *nulls, JobType *type, const Hook *ho
 	request_read(&request, args);
 	request_set_payload(&request, hook->payload);
 	request_set_parent(&request, type, DatumGetUUIDP(values[Q_id - 1]),
-					   nulls[Q_depth - 1] ? 0 : DatumGetInt32(values[Q_depth - 1]));
+					   nulls[Q_depth - 1] ? 1 : DatumGetInt32(values[Q_depth - 1]) + 1);
 	enqueuer_begin(&e);
 	(void) store_job(&e, &request, &id);
 	enqueuer_end(&e);

@@ -70,6 +70,7 @@ static const OptionKey option_keys[] = {
 	{"batch", FOR_SQL, OPTION_BOOL, 0, 0, NULL},
 	{"max_crashes", FOR_ALL, OPTION_INT, 1, 1000, NULL},
 	{"permanent_codes", FOR_ALL, OPTION_TEXTS, 0, 0, NULL},
+	{"retry_codes", FOR_ALL, OPTION_TEXTS, 0, 0, NULL},
 	{"max_priority", FOR_ALL, OPTION_INT, JOBQ_MIN_PRIORITY, JOBQ_MAX_PRIORITY, NULL},
 	{"max_unique_for", FOR_ALL, OPTION_INTERVAL, 0, 0, NULL},
 	{"limits", FOR_ALL, OPTION_TEXTS, 0, 0, NULL},

@@ -321,7 +321,7 @@ request_set_parent(Request *request, const JobType *type, const pg_uuid_t *paren
 	request->has_parent = true;
 	request->parent_id = *parent;
 	request->parent_type = type;
-	request->depth = depth + 1;
+	request->depth = depth;
 	if (request->depth > max_depth)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
@@ -330,15 +330,25 @@ request_set_parent(Request *request, const JobType *type, const pg_uuid_t *paren
 				 errhint("Jobs that enqueue jobs that enqueue jobs: see options.max_depth.")));
 }
 
-/* A job enqueued by a handler is that job's child. */
+/* True if the job is asked for a second or more ahead: a chain of such jobs can't run away. */
+static bool
+is_far_ahead(const Request *request, const NullableDatum *args)
+{
+	Interval   *delay = read_interval(args, A_delay);
+
+	return delay != NULL ? interval_to_us(delay) >= USECS_PER_SEC :
+		request->scheduled_for != 0 && request->scheduled_for - GetCurrentTimestamp() >= USECS_PER_SEC;
+}
+
+/* A job enqueued by a handler is that job's child, and deeper unless it is for later. */
 static void
-read_parent(Request *request)
+read_parent(Request *request, const NullableDatum *args)
 {
 	pg_uuid_t	parent;
 	int			depth;
 
 	if (handler_current_job(&parent, &depth))
-		request_set_parent(request, handler_now()->type, &parent, depth);
+		request_set_parent(request, handler_now()->type, &parent, is_far_ahead(request, args) ? depth : depth + 1);
 }
 
 /* Refuses dependencies, whose arguments are there before the feature is. */
@@ -408,7 +418,7 @@ request_read(Request *request, const NullableDatum *args)
 	check_tenant(request);
 	ceilings_check(request, !args[A_priority].isnull);
 	request->metadata = read_metadata(args);
-	read_parent(request);
+	read_parent(request, args);
 	disk_admits(request->type);
 }
 

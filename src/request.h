@@ -54,7 +54,7 @@ typedef struct Request
 extern void request_defaults(NullableDatum *args, Argument first);
 /* Everything but the payload.  ERROR, naming the argument, when the job must not be stored. */
 extern void request_read(Request *request, const NullableDatum *args);
-/* Makes it a child; ERROR when it would be deeper than its type allows. */
+/* Makes it a child, of that depth; ERROR when that is deeper than its type allows. */
 extern void request_set_parent(Request *request, const JobType *type, const pg_uuid_t *parent, int depth);
 extern void request_set_payload(Request *request, Jsonb *payload);
 

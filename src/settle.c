@@ -16,7 +16,6 @@
 #include <math.h>
 
 #include "access/xact.h"
-#include "catalog/pg_collation.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
@@ -24,6 +23,7 @@
 #include "alerts.h"
 #include "backoff.h"
 #include "ending.h"
+#include "failure_codes.h"
 #include "hooks.h"
 #include "publish.h"
 #include "settle.h"
@@ -290,41 +290,11 @@ keep_error(Job *job, Outcome *o)
 	set_progress(job->values, job->nulls, Q_progress, Q_progress_data, o);
 }
 
-/* Does one of the type's permanent_codes, LIKE patterns, match? */
-static bool
-code_is_permanent(JobType *type, const char *code)
-{
-	JsonbValue	key;
-	JsonbValue *list;
-	JsonbIterator *it;
-	JsonbIteratorToken token;
-	JsonbValue	pattern;
-
-	if (type == NULL || code == NULL)
-		return false;
-	key.type = jbvString;
-	key.val.string.val = "permanent_codes";
-	key.val.string.len = strlen(key.val.string.val);
-	list = findJsonbValueFromContainer(&type->options->root, JB_FOBJECT, &key);
-	if (list == NULL || list->type != jbvBinary)
-		return false;
-	it = JsonbIteratorInit(list->val.binary.data);
-	while ((token = JsonbIteratorNext(&it, &pattern, true)) != WJB_DONE)
-	{
-		if (token == WJB_ELEM && pattern.type == jbvString &&
-			DatumGetBool(DirectFunctionCall2Coll(textlike, C_COLLATION_OID, CStringGetTextDatum(code),
-												 PointerGetDatum(cstring_to_text_with_len(pattern.val.string.val,
-																						  pattern.val.string.len)))))
-			return true;
-	}
-	return false;
-}
-
 /* Does no attempt follow this one, whose number it is? */
 static bool
 is_last(Job *job, JobType *type, Outcome *o, int attempt)
 {
-	return type == NULL || o->permanent || code_is_permanent(type, o->code) ||
+	return type == NULL || o->permanent || failure_code_is_permanent(type, o) ||
 		attempt >= JOB_INT(job, Q_max_attempts) ||
 		(o->crashed && JOB_INT(job, Q_crashes) + 1 >= type->max_crashes);
 }

@@ -34,6 +34,7 @@ typedef struct Outcome
 	Jsonb	   *result;
 	char	   *message;		/* NULL: none */
 	char	   *code;			/* SQLSTATE, exit:3, signal:KILL, timeout, ... */
+	bool		code_given;		/* by the handler or tool: options.retry_codes judge it */
 	Jsonb	   *details;
 	int64		delay_us;		/* snooze; FAILED: over 0, it replaces the backoff */
 	TimestampTz started_at;		/* 0: never started (cancel of a waiting job) */

@@ -274,6 +274,7 @@ replace_waiting(Enqueuer *e, Request *request, Job *job)
 	set(job->values, job->nulls, Q_payload, JsonbPGetDatum(request->payload));
 	set(job->values, job->nulls, Q_priority, Int16GetDatum((int16) request->priority));
 	set(job->values, job->nulls, Q_max_attempts, Int32GetDatum(request->max_attempts));
+	set(job->values, job->nulls, Q_depth, Int32GetDatum(Max(JOB_INT(job, Q_depth), request->depth)));
 	set_pointer(job->values, job->nulls, Q_timeout, request->timeout);
 	replace_enqueuer(request, job);
 	set(job->values, job->nulls, Q_attempts, Int32GetDatum(0));
