@@ -210,7 +210,10 @@ finish_deferred(Run *run)
 {
 	do
 	{
-		AfterTriggerFireDeferred();
+		if (run->session)
+			inline_session_fire(run->session);
+		else
+			AfterTriggerFireDeferred();
 	} while (run_held_cursor(run));
 	if (run->session)
 		inline_session_drop(run->session);

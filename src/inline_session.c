@@ -6,6 +6,7 @@
  *	 temporary objects		dropped at the handler's end: those that the caller's session lacked before
  *	 prepared statements	dropped; DEALLOCATE finds the handler's own only
  *	 advisory locks			the session's counts are put back; the caller's stay locked meanwhile
+ *	 SET CONSTRAINTS		undone when no deferred trigger is left (inline_triggers.c)
  *	 LISTEN					refused, as in a worker; so are UNLISTEN and DISCARD, which would act on the caller
  *	 settings				undone by handler.c, as in a worker
  *
@@ -39,6 +40,7 @@
 #include "utils/varlena.h"
 
 #include "inline_session.h"
+#include "inline_triggers.h"
 
 typedef struct AdvisoryLock
 {
@@ -54,6 +56,7 @@ struct InlineSession
 	ObjectAddresses *temporary; /* the caller's temporary objects */
 	List	   *locks;			/* AdvisoryLock; each held once more, by the transaction */
 	List	   *prepared;		/* names of the handler's prepared statements */
+	bool		constraints_set;	/* by the handler, since its deferred triggers began to fire */
 };
 
 /* ---------- advisory locks ---------- */
@@ -328,6 +331,8 @@ inline_session_note(InlineSession *session, Node *stmt)
 
 	if (IsA(stmt, PrepareStmt))
 		session->prepared = lappend(session->prepared, pstrdup(((PrepareStmt *) stmt)->name));
+	else if (IsA(stmt, ConstraintsSetStmt))
+		session->constraints_set = true;
 	MemoryContextSwitchTo(old);
 }
 
@@ -441,11 +446,23 @@ inline_session_begin(void)
 	return session;
 }
 
+/* A trigger that fires may defer others. */
+void
+inline_session_fire(InlineSession *session)
+{
+	do
+	{
+		session->constraints_set = false;
+		inline_triggers_fire();
+	} while (session->constraints_set);
+}
+
 void
 inline_session_drop(InlineSession *session)
 {
 	drop_cursors(session);
 	drop_temporary(session->temporary);
+	inline_triggers_restore();
 }
 
 void

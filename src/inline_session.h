@@ -17,7 +17,9 @@ typedef struct InlineSession InlineSession;
 extern InlineSession *inline_session_begin(void);
 /* Sets search_path as a new session of that role in this database has it; in the handler's GUC nest level. */
 extern void inline_session_set_path(Oid role);
-/* Drops the handler's cursors and temporary objects; inside its subtransaction, before that ends. */
+/* Fires the handler's deferred triggers; inside its subtransaction. */
+extern void inline_session_fire(InlineSession *session);
+/* Drops the handler's cursors and temporary objects, undoes its SET CONSTRAINTS; before its subtransaction ends. */
 extern void inline_session_drop(InlineSession *session);
 /* Drops the rest, which a rollback leaves: prepared statements, advisory locks of the session. */
 extern void inline_session_end(InlineSession *session);

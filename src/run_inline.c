@@ -10,7 +10,6 @@
 #include "jobq.h"
 
 #include "catalog/pg_type.h"
-#include "commands/trigger.h"
 #include "executor/spi.h"
 #include "funcapi.h"
 #include "miscadmin.h"
@@ -25,6 +24,7 @@
 #include "find.h"
 #include "handler.h"
 #include "inline_session.h"
+#include "inline_triggers.h"
 #include "job_types.h"
 #include "settle.h"
 #include "stop.h"
@@ -119,7 +119,7 @@ run_and_settle(pg_uuid_t *id)
 	run.job = &job;
 	run.cell = -1;
 	run.context = CurrentMemoryContext;
-	AfterTriggerFireDeferred(); /* the caller's own must not fire as the handler's role */
+	inline_triggers_fire_callers();
 	run_as_role(&run);
 	run.outcome.worker = "inline";
 	CommandCounterIncrement();

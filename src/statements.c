@@ -19,6 +19,7 @@
 
 #include "handler.h"
 #include "inline_session.h"
+#include "inline_triggers.h"
 #include "shmem.h"
 #include "statements.h"
 
@@ -96,6 +97,8 @@ look_at_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 		handler_note_held_cursor(((DeclareCursorStmt *) pstmt->utilityStmt)->portalname);
 	if (inline_run)
 		inline_session_note(inline_run->session, pstmt->utilityStmt);
+	else if (IsA(pstmt->utilityStmt, ConstraintsSetStmt))
+		inline_triggers_note((ConstraintsSetStmt *) pstmt->utilityStmt);
 	if (prepared)
 	{
 		JobqDb	   *db = find_db(MyDatabaseId); /* takes no entry where there is no jobq */
@@ -127,4 +130,5 @@ statements_install_hook(void)
 	object_access_hook = look_at_access;
 	prev_process_utility = ProcessUtility_hook;
 	ProcessUtility_hook = look_at_utility;
+	inline_triggers_begin();
 }
