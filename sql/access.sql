@@ -83,7 +83,8 @@ SELECT test.value_as('jobq_regress_app', format('SELECT (jobq.wait_for(%L, %L)).
 SELECT jobq.grant_access('jobq_regress_group', 'read', 'acme');
 SELECT test.value_as('jobq_regress_reader', 'SELECT count(*) || '' '' || string_agg(DISTINCT tenant, '' '') FROM jobq.' || what) FROM unnest('{jobs,list_jobs(),queue,list_jobs(tenant => $$beta$$)}'::text[]) what;
 SELECT test.value_as('jobq_regress_reader', 'SELECT string_agg(status || '' '' || count, '', '') FROM jobq.count_by_status() WHERE count > 0');
-SELECT test.value_as('jobq_regress_reader', format('SELECT count(*) FROM jobq.jobs WHERE id = %L', :'theirs')), test.value_as('jobq_regress_reader', format('SELECT (jobq.wait_for(%L)).id IS NULL', :'theirs'));
+SELECT test.value_as('jobq_regress_reader', format('SELECT count(*) FROM jobq.jobs WHERE id = %L', :'theirs')), test.value_as('jobq_regress_reader', format('SELECT jobq.wait_for(%L)', :'theirs')),
+       test.value_as('jobq_regress_reader', format('SELECT count(*) FROM jobq.job_timeline(%L)', :'theirs'));
 -- an operator that tells what it sees is not asked about them
 CREATE FUNCTION test.tells(payload jsonb) RETURNS boolean LANGUAGE plpgsql COST 0.0001 AS $$ BEGIN IF payload->>'secret' IN ('2', '3') THEN RAISE 'seen %', payload; END IF; RETURN true; END $$;
 SELECT test.error_as('jobq_regress_reader', 'SELECT count(*) FROM jobq.jobs WHERE test.tells(payload)');

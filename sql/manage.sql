@@ -44,15 +44,14 @@ SELECT * FROM jobq.count_by_status(tenant => 'acme') WHERE count > 0;
 SELECT name FROM jobq.distinct_job_types() name ORDER BY name;
 
 SELECT type, source, level, message, data - '{duration,duration_ms,worker,stack}'::text[] AS data FROM jobq.job_timeline(:'dead');
-SELECT count(*) FROM jobq.job_timeline(gen_random_uuid());
-SELECT count(*) FROM jobq.job_timeline(NULL);
+SELECT test.error_of($$SELECT jobq.job_timeline('00000000-0000-7000-8000-000000000000')$$), test.error_of('SELECT jobq.job_timeline(NULL)');
 
--- wait_for: at once when it has ended; NULL when the time is up or nobody knows the job
+-- wait_for: at once when it has ended; NULL when the time is up; an error for a job that is not there
 SELECT status FROM jobq.wait_for(:'dead');
 SELECT id AS waiting FROM jobq.list_jobs('pending', max_rows => 1) \gset
 SELECT (jobq.wait_for(:'waiting', '10ms')).id IS NULL AS too_late;
 SELECT (jobq.wait_for(:'waiting', '0')).id IS NULL AS too_late;
-SELECT (jobq.wait_for(gen_random_uuid(), '10ms')).id IS NULL AS unknown;
+SELECT test.error_of($$SELECT jobq.wait_for('00000000-0000-7000-8000-000000000000', '10ms')$$);
 SELECT test.error_of('SELECT jobq.wait_for(NULL)');
 SELECT test.error_of($$SELECT jobq.wait_for(gen_random_uuid(), '-1s')$$);
 BEGIN;

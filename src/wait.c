@@ -15,7 +15,7 @@
  * A job that the caller may not see is one that there is not.
  *
  * A job that was not kept is answered from memory (ending.c).  An id that names no job, or one that
- * memory has lost, is answered with NULL at once: nothing is coming.
+ * memory has lost, is an error at once.  NULL means that the time is up, nothing else.
  */
 #include "jobq.h"
 
@@ -298,7 +298,7 @@ sleep_at_most(Wait *wait, long ms)
 	return true;
 }
 
-/* Nothing is there.  If the job has ended and was not kept, that was noted before its row went. */
+/* Returns the end of a job without a row: it was noted before the row went.  P0002 if there is no such note. */
 static HeapTuple
 answer_for_missing(Wait *wait, HeapTuple last)
 {
@@ -306,10 +306,15 @@ answer_for_missing(Wait *wait, HeapTuple last)
 
 	if (recall_ending(wait->db, &wait->id, &ending) && may_know_ending(wait, &ending))
 		return row_from_memory(wait, last, &ending);
-	return NULL;
+	ereport(ERROR,
+			(errcode(ERRCODE_NO_DATA_FOUND),
+			 errmsg("job \"%s\" does not exist",
+					DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&wait->id)))),
+			 last == NULL ? 0 :
+			 errdetail("It was there when wait_for began: it was removed, or has ended and its type keeps nothing.")));
 }
 
-/* The row of the job once it has ended; NULL: the time is up, or nothing is coming. */
+/* Returns the job's row once the job has ended; NULL: the time is up. */
 static HeapTuple
 wait_until_ended(Wait *wait)
 {
@@ -358,12 +363,16 @@ static MonoTime
 deadline_after(const Interval *timeout)
 {
 	int64		us = interval_to_us(timeout);
+	char	   *given = DatumGetCString(DirectFunctionCall1(interval_out, PointerGetDatum(timeout)));
 
 	if (us < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("timeout must be zero or more, not \"%s\"",
-						DatumGetCString(DirectFunctionCall1(interval_out, PointerGetDatum(timeout))))));
+				 errmsg("timeout must be zero or more, not \"%s\"", given)));
+	if (us > LONGEST_WAIT_US)
+		ereport(NOTICE,
+				(errmsg("timeout is longer than 20 s, and wait_for waits for 20 s: \"%s\"", given),
+				 errhint("Call wait_for again when it returns NULL.")));
 	return mono_now() + Min(us, LONGEST_WAIT_US);
 }
 

@@ -45,7 +45,7 @@ SELECT jobq.create_job_type('write_invoice', handler => 'shop.write_invoice(json
 SELECT jobq.enqueue('write_invoice', '{"customer": "Babbage", "amount": 12}', delay => '4s') AS delayed \gset
 
 SELECT jobq.enqueue('write_invoice', '{"customer": "Lovelace", "amount": 42.50}') AS job \gset
-SELECT format(E'   job %s: %s, result %s\n   %s', id, status, result, tell.times(j.*)) FROM jobq.wait_for(:'job', '5 min') j;
+SELECT format(E'   job %s: %s, result %s\n   %s', id, status, result, tell.times(j.*)) FROM jobq.wait_for(:'job') j;
 SELECT format('   shop.invoices: %s owes %s, written by %s', customer, amount, written_by)
   FROM shop.invoices WHERE job_id = :'job';
 SELECT format('   written by the job, as its role: %s', tell.check(count(*) = 1, 'no invoice'))
@@ -58,7 +58,7 @@ SELECT jobq.enqueue('read_pdf', jsonb_build_object('file', :'dir' || '/page.pdf'
 SELECT format(E'   page.pdf   %s bytes, begins %s\n   sentence   %s', length(f), encode(substr(f, 1, 8), 'escape'), :'sentence')
   FROM pg_read_binary_file(:'dir' || '/page.pdf') f;
 SELECT format(E'   read       %s\n   job %s: %s\n   %s', regexp_replace(trim(E' \n\f' FROM result #>> '{}'), '\s+', ' ', 'g'),
-              id, status, tell.times(j.*)) FROM jobq.wait_for(:'job', '5 min') j;
+              id, status, tell.times(j.*)) FROM jobq.wait_for(:'job') j;
 SELECT format('   what was read equals the sentence up to white space: %s',
               tell.check(regexp_split_to_array(trim(E' \n\f' FROM result #>> '{}'), '\s+') = string_to_array(:'sentence', ' '), 'PDF'))
   FROM jobq.jobs WHERE id = :'job';
@@ -71,7 +71,7 @@ SELECT jobq.enqueue('read_png', jsonb_build_object('file', :'dir' || '/page.png'
 SELECT format('   page.png   %s bytes, begins %s', length(f), encode(substr(f, 1, 4), 'escape'))
   FROM pg_read_binary_file(:'dir' || '/page.png') f;
 SELECT format(E'   read       %s\n   job %s: %s\n   %s', regexp_replace(trim(E' \n\f' FROM result #>> '{}'), '\s+', ' ', 'g'),
-              id, status, tell.times(j.*)) FROM jobq.wait_for(:'job', '5 min') j;
+              id, status, tell.times(j.*)) FROM jobq.wait_for(:'job') j;
 SELECT format('   what was read equals the sentence up to white space: %s',
               tell.check(regexp_split_to_array(trim(E' \n\f' FROM result #>> '{}'), '\s+') = string_to_array(:'sentence', ' '), 'PNG'))
   FROM jobq.jobs WHERE id = :'job';
@@ -88,7 +88,7 @@ BEGIN
 END $$;
 SELECT jobq.create_job_type('call_bank', handler => 'shop.call_bank()', max_attempts => 3, backoff_base => '300ms') \g /dev/null
 SELECT jobq.enqueue('call_bank') AS job \gset
-SELECT format('   job %s: %s', id, status) FROM jobq.wait_for(:'job', '5 min');
+SELECT format('   job %s: %s', id, status) FROM jobq.wait_for(:'job');
 SELECT format('   attempt %s: %s', attempt, coalesce(data->>'error', message))
   FROM jobq.events WHERE job_id = :'job' AND type = 'failed' ORDER BY ts;
 SELECT format(E'   attempt %s: %s, %s after the job was enqueued', attempts, status, tell.ms(completed_at - created_at))
@@ -113,13 +113,13 @@ SELECT jobq.create_job_type('print_label', handler => 'shop.print_label()', max_
 SELECT jobq.enqueue('print_label') AS job \gset
 SELECT format(E'   job %s: %s after %s attempts (%s: %s)', id, status, attempts, error_code, error_msg),
        status AS first_status
-  FROM jobq.wait_for(:'job', '5 min') \gset told_
+  FROM jobq.wait_for(:'job') \gset told_
 \echo :told_format
 UPDATE shop.printer SET has_paper = true;
 SELECT format('   paper is in; jobq.retry_job says %s', jobq.retry_job(:'job'));
 SELECT format(E'   the same job: %s, result %s, attempts %s, runs %s', status, result, attempts, runs),
        tell.check(:'told_first_status' = 'error' AND status = 'completed' AND attempts = 1 AND runs = 3, 'dead letter') AS ok
-  FROM jobq.wait_for(:'job', '5 min') \gset told_
+  FROM jobq.wait_for(:'job') \gset told_
 \echo :told_format
 \echo '   a dead letter, then completed:' :told_ok
 
@@ -127,7 +127,7 @@ SELECT format(E'   the same job: %s, result %s, attempts %s, runs %s', status, r
 \echo '6. The delayed job from the beginning fires by timer'
 SELECT format(E'   job %s: asked for %s after it was enqueued, %s; %s', id, tell.ms(scheduled_for - created_at), status, tell.times(j.*)),
        tell.check(status = 'completed' AND started_at >= scheduled_for AND started_at < scheduled_for + interval '1 min', 'delay') AS ok
-  FROM jobq.wait_for(:'delayed', '5 min') j \gset told_
+  FROM jobq.wait_for(:'delayed') j \gset told_
 \echo :told_format
 \echo '   not early, and when its timer said:' :told_ok
 

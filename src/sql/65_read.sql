@@ -68,9 +68,17 @@ CREATE FUNCTION jobq.distinct_job_types() RETURNS SETOF text
 $$;
 
 CREATE FUNCTION jobq.job_timeline(id uuid) RETURNS SETOF jobq.events
-  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-  SELECT * FROM jobq.events e WHERE e.job_id = job_timeline.id ORDER BY e.ts, e.id
-$$;
+  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF id IS NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'id must not be NULL';
+  END IF;
+  RETURN QUERY SELECT * FROM jobq.events e WHERE e.job_id = job_timeline.id ORDER BY e.ts, e.id;
+  -- events may outlive the job's row
+  IF NOT FOUND AND NOT EXISTS (SELECT FROM jobq.jobs j WHERE j.id = job_timeline.id) THEN
+    RAISE EXCEPTION USING ERRCODE = 'P0002', MESSAGE = format('job "%s" does not exist', id);
+  END IF;
+END $$;
 
 -- src/wait.c
 CREATE FUNCTION jobq.wait_for(id uuid, timeout interval DEFAULT '20s') RETURNS jobq.jobs

@@ -150,8 +150,8 @@ what: "history" or "events" (22004, 22023); in the order of id, or of job_id, ts
 max_rows: how many at most (22003); NULL: all. Events of one job are not torn apart, so fewer may come, and more when the first job alone has more.$$;
 
 COMMENT ON FUNCTION jobq.job_timeline IS
-$$The events of a job, oldest first, as far as jobq.keep_events goes back.
-id: of the job.$$;
+$$The events of a job, oldest first, as far as jobq.keep_events goes back; they may outlive the job's row.
+id: of the job. P0002 for a job that has neither row nor events, or that the caller may not see; NULL 22004.$$;
 
 COMMENT ON FUNCTION jobq.purge_tenant IS
 $$Removes what is known of a tenant's jobs: live ones are cancelled, history, dead letters and events deleted; says how many jobs it were. A running job is told to stop, and the row it leaves goes with the next call. For whoever has access "admin" to that tenant and all job types.
@@ -187,9 +187,9 @@ max_running: jobs that run at once, of all types together, SQL handlers and tool
 Each zero or more (22003), NULL: not limited.$$;
 
 COMMENT ON FUNCTION jobq.wait_for IS
-$$Waits until a job has ended and returns it; NULL when the time is up. 25001 above READ COMMITTED, and for a job that this transaction enqueued.
-id: of the job.
-timeout: an interval of at most 20 s; more counts as 20 s, because a waiting session holds a snapshot back.$$;
+$$Waits until a job has ended and returns it; NULL when the time is up. 25001 above READ COMMITTED, and for a job that this transaction enqueued. A job whose type keeps nothing is answered from memory, with its status and no result; memory holds the last 512 of a database until the server restarts.
+id: of the job. P0002 at once for a job that does not exist, that the caller may not see, or that memory has forgotten; NULL 22004.
+timeout: an interval, zero or more (22023, NULL 22004), at most 20 s; more counts as 20 s, with a NOTICE, because a waiting session holds a snapshot back.$$;
 
 COMMENT ON FUNCTION jobq.current_job IS
 $$Inside a SQL handler: its job. Elsewhere NULL.$$;

@@ -126,8 +126,47 @@ is(ended($gone, '(w).status'), 'completed', 'memory knows only how it ended');
 my $seconds = seconds_of { is(wait_for(enqueue('echo', '{"seconds": 600}'), '0.5s', 'w IS NULL'), 't', 'NULL when the time is up') };
 cmp_ok($seconds, '>=', 0.5, 'not before');
 cmp_ok($seconds, '<', 15, sprintf 'and not long after (%.1f s)', $seconds);
-$seconds = seconds_of { is(wait_for('00000000-0000-7000-8000-000000000000', '20s', 'w IS NULL'), 't', 'NULL for no job') };
+
+# ---------- no such job ----------
+
+sub error_of_wait
+{
+	my ($id, $timeout, $role) = @_;
+	my (undef, undef, $err) = $node->psql('postgres',
+		'\\set VERBOSITY verbose' . "\nSELECT jobq.wait_for('$id', '$timeout')", extra_params => [ '-U', $role // 'postgres' ]);
+
+	return join '|', map { $err =~ /^(?:psql:\S+ )?$_: +(.*)$/m ? $1 : () } qw(NOTICE ERROR DETAIL);
+}
+
+my $none = '00000000-0000-7000-8000-000000000000';
+my $refusal;
+$seconds = seconds_of { $refusal = error_of_wait($none, '20s') };
+is($refusal, qq{P0002: job "$none" does not exist}, 'a job that there is not is an error');
 cmp_ok($seconds, '<', 15, sprintf 'at once (%.1f s)', $seconds);
+$node->safe_psql('postgres', q{CREATE ROLE support LOGIN; SELECT jobq.grant_access('support', 'read', 'acme')});
+is(error_of_wait($done, '20s', 'support'), qq{P0002: job "$done" does not exist}, 'so is one that the caller may not see');
+is(error_of_wait($gone, '20s', 'support'), qq{P0002: job "$gone" does not exist}, 'and one of those that memory knows');
+is(error_of_wait($none, '20.001s'),
+	qq{00000: timeout is longer than 20 s, and wait_for waits for 20 s: "00:00:20.001"|P0002: job "$none" does not exist},
+	'one notice for a timeout that is too long');
+my (undef, undef, $notices) = $node->psql('postgres', "SELECT jobq.wait_for('$done', '20s'), jobq.wait_for('$done', '1min')");
+is(() = $notices =~ /NOTICE/g, 1, 'none for 20 seconds');
+
+# a job that is removed while a session waits for it
+my $purged = enqueue('echo', '{}', ", tenant => 'leaves', delay => '1h'");
+$waiter = $node->background_psql('postgres', on_error_stop => 0);
+$waiter->query_until(qr/waiting/, "\\echo waiting\nSELECT 'purged' FROM jobq.wait_for('$purged');\n");
+wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE '%$purged%' AND state = 'active'"
+	  . " AND pid <> pg_backend_pid() AND wait_event IN ('Extension', 'JobqWaitFor')", 'a session waits');
+$node->safe_psql('postgres', q{SELECT jobq.purge_tenant('leaves')});
+$waiter->query('SELECT 1');
+like($waiter->{stderr}, qr/ERROR:  job "$purged" does not exist\nDETAIL:  It was there when wait_for began/, 'it is told that it has gone');
+$waiter->quit;
+
+# memory holds the last 512
+$node->safe_psql('postgres', q{INSERT INTO gate VALUES ('many'); SELECT jobq.enqueue_many('forget', array_fill('{"gate": "many"}'::jsonb, ARRAY[600]))});
+wait_for_sql($node, q{SELECT count(*) = 0 FROM jobq.jobs WHERE job_type = 'forget'}, '600 jobs have ended without a trace');
+is(error_of_wait($gone, '20s'), qq{P0002: job "$gone" does not exist}, 'a job that memory has forgotten is no job');
 
 my $later = enqueue('echo', '{}', ", delay => '1h'");
 my $session = $node->background_psql('postgres');

@@ -61,11 +61,11 @@ INSERT INTO functions VALUES
   ('enqueue', '{enqueue}', 'job', 'jobq.enqueue(''{type}'', tenant => ''{tenant}'') IS NOT NULL', 'true', NULL),
   ('enqueue_many', '{enqueue}', 'job', '(SELECT count(*) FROM jobq.enqueue_many(''{type}'', ''{"{}"}'', tenant => ''{tenant}''))', '1', NULL),
   ('enqueue_jobs', '{enqueue}', 'job', '(SELECT count(*) FROM jobq.enqueue_jobs(''[{"job_type": "{type}", "tenant": "{tenant}"}]''))', '1', NULL),
-  ('wait_for', '{read,admin}', 'rows', '(jobq.wait_for(''{ended}'')).status', 'cancelled', NULL),
+  ('wait_for', '{read,admin}', 'rows', '(jobq.wait_for(''{ended}'')).status', 'cancelled', 'P0002'),
   ('list_jobs', '{read,admin}', 'rows', '(SELECT count(*) FROM jobq.list_jobs(job_type => ''{type}'', tenant => ''{tenant}''))', '3', '0'),
   ('count_by_status', '{read,admin}', 'rows', '(SELECT sum(count) FROM jobq.count_by_status(''{type}'', ''{tenant}''))', '3', '0'),
   ('distinct_job_types', '{read,admin}', 'any', '(SELECT count(*) > 0 FROM jobq.distinct_job_types())', 'true', NULL),
-  ('job_timeline', '{read,admin}', 'rows', '(SELECT count(*) > 0 FROM jobq.job_timeline(''{dead}''))', 'true', 'false'),
+  ('job_timeline', '{read,admin}', 'rows', '(SELECT count(*) > 0 FROM jobq.job_timeline(''{dead}''))', 'true', 'P0002'),
   ('health', '{read,admin}', 'any', 'jobq.health() IS NOT NULL', 'true', NULL),
   ('cancel_job', '{admin}', 'rows', 'jobq.cancel_job(''{waits}'')', 'true', 'false'),
   ('cancel_jobs', '{admin}', 'rows', 'jobq.cancel_jobs(''{type}'', ''{tenant}'')', '1', '0'),
@@ -225,7 +225,8 @@ foreach my $role (qw(app tenant_app type_app))
 	$id{$role} = $node->safe_psql('postgres', q{SELECT jobq.enqueue('mail', tenant => 'acme')}, extra_params => [ '-U', $role ]);
 	is($node->safe_psql('postgres', 'SELECT id FROM jobq.jobs', extra_params => [ '-U', $role ]), $id{$role}, "$role sees its own job");
 }
-is($node->safe_psql('postgres', "SELECT (jobq.wait_for('$id{app}', '0')).id IS NULL", extra_params => [ '-U', 'type_app' ]), 't', 'not that of another');
+like(($node->psql('postgres', "SELECT jobq.wait_for('$id{app}', '0')", extra_params => [ '-U', 'type_app' ]))[2],
+	qr/ERROR:  job "$id{app}" does not exist/, 'not that of another');
 sql(q{SELECT jobq.resume_job_type('mail')});
 my $waits = "(jobq.wait_for('$id{app}')).status";    # for 20 seconds
 is($node->safe_psql('postgres', "SELECT coalesce($waits, $waits, $waits, $waits)", extra_params => [ '-U', 'app' ]), 'completed', 'and waits for it');
@@ -235,12 +236,14 @@ is($node->safe_psql('postgres', "SELECT status FROM jobq.jobs WHERE id = '$id{ap
 sql(q{SELECT jobq.create_job_type('unkept', 'ok(jsonb)', keep_completed => '0')});
 my $gone = $node->safe_psql('postgres', q{SELECT jobq.enqueue('unkept', tenant => 'acme')}, extra_params => [ '-U', 'app' ]);
 ok($node->poll_query_until('postgres', "SELECT count(*) = 0 FROM jobq.jobs WHERE id = '$gone'"), 'a job that is not kept');
-my %told = (app => 'completed', tenant_app => '', tenant_reader => 'completed', type_reader => '', worker => undef);
+my $missing = qq{job "$gone" does not exist};
+my %told = (app => 'completed', tenant_app => $missing, tenant_reader => 'completed', type_reader => $missing,
+	worker => 'permission denied for function wait_for');
 foreach my $role (sort keys %told)
 {
-	my ($rc, $out) = $node->psql('postgres', "SELECT (jobq.wait_for('$gone')).status", extra_params => [ '-U', $role ]);
+	my ($rc, $out, $err) = $node->psql('postgres', "SELECT (jobq.wait_for('$gone')).status", extra_params => [ '-U', $role ]);
 
-	is($rc ? undef : $out, $told{$role}, "$role is told of it what it may know");
+	is($rc ? $err =~ s/.*ERROR:  (.*)\n?.*/$1/r : $out, $told{$role}, "$role is told of it what it may know");
 }
 
 # Rights that go while a session is open, and while its jobs wait.
@@ -258,7 +261,12 @@ ok($node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM jobq.queue}), 
 # Another role of the same name has enqueued nothing, whether the first was dropped or renamed.  After a restore oids say nothing: then
 # the name counts again, once the jobs are adopted.
 sub own { return $node->safe_psql('postgres', 'SELECT id FROM jobq.jobs', extra_params => [ '-U', 'brief' ]); }
-sub told { return $node->safe_psql('postgres', "SELECT (jobq.wait_for('$_[0]', '0')).status", extra_params => [ '-U', 'brief' ]); }
+sub told
+{
+	my ($rc, $out, $err) = $node->psql('postgres', "SELECT (jobq.wait_for('$_[0]', '0')).status", extra_params => [ '-U', 'brief' ]);
+
+	return $rc ? $err =~ s/.*ERROR:  (.*)\n?.*/$1/r : $out;
+}
 sql(q{CREATE ROLE brief LOGIN; SELECT jobq.grant_access('brief', 'enqueue')});
 my $ended = $node->safe_psql('postgres', q{SELECT jobq.enqueue('unkept')}, extra_params => [ '-U', 'brief' ]);
 ok($node->poll_query_until('postgres', "SELECT count(*) = 0 FROM jobq.jobs WHERE id = '$ended'"), 'it has ended');
@@ -268,8 +276,8 @@ my $own = $node->safe_psql('postgres', q{SELECT jobq.enqueue('mail')}, extra_par
 is(own(), $own, 'and sees what waits');
 sql(q{DROP OWNED BY brief; DROP ROLE brief; CREATE ROLE brief LOGIN; SELECT jobq.grant_access('brief', 'enqueue')});
 is(own(), '', 'another role of that name does not see it');
-is(told($own), '', 'nor waits for it');
-is(told($ended), '', 'nor hears of what was not kept');
+is(told($own), qq{job "$own" does not exist}, 'nor waits for it');
+is(told($ended), qq{job "$ended" does not exist}, 'nor hears of what was not kept');
 sql(q{SELECT jobq.adopt()});
 is(own(), '', 'adopt() changes nothing where the jobs are at home');
 sql(q{UPDATE jobq.home SET database = database});	# as a restored dump has it
