@@ -67,7 +67,7 @@ SELECT jobq.cancel_job(:'id');
 BEGIN;
 SELECT jobq.enqueue('all') AS id \gset
 ROLLBACK;
-SELECT count(*) FROM jobq.job_timeline(:'id');
+SELECT test.error_of(format($$SELECT jobq.job_timeline(%L)$$, :'id'));
 
 -- many at once: none is lost, none twice (each with one progress: a second one is an event, too, if a second has passed)
 SELECT count(*) FROM jobq.enqueue_many('all', array_fill('{"acts": ["once"]}'::jsonb, ARRAY[600]), tenant => 'many');
@@ -140,7 +140,7 @@ SELECT status, error_msg, said FROM test.ended(:'id') LEFT JOIN jsonb_array_elem
 SELECT count(*) FROM jobq.job_timeline(:'id');
 SELECT v.options || ': ' || test.error_of(format('SELECT jobq.create_job_type(%L, %L, options => %L)', 'x', 'test.bad(jsonb)', v.options))
   FROM (VALUES ('{"events": "some"}'), ('{"events": true}'), ('{"events": "all failures"}')) v(options);
-SELECT count(*) FROM jobq.job_timeline(NULL);
+SELECT test.error_of($$SELECT jobq.job_timeline(NULL)$$);
 
 -- a talkative handler
 CREATE FUNCTION test.talks(payload jsonb) RETURNS void LANGUAGE sql AS $$ SELECT jobq.log_event(n::text) FROM generate_series(1, 12000) n $$;

@@ -371,7 +371,7 @@ deadline_after(const Interval *timeout)
 				 errmsg("timeout must be zero or more, not \"%s\"", given)));
 	if (us > LONGEST_WAIT_US)
 		ereport(NOTICE,
-				(errmsg("timeout is longer than 20 s, and wait_for waits for 20 s: \"%s\"", given),
+				(errmsg("argument \"timeout\": \"%s\" counts as 20 s", given),
 				 errhint("Call wait_for again when it returns NULL.")));
 	return mono_now() + Min(us, LONGEST_WAIT_US);
 }

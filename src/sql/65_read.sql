@@ -68,14 +68,16 @@ CREATE FUNCTION jobq.distinct_job_types() RETURNS SETOF text
 $$;
 
 CREATE FUNCTION jobq.job_timeline(id uuid) RETURNS SETOF jobq.events
+  LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_gateway_as_caller';
+CREATE FUNCTION jobq._job_timeline(caller oid, id uuid) RETURNS SETOF jobq.events
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF id IS NULL THEN
-    RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'id must not be NULL';
+    RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'argument "id" must not be NULL';
   END IF;
-  RETURN QUERY SELECT * FROM jobq.events e WHERE e.job_id = job_timeline.id ORDER BY e.ts, e.id;
+  RETURN QUERY SELECT * FROM jobq.events e WHERE e.job_id = _job_timeline.id ORDER BY e.ts, e.id;
   -- events may outlive the job's row
-  IF NOT FOUND AND NOT EXISTS (SELECT FROM jobq.jobs j WHERE j.id = job_timeline.id) THEN
+  IF NOT FOUND AND NOT EXISTS (SELECT FROM jobq.jobs j WHERE j.id = _job_timeline.id) THEN
     RAISE EXCEPTION USING ERRCODE = 'P0002', MESSAGE = format('job "%s" does not exist', id);
   END IF;
 END $$;

@@ -26,7 +26,7 @@ SELECT throws_ok(:'wait_none', 'P0002', :'no_none', 'wait_for of an unknown id')
 SELECT ok(jobq.wait_for(:'job', '0') IS NULL, 'NULL when the time is up');
 SELECT is((jobq.wait_for(:'ended')).status, 'cancelled', 'the row of a job that has ended');
 SELECT throws_ok(:'timeline_none', 'P0002', :'no_none', 'job_timeline of an unknown id');
-SELECT throws_ok('SELECT * FROM jobq.job_timeline(NULL)', '22004', 'id must not be NULL', 'and of NULL');
+SELECT throws_ok('SELECT * FROM jobq.job_timeline(NULL)', '22004', 'argument "id" must not be NULL', 'and of NULL');
 SELECT is_empty(:'timeline_job', 'none of the events of a job that has none is no error');
 SELECT is((SELECT array_agg(type) FROM jobq.job_timeline(:'ended')), '{retried}', 'events of a job');
 

@@ -147,7 +147,7 @@ $node->safe_psql('postgres', q{CREATE ROLE support LOGIN; SELECT jobq.grant_acce
 is(error_of_wait($done, '20s', 'support'), qq{P0002: job "$done" does not exist}, 'so is one that the caller may not see');
 is(error_of_wait($gone, '20s', 'support'), qq{P0002: job "$gone" does not exist}, 'and one of those that memory knows');
 is(error_of_wait($none, '20.001s'),
-	qq{00000: timeout is longer than 20 s, and wait_for waits for 20 s: "00:00:20.001"|P0002: job "$none" does not exist},
+	qq{00000: argument "timeout": "00:00:20.001" counts as 20 s|P0002: job "$none" does not exist},
 	'one notice for a timeout that is too long');
 my (undef, undef, $notices) = $node->psql('postgres', "SELECT jobq.wait_for('$done', '20s'), jobq.wait_for('$done', '1min')");
 is(() = $notices =~ /NOTICE/g, 1, 'none for 20 seconds');
