@@ -11,13 +11,30 @@
  * rows are reached through an index, so that the lock lasts as long as the rows take and not as the empty file takes
  * to be read; the index has been cleaned a moment ago (reclaim.c).
  *
- * Rows that the server's horizon covers are left behind, and a standby may have a snapshot that still sees one.  VACUUM would name
- * their deleters in the WAL; here a conflict is logged with all that is older than the horizon.  The lock alone is no such
- * conflict: a session there that has a snapshot, but has not read the table yet, would wait for it and then read on.
- * An index that was built concurrently lacks rows which had died before.  CREATE INDEX CONCURRENTLY waits for the
- * snapshots of this server that see them, not for those of a standby, with feedback or without.  So an index serves
- * when the server's horizon has passed the transaction that made it valid.  The conflict names that, too.
- * Entries that are marked as killed are copied as well, while the horizon needs them: copy_by_index.
+ * Standbys.  Rows that the server's horizon covers are left behind, and a
+ * snapshot of a standby may still see one.  VACUUM names their deleters in the
+ * WAL; the rewrite logs a conflict with every snapshot older than the horizon.
+ * The lock alone is no such conflict: a session with a snapshot that has not
+ * read the table yet waits for the lock, and then reads on.
+ *
+ * The conflict precedes the lock in the WAL.  Behind it, such a session could
+ * wait for the lock that replay holds, and replay for the session's snapshot:
+ * for ever with max_standby_streaming_delay = -1, since deadlock detection
+ * there knows locks only.  So one horizon is taken before both, and all that
+ * is decided under the lock is decided by it, also when another horizon holds
+ * meanwhile.  The transactions that precede it had ended, and their ends
+ * precede the conflict in the WAL.  So each snapshot that a standby takes after
+ * the conflict sees them as ended, and needs no row that the rewrite leaves
+ * behind; rows that have died since are copied.  The conflict is logged only
+ * while no transaction has a lock that is in the way: what keeps the rewrite
+ * from the table cancels nothing on standbys.
+ *
+ * An index that was built concurrently lacks rows which had died before.
+ * CREATE INDEX CONCURRENTLY waits for the snapshots of this server that see
+ * them, not for those of a standby, with feedback or without.  So an index
+ * serves when the horizon has passed the transaction that made it valid; then
+ * the conflict covers that transaction, too.  Entries that are marked as killed
+ * are copied as well, while the horizon needs them: copy_by_index.
  *
  * It runs as the owner of the table, as restricted as VACUUM FULL.  TIDs change: who remembers one finds another
  * file or another row there (queue_lock), and the dispatcher reads its lanes anew (scan.c).
@@ -50,6 +67,15 @@
 #include "rewrite.h"
 #include "session.h"
 
+typedef struct Rewrite
+{
+	Relation	rel;
+	Oid			indexid;
+	TransactionId oldest;		/* the horizon of all decisions */
+	TransactionId freeze;
+	MultiXactId multi;
+} Rewrite;
+
 static TransactionId
 valid_since(Relation index)
 {
@@ -67,11 +93,10 @@ is_plain_on_id(Relation index, TransactionId oldest)
 		TransactionIdPrecedes(valid_since(index), oldest);
 }
 
-/* Returns an index that the rows can be read through, or InvalidOid. */
+/* Returns an index that the rows can be read through by that horizon, or InvalidOid. */
 static Oid
-index_of_ids(Relation rel)
+index_of_ids(Relation rel, TransactionId oldest)
 {
-	TransactionId oldest = GetOldestNonRemovableTransactionId(rel);
 	List	   *indexes = RelationGetIndexList(rel);
 	ListCell   *lc;
 	Oid			found = InvalidOid;
@@ -91,35 +116,70 @@ index_of_ids(Relation rel)
 	return found;
 }
 
-/* All that the rewrite needs, or false. */
+/* Returns the relations that the rewrite replaces beside the table. */
+static List *
+parts_of(Relation rel)
+{
+	List	   *parts = list_copy(RelationGetIndexList(rel));
+
+	if (OidIsValid(rel->rd_rel->reltoastrelid))
+		parts = lcons_oid(rel->rd_rel->reltoastrelid, parts);
+	return parts;
+}
+
+/* True if no other transaction has a lock on the relation. */
+static bool
+is_unlocked(Oid relid)
+{
+	LOCKTAG		tag;
+	int			nholders;
+
+	SET_LOCKTAG_RELATION(tag, MyDatabaseId, relid);
+	pfree(GetLockConflicts(&tag, AccessExclusiveLock, &nholders));
+	return nholders == 0;
+}
+
+static bool
+all_unlocked(Relation rel)
+{
+	ListCell   *lc;
+
+	if (!is_unlocked(RelationGetRelid(rel)))
+		return false;
+	foreach(lc, parts_of(rel))
+	{
+		if (!is_unlocked(lfirst_oid(lc)))
+			return false;
+	}
+	return true;
+}
+
+/* Takes all locks that the rewrite needs, or returns false. */
 static bool
 lock_all(Relation rel)
 {
-	List	   *indexes;
 	ListCell   *lc;
 
-	if (OidIsValid(rel->rd_rel->reltoastrelid) &&
-		!ConditionalLockRelationOid(rel->rd_rel->reltoastrelid, AccessExclusiveLock))
+	if (!ConditionalLockRelationOid(RelationGetRelid(rel), AccessExclusiveLock))
 		return false;
-	indexes = RelationGetIndexList(rel);
-	foreach(lc, indexes)
+	foreach(lc, parts_of(rel))
 	{
 		if (!ConditionalLockRelationOid(lfirst_oid(lc), AccessExclusiveLock))
 			return false;
 	}
-	list_free(indexes);
 	return true;
 }
 
-/*
- * Returns the newest transaction that a snapshot must see as ended to miss no
- * row, where rows are copied by that horizon through that index.
- */
-static TransactionId
-newest_conflict(TransactionId oldest, Relation index)
+/* Ends the snapshots on standbys for which the rows are needed that a rewrite by that horizon leaves behind. */
+static void
+log_conflict(Relation rel, TransactionId oldest)
 {
+	uint64		next = U64FromFullTransactionId(ReadNextFullTransactionId());
+
+	if (!XLogStandbyInfoActive() || !RelationNeedsWAL(rel))
+		return;
 	TransactionIdRetreat(oldest);	/* the newest that it covers */
-	return TransactionIdFollows(valid_since(index), oldest) ? valid_since(index) : oldest;
+	log_snapshot_conflict(rel, FullTransactionIdFromU64(next + (int32) (oldest - (TransactionId) next)));
 }
 
 /* True if no snapshot of that horizon sees the row in the slot. */
@@ -184,66 +244,50 @@ copy_by_index(Relation old, Relation new, Relation index, RewriteState rewrite, 
 	pfree(nulls);
 }
 
-/* Copies old's rows into new and sets the new one's relfrozenxid and relminmxid.  Returns its newest_conflict(). */
-static TransactionId
-copy_rows(Relation old, Oid newid, Oid indexid, TransactionId *freeze, MultiXactId *multi)
+/* Copies the rows into a new table. */
+static void
+copy_rows(const Rewrite *r, Oid newid)
 {
+	Relation	old = r->rel;
 	Relation	new = table_open(newid, AccessExclusiveLock);
-	Relation	index = index_open(indexid, AccessExclusiveLock);
-	TransactionId oldest;
-	TransactionId conflict;
+	Relation	index = index_open(r->indexid, AccessExclusiveLock);
 
 	if (OidIsValid(old->rd_rel->reltoastrelid))
 		new->rd_toastoid = old->rd_rel->reltoastrelid;	/* TOAST is swapped by content: pointers name the old one */
-	rewrite_cutoffs(old, &oldest, freeze, multi);
-	if (TransactionIdPrecedes(*freeze, old->rd_rel->relfrozenxid))
-		*freeze = old->rd_rel->relfrozenxid;
-	if (MultiXactIdPrecedes(*multi, old->rd_rel->relminmxid))
-		*multi = old->rd_rel->relminmxid;
-	copy_by_index(old, new, index, begin_heap_rewrite(old, new, oldest, *freeze, *multi), oldest);
+	copy_by_index(old, new, index, begin_heap_rewrite(old, new, r->oldest, r->freeze, r->multi), r->oldest);
 	new->rd_toastoid = InvalidOid;
-	conflict = newest_conflict(oldest, index);
 	index_close(index, NoLock);
 	table_close(new, NoLock);
-	return conflict;
 }
 
-/* Before the new file can be seen on a standby: its snapshots to which xid may be running end. */
+/* Keeps what the table has as relfrozenxid and relminmxid where the horizon's are older. */
 static void
-log_conflict(Relation rel, TransactionId xid)
+advance_cutoffs(Rewrite *r)
 {
-	uint64		next = U64FromFullTransactionId(ReadNextFullTransactionId());
-
-	if (!XLogStandbyInfoActive() || !RelationNeedsWAL(rel))
-		return;
-	log_snapshot_conflict(rel, FullTransactionIdFromU64(next + (int32) (xid - (TransactionId) next)));
+	if (TransactionIdPrecedes(r->freeze, r->rel->rd_rel->relfrozenxid))
+		r->freeze = r->rel->rd_rel->relfrozenxid;
+	if (MultiXactIdPrecedes(r->multi, r->rel->rd_rel->relminmxid))
+		r->multi = r->rel->rd_rel->relminmxid;
 }
 
 static void
-rewrite_locked(Relation rel, Oid indexid)
+rewrite_locked(Rewrite *r)
 {
-	Oid			relid = RelationGetRelid(rel);
-	bool		toast = OidIsValid(rel->rd_rel->reltoastrelid);
-	char		persistence = rel->rd_rel->relpersistence;
-	TransactionId freeze;
-	MultiXactId multi;
+	Oid			relid = RelationGetRelid(r->rel);
+	bool		toast = OidIsValid(r->rel->rd_rel->reltoastrelid);
+	char		persistence = r->rel->rd_rel->relpersistence;
 	Oid			newid;
 
-	CheckTableNotInUse(rel, "compact");
-	TransferPredicateLocksToHeapRelation(rel);
-	newid = make_new_heap(relid, rel->rd_rel->reltablespace, rel->rd_rel->relam, persistence,
+	CheckTableNotInUse(r->rel, "compact");
+	TransferPredicateLocksToHeapRelation(r->rel);
+	newid = make_new_heap(relid, r->rel->rd_rel->reltablespace, r->rel->rd_rel->relam, persistence,
 						  AccessExclusiveLock);
-	log_conflict(rel, copy_rows(rel, newid, indexid, &freeze, &multi));
-	table_close(rel, NoLock);
+	advance_cutoffs(r);
+	copy_rows(r, newid);
+	table_close(r->rel, NoLock);
 	CommandCounterIncrement();
-	finish_heap_swap(relid, newid, false, toast, false, true, true, freeze, multi, persistence);
+	finish_heap_swap(relid, newid, false, toast, false, true, true, r->freeze, r->multi, persistence);
 }
-
-typedef struct Rewrite
-{
-	Relation	rel;
-	Oid			indexid;
-} Rewrite;
 
 /* As the table's owner.  An error is the end of the transaction, which restores the user. */
 static void
@@ -257,7 +301,7 @@ rewrite_as_owner(void *arg)
 	SetUserIdAndSecContext(r->rel->rd_rel->relowner,
 						   save_context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
 	PushActiveSnapshot(GetTransactionSnapshot());
-	rewrite_locked(r->rel, r->indexid);
+	rewrite_locked(r);
 	PopActiveSnapshot();
 	SetUserIdAndSecContext(save_user, save_context);
 }
@@ -266,10 +310,37 @@ bool
 rewrite_has_index(Oid relid)
 {
 	Relation	rel = table_open(relid, AccessShareLock);
-	bool		found = OidIsValid(index_of_ids(rel));
+	bool		found = OidIsValid(index_of_ids(rel, GetOldestNonRemovableTransactionId(rel)));
 
 	table_close(rel, NoLock);
 	return found;
+}
+
+/*
+ * Before TOAST was locked, its rows may have been removed by a younger
+ * horizon, with rows of the table that the rewrite would copy.
+ */
+static bool
+toast_may_lack_rows(const Rewrite *r)
+{
+	return TransactionIdPrecedes(r->oldest, GetOldestNonRemovableTransactionId(r->rel));
+}
+
+/*
+ * Takes the horizon, logs the conflict and takes the locks, in this order.
+ * Returns false if a lock is not free, or no index serves.
+ */
+static bool
+prepare(Rewrite *r)
+{
+	if (r->rel->rd_rel->relam != HEAP_TABLE_AM_OID || !all_unlocked(r->rel))
+		return false;
+	rewrite_cutoffs(r->rel, &r->oldest, &r->freeze, &r->multi);
+	log_conflict(r->rel, r->oldest);
+	if (!lock_all(r->rel) || toast_may_lack_rows(r))
+		return false;
+	r->indexid = index_of_ids(r->rel, r->oldest);
+	return OidIsValid(r->indexid);
 }
 
 bool
@@ -278,12 +349,12 @@ rewrite_table(Oid relid, int limit_ms, TimestampTz *began)
 	Rewrite		r;
 
 	*began = 0;
-	if (!ConditionalLockRelationOid(relid, AccessExclusiveLock))
+	if (!ConditionalLockRelationOid(relid, AccessShareLock))
 		return false;
 	r.rel = try_table_open(relid, NoLock);
 	if (r.rel == NULL)
 		return false;
-	if (r.rel->rd_rel->relam != HEAP_TABLE_AM_OID || !lock_all(r.rel) || !OidIsValid(r.indexid = index_of_ids(r.rel)))
+	if (!prepare(&r))
 	{
 		table_close(r.rel, NoLock);
 		return false;

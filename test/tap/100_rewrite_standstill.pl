@@ -1,0 +1,67 @@
+# A rewrite of the queue names the snapshots of standbys that it conflicts with before it locks the table.  Behind the lock,
+# a session with such a snapshot that asks for the table, and the replay that waits for this snapshot, would wait for each
+# other: with max_standby_streaming_delay = -1 for ever.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use StandbyTest;
+use Test::More;
+
+my $all = 'SELECT (SELECT count(*) FROM jobq.queue) + (SELECT count(*) FROM ran)';
+my $snapshot = 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT n FROM unrelated';
+my $file = "SELECT pg_relation_filenode('jobq.queue')";
+my $node = jobq_primary('primary');
+my $standby = standby_of($node, 'standby', { has_streaming => 1 }, 'max_standby_streaming_delay = -1', 'hot_standby_feedback = off');
+
+sub value { return $node->safe_psql('postgres', $_[0]); }
+
+# A session of the standby with a snapshot that is older than the primary's horizon, but sees all that was removed as gone.
+sub reader_before_horizon
+{
+	caught_up($node, $standby);
+	my $reader = session($standby, "SET lock_timeout = '30s'; $snapshot");
+
+	value('SELECT pg_current_xact_id()');
+	return $reader;
+}
+
+value("SELECT jobq.pause_job_type('note')");
+value("SELECT count(jobq.enqueue('note', jsonb_build_object('n', i))) FROM generate_series(1, 300) i");
+value('VACUUM jobq.queue');
+
+# --- the rewrite gets the table
+
+my $reader = reader_before_horizon();
+my $before = value($file);
+value('SELECT jobq.compact()');
+isnt(value($file), $before, 'the table is written anew');
+wait_for_sql($standby, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'startup'"
+	  . " AND wait_event = 'RecoveryConflictSnapshot'", 'the replay waits for the snapshot');
+is(answer($reader, $all), '300 00000', 'whose session reads the queue meanwhile');
+is($standby->safe_psql('postgres', "SET lock_timeout = '30s'; $all"), 300, 'and so does another one');
+$reader->quit;
+caught_up($node, $standby);
+is($standby->safe_psql('postgres', $file), value($file), 'when it has ended the new files are there');
+is($standby->safe_psql('postgres', $all), 300, 'with every job');
+
+# --- it doesn't: no session is cancelled in vain
+
+$standby->append_conf('postgresql.conf', 'max_standby_streaming_delay = 0');
+$standby->reload;
+my $holder = session($node, 'BEGIN; LOCK TABLE jobq.queue IN ACCESS SHARE MODE');
+$reader = reader_before_horizon();
+$before = value($file);
+my $offset = -s $node->logfile;
+value('SELECT jobq.compact()');
+is(value($file), $before, 'the table is in use: it stays');
+like(slurp_file($node->logfile, $offset), qr/jobq compaction: swept.*, not written anew/, 'after tries');
+caught_up($node, $standby);
+is(answer($reader, $all), '300 00000', 'no session of the standby is cancelled');
+$_->quit foreach $reader, $holder;
+
+unlike(slurp_file($node->logfile), qr/jobq \w+ (ERROR|FATAL|PANIC):  (?!terminating)/, 'no errors of our own');
+$_->stop foreach $standby, $node;
+done_testing();
