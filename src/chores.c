@@ -48,7 +48,7 @@ claim(JobqDb *db)
 	bool		claimed;
 
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	claimed = !db->leave && (!db->chores_busy ||
+	claimed = !db_must_leave(db) && (!db->chores_busy ||
 							 (db->chores_pid == 0 &&
 							  mono_exceeds(db->chores_started, now, COME_LIMIT_MS)));
 	if (claimed)
@@ -103,7 +103,7 @@ attach(Oid dboid)
 	if (db == NULL)
 		proc_exit(0);
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	if (db->dboid == dboid && db->chores_busy && db->chores_pid == 0 && !db->leave)
+	if (db->dboid == dboid && db->chores_busy && db->chores_pid == 0 && !db_must_leave(db))
 	{
 		db->chores_pid = MyProcPid;
 		my_chores = db;

@@ -3,7 +3,7 @@
  *	  Stops the jobs of a database for a transaction's command, and lets them go on when it is over.
  *
  * Hand-out stops (db->suspended), running handlers are cancelled and put back at no charge, and for
- * commands on a database all our processes leave it (db->leave).  We wait until that is so, at most
+ * commands on a database all our processes leave it (db->leaving).  We wait until that is so, at most
  * GIVE_WAY_MS.
  *
  * What was stopped goes on when the transaction ends, either way.  Except that after DROP EXTENSION all
@@ -65,14 +65,13 @@ hold_up(Detour *detour)
 	if (needs_database(detour))
 	{
 		db->leaving++;
-		db->leave = true;
 	}
 	LWLockRelease(JobqShmem->lock);
 	detour->ping = pg_atomic_fetch_add_u64(&db->ping, 1) + 1;
 	wake_dispatcher(db);
 }
 
-/* The executors of a database hear that db->leave has been set.  JobqShmem->lock is held. */
+/* Wakes the executors of a database that must leave it.  JobqShmem->lock is held. */
 static void
 wake_executors(Oid dboid)
 {
@@ -95,15 +94,14 @@ go_on(const Detour *detour, bool committed)
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	if (db->dboid == detour->dboid)
 	{
-		db->suspended--;
-		if (needs_database(detour))
-			db->leaving--;
 		if (committed && detour->kind == DROPS_EXTENSION)
 		{
 			db->restart = true;
 			db->suspended_at = mono_now();
 		}
-		db->leave = db->restart || db->leaving > 0;
+		db->suspended--;
+		if (needs_database(detour))
+			db->leaving--;
 		if (db->restart)
 			wake_executors(db->dboid);
 		if (committed && detour->kind == DROPS_DATABASE && db->dispatcher == NULL)

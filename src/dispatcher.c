@@ -297,7 +297,7 @@ extension_is_here(void)
 static void
 leave_without_extension(void)
 {
-	db->absent = true;
+	db->ended = ENDED_ABSENT;
 	proc_exit(0);
 }
 
@@ -486,7 +486,7 @@ attach(Oid dboid)
 		db->dispatcher_pid = MyProcPid;
 		db->dispatcher_started = GetCurrentTimestamp();
 		db->starts++;
-		db->absent = db->gave_way = false;
+		db->ended = ENDED_OTHERWISE;
 	}
 	LWLockRelease(JobqShmem->lock);
 	if (taken)
@@ -552,12 +552,12 @@ wait_until_fit(void)
 
 	for (;;)
 	{
-		if (db->leave && is_empty())
+		if (db_must_leave(db) && is_empty())
 		{
-			db->gave_way = true;
+			db->ended = ENDED_GAVE_WAY;
 			proc_exit(0);
 		}
-		if (!db->suspended && !db->leave)
+		if (!db->suspended && !db_must_leave(db))
 		{
 			StartTransactionCommand();
 			if (!OidIsValid(jobq_relid("queue")))
@@ -588,9 +588,9 @@ suspended_turn(void)
 	executors_take_back(true);
 	(void) executors_collect(mono_now());
 	CommitTransactionCommand();
-	if (db->leave && signal_worker_leave() && !executors_any())
+	if (db_must_leave(db) && signal_worker_leave() && !executors_any())
 	{
-		db->gave_way = true;
+		db->ended = ENDED_GAVE_WAY;
 		proc_exit(0);
 	}
 }
@@ -628,7 +628,7 @@ jobq_dispatcher_main(Datum arg)
 	{
 		MemoryContextReset(turn);
 		MemoryContextSwitchTo(turn);
-		if (db->suspended || db->leave)
+		if (db->suspended || db_must_leave(db))
 			suspended_turn();
 		else if (db_is_paused(db))
 			paused_turn();

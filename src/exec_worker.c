@@ -133,7 +133,7 @@ what_is_asked(ExecJob *x)
 {
 	CancelKind	kind = slot_cancelled(cell_of(x), x->reason, &x->has_reason);
 
-	if (kind == CANCEL_NONE && exec_db->leave)
+	if (kind == CANCEL_NONE && db_must_leave(exec_db))
 		kind = CANCEL_DDL;
 	return kind;
 }
@@ -234,7 +234,7 @@ on_worker_exit(int code, Datum arg)
 		if (x->state == EXEC_STARTED && x->asked == CANCEL_NONE)
 			x->asked = CANCEL_TAKE_BACK;
 	}
-	if (!stop_tools(exec_db->leave ? LEAVE_GRACE_MS : jobq_shutdown_grace))
+	if (!stop_tools(db_must_leave(exec_db) ? LEAVE_GRACE_MS : jobq_shutdown_grace))
 		return;
 	SetConfigOption("synchronous_commit", "local", PGC_SUSET, PGC_S_OVERRIDE);
 	exec_turn(true);
@@ -382,7 +382,7 @@ jobq_exec_worker_main(Datum arg)
 		}
 		MemoryContextReset(ExecTurnContext);
 		MemoryContextSwitchTo(ExecTurnContext);
-		if (exec_db->leave || exec_db->dboid != MyDatabaseId)
+		if (db_must_leave(exec_db) || exec_db->dboid != MyDatabaseId)
 			proc_exit(0);
 		exec_hear();
 		if (!helper_watch(count_jobs(EXEC_STARTED) > 0))

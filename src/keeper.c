@@ -65,16 +65,15 @@ tidy_entry(Oid dboid, MonoTime now)
 {
 	JobqDb	   *db = find_db(dboid);
 
-	if (db == NULL || !(db->restart || db->absent))
+	if (db == NULL || !(db->restart || db->ended == ENDED_ABSENT))
 		return;
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	if (db->dboid == dboid && db->restart &&
 		(is_empty(db) || mono_exceeds(db->suspended_at, now, LEAVE_LIMIT_MS)))
 	{
 		db->restart = false;
-		db->leave = db->leaving > 0;
 	}
-	if (db->dboid == dboid && db->absent && !db->wanted && db->suspended == 0 && is_empty(db))
+	if (db->dboid == dboid && db->ended == ENDED_ABSENT && !db->wanted && db->suspended == 0 && is_empty(db))
 		db->dboid = InvalidOid;
 	LWLockRelease(JobqShmem->lock);
 }
@@ -104,13 +103,13 @@ dispatcher_ended(Keeper *k, MonoTime now)
 	int			delay;
 
 	if (db)
-		absent = db->absent && !db->wanted;
+		absent = db->ended == ENDED_ABSENT && !db->wanted;
 	if (k->handle)
 		pfree(k->handle);
 	k->handle = NULL;
 	k->state = absent ? KEEPER_ABSENT : KEEPER_IDLE;
 
-	if (db && (db->absent || db->gave_way))
+	if (db && db->ended != ENDED_OTHERWISE)
 	{
 		k->failures = 0;		/* it did what it should; somebody has wanted it meanwhile */
 		k->tried = 0;
@@ -208,9 +207,12 @@ keeper_start(Keeper *k, MonoTime now)
 		return;
 	}
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	make_way = db->leave;
+	make_way = db_must_leave(db);
 	if (!make_way)
-		db->wanted = db->absent = db->gave_way = false;
+	{
+		db->wanted = false;
+		db->ended = ENDED_OTHERWISE;
+	}
 	LWLockRelease(JobqShmem->lock);
 	if (make_way)
 		return;					/* ddl.c wakes us when it is done */

@@ -54,7 +54,7 @@ claim(JobqDb *db, TimestampTz need, bool compacts)
 	bool		claimed;
 
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	claimed = !db->leave && (!db->maintenance_busy ||
+	claimed = !db_must_leave(db) && (!db->maintenance_busy ||
 							 (db->maintenance_pid == 0 &&
 							  mono_exceeds(db->maintenance_started, now, COME_LIMIT_MS)));
 	if (claimed)
@@ -140,7 +140,7 @@ attach(Oid dboid)
 	if (db == NULL)
 		proc_exit(0);
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	if (db->dboid == dboid && db->maintenance_busy && db->maintenance_pid == 0 && !db->leave)
+	if (db->dboid == dboid && db->maintenance_busy && db->maintenance_pid == 0 && !db_must_leave(db))
 	{
 		db->maintenance_pid = MyProcPid;
 		need = db->maintenance_need;

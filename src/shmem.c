@@ -140,11 +140,9 @@ static void
 adopt_entry(JobqDb *db, Oid dboid)
 {
 	db->wanted = false;
-	db->absent = false;
-	db->gave_way = false;
+	db->ended = ENDED_OTHERWISE;
 	db->nquiet = 0;
 	db->suspended = 0;
-	db->leave = false;
 	db->leaving = 0;
 	db->restart = false;
 	db->maintenance_busy = false;

@@ -115,18 +115,41 @@ typedef struct Compaction
 	pg_atomic_uint64 pause_until;	/* MonoTime; until then no executor begins a job. 0: no pause */
 } Compaction;
 
-/* One database.  Found by dboid; never moves; freed when its dispatcher finds no extension. */
+/* Why a database's last dispatcher has ended. */
+typedef enum DispatcherEnd
+{
+	ENDED_OTHERWISE,			/* terminated, or asked for a successor; or it runs */
+	ENDED_ABSENT,				/* found no extension */
+	ENDED_GAVE_WAY				/* db_must_leave */
+} DispatcherEnd;
+
+/*
+ * One database.  Found by dboid; never moves; freed when its dispatcher finds no extension.
+ *
+ * What starts and stops its processes:
+ *	 field		set by						cleared by					while it is set
+ *	 wanted		a jobq call without a		the launcher, with the		the launcher starts a dispatcher as
+ *				dispatcher, the end of DDL,	start of a dispatcher		soon as no delay and no DDL forbids it
+ *				reload
+ *	 suspended	DDL, before its locks		that transaction's end		nothing is handed out or read; SQL
+ *				(counts commands)										handlers are cancelled
+ *	 leaving	DDL that needs the database	that transaction's end		all processes leave the database,
+ *				to itself (counts commands)								none is started
+ *	 restart	the commit of DROP			the launcher, when all		the same
+ *				EXTENSION					processes have left
+ *	 ended		the dispatcher, as it exits	the next start				the launcher waits for `wanted`
+ *																		(ENDED_ABSENT), or starts the next
+ *																		one without delay
+ */
 typedef struct JobqDb
 {
 	/* under JobqShmem->lock */
 	Oid			dboid;			/* InvalidOid: free */
-	bool		wanted;			/* somebody called jobq here: the launcher should look */
-	bool		absent;			/* looked, no extension */
-	bool		gave_way;		/* its last dispatcher left because of .leave */
-	int			suspended;		/* DDL under way: hand nothing out (ddl.c counts) */
-	bool		leave;			/* DDL needs the database empty of us: everybody exits */
-	int			leaving;		/* commands that want `leave` */
-	bool		restart;		/* DDL has dropped the extension: everybody leaves, the launcher looks again */
+	bool		wanted;
+	uint8		ended;			/* DispatcherEnd */
+	int			suspended;
+	int			leaving;
+	bool		restart;
 	MonoTime	suspended_at;
 	bool		maintenance_busy;	/* started and not ended (maintenance.c) */
 	pid_t		maintenance_pid;	/* 0: not attached */
@@ -229,6 +252,13 @@ typedef struct JobqShared
 } JobqShared;
 
 extern JobqShared *JobqShmem;
+
+/* True if all processes of jobq must leave the database. */
+static inline bool
+db_must_leave(const JobqDb *db)
+{
+	return db->restart || db->leaving > 0;
+}
 
 extern void shmem_install_hooks(void);
 

@@ -116,7 +116,7 @@ jobq_sql_worker_main(Datum arg)
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
 		}
-		if (db->suspended || db->leave)
+		if (db->suspended || db_must_leave(db))
 			give_back();
 		if (db_is_paused(db))
 		{
@@ -126,7 +126,7 @@ jobq_sql_worker_main(Datum arg)
 		cell = sql_batch_next();
 		if (cell >= 0)
 			sql_batch_run(cell);
-		else if (MySlot->leaving || db->leave)
+		else if (MySlot->leaving || db_must_leave(db))
 			proc_exit(0);
 		else
 			wait_for_work();
