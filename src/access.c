@@ -31,6 +31,7 @@
 #include "utils/syscache.h"
 
 #include "access.h"
+#include "queue.h"
 #include "row_map.h"
 #include "shmem.h"
 
@@ -362,6 +363,22 @@ access_enqueuer(Oid role)
 	Held	   *h = held(role);
 
 	return h->free ? NULL : h->enqueuer;
+}
+
+/* Until jobq.adopt() the oids are those of another cluster: then the names must agree as well. */
+bool
+access_is_enqueuer(const char *self, const text *enqueued_by)
+{
+	const char *stored = VARDATA_ANY(enqueued_by);
+	size_t		len = VARSIZE_ANY_EXHDR(enqueued_by);
+	size_t		oid_len = strcspn(self, ":") + 1;
+	int32		home;
+
+	if (len < oid_len || memcmp(self, stored, oid_len) != 0)
+		return false;
+	if (strlen(self) == len && memcmp(self, stored, len) == 0)
+		return true;
+	return home_is_ours(&home);
 }
 
 /* --- changes --- */

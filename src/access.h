@@ -37,10 +37,13 @@ extern bool access_may_some(Oid role, Access access);
 extern bool access_knows_type(Oid role, const char *type);
 
 /*
- * What a row says of who stored it, "oid:name", or NULL of those who need no such word to see it.  Both must be
- * right: another role may get the name, and after a restore the oid.  jobq.adopt() writes the oids anew.
+ * Returns what a row stores of the role that enqueued it, "oid:name"; NULL of a role that is free, which sees all
+ * rows.  The oid follows a rename.  The name serves restored dumps: jobq.adopt() writes the oids anew, 0 where no role
+ * has the name.
  */
 extern const char *access_enqueuer(Oid role);
+/* True if a row's enqueued_by means the role of `self`, which access_enqueuer() has returned. */
+extern bool access_is_enqueuer(const char *self, const text *enqueued_by);
 
 /* access_calls.c: what calls take.  42501 when the caller has not got it. */
 /* May role read a job of that tenant and type, or has it stored it, and still some access to the type? */

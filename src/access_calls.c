@@ -156,8 +156,7 @@ access_sees(Oid role, text *tenant, const char *type, text *enqueued_by)
 	if (enqueued_by == NULL || !access_may_some(role, ACCESS_ENQUEUE) || !access_knows_type(role, type))
 		return false;
 	self = access_enqueuer(role);
-	return self != NULL && strlen(self) == (size_t) VARSIZE_ANY_EXHDR(enqueued_by) &&
-		memcmp(self, VARDATA_ANY(enqueued_by), VARSIZE_ANY_EXHDR(enqueued_by)) == 0;
+	return self != NULL && access_is_enqueuer(self, enqueued_by);
 }
 
 static const char *

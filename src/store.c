@@ -11,6 +11,7 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
+#include "access.h"
 #include "children.h"
 #include "json_build.h"
 #include "key_hash.h"
@@ -214,13 +215,13 @@ insert_unique(Enqueuer *e, Request *request, const UniqueKey *key, bool successo
 	return true;
 }
 
-/* As text or NULL: does the row name another enqueuer than the request? */
+/* True if the row's enqueuer is another than the request's; a free one is NULL in both. */
 static bool
 is_anothers(const Job *job, const Request *request)
 {
 	if (JOB_NULL(job, Q_enqueued_by) || request->enqueued_by == NULL)
 		return !JOB_NULL(job, Q_enqueued_by) || request->enqueued_by != NULL;
-	return strcmp(TextDatumGetCString(JOB_ATT(job, Q_enqueued_by)), request->enqueued_by) != 0;
+	return !access_is_enqueuer(request->enqueued_by, DatumGetTextPP(JOB_ATT(job, Q_enqueued_by)));
 }
 
 /* A role that is held to its grants replaces only its own jobs. */

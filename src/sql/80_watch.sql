@@ -20,12 +20,11 @@ CREATE FUNCTION jobq.version() RETURNS text
   SELECT extversion FROM pg_extension WHERE extname = 'jobq'
 $$;
 
--- enqueued_by with the oid that the role of that name has here.
+-- enqueued_by with the oid that the role of that name has here, or 0.
 CREATE FUNCTION jobq._enqueuer_here(enqueued_by text) RETURNS text
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-  SELECT coalesce((SELECT r.oid || ':' || r.rolname FROM pg_roles r
-                    WHERE r.rolname = substr(_enqueuer_here.enqueued_by, strpos(_enqueuer_here.enqueued_by, ':') + 1)),
-                  _enqueuer_here.enqueued_by)
+  SELECT jobq._find_role(n.name) || ':' || n.name
+    FROM substr(_enqueuer_here.enqueued_by, strpos(_enqueuer_here.enqueued_by, ':') + 1) n(name)
 $$;
 
 -- Brings the names of renamed roles up to date.  A row that another transaction has locked is left to the next run.
@@ -54,6 +53,7 @@ CREATE FUNCTION jobq._find_roles_here(all_rows boolean) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   missing text;
+  pattern text := CASE WHEN all_rows THEN '%' ELSE '0:%' END;
 BEGIN
   UPDATE jobq.job_types t
      SET owner_oid = CASE WHEN all_rows OR t.owner_oid = 0 THEN jobq._find_role(t.owner) ELSE t.owner_oid END,
@@ -61,6 +61,12 @@ BEGIN
    WHERE all_rows OR 0 IN (t.owner_oid, t.run_as_oid);
   UPDATE jobq.signals s SET definer_oid = jobq._find_role(s.definer)
    WHERE s.definer IS NOT NULL AND (all_rows OR s.definer_oid = 0);
+  UPDATE jobq.queue q SET enqueued_by = jobq._enqueuer_here(q.enqueued_by)
+   WHERE q.enqueued_by LIKE pattern AND q.enqueued_by <> jobq._enqueuer_here(q.enqueued_by);
+  UPDATE jobq.history h SET enqueued_by = jobq._enqueuer_here(h.enqueued_by)
+   WHERE h.enqueued_by LIKE pattern AND h.enqueued_by <> jobq._enqueuer_here(h.enqueued_by);
+  UPDATE jobq.dead_letters d SET enqueued_by = jobq._enqueuer_here(d.enqueued_by)
+   WHERE d.enqueued_by LIKE pattern AND d.enqueued_by <> jobq._enqueuer_here(d.enqueued_by);
   SELECT string_agg(DISTINCT format('"%s"', n.name), ', ') INTO missing
     FROM (SELECT t.owner FROM jobq.job_types t WHERE t.owner_oid = 0 AND t.dropped_at IS NULL
           UNION ALL SELECT t.run_as FROM jobq.job_types t WHERE t.run_as_oid = 0 AND t.dropped_at IS NULL
@@ -79,6 +85,7 @@ CREATE FUNCTION jobq._adopt(caller oid) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   restored boolean := false;
+  copied boolean := false;
 BEGIN
   LOCK TABLE jobq.home IN EXCLUSIVE MODE;
   IF NOT jobq._home_is_ours() THEN
@@ -88,10 +95,10 @@ BEGIN
     INSERT INTO jobq.home (home_id, self_xid, database)
     SELECT 1 + floor(random() * 2147483646)::int, pg_current_xact_id(), d.oid
       FROM pg_database d WHERE d.datname = current_database();
-    UPDATE jobq.history h SET enqueued_by = jobq._enqueuer_here(h.enqueued_by) WHERE h.enqueued_by IS NOT NULL;
-    UPDATE jobq.dead_letters d SET enqueued_by = jobq._enqueuer_here(d.enqueued_by) WHERE d.enqueued_by IS NOT NULL;
+    copied := NOT restored;
   END IF;
-  UPDATE jobq.queue q SET home_id = h.home_id, enqueued_by = jobq._enqueuer_here(q.enqueued_by)
+  UPDATE jobq.queue q
+     SET home_id = h.home_id, enqueued_by = CASE WHEN copied THEN q.enqueued_by ELSE jobq._enqueuer_here(q.enqueued_by) END
     FROM jobq.home h WHERE q.home_id <> h.home_id;
   PERFORM jobq._count_queue(t.tenant) FROM jobq.tenant_quotas t;
   PERFORM jobq._protect_partition(p.partition, p.parent) FROM jobq._exposed_partitions() p;

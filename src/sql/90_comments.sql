@@ -395,7 +395,7 @@ COMMENT ON COLUMN jobq.events.level IS 'info, warning, error, ...';
 COMMENT ON COLUMN jobq.events.message IS 'for people';
 COMMENT ON COLUMN jobq.events.data IS 'for programs: of failed the error, code, stderr tail, duration, worker';
 COMMENT ON COLUMN jobq.queue.key_hash IS 'of concurrency_key and tenant, by which jobs of a key are found; NULL: no key';
-COMMENT ON COLUMN jobq.queue.enqueued_by IS 'oid and name of the role that enqueued it, if it is held to grants';
+COMMENT ON COLUMN jobq.queue.enqueued_by IS 'oid and name of the role that enqueued it, if it is held to grants; the name serves restored dumps';
 COMMENT ON DOMAIN jobq.access_kind IS 'What jobq.grant_access grants; USAGE on it marks the roles that are held to their grants';
 COMMENT ON TABLE jobq.access IS 'Who may do what: jobq.grant_access';
 COMMENT ON COLUMN jobq.access.role IS 'its name when the grant was made, for dumps';

@@ -10,6 +10,15 @@ CREATE TRIGGER find_definer BEFORE INSERT OR UPDATE ON jobq.signals
   FOR EACH ROW EXECUTE FUNCTION jobq._find_definer();
 ALTER TABLE jobq.signals ENABLE ALWAYS TRIGGER find_definer;
 
+-- The oid alone says now which role enqueued a job.  With another name it is a renamed role's, or that of a dump, which
+-- adopt() of 0.1.0 left where no role had the name: no role sees such a job by it, as before.
+UPDATE jobq.queue q SET enqueued_by = NULL FROM pg_roles r
+ WHERE r.oid = split_part(q.enqueued_by, ':', 1)::oid AND q.enqueued_by <> r.oid || ':' || r.rolname AND jobq._home_is_ours();
+UPDATE jobq.history h SET enqueued_by = NULL FROM pg_roles r
+ WHERE r.oid = split_part(h.enqueued_by, ':', 1)::oid AND h.enqueued_by <> r.oid || ':' || r.rolname AND jobq._home_is_ours();
+UPDATE jobq.dead_letters d SET enqueued_by = NULL FROM pg_roles r
+ WHERE r.oid = split_part(d.enqueued_by, ':', 1)::oid AND d.enqueued_by <> r.oid || ':' || r.rolname AND jobq._home_is_ours();
+
 -- Protect the partitions that 0.1.0 made; take back what default privileges added to its objects.  health() names what
 -- was granted to PUBLIC by hand.  A REVOKE in the script would record all other grants as initial ones, which no dump has.
 SELECT jobq._outside_extension(format('SELECT jobq._protect_partition(%L, %L)', p.partition, p.parent))
