@@ -44,6 +44,24 @@ SELECT call || ': ' || test.error_of('SELECT jobq.' || call)
     ('create_signal(''new'', ''true'', NULL)'), ('create_signal(''new'', ''true'', ''0'')'), ('create_signal(''new'', ''true'', ''20000 years'')'),
     ('drop_signal(NULL)'), ('drop_signal(''missing'')'), ('drop_signal(''load'')')) v(call);
 SELECT count(*) FROM jobq.signals WHERE name = 'new';
+SELECT call || ': ' || test.error_of('SELECT jobq.' || call)
+  FROM (VALUES ('create_signal(''new'', ''true'', on_conflict => NULL)'), ('create_signal(''new'', ''true'', on_conflict => ''maybe'')'),
+    ('create_signal(''busy'', ''true'', on_conflict => ''error'')'), ('create_signal(''busy'', ''1'', on_conflict => ''ignore'')'),
+    ('create_signal(''load'', ''true'', on_conflict => ''replace'')'), ('drop_signal(''busy'', NULL)')) v(call);
+
+-- on_conflict: what is there stays, or gets condition, every, definer and search_path; active or not stays
+SELECT jobq.create_signal('busy', 'true', '1 day', on_conflict => 'ignore'), jobq.create_signal('new', 'false', '1 day', on_conflict => 'ignore');
+SELECT name, condition, every FROM jobq.signals WHERE name IN ('busy', 'new') ORDER BY name;
+SET search_path = test, pg_catalog;
+SELECT jobq.create_signal('new', 'ok(''{}'') IS NULL', '2 days', on_conflict => 'replace'), jobq.create_signal('new2', 'false', on_conflict => 'replace');
+RESET search_path;
+BEGIN;  -- so that the condition is not asked meanwhile
+SELECT jobq.set_signal('call', true, ttl => '1 hour');
+SELECT jobq.create_signal('call', 'false', '1 day', 'replace');
+SELECT name, active, active_until IS NOT NULL AS ttl, definer = current_user AS mine, definer_oid::regrole::text = current_user AS mine_by_oid,
+       search_path, condition, every, problem FROM jobq.signals WHERE name IN ('call', 'new', 'new2') ORDER BY name;
+COMMIT;
+SELECT jobq.drop_signal('new'), jobq.drop_signal('new2'), jobq.drop_signal('call'), jobq.set_signal('call', true);
 
 -- rules
 SELECT jobq.set_pressure_rule('a', 'call', priority_adj => -20), jobq.set_pressure_rule('a', 'load', block => true),
@@ -59,8 +77,17 @@ SELECT call || ': ' || test.error_of('SELECT jobq.set_pressure_rule(' || call ||
 SELECT jobq.set_pressure_rule('a', 'call', 1), jobq.set_pressure_rule(NULL, 'call', 1);
 SELECT jobq.drop_job_type('a');
 SELECT type_id, signal FROM jobq.pressure_rules;
+-- a signal that rules name is dropped by force only; that takes the rules along
+SELECT jobq.create_job_type('b', 'test.ok(jsonb)'), jobq.create_job_type('c', 'test.ok(jsonb)');
+SELECT jobq.set_pressure_rule('c', 'call', 1), jobq.set_pressure_rule('b', 'call', 1), jobq.set_pressure_rule('b', 'busy', 1);
+SELECT test.error_of($$SELECT jobq.drop_signal('call')$$), test.error_of($$SELECT jobq.drop_signal('busy', force => false)$$);
+SELECT signal, count(*) FROM jobq.pressure_rules GROUP BY signal ORDER BY signal;
+SELECT jobq.drop_signal('call', force => true);
+SELECT signal, count(*) FROM jobq.pressure_rules GROUP BY signal ORDER BY signal;
+SELECT jobq.set_pressure_rule('b', 'busy');
 SELECT jobq.drop_signal(name) FROM jobq.signals;
 SELECT count(*) FROM jobq.pressure_rules;
+SELECT jobq.drop_job_type('b'), jobq.drop_job_type('c');
 
 -- who may: "admin" without a tenant, for all job types
 CREATE ROLE jobq_test_user;
@@ -76,7 +103,7 @@ SELECT jobq.grant_access('jobq_test_user', 'admin');
 SET ROLE jobq_test_user;
 SELECT jobq.set_signal('call', true);
 SELECT jobq.create_signal('busy', 'current_user = ''jobq_test_user''', '1 day');
-SELECT jobq.set_pressure_rule(NULL, 'call', 1), jobq.drop_signal('call');
+SELECT jobq.set_pressure_rule(NULL, 'call', 1), jobq.drop_signal('call', force => true);
 RESET ROLE;
 SELECT name, definer FROM jobq.signals;
 SELECT jobq.drop_signal('busy'), jobq.revoke_access('jobq_test_user', 'admin');

@@ -139,6 +139,16 @@ BEGIN
   END IF;
 END $$;
 
+-- What create_job_type and create_signal do when there is one of that name.
+CREATE FUNCTION jobq._check_on_conflict(on_conflict text) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM jobq._check_not_null('on_conflict', on_conflict IS NOT NULL);
+  IF on_conflict NOT IN ('error', 'replace', 'ignore') THEN
+    PERFORM jobq._bad('22023', format('on_conflict must be "error", "replace" or "ignore", not "%s"', on_conflict));
+  END IF;
+END $$;
+
 -- A filter by tenant: NULL takes every job, '' those without a tenant.
 CREATE FUNCTION jobq._tenant_is(tenant text, wanted text) RETURNS boolean
   LANGUAGE sql IMMUTABLE PARALLEL SAFE

@@ -277,10 +277,7 @@ DECLARE
   role oid := coalesce(run_as::oid, caller);
 BEGIN
   PERFORM jobq._check_name('job type', _create_job_type.name);
-  PERFORM jobq._check_not_null('on_conflict', on_conflict IS NOT NULL);
-  IF on_conflict NOT IN ('error', 'replace', 'ignore') THEN
-    PERFORM jobq._bad('22023', format('on_conflict must be "error", "replace" or "ignore", not "%s"', on_conflict));
-  END IF;
+  PERFORM jobq._check_on_conflict(on_conflict);
   LOOP  -- until no other session's type comes or goes in between
     IF on_conflict = 'replace' THEN
       PERFORM FROM jobq.job_types j WHERE j.name = _create_job_type.name AND j.dropped_at IS NULL FOR UPDATE;

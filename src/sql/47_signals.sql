@@ -92,37 +92,59 @@ BEGIN
      SET active = excluded.active, active_until = excluded.active_until, changed_at = excluded.changed_at;
 END $$;
 
--- The condition has been parsed as the caller, in his search_path, when we come here.
-CREATE FUNCTION jobq.create_signal(name text, condition text, every interval DEFAULT '10s') RETURNS void
-  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_create_signal';
-CREATE FUNCTION jobq._create_signal(caller oid, name text, condition text, every interval) RETURNS void
+-- The condition has been parsed as the caller, in the caller's search_path, before the gate.  A signal that is replaced
+-- gets a new id: the dispatcher asks the new condition at once, and an answer to the former one finds no row.
+CREATE FUNCTION jobq.create_signal(name text, condition text, every interval DEFAULT '10s', on_conflict text DEFAULT 'error')
+  RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_create_signal';
+CREATE FUNCTION jobq._create_signal(caller oid, name text, condition text, every interval, on_conflict text) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
   PERFORM jobq._check_signal_name(_create_signal.name), jobq._check_not_null('every', _create_signal.every IS NOT NULL),
-          jobq._check_interval('every', _create_signal.every, false);
-  INSERT INTO jobq.signals (name, active, condition, definer, search_path, every)
+          jobq._check_interval('every', _create_signal.every, false), jobq._check_on_conflict(on_conflict);
+  IF on_conflict = 'ignore' AND EXISTS (SELECT FROM jobq.signals s WHERE s.name = _create_signal.name) THEN
+    RETURN;
+  END IF;
+  INSERT INTO jobq.signals AS s (name, active, condition, definer, search_path, every)
   VALUES (_create_signal.name, false, _create_signal.condition, pg_get_userbyid(caller), jobq._callers_search_path(),
           _create_signal.every)
-  ON CONFLICT (name) DO NOTHING;
-  IF NOT FOUND THEN
-    PERFORM jobq._bad('42710', format('signal "%s" exists already', _create_signal.name));
+  ON CONFLICT (name) DO UPDATE
+     SET id = excluded.id, condition = excluded.condition, definer = excluded.definer, definer_oid = excluded.definer_oid,
+         search_path = excluded.search_path, every = excluded.every, problem = NULL
+   WHERE on_conflict = 'replace';
+  IF NOT FOUND AND on_conflict = 'error' THEN
+    PERFORM jobq._bad('42710', format('signal "%s" exists already', _create_signal.name),
+      'on_conflict => ''replace'' changes it and keeps its rules, ''ignore'' leaves it as it is.');
+  ELSIF NOT FOUND THEN
+    RETURN;
   END IF;
   -- the trigger has found the definer by name, which another role may have got a moment ago
   UPDATE jobq.signals s SET definer_oid = caller WHERE s.name = _create_signal.name AND s.definer_oid <> caller;
 END $$;
 
-CREATE FUNCTION jobq.drop_signal(name text) RETURNS void
+CREATE FUNCTION jobq.drop_signal(name text, force boolean DEFAULT false) RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq._drop_signal(caller oid, name text) RETURNS void
+CREATE FUNCTION jobq._drop_signal(caller oid, name text, force boolean) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  users text;
 BEGIN
-  PERFORM jobq._check_signal_name(name);
-  DELETE FROM jobq.signals s WHERE s.name = _drop_signal.name;
+  PERFORM jobq._check_signal_name(name), jobq._check_not_null('force', force IS NOT NULL);
+  -- set_pressure_rule() locks the row, so no rule is new from here on
+  PERFORM FROM jobq.signals s WHERE s.name = _drop_signal.name FOR UPDATE;
   IF NOT FOUND THEN
     PERFORM jobq._bad('42704', format('signal "%s" does not exist', name));
+  ELSIF NOT force THEN
+    SELECT string_agg(CASE WHEN r.type_id = 0 THEN 'every job type' ELSE format('job type "%s"', t.name) END,
+                      ', ' ORDER BY t.name) INTO users
+      FROM jobq.pressure_rules r LEFT JOIN jobq.job_types t ON t.id = r.type_id WHERE r.signal = _drop_signal.name;
+    IF users IS NOT NULL THEN
+      PERFORM jobq._bad('55006', format('signal "%s" is in use by the pressure rules of %s', name, users),
+        'force => true drops them, too.');
+    END IF;
   END IF;
   DELETE FROM jobq.pressure_rules r WHERE r.signal = _drop_signal.name;
+  DELETE FROM jobq.signals s WHERE s.name = _drop_signal.name;
 END $$;
 
 CREATE FUNCTION jobq.set_pressure_rule(job_type text, signal text, priority_adj int DEFAULT 0, block boolean DEFAULT false,

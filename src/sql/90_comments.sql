@@ -227,13 +227,15 @@ ttl: an interval above zero, after which an active signal is over by itself; NUL
 
 COMMENT ON FUNCTION jobq.create_signal IS
 $$Makes a signal that a SQL condition decides. It is asked again and again, read only, as the role that calls this function, for at most 5 seconds. When it fails or is NULL the signal stays as it is, and an event and health() say why.
-name: of the signal; 42710 when there is one of that name.
+name: of the signal; not load, disk or replication_lag (22023).
 condition: a boolean expression, or a SELECT of one; its names are looked up in the search_path of this call.
-every: an interval above zero; no condition is asked more than once a second.$$;
+every: an interval above zero; no condition is asked more than once a second.
+on_conflict: with a signal of that name: "error" (42710) | "replace" (gives it condition, every, this role and search_path; it stays active or not until it is asked, at once; its rules stay) | "ignore" (leaves it as it is).$$;
 
 COMMENT ON FUNCTION jobq.drop_signal IS
-$$Removes a signal and the pressure rules that refer to it; 42704 when there is none.
-name: of the signal.$$;
+$$Removes a signal; 42704 when there is none.
+name: of the signal.
+force: with pressure rules that name it the drop fails (55006), unless force removes them, too.$$;
 
 COMMENT ON FUNCTION jobq.set_pressure_rule IS
 $$Says what a job type gives way by while a signal is active. What several active signals say adds up. All defaults: removes the rule.

@@ -89,9 +89,9 @@ SELECT is(pg_get_function_arguments(oid), $a$$a$, 'arguments of compact') FROM p
 SELECT is(pg_get_function_result(oid), 'bigint', 'result of compact') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'compact';
 SELECT is(pg_get_function_arguments(oid), $a$job_type text$a$, 'arguments of channel') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'channel';
 SELECT is(pg_get_function_result(oid), 'text', 'result of channel') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'channel';
-SELECT is(pg_get_function_arguments(oid), $a$name text, condition text, every interval DEFAULT '00:00:10'::interval$a$, 'arguments of create_signal') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'create_signal';
+SELECT is(pg_get_function_arguments(oid), $a$name text, condition text, every interval DEFAULT '00:00:10'::interval, on_conflict text DEFAULT 'error'::text$a$, 'arguments of create_signal') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'create_signal';
 SELECT is(pg_get_function_result(oid), 'void', 'result of create_signal') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'create_signal';
-SELECT is(pg_get_function_arguments(oid), $a$name text$a$, 'arguments of drop_signal') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'drop_signal';
+SELECT is(pg_get_function_arguments(oid), $a$name text, force boolean DEFAULT false$a$, 'arguments of drop_signal') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'drop_signal';
 SELECT is(pg_get_function_result(oid), 'void', 'result of drop_signal') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'drop_signal';
 SELECT is(pg_get_function_arguments(oid), $a$job_type text, signal text, priority_adj integer DEFAULT 0, block boolean DEFAULT false, max_weight integer DEFAULT NULL::integer$a$, 'arguments of set_pressure_rule') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'set_pressure_rule';
 SELECT is(pg_get_function_result(oid), 'void', 'result of set_pressure_rule') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'set_pressure_rule';

@@ -91,8 +91,8 @@ heard();
 $gate->query_safe('SELECT pg_advisory_unlock(1)');
 is(order_of('all have run'), 'b b b a a a', 'without that rule, and with one for all, the first order; what was rolled back is nothing');
 $gate->quit;
-scalar_of("SELECT jobq.drop_signal('call'), jobq.drop_signal('night')");
-is(scalar_of('SELECT count(*) FROM jobq.pressure_rules'), 0, 'a dropped signal takes its rules along');
+scalar_of("SELECT jobq.drop_signal('call', force => true), jobq.drop_signal('night', force => true)");
+is(scalar_of('SELECT count(*) FROM jobq.pressure_rules'), 0, 'a signal dropped by force takes its rules along');
 
 # ---------- blocked ----------
 
@@ -199,7 +199,7 @@ is(scalar_of("SELECT string_agg(message, '; ' ORDER BY id) FROM jobq.events WHER
 	'an event when a problem begins, and one only');
 is(scalar_of("SELECT s->>'status' || ' ' || (s->>'message') FROM (SELECT jobq.health()->'checks'->'signals') h(s)"),
 	'degraded the condition of signal "flagged": relation "flag" does not exist (42P01)', 'health() is degraded');
-scalar_of("SELECT jobq.drop_signal('flagged')");
+scalar_of("SELECT jobq.drop_signal('flagged', force => true)");
 
 $node->safe_psql('postgres', <<'END');
 CREATE TABLE written (n int);

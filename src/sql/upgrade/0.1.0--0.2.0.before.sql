@@ -14,4 +14,6 @@ SELECT jobq._update_drop(
   'jobq.enqueue_many(text, jsonb[], int, interval, timestamptz, int, interval, jsonb, text, text, interval, text, jsonb)',
   'jobq.set_tenant_quota(text, bigint, bigint, int)', 'jobq._set_tenant_quota(oid, text, bigint, bigint, int)',
   'jobq._check_owner(oid, text, text)', 'jobq._ensure_partition(regclass, timestamptz)',
-  'jobq._cancel_all(uuid[], text, boolean)', 'jobq._save_type(oid, jobq.job_types, text)');
+  'jobq._cancel_all(uuid[], text, boolean)', 'jobq._save_type(oid, jobq.job_types, text)',
+  'jobq.create_signal(text, text, interval)', 'jobq._create_signal(oid, text, text, interval)',
+  'jobq.drop_signal(text)', 'jobq._drop_signal(oid, text)');

@@ -1,0 +1,35 @@
+# A signal whose condition is replaced: the new condition is asked at once, and an answer to the former one does not count.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+
+my $node = jobq_server('replaced', 'fsync = off');
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION jobq');
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+
+sub sql { return $node->safe_psql('postgres', $_[0]); }
+
+sub create { return sql("SELECT jobq.create_signal('s', \$\$$_[0]\$\$, '1 day', on_conflict => 'replace')"); }
+
+create('true');
+wait_for_sql($node, 'SELECT active FROM jobq.signals', 'a new signal is asked');
+create('false');
+wait_for_sql($node, 'SELECT NOT active FROM jobq.signals', 'a condition that is replaced is asked at once, not in a day');
+
+# the former condition is being asked while it is replaced
+my $gate = $node->background_psql('postgres');
+$gate->query_safe('SELECT pg_advisory_lock(1)');
+create('SELECT true FROM pg_advisory_xact_lock_shared(1)');
+wait_for_sql($node, "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", 'a condition waits');
+create('1 / (SELECT count(*) FROM pg_class WHERE false) > 0');
+$gate->query_safe('SELECT pg_advisory_unlock(1)');
+$gate->quit;
+wait_for_sql($node, "SELECT problem LIKE 'division by zero%' FROM jobq.signals", 'the one in its place is asked after it');
+is(sql('SELECT active FROM jobq.signals'), 'f', 'and what the former one answered is not written');
+
+done_testing();
