@@ -502,7 +502,7 @@ mark_suspects(void)
 	int			n = inflight_take_suspects(db->dboid, suspects, JOBQ_MAX_SLOTS);
 
 	for (int i = 0; i < n; i++)
-		scan_mark(&suspects[i].id, ANY_REV, suspects[i].guilty ? REF_CRASHED : REF_ALONE);
+		scan_mark(&suspects[i].id, ANY_REV, suspects[i].guilty ? 0 : REF_ALONE, suspects[i].guilty ? CHARGE_CRASHED : CHARGE_NONE);
 }
 
 static void

@@ -247,7 +247,7 @@ claim_one(Claims *batch, Claim *claim)
 	if (queue_lock(&batch->ledger->queue, &x->ref, &job) != LOCK_OK)
 		return;
 	type = job_type_by_id(x->ref.type_id);
-	if (cell->ref.flags & (REF_CANCEL | REF_LOST | REF_CRASHED | REF_DIED))
+	if (ref_settles(&cell->ref))
 		finish_without_tool(batch, claim, &job, type, cell);
 	else if (job.status == JOB_RUNNING)
 		claim->verdict = VERDICT_NOT_MINE;

@@ -102,7 +102,7 @@ will_start(Executor *e, int cell)
 {
 	Cell	   *c = &e->slot->cells[cell];
 
-	return !c->noted && (c->ref.flags & REF_SETTLES) == 0;
+	return !c->noted && !ref_settles(&c->ref);
 }
 
 /* Tells the rates of its type when it has started; false: it has not, or it was known. */
@@ -141,7 +141,7 @@ counts_for_tenant(Executor *e, int cell)
 {
 	const JobRef *ref = &e->slot->cells[cell].ref;
 
-	return ref->tenant_limit != 0 && (ref->flags & REF_SETTLES) == 0;
+	return ref->tenant_limit != 0 && !ref_settles(ref);
 }
 
 static void
@@ -393,7 +393,7 @@ waits_for_newcomer(const Executor *e, TypeState *t, const JobRef *ref)
 HandOut
 hand_out(TypeState *t, const JobRef *ref, const char *cancel_reason, MonoTime now)
 {
-	bool		settles = (ref->flags & REF_SETTLES) != 0;
+	bool		settles = ref_settles(ref);
 	bool		is_short = type_is_short(t) && (ref->flags & (REF_ALONE | REF_AGAIN)) == 0;
 	HandOut		why;
 	Executor   *e;

@@ -174,7 +174,7 @@ pass_over(Key *key, Lane *lane, const JobRef *ref)
 static bool
 is_unsettled(const JobRef *ref)
 {
-	return (ref->flags & REF_SETTLES & ~REF_CANCEL) != 0;
+	return ref->charge != CHARGE_NONE;
 }
 
 /* How many more of that type may start. */
@@ -399,7 +399,7 @@ key_admits(QueueScan *scan, Lane *lane, const JobRef *ref)
 KeyAnswer
 key_asks(QueueScan *scan, Lane *lane, const JobRef *ref)
 {
-	if (ref->flags & REF_SETTLES)
+	if (ref_settles(ref))
 		return KEY_MAY_START;
 	if (room_of(find_key(ref->key), lane->type) <= 0)
 		return KEY_PASS;

@@ -46,9 +46,9 @@ compare_refs(const JobRef *a, const JobRef *b)
 static int
 compare_in_lane(const JobRef *a, const JobRef *b)
 {
-	bool		settles = (a->flags & REF_SETTLES) != 0;
+	bool		settles = ref_settles(a);
 
-	if (settles != ((b->flags & REF_SETTLES) != 0))
+	if (settles != ref_settles(b))
 		return settles ? -1 : 1;
 	return compare_refs(a, b);
 }
@@ -273,7 +273,7 @@ lane_add(Lane *lane, const JobRef *ref, bool from_cursor)
 	k->where = IN_LANE;
 	k->again = false;
 	k->rev = ref->rev;
-	if (from_cursor && (ref->flags & REF_SETTLES) == 0)
+	if (from_cursor && !ref_settles(ref))
 		buf_push(lane, ref);
 	else
 		extra_push(lane, ref);
@@ -290,7 +290,7 @@ lane_return(Lane *lane, const JobRef *ref)
 
 	if (k)
 		k->where = IN_LANE;
-	if ((ref->flags & REF_SETTLES) == 0)
+	if (!ref_settles(ref))
 		ready_refund(lane);
 	extra_push(lane, ref);
 	if (ref->key != 0)
@@ -412,7 +412,7 @@ lane_place(Lane *lane, TimestampTz now)
 	lane_unplace(lane);
 	prune_head(lane);
 	head = raw_head(lane);
-	if (head != NULL && (head->position <= now || (head->flags & REF_SETTLES) != 0))
+	if (head != NULL && (head->position <= now || ref_settles(head)))
 	{
 		lane->place = LANE_READY;
 		ready_add(lane);

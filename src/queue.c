@@ -336,9 +336,7 @@ queue_lock_version(Table *queue)
 static bool
 may_run(Table *queue, const JobRef *ref, Job *job)
 {
-	if (ref->flags & (REF_CANCEL | REF_CRASHED | REF_LOST))
-		return true;
-	return !unique_must_yield(queue, job);
+	return ref_settles(ref) || !unique_must_yield(queue, job);
 }
 
 static bool

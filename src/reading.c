@@ -168,7 +168,7 @@ go_on_with_lane(QueueScan *scan, Lane *lane, const Rank *rank, TimestampTz now)
 	if (scan && lane_wants_scan(lane, now))
 		scan_lane(scan, lane);
 	lane_place(lane, now);
-	if (ref.flags & REF_SETTLES)
+	if (ref_settles(&ref))
 		return;
 	doors_note_start(lane->group, rank);
 	if (weight_budget > 0)
@@ -204,7 +204,7 @@ try_lane(QueueScan *scan, Lane *lane, TimestampTz now, MonoTime mono)
 	TypeState  *t = lane->type;
 	JobRef		ref = *lane_head(lane);
 	Rank		rank = rank_of(lane->group);
-	bool		settles = (ref.flags & REF_SETTLES) != 0;
+	bool		settles = ref_settles(&ref);
 
 	if (!settles && ref.position > now)
 	{

@@ -88,7 +88,7 @@ compare_oldest(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 static bool
 settles(const Lane *lane)
 {
-	return (lane_head((Lane *) lane)->flags & REF_SETTLES) != 0;
+	return ref_settles(lane_head((Lane *) lane));
 }
 
 static int

@@ -202,16 +202,21 @@ slot_int(TupleTableSlot *slot, int att)
 	return (int64) slot_getattr(slot, att, &isnull);
 }
 
-static uint16
-marks_of(const JobRef *ref)
+/* Adds what an earlier attempt has left. */
+static void
+apply_mark(JobRef *ref)
 {
 	for (int i = 0; i < db->nmarks; i++)
 	{
-		if (memcmp(&db->marks[i].id, &ref->id, sizeof(pg_uuid_t)) == 0 &&
-			(db->marks[i].rev == ref->rev || db->marks[i].rev == ANY_REV))
-			return db->marks[i].flags;
+		const JobMark *mark = &db->marks[i];
+
+		if (memcmp(&mark->id, &ref->id, sizeof(pg_uuid_t)) != 0 ||
+			(mark->rev != ref->rev && mark->rev != ANY_REV))
+			continue;
+		ref->flags |= mark->flags;
+		if (mark->charge != CHARGE_NONE)
+			ref->charge = mark->charge;
 	}
-	return 0;
 }
 
 static void
@@ -232,14 +237,15 @@ scan_unmark(const pg_uuid_t *id)
 }
 
 void
-scan_mark(const pg_uuid_t *id, int32 rev, uint16 flags)
+scan_mark(const pg_uuid_t *id, int32 rev, uint8 flags, Charge charge)
 {
 	scan_unmark(id);
 	if (db->nmarks == JOBQ_MAX_MARKS)
 		drop_mark(0);			/* the oldest: its job may have been removed by a client */
 	db->marks[db->nmarks].id = *id;
 	db->marks[db->nmarks].rev = rev;
-	db->marks[db->nmarks++].flags = flags;
+	db->marks[db->nmarks].flags = flags;
+	db->marks[db->nmarks++].charge = charge;
 }
 
 /* Without looking at the columns before it, for the sake of the many that have none. */
@@ -275,6 +281,7 @@ scan_ref(QueueScan *scan, JobRef *ref)
 	ref->id = *DatumGetUUIDP(slot_getattr(slot, Q_id, &isnull));
 	ref->tid = slot->tts_tid;
 	ref->flags = 0;
+	ref->charge = CHARGE_NONE;
 	ref->rev = (int32) slot_int(slot, Q_rev);
 	ref->type_id = (int32) slot_int(slot, Q_type_id);
 	ref->attempts = (int32) slot_int(slot, Q_attempts);
@@ -305,9 +312,9 @@ scan_take(QueueScan *scan, Lane *lane, bool from_cursor)
 	{
 		if (known_lookup(known_jobs, ref.id) != NULL)
 			return false;
-		ref.flags |= REF_LOST;
+		ref.charge = CHARGE_CRASHED;
 	}
-	ref.flags |= marks_of(&ref);
+	apply_mark(&ref);
 	if (ref.key != 0 && known_lookup(known_jobs, ref.id) == NULL && !key_admits(scan, lane, &ref))
 		return false;
 	return lane_add(lane, &ref, from_cursor);

@@ -26,13 +26,13 @@ typedef struct QueueScan
 } QueueScan;
 
 /*
- * What an attempt has left that its job's row does not tell: refs to that version of the job carry these flags as often as
+ * What an attempt has left that its job's row does not tell: refs to that version of the job carry this as often as
  * it is read, until it is settled.
  */
 #define ANY_REV (-1)
 /* Marks lie in shared memory: the next dispatcher goes on with them. */
 extern void scan_init(JobqDb *db);
-extern void scan_mark(const pg_uuid_t *id, int32 rev, uint16 flags);
+extern void scan_mark(const pg_uuid_t *id, int32 rev, uint8 flags, Charge charge);
 extern void scan_unmark(const pg_uuid_t *id);
 
 /* false: the table or its index can't be had without waiting, or is not there. */

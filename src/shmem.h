@@ -55,7 +55,8 @@ typedef struct JobMark
 {
 	pg_uuid_t	id;
 	int32		rev;
-	uint16		flags;
+	uint8		flags;
+	uint8		charge;
 } JobMark;
 
 /* A session in jobq.wait_for. */

@@ -302,7 +302,10 @@ slot_on_exit(int code, Datum arg)
 		cell->verdict = VERDICT_RELEASED;
 		if (state == CELL_BEGUN && slot->kind == SLOT_SQL && slot->current == i &&
 			slot->phase == PHASE_HANDLER && cell->cancel != CANCEL_DDL && !slot->leaving)
-			cell->verdict = cell->timed_out ? VERDICT_TIMED_OUT : VERDICT_DIED;
+		{
+			cell->verdict = VERDICT_CHARGE;
+			cell->charge = cell->timed_out ? CHARGE_TIMED_OUT : CHARGE_DIED;
+		}
 		pg_atomic_write_u32(&cell->state, CELL_DONE);
 		SpinLockRelease(&slot->mutex);
 		slot_mark_done(slot, i);

@@ -31,7 +31,8 @@ typedef struct JobRef
 {
 	pg_uuid_t	id;
 	ItemPointerData tid;
-	uint16		flags;
+	uint8		flags;
+	uint8		charge;			/* Charge */
 	int32		rev;
 	int32		type_id;
 	int32		attempts;		/* charged so far */
@@ -43,14 +44,25 @@ typedef struct JobRef
 	uint64		key;			/* key_hash of its concurrency key; 0: none */
 } JobRef;
 
-#define REF_ALONE	0x0001		/* not in a batch */
-#define REF_CANCEL	0x0002		/* finish it as cancelled, do not run it; the cell has the reason */
-#define REF_CRASHED	0x0004		/* its attempt died with the server: charge it, do not run it */
-#define REF_DIED	0x0010		/* its executor was terminated in the handler: charge it */
-#define REF_TIMED_OUT 0x0020	/* same, because it would not obey its timeout */
-#define REF_AGAIN	0x0040		/* had a stray cancel before: another one is the handler's own */
-#define REF_LOST	0x0008		/* row says running, no executor has it: settle as server_crash */
-#define REF_SETTLES	(REF_CANCEL | REF_CRASHED | REF_DIED | REF_TIMED_OUT | REF_LOST)	/* it does not start */
+#define REF_ALONE	0x01		/* not in a batch */
+#define REF_AGAIN	0x02		/* had a stray cancel before: another one is the handler's own */
+#define REF_CANCEL	0x04		/* finish it as cancelled, do not run it; the cell has the reason */
+
+/* Why an attempt that has ended without being settled is charged; the job does not run before. */
+typedef enum Charge
+{
+	CHARGE_NONE,
+	CHARGE_CRASHED,				/* it died with the server; or the row says running and no executor has it */
+	CHARGE_DIED,				/* its executor was terminated in the handler */
+	CHARGE_TIMED_OUT			/* the same, because the handler ignored its timeout */
+} Charge;
+
+/* True if the job is to be settled, not to be started. */
+static inline bool
+ref_settles(const JobRef *ref)
+{
+	return (ref->flags & REF_CANCEL) != 0 || ref->charge != CHARGE_NONE;
+}
 
 typedef enum CellState
 {
@@ -68,8 +80,7 @@ typedef enum Verdict
 	VERDICT_ALONE,				/* put back: run it alone next time */
 	VERDICT_NO_PARTITION,		/* put back: history lacks the partition for `need` */
 	VERDICT_STUCK,				/* could not be settled (commit failed twice): hold it back a while */
-	VERDICT_DIED,				/* the executor died in its handler: charge the attempt */
-	VERDICT_TIMED_OUT			/* same: it had to be ended because the handler ignored its timeout */
+	VERDICT_CHARGE				/* the executor died in its handler: charge the attempt, for Cell.charge */
 } Verdict;
 
 typedef enum CancelKind
@@ -86,6 +97,7 @@ typedef struct Cell
 	pg_atomic_uint32 state;		/* CellState */
 	JobRef		ref;
 	uint8		verdict;		/* Verdict, once DONE */
+	uint8		charge;			/* Charge, of VERDICT_CHARGE */
 	uint8		cancel;			/* CancelKind, under Slot.mutex */
 	bool		has_reason;
 	bool		timed_out;		/* the executor ends itself: the handler ignores its timeout */

@@ -38,7 +38,7 @@ terminated(Run *run)
 		o->kind = OUTCOME_RELEASED;
 }
 
-/* An attempt that ended before this worker was handed the job, or none: REF_SETTLES. */
+/* An attempt that ended before this worker was handed the job, or none: ref_settles. */
 static void
 prior_outcome(Cell *cell, Run *run)
 {
@@ -58,24 +58,21 @@ prior_outcome(Cell *cell, Run *run)
 	}
 	o->kind = OUTCOME_FAILED;
 	o->started_at = o->ended_at;
-	if (cell->ref.flags & REF_TIMED_OUT)
+	if (cell->ref.charge == CHARGE_TIMED_OUT)
 	{
 		o->code = "timeout";
 		o->message = run->type == NULL ? "timeout" :
 			psprintf("%s, ignored by the handler: its process was ended", handler_timeout_message(run));
 		return;
 	}
-	if (cell->ref.flags & REF_DIED)
+	if (cell->ref.charge == CHARGE_DIED)
 	{
 		terminated(run);
 		return;
 	}
-	if (cell->ref.flags & (REF_CRASHED | REF_LOST))
-	{
-		o->code = "server_crash";
-		o->message = "the server crashed while the handler ran";
-		o->crashed = true;
-	}
+	o->code = "server_crash";
+	o->message = "the server crashed while the handler ran";
+	o->crashed = true;
 }
 
 static void
@@ -164,7 +161,7 @@ sql_entry_run(Batch *batch, int cellno, MemoryContext context)
 	type = e->run.type = job_type_by_id(cell->ref.type_id);
 	if (type == NULL)
 		no_such_type(e);
-	else if (cell->ref.flags & REF_SETTLES)
+	else if (ref_settles(&cell->ref))
 		prior_outcome(cell, &e->run);
 	else
 	{

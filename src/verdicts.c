@@ -37,15 +37,6 @@ reread_job(const JobRef *ref)
 	probe_again(&keys);
 }
 
-/* Its row says nothing of the attempt, which may be read anew before it is settled. */
-static void
-return_to_be_charged(JobRef *ref, uint16 flag)
-{
-	ref->flags |= flag;
-	scan_mark(&ref->id, ref->rev, flag);
-	return_job(ref);
-}
-
 static void
 apply_verdict(Executor *e, Cell *cell, TypeState *t, MonoTime now)
 {
@@ -88,11 +79,11 @@ apply_verdict(Executor *e, Cell *cell, TypeState *t, MonoTime now)
 			else
 				hold_job(&ref, now + 5 * START_RETRY_US, false);
 			break;
-		case VERDICT_DIED:
-			return_to_be_charged(&ref, REF_DIED);
-			break;
-		case VERDICT_TIMED_OUT:
-			return_to_be_charged(&ref, REF_TIMED_OUT);
+		case VERDICT_CHARGE:
+			/* the row says nothing of the attempt, and may be read anew before it is settled */
+			ref.charge = cell->charge;
+			scan_mark(&ref.id, ref.rev, 0, ref.charge);
+			return_job(&ref);
 			break;
 	}
 }
