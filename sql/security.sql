@@ -56,11 +56,11 @@ SELECT test.error_as('jobq_regress_owner', $$SELECT jobq.create_job_type('x', 't
 GRANT EXECUTE ON FUNCTION test.ok TO PUBLIC;
 -- a role that the server cannot log in (before 17)
 GRANT jobq_regress_nologin TO jobq_regress_owner;
-SELECT CASE WHEN current_setting('server_version_num')::int < 170000 THEN said LIKE '22023: run_as%LOGIN%' ELSE said = 'no error' END
+SELECT CASE WHEN current_setting('server_version_num')::int < 170000 THEN said LIKE '22023: argument "run_as"%LOGIN%' ELSE said = 'no error' END
   FROM test.error_as('jobq_regress_owner', $$SELECT jobq.create_job_type('nologin', 'test.ok(jsonb)', run_as => 'jobq_regress_nologin')$$) said;
 -- superusers, when they may not
 SET jobq.allow_superuser_handlers = off;
-SELECT test.error_of($$SELECT jobq.create_job_type('x', 'test.ok(jsonb)')$$) ~ '^42501: run_as is a superuser';
+SELECT test.error_of($$SELECT jobq.create_job_type('x', 'test.ok(jsonb)')$$) ~ '^42501: argument "run_as": .* is a superuser';
 RESET jobq.allow_superuser_handlers;
 
 -- a type belongs to its definer, members of that role, and superusers

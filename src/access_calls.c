@@ -132,16 +132,20 @@ access_need_free(const char *function)
 void
 access_check_enqueue(JobType *type, text *tenant)
 {
+	static const char *const hint = "It takes access \"enqueue\" to that job type and tenant: see jobq.grant_access.";
+
 	if (access_may(GetUserId(), ACCESS_ENQUEUE, tenant, type->name))
 		return;
 	if (tenant == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied to enqueue a job of type \"%s\" without a tenant", type->name)));
+				 errmsg("permission denied to enqueue a job of type \"%s\" without a tenant", type->name),
+				 errhint("%s", hint)));
 	ereport(ERROR,
 			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 			 errmsg("permission denied to enqueue a job of type \"%s\" for tenant \"%s\"",
-					type->name, text_to_cstring(tenant))));
+					type->name, text_to_cstring(tenant)),
+			 errhint("%s", hint)));
 }
 
 /* --- rows --- */

@@ -17,6 +17,7 @@
 #include "utils/numeric.h"
 
 #include "command.h"
+#include "errors.h"
 #include "helper/program.h"
 
 PG_FUNCTION_INFO_V1(jobq_check_command);
@@ -103,7 +104,7 @@ append_value(StringInfo out, JobType *type, Jsonb *payload, const char *placehol
 	if (value == NULL || value->type == jbvNull)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("payload has no value for placeholder \"%.*s\" in the command of job type \"%s\"",
+				 errmsg("argument \"payload\": no value for placeholder \"%.*s\" in the command of job type \"%s\"",
 						len, placeholder, type->name)));
 	switch (value->type)
 	{
@@ -120,7 +121,7 @@ append_value(StringInfo out, JobType *type, Jsonb *payload, const char *placehol
 		default:
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("payload has an object or array for placeholder \"%.*s\" in the command of job type \"%s\"",
+					 errmsg("argument \"payload\": an object or array for placeholder \"%.*s\" in the command of job type \"%s\"",
 							len, placeholder, type->name),
 					 errhint("A placeholder takes a text, a number or a boolean.")));
 	}
@@ -128,7 +129,7 @@ append_value(StringInfo out, JobType *type, Jsonb *payload, const char *placehol
 	if (begin == 0 && out->len > 0 && out->data[0] == '-' && !type->allow_dash)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("payload value for placeholder \"%.*s\" in the command of job type \"%s\" begins with \"-\": \"%s\"",
+				 errmsg("argument \"payload\": value for placeholder \"%.*s\" in the command of job type \"%s\" begins with \"-\": \"%s\"",
 						len, placeholder, type->name, pnstrdup(out->data, pg_mbcliplen(out->data, out->len, 64))),
 				 errhint("Set options.allow_dash when the tool may take it for an option.")));
 }
@@ -185,7 +186,7 @@ command_build(JobType *type, Jsonb *payload, int *argc)
 		if (!JB_ROOT_IS_OBJECT(payload) && has_placeholder(element))
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("payload must be an object for the placeholders in the command of job type \"%s\"",
+					 errmsg("argument \"payload\" must be an object for the placeholders in the command of job type \"%s\"",
 							type->name),
 					 errdetail("Argument %d of the command is \"%s\".", i, element)));
 		fill_in(&out, type, payload, element);
@@ -227,16 +228,16 @@ check_program(const char *program)
 	if (program[0] == '\0')
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("command has an empty program name")));
+				 errmsg("argument \"command\": the program \"\" is empty")));
 	if (program[0] != '/' && !plain)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("command has a relative path as its program: \"%s\"", program),
+				 errmsg("argument \"command\": the program \"%s\" is a relative path", argument_shown(program)),
 				 errhint("Give an absolute path, or a file name without a slash that jobq.tool_path leads to.")));
 	if (has_placeholder(program))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("command has a placeholder in its program: \"%s\"", program),
+				 errmsg("argument \"command\": the program \"%s\" has a placeholder", argument_shown(program)),
 				 errhint("Placeholders may stand in the arguments.")));
 }
 
@@ -255,17 +256,17 @@ jobq_check_command(PG_FUNCTION_ARGS)
 	if (ARR_NDIM(command) > 1)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("command has %d dimensions, not one", ARR_NDIM(command))));
+				 errmsg("argument \"command\" has %d dimensions, not one", ARR_NDIM(command))));
 	deconstruct_array(command, TEXTOID, -1, false, TYPALIGN_INT, &elements, &nulls, &n);
 	if (n == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("command is empty: \"{}\""),
+				 errmsg("argument \"command\": \"{}\" is empty"),
 				 errhint("Its first element is the program.")));
 	if (n > JOBQ_MAX_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("command has %d elements, more than %d", n, JOBQ_MAX_ARGS)));
+				 errmsg("argument \"command\": %d elements are more than %d", n, JOBQ_MAX_ARGS)));
 	for (i = 0; i < n; i++)
 	{
 		char	   *element;
@@ -273,19 +274,17 @@ jobq_check_command(PG_FUNCTION_ARGS)
 		if (nulls[i])
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("command element %d is NULL", i + 1)));
+					 errmsg("argument \"command\": element %d must not be NULL", i + 1)));
 		element = TextDatumGetCString(elements[i]);
 		total += strlen(element) + 1;
 		if (total > JOBQ_MAX_ARGS_SIZE)
-			ereport(ERROR,
-					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-					 errmsg("command is longer than %d bytes", JOBQ_MAX_ARGS_SIZE)));
+			argument_too_long("command", total, JOBQ_MAX_ARGS_SIZE);
 		if (i == 0)
 			check_program(element);
 		if (warm && has_placeholder(element))
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("command of a warm tool has a placeholder: \"%s\"", element),
+					 errmsg("argument \"command\": element \"%s\" of a warm tool has a placeholder", argument_shown(element)),
 					 errhint("Its instances run one job after another, and read each payload from stdin.")));
 	}
 	PG_RETURN_VOID();

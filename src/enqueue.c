@@ -19,6 +19,7 @@
 #include "utils/memutils.h"
 #include "utils/tuplestore.h"
 
+#include "errors.h"
 #include "job_list.h"
 #include "job_types.h"
 #include "launcher.h"
@@ -126,8 +127,9 @@ jobq_enqueue(PG_FUNCTION_ARGS)
 	PG_RETURN_UUID_P(id);
 }
 
+/* Stores a job for each payload; *ordinal is that of the one under way. */
 static void
-store_many(Enqueuer *e, Request *request, ArrayType *payloads, ReturnSetInfo *result)
+store_many(Enqueuer *e, Request *request, ArrayType *payloads, ReturnSetInfo *result, volatile int *ordinal)
 {
 	MemoryContext per_row = AllocSetContextCreate(CurrentMemoryContext, "jobq enqueue_many",
 												  ALLOCSET_DEFAULT_SIZES);
@@ -135,11 +137,10 @@ store_many(Enqueuer *e, Request *request, ArrayType *payloads, ReturnSetInfo *re
 	Datum	   *elements;
 	bool	   *nulls;
 	int			n;
-	int			i;
 
 	deconstruct_array(payloads, JSONBOID, -1, false, TYPALIGN_INT, &elements, &nulls, &n);
 	MemoryContextSwitchTo(per_row);
-	for (i = 0; i < n; i++)
+	for (int i = 0; i < n; i++)
 	{
 		pg_uuid_t	id;
 		Datum		value = UUIDPGetDatum(&id);
@@ -147,6 +148,7 @@ store_many(Enqueuer *e, Request *request, ArrayType *payloads, ReturnSetInfo *re
 
 		CHECK_FOR_INTERRUPTS();
 		MemoryContextReset(per_row);
+		*ordinal = i + 1;
 		request_set_payload(request, nulls[i] ? NULL : DatumGetJsonbP(elements[i]));
 		store_job(e, request, &id);
 		tuplestore_putvalues(result->setResult, result->setDesc, &value, &isnull);
@@ -159,50 +161,70 @@ Datum
 jobq_enqueue_many(PG_FUNCTION_ARGS)
 {
 	NullableDatum args[A_COUNT];
+	MemoryContext context = CurrentMemoryContext;
+	volatile int ordinal = 0;
 	Enqueuer	e;
 	Request		request;
 
 	read_arguments(fcinfo, true, args);
 	request_read(&request, args);
 	if (args[A_payload].isnull)
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("payloads must not be NULL")));
+		argument_is_null("payloads");
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	begin_call(&e, "jobq.enqueue_many()");
-	store_many(&e, &request, DatumGetArrayTypeP(args[A_payload].value),
-			   (ReturnSetInfo *) fcinfo->resultinfo);
+	PG_TRY();
+	{
+		store_many(&e, &request, DatumGetArrayTypeP(args[A_payload].value),
+				   (ReturnSetInfo *) fcinfo->resultinfo, &ordinal);
+	}
+	PG_CATCH();
+	{
+		raise_with_prefix(context, psprintf("job %d: ", ordinal));
+	}
+	PG_END_TRY();
 	end_call(&e);
 	return (Datum) 0;
 }
 
-Datum
-jobq_enqueue_jobs(PG_FUNCTION_ARGS)
+static void
+store_list(Enqueuer *e, JobList *list, ReturnSetInfo *result)
 {
-	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
-	JobList		list;
-	Enqueuer	e;
 	Request		request;
 
-	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("jobs must not be NULL")));
-	InitMaterializedSRF(fcinfo, 0);
-	job_list_begin(&list, PG_GETARG_JSONB_P(0));
-	begin_call(&e, "jobq.enqueue_jobs()");
-	while (job_list_next(&list, &request))
+	while (job_list_next(list, &request))
 	{
 		pg_uuid_t	id;
 		Datum		values[3];
 		bool		nulls[3] = {false, false, false};
 
 		CHECK_FOR_INTERRUPTS();
-		values[2] = BoolGetDatum(store_job(&e, &request, &id));
+		values[2] = BoolGetDatum(store_job(e, &request, &id));
 		values[1] = UUIDPGetDatum(&id);
-		values[0] = Int32GetDatum(list.ordinal);
+		values[0] = Int32GetDatum(list->ordinal);
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
 	}
+}
+
+Datum
+jobq_enqueue_jobs(PG_FUNCTION_ARGS)
+{
+	JobList		list;
+	Enqueuer	e;
+
+	if (PG_ARGISNULL(0))
+		argument_is_null("jobs");
+	InitMaterializedSRF(fcinfo, 0);
+	job_list_begin(&list, PG_GETARG_JSONB_P(0));
+	begin_call(&e, "jobq.enqueue_jobs()");
+	PG_TRY();
+	{
+		store_list(&e, &list, (ReturnSetInfo *) fcinfo->resultinfo);
+	}
+	PG_CATCH();
+	{
+		raise_with_prefix(list.caller, job_list_prefix(&list));
+	}
+	PG_END_TRY();
 	job_list_end(&list);
 	end_call(&e);
 	return (Datum) 0;

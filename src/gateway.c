@@ -25,6 +25,7 @@
 #include "utils/syscache.h"
 
 #include "access.h"
+#include "errors.h"
 #include "release.h"
 
 PG_FUNCTION_INFO_V1(jobq_gateway);
@@ -97,27 +98,6 @@ gate_of(FmgrInfo *flinfo)
 	return flinfo->fn_extra;
 }
 
-/*
- * Raises the error that was caught anew, with the CONTEXT of the caller alone.
- * Internal errors keep theirs, and errors without a SQLSTATE of their own: a
- * trigger that the owner has added to a table raises those.
- */
-static void
-raise_for_caller(MemoryContext context)
-{
-	ErrorData  *error;
-	int			category = ERRCODE_TO_CATEGORY(geterrcode());
-
-	if (category == ERRCODE_TO_CATEGORY(ERRCODE_INTERNAL_ERROR) || geterrcode() == ERRCODE_RAISE_EXCEPTION ||
-		geterrcode() == ERRCODE_OUT_OF_MEMORY)
-		PG_RE_THROW();
-	MemoryContextSwitchTo(context);
-	error = CopyErrorData();
-	FlushErrorState();
-	error->context = NULL;
-	ThrowErrorData(error);
-}
-
 static Datum
 call_behind(FunctionCallInfo fcinfo, Gate *gate, Oid caller)
 {
@@ -137,7 +117,6 @@ call_behind(FunctionCallInfo fcinfo, Gate *gate, Oid caller)
 	PG_CATCH();
 	{
 		raise_for_caller(context);
-		pg_unreachable();
 	}
 	PG_END_TRY();
 	fcinfo->isnull = inner->isnull;

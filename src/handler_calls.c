@@ -17,6 +17,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "errors.h"
 #include "find.h"
 #include "handler.h"
 #include "json_build.h"
@@ -90,9 +91,7 @@ static void
 need_arg(FunctionCallInfo fcinfo, int i, const char *name)
 {
 	if (PG_ARGISNULL(i))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("argument \"%s\" must not be NULL", name)));
+		argument_is_null(name);
 }
 
 /* Keeps a line of the run's story until it is settled. */
@@ -157,7 +156,7 @@ jobq_set_progress(PG_FUNCTION_ARGS)
 	if (isnan(progress) || progress < 0 || progress > 100)
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-				 errmsg("argument \"progress\" is %s, outside 0..100",
+				 errmsg("argument \"progress\": %s is outside 0..100",
 						DatumGetCString(DirectFunctionCall1(numeric_out, PG_GETARG_DATUM(0))))));
 	if (!PG_ARGISNULL(1))
 	{
@@ -187,16 +186,13 @@ word_argument(FunctionCallInfo fcinfo, int i, const char *name, const char *othe
 	if (word == NULL)
 		return pstrdup(otherwise);
 	if (strlen(word) > MAX_WORD)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("argument \"%s\" is longer than %d bytes: \"%.*s...\"", name, MAX_WORD,
-						pg_mbcliplen(word, (int) strlen(word), MAX_WORD), word)));
+		argument_too_long(name, strlen(word), MAX_WORD);
 	for (const char *p = word; *p || p == word; p++)
 	{
 		if (*p == '\0' || iscntrl((unsigned char) *p))
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("argument \"%s\" is empty or has control characters", name)));
+					 errmsg("argument \"%s\": \"%s\" is empty or has control characters", name, argument_shown(word))));
 	}
 	return word;
 }
@@ -224,7 +220,7 @@ check_event_type(const char *type)
 	if (is_among(type, own, lengthof(own)))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("argument \"type\" is an event type that only jobq writes: \"%s\"", type)));
+				 errmsg("argument \"type\": \"%s\" is an event type that only jobq writes", type)));
 }
 
 static void
@@ -233,10 +229,7 @@ check_level(const char *level)
 	static const char *const levels[] = {"debug", "info", "warning", "error"};
 
 	if (!is_among(level, levels, lengthof(levels)))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("argument \"level\" is unknown: \"%s\"", level),
-				 errhint("Levels are debug, info, warning and error.")));
+		argument_no_choice("level", level, "\"debug\", \"info\", \"warning\", \"error\"");
 }
 
 /* What the arguments say, in the current memory context. */
@@ -245,9 +238,7 @@ read_event(FunctionCallInfo fcinfo, Event *event)
 {
 	need_arg(fcinfo, 0, "message");
 	if (VARSIZE_ANY_EXHDR(PG_GETARG_TEXT_PP(0)) > (Size) jobq_max_payload)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("argument \"message\" is longer than %d bytes", jobq_max_payload)));
+		argument_too_long("message", VARSIZE_ANY_EXHDR(PG_GETARG_TEXT_PP(0)), jobq_max_payload);
 	event->message = arg_text(fcinfo, 0);
 	event->level = word_argument(fcinfo, 1, "level", "info");
 	check_level(event->level);
@@ -277,7 +268,7 @@ log_event_of_lease(pg_uuid_t *id, pg_uuid_t *token, Event *event)
 	if (!held)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("lease_token is not that of a running attempt of job %s",
+				 errmsg("argument \"lease_token\" is not that of a running attempt of job %s",
 						DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(id)))),
 				 errhint("The lease has run out, or the job has ended.")));
 	event->attempt = JOB_INT(&job, Q_attempts);
@@ -350,16 +341,10 @@ Datum
 jobq_snooze(PG_FUNCTION_ARGS)
 {
 	Run		   *run = need_run("snooze");
-	int64		delay;
 
 	need_arg(fcinfo, 0, "delay");
-	delay = interval_to_us(PG_GETARG_INTERVAL_P(0));
-	if (delay < 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("argument \"delay\" is negative: %s",
-						DatumGetCString(DirectFunctionCall1(interval_out, PG_GETARG_DATUM(0))))));
+	argument_check_interval("delay", PG_GETARG_INTERVAL_P(0));
 	say(run, OUTCOME_SNOOZED, arg_text(fcinfo, 1));
-	run->said_delay_us = delay;
+	run->said_delay_us = interval_to_us(PG_GETARG_INTERVAL_P(0));
 	PG_RETURN_VOID();
 }

@@ -12,17 +12,9 @@
 #include "utils/numeric.h"
 #include "utils/timestamp.h"
 
+#include "errors.h"
 #include "job_list.h"
 #include "options.h"
-
-static void
-say_which(void *arg)
-{
-	JobList    *list = arg;
-
-	if (list->ordinal > 0)
-		errcontext("jobs[%d] of jobq.enqueue_jobs", list->ordinal - 1);
-}
 
 void
 job_list_begin(JobList *list, Jsonb *jobs)
@@ -30,55 +22,73 @@ job_list_begin(JobList *list, Jsonb *jobs)
 	if (!JB_ROOT_IS_ARRAY(jobs) || JB_ROOT_IS_SCALAR(jobs))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("jobs must be an array of objects")));
+				 errmsg("argument \"jobs\": %s is not an array of objects",
+						json_shown(jobs))));
 	list->jobs = jobs;
 	list->count = JB_ROOT_COUNT(jobs);
 	list->ordinal = 0;
 	list->caller = CurrentMemoryContext;
 	list->per_job = AllocSetContextCreate(CurrentMemoryContext, "jobq enqueue_jobs",
 										  ALLOCSET_DEFAULT_SIZES);
-	list->context.callback = say_which;
-	list->context.arg = list;
-	list->context.previous = error_context_stack;
-	error_context_stack = &list->context;
+	list->converting = NULL;
 }
 
 void
 job_list_end(JobList *list)
 {
-	error_context_stack = list->context.previous;
 	MemoryContextSwitchTo(list->caller);
 	MemoryContextDelete(list->per_job);
 }
 
+const char *
+job_list_prefix(const JobList *list)
+{
+	return list->converting == NULL ? psprintf("job %d: ", list->ordinal) :
+		psprintf("job %d: argument \"%s\": ", list->ordinal, list->converting);
+}
+
 static void
-bad_value(JobList *list, Argument arg, const char *wanted)
+bad_value(Argument arg, const JsonbValue *value, const char *wanted)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("jobs[%d].%s must be %s", list->ordinal - 1, argument_names[arg], wanted)));
+			 errmsg("argument \"%s\": %s is not %s", argument_names[arg],
+					json_value_shown(value), wanted)));
 }
 
 static char *
-string_value(JobList *list, Argument arg, const JsonbValue *value, const char *wanted)
+string_value(Argument arg, const JsonbValue *value, const char *wanted)
 {
 	if (value->type != jbvString)
-		bad_value(list, arg, wanted);
+		bad_value(arg, value, wanted);
 	return pnstrdup(value->val.string.val, value->val.string.len);
 }
 
+/* Returns a text as its type's input function reads it. */
 static Datum
-integer_value(JobList *list, Argument arg, const JsonbValue *value)
+converted_value(JobList *list, Argument arg, const JsonbValue *value, PGFunction input, const char *wanted)
+{
+	char	   *string = string_value(arg, value, wanted);
+	Datum		result;
+
+	list->converting = argument_names[arg];
+	result = DirectFunctionCall3(input, CStringGetDatum(string), ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1));
+	list->converting = NULL;
+	return result;
+}
+
+static Datum
+integer_value(Argument arg, const JsonbValue *value)
 {
 	double		number;
 
 	if (!value_number(value, &number))
-		bad_value(list, arg, "a whole number");
+		bad_value(arg, value, "a whole number");
 	if (number < PG_INT32_MIN || number > PG_INT32_MAX)
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-				 errmsg("jobs[%d].%s is out of range: %.15g", list->ordinal - 1,
-						argument_names[arg], number)));
+				 errmsg("argument \"%s\": %.15g is outside %d..%d", argument_names[arg], number,
+						PG_INT32_MIN, PG_INT32_MAX)));
 	return Int32GetDatum((int32) number);
 }
 
@@ -93,30 +103,26 @@ argument_value(JobList *list, Argument arg, JsonbValue *value)
 			return JsonbPGetDatum(JsonbValueToJsonb(value));
 		case A_priority:
 		case A_max_attempts:
-			return integer_value(list, arg, value);
+			return integer_value(arg, value);
 		case A_delay:
 		case A_timeout:
 		case A_unique_for:
 		case A_keep_completed:
 		case A_keep_dead:
-			return DirectFunctionCall3(interval_in,
-									   CStringGetDatum(string_value(list, arg, value, "an interval, as text")),
-									   ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1));
+			return converted_value(list, arg, value, interval_in, "an interval, as text");
 		case A_scheduled_for:
-			return DirectFunctionCall3(timestamptz_in,
-									   CStringGetDatum(string_value(list, arg, value, "a time, as text")),
-									   ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1));
+			return converted_value(list, arg, value, timestamptz_in, "a time, as text");
 		case A_after:			/* not read yet: request_read() refuses it */
 			if (value->type != jbvBinary || !JsonContainerIsArray(value->val.binary.data))
-				bad_value(list, arg, "an array of ids and ordinals");
+				bad_value(arg, value, "an array of ids and ordinals");
 			return PointerGetDatum(construct_empty_array(UUIDOID));
 		default:
-			return CStringGetTextDatum(string_value(list, arg, value, "a text"));
+			return CStringGetTextDatum(string_value(arg, value, "a text"));
 	}
 }
 
 static Argument
-find_argument(JobList *list, const JsonbValue *key)
+find_argument(const JsonbValue *key)
 {
 	int			i;
 
@@ -126,9 +132,7 @@ find_argument(JobList *list, const JsonbValue *key)
 			return (Argument) i;
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("unknown key \"%.*s\" in jobs[%d]", Min(key->val.string.len, 100),
-					key->val.string.val, list->ordinal - 1),
-			 errdetail("It is the job with ordinal %d.", list->ordinal),
+			 errmsg("unknown key \"%s\"", argument_shown(pnstrdup(key->val.string.val, key->val.string.len))),
 			 errhint("Keys are the argument names of jobq.enqueue.")));
 }
 
@@ -143,7 +147,7 @@ read_object(JobList *list, JsonbContainer *object, NullableDatum *args)
 	while ((token = JsonbIteratorNext(&it, &part, true)) != WJB_DONE)
 	{
 		if (token == WJB_KEY)
-			arg = find_argument(list, &part);
+			arg = find_argument(&part);
 		else if (token == WJB_VALUE)
 		{
 			args[arg].isnull = part.type == jbvNull;
@@ -166,7 +170,7 @@ job_list_next(JobList *list, Request *request)
 	if (job->type != jbvBinary || !JsonContainerIsObject(job->val.binary.data))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("jobs[%d] must be an object", list->ordinal - 1)));
+				 errmsg("%s is not an object", json_value_shown(job))));
 	request_defaults(args, A_job_type);
 	read_object(list, job->val.binary.data, args);
 	request_read(request, args);

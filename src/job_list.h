@@ -14,13 +14,14 @@ typedef struct JobList
 	int			ordinal;		/* of the job last read, from 1 */
 	MemoryContext per_job;
 	MemoryContext caller;
-	ErrorContextCallback context;
+	const char *converting;		/* the argument whose value an input function reads; NULL: none */
 } JobList;
 
-/* From begin to end every error says which job it is about. */
 extern void job_list_begin(JobList *list, Jsonb *jobs);
 /* Reads and checks the next job, which lives until the following one is read. */
 extern bool job_list_next(JobList *list, Request *request);
 extern void job_list_end(JobList *list);
+/* What an error raised meanwhile begins with: its job, from 1. */
+extern const char *job_list_prefix(const JobList *list);
 
 #endif

@@ -111,12 +111,12 @@ check_json_size(const char *argument, Jsonb *value, int64 limit)
 		case JSON_TOO_DEEP:
 			ereport(ERROR,
 					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-					 errmsg("%s is nested more than %d levels deep", argument, JOBQ_MAX_JSON_DEPTH)));
+					 errmsg("argument \"%s\" is nested more than %d levels deep", argument, JOBQ_MAX_JSON_DEPTH)));
 			break;
 		case JSON_TOO_LARGE:
 			ereport(ERROR,
 					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-					 errmsg("%s is larger than " INT64_FORMAT " bytes when written out",
+					 errmsg("argument \"%s\" is larger than " INT64_FORMAT " bytes when written out",
 							argument, limit),
 					 errhint("Raise jobq.max_payload, or store large data elsewhere and enqueue where it is.")));
 	}

@@ -14,6 +14,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "errors.h"
 #include "find.h"
 #include "publish.h"
 #include "queue.h"
@@ -39,9 +40,7 @@ static pg_uuid_t *
 id_argument(FunctionCallInfo fcinfo)
 {
 	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("id must not be NULL")));
+		argument_is_null("id");
 	return PG_GETARG_UUID_P(0);
 }
 

@@ -22,6 +22,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "errors.h"
 #include "news.h"
 #include "notify.h"
 
@@ -125,14 +126,12 @@ jobq_channel(PG_FUNCTION_ARGS)
 	char	   *channel;
 
 	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("job_type must not be NULL")));
+		argument_is_null("job_type");
 	type = text_to_cstring(PG_GETARG_TEXT_PP(0));
 	if (type[0] == '\0' || strlen(type) >= NAMEDATALEN)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("job_type is no name of a job type: \"%s\"", type)));
+				 errmsg("argument \"job_type\": \"%s\" is no name of a job type", argument_shown(type))));
 	channel = psprintf("%s%s", jobq_notify_prefix, type);
 	if (strlen(channel) >= NAMEDATALEN)
 	{

@@ -6,7 +6,10 @@
 
 #include <math.h>
 
+#include "lib/stringinfo.h"
 #include "utils/builtins.h"
+
+#include "errors.h"
 
 PG_FUNCTION_INFO_V1(jobq_check_options);
 
@@ -97,39 +100,35 @@ static const OptionKey option_keys[] = {
 
 #define MAX_OPTIONS_SIZE	(64 * 1024)
 
-/* A value as it is written, for messages. */
-static char *
-value_text(const JsonbValue *value)
-{
-	JsonbValue	copy = *value;
-	Jsonb	   *json = JsonbValueToJsonb(&copy);
-
-	return JsonbToCString(NULL, &json->root, VARSIZE(json));
-}
-
 static void
 bad_option(const OptionKey *option, const JsonbValue *value)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("option \"%s\" must be %s, not %s", option->key, wanted[option->type],
-					value_text(value))));
+			 errmsg("option \"%s\": %s is not %s", option->key, json_value_shown(value), wanted[option->type])));
 }
 
 static void
 check_range(const OptionKey *option, double number)
 {
-	if (number < option->min)
+	if (number < option->min || number > option->max)
 		ereport(ERROR,
-				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-				 errmsg("option \"%s\" must be at least %d, not %.15g",
-						option->key, option->min, number)));
-	if (number > option->max)
-		ereport(ERROR,
-				(errcode(option->type == OPTION_INTS ? ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE :
-						 ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("option \"%s\" must be at most %d, not %.15g",
-						option->key, option->max, number)));
+				(errcode(number < option->min || option->type == OPTION_INTS ?
+						 ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE : ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+				 errmsg("option \"%s\": %.15g is outside %d..%d",
+						option->key, number, option->min, option->max)));
+}
+
+/* Returns the choices as a message lists them: "one", "two". */
+static char *
+choices_text(const char *choices)
+{
+	StringInfoData list;
+
+	initStringInfo(&list);
+	for (const char *word = choices + 1; *word != '\0'; word = strchr(word, ' ') + 1)
+		appendStringInfo(&list, "%s\"%.*s\"", list.len > 0 ? ", " : "", (int) strcspn(word, " "), word);
+	return list.data;
 }
 
 static void
@@ -142,8 +141,8 @@ check_choice(const OptionKey *option, const JsonbValue *value)
 	if (strchr(word + 1, ' ') != word + strlen(word) - 1 || strstr(option->choices, word) == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("option \"%s\" must not be %s", option->key, value_text(value)),
-				 errhint("It may be:%.*s.", (int) strlen(option->choices) - 1, option->choices)));
+				 errmsg("option \"%s\": %s is not one of %s", option->key, json_value_shown(value),
+						choices_text(option->choices))));
 }
 
 /* --- the environment of a tool --- */
@@ -167,8 +166,8 @@ check_variable(const OptionKey *option, const JsonbValue *value)
 	if (!good || name_is_dangerous(name))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("option \"%s\" must not hold the environment variable \"%s\"",
-						option->key, name),
+				 errmsg("option \"%s\": the environment variable \"%s\" is refused",
+						option->key, argument_shown(name)),
 				 good ? errhint("LD_*, PYTHON*, JOBQ_*, PATH, IFS, ENV and BASH_ENV are refused.") :
 				 errhint("Names are made of letters, digits and \"_\".")));
 }
@@ -305,7 +304,7 @@ find_key(const JsonbValue *key)
 			return &option_keys[i];
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("unknown option key \"%.*s\"", Min(key->val.string.len, 100), key->val.string.val),
+			 errmsg("unknown option key \"%s\"", argument_shown(pnstrdup(key->val.string.val, key->val.string.len))),
 			 errhint("The view jobq.option_keys lists them.")));
 }
 
@@ -330,11 +329,9 @@ check_options(Jsonb *options, int kind)
 	if (!JB_ROOT_IS_OBJECT(options))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("options must be an object")));
+				 errmsg("argument \"options\": %s is not an object", json_shown(options))));
 	if (VARSIZE(options) > MAX_OPTIONS_SIZE)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("options must not be larger than %d bytes", MAX_OPTIONS_SIZE)));
+		argument_too_long("options", VARSIZE(options), MAX_OPTIONS_SIZE);
 	it = JsonbIteratorInit(&options->root);
 	while ((token = JsonbIteratorNext(&it, &part, true)) != WJB_DONE)
 	{
@@ -353,9 +350,7 @@ Datum
 jobq_check_options(PG_FUNCTION_ARGS)
 {
 	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("options must not be NULL")));
+		argument_is_null("options");
 	check_options(PG_GETARG_JSONB_P(0), PG_GETARG_BOOL(1) ? FOR_EXEC : FOR_SQL);
 	PG_RETURN_VOID();
 }

@@ -17,6 +17,7 @@
 #include "ceilings.h"
 #include "command.h"
 #include "disk.h"
+#include "errors.h"
 #include "handler.h"
 #include "json_size.h"
 #include "options.h"
@@ -25,7 +26,6 @@
 
 #define MAX_KEY_LENGTH		1024	/* bytes of a key: index entries must fit */
 #define MAX_TENANT_LENGTH	255
-#define MAX_DELAY_US		(INT64CONST(10000) * 365 * USECS_PER_DAY)
 
 const char *const argument_names[A_COUNT] = {
 	"job_type", "payload", "priority", "delay", "scheduled_for", "max_attempts", "timeout",
@@ -37,9 +37,7 @@ static void
 not_null(const NullableDatum *args, Argument arg)
 {
 	if (args[arg].isnull)
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("%s must not be NULL", argument_names[arg])));
+		argument_is_null(argument_names[arg]);
 }
 
 /* A number in its range, or what stands for NULL. */
@@ -52,34 +50,19 @@ read_number(const NullableDatum *args, Argument arg, int otherwise, int low, int
 		return otherwise;
 	value = DatumGetInt32(args[arg].value);
 	if (value < low || value > high)
-		ereport(ERROR,
-				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-				 errmsg("%s must be between %d and %d, not %d",
-						argument_names[arg], low, high, value)));
+		argument_out_of_range(argument_names[arg], value, low, high);
 	return value;
-}
-
-static void
-bad_interval(Argument arg, Interval *span)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("%s must be zero or more and finite, not \"%s\"", argument_names[arg],
-					DatumGetCString(DirectFunctionCall1(interval_out, IntervalPGetDatum(span))))));
 }
 
 static Interval *
 read_interval(const NullableDatum *args, Argument arg)
 {
 	Interval   *span;
-	int64		us;
 
 	if (args[arg].isnull)
 		return NULL;
 	span = DatumGetIntervalP(args[arg].value);
-	us = interval_to_us(span);
-	if (INTERVAL_NOT_FINITE(span) || us < 0 || us > MAX_DELAY_US)
-		bad_interval(arg, span);
+	argument_check_interval(argument_names[arg], span);
 	return span;
 }
 
@@ -96,10 +79,7 @@ read_text(const NullableDatum *args, Argument arg, int max)
 	value = DatumGetTextPP(args[arg].value);
 	len = VARSIZE_ANY_EXHDR(value);
 	if (len > max)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("%s must not be longer than %d bytes, this one has %d",
-						argument_names[arg], max, len)));
+		argument_too_long(argument_names[arg], len, max);
 	for (i = 0; i < len; i++)
 	{
 		unsigned char c = (unsigned char) VARDATA_ANY(value)[i];
@@ -107,7 +87,7 @@ read_text(const NullableDatum *args, Argument arg, int max)
 		if (c < ' ' || c == 0x7f)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("%s must not contain control characters, this one has 0x%02x at byte %d",
+					 errmsg("argument \"%s\": control character 0x%02x at byte %d",
 							argument_names[arg], c, i + 1)));
 	}
 	return value;
@@ -121,7 +101,7 @@ read_key(const NullableDatum *args, Argument arg)
 	if (value != NULL && VARSIZE_ANY_EXHDR(value) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("%s must not be \"\"", argument_names[arg]),
+				 errmsg("argument \"%s\": \"\" is empty", argument_names[arg]),
 				 errhint("Pass NULL for a job without one.")));
 	return value;
 }
@@ -138,7 +118,7 @@ read_type_name(const NullableDatum *args)
 	if (type == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("job type \"%s\" does not exist", name),
+				 errmsg("job type \"%s\" does not exist", argument_shown(name)),
 				 errhint("Create it with jobq.create_job_type.")));
 	return type;
 }
@@ -153,7 +133,7 @@ read_due(const NullableDatum *args)
 	if (delay != NULL && !args[A_scheduled_for].isnull)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("delay and scheduled_for must not be given together")));
+				 errmsg("arguments \"delay\" and \"scheduled_for\" are both given")));
 	if (delay != NULL)
 		return interval_to_us(delay) == 0 ? 0 :
 			DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
@@ -165,7 +145,7 @@ read_due(const NullableDatum *args)
 	if (TIMESTAMP_NOT_FINITE(at))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("scheduled_for must be finite, not \"%s\"",
+				 errmsg("argument \"scheduled_for\": \"%s\" is not finite",
 						TIMESTAMP_IS_NOBEGIN(at) ? "-infinity" : "infinity")));
 	return at == 0 ? -1 : at;	/* 2000-01-01 is long past as well */
 }
@@ -183,9 +163,7 @@ read_on_conflict(const NullableDatum *args)
 		return CONFLICT_REPLACE;
 	if (strcmp(word, "error") == 0)
 		return CONFLICT_ERROR;
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("on_conflict must be ignore, replace or error, not \"%s\"", word)));
+	argument_no_choice("on_conflict", word, "\"ignore\", \"replace\", \"error\"");
 }
 
 /* True if the element of a path could lead elsewhere than below the path before it. */
@@ -211,8 +189,8 @@ check_tenant_path(text *tenant)
 		if (is_bad_element(start, (int) (at - start)))
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("tenant must not begin with a slash or have an element that is empty, \".\" or \"..\": \"%s\"",
-							text_to_cstring(tenant))));
+					 errmsg("argument \"tenant\": \"%s\" begins with a slash or has an element that is empty, \".\" or \"..\"",
+							argument_shown(text_to_cstring(tenant)))));
 		start = at + 1;
 	}
 	return tenant;
@@ -240,7 +218,7 @@ check_tenant(Request *request)
 	if (request->tenant == NULL && request->type->require_tenant)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("tenant must be given for job type \"%s\"", request->type->name),
+				 errmsg("argument \"tenant\" must be given for job type \"%s\"", request->type->name),
 				 errhint("Its options say \"require_tenant\". Pass tenant, or set jobq.tenant.")));
 	access_check_enqueue(request->type, request->tenant);
 	request->enqueued_by = access_enqueuer(GetUserId());
@@ -250,22 +228,52 @@ check_tenant(Request *request)
 /* --- backoff: {"type": "exponential", "base": "30s", "max": "1h", "jitter": 0.1} --- */
 
 static bool
-backoff_part_is_good(const char *key, const JsonbValue *value)
+is_word(const JsonbValue *value, const char *word)
 {
-	int64		us;
+	return value->type == jbvString && value->val.string.len == (int) strlen(word) &&
+		memcmp(value->val.string.val, word, value->val.string.len) == 0;
+}
+
+static bool
+is_share(const JsonbValue *value)
+{
 	double		share;
 
-	if (strcmp(key, "type") == 0)
-		return value->type == jbvString &&
-			((value->val.string.len == 5 && memcmp(value->val.string.val, "fixed", 5) == 0) ||
-			 (value->val.string.len == 11 && memcmp(value->val.string.val, "exponential", 11) == 0));
-	if (strcmp(key, "base") == 0 || strcmp(key, "max") == 0)
-		return value_interval(value, &us);
-	if (strcmp(key, "jitter") != 0 || value->type != jbvNumeric)
+	if (value->type != jbvNumeric)
 		return false;
 	share = DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow,
 											   NumericGetDatum(value->val.numeric)));
 	return share >= 0 && share <= 1;
+}
+
+/* Returns what the value of a key should be; NULL: it is that. */
+static const char *
+backoff_wants(const char *key, const JsonbValue *value)
+{
+	int64		us;
+
+	if (strcmp(key, "type") == 0)
+		return is_word(value, "exponential") || is_word(value, "fixed") ? NULL : "one of \"exponential\", \"fixed\"";
+	if (strcmp(key, "base") == 0 || strcmp(key, "max") == 0)
+		return value_interval(value, &us) ? NULL : "an interval of zero or more, as text";
+	if (strcmp(key, "jitter") == 0)
+		return is_share(value) ? NULL : "a number from 0 to 1";
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("argument \"backoff\": unknown key \"%s\"", argument_shown(key)),
+			 errhint("Its keys are \"type\", \"base\", \"max\" and \"jitter\".")));
+}
+
+static void
+check_backoff_part(const char *key, const JsonbValue *value)
+{
+	const char *wanted = backoff_wants(key, value);
+
+	if (wanted != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("argument \"backoff\", key \"%s\": %s is not %s", key,
+						json_value_shown(value), wanted)));
 }
 
 static Jsonb *
@@ -284,19 +292,14 @@ read_backoff(const NullableDatum *args)
 	if (!JB_ROOT_IS_OBJECT(backoff))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("backoff must be an object, not %s",
-						JsonbToCString(NULL, &backoff->root, VARSIZE(backoff)))));
+				 errmsg("argument \"backoff\": %s is not an object", json_shown(backoff))));
 	it = JsonbIteratorInit(&backoff->root);
 	while ((token = JsonbIteratorNext(&it, &part, true)) != WJB_DONE)
 	{
 		if (token == WJB_KEY)
 			key = pnstrdup(part.val.string.val, part.val.string.len);
-		else if (token == WJB_VALUE && !backoff_part_is_good(key, &part))
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("backoff has no such \"%s\": %s", key,
-							JsonbToCString(NULL, &backoff->root, VARSIZE(backoff))),
-					 errhint("It may have \"type\" (exponential or fixed), \"base\" and \"max\" (intervals) and \"jitter\" (0 to 1).")));
+		else if (token == WJB_VALUE)
+			check_backoff_part(key, &part);
 	}
 	return backoff;
 }
@@ -363,15 +366,13 @@ read_after(const NullableDatum *args)
 	if (strcmp(rule, "success") != 0)
 	{
 		if (strcmp(rule, "done") != 0 && strcmp(rule, "any") != 0 && strcmp(rule, "failed") != 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("after_rule must be success, done, any or failed, not \"%s\"", rule)));
+			argument_no_choice("after_rule", rule, "\"success\", \"done\", \"any\", \"failed\"");
 		given = A_after_rule;
 	}
 	if (given == A_after_rule || !args[A_after].isnull)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("%s of jobq.enqueue is a feature that is not there yet", argument_names[given]),
+				 errmsg("argument \"%s\" of jobq.enqueue is a feature that is not there yet", argument_names[given]),
 				 errhint("Enqueue the second job in the handler of the first, or name its type in options.on_complete.")));
 }
 
@@ -409,7 +410,7 @@ request_read(Request *request, const NullableDatum *args)
 	if (request->unique_for != NULL && request->unique_key == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("unique_for needs a unique_key")));
+				 errmsg("argument \"unique_for\" needs \"unique_key\"")));
 	request->concurrency_key = read_key(args, A_concurrency_key);
 	request->keep_completed = read_interval(args, A_keep_completed);
 	request->keep_dead = read_interval(args, A_keep_dead);
@@ -428,7 +429,7 @@ request_set_payload(Request *request, Jsonb *payload)
 	if (payload == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("payload must not be NULL"),
+				 errmsg("argument \"payload\" must not be NULL"),
 				 errhint("Pass '{}' for a job without one.")));
 	check_json_size("payload", payload, (int64) jobq_max_payload);
 	if (request->type->command != NULL)

@@ -21,6 +21,7 @@
 #include "utils/timestamp.h"
 
 #include "access.h"
+#include "errors.h"
 #include "find.h"
 #include "handler.h"
 #include "inline_session.h"
@@ -137,9 +138,7 @@ jobq_run_inline(PG_FUNCTION_ARGS)
 	int32		home;
 
 	if (PG_ARGISNULL(0))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("argument \"id\" must not be NULL")));
+		argument_is_null("id");
 	access_need_free("run_inline");
 	if (handler_now() != NULL)
 		ereport(ERROR,

@@ -18,6 +18,7 @@
 #include "utils/memutils.h"
 #include "utils/tuplestore.h"
 
+#include "errors.h"
 #include "signals.h"
 
 #define MAX_CONDITION	10000	/* bytes */
@@ -114,7 +115,7 @@ bad_condition(const char *condition)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("condition does not say one boolean: \"%s\"", condition),
+			 errmsg("argument \"condition\": \"%s\" is no query of one boolean", argument_shown(condition)),
 			 errhint("It is a boolean expression, or a SELECT of one.")));
 }
 
@@ -142,13 +143,9 @@ Datum
 jobq_create_signal(PG_FUNCTION_ARGS)
 {
 	if (PG_ARGISNULL(1))
-		ereport(ERROR,
-				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("condition must not be NULL")));
+		argument_is_null("condition");
 	if (VARSIZE_ANY_EXHDR(PG_GETARG_TEXT_PP(1)) > MAX_CONDITION)
-		ereport(ERROR,
-				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-				 errmsg("condition must not be longer than %d bytes", MAX_CONDITION)));
+		argument_too_long("condition", VARSIZE_ANY_EXHDR(PG_GETARG_TEXT_PP(1)), MAX_CONDITION);
 	check_condition(text_to_cstring(PG_GETARG_TEXT_PP(1)));
 	if (callers_path)
 		pfree(callers_path);

@@ -6,6 +6,7 @@
 
 #include "mb/pg_wchar.h"
 
+#include "errors.h"
 #include "json_build.h"
 #include "json_size.h"
 #include "texts.h"
@@ -131,17 +132,6 @@ details_of_error(const ErrorData *edata)
 }
 
 /* ---------- the log ---------- */
-
-/* Returns the length of a control character at p, 0 for another.  UTF-8 has further ones, U+0080 to U+009F. */
-static int
-control_len(const unsigned char *p)
-{
-	if (*p < 0x20 || *p == 0x7f)
-		return 1;
-	if (GetDatabaseEncoding() == PG_UTF8 && p[0] == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f)
-		return 2;
-	return 0;
-}
 
 char *
 log_text(const char *text)

@@ -36,6 +36,7 @@
 
 #include "access.h"
 #include "ending.h"
+#include "errors.h"
 #include "handler.h"
 #include "job_types.h"
 #include "publish.h"
@@ -368,7 +369,7 @@ deadline_after(const Interval *timeout)
 	if (us < 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("timeout must be zero or more, not \"%s\"", given)));
+				 errmsg("argument \"timeout\": \"%s\" is below zero", given)));
 	if (us > LONGEST_WAIT_US)
 		ereport(NOTICE,
 				(errmsg("argument \"timeout\": \"%s\" counts as 20 s", given),
@@ -385,9 +386,7 @@ jobq_wait_for(PG_FUNCTION_ARGS)
 	for (int i = 0; i < 2; i++)
 	{
 		if (PG_ARGISNULL(i))
-			ereport(ERROR,
-					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-					 errmsg("%s must not be NULL", i == 0 ? "id" : "timeout")));
+			argument_is_null(i == 0 ? "id" : "timeout");
 	}
 	memset(&wait, 0, sizeof(wait));
 	wait.id = *PG_GETARG_UUID_P(0);

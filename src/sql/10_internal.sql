@@ -88,7 +88,7 @@ CREATE FUNCTION jobq._library_version() RETURNS text
 CREATE FUNCTION jobq._outside_extension(statement text) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_outside_extension';
 
--- Bad arguments.  The message names the argument and its value.
+-- Bad arguments, as src/errors.c words them: argument "priority": 500 is outside -100..100.
 CREATE FUNCTION jobq._bad(state text, message text, hint text DEFAULT NULL) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -102,7 +102,7 @@ CREATE FUNCTION jobq._check_not_null(argument text, given boolean) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF NOT given THEN
-    PERFORM jobq._bad('22004', format('%s must not be NULL', argument));
+    PERFORM jobq._bad('22004', format('argument "%s" must not be NULL', argument));
   END IF;
 END $$;
 
@@ -111,9 +111,28 @@ CREATE FUNCTION jobq._check_number(argument text, value numeric, low numeric, hi
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF value = 'NaN' OR value < low OR value > high THEN
-    PERFORM jobq._bad('22003', format('%s must be between %s and %s, not %s', argument, low, high, value));
+    PERFORM jobq._bad('22003', format('argument "%s": %s is outside %s..%s', argument, value, low, high));
   END IF;
 END $$;
+
+-- A value as messages show it: src/errors.c.
+CREATE FUNCTION jobq._shown(value text) RETURNS text
+  LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'jobq_shown';
+
+CREATE FUNCTION jobq._check_choice(argument text, value text, choices text[]) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF value <> ALL (choices) THEN
+    PERFORM jobq._bad('22023', format('argument "%s": "%s" is not one of %s', argument, jobq._shown(value),
+                                      (SELECT string_agg(format('"%s"', c), ', ') FROM unnest(choices) c)));
+  END IF;
+END $$;
+
+-- 42704
+CREATE FUNCTION jobq._bad_name(what text, name text, hint text DEFAULT NULL) RETURNS void
+  LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  SELECT jobq._bad('42704', format('%s "%s" does not exist', what, jobq._shown(name)), hint)
+$$;
 
 -- A name of a job type, a limit, ...
 CREATE FUNCTION jobq._check_name(what text, name text) RETURNS void
@@ -121,10 +140,9 @@ CREATE FUNCTION jobq._check_name(what text, name text) RETURNS void
 BEGIN
   PERFORM jobq._check_not_null('name', name IS NOT NULL);
   IF octet_length(name) > 63 THEN
-    PERFORM jobq._bad('54000', format('name is longer than 63 bytes: "%s"', name));
+    PERFORM jobq._bad('54000', format('argument "name": %s bytes are more than 63', octet_length(name)));
   ELSIF name = '' OR name LIKE ' %' OR name LIKE '% ' OR name ~ E'[[:cntrl:]\\u0080-\\u009f]' THEN
-    PERFORM jobq._bad('22023', format('name is no name of a %s: "%s"', what,
-                                      regexp_replace(name, E'[[:cntrl:]\\u0080-\\u009f]', '?', 'g')),
+    PERFORM jobq._bad('22023', format('argument "name": "%s" is no name of a %s', jobq._shown(name), what),
       'Names have 1 to 63 bytes, no control characters, and no space at either end.');
   END IF;
 END $$;
@@ -134,8 +152,8 @@ CREATE FUNCTION jobq._check_interval(argument text, value interval, zero_is_good
   RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF NOT isfinite(value) OR value < '0' OR value > '10000 years' OR (value = '0' AND NOT zero_is_good) THEN
-    PERFORM jobq._bad('22023', format('%s must be %s and finite, not "%s"', argument,
-      CASE WHEN zero_is_good THEN 'zero or more' ELSE 'more than zero' END, value));
+    PERFORM jobq._bad('22023', format('argument "%s": "%s" is %s', argument, value,
+      CASE WHEN value = '0' THEN 'not more than zero' ELSE 'outside 0..10000 years' END));
   END IF;
 END $$;
 
@@ -144,9 +162,7 @@ CREATE FUNCTION jobq._check_on_conflict(on_conflict text) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM jobq._check_not_null('on_conflict', on_conflict IS NOT NULL);
-  IF on_conflict NOT IN ('error', 'replace', 'ignore') THEN
-    PERFORM jobq._bad('22023', format('on_conflict must be "error", "replace" or "ignore", not "%s"', on_conflict));
-  END IF;
+  PERFORM jobq._check_choice('on_conflict', on_conflict, '{error,replace,ignore}');
 END $$;
 
 -- A filter by tenant: NULL takes every job, '' those without a tenant.

@@ -184,14 +184,14 @@ CREATE FUNCTION jobq._check_grant(role oid, access text, tenant text, job_types 
 BEGIN
   PERFORM jobq._check_not_null('role', role IS NOT NULL), jobq._check_not_null('access', access IS NOT NULL);
   IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = role) THEN
-    PERFORM jobq._bad('42704', format('role is no role: "%s"', role::regrole));
-  ELSIF access NOT IN ('enqueue', 'work', 'read', 'admin') THEN
-    PERFORM jobq._bad('22023', format('access must be "enqueue", "work", "read" or "admin", not "%s"', access));
-  ELSIF job_types = '{}' OR array_ndims(job_types) > 1 THEN
-    PERFORM jobq._bad('22023', format('job_types must be a list of names, not "%s"', job_types),
+    PERFORM jobq._bad('42704', format('argument "role": "%s" is no role', role::regrole));
+  END IF;
+  PERFORM jobq._check_choice('access', access, '{enqueue,work,read,admin}');
+  IF job_types = '{}' OR array_ndims(job_types) > 1 THEN
+    PERFORM jobq._bad('22023', format('argument "job_types": "%s" is no list of names', jobq._shown(job_types::text)),
                       'Leave it out for every job type.');
   ELSIF array_position(job_types, NULL) IS NOT NULL THEN
-    PERFORM jobq._bad('22004', 'job_types must not hold NULL');
+    PERFORM jobq._bad('22004', 'argument "job_types": an element must not be NULL');
   END IF;
   PERFORM jobq._check_tenant(tenant);
 END $$;
@@ -201,10 +201,9 @@ CREATE FUNCTION jobq._check_tenant(tenant text) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF octet_length(tenant) > 255 THEN
-    PERFORM jobq._bad('54000', format('tenant must not be longer than 255 bytes, this one has %s', octet_length(tenant)));
+    PERFORM jobq._bad('54000', format('argument "tenant": %s bytes are more than 255', octet_length(tenant)));
   ELSIF tenant ~ '[\u0001-\u001f\u007f]' THEN
-    PERFORM jobq._bad('22023', format('tenant must not contain control characters: "%s"',
-                                      regexp_replace(tenant, '[\u0001-\u001f\u007f]', '?', 'g')));
+    PERFORM jobq._bad('22023', format('argument "tenant": "%s" has control characters', jobq._shown(tenant)));
   END IF;
 END $$;
 
@@ -240,7 +239,7 @@ BEGIN
   SELECT n INTO unknown FROM unnest(job_types) n
    WHERE NOT EXISTS (SELECT FROM jobq.job_types t WHERE t.name = n AND t.dropped_at IS NULL) LIMIT 1;
   IF FOUND THEN
-    PERFORM jobq._bad('42704', format('job type "%s" does not exist', unknown));
+    PERFORM jobq._bad_name('job type', unknown);
   END IF;
   PERFORM jobq._lock_access();
   INSERT INTO jobq.access (role, access, tenant, job_types)
@@ -307,9 +306,9 @@ BEGIN
            AND p.proargtypes = 'text'::regtype::oid::text::oidvector AND p.provariadic = 0 AS good
     INTO found_function FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE p.oid = f;
   IF NOT FOUND THEN
-    PERFORM jobq._bad('22023', format('f is no function: "%s"', f::oid));
+    PERFORM jobq._bad('22023', format('argument "f": "%s" is no function', f::oid));
   ELSIF NOT found_function.good THEN
-    PERFORM jobq._bad('22023', format('f has the wrong signature: %s', f),
+    PERFORM jobq._bad('22023', format('argument "f": %s has the wrong signature', f),
                       'A tenant check is f(text) and returns boolean.');
   END IF;
   INSERT INTO jobq.tenant_check VALUES (found_function.signature);

@@ -76,7 +76,7 @@ BEGIN
   PERFORM jobq._check_not_null('tenant', _set_tenant_quota.tenant IS NOT NULL);
   PERFORM jobq._check_tenant(_set_tenant_quota.tenant);
   IF _set_tenant_quota.tenant = '' THEN
-    PERFORM jobq._bad('22023', 'tenant must not be ""', 'Jobs without a tenant have no quota.');
+    PERFORM jobq._bad('22023', 'argument "tenant": "" is empty', 'Jobs without a tenant have no quota.');
   END IF;
   PERFORM jobq._check_number('max_live', _set_tenant_quota.max_live, 0, 9223372036854775807);
   PERFORM jobq._check_number('max_bytes', _set_tenant_quota.max_bytes, 0, 9223372036854775807);

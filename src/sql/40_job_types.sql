@@ -30,7 +30,7 @@ BEGIN
   SELECT * INTO found_type FROM jobq.job_types t
    WHERE t.name = _live_type.name AND t.dropped_at IS NULL FOR UPDATE;
   IF NOT FOUND THEN
-    PERFORM jobq._bad('42704', format('job type "%s" does not exist', _live_type.name));
+    PERFORM jobq._bad_name('job type', _live_type.name);
   END IF;
   RETURN found_type;
 END $$;
@@ -67,10 +67,10 @@ BEGIN
            AND p.proargtypes IN ('', 'jsonb'::regtype::oid::text::oidvector) AS good
     INTO f FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE p.oid = handler;
   IF NOT FOUND THEN
-    PERFORM jobq._bad('22023', format('handler is no function: "%s"', handler::oid),
+    PERFORM jobq._bad('22023', format('argument "handler": "%s" is no function', handler::oid),
       'Write the argument types: ok(jsonb).');
   ELSIF NOT f.good THEN
-    PERFORM jobq._bad('22023', format('handler has the wrong signature: %s RETURNS %s', handler,
+    PERFORM jobq._bad('22023', format('argument "handler": %s RETURNS %s has the wrong signature', handler,
         (SELECT coalesce(pg_get_function_result(oid), 'nothing') FROM pg_proc WHERE oid = handler)),
       format('A handler is f(jsonb) or f() and returns jsonb, json or void; write the argument types: %s.',
              f.right_way));
@@ -87,24 +87,24 @@ DECLARE
 BEGIN
   SELECT * INTO role FROM pg_roles WHERE oid = run_as;
   IF NOT FOUND THEN
-    PERFORM jobq._bad('42704', format('run_as is no role: "%s"', run_as));
+    PERFORM jobq._bad('42704', format('argument "run_as": "%s" is no role', run_as));
   ELSIF NOT pg_has_role(caller, run_as, CASE WHEN version >= 160000 THEN 'SET' ELSE 'MEMBER' END) THEN
-    PERFORM jobq._bad('42501', format('run_as is a role that "%s" may not become: "%s"',
+    PERFORM jobq._bad('42501', format('argument "run_as": role "%s" may not become role "%s"',
                                       pg_get_userbyid(caller), role.rolname));
   END IF;
   IF what = 'command' THEN
     RETURN;
   ELSIF role.rolsuper AND NOT current_setting('jobq.allow_superuser_handlers')::boolean THEN
-    PERFORM jobq._bad('42501', format('run_as is a superuser, and handlers may not be: "%s"', role.rolname),
+    PERFORM jobq._bad('42501', format('argument "run_as": "%s" is a superuser, as which no handler may run', role.rolname),
       'Give run_as another role, or set jobq.allow_superuser_handlers.');
   ELSIF NOT role.rolcanlogin AND version < 170000 THEN
-    PERFORM jobq._bad('22023', format('run_as is a role that may not log in: "%s"', role.rolname),
+    PERFORM jobq._bad('22023', format('argument "run_as": role "%s" may not log in', role.rolname),
       'A worker is connected as run_as, which before PostgreSQL 17 takes LOGIN: ALTER ROLE ... LOGIN.');
   ELSIF NOT has_database_privilege(run_as, current_database(), 'CONNECT') THEN
-    PERFORM jobq._bad('42501', format('run_as is a role without CONNECT on this database: "%s"', role.rolname));
+    PERFORM jobq._bad('42501', format('argument "run_as": role "%s" has no CONNECT on this database', role.rolname));
   ELSIF NOT has_function_privilege(run_as, handler, 'EXECUTE') THEN
-    PERFORM jobq._bad('42501', format('run_as has no EXECUTE on handler %s: "%s"',
-                                      handler::regprocedure, role.rolname));
+    PERFORM jobq._bad('42501', format('argument "run_as": role "%s" has no EXECUTE on handler %s',
+                                      role.rolname, handler::regprocedure));
   END IF;
 END $$;
 
@@ -113,9 +113,7 @@ CREATE FUNCTION jobq._check_type_values(t jobq.job_types) RETURNS void
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   PERFORM jobq._check_number('max_attempts', t.max_attempts, 1, 1000000);
-  IF t.backoff NOT IN ('exponential', 'fixed') THEN
-    PERFORM jobq._bad('22023', format('backoff must be "exponential" or "fixed", not "%s"', t.backoff));
-  END IF;
+  PERFORM jobq._check_choice('backoff', t.backoff, '{exponential,fixed}');
   PERFORM jobq._check_interval('backoff_base', t.backoff_base);
   PERFORM jobq._check_interval('backoff_max', t.backoff_max);
   PERFORM jobq._check_number('backoff_jitter', t.backoff_jitter::numeric, 0, 1);
@@ -126,7 +124,7 @@ BEGIN
   PERFORM jobq._check_number('rate_limit', t.rate_limit, 0, 1000000000);
   PERFORM jobq._check_interval('rate_window', t.rate_window, false);
   IF t.rate_limit > 10000 AND coalesce(t.options ->> 'burst', '0') = '0' THEN
-    PERFORM jobq._bad('22003', format('rate_limit must be between 0 and 10000 without options.burst, not %s', t.rate_limit),
+    PERFORM jobq._bad('22003', format('argument "rate_limit": %s is outside 0..10000, without options.burst', t.rate_limit),
       'With options.burst a token bucket of that size takes the place of the exact window.');
   END IF;
   PERFORM jobq._check_interval('keep_completed', t.keep_completed);
@@ -289,7 +287,7 @@ BEGIN
       END IF;
     END IF;
     IF (handler IS NULL) = (command IS NULL) THEN
-      PERFORM jobq._bad('22023', format('handler and command of job type "%s" are both %s', _create_job_type.name,
+      PERFORM jobq._bad('22023', format('arguments "handler" and "command" of job type "%s" are both %s', _create_job_type.name,
                                         CASE WHEN handler IS NULL THEN 'NULL' ELSE 'given' END),
         'A job type has either a SQL function or an external program.');
     END IF;
@@ -394,13 +392,14 @@ DECLARE
   name text;
 BEGIN
   FOREACH name IN ARRAY reset LOOP
-    PERFORM jobq._check_not_null('reset element', name IS NOT NULL);
-    IF name NOT IN ('max_attempts', 'backoff', 'backoff_base', 'backoff_max', 'backoff_jitter', 'timeout',
+    IF name IS NULL THEN
+      PERFORM jobq._bad('22004', 'argument "reset": an element must not be NULL');
+    ELSIF name NOT IN ('max_attempts', 'backoff', 'backoff_base', 'backoff_max', 'backoff_jitter', 'timeout',
                     'base_priority', 'max_concurrent', 'cpu_weight', 'rate_limit', 'rate_window',
                     'keep_completed', 'keep_dead', 'critical', 'run_as', 'options') THEN
-      PERFORM jobq._bad('22023', format('reset names no argument with a default: "%s"', name));
+      PERFORM jobq._bad('22023', format('argument "reset": "%s" is no argument with a default', jobq._shown(name)));
     ELSIF given ? name THEN
-      PERFORM jobq._bad('22023', format('reset names an argument that is given, too: "%s"', name));
+      PERFORM jobq._bad('22023', format('argument "reset": "%s" is given, too', name));
     END IF;
     t := jsonb_populate_record(t, jsonb_build_object(name, defaults -> name));
     IF name = 'run_as' THEN
@@ -429,7 +428,7 @@ DECLARE
 BEGIN
   old := jobq._own_type(caller, name);
   IF handler IS NOT NULL AND command IS NOT NULL THEN
-    PERFORM jobq._bad('22023', format('handler and command of job type "%s" are both given', name),
+    PERFORM jobq._bad('22023', format('arguments "handler" and "command" of job type "%s" are both given', name),
       'A job type has either a SQL function or an external program.');
   END IF;
   t := jsonb_populate_record(old, given);

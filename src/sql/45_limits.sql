@@ -11,13 +11,13 @@ BEGIN
   IF jsonb_typeof(options -> 'limits') IS DISTINCT FROM 'array' THEN
     RETURN;
   ELSIF jsonb_array_length(options -> 'limits') > 8 THEN
-    PERFORM jobq._bad('54000', format('option "limits" must not name more than 8 limits, not %s',
+    PERFORM jobq._bad('54000', format('option "limits": %s limits are more than 8',
                                       jsonb_array_length(options -> 'limits')));
   END IF;
   FOR limit_name IN SELECT DISTINCT n FROM jsonb_array_elements_text(options -> 'limits') n ORDER BY n LOOP
     PERFORM FROM jobq.limits l WHERE l.name = limit_name FOR KEY SHARE;
     IF NOT FOUND THEN
-      PERFORM jobq._bad('42704', format('limit "%s" does not exist', limit_name), 'Create it with jobq.set_limit.');
+      PERFORM jobq._bad_name('limit', limit_name, 'Create it with jobq.set_limit.');
     END IF;
   END LOOP;
 END $$;
@@ -53,7 +53,7 @@ BEGIN
   PERFORM jobq._check_not_null('name', name IS NOT NULL);
   PERFORM FROM jobq.limits l WHERE l.name = _drop_limit.name FOR UPDATE;
   IF NOT FOUND THEN
-    PERFORM jobq._bad('42704', format('limit "%s" does not exist', name));
+    PERFORM jobq._bad_name('limit', name);
   END IF;
   SELECT string_agg(format('"%s"', t.name), ', ' ORDER BY t.name) INTO users
     FROM jobq.job_types t

@@ -66,15 +66,9 @@ CREATE FUNCTION jobq._callers_search_path() RETURNS text
 CREATE FUNCTION jobq._check_signal_name(name text) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  PERFORM jobq._check_not_null('name', name IS NOT NULL);
-  IF octet_length(name) > 63 THEN
-    PERFORM jobq._bad('54000', format('name is longer than 63 bytes: "%s"', name));
-  ELSIF name = '' OR name LIKE ' %' OR name LIKE '% ' OR name ~ E'[[:cntrl:]\\u0080-\\u009f]' THEN
-    PERFORM jobq._bad('22023', format('name is no name of a signal: "%s"',
-                                      regexp_replace(name, E'[[:cntrl:]\\u0080-\\u009f]', '?', 'g')),
-      'Names have 1 to 63 bytes, no control characters, and no space at either end.');
-  ELSIF jobq._is_builtin_signal(name) THEN
-    PERFORM jobq._bad('22023', format('name is a signal that jobq sets itself: "%s"', name));
+  PERFORM jobq._check_name('signal', name);
+  IF jobq._is_builtin_signal(name) THEN
+    PERFORM jobq._bad('22023', format('argument "name": "%s" is a signal that jobq sets itself', name));
   END IF;
 END $$;
 
@@ -133,7 +127,7 @@ BEGIN
   -- set_pressure_rule() locks the row, so no rule is new from here on
   PERFORM FROM jobq.signals s WHERE s.name = _drop_signal.name FOR UPDATE;
   IF NOT FOUND THEN
-    PERFORM jobq._bad('42704', format('signal "%s" does not exist', name));
+    PERFORM jobq._bad_name('signal', name);
   ELSIF NOT force THEN
     SELECT string_agg(CASE WHEN r.type_id = 0 THEN 'every job type' ELSE format('job type "%s"', t.name) END,
                       ', ' ORDER BY t.name) INTO users
@@ -164,14 +158,14 @@ BEGIN
   IF job_type IS NOT NULL THEN
     rule_type := (jobq._pausable_type(caller, job_type)).id;
     IF max_weight IS NOT NULL THEN
-      PERFORM jobq._bad('22023', format('max_weight is %s for job type "%s"', max_weight, job_type),
+      PERFORM jobq._bad('22023', format('argument "max_weight": %s is given for job type "%s"', max_weight, job_type),
         'It is the budget of all types together: job_type => NULL.');
     END IF;
   END IF;
   -- shared, so that the signal is not dropped meanwhile
   PERFORM FROM jobq.signals s WHERE s.name = signal FOR KEY SHARE;
   IF NOT FOUND AND NOT jobq._is_builtin_signal(signal) THEN
-    PERFORM jobq._bad('42704', format('signal "%s" does not exist', signal));
+    PERFORM jobq._bad_name('signal', signal);
   ELSIF priority_adj = 0 AND NOT block AND max_weight IS NULL THEN
     DELETE FROM jobq.pressure_rules r WHERE r.type_id = rule_type AND r.signal = signal;
   ELSE

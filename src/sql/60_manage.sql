@@ -17,7 +17,7 @@ BEGIN
   SELECT array_agg(t.id) INTO ids FROM jobq.job_types t
    WHERE t.name = job_type AND (with_dropped OR t.dropped_at IS NULL);
   IF ids IS NULL THEN
-    PERFORM jobq._bad('42704', format('job type "%s" does not exist', job_type));
+    PERFORM jobq._bad_name('job type', job_type);
   END IF;
   RETURN ids;
 END $$;
@@ -257,7 +257,7 @@ BEGIN
   PERFORM jobq._check_number('max_attempts', max_attempts, 1, 1000000);
   PERFORM jobq._check_interval('timeout', timeout);
   IF NOT isfinite(scheduled_for) THEN
-    PERFORM jobq._bad('22023', format('scheduled_for must be finite, not "%s"', scheduled_for));
+    PERFORM jobq._bad('22023', format('argument "scheduled_for": "%s" is not finite', scheduled_for));
   END IF;
   IF NOT jobq._manages_job(caller, id) THEN
     RETURN false;
@@ -378,7 +378,7 @@ BEGIN
   LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
   PERFORM jobq._check_not_null('tenant', tenant IS NOT NULL);
   IF tenant = '' THEN
-    PERFORM jobq._bad('22023', 'tenant must not be ""', 'There is no tenant to purge.');
+    PERFORM jobq._bad('22023', 'argument "tenant": "" is empty', 'There is no tenant to purge.');
   END IF;
   ids := ARRAY(SELECT q.id FROM jobq.queue q WHERE q.tenant = _purge_tenant.tenant ORDER BY q.id DESC);
   LOOP

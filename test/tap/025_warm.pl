@@ -132,7 +132,7 @@ sub refused
 	my (undef, undef, $stderr) = $node->psql('postgres', "\\set VERBOSITY verbose\nSELECT $sql");
 	like($stderr, qr/$state.*$message/s, $what);
 }
-refused(q{jobq.create_job_type('p', command => '{cat,"{x}"}', options => '{"warm": 1}')}, '22023', 'command of a warm tool has a placeholder: "\{x\}"', 'no placeholders with warm');
+refused(q{jobq.create_job_type('p', command => '{cat,"{x}"}', options => '{"warm": 1}')}, '22023', 'argument "command": element "\{x\}" of a warm tool has a placeholder', 'no placeholders with warm');
 define_tool($node, 'cold', [ 'cat', '{x}' ]);
 refused(q{jobq.alter_job_type('cold', options => '{"warm": 2}')}, '22023', 'placeholder', 'nor by altering the options');
 refused(q{jobq.alter_job_type('warm', command => '{cat,"{x}"}')}, '22023', 'placeholder', 'or the command');

@@ -1,0 +1,38 @@
+/*
+ * errors.h
+ *	  Errors that users see, in one style: argument "priority": 500 is outside -100..100.
+ */
+#ifndef JOBQ_ERRORS_H
+#define JOBQ_ERRORS_H
+
+#include "datatype/timestamp.h"
+#include "utils/jsonb.h"
+
+/* Longest interval of an argument; a sum of it and a date is still one. */
+#define JOBQ_MAX_INTERVAL_US	(INT64CONST(10000) * 365 * USECS_PER_DAY)
+
+/* Raise 22004, 22003, 22023 or 54000. */
+extern void pg_attribute_noreturn() argument_is_null(const char *argument);
+extern void pg_attribute_noreturn() argument_out_of_range(const char *argument, int64 value, int64 low, int64 high);
+/* choices: as they are listed in the message */
+extern void pg_attribute_noreturn() argument_no_choice(const char *argument, const char *value, const char *choices);
+extern void pg_attribute_noreturn() argument_too_long(const char *argument, Size bytes, Size max);
+/* Raises 22023 unless the interval is zero or more, finite and not too long. */
+extern void argument_check_interval(const char *argument, const Interval *span);
+
+/* Returns a value as messages show it: cut to 63 bytes, "?" for control characters. */
+extern char *argument_shown(const char *value);
+/* Returns the bytes of a control character at p, 0 for another.  UTF-8 has further ones, U+0080 to U+009F. */
+extern int	control_len(const unsigned char *p);
+extern char *json_shown(Jsonb *value);
+extern char *json_value_shown(const JsonbValue *value);
+
+/*
+ * In PG_CATCH: raise the caught error anew, with the CONTEXT of the caller
+ * alone, or with a prefix to its message.  context: where its copy lives.
+ * Internal errors are raised as they are.
+ */
+extern void pg_attribute_noreturn() raise_for_caller(MemoryContext context);
+extern void pg_attribute_noreturn() raise_with_prefix(MemoryContext context, const char *prefix);
+
+#endif
