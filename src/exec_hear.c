@@ -59,6 +59,7 @@ got_exit(ExecJob *x, const FrameExit *exit)
 	x->end.output = keep_text(x, exit->output);
 	x->end.stderr_tail = keep_text(x, exit->stderr_tail);
 	x->end.message = keep_text(x, exit->message);
+	x->end.error = keep_text(x, exit->error);
 	x->ended_at = GetCurrentTimestamp();
 	x->retry_at = 0;
 	x->state = EXEC_ENDED;

@@ -174,10 +174,14 @@ extern int	exec_log_level(JobType *type);
 
 /* --- exec_answer.c --- */
 extern void exec_judge_answer(Outcome *outcome, FrameExit *end, JobType *type);
+/* Fills a failed outcome with the report on descriptor 3; false: there is none, or it is bad. */
+extern bool exec_take_error(Outcome *outcome, FrameExit *end);
 
 /* --- exec_text.c: words of strangers --- */
 extern char *text_from_utf8(const char *data, int len);
 extern Jsonb *json_from_utf8(const char *data, int len, char **why);
+/* The same with a '?' for each character that the database can't store. */
+extern Jsonb *json_from_utf8_lossy(const char *data, int len, char **why);
 extern char *utf8_from_text(const char *text);
 
 #endif

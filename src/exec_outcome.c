@@ -3,7 +3,8 @@
  *	  How a tool ended, in the words of settle.h.
  *
  *	 exit 0				completed, when the output is what options.output says; else failed, bad_output
- *	 exit n				failed, skipped or snoozed, as the type's lists of exit codes say
+ *	 exit n				failed as the tool reports on descriptor 3 (exec_answer.c); without a report
+ *						failed, skipped or snoozed, as the type's lists of exit codes say
  *	 a signal, timeout	failed
  *	 over max_output	failed, bad_output
  *	 not started		released (this node's fault), but failed when its arguments are too long
@@ -11,17 +12,22 @@
  *	 helper lost		failed
  *	 warm: an answer	what it says (exec_answer.c); an exit, whatever its code, failed
  *
- * When it seems that a limit made the tool fail, the message ends with that.
+ * The message of an exit has the last line of stderr.  When it seems that a
+ * limit made the tool fail, the message ends with that.
  */
 #include "jobq.h"
 
+#include <ctype.h>
 #include <signal.h>
 
+#include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 
 #include "exec_job.h"
 #include "json_build.h"
 #include "options.h"
+
+#define MAX_STDERR_LINE 1024	/* of a message */
 
 static bool
 in_codes(Jsonb *options, const char *key, int code, const char *otherwise)
@@ -171,6 +177,39 @@ with_limit(char *message, FrameExit *end, JobType *type)
 	return message;
 }
 
+/* Finds the last line that is not blank, without the space around it; its length. */
+static int
+last_line(const char *text, const char **line)
+{
+	const char *end = text + strlen(text);
+
+	for (;;)
+	{
+		while (end > text && isspace((unsigned char) end[-1]))
+			end--;
+		if (end - text < 4 || memcmp(end - 4, "\\x0d", 4) != 0)	/* a carriage return, as the helper shows it */
+			break;
+		end -= 4;
+	}
+	for (*line = end; *line > text && (*line)[-1] != '\n';)
+		(*line)--;
+	while (*line < end && isspace((unsigned char) **line))
+		(*line)++;
+	return (int) (end - *line);
+}
+
+static char *
+exit_message(Outcome *o, int code, bool warm)
+{
+	char	   *message = psprintf("exited with code %d%s", code, warm ? " before it had answered" : "");
+	const char *line;
+	int			len = o->stderr_tail ? last_line(o->stderr_tail, &line) : 0;
+
+	if (len == 0)
+		return message;
+	return psprintf("%s: %.*s", message, pg_mbcliplen(line, len, MAX_STDERR_LINE), line);
+}
+
 static void
 exited(Outcome *o, FrameExit *end, JobType *type, bool warm)
 {
@@ -185,10 +224,9 @@ exited(Outcome *o, FrameExit *end, JobType *type, bool warm)
 			text_result(o, end);
 		return;
 	}
-	failed(o, psprintf("exit:%d", code),
-		   with_limit(psprintf(warm ? "exited with code %d before it had answered" : "exited with code %d", code), end, type));
+	failed(o, psprintf("exit:%d", code), with_limit(exit_message(o, code, warm), end, type));
 	o->code_given = true;
-	if (type == NULL || warm)
+	if (exec_take_error(o, end) || type == NULL || warm)
 		return;
 	if (in_codes(type->options, "skip_exit_codes", code, NULL))
 		o->kind = OUTCOME_SKIPPED;

@@ -149,11 +149,26 @@ events_of(ExecJob *x)
 }
 
 static void
-warn(Ledger *ledger, ExecJob *x, JobType *type, const char *message)
+warn(Ledger *ledger, ExecJob *x, JobType *type, const char *message, Jsonb *data)
 {
-	Event		event = {.ts = x->ended_at, .type = "log", .level = "warning", .message = message};
+	Event		event = {.ts = x->ended_at, .type = "log", .level = "warning", .message = message, .data = data};
 
 	add_event(ledger, x, type, &event);
+}
+
+/* Writes an event of the error on descriptor 3 when something else was the outcome. */
+static void
+warn_of_ignored_error(Ledger *ledger, ExecJob *x, JobType *type)
+{
+	FrameExit  *end = &x->end;
+	bool		exited = end->kind == FRAME_EXITED;
+	char	   *why;
+
+	if (end->error.len == 0 || (exited && (end->value != 0 || x->warm)))
+		return;
+	warn(ledger, x, type, exited ? "the error on descriptor 3 was ignored: the exit code is 0" :
+		 "the error on descriptor 3 was ignored: the tool did not exit by itself",
+		 json_from_utf8_lossy(end->error.data, (int) end->error.len, &why));
 }
 
 /* What a reader of the timeline should know of the end beyond its outcome. */
@@ -164,16 +179,17 @@ write_remarks(Ledger *ledger, ExecJob *x, JobType *type)
 
 	if (x->nevents > EXEC_MAX_EVENTS)
 		warn(ledger, x, type, psprintf("%d more events of this attempt were dropped",
-									   x->nevents - EXEC_MAX_EVENTS));
+									   x->nevents - EXEC_MAX_EVENTS), NULL);
 	if (end->bad_lines > 0)
-		warn(ledger, x, type, psprintf("%u lines on descriptor 3 were no JSON objects", end->bad_lines));
+		warn(ledger, x, type, psprintf("%u lines on descriptor 3 were malformed", end->bad_lines), NULL);
+	warn_of_ignored_error(ledger, x, type);
 	if (end->left_processes > 0)
 		warn(ledger, x, type, psprintf("%u processes were left when the tool had ended, and were killed",
-									   end->left_processes));
+									   end->left_processes), NULL);
 	if (end->kind == FRAME_EXITED && end->value == 0 && type->output == OUTPUT_TEXT &&
 		(end->verdict == FRAME_OUT_NOT_UTF8 || end->verdict == FRAME_OUT_NUL))
 		warn(ledger, x, type, end->verdict == FRAME_OUT_NUL ?
-			 "NUL bytes were removed from the output" : "invalid UTF-8 was replaced in the output");
+			 "NUL bytes were removed from the output" : "invalid UTF-8 was replaced in the output", NULL);
 }
 
 /* Of a tool that runs on. */
@@ -417,6 +433,7 @@ give_way(ExecJob *x, ErrorData *error)
 	x->progress = get_float8_nan();
 	x->progress_data = NULL;
 	x->events = NIL;
+	x->end.error.len = 0;
 	MemoryContextSwitchTo(caller);
 }
 

@@ -3,7 +3,8 @@
  *	  Words of strangers: text and JSON between a tool (UTF-8) and the database's encoding.
  *
  * The helper sends valid UTF-8 without NUL; nothing here relies on it.  A character that the database
- * can't store becomes '?', so text never fails; JSON either converts exactly or is refused.
+ * can't store becomes '?', so text never fails; JSON converts exactly or is refused, but for
+ * reports of a failure.
  */
 #include "jobq.h"
 
@@ -95,12 +96,53 @@ utf8_from_text(const char *text)
 	return pg_server_to_any(text, (int) strlen(text), PG_UTF8);
 }
 
+/* Reads "\\u" with four digits at text, which ends in a NUL; false: there is none. */
+static bool
+unicode_escape(const char *text, unsigned int *code)
+{
+	return text[0] == '\\' && text[1] == 'u' && strspn(text + 2, "0123456789abcdefABCDEF") >= 4 &&
+		sscanf(text + 2, "%4x", code) == 1;
+}
+
+/* Writes out the escapes of characters beyond ASCII: jsonb_in can't convert them to every encoding. */
+static char *
+without_escapes(const char *data, int len)
+{
+	char	   *text = pnstrdup(data, len);
+	char	   *out = palloc(len + 1);
+	int			to = 0;
+
+	while (*text)
+	{
+		unsigned int code;
+		unsigned int low;
+
+		if (!unicode_escape(text, &code) || code < 0x80)
+		{
+			if (text[0] == '\\' && text[1])	/* what it escapes may be another one */
+				out[to++] = *text++;
+			out[to++] = *text++;
+			continue;
+		}
+		text += 6;
+		if (is_utf16_surrogate_first(code) && unicode_escape(text, &low))
+		{
+			code = surrogate_pair_to_codepoint(code, low);
+			text += 6;
+		}
+		unicode_to_utf8(code, (unsigned char *) out + to);
+		to += pg_utf_mblen((unsigned char *) out + to);
+	}
+	out[to] = '\0';
+	return out;
+}
+
 /*
  * In a transaction.  NULL and *why when jsonb does not take it; the parser raises errors, so it runs in a
  * subtransaction.
  */
-Jsonb *
-json_from_utf8(const char *data, int len, char **why)
+static Jsonb *
+parse_json(const char *data, int len, int encoding, char **why)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
@@ -111,7 +153,7 @@ json_from_utf8(const char *data, int len, char **why)
 	MemoryContextSwitchTo(caller);
 	PG_TRY();
 	{
-		char	   *text = pg_any_to_server(pnstrdup(data, len), len, PG_UTF8);
+		char	   *text = pg_any_to_server(pnstrdup(data, len), len, encoding);
 
 		result = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(text)));
 		ReleaseCurrentSubTransaction();
@@ -131,4 +173,19 @@ json_from_utf8(const char *data, int len, char **why)
 	MemoryContextSwitchTo(caller);
 	CurrentResourceOwner = owner;
 	return result;
+}
+
+Jsonb *
+json_from_utf8(const char *data, int len, char **why)
+{
+	return parse_json(data, len, PG_UTF8, why);
+}
+
+Jsonb *
+json_from_utf8_lossy(const char *data, int len, char **why)
+{
+	char	   *text = without_escapes(data, len);
+
+	text = text_from_utf8(text, (int) strlen(text));
+	return parse_json(text, (int) strlen(text), GetDatabaseEncoding(), why);
 }

@@ -294,7 +294,7 @@ keep_error(Job *job, Outcome *o)
 static bool
 is_last(Job *job, JobType *type, Outcome *o, int attempt)
 {
-	return type == NULL || o->permanent || failure_code_is_permanent(type, o) ||
+	return type == NULL || o->permanent || (!o->retryable && failure_code_is_permanent(type, o)) ||
 		attempt >= JOB_INT(job, Q_max_attempts) ||
 		(o->crashed && JOB_INT(job, Q_crashes) + 1 >= type->max_crashes);
 }

@@ -27,6 +27,7 @@ typedef struct Outcome
 {
 	OutcomeKind kind;
 	bool		permanent;
+	bool		retryable;		/* FAILED: whatever permanent_codes and retry_codes say */
 	bool		crashed;		/* the server died of it: counts in crashes, next attempt alone */
 	bool		never_ran;		/* RELEASED: its tool could not be started; message has the reason */
 	bool		begun;			/* the attempt is already charged in the row (exec: claimed); else SQL */

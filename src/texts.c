@@ -43,8 +43,8 @@ bounded_code(char *code)
 	return pnstrdup(code, pg_mbcliplen(code, (int) strlen(code), JOBQ_MAX_CODE));
 }
 
-/* Replaces details that are too large, since JSON can't be cut. */
-static Jsonb *
+/* JSON can't be cut. */
+Jsonb *
 bounded_details(Jsonb *details)
 {
 	JsonBuild	b;

@@ -13,6 +13,8 @@
 
 /* Cuts a text to JOBQ_MAX_TEXT bytes, whole characters and a note; returns a shorter one, or NULL, as it is. */
 extern char *bounded_text(char *text);
+/* Replaces details that are too large by {"truncated": true}, returns others as they are. */
+extern Jsonb *bounded_details(Jsonb *details);
 /* Cuts message, code and details of an outcome; again, it changes nothing. */
 extern void bound_outcome(Outcome *o);
 /* error_details of an error: detail, hint and context, cut, without repetitions. */

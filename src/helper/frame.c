@@ -21,6 +21,7 @@ typedef struct Codec
 	FrameBuf   *out;			/* NULL: decoding */
 	const char *in;
 	const char *end;
+	uint8_t		version;
 	bool		failed;
 } Codec;
 
@@ -358,6 +359,8 @@ walk_exit(Codec *c, FrameExit *m)
 	walk_text(c, &m->output, FRAME_MAX_LIMIT);
 	walk_text(c, &m->stderr_tail, FRAME_MAX_LIMIT);
 	walk_text(c, &m->message, FRAME_MAX_LIMIT);
+	if (c->version > FRAME_OLD_VERSION)
+		walk_text(c, &m->error, FRAME_MAX_LINE);
 }
 
 static void
@@ -410,6 +413,7 @@ frame_encode(FrameBuf *buf, const Frame *frame, uint32_t max_frame)
 	size_t		i;
 
 	c.out = buf;
+	c.version = frame->version ? frame->version : FRAME_VERSION;
 	put(&c, header, FRAME_HEADER);
 	before = frame_pending(buf) - (c.failed ? 0 : FRAME_HEADER);
 	walk_message(&c, &copy);
@@ -421,7 +425,7 @@ frame_encode(FrameBuf *buf, const Frame *frame, uint32_t max_frame)
 	}
 	for (i = 0; i < 4; i++)
 		buf->data[buf->start + before + i] = (char) ((len - 4) >> (8 * i));
-	buf->data[buf->start + before + 4] = (char) (frame->version ? frame->version : FRAME_VERSION);
+	buf->data[buf->start + before + 4] = (char) c.version;
 	buf->data[buf->start + before + 5] = (char) frame->type;
 	return true;
 }
@@ -436,6 +440,7 @@ frame_decode(const char *body, size_t len, Frame *frame)
 		return false;
 	frame->version = (uint8_t) body[0];
 	frame->type = (uint8_t) body[1];
+	c.version = frame->version;
 	c.in = body + 2;
 	c.end = body + len;
 	walk_message(&c, frame);

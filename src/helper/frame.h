@@ -16,7 +16,7 @@
 #include <sys/types.h>
 
 #define FRAME_VERSION		2
-#define FRAME_OLD_VERSION	1	/* of the release before: no PING, PONG, OUTPUT_LIMIT */
+#define FRAME_OLD_VERSION	1	/* of the release before: no PING, PONG, OUTPUT_LIMIT, FrameExit.error */
 #define FRAME_FD			3	/* the helper's end of the socketpair */
 #define FRAME_HEADER		6	/* u32 length of what follows it, u8 version, u8 type */
 #define FRAME_MAX_DEFAULT	(4 * 1024 * 1024 + 256 * 1024)
@@ -189,6 +189,7 @@ typedef struct FrameExit
 	FrameText	output;			/* valid UTF-8 without NUL; refused: its first FRAME_BAD_OUTPUT bytes */
 	FrameText	stderr_tail;	/* valid UTF-8, control characters escaped but for tab and newline */
 	FrameText	message;		/* why: of a failed start or a refused output; else empty */
+	FrameText	error;			/* the last line of fd 3 with that key; empty: none */
 } FrameExit;
 
 typedef struct Frame

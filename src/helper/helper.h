@@ -72,6 +72,8 @@
 #define LEAVE_MAX_US	UINT64_C(4000000)
 #define NEVER			UINT64_MAX
 #define NO_JOB			UINT64_MAX
+#define NOTE_ERROR		100		/* of a line of descriptor 3, beside FrameEventKind: kept for EXIT */
+#define MAX_RETRY_AFTER 1e9		/* seconds */
 #define DIR_FLAGS		(O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
 /* Runs on the stack of a child that never returns from there: marks of a sanitizer would stay in our memory. */
@@ -163,6 +165,7 @@ typedef struct Job
 	Lines		notes;
 	uint32_t	log_lines;		/* lines of stderr still to be sent */
 	uint32_t	bad_lines;
+	Capture		error;			/* the last line of descriptor 3 with that key */
 	uint8_t		output;			/* FrameOutputKind */
 	uint64_t	started;		/* monotonic, us */
 	uint64_t	ended;
@@ -344,8 +347,8 @@ extern FrameVerdict answer_check(const char *line, size_t len, size_t max, const
 /* progress.c */
 /* The object's "id" is this text. */
 extern bool line_has_id(const char *line, size_t len, const char *id);
-extern bool progress_kind(const char *line, size_t len, uint8_t *kind); /* false: bad; kind 0: nothing of
-																		 * ours */
+/* false: bad; kind: FrameEventKind, NOTE_ERROR, or 0: nothing of ours. */
+extern bool progress_kind(const char *line, size_t len, uint8_t *kind);
 
 /* workdir.c */
 extern bool workdir_open(Helper *h, FrameText base);

@@ -41,6 +41,7 @@ job_free(Job *job)
 	free(job->err.data);
 	free(job->err_lines.data);
 	free(job->notes.data);
+	free(job->error.data);
 	free(job->answers.data);
 	free(job);
 }
@@ -66,7 +67,7 @@ job_new(Helper *h, const FrameStart *start, Pool *pool)
 	job->out.max = job->output == FRAME_OUTPUT_NONE ? 0 : start->max_output;
 	job->err.size = start->stderr_tail < MAX_STDERR_TAIL ? start->stderr_tail : MAX_STDERR_TAIL;
 	job->err_lines.max = MAX_STDERR_LINE;
-	job->notes.max = FRAME_MAX_LINE;
+	job->notes.max = job->error.max = FRAME_MAX_LINE;
 	job->memory_max = start->memory_max;
 	job->cpu_seconds = start->cpu_seconds;
 	job->log_lines = start->log_lines;
@@ -303,6 +304,8 @@ fill_exit(const Job *job, FrameExit *result)
 	result->maxrss_kb = (uint64_t) job->usage.ru_maxrss;
 	result->left_processes = job->left;
 	result->bad_lines = job->bad_lines;
+	result->error.data = job->error.data;
+	result->error.len = (uint32_t) job->error.len;
 	set_kind(job, result);
 }
 

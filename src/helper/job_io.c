@@ -41,6 +41,15 @@ send_event(Helper *h, Job *job, uint8_t kind, const char *line, size_t len)
 	send_frame(h, &frame);
 }
 
+/* Keeps a report of a failure in place of an earlier one. */
+static void
+keep_error(Helper *h, Job *job, const char *line, size_t len)
+{
+	job->error.len = 0;
+	capture_add(&job->error, line, len);
+	h->out.failed |= job->error.failed; /* out of memory: the loop leaves */
+}
+
 static void
 note_line(void *arg, const char *line, size_t len, bool overlong)
 {
@@ -51,6 +60,8 @@ note_line(void *arg, const char *line, size_t len, bool overlong)
 		return;
 	if (overlong || !progress_kind(line, len, &kind) || (l->job->pool && !line_has_id(line, len, l->job->id)))
 		l->job->bad_lines++;
+	else if (kind == NOTE_ERROR)
+		keep_error(l->helper, l->job, line, len);
 	else if (kind != 0)
 		send_event(l->helper, l->job, kind, line, len);
 }

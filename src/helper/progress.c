@@ -8,9 +8,9 @@
 #include "helper.h"
 #include "json.h"
 
-/* A JSON number (at most JSON_MAX_NUMBER characters) from 0 to 100. */
+/* True if it is a JSON number (at most JSON_MAX_NUMBER characters) from 0 to max. */
 static bool
-is_percentage(const char *value, size_t len)
+is_number_to(double max, const char *value, size_t len)
 {
 	char		number[JSON_MAX_NUMBER + 1];
 	double		parsed;
@@ -20,7 +20,7 @@ is_percentage(const char *value, size_t len)
 	memcpy(number, value, len);
 	number[len] = '\0';
 	parsed = strtod(number, NULL);
-	return parsed >= 0 && parsed <= 100;
+	return parsed >= 0 && parsed <= max;
 }
 
 bool
@@ -31,6 +31,28 @@ line_has_id(const char *line, size_t len, const char *id)
 
 	return json_find(line, len, "id", &value, &value_len) && value_len == strlen(id) + 2 && value[0] == '"' &&
 		memcmp(value + 1, id, value_len - 2) == 0;
+}
+
+/*
+ * True if the values of a reported failure have their types, which their first
+ * characters tell; null counts as missing.  The worker reads intervals.
+ */
+static bool
+is_sound_error(const char *line, size_t len)
+{
+	static const struct
+	{
+		const char *key;
+		const char *first;
+	}			keys[] = {{"error", "\""}, {"code", "0123456789-\"n"}, {"retryable", "tfn"}, {"retry_after", "0123456789\"n"}, {"details", "{n"}};
+	const char *value;
+	size_t		value_len;
+
+	for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+		if (json_find(line, len, keys[i].key, &value, &value_len) && !strchr(keys[i].first, value[0]))
+			return false;
+	return !json_find(line, len, "retry_after", &value, &value_len) || value[0] == '"' || value[0] == 'n' ||
+		is_number_to(MAX_RETRY_AFTER, value, value_len);
 }
 
 bool
@@ -52,7 +74,7 @@ progress_kind(const char *line, size_t len, uint8_t *kind)
 	if (json_find(line, len, "progress", &value, &value_len))
 	{
 		*kind = FRAME_EVENT_PROGRESS;
-		return is_percentage(value, value_len);
+		return is_number_to(100, value, value_len);
 	}
 	if (json_find(line, len, "log", &value, &value_len))
 	{
@@ -63,6 +85,11 @@ progress_kind(const char *line, size_t len, uint8_t *kind)
 	{
 		*kind = FRAME_EVENT_ARTIFACT;
 		return value[0] == '{';
+	}
+	if (json_find(line, len, "error", &value, &value_len))
+	{
+		*kind = NOTE_ERROR;
+		return is_sound_error(line, len);
 	}
 	return true;
 }

@@ -317,6 +317,7 @@ give(Helper *h, Job *job, uint64_t now)
 	job->deadline = w->timeout_us ? after_us(now, w->timeout_us) : NEVER;
 	job->log_lines = pool->start.log_lines;
 	job->bad_lines = 0;
+	job->error.len = 0;
 	job->err.total = 0;
 	job->served++;
 	free(job->stdin_data);

@@ -340,6 +340,13 @@ warm_do(const char *id, const char *what, int served)
 {
 	if (strcmp(what, "exit") == 0)
 		exit(3);
+	if (strcmp(what, "error") == 0 || strcmp(what, "warn") == 0)
+		dprintf(3, "{\"id\":\"%s\",\"error\":\"mine\"}\n", id);
+	if (strcmp(what, "error") == 0)
+	{
+		dprintf(3, "{\"id\":\"other\",\"error\":\"not mine\"}\n");
+		exit(3);
+	}
 	if (strcmp(what, "leave") == 0)
 		exit(0);
 	if (strcmp(what, "crash") == 0)

@@ -108,7 +108,7 @@ my $exit = define_tool($node, 'exit', [ 'sh', '-c', 'echo oops >&2; exit $0', '{
 	backoff_base => "'1ms'", options => q('{"skip_exit_codes": [10], "snooze_exit_codes": [11], "snooze": "1h"}'));
 $done = run_job($node, $exit, '{"code": 3}');
 is("$done->{status} $done->{error_code} $done->{attempts}", 'error exit:3 2', 'an exit code retries, then is a dead letter');
-is($done->{error_msg}, 'exited with code 3', 'message');
+is($done->{error_msg}, 'exited with code 3: oops', 'message');
 is_deeply($done->{error_details}, { stderr => "oops\n" }, 'the tail of stderr is kept');
 is($node->safe_psql('postgres', "SELECT count(*), min(data->>'stderr'), min(data->>'code'), bool_and(data ? 'duration_ms'),
 	bool_and(data->>'worker' LIKE 'exec/%') FROM jobq.events WHERE job_id = '$done->{id}' AND type = 'failed'"),

@@ -149,7 +149,7 @@ sub hits
 	my $e = run_job($node, $type);
 	like("$e->{error_code}: " . ($e->{error_msg} // ''), qr/^$code: $message$/, $what);
 }
-my $ended = '(exited with code \d+|terminated by signal \w+)';
+my $ended = '(exited with code \d+(: .+)?|terminated by signal \w+)';
 hits('{"memory_max": "64MB"}', 'my $x = "x" x 200_000_000; print 1', '(exit|signal):\w+', "$ended: memory limit of 64 MB exceeded", 'memory_max');
 hits('{"memory_max": "64MB"}', 'my @x; push @x, "y" x 100_000 while 1', '(exit|signal):\w+', "$ended: memory limit of 64 MB exceeded", 'memory_max by and by');
 hits('{"cpu_seconds": 1}', '1 while 1', 'signal:XCPU', 'terminated by signal XCPU: processor time limit of 1 s exceeded', 'cpu_seconds');

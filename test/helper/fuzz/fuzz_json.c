@@ -61,7 +61,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size_t		len;
 	uint8_t		kind;
 
-	progress_kind(s, size, &kind);
+	if (progress_kind(s, size, &kind) && kind == NOTE_ERROR)
+		expect(json_check(s, size, 2 * FRAME_MAX_LINE, NULL) == JSON_OK &&
+			   json_find(s, size, "error", &value, &len) && value[0] == '"');
 	if (result != JSON_OK)
 	{
 		expect(error.what && error.offset <= size);

@@ -228,8 +228,8 @@ sub decode
 	}
 	elsif ($name eq 'EXIT')
 	{
-		@f{qw(job duration utime stime maxrss stdout_bytes stderr_bytes value left bad_lines kind verdict limit output stderr message)} =
-		  unpack('Q<Q<Q<Q<Q<Q<Q<l<L<L<CCCL</aL</aL</a', $body);
+		@f{qw(job duration utime stime maxrss stdout_bytes stderr_bytes value left bad_lines kind verdict limit output stderr message error)} =
+		  unpack('Q<Q<Q<Q<Q<Q<Q<l<L<L<CCCL</aL</aL</a' . ($version > 1 ? 'L</a' : ''), $body);
 		$f{kind} = $KIND[ $f{kind} ];
 		$f{verdict} = $VERDICT[ $f{verdict} ];
 		$f{limit} = $LIMIT[ $f{limit} ];

@@ -87,7 +87,7 @@ sample_list(Source *s, FrameBuf *buf, int least)
 
 typedef struct SampleRoom
 {
-	char		t[3][64];
+	char		t[4][64];
 	FrameBuf	list[2];
 } SampleRoom;
 
@@ -135,6 +135,7 @@ sample_exit(Source *s, FrameExit *m, SampleRoom *room)
 	m->output = sample_text(s, room->t[0], true);
 	m->stderr_tail = sample_text(s, room->t[1], true);
 	m->message = sample_text(s, room->t[2], true);
+	m->error = sample_text(s, room->t[3], true);
 }
 
 static inline void
@@ -212,7 +213,7 @@ same_exit(const FrameExit *a, const FrameExit *b)
 		a->stderr_bytes == b->stderr_bytes && a->value == b->value &&
 		a->left_processes == b->left_processes && a->bad_lines == b->bad_lines && a->kind == b->kind &&
 		a->verdict == b->verdict && a->limit == b->limit && same_text(a->output, b->output) &&
-		same_text(a->stderr_tail, b->stderr_tail) && same_text(a->message, b->message);
+		same_text(a->stderr_tail, b->stderr_tail) && same_text(a->message, b->message) && same_text(a->error, b->error);
 }
 
 static inline bool

@@ -159,6 +159,10 @@ test_progress(void)
 		  line_is("{\"progress\": \"5\"}", false, 0) && line_is("{\"progress\": null}", false, 0), "no other progress");
 	CHECK(line_is("  {\"log\": \"x\", \"level\": \"info\"}", true, FRAME_EVENT_LOG) && line_is("{\"log\": 1}", false, 0), "log");
 	CHECK(line_is("{\"artifact\": {}}", true, FRAME_EVENT_ARTIFACT) && line_is("{\"artifact\": []}", false, 0), "artifact");
+	CHECK(line_is("{\"error\": \"x\", \"code\": \"c\", \"retryable\": true, \"retry_after\": 1.5, \"details\": {}}", true, NOTE_ERROR), "error");
+	CHECK(line_is("{\"error\": 1}", false, 0) && line_is("{\"error\": \"x\", \"code\": []}", false, 0) &&
+		  line_is("{\"error\": \"x\", \"retryable\": 1}", false, 0) && line_is("{\"error\": \"x\", \"retry_after\": -1}", false, 0) &&
+		  line_is("{\"error\": \"x\", \"details\": []}", false, 0), "no other error");
 	CHECK(line_is("{\"x\": 1}", true, 0) && line_is("{}", true, 0), "unknown keys are ignored");
 	CHECK(line_is("[1]", false, 0) && line_is("x", false, 0) && line_is("{\"log\": \"x\"", false, 0), "lines that are no object");
 }
