@@ -9,6 +9,7 @@
 #include "utils/hsearch.h"
 #include "utils/timestamp.h"
 
+#include "bad_rows.h"
 #include "dispatcher.h"
 #include "keys.h"
 #include "pressure.h"
@@ -265,6 +266,8 @@ admission_trouble(char *buf, int size)
 		held += t->held_until > mono_now();
 	}
 	buf[0] = '\0';
+	if (own == NULL && bad_rows_trouble()[0] != '\0')
+		own = bad_rows_trouble();
 	if (own != NULL)
 		strlcpy(buf, own, size);
 	else if (unknown > 0)

@@ -20,6 +20,7 @@
 #include "catalog/pg_type.h"
 #include "commands/trigger.h"
 #include "miscadmin.h"
+#include "storage/ipc.h"
 #include "storage/proc.h"
 #include "tcop/pquery.h"
 #include "utils/builtins.h"
@@ -58,14 +59,21 @@ cancel_myself(void)
 	SetLatch(MyLatch);
 }
 
-/* Repeats every second; a handler that swallows it long enough loses its process. */
+/*
+ * Repeats every second; a handler that swallows it long enough loses its process.  A process that leaves for another
+ * reason may take as long to roll back: its job has not timed out.
+ */
 static void
 job_timeout_handler(void)
 {
+	Slot	   *slot = MySlot;
+
+	if (proc_exit_inprogress)
+		return;
 	timed_out = true;
-	if (++timeouts_ignored > ignored_limit && MySlot != NULL && MySlot->current >= 0)
+	if (++timeouts_ignored > ignored_limit && slot != NULL && slot->current >= 0)
 	{
-		MySlot->cells[MySlot->current].timed_out = true;
+		slot->cells[slot->current].timed_out = true;
 		ProcDiePending = true;
 	}
 	cancel_myself();

@@ -11,10 +11,12 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 #include "utils/hsearch.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+#include "bad_rows.h"
 #include "dispatcher.h"
 #include "job_types.h"
 #include "options.h"
@@ -41,6 +43,7 @@ typedef struct SharedLimit
 	char		name[NAMEDATALEN];	/* hash key */
 	JobLimit	limit;
 	bool		is_there;
+	char		trouble[256];	/* '': its row makes sense; else its types wait */
 } SharedLimit;
 
 static HTAB *shared = NULL;
@@ -104,15 +107,46 @@ limits_init(MemoryContext context)
 	shared = hash_create("jobq limits", 16, &ctl, HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
 }
 
-static void
-load_limit(Datum *values)
+/* jobq.set_limit makes no such row. */
+static const char *
+trouble_of_limit(const Datum *values)
 {
-	char	   *name = TextDatumGetCString(values[L_name - 1]);
-	bool		found;
-	SharedLimit *s = hash_search(shared, name, HASH_ENTER, &found);
+	const char *name = TextDatumGetCString(values[L_name - 1]);
+	int			rate = DatumGetInt32(values[L_rate_limit - 1]);
+	Interval   *window = DatumGetIntervalP(values[L_rate_window - 1]);
 
+	if (DatumGetInt32(values[L_max_concurrent - 1]) < 0)
+		return psprintf("max_concurrent of limit \"%s\" is %d", name, DatumGetInt32(values[L_max_concurrent - 1]));
+	if (rate < 0)
+		return psprintf("rate_limit of limit \"%s\" is %d", name, rate);
+	if (rate > 0 && interval_to_us(window) <= 0)
+		return psprintf("rate_window of limit \"%s\" is %s", name,
+						DatumGetCString(DirectFunctionCall1(interval_out, IntervalPGetDatum(window))));
+	return NULL;
+}
+
+static void
+load_limit(Relation rel, HeapTuple tuple)
+{
+	Datum		values[L_NATTS];
+	bool		nulls[L_NATTS];
+	const char *trouble = row_look(rel, tuple, values, nulls);
+	char	   *name = nulls[L_name - 1] ? NULL : TextDatumGetCString(values[L_name - 1]);
+	SharedLimit *s;
+	bool		found;
+
+	if (trouble == NULL)
+		trouble = trouble_of_limit(values);
+	if (trouble != NULL)
+		bad_rows_note(BAD_LIMITS, trouble);
+	if (name == NULL)
+		return;
+	s = hash_search(shared, name, HASH_ENTER, &found);
 	if (!found)
 		limit_init(&s->limit);
+	strlcpy(s->trouble, trouble ? trouble : "", sizeof(s->trouble));
+	if (trouble != NULL)
+		return;
 	s->limit.max_concurrent = DatumGetInt32(values[L_max_concurrent - 1]);
 	s->is_there = true;
 	rate_load(&s->limit.rate, 0, name, DatumGetInt32(values[L_rate_limit - 1]),
@@ -145,17 +179,14 @@ limits_load(void)
 	{
 		s->limit.max_concurrent = 0;
 		s->is_there = false;
+		s->trouble[0] = '\0';
 	}
+	bad_rows_begin(BAD_LIMITS);
 	scan = table_beginscan(rel, snapshot, 0, NULL, SO_NONE);
 	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
-	{
-		Datum		values[L_NATTS];
-		bool		nulls[L_NATTS];
-
-		row_deform(rel, tuple, values, nulls);
-		load_limit(values);
-	}
+		load_limit(rel, tuple);
 	table_endscan(scan);
+	bad_rows_end(BAD_LIMITS);
 	UnregisterSnapshot(snapshot);
 	table_close(rel, NoLock);
 	hash_seq_init(&status, shared);
@@ -212,6 +243,10 @@ limits_of_type(Jsonb *options, JobLimit **found)
 	{
 		SharedLimit *s = hash_search(shared, names[i], HASH_FIND, NULL);
 
+		if (s != NULL && s->trouble[0] != '\0')
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("%s", s->trouble)));
 		if (s != NULL && !is_among(&s->limit, found, n))	/* named twice it counts once */
 			found[n++] = &s->limit;
 	}

@@ -44,6 +44,7 @@ extern void limits_load(void);
 /* Before what runs is counted anew. */
 extern void limits_restart(void);
 /* Those that options.limits names; how many. */
+/* ERROR when the row of one makes no sense. */
 extern int	limits_of_type(Jsonb *options, JobLimit **found);
 /* When the next one lets one more job start; DT_NOEND: none is waited for. */
 extern TimestampTz limits_next_timer(void);

@@ -24,6 +24,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "bad_rows.h"
 #include "dispatcher.h"
 #include "job_types.h"
 #include "pressure.h"
@@ -33,6 +34,7 @@
 #define LOCK_RETRY_US	INT64CONST(100000)
 #define START_RETRY_US	USECS_PER_SEC
 #define LOOK_AGAIN_US	INT64CONST(10000000)
+#define MAX_PRESSURE	1000000	/* of all rules together, whatever plain SQL has written */
 
 /* attribute numbers: src/sql/47_signals.sql */
 enum
@@ -113,19 +115,27 @@ pressure_stale(void)
 static MonoTime
 end_of(TimestampTz until, TimestampTz written)
 {
+	TimestampTz from = Max(GetCurrentTimestamp(), written);
+
 	if (until == DT_NOEND)
 		return DT_NOEND;
-	return mono_now() + Max(until - Max(GetCurrentTimestamp(), written), 0);
+	return mono_now() + (until > from ? until - from : 0);
 }
 
 static void
 read_signal(Relation rel, HeapTuple tuple)
 {
-	Signal	   *s = &signals[nsignals++];
+	Signal	   *s = &signals[nsignals];
 	Datum		values[S_NATTS];
 	bool		nulls[S_NATTS];
+	const char *trouble = row_look(rel, tuple, values, nulls);
 
-	row_deform(rel, tuple, values, nulls);
+	if (trouble != NULL)
+	{
+		bad_rows_note(BAD_SIGNALS, trouble);
+		return;
+	}
+	nsignals++;
 	s->id = DatumGetInt32(values[S_id - 1]);
 	strlcpy(s->name, TextDatumGetCString(values[S_name - 1]), sizeof(s->name));
 	s->active = DatumGetBool(values[S_active - 1]);
@@ -140,11 +150,17 @@ read_signal(Relation rel, HeapTuple tuple)
 static void
 read_rule(Relation rel, HeapTuple tuple)
 {
-	Rule	   *r = &rules[nrules++];
+	Rule	   *r = &rules[nrules];
 	Datum		values[R_NATTS];
 	bool		nulls[R_NATTS];
+	const char *trouble = row_look(rel, tuple, values, nulls);
 
-	row_deform(rel, tuple, values, nulls);
+	if (trouble != NULL)
+	{
+		bad_rows_note(BAD_SIGNALS, trouble);
+		return;
+	}
+	nrules++;
 	r->type_id = DatumGetInt32(values[R_type_id - 1]);
 	strlcpy(r->signal, TextDatumGetCString(values[R_signal - 1]), sizeof(r->signal));
 	r->priority_adj = DatumGetInt32(values[R_priority_adj - 1]);
@@ -224,8 +240,10 @@ read_both(Relation of_signals, Relation of_rules)
 		memcpy(old, signals, sizeof(Signal) * nold);
 	MemoryContextReset(context);
 	nsignals = nrules = 0;
+	bad_rows_begin(BAD_SIGNALS);
 	read_table(of_signals, snapshot);
 	read_table(of_rules, snapshot);
+	bad_rows_end(BAD_SIGNALS);
 	keep_timers(old, nold);
 	UnregisterSnapshot(snapshot);
 	pfree(old);
@@ -281,7 +299,8 @@ apply(TimestampTz now)
 void
 pressure_on_type(int32 type_id, int *priority_adj, bool *block)
 {
-	*priority_adj = 0;
+	int64		sum = 0;
+
 	*block = false;
 	for (int i = 0; i < nrules; i++)
 	{
@@ -289,9 +308,10 @@ pressure_on_type(int32 type_id, int *priority_adj, bool *block)
 
 		if (!r->active || (r->type_id != 0 && r->type_id != type_id))
 			continue;
-		*priority_adj += r->priority_adj;
+		sum += r->priority_adj;
 		*block |= r->block;
 	}
+	*priority_adj = (int) Max(Min(sum, MAX_PRESSURE), -MAX_PRESSURE);
 }
 
 int

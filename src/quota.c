@@ -74,12 +74,15 @@ limit(Datum *values, bool *nulls, int att)
 static void
 add_quota(Relation rel, HeapTuple tuple)
 {
-	MemoryContext old = MemoryContextSwitchTo(quotas_context);
-	Quota	   *quota = palloc(sizeof(Quota));
+	MemoryContext old;
+	Quota	   *quota;
 	Datum		values[TQ_NATTS];
 	bool		nulls[TQ_NATTS];
 
-	row_deform(rel, tuple, values, nulls);
+	if (row_look(rel, tuple, values, nulls) != NULL)
+		return;					/* it names no tenant; health() says so (tenant_limit.c) */
+	old = MemoryContextSwitchTo(quotas_context);
+	quota = palloc(sizeof(Quota));
 	quota->tenant = TextDatumGetCString(values[TQ_tenant - 1]);
 	quota->max_live = limit(values, nulls, TQ_max_live);
 	quota->max_bytes = limit(values, nulls, TQ_max_bytes);

@@ -236,6 +236,37 @@ deform_other(const RowMap *map, HeapTuple tuple, TupleDesc desc, Datum *values, 
 	pfree(allnull);
 }
 
+/* A constraint that is not valid lets NULLs in from before it. */
+static const char *
+trouble_of_row(const RowMap *map, const bool *nulls)
+{
+	for (int i = 0; i < map->shape->ncolumns; i++)
+	{
+		if (nulls[i] && map->shape->columns[i].filled && map->atts[i] != 0)
+			return psprintf("column \"%s\" of jobq.%s is NULL in a row", map->shape->columns[i].name,
+							map->shape->table);
+	}
+	return NULL;
+}
+
+static const char *
+deform(const RowMap *map, Relation rel, HeapTuple tuple, Datum *values, bool *nulls)
+{
+	if (map->natts != RelationGetDescr(rel)->natts)
+		elog(ERROR, "\"%s\" has changed under its lock", RelationGetRelationName(rel));
+	if (map->same)
+		heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
+	else
+		deform_other(map, tuple, RelationGetDescr(rel), values, nulls);
+	return trouble_of_row(map, nulls);
+}
+
+const char *
+row_look(Relation rel, HeapTuple tuple, Datum *values, bool *nulls)
+{
+	return deform(row_map(rel), rel, tuple, values, nulls);
+}
+
 void
 row_deform(Relation rel, HeapTuple tuple, Datum *values, bool *nulls)
 {
@@ -245,21 +276,12 @@ row_deform(Relation rel, HeapTuple tuple, Datum *values, bool *nulls)
 void
 row_deform_by(const RowMap *map, Relation rel, HeapTuple tuple, Datum *values, bool *nulls)
 {
-	if (map->natts != RelationGetDescr(rel)->natts)
-		elog(ERROR, "\"%s\" has changed under its lock", RelationGetRelationName(rel));
-	if (map->same)
-		heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
-	else
-		deform_other(map, tuple, RelationGetDescr(rel), values, nulls);
-	for (int i = 0; i < map->shape->ncolumns; i++)
-	{
-		/* a constraint that is not valid lets NULLs in from before it */
-		if (nulls[i] && map->shape->columns[i].filled && map->atts[i] != 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("column \"%s\" of jobq.%s is NULL in a row", map->shape->columns[i].name,
-							map->shape->table)));
-	}
+	const char *trouble = deform(map, rel, tuple, values, nulls);
+
+	if (trouble != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("%s", trouble)));
 }
 
 /* ---------- all of them ---------- */

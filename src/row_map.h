@@ -74,6 +74,8 @@ extern const RowMap *row_map(Relation rel);
 extern const RowMap *row_map_look(Relation rel);
 /* Fills arrays as long as the shape.  A column that the table does not have yet reads as NULL. */
 extern void row_deform(Relation rel, HeapTuple tuple, Datum *values, bool *nulls);
+/* The same, but of a row with a NULL where none may be it returns what is wrong; NULL: nothing. */
+extern const char *row_look(Relation rel, HeapTuple tuple, Datum *values, bool *nulls);
 /* The same for many rows of a relation. */
 extern void row_deform_by(const RowMap *map, Relation rel, HeapTuple tuple, Datum *values, bool *nulls);
 /* The first table that jobq cannot work with, in words, or "".  Waits for no lock: *complete is false when it could not look. */

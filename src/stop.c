@@ -69,7 +69,7 @@ stop_is_on(char **reason, LOCKMODE lock)
 		Datum		values[S_NATTS];
 		bool		nulls[S_NATTS];
 
-		row_deform(rel, tuple, values, nulls);
+		(void) row_look(rel, tuple, values, nulls);	/* whatever it says, it stops */
 		if (!nulls[S_reason - 1])
 			*reason = TextDatumGetCString(values[S_reason - 1]);
 	}

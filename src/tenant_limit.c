@@ -31,6 +31,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+#include "bad_rows.h"
 #include "dispatcher.h"
 #include "executor.h"
 #include "job_types.h"
@@ -120,15 +121,17 @@ outer_first(const ListCell *a, const ListCell *b)
 	return order != 0 ? order : strcmp(x->tenant, y->tenant);
 }
 
-/* False: the quota has no max_running. */
+/* False: the quota has no max_running, or its row makes no sense. */
 static bool
 read_draft(Relation rel, HeapTuple tuple, Draft *draft)
 {
 	Datum		values[TQ_NATTS];
 	bool		nulls[TQ_NATTS];
+	const char *trouble = row_look(rel, tuple, values, nulls);
 
-	row_deform(rel, tuple, values, nulls);
-	if (nulls[TQ_max_running - 1])
+	if (trouble != NULL)
+		bad_rows_note(BAD_QUOTAS, trouble);
+	if (trouble != NULL || nulls[TQ_max_running - 1])
 		return false;
 	draft->tenant = TextDatumGetCString(values[TQ_tenant - 1]);
 	draft->max_running = DatumGetInt32(values[TQ_max_running - 1]);
@@ -145,6 +148,7 @@ read_quotas(Oid relid)
 	HeapTuple	tuple;
 	Draft		draft;
 
+	bad_rows_begin(BAD_QUOTAS);
 	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
 	{
 		if (!read_draft(rel, tuple, &draft))
@@ -153,6 +157,7 @@ read_quotas(Oid relid)
 		*(Draft *) llast(drafts) = draft;
 	}
 	table_endscan(scan);
+	bad_rows_end(BAD_QUOTAS);
 	UnregisterSnapshot(snapshot);
 	table_close(rel, NoLock);
 	list_sort(drafts, outer_first);

@@ -1,0 +1,90 @@
+# A row of jobq.limits, signals, pressure_rules, stopped or tenant_quotas that plain SQL has made unreadable or senseless is
+# named in health() and in the log.  It stops the types that need it: all other jobs run.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+
+my $node = jobq_server('bad_rows', 'jobq.max_sql_workers = 2', 'autovacuum = off');
+$node->start;
+sub sql { return $node->safe_psql('postgres', join ";\n", @_) }
+
+sql('CREATE EXTENSION jobq', 'CREATE FUNCTION work(p jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN END $$',
+	q{SELECT jobq.create_job_type('plain', 'work(jsonb)')}, q{SELECT jobq.set_limit('shared', rate_limit => 10000)},
+	q{SELECT jobq.create_job_type('sharing', 'work(jsonb)', options => '{"limits": ["shared"]}')},
+	q{SELECT jobq.set_signal('busy', true)}, q{SELECT jobq.create_job_type('giving_way', 'work(jsonb)')},
+	q{SELECT jobq.set_pressure_rule('giving_way', 'busy', priority_adj => -10)}, q{SELECT jobq.set_tenant_quota('acme', max_running => 10)});
+my $dispatcher = wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+my $message = q{jobq.health()->'checks'->'queues'->>'message'};
+
+sub runs
+{
+	my ($type, $what) = @_;
+	return wait_status($node, 'postgres', sql("SELECT jobq.enqueue('$type')"), 'completed', "$what: $type runs");
+}
+
+# NULL where none may be: a constraint that is not valid lets it in.
+sub null_in
+{
+	my ($table, $column) = @_;
+	my $set = "UPDATE pg_attribute SET attnotnull = %s WHERE attrelid = 'jobq.$table'::regclass AND attname = '$column'";
+
+	return ('BEGIN', sprintf($set, 'false'), "UPDATE jobq.$table SET $column = NULL", sprintf($set, 'true'), 'COMMIT');
+}
+
+# what: [ the change, the column or value in the message, its undoing, types that wait ]
+my @cases = (
+	[ 'limits.rate_window', [ null_in('limits', 'rate_window') ], 'column "rate_window" of jobq.limits is NULL', "UPDATE jobq.limits SET rate_window = '1s'", 'sharing' ],
+	[ 'limits.name', [ null_in('limits', 'name') ], 'column "name" of jobq.limits is NULL', "UPDATE jobq.limits SET name = 'shared'" ],
+	[ 'a negative rate_limit', ['UPDATE jobq.limits SET rate_limit = -1'], 'rate_limit of limit "shared" is -1', 'UPDATE jobq.limits SET rate_limit = 1000', 'sharing' ],
+	[ 'a negative max_concurrent', ['UPDATE jobq.limits SET max_concurrent = -2147483648'], 'max_concurrent of limit "shared" is -2147483648', 'UPDATE jobq.limits SET max_concurrent = 0', 'sharing' ],
+	[ 'an empty window', [q{UPDATE jobq.limits SET rate_window = '0'}], 'rate_window of limit "shared" is 00:00:00', "UPDATE jobq.limits SET rate_window = '1s'", 'sharing' ],
+	[ 'signals.active', [ null_in('signals', 'active') ], 'column "active" of jobq.signals is NULL', 'UPDATE jobq.signals SET active = true' ],
+	[ 'signals.name', [ null_in('signals', 'name') ], 'column "name" of jobq.signals is NULL', "UPDATE jobq.signals SET name = 'busy'" ],
+	[ 'pressure_rules.block', [ null_in('pressure_rules', 'block') ], 'column "block" of jobq.pressure_rules is NULL', 'UPDATE jobq.pressure_rules SET block = false' ],
+	[ 'tenant_quotas.tenant', [ null_in('tenant_quotas', 'tenant') ], 'column "tenant" of jobq.tenant_quotas is NULL',
+		"UPDATE jobq.tenant_quotas SET tenant = 'acme'" ],
+);
+foreach (@cases)
+{
+	my ($what, $change, $text, $undo, $waits) = @$_;
+	my $log = -s $node->logfile;
+	my $job;
+
+	sql(@$change);
+	wait_for_sql($node, "SELECT $message LIKE '%$text%'", "$what: health says so");
+	is(sql(q{SELECT jobq.health()->'checks'->'queues'->>'status'}), 'degraded', "$what: and is degraded");
+	ok($node->wait_for_log(qr/LOG:  jobq: .*\Q$text\E/, $log), "$what: so does the log");
+	runs($_, $what) foreach grep { $_ ne ($waits // '') } qw(plain sharing giving_way);
+	$job = sql("SELECT jobq.enqueue('$waits')") if $waits;
+	is(sql("SELECT status FROM jobq.jobs WHERE id = '$job'"), 'pending', "$what: $waits waits") if $waits;
+	sql($undo);
+	wait_status($node, 'postgres', $job, 'completed', "$what: $waits runs when it is undone") if $waits;
+	wait_for_sql($node, "SELECT $message IS NULL", "$what: and health finds nothing");
+	is(dispatcher($node, 'postgres'), $dispatcher, "$what: in the same dispatcher");
+}
+
+# What lies outside of the range is cut off.
+sql('INSERT INTO jobq.pressure_rules SELECT 0, name, 2147483647, false, -5 FROM jobq.signals',
+	q{UPDATE jobq.pressure_rules SET priority_adj = 2147483647}, q{UPDATE jobq.signals SET active_until = '-infinity', changed_at = 'infinity'});
+runs('giving_way', 'a signal that ended before all time');
+sql(q{UPDATE jobq.signals SET active = true, active_until = 'infinity', changed_at = '-infinity'});
+runs($_, 'priorities far out of range') foreach qw(plain giving_way);
+
+# A switch that cannot be read stops all the same.
+sql(q{SELECT jobq.stop_all('for the test')});
+sql(null_in('stopped', 'since'));
+my $job = sql(q{SELECT jobq.enqueue('plain')});
+wait_for_sql($node, q{SELECT (jobq.health()->'checks'->'queues'->>'stopped') IS NOT NULL}, 'the switch is on');
+is(sql("SELECT status FROM jobq.jobs WHERE id = '$job'"), 'pending', 'nothing runs');
+is(dispatcher($node, 'postgres'), $dispatcher, 'in the same dispatcher');
+sql('SELECT jobq.start_all()');
+wait_status($node, 'postgres', $job, 'completed', 'until it is off');
+
+is(dispatcher($node, 'postgres'), $dispatcher, 'the dispatcher is the same');
+unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|terminating any other active|dispatcher.*exited with/, 'no process was hurt');
+$node->stop;
+done_testing();
