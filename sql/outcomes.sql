@@ -48,7 +48,7 @@ SELECT jobq.alter_job_type('raises', options => '{"permanent_codes": ["%"]}');
 SELECT jobq.enqueue('raises', '{"code": "40001"}') AS id \gset
 SELECT status, attempts FROM test.ended(:'id');
 
--- by RAISE: skip, discard, snooze; a snooze without an interval is a failure
+-- by RAISE: skip, discard, snooze; a snooze without an interval is a failure, whose message says why
 CREATE FUNCTION test.says(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF payload ? 'detail' THEN
@@ -59,7 +59,8 @@ END $$;
 SELECT jobq.create_job_type('says', 'test.says(jsonb)', backoff => 'fixed', backoff_base => '1 hour', options => '{"events": "all"}');
 SELECT jobq.enqueue('says', v) IS NOT NULL AS ok
   FROM (VALUES (1, '{"code": "JQ001"}'::jsonb), (2, '{"code": "JQ002"}'), (3, '{"code": "JQ003", "detail": "3 hours"}'),
-               (4, '{"code": "JQ003", "detail": "soon"}'), (5, '{"code": "JQ003"}')) t(n, v) ORDER BY n;
+               (4, '{"code": "JQ003", "detail": "soon"}'), (5, '{"code": "JQ003"}'),
+               (6, '{"code": "JQ003", "detail": "-1 second"}'), (7, '{"code": "JQ003", "detail": "20000 years"}')) t(n, v) ORDER BY n;
 SELECT * FROM test.settled('says');
 SELECT e.type, e.attempt, count(*) FROM jobq.events e WHERE e.job_type = 'says' GROUP BY 1, 2 ORDER BY 1, 2;
 

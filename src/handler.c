@@ -32,6 +32,7 @@
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
+#include "errors.h"
 #include "handler.h"
 #include "handler_target.h"
 #include "inline_session.h"
@@ -301,24 +302,23 @@ handler_timeout_message(Run *run)
 	return psprintf("timeout after %s", interval_text(run_timeout_us(run)));
 }
 
-/* RAISE ... ERRCODE 'JQ003' carries the interval in DETAIL. */
+/* Reads the interval that RAISE ... ERRCODE 'JQ003' has as its DETAIL; false: it is none. */
 static bool
-snooze_from_error(Outcome *o, ErrorData *edata)
+read_snooze(const char *detail, int64 *delay_us)
 {
 	volatile bool ok = true;
 	MemoryContext context = CurrentMemoryContext;
 	uint32		held_off = QueryCancelHoldoffCount;
 
-	if (edata->detail == NULL)
-		return false;
 	PG_TRY();
 	{
 		Interval   *span = DatumGetIntervalP(DirectFunctionCall3(interval_in,
-																 CStringGetDatum(edata->detail),
+																 CStringGetDatum(detail),
 																 ObjectIdGetDatum(InvalidOid),
 																 Int32GetDatum(-1)));
 
-		o->delay_us = interval_to_us(span);
+		*delay_us = interval_to_us(span);
+		ok = !INTERVAL_NOT_FINITE(span) && *delay_us >= 0 && *delay_us <= JOBQ_MAX_INTERVAL_US;
 	}
 	PG_CATCH();
 	{
@@ -328,7 +328,21 @@ snooze_from_error(Outcome *o, ErrorData *edata)
 		ok = false;
 	}
 	PG_END_TRY();
-	return ok && o->delay_us >= 0;
+	return ok;
+}
+
+/* Puts the attempt off, or lets it fail with a message about the DETAIL. */
+static void
+snooze_from_error(Outcome *o, ErrorData *edata)
+{
+	if (edata->detail == NULL)
+		o->message = psprintf("DETAIL of JQ003 is missing, it must be an interval: %s", o->message);
+	else if (!read_snooze(edata->detail, &o->delay_us))
+		o->message = psprintf("DETAIL of JQ003: \"%s\" is not an interval of 0..10000 years: %s",
+							  argument_shown(edata->detail), o->message);
+	else
+		o->kind = OUTCOME_SNOOZED;
+	o->message = bounded_text(o->message);
 }
 
 static void
@@ -358,8 +372,7 @@ outcome_from_error(Run *run, ErrorData *edata)
 			o->permanent = true;
 			break;
 		case ERRCODE_JOBQ_SNOOZE:
-			if (snooze_from_error(o, edata))
-				o->kind = OUTCOME_SNOOZED;
+			snooze_from_error(o, edata);
 			break;
 		default:
 			return;

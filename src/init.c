@@ -12,6 +12,7 @@
 
 #include "ddl.h"
 #include "fence.h"
+#include "hints.h"
 #include "inflight.h"
 #include "launcher.h"
 #include "publish.h"
@@ -31,6 +32,7 @@ _PG_init(void)
 	RegisterSubXactCallback(publish_subxact_callback, NULL);
 	if (IsBinaryUpgrade)
 		return;
+	hints_install_hook();
 	statements_install_hook();	/* run_inline needs it, preloaded or not */
 	if (!preloaded)
 		return;
