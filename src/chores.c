@@ -29,6 +29,7 @@
 #include "disk.h"
 #include "job_types.h"
 #include "session.h"
+#include "worker_need.h"
 #include "worker_start.h"
 
 #define LOCK_TIMEOUT_MS "50"
@@ -65,11 +66,14 @@ bool
 chores_start(JobqDb *db)
 {
 	BackgroundWorker worker;
+	bool		started;
 
 	if (!claim(db))
 		return false;
 	describe_worker(&worker, "jobq chores", "jobq_chores_main", db->dboid);
-	if (RegisterDynamicBackgroundWorker(&worker, NULL))
+	started = RegisterDynamicBackgroundWorker(&worker, NULL);
+	note_worker(db, WORKER_CHORES, started);
+	if (started)
 		return true;
 
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);

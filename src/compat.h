@@ -308,6 +308,26 @@ rewrite_cutoffs(Relation rel, TransactionId *oldest, TransactionId *freeze, Mult
 	LockAcquireExtended(tag, mode, session, dont_wait, report, local, false)
 #endif
 
+/* 18: registered background workers are in a doubly linked list. */
+#include "postmaster/bgworker_internals.h"
+static inline int
+registered_workers(void)
+{
+	int			n = 0;
+#if PG_VERSION_NUM >= 180000
+	dlist_iter	it;
+
+	dlist_foreach(it, &BackgroundWorkerList)
+		n++;
+#else
+	slist_iter	it;
+
+	slist_foreach(it, &BackgroundWorkerList)
+		n++;
+#endif
+	return n;
+}
+
 /* 16: a setting is found by name; before, in a list. */
 #include "utils/guc_tables.h"
 static inline struct config_generic *

@@ -24,6 +24,7 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
@@ -55,6 +56,7 @@
 #include "upkeep.h"
 #include "waits.h"
 #include "wake.h"
+#include "worker_need.h"
 
 #define PAUSED_MS			5
 #define UNFIT_RETRY_MS		1000
@@ -80,12 +82,13 @@ PGDLLEXPORT void jobq_dispatcher_main(Datum arg);
 void
 set_trouble(const char *fmt,...)
 {
-	char		text[sizeof(db->trouble)];
+	char		text[sizeof(db->trouble) + MAX_MULTIBYTE_CHAR_LEN];
 	va_list		args;
 
 	va_start(args, fmt);
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
+	text[pg_mbcliplen(text, (int) strlen(text), sizeof(db->trouble) - 1)] = '\0';
 	SpinLockAcquire(&db->mutex);
 	strlcpy(db->trouble, text, sizeof(db->trouble));
 	SpinLockRelease(&db->mutex);
@@ -298,6 +301,7 @@ static void
 leave_without_extension(void)
 {
 	db->ended = ENDED_ABSENT;
+	db->sql_workers = SQL_WORKERS_UNKNOWN;
 	proc_exit(0);
 }
 
@@ -446,6 +450,7 @@ sleep_until_needed(void)
 	{
 		ConfigReloadPending = false;
 		ProcessConfigFile(PGC_SIGHUP);
+		db->sql_workers = jobq_max_sql_workers;
 		news.types_changed = true;
 		upkeep_now();			/* the limits of the disk watch may be others */
 	}
@@ -454,6 +459,13 @@ sleep_until_needed(void)
 }
 
 /* ---------- the process ---------- */
+
+static void
+wake_launcher(void)
+{
+	if (JobqShmem->launcher)
+		SetLatch(JobqShmem->launcher);
+}
 
 static void
 dispatcher_on_exit(int code, Datum arg)
@@ -466,8 +478,7 @@ dispatcher_on_exit(int code, Datum arg)
 		db->dispatcher_pid = 0;
 	}
 	LWLockRelease(JobqShmem->lock);
-	if (JobqShmem->launcher)
-		SetLatch(JobqShmem->launcher);
+	wake_launcher();
 }
 
 static void
@@ -620,6 +631,8 @@ jobq_dispatcher_main(Datum arg)
 	set_for_session("synchronous_commit", "off");
 	if (!extension_is_here())
 		leave_without_extension();
+	db->sql_workers = jobq_max_sql_workers;
+	wake_launcher();			/* it adds up the workers of all databases */
 	wait_until_fit();
 	start_up();
 	notify_init(db);

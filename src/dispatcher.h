@@ -55,7 +55,7 @@ typedef struct TypeState
 	TimestampTz paused_until;	/* DT_NOEND: until resumed */
 	MonoTime	pause_ends;		/* the same, whatever is done to the wall clock */
 	bool		refused;		/* jobq.job_type_filter, or its role is missing */
-	char		trouble[200];	/* why none of its jobs can start, until the registry is read again; '': they can */
+	char		trouble[512];	/* why none of its jobs can start, until the registry is read again; '': they can */
 	bool		blocked;		/* an active signal says so (pressure.c) */
 	bool		may_batch;
 	int			weight;			/* cpu_weight */

@@ -24,6 +24,7 @@
 #include "job_types.h"
 #include "launcher.h"
 #include "store.h"
+#include "worker_need.h"
 
 PG_FUNCTION_INFO_V1(jobq_enqueue);
 PG_FUNCTION_INFO_V1(jobq_enqueue_many);
@@ -43,8 +44,8 @@ nobody_runs_jobs(JobqDb *db)
 		return NULL;
 	if (JobqShmem->launcher == NULL || !launcher_admits(get_database_name(MyDatabaseId)))
 		return "See jobq.health().";
-	if (db->no_worker_slots > 0)
-		return "Raise max_worker_processes and restart the server.";
+	if (pg_atomic_read_u32(&db->lacking) & WORKER_DISPATCHER)
+		return worker_hint(MyDatabaseId);
 	return NULL;				/* it is being started */
 }
 

@@ -59,25 +59,13 @@ static int	misses = 0;
 static bool helper_killed = false;
 static bool replace_helper = false;	/* it was lost: the next one ends what its tools have left */
 
-#define TROUBLE_LEN 256
-static char helper_trouble[TROUBLE_LEN];
-static char types_trouble[TROUBLE_LEN];
-
-/* What health() says: the helper's trouble, else that of types. */
+/* What health() says. */
 static void
-say(char *mine, const char *why)
+say(const char *why)
 {
-	strlcpy(mine, why, TROUBLE_LEN);
 	SpinLockAcquire(&exec_db->mutex);
-	strlcpy(exec_db->helper_trouble, helper_trouble[0] ? helper_trouble : types_trouble,
-			sizeof(exec_db->helper_trouble));
+	strlcpy(exec_db->helper_trouble, why, sizeof(exec_db->helper_trouble));
 	SpinLockRelease(&exec_db->mutex);
-}
-
-void
-exec_say_types_trouble(const char *why)
-{
-	say(types_trouble, why);
 }
 
 /* ---------- starting ---------- */
@@ -231,7 +219,7 @@ helper_ready(void)
 		return true;
 	if (PostmasterPid == 1 && !jobq_allow_exec_under_pid1)
 	{
-		say(helper_trouble, "the postmaster is process 1: run the container with an init process, or set jobq.allow_exec_under_pid1");
+		say("the postmaster is process 1: run the container with an init process, or set jobq.allow_exec_under_pid1");
 		retry_at = DT_NOEND;
 		return false;
 	}
@@ -246,11 +234,11 @@ helper_ready(void)
 	if (!start())
 	{
 		retry_later();
-		say(helper_trouble, "jobq-helper can't be started: see the server log");
+		say("jobq-helper can't be started: see the server log");
 		return false;
 	}
 	retry_at = 0;
-	say(helper_trouble, "");
+	say("");
 	return true;
 }
 
@@ -268,7 +256,7 @@ helper_close(const char *why)
 	if (why)
 	{
 		ereport(LOG, (errmsg("jobq-helper with PID %d is lost: %s", (int) helper_pid, why)));
-		say(helper_trouble, "jobq-helper was lost and is started again");
+		say("jobq-helper was lost and is started again");
 		if (mono_exceeds(started_at, mono_now(), HEALTHY_MS))
 			losses = 0;
 		retry_later();

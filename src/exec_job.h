@@ -123,8 +123,6 @@ extern void helper_replace(void);
 extern MonoTime helper_replace_at(void); /* DT_NOEND: none is to be */
 /* When helper_ready may say otherwise; DT_NOEND: never. */
 extern MonoTime helper_retry_at(void);
-/* For jobq.health(): which types can't be started here; '' when all can. */
-extern void exec_say_types_trouble(const char *why);
 
 /* --- exec_turn.c --- */
 /*
@@ -157,6 +155,8 @@ extern void exec_type_started(ExecJob *job);
 extern bool exec_type_broken(ExecJob *job, JobType *type, const char *why, const char *reported, bool *first);
 /* In a transaction: forgets types that are gone; those with another definition leave health(). */
 extern void exec_types_recheck(void);
+/* On the way out: jobq.health() has no type of ours any more. */
+extern void exec_types_leave(void);
 
 /* --- exec_settle.c: the same for what has ended and for events --- */
 typedef struct Settlements Settlements;

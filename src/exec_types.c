@@ -24,7 +24,7 @@ typedef struct BrokenType
 	bool		broken;			/* else it has started since */
 	bool		shown;			/* in health() */
 	uint32		tool_hash;		/* of the definition that failed */
-	char		name[NAMEDATALEN];
+	pg_uuid_t	job;			/* that tried last */
 	char		why[160];
 	MonoTime	held_at;		/* when the dispatcher was last told */
 } BrokenType;
@@ -46,24 +46,37 @@ find_broken(int32 type_id)
 	return NULL;
 }
 
+/* For jobq.health(): types that are shown, each with the job whose row says why. */
 static void
-say_broken_types(void)
+show_broken_types(void)
 {
-	BrokenType *first = NULL;
-	int			n = 0;
 	ListCell   *lc;
 
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	exec_db->nunstartable = 0;
 	foreach(lc, broken_types)
 	{
 		BrokenType *entry = lfirst(lc);
+		int			n = exec_db->nunstartable;
 
 		if (!entry->shown)
 			continue;
-		first = first ? first : entry;
-		n++;
+		if (n < JOBQ_MAX_UNSTARTABLE)
+		{
+			exec_db->unstartable[n].type_id = entry->type_id;
+			exec_db->unstartable[n].job = entry->job;
+		}
+		exec_db->nunstartable++;
 	}
-	exec_say_types_trouble(n == 0 ? "" : psprintf("%d job type(s) paused on this node; \"%s\": %s", n, first->name,
-												  first->why));
+	LWLockRelease(JobqShmem->lock);
+}
+
+void
+exec_types_leave(void)
+{
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	exec_db->nunstartable = 0;
+	LWLockRelease(JobqShmem->lock);
 }
 
 void
@@ -74,7 +87,7 @@ exec_type_started(ExecJob *job)
 	if (entry == NULL || !entry->broken)
 		return;
 	entry->broken = entry->shown = false;
-	say_broken_types();
+	show_broken_types();
 }
 
 /* True if the fault has not been reported. */
@@ -112,9 +125,9 @@ exec_type_broken(ExecJob *x, JobType *type, const char *why, const char *reporte
 		entry = add_broken(type->id);
 	entry->broken = entry->shown = true;
 	entry->tool_hash = x->tool_hash;
-	strlcpy(entry->name, type->name, sizeof(entry->name));
+	entry->job = x->ref.id;
 	strlcpy(entry->why, why, sizeof(entry->why));
-	say_broken_types();
+	show_broken_types();
 	if (!mono_exceeds(entry->held_at, now, HOLD_AGAIN_MS))
 		return false;
 	entry->held_at = now;
@@ -146,5 +159,5 @@ exec_types_recheck(void)
 		pfree(entry);
 	}
 	if (changed)
-		say_broken_types();
+		show_broken_types();
 }

@@ -226,7 +226,7 @@ on_worker_exit(int code, Datum arg)
 		return;
 	MySlot->leaving = true;
 	AbortOutOfAnyTransaction();
-	exec_say_types_trouble("");
+	exec_types_leave();
 	for (i = 0; i < JOBQ_CELLS; i++)
 	{
 		ExecJob    *x = &exec_jobs[i];

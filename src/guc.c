@@ -51,6 +51,7 @@ bool		jobq_allow_superuser_handlers;
 int			jobq_disk_warning;
 int			jobq_disk_critical;
 int			jobq_disk_emergency;
+int			jobq_health_dead_age;
 int			jobq_health_latency;
 int			jobq_health_min_workers;
 int			jobq_health_dead_letters;
@@ -275,8 +276,10 @@ define_disk(void)
 static void
 define_health(void)
 {
+	define_int("jobq.health_dead_age", &jobq_health_dead_age, SECONDS_PER_DAY, 0, INT_MAX, PGC_SUSET, GUC_UNIT_S,
+			   "Sets for how long a dead letter counts for the status of jobq.health().", "0: none counts.");
 	define_int("jobq.health_dead_letters", &jobq_health_dead_letters, 100, 1, INT_MAX / 2, PGC_SUSET, 0,
-			   "Sets how many dead letters make jobq.health() say unhealthy.", NULL);
+			   "Sets how many dead letters of jobq.health_dead_age make jobq.health() say unhealthy.", NULL);
 	define_int("jobq.health_latency", &jobq_health_latency, 100, 1, 60 * 1000, PGC_SUSET, GUC_UNIT_MS,
 			   "Sets how fast the dispatcher must answer for jobq.health() to say healthy.", NULL);
 	define_int("jobq.health_min_workers", &jobq_health_min_workers, 1, 0, 1000, PGC_SUSET, 0,

@@ -29,6 +29,7 @@
 #include "slots.h"
 #include "waits.h"
 #include "stop.h"
+#include "worker_need.h"
 
 #define PING_LIMIT_MS		1000	/* or jobq.health_latency, if that is longer */
 #define HORIZON_LIMIT_S		3600	/* who holds it back for longer is worth a look */
@@ -124,7 +125,7 @@ why_no_dispatcher(JobqDb *db, const HealthFacts *f)
 		return "a command that needs the database or the queue to itself is under way";
 	if (JobqShmem->launcher == NULL)
 		return "the launcher is not running: the server restarts it in a few seconds";
-	if (f->background_workers >= max_worker_processes)
+	if (f->background_workers >= max_worker_processes || (pg_atomic_read_u32(&db->lacking) & WORKER_DISPATCHER))
 		return "there is no free background worker: increase max_worker_processes";
 	return "the dispatcher is not running: the launcher starts it again, see the server log";
 }
@@ -209,19 +210,30 @@ check_workers(Report *report, JobqDb *db, const HealthFacts *f, bool dispatcher)
 static void
 check_slots(Report *report, JobqDb *db, const HealthFacts *f)
 {
-	bool		short_of = db != NULL && db->no_worker_slots > 0;
+	char	   *lacking = db != NULL ? lacking_workers(db) : NULL;
+	WorkerNeed	need = worker_need(InvalidOid);
+	char	   *message = NULL;
 
-	add_check(report, "slots", short_of ? DEGRADED : HEALTHY,
-			  short_of ? "a worker could not be started: increase max_worker_processes" : NULL,
-			  psprintf(", \"used\": " INT64_FORMAT ", \"max\": %d", f->background_workers,
-					   max_worker_processes));
+	if (lacking != NULL)
+		message = psprintf("a worker could not be started (%s): increase max_worker_processes%s", lacking,
+						   need.advised > max_worker_processes ? psprintf(" to %d", need.advised) : "");
+	add_check(report, "slots", lacking != NULL ? DEGRADED : HEALTHY, message,
+			  psprintf(", \"used\": " INT64_FORMAT ", \"max\": %d, \"needed\": %d", f->background_workers,
+					   max_worker_processes, need.jobq + need.others));
+}
+
+static const char *
+unstartable_types(const HealthFacts *f)
+{
+	return psprintf("%d job %s paused on this node: %s", f->nunstartable, f->nunstartable == 1 ? "type is" : "types are",
+					f->unstartable ? f->unstartable : "");
 }
 
 static void
 check_helper(Report *report, JobqDb *db, const HealthFacts *f)
 {
 	char		path[MAXPGPATH];
-	char		trouble[256] = "";
+	char		trouble[sizeof(db->helper_trouble)] = "";
 	const char *message = NULL;
 
 	if (db != NULL)
@@ -240,6 +252,8 @@ check_helper(Report *report, JobqDb *db, const HealthFacts *f)
 			"or set jobq.allow_exec_under_pid1";
 	else if (trouble[0] != '\0')
 		message = f->sees_all ? trouble : "a tool can't be started";
+	else if (f->nunstartable > 0)
+		message = f->sees_all ? unstartable_types(f) : "a tool can't be started";
 	add_check(report, "helper", message ? DEGRADED : HEALTHY, message, "");
 }
 
@@ -248,7 +262,7 @@ check_helper(Report *report, JobqDb *db, const HealthFacts *f)
 static void
 check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 {
-	char		trouble[256] = "";
+	char		trouble[sizeof(db->trouble)] = "";
 	char		seconds[32] = "null";
 	const char *message = NULL;
 	char	   *reason;
@@ -272,12 +286,13 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 	else if (trouble[0] != '\0')
 		message = f->sees_all ? trouble : "something keeps jobs from being run";
 	else if (f->paused_waiting)
-		message = "jobs of paused types wait: jobq.resume_job_type() lets them run";
+		message = psprintf("jobs of paused types wait (%s): jobq.resume_job_type() lets them run", f->paused_waiting);
 	else if (f->blocked_keys)
 		message = "jobs have waited for their concurrency_key for over an hour";
 	add_check(report, "queues", message ? DEGRADED : HEALTHY, message,
-			  psprintf(", \"oldest_waiting_s\": %s, \"stopped\": %s, \"paused\": " INT64_FORMAT "%s",
+			  psprintf(", \"oldest_waiting_s\": %s, \"stopped\": %s, \"paused\": " INT64_FORMAT "%s%s",
 					   seconds, stopped || draining ? "true" : "false", f->paused_types,
+					   f->paused_names ? psprintf(", \"paused_types\": %s", f->paused_names) : "",
 					   f->blocked_keys ? psprintf(", \"blocked_keys\": %s", f->blocked_keys) : ""));
 }
 
@@ -294,12 +309,12 @@ check_signals(Report *report, const HealthFacts *f)
 static void
 check_dead_letters(Report *report, const HealthFacts *f)
 {
-	Level		level = f->dead_letters == 0 ? HEALTHY :
-		f->dead_letters < jobq_health_dead_letters ? DEGRADED : UNHEALTHY;
+	Level		level = f->recent_dead_letters == 0 ? HEALTHY :
+		f->recent_dead_letters < jobq_health_dead_letters ? DEGRADED : UNHEALTHY;
 
 	add_check(report, "dead_letters", level,
 			  level == HEALTHY ? NULL : "jobs have failed for good: retry or purge them",
-			  psprintf(", \"count\": " INT64_FORMAT, f->dead_letters));
+			  psprintf(", \"count\": " INT64_FORMAT, f->recent_dead_letters));
 }
 
 /* ---------- the rest of the house ---------- */

@@ -11,10 +11,13 @@
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "utils/array.h"
 #include "utils/guc.h"
 #include "utils/json.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
 
 #include "access.h"
 #include "health_facts.h"
@@ -23,6 +26,7 @@
 
 #define MAX_BLOCKED_KEYS	10		/* named */
 #define LOCK_LIMIT			"500ms"
+#define RECENT_DEAD_LIMIT	1000
 #define MAX_OLD_JOBS		1000	/* that are asked for it: each is looked for in all slots */
 
 /*
@@ -48,7 +52,7 @@ static const char facts_query[] =
 	LANES
 	" head AS ("
 	"  SELECT h.id, h.position,"
-	"         t.paused AND (t.paused_until IS NULL OR t.paused_until > clock_timestamp()) AS paused"
+	"         CASE WHEN t.paused AND (t.paused_until IS NULL OR t.paused_until > clock_timestamp()) THEN t.name END AS paused"
 	"    FROM lane l JOIN jobq.job_types t ON t.id = l.type_id"
 	"   CROSS JOIN LATERAL (SELECT q.id, q.position FROM jobq.queue q"
 	"                        WHERE q.type_id = l.type_id AND q.priority = l.at[1]"
@@ -58,13 +62,13 @@ static const char facts_query[] =
 	"                          AND ($1 OR jobq._sees($2, q.tenant, q.type_id, q.enqueued_by))"
 	"                        ORDER BY q.position LIMIT 1) h"
 	"   WHERE l.at IS NOT NULL),"
-	" oldest AS (SELECT id, position FROM head WHERE NOT paused ORDER BY position LIMIT 1) "
+	" oldest AS (SELECT id, position FROM head WHERE paused IS NULL ORDER BY position LIMIT 1) "
 	"SELECT CASE WHEN $1 THEN (SELECT coalesce(sum(change), 0)::int8 FROM jobq.dead_letter_count)"
 	"            ELSE (SELECT count(*) FROM jobq.dead_letters d"
 	"                   WHERE jobq._sees($2, d.tenant, d.type_id, d.enqueued_by)) END,"
 	"       (SELECT id::text FROM oldest),"
 	"       (SELECT extract(epoch FROM clock_timestamp() - position)::float8 FROM oldest),"
-	"       EXISTS (SELECT FROM head WHERE paused),"
+	"       (SELECT string_agg(DISTINCT format('\"%s\"', paused) COLLATE \"C\", ', ') FROM head WHERE paused IS NOT NULL),"
 	"       (SELECT count(*) FROM pg_stat_activity WHERE backend_type NOT IN ('client backend',"
 	"          'autovacuum launcher', 'autovacuum worker', 'background writer', 'checkpointer',"
 	"          'walwriter', 'walsender', 'walreceiver', 'archiver', 'startup', 'logger',"
@@ -73,9 +77,27 @@ static const char facts_query[] =
 	"       pg_total_relation_size('jobq.queue'),"
 	"       pg_stat_get_dead_tuples('jobq.queue'::regclass)";
 
+/* $3: the moment after which a dead letter counts, $4: how many are counted at most. */
+static const char recent_dead_query[] =
+	"WITH RECURSIVE t(id) AS ("	/* the types that have some, an index entry each */
+	"  SELECT min(type_id) FROM jobq.dead_letters"
+	"  UNION ALL SELECT (SELECT min(d.type_id) FROM jobq.dead_letters d WHERE d.type_id > t.id) FROM t WHERE t.id IS NOT NULL) "
+	"SELECT count(*) FROM ("
+	"  SELECT FROM t CROSS JOIN LATERAL (SELECT FROM jobq.dead_letters d"
+	"    WHERE d.type_id = t.id AND d.completed_at > $3 AND ($1 OR jobq._sees($2, d.tenant, d.type_id, d.enqueued_by))"
+	"    ORDER BY d.completed_at DESC LIMIT $4) d"
+	"  LIMIT $4) r";
+
+/* Of all that are not dropped. */
 static const char types_query[] =
 	"SELECT name, command IS NOT NULL, paused AND (paused_until IS NULL OR paused_until > clock_timestamp())"
-	"  FROM jobq.job_types WHERE dropped_at IS NULL";
+	"  FROM jobq.job_types WHERE dropped_at IS NULL ORDER BY name COLLATE \"C\"";
+
+/* $1: ids of types whose tool cannot be started, $2: the jobs that tried. */
+static const char unstartable_query[] =
+	"SELECT string_agg(format('\"%s\"%s', t.name, ': ' || q.error_msg), '; ' ORDER BY t.name COLLATE \"C\"), count(*)"
+	"  FROM unnest($1, $2) u(type_id, job) JOIN jobq.job_types t ON t.id = u.type_id AND t.dropped_at IS NULL"
+	"  LEFT JOIN jobq.queue q ON q.id = u.job AND q.error_code IS NULL";
 
 /*
  * Concurrency keys that due jobs have waited for too long.  Who waits for his key is passed by others, so he is among the
@@ -123,8 +145,8 @@ static const char signals_query[] =
 	"          SELECT s.name FROM jobq.signals s"
 	"           WHERE s.active AND (s.active_until IS NULL OR s.active_until > clock_timestamp())"
 	"          UNION ALL SELECT b FROM jobq._builtin_signals() b) a(name)),"
-	"       (SELECT format('the condition of signal \"%s\": %s', s.name, s.problem) FROM jobq.signals s"
-	"         WHERE s.problem IS NOT NULL ORDER BY s.name LIMIT 1)";
+	"       (SELECT string_agg(format('the condition of signal \"%s\": %s', s.name, s.problem), '; ' ORDER BY s.name)"
+	"          FROM jobq.signals s WHERE s.problem IS NOT NULL)";
 
 static const char has_strays_query[] =
 	"SELECT 1 WHERE to_regprocedure('jobq._stray_grants()') IS NOT NULL";	/* release 0.1.0 has no such function */
@@ -133,16 +155,18 @@ static const char strays_query[] =
 	"SELECT string_agg(DISTINCT CASE s.grantee WHEN 0 THEN 'PUBLIC' ELSE format('\"%s\"', pg_get_userbyid(s.grantee)) END, ', ')"
 	"  FROM jobq._stray_grants() s";
 
-/* $1: does the caller see every job?  $2: the caller. */
+/* $1: does the caller see every job?  $2: the caller.  $3, $4: see recent_dead_query. */
 static void
 run_query(const char *query, Oid caller, int nrows)
 {
-	Oid			types[2] = {BOOLOID, OIDOID};
-	Datum		args[2];
+	Oid			types[4] = {BOOLOID, OIDOID, TIMESTAMPTZOID, INT4OID};
+	Datum		args[4];
 
 	args[0] = BoolGetDatum(access_may_everywhere(caller, ACCESS_READ, NULL));
 	args[1] = ObjectIdGetDatum(caller);
-	if (SPI_execute_with_args(query, 2, types, args, NULL, true, nrows) != SPI_OK_SELECT)
+	args[2] = TimestampTzGetDatum(GetCurrentTimestamp() - (int64) jobq_health_dead_age * USECS_PER_SEC);
+	args[3] = Int32GetDatum(Max(jobq_health_dead_letters, RECENT_DEAD_LIMIT));
+	if (SPI_execute_with_args(query, 4, types, args, NULL, true, nrows) != SPI_OK_SELECT)
 		elog(ERROR, "health could not query the server");
 }
 
@@ -158,6 +182,23 @@ count_of(int column)
 	bool		isnull;
 
 	return DatumGetInt64(value_of(column, &isnull));
+}
+
+/* Ends a JSON array; NULL: it is empty. */
+static char *
+close_array(StringInfo names)
+{
+	if (names->len == 0)
+		return NULL;
+	appendStringInfoChar(names, ']');
+	return names->data;
+}
+
+static void
+add_name(StringInfo names, const char *name)
+{
+	appendStringInfoString(names, names->len == 0 ? "[" : ", ");
+	escape_json(names, name);
 }
 
 /* An array of names, or NULL. */
@@ -179,17 +220,53 @@ blocked_keys(Oid caller)
 		if (!DatumGetBool(SPI_getbinval(row, desc, 4, &isnull)) &&
 			slots_of_key(MyDatabaseId, hash) < DatumGetInt32(SPI_getbinval(row, desc, 3, &isnull)))
 			continue;
-		appendStringInfoString(&names, n++ == 0 ? "[" : ", ");
-		escape_json(&names, SPI_getvalue(row, desc, 2));
+		add_name(&names, SPI_getvalue(row, desc, 2));
+		n++;
 	}
-	appendStringInfoChar(&names, ']');
-	return n == 0 ? NULL : names.data;
+	return close_array(&names);
+}
+
+/* Types of which an exec worker says that their tool cannot be started here. */
+static void
+read_unstartable(HealthFacts *f)
+{
+	JobqDb	   *db = my_db();
+	Datum	   *types = palloc(sizeof(Datum) * JOBQ_MAX_UNSTARTABLE);
+	Datum	   *jobs = palloc(sizeof(Datum) * JOBQ_MAX_UNSTARTABLE);
+	Oid			argtypes[2] = {INT4ARRAYOID, UUIDARRAYOID};
+	Datum		args[2];
+	int			n;
+	bool		isnull;
+
+	if (db == NULL || db->nunstartable == 0)
+		return;
+	LWLockAcquire(JobqShmem->lock, LW_SHARED);
+	f->nunstartable = db->nunstartable;
+	n = Min(f->nunstartable, JOBQ_MAX_UNSTARTABLE);
+	for (int i = 0; i < n; i++)
+	{
+		pg_uuid_t  *job = palloc(sizeof(pg_uuid_t));
+
+		*job = db->unstartable[i].job;
+		types[i] = Int32GetDatum(db->unstartable[i].type_id);
+		jobs[i] = UUIDPGetDatum(job);
+	}
+	LWLockRelease(JobqShmem->lock);
+	args[0] = PointerGetDatum(construct_array(types, n, INT4OID, sizeof(int32), true, TYPALIGN_INT));
+	args[1] = PointerGetDatum(construct_array(jobs, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
+	if (SPI_execute_with_args(unstartable_query, 2, argtypes, args, NULL, true, 1) != SPI_OK_SELECT)
+		elog(ERROR, "health could not query the server");
+	f->unstartable = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	f->nunstartable -= n - (int) DatumGetInt64(value_of(2, &isnull));
 }
 
 /* Of the types that the caller may know. */
 static void
 count_types(HealthFacts *f, Oid caller)
 {
+	StringInfoData paused;
+
+	initStringInfo(&paused);
 	run_query(types_query, caller, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
 	{
@@ -201,8 +278,12 @@ count_types(HealthFacts *f, Oid caller)
 			continue;
 		f->types++;
 		f->exec_types += DatumGetBool(SPI_getbinval(row, desc, 2, &isnull));
-		f->paused_types += DatumGetBool(SPI_getbinval(row, desc, 3, &isnull));
+		if (!DatumGetBool(SPI_getbinval(row, desc, 3, &isnull)))
+			continue;
+		f->paused_types++;
+		add_name(&paused, SPI_getvalue(row, desc, 1));
 	}
+	f->paused_names = close_array(&paused);
 }
 
 static void
@@ -228,17 +309,25 @@ read_facts(HealthFacts *f, Oid caller)
 	f->waiting = f->oldest_id != NULL;
 	if (f->waiting)
 		f->oldest_s = Max(DatumGetFloat8(value_of(3, &isnull)), 0);
-	f->paused_waiting = DatumGetBool(value_of(4, &isnull));
+	f->paused_waiting = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 4);
 	f->background_workers = count_of(5);
 	f->notify_usage = DatumGetFloat8(value_of(6, &isnull));
 	f->queue_bytes = count_of(7);
 	f->dead_rows = count_of(8);
+
+	if (f->dead_letters > 0)
+	{
+		run_query(recent_dead_query, caller, 1);
+		f->recent_dead_letters = count_of(1);
+	}
 
 	run_query(signals_query, caller, 1);
 	f->signals = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
 	f->signal_problem = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2);
 
 	f->blocked_keys = blocked_keys(caller);
+	if (f->exec_types > 0)
+		read_unstartable(f);
 
 	if (f->sees_all)
 		read_strays(f, caller);
@@ -262,7 +351,8 @@ set_for_query(const char *name, const char *value)
 static void
 copy_strings(HealthFacts *f, MemoryContext context)
 {
-	char	  **strings[] = {&f->oldest_id, &f->signals, &f->signal_problem, &f->blocked_keys, &f->holder, &f->strays};
+	char	  **strings[] = {&f->oldest_id, &f->signals, &f->signal_problem, &f->blocked_keys, &f->holder, &f->strays,
+	&f->paused_names, &f->paused_waiting, &f->unstartable};
 
 	for (int i = 0; i < (int) lengthof(strings); i++)
 	{

@@ -11,10 +11,14 @@ typedef struct HealthFacts
 	int64		exec_types;
 	int64		paused_types;
 	int64		dead_letters;
+	int64		recent_dead_letters;	/* of jobq.health_dead_age; at most RECENT_DEAD_LIMIT or jobq.health_dead_letters */
 	bool		waiting;		/* a job that may run has not begun */
 	char	   *oldest_id;
 	double		oldest_s;
-	bool		paused_waiting; /* a due job waits because its type is paused */
+	char	   *paused_names;	/* of paused types, a JSON array; NULL: none */
+	char	   *paused_waiting; /* those for which a due job waits, quoted; NULL: none */
+	char	   *unstartable;	/* types whose tool cannot be started here, with the reasons; NULL: none */
+	int			nunstartable;
 	char	   *blocked_keys;	/* concurrency keys that jobs have waited for longer than an hour, a JSON array; NULL: none */
 	int64		background_workers;
 	double		notify_usage;

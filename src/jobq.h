@@ -69,6 +69,7 @@ extern bool jobq_allow_superuser_handlers;
 extern int	jobq_disk_warning;			/* per cent */
 extern int	jobq_disk_critical;
 extern int	jobq_disk_emergency;
+extern int	jobq_health_dead_age;		/* seconds */
 extern int	jobq_health_latency;		/* ms */
 extern int	jobq_health_min_workers;
 extern int	jobq_health_dead_letters;

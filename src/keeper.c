@@ -20,6 +20,7 @@
 
 #include "keeper.h"
 #include "slots.h"
+#include "worker_need.h"
 #include "worker_start.h"
 
 #define FIRST_DELAY_MS		1000
@@ -220,13 +221,15 @@ keeper_start(Keeper *k, MonoTime now)
 	k->tried = now;
 	if (!register_dispatcher(k))
 	{
+		note_worker(db, WORKER_DISPATCHER, false);
 		if (may_warn(now))
 			ereport(WARNING,
 					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 					 errmsg("could not start a jobq dispatcher: out of background worker slots"),
-					 errhint("You might need to increase max_worker_processes.")));
+					 errhint("%s", worker_hint(k->dboid))));
 		return;
 	}
+	note_worker(db, WORKER_DISPATCHER, true);
 	k->state = KEEPER_STARTING;
 	k->started = now;
 }
@@ -258,8 +261,23 @@ keeper_refuse(Keeper *k)
 	if (db->dboid == k->dboid)
 	{
 		db->wanted = false;
+		db->sql_workers = SQL_WORKERS_UNKNOWN;
+		pg_atomic_write_u32(&db->lacking, 0);
 		if (db->dispatcher != NULL && db->dispatcher_pid > 0)
 			kill(db->dispatcher_pid, SIGTERM);
 	}
 	LWLockRelease(JobqShmem->lock);
+}
+
+bool
+keeper_knows(Keeper *k)
+{
+	JobqDb	   *db = find_db(k->dboid);
+
+	if (!k->admitted || k->state == KEEPER_ABSENT)
+		return true;
+	if (k->state == KEEPER_IDLE)
+		return k->tried != 0;
+	return k->state == KEEPER_RUNNING &&
+		(db == NULL || db->dispatcher == NULL || db->ended == ENDED_ABSENT || db->sql_workers != SQL_WORKERS_UNKNOWN);
 }

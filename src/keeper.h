@@ -37,6 +37,8 @@ extern bool keeper_may_start(Keeper *k, MonoTime now);
 extern void keeper_start(Keeper *k, MonoTime now);
 /* There should be no dispatcher: ends one, takes away a wish. */
 extern void keeper_refuse(Keeper *k);
+/* False until it is known whether the database has the extension; true also if its dispatcher could not be started. */
+extern bool keeper_knows(Keeper *k);
 /* How long the launcher may sleep because of this one, in ms; -1: for ever. */
 extern long keeper_timeout(Keeper *k, MonoTime now);
 

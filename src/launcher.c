@@ -42,6 +42,7 @@
 #include "launcher.h"
 #include "shmem.h"
 #include "waits.h"
+#include "worker_need.h"
 #include "worker_start.h"
 
 #define RESTART_S			5
@@ -227,6 +228,26 @@ tend_databases(MonoTime now)
 	return timeout;
 }
 
+/* Once, when all databases have been looked at. */
+static void
+announce_worker_need(void)
+{
+	static bool announced = false;
+	HASH_SEQ_STATUS seq;
+	Keeper	   *k;
+	bool		known = true;
+
+	if (announced)
+		return;
+	hash_seq_init(&seq, keepers);
+	while ((k = hash_seq_search(&seq)) != NULL)
+		known &= keeper_knows(k);
+	if (!known)
+		return;
+	announced = true;
+	warn_of_worker_need(InvalidOid);
+}
+
 static void
 launcher_on_exit(int code, Datum arg)
 {
@@ -288,6 +309,7 @@ jobq_launcher_main(Datum arg)
 			scan_databases(now);
 		MemoryContextSwitchTo(cycle);	/* a transaction's end leaves us in another one */
 		timeout = tend_databases(now);
+		announce_worker_need();
 
 		pgstat_report_activity(STATE_IDLE, NULL);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH |

@@ -33,6 +33,7 @@
 #include "maintenance.h"
 #include "partition.h"
 #include "session.h"
+#include "worker_need.h"
 #include "worker_start.h"
 
 #define LOCK_TIMEOUT_MS "50"
@@ -73,11 +74,14 @@ bool
 maintenance_start(JobqDb *db, TimestampTz need, bool compacts)
 {
 	BackgroundWorker worker;
+	bool		started;
 
 	if (!claim(db, need, compacts))
 		return false;
 	describe_worker(&worker, "jobq maintenance", "jobq_maintenance_main", db->dboid);
-	if (RegisterDynamicBackgroundWorker(&worker, NULL))
+	started = RegisterDynamicBackgroundWorker(&worker, NULL);
+	note_worker(db, WORKER_MAINTENANCE, started);
+	if (started)
 		return true;
 
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
@@ -93,12 +97,16 @@ maintenance_make_partitions(TimestampTz need)
 {
 	BackgroundWorker worker;
 	BackgroundWorkerHandle *handle;
+	bool		started;
 
 	StaticAssertStmt(sizeof(need) <= BGW_EXTRALEN, "a moment fits into bgw_extra");
 	describe_worker(&worker, "jobq maintenance", "jobq_partition_main", MyDatabaseId);
 	worker.bgw_notify_pid = MyProcPid;
 	memcpy(worker.bgw_extra, &need, sizeof(need));
-	if (!RegisterDynamicBackgroundWorker(&worker, &handle))
+	started = RegisterDynamicBackgroundWorker(&worker, &handle);
+	if (my_db() != NULL)
+		note_worker(my_db(), WORKER_MAINTENANCE, started);
+	if (!started)
 		return false;
 	(void) WaitForBackgroundWorkerShutdown(handle);
 	pfree(handle);

@@ -30,6 +30,7 @@
 #include "pressure.h"
 #include "row_map.h"
 #include "signals.h"
+#include "worker_need.h"
 
 #define LOCK_RETRY_US	INT64CONST(100000)
 #define START_RETRY_US	USECS_PER_SEC
@@ -247,6 +248,12 @@ read_both(Relation of_signals, Relation of_rules)
 	keep_timers(old, nold);
 	UnregisterSnapshot(snapshot);
 	pfree(old);
+	for (int i = 0; i < nsignals; i++)
+	{
+		if (signals[i].every > 0)
+			return;
+	}
+	note_worker(db, WORKER_SIGNAL, true);	/* no condition is asked any more */
 }
 
 /* Locks are kept to the end of the transaction. */

@@ -15,6 +15,7 @@
 #include "quota.h"
 #include "rate.h"
 #include "slots.h"
+#include "worker_need.h"
 
 #define RING_START	(PG_UINT32_MAX - 31)	/* so that every server soon passes 32 bits */
 
@@ -76,6 +77,7 @@ init_db(JobqDb *db, LaneKeys *ring)
 	pg_atomic_init_u32(&db->compaction.imports, 0);
 	pg_atomic_init_u64(&db->compaction.pause_until, 0);
 	pg_atomic_init_u32(&db->news, 0);
+	pg_atomic_init_u32(&db->lacking, 0);
 }
 
 static void
@@ -112,6 +114,7 @@ jobq_shmem_startup(void)
 		memset(base, 0, total_size());
 		JobqShmem->lock = &(GetNamedLWLockTranche("jobq"))->lock;
 		JobqShmem->started_at = GetCurrentTimestamp();
+		JobqShmem->registered_workers = registered_workers();
 		JobqShmem->ndbs = jobq_max_databases;
 		JobqShmem->nslots = JOBQ_MAX_SLOTS;
 		rates_init(base + header_size() + rings_size());
@@ -163,6 +166,8 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->dispatcher = NULL;
 	db->dispatcher_pid = 0;
 	db->starts = 0;
+	db->sql_workers = SQL_WORKERS_UNKNOWN;
+	db->nunstartable = 0;
 	db->ring_head = db->ring_tail = RING_START;
 	db->overflow = false;
 	db->types_changed = false;
@@ -183,7 +188,7 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->helper_trouble[0] = '\0';
 	db->paused_identity = false;
 	db->unfit = false;
-	db->no_worker_slots = 0;
+	pg_atomic_write_u32(&db->lacking, 0);
 	db->dboid = dboid;
 }
 

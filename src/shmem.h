@@ -28,6 +28,7 @@
 #define JOBQ_MAX_MARKS		192		/* twice the executors */
 #define JOBQ_MAX_WAITERS	64
 #define JOBQ_REASON_LEN		128
+#define JOBQ_TROUBLE_LEN	1024
 
 /* Keys that a committed transaction put into a lane: lo == hi is one exact key. */
 typedef struct LaneKeys
@@ -93,6 +94,14 @@ typedef struct ChildCount
 	uint32		sum;
 	uint32		counts[JOBQ_CHILD_SECONDS];	/* by second modulo that */
 } ChildCount;
+
+/* A job type whose tool cannot be started on this node; the row of the job says why. */
+#define JOBQ_MAX_UNSTARTABLE	1024
+typedef struct UnstartableType
+{
+	int32		type_id;
+	pg_uuid_t	job;			/* that tried last */
+} UnstartableType;
 
 #define JOBQ_ROW_BYTES	500		/* until a run has measured it */
 
@@ -167,6 +176,9 @@ typedef struct JobqDb
 	pid_t		dispatcher_pid;
 	TimestampTz dispatcher_started;
 	int			starts;			/* of the dispatcher, since server start */
+	int			sql_workers;	/* its jobq.max_sql_workers; plain reads.  SQL_WORKERS_UNKNOWN: no extension, as far as known */
+	int			nunstartable;	/* types whose tool cannot be started here (exec_types.c), those beyond the array included */
+	UnstartableType unstartable[JOBQ_MAX_UNSTARTABLE];
 
 	/* under mutex */
 	slock_t		mutex;
@@ -220,14 +232,14 @@ typedef struct JobqDb
 	pg_atomic_uint64 failed_attempts;
 	pg_atomic_uint64 fallbacks; /* "not mine" answers */
 	pg_atomic_uint32 news;		/* NEWS_*: listeners are to be notified of (news.h) */
-	char		trouble[256];	/* why nothing runs, '' when all is well; dispatcher writes, under mutex */
+	char		trouble[JOBQ_TROUBLE_LEN];	/* why nothing runs, '' when all is well; dispatcher writes, under mutex */
 	char		helper_trouble[256];	/* the same for tools; the exec worker writes, under mutex */
 	bool		paused_identity;	/* the home row is not ours: restored dump */
 	bool		unfit;			/* version or tables are such that no job may run: .trouble says why */
 	bool		stopped;		/* jobq.stop_all(), as the dispatcher knows it */
 	bool		draining;		/* it hands nothing out because of ndrains */
 	ConditionVariable idle;		/* the dispatcher has heard of a job's end while it was stopped */
-	int			no_worker_slots;	/* could not start a worker: max_worker_processes is used up */
+	pg_atomic_uint32 lacking;	/* WORKER_*: wanted, and max_worker_processes is used up (worker_need.h) */
 
 	/* rate windows: the dispatcher's (rate.c) */
 	Oid			rates_dboid;	/* whose they are */
@@ -244,6 +256,7 @@ typedef struct JobqShared
 	Latch	   *launcher;		/* NULL: not running */
 	pid_t		launcher_pid;
 	TimestampTz started_at;		/* when this memory was new */
+	int			registered_workers; /* background workers that are registered at server start, ours included */
 	struct RatePool *rates;		/* rate.c */
 	int			ndbs;
 	int			nslots;

@@ -36,6 +36,7 @@
 #include "pressure.h"
 #include "session.h"
 #include "signals.h"
+#include "worker_need.h"
 #include "worker_start.h"
 
 #define CONDITION_MS	5000
@@ -90,6 +91,7 @@ signal_worker_start(JobqDb *db, int32 signal)
 	old = MemoryContextSwitchTo(TopMemoryContext);
 	ok = RegisterDynamicBackgroundWorker(&worker, &handle);
 	MemoryContextSwitchTo(old);
+	note_worker(db, WORKER_SIGNAL, ok);
 	if (!ok)
 	{
 		handle = NULL;

@@ -8,6 +8,7 @@
 #include "jobq.h"
 
 #include "access/xact.h"
+#include "mb/pg_wchar.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
@@ -227,12 +228,16 @@ type_load(TypeState *t)
 	PG_CATCH();
 	{
 		ErrorData  *error;
+		char	   *text;
 
 		MemoryContextSwitchTo(context);
 		error = CopyErrorData();
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
-		snprintf(t->trouble, sizeof(t->trouble), "jobs of type %d wait: %s", t->id, error->message);
+		text = psprintf("jobs of type %d wait: %s", t->id, error->message);
+		text[pg_mbcliplen(text, (int) strlen(text), sizeof(t->trouble) - 1)] = '\0';
+		strlcpy(t->trouble, text, sizeof(t->trouble));
+		pfree(text);
 		t->per_key = Max(t->per_key, 1);
 		FreeErrorData(error);
 	}

@@ -10,9 +10,12 @@
 #include "jobq.h"
 
 #include "access/xact.h"
+#include "commands/dbcommands.h"
 #include "miscadmin.h"
 
+#include "launcher.h"
 #include "shmem.h"
+#include "worker_need.h"
 
 static bool want = false;
 static bool reload = false;
@@ -81,10 +84,43 @@ register_callback(void)
 	registered = true;
 }
 
+/* The line of postgresql.conf that loads jobq besides what is loaded already. */
+static const char *
+preload_line(void)
+{
+	const char *loaded = shared_preload_libraries_string ? shared_preload_libraries_string : "";
+	StringInfoData line;
+
+	initStringInfo(&line);
+	appendStringInfoString(&line, "shared_preload_libraries = '");
+	for (const char *p = loaded; *p; p++)
+	{
+		appendStringInfoChar(&line, *p);
+		if (*p == '\'' || *p == '\\')	/* as it is written in the file */
+			appendStringInfoChar(&line, *p);
+	}
+	appendStringInfo(&line, "%sjobq'", loaded[0] == '\0' ? "" : ",");
+	return line.data;
+}
+
+/* Warns the client of a configuration that keeps jobs from running. */
+static void
+warn_of_configuration(void)
+{
+	if (JobqShmem == NULL)
+		ereport(WARNING,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("jobq is not preloaded: jobs are stored, and nothing runs them"),
+				 errhint("Put this line into postgresql.conf and restart the server: %s", preload_line())));
+	if (IsUnderPostmaster && launcher_admits(get_database_name(MyDatabaseId)))
+		warn_of_worker_need(MyDatabaseId);
+}
+
 /* jobq._installed(): called at the end of the install script. */
 Datum
 jobq_installed(PG_FUNCTION_ARGS)
 {
+	warn_of_configuration();
 	if (JobqShmem)
 	{
 		register_callback();

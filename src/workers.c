@@ -11,6 +11,7 @@
 #include "utils/timestamp.h"
 
 #include "executor.h"
+#include "worker_need.h"
 #include "worker_start.h"
 
 #define TAKE_BACK_US		INT64CONST(100000)
@@ -70,14 +71,14 @@ start_executor(RoleState *role, MonoTime now)
 	e->role = role;
 	e->exec = exec;
 	role->nworkers++;
-	db->no_worker_slots = 0;
+	note_worker(db, WORKER_EXECUTOR, true);
 	return true;
 }
 
 static void
 warn_no_slots(MonoTime now)
 {
-	db->no_worker_slots++;
+	note_worker(db, WORKER_EXECUTOR, false);
 	next_start = now + START_RETRY_US;
 	if (last_warning != 0 && now - last_warning < 60 * USECS_PER_SEC)
 		return;
@@ -85,7 +86,7 @@ warn_no_slots(MonoTime now)
 	ereport(WARNING,
 			(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
 			 errmsg("jobq cannot start a worker: out of background worker slots"),
-			 errhint("You might need to increase max_worker_processes.")));
+			 errhint("%s", worker_hint(db->dboid))));
 }
 
 static int
@@ -250,6 +251,7 @@ void
 executors_balance(MonoTime now)
 {
 	dlist_iter	it;
+	bool		one_waits = false;
 
 	take_back_behind_slow_runs(now);
 	end_overdue_runs(now);
@@ -265,6 +267,7 @@ executors_balance(MonoTime now)
 			role->waiting_since = 0;
 			continue;
 		}
+		one_waits = true;
 		if (role->waiting_since == 0)
 			role->waiting_since = now;
 		if (has_newcomer(role) || role->next_start > now || next_start > now ||
@@ -275,6 +278,8 @@ executors_balance(MonoTime now)
 		else if (!start_executor(role, now))
 			warn_no_slots(now);
 	}
+	if (!one_waits)
+		note_worker(db, WORKER_EXECUTOR, true);
 }
 
 MonoTime

@@ -1,0 +1,114 @@
+# health(): which dead letters count, that counting them is cheap, and that it names every paused type in full.
+
+use strict;
+use warnings;
+
+use ExecTest;
+use JSON::PP ();
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $json = JSON::PP->new;
+my $node = jobq_node('health_details', 'jobq.health_dead_letters = 3', "jobq.health_latency = '10s'");
+
+sub one { my ($sql) = @_; return $node->safe_psql('postgres', $sql); }
+sub health { my ($check) = @_; return $json->decode(one("SELECT jobq.health()->'checks'->'$check'")); }
+
+# ---------- dead letters by age ----------
+
+one(<<'SQL');
+CREATE FUNCTION broken(p jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$;
+SELECT jobq.create_job_type(t, 'broken(jsonb)', max_attempts => 1) FROM unnest('{broken,other}'::text[]) t;
+SQL
+foreach my $type (qw(broken broken other))
+{
+	my $id = one("SELECT jobq.enqueue('$type')");
+	ok($node->poll_query_until('postgres', "SELECT status = 'error' FROM jobq.jobs WHERE id = '$id'"), 'a dead letter');
+}
+
+sub dead { my $c = health('dead_letters'); return "$c->{status} $c->{count} of " . one(q{SELECT jobq.health()->'details'->>'dead_letter_count'}); }
+
+is(dead(), 'unhealthy 3 of 3', 'three of jobq.health_dead_letters (3)');
+one("UPDATE jobq.dead_letters SET completed_at = completed_at - interval '25 hours' WHERE type_id = (SELECT id FROM jobq.job_types WHERE name = 'other')");
+is(dead(), 'degraded 2 of 3', 'one is more than a day old');
+one("UPDATE jobq.dead_letters SET completed_at = completed_at - interval '25 hours' WHERE completed_at > now() - interval '1 day'");
+is(dead(), 'healthy 0 of 3', 'all are');
+ok(!exists health('dead_letters')->{message}, 'which needs no message');
+one("ALTER SYSTEM SET jobq.health_dead_age = '2d'; SELECT pg_reload_conf()");
+ok($node->poll_query_until('postgres', "SELECT current_setting('jobq.health_dead_age') = '2d'"), 'jobq.health_dead_age can be reloaded');
+is(dead(), 'unhealthy 3 of 3', 'they count again');
+one("ALTER SYSTEM RESET jobq.health_dead_age; SELECT pg_reload_conf()");
+ok($node->poll_query_until('postgres', "SELECT current_setting('jobq.health_dead_age') = '1d'"), 'and is one day again');
+one('CREATE ROLE reader LOGIN');
+one("SELECT jobq.grant_access('reader', 'read', tenant => 'theirs')");
+is(one(q{SET SESSION AUTHORIZATION reader; SELECT jobq.health()->'checks'->'dead_letters'->>'count'}), 0, "others' do not count");
+
+# ---------- many ----------
+
+# $n dead letters of that age
+sub bury
+{
+	my ($n, $age) = @_;
+
+	one(<<"SQL");
+INSERT INTO jobq.dead_letters
+SELECT (jsonb_populate_record(d, jsonb_build_object('id', gen_random_uuid(), 'completed_at', clock_timestamp() - interval '$age'))).*
+  FROM (SELECT * FROM jobq.dead_letters LIMIT 1) one, LATERAL jsonb_populate_record(NULL::jobq.dead_letters, to_jsonb(one)) d, generate_series(1, $n)
+SQL
+	return;
+}
+
+sub read_rows
+{
+	return one(q{SELECT (seq_tup_read + idx_tup_fetch) || ' ' || seq_scan FROM pg_stat_all_tables WHERE relid = 'jobq.dead_letters'::regclass});
+}
+
+bury(20000, '3 days');
+bury(5000, '1 hour');
+one('VACUUM ANALYZE jobq.dead_letters');
+one('SELECT pg_stat_force_next_flush()');
+my ($rows, $scans) = split / /, read_rows();
+is(dead(), 'unhealthy 1000 of 25003', 'at most a thousand are counted');
+one('SELECT pg_stat_force_next_flush()');
+# health() twice, each at most a thousand and some of its planner's looks at an end of the index
+my ($rows_now, $scans_now) = split / /, read_rows();
+cmp_ok($rows_now - $rows, '<', 3000, 'and not many more are read');
+is($scans_now, $scans, 'by an index');
+is(one(q{SET jobq.health_dead_letters = 2000; SELECT jobq.health()->'checks'->'dead_letters'->>'count'}), 2000, 'or jobq.health_dead_letters');
+is(one(q{SET jobq.health_dead_letters = 10000; SELECT concat_ws(' ', c->>'status', c->>'count') FROM (SELECT jobq.health()->'checks'->'dead_letters') h(c)}),
+	'degraded 5000', 'below that, all');
+one('TRUNCATE jobq.dead_letters');
+
+# ---------- paused types ----------
+
+one(q{SELECT jobq.create_job_type(rpad('paused ' || i, 63, 'x'), 'broken(jsonb)') FROM generate_series(1, 30) i});
+one(q{SELECT jobq.pause_job_type(name) FROM jobq.job_types WHERE name LIKE 'paused%'});
+my @names = split /\n/, one(q{SELECT name FROM jobq.job_types WHERE name LIKE 'paused%' ORDER BY name COLLATE "C"});
+my $queues = health('queues');
+is("$queues->{status} $queues->{paused}", 'healthy 30', 'thirty types are paused');
+is_deeply($queues->{paused_types}, \@names, 'all are named');
+one(qq{SELECT jobq.enqueue(name) FROM jobq.job_types WHERE name LIKE 'paused 2%'});
+$queues = health('queues');
+is($queues->{status}, 'degraded', 'jobs of some wait');
+is_deeply([ $queues->{message} =~ /"([^"]+)"/g ], [ grep { /^paused 2/ } @names ], 'the message names those');
+one('CREATE ROLE narrow LOGIN');
+one(q{SELECT jobq.grant_access('narrow', 'read', job_types => '{broken}')});
+unlike(one(q{SET SESSION AUTHORIZATION narrow; SELECT jobq.health()}), qr/paused \d/, 'not for a role that may not know them');
+one(q{SELECT jobq.drop_job_type(name, force => true) FROM jobq.job_types WHERE name LIKE 'paused%'});
+
+# ---------- types whose tools can't be started ----------
+
+my $long = tools() . '/' . ('d' x 200) . '/' . ('t' x 100);
+one("SELECT jobq.create_job_type(rpad('missing ' || i, 36, chr(228)), command => ARRAY['$long' || i], options => '{\"output\": \"none\"}') FROM generate_series(10, 21) i");
+one(q{SELECT jobq.enqueue(name) FROM jobq.job_types WHERE name LIKE 'missing%'});
+ok($node->poll_query_until('postgres', q{SELECT jobq.health()->'checks'->'helper'->>'message' LIKE '12 job types %'}), 'twelve types wait for their tools');
+my $said = health('helper')->{message};
+foreach my $i (10 .. 21)
+{
+	like($said, qr/"missing $i(?:\xc3\xa4){26}": could not run "\Q$long$i\E": No such file or directory/, "with the whole of number $i");
+}
+one(q{SELECT jobq.alter_job_type(name, command => '{true}') FROM jobq.job_types WHERE name LIKE 'missing%'});
+ok($node->poll_query_until('postgres', q{SELECT jobq.health()->'checks'->'helper'->>'status' = 'healthy'}), 'none, once they have one');
+
+$node->stop;
+done_testing();
