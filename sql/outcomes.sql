@@ -110,7 +110,9 @@ SELECT * FROM test.settled('picky');
 -- refused
 SELECT v.options || ': ' || test.error_of(format('SELECT jobq.alter_job_type(%L, options => %L)', 'tool', v.options))
   FROM (VALUES ('{"permanent_codes": "22%"}'), ('{"permanent_codes": [22]}'), ('{"permanent_codes": {}}'), ('{"permanent_exit_codes": [256]}'),
-    ('{"skip_exit_codes": [-1]}'), ('{"snooze_exit_codes": ["9"]}'), ('{"snooze": "-1s"}'), ('{"snooze": 5}'), ('{"retry_codes": "40%"}'), ('{"retry_codes": [40]}')) v(options);
+    ('{"skip_exit_codes": [-1]}'), ('{"snooze_exit_codes": ["9"]}'), ('{"snooze": "-1s"}'), ('{"snooze": 5}'), ('{"retry_codes": "40%"}'), ('{"retry_codes": [40]}'), ('{"breaker": true}'),
+    ('{"breaker": []}'), ('{"breaker": {"failures": 0}}'), ('{"breaker": {"failures": 1.5}}'), ('{"breaker": {"failures": 1000001}}'), ('{"breaker": {"pause": "0"}}'), ('{"breaker": {"pause": 5}}'),
+    ('{"breaker": {"pause": "101 years"}}'), ('{"breaker": {"fail": 3}}'), ('{"breaker": {}}'), ('{"breaker": {"failures": 3, "pause": "100 ms"}}'), ('{"breaker": null}')) v(options);
 SELECT v.backoff || ': ' || test.error_of(format('SELECT jobq.enqueue(%L, %L, backoff => %L)', 'own', '{}', v.backoff))
   FROM (VALUES ('[]'), ('{"base": "-1s"}'), ('{"type": "odd"}'), ('{"jitter": 2}'), ('{"what": 1}')) v(backoff);
 DO 'BEGIN PERFORM test.clean(), test.forget(); END';

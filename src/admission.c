@@ -163,7 +163,8 @@ static bool
 type_is_blocked(TypeState *t, TimestampTz now)
 {
 	if (!t->known || t->refused || t->blocked || t->trouble[0] != '\0' ||
-		(t->held_until != 0 && t->held_until > mono_now()))
+		(t->held_until != 0 && t->held_until > mono_now()) ||
+		(t->breaker.state != BREAKER_CLOSED && type_breaker_blocks(t)))
 		return true;
 	return t->paused && t->paused_until > now && t->pause_ends > mono_now();
 }
@@ -208,6 +209,8 @@ admission_next_timer(void)
 		}
 		if (t->held_until != 0)
 			next = Min(next, t->held_until);
+		if (t->breaker.look_at != 0)
+			next = Min(next, t->breaker.look_at);
 	}
 	return Min(next, mono_at(due));
 }
@@ -231,6 +234,8 @@ admission_timers(TimestampTz now)
 			type_release(t, mono);	/* a probe that is not back has started */
 			t->held_until = 0;	/* no timer of a type that waits for something else */
 		}
+		if (t->breaker.limit > 0)
+			type_breaker_timer(t, mono);
 		if (!dlist_is_empty(&t->parked) && !type_is_blocked(t, now))
 			groups_unpark(&t->parked);
 	}

@@ -10,6 +10,7 @@
  *	 doors.c		who waits for a worker or a limit, and comes back first
  *	 scan.c reading.c	reading the queue's lanes; handing out in order
  *	 type_state.c role_state.c	job types and roles
+ *	 type_breaker.c	breakers of types
  *	 admission.c	may this job start now
  *	 limit.c weight.c	how many run at once, of a type, of several, of what weight
  *	 keys.c key_scan.c	and of one concurrency key
@@ -44,6 +45,18 @@ typedef struct RoleState
 	int			failures;
 	char		name[NAMEDATALEN];	/* known once it has failed */
 } RoleState;
+
+/* The breaker of a type (breaker.h), as last read from shared memory. */
+typedef struct TypeBreaker
+{
+	int			limit;			/* failures; 0: the type has none */
+	int64		pause_us;
+	TimestampTz resumed_at;
+	BreakerState state;
+	MonoTime	until;			/* OPEN: half-open from then on */
+	MonoTime	look_at;		/* groups that wait for the type look again then; 0: no timer */
+	pg_uuid_t	probe;
+} TypeBreaker;
 
 typedef struct TypeState
 {
@@ -84,6 +97,7 @@ typedef struct TypeState
 	int			start_failures; /* in a row; held_until follows from them */
 	bool		probing;		/* held while one job tries whether the tool starts again */
 	uint32		tool_hash;		/* of the definition that they are of */
+	TypeBreaker breaker;
 } TypeState;
 
 /* ---- type_state.c ---- */
@@ -114,6 +128,18 @@ extern void type_hold(TypeState *t, MonoTime now);
 extern void type_probe(TypeState *t, MonoTime now);
 extern void type_release(TypeState *t, MonoTime now);
 extern void type_note_run(TypeState *t, Verdict verdict, int32 run_us, MonoTime now);
+
+/* ---- type_breaker.c ---- */
+/* Reads what the registry says. */
+struct JobType;
+extern void type_breaker_load(TypeState *t, const struct JobType *jt);
+/* True if the breaker lets no job start. */
+extern bool type_breaker_blocks(const TypeState *t);
+/* The job is about to be handed out: while the breaker is half-open, it is the probe. */
+extern void type_breaker_start(TypeState *t, const pg_uuid_t *id);
+/* The job has left its executor; `ended`: its attempt is over, and settled if that was due. */
+extern void type_breaker_back(TypeState *t, const pg_uuid_t *id, bool ended);
+extern void type_breaker_timer(TypeState *t, MonoTime now);
 
 /* ---- role_state.c ---- */
 extern dlist_head all_roles;

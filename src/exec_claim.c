@@ -22,6 +22,7 @@
 #include "utils/timestamp.h"
 
 #include "alerts.h"
+#include "breaker.h"
 #include "exec_job.h"
 #include "json_build.h"
 
@@ -33,6 +34,7 @@ typedef struct Claim
 	Verdict		verdict;
 	bool		settled;
 	bool		failed;
+	BreakerNote breaker;
 	JobStatus	status;
 	TimestampTz need;
 	FrameStart	frame;
@@ -60,6 +62,7 @@ settle_now(Claims *batch, Claim *claim, Job *job, JobType *type, Outcome *outcom
 	claim->status = settle(batch->ledger, job, type, outcome, &claim->need);
 	claim->settled = claim->need == 0;
 	claim->failed = outcome->kind == OUTCOME_FAILED;
+	breaker_take_down(&claim->breaker, type, outcome);
 	claim->verdict = claim->settled ? VERDICT_SETTLED : VERDICT_NO_PARTITION;
 }
 
@@ -253,6 +256,8 @@ claim_one(Claims *batch, Claim *claim)
 		claim->verdict = VERDICT_NOT_MINE;
 	else if (type == NULL || type->dropped || type->ncommand == 0 || !batch->can_start)
 		claim->verdict = VERDICT_STUCK;
+	else if (!breaker_admits(type, &x->ref.id))
+		claim->verdict = VERDICT_RELEASED;
 	else
 		claim_to_start(batch, claim, &job, type);
 }
@@ -287,6 +292,7 @@ apply(Claim *claim)
 	{
 		if (claim->settled)
 		{
+			breaker_note(&claim->breaker, &x->ref.id);
 			pg_atomic_fetch_add_u64(&exec_db->settled, 1);
 			if (claim->failed)
 				pg_atomic_fetch_add_u64(&exec_db->failed_attempts, 1);

@@ -18,6 +18,7 @@
 #include "utils/timestamp.h"
 
 #include "alerts.h"
+#include "breaker.h"
 #include "exec_job.h"
 #include "find.h"
 #include "maintenance.h"
@@ -43,6 +44,7 @@ typedef struct Settlement
 	TimestampTz need;
 	Verdict		verdict;
 	bool		failed;
+	BreakerNote breaker;
 } Settlement;
 
 struct Settlements
@@ -305,6 +307,7 @@ settle_one(Ledger *ledger, Settlement *item)
 	}
 	item->result = RESULT_SETTLED;
 	item->failed = outcome.kind == OUTCOME_FAILED;
+	breaker_take_down(&item->breaker, type, &outcome);
 	if (type)
 		write_remarks(ledger, x, type);
 	if (x->end.kind == FRAME_START_FAILED && outcome.kind == OUTCOME_RELEASED)
@@ -375,6 +378,7 @@ forget_events(ExecJob *x)
 static void
 count_settled(Settlement *item)
 {
+	breaker_note(&item->breaker, &item->job->ref.id);
 	pg_atomic_fetch_add_u64(&exec_db->settled, 1);
 	if (item->failed)
 		pg_atomic_fetch_add_u64(&exec_db->failed_attempts, 1);

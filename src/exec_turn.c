@@ -15,6 +15,7 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
+#include "breaker.h"
 #include "exec_job.h"
 #include "waits.h"
 
@@ -116,4 +117,5 @@ exec_turn(bool final)
 			claims_retry(turn.claims, claim_alone);
 	}
 	slot_report();
+	breaker_tell();
 }

@@ -179,6 +179,13 @@ stop_counting(Executor *e, int cell, TypeState *t)
 		weight_vacate(e, cell);
 }
 
+/* True if the attempt is over and will be settled by another executor. */
+static bool
+is_to_be_charged(Cell *c)
+{
+	return pg_atomic_read_u32(&c->state) == CELL_DONE && c->verdict == VERDICT_CHARGE;
+}
+
 TypeState *
 executor_vacate(Executor *e, int cell)
 {
@@ -194,6 +201,8 @@ executor_vacate(Executor *e, int cell)
 		stop_counting(e, cell, t);
 	if (e->slot->cells[cell].ref.key != 0)
 		key_give_back(&e->slot->cells[cell].ref, t);
+	if (t->breaker.limit > 0)
+		type_breaker_back(t, &e->slot->cells[cell].ref.id, !is_to_be_charged(&e->slot->cells[cell]));
 	return t;
 }
 
@@ -411,8 +420,13 @@ hand_out(TypeState *t, const JobRef *ref, const char *cancel_reason, MonoTime no
 	if (is_short && !settles && waits_for_newcomer(e, t, ref))
 		return NO_CAPACITY;
 	cell = free_cell(e);
+	if (!settles && t->breaker.state != BREAKER_CLOSED)
+		type_breaker_start(t, &ref->id);	/* before the executor can ask */
 	if (!slot_assign(e->slot, cell, ref, cancel_reason))
+	{
+		type_breaker_back(t, &ref->id, true);
 		return NO_CAPACITY;
+	}
 	occupy(e, cell, t, !is_short && !settles);
 	if (!settles)
 		type_probe(t, now);
@@ -441,8 +455,8 @@ executor_note_end(Executor *e, int cell)
 {
 	TypeState  *t = type_state(e->types[cell]);
 
-	if (!e->used[cell] || e->ended[cell])
-		return;
+	if (!e->used[cell] || e->ended[cell] || t->breaker.limit > 0)
+		return;					/* with a breaker, the next one waits for how this one ended */
 	e->ended[cell] = true;
 	stop_counting(e, cell, t);
 	type_open(t);

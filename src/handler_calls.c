@@ -214,7 +214,7 @@ check_event_type(const char *type)
 {
 	static const char *const own[] = {
 		"enqueued", "claimed", "started", "progress", "heartbeat", "retry_scheduled", "snoozed", "released",
-		"completed", "failed", "dead", "cancelled", "skipped", "retried", "paused", "hook_failed"
+		"completed", "failed", "dead", "cancelled", "skipped", "retried", "paused", "resumed", "hook_failed"
 	};
 
 	if (is_among(type, own, lengthof(own)))

@@ -21,6 +21,7 @@
 #include "utils/timestamp.h"
 
 #include "beyond.h"
+#include "breaker.h"
 #include "disk.h"
 #include "fit.h"
 #include "health_facts.h"
@@ -296,6 +297,18 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 					   f->blocked_keys ? psprintf(", \"blocked_keys\": %s", f->blocked_keys) : ""));
 }
 
+/* Only there while one is open. */
+static void
+check_breakers(Report *report, JobqDb *db, const HealthFacts *f)
+{
+	char	   *message;
+	char	   *open = breakers_health(db, &message);
+
+	if (open != NULL)
+		add_check(report, "breakers", DEGRADED, f->sees_all ? message : "the breaker of a job type is open",
+				  f->sees_all ? psprintf(", \"open\": %s", open) : "");
+}
+
 static void
 check_signals(Report *report, const HealthFacts *f)
 {
@@ -423,6 +436,7 @@ jobq_health(PG_FUNCTION_ARGS)
 	workers = check_workers(&report, db, &f, dispatcher);
 	check_queues(&report, db, &f);
 	check_dead_letters(&report, &f);
+	check_breakers(&report, db, &f);
 	check_signals(&report, &f);
 	check_helper(&report, db, &f);
 	check_disk(&report, db);

@@ -46,9 +46,9 @@ enum
 	T_backoff_base, T_backoff_max, T_backoff_jitter, T_timeout, T_base_priority, T_max_concurrent,
 	T_cpu_weight, T_rate_limit, T_rate_window, T_keep_completed, T_keep_dead, T_critical,
 	T_options, T_paused, T_pause_reason, T_paused_until, T_created_at, T_dropped_at,
-	T_owner_oid, T_run_as_oid
+	T_owner_oid, T_run_as_oid, T_resumed_at
 };
-#define T_NATTS T_run_as_oid
+#define T_NATTS T_resumed_at
 
 static const ShapeColumn job_types_columns[] = {
 	{"id", INT4OID, FILLED},
@@ -78,7 +78,8 @@ static const ShapeColumn job_types_columns[] = {
 	{"created_at", TIMESTAMPTZOID, FILLED},
 	{"dropped_at", TIMESTAMPTZOID, NULLABLE},
 	{"owner_oid", OIDOID, NULLABLE},
-	{"run_as_oid", OIDOID, NULLABLE}
+	{"run_as_oid", OIDOID, NULLABLE},
+	{"resumed_at", TIMESTAMPTZOID, NULLABLE}
 };
 const Shape job_types_shape = {"job_types", job_types_columns, T_NATTS, T_dropped_at};
 
@@ -185,6 +186,7 @@ read_options(JobType *type, Datum options)
 	type->on_dead = option_text(json, "on_dead");
 	type->has_hooks = type->on_complete || type->on_failure || type->on_dead;
 	type->alert = option_bool(json, "alert", true);
+	option_breaker(json, &type->breaker_failures, &type->breaker_pause_us);
 	type->kill_grace_us = option_interval(json, "kill_grace", 5 * USECS_PER_SEC);
 	type->refuse_on_disk_emergency = option_bool(json, "refuse_on_disk_emergency", false);
 	type->keep_completed_count = option_int(json, "keep_completed_count", -1);
@@ -213,6 +215,7 @@ read_type(JobType *type, Datum *values, bool *nulls)
 	type->critical = DatumGetBool(ATT(T_critical));
 	type->paused = DatumGetBool(ATT(T_paused));
 	type->paused_until = ISNULL(T_paused_until) ? DT_NOEND : DatumGetTimestampTz(ATT(T_paused_until));
+	type->resumed_at = ISNULL(T_resumed_at) ? DT_NOBEGIN : DatumGetTimestampTz(ATT(T_resumed_at));
 	type->dropped = !ISNULL(T_dropped_at);
 	type->has_role_oids = !ISNULL(T_owner_oid) && !ISNULL(T_run_as_oid);
 	type->owner_oid = type->has_role_oids ? DatumGetObjectId(ATT(T_owner_oid)) : InvalidOid;

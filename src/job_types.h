@@ -57,6 +57,7 @@ typedef struct JobType
 	bool		critical;
 	bool		paused;			/* now; paused_until says how long */
 	TimestampTz paused_until;	/* DT_NOEND: until resumed */
+	TimestampTz resumed_at;		/* last time; DT_NOBEGIN: never */
 	bool		dropped;
 	Jsonb	   *options;
 	/* from options */
@@ -68,6 +69,8 @@ typedef struct JobType
 	int			fair_depth;		/* so many elements of its path */
 	int			max_crashes;	/* 2 */
 	int			max_children;	/* a minute; 0: no limit */
+	int			breaker_failures;	/* 0: no breaker */
+	int64		breaker_pause_us;
 	OutputKind	output;
 	bool		allow_dash;
 	int			max_output;		/* 0: jobq.max_output */

@@ -26,6 +26,7 @@ typedef enum OptionType
 	OPTION_INTS,
 	OPTION_OBJECT,
 	OPTION_AGING,				/* {"per", "max"} */
+	OPTION_BREAKER,				/* {"failures", "pause"} */
 	OPTION_ENV					/* environment variables and their values */
 } OptionType;
 
@@ -34,6 +35,7 @@ static const char *const wanted[] = {
 	"an interval as text, not negative", "a text", "a name of 1 to 63 bytes", "an array of texts",
 	"an array of names of environment variables", "an array of whole numbers", "an object",
 	"an object of \"per\", an interval above zero, and \"max\", a whole number",
+	"an object of \"failures\", a whole number, and \"pause\", an interval above zero and up to 100 years",
 	"an object of environment variables and their values, which are texts"
 };
 
@@ -74,6 +76,7 @@ static const OptionKey option_keys[] = {
 	{"max_crashes", FOR_ALL, OPTION_INT, 1, 1000, NULL},
 	{"permanent_codes", FOR_ALL, OPTION_TEXTS, 0, 0, NULL},
 	{"retry_codes", FOR_ALL, OPTION_TEXTS, 0, 0, NULL},
+	{"breaker", FOR_ALL, OPTION_BREAKER, 1, 1000000, NULL},
 	{"max_priority", FOR_ALL, OPTION_INT, JOBQ_MIN_PRIORITY, JOBQ_MAX_PRIORITY, NULL},
 	{"max_unique_for", FOR_ALL, OPTION_INTERVAL, 0, 0, NULL},
 	{"limits", FOR_ALL, OPTION_TEXTS, 0, 0, NULL},
@@ -174,14 +177,15 @@ check_variable(const OptionKey *option, const JsonbValue *value)
 
 /* --- arrays and objects --- */
 
+/* An object of a number, which has the range of the option, and an interval above zero. */
 static void
-check_aging(const OptionKey *option, const JsonbValue *value)
+check_pair(const OptionKey *option, const JsonbValue *value, const char *number_key, const char *interval_key, int64 longest)
 {
 	JsonbIterator *it;
 	JsonbValue	key;
 	JsonbValue	part;
-	double		max;
-	int64		per;
+	double		number;
+	int64		us;
 
 	if (value->type != jbvBinary || !JsonContainerIsObject(value->val.binary.data))
 		bad_option(option, value);
@@ -189,14 +193,15 @@ check_aging(const OptionKey *option, const JsonbValue *value)
 	(void) JsonbIteratorNext(&it, &key, true);
 	while (JsonbIteratorNext(&it, &key, true) == WJB_KEY)
 	{
-		bool		is_max = key.val.string.len == 3 && memcmp(key.val.string.val, "max", 3) == 0;
-		bool		is_per = key.val.string.len == 3 && memcmp(key.val.string.val, "per", 3) == 0;
+		char	   *name = pnstrdup(key.val.string.val, key.val.string.len);
+		bool		is_number = strcmp(name, number_key) == 0;
 
 		(void) JsonbIteratorNext(&it, &part, true);
-		if (is_max ? !value_number(&part, &max) : !is_per || !value_interval(&part, &per) || per == 0)
+		if (is_number ? !value_number(&part, &number) :
+			strcmp(name, interval_key) != 0 || !value_interval(&part, &us) || us == 0 || us > longest)
 			bad_option(option, value);
-		if (is_max)
-			check_range(option, max);
+		if (is_number)
+			check_range(option, number);
 	}
 }
 
@@ -275,7 +280,10 @@ check_value(const OptionKey *option, const JsonbValue *value)
 			good = value->type == jbvString;
 			break;
 		case OPTION_AGING:
-			check_aging(option, value);
+			check_pair(option, value, "max", "per", PG_INT64_MAX);
+			break;
+		case OPTION_BREAKER:
+			check_pair(option, value, "failures", "pause", BREAKER_MAX_PAUSE_US);
 			break;
 		case OPTION_TYPE_NAME:
 			good = value->type == jbvString && value->val.string.len > 0 &&

@@ -131,6 +131,21 @@ option_aging(Jsonb *options, int64 *per_us, int *max)
 	*max = option_int(aging, "max", AGING_MAX);
 }
 
+void
+option_breaker(Jsonb *options, int *failures, int64 *pause_us)
+{
+	JsonbValue	value;
+	Jsonb	   *breaker;
+
+	*failures = 0;
+	*pause_us = 0;
+	if (look_up(options, "breaker", &value) == NULL || value.type != jbvBinary)
+		return;
+	breaker = JsonbValueToJsonb(&value);
+	*failures = Max(option_int(breaker, "failures", BREAKER_FAILURES), 1);
+	*pause_us = Min(Max(option_interval(breaker, "pause", BREAKER_PAUSE_US), 1), BREAKER_MAX_PAUSE_US);
+}
+
 int
 option_texts(Jsonb *options, const char *key, char **texts, int max)
 {

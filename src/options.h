@@ -37,6 +37,11 @@ extern int	option_texts(Jsonb *options, const char *key, char **texts, int max);
 extern void option_aging(Jsonb *options, int64 *per_us, int *max);
 #define AGING_PER_US	INT64CONST(60000000)
 #define AGING_MAX		10
+/* breaker; failures 0: the key is missing. */
+extern void option_breaker(Jsonb *options, int *failures, int64 *pause_us);
+#define BREAKER_FAILURES	10
+#define BREAKER_PAUSE_US	USECS_PER_MINUTE
+#define BREAKER_MAX_PAUSE_US (INT64CONST(100) * 365 * USECS_PER_DAY)
 extern char *option_text(Jsonb *options, const char *key);	/* NULL: not given */
 extern OutputKind option_output(Jsonb *options);
 extern EventsLevel option_events(Jsonb *options);

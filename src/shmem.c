@@ -63,6 +63,7 @@ static void
 init_db(JobqDb *db, LaneKeys *ring)
 {
 	SpinLockInit(&db->mutex);
+	SpinLockInit(&db->breaker_mutex);
 	db->ring = ring;
 	ConditionVariableInit(&db->idle);
 	pg_atomic_init_u32(&db->imminent, 0);
@@ -181,6 +182,7 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->nendings = 0;
 	db->nmarks = 0;
 	memset(db->children, 0, sizeof(db->children));
+	db->nbreakers = 0;
 	db->nprepared = 0;
 	db->types_prepared = false;
 	db->prepared_overflow = false;

@@ -7,6 +7,7 @@
  *	 JobqShmem->lock (LWLock)	which entries and slots are in use, by whom.  Never held while waiting.
  *	 JobqDb.mutex (spinlock)	the publication ring, commands, waiters: a few loads and stores, no calls
  *								that can fail (it is taken in commit callbacks, where an error is a PANIC).
+ *	 JobqDb.breaker_mutex (spinlock)	the breakers of job types (breaker.c)
  *	 Slot.mutex (spinlock)		which job the executor runs now and in which phase (slots.h).
  */
 #ifndef JOBQ_SHMEM_H
@@ -102,6 +103,25 @@ typedef struct UnstartableType
 	int32		type_id;
 	pg_uuid_t	job;			/* that tried last */
 } UnstartableType;
+
+/* The breaker of a job type (breaker.h). */
+#define JOBQ_BREAKERS		256
+typedef enum BreakerState
+{
+	BREAKER_CLOSED,
+	BREAKER_OPEN,
+	BREAKER_PROBING
+} BreakerState;
+
+typedef struct Breaker
+{
+	int32		type_id;
+	int			failures;		/* in a row */
+	BreakerState state;
+	MonoTime	opened_at;
+	TimestampTz resumed_at;		/* of the type, when it opened */
+	pg_uuid_t	probe;			/* the job that probes */
+} Breaker;
 
 #define JOBQ_ROW_BYTES	500		/* until a run has measured it */
 
@@ -204,6 +224,10 @@ typedef struct JobqDb
 	ChildCount	children[JOBQ_CHILD_TYPES];
 	int			nwaiters;
 	Waiter		waiters[JOBQ_MAX_WAITERS];
+
+	slock_t		breaker_mutex;	/* covers the next two; nbreakers is also read plainly */
+	int			nbreakers;
+	Breaker		breakers[JOBQ_BREAKERS];
 
 	/* the dispatcher's, for the next one */
 	int			nmarks;

@@ -108,6 +108,8 @@ batch_goes_on(void)
 	if (last->verdict != VERDICT_SETTLED || last->run.closes_batch ||
 		(last->run.type && !last->run.type->batch))
 		return false;
+	if (last->breaker.failed)
+		return false;			/* it may be the one that opens the breaker */
 	if (MyXactFlags & XACT_FLAGS_ACCESSEDTEMPNAMESPACE)
 		return false;
 	if (cell->run_us > SLOW_RUN_US || last->run.outcome.ended_at - batch->started > MAX_BATCH_US)
@@ -165,6 +167,7 @@ report_entries(void)
 		cell->need = e->need;
 		if (e->verdict == VERDICT_SETTLED)
 		{
+			breaker_note(&e->breaker, &cell->ref.id);
 			pg_atomic_fetch_add_u64(&db->settled, 1);
 			if (e->run.outcome.kind == OUTCOME_FAILED)
 				pg_atomic_fetch_add_u64(&db->failed_attempts, 1);
@@ -293,5 +296,6 @@ sql_batch_run(int cell)
 		slot_done(cell, VERDICT_STUCK); /* the queue could not even be opened */
 	report_entries();
 	reset_session();
+	breaker_tell();
 	pgstat_report_stat(false);
 }

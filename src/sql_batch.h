@@ -5,6 +5,7 @@
 #ifndef JOBQ_SQL_BATCH_H
 #define JOBQ_SQL_BATCH_H
 
+#include "breaker.h"
 #include "handler.h"
 #include "settle.h"
 
@@ -19,6 +20,7 @@ typedef struct Entry
 	TimestampTz need;
 	bool		settled;		/* settle() has written; true when the commit succeeds */
 	JobStatus	status;
+	BreakerNote breaker;
 } Entry;
 
 typedef struct Batch

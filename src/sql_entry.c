@@ -113,6 +113,7 @@ sql_entry_settle(Batch *batch, Entry *e)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("jobq has no partition for %s", timestamptz_to_str(e->need))));
 	}
+	breaker_take_down(&e->breaker, e->run.type, &e->run.outcome);
 	e->settled = true;
 	e->verdict = VERDICT_SETTLED;
 }
@@ -170,6 +171,8 @@ sql_entry_run(Batch *batch, int cellno, MemoryContext context)
 			MySlot->leaving = true;
 			e->verdict = VERDICT_RELEASED;
 		}
+		else if (!breaker_admits(type, &cell->ref.id))
+			e->verdict = VERDICT_RELEASED;
 		else if (partition_ready(batch, &e->job, type, &e->need))
 		{
 			e->need = 0;

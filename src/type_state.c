@@ -189,6 +189,7 @@ load(TypeState *t)
 	t->exec = jt->command != NULL;
 	load_tool(t, jt);
 	load_pause(t, jt);
+	type_breaker_load(t, jt);
 	t->own.max_concurrent = jt->max_concurrent;
 	t->weight = jt->cpu_weight;
 	t->max_skip = option_int(jt->options, "max_skip", 100);

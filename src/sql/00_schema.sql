@@ -50,6 +50,7 @@ CREATE TABLE jobq.job_types (
   dropped_at      timestamptz,           -- history still names it; the name is free again
   owner_oid       oid,                   -- 0: no role of that name existed when the row was restored
   run_as_oid      oid,
+  resumed_at      timestamptz,           -- by jobq.resume_job_type, the last time
   CHECK ((handler IS NULL) <> (command IS NULL))
 );
 CREATE UNIQUE INDEX job_types_name ON jobq.job_types (name) WHERE dropped_at IS NULL;

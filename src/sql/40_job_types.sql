@@ -512,5 +512,8 @@ CREATE FUNCTION jobq._resume_job_type(caller oid, name text) RETURNS void
 DECLARE
   t jobq.job_types := jobq._pausable_type(caller, name);
 BEGIN
-  UPDATE jobq.job_types SET paused = false, pause_reason = NULL, paused_until = NULL WHERE id = t.id;
+  -- the breaker closes because resumed_at rises, also where the clock was set back
+  UPDATE jobq.job_types SET paused = false, pause_reason = NULL, paused_until = NULL,
+         resumed_at = greatest(clock_timestamp(), resumed_at + interval '1 us')
+   WHERE id = t.id;
 END $$;

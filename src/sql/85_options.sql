@@ -29,6 +29,7 @@ SELECT k.key, k.kind, k.type, k.default_value, k.meaning FROM (VALUES
   ('max_crashes', 'all', 'int', '2', 'server crashes that make a job a dead letter'),
   ('permanent_codes', 'all', 'array of text', '[]', 'LIKE patterns of error codes that no further attempt follows'),
   ('retry_codes', 'all', 'array of text', NULL, 'LIKE patterns of error codes: of those that a handler or tool gave, no further attempt follows any other'),
+  ('breaker', 'all', 'object', NULL, 'so many failed attempts in a row pause the type, then one job probes: {"failures": int, "pause": interval}'),
   ('max_priority', 'all', 'int', NULL, 'the highest priority that a role held to its grants may ask for; without it the base_priority for grants of a tenant'),
   ('max_unique_for', 'all', 'interval', '30 days', 'the longest unique_for that a role held to its grants may ask for'),
   ('limits', 'all', 'array of text', '[]', 'names of limits shared with other job types'),

@@ -42,7 +42,7 @@ reason: text for whoever looks.
 duration: an interval of more than zero (22023), after which it resumes by itself; NULL: until resume_job_type.$$;
 
 COMMENT ON FUNCTION jobq.resume_job_type IS
-$$Ends the pause of a job type.
+$$Ends the pause of a job type, and closes its breaker (options.breaker).
 name: of a job type (42704) that the caller owns (42501).$$;
 
 COMMENT ON FUNCTION jobq.set_limit IS
@@ -320,6 +320,7 @@ COMMENT ON COLUMN jobq.job_types.handler IS 'schema.function(argument types), lo
 COMMENT ON COLUMN jobq.job_types.command IS 'program and arguments, instead of a handler';
 COMMENT ON COLUMN jobq.job_types.paused IS 'hands out no jobs';
 COMMENT ON COLUMN jobq.job_types.pause_reason IS 'why it is paused';
+COMMENT ON COLUMN jobq.job_types.resumed_at IS 'when jobq.resume_job_type was last called; NULL: never';
 COMMENT ON COLUMN jobq.job_types.paused_until IS 'when the pause ends by itself; NULL: it does not';
 COMMENT ON COLUMN jobq.job_types.dropped_at IS 'when it was dropped; NULL: it was not';
 COMMENT ON TABLE jobq.limits IS 'Limits that job types share';
