@@ -288,8 +288,8 @@ access_is_free(Oid role)
 	return held(role)->free;
 }
 
-bool
-access_may(Oid role, Access access, text *tenant, const char *type)
+static bool
+may(Oid role, Access access, text *tenant, const char *type, bool some_type)
 {
 	Held	   *h = held(role);
 	bool		some_tenant = false;
@@ -301,7 +301,7 @@ access_may(Oid role, Access access, text *tenant, const char *type)
 	{
 		const Grant *grant = &h->grants[i];
 
-		if (!covers_access(grant, access) || !covers_type(grant, type))
+		if (!covers_access(grant, access) || (!some_type && !covers_type(grant, type)))
 			continue;
 		some_tenant = true;
 		if (covers_tenant(grant, tenant == NULL ? "" : VARDATA_ANY(tenant),
@@ -309,6 +309,33 @@ access_may(Oid role, Access access, text *tenant, const char *type)
 			return true;
 	}
 	return some_tenant && tenant != NULL && tenant_check_admits(role, tenant);
+}
+
+bool
+access_may(Oid role, Access access, text *tenant, const char *type)
+{
+	return may(role, access, tenant, type, false);
+}
+
+bool
+access_may_some_type(Oid role, Access access, text *tenant)
+{
+	return may(role, access, tenant, NULL, true);
+}
+
+bool
+access_names_type(Oid role, Access access, const char *type)
+{
+	Held	   *h = held(role);
+
+	for (int i = 0; i < h->ngrants; i++)
+	{
+		const Grant *grant = &h->grants[i];
+
+		if (covers_access(grant, access) && grant->tenant == NULL && grant->types != NULL && covers_type(grant, type))
+			return true;
+	}
+	return h->free;
 }
 
 bool

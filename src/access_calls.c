@@ -12,6 +12,7 @@
 #include "jobq.h"
 
 #include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
 
@@ -20,6 +21,7 @@
 PG_FUNCTION_INFO_V1(jobq_reads);
 PG_FUNCTION_INFO_V1(jobq_reads_event);
 PG_FUNCTION_INFO_V1(jobq_reads_type);
+PG_FUNCTION_INFO_V1(jobq_reads_tenant);
 PG_FUNCTION_INFO_V1(jobq_sees);
 PG_FUNCTION_INFO_V1(jobq_manages);
 PG_FUNCTION_INFO_V1(jobq_is_free);
@@ -128,13 +130,33 @@ access_need_free(const char *function)
 		refuse_call(function, NULL);
 }
 
+static bool
+has_rights_of(Oid role, Oid of)
+{
+	return OidIsValid(of) && has_privs_of_role(role, of);
+}
+
+/*
+ * True if access "admin" to all tenants lets the role enqueue jobs of the
+ * type: one that the grant names, or that the role owns or is run as.  A
+ * grant of all types does not, or it would give the rights of every run_as.
+ */
+static bool
+is_own_type(Oid role, JobType *type)
+{
+	if (!access_may_everywhere(role, ACCESS_ADMIN, type->name))
+		return false;
+	return access_names_type(role, ACCESS_ADMIN, type->name) ||
+		has_rights_of(role, job_type_owner(type)) || has_rights_of(role, job_type_run_as(type));
+}
+
 /* jobq.tenant is a default and no right: the tenant that the job would have is looked at here. */
 void
 access_check_enqueue(JobType *type, text *tenant)
 {
 	static const char *const hint = "It takes access \"enqueue\" to that job type and tenant: see jobq.grant_access.";
 
-	if (access_may(GetUserId(), ACCESS_ENQUEUE, tenant, type->name))
+	if (access_may(GetUserId(), ACCESS_ENQUEUE, tenant, type->name) || is_own_type(GetUserId(), type))
 		return;
 	if (tenant == NULL)
 		ereport(ERROR,
@@ -201,6 +223,13 @@ Datum
 jobq_reads_type(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_BOOL(access_knows_type(GetUserId(), text_to_cstring(PG_GETARG_TEXT_PP(0))));
+}
+
+/* jobq._reads_tenant(tenant): ... of tenant_quotas: a role that may read some type of that tenant */
+Datum
+jobq_reads_tenant(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(access_may_some_type(GetUserId(), ACCESS_READ, PG_GETARG_TEXT_PP(0)));
 }
 
 /* jobq._sees(caller, tenant, type_id, enqueued_by): the policy's question about another role */

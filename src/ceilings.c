@@ -124,7 +124,8 @@ ceilings_check(const Request *request, bool priority_given)
 	check_max_attempts(type, request->max_attempts);
 	if (priority_given)
 		check_priority(type, request->priority,
-					   access_may_everywhere(GetUserId(), ACCESS_ENQUEUE, type->name));
+					   access_may_everywhere(GetUserId(), ACCESS_ENQUEUE, type->name) ||
+					   access_may_everywhere(GetUserId(), ACCESS_ADMIN, type->name));
 	check_backoff(type, request->backoff);
 	check_interval(type, "keep_completed", request->keep_completed, interval_to_us(&type->keep_completed),
 				   interval_text(&type->keep_completed));

@@ -322,7 +322,10 @@ has_work(TimestampTz now, MonoTime mono, bool sweep_now)
 static bool
 lock_registry(void)
 {
+	Oid			env = jobq_relid("job_type_env");	/* a database of release 0.1.0 has none */
+
 	return ConditionalLockRelationOid(jobq_relid("job_types"), AccessShareLock) &&
+		(!OidIsValid(env) || ConditionalLockRelationOid(env, AccessShareLock)) &&
 		ConditionalLockRelationOid(jobq_relid("home"), AccessShareLock);
 }
 

@@ -47,21 +47,15 @@ json_scalar_text(JsonbValue *v)
 	}
 }
 
-/* The members of options' array or object `key`, one call each: name and value, or element and NULL. */
+/* Calls see for each member of an object, with name and value, or element of an array, with it and NULL. */
 static void
-each_member(Jsonb *options, const char *key, void (*see) (void *arg, char *name, char *value),
-			void *arg)
+each_member(JsonbContainer *container, void (*see) (void *arg, char *name, char *value), void *arg)
 {
-	JsonbValue	container;
 	JsonbValue	v;
-	JsonbIterator *it;
+	JsonbIterator *it = JsonbIteratorInit(container);
 	JsonbIteratorToken token;
 	char	   *name = NULL;
 
-	if (getKeyJsonValueFromContainer(&options->root, key, (int) strlen(key), &container) == NULL ||
-		container.type != jbvBinary)
-		return;
-	it = JsonbIteratorInit(container.val.binary.data);
 	while ((token = JsonbIteratorNext(&it, &v, true)) != WJB_DONE)
 	{
 		if (token == WJB_KEY)
@@ -194,6 +188,7 @@ static FrameList
 build_env(Job *job, JobType *type, bool warm)
 {
 	EnvBuild	env = {.count = 0, .file = NULL};
+	JsonbValue	names;
 	FrameList	result;
 
 	initStringInfo(&env.list);
@@ -201,8 +196,10 @@ build_env(Job *job, JobType *type, bool warm)
 	env_add(&env, "JOBQ_JOB_TYPE", type->name);
 	if (!warm)
 		add_job_env(&env, job);
-	each_member(type->options, "env", add_env_option, &env);
-	each_member(type->options, "pass_env", pass_env_option, &env);
+	if (type->env != NULL)
+		each_member(&type->env->root, add_env_option, &env);
+	if (getKeyJsonValueFromContainer(&type->options->root, "pass_env", 8, &names) != NULL && names.type == jbvBinary)
+		each_member(names.val.binary.data, pass_env_option, &env);
 	env_add(&env, "LANG", "C.UTF-8");
 	result.data = env.list.data;
 	result.len = (uint32) env.list.len;

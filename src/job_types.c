@@ -85,6 +85,16 @@ const Shape job_types_shape = {"job_types", job_types_columns, T_NATTS, T_droppe
 
 StaticAssertDecl(lengthof(job_types_columns) == T_NATTS, "job_types' columns");
 
+/* of jobq.job_type_env, which release 0.1.0 does not have: there options hold the environment */
+enum
+{
+	E_type_id = 1, E_env
+};
+#define E_NATTS E_env
+
+static const ShapeColumn job_type_env_columns[] = {{"type_id", INT4OID, FILLED}, {"env", JSONBOID, FILLED}};
+const Shape job_type_env_shape = {"job_type_env", job_type_env_columns, E_NATTS, 0};
+
 #define ATT(att)	(values[(att) - 1])
 #define ISNULL(att)	(nulls[(att) - 1])
 
@@ -115,6 +125,13 @@ schema_changed(Datum arg, int cacheid, uint32 hashvalue)
 }
 
 /* --- reading a row --- */
+
+/* Waits for no lock: while REINDEX has the index, the table is read without it. */
+static bool
+index_is_free(Oid index)
+{
+	return OidIsValid(index) && ConditionalLockRelationOid(index, AccessShareLock);
+}
 
 static void
 copy_text(char *to, Size size, Datum value)
@@ -194,9 +211,54 @@ read_options(JobType *type, Datum options)
 	type->buries_nothing |= option_int(json, "keep_dead_count", -1) == 0;
 }
 
+/* In a database of release 0.1.0, where there is no table for it. */
+static Jsonb *
+env_in_options(Jsonb *options)
+{
+	JsonbValue	value;
+
+	if (!JB_ROOT_IS_OBJECT(options) || getKeyJsonValueFromContainer(&options->root, "env", 3, &value) == NULL)
+		return NULL;
+	return JsonbValueToJsonb(&value);
+}
+
+/* Returns options.env of the type, as of the snapshot that its row was read with. */
+static Jsonb *
+read_env(const JobType *type, Snapshot snapshot)
+{
+	Oid			relid = jobq_relid("job_type_env");
+	Oid			index = jobq_relid("job_type_env_pkey");
+	Jsonb	   *env = NULL;
+	bool		by_index;
+	Relation	rel;
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	if (!OidIsValid(relid))
+		return env_in_options(type->options);
+	rel = table_open(relid, AccessShareLock);
+	by_index = index_is_free(index);
+	ScanKeyInit(&key, E_type_id, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(type->id));
+	scan = systable_beginscan(rel, index, by_index, snapshot, 1, &key);
+	if (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Datum		values[E_NATTS];
+		bool		nulls[E_NATTS];
+
+		row_deform(rel, tuple, values, nulls);
+		env = DatumGetJsonbPCopy(ATT(E_env));
+	}
+	systable_endscan(scan);
+	if (by_index)
+		UnlockRelationOid(index, AccessShareLock);
+	table_close(rel, AccessShareLock);
+	return env;
+}
+
 /* Fills type, whose id is set already. */
 static void
-read_type(JobType *type, Datum *values, bool *nulls)
+read_type(JobType *type, Datum *values, bool *nulls, Snapshot snapshot)
 {
 	copy_text(type->name, sizeof(type->name), ATT(T_name));
 	copy_text(type->owner, sizeof(type->owner), ATT(T_owner));
@@ -221,6 +283,8 @@ read_type(JobType *type, Datum *values, bool *nulls)
 	type->owner_oid = type->has_role_oids ? DatumGetObjectId(ATT(T_owner_oid)) : InvalidOid;
 	type->run_as_oid = type->has_role_oids ? DatumGetObjectId(ATT(T_run_as_oid)) : InvalidOid;
 	read_options(type, ATT(T_options));
+	if (type->command != NULL)
+		type->env = read_env(type, snapshot);
 }
 
 /* --- roles --- */
@@ -311,7 +375,7 @@ cache_begin(void)
 
 /* Puts a row into the cache.  The entry is made last: an error leaves no half-filled one. */
 static JobType *
-cache_add(Datum *values, bool *nulls)
+cache_add(Datum *values, bool *nulls, Snapshot snapshot)
 {
 	JobType		draft;
 	JobType    *type;
@@ -319,7 +383,7 @@ cache_add(Datum *values, bool *nulls)
 
 	memset(&draft, 0, sizeof(draft));
 	draft.id = DatumGetInt32(ATT(T_id));
-	read_type(&draft, values, nulls);
+	read_type(&draft, values, nulls, snapshot);
 	type = hash_search(types_by_id, &draft.id, HASH_ENTER, NULL);
 	*type = draft;
 	if (!type->dropped)
@@ -330,13 +394,6 @@ cache_add(Datum *values, bool *nulls)
 	}
 	MemoryContextSwitchTo(old);
 	return type;
-}
-
-/* Waits for no lock: while REINDEX has the index, the table is read without it. */
-static bool
-index_is_free(Oid index)
-{
-	return OidIsValid(index) && ConditionalLockRelationOid(index, AccessShareLock);
 }
 
 /* Reads the row that key finds; with live only one that is not dropped. */
@@ -367,7 +424,7 @@ load_type(const char *index_name, ScanKey key, bool live)
 
 		row_deform(rel, tuple, values, nulls);
 		if (!live || ISNULL(T_dropped_at))
-			type = cache_add(values, nulls);
+			type = cache_add(values, nulls, snapshot);
 	}
 	systable_endscan(scan);
 	if (by_index)
@@ -453,6 +510,8 @@ job_type_tool_hash(const JobType *type)
 	if (type->command == NULL)
 		return 0;
 	hash = hash_bytes((const unsigned char *) type->options, VARSIZE(type->options));
+	if (type->env != NULL)
+		hash = hash_combine(hash, hash_bytes((const unsigned char *) type->env, VARSIZE(type->env)));
 	hash = hash_combine(hash, (uint32) jobq_allow_exec_under_pid1);
 	hash = hash_combine(hash, hash_bytes((const unsigned char *) jobq_tool_path, (int) strlen(jobq_tool_path)));
 	for (int i = 0; i < type->ncommand; i++)

@@ -59,7 +59,8 @@ typedef struct JobType
 	TimestampTz paused_until;	/* DT_NOEND: until resumed */
 	TimestampTz resumed_at;		/* last time; DT_NOBEGIN: never */
 	bool		dropped;
-	Jsonb	   *options;
+	Jsonb	   *options;		/* without env */
+	Jsonb	   *env;			/* options.env; NULL: none */
 	/* from options */
 	bool		batch;			/* may share a commit (default true) */
 	bool		require_tenant;

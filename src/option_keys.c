@@ -103,9 +103,14 @@ static const OptionKey option_keys[] = {
 
 #define MAX_OPTIONS_SIZE	(64 * 1024)
 
+/* Values of environment variables are in no message. */
 static void
 bad_option(const OptionKey *option, const JsonbValue *value)
 {
+	if (option->type == OPTION_ENV)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("option \"%s\" is not %s", option->key, wanted[option->type])));
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 			 errmsg("option \"%s\": %s is not %s", option->key, json_value_shown(value), wanted[option->type])));

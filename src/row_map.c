@@ -27,7 +27,7 @@
 #define MANY_MAPS	512			/* those of partitions that were dropped go when there are so many */
 
 static const Shape *const shapes[] = {
-	&home_shape, &job_types_shape, &queue_shape, &limits_shape, &stopped_shape, &signals_shape, &pressure_rules_shape,
+	&home_shape, &job_types_shape, &job_type_env_shape, &queue_shape, &limits_shape, &stopped_shape, &signals_shape, &pressure_rules_shape,
 	&history_shape, &dead_letters_shape, &dead_letter_count_shape, &events_shape, &alerts_shape, &access_shape,
 	&tenant_check_shape, &tenant_quotas_shape, &quota_jobs_shape
 };
@@ -295,6 +295,8 @@ look_at(const Shape *shape, const char **trouble)
 	Relation	rel;
 
 	*trouble = "";
+	if (!OidIsValid(relid) && shape->nfirst == 0 && (release_is_previous() || creating_extension))
+		return true;
 	if (!OidIsValid(relid))
 	{
 		*trouble = psprintf("table jobq.%s is missing", shape->table);

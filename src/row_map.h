@@ -33,7 +33,7 @@ typedef struct Shape
 	const char *table;
 	const ShapeColumn *columns;
 	int			ncolumns;
-	int			nfirst;			/* those of release 0.1.0; a table of the previous release may lack the others */
+	int			nfirst;			/* those of release 0.1.0, 0: it had no such table; the previous release may lack the others */
 } Shape;
 
 /* The shape of a table with all its columns from the first release. */
@@ -44,6 +44,7 @@ extern const Shape alerts_shape;	/* alerts.c */
 extern const Shape events_shape;	/* events.c */
 extern const Shape home_shape;		/* home.c */
 extern const Shape job_types_shape; /* job_types.c */
+extern const Shape job_type_env_shape;
 extern const Shape dead_letter_count_shape; /* ledger.c */
 extern const Shape limits_shape;	/* limit.c */
 extern const Shape signals_shape;	/* pressure.c */

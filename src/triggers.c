@@ -12,6 +12,7 @@
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
+#include "job_types.h"
 #include "key_hash.h"
 #include "publish.h"
 #include "queue.h"
@@ -117,7 +118,10 @@ jobq_queue_trigger(PG_FUNCTION_ARGS)
 	return PointerGetDatum(tuple);
 }
 
-/* AFTER STATEMENT on jobq.job_types, ENABLE ALWAYS: every process drops its copy of the registry. */
+/*
+ * AFTER STATEMENT on jobq.job_types, job_type_env, limits and stopped, ENABLE
+ * ALWAYS: every process drops its copy of the registry.
+ */
 Datum
 jobq_types_trigger(PG_FUNCTION_ARGS)
 {
@@ -125,6 +129,7 @@ jobq_types_trigger(PG_FUNCTION_ARGS)
 
 	check_trigger(fcinfo, "jobq._types_changed");
 	CacheInvalidateRelcache(data->tg_relation);
+	CacheInvalidateRelcacheByRelid(jobq_relid("job_types"));	/* whose cache holds the environments, too */
 	publish_types_changed();
 	return PointerGetDatum(NULL);
 }

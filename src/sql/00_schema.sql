@@ -55,6 +55,12 @@ CREATE TABLE jobq.job_types (
 );
 CREATE UNIQUE INDEX job_types_name ON jobq.job_types (name) WHERE dropped_at IS NULL;
 
+-- options.env: readers of jobq.job_types may not see it.  src/job_types.c knows the columns.
+CREATE TABLE jobq.job_type_env (
+  type_id  int4   NOT NULL PRIMARY KEY,
+  env      jsonb  NOT NULL
+);
+
 -- Limits that job types share by naming them in options.limits.  src/limit.c knows the column numbers.
 CREATE TABLE jobq.limits (
   name            text        NOT NULL PRIMARY KEY,
@@ -245,6 +251,7 @@ CREATE TABLE jobq.alerts (
 SELECT pg_catalog.pg_extension_config_dump('jobq.home', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.job_type_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.job_types', '');
+SELECT pg_catalog.pg_extension_config_dump('jobq.job_type_env', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.limits', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.stopped', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.queue', '');

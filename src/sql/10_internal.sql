@@ -13,6 +13,9 @@ CREATE FUNCTION jobq._types_changed() RETURNS trigger
 CREATE TRIGGER types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.job_types
   FOR EACH STATEMENT EXECUTE FUNCTION jobq._types_changed();
 ALTER TABLE jobq.job_types ENABLE ALWAYS TRIGGER types_changed;
+CREATE TRIGGER types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.job_type_env
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq._types_changed();
+ALTER TABLE jobq.job_type_env ENABLE ALWAYS TRIGGER types_changed;
 CREATE TRIGGER types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.limits
   FOR EACH STATEMENT EXECUTE FUNCTION jobq._types_changed();
 ALTER TABLE jobq.limits ENABLE ALWAYS TRIGGER types_changed;
@@ -39,6 +42,29 @@ END $$;
 CREATE TRIGGER find_roles BEFORE INSERT OR UPDATE ON jobq.job_types
   FOR EACH ROW EXECUTE FUNCTION jobq._find_type_roles();
 ALTER TABLE jobq.job_types ENABLE ALWAYS TRIGGER find_roles;
+
+-- options.env is kept apart from the row; NULL: the type has none.
+CREATE FUNCTION jobq._store_env(type_id int, env jsonb) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF env IS NULL OR env = 'null' THEN
+    DELETE FROM jobq.job_type_env e WHERE e.type_id = _store_env.type_id;
+    RETURN;
+  END IF;
+  INSERT INTO jobq.job_type_env AS e VALUES (_store_env.type_id, _store_env.env)
+  ON CONFLICT ON CONSTRAINT job_type_env_pkey DO UPDATE SET env = excluded.env WHERE e.env <> excluded.env;
+END $$;
+-- A row that arrives with it: from a dump of 0.1.0, or by the owner's own statement.
+CREATE FUNCTION jobq._move_env() RETURNS trigger
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM jobq._store_env(NEW.id, NEW.options -> 'env');
+  NEW.options := NEW.options - 'env';
+  RETURN NEW;
+END $$;
+CREATE TRIGGER move_env BEFORE INSERT OR UPDATE ON jobq.job_types
+  FOR EACH ROW WHEN (jsonb_typeof(NEW.options) = 'object' AND NEW.options ? 'env') EXECUTE FUNCTION jobq._move_env();
+ALTER TABLE jobq.job_types ENABLE ALWAYS TRIGGER move_env;
 
 -- src/home.c: are the rows of this database ours, or a restored dump's?
 CREATE FUNCTION jobq._home_is_ours() RETURNS boolean

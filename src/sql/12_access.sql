@@ -50,6 +50,8 @@ CREATE FUNCTION jobq._reads_event(tenant text, job_type text) RETURNS boolean
   LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_reads_event';
 CREATE FUNCTION jobq._reads_type(name text) RETURNS boolean
   LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_reads_type';
+CREATE FUNCTION jobq._reads_tenant(tenant text) RETURNS boolean
+  LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_reads_tenant';
 
 -- The same of a caller, behind the gate: may he see, may he manage a job of that tenant and type?
 CREATE FUNCTION jobq._sees(caller oid, tenant text, type_id int, enqueued_by text) RETURNS boolean
@@ -95,10 +97,10 @@ CREATE FUNCTION jobq._privileges(access text, every_tenant boolean) RETURNS SETO
       ('{work}', '{claim,heartbeat,complete,complete_many,fail,skip_job,snooze_job,log_event,channel}'),
       ('{enqueue,read,admin}', '{wait_for,_type_name,_live_status,_live_attempts,_live_runs,_live_started_at,_live_worker,
                                  _live_progress,_live_progress_data,_reads}'),
-      ('{read,admin}', '{list_jobs,count_by_status,distinct_job_types,job_timeline,archive,_archive_end,health,_reads_event,_reads_type}'),
+      ('{read,admin}', '{list_jobs,count_by_status,distinct_job_types,job_timeline,archive,_archive_end,health,_reads_event,_reads_type,_reads_tenant}'),
       ('{admin}', '{cancel_job,cancel_jobs,retry_job,rerun_job,alter_job,retry_dead_letters,purge_dead_letters,purge_tenant}'),
       (CASE WHEN every_tenant THEN '{admin}'::text[] ELSE '{}' END,
-       '{create_job_type,alter_job_type,drop_job_type,pause_job_type,resume_job_type,set_limit,drop_limit,set_signal,
+       '{enqueue,enqueue_many,enqueue_jobs,create_job_type,alter_job_type,drop_job_type,pause_job_type,resume_job_type,set_limit,drop_limit,set_signal,
          create_signal,drop_signal,set_pressure_rule,stop_all,start_all,drain,set_tenant_quota}')
       ) v(accesses, functions) ON p.proname = ANY (v.functions)
    WHERE p.pronamespace = 'jobq'::regnamespace AND _privileges.access = ANY (v.accesses)
@@ -106,18 +108,19 @@ CREATE FUNCTION jobq._privileges(access text, every_tenant boolean) RETURNS SETO
   SELECT 'SELECT ON TABLE ' || c.oid::regclass
     FROM pg_class c
     JOIN (VALUES ('{enqueue,read,admin}'::text[], '{jobs,history,dead_letters}'::text[]),
-                 ('{read,admin}', '{events,alerts,option_keys}'),
+                 ('{read,admin}', '{events,alerts,option_keys,job_types,pressure_rules,limits,stopped,tenant_quotas}'),
                  (CASE WHEN every_tenant THEN '{read,admin}'::text[] ELSE '{}' END, '{disk_log}')
       ) v(accesses, relations) ON c.relname = ANY (v.relations)
    WHERE c.relnamespace = 'jobq'::regnamespace AND _privileges.access = ANY (v.accesses)
   UNION ALL
-  -- a lease token is as good as the job it names; env and command may hold what is nobody's business
+  -- a lease token is as good as the job it names; the error of a signal's condition may hold rows of other tenants.
+  -- REVOKE on a table takes its columns, too: no table is granted as a whole and by columns.
   SELECT format('SELECT (%s) ON TABLE %s', string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum), a.attrelid::regclass)
     FROM pg_attribute a
    WHERE a.attnum > 0 AND NOT a.attisdropped
      AND CASE a.attrelid WHEN 'jobq.queue'::regclass THEN a.attname <> 'lease_token' AND access IN ('enqueue', 'read', 'admin')
-                         WHEN 'jobq.job_types'::regclass THEN a.attname NOT IN ('command', 'options') AND access IN ('read', 'admin') END
-   GROUP BY a.attrelid
+                         WHEN 'jobq.signals'::regclass THEN (a.attname <> 'problem' OR every_tenant) AND access IN ('read', 'admin') END
+   GROUP BY a.attrelid, a.attname = 'problem'
   UNION ALL
   SELECT 'USAGE ON TYPE jobq.access_kind'
 $$;

@@ -7,14 +7,8 @@
 -- Raises 42501 unless caller may change the type.  In a restored dump the name decides until jobq.adopt().
 CREATE FUNCTION jobq._check_owner(caller oid, t jobq.job_types) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  owner oid := (SELECT r.oid FROM pg_roles r
-                 WHERE CASE WHEN t.owner_oid IS NULL OR NOT jobq._home_is_ours() THEN r.rolname = t.owner
-                            ELSE r.oid = t.owner_oid END);
 BEGIN
-  IF (SELECT rolsuper FROM pg_roles WHERE oid = caller) THEN
-    RETURN;
-  ELSIF owner IS NULL OR NOT pg_has_role(caller, owner, 'USAGE') THEN
+  IF NOT jobq._owns(caller, t) THEN
     PERFORM jobq._bad('42501', format('must be owner of job type "%s"', t.name));
   END IF;
 END $$;
@@ -43,6 +37,17 @@ DECLARE
 BEGIN
   PERFORM jobq._check_owner(caller, t);
   RETURN t;
+END $$;
+
+-- True for the roles that may change the whole definition of the type: as _check_owner, without the error.
+CREATE FUNCTION jobq._owns(caller oid, t jobq.job_types) RETURNS boolean
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  owner oid := (SELECT r.oid FROM pg_roles r
+                 WHERE CASE WHEN t.owner_oid IS NULL OR NOT jobq._home_is_ours() THEN r.rolname = t.owner
+                            ELSE r.oid = t.owner_oid END);
+BEGIN
+  RETURN (SELECT rolsuper FROM pg_roles WHERE oid = caller) OR (owner IS NOT NULL AND pg_has_role(caller, owner, 'USAGE'));
 END $$;
 
 -- Who may pause a type: its owner, and whoever the gate let through by access "admin".
@@ -345,12 +350,13 @@ BEGIN
                               pause_reason, paused_until, created_at, dropped_at)
   VALUES (t.id, t.name, t.owner, t.run_as, t.handler, t.command, t.max_attempts, t.backoff, t.backoff_base,
           t.backoff_max, t.backoff_jitter, t.timeout, t.base_priority, t.max_concurrent, t.cpu_weight,
-          t.rate_limit, t.rate_window, t.keep_completed, t.keep_dead, t.critical, t.options, t.paused,
+          t.rate_limit, t.rate_window, t.keep_completed, t.keep_dead, t.critical, t.options - 'env', t.paused,
           t.pause_reason, t.paused_until, t.created_at, t.dropped_at)
   ON CONFLICT DO NOTHING;
   IF NOT FOUND THEN
     RETURN false;
   END IF;
+  PERFORM jobq._store_env(t.id, t.options -> 'env');
   -- the trigger has found the roles by name, which another role may have got a moment ago
   UPDATE jobq.job_types j SET owner_oid = t.owner_oid, run_as_oid = t.run_as_oid
    WHERE j.id = t.id AND (j.owner_oid, j.run_as_oid) IS DISTINCT FROM (t.owner_oid, t.run_as_oid);
@@ -360,7 +366,7 @@ BEGIN
   RETURN true;
 END $$;
 
--- Writes a definition over that of type `type_id`; owner, pause and jobs stay.  NULL: it was dropped meanwhile.
+-- Writes a definition over that of type `type_id`; owner, pause, env and jobs stay.  NULL: it was dropped meanwhile.
 CREATE FUNCTION jobq._store_type(type_id int, t jobq.job_types) RETURNS boolean
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   UPDATE jobq.job_types SET
@@ -369,7 +375,7 @@ CREATE FUNCTION jobq._store_type(type_id int, t jobq.job_types) RETURNS boolean
      critical, options) =
     ROW (t.run_as, t.run_as_oid, t.handler, t.command, t.max_attempts, t.backoff, t.backoff_base, t.backoff_max,
      t.backoff_jitter, t.timeout, t.base_priority, t.max_concurrent, t.cpu_weight, t.rate_limit,
-     t.rate_window, t.keep_completed, t.keep_dead, t.critical, t.options)
+     t.rate_window, t.keep_completed, t.keep_dead, t.critical, t.options - 'env')
    WHERE id = type_id AND dropped_at IS NULL
    RETURNING true
 $$;
@@ -409,6 +415,27 @@ BEGIN
   RETURN t;
 END $$;
 
+-- What an operator, a role with access "admin" to all tenants, may change of a type of another role: weights, limits,
+-- priorities, timeouts.  No argument or option key that says what runs, where, as which role, with what environment,
+-- what follows from it or who may enqueue it is to be added here.
+CREATE FUNCTION jobq._check_levers(t jobq.job_types, arguments text[], options jsonb) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  denied text;
+BEGIN
+  SELECT format('argument "%s"', jobq._shown(a)) INTO denied FROM unnest(arguments) a
+   WHERE a NOT IN ('timeout', 'base_priority', 'max_concurrent', 'cpu_weight', 'rate_limit', 'rate_window') LIMIT 1;
+  IF denied IS NULL AND jsonb_typeof(options) = 'object' THEN
+    SELECT format('option "%s"', k) INTO denied FROM jsonb_object_keys(options) k
+     WHERE k NOT IN ('limits', 'burst', 'concurrency_per_key', 'max_skip', 'aging', 'fair_by', 'fair_depth',
+                     'max_depth', 'max_children_per_minute') LIMIT 1;
+  END IF;
+  IF denied IS NOT NULL THEN
+    PERFORM jobq._bad('42501', format('%s: must be owner of job type "%s"', denied, t.name),
+      'Access "admin" changes its weights, limits, priorities and timeout.');
+  END IF;
+END $$;
+
 CREATE FUNCTION jobq._alter_job_type(caller oid,
   name text, handler regprocedure, command text[], max_attempts int, backoff text, backoff_base interval,
   backoff_max interval, backoff_jitter real, timeout interval, base_priority int, max_concurrent int,
@@ -418,7 +445,8 @@ CREATE FUNCTION jobq._alter_job_type(caller oid,
 #variable_conflict use_variable
 DECLARE
   t jobq.job_types;
-  old jobq.job_types;
+  old jobq.job_types := jobq._live_type(name);
+  owns boolean := jobq._owns(caller, old);
   given jsonb := jsonb_strip_nulls(jsonb_build_object(
     'max_attempts', max_attempts, 'backoff', backoff, 'backoff_base', backoff_base, 'backoff_max', backoff_max,
     'backoff_jitter', backoff_jitter, 'timeout', timeout, 'base_priority', base_priority,
@@ -426,7 +454,16 @@ DECLARE
     'rate_window', rate_window, 'keep_completed', keep_completed, 'keep_dead', keep_dead,
     'critical', critical, 'run_as', pg_get_userbyid(run_as), 'run_as_oid', run_as::oid));
 BEGIN
-  old := jobq._own_type(caller, name);
+  IF owns THEN
+    old.options := old.options || coalesce((SELECT jsonb_build_object('env', e.env) FROM jobq.job_type_env e
+                                             WHERE e.type_id = old.id), '{}');
+  ELSIF jobq._is_free(caller) THEN
+    PERFORM jobq._check_owner(caller, old);
+  ELSE
+    PERFORM jobq._check_options(options, old.command IS NOT NULL);
+    PERFORM jobq._check_levers(old, ARRAY(SELECT unnest(reset) UNION ALL SELECT jsonb_object_keys(given - 'run_as_oid')
+      UNION ALL SELECT 'handler' WHERE handler IS NOT NULL UNION ALL SELECT 'command' WHERE command IS NOT NULL), options);
+  END IF;
   IF handler IS NOT NULL AND command IS NOT NULL THEN
     PERFORM jobq._bad('22023', format('arguments "handler" and "command" of job type "%s" are both given', name),
       'A job type has either a SQL function or an external program.');
@@ -451,7 +488,7 @@ BEGIN
   END IF;
   PERFORM jobq._check_type_values(t);
   -- whoever changes what runs, or as whom, needs the rights of who defines it
-  IF (t.handler, t.command, t.run_as_oid, t.options)
+  IF owns AND (t.handler, t.command, t.run_as_oid, t.options)
      IS DISTINCT FROM (old.handler, old.command, old.run_as_oid, old.options) THEN
     PERFORM jobq._check_type(caller, t, coalesce(handler::oid, to_regprocedure(t.handler)::oid), t.run_as_oid);
     PERFORM jobq._grant_in_handler(t.run_as_oid);
@@ -461,6 +498,9 @@ BEGIN
     END IF;
   END IF;
   PERFORM jobq._store_type(t.id, t);
+  IF owns THEN
+    PERFORM jobq._store_env(t.id, t.options -> 'env');
+  END IF;
   PERFORM jobq._want_partitions(t.keep_completed);
   PERFORM jobq._warn_of_type(t);
 END $$;
@@ -490,6 +530,7 @@ BEGIN
     END IF;
   END IF;
   DELETE FROM jobq.pressure_rules r WHERE r.type_id = t.id;
+  DELETE FROM jobq.job_type_env e WHERE e.type_id = t.id;
   UPDATE jobq.job_types SET dropped_at = clock_timestamp() WHERE id = t.id;
 END $$;
 

@@ -22,7 +22,7 @@ on_conflict: with a type of that name: "error" (42710, default) | "replace" (cha
 
 COMMENT ON FUNCTION jobq.alter_job_type IS
 $$Changes a job type; arguments that are NULL change nothing. The rules are those of create_job_type; waiting jobs follow.
-name: of a job type (42704) that the caller owns (42501).
+name: of a job type (42704) that the caller owns (42501). With access "admin" to all tenants also one of another role, but then only timeout, base_priority, max_concurrent, cpu_weight, rate_limit, rate_window and the options limits, burst, concurrency_per_key, max_skip, aging, fair_by, fair_depth, max_depth, max_children_per_minute.
 handler, command: one of them replaces whichever the type had.
 max_attempts: of jobs enqueued from now on.  backoff, backoff_base, backoff_max, backoff_jitter, timeout: of attempts that begin or end from now on.
 base_priority: of jobs enqueued from now on.  max_concurrent, cpu_weight, rate_limit, rate_window: at once.
@@ -318,11 +318,15 @@ COMMENT ON COLUMN jobq.job_types.owner_oid IS 'the role; 0 when the row was rest
 COMMENT ON COLUMN jobq.job_types.run_as_oid IS 'the role; 0 when the row was restored where there is none of that name';
 COMMENT ON COLUMN jobq.job_types.handler IS 'schema.function(argument types), looked up when a job runs';
 COMMENT ON COLUMN jobq.job_types.command IS 'program and arguments, instead of a handler';
+COMMENT ON COLUMN jobq.job_types.options IS 'options; env is in jobq.job_type_env';
 COMMENT ON COLUMN jobq.job_types.paused IS 'hands out no jobs';
 COMMENT ON COLUMN jobq.job_types.pause_reason IS 'why it is paused';
 COMMENT ON COLUMN jobq.job_types.resumed_at IS 'when jobq.resume_job_type was last called; NULL: never';
 COMMENT ON COLUMN jobq.job_types.paused_until IS 'when the pause ends by itself; NULL: it does not';
 COMMENT ON COLUMN jobq.job_types.dropped_at IS 'when it was dropped; NULL: it was not';
+COMMENT ON TABLE jobq.job_type_env IS 'options.env of job types, which only the owner of this table may read';
+COMMENT ON COLUMN jobq.job_type_env.type_id IS 'id of jobq.job_types';
+COMMENT ON COLUMN jobq.job_type_env.env IS 'environment variables with their values';
 COMMENT ON TABLE jobq.limits IS 'Limits that job types share';
 COMMENT ON COLUMN jobq.limits.name IS 'what options.limits calls it';
 COMMENT ON COLUMN jobq.limits.max_concurrent IS 'how many of their jobs run at once; 0: no limit';

@@ -60,12 +60,12 @@ SELECT is_empty($$
    AND t.tgenabled <> 'A'
 $$, 'triggers fire in every session_replication_role');
 SELECT is((SELECT count(*)::int FROM pg_trigger WHERE tgrelid IN ('jobq.queue'::regclass, 'jobq.job_types'::regclass, 'jobq.signals'::regclass,
-  'jobq.pressure_rules'::regclass)), 6, 'a trigger each, and one that finds roles for job types and signals');
+  'jobq.pressure_rules'::regclass)), 7, 'a trigger each, one that finds roles for job types and signals, and one that moves env');
 
 -- what dumps carry
 SELECT results_eq($$
   SELECT c.oid::regclass::text FROM pg_extension e, unnest(e.extconfig) c(oid) WHERE e.extname = 'jobq' ORDER BY c.oid::regclass::text COLLATE "C"
-$$, $$ VALUES ('jobq.access'), ('jobq.dead_letters'), ('jobq.event_id_seq'), ('jobq.home'), ('jobq.job_type_id_seq'), ('jobq.job_types'),
+$$, $$ VALUES ('jobq.access'), ('jobq.dead_letters'), ('jobq.event_id_seq'), ('jobq.home'), ('jobq.job_type_env'), ('jobq.job_type_id_seq'), ('jobq.job_types'),
   ('jobq.limits'), ('jobq.pressure_rules'), ('jobq.queue'), ('jobq.signal_id_seq'), ('jobq.signals'), ('jobq.stopped'), ('jobq.tenant_check'), ('jobq.tenant_quotas') $$,
   'configuration tables');
 SELECT is_empty($$

@@ -20,7 +20,7 @@ wait_status($node, 'postgres', $first, 'completed', 'before');
 my $turns = q{SELECT state_change > '%s' FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'};
 my $waits = q{SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
   WHERE a.backend_type = 'jobq dispatcher' AND NOT l.granted};
-foreach my $table (qw(job_types home queue))
+foreach my $table (qw(job_types job_type_env home queue))
 {
 	my $job = $node->safe_psql('postgres', q{SELECT jobq.enqueue('quick', delay => '1s')});
 	my $holder = $node->background_psql('postgres');

@@ -76,7 +76,7 @@ INSERT INTO functions VALUES
   ('purge_dead_letters', '{admin}', 'rows', 'jobq.purge_dead_letters(''{type}'', tenant => ''{tenant}'')', '1', '0'),
   ('purge_tenant', '{admin}', 'tenant', 'jobq.purge_tenant(''{tenant}'')', '6', NULL),
   ('create_job_type', '{admin}', 'all', 'jobq.create_job_type(''mine'', ''ok(jsonb)'')', '', NULL),
-  ('alter_job_type', '{admin}', 'all', 'jobq.create_job_type(''mine'', ''ok(jsonb)''), jobq.alter_job_type(''mine'', max_attempts => 2)', '', NULL),
+  ('alter_job_type', '{admin}', 'all', 'jobq.alter_job_type(''{type}'', timeout => ''1min'')', '', NULL),
   ('drop_job_type', '{admin}', 'all', 'jobq.create_job_type(''mine'', ''ok(jsonb)''), jobq.drop_job_type(''mine'')', '', NULL),
   ('pause_job_type', '{admin}', 'all', 'jobq.pause_job_type(''{type}'')', '', NULL),
   ('resume_job_type', '{admin}', 'all', 'jobq.resume_job_type(''{type}'')', '', NULL),
@@ -169,7 +169,7 @@ SELECT r.name, p.proname FROM roles r, pg_proc p
  WHERE p.pronamespace = 'jobq'::regnamespace AND p.proname ~ '^_' AND NOT r.free
    AND has_function_privilege(r.name, p.oid, 'EXECUTE')
        <> (coalesce(r.access IN ('enqueue', 'read', 'admin'), false) AND p.proname ~ '^_(type_name|live_(status|attempts|runs|started_at|worker|progress|progress_data)|reads)$'
-           OR coalesce(r.access IN ('read', 'admin'), false) AND p.proname ~ '^_(reads_event|reads_type|archive_end)$')
+           OR coalesce(r.access IN ('read', 'admin'), false) AND p.proname ~ '^_(reads_event|reads_type|reads_tenant|archive_end)$')
 END
 
 # ---------- tables and views ----------
@@ -179,13 +179,12 @@ SELECT r.name, c.relname, w.what FROM roles r, pg_class c, unnest('{SELECT,INSER
  WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind IN ('r', 'p', 'v') AND NOT r.free
    AND has_table_privilege(r.name, c.oid, w.what)
        <> (w.what = 'SELECT' AND (coalesce(r.access IN ('enqueue', 'read', 'admin'), false) AND c.relname IN ('jobs', 'history', 'dead_letters')
-                                  OR coalesce(r.access IN ('read', 'admin'), false) AND c.relname IN ('events', 'alerts', 'option_keys')
+                                  OR coalesce(r.access IN ('read', 'admin'), false) AND c.relname IN ('events', 'alerts', 'option_keys', 'job_types', 'pressure_rules', 'limits', 'stopped', 'tenant_quotas')
                                   OR coalesce(r.access IN ('read', 'admin') AND r.tenant IS NULL, false) AND c.relname IN ('disk_log')))
 END
 is(sql(<<'END'), '', 'no column that is nobody\'s business');
 SELECT r.name, a.attrelid::regclass, a.attname FROM roles r, pg_attribute a
- WHERE NOT r.free AND (a.attrelid, a.attname) IN (('jobq.queue'::regclass, 'lease_token'), ('jobq.job_types'::regclass, 'options'),
-                                                  ('jobq.job_types'::regclass, 'command'))
+ WHERE NOT r.free AND (a.attrelid, a.attname) IN (('jobq.queue'::regclass, 'lease_token'), ('jobq.job_type_env'::regclass, 'env'))
    AND has_column_privilege(r.name, a.attrelid, a.attnum, 'SELECT')
 END
 # rows with a tenant, of every relation that has such a column, by whoever may read it: own ones, and only those
@@ -213,7 +212,7 @@ is(sql(q{SELECT string_agg(DISTINCT relation::text, ' ' ORDER BY relation::text)
 is(sql(<<'END'), '', 'every table with a tenant\'s rows has its policy');
 SELECT c.oid::regclass FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant'
  WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND NOT c.relrowsecurity
-   AND c.relname NOT IN ('access', 'tenant_quotas', 'quota_jobs')   -- nobody may read these
+   AND c.relname NOT IN ('access', 'quota_jobs')   -- nobody may read these
 END
 
 # ---------- in sessions of their own ----------

@@ -35,3 +35,16 @@ CREATE CONSTRAINT TRIGGER quota_set AFTER INSERT ON jobq.tenant_quotas DEFERRABL
   EXECUTE FUNCTION jobq._quota_set();
 ALTER TABLE jobq.tenant_quotas ENABLE ALWAYS TRIGGER quota_set;
 SELECT jobq._count_for_quotas(array_agg(q.id)) FROM jobq.queue q WHERE q.tenant IS NOT NULL AND q.metadata IS NOT NULL;
+
+-- Move options.env to a table of its own; other options and the commands can be read with access "read" from now on.
+CREATE TRIGGER types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.job_type_env
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq._types_changed();
+ALTER TABLE jobq.job_type_env ENABLE ALWAYS TRIGGER types_changed;
+CREATE TRIGGER move_env BEFORE INSERT OR UPDATE ON jobq.job_types
+  FOR EACH ROW WHEN (jsonb_typeof(NEW.options) = 'object' AND NEW.options ? 'env') EXECUTE FUNCTION jobq._move_env();
+ALTER TABLE jobq.job_types ENABLE ALWAYS TRIGGER move_env;
+UPDATE jobq.job_types SET options = options WHERE options ? 'env';
+DELETE FROM jobq.job_type_env e USING jobq.job_types t WHERE t.id = e.type_id AND t.dropped_at IS NOT NULL;
+ALTER TABLE jobq.job_type_env ENABLE ROW LEVEL SECURITY;
+ALTER TABLE jobq.tenant_quotas ENABLE ROW LEVEL SECURITY;
+CREATE POLICY readers ON jobq.tenant_quotas FOR SELECT USING (jobq._reads_tenant(tenant));

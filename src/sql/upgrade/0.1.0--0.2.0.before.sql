@@ -7,6 +7,12 @@ ALTER TABLE jobq.tenant_quotas ADD COLUMN max_running int4;
 ALTER TABLE jobq.job_types ADD COLUMN owner_oid oid, ADD COLUMN run_as_oid oid, ADD COLUMN resumed_at timestamptz;
 ALTER TABLE jobq.signals ADD COLUMN definer_oid oid;
 
+CREATE TABLE jobq.job_type_env (
+  type_id  int4   NOT NULL PRIMARY KEY,
+  env      jsonb  NOT NULL
+);
+SELECT pg_catalog.pg_extension_config_dump('jobq.job_type_env', '');
+
 CREATE SEQUENCE jobq.fence AS int8 MINVALUE 0 START 0;
 
 SELECT jobq._update_drop(
