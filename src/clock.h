@@ -26,16 +26,25 @@ mono_now(void)
 	return USECS_PER_DAY + (MonoTime) now.tv_sec * USECS_PER_SEC + now.tv_nsec / 1000;
 }
 
-/* Returns when the wall clock will show that time, unless it is set before; 0: it has been that late already. */
+/*
+ * Returns when the wall clock will show that time, unless it is set before; 0: it has been that late already.  The time
+ * was stored at `since`: a clock that shows less than that was set back after it.
+ */
 static inline MonoTime
-mono_at(TimestampTz wall)
+mono_at_since(TimestampTz wall, TimestampTz since)
 {
-	TimestampTz now;
+	TimestampTz now = Max(GetCurrentTimestamp(), since);
 
 	if (wall == DT_NOEND)
 		return DT_NOEND;
-	now = GetCurrentTimestamp();
 	return wall > now ? mono_now() + (wall - now) : 0;
+}
+
+/* The same, when it is not known when the time was stored. */
+static inline MonoTime
+mono_at(TimestampTz wall)
+{
+	return mono_at_since(wall, DT_NOBEGIN);
 }
 
 /* True if so many milliseconds have passed between the two. */

@@ -46,9 +46,9 @@ enum
 	T_backoff_base, T_backoff_max, T_backoff_jitter, T_timeout, T_base_priority, T_max_concurrent,
 	T_cpu_weight, T_rate_limit, T_rate_window, T_keep_completed, T_keep_dead, T_critical,
 	T_options, T_paused, T_pause_reason, T_paused_until, T_created_at, T_dropped_at,
-	T_owner_oid, T_run_as_oid, T_resumed_at
+	T_owner_oid, T_run_as_oid, T_resumed_at, T_paused_at
 };
-#define T_NATTS T_resumed_at
+#define T_NATTS T_paused_at
 
 static const ShapeColumn job_types_columns[] = {
 	{"id", INT4OID, FILLED},
@@ -79,7 +79,8 @@ static const ShapeColumn job_types_columns[] = {
 	{"dropped_at", TIMESTAMPTZOID, NULLABLE},
 	{"owner_oid", OIDOID, NULLABLE},
 	{"run_as_oid", OIDOID, NULLABLE},
-	{"resumed_at", TIMESTAMPTZOID, NULLABLE}
+	{"resumed_at", TIMESTAMPTZOID, NULLABLE},
+	{"paused_at", TIMESTAMPTZOID, NULLABLE}
 };
 const Shape job_types_shape = {"job_types", job_types_columns, T_NATTS, T_dropped_at};
 
@@ -278,6 +279,7 @@ read_type(JobType *type, Datum *values, bool *nulls, Snapshot snapshot)
 	type->paused = DatumGetBool(ATT(T_paused));
 	type->paused_until = ISNULL(T_paused_until) ? DT_NOEND : DatumGetTimestampTz(ATT(T_paused_until));
 	type->resumed_at = ISNULL(T_resumed_at) ? DT_NOBEGIN : DatumGetTimestampTz(ATT(T_resumed_at));
+	type->paused_at = ISNULL(T_paused_at) ? DT_NOBEGIN : DatumGetTimestampTz(ATT(T_paused_at));
 	type->dropped = !ISNULL(T_dropped_at);
 	type->has_role_oids = !ISNULL(T_owner_oid) && !ISNULL(T_run_as_oid);
 	type->owner_oid = type->has_role_oids ? DatumGetObjectId(ATT(T_owner_oid)) : InvalidOid;

@@ -58,6 +58,7 @@ typedef struct JobType
 	bool		paused;			/* now; paused_until says how long */
 	TimestampTz paused_until;	/* DT_NOEND: until resumed */
 	TimestampTz resumed_at;		/* last time; DT_NOBEGIN: never */
+	TimestampTz paused_at;		/* DT_NOBEGIN: not known */
 	bool		dropped;
 	Jsonb	   *options;		/* without env */
 	Jsonb	   *env;			/* options.env; NULL: none */

@@ -112,17 +112,6 @@ pressure_stale(void)
 
 /* ---------- reading the tables ---------- */
 
-/* Its time to live ends then.  A clock that shows less than when the row was written was set back since. */
-static MonoTime
-end_of(TimestampTz until, TimestampTz written)
-{
-	TimestampTz from = Max(GetCurrentTimestamp(), written);
-
-	if (until == DT_NOEND)
-		return DT_NOEND;
-	return mono_now() + (until > from ? until - from : 0);
-}
-
 static void
 read_signal(Relation rel, HeapTuple tuple)
 {
@@ -141,7 +130,7 @@ read_signal(Relation rel, HeapTuple tuple)
 	strlcpy(s->name, TextDatumGetCString(values[S_name - 1]), sizeof(s->name));
 	s->active = DatumGetBool(values[S_active - 1]);
 	s->until = nulls[S_active_until - 1] ? DT_NOEND : DatumGetTimestampTz(values[S_active_until - 1]);
-	s->ends = end_of(s->until, DatumGetTimestampTz(values[S_changed_at - 1]));
+	s->ends = mono_at_since(s->until, DatumGetTimestampTz(values[S_changed_at - 1]));
 	/* a process is started for it: at most once a second */
 	s->every = nulls[S_every - 1] ? 0 :
 		Max(interval_to_us(DatumGetIntervalP(values[S_every - 1])), USECS_PER_SEC);

@@ -166,7 +166,7 @@ load_pause(TypeState *t, const JobType *jt)
 	else if (t->paused_until != jt->paused_until)
 	{
 		t->paused_until = jt->paused_until;
-		t->pause_ends = mono_at(jt->paused_until);
+		t->pause_ends = mono_at_since(jt->paused_until, jt->paused_at);
 	}
 	t->paused = jt->paused && t->pause_ends > mono_now();
 }

@@ -51,6 +51,7 @@ CREATE TABLE jobq.job_types (
   owner_oid       oid,                   -- 0: no role of that name existed when the row was restored
   run_as_oid      oid,
   resumed_at      timestamptz,           -- by jobq.resume_job_type, the last time
+  paused_at       timestamptz,           -- paused_until - paused_at is the pause's length, whatever the clock shows
   CHECK ((handler IS NULL) <> (command IS NULL))
 );
 CREATE UNIQUE INDEX job_types_name ON jobq.job_types (name) WHERE dropped_at IS NULL;

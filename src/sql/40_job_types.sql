@@ -540,9 +540,10 @@ CREATE FUNCTION jobq._pause_job_type(caller oid, name text, reason text, duratio
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   t jobq.job_types := jobq._pausable_type(caller, name);
+  now timestamptz := clock_timestamp();
 BEGIN
   PERFORM jobq._check_interval('duration', duration, false);
-  UPDATE jobq.job_types SET paused = true, pause_reason = reason, paused_until = clock_timestamp() + duration
+  UPDATE jobq.job_types SET paused = true, pause_reason = reason, paused_until = now + duration, paused_at = now
    WHERE id = t.id;
 END $$;
 
@@ -554,7 +555,7 @@ DECLARE
   t jobq.job_types := jobq._pausable_type(caller, name);
 BEGIN
   -- the breaker closes because resumed_at rises, also where the clock was set back
-  UPDATE jobq.job_types SET paused = false, pause_reason = NULL, paused_until = NULL,
+  UPDATE jobq.job_types SET paused = false, pause_reason = NULL, paused_until = NULL, paused_at = NULL,
          resumed_at = greatest(clock_timestamp(), resumed_at + interval '1 us')
    WHERE id = t.id;
 END $$;

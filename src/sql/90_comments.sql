@@ -323,6 +323,7 @@ COMMENT ON COLUMN jobq.job_types.paused IS 'hands out no jobs';
 COMMENT ON COLUMN jobq.job_types.pause_reason IS 'why it is paused';
 COMMENT ON COLUMN jobq.job_types.resumed_at IS 'when jobq.resume_job_type was last called; NULL: never';
 COMMENT ON COLUMN jobq.job_types.paused_until IS 'when the pause ends by itself; NULL: it does not';
+COMMENT ON COLUMN jobq.job_types.paused_at IS 'when the pause began; NULL: there is none, or an older release began it';
 COMMENT ON COLUMN jobq.job_types.dropped_at IS 'when it was dropped; NULL: it was not';
 COMMENT ON TABLE jobq.job_type_env IS 'options.env of job types, which only the owner of this table may read';
 COMMENT ON COLUMN jobq.job_type_env.type_id IS 'id of jobq.job_types';

@@ -63,7 +63,7 @@ BEGIN
 END $$;
 CREATE FUNCTION parent(p jsonb) RETURNS void LANGUAGE sql AS $$ SELECT jobq.enqueue('plain', '{}') $$;
 CREATE FUNCTION sleeps(p jsonb) RETURNS void LANGUAGE sql AS 'SELECT pg_sleep(600)';
-SELECT jobq.create_job_type(t, 'plain(jsonb)') FROM unnest('{plain,paused,held,swept}'::text[]) t;
+SELECT jobq.create_job_type(t, 'plain(jsonb)') FROM unnest('{plain,paused,held,swept,unseen}'::text[]) t;
 SELECT jobq.create_job_type('kept', 'plain(jsonb)', options => '{"keep_completed_count": 3}');
 SELECT jobq.create_job_type('fails', 'fails(jsonb)', max_attempts => 5, backoff => 'fixed', backoff_base => '30s');
 SELECT jobq.create_job_type('rated', 'plain(jsonb)', rate_limit => 2, rate_window => '2s');
@@ -120,11 +120,13 @@ is(scalar_of("SELECT string_agg(error_code, ' ') FROM jobq.jobs WHERE id IN ('$s
 # a dispatcher that was not there at a step goes on with the windows of the former one
 my $former = dispatcher($node, 'postgres');
 kill 'STOP', $former;
+scalar_of(q{SELECT jobq.pause_job_type('unseen', duration => '4s')});
 set_clock(-2 * STEP);
 scalar_of("SELECT pg_terminate_backend($former)");
 kill 'CONT', $former;
 wait_dispatcher($node, 'postgres', 'another dispatcher', $former);
 run_one($_, "jobs of type $_ run") foreach qw(rated bucket rated bucket);
+run_one('unseen', 'a pause that it saw first after the step lasts no longer than it was to');
 set_clock(-STEP);
 run_one('plain', 'the clock goes forward again');
 
