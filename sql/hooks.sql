@@ -96,7 +96,7 @@ SELECT type, message, data FROM jobq.events WHERE job_type = 'loop';
 SELECT jobq.create_job_type('large', 'test.does(jsonb)', options => '{"on_complete": "after"}');
 SELECT jobq.enqueue('large', jsonb_build_object('x', repeat('x', 1048500))) AS id \gset
 SELECT status FROM test.ended(:'id');
-SELECT payload->'truncated' AS truncated, payload ? 'payload' AS payload, payload->>'status' AS status FROM jobq.jobs WHERE parent_id = :'id';
+SELECT payload->'truncated' AS truncated, payload->>'job_id' = :'id' AS job_id, payload ? 'payload' AS payload, payload->>'status' AS status FROM jobq.jobs WHERE parent_id = :'id';
 
 -- tools have hooks, too; inline, they are in the caller's transaction
 SELECT jobq.create_job_type('tool', command => '{/bin/sh,-c,"exit 3"}', max_attempts => 1, options => '{"on_dead": "after"}');

@@ -8,7 +8,8 @@
  *
  * The payload is the job's story (docs/events.md).  The new job is checked as if the owner of the type had enqueued
  * it; it has the tenant of its parent, and is one deeper, so options.max_depth ends a chain that comes
- * back to itself.  A story that is too large to be a payload goes without the job's own payload and result.
+ * back to itself.  A story that is too large to be a payload has the job's id in place of its payload, metadata and
+ * result; the job's row stays until the job of the hook has ended (hook_references.h).
  */
 #include "jobq.h"
 
@@ -25,6 +26,7 @@
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
 
+#include "hook_references.h"
 #include "hooks.h"
 #include "json_build.h"
 #include "json_size.h"
@@ -83,6 +85,8 @@ store_hook(const Datum *values, const bool *nulls, JobType *type, const Hook *ho
 	enqueuer_begin(&e);
 	(void) store_job(&e, &request, &id);
 	enqueuer_end(&e);
+	if (hook->refers)
+		hook_reference_add(&id, DatumGetUUIDP(values[Q_id - 1]));
 }
 
 static void
@@ -172,8 +176,17 @@ jsonb_of(Job *job, int att)
 	return JOB_NULL(job, att) ? NULL : DatumGetJsonbP(JOB_ATT(job, att));
 }
 
+/* How much of the job a story holds. */
+typedef enum StorySize
+{
+	STORY_WHOLE,
+	STORY_REFERS,				/* payload, metadata and result by reference */
+	STORY_SHORT					/* nor error_details */
+} StorySize;
+
 static Jsonb *
-build_story(Job *job, JobType *type, Outcome *o, int attempt, JobStatus status, const char *hook, bool full)
+build_story(Job *job, JobType *type, Outcome *o, int attempt, JobStatus status, const char *hook,
+			StorySize size)
 {
 	JsonBuild	b;
 
@@ -193,15 +206,19 @@ build_story(Job *job, JobType *type, Outcome *o, int attempt, JobStatus status, 
 	json_add_time(&b, "created_at", DatumGetTimestampTz(JOB_ATT(job, Q_created_at)));
 	json_add_time(&b, "started_at", o->started_at);
 	json_add_time(&b, "ended_at", o->ended_at);
-	if (full)
+	if (size == STORY_WHOLE)
 	{
 		json_add_jsonb(&b, "payload", jsonb_of(job, Q_payload));
 		json_add_jsonb(&b, "metadata", jsonb_of(job, Q_metadata));
-		json_add_jsonb(&b, "error_details", o->details);
 		json_add_jsonb(&b, "result", o->has_result ? o->result : NULL);
 	}
 	else
+	{
 		json_add_bool(&b, "truncated", true);
+		add_id(&b, "job_id", job, Q_id);
+	}
+	if (size != STORY_SHORT)
+		json_add_jsonb(&b, "error_details", o->details);
 	return json_end_object(&b);
 }
 
@@ -213,9 +230,13 @@ fire(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, JobStatus
 
 	if (job_type == NULL)
 		return;
-	hook.payload = build_story(job, type, o, attempt, status, name, true);
-	if (!json_fits(hook.payload, (int64) jobq_max_payload))
-		hook.payload = build_story(job, type, o, attempt, status, name, false);
+	for (StorySize size = STORY_WHOLE; size <= STORY_SHORT; size++)
+	{
+		hook.payload = build_story(job, type, o, attempt, status, name, size);
+		hook.refers = size != STORY_WHOLE;
+		if (json_fits(hook.payload, (int64) jobq_max_payload))
+			break;
+	}
 	hook_enqueue(ledger, job->values, job->nulls, type, attempt, &hook);
 }
 
@@ -229,4 +250,17 @@ hooks_fire(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, Job
 	fire(ledger, job, type, o, attempt, status, "on_failure", type->on_failure);
 	if (status == JOB_ERROR)
 		fire(ledger, job, type, o, attempt, status, "on_dead", type->on_dead);
+}
+
+bool
+hooks_refer(Job *job, JobType *type, Outcome *o, int attempt, JobStatus status)
+{
+	bool		fires = o->kind == OUTCOME_COMPLETED ? type->on_complete != NULL :
+		o->kind == OUTCOME_FAILED && (type->on_failure != NULL || type->on_dead != NULL);
+
+	/* the names of hooks differ in length, and runs may rise yet */
+	if (fires && !json_fits(build_story(job, type, o, attempt, status, "on_complete", STORY_WHOLE),
+							(int64) jobq_max_payload - 32))
+		return true;
+	return type->on_failure != NULL && JOB_INT(job, Q_runs) > (o->begun ? 1 : 0) && hook_reference_exists(JOB_ID(job));
 }

@@ -201,6 +201,11 @@ finish(Ledger *ledger, Job *job, JobType *type, JobStatus status, Outcome *o, Ti
 	bool		keep = history_keeps(job, type, o->ended_at, &expires_at);
 	int			attempt = story_attempt(job, o);
 
+	if (!keep && type && type->has_hooks && hooks_refer(job, type, o, attempt, status))
+	{
+		keep = true;			/* until the job of the hook has ended */
+		expires_at = o->ended_at;
+	}
 	if (keep && !ledger_open_history(ledger, expires_at))
 	{
 		*need = expires_at;
@@ -243,13 +248,18 @@ dead_letters_keep(Job *job, JobType *type, TimestampTz ended_at, TimestampTz *ex
 }
 
 static void
-bury(Ledger *ledger, Job *job, JobType *type, Outcome *o)
+bury(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt)
 {
 	Datum		values[H_NATTS] = {0};
 	bool		nulls[H_NATTS] = {0};
 	TimestampTz expires_at;
 	bool		keep = dead_letters_keep(job, type, o->ended_at, &expires_at);
 
+	if (!keep && type && type->has_hooks && hooks_refer(job, type, o, attempt, JOB_ERROR))
+	{
+		keep = true;
+		expires_at = o->ended_at;
+	}
 	if (finished_row(job, type, JOB_ERROR, o, keep, expires_at, values, nulls))
 		ledger_bury(ledger, values, nulls);
 	else
@@ -317,7 +327,7 @@ fail(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
 	story_failed(ledger, job, type, o, attempt, last);
 	if (last)
 	{
-		bury(ledger, job, type, o);
+		bury(ledger, job, type, o, attempt);
 		if (type && type->has_hooks)
 			hooks_fire(ledger, job, type, o, attempt, JOB_ERROR);
 		if (type && type->alert)

@@ -97,8 +97,13 @@ partition_ready(Batch *batch, Job *job, JobType *type, TimestampTz *need)
 		*need = batch->started;
 		return false;
 	}
-	return !history_keeps(job, type, batch->started, need) ||
-		ledger_open_history(&batch->ledger, *need);
+	if (!history_keeps(job, type, batch->started, need))
+	{
+		if (!type->has_hooks)
+			return true;
+		*need = batch->started; /* for a row that a hook refers to */
+	}
+	return ledger_open_history(&batch->ledger, *need);
 }
 
 void

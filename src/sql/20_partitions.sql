@@ -182,6 +182,9 @@ BEGIN
     CONTINUE WHEN pg_relation_size(expired) = 0;
     BEGIN
       EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE NOWAIT', expired);
+      IF parent = 'jobq.history'::regclass AND EXISTS (SELECT FROM jobq.hook_references) THEN
+        PERFORM jobq._postpone_referenced();
+      END IF;
       EXECUTE format('TRUNCATE ONLY %s', expired);
     EXCEPTION WHEN lock_not_available THEN
       NULL;

@@ -16,6 +16,50 @@ CREATE TABLE jobq.counted_types (
   block      int8    NOT NULL DEFAULT 0
 );
 
+-- Jobs of hooks that name the row of another job, because what it holds was too large for their payload
+-- (src/hook_references.c).  No retention takes that row before the job of the hook has ended.  A type that keeps
+-- nothing leaves it as expired.
+CREATE TABLE jobq.hook_references (
+  hook_job  uuid  NOT NULL PRIMARY KEY,
+  job_id    uuid  NOT NULL
+);
+CREATE INDEX hook_references_job_id ON jobq.hook_references (job_id);
+SELECT pg_catalog.pg_extension_config_dump('jobq.hook_references', '');
+
+CREATE FUNCTION jobq._referenced_jobs() RETURNS uuid[]
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT coalesce(array_agg(r.job_id), '{}') FROM jobq.hook_references r
+$$;
+
+-- Forgets the references of jobs that have ended, and rows that were only left for them.
+CREATE FUNCTION jobq._end_hook_references(max_rows int) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+  released uuid[];
+BEGIN
+  WITH ended AS (
+    DELETE FROM jobq.hook_references r
+     WHERE r.hook_job IN (SELECT e.hook_job FROM jobq.hook_references e
+                           WHERE NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = e.hook_job) LIMIT max_rows)
+    RETURNING r.job_id)
+  SELECT array_agg(e.job_id) INTO released FROM ended e;
+  IF released IS NOT NULL THEN
+    DELETE FROM jobq.history h
+     WHERE h.id = ANY (released) AND h.expires_at <= clock_timestamp() AND h.id <> ALL ((SELECT jobq._referenced_jobs())::uuid[]);
+  END IF;
+END $$;
+
+-- Lets rows that are referred to stay for another day; the partition that they leave is about to go.
+CREATE FUNCTION jobq._postpone_referenced() RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+  later timestamptz := clock_timestamp() + interval '1 day';
+BEGIN
+  PERFORM jobq._ensure_history_partition(later);
+  UPDATE jobq.history h SET expires_at = later
+   WHERE h.id = ANY ((SELECT jobq._referenced_jobs())::uuid[]) AND h.expires_at < clock_timestamp();
+END $$;
+
 -- What a type's options say, NULL: nothing.
 CREATE FUNCTION jobq._keep_count(options jsonb, key text) RETURNS int
   LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -34,11 +78,11 @@ DECLARE
 BEGIN
   FOR home, rows IN EXECUTE format(
       'SELECT s.tableoid::regclass, array_agg(s.ctid)'
-      '  FROM (SELECT n.tableoid, n.ctid FROM (SELECT r.tableoid, r.ctid, r.unique_until FROM %s r'
+      '  FROM (SELECT n.tableoid, n.ctid FROM (SELECT r.tableoid, r.ctid, r.id, r.unique_until FROM %s r'
       '          WHERE r.type_id = $1 %s ORDER BY r.completed_at DESC, r.id DESC OFFSET $2) n'
-      '         WHERE n.unique_until IS NULL OR n.unique_until <= clock_timestamp() LIMIT $3) s GROUP BY 1',
+      '         WHERE (n.unique_until IS NULL OR n.unique_until <= clock_timestamp()) AND n.id <> ALL ($4) LIMIT $3) s GROUP BY 1',
       parent, CASE parent WHEN 'jobq.history'::regclass THEN 'AND r.counted' ELSE '' END)
-      USING type_id, keep, max_rows LOOP
+      USING type_id, keep, max_rows, jobq._referenced_jobs() LOOP
     EXECUTE format('DELETE FROM ONLY %s WHERE ctid = ANY ($1)', home) USING rows;
     GET DIAGNOSTICS n = ROW_COUNT;
     dropped := dropped + n;
@@ -93,8 +137,8 @@ BEGIN
                WHERE clock_timestamp() >= p.low AND clock_timestamp() < p.high
                  AND to_regclass(format('jobq.%I', c.relname || '_expires')) IS NOT NULL LOOP
     EXECUTE format('DELETE FROM ONLY %1$s WHERE ctid = ANY (ARRAY('
-                   'SELECT r.ctid FROM ONLY %1$s r WHERE r.expires_at < $1 ORDER BY r.expires_at LIMIT $2))', part)
-      USING clock_timestamp(), max_rows - dropped;
+                   'SELECT r.ctid FROM ONLY %1$s r WHERE r.expires_at < $1 AND r.id <> ALL ($3) ORDER BY r.expires_at LIMIT $2))', part)
+      USING clock_timestamp(), max_rows - dropped, jobq._referenced_jobs();
     GET DIAGNOSTICS n = ROW_COUNT;
     dropped := dropped + n;
   END LOOP;
@@ -109,8 +153,10 @@ DECLARE
   n bigint;
   dropped bigint;
 BEGIN
+  PERFORM jobq._end_hook_references(max_rows);
   DELETE FROM jobq.dead_letters
-   WHERE id IN (SELECT id FROM jobq.dead_letters WHERE expires_at < clock_timestamp()
+   WHERE id IN (SELECT id FROM jobq.dead_letters
+                 WHERE expires_at < clock_timestamp() AND id <> ALL ((SELECT jobq._referenced_jobs())::uuid[])
                  ORDER BY expires_at LIMIT max_rows FOR UPDATE SKIP LOCKED);
   GET DIAGNOSTICS dropped = ROW_COUNT;
   n := jobq._drop_expired((max_rows - dropped)::int);

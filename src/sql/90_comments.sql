@@ -358,6 +358,9 @@ COMMENT ON COLUMN jobq.history.unique_until IS 'until when unique_key covers the
 COMMENT ON TABLE jobq.dead_letters IS 'Jobs that used up their attempts or failed for good, until retried or purged; columns as in jobq.history';
 COMMENT ON COLUMN jobq.dead_letters.expires_at IS 'end plus keep_dead; infinity: until purged';
 COMMENT ON COLUMN jobq.history.counted IS 'its type has keep_completed_count, so it is one of those that are counted';
+COMMENT ON TABLE jobq.hook_references IS 'Jobs of hooks that need the row of another job: it stays until they have ended';
+COMMENT ON COLUMN jobq.hook_references.hook_job IS 'the job of the hook';
+COMMENT ON COLUMN jobq.hook_references.job_id IS 'the job whose row it names (job_id of its payload)';
 COMMENT ON TABLE jobq.counted_types IS 'Types with keep_completed_count: has their older history been marked as counted?';
 COMMENT ON COLUMN jobq.counted_types.type_id IS 'jobq.job_types.id';
 COMMENT ON COLUMN jobq.counted_types.done IS 'all of it has';

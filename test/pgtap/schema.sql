@@ -65,7 +65,7 @@ SELECT is((SELECT count(*)::int FROM pg_trigger WHERE tgrelid IN ('jobq.queue'::
 -- what dumps carry
 SELECT results_eq($$
   SELECT c.oid::regclass::text FROM pg_extension e, unnest(e.extconfig) c(oid) WHERE e.extname = 'jobq' ORDER BY c.oid::regclass::text COLLATE "C"
-$$, $$ VALUES ('jobq.access'), ('jobq.dead_letters'), ('jobq.event_id_seq'), ('jobq.home'), ('jobq.job_type_env'), ('jobq.job_type_id_seq'), ('jobq.job_types'),
+$$, $$ VALUES ('jobq.access'), ('jobq.dead_letters'), ('jobq.event_id_seq'), ('jobq.home'), ('jobq.hook_references'), ('jobq.job_type_env'), ('jobq.job_type_id_seq'), ('jobq.job_types'),
   ('jobq.limits'), ('jobq.pressure_rules'), ('jobq.queue'), ('jobq.signal_id_seq'), ('jobq.signals'), ('jobq.stopped'), ('jobq.tenant_check'), ('jobq.tenant_quotas') $$,
   'configuration tables');
 SELECT is_empty($$

@@ -14,6 +14,13 @@ CREATE TABLE jobq.job_type_env (
 );
 SELECT pg_catalog.pg_extension_config_dump('jobq.job_type_env', '');
 
+CREATE TABLE jobq.hook_references (
+  hook_job  uuid  NOT NULL PRIMARY KEY,
+  job_id    uuid  NOT NULL
+);
+CREATE INDEX hook_references_job_id ON jobq.hook_references (job_id);
+SELECT pg_catalog.pg_extension_config_dump('jobq.hook_references', '');
+
 CREATE SEQUENCE jobq.fence AS int8 MINVALUE 0 START 0;
 
 SELECT jobq._update_drop(
