@@ -30,7 +30,6 @@
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
-#include "storage/lmgr.h"
 #include "tcop/tcopprot.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -40,6 +39,7 @@
 #include "utils/wait_event.h"
 
 #include "compaction.h"
+#include "conditional_lock.h"
 #include "fit.h"
 #include "inflight.h"
 #include "intake.h"
@@ -186,8 +186,7 @@ leave_unfit(void)
 static bool
 lock_limits(void)
 {
-	return ConditionalLockRelationOid(jobq_relid("limits"), AccessShareLock) &&
-		ConditionalLockRelationOid(jobq_relid("stopped"), AccessShareLock);
+	return lock_rows_if_free(jobq_relid("limits")) && lock_rows_if_free(jobq_relid("stopped"));
 }
 
 static void
@@ -324,9 +323,8 @@ lock_registry(void)
 {
 	Oid			env = jobq_relid("job_type_env");	/* a database of release 0.1.0 has none */
 
-	return ConditionalLockRelationOid(jobq_relid("job_types"), AccessShareLock) &&
-		(!OidIsValid(env) || ConditionalLockRelationOid(env, AccessShareLock)) &&
-		ConditionalLockRelationOid(jobq_relid("home"), AccessShareLock);
+	return lock_rows_if_free(jobq_relid("job_types")) && (!OidIsValid(env) || lock_rows_if_free(env)) &&
+		lock_rows_if_free(jobq_relid("home"));
 }
 
 static void

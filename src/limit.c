@@ -216,7 +216,7 @@ limits_retry_windows(void)
 	{
 		Rate	   *rate = &s->limit.rate;
 
-		if (rate->lacks_window)
+		if (rate->no_window != NULL)
 			rate_load(rate, 0, s->name, rate->limit, rate->window_us, rate->burst);
 	}
 }

@@ -10,6 +10,7 @@
 
 #include "access/twophase.h"
 #include "executor/spi.h"
+#include "miscadmin.h"
 #include "storage/procarray.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -27,15 +28,19 @@ prepared_init(JobqDb *mine)
 	db = mine;
 }
 
-/* Fills `unknown` with the prepared transactions of this database. */
+/*
+ * Fills `unknown` with the prepared transactions of this database.  Asks the
+ * function, not the view pg_prepared_xacts: that one joins pg_authid and
+ * pg_database, whose locks, and those of their indexes, would be waited for.
+ */
 static void
 list_prepared(void)
 {
 	nunknown = 0;
 	SPI_connect();
 	PushActiveSnapshot(GetTransactionSnapshot());
-	if (SPI_execute("SELECT transaction FROM pg_catalog.pg_prepared_xacts"
-					" WHERE database = pg_catalog.current_database()", true, 0) == SPI_OK_SELECT)
+	if (SPI_execute(psprintf("SELECT transaction FROM pg_catalog.pg_prepared_xact() WHERE dbid = %u", MyDatabaseId),
+					true, 0) == SPI_OK_SELECT)
 	{
 		for (uint64 i = 0; i < SPI_processed && nunknown < max_prepared_xacts; i++)
 		{

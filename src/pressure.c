@@ -17,7 +17,6 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "miscadmin.h"
-#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -25,6 +24,7 @@
 #include "utils/timestamp.h"
 
 #include "bad_rows.h"
+#include "conditional_lock.h"
 #include "dispatcher.h"
 #include "job_types.h"
 #include "pressure.h"
@@ -214,9 +214,7 @@ open_without_waiting(const char *name)
 {
 	Oid			relid = jobq_relid(name);
 
-	if (!OidIsValid(relid) || !ConditionalLockRelationOid(relid, AccessShareLock))
-		return NULL;
-	return try_table_open(relid, NoLock);
+	return lock_rows_if_free(relid) ? try_table_open(relid, NoLock) : NULL;
 }
 
 static void

@@ -24,7 +24,9 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "conditional_lock.h"
 #include "executor.h"
+#include "job_types.h"
 #include "rate.h"
 
 #define BLOCK_STARTS	64
@@ -280,6 +282,11 @@ rate_clock_was_set(Rate *rate, TimestampTz now)
 
 /* ---------- filling a new window ---------- */
 
+static const char *const no_room =
+	"the memory for rate windows is used up; increase jobq.max_databases or use options.burst";
+static const char *const past_locked =
+	"a locked table or index keeps their past starts from being read; end the transaction that holds it";
+
 static void
 add_known_starts(const Rate *rate, TimestampTz since)
 {
@@ -311,7 +318,27 @@ fill_with(const Rate *rate, int n, TimestampTz started)
 		add_start(rate->window, started);
 }
 
-/* Reads when jobs started before the server did.  Whoever locks a table keeps us from it for a moment only. */
+/* True if the window of time holds the server's start: rows know what has started before. */
+static bool
+has_past(const Rate *rate)
+{
+	return rate->burst == 0 && GetCurrentTimestamp() - rate->window_us <= JobqShmem->started_at;
+}
+
+/*
+ * Takes the locks of what jobq._recent_starts reads; false: one is not free,
+ * and the past is read later.  Until then no job may start, instead of
+ * none for as long as the window when it began full.
+ */
+static bool
+past_can_be_read(const Rate *rate)
+{
+	return !has_past(rate) ||
+		(lock_tree_if_free(jobq_relid("job_types")) && lock_tree_if_free(jobq_relid("queue")) &&
+		 lock_tree_if_free(jobq_relid("history")) && lock_tree_if_free(jobq_relid("dead_letters")));
+}
+
+/* Reads when jobs started before the server did.  The time limit is for locks of the system's catalogs. */
 static void
 fill_window(const Rate *rate)
 {
@@ -319,7 +346,7 @@ fill_window(const Rate *rate)
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 
-	if (since > JobqShmem->started_at)
+	if (!has_past(rate))
 		return;
 	BeginInternalSubTransaction(NULL);
 	PG_TRY();
@@ -419,7 +446,7 @@ rate_load(Rate *rate, int32 type_id, const char *name, int limit, int64 window_u
 	rate->window_us = window_us;
 	rate->burst = burst;
 	rate->next_free = 0;
-	rate->lacks_window = false;
+	rate->no_window = NULL;
 	if (limit == 0)
 	{
 		if (rate->window != NULL)
@@ -432,12 +459,15 @@ rate_load(Rate *rate, int32 type_id, const char *name, int limit, int64 window_u
 	{
 		/* a former dispatcher's: the clock may have been set back since */
 		rate_clock_was_set(rate, GetCurrentTimestamp());
-		rate->lacks_window = rate->window->size != size && !resize(rate->window, size);
+		if (rate->window->size != size && !resize(rate->window, size))
+			rate->no_window = no_room;
 	}
+	else if (!past_can_be_read(rate))
+		rate->no_window = past_locked;
 	else if ((rate->window = make_window(type_id, name, size)) != NULL)
 		fill_new(rate);
 	else
-		rate->lacks_window = true;
+		rate->no_window = no_room;
 }
 
 void
@@ -480,7 +510,7 @@ rate_is_closed(Rate *rate, TimestampTz now)
 	RateWindow *w = rate->window;
 	int			over;
 
-	if (now < rate->next_free || rate->lacks_window)
+	if (now < rate->next_free || rate->no_window != NULL)
 		return true;
 	if (rate->burst > 0)
 		return bucket_is_empty(rate, now);

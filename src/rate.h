@@ -19,7 +19,7 @@ typedef struct Rate
 	int64		window_us;
 	int			burst;			/* > 0: a token bucket of that size, filled with limit per window */
 	struct RateWindow *window;	/* in shared memory: outlives the dispatcher */
-	bool		lacks_window;	/* there is no room for it: nothing may start */
+	const char *no_window;		/* why there is none, so that nothing may start; NULL: there is one */
 	int			missed;			/* have started nevertheless, handed out before the limit was set */
 	TimestampTz last_missed;
 	int			pending;		/* handed out, start not known */

@@ -21,6 +21,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "conditional_lock.h"
 #include "job_types.h"
 #include "keys.h"
 #include "row_map.h"
@@ -55,23 +56,6 @@ has_columns(Relation index, const AttrNumber *columns, int n)
 			return false;
 	}
 	return true;
-}
-
-/*
- * Locks all indexes until the end of the transaction; false: one is locked, by REINDEX say.  The lock on the table keeps
- * them from being dropped.
- */
-static bool
-lock_indexes(Relation queue)
-{
-	List	   *indexes = RelationGetIndexList(queue);
-	ListCell   *lc;
-	bool		locked = true;
-
-	foreach(lc, indexes)
-		locked = locked && ConditionalLockRelationOid(lfirst_oid(lc), AccessShareLock);
-	list_free(indexes);
-	return locked;
 }
 
 /* All are locked. */
@@ -127,7 +111,7 @@ scan_open(QueueScan *scan, TimestampTz now)
 	if (scan->queue == NULL)
 		return false;
 	/* a table that does not fit is found in the next turn (fit.c) */
-	if (row_map_look(scan->queue)->trouble[0] != '\0' || !lock_indexes(scan->queue))
+	if (row_map_look(scan->queue)->trouble[0] != '\0' || !lock_indexes_if_free(scan->queue))
 	{
 		table_close(scan->queue, AccessShareLock);
 		return false;

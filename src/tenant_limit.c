@@ -24,7 +24,6 @@
 #include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
-#include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
@@ -32,6 +31,7 @@
 #include "utils/snapmgr.h"
 
 #include "bad_rows.h"
+#include "conditional_lock.h"
 #include "dispatcher.h"
 #include "executor.h"
 #include "job_types.h"
@@ -257,7 +257,7 @@ tenant_limits_refresh(QueueScan *scan)
 	Oid			relid = jobq_relid("tenant_quotas");
 	List	   *drafts;
 
-	if (!suspect || !OidIsValid(relid) || !ConditionalLockRelationOid(relid, AccessShareLock))
+	if (!suspect || !lock_rows_if_free(relid))
 		return false;
 	suspect = false;
 	drafts = read_quotas(relid);

@@ -127,20 +127,20 @@ type_load_pressure(TypeState *t)
 static void
 load_rates(TypeState *t, const JobType *jt)
 {
-	bool		lacks;
+	const char *no_window;
 
 	rate_load(&t->own.rate, jt->id, "", jt->dropped ? 0 : jt->rate_limit, jt->rate_window_us, jt->burst);
 	t->rated = jt->rate_limit > 0;
-	lacks = t->own.rate.lacks_window;
+	no_window = t->own.rate.no_window;
 	for (int i = 0; i < t->nlimits; i++)
 	{
 		t->rated |= t->limits[i]->rate.limit > 0;
-		lacks |= t->limits[i]->rate.lacks_window;
+		if (no_window == NULL)
+			no_window = t->limits[i]->rate.no_window;
 	}
-	if (lacks)
-		snprintf(t->trouble, sizeof(t->trouble), "jobs of type \"%s\" wait: the memory for rate windows is used up;"
-				 " increase jobq.max_databases or use options.burst", jt->name);
-	lacking |= lacks;
+	if (no_window != NULL)
+		snprintf(t->trouble, sizeof(t->trouble), "jobs of type \"%s\" wait: %s", jt->name, no_window);
+	lacking |= no_window != NULL;
 }
 
 /* Another definition, or another tool path: what has failed says nothing of it. */
