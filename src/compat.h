@@ -17,6 +17,11 @@
 #include "storage/proc.h"
 #include "utils/wait_event.h"
 
+/* 18: the attribute of functions that don't return stands before "extern". */
+#if PG_VERSION_NUM < 180000
+#define pg_noreturn pg_attribute_noreturn()
+#endif
+
 /* 17: waits of an extension have names. */
 #if PG_VERSION_NUM < 170000
 #define new_wait_event(name) ((void) (name), PG_WAIT_EXTENSION)

@@ -12,11 +12,11 @@
 #define JOBQ_MAX_INTERVAL_US	(INT64CONST(10000) * 365 * USECS_PER_DAY)
 
 /* Raise 22004, 22003, 22023 or 54000. */
-extern void pg_attribute_noreturn() argument_is_null(const char *argument);
-extern void pg_attribute_noreturn() argument_out_of_range(const char *argument, int64 value, int64 low, int64 high);
+pg_noreturn extern void argument_is_null(const char *argument);
+pg_noreturn extern void argument_out_of_range(const char *argument, int64 value, int64 low, int64 high);
 /* choices: as they are listed in the message */
-extern void pg_attribute_noreturn() argument_no_choice(const char *argument, const char *value, const char *choices);
-extern void pg_attribute_noreturn() argument_too_long(const char *argument, Size bytes, Size max);
+pg_noreturn extern void argument_no_choice(const char *argument, const char *value, const char *choices);
+pg_noreturn extern void argument_too_long(const char *argument, Size bytes, Size max);
 /* Raises 22023 unless the interval is zero or more, finite and not too long. */
 extern void argument_check_interval(const char *argument, const Interval *span);
 
@@ -32,7 +32,7 @@ extern char *json_value_shown(const JsonbValue *value);
  * alone, or with a prefix to its message.  context: where its copy lives.
  * Internal errors are raised as they are.
  */
-extern void pg_attribute_noreturn() raise_for_caller(MemoryContext context);
-extern void pg_attribute_noreturn() raise_with_prefix(MemoryContext context, const char *prefix);
+pg_noreturn extern void raise_for_caller(MemoryContext context);
+pg_noreturn extern void raise_with_prefix(MemoryContext context, const char *prefix);
 
 #endif

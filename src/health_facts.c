@@ -26,7 +26,7 @@
 
 #define MAX_BLOCKED_KEYS	10		/* named */
 #define LOCK_LIMIT			"500ms"
-#define RECENT_DEAD_LIMIT	1000
+#define RECENT_DEAD_LIMIT	10000
 #define MAX_OLD_JOBS		1000	/* that are asked for it: each is looked for in all slots */
 
 /*

@@ -45,7 +45,7 @@ is(says([$long])->{error}, $long, 'a line of 64 kB');
 is(says([$whole], 'exit 0')->{error}, $whole, 'it is there whatever the exit code is');
 my $e = says([$whole], 'kill -KILL $$');
 is("$e->{kind} $e->{error}", "signalled $whole", 'and after a signal');
-$e = says([$whole], 'exec sleep 600', timeout => 0.5);
+$e = says([$whole], 'exec sleep 600', timeout => 5);
 is("$e->{kind} $e->{error}", "timeout $whole", 'and after the timeout');
 is(scalar(grep { $_->{type} eq 'EVENT' && $_->{text} =~ /error/ && $_->{kind} ne 'log' } @{ $h->{frames} }), 0, 'none of them was an event');
 

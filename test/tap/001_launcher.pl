@@ -15,7 +15,8 @@ my $server_pid = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()
 
 wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'jobq launcher'",
 	'the launcher runs');
-is(scalar jobq_pids($node, 'dispatcher'), 0, 'no dispatcher where there is no extension');
+# a database is looked at once, by a dispatcher that lives for some milliseconds
+wait_for_sql($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'", 'no dispatcher stays where there is no extension');
 
 $node->safe_psql('postgres', 'CREATE EXTENSION jobq');
 wait_dispatcher($node, 'postgres', 'CREATE EXTENSION starts the dispatcher');
@@ -24,7 +25,8 @@ $node->safe_psql('postgres', "CREATE DATABASE $_") foreach qw(one two three);
 $node->safe_psql('one', 'BEGIN; CREATE EXTENSION jobq; ROLLBACK');
 $node->safe_psql('two', 'BEGIN; SAVEPOINT s; CREATE EXTENSION jobq; ROLLBACK TO s; CREATE EXTENSION jobq; COMMIT');
 wait_dispatcher($node, 'two', 'also in a second database, in a transaction block');
-is(scalar jobq_pids($node, 'dispatcher', 'one'), 0, 'none after a CREATE EXTENSION that was rolled back');
+wait_for_sql($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher' AND datname = 'one'",
+	'none stays after a CREATE EXTENSION that was rolled back');
 $node->safe_psql('one', 'CREATE EXTENSION jobq');
 wait_dispatcher($node, 'one', 'and one after the next that is not');
 

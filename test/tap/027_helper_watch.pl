@@ -54,7 +54,7 @@ kill 'STOP', @still;
 
 # ---------- a tool stops its helper ----------
 
-define_tool($node, 'stopper', [ 'sh', '-c', <<'END', $dir ], %common, timeout => "'1s'");
+define_tool($node, 'stopper', [ 'sh', '-c', <<'END', $dir ], %common, timeout => "'10s'");
 setsid sleep 600 >/dev/null 2>&1 &
 echo $$ $! $PPID > "$0/stopper.new" && mv "$0/stopper.new" "$0/stopper.pids"
 [ ! -e "$0/calm" ] || exit 0
@@ -113,6 +113,7 @@ my $large = enqueue($node, 'large');
 my $stubborn = enqueue($node, 'stubborn');
 ok(wait_for_file('large.pid') && wait_for_file('stubborn.pid'), 'two tools run');
 my $worker = exec_worker($node);
+my @first = pids_in("$dir/stubborn.pid");
 @still = ($worker, helper_of($worker));
 tool('large.go', '');
 wait_gone(pids_in("$dir/large.pid"));
@@ -123,6 +124,7 @@ select undef, undef, undef, 4;	# longer than shutdown_grace and the two seconds 
 kill 'CONT', $worker;
 select undef, undef, undef, 0.3;	# the helper goes on later
 kill 'CONT', @still;
+ok(wait_gone(@first), 'what has not ended is killed');
 tool('stubborn.gate', '');
 $end = finished($node, $large);
 is("$end->{status} $end->{attempts} $end->{runs}", 'completed 1 1', 'a tool that had ended by itself does not run again');

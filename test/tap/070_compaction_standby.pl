@@ -49,7 +49,8 @@ sub delay_conflicts
 	my ($value) = @_;
 
 	$standby->append_conf('postgresql.conf', "max_standby_streaming_delay = $value");
-	return $standby->reload;
+	$standby->reload;
+	return wait_for_sql($standby, "SELECT current_setting('max_standby_streaming_delay') = '$value'", "conflicts wait for $value");
 }
 
 delay_conflicts('-1');

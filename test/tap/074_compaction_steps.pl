@@ -157,7 +157,15 @@ $asker->query_until(qr/started/, "\\echo started\nSELECT jobq.compact();\n");
 $killer->query("SELECT pid FROM waiting_for_pin()");
 value('SELECT pg_current_xact_id()');	# its commit writes all WAL before it
 $node->wait_for_catchup($standby);
-my $pid = $killer->query("SELECT pid FROM waiting_for_pin()");
+# a wait lasts 200 ms at most: the process that is killed is stopped at one
+my $pid;
+foreach (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+{
+	$pid = $killer->query('SELECT pid FROM waiting_for_pin()');
+	kill 'STOP', $pid;
+	last if value("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid AND backend_type = 'jobq maintenance' AND wait_event_type = 'BufferPin'") == 1;
+	kill 'CONT', $pid;
+}
 my $offset = -s $node->logfile;
 kill 'KILL', $pid;
 $node->wait_for_log(qr/reinitializing.*database system is ready to accept connections/s, $offset);
