@@ -228,6 +228,9 @@ claim_to_start(Claims *batch, Claim *claim, Job *job, JobType *type)
 		return;
 	}
 	mark_running(batch, x, job);
+	/* before a reader sees the claim; of a job that an instance takes over, nothing is told before its end */
+	MySlot->cells[cell_of(x)].starting = !x->warm;
+	pg_write_barrier();
 	remember_row(x, job);
 	remember_log_fields(x, log_fields(type, DatumGetJsonbP(JOB_ATT(job, Q_payload))));
 	if (x->tells_all)

@@ -192,6 +192,7 @@ got_frame(const Frame *frame)
 			if ((x = job_by_number(frame->u.started.job)) == NULL)
 				break;
 			exec_type_started(x);
+			MySlot->cells[cell_of(x)].starting = false;
 			if (x->tells_all)
 				keep_event(x, EXEC_EVENT_STARTED, NULL);
 			break;

@@ -142,6 +142,7 @@ slot_assign(Slot *slot, int cellno, const JobRef *ref, const char *cancel_reason
 	cell->begun_at = 0;
 	cell->deadline = 0;
 	cell->noted = false;
+	cell->starting = false;
 	cell->progress = NAN;
 	cell->progress_data[0] = '\0';
 	pg_write_barrier();

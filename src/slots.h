@@ -109,6 +109,7 @@ typedef struct Cell
 	MonoTime	deadline;		/* of the handler; 0: none */
 	int			patience;		/* it may ignore so many signals after that */
 	bool		noted;			/* that it has started, in rate windows; the dispatcher's */
+	bool		starting;		/* claimed, and nothing is known of a start of its tool */
 	double		progress;		/* NaN: none; under Slot.mutex */
 	char		progress_data[JOBQ_PROGRESS_LEN];	/* JSON text, '' = none; under Slot.mutex */
 } Cell;

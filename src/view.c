@@ -42,6 +42,7 @@
 PG_FUNCTION_INFO_V1(jobq_type_name);
 PG_FUNCTION_INFO_V1(jobq_live_status);
 PG_FUNCTION_INFO_V1(jobq_live_attempts);
+PG_FUNCTION_INFO_V1(jobq_live_runs);
 PG_FUNCTION_INFO_V1(jobq_live_started_at);
 PG_FUNCTION_INFO_V1(jobq_live_worker);
 PG_FUNCTION_INFO_V1(jobq_live_progress);
@@ -53,6 +54,7 @@ typedef struct Live
 	pg_uuid_t	id;
 	int32		rev;
 	bool		runs;			/* now; else it has been settled meanwhile */
+	bool		starting;		/* a tool that has been claimed and is not known to have started */
 	TimestampTz started_at;
 	double		progress;
 	char	   *progress_data;	/* JSON text or NULL */
@@ -103,6 +105,8 @@ next_live(LiveCopy *copy)
 static bool
 cell_counts(Cell *cell, uint32 state)
 {
+	if (cell->starting && state != CELL_ASSIGNED)
+		return true;			/* also when it is over: for snapshots that show the claim */
 	if (cell->started_at == 0)
 		return false;
 	return state == CELL_BEGUN ||
@@ -125,6 +129,7 @@ copy_cell(LiveCopy *copy, Slot *slot, Cell *cell, char *worker)
 	live->id = cell->ref.id;
 	live->rev = cell->ref.rev;
 	live->runs = state == CELL_BEGUN;
+	live->starting = cell->starting;
 	live->started_at = cell->started_at;
 	live->worker = worker;
 	SpinLockAcquire(&slot->mutex);
@@ -132,7 +137,7 @@ copy_cell(LiveCopy *copy, Slot *slot, Cell *cell, char *worker)
 	strlcpy(data, cell->progress_data, sizeof(data));
 	SpinLockRelease(&slot->mutex);
 	pg_read_barrier();
-	if (pg_atomic_read_u32(&cell->state) != state || live->started_at == 0 ||
+	if (pg_atomic_read_u32(&cell->state) != state || (live->started_at == 0 && !live->starting) ||
 		memcmp(&live->id, &cell->ref.id, sizeof(pg_uuid_t)) != 0)
 		return;
 	live->progress_data = data[0] ? pstrdup(data) : NULL;
@@ -152,6 +157,7 @@ copy_inline_run(LiveCopy *copy)
 	live->id = *JOB_ID(run->job);
 	live->rev = JOB_INT(run->job, Q_rev);
 	live->runs = true;
+	live->starting = false;
 	live->started_at = run->outcome.started_at;
 	live->progress = run->progress;
 	live->progress_data = run->progress_data ? pstrdup(run->progress_data) : NULL;
@@ -272,12 +278,31 @@ sees_live(LiveCopy *copy, Live *live)
 	return live->seen;
 }
 
-/*
- * The cell of the row (id, rev, status) that the first three arguments name.  The row of an exec job
- * says itself that it runs, and has been written since it was handed out.
- */
+/* True if that cell holds the run that the row (id, rev, status), the first three arguments, is about. */
+typedef bool (*LiveTest) (const Live *live, int32 rev);
+
+static bool
+is_run(const Live *live, int32 rev)
+{
+	return live->rev == rev && !live->starting;
+}
+
+/* The row of an exec job says itself that it runs, and has been written since it was handed out. */
+static bool
+is_claimed_run(const Live *live, int32 rev)
+{
+	return live->runs;
+}
+
+static bool
+is_start(const Live *live, int32 rev)
+{
+	return live->starting && live->rev + 1 == rev;
+}
+
+/* NULL: there is none, or the role does not see the job. */
 static Live *
-find_live(FunctionCallInfo fcinfo)
+find_cell(FunctionCallInfo fcinfo, LiveTest test)
 {
 	LiveCopy   *copy = get_copy(fcinfo->flinfo);
 	Live		key;
@@ -294,9 +319,15 @@ find_live(FunctionCallInfo fcinfo)
 	while (live > copy->live && compare_live(live - 1, &key) == 0)
 		live--;
 	for (; live < end && compare_live(live, &key) == 0; live++)
-		if (claimed(fcinfo) ? live->runs : live->rev == PG_GETARG_INT32(1))
+		if (test(live, PG_GETARG_INT32(1)))
 			return sees_live(copy, live) ? live : NULL;
 	return NULL;
+}
+
+static Live *
+find_live(FunctionCallInfo fcinfo)
+{
+	return find_cell(fcinfo, claimed(fcinfo) ? is_claimed_run : is_run);
 }
 
 /* The value that the row stores, the fourth argument. */
@@ -316,13 +347,22 @@ jobq_live_status(PG_FUNCTION_ARGS)
 	PG_RETURN_OID(status_oid(JOB_RUNNING));
 }
 
-/* jobq._live_attempts(id, rev, status, stored): of attempts and of runs, which rise together. */
+/* jobq._live_attempts(id, rev, status, stored); in 0.1.0 of runs, too. */
 Datum
 jobq_live_attempts(PG_FUNCTION_ARGS)
 {
 	if (claimed(fcinfo) || find_live(fcinfo) == NULL)
 		RETURN_STORED();
 	PG_RETURN_INT32(PG_GETARG_INT32(3) + 1);
+}
+
+/* jobq._live_runs(id, rev, status, stored): a tool's claim has counted a run, which is taken back when it cannot start. */
+Datum
+jobq_live_runs(PG_FUNCTION_ARGS)
+{
+	if (claimed(fcinfo) && find_cell(fcinfo, is_start) != NULL)
+		PG_RETURN_INT32(PG_GETARG_INT32(3) - 1);
+	return jobq_live_attempts(fcinfo);
 }
 
 /* jobq._live_started_at(id, rev, status, stored) */

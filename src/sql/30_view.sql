@@ -7,7 +7,7 @@ CREATE FUNCTION jobq._live_status(id uuid, rev int, status jobq.job_status) RETU
 CREATE FUNCTION jobq._live_attempts(id uuid, rev int, status jobq.job_status, attempts int) RETURNS int
   LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_live_attempts';
 CREATE FUNCTION jobq._live_runs(id uuid, rev int, status jobq.job_status, runs int) RETURNS int
-  LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_live_attempts';
+  LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_live_runs';
 CREATE FUNCTION jobq._live_started_at(id uuid, rev int, status jobq.job_status, started_at timestamptz)
   RETURNS timestamptz
   LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_live_started_at';
