@@ -51,6 +51,7 @@ typedef struct ExecJob
 	TimestampTz started_at;
 	int64		timeout_us;
 	int64		kill_grace_us;
+	int64		stall_us;		/* 0: it may be silent */
 	bool		warm;			/* it runs in an instance that lives on */
 	uint32		tool_hash;		/* of the definition that it was started by */
 	CancelKind	asked;			/* what the helper has been told */

@@ -5,7 +5,7 @@
  *	 exit 0				completed, when the output is what options.output says; else failed, bad_output
  *	 exit n				failed as the tool reports on descriptor 3 (exec_answer.c); without a report
  *						failed, skipped or snoozed, as the type's lists of exit codes say
- *	 a signal, timeout	failed
+ *	 a signal, timeout	failed; so is one that was silent for options.stall
  *	 over max_output	failed, bad_output
  *	 not started		released (this node's fault), but failed when its arguments are too long
  *	 stopped by us		cancelled, when a user asked; else released
@@ -333,6 +333,9 @@ exec_judge(ExecJob *x, JobType *type, Outcome *o)
 			break;
 		case FRAME_TIMEOUT:
 			failed(o, "timeout", psprintf("timeout after %s", span_text(x->timeout_us)));
+			break;
+		case FRAME_STALLED:
+			failed(o, "stalled", psprintf("stalled: no output, progress or heartbeat for %s", span_text(x->stall_us)));
 			break;
 		case FRAME_CANCELLED:
 		case FRAME_SHUTDOWN_KILL:

@@ -278,6 +278,7 @@ build_frame(ExecJob *x, Job *job, JobType *type, FrameStart *f, Size *answer)
 	Jsonb	   *payload = DatumGetJsonbP(JOB_ATT(job, Q_payload));
 
 	x->warm = option_int(type->options, "warm", 0) > 0;
+	x->stall_us = option_interval(type->options, "stall", 0);
 	x->tool_hash = job_type_tool_hash(type);
 	memset(f, 0, sizeof(*f));
 	f->job = x->number;
@@ -286,6 +287,7 @@ build_frame(ExecJob *x, Job *job, JobType *type, FrameStart *f, Size *answer)
 	f->tool_path = frame_text(pstrdup(jobq_tool_path));
 	f->stdin_data = frame_text(utf8_from_text(x->warm ? build_line(job, type, payload) : payload_text(payload)));
 	f->timeout_us = (uint64) x->timeout_us;
+	f->stall_us = (uint64) x->stall_us;
 	f->kill_grace_us = (uint64) type->kill_grace_us;
 	f->memory_max = (uint64) option_size(type->options, "memory_max", 0);
 	f->max_output = (uint32) (type->max_output > 0 ? type->max_output : jobq_max_output);

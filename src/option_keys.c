@@ -70,6 +70,7 @@ static const OptionKey option_keys[] = {
 	{"warm_idle", FOR_EXEC, OPTION_INTERVAL, 0, 0, NULL},
 	{"warm_max_jobs", FOR_EXEC, OPTION_INT, 1, INT_MAX, NULL},
 	{"warm_memory", FOR_EXEC, OPTION_SIZE, 1, INT_MAX, NULL},
+	{"stall", FOR_EXEC | FOR_PULL, OPTION_INTERVAL, 0, 0, NULL},
 	{"require_labels", FOR_EXEC | FOR_PULL, OPTION_OBJECT, 0, 0, NULL},
 	{"sticky", FOR_EXEC | FOR_PULL, OPTION_BOOL, 0, 0, NULL},
 	{"batch", FOR_SQL, OPTION_BOOL, 0, 0, NULL},

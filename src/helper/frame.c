@@ -313,6 +313,8 @@ walk_start(Codec *c, FrameStart *m)
 	walk_u64(c, &m->warm_idle_us);
 	walk_u64(c, &m->pool);
 	walk_text(c, &m->id, FRAME_MAX_ID);
+	if (c->version > FRAME_OLD_VERSION)
+		walk_u64(c, &m->stall_us);
 	if (m->argv.count == 0)
 		c->failed = true;
 }
@@ -353,7 +355,7 @@ walk_exit(Codec *c, FrameExit *m)
 	walk_i32(c, &m->value);
 	walk_u32(c, &m->left_processes);
 	walk_u32(c, &m->bad_lines);
-	walk_code(c, &m->kind, FRAME_EXITED, FRAME_OUTPUT_LIMIT);
+	walk_code(c, &m->kind, FRAME_EXITED, FRAME_STALLED);
 	walk_code(c, &m->verdict, FRAME_OUT_OK, FRAME_OUT_NO_ANSWER);
 	walk_code(c, &m->limit, FRAME_LIMIT_NONE, FRAME_LIMIT_FILES);
 	walk_text(c, &m->output, FRAME_MAX_LIMIT);

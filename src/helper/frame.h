@@ -16,7 +16,8 @@
 #include <sys/types.h>
 
 #define FRAME_VERSION		2
-#define FRAME_OLD_VERSION	1	/* of the release before: no PING, PONG, OUTPUT_LIMIT, FrameExit.error */
+#define FRAME_OLD_VERSION	1	/* of the release before: no PING, PONG, OUTPUT_LIMIT, STALLED, FrameExit.error,
+								 * FrameStart.stall_us */
 #define FRAME_FD			3	/* the helper's end of the socketpair */
 #define FRAME_HEADER		6	/* u32 length of what follows it, u8 version, u8 type */
 #define FRAME_MAX_DEFAULT	(4 * 1024 * 1024 + 256 * 1024)
@@ -95,6 +96,7 @@ typedef struct FrameStart
 	uint64_t	warm_idle_us;	/* without a job they leave then */
 	uint64_t	pool;			/* which instances: what else is above is the same for all of its jobs */
 	FrameText	id;				/* of the job, as the tool is to answer it; stdin_data is the line it reads */
+	uint64_t	stall_us;		/* so long without a byte of output ends a job, 0: none does */
 } FrameStart;
 
 typedef enum FrameStopReason
@@ -102,7 +104,8 @@ typedef enum FrameStopReason
 	FRAME_STOP_CANCEL = 1,
 	FRAME_STOP_SHUTDOWN,
 	FRAME_STOP_TIMEOUT,
-	FRAME_STOP_OUTPUT			/* never in a CANCEL */
+	FRAME_STOP_OUTPUT,			/* this and the next are never in a CANCEL */
+	FRAME_STOP_STALL
 } FrameStopReason;
 
 typedef struct FrameCancel
@@ -147,7 +150,8 @@ typedef enum FrameExitKind
 	FRAME_CANCELLED,
 	FRAME_SHUTDOWN_KILL,
 	FRAME_ANSWERED,				/* warm: output is the line, when verdict says OK */
-	FRAME_OUTPUT_LIMIT			/* stdout, or the answer, went over max_output; value: 0 */
+	FRAME_OUTPUT_LIMIT,			/* stdout, or the answer, went over max_output; value: 0 */
+	FRAME_STALLED				/* stopped by us, silent for stall_us; value as of TIMEOUT */
 } FrameExitKind;
 
 /* Which limit the tool has probably run into, when it has failed. */

@@ -17,6 +17,7 @@
  *	 warm.c			instances that run one job after another
  *	 answer.c		what these write
  *	 limits.c		which limit a tool has run into
+ *	 stall.c		tools that are silent for too long
  *	 workdir.c		private directories
  *	 cleaner.c		their removal, and what dead helpers left
  *	 cgroup.c		cgroups of tools, where there may be any
@@ -173,6 +174,8 @@ typedef struct Job
 	uint64_t	kill_grace;
 	uint64_t	kill_at;		/* after TERM: when KILL follows */
 	uint64_t	last_byte;		/* of any pipe */
+	uint64_t	stall;			/* so long after that it is stopped, 0: never */
+	uint64_t	look_at;		/* stall.c */
 	uint64_t	sweep_since;
 	uint8_t		stop;			/* FrameStopReason, 0: runs freely */
 	bool		killed;			/* KILL has been sent */
@@ -280,6 +283,8 @@ extern void job_read_rest(Helper *h, Job *job);
 extern bool job_write_stdin(Job *job);
 extern void job_end_lines(Helper *h, Job *job);
 extern void job_close_fd(Job *job, JobFd which);
+/* True if descriptor 3 has bytes that are not read, since the worker does not take events. */
+extern bool job_holds_notes(const Helper *h, const Job *job);
 
 /* launch.c: 0: a starter is at it, or an errno with *what telling the step that failed */
 extern int	launch(Helper *h, Job *job, const FrameStart *start, const char **what);
@@ -328,6 +333,11 @@ extern void output_free(FrameExit *result);
 
 /* limits.c: which limit made a tool that has failed do so, as far as one can tell */
 extern FrameLimit limit_hit(const Job *job, const FrameExit *result);
+
+/* stall.c */
+extern void stall_begin(Job *job, uint64_t now);
+extern uint64_t stall_next_time(const Job *job);
+extern void stall_tick(Helper *h, Job *job, uint64_t now);
 
 /* warm.c */
 extern void warm_start(Helper *h, const FrameStart *start);

@@ -72,6 +72,7 @@ job_new(Helper *h, const FrameStart *start, Pool *pool)
 	job->cpu_seconds = start->cpu_seconds;
 	job->log_lines = start->log_lines;
 	job->kill_grace = start->kill_grace_us;
+	job->stall = start->stall_us;
 	job->started = job->last_byte = now_us();
 	job->deadline = start->timeout_us ? after_us(job->started, start->timeout_us) : NEVER;
 	job->kill_at = NEVER;
@@ -169,6 +170,7 @@ job_take_start(Helper *h, Job *job, int wait_ms)
 	if (result.error == 0)
 	{
 		set_state(job, JOB_RUNNING);
+		stall_begin(job, now_us());
 		send_started(h, job);
 		if (job->stop != 0)
 			tree_signal(h, job, SIGTERM);
@@ -279,7 +281,8 @@ job_is_over_output(const Job *job)
 static void
 set_kind(const Job *job, FrameExit *result)
 {
-	static const uint8_t stopped[] = {0, FRAME_CANCELLED, FRAME_SHUTDOWN_KILL, FRAME_TIMEOUT, FRAME_OUTPUT_LIMIT};
+	static const uint8_t stopped[] = {0, FRAME_CANCELLED, FRAME_SHUTDOWN_KILL, FRAME_TIMEOUT, FRAME_OUTPUT_LIMIT,
+	FRAME_STALLED};
 	uint8_t		stop = job->stop == 0 && job_is_over_output(job) ? FRAME_STOP_OUTPUT : job->stop;
 	bool		signalled = WIFSIGNALED(job->status);
 
@@ -468,6 +471,22 @@ give_up_at(const Job *job)
 	return hangs < job->kill_at ? hangs : job->kill_at;
 }
 
+static uint64_t
+running_next_time(const Job *job)
+{
+	uint64_t	next = stall_next_time(job);
+
+	if (job->killed)
+		return after_us(job->killed_at, SWEEP_MAX_US);
+	if (job->kill_at < next)
+		next = job->kill_at;
+	if (job->pool && warm_next_time(job) < next)
+		next = warm_next_time(job);
+	if (job->stop == 0 && job->deadline < next)
+		next = job->deadline;
+	return next;
+}
+
 /* When job_tick must be called, at the latest. */
 uint64_t
 job_next_time(const Job *job)
@@ -483,13 +502,7 @@ job_next_time(const Job *job)
 				return give_up_at(job);
 			return job->deadline < started ? job->deadline : started;
 		case JOB_RUNNING:
-			if (job->killed)
-				return after_us(job->killed_at, SWEEP_MAX_US);
-			if (job->pool && warm_next_time(job) < job->kill_at)
-				return warm_next_time(job);
-			if (job->stop == 0 && job->deadline < job->kill_at)
-				return job->deadline;
-			return job->kill_at;
+			return running_next_time(job);
 		case JOB_DRAINING:
 			return quiet < drained ? quiet : drained;
 		case JOB_SWEEPING:
@@ -517,6 +530,7 @@ job_tick(Helper *h, Job *job, uint64_t now)
 		give_up_start(h, job);
 	if (job->state != JOB_RUNNING)
 		return;
+	stall_tick(h, job, now);
 	if (job->pool)
 		warm_tick(h, job, now);
 	if (now >= job->kill_at)

@@ -161,6 +161,20 @@ job_write_stdin(Job *job)
 	return put >= 0;
 }
 
+static bool
+waits_for_worker(const Helper *h)
+{
+	return frame_pending(&h->out) > EVENTS_HIGH;
+}
+
+bool
+job_holds_notes(const Helper *h, const Job *job)
+{
+	struct pollfd notes = {job->fd[FD_NOTES], POLLIN, 0};
+
+	return waits_for_worker(h) && poll(&notes, 1, 0) > 0 && (notes.revents & POLLIN) != 0;
+}
+
 void
 job_polls(Helper *h, Job *job, struct pollfd *polls)
 {
@@ -177,7 +191,7 @@ job_polls(Helper *h, Job *job, struct pollfd *polls)
 	polls[JOB_PIPES].revents = 0;
 	if (job->stdin_len == 0)
 		polls[FD_STDIN].fd = -1;
-	if (frame_pending(&h->out) > EVENTS_HIGH)
+	if (waits_for_worker(h))
 		polls[FD_NOTES].fd = -1;
 }
 

@@ -315,6 +315,7 @@ give(Helper *h, Job *job, uint64_t now)
 	memcpy(job->id, w->id, sizeof(job->id));
 	job->started = pool->last_used = now;
 	job->deadline = w->timeout_us ? after_us(now, w->timeout_us) : NEVER;
+	stall_begin(job, now);
 	job->log_lines = pool->start.log_lines;
 	job->bad_lines = 0;
 	job->error.len = 0;

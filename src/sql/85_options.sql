@@ -23,6 +23,7 @@ SELECT k.key, k.kind, k.type, k.default_value, k.meaning FROM (VALUES
   ('warm_idle', 'exec', 'interval', '10min', 'when idle instances leave'),
   ('warm_max_jobs', 'exec', 'int', NULL, 'after how many jobs an instance is replaced'),
   ('warm_memory', 'exec', 'size', NULL, 'above how much memory an instance is replaced, in bytes'),
+  ('stall', 'exec, pull', 'interval', NULL, 'an attempt that is without output, progress or heartbeat for so long has failed: stalled'),
   ('require_labels', 'exec, pull', 'object', '{}', 'labels that a node must have'),
   ('sticky', 'exec, pull', 'boolean', 'false', 'retries prefer the node of the first attempt'),
   ('batch', 'sql', 'boolean', 'true', 'short jobs may share a commit'),

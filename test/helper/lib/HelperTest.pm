@@ -34,7 +34,7 @@ our $VERSION = 2;
 my %TYPE = (HELLO => 1, START => 2, CANCEL => 3, SHUTDOWN => 4, STARTED => 5, EVENT => 6, EXIT => 7, PING => 8, PONG => 9);
 our @OUTPUT = qw(json text none);
 our %REASON = (cancel => 1, shutdown => 2, timeout => 3);
-our @KIND = (undef, qw(exited signalled start_failed timeout cancelled shutdown answered output_limit));
+our @KIND = (undef, qw(exited signalled start_failed timeout cancelled shutdown answered output_limit stalled));
 our @LIMIT = ('', qw(memory cpu files));
 our @EVENT = (undef, qw(progress log artifact stderr));
 our @VERDICT = qw(ok empty bad_json not_utf8 nul truncated too_deep no_answer);
@@ -183,7 +183,8 @@ sub start
 		. pack('Q<Q<Q<L<L<L<L<', int(($o{timeout} // 0) * 1e6), int(($o{grace} // 5) * 1e6), $o{memory_max} // 0,
 			$o{max_output} // 1 << 20, $o{stderr_tail} // 8192, $o{nofile} // 256, $o{log_lines} // 0)
 		. pack('L<CL<L<Q<Q<Q<', $o{cpu_seconds} // 0, $kinds{ $o{output} // 'text' }, $o{warm} // 0, $o{warm_max_jobs} // 0,
-			$o{warm_memory} // 0, int(($o{warm_idle} // 600) * 1e6), $o{pool} // 1) . text($o{id} // ''));
+			$o{warm_memory} // 0, int(($o{warm_idle} // 600) * 1e6), $o{pool} // 1) . text($o{id} // '')
+		. ($VERSION > 1 ? pack('Q<', int(($o{stall} // 0) * 1e6)) : ''));
 }
 
 sub cancel

@@ -114,6 +114,7 @@ sample_start(Source *s, FrameStart *m, SampleRoom *room)
 	m->warm_idle_us = sample_u64(s);
 	m->pool = sample_u64(s);
 	m->id = sample_text(s, room->t[2], true);
+	m->stall_us = sample_u64(s);
 }
 
 static inline void
@@ -129,7 +130,7 @@ sample_exit(Source *s, FrameExit *m, SampleRoom *room)
 	m->value = (int32_t) sample_u32(s);
 	m->left_processes = sample_u32(s);
 	m->bad_lines = sample_u32(s);
-	m->kind = 1 + sample_byte(s) % FRAME_OUTPUT_LIMIT;
+	m->kind = 1 + sample_byte(s) % FRAME_STALLED;
 	m->verdict = sample_byte(s) % (FRAME_OUT_NO_ANSWER + 1);
 	m->limit = sample_byte(s) % (FRAME_LIMIT_FILES + 1);
 	m->output = sample_text(s, room->t[0], true);
@@ -202,7 +203,7 @@ same_start(const FrameStart *a, const FrameStart *b)
 		a->stderr_tail == b->stderr_tail && a->nofile == b->nofile && a->log_lines == b->log_lines &&
 		a->cpu_seconds == b->cpu_seconds && a->output == b->output && a->warm == b->warm &&
 		a->warm_max_jobs == b->warm_max_jobs && a->warm_memory == b->warm_memory &&
-		a->warm_idle_us == b->warm_idle_us && a->pool == b->pool && same_text(a->id, b->id);
+		a->warm_idle_us == b->warm_idle_us && a->pool == b->pool && same_text(a->id, b->id) && a->stall_us == b->stall_us;
 }
 
 static inline bool

@@ -1,0 +1,66 @@
+/*
+ * stall.c
+ *	  Stops tools that give no sign of life for START.stall_us: no byte on stdout,
+ *	  stderr or descriptor 3.
+ *
+ * A job of a stopped or frozen helper must not look silent, since it was mostly
+ * stopped with it.  So its time has STALL_LOOKS looks at the clock: a look that
+ * comes late by more than the next one is taken for a standstill, and the job
+ * gets all of its time again.
+ */
+#include "helper.h"
+
+#define STALL_LOOKS 8
+#define STALL_LATE_US UINT64_C(100000)	/* a machine under load is no standstill */
+
+static bool
+is_watched(const Job *job)
+{
+	return job->stall > 0 && job->stop == 0 && job->number != NO_JOB;
+}
+
+static uint64_t
+larger(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* Begins the time of a job that its tool has got now. */
+void
+stall_begin(Job *job, uint64_t now)
+{
+	job->last_byte = now;
+	job->look_at = after_us(now, job->stall / STALL_LOOKS);
+}
+
+/* Returns when stall_tick must be called, at the latest. */
+uint64_t
+stall_next_time(const Job *job)
+{
+	uint64_t	end = after_us(job->last_byte, job->stall);
+
+	if (!is_watched(job))
+		return NEVER;
+	return end < job->look_at ? end : job->look_at;
+}
+
+void
+stall_tick(Helper *h, Job *job, uint64_t now)
+{
+	uint64_t	look = job->stall / STALL_LOOKS;
+
+	if (!is_watched(job))
+		return;
+	if (now >= job->look_at)
+	{
+		if (now - job->look_at > larger(look, STALL_LATE_US))
+			job->last_byte = now;
+		job->look_at = after_us(now, look);
+	}
+	if (now < after_us(job->last_byte, job->stall))
+		return;
+	if (job_holds_notes(h, job))
+		job->last_byte = now;
+	else
+		job_stop(h, job, FRAME_STOP_STALL, job->kill_grace);
+}
