@@ -71,6 +71,17 @@ control_len(const unsigned char *p)
 	return 0;
 }
 
+bool
+has_control(const char *text)
+{
+	for (const char *p = text; *p != '\0'; p++)
+	{
+		if (control_len((const unsigned char *) p) > 0)
+			return true;
+	}
+	return false;
+}
+
 char *
 argument_shown(const char *value)
 {

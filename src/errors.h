@@ -24,6 +24,7 @@ extern void argument_check_interval(const char *argument, const Interval *span);
 extern char *argument_shown(const char *value);
 /* Returns the bytes of a control character at p, 0 for another.  UTF-8 has further ones, U+0080 to U+009F. */
 extern int	control_len(const unsigned char *p);
+extern bool has_control(const char *text);
 extern char *json_shown(Jsonb *value);
 extern char *json_value_shown(const JsonbValue *value);
 

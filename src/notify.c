@@ -128,7 +128,9 @@ jobq_channel(PG_FUNCTION_ARGS)
 	if (PG_ARGISNULL(0))
 		argument_is_null("job_type");
 	type = text_to_cstring(PG_GETARG_TEXT_PP(0));
-	if (type[0] == '\0' || strlen(type) >= NAMEDATALEN)
+	if (strlen(type) >= NAMEDATALEN)
+		argument_too_long("job_type", strlen(type), NAMEDATALEN - 1);
+	if (type[0] == '\0' || has_control(type))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("argument \"job_type\": \"%s\" is no name of a job type", argument_shown(type))));

@@ -318,7 +318,8 @@ find_key(const JsonbValue *key)
 			return &option_keys[i];
 	ereport(ERROR,
 			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("unknown option key \"%s\"", argument_shown(pnstrdup(key->val.string.val, key->val.string.len))),
+			 errmsg("argument \"options\": unknown option key \"%s\"",
+					argument_shown(pnstrdup(key->val.string.val, key->val.string.len))),
 			 errhint("The view jobq.option_keys lists them.")));
 }
 

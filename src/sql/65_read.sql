@@ -23,7 +23,8 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = '22003', MESSAGE = format('argument "%s": %s is outside 0..2147483647',
       CASE WHEN max_rows < 0 THEN 'max_rows' ELSE 'skip_rows' END, least(max_rows, skip_rows));
   ELSIF NOT EXISTS (SELECT FROM jobq.job_types t WHERE t.name = job_type) AND job_type IS NOT NULL THEN
-    RAISE EXCEPTION USING ERRCODE = '42704', MESSAGE = format('job type "%s" does not exist', job_type);
+    RAISE EXCEPTION USING ERRCODE = '42704', MESSAGE = format('job type "%s" does not exist',
+      regexp_replace(left(job_type, 63), '[[:cntrl:]]', '?', 'g'));
   END IF;
   IF status IS NOT NULL THEN query := query || ' AND j.status = $1'; END IF;
   IF job_type IS NOT NULL THEN query := query || ' AND j.job_type = $2'; END IF;
@@ -44,7 +45,8 @@ CREATE FUNCTION jobq._count_by_status(caller oid, job_type text, tenant text)
 #variable_conflict use_column
 BEGIN
   IF NOT EXISTS (SELECT FROM jobq.job_types t WHERE t.name = _count_by_status.job_type) AND job_type IS NOT NULL THEN
-    RAISE EXCEPTION USING ERRCODE = '42704', MESSAGE = format('job type "%s" does not exist', job_type);
+    RAISE EXCEPTION USING ERRCODE = '42704', MESSAGE = format('job type "%s" does not exist',
+      regexp_replace(left(job_type, 63), '[[:cntrl:]]', '?', 'g'));
   END IF;
   RETURN QUERY
     SELECT s.status, count(j.status)

@@ -20,7 +20,8 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = format('argument "%s" must not be NULL',
       CASE WHEN before IS NULL THEN 'before' ELSE 'what' END);
   ELSIF what NOT IN ('history', 'events') THEN
-    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('argument "what": "%s" is not one of "history", "events"', what);
+    RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('argument "what": "%s" is not one of "history", "events"',
+      regexp_replace(left(what, 63), '[[:cntrl:]]', '?', 'g'));
   ELSIF max_rows < 0 THEN
     RAISE EXCEPTION USING ERRCODE = '22003', MESSAGE = format('argument "max_rows": %s is outside 0..2147483647', max_rows);
   ELSIF what = 'history' THEN

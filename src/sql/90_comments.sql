@@ -177,7 +177,7 @@ f: a function f(tenant text) that returns boolean (22023); NULL: none.$$;
 
 COMMENT ON FUNCTION jobq.channel IS
 $$The channel on which those who LISTEN hear that there are jobs of a type; payloads are empty.
-job_type: a name of 1 to 63 bytes (22023, NULL 22004). jobq.notify_prefix and the name; what is longer than a channel's name may be ends in a hash.$$;
+job_type: a name of 1 to 63 bytes (22023, longer 54000, NULL 22004). jobq.notify_prefix and the name; what is longer than a channel's name may be ends in a hash.$$;
 
 COMMENT ON FUNCTION jobq.set_tenant_quota IS
 $$Limits what a tenant, with those below it, may have in the queue, enqueue and run at once; more of the first two is 53400. Jobs that are there already count and stay; retried ones count and are not refused. All NULL: no quota.

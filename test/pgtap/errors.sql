@@ -28,9 +28,12 @@ CREATE FUNCTION errors.of_handler(statement text) RETURNS jsonb LANGUAGE sql AS 
 $$;
 
 SELECT jobq.create_job_type('errors t', 'errors.ok(jsonb)');
+SELECT jobq.create_job_type('errors tool', command => '{cat}');
 SELECT jobq.create_job_type('errors handler', 'errors.handler(jsonb)');
 SELECT jobq.set_limit('errors l');
 SELECT jobq.create_signal('errors s', 'false');
+CREATE TEMP TABLE job AS SELECT jobq.enqueue('errors t') AS waiting, jobq.enqueue('errors t') AS ended;
+SELECT jobq.run_inline(ended) FROM job;
 
 -- Values that make a call valid: of arguments without a default, and of those that a function needs besides.
 CREATE TEMP TABLE valid (functions text[], argument text, value text);
@@ -42,9 +45,10 @@ INSERT INTO valid VALUES
   ('{set_pressure_rule}', 'job_type', $$'errors t'$$), ('{set_pressure_rule}', 'signal', $$'errors s'$$),
   ('{enqueue,enqueue_many,channel}', 'job_type', $$'errors t'$$), ('{enqueue_many}', 'payloads', $$'{"{}"}'$$),
   ('{enqueue_jobs}', 'jobs', $$'[{"job_type": "errors t"}]'$$),
-  ('{cancel_job,retry_job,rerun_job,alter_job,job_timeline,wait_for,run_inline}', 'id', 'gen_random_uuid()'),
+  ('{cancel_job,alter_job,run_inline}', 'id', '(SELECT waiting FROM job)'), ('{retry_job,rerun_job,job_timeline}', 'id', '(SELECT ended FROM job)'),
+  ('{wait_for}', 'id', 'gen_random_uuid()'),
   ('{wait_for,drain}', 'timeout', $$'0'$$), ('{archive}', 'before', 'now()'), ('{purge_tenant,set_tenant_quota}', 'tenant', $$'errors'$$),
-  ('{cancel_jobs,purge_dead_letters}', 'job_type', $$'errors t'$$),
+  ('{cancel_jobs,purge_dead_letters}', 'job_type', $$'errors t'$$), ('{cancel_jobs,purge_dead_letters}', 'tenant', $$'errors'$$),
   ('{grant_access,revoke_access}', 'role', 'current_user::regrole'), ('{grant_access,revoke_access}', 'access', $$'read'$$),
   ('{set_tenant_check}', 'f', $$'errors.check(text)'$$), ('{stop_all,discard}', 'reason', $$'errors'$$),
   ('{set_progress}', 'progress', '1'), ('{log_event}', 'message', $$'errors'$$), ('{snooze}', 'delay', $$'1s'$$);
@@ -82,11 +86,77 @@ SELECT a.function, a.argument, w.kind, w.value, a.default_value,
 UPDATE tried SET error = errors.of(call);
 UPDATE tried SET error = errors.of_handler(call) WHERE error ->> 'message' LIKE 'jobq.% can only be called inside a SQL handler';
 
--- \copy (SELECT function, argument, kind, error->>'state' AS s, error->>'message' AS m, error->>'hint' AS h, error->>'context' AS c FROM tried ORDER BY 1,2,3,4) TO '/tmp/errors_wk/sweep.csv' CSV
+UPDATE tried SET error = '{"state": "none"}' 
+ WHERE error IS NULL OR error ->> 'state' = 'P0002';  -- snooze() has put off the job that called it; wait_for() has looked for the job
+
+-- What is taken of all that: where every text, every JSON will do, names that are new, an end of a range.
+CREATE TEMP TABLE taken (functions text[], arguments text[], kinds text[]);
+INSERT INTO taken VALUES
+  (NULL, '{reason,message,error_like}', '{empty,control character,long,unknown}'),
+  (NULL, '{payload,payload_contains,metadata,data}', '{scalar,empty array,array,unknown key}'),
+  (NULL, '{payload_contains}', '{deep}'), ('{set_progress}', '{data}', '{deep}'),
+  ('{cancel_jobs,purge_dead_letters,retry_dead_letters,list_jobs,count_by_status,purge_tenant}', '{tenant}', '{control character,long,unknown}'),
+  ('{cancel_jobs,purge_dead_letters,retry_dead_letters,list_jobs,count_by_status}', '{tenant}', '{empty}'),
+  ('{enqueue,enqueue_many,grant_access,revoke_access}', '{tenant}', '{empty,unknown}'), ('{set_tenant_quota}', '{tenant}', '{unknown}'),
+  (NULL, '{max_jobs,max_rows,skip_rows,max_live,max_bytes,max_running,enqueues_per_minute}', '{high}'),
+  ('{create_job_type,create_signal,set_limit,set_signal}', '{name}', '{unknown}'), ('{channel}', '{job_type}', '{unknown}'),
+  ('{enqueue,enqueue_many}', '{unique_key,concurrency_key}', '{unknown}'), ('{enqueue_many}', '{payloads}', '{empty}'),
+  ('{enqueue_jobs}', '{jobs}', '{empty array}'), ('{alter_job_type}', '{command}', '{unknown}'), ('{alter_job_type}', '{reset}', '{empty}'),
+  ('{archive}', '{before}', '{infinite}'), ('{retry_dead_letters}', '{dead_before}', '{infinite}'), ('{log_event}', '{type}', '{unknown}'),
+  ('{revoke_access}', '{job_types}', '{unknown}'), ('{wait_for}', '{timeout}', '{long,overflowing}'),
+  ('{log_event}', '{type,level}', '{"NULL"}'), ('{set_pressure_rule}', '{job_type}', '{"NULL"}'), ('{set_tenant_check}', '{f}', '{"NULL"}'),
+  ('{stop_all}', '{reason}', '{"NULL"}');
+
 SELECT * FROM no_plan();
 SELECT is_empty($$SELECT function, argument FROM arguments WHERE default_value IS NULL AND valid IS NULL$$,
                 'each argument without a default has a valid value in this test');
+SELECT is_empty($$
+  SELECT function, argument, kind, error ->> 'state', error ->> 'message' FROM tried t
+   WHERE (error ->> 'state' = 'none') <> (kind = 'NULL' AND coalesce(default_value, '') LIKE 'NULL::%' AND (function, argument) <> ('create_job_type', 'handler')
+          OR EXISTS (SELECT FROM taken k WHERE (k.functions IS NULL OR t.function = ANY (k.functions)) AND t.argument = ANY (k.arguments)
+                        AND t.kind = ANY (k.kinds)))$$, 'wrong values are refused, others are not');
+-- Conditions of signals have the parser's own errors.
+CREATE TEMP VIEW refused AS
+  SELECT DISTINCT function, argument, kind, error ->> 'state' AS state, error ->> 'message' AS message, error ->> 'hint' AS hint
+    FROM tried WHERE error ->> 'state' <> 'none' AND NOT (argument = 'condition' AND error ->> 'state' IN ('42601', '42703'));
+SELECT is_empty($$SELECT * FROM refused WHERE state <> ALL ('{22004,22023,22003,54000,42704,42710,0A000}')$$, 'SQLSTATEs are those of the contract');
+SELECT is_empty($$SELECT * FROM refused WHERE kind = 'NULL' AND state <> '22004' AND (function, argument) NOT IN (('enqueue', 'payload'), ('create_job_type', 'handler'))$$,
+                'NULL is 22004');
+SELECT is_empty($$
+  SELECT * FROM refused WHERE message !~ format('arguments? .*"%s"', argument) AND NOT (state = '42704' AND message ~ '" does not exist$')
+     AND NOT (function IN ('enqueue_jobs', 'enqueue_many') AND message ~ '^job 1: ')$$, 'messages name the argument');
+SELECT is_empty($$SELECT * FROM refused WHERE message ~ '^[A-Z]|\.$|[[:cntrl:]]' OR length(message) > 200 OR hint !~ '(^|\.)$'$$,
+                'they are one line that begins in lower case, and hints are sentences');
 SELECT is_empty($$SELECT call, error FROM (SELECT DISTINCT call, error FROM tried) t
    WHERE error ->> 'context' ~ 'PL/pgSQL function (?!errors)|SQL function "_'$$, 'no line of CONTEXT is of a function of jobq');
+
+-- The keys of a job of enqueue_jobs are enqueue's arguments; the values are of no type that fits, or are no value of it.
+CREATE TEMP TABLE keys AS
+SELECT a.argument, v.value,
+       errors.of(format('SELECT * FROM jobq.enqueue_jobs(%L)',
+                        jsonb_build_array('{"job_type": "errors t"}'::jsonb, jsonb_build_object('job_type', 'errors t') || jsonb_build_object(a.argument, v.value)))) AS error
+  FROM arguments a, (VALUES ('true'::jsonb), ('1.5'), ('[]'), ('"errors unknown"')) v(value) WHERE a.function = 'enqueue';
+SELECT is_empty($$
+  SELECT argument, value, error FROM keys
+   WHERE CASE WHEN error ->> 'state' = 'none' THEN argument <> ALL ('{payload,metadata}') AND (argument, value) NOT IN
+                     (('tenant', '"errors unknown"'), ('unique_key', '"errors unknown"'), ('concurrency_key', '"errors unknown"'))
+              WHEN argument = 'job_type' AND value = '"errors unknown"' THEN error ->> 'message' <> 'job 2: job type "errors unknown" does not exist'
+              ELSE error ->> 'message' NOT LIKE format('job 2: argument "%s"%%', argument) OR error ->> 'state' NOT IN ('22023', '22007', '0A000') END
+  $$, 'enqueue_jobs names the job and its argument');
+SELECT is(errors.of($$SELECT jobq.enqueue_many('errors t', '{"{}",NULL}')$$) ->> 'message', 'job 2: argument "payload" must not be NULL', 'enqueue_many, too');
+
+-- Options, and the keys of a backoff.
+CREATE TEMP TABLE options AS
+SELECT o.key, v.value, errors.of(format('SELECT jobq.alter_job_type(%L, options => %L)', t.name, jsonb_build_object(o.key, v.value))) AS error
+  FROM jobq.option_keys o, (VALUES ('true'::jsonb), ('1.5'), ('[1]'), ('"errors unknown"'), ('{"x": 1}'), ('-1')) v(value), (VALUES ('errors t'), ('errors tool')) t(name);
+SELECT is_empty($$SELECT key FROM jobq.option_keys EXCEPT SELECT key FROM options WHERE error ->> 'state' = '22023'$$, 'each option refuses some value');
+SELECT is_empty($$SELECT * FROM options WHERE error ->> 'state' <> 'none' AND (error ->> 'message' NOT LIKE format('option "%s"%%', key)
+                   OR error ->> 'state' NOT IN ('22023', '22003', '54000', '0A000'))$$, 'the message names it');
+SELECT is_empty($$
+  SELECT v FROM (VALUES ('type', '"linear"'), ('type', '1'), ('base', '"soon"'), ('base', '"-1s"'), ('base', '1'), ('max', 'null'), ('jitter', '2'), ('jitter', '"1"')) v(key, value),
+    LATERAL errors.of(format('SELECT jobq.enqueue(%L, backoff => %L)', 'errors t', format('{"%s": %s}', key, value))) error
+   WHERE error ->> 'message' NOT LIKE format('argument "backoff", key "%s": %s is not %%', key, value) OR error ->> 'state' <> '22023'
+  $$, 'backoff names key and value');
+
 SELECT * FROM finish();
 ROLLBACK;
