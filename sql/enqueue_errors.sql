@@ -28,6 +28,9 @@ SELECT test.error_of(format('SELECT jobq.enqueue(%L, unique_key => %L)', 't', re
 SELECT test.error_of(format('SELECT jobq.enqueue(%L, tenant => %L)', 't', repeat('k', 2000)));
 SELECT test.error_of(format('SELECT jobq.enqueue(%L, tenant => %L)', 't', E'a\nb'));
 
+-- enqueue_many has no unique keys
+SELECT test.error_of($$SELECT jobq.enqueue_many('t', '{}', on_conflict => 'ignore')$$);
+
 -- payloads: the rendered size and the depth count
 SELECT test.error_of($$SELECT jobq.enqueue('t', to_jsonb(repeat('x', 1024 * 1024)))$$);
 SELECT test.error_of($$SELECT jobq.enqueue('t', jsonb_build_array(1e131071, 1e131071, 1e131071, 1e131071, 1e131071, 1e131071, 1e131071, 1e131071))$$);

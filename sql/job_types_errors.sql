@@ -59,6 +59,15 @@ SELECT argument || ': ' || test.error_of(format('SELECT jobq.create_job_type(%L,
   FROM (VALUES ('options => ''{"output": "xml"}'''), ('options => ''{"batch": true}'''),
     ('options => ''{"env": {"LD_PRELOAD": "x.so"}}'''), ('options => ''{"kill_grace": "-1s"}'''),
     ('options => ''{"permanent_exit_codes": ["a"]}''')) v(argument);
+-- options for nodes, which are not there yet: what happens without them is no error
+SELECT option || ': ' || test.error_of(format('SELECT jobq.create_job_type(%L, command => %L, options => %L)', 'new', '{echo}', option))
+  FROM (VALUES ('{"run_on": "agents"}'), ('{"run_on": "any"}'), ('{"run_on": "moon"}'), ('{"require_labels": {"gpu": "1"}}'),
+    ('{"require_labels": []}'), ('{"sticky": true}'), ('{"sticky": 1}')) v(option);
+SELECT test.error_of($$SELECT jobq.alter_job_type('tool', options => '{"run_on": "agents"}')$$);
+SELECT jobq.alter_job_type('tool', options => '{"run_on": "server", "require_labels": {}, "sticky": false}');
+SELECT options FROM jobq.job_types WHERE name = 'tool';
+SELECT jobq.alter_job_type('tool', options => '{"run_on": null, "require_labels": null, "sticky": null}');
+SELECT options FROM jobq.job_types WHERE name = 'tool';
 SELECT count(*) FROM jobq.job_types WHERE name = 'new' AND dropped_at IS NULL;
 
 -- alter

@@ -30,6 +30,34 @@ SELECT payload, priority, max_attempts, timeout, attempts, scheduled_for > clock
 SELECT test.error_of($$SELECT jobq.enqueue('u', unique_key => 'k', on_conflict => 'error')$$);
 SELECT jobq.enqueue('u', '{"n": 8}', unique_key => 'k', on_conflict => 'replace') = :'first' AS same;
 
+-- replace sets the payload and what is given; all else stays
+SELECT jobq.enqueue('u', '{"n": 1}', priority => 8, delay => '1 hour', max_attempts => 2, timeout => '7s', backoff => '{"base": "2s"}',
+  unique_for => '1 hour', concurrency_key => 'c', keep_completed => '1 day', keep_dead => '2 days', metadata => '{"m": 1}', unique_key => 'kept') AS kept \gset
+SELECT to_jsonb(q) AS before FROM jobq.queue q WHERE id = :'kept' \gset
+SELECT jobq.enqueue('u', '{"n": 2}', unique_key => 'kept', on_conflict => 'replace') = :'kept' AS same;
+SELECT is_new FROM jobq.enqueue_jobs('[{"job_type": "u", "payload": {"n": 3}, "unique_key": "kept", "on_conflict": "replace"}]');
+SELECT key, value FROM jobq.queue q, jsonb_each(to_jsonb(q)) WHERE id = :'kept' EXCEPT SELECT key, value FROM jsonb_each(:'before') ORDER BY key;
+SELECT jobq.enqueue('u', '{"n": 4}', priority => 0, delay => '0', unique_key => 'kept', on_conflict => 'replace') = :'kept' AS same;
+SELECT priority, max_attempts, timeout, metadata, scheduled_for <= clock_timestamp() AS due FROM jobq.jobs WHERE id = :'kept';
+SELECT position = scheduled_for AS in_time_order FROM jobq.queue WHERE id = :'kept';
+SELECT jobq.enqueue('u', '{"n": 5}', max_attempts => 3, timeout => '0', backoff => '{"base": "3s"}', unique_for => '2 hours', concurrency_key => 'd',
+  keep_completed => '3 days', keep_dead => '4 days', metadata => '{"m": 2}', scheduled_for => '2100-01-01 UTC', unique_key => 'kept', on_conflict => 'replace') = :'kept' AS same;
+SELECT key, CASE key WHEN 'key_hash' THEN to_jsonb(value IS DISTINCT FROM :'before'::jsonb->'key_hash') ELSE value END AS value
+  FROM jobq.queue q, jsonb_each(to_jsonb(q) - '{position,scheduled_for}'::text[]) WHERE id = :'kept' EXCEPT SELECT key, value FROM jsonb_each(:'before') ORDER BY key;
+SELECT position = '2100-01-01 UTC' AND scheduled_for = '2100-01-01 UTC' AS as_given FROM jobq.queue WHERE id = :'kept';
+SELECT jobq.cancel_job(:'kept');
+
+-- the attempts of a job that waits for its retry start again, and now: its schedule is past, unless one is given
+CREATE FUNCTION test.fails(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS 'BEGIN RAISE ''told to''; END';
+SELECT jobq.create_job_type('f', 'test.fails(jsonb)', backoff_base => '1 hour', backoff_jitter => 0);
+SELECT jobq.enqueue('f', '{"n": 1}', unique_key => 'k') AS failed, jobq.enqueue('f', '{"n": 1}', unique_key => 'l') AS failed2 \gset
+SELECT test.wait_until(format('SELECT count(*) = 2 FROM jobq.jobs WHERE job_type = %L AND status = %L', 'f', 'retry'));
+SELECT jobq.pause_job_type('f');
+SELECT jobq.enqueue('f', '{"n": 2}', unique_key => 'k', on_conflict => 'replace') = :'failed' AS same,
+       jobq.enqueue('f', '{"n": 3}', unique_key => 'l', delay => '1 day', on_conflict => 'replace') = :'failed2' AS same2;
+SELECT status, payload, attempts, error_msg, scheduled_for <= clock_timestamp() AS due FROM jobq.jobs WHERE id IN (:'failed', :'failed2') ORDER BY id;
+SELECT jobq.cancel_job(:'failed'), jobq.cancel_job(:'failed2');
+
 -- free again when the job has ended, however it ended
 SELECT jobq.cancel_job(:'first');
 SELECT jobq.enqueue('u', '{"n": 9}', unique_key => 'k') AS second \gset
@@ -56,6 +84,15 @@ SELECT jobq.enqueue('u', '{"n": 14}', unique_key => 'long', unique_for => '1 hou
 SELECT status FROM test.ended(:'id');
 SELECT jobq.enqueue('u', '{"n": 15}', unique_key => 'long') = :'id' AS same;
 SELECT test.error_of($$SELECT jobq.enqueue('u', unique_key => 'long', on_conflict => 'error')$$);
+-- replace enqueues a new one, which then has the key; when it has finished, too, the newest counts
+SELECT jobq.pause_job_type('u');
+SELECT jobq.enqueue('u', '{"n": 15}', unique_key => 'long', on_conflict => 'replace', unique_for => '1 hour') AS again \gset
+SELECT :'again' <> :'id' AS another, jobq.enqueue('u', '{"n": 15}', unique_key => 'long') = :'again' AS same,
+       jobq.enqueue('u', '{"n": 16}', unique_key => 'long', on_conflict => 'replace') = :'again' AS replaced;
+SELECT is_new FROM jobq.enqueue_jobs('[{"job_type": "u", "unique_key": "long", "tenant": "acme", "on_conflict": "replace"}]');
+SELECT jobq.resume_job_type('u');
+SELECT status, result FROM test.ended(:'again');
+SELECT jobq.enqueue('u', '{"n": 17}', unique_key => 'long') = :'again' AS same;
 SELECT jobq.enqueue('u', '{"n": 16}', unique_key => 'short', unique_for => '1 ms') AS id \gset
 SELECT status FROM test.ended(:'id');
 SELECT test.wait_until(format('SELECT unique_until < clock_timestamp() FROM jobq.history WHERE id = %L', :'id'));

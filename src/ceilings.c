@@ -113,7 +113,7 @@ check_interval(const JobType *type, const char *argument, const Interval *asked,
 }
 
 void
-ceilings_check(const Request *request, bool priority_given)
+ceilings_check(const Request *request)
 {
 	const JobType *type = request->type;
 	int64		unique_us;
@@ -122,7 +122,7 @@ ceilings_check(const Request *request, bool priority_given)
 		return;
 	check_timeout(type, request->timeout);
 	check_max_attempts(type, request->max_attempts);
-	if (priority_given)
+	if (request->priority_given)
 		check_priority(type, request->priority,
 					   access_may_everywhere(GetUserId(), ACCESS_ENQUEUE, type->name) ||
 					   access_may_everywhere(GetUserId(), ACCESS_ADMIN, type->name));

@@ -9,6 +9,6 @@
 #include "request.h"
 
 /* Raises 42501, naming the ceiling, unless the caller may ask for all of it. */
-extern void ceilings_check(const Request *request, bool priority_given);
+extern void ceilings_check(const Request *request);
 
 #endif

@@ -26,6 +26,8 @@
 #include "store.h"
 #include "worker_need.h"
 
+#define FORMER_MANY_NARGS	13	/* of jobq.enqueue_many of 0.1.0 */
+
 PG_FUNCTION_INFO_V1(jobq_enqueue);
 PG_FUNCTION_INFO_V1(jobq_enqueue_many);
 PG_FUNCTION_INFO_V1(jobq_enqueue_jobs);
@@ -90,25 +92,24 @@ end_call(Enqueuer *e)
 /* --- the calls --- */
 
 /*
- * Reads enqueue's arguments from a call of enqueue, or of enqueue_many, which has no unique_key and no unique_for.
- * The SQL function of the former release has fewer at the end.
+ * Reads enqueue's arguments from a call of enqueue, or of enqueue_many, which
+ * has no unique keys.  The SQL functions of 0.1.0 have fewer at the end; its
+ * enqueue_many has on_conflict, which never meant anything.
  */
 static void
 read_arguments(FunctionCallInfo fcinfo, bool many, NullableDatum *args)
 {
+	bool		former_many = many && PG_NARGS() == FORMER_MANY_NARGS;
 	int			from = 0;
-	int			to;
 
-	for (to = 0; to < A_COUNT; to++)
+	request_defaults(args);
+	for (int to = 0; to < A_COUNT; to++)
 	{
-		if (many && (to == A_unique_key || to == A_unique_for))
-			args[to] = (NullableDatum) {.isnull = true};
-		else if (from < PG_NARGS())
+		if (many && (to == A_unique_key || to == A_unique_for || (to == A_on_conflict && !former_many)))
+			continue;
+		if (from < PG_NARGS())
 			args[to] = fcinfo->args[from++];
-		else
-			break;
 	}
-	request_defaults(args, (Argument) to);
 }
 
 Datum

@@ -73,7 +73,7 @@ store_hook(const Datum *values, const bool *nulls, JobType *type, const Hook *ho
 	Enqueuer	e;
 	Request		request;
 
-	request_defaults(args, A_job_type);
+	request_defaults(args);
 	args[A_job_type].value = CStringGetTextDatum(hook->job_type);
 	args[A_job_type].isnull = false;
 	args[A_tenant].value = values[Q_tenant - 1];

@@ -171,7 +171,7 @@ job_list_next(JobList *list, Request *request)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s is not an object", json_value_shown(job))));
-	request_defaults(args, A_job_type);
+	request_defaults(args);
 	read_object(list, job->val.binary.data, args);
 	request_read(request, args);
 	request_set_payload(request, args[A_payload].isnull ? NULL :

@@ -102,6 +102,17 @@ static const OptionKey option_keys[] = {
 	{"keep_dead_count", FOR_ALL, OPTION_INT, 0, INT_MAX, NULL}
 };
 
+/* Options for agents on other nodes, which are not there yet, with the only value that they may have until then. */
+static const struct
+{
+	const char *key;
+	const char *value;
+}			for_nodes[] = {
+	{"run_on", "\"server\""},
+	{"require_labels", "{}"},
+	{"sticky", "false"}
+};
+
 #define MAX_OPTIONS_SIZE	(64 * 1024)
 
 /* Values of environment variables are in no message. */
@@ -152,6 +163,18 @@ check_choice(const OptionKey *option, const JsonbValue *value)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("option \"%s\": %s is not one of %s", option->key, json_value_shown(value),
 						choices_text(option->choices))));
+}
+
+/* Refuses a good value of an option whose feature is not there yet. */
+static void
+check_nodes(const OptionKey *option, const JsonbValue *value)
+{
+	for (int i = 0; i < (int) lengthof(for_nodes); i++)
+		if (strcmp(for_nodes[i].key, option->key) == 0 && strcmp(for_nodes[i].value, json_value_shown(value)) != 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("option \"%s\": %s is a feature that is not there yet", option->key, json_value_shown(value)),
+					 errhint("Until there are nodes it may be %s; null removes it.", for_nodes[i].value)));
 }
 
 /* --- the environment of a tool --- */
@@ -305,6 +328,7 @@ check_value(const OptionKey *option, const JsonbValue *value)
 		check_range(option, number);
 	if (option->type == OPTION_TEXT)
 		check_choice(option, value);
+	check_nodes(option, value);
 }
 
 static const OptionKey *

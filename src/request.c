@@ -377,11 +377,11 @@ read_after(const NullableDatum *args)
 }
 
 void
-request_defaults(NullableDatum *args, Argument first)
+request_defaults(NullableDatum *args)
 {
 	int			i;
 
-	for (i = first; i < A_COUNT; i++)
+	for (i = 0; i < A_COUNT; i++)
 	{
 		args[i].isnull = i != A_payload && i != A_on_conflict && i != A_after_rule;
 		args[i].value = (Datum) 0;
@@ -402,6 +402,9 @@ request_read(Request *request, const NullableDatum *args)
 	request->max_attempts = read_number(args, A_max_attempts, request->type->max_attempts,
 										1, JOBQ_MAX_ATTEMPTS);
 	request->scheduled_for = read_due(args);
+	request->priority_given = !args[A_priority].isnull;
+	request->max_attempts_given = !args[A_max_attempts].isnull;
+	request->due_given = !args[A_delay].isnull || !args[A_scheduled_for].isnull;
 	request->timeout = read_interval(args, A_timeout);
 	request->backoff = read_backoff(args);
 	request->unique_key = read_key(args, A_unique_key);
@@ -417,7 +420,7 @@ request_read(Request *request, const NullableDatum *args)
 	read_after(args);
 	request->tenant = read_tenant(args);
 	check_tenant(request);
-	ceilings_check(request, !args[A_priority].isnull);
+	ceilings_check(request);
 	request->metadata = read_metadata(args);
 	read_parent(request, args);
 	disk_admits(request->type);

@@ -32,6 +32,9 @@ typedef struct Request
 	int			priority;
 	int			max_attempts;
 	TimestampTz scheduled_for;	/* 0: now */
+	bool		priority_given;	/* or the type's; so for the next two */
+	bool		max_attempts_given;
+	bool		due_given;
 	OnConflict	on_conflict;
 	text	   *unique_key;		/* NULL: none; so for all below */
 	text	   *concurrency_key;
@@ -50,8 +53,8 @@ typedef struct Request
 	int			depth;
 } Request;
 
-/* The defaults of enqueue's arguments from `first` on; those of the former ones are up to the caller. */
-extern void request_defaults(NullableDatum *args, Argument first);
+/* The defaults of enqueue's arguments. */
+extern void request_defaults(NullableDatum *args);
 /* Everything but the payload.  ERROR, naming the argument, when the job must not be stored. */
 extern void request_read(Request *request, const NullableDatum *args);
 /* Makes it a child, of that depth; ERROR when that is deeper than its type allows. */

@@ -154,7 +154,7 @@ tell_enqueued(Enqueuer *e, Request *request, const Datum *values, const bool *nu
 
 	event.ts = replaces ? 0 : DatumGetTimestampTz(values[Q_created_at - 1]);
 	json_begin_object(&b);
-	json_add_number(&b, "priority", request->priority);
+	json_add_number(&b, "priority", DatumGetInt16(values[Q_priority - 1]));
 	json_add_time(&b, "scheduled_for", due);
 	if (request->has_parent)
 		json_add_string(&b, "parent_id",
@@ -256,6 +256,60 @@ replace_enqueuer(const Request *request, Job *job)
 				request->enqueued_by ? cstring_to_text(request->enqueued_by) : NULL);
 }
 
+/* Sets a column to what the request gives; NULL: the job keeps what it has. */
+static void
+set_if_given(Job *job, int att, const void *value)
+{
+	if (value != NULL)
+		set_pointer(job->values, job->nulls, att, value);
+}
+
+/*
+ * Sets the times that are given.  A job that waits for its retry is due now: its
+ * schedule is past, and the failed attempts are forgotten.  The job stays as
+ * old as it is.
+ */
+static void
+replace_times(Enqueuer *e, Request *request, Job *job)
+{
+	Datum		created = JOB_ATT(job, Q_created_at);
+
+	if (!request->due_given && job->status != JOB_RETRY)
+		return;
+	set_times(e, request, job->values, job->nulls);
+	set(job->values, job->nulls, Q_created_at, created);
+}
+
+/* Sets the key that is given: jobs may wait behind this one in the key that it leaves. */
+static void
+replace_concurrency_key(const Request *request, Job *job)
+{
+	if (request->concurrency_key == NULL)
+		return;
+	if (!JOB_NULL(job, Q_key_hash))
+		publish_concurrency_key(DatumGetUInt64(JOB_ATT(job, Q_key_hash)),
+								DatumGetTimestampTz(JOB_ATT(job, Q_created_at)), true);
+	set_pointer(job->values, job->nulls, Q_concurrency_key, request->concurrency_key);
+	set(job->values, job->nulls, Q_key_hash, UInt64GetDatum(key_hash(request->tenant, request->concurrency_key)));
+}
+
+/* Sets the arguments that are given. */
+static void
+replace_arguments(Enqueuer *e, Request *request, Job *job)
+{
+	replace_times(e, request, job);
+	if (request->priority_given)
+		set(job->values, job->nulls, Q_priority, Int16GetDatum((int16) request->priority));
+	if (request->max_attempts_given)
+		set(job->values, job->nulls, Q_max_attempts, Int32GetDatum(request->max_attempts));
+	set_if_given(job, Q_timeout, request->timeout);
+	set_if_given(job, Q_backoff, request->backoff);
+	set_if_given(job, Q_unique_for, request->unique_for);
+	set_if_given(job, Q_keep_completed, request->keep_completed);
+	set_if_given(job, Q_keep_dead, request->keep_dead);
+	replace_concurrency_key(request, job);
+}
+
 /* Makes a waiting job, which we have locked, the one that is asked for.  Its attempts start again. */
 static void
 replace_waiting(Enqueuer *e, Request *request, Job *job)
@@ -264,19 +318,14 @@ replace_waiting(Enqueuer *e, Request *request, Job *job)
 		Q_error_msg, Q_error_code, Q_error_details, Q_started_at, Q_worker, Q_node,
 		Q_progress, Q_progress_data
 	};
-	Datum		created = JOB_ATT(job, Q_created_at);
 	char	   *error = JOB_NULL(job, Q_error_msg) ? NULL : TextDatumGetCString(JOB_ATT(job, Q_error_msg));
 	int			i;
 
 	for (i = 0; i < (int) lengthof(cleared); i++)
 		job->nulls[cleared[i] - 1] = true;
-	set_times(e, request, job->values, job->nulls);
-	set(job->values, job->nulls, Q_created_at, created);
+	replace_arguments(e, request, job);
 	set(job->values, job->nulls, Q_payload, JsonbPGetDatum(request->payload));
-	set(job->values, job->nulls, Q_priority, Int16GetDatum((int16) request->priority));
-	set(job->values, job->nulls, Q_max_attempts, Int32GetDatum(request->max_attempts));
 	set(job->values, job->nulls, Q_depth, Int32GetDatum(Max(JOB_INT(job, Q_depth), request->depth)));
-	set_pointer(job->values, job->nulls, Q_timeout, request->timeout);
 	replace_enqueuer(request, job);
 	set(job->values, job->nulls, Q_attempts, Int32GetDatum(0));
 	set(job->values, job->nulls, Q_crashes, Int32GetDatum(0));
@@ -378,7 +427,11 @@ store_unique(Enqueuer *e, Request *request, pg_uuid_t *id)
 			case KEY_FINISHED:
 				if (request->on_conflict == CONFLICT_ERROR)
 					raise_conflict(request, id);
-				return false;
+				if (request->on_conflict == CONFLICT_IGNORE)
+					return false;
+				if (insert_unique(e, request, &key, false, id))
+					return true;
+				break;
 			case KEY_CHANGED:
 				break;
 		}

@@ -103,6 +103,16 @@ finished_counts(TupleTableSlot *slot, const UniqueKey *key, TimestampTz now)
 												PointerGetDatum(key->tenant)));
 }
 
+/* The newest of several counts: ids rise. */
+static bool
+is_newer(TupleTableSlot *slot, const pg_uuid_t *than)
+{
+	bool		isnull;
+
+	return memcmp(DatumGetUUIDP(slot_getattr(slot, H_id, &isnull)), than, UUID_LEN) > 0;
+}
+
+/* Sets *id when the key has a job here that is newer; true if so. */
 static bool
 scan_finished(Relation rel, Relation index, Snapshot snapshot, const UniqueKey *key, pg_uuid_t *id)
 {
@@ -118,11 +128,12 @@ scan_finished(Relation rel, Relation index, Snapshot snapshot, const UniqueKey *
 						   DEFAULT_COLLATION_OID, F_TEXTEQ, PointerGetDatum(key->key));
 	scan = index_beginscan(rel, index, snapshot, NULL, 2, 0, SO_NONE);
 	index_rescan(scan, keys, 2, NULL, 0);
-	while (!found && index_getnext_slot(scan, ForwardScanDirection, slot))
+	while (index_getnext_slot(scan, ForwardScanDirection, slot))
 	{
-		found = finished_counts(slot, key, now);
-		if (found)
-			*id = *DatumGetUUIDP(slot_getattr(slot, H_id, &isnull));
+		if (!finished_counts(slot, key, now) || !is_newer(slot, id))
+			continue;
+		*id = *DatumGetUUIDP(slot_getattr(slot, H_id, &isnull));
+		found = true;
 	}
 	index_endscan(scan);
 	ExecDropSingleTupleTableSlot(slot);
@@ -161,11 +172,13 @@ find_finished(const UniqueKey *key, pg_uuid_t *id)
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	Relation	history = table_open(jobq_relid("history"), AccessShareLock);
 	PartitionDesc parts = RelationGetPartitionDesc(history, true);
-	bool		found = find_finished_in(jobq_relid("dead_letters"), snapshot, key, id);
+	bool		found;
 	int			i;
 
-	for (i = 0; i < parts->nparts && !found; i++)
-		found = find_finished_in(parts->oids[i], snapshot, key, id);
+	memset(id, 0, sizeof(*id));
+	found = find_finished_in(jobq_relid("dead_letters"), snapshot, key, id);
+	for (i = 0; i < parts->nparts; i++)
+		found |= find_finished_in(parts->oids[i], snapshot, key, id);
 	table_close(history, AccessShareLock);
 	UnregisterSnapshot(snapshot);
 	return found;

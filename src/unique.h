@@ -21,7 +21,7 @@ typedef enum KeyState
 	KEY_WAITING,				/* job waits, and is locked for this transaction */
 	KEY_RUNNING,				/* job runs and nothing waits behind it */
 	KEY_FULL,					/* two of them run: nothing can be queued behind */
-	KEY_FINISHED,				/* only its id: finished, and unique_for is not over */
+	KEY_FINISHED,				/* only the newest's id: finished, and unique_for is not over */
 	KEY_CHANGED					/* look again */
 } KeyState;
 

@@ -12,7 +12,7 @@ CREATE FUNCTION jobq.enqueue(
 CREATE FUNCTION jobq.enqueue_many(
   job_type text, payloads jsonb[], priority int DEFAULT NULL, delay interval DEFAULT NULL,
   scheduled_for timestamptz DEFAULT NULL, max_attempts int DEFAULT NULL, timeout interval DEFAULT NULL,
-  backoff jsonb DEFAULT NULL, on_conflict text DEFAULT 'ignore', concurrency_key text DEFAULT NULL,
+  backoff jsonb DEFAULT NULL, concurrency_key text DEFAULT NULL,
   keep_completed interval DEFAULT NULL, tenant text DEFAULT NULL, metadata jsonb DEFAULT NULL,
   keep_dead interval DEFAULT NULL, after uuid[] DEFAULT NULL, after_rule text DEFAULT 'success')
   RETURNS SETOF uuid LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_enqueue_many';

@@ -67,15 +67,16 @@ $$Stops all jobs at once, as jobq.stop_all() does, and waits for those that run:
 timeout: zero or more (22023).$$;
 
 COMMENT ON FUNCTION jobq.enqueue IS
-$$Stores a job, which can run as soon as this transaction commits. Returns its id (or that of the live job with the same unique_key).
+$$Stores a job, which can run as soon as this transaction commits. Returns its id, or that of the job that has its unique_key.
+Mind: by default (on_conflict "ignore") an enqueue whose unique_key meets a running job stores nothing, and that job may have begun before this transaction's changes. on_conflict => 'replace' queues one job behind it.
 job_type: 42704 when there is none.
 payload: what the handler or tool gets; at most jobq.max_payload bytes written out (54000), an object with all fields that the command's placeholders name (22023).
 priority: -100 to 100 (22003), default the type's base_priority.
 delay: a finite interval of zero or more until the job is due.  scheduled_for: when it is due; in the past means now. Both: 22023.
 max_attempts: 1 to 1000000 (22003).  timeout: interval, '0': none.  backoff: {"type", "base", "max", "jitter"}. Defaults are the type's.
 unique_key: one live job per job type, tenant and key.
-on_conflict: with a live job of that key: "ignore" returns its id | "replace" also gives it this payload, priority, schedule, max_attempts, timeout, enqueuer and, unless NULL, metadata (another enqueuer's goes) | "error" raises 23505.
-unique_for: an interval; the key also covers the finished job for that long.
+on_conflict: with a job of that key: "ignore" returns its id, also when it runs or has finished | "replace" gives a waiting job this payload, this enqueuer and of priority, delay or scheduled_for, max_attempts, timeout, backoff, unique_for, concurrency_key, keep_completed, keep_dead and metadata those that are given (another enqueuer's metadata goes; its attempts start again, after a failed one at once); with a running or finished one it stores a new job | "error" raises 23505. 42501 when a role that is held to its grants replaces another's waiting job.
+unique_for: an interval; the key also covers the finished job for that long, however it ended.
 concurrency_key: at most options.concurrency_per_key jobs with the same key and tenant run at once.
 keep_completed: how long the finished job stays, an interval; default the type's.
 tenant: NULL or '': the setting jobq.tenant; that empty too: no tenant.
@@ -84,10 +85,10 @@ keep_dead: how long the job stays as a dead letter, an interval; '0': not at all
 after: jobs that end before this one starts; after_rule: "success" | "done" | "any" | "failed". Not there yet: 0A000 when given.$$;
 
 COMMENT ON FUNCTION jobq.enqueue_many IS
-$$Stores a job per payload, all or none. Returns their ids in the order of payloads.
+$$Stores a job per payload, all or none, without unique keys (enqueue_jobs has them). Returns their ids in the order of payloads.
 job_type: 42704 when there is none.
 payloads: an array of payloads, none of them NULL (22023).
-priority, delay, scheduled_for, max_attempts, timeout, backoff, on_conflict, concurrency_key, keep_completed, tenant, metadata, keep_dead, after, after_rule: for all of them, as for enqueue.$$;
+priority, delay, scheduled_for, max_attempts, timeout, backoff, concurrency_key, keep_completed, tenant, metadata, keep_dead, after, after_rule: for all of them, as for enqueue.$$;
 
 COMMENT ON FUNCTION jobq.enqueue_jobs IS
 $$Stores jobs of several types, all or none. Returns ordinal (from 1), id and whether the job is_new.

@@ -1,0 +1,61 @@
+# What replaces a waiting job or meets a finished one, seen by the dispatcher; the calls of the former release's SQL.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+
+my $node = jobq_server('replace', "jobq.sweep_interval = '1h'", 'fsync = off');
+$node->start;
+
+sub sql { return $node->safe_psql('postgres', join ";\n", @_) }
+
+# ---------- the SQL of 0.1.0 over this library ----------
+
+sql("CREATE EXTENSION jobq VERSION '0.1.0'", <<'END');
+CREATE FUNCTION work(p jsonb) RETURNS void LANGUAGE sql AS '';
+SELECT jobq.create_job_type('t', 'work(jsonb)'), jobq.pause_job_type('t');
+SELECT jobq.create_job_type('tool', command => '{true}');
+UPDATE jobq.job_types SET options = '{"run_on": "any", "nofile": 64}' WHERE name = 'tool';
+END
+is(sql(q{SELECT count(*) FROM jobq.enqueue_many('t', '{"{}"}', 5, NULL, NULL, 4, '7s', '{"base": "2s"}', 'ignore', 'c', '1 day', 'acme', '{"m": 1}')}),
+	1, 'enqueue_many of 0.1.0, which has on_conflict');
+is(sql(q{SELECT priority, max_attempts, timeout, backoff, unique_key, concurrency_key, keep_completed, tenant, metadata FROM jobq.queue}),
+	'5|4|00:00:07|{"base": "2s"}||c|1 day|acme|{"m": 1}', 'each argument is where it belongs');
+sqlstate_is($node, 'postgres', q{SELECT jobq.enqueue_many('t', '{"{}"}', on_conflict => 'maybe')}, '22023', 'on_conflict is checked');
+
+# ---------- the update ----------
+
+sql('ALTER EXTENSION jobq UPDATE');
+sqlstate_is($node, 'postgres', q{SELECT jobq.enqueue_many('t', '{"{}"}', on_conflict => 'ignore')}, '42883', 'it is gone with the update');
+is(sql(q{SELECT count(*) FROM jobq.enqueue_many('t', '{"{}"}', 5, NULL, NULL, 4, '7s', '{"base": "2s"}', 'd', '2 days', 'acme', '{"m": 1}', '3 days')}), 1,
+	'enqueue_many without it');
+is(sql(q{SELECT concurrency_key, keep_completed, keep_dead, metadata FROM jobq.queue WHERE concurrency_key = 'd'}), 'd|2 days|3 days|{"m": 1}', 'each argument');
+sqlstate_is($node, 'postgres', q{SELECT jobq.alter_job_type('tool', max_attempts => 4)}, '0A000', 'an option that 0.1.0 stored is refused at the next change');
+is(sql(q{SELECT jobq.alter_job_type('tool', max_attempts => 4, options => '{"run_on": null}')}, q{SELECT max_attempts, options FROM jobq.job_types WHERE name = 'tool'}),
+	"\n" . '4|{"nofile": 64}', 'unless that removes it');
+sql(q{SELECT jobq.create_job_type('t', on_conflict => 'replace', max_attempts => 2)});
+is(sql(q{SELECT max_attempts, paused FROM jobq.job_types WHERE name = 't'}), '2|t', 'a type of 0.1.0 is replaced');
+sql(q{SELECT jobq.drop_job_type('t', force => true)});
+
+# ---------- a job that gets another concurrency key ----------
+
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+sql(q{SELECT jobq.create_job_type('ordered', 'work(jsonb)', options => '{"key_order": "fifo"}')});
+my $first = sql(q{SELECT jobq.enqueue('ordered', delay => '1 hour', unique_key => 'u', concurrency_key => 'k')});
+my $second = sql(q{SELECT jobq.enqueue('ordered', concurrency_key => 'k')});
+my $other = sql(q{SELECT jobq.enqueue('ordered', delay => '1 hour', concurrency_key => 'l')});
+my $last = sql(q{SELECT jobq.enqueue('ordered', concurrency_key => 'l')});
+my $free = sql(q{SELECT jobq.enqueue('ordered')});
+wait_status($node, 'postgres', $free, 'completed', 'a job without a key runs');
+is(sql("SELECT string_agg(status::text, ' ') FROM jobq.jobs WHERE id IN ('$second', '$last')"), 'pending pending', 'jobs wait for the first of their keys');
+is(sql(q{SELECT jobq.enqueue('ordered', concurrency_key => 'l', delay => '0', unique_key => 'u', on_conflict => 'replace')}), $first,
+	'the first one of a key gets another key');
+wait_status($node, 'postgres', $second, 'completed', 'the job behind it runs');
+wait_status($node, 'postgres', $first, 'completed', 'it runs, too: it is the oldest of its new key');
+sql("SELECT jobq.cancel_job('$other')");
+wait_status($node, 'postgres', $last, 'completed', 'and the last one when all before it have left');
+
+done_testing();
