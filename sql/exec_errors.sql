@@ -31,7 +31,7 @@ SELECT test.tool('ignores stdin', '{echo,1}');
 SELECT test.tool('forks away', '{sh,-c,"setsid sh -c ''trap \"\" TERM HUP; sleep 600'' >/dev/null 2>&1 & echo 1"}');
 SELECT test.tool('stops itself', '{sh,-c,"kill -STOP $$"}', '{"kill_grace": "100ms"}');
 SELECT jobq.alter_job_type('stops itself', timeout => '200ms');
-SELECT jobq.alter_job_type('never ends', timeout => '1s');
+SELECT jobq.alter_job_type('never ends', timeout => '1min');
 
 CREATE TABLE test.jobs AS SELECT t.id AS n, t.name, jobq.enqueue(t.name, jsonb_build_object('big', repeat('x', 300000))) AS id FROM jobq.job_types t ORDER BY t.id;
 SELECT test.wait_until('SELECT NOT EXISTS (SELECT FROM jobq.queue)');

@@ -281,7 +281,8 @@ count_types(HealthFacts *f, Oid caller)
 		if (!DatumGetBool(SPI_getbinval(row, desc, 3, &isnull)))
 			continue;
 		f->paused_types++;
-		add_name(&paused, SPI_getvalue(row, desc, 1));
+		if (f->sees_all)
+			add_name(&paused, SPI_getvalue(row, desc, 1));
 	}
 	f->paused_names = close_array(&paused);
 }

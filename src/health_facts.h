@@ -15,7 +15,7 @@ typedef struct HealthFacts
 	bool		waiting;		/* a job that may run has not begun */
 	char	   *oldest_id;
 	double		oldest_s;
-	char	   *paused_names;	/* of paused types, a JSON array; NULL: none */
+	char	   *paused_names;	/* of paused types, a JSON array; NULL: none, or not for this caller */
 	char	   *paused_waiting; /* those for which a due job waits, quoted; NULL: none */
 	char	   *unstartable;	/* types whose tool cannot be started here, with the reasons; NULL: none */
 	int			nunstartable;

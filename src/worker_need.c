@@ -93,9 +93,11 @@ worker_hint(Oid dboid)
 void
 note_worker(JobqDb *db, uint32 kind, bool started)
 {
-	if (started)
+	bool		lacking = (pg_atomic_read_u32(&db->lacking) & kind) != 0;
+
+	if (started && lacking)
 		(void) pg_atomic_fetch_and_u32(&db->lacking, ~kind);
-	else
+	else if (!started && !lacking)
 		(void) pg_atomic_fetch_or_u32(&db->lacking, kind);
 }
 

@@ -87,9 +87,9 @@ is(finished($node, $id)->{result}, 5, 'a result waits for its partition');
 
 # ---------- the type changes ----------
 
-define_tool($node, 'absent', ["$dir/absent"], options => q('{"output": "none"}'));
+define_tool($node, 'absent', ["$dir/absent"], options => q('{"output": "none", "events": "all"}'));
 $id = enqueue($node, 'absent');
-$node->poll_query_until('postgres', "SELECT runs >= 2 FROM jobq.jobs WHERE id = '$id'");
+$node->poll_query_until('postgres', "SELECT count(*) >= 2 FROM jobq.events WHERE job_id = '$id' AND type = 'claimed'");
 $node->safe_psql('postgres', q{SELECT jobq.alter_job_type('absent', command => '{true}')});
 is(finished($node, $id)->{attempts}, 1, 'a repaired command is tried at once, and the failed starts cost nothing');
 ok($node->poll_query_until('postgres', q{SELECT jobq.health()->'checks'->'helper'->>'status' = 'healthy'}),

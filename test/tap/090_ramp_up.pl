@@ -9,7 +9,7 @@ use Test::More;
 
 use constant { JOBS => 200, FEW => 20 };
 
-my $node = jobq_server('ramp', 'jobq.max_sql_workers = 2', 'fsync = off', 'autovacuum = off');
+my $node = jobq_server('ramp', 'jobq.max_sql_workers = 1', 'fsync = off', 'autovacuum = off');
 $node->start;
 $node->safe_psql('postgres', <<'END');
 CREATE EXTENSION jobq;
@@ -33,7 +33,7 @@ sub enqueue_many
 	  (SELECT array_agg(jsonb_build_object('us', $us)) FROM generate_series(1, $n)))");
 }
 
-# One after another, so that the average is known and one worker is enough.
+# One after another, so that the average is known.
 sub learn
 {
 	my ($type) = @_;
@@ -59,7 +59,11 @@ sub ended
 
 learn($_) foreach qw(busy other one);
 my @workers = jobq_pids($node, 'sql worker');
-is(scalar @workers, 1, 'one worker has been enough');
+is(scalar @workers, 1, 'one worker');
+$node->safe_psql('postgres', 'ALTER SYSTEM SET jobq.max_sql_workers = 2');
+my $needed = scalar_of(q{SELECT jobq.health() #>> '{checks,slots,needed}'});
+$node->reload;
+wait_for_sql($node, "SELECT (jobq.health() #>> '{checks,slots,needed}')::int = $needed + 1", 'and there may be two');
 kill 'STOP', $workers[0];
 enqueue_many('busy', JOBS, 1000);
 wait_for_sql($node, ended('busy', 6 + JOBS / 4), 'it has not been handed all: another worker comes and runs others');

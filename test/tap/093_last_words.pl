@@ -30,7 +30,7 @@ BEGIN
   PERFORM pg_advisory_xact_lock_shared(1);
 END $$;
 CREATE FUNCTION noop(p jsonb) RETURNS void LANGUAGE sql AS 'SELECT';
-SELECT jobq.create_job_type('stubborn', 'stubborn(jsonb)', max_attempts => 1, timeout => '1s');
+SELECT jobq.create_job_type('stubborn', 'stubborn(jsonb)', max_attempts => 1, timeout => '5s');
 SELECT jobq.create_job_type('gated', 'gated(jsonb)', max_attempts => 1);
 SELECT jobq.create_job_type('noop', 'noop(jsonb)', keep_completed => '0');
 SELECT jobq.create_job_type('waits', 'noop(jsonb)', keep_completed => '0'), jobq.pause_job_type('waits');

@@ -85,10 +85,19 @@ is(sql(q{SELECT string_agg(job_type || ' ' || unique_key, ', ' ORDER BY job_type
 is(sql(q{SELECT jobq.purge_tenant('acme')}), 2, 'the next call takes it');
 is(sql(q{SELECT jobq.drop_job_type('report', force => true); SELECT count(*) FROM jobq.job_types WHERE name = 'report' AND dropped_at IS NULL}), "\n0", 'the type can be dropped');
 
-# A transaction that ends soon is waited for.
+# A transaction that ends soon is waited for: one that ends when it sees that it is.
 sql(q{SELECT jobq.enqueue('mail', tenant => 'acme', unique_key => 'b')});
-$session->query_until(qr/started/, "\\echo started\nBEGIN; SELECT jobq.enqueue('mail', tenant => 'acme', unique_key => 'b'); SELECT pg_sleep(0.3); COMMIT;\n");
-wait_for_sql($node, q{SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE '%pg_sleep(0.3)%' AND pid <> pg_backend_pid() AND state = 'active'}, 'a short transaction');
+$session->query_safe(q{BEGIN; SELECT jobq.enqueue('mail', tenant => 'acme', unique_key => 'b')});
+$session->query_until(qr/started/, <<'END');
+\echo started
+DO $$
+BEGIN
+  WHILE NOT EXISTS (SELECT FROM pg_stat_activity WHERE query ~ '^SELECT jobq.cancel_jobs' AND wait_event = 'PgSleep') LOOP
+    PERFORM pg_sleep(0.01), pg_stat_clear_snapshot();
+  END LOOP;
+END $$;
+COMMIT;
+END
 is(sql(q{SELECT jobq.cancel_jobs('mail')}), 1, 'a short transaction is waited for');
 $session->quit;
 
