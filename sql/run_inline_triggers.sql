@@ -157,6 +157,23 @@ SELECT test.job('SELECT 1') AS id \gset
 INSERT INTO test.watched VALUES ('caller');
 SELECT test.error_of(format('SELECT jobq.run_inline(%L)', :'id'));
 ROLLBACK;
+-- nor where SET CONSTRAINTS would take a constraint of the same name that is not deferred
+BEGIN;
+CREATE TABLE test.others (parent int CONSTRAINT late REFERENCES test.parents DEFERRABLE INITIALLY IMMEDIATE);
+SELECT test.job('SELECT 1') AS id \gset
+SAVEPOINT s;
+SELECT status FROM jobq.run_inline(:'id');
+ROLLBACK TO s;
+INSERT INTO test.children VALUES (8);
+INSERT INTO test.parents VALUES (8);
+SELECT jobq.run_inline(:'id');
+ROLLBACK TO s;
+DROP TABLE test.others;
+CREATE TABLE test.others (parent int CONSTRAINT late CHECK (parent > 0));
+INSERT INTO test.children VALUES (8);
+INSERT INTO test.parents VALUES (8);
+SELECT jobq.run_inline(:'id');
+ROLLBACK;
 -- another transaction knows nothing of it
 BEGIN;
 INSERT INTO test.watched VALUES ('caller');

@@ -17,11 +17,13 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xact.h"
+#include "catalog/namespace.h"
 #include "catalog/pg_constraint.h"
 #include "catalog/pg_trigger.h"
 #include "commands/trigger.h"
 #include "nodes/makefuncs.h"
 #include "storage/proc.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/syscache.h"
@@ -118,14 +120,52 @@ waiting_constraints(bool with_immediate)
 	return found;
 }
 
-static List *
-names_of_constraints(List *constraints)
+static void
+refuse(const char *detail)
 {
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("jobq.run_inline cannot fire the deferred triggers of its caller"),
+			 errdetail_internal("%s", detail),
+			 errhint("Execute SET CONSTRAINTS ALL IMMEDIATE first.")));
+}
+
+/* SET CONSTRAINTS takes all constraints of that name and schema. */
+static void
+refuse_namesake(Relation constraints, const RangeVar *name)
+{
+	ScanKeyData keys[2];
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	ScanKeyInit(&keys[0], Anum_pg_constraint_conname, BTEqualStrategyNumber, F_NAMEEQ,
+				CStringGetDatum(name->relname));
+	ScanKeyInit(&keys[1], Anum_pg_constraint_connamespace, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(get_namespace_oid(name->schemaname, false)));
+	scan = systable_beginscan(constraints, ConstraintNameNspIndexId, true, NULL, 2, keys);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Form_pg_constraint row = (Form_pg_constraint) GETSTRUCT(tuple);
+
+		if (!row->condeferred)
+			refuse(psprintf("Constraint \"%s\" is INITIALLY DEFERRED in one table, but not in another.", name->relname));
+	}
+	systable_endscan(scan);
+}
+
+static List *
+names_of_constraints(List *oids)
+{
+	Relation	constraints = table_open(ConstraintRelationId, AccessShareLock);
 	List	   *names = NIL;
 	ListCell   *lc;
 
-	foreach(lc, constraints)
+	foreach(lc, oids)
+	{
 		names = lappend(names, name_of_constraint(lfirst_oid(lc)));
+		refuse_namesake(constraints, llast(names));
+	}
+	table_close(constraints, AccessShareLock);
 	return names;
 }
 
@@ -147,18 +187,6 @@ fire_initially_deferred(void)
 		set_constraints(names_of_constraints(fired), true);
 }
 
-static void
-refuse_waiting(void)
-{
-	if (waiting_constraints(true) == NIL)
-		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("jobq.run_inline cannot be called while deferred triggers wait after SET CONSTRAINTS"),
-			 errdetail("They would have to fire before the handler, and constraints be as they are now after it."),
-			 errhint("Execute SET CONSTRAINTS ALL IMMEDIATE first.")));
-}
-
 void
 inline_triggers_fire_callers(void)
 {
@@ -174,7 +202,8 @@ inline_triggers_fire_callers(void)
 		case MODES_IMMEDIATE:
 			break;
 		case MODES_UNKNOWN:
-			refuse_waiting();
+			if (waiting_constraints(true) != NIL)
+				refuse("SET CONSTRAINTS has named some or was rolled back: which to defer again is not known.");
 			break;
 	}
 }

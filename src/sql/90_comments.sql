@@ -248,7 +248,7 @@ max_weight: 1 to 1000000, lowers jobq.max_weight; only with job_type NULL (22023
 
 COMMENT ON FUNCTION jobq.run_inline IS
 $$Runs a waiting SQL job in this transaction, as a worker would: role, timeout, outcome. Returns the job. For tests that never commit, such as pgTAP's.
-Deferred triggers of the caller fire before the handler; 55000 when they wait after SET CONSTRAINTS that named constraints or was rolled back.
+Deferred triggers of the caller fire before the handler; 55000 when they cannot: after SET CONSTRAINTS that named constraints or was rolled back.
 id: of the job.$$;
 
 COMMENT ON FUNCTION jobq.health IS
