@@ -179,7 +179,7 @@ my @changes = (
 	[ 'quota_jobs', 'ALTER bytes TYPE numeric', 'ALTER bytes TYPE int8', 'another type' ],
 	[ 'dead_letter_count', 'ALTER change TYPE int4', 'ALTER change TYPE int8', 'another type' ]);
 push @changes, map { [ $_->[0], "RENAME COLUMN $_->[1] TO old", "RENAME COLUMN old TO $_->[1]", qq(column "$_->[1]" of jobq.$_->[0] is missing) ] }
-  ([ 'job_types', 'run_as' ], [ 'limits', 'name' ], [ 'stopped', 'since' ], [ 'queue', 'rev' ], [ 'history', 'counted' ],
+  ([ 'job_types', 'run_as' ], [ 'job_type_env', 'env' ], [ 'limits', 'name' ], [ 'stopped', 'since' ], [ 'queue', 'rev' ], [ 'history', 'counted' ],
 	[ 'dead_letters', 'depth' ], [ 'events', 'level' ], [ 'alerts', 'title' ], [ 'access', 'role' ], [ 'tenant_check', 'signature' ],
 	[ 'tenant_quotas', 'max_live' ], [ 'quota_jobs', 'bytes' ], [ 'dead_letter_count', 'change' ], [ 'signals', 'name' ],
 	[ 'pressure_rules', 'block' ]);

@@ -44,6 +44,9 @@ CREATE TRIGGER move_env BEFORE INSERT OR UPDATE ON jobq.job_types
   FOR EACH ROW WHEN (jsonb_typeof(NEW.options) = 'object' AND NEW.options ? 'env') EXECUTE FUNCTION jobq._move_env();
 ALTER TABLE jobq.job_types ENABLE ALWAYS TRIGGER move_env;
 UPDATE jobq.job_types SET options = options WHERE options ? 'env';
+-- 0.1.0 granted columns; 99_foot.sql grants the table.
+SELECT jobq._outside_extension(format('REVOKE SELECT ON TABLE jobq.job_types FROM %I', r.rolname))
+  FROM pg_roles r WHERE EXISTS (SELECT FROM jobq.access a WHERE a.role_oid = r.oid AND a.access IN ('read', 'admin'));
 DELETE FROM jobq.job_type_env e USING jobq.job_types t WHERE t.id = e.type_id AND t.dropped_at IS NOT NULL;
 ALTER TABLE jobq.job_type_env ENABLE ROW LEVEL SECURITY;
 ALTER TABLE jobq.tenant_quotas ENABLE ROW LEVEL SECURITY;
