@@ -148,6 +148,7 @@ my @calls = (
 	q{SELECT jobq.retry_dead_letters('trap', 10, 'acme', '%', '2100-01-01', 1)},
 	q{SELECT jobq.purge_dead_letters('trap', '0', 10, 'acme', '%')},
 	q{SELECT jobq.wait_for('01a1fd86-53aa-7af4-a063-8be5f8525fad', '1ms')},
+	q{SELECT * FROM jobq.job_timeline('01a1fd86-53aa-7af4-a063-8be5f8525fad')},
 	q{SELECT jobq.resume_job_type('trap')},
 	q{SELECT jobq.health()}, q{SELECT jobq.version()}, q{SELECT jobq.reload()}, q{SELECT jobq.adopt()}, q{SELECT jobq.current_job()},
 	q{SELECT jobq.drop_job_type('trap', force => true)},
@@ -156,7 +157,7 @@ foreach my $call (@calls)
 {
 	my ($rc, undef, $err) = $node->psql('postgres', "$path $call", on_error_stop => 1);
 
-	like($rc ? $err : '', qr/^$|no such job|does not exist: "01a1fd86/, "not captured: " . substr($call =~ s/\s+/ /gr, 0, 70));
+	like($rc ? $err : '', qr/^$|job "01a1fd86[-0-9a-f]*" does not exist/, "not captured: " . substr($call =~ s/\s+/ /gr, 0, 70));
 }
 
 # our own processes
