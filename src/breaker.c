@@ -77,11 +77,8 @@ is_fault_of_system(const Outcome *o)
 }
 
 void
-breaker_take_down(BreakerNote *note, const JobType *type, const Outcome *o)
+breaker_fill_note(BreakerNote *note, const JobType *type, const Outcome *o)
 {
-	memset(note, 0, sizeof(*note));
-	if (type == NULL || type->breaker_failures == 0)
-		return;
 	note->type_id = type->id;
 	note->limit = type->breaker_failures;
 	note->pause_us = type->breaker_pause_us;
@@ -134,13 +131,13 @@ note_other_end(JobqDb *db, const BreakerNote *note, const pg_uuid_t *id)
 }
 
 void
-breaker_note(const BreakerNote *note, const pg_uuid_t *id)
+breaker_apply_note(const BreakerNote *note, const pg_uuid_t *id)
 {
 	JobqDb	   *db = my_db();
 	BreakerNews news;
 	int			failures = 0;
 
-	if (note->type_id == 0 || db == NULL || (!note->failed && db->nbreakers == 0))
+	if (db == NULL || (!note->failed && db->nbreakers == 0))
 		return;
 	SpinLockAcquire(&db->breaker_mutex);
 	news = note->failed ? note_failure(db, note, id, &failures) : note_other_end(db, note, id);

@@ -29,10 +29,25 @@ typedef struct BreakerNote
 	bool		failed;			/* neither: it says nothing of the type */
 } BreakerNote;
 
-/* Fills the note of an attempt that has been settled. */
-extern void breaker_take_down(BreakerNote *note, const JobType *type, const Outcome *o);
+extern void breaker_fill_note(BreakerNote *note, const JobType *type, const Outcome *o);
+extern void breaker_apply_note(const BreakerNote *note, const pg_uuid_t *id);
+
+/* Takes down how an attempt ended that has been settled; the note was zeroed. */
+static inline void
+breaker_take_down(BreakerNote *note, const JobType *type, const Outcome *o)
+{
+	if (type != NULL && type->breaker_failures > 0)
+		breaker_fill_note(note, type, o);
+}
+
 /* Notes it, after the commit. */
-extern void breaker_note(const BreakerNote *note, const pg_uuid_t *id);
+static inline void
+breaker_note(const BreakerNote *note, const pg_uuid_t *id)
+{
+	if (note->type_id != 0)
+		breaker_apply_note(note, id);
+}
+
 /* Writes events and log lines of the breakers that this process has opened or closed, in a transaction of its own. */
 extern void breaker_tell(void);
 /* True if the breaker of the type lets this job begin. */

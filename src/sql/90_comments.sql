@@ -72,7 +72,7 @@ Mind: by default (on_conflict "ignore") an enqueue whose unique_key meets a runn
 job_type: 42704 when there is none.
 payload: what the handler or tool gets; at most jobq.max_payload bytes written out (54000), an object with all fields that the command's placeholders name (22023).
 priority: -100 to 100 (22003), default the type's base_priority.
-delay: a finite interval of zero or more until the job is due.  scheduled_for: when it is due; in the past means now. Both: 22023.
+delay: a finite interval of zero or more until the job is due.  scheduled_for: when it is due; in the past means now. Both: 22023. In a handler, a job that is due a second or more ahead is as deep as its parent (options.max_depth).
 max_attempts: 1 to 1000000 (22003).  timeout: interval, '0': none.  backoff: {"type", "base", "max", "jitter"}. Defaults are the type's.
 unique_key: one live job per job type, tenant and key.
 on_conflict: with a job of that key: "ignore" returns its id, also when it runs or has finished | "replace" gives a waiting job this payload, this enqueuer and of priority, delay or scheduled_for, max_attempts, timeout, backoff, unique_for, concurrency_key, keep_completed, keep_dead and metadata those that are given (another enqueuer's metadata goes; its attempts start again, after a failed one at once); with a running or finished one it stores a new job | "error" raises 23505. 42501 when a role that is held to its grants replaces another's waiting job.

@@ -27,7 +27,7 @@ GRANT SELECT ON busy TO PUBLIC;
 SELECT jobq.set_limit('api', max_concurrent => 2, rate_limit => 100, rate_window => '1min'), jobq.set_limit('other', 3);
 SELECT jobq.create_job_type('mail', 'work(jsonb)', max_attempts => 1, options => '{"limits": ["api"], "aging": {"max": 5}}', run_as => 'shop');
 SELECT jobq.create_job_type('held', 'work(jsonb)', keep_dead => '1 year', rate_limit => 5, rate_window => '1h', base_priority => -7);
-SELECT jobq.create_job_type('tool', command => ARRAY['/bin/echo', '{text}'], options => '{"output": "text"}');
+SELECT jobq.create_job_type('tool', command => ARRAY['/bin/echo', '{text}'], options => '{"output": "text", "env": {"LANG": "C"}}');
 SELECT jobq.create_job_type('gone', 'work(jsonb)');
 SELECT jobq.drop_job_type('gone');
 -- Roles whose oids are others elsewhere.
@@ -57,6 +57,8 @@ ok($node->poll_query_until('source', "SELECT count(problem) = 1 AND bool_and(act
 $node->safe_psql('source', <<'END');
 SELECT jobq.pause_job_type('tool', 'until tomorrow', '1 day');
 SELECT jobq.enqueue('held', '{"n": 1}', tenant => 'acme'), jobq.enqueue('held', '{"n": 2}', tenant => 'acme/eu');
+SELECT jobq.resume_job_type('mail');
+INSERT INTO jobq.hook_references SELECT q.id, h.id FROM jobq.queue q, jobq.history h LIMIT 1;
 SELECT jobq.stop_all('moving');
 -- it must stand still
 UPDATE jobq.signals SET every = '1 day' WHERE condition IS NOT NULL;
