@@ -164,5 +164,6 @@ raise_with_prefix(MemoryContext context, const char *prefix)
 		PG_RE_THROW();
 	error = take_error(context);
 	error->message = psprintf("%s%s", prefix, error->message);
+	error->cursorpos = 0;		/* is none in the caller's statement */
 	ReThrowError(error);
 }

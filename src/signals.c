@@ -119,19 +119,36 @@ bad_condition(const char *condition)
 			 errhint("It is a boolean expression, or a SELECT of one.")));
 }
 
+/* Returns the query, NULL for anything but one SELECT. */
+static Query *
+parse_condition(const char *text)
+{
+	List	   *statements = raw_parser(text, RAW_PARSE_DEFAULT);
+
+	if (list_length(statements) != 1 || !IsA(linitial_node(RawStmt, statements)->stmt, SelectStmt))
+		return NULL;
+	return parse_analyze_fixedparams(linitial_node(RawStmt, statements), text, NULL, 0, NULL);
+}
+
 /* One SELECT of one boolean column that writes nothing.  Errors in it are the parser's own. */
 static void
 check_condition(const char *condition)
 {
-	char	   *text = signal_query(condition);
-	List	   *statements = raw_parser(text, RAW_PARSE_DEFAULT);
+	MemoryContext context = CurrentMemoryContext;
 	Query	   *query;
 	TargetEntry *column;
 
-	if (list_length(statements) != 1 || !IsA(linitial_node(RawStmt, statements)->stmt, SelectStmt))
-		bad_condition(condition);
-	query = parse_analyze_fixedparams(linitial_node(RawStmt, statements), text, NULL, 0, NULL);
-	if (query->commandType != CMD_SELECT || query->hasModifyingCTE || query->rowMarks != NIL || query->targetList == NIL)
+	PG_TRY();
+	{
+		query = parse_condition(signal_query(condition));
+	}
+	PG_CATCH();
+	{
+		raise_with_prefix(context, "argument \"condition\": ");
+	}
+	PG_END_TRY();
+	if (query == NULL || query->commandType != CMD_SELECT || query->hasModifyingCTE || query->rowMarks != NIL ||
+		query->targetList == NIL)
 		bad_condition(condition);
 	column = linitial_node(TargetEntry, query->targetList);
 	if (ExecCleanTargetListLength(query->targetList) != 1 || exprType((Node *) column->expr) != BOOLOID)
