@@ -1,17 +1,24 @@
 # A primary with jobs, standbys of it, and the question of each scene: does a session on a standby lose a job silently?
+# And what tests of compaction share beside that.
 package StandbyTest;
 
 use strict;
 use warnings;
 
 use Exporter 'import';
+use IPC::Run ();
 use Patience;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
 
-our @EXPORT = qw(jobq_primary hold_horizon standby_of session answer work_off caught_up dumped set_beyond wal_position);
+our @EXPORT = qw($every_job $takes_snapshot $rows_removed jobq_primary start_with_paused_type hold_horizon standby_of connect_standby disconnect_standby
+  session reader_with_xmin answer work_off compacts_all_the_time caught_up dumped set_beyond wal_position advance_to sound no_own_errors);
+
+our $every_job = 'SELECT (SELECT count(*) FROM jobq.queue) + (SELECT count(*) FROM ran)';	# of jobq_primary
+our $takes_snapshot = 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT n FROM unrelated';
+our $rows_removed = qr/swept, [1-9]\d* dead rows removed/;	# in the primary's log
 
 my $backups = 0;
 
@@ -34,6 +41,32 @@ SELECT jobq.create_job_type('note', 'note(jsonb)', keep_completed => '0');
 SQL
 	wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 	return $node;
+}
+
+# Starts a server for jobs that wait; subtransactions(n) gives a transaction n subtransactions with xids.
+sub start_with_paused_type
+{
+	my ($node) = @_;
+
+	$node->start;
+	$node->safe_psql('postgres', <<'SQL');
+CREATE EXTENSION jobq;
+CREATE EXTENSION amcheck;
+CREATE FUNCTION nothing(p jsonb) RETURNS void LANGUAGE sql AS '';
+SELECT jobq.create_job_type('waits', 'nothing(jsonb)');
+SELECT jobq.pause_job_type('waits');
+CREATE TABLE other (n int);
+CREATE FUNCTION subtransactions(n int) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  FOR i IN 1 .. n LOOP
+    BEGIN
+      INSERT INTO public.other VALUES (i);
+    EXCEPTION WHEN division_by_zero THEN NULL;
+    END;
+  END LOOP;
+END $$;
+SQL
+	return wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 }
 
 # What keeps back the server's horizon, and each standby's snapshots, but reads nothing.
@@ -68,6 +101,24 @@ sub standby_of
 	return $standby;
 }
 
+# The primary does not know of the standby any more.
+sub disconnect_standby
+{
+	my ($node, $standby) = @_;
+
+	$standby->safe_psql('postgres', "ALTER SYSTEM SET primary_conninfo = ''");
+	$standby->reload;
+	return wait_for_sql($node, 'SELECT count(*) = 0 FROM pg_stat_replication', 'the standby is disconnected');
+}
+
+sub connect_standby
+{
+	my ($standby) = @_;
+
+	$standby->safe_psql('postgres', 'ALTER SYSTEM RESET primary_conninfo');
+	return $standby->reload;
+}
+
 sub session
 {
 	my ($node, $sql) = @_;
@@ -75,6 +126,16 @@ sub session
 
 	$session->query($sql);
 	return $session;
+}
+
+# A session of a standby with a snapshot, the only one, and its xmin.
+sub reader_with_xmin
+{
+	my ($standby) = @_;
+	my $reader = session($standby, $takes_snapshot);
+
+	return ($reader, $standby->safe_psql('postgres',
+		"SELECT min(backend_xmin::text::bigint) FROM pg_stat_activity WHERE state = 'idle in transaction'"));
 }
 
 # A statement's result and SQLSTATE; 'terminated' when the server has ended the session.
@@ -103,6 +164,17 @@ sub work_off
 	return wantarray ? @looked : $looked[0];
 }
 
+# Until it gets a TERM and is finished.
+sub compacts_all_the_time
+{
+	my ($node) = @_;
+	my $file = PostgreSQL::Test::Utils::tempdir() . '/compact.sql';
+
+	append_to_file($file, "SELECT jobq.compact();\n");
+	return IPC::Run::start([ 'pgbench', '--no-vacuum', '--time=600', "--file=$file", '--host', $node->host,
+			'--port', $node->port, 'postgres' ], '>', \my $out, '2>', \my $err);
+}
+
 sub wal_position { return $_[0]->safe_psql('postgres', 'SELECT pg_current_wal_insert_lsn()'); }
 
 sub caught_up
@@ -126,6 +198,38 @@ sub dumped
 		"$db: is restored");
 	return $into->safe_psql($db, "SELECT count(*), count(DISTINCT n) FROM"
 		  . " (SELECT (payload->>'n')::int FROM jobq.queue UNION ALL SELECT n FROM ran) j(n)");
+}
+
+# Freezes all rows, then sets the server's next xid; its page of the commit log has to be there.
+sub advance_to
+{
+	my ($node, $xid) = @_;
+	my $segment = sprintf '%s/pg_xact/%04X', $node->data_dir, $xid / (32 * 8192 * 4);
+
+	$node->safe_psql($_, 'VACUUM FREEZE') foreach qw(template0 template1 postgres);
+	$node->stop;
+	append_to_file($segment, "\0" x (32 * 8192)) unless -e $segment;
+	command_ok([ 'pg_resetwal', "--next-transaction-id=$xid", '--pgdata=' . $node->data_dir ], "the next xid is $xid");
+	$node->start;
+	return wait_dispatcher($node, 'postgres', "at $xid the dispatcher runs");
+}
+
+# Asks amcheck about the queue; of another server, a standby, about its indexes.
+sub sound
+{
+	my ($node, $what, $of) = @_;
+
+	cmp_ok(($of // $node)->safe_psql('postgres', 'SELECT count(*) FROM (SELECT bt_index_check(indexrelid, true) FROM pg_index i'
+			  . " JOIN pg_class c ON c.oid = indexrelid WHERE indrelid = 'jobq.queue'::regclass AND indisready"
+			  . " AND relam = (SELECT oid FROM pg_am WHERE amname = 'btree')) i"), '>=', 5, "$what: each index has every row");
+	return is($node->safe_psql('postgres', "SELECT count(*) FROM verify_heapam('jobq.queue')"), 0, "$what: the table is sound");
+}
+
+sub no_own_errors
+{
+	my ($node) = @_;
+
+	return unlike(slurp_file($node->logfile), qr/jobq \w+ (ERROR|FATAL|PANIC):  (?!terminating)/, 'no errors of our own');
 }
 
 1;

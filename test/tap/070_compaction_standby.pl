@@ -3,16 +3,12 @@
 use strict;
 use warnings;
 
-use IPC::Run ();
 use PostgreSQL::Test::Utils;
 use ServerTest;
 use StandbyTest;
 use Test::More;
 
 my $node = jobq_primary('primary');
-my $all = 'SELECT (SELECT count(*) FROM jobq.queue) + (SELECT count(*) FROM ran)';
-my $snapshot = 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT n FROM unrelated';
-my $removed = qr/swept, [1-9]\d* dead rows removed/;
 
 sub value { return $node->safe_psql('postgres', $_[0]); }
 
@@ -22,7 +18,7 @@ hold_horizon($node);
 
 my $from = -s $node->logfile;
 work_off($node, 3000, sub { });
-like(slurp_file($node->logfile, $from), $removed, 'a server by itself removes rows beyond its own horizon');
+like(slurp_file($node->logfile, $from), $rows_removed, 'a server by itself removes rows beyond its own horizon');
 
 # --- a standby with feedback: nothing that its sessions need goes
 
@@ -32,15 +28,15 @@ value('TRUNCATE ran');
 my ($reader, $saver, $exporter, $exported) = work_off($node, 3000, sub
 	{
 		caught_up($node, $standby);
-		my @sessions = map { session($standby, $snapshot) } 1 .. 3;
+		my @sessions = map { session($standby, $takes_snapshot) } 1 .. 3;
 
 		$sessions[1]->query('SAVEPOINT s; SELECT count(*) FROM jobq.queue; ROLLBACK TO s');
 		return (@sessions, $sessions[2]->query_safe('SELECT pg_export_snapshot()'));
 	});
 caught_up($node, $standby);
 is(dumped($standby, $node, 'dump', "--snapshot=$exported"), '3000|3000', 'feedback: a dump has every job');
-is(answer($reader, $all), '3000 00000', 'feedback: so has the first read after the sweep');
-is(answer($saver, $all), '3000 00000', 'feedback: and one after a savepoint was rolled back');
+is(answer($reader, $every_job), '3000 00000', 'feedback: so has the first read after the sweep');
+is(answer($saver, $every_job), '3000 00000', 'feedback: and one after a savepoint was rolled back');
 $_->quit foreach $reader, $saver, $exporter;
 
 # Dumps while jobs run.  The lock of a rewrite cancels one there when it has waited for so long.
@@ -54,11 +50,7 @@ sub delay_conflicts
 }
 
 delay_conflicts('-1');
-my $compact = PostgreSQL::Test::Utils::tempdir() . '/compact.sql';
-append_to_file($compact, "SELECT jobq.compact();\n");
-my ($out, $err) = ('', '');
-my $compactor = IPC::Run::start([ 'pgbench', '--no-vacuum', '--time=600', "--file=$compact", '--host', $node->host,
-		'--port', $node->port, 'postgres' ], '>', \$out, '2>', \$err);
+my $compactor = compacts_all_the_time($node);
 foreach my $i (1 .. 4)
 {
 	delay_conflicts(0) if $i == 4;
@@ -78,9 +70,9 @@ $standby->append_conf('postgresql.conf', 'hot_standby_feedback = off');
 $standby->reload;
 wait_for_sql($node, 'SELECT count(backend_xmin) = 0 FROM pg_stat_replication', 'no feedback any more');
 value('TRUNCATE ran');
-$reader = work_off($node, 3000, sub { caught_up($node, $standby); return session($standby, $snapshot); });
+$reader = work_off($node, 3000, sub { caught_up($node, $standby); return session($standby, $takes_snapshot); });
 caught_up($node, $standby);
-is(answer($reader, $all), '3000 00000', 'no feedback: the first read after the sweep has every job');
+is(answer($reader, $every_job), '3000 00000', 'no feedback: the first read after the sweep has every job');
 $reader->quit;
 
 # --- the primary doesn't know of it, and jobq isn't preloaded there: an error
@@ -90,34 +82,29 @@ $standby->restart;
 caught_up($node, $standby);
 foreach my $how ('the first read', 'a cursor', 'after a savepoint', 'a dump')
 {
-	my $conninfo = $standby->safe_psql('postgres', 'SHOW primary_conninfo');
-
 	value('TRUNCATE ran');
 	$from = -s $node->logfile;
 	($reader, $exported) = work_off($node, 3000, sub
 		{
 			caught_up($node, $standby);
-			my $session = session($standby, $snapshot);
+			my $session = session($standby, $takes_snapshot);
 
 			my $name = $session->query_safe('SELECT pg_export_snapshot()');
 			$session->query('DECLARE c CURSOR FOR SELECT * FROM jobq.queue ORDER BY id; FETCH 1 FROM c') if $how eq 'a cursor';
 			$session->query('SAVEPOINT s; SELECT count(*) FROM jobq.queue; ROLLBACK TO s') if $how eq 'after a savepoint';
-			$standby->safe_psql('postgres', "ALTER SYSTEM SET primary_conninfo = ''");
-			$standby->reload;
-			wait_for_sql($node, 'SELECT count(*) = 0 FROM pg_stat_replication', "$how: the standby is disconnected");
+			disconnect_standby($node, $standby);
 			return ($session, $name);
 		});
-	like(slurp_file($node->logfile, $from), $removed, "$how: the primary has removed rows beyond its own horizon");
+	like(slurp_file($node->logfile, $from), $rows_removed, "$how: the primary has removed rows beyond its own horizon");
 	my $offset = -s $standby->logfile;
-	$standby->safe_psql('postgres', 'ALTER SYSTEM RESET primary_conninfo');
-	$standby->reload;
+	connect_standby($standby);
 	caught_up($node, $standby);
 	is($how eq 'a dump' ? dumped($standby, $node, 'unknown', "--snapshot=$exported")
-		: answer($reader, $how eq 'a cursor' ? 'FETCH ALL FROM c' : $all), $how eq 'a dump' ? 'failed' : 'terminated',
+		: answer($reader, $how eq 'a cursor' ? 'FETCH ALL FROM c' : $every_job), $how eq 'a dump' ? 'failed' : 'terminated',
 		"$how: fails, when the standby comes back");
 	like(slurp_file($standby->logfile, $offset), qr/due to conflict with recovery/, "$how: for that reason");
 	$reader->{run}->kill_kill;
-	is($standby->safe_psql('postgres', $all), 3000, "$how: a new session has every job");
+	is($standby->safe_psql('postgres', $every_job), 3000, "$how: a new session has every job");
 }
 
 # --- jobq.compact_beyond_horizon = off: never, also without a standby
@@ -132,6 +119,6 @@ is(value("SELECT pg_relation_size('jobq.queue')"), $size, 'off: dead rows stay w
 value("ROLLBACK PREPARED 'held'");
 wait_for_sql($node, 'SELECT pg_total_relation_size($$jobq.queue$$) < 1000000', 'and go by themselves when it is free');
 
-unlike(slurp_file($node->logfile), qr/jobq \w+ (ERROR|FATAL|PANIC):  (?!terminating)/, 'no errors of our own');
+no_own_errors($node);
 $node->stop;
 done_testing();

@@ -11,8 +11,6 @@ use StandbyTest;
 use Test::More;
 
 my $node = jobq_primary('primary', "jobq.compact_beyond_horizon = 'on'", 'wal_consistency_checking = all');
-my $all = 'SELECT (SELECT count(*) FROM jobq.queue) + (SELECT count(*) FROM ran)';
-my $snapshot = 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT n FROM unrelated';
 my $too_old = qr/snapshot is too old to read jobq\.queue/;
 my @indexes = (5, 'SELECT count(bt_index_check(indexrelid, true)) FROM pg_index WHERE indrelid = $$jobq.queue$$::regclass');
 
@@ -26,8 +24,8 @@ wait_for_sql($node, 'SELECT count(backend_xmin) = 1 FROM pg_stat_replication', '
 # --- each way to read, with a snapshot from before the sweep
 
 my %reads = (
-	'the first read' => $all,
-	'after a savepoint' => $all,
+	'the first read' => $every_job,
+	'after a savepoint' => $every_job,
 	'a cursor' => 'FETCH 1 FROM c',
 	'a view' => 'SELECT count(*) FROM jobq.jobs',
 	'COPY' => 'COPY jobq.queue TO STDOUT',
@@ -46,13 +44,13 @@ my $holder = session($node, 'BEGIN; LOCK TABLE jobq.queue IN ACCESS SHARE MODE')
 work_off($node, 3000, sub
 	{
 		caught_up($node, $_) foreach $standby, $cascaded;
-		$readers{$_} = session($standby, $snapshot) foreach keys %reads;
+		$readers{$_} = session($standby, $takes_snapshot) foreach keys %reads;
 		$readers{'after a savepoint'}->query('SAVEPOINT s; SELECT count(*) FROM jobq.queue; ROLLBACK TO s');
 		$readers{'a cursor'}->query('DECLARE c CURSOR FOR SELECT id FROM jobq.queue ORDER BY id');
-		$exporter = session($standby, $snapshot);
+		$exporter = session($standby, $takes_snapshot);
 		$exported = $exporter->query_safe('SELECT pg_export_snapshot()');
-		$other = session($standby, $snapshot);
-		$far = session($cascaded, $snapshot);
+		$other = session($standby, $takes_snapshot);
+		$far = session($cascaded, $takes_snapshot);
 		$gate = session($standby, 'SELECT pg_advisory_lock(7)');
 		$running = $standby->background_psql('postgres', on_error_stop => 0);
 		$running->query_until(qr/started/, "\\echo started\nSELECT count(q.id) FROM (SELECT pg_advisory_lock_shared(7) OFFSET 0) l"
@@ -77,7 +75,7 @@ foreach my $how (sort keys %reads)
 	like(slurp_file($standby->logfile, $offset), $too_old, "$how: that says why");
 	$readers{$how}->quit;
 }
-is(answer($far, $all), '40001', 'on a cascaded standby, too');
+is(answer($far, $every_job), '40001', 'on a cascaded standby, too');
 $far->quit;
 $gate->quit;
 like($running->query_until(qr/state \w+/, ''), qr/state 40001/, 'and a query that was running when rows were removed');
@@ -95,16 +93,12 @@ $_->quit foreach $exporter, $other, $holder;
 
 # --- with a snapshot from after it
 
-is(answer(session($standby, $snapshot), $all), '3000 00000', 'a new session has every job');
+is(answer(session($standby, $takes_snapshot), $every_job), '3000 00000', 'a new session has every job');
 is(dumped($standby, $node, 'dump'), '3000|3000', 'so has a new dump');
 
 # --- dumps while jobs run and rows go: complete, or failed
 
-my $compact = PostgreSQL::Test::Utils::tempdir() . '/compact.sql';
-append_to_file($compact, "SELECT jobq.compact();\n");
-my ($out, $ignored) = ('', '');
-my $compactor = IPC::Run::start([ 'pgbench', '--no-vacuum', '--time=600', "--file=$compact", '--host', $node->host,
-		'--port', $node->port, 'postgres' ], '>', \$out, '2>', \$ignored);
+my $compactor = compacts_all_the_time($node);
 foreach my $i (1 .. 4)
 {
 	value('TRUNCATE ran');
@@ -132,24 +126,24 @@ unlike(slurp_file($_->logfile), qr/inconsistent page|PANIC|FATAL:  (?!terminatin
 
 value('TRUNCATE ran');
 value("SELECT jobq.cancel_jobs('note')");
-my $survivor = work_off($node, 3000, sub { caught_up($node, $cascaded); return session($cascaded, $snapshot); });
+my $survivor = work_off($node, 3000, sub { caught_up($node, $cascaded); return session($cascaded, $takes_snapshot); });
 caught_up($node, $cascaded);
 $cascaded->promote;
 wait_dispatcher($cascaded, 'postgres', 'a promoted standby has its dispatcher');
-is(answer($survivor, $all), '40001', 'a snapshot from before the promotion: is an error');
+is(answer($survivor, $every_job), '40001', 'a snapshot from before the promotion: is an error');
 $survivor->quit;
-is($cascaded->safe_psql('postgres', $all), 3000, 'a new session has every job');
+is($cascaded->safe_psql('postgres', $every_job), 3000, 'a new session has every job');
 
 # --- a restored dump, and a server that never was a standby
 
 is($node->safe_psql('dump', 'SELECT last_value FROM jobq.fence'), 0, 'a fence is not dumped');
 isnt(value('SELECT last_value FROM jobq.fence'), 0, 'where it was raised');
-my $reader = session($node, $snapshot);
+my $reader = session($node, $takes_snapshot);
 value('SELECT jobq.compact()');
-like(answer($reader, $all), qr/ 00000$/, 'and stops nobody on the primary itself');
+like(answer($reader, $every_job), qr/ 00000$/, 'and stops nobody on the primary itself');
 $reader->quit;
 
 value("ROLLBACK PREPARED 'held'");
-unlike(slurp_file($node->logfile), qr/jobq \w+ (ERROR|FATAL|PANIC):  (?!terminating)/, 'no errors of our own');
+no_own_errors($node);
 $_->stop foreach $standby, $cascaded, $node;
 done_testing();

@@ -8,9 +8,6 @@ use ServerTest;
 use StandbyTest;
 use Test::More;
 
-my $all = 'SELECT (SELECT count(*) FROM jobq.queue) + (SELECT count(*) FROM ran)';
-my $snapshot = 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT n FROM unrelated';
-my $removed = qr/swept, [1-9]\d* dead rows removed/;
 my $archive = PostgreSQL::Test::Utils::tempdir();
 
 # --- an archive: rows stay by default
@@ -29,10 +26,10 @@ sub archived
 hold_horizon($node);
 my $standby = standby_of($node, 'archived', {}, "restore_command = 'cp $archive/%f %p'", 'wal_retrieve_retry_interval = 100ms');
 my $from = -s $node->logfile;
-my $reader = work_off($node, 3000, sub { archived($standby); return session($standby, $snapshot); });
-unlike(slurp_file($node->logfile, $from), $removed, 'archive_mode = on: no row goes beyond the horizon');
+my $reader = work_off($node, 3000, sub { archived($standby); return session($standby, $takes_snapshot); });
+unlike(slurp_file($node->logfile, $from), $rows_removed, 'archive_mode = on: no row goes beyond the horizon');
 archived($standby);
-is(answer($reader, $all), '3000 00000', 'archive, auto: the first read after the sweep has every job');
+is(answer($reader, $every_job), '3000 00000', 'archive, auto: the first read after the sweep has every job');
 $reader->quit;
 
 # --- with the administrator's word they go, and the fence is there
@@ -40,14 +37,14 @@ $reader->quit;
 set_beyond($node, 'on');
 $node->safe_psql('postgres', 'TRUNCATE ran');
 $from = -s $node->logfile;
-$reader = work_off($node, 3000, sub { archived($standby); return session($standby, $snapshot); });
-my $other = session($standby, $snapshot);
-like(slurp_file($node->logfile, $from), $removed, 'on: rows go');
+$reader = work_off($node, 3000, sub { archived($standby); return session($standby, $takes_snapshot); });
+my $other = session($standby, $takes_snapshot);
+like(slurp_file($node->logfile, $from), $rows_removed, 'on: rows go');
 archived($standby);
-is(answer($reader, $all), '40001', 'archive, on: the first read after the sweep is an error');
+is(answer($reader, $every_job), '40001', 'archive, on: the first read after the sweep is an error');
 is(answer($other, 'SELECT n FROM unrelated'), '1 00000', 'a session that reads another table goes on');
 $_->quit foreach $reader, $other;
-is($standby->safe_psql('postgres', $all), 3000, 'a new session has every job');
+is($standby->safe_psql('postgres', $every_job), 3000, 'a new session has every job');
 $_->stop foreach $standby, $node;
 
 # --- copies of WAL files, jobq not preloaded: the removal's record cancels older snapshots
@@ -57,12 +54,12 @@ $standby = standby_of($node, 'copies', {}, 'restore_command = ' . "'cp " . $node
 	'wal_retrieve_retry_interval = 100ms', "shared_preload_libraries = ''", 'hot_standby_feedback = on');
 hold_horizon($node);
 $from = -s $node->logfile;
-$reader = work_off($node, 3000, sub { caught_up($node, $standby); return session($standby, $snapshot); });
-like(slurp_file($node->logfile, $from), $removed, 'copied files: rows go beyond the horizon');
+$reader = work_off($node, 3000, sub { caught_up($node, $standby); return session($standby, $takes_snapshot); });
+like(slurp_file($node->logfile, $from), $rows_removed, 'copied files: rows go beyond the horizon');
 caught_up($node, $standby);
-is(answer($reader, $all), 'terminated', 'copied files: the session is cancelled');
+is(answer($reader, $every_job), 'terminated', 'copied files: the session is cancelled');
 $reader->{run}->kill_kill;
-is($standby->safe_psql('postgres', $all), 3000, 'copied files: a new session has every job');
+is($standby->safe_psql('postgres', $every_job), 3000, 'copied files: a new session has every job');
 $node->safe_psql('postgres', "ROLLBACK PREPARED 'held'");
 
 # --- rows that only the rewrite leaves behind
@@ -78,14 +75,14 @@ $compactor->query_until(qr/started/, "\\echo started\nSELECT jobq.compact();\n")
 wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE query = 'jobq: writing jobq.queue anew'", 'a rewrite waits for the table');
 $node->safe_psql('postgres', "SELECT pg_terminate_backend($caller, 60000)");	# whose snapshot would keep the rows
 caught_up($node, $standby);
-$reader = session($standby, $snapshot);
+$reader = session($standby, $takes_snapshot);
 $node->safe_psql('postgres', "SELECT jobq.cancel_jobs('note')");
 $holder->query_safe('COMMIT');
 wait_for_sql($node, "SELECT pg_relation_filenode('jobq.queue') <> $file", 'the table is written anew');
 caught_up($node, $standby);
-is(answer($reader, $all), 'terminated', 'a session whose rows the rewrite left behind is cancelled');
+is(answer($reader, $every_job), 'terminated', 'a session whose rows the rewrite left behind is cancelled');
 $reader->{run}->kill_kill;
-is($standby->safe_psql('postgres', $all), 3000, 'a new session has every job');
+is($standby->safe_psql('postgres', $every_job), 3000, 'a new session has every job');
 
 $holder->quit;
 $compactor->{run}->kill_kill;

@@ -9,8 +9,6 @@ use ServerTest;
 use StandbyTest;
 use Test::More;
 
-my $all = 'SELECT (SELECT count(*) FROM jobq.queue) + (SELECT count(*) FROM ran)';
-my $snapshot = 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT n FROM unrelated';
 my $node = jobq_primary('primary', "jobq.compact_beyond_horizon = 'on'");
 
 sub value { return $node->safe_psql('postgres', $_[0]); }
@@ -23,22 +21,8 @@ sub burn
 	return value("DO \$\$ BEGIN FOR i IN 1 .. $n LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END \$\$");
 }
 
-# Freezes all rows, then sets the next xid; its page of the commit log has to be there.
-sub advance_to
-{
-	my ($xid) = @_;
-	my $segment = sprintf '%s/pg_xact/%04X', $node->data_dir, $xid / (32 * 8192 * 4);
-
-	$node->safe_psql($_, 'VACUUM FREEZE') foreach qw(template0 template1 postgres);
-	$node->stop;
-	append_to_file($segment, "\0" x (32 * 8192)) unless -e $segment;
-	command_ok([ 'pg_resetwal', "--next-transaction-id=$xid", '--pgdata=' . $node->data_dir ], "the next xid is $xid");
-	$node->start;
-	return wait_dispatcher($node, 'postgres', "at $xid the dispatcher runs");
-}
-
 value('ALTER DATABASE template0 ALLOW_CONNECTIONS true');
-advance_to($_) foreach 1_500_000_000, 3_000_000_000, 2**32 - 9000;
+advance_to($node, $_) foreach 1_500_000_000, 3_000_000_000, 2**32 - 9000;
 $node->safe_psql($_, 'VACUUM FREEZE') foreach qw(template0 template1 postgres);
 
 hold_horizon($node);
@@ -51,15 +35,15 @@ foreach my $round ('before', 'across', 'after')
 	work_off($node, 1500, sub
 		{
 			caught_up($node, $standby);
-			($reader, $other) = map { session($standby, $snapshot) } 1 .. 2;
+			($reader, $other) = map { session($standby, $takes_snapshot) } 1 .. 2;
 			burn(9000) if $round eq 'across';
 		});
 	caught_up($node, $standby);
 	is(value('SELECT pg_current_xact_id()::text::numeric >= 2^32'), $round eq 'before' ? 'f' : 't', "$round: where we are");
-	is(answer($reader, $all), '40001', "$round: the fence stops an older snapshot");
+	is(answer($reader, $every_job), '40001', "$round: the fence stops an older snapshot");
 	is(answer($other, 'SELECT n FROM unrelated'), '1 00000', "$round: and no other read");
 	$_->quit foreach $reader, $other;
-	is($standby->safe_psql('postgres', $all), 1500, "$round: a new session has every job");
+	is($standby->safe_psql('postgres', $every_job), 1500, "$round: a new session has every job");
 }
 
 # --- without the fence: the conflict's xid
@@ -67,10 +51,10 @@ foreach my $round ('before', 'across', 'after')
 set_beyond($node, 'auto');
 value("ROLLBACK PREPARED 'held'");
 value('TRUNCATE ran');
-my $reader = work_off($node, 1500, sub { caught_up($node, $standby); return session($standby, $snapshot); });
+my $reader = work_off($node, 1500, sub { caught_up($node, $standby); return session($standby, $takes_snapshot); });
 caught_up($node, $standby);
-is(answer($reader, $all), 'terminated', 'a conflict cancels an older snapshot');
+is(answer($reader, $every_job), 'terminated', 'a conflict cancels an older snapshot');
 $reader->{run}->kill_kill;
-is($standby->safe_psql('postgres', $all), 1500, 'a new session has every job');
+is($standby->safe_psql('postgres', $every_job), 1500, 'a new session has every job');
 $_->stop foreach $standby, $node;
 done_testing();

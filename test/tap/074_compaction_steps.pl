@@ -5,18 +5,14 @@ use warnings;
 
 use PostgreSQL::Test::Utils;
 use ServerTest;
+use StandbyTest;
 use Test::More;
 
 my $node = jobq_server('steps', 'restart_after_crash = on', 'autovacuum = off', 'fsync = off', 'log_min_messages = debug1',
 	'wal_sender_timeout = 0', "wal_consistency_checking = 'all'");
-$node->start;
+start_with_paused_type($node);
 $node->safe_psql('postgres', <<'END');
-CREATE EXTENSION jobq;
-CREATE EXTENSION amcheck;
 CREATE EXTENSION pageinspect;
-CREATE FUNCTION nothing(p jsonb) RETURNS void LANGUAGE sql AS '';
-SELECT jobq.create_job_type('waits', 'nothing(jsonb)');
-SELECT jobq.pause_job_type('waits');
 CREATE FUNCTION dead_pointers(OUT n bigint) LANGUAGE sql AS $$
   SELECT count(*) FROM generate_series(0, pg_relation_size('jobq.queue') / 8192 - 1) b,
     LATERAL heap_page_items(get_raw_page('jobq.queue', b::int)) WHERE lp_flags = 3 $$;
@@ -32,28 +28,8 @@ BEGIN
   END LOOP;
 END $$;
 END
-wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 
 sub value { return $node->safe_psql('postgres', $_[0]); }
-
-sub holds
-{
-	my ($sql) = @_;
-	my $session = $node->background_psql('postgres', on_error_stop => 0);
-
-	$session->query($sql);
-	return $session;
-}
-
-sub sound
-{
-	my ($what, $of) = @_;
-	my $bad = ($of // $node)->safe_psql('postgres', 'SELECT count(*) FROM'
-		  . " (SELECT bt_index_check(indexrelid, true) FROM pg_index WHERE indrelid = 'jobq.queue'::regclass AND indisready) i");
-
-	ok($bad >= 5, "$what: each index has every row");
-	return is(value("SELECT count(*) FROM verify_heapam('jobq.queue')"), 0, "$what: the table is sound");
-}
 
 sub cancelled_jobs
 {
@@ -66,7 +42,7 @@ sub cancelled_jobs
 # A cursor that stands in the index on ids, and pins its page.
 sub index_cursor
 {
-	return holds("BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off;"
+	return session($node, "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off;"
 		  . ' DECLARE c CURSOR FOR SELECT id FROM jobq.queue ORDER BY id; FETCH 1 FROM c');
 }
 
@@ -75,7 +51,7 @@ sub cleaned
 	my ($what) = @_;
 
 	wait_for_sql($node, 'SELECT dead_pointers() = 0', "$what: line pointers are free again without a call");
-	return sound($what);
+	return sound($node, $what);
 }
 
 # --- a cursor on an index-only scan
@@ -95,7 +71,7 @@ cmp_ok(value('SELECT dead_pointers()'), '>', 400, 'rows are gone, their line poi
 is(errors_of($node, 'postgres', "SET lock_timeout = '20s'; CREATE INDEX owner_early ON jobq.queue (tenant, id);"
 	  . ' ALTER TABLE jobq.queue ALTER COLUMN tenant SET STATISTICS 50'), '00000', 'DDL gets the table beside the cursor');
 value("SELECT count(jobq.enqueue('waits')) FROM generate_series(1, 300)");
-sound('between the steps');
+sound($node, 'between the steps');
 $cursor->quit;
 cleaned('when the cursor is closed');
 value('DROP INDEX jobq.owner_early');
@@ -127,7 +103,7 @@ foreach my $what (sort keys %between)
 
 cancelled_jobs(300);
 $cursor = index_cursor();
-my $killer = holds('SELECT 1');
+my $killer = session($node, 'SELECT 1');
 $killer->query_until(qr/started/, "\\echo started\nSELECT 'ended', pg_terminate_backend(pid, 60000) FROM waiting_for_pin();\n");
 value('SELECT jobq.compact()');
 $killer->query_until(qr/ended\|t/, '');
@@ -147,12 +123,12 @@ $standby->init_from_backup($node, 'base', has_streaming => 1);
 $standby->start;
 value("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'held'");
 cancelled_jobs(300);
-my $locker = holds('BEGIN; LOCK TABLE jobq.queue IN SHARE UPDATE EXCLUSIVE MODE');	# the horizon is found, no run gets the table
+my $locker = session($node, 'BEGIN; LOCK TABLE jobq.queue IN SHARE UPDATE EXCLUSIVE MODE');	# the horizon is found, no run gets the table
 value('SELECT jobq.compact()');
 $cursor = index_cursor();
 $locker->quit;
-$killer = holds('SELECT 1');
-my $asker = holds('SELECT 1');
+$killer = session($node, 'SELECT 1');
+my $asker = session($node, 'SELECT 1');
 $asker->query_until(qr/started/, "\\echo started\nSELECT jobq.compact();\n");
 $killer->query("SELECT pid FROM waiting_for_pin()");
 value('SELECT pg_current_xact_id()');	# its commit writes all WAL before it
@@ -178,9 +154,9 @@ is($standby->safe_psql('postgres', "SELECT count(*) FROM pg_locks WHERE locktype
 is($standby->safe_psql('postgres', "SET lock_timeout = '20s'; SELECT count(*) > 0 FROM jobq.queue"), 't', 'kill: which can be read there');
 value('SELECT jobq.compact()');
 is(value('SELECT dead_pointers()'), 0, 'kill: a later run frees the line pointers');
-sound('kill');
+sound($node, 'kill');
 $node->wait_for_catchup($standby);
-sound('kill, on the standby', $standby);
+sound($node, 'kill, on the standby', $standby);
 value("ROLLBACK PREPARED 'held'");
 
 unlike(slurp_file($node->logfile), qr/jobq \w+ (ERROR|PANIC):/, 'no errors of our own');

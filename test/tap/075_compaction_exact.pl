@@ -7,57 +7,22 @@ use warnings;
 use IO::Socket::UNIX;
 use PostgreSQL::Test::Utils;
 use ServerTest;
+use StandbyTest;
 use Test::More;
 
 my $node = jobq_server('exact', 'autovacuum = off', 'fsync = off', 'log_min_messages = debug1', "jobq.compact_threshold = '256MB'");
-$node->start;
+start_with_paused_type($node);
 $node->safe_psql('postgres', <<'END');
-CREATE EXTENSION jobq;
-CREATE EXTENSION amcheck;
-CREATE FUNCTION nothing(p jsonb) RETURNS void LANGUAGE sql AS '';
-SELECT jobq.create_job_type('waits', 'nothing(jsonb)');
-SELECT jobq.pause_job_type('waits');
-CREATE TABLE other (n int);
 CREATE FUNCTION noise(bytes int) RETURNS text LANGUAGE sql AS
   $$ SELECT string_agg(md5(random()::text), '') FROM generate_series(1, bytes / 32) $$;
--- Gives the calling transaction n subtransactions with xids.
-CREATE FUNCTION subtransactions(n int) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-  FOR i IN 1 .. n LOOP
-    BEGIN
-      INSERT INTO public.other VALUES (i);
-    EXCEPTION WHEN division_by_zero THEN NULL;
-    END;
-  END LOOP;
-END $$;
 CREATE FUNCTION live() RETURNS bigint LANGUAGE sql AS
   $$ SELECT n_live_tup FROM pg_stat_all_tables WHERE relid = 'jobq.queue'::regclass $$;
 END
-wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 
 sub value { return $node->safe_psql('postgres', $_[0]); }
 
 # The same, and the statistics have it before the next session begins.
 sub counted { return value("$_[0]; SELECT pg_stat_force_next_flush()"); }
-
-sub holds
-{
-	my ($sql) = @_;
-	my $session = $node->background_psql('postgres', on_error_stop => 0);
-
-	$session->query($sql);
-	return $session;
-}
-
-sub sound
-{
-	my ($what) = @_;
-
-	cmp_ok(value('SELECT count(*) FROM (SELECT bt_index_check(indexrelid, true) FROM pg_index i JOIN pg_class c ON c.oid = indexrelid'
-			  . " WHERE indrelid = 'jobq.queue'::regclass AND relam = (SELECT oid FROM pg_am WHERE amname = 'btree')) i"),
-		'>=', 5, "$what: each index has every row");
-	return is(value("SELECT count(*) FROM verify_heapam('jobq.queue')"), 0, "$what: the table is sound");
-}
 
 # $waits jobs that stay, $gone others that are cancelled; their row versions are as large as that.
 sub queue_of
@@ -134,13 +99,13 @@ foreach my $executed (1, 0)
 # --- over 64 subtransactions
 
 value('SELECT jobq.compact()');
-my $holder = holds('BEGIN; SELECT subtransactions(100)');
+my $holder = session($node, 'BEGIN; SELECT subtransactions(100)');
 queue_of(100, 500, 32);
 my $offset = -s $node->logfile;
 value('SELECT jobq.compact()');
 like(slurp_file($node->logfile, $offset), qr/jobq compaction: swept, [1-9]\d\d+ dead rows removed/,
 	'100 subtransactions of an idle transaction keep no dead row');
-sound('100 subtransactions');
+sound($node, '100 subtransactions');
 
 # Rows that one of them deletes are seen by a snapshot that was taken before it commits.
 my $rows = value('SELECT count(*) FROM jobq.queue');
@@ -148,7 +113,7 @@ $holder->query('SAVEPOINT s');
 $holder->query("DELETE FROM jobq.queue WHERE id IN (SELECT id FROM jobq.queue LIMIT 50)");
 $holder->query('RELEASE s');
 value('SELECT jobq.compact()');		# while it runs
-my $reader = holds('BEGIN ISOLATION LEVEL REPEATABLE READ');
+my $reader = session($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ');
 is($reader->query('SELECT count(*) FROM jobq.queue'), $rows, 'a snapshot sees what a subtransaction has deleted');
 $holder->query('COMMIT');
 $holder->quit;
@@ -168,13 +133,13 @@ counted("SELECT jobq.cancel_jobs('waits', 't')");
 value('SELECT jobq.compact()');
 my $live = value('SELECT live()');
 cmp_ok(abs($live - 3000), '<', 100, "n_live_tup is true beside pages that are all visible: $live of 3000");
-$reader = holds('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM jobq.queue');
+$reader = session($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM jobq.queue');
 counted("SELECT count(jobq.alter_job(id, payload => '{\"round\": $_}')) FROM jobq.jobs") foreach 1 .. 2;
 value('SELECT jobq.compact()');
 $live = value('SELECT live()');
 cmp_ok(abs($live - 3000), '<', 100, "beside versions that a snapshot still sees: $live of 3000");
 $reader->quit;
-my $writer = holds("BEGIN; SELECT count(jobq.enqueue('waits')) FROM generate_series(1, 1000)");
+my $writer = session($node, "BEGIN; SELECT count(jobq.enqueue('waits')) FROM generate_series(1, 1000)");
 value('SELECT jobq.compact()');
 $live = value('SELECT live()');
 cmp_ok(abs($live - 3000), '<', 100, "beside jobs that are being enqueued: $live of 3000");
@@ -190,7 +155,7 @@ value('CREATE INDEX by_hash ON jobq.queue USING hash (id)');
 value('CREATE INDEX by_range ON jobq.queue USING brin (id)');
 value('SELECT jobq.compact()');
 isnt(value($file), $before, 'the table is written anew beside other indexes on the ids');
-sound('other indexes');
+sound($node, 'other indexes');
 value('DROP INDEX jobq.by_hash; DROP INDEX jobq.by_range');
 
 value('CREATE ACCESS METHOD other TYPE TABLE HANDLER heap_tableam_handler; ALTER TABLE jobq.queue SET ACCESS METHOD other');
@@ -234,8 +199,8 @@ my $size = value("SELECT pg_total_relation_size('jobq.queue')");
 value('SELECT jobq.compact()');
 isnt(value($file), $before, "compact() does it, of $size bytes");
 like(slurp_file($node->logfile, $offset), qr/jobq rewrite: \d+ bytes done/, 'and measures it');
-sound('the rewrite');
+sound($node, 'the rewrite');
 
-unlike(slurp_file($node->logfile), qr/jobq \w+ (ERROR|FATAL|PANIC):  (?!terminating)/, 'no errors of our own');
+no_own_errors($node);
 $node->stop;
 done_testing();

@@ -5,55 +5,17 @@ use warnings;
 
 use PostgreSQL::Test::Utils;
 use ServerTest;
+use StandbyTest;
 use Test::More;
 
 my $node = jobq_server('epoch', 'autovacuum = off', 'fsync = off', 'log_min_messages = debug1');
-$node->start;
+start_with_paused_type($node);
 $node->safe_psql('postgres', <<'END');
-CREATE EXTENSION jobq;
-CREATE EXTENSION amcheck;
-CREATE FUNCTION nothing(p jsonb) RETURNS void LANGUAGE sql AS '';
 SELECT jobq.create_job_type('nothing', 'nothing(jsonb)');
-SELECT jobq.create_job_type('waits', 'nothing(jsonb)');
-SELECT jobq.pause_job_type('waits');
-CREATE TABLE other (n int);
-CREATE FUNCTION use_xids(n int) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-  FOR i IN 1 .. n LOOP
-    BEGIN
-      INSERT INTO public.other VALUES (i);
-    EXCEPTION WHEN division_by_zero THEN NULL;
-    END;
-  END LOOP;
-END $$;
 ALTER DATABASE template0 ALLOW_CONNECTIONS true;
 END
-wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 
 sub value { return $node->safe_psql('postgres', $_[0]); }
-
-sub holds
-{
-	my ($sql) = @_;
-	my $session = $node->background_psql('postgres', on_error_stop => 0);
-
-	$session->query($sql);
-	return $session;
-}
-
-# Freezes all rows, then lets the server's next xid be that.
-sub advance_to
-{
-	my ($xid) = @_;
-	my $segment = sprintf '%s/pg_xact/%04X', $node->data_dir, $xid / (32 * 8192 * 4);
-
-	$node->safe_psql($_, 'VACUUM FREEZE') foreach qw(template0 template1 postgres);
-	$node->stop;
-	append_to_file($segment, "\0" x (32 * 8192)) unless -e $segment;
-	command_ok([ 'pg_resetwal', "--next-transaction-id=$xid", '--pgdata=' . $node->data_dir ], "the next xid is $xid");
-	$node->start;
-	return wait_dispatcher($node, 'postgres', "at $xid the dispatcher runs");
-}
 
 sub next_xid { return value('SELECT pg_snapshot_xmax(pg_current_snapshot())'); }
 
@@ -63,15 +25,6 @@ sub jobs_run
 	my $id = $node->safe_psql($db // 'postgres', "SELECT jobq.enqueue('nothing')");
 
 	return wait_status($node, $db // 'postgres', $id, 'completed', "$what: a job runs");
-}
-
-sub sound
-{
-	my ($what) = @_;
-
-	cmp_ok(value('SELECT count(*) FROM (SELECT bt_index_check(indexrelid, true) FROM pg_index'
-			  . " WHERE indrelid = 'jobq.queue'::regclass) i"), '>=', 5, "$what: each index has every row");
-	return is(value("SELECT count(*) FROM verify_heapam('jobq.queue')"), 0, "$what: the table is sound");
 }
 
 # Dead rows that runs have removed since that place in the log.
@@ -85,25 +38,25 @@ sub removed
 }
 
 jobs_run('at first');
-advance_to(2_000_000_000);
-advance_to(4_000_000_000);
+advance_to($node, 2_000_000_000);
+advance_to($node, 4_000_000_000);
 jobs_run('after half of the ids');
-advance_to(2**32 - 3000);
+advance_to($node, 2**32 - 3000);
 jobs_run('before 2^32');
 
 # What holds the server's horizon, a snapshot, an overflow, and rows that are deleted on both sides of 2^32
 value("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'held'");
-my $overflow = holds('BEGIN; SELECT use_xids(100)');
+my $overflow = session($node, 'BEGIN; SELECT subtransactions(100)');
 value("SELECT count(jobq.enqueue('waits', tenant => (i % 3)::text)) FROM generate_series(1, 900) i");
 value("SELECT jobq.cancel_jobs('waits', '0')");
 my $offset = -s $node->logfile;
 value('SELECT jobq.compact()');
 cmp_ok(removed($offset), '>=', 300, 'before 2^32: dead rows go');
-my $deleter = holds('BEGIN; SELECT pg_current_xact_id()');
-my $reader = holds('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM jobq.queue');
+my $deleter = session($node, 'BEGIN; SELECT pg_current_xact_id()');
+my $reader = session($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM jobq.queue');
 cmp_ok(next_xid(), '<', 2**32, 'all of them have ids before 2^32');
 
-value('SELECT use_xids(4000)');
+value('SELECT subtransactions(4000)');
 cmp_ok(next_xid(), '>', 2**32, 'the ids pass 2^32');
 $deleter->query("DELETE FROM jobq.queue WHERE tenant = '1'; COMMIT");
 $deleter->quit;
@@ -118,7 +71,7 @@ value("SELECT jobq.cancel_jobs('waits', '2')");
 $offset = -s $node->logfile;
 value('SELECT jobq.compact()');
 cmp_ok(removed($offset), '>=', 300, 'and so do rows that were deleted after 2^32');
-sound('after 2^32');
+sound($node, 'after 2^32');
 jobs_run('after 2^32');
 $overflow->query('COMMIT');
 $overflow->quit;
@@ -138,8 +91,8 @@ jobs_run('after a restart');
 jobs_run('after a restart there', 'later');
 is($node->safe_psql('later', "SELECT jobq.health() #>> '{checks,identity,status}'"), 'healthy', 'both homes are known');
 value('SELECT jobq.compact()');
-sound('after a restart');
+sound($node, 'after a restart');
 
-unlike(slurp_file($node->logfile), qr/jobq \w+ (ERROR|FATAL|PANIC):  (?!terminating)/, 'no errors of our own');
+no_own_errors($node);
 $node->stop;
 done_testing();

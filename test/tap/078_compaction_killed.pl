@@ -9,7 +9,6 @@ use ServerTest;
 use StandbyTest;
 use Test::More;
 
-my $all = 'SELECT (SELECT count(*) FROM jobq.queue) + (SELECT count(*) FROM ran)';
 my $node = jobq_primary('primary');
 my $standby = standby_of($node, 'feedback', { has_streaming => 1 }, 'hot_standby_feedback = on');
 
@@ -17,24 +16,19 @@ sub value { return $node->safe_psql('postgres', $_[0]); }
 value("SELECT jobq.pause_job_type('note')");
 value("SELECT count(jobq.enqueue('note', jsonb_build_object('n', i))) FROM generate_series(1, 15) i");
 caught_up($node, $standby);
-my $reader = session($standby, 'BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT n FROM unrelated');
-my $xmin = $standby->safe_psql('postgres', "SELECT min(backend_xmin::text::bigint) FROM pg_stat_activity WHERE state = 'idle in transaction'");
-my $conninfo = $standby->safe_psql('postgres', 'SHOW primary_conninfo');
-$standby->safe_psql('postgres', "ALTER SYSTEM SET primary_conninfo = ''");
-$standby->reload;
-wait_for_sql($node, 'SELECT count(*) = 0 FROM pg_stat_replication', "disconnected");
+my ($reader, $xmin) = reader_with_xmin($standby);
+disconnect_standby($node, $standby);
 value("SELECT jobq.resume_job_type('note')");
 wait_for_sql($node, 'SELECT count(*) = 0 FROM jobq.queue', 'jobs run');
 value('SELECT pg_current_xact_id()') for 1 .. 3;
 value("SET enable_seqscan=off; SET enable_bitmapscan = off; SELECT count(*) FROM jobq.queue WHERE id >= '00000000-0000-0000-0000-000000000000'") for 1 .. 3;
-$standby->safe_psql('postgres', 'ALTER SYSTEM RESET primary_conninfo');
-$standby->reload;
+connect_standby($standby);
 wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_replication WHERE backend_xmin::text::bigint <= $xmin", 'feeds back');
 caught_up($node, $standby);
 my $file = value("SELECT pg_relation_filenode('jobq.queue')");
 value('SELECT jobq.compact()') foreach 1 .. 2;
 isnt(value("SELECT pg_relation_filenode('jobq.queue')"), $file, 'rewritten');
 caught_up($node, $standby);
-is(answer($reader, $all), '15 00000', 'every job');
+is(answer($reader, $every_job), '15 00000', 'every job');
 $_->stop foreach $standby, $node;
 done_testing();
