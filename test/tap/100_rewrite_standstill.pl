@@ -49,6 +49,7 @@ is($standby->safe_psql('postgres', $every_job), 300, 'with every job');
 
 $standby->append_conf('postgresql.conf', 'max_standby_streaming_delay = 0');
 $standby->reload;
+wait_for_sql($standby, "SELECT current_setting('max_standby_streaming_delay') = '0'", 'conflicts do not wait any more');
 my $holder = session($node, 'BEGIN; LOCK TABLE jobq.queue IN ACCESS SHARE MODE');
 $reader = reader_before_horizon();
 $before = value($file);
