@@ -428,11 +428,11 @@ BEGIN
   IF denied IS NULL AND jsonb_typeof(options) = 'object' THEN
     SELECT format('option "%s"', k) INTO denied FROM jsonb_object_keys(options) k
      WHERE k NOT IN ('limits', 'burst', 'concurrency_per_key', 'max_skip', 'aging', 'fair_by', 'fair_depth',
-                     'max_depth', 'max_children_per_minute') LIMIT 1;
+                     'max_depth', 'max_children_per_minute', 'stall') LIMIT 1;
   END IF;
   IF denied IS NOT NULL THEN
     PERFORM jobq._bad('42501', format('%s: must be owner of job type "%s"', denied, t.name),
-      'Access "admin" changes its weights, limits, priorities and timeout.');
+      'Access "admin" changes its weights, limits, priorities and timeouts.');
   END IF;
 END $$;
 

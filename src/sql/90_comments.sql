@@ -22,7 +22,7 @@ on_conflict: with a type of that name: "error" (42710, default) | "replace" (cha
 
 COMMENT ON FUNCTION jobq.alter_job_type IS
 $$Changes a job type; arguments that are NULL change nothing. The rules are those of create_job_type; waiting jobs follow.
-name: of a job type (42704) that the caller owns (42501). With access "admin" to all tenants also one of another role, but then only timeout, base_priority, max_concurrent, cpu_weight, rate_limit, rate_window and the options limits, burst, concurrency_per_key, max_skip, aging, fair_by, fair_depth, max_depth, max_children_per_minute.
+name: of a job type (42704) that the caller owns (42501). With access "admin" to all tenants also one of another role, but then only timeout, base_priority, max_concurrent, cpu_weight, rate_limit, rate_window and the options limits, burst, concurrency_per_key, max_skip, aging, fair_by, fair_depth, max_depth, max_children_per_minute, stall.
 handler, command: one of them replaces whichever the type had.
 max_attempts: of jobs enqueued from now on.  backoff, backoff_base, backoff_max, backoff_jitter, timeout: of attempts that begin or end from now on.
 base_priority: of jobs enqueued from now on.  max_concurrent, cpu_weight, rate_limit, rate_window: at once.
