@@ -13,6 +13,11 @@
 
 #include "hook_references.h"
 #include "job_types.h"
+#include "row_map.h"
+
+/* read and written by SQL only; its shape is checked as that of the others */
+static const ShapeColumn hook_references_columns[] = {{"hook_job", UUIDOID, FILLED}, {"job_id", UUIDOID, FILLED}};
+const Shape hook_references_shape = {"hook_references", hook_references_columns, lengthof(hook_references_columns), 0};
 
 /* Returns how many rows a statement on up to two ids has returned or written. */
 static uint64

@@ -29,7 +29,7 @@
 static const Shape *const shapes[] = {
 	&home_shape, &job_types_shape, &job_type_env_shape, &queue_shape, &limits_shape, &stopped_shape, &signals_shape, &pressure_rules_shape,
 	&history_shape, &dead_letters_shape, &dead_letter_count_shape, &events_shape, &alerts_shape, &access_shape,
-	&tenant_check_shape, &tenant_quotas_shape, &quota_jobs_shape
+	&tenant_check_shape, &tenant_quotas_shape, &quota_jobs_shape, &hook_references_shape
 };
 
 static HTAB *maps = NULL;

@@ -45,6 +45,7 @@ extern const Shape events_shape;	/* events.c */
 extern const Shape home_shape;		/* home.c */
 extern const Shape job_types_shape; /* job_types.c */
 extern const Shape job_type_env_shape;
+extern const Shape hook_references_shape;	/* hook_references.c */
 extern const Shape dead_letter_count_shape; /* ledger.c */
 extern const Shape limits_shape;	/* limit.c */
 extern const Shape signals_shape;	/* pressure.c */
