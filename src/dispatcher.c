@@ -442,7 +442,8 @@ sleep_until_needed(void)
 	pgstat_report_stat(false);
 	pgstat_report_activity(STATE_IDLE, NULL);
 	if (timeout > 0 && (db->suspended || !quiet_settle()))
-		wake_wait(timeout);
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout,
+						 jobq_wait(WAIT_DISPATCHER));
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
 	pgstat_report_activity(STATE_RUNNING, "jobq: dispatching");

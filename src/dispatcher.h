@@ -147,8 +147,6 @@ extern void roles_init(MemoryContext context);
 extern RoleState *role_state(Oid roleid);
 /* Since last asked: has any role changed, so that the registry must be read again? */
 extern bool roles_changed(void);
-/* Does anything wait for a worker? */
-extern bool roles_wait(void);
 /* Why no worker of a role comes, for health(); writes nothing when all do. */
 extern void roles_trouble(char *buf, int size);
 

@@ -60,19 +60,6 @@ role_state(Oid roleid)
 	return r;
 }
 
-bool
-roles_wait(void)
-{
-	dlist_iter	it;
-
-	dlist_foreach(it, &all_roles)
-	{
-		if (dlist_container(RoleState, all, it.cur)->door.shut)
-			return true;
-	}
-	return false;
-}
-
 void
 roles_trouble(char *buf, int size)
 {
