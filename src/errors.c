@@ -162,6 +162,7 @@ raise_with_prefix(MemoryContext context, const char *prefix)
 
 	if (is_internal() || ERRCODE_TO_CATEGORY(geterrcode()) == ERRCODE_TO_CATEGORY(ERRCODE_OPERATOR_INTERVENTION))
 		PG_RE_THROW();
+	prefix = MemoryContextStrdup(context, prefix);	/* the caller has made it in ErrorContext */
 	error = take_error(context);
 	error->message = psprintf("%s%s", prefix, error->message);
 	error->cursorpos = 0;		/* is none in the caller's statement */
