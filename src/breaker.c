@@ -223,6 +223,14 @@ breaker_end_probe(JobqDb *db, int32 type_id, const pg_uuid_t *id)
 	SpinLockRelease(&db->breaker_mutex);
 }
 
+void
+breakers_forget(JobqDb *db)
+{
+	SpinLockAcquire(&db->breaker_mutex);
+	db->nbreakers = 0;
+	SpinLockRelease(&db->breaker_mutex);
+}
+
 int
 breakers_open(JobqDb *db, Breaker *copies)
 {

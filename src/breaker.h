@@ -59,6 +59,8 @@ extern void breaker_close(JobqDb *db, int32 type_id);
 /* This job probes, if one may; it probes no longer. */
 extern void breaker_begin_probe(JobqDb *db, int32 type_id, const pg_uuid_t *id);
 extern void breaker_end_probe(JobqDb *db, int32 type_id, const pg_uuid_t *id);
+/* Forgets all: another extension's types may have the same ids. */
+extern void breakers_forget(JobqDb *db);
 /* breaker_health.c: a JSON array of the open breakers, and a sentence that names them; NULL: there are none. */
 extern char *breakers_health(JobqDb *db, char **message);
 /* Copies the breakers that are not closed; returns how many. */

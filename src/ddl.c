@@ -6,7 +6,8 @@
  * every enqueue would queue behind DROP EXTENSION.  A dispatcher never leaves its database, so DROP
  * DATABASE, RENAME, SET TABLESPACE and CREATE DATABASE ... TEMPLATE would fail after 5 s.  Our
  * ProcessUtility hook meets these commands before they take a lock, and a detour (detour.c) stops what
- * is in their way; then the command runs as without us, and reports what it would report.
+ * is in their way, also the process that asks a signal's condition; then the command runs as without us,
+ * and reports what it would report.
  *
  * Only for callers whom the command will obey: others get the server's error and disturb nothing.
  *

@@ -261,7 +261,10 @@ processes_run(JobqDb *db, bool terminate)
 	return found || one_lingers(db->dboid);
 }
 
-/* Until then it may be about to take a table's lock, as a weak one, behind the command's strong one. */
+/*
+ * Until then it may be about to take a table's lock, as a weak one, behind the
+ * command's strong one, or its signal worker may.
+ */
 static bool
 dispatcher_is_unaware(const Detour *detour)
 {

@@ -431,6 +431,20 @@ start_anew(void)
 	proc_exit(0);
 }
 
+/*
+ * Answers health() and DDL: the turn before is over.  DDL also waits for the
+ * signal worker, which locks our tables in another order than DROP.
+ */
+static void
+answer_ping(void)
+{
+	uint64		ping = pg_atomic_read_u64(&db->ping);
+
+	pg_read_barrier();			/* DDL suspends before it asks */
+	if (db->suspended == 0 || signal_worker_leave())
+		pg_atomic_write_u64(&db->pong, ping);
+}
+
 static void
 sleep_until_needed(void)
 {
@@ -447,7 +461,7 @@ sleep_until_needed(void)
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
 	pgstat_report_activity(STATE_RUNNING, "jobq: dispatching");
-	pg_atomic_write_u64(&db->pong, pg_atomic_read_u64(&db->ping));
+	answer_ping();
 	if (ConfigReloadPending)
 	{
 		ConfigReloadPending = false;

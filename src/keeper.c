@@ -18,6 +18,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "breaker.h"
 #include "keeper.h"
 #include "slots.h"
 #include "worker_need.h"
@@ -72,6 +73,7 @@ tidy_entry(Oid dboid, MonoTime now)
 	if (db->dboid == dboid && db->restart &&
 		(is_empty(db) || mono_exceeds(db->suspended_at, now, LEAVE_LIMIT_MS)))
 	{
+		breakers_forget(db);
 		db->restart = false;
 	}
 	if (db->dboid == dboid && db->ended == ENDED_ABSENT && !db->wanted && db->suspended == 0 && is_empty(db))

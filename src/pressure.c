@@ -370,6 +370,16 @@ ask_condition(MonoTime now)
 	due->next_check = now + (signal_worker_start(db, due->id) ? due->every : START_RETRY_US);
 }
 
+void
+pressure_ask_again(int32 signal)
+{
+	for (int i = 0; i < nsignals; i++)
+	{
+		if (signals[i].id == signal)
+			signals[i].next_check = 0;
+	}
+}
+
 bool
 pressure_due(MonoTime now)
 {

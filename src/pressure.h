@@ -30,7 +30,9 @@ extern void watch_machine(JobqDb *db, MonoTime now);
 extern bool signal_worker_start(JobqDb *db, int32 signal);
 /* One that takes too long is told to go. */
 extern bool signal_worker_runs(MonoTime now);
-/* The database must be empty of us: false while it isn't gone. */
+/* DDL needs our tables or the database to itself: false while it isn't gone.  What it was asked is asked again. */
 extern bool signal_worker_leave(void);
+/* The condition of that signal is due. */
+extern void pressure_ask_again(int32 signal);
 
 #endif

@@ -7,8 +7,8 @@
  * index expression), in the search_path it was created with, for at most five seconds; rolled back.  The answer is
  * written in another transaction, as the owner of our tables, when it is new; that wakes the dispatcher.
  *
- * SIGTERM is die; the dispatcher sends it when the database must be empty, or when a condition does not obey its time
- * limit, which the next process writes down.
+ * SIGTERM is die; the dispatcher sends it when DDL needs our tables or the database, or when a condition does
+ * not obey its time limit, which the next process writes down.
  */
 #include "jobq.h"
 
@@ -128,7 +128,10 @@ bool
 signal_worker_leave(void)
 {
 	if (handle)
+	{
 		TerminateBackgroundWorker(handle);
+		pressure_ask_again(asked);
+	}
 	return !signal_worker_runs(DT_NOBEGIN);
 }
 

@@ -299,5 +299,28 @@ wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_typ
 scalar_of('DROP DATABASE other');
 pass('so can the database');
 
+# One that has begun to write its answer leaves before the command takes its locks: each could wait for the other.
+scalar_of('CREATE DATABASE other');
+$node->safe_psql('other', <<'END');
+CREATE EXTENSION jobq;
+CREATE TABLE gate AS SELECT 1 AS n;
+SELECT jobq.create_signal('divides', '(SELECT 1 / n = 1 FROM public.gate)', '1s');
+END
+ok($node->poll_query_until('other', "SELECT active FROM jobq.signals WHERE name = 'divides'"), 'a condition is asked');
+my $holder = $node->background_psql('other');
+my $dropper = $node->background_psql('other', on_error_stop => 0);
+my $log_size = -s $node->logfile;
+my $workers = "FROM pg_stat_activity WHERE backend_type = 'jobq signal worker' AND datname = 'other'";
+$holder->query_safe("BEGIN; SELECT FROM jobq.signals WHERE name = 'divides' FOR UPDATE");
+$node->safe_psql('other', 'UPDATE gate SET n = 0');
+wait_for_sql($node, "SELECT count(*) = 1 $workers AND wait_event_type = 'Lock'", 'its answer waits for a lock');
+$dropper->query_until(qr/drops/, "\\echo drops\nDROP EXTENSION jobq;\n");
+wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'DROP%' AND wait_event_type = 'Lock'", 'DROP EXTENSION waits for one, too');
+is(scalar_of("SELECT count(*) $workers"), 0, 'and the answer is not in its way');
+$holder->query_safe('COMMIT');
+is($dropper->query("SELECT count(*) FROM pg_extension WHERE extname = 'jobq'"), 0, 'the extension is gone');
+unlike(slurp_file($node->logfile, $log_size), qr/deadlock detected/, 'without a deadlock');
+$_->quit foreach $holder, $dropper;
+
 $node->stop;
 done_testing();

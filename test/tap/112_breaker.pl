@@ -122,6 +122,7 @@ api('busy');
 pause('api', 3, '1 ms');
 wait_for_sql($node, q{SELECT count(*) >= 5 FROM jobq.events WHERE job_type = 'api' AND type = 'snoozed'}, 'a probe that says nothing is followed by another');
 api('up');
+query(q{SELECT jobq.enqueue('api')});	# the others may all have been probes by now
 wait_for_sql($node, q{SELECT count(*) = 1 FROM jobq.events WHERE job_type = 'api' AND type = 'resumed'}, 'a success closes the breaker');
 wait_for_sql($node, q{SELECT NOT EXISTS (SELECT FROM jobq.queue WHERE scheduled_for < now() + interval '10 min')}, 'and the rest runs');
 is(query("SELECT coalesce(max(n), 1) FROM (SELECT sum(CASE type WHEN 'started' THEN 1 ELSE -1 END) OVER (ORDER BY ts, id) AS n FROM jobq.events "
@@ -191,5 +192,16 @@ wait_for_sql($node, q{SELECT count(*) = 2 FROM jobq.events WHERE job_type = 'gon
 query(q{SELECT jobq.enqueue('gone', '{"state": "up"}')});
 $node->restart;
 wait_for_sql($node, q{SELECT count(*) = 1 FROM jobq.jobs WHERE job_type = 'gone' AND status = 'completed'}, 'a restart of the server closes all');
+
+# --- another extension, with a type of the same id ---
+
+query(q{SELECT jobq.enqueue('gone')});
+opened('gone', 3);
+my $number = query(q{SELECT id FROM jobq.job_types WHERE name = 'gone' AND dropped_at IS NULL});
+query("BEGIN; DROP EXTENSION jobq; CREATE EXTENSION jobq; SELECT setval('jobq.job_type_id_seq', $number, false); COMMIT");
+make_type('first', '{"failures": 1, "pause": "1 hour"}');
+is(query('SELECT id FROM jobq.job_types'), $number, 'a type of the next extension has the same id');
+query(q{SELECT jobq.enqueue('first', '{"state": "up"}')});
+wait_for_sql($node, q{SELECT count(*) = 1 FROM jobq.jobs WHERE status = 'completed'}, 'its jobs start');
 $node->stop;
 done_testing();
