@@ -4,6 +4,8 @@
  */
 #include "jobq.h"
 
+#include "mb/pg_wchar.h"
+
 #include "bad_rows.h"
 
 #define TROUBLE_LEN	256
@@ -21,7 +23,7 @@ void
 bad_rows_note(BadRows kind, const char *trouble)
 {
 	if (found[kind][0] == '\0')
-		strlcpy(found[kind], trouble, TROUBLE_LEN);
+		strlcpy(found[kind], trouble, pg_mbcliplen(trouble, (int) strlen(trouble), TROUBLE_LEN - 1) + 1);
 }
 
 void

@@ -67,6 +67,13 @@ foreach (@cases)
 	is(dispatcher($node, 'postgres'), $dispatcher, "$what: in the same dispatcher");
 }
 
+# A message that is too long is cut between two characters.
+my $log_end = -s $node->logfile;
+sql(q{INSERT INTO jobq.limits (name, max_concurrent, rate_limit, rate_window) VALUES ('x' || repeat(chr(233), 300), -1, 0, '1s')});
+$node->wait_for_log(qr/limit "x.*the row has no effect/, $log_end);
+ok(utf8::decode(my $line = slurp_file($node->logfile, $log_end)), 'a long name: the log is valid UTF-8');
+sql(q{DELETE FROM jobq.limits WHERE name LIKE 'x%'});
+
 # What lies outside of the range is cut off.
 sql('INSERT INTO jobq.pressure_rules SELECT 0, name, 2147483647, false, -5 FROM jobq.signals',
 	q{UPDATE jobq.pressure_rules SET priority_adj = 2147483647}, q{UPDATE jobq.signals SET active_until = '-infinity', changed_at = 'infinity'});
