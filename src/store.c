@@ -401,7 +401,8 @@ store_unique(Enqueuer *e, Request *request, pg_uuid_t *id)
 		KeyState	state;
 
 		CHECK_FOR_INTERRUPTS();
-		state = unique_look(&e->queue, &key, &job, id);
+		/* replace stores a new job whatever has finished */
+		state = unique_look(&e->queue, &key, &job, request->on_conflict == CONFLICT_REPLACE ? NULL : id);
 		switch (state)
 		{
 			case KEY_FREE:
@@ -427,11 +428,7 @@ store_unique(Enqueuer *e, Request *request, pg_uuid_t *id)
 			case KEY_FINISHED:
 				if (request->on_conflict == CONFLICT_ERROR)
 					raise_conflict(request, id);
-				if (request->on_conflict == CONFLICT_IGNORE)
-					return false;
-				if (insert_unique(e, request, &key, false, id))
-					return true;
-				break;
+				return false;
 			case KEY_CHANGED:
 				break;
 		}

@@ -238,7 +238,7 @@ unique_look(Table *queue, const UniqueKey *key, Job *job, pg_uuid_t *finished)
 			return lock_waiting(queue, &live[i], job);
 	}
 	if (n == 0)
-		return find_finished(key, finished) ? KEY_FINISHED : KEY_FREE;
+		return finished != NULL && find_finished(key, finished) ? KEY_FINISHED : KEY_FREE;
 	*job = live[n - 1];
 	return n == 1 ? KEY_RUNNING : KEY_FULL;
 }

@@ -25,7 +25,10 @@ typedef enum KeyState
 	KEY_CHANGED					/* look again */
 } KeyState;
 
-/* What holds the key.  May wait for other transactions, never for a handler. */
+/*
+ * What holds the key.  May wait for other transactions, never for a handler.
+ * finished NULL: jobs that have finished do not count.
+ */
 extern KeyState unique_look(Table *queue, const UniqueKey *key, Job *job, pg_uuid_t *finished);
 /* After a failed insert: waits for whoever is inserting or deleting that row of the key. */
 extern void unique_wait(Table *queue, const UniqueKey *key, bool successor);

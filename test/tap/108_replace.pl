@@ -58,4 +58,14 @@ wait_status($node, 'postgres', $first, 'completed', 'it runs, too: it is the old
 sql("SELECT jobq.cancel_job('$other')");
 wait_status($node, 'postgres', $last, 'completed', 'and the last one when all before it have left');
 
+# ---------- finished jobs of a key: those that replace look for none ----------
+
+sql(q{SELECT jobq.create_job_type('often', 'work(jsonb)')});
+my $scans = q{SELECT coalesce(sum(idx_scan), 0) > 0 FROM pg_stat_xact_all_tables WHERE schemaname = 'jobq' AND (relname LIKE 'history%' OR relname = 'dead_letters')};
+my $done = sql(q{SELECT jobq.enqueue('often', unique_key => 'u', unique_for => '1 day')});
+wait_status($node, 'postgres', $done, 'completed', 'a job that holds its key');
+is(sql(qq{BEGIN; SELECT jobq.enqueue('often', unique_key => 'u', unique_for => '1 day'); $scans; ROLLBACK}), "$done\nt", 'ignore looks for it');
+is(sql(qq{BEGIN; SELECT jobq.enqueue('often', unique_key => 'u', unique_for => '1 day', on_conflict => 'replace') <> '$done'; $scans; ROLLBACK}), "t\nf",
+	'replace, which stores a new job in any case, does not');
+
 done_testing();
