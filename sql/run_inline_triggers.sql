@@ -174,6 +174,27 @@ INSERT INTO test.children VALUES (8);
 INSERT INTO test.parents VALUES (8);
 SELECT jobq.run_inline(:'id');
 ROLLBACK;
+-- a caller's trigger may change the job, end it or run it
+BEGIN;
+CREATE FUNCTION test.meddle() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  EXECUTE NEW.what;
+  RETURN NULL;
+END $$;
+CREATE TABLE test.orders (what text);
+CREATE CONSTRAINT TRIGGER meddle AFTER INSERT ON test.orders DEFERRABLE INITIALLY DEFERRED
+  FOR EACH ROW EXECUTE FUNCTION test.meddle();
+SELECT test.job('SELECT 1') AS id \gset
+SAVEPOINT s;
+INSERT INTO test.orders SELECT format($$SELECT jobq.alter_job(%L, payload => '["SELECT 2"]')$$, :'id');
+SELECT status, payload FROM jobq.run_inline(:'id');
+ROLLBACK TO s;
+INSERT INTO test.orders SELECT format('SELECT jobq.cancel_job(%L)', :'id');
+SELECT test.error_of(format('SELECT jobq.run_inline(%L)', :'id'));
+ROLLBACK TO s;
+INSERT INTO test.orders SELECT format('SELECT jobq.run_inline(%L)', :'id');
+SELECT test.error_of(format('SELECT jobq.run_inline(%L)', :'id'));
+ROLLBACK;
 -- another transaction knows nothing of it
 BEGIN;
 INSERT INTO test.watched VALUES ('caller');

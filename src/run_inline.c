@@ -114,13 +114,13 @@ run_and_settle(pg_uuid_t *id)
 	Job			job;
 	Run			run;
 
+	inline_triggers_fire_callers(); /* before the job is locked: they may change it */
 	memset(&run, 0, sizeof(run));
 	ledger_open(&ledger);
 	run.type = lock_sql_job(&ledger, id, &job);
 	run.job = &job;
 	run.cell = -1;
 	run.context = CurrentMemoryContext;
-	inline_triggers_fire_callers();
 	run_as_role(&run);
 	run.outcome.worker = "inline";
 	CommandCounterIncrement();
