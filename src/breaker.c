@@ -146,7 +146,7 @@ breaker_apply_note(const BreakerNote *note, const pg_uuid_t *id)
 		breaker_news_add(note->type_id, id, news, failures, note->pause_us);
 }
 
-/* ---------- who may begin ---------- */
+/* ---------- which jobs may begin ---------- */
 
 bool
 breaker_admits(const JobType *type, const pg_uuid_t *id)

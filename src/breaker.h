@@ -6,8 +6,8 @@
  *	 OPEN		none starts until opened_at + pause; from then on (half-open) one may
  *	 PROBING	that one runs: success closes the breaker, failure opens it again, any other end leaves it half-open
  *
- * Whoever settles an attempt takes down how it ended, and notes that once the settlement is committed, before
- * the dispatcher hears of it.  The dispatcher lets the probe start; executors ask again before they begin a
+ * The process that settles an attempt takes down how it ended, and notes that once the settlement is committed,
+ * before the dispatcher reads it.  The dispatcher lets the probe start; executors ask again before they begin a
  * job, so that none starts of those that were handed out before the breaker opened.
  *
  * A type without a breaker costs the test of JobType.breaker_failures.

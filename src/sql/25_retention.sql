@@ -45,7 +45,7 @@ BEGIN
   SELECT array_agg(e.job_id) INTO released FROM ended e;
   IF released IS NOT NULL THEN
     DELETE FROM jobq.history h
-     WHERE h.id = ANY (released) AND h.expires_at <= clock_timestamp() AND h.id <> ALL ((SELECT jobq._referenced_jobs())::uuid[]);
+     WHERE h.id = ANY (released) AND h.expires_at <= clock_timestamp() AND NOT EXISTS (SELECT FROM jobq.hook_references r WHERE r.job_id = h.id);
   END IF;
 END $$;
 
@@ -156,7 +156,8 @@ BEGIN
   PERFORM jobq._end_hook_references(max_rows);
   DELETE FROM jobq.dead_letters
    WHERE id IN (SELECT id FROM jobq.dead_letters
-                 WHERE expires_at < clock_timestamp() AND id <> ALL ((SELECT jobq._referenced_jobs())::uuid[])
+                 WHERE expires_at < clock_timestamp()
+                   AND NOT EXISTS (SELECT FROM jobq.hook_references r WHERE r.job_id = dead_letters.id)
                  ORDER BY expires_at LIMIT max_rows FOR UPDATE SKIP LOCKED);
   GET DIAGNOSTICS dropped = ROW_COUNT;
   n := jobq._drop_expired((max_rows - dropped)::int);
