@@ -282,6 +282,13 @@ covers_tenant(const Grant *grant, const char *tenant, int len)
 	return len == n || tenant[n] == '/';
 }
 
+static bool
+covers_tenant_text(const Grant *grant, const text *tenant)
+{
+	return tenant == NULL ? covers_tenant(grant, "", 0) :
+		covers_tenant(grant, VARDATA_ANY(tenant), VARSIZE_ANY_EXHDR(tenant));
+}
+
 bool
 access_is_free(Oid role)
 {
@@ -304,8 +311,7 @@ may(Oid role, Access access, text *tenant, const char *type, bool some_type)
 		if (!covers_access(grant, access) || (!some_type && !covers_type(grant, type)))
 			continue;
 		some_tenant = true;
-		if (covers_tenant(grant, tenant == NULL ? "" : VARDATA_ANY(tenant),
-						  tenant == NULL ? 0 : VARSIZE_ANY_EXHDR(tenant)))
+		if (covers_tenant_text(grant, tenant))
 			return true;
 	}
 	return some_tenant && tenant != NULL && tenant_check_admits(role, tenant);
@@ -324,7 +330,7 @@ access_may_some_type(Oid role, Access access, text *tenant)
 }
 
 bool
-access_names_type(Oid role, Access access, const char *type)
+access_names_type(Oid role, Access access, text *tenant, const char *type)
 {
 	Held	   *h = held(role);
 
@@ -332,7 +338,8 @@ access_names_type(Oid role, Access access, const char *type)
 	{
 		const Grant *grant = &h->grants[i];
 
-		if (covers_access(grant, access) && grant->tenant == NULL && grant->types != NULL && covers_type(grant, type))
+		if (covers_access(grant, access) && grant->types != NULL && covers_type(grant, type) &&
+			covers_tenant_text(grant, tenant))
 			return true;
 	}
 	return h->free;

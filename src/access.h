@@ -30,8 +30,8 @@ extern bool access_is_free(Oid role);
 extern bool access_may(Oid role, Access access, text *tenant, const char *type);
 /* ... of every tenant. */
 extern bool access_may_everywhere(Oid role, Access access, const char *type);
-/* ... by a grant that names the type. */
-extern bool access_names_type(Oid role, Access access, const char *type);
+/* ... of the tenant, by a grant that names the type. */
+extern bool access_names_type(Oid role, Access access, text *tenant, const char *type);
 /* ... of some type of that tenant. */
 extern bool access_may_some_type(Oid role, Access access, text *tenant);
 /* ... of some tenant and type. */

@@ -137,16 +137,16 @@ has_rights_of(Oid role, Oid of)
 }
 
 /*
- * True if access "admin" to all tenants lets the role enqueue jobs of the
+ * True if access "admin" to the tenant lets the role enqueue jobs of the
  * type: one that the grant names, or that the role owns or is run as.  A
  * grant of all types does not, or it would give the rights of every run_as.
  */
 static bool
-is_own_type(Oid role, JobType *type)
+is_own_type(Oid role, JobType *type, text *tenant)
 {
-	if (!access_may_everywhere(role, ACCESS_ADMIN, type->name))
+	if (!access_may(role, ACCESS_ADMIN, tenant, type->name))
 		return false;
-	return access_names_type(role, ACCESS_ADMIN, type->name) ||
+	return access_names_type(role, ACCESS_ADMIN, tenant, type->name) ||
 		has_rights_of(role, job_type_owner(type)) || has_rights_of(role, job_type_run_as(type));
 }
 
@@ -156,7 +156,7 @@ access_check_enqueue(JobType *type, text *tenant)
 {
 	static const char *const hint = "It takes access \"enqueue\" to that job type and tenant: see jobq.grant_access.";
 
-	if (access_may(GetUserId(), ACCESS_ENQUEUE, tenant, type->name) || is_own_type(GetUserId(), type))
+	if (access_may(GetUserId(), ACCESS_ENQUEUE, tenant, type->name) || is_own_type(GetUserId(), type, tenant))
 		return;
 	if (tenant == NULL)
 		ereport(ERROR,

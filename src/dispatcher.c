@@ -422,10 +422,11 @@ say_trouble(void)
 	set_trouble("%s", text);
 }
 
-/* ALTER DATABASE ... SET counts for a new session only: the launcher starts our successor at once. */
+/* ALTER DATABASE ... SET counts for a new session only: the launcher starts our successor at once, which starts executors. */
 static void
 start_anew(void)
 {
+	executors_dismiss();
 	db->reload = false;
 	db->wanted = true;
 	proc_exit(0);

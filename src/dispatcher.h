@@ -221,6 +221,7 @@ extern void executors_recount_tenants(struct QueueScan *scan);
 extern MonoTime executors_next_timer(void);
 /* Hand-out has stopped: takes back what nobody has begun. */
 extern void executors_take_back(bool cancels);
+extern void executors_dismiss(void);
 extern bool executors_cancel(const pg_uuid_t *id, CancelKind kind, const char *reason);
 extern bool executors_any(void);
 

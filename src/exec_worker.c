@@ -393,6 +393,8 @@ jobq_exec_worker_main(Datum arg)
 		pass_on_cancels();
 		exec_turn(false);
 		pass_on_cancels();
+		if (MySlot->dismissed && is_idle())
+			proc_exit(0);
 		if (wait_for_something() && may_leave())
 			proc_exit(0);
 	}

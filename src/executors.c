@@ -70,7 +70,7 @@ executors_alert(int32 type_id, int linger_us)
 	{
 		Executor   *e = &executors[i];
 
-		if (e->slot && e->attached && e->role == role && !e->exec && !e->slot->leaving && !e->slot->dead)
+		if (e->slot && e->attached && e->role == role && !e->exec && slot_takes_jobs(e->slot))
 		{
 			slot_alert(e->slot, linger_us);
 			return;
@@ -318,7 +318,7 @@ executors_recover(void)
 static bool
 takes_more(Executor *e, TypeState *t, bool is_short, bool settles)
 {
-	if (e->slot == NULL || !e->attached || e->slot->leaving || e->slot->dead ||
+	if (e->slot == NULL || !e->attached || !slot_takes_jobs(e->slot) ||
 		e->role != t->role || e->ncells >= JOBQ_CELLS)
 		return false;
 	if (settles)

@@ -156,11 +156,32 @@ heed_wish(Keeper *k, MonoTime now)
 	k->next_try = Min(k->next_try, soonest);
 }
 
+/* The database is not to have a dispatcher; one may just have started, or read its settings anew. */
+static void
+refuse_dispatcher(Keeper *k)
+{
+	JobqDb	   *db = find_db(k->dboid);
+
+	if (db == NULL || (db->dispatcher == NULL && db->sql_workers == SQL_WORKERS_UNKNOWN))
+		return;
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	if (db->dboid == k->dboid)
+	{
+		db->sql_workers = SQL_WORKERS_UNKNOWN;
+		pg_atomic_write_u32(&db->lacking, 0);
+		if (db->dispatcher != NULL && db->dispatcher_pid > 0)
+			kill(db->dispatcher_pid, SIGTERM);
+	}
+	LWLockRelease(JobqShmem->lock);
+}
+
 /* Brings a note up to date with what its dispatcher does and what others ask of it. */
 void
 keeper_look(Keeper *k, MonoTime now)
 {
 	look_at_dispatcher(k, now);
+	if (!k->admitted)
+		refuse_dispatcher(k);
 	tidy_entry(k->dboid, now);
 	if (k->admitted && k->state < KEEPER_STARTING && is_wanted(k->dboid))
 		heed_wish(k, now);
@@ -261,14 +282,9 @@ keeper_refuse(Keeper *k)
 		return;
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	if (db->dboid == k->dboid)
-	{
 		db->wanted = false;
-		db->sql_workers = SQL_WORKERS_UNKNOWN;
-		pg_atomic_write_u32(&db->lacking, 0);
-		if (db->dispatcher != NULL && db->dispatcher_pid > 0)
-			kill(db->dispatcher_pid, SIGTERM);
-	}
 	LWLockRelease(JobqShmem->lock);
+	refuse_dispatcher(k);
 }
 
 bool

@@ -75,6 +75,7 @@ slot_claim(Oid dboid, SlotKind kind, Oid roleid)
 		claimed->in_use = true;
 		claimed->kind = kind;
 		claimed->leaving = false;
+		claimed->dismissed = false;
 		claimed->dead = false;
 		claimed->dboid = dboid;
 		claimed->roleid = roleid;
@@ -160,6 +161,20 @@ slot_take_back(Slot *slot, int cellno)
 	uint32		expected = CELL_ASSIGNED;
 
 	return pg_atomic_compare_exchange_u32(&slot->cells[cellno].state, &expected, CELL_FREE);
+}
+
+void
+slot_dismiss(Slot *slot)
+{
+	slot->dismissed = true;
+	pg_write_barrier();
+	slot_wake(slot);
+}
+
+bool
+slot_takes_jobs(Slot *slot)
+{
+	return slot->proc != NULL && !slot->leaving && !slot->dismissed && !slot->dead;
 }
 
 void
@@ -302,7 +317,7 @@ slot_on_exit(int code, Datum arg)
 		}
 		cell->verdict = VERDICT_RELEASED;
 		if (state == CELL_BEGUN && slot->kind == SLOT_SQL && slot->current == i &&
-			slot->phase == PHASE_HANDLER && cell->cancel != CANCEL_DDL && !slot->leaving)
+			slot->phase == PHASE_HANDLER && cell->cancel != CANCEL_DDL)
 		{
 			cell->verdict = VERDICT_CHARGE;
 			cell->charge = cell->timed_out ? CHARGE_TIMED_OUT : CHARGE_DIED;

@@ -133,6 +133,7 @@ typedef struct Slot
 	bool		in_use;
 	uint8		kind;			/* SlotKind */
 	bool		leaving;		/* executor says: hand me nothing more */
+	bool		dismissed;		/* dispatcher says: end when nothing is left to run */
 	bool		dead;			/* executor has left; the dispatcher reads the cells, then releases */
 	Oid			dboid;
 	Oid			roleid;			/* SLOT_SQL: connected as */
@@ -169,6 +170,10 @@ extern bool slot_give_up(Slot *slot, MonoTime now);
 extern bool slot_assign(Slot *slot, int cell, const JobRef *ref, const char *cancel_reason);
 extern bool slot_take_back(Slot *slot, int cell);
 extern void slot_wake(Slot *slot);
+/* Ends the executor, once it has ended what it runs. */
+extern void slot_dismiss(Slot *slot);
+/* True if jobs may be handed to its executor. */
+extern bool slot_takes_jobs(Slot *slot);
 /* The same, before the job is known: its waking up overlaps with our looking for it. */
 extern void slot_alert(Slot *slot, int linger_us);
 /* Says, or says again, that a cell is DONE. */

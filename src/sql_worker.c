@@ -126,7 +126,7 @@ jobq_sql_worker_main(Datum arg)
 		cell = sql_batch_next();
 		if (cell >= 0)
 			sql_batch_run(cell);
-		else if (MySlot->leaving || db_must_leave(db))
+		else if (MySlot->leaving || MySlot->dismissed || db_must_leave(db))
 			proc_exit(0);
 		else
 			wait_for_work();

@@ -121,11 +121,12 @@ worker_may_come(RoleState *role)
 	return sql_workers() < jobq_max_sql_workers && role->next_start <= now && next_start <= now;
 }
 
-/* All workers are taken: an idle one of another role leaves; after a while a busy one, too. */
+/* All workers are taken: dismisses an idle one of another role; after a while a busy one, too. */
 static void
 make_room(RoleState *role, MonoTime now)
 {
 	Executor   *victim = NULL;
+	bool		one_leaves = false;
 
 	for (int i = 0; i < executors_end; i++)
 	{
@@ -133,20 +134,47 @@ make_room(RoleState *role, MonoTime now)
 
 		if (e->slot == NULL || e->exec || e->role == role || !e->attached)
 			continue;
-		if (e->slot->leaving)
-			return;				/* somebody is on his way out */
+		if (!slot_takes_jobs(e->slot))
+		{
+			if (e->ncells == 0)
+				return;			/* its place is free in a moment */
+			one_leaves = true;
+			continue;
+		}
 		if (e->ncells == 0 ||
-			(role->nworkers == 0 && now - role->waiting_since > ROLE_HYSTERESIS_US &&
+			(!one_leaves && role->nworkers == 0 && now - role->waiting_since > ROLE_HYSTERESIS_US &&
 			 (victim == NULL || e->role->nworkers > victim->role->nworkers)))
 			victim = e;
 		if (victim && victim->ncells == 0)
 			break;
 	}
 	if (victim)
+		slot_dismiss(victim->slot);
+}
+
+/* ALTER DATABASE ... SET counts for new processes only: all executors end, once what they run has ended. */
+void
+executors_dismiss(void)
+{
+	for (int i = 0; i < executors_end; i++)
 	{
-		victim->slot->leaving = true;
-		slot_wake(victim->slot);
+		if (executors[i].slot == NULL)
+			continue;
+		executor_take_back(&executors[i], false);
+		slot_dismiss(executors[i].slot);
 	}
+}
+
+/* One that ends with its tools counts no longer: there are two for as long as these run. */
+static bool
+has_exec_worker(void)
+{
+	for (int i = 0; i < executors_end; i++)
+	{
+		if (executors[i].slot && executors[i].exec && !executors[i].slot->dismissed)
+			return true;
+	}
+	return false;
 }
 
 void
@@ -271,7 +299,7 @@ executors_balance(MonoTime now)
 		if (role->waiting_since == 0)
 			role->waiting_since = now;
 		if (has_newcomer(role) || role->next_start > now || next_start > now ||
-			(exec && role->nworkers > 0))
+			(exec && has_exec_worker()))
 			continue;
 		if (!exec && sql_workers() >= jobq_max_sql_workers)
 			make_room(role, now);

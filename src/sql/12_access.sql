@@ -93,14 +93,14 @@ CREATE FUNCTION jobq._privileges(access text, every_tenant boolean) RETURNS SETO
   SELECT 'EXECUTE ON FUNCTION ' || p.oid::regprocedure
     FROM pg_proc p
     JOIN (VALUES
-      ('{enqueue}'::text[], '{enqueue,enqueue_many,enqueue_jobs}'::text[]),
+      ('{enqueue,admin}'::text[], '{enqueue,enqueue_many,enqueue_jobs}'::text[]),
       ('{work}', '{claim,heartbeat,complete,complete_many,fail,skip_job,snooze_job,log_event,channel}'),
       ('{enqueue,read,admin}', '{wait_for,_type_name,_live_status,_live_attempts,_live_runs,_live_started_at,_live_worker,
                                  _live_progress,_live_progress_data,_reads}'),
       ('{read,admin}', '{list_jobs,count_by_status,distinct_job_types,job_timeline,archive,_archive_end,health,_reads_event,_reads_type,_reads_tenant}'),
       ('{admin}', '{cancel_job,cancel_jobs,retry_job,rerun_job,alter_job,retry_dead_letters,purge_dead_letters,purge_tenant}'),
       (CASE WHEN every_tenant THEN '{admin}'::text[] ELSE '{}' END,
-       '{enqueue,enqueue_many,enqueue_jobs,create_job_type,alter_job_type,drop_job_type,pause_job_type,resume_job_type,set_limit,drop_limit,set_signal,
+       '{create_job_type,alter_job_type,drop_job_type,pause_job_type,resume_job_type,set_limit,drop_limit,set_signal,
          create_signal,drop_signal,set_pressure_rule,stop_all,start_all,drain,set_tenant_quota}')
       ) v(accesses, functions) ON p.proname = ANY (v.functions)
    WHERE p.pronamespace = 'jobq'::regnamespace AND _privileges.access = ANY (v.accesses)

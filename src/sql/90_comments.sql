@@ -261,7 +261,7 @@ COMMENT ON FUNCTION jobq.adopt IS
 $$Says that the jobs of this database are to run here: a restored dump stays paused until then.$$;
 
 COMMENT ON FUNCTION jobq.reload IS
-$$Lets the dispatcher read settings made with ALTER DATABASE, when this transaction commits.$$;
+$$Makes settings of ALTER DATABASE count, when this transaction commits: the dispatcher starts anew, jobs that start afterwards run in new processes, jobs that run end in theirs.$$;
 
 COMMENT ON FUNCTION jobq.compact IS
 $$Removes finished jobs' dead rows from jobq.queue and gives its files back to the system, now and whatever jobq.compact_threshold says; the bytes given back. Waits for no lock: while somebody always has one on the table, a transaction that has enqueued say, its space is only used again. When it gets the table, it has it for as long as the rows that are left take to be copied.$$;

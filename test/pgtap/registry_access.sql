@@ -9,7 +9,8 @@ CREATE ROLE jobq_pgtap_acme;
 CREATE ROLE jobq_pgtap_app;
 CREATE ROLE jobq_pgtap_chief LOGIN;
 CREATE ROLE jobq_pgtap_other LOGIN;
-CREATE ROLE jobq_pgtap_acme_admin;
+CREATE ROLE jobq_pgtap_acme_admin LOGIN;
+CREATE ROLE jobq_pgtap_acme_mail;
 CREATE ROLE jobq_pgtap_mail_admin;
 CREATE ROLE jobq_pgtap_stranger;
 GRANT USAGE ON SCHEMA registry_access TO PUBLIC;
@@ -161,6 +162,15 @@ SELECT is(registry_access.as('jobq_pgtap_' || role, format('SELECT jobq.enqueue(
   FROM (VALUES ('chief', 'ra own', 'true'), ('chief', 'ra runs', 'true'), ('chief', 'ra mail', '42501'), ('mail_admin', 'ra mail', 'true'),
                ('mail_admin', 'ra report', '42501'), ('mail_admin', 'ra own', '42501'), ('acme_admin', 'ra mail', '42501'), ('reader', 'ra own', '42501'),
                ('app', 'ra own', 'true')) v(role, type, said);
+-- an administrator of one tenant: the types that its grant names, or that it owns, for that tenant
+SELECT jobq.grant_access('jobq_pgtap_acme_mail', 'admin', 'acme', '{ra mail}');
+SELECT jobq.create_job_type('ra theirs', 'registry_access.ok(jsonb)', run_as => 'jobq_pgtap_acme_admin');
+SELECT is(registry_access.as('jobq_pgtap_' || role, format('SELECT jobq.enqueue(%L, tenant => %L) IS NOT NULL', type, tenant)), said,
+          format('%s enqueues %s for %s', role, type, tenant))
+  FROM (VALUES ('acme_mail', 'ra mail', 'acme', 'true'), ('acme_mail', 'ra mail', 'acme/eu', 'true'), ('acme_mail', 'ra mail', 'beta', '42501'),
+               ('acme_mail', 'ra mail', NULL, '42501'), ('acme_mail', 'ra report', 'acme', '42501'), ('acme_admin', 'ra theirs', 'acme', 'true'),
+               ('acme_admin', 'ra theirs', 'beta', '42501'), ('acme_admin', 'ra theirs', NULL, '42501'), ('acme_mail', 'ra theirs', 'acme', '42501'))
+       v(role, type, tenant, said);
 SELECT is(registry_access.as('jobq_pgtap_mail_admin', $$SELECT jobq.enqueue('ra mail', max_attempts => 9)$$), '42501', 'the ceilings of a type of others hold');
 
 -- ---------- what goes ----------

@@ -65,9 +65,16 @@ wait_for_sql($node, q{SELECT jobq.health()->'checks'->'slots'->>'needed' = '8'},
 unlike(messages($node, 'second', 'CREATE EXTENSION jobq'), qr/WARNING/, 'no warning when it fits');
 wait_for_sql($node, q{SELECT jobq.health()->'checks'->'slots'->>'needed' = '15'}, 'it is back');
 unlike(slurp_file($node->logfile, $log), qr/max_worker_processes \(20\)/, 'and none in the log');
+
+# The dispatcher reads the new setting after the launcher has refused the database.
+my $refused = dispatcher($node, 'second');
+kill 'STOP', $refused;
 $node->append_conf('postgresql.conf', "jobq.databases = 'postgres'");
 $node->reload;
 wait_for_sql($node, q{SELECT jobq.health()->'checks'->'slots'->>'needed' = '8'}, 'nor one that jobq.databases leaves out');
+kill 'CONT', $refused;
+wait_for_sql($node, q{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'}, 'its dispatcher ends');
+wait_for_sql($node, q{SELECT jobq.health()->'checks'->'slots'->>'needed' = '8'}, 'and is not counted again');
 $node->stop;
 
 # ---------- none left ----------
