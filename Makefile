@@ -74,14 +74,14 @@ ifeq ($(PGXS),)
 all install uninstall installcheck:
 	@echo "$(PG_CONFIG) names no server headers: 'make deps' installs them, or give PG_CONFIG=" >&2; exit 1
 clean distclean:
-	rm -rf build jobq.so jobq-helper jobq--*.sql src/*.o src/helper/*.o
+	rm -rf build jobq.so jobq-helper jobq--*.sql src/*.o src/*/*.o
 
 else
 
 # The helper is one program of its own; some of its files are linked into the extension too.
 include src/helper/sources.mk
 HELPER_OBJS = $(patsubst %.c,build/%.o,$(HELPER_SRCS))
-OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c) $(HELPER_SHARED))
+OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c) $(filter-out src/helper/%,$(wildcard src/*/*.c)) $(HELPER_SHARED))
 PROGRAM_HELPER = jobq-helper
 # From the release before this one.
 UPGRADES = $(patsubst src/sql/upgrade/%.before.sql,jobq--%.sql,$(wildcard src/sql/upgrade/*.before.sql))
@@ -104,7 +104,7 @@ PG_CPPFLAGS = -Isrc -isystem $(shell $(PG_CONFIG) --includedir-server)
 # Nothing here is worth inlining into a query, so no bitcode and no clang.
 override with_llvm = no
 
-EXTRA_CLEAN = build $(PROGRAM_HELPER) jobq--*.sql jobq--*.part src/*.o src/helper/*.o output_iso
+EXTRA_CLEAN = build $(PROGRAM_HELPER) jobq--*.sql jobq--*.part src/*.o src/*/*.o output_iso
 
 include $(PGXS)
 
@@ -117,7 +117,7 @@ build/flags: FORCE
 		echo '$(VERSION) $(CC) $(CFLAGS) $(CPPFLAGS) $(HELPER_CFLAGS)' > $@
 .PHONY: FORCE
 
-$(OBJS): $(wildcard src/*.h src/helper/*.h) build/flags
+$(OBJS): $(wildcard src/*.h src/*/*.h) build/flags
 
 jobq--$(EXTVERSION).sql: $(sort $(wildcard src/sql/*.sql))
 	cat $^ > $@

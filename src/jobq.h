@@ -15,7 +15,7 @@
 #include "utils/jsonb.h"
 #include "utils/uuid.h"
 
-#include "compat.h"
+#include "base/compat.h"
 
 #define JOBQ_VERSION		"0.2.0"
 #define JOBQ_MAX_ATTEMPTS	1000000
@@ -60,7 +60,7 @@ extern char *jobq_notify_prefix;
 extern bool jobq_log_error_text;
 extern bool jobq_notify_events;
 extern int	jobq_notify_interval;		/* ms */
-extern int	jobq_compact_beyond_horizon;	/* BeyondSetting (beyond.h) */
+extern int	jobq_compact_beyond_horizon;	/* BeyondSetting (beyond_horizon.h) */
 extern int	jobq_compact_threshold;		/* kB */
 extern int	jobq_keep_events;			/* seconds */
 extern int	jobq_partition_interval;	/* seconds */

@@ -14,11 +14,11 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-#include "errors.h"
-#include "find.h"
-#include "publish.h"
-#include "queue.h"
-#include "settle.h"
+#include "base/errors.h"
+#include "settle/settle.h"
+#include "shared/publish_jobs.h"
+#include "tables/queue_find.h"
+#include "tables/queue_table.h"
 
 PG_FUNCTION_INFO_V1(jobq_lock_job);
 PG_FUNCTION_INFO_V1(jobq_lock_free_job);

@@ -8,11 +8,11 @@
 
 #include "utils/builtins.h"
 
-#include "command.h"
-#include "events.h"
-#include "job_types.h"
-#include "json_size.h"
-#include "queue.h"
+#include "base/json_size.h"
+#include "registry/command_template.h"
+#include "registry/job_types.h"
+#include "tables/event_log.h"
+#include "tables/queue_table.h"
 
 PG_FUNCTION_INFO_V1(jobq_check_payload);
 PG_FUNCTION_INFO_V1(jobq_new_id);

@@ -6,13 +6,13 @@
  *	 setup.c		what the process sheds and arms before anything else
  *	 supervisor.c	the poll loop; frames in and out; children that have died
  *	 job.c			the life of one job, from START to EXIT
- *	 job_io.c		its pipes
+ *	 job_pipes.c		its pipes
  *	 launch.c		orders to start a tool
  *	 starter.c		processes that carry them out: clone and exec
  *	 program.c		which file a command executes
  *	 trust.c		whether only root and the server's user can change it
  *	 tree.c			finding and killing everything that a tool has started
- *	 output.c		what is kept of stdout and stderr
+ *	 output_capture.c		what is kept of stdout and stderr
  *	 progress.c		lines of descriptor 3
  *	 warm.c			instances that run one job after another
  *	 answer.c		what these write
@@ -276,7 +276,7 @@ extern void job_tick(Helper *h, Job *job, uint64_t now);
 extern void job_swept(Helper *h, Job *job);
 extern void job_free(Job *job);
 
-/* job_io.c */
+/* job_pipes.c */
 extern void job_polls(Helper *h, Job *job, struct pollfd *polls);
 extern void job_io(Helper *h, Job *job, const struct pollfd *polls);
 extern void job_read_rest(Helper *h, Job *job);
@@ -314,7 +314,7 @@ extern Job *tree_owner(Helper *h, pid_t pid);
 extern void tree_signal(Helper *h, Job *job, int sig);
 extern void tree_sweep(Helper *h);
 
-/* output.c */
+/* output_capture.c */
 extern void capture_add(Capture *c, const char *data, size_t len);
 extern bool capture_is_over(const Capture *c);
 extern void ring_add(Ring *r, const char *data, size_t len);

@@ -14,7 +14,7 @@ CREATE TABLE jobq.home (
   database  oid  NOT NULL               -- kept by pg_upgrade; another one in a copy made with TEMPLATE
 );
 
--- The xid behind which standbys' snapshots read the queue no more (src/fence.c).  Not dumped: of this cluster only.
+-- The xid behind which standbys' snapshots read the queue no more (src/maintenance/standby_fence.c).  Not dumped: of this cluster only.
 CREATE SEQUENCE jobq.fence AS int8 MINVALUE 0 START 0;
 
 CREATE SEQUENCE jobq.job_type_id_seq AS int4;
@@ -56,13 +56,13 @@ CREATE TABLE jobq.job_types (
 );
 CREATE UNIQUE INDEX job_types_name ON jobq.job_types (name) WHERE dropped_at IS NULL;
 
--- options.env: readers of jobq.job_types may not see it.  src/job_types.c knows the columns.
+-- options.env: readers of jobq.job_types may not see it.  src/registry/job_types.c knows the columns.
 CREATE TABLE jobq.job_type_env (
   type_id  int4   NOT NULL PRIMARY KEY,
   env      jsonb  NOT NULL
 );
 
--- Limits that job types share by naming them in options.limits.  src/limit.c knows the column numbers.
+-- Limits that job types share by naming them in options.limits.  src/limits/job_limit.c knows the column numbers.
 CREATE TABLE jobq.limits (
   name            text        NOT NULL PRIMARY KEY,
   max_concurrent  int4        NOT NULL,
@@ -70,14 +70,14 @@ CREATE TABLE jobq.limits (
   rate_window     interval    NOT NULL
 );
 
--- The kill switch: with its row in it nothing starts.  src/stop.c knows the column numbers.
+-- The kill switch: with its row in it nothing starts.  src/limits/kill_switch.c knows the column numbers.
 CREATE TABLE jobq.stopped (
   one     boolean      NOT NULL DEFAULT true PRIMARY KEY CHECK (one),
   reason  text,
   since   timestamptz  NOT NULL
 );
 
--- Live jobs only.  src/queue.h knows the column numbers: append, never reorder.
+-- Live jobs only.  src/tables/queue_table.h knows the column numbers: append, never reorder.
 CREATE TABLE jobq.queue (
   id               uuid        NOT NULL,
   position         timestamptz NOT NULL,
@@ -236,7 +236,7 @@ CREATE TABLE jobq.events (
   data      jsonb
 ) PARTITION BY RANGE (ts);
 
--- What somebody should look at; partitioned and kept as events are.  src/alerts.c knows the columns.
+-- What somebody should look at; partitioned and kept as events are.  src/settle/alerts.c knows the columns.
 CREATE TABLE jobq.alerts (
   ts        timestamptz NOT NULL DEFAULT clock_timestamp(),
   severity  text        NOT NULL CHECK (severity IN ('warning', 'high')),

@@ -1,7 +1,7 @@
 
 -- What the other parts need.  Functions whose name begins with an underscore belong to jobq alone.
 
--- src/publish.c: writes by plain SQL are told to the dispatcher; rev fences what it chose before.
+-- src/shared/publish_jobs.c: writes by plain SQL are told to the dispatcher; rev fences what it chose before.
 CREATE FUNCTION jobq._queue_changed() RETURNS trigger
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_queue_trigger';
 CREATE TRIGGER queue_changed BEFORE INSERT OR UPDATE OR DELETE ON jobq.queue
@@ -66,7 +66,7 @@ CREATE TRIGGER move_env BEFORE INSERT OR UPDATE ON jobq.job_types
   FOR EACH ROW WHEN (jsonb_typeof(NEW.options) = 'object' AND NEW.options ? 'env') EXECUTE FUNCTION jobq._move_env();
 ALTER TABLE jobq.job_types ENABLE ALWAYS TRIGGER move_env;
 
--- src/home.c: are the rows of this database ours, or a restored dump's?
+-- src/tables/database_identity.c: are the rows of this database ours, or a restored dump's?
 CREATE FUNCTION jobq._home_is_ours() RETURNS boolean
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_home_is_ours';
 CREATE FUNCTION jobq._home_id() RETURNS int
@@ -85,7 +85,7 @@ CREATE FUNCTION jobq._lock_free_job(id uuid) RETURNS text
 CREATE FUNCTION jobq._cancel_free(id uuid, reason text, tell boolean) RETURNS text
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_cancel_free';
 
--- What the definition of a job type may hold: src/options_check.c, src/command.c.
+-- What the definition of a job type may hold: src/options_check.c, src/registry/command_template.c.
 CREATE FUNCTION jobq._check_options(options jsonb, exec boolean) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_check_options';
 CREATE FUNCTION jobq._check_command(command text[], warm boolean) RETURNS void
@@ -100,7 +100,7 @@ CREATE FUNCTION jobq._new_id() RETURNS uuid
 CREATE FUNCTION jobq._check_payload(type_id int, payload jsonb) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_check_payload';
 
--- src/sublane.c: the lane of a tenant's job.
+-- src/registry/tenant_lane.c: the lane of a tenant's job.
 CREATE FUNCTION jobq._sublane(type_id int, tenant text) RETURNS int2
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_sublane';
 
@@ -108,13 +108,13 @@ CREATE FUNCTION jobq._sublane(type_id int, tenant text) RETURNS int2
 CREATE FUNCTION jobq._tell(job_id uuid, type_id int, tenant text, attempt int, type text, message text, data jsonb)
   RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_tell';
 
--- src/update.c: for update scripts.
+-- src/lifecycle/extension_update.c: for update scripts.
 CREATE FUNCTION jobq._library_version() RETURNS text
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_library_version';
 CREATE FUNCTION jobq._outside_extension(statement text) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_outside_extension';
 
--- Bad arguments, as src/errors.c words them: argument "priority": 500 is outside -100..100.
+-- Bad arguments, as src/base/errors.c words them: argument "priority": 500 is outside -100..100.
 CREATE FUNCTION jobq._bad(state text, message text, hint text DEFAULT NULL) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -141,7 +141,7 @@ BEGIN
   END IF;
 END $$;
 
--- A value as messages show it: src/errors.c.
+-- A value as messages show it: src/base/errors.c.
 CREATE FUNCTION jobq._shown(value text) RETURNS text
   LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'jobq_shown';
 

@@ -1,10 +1,10 @@
--- Quotas of tenants: src/quota.c.
+-- Quotas of tenants: src/enqueue/quota.c.
 CREATE TABLE jobq.tenant_quotas (
   tenant               text NOT NULL PRIMARY KEY,
   max_live             int8,               -- NULL: no limit; so for all
   max_bytes            int8,
   enqueues_per_minute  int4,
-  max_running          int4                -- src/tenant_limit.c
+  max_running          int4                -- src/limits/tenant_limit.c
 );
 
 -- The jobs that count for a quota.  A row stays when its job ends, and goes when it is met.

@@ -152,7 +152,7 @@ CREATE FUNCTION jobq._ensure_events_partition(ts timestamptz) RETURNS void
   SELECT jobq._ensure_partition('jobq.events', ts), jobq._ensure_partition('jobq.alerts', ts)
 $$;
 
--- src/partition.c.  Has the partitions made that a job of a new type needs first, by a process with a transaction of its
+-- src/tables/partition.c.  Has the partitions made that a job of a new type needs first, by a process with a transaction of its
 -- own: a transaction that has read jobq.jobs before sees no partition that is attached later.
 CREATE FUNCTION jobq._want_partitions(keep_completed interval) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_want_partitions';

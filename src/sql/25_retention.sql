@@ -6,7 +6,7 @@
 -- say so (counted), and only they are in the index that finds the newest of a type: types without the option
 -- pay nothing.  Finished jobs that hold their unique key (unique_until) count, and stay.
 --
--- The chores process (src/chores.c) calls jobq._retain() until it answers false, each time in a transaction of its own.
+-- The chores process (src/maintenance/housekeeping.c) calls jobq._retain() until it answers false, each time in a transaction of its own.
 
 -- Types whose history from before they had the option has been marked; where the marking goes on.
 CREATE TABLE jobq.counted_types (
@@ -17,7 +17,7 @@ CREATE TABLE jobq.counted_types (
 );
 
 -- Jobs of hooks that name the row of another job, because what it holds was too large for their payload
--- (src/hook_references.c).  No retention takes that row before the job of the hook has ended.  A type that keeps
+-- (src/settle/hook_references.c).  No retention takes that row before the job of the hook has ended.  A type that keeps
 -- nothing leaves it as expired.
 CREATE TABLE jobq.hook_references (
   hook_job  uuid  NOT NULL PRIMARY KEY,
@@ -189,7 +189,7 @@ END $$;
 
 -- How many dead letters there are, without counting them.  Whoever adds or takes away some adds a row that says
 -- how many, in his transaction: the sum is exact for every snapshot, whatever is rolled back, prepared or
--- lost in a crash, and nobody waits for anybody.  src/ledger.c writes such rows itself, a trigger does for SQL.
+-- lost in a crash, and nobody waits for anybody.  src/settle/settle_writes.c writes such rows itself, a trigger does for SQL.
 CREATE TABLE jobq.dead_letter_count (change int8 NOT NULL);
 
 CREATE FUNCTION jobq._dead_letters_changed() RETURNS trigger

@@ -1,5 +1,5 @@
 
--- How full the disks are: src/disk.c measures and decides, once a minute.
+-- How full the disks are: src/maintenance/disk_watch.c measures and decides, once a minute.
 CREATE TABLE jobq.disk_log (
   ts           timestamptz   NOT NULL DEFAULT clock_timestamp(),
   path         text          NOT NULL,      -- one place in the file system

@@ -1,5 +1,5 @@
 
--- Job types: the registry.  The functions behind the gate (src/gateway.c) check the whole definition before
+-- Job types: the registry.  The functions behind the gate (src/security/owner_call.c) check the whole definition before
 -- they write it, whoever made it and however it came about (create, replace, alter, reset).  They lock the row of
 -- their type and nothing else: who has a transaction open that changed one type is in nobody's way who must
 -- pause another.

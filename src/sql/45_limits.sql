@@ -66,7 +66,7 @@ BEGIN
 END $$;
 
 -- When jobs of a type, or of those under a limit (then type_id is 0), started since then, as far as rows tell; for
--- the windows of src/rate.c, which hold `n`.  Of a row only the last start is known: its former ones count as if they
+-- the windows of src/limits/rate_window.c, which hold `n`.  Of a row only the last start is known: its former ones count as if they
 -- had been at that moment, too.  Where history and dead letters need not have them all, all n may have been just
 -- before `restart`.
 CREATE FUNCTION jobq._recent_starts(type_id int, limit_name text, since timestamptz, restart timestamptz, n int)
@@ -95,7 +95,7 @@ BEGIN
      WHERE r.started_at > since ORDER BY r.started_at DESC LIMIT n;
 END $$;
 
--- The kill switch: src/stop.c.
+-- The kill switch: src/limits/kill_switch.c.
 CREATE FUNCTION jobq.stop_all(reason text) RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
 CREATE FUNCTION jobq._stop_all(caller oid, reason text) RETURNS void

@@ -1,4 +1,4 @@
--- Signals and what they do to job types: src/pressure.c, src/signal_calls.c.
+-- Signals and what they do to job types: src/pressure/pressure_rules.c, src/signal_calls.c.
 
 -- Signals that somebody sets or a condition decides.  The built-in ones (jobq._is_builtin_signal) have no row.
 CREATE SEQUENCE jobq.signal_id_seq AS int4;
@@ -175,7 +175,7 @@ BEGIN
   END IF;
 END $$;
 
--- What the process of src/signal_worker.c has found out: value, or NULL and the problem.  Writes only what is new.
+-- What the process of src/pressure/signal_condition_worker.c has found out: value, or NULL and the problem.  Writes only what is new.
 CREATE FUNCTION jobq._signal_checked(signal_id int, value boolean, problem text) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column

@@ -84,6 +84,6 @@ BEGIN
   END IF;
 END $$;
 
--- src/wait.c
+-- src/observe/wait_for.c
 CREATE FUNCTION jobq.wait_for(id uuid, timeout interval DEFAULT '20s') RETURNS jobq.jobs
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_wait_for';

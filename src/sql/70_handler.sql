@@ -1,5 +1,5 @@
 
--- Inside a SQL handler: src/handler.c.  create_job_type grants these to the role that handlers run as.
+-- Inside a SQL handler: src/sql_worker/handler.c.  create_job_type grants these to the role that handlers run as.
 CREATE FUNCTION jobq._current_job_id() RETURNS uuid
   LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_current_job_id';
 

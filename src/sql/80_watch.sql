@@ -1,17 +1,17 @@
 
 -- The system itself.
 
--- src/health.c, src/launcher.c
+-- src/observe/health.c, src/lifecycle/launcher.c
 CREATE FUNCTION jobq.health() RETURNS jsonb
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_health';
 CREATE FUNCTION jobq.reload() RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_reload';
 
--- src/compaction.c
+-- src/maintenance/compaction.c
 CREATE FUNCTION jobq.compact() RETURNS bigint
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_compact';
 
--- src/notify.c
+-- src/dispatch/notify.c
 CREATE FUNCTION jobq.channel(job_type text) RETURNS text
   LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_channel';
 

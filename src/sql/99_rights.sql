@@ -7,7 +7,7 @@ REVOKE ALL ON ALL FUNCTIONS IN SCHEMA jobq FROM PUBLIC;
 GRANT USAGE ON SCHEMA jobq TO PUBLIC;
 GRANT EXECUTE ON FUNCTION jobq.version() TO PUBLIC;
 
--- src/launcher.c: when this transaction commits, the dispatcher of this database starts.
+-- src/lifecycle/launcher.c: when this transaction commits, the dispatcher of this database starts.
 CREATE FUNCTION jobq._installed() RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_installed';
 REVOKE ALL ON FUNCTION jobq._installed() FROM PUBLIC;

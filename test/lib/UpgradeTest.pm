@@ -50,7 +50,7 @@ sub next_source
 
 	mkdir $source or BAIL_OUT("$source: $!");
 	system_or_bail('cp', '-r', map({ "$top/$_" } qw(Makefile META.json jobq.control src)), $source);
-	foreach my $change ([ 'jobq.control', $new, $version ], [ 'src/jobq.h', $new, $version ], [ 'src/release.c', $old, $new ])
+	foreach my $change ([ 'jobq.control', $new, $version ], [ 'src/jobq.h', $new, $version ], [ 'src/lifecycle/release.c', $old, $new ])
 	{
 		my ($file, $from, $to) = @$change;
 		my $text = slurp_file("$source/$file");

@@ -72,7 +72,7 @@ is_deeply([ map { my ($name, $default) = map { s/`//gr } @$_; "$name=$default" }
 	[ map { /^\s*(\w+) .*?(?: DEFAULT (.*?))?\s*$/s; "$1=" . ($default_of{$1} // $2 // '') } split /,/, $declared ],
 	'docs/types.md has each argument of create_job_type, and its default');
 
-my ($known) = slurp_file("$top/src/option_keys.c") =~ /^static const OptionKey option_keys\[\] = \{(.*?)^\};/ms;
+my ($known) = slurp_file("$top/src/registry/option_keys.c") =~ /^static const OptionKey option_keys\[\] = \{(.*?)^\};/ms;
 my %view = map { /^  \('(\w+)', '([^']*)', '[^']*', (?:NULL|'([^']*)'),/ ? ($1 => [ $2, $3 ]) : () }
   split /\n/, slurp_file("$top/src/sql/85_options.sql");
 my @options = rows_under('Options');

@@ -1,0 +1,342 @@
+/*
+ * guc.c
+ *	  The settings: names, defaults, ranges, who may change them and when.
+ *
+ * Contexts.  Memory is sized by jobq.max_databases and jobq.max_lanes, so they are fixed at server start; so is
+ * jobq.tool_cgroup, which belongs to the way in which the server was started.
+ * jobq.databases (read by the launcher, which is in no database) and jobq.allow_exec_under_pid1 (a
+ * property of the machine) come from the configuration files only.  jobq.tenant is every session's own.
+ * All others are PGC_SUSET and not PGC_SIGHUP, for one reason: ALTER DATABASE ... SET refuses PGC_SIGHUP,
+ * and each database may have its own values.  They reload like PGC_SIGHUP ones; a dispatcher reads
+ * its database's values when it starts, or after jobq.reload().  A superuser's plain SET changes only
+ * what happens in that session (say, the jobq.max_payload of its enqueues).
+ */
+#include "jobq.h"
+
+#include <ctype.h>
+
+#include "miscadmin.h"
+#include "utils/guc.h"
+#include "utils/varlena.h"
+
+#include "maintenance/beyond_horizon.h"
+
+#define MAX_PREFIX_LEN	20		/* leaves room for the job type in a channel's name */
+#define SECONDS_PER_DAY 86400
+
+int			jobq_max_concurrent;
+int			jobq_max_weight;
+double		jobq_load_threshold;
+int			jobq_lag_threshold;
+int			jobq_max_sql_workers;
+int			jobq_sweep_interval;
+char	   *jobq_job_type_filter;
+char	   *jobq_tool_cgroup;
+char	   *jobq_tool_path;
+char	   *jobq_tool_env_file;
+int			jobq_max_payload;
+int			jobq_max_output;
+int			jobq_shutdown_grace;
+int			jobq_long_handler;
+char	   *jobq_notify_prefix;
+bool		jobq_log_error_text;
+bool		jobq_notify_events;
+int			jobq_notify_interval;
+int			jobq_compact_beyond_horizon;
+int			jobq_compact_threshold;
+int			jobq_keep_events;
+int			jobq_partition_interval;
+bool		jobq_allow_exec_under_pid1;
+bool		jobq_allow_superuser_handlers;
+int			jobq_disk_warning;
+int			jobq_disk_critical;
+int			jobq_disk_emergency;
+int			jobq_health_dead_age;
+int			jobq_health_latency;
+int			jobq_health_min_workers;
+int			jobq_health_dead_letters;
+char	   *jobq_alert_job_type;
+char	   *jobq_tenant;
+char	   *jobq_databases;
+int			jobq_max_databases;
+int			jobq_max_lanes;
+
+static const struct config_enum_entry beyond_settings[] = {
+	{"auto", BEYOND_AUTO, false},
+	{"on", BEYOND_ON, false},
+	{"off", BEYOND_OFF, false},
+	{NULL, 0, false}
+};
+
+static bool
+has_control_character(const char *s)
+{
+	for (; *s; s++)
+	{
+		if (iscntrl((unsigned char) *s))
+			return true;
+	}
+	return false;
+}
+
+/* Also of job type names: bytes above 127 are fine, control characters are not. */
+static bool
+check_plain_text(char **newval, void **extra, GucSource source)
+{
+	if (!has_control_character(*newval))
+		return true;
+	GUC_check_errdetail("The value contains a control character.");
+	return false;
+}
+
+static bool
+check_notify_prefix(char **newval, void **extra, GucSource source)
+{
+	if (!check_plain_text(newval, extra, source))
+		return false;
+	if (strlen(*newval) <= MAX_PREFIX_LEN)
+		return true;
+	GUC_check_errdetail("The prefix is longer than %d bytes.", MAX_PREFIX_LEN);
+	return false;
+}
+
+static bool
+check_databases(char **newval, void **extra, GucSource source)
+{
+	char	   *raw = pstrdup(*newval);
+	List	   *names = NIL;
+	bool		ok = SplitGUCList(raw, ',', &names);
+
+	if (!ok)
+		GUC_check_errdetail("List syntax is invalid.");
+	list_free(names);
+	pfree(raw);
+	return ok;
+}
+
+/* A comma list of job type names, each perhaps behind a minus sign; what can't be read would let every type run. */
+static bool
+check_job_type_filter(char **newval, void **extra, GucSource source)
+{
+	char	   *raw = pstrdup(*newval);
+	List	   *names = NIL;
+	ListCell   *lc;
+	bool		ok;
+
+	if (!check_plain_text(newval, extra, source))
+		return false;
+	ok = SplitGUCList(raw, ',', &names);
+	foreach(lc, names)
+	{
+		const char *name = lfirst(lc);
+
+		ok &= name[0] != '\0' && strcmp(name, "-") != 0;
+	}
+	if (!ok)
+		GUC_check_errdetail("It must be a list of job types, separated by commas; one with a space or a comma in it stands in double quotes.");
+	list_free(names);
+	pfree(raw);
+	return ok;
+}
+
+static bool
+check_tool_path(char **newval, void **extra, GucSource source)
+{
+	const char *p = *newval;
+
+	if (!check_plain_text(newval, extra, source))
+		return false;
+	for (;;)
+	{
+		if (*p != '/')
+		{
+			GUC_check_errdetail("Each directory, separated by colons, must be an absolute path.");
+			return false;
+		}
+		p += strcspn(p, ":");
+		if (*p == '\0')
+			return true;
+		p++;
+	}
+}
+
+static bool
+check_absolute(char **newval, void **extra, GucSource source)
+{
+	if (!check_plain_text(newval, extra, source))
+		return false;
+	if (**newval == '\0' || **newval == '/')
+		return true;
+	GUC_check_errdetail("The path must be absolute.");
+	return false;
+}
+
+/* The table's rows: one line a setting in the calls below. */
+static void
+define_bool(const char *name, bool *var, bool boot, GucContext context, const char *short_desc,
+			const char *long_desc)
+{
+	DefineCustomBoolVariable(name, short_desc, long_desc, var, boot, context, 0, NULL, NULL, NULL);
+}
+
+static void
+define_int(const char *name, int *var, int boot, int min, int max, GucContext context, int unit,
+		   const char *short_desc, const char *long_desc)
+{
+	DefineCustomIntVariable(name, short_desc, long_desc, var, boot, min, max, context, unit,
+							NULL, NULL, NULL);
+}
+
+static void
+define_string(const char *name, char **var, const char *boot, GucContext context, int flags,
+			  GucStringCheckHook check, const char *short_desc, const char *long_desc)
+{
+	DefineCustomStringVariable(name, short_desc, long_desc, var, boot, context, flags,
+							   check, NULL, NULL);
+}
+
+static void
+define_switches(void)
+{
+	define_bool("jobq.allow_exec_under_pid1", &jobq_allow_exec_under_pid1, false, PGC_SIGHUP,
+				"Runs tools also where the postmaster is process 1.",
+				"There the server restarts when a process that a tool left behind fails.");
+	define_bool("jobq.allow_superuser_handlers", &jobq_allow_superuser_handlers, true, PGC_SUSET,
+				"Runs SQL handlers also as a superuser.", NULL);
+	define_bool("jobq.log_error_text", &jobq_log_error_text, true, PGC_SUSET,
+				"Writes texts of handlers and tools to the server's log.",
+				"Off: lines about dead letters have no error text, and options.log_stderr logs nothing.");
+	define_bool("jobq.notify_events", &jobq_notify_events, false, PGC_SUSET,
+				"Notifies channel jobq_events when jobq.events has something new.", NULL);
+}
+
+static void
+define_limits(void)
+{
+	DefineCustomEnumVariable("jobq.compact_beyond_horizon",
+							 "Sets whether compaction removes dead rows beyond the server's own horizon.",
+							 "auto: where no standby shows. on: each standby preloads jobq or answers no queries.",
+							 &jobq_compact_beyond_horizon, BEYOND_AUTO, beyond_settings, PGC_SUSET, 0,
+							 NULL, NULL, NULL);
+	define_int("jobq.compact_threshold", &jobq_compact_threshold, 64 * 1024, 0, 256 * 1024, PGC_SUSET,
+			   GUC_UNIT_KB, "Sets from which size on jobq.queue is compacted automatically.",
+			   "0 turns it off.");
+	define_int("jobq.max_concurrent", &jobq_max_concurrent, 50, 1, 10000, PGC_SUSET, 0,
+			   "Sets how many jobs of a database run at once.", NULL);
+	define_int("jobq.max_output", &jobq_max_output, 1024 * 1024, 1024, 256 * 1024 * 1024, PGC_SUSET,
+			   GUC_UNIT_BYTE, "Sets how much a tool may write to its standard output.", NULL);
+	define_int("jobq.max_payload", &jobq_max_payload, 1024 * 1024, 1024, 256 * 1024 * 1024, PGC_SUSET,
+			   GUC_UNIT_BYTE, "Sets how large a payload may be when it is written out as text.", NULL);
+	define_int("jobq.max_sql_workers", &jobq_max_sql_workers, 4, 0, 64, PGC_SUSET, 0,
+			   "Sets how many processes run SQL handlers in a database.",
+			   "0 runs no SQL job. Processes count towards max_worker_processes.");
+	define_int("jobq.max_weight", &jobq_max_weight, 0, 0, 1000000, PGC_SUSET, 0,
+			   "Sets how much the cpu_weight of running jobs may add up to.", "0 sets no limit.");
+}
+
+static void
+define_times(void)
+{
+	define_int("jobq.keep_events", &jobq_keep_events, 30 * SECONDS_PER_DAY, 60,
+			   10 * 366 * SECONDS_PER_DAY, PGC_SUSET, GUC_UNIT_S,
+			   "Sets how long jobq.events keeps its rows.", NULL);
+	define_int("jobq.lag_threshold", &jobq_lag_threshold, 30 * 1000, 100, SECONDS_PER_DAY * 1000, PGC_SUSET,
+			   GUC_UNIT_MS, "Sets how far a standby may be behind before signal replication_lag is active.", NULL);
+	DefineCustomRealVariable("jobq.load_threshold",
+							 "Sets above which load average per processor signal load is active.",
+							 "It is over when the load is below 80 % of that.",
+							 &jobq_load_threshold, 1.5, 0.01, 1000, PGC_SUSET, 0, NULL, NULL, NULL);
+	define_int("jobq.long_handler", &jobq_long_handler, 60 * 1000, 0, SECONDS_PER_DAY * 1000, PGC_SUSET,
+			   GUC_UNIT_MS, "Sets after which time a running SQL handler counts as long.",
+			   "0 turns it off.");
+	define_int("jobq.notify_interval", &jobq_notify_interval, 20, 1, 60 * 1000, PGC_SUSET, GUC_UNIT_MS,
+			   "Sets how long notifications are gathered before they are sent.", NULL);
+	define_int("jobq.partition_interval", &jobq_partition_interval, SECONDS_PER_DAY, 60,
+			   366 * SECONDS_PER_DAY, PGC_SUSET, GUC_UNIT_S,
+			   "Sets how much time a partition of jobq.history and jobq.events covers.", NULL);
+	define_int("jobq.shutdown_grace", &jobq_shutdown_grace, 5000, 0, 3600 * 1000, PGC_SUSET, GUC_UNIT_MS,
+			   "Sets how long tools may take to end when the server stops.", NULL);
+	define_int("jobq.sweep_interval", &jobq_sweep_interval, 1000, 10, 3600 * 1000, PGC_SUSET, GUC_UNIT_MS,
+			   "Sets how often the dispatcher looks for jobs that nobody told it of.", NULL);
+}
+
+static void
+define_disk(void)
+{
+	define_int("jobq.disk_critical", &jobq_disk_critical, 90, 0, 100, PGC_SUSET, 0,
+			   "Sets how full, in per cent, a file system is at level critical.",
+			   "Then what is past its keep time goes at once, and signal disk is set.");
+	define_int("jobq.disk_emergency", &jobq_disk_emergency, 95, 0, 100, PGC_SUSET, 0,
+			   "Sets how full, in per cent, a file system is at level emergency.",
+			   "Then job types with options.refuse_on_disk_emergency take no jobs.");
+	define_int("jobq.disk_warning", &jobq_disk_warning, 85, 0, 100, PGC_SUSET, 0,
+			   "Sets how full, in per cent, a file system is at level warning.", NULL);
+}
+
+static void
+define_health(void)
+{
+	define_int("jobq.health_dead_age", &jobq_health_dead_age, SECONDS_PER_DAY, 0, INT_MAX, PGC_SUSET, GUC_UNIT_S,
+			   "Sets for how long a dead letter counts for the status of jobq.health().", "0: none counts.");
+	define_int("jobq.health_dead_letters", &jobq_health_dead_letters, 100, 1, INT_MAX / 2, PGC_SUSET, 0,
+			   "Sets how many dead letters of jobq.health_dead_age make jobq.health() say unhealthy.", NULL);
+	define_int("jobq.health_latency", &jobq_health_latency, 100, 1, 60 * 1000, PGC_SUSET, GUC_UNIT_MS,
+			   "Sets how fast the dispatcher must answer for jobq.health() to say healthy.", NULL);
+	define_int("jobq.health_min_workers", &jobq_health_min_workers, 1, 0, 1000, PGC_SUSET, 0,
+			   "Sets how many workers jobq.health() wants to see running or able to start.", NULL);
+}
+
+static void
+define_strings(void)
+{
+	define_string("jobq.alert_job_type", &jobq_alert_job_type, "", PGC_SUSET, 0, check_plain_text,
+				  "Names the job type that gets a job for each alert.", "Empty: none.");
+	define_string("jobq.databases", &jobq_databases, "", PGC_SIGHUP, GUC_LIST_INPUT, check_databases,
+				  "Lists the databases whose jobs this server runs.",
+				  "Empty: every database that has the extension. \"-\": none.");
+	define_string("jobq.job_type_filter", &jobq_job_type_filter, "", PGC_SUSET, 0,
+				  check_job_type_filter, "Lists the job types that this server runs.",
+				  "Empty: all. A name behind a minus sign is left out.");
+	define_string("jobq.notify_prefix", &jobq_notify_prefix, "jobq_", PGC_SUSET, 0, check_notify_prefix,
+				  "Sets what the names of notification channels begin with.", NULL);
+	define_string("jobq.tenant", &jobq_tenant, "", PGC_USERSET, 0, check_plain_text,
+				  "Sets the tenant of jobs enqueued without one.",
+				  "It is a default and protects nothing. Empty: no tenant.");
+	define_string("jobq.tool_env_file", &jobq_tool_env_file, "", PGC_SUSET, GUC_SUPERUSER_ONLY,
+				  check_absolute, "Names the file that options.pass_env reads values from.",
+				  "Empty: none.");
+	define_string("jobq.tool_path", &jobq_tool_path, "/usr/local/bin:/usr/bin:/bin", PGC_SUSET,
+				  GUC_SUPERUSER_ONLY, check_tool_path,
+				  "Lists the directories where tools without a path are looked up.", NULL);
+}
+
+/*
+ * A setting of the postmaster's can't be defined after its start.  A session that loads the library
+ * then gets one that nothing reads, so that the name in postgresql.conf is no unknown one.
+ */
+static void
+define_fixed(bool preloaded)
+{
+	GucContext	context = preloaded ? PGC_POSTMASTER : PGC_SIGHUP;
+
+	define_int("jobq.max_databases", &jobq_max_databases, 16, 1, 1000, context, 0,
+			   "Sets in how many databases jobs can run.", NULL);
+	define_int("jobq.max_lanes", &jobq_max_lanes, 4096, 64, 65536, context, 0,
+			   "Sets how many lanes (job type and priority) are followed.", NULL);
+	define_string("jobq.tool_cgroup", &jobq_tool_cgroup, "", context, GUC_SUPERUSER_ONLY, check_absolute,
+				  "Names the directory of the cgroup in which tools get cgroups of their own.",
+				  "Empty: the one that systemd has delegated to the server, if any.");
+}
+
+void
+jobq_define_settings(bool preloaded)
+{
+	define_switches();
+	define_limits();
+	define_times();
+	define_disk();
+	define_health();
+	define_strings();
+	define_fixed(preloaded);
+	MarkGUCPrefixReserved("jobq");
+}

@@ -1,0 +1,25 @@
+/*
+ * texts.h
+ *	  Bounds of texts that handlers and tools write, and what of them reaches the server's log.
+ */
+#ifndef JOBQ_TEXTS_H
+#define JOBQ_TEXTS_H
+
+#include "settle/settle.h"
+
+#define JOBQ_MAX_TEXT		8192	/* error_msg, each text of error_details */
+#define JOBQ_MAX_CODE		255		/* error_code */
+#define JOBQ_MAX_DETAILS	(32 * 1024)		/* error_details, as stored */
+
+/* Cuts a text to JOBQ_MAX_TEXT bytes, whole characters and a note; returns a shorter one, or NULL, as it is. */
+extern char *bounded_text(char *text);
+/* Replaces details that are too large by {"truncated": true}, returns others as they are. */
+extern Jsonb *bounded_details(Jsonb *details);
+/* Cuts message, code and details of an outcome; again, it changes nothing. */
+extern void bound_outcome(Outcome *o);
+/* error_details of an error: detail, hint and context, cut, without repetitions. */
+extern Jsonb *details_of_error(const ErrorData *edata);
+/* Returns the text with control characters escaped, cut, for one line of the log. */
+extern char *log_text(const char *text);
+
+#endif

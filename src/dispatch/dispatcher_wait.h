@@ -1,0 +1,14 @@
+/*
+ * dispatcher_wait.h
+ *	  The worker of an idle queue's first job wakes up before there is one: dispatcher_wait.c.
+ */
+#ifndef JOBQ_DISPATCHER_WAIT_H
+#define JOBQ_DISPATCHER_WAIT_H
+
+#include "shared/shmem.h"
+
+extern void wake_init(JobqDb *db);
+/* At the beginning of a turn: the worker of the job that is about to be found, or committed, wakes up. */
+extern void wake_worker(TimestampTz now, bool may_hand_out);
+
+#endif

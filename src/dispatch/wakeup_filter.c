@@ -1,0 +1,71 @@
+/*
+ * wakeup_filter.c
+ *	  Which commits need not wake the dispatcher.
+ *
+ * A job of a paused type, of one at its limit, or of one whose role has no worker free can't be handed
+ * out before something else happens, and that wakes the dispatcher, which takes the ring first.  So
+ * of the types that were published lately the dispatcher says before it sleeps which are in that
+ * state (JobqDb.quiet, under the mutex), and publish_jobs.c sets no latch for those alone, unless the ring
+ * has become half full.
+ *
+ * List and ring are under one lock: what is pushed before the list changes is in the ring when we look,
+ * what is pushed after it is judged by the new list.
+ */
+#include "jobq.h"
+
+#include "dispatch/wakeup_filter.h"
+
+static JobqDb *db;
+static int32 recent[JOBQ_QUIET_TYPES];	/* published lately, each once */
+static int	nrecent = 0;
+static int	oldest = 0;
+
+void
+quiet_init(JobqDb *mine)
+{
+	db = mine;
+	nrecent = oldest = 0;
+	SpinLockAcquire(&db->mutex);
+	db->nquiet = 0;
+	SpinLockRelease(&db->mutex);
+}
+
+void
+quiet_note(int32 type_id)
+{
+	for (int i = 0; i < nrecent; i++)
+	{
+		if (recent[i] == type_id)
+			return;
+	}
+	if (nrecent < JOBQ_QUIET_TYPES)
+		recent[nrecent++] = type_id;
+	else
+	{
+		recent[oldest] = type_id;
+		oldest = (oldest + 1) % JOBQ_QUIET_TYPES;
+	}
+}
+
+bool
+quiet_settle(void)
+{
+	int32		quiet[JOBQ_QUIET_TYPES];
+	int			n = 0;
+	bool		changed;
+	bool		pushed;
+
+	for (int i = 0; i < nrecent; i++)
+	{
+		if (db->stopped || type_is_quiet(type_remembered(recent[i])))
+			quiet[n++] = recent[i];
+	}
+	SpinLockAcquire(&db->mutex);
+	changed = n != db->nquiet || memcmp(quiet, db->quiet, n * sizeof(int32)) != 0;
+	if (changed)
+		memcpy(db->quiet, quiet, n * sizeof(int32));
+	db->nquiet = n;
+	pushed = db->ring_head != db->ring_tail;
+	SpinLockRelease(&db->mutex);
+	return changed && pushed;
+}

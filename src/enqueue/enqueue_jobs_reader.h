@@ -1,0 +1,27 @@
+/*
+ * enqueue_jobs_reader.h
+ *	  The argument of jobq.enqueue_jobs: an array of objects whose keys are enqueue's argument names.
+ */
+#ifndef JOBQ_ENQUEUE_JOBS_READER_H
+#define JOBQ_ENQUEUE_JOBS_READER_H
+
+#include "enqueue/enqueue_request.h"
+
+typedef struct JobList
+{
+	Jsonb	   *jobs;
+	int			count;
+	int			ordinal;		/* of the job last read, from 1 */
+	MemoryContext per_job;
+	MemoryContext caller;
+	const char *converting;		/* the argument whose value an input function reads; NULL: none */
+} JobList;
+
+extern void job_list_begin(JobList *list, Jsonb *jobs);
+/* Reads and checks the next job, which lives until the following one is read. */
+extern bool job_list_next(JobList *list, Request *request);
+extern void job_list_end(JobList *list);
+/* What an error raised meanwhile begins with: its job, from 1. */
+extern const char *job_list_prefix(const JobList *list);
+
+#endif

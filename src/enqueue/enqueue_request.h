@@ -1,0 +1,66 @@
+/*
+ * enqueue_request.h
+ *	  The arguments of enqueue: reading, checking, filling in what was not given.
+ */
+#ifndef JOBQ_ENQUEUE_REQUEST_H
+#define JOBQ_ENQUEUE_REQUEST_H
+
+#include "registry/job_types.h"
+#include "nodes/pg_list.h"
+
+/* The arguments of jobq.enqueue, in their order. */
+typedef enum Argument
+{
+	A_job_type, A_payload, A_priority, A_delay, A_scheduled_for, A_max_attempts, A_timeout,
+	A_backoff, A_unique_key, A_on_conflict, A_unique_for, A_concurrency_key, A_keep_completed,
+	A_tenant, A_metadata, A_keep_dead, A_after, A_after_rule
+} Argument;
+#define A_COUNT (A_after_rule + 1)
+
+typedef enum OnConflict
+{
+	CONFLICT_IGNORE,
+	CONFLICT_REPLACE,
+	CONFLICT_ERROR
+} OnConflict;
+
+/* A job that may be stored. */
+typedef struct Request
+{
+	JobType    *type;
+	Jsonb	   *payload;
+	int			priority;
+	int			max_attempts;
+	TimestampTz scheduled_for;	/* 0: now */
+	bool		priority_given;	/* or the type's; so for the next two */
+	bool		max_attempts_given;
+	bool		due_given;
+	OnConflict	on_conflict;
+	text	   *unique_key;		/* NULL: none; so for all below */
+	text	   *concurrency_key;
+	text	   *tenant;
+	const char *enqueued_by;	/* grants.h */
+	List	   *quotas;			/* quota.h */
+	Interval   *unique_for;
+	Interval   *timeout;
+	Interval   *keep_completed;
+	Interval   *keep_dead;
+	Jsonb	   *backoff;
+	Jsonb	   *metadata;
+	bool		has_parent;
+	pg_uuid_t	parent_id;
+	const JobType *parent_type;
+	int			depth;
+} Request;
+
+/* The defaults of enqueue's arguments. */
+extern void request_defaults(NullableDatum *args);
+/* Everything but the payload.  ERROR, naming the argument, when the job must not be stored. */
+extern void request_read(Request *request, const NullableDatum *args);
+/* Makes it a child, of that depth; ERROR when that is deeper than its type allows. */
+extern void request_set_parent(Request *request, const JobType *type, const pg_uuid_t *parent, int depth);
+extern void request_set_payload(Request *request, Jsonb *payload);
+
+extern const char *const argument_names[A_COUNT];
+
+#endif

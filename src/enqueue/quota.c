@@ -1,0 +1,497 @@
+/*
+ * quota.c
+ *	  Quotas of tenants: see quota.h.
+ *
+ * Each job of a tenant with a quota has a row in jobq.quota_jobs (quota_rows.c), written with the job, or when the quota is set, and
+ * never by whoever ends it: what the queue does not hold any more counts for nothing, and its row goes when it is
+ * met.  Counting looks at jobs of open transactions, too: what they inserted counts, what they deleted counts until
+ * they commit.  So no order of commits exceeds a quota.  Not counted is what others enqueue, knowing of no quota, in
+ * the instant between the last look at the queue and the commit of who sets one.
+ *
+ * A number in shared memory, which rises with each job and never falls, saves the counting: it is at least the true
+ * one, and only when it reaches the quota the rows are counted and it becomes what they say.  A count of many rows
+ * is not repeated for some ten times as long as it takes, so that a tenant that hammers at a full quota
+ * burns little.
+ *
+ * Between looking and inserting the tenant is locked (a lock of its own, released at once, not at the end of
+ * the transaction): enqueues of one tenant stand in line for the insertion, nobody for a transaction.
+ *
+ * Enqueues per minute are counted in shared memory by the second.  A second counts until it is wholly over a minute
+ * old, so that no minute, wherever it begins, has more than the quota; what is rolled back has been
+ * enqueued, too.  A restart of the server begins anew.
+ */
+#include "jobq.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "storage/lock.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "enqueue/quota.h"
+#include "maintenance/disk_watch.h"
+#include "security/grants.h"
+#include "tables/queue_find.h"
+#include "tables/row_map.h"
+
+#define REMOVED			OID_MAX	/* QuotaEntry.dboid: free, and others may stand behind it */
+#define QUOTA_LOCK		7		/* keeps our locks apart from advisory ones, which have 1 and 2 */
+#define MANY_ROWS		1000
+#define PAUSE_US_PER_ROW 30		/* a row takes some 3 us */
+
+PG_FUNCTION_INFO_V1(jobq_admit);
+PG_FUNCTION_INFO_V1(jobq_forget_quota);
+
+static const ShapeColumn tenant_quotas_columns[] = {
+	{"tenant", TEXTOID, FILLED}, {"max_live", INT8OID, NULLABLE}, {"max_bytes", INT8OID, NULLABLE},
+	{"enqueues_per_minute", INT4OID, NULLABLE}, {"max_running", INT4OID, NULLABLE}
+};
+const Shape tenant_quotas_shape = {"tenant_quotas", tenant_quotas_columns, lengthof(tenant_quotas_columns), TQ_enqueues_per_minute};
+
+StaticAssertDecl(lengthof(tenant_quotas_columns) == TQ_NATTS, "tenant_quotas' columns");
+
+static MemoryContext quotas_context = NULL;
+static List *quotas = NIL;
+static uint64 read_at = 0;		/* access_generation() that they were read at */
+
+/* --- which there are --- */
+
+static int64
+limit(Datum *values, bool *nulls, int att)
+{
+	if (nulls[att - 1])
+		return -1;
+	return att == TQ_enqueues_per_minute ? DatumGetInt32(values[att - 1]) : DatumGetInt64(values[att - 1]);
+}
+
+static void
+add_quota(Relation rel, HeapTuple tuple)
+{
+	MemoryContext old;
+	Quota	   *quota;
+	Datum		values[TQ_NATTS];
+	bool		nulls[TQ_NATTS];
+
+	if (row_look(rel, tuple, values, nulls) != NULL)
+		return;					/* it names no tenant; health() says so (tenant_limit.c) */
+	old = MemoryContextSwitchTo(quotas_context);
+	quota = palloc(sizeof(Quota));
+	quota->tenant = TextDatumGetCString(values[TQ_tenant - 1]);
+	quota->max_live = limit(values, nulls, TQ_max_live);
+	quota->max_bytes = limit(values, nulls, TQ_max_bytes);
+	quota->per_minute = limit(values, nulls, TQ_enqueues_per_minute);
+	if (quota->max_live >= 0 || quota->max_bytes >= 0 || quota->per_minute >= 0)
+		quotas = lappend(quotas, quota);	/* max_running is the dispatcher's (tenant_limit.c) */
+	MemoryContextSwitchTo(old);
+}
+
+static int
+outermost_first(const ListCell *a, const ListCell *b)
+{
+	return (int) strlen(((Quota *) lfirst(a))->tenant) - (int) strlen(((Quota *) lfirst(b))->tenant);
+}
+
+static void
+read_quotas(uint64 generation)
+{
+	Relation	rel = table_open(jobq_relid("tenant_quotas"), AccessShareLock);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, snapshot, 0, NULL);
+	HeapTuple	tuple;
+
+	if (quotas_context == NULL)
+		quotas_context = AllocSetContextCreate(CacheMemoryContext, "jobq quotas", ALLOCSET_SMALL_SIZES);
+	read_at = 0;
+	quotas = NIL;
+	MemoryContextReset(quotas_context);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+		add_quota(rel, tuple);
+	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	table_close(rel, AccessShareLock);
+	list_sort(quotas, outermost_first);
+	read_at = generation;
+}
+
+bool
+quota_counts(const Quota *quota, text *tenant)
+{
+	int			n = strlen(quota->tenant);
+	int			len = VARSIZE_ANY_EXHDR(tenant);
+
+	return len >= n && memcmp(VARDATA_ANY(tenant), quota->tenant, n) == 0 &&
+		(len == n || VARDATA_ANY(tenant)[n] == '/');
+}
+
+List *
+quotas_of(text *tenant)
+{
+	uint64		generation = access_generation();
+	List	   *found = NIL;
+	ListCell   *lc;
+
+	if (read_at != generation)
+		read_quotas(generation);
+	if (quotas == NIL || tenant == NULL)
+		return NIL;
+	foreach(lc, quotas)
+	{
+		Quota	   *copy;
+
+		if (!quota_counts(lfirst(lc), tenant))
+			continue;
+		copy = palloc(sizeof(Quota));
+		*copy = *(Quota *) lfirst(lc);
+		copy->tenant = pstrdup(copy->tenant);
+		found = lappend(found, copy);
+	}
+	return found;
+}
+
+/* --- what is remembered of them --- */
+
+uint64
+quota_key(const char *tenant)
+{
+	return hash_bytes_extended((const unsigned char *) tenant, strlen(tenant), 0);
+}
+
+/* Its entry, or where one may be made: what was removed may be used again. */
+static QuotaEntry *
+find_entry(uint64 key)
+{
+	QuotaEntry *unused = NULL;
+
+	for (int i = 0; i < JOBQ_MAX_QUOTAS; i++)
+	{
+		QuotaEntry *entry = &JobqShmem->quotas[(key + i) % JOBQ_MAX_QUOTAS];
+
+		if (entry->dboid == MyDatabaseId && entry->key == key)
+			return entry;
+		if ((entry->dboid == InvalidOid || entry->dboid == REMOVED) && unused == NULL)
+			unused = entry;
+		if (entry->dboid == InvalidOid)
+			break;
+	}
+	return unused;
+}
+
+/* The tenant's entry, made when there is none; NULL: nothing is preloaded, or too many have one. */
+static QuotaEntry *
+entry_of(uint64 key)
+{
+	QuotaEntry *entry;
+
+	if (JobqShmem == NULL)
+		return NULL;
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	entry = find_entry(key);
+	if (entry != NULL && (entry->dboid != MyDatabaseId || entry->key != key))
+	{
+		memset(entry, 0, sizeof(QuotaEntry));
+		entry->dboid = MyDatabaseId;
+		entry->key = key;
+	}
+	LWLockRelease(JobqShmem->lock);
+	return entry;
+}
+
+/* The tenant is locked. */
+static void
+remove_entry(QuotaEntry *entry)
+{
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	entry->dboid = REMOVED;
+	LWLockRelease(JobqShmem->lock);
+}
+
+static void
+set_tag(LOCKTAG *tag, uint64 key)
+{
+	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, (uint32) (key >> 32), (uint32) key, QUOTA_LOCK);
+}
+
+void
+quota_lock(uint64 key)
+{
+	LOCKTAG		tag;
+
+	set_tag(&tag, key);
+	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+}
+
+void
+quota_unlock(uint64 key)
+{
+	LOCKTAG		tag;
+
+	set_tag(&tag, key);
+	(void) LockRelease(&tag, ExclusiveLock, false);
+}
+
+/* --- counting --- */
+
+static void
+count_again(const Quota *quota, QuotaEntry *entry, Table *queue)
+{
+	Table		rows;
+	int64		read;
+
+	table_open_for_write(&rows, jobq_relid("quota_jobs"));
+	read = quota_count_rows(&rows, queue, quota->tenant, &entry->live, &entry->bytes);
+	table_close_after_write(&rows);
+	entry->known = true;
+	entry->count_again = read > MANY_ROWS ? mono_now() + read * PAUSE_US_PER_ROW : 0;
+}
+
+/* --- admitting --- */
+
+static int64
+rendered_bytes(Jsonb *json)
+{
+	return json ? (int64) strlen(JsonbToCString(NULL, &json->root, VARSIZE(json))) : 0;
+}
+
+int64
+quota_bytes(Jsonb *payload, Jsonb *metadata)
+{
+	return rendered_bytes(payload) + rendered_bytes(metadata);
+}
+
+static int64
+job_bytes(Job *job)
+{
+	return quota_bytes(DatumGetJsonbP(JOB_ATT(job, Q_payload)),
+					   JOB_NULL(job, Q_metadata) ? NULL : DatumGetJsonbP(JOB_ATT(job, Q_metadata)));
+}
+
+/* For one job more, or for more bytes of one that is there. */
+static bool
+has_place(const Quota *quota, const QuotaEntry *entry, bool one_more)
+{
+	return !one_more || quota->max_live < 0 || entry->live + 1 <= quota->max_live;
+}
+
+static bool
+has_room(const Quota *quota, const QuotaEntry *entry, bool one_more, int64 bytes)
+{
+	return has_place(quota, entry, one_more) &&
+		(quota->max_bytes < 0 || entry->bytes + bytes <= quota->max_bytes);
+}
+
+static void
+refuse(const Quota *quota, const char *which, int64 limit)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("quota of tenant \"%s\" is used up: %s is %lld", quota->tenant, which, (long long) limit)));
+}
+
+static void
+check_room(const Quota *quota, QuotaEntry *entry, Table *queue, bool one_more, int64 bytes)
+{
+	if (quota->max_live < 0 && quota->max_bytes < 0)
+		return;
+	if (!entry->known || (!has_room(quota, entry, one_more, bytes) && mono_now() >= entry->count_again))
+		count_again(quota, entry, queue);
+	if (has_room(quota, entry, one_more, bytes))
+		return;
+	if (!has_place(quota, entry, one_more))
+		refuse(quota, "max_live", quota->max_live);
+	refuse(quota, "max_bytes", quota->max_bytes);
+}
+
+/* Forgets the seconds that are over. */
+static void
+turn_to(QuotaEntry *entry, int64 second)
+{
+	if (second - entry->second >= QUOTA_SECONDS)
+	{
+		memset(entry->enqueued, 0, sizeof(entry->enqueued));
+		entry->second = second;
+	}
+	while (entry->second < second)
+		entry->enqueued[++entry->second % QUOTA_SECONDS] = 0;
+}
+
+static void
+check_rate(const Quota *quota, QuotaEntry *entry)
+{
+	int64		sum = 0;
+
+	if (quota->per_minute < 0)
+		return;
+	turn_to(entry, mono_now() / USECS_PER_SEC);
+	for (int i = 0; i < QUOTA_SECONDS; i++)
+		sum += entry->enqueued[i];
+	if (sum + 1 > quota->per_minute)
+		refuse(quota, "enqueues_per_minute", quota->per_minute);
+}
+
+/* After a restore, or many databases: set_tenant_quota has said no. */
+static void
+refuse_uncounted(const Quota *quota)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("enqueues_per_minute of tenant \"%s\" cannot be counted", quota->tenant),
+			 errhint("At most %d tenants of a server can have a quota; remove some and restart the server.", JOBQ_MAX_QUOTAS)));
+}
+
+void
+quota_admit(List *of_tenant, Table *queue, int64 bytes)
+{
+	ListCell   *lc;
+
+	foreach(lc, of_tenant)
+	{
+		Quota	   *quota = lfirst(lc);
+		uint64		key = quota_key(quota->tenant);
+		QuotaEntry	forgotten = {0};
+		QuotaEntry *entry;
+
+		quota_lock(key);
+		entry = entry_of(key);
+		if (entry != NULL)
+			check_rate(quota, entry);
+		else if (quota->per_minute >= 0 && JobqShmem != NULL)
+			refuse_uncounted(quota);
+		check_room(quota, entry ? entry : &forgotten, queue, true, bytes);
+	}
+}
+
+static void
+note_job(const Quota *quota, const pg_uuid_t *id, int64 bytes, Table *rows)
+{
+	QuotaEntry *entry = entry_of(quota_key(quota->tenant));
+
+	quota_insert_row(rows, quota->tenant, id, bytes, true);
+	if (entry == NULL)
+		return;
+	entry->live++;
+	entry->bytes += bytes;
+	turn_to(entry, mono_now() / USECS_PER_SEC);
+	entry->enqueued[entry->second % QUOTA_SECONDS]++;
+}
+
+static void
+unlock_tenants(List *of_tenant)
+{
+	ListCell   *lc;
+
+	foreach(lc, of_tenant)
+		quota_unlock(quota_key(((Quota *) lfirst(lc))->tenant));
+}
+
+void
+quota_done(List *of_tenant, int64 bytes, const pg_uuid_t *id)
+{
+	ListCell   *lc;
+
+	if (id != NULL)
+	{
+		Table		rows;
+
+		table_open_for_write(&rows, jobq_relid("quota_jobs"));
+		foreach(lc, of_tenant)
+			note_job(lfirst(lc), id, bytes, &rows);
+		table_close_after_write(&rows);
+	}
+	unlock_tenants(of_tenant);
+}
+
+/* An enqueue that adds no job: max_live and enqueues_per_minute have nothing to do with it. */
+void
+quota_replace(List *of_tenant, Table *queue, Job *job, int64 bytes)
+{
+	int64		more = bytes - job_bytes(job);
+	Table		rows;
+	ListCell   *lc;
+
+	foreach(lc, of_tenant)
+	{
+		Quota	   *quota = lfirst(lc);
+		uint64		key = quota_key(quota->tenant);
+		QuotaEntry	forgotten = {0};
+		QuotaEntry *entry;
+
+		quota_lock(key);
+		entry = entry_of(key);
+		if (more <= 0)
+			continue;
+		check_room(quota, entry ? entry : &forgotten, queue, false, more);
+		if (entry != NULL)
+			entry->bytes += more;
+	}
+	table_open_for_write(&rows, jobq_relid("quota_jobs"));
+	foreach(lc, of_tenant)
+		quota_update_row(&rows, ((Quota *) lfirst(lc))->tenant, JOB_ID(job), bytes);
+	table_close_after_write(&rows);
+	unlock_tenants(of_tenant);
+}
+
+/*
+ * jobq._admit(id): a job that this transaction has put into the queue without
+ * enqueue passes the checks of enqueue that count jobs.  It is in the queue
+ * before it is counted, so no other enqueue can count past it.
+ */
+Datum
+jobq_admit(PG_FUNCTION_ARGS)
+{
+	pg_uuid_t  *id = PG_GETARG_UUID_P(0);
+	Table		queue;
+	Job			job;
+	List	   *of_tenant;
+	int64		bytes;
+
+	table_open_for_write(&queue, jobq_relid("queue"));
+	if (!queue_find_by_id(&queue, id, GetActiveSnapshot(), &job))
+		elog(ERROR, "job is not in the queue");
+	disk_admits(job_type_by_id(JOB_INT(&job, Q_type_id)));
+	of_tenant = quotas_of(JOB_NULL(&job, Q_tenant) ? NULL : DatumGetTextPP(JOB_ATT(&job, Q_tenant)));
+	bytes = job_bytes(&job);
+	if (of_tenant != NIL)
+	{
+		quota_admit(of_tenant, &queue, bytes);
+		quota_done(of_tenant, bytes, id);
+	}
+	table_close_after_write(&queue);
+	PG_RETURN_VOID();
+}
+
+/* Its rows were not written by quota_done: count them next time; removed: nor will it be asked.  false: it has no entry. */
+bool
+quota_forget(const char *tenant, bool removed)
+{
+	uint64		key = quota_key(tenant);
+	QuotaEntry *entry;
+
+	quota_lock(key);
+	entry = entry_of(key);
+	if (entry != NULL)
+	{
+		entry->known = false;
+		entry->count_again = 0;
+		if (removed)
+			remove_entry(entry);
+	}
+	quota_unlock(key);
+	return entry != NULL;
+}
+
+/* jobq._forget_quota(tenant, removed) */
+Datum
+jobq_forget_quota(PG_FUNCTION_ARGS)
+{
+	(void) quota_forget(text_to_cstring(PG_GETARG_TEXT_PP(0)), PG_GETARG_BOOL(1));
+	PG_RETURN_VOID();
+}
+
+/* Under the tenant's lock: an enqueue between its two rows would meet ours, and wait for us. */

@@ -1,0 +1,71 @@
+/*
+ * quota.h
+ *	  How much a tenant may have in the queue, and enqueue: jobq.set_tenant_quota.
+ *
+ * A quota counts the jobs of its tenant and of those below it ("acme" counts acme/...).  Tenants without one
+ * pay the test whether there are quotas at all.
+ */
+#ifndef JOBQ_QUOTA_H
+#define JOBQ_QUOTA_H
+
+#include "nodes/pg_list.h"
+#include "tables/queue_table.h"
+
+#define JOBQ_MAX_QUOTAS		1024	/* tenants with a quota that are remembered, in all databases */
+#define QUOTA_SECONDS		61		/* the last minute, and the second that began it */
+
+/* What is remembered of a quota, under the tenant's lock (quota.c). */
+typedef struct QuotaEntry
+{
+	Oid			dboid;			/* InvalidOid: free */
+	uint64		key;			/* hash of the tenant */
+	bool		known;			/* live and bytes have been counted once */
+	int64		live;			/* at most so many */
+	int64		bytes;
+	MonoTime	count_again;	/* not before */
+	int64		second;			/* the newest one in enqueued */
+	int32		enqueued[QUOTA_SECONDS];	/* by second, modulo their number */
+} QuotaEntry;
+
+/* attribute numbers of jobq.tenant_quotas: src/sql/13_quotas.sql */
+enum
+{
+	TQ_tenant = 1, TQ_max_live, TQ_max_bytes, TQ_enqueues_per_minute, TQ_max_running
+};
+#define TQ_NATTS TQ_max_running
+
+/* -1: no limit */
+typedef struct Quota
+{
+	char	   *tenant;
+	int64		max_live;
+	int64		max_bytes;
+	int64		per_minute;
+} Quota;
+
+/* The quotas that count jobs of a tenant, outermost first; NIL: none. */
+extern List *quotas_of(text *tenant);
+
+/*
+ * Around the insertion of a job.  quota_admit raises 53400 when it is too much, and returns with the tenants locked
+ * otherwise; the job must be inserted, or not, at once.  id NULL: it was not.
+ */
+extern void quota_admit(List *quotas, Table *queue, int64 bytes);
+extern void quota_done(List *quotas, int64 bytes, const pg_uuid_t *id);
+/* Another size of a job that waits and is ours: 53400 when it is larger and that is too much. */
+extern void quota_replace(List *quotas, Table *queue, Job *job, int64 bytes);
+/* Returns the bytes of a job that count: payload and metadata (NULL: none), rendered. */
+extern int64 quota_bytes(Jsonb *payload, Jsonb *metadata);
+
+/* Between quota.c and quota_rows.c */
+/* The tenant's lock is held for an insertion only, not to the end of the transaction. */
+extern uint64 quota_key(const char *tenant);
+extern void quota_lock(uint64 key);
+extern void quota_unlock(uint64 key);
+extern bool quota_counts(const Quota *quota, text *tenant);
+extern bool quota_forget(const char *tenant, bool removed);
+extern int64 quota_count_rows(Table *rows, Table *queue, const char *tenant, int64 *live, int64 *bytes);
+extern void quota_insert_row(Table *rows, const char *tenant, const pg_uuid_t *id, int64 bytes, bool is_new);
+extern void quota_update_row(Table *rows, const char *tenant, const pg_uuid_t *id, int64 bytes);
+
+#endif

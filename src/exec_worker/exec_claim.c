@@ -1,0 +1,391 @@
+/*
+ * exec_claim.c
+ *	  Jobs that the dispatcher has handed to the exec worker: their rows say running, and that is
+ *	  committed, before any tool starts; so a start is never forgotten.
+ *
+ * All that wait in the slot are claimed in one transaction (exec_transaction.c).  When it fails, each is tried alone,
+ * and one that fails alone is given back to be held for a while.  What can be decided without a tool (a
+ * cancel, an attempt that died with the server, a command that can't be built, a right that is gone) is
+ * settled right here.
+ */
+#include "jobq.h"
+
+#include <unistd.h>
+
+#include "access/xact.h"
+#include "catalog/pg_authid.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/float.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "base/json_build.h"
+#include "exec_worker/exec_internal.h"
+#include "settle/alerts.h"
+#include "shared/breaker.h"
+
+/* What became of one job in the transaction; applied when that has committed. */
+typedef struct Claim
+{
+	ExecJob    *job;
+	bool		start;			/* else it is done with: verdict */
+	Verdict		verdict;
+	bool		settled;
+	bool		failed;
+	BreakerNote breaker;
+	JobStatus	status;
+	TimestampTz need;
+	FrameStart	frame;
+	Size		answer;
+} Claim;
+
+struct Claims
+{
+	Ledger	   *ledger;
+	bool		can_start;		/* there is a helper */
+	int			n;
+	Claim		all[JOBQ_CELLS];
+};
+
+/* ---------- claiming ---------- */
+
+/* Ends the job here and now, in the open transaction. */
+static void
+settle_now(Claims *batch, Claim *claim, Job *job, JobType *type, Outcome *outcome)
+{
+	outcome->ended_at = GetCurrentTimestamp();
+	outcome->worker = MySlot->name;
+	outcome->source = "helper";
+	outcome->progress = get_float8_nan();
+	claim->status = settle(batch->ledger, job, type, outcome, &claim->need);
+	claim->settled = claim->need == 0;
+	claim->failed = outcome->kind == OUTCOME_FAILED;
+	breaker_take_down(&claim->breaker, type, outcome);
+	claim->verdict = claim->settled ? VERDICT_SETTLED : VERDICT_NO_PARTITION;
+}
+
+/* An attempt that is over before its tool could start. */
+static void
+fail_now(Claims *batch, Claim *claim, Job *job, JobType *type, const char *message, int sqlstate)
+{
+	Outcome		outcome = {.kind = OUTCOME_FAILED};
+
+	outcome.started_at = GetCurrentTimestamp();
+	outcome.message = unconstify(char *, message);
+	outcome.code = unpack_sql_state(sqlstate);
+	settle_now(batch, claim, job, type, &outcome);
+}
+
+/* Cancelled while it waited, or found running with nobody who runs it. */
+static void
+finish_without_tool(Claims *batch, Claim *claim, Job *job, JobType *type, Cell *cell)
+{
+	Outcome		outcome = {.kind = OUTCOME_FAILED};
+
+	outcome.begun = job->status == JOB_RUNNING;
+	if (outcome.begun && !JOB_NULL(job, Q_started_at))
+		outcome.started_at = DatumGetTimestampTz(JOB_ATT(job, Q_started_at));
+	if (cell->ref.flags & REF_CANCEL)
+	{
+		outcome.kind = OUTCOME_CANCELLED;
+		outcome.message = cell->has_reason ? pstrdup(cell->reason) : NULL;
+	}
+	else
+	{
+		if (!outcome.begun)
+			outcome.started_at = GetCurrentTimestamp();
+		outcome.message = "the server or its exec worker stopped while the tool ran";
+		outcome.code = "server_crash";
+	}
+	settle_now(batch, claim, job, type, &outcome);
+}
+
+/* Why the type may not run commands (any more); NULL: it may. */
+static char *
+missing_right(JobType *type)
+{
+	Oid			owner = job_type_owner(type);
+	Oid			run_as = job_type_run_as(type);
+
+	if (!OidIsValid(owner) || !OidIsValid(run_as))
+		return psprintf("role \"%s\" of job type \"%s\" does not exist any more",
+						OidIsValid(owner) ? type->run_as : type->owner, type->name);
+	if (!has_privs_of_role(owner, ROLE_PG_EXECUTE_SERVER_PROGRAM))
+		return psprintf("permission denied: owner \"%s\" of job type \"%s\" is no member of pg_execute_server_program",
+						GetUserNameFromId(owner, false), type->name);
+	if (!member_can_set_role(owner, run_as))
+		return psprintf("permission denied: owner \"%s\" of job type \"%s\" may not become role \"%s\"",
+						GetUserNameFromId(owner, false), type->name, GetUserNameFromId(run_as, false));
+	return NULL;
+}
+
+static int64
+job_timeout(Job *job, JobType *type)
+{
+	if (JOB_NULL(job, Q_timeout))
+		return type->timeout_us;
+	return interval_to_us(DatumGetIntervalP(JOB_ATT(job, Q_timeout)));
+}
+
+static const char *
+node_name(void)
+{
+	static char name[256] = "";
+
+	if (name[0] == '\0' && (gethostname(name, sizeof(name) - 1) != 0 || name[0] == '\0'))
+		strlcpy(name, "localhost", sizeof(name));
+	return name;
+}
+
+/* Writes the row as running. */
+static void
+mark_running(Claims *batch, ExecJob *x, Job *job)
+{
+	JOB_ATT(job, Q_status) = ObjectIdGetDatum(status_oid(JOB_RUNNING));
+	JOB_ATT(job, Q_started_at) = TimestampTzGetDatum(x->started_at);
+	JOB_ATT(job, Q_worker) = CStringGetTextDatum(MySlot->name);
+	JOB_ATT(job, Q_node) = CStringGetTextDatum(node_name());
+	JOB_ATT(job, Q_rev) = Int32GetDatum(JOB_INT(job, Q_rev) + 1);
+	JOB_ATT(job, Q_runs) = Int32GetDatum(JOB_INT(job, Q_runs) + 1);
+	job->nulls[Q_started_at - 1] = job->nulls[Q_worker - 1] = job->nulls[Q_node - 1] = false;
+	job->nulls[Q_progress - 1] = job->nulls[Q_progress_data - 1] = true;
+	table_update_row(&batch->ledger->queue, &job->tid, job->values, job->nulls);
+	x->ref.tid = job->tid;
+	x->ref.rev = JOB_INT(job, Q_rev);
+	x->ref.attempts = JOB_INT(job, Q_attempts);
+	x->ref.runs = JOB_INT(job, Q_runs);
+}
+
+/* Keeps what events need of the row when the transaction is over. */
+static void
+remember_row(ExecJob *x, Job *job)
+{
+	MemoryContext caller = MemoryContextSwitchTo(x->context);
+
+	memset(x->row.nulls, true, sizeof(x->row.nulls));
+	JOB_ATT(&x->row, Q_id) = UUIDPGetDatum(&x->ref.id);
+	JOB_ATT(&x->row, Q_attempts) = JOB_ATT(job, Q_attempts);
+	x->row.nulls[Q_id - 1] = x->row.nulls[Q_attempts - 1] = false;
+	if (!JOB_NULL(job, Q_tenant))
+	{
+		JOB_ATT(&x->row, Q_tenant) = PointerGetDatum(PG_DETOAST_DATUM_COPY(JOB_ATT(job, Q_tenant)));
+		x->row.nulls[Q_tenant - 1] = false;
+	}
+	MemoryContextSwitchTo(caller);
+}
+
+static void
+remember_log_fields(ExecJob *x, Jsonb *fields)
+{
+	if (fields)
+		x->log_fields = MemoryContextStrdup(x->context, JsonbToCString(NULL, &fields->root, VARSIZE(fields)));
+}
+
+static void
+tell_claimed(Claims *batch, ExecJob *x, JobType *type)
+{
+	Event		event = {.ts = x->started_at, .attempt = JOB_INT(&x->row, Q_attempts), .type = "claimed",
+	.source = "helper", .level = "info"};
+	JsonBuild	b;
+
+	json_begin_object(&b);
+	json_add_string(&b, "worker", MySlot->name);
+	json_add_string(&b, "node", node_name());
+	event.data = json_end_object(&b);
+	(void) event_add(&batch->ledger->events, x->row.values, x->row.nulls, type, &event);
+}
+
+static void
+claim_to_start(Claims *batch, Claim *claim, Job *job, JobType *type)
+{
+	ExecJob    *x = claim->job;
+	ErrorData  *error;
+	char	   *refusal = missing_right(type);
+
+	if (refusal)
+	{
+		fail_now(batch, claim, job, type, refusal, ERRCODE_INSUFFICIENT_PRIVILEGE);
+		return;
+	}
+	x->tells_all = EVENTS_WANTED(type, EVENTS_ALL);
+	x->started_at = GetCurrentTimestamp();
+	if (x->tells_all && !events_ready(&batch->ledger->events, x->started_at))
+	{
+		claim->need = x->started_at;
+		claim->verdict = VERDICT_NO_PARTITION;
+		return;
+	}
+	x->timeout_us = job_timeout(job, type);
+	x->kill_grace_us = type->kill_grace_us;
+	JOB_ATT(job, Q_attempts) = Int32GetDatum(JOB_INT(job, Q_attempts) + 1);
+	error = exec_build_start(x, job, type, &claim->frame, &claim->answer);
+	if (error)
+	{
+		JOB_ATT(job, Q_attempts) = Int32GetDatum(JOB_INT(job, Q_attempts) - 1);
+		fail_now(batch, claim, job, type, error->message, error->sqlerrcode);
+		return;
+	}
+	mark_running(batch, x, job);
+	/* before a reader sees the claim; of a job that an instance takes over, nothing is told before its end */
+	MySlot->cells[cell_of(x)].starting = !x->warm;
+	pg_write_barrier();
+	remember_row(x, job);
+	remember_log_fields(x, log_fields(type, DatumGetJsonbP(JOB_ATT(job, Q_payload))));
+	if (x->tells_all)
+		tell_claimed(batch, x, type);
+	claim->start = true;
+}
+
+static void
+claim_one(Claims *batch, Claim *claim)
+{
+	ExecJob    *x = claim->job;
+	Cell	   *cell = &MySlot->cells[cell_of(x)];
+	JobType    *type;
+	Job			job;
+
+	claim->start = claim->settled = false;
+	claim->need = 0;
+	claim->verdict = VERDICT_NOT_MINE;
+	x->ref = cell->ref;
+	if (queue_lock(&batch->ledger->queue, &x->ref, &job) != LOCK_OK)
+		return;
+	type = job_type_by_id(x->ref.type_id);
+	if (ref_settles(&cell->ref))
+		finish_without_tool(batch, claim, &job, type, cell);
+	else if (job.status == JOB_RUNNING)
+		claim->verdict = VERDICT_NOT_MINE;
+	else if (type == NULL || type->dropped || type->ncommand == 0 || !batch->can_start)
+		claim->verdict = VERDICT_STUCK;
+	else if (!breaker_admits(type, &x->ref.id))
+		claim->verdict = VERDICT_RELEASED;
+	else
+		claim_to_start(batch, claim, &job, type);
+}
+
+void
+claims_write(Claims *claims, Ledger *ledger)
+{
+	int			i;
+
+	claims->ledger = ledger;
+	for (i = 0; i < claims->n; i++)
+	{
+		if (ledger)
+			claim_one(claims, &claims->all[i]);
+		else
+			claims->all[i].verdict = VERDICT_NOT_MINE;	/* the extension is gone */
+		if (claims->all[i].start)
+			ForceSyncCommit();	/* whatever synchronous_commit is: a start must never be forgotten */
+	}
+	claims->ledger = NULL;
+}
+
+/* The claim is committed. */
+static void
+apply(Claim *claim)
+{
+	ExecJob    *x = claim->job;
+	Cell	   *cell = &MySlot->cells[cell_of(x)];
+	Frame		frame = {.type = FRAME_START};
+
+	if (!claim->start)
+	{
+		if (claim->settled)
+		{
+			breaker_note(&claim->breaker, &x->ref.id);
+			pg_atomic_fetch_add_u64(&exec_db->settled, 1);
+			if (claim->failed)
+				pg_atomic_fetch_add_u64(&exec_db->failed_attempts, 1);
+			if (claim->status >= JOB_COMPLETED)
+				wake_waiters(exec_db, &x->ref.id, claim->status);
+		}
+		cell->need = claim->need;
+		exec_forget(x, claim->verdict);
+		return;
+	}
+	x->state = EXEC_STARTED;
+	cell->started_at = x->started_at;
+	frame.u.start = claim->frame;
+	if (!helper_queue(&frame, claim->answer))
+		exec_ended(x, FRAME_START_FAILED, E2BIG, "the frame for jobq-helper is too long");
+}
+
+static void
+take(Claim *claim, int cellno)
+{
+	static uint64 last_number = 0;
+	ExecJob    *x = &exec_jobs[cellno];
+
+	Assert(x->state == EXEC_FREE);
+	memset(x, 0, sizeof(*x));
+	x->state = EXEC_TAKEN;
+	x->context = AllocSetContextCreate(ExecContext, "jobq exec job", ALLOCSET_SMALL_SIZES);
+	x->number = ++last_number * JOBQ_CELLS + (uint64) cellno;
+	x->progress = get_float8_nan();
+	memset(claim, 0, sizeof(*claim));
+	claim->job = x;
+}
+
+/* No helper now, but soon: what was handed over can stay where it is. */
+static bool
+helper_comes_soon(void)
+{
+	MonoTime	at = helper_retry_at();
+
+	return at != DT_NOEND && !mono_exceeds(mono_now(), at, 1000);
+}
+
+bool
+exec_has_assigned(void)
+{
+	return pg_atomic_read_u32(&MySlot->head) != pg_atomic_read_u32(&MySlot->tail);
+}
+
+Claims *
+claims_make(void)
+{
+	Claims	   *claims = MemoryContextAllocZero(ExecTurnContext, sizeof(Claims));
+
+	claims->can_start = exec_has_assigned() ? helper_ready() : helper_socket() != PGINVALID_SOCKET;
+	return claims;
+}
+
+int
+claims_take(Claims *claims)
+{
+	int			cellno;
+
+	if (!claims->can_start && helper_comes_soon())
+		return 0;
+	while (claims->n < JOBQ_CELLS && (cellno = slot_next()) >= 0)
+		take(&claims->all[claims->n++], cellno);
+	return claims->n;
+}
+
+void
+claims_apply(Claims *claims)
+{
+	int			i;
+
+	for (i = 0; i < claims->n; i++)
+		apply(&claims->all[i]);
+}
+
+void
+claims_retry(Claims *claims, bool (*alone) (Claims *claims))
+{
+	Claims	   *one = MemoryContextAllocZero(ExecTurnContext, sizeof(Claims));
+	int			i;
+
+	one->can_start = claims->can_start;
+	for (i = 0; i < claims->n; i++)
+	{
+		one->n = 1;
+		one->all[0] = claims->all[i];
+		if (!alone(one))
+			exec_forget(claims->all[i].job, VERDICT_STUCK);
+	}
+}

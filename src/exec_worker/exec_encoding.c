@@ -1,0 +1,191 @@
+/*
+ * exec_encoding.c
+ *	  Words of strangers: text and JSON between a tool (UTF-8) and the database's encoding.
+ *
+ * The helper sends valid UTF-8 without NUL; nothing here relies on it.  A character that the database
+ * can't store becomes '?', so text never fails; JSON converts exactly or is refused, but for
+ * reports of a failure.
+ */
+#include "jobq.h"
+
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "mb/pg_wchar.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+
+#include "exec_worker/exec_internal.h"
+
+/* Replaces whatever is not valid in this encoding, byte by byte. */
+static char *
+only_valid(int encoding, const char *data, int len)
+{
+	char	   *out = palloc(len + 1);
+	int			to = 0;
+	int			from = 0;
+
+	while (from < len)
+	{
+		int			good = pg_encoding_verifymbstr(encoding, data + from, len - from);
+
+		memcpy(out + to, data + from, good);
+		to += good;
+		from += good;
+		if (from < len)
+		{
+			out[to++] = '?';
+			from++;
+		}
+	}
+	out[to] = '\0';
+	return out;
+}
+
+/* UTF-8 to another encoding, a '?' for each character that it lacks. */
+static char *
+convert_lossy(Oid proc, const char *data, int len)
+{
+	int			encoding = GetDatabaseEncoding();
+	int			space = len * MAX_CONVERSION_GROWTH + 1;
+	char	   *out = palloc(space);
+	int			to = 0;
+
+	while (len > 0)
+	{
+		int			good = pg_do_encoding_conversion_buf(proc, PG_UTF8, encoding,
+														 (unsigned char *) unconstify(char *, data),
+														 len, (unsigned char *) out + to,
+														 space - to, true);
+
+		to += (int) strlen(out + to);
+		data += good;
+		len -= good;
+		if (len > 0)
+		{
+			int			skip = Min(pg_utf_mblen((const unsigned char *) data), len);
+
+			out[to++] = '?';
+			data += skip;
+			len -= skip;
+		}
+	}
+	out[to] = '\0';
+	return out;
+}
+
+/* In a transaction.  The result is palloc'd and valid in the database's encoding. */
+char *
+text_from_utf8(const char *data, int len)
+{
+	int			encoding = GetDatabaseEncoding();
+	char	   *valid = only_valid(PG_UTF8, data, len);
+	Oid			proc;
+
+	if (encoding == PG_UTF8 || encoding == PG_SQL_ASCII)
+		return valid;
+	proc = FindDefaultConversionProc(PG_UTF8, encoding);
+	if (!OidIsValid(proc))
+		return only_valid(encoding, valid, (int) strlen(valid));
+	return convert_lossy(proc, valid, (int) strlen(valid));
+}
+
+char *
+utf8_from_text(const char *text)
+{
+	return pg_server_to_any(text, (int) strlen(text), PG_UTF8);
+}
+
+/* Reads "\\u" with four digits at text, which ends in a NUL; false: there is none. */
+static bool
+unicode_escape(const char *text, unsigned int *code)
+{
+	return text[0] == '\\' && text[1] == 'u' && strspn(text + 2, "0123456789abcdefABCDEF") >= 4 &&
+		sscanf(text + 2, "%4x", code) == 1;
+}
+
+/* Writes out the escapes of characters beyond ASCII: jsonb_in can't convert them to every encoding. */
+static char *
+without_escapes(const char *data, int len)
+{
+	char	   *text = pnstrdup(data, len);
+	char	   *out = palloc(len + 1);
+	int			to = 0;
+
+	while (*text)
+	{
+		unsigned int code;
+		unsigned int low;
+
+		if (!unicode_escape(text, &code) || code < 0x80)
+		{
+			if (text[0] == '\\' && text[1])	/* what it escapes may be another one */
+				out[to++] = *text++;
+			out[to++] = *text++;
+			continue;
+		}
+		text += 6;
+		if (is_utf16_surrogate_first(code) && unicode_escape(text, &low))
+		{
+			code = surrogate_pair_to_codepoint(code, low);
+			text += 6;
+		}
+		unicode_to_utf8(code, (unsigned char *) out + to);
+		to += pg_utf_mblen((unsigned char *) out + to);
+	}
+	out[to] = '\0';
+	return out;
+}
+
+/*
+ * In a transaction.  NULL and *why when jsonb does not take it; the parser raises errors, so it runs in a
+ * subtransaction.
+ */
+static Jsonb *
+parse_json(const char *data, int len, int encoding, char **why)
+{
+	MemoryContext caller = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	Jsonb	   *volatile result = NULL;
+
+	*why = NULL;
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(caller);
+	PG_TRY();
+	{
+		char	   *text = pg_any_to_server(pnstrdup(data, len), len, encoding);
+
+		result = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(text)));
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(caller);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		*why = error->detail ? psprintf("%s: %s", error->message, error->detail) : error->message;
+		result = NULL;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(caller);
+	CurrentResourceOwner = owner;
+	return result;
+}
+
+Jsonb *
+json_from_utf8(const char *data, int len, char **why)
+{
+	return parse_json(data, len, PG_UTF8, why);
+}
+
+Jsonb *
+json_from_utf8_lossy(const char *data, int len, char **why)
+{
+	char	   *text = without_escapes(data, len);
+
+	text = text_from_utf8(text, (int) strlen(text));
+	return parse_json(text, (int) strlen(text), GetDatabaseEncoding(), why);
+}

@@ -1,0 +1,457 @@
+/*
+ * exec_helper_process.c
+ *	  The exec worker's end of jobq-helper: starting it, its socket, its queue of frames.
+ *
+ * One helper at a time.  It is started by posix_spawn (no fork of this process, whatever its size) when
+ * a job needs it, with its end of a socketpair as descriptor 3 and nothing else of ours but standard
+ * error.  It is never signalled to stop: it kills its tools and leaves when its socket closes, and so
+ * does it when this process or the whole server dies.  After a loss the next one is started with a
+ * delay that doubles, and not before the old one has been reaped.
+ *
+ * A helper may stand still: a tool can stop it.  While tools run it is sent a PING every LOOK_MS; any byte
+ * of it is an answer.  After MAX_MISSES looks in a row without one it is killed, and with it its tools.
+ * Only looks count, not the time between them: after this process has been stopped, or the whole
+ * machine, the helper gets all of its time again.
+ *
+ * Where the postmaster is process 1 an orphaned tool would be reaped by it, and an exit code of 2 taken
+ * for a crash of the server: there no helper is started unless jobq.allow_exec_under_pid1.
+ */
+#include "jobq.h"
+
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "port.h"
+#include "storage/fd.h"
+#include "utils/timestamp.h"
+
+#include "exec_worker/exec_internal.h"
+
+#define RETRY_MIN_MS	100
+#define RETRY_MAX_MS	30000
+#define HEALTHY_MS		60000	/* a helper that lived so long begins a new count of losses */
+#define LEAVE_MS		5000	/* an old helper that is still there then is killed */
+#define READS_A_TURN	64
+#define LOOK_MS			3000
+#define MAX_MISSES		10
+
+static pgsocket helper_fd = PGINVALID_SOCKET;
+static pid_t helper_pid = 0;
+static MonoTime started_at = 0;
+static pid_t leaving_pid = 0;	/* closed, not reaped yet */
+static MonoTime leaving_since = 0;
+static int	losses = 0;
+static MonoTime retry_at = 0;
+static FrameBuf out;
+static FrameDecoder in;
+static uint32 max_frame;
+
+/* the watch over a helper that has jobs */
+static MonoTime look_at = 0;	/* 0: it has none */
+static bool pinged = false;		/* nothing has come since the last PING */
+static int	misses = 0;
+static bool helper_killed = false;
+static bool replace_helper = false;	/* it was lost: the next one ends what its tools have left */
+
+/* What health() says. */
+static void
+say(const char *why)
+{
+	SpinLockAcquire(&exec_db->mutex);
+	strlcpy(exec_db->helper_trouble, why, sizeof(exec_db->helper_trouble));
+	SpinLockRelease(&exec_db->mutex);
+}
+
+/* ---------- starting ---------- */
+
+static int
+spawn(int fd, pid_t *pid)
+{
+	posix_spawn_file_actions_t actions;
+	posix_spawnattr_t attr;
+	sigset_t	every;
+	sigset_t	none;
+	char		path[MAXPGPATH];
+	char		parent[32];
+	char		cgroup[MAXPGPATH];
+	char	   *argv[] = {"jobq-helper", parent, jobq_tool_cgroup[0] ? cgroup : NULL, NULL};
+	char	   *env[] = {"LANG=C.UTF-8", NULL};
+	int			rc;
+
+	snprintf(path, sizeof(path), "%s/jobq-helper", pkglib_path);
+	snprintf(parent, sizeof(parent), "--parent-pid=%d", MyProcPid);
+	snprintf(cgroup, sizeof(cgroup), "--cgroup=%s", jobq_tool_cgroup);
+	sigfillset(&every);
+	sigemptyset(&none);
+	posix_spawn_file_actions_init(&actions);
+	posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+	posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+	posix_spawn_file_actions_adddup2(&actions, fd, FRAME_FD);
+	posix_spawnattr_init(&attr);
+	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+	posix_spawnattr_setsigdefault(&attr, &every);
+	posix_spawnattr_setsigmask(&attr, &none);
+	rc = posix_spawn(pid, path, &actions, &attr, argv, env);
+	posix_spawnattr_destroy(&attr);
+	posix_spawn_file_actions_destroy(&actions);
+	return rc;
+}
+
+static void
+retry_later(void)
+{
+	int64		delay = (int64) RETRY_MIN_MS << Min(losses, 16);
+
+	losses++;
+	retry_at = mono_now() + Min(delay, RETRY_MAX_MS) * 1000;
+}
+
+/* Can the helper work in it: ours alone?  A stranger may have made one of that name. */
+static bool
+is_private(const char *path)
+{
+	struct stat st;
+
+	return (mkdir(path, 0700) == 0 || errno == EEXIST) && lstat(path, &st) == 0 &&
+		S_ISDIR(st.st_mode) && st.st_uid == geteuid() && (st.st_mode & 022) == 0;
+}
+
+const char *
+workdir_parent(void)
+{
+	const char *dir = getenv("TMPDIR");
+
+	return dir && dir[0] == '/' ? dir : "/tmp";
+}
+
+/*
+ * Where work directories are made: in the system's temporary directory, so that a tool that fills it
+ * does not fill the server's disk; else in the data directory, under a name that backups leave out.
+ */
+static const char *
+workdir_base(void)
+{
+	static char path[MAXPGPATH];
+
+	snprintf(path, sizeof(path), "%s/jobq-%llx", workdir_parent(), (unsigned long long) GetSystemIdentifier());
+	if (!is_private(path))
+		snprintf(path, sizeof(path), "%s/pgsql_tmp_jobq", DataDir);
+	return path;
+}
+
+static void
+say_hello(uint32 size)
+{
+	Frame		frame = {.type = FRAME_HELLO};
+
+	frame.u.hello.max_frame = size;
+	frame.u.hello.pid = MyProcPid;
+	frame.u.hello.workdir = frame_text(workdir_base());
+	frame_encode(&out, &frame, max_frame);
+	max_frame = size;
+	in.max_frame = size;
+}
+
+static bool
+start(void)
+{
+	int			pair[2];
+	int			rc;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair) != 0)
+	{
+		ereport(LOG, (errcode_for_socket_access(), errmsg("could not make a socket pair: %m")));
+		return false;
+	}
+	rc = spawn(pair[1], &helper_pid);
+	closesocket(pair[1]);
+	if (rc != 0)
+	{
+		closesocket(pair[0]);
+		helper_pid = 0;
+		errno = rc;
+		ereport(LOG,
+				(errcode_for_file_access(),
+				 errmsg("could not start \"%s/jobq-helper\": %m", pkglib_path)));
+		return false;
+	}
+	helper_fd = pair[0];
+	ReserveExternalFD();
+	started_at = mono_now();
+	max_frame = FRAME_MAX_DEFAULT;
+	frame_decoder_init(&in, max_frame);
+	helper_killed = false;
+	look_at = 0;
+	say_hello(FRAME_MAX_DEFAULT);
+	return true;
+}
+
+/* The old helper has been told to leave; true once it has. */
+static bool
+old_one_has_left(void)
+{
+	int			status;
+
+	if (leaving_pid == 0)
+		return true;
+	if (waitpid(leaving_pid, &status, WNOHANG) == 0)
+	{
+		if (mono_exceeds(leaving_since, mono_now(), LEAVE_MS))
+			kill(leaving_pid, SIGKILL);
+		return false;
+	}
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+		ereport(LOG, (errmsg("jobq-helper with PID %d %s", (int) leaving_pid, wait_result_to_str(status))));
+	leaving_pid = 0;
+	return true;
+}
+
+bool
+helper_ready(void)
+{
+	if (helper_fd != PGINVALID_SOCKET)
+		return true;
+	if (PostmasterPid == 1 && !jobq_allow_exec_under_pid1)
+	{
+		say("the postmaster is process 1: run the container with an init process, or set jobq.allow_exec_under_pid1");
+		retry_at = DT_NOEND;
+		return false;
+	}
+	if (!old_one_has_left())
+	{
+		retry_at = mono_now() + RETRY_MIN_MS * INT64CONST(1000);
+		return false;
+	}
+	if (retry_at != DT_NOEND && retry_at > mono_now())
+		return false;
+	replace_helper = false;
+	if (!start())
+	{
+		retry_later();
+		say("jobq-helper can't be started: see the server log");
+		return false;
+	}
+	retry_at = 0;
+	say("");
+	return true;
+}
+
+MonoTime
+helper_retry_at(void)
+{
+	return retry_at;
+}
+
+void
+helper_close(const char *why)
+{
+	if (helper_fd == PGINVALID_SOCKET)
+		return;
+	if (why)
+	{
+		ereport(LOG, (errmsg("jobq-helper with PID %d is lost: %s", (int) helper_pid, why)));
+		say("jobq-helper was lost and is started again");
+		if (mono_exceeds(started_at, mono_now(), HEALTHY_MS))
+			losses = 0;
+		retry_later();
+		replace_helper = true;
+	}
+	closesocket(helper_fd);
+	ReleaseExternalFD();
+	helper_fd = PGINVALID_SOCKET;
+	frame_buf_free(&out);
+	frame_decoder_free(&in);
+	leaving_pid = helper_pid;
+	leaving_since = mono_now();
+	helper_pid = 0;
+	(void) old_one_has_left();
+}
+
+/* ---------- talking ---------- */
+
+pgsocket
+helper_socket(void)
+{
+	return helper_fd;
+}
+
+bool
+helper_has_output(void)
+{
+	return helper_fd != PGINVALID_SOCKET && frame_pending(&out) > 0;
+}
+
+static Size
+start_size(const FrameStart *s)
+{
+	return (Size) s->argv.len + s->env.len + s->tool_path.len + s->stdin_data.len + 1024;
+}
+
+bool
+helper_queue(const Frame *frame, Size answer)
+{
+	if (helper_fd == PGINVALID_SOCKET)
+		return false;
+	if (frame->type == FRAME_START)
+	{
+		Size		need = Max(start_size(&frame->u.start), answer);
+
+		if (need > FRAME_MAX_LIMIT)
+			return false;
+		if (need > max_frame)
+			say_hello((uint32) need);
+	}
+	return frame_encode(&out, frame, max_frame);
+}
+
+void
+helper_send(void)
+{
+	if (!helper_has_output())
+		return;
+	switch (frame_send(&out, helper_fd))
+	{
+		case FRAME_IO_DONE:
+		case FRAME_IO_AGAIN:
+			break;
+		case FRAME_IO_EOF:
+		case FRAME_IO_ERROR:
+			/* what it still said is in the socket: reading finds the end */
+			frame_buf_free(&out);
+			break;
+	}
+}
+
+/* Hands over every whole frame that has come. */
+static bool
+take_frames(void (*got) (const Frame *frame))
+{
+	Frame		frame;
+
+	for (;;)
+	{
+		switch (frame_decoder_next(&in, &frame))
+		{
+			case FRAME_MORE:
+				return true;
+			case FRAME_READY:
+				got(&frame);
+				break;
+			case FRAME_BAD:
+				helper_close(in.error ? in.error : "malformed frame");
+				return false;
+		}
+	}
+}
+
+bool
+helper_receive(void (*got) (const Frame *frame))
+{
+	int			i;
+
+	if (helper_fd == PGINVALID_SOCKET)
+		return false;
+	for (i = 0; i < READS_A_TURN; i++)
+	{
+		switch (frame_recv(&in, helper_fd))
+		{
+			case FRAME_IO_DONE:
+				pinged = false;
+				if (!take_frames(got))
+					return false;
+				break;
+			case FRAME_IO_AGAIN:
+				return true;
+			case FRAME_IO_EOF:
+				helper_close("it has closed its socket");
+				return false;
+			case FRAME_IO_ERROR:
+				helper_close(strerror(errno));
+				return false;
+		}
+	}
+	SetLatch(MyLatch);			/* there may be more: come back after the other work */
+	return true;
+}
+
+/* ---------- watching ---------- */
+
+void
+helper_kill(const char *why)
+{
+	if (helper_fd == PGINVALID_SOCKET || helper_killed)
+		return;
+	ereport(LOG, (errmsg("jobq-helper with PID %d is killed: %s", (int) helper_pid, why)));
+	kill(helper_pid, SIGKILL);
+	helper_killed = true;
+}
+
+/* A PING was not answered since the last look; false: the helper is given up. */
+static bool
+note_miss(MonoTime now)
+{
+	if (helper_killed)
+	{
+		helper_close("it does not end");
+		return false;
+	}
+	if (++misses < MAX_MISSES)
+		return true;
+	helper_kill(psprintf("it has not answered for %d s", MAX_MISSES * LOOK_MS / 1000));
+	look_at = now + LEAVE_MS * INT64CONST(1000);	/* until then its socket is at its end */
+	return true;
+}
+
+bool
+helper_watch(bool has_jobs)
+{
+	Frame		ping = {.type = FRAME_PING};
+	MonoTime	now = mono_now();
+
+	if (helper_fd == PGINVALID_SOCKET || !has_jobs)
+	{
+		look_at = 0;
+		return true;
+	}
+	if (look_at == 0)
+	{
+		pinged = false;
+		look_at = now + LOOK_MS * INT64CONST(1000);
+	}
+	if (now < look_at)
+		return true;
+	look_at = now + LOOK_MS * INT64CONST(1000);
+	if (pinged || helper_killed)
+		return note_miss(now);
+	misses = 0;
+	pinged = helper_queue(&ping, 0);
+	return true;
+}
+
+long
+helper_watch_in(void)
+{
+	if (helper_fd == PGINVALID_SOCKET || look_at == 0)
+		return -1;
+	return mono_ms_left(mono_now(), look_at);
+}
+
+void
+helper_replace(void)
+{
+	if (!replace_helper || retry_at > mono_now())
+		return;
+	(void) helper_ready();
+}
+
+MonoTime
+helper_replace_at(void)
+{
+	return replace_helper ? retry_at : DT_NOEND;
+}

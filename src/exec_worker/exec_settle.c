@@ -1,0 +1,514 @@
+/*
+ * exec_settle.c
+ *	  Writes how attempts ended, and what their tools said.
+ *
+ * All that have ended are settled in one transaction (exec_transaction.c); when it fails, each alone.  A result is never
+ * dropped: what can't be written now (no partition, a lock, a full disk) is kept and tried again later,
+ * with a delay that doubles.  Only an error that the result itself causes replaces the result.
+ *
+ * The row is found by the version we wrote when we claimed it, else (a rewrite of the table moves rows)
+ * by its id; it is ours while it says running, with the number of runs we gave it.
+ */
+#include "jobq.h"
+
+#include "utils/builtins.h"
+#include "utils/float.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "base/texts.h"
+#include "exec_worker/exec_internal.h"
+#include "maintenance/maintenance.h"
+#include "settle/alerts.h"
+#include "shared/breaker.h"
+#include "tables/queue_find.h"
+
+#define RETRY_MIN_MS	50
+#define RETRY_MAX_MS	10000
+
+/* What became of one entry in the transaction; applied when that has committed. */
+typedef enum SettleResult
+{
+	RESULT_SETTLED,
+	RESULT_NOT_MINE,			/* the row is gone or somebody else's: nothing to say */
+	RESULT_LATER,				/* locked, or no partition */
+	RESULT_EVENTS				/* its events are written, the tool runs on */
+} SettleResult;
+
+typedef struct Settlement
+{
+	ExecJob    *job;
+	SettleResult result;
+	JobStatus	status;
+	TimestampTz need;
+	Verdict		verdict;
+	bool		failed;
+	BreakerNote breaker;
+} Settlement;
+
+struct Settlements
+{
+	int			n;
+	Settlement	all[JOBQ_CELLS];
+};
+
+/* ---------- events ---------- */
+
+static void
+add_event(Ledger *ledger, ExecJob *x, JobType *type, Event *event)
+{
+	event->attempt = JOB_INT(&x->row, Q_attempts);
+	event->source = "helper";
+	(void) event_add(&ledger->events, x->row.values, x->row.nulls, type, event);
+}
+
+static char *
+string_of(Jsonb *line, const char *key)
+{
+	JsonbValue	v;
+
+	if (getKeyJsonValueFromContainer(&line->root, key, (int) strlen(key), &v) == NULL || v.type != jbvString)
+		return NULL;
+	return pnstrdup(v.val.string.val, v.val.string.len);
+}
+
+static Jsonb *
+value_of(Jsonb *line, const char *key)
+{
+	JsonbValue	v;
+
+	return getKeyJsonValueFromContainer(&line->root, key, (int) strlen(key), &v) ? JsonbValueToJsonb(&v) : NULL;
+}
+
+/* Of {"log": text, "level": ...}; anything else a tool calls a level is info. */
+static const char *
+level_of(Jsonb *line)
+{
+	static const char *const levels[] = {"debug", "info", "warning", "error"};
+	char	   *level = string_of(line, "level");
+
+	for (int i = 0; level && i < (int) lengthof(levels); i++)
+	{
+		if (strcmp(level, levels[i]) == 0)
+			return levels[i];
+	}
+	return "info";
+}
+
+/* What a tool said, as it is written; NULL: nothing that counts. */
+static Event *
+event_of(ToolEvent *said)
+{
+	Event	   *event = palloc0(sizeof(Event));
+	char	   *why;
+	Jsonb	   *line = NULL;
+
+	event->ts = said->ts;
+	event->type = "started";
+	event->source = "helper";
+	event->level = "info";
+	if (said->kind == EXEC_EVENT_STARTED)
+		return event;
+	line = json_from_utf8(said->text, (int) strlen(said->text), &why);
+	if (line == NULL || !JB_ROOT_IS_OBJECT(line))
+		return NULL;
+	switch (said->kind)
+	{
+		case FRAME_EVENT_LOG:
+			event->type = "log";
+			event->level = level_of(line);
+			event->message = string_of(line, "log");
+			event->data = value_of(line, "data");
+			break;
+		case FRAME_EVENT_PROGRESS:
+			event->type = "progress";
+			event->data = line;
+			break;
+		default:
+			event->type = "artifact";
+			event->data = value_of(line, "artifact");
+			if (event->data == NULL)
+				return NULL;
+	}
+	return event;
+}
+
+static List *
+events_of(ExecJob *x)
+{
+	List	   *events = NIL;
+	ListCell   *lc;
+
+	foreach(lc, x->events)
+	{
+		Event	   *event = event_of(lfirst(lc));
+
+		if (event)
+			events = lappend(events, event);
+	}
+	return events;
+}
+
+static void
+warn(Ledger *ledger, ExecJob *x, JobType *type, const char *message, Jsonb *data)
+{
+	Event		event = {.ts = x->ended_at, .type = "log", .level = "warning", .message = message, .data = data};
+
+	add_event(ledger, x, type, &event);
+}
+
+/* Writes an event of the error on descriptor 3 when something else was the outcome. */
+static void
+warn_of_ignored_error(Ledger *ledger, ExecJob *x, JobType *type)
+{
+	FrameExit  *end = &x->end;
+	bool		exited = end->kind == FRAME_EXITED;
+	char	   *why;
+
+	if (end->error.len == 0 || (exited && (end->value != 0 || x->warm)))
+		return;
+	warn(ledger, x, type, exited ? "the error on descriptor 3 was ignored: the exit code is 0" :
+		 "the error on descriptor 3 was ignored: the tool did not exit by itself",
+		 json_from_utf8_lossy(end->error.data, (int) end->error.len, &why));
+}
+
+/* What a reader of the timeline should know of the end beyond its outcome. */
+static void
+write_remarks(Ledger *ledger, ExecJob *x, JobType *type)
+{
+	FrameExit  *end = &x->end;
+
+	if (x->nevents > EXEC_MAX_EVENTS)
+		warn(ledger, x, type, psprintf("%d more events of this attempt were dropped",
+									   x->nevents - EXEC_MAX_EVENTS), NULL);
+	if (end->bad_lines > 0)
+		warn(ledger, x, type, psprintf("%u lines on descriptor 3 were malformed", end->bad_lines), NULL);
+	warn_of_ignored_error(ledger, x, type);
+	if (end->left_processes > 0)
+		warn(ledger, x, type, psprintf("%u processes were left when the tool had ended, and were killed",
+									   end->left_processes), NULL);
+	if (end->kind == FRAME_EXITED && end->value == 0 && type->output == OUTPUT_TEXT &&
+		(end->verdict == FRAME_OUT_NOT_UTF8 || end->verdict == FRAME_OUT_NUL))
+		warn(ledger, x, type, end->verdict == FRAME_OUT_NUL ?
+			 "NUL bytes were removed from the output" : "invalid UTF-8 was replaced in the output", NULL);
+}
+
+/* Of a tool that runs on. */
+static void
+write_events(Ledger *ledger, ExecJob *x, JobType *type)
+{
+	ListCell   *lc;
+
+	if (type == NULL)
+		return;
+	foreach(lc, events_of(x))
+		add_event(ledger, x, type, lfirst(lc));
+}
+
+/* ---------- the row ---------- */
+
+/* Where the row is now, when it is still our attempt. */
+static bool
+find_row(Ledger *ledger, ExecJob *x)
+{
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	Job			job;
+	bool		found = queue_find_by_id(&ledger->queue, &x->ref.id, snapshot, &job);
+
+	UnregisterSnapshot(snapshot);
+	if (!found || JOB_INT(&job, Q_runs) != x->ref.runs)
+		return false;
+	x->ref.tid = job.tid;
+	x->ref.rev = JOB_INT(&job, Q_rev);
+	return true;
+}
+
+static LockResult
+lock_row(Ledger *ledger, ExecJob *x, Job *job)
+{
+	LockResult	result = queue_lock(&ledger->queue, &x->ref, job);
+
+	if (result == LOCK_GONE && find_row(ledger, x))
+		result = queue_lock(&ledger->queue, &x->ref, job);
+	if (result == LOCK_OK && (job->status != JOB_RUNNING || JOB_INT(job, Q_runs) != x->ref.runs))
+		result = LOCK_GONE;
+	return result;
+}
+
+static void
+tell_start_failure(Ledger *ledger, ExecJob *x, JobType *type, const char *why)
+{
+	Event		event = {.type = "paused", .level = "error", .message = why};
+	Alert		alert = {.high = type->critical, .attempts = JOB_INT(&x->row, Q_attempts) - 1, .error = why,
+	.source = "helper"};
+
+	if (EVENTS_WANTED(type, EVENTS_FAILURES))
+		add_event(ledger, x, type, &event);
+	if (!type->alert)
+		return;
+	alert.title = psprintf("job type \"%s\" is paused on this node", type->name);
+	alert.message = psprintf("the tool of job type \"%s\" cannot be started on this node: %s", type->name, why);
+	alert_raise(ledger, x->row.values, x->row.nulls, type, &alert);
+}
+
+/* Its type can't be started here; the first time that is said aloud. */
+static Verdict
+start_failure(Ledger *ledger, ExecJob *x, JobType *type, const char *why, const char *reported)
+{
+	bool		first;
+	Verdict		verdict;
+
+	if (type == NULL)
+		return VERDICT_RELEASED;
+	verdict = exec_type_broken(x, type, why, reported, &first) ? VERDICT_STUCK : VERDICT_RELEASED;
+	if (first)
+	{
+		tell_start_failure(ledger, x, type, why);
+		ereport(WARNING,
+				(errcode(ERRCODE_SYSTEM_ERROR),
+				 errmsg("job type \"%s\" is paused on this node: %s", type->name, log_text(why))));
+	}
+	return verdict;
+}
+
+static void
+settle_one(Ledger *ledger, Settlement *item)
+{
+	ExecJob    *x = item->job;
+	JobType    *type = job_type_by_id(x->ref.type_id);
+	Outcome		outcome;
+	char	   *reported;
+	Job			job;
+
+	item->verdict = VERDICT_SETTLED;
+	item->need = 0;
+	switch (lock_row(ledger, x, &job))
+	{
+		case LOCK_GONE:
+			item->result = RESULT_NOT_MINE;
+			return;
+		case LOCK_BUSY:
+			item->result = RESULT_LATER;
+			return;
+		case LOCK_OK:
+			break;
+	}
+	reported = JOB_NULL(&job, Q_error_msg) ? NULL : TextDatumGetCString(JOB_ATT(&job, Q_error_msg));
+	exec_judge(x, type, &outcome);
+	outcome.log = events_of(x);
+	if (outcome.kind == OUTCOME_RELEASED || outcome.kind == OUTCOME_SNOOZED)
+		job.nulls[Q_started_at - 1] = job.nulls[Q_worker - 1] = job.nulls[Q_node - 1] = true;
+	item->status = settle(ledger, &job, type, &outcome, &item->need);
+	if (item->need != 0)
+	{
+		item->result = RESULT_LATER;
+		return;
+	}
+	item->result = RESULT_SETTLED;
+	item->failed = outcome.kind == OUTCOME_FAILED;
+	breaker_take_down(&item->breaker, type, &outcome);
+	if (type)
+		write_remarks(ledger, x, type);
+	if (x->end.kind == FRAME_START_FAILED && outcome.kind == OUTCOME_RELEASED)
+		item->verdict = start_failure(ledger, x, type, outcome.message, reported);
+}
+
+/* Else its events wait for their partition. */
+static bool
+has_room(Ledger *ledger, ExecJob *x, Settlement *item)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (events_ready(&ledger->events, now))
+		return true;
+	item->need = now;
+	item->result = RESULT_LATER;
+	return false;
+}
+
+void
+settlements_write(Settlements *settlements, Ledger *ledger)
+{
+	int			i;
+
+	for (i = 0; i < settlements->n; i++)
+	{
+		Settlement *item = &settlements->all[i];
+		ExecJob    *x = item->job;
+
+		/* without a ledger: the extension was dropped while they ran */
+		if (x->state == EXEC_ENDED && ledger)
+			settle_one(ledger, item);
+		else
+			item->result = x->state == EXEC_ENDED ? RESULT_NOT_MINE : RESULT_EVENTS;
+		if (item->result == RESULT_EVENTS && ledger && has_room(ledger, x, item))
+			write_events(ledger, x, job_type_by_id(x->ref.type_id));
+	}
+}
+
+/* ---------- afterwards ---------- */
+
+static void
+retry_later(ExecJob *x)
+{
+	int64		delay = Min((int64) RETRY_MIN_MS << Min(x->failures, 16), RETRY_MAX_MS);
+
+	x->failures++;
+	x->retry_at = mono_now() + delay * 1000;
+}
+
+static void
+forget_events(ExecJob *x)
+{
+	ListCell   *lc;
+
+	foreach(lc, x->events)
+	{
+		ToolEvent  *said = lfirst(lc);
+
+		if (said->text)
+			pfree(said->text);
+	}
+	list_free_deep(x->events);
+	x->events = NIL;
+	x->events_due = 0;
+}
+
+static void
+count_settled(Settlement *item)
+{
+	breaker_note(&item->breaker, &item->job->ref.id);
+	pg_atomic_fetch_add_u64(&exec_db->settled, 1);
+	if (item->failed)
+		pg_atomic_fetch_add_u64(&exec_db->failed_attempts, 1);
+	if (item->status >= JOB_COMPLETED)
+		wake_waiters(exec_db, &item->job->ref.id, item->status);
+}
+
+/* The transaction has committed. */
+static void
+apply(Settlement *item)
+{
+	ExecJob    *x = item->job;
+
+	switch (item->result)
+	{
+		case RESULT_SETTLED:
+			count_settled(item);
+			exec_forget(x, item->verdict);
+			break;
+		case RESULT_NOT_MINE:
+			exec_forget(x, VERDICT_NOT_MINE);
+			break;
+		case RESULT_EVENTS:
+			forget_events(x);
+			break;
+		case RESULT_LATER:
+			if (item->need != 0)
+				maintenance_start(exec_db, item->need, false);
+			retry_later(x);
+			break;
+	}
+}
+
+/*
+ * It failed, alone.  An error of the data (class 22 or 54) would come again each time: then the attempt
+ * fails with that error instead of its result.  Anything else passes.
+ */
+static void
+give_way(ExecJob *x, ErrorData *error)
+{
+	MemoryContext caller;
+	int			class = ERRCODE_TO_CATEGORY(error->sqlerrcode);
+
+	retry_later(x);
+	if (x->state != EXEC_ENDED)
+	{
+		forget_events(x);
+		return;
+	}
+	if (class != ERRCODE_DATA_EXCEPTION && class != ERRCODE_PROGRAM_LIMIT_EXCEEDED)
+		return;
+	caller = MemoryContextSwitchTo(x->context);
+	x->end.kind = EXEC_UNSETTLED;
+	x->end.message = frame_text(pstrdup(unpack_sql_state(error->sqlerrcode)));
+	x->end.output = frame_text(psprintf("could not store the result: %s", error->message));
+	x->progress = get_float8_nan();
+	x->progress_data = NULL;
+	x->events = NIL;
+	x->end.error.len = 0;
+	MemoryContextSwitchTo(caller);
+}
+
+void
+settlements_apply(Settlements *settlements)
+{
+	int			i;
+
+	for (i = 0; i < settlements->n; i++)
+		apply(&settlements->all[i]);
+}
+
+void
+settlements_retry(Settlements *settlements, ErrorData *(*alone) (Settlements *settlements, bool final), bool final)
+{
+	Settlements *one = MemoryContextAllocZero(ExecTurnContext, sizeof(Settlements));
+	int			i;
+
+	for (i = 0; i < settlements->n; i++)
+	{
+		ErrorData  *error;
+
+		one->n = 1;
+		one->all[0] = settlements->all[i];
+		error = alone(one, final);
+		if (error)
+			give_way(one->all[0].job, error);
+	}
+}
+
+static bool
+is_due(ExecJob *x, MonoTime now)
+{
+	if (x->retry_at > now)
+		return false;
+	return x->state == EXEC_ENDED ||
+		(x->state == EXEC_STARTED && x->events_due != 0 && x->events_due <= now);
+}
+
+Settlements *
+settlements_make(bool final)
+{
+	Settlements *settlements = NULL;
+	MonoTime	now = final ? DT_NOEND : mono_now();
+	int			i;
+
+	for (i = 0; i < JOBQ_CELLS; i++)
+	{
+		if (!is_due(&exec_jobs[i], now))
+			continue;
+		if (settlements == NULL)
+			settlements = MemoryContextAllocZero(ExecTurnContext, sizeof(Settlements));
+		settlements->all[settlements->n++].job = &exec_jobs[i];
+	}
+	return settlements;
+}
+
+MonoTime
+exec_settle_at(void)
+{
+	MonoTime	at = DT_NOEND;
+	int			i;
+
+	for (i = 0; i < JOBQ_CELLS; i++)
+	{
+		ExecJob    *x = &exec_jobs[i];
+
+		if (x->state == EXEC_ENDED)
+			at = Min(at, x->retry_at);
+		else if (x->state == EXEC_STARTED && x->events_due != 0)
+			at = Min(at, Max(x->events_due, x->retry_at));
+	}
+	return at;
+}

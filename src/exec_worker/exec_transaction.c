@@ -1,0 +1,121 @@
+/*
+ * exec_transaction.c
+ *	  What the exec worker writes in a turn of its loop, in one transaction: how tools have ended, and that
+ *	  the next ones start.
+ *
+ * A tool that has ended has given its place away already (slot_ended), so the dispatcher hands over
+ * the next job while we settle; its claim goes into the same commit, and tools one after another cost one
+ * commit each.  When the transaction fails, each job is tried alone.
+ */
+#include "jobq.h"
+
+#include "miscadmin.h"
+#include "storage/latch.h"
+#include "storage/lmgr.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
+
+#include "exec_worker/exec_internal.h"
+#include "shared/breaker.h"
+#include "shared/wait_events.h"
+
+#define FINAL_TRIES		50		/* of 20 ms */
+
+typedef struct Turn
+{
+	Settlements *settlements;	/* NULL: none */
+	Claims	   *claims;			/* NULL: none are taken */
+	bool		take;			/* from the slot, once the others are settled */
+	bool		final;			/* this process is exiting */
+} Turn;
+
+/* A lock on the queue, but not a long wait for it: the postmaster may be waiting for us. */
+static bool
+lock_queue_soon(void)
+{
+	Oid			queue = jobq_relid("queue");
+	int			tries = 0;
+
+	if (!OidIsValid(queue))
+		return false;
+	while (!ConditionalLockRelationOid(queue, RowExclusiveLock))
+	{
+		if (tries++ >= FINAL_TRIES)
+			return false;
+		(void) WaitLatch(NULL, WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 20, jobq_wait(WAIT_HELPER_LEAVES));
+	}
+	return true;
+}
+
+static void
+write_turn(void *arg)
+{
+	Turn	   *turn = arg;
+	bool		here = OidIsValid(jobq_relid("queue"));
+	Ledger		ledger;
+
+	if (turn->final && here && !lock_queue_soon())
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("could not put back the jobs whose tools were stopped: jobq.queue is locked")));
+	if (here)
+		ledger_open(&ledger);
+	if (turn->settlements)
+		settlements_write(turn->settlements, here ? &ledger : NULL);
+	if (turn->claims && (!turn->take || claims_take(turn->claims) > 0))
+	{
+		exec_types_recheck();
+		claims_write(turn->claims, here ? &ledger : NULL);
+	}
+	if (here)
+		ledger_close(&ledger);
+}
+
+static ErrorData *
+settle_alone(Settlements *one, bool final)
+{
+	Turn		turn = {.settlements = one, .final = final};
+	ErrorData  *error = exec_in_transaction(write_turn, &turn);
+
+	if (error == NULL)
+		settlements_apply(one);
+	return error;
+}
+
+static bool
+claim_alone(Claims *one)
+{
+	Turn		turn = {.claims = one};
+
+	if (exec_in_transaction(write_turn, &turn) != NULL)
+		return false;
+	claims_apply(one);
+	return true;
+}
+
+void
+exec_turn(bool final)
+{
+	Turn		turn = {.settlements = settlements_make(final), .take = true, .final = final};
+
+	if (turn.settlements == NULL && (final || !exec_has_assigned()))
+		return;
+	if (!final)
+		turn.claims = claims_make();
+	if (exec_in_transaction(write_turn, &turn) == NULL)
+	{
+		if (turn.settlements)
+			settlements_apply(turn.settlements);
+		if (turn.claims)
+			claims_apply(turn.claims);
+	}
+	else
+	{
+		if (turn.settlements)
+			settlements_retry(turn.settlements, settle_alone, final);
+		if (turn.claims)
+			claims_retry(turn.claims, claim_alone);
+	}
+	slot_report();
+	breaker_tell();
+}

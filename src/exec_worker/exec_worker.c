@@ -1,0 +1,401 @@
+/*
+ * exec_worker.c
+ *	  Runs exec jobs: one process a database, while it has exec types; jobq-helper is its child.
+ *
+ * Started by the dispatcher, connected as the bootstrap superuser; owns one slot.  A loop with one wait:
+ * the latch (jobs handed over, a cancel, a signal) or the helper's socket.  Each turn it
+ *
+ *	 takes frames from the helper	exec_messages.c: what tools say, and how they end
+ *	 looks after the helper			exec_helper_process.c: one that does not answer is killed, one that is lost replaced
+ *	 passes on cancels				asked of its cells under the slot's lock
+ *	 settles what has ended and claims what was handed over
+ *									exec_transaction.c, one transaction, then START frames
+ *
+ * No transaction is open while it waits.  exec_internal.h has the states of a job.
+ *
+ * Signals: PostgreSQL's own.  SIGTERM is die(); wherever it strikes, on_exit runs on the way out: it has
+ * the helper stop its tools (TERM, jobq.shutdown_grace, KILL), settles what had ended and puts the
+ * rest back uncharged, in one last transaction that waits for no standby.  When the postmaster is dead
+ * or the server crashes nothing is written: the helper sees its socket close and kills all tools, and
+ * the rows, still running, are found by the next dispatcher.
+ */
+#include "jobq.h"
+
+#include "access/xact.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/pmsignal.h"
+#include "tcop/tcopprot.h"
+#include "utils/fmgrprotos.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
+
+#include "base/session.h"
+#include "exec_worker/exec_internal.h"
+#include "lifecycle/release.h"
+#include "shared/process_start.h"
+#include "shared/wait_events.h"
+
+#define IDLE_MS			60000
+#define ALONE_MS		1000	/* without a dispatcher: the extension may be gone */
+#define LEAVE_GRACE_MS	500		/* for DDL, which waits for us */
+#define KILL_SLACK_MS	2000	/* after the grace: how long the helper may take to report */
+#define LEAVE_STEP_MS	100		/* a wait that takes longer has been a stall */
+
+ExecJob		exec_jobs[JOBQ_CELLS];
+MemoryContext ExecContext;
+MemoryContext ExecTurnContext;
+JobqDb	   *exec_db;
+
+bool		exec_stopping = false;
+
+PGDLLEXPORT void jobq_exec_worker_main(Datum arg);
+
+/* ---------- transactions ---------- */
+
+ErrorData *
+exec_in_transaction(void (*work) (void *arg), void *arg)
+{
+	ErrorData  *volatile error = NULL;
+
+	PG_TRY();
+	{
+		SetCurrentStatementStartTimestamp();
+		StartTransactionCommand();
+		PushActiveSnapshot(GetTransactionSnapshot());
+		work(arg);
+		PopActiveSnapshot();
+		CommitTransactionCommand();
+	}
+	PG_CATCH();
+	{
+		HOLD_INTERRUPTS();
+		MemoryContextSwitchTo(ExecTurnContext);
+		error = CopyErrorData();
+		EmitErrorReport();
+		AbortOutOfAnyTransaction();
+		FlushErrorState();
+		QueryCancelPending = false;
+		RESUME_INTERRUPTS();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(ExecTurnContext);
+	pgstat_report_stat(false);
+	return error;
+}
+
+/* ---------- jobs ---------- */
+
+void
+exec_forget(ExecJob *x, Verdict verdict)
+{
+	MemoryContextDelete(x->context);
+	x->context = NULL;
+	x->state = EXEC_FREE;
+	slot_done(cell_of(x), verdict);
+}
+
+void
+exec_ended(ExecJob *x, int kind, int value, const char *message)
+{
+	memset(&x->end, 0, sizeof(x->end));
+	x->end.kind = (uint8_t) kind;
+	x->end.value = value;
+	x->end.message = frame_text(MemoryContextStrdup(x->context, message));
+	x->ended_at = GetCurrentTimestamp();
+	x->retry_at = 0;
+	x->state = EXEC_ENDED;
+}
+
+static int
+count_jobs(ExecState state)
+{
+	int			n = 0;
+	int			i;
+
+	for (i = 0; i < JOBQ_CELLS; i++)
+		n += exec_jobs[i].state == state;
+	return n;
+}
+
+/* ---------- cancels ---------- */
+
+/* What is asked of a job: under the slot's lock, or by DDL that wants everybody to leave. */
+static CancelKind
+what_is_asked(ExecJob *x)
+{
+	CancelKind	kind = slot_cancelled(cell_of(x), x->reason, &x->has_reason);
+
+	if (kind == CANCEL_NONE && db_must_leave(exec_db))
+		kind = CANCEL_DDL;
+	return kind;
+}
+
+static void
+pass_on_cancels(void)
+{
+	int			i;
+
+	for (i = 0; i < JOBQ_CELLS; i++)
+	{
+		ExecJob    *x = &exec_jobs[i];
+		Frame		frame = {.type = FRAME_CANCEL};
+		CancelKind	kind;
+
+		if (x->state != EXEC_STARTED || (kind = what_is_asked(x)) == CANCEL_NONE ||
+			kind == x->asked || x->asked == CANCEL_USER)
+			continue;
+		x->asked = kind;
+		frame.u.cancel.job = x->number;
+		frame.u.cancel.reason = FRAME_STOP_CANCEL;
+		frame.u.cancel.grace_us = kind == CANCEL_USER ? (uint64) x->kill_grace_us :
+			(uint64) LEAVE_GRACE_MS * 1000;
+		helper_queue(&frame, 0);
+	}
+}
+
+/* ---------- leaving ---------- */
+
+/*
+ * Takes what the helper reports until no tool runs, for that long at most; false: the server is dead.  Time in which
+ * this process stood still does not count: what has come meanwhile is to be read, and the helper may have stood
+ * still, too.
+ */
+static bool
+await_ends(int ms)
+{
+	int64		left = (int64) ms * 1000;
+
+	while (left > 0 && helper_socket() != PGINVALID_SOCKET && count_jobs(EXEC_STARTED) > 0)
+	{
+		int64		step = Min(left, LEAVE_STEP_MS * INT64CONST(1000));
+		int			events = WL_TIMEOUT | WL_POSTMASTER_DEATH | WL_SOCKET_READABLE;
+		MonoTime	began = mono_now();
+
+		helper_send();
+		if (helper_has_output())
+			events |= WL_SOCKET_WRITEABLE;
+		if (WaitLatchOrSocket(NULL, events, helper_socket(), (long) (step + 999) / 1000,
+							  jobq_wait(WAIT_HELPER_LEAVES)) & WL_POSTMASTER_DEATH)
+			return false;
+		exec_hear();
+		left -= Min(mono_now() - began, step);
+	}
+	return true;
+}
+
+/* Stops all tools and waits for their ends, at most for the grace and a little; false: the server is dead. */
+static bool
+stop_tools(int grace_ms)
+{
+	Frame		frame = {.type = FRAME_SHUTDOWN};
+
+	exec_stopping = true;
+	frame.u.shutdown.grace_us = (uint64) grace_ms * 1000;
+	helper_queue(&frame, 0);
+	if (!await_ends(grace_ms + KILL_SLACK_MS))
+		return false;
+	if (count_jobs(EXEC_STARTED) > 0)
+	{
+		helper_kill("it has not stopped its tools");
+		if (!await_ends(KILL_SLACK_MS))
+			return false;
+	}
+	helper_close(NULL);
+	exec_helper_lost();
+	return true;
+}
+
+/*
+ * before_shmem_exit: database and slot still work, interrupts are held off, an error would only end
+ * this callback.
+ */
+static void
+on_worker_exit(int code, Datum arg)
+{
+	int			i;
+
+	if (!PostmasterIsAlive() || MySlot == NULL)
+		return;
+	MySlot->leaving = true;
+	AbortOutOfAnyTransaction();
+	exec_types_leave();
+	for (i = 0; i < JOBQ_CELLS; i++)
+	{
+		ExecJob    *x = &exec_jobs[i];
+
+		if (x->state == EXEC_STARTED && x->asked == CANCEL_NONE)
+			x->asked = CANCEL_TAKE_BACK;
+	}
+	if (!stop_tools(db_must_leave(exec_db) ? LEAVE_GRACE_MS : jobq_shutdown_grace))
+		return;
+	SetConfigOption("synchronous_commit", "local", PGC_SUSET, PGC_S_OVERRIDE);
+	exec_turn(true);
+}
+
+static void
+find_exec_type(void *arg)
+{
+	bool	   *found = arg;
+
+	*found = false;
+	if (!OidIsValid(jobq_relid("job_types")))
+		return;
+	exec_types_recheck();
+	SPI_connect();
+	if (SPI_execute("SELECT 1 FROM jobq.job_types WHERE command IS NOT NULL AND dropped_at IS NULL",
+					true, 1) == SPI_OK_SELECT)
+		*found = SPI_processed > 0;
+	SPI_finish();
+}
+
+/* Nothing to do for a while: is there anything that could come? */
+static bool
+may_leave(void)
+{
+	bool		found;
+
+	MySlot->leaving = true;
+	if (!exec_has_assigned() &&
+		(exec_in_transaction(find_exec_type, &found) != NULL || !found) && !exec_has_assigned())
+		return true;
+	MySlot->leaving = false;
+	return false;
+}
+
+/* ---------- the loop ---------- */
+
+/* DDL is under way: what was handed over and not begun goes back. */
+static void
+give_back(void)
+{
+	int			cell;
+	bool		any = false;
+
+	while ((cell = slot_next()) >= 0)
+	{
+		slot_done(cell, VERDICT_RELEASED);
+		any = true;
+	}
+	if (any)
+		slot_report();
+}
+
+static bool
+is_idle(void)
+{
+	return count_jobs(EXEC_FREE) == JOBQ_CELLS && !exec_has_assigned();
+}
+
+/* When to look again though nothing has happened. */
+static MonoTime
+next_turn_at(MonoTime now)
+{
+	MonoTime	at = exec_settle_at();
+
+	/* who waited for a lock in the turn has lost the signal that more was assigned meanwhile */
+	if (exec_has_assigned())
+		at = Min(at, helper_socket() == PGINVALID_SOCKET ? helper_retry_at() : now);
+	at = Min(at, helper_replace_at());
+	if (is_idle())
+		at = Min(at, now + (exec_db->dispatcher ? IDLE_MS : ALONE_MS) * INT64CONST(1000));
+	return at;
+}
+
+/* Waits for the latch, the helper or the time; true: nothing came although there was nothing to do. */
+static bool
+wait_for_something(void)
+{
+	MonoTime	now = mono_now();
+	MonoTime	at = next_turn_at(now);
+	int			events = WL_LATCH_SET | WL_EXIT_ON_PM_DEATH;
+	long		timeout = -1;
+	long		watch = helper_watch_in();
+	bool		idle = is_idle();
+	int			rc;
+
+	helper_send();
+	if (at != DT_NOEND)
+		timeout = mono_ms_left(now, at);
+	if (watch >= 0 && (timeout < 0 || watch < timeout))
+		timeout = watch;
+	if (timeout >= 0)
+		events |= WL_TIMEOUT;
+	if (helper_socket() != PGINVALID_SOCKET)
+		events |= WL_SOCKET_READABLE | (helper_has_output() ? WL_SOCKET_WRITEABLE : 0);
+	if (idle)
+	{
+		pgstat_report_stat(true);
+		pgstat_report_activity(STATE_IDLE, NULL);
+	}
+	rc = WaitLatchOrSocket(MyLatch, events, helper_socket(), timeout, jobq_wait(WAIT_EXEC_WORKER));
+	ResetLatch(MyLatch);
+	QueryCancelPending = false; /* pg_cancel_backend: no statement runs, and tools have cancel_job */
+	CHECK_FOR_INTERRUPTS();
+	if (idle)
+		pgstat_report_activity(STATE_RUNNING, "jobq: running tools");
+	return idle && rc == WL_TIMEOUT;
+}
+
+static void
+connect_and_attach(Datum arg)
+{
+	WorkerStart start;
+
+	memcpy(&start, MyBgworkerEntry->bgw_extra, sizeof(start));
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnectionByOid(start.dboid, InvalidOid, 0);
+	slot_attach(DatumGetInt32(arg), start.generation);
+	exec_db = my_db();
+	if (exec_db == NULL)
+		proc_exit(1);
+	release_require_of_worker();
+	neutralise_session();
+	set_for_session("search_path", "");
+	set_for_session("intervalstyle", "postgres");
+	ExecContext = AllocSetContextCreate(TopMemoryContext, "jobq exec worker", ALLOCSET_DEFAULT_SIZES);
+	ExecTurnContext = AllocSetContextCreate(TopMemoryContext, "jobq exec turn", ALLOCSET_DEFAULT_SIZES);
+	before_shmem_exit(on_worker_exit, (Datum) 0);
+	slot_report();
+}
+
+void
+jobq_exec_worker_main(Datum arg)
+{
+	connect_and_attach(arg);
+	for (;;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+		}
+		MemoryContextReset(ExecTurnContext);
+		MemoryContextSwitchTo(ExecTurnContext);
+		if (db_must_leave(exec_db) || exec_db->dboid != MyDatabaseId)
+			proc_exit(0);
+		exec_hear();
+		if (!helper_watch(count_jobs(EXEC_STARTED) > 0))
+			exec_helper_lost();
+		helper_replace();
+		if (exec_db->suspended > 0)
+			give_back();
+		pass_on_cancels();
+		exec_turn(false);
+		pass_on_cancels();
+		if (MySlot->dismissed && is_idle())
+			proc_exit(0);
+		if (wait_for_something() && may_leave())
+			proc_exit(0);
+	}
+}

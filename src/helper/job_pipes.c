@@ -1,0 +1,224 @@
+/*
+ * job_pipes.c
+ *	  A job's pipes: its input, what it writes, what becomes an event at once.
+ *
+ * Reading never stops: bytes beyond a limit are counted and thrown away, so that a tool never blocks on a
+ * full pipe.  Only descriptor 3 waits, while the worker does not take its events.  More stdout than max_output
+ * stops the tool as a timeout does; stderr has no limit, its end is kept.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "helper.h"
+#include "utf8.h"
+
+typedef struct Line				/* what a LineHandler needs */
+{
+	Helper	   *helper;
+	Job		   *job;
+} Line;
+
+void
+job_close_fd(Job *job, JobFd which)
+{
+	if (job->fd[which] >= 0)
+		close(job->fd[which]);
+	job->fd[which] = -1;
+}
+
+static void
+send_event(Helper *h, Job *job, uint8_t kind, const char *line, size_t len)
+{
+	Frame		frame = {0};
+
+	frame.type = FRAME_EVENT;
+	frame.u.event.job = job->number;
+	frame.u.event.kind = kind;
+	frame.u.event.text.data = line;
+
+	frame.u.event.text.len = (uint32_t) len;
+	send_frame(h, &frame);
+}
+
+/* Keeps a report of a failure in place of an earlier one. */
+static void
+keep_error(Helper *h, Job *job, const char *line, size_t len)
+{
+	job->error.len = 0;
+	capture_add(&job->error, line, len);
+	h->out.failed |= job->error.failed; /* out of memory: the loop leaves */
+}
+
+static void
+note_line(void *arg, const char *line, size_t len, bool overlong)
+{
+	Line	   *l = arg;
+	uint8_t		kind;
+
+	if (len == 0 && !overlong)
+		return;
+	if (overlong || !progress_kind(line, len, &kind) || (l->job->pool && !line_has_id(line, len, l->job->id)))
+		l->job->bad_lines++;
+	else if (kind == NOTE_ERROR)
+		keep_error(l->helper, l->job, line, len);
+	else if (kind != 0)
+		send_event(l->helper, l->job, kind, line, len);
+}
+
+static void
+stderr_line(void *arg, const char *line, size_t len, bool overlong)
+{
+	Line	   *l = arg;
+	char		escaped[MAX_STDERR_LINE * UTF8_ESCAPE_MAX];
+
+	(void) overlong;			/* its beginning will do */
+	if (l->job->log_lines == 0)
+		return;
+	l->job->log_lines--;
+	if (len > 0 && line[len - 1] == '\r')
+		len--;
+	len = utf8_escape_tail(escaped, sizeof(escaped), line, len);
+	send_event(l->helper, l->job, FRAME_EVENT_STDERR, escaped, len);
+}
+
+static void
+take_bytes(Helper *h, Job *job, JobFd which, const char *data, size_t len)
+{
+	Line		arg = {h, job};
+
+	if (which == FD_STDOUT && job->pool)
+		warm_read(h, job, data, len);
+	else if (which == FD_STDOUT)
+	{
+		capture_add(&job->out, data, len);
+		if (job->stop == 0 && job_is_over_output(job))
+			job_stop(h, job, FRAME_STOP_OUTPUT, job->kill_grace);
+	}
+	else if (which == FD_NOTES)
+		lines_add(&job->notes, data, len, note_line, &arg);
+	else
+	{
+		ring_add(&job->err, data, len);
+		if (job->log_lines > 0)
+			lines_add(&job->err_lines, data, len, stderr_line, &arg);
+	}
+}
+
+/* false: nothing there now, or no more to come. */
+static bool
+read_stream(Helper *h, Job *job, JobFd which)
+{
+	static char buf[IO_STEP];
+	ssize_t		got = read(job->fd[which], buf, sizeof(buf));
+
+	if (got < 0 && (errno == EAGAIN || errno == EINTR))
+		return false;
+	if (got <= 0)
+	{
+		job_close_fd(job, which);
+		return false;
+	}
+	job->last_byte = now_us();
+	take_bytes(h, job, which, buf, (size_t) got);
+	return true;
+}
+
+/*
+ * What is in the pipes when the main process has ended; mostly that is all.  When it has answered: what
+ * it said before.
+ */
+void
+job_read_rest(Helper *h, Job *job)
+{
+	JobFd		which;
+	int			turns;
+
+	for (which = job->state == JOB_RUNNING ? FD_STDERR : FD_STDOUT; which <= FD_NOTES; which++)
+		for (turns = 0; turns < 4 && job->fd[which] >= 0; turns++)
+			if (!read_stream(h, job, which))
+				break;
+}
+
+/* A tool that does not read its input, or not all of it, has its reasons.  false: nobody reads. */
+bool
+job_write_stdin(Job *job)
+{
+	size_t		left = job->stdin_len - job->stdin_sent;
+	ssize_t		put = left > 0 ? write(job->fd[FD_STDIN], job->stdin_data + job->stdin_sent, left) : 0;
+
+	if (put < 0 && (errno == EAGAIN || errno == EINTR))
+		return true;
+	if (put > 0)
+		job->stdin_sent += (size_t) put;
+	if (put >= 0 && job->stdin_sent < job->stdin_len)
+		return true;
+	if (!job->pool || put < 0)
+		job_close_fd(job, FD_STDIN);
+	free(job->stdin_data);
+	job->stdin_data = NULL;
+	job->stdin_len = job->stdin_sent = 0;
+	return put >= 0;
+}
+
+static bool
+waits_for_worker(const Helper *h)
+{
+	return frame_pending(&h->out) > EVENTS_HIGH;
+}
+
+bool
+job_holds_notes(const Helper *h, const Job *job)
+{
+	struct pollfd notes = {job->fd[FD_NOTES], POLLIN, 0};
+
+	return waits_for_worker(h) && poll(&notes, 1, 0) > 0 && (notes.revents & POLLIN) != 0;
+}
+
+void
+job_polls(Helper *h, Job *job, struct pollfd *polls)
+{
+	int			i;
+
+	for (i = 0; i < JOB_PIPES; i++)
+	{
+		polls[i].fd = job->state == JOB_STARTING ? -1 : job->fd[i];	/* nothing is told before STARTED */
+		polls[i].events = i == FD_STDIN ? POLLOUT : POLLIN;
+		polls[i].revents = 0;
+	}
+	polls[JOB_PIPES].fd = launch_fd(job);
+	polls[JOB_PIPES].events = POLLIN;
+	polls[JOB_PIPES].revents = 0;
+	if (job->stdin_len == 0)
+		polls[FD_STDIN].fd = -1;
+	if (waits_for_worker(h))
+		polls[FD_NOTES].fd = -1;
+}
+
+void
+job_io(Helper *h, Job *job, const struct pollfd *polls)
+{
+	int			i;
+
+	if (polls[JOB_PIPES].revents != 0 && job->state == JOB_STARTING)
+		job_take_start(h, job, 0);
+	for (i = 0; i < JOB_PIPES; i++)
+	{
+		if (polls[i].revents == 0 || job->fd[i] < 0)
+			continue;
+		if (i == FD_STDIN)
+			job_write_stdin(job);
+		else
+			read_stream(h, job, i);
+	}
+}
+
+/* The last lines, without a newline, count too. */
+void
+job_end_lines(Helper *h, Job *job)
+{
+	Line		arg = {h, job};
+
+	lines_end(&job->notes, note_line, &arg);
+	lines_end(&job->err_lines, stderr_line, &arg);
+}

@@ -1,0 +1,176 @@
+/*
+ * lanes.h
+ *	  The dispatcher's lanes: what waits, in order, read a little ahead.
+ *
+ * A lane is (job type, priority, sublane).  Its rows are read in index order from behind its cursor,
+ * which never moves back, so a pickup costs the same beside any number of dead or waiting rows.
+ * Keys published at or below the cursor (late committers, rows put back) are read besides it.
+ * Invariant: every committed row at or below the cursor is in `known` (waiting in a lane, in flight,
+ * held), gone, passed over for its concurrency key (concurrency_keys.h) or its tenant's limit (tenant_limit.h), or named by a publication that has not been
+ * scanned yet.
+ *
+ * Memory of one process, no locks.  Each lane keeps at most MAX_CHUNK rows (64 bytes) of its cursor and those
+ * of its extra heap, which is refilled a chunk at a time, too.  A tenant's lane (tenant_lane.h) has a smaller one.
+ */
+#ifndef JOBQ_LANES_H
+#define JOBQ_LANES_H
+
+#include "lib/ilist.h"
+#include "lib/pairingheap.h"
+#include "nodes/pg_list.h"
+#include "shared/slots.h"
+
+#define MAX_CHUNK		512
+#define MAX_FAIR_CHUNK	32		/* of up to JOBQ_SUBLANES lanes of a type and priority */
+
+typedef struct LaneId
+{
+	int32		type_id;
+	int16		priority;
+	int16		sublane;
+} LaneId;
+
+/* An interval of keys to read besides the cursor. */
+typedef struct Range
+{
+	TimestampTz pos;			/* continue at (pos, tid) */
+	ItemPointerData tid;
+	TimestampTz hi;
+} Range;
+
+typedef enum LanePlace
+{
+	LANE_NOWHERE,				/* nothing waits */
+	LANE_READY,					/* has a head: in its group */
+	LANE_TIMER					/* next_due is in the future: in the timer heap */
+} LanePlace;
+
+/* Where the head of a lane stands, to be kept when the lane moves on. */
+typedef struct Rank
+{
+	int32		priority;		/* effective */
+	struct LaneGroup *group;
+	uint64		turn;			/* in its group */
+	TimestampTz position;
+	pg_uuid_t	id;
+} Rank;
+
+typedef struct GroupId
+{
+	int32		type_id;
+	int32		priority;
+} GroupId;
+
+typedef enum GroupPlace
+{
+	GROUP_NOWHERE,				/* none of its lanes has a head */
+	GROUP_READY,				/* in the ready heap */
+	GROUP_WAITS,				/* at a door (wait_queues.h) */
+	GROUP_PARKED				/* its type can't run it now, or it is too heavy */
+} GroupPlace;
+
+/* The lanes of one type and priority, which wait as one (ready_queue.c): one, unless tenants have their own. */
+typedef struct LaneGroup
+{
+	GroupId		id;				/* hash key */
+	struct TypeState *type;
+	GroupPlace	place;
+	pairingheap *oldest;		/* its lanes that have a head, by that */
+	pairingheap *turns;			/* the same lanes, by whose turn it is */
+	uint64		round;			/* of the lane that was served last */
+	pairingheap_node node;		/* in the ready heap, or that of `waiting` */
+	struct Waiting *waiting;	/* it waits with these, or was offered for them */
+	int32		effective;		/* priority */
+	TimestampTz next_step;		/* when its oldest job has aged further; DT_NOEND: in no heap for it */
+	pairingheap_node age_node;
+	dlist_node	parked;			/* in a list of parked groups */
+	Rank		heavy;			/* where its head stands that waits for jobq.max_weight, */
+	int			passed;			/* and how many lighter ones have started since (weight.c) */
+} LaneGroup;
+
+typedef struct Lane
+{
+	LaneId		id;				/* hash key */
+	struct TypeState *type;
+	LaneGroup  *group;
+	LanePlace	place;
+	pairingheap_node node;		/* in the group's `oldest` or the timer heap */
+	pairingheap_node turn_node;
+	uint64		turn;			/* round it is to be served in; 0: its type is not fair */
+	bool		in_turn;		/* has waited since it got that turn */
+
+	Range		cursor;			/* hi is not used */
+	TimestampTz next_due;		/* smallest key beyond the cursor that we know of; DT_NOEND: none */
+	TimestampTz future;			/* smallest live key that was not due when we last looked ahead;
+								 * in the past: look again (dead future keys are walked only then) */
+	JobRef	   *buf;			/* read ahead from the cursor, ascending from bufpos to nbuf */
+	int			bufpos;
+	int			nbuf;
+	int			bufsize;
+	int			chunk;
+	JobRef	   *extra;			/* a heap: what is only to be settled, then by (position, id) */
+	int			nextra;
+	int			extrasize;
+	List	   *ranges;			/* of Range, not read to their end */
+	bool		touched;		/* in intake's list of lanes that were published to */
+} Lane;
+
+typedef enum Whereabouts
+{
+	IN_LANE,
+	IN_FLIGHT,
+	HELD
+} Whereabouts;
+
+/* Every job the dispatcher has read and not heard the end of. */
+typedef struct Known
+{
+	pg_uuid_t	id;				/* hash key */
+	char		status;			/* simplehash's */
+	uint8		where;			/* Whereabouts */
+	bool		again;			/* was seen while in flight, or a newer version: probe it afterwards */
+	int32		rev;
+	LaneKeys	newer;
+} Known;
+
+#define SH_PREFIX known
+#define SH_ELEMENT_TYPE Known
+#define SH_KEY_TYPE pg_uuid_t
+#define SH_SCOPE extern
+#define SH_DECLARE
+#include "lib/simplehash.h"
+
+extern known_hash *known_jobs;
+
+extern void lanes_init(MemoryContext context);
+/* Forgets all lanes and what they hold, not what is in flight: before a full scan. */
+extern void lanes_reset(void);
+extern Lane *lane_get(const LaneId *id, struct TypeState *(*type_of) (int32));
+extern int	lanes_count(void);
+extern int	lanes_waiting(void);	/* rows read ahead */
+
+/* A published interval: remembers what is to be read besides the cursor, or when the cursor is due. */
+extern void lane_publish(Lane *lane, TimestampTz lo, TimestampTz hi);
+/* Adds a row that was read: false when it is known already. */
+extern bool lane_add(Lane *lane, const JobRef *ref, bool from_cursor);
+/* Puts a ref back that was handed out or held. */
+extern void lane_return(Lane *lane, const JobRef *ref);
+extern JobRef *lane_head(Lane *lane);
+/* Negative: a goes first, of two of one priority. */
+extern int	compare_refs(const JobRef *a, const JobRef *b);
+extern void lane_pop(Lane *lane, JobRef *ref);
+/* Is there something to read that is due? */
+extern bool lane_wants_scan(Lane *lane, TimestampTz now);
+
+/* Where the lane belongs now, from what it holds; call after any change. */
+extern void lane_place(Lane *lane, TimestampTz now);
+/* Takes the lane out of heaps: before its head changes. */
+extern void lane_unplace(Lane *lane);
+extern Lane *lanes_first_ready(void);
+/* What ready lanes are ranked by has changed: a type, or the pressure on it. */
+extern void lanes_rerank(TimestampTz now);
+/* Lanes whose next key is due move on; DT_NOEND when no timer is left. */
+extern Lane *lanes_pop_due(TimestampTz now);
+extern TimestampTz lanes_next_timer(void);
+
+#endif

@@ -1,0 +1,532 @@
+/*
+ * queue_scan.c
+ *	  How the dispatcher reads the queue.
+ *
+ * Always: take the publications, then the snapshot (scan_open), then scan.  Locks are asked for without
+ * waiting: whoever holds the table exclusively stops the reading, not the dispatcher.  The lane index
+ * is found by its columns, since REINDEX CONCURRENTLY gives it a new oid.
+ */
+#include "jobq.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/nbtree.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "catalog/index.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/fmgroids.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "base/conditional_lock.h"
+#include "lanes/queue_scan.h"
+#include "limits/concurrency_keys.h"
+#include "limits/tenant_limit.h"
+#include "registry/job_types.h"
+#include "tables/row_map.h"
+
+#define TIE_CHUNK	65536		/* rows of one position that may be read at once */
+
+static JobqDb *db;				/* has the marks: more than fit are not charged */
+
+StaticAssertDecl(JOBQ_MAX_MARKS == 2 * JOBQ_MAX_SLOTS, "a mark or two for each executor");
+
+void
+scan_init(JobqDb *mine)
+{
+	db = mine;
+}
+
+/* ---------- opening ---------- */
+
+static bool
+has_columns(Relation index, const AttrNumber *columns, int n)
+{
+	Form_pg_index form = index->rd_index;
+
+	if (!form->indisvalid || form->indnkeyatts != n ||
+		(columns[0] != Q_key_hash && RelationGetIndexPredicate(index) != NIL))
+		return false;
+	for (int i = 0; i < n; i++)
+	{
+		if (form->indkey.values[i] != columns[i])
+			return false;
+	}
+	return true;
+}
+
+/* All are locked. */
+static Relation
+find_index(Relation queue, const AttrNumber *columns, int n)
+{
+	List	   *indexes = RelationGetIndexList(queue);
+	ListCell   *lc;
+	Relation	found = NULL;
+
+	foreach(lc, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(lc), NoLock);
+
+		if (has_columns(index, columns, n))
+		{
+			found = index;
+			break;
+		}
+		index_close(index, NoLock);
+	}
+	list_free(indexes);
+	return found;
+}
+
+/* It is looked for again ten times a second: once a minute is enough. */
+static void
+say_missing(void)
+{
+	static MonoTime said_at = 0;
+	MonoTime	now = mono_now();
+
+	if (!mono_exceeds(said_at, now, 60000))
+		return;
+	said_at = now;
+	ereport(LOG,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("jobq: an index of jobq.queue is missing or not valid"),
+			 errhint("REINDEX TABLE jobq.queue")));
+}
+
+bool
+scan_open(QueueScan *scan, TimestampTz now)
+{
+	static const AttrNumber lane_columns[] = {Q_type_id, Q_priority, Q_sublane, Q_position};
+	static const AttrNumber id_columns[] = {Q_id};
+	static Oid	last_file = InvalidOid;
+	Oid			relid = jobq_relid("queue");
+
+	if (!OidIsValid(relid) || !ConditionalLockRelationOid(relid, AccessShareLock))
+		return false;
+	scan->queue = try_table_open(relid, NoLock);
+	if (scan->queue == NULL)
+		return false;
+	/* a table that does not fit is found in the next turn (table_fit.c) */
+	if (row_map_look(scan->queue)->trouble[0] != '\0' || !lock_indexes_if_free(scan->queue))
+	{
+		table_close(scan->queue, AccessShareLock);
+		return false;
+	}
+	scan->lane_index = find_index(scan->queue, lane_columns, lengthof(lane_columns));
+	scan->id_index = find_index(scan->queue, id_columns, lengthof(id_columns));
+	if (scan->lane_index == NULL || scan->id_index == NULL)
+	{
+		say_missing();
+		if (scan->lane_index)
+			index_close(scan->lane_index, NoLock);
+		if (scan->id_index)
+			index_close(scan->id_index, NoLock);
+		table_close(scan->queue, AccessShareLock);
+		return false;
+	}
+	scan->key_lane_index = scan->key_order_index = NULL;
+	(void) home_is_ours(&scan->home);
+	scan->rewritten = OidIsValid(last_file) && last_file != scan->queue->rd_rel->relfilenode;
+	last_file = scan->queue->rd_rel->relfilenode;
+	scan->now = now;
+	scan->snapshot = RegisterSnapshot(GetLatestSnapshot());
+	scan->slot = table_slot_create(scan->queue, NULL);
+	scan->desc = index_beginscan(scan->queue, scan->lane_index, scan->snapshot, NULL, 5, 0, SO_NONE);
+	return true;
+}
+
+void
+scan_close(QueueScan *scan)
+{
+	index_endscan(scan->desc);
+	ExecDropSingleTupleTableSlot(scan->slot);
+	UnregisterSnapshot(scan->snapshot);
+	if (scan->key_lane_index)
+		index_close(scan->key_lane_index, NoLock);
+	if (scan->key_order_index)
+		index_close(scan->key_order_index, NoLock);
+	index_close(scan->id_index, NoLock);
+	index_close(scan->lane_index, NoLock);
+	table_close(scan->queue, AccessShareLock);
+}
+
+Relation
+scan_key_lane_index(QueueScan *scan)
+{
+	static const AttrNumber columns[] = {Q_key_hash, Q_type_id, Q_priority, Q_sublane, Q_position};
+
+	if (scan->key_lane_index == NULL &&
+		(scan->key_lane_index = find_index(scan->queue, columns, lengthof(columns))) == NULL)
+		say_missing();
+	return scan->key_lane_index;
+}
+
+Relation
+scan_key_order_index(QueueScan *scan)
+{
+	static const AttrNumber columns[] = {Q_key_hash, Q_created_at};
+
+	if (scan->key_order_index == NULL &&
+		(scan->key_order_index = find_index(scan->queue, columns, lengthof(columns))) == NULL)
+		say_missing();
+	return scan->key_order_index;
+}
+
+/* ---------- rows ---------- */
+
+static int64
+slot_int(TupleTableSlot *slot, int att)
+{
+	bool		isnull;
+
+	return (int64) slot_getattr(slot, att, &isnull);
+}
+
+/* Adds what an earlier attempt has left. */
+static void
+apply_mark(JobRef *ref)
+{
+	for (int i = 0; i < db->nmarks; i++)
+	{
+		const JobMark *mark = &db->marks[i];
+
+		if (memcmp(&mark->id, &ref->id, sizeof(pg_uuid_t)) != 0 ||
+			(mark->rev != ref->rev && mark->rev != ANY_REV))
+			continue;
+		ref->flags |= mark->flags;
+		if (mark->charge != CHARGE_NONE)
+			ref->charge = mark->charge;
+	}
+}
+
+static void
+drop_mark(int i)
+{
+	db->nmarks--;
+	memmove(&db->marks[i], &db->marks[i + 1], sizeof(JobMark) * (db->nmarks - i));
+}
+
+void
+scan_unmark(const pg_uuid_t *id)
+{
+	for (int i = db->nmarks - 1; i >= 0; i--)
+	{
+		if (memcmp(&db->marks[i].id, id, sizeof(pg_uuid_t)) == 0)
+			drop_mark(i);
+	}
+}
+
+void
+scan_mark(const pg_uuid_t *id, int32 rev, uint8 flags, Charge charge)
+{
+	scan_unmark(id);
+	if (db->nmarks == JOBQ_MAX_MARKS)
+		drop_mark(0);			/* the oldest: its job may have been removed by a client */
+	db->marks[db->nmarks].id = *id;
+	db->marks[db->nmarks].rev = rev;
+	db->marks[db->nmarks].flags = flags;
+	db->marks[db->nmarks++].charge = charge;
+}
+
+/* Without looking at the columns before it, for the sake of the many that have none. */
+static uint64
+key_of(TupleTableSlot *slot, HeapTuple tuple)
+{
+	return heap_attisnull(tuple, Q_key_hash, slot->tts_tupleDescriptor) ? 0 : (uint64) slot_int(slot, Q_key_hash);
+}
+
+/* True if the worker of its last attempt was terminated; a row that has not failed pays the test of a bit. */
+static bool
+was_terminated(TupleTableSlot *slot, HeapTuple tuple)
+{
+	bool		isnull;
+	struct varlena *code;
+
+	if (heap_attisnull(tuple, Q_error_code, slot->tts_tupleDescriptor))
+		return false;
+	code = (struct varlena *) DatumGetPointer(slot_getattr(slot, Q_error_code, &isnull));
+	return !VARATT_IS_EXTERNAL(code) && !VARATT_IS_COMPRESSED(code) &&	/* longer than this one */
+		VARSIZE_ANY_EXHDR(code) == strlen(CODE_TERMINATED) &&
+		memcmp(VARDATA_ANY(code), CODE_TERMINATED, strlen(CODE_TERMINATED)) == 0;
+}
+
+JobStatus
+scan_ref(QueueScan *scan, JobRef *ref)
+{
+	TupleTableSlot *slot = scan->slot;
+	HeapTuple	tuple = ExecFetchSlotHeapTuple(slot, false, NULL);
+	bool		isnull;
+
+	slot_getsomeattrs(slot, Q_sublane);
+	ref->id = *DatumGetUUIDP(slot_getattr(slot, Q_id, &isnull));
+	ref->tid = slot->tts_tid;
+	ref->flags = 0;
+	ref->charge = CHARGE_NONE;
+	ref->rev = (int32) slot_int(slot, Q_rev);
+	ref->type_id = (int32) slot_int(slot, Q_type_id);
+	ref->attempts = (int32) slot_int(slot, Q_attempts);
+	ref->runs = (int32) slot_int(slot, Q_runs);
+	ref->position = slot_int(slot, Q_position);
+	ref->priority = (int16) slot_int(slot, Q_priority);
+	ref->sublane = (int16) slot_int(slot, Q_sublane);
+	if (slot_int(slot, Q_crashes) > 0 || was_terminated(slot, tuple))
+		ref->flags |= REF_ALONE;
+	ref->tenant_limit = tenant_limit_of(slot);
+	ref->key = key_of(slot, tuple);
+	return status_from_oid((Oid) slot_int(slot, Q_status));
+}
+
+/*
+ * A row that may be handed out.  One that says running and is not in flight lost its executor: it is
+ * handed out, too, to be settled.
+ */
+bool
+scan_take(QueueScan *scan, Lane *lane, bool from_cursor)
+{
+	JobRef		ref;
+	JobStatus	status = scan_ref(scan, &ref);
+
+	if ((int32) slot_int(scan->slot, Q_home_id) != scan->home || status == JOB_BLOCKED)
+		return false;
+	if (status == JOB_RUNNING)
+	{
+		if (known_lookup(known_jobs, ref.id) != NULL)
+			return false;
+		ref.charge = CHARGE_CRASHED;
+	}
+	apply_mark(&ref);
+	if (ref.key != 0 && known_lookup(known_jobs, ref.id) == NULL && !key_admits(scan, lane, &ref))
+		return false;
+	return lane_add(lane, &ref, from_cursor);
+}
+
+/* ---------- scans ---------- */
+
+static void
+start_scan(QueueScan *scan, const LaneId *id, StrategyNumber strategy, RegProcedure from_proc,
+		   TimestampTz from, TimestampTz to)
+{
+	ScanKeyData keys[5];
+
+	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(id->type_id));
+	ScanKeyInit(&keys[1], 2, BTEqualStrategyNumber, F_INT2EQ, Int16GetDatum(id->priority));
+	ScanKeyInit(&keys[2], 3, BTEqualStrategyNumber, F_INT2EQ, Int16GetDatum(id->sublane));
+	ScanKeyInit(&keys[3], 4, strategy, from_proc, TimestampTzGetDatum(from));
+	ScanKeyInit(&keys[4], 4, BTLessEqualStrategyNumber, F_TIMESTAMPTZ_LE, TimestampTzGetDatum(to));
+	scan->desc->xs_want_itup = true;
+	index_rescan(scan->desc, keys, 5, NULL, 0);
+}
+
+static TimestampTz
+entry_position(QueueScan *scan)
+{
+	bool		isnull;
+
+	return DatumGetTimestampTz(index_getattr(scan->desc->xs_itup, 4,
+											 RelationGetDescr(scan->lane_index), &isnull));
+}
+
+/* Moves *at to the next index entry up to hi; false: none.  Entries of at's own position and before
+ * its TID have been read (equal keys are in TID order); *skipped counts them. */
+static bool
+next_entry(QueueScan *scan, Range *at, int *skipped)
+{
+	ItemPointer tid;
+
+	while ((tid = index_getnext_tid(scan->desc, ForwardScanDirection)) != NULL)
+	{
+		TimestampTz pos = entry_position(scan);
+
+		CHECK_FOR_INTERRUPTS();	/* there may be millions of dead ones */
+		if (pos == at->pos && ItemPointerCompare(tid, &at->tid) <= 0)
+		{
+			(*skipped)++;
+			continue;
+		}
+		at->pos = pos;
+		at->tid = *tid;
+		return true;
+	}
+	return false;
+}
+
+/* Reads up to limit live rows from *at on; true: there may be more. */
+static bool
+read_rows(QueueScan *scan, Lane *lane, Range *at, TimestampTz hi, int limit, bool from_cursor)
+{
+	int			n = 0;
+	int			skipped = 0;
+
+	start_scan(scan, &lane->id, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE, at->pos, hi);
+	while (next_entry(scan, at, &skipped))
+	{
+		if (skipped > limit * 2 && limit < TIE_CHUNK)
+			limit = Min(skipped / 2, TIE_CHUNK);	/* many equal keys: keep the rereading linear */
+		if (!index_fetch_heap(scan->desc, scan->slot))
+			continue;
+		(void) scan_take(scan, lane, from_cursor);
+		if (++n >= limit)
+			return true;
+	}
+	return false;
+}
+
+/* The smallest live key after now. */
+static TimestampTz
+look_ahead(QueueScan *scan, Lane *lane)
+{
+	Range		at = {.pos = DT_NOBEGIN};
+	int			skipped = 0;
+
+	start_scan(scan, &lane->id, BTGreaterStrategyNumber, F_TIMESTAMPTZ_GT, scan->now, DT_NOEND);
+	while (next_entry(scan, &at, &skipped))
+	{
+		if (index_fetch_heap(scan->desc, scan->slot))
+			return at.pos;
+	}
+	return DT_NOEND;
+}
+
+static void
+scan_ranges(QueueScan *scan, Lane *lane)
+{
+	ListCell   *lc;
+
+	foreach(lc, lane->ranges)
+	{
+		Range	   *range = lfirst(lc);
+
+		if (read_rows(scan, lane, range, range->hi, lane->chunk, false))
+			return;				/* the rest when these have been handed out */
+		pfree(range);
+		lane->ranges = foreach_delete_current(lane->ranges, lc);
+	}
+}
+
+static void
+scan_cursor(QueueScan *scan, Lane *lane)
+{
+	if (read_rows(scan, lane, &lane->cursor, scan->now, lane->chunk, true))
+	{
+		lane->next_due = lane->cursor.pos;
+		lane->chunk = Min(lane->chunk * 2, lane->id.sublane == 0 ? MAX_CHUNK : MAX_FAIR_CHUNK);
+		return;
+	}
+	/* all that is due has been read: a key up to now that commits later is published as a late one */
+	if (lane->cursor.pos < scan->now)
+	{
+		lane->cursor.pos = scan->now;
+		ItemPointerSetInvalid(&lane->cursor.tid);
+	}
+	if (lane->future <= scan->now)
+		lane->future = look_ahead(scan, lane);
+	lane->next_due = lane->future;
+}
+
+void
+scan_lane(QueueScan *scan, Lane *lane)
+{
+	if (lane->ranges != NIL && lane->nextra < lane->chunk)
+		scan_ranges(scan, lane);
+	if (lane->bufpos == lane->nbuf && lane->next_due <= scan->now)
+		scan_cursor(scan, lane);
+}
+
+bool
+scan_behind(QueueScan *scan, Lane *lane, Range *at, int *budget)
+{
+	int			skipped = 0;
+
+	start_scan(scan, &lane->id, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE, at->pos,
+			   lane->cursor.pos);
+	while (next_entry(scan, at, &skipped))
+	{
+		if (index_fetch_heap(scan->desc, scan->slot))
+			(void) scan_take(scan, lane, false);
+		if (--*budget <= 0)
+			return false;
+	}
+	return true;
+}
+
+bool
+scan_tenant(QueueScan *scan, Lane *lane, Range *at, int32 limit, int n, int *budget)
+{
+	int			skipped = 0;
+
+	start_scan(scan, &lane->id, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE, at->pos,
+			   Min(lane->cursor.pos, scan->now));
+	while (n > 0 && *budget > 0)
+	{
+		if (!next_entry(scan, at, &skipped))
+			return false;
+		(*budget)--;
+		if (index_fetch_heap(scan->desc, scan->slot) &&
+			tenant_limit_is_below(tenant_limit_of(scan->slot), limit) && scan_take(scan, lane, false))
+			n--;
+	}
+	return true;
+}
+
+/* ---------- finding lanes ---------- */
+
+/* The first index entry that satisfies the keys, dead or alive; fills *id. */
+static bool
+first_entry(QueueScan *scan, ScanKey keys, int nkeys, LaneId *id)
+{
+	IndexScanDesc desc = index_beginscan(scan->queue, scan->lane_index, scan->snapshot, NULL,
+										 nkeys, 0, SO_NONE);
+	TupleDesc	tupdesc = RelationGetDescr(scan->lane_index);
+	bool		found;
+	bool		isnull;
+
+	desc->xs_want_itup = true;
+	index_rescan(desc, keys, nkeys, NULL, 0);
+	found = index_getnext_tid(desc, ForwardScanDirection) != NULL;
+	if (found)
+	{
+		id->type_id = DatumGetInt32(index_getattr(desc->xs_itup, 1, tupdesc, &isnull));
+		id->priority = DatumGetInt16(index_getattr(desc->xs_itup, 2, tupdesc, &isnull));
+		id->sublane = DatumGetInt16(index_getattr(desc->xs_itup, 3, tupdesc, &isnull));
+	}
+	index_endscan(desc);
+	return found;
+}
+
+bool
+scan_next_lane(QueueScan *scan, LaneId *id)
+{
+	ScanKeyData keys[3];
+
+	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(id->type_id));
+	ScanKeyInit(&keys[1], 2, BTEqualStrategyNumber, F_INT2EQ, Int16GetDatum(id->priority));
+	ScanKeyInit(&keys[2], 3, BTGreaterStrategyNumber, F_INT2GT, Int16GetDatum(id->sublane));
+	if (first_entry(scan, keys, 3, id))
+		return true;
+	/* priority is a descending column: the next one is the largest that is less */
+	ScanKeyInit(&keys[1], 2, BTLessStrategyNumber, F_INT2LT, Int16GetDatum(id->priority));
+	if (first_entry(scan, keys, 2, id))
+		return true;
+	ScanKeyInit(&keys[0], 1, BTGreaterStrategyNumber, F_INT4GT, Int32GetDatum(id->type_id));
+	return first_entry(scan, keys, 1, id);
+}
+
+bool
+scan_find(QueueScan *scan, const pg_uuid_t *id, JobRef *ref, JobStatus *status)
+{
+	IndexScanDesc desc = index_beginscan(scan->queue, scan->id_index, scan->snapshot, NULL, 1, 0, SO_NONE);
+	ScanKeyData key;
+	bool		found;
+
+	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(id));
+	index_rescan(desc, &key, 1, NULL, 0);
+	found = index_getnext_slot(desc, ForwardScanDirection, scan->slot);
+	if (found)
+		*status = scan_ref(scan, ref);
+	index_endscan(desc);
+	return found;
+}

@@ -1,0 +1,218 @@
+/*
+ * wait_queues.c
+ *	  Who waits at which door.  wait_queues.h has the design.
+ */
+#include "jobq.h"
+
+#include "utils/hsearch.h"
+
+#include "dispatch/dispatcher.h"
+
+static HTAB *all_waiting = NULL;
+
+void
+doors_init(MemoryContext context)
+{
+	HASHCTL		ctl;
+
+	memset(&ctl, 0, sizeof(ctl));
+	ctl.keysize = sizeof(WaitingKey);
+	ctl.entrysize = sizeof(Waiting);
+	ctl.hcxt = context;
+	all_waiting = hash_create("jobq waiting groups", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+}
+
+void
+door_init(Door *door)
+{
+	door->shut = false;
+	dlist_init(&door->waiting);
+}
+
+static Waiting *
+get_waiting(const WaitingKey *key)
+{
+	bool		found;
+	Waiting    *w = hash_search(all_waiting, key, HASH_ENTER, &found);
+
+	if (!found)
+	{
+		ready_init_heap(&w->groups);
+		w->door = NULL;
+	}
+	return w;
+}
+
+static Waiting *
+waiting_at(RoleState *role, int nlimits, JobLimit *const *limits)
+{
+	WaitingKey	key = {.role = role, .nlimits = nlimits};
+
+	for (int i = 0; i < nlimits; i++)
+		key.limits[i] = limits[i];
+	return get_waiting(&key);
+}
+
+/* Those with the same role and shared limits as the type. */
+static Waiting *
+waiting_of(TypeState *t)
+{
+	return waiting_at(t->role, t->nlimits, t->limits);
+}
+
+static Waiting *
+waiting_for_own(TypeState *t)
+{
+	JobLimit   *own = &t->own;
+
+	return waiting_at(t->role, 1, &own);
+}
+
+/* ---------- at the doors ---------- */
+
+static Door *
+door_of(const Waiting *w, int i)
+{
+	return i < w->key.nlimits ? &w->key.limits[i]->door : &w->key.role->door;
+}
+
+void
+waiting_offer(Waiting *waiting)
+{
+	LaneGroup  *first;
+	Rank		rank;
+
+	if (waiting->door != NULL || pairingheap_is_empty(&waiting->groups))
+		return;
+	first = ready_first_of(&waiting->groups);
+	rank = rank_of(first);
+	for (int i = 0; i <= waiting->key.nlimits; i++)
+	{
+		Door	   *door = door_of(waiting, i);
+
+		if (!door->shut || outranks(&rank, &door->refused))
+			continue;
+		waiting->door = door;
+		dlist_push_tail(&door->waiting, &waiting->node);
+		return;
+	}
+	group_offer(first);
+}
+
+static void
+group_joins(LaneGroup *group, Waiting *waiting)
+{
+	group_wait(group, waiting);
+	waiting_offer(waiting);
+}
+
+void
+door_open(Door *door)
+{
+	door->shut = false;
+	while (!dlist_is_empty(&door->waiting))
+	{
+		Waiting    *w = dlist_container(Waiting, node, dlist_pop_head_node(&door->waiting));
+
+		w->door = NULL;
+		waiting_offer(w);
+	}
+}
+
+bool
+door_is_waited_at(Door *door)
+{
+	dlist_iter	it;
+
+	dlist_foreach(it, &door->waiting)
+	{
+		if (!pairingheap_is_empty(&dlist_container(Waiting, node, it.cur)->groups))
+			return true;
+	}
+	return false;
+}
+
+void
+doors_leave(void)
+{
+	HASH_SEQ_STATUS status;
+	Waiting    *w;
+
+	hash_seq_init(&status, all_waiting);
+	while ((w = hash_seq_search(&status)) != NULL)
+	{
+		w->door = NULL;
+		while (!pairingheap_is_empty(&w->groups))
+			group_offer(ready_first_of(&w->groups));
+	}
+}
+
+/* ---------- who comes to them ---------- */
+
+static bool
+keeps_out(const Door *door, const Rank *rank)
+{
+	return door->shut && outranks(&door->refused, rank);
+}
+
+bool
+doors_keep_out(LaneGroup *group, const Rank *rank)
+{
+	TypeState  *t = group->type;
+	bool		out = keeps_out(&t->role->door, rank);
+
+	if (keeps_out(&t->own.door, rank))
+	{
+		group_joins(group, waiting_for_own(t));
+		return true;
+	}
+	for (int i = 0; i < t->nlimits; i++)
+		out |= keeps_out(&t->limits[i]->door, rank);
+	if (out)
+		group_joins(group, waiting_of(t));
+	return out;
+}
+
+static void
+shut(Door *door, const Rank *rank)
+{
+	if (!door->shut || outranks(rank, &door->refused))
+		door->refused = *rank;
+	door->shut = true;
+}
+
+void
+group_refused_by_limit(LaneGroup *group, JobLimit *limit, const Rank *rank)
+{
+	TypeState  *t = group->type;
+
+	shut(&limit->door, rank);
+	group_joins(group, limit == &t->own ? waiting_for_own(t) : waiting_of(t));
+}
+
+void
+group_refused_by_role(LaneGroup *group, const Rank *rank, bool settles)
+{
+	TypeState  *t = group->type;
+
+	shut(&t->role->door, rank);
+	group_joins(group, settles ? waiting_at(t->role, 0, NULL) : waiting_of(t));
+}
+
+static void
+open_if_waited_for(Door *door, const Rank *rank)
+{
+	if (door->shut && !outranks(rank, &door->refused))
+		door_open(door);
+}
+
+void
+doors_note_start(LaneGroup *group, const Rank *rank)
+{
+	TypeState  *t = group->type;
+
+	open_if_waited_for(&t->role->door, rank);
+	open_if_waited_for(&t->own.door, rank);
+	for (int i = 0; i < t->nlimits; i++)
+		open_if_waited_for(&t->limits[i]->door, rank);
+}

@@ -1,0 +1,361 @@
+/*
+ * ddl_barrier.c
+ *	  Stops the jobs of a database for a transaction's command, and lets them go on when it is over.
+ *
+ * Hand-out stops (db->suspended), running handlers are cancelled and put back at no charge, and for
+ * commands on a database all our processes leave it (db->leaving).  We wait until that is so, at most
+ * GIVE_WAY_MS.
+ *
+ * What was stopped goes on when the transaction ends, either way.  Except that after DROP EXTENSION all
+ * our processes leave the database (db->restart) and the launcher then looks what is there: our
+ * callback runs before the tables' locks are released and before others hear that they are gone, so
+ * nobody may go on with what he knows.  After DROP DATABASE its entry is freed here.  A savepoint's
+ * rollback counts as the end; so does PREPARE TRANSACTION: from then on the locks keep the dispatcher
+ * out, and it waits for none.  The callbacks take JobqShmem->lock and can't fail.
+ */
+#include "jobq.h"
+
+#include <signal.h>
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "storage/proc.h"
+#include "utils/timestamp.h"
+
+#include "lifecycle/ddl_barrier.h"
+#include "shared/slots.h"
+#include "shared/wait_events.h"
+
+#define GIVE_WAY_MS		2000
+#define ASK_MS			1000	/* then who has not obeyed is terminated */
+#define POLL_MS			2
+#define MAX_DETOURS		4		/* this database, and one other: the rest are not transactional */
+
+/* What this transaction holds up. */
+typedef struct Detour
+{
+	JobqDb	   *db;
+	Oid			dboid;
+	DetourKind	kind;
+	uint64		ping;			/* answered: the dispatcher knows, and its last turn is over */
+	SubTransactionId subid;
+} Detour;
+
+static Detour detours[MAX_DETOURS];
+static int	ndetours = 0;
+
+/* ---------- holding up, going on ---------- */
+
+static bool
+needs_database(const Detour *detour)
+{
+	return detour->kind >= NEEDS_DATABASE;
+}
+
+static void
+hold_up(Detour *detour)
+{
+	JobqDb	   *db = detour->db;
+
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	db->suspended++;
+	db->suspended_at = mono_now();
+	if (needs_database(detour))
+	{
+		db->leaving++;
+	}
+	LWLockRelease(JobqShmem->lock);
+	detour->ping = pg_atomic_fetch_add_u64(&db->ping, 1) + 1;
+	wake_dispatcher(db);
+}
+
+/* Wakes the executors of a database that must leave it.  JobqShmem->lock is held. */
+static void
+wake_executors(Oid dboid)
+{
+	for (int i = 0; i < JobqShmem->nslots; i++)
+	{
+		Slot	   *slot = &JobqShmem->slots[i];
+
+		if (slot->in_use && !slot->dead && slot->dboid == dboid)
+			slot_wake(slot);
+	}
+}
+
+/* In a callback at the end of a transaction: nothing here can fail. */
+static void
+go_on(const Detour *detour, bool committed)
+{
+	JobqDb	   *db = detour->db;
+	Latch	   *launcher;
+
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	if (db->dboid == detour->dboid)
+	{
+		if (committed && detour->kind == DROPS_EXTENSION)
+		{
+			db->restart = true;
+			db->suspended_at = mono_now();
+		}
+		db->suspended--;
+		if (needs_database(detour))
+			db->leaving--;
+		if (db->restart)
+			wake_executors(db->dboid);
+		if (committed && detour->kind == DROPS_DATABASE && db->dispatcher == NULL)
+			db->dboid = InvalidOid;
+		else
+			db->wanted = true;
+	}
+	launcher = JobqShmem->launcher;
+	LWLockRelease(JobqShmem->lock);
+	wake_dispatcher(db);
+	if (launcher)
+		SetLatch(launcher);
+}
+
+static void
+ddl_xact_callback(XactEvent event, void *arg)
+{
+	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
+		return;
+	while (ndetours > 0)
+		go_on(&detours[--ndetours], event == XACT_EVENT_COMMIT);
+}
+
+static void
+ddl_subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
+{
+	if (event == SUBXACT_EVENT_COMMIT_SUB)
+	{
+		for (int i = 0; i < ndetours; i++)
+		{
+			if (detours[i].subid == subid)
+				detours[i].subid = parent;
+		}
+	}
+	else if (event == SUBXACT_EVENT_ABORT_SUB)
+	{
+		/* the youngest is the last */
+		while (ndetours > 0 && detours[ndetours - 1].subid == subid)
+			go_on(&detours[--ndetours], false);
+	}
+}
+
+/* ---------- waiting until the way is free ---------- */
+
+/* Asks a slot's handlers to end; true while it has some, or jobs that it may still begin. */
+static bool
+slot_is_busy(Slot *slot)
+{
+	bool		busy = false;
+
+	for (int i = 0; i < JOBQ_CELLS; i++)
+	{
+		Cell	   *cell = &slot->cells[i];
+		uint32		state = pg_atomic_read_u32(&cell->state);
+		pg_uuid_t	id;
+
+		if (state != CELL_ASSIGNED && state != CELL_BEGUN)
+			continue;
+		busy = true;
+		id = cell->ref.id;
+		if (state == CELL_BEGUN)
+			(void) slot_cancel(slot, i, &id, CANCEL_DDL, NULL);
+	}
+	return busy;
+}
+
+/*
+ * Cancels what runs; true while something does.  A handler that doesn't obey for ASK_MS loses its
+ * process: it is put back all the same.
+ */
+static bool
+handlers_run(const Detour *detour, bool terminate)
+{
+	bool		busy = false;
+
+	LWLockAcquire(JobqShmem->lock, LW_SHARED);
+	for (int i = 0; i < JobqShmem->nslots; i++)
+	{
+		Slot	   *slot = &JobqShmem->slots[i];
+
+		if (!slot->in_use || slot->dead || slot->dboid != detour->dboid || slot == MySlot)
+			continue;
+		if (slot->kind == SLOT_EXEC && detour->kind == CHANGES_EXTENSION)
+			continue;			/* tools hold no lock */
+		if (!slot_is_busy(slot))
+			continue;
+		busy = true;
+		if (terminate && slot->kind == SLOT_SQL && slot->pid > 0)
+			kill(slot->pid, SIGTERM);
+	}
+	LWLockRelease(JobqShmem->lock);
+	return busy;
+}
+
+/*
+ * Who has given back his slot is still seen by DROP DATABASE until the very end of his exit.  No lock: only
+ * one that has begun to leave matters, and the postmaster keeps his type until he is gone.
+ */
+static bool
+one_lingers(Oid dboid)
+{
+	for (uint32 i = 0; i < ProcGlobal->allProcCount; i++)
+	{
+		PGPROC	   *proc = &ProcGlobal->allProcs[i];
+		const char *type;
+
+		if (proc->databaseId != dboid || proc->pid == 0)
+			continue;
+		type = GetBackgroundWorkerTypeByPid(proc->pid);
+		if (type != NULL && strncmp(type, "jobq ", 5) == 0)
+			return true;
+	}
+	return false;
+}
+
+static void
+ask_to_leave(PGPROC *proc, pid_t pid, bool terminate)
+{
+	if (proc != NULL)
+		SetLatch(&proc->procLatch);
+	if (terminate && pid > 0)
+		kill(pid, SIGTERM);
+}
+
+/* Wakes our processes in the database, or terminates them; true while there are some. */
+static bool
+processes_run(JobqDb *db, bool terminate)
+{
+	bool		found = false;
+
+	LWLockAcquire(JobqShmem->lock, LW_SHARED);
+	for (int i = 0; i < JobqShmem->nslots; i++)
+	{
+		Slot	   *slot = &JobqShmem->slots[i];
+
+		if (!slot->in_use || slot->dead || slot->dboid != db->dboid)
+			continue;
+		found = true;
+		ask_to_leave(slot->proc, slot->pid, terminate);
+	}
+	if (db->dispatcher)
+	{
+		found = true;
+		ask_to_leave(db->dispatcher, db->dispatcher_pid, terminate);
+	}
+	if (db->maintenance_pid > 0)
+	{
+		found = true;			/* what it did not finish is done next time */
+		ask_to_leave(NULL, db->maintenance_pid, true);
+	}
+	if (db->chores_pid > 0)
+	{
+		found = true;
+		ask_to_leave(NULL, db->chores_pid, true);
+	}
+	LWLockRelease(JobqShmem->lock);
+	return found || one_lingers(db->dboid);
+}
+
+/*
+ * Until then it may be about to take a table's lock, as a weak one, behind the
+ * command's strong one, or its signal worker may.
+ */
+static bool
+dispatcher_is_unaware(const Detour *detour)
+{
+	return detour->db->dispatcher != NULL &&
+		(int64) (pg_atomic_read_u64(&detour->db->pong) - detour->ping) < 0;
+}
+
+/* Asks all that are in the way to leave it; true while somebody is. */
+static bool
+way_is_blocked(const Detour *detour, bool terminate)
+{
+	bool		blocked = dispatcher_is_unaware(detour);
+
+	blocked |= handlers_run(detour, terminate);
+	if (needs_database(detour))
+		blocked |= processes_run(detour->db, terminate);
+	return blocked;
+}
+
+static void
+wait_for_way(const Detour *detour)
+{
+	MonoTime	start = mono_now();
+	bool		terminate = false;
+
+	while (way_is_blocked(detour, terminate))
+	{
+		MonoTime	now = mono_now();
+
+		/* not before they have been asked in earnest: we may have stood still meanwhile */
+		if (terminate && mono_exceeds(start, now, GIVE_WAY_MS))
+			break;
+		terminate = mono_exceeds(start, now, ASK_MS);
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, POLL_MS,
+						 jobq_wait(WAIT_DDL));
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/* The database's entry; made anew for executors that have outlived it (DROP EXTENSION). */
+static JobqDb *
+entry_of(Oid dboid)
+{
+	JobqDb	   *db = find_db(dboid);
+	bool		needed = false;
+
+	if (db)
+		return db;
+	LWLockAcquire(JobqShmem->lock, LW_SHARED);
+	for (int i = 0; i < JobqShmem->nslots; i++)
+	{
+		Slot	   *slot = &JobqShmem->slots[i];
+
+		if (slot->in_use && !slot->dead && slot->dboid == dboid)
+			needed = true;
+	}
+	LWLockRelease(JobqShmem->lock);
+	return needed ? make_db(dboid) : NULL;
+}
+
+void
+detour_begin(Oid dboid, DetourKind kind)
+{
+	static bool registered = false;
+	JobqDb	   *db = entry_of(dboid);
+	Detour	   *detour;
+
+	if (db == NULL || ndetours == MAX_DETOURS)
+		return;
+	for (int i = 0; i < ndetours; i++)
+	{
+		if (detours[i].dboid == dboid)
+		{
+			/* held up already */
+			detours[i].kind = Max(detours[i].kind, kind);
+			return;
+		}
+	}
+	if (!registered)
+	{
+		RegisterXactCallback(ddl_xact_callback, NULL);
+		RegisterSubXactCallback(ddl_subxact_callback, NULL);
+		registered = true;
+	}
+	detour = &detours[ndetours];
+	detour->db = db;
+	detour->dboid = dboid;
+	detour->kind = kind;
+	detour->subid = GetCurrentSubTransactionId();
+	hold_up(detour);
+	ndetours++;
+	wait_for_way(detour);
+}

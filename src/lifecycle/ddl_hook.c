@@ -1,0 +1,269 @@
+/*
+ * ddl_hook.c
+ *	  Which commands need the queue's locks, or a database that nobody uses: for them jobq makes way.
+ *
+ * A handler holds locks on jobq.queue as long as it runs, so DROP EXTENSION jobq would wait for it, and
+ * every enqueue would queue behind DROP EXTENSION.  A dispatcher never leaves its database, so DROP
+ * DATABASE, RENAME, SET TABLESPACE and CREATE DATABASE ... TEMPLATE would fail after 5 s.  Our
+ * ProcessUtility hook meets these commands before they take a lock, and a detour (ddl_barrier.c) stops what
+ * is in their way, also the process that asks a signal's condition; then the command runs as without us,
+ * and reports what it would report.
+ *
+ * Only for callers whom the command will obey: others get the server's error and disturb nothing.
+ *
+ *	 command							cancels			before it			after its commit
+ *	 DROP EXTENSION, DROP OWNED,		all handlers						all leave
+ *		DROP SCHEMA CASCADE
+ *	 REASSIGN OWNED						all handlers
+ *	 ALTER EXTENSION UPDATE				SQL handlers	(tools hold no lock)
+ *	 RENAME, SET TABLESPACE, copy of	all handlers	all leave
+ *		a database, DROP DATABASE
+ */
+#include "jobq.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "catalog/indexing.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_database.h"
+#include "catalog/pg_extension.h"
+#include "commands/dbcommands.h"
+#include "commands/defrem.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "storage/lmgr.h"
+#include "tcop/utility.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/inval.h"
+#include "utils/syscache.h"
+
+#include "lifecycle/ddl_barrier.h"
+#include "lifecycle/ddl_hook.h"
+#include "registry/job_types.h"
+#include "shared/publish_jobs.h"
+#include "shared/shmem.h"
+
+static ProcessUtility_hook_type prev_process_utility = NULL;
+
+/* Our extension's owner and schema in this database; false: there is none. */
+static bool
+find_extension(Oid *owner, Oid *namespace)
+{
+	Relation	rel = table_open(ExtensionRelationId, AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	bool		found;
+
+	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ,
+				CStringGetDatum("jobq"));
+	scan = systable_beginscan(rel, ExtensionNameIndexId, true, NULL, 1, &key);
+	tuple = systable_getnext(scan);
+	found = HeapTupleIsValid(tuple);
+	if (found)
+	{
+		*owner = ((Form_pg_extension) GETSTRUCT(tuple))->extowner;
+		*namespace = ((Form_pg_extension) GETSTRUCT(tuple))->extnamespace;
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	return found;
+}
+
+static bool
+owns_database(Oid dboid)
+{
+	HeapTuple	tuple = SearchSysCache1(DATABASEOID, ObjectIdGetDatum(dboid));
+	Oid			owner;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+	owner = ((Form_pg_database) GETSTRUCT(tuple))->datdba;
+	ReleaseSysCache(tuple);
+	return has_privs_of_role(GetUserId(), owner);
+}
+
+static void
+lock_table(const char *name)
+{
+	Oid			relid = jobq_relid(name);
+
+	if (OidIsValid(relid))
+		LockRelationOid(relid, AccessExclusiveLock);
+}
+
+/*
+ * DROP locks tables as it finds them.  An enqueue reads the registry, writes the queue, then others: in
+ * that order we can only wait for each other's end, in another we could wait for each other for ever.
+ */
+static void
+make_way_for_extension(DetourKind kind)
+{
+	Oid			owner;
+	Oid			namespace;
+
+	if (!find_extension(&owner, &namespace) || !has_privs_of_role(GetUserId(), owner))
+		return;
+	detour_begin(MyDatabaseId, kind);
+	if (kind == DROPS_EXTENSION)
+	{
+		lock_table("job_types");
+		lock_table("queue");
+	}
+}
+
+static void
+meet_drop(DropStmt *stmt)
+{
+	Oid			owner;
+	Oid			namespace;
+	ListCell   *lc;
+
+	if (stmt->removeType != OBJECT_EXTENSION &&
+		!(stmt->removeType == OBJECT_SCHEMA && stmt->behavior == DROP_CASCADE))
+		return;
+	if (!find_extension(&owner, &namespace))
+		return;
+	foreach(lc, stmt->objects)
+	{
+		const char *name = strVal(lfirst(lc));
+
+		/* a cascade reaches the extension from the schema it was created in, not from its own */
+		if (stmt->removeType == OBJECT_EXTENSION ? strcmp(name, "jobq") == 0 :
+			get_namespace_oid(name, true) == namespace)
+			make_way_for_extension(DROPS_EXTENSION);
+	}
+}
+
+static void
+meet_owned(List *roles, DetourKind kind)
+{
+	Oid			owner;
+	Oid			namespace;
+	ListCell   *lc;
+
+	if (!find_extension(&owner, &namespace))
+		return;
+	foreach(lc, roles)
+	{
+		if (get_rolespec_oid(lfirst_node(RoleSpec, lc), true) == owner)
+			make_way_for_extension(kind);
+	}
+}
+
+static void
+meet_database(const char *name, DetourKind kind, bool top_level)
+{
+	Oid			dboid = name ? get_database_oid(name, true) : InvalidOid;
+
+	/* in a transaction block, or on this very database, the command fails anyhow */
+	if (!OidIsValid(dboid) || dboid == MyDatabaseId || IsInTransactionBlock(top_level))
+		return;
+	if (owns_database(dboid))
+		detour_begin(dboid, kind);
+}
+
+static const char *
+option_string(List *options, const char *name, const char *otherwise)
+{
+	ListCell   *lc;
+
+	foreach(lc, options)
+	{
+		DefElem    *def = lfirst_node(DefElem, lc);
+
+		if (strcmp(def->defname, name) == 0 && def->arg != NULL)
+			return defGetString(def);
+	}
+	return otherwise;
+}
+
+static void
+meet_create_database(CreatedbStmt *stmt, bool top_level)
+{
+	const char *template = option_string(stmt->options, "template", "template1");
+	Oid			dboid = get_database_oid(template, true);
+
+	/* a copy of the current database is allowed: others must leave it, and we are others */
+	if (OidIsValid(dboid) && !IsInTransactionBlock(top_level) && owns_database(dboid))
+		detour_begin(dboid, NEEDS_DATABASE);
+}
+
+static void
+meet_command(Node *stmt, bool top_level)
+{
+	switch (nodeTag(stmt))
+	{
+		case T_DropStmt:
+			meet_drop((DropStmt *) stmt);
+			break;
+		case T_DropOwnedStmt:
+			meet_owned(((DropOwnedStmt *) stmt)->roles, DROPS_EXTENSION);
+			break;
+		case T_ReassignOwnedStmt:
+			meet_owned(((ReassignOwnedStmt *) stmt)->roles, REASSIGNS_EXTENSION);
+			break;
+		case T_AlterExtensionStmt:
+			if (strcmp(((AlterExtensionStmt *) stmt)->extname, "jobq") == 0)
+				make_way_for_extension(CHANGES_EXTENSION);
+			break;
+		case T_DropdbStmt:
+			meet_database(((DropdbStmt *) stmt)->dbname, DROPS_DATABASE, top_level);
+			break;
+		case T_RenameStmt:
+			if (((RenameStmt *) stmt)->renameType == OBJECT_DATABASE)
+				meet_database(((RenameStmt *) stmt)->subname, NEEDS_DATABASE, top_level);
+			break;
+		case T_AlterDatabaseStmt:
+			if (option_string(((AlterDatabaseStmt *) stmt)->options, "tablespace", NULL))
+				meet_database(((AlterDatabaseStmt *) stmt)->dbname, NEEDS_DATABASE, top_level);
+			break;
+		case T_CreatedbStmt:
+			meet_create_database((CreatedbStmt *) stmt, top_level);
+			break;
+		default:
+			break;
+	}
+}
+
+/* Every process looks at the version again (release.c). */
+static void
+version_changed(void)
+{
+	Oid			relid = jobq_relid("queue");
+
+	if (!OidIsValid(relid))
+		return;
+	CacheInvalidateRelcacheByRelid(relid);
+	publish_types_changed();
+}
+
+static void
+ddl_process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
+					ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *env,
+					DestReceiver *dest, QueryCompletion *qc)
+{
+	Node	   *stmt = pstmt->utilityStmt;
+
+	if (JobqShmem != NULL && OidIsValid(MyDatabaseId) && IsTransactionState() && !RecoveryInProgress())
+		meet_command(stmt, context == PROCESS_UTILITY_TOPLEVEL);
+
+	if (prev_process_utility)
+		prev_process_utility(pstmt, query, read_only_tree, context, params, env, dest, qc);
+	else
+		standard_ProcessUtility(pstmt, query, read_only_tree, context, params, env, dest, qc);
+	if (IsA(stmt, AlterExtensionStmt) && strcmp(((AlterExtensionStmt *) stmt)->extname, "jobq") == 0)
+		version_changed();
+}
+
+void
+ddl_install_hooks(void)
+{
+	prev_process_utility = ProcessUtility_hook;
+	ProcessUtility_hook = ddl_process_utility;
+}

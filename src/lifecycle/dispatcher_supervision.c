@@ -1,0 +1,301 @@
+/*
+ * dispatcher_supervision.c
+ *	  What the launcher knows of one database: whether its dispatcher runs, and when to start it.
+ *
+ *	 IDLE -> STARTING		registered			STARTING -> RUNNING		it has attached
+ *	 STARTING, RUNNING -> IDLE			it has ended; next_try says when the next one is due
+ *	 STARTING, RUNNING -> ABSENT		it has ended and found no extension
+ *	 ABSENT -> IDLE						somebody wants it (db->wanted)
+ *
+ * These notes are the launcher's own.  A new launcher's begin as IDLE, and turn RUNNING where it finds
+ * a dispatcher of its predecessor's: that one has no handle, so its end is seen by looking now and then.
+ */
+#include "jobq.h"
+
+#include <signal.h>
+
+#include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "lifecycle/dispatcher_supervision.h"
+#include "shared/breaker.h"
+#include "shared/process_start.h"
+#include "shared/slots.h"
+#include "shared/worker_need.h"
+
+#define FIRST_DELAY_MS		1000
+#define LAST_DELAY_MS		60000
+#define ATTACH_POLL_MS		50		/* while a dispatcher attaches, or executors leave */
+#define ATTACH_LIMIT_MS		10000	/* then the next one may start */
+#define LEAVE_LIMIT_MS		5000	/* after DROP EXTENSION; then a new dispatcher may come all the same */
+#define ADOPTED_POLL_MS		2000	/* the postmaster tells a former launcher of its end, not us */
+#define NO_SLOT_DELAY_MS	5000
+#define WARN_INTERVAL_MS	60000
+
+static MonoTime last_warning = 0;
+
+static bool
+may_warn(MonoTime now)
+{
+	if (!mono_exceeds(last_warning, now, WARN_INTERVAL_MS))
+		return false;
+	last_warning = now;
+	return true;
+}
+
+/* Has everybody left the database?  JobqShmem->lock is held. */
+static bool
+is_empty(JobqDb *db)
+{
+	for (int i = 0; i < JobqShmem->nslots; i++)
+	{
+		Slot	   *slot = &JobqShmem->slots[i];
+
+		if (slot->in_use && !slot->dead && slot->dboid == db->dboid)
+			return false;
+	}
+	return db->dispatcher == NULL && !db->maintenance_busy && !db->chores_busy;
+}
+
+/*
+ * After DROP EXTENSION, everybody has left: whoever comes now sees what is there.  And the entry of a
+ * database without extension is free for others.
+ */
+static void
+tidy_entry(Oid dboid, MonoTime now)
+{
+	JobqDb	   *db = find_db(dboid);
+
+	if (db == NULL || !(db->restart || db->ended == ENDED_ABSENT))
+		return;
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	if (db->dboid == dboid && db->restart &&
+		(is_empty(db) || mono_exceeds(db->suspended_at, now, LEAVE_LIMIT_MS)))
+	{
+		breakers_forget(db);
+		db->restart = false;
+	}
+	if (db->dboid == dboid && db->ended == ENDED_ABSENT && !db->wanted && db->suspended == 0 && is_empty(db))
+		db->dboid = InvalidOid;
+	LWLockRelease(JobqShmem->lock);
+}
+
+static bool
+is_wanted(Oid dboid)
+{
+	JobqDb	   *db = find_db(dboid);
+
+	return db != NULL && db->wanted;
+}
+
+static bool
+restart_is_pending(Oid dboid)
+{
+	JobqDb	   *db = find_db(dboid);
+
+	return db != NULL && db->restart;
+}
+
+/* Its dispatcher has ended: remember why, and when to try again. */
+static void
+dispatcher_ended(Keeper *k, MonoTime now)
+{
+	JobqDb	   *db = find_db(k->dboid);
+	bool		absent = true;	/* without an entry: the dispatcher, or DROP DATABASE, has freed it */
+	int			delay;
+
+	if (db)
+		absent = db->ended == ENDED_ABSENT && !db->wanted;
+	if (k->handle)
+		pfree(k->handle);
+	k->handle = NULL;
+	k->state = absent ? KEEPER_ABSENT : KEEPER_IDLE;
+
+	if (db && db->ended != ENDED_OTHERWISE)
+	{
+		k->failures = 0;		/* it did what it should; somebody has wanted it meanwhile */
+		k->tried = 0;
+		k->next_try = now;
+		return;
+	}
+	if (db && (MonoTime) pg_atomic_read_u64(&db->beat) > k->started)
+		k->failures = 0;		/* it has worked: somebody has terminated it */
+	delay = Min(FIRST_DELAY_MS << Min(k->failures, 6), LAST_DELAY_MS);
+	k->next_try = now + delay * INT64CONST(1000);
+	k->failures++;
+}
+
+static void
+look_at_dispatcher(Keeper *k, MonoTime now)
+{
+	JobqDb	   *db = find_db(k->dboid);
+	bool		attached = db != NULL && db->dispatcher != NULL;
+	pid_t		pid;
+
+	if (k->handle && GetBackgroundWorkerPid(k->handle, &pid) == BGWH_STOPPED)
+		dispatcher_ended(k, now);
+	else if (k->handle == NULL && k->state >= KEEPER_STARTING && !attached)
+		dispatcher_ended(k, now);
+
+	if (k->state == KEEPER_STARTING &&
+		(attached || mono_exceeds(k->started, now, ATTACH_LIMIT_MS)))
+		k->state = KEEPER_RUNNING;
+	if (attached && k->state < KEEPER_STARTING)
+		k->state = KEEPER_RUNNING;	/* a former launcher's */
+}
+
+/* db->wanted cuts a delay short, but not below the first one: what fails must not spin. */
+static void
+heed_wish(Keeper *k, MonoTime now)
+{
+	MonoTime	soonest = k->state == KEEPER_ABSENT ? now :
+		k->tried + FIRST_DELAY_MS * INT64CONST(1000);
+
+	k->state = KEEPER_IDLE;
+	k->next_try = Min(k->next_try, soonest);
+}
+
+/* The database is not to have a dispatcher; one may just have started, or read its settings anew. */
+static void
+refuse_dispatcher(Keeper *k)
+{
+	JobqDb	   *db = find_db(k->dboid);
+
+	if (db == NULL || (db->dispatcher == NULL && db->sql_workers == SQL_WORKERS_UNKNOWN))
+		return;
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	if (db->dboid == k->dboid)
+	{
+		db->sql_workers = SQL_WORKERS_UNKNOWN;
+		pg_atomic_write_u32(&db->lacking, 0);
+		if (db->dispatcher != NULL && db->dispatcher_pid > 0)
+			kill(db->dispatcher_pid, SIGTERM);
+	}
+	LWLockRelease(JobqShmem->lock);
+}
+
+/* Brings a note up to date with what its dispatcher does and what others ask of it. */
+void
+keeper_look(Keeper *k, MonoTime now)
+{
+	look_at_dispatcher(k, now);
+	if (!k->admitted)
+		refuse_dispatcher(k);
+	tidy_entry(k->dboid, now);
+	if (k->admitted && k->state < KEEPER_STARTING && is_wanted(k->dboid))
+		heed_wish(k, now);
+}
+
+bool
+keeper_may_start(Keeper *k, MonoTime now)
+{
+	return k->state == KEEPER_IDLE && k->admitted && k->next_try <= now &&
+		!restart_is_pending(k->dboid);
+}
+
+static bool
+register_dispatcher(Keeper *k)
+{
+	BackgroundWorker worker;
+	MemoryContext old;
+	bool		ok;
+
+	describe_worker(&worker, "jobq dispatcher", "jobq_dispatcher_main", k->dboid);
+	worker.bgw_notify_pid = MyProcPid;
+
+	old = MemoryContextSwitchTo(TopMemoryContext);	/* the handle lives as long as the worker */
+	ok = RegisterDynamicBackgroundWorker(&worker, &k->handle);
+	MemoryContextSwitchTo(old);
+	if (!ok)
+		k->handle = NULL;
+	return ok;
+}
+
+void
+keeper_start(Keeper *k, MonoTime now)
+{
+	JobqDb	   *db = make_db(k->dboid);
+	bool		make_way;
+
+	k->next_try = now + NO_SLOT_DELAY_MS * INT64CONST(1000);
+	if (db == NULL)
+	{
+		k->tried = now;
+		if (may_warn(now))
+			ereport(WARNING,
+					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+					 errmsg("jobs of database %u don't run: jobq.max_databases (%d) are in use",
+							k->dboid, jobq_max_databases),
+					 errhint("Increase jobq.max_databases and restart the server.")));
+		return;
+	}
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	make_way = db_must_leave(db);
+	if (!make_way)
+	{
+		db->wanted = false;
+		db->ended = ENDED_OTHERWISE;
+	}
+	LWLockRelease(JobqShmem->lock);
+	if (make_way)
+		return;					/* ddl_hook.c wakes us when it is done */
+
+	k->tried = now;
+	if (!register_dispatcher(k))
+	{
+		note_worker(db, WORKER_DISPATCHER, false);
+		if (may_warn(now))
+			ereport(WARNING,
+					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+					 errmsg("could not start a jobq dispatcher: out of background worker slots"),
+					 errhint("%s", worker_hint(k->dboid))));
+		return;
+	}
+	note_worker(db, WORKER_DISPATCHER, true);
+	k->state = KEEPER_STARTING;
+	k->started = now;
+}
+
+/* How long we may sleep because of this one; -1: for ever. */
+long
+keeper_timeout(Keeper *k, MonoTime now)
+{
+	if (k->state == KEEPER_STARTING || restart_is_pending(k->dboid))
+		return ATTACH_POLL_MS;	/* nobody tells us */
+	if (k->state == KEEPER_RUNNING)
+		return k->handle ? -1 : ADOPTED_POLL_MS;
+	if (!k->admitted)
+		return is_wanted(k->dboid) ? REFUSED_AGAIN_MS : -1;
+	if (k->state == KEEPER_ABSENT)
+		return -1;
+	return mono_ms_left(now, k->next_try);
+}
+
+/* jobq.databases leaves it out, or it is a template, or allows no connections. */
+void
+keeper_refuse(Keeper *k)
+{
+	JobqDb	   *db = find_db(k->dboid);
+
+	if (db == NULL)
+		return;
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	if (db->dboid == k->dboid)
+		db->wanted = false;
+	LWLockRelease(JobqShmem->lock);
+	refuse_dispatcher(k);
+}
+
+bool
+keeper_knows(Keeper *k)
+{
+	JobqDb	   *db = find_db(k->dboid);
+
+	if (!k->admitted || k->state == KEEPER_ABSENT)
+		return true;
+	if (k->state == KEEPER_IDLE)
+		return k->tried != 0;
+	return k->state == KEEPER_RUNNING &&
+		(db == NULL || db->dispatcher == NULL || db->ended == ENDED_ABSENT || db->sql_workers != SQL_WORKERS_UNKNOWN);
+}

@@ -1,0 +1,45 @@
+/*
+ * dispatcher_supervision.h
+ *	  The launcher's note on one database.
+ */
+#ifndef JOBQ_DISPATCHER_SUPERVISION_H
+#define JOBQ_DISPATCHER_SUPERVISION_H
+
+#include "base/clock.h"
+#include "postmaster/bgworker.h"
+
+#define REFUSED_AGAIN_MS	1000	/* who still wants a refused database has it looked at again then */
+
+typedef enum KeeperState
+{
+	KEEPER_IDLE,				/* to be started at next_try */
+	KEEPER_ABSENT,				/* looked: no extension */
+	KEEPER_STARTING,			/* registered, not attached */
+	KEEPER_RUNNING
+} KeeperState;
+
+typedef struct Keeper
+{
+	Oid			dboid;			/* hash key */
+	KeeperState state;
+	bool		exists;			/* seen by the last scan */
+	bool		admitted;		/* no template, allows connections, in jobq.databases */
+	BackgroundWorkerHandle *handle; /* NULL: none, or a former launcher's */
+	MonoTime	started;
+	MonoTime	tried;			/* to start it, in vain or not */
+	MonoTime	next_try;
+	int			failures;		/* ends in a row without having worked */
+} Keeper;
+
+/* Brings the note up to date with what its dispatcher does and what others ask of it. */
+extern void keeper_look(Keeper *k, MonoTime now);
+extern bool keeper_may_start(Keeper *k, MonoTime now);
+extern void keeper_start(Keeper *k, MonoTime now);
+/* There should be no dispatcher: ends one, takes away a wish. */
+extern void keeper_refuse(Keeper *k);
+/* False until it is known whether the database has the extension; true also if its dispatcher could not be started. */
+extern bool keeper_knows(Keeper *k);
+/* How long the launcher may sleep because of this one, in ms; -1: for ever. */
+extern long keeper_timeout(Keeper *k, MonoTime now);
+
+#endif

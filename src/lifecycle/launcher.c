@@ -1,0 +1,319 @@
+/*
+ * launcher.c
+ *	  Keeps one dispatcher in every database that has the extension.
+ *
+ * One static background worker, in no database: it reads pg_database and nothing else, so it can't see
+ * whether a database has the extension.  The dispatcher it starts there looks, and if there is none it
+ * sets db->ended and leaves; such a database is left alone until it is wanted (db->wanted:
+ * CREATE EXTENSION at its commit, any jobq call without a dispatcher, ddl_hook.c when it is done).
+ *
+ * Its own notes on each database (Keeper) are private; a new launcher finds running dispatchers by
+ * db->dispatcher and never starts a second one.  Dispatchers are not restarted by the postmaster but
+ * by us, with a delay that doubles from 1 s to 1 min while they don't stay up.  At most one is being
+ * started at a time, so many databases can't use up the worker slots while they are probed.
+ *
+ * SIGTERM is die (exit 1: the postmaster restarts us after RESTART_S), SIGHUP reloads, SIGUSR1 is
+ * PostgreSQL's; a dispatcher that starts or ends makes the postmaster send it.  JobqShmem->lock is
+ * held for a few loads and stores only.
+ */
+#include "jobq.h"
+
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/pg_database.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/procsignal.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/hsearch.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "utils/varlena.h"
+
+#include "lifecycle/dispatcher_supervision.h"
+#include "lifecycle/launcher.h"
+#include "shared/crash_record.h"
+#include "shared/process_start.h"
+#include "shared/shmem.h"
+#include "shared/wait_events.h"
+#include "shared/worker_need.h"
+
+#define RESTART_S			5
+
+static HTAB *keepers = NULL;
+static MonoTime last_scan = 0;
+
+PGDLLEXPORT void jobq_launcher_main(Datum arg);
+
+void
+launcher_register(void)
+{
+	BackgroundWorker worker;
+
+	describe_worker(&worker, "jobq launcher", "jobq_launcher_main", InvalidOid);
+	worker.bgw_restart_time = RESTART_S;
+	RegisterBackgroundWorker(&worker);
+}
+
+bool
+launcher_admits(const char *dbname)
+{
+	char	   *raw = pstrdup(jobq_databases);
+	List	   *names = NIL;
+	ListCell   *lc;
+	bool		admitted;
+
+	/* the check hook has seen to the syntax */
+	if (!SplitGUCList(raw, ',', &names))
+		return false;
+	admitted = names == NIL;
+	foreach(lc, names)
+	{
+		if (strcmp((char *) lfirst(lc), dbname) == 0)
+			admitted = true;
+	}
+	list_free(names);
+	pfree(raw);
+	return admitted;
+}
+
+static void
+note_database(Form_pg_database form)
+{
+	Keeper	   *k;
+	bool		found;
+
+	k = hash_search(keepers, &form->oid, HASH_ENTER, &found);
+	if (!found)
+	{
+		k->state = KEEPER_IDLE;
+		k->handle = NULL;
+		k->started = 0;
+		k->tried = 0;
+		k->next_try = 0;
+		k->failures = 0;
+	}
+	k->exists = true;
+	k->admitted = form->datallowconn && !form->datistemplate &&
+		!database_is_invalid_form(form) && launcher_admits(NameStr(form->datname));
+}
+
+/* The database is gone: so is its entry, unless somebody made it anew meanwhile. */
+static void
+forget_database(Keeper *k)
+{
+	JobqDb	   *db = find_db(k->dboid);
+
+	if (k->handle)
+		return;					/* its end will be noticed first */
+	if (db)
+	{
+		LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+		if (db->dboid == k->dboid && db->dispatcher == NULL)
+			db->dboid = InvalidOid;
+		LWLockRelease(JobqShmem->lock);
+	}
+	hash_search(keepers, &k->dboid, HASH_REMOVE, NULL);
+}
+
+static void
+scan_databases(MonoTime now)
+{
+	HASH_SEQ_STATUS seq;
+	Keeper	   *k;
+	Relation	rel;
+	TableScanDesc scan;
+	HeapTuple	tuple;
+
+	hash_seq_init(&seq, keepers);
+	while ((k = hash_seq_search(&seq)) != NULL)
+		k->exists = k->admitted = false;
+
+	StartTransactionCommand();
+	(void) GetTransactionSnapshot();
+	rel = table_open(DatabaseRelationId, AccessShareLock);
+	scan = table_beginscan_catalog(rel, 0, NULL);
+	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+		note_database((Form_pg_database) GETSTRUCT(tuple));
+	table_endscan(scan);
+	table_close(rel, AccessShareLock);
+	CommitTransactionCommand();
+
+	hash_seq_init(&seq, keepers);
+	while ((k = hash_seq_search(&seq)) != NULL)
+	{
+		if (!k->exists)
+			forget_database(k);
+		else if (!k->admitted)
+			keeper_refuse(k);
+	}
+	last_scan = now;
+}
+
+/* Somebody wants a database that the last scan did not see, or saw when it was not admitted. */
+static bool
+scan_is_due(MonoTime now)
+{
+	if (last_scan == 0)
+		return true;
+	for (int i = 0; i < JobqShmem->ndbs; i++)
+	{
+		JobqDb	   *db = &JobqShmem->dbs[i];
+		Oid			dboid = db->dboid;
+		Keeper	   *k;
+
+		if (!OidIsValid(dboid) || !db->wanted)
+			continue;
+		k = hash_search(keepers, &dboid, HASH_FIND, NULL);
+		if (k == NULL ||
+			(!k->admitted && mono_exceeds(last_scan, now, REFUSED_AGAIN_MS)))
+			return true;
+	}
+	return false;
+}
+
+/* The database may have been dropped since the last scan.  true: a dispatcher starts. */
+static bool
+start_if_still_there(Oid dboid, MonoTime now)
+{
+	Keeper	   *k;
+
+	scan_databases(now);
+	k = hash_search(keepers, &dboid, HASH_FIND, NULL);
+	if (k == NULL || !k->admitted || k->state != KEEPER_IDLE)
+		return false;
+	keeper_start(k, now);
+	return k->state == KEEPER_STARTING;
+}
+
+/* Looks at every database, starts at most one dispatcher; returns how long to sleep. */
+static long
+tend_databases(MonoTime now)
+{
+	HASH_SEQ_STATUS seq;
+	Keeper	   *k;
+	Keeper	   *next = NULL;
+	bool		starting = false;
+	long		timeout = -1;
+
+	hash_seq_init(&seq, keepers);
+	while ((k = hash_seq_search(&seq)) != NULL)
+	{
+		keeper_look(k, now);
+		if (k->state == KEEPER_STARTING)
+			starting = true;
+		if (keeper_may_start(k, now) && (next == NULL || k->next_try < next->next_try))
+			next = k;
+	}
+	if (next && !starting)
+		starting = start_if_still_there(next->dboid, now);
+
+	hash_seq_init(&seq, keepers);
+	while ((k = hash_seq_search(&seq)) != NULL)
+	{
+		long		t = keeper_timeout(k, now);
+
+		if (t == 0 && starting)
+			continue;			/* due, and waits for the one that starts */
+		if (t >= 0 && (timeout < 0 || t < timeout))
+			timeout = t;
+	}
+	return timeout;
+}
+
+/* Once, when all databases have been looked at. */
+static void
+announce_worker_need(void)
+{
+	static bool announced = false;
+	HASH_SEQ_STATUS seq;
+	Keeper	   *k;
+	bool		known = true;
+
+	if (announced)
+		return;
+	hash_seq_init(&seq, keepers);
+	while ((k = hash_seq_search(&seq)) != NULL)
+		known &= keeper_knows(k);
+	if (!known)
+		return;
+	announced = true;
+	warn_of_worker_need(InvalidOid);
+}
+
+static void
+launcher_on_exit(int code, Datum arg)
+{
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	if (JobqShmem->launcher_pid == MyProcPid)
+	{
+		JobqShmem->launcher = NULL;
+		JobqShmem->launcher_pid = 0;
+	}
+	LWLockRelease(JobqShmem->lock);
+}
+
+static void
+launcher_attach(void)
+{
+	HASHCTL		ctl;
+
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	JobqShmem->launcher = &MyProc->procLatch;
+	JobqShmem->launcher_pid = MyProcPid;
+	LWLockRelease(JobqShmem->lock);
+	before_shmem_exit(launcher_on_exit, 0);
+
+	ctl.keysize = sizeof(Oid);
+	ctl.entrysize = sizeof(Keeper);
+	ctl.hcxt = TopMemoryContext;
+	keepers = hash_create("jobq databases", 16, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+}
+
+void
+jobq_launcher_main(Datum arg)
+{
+	MemoryContext cycle;
+
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
+	launcher_attach();
+	inflight_after_restart();
+	cycle = AllocSetContextCreate(TopMemoryContext, "jobq launcher cycle", ALLOCSET_SMALL_SIZES);
+
+	for (;;)
+	{
+		MonoTime	now;
+		long		timeout;
+
+		CHECK_FOR_INTERRUPTS();
+		MemoryContextReset(cycle);
+		MemoryContextSwitchTo(cycle);
+		if (ConfigReloadPending)
+		{
+			ConfigReloadPending = false;
+			ProcessConfigFile(PGC_SIGHUP);
+			last_scan = 0;
+		}
+		now = mono_now();
+		if (scan_is_due(now))
+			scan_databases(now);
+		MemoryContextSwitchTo(cycle);	/* a transaction's end leaves us in another one */
+		timeout = tend_databases(now);
+		announce_worker_need();
+
+		pgstat_report_activity(STATE_IDLE, NULL);
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH |
+						 (timeout >= 0 ? WL_TIMEOUT : 0), timeout, jobq_wait(WAIT_LAUNCHER));
+		ResetLatch(MyLatch);
+	}
+}

@@ -1,0 +1,156 @@
+/*
+ * release.c
+ *	  Compares the version of the extension in this database with the library's: see release.h.
+ *
+ * The version is read again when relations.c has forgotten the tables; ddl_hook.c sees to that after ALTER EXTENSION.
+ */
+#include "jobq.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/indexing.h"
+#include "catalog/pg_extension.h"
+#include "commands/extension.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/rel.h"
+
+#include "lifecycle/release.h"
+#include "registry/job_types.h"
+
+#define VERSION_SIZE	64
+
+/* The releases whose SQL this library works with: its own, and the one before. */
+static const char *const releases[] = {JOBQ_VERSION, "0.1.0"};
+
+static char installed[VERSION_SIZE] = "";
+static uint64 read_at = 0;		/* relations_generation() */
+
+/* pg_extension.extversion; '': the extension is not there. */
+static void
+read_version(char *version)
+{
+	Relation	rel = table_open(ExtensionRelationId, AccessShareLock);
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	version[0] = '\0';
+	ScanKeyInit(&key, Anum_pg_extension_extname, BTEqualStrategyNumber, F_NAMEEQ, CStringGetDatum("jobq"));
+	scan = systable_beginscan(rel, ExtensionNameIndexId, true, NULL, 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+	{
+		bool		isnull;
+		Datum		value = heap_getattr(tuple, Anum_pg_extension_extversion, RelationGetDescr(rel), &isnull);
+
+		strlcpy(version, TextDatumGetCString(value), VERSION_SIZE);
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+}
+
+static const char *
+installed_version(void)
+{
+	uint64		generation;
+
+	/* an invalidation of either counts from now on */
+	if (!OidIsValid(jobq_relid("queue")) || !OidIsValid(jobq_relid("job_types")))
+	{
+		read_at = 0;
+		return "";
+	}
+	generation = relations_generation();
+	if (read_at != generation)
+	{
+		read_version(installed);
+		read_at = generation;
+	}
+	return installed;
+}
+
+static bool
+is_known(const char *version)
+{
+	for (int i = 0; i < (int) lengthof(releases); i++)
+	{
+		if (strcmp(releases[i], version) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* True if the installed version is later than the library's; false also when it is no version. */
+static bool
+is_later(const char *version)
+{
+	int			theirs[3] = {0};
+	int			ours[3] = {0};
+
+	if (sscanf(version, "%d.%d.%d", &theirs[0], &theirs[1], &theirs[2]) < 2)
+		return false;
+	(void) sscanf(JOBQ_VERSION, "%d.%d.%d", &ours[0], &ours[1], &ours[2]);
+	for (int i = 0; i < 3; i++)
+	{
+		if (theirs[i] != ours[i])
+			return theirs[i] > ours[i];
+	}
+	return false;
+}
+
+static const char *
+remedy(const char *version)
+{
+	return is_later(version) ? "Install that version's library and restart the server." :
+		"Run ALTER EXTENSION jobq UPDATE.";
+}
+
+const char *
+release_trouble(void)
+{
+	const char *version = installed_version();
+
+	if (version[0] == '\0' || is_known(version) || creating_extension)
+		return NULL;
+	return psprintf("the library is jobq %s, the extension in this database is version %s. %s",
+					JOBQ_VERSION, version, remedy(version));
+}
+
+void
+release_require(void)
+{
+	static uint64 found_at = 0; /* relations_generation() that it was found to do at */
+	const char *version;
+
+	if (creating_extension || found_at == relations_generation())
+		return;
+	version = installed_version();
+	if (version[0] == '\0' || is_known(version))
+	{
+		found_at = read_at;
+		return;
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("the library is jobq %s, the extension in this database is version %s", JOBQ_VERSION, version),
+			 errhint("%s", remedy(version))));
+}
+
+void
+release_require_of_worker(void)
+{
+	StartTransactionCommand();
+	release_require();
+	CommitTransactionCommand();
+}
+
+bool
+release_is_previous(void)
+{
+	const char *version = installed_version();
+
+	return is_known(version) && strcmp(version, JOBQ_VERSION) != 0;
+}

@@ -1,0 +1,359 @@
+/*
+ * job_limit.c
+ *	  Limits, and those that types share: jobq.limits as the dispatcher knows it.
+ *
+ * A shared limit that was dropped stays in memory without effect, for the sake of the groups of lanes that
+ * may wait for it; there are as many as there have been names.
+ */
+#include "jobq.h"
+
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/hsearch.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "dispatch/dispatcher.h"
+#include "lanes/ready_queue.h"
+#include "registry/job_types.h"
+#include "registry/options.h"
+#include "tables/bad_rows.h"
+#include "tables/row_map.h"
+
+/* attribute numbers of jobq.limits: src/sql/00_schema.sql */
+enum
+{
+	L_name = 1, L_max_concurrent, L_rate_limit, L_rate_window
+};
+#define L_NATTS L_rate_window
+
+static const ShapeColumn limits_columns[] = {
+	{"name", TEXTOID, FILLED}, {"max_concurrent", INT4OID, FILLED}, {"rate_limit", INT4OID, FILLED},
+	{"rate_window", INTERVALOID, FILLED}
+};
+const Shape limits_shape = FIRST_SHAPE("limits", limits_columns);
+
+StaticAssertDecl(lengthof(limits_columns) == L_NATTS, "limits' columns");
+
+typedef struct SharedLimit
+{
+	char		name[NAMEDATALEN];	/* hash key */
+	JobLimit	limit;
+	bool		is_there;
+	char		trouble[256];	/* '': its row makes sense; else its types wait */
+} SharedLimit;
+
+static HTAB *shared = NULL;
+
+void
+limit_init(JobLimit *limit)
+{
+	memset(limit, 0, sizeof(JobLimit));
+	door_init(&limit->door);
+}
+
+void
+limit_restart(JobLimit *limit)
+{
+	limit->running = 0;
+	limit->rate.pending = 0;
+	memset(limit->cells, 0, sizeof(limit->cells));
+}
+
+void
+limit_up(JobLimit *limit, int executor, bool exec)
+{
+	if (limit->cells[executor]++ == 0 || exec)
+		limit->running++;
+}
+
+void
+limit_down(JobLimit *limit, int executor, bool exec)
+{
+	if (--limit->cells[executor] == 0 || exec)
+		limit->running--;
+}
+
+TimestampTz
+limit_next_timer(JobLimit *limit)
+{
+	if (limit->rate.limit == 0 || limit->rate.next_free == 0 || !limit->door.shut)
+		return DT_NOEND;
+	return limit->rate.next_free;
+}
+
+void
+limit_timer(JobLimit *limit, TimestampTz now)
+{
+	if (limit_next_timer(limit) > now)
+		return;
+	limit->rate.next_free = 0;	/* no timer when it is shut for another reason */
+	door_open(&limit->door);
+}
+
+/* ---------- those that types share ---------- */
+
+void
+limits_init(MemoryContext context)
+{
+	HASHCTL		ctl;
+
+	ctl.keysize = NAMEDATALEN;
+	ctl.entrysize = sizeof(SharedLimit);
+	ctl.hcxt = context;
+	shared = hash_create("jobq limits", 16, &ctl, HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
+}
+
+/* jobq.set_limit makes no such row. */
+static const char *
+trouble_of_limit(const Datum *values)
+{
+	const char *name = TextDatumGetCString(values[L_name - 1]);
+	int			rate = DatumGetInt32(values[L_rate_limit - 1]);
+	Interval   *window = DatumGetIntervalP(values[L_rate_window - 1]);
+
+	if (DatumGetInt32(values[L_max_concurrent - 1]) < 0)
+		return psprintf("max_concurrent of limit \"%s\" is %d", name, DatumGetInt32(values[L_max_concurrent - 1]));
+	if (rate < 0)
+		return psprintf("rate_limit of limit \"%s\" is %d", name, rate);
+	if (rate > 0 && interval_to_us(window) <= 0)
+		return psprintf("rate_window of limit \"%s\" is %s", name,
+						DatumGetCString(DirectFunctionCall1(interval_out, IntervalPGetDatum(window))));
+	return NULL;
+}
+
+static void
+load_limit(Relation rel, HeapTuple tuple)
+{
+	Datum		values[L_NATTS];
+	bool		nulls[L_NATTS];
+	const char *trouble = row_look(rel, tuple, values, nulls);
+	char	   *name = nulls[L_name - 1] ? NULL : TextDatumGetCString(values[L_name - 1]);
+	SharedLimit *s;
+	bool		found;
+
+	if (trouble == NULL)
+		trouble = trouble_of_limit(values);
+	if (trouble != NULL)
+		bad_rows_note(BAD_LIMITS, trouble);
+	if (name == NULL)
+		return;
+	s = hash_search(shared, name, HASH_ENTER, &found);
+	if (!found)
+		limit_init(&s->limit);
+	strlcpy(s->trouble, trouble ? trouble : "", sizeof(s->trouble));
+	if (trouble != NULL)
+		return;
+	s->limit.max_concurrent = DatumGetInt32(values[L_max_concurrent - 1]);
+	s->is_there = true;
+	rate_load(&s->limit.rate, 0, name, DatumGetInt32(values[L_rate_limit - 1]),
+			  interval_to_us(DatumGetIntervalP(values[L_rate_window - 1])), 0);
+}
+
+void
+limits_restart(void)
+{
+	HASH_SEQ_STATUS status;
+	SharedLimit *s;
+
+	hash_seq_init(&status, shared);
+	while ((s = hash_seq_search(&status)) != NULL)
+		limit_restart(&s->limit);
+}
+
+void
+limits_load(void)
+{
+	HASH_SEQ_STATUS status;
+	SharedLimit *s;
+	Relation	rel = table_open(jobq_relid("limits"), NoLock);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	TableScanDesc scan;
+	HeapTuple	tuple;
+
+	hash_seq_init(&status, shared);
+	while ((s = hash_seq_search(&status)) != NULL)
+	{
+		s->limit.max_concurrent = 0;
+		s->is_there = false;
+		s->trouble[0] = '\0';
+	}
+	bad_rows_begin(BAD_LIMITS);
+	scan = table_beginscan(rel, snapshot, 0, NULL, SO_NONE);
+	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+		load_limit(rel, tuple);
+	table_endscan(scan);
+	bad_rows_end(BAD_LIMITS);
+	UnregisterSnapshot(snapshot);
+	table_close(rel, NoLock);
+	hash_seq_init(&status, shared);
+	while ((s = hash_seq_search(&status)) != NULL)
+	{
+		if (!s->is_there)
+			rate_load(&s->limit.rate, 0, s->name, 0, 0, 0);
+	}
+}
+
+bool
+limit_has_rate(const char *name)
+{
+	SharedLimit *s = hash_search(shared, name, HASH_FIND, NULL);
+
+	return s != NULL && s->is_there && s->limit.rate.limit > 0;
+}
+
+void
+limits_retry_windows(void)
+{
+	HASH_SEQ_STATUS status;
+	SharedLimit *s;
+
+	hash_seq_init(&status, shared);
+	while ((s = hash_seq_search(&status)) != NULL)
+	{
+		Rate	   *rate = &s->limit.rate;
+
+		if (rate->no_window != NULL)
+			rate_load(rate, 0, s->name, rate->limit, rate->window_us, rate->burst);
+	}
+}
+
+static bool
+is_among(JobLimit *limit, JobLimit **found, int n)
+{
+	while (n-- > 0)
+	{
+		if (found[n] == limit)
+			return true;
+	}
+	return false;
+}
+
+int
+limits_of_type(Jsonb *options, JobLimit **found)
+{
+	char	   *names[JOBQ_TYPE_LIMITS];
+	int			nnames = option_texts(options, "limits", names, JOBQ_TYPE_LIMITS);
+	int			n = 0;
+
+	for (int i = 0; i < nnames; i++)
+	{
+		SharedLimit *s = hash_search(shared, names[i], HASH_FIND, NULL);
+
+		if (s != NULL && s->trouble[0] != '\0')
+			ereport(ERROR,
+					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+					 errmsg("%s", s->trouble)));
+		if (s != NULL && !is_among(&s->limit, found, n))	/* named twice it counts once */
+			found[n++] = &s->limit;
+	}
+	return n;
+}
+
+void
+limits_init_doors(void)
+{
+	HASH_SEQ_STATUS status;
+	SharedLimit *s;
+
+	hash_seq_init(&status, shared);
+	while ((s = hash_seq_search(&status)) != NULL)
+		door_init(&s->limit.door);
+}
+
+TimestampTz
+limits_next_timer(void)
+{
+	HASH_SEQ_STATUS status;
+	SharedLimit *s;
+	TimestampTz next = DT_NOEND;
+
+	hash_seq_init(&status, shared);
+	while ((s = hash_seq_search(&status)) != NULL)
+		next = Min(next, limit_next_timer(&s->limit));
+	return next;
+}
+
+void
+limits_timers(TimestampTz now)
+{
+	HASH_SEQ_STATUS status;
+	SharedLimit *s;
+
+	hash_seq_init(&status, shared);
+	while ((s = hash_seq_search(&status)) != NULL)
+		limit_timer(&s->limit, now);
+}
+
+void
+limits_clock_was_set(TimestampTz now)
+{
+	HASH_SEQ_STATUS status;
+	SharedLimit *s;
+
+	hash_seq_init(&status, shared);
+	while ((s = hash_seq_search(&status)) != NULL)
+		rate_clock_was_set(&s->limit.rate, now);
+}
+
+/* ---------- rates: what all limits of a type are told ---------- */
+
+JobLimit *
+type_closed_by_rate(TypeState *t, TimestampTz now)
+{
+	if (t->own.rate.limit > 0 && rate_is_closed(&t->own.rate, now))
+		return &t->own;
+	for (int i = 0; i < t->nlimits; i++)
+	{
+		if (t->limits[i]->rate.limit > 0 && rate_is_closed(&t->limits[i]->rate, now))
+			return t->limits[i];
+	}
+	return NULL;
+}
+
+void
+type_take(TypeState *t)
+{
+	if (t->own.rate.limit > 0)
+		rate_take(&t->own.rate);
+	for (int i = 0; i < t->nlimits; i++)
+	{
+		if (t->limits[i]->rate.limit > 0)
+			rate_take(&t->limits[i]->rate);
+	}
+}
+
+void
+type_note_start(TypeState *t, TimestampTz started)
+{
+	if (t->own.rate.limit > 0)
+		rate_note(&t->own.rate, started);
+	for (int i = 0; i < t->nlimits; i++)
+	{
+		if (t->limits[i]->rate.limit > 0)
+			rate_note(&t->limits[i]->rate, started);
+	}
+}
+
+void
+type_refund(TypeState *t)
+{
+	if (t->own.rate.limit > 0)
+		rate_refund(&t->own.rate);
+	for (int i = 0; i < t->nlimits; i++)
+	{
+		if (t->limits[i]->rate.limit > 0)
+			rate_refund(&t->limits[i]->rate);
+	}
+}
+
+void
+type_retake(TypeState *t)
+{
+	t->own.rate.pending += t->own.rate.limit > 0;
+	for (int i = 0; i < t->nlimits; i++)
+		t->limits[i]->rate.pending += t->limits[i]->rate.limit > 0;
+}

@@ -1,0 +1,134 @@
+/*
+ * kill_switch.c
+ *	  The kill switch, and waiting until nothing runs.
+ *
+ * jobq.stop_all() writes the row of jobq.stopped; the trigger there tells the dispatcher at commit, as
+ * for job types.  It takes back what nobody has begun and hands out nothing but cancels; what runs
+ * goes on.  The row survives restarts and dumps.
+ *
+ * jobq.drain() must see its effect before it commits: so it counts itself into JobqDb.ndrains, which publish_jobs.c
+ * takes back when the transaction ends, after it has told of the row, or the savepoint is rolled back.
+ * Then it waits until the dispatcher has said that it knows (JobqDb.draining) and no slot has a job; the
+ * dispatcher wakes it when it has heard of one's end.  It writes the row last, so that nobody waits for one
+ * who waits.
+ */
+#include "jobq.h"
+
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "pgstat.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "limits/kill_switch.h"
+#include "registry/job_types.h"
+#include "shared/publish_jobs.h"
+#include "shared/slots.h"
+#include "sql_worker/handler.h"
+#include "tables/row_map.h"
+
+#define LOOK_AGAIN_MS	1000	/* a dispatcher that dies wakes nobody */
+
+/* attribute numbers of jobq.stopped: src/sql/00_schema.sql */
+enum
+{
+	S_one = 1, S_reason, S_since
+};
+#define S_NATTS S_since
+
+static const ShapeColumn stopped_columns[] = {
+	{"one", BOOLOID, FILLED}, {"reason", TEXTOID, NULLABLE}, {"since", TIMESTAMPTZOID, FILLED}
+};
+const Shape stopped_shape = FIRST_SHAPE("stopped", stopped_columns);
+
+StaticAssertDecl(lengthof(stopped_columns) == S_NATTS, "stopped's columns");
+
+PG_FUNCTION_INFO_V1(jobq_wait_until_idle);
+
+bool
+stop_is_on(char **reason, LOCKMODE lock)
+{
+	Oid			relid = jobq_relid("stopped");
+	Relation	rel;
+	Snapshot	snapshot;
+	TableScanDesc scan;
+	HeapTuple	tuple;
+
+	*reason = NULL;
+	if (!OidIsValid(relid))
+		return false;
+	rel = table_open(relid, lock);
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	scan = table_beginscan(rel, snapshot, 0, NULL, SO_NONE);
+	tuple = heap_getnext(scan, ForwardScanDirection);
+	if (tuple != NULL)
+	{
+		Datum		values[S_NATTS];
+		bool		nulls[S_NATTS];
+
+		(void) row_look(rel, tuple, values, nulls);	/* whatever it says, it stops */
+		if (!nulls[S_reason - 1])
+			*reason = TextDatumGetCString(values[S_reason - 1]);
+	}
+	table_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	table_close(rel, lock);
+	return tuple != NULL;
+}
+
+/* Does any executor of this database have a job that it has begun, or may begin? */
+static bool
+is_idle(void)
+{
+	bool		idle = true;
+
+	LWLockAcquire(JobqShmem->lock, LW_SHARED);
+	for (int i = 0; i < JobqShmem->nslots && idle; i++)
+	{
+		Slot	   *slot = &JobqShmem->slots[i];
+
+		if (!slot->in_use || slot->dboid != MyDatabaseId)
+			continue;
+		for (int c = 0; c < JOBQ_CELLS && idle; c++)
+		{
+			uint32		state = pg_atomic_read_u32(&slot->cells[c].state);
+
+			idle = state != CELL_ASSIGNED && state != CELL_BEGUN;
+		}
+	}
+	LWLockRelease(JobqShmem->lock);
+	return idle;
+}
+
+/* jobq._wait_until_idle(timeout): true when nothing runs, false when the time is up. */
+Datum
+jobq_wait_until_idle(PG_FUNCTION_ARGS)
+{
+	JobqDb	   *db = my_db();
+	MonoTime	deadline = mono_now() + interval_to_us(PG_GETARG_INTERVAL_P(0));
+	bool		idle;
+
+	if (handler_now() != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("jobq.drain cannot be called inside a handler")));
+	if (db == NULL)
+		PG_RETURN_BOOL(true);	/* nothing runs here */
+	publish_drain();
+	ConditionVariablePrepareToSleep(&db->idle);
+	while (!(idle = (db->draining || db->dispatcher == NULL) && is_idle()))
+	{
+		MonoTime	now = mono_now();
+
+		if (now >= deadline)
+			break;
+		(void) ConditionVariableTimedSleep(&db->idle,
+										   (long) Min((deadline - now + 999) / 1000, LOOK_AGAIN_MS),
+										   PG_WAIT_EXTENSION);
+	}
+	ConditionVariableCancelSleep();
+	PG_RETURN_BOOL(idle);
+}

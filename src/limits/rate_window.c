@@ -1,0 +1,561 @@
+/*
+ * rate_window.c
+ *	  Rate windows: the last starts of each limit, in order, or a token bucket.
+ *
+ * They lie in shared memory, so a new dispatcher goes on with them; only the dispatcher of a database reads and writes its
+ * windows.  A window that is not there yet (the server has been restarted, or the
+ * limit is new) is filled with the starts that rows tell, as far as the server's start lies in it; where
+ * history does not keep them it begins full (jobq._recent_starts).
+ *
+ * The memory is one pool for all databases, of a size that is fixed at server start: blocks, which a window takes as many of as
+ * its starts need, in a chain.  JobqShmem->lock protects the chains of free blocks and of a database's windows.  When the
+ * pool is used up, a limit gets no window and its types wait; it is never counted by a window that is too small.
+ */
+#include "jobq.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "storage/lwlock.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "base/conditional_lock.h"
+#include "limits/rate_window.h"
+#include "registry/job_types.h"
+#include "workers/executor_pool.h"
+
+#define BLOCK_STARTS	64
+#define BLOCKS_PER_DB	512		/* of each of jobq.max_databases, for whichever needs them */
+
+typedef struct RateBlock
+{
+	TimestampTz starts[BLOCK_STARTS];
+} RateBlock;
+
+/* The first block of a window begins with this.  Blocks are numbered from 1; 0: none. */
+typedef struct RateWindow
+{
+	int32		next;			/* window of this database */
+	int32		block;			/* its own number */
+	int32		type_id;		/* 0: of a shared limit */
+	char		name[NAMEDATALEN];	/* its name */
+	double		tokens;			/* in the bucket at `filled` */
+	TimestampTz filled;
+	int			size;			/* starts there is room for */
+	int			n;
+	int			first;			/* the oldest is START(w, 0), then in order, round the end */
+} RateWindow;
+
+#define HEAD_STARTS		16		/* that the head of the first block takes the place of */
+
+StaticAssertDecl(sizeof(RateWindow) <= HEAD_STARTS * sizeof(TimestampTz), "a window's head");
+
+typedef struct RatePool
+{
+	int			nblocks;
+	int			nfree;
+	int32		free;			/* the first; its chain */
+	RateBlock  *blocks;			/* block number 1 is the first */
+	int32		next[FLEXIBLE_ARRAY_MEMBER];	/* in the chain of each block, by number */
+} RatePool;
+
+static JobqDb *db;
+
+/* ---------- the pool ---------- */
+
+static int
+pool_blocks(void)
+{
+	return jobq_max_databases * BLOCKS_PER_DB;
+}
+
+static Size
+pool_head_size(void)
+{
+	return MAXALIGN(offsetof(RatePool, next) + sizeof(int32) * (pool_blocks() + 1));
+}
+
+Size
+rates_size(void)
+{
+	return add_size(pool_head_size(), mul_size(pool_blocks(), sizeof(RateBlock)));
+}
+
+void
+rates_init(void *memory)
+{
+	RatePool   *pool = memory;
+
+	pool->nblocks = pool->nfree = pool_blocks();
+	pool->blocks = (RateBlock *) ((char *) memory + pool_head_size());
+	pool->free = 1;
+	for (int i = 1; i <= pool->nblocks; i++)
+		pool->next[i] = i < pool->nblocks ? i + 1 : 0;
+	JobqShmem->rates = pool;
+}
+
+static RateWindow *
+window_at(int32 block)
+{
+	return block == 0 ? NULL : (RateWindow *) &JobqShmem->rates->blocks[block - 1];
+}
+
+static int
+blocks_for(int size)
+{
+	return (HEAD_STARTS + size + BLOCK_STARTS - 1) / BLOCK_STARTS;
+}
+
+/* The pool's lock is held, and there are so many. */
+static int32
+take_blocks(int n)
+{
+	RatePool   *pool = JobqShmem->rates;
+	int32		first = pool->free;
+	int32		last = first;
+
+	Assert(n > 0 && n <= pool->nfree);
+	for (int i = 1; i < n; i++)
+		last = pool->next[last];
+	pool->free = pool->next[last];
+	pool->next[last] = 0;
+	pool->nfree -= n;
+	return first;
+}
+
+/* The pool's lock is held. */
+static void
+give_blocks(int32 first)
+{
+	RatePool   *pool = JobqShmem->rates;
+
+	while (first != 0)
+	{
+		int32		next = pool->next[first];
+
+		pool->next[first] = pool->free;
+		pool->free = first;
+		pool->nfree++;
+		first = next;
+	}
+}
+
+/* ---------- windows ---------- */
+
+/* The number that leads to the window; to its end when there is none. */
+static int32 *
+find_window(int32 type_id, const char *name)
+{
+	int32	   *link = &db->first_rate;
+	RateWindow *w;
+
+	while ((w = window_at(*link)) != NULL && (w->type_id != type_id || strcmp(w->name, name) != 0))
+		link = &w->next;
+	return link;
+}
+
+/* The pool's lock is held. */
+static void
+free_window(int32 *link)
+{
+	int32		block = *link;
+
+	*link = window_at(block)->next;
+	give_blocks(block);
+}
+
+/* Those of a database that has left its entry to another.  The pool's lock is held. */
+static void
+free_windows(JobqDb *owner)
+{
+	while (owner->first_rate != 0)
+		free_window(&owner->first_rate);
+	owner->rates_dboid = owner->dboid;
+}
+
+static void
+free_left_windows(void)
+{
+	for (int i = 0; i < JobqShmem->ndbs; i++)
+	{
+		if (JobqShmem->dbs[i].rates_dboid != JobqShmem->dbs[i].dboid)
+			free_windows(&JobqShmem->dbs[i]);
+	}
+}
+
+/* NULL: the pool has no room for it. */
+static RateWindow *
+make_window(int32 type_id, const char *name, int size)
+{
+	RateWindow *w = NULL;
+
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	if (blocks_for(size) > JobqShmem->rates->nfree)
+		free_left_windows();
+	if (blocks_for(size) <= JobqShmem->rates->nfree)
+	{
+		int32		block = take_blocks(blocks_for(size));
+
+		w = window_at(block);
+		memset(w, 0, sizeof(RateWindow));
+		w->block = block;
+		w->type_id = type_id;
+		strlcpy(w->name, name, sizeof(w->name));
+		w->size = size;
+		w->next = db->first_rate;
+		db->first_rate = block;
+	}
+	LWLockRelease(JobqShmem->lock);
+	return w;
+}
+
+void
+rate_init(JobqDb *mine)
+{
+	db = mine;
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	if (db->rates_dboid != db->dboid)
+		free_windows(db);		/* the entry was another database's */
+	LWLockRelease(JobqShmem->lock);
+}
+
+/* ---------- starts ---------- */
+
+#define START(w, i)	(*start_at(w, ((w)->first + (i)) % (w)->size))
+
+static TimestampTz *
+start_at(RateWindow *w, int place)
+{
+	int32		block = w->block;
+
+	for (place += HEAD_STARTS; place >= BLOCK_STARTS; place -= BLOCK_STARTS)
+		block = JobqShmem->rates->next[block];
+	return &JobqShmem->rates->blocks[block - 1].starts[place];
+}
+
+/* They become known nearly in order. */
+static void
+add_start(RateWindow *w, TimestampTz started)
+{
+	int			i;
+
+	if (w->n == w->size)
+	{
+		if (started <= START(w, 0))
+			return;
+		w->first = (w->first + 1) % w->size;
+		w->n--;
+	}
+	for (i = w->n++; i > 0 && START(w, i - 1) > started; i--)
+		START(w, i) = START(w, i - 1);
+	START(w, i) = started;
+}
+
+static void
+forget_old_starts(RateWindow *w, int64 window_us, TimestampTz now)
+{
+	while (w->n > 0 && START(w, 0) + window_us < now)
+	{
+		w->first = (w->first + 1) % w->size;
+		w->n--;
+	}
+}
+
+/* Starts that now lie in the future would keep the rate closed until then. */
+void
+rate_clock_was_set(Rate *rate, TimestampTz now)
+{
+	RateWindow *w = rate->window;
+
+	rate->next_free = 0;
+	if (w == NULL)
+		return;
+	w->filled = Min(w->filled, now);
+	while (w->n > 0 && START(w, w->n - 1) > now)
+		w->n--;
+}
+
+/* ---------- filling a new window ---------- */
+
+static const char *const no_room =
+	"the memory for rate windows is used up; increase jobq.max_databases or use options.burst";
+static const char *const past_locked =
+	"a locked table or index keeps their past starts from being read; end the transaction that holds it";
+
+static void
+add_known_starts(const Rate *rate, TimestampTz since)
+{
+	Oid			types[5] = {INT4OID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID};
+	Datum		args[5];
+
+	args[0] = Int32GetDatum(rate->window->type_id);
+	args[1] = CStringGetTextDatum(rate->window->name);
+	args[2] = TimestampTzGetDatum(since);
+	args[3] = TimestampTzGetDatum(JobqShmem->started_at);
+	args[4] = Int32GetDatum(rate->limit);
+	if (SPI_execute_with_args("SELECT s FROM jobq._recent_starts($1, $2, $3, $4, $5) s",
+							  5, types, args, NULL, true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "could not read when jobs have started");
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		bool		isnull;
+
+		add_start(rate->window, DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[i],
+																  SPI_tuptable->tupdesc, 1, &isnull)));
+	}
+}
+
+/* No more than fit in. */
+static void
+fill_with(const Rate *rate, int n, TimestampTz started)
+{
+	for (int i = 0; i < Min(n, rate->window->size); i++)
+		add_start(rate->window, started);
+}
+
+/* True if the window of time holds the server's start: rows know what has started before. */
+static bool
+has_past(const Rate *rate)
+{
+	return rate->burst == 0 && GetCurrentTimestamp() - rate->window_us <= JobqShmem->started_at;
+}
+
+/*
+ * Takes the locks of what jobq._recent_starts reads; false: one is not free,
+ * and the past is read later.  Until then no job may start, instead of
+ * none for as long as the window when it began full.
+ */
+static bool
+past_can_be_read(const Rate *rate)
+{
+	return !has_past(rate) ||
+		(lock_tree_if_free(jobq_relid("job_types")) && lock_tree_if_free(jobq_relid("queue")) &&
+		 lock_tree_if_free(jobq_relid("history")) && lock_tree_if_free(jobq_relid("dead_letters")));
+}
+
+/* Reads when jobs started before the server did.  The time limit is for locks of the system's catalogs. */
+static void
+fill_window(const Rate *rate)
+{
+	TimestampTz since = GetCurrentTimestamp() - rate->window_us;
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+
+	if (!has_past(rate))
+		return;
+	BeginInternalSubTransaction(NULL);
+	PG_TRY();
+	{
+		int			nest = NewGUCNestLevel();
+
+		(void) set_config_option("lock_timeout", "100ms", PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+		SPI_connect();
+		PushActiveSnapshot(GetTransactionSnapshot());
+		add_known_starts(rate, since);
+		PopActiveSnapshot();
+		SPI_finish();
+		AtEOXact_GUC(false, nest);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		EmitErrorReport();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		fill_with(rate, rate->limit, JobqShmem->started_at);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+}
+
+/* ---------- what the registry says ---------- */
+
+/* Another size: the latest starts are kept.  False: the pool has no room, and the window stays as it is. */
+static bool
+resize(RateWindow *w, int size)
+{
+	int			n = Min(w->n, size);
+	TimestampTz *starts = palloc(sizeof(TimestampTz) * Max(n, 1));
+	int			more = blocks_for(size) - blocks_for(w->size);
+	bool		room;
+
+	for (int i = 0; i < n; i++)
+		starts[i] = START(w, w->n - n + i);
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	if (more > JobqShmem->rates->nfree)
+		free_left_windows();
+	room = more <= JobqShmem->rates->nfree;
+	if (room)
+	{
+		/* the first block, which has its head, stays */
+		give_blocks(JobqShmem->rates->next[w->block]);
+		JobqShmem->rates->next[w->block] = blocks_for(size) > 1 ? take_blocks(blocks_for(size) - 1) : 0;
+		w->size = size;
+		w->first = w->n = 0;
+	}
+	LWLockRelease(JobqShmem->lock);
+	for (int i = 0; room && i < n; i++)
+		add_start(w, starts[i]);
+	pfree(starts);
+	return room;
+}
+
+static void
+drop_window(int32 type_id, const char *name)
+{
+	int32	   *link;
+
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	link = find_window(type_id, name);
+	if (*link != 0)
+		free_window(link);
+	LWLockRelease(JobqShmem->lock);
+}
+
+/* What has started before it was there is in the rows, or lets it begin full. */
+static void
+fill_new(Rate *rate)
+{
+	RateWindow *w = rate->window;
+	TimestampTz now = GetCurrentTimestamp();
+
+	w->filled = now;
+	/* as long as the window holds a time before the server's start, the bucket begins empty */
+	if (now - rate->window_us > JobqShmem->started_at)
+		w->tokens = rate->burst;
+	if (w->size > 0)
+		fill_window(rate);
+	fill_with(rate, rate->missed, rate->last_missed);
+	rate->missed = 0;
+}
+
+void
+rate_load(Rate *rate, int32 type_id, const char *name, int limit, int64 window_us, int burst)
+{
+	int			size = burst > 0 ? 0 : Max(Min(limit, JOBQ_MAX_RATE), 0);
+
+	limit = burst > 0 ? limit : size;
+	rate->limit = limit;
+	rate->window_us = window_us;
+	rate->burst = burst;
+	rate->next_free = 0;
+	rate->no_window = NULL;
+	if (limit == 0)
+	{
+		if (rate->window != NULL)
+			drop_window(type_id, name);
+		rate->window = NULL;
+		return;
+	}
+	rate->window = window_at(*find_window(type_id, name));
+	if (rate->window != NULL)
+	{
+		/* a former dispatcher's: the clock may have been set back since */
+		rate_clock_was_set(rate, GetCurrentTimestamp());
+		if (rate->window->size != size && !resize(rate->window, size))
+			rate->no_window = no_room;
+	}
+	else if (!past_can_be_read(rate))
+		rate->no_window = past_locked;
+	else if ((rate->window = make_window(type_id, name, size)) != NULL)
+		fill_new(rate);
+	else
+		rate->no_window = no_room;
+}
+
+void
+rates_drop_unused(RateIsUsed is_used)
+{
+	int32		block = db->first_rate;
+
+	while (block != 0)
+	{
+		RateWindow *w = window_at(block);
+
+		block = w->next;
+		if (!is_used(w->type_id, w->name))
+			drop_window(w->type_id, w->name);
+	}
+}
+
+/* ---------- one job ---------- */
+
+static bool
+bucket_is_empty(Rate *rate, TimestampTz now)
+{
+	RateWindow *w = rate->window;
+	double		per_us = (double) rate->limit / rate->window_us;
+
+	if (now > w->filled)
+	{
+		w->tokens = Min(w->tokens + (now - w->filled) * per_us, rate->burst);
+		w->filled = now;
+	}
+	if (w->tokens >= 1)
+		return false;
+	rate->next_free = now + (int64) ((1 - w->tokens) / per_us) + 1;
+	return true;
+}
+
+bool
+rate_is_closed(Rate *rate, TimestampTz now)
+{
+	RateWindow *w = rate->window;
+	int			over;
+
+	if (now < rate->next_free || rate->no_window != NULL)
+		return true;
+	if (rate->burst > 0)
+		return bucket_is_empty(rate, now);
+	forget_old_starts(w, rate->window_us, now);
+	if (w->n + rate->pending < rate->limit)
+		return false;
+	executors_note_starts();
+	/* so many must have left the window; what has not started yet can't before it has been in it */
+	over = w->n + rate->pending - rate->limit + 1;
+	if (over <= 0)
+		return false;
+	rate->next_free = (over <= w->n ? START(w, over - 1) : now) + rate->window_us + 1;
+	return true;
+}
+
+void
+rate_take(Rate *rate)
+{
+	if (rate->burst == 0)
+		rate->pending++;
+	else if (rate->window != NULL)
+		rate->window->tokens--;
+}
+
+void
+rate_note(Rate *rate, TimestampTz started)
+{
+	if (rate->burst > 0)
+		return;
+	rate->pending--;
+	if (rate->window != NULL)
+	{
+		add_start(rate->window, started);
+		return;
+	}
+	rate->missed++;
+	rate->last_missed = started;
+}
+
+void
+rate_refund(Rate *rate)
+{
+	if (rate->burst == 0)
+		rate->pending--;
+	else if (rate->window != NULL)
+		rate->window->tokens++;
+	rate->next_free = 0;
+}

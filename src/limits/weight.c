@@ -1,0 +1,132 @@
+/*
+ * weight.c
+ *	  The weight of what runs, and who waits for it.
+ *
+ * A SQL worker runs one job at a time: it weighs as much as the heaviest of its cells; each tool weighs by
+ * itself.  A job that doesn't fit waits with its group, and lighter ones pass it.  Each of those that
+ * ranks after it is counted; from options.max_skip on nothing that has a weight and ranks after it may
+ * start, so that what ends makes room for it.
+ */
+#include "jobq.h"
+
+#include "limits/weight.h"
+#include "pressure/pressure_rules.h"
+
+int			weight_budget = 0;
+
+static int64 weight_running = 0;
+static dlist_head parked = DLIST_STATIC_INIT(parked);	/* groups of lanes */
+static LaneGroup *reserver = NULL;	/* whose head weight is reserved for */
+static Rank reserved_for;	/* where that stands */
+
+void
+weight_restart(void)
+{
+	weight_budget = pressure_max_weight();
+	weight_running = 0;
+}
+
+void
+weight_occupy(Executor *e, int cell, int weight)
+{
+	int			before = e->weight;
+
+	e->weights[cell] = weight;
+	e->weight = e->exec ? e->weight + weight : Max(e->weight, weight);
+	weight_running += e->weight - before;
+}
+
+static int
+heaviest(const Executor *e)
+{
+	int			weight = 0;
+
+	for (int i = 0; i < JOBQ_CELLS && weight < e->weight; i++)
+	{
+		if (e->used[i])
+			weight = Max(weight, e->weights[i]);
+	}
+	return weight;
+}
+
+/* The cell is not `used` any more. */
+void
+weight_vacate(Executor *e, int cell)
+{
+	int			before = e->weight;
+
+	if (e->exec)
+		e->weight -= e->weights[cell];
+	else if (e->weights[cell] == e->weight)
+		e->weight = heaviest(e);
+	weight_running += e->weight - before;
+}
+
+bool
+weight_fits(const Executor *e, int weight)
+{
+	int			more = e == NULL || e->exec ? weight : Max(weight - e->weight, 0);
+
+	return more == 0 || weight_running == 0 || weight_running + more <= weight_budget;
+}
+
+/* ---------- who waits ---------- */
+
+/* Weight is reserved for the group's head when it was passed often enough, and none that ranks before it was. */
+static void
+reserve(LaneGroup *group)
+{
+	if (group->passed < group->type->max_skip || (reserver && !outranks(&group->heavy, &reserved_for)))
+		return;
+	reserver = group;
+	reserved_for = group->heavy;
+}
+
+void
+weight_park(LaneGroup *group, const Rank *rank)
+{
+	group->heavy = *rank;
+	reserve(group);
+	group_park(group, &parked);
+}
+
+void
+weight_unpark(void)
+{
+	reserver = NULL;			/* who still does not fit says so before those that rank after him are tried */
+	groups_unpark(&parked);
+}
+
+void
+weight_forget_lanes(void)
+{
+	reserver = NULL;
+	dlist_init(&parked);
+}
+
+bool
+weight_is_reserved(const TypeState *t, const Rank *rank)
+{
+	return reserver != NULL && t->weight > 0 && outranks(&reserved_for, rank);
+}
+
+void
+weight_note_start(LaneGroup *group, const Rank *rank)
+{
+	dlist_iter	it;
+
+	group->passed = 0;
+	if (reserver == group)
+		reserver = NULL;
+	if (group->type->weight == 0)
+		return;
+	dlist_foreach(it, &parked)
+	{
+		LaneGroup  *waiting = dlist_container(LaneGroup, parked, it.cur);
+
+		if (waiting->type->weight <= group->type->weight || !outranks(&waiting->heavy, rank))
+			continue;
+		waiting->passed++;
+		reserve(waiting);
+	}
+}

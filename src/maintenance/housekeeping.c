@@ -1,0 +1,225 @@
+/*
+ * housekeeping.c
+ *	  The short-lived process that does what nobody waits for: retention by number, the disk watch.
+ *
+ * Started by the dispatcher once a minute, one a database at most (db->chores_busy).  It is not the maintenance
+ * process because jobs wait for that one's partitions, while a file system may hang this one (disk_watch.c) and retention
+ * may have much to do.  It connects as the bootstrap superuser and acts as the owner of our tables.
+ * Every step is a transaction of its own; what finds a table in use is left to the next minute.
+ *
+ * Exits 0, or 1 after an unexpected error.  SIGTERM is die; ddl_hook.c sends it when the database must be empty.
+ */
+#include "jobq.h"
+
+#include "access/xact.h"
+#include "commands/extension.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "base/session.h"
+#include "maintenance/disk_watch.h"
+#include "maintenance/housekeeping.h"
+#include "registry/job_types.h"
+#include "shared/process_start.h"
+#include "shared/worker_need.h"
+
+#define LOCK_TIMEOUT_MS "50"
+#define COME_LIMIT_MS	30000	/* a registered worker that has not come by then never will */
+#define RETAIN_MS		10000	/* of retention in one run */
+
+PGDLLEXPORT void jobq_chores_main(Datum arg);
+
+static JobqDb *my_chores = NULL;
+
+/* ---------- the dispatcher's side ---------- */
+
+static bool
+claim(JobqDb *db)
+{
+	MonoTime	now = mono_now();
+	bool		claimed;
+
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	claimed = !db_must_leave(db) && (!db->chores_busy ||
+							 (db->chores_pid == 0 &&
+							  mono_exceeds(db->chores_started, now, COME_LIMIT_MS)));
+	if (claimed)
+	{
+		db->chores_busy = true;
+		db->chores_pid = 0;
+		db->chores_started = now;
+	}
+	LWLockRelease(JobqShmem->lock);
+	return claimed;
+}
+
+bool
+chores_start(JobqDb *db)
+{
+	BackgroundWorker worker;
+	bool		started;
+
+	if (!claim(db))
+		return false;
+	describe_worker(&worker, "jobq chores", "jobq_chores_main", db->dboid);
+	started = RegisterDynamicBackgroundWorker(&worker, NULL);
+	note_worker(db, WORKER_CHORES, started);
+	if (started)
+		return true;
+
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	db->chores_busy = false;
+	LWLockRelease(JobqShmem->lock);
+	return false;
+}
+
+/* ---------- the process ---------- */
+
+static void
+chores_on_exit(int code, Datum arg)
+{
+	JobqDb	   *db = my_chores;
+
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	if (db->chores_pid == MyProcPid)
+	{
+		db->chores_busy = false;
+		db->chores_pid = 0;
+	}
+	LWLockRelease(JobqShmem->lock);
+}
+
+/* Attaches to the place that chores_start took for us; leaves when it is somebody else's. */
+static void
+attach(Oid dboid)
+{
+	JobqDb	   *db = find_db(dboid);
+
+	if (db == NULL)
+		proc_exit(0);
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	if (db->dboid == dboid && db->chores_busy && db->chores_pid == 0 && !db_must_leave(db))
+	{
+		db->chores_pid = MyProcPid;
+		my_chores = db;
+	}
+	LWLockRelease(JobqShmem->lock);
+	if (my_chores == NULL)
+		proc_exit(0);
+	before_shmem_exit(chores_on_exit, 0);
+}
+
+typedef struct Chore
+{
+	bool		(*what) (void *);
+	void	   *arg;
+} Chore;
+
+static bool
+as_owner(void *arg)
+{
+	Chore	   *chore = arg;
+	bool		answer = false;
+	Oid			save_user;
+	int			save_context;
+
+	PushActiveSnapshot(GetTransactionSnapshot());
+	if (OidIsValid(get_extension_oid("jobq", true)))
+	{
+		GetUserIdAndSecContext(&save_user, &save_context);
+		SetUserIdAndSecContext(jobq_owner(), save_context | SECURITY_LOCAL_USERID_CHANGE |
+							   SECURITY_RESTRICTED_OPERATION);
+		answer = chore->what(chore->arg);
+		SetUserIdAndSecContext(save_user, save_context);
+	}
+	PopActiveSnapshot();
+	return answer;
+}
+
+/* Calls what(arg) as the owner of our tables, in a transaction; its answer, or false: a table was in use. */
+static bool
+in_transaction(bool (*what) (void *), void *arg)
+{
+	Chore		chore = {what, arg};
+
+	return try_transaction("chores", as_owner, &chore);
+}
+
+/* The answer of a query of one boolean. */
+static bool
+ask(void *query)
+{
+	bool		isnull;
+	bool		answer;
+
+	pgstat_report_activity(STATE_RUNNING, query);
+	SPI_connect();
+	if (SPI_execute(query, false, 1) != SPI_OK_SELECT || SPI_processed != 1)
+		elog(ERROR, "could not execute \"%s\"", (char *) query);
+	answer = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	SPI_finish();
+	return answer && !isnull;
+}
+
+static void
+retain(void)
+{
+	MonoTime	start = mono_now();
+
+	while (in_transaction(ask, "SELECT jobq._retain()") &&
+		   !mono_exceeds(start, mono_now(), RETAIN_MS))
+		CHECK_FOR_INTERRUPTS();
+}
+
+static bool
+record(void *filesystems)
+{
+	pgstat_report_activity(STATE_RUNNING, "SELECT jobq._log_disk($1, $2, $3, $4, $5)");
+	disk_record(filesystems);
+	return true;
+}
+
+static void
+watch_disks(void)
+{
+	List	   *filesystems;
+
+	pgstat_report_activity(STATE_RUNNING, "jobq: measuring disks");
+	filesystems = disk_measure();
+	if (!in_transaction(record, filesystems))
+		return;
+	if (disk_announce(my_chores, filesystems) >= DISK_CRITICAL)
+		in_transaction(ask, "SELECT true FROM (SELECT jobq._expire_partitions('jobq.events'),"
+					   " jobq._expire_partitions('jobq.alerts'), jobq._expire_partitions('jobq.history') OFFSET 0) e");
+}
+
+void
+jobq_chores_main(Datum arg)
+{
+	Oid			dboid = DatumGetObjectId(arg);
+
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+	if (JobqShmem == NULL)
+		proc_exit(1);
+	attach(dboid);
+	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
+	neutralise_session();
+	set_for_session("search_path", "pg_catalog, pg_temp");
+	set_for_session("lock_timeout", LOCK_TIMEOUT_MS);
+	set_for_session("synchronous_commit", "local");
+	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "jobq chores", ALLOCSET_DEFAULT_SIZES));
+	retain();
+	watch_disks();
+	proc_exit(0);
+}

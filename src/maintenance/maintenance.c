@@ -1,0 +1,264 @@
+/*
+ * maintenance.c
+ *	  The short-lived process that makes partitions ahead of need and drops expired ones.
+ *
+ * Started by the dispatcher, which writes nothing itself; one a database at most (db->maintenance_busy).
+ * It connects as the bootstrap superuser, acts as the owner of our tables, and calls
+ * jobq._maintain(need) in one transaction.  It waits LOCK_TIMEOUT for a lock and no longer: whoever
+ * waits behind us for the parents of history and events waits that long, too.  What it could not
+ * do it does next time; the dispatcher decides when that is (maintenance_done, maintenance_failed).
+ *
+ * Exits 0, or 1 after an unexpected error.  SIGTERM is die; ddl_hook.c sends it when the database must be empty.
+ */
+#include "jobq.h"
+
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "commands/extension.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "tcop/tcopprot.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "base/session.h"
+#include "maintenance/compaction.h"
+#include "maintenance/maintenance.h"
+#include "registry/job_types.h"
+#include "shared/process_start.h"
+#include "shared/worker_need.h"
+#include "tables/partition.h"
+
+#define LOCK_TIMEOUT_MS "50"
+#define COME_LIMIT_MS	30000	/* a registered worker that has not come by then never will */
+
+PGDLLEXPORT void jobq_maintenance_main(Datum arg);
+PGDLLEXPORT void jobq_partition_main(Datum arg);
+
+static JobqDb *maintained = NULL;
+static bool succeeded = false;
+
+/* ---------- the dispatcher's side ---------- */
+
+/* Takes the database's one place; false when somebody has it. */
+static bool
+claim(JobqDb *db, TimestampTz need, bool compacts)
+{
+	MonoTime	now = mono_now();
+	bool		claimed;
+
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	claimed = !db_must_leave(db) && (!db->maintenance_busy ||
+							 (db->maintenance_pid == 0 &&
+							  mono_exceeds(db->maintenance_started, now, COME_LIMIT_MS)));
+	if (claimed)
+	{
+		db->maintenance_busy = true;
+		db->maintenance_pid = 0;
+		db->maintenance_started = now;
+		db->maintenance_need = need;
+		db->maintenance_compacts = compacts;
+	}
+	LWLockRelease(JobqShmem->lock);
+	return claimed;
+}
+
+bool
+maintenance_start(JobqDb *db, TimestampTz need, bool compacts)
+{
+	BackgroundWorker worker;
+	bool		started;
+
+	if (!claim(db, need, compacts))
+		return false;
+	describe_worker(&worker, "jobq maintenance", "jobq_maintenance_main", db->dboid);
+	started = RegisterDynamicBackgroundWorker(&worker, NULL);
+	note_worker(db, WORKER_MAINTENANCE, started);
+	if (started)
+		return true;
+
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	db->maintenance_busy = false;
+	LWLockRelease(JobqShmem->lock);
+	return false;
+}
+
+/* ---------- a client's side ---------- */
+
+bool
+maintenance_make_partitions(TimestampTz need)
+{
+	BackgroundWorker worker;
+	BackgroundWorkerHandle *handle;
+	bool		started;
+
+	StaticAssertStmt(sizeof(need) <= BGW_EXTRALEN, "a moment fits into bgw_extra");
+	describe_worker(&worker, "jobq maintenance", "jobq_partition_main", MyDatabaseId);
+	worker.bgw_notify_pid = MyProcPid;
+	memcpy(worker.bgw_extra, &need, sizeof(need));
+	started = RegisterDynamicBackgroundWorker(&worker, &handle);
+	if (my_db() != NULL)
+		note_worker(my_db(), WORKER_MAINTENANCE, started);
+	if (!started)
+		return false;
+	(void) WaitForBackgroundWorkerShutdown(handle);
+	pfree(handle);
+	return true;
+}
+
+/* ---------- the process ---------- */
+
+static void
+maintenance_on_exit(int code, Datum arg)
+{
+	JobqDb	   *db = maintained;
+
+	if (db == NULL)
+		return;
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	if (db->maintenance_pid == MyProcPid)
+	{
+		db->maintenance_busy = false;
+		db->maintenance_pid = 0;
+		if (db->maintenance_compacts)
+			compaction_ended(db);
+		if (succeeded)
+			db->maintenance_done++;
+		else
+			db->maintenance_failed++;
+	}
+	LWLockRelease(JobqShmem->lock);
+	wake_dispatcher(db);
+}
+
+/* Attaches to the place that maintenance_start took for us; leaves when it is somebody else's. */
+static TimestampTz
+attach(Oid dboid)
+{
+	JobqDb	   *db = find_db(dboid);
+	TimestampTz need = 0;
+
+	if (db == NULL)
+		proc_exit(0);
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	if (db->dboid == dboid && db->maintenance_busy && db->maintenance_pid == 0 && !db_must_leave(db))
+	{
+		db->maintenance_pid = MyProcPid;
+		need = db->maintenance_need;
+		maintained = db;
+	}
+	LWLockRelease(JobqShmem->lock);
+	if (maintained == NULL)
+		proc_exit(0);
+	before_shmem_exit(maintenance_on_exit, 0);
+	return need;
+}
+
+static void
+call_maintain(TimestampTz need)
+{
+	Oid			argtypes[1] = {TIMESTAMPTZOID};
+	Datum		args[1] = {TimestampTzGetDatum(need)};
+	char		nulls[1] = {need == 0 ? 'n' : ' '};
+
+	SPI_connect();
+	if (SPI_execute_with_args("SELECT jobq._maintain($1)", 1, argtypes, args, nulls, false, 0) < 0)
+		elog(ERROR, "could not call jobq._maintain");
+	SPI_finish();
+}
+
+/* Calls what(need) as the owner of our tables. */
+static void
+call_as_owner(void (*what) (TimestampTz), TimestampTz need, const char *activity)
+{
+	Oid			save_user;
+	int			save_context;
+
+	PushActiveSnapshot(GetTransactionSnapshot());
+	pgstat_report_activity(STATE_RUNNING, activity);
+	if (OidIsValid(get_extension_oid("jobq", true)))
+	{
+		GetUserIdAndSecContext(&save_user, &save_context);
+		SetUserIdAndSecContext(jobq_owner(), save_context | SECURITY_LOCAL_USERID_CHANGE |
+							   SECURITY_RESTRICTED_OPERATION);
+		what(need);
+		SetUserIdAndSecContext(save_user, save_context);
+	}
+	PopActiveSnapshot();
+}
+
+static bool
+maintain(void *arg)
+{
+	call_as_owner(call_maintain, *(TimestampTz *) arg, "SELECT jobq._maintain($1)");
+	return true;
+}
+
+static bool
+make_partitions(void *arg)
+{
+	call_as_owner(partitions_ensure, *(TimestampTz *) arg, "jobq: making partitions");
+	return true;
+}
+
+bool
+maintenance_transaction(bool (*what) (void *), void *arg)
+{
+	return try_transaction("maintenance", what, arg);
+}
+
+static void
+handle_signals(void)
+{
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+}
+
+static void
+connect_to(Oid dboid)
+{
+	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
+	neutralise_session();
+	set_for_session("search_path", "pg_catalog, pg_temp");
+	set_for_session("lock_timeout", LOCK_TIMEOUT_MS);
+	set_for_session("default_table_access_method", "heap");
+	set_for_session("synchronous_commit", "local");
+}
+
+void
+jobq_maintenance_main(Datum arg)
+{
+	Oid			dboid = DatumGetObjectId(arg);
+	TimestampTz need;
+
+	handle_signals();
+	if (JobqShmem == NULL)
+		proc_exit(1);
+	need = attach(dboid);
+	connect_to(dboid);
+	succeeded = maintenance_transaction(maintain, &need);
+	if (maintained->maintenance_compacts)
+		compaction_run(maintained);
+	proc_exit(0);
+}
+
+/* For a client that waits for it: partitions_make.  It has no place in shared memory and can't be in anything's way. */
+void
+jobq_partition_main(Datum arg)
+{
+	TimestampTz need;
+
+	memcpy(&need, MyBgworkerEntry->bgw_extra, sizeof(need));
+	handle_signals();
+	connect_to(DatumGetObjectId(arg));
+	(void) maintenance_transaction(make_partitions, &need);
+	proc_exit(0);
+}

@@ -1,0 +1,113 @@
+/*
+ * maintenance_schedule.c
+ *	  When the dispatcher starts the processes that do what it must not wait for: partitions (maintenance.c) and
+ *	  chores (housekeeping.c).
+ *
+ * Partitions every ten minutes, at once when a job has found none for its history row, and again soon when it failed;
+ * chores every minute.
+ */
+#include "jobq.h"
+
+#include "utils/timestamp.h"
+
+#include "dispatch/dispatcher.h"
+#include "maintenance/housekeeping.h"
+#include "maintenance/maintenance.h"
+#include "maintenance/maintenance_schedule.h"
+
+#define MAINTENANCE_US		(600 * USECS_PER_SEC)
+#define AGAIN_US			INT64CONST(100000)	/* one runs already, or no worker was free */
+#define MAX_AGAIN_SHIFT		8
+#define CHORES_US			USECS_PER_MINUTE
+#define CHORES_AGAIN_US		(5 * USECS_PER_SEC)	/* the last ones are not done, or no worker was free */
+
+static JobqDb *db;
+static TimestampTz partition_need = 0;
+static MonoTime next_maintenance = 0;
+static MonoTime next_chores = 0;
+static uint32 maintenance_seen = 0;
+static uint32 maintenance_failed_seen = 0;
+static int	maintenance_failures = 0;	/* in a row */
+
+void
+upkeep_init(JobqDb *mine)
+{
+	MonoTime	now = mono_now();
+
+	db = mine;
+	maintenance_seen = db->maintenance_done;
+	maintenance_failed_seen = db->maintenance_failed;
+	next_maintenance = now + MAINTENANCE_US;
+	next_chores = now + USECS_PER_SEC;
+}
+
+void
+request_partition(TimestampTz need)
+{
+	partition_need = need;
+	next_maintenance = 0;
+}
+
+void
+upkeep_refresh_names(void)
+{
+	next_maintenance = 0;
+}
+
+bool
+maintenance_is_done(void)
+{
+	bool		done = db->maintenance_done != maintenance_seen;
+
+	if (done)
+		maintenance_failures = 0;
+	maintenance_seen = db->maintenance_done;
+	return done;
+}
+
+static void
+see_to_partitions(MonoTime now)
+{
+	if (db->maintenance_failed != maintenance_failed_seen)
+	{
+		maintenance_failed_seen = db->maintenance_failed;
+		next_maintenance = now + (AGAIN_US << Min(++maintenance_failures, MAX_AGAIN_SHIFT));
+		if (partition_need == 0)
+			partition_need = db->maintenance_need;
+	}
+	if (now < next_maintenance)
+		return;
+	if (maintenance_start(db, partition_need, false))
+	{
+		next_maintenance = now + MAINTENANCE_US;
+		partition_need = 0;
+	}
+	else
+		next_maintenance = now + AGAIN_US;
+}
+
+static void
+see_to_chores(MonoTime now)
+{
+	if (now >= next_chores)
+		next_chores = now + (chores_start(db) ? CHORES_US : CHORES_AGAIN_US);
+}
+
+void
+upkeep_turn(MonoTime now)
+{
+	see_to_partitions(now);
+	see_to_chores(now);
+}
+
+MonoTime
+upkeep_next_timer(void)
+{
+	return Min(next_maintenance, next_chores);
+}
+
+void
+upkeep_now(void)
+{
+	next_chores = 0;
+}

@@ -1,0 +1,586 @@
+/*
+ * reclaim.c
+ *	  A small VACUUM with a horizon of our own (snapshot_horizon.h).
+ *
+ * The three steps are VACUUM's, and so are locks and WAL records: (1) each page, under a cleanup lock that is
+ * only taken when it is free, loses its dead rows, whose line pointers stay dead; (2) the indexes lose their
+ * entries for dead line pointers; (3) these become unused.  Only step 1 differs: a row is dead when
+ * the deleter precedes the server's own horizon or ours covers it.
+ *
+ * Step 1 (reclaim_mark) is a transaction of its own, steps 2 and 3 (reclaim_clean) are another: only step 2 waits,
+ * for cleanup locks of index pages, and a cursor on an index-only scan keeps a page pinned for as long as it is open.  So
+ * step 2 has neither xid nor snapshot, and ends with an error after PIN_WAIT_MS of such waits.  A half-done run
+ * leaves the state of a VACUUM that was cancelled: dead line pointers, which index scans skip
+ * and which no insertion uses again.  Step 1 hands over numbers of pages, never line pointers: VACUUM may have freed
+ * those between the transactions, and a new row may have taken them.  Step 2 collects them anew under the table's lock,
+ * which keeps others from freeing them, and only then looks up the indexes: one that was built meanwhile has no
+ * entry for them, and one that a REINDEX CONCURRENTLY builds holds that lock against us.
+ *
+ * HOT chains: one that is dead from root to end goes, its root becoming a dead line pointer, its other members
+ * unused.  Of another the members before the first one that stays go, and the root is redirected to that.
+ *
+ * TOAST.  Who copies the table by the server's horizon (VACUUM FULL, CLUSTER, rewrite.c) reads what dead rows point at.
+ * So TOAST's rows stay as long as a dead row does that needs them: one on a page whose lock was not free, or after
+ * a member of its chain that stays.  sum->needs_toast says it.
+ *
+ * Standbys.  Each removal names its newest deleter, as VACUUM's do: a snapshot there that is too old is a conflict.  With a
+ * fence, a removal that only our horizon covers names none.  beyond_horizon.c decides about our horizon and the fence.
+ *
+ * ShareUpdateExclusiveLock keeps VACUUM and DDL away, and nobody else.  Freezing, the visibility map and
+ * truncation are left to VACUUM.
+ */
+#include "jobq.h"
+
+#include "access/genam.h"
+#include "access/heapam.h"
+#include "access/htup_details.h"
+#include "access/transam.h"
+#include "access/visibilitymap.h"
+#include "catalog/pg_index.h"
+#include "commands/vacuum.h"
+#include "miscadmin.h"
+#include "storage/bufmgr.h"
+#include "storage/freespace.h"
+#include "storage/lmgr.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "base/session.h"
+#include "maintenance/reclaim.h"
+#include "maintenance/standby_fence.h"
+
+#define MAX_DEAD	(8 * 1024 * 1024 / (int) sizeof(ItemPointerData))	/* then the indexes are cleaned and it goes on */
+#define PIN_WAIT_MS		200		/* of waits for cleanup locks, in all */
+
+/* Step 1. */
+typedef struct Sweep
+{
+	Relation	rel;
+	const Horizon *horizon;
+	TransactionId oldest;		/* the server's horizon */
+	BufferAccessStrategy strategy;
+	bool		fenced;			/* the fence is up for what only our horizon covers */
+	Reclaimed  *sum;
+	DeadPages  *pages;
+	BlockNumber skipped;		/* all-visible pages */
+	double		live;			/* rows of the others */
+	double		dead;			/* rows and line pointers that stay, seen by no new snapshot */
+} Sweep;
+
+/* Steps 2 and 3. */
+typedef struct Cleaning
+{
+	Relation	rel;
+	const Bitmapset *blocks;
+	BufferAccessStrategy strategy;
+	double		live;
+	ItemPointerData *dead;		/* dead line pointers, ascending */
+	int			ndead;
+	double		freed;
+} Cleaning;
+
+/* The state of one row.  DEAD: no snapshot can see it. */
+typedef enum RowState
+{
+	ROW_NONE, ROW_ARRIVING, ROW_LIVE, ROW_RECENTLY_DEAD, ROW_DEAD
+} RowState;
+
+/* What is to be done to one page. */
+typedef struct PagePlan
+{
+	OffsetNumber redirected[MaxHeapTuplesPerPage * 2];	/* from, to */
+	int			nredirected;
+	OffsetNumber dead[MaxHeapTuplesPerPage];
+	int			ndead;
+	OffsetNumber unused[MaxHeapTuplesPerPage];
+	int			nunused;
+	TransactionId newest;		/* deleter of rows that the fence does not cover: a standby's older snapshots conflict */
+	uint8		state[MaxHeapTuplesPerPage + 1];	/* RowState */
+	TransactionId deleter[MaxHeapTuplesPerPage + 1];	/* of a dead row; invalid: its insertion was rolled back */
+	bool		goes[MaxHeapTuplesPerPage + 1];
+} PagePlan;
+
+/* ---------- step 1: rows ---------- */
+
+/* What the server's own horizon says of it; *deleter: who has deleted it, if it is recently dead. */
+static HTSV_Result
+row_state(Sweep *sweep, Buffer buffer, OffsetNumber offset, HeapTuple tuple, TransactionId *deleter)
+{
+	ItemId		lp = PageGetItemId(BufferGetPage(buffer), offset);
+
+	tuple->t_data = (HeapTupleHeader) PageGetItem(BufferGetPage(buffer), lp);
+	tuple->t_len = ItemIdGetLength(lp);
+	tuple->t_tableOid = RelationGetRelid(sweep->rel);
+	ItemPointerSet(&tuple->t_self, BufferGetBlockNumber(buffer), offset);
+	*deleter = InvalidTransactionId;
+	return HeapTupleSatisfiesVacuumHorizon(tuple, buffer, deleter);
+}
+
+/* Judges one row by both horizons. */
+static void
+judge_row(Sweep *sweep, Buffer buffer, OffsetNumber offset, PagePlan *plan)
+{
+	HeapTupleData tuple;
+	uint8	   *state = &plan->state[offset];
+	TransactionId deleter;
+
+	switch (row_state(sweep, buffer, offset, &tuple, &deleter))
+	{
+		case HEAPTUPLE_DEAD:
+			*state = ROW_DEAD;
+			break;
+		case HEAPTUPLE_RECENTLY_DEAD:
+			*state = TransactionIdPrecedes(deleter, sweep->oldest) || horizon_covers(sweep->horizon, deleter) ?
+				ROW_DEAD : ROW_RECENTLY_DEAD;
+			break;
+		case HEAPTUPLE_INSERT_IN_PROGRESS:
+			*state = ROW_ARRIVING;	/* its commit counts it */
+			break;
+		default:
+			*state = ROW_LIVE;
+	}
+	plan->deleter[offset] = deleter;
+}
+
+static void
+judge_page(Sweep *sweep, Buffer buffer, PagePlan *plan)
+{
+	Page		page = BufferGetPage(buffer);
+	OffsetNumber max = PageGetMaxOffsetNumber(page);
+
+	memset(plan, 0, sizeof(PagePlan));
+	for (OffsetNumber offset = FirstOffsetNumber; offset <= max; offset++)
+	{
+		if (ItemIdIsNormal(PageGetItemId(page, offset)))
+			judge_row(sweep, buffer, offset, plan);
+	}
+}
+
+/*
+ * Does a dead row that stays point at TOAST rows that a horizon lets go of?  A version that was updated may share
+ * them with a later one; only a coarse horizon can cover who has deleted that and not who has updated this.
+ */
+static bool
+row_needs_toast(Sweep *sweep, Buffer buffer, OffsetNumber offset)
+{
+	HeapTupleData tuple;
+	TransactionId deleter;
+
+	if (!ItemIdIsNormal(PageGetItemId(BufferGetPage(buffer), offset)) ||
+		row_state(sweep, buffer, offset, &tuple, &deleter) != HEAPTUPLE_RECENTLY_DEAD ||
+		!HeapTupleHasExternal(&tuple))
+		return false;
+	return TransactionIdPrecedes(deleter, sweep->oldest) || horizon_covers(sweep->horizon, deleter) ||
+		(sweep->horizon->coarse && !ItemPointerEquals(&tuple.t_self, &tuple.t_data->t_ctid));
+}
+
+/* Of those that do not go. */
+static void
+note_toast(Sweep *sweep, Buffer buffer, const PagePlan *plan)
+{
+	OffsetNumber max = PageGetMaxOffsetNumber(BufferGetPage(buffer));
+
+	for (OffsetNumber offset = FirstOffsetNumber; offset <= max && !sweep->sum->needs_toast; offset++)
+		sweep->sum->needs_toast = !plan->goes[offset] && row_needs_toast(sweep, buffer, offset);
+}
+
+/* The next member of a HOT chain, or 0.  *xmin is what it must have been inserted by. */
+static OffsetNumber
+next_in_chain(Page page, OffsetNumber offset, TransactionId *xmin)
+{
+	HeapTupleHeader row = (HeapTupleHeader) PageGetItem(page, PageGetItemId(page, offset));
+
+	if (!HeapTupleHeaderIsHotUpdated(row))
+		return InvalidOffsetNumber;
+	*xmin = HeapTupleHeaderGetUpdateXid(row);
+	return ItemPointerGetOffsetNumber(&row->t_ctid);
+}
+
+/* Is offset a row on this page, and does it belong to the chain? */
+static bool
+is_member(Page page, OffsetNumber offset, TransactionId xmin)
+{
+	ItemId		lp;
+
+	if (offset < FirstOffsetNumber || offset > PageGetMaxOffsetNumber(page))
+		return false;
+	lp = PageGetItemId(page, offset);
+	if (!ItemIdIsNormal(lp))
+		return false;
+	return !TransactionIdIsValid(xmin) ||
+		TransactionIdEquals(HeapTupleHeaderGetXmin((HeapTupleHeader) PageGetItem(page, lp)), xmin);
+}
+
+/* Adds a row that goes, and what that means on a standby. */
+static void
+plan_removal(Sweep *sweep, OffsetNumber offset, PagePlan *plan)
+{
+	TransactionId deleter = plan->deleter[offset];
+
+	plan->goes[offset] = true;
+	if (!TransactionIdIsValid(deleter) || (sweep->fenced && !TransactionIdPrecedes(deleter, sweep->oldest)))
+		return;
+	if (!TransactionIdIsValid(plan->newest) || TransactionIdFollows(deleter, plan->newest))
+		plan->newest = deleter;
+}
+
+/* Adds a row, or what is dead of a HOT chain up to its first member that is not, to the plan. */
+static void
+plan_chain(Sweep *sweep, Page page, OffsetNumber root, PagePlan *plan)
+{
+	ItemId		lp = PageGetItemId(page, root);
+	OffsetNumber offset = ItemIdIsRedirected(lp) ? ItemIdGetRedirect(lp) : root;
+	OffsetNumber members[MaxHeapTuplesPerPage];
+	int			n = 0;
+	TransactionId xmin = InvalidTransactionId;
+	bool		alive = false;
+
+	while (is_member(page, offset, xmin) && n < MaxHeapTuplesPerPage && !plan->goes[offset])
+	{
+		if ((alive = plan->state[offset] != ROW_DEAD))
+			break;
+		members[n++] = offset;
+		offset = next_in_chain(page, offset, &xmin);
+	}
+	if (n == 0)
+		return;
+	if (alive)
+	{
+		plan->redirected[plan->nredirected * 2] = root;
+		plan->redirected[plan->nredirected++ * 2 + 1] = offset;
+	}
+	else
+		plan->dead[plan->ndead++] = root;
+	for (int i = 0; i < n; i++)
+	{
+		plan_removal(sweep, members[i], plan);
+		if (members[i] != root)
+			plan->unused[plan->nunused++] = members[i];
+	}
+}
+
+static void
+plan_page(Sweep *sweep, Page page, PagePlan *plan)
+{
+	OffsetNumber max = PageGetMaxOffsetNumber(page);
+
+	for (OffsetNumber offset = FirstOffsetNumber; offset <= max; offset++)
+	{
+		ItemId		lp = PageGetItemId(page, offset);
+
+		if (ItemIdIsRedirected(lp) ||
+			(ItemIdIsNormal(lp) &&
+			 !HeapTupleHeaderIsHeapOnly((HeapTupleHeader) PageGetItem(page, lp))))
+			plan_chain(sweep, page, offset, plan);
+	}
+}
+
+/* Counts one row before it goes. */
+static void
+count_row(Sweep *sweep, OffsetNumber offset, Size length, const PagePlan *plan)
+{
+	if (plan->goes[offset])
+	{
+		sweep->sum->removed_rows++;
+		sweep->sum->removed_bytes += length;
+		return;
+	}
+	sweep->sum->kept_bytes += length;
+	sweep->live += plan->state[offset] == ROW_LIVE;
+	sweep->dead += plan->state[offset] >= ROW_RECENTLY_DEAD;
+}
+
+static void
+note_dead_page(DeadPages *pages, BlockNumber block)
+{
+	MemoryContext old = MemoryContextSwitchTo(pages->context);
+
+	if (block <= PG_INT32_MAX)	/* what a set can hold; VACUUM does the others */
+		pages->blocks = bms_add_member(pages->blocks, (int) block);
+	MemoryContextSwitchTo(old);
+}
+
+/* Counts the rows of a page, and notes it when it has dead line pointers or will have some. */
+static void
+note_page(Sweep *sweep, Buffer buffer, const PagePlan *plan)
+{
+	Page		page = BufferGetPage(buffer);
+	OffsetNumber max = PageGetMaxOffsetNumber(page);
+	int			ndead = plan->ndead;
+
+	note_toast(sweep, buffer, plan);
+	for (OffsetNumber offset = FirstOffsetNumber; offset <= max; offset++)
+	{
+		ItemId		lp = PageGetItemId(page, offset);
+
+		if (ItemIdIsNormal(lp))
+			count_row(sweep, offset, ItemIdGetLength(lp), plan);
+		ndead += ItemIdIsDead(lp);
+	}
+	sweep->dead += ndead;
+	if (ndead > 0)
+		note_dead_page(sweep->pages, BufferGetBlockNumber(buffer));
+}
+
+static void
+apply_plan(Sweep *sweep, Buffer buffer, PagePlan *plan)
+{
+	START_CRIT_SECTION();
+	heap_page_prune_execute(buffer, false, plan->redirected, plan->nredirected, plan->dead, plan->ndead, plan->unused, plan->nunused);
+	PageClearFull(BufferGetPage(buffer));
+	MarkBufferDirty(buffer);
+	if (RelationNeedsWAL(sweep->rel))
+		log_pruned_page(sweep->rel, buffer, plan->newest, plan->redirected, plan->nredirected,
+						plan->dead, plan->ndead, plan->unused, plan->nunused);
+	END_CRIT_SECTION();
+}
+
+static void
+sweep_page(Sweep *sweep, BlockNumber block)
+{
+	Buffer		buffer = ReadBufferExtended(sweep->rel, MAIN_FORKNUM, block, RBM_NORMAL, sweep->strategy);
+	Page		page = BufferGetPage(buffer);
+	bool		mine = ConditionalLockBufferForCleanup(buffer);
+	PagePlan	plan;
+	Size		room = 0;
+
+	if (!mine)
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);	/* it is being read: counted, its rows go next time */
+	if (!PageIsNew(page) && !PageIsEmpty(page))
+	{
+		judge_page(sweep, buffer, &plan);
+		if (mine)
+			plan_page(sweep, page, &plan);
+		note_page(sweep, buffer, &plan);
+		if (plan.ndead + plan.nredirected > 0)
+			apply_plan(sweep, buffer, &plan);
+		if (plan.nredirected > 0)
+			room = PageGetHeapFreeSpace(page);
+	}
+	UnlockReleaseBuffer(buffer);
+	if (room > 0)
+		RecordPageWithFreeSpace(sweep->rel, block, room);
+}
+
+/* A page that VACUUM has found all visible has nothing dead. */
+static bool
+is_all_visible(Sweep *sweep, BlockNumber block, Buffer *map)
+{
+	if (!VM_ALL_VISIBLE(sweep->rel, block, map))
+		return false;
+	sweep->skipped++;
+	sweep->sum->kept_bytes += BLCKSZ - GetRecordedFreeSpace(sweep->rel, block);
+	return true;
+}
+
+static void
+sweep_pages(Sweep *sweep, BlockNumber nblocks)
+{
+	Buffer		map = InvalidBuffer;
+
+	for (BlockNumber block = 0; block < nblocks; block++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!is_all_visible(sweep, block, &map))
+			sweep_page(sweep, block);
+	}
+	if (BufferIsValid(map))
+		ReleaseBuffer(map);
+}
+
+/* Raises the fence, unless the server's horizon covers all that ours does. */
+static void
+raise_fence(Sweep *sweep, FullTransactionId fence)
+{
+	sweep->fenced = FullTransactionIdIsValid(fence);
+	if (sweep->fenced && TransactionIdIsNormal(sweep->horizon->xmax) &&
+		TransactionIdPrecedes(sweep->oldest, sweep->horizon->xmax))
+		fence_raise(fence);
+}
+
+void
+reclaim_mark(Relation rel, const Horizon *horizon, FullTransactionId fence, Reclaimed *sum, DeadPages *pages)
+{
+	Sweep		sweep = {.rel = rel, .horizon = horizon, .sum = sum, .pages = pages};
+	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
+	TimestampTz started = GetCurrentTimestamp();
+
+	sweep.oldest = GetOldestNonRemovableTransactionId(rel);
+	raise_fence(&sweep, fence);
+	sweep.strategy = GetAccessStrategy(BAS_VACUUM);
+	sweep_pages(&sweep, nblocks);
+	FreeAccessStrategy(sweep.strategy);
+	pages->relid = RelationGetRelid(rel);
+	pages->live = vac_estimate_reltuples(rel, nblocks, nblocks - sweep.skipped, sweep.live);
+	pages->dead = sweep.dead;
+	report_vacuum(rel, pages->live, pages->dead, started);
+}
+
+/* ---------- step 2: index entries ---------- */
+
+static int
+compare_tids(const void *a, const void *b)
+{
+	return ItemPointerCompare((ItemPointer) a, (ItemPointer) b);
+}
+
+static bool
+entry_is_dead(ItemPointer tid, void *state)
+{
+	Cleaning   *c = state;
+
+	return bsearch(tid, c->dead, c->ndead, sizeof(ItemPointerData), compare_tids) != NULL;
+}
+
+/* An index that is not ready gets no entries yet. */
+static void
+clean_index(Cleaning *c, Oid indexid)
+{
+	Relation	index = index_open(indexid, RowExclusiveLock);
+	IndexVacuumInfo info = {.index = index, .estimated_count = true, .message_level = DEBUG2};
+	IndexBulkDeleteResult *result;
+
+	if (index->rd_index->indisready)
+	{
+		index_vacuum_heap(&info, c->rel);
+		info.num_heap_tuples = c->live;
+		info.strategy = c->strategy;
+		InvalidateCatalogSnapshot();	/* no xmin while we wait */
+		result = index_bulk_delete(&info, NULL, entry_is_dead, c);
+		result = index_vacuum_cleanup(&info, result);
+		if (result)
+			pfree(result);
+	}
+	index_close(index, NoLock);
+}
+
+static void
+clean_indexes(Cleaning *c)
+{
+	List	   *indexes = RelationGetIndexList(c->rel);
+	ListCell   *lc;
+
+	foreach(lc, indexes)
+		clean_index(c, lfirst_oid(lc));
+	list_free(indexes);
+}
+
+/* ---------- step 3: line pointers ---------- */
+
+/* Those of one page, from dead[first] on; the first one that is not. */
+static int
+free_line_pointers(Cleaning *c, int first)
+{
+	BlockNumber block = ItemPointerGetBlockNumber(&c->dead[first]);
+	Buffer		buffer = ReadBufferExtended(c->rel, MAIN_FORKNUM, block, RBM_NORMAL, c->strategy);
+	Page		page = BufferGetPage(buffer);
+	OffsetNumber unused[MaxHeapTuplesPerPage];
+	int			n = 0;
+	int			next = first;
+	Size		room;
+
+	LockBuffer(buffer, BUFFER_LOCK_EXCLUSIVE);
+	for (; next < c->ndead && ItemPointerGetBlockNumber(&c->dead[next]) == block; next++)
+	{
+		ItemId		lp = PageGetItemId(page, ItemPointerGetOffsetNumber(&c->dead[next]));
+
+		if (ItemIdIsDead(lp) && !ItemIdHasStorage(lp))
+			unused[n++] = ItemPointerGetOffsetNumber(&c->dead[next]);
+	}
+	if (n > 0)
+	{
+		START_CRIT_SECTION();
+		for (int i = 0; i < n; i++)
+			ItemIdSetUnused(PageGetItemId(page, unused[i]));
+		PageTruncateLinePointerArray(page);
+		MarkBufferDirty(buffer);
+		if (RelationNeedsWAL(c->rel))
+			log_freed_line_pointers(c->rel, buffer, unused, n);
+		END_CRIT_SECTION();
+	}
+	room = PageGetHeapFreeSpace(page);
+	UnlockReleaseBuffer(buffer);
+	RecordPageWithFreeSpace(c->rel, block, room);
+	return next;
+}
+
+static void
+finish_dead(Cleaning *c)
+{
+	if (c->ndead == 0)
+		return;
+	clean_indexes(c);
+	for (int next = 0; next < c->ndead;)
+	{
+		CHECK_FOR_INTERRUPTS();
+		next = free_line_pointers(c, next);
+	}
+	c->freed += c->ndead;
+	c->ndead = 0;
+}
+
+/* ---------- steps 2 and 3 of a table ---------- */
+
+/* Adds the dead line pointers of a page. */
+static void
+collect_dead(Cleaning *c, BlockNumber block)
+{
+	Buffer		buffer = ReadBufferExtended(c->rel, MAIN_FORKNUM, block, RBM_NORMAL, c->strategy);
+	Page		page = BufferGetPage(buffer);
+	OffsetNumber max;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	max = PageIsNew(page) ? 0 : PageGetMaxOffsetNumber(page);
+	for (OffsetNumber offset = FirstOffsetNumber; offset <= max; offset++)
+	{
+		if (!ItemIdIsDead(PageGetItemId(page, offset)))
+			continue;
+		ItemPointerSet(&c->dead[c->ndead], block, offset);
+		c->ndead++;
+	}
+	UnlockReleaseBuffer(buffer);
+}
+
+static void
+clean_pages(void *arg)
+{
+	Cleaning   *c = arg;
+	int			nblocks = (int) Min(RelationGetNumberOfBlocks(c->rel), PG_INT32_MAX);
+	int			block = -1;
+
+	while ((block = bms_next_member(c->blocks, block)) >= 0 && block < nblocks)
+	{
+		CHECK_FOR_INTERRUPTS();
+		collect_dead(c, block);
+		if (c->ndead > MAX_DEAD - MaxHeapTuplesPerPage)
+			finish_dead(c);
+	}
+	finish_dead(c);
+}
+
+static bool
+waiting_for_cleanup_lock(void)
+{
+	return waits_for_cleanup_lock(MyProc->wait_event_info);
+}
+
+void
+reclaim_clean(Relation rel, const DeadPages *pages)
+{
+	Cleaning	c = {.rel = rel, .blocks = pages->blocks, .live = pages->live};
+	TimestampTz started = GetCurrentTimestamp();
+
+	if (bms_is_empty(pages->blocks) || pages->relid != RelationGetRelid(rel))
+		return;
+	c.strategy = GetAccessStrategy(BAS_VACUUM);
+	c.dead = palloc(sizeof(ItemPointerData) * MAX_DEAD);
+	run_limited(clean_pages, &c, waiting_for_cleanup_lock, PIN_WAIT_MS, "a page of an index of jobq.queue is in use");
+	FreeSpaceMapVacuum(rel);
+	report_vacuum(rel, pages->live, Max(pages->dead - c.freed, 0), started);
+	pfree(c.dead);
+	FreeAccessStrategy(c.strategy);
+}

@@ -1,0 +1,456 @@
+/*
+ * health.c
+ *	  jobq.health(): does the queue work, and if not, why.
+ *
+ * A client's session asks; nothing here is kept up to date by anybody else for its sake.  Three sources:
+ * shared memory, a few queries (health_facts.c), and a ping that the dispatcher answers in its next turn.
+ * The status of the whole is the worst of the checks; a check that is not healthy says why in
+ * "message".  No tenant's name appears.
+ */
+#include "jobq.h"
+
+#include <unistd.h>
+
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "storage/latch.h"
+#include "utils/builtins.h"
+#include "utils/json.h"
+#include "utils/jsonb.h"
+#include "utils/timestamp.h"
+
+#include "lifecycle/launcher.h"
+#include "limits/kill_switch.h"
+#include "maintenance/beyond_horizon.h"
+#include "maintenance/disk_watch.h"
+#include "observe/health_facts.h"
+#include "shared/breaker.h"
+#include "shared/slots.h"
+#include "shared/wait_events.h"
+#include "shared/worker_need.h"
+#include "tables/queue_table.h"
+#include "tables/table_fit.h"
+
+#define PING_LIMIT_MS		1000	/* or jobq.health_latency, if that is longer */
+#define HORIZON_LIMIT_S		3600	/* who holds it back for longer is worth a look */
+#define NOTIFY_LOW			0.5
+#define NOTIFY_FULL			0.9
+
+PG_FUNCTION_INFO_V1(jobq_health);
+
+typedef enum Level
+{
+	HEALTHY,
+	DEGRADED,
+	UNHEALTHY
+} Level;
+
+static const char *const level_names[] = {"healthy", "degraded", "unhealthy"};
+
+typedef struct Report
+{
+	StringInfoData checks;
+	Level		worst;
+} Report;
+
+/* ---------- putting the answer together ---------- */
+
+/* extra is a list of members that begins with a comma, or empty; message may be NULL. */
+static void
+add_check(Report *report, const char *name, Level level, const char *message, const char *extra)
+{
+	appendStringInfo(&report->checks, "%s\"%s\": {\"status\": \"%s\"%s",
+					 report->checks.len > 0 ? ", " : "", name, level_names[level], extra);
+	if (message != NULL && message[0] != '\0')
+	{
+		appendStringInfoString(&report->checks, ", \"message\": ");
+		escape_json(&report->checks, message);
+	}
+	appendStringInfoChar(&report->checks, '}');
+	report->worst = Max(report->worst, level);
+}
+
+static char *
+json_string(const char *s)
+{
+	StringInfoData buf;
+
+	if (s == NULL)
+		return "null";
+	initStringInfo(&buf);
+	escape_json(&buf, s);
+	return buf.data;
+}
+
+/* ---------- the dispatcher ---------- */
+
+/* Asks the dispatcher for a sign of life; how long it took, or -1. */
+static double
+ping(JobqDb *db)
+{
+	MonoTime	start = mono_now();
+	uint64		mine = pg_atomic_fetch_add_u64(&db->ping, 1) + 1;
+
+	while (db->dispatcher != NULL)
+	{
+		MonoTime	now;
+
+		wake_dispatcher(db);
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1,
+						 jobq_wait(WAIT_HEALTH));
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+		now = mono_now();
+		if ((int64) (pg_atomic_read_u64(&db->pong) - mine) >= 0)
+			return (now - start) / 1000.0;
+		if (mono_exceeds(start, now, Max(PING_LIMIT_MS, jobq_health_latency)))
+			break;
+	}
+	return -1;
+}
+
+/* Why there is no dispatcher. */
+static const char *
+why_no_dispatcher(JobqDb *db, const HealthFacts *f)
+{
+	if (JobqShmem == NULL)
+		return "jobq is not in shared_preload_libraries: jobs are stored and nothing runs them";
+	if (RecoveryInProgress())
+		return "this server is a standby: jobs run on the primary";
+	if (!launcher_admits(get_database_name(MyDatabaseId)))
+		return "jobq.databases leaves this database out";
+	if (db == NULL)
+		return "jobq.max_databases are in use";
+	if (db->suspended > 0)
+		return "a command that needs the database or the queue to itself is under way";
+	if (JobqShmem->launcher == NULL)
+		return "the launcher is not running: the server restarts it in a few seconds";
+	if (f->background_workers >= max_worker_processes || (pg_atomic_read_u32(&db->lacking) & WORKER_DISPATCHER))
+		return "there is no free background worker: increase max_worker_processes";
+	return "the dispatcher is not running: the launcher starts it again, see the server log";
+}
+
+static bool
+check_dispatcher(Report *report, JobqDb *db, const HealthFacts *f)
+{
+	double		ms = db && db->dispatcher ? ping(db) : -1;
+	const char *message = NULL;
+	Level		level = HEALTHY;
+	bool		running = db && db->dispatcher;
+
+	if (!running)
+	{
+		level = UNHEALTHY;
+		message = why_no_dispatcher(db, f);
+		want_dispatcher(db);
+	}
+	else if (ms < 0)
+	{
+		level = UNHEALTHY;
+		message = "the dispatcher does not answer";
+	}
+	else if (ms >= jobq_health_latency)
+	{
+		level = DEGRADED;
+		message = "the dispatcher is slower than jobq.health_latency";
+	}
+	add_check(report, "dispatcher", level, message,
+			  ms < 0 ? ", \"latency_ms\": null" : psprintf(", \"latency_ms\": %.3f", ms));
+	return running;
+}
+
+/* ---------- workers ---------- */
+
+static void
+count_workers(int *sql, int *exec)
+{
+	*sql = *exec = 0;
+	if (JobqShmem == NULL)
+		return;
+	LWLockAcquire(JobqShmem->lock, LW_SHARED);
+	for (int i = 0; i < JobqShmem->nslots; i++)
+	{
+		Slot	   *slot = &JobqShmem->slots[i];
+
+		if (slot->in_use && !slot->dead && slot->dboid == MyDatabaseId)
+			(*(slot->kind == SLOT_SQL ? sql : exec))++;
+	}
+	LWLockRelease(JobqShmem->lock);
+}
+
+static int
+check_workers(Report *report, JobqDb *db, const HealthFacts *f, bool dispatcher)
+{
+	int			sql,
+				exec,
+				count,
+				can_start = 0;
+	int			free_workers = Max(max_worker_processes - (int) f->background_workers, 0);
+	Level		level;
+
+	count_workers(&sql, &exec);
+	count = sql + exec;
+	if (dispatcher)
+	{
+		can_start = Max(jobq_max_sql_workers - sql, 0);
+		if (f->exec_types > 0 && exec == 0)
+			can_start++;
+		can_start = Min(can_start, free_workers);
+	}
+	level = count + can_start >= jobq_health_min_workers ? HEALTHY :
+		count + can_start > 0 ? DEGRADED : UNHEALTHY;
+	add_check(report, "workers", level, level == HEALTHY ? NULL :
+			  !dispatcher ? "without a dispatcher no worker starts" :
+			  "fewer workers run or can start than jobq.health_min_workers",
+			  psprintf(", \"count\": %d, \"can_start\": %d", count, can_start));
+	return count;
+}
+
+/* Background worker slots: when there is none left, jobs wait for a worker that exists. */
+static void
+check_slots(Report *report, JobqDb *db, const HealthFacts *f)
+{
+	char	   *lacking = db != NULL ? lacking_workers(db) : NULL;
+	WorkerNeed	need = worker_need(InvalidOid);
+	char	   *message = NULL;
+
+	if (lacking != NULL)
+		message = psprintf("a worker could not be started (%s): increase max_worker_processes%s", lacking,
+						   need.advised > max_worker_processes ? psprintf(" to %d", need.advised) : "");
+	add_check(report, "slots", lacking != NULL ? DEGRADED : HEALTHY, message,
+			  psprintf(", \"used\": " INT64_FORMAT ", \"max\": %d, \"needed\": %d", f->background_workers,
+					   max_worker_processes, need.jobq + need.others));
+}
+
+static const char *
+unstartable_types(const HealthFacts *f)
+{
+	return psprintf("%d job %s paused on this node: %s", f->nunstartable, f->nunstartable == 1 ? "type is" : "types are",
+					f->unstartable ? f->unstartable : "");
+}
+
+static void
+check_helper(Report *report, JobqDb *db, const HealthFacts *f)
+{
+	char		path[MAXPGPATH];
+	char		trouble[sizeof(db->helper_trouble)] = "";
+	const char *message = NULL;
+
+	if (db != NULL)
+	{
+		SpinLockAcquire(&db->mutex);
+		strlcpy(trouble, db->helper_trouble, sizeof(trouble));
+		SpinLockRelease(&db->mutex);
+	}
+	snprintf(path, sizeof(path), "%s/jobq-helper", pkglib_path);
+	if (f->exec_types == 0)
+		message = NULL;
+	else if (access(path, X_OK) != 0)
+		message = "jobq-helper is not installed: no tool can be run";
+	else if (PostmasterPid == 1 && !jobq_allow_exec_under_pid1)
+		message = "the postmaster is process 1: run the container with an init process, "
+			"or set jobq.allow_exec_under_pid1";
+	else if (trouble[0] != '\0')
+		message = f->sees_all ? trouble : "a tool can't be started";
+	else if (f->nunstartable > 0)
+		message = f->sees_all ? unstartable_types(f) : "a tool can't be started";
+	add_check(report, "helper", message ? DEGRADED : HEALTHY, message, "");
+}
+
+/* ---------- jobs ---------- */
+
+static void
+check_queues(Report *report, JobqDb *db, const HealthFacts *f)
+{
+	char		trouble[sizeof(db->trouble)] = "";
+	char		seconds[32] = "null";
+	const char *message = NULL;
+	char	   *reason;
+	bool		stopped = stop_is_on(&reason, AccessShareLock);
+	bool		draining = false;	/* nothing starts, and no row says so yet */
+
+	if (db != NULL)
+	{
+		SpinLockAcquire(&db->mutex);
+		strlcpy(trouble, db->trouble, sizeof(trouble));
+		draining = db->ndrains > 0;
+		SpinLockRelease(&db->mutex);
+	}
+	if (f->waiting)
+		snprintf(seconds, sizeof(seconds), "%.3f", f->oldest_s);
+	if (stopped)
+		message = psprintf("all jobs are stopped: %s; jobq.start_all() lets them run",
+						   reason ? reason : "no reason given");
+	else if (draining)
+		message = "jobq.drain() is under way: no job starts";
+	else if (trouble[0] != '\0')
+		message = f->sees_all ? trouble : "something keeps jobs from being run";
+	else if (f->paused_waiting)
+		message = psprintf("jobs of paused types wait (%s): jobq.resume_job_type() lets them run", f->paused_waiting);
+	else if (f->blocked_keys)
+		message = "jobs have waited for their concurrency_key for over an hour";
+	add_check(report, "queues", message ? DEGRADED : HEALTHY, message,
+			  psprintf(", \"oldest_waiting_s\": %s, \"stopped\": %s, \"paused\": " INT64_FORMAT "%s%s",
+					   seconds, stopped || draining ? "true" : "false", f->paused_types,
+					   f->paused_names ? psprintf(", \"paused_types\": %s", f->paused_names) : "",
+					   f->blocked_keys ? psprintf(", \"blocked_keys\": %s", f->blocked_keys) : ""));
+}
+
+/* Only there while one is open. */
+static void
+check_breakers(Report *report, JobqDb *db, const HealthFacts *f)
+{
+	char	   *message;
+	char	   *open = breakers_health(db, &message);
+
+	if (open != NULL)
+		add_check(report, "breakers", DEGRADED, f->sees_all ? message : "the breaker of a job type is open",
+				  f->sees_all ? psprintf(", \"open\": %s", open) : "");
+}
+
+static void
+check_signals(Report *report, const HealthFacts *f)
+{
+	if (f->signals == NULL)
+		return;
+	add_check(report, "signals", f->signal_problem ? DEGRADED : HEALTHY,
+			  f->signal_problem == NULL || f->sees_all ? f->signal_problem : "the condition of a signal has no answer",
+			  psprintf(", \"active\": %s", f->signals));
+}
+
+static void
+check_dead_letters(Report *report, const HealthFacts *f)
+{
+	Level		level = f->recent_dead_letters == 0 ? HEALTHY :
+		f->recent_dead_letters < jobq_health_dead_letters ? DEGRADED : UNHEALTHY;
+
+	add_check(report, "dead_letters", level,
+			  level == HEALTHY ? NULL : "jobs have failed for good: retry or purge them",
+			  psprintf(", \"count\": " INT64_FORMAT, f->recent_dead_letters));
+}
+
+/* ---------- the rest of the house ---------- */
+
+/* As the disk watch has measured last: nobody's call waits for a file system here. */
+static void
+check_disk(Report *report, JobqDb *db)
+{
+	double		percent;
+	DiskLevel	level = disk_level(db, &percent);
+
+	if (level == DISK_UNKNOWN)
+		add_check(report, "disk", HEALTHY, NULL, ", \"level\": null, \"percent\": null");
+	else
+		add_check(report, "disk", level == DISK_EMERGENCY ? UNHEALTHY : level == DISK_CRITICAL ? DEGRADED : HEALTHY,
+				  level == DISK_OK ? NULL : "a file system is getting full: jobq.disk_log says which",
+				  psprintf(", \"level\": \"%s\", \"percent\": %.1f", disk_level_name(level), percent));
+}
+
+/* A finished job's row costs bytes_per_job until nobody can see it any more. */
+static void
+check_horizon(Report *report, JobqDb *db, const HealthFacts *f)
+{
+	bool		old = f->holder != NULL && f->holder_since && f->holder_s > HORIZON_LIMIT_S;
+	int64		row_bytes = db != NULL ? db->compaction.row_bytes : JOBQ_ROW_BYTES;
+	const char *members = ", \"holder\": null, \"held_s\": null, \"xids\": null, \"queue_bytes\": null, "
+		"\"dead_bytes\": null, \"bytes_per_job\": null";
+
+	if (f->sees_all)
+		members = psprintf(", \"holder\": %s, \"held_s\": %s, \"xids\": " INT64_FORMAT ", \"queue_bytes\": " INT64_FORMAT
+						   ", \"dead_bytes\": " INT64_FORMAT ", \"bytes_per_job\": " INT64_FORMAT,
+						   json_string(f->holder),
+						   f->holder && f->holder_since ? psprintf("%.3f", f->holder_s) : "null",
+						   f->holder_xids, f->queue_bytes, Min(f->dead_rows * row_bytes, f->queue_bytes), row_bytes);
+	add_check(report, "horizon", old ? DEGRADED : HEALTHY,
+			  !old ? NULL : beyond_horizon() != BEYOND_NOT ?
+			  "it keeps dead rows; of jobq.queue only if it has a snapshot of this database" :
+			  "it keeps dead rows, also of jobq.queue: a standby may need them, or jobq.compact_beyond_horizon is off",
+			  members);
+}
+
+static void
+check_notify_queue(Report *report, const HealthFacts *f)
+{
+	Level		level = f->notify_usage >= NOTIFY_FULL ? UNHEALTHY :
+		f->notify_usage >= NOTIFY_LOW ? DEGRADED : HEALTHY;
+
+	add_check(report, "notify_queue", level,
+			  level == HEALTHY ? NULL : "a session that listens does not read its notifications",
+			  psprintf(", \"usage\": %.4f", f->notify_usage));
+}
+
+static void
+check_identity(Report *report)
+{
+	int32		id;
+	bool		ours = home_is_ours(&id);
+
+	add_check(report, "identity", ours ? HEALTHY : UNHEALTHY, ours ? NULL :
+			  "this database was restored from a dump, so its jobs don't run: "
+			  "SELECT jobq.adopt() makes them its own", "");
+}
+
+/* Only there when it has something to say. */
+static void
+check_access(Report *report, const HealthFacts *f)
+{
+	if (f->strays)
+		add_check(report, "access", DEGRADED,
+				  psprintf("roles have privileges that jobq did not grant: %s; "
+						   "SELECT jobq._revoke_stray_grants() takes them back", f->strays), "");
+}
+
+/* Nothing can be read, or relied on, but for the dispatcher. */
+static Datum
+report_unread(JobqDb *db, Level level, const char *trouble)
+{
+	HealthFacts f = {0};
+	Report		report = {.worst = HEALTHY};
+
+	initStringInfo(&report.checks);
+	(void) check_dispatcher(&report, db, &f);
+	add_check(&report, "queues", level, trouble, "");
+	return DirectFunctionCall1(jsonb_in, CStringGetDatum(
+		psprintf("{\"status\": \"%s\", \"checks\": {%s}, \"details\": {}}", level_names[report.worst],
+				 report.checks.data)));
+}
+
+Datum
+jobq_health(PG_FUNCTION_ARGS)
+{
+	JobqDb	   *db = RecoveryInProgress() ? NULL : my_db();
+	const char *trouble = fit_trouble();
+	HealthFacts f;
+	Report		report = {.worst = HEALTHY};
+	StringInfoData out;
+	bool		dispatcher;
+	int			workers;
+
+	if (trouble[0] != '\0')
+		PG_RETURN_DATUM(report_unread(db, UNHEALTHY, psprintf("no job runs: %s", trouble)));
+	if (!health_facts(&f))
+		PG_RETURN_DATUM(report_unread(db, DEGRADED, "a lock on a table or an index of jobq keeps health() from reading it"));
+	initStringInfo(&report.checks);
+	dispatcher = check_dispatcher(&report, db, &f);
+	workers = check_workers(&report, db, &f, dispatcher);
+	check_queues(&report, db, &f);
+	check_dead_letters(&report, &f);
+	check_breakers(&report, db, &f);
+	check_signals(&report, &f);
+	check_helper(&report, db, &f);
+	check_disk(&report, db);
+	check_slots(&report, db, &f);
+	check_horizon(&report, db, &f);
+	check_notify_queue(&report, &f);
+	check_identity(&report);
+	check_access(&report, &f);
+
+	initStringInfo(&out);
+	appendStringInfo(&out, "{\"status\": \"%s\", \"checks\": {%s}, \"details\": {\"active_workers\": %d, "
+					 "\"total_queues\": " INT64_FORMAT ", \"oldest_waiting_job\": %s, "
+					 "\"dead_letter_count\": " INT64_FORMAT "}}",
+					 level_names[report.worst], report.checks.data, workers, f.types,
+					 json_string(f.oldest_id), f.dead_letters);
+	PG_RETURN_DATUM(DirectFunctionCall1(jsonb_in, CStringGetDatum(out.data)));
+}

@@ -1,0 +1,118 @@
+/*
+ * job_types.h
+ *	  The registry as each process sees it: a cache of jobq.job_types, dropped by relcache invalidation
+ *	  (a statement trigger on the table sends one, so every change counts, also a plain UPDATE).
+ */
+#ifndef JOBQ_JOB_TYPES_H
+#define JOBQ_JOB_TYPES_H
+
+#include "datatype/timestamp.h"
+
+typedef enum OutputKind
+{
+	OUTPUT_JSON,
+	OUTPUT_TEXT,
+	OUTPUT_NONE
+} OutputKind;
+
+/* options.events: what is written to jobq.events */
+typedef enum EventsLevel
+{
+	EVENTS_NONE,				/* only what handlers, tools and clients say themselves */
+	EVENTS_FAILURES,			/* and what went wrong, and what was done about it */
+	EVENTS_ALL					/* every transition */
+} EventsLevel;
+
+typedef struct Backoff
+{
+	bool		exponential;	/* else fixed */
+	int64		base_us;
+	int64		max_us;
+	double		jitter;			/* 0..1: the delay varies by that share, both ways */
+} Backoff;
+
+typedef struct JobType
+{
+	int32		id;				/* hash key */
+	char		name[64];
+	char		owner[64];
+	char		run_as[64];
+	char	   *handler;		/* NULL: exec type */
+	int			ncommand;
+	char	  **command;		/* NULL: SQL type */
+	int			max_attempts;
+	Backoff		backoff;
+	int64		timeout_us;		/* 0: none */
+	int			base_priority;
+	int			max_concurrent;
+	int			cpu_weight;
+	int			rate_limit;		/* 0: none */
+	int64		rate_window_us;
+	int			burst;
+	Interval	keep_completed;
+	bool		keeps_nothing;	/* keep_completed is 0 */
+	bool		keep_dead_forever;
+	Interval	keep_dead;
+	bool		buries_nothing; /* keep_dead is 0 */
+	bool		critical;
+	bool		paused;			/* now; paused_until says how long */
+	TimestampTz paused_until;	/* DT_NOEND: until resumed */
+	TimestampTz resumed_at;		/* last time; DT_NOBEGIN: never */
+	TimestampTz paused_at;		/* DT_NOBEGIN: not known */
+	bool		dropped;
+	Jsonb	   *options;		/* without env */
+	Jsonb	   *env;			/* options.env; NULL: none */
+	/* from options */
+	bool		batch;			/* may share a commit (default true) */
+	bool		require_tenant;
+	int64		aging_per_us;	/* aging; 0: none */
+	int			aging_max;
+	bool		fair;			/* fair_by = tenant */
+	int			fair_depth;		/* so many elements of its path */
+	int			max_crashes;	/* 2 */
+	int			max_children;	/* a minute; 0: no limit */
+	int			breaker_failures;	/* 0: no breaker */
+	int64		breaker_pause_us;
+	OutputKind	output;
+	bool		allow_dash;
+	int			max_output;		/* 0: jobq.max_output */
+	int64		kill_grace_us;
+	bool		refuse_on_disk_emergency;
+	int			keep_completed_count;	/* -1: by age only */
+	EventsLevel events;
+	char	   *on_complete;	/* job types that follow; NULL: none */
+	char	   *on_failure;
+	char	   *on_dead;
+	bool		has_hooks;		/* any of them */
+	bool		alert;			/* a dead letter raises one (default true) */
+	/* the oids of owner and run_as: job_type_owner, job_type_run_as */
+	bool		has_role_oids;	/* false: a table of release 0.1.0 */
+	Oid			owner_oid;
+	Oid			run_as_oid;
+} JobType;
+
+/* NULL when there is none (name: not dropped).  Valid until the next call that may accept invalidations. */
+extern JobType *job_type_by_name(const char *name);
+extern JobType *job_type_by_id(int32 id);
+/*
+ * The role, whatever it is called now; InvalidOid when it is gone.  The names in JobType may be former ones, which
+ * are for messages only.
+ */
+extern Oid	job_type_owner(const JobType *type);
+extern Oid	job_type_run_as(const JobType *type);
+/* 42501 unless the owner exists and may (still) become the role that the type's jobs run as. */
+extern void job_type_check_owner(const JobType *type, Oid run_as);
+/* True if a role has got another name since it was stored. */
+extern bool job_type_names_stale(const JobType *type);
+/* Rises when the cache was dropped. */
+extern uint64 job_types_generation(void);
+/* For who hears of a commit (publish_jobs.h) before its invalidation messages: drops the cache now. */
+extern void job_types_forget(void);
+extern Oid	jobq_relid(const char *name);	/* oid of jobq.<name>, cached per backend; InvalidOid: no extension */
+extern uint64 relations_generation(void);	/* never 0; rises when one of them, or a schema, has changed */
+extern Oid	jobq_owner(void);				/* owner of the extension's tables: who our own SQL runs as */
+/* Of all that decides whether the type's tool can be started here; 0: it has none. */
+extern uint32 job_type_tool_hash(const JobType *type);
+extern int64 interval_to_us(const Interval *span);	/* a month is 30 days, as in extract(epoch) */
+
+#endif

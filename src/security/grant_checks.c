@@ -1,0 +1,258 @@
+/*
+ * grant_checks.c
+ *	  What a call takes of whoever is held to grants (grants.h), and what a row takes to be seen.
+ *
+ * EXECUTE comes first, and is PostgreSQL's business: jobq.grant_access gives it for the functions of an access
+ * and nobody has it otherwise.  What is checked here is how far it reaches.  Functions that are not in the table
+ * below are for those who are free.
+ *
+ * A job that is not the caller's does not exist for him: calls that name one by its id answer as for an id that
+ * was never given out, and filters pass it over.
+ */
+#include "jobq.h"
+
+#include "miscadmin.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/inval.h"
+
+#include "security/grants.h"
+
+PG_FUNCTION_INFO_V1(jobq_reads);
+PG_FUNCTION_INFO_V1(jobq_reads_event);
+PG_FUNCTION_INFO_V1(jobq_reads_type);
+PG_FUNCTION_INFO_V1(jobq_reads_tenant);
+PG_FUNCTION_INFO_V1(jobq_sees);
+PG_FUNCTION_INFO_V1(jobq_manages);
+PG_FUNCTION_INFO_V1(jobq_is_free);
+
+typedef enum Reach
+{
+	REACH_ROWS,					/* the function itself leaves out what is not the caller's */
+	REACH_TENANT,				/* the tenant that its first argument names */
+	REACH_TYPE,					/* the type that its first argument names, of every tenant */
+	REACH_ALL					/* every type of every tenant */
+} Reach;
+
+static const struct
+{
+	const char *function;
+	Reach		reach;
+}			admin_calls[] = {
+	{"alter_job", REACH_ROWS},
+	{"cancel_job", REACH_ROWS},
+	{"cancel_jobs", REACH_ROWS},
+	{"purge_dead_letters", REACH_ROWS},
+	{"rerun_job", REACH_ROWS},
+	{"retry_dead_letters", REACH_ROWS},
+	{"retry_job", REACH_ROWS},
+	{"purge_tenant", REACH_TENANT},
+	{"alter_job_type", REACH_TYPE},
+	{"create_job_type", REACH_TYPE},
+	{"drop_job_type", REACH_TYPE},
+	{"pause_job_type", REACH_TYPE},
+	{"resume_job_type", REACH_TYPE},
+	{"create_signal", REACH_ALL},
+	{"drain", REACH_ALL},
+	{"drop_limit", REACH_ALL},
+	{"drop_signal", REACH_ALL},
+	{"set_limit", REACH_ALL},
+	{"set_pressure_rule", REACH_ALL},
+	{"set_signal", REACH_ALL},
+	{"set_tenant_quota", REACH_ALL},
+	{"start_all", REACH_ALL},
+	{"stop_all", REACH_ALL},
+};
+
+static void
+refuse_call(const char *function, const char *hint)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("permission denied for jobq.%s", function),
+			 hint ? errhint("%s", hint) : 0));
+}
+
+static text *
+text_argument(const NullableDatum *arg)
+{
+	return arg->isnull ? NULL : DatumGetTextPP(arg->value);
+}
+
+static bool
+reaches(Oid caller, Reach reach, const NullableDatum *args)
+{
+	text	   *first;
+
+	switch (reach)
+	{
+		case REACH_ROWS:
+			return access_may_some(caller, ACCESS_ADMIN);
+		case REACH_TENANT:
+			first = text_argument(&args[0]);
+			return access_may(caller, ACCESS_ADMIN, first, NULL);
+		case REACH_TYPE:
+			first = text_argument(&args[0]);
+			return access_may_everywhere(caller, ACCESS_ADMIN, first ? text_to_cstring(first) : NULL);
+		case REACH_ALL:
+			return access_may_everywhere(caller, ACCESS_ADMIN, NULL);
+	}
+	return false;
+}
+
+void
+access_check_call(Oid caller, const char *function, const NullableDatum *args)
+{
+	static const char *const hints[] = {
+		"It takes access \"admin\": see jobq.grant_access.",
+		"It takes access \"admin\" to that tenant, for all job types.",
+		"It takes access \"admin\" to that job type, for all tenants.",
+		"It takes access \"admin\" for all tenants and job types."
+	};
+	int			i;
+
+	AcceptInvalidationMessages();
+	if (access_is_free(caller))
+		return;
+	for (i = 0; i < (int) lengthof(admin_calls); i++)
+		if (strcmp(admin_calls[i].function, function) == 0)
+			break;
+	if (i == (int) lengthof(admin_calls))
+		refuse_call(function, NULL);
+	if (!reaches(caller, admin_calls[i].reach, args))
+		refuse_call(function, hints[admin_calls[i].reach]);
+}
+
+void
+access_need_free(const char *function)
+{
+	if (!access_is_free(GetUserId()))
+		refuse_call(function, NULL);
+}
+
+static bool
+has_rights_of(Oid role, Oid of)
+{
+	return OidIsValid(of) && has_privs_of_role(role, of);
+}
+
+/*
+ * True if access "admin" to the tenant lets the role enqueue jobs of the
+ * type: one that the grant names, or that the role owns or is run as.  A
+ * grant of all types does not, or it would give the rights of every run_as.
+ */
+static bool
+is_own_type(Oid role, JobType *type, text *tenant)
+{
+	if (!access_may(role, ACCESS_ADMIN, tenant, type->name))
+		return false;
+	return access_names_type(role, ACCESS_ADMIN, tenant, type->name) ||
+		has_rights_of(role, job_type_owner(type)) || has_rights_of(role, job_type_run_as(type));
+}
+
+/* jobq.tenant is a default and no right: the tenant that the job would have is looked at here. */
+void
+access_check_enqueue(JobType *type, text *tenant)
+{
+	static const char *const hint = "It takes access \"enqueue\" to that job type and tenant: see jobq.grant_access.";
+
+	if (access_may(GetUserId(), ACCESS_ENQUEUE, tenant, type->name) || is_own_type(GetUserId(), type, tenant))
+		return;
+	if (tenant == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied to enqueue a job of type \"%s\" without a tenant", type->name),
+				 errhint("%s", hint)));
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("permission denied to enqueue a job of type \"%s\" for tenant \"%s\"",
+					type->name, text_to_cstring(tenant)),
+			 errhint("%s", hint)));
+}
+
+/* --- rows --- */
+
+bool
+access_sees(Oid role, text *tenant, const char *type, text *enqueued_by)
+{
+	const char *self;
+
+	if (access_may(role, ACCESS_READ, tenant, type))
+		return true;
+	if (enqueued_by == NULL || !access_may_some(role, ACCESS_ENQUEUE) || !access_knows_type(role, type))
+		return false;
+	self = access_enqueuer(role);
+	return self != NULL && access_is_enqueuer(self, enqueued_by);
+}
+
+static const char *
+type_name(FunctionCallInfo fcinfo, int i)
+{
+	JobType    *type = PG_ARGISNULL(i) ? NULL : job_type_by_id(PG_GETARG_INT32(i));
+
+	return type ? type->name : NULL;
+}
+
+#define TEXT_OR_NULL(i) (PG_ARGISNULL(i) ? NULL : PG_GETARG_TEXT_PP(i))
+
+/* jobq._reads(tenant, type_id, enqueued_by): the policy of queue, history and dead_letters */
+Datum
+jobq_reads(PG_FUNCTION_ARGS)
+{
+	Oid			role = GetUserId();
+
+	if (access_is_free(role))
+		PG_RETURN_BOOL(true);
+	PG_RETURN_BOOL(access_sees(role, TEXT_OR_NULL(0), type_name(fcinfo, 1), TEXT_OR_NULL(2)));
+}
+
+/* jobq._reads_event(tenant, job_type): ... of events and alerts, which name the type */
+Datum
+jobq_reads_event(PG_FUNCTION_ARGS)
+{
+	Oid			role = GetUserId();
+
+	if (access_is_free(role))
+		PG_RETURN_BOOL(true);
+	PG_RETURN_BOOL(access_may(role, ACCESS_READ, TEXT_OR_NULL(0),
+							  PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1))));
+}
+
+/* jobq._reads_type(name): ... of job_types: whoever may do anything with it, of some tenant */
+Datum
+jobq_reads_type(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(access_knows_type(GetUserId(), text_to_cstring(PG_GETARG_TEXT_PP(0))));
+}
+
+/* jobq._reads_tenant(tenant): ... of tenant_quotas: a role that may read some type of that tenant */
+Datum
+jobq_reads_tenant(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(access_may_some_type(GetUserId(), ACCESS_READ, PG_GETARG_TEXT_PP(0)));
+}
+
+/* jobq._sees(caller, tenant, type_id, enqueued_by): the policy's question about another role */
+Datum
+jobq_sees(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(access_sees(PG_GETARG_OID(0), TEXT_OR_NULL(1), type_name(fcinfo, 2), TEXT_OR_NULL(3)));
+}
+
+/* jobq._manages(caller, tenant, type_id) */
+Datum
+jobq_manages(PG_FUNCTION_ARGS)
+{
+	Oid			role = PG_GETARG_OID(0);
+
+	if (access_is_free(role))
+		PG_RETURN_BOOL(true);
+	PG_RETURN_BOOL(access_may(role, ACCESS_ADMIN, TEXT_OR_NULL(1), type_name(fcinfo, 2)));
+}
+
+/* jobq._is_free(role) */
+Datum
+jobq_is_free(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(access_is_free(PG_GETARG_OID(0)));
+}

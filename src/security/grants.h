@@ -1,0 +1,68 @@
+/*
+ * grants.h
+ *	  Who may do what: the grants in jobq.access, and the questions asked of them.
+ *
+ * A role is free, or held to its grants (those made to it and to the roles whose rights it has).  Free are
+ * superusers, whoever has the rights of the owner of jobq's tables, and roles that jobq.grant_access has never
+ * met: what they may call was granted by hand, with GRANT, and is theirs for every tenant and type.
+ *
+ * jobq.grant_access marks a role by USAGE on the domain jobq.access_kind.  The mark is in the catalog, so that it
+ * follows a role that is renamed, survives dump and restore, and never grows rights when rows of jobq.access
+ * are lost.
+ */
+#ifndef JOBQ_GRANTS_H
+#define JOBQ_GRANTS_H
+
+#include "registry/job_types.h"
+
+typedef enum Access
+{
+	ACCESS_ENQUEUE,
+	ACCESS_WORK,
+	ACCESS_READ,				/* ACCESS_ADMIN has it too */
+	ACCESS_ADMIN
+} Access;
+#define ACCESS_COUNT (ACCESS_ADMIN + 1)
+
+/* Each looks at jobq.access once, and again when a grant or a membership has changed. */
+extern bool access_is_free(Oid role);
+/* tenant NULL: of jobs without one.  type NULL: of every type. */
+extern bool access_may(Oid role, Access access, text *tenant, const char *type);
+/* ... of every tenant. */
+extern bool access_may_everywhere(Oid role, Access access, const char *type);
+/* ... of the tenant, by a grant that names the type. */
+extern bool access_names_type(Oid role, Access access, text *tenant, const char *type);
+/* ... of some type of that tenant. */
+extern bool access_may_some_type(Oid role, Access access, text *tenant);
+/* ... of some tenant and type. */
+extern bool access_may_some(Oid role, Access access);
+
+/* ... and may know that there is such a type. */
+extern bool access_knows_type(Oid role, const char *type);
+
+/*
+ * Returns what a row stores of the role that enqueued it, "oid:name"; NULL of a role that is free, which sees all
+ * rows.  The oid follows a rename.  The name serves restored dumps: jobq.adopt() writes the oids anew, 0 where no role
+ * has the name.
+ */
+extern const char *access_enqueuer(Oid role);
+/* True if a row's enqueued_by means the role of `self`, which access_enqueuer() has returned. */
+extern bool access_is_enqueuer(const char *self, const text *enqueued_by);
+
+/* grant_checks.c: what calls take.  42501 when the caller has not got it. */
+/* May role read a job of that tenant and type, or has it stored it, and still some access to the type? */
+extern bool access_sees(Oid role, text *tenant, const char *type, text *enqueued_by);
+extern void access_check_enqueue(JobType *type, text *tenant);
+
+/* Of a function behind the gate (owner_call.c), by its name and first argument. */
+extern void access_check_call(Oid caller, const char *function, const NullableDatum *args);
+/* Of one that no grant holds. */
+extern void access_need_free(const char *function);
+
+/* Rises with each change of what this file answers from. */
+extern uint64 access_generation(void);
+
+/* tenant_check.c: does the check that jobq.set_tenant_check has set admit role to the tenant?  Runs it as role. */
+extern bool tenant_check_admits(Oid role, text *tenant);
+
+#endif

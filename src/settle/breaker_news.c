@@ -1,0 +1,140 @@
+/*
+ * breaker_news.c
+ *	  Events and log lines of breakers that have opened or closed.
+ *
+ * The process whose attempt did it writes them, once that attempt's settlement is committed, in a transaction of its
+ * own.  When that fails, or events have no partition for now, the line in the log is all there is.
+ */
+#include "jobq.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "nodes/pg_list.h"
+#include "utils/builtins.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "base/json_build.h"
+#include "settle/breaker_news.h"
+#include "shared/breaker.h"
+#include "tables/queue_table.h"
+
+typedef struct Piece
+{
+	int32		type_id;
+	pg_uuid_t	id;				/* of the job whose attempt did it */
+	BreakerNews news;
+	int			failures;
+	int64		pause_us;
+	TimestampTz at;
+} Piece;
+
+static List *pieces = NIL;
+
+void
+breaker_news_add(int32 type_id, const pg_uuid_t *id, BreakerNews news, int failures, int64 pause_us)
+{
+	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
+	Piece	   *piece = palloc(sizeof(Piece));
+
+	*piece = (Piece) {type_id, *id, news, failures, pause_us, GetCurrentTimestamp()};
+	pieces = lappend(pieces, piece);
+	MemoryContextSwitchTo(old);
+}
+
+static char *
+span_text(int64 us)
+{
+	Interval	span = {.time = us};
+
+	return DatumGetCString(DirectFunctionCall1(interval_out, IntervalPGetDatum(&span)));
+}
+
+static char *
+message_of(const Piece *piece, const JobType *type)
+{
+	if (piece->news == BREAKER_HAS_CLOSED)
+		return psprintf("the breaker of job type \"%s\" is closed: its jobs start again", type->name);
+	return psprintf("the breaker of job type \"%s\" is open for %s: %d attempts in a row have failed",
+					type->name, span_text(piece->pause_us), piece->failures);
+}
+
+static Jsonb *
+data_of(const Piece *piece)
+{
+	JsonBuild	b;
+
+	if (piece->news == BREAKER_HAS_CLOSED)
+		return NULL;
+	json_begin_object(&b);
+	json_add_number(&b, "failures", piece->failures);
+	json_add_time(&b, "until", piece->at + piece->pause_us);
+	return json_end_object(&b);
+}
+
+static void
+write_piece(EventLog *log, const Piece *piece)
+{
+	JobType    *type = job_type_by_id(piece->type_id);
+	bool		opened = piece->news == BREAKER_OPENED;
+	Datum		values[Q_NATTS] = {0};
+	bool		nulls[Q_NATTS];
+	Event		event = {.ts = piece->at, .type = opened ? "paused" : "resumed", .source = "dispatcher",
+	.level = opened ? "error" : "info"};
+
+	if (type == NULL)
+		return;
+	event.message = message_of(piece, type);
+	event.data = data_of(piece);
+	ereport(LOG,
+			(errcode(opened ? ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE : ERRCODE_SUCCESSFUL_COMPLETION),
+			 errmsg("jobq: %s", event.message)));
+	memset(nulls, true, sizeof(nulls));
+	values[Q_id - 1] = UUIDPGetDatum(&piece->id);
+	nulls[Q_id - 1] = false;
+	if (EVENTS_WANTED(type, EVENTS_FAILURES))
+		(void) event_add(log, values, nulls, type, &event);
+}
+
+static void
+write_pieces(void)
+{
+	EventLog	log;
+	ListCell   *lc;
+
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());	/* what TOAST may need */
+	events_begin(&log);
+	foreach(lc, pieces)
+		write_piece(&log, lfirst(lc));
+	events_end(&log);
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+}
+
+void
+breaker_tell(void)
+{
+	MemoryContext context = CurrentMemoryContext;
+
+	if (pieces == NIL)
+		return;
+	PG_TRY();
+	{
+		write_pieces();
+	}
+	PG_CATCH();
+	{
+		HOLD_INTERRUPTS();
+		EmitErrorReport();
+		AbortOutOfAnyTransaction();
+		FlushErrorState();
+		RESUME_INTERRUPTS();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	list_free_deep(pieces);
+	pieces = NIL;
+}

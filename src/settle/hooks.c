@@ -1,0 +1,266 @@
+/*
+ * hooks.c
+ *	  Jobs that follow from a job.
+ *
+ *	 on_complete	it has completed
+ *	 on_failure		an attempt has failed, whether or not another one follows
+ *	 on_dead		it has become a dead letter; after on_failure
+ *
+ * The payload is the job's story (docs/events.md).  The new job is checked as if the owner of the type had enqueued
+ * it; it has the tenant of its parent, and is one deeper, so options.max_depth ends a chain that comes
+ * back to itself.  A story that is too large to be a payload has the job's id in place of its payload, metadata and
+ * result; the job's row stays until the job of the hook has ended (hook_references.h).
+ */
+#include "jobq.h"
+
+#include "access/xact.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_proc.h"
+#include "miscadmin.h"
+#include "nodes/makefuncs.h"
+#include "parser/parse_func.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
+#include "utils/timestamp.h"
+
+#include "base/json_build.h"
+#include "base/json_size.h"
+#include "base/texts.h"
+#include "enqueue/insert_job.h"
+#include "settle/hook_references.h"
+#include "settle/hooks.h"
+
+/* ---------- the new job ---------- */
+
+static void
+become(Oid role)
+{
+	Oid			user;
+	int			context;
+
+	GetUserIdAndSecContext(&user, &context);
+	SetUserIdAndSecContext(role, context | SECURITY_LOCAL_USERID_CHANGE);
+}
+
+/* The type's owner, from here to the end of the subtransaction; 42501 when he may not enqueue. */
+static void
+become_owner(const JobType *type)
+{
+	Oid			role = job_type_owner(type);
+	List	   *name = list_make2(makeString("jobq"), makeString("enqueue"));
+	int			found;
+	FuncCandidateList function = FuncnameGetCandidates(name, -1, NIL, false, false, false, true, &found);
+
+	if (!OidIsValid(role))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("role \"%s\" does not exist", type->owner)));
+	if (function == NULL || object_aclcheck(ProcedureRelationId, function->oid, role, ACL_EXECUTE) != ACLCHECK_OK)
+		ereport(ERROR,
+				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+				 errmsg("permission denied: role \"%s\" may not enqueue jobs", GetUserNameFromId(role, false))));
+	become(role);
+}
+
+static void
+store_hook(const Datum *values, const bool *nulls, JobType *type, const Hook *hook)
+{
+	NullableDatum args[A_COUNT];
+	pg_uuid_t	id;
+	Enqueuer	e;
+	Request		request;
+
+	request_defaults(args);
+	args[A_job_type].value = CStringGetTextDatum(hook->job_type);
+	args[A_job_type].isnull = false;
+	args[A_tenant].value = values[Q_tenant - 1];
+	args[A_tenant].isnull = nulls[Q_tenant - 1];
+	request_read(&request, args);
+	request_set_payload(&request, hook->payload);
+	request_set_parent(&request, type, DatumGetUUIDP(values[Q_id - 1]),
+					   nulls[Q_depth - 1] ? 1 : DatumGetInt32(values[Q_depth - 1]) + 1);
+	enqueuer_begin(&e);
+	(void) store_job(&e, &request, &id);
+	enqueuer_end(&e);
+	if (hook->refers)
+		hook_reference_add(&id, DatumGetUUIDP(values[Q_id - 1]));
+}
+
+static void
+hook_failed(Ledger *ledger, const Datum *values, const bool *nulls, JobType *type, int attempt, const Hook *hook,
+			ErrorData *edata)
+{
+	Event		event = {.attempt = attempt, .type = "hook_failed", .source = hook->source, .level = "warning",
+	.message = bounded_text(edata->message)};
+	JsonBuild	b;
+
+	if (!EVENTS_WANTED(type, EVENTS_FAILURES))
+		return;
+	json_begin_object(&b);
+	json_add_string(&b, "hook", hook->name);
+	json_add_string(&b, "job_type", hook->job_type);
+	json_add_string(&b, "code", unpack_sql_state(edata->sqlerrcode));
+	event.data = json_end_object(&b);
+	(void) event_add(&ledger->events, values, nulls, type, &event);
+}
+
+void
+hook_enqueue(Ledger *ledger, const Datum *values, const bool *nulls, JobType *type, int attempt, const Hook *hook)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	uint32		cancels_held = QueryCancelHoldoffCount;
+	uint32		interrupts_held = InterruptHoldoffCount;
+	Oid			user;
+	int			sec_context;
+	char	   *tenant = jobq_tenant;
+
+	jobq_tenant = "";			/* the parent's counts, or none */
+	GetUserIdAndSecContext(&user, &sec_context);
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		if (hook->owned)
+			become_owner(hook->owned);
+		else
+			become(jobq_owner());
+		store_hook(values, nulls, type, hook);
+		SetUserIdAndSecContext(user, sec_context);
+		ReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+
+		MemoryContextSwitchTo(context);
+		edata = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();	/* gives back the identity, too */
+		MemoryContextSwitchTo(context);
+		CurrentResourceOwner = owner;
+		QueryCancelHoldoffCount = cancels_held; /* an error resets them */
+		InterruptHoldoffCount = interrupts_held;
+		jobq_tenant = tenant;
+		if (edata->sqlerrcode == ERRCODE_QUERY_CANCELED)
+			ReThrowError(edata);	/* run_inline: the caller's own */
+		hook_failed(ledger, values, nulls, type, attempt, hook, edata);
+	}
+	PG_END_TRY();
+	jobq_tenant = tenant;
+}
+
+/* ---------- the story ---------- */
+
+static void
+add_text(JsonBuild *b, const char *key, Job *job, int att)
+{
+	json_add_text(b, key, JOB_NULL(job, att) ? NULL : TextDatumGetCString(JOB_ATT(job, att)));
+}
+
+static void
+add_id(JsonBuild *b, const char *key, Job *job, int att)
+{
+	json_add_text(b, key, JOB_NULL(job, att) ? NULL :
+				  DatumGetCString(DirectFunctionCall1(uuid_out, JOB_ATT(job, att))));
+}
+
+static Jsonb *
+jsonb_of(Job *job, int att)
+{
+	return JOB_NULL(job, att) ? NULL : DatumGetJsonbP(JOB_ATT(job, att));
+}
+
+/* How much of the job a story holds. */
+typedef enum StorySize
+{
+	STORY_WHOLE,
+	STORY_REFERS,				/* payload, metadata and result by reference */
+	STORY_SHORT					/* nor error_details */
+} StorySize;
+
+static Jsonb *
+build_story(Job *job, JobType *type, Outcome *o, int attempt, JobStatus status, const char *hook,
+			StorySize size)
+{
+	JsonBuild	b;
+
+	json_begin_object(&b);
+	json_add_string(&b, "hook", hook);
+	add_id(&b, "id", job, Q_id);
+	json_add_string(&b, "job_type", type->name);
+	json_add_string(&b, "status", status_name(status));
+	json_add_number(&b, "attempts", attempt);
+	json_add_number(&b, "max_attempts", JOB_INT(job, Q_max_attempts));
+	json_add_number(&b, "runs", JOB_INT(job, Q_runs));
+	json_add_text(&b, "error_msg", o->message);
+	json_add_text(&b, "error_code", o->code);
+	add_text(&b, "tenant", job, Q_tenant);
+	add_id(&b, "parent_id", job, Q_parent_id);
+	json_add_text(&b, "worker", o->worker);
+	json_add_time(&b, "created_at", DatumGetTimestampTz(JOB_ATT(job, Q_created_at)));
+	json_add_time(&b, "started_at", o->started_at);
+	json_add_time(&b, "ended_at", o->ended_at);
+	if (size == STORY_WHOLE)
+	{
+		json_add_jsonb(&b, "payload", jsonb_of(job, Q_payload));
+		json_add_jsonb(&b, "metadata", jsonb_of(job, Q_metadata));
+		json_add_jsonb(&b, "result", o->has_result ? o->result : NULL);
+	}
+	else
+	{
+		json_add_bool(&b, "truncated", true);
+		add_id(&b, "job_id", job, Q_id);
+	}
+	if (size != STORY_SHORT)
+		json_add_jsonb(&b, "error_details", o->details);
+	return json_end_object(&b);
+}
+
+static void
+fire(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, JobStatus status, const char *name,
+	 const char *job_type)
+{
+	Hook		hook = {.name = name, .job_type = job_type, .owned = type, .source = o->source};
+
+	if (job_type == NULL)
+		return;
+	for (StorySize size = STORY_WHOLE; size <= STORY_SHORT; size++)
+	{
+		hook.payload = build_story(job, type, o, attempt, status, name, size);
+		hook.refers = size != STORY_WHOLE;
+		if (json_fits(hook.payload, (int64) jobq_max_payload))
+			break;
+	}
+	hook_enqueue(ledger, job->values, job->nulls, type, attempt, &hook);
+}
+
+void
+hooks_fire(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, JobStatus status)
+{
+	if (o->kind == OUTCOME_COMPLETED)
+		fire(ledger, job, type, o, attempt, status, "on_complete", type->on_complete);
+	if (o->kind != OUTCOME_FAILED)
+		return;
+	fire(ledger, job, type, o, attempt, status, "on_failure", type->on_failure);
+	if (status == JOB_ERROR)
+		fire(ledger, job, type, o, attempt, status, "on_dead", type->on_dead);
+}
+
+bool
+hooks_refer(Job *job, JobType *type, Outcome *o, int attempt, JobStatus status)
+{
+	bool		fires = o->kind == OUTCOME_COMPLETED ? type->on_complete != NULL :
+		o->kind == OUTCOME_FAILED && (type->on_failure != NULL || type->on_dead != NULL);
+
+	/* the names of hooks differ in length, and runs may rise yet */
+	if (fires && !json_fits(build_story(job, type, o, attempt, status, "on_complete", STORY_WHOLE),
+							(int64) jobq_max_payload - 32))
+		return true;
+	return type->on_failure != NULL && JOB_INT(job, Q_runs) > (o->begun ? 1 : 0) && hook_reference_exists(JOB_ID(job));
+}

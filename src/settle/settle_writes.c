@@ -1,0 +1,112 @@
+/*
+ * settle_writes.c
+ *	  The tables that a settling transaction writes, and rows that go into history together.
+ *
+ * Tables are opened when the first row needs them and closed before commit.  A batch of jobs that are done
+ * is moved at its end, by one insert of many rows: one WAL record and one look for room per page.
+ * Until then such a job is still in the queue, locked by us, and looks to everybody, also to the handlers
+ * that run after it in the batch, as it looks to another transaction: running.  A job with a unique key is
+ * moved at once: a later handler that enqueues the key must find it free.  Events are gathered in the same way.
+ */
+#include "jobq.h"
+
+#include "utils/rel.h"
+
+#include "registry/job_types.h"
+#include "settle/settle_writes.h"
+#include "tables/row_map.h"
+
+static const ShapeColumn dead_letter_count_columns[] = {{"change", INT8OID, FILLED}};
+const Shape dead_letter_count_shape = FIRST_SHAPE("dead_letter_count", dead_letter_count_columns);
+
+static void
+move_now(Ledger *ledger, Job *job, Datum *values, bool *nulls)
+{
+	table_insert_row(&ledger->history.table, values, nulls);
+	table_delete_row(&ledger->queue, &job->tid);
+}
+
+/* What was to be written together. */
+static void
+ledger_write(Ledger *ledger)
+{
+	int			n = ledger->nmoves;
+
+	ledger->nmoves = 0;
+	if (n == 0)
+		return;
+	table_insert_tuples(&ledger->history.table, ledger->moved_to, n);
+	for (int i = 0; i < n; i++)
+		table_delete_row(&ledger->queue, &ledger->moved_from[i]);
+}
+
+/* history's partition is open. */
+void
+ledger_move_to_history(Ledger *ledger, Job *job, Datum *values, bool *nulls)
+{
+	if (!ledger->together || !JOB_NULL(job, Q_unique_key))
+	{
+		move_now(ledger, job, values, nulls);
+		return;
+	}
+	if (ledger->nmoves == JOBQ_CELLS)
+		ledger_write(ledger);
+	ledger->moved_from[ledger->nmoves] = job->tid;
+	ledger->moved_to[ledger->nmoves++] = table_form_row(&ledger->history.table, values, nulls);
+}
+
+void
+ledger_open(Ledger *ledger)
+{
+	memset(ledger, 0, sizeof(Ledger));
+	events_begin(&ledger->events);
+	table_open_for_write(&ledger->queue, jobq_relid("queue"));
+	ledger->queue_open = true;
+}
+
+void
+ledger_bury(Ledger *ledger, Datum *values, bool *nulls)
+{
+	if (!ledger->dead_open)
+		table_open_for_write(&ledger->dead, jobq_relid("dead_letters"));
+	ledger->dead_open = true;
+	table_insert_row(&ledger->dead, values, nulls);
+	ledger->nburied++;
+}
+
+/* src/sql/25_retention.sql: how the number of dead letters is known. */
+static void
+count_dead_letters(int n)
+{
+	Datum		values[1] = {Int64GetDatum(n)};
+	bool		nulls[1] = {false};
+	Table		count;
+
+	table_open_for_write(&count, jobq_relid("dead_letter_count"));
+	table_insert_row(&count, values, nulls);
+	table_close_after_write(&count);
+}
+
+void
+ledger_close(Ledger *ledger)
+{
+	ledger_write(ledger);
+	events_end(&ledger->events);
+	partition_close(&ledger->alerts);
+	if (ledger->nburied > 0)
+		count_dead_letters(ledger->nburied);
+	if (ledger->dead_open)
+		table_close_after_write(&ledger->dead);
+	partition_close(&ledger->history);
+	if (ledger->queue_open)
+		table_close_after_write(&ledger->queue);
+	memset(ledger, 0, sizeof(Ledger));
+}
+
+bool
+ledger_open_history(Ledger *ledger, TimestampTz expires_at)
+{
+	if (ledger->nmoves > 0 && !partition_holds(&ledger->history, expires_at))
+		ledger_write(ledger);
+	return partition_open(&ledger->history, "history", expires_at);
+}

@@ -1,0 +1,249 @@
+/*
+ * breaker.c
+ *	  The breakers of job types, in shared memory: they outlive the dispatcher, not the server.
+ *
+ * A type has an entry from its first failure until its next success, under JobqDb.breaker_mutex.  When all are
+ * taken, the closed one with the fewest failures is forgotten: its count begins anew.  While all are open, other
+ * types are not paused.
+ */
+#include "jobq.h"
+
+#include "miscadmin.h"
+#include "utils/uuid.h"
+
+#include "settle/breaker_news.h"
+#include "shared/breaker.h"
+
+#define SAME_JOB(a, b)	(memcmp(a, b, sizeof(pg_uuid_t)) == 0)
+
+/* ---------- entries; the mutex is held ---------- */
+
+static Breaker *
+find_entry(JobqDb *db, int32 type_id)
+{
+	for (int i = 0; i < db->nbreakers; i++)
+	{
+		if (db->breakers[i].type_id == type_id)
+			return &db->breakers[i];
+	}
+	return NULL;
+}
+
+static void
+free_entry(JobqDb *db, Breaker *b)
+{
+	*b = db->breakers[--db->nbreakers];
+}
+
+/* Returns an entry that may be used anew; NULL: all are open. */
+static Breaker *
+spare_entry(JobqDb *db)
+{
+	Breaker    *spare = NULL;
+
+	if (db->nbreakers < JOBQ_BREAKERS)
+		return &db->breakers[db->nbreakers++];
+	for (int i = 0; i < db->nbreakers; i++)
+	{
+		Breaker    *b = &db->breakers[i];
+
+		if (b->state == BREAKER_CLOSED && (spare == NULL || b->failures < spare->failures))
+			spare = b;
+	}
+	return spare;
+}
+
+static Breaker *
+make_entry(JobqDb *db, const BreakerNote *note)
+{
+	Breaker    *b = find_entry(db, note->type_id);
+
+	if (b == NULL && (b = spare_entry(db)) != NULL)
+	{
+		memset(b, 0, sizeof(*b));
+		b->type_id = note->type_id;
+		b->resumed_at = note->resumed_at;
+	}
+	return b;
+}
+
+/* ---------- how attempts end ---------- */
+
+/* True if jobq broke off the attempt: that says nothing of what the type's jobs need. */
+static bool
+is_fault_of_system(const Outcome *o)
+{
+	return o->code != NULL && (strcmp(o->code, "server_crash") == 0 || strcmp(o->code, "helper_lost") == 0);
+}
+
+void
+breaker_fill_note(BreakerNote *note, const JobType *type, const Outcome *o)
+{
+	note->type_id = type->id;
+	note->limit = type->breaker_failures;
+	note->pause_us = type->breaker_pause_us;
+	note->resumed_at = type->resumed_at;
+	note->succeeded = o->kind == OUTCOME_COMPLETED;
+	note->failed = o->kind == OUTCOME_FAILED && !is_fault_of_system(o);
+}
+
+/* Opens it, again if it was half-open. */
+static BreakerNews
+open_entry(Breaker *b, const BreakerNote *note)
+{
+	b->state = BREAKER_OPEN;
+	b->opened_at = mono_now();
+	b->resumed_at = note->resumed_at;
+	return BREAKER_OPENED;
+}
+
+/* One more failure; what began before the breaker opened says nothing new. */
+static BreakerNews
+note_failure(JobqDb *db, const BreakerNote *note, const pg_uuid_t *id, int *failures)
+{
+	Breaker    *b = make_entry(db, note);
+
+	if (b == NULL)
+		return BREAKER_NO_NEWS;
+	*failures = ++b->failures;
+	if (b->state == BREAKER_CLOSED ? b->failures >= note->limit :
+		b->state == BREAKER_PROBING && SAME_JOB(&b->probe, id))
+		return open_entry(b, note);
+	return BREAKER_NO_NEWS;
+}
+
+static BreakerNews
+note_other_end(JobqDb *db, const BreakerNote *note, const pg_uuid_t *id)
+{
+	Breaker    *b = find_entry(db, note->type_id);
+	bool		probed = b != NULL && b->state == BREAKER_PROBING && SAME_JOB(&b->probe, id);
+
+	if (b == NULL || (b->state != BREAKER_CLOSED && !probed))
+		return BREAKER_NO_NEWS;
+	if (note->succeeded)
+	{
+		free_entry(db, b);
+		return probed ? BREAKER_HAS_CLOSED : BREAKER_NO_NEWS;
+	}
+	if (probed)
+		b->state = BREAKER_OPEN;
+	return BREAKER_NO_NEWS;
+}
+
+void
+breaker_apply_note(const BreakerNote *note, const pg_uuid_t *id)
+{
+	JobqDb	   *db = my_db();
+	BreakerNews news;
+	int			failures = 0;
+
+	if (db == NULL || (!note->failed && db->nbreakers == 0))
+		return;
+	SpinLockAcquire(&db->breaker_mutex);
+	news = note->failed ? note_failure(db, note, id, &failures) : note_other_end(db, note, id);
+	SpinLockRelease(&db->breaker_mutex);
+	if (news != BREAKER_NO_NEWS)
+		breaker_news_add(note->type_id, id, news, failures, note->pause_us);
+}
+
+/* ---------- which jobs may begin ---------- */
+
+bool
+breaker_admits(const JobType *type, const pg_uuid_t *id)
+{
+	JobqDb	   *db = my_db();
+	Breaker    *b;
+	bool		admits;
+
+	if (type->breaker_failures == 0 || db == NULL || db->nbreakers == 0)
+		return true;
+	SpinLockAcquire(&db->breaker_mutex);
+	b = find_entry(db, type->id);
+	admits = b == NULL || b->state == BREAKER_CLOSED || (b->state == BREAKER_PROBING && SAME_JOB(&b->probe, id));
+	SpinLockRelease(&db->breaker_mutex);
+	return admits;
+}
+
+void
+breaker_read(JobqDb *db, int32 type_id, TimestampTz resumed_at, Breaker *copy)
+{
+	Breaker    *b;
+
+	memset(copy, 0, sizeof(*copy));
+	SpinLockAcquire(&db->breaker_mutex);
+	b = find_entry(db, type_id);
+	if (b != NULL && b->resumed_at < resumed_at)
+	{
+		free_entry(db, b);
+		b = NULL;
+	}
+	if (b != NULL)
+		*copy = *b;
+	SpinLockRelease(&db->breaker_mutex);
+}
+
+void
+breaker_close(JobqDb *db, int32 type_id)
+{
+	Breaker    *b;
+
+	if (db->nbreakers == 0)
+		return;
+	SpinLockAcquire(&db->breaker_mutex);
+	b = find_entry(db, type_id);
+	if (b != NULL)
+		free_entry(db, b);
+	SpinLockRelease(&db->breaker_mutex);
+}
+
+void
+breaker_begin_probe(JobqDb *db, int32 type_id, const pg_uuid_t *id)
+{
+	Breaker    *b;
+
+	SpinLockAcquire(&db->breaker_mutex);
+	b = find_entry(db, type_id);
+	if (b != NULL && b->state == BREAKER_OPEN)
+	{
+		b->state = BREAKER_PROBING;
+		b->probe = *id;
+	}
+	SpinLockRelease(&db->breaker_mutex);
+}
+
+void
+breaker_end_probe(JobqDb *db, int32 type_id, const pg_uuid_t *id)
+{
+	Breaker    *b;
+
+	SpinLockAcquire(&db->breaker_mutex);
+	b = find_entry(db, type_id);
+	if (b != NULL && b->state == BREAKER_PROBING && SAME_JOB(&b->probe, id))
+		b->state = BREAKER_OPEN;
+	SpinLockRelease(&db->breaker_mutex);
+}
+
+void
+breakers_forget(JobqDb *db)
+{
+	SpinLockAcquire(&db->breaker_mutex);
+	db->nbreakers = 0;
+	SpinLockRelease(&db->breaker_mutex);
+}
+
+int
+breakers_open(JobqDb *db, Breaker *copies)
+{
+	int			n = 0;
+
+	if (db->nbreakers == 0)
+		return 0;
+	SpinLockAcquire(&db->breaker_mutex);
+	for (int i = 0; i < db->nbreakers; i++)
+	{
+		if (db->breakers[i].state != BREAKER_CLOSED)
+			copies[n++] = db->breakers[i];
+	}
+	SpinLockRelease(&db->breaker_mutex);
+	return n;
+}

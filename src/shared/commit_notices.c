@@ -1,0 +1,134 @@
+/*
+ * commit_notices.c
+ *	  What a transaction has to say when it has committed.
+ *
+ * Texts are made beforehand and belong to the subtransaction that made them.  The callback at COMMIT writes them to
+ * the log, as PostgreSQL's own callbacks may, but not to the client, whose encoding may lack a character: an error
+ * after the commit is a PANIC.  It sets bits in shared memory; the dispatcher is woken by whoever
+ * sets one that was clear, so a burst of commits wakes it once.  What is prepared says nothing: COMMIT
+ * PREPARED has no callback that knows of it.
+ */
+#include "jobq.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "nodes/pg_list.h"
+#include "tcop/dest.h"
+#include "tcop/tcopprot.h"
+#include "utils/memutils.h"
+
+#include "shared/commit_notices.h"
+#include "shared/shmem.h"
+
+typedef struct LogLine
+{
+	SubTransactionId subid;
+	int			elevel;
+	char	   *message;
+	char	   *detail;
+} LogLine;
+
+static MemoryContext news_context = NULL;	/* reset at the end of each transaction that had any */
+static JobqDb *news_db = NULL;
+static List *lines = NIL;
+static uint32 news = 0;
+
+static void
+forget_news(void)
+{
+	lines = NIL;
+	news = 0;
+	MemoryContextReset(news_context);
+}
+
+static void
+tell_dispatcher(void)
+{
+	if (news_db == NULL || news_db->dboid != MyDatabaseId)
+		return;
+	if ((pg_atomic_fetch_or_u32(&news_db->news, news) & news) != news)
+		wake_dispatcher(news_db);
+}
+
+static void
+write_lines(void)
+{
+	CommandDest client = whereToSendOutput;
+	ListCell   *lc;
+
+	whereToSendOutput = DestNone;
+	foreach(lc, lines)
+	{
+		LogLine    *line = lfirst(lc);
+
+		ereport(line->elevel,
+				(errmsg_internal("%s", line->message),
+				 line->detail ? errdetail_internal("%s", line->detail) : 0,
+				 errhidestmt(true), errhidecontext(true)));
+	}
+	whereToSendOutput = client;
+}
+
+static void
+news_xact_callback(XactEvent event, void *arg)
+{
+	if (news == 0 && lines == NIL)
+		return;
+	if (event == XACT_EVENT_COMMIT)
+	{
+		write_lines();
+		tell_dispatcher();
+	}
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
+		forget_news();
+}
+
+/* Bits may stay: a notification too many finds nothing new. */
+static void
+news_subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
+{
+	if (event != SUBXACT_EVENT_ABORT_SUB)
+		return;
+	while (lines != NIL && ((LogLine *) llast(lines))->subid >= subid)
+		lines = list_truncate(lines, list_length(lines) - 1);
+}
+
+static void
+note(uint32 bit)
+{
+	if (news_context == NULL)
+	{
+		news_context = AllocSetContextCreate(TopMemoryContext, "jobq news", ALLOCSET_SMALL_SIZES);
+		RegisterXactCallback(news_xact_callback, NULL);
+		RegisterSubXactCallback(news_subxact_callback, NULL);
+	}
+	if (news == 0)
+		news_db = my_db();
+	news |= bit;
+}
+
+void
+news_events(void)
+{
+	if (jobq_notify_events && (news & NEWS_EVENTS) == 0)
+		note(NEWS_EVENTS);
+}
+
+void
+news_alert(int elevel, const char *message, const char *detail)
+{
+	MemoryContext old;
+	LogLine    *line;
+
+	note(NEWS_ALERTS);
+	if (elevel == 0)
+		return;
+	old = MemoryContextSwitchTo(news_context);
+	line = palloc(sizeof(LogLine));
+	line->subid = GetCurrentSubTransactionId();
+	line->elevel = elevel;
+	line->message = pstrdup(message);
+	line->detail = detail ? pstrdup(detail) : NULL;
+	lines = lappend(lines, line);
+	MemoryContextSwitchTo(old);
+}

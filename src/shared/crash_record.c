@@ -1,0 +1,163 @@
+/*
+ * crash_record.c
+ *	  Crash accounting: see crash_record.h.
+ *
+ * A worker writes its job before it calls the handler and clears it afterwards.  When a process
+ * crashes, the postmaster stops the others by SIGQUIT, and each of ours notes that before it
+ * leaves.  A record without that note is the process that died by itself.  If every record has
+ * it, somebody else died (a parallel worker of a handler, say): a job that was alone in flight in
+ * three such crashes in a row is guilty as well.
+ */
+#include "jobq.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+
+#include "libpq/pqsignal.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+
+#include "shared/crash_record.h"
+
+#define CRASHES_ALONE 3
+
+typedef struct Record
+{
+	Oid			dboid;			/* InvalidOid: nothing runs */
+	bool		stopped;		/* by the postmaster */
+	bool		guilty;			/* crashed[] only */
+	pg_uuid_t	id;
+} Record;
+
+typedef struct Inflight
+{
+	Record		now[JOBQ_MAX_SLOTS];
+	Record		crashed[JOBQ_MAX_SLOTS];	/* what the last crash left, until its dispatcher has read it */
+	pg_uuid_t	last_alone;
+	int			last_alone_crashes;
+} Inflight;
+
+static Inflight *inflight = NULL;
+static Record *mine = NULL;
+static Oid	mine_dboid;
+
+void
+inflight_create(void)
+{
+	void	   *map = mmap(NULL, sizeof(Inflight), PROT_READ | PROT_WRITE,
+						   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (map == MAP_FAILED)
+		ereport(ERROR,
+				(errcode_for_file_access(),
+				 errmsg("could not map %zu bytes for jobq's in-flight record: %m", sizeof(Inflight))));
+	inflight = map;
+}
+
+/* The core handler's work, after the note. */
+static void
+stopped_by_postmaster(SIGNAL_ARGS)
+{
+	if (mine)
+		mine->stopped = true;
+	SignalHandlerForCrashExit(SIGNAL_ARGS_GIVEN);
+}
+
+/* A worker that leaves in good order is in flight with nothing. */
+static void
+inflight_on_exit(int code, Datum arg)
+{
+	inflight_end();
+}
+
+void
+inflight_attach(int slotno, Oid dboid)
+{
+	if (inflight == NULL)
+		return;
+	mine = &inflight->now[slotno];
+	mine_dboid = dboid;
+	mine->dboid = InvalidOid;
+	mine->stopped = false;
+	pqsignal(SIGQUIT, stopped_by_postmaster);
+	on_shmem_exit(inflight_on_exit, 0);
+}
+
+void
+inflight_begin(const pg_uuid_t *id)
+{
+	if (mine == NULL)
+		return;
+	mine->id = *id;
+	pg_write_barrier();
+	mine->dboid = mine_dboid;
+}
+
+void
+inflight_end(void)
+{
+	if (mine)
+		mine->dboid = InvalidOid;
+}
+
+static bool
+third_crash_alone(const pg_uuid_t *id)
+{
+	if (memcmp(&inflight->last_alone, id, sizeof(pg_uuid_t)) == 0)
+		inflight->last_alone_crashes++;
+	else
+	{
+		inflight->last_alone = *id;
+		inflight->last_alone_crashes = 1;
+	}
+	if (inflight->last_alone_crashes < CRASHES_ALONE)
+		return false;
+	inflight->last_alone_crashes = 0;
+	return true;
+}
+
+/*
+ * A slot that nobody has claimed since the restart, with a job in flight: left by a crash.  Done
+ * before any worker can be started, so that a new one cannot write over it.
+ */
+void
+inflight_after_restart(void)
+{
+	int			n = 0;
+
+	if (inflight == NULL)
+		return;
+	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
+		n += OidIsValid(inflight->now[i].dboid) && !JobqShmem->slots[i].in_use;
+	for (int i = 0; i < JOBQ_MAX_SLOTS; i++)
+	{
+		Record	   *r = &inflight->now[i];
+
+		if (!OidIsValid(r->dboid) || JobqShmem->slots[i].in_use)
+			continue;
+		inflight->crashed[i] = *r;
+		inflight->crashed[i].guilty = !r->stopped || (n == 1 && third_crash_alone(&r->id));
+		r->dboid = InvalidOid;
+	}
+}
+
+int
+inflight_take_suspects(Oid dboid, Suspect *suspects, int max)
+{
+	int			n = 0;
+
+	if (inflight == NULL)
+		return 0;
+	for (int i = 0; i < JOBQ_MAX_SLOTS && n < max; i++)
+	{
+		Record	   *r = &inflight->crashed[i];
+
+		if (r->dboid != dboid)
+			continue;
+		suspects[n].id = r->id;
+		suspects[n].guilty = r->guilty;
+		n++;
+		r->dboid = InvalidOid;
+	}
+	return n;
+}

@@ -1,0 +1,142 @@
+/*
+ * dispatcher_request.c
+ *	  What a transaction asks of this database's dispatcher once it has committed: to start (the install
+ *	  script's last call), or to read its settings again (jobq.reload()).
+ *
+ * The callback can't fail and may run more often than needed: a savepoint's rollback is not followed, a
+ * wish too many makes a dispatcher look and find nothing new.  PREPARE forgets it; the first jobq
+ * call after COMMIT PREPARED finds no dispatcher and asks again.
+ */
+#include "jobq.h"
+
+#include "access/xact.h"
+#include "commands/dbcommands.h"
+#include "miscadmin.h"
+
+#include "lifecycle/launcher.h"
+#include "shared/shmem.h"
+#include "shared/worker_need.h"
+
+static bool want = false;
+static bool reload = false;
+
+PG_FUNCTION_INFO_V1(jobq_installed);
+PG_FUNCTION_INFO_V1(jobq_reload);
+
+static void
+wish_for_dispatcher(void)
+{
+	JobqDb	   *db = make_db(MyDatabaseId);
+
+	if (db == NULL)
+		return;
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	db->wanted = true;
+	LWLockRelease(JobqShmem->lock);
+	if (JobqShmem->launcher)
+		SetLatch(JobqShmem->launcher);
+}
+
+static void
+wish_for_reload(void)
+{
+	JobqDb	   *db = find_db(MyDatabaseId);
+
+	if (db == NULL)
+		return;
+	SpinLockAcquire(&db->mutex);
+	db->reload = true;
+	SpinLockRelease(&db->mutex);
+	wake_dispatcher(db);
+	want_dispatcher(db);
+}
+
+static void
+wish_xact_callback(XactEvent event, void *arg)
+{
+	if (!want && !reload)
+		return;
+	switch (event)
+	{
+		case XACT_EVENT_COMMIT:
+			if (want)
+				wish_for_dispatcher();
+			if (reload)
+				wish_for_reload();
+			want = reload = false;
+			break;
+		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PREPARE:
+			want = reload = false;
+			break;
+		default:
+			break;
+	}
+}
+
+static void
+register_callback(void)
+{
+	static bool registered = false;
+
+	if (!registered)
+		RegisterXactCallback(wish_xact_callback, NULL);
+	registered = true;
+}
+
+/* The line of postgresql.conf that loads jobq besides what is loaded already. */
+static const char *
+preload_line(void)
+{
+	const char *loaded = shared_preload_libraries_string ? shared_preload_libraries_string : "";
+	StringInfoData line;
+
+	initStringInfo(&line);
+	appendStringInfoString(&line, "shared_preload_libraries = '");
+	for (const char *p = loaded; *p; p++)
+	{
+		appendStringInfoChar(&line, *p);
+		if (*p == '\'' || *p == '\\')	/* as it is written in the file */
+			appendStringInfoChar(&line, *p);
+	}
+	appendStringInfo(&line, "%sjobq'", loaded[0] == '\0' ? "" : ",");
+	return line.data;
+}
+
+/* Warns the client of a configuration that keeps jobs from running. */
+static void
+warn_of_configuration(void)
+{
+	if (JobqShmem == NULL)
+		ereport(WARNING,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("jobq is not preloaded: jobs are stored, and nothing runs them"),
+				 errhint("Put this line into postgresql.conf and restart the server: %s", preload_line())));
+	if (IsUnderPostmaster && launcher_admits(get_database_name(MyDatabaseId)))
+		warn_of_worker_need(MyDatabaseId);
+}
+
+/* jobq._installed(): called at the end of the install script. */
+Datum
+jobq_installed(PG_FUNCTION_ARGS)
+{
+	warn_of_configuration();
+	if (JobqShmem)
+	{
+		register_callback();
+		want = true;
+	}
+	PG_RETURN_VOID();
+}
+
+/* jobq.reload(): at commit, so that an ALTER DATABASE of the same transaction counts. */
+Datum
+jobq_reload(PG_FUNCTION_ARGS)
+{
+	if (JobqShmem)
+	{
+		register_callback();
+		reload = true;
+	}
+	PG_RETURN_VOID();
+}

@@ -1,0 +1,310 @@
+/*
+ * publish_jobs.c
+ *	  From a committed transaction to the dispatcher, without a lock that anybody could wait for.
+ *
+ * What the transaction has touched stands in memory that was allocated before the commit (xact_changes.c); the callback
+ * copies it to the database's ring, which cannot fail.  Concurrency keys for which the ring has no room are told as
+ * "any".  A savepoint's rollback takes back cancels and a drain, but not keys: a key too many is a probe that finds
+ * nothing.
+ */
+#include "jobq.h"
+
+#include "access/transam.h"
+#include "access/xact.h"
+#include "miscadmin.h"
+
+#include "shared/xact_changes.h"
+
+#define ASLEEP_US	10000		/* the dispatcher has been for so long: waking it early costs little */
+
+static void
+note_overflow(JobqDb *db, TimestampTz lo)
+{
+	if (!db->overflow || lo < db->overflow_lo)
+		db->overflow_lo = lo;
+	db->overflow = true;
+}
+
+static bool
+push_entry(JobqDb *db, LaneKeys entry)
+{
+	if (db->ring_tail - db->ring_head >= (uint64) jobq_max_lanes)
+		return false;
+	db->ring[db->ring_tail % jobq_max_lanes] = entry;
+	db->ring_tail++;
+	return true;
+}
+
+static void
+push(JobqDb *db, PendingLane *lane, TimestampTz lo, TimestampTz hi)
+{
+	LaneKeys	entry = {lane->type_id, lane->priority, lane->sublane, lo, hi};
+
+	if (!push_entry(db, entry))
+		note_overflow(db, lo);
+}
+
+/* One entry for all keys: "any". */
+static void
+merge_keys(void)
+{
+	PendingKey *any = &pending.keys[0];
+
+	any->hash = 0;
+	for (int i = 1; i < pending.nkeys; i++)
+	{
+		any->created_at = Min(any->created_at, pending.keys[i].created_at);
+		any->removed |= pending.keys[i].removed;
+	}
+	pending.nkeys = 1;
+}
+
+static LaneKeys
+key_entry(const PendingKey *key)
+{
+	LaneKeys	entry = {KEY_NEWS, key->removed, 0, (TimestampTz) key->hash, key->created_at};
+
+	return entry;
+}
+
+static void
+push_keys(JobqDb *db)
+{
+	if (pending.nkeys > 1 && (uint64) pending.nkeys > jobq_max_lanes - (db->ring_tail - db->ring_head))
+		merge_keys();
+	for (int i = 0; i < pending.nkeys; i++)
+	{
+		PendingKey *key = &pending.keys[i];
+
+		if (!push_entry(db, key_entry(key)))
+			note_overflow(db, key->removed ? DT_NOBEGIN : key->created_at);
+	}
+}
+
+static void
+push_lanes(JobqDb *db)
+{
+	for (int i = 0; i < pending.nlanes; i++)
+	{
+		PendingLane *lane = &pending.lanes[i];
+
+		if (lane->nkeys > JOBQ_EXACT_KEYS)
+			push(db, lane, lane->lo, lane->hi);
+		else
+			for (int k = 0; k < lane->nkeys; k++)
+				push(db, lane, lane->keys[k], lane->keys[k]);
+	}
+	push_keys(db);
+	if (pending.overflow)
+		note_overflow(db, pending.overflow_lo);
+}
+
+static bool
+is_quiet(JobqDb *db, int32 type_id)
+{
+	for (int i = 0; i < db->nquiet; i++)
+	{
+		if (db->quiet[i] == type_id)
+			return true;
+	}
+	return false;
+}
+
+/* Is there something that the dispatcher could act on at once?  mutex is held. */
+static bool
+is_news(JobqDb *db)
+{
+	if (pending.types_changed || pending.signals_changed || pending.drained_by != InvalidSubTransactionId ||
+		pending.ncancels > 0 || pending.overflow || db->overflow ||
+		db->ring_tail - db->ring_head > (uint64) jobq_max_lanes / 2)
+		return true;
+	for (int i = 0; i < pending.nlanes; i++)
+	{
+		if (!is_quiet(db, pending.lanes[i].type_id))
+			return true;
+	}
+	for (int i = 0; i < pending.nkeys; i++)
+	{
+		if (pending.keys[i].removed)
+			return true;		/* jobs of other types may wait for it */
+	}
+	return pending.nlanes == 0;
+}
+
+/* A dispatcher that sleeps gets up while the commit is flushed: then it has not far to go. */
+static void
+announce_commit(void)
+{
+	JobqDb	   *db = pending.db;
+	TimestampTz now = GetCurrentTimestamp();
+	bool		quiet;
+
+	if (pending.nlanes == 0 || db->dboid != MyDatabaseId || pending.lanes[0].lo > now ||
+		mono_now() - (MonoTime) pg_atomic_read_u64(&db->beat) < ASLEEP_US)
+		return;
+	SpinLockAcquire(&db->mutex);
+	quiet = is_quiet(db, pending.lanes[0].type_id);
+	SpinLockRelease(&db->mutex);
+	if (quiet)
+		return;
+	pg_atomic_write_u32(&db->imminent, (uint32) pending.lanes[0].type_id);
+	wake_dispatcher(db);
+}
+
+static void
+publish_at_end(bool committed)
+{
+	JobqDb	   *db = pending.db;
+	bool		wake;
+
+	if (db->dboid == MyDatabaseId)
+	{
+		SpinLockAcquire(&db->mutex);
+		push_lanes(db);
+		db->reserved_commands -= pending.ncancels;
+		if (committed)
+		{
+			for (int i = 0; i < pending.ncancels; i++)
+				db->commands[db->ncommands++] = pending.cancels[i].command;
+		}
+		if (pending.types_changed)
+			db->types_changed = true;
+		if (pending.drained_by != InvalidSubTransactionId)
+			db->ndrains--;
+		if (pending.signals_changed)
+			db->signals_changed = true;
+		wake = is_news(db);
+		SpinLockRelease(&db->mutex);
+		if (wake)
+			wake_dispatcher(db);
+	}
+}
+
+/* false: there is no room. */
+static bool
+keep_prepared(JobqDb *db, TransactionId xid, LaneKeys entry)
+{
+	if (db->nprepared >= JOBQ_MAX_PREPARED)
+		return false;
+	db->prepared[db->nprepared].xid = xid;
+	db->prepared[db->nprepared++].pub = entry;
+	return true;
+}
+
+/* One interval a lane. */
+static bool
+keep_all_prepared(JobqDb *db, TransactionId xid)
+{
+	if (pending.overflow)
+		return false;
+	for (int i = 0; i < pending.nlanes; i++)
+	{
+		PendingLane *lane = &pending.lanes[i];
+		LaneKeys	entry = {lane->type_id, lane->priority, lane->sublane, lane->lo, lane->hi};
+
+		if (!keep_prepared(db, xid, entry))
+			return false;
+	}
+	for (int i = 0; i < pending.nkeys; i++)
+	{
+		if (!keep_prepared(db, xid, key_entry(&pending.keys[i])))
+			return false;
+	}
+	return true;
+}
+
+/* What PREPARE leaves behind, beside the xid; too much: look at everything. */
+static void
+publish_at_prepare(TransactionId xid)
+{
+	JobqDb	   *db = pending.db;
+
+	SpinLockAcquire(&db->mutex);
+	db->types_prepared |= pending.types_changed || pending.signals_changed;
+	db->prepared_overflow |= !keep_all_prepared(db, xid);
+	SpinLockRelease(&db->mutex);
+	wake_dispatcher(db);
+}
+
+static void
+forget_pending(void)
+{
+	pending.db = NULL;
+	pending.nlanes = 0;
+	pending.nkeys = 0;
+	pending.overflow = false;
+	pending.types_changed = false;
+	pending.drained_by = InvalidSubTransactionId;
+	pending.signals_changed = false;
+	pending.ncancels = 0;
+	pending.nnoted = 0;
+}
+
+void
+publish_xact_callback(XactEvent event, void *arg)
+{
+	static TransactionId preparing = InvalidTransactionId;
+
+	if (pending.db == NULL && pending.nnoted == 0)
+		return;
+	switch (event)
+	{
+		case XACT_EVENT_PRE_PREPARE:
+			if (pending.ncancels > 0)
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("cannot PREPARE a transaction that cancels a running job")));
+			if (pending.drained_by != InvalidSubTransactionId)
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("cannot PREPARE a transaction that has called jobq.drain()")));
+			preparing = GetTopTransactionIdIfAny();
+			break;
+		case XACT_EVENT_PRE_COMMIT:
+			if (pending.db)
+				announce_commit();
+			break;
+		case XACT_EVENT_PREPARE:
+			if (pending.db && TransactionIdIsValid(preparing))
+				publish_at_prepare(preparing);
+			forget_pending();
+			break;
+		case XACT_EVENT_COMMIT:
+		case XACT_EVENT_ABORT:
+			if (pending.db)
+				publish_at_end(event == XACT_EVENT_COMMIT);
+			forget_pending();
+			break;
+		default:
+			break;
+	}
+}
+
+/* Ids rise, and what is younger than a subtransaction at its end is part of it.  Cannot fail either. */
+void
+publish_subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
+{
+	int			dropped = 0;
+	bool		undrained = false;
+
+	if (event != SUBXACT_EVENT_ABORT_SUB)
+		return;
+	if (pending.drained_by >= subid)
+	{
+		pending.drained_by = InvalidSubTransactionId;
+		undrained = true;
+	}
+	while (pending.ncancels > 0 && pending.cancels[pending.ncancels - 1].subid >= subid)
+	{
+		pending.ncancels--;
+		dropped++;
+	}
+	if ((dropped == 0 && !undrained) || pending.db->dboid != MyDatabaseId)
+		return;
+	SpinLockAcquire(&pending.db->mutex);
+	pending.db->reserved_commands -= dropped;
+	pending.db->ndrains -= undrained ? 1 : 0;
+	SpinLockRelease(&pending.db->mutex);
+	if (undrained)
+		wake_dispatcher(pending.db);
+}

@@ -1,0 +1,276 @@
+/*
+ * shmem.c
+ *	  Allocation of jobq's shared memory, and finding one's way in it.
+ *
+ * Sized at server start by jobq.max_databases and jobq.max_lanes (the length of each database's
+ * publication ring).  A crash restart of the server empties it; everything in it is rebuilt from tables.
+ */
+#include "jobq.h"
+
+#include "miscadmin.h"
+#include "storage/ipc.h"
+#include "storage/shmem.h"
+#include "utils/timestamp.h"
+
+#include "enqueue/quota.h"
+#include "limits/rate_window.h"
+#include "shared/slots.h"
+#include "shared/worker_need.h"
+
+#define RING_START	(PG_UINT32_MAX - 31)	/* so that every server soon passes 32 bits */
+
+JobqShared *JobqShmem = NULL;
+
+static shmem_request_hook_type prev_shmem_request = NULL;
+static shmem_startup_hook_type prev_shmem_startup = NULL;
+
+static Size
+header_size(void)
+{
+	return MAXALIGN(add_size(offsetof(JobqShared, dbs),
+							 mul_size(jobq_max_databases, sizeof(JobqDb))));
+}
+
+static Size
+rings_size(void)
+{
+	return MAXALIGN(mul_size(mul_size(jobq_max_databases, jobq_max_lanes), sizeof(LaneKeys)));
+}
+
+static Size
+slots_size(void)
+{
+	return MAXALIGN(mul_size(JOBQ_MAX_SLOTS, sizeof(Slot)));
+}
+
+static Size
+total_size(void)
+{
+	return add_size(add_size(add_size(header_size(), rings_size()), rates_size()),
+					add_size(slots_size(), mul_size(JOBQ_MAX_QUOTAS, sizeof(QuotaEntry))));
+}
+
+static void
+jobq_shmem_request(void)
+{
+	if (prev_shmem_request)
+		prev_shmem_request();
+	RequestAddinShmemSpace(total_size());
+	RequestNamedLWLockTranche("jobq", 1);
+}
+
+static void
+init_db(JobqDb *db, LaneKeys *ring)
+{
+	SpinLockInit(&db->mutex);
+	SpinLockInit(&db->breaker_mutex);
+	db->ring = ring;
+	ConditionVariableInit(&db->idle);
+	pg_atomic_init_u32(&db->imminent, 0);
+	pg_atomic_init_u64(&db->beat, 0);
+	pg_atomic_init_u64(&db->ping, 0);
+	pg_atomic_init_u64(&db->pong, 0);
+	pg_atomic_init_u64(&db->handed_out, 0);
+	pg_atomic_init_u32(&db->builtin_signals, 0);
+	pg_atomic_init_u64(&db->settled, 0);
+	pg_atomic_init_u64(&db->failed_attempts, 0);
+	pg_atomic_init_u64(&db->fallbacks, 0);
+	pg_atomic_init_u32(&db->compaction.imports, 0);
+	pg_atomic_init_u64(&db->compaction.pause_until, 0);
+	pg_atomic_init_u32(&db->news, 0);
+	pg_atomic_init_u32(&db->lacking, 0);
+}
+
+static void
+init_slot(Slot *slot)
+{
+	SpinLockInit(&slot->mutex);
+	slot->current = -1;
+	pg_atomic_init_u32(&slot->head, 0);
+	pg_atomic_init_u32(&slot->tail, 0);
+	for (int i = 0; i < JOBQ_DONE_WORDS; i++)
+	{
+		pg_atomic_init_u64(&slot->done[i], 0);
+		pg_atomic_init_u64(&slot->ended[i], 0);
+	}
+	for (int i = 0; i < JOBQ_CELLS; i++)
+		pg_atomic_init_u32(&slot->cells[i].state, CELL_FREE);
+}
+
+static void
+jobq_shmem_startup(void)
+{
+	bool		found;
+
+	if (prev_shmem_startup)
+		prev_shmem_startup();
+
+	LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
+	JobqShmem = ShmemInitStruct("jobq", total_size(), &found);
+	if (!found)
+	{
+		char	   *base = (char *) JobqShmem;
+		LaneKeys *rings = (LaneKeys *) (base + header_size());
+
+		memset(base, 0, total_size());
+		JobqShmem->lock = &(GetNamedLWLockTranche("jobq"))->lock;
+		JobqShmem->started_at = GetCurrentTimestamp();
+		JobqShmem->registered_workers = registered_workers();
+		JobqShmem->ndbs = jobq_max_databases;
+		JobqShmem->nslots = JOBQ_MAX_SLOTS;
+		rates_init(base + header_size() + rings_size());
+		base += header_size() + rings_size() + rates_size();
+		JobqShmem->slots = (Slot *) base;
+		JobqShmem->quotas = (QuotaEntry *) (base + slots_size());
+		for (int i = 0; i < JobqShmem->ndbs; i++)
+			init_db(&JobqShmem->dbs[i], rings + (Size) i * jobq_max_lanes);
+		for (int i = 0; i < JobqShmem->nslots; i++)
+			init_slot(&JobqShmem->slots[i]);
+	}
+	LWLockRelease(AddinShmemInitLock);
+}
+
+void
+shmem_install_hooks(void)
+{
+	prev_shmem_request = shmem_request_hook;
+	shmem_request_hook = jobq_shmem_request;
+	prev_shmem_startup = shmem_startup_hook;
+	shmem_startup_hook = jobq_shmem_startup;
+}
+
+/* Takes over a free entry for a database; everything in it may be a former owner's. */
+static void
+adopt_entry(JobqDb *db, Oid dboid)
+{
+	db->wanted = false;
+	db->ended = ENDED_OTHERWISE;
+	db->nquiet = 0;
+	db->suspended = 0;
+	db->leaving = 0;
+	db->restart = false;
+	db->maintenance_busy = false;
+	db->maintenance_pid = 0;
+	db->maintenance_done = db->maintenance_failed = 0;
+	db->chores_busy = false;
+	db->chores_pid = 0;
+	db->disk_level = 0;
+	db->disk_measured = 0;
+	db->maintenance_compacts = false;
+	db->compaction.horizon.xmax = InvalidTransactionId;
+	db->compaction.answered = db->compaction.serving = db->compaction.asked;
+	db->compaction.rewrite_due = db->compaction.clean_due = db->compaction.swept = false;
+	db->compaction.kept_bytes = db->compaction.rewrite_bytes = 0;
+	db->compaction.rewrite_measured_at = 0;
+	db->compaction.row_bytes = JOBQ_ROW_BYTES;
+	pg_atomic_write_u64(&db->compaction.pause_until, 0);
+	db->dispatcher = NULL;
+	db->dispatcher_pid = 0;
+	db->starts = 0;
+	db->sql_workers = SQL_WORKERS_UNKNOWN;
+	db->nunstartable = 0;
+	db->ring_head = db->ring_tail = RING_START;
+	db->overflow = false;
+	db->types_changed = false;
+	db->ndrains = 0;
+	db->stopped = db->draining = false;
+	db->signals_changed = false;
+	pg_atomic_write_u32(&db->builtin_signals, 0);
+	db->reload = false;
+	db->ncommands = 0;
+	db->reserved_commands = 0;
+	db->nendings = 0;
+	db->nmarks = 0;
+	memset(db->children, 0, sizeof(db->children));
+	db->nbreakers = 0;
+	db->nprepared = 0;
+	db->types_prepared = false;
+	db->prepared_overflow = false;
+	db->trouble[0] = '\0';
+	db->helper_trouble[0] = '\0';
+	db->paused_identity = false;
+	db->unfit = false;
+	pg_atomic_write_u32(&db->lacking, 0);
+	db->dboid = dboid;
+}
+
+static JobqDb *
+lookup_db(Oid dboid)
+{
+	for (int i = 0; i < JobqShmem->ndbs; i++)
+	{
+		if (JobqShmem->dbs[i].dboid == dboid)
+			return &JobqShmem->dbs[i];
+	}
+	return NULL;
+}
+
+JobqDb *
+find_db(Oid dboid)
+{
+	JobqDb	   *db;
+
+	if (JobqShmem == NULL)
+		return NULL;
+	LWLockAcquire(JobqShmem->lock, LW_SHARED);
+	db = lookup_db(dboid);
+	LWLockRelease(JobqShmem->lock);
+	return db;
+}
+
+JobqDb *
+make_db(Oid dboid)
+{
+	JobqDb	   *db;
+
+	if (JobqShmem == NULL)
+		return NULL;
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	db = lookup_db(dboid);
+	if (db == NULL)
+	{
+		db = lookup_db(InvalidOid);
+		if (db != NULL)
+			adopt_entry(db, dboid);
+	}
+	LWLockRelease(JobqShmem->lock);
+	return db;
+}
+
+JobqDb *
+my_db(void)
+{
+	static JobqDb *mine = NULL;
+
+	if (JobqShmem == NULL || !OidIsValid(MyDatabaseId))
+		return NULL;
+	if (mine == NULL || mine->dboid != MyDatabaseId)
+		mine = make_db(MyDatabaseId);
+	return mine;
+}
+
+void
+want_dispatcher(JobqDb *db)
+{
+	Latch	   *launcher;
+
+	if (db == NULL || db->dispatcher != NULL || db->wanted)
+		return;					/* runs, or the launcher knows */
+	db->wanted = true;
+	launcher = JobqShmem->launcher;
+	if (launcher)
+		SetLatch(launcher);
+}
+
+/*
+ * PGPROC latches are never freed: waking a stranger who took over a dead dispatcher's PGPROC is
+ * harmless, so no lock is needed (and none may be taken in a commit callback).
+ */
+void
+wake_dispatcher(JobqDb *db)
+{
+	PGPROC	   *proc = db->dispatcher;
+
+	if (proc)
+		SetLatch(&proc->procLatch);
+}

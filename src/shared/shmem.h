@@ -1,0 +1,323 @@
+/*
+ * shmem.h
+ *	  jobq's shared memory: one entry a database, one slot an executor.
+ *
+ * Allocated in the postmaster when the library is preloaded; JobqShmem is NULL otherwise, and then
+ * nothing runs.  Locks:
+ *	 JobqShmem->lock (LWLock)	which entries and slots are in use, by whom.  Never held while waiting.
+ *	 JobqDb.mutex (spinlock)	the publication ring, commands, waiters: a few loads and stores, no calls
+ *								that can fail (it is taken in commit callbacks, where an error is a PANIC).
+ *	 JobqDb.breaker_mutex (spinlock)	the breakers of job types (breaker.c)
+ *	 Slot.mutex (spinlock)		which job the executor runs now and in which phase (slots.h).
+ */
+#ifndef JOBQ_SHMEM_H
+#define JOBQ_SHMEM_H
+
+#include "port/atomics.h"
+#include "storage/condition_variable.h"
+#include "storage/latch.h"
+#include "storage/lwlock.h"
+#include "storage/proc.h"
+#include "storage/spin.h"
+#include "utils/timestamp.h"
+
+#include "base/clock.h"
+#include "shared/snapshot_horizon.h"
+
+#define JOBQ_MAX_COMMANDS	256
+#define JOBQ_KEPT_COMMANDS	(2 * JOBQ_MAX_COMMANDS)	/* of a dispatcher that ends */
+#define JOBQ_MAX_MARKS		192		/* twice the executors */
+#define JOBQ_MAX_WAITERS	64
+#define JOBQ_REASON_LEN		128
+#define JOBQ_TROUBLE_LEN	1024
+
+/* Keys that a committed transaction put into a lane: lo == hi is one exact key. */
+typedef struct LaneKeys
+{
+	int32		type_id;
+	int16		priority;
+	int16		sublane;
+	TimestampTz lo;
+	TimestampTz hi;
+} LaneKeys;
+
+/* As type_id: not of a lane, but of a concurrency key, whose hash is lo (0: any), created_at hi; priority 1: a row was removed. */
+#define KEY_NEWS	0
+
+/* What a committed management call asks of a running job. */
+typedef struct Command
+{
+	pg_uuid_t	id;
+	char		reason[JOBQ_REASON_LEN];
+	bool		has_reason;
+} Command;
+
+/* Jobs whose last attempt says something about the next one that their rows do not (queue_scan.c). */
+typedef struct JobMark
+{
+	pg_uuid_t	id;
+	int32		rev;
+	uint8		flags;
+	uint8		charge;
+} JobMark;
+
+/* A session in jobq.wait_for. */
+typedef struct Waiter
+{
+	bool		in_use;
+	bool		done;
+	pg_uuid_t	id;
+	int			status;			/* JobStatus, once done */
+	PGPROC	   *proc;
+} Waiter;
+
+#define ENQUEUER_SIZE	(NAMEDATALEN + 11)	/* access_enqueuer()'s */
+
+/* A job that has ended and was not kept: wait_for still knows how, for a while. */
+#define JOBQ_ENDINGS	512
+typedef struct Ending
+{
+	pg_uuid_t	id;
+	int32		type_id;
+	int			status;			/* JobStatus */
+	TransactionId xid;			/* that ends it, and is about to commit; Invalid: it has */
+	char		tenant[64];		/* who may be told: grants.h */
+	char		enqueued_by[ENQUEUER_SIZE];
+} Ending;
+
+/* What handlers of a type have enqueued in each of the last seconds (spawn_limit.c). */
+#define JOBQ_CHILD_TYPES	64
+#define JOBQ_CHILD_SECONDS	61	/* a minute, and the second that has begun */
+typedef struct ChildCount
+{
+	int32		type_id;		/* 0: free */
+	int64		second;			/* the latest */
+	uint32		sum;
+	uint32		counts[JOBQ_CHILD_SECONDS];	/* by second modulo that */
+} ChildCount;
+
+/* A job type whose tool cannot be started on this node; the row of the job says why. */
+#define JOBQ_MAX_UNSTARTABLE	1024
+typedef struct UnstartableType
+{
+	int32		type_id;
+	pg_uuid_t	job;			/* that tried last */
+} UnstartableType;
+
+/* The breaker of a job type (breaker.h). */
+#define JOBQ_BREAKERS		256
+typedef enum BreakerState
+{
+	BREAKER_CLOSED,
+	BREAKER_OPEN,
+	BREAKER_PROBING
+} BreakerState;
+
+typedef struct Breaker
+{
+	int32		type_id;
+	int			failures;		/* in a row */
+	BreakerState state;
+	MonoTime	opened_at;
+	TimestampTz resumed_at;		/* of the type, when it opened */
+	pg_uuid_t	probe;			/* the job that probes */
+} Breaker;
+
+#define JOBQ_ROW_BYTES	500		/* until a run has measured it */
+
+/* Keeping the queue's files small (compaction.c).  Under JobqShmem->lock, but for atomics. */
+typedef struct Compaction
+{
+	Horizon		horizon;		/* what is dead besides what the server's horizon says; holds for ever */
+	uint32		asked;			/* calls of jobq.compact() */
+	uint32		answered;		/* those that a run has served */
+	uint32		serving;		/* those that the run under way serves */
+	uint32		ended;			/* runs */
+	bool		swept;			/* the last one got the table */
+	bool		may_rewrite;	/* the next one may also try to write it anew */
+	bool		rewrite_due;	/* the last one should have, and found no moment */
+	bool		clean_due;		/* dead line pointers may be left, a cursor pinned an index page say */
+	int64		kept_bytes;		/* of rows that it left */
+	int64		rewrite_bytes;	/* of rows that a rewrite can copy without a stall, by the last measurement */
+	TimestampTz rewrite_measured_at;	/* 0: never */
+	int64		row_bytes;		/* a dead row's share of the files */
+	pg_atomic_uint32 imports;		/* of snapshots, begun in this database's sessions */
+	pg_atomic_uint64 pause_until;	/* MonoTime; until then no executor begins a job. 0: no pause */
+} Compaction;
+
+/* Why a database's last dispatcher has ended. */
+typedef enum DispatcherEnd
+{
+	ENDED_OTHERWISE,			/* terminated, or asked for a successor; or it runs */
+	ENDED_ABSENT,				/* found no extension */
+	ENDED_GAVE_WAY				/* db_must_leave */
+} DispatcherEnd;
+
+/*
+ * One database.  Found by dboid; never moves; freed when its dispatcher finds no extension.
+ *
+ * What starts and stops its processes:
+ *	 field		set by						cleared by					while it is set
+ *	 wanted		a jobq call without a		the launcher, with the		the launcher starts a dispatcher as
+ *				dispatcher, the end of DDL,	start of a dispatcher		soon as no delay and no DDL forbids it
+ *				reload
+ *	 suspended	DDL, before its locks		that transaction's end		nothing is handed out or read; SQL
+ *				(counts commands)										handlers are cancelled
+ *	 leaving	DDL that needs the database	that transaction's end		all processes leave the database,
+ *				to itself (counts commands)								none is started
+ *	 restart	the commit of DROP			the launcher, when all		the same
+ *				EXTENSION					processes have left
+ *	 ended		the dispatcher, as it exits	the next start				the launcher waits for `wanted`
+ *																		(ENDED_ABSENT), or starts the next
+ *																		one without delay
+ */
+typedef struct JobqDb
+{
+	/* under JobqShmem->lock */
+	Oid			dboid;			/* InvalidOid: free */
+	bool		wanted;
+	uint8		ended;			/* DispatcherEnd */
+	int			suspended;
+	int			leaving;
+	bool		restart;
+	MonoTime	suspended_at;
+	bool		maintenance_busy;	/* started and not ended (maintenance.c) */
+	pid_t		maintenance_pid;	/* 0: not attached */
+	MonoTime	maintenance_started;
+	bool		maintenance_compacts;	/* it was started to compact the queue */
+	TimestampTz maintenance_need;	/* expires_at of a row without a partition, 0: none */
+	uint32		maintenance_done;	/* runs that did all they should */
+	uint32		maintenance_failed; /* runs that did not: try again later */
+	bool		chores_busy;	/* started and not ended (housekeeping.c) */
+	pid_t		chores_pid;		/* 0: not attached */
+	MonoTime	chores_started;
+	Compaction	compaction;
+	PGPROC	   *dispatcher;		/* NULL: none */
+	pid_t		dispatcher_pid;
+	TimestampTz dispatcher_started;
+	int			starts;			/* of the dispatcher, since server start */
+	int			sql_workers;	/* its jobq.max_sql_workers; plain reads.  SQL_WORKERS_UNKNOWN: no extension, as far as known */
+	int			nunstartable;	/* types whose tool cannot be started here (exec_unstartable_types.c), those beyond the array included */
+	UnstartableType unstartable[JOBQ_MAX_UNSTARTABLE];
+
+	/* under mutex */
+	slock_t		mutex;
+	uint64		ring_head;		/* next to read; the dispatcher's */
+	uint64		ring_tail;		/* next to write; both modulo jobq_max_lanes, so they must not wrap */
+	bool		overflow;		/* publications were lost: every lane from overflow_lo on is suspect */
+	TimestampTz overflow_lo;
+	int			nquiet;			/* types whose publications need not wake the dispatcher (wakeup_filter.c) */
+#define JOBQ_QUIET_TYPES	16
+	int32		quiet[JOBQ_QUIET_TYPES];
+	bool		types_changed;
+	int			ndrains;		/* transactions in jobq.drain(): hand nothing out, whatever is committed */
+	bool		signals_changed;	/* signals or rules */
+	bool		reload;
+	int			ncommands;		/* filled */
+	int			reserved_commands;	/* promised to open transactions */
+	Command		commands[JOBQ_MAX_COMMANDS + JOBQ_KEPT_COMMANDS];
+	uint32		nendings;		/* ever; the last JOBQ_ENDINGS of them are kept */
+	Ending		endings[JOBQ_ENDINGS];
+	int			disk_level;		/* DiskLevel, as last measured (disk_watch.c) */
+	double		disk_percent;	/* of the fullest file system */
+	MonoTime	disk_measured;
+	ChildCount	children[JOBQ_CHILD_TYPES];
+	int			nwaiters;
+	Waiter		waiters[JOBQ_MAX_WAITERS];
+
+	slock_t		breaker_mutex;	/* covers the next two; nbreakers is also read plainly */
+	int			nbreakers;
+	Breaker		breakers[JOBQ_BREAKERS];
+
+	/* the dispatcher's, for the next one */
+	int			nmarks;
+	JobMark		marks[JOBQ_MAX_MARKS];
+
+	/* prepared transactions whose keys are not published yet */
+#define JOBQ_MAX_PREPARED 32
+	int			nprepared;
+	bool		types_prepared;		/* one has changed the registry: look again when any ends */
+	bool		prepared_overflow;	/* more than could be kept */
+	uint32		prepared_ended;		/* COMMIT and ROLLBACK PREPARED so far; plain reads */
+	struct
+	{
+		TransactionId xid;
+		LaneKeys pub;
+	}			prepared[JOBQ_MAX_PREPARED];
+
+	/* said by the dispatcher for health(), plain reads */
+	pg_atomic_uint32 imminent;	/* type of a job that a commit under way will publish, 0: none */
+	pg_atomic_uint64 beat;		/* MonoTime of the last turn of its loop */
+	pg_atomic_uint64 ping;		/* health() increments; the dispatcher copies it to pong */
+	pg_atomic_uint64 pong;
+	pg_atomic_uint64 handed_out;
+	pg_atomic_uint32 builtin_signals;	/* active ones, a bit each (pressure_signals.h) */
+	pg_atomic_uint64 settled;
+	pg_atomic_uint64 failed_attempts;
+	pg_atomic_uint64 fallbacks; /* "not mine" answers */
+	pg_atomic_uint32 news;		/* NEWS_*: listeners are to be notified of (commit_notices.h) */
+	char		trouble[JOBQ_TROUBLE_LEN];	/* why nothing runs, '' when all is well; dispatcher writes, under mutex */
+	char		helper_trouble[256];	/* the same for tools; the exec worker writes, under mutex */
+	bool		paused_identity;	/* the home row is not ours: restored dump */
+	bool		unfit;			/* version or tables are such that no job may run: .trouble says why */
+	bool		stopped;		/* jobq.stop_all(), as the dispatcher knows it */
+	bool		draining;		/* it hands nothing out because of ndrains */
+	ConditionVariable idle;		/* the dispatcher has heard of a job's end while it was stopped */
+	pg_atomic_uint32 lacking;	/* WORKER_*: wanted, and max_worker_processes is used up (worker_need.h) */
+
+	/* rate windows: the dispatcher's (rate_window.c) */
+	Oid			rates_dboid;	/* whose they are */
+	int32		first_rate;		/* 0: none */
+
+	LaneKeys *ring;			/* jobq_max_lanes entries */
+} JobqDb;
+
+struct Slot;
+
+typedef struct JobqShared
+{
+	LWLock	   *lock;
+	Latch	   *launcher;		/* NULL: not running */
+	pid_t		launcher_pid;
+	TimestampTz started_at;		/* when this memory was new */
+	int			registered_workers; /* background workers that are registered at server start, ours included */
+	struct RatePool *rates;		/* rate_window.c */
+	int			ndbs;
+	int			nslots;
+	struct Slot *slots;
+	struct QuotaEntry *quotas;	/* JOBQ_MAX_QUOTAS; found under lock */
+	JobqDb		dbs[FLEXIBLE_ARRAY_MEMBER];
+} JobqShared;
+
+extern JobqShared *JobqShmem;
+
+/* True if all processes of jobq must leave the database. */
+static inline bool
+db_must_leave(const JobqDb *db)
+{
+	return db->restart || db->leaving > 0;
+}
+
+extern void shmem_install_hooks(void);
+
+/* This database's entry, made when it is new; NULL without preload or when jobq.max_databases are in use. */
+extern JobqDb *my_db(void);
+/* Any database's entry, made when it is new. */
+extern JobqDb *make_db(Oid dboid);
+/* Finds it without making it. */
+extern JobqDb *find_db(Oid dboid);
+/* Tells the launcher to see to this database; cheap when its dispatcher runs. */
+extern void want_dispatcher(JobqDb *db);
+/* Sets the latch of db's dispatcher, if it has one. */
+extern void wake_dispatcher(JobqDb *db);
+
+/* Compaction asks for a few milliseconds in which nobody uses the queue. */
+static inline bool
+db_is_paused(JobqDb *db)
+{
+	uint64		until = pg_atomic_read_u64(&db->compaction.pause_until);
+
+	return until != 0 && mono_now() < (MonoTime) until;
+}
+
+#endif

@@ -1,0 +1,60 @@
+/*
+ * xact_changes.h
+ *	  What a transaction has done to the queue so far: xact_changes.c collects it, publish_jobs.c tells it at the end.
+ */
+#ifndef JOBQ_XACT_CHANGES_H
+#define JOBQ_XACT_CHANGES_H
+
+#include "shared/publish_jobs.h"
+
+typedef struct PendingLane
+{
+	int32		type_id;
+	int16		priority;
+	int16		sublane;
+	int			nkeys;			/* > JOBQ_EXACT_KEYS: only lo and hi count */
+	TimestampTz keys[JOBQ_EXACT_KEYS];
+	TimestampTz lo;
+	TimestampTz hi;
+} PendingLane;
+
+/* Of a concurrency key. */
+typedef struct PendingKey
+{
+	uint64		hash;			/* 0: of any */
+	TimestampTz created_at;		/* the earliest */
+	bool		removed;
+} PendingKey;
+
+typedef struct PendingCommand
+{
+	Command		command;
+	SubTransactionId subid;		/* that asked for it */
+} PendingCommand;
+
+/* The arrays live as long as the backend and are kept small. */
+typedef struct Pending
+{
+	JobqDb	   *db;				/* NULL: nothing has been done */
+	PendingLane *lanes;
+	int			nlanes;
+	int			lanes_size;
+	bool		overflow;		/* there are more: "look at everything from overflow_lo on" */
+	TimestampTz overflow_lo;
+	PendingKey *keys;
+	int			nkeys;
+	int			keys_size;
+	PendingCommand *cancels;
+	int			ncancels;
+	int			cancels_size;
+	pg_uuid_t  *noted;			/* jobs it has written */
+	int			nnoted;
+	int			noted_size;
+	bool		types_changed;
+	bool		signals_changed;
+	SubTransactionId drained_by;	/* is counted in ndrains */
+} Pending;
+
+extern Pending pending;
+
+#endif

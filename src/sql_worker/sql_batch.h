@@ -1,0 +1,48 @@
+/*
+ * sql_batch.h
+ *	  What a SQL worker runs in one transaction: a batch of jobs, each an entry of it.
+ */
+#ifndef JOBQ_SQL_BATCH_H
+#define JOBQ_SQL_BATCH_H
+
+#include "settle/settle.h"
+#include "shared/breaker.h"
+#include "sql_worker/handler.h"
+
+#define SQL_BATCH_JOBS	256
+
+typedef struct Entry
+{
+	int			cell;
+	Job			job;
+	Run			run;
+	Verdict		verdict;
+	TimestampTz need;
+	bool		settled;		/* settle() has written; true when the commit succeeds */
+	JobStatus	status;
+	BreakerNote breaker;
+} Entry;
+
+typedef struct Batch
+{
+	int			n;
+	Entry		entries[SQL_BATCH_JOBS];
+	Ledger		ledger;
+	TimestampTz started;
+	int			subxids;		/* assigned so far */
+	int			most_subxids;	/* that one job has taken */
+} Batch;
+
+extern void sql_batch_init(void);
+/* The next cell to run, or to give back; -1: none. */
+extern int	sql_batch_next(void);
+/* Runs that cell and those that may share its commit; tells the dispatcher how each ended. */
+extern void sql_batch_run(int cell);
+
+/* ---- sql_job.c ---- */
+/* Runs or settles the job of a cell as the batch's next entry; context: of the batch. */
+extern void sql_entry_run(Batch *batch, int cell, MemoryContext context);
+/* Writes how its attempt ended. */
+extern void sql_entry_settle(Batch *batch, Entry *e);
+
+#endif

@@ -1,0 +1,66 @@
+/*
+ * worker_role.c
+ *	  Whether a SQL worker may go on: see worker_role.h.
+ *
+ * A worker lives on between jobs, so its role may have been dropped, or have lost what it took to
+ * connect meanwhile.  Asked before each job; looked up again only when a role or database has changed.
+ */
+#include "jobq.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_authid.h"
+#include "catalog/pg_database.h"
+#include "miscadmin.h"
+#include "postmaster/bgworker.h"
+#include "utils/acl.h"
+#include "utils/inval.h"
+#include "utils/syscache.h"
+
+#include "sql_worker/worker_role.h"
+
+static bool stale = true;
+
+static void
+role_changed(Datum arg, int cacheid, uint32 hashvalue)
+{
+	stale = true;
+}
+
+/* Would the server let a new worker connect as our role? */
+static bool
+may_connect(Oid roleid)
+{
+	HeapTuple	tuple = SearchSysCache1(AUTHOID, ObjectIdGetDatum(roleid));
+	bool		ok;
+
+	if (!HeapTupleIsValid(tuple))
+		return false;
+#ifdef BGWORKER_BYPASS_ROLELOGINCHECK
+	ok = true;
+#else
+	ok = ((Form_pg_authid) GETSTRUCT(tuple))->rolcanlogin;
+#endif
+	ReleaseSysCache(tuple);
+	return ok && database_aclcheck(MyDatabaseId, roleid, ACL_CONNECT) == ACLCHECK_OK;
+}
+
+bool
+worker_role_fits(JobType *type)
+{
+	static bool registered = false;
+	static bool connects = false;
+
+	if (!registered)
+	{
+		CacheRegisterSyscacheCallback(AUTHOID, role_changed, (Datum) 0);
+		CacheRegisterSyscacheCallback(AUTHMEMROLEMEM, role_changed, (Datum) 0);
+		CacheRegisterSyscacheCallback(DATABASEOID, role_changed, (Datum) 0);
+		registered = true;
+	}
+	if (stale)
+	{
+		stale = false;
+		connects = may_connect(GetSessionUserId());
+	}
+	return connects && job_type_run_as(type) == GetSessionUserId();
+}

@@ -1,0 +1,142 @@
+/*
+ * event_log.c
+ *	  Lines of jobq.events.
+ *
+ * A type's level says which transitions are written: none, failures (what went wrong, and what was done about
+ * it) or all.  What handlers, tools and clients write themselves (log_event, descriptor 3) is written at every
+ * level.  An event's time is the moment it happened, which for the start of a SQL job is before it is written:
+ * nothing is written before such a job has ended.
+ *
+ * Ids come from a sequence with a cache, so they order the events of one moment and one process only.
+ */
+#include "jobq.h"
+
+#include "commands/sequence.h"
+#include "utils/builtins.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+
+#include "shared/commit_notices.h"
+#include "tables/event_log.h"
+#include "tables/row_map.h"
+
+#define MAX_GATHERED	256
+
+static const ShapeColumn events_columns[] = {
+	{"id", INT8OID, FILLED}, {"ts", TIMESTAMPTZOID, FILLED}, {"job_id", UUIDOID, NULLABLE},
+	{"job_type", TEXTOID, NULLABLE}, {"tenant", TEXTOID, NULLABLE}, {"attempt", INT4OID, NULLABLE},
+	{"type", TEXTOID, FILLED}, {"source", TEXTOID, FILLED}, {"level", TEXTOID, FILLED},
+	{"message", TEXTOID, NULLABLE}, {"data", JSONBOID, NULLABLE}
+};
+const Shape events_shape = FIRST_SHAPE("events", events_columns);
+
+StaticAssertDecl(lengthof(events_columns) == E_NATTS, "events' columns");
+
+void
+events_begin(EventLog *log)
+{
+	memset(log, 0, sizeof(EventLog));
+	log->context = CurrentMemoryContext;
+}
+
+void
+events_write(EventLog *log)
+{
+	int			n = log->nrows;
+
+	log->nrows = 0;
+	if (n > 0)
+		table_insert_tuples(&log->partition.table, log->rows, n);
+}
+
+void
+events_end(EventLog *log)
+{
+	events_write(log);
+	partition_close(&log->partition);
+}
+
+static bool
+open_partition(EventLog *log, TimestampTz ts)
+{
+	if (partition_holds(&log->partition, ts))
+		return true;
+	events_write(log);
+	return partition_open(&log->partition, "events", ts);
+}
+
+bool
+events_ready(EventLog *log, TimestampTz ts)
+{
+	MemoryContext old = MemoryContextSwitchTo(log->context);
+	bool		ready = open_partition(log, ts) || open_partition(log, GetCurrentTimestamp());
+
+	MemoryContextSwitchTo(old);
+	return ready;
+}
+
+static void
+set_text(Datum *values, bool *nulls, int att, const char *text)
+{
+	nulls[att - 1] = text == NULL;
+	values[att - 1] = text ? CStringGetTextDatum(text) : (Datum) 0;
+}
+
+static HeapTuple
+event_row(Table *table, TimestampTz ts, const Datum *job, const bool *job_nulls, JobType *type,
+		  const Event *event)
+{
+	Datum		values[E_NATTS] = {0};
+	bool		nulls[E_NATTS] = {0};
+
+	values[E_id - 1] = Int64GetDatum(nextval_internal(jobq_relid("event_id_seq"), false));
+	values[E_ts - 1] = TimestampTzGetDatum(ts);
+	values[E_job_id - 1] = job[Q_id - 1];
+	set_text(values, nulls, E_job_type, type->name);
+	values[E_tenant - 1] = job[Q_tenant - 1];
+	nulls[E_tenant - 1] = job_nulls[Q_tenant - 1];
+	values[E_attempt - 1] = Int32GetDatum(event->attempt);
+	set_text(values, nulls, E_type, event->type);
+	set_text(values, nulls, E_source, event->source);
+	set_text(values, nulls, E_level, event->level);
+	set_text(values, nulls, E_message, event->message);
+	values[E_data - 1] = PointerGetDatum(event->data);
+	nulls[E_data - 1] = event->data == NULL;
+	return table_form_row(table, values, nulls);
+}
+
+/* The partition of its time may be gone (a job that ran for long): then it counts as of now. */
+bool
+event_add(EventLog *log, const Datum *values, const bool *nulls, JobType *type, const Event *event)
+{
+	TimestampTz now = event->ts == 0 ? GetCurrentTimestamp() : event->ts;
+	MemoryContext old;
+
+	old = MemoryContextSwitchTo(log->context);
+	if (!open_partition(log, now) && !open_partition(log, now = GetCurrentTimestamp()))
+	{
+		MemoryContextSwitchTo(old);
+		return false;
+	}
+	if (log->rows == NULL)
+		log->rows = palloc(sizeof(HeapTuple) * MAX_GATHERED);
+	if (log->nrows == MAX_GATHERED)
+		events_write(log);
+	log->rows[log->nrows++] = event_row(&log->partition.table, now, values, nulls,
+										type, event);
+	news_events();
+	MemoryContextSwitchTo(old);
+	return true;
+}
+
+void
+event_add_at_once(EventLog *log, const Datum *values, const bool *nulls, JobType *type, const Event *event)
+{
+	if (type == NULL || event_add(log, values, nulls, type, event))
+		return;
+	(void) partitions_make(0);
+	if (!event_add(log, values, nulls, type, event))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("jobq.events has no partition for now")));
+}

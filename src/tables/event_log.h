@@ -1,0 +1,50 @@
+/*
+ * event_log.h
+ *	  Lines of jobq.events: who writes them, and which a type wants (options.events).
+ *
+ * Rows are gathered and written many at a time, at the latest by events_end, in the transaction whose commit
+ * makes them true.  A type that does not want an event costs the test of a flag and nothing else.
+ */
+#ifndef JOBQ_EVENT_LOG_H
+#define JOBQ_EVENT_LOG_H
+
+#include "registry/job_types.h"
+#include "tables/partition.h"
+#include "utils/jsonb.h"
+
+/* Something that happened to a job. */
+typedef struct Event
+{
+	TimestampTz ts;				/* 0: now */
+	int			attempt;		/* that it belongs to; 0: before the first */
+	const char *type;
+	const char *source;
+	const char *level;
+	const char *message;		/* NULL: none */
+	Jsonb	   *data;			/* NULL: none */
+} Event;
+
+/* Where a transaction's events go. */
+typedef struct EventLog
+{
+	Partition	partition;
+	MemoryContext context;		/* lives until events_end */
+	HeapTuple  *rows;			/* to be written */
+	int			nrows;
+} EventLog;
+
+/* All transitions, or those that went wrong? */
+#define EVENTS_WANTED(jobtype, lowest)	((jobtype) != NULL && (jobtype)->events >= (lowest))
+
+extern void events_begin(EventLog *log);
+extern void events_write(EventLog *log);
+extern void events_end(EventLog *log);
+/* Is there a partition for events of then, or of now? */
+extern bool events_ready(EventLog *log, TimestampTz ts);
+/* Adds one, of a job whose columns these are (of jobq.queue); false when it has no partition. */
+extern bool event_add(EventLog *log, const Datum *values, const bool *nulls, JobType *type, const Event *event);
+/* The same for a client's session, which makes the partition. */
+extern void event_add_at_once(EventLog *log, const Datum *values, const bool *nulls, JobType *type,
+							  const Event *event);
+
+#endif

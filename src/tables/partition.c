@@ -1,0 +1,198 @@
+/*
+ * partition.c
+ *	  The partition that holds a moment: finding it, opening it past the parent, making it.
+ *
+ * The parent is locked for the look-up only as any reader locks it; our lock keeps the open partition what it
+ * is until the transaction ends, so its bounds are remembered.
+ *
+ * A client that needs a partition has it made by a process with a transaction of its own, and waits: in the client's
+ * transaction the parents would stay locked against the maintenance process for as long as it is open.
+ */
+#include "jobq.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "partitioning/partbounds.h"
+#include "partitioning/partdesc.h"
+#include "storage/latch.h"
+#include "storage/lmgr.h"
+#include "utils/fmgrprotos.h"
+#include "utils/inval.h"
+#include "utils/partcache.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+
+#include "maintenance/maintenance.h"
+#include "registry/job_types.h"
+#include "tables/partition.h"
+
+#define AGAIN_MS		100
+#define WAIT_LIMIT_MS	30000
+
+PG_FUNCTION_INFO_V1(jobq_want_partitions);
+
+/*
+ * The partition of a table partitioned by one timestamptz range that holds ts, and its bounds; InvalidOid:
+ * none.
+ */
+static Oid
+partition_for(const char *parent, TimestampTz ts, TimestampTz *from, TimestampTz *to)
+{
+	Relation	rel = table_open(jobq_relid(parent), AccessShareLock);
+	PartitionDesc desc = RelationGetPartitionDesc(rel, true);
+	PartitionKey key = RelationGetPartitionKey(rel);
+	PartitionBoundInfo bounds = desc->boundinfo;
+	Oid			result = InvalidOid;
+
+	if (desc->nparts > 0)
+	{
+		Datum		value = TimestampTzGetDatum(ts);
+		bool		equal;
+		int			bound = partition_range_datum_bsearch(key->partsupfunc, key->partcollation,
+														  bounds, 1, &value, &equal);
+		int			part = bounds->indexes[bound + 1];
+
+		if (part >= 0)
+		{
+			result = desc->oids[part];
+			*from = *to = ts;	/* open-ended bounds: look again for any other key */
+			if (bounds->kind[bound][0] == PARTITION_RANGE_DATUM_VALUE &&
+				bounds->kind[bound + 1][0] == PARTITION_RANGE_DATUM_VALUE)
+			{
+				*from = DatumGetTimestampTz(bounds->datums[bound][0]);
+				*to = DatumGetTimestampTz(bounds->datums[bound + 1][0]);
+			}
+		}
+	}
+	table_close(rel, AccessShareLock);
+	return result;
+}
+
+bool
+partition_open(Partition *p, const char *parent, TimestampTz ts)
+{
+	Oid			oid;
+
+	if (partition_holds(p, ts))
+		return true;
+	oid = partition_for(parent, ts, &p->from, &p->to);
+	if (!OidIsValid(oid))
+		return false;
+	partition_close(p);
+	table_open_for_write(&p->table, oid);
+	p->open = true;
+	return true;
+}
+
+void
+partition_close(Partition *p)
+{
+	if (p->open)
+		table_close_after_write(&p->table);
+	p->open = false;
+}
+
+/* ---------- making them ---------- */
+
+static bool
+partition_exists(const char *parent, TimestampTz ts)
+{
+	TimestampTz from;
+	TimestampTz to;
+
+	return OidIsValid(partition_for(parent, ts, &from, &to));
+}
+
+static bool
+all_exist(TimestampTz need)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	AcceptInvalidationMessages();
+	return (need == 0 || partition_exists("history", need)) && partition_exists("events", now) &&
+		partition_exists("alerts", now);
+}
+
+/* True if another process can't: it does not see the table, or would wait for a lock of this transaction. */
+static bool
+only_we_can(const char *parent)
+{
+	Relation	rel = table_open(jobq_relid(parent), AccessShareLock);
+	bool		result = rel->rd_createSubid != InvalidSubTransactionId ||
+		CheckRelationLockedByMe(rel, ShareUpdateExclusiveLock, true);
+
+	table_close(rel, AccessShareLock);
+	return result;
+}
+
+static void
+make_here(TimestampTz need)
+{
+	Oid			user;
+	int			context;
+
+	GetUserIdAndSecContext(&user, &context);
+	SetUserIdAndSecContext(jobq_owner(), context | SECURITY_LOCAL_USERID_CHANGE);
+	partitions_ensure(need);
+	SetUserIdAndSecContext(user, context);
+	CommandCounterIncrement();
+}
+
+void
+partitions_ensure(TimestampTz need)
+{
+	Oid			type = TIMESTAMPTZOID;
+	Datum		value = TimestampTzGetDatum(need);
+	char		nulls[1] = {need == 0 ? 'n' : ' '};
+
+	SPI_connect();
+	SPI_execute_with_args("SELECT CASE WHEN $1 IS NOT NULL THEN jobq._ensure_history_partition($1) END,"
+						  " jobq._ensure_events_partition(pg_catalog.clock_timestamp())",
+						  1, &type, &value, nulls, false, 0);
+	SPI_finish();
+}
+
+bool
+partitions_make(TimestampTz need)
+{
+	MonoTime	start = mono_now();
+
+	if (all_exist(need))
+		return true;
+	if (only_we_can("history") || only_we_can("events") || only_we_can("alerts"))
+	{
+		make_here(need);
+		return true;
+	}
+	for (;;)
+	{
+		if (!maintenance_make_partitions(need) && JobqShmem == NULL)
+			make_here(need);	/* jobq is not preloaded, so no maintenance process can be kept out */
+		if (all_exist(need))
+			return true;
+		if (mono_exceeds(start, mono_now(), WAIT_LIMIT_MS))
+			return false;
+		/* the table is in use, or there is no worker slot */
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, AGAIN_MS, PG_WAIT_EXTENSION);
+		ResetLatch(MyLatch);
+		CHECK_FOR_INTERRUPTS();
+	}
+}
+
+/* jobq._want_partitions(keep_completed): of a job that ends now; without them its end waits a moment. */
+Datum
+jobq_want_partitions(PG_FUNCTION_ARGS)
+{
+	Interval   *keep = PG_GETARG_INTERVAL_P(0);
+	TimestampTz need = 0;
+
+	if (interval_to_us(keep) > 0)
+		need = DatumGetTimestampTz(DirectFunctionCall2(timestamptz_pl_interval,
+													   TimestampTzGetDatum(GetCurrentTimestamp()),
+													   IntervalPGetDatum(keep)));
+	(void) partitions_make(need);
+	PG_RETURN_VOID();
+}

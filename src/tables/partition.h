@@ -1,0 +1,32 @@
+/*
+ * partition.h
+ *	  The partition of jobq.history, jobq.events or jobq.alerts that holds a moment, open for writing.
+ */
+#ifndef JOBQ_PARTITION_H
+#define JOBQ_PARTITION_H
+
+#include "tables/queue_table.h"
+
+typedef struct Partition
+{
+	Table		table;
+	TimestampTz from;			/* what the open one holds */
+	TimestampTz to;
+	bool		open;
+} Partition;
+
+#define partition_holds(p, ts)	((p)->open && (ts) >= (p)->from && (ts) < (p)->to)
+
+/* Opens the partition of jobq.<parent> for ts; false, and what is open stays: there is none. */
+extern bool partition_open(Partition *p, const char *parent, TimestampTz ts);
+extern void partition_close(Partition *p);
+
+/*
+ * Has the partitions made for a row of history that expires at need (0: none), and for events and alerts of now.  For
+ * sessions that may wait; our own processes ask the dispatcher.  false: the tables were in use for 30 seconds.
+ */
+extern bool partitions_make(TimestampTz need);
+/* The same in this transaction, as the owner of the tables, which is the current user. */
+extern void partitions_ensure(TimestampTz need);
+
+#endif

@@ -1,0 +1,104 @@
+/*
+ * queue_shape.c
+ *	  The columns of jobq.queue, jobq.history and jobq.dead_letters, as queue_table.h numbers them.
+ *
+ * A column that a release appends is appended here and in queue_table.h, behind those of the first release (row_map.h).
+ */
+#include "jobq.h"
+
+#include "tables/queue_table.h"
+#include "tables/row_map.h"
+
+static const ShapeColumn queue_columns[] = {
+	{"id", UUIDOID, FILLED},
+	{"position", TIMESTAMPTZOID, FILLED},
+	{"scheduled_for", TIMESTAMPTZOID, FILLED},
+	{"created_at", TIMESTAMPTZOID, FILLED},
+	{"type_id", INT4OID, FILLED},
+	{"rev", INT4OID, FILLED},
+	{"home_id", INT4OID, FILLED},
+	{"status", JOB_STATUS_TYPE, FILLED},
+	{"attempts", INT4OID, FILLED},
+	{"max_attempts", INT4OID, FILLED},
+	{"runs", INT4OID, FILLED},
+	{"crashes", INT4OID, FILLED},
+	{"depth", INT4OID, FILLED},
+	{"priority", INT2OID, FILLED},
+	{"sublane", INT2OID, FILLED},
+	{"successor", BOOLOID, FILLED},
+	{"payload", JSONBOID, FILLED},
+	{"timeout", INTERVALOID, NULLABLE},
+	{"backoff", JSONBOID, NULLABLE},
+	{"unique_key", TEXTOID, NULLABLE},
+	{"unique_for", INTERVALOID, NULLABLE},
+	{"concurrency_key", TEXTOID, NULLABLE},
+	{"keep_completed", INTERVALOID, NULLABLE},
+	{"tenant", TEXTOID, NULLABLE},
+	{"parent_id", UUIDOID, NULLABLE},
+	{"workflow_id", UUIDOID, NULLABLE},
+	{"task_key", TEXTOID, NULLABLE},
+	{"metadata", JSONBOID, NULLABLE},
+	{"error_msg", TEXTOID, NULLABLE},
+	{"error_code", TEXTOID, NULLABLE},
+	{"error_details", JSONBOID, NULLABLE},
+	{"started_at", TIMESTAMPTZOID, NULLABLE},
+	{"worker", TEXTOID, NULLABLE},
+	{"node", TEXTOID, NULLABLE},
+	{"lease_token", UUIDOID, NULLABLE},
+	{"lease_expires_at", TIMESTAMPTZOID, NULLABLE},
+	{"progress", NUMERICOID, NULLABLE},
+	{"progress_data", JSONBOID, NULLABLE},
+	{"enqueued_by", TEXTOID, NULLABLE},
+	{"key_hash", INT8OID, NULLABLE},
+	/* since 0.2.0 */
+	{"keep_dead", INTERVALOID, NULLABLE}
+};
+
+/* Both tables have them: one function writes the rows. */
+static const ShapeColumn finished_columns[] = {
+	{"id", UUIDOID, FILLED},
+	{"expires_at", TIMESTAMPTZOID, FILLED},
+	{"scheduled_for", TIMESTAMPTZOID, FILLED},
+	{"created_at", TIMESTAMPTZOID, FILLED},
+	{"started_at", TIMESTAMPTZOID, NULLABLE},
+	{"completed_at", TIMESTAMPTZOID, FILLED},
+	{"type_id", INT4OID, FILLED},
+	{"status", JOB_STATUS_TYPE, FILLED},
+	{"attempts", INT4OID, FILLED},
+	{"max_attempts", INT4OID, FILLED},
+	{"runs", INT4OID, FILLED},
+	{"depth", INT4OID, FILLED},
+	{"priority", INT2OID, FILLED},
+	{"payload", JSONBOID, FILLED},
+	{"result", JSONBOID, NULLABLE},
+	{"timeout", INTERVALOID, NULLABLE},
+	{"unique_key", TEXTOID, NULLABLE},
+	{"unique_until", TIMESTAMPTZOID, NULLABLE},
+	{"concurrency_key", TEXTOID, NULLABLE},
+	{"tenant", TEXTOID, NULLABLE},
+	{"parent_id", UUIDOID, NULLABLE},
+	{"workflow_id", UUIDOID, NULLABLE},
+	{"task_key", TEXTOID, NULLABLE},
+	{"metadata", JSONBOID, NULLABLE},
+	{"error_msg", TEXTOID, NULLABLE},
+	{"error_code", TEXTOID, NULLABLE},
+	{"error_details", JSONBOID, NULLABLE},
+	{"worker", TEXTOID, NULLABLE},
+	{"node", TEXTOID, NULLABLE},
+	{"progress", NUMERICOID, NULLABLE},
+	{"progress_data", JSONBOID, NULLABLE},
+	{"backoff", JSONBOID, NULLABLE},
+	{"unique_for", INTERVALOID, NULLABLE},
+	{"keep_completed", INTERVALOID, NULLABLE},
+	{"counted", BOOLOID, FILLED},
+	{"enqueued_by", TEXTOID, NULLABLE},
+	/* since 0.2.0 */
+	{"keep_dead", INTERVALOID, NULLABLE}
+};
+
+const Shape queue_shape = {"queue", queue_columns, lengthof(queue_columns), Q_key_hash};
+const Shape history_shape = {"history", finished_columns, lengthof(finished_columns), H_enqueued_by};
+const Shape dead_letters_shape = {"dead_letters", finished_columns, lengthof(finished_columns), H_enqueued_by};
+
+StaticAssertDecl(lengthof(queue_columns) == Q_NATTS, "the queue's columns");
+StaticAssertDecl(lengthof(finished_columns) == H_NATTS, "columns of history and dead_letters");

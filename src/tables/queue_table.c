@@ -1,0 +1,392 @@
+/*
+ * queue_table.c
+ *	  Writing our tables past the executor, and locking a job by the very row version it was chosen from.
+ *
+ * A Table is a relation opened with RowExclusiveLock and its indexes, those for concurrency keys when a row has
+ * one; the functions do what ModifyTable does for a row, without plan, triggers and privilege checks: whoever calls has checked
+ * what the SQL function allows.  Row numbers (rev) and publication are the caller's business.
+ *
+ * queue_lock never waits and never follows an update chain: a job is known by (TID, id, rev), and
+ * another version of it is "not mine".  The TID may be stale in every way: beyond the file's end, a line
+ * pointer that was pruned or reused.  heap_lock_tuple must not see such a thing, so the version is
+ * fetched first and its page stays pinned in between, which keeps pruning away.
+ */
+#include "jobq.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/index.h"
+#include "executor/tuptable.h"
+#include "storage/bufmgr.h"
+#include "storage/lmgr.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+
+#include "registry/job_types.h"
+#include "tables/other_columns.h"
+#include "tables/queue_table.h"
+#include "tables/row_map.h"
+#include "tables/unique_key_lookup.h"
+
+static void
+open_index(Table *t, Oid indexid)
+{
+	ResultRelInfo *rri = t->rri;
+	Relation	index = index_open(indexid, RowExclusiveLock);
+
+	rri->ri_IndexRelationDescs[rri->ri_NumIndices] = index;
+	rri->ri_IndexRelationInfo[rri->ri_NumIndices++] = BuildIndexInfo(index);
+}
+
+/*
+ * Which indexes hold only rows with a concurrency key, among those of the queue.  They are left closed until such a row
+ * is written: opening them and asking their predicates would cost every other one.
+ */
+static List *
+key_indexes(List *indexes)
+{
+	static List *seen = NIL;	/* whose answer is known: an index never changes its columns */
+	static List *found = NIL;
+	List	   *keyed = NIL;
+	MemoryContext old;
+	ListCell   *lc;
+
+	if (seen != NIL && equal(seen, indexes))
+		return found;
+	foreach(lc, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(lc), RowExclusiveLock);
+
+		if (index->rd_index->indkey.values[0] == Q_key_hash && RelationGetIndexPredicate(index) != NIL)
+			keyed = lappend_oid(keyed, lfirst_oid(lc));
+		index_close(index, NoLock);
+	}
+	old = MemoryContextSwitchTo(TopMemoryContext);
+	list_free(seen);
+	list_free(found);
+	found = list_copy(keyed);
+	seen = list_copy(indexes);
+	MemoryContextSwitchTo(old);
+	list_free(keyed);
+	return found;
+}
+
+static void
+open_queue_indexes(Table *t)
+{
+	List	   *indexes = RelationGetIndexList(t->rel);
+	int			n = list_length(indexes);
+	ListCell   *lc;
+
+	t->closed = key_indexes(indexes);
+	t->rri->ri_NumIndices = 0;
+	t->rri->ri_IndexRelationDescs = palloc(sizeof(Relation) * n);
+	t->rri->ri_IndexRelationInfo = palloc(sizeof(IndexInfo *) * n);
+	foreach(lc, indexes)
+	{
+		if (!list_member_oid(t->closed, lfirst_oid(lc)))
+			open_index(t, lfirst_oid(lc));
+	}
+	list_free(indexes);
+}
+
+static void
+open_key_indexes(Table *t)
+{
+	MemoryContext old = MemoryContextSwitchTo(GetMemoryChunkContext(t->rri));
+	ListCell   *lc;
+
+	foreach(lc, t->closed)
+		open_index(t, lfirst_oid(lc));
+	t->closed = NIL;
+	MemoryContextSwitchTo(old);
+}
+
+void
+table_open_for_write(Table *t, Oid relid)
+{
+	t->rel = table_open(relid, RowExclusiveLock);
+	t->map = row_map(t->rel);
+	t->defaults = NULL;
+	t->old = NULL;
+	t->estate = CreateExecutorState();
+	t->rri = makeNode(ResultRelInfo);
+	InitResultRelInfo(t->rri, t->rel, 0, NULL, 0);
+	t->closed = NIL;
+	if (relid == jobq_relid("queue"))
+		open_queue_indexes(t);
+	else
+		ExecOpenIndices(t->rri, false);
+	t->slot = table_slot_create(t->rel, NULL);
+	t->nblocks = 0;
+}
+
+void
+table_close_after_write(Table *t)
+{
+	ExecDropSingleTupleTableSlot(t->slot);
+	if (t->old != NULL)
+		ExecDropSingleTupleTableSlot(t->old);
+	ExecCloseIndices(t->rri);
+	FreeExecutorState(t->estate);
+	pfree(t->rri);
+	table_close(t->rel, NoLock);
+}
+
+/* Puts a row into the slot, which only borrows the datums.  old: the version that it replaces; NULL: none. */
+static void
+fill_slot(Table *t, Datum *values, bool *nulls, ItemPointer old)
+{
+	TupleTableSlot *slot = t->slot;
+	int			natts = t->map->shape->ncolumns;
+
+	ExecClearTuple(slot);
+	if (t->map->same)
+	{
+		Assert(slot->tts_tupleDescriptor->natts == natts);
+		memcpy(slot->tts_values, values, sizeof(Datum) * natts);
+		memcpy(slot->tts_isnull, nulls, sizeof(bool) * natts);
+		ExecStoreVirtualTuple(slot);
+	}
+	else
+		other_columns_fill(t, values, nulls, old);
+	slot->tts_tableOid = RelationGetRelid(t->rel);
+	if (t->closed != NIL && !nulls[Q_key_hash - 1])
+		open_key_indexes(t);
+}
+
+HeapTuple
+table_form_row(Table *t, Datum *values, bool *nulls)
+{
+	HeapTuple	tuple;
+
+	if (t->map->same)
+		return heap_form_tuple(RelationGetDescr(t->rel), values, nulls);
+	fill_slot(t, values, nulls, NULL);
+	tuple = ExecCopySlotHeapTuple(t->slot);
+	ExecClearTuple(t->slot);
+	ResetPerTupleExprContext(t->estate);
+	return tuple;
+}
+
+static void
+insert_index_entries(Table *t, bool update, bool summarizing)
+{
+	if (t->rri->ri_NumIndices > 0)
+		ExecInsertIndexTuples(t->rri, t->estate,
+							  (update ? EIIT_IS_UPDATE : 0) | (summarizing ? EIIT_ONLY_SUMMARIZING : 0),
+							  t->slot, NIL, NULL);
+	ResetPerTupleExprContext(t->estate);
+}
+
+void
+table_insert_row(Table *t, Datum *values, bool *nulls)
+{
+	fill_slot(t, values, nulls, NULL);
+	table_tuple_insert(t->rel, t->slot, GetCurrentCommandId(true), 0, NULL);
+	insert_index_entries(t, false, false);
+	ExecClearTuple(t->slot);
+}
+
+void
+table_insert_tuples(Table *t, HeapTuple *tuples, int n)
+{
+	TupleTableSlot **slots = palloc(sizeof(TupleTableSlot *) * n);
+	TupleTableSlot *row = t->slot;
+	TupleDesc	desc = CreateTupleDescCopy(RelationGetDescr(t->rel));	/* nobody counts its slots */
+
+	/* a slot that owns its tuple is not asked for a copy */
+	for (int i = 0; i < n; i++)
+	{
+		slots[i] = MakeSingleTupleTableSlot(desc, &TTSOpsHeapTuple);
+		ExecStoreHeapTuple(tuples[i], slots[i], true);
+		slots[i]->tts_tableOid = RelationGetRelid(t->rel);
+	}
+	table_multi_insert(t->rel, slots, n, GetCurrentCommandId(true), 0, NULL);
+	for (int i = 0; i < n; i++)
+	{
+		t->slot = slots[i];
+		insert_index_entries(t, false, false);
+		ExecDropSingleTupleTableSlot(slots[i]);
+	}
+	t->slot = row;
+	FreeTupleDesc(desc);
+	pfree(slots);
+}
+
+/*
+ * The same, unless a unique index has the key already: then nothing remains of it and the answer is
+ * false.  The row is inserted so that it can be taken back, as INSERT ... ON CONFLICT does, and whoever
+ * meets it meanwhile waits only until we know.
+ */
+bool
+table_insert_unless_conflict(Table *t, Datum *values, bool *nulls)
+{
+	uint32		token;
+	bool		conflict = false;
+
+	fill_slot(t, values, nulls, NULL);
+	token = SpeculativeInsertionLockAcquire(GetCurrentTransactionId());
+	table_tuple_insert_speculative(t->rel, t->slot, GetCurrentCommandId(true), 0, NULL, token);
+	ExecInsertIndexTuples(t->rri, t->estate, EIIT_NO_DUPE_ERROR, t->slot, NIL, &conflict);
+	table_tuple_complete_speculative(t->rel, t->slot, token, !conflict);
+	SpeculativeInsertionLockRelease(GetCurrentTransactionId());
+	ResetPerTupleExprContext(t->estate);
+	ExecClearTuple(t->slot);
+	return !conflict;
+}
+
+/* A row we hold, or that only our own transaction can touch, was changed by somebody else. */
+static void
+check_written(Table *t, TM_Result result)
+{
+	if (result != TM_Ok)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not change a row of \"%s\" that was changed meanwhile",
+						RelationGetRelationName(t->rel))));
+}
+
+void
+table_update_row(Table *t, ItemPointer tid, Datum *values, bool *nulls)
+{
+	TM_FailureData failure;
+	LockTupleMode mode;
+	TU_UpdateIndexes indexes;
+
+	fill_slot(t, values, nulls, tid);
+	check_written(t, table_tuple_update(t->rel, tid, t->slot, GetCurrentCommandId(true), 0,
+										InvalidSnapshot, InvalidSnapshot, true,
+										&failure, &mode, &indexes));
+	if (indexes != TU_None)
+		insert_index_entries(t, true, indexes == TU_Summarizing);
+	else if (t->old != NULL)
+		ResetPerTupleExprContext(t->estate);
+	*tid = t->slot->tts_tid;
+	ExecClearTuple(t->slot);
+	if (t->old != NULL)
+		ExecClearTuple(t->old);
+}
+
+void
+table_delete_row(Table *t, ItemPointer tid)
+{
+	TM_FailureData failure;
+
+	check_written(t, table_tuple_delete(t->rel, tid, GetCurrentCommandId(true), 0,
+										InvalidSnapshot, InvalidSnapshot, true, &failure));
+}
+
+/* --- jobs --- */
+
+/* Copies the row in the queue's slot into job. */
+void
+job_from_slot(Table *queue, Job *job)
+{
+	TupleTableSlot *slot = queue->slot;
+
+	job->tuple = ExecCopySlotHeapTuple(slot);
+	job->tid = slot->tts_tid;
+	row_deform_by(queue->map, queue->rel, job->tuple, job->values, job->nulls);
+	job->status = status_from_oid(DatumGetObjectId(JOB_ATT(job, Q_status)));
+}
+
+/* Fetches the version at tid into the slot, which keeps its page pinned.  False: no such thing. */
+bool
+queue_fetch_version(Table *queue, ItemPointer tid)
+{
+	if (!ItemPointerIsValid(tid))
+		return false;
+	if (ItemPointerGetBlockNumber(tid) >= queue->nblocks)
+		queue->nblocks = RelationGetNumberOfBlocks(queue->rel);
+	if (ItemPointerGetBlockNumber(tid) >= queue->nblocks)
+		return false;
+	return table_tuple_fetch_row_version(queue->rel, tid, SnapshotSelf, queue->slot);
+}
+
+static bool
+slot_holds(TupleTableSlot *slot, const JobRef *ref)
+{
+	bool		isnull;
+	int32		ours;
+
+	if (memcmp(DatumGetUUIDP(slot_getattr(slot, Q_id, &isnull)), &ref->id, UUID_LEN) != 0)
+		return false;
+	if (DatumGetInt32(slot_getattr(slot, Q_rev, &isnull)) != ref->rev)
+		return false;
+	return home_is_ours(&ours) && DatumGetInt32(slot_getattr(slot, Q_home_id, &isnull)) == ours;
+}
+
+/* Locks the version in the slot for this (sub)transaction. */
+TM_Result
+queue_lock_version(Table *queue)
+{
+	ItemPointerData tid = queue->slot->tts_tid;
+	TM_FailureData failure;
+
+	return table_tuple_lock(queue->rel, &tid, InvalidSnapshot, queue->slot,
+							GetCurrentCommandId(false), LockTupleExclusive, LockWaitSkip,
+							0, &failure);
+}
+
+/* A job waits for the other one of its unique key; one that is only to be settled waits for nobody. */
+static bool
+may_run(Table *queue, const JobRef *ref, Job *job)
+{
+	return ref_settles(ref) || !unique_must_yield(queue, job);
+}
+
+static bool
+fetch_ref(Table *queue, const JobRef *ref)
+{
+	ItemPointerData tid = ref->tid;
+
+	return queue_fetch_version(queue, &tid) && slot_holds(queue->slot, ref);
+}
+
+/*
+ * True if the job in the slot must wait for its sibling.  Looked at before the row is locked: to a client a locked row
+ * is a job that runs.  Uses the slot.
+ */
+static bool
+must_wait_for_sibling(Table *queue, const JobRef *ref)
+{
+	Job			job;
+
+	job_from_slot(queue, &job);
+	return !may_run(queue, ref, &job);
+}
+
+static LockResult
+lock_fetched(Table *queue, const JobRef *ref, Job *job)
+{
+	TM_Result	locked = queue_lock_version(queue);
+
+	if (locked == TM_WouldBlock)
+		return LOCK_BUSY;
+	if (locked != TM_Ok)
+		return LOCK_GONE;
+	job_from_slot(queue, job);
+	return may_run(queue, ref, job) ? LOCK_OK : LOCK_BUSY;	/* the sibling may have begun meanwhile */
+}
+
+LockResult
+queue_lock(Table *queue, const JobRef *ref, Job *job)
+{
+	LockResult	result = LOCK_GONE;
+
+	if (fetch_ref(queue, ref))
+	{
+		if (slot_attisnull(queue->slot, Q_unique_key))
+			result = lock_fetched(queue, ref, job);
+		else if (must_wait_for_sibling(queue, ref))
+			result = LOCK_BUSY;
+		else if (fetch_ref(queue, ref))
+			result = lock_fetched(queue, ref, job);
+	}
+	ExecClearTuple(queue->slot);
+	return result;
+}

@@ -1,0 +1,144 @@
+/*
+ * queue_triggers.c
+ *	  What plain SQL, COPY and logical apply do to our tables is published as what jobq's own functions do.
+ *
+ * All are ENABLE ALWAYS, so that session_replication_role does not silence them.
+ */
+#include "jobq.h"
+
+#include "access/htup_details.h"
+#include "commands/trigger.h"
+#include "utils/inval.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+
+#include "base/concurrency_key_hash.h"
+#include "registry/job_types.h"
+#include "shared/publish_jobs.h"
+#include "tables/queue_table.h"
+#include "tables/row_map.h"
+
+PG_FUNCTION_INFO_V1(jobq_queue_trigger);
+PG_FUNCTION_INFO_V1(jobq_types_trigger);
+PG_FUNCTION_INFO_V1(jobq_signals_trigger);
+
+static uint64
+hash_of(HeapTuple tuple, TupleDesc desc)
+{
+	bool		isnull;
+	Datum		key = heap_getattr(tuple, Q_concurrency_key, desc, &isnull);
+	Datum		tenant;
+
+	if (isnull)
+		return 0;
+	tenant = heap_getattr(tuple, Q_tenant, desc, &isnull);
+	return key_hash(isnull ? NULL : DatumGetTextPP(tenant), DatumGetTextPP(key));
+}
+
+static void
+publish_tuple(HeapTuple tuple, TupleDesc desc, bool removed)
+{
+	bool		isnull;
+	uint64		hash = hash_of(tuple, desc);
+
+	if (hash != 0)
+		publish_concurrency_key(hash, DatumGetTimestampTz(heap_getattr(tuple, Q_created_at, desc, &isnull)),
+								removed);
+
+	publish_key(DatumGetInt32(heap_getattr(tuple, Q_type_id, desc, &isnull)),
+				DatumGetInt16(heap_getattr(tuple, Q_priority, desc, &isnull)),
+				DatumGetInt16(heap_getattr(tuple, Q_sublane, desc, &isnull)),
+				DatumGetTimestampTz(heap_getattr(tuple, Q_position, desc, &isnull)));
+}
+
+static int32
+rev_of(HeapTuple tuple, TupleDesc desc)
+{
+	bool		isnull;
+
+	return DatumGetInt32(heap_getattr(tuple, Q_rev, desc, &isnull));
+}
+
+static HeapTuple
+set_rev(HeapTuple tuple, TupleDesc desc, int32 rev)
+{
+	int			att = Q_rev;
+	bool		isnull = false;
+	Datum		value = Int32GetDatum(rev);
+
+	return heap_modify_tuple_by_cols(tuple, desc, 1, &att, &value, &isnull);
+}
+
+static HeapTuple
+set_hash(HeapTuple tuple, TupleDesc desc)
+{
+	int			att = Q_key_hash;
+	uint64		hash = hash_of(tuple, desc);
+	bool		isnull = hash == 0;
+	Datum		value = UInt64GetDatum(hash);
+
+	if (isnull && heap_attisnull(tuple, Q_key_hash, desc))
+		return tuple;
+	return heap_modify_tuple_by_cols(tuple, desc, 1, &att, &value, &isnull);
+}
+
+static void
+check_trigger(FunctionCallInfo fcinfo, const char *name)
+{
+	if (!CALLED_AS_TRIGGER(fcinfo))
+		ereport(ERROR,
+				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+				 errmsg("function %s must be called as a trigger", name)));
+}
+
+/*
+ * BEFORE ROW on jobq.queue, ENABLE ALWAYS: publishes rows written by plain SQL, COPY and logical
+ * apply, and bumps rev, which fences every hand-out made from the older version.  The hash of the concurrency
+ * key is ours to write.
+ */
+Datum
+jobq_queue_trigger(PG_FUNCTION_ARGS)
+{
+	TriggerData *data = (TriggerData *) fcinfo->context;
+	TupleDesc	desc;
+	HeapTuple	tuple;
+
+	check_trigger(fcinfo, "jobq._queue_changed");
+	(void) row_map(data->tg_relation);
+	desc = RelationGetDescr(data->tg_relation);
+	tuple = data->tg_trigtuple;
+	if (!TRIGGER_FIRED_BY_INSERT(data->tg_event))
+		publish_tuple(tuple, desc, true);
+	if (TRIGGER_FIRED_BY_DELETE(data->tg_event))
+		return PointerGetDatum(tuple);
+	if (TRIGGER_FIRED_BY_UPDATE(data->tg_event))
+		tuple = set_rev(data->tg_newtuple, desc, rev_of(tuple, desc) + 1);
+	tuple = set_hash(tuple, desc);
+	publish_tuple(tuple, desc, false);
+	return PointerGetDatum(tuple);
+}
+
+/*
+ * AFTER STATEMENT on jobq.job_types, job_type_env, limits and stopped, ENABLE
+ * ALWAYS: every process drops its copy of the registry.
+ */
+Datum
+jobq_types_trigger(PG_FUNCTION_ARGS)
+{
+	TriggerData *data = (TriggerData *) fcinfo->context;
+
+	check_trigger(fcinfo, "jobq._types_changed");
+	CacheInvalidateRelcache(data->tg_relation);
+	CacheInvalidateRelcacheByRelid(jobq_relid("job_types"));	/* whose cache holds the environments, too */
+	publish_types_changed();
+	return PointerGetDatum(NULL);
+}
+
+/* AFTER STATEMENT on jobq.signals and jobq.pressure_rules, ENABLE ALWAYS. */
+Datum
+jobq_signals_trigger(PG_FUNCTION_ARGS)
+{
+	check_trigger(fcinfo, "jobq._signals_changed");
+	publish_signals_changed();
+	return PointerGetDatum(NULL);
+}

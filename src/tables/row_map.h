@@ -1,0 +1,86 @@
+/*
+ * row_map.h
+ *	  Where the columns of our tables are: the check before any row of ours is read or written by column number.
+ *
+ * The owner of the tables may add columns, and a later release appends some.  Each file that numbers the columns of a
+ * table also lists them (a Shape), and reads a row through row_deform.  The columns of the first release must be in
+ * their places, with their types; later ones are found by name.  Columns that no Shape lists are the owner's.
+ */
+#ifndef JOBQ_ROW_MAP_H
+#define JOBQ_ROW_MAP_H
+
+#include "access/htup.h"
+#include "access/tupdesc.h"
+#include "catalog/pg_type.h"
+#include "utils/relcache.h"
+
+#define MAX_SHAPE_COLUMNS	64
+#define JOB_STATUS_TYPE		InvalidOid	/* as ShapeColumn.type: jobq.job_status */
+
+/* As ShapeColumn.filled. */
+#define FILLED		true		/* NOT NULL */
+#define NULLABLE	false
+
+typedef struct ShapeColumn
+{
+	const char *name;
+	Oid			type;			/* a domain over it will do */
+	bool		filled;
+} ShapeColumn;
+
+typedef struct Shape
+{
+	const char *table;
+	const ShapeColumn *columns;
+	int			ncolumns;
+	int			nfirst;			/* those of release 0.1.0, 0: it had no such table; the previous release may lack the others */
+} Shape;
+
+/* The shape of a table with all its columns from the first release. */
+#define FIRST_SHAPE(table, columns) {table, columns, lengthof(columns), lengthof(columns)}
+
+extern const Shape access_shape;	/* grants.c */
+extern const Shape alerts_shape;	/* alerts.c */
+extern const Shape events_shape;	/* event_log.c */
+extern const Shape home_shape;		/* database_identity.c */
+extern const Shape job_types_shape; /* job_types.c */
+extern const Shape job_type_env_shape;
+extern const Shape hook_references_shape;	/* hook_references.c */
+extern const Shape dead_letter_count_shape; /* settle_writes.c */
+extern const Shape limits_shape;	/* job_limit.c */
+extern const Shape signals_shape;	/* pressure_rules.c */
+extern const Shape pressure_rules_shape;
+extern const Shape queue_shape;		/* queue_shape.c */
+extern const Shape history_shape;
+extern const Shape dead_letters_shape;
+extern const Shape tenant_quotas_shape; /* quota.c */
+extern const Shape quota_jobs_shape;	/* quota_rows.c */
+extern const Shape stopped_shape;	/* kill_switch.c */
+extern const Shape tenant_check_shape;	/* tenant_check.c */
+
+/* Valid as long as the relation is locked. */
+typedef struct RowMap
+{
+	Oid			relid;			/* hash key */
+	const Shape *shape;
+	uint64		generation;		/* relations_generation() that it was made at; 0: make it anew */
+	int			natts;			/* columns of the relation, dropped ones included */
+	bool		same;			/* they are those of the shape, in the same places */
+	AttrNumber	atts[MAX_SHAPE_COLUMNS];	/* the place of each column of the shape; 0: the table has none yet */
+	char		trouble[256];	/* '': the table fits */
+} RowMap;
+
+/* Of an open, locked table of ours or a partition.  55000 when jobq cannot work with it. */
+extern const RowMap *row_map(Relation rel);
+/* The same without the error: the map's trouble says why not. */
+extern const RowMap *row_map_look(Relation rel);
+/* Fills arrays as long as the shape.  A column that the table does not have yet reads as NULL. */
+extern void row_deform(Relation rel, HeapTuple tuple, Datum *values, bool *nulls);
+/* The same, but of a row with a NULL where none may be it returns what is wrong; NULL: nothing. */
+extern const char *row_look(Relation rel, HeapTuple tuple, Datum *values, bool *nulls);
+/* The same for many rows of a relation. */
+extern void row_deform_by(const RowMap *map, Relation rel, HeapTuple tuple, Datum *values, bool *nulls);
+/* The first table that jobq cannot work with, in words, or "".  Waits for no lock: *complete is false when it could not look. */
+extern const char *tables_trouble(bool *complete);
+
+#endif

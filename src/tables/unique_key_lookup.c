@@ -1,0 +1,333 @@
+/*
+ * unique_key_lookup.c
+ *	  Unique keys.
+ *
+ * The index (type, tenant, key, successor) admits two live rows of a key: one, and one more that was
+ * queued while the first was running.  `successor` only tells the two apart; whichever of them is free
+ * is used.  They never run at the same time: who is handed out while the other runs is put back, and
+ * published again when the other has ended.
+ *
+ * An enqueue looks at committed rows with the latest snapshot, locks a waiting one, and inserts when
+ * there is none.  Another open transaction with the key is met either at the row's lock or at the
+ * unique index; both end in waiting for that transaction and looking again.
+ */
+#include "jobq.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_collation.h"
+#include "partitioning/partdesc.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/rel.h"
+#include "utils/relcache.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "registry/job_types.h"
+#include "shared/publish_jobs.h"
+#include "tables/queue_find.h"
+#include "tables/row_map.h"
+#include "tables/unique_key_lookup.h"
+
+static const AttrNumber key_columns[] = {Q_type_id, Q_tenant, Q_unique_key, Q_successor};
+
+/* Keys for the first n columns of the index; n = 4: that successor only. */
+static void
+init_scan_keys(ScanKeyData *keys, const UniqueKey *key, bool successor)
+{
+	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(key->type_id));
+	if (key->tenant == NULL)
+		ScanKeyEntryInitialize(&keys[1], SK_ISNULL | SK_SEARCHNULL, 2, InvalidStrategy, InvalidOid,
+							   InvalidOid, InvalidOid, (Datum) 0);
+	else
+		ScanKeyEntryInitialize(&keys[1], 0, 2, BTEqualStrategyNumber, InvalidOid,
+							   DEFAULT_COLLATION_OID, F_TEXTEQ, PointerGetDatum(key->tenant));
+	ScanKeyEntryInitialize(&keys[2], 0, 3, BTEqualStrategyNumber, InvalidOid,
+						   DEFAULT_COLLATION_OID, F_TEXTEQ, PointerGetDatum(key->key));
+	ScanKeyInit(&keys[3], 4, BTEqualStrategyNumber, F_BOOLEQ, BoolGetDatum(successor));
+}
+
+static IndexScanDesc
+begin_scan(Table *queue, Snapshot snapshot, ScanKeyData *keys, int nkeys)
+{
+	Relation	index = table_index(queue, key_columns, lengthof(key_columns));
+	IndexScanDesc scan;
+
+	if (index == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the unique index on jobq.queue (type_id, tenant, unique_key, successor) is missing or invalid"),
+				 errhint("Run REINDEX TABLE jobq.queue.")));
+	scan = index_beginscan(queue->rel, index, snapshot, NULL, nkeys, 0, SO_NONE);
+	index_rescan(scan, keys, nkeys, NULL, 0);
+	return scan;
+}
+
+/* The live rows of a key, as committed (or written by ourselves) at this moment: none, one or two. */
+static int
+find_live(Table *queue, const UniqueKey *key, Job *found)
+{
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	ScanKeyData keys[4];
+	IndexScanDesc scan;
+	int			n = 0;
+
+	init_scan_keys(keys, key, false);
+	scan = begin_scan(queue, snapshot, keys, 3);
+	while (n < 2 && index_getnext_slot(scan, ForwardScanDirection, queue->slot))
+		job_from_slot(queue, &found[n++]);
+	index_endscan(scan);
+	ExecClearTuple(queue->slot);
+	UnregisterSnapshot(snapshot);
+	return n;
+}
+
+/* --- finished jobs whose unique_for is not over --- */
+
+static bool
+finished_counts(TupleTableSlot *slot, const UniqueKey *key, TimestampTz now)
+{
+	bool		isnull;
+	Datum		value = slot_getattr(slot, H_unique_until, &isnull);
+
+	if (isnull || DatumGetTimestampTz(value) <= now)
+		return false;
+	value = slot_getattr(slot, H_tenant, &isnull);
+	if (isnull || key->tenant == NULL)
+		return isnull && key->tenant == NULL;
+	return DatumGetBool(DirectFunctionCall2Coll(texteq, DEFAULT_COLLATION_OID, value,
+												PointerGetDatum(key->tenant)));
+}
+
+/* The newest of several counts: ids rise. */
+static bool
+is_newer(TupleTableSlot *slot, const pg_uuid_t *than)
+{
+	bool		isnull;
+
+	return memcmp(DatumGetUUIDP(slot_getattr(slot, H_id, &isnull)), than, UUID_LEN) > 0;
+}
+
+/* Sets *id when the key has a job here that is newer; true if so. */
+static bool
+scan_finished(Relation rel, Relation index, Snapshot snapshot, const UniqueKey *key, pg_uuid_t *id)
+{
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	TimestampTz now = GetCurrentTimestamp();
+	bool		found = false;
+	ScanKeyData keys[2];
+	IndexScanDesc scan;
+	bool		isnull;
+
+	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(key->type_id));
+	ScanKeyEntryInitialize(&keys[1], 0, 2, BTEqualStrategyNumber, InvalidOid,
+						   DEFAULT_COLLATION_OID, F_TEXTEQ, PointerGetDatum(key->key));
+	scan = index_beginscan(rel, index, snapshot, NULL, 2, 0, SO_NONE);
+	index_rescan(scan, keys, 2, NULL, 0);
+	while (index_getnext_slot(scan, ForwardScanDirection, slot))
+	{
+		if (!finished_counts(slot, key, now) || !is_newer(slot, id))
+			continue;
+		*id = *DatumGetUUIDP(slot_getattr(slot, H_id, &isnull));
+		found = true;
+	}
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	return found;
+}
+
+static bool
+find_finished_in(Oid relid, Snapshot snapshot, const UniqueKey *key, pg_uuid_t *id)
+{
+	Relation	rel = table_open(relid, AccessShareLock);
+	List	   *indexes = RelationGetIndexList(rel);
+	bool		found = false;
+	ListCell   *lc;
+
+	(void) row_map(rel);
+	foreach(lc, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+		Form_pg_index form = index->rd_index;
+		bool		usable = form->indisvalid && form->indnkeyatts == 2 &&
+			form->indkey.values[0] == H_type_id && form->indkey.values[1] == H_unique_key;
+
+		if (usable)
+			found = scan_finished(rel, index, snapshot, key, id);
+		index_close(index, AccessShareLock);
+		if (usable)
+			break;
+	}
+	table_close(rel, AccessShareLock);
+	return found;
+}
+
+static bool
+find_finished(const UniqueKey *key, pg_uuid_t *id)
+{
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	Relation	history = table_open(jobq_relid("history"), AccessShareLock);
+	PartitionDesc parts = RelationGetPartitionDesc(history, true);
+	bool		found;
+	int			i;
+
+	memset(id, 0, sizeof(*id));
+	found = find_finished_in(jobq_relid("dead_letters"), snapshot, key, id);
+	for (i = 0; i < parts->nparts; i++)
+		found |= find_finished_in(parts->oids[i], snapshot, key, id);
+	table_close(history, AccessShareLock);
+	UnregisterSnapshot(snapshot);
+	return found;
+}
+
+/* --- what an enqueue meets --- */
+
+/*
+ * Above READ COMMITTED a row that our snapshot does not show must not decide what we do.  Our own rows
+ * do: they are newer than the snapshot, too.
+ */
+static void
+check_isolation(Table *queue, Job *job)
+{
+	bool		visible;
+
+	if (!IsolationUsesXactSnapshot() ||
+		TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(job->tuple->t_data)))
+		return;
+	visible = queue_fetch_version(queue, &job->tid) &&
+		table_tuple_satisfies_snapshot(queue->rel, queue->slot, GetTransactionSnapshot());
+	ExecClearTuple(queue->slot);
+	if (!visible)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("could not serialize access due to a concurrent job with the same unique_key")));
+}
+
+static KeyState
+lock_waiting(Table *queue, Job *seen, Job *job)
+{
+	switch (queue_lock_or_wait(queue, seen, job))
+	{
+		case LOCK_OK:
+			return KEY_WAITING;
+		case LOCK_BUSY:
+		case LOCK_GONE:
+			break;
+	}
+	return KEY_CHANGED;
+}
+
+KeyState
+unique_look(Table *queue, const UniqueKey *key, Job *job, pg_uuid_t *finished)
+{
+	Job			live[2];
+	int			n;
+	int			i;
+
+	CommandCounterIncrement();	/* our own earlier writes count */
+	n = find_live(queue, key, live);
+	for (i = 0; i < n; i++)
+		check_isolation(queue, &live[i]);
+	for (i = n - 1; i >= 0; i--)
+	{
+		if (!job_is_running(&live[i]))
+			return lock_waiting(queue, &live[i], job);
+	}
+	if (n == 0)
+		return finished != NULL && find_finished(key, finished) ? KEY_FINISHED : KEY_FREE;
+	*job = live[n - 1];
+	return n == 1 ? KEY_RUNNING : KEY_FULL;
+}
+
+void
+unique_wait(Table *queue, const UniqueKey *key, bool successor)
+{
+	SnapshotData dirty;
+	ScanKeyData keys[4];
+	IndexScanDesc scan;
+	TransactionId xid = InvalidTransactionId;
+	uint32		token = 0;
+
+	InitDirtySnapshot(dirty);
+	init_scan_keys(keys, key, successor);
+	scan = begin_scan(queue, &dirty, keys, 4);
+	while (!TransactionIdIsValid(xid) &&
+		   index_getnext_slot(scan, ForwardScanDirection, queue->slot))
+	{
+		token = TransactionIdIsValid(dirty.xmin) ? dirty.speculativeToken : 0;
+		xid = TransactionIdIsValid(dirty.xmin) ? dirty.xmin : dirty.xmax;
+	}
+	index_endscan(scan);
+	ExecClearTuple(queue->slot);
+	if (token != 0)
+		SpeculativeInsertionWait(xid, token);
+	else if (TransactionIdIsValid(xid))
+		XactLockTableWait(xid, NULL, NULL, XLTW_None);
+}
+
+/* --- the two jobs of a key --- */
+
+/* The other live job of this job's key. */
+static bool
+find_sibling(Table *queue, Job *job, Job *sibling)
+{
+	UniqueKey	key;
+	Job			live[2];
+	int			n;
+	int			i;
+
+	if (JOB_NULL(job, Q_unique_key))
+		return false;
+	key.type_id = JOB_INT(job, Q_type_id);
+	key.tenant = JOB_NULL(job, Q_tenant) ? NULL : DatumGetTextPP(JOB_ATT(job, Q_tenant));
+	key.key = DatumGetTextPP(JOB_ATT(job, Q_unique_key));
+	n = find_live(queue, &key, live);
+	for (i = 0; i < n; i++)
+		if (memcmp(JOB_ID(&live[i]), JOB_ID(job), UUID_LEN) != 0)
+		{
+			*sibling = live[i];
+			return true;
+		}
+	return false;
+}
+
+/*
+ * Both may have been begun at the same moment.  The younger gives way as soon as the other has begun;
+ * the older only when the other has got as far as locking its row.
+ */
+bool
+unique_must_yield(Table *queue, Job *job)
+{
+	Job			other;
+	bool		locked;
+
+	if (job->status == JOB_RUNNING || JOB_NULL(job, Q_unique_key))
+		return false;
+	CommandCounterIncrement();	/* the other may have ended in this very transaction */
+	if (!find_sibling(queue, job, &other))
+		return false;
+	if (other.status == JOB_RUNNING)
+		return true;
+	if (!job_has_begun(&other))
+		return false;
+	if (memcmp(JOB_ID(&other), JOB_ID(job), UUID_LEN) < 0)
+		return true;
+	locked = queue_fetch_version(queue, &other.tid) && slot_is_locked(queue->slot);
+	ExecClearTuple(queue->slot);
+	return locked;
+}
+
+void
+unique_publish_sibling(Table *queue, Job *job)
+{
+	Job			other;
+
+	if (find_sibling(queue, job, &other))
+		publish_key(JOB_INT(&other, Q_type_id), DatumGetInt16(JOB_ATT(&other, Q_priority)),
+					DatumGetInt16(JOB_ATT(&other, Q_sublane)),
+					DatumGetTimestampTz(JOB_ATT(&other, Q_position)));
+}

@@ -1,0 +1,199 @@
+/*
+ * executor_results.c
+ *	  The dispatcher hears from its executors: who has come, what has ended and how, who is gone.
+ *
+ * A worker writes the verdict into the job's cell and sets a bit of the slot's `done`; what has to be written about the job in
+ * the database it has committed by then.  Here it is decided what becomes of the job in memory: forgotten, back into its
+ * lane, read again, held for a while.
+ */
+#include "jobq.h"
+
+#include "miscadmin.h"
+#include "port/pg_bitutils.h"
+#include "utils/timestamp.h"
+
+#include "limits/concurrency_keys.h"
+#include "workers/executor_pool.h"
+
+static void
+forget_job(const JobRef *ref)
+{
+	Known	   *k = known_lookup(known_jobs, ref->id);
+
+	if (k == NULL)
+		return;
+	if (k->again)
+		probe_again(&k->newer);
+	known_delete_item(known_jobs, k);
+}
+
+/* An exec worker may have rewritten the row: read it again under its key. */
+void
+reread_job(const JobRef *ref)
+{
+	LaneKeys	keys = {ref->type_id, ref->priority, ref->sublane, ref->position, ref->position};
+
+	forget_job(ref);
+	probe_again(&keys);
+}
+
+static void
+apply_verdict(Executor *e, Cell *cell, TypeState *t, MonoTime now)
+{
+	JobRef		ref = cell->ref;
+
+	type_note_run(t, cell->verdict, cell->run_us, now);
+	switch ((Verdict) cell->verdict)
+	{
+		case VERDICT_NOT_MINE:
+			pg_atomic_fetch_add_u64(&my_db()->fallbacks, 1);
+			if (ref.key != 0)
+				key_not_had(&ref);
+			forget_job(&ref);
+			break;
+		case VERDICT_SETTLED:
+			type_release(t, now);
+			scan_unmark(&ref.id);
+			forget_job(&ref);
+			break;
+		case VERDICT_RELEASED:
+			if (e->exec)
+				reread_job(&ref);
+			else
+				return_job(&ref);
+			break;
+		case VERDICT_ALONE:
+			ref.flags |= (ref.flags & REF_ALONE) ? REF_AGAIN : REF_ALONE;
+			return_job(&ref);
+			break;
+		case VERDICT_NO_PARTITION:
+			request_partition(cell->need);
+			hold_job(&ref, now + MAX_RETRY_US, true);
+			break;
+		case VERDICT_STUCK:
+			if (e->exec)
+			{
+				type_hold(t, now);	/* its tool can't be started here: longer each time */
+				reread_job(&ref);
+			}
+			else
+				hold_job(&ref, now + 5 * START_RETRY_US, false);
+			break;
+		case VERDICT_CHARGE:
+			/* the row says nothing of the attempt, and may be read anew before it is settled */
+			ref.charge = cell->charge;
+			scan_mark(&ref.id, ref.rev, 0, ref.charge);
+			return_job(&ref);
+			break;
+	}
+}
+
+static bool
+collect_cells(Executor *e, MonoTime now)
+{
+	uint64		done[JOBQ_DONE_WORDS];
+	uint64		any = 0;
+
+	for (int i = 0; i < JOBQ_DONE_WORDS; i++)
+	{
+		uint64		ended;
+
+		done[i] = pg_atomic_exchange_u64(&e->slot->done[i], 0);
+		/* read after `done`: what is in both is done with, what comes later is of the cell's next job */
+		ended = e->exec ? pg_atomic_exchange_u64(&e->slot->ended[i], 0) : 0;
+		any |= done[i] | ended;
+		for (ended &= ~done[i]; ended != 0; ended &= ended - 1)
+			executor_note_end(e, i * 64 + pg_rightmost_one_pos64(ended));
+	}
+	if (any == 0)
+		return false;
+	for (int c = 0; c < JOBQ_CELLS; c++)
+	{
+		Cell	   *cell = &e->slot->cells[c];
+		TypeState  *t;
+
+		if ((done[c / 64] & (UINT64CONST(1) << (c % 64))) == 0)
+			continue;
+		if (pg_atomic_read_u32(&cell->state) != CELL_DONE)
+			continue;			/* a former dispatcher has heard it */
+		t = executor_vacate(e, c);
+		apply_verdict(e, cell, t, now);
+		if (cell->cancel == CANCEL_USER)
+			cancel_after_all(&cell->ref.id, cell->has_reason ? cell->reason : NULL);
+		pg_atomic_write_u32(&cell->state, CELL_FREE);
+		type_open(t);
+	}
+	return true;
+}
+
+static void
+bury_executor(Executor *e)
+{
+	slot_release(e->slot);
+	executor_forget(e);
+}
+
+/* Registered, and ended before it attached: the role can't connect, or something like that. */
+static bool
+never_came(Executor *e)
+{
+	pid_t		pid;
+
+	return !e->attached && e->handle != NULL && !e->slot->dead && e->slot->proc == NULL &&
+		GetBackgroundWorkerPid(e->handle, &pid) == BGWH_STOPPED && e->slot->proc == NULL &&
+		!e->slot->dead;
+}
+
+bool
+executors_collect(MonoTime now)
+{
+	bool		changed = false;
+
+	for (int i = 0; i < executors_end; i++)
+	{
+		Executor   *e = &executors[i];
+		bool		dead;
+
+		if (e->slot == NULL)
+			continue;
+		/* its worker did not come in time: somebody has taken the slot, or we give it up */
+		if (e->slot->generation != e->generation ||
+			(!e->attached && e->handle == NULL && slot_give_up(e->slot, now)))
+		{
+			executor_forget(e);
+			changed = true;
+			continue;
+		}
+		dead = e->slot->dead;
+		pg_read_barrier();
+		if (collect_cells(e, now))
+		{
+			changed = true;
+			door_open(&e->role->door);
+		}
+		if (!e->attached && e->slot->proc != NULL)
+		{
+			e->attached = changed = true;
+			e->role->failures = 0;
+			door_open(&e->role->door);
+		}
+		if (dead)
+		{
+			changed = true;
+			door_open(&e->role->door);
+			executor_take_back(e, true);	/* handed over while it was leaving */
+			bury_executor(e);
+		}
+		else if (never_came(e))
+		{
+			RoleState  *role = e->role;
+			char	   *name = GetUserNameFromId(role->roleid, true);
+
+			strlcpy(role->name, name ? name : "", sizeof(role->name));
+			role->failures = Min(role->failures + 1, 6);
+			role->next_start = now + Min(START_RETRY_US << role->failures, MAX_RETRY_US);
+			bury_executor(e);
+		}
+	}
+	return changed;
+}

@@ -1,0 +1,342 @@
+/*
+ * worker_pool.c
+ *	  Starting executors, making room for one role's among another's, taking back what waits too long.
+ *
+ * A worker is started when lanes wait for one of its role and none of those can take more.
+ * Without a free worker slot nothing fails: jobs wait, health() says so, a WARNING once a minute.
+ */
+#include "jobq.h"
+
+#include "miscadmin.h"
+#include "utils/timestamp.h"
+
+#include "shared/process_start.h"
+#include "shared/worker_need.h"
+#include "workers/executor_pool.h"
+
+#define TAKE_BACK_US		INT64CONST(100000)
+#define OVERDUE_US			USECS_PER_SEC	/* a handler's own timer should have ended it */
+#define ROLE_HYSTERESIS_US	INT64CONST(250000)
+
+static JobqDb *db;
+static MemoryContext context;
+static MonoTime next_start = 0;	/* after we ran out of worker processes */
+static MonoTime last_warning = 0;
+
+void
+workers_init(MemoryContext cxt, JobqDb *mine)
+{
+	context = cxt;
+	db = mine;
+}
+
+static bool
+start_executor(RoleState *role, MonoTime now)
+{
+	bool		exec = role->roleid == EXEC_ROLE;
+	Slot	   *slot = slot_claim(db->dboid, exec ? SLOT_EXEC : SLOT_SQL, role->roleid);
+	BackgroundWorker worker;
+	WorkerStart start;
+	MemoryContext old;
+	Executor   *e;
+	bool		ok;
+
+	if (slot == NULL)
+		return false;
+	e = executor_of(slot);
+	if (e->slot)
+		executor_forget(e);		/* one that has not come in time; slot_claim has taken its slot */
+	start.dboid = db->dboid;
+	start.roleid = role->roleid;
+	start.generation = slot->generation;
+	if (exec)
+		describe_worker(&worker, "jobq exec worker", "jobq_exec_worker_main", InvalidOid);
+	else
+		describe_worker(&worker, "jobq sql worker", "jobq_sql_worker_main", InvalidOid);
+	worker.bgw_main_arg = Int32GetDatum(slot_number(slot));
+	worker.bgw_notify_pid = MyProcPid;
+	memcpy(worker.bgw_extra, &start, sizeof(start));
+
+	memset(e, 0, sizeof(Executor));
+	old = MemoryContextSwitchTo(context);
+	ok = RegisterDynamicBackgroundWorker(&worker, &e->handle);
+	MemoryContextSwitchTo(old);
+	if (!ok)
+	{
+		slot_release(slot);
+		return false;
+	}
+	e->slot = slot;
+	e->generation = slot->generation;
+	e->role = role;
+	e->exec = exec;
+	role->nworkers++;
+	note_worker(db, WORKER_EXECUTOR, true);
+	return true;
+}
+
+static void
+warn_no_slots(MonoTime now)
+{
+	note_worker(db, WORKER_EXECUTOR, false);
+	next_start = now + START_RETRY_US;
+	if (last_warning != 0 && now - last_warning < 60 * USECS_PER_SEC)
+		return;
+	last_warning = now;
+	ereport(WARNING,
+			(errcode(ERRCODE_INSUFFICIENT_RESOURCES),
+			 errmsg("jobq cannot start a worker: out of background worker slots"),
+			 errhint("%s", worker_hint(db->dboid))));
+}
+
+static int
+sql_workers(void)
+{
+	int			n = 0;
+
+	for (int i = 0; i < executors_end; i++)
+		n += executors[i].slot != NULL && !executors[i].exec;
+	return n;
+}
+
+static bool
+has_newcomer(RoleState *role)
+{
+	for (int i = 0; i < executors_end; i++)
+	{
+		if (executors[i].slot && executors[i].role == role && !executors[i].attached)
+			return true;
+	}
+	return false;
+}
+
+bool
+worker_may_come(RoleState *role)
+{
+	MonoTime	now;
+
+	if (has_newcomer(role))
+		return true;
+	now = mono_now();
+	return sql_workers() < jobq_max_sql_workers && role->next_start <= now && next_start <= now;
+}
+
+/* All workers are taken: dismisses an idle one of another role; after a while a busy one, too. */
+static void
+make_room(RoleState *role, MonoTime now)
+{
+	Executor   *victim = NULL;
+	bool		one_leaves = false;
+
+	for (int i = 0; i < executors_end; i++)
+	{
+		Executor   *e = &executors[i];
+
+		if (e->slot == NULL || e->exec || e->role == role || !e->attached)
+			continue;
+		if (!slot_takes_jobs(e->slot))
+		{
+			if (e->ncells == 0)
+				return;			/* its place is free in a moment */
+			one_leaves = true;
+			continue;
+		}
+		if (e->ncells == 0 ||
+			(!one_leaves && role->nworkers == 0 && now - role->waiting_since > ROLE_HYSTERESIS_US &&
+			 (victim == NULL || e->role->nworkers > victim->role->nworkers)))
+			victim = e;
+		if (victim && victim->ncells == 0)
+			break;
+	}
+	if (victim)
+		slot_dismiss(victim->slot);
+}
+
+/* ALTER DATABASE ... SET counts for new processes only: all executors end, once what they run has ended. */
+void
+executors_dismiss(void)
+{
+	for (int i = 0; i < executors_end; i++)
+	{
+		if (executors[i].slot == NULL)
+			continue;
+		executor_take_back(&executors[i], false);
+		slot_dismiss(executors[i].slot);
+	}
+}
+
+/* One that ends with its tools counts no longer: there are two for as long as these run. */
+static bool
+has_exec_worker(void)
+{
+	for (int i = 0; i < executors_end; i++)
+	{
+		if (executors[i].slot && executors[i].exec && !executors[i].slot->dismissed)
+			return true;
+	}
+	return false;
+}
+
+void
+executor_take_back(Executor *e, bool cancels)
+{
+	for (int c = 0; e->ncells > 0 && c < JOBQ_CELLS; c++)
+	{
+		JobRef		ref = e->slot->cells[c].ref;
+
+		if (!e->used[c] || (!cancels && (ref.flags & REF_CANCEL)) || !slot_take_back(e->slot, c))
+			continue;
+		type_open(executor_vacate(e, c));
+		door_open(&e->role->door);	/* the job may be ranked behind one that waits for its end */
+		if (ref.flags & REF_CANCEL)
+		{
+			Cell	   *cell = &e->slot->cells[c];
+
+			reread_job(&ref);
+			cancel_after_all(&ref.id, cell->has_reason ? cell->reason : NULL);
+		}
+		else
+			return_job(&ref);
+	}
+}
+
+/* The type runs alone for a while; what the executor holds of it counts as of unknown length. */
+static void
+note_slow_run(Executor *e, int cell, TypeState *t, MonoTime now)
+{
+	t->clean_runs = 0;
+	t->alone_until = now + 2 * USECS_PER_SEC;
+	if (!e->slow[cell])
+	{
+		e->slow[cell] = true;
+		e->nslow++;
+	}
+}
+
+/* What waits behind a run that turned out long, or behind a type whose runs no longer are short, goes to others. */
+static void
+take_back_behind_slow_runs(MonoTime now)
+{
+	for (int i = 0; i < executors_end; i++)
+	{
+		Executor   *e = &executors[i];
+		TypeState  *t;
+		int			current;
+		MonoTime	started;
+
+		if (e->slot == NULL || e->exec || e->ncells < 2)
+			continue;
+		current = e->slot->current;
+		if (current < 0 || e->slot->phase != PHASE_HANDLER || !e->used[current])
+			continue;
+		t = type_state(e->types[current]);
+		started = e->slot->cells[current].begun_at;
+		if (started != 0 && now - started > TAKE_BACK_US)
+			note_slow_run(e, current, t, now);
+		else if (type_is_short(t))
+			continue;
+		executor_take_back(e, true);
+	}
+}
+
+/* When its handler has to be ended from here; DT_NOEND: no deadline. */
+static MonoTime
+overdue_at(Executor *e)
+{
+	int			current = e->slot == NULL || e->exec || e->ncells == 0 ? -1 : e->slot->current;
+	MonoTime	deadline;
+
+	if (current < 0 || e->slot->phase != PHASE_HANDLER)
+		return DT_NOEND;
+	deadline = e->slot->cells[current].deadline;
+	return deadline == 0 ? DT_NOEND : deadline + OVERDUE_US;
+}
+
+static void
+end_overdue_runs(MonoTime now)
+{
+	for (int i = 0; i < executors_end; i++)
+	{
+		Executor   *e = &executors[i];
+		int			current = e->slot ? e->slot->current : -1;
+
+		if (current >= 0 && overdue_at(e) <= now)
+			slot_time_out(e->slot, current, now);
+	}
+}
+
+void
+executors_take_back(bool cancels)
+{
+	for (int i = 0; i < executors_end; i++)
+	{
+		if (executors[i].slot)
+			executor_take_back(&executors[i], cancels);
+	}
+}
+
+void
+executors_balance(MonoTime now)
+{
+	dlist_iter	it;
+	bool		one_waits = false;
+
+	take_back_behind_slow_runs(now);
+	end_overdue_runs(now);
+	dlist_foreach(it, &all_roles)
+	{
+		RoleState  *role = dlist_container(RoleState, all, it.cur);
+		bool		exec = role->roleid == EXEC_ROLE;
+
+		if (role->door.shut && !door_is_waited_at(&role->door))
+			door_open(&role->door); /* who was refused has gone */
+		if (!role->door.shut && role->cancels == 0)
+		{
+			role->waiting_since = 0;
+			continue;
+		}
+		one_waits = true;
+		if (role->waiting_since == 0)
+			role->waiting_since = now;
+		if (has_newcomer(role) || role->next_start > now || next_start > now ||
+			(exec && has_exec_worker()))
+			continue;
+		if (!exec && sql_workers() >= jobq_max_sql_workers)
+			make_room(role, now);
+		else if (!start_executor(role, now))
+			warn_no_slots(now);
+	}
+	if (!one_waits)
+		note_worker(db, WORKER_EXECUTOR, true);
+}
+
+MonoTime
+executors_next_timer(void)
+{
+	MonoTime	next = DT_NOEND;
+	MonoTime	now = mono_now();
+	dlist_iter	it;
+
+	for (int i = 0; i < executors_end; i++)
+	{
+		Executor   *e = &executors[i];
+
+		if (e->slot && !e->exec && e->ncells > 1)
+			next = Min(next, now + TAKE_BACK_US);
+		next = Min(next, overdue_at(e));
+	}
+	dlist_foreach(it, &all_roles)
+	{
+		RoleState  *role = dlist_container(RoleState, all, it.cur);
+
+		if (role->waiting_since == 0)
+			continue;
+		if (has_newcomer(role))
+			continue;			/* its attachment or end wakes us */
+		if (role->next_start > now || next_start > now)
+			next = Min(next, Max(role->next_start, next_start));
+		else if (role->nworkers == 0)
+			next = Min(next, now + ROLE_HYSTERESIS_US);
+	}
+	return next;
+}
