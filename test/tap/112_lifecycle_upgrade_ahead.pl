@@ -1,6 +1,6 @@
 # An extension that is updated under a running library that does not know the later tables: nothing crashes, nothing is
 # handed out, and after the restart with the later library everything goes on.  Upgrade scripts refuse an older library
-# (083_upgrade.pl); this is a library put back, or a script that does not look.
+# (111_lifecycle_upgrade.pl); this is a library put back, or a script that does not look.
 
 use strict;
 use warnings;

@@ -83,7 +83,7 @@ is($node->safe_psql('source', "SELECT string_agg(name::text, ' ' ORDER BY name::
 my @dumped = split /\n/, $node->safe_psql('source', "SELECT name FROM ($tables) t WHERE dumped AND relkind <> 'S' ORDER BY name::text");
 my @sequences = split /\n/, $node->safe_psql('source', "SELECT name FROM ($tables) t WHERE dumped AND relkind = 'S' ORDER BY name::text");
 
-# A table that is empty, or a column that says nothing, would be compared in vain.  Jobs have a test of their own (044_dump.pl).
+# A table that is empty, or a column that says nothing, would be compared in vain.  Jobs have a test of their own (251_tables_dump.pl).
 foreach my $table (grep { !/^jobq\.(queue|history|dead_letters|events|alerts)$/ } @dumped)
 {
 	my @columns = split /\n/, $node->safe_psql('source', "SELECT quote_ident(attname) FROM pg_attribute WHERE attrelid = '$table'::regclass AND attnum > 0 AND NOT attisdropped");
