@@ -13,7 +13,7 @@
 
 #include "shared/breaker.h"
 
-/* Adds one to the array of them, and to the sentence that names all. */
+/* Adds a breaker to the array, and to the sentence that names all. */
 static void
 add_breaker(const Breaker *b, const JobType *type, StringInfo array, StringInfo message)
 {

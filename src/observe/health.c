@@ -2,10 +2,11 @@
  * health.c
  *	  jobq.health(): does the queue work, and if not, why.
  *
- * A client's session asks; nothing here is kept up to date by anybody else for its sake.  Three sources:
- * shared memory, a few queries (health_facts.c), and a ping that the dispatcher answers in its next turn.
- * The status of the whole is the worst of the checks; a check that is not healthy says why in
- * "message".  No tenant's name appears.
+ * The function runs in the caller's session; no process maintains anything for
+ * it.  It has three sources: shared memory, a few queries (health_facts.c),
+ * and a ping that the dispatcher answers in its next turn.  The status of the
+ * whole is the worst of the checks.  A check that is not healthy has the
+ * reason in "message".  No tenant's name appears.
  */
 #include "jobq.h"
 
@@ -33,7 +34,7 @@
 #include "tables/table_fit.h"
 
 #define PING_LIMIT_MS		1000	/* or jobq.health_latency, if that is longer */
-#define HORIZON_LIMIT_S		3600	/* who holds it back for longer is worth a look */
+#define HORIZON_LIMIT_S		3600	/* a horizon held back for longer is degraded */
 #define NOTIFY_LOW			0.5
 #define NOTIFY_FULL			0.9
 
@@ -56,7 +57,10 @@ typedef struct Report
 
 /* ---------- putting the answer together ---------- */
 
-/* extra is a list of members that begins with a comma, or empty; message may be NULL. */
+/*
+ * Adds a check.  extra is a list of members that begins with a comma, or
+ * empty; message may be NULL.
+ */
 static void
 add_check(Report *report, const char *name, Level level, const char *message, const char *extra)
 {
@@ -85,7 +89,7 @@ json_string(const char *s)
 
 /* ---------- the dispatcher ---------- */
 
-/* Asks the dispatcher for a sign of life; how long it took, or -1. */
+/* Pings the dispatcher.  Returns the time until its answer in ms, or -1. */
 static double
 ping(JobqDb *db)
 {
@@ -110,7 +114,7 @@ ping(JobqDb *db)
 	return -1;
 }
 
-/* Why there is no dispatcher. */
+/* Returns the reason why there is no dispatcher. */
 static const char *
 why_no_dispatcher(JobqDb *db, const HealthFacts *f)
 {
@@ -207,7 +211,7 @@ check_workers(Report *report, JobqDb *db, const HealthFacts *f, bool dispatcher)
 	return count;
 }
 
-/* Background worker slots: when there is none left, jobs wait for a worker that exists. */
+/* Checks the background worker slots: without a free one, jobs wait for a worker that exists. */
 static void
 check_slots(Report *report, JobqDb *db, const HealthFacts *f)
 {
@@ -297,7 +301,7 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 					   f->blocked_keys ? psprintf(", \"blocked_keys\": %s", f->blocked_keys) : ""));
 }
 
-/* Only there while one is open. */
+/* Adds the check of breakers, which exists only while one is open. */
 static void
 check_breakers(Report *report, JobqDb *db, const HealthFacts *f)
 {
@@ -330,9 +334,9 @@ check_dead_letters(Report *report, const HealthFacts *f)
 			  psprintf(", \"count\": " INT64_FORMAT, f->recent_dead_letters));
 }
 
-/* ---------- the rest of the house ---------- */
+/* ---------- disk, horizon, signals, access ---------- */
 
-/* As the disk watch has measured last: nobody's call waits for a file system here. */
+/* Reports what the disk watch has measured last: this session reads no file system. */
 static void
 check_disk(Report *report, JobqDb *db)
 {
@@ -347,7 +351,7 @@ check_disk(Report *report, JobqDb *db)
 				  psprintf(", \"level\": \"%s\", \"percent\": %.1f", disk_level_name(level), percent));
 }
 
-/* A finished job's row costs bytes_per_job until nobody can see it any more. */
+/* A finished job's row takes bytes_per_job until no snapshot can see it. */
 static void
 check_horizon(Report *report, JobqDb *db, const HealthFacts *f)
 {
@@ -391,7 +395,7 @@ check_identity(Report *report)
 			  "SELECT jobq.adopt() makes them its own", "");
 }
 
-/* Only there when it has something to say. */
+/* Adds the check of access, which exists only when it has a message. */
 static void
 check_access(Report *report, const HealthFacts *f)
 {
@@ -401,7 +405,7 @@ check_access(Report *report, const HealthFacts *f)
 						   "SELECT jobq._revoke_stray_grants() takes them back", f->strays), "");
 }
 
-/* Nothing can be read, or relied on, but for the dispatcher. */
+/* Reports the dispatcher's state alone: no table can be read, or relied on. */
 static Datum
 report_unread(JobqDb *db, Level level, const char *trouble)
 {

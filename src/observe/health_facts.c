@@ -2,8 +2,9 @@
  * health_facts.c
  *	  The queries behind jobq.health().
  *
- * They run as the owner of our tables (who may call health() need not read them), with a search path
- * and a planner that nobody's settings can bend.
+ * They run as the owner of jobq's tables, because the right to call health()
+ * includes no right to read them.  Search path and planner settings are fixed:
+ * the caller's do not count.
  */
 #include "jobq.h"
 
@@ -24,10 +25,10 @@
 #include "security/grants.h"
 #include "shared/slots.h"
 
-#define MAX_BLOCKED_KEYS	10		/* named */
+#define MAX_BLOCKED_KEYS	10		/* listed by name */
 #define LOCK_LIMIT			"500ms"
 #define RECENT_DEAD_LIMIT	10000
-#define MAX_OLD_JOBS		1000	/* that are asked for it: each is looked for in all slots */
+#define MAX_OLD_JOBS		1000	/* read for the oldest: each is looked up in all slots */
 
 /*
  * The first waiting job of each lane, by the lane index: ORDER BY ... LIMIT 1 reads one entry, however many
@@ -88,7 +89,7 @@ static const char recent_dead_query[] =
 	"    ORDER BY d.completed_at DESC LIMIT $4) d"
 	"  LIMIT $4) r";
 
-/* Of all that are not dropped. */
+/* All types that are not dropped. */
 static const char types_query[] =
 	"SELECT name, command IS NOT NULL, paused AND (paused_until IS NULL OR paused_until > clock_timestamp())"
 	"  FROM jobq.job_types WHERE dropped_at IS NULL ORDER BY name COLLATE \"C\"";
@@ -100,8 +101,8 @@ static const char unstartable_query[] =
 	"  LEFT JOIN jobq.queue q ON q.id = u.job AND q.error_code IS NULL";
 
 /*
- * Concurrency keys that due jobs have waited for too long.  Who waits for his key is passed by others, so he is among the
- * first of his lane.
+ * Concurrency keys that due jobs have waited for too long.  Other jobs pass a
+ * job that waits for its key, so it is among the first of its lane.
  */
 static const char keys_query[] =
 	LANES
@@ -155,7 +156,7 @@ static const char strays_query[] =
 	"SELECT string_agg(DISTINCT CASE s.grantee WHEN 0 THEN 'PUBLIC' ELSE format('\"%s\"', pg_get_userbyid(s.grantee)) END, ', ')"
 	"  FROM jobq._stray_grants() s";
 
-/* $1: does the caller see every job?  $2: the caller.  $3, $4: see recent_dead_query. */
+/* Runs a query.  $1: true if the caller sees every job.  $2: the caller.  $3, $4: see recent_dead_query. */
 static void
 run_query(const char *query, Oid caller, int nrows)
 {
@@ -184,7 +185,7 @@ count_of(int column)
 	return DatumGetInt64(value_of(column, &isnull));
 }
 
-/* Ends a JSON array; NULL: it is empty. */
+/* Ends a JSON array and returns it; NULL: it is empty. */
 static char *
 close_array(StringInfo names)
 {
@@ -201,7 +202,7 @@ add_name(StringInfo names, const char *name)
 	escape_json(names, name);
 }
 
-/* An array of names, or NULL. */
+/* Returns an array of names, or NULL. */
 static char *
 blocked_keys(Oid caller)
 {
@@ -226,7 +227,7 @@ blocked_keys(Oid caller)
 	return close_array(&names);
 }
 
-/* Types of which an exec worker says that their tool cannot be started here. */
+/* Reads the types whose tool cannot be started here, as the exec worker reports. */
 static void
 read_unstartable(HealthFacts *f)
 {
@@ -260,7 +261,7 @@ read_unstartable(HealthFacts *f)
 	f->nunstartable -= n - (int) DatumGetInt64(value_of(2, &isnull));
 }
 
-/* Of the types that the caller may know. */
+/* Counts the types that the caller may know. */
 static void
 count_types(HealthFacts *f, Oid caller)
 {
@@ -348,7 +349,7 @@ set_for_query(const char *name, const char *value)
 	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 }
 
-/* Strings are of SPI's memory. */
+/* Copies the strings out of SPI's memory. */
 static void
 copy_strings(HealthFacts *f, MemoryContext context)
 {
@@ -362,7 +363,7 @@ copy_strings(HealthFacts *f, MemoryContext context)
 	}
 }
 
-/* False: a table or an index is locked, and has been for LOCK_LIMIT. */
+/* Returns false if a table or an index has been locked for LOCK_LIMIT. */
 static bool
 try_to_read(HealthFacts *f, Oid caller)
 {

@@ -1,6 +1,6 @@
 /*
  * health_facts.h
- *	  What the tables and the server's views say about jobq's health.
+ *	  Facts about jobq's health, read from its tables and the server's views.
  */
 #ifndef JOBQ_HEALTH_FACTS_H
 #define JOBQ_HEALTH_FACTS_H
@@ -25,8 +25,8 @@ typedef struct HealthFacts
 	int64		queue_bytes;	/* jobq.queue with TOAST and indexes */
 	int64		dead_rows;		/* of it, by the statistics */
 	char	   *signals;		/* active ones, a JSON array; NULL: there are none at all */
-	char	   *signal_problem; /* NULL: every condition says something */
-	char	   *holder;			/* NULL: nobody holds the horizon back */
+	char	   *signal_problem; /* NULL: every condition has an answer */
+	char	   *holder;			/* NULL: nothing holds the horizon back */
 	bool		holder_since;	/* known for how long */
 	double		holder_s;
 	int64		holder_xids;
@@ -34,7 +34,10 @@ typedef struct HealthFacts
 	char	   *strays;			/* roles with privileges that jobq did not grant; NULL: none */
 } HealthFacts;
 
-/* Strings are palloc'd in the current context.  False, and nothing is known: a lock is in the way. */
+/*
+ * Reads the facts; strings are palloc'd in the current context.  Returns false,
+ * with nothing read, if a lock is in the way.
+ */
 extern bool health_facts(HealthFacts *f);
 
 #endif

@@ -1,20 +1,26 @@
 /*
  * jobs_view.c
- *	  What the view jobq.jobs knows beyond the tables: names of job types, and which jobs run right now.
+ *	  The view jobq.jobs beyond the tables: names of job types, and the jobs
+ *	  that run right now.
  *
- * A SQL job is not claimed by a write, so its row says pending (or retry) while its handler runs.
- * That it runs stands in the slot of its worker (or of this session: run_inline).  The view therefore calls a function per column and
- * queue row, which looks the job up in a copy of the slots: never a join, which would sort the queue.
+ * A SQL job is not claimed by a write, so its row says pending (or retry)
+ * while its handler runs.  The slot of its worker (or of this session:
+ * run_inline) records that it runs.  The view therefore calls a function per
+ * column and queue row, which looks the job up in a copy of the slots.  It
+ * never joins, because a join would sort the queue.
  *
- * The copy is taken at the first call in a query and shared by all calls of that query, so that the
- * columns of a row agree.  It lives in the query's memory context; a reset callback forgets it.
+ * The copy is taken at the first call in a query and shared by all calls of
+ * that query, so that the columns of a row agree.  It lives in the query's
+ * memory context; a reset callback forgets it.
  *
- * The query's snapshot may be older than the copy.  A row of that snapshot with the very rev that was
- * handed out was not settled then, so a cell that has settled it since still says "running": no job
- * flickers back to pending just before it is done.
+ * The query's snapshot may be older than the copy.  A row of that snapshot
+ * with the very rev that was handed out was not settled then, so a cell that
+ * has settled it since still says "running": no job flickers back to pending
+ * just before it is done.
  *
- * Whoever reads the view may also call the functions, with any id.  So to a role that is held to grants (grants.h) a job is
- * live only if it may see its row, which is looked up once per live job and query.
+ * A role that reads the view may also call the functions, with any id.  So to
+ * a role that is held to grants (grants.h) a job is live only if the role may
+ * see its row, which is looked up once per live job and query.
  */
 #include "jobq.h"
 
@@ -101,7 +107,7 @@ next_live(LiveCopy *copy)
 	return &copy->live[copy->n];
 }
 
-/* Has this cell begun a job, as far as the view is concerned? */
+/* True if this cell has begun a job, as far as the view is concerned. */
 static bool
 cell_counts(Cell *cell, uint32 state)
 {
@@ -185,7 +191,7 @@ copy_slots(LiveCopy *copy)
 	LWLockRelease(JobqShmem->lock);
 }
 
-/* The copy of the query that this call belongs to. */
+/* Returns the copy of the query that this call belongs to. */
 static LiveCopy *
 get_copy(FmgrInfo *flinfo)
 {
@@ -196,7 +202,7 @@ get_copy(FmgrInfo *flinfo)
 		return flinfo->fn_extra;
 	if (last_copy == NULL || last_copy->cxt != flinfo->fn_mcxt)
 	{
-		/* a partition that came since: no lock of ours will make us hear of it in this transaction */
+		/* a later partition: no lock of this session delivers its invalidation in this transaction */
 		AcceptInvalidationMessages();
 		old = MemoryContextSwitchTo(flinfo->fn_mcxt);
 		copy = palloc0(sizeof(LiveCopy));
@@ -232,7 +238,7 @@ text_of(HeapTuple tuple, TupleDesc desc, int att)
 	return isnull ? NULL : DatumGetTextPCopy(value);
 }
 
-/* As the policy of jobq.queue says, of the row that the query's snapshot sees. */
+/* True if the policy of jobq.queue shows the row that the query's snapshot sees. */
 static bool
 sees_row(Oid role, const pg_uuid_t *id)
 {
@@ -287,7 +293,7 @@ is_run(const Live *live, int32 rev)
 	return live->rev == rev && !live->starting;
 }
 
-/* The row of an exec job says itself that it runs, and has been written since it was handed out. */
+/* True for an exec job: its row says that it runs, and was written after the hand-out. */
 static bool
 is_claimed_run(const Live *live, int32 rev)
 {
@@ -300,7 +306,7 @@ is_start(const Live *live, int32 rev)
 	return live->starting && live->rev + 1 == rev;
 }
 
-/* NULL: there is none, or the role does not see the job. */
+/* Returns the job's cell; NULL: there is none, or the role does not see the job. */
 static Live *
 find_cell(FunctionCallInfo fcinfo, LiveTest test)
 {

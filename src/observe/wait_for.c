@@ -2,20 +2,24 @@
  * wait_for.c
  *	  jobq.wait_for: the session sleeps until a job has ended.
  *
- * The session registers in its database's list of waiters, then looks; the executor that settles the
- * job commits, then wakes the waiters (wake_waiters, slots.c).  So either the look sees the result or
- * the wake comes after it.  Jobs that end otherwise (cancelled while they wait, settled by a process that
- * died before it could wake us) are found by looking again every LOOK_AGAIN_MS; so are all when
- * the list is full, nothing is preloaded, or the server is a standby.
+ * The session registers in its database's list of waiters, then looks.  The
+ * executor that settles the job commits, then wakes the waiters (wake_waiters,
+ * slots.c).  So either the look sees the result or the wake comes after it.
+ * Jobs that end otherwise (cancelled while they wait, settled by a process
+ * that died before the wake) are found by looking again every LOOK_AGAIN_MS.
+ * So are all jobs when the list is full, jobq is not preloaded, or the server
+ * is a standby.
  *
- * A look is a query of jobq.jobs with a new snapshot, as the owner of our tables, in a subtransaction
- * that is rolled back: so the locks it took are not held while we sleep, or DROP EXTENSION and the
- * end of a history partition would wait for us.
+ * A look is a query of jobq.jobs with a new snapshot, as the owner of jobq's
+ * tables, in a subtransaction that is rolled back.  So the session holds no
+ * lock while it sleeps; else DROP EXTENSION and the drop of a history
+ * partition would wait for it.
  *
- * A job that the caller may not see is one that there is not.
+ * A job that the caller may not see does not exist.
  *
- * A job that was not kept is answered from memory (recent_results.c).  An id that names no job, or one that
- * memory has lost, is an error at once.  NULL means that the time is up, nothing else.
+ * A job that was not kept is answered from memory (recent_results.c).  An id
+ * that names no job, or one that memory has lost, is an error at once.  NULL
+ * means that the time is up, nothing else.
  */
 #include "jobq.h"
 
@@ -53,7 +57,7 @@ typedef struct Wait
 {
 	pg_uuid_t	id;
 	MonoTime	deadline;
-	JobqDb	   *db;				/* NULL: nobody will wake us */
+	JobqDb	   *db;				/* NULL: no process wakes the session */
 	int			place;			/* in db->waiters, -1: none */
 	TupleDesc	desc;			/* of jobq.jobs */
 	Oid			caller;
@@ -84,7 +88,7 @@ take_place(Wait *wait)
 		wait->place = i;
 	}
 	SpinLockRelease(&db->mutex);
-	pg_memory_barrier();		/* we are in the list, then we look; see wake_waiters */
+	pg_memory_barrier();		/* first the list, then the look; see wake_waiters */
 }
 
 /* Also an exit callback: a place must not outlive the session. */
@@ -104,7 +108,7 @@ leave_place(int code, Datum arg)
 	wait->place = -1;
 }
 
-/* Executors wake us once; from now on, once more. */
+/* Makes executors wake this session once more. */
 static void
 expect_news(Wait *wait)
 {
@@ -124,7 +128,7 @@ is_final(JobStatus status)
 		status == JOB_ERROR;
 }
 
-/* One query about the job; true when it gave a row.  $1 is its id, $2 the caller. */
+/* Runs a query about the job; true if it gave a row.  $1 is its id, $2 the caller. */
 static bool
 ask(const char *query, SPIPlanPtr *plan, Wait *wait)
 {
@@ -144,7 +148,7 @@ ask(const char *query, SPIPlanPtr *plan, Wait *wait)
 	return SPI_processed > 0;
 }
 
-/* Was the row written by this very transaction?  Then nobody else sees it, and nobody runs it. */
+/* True if this very transaction wrote the row: then no other session sees it, and no worker runs it. */
 static bool
 is_our_own(Wait *wait)
 {
@@ -166,7 +170,7 @@ refuse_own_job(void)
 			 errhint("Commit first: nobody runs the job before that.")));
 }
 
-/* The job's row, copied to the caller's memory, or NULL. */
+/* Returns the job's row, copied to the caller's memory, or NULL. */
 static HeapTuple
 read_row(Wait *wait)
 {
@@ -178,14 +182,14 @@ read_row(Wait *wait)
 		return NULL;
 	old = MemoryContextSwitchTo(wait->context);
 	row = heap_copytuple(SPI_tuptable->vals[0]);
-	/* the row may be moved or dropped once we hold no lock */
+	/* without a lock the row may be moved or dropped */
 	if (HeapTupleHasExternal(row))
 		row = toast_flatten_tuple(row, SPI_tuptable->tupdesc);
 	MemoryContextSwitchTo(old);
 	return row;
 }
 
-/* What the caller may not see is not there. */
+/* True if the caller may see the job; else it does not exist for the caller. */
 static bool
 may_see(Wait *wait)
 {
@@ -249,8 +253,8 @@ row_status(Wait *wait, HeapTuple row)
 }
 
 /*
- * The row of a job that ended and was not kept: as last seen, with its final status.  If it was never
- * seen, no more than id, type and status are known.
+ * Returns the row of a job that ended and was not kept: as last seen, with its
+ * final status.  If it was never seen, only id, type and status are known.
  */
 static HeapTuple
 row_from_memory(Wait *wait, HeapTuple last, const Ending *ending)
@@ -284,7 +288,7 @@ row_from_memory(Wait *wait, HeapTuple last, const Ending *ending)
 
 /* ---------- waiting ---------- */
 
-/* Sleeps until woken, at most that long, and never beyond the deadline; false when it has come. */
+/* Sleeps until woken, at most that long, and never beyond the deadline; returns false at the deadline. */
 static bool
 sleep_at_most(Wait *wait, long ms)
 {

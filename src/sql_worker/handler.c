@@ -2,15 +2,17 @@
  * handler.c
  *	  Runs a SQL handler once: in a subtransaction, under its timeout, with its settings undone after it.
  *
- * The process is connected as the handler's role (SQL worker) or has taken its identity for the
- * call (run_inline), so there is nothing to escape to.  A batch must be invisible to handlers: in a
- * shared transaction lock waits are short, an overrun is cut off, and both only mean "again, alone".
- * Timers set QueryCancelPending themselves; they are armed and disarmed with the slot's phase, so
- * that no cancel ever meets bookkeeping.
+ * The process is connected as the handler's role (SQL worker) or has taken its
+ * identity for the call (run_inline), so there is nothing to escape to.  A
+ * batch must be invisible to handlers: in a shared transaction lock waits are
+ * short, an overrun is cut off, and both only mean "again, alone".  Timers set
+ * QueryCancelPending themselves; they are armed and disarmed with the slot's
+ * phase, so that no cancel ever meets bookkeeping.
  *
- * Nothing of the handler's is left for the commit, which has no timeout and takes no cancel.  Deferred triggers
- * fire, and the queries of WITH HOLD cursors run to their end, inside the job's subtransaction.  Then all its
- * cursors are dropped.
+ * The handler leaves nothing for the commit, which has no timeout and takes no
+ * cancel.  Deferred triggers fire, and the queries of WITH HOLD cursors run to
+ * their end, inside the job's subtransaction.  Then all its cursors are
+ * dropped.
  */
 #include "jobq.h"
 
@@ -61,8 +63,9 @@ cancel_myself(void)
 }
 
 /*
- * Repeats every second; a handler that swallows it long enough loses its process.  A process that leaves for another
- * reason may take as long to roll back: its job has not timed out.
+ * Repeats every second; a handler that ignores the cancel for long enough
+ * loses its process.  A process that ends for another reason may take as long
+ * to roll back: its job has not timed out.
  */
 static void
 job_timeout_handler(void)
@@ -95,7 +98,7 @@ run_timeout_us(Run *run)
 	return interval_to_us(DatumGetIntervalP(JOB_ATT(run->job, Q_timeout)));
 }
 
-/* Not by enable_timeouts: what it starts to repeat, fires first after the interval. */
+/* Starts the timers one by one: enable_timeouts lets a repeated one fire first after its interval. */
 static void
 start_timers(Run *run)
 {
@@ -116,7 +119,7 @@ stop_timers(Run *run)
 		disable_timeouts(timers, run->shared ? 2 : 1);
 }
 
-/* For the dispatcher: a timer of PostgreSQL is late when the wall clock was set back. */
+/* Sets the deadline that the dispatcher watches: PostgreSQL's timers are late when the wall clock was set back. */
 static void
 set_deadline(Run *run)
 {
@@ -145,14 +148,14 @@ arm(Run *run)
 		slot_enter(run->cell, PHASE_HANDLER);
 		RESUME_CANCEL_INTERRUPTS();
 		if (slot_cancelled(run->cell, NULL, NULL) != CANCEL_NONE)
-			cancel_myself();	/* asked before there was a handler to signal */
+			cancel_myself();	/* the request came before the handler could be signalled */
 	}
 	start_timers(run);
 }
 
 /*
- * From here on no cancel reaches us, and none that did is left over.  (After an error the hold-off
- * count is zero, after a return it is what arm() made it: zero as well.)
+ * Ends the phase in which cancels arrive, and forgets a pending one.  (The
+ * hold-off count is zero: after an error, and after a return as arm() set it.)
  */
 static void
 disarm(Run *run)
@@ -195,7 +198,7 @@ handler_note_held_cursor(const char *name)
 
 /* ---------- one run ---------- */
 
-/* Runs what is left of a WITH HOLD cursor's query, as the commit would; false: there is no further cursor. */
+/* Runs the rest of a WITH HOLD cursor's query, as the commit would; false: there is no further cursor. */
 static bool
 run_held_cursor(Run *run)
 {
@@ -213,7 +216,7 @@ run_held_cursor(Run *run)
 	return true;
 }
 
-/* Leaves nothing for the commit: each of these may cause more of the other. */
+/* Fires deferred triggers and runs held cursors until neither is left: each may cause more of the other. */
 static void
 finish_deferred(Run *run)
 {
@@ -248,7 +251,7 @@ convert_result(Target *target, Datum result, MemoryContext context)
 	return j;
 }
 
-/* jobq.tenant is the job's for as long as its handler runs; most jobs have none, and nobody has set one. */
+/* Sets jobq.tenant to the job's while its handler runs; most jobs have none, and the session has none set. */
 static void
 set_tenant(Job *job)
 {
@@ -302,7 +305,7 @@ handler_timeout_message(Run *run)
 	return psprintf("timeout after %s", interval_text(run_timeout_us(run)));
 }
 
-/* Reads the interval that RAISE ... ERRCODE 'JQ003' has as its DETAIL; false: it is none. */
+/* Reads the interval in the DETAIL of RAISE ... ERRCODE 'JQ003'; false: it is no interval. */
 static bool
 read_snooze(const char *detail, int64 *delay_us)
 {
@@ -331,7 +334,7 @@ read_snooze(const char *detail, int64 *delay_us)
 	return ok;
 }
 
-/* Puts the attempt off, or lets it fail with a message about the DETAIL. */
+/* Snoozes the job, or fails the attempt with a message about the DETAIL. */
 static void
 snooze_from_error(Outcome *o, ErrorData *edata)
 {
@@ -382,7 +385,7 @@ outcome_from_error(Run *run, ErrorData *edata)
 	o->details = NULL;
 }
 
-/* Who cancelled us?  A timeout, a user, DDL, the batch, or nobody we know. */
+/* Finds the source of the cancel: a timeout, a user, DDL, the batch, or an unknown one. */
 static void
 outcome_from_cancel(Run *run, ErrorData *edata)
 {
@@ -410,7 +413,7 @@ outcome_from_cancel(Run *run, ErrorData *edata)
 		fail_with(run, edata);
 }
 
-/* In a shared transaction these say something of the company, not of the job. */
+/* True for errors that a shared transaction may cause, rather than the job. */
 static bool
 company_error(int sqlerrcode)
 {
@@ -435,7 +438,7 @@ handle_error(Run *run, ErrorData *edata)
 		outcome_from_error(run, edata);
 }
 
-/* The handler returned: its own word on the outcome, if it gave one. */
+/* Takes the outcome that the handler has set before it returned, if any. */
 static void
 outcome_from_return(Run *run)
 {

@@ -2,8 +2,9 @@
  * handler.h
  *	  Running a SQL handler once, and what it may ask for while it runs.
  *
- * handler_run() is called with the job's row locked, inside a transaction; it runs the handler in a
- * subtransaction, and says in `end` what came of it.  The caller settles.
+ * handler_run() is called with the job's row locked, inside a transaction.  It
+ * runs the handler in a subtransaction and sets the outcome.  The caller
+ * settles.
  */
 #ifndef JOBQ_HANDLER_H
 #define JOBQ_HANDLER_H
@@ -39,7 +40,7 @@ typedef struct Run
 	TimestampTz progress_told;	/* when set_progress last left an event */
 
 	bool		called;			/* the handler itself: not its look-up, nor its rights */
-	/* said by the handler */
+	/* set by the handler */
 	bool		said;
 	OutcomeKind said_kind;
 	bool		said_permanent;

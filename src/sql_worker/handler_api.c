@@ -1,9 +1,11 @@
 /*
  * handler_api.c
- *	  What a SQL handler may call while it runs: its own job, progress, events, its word on the outcome.
+ *	  Functions that a SQL handler may call while it runs: its own job,
+ *	  progress, events, its outcome.
  *
- * Progress goes to the slot and is visible at once; events and the outcome are kept in the Run until
- * the attempt ends, so that they survive its rollback.  log_event is also for whoever holds a job's lease.
+ * Progress goes to the slot and is visible at once.  Events and the outcome
+ * are kept in the Run until the attempt ends, so that they survive its
+ * rollback.  The holder of a job's lease may call log_event, too.
  */
 #include "jobq.h"
 
@@ -26,7 +28,7 @@
 #define MAX_WORD			63		/* bytes of an event's type or level */
 #define MAX_PROGRESS_DATA	8192	/* as of a tool */
 #define TRUNCATED			"{\"truncated\": true}"
-#define MAX_EVENTS			10000	/* of one attempt; the rest is dropped, with a word */
+#define MAX_EVENTS			10000	/* of one attempt; the rest is dropped, with a notice */
 
 PG_FUNCTION_INFO_V1(jobq_current_job_id);
 PG_FUNCTION_INFO_V1(jobq_set_progress);
@@ -94,7 +96,7 @@ need_arg(FunctionCallInfo fcinfo, int i, const char *name)
 		argument_is_null(name);
 }
 
-/* Keeps a line of the run's story until it is settled. */
+/* Keeps an event of the run until it is settled. */
 static void
 keep_event(Run *run, const Event *event)
 {
@@ -112,7 +114,7 @@ keep_event(Run *run, const Event *event)
 	MemoryContextSwitchTo(old);
 }
 
-/* At level all: the first, then at most one a second. */
+/* Writes an event of progress at level all: the first, then at most one a second. */
 static void
 tell_progress(Run *run)
 {
@@ -128,7 +130,7 @@ tell_progress(Run *run)
 	keep_event(run, &event);
 }
 
-/* What others see at once: in the cell, without data that does not fit there. */
+/* Copies progress to the cell, where other sessions see it at once; data only if it fits. */
 static void
 show_progress(Run *run)
 {
@@ -177,7 +179,7 @@ jobq_set_progress(PG_FUNCTION_ARGS)
 
 /* ---------- log_event ---------- */
 
-/* A word that others filter by. */
+/* Returns an argument that must be one word, for filters. */
 static char *
 word_argument(FunctionCallInfo fcinfo, int i, const char *name, const char *otherwise)
 {
@@ -232,7 +234,7 @@ check_level(const char *level)
 		argument_no_choice("level", level, "\"debug\", \"info\", \"warning\", \"error\"");
 }
 
-/* What the arguments say, in the current memory context. */
+/* Reads the arguments into an event, in the current memory context. */
 static void
 read_event(FunctionCallInfo fcinfo, Event *event)
 {
@@ -250,7 +252,7 @@ read_event(FunctionCallInfo fcinfo, Event *event)
 	event->data = (Jsonb *) PG_DETOAST_DATUM_COPY(PG_GETARG_DATUM(3));
 }
 
-/* Outside a handler, by whoever holds the job's lease: written at once, in the caller's transaction. */
+/* Writes the event of a lease's holder, outside a handler: at once, in the caller's transaction. */
 static void
 log_event_of_lease(pg_uuid_t *id, pg_uuid_t *token, Event *event)
 {

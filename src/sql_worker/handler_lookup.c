@@ -2,9 +2,10 @@
  * handler_lookup.c
  *	  The function behind a job type's handler, and the right to call it.
  *
- * Handlers are stored as text and looked up when they run.  A resolved one is kept, with everything its
- * language caches in it; the whole cache is dropped when a function, schema, type or role changes
- * anywhere, or the registry does.  So rights are checked again whenever they may have changed.
+ * Handlers are stored as text and looked up when they run.  A resolved one is
+ * kept, with everything that its language caches in it.  The whole cache is
+ * dropped when a function, schema, type or role changes anywhere, or the
+ * registry does.  So rights are checked again whenever they may have changed.
  */
 #include "jobq.h"
 
@@ -56,7 +57,7 @@ reset_targets(void)
 	targets_generation = job_types_generation();
 }
 
-/* Looks the handler's signature up under a fixed path, whatever the role has set. */
+/* Looks the handler's signature up under a fixed path; the role's own does not count. */
 static Oid
 resolve_handler(const char *signature)
 {
@@ -85,7 +86,7 @@ check_rights(Oid function, JobType *type)
 	job_type_check_owner(type, GetUserId());
 }
 
-/* The function and the right to call it, checked again whenever anything about either has changed. */
+/* Returns the function; looks it and the right to call it up again when either may have changed. */
 Target *
 handler_target(JobType *type)
 {

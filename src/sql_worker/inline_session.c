@@ -80,7 +80,7 @@ add_modes(List *locks, const PROCLOCK *held)
 	return locks;
 }
 
-/* Takes a lock that this process holds once more, for the transaction; returns the session's count. */
+/* Takes once more, for the transaction, a lock that this process holds; returns the session's count. */
 static int64
 hold_and_count(const AdvisoryLock *lock)
 {
@@ -148,7 +148,7 @@ release_each(List *locks)
 	}
 }
 
-/* Puts the session's counts back.  The transaction's hold keeps others out while a count changes. */
+/* Restores the session's counts.  The transaction's hold keeps other sessions out meanwhile. */
 static void
 restore_advisory_locks(List *before)
 {
@@ -446,7 +446,7 @@ inline_session_begin(void)
 	return session;
 }
 
-/* A trigger that fires may defer others. */
+/* Fires deferred triggers, which may defer further ones. */
 void
 inline_session_fire(InlineSession *session)
 {

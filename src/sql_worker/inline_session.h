@@ -1,6 +1,6 @@
 /*
  * inline_session.h
- *	  Keeps what a handler leaves in its session away from the caller of jobq.run_inline.
+ *	  Keeps the handler's session state away from the caller of jobq.run_inline.
  *
  * A worker's session belongs to its role.  run_inline runs the handler in the caller's session, which may
  * have more rights.  A cursor, a prepared statement or a temporary object of the handler would wait there

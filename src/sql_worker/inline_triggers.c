@@ -171,7 +171,7 @@ names_of_constraints(List *oids)
 
 /* ---------- the caller's ---------- */
 
-/* Fires the triggers of constraints that are as they were created, and what these defer in turn. */
+/* Fires the triggers of constraints that are as they were created, and those that these defer in turn. */
 static void
 fire_initially_deferred(void)
 {

@@ -2,10 +2,11 @@
  * run_inline.c
  *	  jobq.run_inline: a waiting SQL job, run in the caller's transaction as a worker would run it.
  *
- * For tests: pgTAP never commits, so no worker would ever see the job.  The identity is taken for the
- * call only (SECURITY_LOCAL_USERID_CHANGE: the handler cannot change it), the outcome is settled in the
- * same transaction; when history has no partition for it, the maintenance process makes one.  Nothing of the handler
- * stays in the caller's session (inline_session.c).
+ * For tests: pgTAP never commits, so no worker would ever see the job.  The
+ * identity is taken for the call only (SECURITY_LOCAL_USERID_CHANGE: the
+ * handler cannot change it), the outcome is settled in the same transaction.
+ * When history has no partition for it, the maintenance process makes one.
+ * Nothing of the handler stays in the caller's session (inline_session.c).
  */
 #include "jobq.h"
 
@@ -74,7 +75,7 @@ run_as_role(Run *run)
 		ReThrowError(run->callers_cancel);
 }
 
-/* Runs a statement of ours as the owner of jobq's tables, with SPI connected. */
+/* Runs a statement as the owner of jobq's tables, with SPI connected. */
 static void
 execute_as_owner(const char *sql, Oid argtype, Datum arg)
 {
@@ -92,7 +93,7 @@ execute_as_owner(const char *sql, Oid argtype, Datum arg)
 	SetUserIdAndSecContext(saved_user, saved_context);
 }
 
-/* The job as jobq.jobs shows it now; NULL when its type keeps nothing. */
+/* Returns the job as jobq.jobs shows it now; NULL when its type keeps nothing. */
 static HeapTupleHeader
 read_job(pg_uuid_t *id)
 {
@@ -106,7 +107,7 @@ read_job(pg_uuid_t *id)
 	return row;
 }
 
-/* Locks, runs and settles; everything of ours is closed again when it returns. */
+/* Locks the job, runs and settles it; closes all that it has opened. */
 static void
 run_and_settle(pg_uuid_t *id)
 {

@@ -2,8 +2,9 @@
  * sql_batch.c
  *	  Jobs that share a commit.
  *
- * Short jobs share one while their company cannot notice; when that fails, each is run again alone and nobody
- * is charged.  Then the dispatcher is told how each cell ended.
+ * Short jobs share a commit while no handler can notice.  When the commit
+ * fails, each job is run again alone, uncharged.  Then the dispatcher gets a
+ * report for each cell.
  */
 #include "jobq.h"
 
@@ -24,7 +25,7 @@
 
 #define MAX_BATCH_US		20000	/* no new job is begun in a transaction older than that */
 #define SLOW_RUN_US			100000
-#define BATCH_MEMORY		(1024 * 1024)	/* kept between batches: malloc would give it back and take it anew */
+#define BATCH_MEMORY		(1024 * 1024)	/* kept between batches: else malloc returns it to the system each time */
 
 static JobqDb *db;
 static MemoryContext batch_context;
@@ -48,7 +49,7 @@ sql_batch_next(void)
 	return cell;
 }
 
-/* ---------- who joins ---------- */
+/* ---------- which jobs share a transaction ---------- */
 
 static bool
 is_alone(int cell)
@@ -56,7 +57,7 @@ is_alone(int cell)
 	return (MySlot->cells[cell].ref.flags & (REF_ALONE | REF_AGAIN)) != 0;
 }
 
-/* Does this transaction hold a lock that the next job would notice? */
+/* True if this transaction holds a lock that the next job would notice. */
 static bool
 holds_lasting_lock(void)
 {
@@ -82,7 +83,10 @@ holds_lasting_lock(void)
 	return found;
 }
 
-/* A snapshot is dearer for everybody when PGPROC can't hold our subtransactions: room for two more jobs like the worst. */
+/*
+ * True if PGPROC has room for the subtransactions of two more jobs like the
+ * worst.  Beyond that room every session's snapshot costs more.
+ */
 static bool
 subxids_left(void)
 {
@@ -93,7 +97,7 @@ subxids_left(void)
 	return !MyProc->subxidStatus.overflowed && count + 2 * batch->most_subxids <= PGPROC_MAX_CACHED_SUBXIDS;
 }
 
-/* May another job join the transaction that the last entry ran in? */
+/* True if another job may join the transaction that the last entry ran in. */
 static bool
 batch_goes_on(void)
 {
@@ -137,7 +141,7 @@ run_batch_jobs(int cell)
 	}
 }
 
-/* What a job may have left in the session; the plan cache stays. */
+/* Removes what a job may have left in the session; the plan cache stays. */
 static void
 reset_session(void)
 {
@@ -179,7 +183,7 @@ report_entries(void)
 	slot_report();
 }
 
-/* A job alone whose commit or bookkeeping failed: that is how its attempt ended. */
+/* Charges a job that ran alone for the failure of its commit or bookkeeping. */
 static void
 charge_failed_commit(Entry *e, ErrorData *edata)
 {
@@ -230,7 +234,7 @@ charge_failed_commit(Entry *e, ErrorData *edata)
 	PG_END_TRY();
 }
 
-/* The transaction is gone with everything in it: decide what becomes of each job. */
+/* Decides on each job of a transaction that was rolled back. */
 static void
 batch_failed(ErrorData *edata)
 {

@@ -1,6 +1,6 @@
 /*
  * sql_batch.h
- *	  What a SQL worker runs in one transaction: a batch of jobs, each an entry of it.
+ *	  A batch: the jobs that a SQL worker runs in one transaction, each an entry.
  */
 #ifndef JOBQ_SQL_BATCH_H
 #define JOBQ_SQL_BATCH_H
@@ -34,9 +34,9 @@ typedef struct Batch
 } Batch;
 
 extern void sql_batch_init(void);
-/* The next cell to run, or to give back; -1: none. */
+/* Returns the next cell to run, or to give back; -1: none. */
 extern int	sql_batch_next(void);
-/* Runs that cell and those that may share its commit; tells the dispatcher how each ended. */
+/* Runs that cell and those that may share its commit; reports each to the dispatcher. */
 extern void sql_batch_run(int cell);
 
 /* ---- sql_job.c ---- */

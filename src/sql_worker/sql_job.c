@@ -1,6 +1,6 @@
 /*
  * sql_job.c
- *	  One job of a batch: its row is locked, its handler runs, what it came to is written.
+ *	  One job of a batch: locks its row, runs its handler, settles it.
  *
  * A job whose former attempt has ended with its executor, or that is cancelled, is only settled.
  */
@@ -23,9 +23,9 @@ was_terminated(Job *job)
 }
 
 /*
- * Sets the outcome of an attempt whose worker was terminated, by its own handler or by something that the job
- * has no part in.  So the first time the job waits again at once, at no charge; the second time in a row it is
- * charged.
+ * Sets the outcome of an attempt whose worker was terminated, by its own
+ * handler or by an outside cause.  The first time the job waits again at once,
+ * at no charge; the second time in a row it is charged.
  */
 static void
 terminated(Run *run)
@@ -38,7 +38,7 @@ terminated(Run *run)
 		o->kind = OUTCOME_RELEASED;
 }
 
-/* An attempt that ended before this worker was handed the job, or none: ref_settles. */
+/* Sets the outcome of an attempt that ended before this worker got the job, or of none: ref_settles. */
 static void
 prior_outcome(Cell *cell, Run *run)
 {
@@ -82,13 +82,13 @@ no_such_type(Entry *e)
 
 	prior_outcome(cell, &e->run);
 	if (e->run.outcome.kind == OUTCOME_RELEASED)
-		e->run.outcome.kind = OUTCOME_FAILED;	/* without a type it would wait for ever */
+		e->run.outcome.kind = OUTCOME_FAILED;	/* without a type it would wait without end */
 	e->run.outcome.permanent = true;
 	e->run.outcome.code = "42704";
 	e->run.outcome.message = psprintf("job type %d no longer exists", cell->ref.type_id);
 }
 
-/* Will the completion find its partitions?  Asked before the handler has done anything. */
+/* True if the completion has its partitions; called before the handler has written anything. */
 static bool
 partition_ready(Batch *batch, Job *job, JobType *type, TimestampTz *need)
 {

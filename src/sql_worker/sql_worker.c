@@ -1,18 +1,21 @@
 /*
  * sql_worker.c
- *	  Runs SQL jobs: one process, connected as one role, until nobody needs it.
+ *	  Runs SQL jobs: one process, connected as one role, until no job needs it.
  *
- * Started by the dispatcher for a role that has ready jobs; owns one slot (slots.h).  It takes the jobs
- * it is handed in order: locks the row's very version, runs the handler in a subtransaction
- * (handler.c), settles (settle.c) and commits, so effects and completion are one transaction (sql_job.c).
- * Short jobs share a commit (sql_batch.c).
+ * Started by the dispatcher for a role that has ready jobs; owns one slot
+ * (slots.h).  It takes the jobs of the slot in order: locks the row's very
+ * version, runs the handler in a subtransaction (handler.c), settles
+ * (settle.c) and commits, so effects and completion are one transaction
+ * (sql_job.c).  Short jobs share a commit (sql_batch.c).
  *
- * Bookkeeping reads and writes jobq's tables past the executor, so it needs no right on them, and
- * the process is never anybody but its role.  Cancel interrupts are held off outside the handler.
+ * Bookkeeping reads and writes jobq's tables past the executor, so it needs no
+ * right on them, and the process never has another identity than its role.
+ * Cancel interrupts are held off outside the handler.
  *
- * Signals: PostgreSQL's own.  SIGTERM is die(): the transaction is rolled back and the process
- * leaves with 1.  SIGINT cancels the handler; it is sent under the slot's lock only while one runs.
- * SIGQUIT notes in the in-flight record that the postmaster stopped us.
+ * Signals: PostgreSQL's own.  SIGTERM is die(): the transaction is rolled back
+ * and the process exits with 1.  SIGINT cancels the handler; it is sent under
+ * the slot's lock only while one runs.  SIGQUIT notes in the crash record that
+ * the postmaster stopped this process.
  */
 #include "jobq.h"
 
@@ -41,7 +44,7 @@ static JobqDb *db;
 
 PGDLLEXPORT void jobq_sql_worker_main(Datum arg);
 
-/* DDL is under way: nothing is begun; what we were handed goes back. */
+/* Returns all jobs of the slot that have not begun, because DDL is under way. */
 static void
 give_back(void)
 {

@@ -1,9 +1,10 @@
 /*
  * worker_role.c
- *	  Whether a SQL worker may go on: see worker_role.h.
+ *	  The right of a SQL worker to go on: see worker_role.h.
  *
- * A worker lives on between jobs, so its role may have been dropped, or have lost what it took to
- * connect meanwhile.  Asked before each job; looked up again only when a role or database has changed.
+ * A worker lives on between jobs, so its role may have been dropped meanwhile,
+ * or may have lost the right to connect.  The check runs before each job; it
+ * reads catalogs again only when a role or database has changed.
  */
 #include "jobq.h"
 
@@ -26,7 +27,7 @@ role_changed(Datum arg, int cacheid, uint32 hashvalue)
 	stale = true;
 }
 
-/* Would the server let a new worker connect as our role? */
+/* True if the server would let a new worker connect as that role. */
 static bool
 may_connect(Oid roleid)
 {
