@@ -1,12 +1,16 @@
 /*
  * builtin_signals.c
- *	  The built-in signals that the dispatcher sets itself, at each sweep, when a pressure rule has use for them.
+ *	  The built-in signals that the dispatcher sets itself, at each sweep, when a
+ *	  pressure rule uses them.
  *
- * load: the load average of the last minute per processor is above jobq.load_threshold; over when below 80 % of that.
+ * load: the load average of the last minute per processor is above
+ * jobq.load_threshold; it is over when below 80 % of that.
  *
- * replication_lag: a standby has not applied what this server wrote jobq.lag_threshold ago.  Our own positions of the
- * past are kept, one each sixteenth of the threshold, and compared with what the walsenders say was applied: unlike the
- * times of pg_stat_replication, that grows when a standby stands still.
+ * replication_lag: a standby has not applied the WAL that this server wrote
+ * jobq.lag_threshold ago.  The dispatcher keeps the server's past positions,
+ * one each sixteenth of the threshold, and compares them with the positions
+ * that walsenders report as applied.  Unlike the times of pg_stat_replication,
+ * this lag grows when a standby stands still.
  */
 #include "jobq.h"
 
@@ -49,7 +53,7 @@ watch_load(JobqDb *db)
 		signal_set_builtin(db, SIGNAL_LOAD, false);
 }
 
-/* Where we were when `age` had still to pass; Invalid: we don't know that far back. */
+/* Returns the position at that time; Invalid: no sample is that old. */
 static XLogRecPtr
 written_before(MonoTime when)
 {
@@ -74,7 +78,7 @@ take_sample(MonoTime now, int64 every)
 	nsamples = Min(nsamples + 1, (int) lengthof(samples));
 }
 
-/* Has a connected standby not applied everything up to there? */
+/* True if a connected standby has not applied everything up to that position. */
 static bool
 one_is_behind(XLogRecPtr written)
 {

@@ -2,14 +2,16 @@
  * pressure_rules.c
  *	  Signals and pressure rules as the dispatcher keeps them.
  *
- * Two small arrays, read anew (direct scans, no plan) when a transaction that touched the tables has committed, when the
- * registry has changed, and at the start.  A type's share is computed then and kept in its TypeState, so a job pays
- * nothing for rules, and no row is written.  What a change of it means to jobs that are waiting: ready lanes are ranked
- * anew, lanes parked for a block that is over go on at once, and what was handed ahead to a worker that has not begun it
+ * Two small arrays, read again (direct scans, no plan) when a transaction that
+ * touched the tables has committed, when the registry has changed, and at the
+ * start.  A type's share is computed then and kept in its TypeState, so a job
+ * pays nothing for rules, and no row is written.  A change of it ranks ready
+ * lanes again, lets lanes go on whose block is over, and takes back jobs that
  * is taken back (admission_press).
  *
- * Timers: the end of a signal's ttl, the next look at a condition.  Conditions are asked one by one by a
- * process of its own (signal_condition_worker.c), which writes the row when the answer is new.
+ * Timers: the end of a signal's ttl, the next evaluation of a condition.  A
+ * process of its own (signal_condition_worker.c) evaluates conditions one by
+ * one, and writes the row when the answer is new.
  */
 #include "jobq.h"
 
@@ -35,7 +37,7 @@
 #define LOCK_RETRY_US	INT64CONST(100000)
 #define START_RETRY_US	USECS_PER_SEC
 #define LOOK_AGAIN_US	INT64CONST(10000000)
-#define MAX_PRESSURE	1000000	/* of all rules together, whatever plain SQL has written */
+#define MAX_PRESSURE	1000000	/* of all rules together: plain SQL may have written more */
 
 /* attribute numbers: src/sql/47_signals.sql */
 enum
@@ -70,8 +72,8 @@ typedef struct Signal
 	int32		id;
 	char		name[64];
 	bool		active;
-	TimestampTz until;			/* DT_NOEND: until somebody says so */
-	MonoTime	ends;			/* the same, whatever is done to the wall clock */
+	TimestampTz until;			/* DT_NOEND: until it is set again */
+	MonoTime	ends;			/* the same, by the monotonic clock */
 	int64		every;			/* us; 0: no condition */
 	MonoTime	next_check;
 } Signal;
@@ -158,7 +160,7 @@ read_rule(Relation rel, HeapTuple tuple)
 	r->max_weight = nulls[R_max_weight - 1] ? 0 : DatumGetInt32(values[R_max_weight - 1]);
 }
 
-/* Room for one more element of `size`. */
+/* Returns the array with room for one more element of `size`. */
 static void *
 make_room(void *array, int n, Size size)
 {
@@ -193,7 +195,7 @@ read_table(Relation rel, Snapshot snapshot)
 	table_endscan(scan);
 }
 
-/* What is asked in an hour is not asked now because some other signal has changed; nor does a time to live begin anew. */
+/* Keeps the timers of signals that have not changed: the next evaluation, the end of a time to live. */
 static void
 keep_timers(const Signal *old, int nold)
 {
@@ -240,10 +242,10 @@ read_both(Relation of_signals, Relation of_rules)
 		if (signals[i].every > 0)
 			return;
 	}
-	note_worker(db, WORKER_SIGNAL, true);	/* no condition is asked any more */
+	note_worker(db, WORKER_SIGNAL, true);	/* no condition is left */
 }
 
-/* Locks are kept to the end of the transaction. */
+/* Reads both tables; locks are kept to the end of the transaction. */
 static void
 reload(MonoTime now)
 {
@@ -345,14 +347,14 @@ one_has_expired(TimestampTz now, MonoTime mono)
 	return false;
 }
 
-/* Not in a restored dump: it does nothing before it is adopted. */
+/* True if the condition is evaluated here: a restored dump does nothing before it is adopted. */
 static bool
 is_asked(const Signal *s)
 {
 	return s->every > 0 && !db->paused_identity;
 }
 
-/* The one that has waited longest. */
+/* Starts a worker for the condition that has waited longest. */
 static void
 ask_condition(MonoTime now)
 {

@@ -1,6 +1,6 @@
 /*
  * pressure_rules.h
- *	  What active signals do to job types, in the dispatcher's memory.
+ *	  Effects of active signals on job types, in the dispatcher's memory.
  */
 #ifndef JOBQ_PRESSURE_RULES_H
 #define JOBQ_PRESSURE_RULES_H
@@ -8,19 +8,19 @@
 #include "shared/shmem.h"
 
 extern void pressure_init(MemoryContext context, JobqDb *db);
-/* Signals or rules have changed: read them again when pressure_turn is next called. */
+/* Makes the next pressure_turn read signals and rules again. */
 extern void pressure_stale(void);
-/* Is there anything to do for pressure_turn? */
+/* True if pressure_turn has anything to do. */
 extern bool pressure_due(MonoTime now);
-/* Reads what is stale, ends what has lived its time, asks conditions.  Needs a transaction. */
+/* Reads stale tables, ends signals whose ttl is over, starts evaluations.  Needs a transaction. */
 extern void pressure_turn(TimestampTz now);
 extern MonoTime pressure_next_timer(MonoTime now);
 
-/* What the active signals say to a type: added to its priorities, and whether it may start at all. */
+/* Returns the effect of active signals on a type: a change of its priorities, and whether they block it. */
 extern void pressure_on_type(int32 type_id, int *priority_adj, bool *block);
-/* The weight budget that they leave: the smallest, jobq.max_weight among them; 0: none. */
+/* Returns the smallest weight budget of active signals and jobq.max_weight; 0: none. */
 extern int	pressure_max_weight(void);
-/* Has a rule a use for this built-in signal? */
+/* True if a rule uses this built-in signal. */
 extern bool pressure_uses(int builtin);
 
 /* builtin_signals.c: load and replication lag, at each sweep */
@@ -28,11 +28,11 @@ extern void watch_machine(JobqDb *db, MonoTime now);
 
 /* signal_condition_worker.c, the dispatcher's side */
 extern bool signal_worker_start(JobqDb *db, int32 signal);
-/* One that takes too long is told to go. */
+/* True while a worker runs; terminates one that takes too long. */
 extern bool signal_worker_runs(MonoTime now);
-/* DDL needs our tables or the database to itself: false while it isn't gone.  What it was asked is asked again. */
+/* Ends the worker for DDL; false while it runs.  Its condition is evaluated again. */
 extern bool signal_worker_leave(void);
-/* The condition of that signal is due. */
+/* Makes the condition of that signal due. */
 extern void pressure_ask_again(int32 signal);
 
 #endif

@@ -2,9 +2,11 @@
  * pressure_signals.c
  *	  Built-in signals, and the C behind the SQL calls about signals.
  *
- * A condition is parsed and analysed when its signal is created, as the caller and in his search_path: what it names
- * must be there, and it must say one boolean.  The path is stored with it, as a function's SET search_path FROM CURRENT
- * would be, so that it means the same when it is asked (signal_condition_worker.c).
+ * A condition is parsed and analysed when its signal is created, as the caller
+ * and in the caller's search_path: the objects that it names must exist, and it
+ * must return one boolean.  The path is stored with it, as a function's SET
+ * search_path FROM CURRENT would be, so that it means the same when it is
+ * evaluated (signal_condition_worker.c).
  */
 #include "jobq.h"
 
@@ -130,7 +132,7 @@ parse_condition(const char *text)
 	return parse_analyze_fixedparams(linitial_node(RawStmt, statements), text, NULL, 0, NULL);
 }
 
-/* One SELECT of one boolean column that writes nothing.  Errors in it are the parser's own. */
+/* Checks for one SELECT of one boolean column that writes nothing.  Errors in it are the parser's own. */
 static void
 check_condition(const char *condition)
 {
@@ -155,7 +157,7 @@ check_condition(const char *condition)
 		bad_condition(condition);
 }
 
-/* jobq.create_signal: what needs the caller's rights and path, before the gate. */
+/* jobq.create_signal: the part that needs the caller's rights and path, before the gate. */
 Datum
 jobq_create_signal(PG_FUNCTION_ARGS)
 {
@@ -170,7 +172,7 @@ jobq_create_signal(PG_FUNCTION_ARGS)
 	return jobq_gateway(fcinfo);
 }
 
-/* Behind the gate the path is pinned: the one that create_signal was called with. */
+/* Returns the path that create_signal was called with: behind the gate it is pinned. */
 Datum
 jobq_callers_search_path(PG_FUNCTION_ARGS)
 {

@@ -1,10 +1,12 @@
 /*
  * pressure_signals.h
- *	  Signals: facts about the machine that job types give way to (rows of jobq.signals, and the built-in ones).
+ *	  Pressure signals: load conditions that job types give way to (rows of
+ *	  jobq.signals, and built-in ones).
  *
- * A built-in signal has no row; whether it is active is a bit in the database's shared memory, which a new
- * dispatcher finds as it is.  `load` and `replication_lag` are set by the dispatcher itself (builtin_signals.c), `disk` by
- * whoever measures the disks (disk_watch.c):
+ * A built-in signal has no row; a bit in the database's shared memory says
+ * whether it is active, which a new dispatcher finds as it is.  The dispatcher
+ * sets `load` and `replication_lag` itself (builtin_signals.c), the disk watch
+ * sets `disk` (disk_watch.c):
  *
  *	 signal_set_builtin(db, SIGNAL_DISK, level >= critical);
  *
@@ -28,10 +30,10 @@ extern const char *const builtin_signal_names[JOBQ_BUILTIN_SIGNALS];
 
 extern void signal_set_builtin(JobqDb *db, BuiltinSignal which, bool active);
 extern bool signal_is_set(JobqDb *db, BuiltinSignal which);
-/* -1: none of that name */
+/* Returns the number of a built-in signal; -1: none of that name. */
 extern int	builtin_signal(const char *name);
 
-/* The statement that asks a condition: itself when it is a query, else SELECT of the expression. */
+/* Returns the statement that evaluates a condition: itself when it is a query, else SELECT of the expression. */
 extern char *signal_query(const char *condition);
 
 #endif

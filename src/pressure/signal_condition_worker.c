@@ -1,14 +1,19 @@
 /*
  * signal_condition_worker.c
- *	  The short-lived process that asks the condition of a signal (jobq.create_signal).
+ *	  The short-lived process that evaluates the condition of a signal
+ *	  (jobq.create_signal).
  *
- * Started by the dispatcher, one a database at a time.  It connects as the bootstrap superuser, and asks in a read-only
- * transaction, with the rights of the definer and no way back from them (a security-restricted operation, as for an
- * index expression), in the search_path it was created with, for at most five seconds; rolled back.  The answer is
- * written in another transaction, as the owner of our tables, when it is new; that wakes the dispatcher.
+ * Started by the dispatcher, one a database at a time.  It connects as the
+ * bootstrap superuser, and evaluates the condition in a read-only transaction,
+ * with the rights of the definer and no way back from them (a
+ * security-restricted operation, as for an index expression), in the
+ * search_path of its creation, for at most five seconds; then it rolls back.
+ * It writes a new answer in another transaction, as the owner of jobq's tables,
+ * which wakes the dispatcher.
  *
- * SIGTERM is die; the dispatcher sends it when DDL needs our tables or the database, or when a condition does
- * not obey its time limit, which the next process writes down.
+ * SIGTERM is die; the dispatcher sends it when DDL needs jobq's tables or the
+ * database, or when a condition exceeds its time limit, which the next process
+ * records.
  */
 #include "jobq.h"
 
@@ -66,13 +71,13 @@ typedef struct Answer
 {
 	bool		value;
 	bool		isnull;
-	char		problem[PROBLEM_LEN + 1];	/* of no value: why */
+	char		problem[PROBLEM_LEN + 1];	/* the reason of a missing value */
 } Answer;
 
 /* ---------- the dispatcher's side ---------- */
 
 static BackgroundWorkerHandle *handle = NULL;
-static int32 asked;				/* what it was started for */
+static int32 asked;				/* the signal that it was started for */
 static MonoTime must_end;
 static int32 overrun = 0;
 
@@ -137,7 +142,7 @@ signal_worker_leave(void)
 
 /* ---------- the process ---------- */
 
-/* Asks one thing of our own tables, as their owner. */
+/* Runs a query of jobq's own tables, as their owner. */
 static bool
 ask_own(const char *sql, int nargs, Oid *types, Datum *args, const char *nulls)
 {
@@ -158,7 +163,7 @@ text_of(int column)
 	return SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, column);
 }
 
-/* The condition of that signal, if it has one still. */
+/* Reads the condition of that signal, if it still has one. */
 static bool
 read_condition(int32 id, Condition *condition)
 {
@@ -200,7 +205,7 @@ definer_of(const Condition *condition)
 	return SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(role)) ? role : InvalidOid;
 }
 
-/* In a transaction that will be rolled back, as its definer. */
+/* Evaluates the condition as its definer, in a transaction that is rolled back. */
 static void
 evaluate(const Condition *condition, Answer *answer)
 {

@@ -1,11 +1,13 @@
 /*
  * command_template.c
- *	  The command of an exec type: checked when it is defined, filled in when a job is enqueued (so that
- *	  the caller hears of a missing field) and again when it starts (the type may have changed).
+ *	  The command of an exec type: checked when it is defined, filled in when a
+ *	  job is enqueued (so that the caller gets the error of a missing field) and
+ *	  again when it starts (the type may have changed).
  *
- * One pass over each element copies literal text and values to a buffer.  Everything that a payload
- * could do to an argument list is decided here: how many arguments there are (never changed by a
- * value), whether one may look like an option, and how long they may get.
+ * One pass over each element copies literal text and values to a buffer.  This
+ * file decides everything that a payload could do to an argument list: the
+ * number of arguments (never changed by a value), whether one may look like an
+ * option, and their length.
  */
 #include "jobq.h"
 
@@ -53,7 +55,7 @@ placeholder_length(const char *s)
 	}
 }
 
-/* Does any placeholder stand in this element? */
+/* True if this element has a placeholder. */
 static bool
 has_placeholder(const char *element)
 {
@@ -69,7 +71,7 @@ has_placeholder(const char *element)
 	return false;
 }
 
-/* The value that a path such as "a.b" names in payload; NULL when it is not there. */
+/* Returns the value at a path such as "a.b" in payload; NULL when it is not there. */
 static JsonbValue *
 lookup(Jsonb *payload, const char *path, int len)
 {
@@ -134,7 +136,7 @@ append_value(StringInfo out, JobType *type, Jsonb *payload, const char *placehol
 				 errhint("Set options.allow_dash when the tool may take it for an option.")));
 }
 
-/* One argument: the element with its placeholders filled in. */
+/* Appends one argument: the element with its placeholders filled in. */
 static void
 fill_in(StringInfo out, JobType *type, Jsonb *payload, const char *element)
 {
@@ -218,7 +220,7 @@ command_check_payload(JobType *type, Jsonb *payload)
 	}
 }
 
-/* argv[0]: absolute, or a plain file name that whoever starts it looks up in its own tool path. */
+/* Checks argv[0]: an absolute path, or a plain file name that each start looks up in jobq.tool_path. */
 static void
 check_program(const char *program)
 {
@@ -241,7 +243,7 @@ check_program(const char *program)
 				 errhint("Placeholders may stand in the arguments.")));
 }
 
-/* jobq._check_command(command text[], warm boolean) RETURNS void: what create_job_type and alter_job_type refuse. */
+/* jobq._check_command(command text[], warm boolean) RETURNS void: refuses a command for create_job_type and alter_job_type. */
 Datum
 jobq_check_command(PG_FUNCTION_ARGS)
 {
@@ -291,8 +293,9 @@ jobq_check_command(PG_FUNCTION_ARGS)
 }
 
 /*
- * jobq._program_trouble(program text) RETURNS text: why a tool could not be started now, NULL when it could.  The
- * lookup is that of a start; on a file system that does not answer it waits.
+ * jobq._program_trouble(program text) RETURNS text: the reason why a tool could
+ * not be started now, NULL when it could.  The lookup is that of a start; on a
+ * file system that does not answer it waits.
  */
 Datum
 jobq_program_trouble(PG_FUNCTION_ARGS)

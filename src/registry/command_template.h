@@ -1,10 +1,11 @@
 /*
  * command_template.h
- *	  The command of an exec type: what may stand in it, and how a payload fills it in.
+ *	  The command of an exec type: its syntax, and how a payload fills it in.
  *
- * There is no shell.  `{name}` inside an element is replaced by the payload's field of that name (dots
- * go deeper); `{{` is a literal `{`, and so is every brace that opens no placeholder.  Elements stay
- * what they are: no value ever becomes a second argument, or an option unless options.allow_dash.
+ * There is no shell.  `{name}` inside an element is replaced by the payload's
+ * field of that name (dots go deeper); `{{` is a literal `{`, and so is every
+ * brace that opens no placeholder.  The number of elements is fixed: no value
+ * becomes a second argument, or an option unless options.allow_dash.
  */
 #ifndef JOBQ_COMMAND_TEMPLATE_H
 #define JOBQ_COMMAND_TEMPLATE_H

@@ -2,13 +2,16 @@
  * job_types.c
  *	  The registry as this process sees it.
  *
- * Rows of jobq.job_types are read one by one, by a direct scan with the latest snapshot, and kept in a
- * hash table of their own memory context.  Never by SPI: enqueue and the dispatcher come here for each
- * job.  A relcache invalidation of jobq.job_types only marks the cache as stale; the next lookup hands
- * its memory to the running transaction and begins a new one.  So a JobType that somebody holds stays
- * valid until his transaction ends, although a handler may alter its own type meanwhile.
+ * Rows of jobq.job_types are read one by one, by a direct scan with the latest
+ * snapshot, and kept in a hash table of their own memory context.  No lookup
+ * uses SPI, because enqueue and the dispatcher call one for each job.  A
+ * relcache invalidation of jobq.job_types only marks the cache as stale; the
+ * next lookup hands its memory to the running transaction and begins a new
+ * one.  So a pointer to a JobType stays valid until the transaction ends,
+ * although a handler may alter its own type meanwhile.
  *
- * That a type does not exist is never remembered: the error path may be slow.
+ * The cache never remembers that a type does not exist: the error path may be
+ * slow.
  */
 #include "jobq.h"
 
@@ -127,7 +130,7 @@ schema_changed(Datum arg, int cacheid, uint32 hashvalue)
 
 /* --- reading a row --- */
 
-/* Waits for no lock: while REINDEX has the index, the table is read without it. */
+/* True if the index can be locked at once: while REINDEX has it, the table is read without it. */
 static bool
 index_is_free(Oid index)
 {
@@ -212,7 +215,7 @@ read_options(JobType *type, Datum options)
 	type->buries_nothing |= option_int(json, "keep_dead_count", -1) == 0;
 }
 
-/* In a database of release 0.1.0, where there is no table for it. */
+/* Returns options.env in a database of release 0.1.0, which has no table for it. */
 static Jsonb *
 env_in_options(Jsonb *options)
 {
@@ -343,7 +346,7 @@ job_type_names_stale(const JobType *type)
 
 /* --- the cache --- */
 
-/* Begins an empty cache.  Who holds an old entry keeps it until his transaction ends. */
+/* Begins an empty cache.  Old entries stay valid until the transaction ends. */
 static void
 cache_begin(void)
 {
@@ -436,7 +439,7 @@ load_type(const char *index_name, ScanKey key, bool live)
 	return type;
 }
 
-/* A pause that has run out is over, whoever tells the registry later. */
+/* Ends a pause that has run out, before the registry's row says so. */
 static JobType *
 as_of_now(JobType *type)
 {

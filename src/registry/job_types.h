@@ -18,8 +18,8 @@ typedef enum OutputKind
 /* options.events: what is written to jobq.events */
 typedef enum EventsLevel
 {
-	EVENTS_NONE,				/* only what handlers, tools and clients say themselves */
-	EVENTS_FAILURES,			/* and what went wrong, and what was done about it */
+	EVENTS_NONE,				/* only events of handlers, tools and clients */
+	EVENTS_FAILURES,			/* and failures, and the actions that they caused */
 	EVENTS_ALL					/* every transition */
 } EventsLevel;
 
@@ -95,23 +95,23 @@ typedef struct JobType
 extern JobType *job_type_by_name(const char *name);
 extern JobType *job_type_by_id(int32 id);
 /*
- * The role, whatever it is called now; InvalidOid when it is gone.  The names in JobType may be former ones, which
- * are for messages only.
+ * Returns the role, also when it was renamed; InvalidOid when it is gone.  The
+ * names in JobType may be former ones; they are for messages only.
  */
 extern Oid	job_type_owner(const JobType *type);
 extern Oid	job_type_run_as(const JobType *type);
-/* 42501 unless the owner exists and may (still) become the role that the type's jobs run as. */
+/* Raises 42501 unless the owner exists and may (still) become the role that the type's jobs run as. */
 extern void job_type_check_owner(const JobType *type, Oid run_as);
 /* True if a role has got another name since it was stored. */
 extern bool job_type_names_stale(const JobType *type);
-/* Rises when the cache was dropped. */
+/* Returns a counter that rises when the cache was dropped. */
 extern uint64 job_types_generation(void);
-/* For who hears of a commit (publish_jobs.h) before its invalidation messages: drops the cache now. */
+/* Drops the cache now, in a process that learns of a commit (publish_jobs.h) before its invalidation messages. */
 extern void job_types_forget(void);
 extern Oid	jobq_relid(const char *name);	/* oid of jobq.<name>, cached per backend; InvalidOid: no extension */
 extern uint64 relations_generation(void);	/* never 0; rises when one of them, or a schema, has changed */
-extern Oid	jobq_owner(void);				/* owner of the extension's tables: who our own SQL runs as */
-/* Of all that decides whether the type's tool can be started here; 0: it has none. */
+extern Oid	jobq_owner(void);				/* owner of the extension's tables: jobq's own SQL runs as this role */
+/* Returns a hash of all that decides whether the type's tool can be started here; 0: it has none. */
 extern uint32 job_type_tool_hash(const JobType *type);
 extern int64 interval_to_us(const Interval *span);	/* a month is 30 days, as in extract(epoch) */
 

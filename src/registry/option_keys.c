@@ -1,6 +1,6 @@
 /*
  * option_keys.c
- *	  Which option keys there are and what they take; the view jobq.option_keys says what they mean.
+ *	  The option keys and their kinds; the view jobq.option_keys has their meaning.
  */
 #include "registry/options.h"
 
@@ -102,7 +102,7 @@ static const OptionKey option_keys[] = {
 	{"keep_dead_count", FOR_ALL, OPTION_INT, 0, INT_MAX, NULL}
 };
 
-/* Options for agents on other nodes, which are not there yet, with the only value that they may have until then. */
+/* Options for agents on other nodes, which do not exist yet, with the only value that is accepted until then. */
 static const struct
 {
 	const char *key;
@@ -115,7 +115,7 @@ static const struct
 
 #define MAX_OPTIONS_SIZE	(64 * 1024)
 
-/* Values of environment variables are in no message. */
+/* Raises the error of a bad value.  Values of environment variables are in no message. */
 static void
 bad_option(const OptionKey *option, const JsonbValue *value)
 {
@@ -165,7 +165,7 @@ check_choice(const OptionKey *option, const JsonbValue *value)
 						choices_text(option->choices))));
 }
 
-/* Refuses a good value of an option whose feature is not there yet. */
+/* Refuses a good value of an option whose feature does not exist yet. */
 static void
 check_nodes(const OptionKey *option, const JsonbValue *value)
 {
@@ -179,7 +179,7 @@ check_nodes(const OptionKey *option, const JsonbValue *value)
 
 /* --- the environment of a tool --- */
 
-/* Variables that make a program load or run something else. */
+/* True for variables that make a program load or run another file. */
 static bool
 name_is_dangerous(const char *name)
 {
@@ -206,7 +206,7 @@ check_variable(const OptionKey *option, const JsonbValue *value)
 
 /* --- arrays and objects --- */
 
-/* An object of a number, which has the range of the option, and an interval above zero. */
+/* Checks an object of a number, which has the range of the option, and an interval above zero. */
 static void
 check_pair(const OptionKey *option, const JsonbValue *value, const char *number_key, const char *interval_key, int64 longest)
 {

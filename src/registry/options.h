@@ -1,9 +1,9 @@
 /*
  * options.h
- *	  The option keys of a job type: which there are, what they take, and reading one from a row.
+ *	  The option keys of a job type: their checks, and reading one from a row.
  *
- * The readers never fail: a row that a superuser wrote by hand must not stop the dispatcher.  Whoever
- * stores options calls check_options first.
+ * The readers never fail: a row that a superuser wrote by hand must not stop
+ * the dispatcher.  Code that stores options calls check_options first.
  */
 #ifndef JOBQ_OPTIONS_H
 #define JOBQ_OPTIONS_H
@@ -11,33 +11,33 @@
 #include "jobq.h"
 #include "registry/job_types.h"
 
-/* Which kind of job type has use for a key. */
+/* The kinds of job types that use a key. */
 #define FOR_SQL		0x01
 #define FOR_EXEC	0x02
 #define FOR_PULL	0x04
 #define FOR_ALL		(FOR_SQL | FOR_EXEC | FOR_PULL)
 
-/* ERROR 22023, 22003 or 54000, naming the key.  A JSON null is as if the key were not there. */
+/* Raises 22023, 22003 or 54000 with the name of a bad key.  A JSON null counts as a missing key. */
 extern void check_options(Jsonb *options, int kind);
 
-/* What a JSON value says; false when it is not of that type.  A number is whole, and may be far beyond an int. */
+/* Read a JSON value; false when it is not of that type.  A number is whole, and may be far beyond an int. */
 extern bool value_number(const JsonbValue *value, double *result);
 extern bool value_size(const JsonbValue *value, double *result);
 extern bool value_interval(const JsonbValue *value, int64 *result);
 
-/* Values of one key; otherwise when it is missing or not of that type. */
+/* Return the value of a key, or `otherwise` when it is missing or not of that type. */
 extern bool option_bool(Jsonb *options, const char *key, bool otherwise);
 extern int	option_int(Jsonb *options, const char *key, int otherwise);
 extern int	option_size(Jsonb *options, const char *key, int otherwise);	/* bytes: number or '64MB' */
 extern int64 option_interval(Jsonb *options, const char *key, int64 otherwise); /* microseconds */
 extern bool option_is(Jsonb *options, const char *key, const char *word);
-/* The texts of an array, at most max of them, palloc'd; how many. */
+/* Reads the texts of an array, at most max of them, palloc'd; returns their number. */
 extern int	option_texts(Jsonb *options, const char *key, char **texts, int max);
-/* A step of one in priority every per_us, up to max; per_us 0: the key is missing. */
+/* Reads aging: a step of one in priority every per_us, up to max; per_us 0: the key is missing. */
 extern void option_aging(Jsonb *options, int64 *per_us, int *max);
 #define AGING_PER_US	INT64CONST(60000000)
 #define AGING_MAX		10
-/* breaker; failures 0: the key is missing. */
+/* Reads breaker; failures 0: the key is missing. */
 extern void option_breaker(Jsonb *options, int *failures, int64 *pause_us);
 #define BREAKER_FAILURES	10
 #define BREAKER_PAUSE_US	USECS_PER_MINUTE

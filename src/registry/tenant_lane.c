@@ -1,12 +1,15 @@
 /*
  * tenant_lane.c
- *	  Which lane a job of a fair type waits in: one of a bounded number, by a hash of its tenant.
+ *	  The lane of a job of a fair type: one of a bounded number, by a hash of its
+ *	  tenant.
  *
- * The tenant is the beginning of a path, options.fair_depth elements of it, so that "acme/eu" and "acme/us" share the
- * turns of "acme": a tenant gets no more turns by naming more tenants below it.
+ * The tenant is the beginning of a path, options.fair_depth elements of it, so
+ * that "acme/eu" and "acme/us" share the turns of "acme": a tenant gets no more
+ * turns by naming more tenants below it.
  *
- * Decided when a row is written and stored with it, so both options may be changed while jobs wait: those that are
- * there stay in their lanes, which take turns, or no longer do, like the new ones' (ready_queue.c).
+ * The lane is computed when a row is written and stored with it, so both
+ * options may be changed while jobs wait: waiting jobs stay in their lanes,
+ * which take turns, or no longer do, as those of new jobs (ready_queue.c).
  */
 #include "jobq.h"
 
@@ -16,7 +19,7 @@
 
 PG_FUNCTION_INFO_V1(jobq_sublane);
 
-/* Bytes of the first `depth` elements. */
+/* Returns the bytes of the first `depth` elements. */
 static int
 path_prefix(const char *path, int len, int depth)
 {

@@ -13,7 +13,7 @@
  */
 #define JOBQ_SUBLANES	4096
 
-/* 0: the type is not fair, or no tenant. */
+/* Returns the lane's number; 0: the type is not fair, or there is no tenant. */
 extern int16 sublane_of(const JobType *type, const text *tenant);
 
 #endif

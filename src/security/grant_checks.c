@@ -1,13 +1,15 @@
 /*
  * grant_checks.c
- *	  What a call takes of whoever is held to grants (grants.h), and what a row takes to be seen.
+ *	  Checks of calls by roles that are held to grants (grants.h), and of the
+ *	  rows that they may see.
  *
- * EXECUTE comes first, and is PostgreSQL's business: jobq.grant_access gives it for the functions of an access
- * and nobody has it otherwise.  What is checked here is how far it reaches.  Functions that are not in the table
- * below are for those who are free.
+ * PostgreSQL checks EXECUTE first: jobq.grant_access grants it for the
+ * functions of an access, and no role has it otherwise.  This file checks the
+ * tenants and types that the access reaches.  Functions that are not in the
+ * table below are for free roles.
  *
- * A job that is not the caller's does not exist for him: calls that name one by its id answer as for an id that
- * was never given out, and filters pass it over.
+ * A job that is not the caller's does not exist for the caller: calls that
+ * name it by its id answer as for an unknown id, and filters leave it out.
  */
 #include "jobq.h"
 
@@ -150,7 +152,7 @@ is_own_type(Oid role, JobType *type, text *tenant)
 		has_rights_of(role, job_type_owner(type)) || has_rights_of(role, job_type_run_as(type));
 }
 
-/* jobq.tenant is a default and no right: the tenant that the job would have is looked at here. */
+/* Checks the tenant that the job would have: jobq.tenant is a default and no right. */
 void
 access_check_enqueue(JobType *type, text *tenant)
 {
@@ -218,7 +220,7 @@ jobq_reads_event(PG_FUNCTION_ARGS)
 							  PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1))));
 }
 
-/* jobq._reads_type(name): ... of job_types: whoever may do anything with it, of some tenant */
+/* jobq._reads_type(name): ... of job_types: a role with any access to the type, of some tenant */
 Datum
 jobq_reads_type(PG_FUNCTION_ARGS)
 {
@@ -232,7 +234,7 @@ jobq_reads_tenant(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(access_may_some_type(GetUserId(), ACCESS_READ, PG_GETARG_TEXT_PP(0)));
 }
 
-/* jobq._sees(caller, tenant, type_id, enqueued_by): the policy's question about another role */
+/* jobq._sees(caller, tenant, type_id, enqueued_by): the policy for another role */
 Datum
 jobq_sees(PG_FUNCTION_ARGS)
 {

@@ -1,13 +1,15 @@
 /*
  * grants.c
- *	  Who may do what: see grants.h.
+ *	  Grants of roles: see grants.h.
  *
- * The grants that count for a role are collected when it is asked about for the first time, by one scan of
- * jobq.access past the executor, and kept until a grant, a role or a membership changes.  So a test of a row, be
- * it of enqueue or of a row-level policy, compares texts and reads nothing.
+ * The grants that count for a role are collected at its first check, by one
+ * scan of jobq.access past the executor, and kept until a grant, a role or a
+ * membership changes.  So a check of a row, in enqueue or in a row-level
+ * policy, compares texts and reads nothing.
  *
- * The tenant check (jobq.set_tenant_check) is asked last, about a tenant that no grant covers, and as the role
- * in question.  It may run anything, so nothing of the cache is looked at after it.
+ * The tenant check (jobq.set_tenant_check) is called last, for a tenant that
+ * no grant covers, and as the role in question.  It may run anything, so no
+ * code reads the cache after it.
  */
 #include "jobq.h"
 
@@ -60,7 +62,7 @@ typedef struct Grant
 	char	  **types;
 } Grant;
 
-/* What a role is held to. */
+/* The grants that a role is held to. */
 typedef struct Held
 {
 	Oid			role;			/* hash key */
@@ -74,7 +76,7 @@ static const char *const access_names[ACCESS_COUNT] = {"enqueue", "work", "read"
 
 static MemoryContext held_context = NULL;
 static HTAB *held_by_role = NULL;
-static Held *last_held = NULL;	/* asked about last */
+static Held *last_held = NULL;	/* of the last check */
 static Oid	access_relid = InvalidOid;
 static uint32 kind_hash = 0;	/* of the domain that marks roles, in its catalog cache */
 static uint64 generation = 1;
@@ -132,7 +134,7 @@ cache_begin(void)
 
 /* --- collecting --- */
 
-/* The domain whose USAGE says that a role is held to its grants. */
+/* True if the role has USAGE on the domain that marks roles as held to their grants. */
 static bool
 is_marked(Oid role)
 {
@@ -180,7 +182,7 @@ add_grant(Held *held, Datum *values, bool *nulls)
 	held->ngrants++;
 }
 
-/* Rows made to role and to those whose rights it has. */
+/* Collects the grants to the role and to the roles whose rights it has. */
 static void
 collect_grants(Held *held)
 {
@@ -205,7 +207,7 @@ collect_grants(Held *held)
 	table_close(rel, AccessShareLock);
 }
 
-/* The entry is made last: an error leaves no half-filled one. */
+/* Adds a role to the cache.  The entry is made last: an error leaves no half-filled one. */
 static Held *
 collect(Oid role)
 {
@@ -268,7 +270,7 @@ covers_type(const Grant *grant, const char *type)
 	return false;
 }
 
-/* "acme" covers acme and acme/...; "" covers those without a tenant. */
+/* True if the grant covers the tenant: "acme" covers acme and acme/..., "" covers jobs without one. */
 static bool
 covers_tenant(const Grant *grant, const char *tenant, int len)
 {
@@ -399,7 +401,7 @@ access_enqueuer(Oid role)
 	return h->free ? NULL : h->enqueuer;
 }
 
-/* Until jobq.adopt() the oids are those of another cluster: then the names must agree as well. */
+/* True if the oids agree; before jobq.adopt() they are another cluster's, so the names must agree, too. */
 bool
 access_is_enqueuer(const char *self, const text *enqueued_by)
 {
@@ -417,7 +419,7 @@ access_is_enqueuer(const char *self, const text *enqueued_by)
 
 /* --- changes --- */
 
-/* AFTER STATEMENT on jobq.access and jobq.tenant_check: every process collects anew. */
+/* AFTER STATEMENT on jobq.access and jobq.tenant_check: makes every process collect its grants again. */
 Datum
 jobq_access_trigger(PG_FUNCTION_ARGS)
 {

@@ -1,14 +1,16 @@
 /*
  * grants.h
- *	  Who may do what: the grants in jobq.access, and the questions asked of them.
+ *	  The grants in jobq.access, and the checks against them.
  *
- * A role is free, or held to its grants (those made to it and to the roles whose rights it has).  Free are
- * superusers, whoever has the rights of the owner of jobq's tables, and roles that jobq.grant_access has never
- * met: what they may call was granted by hand, with GRANT, and is theirs for every tenant and type.
+ * A role is free, or held to its grants (those made to it and to the roles
+ * whose rights it has).  Free are superusers, roles that have the rights of the
+ * owner of jobq's tables, and roles that jobq.grant_access has never named.
+ * The latter got EXECUTE by hand, with GRANT, which counts for every tenant
+ * and type.
  *
- * jobq.grant_access marks a role by USAGE on the domain jobq.access_kind.  The mark is in the catalog, so that it
- * follows a role that is renamed, survives dump and restore, and never grows rights when rows of jobq.access
- * are lost.
+ * jobq.grant_access marks a role by USAGE on the domain jobq.access_kind.  The
+ * mark is in the catalog, so that it follows a role that is renamed, survives
+ * dump and restore, and never adds rights when rows of jobq.access are lost.
  */
 #ifndef JOBQ_GRANTS_H
 #define JOBQ_GRANTS_H
@@ -24,9 +26,9 @@ typedef enum Access
 } Access;
 #define ACCESS_COUNT (ACCESS_ADMIN + 1)
 
-/* Each looks at jobq.access once, and again when a grant or a membership has changed. */
+/* True if the role is free.  All of these read jobq.access once, and again when a grant or a membership has changed. */
 extern bool access_is_free(Oid role);
-/* tenant NULL: of jobs without one.  type NULL: of every type. */
+/* True if the role has the access.  tenant NULL: to jobs without one.  type NULL: to every type. */
 extern bool access_may(Oid role, Access access, text *tenant, const char *type);
 /* ... of every tenant. */
 extern bool access_may_everywhere(Oid role, Access access, const char *type);
@@ -49,20 +51,20 @@ extern const char *access_enqueuer(Oid role);
 /* True if a row's enqueued_by means the role of `self`, which access_enqueuer() has returned. */
 extern bool access_is_enqueuer(const char *self, const text *enqueued_by);
 
-/* grant_checks.c: what calls take.  42501 when the caller has not got it. */
-/* May role read a job of that tenant and type, or has it stored it, and still some access to the type? */
+/* grant_checks.c: checks of calls.  42501 when the caller lacks the access. */
+/* True if the role may read jobs of that tenant and type, or has enqueued this one and still has some access to the type. */
 extern bool access_sees(Oid role, text *tenant, const char *type, text *enqueued_by);
 extern void access_check_enqueue(JobType *type, text *tenant);
 
-/* Of a function behind the gate (owner_call.c), by its name and first argument. */
+/* Checks the call of a function behind the gate (owner_call.c), by its name and first argument. */
 extern void access_check_call(Oid caller, const char *function, const NullableDatum *args);
-/* Of one that no grant holds. */
+/* Checks the call of a function for free roles only. */
 extern void access_need_free(const char *function);
 
-/* Rises with each change of what this file answers from. */
+/* Returns a counter that rises with each change of grants, roles or memberships. */
 extern uint64 access_generation(void);
 
-/* tenant_check.c: does the check that jobq.set_tenant_check has set admit role to the tenant?  Runs it as role. */
+/* tenant_check.c: true if the check of jobq.set_tenant_check admits the role to the tenant.  Runs it as that role. */
 extern bool tenant_check_admits(Oid role, text *tenant);
 
 #endif

@@ -1,12 +1,14 @@
 /*
  * owner_call.c
- *	  How an unprivileged caller reaches the tables of jobq, and jobq still knows who called.
+ *	  Calls functions as the owner of jobq's tables, with the caller's oid.
  *
- * In a SECURITY DEFINER function current_user is the owner, and session_user is not the caller either
- * after SET ROLE.  So the functions that ask for rights are SECURITY INVOKER and all have this body:
+ * In a SECURITY DEFINER function current_user is the owner, and session_user is
+ * not the caller either after SET ROLE.  So the functions that check rights are
+ * SECURITY INVOKER and all have this body:
  * jobq.NAME(arguments) calls jobq._NAME(caller oid, arguments) as the owner of jobq's tables.  The
- * functions behind the gate are PL/pgSQL with a pinned search_path, and nobody may call them directly.
- * How far the caller's rights reach is checked at the gate (grant_checks.c).
+ * functions behind the gate are PL/pgSQL with a pinned search_path, and no role
+ * may call them directly.  The gate checks how far the caller's rights reach
+ * (grant_checks.c).
  *
  * jobq_gateway_as_caller is the same for functions that read with the caller's own rights.
  *
@@ -41,7 +43,7 @@ get_function(Oid funcid)
 	return tuple;
 }
 
-/* The function behind the gate: same schema, name after an underscore, an oid before the arguments. */
+/* Finds the function behind the gate: same schema, name after an underscore, an oid before the arguments. */
 static Oid
 function_behind(Oid gate)
 {
@@ -81,7 +83,7 @@ typedef struct Gate
 	char	   *name;			/* of the function in front */
 } Gate;
 
-/* Looked up once per calling expression. */
+/* Returns the gate, looked up once per calling expression. */
 static Gate *
 gate_of(FmgrInfo *flinfo)
 {

@@ -2,9 +2,12 @@
  * tenant_check.c
  *	  The function that jobq.set_tenant_check has set: it admits roles to tenants that no grant covers.
  *
- * It is stored by name, in the one row of jobq.tenant_check, and looked up when it is asked.  It runs as the role
- * in question: behind the gate, where we are the owner of jobq's tables, the identity changes to that role for the
- * call.  Its search_path is pinned, so that what it names is not what that role puts in the way.  An answer holds for the rest of the command, so that a policy asks once per tenant and not once per row.
+ * It is stored by name, in the one row of jobq.tenant_check, and looked up at
+ * each call.  It runs as the role in question: behind the gate, where the
+ * current user is the owner of jobq's tables, the identity changes to that role
+ * for the call.  Its search_path is pinned, so that objects of that role do not
+ * hide those that the function names.  An answer holds for the rest of the
+ * command, so that a policy calls it once per tenant and not once per row.
  */
 #include "jobq.h"
 
@@ -35,7 +38,7 @@ const Shape tenant_check_shape = FIRST_SHAPE("tenant_check", tenant_check_column
 #define ANSWERS			16
 #define MAX_TENANT		256
 
-/* What the check said in this command. */
+/* The check's answers in this command. */
 typedef struct Answer
 {
 	Oid			role;
@@ -43,7 +46,7 @@ typedef struct Answer
 	bool		admitted;
 } Answer;
 
-/* ... and which one that is. */
+/* The command that they belong to. */
 typedef struct Moment
 {
 	LocalTransactionId lxid;
@@ -95,7 +98,7 @@ is_set(void)
 	return signature != NULL;
 }
 
-/* Where the answer for this tenant stands, or goes; *known: it stands there. */
+/* Returns the entry of the answer for this tenant; *known: it is filled. */
 static Answer *
 answer_of(Oid role, const char *tenant, bool *known)
 {
@@ -115,7 +118,7 @@ answer_of(Oid role, const char *tenant, bool *known)
 	return answer;
 }
 
-/* To the end of the GUC nest level. */
+/* Sets search_path until the end of the GUC nest level. */
 static void
 pin_path(const char *path)
 {
@@ -139,7 +142,8 @@ check_function(Oid role)
 }
 
 /*
- * Whatever the role has set, names of the function's own schema come next to pg_catalog's, temporary ones last.  A
+ * Calls the check.  The role's search_path does not count: names of the
+ * function's own schema come next to pg_catalog's, temporary ones last.  A
  * search_path that the function has of its own (ALTER FUNCTION ... SET) wins.
  *
  * An error needs no cleanup: the end of the (sub)transaction restores identity and path.
