@@ -1,8 +1,8 @@
 /*
  * common.c
- *	  What the programs of the benchmark share.
+ *	  Common functions of the benchmark's programs.
  *
- * Whatever goes wrong ends the program: a reading with an error in it is no reading.
+ * Any error ends the program: a reading with an error is invalid.
  */
 #include "common.h"
 
@@ -21,7 +21,7 @@ set_program_name(const char *name)
 	program_name = name;
 }
 
-/* Called by any thread: _exit(), so that no other runs into what exit() takes away. */
+/* Called by any thread: _exit(), as exit() frees objects that other threads still use. */
 void
 die(const char *format,...)
 {

@@ -1,6 +1,6 @@
 /*
  * common.h
- *	  What the programs of the benchmark share: clocks, options, percentiles, libpq calls that end the program.
+ *	  Common functions of the benchmark's programs: clocks, options, percentiles, libpq calls that exit on errors.
  */
 #ifndef BENCH_COMMON_H
 #define BENCH_COMMON_H

@@ -6,9 +6,9 @@
  *		   [--times FILE]
  *
  * Jobs are sent by calls of B jobs (1 without --bulk).  Call k belongs to connection k mod C, which is a thread.
- * In the closed loop a connection sends its next call when its last has been answered.  In the open loop call k is
- * due at start + k * B / R whatever happened before: no call waits because an earlier one was slow, other than
- * behind it on its own connection, and then "due" tells how late it was sent.
+ * In the closed loop a connection sends its next call after the answer to the last.  In the open loop call k is
+ * due at start + k * B / R: a slow call delays only later calls of its own connection, and their "due" then shows
+ * the delay.
  *
  * Every call is kept, and percentiles are taken from all of them.  The time of a call is from before its first
  * message to after its last answer, BEGIN and COMMIT included with --commit.

@@ -1,4 +1,4 @@
-"""What every chart is made of: a stack of panels, laid out in pixels, written as SVG with text as text.
+"""The common parts of every chart: a stack of panels, laid out in pixels, written as SVG with text as text.
 
 matplotlib draws the marks; the places are computed here, so that nothing overlaps and every chart is readable at the
 width of a phone: WIDTH pixels, labels no smaller than 11.  A chart is a title that says the finding, a line that says

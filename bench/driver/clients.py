@@ -1,4 +1,4 @@
-"""Feeding a subject and having it worked: the programs of README.md, and jobq, which needs none.
+"""Feeds a subject and runs its jobs: the programs of README.md, and jobq, which needs none.
 
 A Place is where one reading happens: a fresh database with a subject in it.  feed() runs load (or the subject's own
 feeder) and returns its line of JSON; begin_work(), go() and the three ways to end make jobq look like a program that works.
@@ -21,7 +21,7 @@ PATIENCE = 3600   # seconds; a drain that takes longer is broken
 
 @dataclass
 class Place:
-    """One reading's database: how to connect, a session in it, and whose CPU counts as the server's."""
+    """One reading's database: how to connect, a session in it, and the processes of the server, for its CPU."""
     subject: Subject
     env: Dict[str, str]
     session: Session
@@ -49,7 +49,7 @@ def finish(place: Place, program: subprocess.Popen, seconds: float = PATIENCE) -
 
 
 def end_programs(place: Place) -> None:
-    """Nothing of a reading outlives it, also when it failed."""
+    """Ends all programs of a reading, also after a failure."""
     for program in place.programs:
         if program.poll() is None:
             program.kill()
@@ -83,12 +83,12 @@ def feeding(place: Place, kind: str, options: Dict[str, Any], sql: Optional[str]
 
 
 def feed(place: Place, kind: str, sql: Optional[str] = None, **options: Any) -> Result:
-    """The same to its end."""
+    """Runs load to its end."""
     return finish(place, feeding(place, kind, options, sql))
 
 
 def fill(place: Place, kind: str, jobs: int, priorities: int = 1, ready: bool = True) -> None:
-    """Puts jobs into a queue that nobody works, fast, with the highest priority last; then makes the tables ready, or not."""
+    """Fills a queue without workers, fast, with the highest priority last; then vacuums the tables, or not."""
     subject = place.subject
     share = jobs // priorities
     for priority in range(priorities):
@@ -104,7 +104,7 @@ def fill(place: Place, kind: str, jobs: int, priorities: int = 1, ready: bool = 
 
 
 def make_ready(place: Place) -> None:
-    """The tables as autovacuum would leave them, but at the same moment for everybody."""
+    """Vacuums and analyses the tables as autovacuum would, but at the same moment for every subject."""
     place.session.query("""SELECT 'VACUUM (ANALYZE) ' || oid::regclass FROM pg_class WHERE relkind = 'r'
         AND relnamespace NOT IN ('pg_catalog'::regnamespace, 'information_schema'::regnamespace) \\gexec""")
 
@@ -116,13 +116,13 @@ def read_times(path: pathlib.Path) -> List[List[float]]:
 
 
 def read_results(place: Place) -> Dict[int, float]:
-    """n -> when its handler looked at the clock."""
+    """n -> the time at which its handler ran."""
     rows = psql(place.env, "COPY bench.result TO STDOUT (DELIMITER ' ')")
     return {int(n): float(ran) for n, ran in (row.split() for row in rows)}
 
 
 def wait_for_rows(place: Place, rows: int, seconds: float = 60) -> None:
-    """Until so many `row` jobs have committed."""
+    """Waits until so many `row` jobs have committed."""
     wait_until(lambda: int(place.session.value("SELECT count(*) FROM bench.result")) >= rows, "%d rows" % rows, seconds)
 
 
@@ -130,7 +130,7 @@ def wait_for_rows(place: Place, rows: int, seconds: float = 60) -> None:
 
 @dataclass
 class Work:
-    """A queue that is, or will be, worked; `program` is None for jobq."""
+    """A queue whose jobs run now or later; `program` is None for jobq."""
     place: Place
     kind: str                  # jobq: a LIKE pattern of job types
     jobs: int
@@ -140,7 +140,7 @@ class Work:
 
 
 def begin_work(place: Place, kind: str, jobs: int = 0) -> Work:
-    """Everything up to the point where go() makes it work; jobs = 0: until end_work()."""
+    """Prepares everything up to go(); jobs = 0: until end_work()."""
     work = Work(place, kind, jobs)
     if not place.subject.worker:
         work.watched = last_of(place.session, jobs) if jobs else ""
@@ -154,7 +154,7 @@ def begin_work(place: Place, kind: str, jobs: int = 0) -> Work:
 
 
 def connect_workers(place: Place) -> None:
-    """A client has connected before the word go; workers in the server are started by jobs that take a while."""
+    """Starts the workers in the server by jobs that take a while, as a client connects before go."""
     if place.subject.family != "jobq":
         return
     for job in place.session.query("SELECT jobq.enqueue('nap') FROM generate_series(1, 8)"):
@@ -171,7 +171,7 @@ def go(work: Work) -> None:
 
 
 def wait_for_work(work: Work) -> Result:
-    """Until its jobs are done: {"started", "finished", "cpu"}."""
+    """Waits until all jobs are done: {"started", "finished", "cpu"}."""
     if work.program is not None:
         return finish(work.place, work.program)
     wait_for_jobq(work)
@@ -187,7 +187,7 @@ def last_of(session: Session, jobs: int) -> str:
 
 
 def wait_for_jobq(work: Work) -> None:
-    """Polls one entry of the index on id, which does not become dearer with dead rows; counts once that one has gone."""
+    """Polls one index entry of an id, at a cost independent of dead rows; counts the jobs once that row is gone."""
     session = work.place.session
     wait_until(lambda: not session.query("SELECT 1 FROM jobq.queue WHERE id = '%s'" % work.watched),
                "jobq drains", PATIENCE)

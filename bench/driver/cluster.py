@@ -1,9 +1,9 @@
 """The private cluster, its databases, and SQL by psql.
 
-One durable cluster serves a whole run; driver/cluster.sh starts it and ends it when this process goes away.  Every reading
-gets a database of its own, copied from a template that holds what all of them need (the table bench.result and two
-contrib extensions), so that nothing of a former reading is in its way.  A Session is one psql that stays: a poll costs the
-server a query and not a connection, and a snapshot can be held.
+One durable cluster serves a whole run.  driver/cluster.sh starts it, and stops it when this process ends.  Every reading
+gets its own database, a copy of a template (the table bench.result and two contrib extensions), so that earlier readings
+have no effect.  A Session is one lasting psql: a poll costs the server a query and not a connection, and a Session can
+hold a snapshot.
 """
 import contextlib
 import os
@@ -24,7 +24,7 @@ CREATE EXTENSION pg_stat_statements SCHEMA bench;
 """
 
 
-# A server that has run for a while writes into WAL segments that are there: making them is nobody's work.
+# A server that has run for a while reuses WAL segments, so no subject pays for making them.
 USED_WAL = """
 DO $$ BEGIN
   FOR i IN 1 .. 64 LOOP
@@ -51,7 +51,7 @@ def shared_buffers() -> str:
     return "%dMB" % (min(1 << 30, ram // 8) >> 20)
 
 
-# pg_stat_statements counts only in databases that ask for it (the idle workload): no peer pays for it elsewhere.
+# pg_stat_statements is on only in the databases of the idle workload: no peer pays for it elsewhere.
 SETTINGS = {
     "fsync": "on", "full_page_writes": "on", "synchronous_commit": "on", "wal_level": "replica",
     "shared_buffers": shared_buffers(), "max_wal_size": "8GB", "min_wal_size": "1GB", "checkpoint_timeout": "30min", "autovacuum": "on",
@@ -143,7 +143,7 @@ class Session:
 
 
 def wait_until(condition, what: str, seconds: float, pause: float = 0.1, alive: Optional[subprocess.Popen] = None) -> None:
-    """Asks until the condition holds; an error after so many seconds, or when the process it depends on has ended."""
+    """Polls until the condition holds; raises after so many seconds, or when the process it depends on has ended."""
     limit = time.monotonic() + seconds
     while not condition():
         if alive is not None and alive.poll() is not None:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The bridge between driver/cluster.py and test/lib/cluster.sh: builds jobq, starts one cluster with it, prints what
-# the driver must know, and lives until its standard input ends; then nothing is left.  An interrupted or killed
+# The bridge between driver/cluster.py and test/lib/cluster.sh: builds jobq, starts one cluster with it, prints
+# its settings for the driver, and runs until its standard input ends; then it removes all.  An interrupted or killed
 # driver closes that pipe, too.
 #
 #   cluster.sh [setting = value]...     PG_CONFIG chooses the server

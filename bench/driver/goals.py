@@ -22,7 +22,7 @@ CONDITION = {"p50": "s", "p99": "s", "cpu_per_job": "s"}
 
 
 class Verdict(NamedTuple):
-    """What a goal came to."""
+    """The result of a goal."""
 
     value: float
     unit: str
@@ -83,7 +83,7 @@ def below(workload, variant, key, unit, limit):
 
 
 def spread(stat, unit):
-    """A median with what the repeats spread over."""
+    """A median with the spread of its repeats."""
     if stat.n == 1:
         return f"{show(stat.median, unit)} (one repeat)"
     if stat.low == stat.high:
@@ -123,7 +123,7 @@ def pickup_commit(m):
 
 
 def keeps_up(variant):
-    """A steady load is taken as it is offered, and at its end fewer jobs wait than one second brings."""
+    """Jobs of a steady load run as fast as they come, and at its end fewer jobs wait than one second brings."""
 
     def judge(m):
         left, rate = (m.stat("steady", variant, JOBQ, key) for key in ("backlog", "rate"))
@@ -160,12 +160,12 @@ def steady_under(variant):
 
 
 def too_short(m, variant):
-    """Does a series of jobq's run tell that it was shorter than two minutes?"""
+    """True if a series of the run of jobq was shorter than two minutes."""
     return any(len(run.get("second") or []) < 120 for run in m.series("steady", variant, JOBQ))
 
 
 def weighed(m):
-    """Weighing jobs costs nothing to be seen: the medians with and without differ by less than the repeats spread."""
+    """Weights cost nothing measurable: the medians with and without them differ by less than the repeats spread."""
     ours, plainly = (m.stat("drain_noop", "100k", s, "rate") for s in ("jobq/weighed", JOBQ))
     if not ours or not plainly or min(ours.n, plainly.n) < 2:
         return None
@@ -175,7 +175,7 @@ def weighed(m):
 
 
 def deep(m):
-    """A deep queue is drained as fast as a shallow one.  A short level's 10M holds fewer jobs: that isn't the goal."""
+    """A deep queue drains as fast as a shallow one.  The 10M of a short level holds fewer jobs and is not judged."""
     if (m.value("deep", "10M", JOBQ, "waiting") or 1e7) < 1e7:
         return None
     ours, theirs = (m.value("deep", v, JOBQ, "rate") for v in ("10M", "100k"))
@@ -189,7 +189,7 @@ def unique(m):
 
 
 def ends(m, subject):
-    """Seconds that an enqueue of the unique key takes at first and at last."""
+    """Seconds that an enqueue of the unique key takes at the beginning and at the end."""
     found = [(m.value("unique", "held", subject, key), m.value("unique", "held", subject, key + "_us")) for key in ("first", "last")]
     return [micro / 1e6 if seconds is None and micro is not None else seconds for seconds, micro in found]
 
@@ -220,7 +220,7 @@ def wal(m):
 
 
 def idle(m):
-    """With nothing to do: the sweep and the housekeeping, and no statement."""
+    """An idle queue wakes up for the sweep and housekeeping only, and sends no statement."""
     wakeups, statements = wakeups_of(m, JOBQ), m.value("idle", "", JOBQ, "statements")
     if wakeups is None or statements is None:
         return None

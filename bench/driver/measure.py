@@ -1,4 +1,4 @@
-"""What a reading costs: CPU, WAL, sizes, dead rows, wake-ups; and quantiles.
+"""The cost of a reading: CPU, WAL, sizes, dead rows, wake-ups; and quantiles.
 
 CPU is read from /proc: user + system of every process of the server's tree and of the children they have waited for, so that
 a backend or a tool that ended in between still counts.  A peer with a server of its own (redis, a ticker) has that
@@ -91,7 +91,7 @@ def sizes(session: "cluster.Session", tables: Sequence[str]) -> Dict[str, int]:
 
 @contextlib.contextmanager
 def cost(session: "cluster.Session", roots: Sequence[int], tables: Sequence[str] = ()) -> Iterator[Dict[str, float]]:
-    """Fills in what the body cost: cpu_server, wal_bytes and the sizes after it.  Begins with a checkpoint."""
+    """Fills in the cost of the body: cpu_server, wal_bytes and the sizes after it.  Begins with a checkpoint."""
     session.query("CHECKPOINT")
     found: Dict[str, float] = {}
     wal = session.value("SELECT pg_current_wal_insert_lsn()")

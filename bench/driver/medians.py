@@ -2,8 +2,8 @@
 
 raw.json holds every repeat of every reading.  Medians turns that into one Stat (median, smallest, largest, number of
 repeats) for each metric of each workload, variant and subject.  A nested metric is named with a dot: latency.p99.
-Whatever was not read, is no number, or is not finite gives None: who asks has to say "not measured", and nobody gets
-an invented figure.  Ratios are taken between medians of one raw.json only, because runs don't compare.
+A missing, non-numeric or infinite value gives None: the caller prints "not measured", and no figure is invented.
+Ratios are taken between medians of one raw.json only, because figures of different runs are not comparable.
 
 Standard library only: the goals can be judged, and this be tested, on a machine without matplotlib.
 """
@@ -14,7 +14,7 @@ from statistics import median
 from typing import NamedTuple
 
 JOBQ = "jobq/default"
-OUTSIDERS = ("jobq", "bare")  # everybody else is a peer
+OUTSIDERS = ("jobq", "bare")  # all other families are peers
 
 
 class Stat(NamedTuple):
@@ -32,7 +32,7 @@ def place_of(reading):
 
 
 def add_run(raw, other):
-    """Adds to a run those workloads of another that it has not got, whole: what is compared stays of one run."""
+    """Adds to a run the workloads of another run that it lacks, whole, so that each comparison is of one run."""
     have = set(map(place_of, raw["readings"]))
     more = [reading for reading in other["readings"] if place_of(reading) not in have]
     raw["readings"] += more
@@ -47,7 +47,7 @@ def family(subject):
 
 
 def is_peer(subject):
-    """Is it a queue that isn't jobq?"""
+    """True for a queue other than jobq."""
     return family(subject) not in OUTSIDERS
 
 

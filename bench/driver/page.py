@@ -1,7 +1,7 @@
-"""report.html: one page that needs nothing but itself.
+"""report.html: one self-contained page.
 
-The order is that of a reader who wants to know whether to believe it: what was promised and what came of it, then each
-workload with its charts and one sentence of what it does, then the machine and every reading.
+Its order: the goals and their verdicts, then each workload with its charts and a one-sentence description, then the
+machine and every reading.
 """
 
 from html import escape
@@ -10,8 +10,8 @@ from canvas import theme_css
 from goals import judge_all
 from medians import duration, per_100k, plain, show
 
-SECTIONS = [  # (heading, workload, what it does, charts)
-    ("Enqueue", "enqueue", "Jobs are enqueued by SQL, in a closed loop, while nobody works the queue; beside it the same row by a plain INSERT.", ["enqueue"]),
+SECTIONS = [  # (heading, workload, description, charts)
+    ("Enqueue", "enqueue", "Jobs are enqueued by SQL, in a closed loop, while no worker runs; beside it the same row by a plain INSERT.", ["enqueue"]),
     ("Drain", "drain_noop", "Jobs that do nothing wait already; the rate counts from the word go to the last completion.", ["drain-noop"]),
     ("One-row jobs", "drain_row", "The same with jobs that insert one row each, isolated: one job's failure doesn't undo another's row.", ["one-chart", "drain-row"]),
     ("Pickup", "pickup", "Now and then one job into an idle queue: the time from before the call, or from just before COMMIT, to the handler's first look at the clock.", ["pickup-call", "pickup-commit"]),
@@ -102,7 +102,7 @@ def section(m, heading, workload, what, charts, svgs):
 
 
 def costs(m):
-    """What 100,000 jobs take and leave, of everybody."""
+    """CPU, WAL and remaining size of 100,000 jobs, for every subject."""
     rows = []
     for workload, jobs in (("drain_noop", "no-op"), ("drain_row", "one-row")):
         for subject in m.subjects(workload, "100k", "rate"):

@@ -1,8 +1,8 @@
 """Which readings each level takes: a workload's variant, the subjects that do it, and the parameters.
 
-A level that is not named does not take the line.  smoke must end within one minute on two cores, quick within ten, full
-within two and a half hours: what takes seconds is repeated there three times, what takes minutes is taken once.  Slow
-subjects drain fewer jobs, and raw.json has the number that was run.
+A level without parameters in a line skips it.  smoke must end within one minute on two cores, quick within ten, full
+within two and a half hours: full repeats readings of seconds three times and takes those of minutes once.  Slow
+subjects drain fewer jobs; raw.json has the number of jobs.
 """
 from typing import Any, Dict, List, NamedTuple, Sequence
 

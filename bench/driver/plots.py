@@ -1,7 +1,7 @@
-"""The charts: each takes the Medians and gives a Canvas, or None when nothing of it was measured.
+"""The charts: each takes the Medians and returns a Canvas, or None without any measured value.
 
-A title says the finding with its figure, computed from the medians of this run; when jobq or whoever it is compared
-with was not measured, the title only says what is shown.  Order is by the figure, best first, so the place tells the rank.
+A title states the finding with its figure, computed from the medians of this run; when jobq or the compared subject
+was not measured, the title only names the metric.  Rows are ordered by the figure, best first.
 """
 
 import math
@@ -143,7 +143,7 @@ def pickup_commit(m):
 
 
 def steady_rates(m):
-    """Latency at each offered rate; who falls behind is said."""
+    """Latency at each offered rate; subjects that fall behind are marked."""
     def behind(variant):
         def remark(subject):
             backlog = m.value("steady", variant, subject, "backlog")

@@ -48,7 +48,7 @@ def draw(m, out):
             if canvas.width > WIDTH:  # on the page every chart has to be readable on a phone
                 svgs[name] = svg_of(chart(m, WIDTH), name)
         elif os.path.exists(path):
-            os.remove(path)  # a chart of an earlier run beside this run's page would be a lie
+            os.remove(path)  # never leave a chart of an earlier run beside this run's page
     return svgs
 
 

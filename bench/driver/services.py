@@ -1,4 +1,4 @@
-"""Servers that a peer brings with it, started for one reading; and which versions of what took part."""
+"""Servers of a peer, started for one reading; and the versions of all programs."""
 import contextlib
 import json
 import pathlib
@@ -37,7 +37,7 @@ def start_redis(fsync: str, scratch: pathlib.Path) -> Tuple[Dict[str, str], subp
 
 @contextlib.contextmanager
 def running(wanted: Sequence[str], scratch: pathlib.Path, server: Cluster) -> Iterator[Tuple[Dict[str, str], List[int]]]:
-    """Yields what the programs need to know of them, and the pids whose CPU counts as the server's."""
+    """Yields the environment for the programs, and the pids of these servers, for the server's CPU."""
     env: Dict[str, str] = {}
     started: List[subprocess.Popen] = []
     try:
@@ -53,7 +53,7 @@ def running(wanted: Sequence[str], scratch: pathlib.Path, server: Cluster) -> It
 
 
 def versions(server: Cluster) -> Dict[str, str]:
-    """Of the peers that are installed."""
+    """Returns the versions of the installed peers."""
     found = dict(row.split("|") for row in psql(server.env, """SELECT name, default_version FROM pg_available_extensions
         WHERE name IN ('jobq', 'pgq')"""))
     for package in PEERS.glob("node_modules/*/package.json"):
@@ -66,7 +66,7 @@ def versions(server: Cluster) -> Dict[str, str]:
 
 
 def python() -> str:
-    """The interpreter for the report: it wants matplotlib, which Debian installs for its own."""
+    """The interpreter for the report: Debian installs matplotlib for its own Python."""
     for program in sys.executable, "/usr/bin/python3":
         if subprocess.run([program, "-c", "import matplotlib"], capture_output=True).returncode == 0:
             return program

@@ -1,9 +1,9 @@
-"""Steady loads: jobs offered at a fixed rate for a while, whatever the queue makes of it.
+"""Steady loads: jobs offered at a fixed rate for a while, independent of how fast the queue runs them.
 
-Latency is from when a job was due, not from when it could be sent, to its handler's first look at the clock.  What was
-measured during the run is one sample of the server's CPU a second; all else is computed afterwards from load's times
-and the rows that the jobs left.  A second of the series is about the jobs that were due in it, `rate` and `cpu`
-about what happened in it, `backlog` about its end.
+Latency is from the due time of a job, not from its sending, to the first clock reading of its handler.  During the run
+only the server's CPU is sampled, once a second; all else is computed afterwards from load's times and the rows of the
+jobs.  In the series a second stands for the jobs that were due in it; `rate` and `cpu` are of that second, `backlog`
+of its end.
 """
 import bisect
 import contextlib
@@ -48,7 +48,7 @@ def steady(place: Place, variant: str, p: Dict[str, Any]) -> Tuple[Dict[str, Any
 
 
 def catch_up(place: Place, rows: int) -> Optional[float]:
-    """How long after the last enqueue the queue was empty; None when it was not within a minute."""
+    """Seconds from the last enqueue to the empty queue; None if that took more than a minute."""
     began = time.monotonic()
     with contextlib.suppress(RuntimeError):
         clients.wait_for_rows(place, rows)
@@ -58,7 +58,7 @@ def catch_up(place: Place, rows: int) -> Optional[float]:
 
 # --- company --------------------------------------------------------------------------------------------------------
 
-# A paused type, and one of which one job runs (as long as the reading) and nobody else may.
+# A paused type, and a type at its limit: one of its jobs runs as long as the reading.
 CROWD = """
 CREATE FUNCTION bench.sleep() RETURNS void LANGUAGE sql AS 'SELECT pg_sleep(%d)';
 SELECT jobq.create_job_type('crowd_paused', handler => 'bench.noop(jsonb)'), jobq.pause_job_type('crowd_paused'),
@@ -66,7 +66,7 @@ SELECT jobq.create_job_type('crowd_paused', handler => 'bench.noop(jsonb)'), job
 """
 
 
-# Jobs that take so long, whatever the processors do.
+# Jobs of a fixed duration, independent of the load of the processors.
 BUSY_SECONDS = {"1ms": 0.001, "5ms": 0.005}
 BUSY = """
 CREATE FUNCTION bench.busy(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$
@@ -79,7 +79,7 @@ SELECT jobq.create_job_type('busy', handler => 'bench.busy(jsonb)'), jobq.pause_
 
 
 def prepare(place: Place, company: str, p: Dict[str, Any]) -> None:
-    """What waits in the queue before it begins."""
+    """The waiting jobs before the load begins."""
     if company == "future":
         feed(place, "row", place.subject.enqueue_later, jobs=p["future"], bulk=1000, first=1 << 41)
     elif company == "crowd":
@@ -130,7 +130,7 @@ def in_company(place: Place, company: str, seconds: int) -> Iterator[None]:
 
 
 def send_bursts(place: Place, jobs: int, over: threading.Event) -> None:
-    """What they add to the latency of the others is read, not their own."""
+    """Bursts of jobs: the reading takes their effect on the latency of other jobs, not their own latency."""
     first = 1 << 41
     while not over.wait(1.0):
         feed(place, "busy", jobs=jobs, bulk=jobs, first=first)
@@ -208,7 +208,7 @@ def interpolate(samples: Sequence[Tuple[float, float]], at: float) -> float:
 
 
 def summary(times: Sequence[Sequence[float]], ran: Dict[int, float], series: Dict[str, List[Any]], edge: int) -> Dict[str, Any]:
-    """Of the whole, and of its first and last `edge` seconds."""
+    """Latency of the whole, and of its first and last `edge` seconds."""
     start, seconds = times[0][1], len(series["second"])
     late = [(due - start, ran[int(n)] - due) for n, due, *_ in times if int(n) in ran]
     metrics: Dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The subjects: how each queue is set up, fed and run.  A table; driver/clients.py knows what to do with it.
+"""The subjects: how each queue is set up, fed and run.  A table; driver/clients.py reads it.
 
 A subject is fed either by SQL (bench/bin/load) or by a program of its own that takes load's options.  It is run either by
 a program (README.md, `work`) or, when `worker` is empty, by jobq in the server: then its job type is paused until a
@@ -30,7 +30,7 @@ class Subject:
     settings: Dict[str, str] = field(default_factory=dict)   # ALTER DATABASE ... SET
     env: Dict[str, str] = field(default_factory=dict)        # of feeder and worker
     services: Tuple[str, ...] = ()              # driver/services.py
-    tables: Tuple[str, ...] = ()                # LIKE patterns: whose size and dead rows are read
+    tables: Tuple[str, ...] = ()                # LIKE patterns, for sizes and dead rows
     needs: Tuple[str, ...] = ()                 # files, or programs of the PATH, without which it is missing
     slow: int = 1                               # it gets this many times fewer jobs to drain
     at_most: int = 10 ** 9                      # and no level more than this
@@ -67,10 +67,10 @@ def jobq(config: str, **settings: str) -> Subject:
         settings={"jobq." + k: v for k, v in settings.items()}, tables=("jobq.queue",))
 
 
-# --- bare: what it costs to store the same row, without a queue ------------------------------------------------------
+# --- bare: the cost of storing the same row without a queue ----------------------------------------------------------
 
-# The columns of jobq.queue with its types, NOT NULLs and defaults, without its CHECK.  The id comes from a sequence: as
-# ordered in time as a UUIDv7 and cheaper than any way to make one in SQL, so that the comparison is hard on jobq.
+# The columns of jobq.queue with their types, NOT NULLs and defaults, without its CHECK.  The id comes from a sequence:
+# ordered in time like a UUIDv7 and cheaper than making one in SQL, so the comparison is hard on jobq.
 BARE_SETUP = """
 CREATE EXTENSION jobq;
 CREATE SCHEMA bare;
@@ -105,13 +105,13 @@ def skip_locked(config: str, *options: str, **more: str) -> Subject:
         tables=("sl.job",), needs=(program,), slow=1 if config.startswith("batch") else 5)
 
 
-# --- peers on Node.js, and PgQ whose client is one, too (peers/*.mjs) --------------------------------------------------
+# --- peers on Node.js, and PgQ with a Node.js client (peers/*.mjs) -----------------------------------------------------
 
 NODE = str(BIN / "node")
 
 
 def node_peer(name: str, program: str, config: str, needs: Tuple[str, ...], **more: Any) -> Subject:
-    """One whose `setup` and `work` are verbs of a program."""
+    """A subject with a program for `setup` and `work`."""
     argv = (NODE, str(PEERS / program))
     return Subject(name, setup_program=(*argv, "setup", "--config", config), worker=(*argv, "work", "--config", config),
                    needs=(NODE, *argv[1:], *needs), **more)
@@ -138,7 +138,7 @@ def pg_boss(config: str, **more: Any) -> Subject:
 
 
 def bullmq(config: str, peer_config: str, fsync: str, slow: int = 5) -> Subject:
-    """fsync: what its Redis promises."""
+    """fsync: the durability of its Redis."""
     return node_peer("bullmq/" + config, "bullmq.mjs", peer_config, ("redis-server", str(PEERS / "node_modules" / "bullmq")),
                      feeder=(NODE, str(PEERS / "bullmq.mjs"), "enqueue", "--config", peer_config),
                      services=("redis-" + fsync,), slow=slow)
@@ -152,7 +152,7 @@ def pgq(config: str, **more: Any) -> Subject:
 
 SUBJECTS: List[Subject] = [
     jobq("default"),
-    jobq("weighed", max_weight="1000"),   # never reached: what it costs to weigh
+    jobq("weighed", max_weight="1000"),   # never reached: the cost of weights
     jobq("w2", max_sql_workers="2"),
     jobq("w1", max_sql_workers="1"),
     bare("insert"),
@@ -176,7 +176,7 @@ SUBJECTS: List[Subject] = [
 
 
 def matches(subject: Subject, patterns: Sequence[str]) -> bool:
-    """Is it of one of these families or names?"""
+    """True if the subject is of one of these families or names."""
     return any(subject.family == p or fnmatch.fnmatch(subject.name, p) for p in patterns)
 
 
@@ -186,6 +186,6 @@ def chosen(patterns: Sequence[str]) -> List[Subject]:
 
 
 def missing(subject: Subject) -> List[str]:
-    """What it needs and is not there."""
+    """The missing requirements of a subject."""
     needs = (str(BIN / "load"), *subject.needs)
     return [n for n in needs if not (os.path.exists(n) if "/" in n else shutil.which(n))]

@@ -1,7 +1,7 @@
-"""The workloads: what a subject is asked to do in one reading.
+"""The workloads: the tasks of a subject, one per reading.
 
-A workload is a function (place, variant, parameters) -> (metrics, series).  driver/plan.py says who does it with which
-parameters; the steady loads are in driver/steady.py.
+A workload is a function (place, variant, parameters) -> (metrics, series).  driver/plan.py lists the subjects and
+parameters of each; the steady loads are in driver/steady.py.
 """
 import shutil
 import time
@@ -19,7 +19,7 @@ Outcome = Tuple[Metrics, Dict[str, List[Any]]]
 # --- enqueue --------------------------------------------------------------------------------------------------------
 
 def enqueue(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
-    """Nobody works the queue.  c8: eight connections; bulk: one, 1,000 jobs a call."""
+    """Enqueues without workers.  c8: eight connections; bulk: one, 1,000 jobs a call."""
     options = {"connections": 8 if variant == "c8" else 1, "jobs": p["jobs"]}
     if variant == "bulk":
         options["bulk"] = 1000
@@ -32,7 +32,7 @@ def enqueue(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
 # --- drain ----------------------------------------------------------------------------------------------------------
 
 def drained(place: Place, kind: str, jobs: int) -> Metrics:
-    """Works the jobs that wait; the rate counts from the word go."""
+    """Runs the waiting jobs; the rate counts from go."""
     clients.connect_workers(place)
     work = clients.begin_work(place, kind, jobs)
     with measure.cost(place.session, place.roots, place.subject.tables) as cost:
@@ -53,7 +53,7 @@ def drain(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
 
 
 def check_rows(place: Place, jobs: int) -> None:
-    """Every job ran, once: a fast queue that loses or repeats jobs gets no figure."""
+    """Checks that every job ran once: a queue that loses or repeats jobs gets no figure."""
     rows, distinct = place.session.value("SELECT count(*), count(DISTINCT n) FROM bench.result").split("|")
     if int(rows) != jobs or int(distinct) != jobs:
         raise RuntimeError("%s rows of %s jobs, expected %d" % (rows, distinct, jobs))
@@ -66,7 +66,7 @@ def deep(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
 
 
 def disk(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
-    """Jobs that run while a snapshot is held: what each leaves on disk, and how long after its end that has been given back."""
+    """Runs jobs under a held snapshot: bytes that each leaves on disk, and the time after its end until they are freed."""
     with measure.cost(place.session, place.roots) as cost:
         with Session(place.env) as holder:
             holder.query("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class")
@@ -89,7 +89,7 @@ def queue_bytes(place: Place) -> int:
 
 
 def one_round(place: Place, jobs: int) -> None:
-    """So many no-op jobs, enqueued while their type is paused, then run."""
+    """Enqueues no-op jobs while their type is paused, then runs them."""
     place.session.query("SELECT jobq.pause_job_type('noop')")
     feed(place, "noop", jobs=jobs, bulk=1000)
     work = clients.begin_work(place, "noop", jobs)
@@ -98,7 +98,7 @@ def one_round(place: Place, jobs: int) -> None:
 
 
 def memory(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
-    """Round after round of jobs through the same processes: what each has allocated after the first round and after the last."""
+    """Runs rounds of jobs in the same processes: private memory of each after the first round and after the last."""
     rounds: List[Dict[str, int]] = []
     with measure.cost(place.session, place.roots, place.subject.tables) as cost:
         for _ in range(p["rounds"]):
@@ -137,7 +137,7 @@ def pickup(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
 
 
 def latencies(place: Place, variant: str) -> Metrics:
-    """`latency`, and what COMMIT itself took."""
+    """`latency`, and the duration of COMMIT itself."""
     ran = clients.read_results(place)
     times = clients.read_times(place.work / "times")
     since = 3 if variant == "commit" else 2
@@ -182,11 +182,11 @@ def exec_warm(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
 # --- idle -----------------------------------------------------------------------------------------------------------
 
 def idle(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
-    """What a queue does with nothing to do: voluntary context switches and statements per second."""
+    """An idle queue: voluntary context switches and statements per second."""
     work = clients.begin_work(place, "noop")
     clients.go(work)
     feed(place, "noop", jobs=100)
-    # long enough for what follows work (statistics, idle workers leaving) to be over
+    # until statistics are written and idle workers have left
     time.sleep(p["settle"])
     watched = queue_processes(place)
     statements = STATEMENTS % int(place.session.value("SELECT oid FROM pg_database WHERE datname = current_database()"))
@@ -195,7 +195,7 @@ def idle(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
     time.sleep(p["seconds"])
     passed = time.monotonic() - began
     after, cpu = {pid: measure.context_switches(pid) for pid in watched}, measure.cpu_seconds(place.roots) - cpu
-    counted = int(place.session.value(statements)) - counted - 1   # our own look
+    counted = int(place.session.value(statements)) - counted - 1   # this query
     clients.end_work(work)
     wakeups: Dict[str, float] = {}
     for pid, name in watched.items():

@@ -1,4 +1,4 @@
-// What the peers share: the command line, the protocol of `work`, and `enqueue`, load's stand-in (../README.md).
+// Common code of the peers: the command line, the protocol of `work`, and `enqueue`, load's stand-in (../README.md).
 import { open } from 'node:fs/promises';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -50,7 +50,7 @@ export async function main({ configs, setup, enqueue, work }) {
   };
   if (!verbs[verb]) fail(`the verb is one of ${Object.keys(verbs).filter((v) => verbs[v]).join(', ')}`);
   await verbs[verb]();
-  process.exit(0);   // whatever a peer's library still holds open
+  process.exit(0);   // even if a library of the peer still holds handles open
 }
 
 export const newPool = (max, more = {}) => {
@@ -60,13 +60,13 @@ export const newPool = (max, more = {}) => {
   return pool;
 };
 
-// Opens all connections of a pool: connecting is no part of what is measured.
+// Opens all connections of a pool: connecting is not measured.
 export async function warm(pool) {
   const clients = await Promise.all(Array.from({ length: pool.options.max }, () => pool.connect()));
   for (const client of clients) client.release();
 }
 
-// What a job does. `row` commits by itself: a statement outside a transaction, so no job undoes another's.
+// The handlers. `row` commits by itself: a statement outside a transaction, so no job undoes the row of another.
 export async function newHandler(kind, concurrency) {
   if (kind === 'noop') return async () => {};
   const pool = newPool(concurrency);
@@ -105,13 +105,13 @@ async function runWork({ jobs }, connect) {
     finished = now();
     if (jobs && total >= jobs) enough();
   });
-  if (!await Promise.race([go(), done.then(() => false)])) return;   // nobody there, or a SIGTERM
+  if (!await Promise.race([go(), done.then(() => false)])) return;   // end of stdin, or a SIGTERM
   const started = now();
   const cpu = process.cpuUsage();
   await worker.start();
   await done;
   const used = cpuSeconds(cpu);
-  // What is under way may end, and counts after a SIGTERM.
+  // Running jobs may end, and count, after a SIGTERM.
   await worker.stop();
   console.log(JSON.stringify({ jobs: total, started, finished: finished ?? now(), cpu: used }));
 }

@@ -23,7 +23,7 @@ const configs = {
 
 const logger = new Logger(() => () => {});   // the default writes a line per job
 
-// No event tells when a completion has been committed, so the statements that complete jobs are watched.
+// No event reports the commit of a completion, so the statements that complete jobs are watched.
 function watchedClient(acknowledged) {
   return class extends pg.Client {
     query(query, ...rest) {

@@ -3,7 +3,7 @@
 //   bulk: INSERT INTO pgboss.job (name, data) SELECT 'noop', p::jsonb FROM unnest($1::text[]) p
 // `best` looks again only after 30 s unless it is notified, as send() and insert() do:
 //   WITH job AS (INSERT ...) SELECT pg_notify('pgboss_' || left(encode(sha224('pgboss'), 'hex'), 24), 'noop')
-// `default` runs a job every two seconds: that is what work() without options is.
+// `default` runs a job every two seconds: the default of work().
 import { PgBoss } from 'pg-boss';
 import { KINDS, main, newHandler, newPool } from './common.mjs';
 
@@ -20,7 +20,7 @@ const configs = {
 };
 
 async function startBoss(options) {
-  // libpq's environment names the server; pg-boss wants to be given something.
+  // libpq's environment names the server; pg-boss requires a value.
   const boss = new PgBoss({ database: process.env.PGDATABASE, ...options });
   boss.on('error', (error) => console.error(error.message));
   await boss.start();
@@ -33,7 +33,7 @@ async function setup(options, { queue }) {
   await boss.stop({ graceful: false });
 }
 
-// Nothing tells when a completion has been committed, so the statements that complete jobs are watched.
+// No event reports the commit of a completion, so the statements that complete jobs are watched.
 function watchCompletions(boss, acknowledged) {
   const db = boss.getDb();
   const execute = db.executeSql.bind(db);

@@ -1,7 +1,7 @@
 // PgQ (extension pgq; `default` also runs its ticker daemon, pgqd).  enqueue by SQL:
 //   SELECT pgq.insert_event('q', 'noop', $1)
 //   bulk: SELECT count(pgq.insert_event('q', 'noop', p)) FROM unnest($1::text[]) p
-// One consumer: PgQ hands out whole batches, in order, what lies between two ticks.  Every job of a batch is
+// One consumer: PgQ hands out whole batches, in order: the events between two ticks.  Every job of a batch is
 // finished before the batch is.
 import { spawn } from 'node:child_process';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
@@ -13,7 +13,7 @@ import { main, newHandler, newPool } from './common.mjs';
 const configs = {
   // pgqd and the queue as they come: a tick a second at most.  The consumer looks once a second, too.
   default: { queue: {}, daemon: true, pause: 1000, rows: 1 },
-  // The consumer ticks by itself whenever it has nothing to do, and a tick closes a batch whatever is in it.
+  // An idle consumer ticks by itself; a tick closes a batch of any size.
   best: { queue: { ticker_max_lag: '0', ticker_max_count: '1' }, pause: 1, rows: 32 },
 };
 

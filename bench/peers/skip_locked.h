@@ -1,6 +1,6 @@
 /*
  * skip_locked.h
- *	  The parts of the hand-written worker: skip_locked.c sets up and tells the design, skip_locked_run.c runs jobs,
+ *	  The parts of the hand-written worker: skip_locked.c sets up and describes the design, skip_locked_run.c runs jobs,
  *	  skip_locked_idle.c sleeps.
  */
 #ifndef BENCH_SKIP_LOCKED_H

@@ -1,6 +1,6 @@
 /*
  * skip_locked_idle.c
- *	  What the hand-written worker does when there is no job: sleeps until a notification, a poll or the stop.
+ *	  The idle hand-written worker: sleeps until a notification, a poll or the stop.
  */
 #include "skip_locked.h"
 

@@ -1,6 +1,6 @@
 /*
  * skip_locked_run.c
- *	  How the hand-written worker claims, runs and completes jobs.
+ *	  Claims, runs and completes jobs for the hand-written worker.
  */
 #include "skip_locked.h"
 
@@ -150,7 +150,7 @@ take_handler_results(Worker *w)
 	return ok;
 }
 
-/* Runs the jobs from the given one on; the one known to have failed, or -1. */
+/* Runs the jobs from the given one on; returns the job known to have failed, or -1. */
 static int
 run_handlers(Worker *w, int from)
 {
@@ -219,7 +219,7 @@ send_history(Worker *w)
 	submit(w, "complete", 5, values);
 }
 
-/* Completes what has not failed, and commits. */
+/* Completes the jobs that have not failed, and commits. */
 static void
 send_completion(Worker *w)
 {
@@ -245,8 +245,8 @@ take_completion(Worker *w)
 }
 
 /*
- * What was sent behind the failed handler was skipped up to the Sync.  The claim behind that has failed in a
- * transaction block; without one it has worked and is given back, before the failed job is written.
+ * The server has skipped all statements between the failed handler and the Sync.  The claim behind the Sync has
+ * failed in a transaction block; without a block it has worked, and is given back before the failed job is written.
  */
 static void
 recover(Worker *w, bool claimed)
@@ -286,7 +286,7 @@ count_finished(Worker *w)
 		stop(0);
 }
 
-/* The first job from the given one on whose handler failed, or -1. */
+/* Returns the first job, from the given one on, with a failed handler, or -1. */
 static int
 take_handlers(Worker *w, int from)
 {
@@ -298,7 +298,7 @@ take_handlers(Worker *w, int from)
 	return -1;
 }
 
-/* Runs the jobs in hand from the given one on, and takes the next claim; or stops at one that fails. */
+/* Runs the claimed jobs from the given one on, and takes the next claim; or stops at one that fails. */
 static int
 run_from(Worker *w, int from)
 {

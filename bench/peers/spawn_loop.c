@@ -1,10 +1,10 @@
 /*
  * spawn_loop.c
- *	  What running a program costs without anybody: posix_spawn in a loop, C children alive at once.
+ *	  The cost of running a program without a queue: posix_spawn in a loop, C children alive at once.
  *
  *	  spawn_loop --jobs N [--concurrency C] -- program args...
  *
- * It is the floor under every subject that runs programs: no queue, no pipes, stdin from /dev/null, the caller's
+ * The lower bound for every subject that runs programs: no queue, no pipes, stdin from /dev/null, the caller's
  * stdout and stderr.  A child that fails ends the loop.
  */
 #include "common.h"
