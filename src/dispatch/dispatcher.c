@@ -176,7 +176,7 @@ is_fit(void)
 static void
 leave_unfit(void)
 {
-	db->wanted = true;
+	db->lifecycle.wanted = true;
 	proc_exit(0);
 }
 
@@ -299,8 +299,8 @@ extension_is_here(void)
 static void
 leave_without_extension(void)
 {
-	db->ended = ENDED_ABSENT;
-	db->sql_workers = SQL_WORKERS_UNKNOWN;
+	db->lifecycle.ended = ENDED_ABSENT;
+	db->dispatcher.sql_workers = SQL_WORKERS_UNKNOWN;
 	proc_exit(0);
 }
 
@@ -428,7 +428,7 @@ start_anew(void)
 {
 	executors_dismiss();
 	db->reload = false;
-	db->wanted = true;
+	db->lifecycle.wanted = true;
 	proc_exit(0);
 }
 
@@ -442,7 +442,7 @@ answer_ping(void)
 	uint64		ping = pg_atomic_read_u64(&db->ping);
 
 	pg_read_barrier();			/* DDL suspends before it asks */
-	if (db->suspended == 0 || signal_worker_leave())
+	if (db->lifecycle.suspended == 0 || signal_worker_leave())
 		pg_atomic_write_u64(&db->pong, ping);
 }
 
@@ -450,13 +450,13 @@ static void
 sleep_until_needed(void)
 {
 	MonoTime	now = mono_now();
-	long		timeout = db->suspended ? 1000 : db_is_paused(db) ? PAUSED_MS : sleep_ms(now);
+	long		timeout = db->lifecycle.suspended ? 1000 : db_is_paused(db) ? PAUSED_MS : sleep_ms(now);
 
 	pg_atomic_write_u64(&db->beat, (uint64) now);
 	say_trouble();
 	pgstat_report_stat(false);
 	pgstat_report_activity(STATE_IDLE, NULL);
-	if (timeout > 0 && (db->suspended || !quiet_settle()))
+	if (timeout > 0 && (db->lifecycle.suspended || !quiet_settle()))
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout,
 						 jobq_wait(WAIT_DISPATCHER));
 	ResetLatch(MyLatch);
@@ -467,7 +467,7 @@ sleep_until_needed(void)
 	{
 		ConfigReloadPending = false;
 		ProcessConfigFile(PGC_SIGHUP);
-		db->sql_workers = jobq_max_sql_workers;
+		db->dispatcher.sql_workers = jobq_max_sql_workers;
 		news.types_changed = true;
 		upkeep_now();			/* the limits of the disk watch may be others */
 	}
@@ -489,10 +489,10 @@ dispatcher_on_exit(int code, Datum arg)
 {
 	intake_leave();
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	if (db->dispatcher == MyProc)
+	if (db->dispatcher.proc == MyProc)
 	{
-		db->dispatcher = NULL;
-		db->dispatcher_pid = 0;
+		db->dispatcher.proc = NULL;
+		db->dispatcher.pid = 0;
 	}
 	LWLockRelease(JobqShmem->lock);
 	wake_launcher();
@@ -507,14 +507,14 @@ attach(Oid dboid)
 	if (db == NULL)
 		proc_exit(0);
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	taken = db->dispatcher != NULL;
+	taken = db->dispatcher.proc != NULL;
 	if (!taken)
 	{
-		db->dispatcher = MyProc;
-		db->dispatcher_pid = MyProcPid;
-		db->dispatcher_started = GetCurrentTimestamp();
-		db->starts++;
-		db->ended = ENDED_OTHERWISE;
+		db->dispatcher.proc = MyProc;
+		db->dispatcher.pid = MyProcPid;
+		db->dispatcher.started = GetCurrentTimestamp();
+		db->dispatcher.starts++;
+		db->lifecycle.ended = ENDED_OTHERWISE;
 	}
 	LWLockRelease(JobqShmem->lock);
 	if (taken)
@@ -582,10 +582,10 @@ wait_until_fit(void)
 	{
 		if (db_must_leave(db) && is_empty())
 		{
-			db->ended = ENDED_GAVE_WAY;
+			db->lifecycle.ended = ENDED_GAVE_WAY;
 			proc_exit(0);
 		}
-		if (!db->suspended && !db_must_leave(db))
+		if (!db->lifecycle.suspended && !db_must_leave(db))
 		{
 			StartTransactionCommand();
 			if (!OidIsValid(jobq_relid("queue")))
@@ -618,7 +618,7 @@ suspended_turn(void)
 	CommitTransactionCommand();
 	if (db_must_leave(db) && signal_worker_leave() && !executors_any())
 	{
-		db->ended = ENDED_GAVE_WAY;
+		db->lifecycle.ended = ENDED_GAVE_WAY;
 		proc_exit(0);
 	}
 }
@@ -648,7 +648,7 @@ jobq_dispatcher_main(Datum arg)
 	set_for_session("synchronous_commit", "off");
 	if (!extension_is_here())
 		leave_without_extension();
-	db->sql_workers = jobq_max_sql_workers;
+	db->dispatcher.sql_workers = jobq_max_sql_workers;
 	wake_launcher();			/* it adds up the workers of all databases */
 	wait_until_fit();
 	start_up();
@@ -658,7 +658,7 @@ jobq_dispatcher_main(Datum arg)
 	{
 		MemoryContextReset(turn);
 		MemoryContextSwitchTo(turn);
-		if (db->suspended || db_must_leave(db))
+		if (db->lifecycle.suspended || db_must_leave(db))
 			suspended_turn();
 		else if (db_is_paused(db))
 			paused_turn();

@@ -42,7 +42,7 @@ nobody_runs_jobs(JobqDb *db)
 		return "Add jobq to shared_preload_libraries and restart the server.";
 	if (db == NULL)
 		return "Raise jobq.max_databases and restart the server.";
-	if (db->dispatcher != NULL)
+	if (db->dispatcher.proc != NULL)
 		return NULL;
 	if (JobqShmem->launcher == NULL || !launcher_admits(get_database_name(MyDatabaseId)))
 		return "See jobq.health().";
@@ -58,7 +58,7 @@ see_that_it_runs(void)
 	JobqDb	   *db = my_db();
 	const char *hint;
 
-	if (db != NULL && db->dispatcher != NULL)
+	if (db != NULL && db->dispatcher.proc != NULL)
 		return;
 	if (db != NULL)
 		want_dispatcher(db);

@@ -305,7 +305,7 @@ next_turn_at(MonoTime now)
 		at = Min(at, helper_socket() == PGINVALID_SOCKET ? helper_retry_at() : now);
 	at = Min(at, helper_replace_at());
 	if (is_idle())
-		at = Min(at, now + (exec_db->dispatcher ? IDLE_MS : ALONE_MS) * INT64CONST(1000));
+		at = Min(at, now + (exec_db->dispatcher.proc ? IDLE_MS : ALONE_MS) * INT64CONST(1000));
 	return at;
 }
 
@@ -388,7 +388,7 @@ jobq_exec_worker_main(Datum arg)
 		if (!helper_watch(count_jobs(EXEC_STARTED) > 0))
 			exec_helper_lost();
 		helper_replace();
-		if (exec_db->suspended > 0)
+		if (exec_db->lifecycle.suspended > 0)
 			give_back();
 		pass_on_cancels();
 		exec_turn(false);

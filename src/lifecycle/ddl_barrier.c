@@ -60,11 +60,11 @@ hold_up(Detour *detour)
 	JobqDb	   *db = detour->db;
 
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	db->suspended++;
-	db->suspended_at = mono_now();
+	db->lifecycle.suspended++;
+	db->lifecycle.suspended_at = mono_now();
 	if (needs_database(detour))
 	{
-		db->leaving++;
+		db->lifecycle.leaving++;
 	}
 	LWLockRelease(JobqShmem->lock);
 	detour->ping = pg_atomic_fetch_add_u64(&db->ping, 1) + 1;
@@ -96,18 +96,18 @@ go_on(const Detour *detour, bool committed)
 	{
 		if (committed && detour->kind == DROPS_EXTENSION)
 		{
-			db->restart = true;
-			db->suspended_at = mono_now();
+			db->lifecycle.restart = true;
+			db->lifecycle.suspended_at = mono_now();
 		}
-		db->suspended--;
+		db->lifecycle.suspended--;
 		if (needs_database(detour))
-			db->leaving--;
-		if (db->restart)
+			db->lifecycle.leaving--;
+		if (db->lifecycle.restart)
 			wake_executors(db->dboid);
-		if (committed && detour->kind == DROPS_DATABASE && db->dispatcher == NULL)
+		if (committed && detour->kind == DROPS_DATABASE && db->dispatcher.proc == NULL)
 			db->dboid = InvalidOid;
 		else
-			db->wanted = true;
+			db->lifecycle.wanted = true;
 	}
 	launcher = JobqShmem->launcher;
 	LWLockRelease(JobqShmem->lock);
@@ -242,10 +242,10 @@ processes_run(JobqDb *db, bool terminate)
 		found = true;
 		ask_to_leave(slot->proc, slot->pid, terminate);
 	}
-	if (db->dispatcher)
+	if (db->dispatcher.proc)
 	{
 		found = true;
-		ask_to_leave(db->dispatcher, db->dispatcher_pid, terminate);
+		ask_to_leave(db->dispatcher.proc, db->dispatcher.pid, terminate);
 	}
 	if (db->maintenance_pid > 0)
 	{
@@ -268,7 +268,7 @@ processes_run(JobqDb *db, bool terminate)
 static bool
 dispatcher_is_unaware(const Detour *detour)
 {
-	return detour->db->dispatcher != NULL &&
+	return detour->db->dispatcher.proc != NULL &&
 		(int64) (pg_atomic_read_u64(&detour->db->pong) - detour->ping) < 0;
 }
 

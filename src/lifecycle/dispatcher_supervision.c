@@ -55,7 +55,7 @@ is_empty(JobqDb *db)
 		if (slot->in_use && !slot->dead && slot->dboid == db->dboid)
 			return false;
 	}
-	return db->dispatcher == NULL && !db->maintenance_busy && !db->chores_busy;
+	return db->dispatcher.proc == NULL && !db->maintenance_busy && !db->chores_busy;
 }
 
 /*
@@ -67,16 +67,17 @@ tidy_entry(Oid dboid, MonoTime now)
 {
 	JobqDb	   *db = find_db(dboid);
 
-	if (db == NULL || !(db->restart || db->ended == ENDED_ABSENT))
+	if (db == NULL || !(db->lifecycle.restart || db->lifecycle.ended == ENDED_ABSENT))
 		return;
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	if (db->dboid == dboid && db->restart &&
-		(is_empty(db) || mono_exceeds(db->suspended_at, now, LEAVE_LIMIT_MS)))
+	if (db->dboid == dboid && db->lifecycle.restart &&
+		(is_empty(db) || mono_exceeds(db->lifecycle.suspended_at, now, LEAVE_LIMIT_MS)))
 	{
 		breakers_forget(db);
-		db->restart = false;
+		db->lifecycle.restart = false;
 	}
-	if (db->dboid == dboid && db->ended == ENDED_ABSENT && !db->wanted && db->suspended == 0 && is_empty(db))
+	if (db->dboid == dboid && db->lifecycle.ended == ENDED_ABSENT && !db->lifecycle.wanted &&
+		db->lifecycle.suspended == 0 && is_empty(db))
 		db->dboid = InvalidOid;
 	LWLockRelease(JobqShmem->lock);
 }
@@ -86,7 +87,7 @@ is_wanted(Oid dboid)
 {
 	JobqDb	   *db = find_db(dboid);
 
-	return db != NULL && db->wanted;
+	return db != NULL && db->lifecycle.wanted;
 }
 
 static bool
@@ -94,7 +95,7 @@ restart_is_pending(Oid dboid)
 {
 	JobqDb	   *db = find_db(dboid);
 
-	return db != NULL && db->restart;
+	return db != NULL && db->lifecycle.restart;
 }
 
 /* Its dispatcher has ended: remember why, and when to try again. */
@@ -106,13 +107,13 @@ dispatcher_ended(Keeper *k, MonoTime now)
 	int			delay;
 
 	if (db)
-		absent = db->ended == ENDED_ABSENT && !db->wanted;
+		absent = db->lifecycle.ended == ENDED_ABSENT && !db->lifecycle.wanted;
 	if (k->handle)
 		pfree(k->handle);
 	k->handle = NULL;
 	k->state = absent ? KEEPER_ABSENT : KEEPER_IDLE;
 
-	if (db && db->ended != ENDED_OTHERWISE)
+	if (db && db->lifecycle.ended != ENDED_OTHERWISE)
 	{
 		k->failures = 0;		/* it did what it should; somebody has wanted it meanwhile */
 		k->tried = 0;
@@ -130,7 +131,7 @@ static void
 look_at_dispatcher(Keeper *k, MonoTime now)
 {
 	JobqDb	   *db = find_db(k->dboid);
-	bool		attached = db != NULL && db->dispatcher != NULL;
+	bool		attached = db != NULL && db->dispatcher.proc != NULL;
 	pid_t		pid;
 
 	if (k->handle && GetBackgroundWorkerPid(k->handle, &pid) == BGWH_STOPPED)
@@ -162,15 +163,15 @@ refuse_dispatcher(Keeper *k)
 {
 	JobqDb	   *db = find_db(k->dboid);
 
-	if (db == NULL || (db->dispatcher == NULL && db->sql_workers == SQL_WORKERS_UNKNOWN))
+	if (db == NULL || (db->dispatcher.proc == NULL && db->dispatcher.sql_workers == SQL_WORKERS_UNKNOWN))
 		return;
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	if (db->dboid == k->dboid)
 	{
-		db->sql_workers = SQL_WORKERS_UNKNOWN;
+		db->dispatcher.sql_workers = SQL_WORKERS_UNKNOWN;
 		pg_atomic_write_u32(&db->lacking, 0);
-		if (db->dispatcher != NULL && db->dispatcher_pid > 0)
-			kill(db->dispatcher_pid, SIGTERM);
+		if (db->dispatcher.proc != NULL && db->dispatcher.pid > 0)
+			kill(db->dispatcher.pid, SIGTERM);
 	}
 	LWLockRelease(JobqShmem->lock);
 }
@@ -234,8 +235,8 @@ keeper_start(Keeper *k, MonoTime now)
 	make_way = db_must_leave(db);
 	if (!make_way)
 	{
-		db->wanted = false;
-		db->ended = ENDED_OTHERWISE;
+		db->lifecycle.wanted = false;
+		db->lifecycle.ended = ENDED_OTHERWISE;
 	}
 	LWLockRelease(JobqShmem->lock);
 	if (make_way)
@@ -282,7 +283,7 @@ keeper_refuse(Keeper *k)
 		return;
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	if (db->dboid == k->dboid)
-		db->wanted = false;
+		db->lifecycle.wanted = false;
 	LWLockRelease(JobqShmem->lock);
 	refuse_dispatcher(k);
 }
@@ -297,5 +298,6 @@ keeper_knows(Keeper *k)
 	if (k->state == KEEPER_IDLE)
 		return k->tried != 0;
 	return k->state == KEEPER_RUNNING &&
-		(db == NULL || db->dispatcher == NULL || db->ended == ENDED_ABSENT || db->sql_workers != SQL_WORKERS_UNKNOWN);
+		(db == NULL || db->dispatcher.proc == NULL || db->lifecycle.ended == ENDED_ABSENT ||
+		 db->dispatcher.sql_workers != SQL_WORKERS_UNKNOWN);
 }

@@ -8,7 +8,7 @@
  * CREATE EXTENSION at its commit, any jobq call without a dispatcher, ddl_hook.c when it is done).
  *
  * Its own notes on each database (Keeper) are private; a new launcher finds running dispatchers by
- * db->dispatcher and never starts a second one.  Dispatchers are not restarted by the postmaster but
+ * db->dispatcher.proc and never starts a second one.  Dispatchers are not restarted by the postmaster but
  * by us, with a delay that doubles from 1 s to 1 min while they don't stay up.  At most one is being
  * started at a time, so many databases can't use up the worker slots while they are probed.
  *
@@ -116,7 +116,7 @@ forget_database(Keeper *k)
 	if (db)
 	{
 		LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-		if (db->dboid == k->dboid && db->dispatcher == NULL)
+		if (db->dboid == k->dboid && db->dispatcher.proc == NULL)
 			db->dboid = InvalidOid;
 		LWLockRelease(JobqShmem->lock);
 	}
@@ -169,7 +169,7 @@ scan_is_due(MonoTime now)
 		Oid			dboid = db->dboid;
 		Keeper	   *k;
 
-		if (!OidIsValid(dboid) || !db->wanted)
+		if (!OidIsValid(dboid) || !db->lifecycle.wanted)
 			continue;
 		k = hash_search(keepers, &dboid, HASH_FIND, NULL);
 		if (k == NULL ||

@@ -119,7 +119,7 @@ jobq_wait_until_idle(PG_FUNCTION_ARGS)
 		PG_RETURN_BOOL(true);	/* nothing runs here */
 	publish_drain();
 	ConditionVariablePrepareToSleep(&db->idle);
-	while (!(idle = (db->draining || db->dispatcher == NULL) && is_idle()))
+	while (!(idle = (db->draining || db->dispatcher.proc == NULL) && is_idle()))
 	{
 		MonoTime	now = mono_now();
 

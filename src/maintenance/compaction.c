@@ -339,7 +339,7 @@ db_that_runs(void)
 {
 	JobqDb	   *of = RecoveryInProgress() ? NULL : my_db();
 
-	if (of == NULL || of->dispatcher == NULL)
+	if (of == NULL || of->dispatcher.proc == NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("jobq.compact() needs jobq's dispatcher, which does not run in this database"),
@@ -360,7 +360,7 @@ ask_and_wait(JobqDb *of)
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	mine = ++of->compaction.asked;
 	LWLockRelease(JobqShmem->lock);
-	while ((int32) (of->compaction.answered - mine) < 0 && of->dispatcher != NULL &&
+	while ((int32) (of->compaction.answered - mine) < 0 && of->dispatcher.proc != NULL &&
 		   !mono_exceeds(start, mono_now(), ASKED_LIMIT_MS))
 	{
 		wake_dispatcher(of);

@@ -282,7 +282,7 @@ compaction_nap(long ms)
 static bool
 try_until(MonoTime end, Run *run)
 {
-	while (mono_now() < end && !db_must_leave(run->db) && !run->db->suspended)
+	while (mono_now() < end && !db_must_leave(run->db) && !run->db->lifecycle.suspended)
 	{
 		run->rewritten = maintenance_transaction(rewrite_queue, run);
 		if (run->rewrite_began != 0)
@@ -302,7 +302,7 @@ rewrite_in_a_pause(Run *run)
 	MonoTime	end = mono_now() + (run->forced ? REWRITE_ASKED_MS : REWRITE_TRY_MS) * INT64CONST(1000);
 	bool		done = false;
 
-	while (!done && mono_now() < end && !db_must_leave(run->db) && !run->db->suspended)
+	while (!done && mono_now() < end && !db_must_leave(run->db) && !run->db->lifecycle.suspended)
 	{
 		MonoTime	until = mono_now() + PAUSE_MS * INT64CONST(1000);
 

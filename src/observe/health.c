@@ -96,7 +96,7 @@ ping(JobqDb *db)
 	MonoTime	start = mono_now();
 	uint64		mine = pg_atomic_fetch_add_u64(&db->ping, 1) + 1;
 
-	while (db->dispatcher != NULL)
+	while (db->dispatcher.proc != NULL)
 	{
 		MonoTime	now;
 
@@ -126,7 +126,7 @@ why_no_dispatcher(JobqDb *db, const HealthFacts *f)
 		return "jobq.databases leaves this database out";
 	if (db == NULL)
 		return "jobq.max_databases are in use";
-	if (db->suspended > 0)
+	if (db->lifecycle.suspended > 0)
 		return "a command that needs the database or the queue to itself is under way";
 	if (JobqShmem->launcher == NULL)
 		return "the launcher is not running: the server restarts it in a few seconds";
@@ -138,10 +138,10 @@ why_no_dispatcher(JobqDb *db, const HealthFacts *f)
 static bool
 check_dispatcher(Report *report, JobqDb *db, const HealthFacts *f)
 {
-	double		ms = db && db->dispatcher ? ping(db) : -1;
+	double		ms = db && db->dispatcher.proc ? ping(db) : -1;
 	const char *message = NULL;
 	Level		level = HEALTHY;
-	bool		running = db && db->dispatcher;
+	bool		running = db && db->dispatcher.proc;
 
 	if (!running)
 	{

@@ -31,7 +31,7 @@ wish_for_dispatcher(void)
 	if (db == NULL)
 		return;
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	db->wanted = true;
+	db->lifecycle.wanted = true;
 	LWLockRelease(JobqShmem->lock);
 	if (JobqShmem->launcher)
 		SetLatch(JobqShmem->launcher);

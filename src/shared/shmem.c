@@ -143,12 +143,12 @@ shmem_install_hooks(void)
 static void
 adopt_entry(JobqDb *db, Oid dboid)
 {
-	db->wanted = false;
-	db->ended = ENDED_OTHERWISE;
+	db->lifecycle.wanted = false;
+	db->lifecycle.ended = ENDED_OTHERWISE;
 	db->nquiet = 0;
-	db->suspended = 0;
-	db->leaving = 0;
-	db->restart = false;
+	db->lifecycle.suspended = 0;
+	db->lifecycle.leaving = 0;
+	db->lifecycle.restart = false;
 	db->maintenance_busy = false;
 	db->maintenance_pid = 0;
 	db->maintenance_done = db->maintenance_failed = 0;
@@ -164,10 +164,10 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->compaction.rewrite_measured_at = 0;
 	db->compaction.row_bytes = JOBQ_ROW_BYTES;
 	pg_atomic_write_u64(&db->compaction.pause_until, 0);
-	db->dispatcher = NULL;
-	db->dispatcher_pid = 0;
-	db->starts = 0;
-	db->sql_workers = SQL_WORKERS_UNKNOWN;
+	db->dispatcher.proc = NULL;
+	db->dispatcher.pid = 0;
+	db->dispatcher.starts = 0;
+	db->dispatcher.sql_workers = SQL_WORKERS_UNKNOWN;
 	db->nunstartable = 0;
 	db->ring_head = db->ring_tail = RING_START;
 	db->overflow = false;
@@ -254,9 +254,9 @@ want_dispatcher(JobqDb *db)
 {
 	Latch	   *launcher;
 
-	if (db == NULL || db->dispatcher != NULL || db->wanted)
+	if (db == NULL || db->dispatcher.proc != NULL || db->lifecycle.wanted)
 		return;					/* runs, or the launcher knows */
-	db->wanted = true;
+	db->lifecycle.wanted = true;
 	launcher = JobqShmem->launcher;
 	if (launcher)
 		SetLatch(launcher);
@@ -269,7 +269,7 @@ want_dispatcher(JobqDb *db)
 void
 wake_dispatcher(JobqDb *db)
 {
-	PGPROC	   *proc = db->dispatcher;
+	PGPROC	   *proc = db->dispatcher.proc;
 
 	if (proc)
 		SetLatch(&proc->procLatch);

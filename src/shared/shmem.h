@@ -148,39 +148,63 @@ typedef struct Compaction
 /* Why a database's last dispatcher has ended. */
 typedef enum DispatcherEnd
 {
-	ENDED_OTHERWISE,			/* terminated, or asked for a successor; or it runs */
+	ENDED_OTHERWISE,			/* terminated, asked for a successor, or still
+								 * runs */
 	ENDED_ABSENT,				/* found no extension */
 	ENDED_GAVE_WAY				/* db_must_leave */
 } DispatcherEnd;
 
 /*
- * One database.  Found by dboid; never moves; freed when its dispatcher finds no extension.
+ * Flags that start and stop the processes of a database (lifecycle/).  Under
+ * JobqShmem->lock; plain reads are allowed.
  *
- * What starts and stops its processes:
- *	 field		set by						cleared by					while it is set
- *	 wanted		a jobq call without a		the launcher, with the		the launcher starts a dispatcher as
- *				dispatcher, the end of DDL,	start of a dispatcher		soon as no delay and no DDL forbids it
- *				reload
- *	 suspended	DDL, before its locks		that transaction's end		nothing is handed out or read; SQL
- *				(counts commands)										handlers are cancelled
- *	 leaving	DDL that needs the database	that transaction's end		all processes leave the database,
- *				to itself (counts commands)								none is started
- *	 restart	the commit of DROP			the launcher, when all		the same
- *				EXTENSION					processes have left
- *	 ended		the dispatcher, as it exits	the next start				the launcher waits for `wanted`
- *																		(ENDED_ABSENT), or starts the next
- *																		one without delay
+ *	 field		set by				cleared by			while it is set
+ *	 wanted		a jobq call without	the launcher, with	the launcher starts a
+ *				a dispatcher, the	the start of a		dispatcher as soon as no
+ *				end of DDL, reload	dispatcher			delay and no DDL forbids it
+ *	 suspended	DDL, before its		the end of that		nothing is handed out or
+ *				locks (counts		transaction			read; SQL handlers are
+ *				statements)								cancelled
+ *	 leaving	DDL that needs the	the end of that		all processes leave the
+ *				database to itself	transaction			database, none is started
+ *				(counts statements)
+ *	 restart	the commit of DROP	the launcher, when	all processes leave the
+ *				EXTENSION			all processes have	database, none is started
+ *									left
+ *	 ended		the dispatcher, as	the next start		the launcher waits for
+ *				it exits								`wanted` (ENDED_ABSENT), or
+ *														starts the next dispatcher
+ *														without delay
  */
-typedef struct JobqDb
+typedef struct Lifecycle
 {
-	/* under JobqShmem->lock */
-	Oid			dboid;			/* InvalidOid: free */
 	bool		wanted;
 	uint8		ended;			/* DispatcherEnd */
 	int			suspended;
 	int			leaving;
 	bool		restart;
 	MonoTime	suspended_at;
+} Lifecycle;
+
+/* The dispatcher process.  Under JobqShmem->lock. */
+typedef struct DispatcherProcess
+{
+	PGPROC	   *proc;			/* NULL: none; also read plainly */
+	pid_t		pid;
+	TimestampTz started;
+	int			starts;			/* since server start */
+	int			sql_workers;	/* its jobq.max_sql_workers; plain reads.
+								 * SQL_WORKERS_UNKNOWN: the database is not
+								 * known to have the extension */
+} DispatcherProcess;
+
+/* One database.  Found by dboid; never moves; freed when its dispatcher finds no extension. */
+typedef struct JobqDb
+{
+	/* under JobqShmem->lock */
+	Oid			dboid;			/* InvalidOid: free */
+	Lifecycle	lifecycle;
+	DispatcherProcess dispatcher;
 	bool		maintenance_busy;	/* started and not ended (maintenance.c) */
 	pid_t		maintenance_pid;	/* 0: not attached */
 	MonoTime	maintenance_started;
@@ -192,11 +216,6 @@ typedef struct JobqDb
 	pid_t		chores_pid;		/* 0: not attached */
 	MonoTime	chores_started;
 	Compaction	compaction;
-	PGPROC	   *dispatcher;		/* NULL: none */
-	pid_t		dispatcher_pid;
-	TimestampTz dispatcher_started;
-	int			starts;			/* of the dispatcher, since server start */
-	int			sql_workers;	/* its jobq.max_sql_workers; plain reads.  SQL_WORKERS_UNKNOWN: no extension, as far as known */
 	int			nunstartable;	/* types whose tool cannot be started here (exec_unstartable_types.c), those beyond the array included */
 	UnstartableType unstartable[JOBQ_MAX_UNSTARTABLE];
 
@@ -295,7 +314,7 @@ extern JobqShared *JobqShmem;
 static inline bool
 db_must_leave(const JobqDb *db)
 {
-	return db->restart || db->leaving > 0;
+	return db->lifecycle.restart || db->lifecycle.leaving > 0;
 }
 
 extern void shmem_install_hooks(void);

@@ -39,7 +39,7 @@ worker_need(Oid dboid)
 	for (int i = 0; JobqShmem != NULL && i < JobqShmem->ndbs; i++)
 	{
 		JobqDb	   *db = &JobqShmem->dbs[i];
-		int			sql_workers = db->sql_workers;
+		int			sql_workers = db->dispatcher.sql_workers;
 
 		if (!OidIsValid(db->dboid) || sql_workers == SQL_WORKERS_UNKNOWN)
 			continue;

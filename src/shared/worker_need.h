@@ -14,7 +14,7 @@
 #define WORKER_CHORES		(1 << 3)
 #define WORKER_SIGNAL		(1 << 4)
 
-#define SQL_WORKERS_UNKNOWN (-1)	/* JobqDb.sql_workers: the database is not known to have the extension */
+#define SQL_WORKERS_UNKNOWN (-1)	/* DispatcherProcess.sql_workers: the database is not known to have the extension */
 
 typedef struct WorkerNeed
 {

@@ -119,7 +119,7 @@ jobq_sql_worker_main(Datum arg)
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
 		}
-		if (db->suspended || db_must_leave(db))
+		if (db->lifecycle.suspended || db_must_leave(db))
 			give_back();
 		if (db_is_paused(db))
 		{
