@@ -53,20 +53,20 @@ show_broken_types(void)
 	ListCell   *lc;
 
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	exec_db->nunstartable = 0;
+	exec_db->unstartable.ntypes = 0;
 	foreach(lc, broken_types)
 	{
 		BrokenType *entry = lfirst(lc);
-		int			n = exec_db->nunstartable;
+		int			n = exec_db->unstartable.ntypes;
 
 		if (!entry->shown)
 			continue;
 		if (n < JOBQ_MAX_UNSTARTABLE)
 		{
-			exec_db->unstartable[n].type_id = entry->type_id;
-			exec_db->unstartable[n].job = entry->job;
+			exec_db->unstartable.types[n].type_id = entry->type_id;
+			exec_db->unstartable.types[n].job = entry->job;
 		}
-		exec_db->nunstartable++;
+		exec_db->unstartable.ntypes++;
 	}
 	LWLockRelease(JobqShmem->lock);
 }
@@ -75,7 +75,7 @@ void
 exec_types_leave(void)
 {
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	exec_db->nunstartable = 0;
+	exec_db->unstartable.ntypes = 0;
 	LWLockRelease(JobqShmem->lock);
 }
 

@@ -2,12 +2,12 @@
  * ddl_barrier.c
  *	  Stops the jobs of a database for a transaction's command, and lets them go on when it is over.
  *
- * Hand-out stops (db->suspended), running handlers are cancelled and put back at no charge, and for
- * commands on a database all our processes leave it (db->leaving).  We wait until that is so, at most
+ * Hand-out stops (Lifecycle.suspended), running handlers are cancelled and put back at no charge, and for
+ * commands on a database all our processes leave it (Lifecycle.leaving).  We wait until that is so, at most
  * GIVE_WAY_MS.
  *
  * What was stopped goes on when the transaction ends, either way.  Except that after DROP EXTENSION all
- * our processes leave the database (db->restart) and the launcher then looks what is there: our
+ * our processes leave the database (Lifecycle.restart) and the launcher then looks what is there: our
  * callback runs before the tables' locks are released and before others hear that they are gone, so
  * nobody may go on with what he knows.  After DROP DATABASE its entry is freed here.  A savepoint's
  * rollback counts as the end; so does PREPARE TRANSACTION: from then on the locks keep the dispatcher
@@ -247,15 +247,15 @@ processes_run(JobqDb *db, bool terminate)
 		found = true;
 		ask_to_leave(db->dispatcher.proc, db->dispatcher.pid, terminate);
 	}
-	if (db->maintenance_pid > 0)
+	if (db->maintenance.pid > 0)
 	{
 		found = true;			/* what it did not finish is done next time */
-		ask_to_leave(NULL, db->maintenance_pid, true);
+		ask_to_leave(NULL, db->maintenance.pid, true);
 	}
-	if (db->chores_pid > 0)
+	if (db->housekeeping.pid > 0)
 	{
 		found = true;
-		ask_to_leave(NULL, db->chores_pid, true);
+		ask_to_leave(NULL, db->housekeeping.pid, true);
 	}
 	LWLockRelease(JobqShmem->lock);
 	return found || one_lingers(db->dboid);

@@ -5,7 +5,7 @@
  *	 IDLE -> STARTING		registered			STARTING -> RUNNING		it has attached
  *	 STARTING, RUNNING -> IDLE			it has ended; next_try says when the next one is due
  *	 STARTING, RUNNING -> ABSENT		it has ended and found no extension
- *	 ABSENT -> IDLE						somebody wants it (db->wanted)
+ *	 ABSENT -> IDLE						somebody wants it (Lifecycle.wanted)
  *
  * These notes are the launcher's own.  A new launcher's begin as IDLE, and turn RUNNING where it finds
  * a dispatcher of its predecessor's: that one has no handle, so its end is seen by looking now and then.
@@ -55,7 +55,7 @@ is_empty(JobqDb *db)
 		if (slot->in_use && !slot->dead && slot->dboid == db->dboid)
 			return false;
 	}
-	return db->dispatcher.proc == NULL && !db->maintenance_busy && !db->chores_busy;
+	return db->dispatcher.proc == NULL && !db->maintenance.busy && !db->housekeeping.busy;
 }
 
 /*
@@ -146,7 +146,7 @@ look_at_dispatcher(Keeper *k, MonoTime now)
 		k->state = KEEPER_RUNNING;	/* a former launcher's */
 }
 
-/* db->wanted cuts a delay short, but not below the first one: what fails must not spin. */
+/* Lifecycle.wanted cuts a delay short, but not below the first one: what fails must not spin. */
 static void
 heed_wish(Keeper *k, MonoTime now)
 {

@@ -4,7 +4,7 @@
  *
  * One static background worker, in no database: it reads pg_database and nothing else, so it can't see
  * whether a database has the extension.  The dispatcher it starts there looks, and if there is none it
- * sets db->ended and leaves; such a database is left alone until it is wanted (db->wanted:
+ * sets Lifecycle.ended and leaves; such a database is left alone until it is wanted (Lifecycle.wanted:
  * CREATE EXTENSION at its commit, any jobq call without a dispatcher, ddl_hook.c when it is done).
  *
  * Its own notes on each database (Keeper) are private; a new launcher finds running dispatchers by

@@ -231,7 +231,7 @@ hear_run(MonoTime now)
 {
 	bool		ended = db->compaction.ended != ended_seen;
 
-	if (!running || (!ended && db->maintenance_busy))
+	if (!running || (!ended && db->maintenance.busy))
 		return;
 	running = false;
 	ended_seen = db->compaction.ended;

@@ -49,14 +49,14 @@ claim(JobqDb *db)
 	bool		claimed;
 
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	claimed = !db_must_leave(db) && (!db->chores_busy ||
-							 (db->chores_pid == 0 &&
-							  mono_exceeds(db->chores_started, now, COME_LIMIT_MS)));
+	claimed = !db_must_leave(db) && (!db->housekeeping.busy ||
+							 (db->housekeeping.pid == 0 &&
+							  mono_exceeds(db->housekeeping.started, now, COME_LIMIT_MS)));
 	if (claimed)
 	{
-		db->chores_busy = true;
-		db->chores_pid = 0;
-		db->chores_started = now;
+		db->housekeeping.busy = true;
+		db->housekeeping.pid = 0;
+		db->housekeeping.started = now;
 	}
 	LWLockRelease(JobqShmem->lock);
 	return claimed;
@@ -77,7 +77,7 @@ chores_start(JobqDb *db)
 		return true;
 
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	db->chores_busy = false;
+	db->housekeeping.busy = false;
 	LWLockRelease(JobqShmem->lock);
 	return false;
 }
@@ -90,10 +90,10 @@ chores_on_exit(int code, Datum arg)
 	JobqDb	   *db = my_chores;
 
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	if (db->chores_pid == MyProcPid)
+	if (db->housekeeping.pid == MyProcPid)
 	{
-		db->chores_busy = false;
-		db->chores_pid = 0;
+		db->housekeeping.busy = false;
+		db->housekeeping.pid = 0;
 	}
 	LWLockRelease(JobqShmem->lock);
 }
@@ -107,9 +107,9 @@ attach(Oid dboid)
 	if (db == NULL)
 		proc_exit(0);
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	if (db->dboid == dboid && db->chores_busy && db->chores_pid == 0 && !db_must_leave(db))
+	if (db->dboid == dboid && db->housekeeping.busy && db->housekeeping.pid == 0 && !db_must_leave(db))
 	{
-		db->chores_pid = MyProcPid;
+		db->housekeeping.pid = MyProcPid;
 		my_chores = db;
 	}
 	LWLockRelease(JobqShmem->lock);

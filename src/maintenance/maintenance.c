@@ -2,11 +2,11 @@
  * maintenance.c
  *	  The short-lived process that makes partitions ahead of need and drops expired ones.
  *
- * Started by the dispatcher, which writes nothing itself; one a database at most (db->maintenance_busy).
+ * Started by the dispatcher, which writes nothing itself; one a database at most (MaintenanceProcess.busy).
  * It connects as the bootstrap superuser, acts as the owner of our tables, and calls
  * jobq._maintain(need) in one transaction.  It waits LOCK_TIMEOUT for a lock and no longer: whoever
  * waits behind us for the parents of history and events waits that long, too.  What it could not
- * do it does next time; the dispatcher decides when that is (maintenance_done, maintenance_failed).
+ * do it does next time; the dispatcher decides when that is (MaintenanceProcess.done, .failed).
  *
  * Exits 0, or 1 after an unexpected error.  SIGTERM is die; ddl_hook.c sends it when the database must be empty.
  */
@@ -55,16 +55,16 @@ claim(JobqDb *db, TimestampTz need, bool compacts)
 	bool		claimed;
 
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	claimed = !db_must_leave(db) && (!db->maintenance_busy ||
-							 (db->maintenance_pid == 0 &&
-							  mono_exceeds(db->maintenance_started, now, COME_LIMIT_MS)));
+	claimed = !db_must_leave(db) && (!db->maintenance.busy ||
+							 (db->maintenance.pid == 0 &&
+							  mono_exceeds(db->maintenance.started, now, COME_LIMIT_MS)));
 	if (claimed)
 	{
-		db->maintenance_busy = true;
-		db->maintenance_pid = 0;
-		db->maintenance_started = now;
-		db->maintenance_need = need;
-		db->maintenance_compacts = compacts;
+		db->maintenance.busy = true;
+		db->maintenance.pid = 0;
+		db->maintenance.started = now;
+		db->maintenance.need = need;
+		db->maintenance.compacts = compacts;
 	}
 	LWLockRelease(JobqShmem->lock);
 	return claimed;
@@ -85,7 +85,7 @@ maintenance_start(JobqDb *db, TimestampTz need, bool compacts)
 		return true;
 
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	db->maintenance_busy = false;
+	db->maintenance.busy = false;
 	LWLockRelease(JobqShmem->lock);
 	return false;
 }
@@ -123,16 +123,16 @@ maintenance_on_exit(int code, Datum arg)
 	if (db == NULL)
 		return;
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	if (db->maintenance_pid == MyProcPid)
+	if (db->maintenance.pid == MyProcPid)
 	{
-		db->maintenance_busy = false;
-		db->maintenance_pid = 0;
-		if (db->maintenance_compacts)
+		db->maintenance.busy = false;
+		db->maintenance.pid = 0;
+		if (db->maintenance.compacts)
 			compaction_ended(db);
 		if (succeeded)
-			db->maintenance_done++;
+			db->maintenance.done++;
 		else
-			db->maintenance_failed++;
+			db->maintenance.failed++;
 	}
 	LWLockRelease(JobqShmem->lock);
 	wake_dispatcher(db);
@@ -148,10 +148,10 @@ attach(Oid dboid)
 	if (db == NULL)
 		proc_exit(0);
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	if (db->dboid == dboid && db->maintenance_busy && db->maintenance_pid == 0 && !db_must_leave(db))
+	if (db->dboid == dboid && db->maintenance.busy && db->maintenance.pid == 0 && !db_must_leave(db))
 	{
-		db->maintenance_pid = MyProcPid;
-		need = db->maintenance_need;
+		db->maintenance.pid = MyProcPid;
+		need = db->maintenance.need;
 		maintained = db;
 	}
 	LWLockRelease(JobqShmem->lock);
@@ -245,7 +245,7 @@ jobq_maintenance_main(Datum arg)
 	need = attach(dboid);
 	connect_to(dboid);
 	succeeded = maintenance_transaction(maintain, &need);
-	if (maintained->maintenance_compacts)
+	if (maintained->maintenance.compacts)
 		compaction_run(maintained);
 	proc_exit(0);
 }

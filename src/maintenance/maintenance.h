@@ -9,8 +9,8 @@
 
 /*
  * Starts it, also to compact the queue; need is the expires_at of a row that found no partition, or 0.  false: one runs already,
- * or there is no worker slot; ask again later.  db->maintenance_done rises when one has succeeded and
- * db->maintenance_failed when one has not; both wake the dispatcher.
+ * or there is no worker slot; ask again later.  MaintenanceProcess.done rises when one has succeeded and
+ * MaintenanceProcess.failed when one has not; both wake the dispatcher.
  */
 extern bool maintenance_start(JobqDb *db, TimestampTz need, bool compacts);
 

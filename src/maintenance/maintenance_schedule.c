@@ -35,8 +35,8 @@ upkeep_init(JobqDb *mine)
 	MonoTime	now = mono_now();
 
 	db = mine;
-	maintenance_seen = db->maintenance_done;
-	maintenance_failed_seen = db->maintenance_failed;
+	maintenance_seen = db->maintenance.done;
+	maintenance_failed_seen = db->maintenance.failed;
 	next_maintenance = now + MAINTENANCE_US;
 	next_chores = now + USECS_PER_SEC;
 }
@@ -57,23 +57,23 @@ upkeep_refresh_names(void)
 bool
 maintenance_is_done(void)
 {
-	bool		done = db->maintenance_done != maintenance_seen;
+	bool		done = db->maintenance.done != maintenance_seen;
 
 	if (done)
 		maintenance_failures = 0;
-	maintenance_seen = db->maintenance_done;
+	maintenance_seen = db->maintenance.done;
 	return done;
 }
 
 static void
 see_to_partitions(MonoTime now)
 {
-	if (db->maintenance_failed != maintenance_failed_seen)
+	if (db->maintenance.failed != maintenance_failed_seen)
 	{
-		maintenance_failed_seen = db->maintenance_failed;
+		maintenance_failed_seen = db->maintenance.failed;
 		next_maintenance = now + (AGAIN_US << Min(++maintenance_failures, MAX_AGAIN_SHIFT));
 		if (partition_need == 0)
-			partition_need = db->maintenance_need;
+			partition_need = db->maintenance.need;
 	}
 	if (now < next_maintenance)
 		return;

@@ -239,17 +239,17 @@ read_unstartable(HealthFacts *f)
 	int			n;
 	bool		isnull;
 
-	if (db == NULL || db->nunstartable == 0)
+	if (db == NULL || db->unstartable.ntypes == 0)
 		return;
 	LWLockAcquire(JobqShmem->lock, LW_SHARED);
-	f->nunstartable = db->nunstartable;
+	f->nunstartable = db->unstartable.ntypes;
 	n = Min(f->nunstartable, JOBQ_MAX_UNSTARTABLE);
 	for (int i = 0; i < n; i++)
 	{
 		pg_uuid_t  *job = palloc(sizeof(pg_uuid_t));
 
-		*job = db->unstartable[i].job;
-		types[i] = Int32GetDatum(db->unstartable[i].type_id);
+		*job = db->unstartable.types[i].job;
+		types[i] = Int32GetDatum(db->unstartable.types[i].type_id);
 		jobs[i] = UUIDPGetDatum(job);
 	}
 	LWLockRelease(JobqShmem->lock);

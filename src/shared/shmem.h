@@ -96,13 +96,20 @@ typedef struct ChildCount
 	uint32		counts[JOBQ_CHILD_SECONDS];	/* by second modulo that */
 } ChildCount;
 
-/* A job type whose tool cannot be started on this node; the row of the job says why. */
+/*
+ * Exec types whose tool cannot be started on this node; the row of the job has
+ * the reason.  exec_unstartable_types.c writes them, under JobqShmem->lock.
+ */
 #define JOBQ_MAX_UNSTARTABLE	1024
-typedef struct UnstartableType
+typedef struct UnstartableTypes
 {
-	int32		type_id;
-	pg_uuid_t	job;			/* that tried last */
-} UnstartableType;
+	int			ntypes;			/* those beyond the array included */
+	struct
+	{
+		int32		type_id;
+		pg_uuid_t	job;		/* the last one that tried to start */
+	}			types[JOBQ_MAX_UNSTARTABLE];
+} UnstartableTypes;
 
 /* The breaker of a job type (breaker.h). */
 #define JOBQ_BREAKERS		256
@@ -144,6 +151,27 @@ typedef struct Compaction
 	pg_atomic_uint32 imports;		/* of snapshots, begun in this database's sessions */
 	pg_atomic_uint64 pause_until;	/* MonoTime; until then no executor begins a job. 0: no pause */
 } Compaction;
+
+/* The maintenance process (maintenance.h).  Under JobqShmem->lock. */
+typedef struct MaintenanceProcess
+{
+	bool		busy;			/* started and not ended */
+	pid_t		pid;			/* 0: not attached */
+	MonoTime	started;
+	bool		compacts;		/* it was started to compact the queue */
+	TimestampTz need;			/* expires_at of a row without a partition, 0:
+								 * none */
+	uint32		done;			/* runs that did all of their work */
+	uint32		failed;			/* runs that did not: try again later */
+} MaintenanceProcess;
+
+/* The housekeeping process (housekeeping.h).  Under JobqShmem->lock. */
+typedef struct HousekeepingProcess
+{
+	bool		busy;			/* started and not ended */
+	pid_t		pid;			/* 0: not attached */
+	MonoTime	started;
+} HousekeepingProcess;
 
 /* Why a database's last dispatcher has ended. */
 typedef enum DispatcherEnd
@@ -205,19 +233,10 @@ typedef struct JobqDb
 	Oid			dboid;			/* InvalidOid: free */
 	Lifecycle	lifecycle;
 	DispatcherProcess dispatcher;
-	bool		maintenance_busy;	/* started and not ended (maintenance.c) */
-	pid_t		maintenance_pid;	/* 0: not attached */
-	MonoTime	maintenance_started;
-	bool		maintenance_compacts;	/* it was started to compact the queue */
-	TimestampTz maintenance_need;	/* expires_at of a row without a partition, 0: none */
-	uint32		maintenance_done;	/* runs that did all they should */
-	uint32		maintenance_failed; /* runs that did not: try again later */
-	bool		chores_busy;	/* started and not ended (housekeeping.c) */
-	pid_t		chores_pid;		/* 0: not attached */
-	MonoTime	chores_started;
+	MaintenanceProcess maintenance;
+	HousekeepingProcess housekeeping;
 	Compaction	compaction;
-	int			nunstartable;	/* types whose tool cannot be started here (exec_unstartable_types.c), those beyond the array included */
-	UnstartableType unstartable[JOBQ_MAX_UNSTARTABLE];
+	UnstartableTypes unstartable;
 
 	/* under mutex */
 	slock_t		mutex;
