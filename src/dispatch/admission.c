@@ -9,11 +9,14 @@
 #include "utils/hsearch.h"
 #include "utils/timestamp.h"
 
-#include "dispatch/dispatcher.h"
+#include "dispatch/admission.h"
+#include "lanes/ready_queue.h"
 #include "limits/concurrency_keys.h"
+#include "limits/type_state.h"
 #include "limits/weight.h"
 #include "pressure/pressure_rules.h"
 #include "tables/bad_rows.h"
+#include "workers/executor_pool.h"
 
 void
 admission_init(MemoryContext context, JobqDb *db)
@@ -25,16 +28,6 @@ admission_init(MemoryContext context, JobqDb *db)
 }
 
 /* ---------- what has changed ---------- */
-
-void
-type_open(TypeState *t)
-{
-	door_open(&t->own.door);
-	for (int i = 0; i < t->nlimits; i++)
-		door_open(&t->limits[i]->door);
-	if (weight_budget > 0)
-		weight_unpark();
-}
 
 /* Nobody waits at any. */
 static void
@@ -157,36 +150,7 @@ admission_clock_was_set(TimestampTz now)
 	try_all();
 }
 
-/* ---------- may it start now ---------- */
-
-static bool
-type_is_blocked(TypeState *t, TimestampTz now)
-{
-	if (!t->known || t->refused || t->blocked || t->trouble[0] != '\0' ||
-		(t->held_until != 0 && t->held_until > mono_now()) ||
-		(t->breaker.state != BREAKER_CLOSED && type_breaker_blocks(t)))
-		return true;
-	return t->paused && t->paused_until > now && t->pause_ends > mono_now();
-}
-
-bool
-type_may_start(TypeState *t, TimestampTz now)
-{
-	return !type_is_blocked(t, now);
-}
-
-bool
-type_is_quiet(TypeState *t)
-{
-	if (t == NULL || !t->known)
-		return false;
-	for (int i = 0; i < t->nlimits; i++)
-	{
-		if (t->limits[i]->door.shut)
-			return true;
-	}
-	return !dlist_is_empty(&t->parked) || t->own.door.shut || (t->role != NULL && t->role->door.shut);
-}
+/* ---------- timers ---------- */
 
 MonoTime
 admission_next_timer(void)
@@ -236,7 +200,7 @@ admission_timers(TimestampTz now)
 		}
 		if (t->breaker.limit > 0)
 			type_breaker_timer(t, mono);
-		if (!dlist_is_empty(&t->parked) && !type_is_blocked(t, now))
+		if (!dlist_is_empty(&t->parked) && type_may_start(t, now))
 			groups_unpark(&t->parked);
 	}
 }

@@ -40,6 +40,7 @@
 
 #include "base/conditional_lock.h"
 #include "base/session.h"
+#include "dispatch/admission.h"
 #include "dispatch/dispatcher_wait.h"
 #include "dispatch/inbox.h"
 #include "dispatch/lane_reader.h"
@@ -57,6 +58,7 @@
 #include "shared/wait_events.h"
 #include "shared/worker_need.h"
 #include "tables/table_fit.h"
+#include "workers/executor_pool.h"
 
 #define PAUSED_MS			5
 #define UNFIT_RETRY_MS		1000
@@ -79,7 +81,9 @@ static int32 my_home = 0;
 
 PGDLLEXPORT void jobq_dispatcher_main(Datum arg);
 
-void
+static void set_trouble(const char *fmt,...) pg_attribute_printf(1, 2);
+
+static void
 set_trouble(const char *fmt,...)
 {
 	char		text[sizeof(db->trouble) + MAX_MULTIBYTE_CHAR_LEN];

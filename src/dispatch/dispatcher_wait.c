@@ -11,8 +11,8 @@
 
 #include "utils/timestamp.h"
 
-#include "dispatch/dispatcher.h"
 #include "dispatch/dispatcher_wait.h"
+#include "workers/executor_pool.h"
 
 #define LINGER_US		200		/* twice what it takes to find one job */
 

@@ -16,6 +16,7 @@
 #include "dispatch/inbox.h"
 #include "dispatch/wakeup_filter.h"
 #include "limits/concurrency_keys.h"
+#include "workers/executor_pool.h"
 
 #define TAKE_AT_ONCE		256		/* publications copied under the spinlock */
 

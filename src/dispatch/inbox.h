@@ -5,7 +5,7 @@
 #ifndef JOBQ_INBOX_H
 #define JOBQ_INBOX_H
 
-#include "dispatch/dispatcher.h"
+#include "lanes/queue_scan.h"
 
 /* What a look at the ring has told besides keys; set, never cleared by take_publications. */
 typedef struct News
@@ -29,6 +29,14 @@ extern void run_commands(QueueScan *scan);
 /* The process ends: what is left of commands goes back to shared memory, for the next one. */
 extern void intake_leave(void);
 extern void hand_out_cancels(MonoTime now);
+/* Holds a job that can't go back to its lane at once. */
+extern void hold_job(const JobRef *ref, MonoTime until, bool for_partition);
+/* Puts a job back into its lane. */
+extern void return_job(const JobRef *ref);
+/* Reads the keys again, as if they were published. */
+extern void probe_again(const LaneKeys *keys);
+/* Repeats a cancel that met an attempt which ended otherwise. */
+extern void cancel_after_all(const pg_uuid_t *id, const char *reason);
 /* Something waits here for a turn with a transaction. */
 extern bool intake_pending(void);
 extern bool intake_cancels_pending(void);

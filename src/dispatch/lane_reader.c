@@ -10,11 +10,15 @@
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
+#include "dispatch/admission.h"
 #include "dispatch/inbox.h"
 #include "dispatch/lane_reader.h"
+#include "lanes/ready_queue.h"
 #include "limits/concurrency_keys.h"
 #include "limits/tenant_limit.h"
+#include "limits/type_rates.h"
 #include "limits/weight.h"
+#include "workers/executor_pool.h"
 
 #define SWEEP_ENTRIES		2000	/* index entries read per tick */
 

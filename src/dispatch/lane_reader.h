@@ -5,7 +5,7 @@
 #ifndef JOBQ_LANE_READER_H
 #define JOBQ_LANE_READER_H
 
-#include "dispatch/dispatcher.h"
+#include "lanes/queue_scan.h"
 
 /* Forgets all lanes and reads every one there is. */
 extern void full_scan(QueueScan *scan);

@@ -14,6 +14,7 @@
 #include "jobq.h"
 
 #include "dispatch/wakeup_filter.h"
+#include "limits/type_state.h"
 
 static JobqDb *db;
 static int32 recent[JOBQ_QUIET_TYPES];	/* published lately, each once */

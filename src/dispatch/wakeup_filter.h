@@ -5,7 +5,7 @@
 #ifndef JOBQ_WAKEUP_FILTER_H
 #define JOBQ_WAKEUP_FILTER_H
 
-#include "dispatch/dispatcher.h"
+#include "shared/shmem.h"
 
 /* A new dispatcher wants to hear of everything. */
 extern void quiet_init(JobqDb *db);

@@ -29,8 +29,8 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "dispatch/dispatcher.h"
 #include "lanes/ready_queue.h"
+#include "limits/type_state.h"
 
 static MemoryContext ready_context;
 static pairingheap *ready;

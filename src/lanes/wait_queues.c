@@ -6,7 +6,8 @@
 
 #include "utils/hsearch.h"
 
-#include "dispatch/dispatcher.h"
+#include "lanes/ready_queue.h"
+#include "limits/type_state.h"
 
 static HTAB *all_waiting = NULL;
 

@@ -25,6 +25,7 @@
 #include "utils/memutils.h"
 
 #include "limits/concurrency_keys.h"
+#include "workers/executor_pool.h"
 
 #define MAX_IDLE	4096
 

@@ -7,7 +7,8 @@
 #ifndef JOBQ_CONCURRENCY_KEYS_H
 #define JOBQ_CONCURRENCY_KEYS_H
 
-#include "dispatch/dispatcher.h"
+#include "lanes/queue_scan.h"
+#include "limits/type_state.h"
 
 /* Jobs of one key in one lane. */
 typedef struct KeyLane

@@ -16,8 +16,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-#include "dispatch/dispatcher.h"
-#include "lanes/ready_queue.h"
+#include "limits/job_limit.h"
 #include "registry/job_types.h"
 #include "registry/options.h"
 #include "tables/bad_rows.h"
@@ -297,63 +296,4 @@ limits_clock_was_set(TimestampTz now)
 	hash_seq_init(&status, shared);
 	while ((s = hash_seq_search(&status)) != NULL)
 		rate_clock_was_set(&s->limit.rate, now);
-}
-
-/* ---------- rates: what all limits of a type are told ---------- */
-
-JobLimit *
-type_closed_by_rate(TypeState *t, TimestampTz now)
-{
-	if (t->own.rate.limit > 0 && rate_is_closed(&t->own.rate, now))
-		return &t->own;
-	for (int i = 0; i < t->nlimits; i++)
-	{
-		if (t->limits[i]->rate.limit > 0 && rate_is_closed(&t->limits[i]->rate, now))
-			return t->limits[i];
-	}
-	return NULL;
-}
-
-void
-type_take(TypeState *t)
-{
-	if (t->own.rate.limit > 0)
-		rate_take(&t->own.rate);
-	for (int i = 0; i < t->nlimits; i++)
-	{
-		if (t->limits[i]->rate.limit > 0)
-			rate_take(&t->limits[i]->rate);
-	}
-}
-
-void
-type_note_start(TypeState *t, TimestampTz started)
-{
-	if (t->own.rate.limit > 0)
-		rate_note(&t->own.rate, started);
-	for (int i = 0; i < t->nlimits; i++)
-	{
-		if (t->limits[i]->rate.limit > 0)
-			rate_note(&t->limits[i]->rate, started);
-	}
-}
-
-void
-type_refund(TypeState *t)
-{
-	if (t->own.rate.limit > 0)
-		rate_refund(&t->own.rate);
-	for (int i = 0; i < t->nlimits; i++)
-	{
-		if (t->limits[i]->rate.limit > 0)
-			rate_refund(&t->limits[i]->rate);
-	}
-}
-
-void
-type_retake(TypeState *t)
-{
-	t->own.rate.pending += t->own.rate.limit > 0;
-	for (int i = 0; i < t->nlimits; i++)
-		t->limits[i]->rate.pending += t->limits[i]->rate.limit > 0;
 }

@@ -39,6 +39,10 @@ limit_has_room(const JobLimit *limit, int executor, bool exec)
 
 /* ---- those that types share ---- */
 extern void limits_init(MemoryContext context);
+/* True if there is a shared limit of that name, with a rate. */
+extern bool limit_has_rate(const char *name);
+/* Loads limits again that lack a window for their rate. */
+extern void limits_retry_windows(void);
 /* Reads jobq.limits again, whose lock is held; what runs is to be counted anew. */
 extern void limits_load(void);
 /* Before what runs is counted anew. */

@@ -9,7 +9,7 @@
 #include "utils/memutils.h"
 #include "utils/syscache.h"
 
-#include "dispatch/dispatcher.h"
+#include "limits/role_state.h"
 
 static HTAB *roles = NULL;
 dlist_head	all_roles = DLIST_STATIC_INIT(all_roles);

@@ -7,7 +7,9 @@
  */
 #include "jobq.h"
 
-#include "dispatch/dispatcher.h"
+#include "limits/type_breaker.h"
+#include "limits/type_state.h"
+#include "registry/job_types.h"
 #include "shared/breaker.h"
 
 static void

@@ -14,11 +14,13 @@
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
 
+#include "lanes/ready_queue.h"
+#include "limits/type_state.h"
+#include "limits/weight.h"
 #include "maintenance/maintenance_schedule.h"
 #include "pressure/pressure_rules.h"
 #include "registry/job_types.h"
 #include "registry/options.h"
-#include "workers/executor_pool.h"
 
 #define CLEAN_RUNS_TO_BATCH	3
 #define SHORT_RUN_US		5000	/* average above that: not batched */
@@ -348,6 +350,41 @@ types_forget(void)
 	}
 	if (forgotten > 0)
 		elog(DEBUG1, "jobq: forgot %d job types that were dropped", forgotten);
+}
+
+/* ---------- may it start now ---------- */
+
+bool
+type_may_start(TypeState *t, TimestampTz now)
+{
+	if (!t->known || t->refused || t->blocked || t->trouble[0] != '\0' ||
+		(t->held_until != 0 && t->held_until > mono_now()) ||
+		(t->breaker.state != BREAKER_CLOSED && type_breaker_blocks(t)))
+		return false;
+	return !t->paused || t->paused_until <= now || t->pause_ends <= mono_now();
+}
+
+void
+type_open(TypeState *t)
+{
+	door_open(&t->own.door);
+	for (int i = 0; i < t->nlimits; i++)
+		door_open(&t->limits[i]->door);
+	if (weight_budget > 0)
+		weight_unpark();
+}
+
+bool
+type_is_quiet(TypeState *t)
+{
+	if (t == NULL || !t->known)
+		return false;
+	for (int i = 0; i < t->nlimits; i++)
+	{
+		if (t->limits[i]->door.shut)
+			return true;
+	}
+	return !dlist_is_empty(&t->parked) || t->own.door.shut || (t->role != NULL && t->role->door.shut);
 }
 
 /* ---------- tools that can't be started ---------- */

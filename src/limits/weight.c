@@ -9,6 +9,8 @@
  */
 #include "jobq.h"
 
+#include "lanes/ready_queue.h"
+#include "limits/type_state.h"
 #include "limits/weight.h"
 #include "pressure/pressure_rules.h"
 

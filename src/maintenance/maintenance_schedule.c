@@ -10,7 +10,6 @@
 
 #include "utils/timestamp.h"
 
-#include "dispatch/dispatcher.h"
 #include "maintenance/housekeeping.h"
 #include "maintenance/maintenance.h"
 #include "maintenance/maintenance_schedule.h"

@@ -10,6 +10,8 @@
 extern void upkeep_init(JobqDb *db);
 extern void upkeep_turn(MonoTime now);
 extern MonoTime upkeep_next_timer(void);
+/* Asks for a partition that takes a history row of that time: the next turn starts maintenance. */
+extern void request_partition(TimestampTz need);
 /* The next turn starts the chores. */
 extern void upkeep_now(void);
 /* The next turn starts maintenance, which brings the names of renamed roles up to date. */

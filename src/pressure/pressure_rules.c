@@ -26,7 +26,7 @@
 #include "utils/timestamp.h"
 
 #include "base/conditional_lock.h"
-#include "dispatch/dispatcher.h"
+#include "dispatch/admission.h"
 #include "pressure/pressure_rules.h"
 #include "pressure/pressure_signals.h"
 #include "registry/job_types.h"

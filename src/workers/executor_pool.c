@@ -12,8 +12,10 @@
 #include "postmaster/bgworker.h"
 #include "utils/timestamp.h"
 
+#include "dispatch/inbox.h"
 #include "limits/concurrency_keys.h"
 #include "limits/tenant_limit.h"
+#include "limits/type_rates.h"
 #include "limits/weight.h"
 #include "workers/executor_pool.h"
 

@@ -5,7 +5,8 @@
 #ifndef JOBQ_EXECUTOR_POOL_H
 #define JOBQ_EXECUTOR_POOL_H
 
-#include "dispatch/dispatcher.h"
+#include "lanes/queue_scan.h"
+#include "limits/type_state.h"
 #include "postmaster/bgworker.h"
 
 typedef struct Executor
@@ -37,9 +38,6 @@ extern int	executors_end;
 /* The executor that goes with a slot of ours. */
 extern Executor *executor_of(const Slot *slot);
 
-#define START_RETRY_US		INT64CONST(1000000)
-#define MAX_RETRY_US		INT64CONST(60000000)
-
 /* A cell is free again: its type, whose count has been lowered. */
 extern TypeState *executor_vacate(Executor *e, int cell);
 /* Its tool has ended; how, is being written. */
@@ -55,5 +53,42 @@ extern void reread_job(const JobRef *ref);
 extern bool worker_may_come(RoleState *role);
 
 extern void workers_init(MemoryContext context, JobqDb *db);
+
+typedef enum HandOut
+{
+	HANDED_OUT,
+	NO_CAPACITY,				/* nobody of this role can take it now */
+	LIMIT_FULL,					/* a limit of the type has no room: t->closed */
+	TOO_HEAVY,					/* jobq.max_weight has no room */
+	TENANT_FULL					/* its tenant runs as many as it may */
+} HandOut;
+
+extern void executors_init(MemoryContext context, JobqDb *db);
+/* Finds what is in flight in the slots that a former dispatcher handed out. */
+extern void executors_recover(void);
+extern HandOut hand_out(TypeState *t, const JobRef *ref, const char *cancel_reason, MonoTime now);
+/* A job of this type has been committed to an idle queue: who will get it may wake up. */
+extern void executors_alert(int32 type_id, int linger_us);
+/* Wakes everybody who was handed something since. */
+extern void executors_wake(void);
+/* Hears verdicts, buries dead executors; true: something changed. */
+extern bool executors_collect(MonoTime now);
+/* worker_pool.c: starts workers that are waited for; makes room between roles. */
+extern void executors_balance(MonoTime now);
+extern int	executors_running(void);
+/* The smallest concurrency_per_key of those that run of a key. */
+extern int	executors_per_key(uint64 key);
+/* Tells the rates of the types what has started since. */
+extern void executors_note_starts(void);
+/* The registry has changed: counts anew what runs under each limit. */
+extern void executors_recount(void);
+/* The limits of tenants have changed: counts anew what runs under each. */
+extern void executors_recount_tenants(QueueScan *scan);
+extern MonoTime executors_next_timer(void);
+/* Hand-out has stopped: takes back what nobody has begun. */
+extern void executors_take_back(bool cancels);
+extern void executors_dismiss(void);
+extern bool executors_cancel(const pg_uuid_t *id, CancelKind kind, const char *reason);
+extern bool executors_any(void);
 
 #endif

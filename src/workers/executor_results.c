@@ -12,7 +12,9 @@
 #include "port/pg_bitutils.h"
 #include "utils/timestamp.h"
 
+#include "dispatch/inbox.h"
 #include "limits/concurrency_keys.h"
+#include "maintenance/maintenance_schedule.h"
 #include "workers/executor_pool.h"
 
 static void

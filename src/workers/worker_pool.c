@@ -10,6 +10,7 @@
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
+#include "dispatch/inbox.h"
 #include "shared/process_start.h"
 #include "shared/worker_need.h"
 #include "workers/executor_pool.h"

@@ -1,0 +1,66 @@
+/*
+ * type_rates.c
+ *	  The rates of a job type: its own and those of the shared limits that it names.
+ *
+ * A type without a rate (TypeState.rated is false) calls nothing here.
+ */
+#include "jobq.h"
+
+#include "limits/type_rates.h"
+
+JobLimit *
+type_closed_by_rate(TypeState *t, TimestampTz now)
+{
+	if (t->own.rate.limit > 0 && rate_is_closed(&t->own.rate, now))
+		return &t->own;
+	for (int i = 0; i < t->nlimits; i++)
+	{
+		if (t->limits[i]->rate.limit > 0 && rate_is_closed(&t->limits[i]->rate, now))
+			return t->limits[i];
+	}
+	return NULL;
+}
+
+void
+type_take(TypeState *t)
+{
+	if (t->own.rate.limit > 0)
+		rate_take(&t->own.rate);
+	for (int i = 0; i < t->nlimits; i++)
+	{
+		if (t->limits[i]->rate.limit > 0)
+			rate_take(&t->limits[i]->rate);
+	}
+}
+
+void
+type_note_start(TypeState *t, TimestampTz started)
+{
+	if (t->own.rate.limit > 0)
+		rate_note(&t->own.rate, started);
+	for (int i = 0; i < t->nlimits; i++)
+	{
+		if (t->limits[i]->rate.limit > 0)
+			rate_note(&t->limits[i]->rate, started);
+	}
+}
+
+void
+type_refund(TypeState *t)
+{
+	if (t->own.rate.limit > 0)
+		rate_refund(&t->own.rate);
+	for (int i = 0; i < t->nlimits; i++)
+	{
+		if (t->limits[i]->rate.limit > 0)
+			rate_refund(&t->limits[i]->rate);
+	}
+}
+
+void
+type_retake(TypeState *t)
+{
+	t->own.rate.pending += t->own.rate.limit > 0;
+	for (int i = 0; i < t->nlimits; i++)
+		t->limits[i]->rate.pending += t->limits[i]->rate.limit > 0;
+}
