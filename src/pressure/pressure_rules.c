@@ -7,7 +7,7 @@
  * start.  A type's share is computed then and kept in its TypeState, so a job
  * pays nothing for rules, and no row is written.  A change of it ranks ready
  * lanes again, lets lanes go on whose block is over, and takes back jobs that
- * is taken back (admission_press).
+ * were handed out and have not begun (admission_press).
  *
  * Timers: the end of a signal's ttl, the next evaluation of a condition.  A
  * process of its own (signal_condition_worker.c) evaluates conditions one by

@@ -11,7 +11,7 @@
 #define TROUBLE_LEN	256
 
 static char found[BAD_ROWS_KINDS][TROUBLE_LEN]; /* by the last reading */
-static char known[BAD_ROWS_KINDS][TROUBLE_LEN]; /* by the one before: is in the log */
+static char known[BAD_ROWS_KINDS][TROUBLE_LEN]; /* by the reading before: is in the log */
 
 void
 bad_rows_begin(BadRows kind)

@@ -1,9 +1,10 @@
 /*
  * bad_rows.h
- *	  Rows of small tables that the dispatcher cannot use: a column is NULL or a value makes no sense.
+ *	  Rows of small tables that the dispatcher cannot use: a column is NULL or a
+ *	  value makes no sense.
  *
- * jobq's functions write no such row, plain SQL can.  The dispatcher goes on without it, and names it here for the log
- * and health().
+ * jobq's functions write no such row, plain SQL can.  The dispatcher ignores
+ * it, and names it here for the log and health().
  */
 #ifndef JOBQ_BAD_ROWS_H
 #define JOBQ_BAD_ROWS_H
@@ -16,11 +17,11 @@ typedef enum BadRows
 } BadRows;
 #define BAD_ROWS_KINDS (BAD_QUOTAS + 1)
 
-/* Around one reading of the table. */
+/* Enclose one reading of the table. */
 extern void bad_rows_begin(BadRows kind);
 extern void bad_rows_note(BadRows kind, const char *trouble);
 extern void bad_rows_end(BadRows kind);
-/* Returns what is wrong with the first of them, "" when all is well. */
+/* Returns a message about the first bad row, "" without one. */
 extern const char *bad_rows_trouble(void);
 
 #endif

@@ -1,15 +1,17 @@
 /*
  * database_identity.c
- *	  Who this database is to its jobs.
+ *	  The identity of a database, which its jobs store.
  *
- * A row of jobq.home stores the id of the very transaction that wrote it.  pg_upgrade, VACUUM FREEZE and
- * a physical copy keep the row's raw xmin, so the two still agree; a restored dump writes the row anew
- * and they do not.  A copy of the database made with TEMPLATE keeps xmin as well, but its oid is another.
- * The database is itself as long as every row agrees with both.
+ * A row of jobq.home stores the id of the very transaction that wrote it.
+ * pg_upgrade, VACUUM FREEZE and a physical copy keep the row's raw xmin, so the
+ * two still agree; a restored dump inserts the row again and they do not.  A
+ * copy of the database made with TEMPLATE keeps xmin as well, but has another
+ * oid.  The database is the jobs' own as long as every row agrees with both.
  *
- * The row is written by whoever needs it first, and nobody waits for him: the id is computed from what
- * makes this installation unique, so two who write it at the same time write the same.  Only adopt()
- * chooses another.
+ * The first process that needs the row writes it, and no other process waits:
+ * the id is computed from facts that make this installation unique, so two
+ * processes that write it at the same time write the same.  Only adopt()
+ * chooses another id.
  */
 #include "jobq.h"
 
@@ -48,7 +50,7 @@ typedef struct Home
 	bool		ours;
 } Home;
 
-/* Reads all rows; the newest names us.  By SnapshotSelf: what is committed now, and our own. */
+/* Reads all rows; the newest has the id.  SnapshotSelf shows rows that are committed now, and our own. */
 static Home
 read_home(Relation rel, Snapshot snapshot)
 {
@@ -87,7 +89,7 @@ compute_home_id(Oid relid)
 	return hash == 0 ? 1 : (int32) hash;
 }
 
-/* Writes the row, in the current (sub)transaction: its xmin is what the row must say. */
+/* Writes the row, in the current (sub)transaction: the row must name its xmin. */
 static int32
 create_home(Oid relid)
 {
@@ -105,7 +107,7 @@ create_home(Oid relid)
 	return id;
 }
 
-/* What jobq.home says.  Remembered for the rest of the transaction only: adopt() is plain SQL. */
+/* Returns the content of jobq.home, cached for the rest of the transaction only: adopt() is plain SQL. */
 static Home
 current_home(Oid relid)
 {

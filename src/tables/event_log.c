@@ -2,12 +2,14 @@
  * event_log.c
  *	  Lines of jobq.events.
  *
- * A type's level says which transitions are written: none, failures (what went wrong, and what was done about
- * it) or all.  What handlers, tools and clients write themselves (log_event, descriptor 3) is written at every
- * level.  An event's time is the moment it happened, which for the start of a SQL job is before it is written:
- * nothing is written before such a job has ended.
+ * A type's level selects the transitions that are written: none, failures
+ * (failures and the actions that they caused) or all.  Events of handlers,
+ * tools and clients (log_event, descriptor 3) are written at every level.  An
+ * event's time is the moment it happened.  For the start of a SQL job that is
+ * before the write, because nothing is written before such a job has ended.
  *
- * Ids come from a sequence with a cache, so they order the events of one moment and one process only.
+ * Ids come from a sequence with a cache, so they order the events of one moment
+ * and one process only.
  */
 #include "jobq.h"
 
@@ -105,7 +107,7 @@ event_row(Table *table, TimestampTz ts, const Datum *job, const bool *job_nulls,
 	return table_form_row(table, values, nulls);
 }
 
-/* The partition of its time may be gone (a job that ran for long): then it counts as of now. */
+/* Adds an event.  If the partition of its time is gone (a job that ran for long), it gets the current time. */
 bool
 event_add(EventLog *log, const Datum *values, const bool *nulls, JobType *type, const Event *event)
 {

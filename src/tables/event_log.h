@@ -1,9 +1,10 @@
 /*
  * event_log.h
- *	  Lines of jobq.events: who writes them, and which a type wants (options.events).
+ *	  Rows of jobq.events, and the level of each type (options.events).
  *
- * Rows are gathered and written many at a time, at the latest by events_end, in the transaction whose commit
- * makes them true.  A type that does not want an event costs the test of a flag and nothing else.
+ * Rows are gathered and written many at a time, at the latest by events_end, in
+ * the transaction whose commit makes them true.  An event below the type's
+ * level costs the test of a flag and nothing else.
  */
 #ifndef JOBQ_EVENT_LOG_H
 #define JOBQ_EVENT_LOG_H
@@ -24,7 +25,7 @@ typedef struct Event
 	Jsonb	   *data;			/* NULL: none */
 } Event;
 
-/* Where a transaction's events go. */
+/* The events of a transaction. */
 typedef struct EventLog
 {
 	Partition	partition;
@@ -33,13 +34,13 @@ typedef struct EventLog
 	int			nrows;
 } EventLog;
 
-/* All transitions, or those that went wrong? */
+/* True if the type's level includes events of that level. */
 #define EVENTS_WANTED(jobtype, lowest)	((jobtype) != NULL && (jobtype)->events >= (lowest))
 
 extern void events_begin(EventLog *log);
 extern void events_write(EventLog *log);
 extern void events_end(EventLog *log);
-/* Is there a partition for events of then, or of now? */
+/* True if there is a partition for events of that time, or of now. */
 extern bool events_ready(EventLog *log, TimestampTz ts);
 /* Adds one, of a job whose columns these are (of jobq.queue); false when it has no partition. */
 extern bool event_add(EventLog *log, const Datum *values, const bool *nulls, JobType *type, const Event *event);

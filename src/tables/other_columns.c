@@ -1,9 +1,9 @@
 /*
  * other_columns.c
- *	  Columns of our tables that jobq does not know: see other_columns.h.
+ *	  Columns of jobq's tables that jobq does not know: see other_columns.h.
  *
- * Defaults run as the owner of the table, as restricted as the expressions of an index in VACUUM: the executor process that
- * writes a row is a superuser's.
+ * Defaults run as the owner of the table, as restricted as the expressions of an
+ * index in VACUUM: the exec worker that writes a row is a superuser's process.
  */
 #include "jobq.h"
 
@@ -82,7 +82,7 @@ copy_old(Table *t, const bool *known, ItemPointer old)
 
 /* ---------- the whole row ---------- */
 
-/* Generated columns, then NOT NULL and CHECK constraints. */
+/* Computes generated columns, then checks NOT NULL and CHECK constraints. */
 static void
 finish_row(Table *t)
 {

@@ -2,11 +2,13 @@
  * partition.c
  *	  The partition that holds a moment: finding it, opening it past the parent, making it.
  *
- * The parent is locked for the look-up only as any reader locks it; our lock keeps the open partition what it
- * is until the transaction ends, so its bounds are remembered.
+ * The parent is locked for the look-up only as any reader locks it.  The lock
+ * of an open partition keeps its bounds until the transaction ends, so they are
+ * cached.
  *
- * A client that needs a partition has it made by a process with a transaction of its own, and waits: in the client's
- * transaction the parents would stay locked against the maintenance process for as long as it is open.
+ * A client that needs a partition has it made by a process with a transaction
+ * of its own, and waits.  In the client's transaction the parents would stay
+ * locked against the maintenance process for as long as it is open.
  */
 #include "jobq.h"
 
@@ -35,8 +37,8 @@
 PG_FUNCTION_INFO_V1(jobq_want_partitions);
 
 /*
- * The partition of a table partitioned by one timestamptz range that holds ts, and its bounds; InvalidOid:
- * none.
+ * Returns the partition of a table partitioned by one timestamptz range that
+ * holds ts, and its bounds; InvalidOid: none.
  */
 static Oid
 partition_for(const char *parent, TimestampTz ts, TimestampTz *from, TimestampTz *to)
@@ -116,7 +118,7 @@ all_exist(TimestampTz need)
 		partition_exists("alerts", now);
 }
 
-/* True if another process can't: it does not see the table, or would wait for a lock of this transaction. */
+/* True if no other process can: it does not see the table, or would wait for a lock of this transaction. */
 static bool
 only_we_can(const char *parent)
 {
@@ -170,7 +172,7 @@ partitions_make(TimestampTz need)
 	for (;;)
 	{
 		if (!maintenance_make_partitions(need) && JobqShmem == NULL)
-			make_here(need);	/* jobq is not preloaded, so no maintenance process can be kept out */
+			make_here(need);	/* jobq is not preloaded, so there is no maintenance process to block */
 		if (all_exist(need))
 			return true;
 		if (mono_exceeds(start, mono_now(), WAIT_LIMIT_MS))
@@ -182,7 +184,7 @@ partitions_make(TimestampTz need)
 	}
 }
 
-/* jobq._want_partitions(keep_completed): of a job that ends now; without them its end waits a moment. */
+/* jobq._want_partitions(keep_completed): asks for the partitions of a job that ends now; without them its end waits. */
 Datum
 jobq_want_partitions(PG_FUNCTION_ARGS)
 {

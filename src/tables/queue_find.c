@@ -2,9 +2,10 @@
  * queue_find.c
  *	  Finding live jobs by id, and locking one for a management call.
  *
- * Who manages a job may wait for another transaction that holds its row, but never for a handler.  A job
- * runs when its row says so or when an executor has begun it (its slot says so before it locks the row).
- * Then the answer is LOCK_BUSY, whatever the row's lock says.
+ * A management call may wait for another transaction that holds the job's row,
+ * but never for a handler.  A job runs when its row says so or when an executor
+ * has begun it (its slot says so before it locks the row).  Then the answer is
+ * LOCK_BUSY, also while the row's lock is free.
  */
 #include "jobq.h"
 
@@ -24,7 +25,7 @@
 #include "tables/queue_find.h"
 #include "tables/queue_table.h"
 
-/* An index of t that begins with these columns, of which it has no more; NULL: none that is valid. */
+/* Returns a valid index of t on exactly these columns; NULL: none. */
 Relation
 table_index(Table *t, const AttrNumber *columns, int ncolumns)
 {
@@ -46,7 +47,7 @@ table_index(Table *t, const AttrNumber *columns, int ncolumns)
 	return NULL;
 }
 
-/* Without an index: somebody dropped it, or it is being rebuilt. */
+/* Finds a job without the index, which was dropped or is being rebuilt. */
 static bool
 find_by_heap_scan(Table *queue, const pg_uuid_t *id, Snapshot snapshot)
 {
@@ -93,7 +94,7 @@ queue_find_by_id(Table *queue, const pg_uuid_t *id, Snapshot snapshot, Job *job)
 	return found;
 }
 
-/* Of this very version: an executor that has committed a newer one may not have said yet that it is done. */
+/* True if this very version has begun: an executor may have committed a newer one and not reported it yet. */
 bool
 job_has_begun(Job *job)
 {
@@ -113,7 +114,7 @@ job_is_running(Job *job)
 	return job->status == JOB_RUNNING || job_has_begun(job);
 }
 
-/* --- waiting for whoever holds a row --- */
+/* --- waiting for the holder of a row --- */
 
 static void
 wait_for_xid(TransactionId xid)
@@ -122,7 +123,7 @@ wait_for_xid(TransactionId xid)
 		XactLockTableWait(xid, NULL, NULL, XLTW_None);
 }
 
-/* Reads who locks or changes the row in the slot. */
+/* Returns the transaction that locks or changes the row in the slot. */
 static TransactionId
 slot_locker(TupleTableSlot *slot, uint16 *infomask)
 {
@@ -150,7 +151,7 @@ slot_is_locked(TupleTableSlot *slot)
 	return !TransactionIdIsCurrentTransactionId(xid) && TransactionIdIsInProgress(xid);
 }
 
-/* Ends when they have ended; what they did to the row the caller looks up again. */
+/* Waits until all lockers have ended; then the caller reads the row again. */
 static void
 wait_for_locker(TupleTableSlot *slot)
 {
@@ -160,7 +161,7 @@ wait_for_locker(TupleTableSlot *slot)
 	int			nmembers;
 	int			i;
 
-	ExecClearTuple(slot);		/* hold no page while we wait */
+	ExecClearTuple(slot);		/* no page stays pinned during the wait */
 	if (!TransactionIdIsValid(xid))
 		return;
 	if (!(infomask & HEAP_XMAX_IS_MULTI))
@@ -175,7 +176,7 @@ wait_for_locker(TupleTableSlot *slot)
 
 /* --- locking --- */
 
-/* *held: another transaction, no handler, has the row, which is left in the slot. */
+/* Tries to lock the row.  *held: another transaction, no handler, has it; then it is left in the slot. */
 static LockResult
 try_lock(Table *queue, Job *seen, Job *job, bool *held)
 {
@@ -216,7 +217,7 @@ queue_lock_or_wait(Table *queue, Job *seen, Job *job)
 	return result;
 }
 
-/* Whoever locks a waiting job may end it: then those behind it in its concurrency key may go. */
+/* Publishes the concurrency key of a waiting job that was locked: if the job ends, the next ones may start. */
 static void
 publish_key_of(Job *job)
 {

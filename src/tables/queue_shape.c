@@ -2,7 +2,8 @@
  * queue_shape.c
  *	  The columns of jobq.queue, jobq.history and jobq.dead_letters, as queue_table.h numbers them.
  *
- * A column that a release appends is appended here and in queue_table.h, behind those of the first release (row_map.h).
+ * A column that a release appends is appended here and in queue_table.h, behind
+ * those of the first release (row_map.h).
  */
 #include "jobq.h"
 
@@ -54,7 +55,7 @@ static const ShapeColumn queue_columns[] = {
 	{"keep_dead", INTERVALOID, NULLABLE}
 };
 
-/* Both tables have them: one function writes the rows. */
+/* Columns of both tables: one function writes the rows. */
 static const ShapeColumn finished_columns[] = {
 	{"id", UUIDOID, FILLED},
 	{"expires_at", TIMESTAMPTZOID, FILLED},

@@ -1,15 +1,18 @@
 /*
  * queue_table.c
- *	  Writing our tables past the executor, and locking a job by the very row version it was chosen from.
+ *	  Writes jobq's tables past the executor, and locks a job by the very row
+ *	  version it was chosen from.
  *
- * A Table is a relation opened with RowExclusiveLock and its indexes, those for concurrency keys when a row has
- * one; the functions do what ModifyTable does for a row, without plan, triggers and privilege checks: whoever calls has checked
- * what the SQL function allows.  Row numbers (rev) and publication are the caller's business.
+ * A Table is a relation opened with RowExclusiveLock and its indexes, those for
+ * concurrency keys when a row has one.  The functions write a row as
+ * ModifyTable does, without plan, triggers and privilege checks: the caller has
+ * checked the rights.  The caller also sets row numbers (rev) and publishes.
  *
- * queue_lock never waits and never follows an update chain: a job is known by (TID, id, rev), and
- * another version of it is "not mine".  The TID may be stale in every way: beyond the file's end, a line
- * pointer that was pruned or reused.  heap_lock_tuple must not see such a thing, so the version is
- * fetched first and its page stays pinned in between, which keeps pruning away.
+ * queue_lock never waits and never follows an update chain: a job is known by
+ * (TID, id, rev), and another version of it is "not mine".  The TID may be
+ * stale in every way: beyond the file's end, a line pointer that was pruned or
+ * reused.  heap_lock_tuple must not see such a TID, so the version is fetched
+ * first and its page stays pinned in between, which prevents pruning.
  */
 #include "jobq.h"
 
@@ -42,13 +45,14 @@ open_index(Table *t, Oid indexid)
 }
 
 /*
- * Which indexes hold only rows with a concurrency key, among those of the queue.  They are left closed until such a row
- * is written: opening them and asking their predicates would cost every other one.
+ * Returns the indexes of the queue that hold only rows with a concurrency key.
+ * They stay closed until such a row is written: opening them and testing their
+ * predicates would cost every other row.
  */
 static List *
 key_indexes(List *indexes)
 {
-	static List *seen = NIL;	/* whose answer is known: an index never changes its columns */
+	static List *seen = NIL;	/* indexes already classified: an index never changes its columns */
 	static List *found = NIL;
 	List	   *keyed = NIL;
 	MemoryContext old;
@@ -196,7 +200,7 @@ table_insert_tuples(Table *t, HeapTuple *tuples, int n)
 {
 	TupleTableSlot **slots = palloc(sizeof(TupleTableSlot *) * n);
 	TupleTableSlot *row = t->slot;
-	TupleDesc	desc = CreateTupleDescCopy(RelationGetDescr(t->rel));	/* nobody counts its slots */
+	TupleDesc	desc = CreateTupleDescCopy(RelationGetDescr(t->rel));	/* without a reference count */
 
 	/* a slot that owns its tuple is not asked for a copy */
 	for (int i = 0; i < n; i++)
@@ -218,9 +222,10 @@ table_insert_tuples(Table *t, HeapTuple *tuples, int n)
 }
 
 /*
- * The same, unless a unique index has the key already: then nothing remains of it and the answer is
- * false.  The row is inserted so that it can be taken back, as INSERT ... ON CONFLICT does, and whoever
- * meets it meanwhile waits only until we know.
+ * Inserts a row, unless a unique index has the key already: then no row remains
+ * and the answer is false.  The insertion is speculative, as that of INSERT ...
+ * ON CONFLICT, so another session that meets the row waits only until it is
+ * confirmed or removed.
  */
 bool
 table_insert_unless_conflict(Table *t, Datum *values, bool *nulls)
@@ -239,7 +244,7 @@ table_insert_unless_conflict(Table *t, Datum *values, bool *nulls)
 	return !conflict;
 }
 
-/* A row we hold, or that only our own transaction can touch, was changed by somebody else. */
+/* Raises an error if another transaction has changed a row that this one holds. */
 static void
 check_written(Table *t, TM_Result result)
 {
@@ -332,7 +337,7 @@ queue_lock_version(Table *queue)
 							0, &failure);
 }
 
-/* A job waits for the other one of its unique key; one that is only to be settled waits for nobody. */
+/* True if the job may run: it waits for the other one of its unique key, unless it is only to be settled. */
 static bool
 may_run(Table *queue, const JobRef *ref, Job *job)
 {
@@ -348,8 +353,8 @@ fetch_ref(Table *queue, const JobRef *ref)
 }
 
 /*
- * True if the job in the slot must wait for its sibling.  Looked at before the row is locked: to a client a locked row
- * is a job that runs.  Uses the slot.
+ * True if the job in the slot must wait for its sibling.  Call it before the
+ * row is locked: to a client a locked row is a job that runs.  Uses the slot.
  */
 static bool
 must_wait_for_sibling(Table *queue, const JobRef *ref)

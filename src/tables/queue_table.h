@@ -43,8 +43,9 @@ enum
 #define E_NATTS E_data
 
 /*
- * error_code of a job whose worker was terminated while its handler ran.  The first time costs no attempt.  The
- * next one does while the row still has this code, so the row remembers, whatever becomes of the dispatcher.
+ * error_code of a job whose worker was terminated while its handler ran.  The
+ * first time costs no attempt.  The next one does while the row still has this
+ * code: the row remembers it beyond the dispatcher's life.
  */
 #define CODE_TERMINATED	"57P01"
 
@@ -63,14 +64,14 @@ typedef struct Job
 #define JOB_ID(job)			(DatumGetUUIDP(JOB_ATT(job, Q_id)))
 #define JOB_INT(job, att)	(DatumGetInt32(JOB_ATT(job, att)))
 
-/* An open table of ours with its indexes, for writes past the executor.  No triggers fire. */
+/* An open table of jobq's with its indexes, for writes past the executor.  No triggers fire. */
 typedef struct Table
 {
 	Relation	rel;
 	EState	   *estate;
 	ResultRelInfo *rri;
 	TupleTableSlot *slot;
-	BlockNumber nblocks;		/* known to be there: nobody truncates while our lock is held */
+	BlockNumber nblocks;		/* known to exist: no process truncates while our lock is held */
 	List	   *closed;			/* indexes that are opened for the first row with a concurrency key */
 	const struct RowMap *map;
 	struct ExprState **defaults;	/* of columns that jobq does not know (other_columns.c); NULL: not prepared */
@@ -80,13 +81,13 @@ typedef struct Table
 extern void table_open_for_write(Table *t, Oid relid);
 extern void table_close_after_write(Table *t);	/* keeps the lock, as the executor does */
 extern void table_insert_row(Table *t, Datum *values, bool *nulls);
-/* A row for table_insert_tuples, in the current context. */
+/* Returns a row for table_insert_tuples, in the current context. */
 extern HeapTuple table_form_row(Table *t, Datum *values, bool *nulls);
-/* Several at once: cheaper, for tables whose rows need no conflict check.  Frees the tuples. */
+/* Inserts several rows at once: cheaper, for tables whose rows need no conflict check.  Frees the tuples. */
 extern void table_insert_tuples(Table *t, HeapTuple *tuples, int n);
-/* False, and no row, when a unique index has the key already. */
+/* Inserts a row; false, and no row, when a unique index has the key already. */
 extern bool table_insert_unless_conflict(Table *t, Datum *values, bool *nulls);
-/* *tid becomes the new version's. */
+/* Updates the row at *tid, which becomes the new version's. */
 extern void table_update_row(Table *t, ItemPointer tid, Datum *values, bool *nulls);
 extern void table_delete_row(Table *t, ItemPointer tid);
 
@@ -108,12 +109,12 @@ extern void job_from_slot(Table *queue, Job *job);
 extern Oid	status_oid(JobStatus status);
 extern JobStatus status_from_oid(Oid oid);
 extern const char *status_name(JobStatus status);
-/* This database's home id; create: makes it when there is none, else 0. */
+/* Returns this database's home id; create: makes it when there is none, else 0. */
 extern int32 home_id(bool create);
-/* Does the home row name us?  false after a restore. */
+/* True if the home row names this database; false after a restore. */
 extern bool home_is_ours(int32 *id);
 
-/* A new UUIDv7: ordered in time, increasing within a backend. */
+/* Makes a new UUIDv7: ordered in time, increasing within a backend. */
 extern void make_job_id(pg_uuid_t *id);
 
 #endif

@@ -1,6 +1,7 @@
 /*
  * queue_triggers.c
- *	  What plain SQL, COPY and logical apply do to our tables is published as what jobq's own functions do.
+ *	  Publishes writes of plain SQL, COPY and logical apply to jobq's tables, as
+ *	  jobq's own functions publish theirs.
  *
  * All are ENABLE ALWAYS, so that session_replication_role does not silence them.
  */
@@ -92,9 +93,9 @@ check_trigger(FunctionCallInfo fcinfo, const char *name)
 }
 
 /*
- * BEFORE ROW on jobq.queue, ENABLE ALWAYS: publishes rows written by plain SQL, COPY and logical
- * apply, and bumps rev, which fences every hand-out made from the older version.  The hash of the concurrency
- * key is ours to write.
+ * BEFORE ROW on jobq.queue, ENABLE ALWAYS: publishes rows written by plain SQL,
+ * COPY and logical apply, and bumps rev, which fences every hand-out made from
+ * the older version.  It also writes the hash of the concurrency key.
  */
 Datum
 jobq_queue_trigger(PG_FUNCTION_ARGS)

@@ -1,9 +1,11 @@
 /*
  * row_map.c
- *	  Checks tables of ours against their shapes, and reads rows by them: see row_map.h.
+ *	  Checks jobq's tables against their shapes, and reads rows by them: see
+ *	  row_map.h.
  *
- * A map is made once per process and relation, and again after a relcache invalidation.  Partitions have maps of their own:
- * one that was made after a column was dropped from its parent numbers the later columns differently.
+ * A map is made once per process and relation, and again after a relcache
+ * invalidation.  Partitions have maps of their own: one that was made after a
+ * column was dropped from its parent numbers the later columns differently.
  */
 #include "jobq.h"
 
@@ -56,7 +58,7 @@ relation_changed(Datum arg, Oid relid)
 		map->generation = 0;
 }
 
-/* A map of a relation that is gone is in no use. */
+/* Drops maps of relations that are gone. */
 static void
 drop_unused(void)
 {
@@ -99,7 +101,7 @@ cached_map(Oid relid)
 
 /* ---------- making a map ---------- */
 
-/* The shape of a table of ours; a partition has that of its root. */
+/* Returns the shape of a table of jobq's; a partition has that of its root. */
 static const Shape *
 shape_of(Relation rel)
 {
@@ -129,7 +131,7 @@ type_fits(Form_pg_attribute att, Oid type)
 		att->atttypmod == -1 && att->attcollation == get_typcollation(type);
 }
 
-/* 0: there is no live column of that name. */
+/* Returns the number of a column; 0: there is no live column of that name. */
 static AttrNumber
 find_column(TupleDesc desc, const char *name)
 {
@@ -143,7 +145,7 @@ find_column(TupleDesc desc, const char *name)
 	return 0;
 }
 
-/* The place of column i of the shape; what is wrong with it goes into the map. */
+/* Returns the place of column i of the shape; writes a mismatch into the map. */
 static AttrNumber
 place_column(RowMap *map, TupleDesc desc, int i)
 {
@@ -236,7 +238,7 @@ deform_other(const RowMap *map, HeapTuple tuple, TupleDesc desc, Datum *values, 
 	pfree(allnull);
 }
 
-/* A constraint that is not valid lets NULLs in from before it. */
+/* Returns a message about a NULL where none may be: a constraint that is not valid lets older ones in. */
 static const char *
 trouble_of_row(const RowMap *map, const bool *nulls)
 {
@@ -286,7 +288,7 @@ row_deform_by(const RowMap *map, Relation rel, HeapTuple tuple, Datum *values, b
 
 /* ---------- all of them ---------- */
 
-/* False: the table is locked. */
+/* Checks a table; false: it is locked. */
 static bool
 look_at(const Shape *shape, const char **trouble)
 {

@@ -1,10 +1,13 @@
 /*
  * row_map.h
- *	  Where the columns of our tables are: the check before any row of ours is read or written by column number.
+ *	  The places of columns in jobq's tables: the check before any row is read or
+ *	  written by column number.
  *
- * The owner of the tables may add columns, and a later release appends some.  Each file that numbers the columns of a
- * table also lists them (a Shape), and reads a row through row_deform.  The columns of the first release must be in
- * their places, with their types; later ones are found by name.  Columns that no Shape lists are the owner's.
+ * The owner of the tables may add columns, and a later release appends some.
+ * Each file that numbers the columns of a table also lists them (a Shape), and
+ * reads a row through row_deform.  The columns of the first release must be in
+ * their places, with their types; later ones are found by name.  Columns that
+ * no Shape lists are the owner's.
  */
 #ifndef JOBQ_ROW_MAP_H
 #define JOBQ_ROW_MAP_H
@@ -63,24 +66,27 @@ typedef struct RowMap
 {
 	Oid			relid;			/* hash key */
 	const Shape *shape;
-	uint64		generation;		/* relations_generation() that it was made at; 0: make it anew */
+	uint64		generation;		/* relations_generation() that it was made at; 0: make it again */
 	int			natts;			/* columns of the relation, dropped ones included */
 	bool		same;			/* they are those of the shape, in the same places */
 	AttrNumber	atts[MAX_SHAPE_COLUMNS];	/* the place of each column of the shape; 0: the table has none yet */
 	char		trouble[256];	/* '': the table fits */
 } RowMap;
 
-/* Of an open, locked table of ours or a partition.  55000 when jobq cannot work with it. */
+/* Returns the map of an open, locked table or partition.  55000 when jobq cannot work with it. */
 extern const RowMap *row_map(Relation rel);
-/* The same without the error: the map's trouble says why not. */
+/* The same without the error: the map's trouble has the reason. */
 extern const RowMap *row_map_look(Relation rel);
 /* Fills arrays as long as the shape.  A column that the table does not have yet reads as NULL. */
 extern void row_deform(Relation rel, HeapTuple tuple, Datum *values, bool *nulls);
-/* The same, but of a row with a NULL where none may be it returns what is wrong; NULL: nothing. */
+/* The same, but returns a message about a NULL where none may be; NULL: the row is fine. */
 extern const char *row_look(Relation rel, HeapTuple tuple, Datum *values, bool *nulls);
 /* The same for many rows of a relation. */
 extern void row_deform_by(const RowMap *map, Relation rel, HeapTuple tuple, Datum *values, bool *nulls);
-/* The first table that jobq cannot work with, in words, or "".  Waits for no lock: *complete is false when it could not look. */
+/*
+ * Returns a message about the first table that jobq cannot work with, or "".
+ * Waits for no lock: *complete is false when a table could not be checked.
+ */
 extern const char *tables_trouble(bool *complete);
 
 #endif

@@ -2,8 +2,9 @@
  * table_fit.c
  *	  Release and tables together: see table_fit.h.
  *
- * Both are looked at again only after a change.  What is locked now is looked at in the next turn; until then the last answer
- * holds: a table that an open transaction changes is locked against every reader.
+ * Both are checked again only after a change.  A table that is locked now is
+ * checked in the next turn; until then the last answer holds: a table that an
+ * open transaction changes is locked against every reader.
  */
 #include "jobq.h"
 
@@ -19,7 +20,7 @@
 static char last[512] = "";
 static uint64 release_seen_at = 0;	/* relations_generation() */
 
-/* False: pg_extension is locked. */
+/* Checks the release; false: pg_extension is locked. */
 static bool
 look_at_release(const char **trouble)
 {

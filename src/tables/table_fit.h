@@ -1,11 +1,11 @@
 /*
  * table_fit.h
- *	  Whether the extension's tables in this database are such that jobs may run.
+ *	  Checks whether the extension's release and tables fit the library.
  */
 #ifndef JOBQ_TABLE_FIT_H
 #define JOBQ_TABLE_FIT_H
 
-/* Why jobs may not run: the installed version, or a table that was changed; "": they may.  Waits for no lock. */
+/* Returns the reason why no job may run: the installed version, or a changed table; "": they fit.  Waits for no lock. */
 extern const char *fit_trouble(void);
 
 #endif

@@ -2,14 +2,16 @@
  * unique_key_lookup.c
  *	  Unique keys.
  *
- * The index (type, tenant, key, successor) admits two live rows of a key: one, and one more that was
- * queued while the first was running.  `successor` only tells the two apart; whichever of them is free
- * is used.  They never run at the same time: who is handed out while the other runs is put back, and
- * published again when the other has ended.
+ * The index (type, tenant, key, successor) admits two live rows of a key: one,
+ * and one more that was queued while the first was running.  `successor` only
+ * tells the two apart; a new row takes the value that is free.  They never run
+ * at the same time: a job that is handed out while the other runs is put back,
+ * and published again when the other has ended.
  *
- * An enqueue looks at committed rows with the latest snapshot, locks a waiting one, and inserts when
- * there is none.  Another open transaction with the key is met either at the row's lock or at the
- * unique index; both end in waiting for that transaction and looking again.
+ * An enqueue looks at committed rows with the latest snapshot, locks a waiting
+ * one, and inserts when there is none.  Another open transaction with the key
+ * is met either at the row's lock or at the unique index.  In both cases the
+ * enqueue waits for that transaction and looks again.
  */
 #include "jobq.h"
 
@@ -67,7 +69,7 @@ begin_scan(Table *queue, Snapshot snapshot, ScanKeyData *keys, int nkeys)
 	return scan;
 }
 
-/* The live rows of a key, as committed (or written by ourselves) at this moment: none, one or two. */
+/* Finds the live rows of a key, committed or our own, at this moment: none, one or two. */
 static int
 find_live(Table *queue, const UniqueKey *key, Job *found)
 {
@@ -103,7 +105,7 @@ finished_counts(TupleTableSlot *slot, const UniqueKey *key, TimestampTz now)
 												PointerGetDatum(key->tenant)));
 }
 
-/* The newest of several counts: ids rise. */
+/* True if the job in the slot is newer: ids rise. */
 static bool
 is_newer(TupleTableSlot *slot, const pg_uuid_t *than)
 {
@@ -184,11 +186,11 @@ find_finished(const UniqueKey *key, pg_uuid_t *id)
 	return found;
 }
 
-/* --- what an enqueue meets --- */
+/* --- the live job of a key --- */
 
 /*
- * Above READ COMMITTED a row that our snapshot does not show must not decide what we do.  Our own rows
- * do: they are newer than the snapshot, too.
+ * Raises 40001 if, above READ COMMITTED, our snapshot does not show the row: it
+ * must not decide.  Our own rows do, which are newer than the snapshot, too.
  */
 static void
 check_isolation(Table *queue, Job *job)
@@ -271,7 +273,7 @@ unique_wait(Table *queue, const UniqueKey *key, bool successor)
 
 /* --- the two jobs of a key --- */
 
-/* The other live job of this job's key. */
+/* Finds the other live job of this job's key. */
 static bool
 find_sibling(Table *queue, Job *job, Job *sibling)
 {
@@ -296,8 +298,9 @@ find_sibling(Table *queue, Job *job, Job *sibling)
 }
 
 /*
- * Both may have been begun at the same moment.  The younger gives way as soon as the other has begun;
- * the older only when the other has got as far as locking its row.
+ * True if this job must yield to its sibling: both may have been begun at the
+ * same moment.  The younger yields as soon as the other has begun; the older
+ * only when the other has locked its row.
  */
 bool
 unique_must_yield(Table *queue, Job *job)

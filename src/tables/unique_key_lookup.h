@@ -1,6 +1,7 @@
 /*
  * unique_key_lookup.h
- *	  Unique keys: what an enqueue with one meets, and that no two jobs with the same key run at once.
+ *	  Unique keys: the job that holds a key, and the rule that no two jobs of one
+ *	  key run at once.
  */
 #ifndef JOBQ_UNIQUE_KEY_LOOKUP_H
 #define JOBQ_UNIQUE_KEY_LOOKUP_H
@@ -26,19 +27,19 @@ typedef enum KeyState
 } KeyState;
 
 /*
- * What holds the key.  May wait for other transactions, never for a handler.
- * finished NULL: jobs that have finished do not count.
+ * Returns the state of the key.  May wait for other transactions, never for a
+ * handler.  finished NULL: jobs that have finished do not count.
  */
 extern KeyState unique_look(Table *queue, const UniqueKey *key, Job *job, pg_uuid_t *finished);
-/* After a failed insert: waits for whoever is inserting or deleting that row of the key. */
+/* Waits, after a failed insert, for the transaction that inserts or deletes that row of the key. */
 extern void unique_wait(Table *queue, const UniqueKey *key, bool successor);
 
 /*
- * A successor waits until its predecessor has ended.  True when the locked job must be put back because
- * the other job of its key runs.
+ * True if the locked job must be put back because the other job of its key runs:
+ * a successor waits until its predecessor has ended.
  */
 extern bool unique_must_yield(Table *queue, Job *job);
-/* At the end of an attempt: publishes the job that waits behind, with our commit. */
+/* Publishes the job that waits behind, at the end of an attempt, with our commit. */
 extern void unique_publish_sibling(Table *queue, Job *job);
 
 #endif
