@@ -26,12 +26,6 @@
 
 #include "helper.h"
 
-bool
-is_dots(const char *name)
-{
-	return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
-}
-
 /* ---- removing ---- */
 
 /* Opens a directory for taking it apart; one without permissions gets them first. */

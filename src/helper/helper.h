@@ -43,6 +43,7 @@
 #include <stdint.h>
 #include <limits.h>
 #include <poll.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/types.h>
 
@@ -89,6 +90,13 @@ struct linux_dirent64
 	unsigned char d_type;
 	char		d_name[];
 };
+
+/* True for the two entries that every directory has. */
+static inline bool
+is_dots(const char *name)
+{
+	return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
+}
 
 /* The last bytes of a stream. */
 typedef struct Ring
@@ -251,13 +259,19 @@ typedef struct Helper
 
 /* setup.c */
 extern bool setup_process(Helper *h, long parent_pid);
-extern void close_from(int first);
+
+/* log_and_clock.c */
 extern uint64_t now_us(void);
 extern uint64_t after_us(uint64_t now, uint64_t delay);
 extern void complain(const char *format,...) __attribute__((format(printf, 1, 2)));
 
+/* close_from.c */
+extern void close_from(int first);
+
 /* supervisor.c */
 extern int	supervise(Helper *h);
+
+/* send_frame.c */
 extern void send_frame(Helper *h, const Frame *frame);
 
 /* job.c */
@@ -383,6 +397,5 @@ extern void end_orphans(const Helper *h);
 extern void kill_leftovers(const Helper *h, const char *run);	/* what the tools of that dead helper have left */
 extern void run_cleaner(Helper *h, bool first) __attribute__((noreturn));	/* in the child */
 extern bool remove_tree(int parent, const char *name);
-extern bool is_dots(const char *name);
 
 #endif

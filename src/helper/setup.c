@@ -9,8 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -18,114 +16,9 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "helper.h"
-
-#define US_PER_S UINT64_C(1000000)
-
-uint64_t
-now_us(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t) ts.tv_sec * US_PER_S + (uint64_t) ts.tv_nsec / 1000;
-}
-
-uint64_t
-after_us(uint64_t now, uint64_t delay)
-{
-	return delay > NEVER - now ? NEVER : now + delay;
-}
-
-/*
- * One line on standard error, which is the server's log.  Where that is a pipe that nobody reads the
- * line is lost: we never wait for it.
- */
-void
-complain(const char *format,...)
-{
-	struct pollfd log = {STDERR_FILENO, POLLOUT, 0};
-	char		line[512];
-	va_list		args;
-	int			n = snprintf(line, sizeof(line), "jobq-helper: ");
-	int			error = errno;
-
-	va_start(args, format);
-	n += vsnprintf(line + n, sizeof(line) - (size_t) n - 1, format, args);
-	va_end(args);
-	if (n > (int) sizeof(line) - 2)
-		n = (int) sizeof(line) - 2;
-	line[n++] = '\n';
-	if (poll(&log, 1, 0) == 1 && write(STDERR_FILENO, line, (size_t) n) < 0)
-		log.revents = 0;		/* there is nobody to tell */
-	errno = error;
-}
-
-/* Without memory, because it also runs between clone and exec. */
-static int IN_CHILD
-parse_fd(const char *name)
-{
-	int			fd = 0;
-
-	for (; *name; name++)
-	{
-		if (*name < '0' || *name > '9' || fd > 100000000)
-			return -1;
-		fd = fd * 10 + (*name - '0');
-	}
-	return fd;
-}
-
-static void IN_CHILD
-close_listed(int dir, int first)
-{
-	char		buf[4096] __attribute__((aligned(8)));
-	long		n;
-
-	/* closing while listing may skip entries: list again until there is nothing more to close */
-	for (bool closed = true; closed;)
-	{
-		closed = false;
-		lseek(dir, 0, SEEK_SET);
-		while ((n = syscall(SYS_getdents64, dir, buf, sizeof(buf))) > 0)
-		{
-			long		at = 0;
-
-			while (at < n)
-			{
-				struct linux_dirent64 *entry = (struct linux_dirent64 *) (buf + at);
-				int			fd = parse_fd(entry->d_name);
-
-				if (fd >= first && fd != dir && close(fd) == 0)
-					closed = true;
-				at += entry->d_reclen;
-			}
-		}
-	}
-}
-
-void IN_CHILD
-close_from(int first)
-{
-	int			dir;
-
-#ifdef SYS_close_range
-	if (syscall(SYS_close_range, (unsigned) first, ~0U, 0) == 0)
-		return;
-#endif
-	dir = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (dir >= 0)
-	{
-		close_listed(dir, first);
-		close(dir);
-		return;
-	}
-	for (int fd = first; fd < 65536; fd++)
-		close(fd);
-}
 
 static bool
 setup_descriptors(void)

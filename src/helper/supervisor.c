@@ -42,23 +42,6 @@ lose_worker(Helper *h, int status)
 		job_kill(h, h->jobs[i]);
 }
 
-void
-send_frame(Helper *h, const Frame *frame)
-{
-	Frame		cut = *frame;
-
-	cut.version = h->version;
-	if (h->version == FRAME_OLD_VERSION && cut.type == FRAME_EXIT && cut.u.exit.kind == FRAME_OUTPUT_LIMIT)
-		cut.u.exit.kind = FRAME_EXITED; /* with 0, and a verdict that makes it a failure */
-	if (h->lost || frame_encode(&h->out, &cut, h->max_frame) || h->out.failed)
-		return;
-	if (cut.type == FRAME_EXIT)
-	{
-		output_cut(&cut.u.exit);
-		frame_encode(&h->out, &cut, h->max_frame);
-	}
-}
-
 static void
 flush(Helper *h)
 {
