@@ -20,4 +20,10 @@ extern bool try_transaction(const char *who, bool (*what) (void *), void *arg);
  */
 extern void run_limited(void (*what) (void *), void *arg, bool (*counts) (void), int ms, const char *message);
 
+/*
+ * Returns the directory below which jobq-helper makes the work directories of
+ * tools.  When that is not safe, jobq-helper uses the data directory.
+ */
+extern const char *workdir_parent(void);
+
 #endif

@@ -31,6 +31,7 @@
 #include "storage/fd.h"
 #include "utils/timestamp.h"
 
+#include "base/session.h"
 #include "exec_worker/exec_internal.h"
 
 #define RETRY_MIN_MS	100
@@ -120,14 +121,6 @@ is_private(const char *path)
 
 	return (mkdir(path, 0700) == 0 || errno == EEXIST) && lstat(path, &st) == 0 &&
 		S_ISDIR(st.st_mode) && st.st_uid == geteuid() && (st.st_mode & 022) == 0;
-}
-
-const char *
-workdir_parent(void)
-{
-	const char *dir = getenv("TMPDIR");
-
-	return dir && dir[0] == '/' ? dir : "/tmp";
 }
 
 /*

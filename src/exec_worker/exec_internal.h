@@ -101,8 +101,6 @@ extern void exec_hear(void);
 extern void exec_helper_lost(void);
 
 /* --- exec_helper_process.c: the process and its socket --- */
-/* The directory under which its work directories are made, unless that is not safe. */
-extern const char *workdir_parent(void);
 /* Is there a helper to send to?  Starts one unless it is too early after the last. */
 extern bool helper_ready(void);
 extern pgsocket helper_socket(void);	/* PGINVALID_SOCKET: no helper */

@@ -23,7 +23,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-#include "exec_worker/exec_internal.h"
+#include "base/session.h"
 #include "maintenance/disk_watch.h"
 #include "pressure/pressure_signals.h"
 
