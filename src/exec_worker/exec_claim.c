@@ -229,7 +229,7 @@ claim_to_start(Claims *batch, Claim *claim, Job *job, JobType *type)
 	}
 	mark_running(batch, x, job);
 	/* before a reader sees the claim; of a job that an instance takes over, nothing is told before its end */
-	MySlot->cells[cell_of(x)].starting = !x->warm;
+	MySlot->cells[x->cell].starting = !x->warm;
 	pg_write_barrier();
 	remember_row(x, job);
 	remember_log_fields(x, log_fields(type, DatumGetJsonbP(JOB_ATT(job, Q_payload))));
@@ -242,7 +242,7 @@ static void
 claim_one(Claims *batch, Claim *claim)
 {
 	ExecJob    *x = claim->job;
-	Cell	   *cell = &MySlot->cells[cell_of(x)];
+	Cell	   *cell = &MySlot->cells[x->cell];
 	JobType    *type;
 	Job			job;
 
@@ -288,7 +288,7 @@ static void
 apply(Claim *claim)
 {
 	ExecJob    *x = claim->job;
-	Cell	   *cell = &MySlot->cells[cell_of(x)];
+	Cell	   *cell = &MySlot->cells[x->cell];
 	Frame		frame = {.type = FRAME_START};
 
 	if (!claim->start)
@@ -303,30 +303,14 @@ apply(Claim *claim)
 				wake_waiters(exec_db, &x->ref.id, claim->status);
 		}
 		cell->need = claim->need;
-		exec_forget(x, claim->verdict);
+		exec_job_forget(x, claim->verdict);
 		return;
 	}
-	x->state = EXEC_STARTED;
+	exec_job_started(x);
 	cell->started_at = x->started_at;
 	frame.u.start = claim->frame;
 	if (!helper_queue(&frame, claim->answer))
-		exec_ended(x, FRAME_START_FAILED, E2BIG, "the frame for jobq-helper is too long");
-}
-
-static void
-take(Claim *claim, int cellno)
-{
-	static uint64 last_number = 0;
-	ExecJob    *x = &exec_jobs[cellno];
-
-	Assert(x->state == EXEC_FREE);
-	memset(x, 0, sizeof(*x));
-	x->state = EXEC_TAKEN;
-	x->context = AllocSetContextCreate(ExecContext, "jobq exec job", ALLOCSET_SMALL_SIZES);
-	x->number = ++last_number * JOBQ_CELLS + (uint64) cellno;
-	x->progress = get_float8_nan();
-	memset(claim, 0, sizeof(*claim));
-	claim->job = x;
+		exec_job_ended(x, FRAME_START_FAILED, E2BIG, "the frame for jobq-helper is too long");
 }
 
 /* No helper now, but soon: what was handed over can stay where it is. */
@@ -356,12 +340,12 @@ claims_make(void)
 int
 claims_take(Claims *claims)
 {
-	int			cellno;
+	int			cell;
 
 	if (!claims->can_start && helper_comes_soon())
 		return 0;
-	while (claims->n < JOBQ_CELLS && (cellno = slot_next()) >= 0)
-		take(&claims->all[claims->n++], cellno);
+	while (claims->n < JOBQ_CELLS && (cell = slot_next()) >= 0)
+		claims->all[claims->n++] = (Claim) {.job = exec_job_take(cell)};
 	return claims->n;
 }
 
@@ -386,6 +370,6 @@ claims_retry(Claims *claims, bool (*alone) (Claims *claims))
 		one->n = 1;
 		one->all[0] = claims->all[i];
 		if (!alone(one))
-			exec_forget(claims->all[i].job, VERDICT_STUCK);
+			exec_job_forget(claims->all[i].job, VERDICT_STUCK);
 	}
 }

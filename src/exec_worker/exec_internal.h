@@ -44,6 +44,7 @@ typedef struct ToolEvent
 typedef struct ExecJob
 {
 	ExecState	state;
+	int			cell;			/* its number in MySlot */
 	MemoryContext context;		/* all that belongs to the attempt; NULL while FREE */
 	uint64		number;			/* names the attempt in frames */
 	JobRef		ref;			/* the row as we wrote it last */
@@ -79,26 +80,34 @@ typedef struct ExecJob
 #define EXEC_MAX_EVENTS		100		/* of one attempt; more are counted, not kept */
 #define EXEC_MAX_PROGRESS	8192
 
-extern ExecJob exec_jobs[JOBQ_CELLS];
 extern MemoryContext ExecContext;	/* parent of the jobs' contexts */
 extern MemoryContext ExecTurnContext;	/* reset each turn of the loop; outlives transactions */
 extern JobqDb *exec_db;
 extern bool exec_stopping;		/* SHUTDOWN has been sent: only ends count now */
 
-#define cell_of(job) ((int) ((job) - exec_jobs))
+/* --- exec_jobs.c --- */
+/* Returns the entry behind "after" that is not FREE, NULL: there is none.  after NULL: the first. */
+extern ExecJob *exec_jobs_next(const ExecJob *after);
+/* Returns the STARTED job with that number in frames, or NULL. */
+extern ExecJob *exec_job_by_number(uint64 number);
+extern int	exec_jobs_count(ExecState state);
+
+extern ExecJob *exec_job_take(int cell);	/* FREE -> TAKEN */
+extern void exec_job_started(ExecJob *job); /* TAKEN -> STARTED */
+/* STARTED -> ENDED, by an EXIT frame; copies its texts. */
+extern void exec_job_exited(ExecJob *job, const FrameExit *exit);
+/* The same without a frame. */
+extern void exec_job_ended(ExecJob *job, int kind, int value, const char *message);
+extern void exec_jobs_helper_lost(void);	/* for all that are STARTED */
+/* Empties the entry and returns its cell to the dispatcher. */
+extern void exec_job_forget(ExecJob *job, Verdict verdict);
 
 /* --- exec_worker.c --- */
 /* Runs work in a transaction of its own.  NULL, or why it was rolled back (logged already). */
 extern ErrorData *exec_in_transaction(void (*work) (void *arg), void *arg);
-/* The tool's end, told by the helper or found out by us. */
-extern void exec_ended(ExecJob *job, int kind, int value, const char *message);
-/* Gives the cell back to the dispatcher and empties the entry. */
-extern void exec_forget(ExecJob *job, Verdict verdict);
-
 /* --- exec_messages.c --- */
 /* Takes what the helper has said since; its loss ends all jobs that run. */
 extern void exec_hear(void);
-extern void exec_helper_lost(void);
 
 /* --- exec_helper_process.c: the process and its socket --- */
 /* Is there a helper to send to?  Starts one unless it is too early after the last. */

@@ -20,52 +20,13 @@
 
 static bool any_ended;
 
-static ExecJob *
-job_by_number(uint64 number)
-{
-	ExecJob    *x = &exec_jobs[number % JOBQ_CELLS];
-
-	if (x->state != EXEC_STARTED || x->number != number)
-		return NULL;
-	return x;
-}
-
-void
-exec_helper_lost(void)
-{
-	int			i;
-
-	for (i = 0; i < JOBQ_CELLS; i++)
-	{
-		if (exec_jobs[i].state == EXEC_STARTED)
-			exec_ended(&exec_jobs[i], EXEC_HELPER_LOST, 0, "");
-	}
-}
-
-static FrameText
-keep_text(ExecJob *x, FrameText text)
-{
-	FrameText	kept = {MemoryContextAlloc(x->context, text.len + 1), text.len};
-
-	memcpy(unconstify(char *, kept.data), text.data, text.len);
-	unconstify(char *, kept.data)[text.len] = '\0';
-	return kept;
-}
-
 static void
 got_exit(ExecJob *x, const FrameExit *exit)
 {
-	x->end = *exit;
-	x->end.output = keep_text(x, exit->output);
-	x->end.stderr_tail = keep_text(x, exit->stderr_tail);
-	x->end.message = keep_text(x, exit->message);
-	x->end.error = keep_text(x, exit->error);
-	x->ended_at = GetCurrentTimestamp();
-	x->retry_at = 0;
-	x->state = EXEC_ENDED;
+	exec_job_exited(x, exit);
 	if (exit->kind != FRAME_START_FAILED)
 	{
-		slot_ended(cell_of(x));
+		slot_ended(x->cell);
 		any_ended = true;
 	}
 }
@@ -137,7 +98,7 @@ static void
 got_progress(ExecJob *x, FrameText text)
 {
 	ProgressWork work = {.job = x, .text = text};
-	Cell	   *cell = &MySlot->cells[cell_of(x)];
+	Cell	   *cell = &MySlot->cells[x->cell];
 
 	if (exec_in_transaction(parse_progress, &work) != NULL || !work.valid)
 		return;
@@ -189,15 +150,15 @@ got_frame(const Frame *frame)
 	switch (frame->type)
 	{
 		case FRAME_STARTED:
-			if ((x = job_by_number(frame->u.started.job)) == NULL)
+			if ((x = exec_job_by_number(frame->u.started.job)) == NULL)
 				break;
 			exec_type_started(x);
-			MySlot->cells[cell_of(x)].starting = false;
+			MySlot->cells[x->cell].starting = false;
 			if (x->tells_all)
 				keep_event(x, EXEC_EVENT_STARTED, NULL);
 			break;
 		case FRAME_EVENT:
-			if (exec_stopping || (x = job_by_number(frame->u.event.job)) == NULL)
+			if (exec_stopping || (x = exec_job_by_number(frame->u.event.job)) == NULL)
 				break;
 			if (frame->u.event.kind == FRAME_EVENT_PROGRESS)
 				got_progress(x, frame->u.event.text);
@@ -211,7 +172,7 @@ got_frame(const Frame *frame)
 				keep_event(x, frame->u.event.kind, &frame->u.event.text);
 			break;
 		case FRAME_EXIT:
-			if ((x = job_by_number(frame->u.exit.job)) != NULL)
+			if ((x = exec_job_by_number(frame->u.exit.job)) != NULL)
 				got_exit(x, &frame->u.exit);
 			break;
 	}
@@ -222,7 +183,7 @@ exec_hear(void)
 {
 	any_ended = false;
 	if (helper_socket() != PGINVALID_SOCKET && !helper_receive(got_frame))
-		exec_helper_lost();
+		exec_jobs_helper_lost();
 	if (any_ended)
 		slot_report();			/* before their ends are written: the next may come meanwhile */
 }

@@ -396,10 +396,10 @@ apply(Settlement *item)
 	{
 		case RESULT_SETTLED:
 			count_settled(item);
-			exec_forget(x, item->verdict);
+			exec_job_forget(x, item->verdict);
 			break;
 		case RESULT_NOT_MINE:
-			exec_forget(x, VERDICT_NOT_MINE);
+			exec_job_forget(x, VERDICT_NOT_MINE);
 			break;
 		case RESULT_EVENTS:
 			forget_events(x);
@@ -482,15 +482,15 @@ settlements_make(bool final)
 {
 	Settlements *settlements = NULL;
 	MonoTime	now = final ? DT_NOEND : mono_now();
-	int			i;
+	ExecJob    *x = NULL;
 
-	for (i = 0; i < JOBQ_CELLS; i++)
+	while ((x = exec_jobs_next(x)) != NULL)
 	{
-		if (!is_due(&exec_jobs[i], now))
+		if (!is_due(x, now))
 			continue;
 		if (settlements == NULL)
 			settlements = MemoryContextAllocZero(ExecTurnContext, sizeof(Settlements));
-		settlements->all[settlements->n++].job = &exec_jobs[i];
+		settlements->all[settlements->n++].job = x;
 	}
 	return settlements;
 }
@@ -499,12 +499,10 @@ MonoTime
 exec_settle_at(void)
 {
 	MonoTime	at = DT_NOEND;
-	int			i;
+	ExecJob    *x = NULL;
 
-	for (i = 0; i < JOBQ_CELLS; i++)
+	while ((x = exec_jobs_next(x)) != NULL)
 	{
-		ExecJob    *x = &exec_jobs[i];
-
 		if (x->state == EXEC_ENDED)
 			at = Min(at, x->retry_at);
 		else if (x->state == EXEC_STARTED && x->events_due != 0)

@@ -49,7 +49,6 @@
 #define KILL_SLACK_MS	2000	/* after the grace: how long the helper may take to report */
 #define LEAVE_STEP_MS	100		/* a wait that takes longer has been a stall */
 
-ExecJob		exec_jobs[JOBQ_CELLS];
 MemoryContext ExecContext;
 MemoryContext ExecTurnContext;
 JobqDb	   *exec_db;
@@ -91,47 +90,13 @@ exec_in_transaction(void (*work) (void *arg), void *arg)
 	return error;
 }
 
-/* ---------- jobs ---------- */
-
-void
-exec_forget(ExecJob *x, Verdict verdict)
-{
-	MemoryContextDelete(x->context);
-	x->context = NULL;
-	x->state = EXEC_FREE;
-	slot_done(cell_of(x), verdict);
-}
-
-void
-exec_ended(ExecJob *x, int kind, int value, const char *message)
-{
-	memset(&x->end, 0, sizeof(x->end));
-	x->end.kind = (uint8_t) kind;
-	x->end.value = value;
-	x->end.message = frame_text(MemoryContextStrdup(x->context, message));
-	x->ended_at = GetCurrentTimestamp();
-	x->retry_at = 0;
-	x->state = EXEC_ENDED;
-}
-
-static int
-count_jobs(ExecState state)
-{
-	int			n = 0;
-	int			i;
-
-	for (i = 0; i < JOBQ_CELLS; i++)
-		n += exec_jobs[i].state == state;
-	return n;
-}
-
 /* ---------- cancels ---------- */
 
 /* What is asked of a job: under the slot's lock, or by DDL that wants everybody to leave. */
 static CancelKind
 what_is_asked(ExecJob *x)
 {
-	CancelKind	kind = slot_cancelled(cell_of(x), x->reason, &x->has_reason);
+	CancelKind	kind = slot_cancelled(x->cell, x->reason, &x->has_reason);
 
 	if (kind == CANCEL_NONE && db_must_leave(exec_db))
 		kind = CANCEL_DDL;
@@ -141,11 +106,10 @@ what_is_asked(ExecJob *x)
 static void
 pass_on_cancels(void)
 {
-	int			i;
+	ExecJob    *x = NULL;
 
-	for (i = 0; i < JOBQ_CELLS; i++)
+	while ((x = exec_jobs_next(x)) != NULL)
 	{
-		ExecJob    *x = &exec_jobs[i];
 		Frame		frame = {.type = FRAME_CANCEL};
 		CancelKind	kind;
 
@@ -173,7 +137,7 @@ await_ends(int ms)
 {
 	int64		left = (int64) ms * 1000;
 
-	while (left > 0 && helper_socket() != PGINVALID_SOCKET && count_jobs(EXEC_STARTED) > 0)
+	while (left > 0 && helper_socket() != PGINVALID_SOCKET && exec_jobs_count(EXEC_STARTED) > 0)
 	{
 		int64		step = Min(left, LEAVE_STEP_MS * INT64CONST(1000));
 		int			events = WL_TIMEOUT | WL_POSTMASTER_DEATH | WL_SOCKET_READABLE;
@@ -202,14 +166,14 @@ stop_tools(int grace_ms)
 	helper_queue(&frame, 0);
 	if (!await_ends(grace_ms + KILL_SLACK_MS))
 		return false;
-	if (count_jobs(EXEC_STARTED) > 0)
+	if (exec_jobs_count(EXEC_STARTED) > 0)
 	{
 		helper_kill("it has not stopped its tools");
 		if (!await_ends(KILL_SLACK_MS))
 			return false;
 	}
 	helper_close(NULL);
-	exec_helper_lost();
+	exec_jobs_helper_lost();
 	return true;
 }
 
@@ -220,17 +184,15 @@ stop_tools(int grace_ms)
 static void
 on_worker_exit(int code, Datum arg)
 {
-	int			i;
+	ExecJob    *x = NULL;
 
 	if (!PostmasterIsAlive() || MySlot == NULL)
 		return;
 	MySlot->leaving = true;
 	AbortOutOfAnyTransaction();
 	exec_types_leave();
-	for (i = 0; i < JOBQ_CELLS; i++)
+	while ((x = exec_jobs_next(x)) != NULL)
 	{
-		ExecJob    *x = &exec_jobs[i];
-
 		if (x->state == EXEC_STARTED && x->asked == CANCEL_NONE)
 			x->asked = CANCEL_TAKE_BACK;
 	}
@@ -291,7 +253,7 @@ give_back(void)
 static bool
 is_idle(void)
 {
-	return count_jobs(EXEC_FREE) == JOBQ_CELLS && !exec_has_assigned();
+	return exec_jobs_next(NULL) == NULL && !exec_has_assigned();
 }
 
 /* When to look again though nothing has happened. */
@@ -385,8 +347,8 @@ jobq_exec_worker_main(Datum arg)
 		if (db_must_leave(exec_db) || exec_db->dboid != MyDatabaseId)
 			proc_exit(0);
 		exec_hear();
-		if (!helper_watch(count_jobs(EXEC_STARTED) > 0))
-			exec_helper_lost();
+		if (!helper_watch(exec_jobs_count(EXEC_STARTED) > 0))
+			exec_jobs_helper_lost();
 		helper_replace();
 		if (exec_db->lifecycle.suspended > 0)
 			give_back();
