@@ -184,7 +184,7 @@ remember_log_fields(ExecJob *x, Jsonb *fields)
 }
 
 static void
-tell_claimed(Claims *batch, ExecJob *x, JobType *type)
+add_claimed_event(Claims *batch, ExecJob *x, JobType *type)
 {
 	Event		event = {.ts = x->started_at, .attempt = JOB_INT(&x->row, Q_attempts), .type = "claimed",
 	.source = "helper", .level = "info"};
@@ -209,9 +209,9 @@ claim_to_start(Claims *batch, Claim *claim, Job *job, JobType *type)
 		fail_now(batch, claim, job, type, refusal, ERRCODE_INSUFFICIENT_PRIVILEGE);
 		return;
 	}
-	x->tells_all = EVENTS_WANTED(type, EVENTS_ALL);
+	x->all_events = EVENTS_WANTED(type, EVENTS_ALL);
 	x->started_at = GetCurrentTimestamp();
-	if (x->tells_all && !events_ready(&batch->ledger->events, x->started_at))
+	if (x->all_events && !events_ready(&batch->ledger->events, x->started_at))
 	{
 		claim->need = x->started_at;
 		claim->verdict = VERDICT_NO_PARTITION;
@@ -233,8 +233,8 @@ claim_to_start(Claims *batch, Claim *claim, Job *job, JobType *type)
 	pg_write_barrier();
 	remember_row(x, job);
 	remember_log_fields(x, log_fields(type, DatumGetJsonbP(JOB_ATT(job, Q_payload))));
-	if (x->tells_all)
-		tell_claimed(batch, x, type);
+	if (x->all_events)
+		add_claimed_event(batch, x, type);
 	claim->start = true;
 }
 

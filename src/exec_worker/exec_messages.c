@@ -83,13 +83,13 @@ parse_progress(void *arg)
 
 /* At level all: the first, then at most one a second. */
 static void
-tell_progress(ExecJob *x, const FrameText *text)
+keep_progress_event(ExecJob *x, const FrameText *text)
 {
 	MonoTime	now = mono_now();
 
-	if (x->progress_told != 0 && now - x->progress_told < USECS_PER_SEC)
+	if (x->progress_kept_at != 0 && now - x->progress_kept_at < USECS_PER_SEC)
 		return;
-	x->progress_told = now;
+	x->progress_kept_at = now;
 	keep_event(x, FRAME_EVENT_PROGRESS, text);
 }
 
@@ -114,8 +114,8 @@ got_progress(ExecJob *x, FrameText text)
 	if (work.data && strlen(work.data) < JOBQ_PROGRESS_LEN)
 		strlcpy(cell->progress_data, work.data, JOBQ_PROGRESS_LEN);
 	SpinLockRelease(&MySlot->mutex);
-	if (x->tells_all)
-		tell_progress(x, &text);
+	if (x->all_events)
+		keep_progress_event(x, &text);
 }
 
 typedef struct StderrLine
@@ -154,7 +154,7 @@ got_frame(const Frame *frame)
 				break;
 			exec_type_started(x);
 			MySlot->cells[x->cell].starting = false;
-			if (x->tells_all)
+			if (x->all_events)
 				keep_event(x, EXEC_EVENT_STARTED, NULL);
 			break;
 		case FRAME_EVENT:
@@ -179,7 +179,7 @@ got_frame(const Frame *frame)
 }
 
 void
-exec_hear(void)
+exec_take_frames(void)
 {
 	any_ended = false;
 	if (helper_socket() != PGINVALID_SOCKET && !helper_receive(got_frame))

@@ -237,7 +237,7 @@ lock_row(Ledger *ledger, ExecJob *x, Job *job)
 }
 
 static void
-tell_start_failure(Ledger *ledger, ExecJob *x, JobType *type, const char *why)
+report_start_failure(Ledger *ledger, ExecJob *x, JobType *type, const char *why)
 {
 	Event		event = {.type = "paused", .level = "error", .message = why};
 	Alert		alert = {.high = type->critical, .attempts = JOB_INT(&x->row, Q_attempts) - 1, .error = why,
@@ -264,7 +264,7 @@ start_failure(Ledger *ledger, ExecJob *x, JobType *type, const char *why, const 
 	verdict = exec_type_broken(x, type, why, reported, &first) ? VERDICT_STUCK : VERDICT_RELEASED;
 	if (first)
 	{
-		tell_start_failure(ledger, x, type, why);
+		report_start_failure(ledger, x, type, why);
 		ereport(WARNING,
 				(errcode(ERRCODE_SYSTEM_ERROR),
 				 errmsg("job type \"%s\" is paused on this node: %s", type->name, log_text(why))));
@@ -417,7 +417,7 @@ apply(Settlement *item)
  * fails with that error instead of its result.  Anything else passes.
  */
 static void
-give_way(ExecJob *x, ErrorData *error)
+after_failure(ExecJob *x, ErrorData *error)
 {
 	MemoryContext caller;
 	int			class = ERRCODE_TO_CATEGORY(error->sqlerrcode);
@@ -464,7 +464,7 @@ settlements_retry(Settlements *settlements, ErrorData *(*alone) (Settlements *se
 		one->all[0] = settlements->all[i];
 		error = alone(one, final);
 		if (error)
-			give_way(one->all[0].job, error);
+			after_failure(one->all[0].job, error);
 	}
 }
 

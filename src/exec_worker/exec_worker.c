@@ -94,7 +94,7 @@ exec_in_transaction(void (*work) (void *arg), void *arg)
 
 /* What is asked of a job: under the slot's lock, or by DDL that wants everybody to leave. */
 static CancelKind
-what_is_asked(ExecJob *x)
+requested_cancel(ExecJob *x)
 {
 	CancelKind	kind = slot_cancelled(x->cell, x->reason, &x->has_reason);
 
@@ -113,7 +113,7 @@ pass_on_cancels(void)
 		Frame		frame = {.type = FRAME_CANCEL};
 		CancelKind	kind;
 
-		if (x->state != EXEC_STARTED || (kind = what_is_asked(x)) == CANCEL_NONE ||
+		if (x->state != EXEC_STARTED || (kind = requested_cancel(x)) == CANCEL_NONE ||
 			kind == x->asked || x->asked == CANCEL_USER)
 			continue;
 		x->asked = kind;
@@ -149,7 +149,7 @@ await_ends(int ms)
 		if (WaitLatchOrSocket(NULL, events, helper_socket(), (long) (step + 999) / 1000,
 							  jobq_wait(WAIT_HELPER_LEAVES)) & WL_POSTMASTER_DEATH)
 			return false;
-		exec_hear();
+		exec_take_frames();
 		left -= Min(mono_now() - began, step);
 	}
 	return true;
@@ -346,7 +346,7 @@ jobq_exec_worker_main(Datum arg)
 		MemoryContextSwitchTo(ExecTurnContext);
 		if (db_must_leave(exec_db) || exec_db->dboid != MyDatabaseId)
 			proc_exit(0);
-		exec_hear();
+		exec_take_frames();
 		if (!helper_watch(exec_jobs_count(EXEC_STARTED) > 0))
 			exec_jobs_helper_lost();
 		helper_replace();
