@@ -1,5 +1,6 @@
 # The examples of README.md and docs/: runs every sql block of a page in one session, in a database of the page's own,
-# and compares what it prints with the text block that follows it.
+# then its programs in Python and JavaScript, and compares the output of each with the text block that follows it.
+# PAGE=word runs the pages whose name contains the word.
 
 use strict;
 use warnings;
@@ -16,7 +17,7 @@ $node->init;
 $node->append_conf('postgresql.conf', "shared_preload_libraries = 'jobq'\nmax_worker_processes = 40\njobq.health_latency = '10s'");
 $node->start;
 
-# [{sql, expected}, ...]; blocks in other languages are not for this test
+# Returns [{language, code, expected}, ...], without blocks that this test does not run.
 sub blocks_of
 {
 	my ($page) = @_;
@@ -25,7 +26,7 @@ sub blocks_of
 	while ($page =~ /^```(\w*)\n(.*?)^```$/msg)
 	{
 		my ($language, $text) = ($1, $2);
-		if ($language eq 'sql') { push @blocks, { sql => $text, expected => '' }; }
+		if ($language =~ /^(?:sql|python|javascript)$/) { push @blocks, { language => $language, code => $text, expected => '' }; }
 		elsif ($language eq 'text' && @blocks) { $blocks[-1]{expected} = $text; }
 	}
 	return @blocks;
@@ -39,10 +40,46 @@ sub tidy
 	return $text;
 }
 
+# Returns the first of these interpreters that has the driver, as a command that reads a program from stdin.
+sub interpreter
+{
+	my ($test, @candidates) = @_;
+
+	foreach my $program (@candidates)
+	{
+		my ($stdout, $stderr);
+		return [ $program, '-' ]
+		  if eval { IPC::Run::run([ $program, '-' ], '<', \$test, '>', \$stdout, '2>', \$stderr) };
+	}
+	return;
+}
+
+my %interpreter_of = (
+	python => interpreter('import psycopg', 'python3', '/usr/bin/python3'),
+	javascript => interpreter("require('pg')", 'node'));
+
+sub check_program
+{
+	my ($name, $database, $block) = @_;
+	my $interpreter = $interpreter_of{ $block->{language} };
+	my ($stdout, $stderr) = ('', '');
+
+  SKIP:
+	{
+		skip "$name: no $block->{language} with a driver of PostgreSQL here", 2 if !$interpreter;
+		local @ENV{qw(PGHOST PGPORT PGDATABASE)} = ($node->host, $node->port, $database);
+		IPC::Run::run($interpreter, '<', \$block->{code}, '>', \$stdout, '2>', \$stderr);
+		is($stderr, '', "$name: the program in $block->{language} runs");
+		is(tidy($stdout), tidy($block->{expected}), 'its output');
+	}
+	return;
+}
+
 sub check_page
 {
-	my ($name, $database, @blocks) = @_;
-	my $script = "\\pset footer off\n" . join('', map { "\\echo == block $_\n$blocks[$_]{sql}" } 0 .. $#blocks);
+	my ($name, $database, @all) = @_;
+	my @blocks = grep { $_->{language} eq 'sql' } @all;
+	my $script = "\\pset footer off\n" . join('', map { "\\echo == block $_\n$blocks[$_]{code}" } 0 .. $#blocks);
 	my ($stdout, $stderr) = ('', '');
 
 	my $ok = IPC::Run::run([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr($database), '-f', '-' ],
@@ -52,21 +89,24 @@ sub check_page
 	my %printed = $stdout =~ /^== block (\d+)\n(.*?)(?=^== block |\z)/msg;
 	for my $i (0 .. $#blocks)
 	{
-		my ($first) = $blocks[$i]{sql} =~ /\A(.*)/;
+		my ($first) = $blocks[$i]{code} =~ /\A(.*)/;
 		is(tidy($printed{$i} // 'it did not run'), tidy($blocks[$i]{expected}), "$name: $first");
 	}
+	check_program($name, $database, $_) foreach grep { $_->{language} ne 'sql' } @all;
 	return;
 }
 
 my ($tutorial) = slurp_file("$top/README.md") =~ /^## Five minutes\n(.*?)^## /ms or die "README.md has no tutorial";
 my @tutorial = blocks_of($tutorial);
 ok(@tutorial > 5, 'the tutorial has blocks');
-check_page('README.md', 'postgres', @tutorial);
+my $page = $ENV{PAGE} // '';
+check_page('README.md', 'postgres', @tutorial) if index('README', $page) >= 0;
 
 for my $file (sort glob("$top/docs/*.md"))
 {
 	my ($name) = $file =~ m{([^/]+)\.md$};
 	my @blocks = blocks_of(slurp_file($file)) or next;
+	next if index($name, $page) < 0;
 
 	$node->safe_psql('postgres', "CREATE DATABASE $name");
 	$node->safe_psql($name, 'CREATE EXTENSION jobq');
