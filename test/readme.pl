@@ -67,7 +67,7 @@ sub check_program
   SKIP:
 	{
 		skip "$name: no $block->{language} with a driver of PostgreSQL here", 2 if !$interpreter;
-		local @ENV{qw(PGHOST PGPORT PGDATABASE)} = ($node->host, $node->port, $database);
+		local @ENV{qw(PGHOST PGPORT PGDATABASE PGUSER)} = ($node->host, $node->port, $database, scalar getpwuid($>));
 		IPC::Run::run($interpreter, '<', \$block->{code}, '>', \$stdout, '2>', \$stderr);
 		is($stderr, '', "$name: the program in $block->{language} runs");
 		is(tidy($stdout), tidy($block->{expected}), 'its output');
@@ -96,11 +96,10 @@ sub check_page
 	return;
 }
 
-my ($tutorial) = slurp_file("$top/README.md") =~ /^## Five minutes\n(.*?)^## /ms or die "README.md has no tutorial";
-my @tutorial = blocks_of($tutorial);
-ok(@tutorial > 5, 'the tutorial has blocks');
 my $page = $ENV{PAGE} // '';
-check_page('README.md', 'postgres', @tutorial) if index('README', $page) >= 0;
+my @first_screen = blocks_of(slurp_file("$top/README.md"));
+ok(@first_screen > 0, 'README.md has an example');
+check_page('README.md', 'postgres', @first_screen) if index('README', $page) >= 0;
 
 for my $file (sort glob("$top/docs/*.md"))
 {
@@ -111,6 +110,8 @@ for my $file (sort glob("$top/docs/*.md"))
 	$node->safe_psql('postgres', "CREATE DATABASE $name");
 	$node->safe_psql($name, 'CREATE EXTENSION jobq');
 	check_page("docs/$name.md", $name, @blocks);
+	# So many databases would need more background workers than the server has.
+	$node->safe_psql('postgres', "DROP DATABASE $name");
 }
 
 $node->stop;
