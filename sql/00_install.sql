@@ -1,4 +1,4 @@
--- CREATE EXTENSION, what it makes, what it refuses
+-- CREATE EXTENSION: the objects that it creates, and its errors
 \set SHOW_CONTEXT never
 SELECT 1 FROM pg_extension WHERE extname = 'jobq';
 CREATE EXTENSION jobq;
@@ -9,7 +9,7 @@ SELECT table_name, table_type FROM information_schema.tables WHERE table_schema 
 -- no partition is a member of the extension, or a dump would leave it out
 SELECT count(*) FROM pg_depend d JOIN pg_inherits i ON i.inhrelid = d.objid AND d.classid = 'pg_class'::regclass
  WHERE d.deptype = 'e';
--- it can be dropped and made again
+-- it can be dropped and created again
 DROP EXTENSION jobq;
 SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'jobq';
 SELECT count(*) FROM pg_namespace WHERE nspname = 'jobq';
@@ -19,12 +19,12 @@ DROP EXTENSION jobq;
 ROLLBACK;
 SELECT count(*) FROM jobq.job_types;
 DROP EXTENSION jobq;
--- a schema that somebody else made is never adopted
+-- an existing schema jobq is never adopted
 CREATE SCHEMA jobq;
 CREATE EXTENSION jobq;
 CREATE EXTENSION jobq SCHEMA jobq;
 DROP SCHEMA jobq;
--- nor is the search_path of whoever installs it
+-- the search_path of the installing role has no effect
 CREATE SCHEMA evil;
 CREATE FUNCTION evil.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS $$ BEGIN RAISE 'captured'; END $$;
 CREATE TABLE evil.pg_extension (extname text, extversion text);

@@ -1,4 +1,4 @@
--- Who may do what: grants, tenants, job types, rows
+-- Rights: grants, tenants, job types, rows
 \getenv abs_srcdir PG_ABS_SRCDIR
 \set helpers :abs_srcdir /test/lib/regress.sql
 \set ECHO none
@@ -24,7 +24,7 @@ BEGIN
   RESET ROLE;
   RETURN said;
 END $$;
--- what a statement of one value says
+-- returns the value or the error of a statement
 CREATE FUNCTION test.value_as(role text, statement text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   value text;
@@ -54,7 +54,7 @@ SELECT call || ': ' || test.error_of('SELECT jobq.' || call) FROM (VALUES
   ('set_tenant_check(''test.ok(jsonb)'')'), ('set_tenant_check(0::regprocedure)'), ('purge_tenant(NULL)'), ('purge_tenant('''')')) v(call);
 SELECT count(*) FROM jobq.access;
 
--- enqueue: by tenant and type, and rows of one's own
+-- enqueue: by tenant and type; a role sees its own rows
 SELECT jobq.grant_access('jobq_regress_app', 'enqueue', 'acme', '{mail}'), jobq.grant_access('jobq_regress_app2', 'enqueue', 'acme');
 SELECT jobq.grant_access('jobq_regress_app', 'enqueue', 'acme', '{mail}');
 SELECT role, access, tenant, job_types FROM jobq.access ORDER BY role;
@@ -64,7 +64,7 @@ SELECT args || ': ' || test.error_as('jobq_regress_app', format('SELECT jobq.enq
 SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue_many('mail', '{"{}"}', tenant => 'beta')$$),
        test.error_as('jobq_regress_app', $$SELECT jobq.enqueue_jobs('[{"job_type": "mail", "tenant": "acme"}, {"job_type": "mail", "tenant": "beta"}]')$$);
 SELECT test.error_as('jobq_regress_app2', $$SELECT jobq.enqueue('report', tenant => 'acme')$$);
--- jobq.tenant is a default and no right
+-- jobq.tenant is a default and gives no right
 SET jobq.tenant = 'acme';
 SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail')$$), test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail', tenant => 'beta')$$);
 SET jobq.tenant = 'beta';
@@ -79,20 +79,20 @@ SELECT what || ': ' || test.error_as('jobq_regress_app', what) FROM (VALUES ('SE
   ('SELECT * FROM jobq.access'), ('SELECT jobq.grant_access(''jobq_regress_app'', ''admin'')')) v(what);
 SELECT test.value_as('jobq_regress_app', format('SELECT (jobq.wait_for(%L, %L)).id', :'mine', '0'));
 
--- read: a role's members have what it has; rows, counts and ids of other tenants are not there
+-- read: members inherit the grants of a role; rows, counts and ids of other tenants are hidden
 SELECT jobq.grant_access('jobq_regress_group', 'read', 'acme');
 SELECT test.value_as('jobq_regress_reader', 'SELECT count(*) || '' '' || string_agg(DISTINCT tenant, '' '') FROM jobq.' || what) FROM unnest('{jobs,list_jobs(),queue,list_jobs(tenant => $$beta$$)}'::text[]) what;
 SELECT test.value_as('jobq_regress_reader', 'SELECT string_agg(status || '' '' || count, '', '') FROM jobq.count_by_status() WHERE count > 0');
 SELECT test.value_as('jobq_regress_reader', format('SELECT count(*) FROM jobq.jobs WHERE id = %L', :'theirs')), test.value_as('jobq_regress_reader', format('SELECT jobq.wait_for(%L)', :'theirs')),
        test.value_as('jobq_regress_reader', format('SELECT count(*) FROM jobq.job_timeline(%L)', :'theirs'));
--- an operator that tells what it sees is not asked about them
+-- a leaking operator is never evaluated on hidden rows
 CREATE FUNCTION test.tells(payload jsonb) RETURNS boolean LANGUAGE plpgsql COST 0.0001 AS $$ BEGIN IF payload->>'secret' IN ('2', '3') THEN RAISE 'seen %', payload; END IF; RETURN true; END $$;
 SELECT test.error_as('jobq_regress_reader', 'SELECT count(*) FROM jobq.jobs WHERE test.tells(payload)');
 SELECT test.value_as('jobq_regress_reader', 'SELECT count(*) FROM jobq.queue WHERE 1 / (payload->>''secret'' IS NULL OR payload->>''secret'' = ''1'')::int = 1');
 SELECT what || ': ' || test.error_as('jobq_regress_reader', what) FROM (VALUES ('SELECT jobq.enqueue(''mail'', tenant => ''acme'')'), ('SELECT jobq.cancel_jobs(tenant => ''acme'')'),
   ('SELECT jobq.health()'), ('SELECT jobq.pause_job_type(''mail'')'), ('SELECT options FROM jobq.job_types'), ('SELECT name FROM jobq.job_types'), ('UPDATE jobq.queue SET tenant = NULL')) v(what);
 
--- admin of a tenant: what is not his is not there
+-- admin of a tenant: jobs of other tenants are hidden
 SELECT jobq.grant_access('jobq_regress_admin', 'admin', 'acme', '{mail}');
 SELECT call || ': ' || test.value_as('jobq_regress_admin', format('SELECT jobq.' || call, id)) FROM (VALUES ('cancel_job(%L)'), ('retry_job(%L)'), ('alter_job(%L, priority => 1)'), ('rerun_job(%L) IS NULL')) v(call),
   unnest(ARRAY[:'theirs', :'nobodys']::uuid[]) id;
@@ -103,7 +103,7 @@ SELECT test.value_as('jobq_regress_admin', format('SELECT jobq.alter_job(%L, pri
 SELECT test.value_as('jobq_regress_admin', 'SELECT jobq.cancel_jobs(payload_contains => ''{}'')');
 SELECT tenant, job_type, status, count(*) FROM jobq.jobs GROUP BY 1, 2, 3 ORDER BY 1, 2, 3;
 
--- what the view knows of running jobs, asked directly: as of rows that are not there
+-- the functions behind the view, called directly: running jobs of other tenants are unknown
 CREATE FUNCTION test.naps(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM jobq.set_progress(50, '{"secret": 1}'), pg_advisory_xact_lock(4712); END $$;
 SELECT jobq.create_job_type('naps', 'test.naps(jsonb)', keep_completed => '0');
 SELECT jobq.enqueue('naps', tenant => 'beta') AS naps FROM pg_advisory_lock(4712) \gset
@@ -122,19 +122,19 @@ SELECT role, test.value_as('jobq_regress_' || role, format('SELECT string_agg(jo
 SELECT pg_advisory_unlock(4712), test.wait_until($$SELECT NOT EXISTS (SELECT FROM jobq.jobs WHERE job_type = 'naps')$$);
 SELECT jobq.drop_job_type('naps');
 
--- whose the oldest job is, is told to who reads all
+-- only a role with read access to all jobs learns the tenant of the oldest job
 BEGIN;
 SELECT jobq.resume_job_type('mail'), jobq.grant_access('jobq_regress_chief', 'read');
 SELECT jobq.enqueue('mail', tenant => 'beta') IS NOT NULL;
 SELECT role, test.value_as('jobq_regress_' || role, $$SELECT jobq.health()->'details'->>'oldest_waiting_job' IS NULL$$) FROM unnest('{reader,chief}'::text[]) role;
 ROLLBACK;
 
--- a held role replaces its own jobs only; a job that a free role replaces is no longer the held one's
+-- a restricted role replaces its own jobs only; a job that a free role has replaced belongs to the free role
 BEGIN;
 SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail', '{"of": "app"}', unique_key => 'k', tenant => 'acme', metadata => '{"of": "app"}')$$),
        test.error_as('jobq_regress_app2', $$SELECT jobq.enqueue('mail', '{"of": "app2"}', unique_key => 'k', tenant => 'acme', on_conflict => 'replace')$$);
 SELECT role, test.value_as('jobq_regress_' || role, $$SELECT concat_ws(' ', payload, metadata) FROM jobq.jobs WHERE unique_key = 'k'$$) FROM unnest('{app,app2}'::text[]) role;
--- metadata is replaced if given, and stays one's own
+-- metadata is replaced if given, and does not change the owner of the job
 SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail', '{"of": 2}', unique_key => 'k', tenant => 'acme', on_conflict => 'replace', metadata => '{"of": "app"}')$$),
        test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail', '{"of": 3}', unique_key => 'k', tenant => 'acme', on_conflict => 'replace')$$);
 SELECT test.value_as('jobq_regress_app', $$SELECT concat_ws(' ', payload, metadata) FROM jobq.jobs WHERE unique_key = 'k'$$);
@@ -143,7 +143,7 @@ SELECT test.value_as('jobq_regress_app', $$SELECT count(*) FROM jobq.jobs WHERE 
 SELECT payload, metadata FROM jobq.jobs WHERE unique_key = 'k';
 ROLLBACK;
 
--- admin of all: types, of which he pauses also those of others
+-- admin of all: types, also pausing types of other owners
 SELECT jobq.grant_access('jobq_regress_chief', 'admin');
 SELECT call || ': ' || test.error_as('jobq_regress_chief', 'SELECT jobq.' || call) FROM (VALUES ('create_job_type(''chiefs'', ''test.ok(jsonb)'')'),
   ('pause_job_type(''mail'')'), ('resume_job_type(''mail'')'), ('drop_job_type(''mail'')'), ('alter_job_type(''mail'', max_attempts => 2)'), ('drop_job_type(''chiefs'')'),
@@ -151,7 +151,7 @@ SELECT call || ': ' || test.error_as('jobq_regress_chief', 'SELECT jobq.' || cal
   ('create_job_type(''x'', ''test.ok(jsonb)'', run_as => ''jobq_regress_app'')')) v(call);
 SELECT jobq.pause_job_type('mail');
 
--- a check that admits more than the grants do
+-- a tenant check that admits more than the grants
 CREATE FUNCTION test.admits(tenant text) RETURNS boolean LANGUAGE sql STABLE RETURN tenant = 'gamma' AND current_user = 'jobq_regress_app';
 REVOKE EXECUTE ON FUNCTION test.admits FROM PUBLIC;
 SELECT jobq.set_tenant_check('test.admits(text)');
@@ -165,7 +165,7 @@ SELECT test.value_as('jobq_regress_app', $$SELECT count(*) FROM jobq.jobs WHERE 
 SELECT jobq.set_tenant_check(NULL);
 SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail', tenant => 'gamma')$$);
 
--- what the check names is not what the asker puts in the way
+-- names in the check do not resolve to objects of the caller
 CREATE TABLE test.members (who name, tenant text);
 GRANT SELECT ON test.members TO PUBLIC;
 SET check_function_bodies = off;
@@ -180,14 +180,14 @@ SELECT path, set_config('search_path', path, true) = path, test.error_as('jobq_r
 RESET ROLE;
 INSERT INTO test.members VALUES ('jobq_regress_app', 'gamma');
 SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail', tenant => 'gamma')$$), current_setting('search_path');
--- a path of the function's own wins
+-- the function's own search_path wins
 ALTER FUNCTION test.is_member SET search_path = pg_temp;
 DELETE FROM test.members;
 SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail', tenant => 'gamma')$$), current_setting('search_path');
 ROLLBACK;
 SELECT jobq.set_tenant_check(NULL);
 
--- revoked: what no grant needs any more goes
+-- revoked: rights that no grant needs any more are gone
 SELECT jobq.revoke_access('jobq_regress_app', 'admin');
 SELECT jobq.revoke_access('jobq_regress_app', 'enqueue', 'beta'), jobq.revoke_access('jobq_regress_app', 'enqueue', job_types => '{report}');
 SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail', tenant => 'acme')$$);
@@ -197,7 +197,7 @@ SELECT role, access, tenant, job_types FROM jobq.access WHERE role = 'jobq_regre
 SELECT jobq.revoke_access('jobq_regress_app', 'enqueue');
 SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail', tenant => 'acme')$$), test.error_as('jobq_regress_app', $$SELECT count(*) FROM jobq.jobs$$);
 SELECT count(*) FROM pg_shdepend WHERE refobjid = 'jobq_regress_app'::regrole;
--- a role that is renamed keeps them, one that is dropped takes them along
+-- a renamed role keeps its grants; DROP ROLE removes them
 ALTER ROLE jobq_regress_app2 RENAME TO jobq_regress_renamed;
 CREATE ROLE jobq_regress_app2 LOGIN;
 SELECT test.error_as('jobq_regress_renamed', $$SELECT jobq.enqueue('mail', tenant => 'acme')$$), test.error_as('jobq_regress_app2', $$SELECT jobq.enqueue('mail', tenant => 'acme')$$);
@@ -208,19 +208,19 @@ DROP ROLE jobq_regress_app2;
 CREATE ROLE jobq_regress_app2 LOGIN;
 SELECT jobq.grant_access('jobq_regress_app2', 'read', 'beta');
 SELECT role, tenant FROM jobq.access WHERE role = 'jobq_regress_app2';
--- rows that are lost take rights, and give none
+-- lost rows of the table remove rights and give none
 DELETE FROM jobq.access WHERE role = 'jobq_regress_renamed';
 SELECT test.error_as('jobq_regress_renamed', $$SELECT jobq.enqueue('mail', tenant => 'acme')$$);
--- what was granted by hand, to a role that grant_access has never met, reaches every tenant
+-- a GRANT by hand, to a role without grant_access, reaches every tenant
 GRANT EXECUTE ON FUNCTION jobq.enqueue TO jobq_regress_app;
 SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('report', tenant => 'beta')$$);
 
--- a type may insist on a tenant
+-- a type may require a tenant
 SELECT jobq.create_job_type('tenants', 'test.ok(jsonb)', options => '{"require_tenant": true}');
 SELECT jobq.pause_job_type('tenants');
 SELECT test.error_of($$SELECT jobq.enqueue('tenants')$$), test.error_of($$SELECT jobq.enqueue('tenants', tenant => '')$$);
 SELECT test.error_of($$SELECT jobq.enqueue('tenants', tenant => 'acme')$$);
--- jobq.tenant is the job's while its handler runs, whatever the session has
+-- jobq.tenant is the job's while its handler runs, whatever the setting of the session
 CREATE FUNCTION test.tenant(payload jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT to_jsonb(current_setting('jobq.tenant')) $$;
 SELECT jobq.create_job_type('tenant', 'test.tenant(jsonb)', max_attempts => 1);
 SET jobq.tenant = 'session';
@@ -233,7 +233,7 @@ SELECT (jobq.run_inline(:'id')).result, current_setting('jobq.tenant');
 COMMIT;
 RESET jobq.tenant;
 
--- a tenant that leaves
+-- removal of a tenant
 SELECT tenant, count(*) FROM jobq.jobs WHERE tenant ~ '^acme' GROUP BY 1 ORDER BY 1;
 SELECT count(*) FROM jobq.jobs WHERE tenant = 'acme' \gset
 SELECT jobq.purge_tenant('acme') = :count;

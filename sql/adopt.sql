@@ -1,4 +1,4 @@
--- adopt: jobs of a restored dump wait until somebody says that they are to run here
+-- adopt: jobs of a restored dump wait until adopt() is called in this database
 \getenv abs_srcdir PG_ABS_SRCDIR
 \set helpers :abs_srcdir /test/lib/regress.sql
 \set ECHO none
@@ -10,7 +10,7 @@ SELECT jobq.create_job_type('a', 'test.ok(jsonb)');
 SELECT jobq.enqueue('a', '{"n": 0}') AS id \gset
 SELECT status FROM test.ended(:'id');
 SELECT jobq._home_is_ours();
--- with a home of our own there is nothing to adopt
+-- in its own database jobq has nothing to adopt
 SELECT home_id AS home FROM jobq.home \gset
 SELECT jobq.adopt();
 SELECT home_id = :home AS same FROM jobq.home;
@@ -31,7 +31,7 @@ SELECT jobq.adopt();
 SELECT jobq._home_is_ours(), count(*) FROM jobq.home;
 SELECT status, result, runs FROM test.ended(:'id');
 
--- a row of another home is inert beside ours, until it is adopted
+-- a row of another home does not run beside the rows of this one, until it is adopted
 SELECT jobq.pause_job_type('a');
 SELECT jobq.enqueue('a', '{"n": 3}') AS id \gset
 UPDATE jobq.queue SET home_id = home_id + 1 WHERE id = :'id';

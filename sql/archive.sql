@@ -1,4 +1,4 @@
--- jobq.archive: history and events as lines of JSON that restore to the very rows
+-- jobq.archive: history and events as lines of JSON that restore to identical rows
 \getenv abs_srcdir PG_ABS_SRCDIR
 \set helpers :abs_srcdir /test/lib/regress.sql
 \set ECHO none
@@ -25,7 +25,7 @@ SELECT test.run(jsonb_build_object('odd', E'quote " backslash \\ tab \t newline 
 SELECT test.run('{"skip": "a \"reason\"\nin two lines", "progress": 33.330}', metadata => '{"m": [1.0, 1.00]}', timeout => '1 mon -2 days +03:04:05.000006');
 SELECT test.run('{"log": "x\ty", "data": {"n": 1.50}, "result": "text"}', backoff => '{"base": "1s"}');
 SELECT test.run('null'), test.run('{"result": null}', metadata => 'null'), test.run('[]'), test.run('"string"'), test.run('12.00');
--- a row with everything at its edge
+-- a row with extreme values in every column
 INSERT INTO jobq.history SELECT (jsonb_populate_record(h, '{"id": "ffffffff-ffff-ffff-ffff-ffffffffffff", "scheduled_for": "infinity", "created_at": "-infinity",
   "started_at": "0044-03-15 12:00:00.123456+00 BC", "progress": "NaN", "priority": -100, "depth": 2147483647, "timeout": "-1 year +2 days -03:00:00.000001"}')).* FROM jobq.history h WHERE h.payload = '{}';
 SELECT jobq.enqueue('odd "type"', '{"n": 1}') AS id \gset
@@ -33,7 +33,7 @@ SELECT jobq.cancel_job(:'id', E'no\u0001 longer');
 SELECT count(*) FROM generate_series(1, 200) n, jobq.run_inline(jobq.enqueue('plain', jsonb_build_object('n', n, 'log', 'n' || n % 7, 'result', n)));
 INSERT INTO jobq.events (ts, job_id, job_type, type, source, level, message, data)
 SELECT clock_timestamp(), id, 'plain', 'log', 'client', 'info', NULL, 'null' FROM jobq.history WHERE status = 'cancelled';
--- of no job
+-- an event without a job
 INSERT INTO jobq.events (type, source, level, message) SELECT 'signal_failed', 'dispatcher', 'warning', 'n' || n FROM generate_series(1, 3) n;
 
 -- there and back
@@ -59,7 +59,7 @@ END $$;
 CREATE TABLE test.restored AS SELECT (test.line_to_history(line::jsonb)).* FROM test.lines;
 SELECT count(*) FROM (TABLE test.restored EXCEPT ALL SELECT * FROM jobq.history) d;
 SELECT count(*) FROM (SELECT * FROM jobq.history EXCEPT ALL TABLE test.restored) d;
--- equal is not enough for numbers and text: the same to the last digit
+-- numbers and text must be identical to the last digit, not merely equal
 SELECT count(*) FROM (SELECT r::text FROM test.restored r EXCEPT ALL SELECT h::text FROM jobq.history h) d;
 SELECT count(*) FROM (SELECT (jsonb_populate_record(NULL::jobq.history, line::jsonb)).* FROM test.lines WHERE NOT line::jsonb ? 'json_nulls' EXCEPT SELECT * FROM jobq.history) d;
 SELECT count(*) FROM test.lines WHERE line::jsonb ? 'json_nulls';
@@ -95,15 +95,15 @@ SELECT p, count(*) AS off FROM (VALUES (7), (100), (1000)) v(p),
 SELECT p, count(*) AS off FROM (VALUES (7), (100), (1000)) v(p),
   LATERAL (SELECT n, line FROM test.event_lines EXCEPT ALL SELECT row_number() OVER (), line FROM test.pages('events', 'job_id', p) p(line)) d GROUP BY p;
 DELETE FROM jobq.events WHERE job_id IS NULL;
--- the place holds also when the row at it is gone
+-- resuming works also when the row at the last id is gone
 SELECT line::jsonb->>'id' AS at, n FROM test.lines WHERE n = 100 \gset
 DELETE FROM jobq.history WHERE id = :'at';
 SELECT count(*) FROM (SELECT line FROM test.lines WHERE n > :n EXCEPT ALL SELECT * FROM jobq.archive('infinity', :'at')) d;
--- a job's events are never torn apart: more than max_rows only when one job has more
+-- the events of a job are never split: more than max_rows only when one job has more
 INSERT INTO jobq.events (ts, job_id, job_type, type, source) SELECT clock_timestamp(), '00000000-0000-0000-0000-000000000001', 'plain', 'log', 'client' FROM generate_series(1, 9);
 SELECT count(*) FROM jobq.archive('infinity', what => 'events', max_rows => 5);
 SELECT count(*) FROM jobq.archive('infinity', '00000000-0000-0000-0000-000000000000', 'events', 10);
--- what is old
+-- filters by age
 SELECT count(*) FROM jobq.archive('-infinity');
 SELECT count(*) FROM jobq.archive((SELECT completed_at FROM jobq.history WHERE payload->>'n' = '150')) a(line) WHERE line::jsonb->'payload' ? 'log' AND line::jsonb->>'job_type' = 'plain';
 SELECT count(*) FROM jobq.archive(clock_timestamp() - interval '1 hour', what => 'events');
@@ -111,7 +111,7 @@ SELECT count(*) FROM jobq.archive('infinity', max_rows => 0);
 
 SELECT call || ': ' || test.error_of('SELECT * FROM jobq.' || call)
   FROM (VALUES ('archive(NULL)'), ('archive(now(), what => NULL)'), ('archive(now(), what => ''jobs'')'), ('archive(now(), max_rows => -1)')) v(call);
--- it hands out what the caller may read
+-- it returns only rows that the caller may read
 CREATE ROLE jobq_regress_archivist;
 GRANT USAGE ON SCHEMA test TO jobq_regress_archivist;
 CREATE FUNCTION test.as_archivist(query text) RETURNS text LANGUAGE plpgsql AS $$

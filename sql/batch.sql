@@ -1,4 +1,4 @@
--- Batches: many short jobs share a commit, and no handler notices
+-- Batches: many short jobs share a commit, invisibly to handlers
 \getenv abs_srcdir PG_ABS_SRCDIR
 \set helpers :abs_srcdir /test/lib/regress.sql
 \set ECHO none
@@ -16,14 +16,14 @@ BEGIN
 END $$;
 SELECT jobq.create_job_type('short', 'test.short(jsonb)', max_attempts => 1);
 
--- every job once; a failing one harms no other
+-- every job runs once; a failing job affects no other
 SELECT count(*) FROM jobq.enqueue_many('short', ARRAY(SELECT CASE WHEN n % 100 = 0 THEN jsonb_build_object('n', n, 'fail', true)
                                                               ELSE jsonb_build_object('n', n) END FROM generate_series(1, 5000) n));
 SELECT test.wait_until('SELECT NOT EXISTS (SELECT FROM jobq.queue)');
 SELECT status, attempts, runs, count(*) FROM jobq.jobs GROUP BY 1, 2, 3 ORDER BY 1;
 SELECT count(*), min(n), max(n), count(DISTINCT xid) < 4950 AS shared FROM test.done;
 
--- options.batch = false: a commit each
+-- options.batch = false: one commit per job
 TRUNCATE test.done;
 SELECT jobq.alter_job_type('short', options => '{"batch": false}');
 SELECT count(*) FROM jobq.enqueue_many('short', ARRAY(SELECT jsonb_build_object('n', n) FROM generate_series(1, 500) n));
@@ -56,7 +56,7 @@ SELECT test.wait_until('SELECT NOT EXISTS (SELECT FROM jobq.queue)');
 SELECT (payload->'n')::int % 10 AS kind, status, error_code, count(*) FROM jobq.jobs WHERE job_type = 'messy' GROUP BY 1, 2, 3 ORDER BY 1, 2;
 SELECT count(DISTINCT result) FROM jobq.jobs WHERE job_type = 'messy' AND status = 'completed';
 
--- handlers that would deadlock only in company lose nothing and are charged nothing
+-- jobs that deadlock only because they share a batch lose nothing and are charged no attempt
 CREATE TABLE test.accounts (id int PRIMARY KEY, balance int);
 INSERT INTO test.accounts SELECT i, 0 FROM generate_series(1, 20) i;
 CREATE FUNCTION test.pay(payload jsonb) RETURNS void LANGUAGE sql
@@ -67,7 +67,7 @@ SELECT test.wait_until('SELECT NOT EXISTS (SELECT FROM jobq.queue)');
 SELECT sum(balance) FROM test.accounts;
 SELECT status, attempts, count(*) FROM jobq.jobs WHERE job_type = 'pay' GROUP BY 1, 2 ORDER BY 1, 2;
 
--- A job that is done and the handlers after it in its batch: it is somewhere, its key is free, and they can't undo it
+-- A finished job and the later handlers of its batch: the job is in a table, its key is free, and they can't undo it
 CREATE FUNCTION test.peek(payload jsonb) RETURNS jsonb LANGUAGE sql
   BEGIN ATOMIC SELECT to_jsonb(count(*)) FROM jobq.jobs WHERE job_type = 'peek'; END;
 SELECT jobq.create_job_type('peek', 'test.peek(jsonb)');
@@ -75,7 +75,7 @@ SELECT count(*) FROM jobq.enqueue_many('peek', array_fill('{}'::jsonb, ARRAY[200
 SELECT test.wait_until($$SELECT NOT EXISTS (SELECT FROM jobq.queue)$$);
 SELECT result, count(*) FROM jobq.jobs WHERE job_type = 'peek' GROUP BY 1;
 
--- A run of more than 100 ms puts a job back, to run alone: on a slow machine the one behind it may come first, and waits.
+-- A run of more than 100 ms returns the job, to run alone: on a slow machine the next job may come first, and waits.
 CREATE TABLE test.ran (what text, n int);
 CREATE FUNCTION test.after(what text, n int) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

@@ -38,7 +38,7 @@ SELECT jobq.cancel_job(:'sql', 'stop it'), jobq.cancel_job(:'exec', 'stop it, to
 SELECT job_type, status, error_msg, attempts, runs FROM test.ended(:'sql');
 SELECT job_type, status, error_msg, attempts, runs FROM test.ended(:'exec');
 
--- many: filters; running ones only when asked for
+-- many: filters; running ones only on request
 SELECT count(*) FROM jobq.enqueue_many('waits', '{"{\"n\": 1}","{\"n\": 2}"}', tenant => 'acme');
 SELECT count(*) FROM jobq.enqueue_many('waits', '{"{\"n\": 1}","{\"n\": 2}","{\"n\": 3}"}');
 SELECT jobq.enqueue('sleeps', '{"n": 1}') AS sql \gset

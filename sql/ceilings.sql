@@ -1,4 +1,4 @@
--- A role that is held to its grants may ask for less than a job type says, not for more
+-- A role restricted to its grants may lower the limits of a job type, but not raise them
 \getenv abs_srcdir PG_ABS_SRCDIR
 \set helpers :abs_srcdir /test/lib/regress.sql
 \set ECHO none
@@ -24,12 +24,12 @@ CREATE FUNCTION test.ask(job_type text, arguments text) RETURNS text LANGUAGE sq
   SELECT arguments || ': ' || test.error_of(format('SELECT jobq.enqueue(%L, tenant => ''acme'', %s)', job_type, arguments))
 $$;
 SET ROLE jobq_regress_ceiling_tenant;
--- less, or as much
+-- lower, or equal
 SELECT test.ask('capped', a) FROM (VALUES ('timeout => ''59s'''), ('timeout => ''1min'''), ('max_attempts => 3'), ('max_attempts => 1'),
   ('priority => 5'), ('priority => -100'), ('keep_completed => ''7 days'''), ('keep_dead => ''30 days'''), ('keep_completed => ''0'''),
   ('unique_key => ''a'', unique_for => ''1 hour'''), ('backoff => ''{"base": "10s"}'''), ('backoff => ''{"base": "2min", "type": "fixed"}'''),
   ('backoff => ''{"base": "2min", "max": "1h", "jitter": 0}''')) v(a);
--- more
+-- higher
 SELECT test.ask('capped', a) FROM (VALUES ('timeout => ''61s'''), ('timeout => ''0'''), ('max_attempts => 4'), ('priority => 6'),
   ('keep_completed => ''8 days'''), ('keep_dead => ''31 days'''), ('unique_key => ''a'', unique_for => ''61min'''), ('backoff => ''{"base": "9s"}'''),
   ('backoff => ''{"type": "fixed"}'''), ('backoff => ''{"max": "59s"}'''), ('backoff => ''{"jitter": 0.5}'''),
@@ -37,19 +37,19 @@ SELECT test.ask('capped', a) FROM (VALUES ('timeout => ''61s'''), ('timeout => '
 -- a type without a time limit; its own ceiling of the priority; 30 days for unique_for
 SELECT test.ask('free', a) FROM (VALUES ('timeout => ''0'''), ('timeout => ''10h'''), ('priority => 20'), ('priority => 21'),
   ('unique_key => ''a'', unique_for => ''30 days'''), ('unique_key => ''b'', unique_for => ''31 days''')) v(a);
--- the other ways in
+-- the other functions that enqueue
 SELECT test.error_of($$SELECT jobq.enqueue_many('capped', '{"{}"}', tenant => 'acme', timeout => '2min')$$);
 SELECT test.error_of($$SELECT jobq.enqueue_jobs('[{"job_type": "capped", "tenant": "acme", "timeout": "2min"}]')$$);
--- a grant without a tenant: no ceiling for the priority but the type's own
+-- a grant without a tenant: the only ceiling for the priority is the type's own
 SET ROLE jobq_regress_ceiling_everywhere;
 SELECT test.ask('capped', a) FROM (VALUES ('priority => 100'), ('timeout => ''61s''')) v(a);
 SELECT test.ask('free', a) FROM (VALUES ('priority => 20'), ('priority => 21')) v(a);
--- a free role asks for anything
+-- a free role may raise any limit
 RESET ROLE;
 SELECT test.ask('capped', a) FROM (VALUES ('timeout => ''0'', max_attempts => 1000, priority => 100, keep_completed => ''1 year'',
   unique_key => ''x'', unique_for => ''1 year'', backoff => ''{"base": "0s"}''')) v(a);
 
--- an administrator of a tenant raises nothing afterwards either
+-- alter_job by an administrator of a tenant raises nothing either
 SELECT jobq.enqueue('capped', tenant => 'acme') AS id, jobq.enqueue('free', tenant => 'acme') AS other \gset
 SET ROLE jobq_regress_ceiling_admin;
 SELECT test.error_of(format('SELECT jobq.alter_job(%L, timeout => ''0'')', :'id'));
@@ -80,7 +80,7 @@ SELECT jobq.enqueue('capped', tenant => 'acme', unique_key => 'k') = :'id';
 SELECT test.error_of($$SELECT jobq.enqueue('capped', tenant => 'acme', unique_key => 'k', on_conflict => 'error')$$);
 RESET ROLE;
 SELECT payload FROM jobq.queue WHERE id = :'id';
--- what a free role has enqueued is not a held one's; a free role replaces any
+-- a restricted role does not own the jobs of a free role; a free role replaces any
 SELECT jobq.enqueue('capped', '{"of": "owner"}', tenant => 'acme', unique_key => 'k', on_conflict => 'replace') = :'id';
 SET ROLE jobq_regress_ceiling_tenant;
 SELECT test.error_of($$SELECT jobq.enqueue('capped', tenant => 'acme', unique_key => 'k', on_conflict => 'replace')$$);

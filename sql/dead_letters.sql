@@ -41,7 +41,7 @@ SELECT jobq.retry_dead_letters();
 SELECT status, count(*) FROM jobq.jobs WHERE job_type = 'a' GROUP BY 1 ORDER BY 1;
 SELECT count(*) FROM jobq.events WHERE type = 'retried';
 
--- a dead letter stays behind a newer job with its key, and one whose type was dropped
+-- a dead letter stays when a newer job has its key, or when its type was dropped
 SELECT jobq.create_job_type('u', 'test.fails(jsonb)', max_attempts => 1);
 SELECT jobq.enqueue('u', unique_key => 'k') AS old \gset
 SELECT status FROM test.ended(:'old');
@@ -60,7 +60,7 @@ SELECT test.error_of(format('SELECT jobq.retry_job(%L)', :'old'));
 SELECT jobq.retry_dead_letters();
 SELECT jobq.purge_dead_letters('u');
 
--- expired ones go by themselves
+-- expired ones are deleted automatically
 SELECT jobq.enqueue('hour') AS id \gset
 SELECT status FROM test.ended(:'id');
 UPDATE jobq.dead_letters SET expires_at = clock_timestamp() - interval '1 s' WHERE id = :'id';

@@ -6,15 +6,15 @@
 \set ECHO all
 
 CREATE TABLE test.ran (n int GENERATED ALWAYS AS IDENTITY, what text, at timestamptz DEFAULT clock_timestamp());
--- It stands still when told to, while somebody has the lock.
+-- Blocks on request while another session holds the lock.
 CREATE FUNCTION test.note(payload jsonb) RETURNS void LANGUAGE sql BEGIN ATOMIC
   SELECT pg_advisory_xact_lock_shared(816) WHERE payload ? 'stands';
   INSERT INTO test.ran (what) VALUES (payload->>'what');
 END;
--- Without batches: a run of more than 100 ms in one puts its job behind others.
+-- Without batches: a run of more than 100 ms in a batch returns the job behind later ones.
 SELECT jobq.create_job_type('d', 'test.note(jsonb)', max_concurrent => 1, options => '{"batch": false}');
 
--- not before, and by its timer: there is no sweep, but for one within the second
+-- not early, and by timer: no sweep runs in that time, except within one second
 ALTER SYSTEM SET jobq.sweep_interval = '1h';
 SELECT pg_reload_conf();
 SELECT jobq.enqueue('d', '{"what": "later"}', delay => '1500 ms') AS later, jobq.enqueue('d', '{"what": "now"}') AS now,

@@ -1,4 +1,4 @@
--- Enqueueing: what each argument becomes
+-- Enqueueing: the columns that each argument sets
 \getenv abs_srcdir PG_ABS_SRCDIR
 \set helpers :abs_srcdir /test/lib/regress.sql
 \set ECHO none
@@ -35,7 +35,7 @@ SELECT position >= created_at AS in_its_turn FROM jobq.queue WHERE id = :'id';
 SELECT jobq.enqueue('t', delay => '0') AS id \gset
 SELECT scheduled_for = created_at AS now FROM jobq.jobs WHERE id = :'id';
 
--- the tenant of the session is a default
+-- jobq.tenant of the session is the default
 SET jobq.tenant = 'globex';
 SELECT jobq.enqueue('t') AS a, jobq.enqueue('t', tenant => '') AS b, jobq.enqueue('t', tenant => 'acme') AS c \gset
 RESET jobq.tenant;

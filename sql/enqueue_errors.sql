@@ -1,4 +1,4 @@
--- Enqueueing: what is refused
+-- Enqueueing: refused arguments
 \getenv abs_srcdir PG_ABS_SRCDIR
 \set helpers :abs_srcdir /test/lib/regress.sql
 \set ECHO none

@@ -1,11 +1,11 @@
--- Events: levels, every transition of SQL jobs and tools, what handlers, tools and lease holders write, bad arguments
+-- Events: levels, every transition of SQL jobs and tools, events of handlers, tools and lease holders, bad arguments
 \getenv abs_srcdir PG_ABS_SRCDIR
 \set helpers :abs_srcdir /test/lib/regress.sql
 \set ECHO none
 \i :helpers
 \set ECHO all
 
--- What a job's life was, without times; data only as its keys.
+-- The events of a job, without times; of data only its keys.
 CREATE FUNCTION test.story(job uuid) RETURNS TABLE(type text, attempt int, source text, level text, message text, keys text)
   LANGUAGE sql AS $$
   SELECT e.type, e.attempt, e.source, e.level, e.message,
@@ -47,7 +47,7 @@ SELECT type, attempt, message FROM test.story(:'b');
 SELECT status FROM test.ended(:'c');
 SELECT type, attempt, message FROM test.story(:'c');
 
--- what clients do
+-- actions of clients
 SELECT jobq.enqueue('all', '{"acts": ["ok"]}', delay => '1 hour', tenant => 'acme') AS id \gset
 SELECT jobq.cancel_job(:'id', 'changed my mind');
 SELECT jobq.retry_job(:'id');
@@ -74,7 +74,7 @@ SELECT count(*) FROM jobq.enqueue_many('all', array_fill('{"acts": ["once"]}'::j
 SELECT test.wait_until($$SELECT count(*) = 600 FROM jobq.history WHERE tenant = 'many'$$);
 SELECT type, count(*), count(DISTINCT job_id) AS jobs FROM jobq.events WHERE tenant = 'many' GROUP BY type ORDER BY type;
 
--- level failures is the default; none is for those who write their own
+-- level failures is the default; none is for types that write their own events
 SELECT jobq.create_job_type('failures', 'test.acts(jsonb)', backoff_base => '0');
 SELECT jobq.create_job_type('none', 'test.acts(jsonb)', backoff_base => '0', options => '{"events": "none"}');
 SELECT jobq.enqueue('failures', '{"acts": ["fail", "snooze", "fail"]}', max_attempts => 2) AS a, jobq.enqueue('none', '{"acts": ["fail", "snooze", "fail"]}', max_attempts => 2) AS b \gset
@@ -90,14 +90,14 @@ SELECT jobq.rerun_job(:'b') AS id \gset
 SELECT status FROM test.ended(:'id');
 SELECT type, attempt FROM test.story(:'id');
 
--- inline, in the caller's transaction; without a partition for today it is made
+-- inline, in the caller's transaction; a missing partition for today is created
 BEGIN;
 SELECT jobq.enqueue('all', '{"acts": ["ok"]}') AS id \gset
 SELECT status FROM jobq.run_inline(:'id');
 SELECT type, attempt FROM test.story(:'id');
 ROLLBACK;
 
--- tools: progress, log and artifact of descriptor 3; a signal's name; what is left of stderr
+-- tools: progress, log and artifact of descriptor 3; a signal's name; the rest of stderr
 SELECT jobq.create_job_type('tool', command => ARRAY['/bin/sh', '-c', $$
   echo '{"progress": 10, "data": {"page": 1}}' >&3; echo '{"progress": 20}' >&3
   echo '{"log": "text", "level": "warning", "data": {"k": 1}}' >&3; echo '{"log": "odd", "level": "purple"}' >&3
@@ -108,7 +108,7 @@ SELECT status, attempts, runs, progress, progress_data FROM test.ended(:'id');
 SELECT * FROM test.story(:'id');
 SELECT data - 'duration_ms' - 'worker' AS data FROM jobq.job_timeline(:'id') WHERE type IN ('failed', 'progress', 'artifact', 'log');
 
--- by the holder of a lease, whose events are its own transaction's
+-- by a lease holder: the events are part of its own transaction
 SELECT jobq.pause_job_type('all');
 SELECT jobq.enqueue('all') AS id, gen_random_uuid() AS token \gset
 BEGIN;  -- committed, a running job without an executor would be settled
@@ -142,7 +142,7 @@ SELECT v.options || ': ' || test.error_of(format('SELECT jobq.create_job_type(%L
   FROM (VALUES ('{"events": "some"}'), ('{"events": true}'), ('{"events": "all failures"}')) v(options);
 SELECT test.error_of($$SELECT jobq.job_timeline(NULL)$$);
 
--- a talkative handler
+-- a handler with many events
 CREATE FUNCTION test.talks(payload jsonb) RETURNS void LANGUAGE sql AS $$ SELECT jobq.log_event(n::text) FROM generate_series(1, 12000) n $$;
 SELECT jobq.create_job_type('talks', 'test.talks(jsonb)');
 SELECT jobq.enqueue('talks') AS id \gset

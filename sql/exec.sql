@@ -35,7 +35,7 @@ SELECT test.tool('args', ARRAY['sh', '-c', 'for a do printf "<%s>\n" "$a"; done'
 SELECT test.run('args', '{"text": "a b; $(id) `id` * \"q\" é", "n": -1.50, "flag": true, "deep": {"er": "{text}"}}') AS id \gset
 SELECT status, error_msg, arg FROM test.ended(:'id') LEFT JOIN regexp_split_to_table(result->>0, '\n') arg ON true;
 
--- 400 pairs of what a shell, a printf or a parser of options would act on arrive as they are
+-- 400 pairs of characters special to a shell, printf or an option parser arrive unchanged
 SELECT test.tool('hostile', '{printf,%s,"<{a}>"}', 'output', 'text');
 CREATE TABLE test.hostile AS SELECT a || b AS a, test.run('hostile', jsonb_build_object('a', a || b)) AS id
   FROM unnest(ARRAY[';', '|', '& ', '$(id)', '`id`', '"', '''', '\', E'\n', '*', '~', '#', '!', '{', '{{', '{a}', '%n', '-', ' ', 'é']) a,
@@ -56,7 +56,7 @@ SELECT test.tool('signal', '{sh,-c,"kill -KILL $$"}');
 SELECT test.run('signal') AS id \gset
 SELECT status, error_code, error_msg FROM test.ended(:'id');
 
--- progress and log lines on descriptor 3; bad lines are passed over
+-- progress and log lines on descriptor 3; bad lines are ignored
 SELECT test.tool('tells', '{sh,-c,"
   echo ''{\"progress\": 40, \"data\": {\"page\": 4}}'' >&3
   echo ''nonsense'' >&3
@@ -83,7 +83,7 @@ SELECT test.run('slow') AS a, test.run('stubborn') AS b \gset
 SELECT status, error_code, error_msg FROM test.ended(:'a');
 SELECT status, error_code, error_msg FROM test.ended(:'b');
 
--- the end of the main process is the end of the job, whatever it leaves behind
+-- the job ends with its main process, even with processes left behind
 SELECT test.tool('leaves', '{sh,-c,"sleep 600 & echo 1"}');
 SELECT test.run('leaves') AS id \gset
 SELECT status, result, completed_at - started_at < '25 s' AS at_once FROM test.ended(:'id');

@@ -26,7 +26,7 @@ SELECT jobq.create_job_type('after', 'test.does(jsonb)');
 SELECT jobq.create_job_type('hooked', 'test.does(jsonb)', max_attempts => 2, backoff_base => '0',
   options => '{"on_complete": "after", "on_failure": "after", "on_dead": "after"}');
 
--- completed: once, whatever came before; the story
+-- completed: once, also after failures; the payload of the hook
 SELECT jobq.enqueue('hooked', '{"do": "snooze"}', tenant => 'acme', metadata => '{"m": 1}') AS id \gset
 SELECT test.quiet();
 SELECT * FROM test.followers(:'id');
@@ -36,7 +36,7 @@ SELECT f.payload->>'id' = :'id' AS id, (f.payload->>'created_at')::timestamptz =
        f.payload->>'worker' = j.worker AS worker
   FROM jobq.jobs j JOIN jobq.jobs f ON f.parent_id = j.id WHERE j.id = :'id';
 
--- failed twice, dead; then a skip and a cancel, which nothing follows
+-- failed twice, dead; then a skip and a cancel, which have no hook
 SELECT jobq.enqueue('hooked', '{"do": "fail"}') AS id \gset
 SELECT test.quiet();
 SELECT * FROM test.followers(:'id');
@@ -47,7 +47,7 @@ SELECT jobq.cancel_job(:'b');
 SELECT test.quiet();
 SELECT count(*) FROM jobq.jobs WHERE parent_id IN (:'a', :'b');
 
--- a hook that fails leaves an event, and the job ends as it would have
+-- a failing hook leaves an event, and the job ends as without it
 SELECT jobq.create_job_type('unhooked', 'test.does(jsonb)', options => '{"on_complete": "nosuch"}');
 SELECT jobq.enqueue('unhooked') AS id \gset
 SELECT status, result, error_msg FROM test.ended(:'id');
@@ -62,13 +62,13 @@ SELECT type, message, data - 'duration_ms' - 'worker' AS data FROM jobq.job_time
 SELECT test.quiet();
 SELECT * FROM test.followers(:'b');
 
--- ... among others of its batch
+-- ... in a batch with other jobs
 SELECT count(*) FROM jobq.enqueue_many('unhooked', ARRAY(SELECT jsonb_build_object('n', n) FROM generate_series(1, 300) n), tenant => 'batch');
 SELECT test.quiet();
 SELECT status, count(*) FROM jobq.jobs WHERE tenant = 'batch' GROUP BY 1;
 SELECT type, count(*), count(DISTINCT job_id) AS jobs FROM jobq.events WHERE tenant = 'batch' GROUP BY 1;
 
--- the right to enqueue is the owner's
+-- the hook is enqueued with the rights of the type's owner
 CREATE ROLE regress_hooks LOGIN;
 GRANT EXECUTE ON FUNCTION jobq.create_job_type TO regress_hooks;
 CREATE FUNCTION test.nothing() RETURNS void LANGUAGE sql AS '';
@@ -85,14 +85,14 @@ SELECT test.quiet();
 SELECT job_type, hook FROM test.followers(:'id');
 SELECT count(*) FROM jobq.job_timeline(:'id');
 
--- a chain that comes back to itself ends at max_depth
+-- a cyclic chain ends at max_depth
 SELECT jobq.create_job_type('loop', 'test.does(jsonb)', options => '{"on_complete": "loop", "max_depth": 5}');
 SELECT jobq.enqueue('loop') AS id \gset
 SELECT test.quiet();
 SELECT count(*), max(depth) FROM jobq.jobs WHERE job_type = 'loop';
 SELECT type, message, data FROM jobq.events WHERE job_type = 'loop';
 
--- a story that would be too large goes without payload and result
+-- a hook payload that would be too large lacks payload and result
 SELECT jobq.create_job_type('large', 'test.does(jsonb)', options => '{"on_complete": "after"}');
 SELECT jobq.enqueue('large', jsonb_build_object('x', repeat('x', 1048500))) AS id \gset
 SELECT status FROM test.ended(:'id');
@@ -113,7 +113,7 @@ ROLLBACK;
 SELECT v.options || ': ' || test.error_of(format('SELECT jobq.alter_job_type(%L, options => %L)', 'hooked', v.options))
   FROM (VALUES ('{"on_complete": 1}'), ('{"on_dead": ["after"]}'), ('{"on_failure": ""}'), ('{"on_dead": "' || repeat('x', 64) || '"}'), ('{"alert": "no"}'), ('{"log_fields": "x"}'), ('{"log_fields": [1]}')) v(options);
 
--- alerts: every dead letter raises one, unless the type says no
+-- alerts: every dead letter raises one, unless the type opts out
 SELECT test.quiet();
 DELETE FROM jobq.alerts;
 SELECT jobq.create_job_type('plain', 'test.does(jsonb)', max_attempts => 2, backoff_base => '0');
@@ -126,7 +126,7 @@ SELECT severity, title, replace(message, job_id::text, '<id>') AS message, job_t
        job_id IN (:'plain', :'critical') AS job, ts > now() - interval '10 min' AS ts
   FROM jobq.alerts ORDER BY severity;
 
--- a job for each, whose payload is the row; none for alerts about that type itself
+-- a job for each alert, with the row as its payload; none for alerts about that type itself
 SELECT jobq.create_job_type('alarm', 'test.does(jsonb)', max_attempts => 1);
 SET jobq.alert_job_type = 'alarm';
 BEGIN;
@@ -152,7 +152,7 @@ SELECT test.wait_until($$SELECT EXISTS (SELECT FROM jobq.alerts WHERE job_type =
 SELECT severity, title, message, attempts, error_msg, job_id = :'id' AS job FROM jobq.alerts WHERE job_type = 'missing';
 SELECT jobq.cancel_job(:'id');
 
--- they go when events go
+-- they are deleted with events
 SELECT jobq._ensure_events_partition('2001-01-01 12:00+00');
 INSERT INTO jobq.alerts (ts, severity, title, message) VALUES ('2001-01-01 12:00+00', 'warning', 'old', 'old');
 SELECT jobq._maintain(NULL);

@@ -38,7 +38,7 @@ SELECT handler, command, max_attempts, id = :type_id AS same FROM jobq.job_types
 SELECT jobq.create_job_type('plain', 'test.ok(jsonb)', on_conflict => 'replace');
 SELECT handler, command, max_attempts, id = :type_id AS same FROM jobq.job_types WHERE name = 'plain';
 
--- replace changes what is given, as alter does, and keeps all else
+-- replace changes the given arguments, as alter does, and keeps all others
 SET client_min_messages = warning;
 DROP ROLE IF EXISTS jobq_regress_runner;
 CREATE ROLE jobq_regress_runner LOGIN;
@@ -59,13 +59,13 @@ SELECT jobq.create_job_type('kept', on_conflict => 'replace');
 SELECT test.definition('kept') = :'before' AS unchanged;
 SELECT jobq.create_job_type('kept', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'replace');
 SELECT test.definition('kept') = :'before' AS unchanged;
--- a value that is a new type's default counts when it is given; options are merged
+-- a given value counts also when it equals the default; options are merged
 SELECT jobq.create_job_type('kept', 'test.no_argument()', max_attempts => 3, max_concurrent => 0, critical => false,
   options => '{"max_depth": null, "alert": false}', on_conflict => 'replace');
 SELECT key, value FROM jsonb_each(test.definition('kept')) EXCEPT SELECT key, value FROM jsonb_each(:'before') ORDER BY key;
 SELECT test.error_of($$SELECT jobq.create_job_type('kept', 'test.ok(jsonb)', '{true}', on_conflict => 'replace')$$);
 SELECT test.error_of($$SELECT jobq.create_job_type('kept', max_attempts => 0, on_conflict => 'replace')$$);
--- with replace, too, a new type has either a handler or a command; what is not given is the default, also when it is NULL
+-- with replace, too, a new type has either a handler or a command; missing arguments take the default, also when it is NULL
 SELECT test.error_of($$SELECT jobq.create_job_type('fresh', max_attempts => 5, on_conflict => 'replace')$$);
 SELECT jobq.create_job_type('fresh', 'test.no_argument()', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'replace');
 -- reset puts everything back to these defaults
@@ -113,6 +113,6 @@ SELECT name FROM jobq.distinct_job_types() name ORDER BY name COLLATE "C";
 SELECT jobq.drop_job_type(name) FROM jobq.job_types WHERE dropped_at IS NULL;
 SELECT name FROM jobq.distinct_job_types() name;
 
--- more workers than there are
+-- a limit above the number of workers
 SELECT jobq.create_job_type('wide', 'test.ok(jsonb)', max_concurrent => 1 + current_setting('jobq.max_sql_workers')::int);
 SELECT jobq.drop_job_type('wide');

@@ -59,7 +59,7 @@ SELECT argument || ': ' || test.error_of(format('SELECT jobq.create_job_type(%L,
   FROM (VALUES ('options => ''{"output": "xml"}'''), ('options => ''{"batch": true}'''),
     ('options => ''{"env": {"LD_PRELOAD": "x.so"}}'''), ('options => ''{"kill_grace": "-1s"}'''),
     ('options => ''{"permanent_exit_codes": ["a"]}''')) v(argument);
--- options for nodes, which are not there yet: what happens without them is no error
+-- options for nodes, a later feature: their values without effect are no errors
 SELECT option || ': ' || test.error_of(format('SELECT jobq.create_job_type(%L, command => %L, options => %L)', 'new', '{echo}', option))
   FROM (VALUES ('{"run_on": "agents"}'), ('{"run_on": "any"}'), ('{"run_on": "moon"}'), ('{"require_labels": {"gpu": "1"}}'),
     ('{"require_labels": []}'), ('{"sticky": true}'), ('{"sticky": 1}')) v(option);
@@ -80,7 +80,7 @@ SELECT call || ': ' || test.error_of('SELECT jobq.alter_job_type(' || call || ')
     ('''exists'', timeout => ''1s'', reset => ''{timeout}'''), ('''exists'', options => ''{}'', reset => ''{options}''')) v(call);
 SELECT handler, command, max_attempts, options FROM jobq.job_types WHERE name = 'exists';
 
--- a command that takes the place of a handler must suit the options, and the other way round
+-- a command that replaces a handler must suit the options, and vice versa
 SELECT jobq.alter_job_type('tool', options => '{"output": "text"}');
 SELECT test.error_of($$SELECT jobq.alter_job_type('tool', 'test.ok(jsonb)')$$);
 SELECT test.error_of($$SELECT jobq.alter_job_type('tool', 'test.ok(jsonb)', reset => '{options}')$$);

@@ -34,7 +34,7 @@ SELECT test.error_of(format('SELECT jobq.alter_job_type(%L, options => %L)', 't'
     ('{"key_order": true}'), ('{"concurrency_per_key": 2, "key_order": "fifo"}')) v(options);
 SELECT options -> 'concurrency_per_key', options -> 'key_order' FROM jobq.job_types WHERE name = 't';
 SELECT test.error_of(format('SELECT jobq.enqueue(%L, concurrency_key => %L)', 't', repeat('k', 2000)));
--- whoever writes the row, the hash is of key and tenant
+-- the hash is of key and tenant, also in rows written directly
 SELECT count(jobq.enqueue('t', concurrency_key => k, tenant => t, delay => '1 day'))
   FROM unnest(ARRAY['a', 'b', NULL]) k, unnest(ARRAY['x', 'y', NULL]) t;
 SELECT count(DISTINCT key_hash), count(key_hash), count(*) FROM jobq.queue;
@@ -84,13 +84,13 @@ SELECT count(*), min(depth), max(depth), count(DISTINCT parent_id) FROM jobq.job
 SELECT jobq.enqueue('spawns', '{"children": 2}') AS id \gset
 SELECT (w).status, (w).error_code, (w).error_msg FROM test.ended(:'id') w;
 SELECT count(*) FROM jobq.jobs WHERE parent_id = :'id';
--- outside a handler nothing is counted
+-- outside a handler no depth is counted
 SELECT count(jobq.enqueue('t')) FROM generate_series(1, 20);
 SELECT jobq.alter_job_type('spawns', options => '{"max_children_per_minute": null}');
 SELECT jobq.enqueue('spawns', '{"children": 20}') AS id \gset
 SELECT (w).status FROM test.ended(:'id') w;
 
--- what is enqueued for a second or more ahead is no deeper: a job that enqueues itself for tomorrow lives; the count of a minute holds
+-- a job scheduled a second or more ahead has no greater depth: a job may enqueue itself for tomorrow; the count per minute applies
 CREATE FUNCTION test.tomorrow(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   EXECUTE format('SELECT jobq.enqueue(%L, %L, %s)', 'tomorrow', p - 'args', p->>'args');
@@ -102,7 +102,7 @@ SELECT count(jobq.enqueue('tomorrow', jsonb_build_object('n', n, 'args', v)))
 SELECT test.wait_until($$ SELECT NOT EXISTS (SELECT FROM jobq.jobs WHERE payload ? 'args' AND status IN ('pending', 'running')) $$);
 SELECT j.payload->>'args' AS args, j.status, j.error_msg, c.depth
   FROM jobq.jobs j LEFT JOIN jobq.jobs c ON c.parent_id = j.id WHERE j.payload ? 'args' ORDER BY j.payload->'n';
--- a replacement that is due now is as deep as any child
+-- a replacement that is due now has the depth of a child
 SELECT jobq.cancel_jobs('tomorrow') > 0;
 CREATE FUNCTION test.sooner(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

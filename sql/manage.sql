@@ -1,4 +1,4 @@
--- Looking at jobs: list_jobs, count_by_status, job_timeline, wait_for
+-- Queries for jobs: list_jobs, count_by_status, job_timeline, wait_for
 \getenv abs_srcdir PG_ABS_SRCDIR
 \set helpers :abs_srcdir /test/lib/regress.sql
 \set ECHO none
@@ -46,7 +46,7 @@ SELECT name FROM jobq.distinct_job_types() name ORDER BY name;
 SELECT type, source, level, message, data - '{duration,duration_ms,worker,stack}'::text[] AS data FROM jobq.job_timeline(:'dead');
 SELECT test.error_of($$SELECT jobq.job_timeline('00000000-0000-7000-8000-000000000000')$$), test.error_of('SELECT jobq.job_timeline(NULL)');
 
--- wait_for: at once when it has ended; NULL when the time is up; an error for a job that is not there
+-- wait_for: returns at once for an ended job; NULL at the timeout; an error for an unknown job
 SELECT status FROM jobq.wait_for(:'dead');
 SELECT id AS waiting FROM jobq.list_jobs('pending', max_rows => 1) \gset
 SELECT (jobq.wait_for(:'waiting', '10ms')).id IS NULL AS too_late;

@@ -1,4 +1,4 @@
--- Outcomes: what is permanent, what costs an attempt, exit codes, signals, timeouts, backoff
+-- Outcomes: permanent failures, charged attempts, exit codes, signals, timeouts, backoff
 \getenv abs_srcdir PG_ABS_SRCDIR
 \set helpers :abs_srcdir /test/lib/regress.sql
 \set ECHO none
@@ -48,7 +48,7 @@ SELECT jobq.alter_job_type('raises', options => '{"permanent_codes": ["%"]}');
 SELECT jobq.enqueue('raises', '{"code": "40001"}') AS id \gset
 SELECT status, attempts FROM test.ended(:'id');
 
--- by RAISE: skip, discard, snooze; a snooze without an interval is a failure, whose message says why
+-- by RAISE: skip, discard, snooze; a snooze without an interval is a failure, and its message gives the reason
 CREATE FUNCTION test.says(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF payload ? 'detail' THEN
@@ -77,7 +77,7 @@ SELECT jobq.enqueue('own', '{"code": "22012"}', backoff => '{"type": "fixed", "b
 SELECT test.wait_until(format('SELECT status = %L FROM jobq.jobs WHERE id = %L', 'retry', :'id'));
 SELECT round(extract(epoch FROM scheduled_for - started_at) / 3600) AS hours FROM jobq.jobs WHERE id = :'id';
 
--- retry_codes: of the codes that a handler gave all others are permanent; permanent_codes win; timeouts are retried as ever
+-- retry_codes: all other codes of a handler are permanent; permanent_codes win; timeouts are retried as before
 SELECT jobq.create_job_type('choosy', 'test.raises(jsonb)', backoff => 'fixed', backoff_base => '1 hour', options => '{"retry_codes": ["40%", "53%"], "permanent_codes": ["4000_"]}');
 SELECT jobq.enqueue('choosy', jsonb_build_object('code', v)) IS NOT NULL AS ok
   FROM (VALUES (1, '40P01'), (2, '40001'), (3, 'P0001'), (4, '53100')) t(n, v) ORDER BY n;
@@ -92,14 +92,14 @@ SELECT jobq.create_job_type('napper', 'test.sleeps(jsonb)', timeout => '50ms', b
 SELECT jobq.enqueue('napper') AS id \gset
 SELECT test.wait_until(format('SELECT status <> ALL (%L) FROM jobq.jobs WHERE id = %L', '{pending,running}', :'id'));
 SELECT status, error_code FROM jobq.jobs WHERE id = :'id';
--- ... nor does a handler that is not there give any
+-- ... a missing handler gives no code
 CREATE FUNCTION test.leaves(payload jsonb) RETURNS void LANGUAGE sql AS '';
 SELECT jobq.create_job_type('left', 'test.leaves(jsonb)', backoff_base => '1 hour', options => '{"retry_codes": ["PY%"]}');
 DROP FUNCTION test.leaves;
 SELECT jobq.enqueue('left') AS id \gset
 SELECT test.wait_until(format('SELECT status <> ALL (%L) FROM jobq.jobs WHERE id = %L', '{pending,running}', :'id'));
 SELECT status, error_code FROM jobq.jobs WHERE id = :'id';
--- tools give exit codes; signals, timeouts and bad output are not theirs
+-- tools give exit codes; signals, timeouts and bad output are not codes of the tool
 SELECT jobq.create_job_type('picky', command => '{/bin/sh,-c,"{do}"}', backoff => 'fixed', backoff_base => '1 hour',
   options => '{"retry_codes": ["exit:7_"], "permanent_exit_codes": [72], "kill_grace": "1s"}');
 SELECT jobq.enqueue('picky', jsonb_build_object('do', v), timeout => t) IS NOT NULL AS ok

@@ -5,18 +5,18 @@
 \i :helpers
 \set ECHO all
 
--- what there is between two moments, as far as this test made it
+-- the partitions between two times that this test has created
 CREATE FUNCTION test.partitions(parent regclass, since timestamptz) RETURNS TABLE(name text, low text, high text) LANGUAGE sql
 SET timezone = 'UTC' SET datestyle = 'ISO' AS $$
   SELECT partition::text, low::text, high::text FROM jobq._partitions(parent) WHERE low >= since ORDER BY low
 $$;
 
--- as near ahead, whatever the moment
+-- as for the near future, at any time of day
 CREATE FUNCTION test.near(moment timestamptz, parent regclass DEFAULT 'jobq.history') RETURNS void LANGUAGE sql AS $$
   SELECT jobq._ensure_partition(parent, moment, moment)
 $$;
 
--- fixed boundaries; a second call finds it done; neighbours of another width are respected
+-- fixed boundaries; a second call changes nothing; neighbours of another width stay
 SELECT test.near('2090-03-05 12:34:56+00'), test.near('2090-03-05 00:00+00');
 SET jobq.partition_interval = '6h';
 SELECT test.near('2090-03-05 23:59:59+00'), test.near('2090-03-06 01:00+00'),
@@ -29,7 +29,7 @@ SELECT test.near('2090-03-05 12:34:56+00', 'jobq.events');
 SELECT * FROM test.partitions('jobq.events', '2090-01-01');
 SELECT test.error_of('SELECT jobq._ensure_history_partition(NULL)');
 SELECT test.error_of($$SELECT jobq._ensure_history_partition('infinity')$$);
--- whatever the session has set
+-- with other settings of the session
 SET timezone = 'Asia/Kathmandu';
 SET datestyle = 'SQL, DMY';
 SELECT test.near('2091-03-05 12:34:56+00');
@@ -41,13 +41,13 @@ SELECT count(*) FILTER (WHERE contype = 'c') AS checks FROM pg_constraint WHERE 
 SELECT c.relowner = p.relowner AS same_owner FROM pg_class c, pg_class p
  WHERE c.oid = 'jobq.history_20910305'::regclass AND p.oid = 'jobq.history'::regclass;
 
--- a table of that name that is not attached yet: a restore is about to
+-- a table of that name that is not attached yet, as during a restore
 CREATE TABLE jobq.history_20910310 (LIKE jobq.history INCLUDING ALL);
 SELECT test.near('2091-03-10 01:00+00');
 SELECT count(*) FROM test.partitions('jobq.history', '2091-03-06');
 DROP TABLE jobq.history_20910310;
 
--- far ahead they get coarser, with fixed boundaries, cut where neighbours are in the way
+-- in the far future they get coarser, with fixed boundaries, cut at existing neighbours
 CREATE FUNCTION test.bounds(moment timestamptz, at timestamptz) RETURNS text LANGUAGE sql
 SET timezone = 'UTC' SET datestyle = 'ISO' AS $$
   SELECT format('%s - %s', low::date, high::date) FROM jobq._partition_bounds(moment, at)
@@ -61,7 +61,7 @@ SELECT jobq._ensure_partition('jobq.history', '2092-05-10 12:00+00', '2092-05-01
        jobq._ensure_partition('jobq.history', '2092-05-01 12:00+00', '2092-01-01');
 SELECT * FROM test.partitions('jobq.history', '2092-01-01');
 
--- a job that has nowhere to go gets its partition and loses no attempt
+-- a job without a partition for its end gets one and is charged no attempt
 CREATE FUNCTION test.ok(payload jsonb) RETURNS jsonb LANGUAGE sql RETURN payload;
 SELECT jobq.create_job_type('long', 'test.ok(jsonb)', keep_completed => '3 years');
 SELECT jobq.enqueue('long', '{"n": 1}') AS id \gset
@@ -70,7 +70,7 @@ SELECT tableoid::regclass <> 'jobq.history'::regclass AS in_a_partition, expires
 SELECT jobq.enqueue('long', '{"n": 2}', keep_completed => '9 years') AS id \gset
 SELECT status, attempts, runs FROM test.ended(:'id');
 
--- retention: what has expired is emptied and dropped, or left to the next run when somebody reads it
+-- retention: an expired partition is emptied and dropped, or left to the next run while a session reads it
 SELECT jobq._ensure_history_partition('2001-01-01 12:00+00'), jobq._ensure_history_partition('2001-01-02 12:00+00'),
        jobq._ensure_events_partition('2001-01-01 12:00+00');
 INSERT INTO jobq.events (ts, job_id, job_type, type, source) VALUES ('2001-01-01 12:00+00', gen_random_uuid(), 'x', 'log', 'client');
@@ -81,7 +81,7 @@ SELECT test.wait_until($$SELECT jobq._maintain(NULL) IS NOT NULL AND NOT EXISTS 
 SELECT count(*) FROM jobq._partitions('jobq.history') WHERE high < '2002-01-01';
 SELECT count(*) FROM jobq._partitions('jobq.events') WHERE high < '2002-01-01';
 SELECT count(*) > 7 AS ahead FROM jobq._partitions('jobq.events') WHERE high > now() AND low < '2090-01-01';
--- what has not is kept
+-- unexpired ones are kept
 SELECT count(*) FROM jobq.history WHERE id = :'id';
 SELECT count(*) FROM test.partitions('jobq.history', '2090-01-01');
 DO $$
@@ -109,7 +109,7 @@ END $$;
 -- these run as their owner, but only on jobq's own tables
 CREATE TABLE test.other (t timestamptz) PARTITION BY RANGE (t);
 SELECT test.error_of($$SELECT jobq._ensure_partition('test.other', '2030-01-01 00:00+00')$$);
--- a handler begins only when the partition for its end is there, also for unique_for: it begins once
+-- a handler begins only when the partition for its end exists, also for unique_for: it begins once
 CREATE SEQUENCE test.starts;
 CREATE FUNCTION test.counts_starts(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('test.starts'); END $$;
 SELECT jobq.create_job_type('counts starts', 'test.counts_starts(jsonb)');

@@ -1,4 +1,4 @@
--- what shifts the order of jobs: options.aging, options.fair_by, signals and pressure rules
+-- The order of jobs: options.aging, options.fair_by, signals and pressure rules
 \getenv abs_srcdir PG_ABS_SRCDIR
 \set helpers :abs_srcdir /test/lib/regress.sql
 \set ECHO none
@@ -49,7 +49,7 @@ SELECT call || ': ' || test.error_of('SELECT jobq.' || call)
     ('create_signal(''busy'', ''true'', on_conflict => ''error'')'), ('create_signal(''busy'', ''1'', on_conflict => ''ignore'')'),
     ('create_signal(''load'', ''true'', on_conflict => ''replace'')'), ('drop_signal(''busy'', NULL)')) v(call);
 
--- on_conflict: what is there stays, or gets condition, every, definer and search_path; active or not stays
+-- on_conflict: an existing signal stays, or gets condition, every, definer and search_path; its state stays
 SELECT jobq.create_signal('busy', 'true', '1 day', on_conflict => 'ignore'), jobq.create_signal('new', 'false', '1 day', on_conflict => 'ignore');
 SELECT name, condition, every FROM jobq.signals WHERE name IN ('busy', 'new') ORDER BY name;
 SET search_path = test, pg_catalog;
@@ -89,7 +89,7 @@ SELECT jobq.drop_signal(name) FROM jobq.signals;
 SELECT count(*) FROM jobq.pressure_rules;
 SELECT jobq.drop_job_type('b'), jobq.drop_job_type('c');
 
--- who may: "admin" without a tenant, for all job types
+-- required right: "admin" without a tenant, for all job types
 CREATE ROLE jobq_test_user;
 SET ROLE jobq_test_user;
 \set VERBOSITY sqlstate

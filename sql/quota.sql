@@ -19,20 +19,20 @@ $$;
 SELECT test.enqueue('acme');
 SELECT jobq.set_tenant_quota('acme', max_live => 3);
 SELECT test.enqueue('acme'), test.enqueue('acme/eu'), test.enqueue('acme'), test.enqueue('acme/us'), test.enqueue('acmeta'), test.enqueue('beta'), test.enqueue('');
--- what ends makes room, in the same transaction too
+-- an ended job makes room, also in the same transaction
 SELECT id FROM jobq.queue WHERE tenant = 'acme/eu' \gset
 SELECT jobq.cancel_job(:'id'), test.enqueue('acme/us'), test.enqueue('acme');
--- a job that is there already is not one more; a retried one counts, and is not refused
+-- a unique conflict with an existing job adds none; a retried job counts, and is not refused
 SELECT jobq.cancel_jobs(tenant => 'acme/us'), test.enqueue('acme', key => 'k'), test.enqueue('acme', key => 'k'), test.enqueue('acme', key => 'k', conflict => 'replace');
 SELECT jobq.retry_job(:'id'), test.enqueue('acme');
 SELECT count(*) FROM jobq.queue WHERE tenant ~ '^acme(/|$)';
 SELECT jobq.cancel_jobs(tenant => 'acme', payload_contains => '{}');
--- all or nothing, and what is rolled back leaves room
+-- all or nothing; a rollback makes room
 SELECT test.error_of($$SELECT jobq.enqueue_many('held', array_fill('{}'::jsonb, '{3}'), tenant => 'acme')$$);
 SELECT count(*) FROM jobq.queue WHERE tenant ~ '^acme(/|$)';
 SELECT test.error_of($$SELECT jobq.enqueue_jobs('[{"job_type": "held", "tenant": "acme"}, {"job_type": "held", "tenant": "acme"}, {"job_type": "held", "tenant": "beta"}]')$$);
 SELECT test.enqueue('acme');
--- many that have come and gone
+-- many jobs that have ended
 SELECT count(*) FILTER (WHERE jobq.cancel_job(id)) FROM jobq.queue WHERE tenant ~ '^acme(/|$)';
 DO $$
 BEGIN
@@ -43,7 +43,7 @@ END $$;
 SELECT test.enqueue('acme'), test.enqueue('acme'), test.enqueue('acme'), test.enqueue('acme');
 SELECT count(*) <= 4 FROM jobq.quota_jobs;
 
--- a quota of a tenant below counts besides
+-- the quota of a tenant below applies as well
 SELECT jobq.set_tenant_quota('acme', max_live => 5), jobq.set_tenant_quota('acme/eu', max_live => 1);
 SELECT test.enqueue('acme/eu'), test.enqueue('acme/eu/de'), test.enqueue('acme/us'), test.enqueue('acme/us');
 SELECT jobq.set_tenant_quota('acme/eu');
@@ -58,7 +58,7 @@ SELECT jobq.set_tenant_quota('bytes', max_bytes => 100);
 SELECT test.enqueue('bytes', to_jsonb(repeat('x', 78))), test.enqueue('bytes', to_jsonb(repeat('x', 18))), test.enqueue('bytes', to_jsonb(repeat('x', 19))), test.enqueue('bytes', '0'), test.enqueue('bytes', to_jsonb(repeat('x', 98)));
 SELECT jobq.cancel_jobs(tenant => 'bytes', payload_contains => to_jsonb(repeat('x', 78))), test.enqueue('bytes', to_jsonb(repeat('x', 76))), test.enqueue('bytes', '0');
 
--- a payload that replaces another one takes its place; alter_job is not refused
+-- a replacing payload counts instead of the old one; alter_job is not refused
 SELECT jobq.set_tenant_quota('swap', max_live => 1, max_bytes => 100);
 SELECT test.enqueue('swap', to_jsonb(repeat('x', 38)), 'k'), test.enqueue('swap', to_jsonb(repeat('x', 98)), 'k', 'replace'), test.enqueue('swap', to_jsonb(repeat('x', 99)), 'k', 'replace'),
        test.enqueue('swap', '0', 'k', 'replace'), test.enqueue('swap', to_jsonb(repeat('x', 98)), 'k', 'replace');

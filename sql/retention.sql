@@ -44,7 +44,7 @@ SELECT test.run('three', 11, 30);
 SELECT test.retain(7) AS steps, test.kept('three');
 COMMIT;
 
--- a job that still holds its key counts, and stays
+-- a job that still holds its unique key counts, and stays
 SELECT test.run('three', 31, 32, unique_for => '1 hour');
 SELECT test.run('three', 33, 36);
 SELECT test.retain(), test.kept('three');
@@ -52,7 +52,7 @@ SELECT jobq.enqueue('three', unique_key => '31', unique_for => '1 hour') = (SELE
 UPDATE jobq.history SET unique_until = clock_timestamp() WHERE unique_until IS NOT NULL;
 SELECT test.retain(), test.kept('three');
 
--- the option comes later: what had ended before counts as well; and it goes again
+-- the option is set later: jobs that ended before count as well; then it is removed
 SELECT jobq.alter_job_type('all', options => '{"keep_completed_count": 2}');
 SELECT test.run('all', 20, 20);
 SELECT test.retain() > 0 AS done, test.kept('all');
@@ -63,7 +63,7 @@ SELECT test.retain() > 0 AS done, test.kept('all');
 SELECT count(*) FROM jobq.counted_types c JOIN jobq.job_types t ON t.id = c.type_id WHERE t.name = 'all';
 SELECT jobq.alter_job_type('all', options => '{"keep_completed_count": 1, "keep_dead_count": 1}');
 SELECT test.retain() > 0 AS done, test.kept('all');
--- in ranges of blocks, wherever the last one ended
+-- in ranges of blocks, from the end of the previous range
 SELECT jobq.alter_job_type('all', options => '{"keep_completed_count": null}');
 SELECT test.retain() > 0 AS done;
 BEGIN;
@@ -149,7 +149,7 @@ COMMIT;
 SELECT jobq.retry_dead_letters('dies', max_jobs => 100), jobq.purge_dead_letters('dies', max_jobs => 50);
 SELECT * FROM test.dead;
 SELECT (jobq.health()->'checks'->'dead_letters'->>'count')::int = count(*) AS health FROM jobq.dead_letters;
--- whom a grant keeps to a tenant counts what he sees
+-- a role restricted to a tenant counts only the jobs that it sees
 CREATE ROLE jobq_regress_watcher;
 SELECT (jobq.run_inline(jobq.enqueue('dies', '{"fail": true}', tenant => 'acme'))).status, (jobq.run_inline(jobq.enqueue('dies', '{"fail": true}', tenant => 'acme/eu'))).status;
 SELECT jobq.grant_access('jobq_regress_watcher', 'read', 'acme');
@@ -165,7 +165,7 @@ RESET ROLE;
 DELETE FROM jobq.access;
 DROP OWNED BY jobq_regress_watcher;
 DROP ROLE jobq_regress_watcher;
--- whoever writes it
+-- also for rows written directly
 SET session_replication_role = replica;
 DELETE FROM jobq.dead_letters WHERE payload->>'n' > '290';
 RESET session_replication_role;

@@ -23,7 +23,7 @@ SELECT jobq.enqueue('third') AS id \gset
 SELECT status, result, attempts, runs, error_msg, error_code FROM test.ended(:'id');
 SELECT type, source, level, message, attempt, data->>'code' AS code, data->>'error' AS error FROM jobq.job_timeline(:'id');
 
--- waiting for the next attempt: the row says why and when
+-- waiting for the next attempt: the row has the reason and the time
 SELECT jobq.create_job_type('fixed', 'test.fails(jsonb)', backoff => 'fixed', backoff_base => '1 hour', backoff_max => '2 hours', backoff_jitter => 0);
 SELECT jobq.enqueue('fixed', '{"on": "purpose"}') AS id \gset
 SELECT test.wait_until(format('SELECT status = %L FROM jobq.jobs WHERE id = %L', 'retry', :'id'));
@@ -51,7 +51,7 @@ SELECT jobq.enqueue('permanent', '{"code": "22012"}') AS a, jobq.enqueue('perman
 SELECT test.wait_until($$SELECT NOT EXISTS (SELECT FROM jobq.jobs WHERE job_type = 'permanent' AND status IN ('pending', 'running'))$$);
 SELECT status, attempts, error_code FROM jobq.jobs WHERE job_type = 'permanent' ORDER BY id;
 
--- retry_job: of a dead letter, same id, attempts from 0, runs go on
+-- retry_job: of a dead letter, same id, attempts from 0, runs continue
 SELECT jobq.create_job_type('dies', 'test.fails(jsonb)', max_attempts => 1);
 SELECT jobq.enqueue('dies', '{"on": "monday"}', priority => 5, tenant => 'acme', metadata => '{"m": 1}', concurrency_key => 'c', unique_key => 'u',
   unique_for => '1 ms', keep_completed => '3 days', backoff => '{"base": "2s"}', timeout => '9s') AS id \gset
@@ -68,14 +68,14 @@ SELECT status, attempts, runs, tenant, priority FROM test.ended(:'id');
 SELECT type, source, message, data FROM jobq.job_timeline(:'id') WHERE type = 'retried';
 SELECT jobq.retry_job(:'id') AS completed, jobq.alter_job(:'id', priority => 1) AS finished;
 
--- of one that waits for its retry
+-- of a job that waits for its retry
 SELECT id FROM jobq.jobs WHERE job_type = 'fixed' \gset
 SELECT jobq.pause_job_type('fixed');
 SELECT jobq.retry_job(:'id');
 SELECT status, attempts, runs, error_msg, scheduled_for <= clock_timestamp() AS due FROM jobq.jobs WHERE id = :'id';
 SELECT message, data FROM jobq.job_timeline(:'id') WHERE type = 'retried';
 
--- of a cancelled one
+-- of a cancelled job
 SELECT jobq.cancel_job(:'id', 'not now');
 SELECT status, error_msg FROM jobq.jobs WHERE id = :'id';
 SELECT jobq.retry_job(:'id');

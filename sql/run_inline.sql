@@ -67,7 +67,7 @@ ROLLBACK TO before;
 SELECT status, attempts FROM jobq.jobs WHERE id = :'id';
 ROLLBACK;
 
--- what cannot be run inline
+-- jobs that cannot be run inline
 BEGIN;
 SELECT jobq.enqueue('tool') AS id \gset
 SELECT test.error_of(format('SELECT jobq.run_inline(%L)', :'id'));

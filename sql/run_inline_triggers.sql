@@ -63,7 +63,7 @@ SET CONSTRAINTS test.runs IMMEDIATE;
 TABLE test.story;
 ROLLBACK;
 
--- the caller's fire once, before the handler and as the caller; what they check is deferred again
+-- the caller's triggers fire once, before the handler and as the caller; later changes are deferred again
 BEGIN;
 INSERT INTO test.watched VALUES ('caller');
 SELECT test.job('INSERT INTO test.log (what) VALUES (''handler'')', 'INSERT INTO test.watched VALUES (''deferred'')') AS id \gset
@@ -114,7 +114,7 @@ INSERT INTO test.wards VALUES (5);
 SET CONSTRAINTS ALL IMMEDIATE;
 ROLLBACK;
 
--- what a handler defers in its deferred triggers is checked in its attempt
+-- constraints deferred within a handler's deferred triggers are checked in its attempt
 CREATE FUNCTION test.defers() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   SET CONSTRAINTS ALL DEFERRED;
@@ -133,7 +133,7 @@ SELECT test.job('INSERT INTO test.again VALUES (''found'')') AS id \gset
 SELECT status, error_code FROM jobq.run_inline(:'id');
 ROLLBACK;
 
--- the caller's cannot fire where it cannot be known what was deferred
+-- the caller's triggers cannot fire when the deferred ones are unknown
 BEGIN;
 SET CONSTRAINTS test.prompt DEFERRED;
 SELECT test.job('SELECT 1') AS id \gset
@@ -195,7 +195,7 @@ ROLLBACK TO s;
 INSERT INTO test.orders SELECT format('SELECT jobq.run_inline(%L)', :'id');
 SELECT test.error_of(format('SELECT jobq.run_inline(%L)', :'id'));
 ROLLBACK;
--- another transaction knows nothing of it
+-- no effect on another transaction
 BEGIN;
 INSERT INTO test.watched VALUES ('caller');
 SELECT test.job('SELECT 1') AS id \gset

@@ -25,7 +25,7 @@ END $$;
 CREATE FUNCTION test.ok(payload jsonb) RETURNS jsonb LANGUAGE sql RETURN payload;
 CREATE FUNCTION test.also(payload jsonb) RETURNS jsonb LANGUAGE sql RETURN payload;
 
--- nobody has anything, but everybody the version
+-- PUBLIC has no right but EXECUTE of version()
 SELECT f.oid::regprocedure FROM pg_proc f WHERE f.pronamespace = 'jobq'::regnamespace AND has_function_privilege('jobq_regress_other', f.oid, 'EXECUTE');
 SELECT c.oid::regclass FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind IN ('r', 'p', 'v')
    AND has_table_privilege('jobq_regress_other', c.oid, 'SELECT,INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER');
@@ -54,11 +54,11 @@ SELECT test.error_as('jobq_regress_owner', $$SELECT jobq.create_job_type('tool',
 REVOKE EXECUTE ON FUNCTION test.ok FROM PUBLIC;
 SELECT test.error_as('jobq_regress_owner', $$SELECT jobq.create_job_type('x', 'test.ok(jsonb)')$$);
 GRANT EXECUTE ON FUNCTION test.ok TO PUBLIC;
--- a role that the server cannot log in (before 17)
+-- a role that cannot log in (before 17)
 GRANT jobq_regress_nologin TO jobq_regress_owner;
 SELECT CASE WHEN current_setting('server_version_num')::int < 170000 THEN said LIKE '22023: argument "run_as"%LOGIN%' ELSE said = 'no error' END
   FROM test.error_as('jobq_regress_owner', $$SELECT jobq.create_job_type('nologin', 'test.ok(jsonb)', run_as => 'jobq_regress_nologin')$$) said;
--- superusers, when they may not
+-- superusers, when the setting forbids them
 SET jobq.allow_superuser_handlers = off;
 SELECT test.error_of($$SELECT jobq.create_job_type('x', 'test.ok(jsonb)')$$) ~ '^42501: argument "run_as": .* is a superuser';
 RESET jobq.allow_superuser_handlers;
@@ -71,7 +71,7 @@ SELECT call || ': ' || test.error_as('jobq_regress_member', 'SELECT jobq.' || ca
   FROM (VALUES ('alter_job_type(''mine'', max_attempts => 1)'), ('pause_job_type(''mine'')'), ('resume_job_type(''mine'')')) v(call);
 SELECT test.error_of($$SELECT jobq.alter_job_type('mine', max_attempts => 2)$$);
 SELECT owner, run_as, max_attempts, paused FROM jobq.job_types WHERE name = 'mine';
--- whoever changes what runs needs the rights of who runs it
+-- changing the handler, command or role of a type requires membership in the role that runs it
 REVOKE jobq_regress_worker FROM jobq_regress_owner;
 REVOKE pg_execute_server_program FROM jobq_regress_owner;
 SELECT call || ': ' || test.error_as('jobq_regress_owner', 'SELECT jobq.' || call)
@@ -83,10 +83,10 @@ SELECT jobq.alter_job_type('tool', max_attempts => 1);
 SELECT jobq.enqueue('tool') AS id \gset
 SELECT status, error_code FROM test.ended(:'id');
 
--- what create_job_type gives to run_as: what a handler calls, no more
+-- create_job_type grants run_as the functions that a handler calls, no more
 SELECT f.proname FROM pg_proc f WHERE f.pronamespace = 'jobq'::regnamespace AND has_function_privilege('jobq_regress_worker', f.oid, 'EXECUTE') ORDER BY 1;
 
--- a handler runs as its role, and stays it
+-- a handler runs as its role, and cannot leave it
 CREATE TABLE test.who (what text, cur text DEFAULT current_user, ses text DEFAULT session_user);
 GRANT INSERT, SELECT ON test.who TO jobq_regress_worker;
 CREATE FUNCTION test.spy() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -145,14 +145,14 @@ END $$;
 SELECT jobq.create_job_type('touches', 'test.touches(jsonb)', run_as => 'jobq_regress_worker', max_attempts => 1);
 SELECT jobq.enqueue('touches') AS id \gset
 SELECT status, error_msg, result FROM test.ended(:'id');
--- its rights are looked at again when it runs
+-- its rights are checked again when it runs
 CREATE FUNCTION test.secret(payload jsonb) RETURNS void LANGUAGE sql AS '';
 SELECT jobq.create_job_type('secret', 'test.secret(jsonb)', run_as => 'jobq_regress_worker', max_attempts => 1);
 REVOKE EXECUTE ON FUNCTION test.secret FROM PUBLIC;
 SELECT jobq.enqueue('secret') AS id \gset
 SELECT status, error_code FROM test.ended(:'id');
 
--- nobody's search_path reaches jobq: functions, operators and types of an attacker that come first
+-- no search_path affects jobq: functions, operators and types of an attacker that come first
 CREATE SCHEMA evil;
 GRANT USAGE ON SCHEMA evil TO PUBLIC;
 CREATE FUNCTION evil.captured() RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'captured' USING ERRCODE = 'EV111'; END $$;

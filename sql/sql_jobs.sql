@@ -25,7 +25,7 @@ SELECT (j).job_type, (j).status, (j).result
   FROM (SELECT test.ended(id) AS j FROM unnest(ARRAY[:'a', :'b', :'c', :'d', :'e']::uuid[]) id) e ORDER BY (j).job_type;
 SELECT what FROM test.log ORDER BY what;
 
--- effects and completion are one: what a failed attempt wrote is gone
+-- effects and completion are one transaction: the writes of a failed attempt are gone
 CREATE FUNCTION test.writes_then_fails(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO test.log (what) VALUES ('written by a failure');
@@ -37,7 +37,7 @@ SELECT status, attempts, runs, error_code, error_msg, result FROM test.ended(:'i
 SELECT count(*) FROM test.log WHERE what = 'written by a failure';
 SELECT type, source, level, message, attempt, data->>'code' AS code FROM jobq.job_timeline(:'id');
 
--- what the handler asks for: the last call wins; what it wrote stays
+-- outcomes requested by the handler: the last call wins; its writes stay
 CREATE FUNCTION test.says(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO test.log (what) VALUES (payload->>'say');
@@ -66,7 +66,7 @@ SELECT call || ': ' || test.error_of('SELECT jobq.' || call)
   FROM (VALUES ('set_progress(1)'), ('log_event(''x'')'), ('skip()'), ('discard(''x'')'), ('snooze(''1s'')')) v(call);
 SELECT (jobq.current_job()).id IS NULL AS none;
 
--- inside: the job itself, progress that others see while it runs, events that survive
+-- inside: the job itself, progress that other sessions see while it runs, events that survive
 CREATE FUNCTION test.inside(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE job jobq.jobs := jobq.current_job();
 BEGIN
@@ -121,7 +121,7 @@ SELECT jobq.enqueue('sleeps') AS a, jobq.enqueue('sleeps', timeout => '50ms') AS
 SELECT status, error_code, error_msg FROM test.ended(:'a');
 SELECT status, error_code, error_msg FROM test.ended(:'b');
 
--- a handler that is gone when the job runs, and one that nobody may call any more
+-- a handler that has been dropped when the job runs, and one without EXECUTE for its role
 CREATE FUNCTION test.gone(payload jsonb) RETURNS void LANGUAGE sql AS '';
 SELECT jobq.create_job_type('gone', 'test.gone(jsonb)', max_attempts => 1);
 DROP FUNCTION test.gone;
@@ -141,7 +141,7 @@ SELECT jobq.create_job_type('deferred', 'test.deferred(jsonb)', max_attempts => 
 SELECT jobq.enqueue('deferred') AS id \gset
 SELECT status, error_code, attempts FROM test.ended(:'id');
 
--- what a job leaves behind does not reach the next one
+-- session state left by a job does not reach the next one
 CREATE FUNCTION test.leaves(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE seen jsonb := jsonb_build_object('search_path', current_setting('search_path'), 'work_mem', current_setting('work_mem') = '77kB',
   'temp', to_regclass('pg_temp.left_behind') IS NOT NULL,

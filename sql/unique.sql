@@ -1,4 +1,4 @@
--- Unique keys: what an enqueue meets, and what becomes of it
+-- Unique keys: existing jobs of a key, and on_conflict
 \getenv abs_srcdir PG_ABS_SRCDIR
 \set helpers :abs_srcdir /test/lib/regress.sql
 \set ECHO none
@@ -22,7 +22,7 @@ SELECT jobq.enqueue('u', '{"n": 2}', unique_key => 'k') = :'first' AS same,
        jobq.enqueue('u', '{"n": 5}', unique_key => 'k', tenant => 'acme') = :'first' AS other_tenant;
 SELECT job_type, tenant, unique_key, payload FROM jobq.jobs ORDER BY id;
 
--- ignore leaves it as it is, replace changes it, error says so
+-- ignore leaves the job unchanged, replace changes it, error reports it
 SELECT jobq.enqueue('u', '{"n": 6}', priority => 9, unique_key => 'k', on_conflict => 'ignore') = :'first' AS same;
 SELECT payload, priority FROM jobq.jobs WHERE id = :'first';
 SELECT jobq.enqueue('u', '{"n": 7}', priority => 8, delay => '1 hour', max_attempts => 2, timeout => '7s', unique_key => 'k', on_conflict => 'replace') = :'first' AS same;
@@ -30,7 +30,7 @@ SELECT payload, priority, max_attempts, timeout, attempts, scheduled_for > clock
 SELECT test.error_of($$SELECT jobq.enqueue('u', unique_key => 'k', on_conflict => 'error')$$);
 SELECT jobq.enqueue('u', '{"n": 8}', unique_key => 'k', on_conflict => 'replace') = :'first' AS same;
 
--- replace sets the payload and what is given; all else stays
+-- replace sets the payload and the given arguments; all others stay
 SELECT jobq.enqueue('u', '{"n": 1}', priority => 8, delay => '1 hour', max_attempts => 2, timeout => '7s', backoff => '{"base": "2s"}',
   unique_for => '1 hour', concurrency_key => 'c', keep_completed => '1 day', keep_dead => '2 days', metadata => '{"m": 1}', unique_key => 'kept') AS kept \gset
 SELECT to_jsonb(q) AS before FROM jobq.queue q WHERE id = :'kept' \gset
@@ -47,7 +47,7 @@ SELECT key, CASE key WHEN 'key_hash' THEN to_jsonb(value IS DISTINCT FROM :'befo
 SELECT position = '2100-01-01 UTC' AND scheduled_for = '2100-01-01 UTC' AS as_given FROM jobq.queue WHERE id = :'kept';
 SELECT jobq.cancel_job(:'kept');
 
--- the attempts of a job that waits for its retry start again, and now: its schedule is past, unless one is given
+-- replacing a job that waits for its retry resets its attempts and makes it due now, unless a time is given
 CREATE FUNCTION test.fails(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS 'BEGIN RAISE ''told to''; END';
 SELECT jobq.create_job_type('f', 'test.fails(jsonb)', backoff_base => '1 hour', backoff_jitter => 0);
 SELECT jobq.enqueue('f', '{"n": 1}', unique_key => 'k') AS failed, jobq.enqueue('f', '{"n": 1}', unique_key => 'l') AS failed2 \gset
@@ -58,7 +58,7 @@ SELECT jobq.enqueue('f', '{"n": 2}', unique_key => 'k', on_conflict => 'replace'
 SELECT status, payload, attempts, error_msg, scheduled_for <= clock_timestamp() AS due FROM jobq.jobs WHERE id IN (:'failed', :'failed2') ORDER BY id;
 SELECT jobq.cancel_job(:'failed'), jobq.cancel_job(:'failed2');
 
--- free again when the job has ended, however it ended
+-- free again when the job has ended, by any outcome
 SELECT jobq.cancel_job(:'first');
 SELECT jobq.enqueue('u', '{"n": 9}', unique_key => 'k') AS second \gset
 SELECT :'second' <> :'first' AS another;

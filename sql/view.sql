@@ -1,4 +1,4 @@
--- The view jobq.jobs: its plans, what it computes
+-- The view jobq.jobs: its plans, computed columns
 \getenv abs_srcdir PG_ABS_SRCDIR
 \set helpers :abs_srcdir /test/lib/regress.sql
 \set ECHO none
@@ -7,7 +7,7 @@
 
 CREATE FUNCTION test.ok(payload jsonb) RETURNS jsonb LANGUAGE sql RETURN payload;
 SELECT jobq.create_job_type('a', 'test.ok(jsonb)');
--- what is in the plan of a query: tables by their role, nodes
+-- the plan of a query: tables by their role, nodes
 CREATE FUNCTION test.plan(query text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   plan text;
@@ -18,7 +18,7 @@ BEGIN
     UNION SELECT regexp_replace((regexp_matches(plan, '"Relation Name": "([^"]+)"', 'g'))[1], '(_\d+)+$', '')) n);
 END $$;
 SELECT jobq._ensure_history_partition(now() + interval '1 day'), jobq._ensure_history_partition(now() + interval '2 days');
--- whatever autovacuum knows of the tables
+-- with any statistics of the tables
 SET max_parallel_workers_per_gather = 0;
 SET enable_seqscan = off;
 SET enable_bitmapscan = off;
@@ -36,7 +36,7 @@ RESET enable_indexscan;
 RESET enable_indexonlyscan;
 RESET max_parallel_workers_per_gather;
 
--- it runs with the rights of whoever asks
+-- it runs with the rights of the caller
 SELECT reloptions FROM pg_class WHERE oid = 'jobq.jobs'::regclass;
 
 -- it can be joined, counted, and read in a subtransaction
