@@ -1,4 +1,4 @@
--- Read by every test in sql/ (\i): the extension, and a schema with what tests need.  Each test can run alone.
+-- Read by every test in sql/ (\i): the extension, and a schema with helper functions.  Each test can run alone.
 \set SHOW_CONTEXT never
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS jobq;
@@ -6,7 +6,7 @@ DROP SCHEMA IF EXISTS test CASCADE;
 CREATE SCHEMA test;
 GRANT USAGE ON SCHEMA test TO PUBLIC;
 
--- What a statement's error says: SQLSTATE, message, hint.  Ids in it become <id>.
+-- Returns a statement's SQLSTATE, error message and hint.  Ids in it become <id>.
 CREATE FUNCTION test.error_of(statement text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   state text;
@@ -21,7 +21,7 @@ EXCEPTION WHEN OTHERS THEN
          || CASE hint WHEN '' THEN '' ELSE E'\n  HINT: ' || hint END;
 END $$;
 
--- Waits until a query says true; its snapshot is a new one each time.
+-- Waits until a query returns true; each execution takes a new snapshot.
 CREATE FUNCTION test.wait_until(query text, seconds int DEFAULT 300) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   answer boolean;
@@ -38,7 +38,7 @@ BEGIN
   END LOOP;
 END $$;
 
--- The job once it has ended, however long that takes (five minutes at most).
+-- Waits up to five minutes for the end of a job and returns its row.
 CREATE FUNCTION test.ended(id uuid) RETURNS jobq.jobs LANGUAGE plpgsql AS $$
 DECLARE
   job jobq.jobs;
@@ -50,7 +50,7 @@ BEGIN
   RETURN job;
 END $$;
 
--- Forgets every job and job type, so that tests do not meet each other's.
+-- Removes every job and job type, so that tests do not see those of each other.
 CREATE FUNCTION test.clean() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM jobq.drop_job_type(name, force => true) FROM jobq.job_types WHERE dropped_at IS NULL;

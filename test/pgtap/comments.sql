@@ -1,4 +1,4 @@
--- Everything a user meets says what it is, in the database.
+-- Every object for users has a comment in the database.
 BEGIN;
 SELECT plan(5);
 
@@ -23,7 +23,7 @@ SELECT is_empty($$
   SELECT c.relname, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
    WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind IN ('r', 'p', 'v') AND NOT c.relispartition
      AND col_description(c.oid, a.attnum) IS NULL
-     -- what jobq.jobs or create_job_type describe under the same name
+     -- described under the same name in jobq.jobs or create_job_type
      AND NOT (c.relname IN ('queue', 'history', 'dead_letters')
               AND a.attname IN (SELECT attname FROM pg_attribute WHERE attrelid = 'jobq.jobs'::regclass
                                 UNION SELECT attname FROM pg_attribute WHERE attrelid = 'jobq.queue'::regclass

@@ -1,5 +1,5 @@
 -- Errors of the public functions: every argument with every kind of wrong value.  The functions and arguments are
--- those of pg_proc, so that a new one is asked for a valid call below, and is tried like the others.
+-- those of pg_proc: a new function fails this test until a valid call stands below, and is then tried like the others.
 BEGIN;
 SET LOCAL client_min_messages = error;
 SET LOCAL statement_timeout = '5min';
@@ -7,7 +7,7 @@ CREATE SCHEMA errors;
 CREATE FUNCTION errors.ok(payload jsonb) RETURNS jsonb LANGUAGE sql RETURN payload;
 CREATE FUNCTION errors.check(tenant text) RETURNS boolean LANGUAGE sql RETURN true;
 
--- What a statement's error says; it is undone when there is none.
+-- Returns the error of a statement; undoes a statement without error.
 CREATE FUNCTION errors.of(statement text) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
   message text;
@@ -35,7 +35,7 @@ SELECT jobq.create_signal('errors s', 'false');
 CREATE TEMP TABLE job AS SELECT jobq.enqueue('errors t') AS waiting, jobq.enqueue('errors t') AS ended;
 SELECT jobq.run_inline(ended) FROM job;
 
--- Values that make a call valid: of arguments without a default, and of those that a function needs besides.
+-- Values that make a call valid: of arguments without a default, and of other required arguments.
 CREATE TEMP TABLE valid (functions text[], argument text, value text);
 INSERT INTO valid VALUES
   ('{create_job_type}', 'name', $$'errors new'$$), ('{create_job_type}', 'handler', $$'errors.ok(jsonb)'$$),
@@ -87,9 +87,9 @@ UPDATE tried SET error = errors.of(call);
 UPDATE tried SET error = errors.of_handler(call) WHERE error ->> 'message' LIKE 'jobq.% can only be called inside a SQL handler';
 
 UPDATE tried SET error = '{"state": "none"}' 
- WHERE error IS NULL OR error ->> 'state' = 'P0002';  -- snooze() has put off the job that called it; wait_for() has looked for the job
+ WHERE error IS NULL OR error ->> 'state' = 'P0002';  -- snooze() has delayed its own job; wait_for() has looked for the job
 
--- What is taken of all that: where every text, every JSON will do, names that are new, an end of a range.
+-- Wrong values that are accepted: where any text or JSON is valid, new names, an end of a range.
 CREATE TEMP TABLE taken (functions text[], arguments text[], kinds text[]);
 INSERT INTO taken VALUES
   (NULL, '{reason,message,error_like}', '{empty,control character,long,unknown}'),
@@ -130,7 +130,7 @@ SELECT is_empty($$SELECT * FROM refused WHERE (message ~ '^[A-Z]|\.$|[[:cntrl:]]
 SELECT is_empty($$SELECT call, error FROM (SELECT DISTINCT call, error FROM tried) t
    WHERE error ->> 'context' ~ 'PL/pgSQL function (?!errors)|SQL function "_'$$, 'no line of CONTEXT is of a function of jobq');
 
--- The keys of a job of enqueue_jobs are enqueue's arguments; the values are of no type that fits, or are no value of it.
+-- The keys of a job of enqueue_jobs are enqueue's arguments; the values are of a wrong type, or not valid for the type.
 CREATE TEMP TABLE keys AS
 SELECT a.argument, v.value,
        errors.of(format('SELECT * FROM jobq.enqueue_jobs(%L)',

@@ -1,4 +1,4 @@
--- What wait_for and job_timeline say of jobs that are not there, or not the caller's.
+-- wait_for and job_timeline of jobs that do not exist or are hidden from the caller.
 SET client_min_messages = warning;
 CREATE FUNCTION public.missing_jobs_ok(payload jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT payload';
 SELECT jobq.create_job_type('missing jobs', 'public.missing_jobs_ok(jsonb)');
@@ -49,7 +49,7 @@ SELECT is_empty(:'timeline_job', 'its timeline is empty');
 SELECT is((SELECT array_agg(type) FROM jobq.job_timeline(:'ended')), '{retried}', 'the other one has its events');
 RESET ROLE;
 
--- the row goes before the events do
+-- the row is deleted before its events
 DELETE FROM jobq.history WHERE id = :'ended';
 SELECT is((SELECT array_agg(type) FROM jobq.job_timeline(:'ended')), '{retried}', 'a job without a row still has its events');
 

@@ -21,7 +21,7 @@ SELECT is_empty($$
 $$, 'a new role may call nothing else');
 
 SET LOCAL ROLE jobq_pgtap_nobody;
-SELECT lives_ok('SELECT jobq.version()', 'anybody may ask for the version');
+SELECT lives_ok('SELECT jobq.version()', 'every role may call version()');
 SELECT throws_ok($$SELECT jobq.enqueue('x')$$, '42501', NULL, 'enqueue takes a right');
 SELECT throws_ok($$SELECT count(*) FROM jobq.jobs$$, '42501', NULL, 'so does reading');
 RESET ROLE;

@@ -1,4 +1,4 @@
--- What access "read" and "admin" show of the configuration, and what an operator may change of types of others.
+-- The configuration as seen with access "read" and "admin", and an operator's changes to types of other owners.
 BEGIN;
 SET LOCAL client_min_messages = error;
 SELECT * FROM no_plan();
@@ -24,7 +24,7 @@ SELECT jobq.grant_access('jobq_pgtap_reader', 'read'), jobq.grant_access('jobq_p
 SELECT jobq.set_limit('ra limit', 3), jobq.set_signal('ra signal', true), jobq.set_pressure_rule('ra mail', 'ra signal', -5),
        jobq.stop_all('ra reason'), jobq.set_tenant_quota('acme', 10), jobq.set_tenant_quota('acme/eu', 5), jobq.set_tenant_quota('beta', 7);
 
--- What a statement of one value says as a role: the value or the SQLSTATE.  What it wrote is undone.
+-- Returns the value of a statement run as a role, or its SQLSTATE.  Undoes its writes.
 CREATE FUNCTION registry_access.as(role text, statement text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   said text;
@@ -51,7 +51,7 @@ SELECT is(registry_access.as('jobq_pgtap_' || role, $$SELECT string_agg(tenant, 
                ('mail_admin', 'acme acme/eu beta'), ('app', '42501'), ('stranger', '42501')) v(role, seen);
 SELECT is(registry_access.as('jobq_pgtap_acme', 'SELECT problem FROM jobq.signals LIMIT 1'), '42501',
           'an error of a condition may hold rows of other tenants');
-SELECT is(registry_access.as('jobq_pgtap_reader', 'SELECT count(problem) FROM jobq.signals'), '0', 'who reads all tenants sees it');
+SELECT is(registry_access.as('jobq_pgtap_reader', 'SELECT count(problem) FROM jobq.signals'), '0', 'a role with access "read" to all tenants sees it');
 
 -- ---------- job types, without env ----------
 
@@ -72,11 +72,11 @@ GRANT pg_read_all_data TO jobq_pgtap_reader;
 SELECT is(registry_access.as('jobq_pgtap_reader', 'SELECT count(*) FROM jobq.job_type_env'), '0', 'nor does pg_read_all_data');
 REVOKE pg_read_all_data FROM jobq_pgtap_reader;
 
--- alter merges it like any option, whatever way it came
+-- alter merges it like any option, in either form
 CREATE FUNCTION registry_access.env() RETURNS jsonb LANGUAGE sql AS $$
   SELECT (SELECT e.env FROM jobq.job_type_env e WHERE e.type_id = t.id) FROM jobq.job_types t WHERE t.name = 'ra tool' ORDER BY t.id DESC LIMIT 1 $$;
 SELECT jobq.alter_job_type('ra tool', timeout => '1min', options => '{"max_log_lines": 5}');
-SELECT is(registry_access.env(), '{"TOKEN": "s3cret", "MODE": "s3cret2"}', 'what is not given stays');
+SELECT is(registry_access.env(), '{"TOKEN": "s3cret", "MODE": "s3cret2"}', 'keys that are not given stay');
 SELECT jobq.create_job_type('ra tool', options => '{"env": {"TOKEN": "new"}}', on_conflict => 'replace');
 SELECT is(registry_access.env(), '{"TOKEN": "new"}', 'a new one takes its place');
 SELECT jobq.alter_job_type('ra tool', options => '{"env": null}');
@@ -88,9 +88,9 @@ SELECT jobq.alter_job_type('ra tool', reset => '{options}');
 SELECT is(registry_access.env(), NULL, 'reset removes it');
 SELECT jobq.alter_job_type('ra tool', options => '{"env": {"TOKEN": "s3cret"}}');
 SELECT throws_ok($$SELECT jobq.alter_job_type('ra tool', options => '{"env": {"TOKEN": {"value": "s3cret3"}}}')$$, '22023',
-  'option "env" is not an object of environment variables and their values, which are texts', 'no error tells a value');
+  'option "env" is not an object of environment variables and their values, which are texts', 'the error does not show a value');
 
--- ---------- what an operator may change of a type of others ----------
+-- ---------- an operator's changes to a type of another owner ----------
 
 CREATE TEMP TABLE levers (argument text, value text);
 INSERT INTO levers VALUES ('timeout', $$'9min'$$), ('base_priority', '3'), ('max_concurrent', '2'), ('cpu_weight', '4'), ('rate_limit', '9'),
@@ -98,7 +98,7 @@ INSERT INTO levers VALUES ('timeout', $$'9min'$$), ('base_priority', '3'), ('max
 CREATE TEMP TABLE option_levers (key text, value text);
 INSERT INTO option_levers VALUES ('limits', '["ra limit"]'), ('burst', '5'), ('concurrency_per_key', '3'), ('max_skip', '7'),
   ('aging', '{"per": "1min", "max": 5}'), ('fair_by', '"tenant"'), ('fair_depth', '2'), ('max_depth', '9'), ('max_children_per_minute', '60'), ('stall', '"5min"');
--- values of all others, the owner's
+-- values of other kinds only the owner may set
 CREATE TEMP TABLE owners (argument text, value text);
 INSERT INTO owners VALUES ('handler', $$'registry_access.ok(jsonb)'$$), ('command', $$'{true}'$$), ('max_attempts', '2'), ('backoff', $$'fixed'$$),
   ('backoff_base', $$'1s'$$), ('backoff_max', $$'1min'$$), ('backoff_jitter', '0.2'), ('keep_completed', $$'1 day'$$), ('keep_dead', $$'1 day'$$),
@@ -134,7 +134,7 @@ SELECT results_eq($$SELECT t.name, (to_jsonb(t) - 'options')::text, t.options::t
            (CASE f.name WHEN 'ra tool' THEN f.options || '{"burst": 5}' ELSE f.options END)::text, f.env::text FROM former f ORDER BY name$$,
   'the levers that were given, and nothing else');
 
--- of whom
+-- alter_job_type by each role, of types with and without a grant
 SELECT is(registry_access.as('jobq_pgtap_' || role, format('SELECT jobq.alter_job_type(%L, timeout => %L)', type, '1min')), state, format('%s alters %s', role, type))
   FROM (VALUES ('acme_admin', 'ra mail', '42501'), ('mail_admin', 'ra mail', ''), ('mail_admin', 'ra report', '42501'), ('reader', 'ra mail', '42501'),
                ('app', 'ra mail', '42501'), ('stranger', 'ra mail', '42501'), ('chief', 'nosuch', '42704'), ('mail_admin', 'nosuch', '42501')) v(role, type, state);
@@ -173,7 +173,7 @@ SELECT is(registry_access.as('jobq_pgtap_' || role, format('SELECT jobq.enqueue(
        v(role, type, tenant, said);
 SELECT is(registry_access.as('jobq_pgtap_mail_admin', $$SELECT jobq.enqueue('ra mail', max_attempts => 9)$$), '42501', 'the ceilings of a type of others hold');
 
--- ---------- what goes ----------
+-- ---------- removal ----------
 
 SELECT jobq.revoke_access('jobq_pgtap_reader', 'read'), jobq.revoke_access('jobq_pgtap_chief', 'admin');
 SELECT is(registry_access.as('jobq_pgtap_' || role, 'SELECT count(*) FROM jobq.' || relation), '42501', format('revoked: %s of %s', relation, role))

@@ -1,4 +1,4 @@
--- The shape of the tables and the view, and what keeps the functions safe.
+-- The shape of the tables and the view, and the safety of the functions.
 BEGIN;
 SELECT plan(24);
 
@@ -19,7 +19,7 @@ $$, $$ VALUES
   ('worker', 'text'), ('node', 'text'), ('lease_expires_at', 'timestamp with time zone'), ('parent_id', 'uuid'),
   ('depth', 'integer'), ('workflow_id', 'uuid'), ('task_key', 'text'), ('metadata', 'jsonb')
 $$, 'columns of jobq.jobs');
-SELECT ok('security_invoker=true' = ANY (reloptions), 'jobq.jobs runs with the rights of whoever asks')
+SELECT ok('security_invoker=true' = ANY (reloptions), 'jobq.jobs runs with the rights of the caller')
   FROM pg_class WHERE oid = 'jobq.jobs'::regclass;
 SELECT results_eq($$
   SELECT attname::text COLLATE "default", format_type(atttypid, atttypmod) FROM pg_attribute
@@ -62,7 +62,7 @@ $$, 'triggers fire in every session_replication_role');
 SELECT is((SELECT count(*)::int FROM pg_trigger WHERE tgrelid IN ('jobq.queue'::regclass, 'jobq.job_types'::regclass, 'jobq.signals'::regclass,
   'jobq.pressure_rules'::regclass)), 7, 'a trigger each, one that finds roles for job types and signals, and one that moves env');
 
--- what dumps carry
+-- dumped tables
 SELECT results_eq($$
   SELECT c.oid::regclass::text FROM pg_extension e, unnest(e.extconfig) c(oid) WHERE e.extname = 'jobq' ORDER BY c.oid::regclass::text COLLATE "C"
 $$, $$ VALUES ('jobq.access'), ('jobq.dead_letters'), ('jobq.event_id_seq'), ('jobq.home'), ('jobq.hook_references'), ('jobq.job_type_env'), ('jobq.job_type_id_seq'), ('jobq.job_types'),
@@ -76,7 +76,7 @@ $$, 'partitions are no members of the extension');
 SELECT results_eq($$ SELECT extrelocatable, n.nspname::text COLLATE "default" FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE extname = 'jobq' $$,
   $$ VALUES (false, 'pg_catalog') $$, 'the extension cannot be moved, and belongs to no schema that a user would drop');
 
--- search_path is pinned wherever names are looked up at run time
+-- search_path is pinned in every function that looks up names at run time
 SELECT is_empty($$
   SELECT p.oid::regprocedure FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
    WHERE p.pronamespace = 'jobq'::regnamespace AND l.lanname <> 'c' AND p.prosqlbody IS NULL
