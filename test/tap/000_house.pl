@@ -1,4 +1,4 @@
-# What is written in more than one place says the same: versions, files that are named, rules of the install script.
+# Facts that are written in several places agree: versions, names of files, rules of the install script.
 
 use strict;
 use warnings;
@@ -51,7 +51,7 @@ for my $path ("$top/README.md", "$top/CONTRIBUTING.md", "$top/src/README.md", "$
 		push @missing, $file . (defined $heading ? "#$heading" : '')
 		  if !-e $to || (defined $heading && !{ headings($to) }->{$heading});
 	}
-	is("@missing", '', "what " . ($path =~ s{^\Q$top\E/}{}r) . ' links to exists');
+	is("@missing", '', ($path =~ s{^\Q$top\E/}{}r) . ' links to existing files and headings');
 	ok($file eq 'README.md' || $path !~ m{/docs/} || slurp_file("$top/README.md") =~ m{\(docs/\Q$file\E\)}, "README.md links to $file");
 }
 
@@ -86,7 +86,7 @@ foreach my $option (@options)
 	is($kind, $view{$key}[0], "option $key: its kind");
 	is($default =~ s/^none.*/none/r, $view{$key}[1] // 'none', "option $key: its default");
 	ok($text =~ /`(?:options\.)?$key\b|"$key"/, "option $key: is on its page");
-	isnt($value, '', "option $key: what it takes");
+	isnt($value, '', "option $key: its value");
 }
 
 for my $part (sort glob("$top/src/sql/*.sql"))
@@ -95,7 +95,7 @@ for my $part (sort glob("$top/src/sql/*.sql"))
 	$sql =~ s/--.*$//mg;
 	my ($name) = $part =~ m{([^/]+)$};
 	my @bad = $sql =~ /(CREATE\s+OR\s+REPLACE[^(]*|CREATE\s[\w\s]*\bIF\s+NOT\s+EXISTS[^(]*)/gi;
-	is("@bad", '', "$name adopts nobody's object");
+	is("@bad", '', "$name never adopts an existing object");
 }
 
 # Each function that the documentation calls exists (jobq._name stands for any); columns of tables look alike.

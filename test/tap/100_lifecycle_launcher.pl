@@ -11,11 +11,11 @@ my $node = jobq_server('launcher', 'restart_after_crash = on');
 $node->start;
 my $server_pid = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
 
-# ---------- who gets a dispatcher ----------
+# ---------- databases with a dispatcher ----------
 
 wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'jobq launcher'",
 	'the launcher runs');
-# a database is looked at once, by a dispatcher that lives for some milliseconds
+# a short-lived dispatcher looks once at each database
 wait_for_sql($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'", 'no dispatcher stays where there is no extension');
 
 $node->safe_psql('postgres', 'CREATE EXTENSION jobq');
@@ -39,13 +39,13 @@ foreach my $db (qw(postgres one two))
 	is($node->safe_psql($db, 'SELECT what FROM done'), 'first', 'there');
 }
 
-# templates are left alone, and what is made from them is found at its first call
+# templates get none; a database made from one is found at its first call
 $node->safe_psql('template1', 'CREATE EXTENSION jobq');
 $node->safe_psql('three', 'CREATE EXTENSION jobq');
 wait_dispatcher($node, 'three', 'a later database has its dispatcher');
 is(scalar jobq_pids($node, 'dispatcher', 'template1'), 0, 'the template has none');
 my $seconds;
-foreach (1 .. 10)	# the machine may stand still once
+foreach (1 .. 10)	# tolerates one stall of the machine
 {
 	$node->safe_psql('postgres', 'DROP DATABASE IF EXISTS copy');
 	$seconds = seconds_of { $node->safe_psql('postgres', 'CREATE DATABASE copy') };
@@ -62,9 +62,9 @@ wait_for_sql($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_typ
 $node->safe_psql('copy', 'SELECT jobq.health()');
 $node->safe_psql('copy', 'ALTER DATABASE copy IS_TEMPLATE false');
 ok($node->poll_query_until('copy', "SELECT jobq.health()->'checks'->'dispatcher'->>'latency_ms' IS NOT NULL"),
-	'and has it back when it is none and somebody calls');
+	'and has it back when it is no template and jobq is called');
 
-# ---------- whoever is lost comes back ----------
+# ---------- lost processes are replaced ----------
 
 my $dispatcher = dispatcher($node, 'one');
 $node->safe_psql('postgres', "SELECT pg_terminate_backend($dispatcher)");
@@ -79,7 +79,7 @@ foreach my $round (1, 2)
 		  . " WHERE backend_type = 'jobq launcher' AND pid <> $launcher",
 		"a terminated launcher comes back ($round)");
 }
-# it has looked round when it has started what was missing
+# the launcher has looked at all databases once it has started the missing process
 $node->safe_psql('postgres', 'CREATE DATABASE four');
 $node->safe_psql('four', 'CREATE EXTENSION jobq');
 wait_dispatcher($node, 'four', 'the new launcher works');

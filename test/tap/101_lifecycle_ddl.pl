@@ -1,5 +1,5 @@
-# Commands that need the queue's locks or an empty database: never held up by jobs, and what is rolled back
-# goes on as if nothing had happened.
+# Commands that need the queue's locks or an empty database: jobs never block them, and after a rollback the jobs
+# continue without a trace.
 
 use strict;
 use warnings;
@@ -8,9 +8,9 @@ use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
 
-my $limit = 30;					# seconds: 2 for us, the rest for a machine that stands still; what could hold it up lasts 600
+my $limit = 30;					# seconds: 2 for jobq, the rest for a stalled machine; the jobs that could block last 600
 
-# whoever is no superuser may not end an autovacuum worker, nor a superuser's session
+# without superuser rights a role may not end an autovacuum worker, nor a superuser's session
 my $node = jobq_server('ddl', 'autovacuum = off');
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION jobq');
@@ -62,7 +62,7 @@ sub runs_again
 			  . " FROM jobq.jobs WHERE id = '$id'"), $what);
 }
 
-# ---------- rolled back: everything goes on, nothing is charged ----------
+# ---------- rolled back: all jobs continue, no attempt is charged ----------
 
 my $sleeper = start_sleeper('postgres');
 my $stubborn = enqueue('postgres', 'stubborn', '{}');
@@ -77,7 +77,7 @@ runs_again('postgres', $_->[0], $_->[2], "$_->[1] runs again, not charged")
   foreach [ $sleeper, 'the handler', 1 ], [ $stubborn, 'the stubborn one', 1 ], [ $tool, 'the tool', 2 ];
 is(dispatcher($node, 'postgres'), $dispatcher, 'the dispatcher has stayed');
 
-# One that stands still while it waits for its way still sees to it that the stubborn one ends.
+# A session stopped while it waits for the locks still ends the stubborn job.
 my $halted = $node->background_psql('postgres', on_error_stop => 0);
 my $halts = $node->background_psql('postgres');
 my $halted_pid = $halted->query_safe("SET statement_timeout = '40s'; SELECT pg_backend_pid()");
@@ -133,7 +133,7 @@ works('postgres', 'jobs run after it');
 is($node->safe_psql('postgres', "SELECT status, runs FROM jobq.jobs WHERE id = '$tool'"), "running|$runs",
 	'the tool was not disturbed');
 
-# ---------- who may not do it disturbs nothing ----------
+# ---------- commands without the right have no effect on jobs ----------
 
 $node->safe_psql('postgres', 'CREATE ROLE stranger LOGIN CREATEDB');
 runs_again('postgres', $sleeper, 1, 'a handler runs');
@@ -177,7 +177,7 @@ quick('postgres', "ALTER DATABASE uno SET jobq.max_concurrent = 3; ALTER DATABAS
 
 my $guest = $node->background_psql('uno');
 $guest->query_safe('SELECT 1');
-sqlstate_is($node, 'postgres', 'DROP DATABASE uno', '55006', 'DROP DATABASE with somebody else in it');
+sqlstate_is($node, 'postgres', 'DROP DATABASE uno', '55006', 'DROP DATABASE with another session in it');
 runs_again('uno', $in_one, 1, 'fails, and the handler runs again');
 $guest->quit;
 my $stuck = enqueue('uno', 'stubborn', '{}');
@@ -187,7 +187,7 @@ wait_status($node, 'uno', $in_tool, 'running', 'and a tool');
 my $uno = $node->safe_psql('postgres', q{SELECT oid FROM pg_database WHERE datname = 'uno'});
 quick('postgres', 'DROP DATABASE uno', 'DROP DATABASE');
 is($node->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'jobq%' AND datid = $uno"),
-	0, 'nobody is left');
+	0, 'no process is left');
 busy_database('two');
 quick('postgres', 'DROP DATABASE two WITH (FORCE)', 'DROP DATABASE ... FORCE');
 quick('postgres', 'DROP DATABASE IF EXISTS two', 'DROP DATABASE IF EXISTS');
@@ -237,7 +237,7 @@ $node->safe_psql('postgres', 'DROP TABLE done; DROP FUNCTION sleeper, stubborn; 
 sleeper_types($node, 'postgres');
 works('postgres', 'a new extension works at once');
 
-# The next dispatcher need not be delayed by one that left because it was told to.  The quickest of many tries: 20 ms here.
+# A dispatcher that left on request does not delay the next one.  The quickest of many tries: 20 ms here.
 my $quickest = 1e9;
 for (1 .. 60)
 {
@@ -254,14 +254,14 @@ for (1 .. 60)
 note sprintf('first job after DROP and CREATE EXTENSION: %.3f s', $quickest);
 cmp_ok($quickest, '<', 0.4, 'also when it has come and gone within a second');
 
-# A dispatcher that can't connect after it has made way is not started again and again: 1 s, 2 s, ... between tries.
+# A dispatcher that can't connect after it has left on request is restarted with delays: 1 s, 2 s, ... between tries.
 $node->safe_psql('postgres', 'CREATE DATABASE broken');
 $node->safe_psql('broken', 'CREATE EXTENSION jobq');
 wait_dispatcher($node, 'broken', 'a database that is about to be damaged');
 my $version = $node->data_dir . '/base/' . $node->safe_psql('broken', 'SELECT oid FROM pg_database WHERE datname = current_database()') . '/PG_VERSION';
 rename $version, "$version.away" or die $!;
 
-# When the tries have failed, in seconds; each line is there before the next try is thought of.
+# The times of the failed tries, in seconds; each line is written before the next try.
 sub failures
 {
 	return map { 3600 * $_->[0] + 60 * $_->[1] + $_->[2] }

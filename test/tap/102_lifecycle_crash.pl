@@ -1,4 +1,4 @@
-# A crash of the server: the job that caused it is charged, nobody else; everything of ours comes back.
+# A crash of the server: only the job that caused it is charged; all processes of jobq come back.
 
 use strict;
 use warnings;
@@ -58,7 +58,7 @@ sub enqueue
 	return $node->safe_psql('postgres', "SELECT jobq.enqueue('$type', '$payload')");
 }
 
-# Of a paused type: the crash may take away the session that resumes it, not the one that enqueues.
+# Of a paused type: the crash may end the session that resumes it, not the session that enqueues.
 sub enqueue_crash
 {
 	my ($type, $call) = @_;
@@ -93,7 +93,7 @@ sub running
 		@ids . ' in flight');
 }
 
-# Kills a session that has nothing to do with us, and waits until the server is back.
+# Kills a session without relation to jobq, and waits until the server is back.
 sub kill_client
 {
 	my $offset = -s $node->logfile;
@@ -144,7 +144,7 @@ is($node->safe_psql('postgres', q{SELECT count(*), min(attempts), min(error_code
   WHERE job_type = 'crasher' AND status = 'error' AND id <> '} . $crasher . q{'}), '1|2|server_crash', 'the crasher was');
 is(crashes(), 4, 'two more crashes');
 
-# ---------- a crash that is nobody's fault ----------
+# ---------- a crash that no job has caused ----------
 
 $node->safe_psql('postgres', q{TRUNCATE ledger});
 @innocent = map { enqueue('waiter', '{"gate": "second"}') } 1 .. 3;
@@ -156,11 +156,11 @@ wait_status($node, 'postgres', $_, 'completed', 'a job in flight when a client w
 is(fate($_), 'completed 1', 'and was not charged') foreach @innocent;
 is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT job) FROM ledger'), '3|3', 'its effects are there once');
 
-# ---------- one in flight whose concurrency key is full when the server is back ----------
+# ---------- a running job with a full concurrency key when the server is back ----------
 
 my $most_together = 'SELECT max(n) FROM (SELECT count(*) AS n FROM ledger GROUP BY what) t';
 
-# A crash's suspect and, before or behind the reach of its lane's memory, another that holds its key.
+# A suspect of the crash and, within or beyond the rows that its lane remembers, another job that holds its key.
 sub stays_a_suspect
 {
 	my ($what, $before) = @_;
@@ -175,7 +175,7 @@ sub stays_a_suspect
 	kill_client();
 	running($holder);
 	$node->safe_psql('postgres', "SELECT jobq.resume_job_type('quick'); INSERT INTO gate VALUES ('suspect')");
-	# again when one of them was slow, which keeps all of them alone for a while
+	# again if one of them was slow: all of them then run alone for a while
 	foreach (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
 	{
 		$node->safe_psql('postgres', q{SELECT count(jobq.enqueue('quick')) FROM generate_series(1, 50)});
@@ -206,11 +206,11 @@ END
 stays_a_suspect('in memory', 0);
 stays_a_suspect('behind others', 30);
 
-# ---------- a handler whose parallel worker crashes ----------
+# ---------- a crash of a handler's parallel worker ----------
 
 my $offset = crashes();
 my $parallel = enqueue_crash('parallel', q{jobq.enqueue('parallel')});
-wait_status($node, 'postgres', $parallel, 'error', 'a job whose parallel worker crashes is found out');
+wait_status($node, 'postgres', $parallel, 'error', 'the crash of a parallel worker is charged to its job');
 is(fate($parallel), 'error 1 server_crash', 'and charged');
 is(crashes() - $offset, 3, 'when it was alone in flight three times');
 

@@ -1,5 +1,5 @@
-# Each kind of process, terminated and killed: it comes back, its work goes on, and who ended by itself has not
-# restarted the server.
+# Each kind of process, terminated and killed: it comes back, its work continues, and a process that ended by itself
+# has not restarted the server.
 
 use strict;
 use warnings;
@@ -104,7 +104,7 @@ sub kill_process
 	return wait_dispatcher($node, 'postgres', "the server is back after $what was killed", $pid);
 }
 
-# A job of each kind that is in flight; and what the tool is.
+# A running job of each kind, and the pid of the tool.
 sub two_running
 {
 	my ($gate) = @_;
@@ -206,7 +206,7 @@ is(fate($suicide), 'error 3 57P01', 'after its attempts');
 is(failures($suicide), '57P01 57P01 57P01', 'each of them charged');
 is($node->safe_psql('postgres', "SELECT runs FROM jobq.jobs WHERE id = '$suicide'"), '4', 'but the first of four starts');
 
-# ---------- all of them, again and again ----------
+# ---------- all of them, repeatedly ----------
 
 $node->safe_psql('postgres', <<'END');
 CREATE FUNCTION short(p jsonb) RETURNS void LANGUAGE sql AS 'INSERT INTO public.done SELECT id FROM jobq.current_job()';
@@ -222,12 +222,12 @@ SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type LIKE '
 END
 }
 wait_for_sql($node, q{SELECT count(*) = 3000 FROM jobq.jobs WHERE job_type IN ('short', 'true') AND status = 'completed'},
-	'with everybody terminated again and again all jobs complete');
+	'all jobs complete while every process is terminated repeatedly');
 is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT job) FROM done'), '1500|1500', 'with their effects once');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM jobq.jobs WHERE job_type = 'true' AND attempts > 1}), '0',
 	'no tool was charged for it');
 
-# the launcher does not take a dispatcher that works for one that fails
+# the launcher does not count a working dispatcher as a failing one
 my $seconds = seconds_of
 {
 	foreach my $round (1 .. 8)
@@ -263,7 +263,7 @@ kill_process((jobq_pids($node, 'exec worker'))[0], 'the exec worker');
 both_complete('kill_exec_worker', $sql, 'completed 1', $tool, 'completed 2');
 is(failures($tool), 'server_crash', 'so for its tool');
 
-# it still stands in the event trigger, or does so again
+# it still waits in the event trigger, or does so again
 wait_for_sql($node, $maintenance, 'maintenance still waits');
 kill_process((jobq_pids($node, 'maintenance'))[0], 'maintenance');
 open_gate('maintenance');
@@ -271,7 +271,7 @@ wait_status($node, 'postgres', $kept, 'completed', 'the job that needs the parti
 is(fate($kept), 'completed 1', 'with one attempt');
 is(restarts(), 5, 'the server has restarted as often as we killed something');
 
-# ---------- how they leave ----------
+# ---------- exit codes ----------
 
 my $log = slurp_file($node->logfile);
 unlike($log, qr/background worker "jobq[^"]*" \(PID \d+\) exited with exit code ([2-9]|\d\d)/, 'ours leave with 0 or 1');

@@ -1,4 +1,4 @@
-# Stopping the server with work in flight: fast stop is fast and charges nobody, smart stop lets handlers finish.
+# Stopping the server while jobs run: a fast stop is fast and charges no attempt, a smart stop lets handlers finish.
 
 use strict;
 use warnings;
@@ -74,7 +74,7 @@ sub tools_alive
 	return scalar alive(slurp_file("$dir/pids") =~ /(\d+)$/mg);
 }
 
-# Stops the server fast; says how long it took, and that nobody was left or hurt.
+# Stops the server fast; tests its duration, that no process is left and none was killed.
 sub stop_fast
 {
 	my ($what) = @_;
@@ -96,7 +96,7 @@ wait_for_sql($node, 'SELECT count(*) = 0 FROM jobq.queue', 'fast: and complete')
 is(fates(@jobs), 'deaf completed 1, polite completed 1, waiter completed 1, waiter completed 1', 'fast: with one attempt each');
 is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT job) FROM done'), '2|2', 'fast: effects are there once');
 
-# what waited while the server was down is due at once
+# jobs that became due while the server was down start at once
 my $later = $node->safe_psql('postgres', q{SELECT jobq.enqueue('waiter', '{"gate": "fast"}', delay => '500ms')});
 $node->restart;
 wait_status($node, 'postgres', $later, 'completed', 'a delayed job runs after a restart');
@@ -154,7 +154,7 @@ is(fates(@jobs), 'deaf completed 1, polite completed 1, waiter completed 1, wait
 # ---------- the log ----------
 
 my $log = slurp_file($node->logfile);
-unlike($log, qr/terminating any other active server processes|PANIC|TRAP:/, 'nobody was hurt');
+unlike($log, qr/terminating any other active server processes|PANIC|TRAP:/, 'no process crashed');
 unlike($log, qr/exited with exit code ([2-9]|\d\d)/, 'ours leave with 0 or 1');
 
 $node->stop;

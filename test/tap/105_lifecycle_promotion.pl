@@ -1,4 +1,4 @@
-# A streaming standby: nothing of ours runs there, its jobs can be read, and promotion makes it work by itself.
+# A streaming standby: no process of jobq runs there, its jobs can be read, and after promotion they run.
 
 use strict;
 use warnings;
@@ -39,7 +39,7 @@ wait_for_sql($primary, q{SELECT count(*) = 1 FROM jobq.jobs WHERE status = 'comp
 
 # ---------- on the standby ----------
 
-# what the primary has in flight, and what waits there
+# running and waiting jobs of the primary
 sub enqueue
 {
 	my ($type, $payload, $args) = @_;
@@ -87,14 +87,14 @@ wait_for_sql($standby, "SELECT count(*) = 2 FROM jobq.jobs WHERE id IN ('$sql', 
 	'what was in flight on the primary runs here');
 is($standby->safe_psql('postgres', "SELECT attempts FROM jobq.jobs WHERE id = '$sql'"), '1', 'the SQL job at no charge');
 is($standby->safe_psql('postgres', "SELECT string_agg(data->>'code', ' ') FROM jobq.events WHERE job_id = '$tool'"),
-	'server_crash', 'the tool, whose attempt is lost, is retried');
+	'server_crash', 'the tool lost its attempt and is retried');
 is(scalar(() = slurp_file("$dir/runs") =~ /run/g), 2, 'it has started once more');
 is($standby->safe_psql('postgres', 'SELECT count(*), count(DISTINCT job), bool_or(recovery) FROM done'), '3|3|f',
 	'nothing ran twice');
 is($standby->safe_psql('postgres', "SELECT status FROM jobq.jobs WHERE id = '$future'"), 'pending', 'a future job waits on');
 ok($standby->safe_psql('postgres', "SELECT jobq.alter_job('$future', scheduled_for => clock_timestamp())") eq 't', 'moved to now');
 wait_for_sql($standby, "SELECT status = 'completed' FROM jobq.jobs WHERE id = '$future'", 'it runs');
-is($standby->safe_psql('postgres', q{SELECT jobq.health()->'checks'->'identity'->>'status'}), 'healthy', 'it is who it was');
+is($standby->safe_psql('postgres', q{SELECT jobq.health()->'checks'->'identity'->>'status'}), 'healthy', 'its identity is unchanged');
 unlike(slurp_file($standby->logfile), qr/PANIC|TRAP:|exited with exit code ([2-9]|\d\d)|terminating any other active/,
 	'no process of it was hurt');
 

@@ -1,5 +1,5 @@
-# Background workers run out: jobs wait at no charge, health() and one warning say so, and they run when there are
-# some; two roles share one worker.
+# Background workers run out: jobs wait at no charge, health() and one warning report it, and the jobs run when
+# workers are free; two roles share one worker.
 
 use strict;
 use warnings;
@@ -8,7 +8,7 @@ use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
 
-# Launcher and dispatchers of two databases take three of four; the fourth is the worker that they compete for.
+# Launcher and dispatchers of two databases take three of four slots; both databases compete for the fourth.
 my $node = jobq_server('slots', 'max_worker_processes = 4', 'max_logical_replication_workers = 0', 'jobq.max_sql_workers = 4');
 $node->start;
 $node->safe_psql('postgres', 'CREATE DATABASE rival');
@@ -28,7 +28,7 @@ SELECT jobq.create_job_type('tool', command => '{true}', max_attempts => 1, opti
 END
 	wait_dispatcher($node, $db, "the dispatcher of $db runs");
 	ok($node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'jobq maintenance'}),
-		'nobody else needs a worker');
+		'no other process needs a worker');
 }
 
 my $hog = $node->safe_psql('rival', q{SELECT jobq.enqueue('waiter', '{"gate": "open"}')});
@@ -45,7 +45,7 @@ is($node->safe_psql('postgres', "SELECT count(*) FROM jobq.events WHERE job_id I
 
 # it tries again every second
 wait_for_sql($node, "SELECT clock_timestamp() - created_at > interval '5 s' FROM jobq.jobs WHERE id = '$jobs[0]'", 'five seconds later');
-# that of the rival may have had to wait for the only worker, too
+# the rival's job may have waited for the only worker, too
 my $dispatcher = dispatcher($node, 'postgres');
 my $warnings = () = slurp_file($node->logfile) =~ /\[$dispatcher\] .*WARNING:.*out of background worker slots/g;
 my $minutes = $node->safe_psql('postgres', "SELECT 1 + extract(epoch FROM clock_timestamp() - created_at)::int / 60 FROM jobq.jobs WHERE id = '$jobs[0]'");
@@ -83,7 +83,7 @@ END
 wait_for_sql($node, q{SELECT current_setting('jobq.max_sql_workers') = '1'}, 'one worker for two roles');
 $node->restart;
 $node->safe_psql('postgres', q{SELECT jobq.enqueue(r) FROM generate_series(1, 50), unnest('{one,two}'::text[]) r});
-# of those that have a slot: who has given it back may not have gone yet
+# only workers with a slot: a worker without one may not have exited yet
 my ($left, $now, $most) = (100, 0, 0);
 foreach (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
 {
@@ -94,7 +94,7 @@ foreach (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
 is($left, 0, 'jobs run');
 is($most, 1, 'never more than one worker at a time');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM (SELECT pid, min(at) AS came, max(at) AS went FROM ledger GROUP BY pid) a,
-  (SELECT pid, min(at) AS came, max(at) AS went FROM ledger GROUP BY pid) b WHERE a.pid < b.pid AND a.came < b.went AND b.came < a.went}), '0', 'who run one after the other');
+  (SELECT pid, min(at) AS came, max(at) AS went FROM ledger GROUP BY pid) b WHERE a.pid < b.pid AND a.came < b.went AND b.came < a.went}), '0', 'the two workers run one after the other');
 is($node->safe_psql('postgres', q{SELECT string_agg(who || ' ' || n, ', ' ORDER BY who) FROM (SELECT who, count(*) n FROM ledger GROUP BY who) x}),
 	'one 50, two 50', 'every job has run as its role');
 cmp_ok($node->safe_psql('postgres', 'SELECT count(DISTINCT pid) FROM ledger'), '>', 2, 'they take turns');

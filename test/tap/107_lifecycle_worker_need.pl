@@ -1,4 +1,4 @@
-# What CREATE EXTENSION, the log and health() say when background workers don't suffice, or jobq is not preloaded.
+# Messages of CREATE EXTENSION, the log and health() when background workers don't suffice or jobq is not preloaded.
 
 use strict;
 use warnings;
@@ -7,7 +7,7 @@ use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
 
-# What psql writes to stderr.
+# Returns the stderr of psql.
 sub messages
 {
 	my ($node, $db, $sql) = @_;

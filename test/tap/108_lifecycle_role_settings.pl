@@ -1,5 +1,5 @@
-# Odd settings of a role or a database do not break our processes: timeouts that strike at once, read-only,
-# isolation, formats, paths.
+# Odd settings of a role or a database do not break the processes of jobq: immediate timeouts, read-only, isolation,
+# formats, paths.
 
 use strict;
 use warnings;
@@ -31,12 +31,12 @@ SELECT jobq.create_job_type('tool', command => '{echo,"{text}"}', options => '{"
 END
 wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 
-# What our own sessions here are to use, whatever the database says.
+# Settings of this test's own sessions, against those of the database.
 $ENV{PGOPTIONS} = join ' ', map { "-c $_" } qw(statement_timeout=0 lock_timeout=0 idle_in_transaction_session_timeout=0
   default_transaction_read_only=off row_security=on datestyle=ISO standard_conforming_strings=on search_path=public
   client_min_messages=notice), 'default_transaction_isolation=read\ committed';
 
-# Runs jobs of all kinds with new processes; all are to end as if nothing were odd.
+# Runs jobs of all kinds with new processes; all must end as with default settings.
 my $keep = 0;
 
 sub check_work
@@ -44,7 +44,7 @@ sub check_work
 	my ($what) = @_;
 	my $former = dispatcher($node, 'postgres') // 0;
 
-	$keep++;    # a partition that is not there yet, for maintenance to make
+	$keep++;    # a missing partition, for the maintenance process to create
 	$node->safe_psql('postgres', q{SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE backend_type ~ '^jobq (sql|exec|disp|main)'});
 	wait_dispatcher($node, 'postgres', "$what: a new dispatcher", $former);
 	my $ids = $node->safe_psql('postgres', <<"END");
@@ -65,7 +65,7 @@ END
 	return;
 }
 
-# 19 has no other strings than the standard's
+# PostgreSQL 19 has standard-conforming strings only
 my @strings = $node->safe_psql('postgres', 'SHOW server_version_num') >= 190000 ? () :
   ('standard_conforming_strings = off', "backslash_quote = 'off'", 'escape_string_warning = on');
 my @settings = (
@@ -92,7 +92,7 @@ foreach my $set (@settings)
 	}
 }
 
-# everything at once, of everybody
+# all settings at once, for all roles
 $node->safe_psql('postgres', join ';', map { "ALTER ROLE ALL SET $_" } map { @{$_}[ 1 .. $#$_ ] } @settings[ 0 .. 4 ]);
 check_work('all of it');
 $node->safe_psql('postgres', 'ALTER ROLE ALL RESET ALL');
@@ -105,7 +105,7 @@ is($node->safe_psql('postgres', q{SELECT count(*) FROM jobq.list_jobs(job_type =
 $ENV{PGOPTIONS} = '';
 wait_status($node, 'postgres', $id, 'completed', 'the job of a client with odd settings completes');
 
-# ---------- a setting that is changed while the workers never rest ----------
+# ---------- a setting changed while the workers are always busy ----------
 
 $node->safe_psql('postgres', <<'END');
 CREATE TABLE seen (wave int, setting text);
@@ -120,7 +120,7 @@ END
 wait_for_sql($node, 'SELECT count(*) > 500 FROM seen', 'a backlog is worked off');
 $node->safe_psql('postgres', q{ALTER SYSTEM SET work_mem = '5MB'});
 $node->reload;
-wait_for_sql($node, q{SELECT current_setting('work_mem') = '5MB'}, 'everybody has been told of another setting');
+wait_for_sql($node, q{SELECT current_setting('work_mem') = '5MB'}, 'all processes have read another setting');
 $node->safe_psql('postgres', q{SELECT count(*) FROM jobq.enqueue_many('looks', array_fill('{"wave": 2}'::jsonb, ARRAY[100]))});
 wait_for_sql($node, 'SELECT count(*) = 100 FROM seen WHERE wave = 2', 'later jobs run');
 is($node->safe_psql('postgres', 'SELECT DISTINCT setting FROM seen WHERE wave = 2'), '5MB', 'with the new setting');

@@ -1,4 +1,4 @@
-# jobq.reload(): what ALTER DATABASE ... SET and RESET set counts for jobs that start afterwards, whether their executor is idle or busy.
+# jobq.reload(): ALTER DATABASE ... SET and RESET count for jobs that start afterwards, with an idle or a busy executor.
 
 use strict;
 use warnings;
@@ -66,12 +66,12 @@ result_is($busy, '1min', 'a job that runs ends in its worker');
 result_is($behind, '3min', 'the next one has the new setting');
 is(value("SELECT attempts || ' ' || runs FROM jobq.jobs WHERE id = '$busy'"), '1 1', 'and nothing ran twice');
 
-# a worker that is to leave dies in its handler
+# a worker that must leave is killed in its handler
 $gate->query_safe('SELECT pg_advisory_lock(1)');
 $busy = started('setting', '{"gate": 1}');
 reload_with("ALTER DATABASE postgres SET jobq.long_handler = '4min'");
 value("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'jobq sql worker'");
-wait_for_sql($node, "SELECT status = 'running' AND runs = 2 FROM jobq.jobs WHERE id = '$busy'", 'a job whose worker is terminated runs again');
+wait_for_sql($node, "SELECT status = 'running' AND runs = 2 FROM jobq.jobs WHERE id = '$busy'", 'a job runs again after its worker was terminated');
 value("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'jobq sql worker'");
 wait_for_sql($node, "SELECT runs = 3 AND attempts = 2 FROM jobq.jobs WHERE id = '$busy'", 'the second time it is charged');
 $gate->query_safe('SELECT pg_advisory_unlock(1)');

@@ -1,5 +1,5 @@
-# The library compares its version with that of the extension's SQL: it runs its own and the previous release, and nothing over
-# any other.
+# The library compares its version with that of the extension's SQL: it runs jobs with the SQL of its own and the
+# previous release, and with no other.
 
 use strict;
 use warnings;
@@ -22,7 +22,7 @@ sub wait_true
 	return ok($node->poll_query_until('postgres', $query), $what);
 }
 
-# One job of each end.
+# One job for each outcome.
 sub runs
 {
 	my ($what) = @_;
@@ -57,7 +57,7 @@ is(sql("SELECT keep_dead, note, expires_at - completed_at FROM jobq.dead_letters
 
 # ---------- versions that this library does not know ----------
 
-# the statement trigger tells every process, as the update script does
+# the statement trigger notifies every process, as the update script does
 sub set_version
 {
 	my ($version) = @_;

@@ -1,5 +1,5 @@
-# From the former release to this one: the library is replaced and the extension updated while jobs run.  Nothing is
-# lost, nothing runs twice, and the catalogs end as a fresh install makes them.
+# From the former release to this one: the library is replaced and the extension updated while jobs run.  No job is
+# lost, none runs twice, and the catalogs equal those of a fresh install.
 
 use strict;
 use warnings;
@@ -18,7 +18,7 @@ $node->safe_psql('postgres', 'CREATE DATABASE app');
 
 sub sql { return $node->safe_psql('app', $_[0]) }
 
-# --- the former release with all that it can hold ---
+# --- the former release with objects and rows of every kind ---
 
 my @configured = (<<'END', <<'END');
 SET ROLE dba;
@@ -88,7 +88,7 @@ wait_until(q{SELECT status = 'retry' FROM jobq.jobs JOIN kept USING (id) WHERE w
 
 sub wait_until { return ok($node->poll_query_until('app', $_[0]), $_[1]) }
 
-# Rows that stay as they are, and the configuration, without columns that the former release has not.
+# Unchanged rows, and the configuration, without columns that the former release lacks.
 my $rest = join ' UNION ALL ', map {
 	"SELECT '$_', (SELECT jsonb_object_agg(key, value) FROM jsonb_each(to_jsonb(t)) WHERE key IN (SELECT c FROM old_columns WHERE r = '$_'))::text FROM jobq.$_ t"
 	  . (/queue|history|dead_letters/ ? q{ JOIN kept USING (id) WHERE what NOT IN ('gated', 'nap')} :
@@ -102,7 +102,7 @@ sub rows_of_now { return [ grep { !/"busy"|"steady"/ } split /\n/, sql("SELECT *
 my $before = rows_of_now();
 cmp_ok(scalar @$before, '>', 60, 'rows of every table');
 
-# A view on a jobq view stays; objects on a function whose arguments change must go for the update.
+# A view on a jobq view stays; objects that use a function with changed arguments must be dropped for the update.
 sql(<<'END');
 CREATE VIEW my_jobs AS SELECT id, status, attempts FROM jobq.jobs WHERE job_type = 'still';
 CREATE VIEW starter AS SELECT jobq.enqueue('steady', '{"view": 1}') AS id;
@@ -110,7 +110,7 @@ CREATE TABLE with_default (id uuid DEFAULT jobq.enqueue('steady', '{"default": 1
 CREATE FUNCTION atomic() RETURNS SETOF uuid BEGIN ATOMIC SELECT jobq.enqueue_many('steady', '{"{}"}'); END;
 END
 
-# --- load: every enqueue leaves its number in the same transaction ---
+# --- load: every enqueue records its number in the same transaction ---
 
 sql('CREATE TABLE sent (n bigserial)');
 my $load = steady_load($node, 'app', (q{DO $$
@@ -137,7 +137,7 @@ sub makes_progress
 
 makes_progress("jobq $old");
 
-# --- new files under the running server: its library stays the old one ---
+# --- new files under the running server: it keeps the old library ---
 
 install_new($stage);
 makes_progress('new files, not restarted');
@@ -173,7 +173,7 @@ wait_until(q{SELECT count(*) = 2 FROM jobq.jobs JOIN kept USING (id) WHERE what 
 sqlstate_is($node, 'app', q{SELECT jobq.enqueue('nosuch')}, '42704', 'errors are the usual ones');
 is(sql(q{SET ROLE app; SELECT count(*) > 0 FROM jobq.jobs}), 't', 'a grantee reads');
 
-# --- the update, while all that goes on ---
+# --- the update under load ---
 
 $before = rows_of_now();
 ($rc, $out, $err) = $node->psql('app', 'ALTER EXTENSION jobq UPDATE', on_error_stop => 1, extra_params => [ '-v', 'VERBOSITY=verbose' ]);
@@ -192,7 +192,7 @@ is(sql(q{BEGIN; SELECT jobq.enqueue('steady') IS NOT NULL; ALTER EXTENSION jobq 
   SELECT jobq.enqueue('steady', keep_dead => '1 day') IS NOT NULL; ROLLBACK}), "t\nt", 'an update in a transaction with enqueues before and after it');
 is(sql('SELECT jobq.version()'), $old, 'is rolled back');
 makes_progress('an update that is rolled back');
-# Retention deletes dead letters, then history: the update waits for it, and neither meets a deadlock.
+# Retention deletes dead letters, then history: the update waits for it, without a deadlock.
 my $retention = $node->background_psql('app');
 $retention->query_safe('BEGIN; DELETE FROM jobq.dead_letters WHERE false');
 my $update = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('app'), '-c', 'ALTER EXTENSION jobq UPDATE' ], '<', \undef, '>', \$out, '2>', \$err);
@@ -242,7 +242,7 @@ is(sql(q{SELECT count(*) FROM (SELECT n FROM sent EXCEPT SELECT n FROM done) los
 is(sql(q{SELECT count(*) FROM (SELECT n FROM done WHERE n > 0 GROUP BY n HAVING count(*) > 1) twice}), 0, 'none ran twice');
 is(sql(q{SELECT count(*) FROM (SELECT n FROM done WHERE n > 0 EXCEPT SELECT n FROM sent) more}), 0, 'none ran that was rolled back');
 is(sql(q{SELECT count(*) FROM jobq.dead_letters d JOIN jobq.job_types t ON t.id = type_id WHERE t.name IN ('steady', 'tool')}), 0, 'none failed');
-# jobq 0.1.0 charges an attempt when, at a stop of the server, its worker happens to end before its dispatcher.
+# jobq 0.1.0 charges an attempt when the server stops and the worker ends before the dispatcher.
 is(sql(qq{SELECT j.id, j.payload, j.attempts, e.type, e.ts, e.message, e.data FROM jobq.jobs j LEFT JOIN jobq.events e ON e.job_id = j.id
   WHERE j.job_type = 'steady' AND j.attempts <> 1 AND NOT EXISTS (SELECT FROM jobq.events f WHERE f.job_id = j.id AND f.type = 'failed'
     AND f.ts BETWEEN '$stop' AND '$start')}), '', 'no attempt was charged for any of it');

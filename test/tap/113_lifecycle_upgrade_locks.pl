@@ -1,5 +1,5 @@
-# The update of the extension among sessions that lock tables and views in other orders: it waits for them, they wait for
-# it, and none of them meets a deadlock.  What default privileges added to the former release goes; a dump has the grants.
+# The update of the extension beside sessions that lock tables and views in other orders: it waits for them, they wait
+# for it, and there is no deadlock.  Privileges from default privileges of the former release go; a dump has the grants.
 
 use strict;
 use warnings;

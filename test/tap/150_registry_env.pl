@@ -1,5 +1,5 @@
-# options.env of tools is kept where readers of the registry do not see it: tools still get it, in a database of the former release, after
-# its update, after a dump and restore, and when its table was changed or locked.
+# options.env of tools is stored where readers of the registry do not see it: tools still get it, in a database of the
+# former release, after its update, after a dump and restore, and when its table was changed or locked.
 
 use strict;
 use warnings;
@@ -23,7 +23,7 @@ my $tools = sprintf q{SELECT jobq.create_job_type('%%s', command => ARRAY['%s'],
 
 sub sql { my ($db, $text) = @_; return $node->safe_psql($db, $text) }
 
-# What the tool of a type says.
+# Returns the output of the tool of a type.
 sub said
 {
 	my ($db, $type) = @_;
@@ -33,7 +33,7 @@ sub said
 	return sql($db, "SELECT coalesce(result #>> '{}', error_msg) FROM jobq.jobs WHERE id = '$id'");
 }
 
-# All that the reader may read of the registry.
+# All text that the reader may read of the registry.
 sub read_by_reader
 {
 	my ($db) = @_;

@@ -1,5 +1,5 @@
-# A row of jobq.limits, signals, pressure_rules, stopped or tenant_quotas that plain SQL has made unreadable or senseless is
-# named in health() and in the log.  It stops the types that need it: all other jobs run.
+# A row of jobq.limits, signals, pressure_rules, stopped or tenant_quotas that plain SQL has made unreadable or invalid
+# is named in health() and in the log.  It stops the types that need it: all other jobs run.
 
 use strict;
 use warnings;
@@ -26,7 +26,7 @@ sub runs
 	return wait_status($node, 'postgres', sql("SELECT jobq.enqueue('$type')"), 'completed', "$what: $type runs");
 }
 
-# NULL where none may be: a constraint that is not valid lets it in.
+# A NULL in a NOT NULL column: a constraint that is not valid admits it.
 sub null_in
 {
 	my ($table, $column) = @_;
@@ -35,7 +35,7 @@ sub null_in
 	return ('BEGIN', sprintf($set, 'false'), "UPDATE jobq.$table SET $column = NULL", sprintf($set, 'true'), 'COMMIT');
 }
 
-# what: [ the change, the column or value in the message, its undoing, types that wait ]
+# name: [ the change, the column or value in the message, its undoing, types that wait ]
 my @cases = (
 	[ 'limits.rate_window', [ null_in('limits', 'rate_window') ], 'column "rate_window" of jobq.limits is NULL', "UPDATE jobq.limits SET rate_window = '1s'", 'sharing' ],
 	[ 'limits.name', [ null_in('limits', 'name') ], 'column "name" of jobq.limits is NULL', "UPDATE jobq.limits SET name = 'shared'" ],
@@ -67,21 +67,21 @@ foreach (@cases)
 	is(dispatcher($node, 'postgres'), $dispatcher, "$what: in the same dispatcher");
 }
 
-# A message that is too long is cut between two characters.
+# A message that is too long is truncated between two characters.
 my $log_end = -s $node->logfile;
 sql(q{INSERT INTO jobq.limits (name, max_concurrent, rate_limit, rate_window) VALUES ('x' || repeat(chr(233), 300), -1, 0, '1s')});
 $node->wait_for_log(qr/limit "x.*the row has no effect/, $log_end);
 ok(utf8::decode(my $line = slurp_file($node->logfile, $log_end)), 'a long name: the log is valid UTF-8');
 sql(q{DELETE FROM jobq.limits WHERE name LIKE 'x%'});
 
-# What lies outside of the range is cut off.
+# Values outside of the range are clamped.
 sql('INSERT INTO jobq.pressure_rules SELECT 0, name, 2147483647, false, -5 FROM jobq.signals',
 	q{UPDATE jobq.pressure_rules SET priority_adj = 2147483647}, q{UPDATE jobq.signals SET active_until = '-infinity', changed_at = 'infinity'});
 runs('giving_way', 'a signal that ended before all time');
 sql(q{UPDATE jobq.signals SET active = true, active_until = 'infinity', changed_at = '-infinity'});
 runs($_, 'priorities far out of range') foreach qw(plain giving_way);
 
-# A switch that cannot be read stops all the same.
+# An unreadable kill switch stops all jobs, too.
 sql(q{SELECT jobq.stop_all('for the test')});
 sql(null_in('stopped', 'since'));
 my $job = sql(q{SELECT jobq.enqueue('plain')});

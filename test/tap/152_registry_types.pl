@@ -1,4 +1,4 @@
-# Job types that come and go: the dispatcher does not remember those that have gone.
+# Created and dropped job types: the dispatcher frees the memory of dropped ones.
 
 use strict;
 use warnings;

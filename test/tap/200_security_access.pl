@@ -1,5 +1,6 @@
-# Who may do what: every function of schema jobq, as every kind of role, on jobs of its own tenant, of one below it, of others
-# (one whose name begins alike), and of another type.  The matrix is made from pg_proc: a function that the table of expectations does not know fails the test.
+# Rights: every function of schema jobq, as every kind of role, on jobs of its own tenant, of a tenant below it, of
+# others (one has a name with the same beginning), and of another type.  The matrix is made from pg_proc: a function
+# without an entry in the table of expectations fails the test.
 
 use strict;
 use warnings;
@@ -46,15 +47,15 @@ GRANT CREATE ON SCHEMA public TO chief;
 SELECT jobq.alter_job_type(t, 'ok(jsonb)'), jobq.pause_job_type(t) FROM unnest('{mail,report}'::text[]) t;
 SELECT jobq.enqueue(type, tenant => tenant), jobq.cancel_job(jobq.enqueue(type, tenant => tenant))
   FROM unnest('{acme,acme/eu,beta,acmeous}'::text[]) tenant, unnest('{mail,report}'::text[]) type;
--- each tenant's and type's job that waits, that was cancelled, that is dead
+-- for each tenant and type a waiting, a cancelled and a dead job
 CREATE TABLE jobs AS
 SELECT tenant, job_type AS type, (array_agg(id) FILTER (WHERE status = 'pending'))[1] AS waits,
        (array_agg(id) FILTER (WHERE status = 'cancelled'))[1] AS ended, (array_agg(id) FILTER (WHERE status = 'error'))[1] AS dead
   FROM jobq.jobs GROUP BY 1, 2;
 
--- What the functions take, and what they say.  reach: of whom it does not take more, 'any': the access to anything;
--- 'all': to everything; 'rows': jobs that are not the caller's are not there (hidden); 'job': they are refused; 'tenant': so
--- is a tenant of which the caller has not all types.
+-- Arguments and results of the functions.  reach: the check of the caller.  'any': some grant of that access; 'all': a
+-- grant for all tenants and types; 'rows': jobs of others are hidden; 'job': jobs of others are refused; 'tenant': a
+-- tenant is refused unless the caller has all its types.
 CREATE TABLE functions (name text, accesses text[], reach text, call text, seen text, hidden text);
 INSERT INTO functions VALUES
   ('version', '{public}', 'any', 'jobq.version() IS NOT NULL', 'true', NULL),
@@ -107,7 +108,7 @@ INSERT INTO functions VALUES
   ('discard', '{}', 'all', 'jobq.discard(''x'')', '55000', NULL),
   ('snooze', '{}', 'all', 'jobq.snooze(''1s'')', '55000', NULL);
 
--- What a call says as a role, undone.
+-- Returns the result of a call as a role, and undoes the call.
 CREATE FUNCTION attempt(role text, call text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   said text;
@@ -165,10 +166,10 @@ cmp_ok(sql('SELECT count(*) FROM matrix'), '>', 3000, 'every function, as every 
 is(sql(q{SELECT * FROM matrix WHERE coalesce(said, '') <> coalesce(expected, '') ORDER BY function, role, tenant, type LIMIT 50}), '',
 	'each said what it should');
 is(sql(q{SELECT count(DISTINCT function) FROM matrix WHERE said = '42501'}), sql('SELECT count(DISTINCT function) - 1 FROM matrix'),
-	'each of them is refused to somebody, but for version()');
+	'each of them is refused to some role, except version()');
 
-# What no one calls himself: helpers of the view and of the policies, for those who read; the rest is nobody's.
-is(sql(<<'END'), '', 'no internal function is anybody\'s but what the view needs');
+# Internal functions: helpers of the view and of the policies are for roles that read; no role may call the others.
+is(sql(<<'END'), '', 'no role may call an internal function, except those of the view');
 SELECT r.name, p.proname FROM roles r, pg_proc p
  WHERE p.pronamespace = 'jobq'::regnamespace AND p.proname ~ '^_' AND NOT r.free
    AND has_function_privilege(r.name, p.oid, 'EXECUTE')
@@ -178,7 +179,7 @@ END
 
 # ---------- tables and views ----------
 
-is(sql(<<'END'), '', 'no table and no view can be written, or read but by those who may see jobs');
+is(sql(<<'END'), '', 'no table and no view can be written, and only roles that may see jobs can read them');
 SELECT r.name, c.relname, w.what FROM roles r, pg_class c, unnest('{SELECT,INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER}'::text[]) w(what)
  WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind IN ('r', 'p', 'v') AND NOT r.free
    AND has_table_privilege(r.name, c.oid, w.what)
@@ -186,12 +187,12 @@ SELECT r.name, c.relname, w.what FROM roles r, pg_class c, unnest('{SELECT,INSER
                                   OR coalesce(r.access IN ('read', 'admin'), false) AND c.relname IN ('events', 'alerts', 'option_keys', 'job_types', 'pressure_rules', 'limits', 'stopped', 'tenant_quotas')
                                   OR coalesce(r.access IN ('read', 'admin') AND r.tenant IS NULL, false) AND c.relname IN ('disk_log')))
 END
-is(sql(<<'END'), '', 'no column that is nobody\'s business');
+is(sql(<<'END'), '', 'no internal column can be read');
 SELECT r.name, a.attrelid::regclass, a.attname FROM roles r, pg_attribute a
  WHERE NOT r.free AND (a.attrelid, a.attname) IN (('jobq.queue'::regclass, 'lease_token'), ('jobq.job_type_env'::regclass, 'env'))
    AND has_column_privilege(r.name, a.attrelid, a.attnum, 'SELECT')
 END
-# rows with a tenant, of every relation that has such a column, by whoever may read it: own ones, and only those
+# rows with a tenant, of every relation with such a column, read by each role that may: exactly its own rows
 sql(<<'END');
 CREATE FUNCTION rows_seen(relation regclass) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
@@ -216,12 +217,12 @@ is(sql(q{SELECT string_agg(DISTINCT relation::text, ' ' ORDER BY relation::text)
 is(sql(<<'END'), '', 'every table with a tenant\'s rows has its policy');
 SELECT c.oid::regclass FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant'
  WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind IN ('r', 'p') AND NOT c.relispartition AND NOT c.relrowsecurity
-   AND c.relname NOT IN ('access', 'quota_jobs')   -- nobody may read these
+   AND c.relname NOT IN ('access', 'quota_jobs')   -- no role may read these
 END
 
-# ---------- in sessions of their own ----------
+# ---------- in separate sessions ----------
 
-# What it enqueued itself, and nothing else, whoever else enqueues for the tenant.
+# Exactly its own jobs, although other roles enqueue for the tenant.
 my %id;
 foreach my $role (qw(app tenant_app type_app))
 {
@@ -235,7 +236,7 @@ my $waits = "(jobq.wait_for('$id{app}')).status";    # for 20 seconds
 is($node->safe_psql('postgres', "SELECT coalesce($waits, $waits, $waits, $waits)", extra_params => [ '-U', 'app' ]), 'completed', 'and waits for it');
 is($node->safe_psql('postgres', "SELECT status FROM jobq.jobs WHERE id = '$id{app}'", extra_params => [ '-U', 'app' ]), 'completed', 'also when it has ended');
 
-# A job that is not kept is answered from memory, to the same people.
+# The outcome of a job that is not kept comes from shared memory, for the same roles only.
 sql(q{SELECT jobq.create_job_type('unkept', 'ok(jsonb)', keep_completed => '0')});
 my $gone = $node->safe_psql('postgres', q{SELECT jobq.enqueue('unkept', tenant => 'acme')}, extra_params => [ '-U', 'app' ]);
 ok($node->poll_query_until('postgres', "SELECT count(*) = 0 FROM jobq.jobs WHERE id = '$gone'"), 'a job that is not kept');
@@ -249,7 +250,7 @@ foreach my $role (sort keys %told)
 	is($rc ? $err =~ s/.*ERROR:  (.*)\n?.*/$1/r : $out, $told{$role}, "$role is told of it what it may know");
 }
 
-# Rights that go while a session is open, and while its jobs wait.
+# Rights revoked while a session is open, and while its jobs wait.
 my $session = $node->background_psql('postgres', on_error_stop => 0, extra_params => [ '-U', 'tenant_app' ]);
 like($session->query(q{SELECT jobq.enqueue('report', tenant => 'acme')}), qr/^[0-9a-f-]{36}$/, 'a session enqueues');
 sql(q{SELECT jobq.revoke_access('tenant_app', 'enqueue'), jobq.grant_access('tenant_app', 'enqueue', 'beta')});
@@ -261,8 +262,8 @@ $session->quit;
 sql(q{SELECT jobq.resume_job_type('report')});
 ok($node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM jobq.queue}), 'what was enqueued before runs');
 
-# Another role of the same name has enqueued nothing, whether the first was dropped or renamed.  After a restore oids say nothing: then
-# the name counts again, once the jobs are adopted.
+# Another role of the same name owns no jobs, whether the first was dropped or renamed.  After a restore oids are
+# meaningless: then the name counts again, once the jobs are adopted.
 sub own { return $node->safe_psql('postgres', 'SELECT id FROM jobq.jobs', extra_params => [ '-U', 'brief' ]); }
 sub told
 {
@@ -273,7 +274,7 @@ sub told
 sql(q{CREATE ROLE brief LOGIN; SELECT jobq.grant_access('brief', 'enqueue')});
 my $ended = $node->safe_psql('postgres', q{SELECT jobq.enqueue('unkept')}, extra_params => [ '-U', 'brief' ]);
 ok($node->poll_query_until('postgres', "SELECT count(*) = 0 FROM jobq.jobs WHERE id = '$ended'"), 'it has ended');
-is(told($ended), 'completed', 'who enqueued it hears how');
+is(told($ended), 'completed', 'the role that enqueued it gets the outcome');
 sql(q{SELECT jobq.pause_job_type('mail')});
 my $own = $node->safe_psql('postgres', q{SELECT jobq.enqueue('mail')}, extra_params => [ '-U', 'brief' ]);
 is(own(), $own, 'and sees what waits');
@@ -286,7 +287,7 @@ is(own(), '', 'adopt() changes nothing where the jobs are at home');
 sql(q{UPDATE jobq.home SET database = database});	# as a restored dump has it
 is(own(), '', 'nor does the restore');
 sql(q{SELECT jobq.adopt()});
-is(own(), $own, 'who has the name after adopt() sees what waits');
+is(own(), $own, 'the role with that name after adopt() sees the waiting jobs');
 sql("SELECT jobq.cancel_job('$own'), jobq.resume_job_type('mail')");
 is(own(), $own, 'and what has ended');
 sql("UPDATE jobq.history SET enqueued_by = '1:brief' WHERE id = '$own'; UPDATE jobq.home SET database = database; SELECT jobq.adopt()");

@@ -1,4 +1,4 @@
-# Attacks by those who may do something: each is refused with its SQLSTATE, and the same call by a role that may
+# Attacks by roles with some grants: each is refused with its SQLSTATE, and the same call by a role with the right
 # succeeds.
 
 use strict;
@@ -41,7 +41,7 @@ GRANT USAGE ON SCHEMA handlers TO PUBLIC;
 GRANT EXECUTE ON FUNCTION jobq.create_job_type, jobq.alter_job_type, jobq.drop_job_type, jobq.pause_job_type TO owner, mallory;
 SET SESSION AUTHORIZATION owner;
 CREATE FUNCTION handlers.ok(p jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT p';
--- tries what the payload says, and returns what came of it and who it is then
+-- runs the statement of the payload, and returns its result and the current role
 CREATE FUNCTION handlers.tries(p jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 DECLARE
   said text := '00000';
@@ -77,7 +77,7 @@ foreach (
 
 	is_deeply([ $done->{status}, $done->{result} ], [ 'completed', [ $state, 'runner', 'runner' ] ], "a handler: " . substr($statement, 0, 60));
 }
-# who owns the function redefines it, and its next job runs what it is then
+# the owner of the function redefines it, and its next job runs the new definition
 my $own = run_job($node, 'own', q({"sql": "CREATE OR REPLACE FUNCTION handlers.ok(p jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT ''\"new\"''::jsonb'"}));
 is($own->{result}[0], '00000', 'a handler that owns a function redefines it');
 is(run_job($node, 'mine', '{}')->{result}, 'new', 'and that is what runs next');
@@ -87,7 +87,7 @@ is(run_job($node, 'mine', '{}')->{result}, 'new', 'and that is what runs next');
 refused('a type redefined', 'mallory', '42501', q{SELECT jobq.create_job_type('mine', 'handlers.ok(jsonb)', on_conflict => 'replace')}, 'owner');
 refused('a type altered', 'mallory', '42501', q{SELECT jobq.alter_job_type('mine', max_attempts => 1)}, 'owner');
 refused('a type paused', 'mallory', '42501', q{SELECT jobq.pause_job_type('mine')}, 'owner');
-refused('a type that runs as somebody else', 'mallory', '42501', q{SELECT jobq.create_job_type('as', 'handlers.ok(jsonb)', run_as => 'runner')}, 'owner');
+refused('a type that runs as another role', 'mallory', '42501', q{SELECT jobq.create_job_type('as', 'handlers.ok(jsonb)', run_as => 'runner')}, 'owner');
 refused('a tool', 'mallory', '42501', q{SELECT jobq.create_job_type('tool', command => '{true}')}, 'postgres');
 refused('a type dropped', 'mallory', '42501', q{SELECT jobq.drop_job_type('mine')}, 'owner');
 is(errors_of($node, 'postgres', q{SET SESSION AUTHORIZATION mallory; SELECT jobq.create_job_type('mine', 'handlers.ok(jsonb)')}), '00000', 'its name is free then');
@@ -129,7 +129,7 @@ is(run_job($node, 'args', JSON::PP->new->encode({ to => $hostile, name => $hosti
 refused('LD_PRELOAD in options.env', 'postgres', '22023', q{SELECT jobq.alter_job_type('args', options => '{"env": {"LD_PRELOAD": "/evil.so"}}')},
 	'postgres', q{SELECT jobq.alter_job_type('args', options => '{"env": {"GREETING": "hello"}}')});
 
-# a tool that anybody may replace, by a link or by the folder that it is in
+# a tool that other users may replace, by a link or in its directory
 my $good = tool('good', "#!/bin/sh\necho '\"good\"'\n");
 chmod 0755, $dir;
 mkdir "$dir/open";
@@ -138,7 +138,7 @@ symlink $good, "$dir/open/link" or die $!;
 symlink $good, "$dir/link" or die $!;
 define_tool($node, 'opened', [ "$dir/open/link" ]);
 define_tool($node, 'linked', [ "$dir/link" ]);
-is(run_job($node, 'linked', '{}')->{result}, 'good', 'a link that nobody else can change is followed');
+is(run_job($node, 'linked', '{}')->{result}, 'good', 'a link that no other user can change is followed');
 my $waits = enqueue($node, 'opened', '{}');
 ok($node->poll_query_until('postgres', "SELECT status = 'error' OR error_msg IS NOT NULL OR jobq.health()::text LIKE '%opened%' FROM jobq.jobs WHERE id = '$waits'"),
 	'one that others can change');

@@ -1,5 +1,5 @@
-# What strangers try: to call what is not theirs, to get between jobq and the functions and operators it uses, to be
-# there before it is installed.
+# Attacks by roles without grants: calling functions without the right, shadowing functions and operators that jobq
+# uses, creating objects before the installation.
 
 use strict;
 use warnings;
@@ -41,7 +41,7 @@ END
 wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 my $dispatcher = dispatcher($node, 'postgres');
 
-# ---------- T1: no function and no table is anybody's ----------
+# ---------- T1: PUBLIC has no function and no table ----------
 
 $node->safe_psql('postgres', <<'END');
 CREATE TABLE tried (role text, what text, result text);
@@ -78,12 +78,12 @@ is($node->safe_psql('postgres', q{SELECT string_agg(f.proname, ' ') FROM pg_proc
   AND has_function_privilege('plain', oid, 'EXECUTE')}), 'version', 'all may ask for the version, for nothing else');
 is($node->safe_psql('postgres', q{SELECT md5(string_agg(t::text, '' ORDER BY t::text)) = (SELECT md5 FROM before) FROM
   (SELECT q::text FROM jobq.queue q UNION ALL SELECT t::text FROM jobq.job_types t) t}), 't', 'nothing has changed');
-sqlstate_is($node, 'postgres', q{SET ROLE plain; CREATE TABLE jobq.mine (a int)}, '42501', 'nobody may create anything in its schema');
+sqlstate_is($node, 'postgres', q{SET ROLE plain; CREATE TABLE jobq.mine (a int)}, '42501', 'no other role may create objects in its schema');
 sqlstate_is($node, 'postgres', q{SET ROLE plain; DROP EXTENSION jobq}, '42501', 'nor drop it');
 
 # ---------- T9: an attacker's schema comes first in the path ----------
 
-# Of all functions and operators of pg_catalog over usual types there is another one, which says that it was called.
+# Every function and operator of pg_catalog over usual types has a double that records its call.
 $node->safe_psql('postgres', <<'END');
 CREATE SCHEMA attack;
 GRANT USAGE ON SCHEMA attack TO PUBLIC;
@@ -160,7 +160,7 @@ foreach my $call (@calls)
 	like($rc ? $err : '', qr/^$|job "01a1fd86[-0-9a-f]*" does not exist/, "not captured: " . substr($call =~ s/\s+/ /gr, 0, 70));
 }
 
-# our own processes
+# the processes of jobq
 $node->safe_psql('postgres', 'ALTER DATABASE postgres SET search_path = attack, pg_catalog, jobq; ALTER ROLE tenant SET search_path = attack, pg_catalog, jobq');
 $node->safe_psql('postgres', q{SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity WHERE backend_type OPERATOR(pg_catalog.~) '^jobq (sql|exec|disp)'});
 $ENV{PGOPTIONS} = '-c search_path=pg_catalog';
@@ -183,7 +183,7 @@ delete $ENV{PGOPTIONS};
 is($node->safe_psql('postgres', q{SELECT jobq._maintain('2100-01-01')}), '', 'maintenance');
 unlike(slurp_file($node->logfile) =~ s/.*statement: .*//gr =~ s/.*lower\('A'\).*//gr, qr/\[\d+\] jobq [^\n]*captured/, 'no process of ours was captured');
 
-# ---------- T10: somebody was there before ----------
+# ---------- T10: objects created before the installation ----------
 
 $node->safe_psql('postgres', 'ALTER DATABASE postgres RESET search_path');
 $node->safe_psql('postgres', 'CREATE DATABASE early TEMPLATE template0');

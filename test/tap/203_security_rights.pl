@@ -1,5 +1,5 @@
-# Rights are those of the moment a job runs: what has been revoked, dropped or renamed since fails the job or makes
-# it wait, as the documentation says, and nobody else notices.
+# Rights are checked when a job runs: a right revoked, or a role dropped or renamed since, fails the job or makes it
+# wait, as documented, without effect on other jobs.
 
 use strict;
 use warnings;
@@ -61,7 +61,7 @@ sub ends
 	return is(fate($id), $expected, $what);
 }
 
-# It waits, and health() says something of it; jobs of others run meanwhile.
+# The job waits, and health() reports it; jobs of others run meanwhile.
 sub waits
 {
 	my ($id, $pattern, $what) = @_;
@@ -74,7 +74,7 @@ sub waits
 	return;
 }
 
-# Forbidden while the tenant is one.
+# Forbidden while the tenant is a superuser.
 sub allow_superusers
 {
 	my ($allow) = @_;
@@ -85,7 +85,7 @@ sub allow_superusers
 	return wait_for_sql($node, "SELECT current_setting('jobq.allow_superuser_handlers') = '$allow'", "superuser handlers: $allow");
 }
 
-# Each of these is met by a worker that has run jobs of the type before, and by a new one.
+# Each case with a worker that has run jobs of the type before, and with a new one.
 sub in_both_cases
 {
 	my ($what, $spoil, $check, $mend) = @_;
@@ -122,7 +122,7 @@ in_both_cases('handler replaced by a procedure', 'DROP FUNCTION handlers.note;
 	CREATE PROCEDURE handlers.note(p jsonb) LANGUAGE sql AS $$$$',
 	sub { ends($_[0], 'error 1 42809', $_[1]) }, q{DROP PROCEDURE handlers.note; CREATE FUNCTION handlers.note(p jsonb) RETURNS void LANGUAGE sql AS
   'INSERT INTO public.ledger SELECT id, current_user FROM jobq.current_job()'});
-# who connects has the setting when the postmaster has told everybody of it
+# a new session has the setting once the postmaster has reloaded it
 in_both_cases('superuser handlers forbidden', sub { allow_superusers('off') }, sub { ends($_[0], 'error 1 42501', $_[1]) }, sub { allow_superusers('on') });
 
 # ---------- the role ----------
@@ -163,9 +163,9 @@ ends(enqueue('tool'), 'completed 1', 'granted again');
 sql('REVOKE EXECUTE ON FUNCTION jobq.create_job_type FROM toolsmith; DROP OWNED BY toolsmith; DROP ROLE toolsmith');
 my $orphan = enqueue('tool');
 $node->poll_query_until('postgres', "SELECT status IN ('completed', 'error') FROM jobq.jobs WHERE id = '$orphan'");
-like(fate($orphan), qr/^error 1 (42704|42501)$/, 'a tool whose definer is gone does not run');
+like(fate($orphan), qr/^error 1 (42704|42501)$/, 'a tool does not run after its definer was dropped');
 
-# ---------- nobody else ----------
+# ---------- no other role ----------
 
 is(dispatcher($node, 'postgres'), $dispatcher, 'the dispatcher is the same');
 is(sql(q{SELECT string_agg(DISTINCT who, ' ' ORDER BY who) FROM ledger}), 'lodger postgres tenant', 'jobs have run as their roles only');

@@ -1,5 +1,5 @@
-# Jobs, hooks, tools and conditions belong to roles, not to their names: roles that are renamed, dropped, made anew under
-# an old name, restored elsewhere, or no member of run_as any more.
+# Jobs, hooks, tools and conditions belong to roles, not to their names: roles that are renamed, dropped, re-created
+# under an old name, restored elsewhere, or no member of run_as any more.
 
 use strict;
 use warnings;
@@ -63,7 +63,7 @@ wait_for_sql($node, q{SELECT array_agg(DISTINCT owner || ' ' || run_as ORDER BY 
   '{was_definer was_definer,was_definer was_runner,was_toolsmith was_toolsmith}' FROM jobq.job_types}, 'the stored names follow');
 wait_for_sql($node, q{SELECT definer = 'was_definer' FROM jobq.signals}, 'also of a signal');
 my $checked = sql(q{SELECT count(*) FROM jobq.signals WHERE active});
-is($checked, 0, 'whose condition is not asked as the superuser');
+is($checked, 0, 'its condition is not run as the superuser');
 sql('ALTER ROLE definer NOSUPERUSER; GRANT EXECUTE ON FUNCTION jobq.alter_job_type TO definer');
 sqlstate_is($node, 'postgres', q{SET ROLE definer; SELECT jobq.alter_job_type('own', max_attempts => 2)}, '42501', 'a role of the old name does not own the type');
 sqlstate_is($node, 'postgres', q{SET ROLE was_definer; SELECT jobq.alter_job_type('own', max_attempts => 1)}, '00000', 'the renamed one does');
@@ -75,7 +75,7 @@ ends('other', 'completed', 'and run_as can be set again');
 # ---------- the owner is no member of run_as any more ----------
 
 sql('REVOKE was_runner FROM was_definer; DELETE FROM ledger');
-ends('other', 'error 42501', 'a job whose owner may not become run_as does not run');
+ends('other', 'error 42501', 'a job does not run when its owner is no member of run_as');
 is(sql('SELECT count(*) FROM ledger'), 0, 'its handler was not called');
 like(sql(q{SELECT error_msg FROM jobq.jobs WHERE status = 'error'}), qr/"was_definer".*"other".*"was_runner"/, 'the message names the roles and the type');
 sqlstate_is($node, 'postgres', q{DO $$ BEGIN IF (jobq.run_inline(jobq.enqueue('other', delay => '1h'))).error_code = '42501' THEN
@@ -102,7 +102,7 @@ is(sql("SELECT count(*) FROM ledger WHERE who = 'was_runner'"), 0, 'the new role
 like($err, qr/WARNING: .* its owner "was_definer" may not become role "was_runner"/, 'a warning while the owner is no member');
 wait_status($node, 'postgres', $waits, 'completed', 'until its type gets that role');
 
-# ---------- restored where the oids are other roles' ----------
+# ---------- restored on a server with other oids ----------
 
 sql('ALTER ROLE was_runner NOSUPERUSER; GRANT was_runner TO was_definer; GRANT EXECUTE ON FUNCTION jobq.current_job TO was_runner');
 wait_for_sql($node, q{SELECT count(*) = 0 FROM jobq.queue}, 'nothing waits');
@@ -112,7 +112,7 @@ my $swap = sql(q{SELECT 'was_definer'::regrole::oid || ' ' || 'was_runner'::regr
 my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump';
 $node->command_ok([ 'pg_dump', '-Fc', '-f', $dump, $node->connstr('postgres') ], 'pg_dump');
 sql('CREATE DATABASE restored');
-# The names change hands between dump and restore.
+# The roles swap names between dump and restore.
 sql('ALTER ROLE was_definer RENAME TO x; ALTER ROLE was_runner RENAME TO was_definer; ALTER ROLE x RENAME TO was_runner');
 sql('REVOKE was_definer FROM was_runner');
 sql('ALTER ROLE was_toolsmith RENAME TO nobody_here');
@@ -141,7 +141,7 @@ sql('CREATE ROLE was_toolsmith LOGIN; GRANT pg_execute_server_program, was_runne
 is($err, '', 'adopt() again finds a role that was created');
 is($node->safe_psql('restored', "SELECT owner_oid = 'was_toolsmith'::regrole FROM jobq.job_types WHERE name = 'tool'"), 't', 'which owns its type');
 
-# A copy of the database has the same roles: the oids stay, whatever their names are now.
+# A copy of the database has the same roles: the oids stay, even with other names.
 my $owner = $node->safe_psql('restored', "SELECT owner_oid FROM jobq.job_types WHERE name = 'own'");
 $node->safe_psql('postgres', 'CREATE DATABASE copied TEMPLATE restored');
 wait_for_sql($node, q{SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher' AND datname = 'copied'}, 'a copy has a dispatcher');

@@ -1,5 +1,5 @@
-# Privileges that jobq does not grant reach no rows: default privileges, GRANT ... ON ALL TABLES, pg_read_all_data, on
-# tables and partitions, those of a restored dump and of an older release included.
+# Privileges that jobq did not grant give access to no rows: default privileges, GRANT ... ON ALL TABLES,
+# pg_read_all_data, on tables and partitions, also of a restored dump and of an older release.
 
 use strict;
 use warnings;
@@ -29,7 +29,7 @@ SELECT jobq.enqueue('mail', p, tenant => t) FROM unnest('{acme,beta}'::text[]) t
 END
 wait_for_sql($node, q{SELECT NOT EXISTS (SELECT FROM jobq.queue) AND (SELECT count(*) = 2 FROM jobq.history)}, 'jobs of two tenants have ended');
 
-# The privileges of a role on jobq's objects, whatever granted them.
+# The privileges of a role on jobq's objects, from any source.
 my $privileges = q{SELECT string_agg(DISTINCT o.kind, ' ' ORDER BY o.kind) FROM (
   SELECT 'relation', c.relacl, c.relowner FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace
   UNION ALL SELECT 'function', p.proacl, p.proowner FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace
@@ -104,7 +104,7 @@ $node->safe_psql('postgres', 'SELECT jobq._maintain(NULL)');
 wait_for_sql($node, $protected, 'maintenance protects them');
 check_readers('postgres', 'repaired');
 
-# One partition that a session uses is left to the next run, and does not keep the others.
+# A partition in use by a session is left to the next run, and does not block the others.
 expose('postgres');
 my $user = $node->background_psql('postgres');
 $user->query_safe("BEGIN; SELECT count(*) FROM $partitions[0]");
@@ -119,7 +119,7 @@ $user->quit;
 $node->safe_psql('postgres', 'SELECT jobq._maintain(NULL)');
 is($node->safe_psql('postgres', $protected), 't', 'and is protected by the next run');
 
-# health() names what an older release left, or a GRANT ... TO PUBLIC; not what was granted to a role by hand.
+# health() names privileges left by an older release, or a GRANT ... TO PUBLIC; not a GRANT to a role by hand.
 my $access = q{SELECT jobq.health()->'checks'->'access'->>'message'};
 $node->safe_psql('postgres', 'GRANT EXECUTE ON FUNCTION jobq.cancel_job TO by_hand');
 is($node->safe_psql('postgres', $access), '', 'health() has nothing to say of privileges');
@@ -131,7 +131,7 @@ $node->safe_psql('postgres', q{SELECT jobq._revoke_stray_grants()});
 is($node->safe_psql('postgres', $access), '', 'until they are taken back');
 is($node->safe_psql('postgres', q{SELECT has_function_privilege('by_hand', 'jobq.cancel_job(uuid,text)', 'EXECUTE') AND
   NOT has_function_privilege('all_data', 'jobq.cancel_job(uuid,text)', 'EXECUTE')}), 't', 'and what was given by hand stays');
-# as in a database of an older release: privileges that the objects were born with
+# as in a database of an older release: privileges from the creation of the objects
 $node->safe_psql('postgres', <<'END');
 SET allow_system_table_mods = on;
 GRANT EXECUTE ON FUNCTION jobq.cancel_job TO born;

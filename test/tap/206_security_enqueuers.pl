@@ -1,4 +1,4 @@
-# A role that is held to its grants keeps its own jobs when it is renamed, and a role that gets its name or, after a
+# A role restricted to its grants keeps its own jobs when it is renamed; a role that takes its name or, after a
 # restore, its oid gets none of them.
 
 use strict;
@@ -52,7 +52,7 @@ sqlstate_is($node, 'postgres', "SET ROLE alice; $replace", '42501', 'and replace
 is(as('alison', $replace), $id{waits}, 'the renamed one replaces its own');
 sees('alison', 'dead done replaced', 'and sees it still');
 
-# ---------- restored where oids and names are other roles' ----------
+# ---------- restored on a server with other oids and names ----------
 
 my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump';
 $node->command_ok([ 'pg_dump', '-Fc', '-f', $dump, $node->connstr('postgres') ], 'pg_dump');
@@ -65,7 +65,7 @@ $node->psql('restored', 'SELECT jobq.adopt()');
 sees('alison', 'replaced', 'after it the role of that name sees what said so');
 sees('bob', 'of bob', 'and so does the other');
 sql('CREATE ROLE alice LOGIN IN ROLE app');
-sees('alice', '', 'what named a role that was not there is nobody\'s');
+sees('alice', '', 'jobs of a missing role belong to no role');
 sql('SELECT jobq.adopt()');
 sees('alice', 'dead done', 'until adopt() is called again');
 is(sql(q{SELECT count(*) FROM jobq.history WHERE enqueued_by = 'alice'::regrole::oid || ':alice'}), '1', 'which stores its oid');

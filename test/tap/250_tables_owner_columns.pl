@@ -1,5 +1,6 @@
-# The owner of jobq's tables changes them.  Columns may be added to any of them, and dropped again: jobs go on, the columns get
-# their defaults.  A change of one of jobq's own columns stops the hand-out with a clear text until it is undone.
+# The owner of jobq's tables changes them.  Columns may be added to any of them, and dropped again: jobs continue, the
+# columns get their defaults.  A change of one of jobq's own columns stops the hand-out, with a clear message, until it
+# is undone.
 
 use strict;
 use warnings;
@@ -48,7 +49,7 @@ sub wait_true
 	return ok($node->poll_query_until('postgres', $query), $what);
 }
 
-# Every path that reads or writes one of the tables.  $note: what the column has in rows that jobq writes, in SQL.
+# Every path that reads or writes one of the tables.  $note: the column's value in rows that jobq writes, in SQL.
 sub use_everything
 {
 	my ($round, $note) = @_;
@@ -115,7 +116,7 @@ alter(q{ADD COLUMN note text DEFAULT 'x'});
 use_everything(1, 'x');
 is(sql("SELECT note FROM jobq.queue WHERE id = '$held'"), 'x', 'a row from before has the default');
 
-# A value of the owner's stays with the job's row, whatever jobq does to it.
+# A value set by the owner stays with the job's row through all changes by jobq.
 sql("UPDATE jobq.queue SET note = 'mine' WHERE id = '$held'");
 is(sql("SELECT jobq.enqueue('t0', '{\"held\": 2}', delay => '1 day', unique_key => 'held', on_conflict => 'replace')"),
 	$held, 'the job is replaced');
@@ -128,7 +129,7 @@ alter('ADD COLUMN twice text GENERATED ALWAYS AS (note || note) STORED');
 alter('ADD COLUMN empty numeric');
 alter(q{ADD COLUMN strict text NOT NULL DEFAULT current_setting('server_version_num')});
 alter('DROP COLUMN gone');
-wait_true("SELECT jobq.health()->'checks'->'identity'->>'status' = 'unhealthy'", 'a command that writes jobq.home anew makes it a copy');
+wait_true("SELECT jobq.health()->'checks'->'identity'->>'status' = 'unhealthy'", 'a command that rewrites jobq.home makes it a copy');
 sql('SELECT jobq.adopt()');
 use_everything(2, 'x');
 is(sql("SELECT DISTINCT twice, empty, strict = current_setting('server_version_num') FROM jobq.$_"), 'xx||t', "all columns of $_")
@@ -142,7 +143,7 @@ wait_status($node, 'postgres', $far, 'completed', 'a job goes to a new partition
 is(sql("SELECT note, twice, empty, worker IS NOT NULL FROM jobq.history WHERE id = '$far'"), 'x|xx||t', 'with all columns');
 isnt(sql("SELECT a.attnum = b.attnum FROM jobq.history h, pg_attribute a, pg_attribute b WHERE h.id = '$far'"
 	  . " AND a.attrelid = h.tableoid AND b.attrelid = 'jobq.history'::regclass AND (a.attname, b.attname) = ('strict', 'strict')"),
-	't', 'whose numbers are others');
+	't', 'and has other column numbers');
 
 # A default runs as the owner of the table, not as the process that writes the row, and cannot change its rights.
 sql(q{CREATE FUNCTION whoami() RETURNS text LANGUAGE sql AS 'SELECT current_user::text'},
@@ -153,7 +154,7 @@ wait_status($node, 'postgres', $dead, 'error', 'one more fails');
 like(sql("SELECT who FROM jobq.dead_letters WHERE id = '$dead'"), qr/^lister$/, 'the default ran as the owner');
 sql('ALTER TABLE jobq.dead_letters OWNER TO CURRENT_USER', 'ALTER TABLE jobq.dead_letters DROP COLUMN who');
 
-# A column that may not be NULL and has no default stops what would write it, and says so.
+# A NOT NULL column without default stops writers of the table, with a message.
 sql('ALTER TABLE jobq.queue ADD COLUMN must int', 'UPDATE jobq.queue SET must = 1', 'ALTER TABLE jobq.queue ALTER must SET NOT NULL');
 sqlstate_is($node, 'postgres', "SELECT jobq.enqueue('t0')", '23502', 'no row without it');
 sql('ALTER TABLE jobq.queue DROP COLUMN must');
@@ -165,8 +166,8 @@ use_everything(4, undef);
 
 # ---------- jobq's own columns are changed ----------
 
-# A change, what undoes it, what health() says of it.  Views and policies keep most columns from another type, not from another
-# name; so each table is also renamed a column.
+# A change, its undoing, the message of health().  Views and policies prevent a type change of most columns, but not a
+# rename; so one column of each table is also renamed.
 my @changes = (
 	[ 'home', 'RENAME COLUMN home_id TO h', 'RENAME COLUMN h TO home_id', 'column "home_id" of jobq.home is missing' ],
 	[ 'home', 'ALTER self_xid DROP NOT NULL', 'ALTER self_xid SET NOT NULL', 'self_xid.* is not NOT NULL' ],
@@ -198,7 +199,7 @@ foreach my $change (@changes)
 	wait_true("SELECT jobq.health()->'checks'->'queues'->>'status' = 'healthy'", 'and nothing when it is undone');
 }
 
-# An enqueue says so, too.
+# An enqueue reports it, too.
 sql('ALTER TABLE jobq.queue RENAME COLUMN depth TO d');
 sqlstate_is($node, 'postgres', "SELECT jobq.enqueue('t0')", '55000', 'an enqueue over a changed table: 55000');
 # dropped like that, and restored by hand: the column is behind the others now

@@ -1,4 +1,4 @@
-# Dump and restore while jobs run: nothing is lost or changed, and the copy's jobs stay still until jobq.adopt().
+# Dump and restore while jobs run: no row is lost or changed, and the copy's jobs do not run until jobq.adopt().
 
 use strict;
 use warnings;
@@ -64,7 +64,7 @@ sub paused
 	return $server->safe_psql($db, q{SELECT jobq.health()->'checks'->'identity'->>'status'});
 }
 
-# A restored copy: exact, still, and alive after adopt().
+# A restored copy: exact, inactive, and active after adopt().
 sub check_copy
 {
 	my ($server, $db, $expected, $what) = @_;
@@ -108,7 +108,7 @@ sub wait_for_dispatcher
 		"$what: which answers");
 }
 
-# ---------- dumps of one moment, under load ----------
+# ---------- consistent dumps under load ----------
 
 my $load = IPC::Run::start([ 'psql', '-XAtq', '-d', $node->connstr('source'), '-c', <<'END' ], '<', \undef, '>', \my $load_out);
 DO $$
@@ -152,7 +152,7 @@ foreach my $server ($node, $other)
 	check_copy($server, $_, $expected, $server->name . " $_") foreach qw(plain custom);
 }
 
-# ---------- the queue alone, into a database that lives ----------
+# ---------- the queue alone, into an active database ----------
 
 $other->safe_psql('postgres', 'CREATE DATABASE alive');
 $other->safe_psql('alive', <<'END');
@@ -186,7 +186,7 @@ is(paused($other, 'copied'), 'unhealthy', 'a copy does not run the jobs of its t
 my $waits = $other->safe_psql('copied', q{SELECT jobq.enqueue('mine1')});
 $other->safe_psql('copied', 'SELECT jobq.adopt()');
 wait_status($other, 'copied', $waits, 'completed', 'until it is told to');
-is(paused($other, 'copied'), 'healthy', 'now it is somebody of its own');
+is(paused($other, 'copied'), 'healthy', 'now it has its own identity');
 
 # ---------- rewriting the home row ----------
 

@@ -1,5 +1,5 @@
-# Dump and restore of what a user has configured: every table of it, row by row, and every privilege, found in the
-# catalog; and what it means holds in the copy, on the same server and on another.
+# Dump and restore of the user's configuration: each of its tables, row by row, and every privilege, found in the
+# catalog.  The configuration has the same effect in the copy, on the same server and on another.
 
 use strict;
 use warnings;
@@ -30,7 +30,7 @@ SELECT jobq.create_job_type('held', 'work(jsonb)', keep_dead => '1 year', rate_l
 SELECT jobq.create_job_type('tool', command => ARRAY['/bin/echo', '{text}'], options => '{"output": "text", "env": {"LANG": "C"}}');
 SELECT jobq.create_job_type('gone', 'work(jsonb)');
 SELECT jobq.drop_job_type('gone');
--- Roles whose oids are others elsewhere.
+-- Roles with other oids on another server.
 UPDATE jobq.job_types SET owner = 'support' WHERE name = 'gone';
 
 SELECT jobq.set_signal('call', true), jobq.set_signal('for_a_day', true, ttl => '1 day');
@@ -60,13 +60,13 @@ SELECT jobq.enqueue('held', '{"n": 1}', tenant => 'acme'), jobq.enqueue('held', 
 SELECT jobq.resume_job_type('mail');
 INSERT INTO jobq.hook_references SELECT q.id, h.id FROM jobq.queue q, jobq.history h LIMIT 1;
 SELECT jobq.stop_all('moving');
--- it must stand still
+-- it must not run
 UPDATE jobq.signals SET every = '1 day' WHERE condition IS NOT NULL;
 END
 
-# ---------- what there is, by the catalog ----------
+# ---------- the tables, by the catalog ----------
 
-# What a dump need not carry, because it follows from what it carries, or tells of this server.
+# Tables not in dumps, as they follow from dumped ones or describe this server.
 my %derived = (
 	'jobq.counted_types' => 'how far the chores process has got',
 	'jobq.dead_letter_count' => 'a trigger writes it with the dead letters',
@@ -83,7 +83,7 @@ is($node->safe_psql('source', "SELECT string_agg(name::text, ' ' ORDER BY name::
 my @dumped = split /\n/, $node->safe_psql('source', "SELECT name FROM ($tables) t WHERE dumped AND relkind <> 'S' ORDER BY name::text");
 my @sequences = split /\n/, $node->safe_psql('source', "SELECT name FROM ($tables) t WHERE dumped AND relkind = 'S' ORDER BY name::text");
 
-# A table that is empty, or a column that says nothing, would be compared in vain.  Jobs have a test of their own (251_tables_dump.pl).
+# Comparing an empty table or a column of NULLs would prove nothing.  251_tables_dump.pl tests the jobs.
 foreach my $table (grep { !/^jobq\.(queue|history|dead_letters|events|alerts)$/ } @dumped)
 {
 	my @columns = split /\n/, $node->safe_psql('source', "SELECT quote_ident(attname) FROM pg_attribute WHERE attrelid = '$table'::regclass AND attnum > 0 AND NOT attisdropped");
@@ -109,7 +109,7 @@ sub row_of
 my $rows = join ' UNION ALL ',
   (map { "SELECT '$_', (" . row_of($_) . ")::text FROM $_ t" } @dumped),
   (map { "SELECT '$_', last_value::text FROM $_" } @sequences);
-# The privileges of every object, and what is PUBLIC's.
+# The privileges of every object, and those of PUBLIC.
 my $privileges = q{
 SELECT what, (SELECT string_agg(concat_ws(' ', coalesce(r.rolname, 'PUBLIC'), x.privilege_type), ', ' ORDER BY 1) FROM aclexplode(acl) x LEFT JOIN pg_roles r ON r.oid = x.grantee)
   FROM (SELECT oid::regprocedure::text, proacl FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace UNION ALL
@@ -173,7 +173,7 @@ sub check_roles
 	return;
 }
 
-# What the configuration means.
+# The effect of the configuration.
 sub check_meaning
 {
 	my ($server, $db, $what) = @_;
@@ -185,14 +185,14 @@ sub check_meaning
 	is(says($server, $db, 'shop', q{SELECT jobq.enqueue('held')}), '42501', "$what: and nothing else");
 	is(says($server, $db, 'support', q{SELECT DISTINCT tenant FROM jobq.list_jobs() ORDER BY 1}), "acme\nacme/eu\nbeta",
 		"$what: a role sees its tenant, and the one that the check admits it to");
-	is(says($server, $db, 'watcher', 'SELECT count(*) > 0 FROM jobq.alerts'), 't', "$what: alerts are there for who may read");
+	is(says($server, $db, 'watcher', 'SELECT count(*) > 0 FROM jobq.alerts'), 't', "$what: a role that may read sees alerts");
 	sqlstate_is($server, $db, q{SELECT jobq.drop_limit('api')}, '55006', "$what: a shared limit is in use");
 	sqlstate_is($server, $db, q{SELECT jobq.enqueue('mail', unique_key => 'u', tenant => 'beta', on_conflict => 'error')}, '23505',
 		"$what: a key that is held is held");
 
 	ok($server->poll_query_until($db, "SELECT clock_timestamp() > '" . $sql->('SELECT clock_timestamp()') . "'::timestamptz + interval '1.5 s'"),
 		"$what: time passes");
-	unlike(slurp_file($server->logfile), qr/LOG:  asked in $db/, "$what: nobody asks conditions before it is adopted");
+	unlike(slurp_file($server->logfile), qr/LOG:  asked in $db/, "$what: no condition is run before it is adopted");
 	$sql->('SELECT jobq.adopt()');
 	check_roles($server, $db, "$what, adopted");
 	ok($server->wait_for_log(qr/LOG:  asked in $db/), "$what: then they are asked");

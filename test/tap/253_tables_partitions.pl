@@ -1,5 +1,5 @@
-# Jobs that are kept for all kinds of times need few partitions, and no client's transaction makes one: it would lock the
-# maintenance process out for as long as it is open.
+# Jobs kept for any length of time need few partitions, and no client's transaction creates one: it would block the
+# maintenance process while it is open.
 
 use strict;
 use warnings;
@@ -31,7 +31,7 @@ my $pid = $session->query_safe('SELECT pg_backend_pid()');
 my $locks = qq{SELECT count(*) FROM pg_locks WHERE pid = $pid AND mode NOT IN ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock')
   AND relation IN (SELECT oid FROM pg_class WHERE relname ~ '^(history|events|alerts)')};
 
-# That statement in an open transaction, on a job that is kept for so long; it must need a partition.
+# Runs the statement in an open transaction, on a job with that retention; it must need a partition.
 sub holds_nothing
 {
 	my ($keep, $statement, $what) = @_;
@@ -72,7 +72,7 @@ is(sql(q{BEGIN; LOCK TABLE jobq.history IN SHARE ROW EXCLUSIVE MODE; SELECT jobq
 	't', 'a client that has locked the table itself makes the partition');
 $holder->quit;
 
-# ---------- the bomb ----------
+# ---------- many different retention times ----------
 
 sql(q{SELECT jobq.enqueue('job', '{"bomb": true}', keep_completed => n * interval '1 day') FROM generate_series(1, 900) n});
 wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue WHERE scheduled_for <= now())', '900 jobs end, each kept for another number of days');
@@ -85,7 +85,7 @@ sql(q{SELECT jobq.enqueue('job', keep_completed => n * interval '1 day', delay =
 cmp_ok(sql(q{SELECT jobq.cancel_jobs('job')}), '>=', 900, 'an administrator cancels as many in one transaction');
 cmp_ok(sql($count), '<=', 100, 'which need no more');
 
-# A dump carries partitions of all widths.
+# A dump contains partitions of all widths.
 my $dump = PostgreSQL::Test::Utils::tempdir() . '/dump';
 $node->command_ok([ 'pg_dump', '-Fc', '-f', $dump, $node->connstr('postgres') ], 'pg_dump');
 sql('CREATE DATABASE restored');
@@ -95,7 +95,7 @@ $node->safe_psql('restored', 'SELECT jobq.adopt()');
 my $id = $node->safe_psql('restored', q{SELECT jobq.enqueue('job', keep_completed => '700 days')});
 wait_status($node, 'restored', $id, 'completed', 'and uses them');
 
-# Without a dispatcher, and without jobq in shared memory, a client has its partition made as well.
+# Without a dispatcher, and without jobq in shared memory, a client gets its partition, too.
 foreach my $settings ("jobq.databases = '-'", "shared_preload_libraries = ''", "max_worker_processes = 0")
 {
 	$node->append_conf('postgresql.conf', $settings);
