@@ -1,4 +1,4 @@
-# A server with jobq for the tests of exec types, a folder for their tools, and short ways to run a job.
+# A server with jobq for the tests of exec types, a directory for their tools, and functions that run a job.
 package ExecTest;
 
 use strict;
@@ -118,7 +118,7 @@ sub pids_in
 	return -e $file ? split /\s+/, slurp_file($file) : ();
 }
 
-# Those that still live (a zombie does not).
+# Returns the PIDs that are still alive (a zombie is not).
 sub alive
 {
 	return grep {

@@ -1,6 +1,6 @@
-# What PostgreSQL's test modules lack on a machine that may stand still for a while: they count the time of a session from
-# its start, however long it is idle; query_until forgets what came behind the text it waited for; and a query that psql was
-# not given because the server had turned it away ends the test.
+# Changes PostgreSQL's test modules for machines that stall at times.  Theirs count the time of a session from its
+# start, idle time included; their query_until loses the output behind the awaited text; and a query that psql could
+# not take, because the server had refused the connection, ends the test.
 package Patience;
 
 use strict;
@@ -15,7 +15,7 @@ my %theirs = (
 	poll_query_until => \&PostgreSQL::Test::Cluster::poll_query_until,
 	quit => \&PostgreSQL::Test::BackgroundPsql::quit);
 
-# Each query, and the end, has all the time.
+# Each query, and quit, has the full timeout.
 sub background_psql
 {
 	my $session = $theirs{background_psql}->(@_);
@@ -32,7 +32,7 @@ sub quit
 	return $theirs{quit}->($session);
 }
 
-# As theirs, but what comes behind that line is left to who reads on, and a psql that ends is not waited for.
+# As theirs, but output behind that line stays for later reads, and an ended psql is an error at once.
 sub query_until
 {
 	my ($session, $until, $query) = @_;

@@ -1,4 +1,4 @@
-# A server with jobq for the tests of its processes: who runs, who is waited for, how long a command takes.
+# A server with jobq for the tests of its processes: running processes, waits for conditions, durations.
 package ServerTest;
 
 use strict;
@@ -14,21 +14,21 @@ use Time::HiRes ();
 our @EXPORT = qw(jobq_server wait_for_sql wait_for_text wait_dispatcher dispatcher jobq_pids wait_status seconds_of
   sleeper_types sqlstate_is errors_of);
 
-# Not started, no extension.
+# Returns a server that is not started and has no extension.
 sub jobq_server
 {
 	my ($name, @settings) = @_;
 	my $node = PostgreSQL::Test::Cluster->new($name);
 
 	$node->init(allows_streaming => 1);
-	# A slow machine is not what makes a queue unhealthy.
+	# A slow machine must not make the queue unhealthy.
 	$node->append_conf('postgresql.conf',
 		join("\n", "shared_preload_libraries = 'jobq'", 'max_worker_processes = 20', "jobq.health_latency = '10s'",
 			'max_prepared_transactions = 5', "log_line_prefix = '%m [%p] %b '", @settings, ''));
 	return $node;
 }
 
-# Polls until the query of one boolean is true; asked in database postgres.
+# Polls until the query of one boolean is true, in database postgres.
 sub wait_for_sql
 {
 	my ($node, $query, $what) = @_;
@@ -36,7 +36,7 @@ sub wait_for_sql
 	return ok($node->poll_query_until('postgres', $query), $what // $query);
 }
 
-# Until the file is there and has what matches; the first group of it, or 1.
+# Waits until the file exists and matches the pattern; returns its first group, or 1.
 sub wait_for_text
 {
 	my ($file, $pattern) = @_;
@@ -65,7 +65,7 @@ sub dispatcher
 	return (jobq_pids($node, 'dispatcher', $db))[0];
 }
 
-# One dispatcher in the database, which has looked and stays; not the one with that pid.
+# Waits until the database has one dispatcher, other than that pid; returns its pid.
 sub wait_dispatcher
 {
 	my ($node, $db, $what, $former) = @_;
@@ -107,7 +107,7 @@ sub sqlstate_is
 	return is(errors_of($node, $db, $sql), $state, $what);
 }
 
-# Job types whose handlers take their time: sleeper obeys a cancel, stubborn does not, tool is a program.
+# Creates job types with slow handlers: sleeper obeys a cancel, stubborn does not, tool is a program.
 sub sleeper_types
 {
 	my ($node, $db) = @_;

@@ -1,5 +1,4 @@
-# A primary with jobs, standbys of it, and the question of each scene: does a session on a standby lose a job silently?
-# And what tests of compaction share beside that.
+# A primary with jobs and standbys, for tests of compaction: no session on a standby may lose a job silently.
 package StandbyTest;
 
 use strict;
@@ -22,7 +21,8 @@ our $rows_removed = qr/swept, [1-9]\d* dead rows removed/;	# in the primary's lo
 
 my $backups = 0;
 
-# Each job's number is in jobq.queue or, once it has run, in public.ran: one of both in every snapshot.
+# Starts a primary.  Each job's number is in jobq.queue or, once it has run, in public.ran: in exactly one of both in
+# every snapshot.
 sub jobq_primary
 {
 	my ($name, @settings) = @_;
@@ -43,7 +43,7 @@ SQL
 	return $node;
 }
 
-# Starts a server for jobs that wait; subtransactions(n) gives a transaction n subtransactions with xids.
+# Starts a server with a paused type; subtransactions(n) gives a transaction n subtransactions with xids.
 sub start_with_paused_type
 {
 	my ($node) = @_;
@@ -69,7 +69,7 @@ SQL
 	return wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 }
 
-# What keeps back the server's horizon, and each standby's snapshots, but reads nothing.
+# Prepares a transaction that holds back the server's horizon, and each standby's snapshots, but reads nothing.
 sub hold_horizon
 {
 	my ($node) = @_;
@@ -86,7 +86,7 @@ sub set_beyond
 	return $node->safe_psql('postgres', 'SELECT jobq.reload()');
 }
 
-# Fed as %$how says; else by a restore_command among the settings.
+# Starts a standby, fed as in %$how; else by a restore_command among the settings.
 sub standby_of
 {
 	my ($node, $name, $how, @settings) = @_;
@@ -101,7 +101,7 @@ sub standby_of
 	return $standby;
 }
 
-# The primary does not know of the standby any more.
+# Disconnects the standby, so that the primary does not know it any more.
 sub disconnect_standby
 {
 	my ($node, $standby) = @_;
@@ -128,7 +128,7 @@ sub session
 	return $session;
 }
 
-# A session of a standby with a snapshot, the only one, and its xmin.
+# Returns a session of a standby with the standby's only snapshot, and its xmin.
 sub reader_with_xmin
 {
 	my ($standby) = @_;
@@ -138,7 +138,7 @@ sub reader_with_xmin
 		"SELECT min(backend_xmin::text::bigint) FROM pg_stat_activity WHERE state = 'idle in transaction'"));
 }
 
-# A statement's result and SQLSTATE; 'terminated' when the server has ended the session.
+# Returns a statement's result and SQLSTATE; 'terminated' when the server has ended the session.
 sub answer
 {
 	my ($session, $sql) = @_;
@@ -149,7 +149,7 @@ sub answer
 	return $result;
 }
 
-# Enqueues that many jobs, calls what looks at them while they wait, lets them run and removes their rows.
+# Enqueues that many jobs, calls $look while they wait, lets them run and removes their rows.
 sub work_off
 {
 	my ($node, $n, $look) = @_;
@@ -164,7 +164,7 @@ sub work_off
 	return wantarray ? @looked : $looked[0];
 }
 
-# Until it gets a TERM and is finished.
+# Starts a process that compacts until it gets a TERM and is finished.
 sub compacts_all_the_time
 {
 	my ($node) = @_;
@@ -185,7 +185,7 @@ sub caught_up
 	return wait_for_sql($standby, "SELECT pg_last_wal_replay_lsn() >= '$lsn'", 'the standby has replayed it');
 }
 
-# Dumps a server: 'failed', or "queue and ran" of what the dump restores to in that database of $into.
+# Dumps a server and restores the dump to a database of $into; returns its counts, or 'failed'.
 sub dumped
 {
 	my ($node, $into, $db, @options) = @_;
@@ -200,7 +200,7 @@ sub dumped
 		  . " (SELECT (payload->>'n')::int FROM jobq.queue UNION ALL SELECT n FROM ran) j(n)");
 }
 
-# Freezes all rows, then sets the server's next xid; its page of the commit log has to be there.
+# Freezes all rows, then sets the server's next xid and creates its page of the commit log.
 sub advance_to
 {
 	my ($node, $xid) = @_;
@@ -214,7 +214,7 @@ sub advance_to
 	return wait_dispatcher($node, 'postgres', "at $xid the dispatcher runs");
 }
 
-# Asks amcheck about the queue; of another server, a standby, about its indexes.
+# Checks the queue with amcheck; with $of, a standby, its indexes there.
 sub sound
 {
 	my ($node, $what, $of) = @_;

@@ -1,5 +1,5 @@
-# A server whose jobq the test may replace: the former release built from its archive in a private copy of the server,
-# and the release under test to put in its place.
+# A server with a replaceable jobq: the former release, built from its archive in a private copy of the server, and the
+# release under test to install over it.
 package UpgradeTest;
 
 use strict;
@@ -41,7 +41,7 @@ sub pg_config_of
 	return $out;
 }
 
-# A copy of the source that calls itself a later release, which follows this one.
+# Makes a copy of the source with the version of a later release, which follows this one.
 sub next_source
 {
 	my ($version) = @_;
@@ -63,7 +63,7 @@ sub next_source
 	return $source;
 }
 
-# Puts a file into a directory of the copy, under a new inode, as make install does.
+# Copies a file to a directory of the server's copy, under a new inode, as make install does.
 sub install_file
 {
 	my ($from, $into) = @_;
@@ -96,7 +96,7 @@ END
 	return "$stage/server";
 }
 
-# Where a copy of the server has its libraries, and its scripts.
+# Returns the directories of a copy of the server for libraries and for scripts.
 sub directories_of
 {
 	my ($stage) = @_;
@@ -104,7 +104,7 @@ sub directories_of
 	return map { $stage . pg_config_of($ENV{JOBQ_PG_CONFIG}, $_) } 'pkglibdir', 'sharedir';
 }
 
-# Puts the files of the release under test into the copy.
+# Installs the files of the release under test into the copy.
 sub install_new
 {
 	my ($stage) = @_;
@@ -117,7 +117,7 @@ sub install_new
 	return;
 }
 
-# Not started.
+# Returns a server that is not started.
 sub upgrade_server
 {
 	my ($name, $stage, @settings) = @_;
@@ -130,7 +130,7 @@ sub upgrade_server
 	return $node;
 }
 
-# All that the catalogs have of jobq, a line an object.
+# Returns the catalog entries of jobq, a line per object.
 sub catalog_of
 {
 	my ($node, $db) = @_;
@@ -141,7 +141,7 @@ sub catalog_of
 	return @{ JSON::PP->new->decode($out) };
 }
 
-# Lines of the first list that the second has not.
+# Returns the lines of the first list that the second lacks.
 sub dropped_lines
 {
 	my ($first, $second) = @_;
@@ -151,8 +151,8 @@ sub dropped_lines
 	return join "\n", grep { !$have{$_} || $have{$_}-- == 0 } @$first;
 }
 
-# Sessions that call a statement again and again, connected anew when the server was away, until the returned
-# function is called; it returns what they had to say.
+# Starts sessions that repeat a statement, and reconnect after a lost server, until the returned function is called; it
+# returns their errors.
 sub steady_load
 {
 	my ($node, $db, @statements) = @_;

@@ -1,11 +1,11 @@
 # Sourced by test/run and examples/demo/run: a private copy of the server with this jobq in it, and throwaway
-# clusters.  Nothing outside $work and the build tree is touched, nobody needs to be root.
+# clusters.  Nothing outside $work and the build tree is touched; root is not needed.
 #
 # Before PostgreSQL 18 an extension can only be loaded from the server's own directories.  A server finds those
 # relative to its executable, so a copy of its bin directory with links to everything else, and jobq installed
 # beside them (DESTDIR), is a server of its own.
 #
-# Root builds, but never runs a server or a test: as_user does that as postgres, or as nobody.
+# Root builds, but never runs a server or a test: as_user does that as postgres or the user "nobody".
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 pg_config=${PG_CONFIG:-pg_config}
@@ -16,7 +16,7 @@ die() { echo "$*" >&2; exit 1; }
 now_ms() { local t=${EPOCHREALTIME/[.,]/}; echo "${t::-3}"; }
 seconds_since() { local ms=$(($(now_ms) - $1)); printf '%d.%d s' $((ms / 1000)) $((ms % 1000 / 100)); }
 
-# make_work NAME: $work, a private directory that the user who runs the servers owns
+# make_work NAME: $work, a private directory owned by the user of the servers
 make_work() {
   work=$(mktemp -d "/tmp/$1.XXXXXX")
   chmod 755 "$work"
@@ -42,7 +42,7 @@ build_jobq() {
     { cat "$work/log/build" >&2; die "the build failed"; }
 }
 
-# links FROM TO: every entry of FROM that is not ours, as a link in TO
+# links FROM TO: every entry of FROM except jobq's, as a link in TO
 links() {
   local f
   mkdir -p "$2"

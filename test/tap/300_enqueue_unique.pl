@@ -1,5 +1,5 @@
-# Unique keys under load: nobody waits for a handler, no two jobs of a key run at once, and a job that a transaction has met
-# while it waited sees what that transaction wrote.
+# Unique keys under load: no session waits for a handler, no two jobs of a key run at once, and a waiting job that a
+# transaction has found by its key sees the writes of that transaction.
 
 use strict;
 use warnings;
@@ -28,7 +28,7 @@ is($node->safe_psql('postgres', "$quick SELECT $enqueue, on_conflict => 'replace
 is($node->safe_psql('postgres', "$quick BEGIN; SELECT $enqueue); SELECT $enqueue, on_conflict => 'replace'); COMMIT"), "$next\n$next",
 	'a waiting one comes before a running one');
 is($node->safe_psql('postgres', "$quick SELECT jobq.cancel_job('$next')"), 't', 'the successor is cancelled at once');
-# also at the moment at which a worker finds that it must wait: up to a millisecond after it was enqueued
+# also while a worker finds that it must wait: up to a millisecond after the enqueue
 $node->safe_psql('postgres', <<'END');
 CREATE TABLE lingers (ord int);
 CREATE PROCEDURE cancel_successors(rounds int) LANGUAGE plpgsql AS $$
@@ -59,7 +59,7 @@ wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'so are all ot
 
 # ---------- many sessions, few keys ----------
 
-# A handler that counts what it sees; a second one of its key at the same time would not get the lock.
+# A handler that counts the rows that it sees; a second one of its key at the same time would not get the lock.
 $node->safe_psql('postgres', <<'END');
 CREATE TABLE written (key int, n int);
 CREATE TABLE seen (seq int GENERATED ALWAYS AS IDENTITY, key int, n bigint, alone boolean);
@@ -73,7 +73,7 @@ BEGIN
   IF only_one THEN PERFORM pg_advisory_unlock(77, k); END IF;
 END $$;
 SELECT jobq.create_job_type('counts', 'count_written(jsonb)', max_attempts => 1, options => '{"batch": false}');
--- writes a row and asks for a job of its key, in one transaction, that may be rolled back
+-- writes a row and enqueues a job of its key, in one transaction that may be rolled back
 CREATE PROCEDURE write_many(rounds int) LANGUAGE plpgsql AS $$
 DECLARE
   k int;
@@ -87,7 +87,7 @@ BEGIN
     ELSE
       COMMIT;
     END IF;
-    -- these neither wait for a handler nor do harm
+    -- these do not wait for a handler
     BEGIN
       PERFORM jobq.enqueue('counts', jsonb_build_object('key', k), unique_key => k::text, on_conflict => CASE WHEN random() < 0.5 THEN 'ignore' ELSE 'error' END);
     EXCEPTION WHEN unique_violation THEN NULL;
@@ -97,7 +97,7 @@ BEGIN
 END $$;
 END
 my $seen = 0;
-# workers that stand still meanwhile find but a few, replaced again and again
+# workers on a stalled machine find only a few jobs, each replaced repeatedly
 for (my $round = 0; $seen <= 20 && $round < 10; $round++)
 {
 	my @sessions = map { $node->background_psql('postgres') } 1 .. 6;

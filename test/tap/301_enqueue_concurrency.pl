@@ -1,6 +1,6 @@
-# Eight sessions enqueue 50,000 jobs by every way there is, while older transactions are open: whatever is
-# committed runs exactly once, whatever is rolled back never does.  The sweep is off, so that a job that no
-# commit told of would stay.
+# Eight sessions enqueue 50,000 jobs by every function and statement, while older transactions are open: a committed
+# job runs exactly once, a rolled-back one never.  The sweep is off, so a job without a publication at commit would
+# stay.
 
 use strict;
 use warnings;
@@ -30,7 +30,7 @@ END $$;
 END
 wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 
-# ---------- what the sessions do, and what must come of it ----------
+# ---------- the actions of the sessions, and the expected results ----------
 
 srand(20261121);
 my $next = 0;
@@ -137,7 +137,7 @@ sub script_of
 	return join "\n", @sql, @prepared, '';
 }
 
-# ---------- doing it ----------
+# ---------- the run ----------
 
 my @open;
 foreach my $i (1 .. OPEN)
@@ -163,7 +163,7 @@ foreach my $i (1 .. SESSIONS)
 }
 ok($_->finish, 'a session has done its part') or diag map { slurp_file($_) } glob "$dir/*.err" foreach @psql;
 
-# behind all cursors by now
+# by now older than all cursors
 foreach my $open (@open)
 {
 	my ($session, $commits, $n) = @$open;
@@ -192,7 +192,7 @@ is($node->safe_psql('postgres', 'SELECT count(*) FROM jobq.jobs WHERE attempts <
 	'each in one attempt');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM pg_prepared_xacts'), 0, 'no transaction is left over');
 
-# ---------- jobs that can't start wake nobody, and are not forgotten ----------
+# ---------- jobs that can't start wake no process, and still start later ----------
 
 sub naps
 {

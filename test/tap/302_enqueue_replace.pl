@@ -1,4 +1,5 @@
-# What replaces a waiting job or meets a finished one, seen by the dispatcher; the calls of the former release's SQL.
+# Enqueues that replace a waiting job or find a finished one, as the dispatcher sees them; calls of the former release's
+# SQL.
 
 use strict;
 use warnings;
@@ -58,7 +59,7 @@ wait_status($node, 'postgres', $first, 'completed', 'it runs, too: it is the old
 sql("SELECT jobq.cancel_job('$other')");
 wait_status($node, 'postgres', $last, 'completed', 'and the last one when all before it have left');
 
-# ---------- finished jobs of a key: those that replace look for none ----------
+# ---------- finished jobs of a key: on_conflict 'replace' does not search them ----------
 
 sql(q{SELECT jobq.create_job_type('often', 'work(jsonb)')});
 my $scans = q{SELECT coalesce(sum(idx_scan), 0) > 0 FROM pg_stat_xact_all_tables WHERE schemaname = 'jobq' AND (relname LIKE 'history%' OR relname = 'dead_letters')};

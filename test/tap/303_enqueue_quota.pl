@@ -1,5 +1,5 @@
-# Quotas of tenants under concurrency: never exceeded, never refused while there is room; no enqueue waits for another
-# transaction's end; restarts, crashes and prepared transactions change nothing.
+# Quotas of tenants under concurrency: never exceeded, no enqueue is refused while there is room or waits for the end of
+# another transaction; restarts, crashes and prepared transactions change nothing.
 
 use strict;
 use warnings;
@@ -53,7 +53,7 @@ sub enqueue
 	return errors_of($node, 'postgres', sprintf q{SELECT jobq.enqueue('%s', tenant => '%s')}, $type // 'held', $tenant);
 }
 
-# Fills it one by one, and says how many went in.
+# Fills the quota one by one, and returns the number of jobs.
 sub fill
 {
 	my $n = 0;
@@ -80,7 +80,7 @@ cmp_ok(sql('SELECT count(*) FROM jobq.quota_jobs'), '<', 100, 'what counts is no
 sql('SELECT jobq.cancel_jobs(payload_contains => \'{}\')');
 my $open = $node->background_psql('postgres', on_error_stop => 1);
 $open->query_safe(q{BEGIN; SELECT jobq.enqueue('held', tenant => 'acme') FROM generate_series(1, 8)});
-is($node->safe_psql('postgres', q{SET lock_timeout = '30s'; SELECT jobq.enqueue('held', tenant => 'acme') IS NOT NULL}), 't', 'an open transaction is in nobody\'s way');
+is($node->safe_psql('postgres', q{SET lock_timeout = '30s'; SELECT jobq.enqueue('held', tenant => 'acme') IS NOT NULL}), 't', 'an open transaction does not block');
 is(enqueue('acme'), '00000', 'what it enqueued counts');
 is(enqueue('acme'), '53400', 'up to the quota');
 $open->query_safe('ROLLBACK');
@@ -183,7 +183,7 @@ wait_for_sql($node, q{SELECT count(*) > 40 FROM jobq.queue WHERE tenant = 'busy'
 push @errors, errors_of($node, 'postgres', join ';', map { "SELECT jobq.set_tenant_quota('busy', max_live => 100000 + $_)" } 1 .. 60);
 sql('INSERT INTO stop DEFAULT VALUES');
 ok((grep { $_->finish } @sessions) == 6, 'six of them, to the end');
-is(join('', @errors), '00000', 'nobody is in the way of who changes the quota, nor he in theirs');
+is(join('', @errors), '00000', 'enqueues and a change of the quota do not block each other');
 
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|exited with exit code ([2-9]|\d\d)|by signal/, 'no process was hurt');
 # ---------- more tenants than there is room for ----------

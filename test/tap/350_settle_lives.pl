@@ -1,7 +1,7 @@
-# Thousands of random lives at level all, against a model of what a job's life is: no transition without its event,
-# none too many, in order, with the right attempt; status, attempts and runs as the model has them.
+# Thousands of random job histories at level all, against a model: no transition without its event, none too many, in
+# order, with the right attempt; status, attempts and runs as in the model.
 #
-# JOBQ_SEED repeats a run, JOBQ_LIVES says how many lives it has.
+# JOBQ_SEED repeats a run, JOBQ_LIVES is the number of jobs.
 
 use strict;
 use warnings;
@@ -87,7 +87,7 @@ sub be_born
 
 sub record { my ($life, $attempt, @types) = @_; push @{ $life->{events} }, map { "$_ $attempt" } @types; return; }
 
-# One attempt; what it does is chosen by the number of the run, of a tool by that of the attempt.
+# One attempt; its action is chosen by the number of the run, of a tool by that of the attempt.
 sub attempt
 {
 	my ($life) = @_;
@@ -121,7 +121,7 @@ sub live_on
 	return;
 }
 
-# ---------- what a client does to a job that has ended or waits for long; the SQL for it ----------
+# ---------- actions of a client on a job that has ended or waits for long, with their SQL ----------
 
 my @lives;
 
@@ -199,7 +199,7 @@ sub intervene
 
 # ---------- the test ----------
 
-# Runs statements whose rows name a life and its job; remembers the jobs.
+# Runs statements that return the number of a history and its job; stores the jobs.
 sub run_statements
 {
 	my @rows = split /\n/, $node->safe_psql('postgres', join("\n", @_));
@@ -208,7 +208,7 @@ sub run_statements
 	return scalar grep { /^(t|\d+\|[-0-9a-f]{36})$/ } @rows;
 }
 
-# Cancels what waits for it, until all others have ended or wait for long.
+# Cancels the jobs that wait for a cancel, until all others have ended or wait for long.
 sub settle_down
 {
 	my ($what) = @_;

@@ -1,4 +1,4 @@
-# Events and alerts when processes die, partitions are missing, and somebody listens.
+# Events and alerts when processes die and partitions are missing, and their notifications.
 
 use strict;
 use warnings;
@@ -73,7 +73,7 @@ my $close = q{SELECT count(*) BETWEEN 2 AND 100, coalesce(bool_or(ts - before < 
 	(SELECT ts, lag(ts) OVER (ORDER BY ts) AS before FROM jobq.events WHERE job_id = '%s' AND type = 'progress') e};
 is(scalar_of(sprintf $close, $slow), 't|f', 'its events are a second apart');
 
-# ---------- the server crashes while a tool's events wait and a handler has said something ----------
+# ---------- the server crashes while events of a tool and of a handler wait ----------
 
 my $sql = enqueue('all', '{"gate": "crash"}');
 wait_status($node, 'postgres', $sql, 'running');
@@ -92,7 +92,7 @@ is(story($sql), 'enqueued 0, started 1, failed 1, retry_scheduled 1, started 2, 
 is(scalar_of("SELECT data->>'code' FROM jobq.events WHERE job_id = '$sql' AND type = 'failed'"), 'server_crash', 'as what it was');
 wait_status($node, 'postgres', $tool, 'completed', 'so does the tool');
 like(story($tool), qr/^enqueued 0, claimed 1, started 1, (progress 1, )+log 1, failed 1, retry_scheduled 1, claimed 2, started 2, (progress 2, )+log 2, completed 2$/,
-	'whose events were committed as it spoke');
+	'with events committed during the run');
 
 # ---------- no partition for now ----------
 
@@ -109,7 +109,7 @@ scalar_of(q{SELECT jobq.pause_job_type('all')});
 my $homeless = enqueue('all');
 drop_partitions();
 scalar_of(q{SELECT jobq.resume_job_type('all')});
-wait_status($node, 'postgres', $homeless, 'completed', 'a job whose events have no partition waits for one, and ends');
+wait_status($node, 'postgres', $homeless, 'completed', 'a job without a partition for its events waits for one, and ends');
 is(story($homeless), 'started 1, progress 1, log 1, completed 1', 'with all its events');
 is(scalar_of("SELECT attempts, runs FROM jobq.jobs WHERE id = '$homeless'"), '1|1', 'uncharged');
 drop_partitions();
@@ -143,7 +143,7 @@ like(slurp_file($node->logfile), qr/jobq exec worker\S* LOG:  job $tool of type 
 
 my $listener = $node->background_psql('postgres');
 $listener->query_safe('LISTEN jobq_events; LISTEN jobq_alerts');
-# How many notifications of a channel have come since last asked.
+# The number of notifications of a channel since the last call.
 sub heard
 {
 	my $out = $listener->query('SELECT 1');
@@ -170,11 +170,11 @@ enqueue('plain', '{"fail": "a"}');
 hear_of('jobq_alerts', 'an alert is notified of');
 is(scalar_of('SHOW jobq.notify_events'), 'off', 'events are not, by default');
 wait_status($node, 'postgres', enqueue('all'), 'completed');
-is(heard()->{jobq_events}, 0, 'nobody hears of them');
+is(heard()->{jobq_events}, 0, 'no notification is sent');
 $node->append_conf('postgresql.conf', 'jobq.notify_events = on');
 $node->reload;
 $node->poll_query_until('postgres', q{SELECT current_setting('jobq.notify_events') = 'on'});
-# workers see it when they next wait
+# workers read the setting when they next wait
 for (1 .. 600)
 {
 	wait_status($node, 'postgres', enqueue('all'), 'completed', 'a job at level all') if $_ == 1;
@@ -192,7 +192,7 @@ my $notified = heard()->{jobq_events};
 my $seconds = Time::HiRes::time() - $began;
 ok($notified > 0 && $notified <= $seconds / 0.1 + 2, "some 8000 events are $notified notifications in $seconds s");
 
-# The dispatcher is ended while there is something to tell: the next one tells it.
+# The dispatcher is terminated with pending notifications: the next one sends them.
 my $dispatcher = dispatcher($node, 'postgres');
 kill 'STOP', $dispatcher;
 scalar_of('SELECT pg_sleep(0.2)');
@@ -203,13 +203,13 @@ kill 'CONT', $dispatcher;
 wait_dispatcher($node, 'postgres', 'the dispatcher is another one', $dispatcher);
 hear_of('jobq_events', 'what the former had not sent is sent');
 
-# Somebody's NOTIFY waits for a standby and holds its lock: the dispatcher waits for nobody.
+# A session's NOTIFY waits for a standby and holds its lock: the dispatcher does not wait for it.
 scalar_of(q{INSERT INTO gate VALUES ('never')});
 $node->poll_query_until('postgres', 'SELECT NOT EXISTS (SELECT FROM jobq.queue)');
 $node->append_conf('postgresql.conf', "synchronous_standby_names = 'nobody'");
 $node->reload;
 $ENV{PGOPTIONS} = '-c synchronous_commit=local';
-# Who commits before the checkpointer has read the setting waits for nobody: then another one.
+# A commit before the checkpointer has read the setting does not wait: then try another one.
 my ($stuck, $through, $waits) = (undef, 0, 0);
 foreach (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
 {
@@ -239,7 +239,7 @@ hear_of('jobq_events', 'it does when the lock is free');
 $listener->quit;
 scalar_of(q{INSERT INTO gate VALUES ('standby')});
 
-# Nothing of a transaction that was rolled back: neither a line nor a row.
+# A rolled-back transaction leaves neither a line nor a row.
 $offset = -s $node->logfile;
 $node->safe_psql('postgres', q{BEGIN; SELECT jobq.run_inline(jobq.enqueue('critical', '{"fail": "rolled back"}')); ROLLBACK;
 	BEGIN; SAVEPOINT a; SELECT jobq.run_inline(jobq.enqueue('critical', '{"fail": "undone"}')); ROLLBACK TO a; COMMIT;
@@ -249,7 +249,7 @@ like($log, qr/WARNING:  job \S+ of type "critical" failed for good after 1 attem
 unlike($log, qr/failed at (rolled back|undone)/, 'and not without one');
 is(scalar_of(q{SELECT count(*) FROM jobq.alerts WHERE error_msg IN ('failed at rolled back', 'failed at undone')}), 0, 'nor a row');
 
-# A line that the client's encoding has no characters for: it goes to the log, and nothing happens to the commit.
+# A line with characters that the client's encoding lacks: it goes to the log, and the commit succeeds.
 $offset = -s $node->logfile;
 is(scalar_of(qq{SET client_encoding = 'latin1'; BEGIN;
 	SELECT jobq.run_inline(jobq.enqueue('critical', convert_from('\\x7b226661696c223a2022e6bca2e5ad97227d', 'utf8')::jsonb)) IS NULL;

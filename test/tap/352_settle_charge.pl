@@ -1,4 +1,4 @@
-# An attempt whose worker died, for the second time, is charged, also when all lanes are read anew before that is written.
+# The second attempt with a lost worker is charged, also when all lanes are reread before the charge is written.
 
 use strict;
 use warnings;
@@ -37,7 +37,7 @@ wait_for_sql($node, "SELECT worker <> 'sql/$first' FROM jobq.jobs WHERE id = '$j
 sql('REVOKE CONNECT ON DATABASE postgres FROM runner');
 my ($worker) = sql("SELECT worker FROM jobq.jobs WHERE id = '$job'") =~ /(\d+)/;
 sql("SELECT pg_terminate_backend($worker)");
-wait_status($node, 'postgres', $job, 'pending', 'its worker was terminated, and nobody can write it');
+wait_status($node, 'postgres', $job, 'pending', 'its worker was terminated, and no process can write it');
 settled();
 my $offset = -s $node->logfile;
 sql(q{SELECT jobq.enqueue('other', delay => '1 day')});

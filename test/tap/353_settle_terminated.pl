@@ -1,5 +1,5 @@
-# A worker that something else terminates costs its job nothing the first time: the job waits again at once and runs alone.
-# From the second time on it is charged, so that a handler that ends its own process does end.
+# The first termination of a worker from outside is not charged to its job: the job waits again at once and runs alone.
+# Later terminations are charged, so that a handler that terminates its own process ends in an error.
 
 use strict;
 use warnings;
@@ -66,7 +66,7 @@ sub ends
 	return is(fate($id), $expected, $what);
 }
 
-# The process that runs it, another than that one.
+# The process that runs the job, if it is not the given one.
 sub runs
 {
 	my ($id, $former) = @_;
@@ -92,7 +92,7 @@ my $job = enqueue('waits', 'once');
 my $pid = runs($job);
 sql("SELECT pg_terminate_backend($pid)");
 runs($job, $pid);
-is(sql("SELECT clock_timestamp() - '$began' < interval '20 s'"), 't', 'a job whose worker was terminated runs again at once');
+is(sql("SELECT clock_timestamp() - '$began' < interval '20 s'"), 't', 'a job runs again at once after its worker was terminated');
 open_gate('once');
 ends($job, 'completed 1 2', 'its only attempt is not used up');
 is(events($job), 'enqueued started released started completed', 'its events say that it was released');
@@ -135,7 +135,7 @@ $job = sql("SELECT jobq.enqueue('ends_itself')");
 ends($job, 'error 3 4 57P01', 'a handler that always ends its own process ends as a dead letter');
 is(sql("SELECT count(*) FROM jobq.events WHERE job_id = '$job' AND type = 'failed'"), '3', 'after three charged attempts');
 
-# ---------- a handler that ends those of other tenants ----------
+# ---------- a handler that terminates workers of other tenants ----------
 
 my $victim = enqueue('waits', 'victim');
 $pid = runs($victim);
@@ -151,7 +151,7 @@ sql('TRUNCATE ledger');
 sql("SELECT jobq.enqueue_many('ends_once', array_agg('{}'::jsonb)) FROM generate_series(1, 300)");
 $job = sql(q{SELECT jobq.enqueue('ends_once', '{"ends": true}')});
 sql("SELECT jobq.enqueue_many('ends_once', array_agg('{}'::jsonb)) FROM generate_series(1, 300)");
-ends($job, 'completed 1 2', 'one of many short jobs whose worker is terminated');
+ends($job, 'completed 1 2', 'one of many short jobs with a terminated worker');
 wait_for_sql($node, q{SELECT NOT EXISTS (SELECT FROM jobq.queue)}, 'all of them run');
 is(sql('SELECT count(*), count(DISTINCT job) FROM ledger'), '601|601', 'once');
 is(sql("SELECT count(*) FROM ledger WHERE xid = (SELECT xid FROM ledger WHERE job = '$job')"), '1', 'it has run alone');

@@ -1,5 +1,5 @@
-# Texts of handlers and tools: how much of them is stored, what of them reaches the server's log, and which events and levels
-# are jobq's own.
+# Texts of handlers and tools: the stored length, the part written to the server's log, and the events and levels
+# reserved for jobq.
 
 use strict;
 use warnings;
@@ -85,7 +85,7 @@ is($job->{status} . ' ' . length($job->{error_msg}), 'skipped 8192', 'a reason h
 my $noise = tool('noise', "#!/bin/sh\nhead -c 300000 /dev/zero | tr '\\0' x\nhead -c 20000 /dev/zero | tr '\\0' e >&2\n");
 define_tool($node, 'noise', [$noise]);
 $job = run_job($node, 'noise');
-is($job->{error_code}, 'bad_output', 'a tool whose output is no JSON');
+is($job->{error_code}, 'bad_output', 'a tool with output that is no JSON');
 cmp_ok(length($job->{error_details}{stdout}), '<=', 8192, 'leaves 8 kB of it');
 cmp_ok(length($job->{error_details}{stderr}), '<=', 8192, 'and of stderr');
 my $warm = tool('warm', <<'END');

@@ -1,4 +1,4 @@
-# options.breaker: failures in a row pause a type, and one job at a time probes whether it works again.
+# options.breaker: consecutive failures pause a type, and one job at a time probes it.
 
 use strict;
 use warnings;
@@ -57,7 +57,7 @@ sub pause
 	return;
 }
 
-# The most attempts of the type that were under way at once since a time.
+# The highest number of attempts of the type that ran at once since a time.
 sub most_at_once
 {
 	return query("SELECT max(n) FROM (SELECT sum(CASE type WHEN 'started' THEN 1 ELSE -1 END) OVER (ORDER BY ts, id) AS n FROM jobq.events "

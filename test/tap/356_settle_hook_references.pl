@@ -1,4 +1,4 @@
-# Stories of hooks that are too large: they name the job, whose row stays until the hook's job has ended.
+# Payloads of hooks that would be too large: they name the job; its row stays until the hook's job has ended.
 
 use strict;
 use warnings;
@@ -39,7 +39,7 @@ wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 
 sub query { return $node->safe_psql('postgres', $_[0]); }
 
-# What reader found of a job.
+# Returns the data of a job that the hook's handler found.
 sub read_of
 {
 	wait_for_sql($node, "SELECT EXISTS (SELECT FROM jobq.jobs WHERE parent_id = '$_[0]' AND status = 'completed')", 'its hook has run');
@@ -54,7 +54,7 @@ sub retain
 	return;
 }
 
-# Runs a job while the type of its hooks is paused; its id.
+# Runs a job while the type of its hooks is paused; returns its id.
 sub run_paused
 {
 	my ($type, $payload) = @_;
@@ -72,7 +72,7 @@ my $kept = query(q{SELECT jobq.enqueue('keeps', '{"size": 5000}')});
 is(read_of($kept), '{"result": 5000, "status": "completed", "details": null, "payload": null, "truncated": true}', 'the result by reference');
 is(query(q{SELECT count(*) FROM jobq.hook_references}), '1', 'one reference');
 
-# types that keep nothing: until the hook's job has ended
+# types that keep no jobs: the row stays until the hook's job has ended
 foreach my $case (
 	[ 'nothing', '{"size": 5000}', '{"result": 5000, "status": "completed", "details": null, "payload": null, "truncated": true}' ],
 	[ 'counted', '{"size": 5000}', '{"result": 5000, "status": "completed", "details": null, "payload": null, "truncated": true}' ],
@@ -93,10 +93,10 @@ foreach my $case (
 }
 is(query(q{SELECT count(*) FROM jobq.hook_references}), '0', 'no reference is left');
 my $none = query(q{SELECT jobq.enqueue('nothing', '{"size": 10}')});
-wait_for_sql($node, "SELECT NOT EXISTS (SELECT FROM jobq.queue)", 'a job whose story fits');
+wait_for_sql($node, "SELECT NOT EXISTS (SELECT FROM jobq.queue)", 'a job with a payload that fits');
 is(is_there($none), '0', 'keeps nothing');
 
-# rows whose time is over move on, in a partition of their own with others
+# rows past their retention move to a later partition
 my $old = run_paused('keeps', '{"size": 5000}');
 my $other = query(q{SELECT jobq.enqueue('counted', '{"size": 1}')});
 query(q{SELECT jobq._ensure_history_partition('2001-01-01 12:00+00')});

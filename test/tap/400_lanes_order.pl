@@ -1,5 +1,5 @@
-# Which of the ready jobs goes first when it isn't plainly the priority: aging lets a job pass an endless stream
-# of higher ones, fairness lets tenants take turns.  One worker, and the sweep is off.
+# The order of ready jobs beyond plain priorities: aging lets a job pass an endless stream of higher ones, fairness lets
+# tenants take turns.  One worker, and the sweep is off.
 
 use strict;
 use warnings;
@@ -29,7 +29,7 @@ sub scalar_of { return $node->safe_psql('postgres', $_[0]); }
 
 sub status_of { return scalar_of("SELECT status FROM jobq.jobs WHERE id = '$_[0]'"); }
 
-# Until so many more jobs of the stream have run.
+# Waits until that many more jobs of the stream have run.
 sub stream_goes_on
 {
 	my ($jobs, $what) = @_;
@@ -40,12 +40,12 @@ sub stream_goes_on
 
 # ---------- aging ----------
 
-# a thousand jobs that each enqueue another: more than a worker is handed ahead
+# a thousand jobs that each enqueue another: more than are handed to a worker in advance
 scalar_of("SELECT count(*) FROM jobq.enqueue_many('stream', array_fill('{}'::jsonb, '{1000}'), priority => 10)");
 stream_goes_on(1000, 'a stream of jobs of priority 10');
 my $low = scalar_of("SELECT jobq.enqueue('low')");
 stream_goes_on(3000, 'it goes on');
-is(status_of($low), 'pending', 'nobody else has a chance');
+is(status_of($low), 'pending', 'the lower priority does not run');
 
 scalar_of(q{SELECT jobq.alter_job_type('low', options => '{"aging": {"per": "1ms", "max": 9}}')});
 stream_goes_on(3000, 'it goes on');
@@ -88,7 +88,7 @@ sub enqueue
 
 sub paused { return scalar_of("SELECT jobq.pause_job_type('$_[0]'), jobq.pause_job_type('other')"); }
 
-# Lets all run, and says who ran in which order, the first of them.
+# Lets all run, and returns the order of the first of them.
 sub order_of
 {
 	my ($type, $first) = @_;
@@ -104,7 +104,7 @@ enqueue('shared', 'small', 1);
 is(order_of('shared', 3), 'big small big', 'the first job of another tenant takes the second turn, in front of 99,999');
 is(scalar_of('SELECT count(*) FROM ledger'), 100_001, 'and all run');
 
-# From here the order of each counts: a run of more than 100 ms in a batch goes again, behind others.
+# From here each job's order counts: a run of more than 100 ms in a batch runs again, behind others.
 scalar_of(q{SELECT jobq.alter_job_type(t, options => '{"batch": false}') FROM unnest('{shared,other}'::text[]) t});
 
 paused('shared');
@@ -126,7 +126,7 @@ enqueue('shared', '', 2);
 enqueue('shared', 'b', 1);
 is(order_of('shared', 20), 'a shared b a shared a', 'jobs without a tenant are one more tenant');
 
-# the option comes and goes while jobs wait
+# the option is set and removed while jobs wait
 scalar_of(q{SELECT jobq.alter_job_type('shared', options => '{"fair_by": null}')});
 paused('shared');
 enqueue('shared', 'a', 3);
@@ -164,7 +164,7 @@ is(scalar_of('SELECT count(DISTINCT jobq._sublane(t.id, n::text)) BETWEEN 3000 A
 
 # ---------- memory ----------
 
-# What the dispatcher's lanes take, by its own account.
+# The memory of the dispatcher's lanes, by its own counters.
 sub lanes_memory
 {
 	my $offset = -s $node->logfile;

@@ -1,5 +1,5 @@
-# Thousands of tenants of a fair type wait, and something lets only one job start at a time: all take their turns, and what
-# the dispatcher does at the end of a job does not grow with the number of those who wait.  The sweep is off.
+# Thousands of tenants of a fair type wait, and a limit lets only one job start at a time: all take turns, and the work
+# of the dispatcher at the end of a job does not grow with the number of waiting tenants.  The sweep is off.
 
 use strict;
 use warnings;
@@ -17,13 +17,13 @@ CREATE TABLE ledger (seq int GENERATED ALWAYS AS IDENTITY, id uuid, type text, t
 CREATE FUNCTION note() RETURNS void LANGUAGE sql AS $$
   INSERT INTO public.ledger (id, type, tenant) SELECT id, job_type, tenant FROM jobq.current_job()
 $$;
--- The first of a tenant's jobs stands still while somebody has the lock.
+-- The first of a tenant's jobs blocks while another session holds the lock.
 CREATE FUNCTION gated(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM public.note();
   IF p ? 'gate' THEN PERFORM pg_advisory_xact_lock_shared(1); END IF;
 END $$;
--- Whose turn it was: a lane may be more than one tenant's.
+-- The lane of each turn: several tenants may share one.
 CREATE VIEW turns AS
   SELECT seq, l.type, tenant, lane, row_number() OVER (PARTITION BY l.type, lane ORDER BY seq) AS turn
     FROM ledger l JOIN jobq.job_types t ON t.name = l.type, jobq._sublane(t.id, tenant) lane;
@@ -44,7 +44,7 @@ sub set_to
 	return;
 }
 
-# How often a type has been put aside since then, in the server log.
+# How often a type has joined a wait queue since then, in the server log.
 sub parked_since
 {
 	my ($log_at) = @_;
@@ -53,7 +53,7 @@ sub parked_since
 	return $n;
 }
 
-# All at once: the first tenant has many jobs in front of the others, each of whom has two.
+# All at once: the first tenant has many jobs before the others, which have two each.
 sub enqueue_all
 {
 	my ($type) = @_;
@@ -64,7 +64,8 @@ sub enqueue_all
 	return;
 }
 
-# In a batch a run of more than 100 ms goes again, and what was handed out with it later: has there been one?  Each run takes a number.
+# In a batch a run of more than 100 ms runs again, and so do the jobs handed out after it: returns true if there was
+# one.  Each run takes a number.
 sub was_disturbed
 {
 	return sql("SELECT max(seq) - min(seq) + 1 > count(*) OR bool_or(completed_at - started_at > '50 ms') FROM ledger JOIN jobq.history USING (id)") eq 't';
@@ -82,7 +83,7 @@ sub all_take_turns
 
 		if ($again == 0 || $args =~ /"batch": false/ || !was_disturbed())
 		{
-			is($again, 0, "$what: nobody goes again before all others have gone");
+			is($again, 0, "$what: no tenant has a second turn before all others had one");
 			return;
 		}
 		note("$what: the machine stood still, once more");
@@ -90,7 +91,7 @@ sub all_take_turns
 	return fail("$what: never undisturbed");
 }
 
-# How many have gone again before others have gone.
+# The number of tenants with a second turn before the first turn of another.
 sub take_turns
 {
 	my ($what, @types) = @_;
@@ -136,8 +137,8 @@ sub ticks
 	return $stat[11] + $stat[12];
 }
 
-# $types types with $each jobs; they have the same options, and one more is paused, whose job would be the first.
-# $beside jobs of other types are there already.
+# $types types with $each jobs and the same options, and a paused type with the job that would be the first.
+# $beside jobs of other types exist already.
 sub many_types
 {
 	my ($what, $types, $each, $options, $beside) = @_;
@@ -172,7 +173,7 @@ sub in_order
 		"$_[0]: by priority, then as they were enqueued");
 }
 
-# The first of those who wait goes elsewhere while all wait: the next one has its turn when the job before them ends.
+# The first waiting job gets a lower priority: the next one starts when the running job ends.
 sub next_in_turn
 {
 	my ($what, $options) = @_;
@@ -213,7 +214,7 @@ sql(q{SELECT jobq.create_job_type('beside1', 'note()', options => '{"batch": fal
 sql('SELECT count(jobq.enqueue(t, priority => 1 - i % 9)) FROM unnest(ARRAY[\'beside1\', \'beside2\']) t, generate_series(1, 1000) i');
 many_types('types that wait for a limit beside others', 300, 8, ', "limits": ["one", "two"]', 2000);
 
-# ---------- who comes while the others wait ----------
+# ---------- jobs that arrive while others wait ----------
 
 sql('TRUNCATE ledger');
 my $gate = $node->background_psql('postgres');
@@ -227,14 +228,14 @@ my $log_at = -s $node->logfile;
 sql("SELECT jobq.enqueue('gated', tenant => 'new $_')") foreach 1 .. 50;
 sql("SELECT jobq.cancel_jobs('gated', tenant => 'tenant 7')");
 sql('SELECT jobq.health()') for 1 .. 2;
-cmp_ok(parked_since($log_at), '<=', 100, 'who comes to a type at its limit moves no others');
+cmp_ok(parked_since($log_at), '<=', 100, 'a new job of a type at its limit moves no others');
 $gate->query_safe('SELECT pg_advisory_unlock(1)');
 $gate->quit;
 wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'all have run');
 is(sql('SELECT count(*) || \' \' || count(DISTINCT id) FROM ledger'), join(' ', (3 * $tenants + 1 - 3 + 50) x 2), 'each once, but for those that were cancelled');
 cmp_ok(sql("SELECT count(*) FROM turns WHERE $newcomers"), '>', 0, 'some have a lane of their own');
 is(sql("SELECT count(*) FROM turns n WHERE $newcomers AND EXISTS (SELECT FROM turns o WHERE o.seq < n.seq AND o.turn > 2)"),
-	0, 'nobody goes a third time before them');
+	0, 'no tenant has a third turn before them');
 
 $node->stop;
 done_testing();

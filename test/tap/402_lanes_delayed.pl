@@ -1,5 +1,4 @@
-# Which job when: delays end by timer, equal moments, priorities, and the limits of what runs at once.  The
-# sweep is off.
+# Start times and order: delays end by timer, equal times, priorities, and limits of concurrent jobs.  The sweep is off.
 
 use strict;
 use warnings;
@@ -52,7 +51,7 @@ sub set_to
 
 	scalar_of("ALTER SYSTEM SET $name = '$value'");
 	$node->reload;
-	# also where it is heard
+	# sessions have it, too
 	wait_for_sql($node, "SELECT setting = '$value' FROM pg_settings WHERE name = '$name'", "$name is $value");
 	return;
 }
@@ -97,7 +96,7 @@ set_to('jobq.max_sql_workers', 1);
 scalar_of("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'jobq sql worker'");
 wait_for_sql($node, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'jobq sql worker')", 'no worker');
 my $wrong;
-# a run that takes longer than a batch bears, because the machine stands still, comes again later: then all try again
+# on a stalled machine a run may take longer than a batch allows, and run again later: then repeat all
 foreach (1 .. 5)
 {
 	scalar_of("TRUNCATE ledger; SELECT jobq.pause_job_type('note'), jobq.pause_job_type('other')");

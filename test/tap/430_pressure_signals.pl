@@ -1,5 +1,5 @@
-# Signals shift the priorities of types that wait, block them and let them go, by hand, by a time limit, by a condition,
-# by the machine itself.
+# Signals shift the priorities of waiting types, block and unblock them: by hand, by a time limit, by a condition, by
+# the state of the machine.
 
 use strict;
 use warnings;
@@ -18,7 +18,7 @@ CREATE FUNCTION note() RETURNS void LANGUAGE sql AS $$
 $$;
 CREATE FUNCTION gated() RETURNS void LANGUAGE sql AS 'SELECT pg_advisory_xact_lock_shared(1)';
 CREATE FUNCTION note_slowly() RETURNS void LANGUAGE sql AS 'SELECT public.note(); SELECT pg_sleep(0.002)';
--- The order of each counts: a run of more than 100 ms in a batch goes again, behind others.
+-- Each job's order counts: a run of more than 100 ms in a batch runs again, behind others.
 SELECT jobq.create_job_type(t, 'note()', options => '{"batch": false}') FROM unnest('{a,b}'::text[]) t;
 SELECT jobq.create_job_type('bulk', 'note_slowly()');
 SELECT jobq.create_job_type('gated', 'gated()');
@@ -31,7 +31,7 @@ sub all_done { return wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.q
 
 sub enqueue { return scalar_of("SELECT count(*) FROM jobq.enqueue_many('$_[0]', array_fill('{}'::jsonb, '{$_[1]}'))"); }
 
-# Something committed before is known to the dispatcher.
+# Returns when the dispatcher has read everything committed before.
 sub heard { scalar_of('SELECT jobq.health()') for 1 .. 2; return; }
 
 sub order_of
@@ -177,7 +177,7 @@ END
 sub active { return "SELECT active FROM jobq.signals WHERE name = '$_[0]'"; }
 sub problem { return "SELECT problem FROM jobq.signals WHERE name = '$_[0]'"; }
 
-wait_for_sql($node, active('flagged'), 'a condition sets a signal, asked as its definer, in his search_path');
+wait_for_sql($node, active('flagged'), 'a condition sets a signal, run as its definer, with the definer\'s search_path');
 heard();
 enqueue('bulk', 1);
 $other = scalar_of("SELECT jobq.enqueue('a')");
@@ -227,8 +227,8 @@ END
 wait_for_sql($node, "SELECT count(*) = 4 FROM jobq.signals WHERE problem IS NOT NULL", 'four conditions are refused');
 is(scalar_of(problem('slow')), 'it takes longer than 5 seconds', 'one that takes its time');
 is(scalar_of(problem('writes')), 'cannot execute INSERT in a read-only transaction (25006)', 'one that writes');
-is(scalar_of(problem('climbs')), 'cannot set parameter "role" within security-definer function (42501)', 'one that wants to be who we are');
-is(scalar_of(problem('becomes')), 'cannot set parameter "session_authorization" within security-definer function (42501)', 'or somebody else');
+is(scalar_of(problem('climbs')), 'cannot set parameter "role" within security-definer function (42501)', 'a condition that sets its role to the session user');
+is(scalar_of(problem('becomes')), 'cannot set parameter "session_authorization" within security-definer function (42501)', 'or to another role');
 wait_for_sql($node, active('path'), 'a setting that one leaves behind does not reach the next');
 is(scalar_of('SELECT count(*) FROM jobq.signals WHERE active'), 1, 'none of the others is active');
 scalar_of("SELECT jobq.drop_signal(name) FROM jobq.signals WHERE name <> 'call'");
@@ -244,14 +244,14 @@ wait_for_sql($node, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid =
 wait_for_sql($node, "SELECT problem = 'it takes longer than 5 seconds' FROM jobq.signals WHERE name = 'stubborn'", 'which is written down');
 scalar_of("SELECT jobq.drop_signal('stubborn')");
 
-# a definer who is gone
+# a dropped definer
 $node->safe_psql('postgres', "SET ROLE watcher; SELECT jobq.create_signal('orphan', 'true', '1s')");
 wait_for_sql($node, active('orphan'), 'a condition of a role');
 scalar_of('DROP OWNED BY watcher; DROP ROLE watcher');
 wait_for_sql($node, "SELECT problem = 'role \"watcher\" does not exist (42704)' FROM jobq.signals WHERE name = 'orphan'", 'that is dropped');
 scalar_of("SELECT jobq.drop_signal('orphan')");
 
-# ---------- what jobq watches itself ----------
+# ---------- built-in signals ----------
 
 my $active = "SELECT jobq.health()->'checks'->'signals'->'active'";
 set_to('jobq.sweep_interval', '100ms');
@@ -287,7 +287,7 @@ wait_for_sql($node, "$active = '[]'", 'it has caught up');
 scalar_of("SELECT jobq.set_pressure_rule('bulk', 'replication_lag')");
 $standby->stop;
 
-# ---------- in nobody's way ----------
+# ---------- no blocking ----------
 
 scalar_of('CREATE DATABASE other');
 $node->safe_psql('other', "CREATE EXTENSION jobq; SELECT jobq.create_signal('slow', 'pg_sleep(4) IS NULL', '1s')");
@@ -299,7 +299,7 @@ wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_typ
 scalar_of('DROP DATABASE other');
 pass('so can the database');
 
-# One that has begun to write its answer leaves before the command takes its locks: each could wait for the other.
+# A process that has begun to write a result leaves before the command takes its locks: a deadlock was possible.
 scalar_of('CREATE DATABASE other');
 $node->safe_psql('other', <<'END');
 CREATE EXTENSION jobq;

@@ -1,4 +1,4 @@
-# A signal whose condition is replaced: the new condition is asked at once, and an answer to the former one does not count.
+# Replacing a signal's condition: the new condition runs at once, and a result of the former one does not count.
 
 use strict;
 use warnings;
@@ -21,7 +21,7 @@ wait_for_sql($node, 'SELECT active FROM jobq.signals', 'a new signal is asked');
 create('false');
 wait_for_sql($node, 'SELECT NOT active FROM jobq.signals', 'a condition that is replaced is asked at once, not in a day');
 
-# the former condition is being asked while it is replaced
+# the former condition runs while it is replaced
 my $gate = $node->background_psql('postgres');
 $gate->query_safe('SELECT pg_advisory_lock(1)');
 create('SELECT true FROM pg_advisory_xact_lock_shared(1)');

@@ -1,5 +1,5 @@
-# What may run at once: no type and no shared limit ever has more running than it allows, no moment more weight
-# than jobq.max_weight, by the times in history; a heavy job waits for its place and is not passed for ever.
+# Concurrency limits: no type and no shared limit ever has more running jobs than allowed, nor the running jobs more
+# weight than jobq.max_weight, by the times in history; a heavy job waits for its place and is not passed endlessly.
 
 use strict;
 use warnings;
@@ -22,7 +22,7 @@ BEGIN
     PERFORM pg_sleep(0.01);
   END LOOP;
 END $$;
--- The most that ran at one moment: each job of these types counts for its weight.
+-- The highest weight of jobs of these types that ran at one time.
 CREATE FUNCTION most(types text[], weights int[] DEFAULT NULL) RETURNS bigint LANGUAGE sql AS $$
   SELECT max(n) FROM (
     SELECT sum(d) OVER (ORDER BY at, d) FROM jobq.jobs j
@@ -77,7 +77,7 @@ all_done('a limit that is named twice');
 is(sql("SELECT most('{twice}')"), 3, 'counts once');
 forget();
 
-# Short jobs that are handed out in batches: a worker counts as one, and runs one at a time.
+# Short jobs handed out in batches: a worker counts as one, and runs one at a time.
 sql(sprintf($some, 3000, 'b') =~ s/0\.02/0/r);
 sql("SELECT jobq.alter_job_type('b', options => '{\"limits\": [\"two\"]}')");
 sql("SELECT jobq.enqueue_many('b', array_fill('{}'::jsonb, ARRAY[3000]))");
@@ -152,13 +152,14 @@ sub passed
 	forget();
 	return;
 }
-# A run of more than 100 ms gives back its company, which counts again when it goes out again: here each goes out once.
+# A run of more than 100 ms returns the other jobs of its batch, which count again at the next hand-out: here each is
+# handed out once.
 sql(q{SELECT jobq.alter_job_type('w1', options => '{"batch": false}')});
 passed('by default', '{}', 100);
 passed('max_skip', '{"max_skip": 10}', 10);
 passed('max_skip 0', '{"max_skip": 0}', 0);
 
-# What weighs nothing neither waits nor counts.
+# A job of weight 0 neither waits nor counts.
 sql('TRUNCATE gate');
 my $id = sql("SELECT jobq.enqueue('w9', '{\"seconds\": 600}')");
 wait_status($node, 'postgres', $id, 'running', 'a heavy one runs');

@@ -1,5 +1,5 @@
-# Rates: in no window of that length, wherever it begins, do more jobs start than the limit allows, by the times in
-# history; whatever dies in between.  And no fewer than that, when nothing does.
+# Rates: in no window of that length, at any beginning, do more jobs start than the limit allows, by the times in
+# history, also when processes die in between; and no fewer when none dies.
 
 use strict;
 use warnings;
@@ -31,7 +31,7 @@ sub all_done { return wait_for_sql($node, 'SELECT count(*) = 0 FROM jobq.queue',
 
 sub spread { return sql("SELECT extract(epoch FROM max(started_at) - min(started_at)) FROM jobq.jobs WHERE job_type = '$_[0]'"); }
 
-# ---------- exact, and no slower than it must be ----------
+# ---------- exact, and no slower than necessary ----------
 
 sql(<<'END');
 SELECT jobq.create_job_type('r', 'naps(jsonb)', rate_limit => 20, rate_window => '500ms');
@@ -89,7 +89,7 @@ sql("SELECT jobq.set_limit('api')");
 all_done('without one the rest runs');
 sql('DELETE FROM jobq.history');
 
-# ---------- attempts count, what did not start does not ----------
+# ---------- attempts count, jobs that did not start don't ----------
 
 sql(<<'END');
 SELECT jobq.create_job_type('retries', 'naps(jsonb)', rate_limit => 4, rate_window => '1h', backoff_base => '0', options => '{"events": "all"}');
@@ -121,7 +121,7 @@ is(sql("SELECT sum(runs) FROM jobq.jobs WHERE job_type = 'retries'"), 6, 'and no
 sql("SELECT jobq.drop_job_type('retries', true)");
 sql('DELETE FROM jobq.history');
 
-# ---------- a restart: what history knows, and what it does not ----------
+# ---------- a restart: starts in history, and starts missing there ----------
 
 sql(<<'END');
 SELECT jobq.create_job_type('kept', 'naps(jsonb)', rate_limit => 5, rate_window => '1h');
@@ -159,7 +159,7 @@ wait_status($node, 'postgres', $id, 'completed', 'it runs when the window is ove
 cmp_ok(sql("SELECT extract(epoch FROM started_at - pg_postmaster_start_time()) FROM jobq.jobs WHERE id = '$id'"), '>=', 1.9, 'and not before');
 sql('DELETE FROM jobq.history');
 
-# ---------- while everything dies ----------
+# ---------- while processes are killed ----------
 
 sql("SELECT jobq.alter_job_type('r', rate_limit => 10, rate_window => '300ms')");
 sql("SELECT jobq.enqueue_many('r', array_fill('{\"seconds\": 0.001}'::jsonb, ARRAY[150]))");

@@ -1,6 +1,6 @@
 # Concurrency keys: never do more jobs of a key and tenant run at once than the types allow, by the times in the events;
-# key_order = fifo keeps the order; a blocked key holds up nobody else, and no job is lost, whoever dies.
-# There is no sweep: what starts late is found by what commits and executors say.
+# key_order = fifo keeps the order; a blocked key does not block other jobs, and no job is lost when processes die.
+# There is no sweep: only commits and reports of executors start waiting jobs.
 
 use strict;
 use warnings;
@@ -15,7 +15,7 @@ $node->start;
 $node->safe_psql('postgres', <<'END');
 CREATE EXTENSION jobq;
 CREATE TABLE gate (name text);
--- fails, or goes back to wait, in its first attempt, when told to
+-- fails, or snoozes, in its first attempt, as the payload says
 CREATE FUNCTION work(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   first boolean := (SELECT runs <= 1 FROM jobq.current_job());
@@ -26,7 +26,7 @@ BEGIN
 END $$;
 CREATE FUNCTION waiter(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  -- whoever runs beside another one of its key says so
+  -- a job that runs beside another one of its key reports it
   IF p ? 'alone' AND NOT pg_try_advisory_xact_lock((p->>'alone')::int) THEN
     RAISE 'two at once' USING ERRCODE = 'XX777';
   END IF;
@@ -111,7 +111,7 @@ cmp_ok(sql(q{SELECT count(*) FROM jobq.jobs x, jobq.jobs y WHERE x.concurrency_k
 	'>', 0, "another tenant's key is another key");
 sql('SELECT forget()');
 
-# ---------- who dies ----------
+# ---------- processes that die ----------
 
 sql(q{SELECT jobq.create_job_type('w', 'waiter(jsonb)', backoff_base => '10 ms', max_attempts => 10, options => '{"permanent_codes": ["XX777"]}')});
 sql(q{SELECT jobq.enqueue('w', '{"gate": "open", "alone": 1}', concurrency_key => 'k') FROM generate_series(1, 6)});
@@ -137,7 +137,7 @@ all_done('the rest runs');
 is(sql("SELECT count(*) FILTER (WHERE status = 'completed'), count(*) FROM jobq.jobs WHERE job_type = 'w'"), '8|8', 'all of them, never two at once');
 sql('SELECT forget(); TRUNCATE gate');
 
-# tools: a lock that goes with the process tells whether they were alone
+# tools: a lock that ends with the process shows whether they ran alone
 my $locker = tool('locker', <<'END');
 #!/bin/sh
 exec 9>>"$1"
@@ -177,7 +177,7 @@ sql("SELECT count(*) FROM jobq.enqueue_many('crowd', array_fill('{\"gate\": \"fi
 my $other = sql(q{SELECT jobq.enqueue('crowd', '{"gate": "other"}', concurrency_key => 'small')});
 my $last = sql(q{SELECT jobq.enqueue('crowd', '{"gate": "other"}')});
 my $first = sql(q{SELECT jobq.enqueue('crowd', '{"gate": "first"}', concurrency_key => 'big', priority => 1)});
-wait_status($node, 'postgres', $_, 'running', 'who is behind the crowd passes it') foreach $other, $last;
+wait_status($node, 'postgres', $_, 'running', 'jobs behind the blocked ones start') foreach $other, $last;
 is(running('big'), 2, 'still two of the crowd');
 cmp_ok(kilobytes() - $before, '<', 2048, 'the crowd is not in memory');
 sql("SELECT jobq.pause_job_type('crowd')");
@@ -203,10 +203,10 @@ sql('SELECT forget(); TRUNCATE gate');
 
 sql(q{SELECT jobq.create_job_type('quick', 'work(jsonb)', options => '{"events": "all"}')});
 sql("SELECT count(*) FROM jobq.enqueue_many('quick', array_fill('{}'::jsonb, ARRAY[200]))");
-all_done('a type whose jobs are quick');
+all_done('a type with quick jobs');
 sql(q{SELECT count(*) FROM jobq.enqueue_jobs((SELECT jsonb_agg(jsonb_build_object('job_type', 'quick', 'concurrency_key', 'q' || i % 20,
   'payload', jsonb_build_object('seconds', CASE WHEN i % 40 = 1 THEN 0.5 ELSE 0 END))) FROM generate_series(1, 200) i))});
-all_done('batches, some of whose jobs are slow');
+all_done('batches with some slow jobs');
 is(sql("SELECT max(n) FROM most()"), 1, 'one at a time of a key, in batches, too');
 is(sql("SELECT count(*) FROM jobq.jobs WHERE status = 'completed' AND attempts = 1"), 400, 'each once');
 sql('SELECT forget()');
@@ -222,7 +222,7 @@ sql(q{SELECT jobq.enqueue('w', '{"gate": "other"}', concurrency_key => 'k', prio
 sql(q{SELECT jobq.cancel_job(id) FROM (SELECT id FROM jobq.jobs WHERE status = 'running' LIMIT 2) r});
 runs('k', 1, 'two have gone');
 settled();
-is(running('k'), 1, 'nobody takes their place when it is lowered');
+is(running('k'), 1, 'no other job starts when the limit is lowered');
 sql("INSERT INTO gate VALUES ('open'), ('other')");
 all_done('the rest');
 sql('SELECT forget(); TRUNCATE gate');
@@ -243,7 +243,7 @@ sql("INSERT INTO gate VALUES ('wide')");
 all_done('all have ended');
 sql('SELECT forget(); TRUNCATE gate');
 
-# ---------- fifo: who waits for whom ----------
+# ---------- fifo: which jobs wait ----------
 
 sql(<<'END');
 SELECT jobq.create_job_type('o', 'waiter(jsonb)', max_attempts => 1, options => '{"key_order": "fifo"}'),
@@ -251,7 +251,7 @@ SELECT jobq.create_job_type('o', 'waiter(jsonb)', max_attempts => 1, options => 
   jobq.create_job_type('free', 'work(jsonb)', backoff_base => '1 day');
 END
 
-# A job that waits for a day, one behind it, and one of another key; the one behind goes when $ends is done.
+# A job that waits for a day, one behind it, and one of another key; the one behind starts after $ends.
 sub goes_on
 {
 	my ($what, $type, $ends) = @_;
@@ -304,22 +304,22 @@ goes_on('very many at once', 'o2', sub { @lanes = many_at_once(1500, $_[0]) });
 is(scalar(@lanes), 1, 'lanes are read again once');
 cmp_ok($lanes[0], '<', 50, 'only those in order');
 
-# a dead letter keeps nobody waiting; put back it is the first again
+# a dead letter does not block; retried it is the first again
 my $dead = sql(q{SELECT jobq.enqueue('o', '{"alone": "no number", "gate": "open"}', concurrency_key => 'o')});
 wait_status($node, 'postgres', $dead, 'error', 'a dead letter');
 my $next = sql(q{SELECT jobq.enqueue('o', '{"gate": "open"}', concurrency_key => 'o')});
-wait_status($node, 'postgres', $next, 'running', 'keeps nobody waiting');
+wait_status($node, 'postgres', $next, 'running', 'does not block');
 my $third = sql(q{SELECT jobq.enqueue('o', '{"gate": "open"}', concurrency_key => 'o', priority => 10)});
 sql("SELECT jobq.retry_job('$dead')");
 settled();
-is(running('o'), 1, 'put back, it waits for who runs');
+is(running('o'), 1, 'retried, it waits for the running job');
 sql("INSERT INTO gate VALUES ('open')");
 all_done('all have ended');
 is(sql("SELECT string_agg(CASE id WHEN '$dead' THEN 'dead' WHEN '$next' THEN 'next' ELSE 'third' END, ' ' ORDER BY started_at) FROM jobq.jobs WHERE id IN ('$dead', '$next', '$third')"),
 	'next dead third', 'and is before those that came later');
 sql('SELECT forget(); TRUNCATE gate');
 
-# delayed: who was enqueued first goes first
+# delayed: the job enqueued first goes first
 my $later = sql(q{SELECT jobq.enqueue('o2', delay => '1 day', concurrency_key => 'o')});
 my $now = sql(q{SELECT jobq.enqueue('o2', concurrency_key => 'o')});
 settled();
@@ -337,7 +337,7 @@ like(sql("SELECT jobq.health() -> 'checks' -> 'queues'"), qr/"blocked_keys": \["
 sql("INSERT INTO gate VALUES ('open')");
 all_done('the end');
 
-# ---------- a job that was changed while it waited loses the place to another lane's, and is found again ----------
+# ---------- a waiting job that is changed loses its place to a job of another lane, and starts later ----------
 
 sql('SELECT forget(); TRUNCATE gate');
 sql("SELECT jobq.create_job_type('one', 'waiter(jsonb)'), jobq.create_job_type('other', 'waiter(jsonb)')");
@@ -354,7 +354,7 @@ settled();
 sql("INSERT INTO gate VALUES ('second')");
 wait_status($node, 'postgres', $changed, 'completed', 'and the one that was changed');
 
-# ---------- who died gives its key back at once, also when its type is paused, its limit full, and another of its lane before it ----------
+# ---------- a dead job frees its key at once, also with a paused type, a full limit, or another job of its lane before it ----------
 
 sql('SELECT forget(); TRUNCATE gate');
 sql(<<'END');
@@ -364,7 +364,8 @@ SELECT jobq.create_job_type('sql', 'waiter(jsonb)', options => '{"limits": ["one
 SELECT jobq.create_job_type('rival', 'waiter(jsonb)', options => '{"limits": ["one"]}');
 END
 
-# $left: the job's status and code then; $ends: the attempt's end; $rival: another job that takes the limit's only place is there before it is settled
+# $left: the job's status and code then; $ends: the end of the attempt; $rival: before the settlement another job takes
+# the limit's only place
 sub settled_at_once
 {
 	my ($what, $type, $left, $ends, $rival) = @_;
@@ -380,7 +381,7 @@ sub settled_at_once
 	my $heir = sql(q{SELECT jobq.enqueue('plain', concurrency_key => 'died')});
 	wait_status($node, 'postgres', $heir, 'completed', "$what: another type's job gets the key");
 	is(sql("SELECT status || ' ' || error_code FROM jobq.jobs WHERE id = '$died'"), $left, "$what: the attempt has been settled");
-	is(sql("SELECT status FROM jobq.jobs WHERE id = '$before'"), 'pending', "$what: who was before it still waits");
+	is(sql("SELECT status FROM jobq.jobs WHERE id = '$before'"), 'pending', "$what: the job before it still waits");
 	sql("INSERT INTO gate VALUES ('rival')");
 	sql("SELECT jobq.cancel_job(id) FROM jobq.queue WHERE id IN ('$died', '$before')");
 	all_done("$what: the rest");

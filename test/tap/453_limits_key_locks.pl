@@ -1,5 +1,5 @@
-# Concurrency keys and what others do: a transaction that holds the row of the first job of its key makes nobody busy, and
-# no tenant chooses a key that meets another tenant's.  There is no sweep.
+# Concurrency keys and locks: a transaction that holds the row of the first job of a key causes no busy loop, and no
+# tenant can choose a key that collides with another tenant's.  There is no sweep.
 
 use strict;
 use warnings;
@@ -35,16 +35,16 @@ sub enqueue { return sql("SELECT jobq.enqueue('$_[0]', $_[1])"); }
 
 sub status { return sql("SELECT status FROM jobq.jobs WHERE id = '$_[0]'"); }
 
-# When each worker has last begun or ended something.
+# The times at which each worker last began or ended a job.
 sub at_rest { return sql(q{SELECT string_agg(pid || ' ' || state || ' ' || state_change, ', ' ORDER BY pid) FROM pg_stat_activity WHERE backend_type = 'jobq sql worker'}); }
 
 sub nobody_is_busy
 {
 	my ($what, $running) = @_;
 
-	# by then the first one has been handed out, and has come back
+	# by then the first one has been handed out and returned
 	wait_status($node, 'postgres', enqueue('free', "'{}'"), 'completed', "$what: others run");
-	# who has committed says a moment later that he rests
+	# a worker marks itself as idle shortly after its commit
 	for (1 .. 600)
 	{
 		my $then = at_rest();
@@ -57,7 +57,7 @@ sub nobody_is_busy
 
 # ---------- the row of the first one is held ----------
 
-# $hold: what an open transaction does to the first; $end: how that ends; $becomes: what becomes of the first
+# $hold: statement of an open transaction on the first; $end: its end; $becomes: the final state of the first
 sub held
 {
 	my ($what, $hold, $end, $becomes) = @_;
@@ -82,7 +82,7 @@ held('not changed after all', q{SELECT jobq.alter_job('%s', max_attempts => 7)},
 held('cancelled', q{SELECT jobq.cancel_job('%s')}, 'COMMIT', 'cancelled');
 held('not cancelled after all', q{SELECT jobq.cancel_job('%s')}, 'ROLLBACK', 'completed');
 
-# a dead letter that comes back meanwhile is before it
+# a dead letter retried meanwhile is before it
 sub comes_back
 {
 	my $open = $node->background_psql('postgres', on_error_stop => 1);
@@ -116,7 +116,7 @@ wait_status($node, 'postgres', $next, 'completed', 'which runs when it has ended
 
 # ---------- another tenant's key ----------
 
-# The hash of PostgreSQL's hash tables gives both the same number: such keys are found in a second.
+# Both have the same value of the hash function of PostgreSQL's hash tables: finding such keys takes a second.
 my $theirs = enqueue('f', q{tenant => 'mallory', concurrency_key => ';OSjVWOV6Co;', delay => '1 day'});
 my $mine = enqueue('f', q{tenant => 'victim', concurrency_key => 'account 7'});
 wait_status($node, 'postgres', $mine, 'completed', "no tenant's key is in another tenant's way, whatever it is");
@@ -131,9 +131,9 @@ sql("BEGIN; SELECT jobq.cancel_job('$jobs[0]'); PREPARE TRANSACTION 'cancel'");
 sql("BEGIN; SELECT jobq.enqueue('f', concurrency_key => 'p'); PREPARE TRANSACTION 'enqueue'");
 sql(q{SELECT jobq.resume_job_type('f')});
 nobody_is_busy('prepared');
-is(status($jobs[1]), 'pending', 'who is prepared to end a job keeps the next of its key waiting');
+is(status($jobs[1]), 'pending', 'a prepared transaction that ends a job keeps the next of its key waiting');
 sql("COMMIT PREPARED 'cancel'");
-wait_status($node, 'postgres', $jobs[1], 'completed', 'until he has');
+wait_status($node, 'postgres', $jobs[1], 'completed', 'until it has committed');
 sql("COMMIT PREPARED 'enqueue'");
 wait_for_sql($node, q{SELECT count(*) = 1 FROM jobq.queue}, 'a job that was prepared runs');	# mallory's is left
 unlike(slurp_file($node->logfile, $offset), qr/lanes are read again/, 'all that without reading every lane');

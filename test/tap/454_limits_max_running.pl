@@ -1,5 +1,5 @@
 # set_tenant_quota(max_running): never do more jobs of a tenant and those below it run at once, by the times in the
-# events, whatever types and executors run them; other tenants pass; nothing waits when there is room again.
+# events, with any types and executors; other tenants pass; jobs start as soon as there is room.
 # There is no sweep: a job that starts late was found by a commit or by the end of another one.
 
 use strict;
@@ -26,7 +26,7 @@ BEGIN
     PERFORM pg_sleep(0.01);
   END LOOP;
 END $$;
--- The most attempts at one moment of jobs of a tenant and those below it.
+-- The highest number of concurrent attempts of a tenant and those below it.
 CREATE FUNCTION most(of text) RETURNS bigint LANGUAGE sql AS $$
   SELECT max(n) FROM (
     SELECT sum(d) OVER (ORDER BY e.ts, d)
@@ -41,7 +41,7 @@ sub sql { return $node->safe_psql('postgres', $_[0]); }
 
 sub all_done { return wait_for_sql($node, 'SELECT count(*) = 0 FROM jobq.queue', $_[0]); }
 
-# The dispatcher has looked at everything that was committed before.
+# Returns when the dispatcher has read everything committed before.
 sub settled { sql('SELECT jobq.health()') for 1 .. 2; return; }
 
 sub running_is
@@ -145,7 +145,7 @@ sql("SELECT jobq.set_tenant_quota('closed')");
 all_done('it runs when the quota is gone');
 sql('SELECT forget()');
 
-# ---------- a lock on the quotas keeps no job waiting for longer ----------
+# ---------- a lock on the quotas delays no job for longer than itself ----------
 
 my $due = sql("SELECT jobq.enqueue('sql', delay => '3s')");
 my $locker = $node->background_psql('postgres');

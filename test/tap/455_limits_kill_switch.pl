@@ -1,5 +1,5 @@
-# The kill switch: nothing starts while it is on, whoever restarts; drain waits for what runs, and no longer than
-# it was told.
+# The kill switch: no job starts while it is on, also after restarts; drain waits for running jobs, and no longer than
+# its timeout.
 
 use strict;
 use warnings;
@@ -29,8 +29,7 @@ sub count { return $node->safe_psql('postgres', "SELECT count(*) FROM jobq.jobs 
 
 sub queues { return $node->safe_psql('postgres', "SELECT jobq.health() -> 'checks' -> 'queues' ->> '$_[0]'"); }
 
-# What is enqueued now is not begun before what comes behind it is refused or done: a cancel is settled by an
-# executor, so when it has been, the dispatcher has had its turn.
+# Enqueues jobs and tests that none starts: once the dispatcher has answered health() twice, it has handled them.
 sub nothing_starts
 {
 	my ($what) = @_;
@@ -107,7 +106,7 @@ my $drain = $node->background_psql('postgres');
 $drain->query_until(qr/began/, "\\echo began\nSELECT jobq.drain('15min') AS drained;\n");
 wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE '%AS drained%' AND pid <> pg_backend_pid() AND wait_event = 'Extension'", 'drain waits');
 
-# nobody waits for who waits, and what drain says counts when it ends
+# drain calls do not wait for each other, and drain returns the state at its end
 is($node->safe_psql('postgres', "SET lock_timeout = '60s'; SELECT jobq.stop_all('meanwhile')"), '', 'stop_all does not wait for a drain');
 like(queues('message'), qr/stopped: meanwhile/, 'health says so');
 $node->safe_psql('postgres', 'SELECT jobq.start_all()');
@@ -149,7 +148,8 @@ $session->query_safe('COMMIT');
 nothing_starts('after its commit');
 $node->safe_psql('postgres', 'SELECT jobq.start_all()');
 
-# What a worker has not begun is taken back; one that ranks before it had come to wait for its end.  The sweep would find it.
+# Jobs that a worker has not begun are taken back while a job of higher rank waits for their end.  The sweep would find
+# that job.
 $session->quit;
 $node->append_conf('postgresql.conf', "jobq.sweep_interval = '1h'");
 $node->restart;

@@ -1,5 +1,5 @@
-# Short jobs share commits, and no handler can tell: contention costs nobody an attempt, nothing leaks from one
-# job into the next, a failing or a slow one harms no other.
+# Short jobs share commits, invisibly to handlers: contention costs no attempt, no state leaks from one job into the
+# next, a failing or a slow job does not affect others.
 
 use strict;
 use warnings;
@@ -27,7 +27,7 @@ sub type
 	return;
 }
 
-# Lets the types run together what was enqueued for them; returns the seconds that took.
+# Runs the enqueued jobs of all types together; returns the duration in seconds.
 sub run_paused
 {
 	my ($enqueue, @types) = @_;
@@ -69,7 +69,7 @@ type('singly', q{UPDATE public.acct SET v = v + 1 WHERE id = (p->>'n')::int * 79
 	q{max_attempts => 1, options => '{"batch": false}'});
 type('untouched', q{NULL;});
 my %best;
-# the best of three, or of more while others keep the processors busy
+# the best of three, or of more tries on a busy machine
 my $rounds = 0;
 until ($rounds == 12 || ($rounds >= 3 && $best{contend} < $best{singly} / 0.8))
 {
@@ -122,7 +122,7 @@ type('strict', q{
   END;
   RAISE 'the constraint was deferred by another job';});
 run_paused(in_turn(1050, qw(deferred relaxed strict)), qw(deferred relaxed strict));
-outcome_is('deferred', 'completed - 300, error 23503 50', 'a deferred foreign key fails whose row it is');
+outcome_is('deferred', 'completed - 300, error 23503 50', 'a deferred foreign key fails the job that wrote the row');
 is(scalar_of('SELECT count(*) || \' \' || count(DISTINCT n) FROM late'), '300 300', 'the rows of the others are there');
 outcome_is('relaxed', 'completed - 350', 'SET CONSTRAINTS works');
 outcome_is('strict', 'completed - 350', 'and does not leak');
@@ -166,7 +166,7 @@ my $listener = $node->background_psql('postgres');
 $listener->query_safe('LISTEN ping');
 run_paused(in_turn(200, qw(notify untouched)), qw(notify untouched));
 
-# How many it has heard, up to one that was sent after them
+# The number of notifications received, up to one that was sent after them
 sub heard
 {
 	my $text = '';
@@ -205,7 +205,7 @@ scalar_of('INSERT INTO passed VALUES (1)');
 wait_status($node, 'postgres', $slow, 'completed', 'which runs to its end');
 is(scalar_of("SELECT attempts || ' ' || (SELECT count(*) FROM jobq.events WHERE job_id = '$slow') FROM jobq.jobs WHERE id = '$slow'"),
 	'1 0', 'and the slow one was not charged for being so');
-is(scalar_of("SELECT count(*) FROM jobq.jobs WHERE attempts <> 1"), 0, 'nobody was, to the end');
+is(scalar_of("SELECT count(*) FROM jobq.jobs WHERE attempts <> 1"), 0, 'no job was charged');
 
 # ---------- after a slow run a type runs alone, for two seconds ----------
 
@@ -234,7 +234,7 @@ sub share_commits
 }
 
 my $alone = 0;
-# a machine that stands still lets the two seconds pass before the sixty have run: then it says nothing
+# on a stalled machine the two seconds may pass before the sixty have run: then the result proves nothing
 foreach my $try (1 .. 20)
 {
 	share_commits("sixty short jobs share commits, before a slow run ($try)");
@@ -249,12 +249,12 @@ share_commits('later they share commits again');
 
 # ---------- runs that get longer, none of them long ----------
 
-# a role of its own: it has one worker when the jobs are handed out
+# a separate role: it has one worker when the jobs are handed out
 scalar_of('CREATE ROLE later LOGIN');
 type('longer', q{PERFORM pg_sleep((p->>'s')::float8);}, q{run_as => 'later', max_attempts => 1});
 scalar_of('GRANT EXECUTE ON FUNCTION longer TO later');
 my $workers = 0;
-# once is enough: the others may come too late, as long as the machine stands still
+# once is enough: on a stalled machine the others may come too late
 foreach my $try (1 .. 10)
 {
 	for (1 .. 6)
@@ -276,7 +276,7 @@ foreach my $call (q{cancel_jobs('bulk', include_running => true)}, q{purge_tenan
 {
 	my $cancelled = 0;
 
-	# they are soon over, and the session may stand still meanwhile
+	# they end soon, and the session may be delayed
 	foreach my $try (1 .. 20)
 	{
 		scalar_of(q{SELECT jobq.create_job_type('bulk', 'bulk(jsonb)', max_attempts => 1) WHERE NOT EXISTS (SELECT FROM jobq.job_types WHERE name = 'bulk' AND dropped_at IS NULL)});

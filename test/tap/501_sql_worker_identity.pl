@@ -1,4 +1,5 @@
-# Who a handler is: the role of its job type and nobody else, whatever it tries; and nothing of it meets the next job.
+# The identity of a handler: the role of its job type and no other, in spite of all attempts; and none of its state
+# reaches the next job.
 
 use strict;
 use warnings;
@@ -25,7 +26,7 @@ END
 wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 my $dispatcher = dispatcher($node, 'postgres');
 
-# A handler of the tenant's with that body, as a job type of the same name.
+# Creates a handler of the tenant with that body, as a job type of the same name.
 sub handler
 {
 	my ($name, $body) = @_;
@@ -42,7 +43,7 @@ END
 	return $name;
 }
 
-# Runs a job to its end; its status and code.
+# Runs a job to its end; returns its status and code.
 sub run
 {
 	my ($type) = @_;
@@ -62,7 +63,7 @@ sub who_wrote
 
 # ---------- escapes ----------
 
-# what ends in one of these codes has not happened; what succeeds has run as the tenant
+# a statement with one of these codes had no effect; a successful one has run as the tenant
 my %escapes = (
 	plain => [ q{INSERT INTO public.ledger VALUES ('plain');}, 'completed' ],
 	secret => [ q{PERFORM * FROM public.secret;}, 'error 42501' ],
@@ -118,11 +119,11 @@ is(who_wrote('plain'), 'tenant/tenant', 'a handler runs as its role, and the ses
 is(who_wrote('trigger deferred'), 'tenant/tenant', 'a deferred trigger runs as it');
 like(who_wrote('hold'), qr{^(|tenant/tenant)$}, 'the query of a WITH HOLD cursor runs as it, or not at all');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM ledger WHERE who <> 'tenant' OR session <> 'tenant'}), '0',
-	'nothing has run as anybody else');
+	'nothing has run as another role');
 is($node->safe_psql('postgres', q{SELECT string_agg(what, ' ' ORDER BY what) FROM ledger WHERE what LIKE 'set\_%' OR what IN ('reset_role', 'commit', 'hold_secret')}),
 	'', 'and nothing after an escape that failed');
 
-# ---------- what the role has set for itself ----------
+# ---------- settings of the role ----------
 
 $node->safe_psql('postgres', <<'END');
 CREATE SCHEMA trap;
@@ -142,7 +143,7 @@ is($node->safe_psql('postgres', q{SELECT count(*) FROM jobq.jobs WHERE tenant IS
 $node->safe_psql('postgres', q{ALTER ROLE tenant RESET ALL});
 $node->safe_psql('postgres', q{SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE backend_type = 'jobq sql worker'});
 
-# ---------- what it leaves behind ----------
+# ---------- state left behind ----------
 
 $node->safe_psql('postgres', 'CREATE TABLE state (what text, pid int, fingerprint text); GRANT INSERT ON state TO tenant;');
 $node->safe_psql('postgres', 'SET SESSION AUTHORIZATION tenant; CREATE SEQUENCE own.numbers');

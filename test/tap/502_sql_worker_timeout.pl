@@ -1,4 +1,5 @@
-# Timeouts of SQL handlers: one that obeys is cancelled, one that does not loses its process; the next jobs run.
+# Timeouts of SQL handlers: a handler is cancelled; one that ignores the cancel is terminated with its process; the
+# next jobs run.
 
 use strict;
 use warnings;
@@ -78,19 +79,19 @@ is($node->safe_psql('postgres', "SELECT count(*) FROM jobq.events WHERE job_id =
 		  . q{ AND (data->>'duration_ms')::float8 BETWEEN 290 AND 20000}), '2', 'each attempt has its event');
 ends(enqueue('spinner', '{"what": "spinner"}'), 'error 2 timeout', 'so does one that computes');
 ends(enqueue('patient', '{"what": "in time", "seconds": 1.5}'), 'completed 1', 'one within its timeout does not');
-# a slow moment of the machine may cost it an attempt
+# on a slow machine it may lose an attempt
 my $brief = enqueue('sleeper', '{"what": "brief", "seconds": 0.01}', q{, max_attempts => 100});
 wait_status($node, 'postgres', $brief, 'completed', 'nor one within a short one');
 ends(enqueue('sleeper', '{"what": "own", "seconds": 0.5}', q{, timeout => '1 min'}), 'completed 1', 'the job has its own timeout');
 ends(enqueue('sleeper', '{"what": "none", "seconds": 0.5}', q{, timeout => '0'}), 'completed 1', '0 is none');
 ends(enqueue('quick', '{"what": "short", "seconds": 600}', q{, timeout => '200ms', max_attempts => 1}), 'error 1 timeout', 'or a shorter one');
 
-# a handler that catches its cancel and returns has had its say; the cancel meets nobody else
+# a handler that catches its cancel and returns keeps its outcome; the cancel reaches no other job
 my $caught = enqueue('catcher', '{}');
 ends($caught, 'completed 1', 'a handler that catches the cancel and returns completes');
 ends(enqueue('quick', '{"what": "after catcher", "seconds": 0.3}'), 'completed 1', 'the next job is not hit');
 
-# one that goes on is ended with its process
+# a handler that continues is terminated with its process
 $node->safe_psql('postgres', q{SELECT jobq.alter_job_type('stubborn', max_attempts => 1)});
 my $pid = $node->safe_psql('postgres', q{SELECT pid FROM done WHERE what = 'after catcher'});
 my $began = $node->safe_psql('postgres', 'SELECT clock_timestamp()');
@@ -109,7 +110,7 @@ is($node->safe_psql('postgres', "SELECT jobq.cancel_job('$running', 'enough')"),
 ends($running, 'cancelled 1', 'it is cancelled');
 is(message($running), 'enough', 'for the reason given');
 
-# a cancel by somebody who does not know the job: once it is run again at no charge
+# a cancel signal from outside: the first time the job runs again at no charge
 $running = enqueue('sleeper', '{"what": "stray", "seconds": 1}', q{, timeout => '0'});
 wait_status($node, 'postgres', $running, 'running', 'a job runs');
 $node->safe_psql('postgres', q{SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE backend_type = 'jobq sql worker'});

@@ -1,5 +1,5 @@
-# What a handler leaves for the commit runs inside its attempt: as its role, within its timeout, open to a cancel.  What it
-# leaves in the session reaches neither the next job nor the caller of run_inline.
+# Work that a handler defers to the commit runs inside its attempt: as its role, within its timeout, open to a cancel.
+# Session state of a handler reaches neither the next job nor the caller of run_inline.
 
 use strict;
 use warnings;
@@ -35,7 +35,7 @@ BEGIN
   RETURN app.note('seized');
 END $$;
 CREATE TABLE app.deferred (n int);
--- DECLARE alone is PL/pgSQL's own word
+-- DECLARE by itself is a keyword of PL/pgSQL
 CREATE FUNCTION app.declares() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   EXECUTE 'DECLARE c CURSOR WITH HOLD FOR SELECT pg_sleep(600)';
@@ -43,7 +43,7 @@ BEGIN
 END $$;
 CREATE CONSTRAINT TRIGGER late AFTER INSERT ON app.deferred DEFERRABLE INITIALLY DEFERRED
   FOR EACH ROW EXECUTE FUNCTION app.declares();
--- a result that is stored out of line, in a table of the handler's
+-- a result that is stored out of line, in a table of the handler
 CREATE FUNCTION app.returns(p jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
 BEGIN
   CREATE TEMP TABLE theirs AS SELECT to_jsonb(string_agg(md5(n::text), '')) AS j FROM generate_series(1, 1000) n;
@@ -62,7 +62,7 @@ sub quoted
 	return join ', ', map { my $s = $_; $s =~ s/'/''/g; "'$s'" } @_;
 }
 
-# Its payload: those statements.
+# Returns the statements as a payload.
 sub enqueued
 {
 	my ($args, @statements) = @_;
@@ -116,7 +116,7 @@ ends(sql('SELECT ' . enqueued('', "DO \$\$ BEGIN EXECUTE 'DECLARE c CURSOR WITH 
 ends(sql('SELECT ' . enqueued('', 'DECLARE d CURSOR WITH HOLD FOR SELECT app.does(\'["DECLARE c CURSOR WITH HOLD FOR SELECT app.seize()"]\')')),
 	'error 1 42501', 'a cursor that a cursor declares is run, too');
 
-# many in one batch: each finds the session as the first has found it
+# many in one batch: each finds the session in the same state as the first
 sql('TRUNCATE app.ledger');
 sql("SELECT jobq.enqueue_many('does', array_agg(to_jsonb(ARRAY[" . quoted('DECLARE c CURSOR FOR SELECT 1', 'DECLARE h CURSOR WITH HOLD FOR SELECT app.note(\'x\')')
 	  . "]::text[]))) FROM generate_series(1, 200)");
@@ -127,7 +127,7 @@ is(sql(q{SELECT string_agg(DISTINCT concat_ws(' ', error_code, error_msg), ', ')
 
 # ---------- run_inline ----------
 
-# A session of a superuser: things of its own, then handlers that touch them.
+# A session of a superuser: its own objects and settings, then handlers that change them.
 my $session = $node->background_psql('postgres', on_error_stop => 0);
 $session->query_safe(q{LISTEN mine; PREPARE mine AS SELECT 1; CREATE TEMP TABLE mine (n int);
   CREATE TEMP TABLE note (n int); GRANT ALL ON mine TO PUBLIC;
@@ -196,7 +196,7 @@ inline('completed', 'SET', q{SET work_mem = '1234kB'}, q{SET LOCAL work_mem = '1
 session_is('SHOW work_mem', '4MB', 'the caller has its settings');
 inline('error 42501', 'SET ROLE is refused', 'SET ROLE postgres');
 
-# the path names are looked up under
+# the search_path for names
 sub path_is
 {
 	my ($expected, $what) = @_;

@@ -1,4 +1,4 @@
-# Cancels of running and waiting jobs beside 2,000 short ones: a cancel hits the job that it names, or nothing.
+# Cancels of running and waiting jobs beside 2,000 short ones: a cancel reaches the named job, or none.
 
 use strict;
 use warnings;
@@ -31,7 +31,7 @@ BEGIN
 END $$;
 SELECT jobq.create_job_type('short', 'short(jsonb)', max_attempts => 1);
 SELECT jobq.create_job_type('obstinate', 'obstinate(jsonb)', max_attempts => 1);
--- Cancels what runs just now and may be cancelled, and every second time one that waits, until told to stop.
+-- Cancels the running jobs that may be cancelled, and every second time a waiting one, until told to stop.
 CREATE PROCEDURE cancel_around(worker int) LANGUAGE plpgsql AS $$
 DECLARE
   victim uuid;
@@ -85,9 +85,9 @@ cmp_ok($running, '>=', 2, 'and some while they ran');
 is(scalar_of(q{SELECT count(*) FROM jobq.jobs j WHERE status = 'cancelled' AND NOT EXISTS (SELECT FROM asked a WHERE a.id = j.id AND said)}),
 	0, 'no job was cancelled for another one');
 is(scalar_of(q{SELECT count(*) FROM jobq.jobs j WHERE NOT EXISTS (SELECT FROM asked a WHERE a.id = j.id)
-	AND (status <> 'completed' OR attempts <> 1)}), 0, 'whoever was not asked for is completed, in one attempt');
+	AND (status <> 'completed' OR attempts <> 1)}), 0, 'all other jobs are completed, in one attempt');
 is(scalar_of(q{SELECT string_agg(DISTINCT status::text, ' ') FROM jobq.jobs WHERE status NOT IN ('completed', 'cancelled')}),
-	'', 'and nobody ended otherwise');
+	'', 'and no job ended otherwise');
 is(scalar_of(q{SELECT count(*) FROM jobq.events WHERE type IN ('failed', 'dead', 'retry_scheduled')}), 0, 'no attempt failed');
 is(scalar_of(q{SELECT count(*) FROM asked a LEFT JOIN jobq.jobs j USING (id)
 	WHERE j.status = 'cancelled' AND (j.error_msg IS NULL OR j.error_msg NOT LIKE 'by %')}), 0, 'each has the reason that was given');
@@ -98,7 +98,7 @@ is(scalar_of('SELECT count(*) || \' \' || count(DISTINCT n) FROM ledger'),
 is(scalar_of('SELECT count(*) FROM jobq.jobs'), JOBS, 'and none is missing');
 $node->stop;
 
-# ---------- a cancel that meets the next wait of its job, while the only worker is busy ----------
+# ---------- a cancel that arrives when its job waits again, while the only worker is busy ----------
 
 my $lone = jobq_server('lone', 'jobq.max_sql_workers = 1');
 $lone->start;

@@ -1,4 +1,4 @@
-# The maintenance process: partitions when they are needed, and no waiting for who holds a lock.
+# The maintenance process: it creates partitions when they are needed, and never waits for a lock holder.
 
 use strict;
 use warnings;
@@ -18,13 +18,13 @@ my $id = $node->safe_psql('postgres', "SELECT jobq.enqueue('sleeper')");
 wait_status($node, 'postgres', $id, 'completed', 'the first job finds one');
 cmp_ok($node->safe_psql('postgres', $partitions), '>', 0, 'there it is');
 wait_for_sql($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'jobq maintenance'",
-	'whoever made it has left');
+	'its creator has left');
 is($node->safe_psql('postgres', "SELECT DISTINCT pg_get_userbyid(relowner) FROM pg_class"
 		  . " WHERE oid IN (SELECT inhrelid FROM pg_inherits WHERE inhparent = 'jobq.history'::regclass)"),
 	$node->safe_psql('postgres', "SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = 'jobq.queue'::regclass"),
 	'it belongs to the owner of the tables');
 
-# Somebody holds the parent: who needs no new partition is not held up, who does runs once it is free.
+# A session locks the parent: jobs without need of a new partition run, others run once the lock is free.
 my $holder = $node->background_psql('postgres');
 $holder->query_safe('BEGIN; LOCK TABLE jobq.history IN SHARE UPDATE EXCLUSIVE MODE');
 my $rare = $node->safe_psql('postgres', "SELECT jobq.enqueue('sleeper', keep_completed => '1000 days')");

@@ -1,5 +1,4 @@
-# The disk watch: every level and what follows from it.  The limits move, not the disks, so that each level can be
-# reached on any machine.
+# The disk watch: every level and its effects.  The test moves the limits, so each level can be reached on any machine.
 
 use strict;
 use warnings;
@@ -27,7 +26,7 @@ sub disk
 	return JSON::PP->new->decode($node->safe_psql('postgres', q{SELECT jobq.health()->'checks'->'disk'}));
 }
 
-# Moves a limit, or all back; returns when the data directory has been measured anew and has that level.
+# Moves a limit, or all back; returns when the data directory has been measured again and has that level.
 sub wait_level
 {
 	my ($level, @settings) = @_;

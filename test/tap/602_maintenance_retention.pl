@@ -1,4 +1,4 @@
-# Retention as the processes do it, and the number of dead letters after everything that can happen to a transaction.
+# Retention by the processes, and the number of dead letters after every possible end of a transaction.
 
 use strict;
 use warnings;
@@ -18,7 +18,7 @@ SELECT jobq.create_job_type('all', 'work(jsonb)', max_attempts => 1);
 END
 wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 
-# The chores are done once a minute, and after a reload.
+# Housekeeping runs once a minute, and after a reload.
 sub chores
 {
 	$node->reload;
@@ -35,7 +35,7 @@ wait_for_sql($node, "SELECT ($kept) = 'all completed 100, all error 100, few com
 is($node->safe_psql('postgres', q{SELECT count(*) FROM (SELECT FROM jobq.history h JOIN jobq.job_types t ON t.id = type_id WHERE counted <> (name = 'few')) h}),
 	0, 'only rows of types with a number are marked');
 
-# a type that keeps none is answered from memory
+# the outcome of a type that keeps no jobs comes from memory
 $node->safe_psql('postgres', q{SELECT jobq.create_job_type('none', 'work(jsonb)', max_attempts => 1, options => '{"keep_completed_count": 0, "keep_dead_count": 0}')});
 my $none = $node->safe_psql('postgres', q{SELECT jobq.enqueue('none')});
 wait_for_sql($node, "SELECT status = 'completed' AND result IS NULL FROM jobq.wait_for('$none')", 'how a job ended that was not kept');
@@ -43,7 +43,7 @@ $none = $node->safe_psql('postgres', q{SELECT jobq.enqueue('none', '{"fail": tru
 wait_for_sql($node, "SELECT status = 'error' FROM jobq.wait_for('$none')", 'also one that failed');
 is($node->safe_psql('postgres', "SELECT count(*) FROM jobq.jobs WHERE job_type = 'none'"), 0, 'neither is there');
 
-# an option that comes later, over several partitions
+# an option that is set later, over several partitions
 $node->safe_psql('postgres', q{SELECT jobq.enqueue('all', keep_completed => (n || ' days')::interval) FROM generate_series(1, 20) n});
 wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'more have run');
 $node->safe_psql('postgres', q{SELECT jobq.alter_job_type('all', options => '{"keep_completed_count": 7}')});
@@ -51,7 +51,7 @@ chores();
 wait_for_sql($node, "SELECT ($kept) = 'all completed 7, all error 100, few completed 5, few error 3'", 'older ones count as well');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM jobq.jobs WHERE job_type = 'all' AND completed_at IS NOT NULL AND payload = '{}'}), 7, 'the newest have stayed');
 
-# a table in use is left alone
+# a table in use is skipped
 my $holder = $node->background_psql('postgres');
 $holder->query_safe('BEGIN; LOCK TABLE jobq.dead_letters IN SHARE MODE');
 my $held = $node->safe_psql('postgres', q{SELECT jobq.enqueue('all')});

@@ -1,4 +1,4 @@
-# The queue's files stay small whoever holds the horizon; no snapshot loses a row, nobody a job by it.
+# The queue's files stay small under any holder of the horizon; no snapshot loses a row, and no job is lost.
 
 use strict;
 use warnings;
@@ -10,7 +10,7 @@ use Test::More;
 
 my $mb = 1024 * 1024;
 my $node = jobq_server('compaction', "jobq.compact_threshold = '1MB'", 'log_min_messages = debug1', 'autovacuum = off',
-	'wal_sender_timeout = 0', 'fsync = off');	# how long a disk takes under the table's lock is not asked here
+	'wal_sender_timeout = 0', 'fsync = off');	# the duration of disk writes under the table's lock is not tested here
 $node->start;
 $node->safe_psql('postgres', <<'END');
 CREATE EXTENSION jobq;
@@ -29,14 +29,14 @@ CREATE FUNCTION noise(bytes int) RETURNS text LANGUAGE sql AS
 END
 sleeper_types($node, 'postgres');
 
-# Jobs that wait all the time, beside those that come and go
+# Jobs that wait all the time, beside jobs that end
 $node->safe_psql('postgres', "SELECT count(jobq.enqueue('waits', jsonb_build_object('n', i, 'text',"
 	  . " noise(CASE WHEN i % 10 = 0 THEN 8000 ELSE 32 END)), concurrency_key => CASE WHEN i % 2 = 0 THEN 'k' || i % 7 END))"
 	  . ' FROM generate_series(1, 200) i');
 
 sub value { return $node->safe_psql('postgres', $_[0]); }
 
-# As many jobs as that, in transactions of 2,000.
+# Enqueues that many jobs, in transactions of 2,000.
 sub run_jobs
 {
 	my ($n) = @_;
@@ -50,14 +50,14 @@ sub sound
 {
 	my ($what) = @_;
 
-	value('VACUUM jobq.queue');		# so that even what it would do is done
+	value('VACUUM jobq.queue');		# so that no dead row is left that VACUUM could remove
 	is(value("SELECT count(*) FROM verify_heapam('jobq.queue') UNION ALL"
 			  . " SELECT count(bt_index_check(indexrelid, true)) - 5 FROM pg_index WHERE indrelid = 'jobq.queue'::regclass"),
 		"0\n0", "$what: table and indexes are sound");
-	return is(value("SELECT count(DISTINCT payload->>'n') FROM jobq.queue WHERE payload ? 'n'"), 200, "$what: who waits is there");
+	return is(value("SELECT count(DISTINCT payload->>'n') FROM jobq.queue WHERE payload ? 'n'"), 200, "$what: the waiting jobs are there");
 }
 
-# A session that holds something until it quits.
+# Returns a session that runs the statements and stays open.
 sub holds
 {
 	my ($sql, $db) = @_;
@@ -67,7 +67,7 @@ sub holds
 	return $session;
 }
 
-# What a snapshot sees, read without keeping the table's lock.
+# Reads the rows of a snapshot without keeping the table's lock.
 sub rows_of
 {
 	my ($snapshot) = @_;
@@ -76,7 +76,8 @@ sub rows_of
 		  . ' COPY jobq.queue TO STDOUT; COMMIT');
 }
 
-# Jobs for twice the bound and more; what they leave may be used again each time, and never outgrows it.
+# Runs jobs for twice the bound and more; each round may reuse the space of the last, and the size never exceeds the
+# bound.
 sub stays_small
 {
 	my ($holder, $relation) = @_;
@@ -92,7 +93,7 @@ sub stays_small
 	return sound($holder);
 }
 
-# Whoever holds it just as long does so for a moment.
+# A holder of exactly that duration does not count.
 sub holder_is
 {
 	my ($pattern) = @_;
@@ -100,7 +101,7 @@ sub holder_is
 	return wait_for_sql($node, "SELECT jobq.health() #>> '{checks,horizon,holder}' LIKE '$pattern'", 'health names it');
 }
 
-# --- who holds the horizon, but can't read what is dead
+# --- holders of the horizon that can't read the dead rows
 
 my $holder = holds('BEGIN; SELECT pg_current_xact_id()');
 stays_small('an idle transaction');
@@ -122,7 +123,7 @@ stays_small("another database's transaction");
 $holder->quit;
 
 value("SELECT pg_create_physical_replication_slot('standby')");
-value("ALTER SYSTEM SET jobq.compact_beyond_horizon = 'on'; SELECT pg_reload_conf(); SELECT jobq.reload()");	# auto would keep what it needs
+value("ALTER SYSTEM SET jobq.compact_beyond_horizon = 'on'; SELECT pg_reload_conf(); SELECT jobq.reload()");	# auto would keep rows that the standby needs
 $node->backup('base');
 my $standby = PostgreSQL::Test::Cluster->new('compaction_standby');
 $standby->init_from_backup($node, 'base', has_streaming => 1);
@@ -142,7 +143,8 @@ is($standby->safe_psql('postgres', 'SELECT count(*), min(id::text) FROM jobq.que
 	value('SELECT count(*), min(id::text) FROM jobq.queue'), 'the standby has the same rows');
 is($standby->safe_psql('postgres', "SELECT count(*) FROM (SELECT bt_index_check(indexrelid, true) FROM pg_index"
 		  . " WHERE indrelid = 'jobq.queue'::regclass) i"), 5, 'and sound indexes');
-# One that runs, too: a session there that has read the queue gets an error before it could miss a row, feedback or no feedback.
+# Also a running one: a session there that has read the queue gets an error before it misses a row, with or without
+# feedback.
 value("SELECT count(jobq.enqueue('waits', tenant => 's')) FROM generate_series(1, 100)");
 $standby->append_conf('postgresql.conf', 'max_standby_streaming_delay = 0');
 $standby->reload;
@@ -160,7 +162,7 @@ $standby->stop;
 value("SELECT pg_drop_replication_slot('standby')");
 value('ALTER SYSTEM RESET jobq.compact_beyond_horizon; SELECT pg_reload_conf(); SELECT jobq.reload()');
 
-# --- a handler always runs: nobody gets the table for himself
+# --- a handler always runs: no process gets an exclusive lock of the table
 
 foreach my $i (0 .. 5)
 {
@@ -168,7 +170,7 @@ foreach my $i (0 .. 5)
 }
 stays_small('handlers that overlap', 'jobq.queue');
 
-# --- who may read what is dead: grows, and is given back
+# --- holders that may read the dead rows: the queue grows, and shrinks afterwards
 
 $holder = holds('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM jobq.queue');
 my $before = value('SELECT size()');
@@ -198,7 +200,7 @@ $holder->quit;
 
 # --- dumps beside compaction and load restore what their snapshot saw, row-exact
 
-value("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'held'");	# so that the server's horizon is not what saves it
+value("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'held'");	# so that the server's horizon does not protect the rows
 my @here = ('--host', $node->host, '--port', $node->port);
 my $script = PostgreSQL::Test::Utils::tempdir() . '/load.sql';
 append_to_file($script, "SET lock_timeout = '60s';\nSELECT count(jobq.enqueue('nothing')) FROM generate_series(1, 20);\n"
@@ -221,11 +223,11 @@ foreach my $i (1 .. 4)
 	my $file = value($rewrites);
 	my $dump = PostgreSQL::Test::Utils::tempdir() . "/dump$i.sql";
 
-	wait_for_sql($node, "SELECT pg_relation_filenode('jobq.queue') <> $file", "dump $i: the table is written anew");
+	wait_for_sql($node, "SELECT pg_relation_filenode('jobq.queue') <> $file", "dump $i: the table is rewritten");
 	command_ok([ 'pg_dump', @here, "--snapshot=$snapshot", "--file=$dump", 'postgres' ], "dump $i: is taken");
 	is_deeply([ rows_of($snapshot) ], \@rows, "dump $i: another session sees what it saw before");
 	is(value("SELECT count(*) FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock'"), 0,
-		"dump $i: nobody waits for a lock that others would queue behind");
+		"dump $i: no process waits for a lock that would block others");
 	$holder->quit;
 	value("CREATE DATABASE copy$i");
 	command_ok([ 'psql', '--no-psqlrc', '--quiet', '--set=ON_ERROR_STOP=1', '--output=/dev/null', @here, "--file=$dump", "copy$i" ],

@@ -1,4 +1,4 @@
-# Who reads the queue beside compaction: whoever copies it by the server's horizon, imported snapshots, a standby.
+# Readers of the queue beside compaction: commands that copy it by the server's horizon, imported snapshots, a standby.
 
 use strict;
 use warnings;
@@ -24,7 +24,7 @@ wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 
 sub value { return $node->safe_psql('postgres', $_[0]); }
 
-# A session that holds something until it quits.
+# Returns a session that runs the statements and stays open.
 sub holds
 {
 	my ($sql, $of) = @_;
@@ -43,7 +43,7 @@ sub sound
 		"0\n0", "$what: table and indexes are sound");
 }
 
-# --- dead versions of large payloads under a held horizon: nothing that stays points at what goes
+# --- dead versions of large payloads under a held horizon: no remaining row points at removed ones
 
 my $toast = "SELECT pg_relation_size(reltoastrelid) FROM pg_class WHERE oid = 'jobq.queue'::regclass";
 value("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'hold'");
@@ -60,7 +60,7 @@ foreach my $round (1 .. 3)
 }
 cmp_ok(value($toast), '<', 2_500_000, 'what earlier payloads took is used again');
 
-# A page that somebody reads is left alone, and so is what its dead rows point at.
+# A page pinned by a reader is skipped, and so are the TOAST values of its dead rows.
 my $cursor = holds("BEGIN; DECLARE c CURSOR FOR SELECT id FROM jobq.queue; FETCH 1 FROM c");
 value("SELECT count(jobq.alter_job(id, payload => jsonb_build_object('n', payload->'n', 'text', noise(32000)))) FROM jobq.jobs");
 $cursor->quit;
@@ -90,7 +90,7 @@ foreach my $hand (1 .. 5)
 	$snapshot = $next->query_safe('SELECT pg_export_snapshot()');
 	$first->quit;
 	$first = $next;
-	# it sleeps between two looks at the snapshots, unless its time is up
+	# it sleeps between two checks of the snapshots, until its time limit
 	wait_for_sql($node, sprintf('SELECT %s > 3 + %s OR state <> \'active\' FROM pg_stat_activity WHERE pid = %s',
 			slept(), value('SELECT ' . slept()), $compacting), "compact() looks again while hand $hand has it");
 }
@@ -102,7 +102,7 @@ $first->quit;
 value('SELECT jobq.compact()');
 like(slurp_file($node->logfile), qr/jobq compaction: swept, [1-9]\d* dead rows removed/, 'and then they go');
 
-# --- a standby with feedback: who reads something else there is not disturbed, though the primary's horizon is held
+# --- a standby with feedback: readers of other tables there are not cancelled, though the primary's horizon is held
 
 value("ALTER SYSTEM SET jobq.compact_beyond_horizon = 'on'; SELECT pg_reload_conf(); SELECT jobq.reload()");
 $node->backup('base');
@@ -129,7 +129,7 @@ is(value("SELECT pg_relation_size('jobq.queue') < 4000000"), 't', 'the queue sta
 is($unrelated->query_safe('SELECT n FROM unrelated'), 1, 'a session that reads another table goes on');
 eval { $concerned->query('SELECT count(*) FROM jobq.queue') };
 like(slurp_file($standby->logfile), qr/due to conflict with recovery|snapshot is too old to read jobq\.queue/, 'one that has read the queue never reads what lacks a row');
-# it may meet the next sweep, whose lock waits for nobody here
+# it may coincide with the next sweep, which waits for no lock
 ok($standby->poll_query_until('postgres', 'SELECT count(*) = 0 FROM jobq.queue'), 'a new one reads it: the lock was let go');
 $unrelated->quit;
 $concerned->{run}->kill_kill;

@@ -1,4 +1,4 @@
-# Compaction and standbys, as it is set by default: a session there sees all rows of its snapshot, or an error.
+# Compaction and standbys, by default: a session there sees all rows of its snapshot, or gets an error.
 
 use strict;
 use warnings;
@@ -14,13 +14,13 @@ sub value { return $node->safe_psql('postgres', $_[0]); }
 
 hold_horizon($node);
 
-# --- no standby: the held horizon keeps nothing
+# --- no standby: the held horizon keeps no dead row
 
 my $from = -s $node->logfile;
 work_off($node, 3000, sub { });
 like(slurp_file($node->logfile, $from), $rows_removed, 'a server by itself removes rows beyond its own horizon');
 
-# --- a standby with feedback: nothing that its sessions need goes
+# --- a standby with feedback: no row that its sessions need is removed
 
 my $standby = standby_of($node, 'feedback', { has_streaming => 1 }, 'hot_standby_feedback = on');
 wait_for_sql($node, 'SELECT count(backend_xmin) = 1 FROM pg_stat_replication', 'it feeds back');
@@ -39,7 +39,7 @@ is(answer($reader, $every_job), '3000 00000', 'feedback: so has the first read a
 is(answer($saver, $every_job), '3000 00000', 'feedback: and one after a savepoint was rolled back');
 $_->quit foreach $reader, $saver, $exporter;
 
-# Dumps while jobs run.  The lock of a rewrite cancels one there when it has waited for so long.
+# Dumps while jobs run.  The lock of a rewrite cancels a dump there after that wait.
 sub delay_conflicts
 {
 	my ($value) = @_;

@@ -60,7 +60,7 @@ work_off($node, 3000, sub
 		$copying->query_until(qr/started/, "\\echo started\nCOPY jobq.queue TO '$pipe';\n\\echo state :SQLSTATE\n");
 		wait_for_sql($standby, "SELECT count(*) = 1 FROM pg_stat_activity a JOIN pg_locks l USING (pid) WHERE a.state = 'active'"
 			  . " AND a.query LIKE 'COPY jobq.queue TO %' AND l.relation = 'jobq.queue'::regclass AND a.backend_xmin IS NOT NULL",
-			'a COPY has its snapshot, and waits for who reads its file');
+			'a COPY has its snapshot, and waits for the reader of its file');
 	});
 caught_up($node, $_) foreach $standby, $cascaded;
 like(slurp_file($node->logfile), qr/swept, [1-9]\d* dead rows removed/, 'the primary has removed rows beyond its horizon');
@@ -96,7 +96,7 @@ $_->quit foreach $exporter, $other, $holder;
 is(answer(session($standby, $takes_snapshot), $every_job), '3000 00000', 'a new session has every job');
 is(dumped($standby, $node, 'dump'), '3000|3000', 'so has a new dump');
 
-# --- dumps while jobs run and rows go: complete, or failed
+# --- dumps while jobs run and rows are removed: complete, or failed
 
 my $compactor = compacts_all_the_time($node);
 foreach my $i (1 .. 4)
@@ -140,7 +140,7 @@ is($node->safe_psql('dump', 'SELECT last_value FROM jobq.fence'), 0, 'a fence is
 isnt(value('SELECT last_value FROM jobq.fence'), 0, 'where it was raised');
 my $reader = session($node, $takes_snapshot);
 value('SELECT jobq.compact()');
-like(answer($reader, $every_job), qr/ 00000$/, 'and stops nobody on the primary itself');
+like(answer($reader, $every_job), qr/ 00000$/, 'and blocks no session on the primary itself');
 $reader->quit;
 
 value("ROLLBACK PREPARED 'held'");

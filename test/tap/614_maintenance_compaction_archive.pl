@@ -1,4 +1,5 @@
-# Compaction and standbys that are fed from files: the primary's archive, which shows, or copies of its WAL, which don't.
+# Compaction and standbys fed from files: the primary's archive, which the primary knows, or copies of its WAL, which it
+# does not.
 
 use strict;
 use warnings;
@@ -32,7 +33,7 @@ archived($standby);
 is(answer($reader, $every_job), '3000 00000', 'archive, auto: the first read after the sweep has every job');
 $reader->quit;
 
-# --- with the administrator's word they go, and the fence is there
+# --- with the administrator's setting they are removed, and the fence is written
 
 set_beyond($node, 'on');
 $node->safe_psql('postgres', 'TRUNCATE ran');
@@ -73,14 +74,14 @@ my $caller = $compactor->query_safe('SELECT pg_backend_pid()');
 my $file = $node->safe_psql('postgres', "SELECT pg_relation_filenode('jobq.queue')");
 $compactor->query_until(qr/started/, "\\echo started\nSELECT jobq.compact();\n");
 wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE query = 'jobq: writing jobq.queue anew'", 'a rewrite waits for the table');
-$node->safe_psql('postgres', "SELECT pg_terminate_backend($caller, 60000)");	# whose snapshot would keep the rows
+$node->safe_psql('postgres', "SELECT pg_terminate_backend($caller, 60000)");	# its snapshot would keep the rows
 caught_up($node, $standby);
 $reader = session($standby, $takes_snapshot);
 $node->safe_psql('postgres', "SELECT jobq.cancel_jobs('note')");
 $holder->query_safe('COMMIT');
 wait_for_sql($node, "SELECT pg_relation_filenode('jobq.queue') <> $file", 'the table is written anew');
 caught_up($node, $standby);
-is(answer($reader, $every_job), 'terminated', 'a session whose rows the rewrite left behind is cancelled');
+is(answer($reader, $every_job), 'terminated', 'a session is cancelled when the rewrite dropped rows of its snapshot');
 $reader->{run}->kill_kill;
 is($standby->safe_psql('postgres', $every_job), 3000, 'a new session has every job');
 

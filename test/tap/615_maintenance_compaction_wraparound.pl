@@ -1,4 +1,5 @@
-# Compaction and a standby while 32-bit transaction ids begin anew: conflicts, the fence and the horizon compare full ones.
+# Compaction and a standby at the wraparound of 32-bit transaction ids: conflicts, the fence and the horizon compare
+# full ones.
 
 use strict;
 use warnings;
@@ -13,7 +14,7 @@ my $node = jobq_primary('primary', "jobq.compact_beyond_horizon = 'on'");
 
 sub value { return $node->safe_psql('postgres', $_[0]); }
 
-# Takes that many xids.
+# Consumes that many xids.
 sub burn
 {
 	my ($n) = @_;

@@ -39,7 +39,7 @@ sub cancelled_jobs
 	return value("SELECT jobq.cancel_jobs('waits', 't')");
 }
 
-# A cursor that stands in the index on ids, and pins its page.
+# A cursor in the index on ids that pins a page.
 sub index_cursor
 {
 	return session($node, "BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off;"
@@ -76,7 +76,7 @@ $cursor->quit;
 cleaned('when the cursor is closed');
 value('DROP INDEX jobq.owner_early');
 
-# --- what others do between the steps
+# --- actions of other sessions between the steps
 
 my %between = (
 	'a concurrent index' => 'CREATE INDEX CONCURRENTLY owner_late ON jobq.queue (id, priority)',
@@ -95,7 +95,7 @@ foreach my $what (sort keys %between)
 	$cursor->quit;
 	$other->query_until(qr/done/, '');
 	$other->quit;
-	value("SELECT count(jobq.enqueue('waits')) FROM generate_series(1, 700)");	# where others were, if there is room
+	value("SELECT count(jobq.enqueue('waits')) FROM generate_series(1, 700)");	# in the space of removed rows, if there is any
 	cleaned($what);
 }
 

@@ -1,5 +1,5 @@
-# Compaction's horizon and its limits: portals of the calling session, subtransactions, statistics, what an owner's ALTER
-# may have done to the table, and how long a rewrite may last.
+# Compaction's horizon and its limits: portals of the calling session, subtransactions, statistics, an owner's ALTER of
+# the table, and the duration of a rewrite.
 
 use strict;
 use warnings;
@@ -21,10 +21,10 @@ END
 
 sub value { return $node->safe_psql('postgres', $_[0]); }
 
-# The same, and the statistics have it before the next session begins.
+# The same, and waits until the statistics contain it.
 sub counted { return value("$_[0]; SELECT pg_stat_force_next_flush()"); }
 
-# $waits jobs that stay, $gone others that are cancelled; their row versions are as large as that.
+# $waits jobs that stay, $gone others that are cancelled; each row version has that size.
 sub queue_of
 {
 	my ($waits, $gone, $bytes) = @_;
@@ -59,7 +59,7 @@ sub connect_raw
 	return $socket;
 }
 
-# Types of the messages up to the first of that type.
+# Returns the types of the messages up to the first of the given type.
 sub answers
 {
 	my ($socket, $until) = @_;
@@ -154,7 +154,7 @@ my $before = value($file);
 value('CREATE INDEX by_hash ON jobq.queue USING hash (id)');
 value('CREATE INDEX by_range ON jobq.queue USING brin (id)');
 value('SELECT jobq.compact()');
-isnt(value($file), $before, 'the table is written anew beside other indexes on the ids');
+isnt(value($file), $before, 'the table is rewritten beside other indexes on the ids');
 sound($node, 'other indexes');
 value('DROP INDEX jobq.by_hash; DROP INDEX jobq.by_range');
 

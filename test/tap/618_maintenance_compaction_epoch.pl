@@ -27,7 +27,7 @@ sub jobs_run
 	return wait_status($node, $db // 'postgres', $id, 'completed', "$what: a job runs");
 }
 
-# Dead rows that runs have removed since that place in the log.
+# The number of dead rows removed since that position in the log.
 sub removed
 {
 	my ($from) = @_;
@@ -44,7 +44,7 @@ jobs_run('after half of the ids');
 advance_to($node, 2**32 - 3000);
 jobs_run('before 2^32');
 
-# What holds the server's horizon, a snapshot, an overflow, and rows that are deleted on both sides of 2^32
+# A holder of the server's horizon, a snapshot, an overflow, and rows deleted on both sides of 2^32
 value("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'held'");
 my $overflow = session($node, 'BEGIN; SELECT subtransactions(100)');
 value("SELECT count(jobq.enqueue('waits', tenant => (i % 3)::text)) FROM generate_series(1, 900) i");
@@ -84,7 +84,7 @@ $node->safe_psql('later', 'CREATE EXTENSION jobq;'
 	  . " CREATE FUNCTION nothing(p jsonb) RETURNS void LANGUAGE sql AS ''; SELECT jobq.create_job_type('nothing', 'nothing(jsonb)')");
 wait_dispatcher($node, 'later', 'a dispatcher in a database from after 2^32');
 jobs_run('there', 'later');
-cmp_ok($node->safe_psql('later', 'SELECT max(self_xid::text::bigint) FROM jobq.home'), '>', 2**32, 'whose home is from after 2^32');
+cmp_ok($node->safe_psql('later', 'SELECT max(self_xid::text::bigint) FROM jobq.home'), '>', 2**32, 'and its home row is from after 2^32');
 $node->restart;
 wait_dispatcher($node, $_, "$_: the dispatcher runs again") foreach qw(postgres later);
 jobs_run('after a restart');

@@ -1,5 +1,5 @@
-# Compaction after REINDEX CONCURRENTLY.  The new index has no entry for what had died before, and a standby with feedback
-# may have a snapshot that sees it: a rewrite by that index would lose those rows.
+# Compaction after REINDEX CONCURRENTLY.  The new index has no entry for rows that were dead before, and a standby with
+# feedback may have a snapshot that sees them: a rewrite by that index would lose those rows.
 
 use strict;
 use warnings;

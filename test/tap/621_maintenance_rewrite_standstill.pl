@@ -1,6 +1,6 @@
 # A rewrite of the queue names the snapshots of standbys that it conflicts with before it locks the table.  Behind the lock,
 # a session with such a snapshot that asks for the table, and the replay that waits for this snapshot, would wait for each
-# other: with max_standby_streaming_delay = -1 for ever.
+# other: with max_standby_streaming_delay = -1 forever.
 
 use strict;
 use warnings;
@@ -16,7 +16,7 @@ my $standby = standby_of($node, 'standby', { has_streaming => 1 }, 'max_standby_
 
 sub value { return $node->safe_psql('postgres', $_[0]); }
 
-# A session of the standby with a snapshot that is older than the primary's horizon, but sees all that was removed as gone.
+# A session of the standby with a snapshot that is older than the primary's horizon, but sees no removed row.
 sub reader_before_horizon
 {
 	caught_up($node, $standby);
@@ -38,14 +38,14 @@ value('SELECT jobq.compact()');
 isnt(value($file), $before, 'the table is written anew');
 wait_for_sql($standby, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'startup'"
 	  . " AND wait_event = 'RecoveryConflictSnapshot'", 'the replay waits for the snapshot');
-is(answer($reader, $every_job), '300 00000', 'whose session reads the queue meanwhile');
+is(answer($reader, $every_job), '300 00000', 'its session reads the queue meanwhile');
 is($standby->safe_psql('postgres', "SET lock_timeout = '30s'; $every_job"), 300, 'and so does another one');
 $reader->quit;
 caught_up($node, $standby);
 is($standby->safe_psql('postgres', $file), value($file), 'when it has ended the new files are there');
 is($standby->safe_psql('postgres', $every_job), 300, 'with every job');
 
-# --- it doesn't: no session is cancelled in vain
+# --- the rewrite doesn't: no session is cancelled needlessly
 
 $standby->append_conf('postgresql.conf', 'max_standby_streaming_delay = 0');
 $standby->reload;

@@ -1,4 +1,4 @@
-# Exec types through the whole path: what a tool is given, and what becomes of what it does.
+# Exec types from end to end: the input of a tool, and the outcome of its actions.
 
 use strict;
 use warnings;
@@ -11,7 +11,7 @@ use Test::More;
 my $node = jobq_node('exec', "log_min_messages = 'log'");
 my $json = JSON::PP->new->allow_nonref;
 
-# ---------- what a tool gets ----------
+# ---------- input of a tool ----------
 
 my $show = tool('show', <<'END');
 #!/usr/bin/perl
@@ -194,7 +194,7 @@ is(length(run_job($node, define_tool($node, 'echo', ['cat']), qq({"x": "$big"}))
 define_tool($node, 'absent', [ tools() . '/absent' ], max_attempts => 1, options => q('{"output": "none"}'));
 $id = enqueue($node, 'absent');
 $node->poll_query_until('postgres', "SELECT count(*) > 0 FROM jobq.events WHERE job_id = '$id' AND type = 'paused'");
-# pending but for the moments of its tries
+# pending except during its tries
 ok($node->poll_query_until('postgres', "SELECT status = 'pending' AND attempts = 0 FROM jobq.jobs WHERE id = '$id'"),
 	'a missing program charges no attempt');
 like($node->safe_psql('postgres', 'SELECT jobq.health()'), qr/absent/, 'health says which type is paused');
@@ -211,7 +211,7 @@ ok($node->poll_query_until('postgres', "SELECT status = 'pending' AND attempts =
 $node->safe_psql('postgres', "SELECT jobq.cancel_job('$id')");
 is(finished($node, $id)->{status}, 'cancelled', 'it can be cancelled');
 
-# ---------- what it says on descriptor 3 ----------
+# ---------- messages on descriptor 3 ----------
 
 my $gate = tools() . '/gate';
 define_tool($node, 'talk', [ 'sh', '-c', <<'END', $gate ], options => q('{"output": "none"}'));

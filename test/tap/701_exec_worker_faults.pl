@@ -1,4 +1,4 @@
-# Exec jobs when a process dies or has to leave: nothing is lost, nothing is left, nobody is charged wrongly.
+# Exec jobs when a process dies or must leave: no job is lost, no process is left, no attempt is charged wrongly.
 
 use strict;
 use warnings;
@@ -13,7 +13,7 @@ my $pids = "$dir/pids";
 my @tools;						# processes that begin started last
 my $gate = "$dir/gate";
 
-# Says that it runs, then waits for a file; ignores TERM when told to.
+# Reports its start, then waits for a file; ignores TERM when told to.
 my $wait = tool('wait', <<'END');
 #!/bin/sh
 [ "$2" != stubborn ] || trap '' TERM
@@ -39,7 +39,7 @@ sub helper_pids
 	} map { m{/proc/(\d+)} } glob '/proc/[0-9]*';
 }
 
-# That many tools have really begun.
+# Waits until that many tools have begun.
 sub wait_for_lines
 {
 	my ($file, $n) = @_;
@@ -80,7 +80,7 @@ sub all_completed
 }
 
 my %common = (max_attempts => 3, backoff_base => "'1ms'", timeout => "'10min'");
-my $limit = 30;					# seconds: 2 for us, the rest for a machine that stands still; a tool that is waited for never ends
+my $limit = 30;					# seconds: 2 for jobq, the rest for a stalled machine; a tool that blocks never ends
 define_tool($node, 'wait', [ $wait, $dir ], %common, options => q('{"output": "none", "kill_grace": "1s"}'));
 define_tool($node, 'wait stubborn', [ $wait, $dir, 'stubborn' ], %common, options => q('{"output": "none"}'));
 

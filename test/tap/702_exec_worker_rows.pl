@@ -1,4 +1,4 @@
-# A tool's result finds its row, whatever happens to the row, the tables, or the type meanwhile.
+# A tool's result finds its row, after any change of the row, the tables, or the type meanwhile.
 
 use strict;
 use warnings;
@@ -107,7 +107,7 @@ $node->poll_query_until('postgres', "SELECT current_setting('jobq.tool_env_file'
 define_tool($node, 'secret', [ 'true' ], options => q('{"output": "none", "pass_env": ["TOKEN"]}'));
 like(run_job($node, 'secret')->{error_msg}, qr/could not open.*tool_env_file/, 'a missing jobq.tool_env_file fails the attempt');
 
-# ---------- many, with all kinds of ends ----------
+# ---------- many, with all kinds of outcomes ----------
 
 define_tool($node, 'mix', [ 'sh', '-c', '[ $(( $(od -An -N1 -tu1 /dev/urandom) % 4 )) = 0 ] && exit 1; echo null' ],
 	max_attempts => 20, backoff_base => "'1ms'", backoff_max => "'2ms'");
@@ -168,10 +168,10 @@ SKIP:
 		'tools are refused where the postmaster is process 1, and health says so');
 	is($node->safe_psql('postgres', "SELECT status, attempts FROM jobq.jobs WHERE id = '$job'"), 'pending|0', 'the job waits');
 	$node->safe_psql('postgres', 'ALTER SYSTEM SET jobq.allow_exec_under_pid1 = on');
-	$node->safe_psql('postgres', 'SELECT pg_reload_conf()');	# pg_ctl would signal our process 1
+	$node->safe_psql('postgres', 'SELECT pg_reload_conf()');	# pg_ctl would signal process 1 outside
 	ok($node->poll_query_until('postgres', "SELECT status = 'completed' FROM jobq.jobs WHERE id = '$job'"),
 		'jobq.allow_exec_under_pid1 lets it run');
-	# its PID as we see it: postmaster.pid has the one inside
+	# its PID outside of the namespace: postmaster.pid has the one inside
 	kill 'INT', split ' ', slurp_file("/proc/$unshare/task/$unshare/children");
 	close $server;
 	$unshare = undef;

@@ -1,5 +1,5 @@
-# Whatever dies while tools run: each job ends once with its own result, each start was charged or put
-# back, and no start is without its committed attempt.
+# Processes die while tools run: each job ends once with its own result, each start was charged or returned, and no
+# start is without its committed attempt.
 
 use strict;
 use warnings;
@@ -23,7 +23,7 @@ sub completed
 
 sub pid_of
 {
-	# one that leaves may still be there
+	# a leaving process may still be there
 	return $node->safe_psql('postgres',
 		"SELECT pid FROM pg_stat_activity WHERE backend_type = '$_[0]' ORDER BY backend_start DESC LIMIT 1");
 }

@@ -1,4 +1,4 @@
-# Claims of tools: durable before the tool starts, and taken up whatever the exec worker waited for meanwhile.
+# Claims of tools: durable before the tool starts, and handled after any wait of the exec worker.
 
 use strict;
 use warnings;
@@ -7,7 +7,7 @@ use ExecTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-# Nothing else writes the log of a commit that needn't be durable.
+# No other process writes the WAL of a commit that needn't be durable.
 my $node = jobq_node('exec_claims', 'synchronous_commit = off', "wal_writer_delay = '10s'", 'restart_after_crash = on');
 my $dir = tools();
 my $note = tool('note', <<"END");

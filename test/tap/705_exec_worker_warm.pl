@@ -1,4 +1,4 @@
-# Warm tools: instances that run one job after another.  And which limit a tool has hit.
+# Warm tools: instances that run one job after another.  And the limit that a tool has hit.
 
 use strict;
 use warnings;
@@ -15,7 +15,7 @@ sub answers
 	return "$done->{status} " . ($done->{error_code} // '-') . " $done->{attempts}";
 }
 
-# Does what the payload asks for; counts its jobs.
+# Acts as the payload says; counts its jobs.
 my $warm = tool('warm', <<'END');
 #!/usr/bin/perl
 use JSON::PP;
@@ -62,7 +62,7 @@ my $note = run_job($node, 'warm', '{"do": "note"}');
 is($note->{progress} + 0, 50, 'progress on descriptor 3');
 is($node->safe_psql('postgres', "SELECT message FROM jobq.events WHERE job_id = '$note->{id}' AND type = 'log'"), 'half', 'and events');
 
-# ---------- what it may answer ----------
+# ---------- answers ----------
 
 sub reply { my ($answer, $type) = @_; return run_job($node, $type // 'warm', qq({"answer": $answer})); }
 is(reply('{"result": null}')->{status}, 'completed', 'a result may be null');

@@ -38,6 +38,6 @@ SKIP:
 $node->stop;
 my $tries = 10 * $PostgreSQL::Test::Utils::timeout_default;
 my @left;
-Time::HiRes::usleep(100_000) while (@left = glob "$base/jobq-$sysid-*") && $tries-- > 0;	# the helper outlives it for a moment
+Time::HiRes::usleep(100_000) while (@left = glob "$base/jobq-$sysid-*") && $tries-- > 0;	# the helper ends slightly later
 is_deeply(\@left, [], 'the end of the server leaves none');
 done_testing();

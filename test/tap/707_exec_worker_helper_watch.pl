@@ -1,4 +1,4 @@
-# A helper that stands still is replaced, and what tools have done by then counts.
+# A helper that stops responding is replaced, and results of tools until then count.
 
 use strict;
 use warnings;
@@ -42,7 +42,7 @@ sub wait_for_file
 	return 0;
 }
 
-# ---------- all stand still, as in a virtual machine that is suspended: no reason to kill anything ----------
+# ---------- all processes stop, as in a suspended virtual machine: nothing is killed ----------
 
 define_tool($machine, 'wait', [ 'sh', '-c', 'echo $$ > "$0/wait.pid"; while [ ! -e "$0/gate" ]; do sleep 0.05; done', $dir ], %common);
 my $waits = enqueue($machine, 'wait');
@@ -81,7 +81,7 @@ is("$end->{status} $end->{attempts} $end->{runs}", 'completed 1 1', 'nothing is 
 unlike(slurp_file($machine->logfile), qr/jobq-helper with PID \d+ is/, 'no helper was killed');
 $machine->stop;
 
-# ---------- the server stops, and the helper stands still ----------
+# ---------- the server is stopped, and the helper does not respond ----------
 
 unlink "$dir/stopper.pids";
 $stopper = enqueue($node, 'stopper');
@@ -94,9 +94,9 @@ $node->start;
 $end = finished($node, $stopper);
 is("$end->{status} $end->{attempts} $end->{runs}", 'completed 1 2', 'its job runs again, uncharged');
 
-# ---------- worker and helper stand still while the worker stops its tools ----------
+# ---------- worker and helper stop responding while the worker stops its tools ----------
 
-# Ends while a child writes on to its stdout, so its end is told two seconds later.
+# Ends while a child still writes to its stdout, so the helper reports its end two seconds later.
 define_tool($node, 'large', [ 'perl', '-e', <<'END', $dir ], timeout => "'10min'", options => q('{"output": "text"}'));
 $| = 1;
 open my $f, '>', "$ARGV[0]/large.pid"; print $f $$; close $f;
@@ -122,7 +122,7 @@ ok(wait_for_file('stubborn.term'), 'the worker stops its tools');
 kill 'STOP', @still;
 select undef, undef, undef, 4;	# longer than shutdown_grace and the two seconds that the helper may take
 kill 'CONT', $worker;
-select undef, undef, undef, 0.3;	# the helper goes on later
+select undef, undef, undef, 0.3;	# the helper continues later
 kill 'CONT', @still;
 ok(wait_gone(@first), 'what has not ended is killed');
 tool('stubborn.gate', '');

@@ -1,4 +1,4 @@
-# A tool that can't be started is reported once, and tried again at times of its own.
+# A tool that can't be started is reported once, and retried on its own schedule.
 
 use strict;
 use warnings;
@@ -10,7 +10,7 @@ use Test::More;
 my $node = jobq_node('exec_missing');
 my $path = tools() . '/missing';
 
-# Psql's messages with SQLSTATEs.
+# Returns psql's messages with SQLSTATEs.
 sub messages
 {
 	my ($sql) = @_;
@@ -35,7 +35,7 @@ my $open = tool('open', "#!/bin/sh\n");
 chmod 0777, $open;
 like(messages("SELECT jobq.create_job_type('open', command => '{$open}')"), qr/WARNING:  58P01: .*may change it/, 'one that others may change');
 like(messages("SELECT jobq.create_job_type('no interpreter', command => '{" . tool('no-interpreter', "#!/no/such/shell\n") . "}')"),
-	qr/WARNING:  58P01: .*the interpreter in its first line does not exist/, 'one whose interpreter is not there');
+	qr/WARNING:  58P01: .*the interpreter in its first line does not exist/, 'one with a missing interpreter');
 unlike(messages("SELECT jobq.create_job_type('there', command => '{sh,-c,true}', options => '{\"output\": \"none\"}')"), qr/WARNING/, 'none of one that is there');
 
 # ---------- while it is missing ----------
@@ -91,7 +91,7 @@ ok($node->poll_query_until('postgres', "SELECT count(*) = 0 FROM jobq.queue"), '
 unlike(one('SELECT jobq.health()'), qr/missing/, 'health() is content');
 is(alerts('missing'), 2, 'there were two alerts in all') or diag one("SELECT string_agg(ts || ' ' || job_id || ' ' || error_msg, E'\n' ORDER BY ts) FROM jobq.alerts");
 
-# ---------- a tool that comes, and goes again ----------
+# ---------- a tool that is installed, and removed again ----------
 
 my $short = tool('short', "#!/bin/sh\n");
 define_tool($node, 'comes', [$short], options => q('{"output": "none"}'));

@@ -22,7 +22,7 @@ system('touch', $gate);
 is(run_job($node, 'waits')->{runs}, 1, 'a tool that has run');
 unlink $gate;
 
-# The helper stands still: rows are claimed, no tool starts.
+# The helper is stopped: rows are claimed, no tool starts.
 my $worker = one("SELECT pid FROM pg_stat_activity WHERE backend_type = 'jobq exec worker'");
 my ($helper) = grep { slurp_file("/proc/$_/comm") =~ /^jobq-helper/ && slurp_file("/proc/$_/stat") =~ /^\d+ \(.*\) \S $worker / }
   map { m{/proc/(\d+)/} } grep { -r } glob '/proc/[0-9]*/stat';
@@ -43,7 +43,7 @@ reaches($id{waits}, 'completed 1', 'nor more when it has ended');
 tool('missing', "#!/bin/sh\n");
 reaches($id{missing}, 'completed 1', 'one that can start at last has run once');
 
-# A warm tool's instance takes its next job without a word.
+# A warm tool's instance takes its next job without a message.
 is(run_job($node, 'warm')->{runs}, 1, 'a warm tool') foreach 1, 2;
 
 $node->stop;

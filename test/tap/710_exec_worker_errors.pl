@@ -1,4 +1,4 @@
-# What a tool says of its failure on descriptor 3, and the line of stderr that stands for it when it says nothing.
+# A tool's error message on descriptor 3, and the line of stderr that is used without one.
 
 use strict;
 use warnings;
@@ -11,7 +11,7 @@ use Test::More;
 $ENV{PGCLIENTENCODING} = 'UTF8';
 my $node = jobq_node('tool_errors');
 
-# Does what the payload says: lines for stderr and descriptor 3, then the exit code or signal.
+# Follows the payload: lines for stderr and descriptor 3, then the exit code or signal.
 my $says = tool('says', <<'TOOL');
 #!/usr/bin/perl
 use JSON::PP;
@@ -76,7 +76,7 @@ is($node->safe_psql('postgres', "SELECT DISTINCT data->>'stderr' FROM jobq.event
 $job = says('says', says => [ { error => 'x', details => {} } ]);
 is_deeply($job->{error_details}, {}, 'empty details');
 
-# ---------- when it is tried again ----------
+# ---------- retries ----------
 
 sub waits
 {
@@ -93,7 +93,7 @@ waits('2 hours', '2 hours', '2 hours', 'an interval');
 waits(1e9, '1000000000 s', '1000000000 s', 'the longest');
 is(summary(says('says', says => [ { error => 'now', retry_after => 0 } ], code => 2)), 'error 2 exit:2 now', 'at once');
 
-# ---------- lines that are bad ----------
+# ---------- invalid lines ----------
 
 foreach my $bad ({ error => 'x', retry_after => -1 }, { error => 'x', retry_after => 2e9 }, { error => 'x', retry_after => 'soon' },
 	{ error => 'x', retry_after => '-1 hour' }, { error => 'x', retry_after => '300000 years' }, { error => 7 }, { error => 'x', details => 'none' })
@@ -104,7 +104,7 @@ foreach my $bad ({ error => 'x', retry_after => -1 }, { error => 'x', retry_afte
 	is(remarks($job), '1 lines on descriptor 3 were malformed', "$text: the line is counted");
 }
 
-# ---------- where it is not the outcome ----------
+# ---------- outcomes other than the error ----------
 
 $job = says('says', says => [ { error => 'never mind', code => 'odd' } ], code => 0);
 is(summary($job), 'completed 1 - -', 'exit code 0 is success');

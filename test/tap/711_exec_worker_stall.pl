@@ -89,13 +89,13 @@ while (my $line = <STDIN>)
 TOOL
 define_tool($node, 'warm', [$warm], options => q('{"warm": 1, "stall": "3s"}'));
 my $pid = run_job($node, 'warm')->{result};
-sleep 3.5;						# what it does without a job is not looked at
+sleep 3.5;						# an instance without a job is not watched
 is(run_job($node, 'warm', '{"beats": 9}')->{result}, $pid, 'an instance that gives signs of life stays');
 is(summary(run_job($node, 'warm', '{"hang": true}')), 'error 1 stalled stalled: no output, progress or heartbeat for 00:00:03', 'one that is silent does not');
 ok(wait_gone($pid), 'it is gone');
 isnt(run_job($node, 'warm')->{result}, $pid, 'the next job has another');
 
-# ---------- the helper stands still ----------
+# ---------- the helper is stopped ----------
 
 define_tool($node, 'waits', [ 'sh', '-c', "echo \$PPID >$dir/helper; until [ -e $dir/gate ]; do sleep 0.1; done" ], options => q('{"output": "none", "stall": "3s"}'));
 $id = enqueue($node, 'waits');

@@ -1,4 +1,4 @@
-# Short jobs are handed ahead, but not many milliseconds of work to one worker while another one may come.
+# Short jobs are handed out in advance, but only a few milliseconds of work to one worker while another may start.
 
 use strict;
 use warnings;
@@ -55,7 +55,7 @@ sub ended
 	return "SELECT count(*) >= $more FROM jobq.jobs WHERE job_type = '$type' AND status = 'completed'";
 }
 
-# ---------- the only worker stands still before it has begun any of them ----------
+# ---------- the only worker is stopped before it has begun any of them ----------
 
 learn($_) foreach qw(busy other one);
 my @workers = jobq_pids($node, 'sql worker');
@@ -71,7 +71,7 @@ is(scalar(jobq_pids($node, 'sql worker')), 2, 'that one and no more');
 kill 'CONT', $workers[0];
 wait_for_sql($node, ended('busy', 6 + JOBS), 'all of them run');
 
-# ---------- no further connection is let in ----------
+# ---------- no further connection is allowed ----------
 
 @workers = jobq_pids($node, 'sql worker');
 scalar_of("SELECT pg_terminate_backend($workers[1])");

@@ -1,5 +1,5 @@
-# Dispatchers and SQL workers are terminated while jobs flow: nothing is lost, nothing is done twice, and only
-# a job whose handler ran, for the second time, is charged an attempt.
+# Dispatchers and SQL workers are terminated while jobs run: no job is lost or runs twice, and an attempt is charged only
+# when the handler's worker was terminated for the second time.
 
 use strict;
 use warnings;
@@ -38,7 +38,7 @@ sub terminate
 	return scalar_of("SELECT pg_terminate_backend($pid)");
 }
 
-# ---------- one at a time, with handlers that stand still ----------
+# ---------- one at a time, with handlers that block ----------
 
 my $gate = $node->background_psql('postgres');
 $gate->query_safe('SELECT pg_advisory_lock(1)');
@@ -97,7 +97,7 @@ foreach my $round (1 .. ROUNDS)
 	terminate($victim);
 	terminate(jobq_pids($node, 'launcher')) if $round == 10;
 	$killed_workers += terminate($_) eq 't' foreach $round % 3 ? () : jobq_pids($node, 'sql worker');
-	# whoever calls jobq wants a dispatcher; the launcher alone would wait longer each time
+	# a call of jobq requests a dispatcher; the launcher alone would wait longer each time
 	$node->poll_query_until('postgres', "SELECT jobq.health() IS NOT NULL AND count(*) = 1 AND min(pid) <> $victim"
 		  . " FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'") or fail("dispatcher $round did not come back");
 }
@@ -112,7 +112,7 @@ cmp_ok($charged, '<=', $killed_workers, "$killed_workers workers were terminated
 is(scalar_of("SELECT count(*) FROM jobq.jobs WHERE runs < attempts"), 0, 'runs count what attempts do');
 like(scalar_of("SELECT string_agg(DISTINCT data->>'code', ' ') FROM jobq.events WHERE type = 'failed'"), qr/^(57P01)?$/,
 	'and nothing else failed');
-# one that was terminated may not have left yet
+# a terminated process may not have exited yet
 wait_for_sql($node, "SELECT count(*) <= 4 FROM pg_stat_activity WHERE backend_type = 'jobq sql worker'", 'no worker too many');
 is(scalar_of("SELECT jobq.health()->'checks'->'dispatcher'->>'status'"), 'healthy', 'health() is content');
 $gate->quit;

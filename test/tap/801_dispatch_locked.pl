@@ -1,4 +1,4 @@
-# Somebody locks the registry, the home row or the queue exclusively: the dispatcher goes on and waits for no lock.
+# A session locks the registry, the home row or the queue exclusively: the dispatcher continues and waits for no lock.
 
 use strict;
 use warnings;
@@ -37,7 +37,7 @@ foreach my $table (qw(job_types job_type_env home queue))
 	wait_status($node, 'postgres', $job, 'completed', "$table is free again: the job runs");
 }
 
-# Nobody tells the dispatcher that a lock is free, nor does the sweep: it looks again by itself.
+# Nothing notifies the dispatcher of a freed lock, nor does the sweep: it polls by itself.
 $node->safe_psql('postgres', "ALTER SYSTEM SET jobq.sweep_interval = '1h'");
 $node->restart;
 wait_dispatcher($node, 'postgres', 'a dispatcher that does not sweep');
@@ -57,14 +57,14 @@ foreach my $table (qw(limits stopped queue))
 	}
 	$node->safe_psql('postgres', "SELECT jobq.resume_job_type('quick')");
 	is($node->safe_psql('postgres', $waits), '0', "$table is locked: the dispatcher waits for no lock") for 1 .. 3;
-	wait_for_sql($node, q{SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'jobq chores'}, 'nobody is about to wake it');
+	wait_for_sql($node, q{SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'jobq chores'}, 'no process is about to wake it');
 	$holder->query_safe('COMMIT;');
 	$holder->quit;
 	my $seconds = seconds_of { wait_status($node, 'postgres', $job, 'completed', "$table is free again: the job runs") };
 	cmp_ok($seconds, '<', 20, 'soon');
 }
 
-# Nor does it forget to when reading the limits has taken longer than it pauses before it looks again.
+# It polls also when reading the limits has taken longer than its pause between two polls.
 $node->safe_psql('postgres', "SELECT jobq.pause_job_type('quick')");
 my $behind = $node->safe_psql('postgres', q{SELECT jobq.enqueue('quick')});
 my $queue_holder = $node->background_psql('postgres');
@@ -74,7 +74,7 @@ my $before = dispatcher($node, 'postgres');
 $node->safe_psql('postgres', "SELECT pg_terminate_backend($before)");
 wait_dispatcher($node, 'postgres', 'another dispatcher', $before);
 wait_for_sql($node, q{SELECT max(ts) > (SELECT backend_start FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher') FROM jobq.disk_log},
-	'whose first chores are done');
+	'its first housekeeping is done');
 wait_for_sql($node, q{SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'jobq chores'}, 'they have gone');
 $node->safe_psql('postgres', "SELECT jobq.resume_job_type('quick')");
 wait_for_sql($node, q{SELECT state = 'idle' FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'}, 'it has read the limits');
@@ -84,7 +84,7 @@ my $took = seconds_of { wait_status($node, 'postgres', $behind, 'completed', 'th
 cmp_ok($took, '<', 20, sprintf 'soon (%.1f s)', $took);
 $node->safe_psql('postgres', 'TRUNCATE jobq.limits');
 
-# What is changed while the limits can't be read may be that all is stopped.
+# A change while the limits can't be read may be the kill switch.
 my $locker = $node->background_psql('postgres');
 $locker->query_safe('BEGIN; LOCK TABLE jobq.limits IN ACCESS EXCLUSIVE MODE;');
 $node->safe_psql('postgres', "SELECT jobq.stop_all('a test')");

@@ -1,4 +1,4 @@
-# What is wrong with one type, or one table's index, stops that type or waits for that index: not the dispatcher.
+# An error in one type stops that type, a lock of one index delays its readers: the dispatcher continues.
 
 use strict;
 use warnings;
@@ -67,7 +67,7 @@ wait_status($node, 'postgres', $sharing, 'completed', 'until there is room for i
 wait_true('SELECT ' . queues() . ' IS NULL', 'and health finds nothing');
 is(dispatcher($node, 'postgres'), $dispatcher, 'in the same dispatcher');
 
-# A window that grows beyond the room keeps what it has seen.
+# A window that grows beyond the memory keeps its starts.
 sql(q{SELECT jobq.create_job_type('grows', 'work(jsonb)', rate_limit => 3, rate_window => '1h')});
 runs('grows', 'a small window') foreach 1 .. 3;
 sql(q{SELECT jobq.create_job_type('large5', 'work(jsonb)', rate_limit => 1000, rate_window => '1h')});

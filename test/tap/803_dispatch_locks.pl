@@ -1,5 +1,5 @@
-# The dispatcher waits for no lock: not for those of indexes that it reads for rate limits, of the system's tables of roles
-# and databases, nor of TOAST.
+# The dispatcher waits for no lock: not of indexes that it reads for rate limits, of the system catalogs of roles and
+# databases, nor of TOAST.
 
 use strict;
 use warnings;
@@ -32,7 +32,7 @@ my $dispatcher = wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 my $session = $node->background_psql('postgres', on_error_stop => 1);
 my $locker = $node->background_psql('postgres', on_error_stop => 1);
 
-# A job runs while a lock is held; asked in a session that was there before, which meets no lock.
+# A job runs while a lock is held; an existing session, which needs no lock, tests it.
 sub runs
 {
 	my ($what, $type) = @_;
@@ -45,7 +45,7 @@ sub runs
 
 runs('at first');
 
-# --- rate limits: what has started before is read in all tables of jobs, when the lock is free
+# --- rate limits: earlier starts are read from all tables of jobs, when the lock is free
 
 sub limited_types
 {

@@ -1,5 +1,5 @@
-# Sessions that hold locks for long, or take locks that they have no business with, keep no administrator waiting.  What a
-# tenant's administrator learns from health().
+# Sessions that hold locks for long, or take unrelated locks, block no administrator.  And the content of health() for a
+# tenant's administrator.
 
 use strict;
 use warnings;
@@ -24,7 +24,7 @@ CREATE ROLE runner LOGIN;
 SELECT jobq.grant_access('acme', 'enqueue', tenant => 'acme'), jobq.grant_access('acme', 'admin', tenant => 'acme');
 END
 
-# ---------- locks that anybody may take ----------
+# ---------- locks that any role may take ----------
 
 my $session = $node->background_psql('postgres', on_error_stop => 1);
 $session->query_safe(q{SET SESSION AUTHORIZATION stranger; SELECT count(pg_advisory_lock(c.oid::bigint)), count(pg_advisory_lock(0, c.oid::int))
@@ -47,7 +47,7 @@ sub enqueue_all
 	return;
 }
 
-# Calls it while the tenant has met its own jobs again, and says what a NOTICE has.
+# Calls the function after the tenant has locked its own jobs again, and returns the text of a NOTICE.
 sub beside_tenant
 {
 	my ($statement) = @_;
@@ -85,7 +85,7 @@ is(sql(q{SELECT string_agg(job_type || ' ' || unique_key, ', ' ORDER BY job_type
 is(sql(q{SELECT jobq.purge_tenant('acme')}), 2, 'the next call takes it');
 is(sql(q{SELECT jobq.drop_job_type('report', force => true); SELECT count(*) FROM jobq.job_types WHERE name = 'report' AND dropped_at IS NULL}), "\n0", 'the type can be dropped');
 
-# A transaction that ends soon is waited for: one that ends when it sees that it is.
+# A short transaction is waited for: here one that ends when it sees the waiter.
 sql(q{SELECT jobq.enqueue('mail', tenant => 'acme', unique_key => 'b')});
 $session->query_safe(q{BEGIN; SELECT jobq.enqueue('mail', tenant => 'acme', unique_key => 'b')});
 $session->query_until(qr/started/, <<'END');
@@ -117,7 +117,7 @@ is(sql(q{SELECT count(*) FROM jobq.access}), 1, 'revoke_access or DROP OWNED BY 
 sql(q{SELECT jobq.create_job_type('tool', command => '{/bin/true}'), jobq.create_job_type('secret', 'ok(jsonb)'), jobq.pause_job_type('secret')});
 sql(q{SELECT jobq.enqueue('run', '{"fail": true}', tenant => 'beta') FROM generate_series(1, 3); SELECT jobq.enqueue('secret', tenant => 'beta');
   SELECT jobq.alter_job_type('tool', command => '{/nowhere/hidden-program}'); SELECT jobq.enqueue('tool', tenant => 'beta')});
-wait_for_sql($node, q{SELECT jobq.health()->'checks'->'helper'->>'message' ~ 'hidden-program'}, 'health() names the program to who may read all');
+wait_for_sql($node, q{SELECT jobq.health()->'checks'->'helper'->>'message' ~ 'hidden-program'}, 'health() names the program to a role that may read all');
 wait_for_sql($node, q{SELECT count(*) = 3 FROM jobq.dead_letters}, 'others have dead letters');
 my $health = sql(q{SET ROLE acme; SELECT jobq.health()});
 unlike($health, qr/hidden|secret|beta|nowhere/, 'a tenant does not see names of others');

@@ -18,11 +18,11 @@ SELECT jobq.create_job_type('noop', 'noop(jsonb)');
 END
 wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 
-# The first job ever makes the dispatcher read the whole queue.
+# The very first job makes the dispatcher read the whole queue.
 my $id = $node->safe_psql('postgres', q{SELECT jobq.enqueue('noop', '{}')});
 wait_status($node, 'postgres', $id, 'completed', 'a first job runs');
 
-# A lane and a transaction each, nearly as many as the ring holds, while the dispatcher takes none.
+# One lane and one transaction per job, nearly as many as the ring holds, while the dispatcher takes none.
 foreach my $round (1 .. ROUNDS)
 {
 	my $n = LENGTH - 8;

@@ -1,5 +1,5 @@
-# What a process knows last: verdicts and commands of a dispatcher that is terminated, endings of a session that stands still
-# between its commit and what it does after.
+# Work pending in a terminated process: reports and requests in a dispatcher, recent results of a session that is
+# stopped right after its commit.
 
 use strict;
 use warnings;
@@ -48,7 +48,7 @@ sub terminate
 
 wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 
-# ---------- a verdict: the handler ignored its timeout, and its process was ended ----------
+# ---------- a report: the handler ignored its timeout, and its process was terminated ----------
 
 my $id = scalar_of(q{SELECT jobq.enqueue('stubborn', '{}')});
 wait_status($node, 'postgres', $id, 'running', 'a handler runs');
@@ -64,7 +64,7 @@ wait_status($node, 'postgres', $id, 'error', 'the job has failed');
 is(scalar_of("SELECT error_code || ' ' || attempts FROM jobq.jobs WHERE id = '$id'"), 'timeout 1', 'by its timeout');
 is(scalar_of('SELECT last_value FROM begun_seq'), 1, 'and was not run again');
 
-# ---------- a command: taken, and not carried out yet ----------
+# ---------- a request: taken, and not carried out yet ----------
 
 my $gate = $node->background_psql('postgres');
 $gate->query_safe('SELECT pg_advisory_lock(1)');
@@ -94,7 +94,7 @@ is(scalar_of('SELECT last_value FROM begun_seq'), 2, 'and was not run again');
 $gate->quit;
 $locker->quit;
 
-# ---------- an ending: the session that cancels stands still right after its commit ----------
+# ---------- a recent result: the session that cancels is stopped right after its commit ----------
 
 my $stall = PostgreSQL::Test::Utils::tempdir();
 append_to_file("$stall/stall.c", <<'END');
@@ -116,7 +116,7 @@ _PG_init(void)
 }
 END
 my $headers = $node->config_data('--includedir-server');
-$headers =~ s{^.*/server(?=/)}{} unless -e "$headers/postgres.h";	# the private server has no headers of its own
+$headers =~ s{^.*/server(?=/)}{} unless -e "$headers/postgres.h";	# the private server has no headers
 system_or_bail('gcc', '-shared', '-fPIC', "-I$headers", '-o', "$stall/stall.so", "$stall/stall.c");
 my @ids = map { scalar_of(q{SELECT jobq.enqueue('waits', '{}')}) } 1 .. 2;
 my $session = $node->background_psql('postgres');

@@ -1,4 +1,4 @@
-# The wall clock steps by two hours, back and forth: no job runs before its time, and no interval lasts longer for it.
+# The wall clock steps by two hours, back and forth: no job runs early, and no interval lasts longer.
 
 use strict;
 use warnings;
@@ -21,7 +21,7 @@ my $node = jobq_server('clock', 'jobq.max_sql_workers = 4', "jobq.sweep_interval
 
 sub scalar_of { return $node->safe_psql('postgres', $_[0]); }
 
-# The server's clock is the machine's and so many seconds.
+# Sets the server's clock to the machine's plus so many seconds.
 sub set_clock
 {
 	my ($offset) = @_;
@@ -32,7 +32,7 @@ sub set_clock
 	return;
 }
 
-# A job without delay of that type has run: the dispatcher has seen all that was committed before it.
+# Runs a job without delay of that type: afterwards the dispatcher has read everything committed before.
 sub run_one
 {
 	my ($type, $what) = @_;
@@ -117,7 +117,7 @@ wait_status($node, 'postgres', $_, 'error', 'a timeout is not put off') foreach 
 is(scalar_of("SELECT string_agg(error_code, ' ') FROM jobq.jobs WHERE id IN ('$standing[0]', '$standing[1]')"), 'timeout timeout',
 	'that it was');
 
-# a dispatcher that was not there at a step goes on with the windows of the former one
+# a dispatcher started after a step continues the windows of the former one
 my $former = dispatcher($node, 'postgres');
 kill 'STOP', $former;
 scalar_of(q{SELECT jobq.pause_job_type('unseen', duration => '4s')});
@@ -130,7 +130,7 @@ run_one('unseen', 'a pause that it saw first after the step lasts no longer than
 set_clock(-STEP);
 run_one('plain', 'the clock goes forward again');
 
-# what nothing is published of is found by the sweep
+# the sweep finds unpublished changes
 scalar_of(q{
 ALTER TABLE jobq.queue DISABLE TRIGGER USER;
 INSERT INTO jobq.queue SELECT (jsonb_populate_record(q, jsonb_build_object('id', gen_random_uuid(), 'position', clock_timestamp(),

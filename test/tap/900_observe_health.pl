@@ -1,4 +1,4 @@
-# jobq.health(): the status of everything, and why nothing runs when nothing runs.
+# jobq.health(): the status of every part, and the reason when no job runs.
 
 use strict;
 use warnings;
@@ -88,13 +88,13 @@ cmp_ok($h->{checks}{workers}{count}, '>=', 4, 'all of them');
 $node->safe_psql('postgres', "SELECT jobq.cancel_jobs('sleeper', include_running => true)");
 wait_status($node, 'postgres', $_, 'cancelled') foreach @busy;
 
-# ---------- who holds the horizon ----------
+# ---------- the holder of the horizon ----------
 
 my $holder = $node->background_psql('postgres');
 my $pid = $holder->query_safe('SELECT pg_backend_pid()');
 $holder->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
 $node->safe_psql('postgres', 'CREATE TABLE x AS SELECT 1; DROP TABLE x');
-# anybody may hold it for a moment
+# other sessions may hold it briefly
 wait_for_sql($node, q{SELECT jobq.health() #>> '{checks,horizon,holder}' LIKE 'client backend with PID } . $pid . q{ %'}, 'a session holds it');
 $h = health();
 like($h->{checks}{horizon}{holder}, qr/client backend with PID $pid \(idle in transaction\)/, 'a session is named');
@@ -109,17 +109,17 @@ $node->safe_psql('postgres', "ROLLBACK PREPARED 'held'");
 # ---------- rights ----------
 
 $node->safe_psql('postgres', 'CREATE ROLE watcher LOGIN');
-sqlstate_is($node, 'postgres', 'SET ROLE watcher; SELECT jobq.health()', '42501', 'not everybody may ask');
+sqlstate_is($node, 'postgres', 'SET ROLE watcher; SELECT jobq.health()', '42501', 'a role without the right may not call it');
 $node->safe_psql('postgres', 'GRANT EXECUTE ON FUNCTION jobq.health TO watcher; CREATE SCHEMA trap AUTHORIZATION watcher');
 is($node->safe_psql('postgres', "SET ROLE watcher; SET search_path = trap; SELECT jobq.health()->>'status'"),
-	'healthy', 'who may ask needs no other right');
+	'healthy', 'a role with EXECUTE needs no other right');
 is($node->safe_psql('postgres', "SET ROLE watcher; SELECT jobq.health() IS NOT NULL, current_user, current_setting('enable_seqscan')"),
-	't|watcher|on', 'and is himself afterwards');
-is($node->safe_psql('postgres', "BEGIN READ ONLY; SELECT jobq.health()->>'status'"), 'healthy', 'also when he may only read');
+	't|watcher|on', 'and has its own role and settings afterwards');
+is($node->safe_psql('postgres', "BEGIN READ ONLY; SELECT jobq.health()->>'status'"), 'healthy', 'also in a read-only transaction');
 
-# ---------- why nothing runs ----------
+# ---------- the reason when no job runs ----------
 
-# a command that needs the queue is under way
+# a command that needs the queue is running
 my $session = $node->background_psql('postgres');
 $session->query_safe('SET client_min_messages = warning; BEGIN; ALTER EXTENSION jobq UPDATE');
 $h = health();
@@ -138,7 +138,7 @@ is($h->{status}, 'unhealthy', 'and makes the whole unhealthy');
 kill 'CONT', $dispatcher;
 wait_for_sql($node, "SELECT jobq.health()->>'status' = 'healthy'", 'it is back');
 
-# what is said of a dispatcher that takes at least so long, when it may take $latency
+# the message about a dispatcher that takes at least so long, with the limit $latency
 sub said_of_slow
 {
 	my ($latency, $takes) = @_;
@@ -148,7 +148,7 @@ sub said_of_slow
 	kill 'STOP', $dispatcher;
 	$asks->query_safe("SET jobq.health_latency = '$latency'");
 	$asks->query_until(qr/asking/, "\\echo asking\nSELECT 'dispatcher: ' || (jobq.health()->'checks'->'dispatcher')::text;\n\\echo answered\n");
-	# it waits for the dispatcher, or has given up already, and from then on for so long
+	# it waits for the dispatcher, or has given up already, and then waits that long again
 	wait_for_sql($node, q{SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE '%dispatcher: %' AND pid <> pg_backend_pid()
 	  AND (state = 'idle' OR wait_event_type = 'Extension')}, 'it is asked');
 	my $asked = $node->safe_psql('postgres', 'SELECT clock_timestamp()');
@@ -171,7 +171,7 @@ is(health('idle')->{checks}{workers}{status}, 'healthy', 'where workers can star
 $h = $json->decode($node->safe_psql('idle', 'SET jobq.max_sql_workers = 0; SELECT jobq.health()'));
 is("$h->{checks}{workers}{status} $h->{checks}{workers}{can_start}", 'unhealthy 0', 'where none can, that is unhealthy');
 $h = $json->decode($node->safe_psql('idle', 'SET jobq.max_sql_workers = 0; SET jobq.health_min_workers = 0; SELECT jobq.health()'));
-is($h->{checks}{workers}{status}, 'healthy', 'unless nobody wants any');
+is($h->{checks}{workers}{status}, 'healthy', 'unless no type needs any');
 $node->safe_psql('postgres', 'DROP DATABASE idle');
 
 # limits of its own

@@ -96,7 +96,7 @@ one(q{SELECT jobq.grant_access('narrow', 'read', job_types => '{broken}')});
 unlike(one(q{SET SESSION AUTHORIZATION narrow; SELECT jobq.health()}), qr/paused \d/, 'not for a role that may not know them');
 one(q{SELECT jobq.drop_job_type(name, force => true) FROM jobq.job_types WHERE name LIKE 'paused%'});
 
-# ---------- types whose tools can't be started ----------
+# ---------- types with tools that can't be started ----------
 
 my $long = tools() . '/' . ('d' x 200) . '/' . ('t' x 100);
 one("SELECT jobq.create_job_type(rpad('missing ' || i, 36, chr(228)), command => ARRAY['$long' || i], options => '{\"output\": \"none\"}') FROM generate_series(10, 21) i");

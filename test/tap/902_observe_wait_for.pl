@@ -1,4 +1,4 @@
-# jobq.wait_for: what it answers, when, and what it leaves behind.
+# jobq.wait_for: its result, its timing, and the session state afterwards.
 
 use strict;
 use warnings;
@@ -52,7 +52,7 @@ sub wait_for
 		  " FROM jobq.wait_for('$id', '$timeout') w");
 }
 
-# The same, however long it takes: one call waits for at most 20 seconds.
+# The same, without a time limit: one call waits for at most 20 seconds.
 sub ended
 {
 	my ($id, $columns) = @_;
@@ -115,7 +115,7 @@ my $gone = enqueue('forget', '{"gate": "forget"}');
 wait_for_sql($node, "SELECT count(*) = 0 FROM jobq.jobs WHERE id = '$gone'", 'a job has ended without a trace');
 is(ended($gone, '(w).status, (w).job_type, (w).result IS NULL'), 'completed|forget|t', 'memory still knows it');
 
-# what a savepoint took back was no end
+# an end rolled back to a savepoint does not count
 $node->safe_psql('postgres', "SELECT jobq.pause_job_type('forget')");
 $gone = enqueue('forget', '{"gate": "forget"}');
 $node->safe_psql('postgres', "BEGIN; SAVEPOINT a; SELECT jobq.cancel_job('$gone'); ROLLBACK TO a; COMMIT");
@@ -211,7 +211,7 @@ wait_for_waiters(70, $slow);
 $node->safe_psql('postgres', q{INSERT INTO gate VALUES ('slow')});
 is(scalar(grep { heard($_) =~ /^completed\|/ } @sessions), 70, 'more sessions than places in the list: all hear of it');
 
-# ---------- what ends it early, and what it leaves ----------
+# ---------- early ends, and the session afterwards ----------
 
 my $endless = enqueue('echo', '{"seconds": 600}');
 foreach my $round (1 .. 70)
