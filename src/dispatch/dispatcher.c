@@ -215,7 +215,8 @@ scan_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 		pressure_stale();
 	news.signals_changed = false;
 	check_identity();			/* before conditions are asked */
-	pressure_turn(now);
+	if (pressure_turn(now))
+		admission_press(now);
 	admission_timers(now);
 	if (news.prepared_lost)
 	{
@@ -232,7 +233,11 @@ scan_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 		scan_blocked_until = 0;
 		if (scan.rewritten)
 			reread_cancels();
-		want_full_scan |= tenant_limits_refresh(&scan);
+		if (tenant_limits_refresh())
+		{
+			executors_recount_tenants(&scan);
+			want_full_scan = true;
+		}
 		if (tenant_limits_are_suspect())
 			scan_blocked_until = mono + BLOCKED_RETRY_US;
 		if (want_full_scan || scan.rewritten)
@@ -384,6 +389,8 @@ one_turn(void)
 	executors_balance(mono);
 	compaction_turn(mono, sweep_now);
 	CommitTransactionCommand();
+	if (types_names_stale())
+		upkeep_refresh_names();
 	upkeep_turn(mono);
 	notify_turn(mono);
 }
@@ -543,7 +550,7 @@ start_up(void)
 	lasting = AllocSetContextCreate(TopMemoryContext, "jobq dispatcher", ALLOCSET_DEFAULT_SIZES);
 	turn = AllocSetContextCreate(TopMemoryContext, "jobq turn", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(lasting);
-	keys_init(lasting);
+	keys_init(lasting, executors_per_key);
 	tenant_limits_init(lasting);
 	lanes_init(lasting);
 	admission_init(lasting, db);

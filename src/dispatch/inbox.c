@@ -92,7 +92,7 @@ lane_of(const JobRef *ref)
 {
 	LaneId		id = {ref->type_id, ref->priority, ref->sublane};
 
-	return lane_get(&id, type_state);
+	return type_lane(&id);
 }
 
 void
@@ -272,7 +272,7 @@ apply_publications(TimestampTz now)
 			keys_published((uint64) pubs[i].lo, pubs[i].hi, pubs[i].priority != 0);
 			continue;
 		}
-		lane = lane_get(&id, type_state);
+		lane = type_lane(&id);
 		lane_unplace(lane);
 		lane_publish(lane, pubs[i].lo, pubs[i].hi);
 		lane_place(lane, now);

@@ -29,7 +29,7 @@ static bool sweeping = false;
 static void
 see_lane(QueueScan *scan, const LaneId *id, TimestampTz lo)
 {
-	Lane	   *lane = lane_get(id, type_state);
+	Lane	   *lane = type_lane(id);
 
 	lane_unplace(lane);
 	lane_publish(lane, lo, scan->now);
@@ -87,7 +87,7 @@ sweep(QueueScan *scan)
 			sweep_at.pos = DT_NOBEGIN;
 			sweeping = true;
 		}
-		lane = lane_get(&sweep_lane, type_state);
+		lane = type_lane(&sweep_lane);
 		lane_unplace(lane);
 		if (lane->cursor.pos == DT_NOBEGIN)
 			lane_publish(lane, DT_NOBEGIN + 1, scan->now);
@@ -153,7 +153,7 @@ wait_for_key(QueueScan *scan, Lane *lane, const JobRef *ref, TimestampTz now)
 			pass_head(scan, lane, key_pass, now);
 			break;
 		case KEY_UNKNOWN:
-			group_park(lane->group, &lane->type->parked);
+			group_park(lane->group, &type_of(lane->type)->parked);
 			break;
 	}
 	return true;
@@ -179,11 +179,20 @@ go_on_with_lane(QueueScan *scan, Lane *lane, const Rank *rank, TimestampTz now)
 		weight_note_start(lane->group, rank);
 }
 
+/* Returns the limit of a type that is `rated` whose window is full; NULL: none. */
+static JobLimit *
+closed_by_rate(TypeState *t, TimestampTz now)
+{
+	if (type_needs_starts(t, now))
+		executors_note_starts();
+	return type_closed_by_rate(t, now);
+}
+
 /* What keeps a job from starting, besides the lack of an executor; true: the lane or its group has gone where it waits. */
 static bool
 has_to_wait(QueueScan *scan, Lane *lane, const JobRef *ref, const Rank *rank, TimestampTz now)
 {
-	TypeState  *t = lane->type;
+	TypeState  *t = type_of(lane->type);
 	JobLimit   *closed;
 
 	if (!type_may_start(t, now))	/* its key waits for that, too */
@@ -192,8 +201,8 @@ has_to_wait(QueueScan *scan, Lane *lane, const JobRef *ref, const Rank *rank, Ti
 		return true;
 	else if (doors_keep_out(lane->group, rank))
 		return true;
-	else if (t->rated && (closed = type_closed_by_rate(t, now)) != NULL)
-		group_refused_by_limit(lane->group, closed, rank);
+	else if (t->rated && (closed = closed_by_rate(t, now)) != NULL)
+		group_refused_by_limit(lane->group, &closed->door, rank);
 	else if (weight_budget > 0 && weight_is_reserved(t, rank))
 		weight_park(lane->group, rank);
 	else
@@ -205,7 +214,7 @@ has_to_wait(QueueScan *scan, Lane *lane, const JobRef *ref, const Rank *rank, Ti
 static void
 try_lane(QueueScan *scan, Lane *lane, TimestampTz now, MonoTime mono)
 {
-	TypeState  *t = lane->type;
+	TypeState  *t = type_of(lane->type);
 	JobRef		ref = *lane_head(lane);
 	Rank		rank = rank_of(lane->group);
 	bool		settles = ref_settles(&ref);
@@ -229,7 +238,7 @@ try_lane(QueueScan *scan, Lane *lane, TimestampTz now, MonoTime mono)
 				group_refused_by_role(lane->group, &rank, settles);
 			break;
 		case LIMIT_FULL:
-			group_refused_by_limit(lane->group, t->closed, &rank);
+			group_refused_by_limit(lane->group, &t->closed->door, &rank);
 			break;
 		case TOO_HEAVY:
 			weight_park(lane->group, &rank);

@@ -8,9 +8,8 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "lanes/lane_callbacks.h"
 #include "lanes/ready_queue.h"
-#include "limits/concurrency_keys.h"
-#include "limits/tenant_limit.h"
 
 #define SH_PREFIX known
 #define SH_ELEMENT_TYPE Known
@@ -26,6 +25,8 @@
 #define MAX_RANGES	64
 
 known_hash *known_jobs = NULL;
+KeyCallbacks key_callbacks;
+TenantCallbacks tenant_callbacks;
 
 static MemoryContext lanes_context = NULL;
 static HTAB *lanes = NULL;
@@ -177,7 +178,7 @@ lanes_waiting(void)
 }
 
 Lane *
-lane_get(const LaneId *id, struct TypeState *(*type_of) (int32))
+lane_get(const LaneId *id, LaneType *(*lane_type) (int32))
 {
 	bool		found;
 	Lane	   *lane = hash_search(lanes, id, HASH_ENTER, &found);
@@ -185,7 +186,7 @@ lane_get(const LaneId *id, struct TypeState *(*type_of) (int32))
 	if (!found)
 	{
 		memset((char *) lane + sizeof(LaneId), 0, sizeof(Lane) - sizeof(LaneId));
-		lane->type = type_of(id->type_id);
+		lane->type = lane_type(id->type_id);
 		lane->group = ready_group(id, lane->type);
 		lane->cursor.pos = DT_NOBEGIN;
 		lane->next_due = DT_NOEND;
@@ -278,7 +279,7 @@ lane_add(Lane *lane, const JobRef *ref, bool from_cursor)
 	else
 		extra_push(lane, ref);
 	if (ref->key != 0)
-		key_enter(lane, ref);
+		key_callbacks.enter(lane, ref);
 	waiting++;
 	return true;
 }
@@ -294,7 +295,7 @@ lane_return(Lane *lane, const JobRef *ref)
 		ready_refund(lane);
 	extra_push(lane, ref);
 	if (ref->key != 0)
-		key_enter(lane, ref);
+		key_callbacks.enter(lane, ref);
 	waiting++;
 }
 
@@ -323,7 +324,7 @@ drop_head(Lane *lane, JobRef *head)
 {
 	waiting--;
 	if (head->key != 0)
-		key_leave(lane, head);
+		key_callbacks.leave(lane, head);
 	if (lane->nextra > 0 && head == &lane->extra[0])
 		extra_pop(lane);
 	else
@@ -342,9 +343,9 @@ prune_head(Lane *lane)
 
 		drop_head(lane, head);
 		if (ref.key != 0)
-			key_lost(&ref);
+			key_callbacks.lost(&ref);
 		if (ref.tenant_limit != 0)
-			tenant_limit_lost(&ref);
+			tenant_callbacks.lost(&ref);
 	}
 }
 

@@ -20,6 +20,7 @@
 #include "nodes/pg_list.h"
 #include "shared/slots.h"
 
+#define JOBQ_TYPE_LIMITS 8		/* names in options.limits: src/registry/option_keys.c */
 #define MAX_CHUNK		512
 #define MAX_FAIR_CHUNK	32		/* of up to JOBQ_SUBLANES lanes of a type and priority */
 
@@ -29,6 +30,22 @@ typedef struct LaneId
 	int16		priority;
 	int16		sublane;
 } LaneId;
+
+/* The part of a job type that lanes use: a member of TypeState (limits/type_state.h). */
+typedef struct LaneType
+{
+	/* the order of its jobs (ready_queue.c) */
+	int			pressure;		/* added to their priority */
+	int64		aging_per;		/* us; 0: they don't age */
+	int			aging_max;
+	bool		fair;			/* its lanes are served in turn */
+
+	/* where its groups wait (wait_queues.c) */
+	struct Door *own;			/* of the type's own limits */
+	struct Door *role;			/* NULL: the role is not known yet */
+	int			nlimits;
+	struct Door *limits[JOBQ_TYPE_LIMITS];	/* of the limits it shares with others */
+} LaneType;
 
 /* An interval of keys to read besides the cursor. */
 typedef struct Range
@@ -73,7 +90,7 @@ typedef enum GroupPlace
 typedef struct LaneGroup
 {
 	GroupId		id;				/* hash key */
-	struct TypeState *type;
+	LaneType   *type;
 	GroupPlace	place;
 	pairingheap *oldest;		/* its lanes that have a head, by that */
 	pairingheap *turns;			/* the same lanes, by whose turn it is */
@@ -91,7 +108,7 @@ typedef struct LaneGroup
 typedef struct Lane
 {
 	LaneId		id;				/* hash key */
-	struct TypeState *type;
+	LaneType   *type;
 	LaneGroup  *group;
 	LanePlace	place;
 	pairingheap_node node;		/* in the group's `oldest` or the timer heap */
@@ -145,7 +162,8 @@ extern known_hash *known_jobs;
 extern void lanes_init(MemoryContext context);
 /* Forgets all lanes and what they hold, not what is in flight: before a full scan. */
 extern void lanes_reset(void);
-extern Lane *lane_get(const LaneId *id, struct TypeState *(*type_of) (int32));
+/* Returns the lane, made if it is new: with its type from the callback. */
+extern Lane *lane_get(const LaneId *id, LaneType *(*lane_type) (int32));
 extern int	lanes_count(void);
 extern int	lanes_waiting(void);	/* rows read ahead */
 

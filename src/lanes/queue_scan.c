@@ -22,9 +22,8 @@
 #include "utils/timestamp.h"
 
 #include "base/conditional_lock.h"
+#include "lanes/lane_callbacks.h"
 #include "lanes/queue_scan.h"
-#include "limits/concurrency_keys.h"
-#include "limits/tenant_limit.h"
 #include "registry/job_types.h"
 #include "tables/row_map.h"
 
@@ -275,7 +274,7 @@ scan_ref(QueueScan *scan, JobRef *ref)
 	ref->sublane = (int16) slot_int(slot, Q_sublane);
 	if (slot_int(slot, Q_crashes) > 0 || was_terminated(slot, tuple))
 		ref->flags |= REF_ALONE;
-	ref->tenant_limit = tenant_limit_of(slot);
+	ref->tenant_limit = tenant_callbacks.limit_of(slot);
 	ref->key = key_of(slot, tuple);
 	return status_from_oid((Oid) slot_int(slot, Q_status));
 }
@@ -299,7 +298,7 @@ scan_take(QueueScan *scan, Lane *lane, bool from_cursor)
 		ref.charge = CHARGE_CRASHED;
 	}
 	apply_mark(&ref);
-	if (ref.key != 0 && known_lookup(known_jobs, ref.id) == NULL && !key_admits(scan, lane, &ref))
+	if (ref.key != 0 && known_lookup(known_jobs, ref.id) == NULL && !key_callbacks.admits(scan, lane, &ref))
 		return false;
 	return lane_add(lane, &ref, from_cursor);
 }
@@ -466,7 +465,7 @@ scan_tenant(QueueScan *scan, Lane *lane, Range *at, int32 limit, int n, int *bud
 			return false;
 		(*budget)--;
 		if (index_fetch_heap(scan->desc, scan->slot) &&
-			tenant_limit_is_below(tenant_limit_of(scan->slot), limit) && scan_take(scan, lane, false))
+			tenant_callbacks.is_below(tenant_callbacks.limit_of(scan->slot), limit) && scan_take(scan, lane, false))
 			n--;
 	}
 	return true;

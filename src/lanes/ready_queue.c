@@ -30,7 +30,6 @@
 #include "utils/timestamp.h"
 
 #include "lanes/ready_queue.h"
-#include "limits/type_state.h"
 
 static MemoryContext ready_context;
 static pairingheap *ready;
@@ -151,7 +150,7 @@ ready_init(MemoryContext context)
 }
 
 LaneGroup *
-ready_group(const LaneId *id, TypeState *type)
+ready_group(const LaneId *id, LaneType *type)
 {
 	GroupId		key = {id->type_id, id->priority};
 	bool		found;
@@ -190,7 +189,7 @@ ready_first_of(pairingheap *heap)
 static int
 steps_of(LaneGroup *group, TimestampTz *next)
 {
-	TypeState  *t = group->type;
+	const LaneType *t = group->type;
 	TimestampTz position;
 	int64		steps;
 

@@ -13,7 +13,7 @@
 
 extern void ready_init(MemoryContext context);
 /* The group that lanes of that type and priority belong to. */
-extern LaneGroup *ready_group(const LaneId *id, struct TypeState *type);
+extern LaneGroup *ready_group(const LaneId *id, LaneType *type);
 /* Only lanes.c calls these two: lane_place and lane_unplace.  A parked group that gets a lane is tried again. */
 extern void ready_add(Lane *lane);
 extern void ready_remove(Lane *lane);

@@ -7,7 +7,6 @@
 #include "utils/hsearch.h"
 
 #include "lanes/ready_queue.h"
-#include "limits/type_state.h"
 
 static HTAB *all_waiting = NULL;
 
@@ -45,7 +44,7 @@ get_waiting(const WaitingKey *key)
 }
 
 static Waiting *
-waiting_at(RoleState *role, int nlimits, JobLimit *const *limits)
+waiting_at(Door *role, int nlimits, Door *const *limits)
 {
 	WaitingKey	key = {.role = role, .nlimits = nlimits};
 
@@ -54,19 +53,17 @@ waiting_at(RoleState *role, int nlimits, JobLimit *const *limits)
 	return get_waiting(&key);
 }
 
-/* Those with the same role and shared limits as the type. */
+/* Returns the groups with the same role and shared limits as the type. */
 static Waiting *
-waiting_of(TypeState *t)
+waiting_of(LaneType *t)
 {
 	return waiting_at(t->role, t->nlimits, t->limits);
 }
 
 static Waiting *
-waiting_for_own(TypeState *t)
+waiting_for_own(LaneType *t)
 {
-	JobLimit   *own = &t->own;
-
-	return waiting_at(t->role, 1, &own);
+	return waiting_at(t->role, 1, &t->own);
 }
 
 /* ---------- at the doors ---------- */
@@ -74,7 +71,7 @@ waiting_for_own(TypeState *t)
 static Door *
 door_of(const Waiting *w, int i)
 {
-	return i < w->key.nlimits ? &w->key.limits[i]->door : &w->key.role->door;
+	return i < w->key.nlimits ? w->key.limits[i] : w->key.role;
 }
 
 void
@@ -159,16 +156,16 @@ keeps_out(const Door *door, const Rank *rank)
 bool
 doors_keep_out(LaneGroup *group, const Rank *rank)
 {
-	TypeState  *t = group->type;
-	bool		out = keeps_out(&t->role->door, rank);
+	LaneType   *t = group->type;
+	bool		out = keeps_out(t->role, rank);
 
-	if (keeps_out(&t->own.door, rank))
+	if (keeps_out(t->own, rank))
 	{
 		group_joins(group, waiting_for_own(t));
 		return true;
 	}
 	for (int i = 0; i < t->nlimits; i++)
-		out |= keeps_out(&t->limits[i]->door, rank);
+		out |= keeps_out(t->limits[i], rank);
 	if (out)
 		group_joins(group, waiting_of(t));
 	return out;
@@ -183,20 +180,20 @@ shut(Door *door, const Rank *rank)
 }
 
 void
-group_refused_by_limit(LaneGroup *group, JobLimit *limit, const Rank *rank)
+group_refused_by_limit(LaneGroup *group, Door *limit, const Rank *rank)
 {
-	TypeState  *t = group->type;
+	LaneType   *t = group->type;
 
-	shut(&limit->door, rank);
-	group_joins(group, limit == &t->own ? waiting_for_own(t) : waiting_of(t));
+	shut(limit, rank);
+	group_joins(group, limit == t->own ? waiting_for_own(t) : waiting_of(t));
 }
 
 void
 group_refused_by_role(LaneGroup *group, const Rank *rank, bool settles)
 {
-	TypeState  *t = group->type;
+	LaneType   *t = group->type;
 
-	shut(&t->role->door, rank);
+	shut(t->role, rank);
 	group_joins(group, settles ? waiting_at(t->role, 0, NULL) : waiting_of(t));
 }
 
@@ -210,10 +207,10 @@ open_if_waited_for(Door *door, const Rank *rank)
 void
 doors_note_start(LaneGroup *group, const Rank *rank)
 {
-	TypeState  *t = group->type;
+	LaneType   *t = group->type;
 
-	open_if_waited_for(&t->role->door, rank);
-	open_if_waited_for(&t->own.door, rank);
+	open_if_waited_for(t->role, rank);
+	open_if_waited_for(t->own, rank);
 	for (int i = 0; i < t->nlimits; i++)
-		open_if_waited_for(&t->limits[i]->door, rank);
+		open_if_waited_for(t->limits[i], rank);
 }

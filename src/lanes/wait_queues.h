@@ -15,12 +15,6 @@
 
 #include "lanes/lanes.h"
 
-#define JOBQ_TYPE_LIMITS 8		/* names in options.limits: src/registry/option_keys.c */
-
-struct JobLimit;
-struct RoleState;
-struct TypeState;
-
 typedef struct Door
 {
 	bool		shut;
@@ -30,9 +24,9 @@ typedef struct Door
 
 typedef struct WaitingKey
 {
-	struct RoleState *role;
+	Door	   *role;
 	int64		nlimits;
-	struct JobLimit *limits[JOBQ_TYPE_LIMITS];
+	Door	   *limits[JOBQ_TYPE_LIMITS];
 } WaitingKey;
 
 /* Groups that wait together. */
@@ -50,8 +44,8 @@ extern void door_init(Door *door);
 
 /* Does a door of its type keep out a group that has not been refused yet?  Then it waits now. */
 extern bool doors_keep_out(LaneGroup *group, const Rank *rank);
-/* There is no room for the group's head under a limit, its type's own or a shared one. */
-extern void group_refused_by_limit(LaneGroup *group, struct JobLimit *limit, const Rank *rank);
+/* Lets the group wait at the door of a limit, its type's own or a shared one, that has no room for its head. */
+extern void group_refused_by_limit(LaneGroup *group, Door *limit, const Rank *rank);
 /* Nobody of its role is free for it.  What is only to be settled waits for nothing else. */
 extern void group_refused_by_role(LaneGroup *group, const Rank *rank, bool settles);
 /* The group's head was handed out: who has been waited for opens the doors. */

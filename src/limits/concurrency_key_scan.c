@@ -73,7 +73,7 @@ lane_of_row(QueueScan *scan, TimestampTz *position)
 	id.priority = ref.priority;
 	id.sublane = ref.sublane;
 	*position = ref.position;
-	return lane_get(&id, type_state);
+	return type_lane(&id);
 }
 
 void
@@ -86,7 +86,7 @@ key_scan_first(QueueScan *scan, Key *key)
 	if (!find_first(scan, key) || key_is_busy(key, DatumGetUUIDP(slot_getattr(scan->slot, Q_id, &isnull))))
 		return;
 	lane = lane_of_row(scan, &position);
-	if (!lane->type->keeps_order || position > scan->now)
+	if (!type_of(lane->type)->keeps_order || position > scan->now)
 		return;					/* its lane finds it */
 	lane_unplace(lane);
 	(void) scan_take(scan, lane, false);

@@ -24,33 +24,19 @@
 
 #include "utils/memutils.h"
 
+#include "lanes/lane_callbacks.h"
 #include "limits/concurrency_keys.h"
-#include "workers/executor_pool.h"
 
 #define MAX_IDLE	4096
 
 static MemoryContext keys_context = NULL;
 static HTAB *keys = NULL;
+static int	(*limit_of_running) (uint64 hash);	/* the smallest of the jobs of a key that run */
 static dlist_head changed = DLIST_STATIC_INIT(changed);
 static dlist_head idle = DLIST_STATIC_INIT(idle);	/* the oldest first */
 static int	nidle = 0;
 static bool wants_scan = false; /* a job in order waits because the queue could not be read */
 static bool order_lost = false; /* jobs of keys that are not known may be the first of theirs now */
-
-void
-keys_init(MemoryContext context)
-{
-	HASHCTL		ctl;
-
-	keys_context = AllocSetContextCreate(context, "jobq concurrency keys", ALLOCSET_DEFAULT_SIZES);
-	ctl.keysize = sizeof(uint64);
-	ctl.entrysize = sizeof(Key);
-	ctl.hcxt = keys_context;
-	keys = hash_create("jobq concurrency keys", 256, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	dlist_init(&changed);
-	dlist_init(&idle);
-	nidle = 0;
-}
 
 /* ---------- entries ---------- */
 
@@ -187,13 +173,13 @@ room_of(Key *key, TypeState *t)
 	if (key == NULL)
 		return limit;
 	if (key->running > 0 && key->limit == 0)
-		key->limit = executors_per_key(key->hash);
+		key->limit = limit_of_running(key->hash);
 	if (key->running > 0)
 		limit = Min(limit, key->limit);
 	return limit - key->running - key->unsettled;
 }
 
-void
+static void
 key_enter(Lane *lane, const JobRef *ref)
 {
 	Key		   *key = get_key(ref->key);
@@ -204,7 +190,7 @@ key_enter(Lane *lane, const JobRef *ref)
 		get_lane(key, lane)->waiting++;
 }
 
-void
+static void
 key_leave(Lane *lane, const JobRef *ref)
 {
 	Key		   *key = get_key(ref->key);
@@ -221,7 +207,7 @@ key_leave(Lane *lane, const JobRef *ref)
 	put_key(key);
 }
 
-void
+static void
 key_lost(const JobRef *ref)
 {
 	Key		   *key = get_key(ref->key);
@@ -378,18 +364,18 @@ is_first(QueueScan *scan, const JobRef *ref)
 	return first;
 }
 
-bool
+static bool
 key_admits(QueueScan *scan, Lane *lane, const JobRef *ref)
 {
 	Key		   *key = find_key(ref->key);
 	KeyLane    *kl = key != NULL ? find_lane(key, lane) : NULL;
-	int			room = room_of(key, lane->type);
+	int			room = room_of(key, type_of(lane->type));
 
 	if (key != NULL && key_is_busy(key, &ref->id))
 		key->has_busy = false;	/* it has been published, and so is read */
 	if (is_unsettled(ref))
 		return true;
-	if (lane->type->keeps_order)
+	if (type_of(lane->type)->keeps_order)
 		return room > 0 && is_first(scan, ref);
 	if (room > (kl != NULL ? kl->waiting : 0))
 		return true;
@@ -402,9 +388,9 @@ key_asks(QueueScan *scan, Lane *lane, const JobRef *ref)
 {
 	if (ref_settles(ref))
 		return KEY_MAY_START;
-	if (room_of(find_key(ref->key), lane->type) <= 0)
+	if (room_of(find_key(ref->key), type_of(lane->type)) <= 0)
 		return KEY_PASS;
-	if (!lane->type->keeps_order)
+	if (!type_of(lane->type)->keeps_order)
 		return KEY_MAY_START;
 	if (scan == NULL)
 	{
@@ -423,7 +409,7 @@ key_pass(Lane *lane)
 	lane_pop(lane, &ref);
 	if ((known = known_lookup(known_jobs, ref.id)) != NULL)
 		known_delete_item(known_jobs, known);
-	if (!lane->type->keeps_order)
+	if (!type_of(lane->type)->keeps_order)
 		pass_over(get_key(ref.key), lane, &ref);
 }
 
@@ -443,7 +429,7 @@ look_at(QueueScan *scan, Key *key)
 	dlist_foreach_modify(it, &key->lanes)
 	{
 		KeyLane    *kl = dlist_container(KeyLane, node, it.cur);
-		int			room = room_of(key, kl->lane->type) - kl->waiting;
+		int			room = room_of(key, type_of(kl->lane->type)) - kl->waiting;
 
 		if (!kl->passed || room <= 0)
 			continue;
@@ -468,4 +454,26 @@ keys_turn(QueueScan *scan)
 		key->in_use = false;
 		put_key(key);
 	}
+}
+
+/* ---------- the start ---------- */
+
+void
+keys_init(MemoryContext context, int (*smallest_limit) (uint64 hash))
+{
+	HASHCTL		ctl;
+
+	keys_context = AllocSetContextCreate(context, "jobq concurrency keys", ALLOCSET_DEFAULT_SIZES);
+	ctl.keysize = sizeof(uint64);
+	ctl.entrysize = sizeof(Key);
+	ctl.hcxt = keys_context;
+	keys = hash_create("jobq concurrency keys", 256, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	limit_of_running = smallest_limit;
+	key_callbacks.enter = key_enter;
+	key_callbacks.leave = key_leave;
+	key_callbacks.lost = key_lost;
+	key_callbacks.admits = key_admits;
+	dlist_init(&changed);
+	dlist_init(&idle);
+	nidle = 0;
 }

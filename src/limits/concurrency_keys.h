@@ -36,7 +36,8 @@ typedef struct Key
 	dlist_node	node;			/* in either */
 } Key;
 
-extern void keys_init(MemoryContext context);
+/* `smallest_limit` returns the smallest concurrency_per_key of the running jobs of a key. */
+extern void keys_init(MemoryContext context, int (*smallest_limit) (uint64 hash));
 /* Lanes are about to be forgotten: so is what was passed over, which is read again. */
 extern void keys_forget_lanes(void);
 /* Limits have changed: everybody who was passed over is tried again. */
@@ -46,21 +47,16 @@ extern void keys_suspect(void);
 /* A commit has written a row of the key that was created then (0: of any key), or has removed one. */
 extern void keys_published(uint64 hash, TimestampTz created_at, bool removed);
 
-/* A ref with a key comes into a lane's memory, or leaves it. */
-extern void key_enter(Lane *lane, const JobRef *ref);
-extern void key_leave(Lane *lane, const JobRef *ref);
-/* It is there no more without having been handed out: others may go in its place. */
-extern void key_lost(const JobRef *ref);
-/* It has been handed out; it has left its executor, who could not have it. */
+/* Counts a job that was handed out, */
 extern void key_take(const JobRef *ref, TypeState *t);
+/* one that has left its executor, */
 extern void key_give_back(const JobRef *ref, TypeState *t);
+/* one whose executor found its row locked. */
 extern void key_not_had(const JobRef *ref);
 
 /* Since last asked: must all lanes whose types keep the order be read again? */
 extern bool keys_lost_order(void);
 
-/* A row of the key was read: may it wait in the lane's memory?  If not, it is found again when it may. */
-extern bool key_admits(QueueScan *scan, Lane *lane, const JobRef *ref);
 typedef enum KeyAnswer
 {
 	KEY_MAY_START,

@@ -27,7 +27,6 @@
 #include "base/conditional_lock.h"
 #include "limits/rate_window.h"
 #include "registry/job_types.h"
-#include "workers/executor_pool.h"
 
 #define BLOCK_STARTS	64
 #define BLOCKS_PER_DB	512		/* of each of jobq.max_databases, for whichever needs them */
@@ -504,20 +503,33 @@ bucket_is_empty(Rate *rate, TimestampTz now)
 	return true;
 }
 
+/* True if no start or refund can open the rate now. */
+static bool
+is_surely_closed(const Rate *rate, TimestampTz now)
+{
+	return now < rate->next_free || rate->no_window != NULL;
+}
+
+bool
+rate_needs_starts(Rate *rate, TimestampTz now)
+{
+	if (is_surely_closed(rate, now) || rate->burst > 0)
+		return false;
+	forget_old_starts(rate->window, rate->window_us, now);
+	return rate->window->n + rate->pending >= rate->limit;
+}
+
 bool
 rate_is_closed(Rate *rate, TimestampTz now)
 {
 	RateWindow *w = rate->window;
 	int			over;
 
-	if (now < rate->next_free || rate->no_window != NULL)
+	if (is_surely_closed(rate, now))
 		return true;
 	if (rate->burst > 0)
 		return bucket_is_empty(rate, now);
 	forget_old_starts(w, rate->window_us, now);
-	if (w->n + rate->pending < rate->limit)
-		return false;
-	executors_note_starts();
 	/* so many must have left the window; what has not started yet can't before it has been in it */
 	over = w->n + rate->pending - rate->limit + 1;
 	if (over <= 0)

@@ -35,7 +35,9 @@ extern void rate_load(Rate *rate, int32 type_id, const char *name, int limit, in
 /* Frees windows of limits that are not there any more. */
 typedef bool (*RateIsUsed) (int32 type_id, const char *name);
 extern void rates_drop_unused(RateIsUsed is_used);
-/* May none start now?  Then next_free says when to ask again. */
+/* True if starts that are not noted yet (`pending`) may decide whether the rate is closed: note them first. */
+extern bool rate_needs_starts(Rate *rate, TimestampTz now);
+/* True if none may start now; next_free is the time to ask again. */
 extern bool rate_is_closed(Rate *rate, TimestampTz now);
 /* One is handed out. */
 extern void rate_take(Rate *rate);

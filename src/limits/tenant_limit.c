@@ -32,12 +32,12 @@
 
 #include "base/conditional_lock.h"
 #include "enqueue/quota.h"
+#include "lanes/lane_callbacks.h"
 #include "limits/tenant_limit.h"
 #include "limits/type_state.h"
 #include "registry/job_types.h"
 #include "tables/bad_rows.h"
 #include "tables/row_map.h"
-#include "workers/executor_pool.h"
 
 #define READ_ENTRIES	2000	/* index entries a turn */
 #define READ_SHORT		64		/* jobs a worker's batch may take beyond the one that starts */
@@ -73,17 +73,6 @@ static int	nlimits = 0;
 static HTAB *numbers = NULL;
 static bool suspect = true;
 static bool pending = false;	/* some limit has changed */
-
-void
-tenant_limits_init(MemoryContext context)
-{
-	lasting = context;
-	limits_context = NULL;
-	limits = NULL;
-	nlimits = 0;
-	suspect = true;
-	pending = false;
-}
 
 void
 tenant_limits_suspect(void)
@@ -252,7 +241,7 @@ make_limits(List *drafts)
 }
 
 bool
-tenant_limits_refresh(QueueScan *scan)
+tenant_limits_refresh(void)
 {
 	Oid			relid = jobq_relid("tenant_quotas");
 	List	   *drafts;
@@ -264,13 +253,12 @@ tenant_limits_refresh(QueueScan *scan)
 	if (limits_context != NULL && are_the_same(drafts))
 		return false;
 	make_limits(drafts);
-	executors_recount_tenants(scan);
 	return true;
 }
 
 /* ---------- counting ---------- */
 
-int32
+static int32
 tenant_limit_of(TupleTableSlot *slot)
 {
 	HeapTuple	tuple;
@@ -286,7 +274,7 @@ tenant_limit_of(TupleTableSlot *slot)
 	return number_of(tenant);
 }
 
-bool
+static bool
 tenant_limit_is_below(int32 number, int32 outer)
 {
 	for (; number > outer; number = limit_number(number)->outer)
@@ -326,7 +314,7 @@ tenant_limit_up(const JobRef *ref, int executor, bool exec)
 		limit_up(&limit_number(n)->limit, executor, exec);
 }
 
-void
+static void
 tenant_limit_lost(const JobRef *ref)
 {
 	for (int32 n = ref->tenant_limit; n != 0; n = limit_number(n)->outer)
@@ -412,7 +400,7 @@ worth_reading(const TenantLimit *l, const Lane *lane, TimestampTz now)
 
 	if (lane->nextra >= MAX_CHUNK)
 		return Min(room, 1);	/* its memory holds enough of others */
-	if (type_is_short(lane->type) && l->limit.max_concurrent > 0)
+	if (type_is_short(type_of(lane->type)) && l->limit.max_concurrent > 0)
 		return Min(room + 1, 8) * READ_SHORT;
 	return room;
 }
@@ -477,4 +465,20 @@ tenant_limits_turn(QueueScan *scan)
 			return;
 		}
 	}
+}
+
+/* ---------- the start ---------- */
+
+void
+tenant_limits_init(MemoryContext context)
+{
+	tenant_callbacks.limit_of = tenant_limit_of;
+	tenant_callbacks.is_below = tenant_limit_is_below;
+	tenant_callbacks.lost = tenant_limit_lost;
+	lasting = context;
+	limits_context = NULL;
+	limits = NULL;
+	nlimits = 0;
+	suspect = true;
+	pending = false;
 }

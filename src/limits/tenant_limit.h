@@ -16,19 +16,15 @@ extern void tenant_limits_init(MemoryContext context);
 extern void tenant_limits_suspect(void);
 /*
  * Reads jobq.tenant_quotas again after that.  True: limits have changed, and
- * with them the numbers in all refs.  What runs has been counted anew; the
- * lanes must be read anew.
+ * with them the numbers in all refs.  The running jobs must be counted again
+ * (tenant_limit_up) and the lanes read again.
  */
-extern bool tenant_limits_refresh(QueueScan *scan);
+extern bool tenant_limits_refresh(void);
 /* The quotas could not be read without waiting. */
 extern bool tenant_limits_are_suspect(void);
 /* Lanes are about to be forgotten, and with them what was passed over. */
 extern void tenant_limits_forget_lanes(void);
 
-/* Returns the number of the limit that counts the row in the slot. */
-extern int32 tenant_limit_of(TupleTableSlot *slot);
-/* True if the limit `number`, or one above it, is `outer`. */
-extern bool tenant_limit_is_below(int32 number, int32 outer);
 /* True if one more job may start in that executor; -1 and exec: in one that has none of the tenant. */
 extern bool tenant_limit_has_room(const JobRef *ref, int executor, bool exec);
 extern void tenant_limit_up(const JobRef *ref, int executor, bool exec);
@@ -36,8 +32,6 @@ extern void tenant_limit_down(const JobRef *ref, int executor, bool exec);
 
 /* Takes the lane's head, whose tenant is full, out of memory.  It is read again when there is room. */
 extern void tenant_limit_pass(Lane *lane);
-/* The job has left a lane's memory without having been handed out: others may start in its place. */
-extern void tenant_limit_lost(const JobRef *ref);
 /* True if tenant_limits_turn has something to do. */
 extern bool tenant_limits_pending(void);
 /* Reads jobs that were passed over and may start now into their lanes. */

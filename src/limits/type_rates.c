@@ -8,6 +8,19 @@
 
 #include "limits/type_rates.h"
 
+bool
+type_needs_starts(TypeState *t, TimestampTz now)
+{
+	if (t->own.rate.limit > 0 && rate_needs_starts(&t->own.rate, now))
+		return true;
+	for (int i = 0; i < t->nlimits; i++)
+	{
+		if (t->limits[i]->rate.limit > 0 && rate_needs_starts(&t->limits[i]->rate, now))
+			return true;
+	}
+	return false;
+}
+
 JobLimit *
 type_closed_by_rate(TypeState *t, TimestampTz now)
 {

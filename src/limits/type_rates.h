@@ -7,6 +7,8 @@
 
 #include "limits/type_state.h"
 
+/* True if starts that are not noted yet may decide which limit is closed: note them first. */
+extern bool type_needs_starts(TypeState *t, TimestampTz now);
 /* Returns the limit whose window is full; NULL: one job of a type that is `rated` may start. */
 extern JobLimit *type_closed_by_rate(TypeState *t, TimestampTz now);
 /* Counts a job that is handed out, */

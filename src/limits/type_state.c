@@ -17,7 +17,6 @@
 #include "lanes/ready_queue.h"
 #include "limits/type_state.h"
 #include "limits/weight.h"
-#include "maintenance/maintenance_schedule.h"
 #include "pressure/pressure_rules.h"
 #include "registry/job_types.h"
 #include "registry/options.h"
@@ -36,6 +35,7 @@ bool		types_order_changed = false;
 bool		types_keep_order = false;
 static int	gone_kept = 0;	/* such as have jobs; -1: to be counted */
 static bool key_order_changed = false;
+static bool names_stale = false;	/* the registry has an old name of a role */
 static bool lacking = false;	/* some type has no window for its rate */
 
 void
@@ -83,11 +83,13 @@ filter_admits(const char *name)
 static void
 load_order(TypeState *t, const JobType *jt)
 {
-	if (t->aging_per == jt->aging_per_us && t->aging_max == jt->aging_max && t->fair == jt->fair)
+	LaneType   *lanes = &t->lanes;
+
+	if (lanes->aging_per == jt->aging_per_us && lanes->aging_max == jt->aging_max && lanes->fair == jt->fair)
 		return;
-	t->aging_per = jt->aging_per_us;
-	t->aging_max = jt->aging_max;
-	t->fair = jt->fair;
+	lanes->aging_per = jt->aging_per_us;
+	lanes->aging_max = jt->aging_max;
+	lanes->fair = jt->fair;
 	types_order_changed = true;
 }
 
@@ -112,6 +114,15 @@ types_key_order_changed(void)
 }
 
 bool
+types_names_stale(void)
+{
+	bool		was = names_stale;
+
+	names_stale = false;
+	return was;
+}
+
+bool
 type_load_pressure(TypeState *t)
 {
 	int			pressure;
@@ -119,11 +130,27 @@ type_load_pressure(TypeState *t)
 	bool		changed;
 
 	pressure_on_type(t->id, &pressure, &blocked);
-	changed = pressure != t->pressure || blocked != t->blocked;
-	types_order_changed |= pressure != t->pressure;
-	t->pressure = pressure;
+	changed = pressure != t->lanes.pressure || blocked != t->blocked;
+	types_order_changed |= pressure != t->lanes.pressure;
+	t->lanes.pressure = pressure;
 	t->blocked = blocked;
 	return changed;
+}
+
+static void
+load_limits(TypeState *t, const JobType *jt)
+{
+	t->nlimits = limits_of_type(jt->options, t->limits);
+	t->lanes.nlimits = t->nlimits;
+	for (int i = 0; i < t->nlimits; i++)
+		t->lanes.limits[i] = &t->limits[i]->door;
+}
+
+static void
+set_role(TypeState *t, RoleState *role)
+{
+	t->role = role;
+	t->lanes.role = &role->door;
 }
 
 static void
@@ -195,7 +222,7 @@ load(TypeState *t)
 	t->own.max_concurrent = jt->max_concurrent;
 	t->weight = jt->cpu_weight;
 	t->max_skip = option_int(jt->options, "max_skip", 100);
-	t->nlimits = limits_of_type(jt->options, t->limits);
+	load_limits(t, jt);
 	load_rates(t, jt);
 	t->may_batch = jt->batch && !t->exec;
 	t->refused = !filter_admits(jt->name);
@@ -203,12 +230,12 @@ load(TypeState *t)
 	load_keys(t, jt);
 	(void) type_load_pressure(t);
 	if (job_type_names_stale(jt))
-		upkeep_refresh_names();
+		names_stale = true;
 	roleid = t->exec ? EXEC_ROLE : job_type_run_as(jt);
 	if (!t->exec && !OidIsValid(roleid))
 		t->refused = true;		/* the role is gone: its jobs wait, the registry says for whom */
 	else
-		t->role = role_state(roleid);
+		set_role(t, role_state(roleid));
 }
 
 /* What is wrong with one type stops this type only. */
@@ -298,9 +325,22 @@ type_state(int32 id)
 		memset((char *) t + sizeof(int32), 0, sizeof(TypeState) - sizeof(int32));
 		dlist_init(&t->parked);
 		limit_init(&t->own);
+		t->lanes.own = &t->own.door;
 		type_load(t);
 	}
 	return t;
+}
+
+static LaneType *
+lanes_of_type(int32 id)
+{
+	return &type_state(id)->lanes;
+}
+
+Lane *
+type_lane(const LaneId *id)
+{
+	return lane_get(id, lanes_of_type);
 }
 
 TypeState *

@@ -33,12 +33,7 @@ typedef struct TypeState
 	JobLimit   *closed;			/* had no room when one of its jobs was to be handed out */
 	int			per_key;		/* options.concurrency_per_key */
 	bool		keeps_order;	/* options.key_order is fifo */
-
-	/* the order of its jobs (ready_queue.c) */
-	int			pressure;		/* added to their priority */
-	int64		aging_per;		/* us; 0: they don't age */
-	int			aging_max;
-	bool		fair;			/* its lanes are served in turn */
+	LaneType	lanes;			/* order and wait queues of its lanes */
 
 	/* batching: a type starts alone, is batched while its runs stay short and clean */
 	int			clean_runs;
@@ -51,11 +46,20 @@ typedef struct TypeState
 	TypeBreaker breaker;
 } TypeState;
 
+/* Returns the type of a lane or of a group of lanes. */
+static inline TypeState *
+type_of(LaneType *lanes)
+{
+	return (TypeState *) ((char *) lanes - offsetof(TypeState, lanes));
+}
+
 extern HTAB *all_types;			/* types of which a job has been read */
 extern bool types_order_changed;	/* ready lanes must be ranked again */
 extern bool types_keep_order;	/* some type has had key_order = fifo */
 extern void types_init(MemoryContext context);
 extern TypeState *type_state(int32 id);
+/* Returns a lane of the type, made if it is new. */
+extern Lane *type_lane(const LaneId *id);
 /* Returns the type without reading the registry, outside a transaction too; NULL when it has no entry. */
 extern TypeState *type_remembered(int32 id);
 /* Returns the role that runs jobs of a SQL type; NULL: none does now, as far as is remembered. */
@@ -66,6 +70,8 @@ extern void type_load(TypeState *t);
 extern bool type_load_pressure(TypeState *t);
 /* True if key_order of any type has changed since the last call: jobs that wait for their key must be read again. */
 extern bool types_key_order_changed(void);
+/* True if a type read since the last call has an old name of a renamed role: maintenance corrects it. */
+extern bool types_names_stale(void);
 /* True if some type can't start jobs because the server's memory for rates is used up: retry after a while. */
 extern bool types_lack_windows(void);
 /* Frees windows that nothing uses and retries types that lack one; called when all known types are loaded. */

@@ -29,45 +29,50 @@ weight_restart(void)
 }
 
 void
-weight_occupy(Executor *e, int cell, int weight)
+weight_clear(HeldWeight *held, bool exec)
 {
-	int			before = e->weight;
+	memset(held, 0, sizeof(HeldWeight));
+	held->exec = exec;
+}
 
-	e->weights[cell] = weight;
-	e->weight = e->exec ? e->weight + weight : Max(e->weight, weight);
-	weight_running += e->weight - before;
+void
+weight_occupy(HeldWeight *held, int cell, int weight)
+{
+	int			before = held->total;
+
+	held->cells[cell] = weight;
+	held->total = held->exec ? held->total + weight : Max(held->total, weight);
+	weight_running += held->total - before;
 }
 
 static int
-heaviest(const Executor *e)
+heaviest(const HeldWeight *held)
 {
 	int			weight = 0;
 
-	for (int i = 0; i < JOBQ_CELLS && weight < e->weight; i++)
-	{
-		if (e->used[i])
-			weight = Max(weight, e->weights[i]);
-	}
+	for (int i = 0; i < JOBQ_CELLS && weight < held->total; i++)
+		weight = Max(weight, held->cells[i]);
 	return weight;
 }
 
-/* The cell is not `used` any more. */
 void
-weight_vacate(Executor *e, int cell)
+weight_vacate(HeldWeight *held, int cell)
 {
-	int			before = e->weight;
+	int			before = held->total;
+	int			weight = held->cells[cell];
 
-	if (e->exec)
-		e->weight -= e->weights[cell];
-	else if (e->weights[cell] == e->weight)
-		e->weight = heaviest(e);
-	weight_running += e->weight - before;
+	held->cells[cell] = 0;
+	if (held->exec)
+		held->total -= weight;
+	else if (weight == held->total)
+		held->total = heaviest(held);
+	weight_running += held->total - before;
 }
 
 bool
-weight_fits(const Executor *e, int weight)
+weight_fits(const HeldWeight *held, int weight)
 {
-	int			more = e == NULL || e->exec ? weight : Max(weight - e->weight, 0);
+	int			more = held == NULL || held->exec ? weight : Max(weight - held->total, 0);
 
 	return more == 0 || weight_running == 0 || weight_running + more <= weight_budget;
 }
@@ -78,7 +83,7 @@ weight_fits(const Executor *e, int weight)
 static void
 reserve(LaneGroup *group)
 {
-	if (group->passed < group->type->max_skip || (reserver && !outranks(&group->heavy, &reserved_for)))
+	if (group->passed < type_of(group->type)->max_skip || (reserver && !outranks(&group->heavy, &reserved_for)))
 		return;
 	reserver = group;
 	reserved_for = group->heavy;
@@ -115,18 +120,19 @@ weight_is_reserved(const TypeState *t, const Rank *rank)
 void
 weight_note_start(LaneGroup *group, const Rank *rank)
 {
+	int			weight = type_of(group->type)->weight;
 	dlist_iter	it;
 
 	group->passed = 0;
 	if (reserver == group)
 		reserver = NULL;
-	if (group->type->weight == 0)
+	if (weight == 0)
 		return;
 	dlist_foreach(it, &parked)
 	{
 		LaneGroup  *waiting = dlist_container(LaneGroup, parked, it.cur);
 
-		if (waiting->type->weight <= group->type->weight || !outranks(&waiting->heavy, rank))
+		if (type_of(waiting->type)->weight <= weight || !outranks(&waiting->heavy, rank))
 			continue;
 		waiting->passed++;
 		reserve(waiting);

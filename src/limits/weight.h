@@ -5,17 +5,29 @@
 #ifndef JOBQ_WEIGHT_H
 #define JOBQ_WEIGHT_H
 
-#include "workers/executor_pool.h"
+#include "limits/type_state.h"
+
+/* The weight that the cells of one executor hold (executor_pool.h). */
+typedef struct HeldWeight
+{
+	bool		exec;			/* the sum of its cells, of tools that run at once; else the largest */
+	int			total;
+	int			cells[JOBQ_CELLS];
+} HeldWeight;
 
 /* pressure_max_weight() as of the last reload of the registry; 0: off, and nothing below is called per job */
 extern int	weight_budget;
 
-/* Before everything is counted anew with weight_occupy. */
+/* Forgets what runs: it is counted again with weight_clear and weight_occupy. */
 extern void weight_restart(void);
-extern void weight_occupy(Executor *e, int cell, int weight);
-extern void weight_vacate(Executor *e, int cell);
-/* Would one more job of that weight fit there, or in an executor without jobs (NULL)?  What is heavier than the budget fits alone. */
-extern bool weight_fits(const Executor *e, int weight);
+extern void weight_clear(HeldWeight *held, bool exec);
+extern void weight_occupy(HeldWeight *held, int cell, int weight);
+extern void weight_vacate(HeldWeight *held, int cell);
+/*
+ * True if one more job of that weight fits into the executor; NULL: into one
+ * without jobs.  A job that is heavier than the budget fits alone.
+ */
+extern bool weight_fits(const HeldWeight *held, int weight);
 
 /* The group's head is too heavy now, or weight is reserved for one before it. */
 extern void weight_park(LaneGroup *group, const Rank *rank);

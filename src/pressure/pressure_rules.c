@@ -26,7 +26,6 @@
 #include "utils/timestamp.h"
 
 #include "base/conditional_lock.h"
-#include "dispatch/admission.h"
 #include "pressure/pressure_rules.h"
 #include "pressure/pressure_signals.h"
 #include "registry/job_types.h"
@@ -289,7 +288,6 @@ apply(TimestampTz now)
 		signals[i].active &= signals[i].until > now && signals[i].ends > mono;
 	for (int i = 0; i < nrules; i++)
 		rules[i].active = is_active(rules[i].signal);
-	admission_press(now);
 }
 
 void
@@ -389,17 +387,20 @@ pressure_due(MonoTime now)
 		pg_atomic_read_u32(&db->builtin_signals) != builtin_applied;
 }
 
-void
+bool
 pressure_turn(TimestampTz now)
 {
 	MonoTime	mono = mono_now();
 	bool		was_stale = stale && retry_at <= mono;
+	bool		changed;
 
 	if (was_stale)
 		reload(mono);
-	if (was_stale || one_has_expired(now, mono) || pg_atomic_read_u32(&db->builtin_signals) != builtin_applied)
+	changed = was_stale || one_has_expired(now, mono) || pg_atomic_read_u32(&db->builtin_signals) != builtin_applied;
+	if (changed)
 		apply(now);
 	ask_condition(mono);
+	return changed;
 }
 
 MonoTime

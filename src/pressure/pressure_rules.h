@@ -12,8 +12,12 @@ extern void pressure_init(MemoryContext context, JobqDb *db);
 extern void pressure_stale(void);
 /* True if pressure_turn has anything to do. */
 extern bool pressure_due(MonoTime now);
-/* Reads stale tables, ends signals whose ttl is over, starts evaluations.  Needs a transaction. */
-extern void pressure_turn(TimestampTz now);
+/*
+ * Reads stale tables, ends signals whose ttl is over, starts evaluations;
+ * needs a transaction.  True if the effect on types may have changed: the
+ * caller applies it (admission_press).
+ */
+extern bool pressure_turn(TimestampTz now);
 extern MonoTime pressure_next_timer(MonoTime now);
 
 /* Returns the effect of active signals on a type: a change of its priorities, and whether they block it. */

@@ -155,7 +155,7 @@ occupy(Executor *e, int cell, TypeState *t, bool slow)
 	if (counts_for_tenant(e, cell))
 		tenant_limit_up(&e->slot->cells[cell].ref, executor_number(e), e->exec);
 	if (weight_budget > 0)
-		weight_occupy(e, cell, t->weight);
+		weight_occupy(&e->weight, cell, t->weight);
 	if (e->slot->cells[cell].ref.key != 0)
 		key_take(&e->slot->cells[cell].ref, t);
 	e->used[cell] = true;
@@ -178,7 +178,7 @@ stop_counting(Executor *e, int cell, TypeState *t)
 	if (counts_for_tenant(e, cell))
 		tenant_limit_down(&e->slot->cells[cell].ref, executor_number(e), e->exec);
 	if (weight_budget > 0)
-		weight_vacate(e, cell);
+		weight_vacate(&e->weight, cell);
 }
 
 /* True if the attempt is over and will be settled by another executor. */
@@ -234,7 +234,7 @@ executors_recount(void)
 	{
 		Executor   *e = &executors[i];
 
-		e->weight = 0;
+		weight_clear(&e->weight, e->exec);
 		for (int c = 0; e->slot != NULL && c < JOBQ_CELLS; c++)
 		{
 			TypeState  *t;
@@ -248,7 +248,7 @@ executors_recount(void)
 				continue;
 			count_up(e, t);
 			if (weight_budget > 0)
-				weight_occupy(e, c, t->weight);
+				weight_occupy(&e->weight, c, t->weight);
 		}
 	}
 }
@@ -290,6 +290,7 @@ executors_recover(void)
 		e->slot = slot;
 		e->generation = slot->generation;
 		e->exec = slot->kind == SLOT_EXEC;
+		weight_clear(&e->weight, e->exec);
 		e->role = role_state(e->exec ? EXEC_ROLE : slot->roleid);
 		e->role->nworkers++;
 		e->attached = slot->proc != NULL;
@@ -376,7 +377,7 @@ best_executor(TypeState *t, const JobRef *ref, bool is_short, bool settles, Hand
 			*why = TENANT_FULL;
 			continue;
 		}
-		if (!settles && weight_budget > 0 && !weight_fits(e, t->weight))
+		if (!settles && weight_budget > 0 && !weight_fits(&e->weight, t->weight))
 		{
 			*why = TOO_HEAVY;
 			continue;

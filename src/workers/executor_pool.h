@@ -7,6 +7,7 @@
 
 #include "lanes/queue_scan.h"
 #include "limits/type_state.h"
+#include "limits/weight.h"
 #include "postmaster/bgworker.h"
 
 typedef struct Executor
@@ -21,9 +22,8 @@ typedef struct Executor
 	int			ncells;
 	int			nslow;			/* cells of jobs that are not known to be short */
 	double		ahead_us;		/* run time that its cells are expected to take */
-	int			weight;			/* of what it runs; counted while jobq.max_weight is on */
+	HeldWeight	weight;			/* counted while jobq.max_weight is on */
 	int32		types[JOBQ_CELLS];
-	int			weights[JOBQ_CELLS];
 	float		cost_us[JOBQ_CELLS];	/* a cell's share of ahead_us */
 	bool		slow[JOBQ_CELLS];
 	bool		used[JOBQ_CELLS];

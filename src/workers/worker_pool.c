@@ -71,6 +71,7 @@ start_executor(RoleState *role, MonoTime now)
 	e->generation = slot->generation;
 	e->role = role;
 	e->exec = exec;
+	weight_clear(&e->weight, exec);
 	role->nworkers++;
 	note_worker(db, WORKER_EXECUTOR, true);
 	return true;
