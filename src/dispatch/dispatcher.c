@@ -129,7 +129,7 @@ check_identity(void)
 static bool
 must_start_anew(void)
 {
-	return db->reload && !intake_cancels_pending();
+	return db->requests.reload && !intake_cancels_pending();
 }
 
 /* Who has asked for a reload enqueues after it for other settings than ours. */
@@ -438,7 +438,7 @@ static void
 start_anew(void)
 {
 	executors_dismiss();
-	db->reload = false;
+	db->requests.reload = false;
 	db->lifecycle.wanted = true;
 	proc_exit(0);
 }

@@ -3,8 +3,8 @@
  *	  Wakes dispatcher and worker before the first job of an idle queue is there.
  *
  * On an idle queue the way from a commit to the handler is mostly two sleeping processes.  So a commit that will
- * publish a job tells of it before it is flushed (publish_jobs.c: JobqDb.imminent): the dispatcher takes a turn and wakes a
- * worker, both of which find nothing, and a moment later they and their caches are awake already.  To wait there
+ * publish a job tells of it before it is flushed (publish_jobs.c: PublicationRing.imminent): the dispatcher takes a
+ * turn and wakes a worker, both of which find nothing, and a moment later they and their caches are awake already.  To wait there
  * for the commit without sleeping gains little more, and keeps processors from those who flush.
  */
 #include "jobq.h"
@@ -28,14 +28,14 @@ wake_init(JobqDb *mine)
 void
 wake_worker(TimestampTz now, bool may_hand_out)
 {
-	int32		imminent = (int32) pg_atomic_exchange_u32(&db->imminent, 0);
+	int32		imminent = (int32) pg_atomic_exchange_u32(&db->ring.imminent, 0);
 	LaneKeys	keys = {.type_id = 0};
 
 	if (executors_running() > 0)
 		return;
 	SpinLockAcquire(&db->mutex);
-	if (db->ring_head != db->ring_tail)
-		keys = db->ring[db->ring_head % jobq_max_lanes];
+	if (db->ring.head != db->ring.tail)
+		keys = db->ring.keys[db->ring.head % jobq_max_lanes];
 	SpinLockRelease(&db->mutex);
 	if (keys.type_id != 0 && keys.lo <= now)
 		executors_alert(keys.type_id, LINGER_US);

@@ -194,8 +194,8 @@ take_prepared(LaneKeys *out)
 	int			kept = 0;
 
 	SpinLockAcquire(&db->mutex);
-	n = db->nprepared;
-	memcpy(copy, db->prepared, sizeof(copy[0]) * n);
+	n = db->prepared.nxacts;
+	memcpy(copy, db->prepared.xacts, sizeof(copy[0]) * n);
 	SpinLockRelease(&db->mutex);
 	for (int i = 0; i < n; i++)
 	{
@@ -208,9 +208,10 @@ take_prepared(LaneKeys *out)
 	{
 		SpinLockAcquire(&db->mutex);
 		/* others may have been added behind the n we looked at */
-		memmove(&db->prepared[kept], &db->prepared[n], sizeof(copy[0]) * (db->nprepared - n));
-		memcpy(db->prepared, copy, sizeof(copy[0]) * kept);
-		db->nprepared -= taken;
+		memmove(&db->prepared.xacts[kept], &db->prepared.xacts[n],
+				sizeof(copy[0]) * (db->prepared.nxacts - n));
+		memcpy(db->prepared.xacts, copy, sizeof(copy[0]) * kept);
+		db->prepared.nxacts -= taken;
 		SpinLockRelease(&db->mutex);
 	}
 	return taken;
@@ -227,18 +228,18 @@ take_publications(News *news)
 		int			n = 0;
 
 		SpinLockAcquire(&db->mutex);
-		while (n < TAKE_AT_ONCE && db->ring_head != db->ring_tail)
-			some[n++] = db->ring[db->ring_head++ % jobq_max_lanes];
-		more = db->ring_head != db->ring_tail;
-		if (db->overflow)
-			news->lost_from = Min(news->lost_from, db->overflow_lo);
-		db->overflow = false;
-		news->types_changed |= db->types_changed;
-		db->types_changed = false;
-		news->signals_changed |= db->signals_changed;
-		db->signals_changed = false;
-		news->prepared_lost |= db->prepared_overflow;
-		db->prepared_overflow = false;
+		while (n < TAKE_AT_ONCE && db->ring.head != db->ring.tail)
+			some[n++] = db->ring.keys[db->ring.head++ % jobq_max_lanes];
+		more = db->ring.head != db->ring.tail;
+		if (db->ring.overflow)
+			news->lost_from = Min(news->lost_from, db->ring.overflow_lo);
+		db->ring.overflow = false;
+		news->types_changed |= db->requests.types_changed;
+		db->requests.types_changed = false;
+		news->signals_changed |= db->requests.signals_changed;
+		db->requests.signals_changed = false;
+		news->prepared_lost |= db->prepared.overflow;
+		db->prepared.overflow = false;
 		SpinLockRelease(&db->mutex);
 		for (int i = 0; i < n; i++)
 		{
@@ -247,7 +248,7 @@ take_publications(News *news)
 				quiet_note(some[i].type_id);
 		}
 	}
-	if (db->nprepared > 0)
+	if (db->prepared.nxacts > 0)
 	{
 		int			n = take_prepared(some);
 
@@ -402,15 +403,15 @@ take_commands(void)
 {
 	int			n;
 
-	if (db->ncommands == 0)
+	if (db->requests.ncancels == 0)
 		return;
 	while (commands_size < ncommands + JOBQ_MAX_COMMANDS + JOBQ_KEPT_COMMANDS)
 		commands = grow_array(commands, &commands_size, sizeof(Command));
 	SpinLockAcquire(&db->mutex);
-	n = Min(db->ncommands, Max(JOBQ_KEPT_COMMANDS - ncommands - npending, 0));
-	memcpy(&commands[ncommands], db->commands, sizeof(Command) * n);
-	db->ncommands -= n;
-	memmove(db->commands, &db->commands[n], sizeof(Command) * db->ncommands);
+	n = Min(db->requests.ncancels, Max(JOBQ_KEPT_COMMANDS - ncommands - npending, 0));
+	memcpy(&commands[ncommands], db->requests.cancels, sizeof(Command) * n);
+	db->requests.ncancels -= n;
+	memmove(db->requests.cancels, &db->requests.cancels[n], sizeof(Command) * db->requests.ncancels);
 	SpinLockRelease(&db->mutex);
 	ncommands += n;
 }
@@ -419,9 +420,9 @@ take_commands(void)
 static bool
 give_back(const Command *c)
 {
-	if (db->ncommands + db->reserved_commands >= (int) lengthof(db->commands))
+	if (db->requests.ncancels + db->requests.nreserved >= (int) lengthof(db->requests.cancels))
 		return false;
-	db->commands[db->ncommands++] = *c;
+	db->requests.cancels[db->requests.ncancels++] = *c;
 	return true;
 }
 

@@ -60,14 +60,14 @@ expect_unknown_prepared(void)
 {
 	if (unknown == NULL)
 		unknown = MemoryContextAlloc(TopMemoryContext, Max(max_prepared_xacts, 1) * sizeof(TransactionId));
-	prepared_ended_seen = db->prepared_ended;
+	prepared_ended_seen = db->prepared.ended;
 	list_prepared();
 }
 
 bool
 prepared_may_have_ended(void)
 {
-	return nunknown > 0 && db->prepared_ended != prepared_ended_seen;
+	return nunknown > 0 && db->prepared.ended != prepared_ended_seen;
 }
 
 /* What ended may be anywhere. */
@@ -79,7 +79,7 @@ unknown_prepared_ended(void)
 
 	if (before == 0)
 		return false;
-	prepared_ended_seen = db->prepared_ended;
+	prepared_ended_seen = db->prepared.ended;
 	for (int i = 0; i < nunknown; i++)
 	{
 		if (TransactionIdIsInProgress(unknown[i]))

@@ -27,7 +27,7 @@ quiet_init(JobqDb *mine)
 	db = mine;
 	nrecent = oldest = 0;
 	SpinLockAcquire(&db->mutex);
-	db->nquiet = 0;
+	db->wakeup_filter.ntypes = 0;
 	SpinLockRelease(&db->mutex);
 }
 
@@ -62,11 +62,12 @@ quiet_settle(void)
 			quiet[n++] = recent[i];
 	}
 	SpinLockAcquire(&db->mutex);
-	changed = n != db->nquiet || memcmp(quiet, db->quiet, n * sizeof(int32)) != 0;
+	changed = n != db->wakeup_filter.ntypes ||
+		memcmp(quiet, db->wakeup_filter.types, n * sizeof(int32)) != 0;
 	if (changed)
-		memcpy(db->quiet, quiet, n * sizeof(int32));
-	db->nquiet = n;
-	pushed = db->ring_head != db->ring_tail;
+		memcpy(db->wakeup_filter.types, quiet, n * sizeof(int32));
+	db->wakeup_filter.ntypes = n;
+	pushed = db->ring.head != db->ring.tail;
 	SpinLockRelease(&db->mutex);
 	return changed && pushed;
 }

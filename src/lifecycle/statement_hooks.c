@@ -106,8 +106,8 @@ look_at_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 		if (db)
 		{
 			SpinLockAcquire(&db->mutex);
-			db->prepared_ended++;
-			db->types_changed |= db->types_prepared;
+			db->prepared.ended++;
+			db->requests.types_changed |= db->prepared.types_changed;
 			SpinLockRelease(&db->mutex);
 			wake_dispatcher(db);
 		}

@@ -45,7 +45,7 @@ wish_for_reload(void)
 	if (db == NULL)
 		return;
 	SpinLockAcquire(&db->mutex);
-	db->reload = true;
+	db->requests.reload = true;
 	SpinLockRelease(&db->mutex);
 	wake_dispatcher(db);
 	want_dispatcher(db);

@@ -20,18 +20,18 @@
 static void
 note_overflow(JobqDb *db, TimestampTz lo)
 {
-	if (!db->overflow || lo < db->overflow_lo)
-		db->overflow_lo = lo;
-	db->overflow = true;
+	if (!db->ring.overflow || lo < db->ring.overflow_lo)
+		db->ring.overflow_lo = lo;
+	db->ring.overflow = true;
 }
 
 static bool
 push_entry(JobqDb *db, LaneKeys entry)
 {
-	if (db->ring_tail - db->ring_head >= (uint64) jobq_max_lanes)
+	if (db->ring.tail - db->ring.head >= (uint64) jobq_max_lanes)
 		return false;
-	db->ring[db->ring_tail % jobq_max_lanes] = entry;
-	db->ring_tail++;
+	db->ring.keys[db->ring.tail % jobq_max_lanes] = entry;
+	db->ring.tail++;
 	return true;
 }
 
@@ -70,7 +70,7 @@ key_entry(const PendingKey *key)
 static void
 push_keys(JobqDb *db)
 {
-	if (pending.nkeys > 1 && (uint64) pending.nkeys > jobq_max_lanes - (db->ring_tail - db->ring_head))
+	if (pending.nkeys > 1 && (uint64) pending.nkeys > jobq_max_lanes - (db->ring.tail - db->ring.head))
 		merge_keys();
 	for (int i = 0; i < pending.nkeys; i++)
 	{
@@ -102,9 +102,9 @@ push_lanes(JobqDb *db)
 static bool
 is_quiet(JobqDb *db, int32 type_id)
 {
-	for (int i = 0; i < db->nquiet; i++)
+	for (int i = 0; i < db->wakeup_filter.ntypes; i++)
 	{
-		if (db->quiet[i] == type_id)
+		if (db->wakeup_filter.types[i] == type_id)
 			return true;
 	}
 	return false;
@@ -115,8 +115,8 @@ static bool
 is_news(JobqDb *db)
 {
 	if (pending.types_changed || pending.signals_changed || pending.drained_by != InvalidSubTransactionId ||
-		pending.ncancels > 0 || pending.overflow || db->overflow ||
-		db->ring_tail - db->ring_head > (uint64) jobq_max_lanes / 2)
+		pending.ncancels > 0 || pending.overflow || db->ring.overflow ||
+		db->ring.tail - db->ring.head > (uint64) jobq_max_lanes / 2)
 		return true;
 	for (int i = 0; i < pending.nlanes; i++)
 	{
@@ -147,7 +147,7 @@ announce_commit(void)
 	SpinLockRelease(&db->mutex);
 	if (quiet)
 		return;
-	pg_atomic_write_u32(&db->imminent, (uint32) pending.lanes[0].type_id);
+	pg_atomic_write_u32(&db->ring.imminent, (uint32) pending.lanes[0].type_id);
 	wake_dispatcher(db);
 }
 
@@ -161,18 +161,18 @@ publish_at_end(bool committed)
 	{
 		SpinLockAcquire(&db->mutex);
 		push_lanes(db);
-		db->reserved_commands -= pending.ncancels;
+		db->requests.nreserved -= pending.ncancels;
 		if (committed)
 		{
 			for (int i = 0; i < pending.ncancels; i++)
-				db->commands[db->ncommands++] = pending.cancels[i].command;
+				db->requests.cancels[db->requests.ncancels++] = pending.cancels[i].command;
 		}
 		if (pending.types_changed)
-			db->types_changed = true;
+			db->requests.types_changed = true;
 		if (pending.drained_by != InvalidSubTransactionId)
 			db->ndrains--;
 		if (pending.signals_changed)
-			db->signals_changed = true;
+			db->requests.signals_changed = true;
 		wake = is_news(db);
 		SpinLockRelease(&db->mutex);
 		if (wake)
@@ -184,10 +184,10 @@ publish_at_end(bool committed)
 static bool
 keep_prepared(JobqDb *db, TransactionId xid, LaneKeys entry)
 {
-	if (db->nprepared >= JOBQ_MAX_PREPARED)
+	if (db->prepared.nxacts >= JOBQ_MAX_PREPARED)
 		return false;
-	db->prepared[db->nprepared].xid = xid;
-	db->prepared[db->nprepared++].pub = entry;
+	db->prepared.xacts[db->prepared.nxacts].xid = xid;
+	db->prepared.xacts[db->prepared.nxacts++].pub = entry;
 	return true;
 }
 
@@ -220,8 +220,8 @@ publish_at_prepare(TransactionId xid)
 	JobqDb	   *db = pending.db;
 
 	SpinLockAcquire(&db->mutex);
-	db->types_prepared |= pending.types_changed || pending.signals_changed;
-	db->prepared_overflow |= !keep_all_prepared(db, xid);
+	db->prepared.types_changed |= pending.types_changed || pending.signals_changed;
+	db->prepared.overflow |= !keep_all_prepared(db, xid);
 	SpinLockRelease(&db->mutex);
 	wake_dispatcher(db);
 }
@@ -302,7 +302,7 @@ publish_subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransact
 	if ((dropped == 0 && !undrained) || pending.db->dboid != MyDatabaseId)
 		return;
 	SpinLockAcquire(&pending.db->mutex);
-	pending.db->reserved_commands -= dropped;
+	pending.db->requests.nreserved -= dropped;
 	pending.db->ndrains -= undrained ? 1 : 0;
 	SpinLockRelease(&pending.db->mutex);
 	if (undrained)

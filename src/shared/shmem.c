@@ -64,9 +64,9 @@ init_db(JobqDb *db, LaneKeys *ring)
 {
 	SpinLockInit(&db->mutex);
 	SpinLockInit(&db->breaker_mutex);
-	db->ring = ring;
+	db->ring.keys = ring;
 	ConditionVariableInit(&db->idle);
-	pg_atomic_init_u32(&db->imminent, 0);
+	pg_atomic_init_u32(&db->ring.imminent, 0);
 	pg_atomic_init_u64(&db->beat, 0);
 	pg_atomic_init_u64(&db->ping, 0);
 	pg_atomic_init_u64(&db->pong, 0);
@@ -145,7 +145,7 @@ adopt_entry(JobqDb *db, Oid dboid)
 {
 	db->lifecycle.wanted = false;
 	db->lifecycle.ended = ENDED_OTHERWISE;
-	db->nquiet = 0;
+	db->wakeup_filter.ntypes = 0;
 	db->lifecycle.suspended = 0;
 	db->lifecycle.leaving = 0;
 	db->lifecycle.restart = false;
@@ -169,23 +169,23 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->dispatcher.starts = 0;
 	db->dispatcher.sql_workers = SQL_WORKERS_UNKNOWN;
 	db->unstartable.ntypes = 0;
-	db->ring_head = db->ring_tail = RING_START;
-	db->overflow = false;
-	db->types_changed = false;
+	db->ring.head = db->ring.tail = RING_START;
+	db->ring.overflow = false;
+	db->requests.types_changed = false;
 	db->ndrains = 0;
 	db->stopped = db->draining = false;
-	db->signals_changed = false;
+	db->requests.signals_changed = false;
 	pg_atomic_write_u32(&db->builtin_signals, 0);
-	db->reload = false;
-	db->ncommands = 0;
-	db->reserved_commands = 0;
+	db->requests.reload = false;
+	db->requests.ncancels = 0;
+	db->requests.nreserved = 0;
 	db->nendings = 0;
 	db->nmarks = 0;
 	memset(db->children, 0, sizeof(db->children));
 	db->nbreakers = 0;
-	db->nprepared = 0;
-	db->types_prepared = false;
-	db->prepared_overflow = false;
+	db->prepared.nxacts = 0;
+	db->prepared.types_changed = false;
+	db->prepared.overflow = false;
 	db->trouble[0] = '\0';
 	db->helper_trouble[0] = '\0';
 	db->paused_identity = false;

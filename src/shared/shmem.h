@@ -31,7 +31,12 @@
 #define JOBQ_REASON_LEN		128
 #define JOBQ_TROUBLE_LEN	1024
 
-/* Keys that a committed transaction put into a lane: lo == hi is one exact key. */
+/*
+ * One publication.  For a lane: the positions of the rows that a transaction
+ * has written there; lo == hi is one exact position.  With the type id
+ * KEY_NEWS, for a concurrency key: lo is its hash (0: any), hi its created_at,
+ * and priority 1 means that a row was removed.
+ */
 typedef struct LaneKeys
 {
 	int32		type_id;
@@ -41,16 +46,78 @@ typedef struct LaneKeys
 	TimestampTz hi;
 } LaneKeys;
 
-/* As type_id: not of a lane, but of a concurrency key, whose hash is lo (0: any), created_at hi; priority 1: a row was removed. */
 #define KEY_NEWS	0
 
-/* What a committed management call asks of a running job. */
+/*
+ * Publications of transactions that have ended, for the dispatcher
+ * (publish_jobs.c, inbox.c).  Under JobqDb.mutex.
+ */
+typedef struct PublicationRing
+{
+	uint64		head;			/* next to read; the dispatcher's */
+	uint64		tail;			/* next to write; both modulo jobq_max_lanes,
+								 * so they must not wrap */
+	bool		overflow;		/* publications were lost: every lane from
+								 * overflow_lo on is suspect */
+	TimestampTz overflow_lo;
+	LaneKeys   *keys;			/* jobq_max_lanes entries; set at server start */
+	pg_atomic_uint32 imminent;	/* type of a job that a commit under way will
+								 * publish, 0: none; without the mutex */
+} PublicationRing;
+
+/*
+ * Types whose publications need not wake the dispatcher (wakeup_filter.c
+ * writes, publish_jobs.c reads).  Under JobqDb.mutex.
+ */
+#define JOBQ_QUIET_TYPES	16
+typedef struct WakeupFilter
+{
+	int			ntypes;
+	int32		types[JOBQ_QUIET_TYPES];
+} WakeupFilter;
+
+/* A committed management call's request to cancel a running attempt. */
 typedef struct Command
 {
 	pg_uuid_t	id;
 	char		reason[JOBQ_REASON_LEN];
 	bool		has_reason;
 } Command;
+
+/*
+ * Requests of committed transactions to the dispatcher (publish_jobs.c and
+ * dispatcher_request.c write, inbox.c reads).  Under JobqDb.mutex.
+ */
+typedef struct Requests
+{
+	bool		types_changed;
+	bool		signals_changed;	/* signals or rules */
+	bool		reload;
+	int			ncancels;
+	int			nreserved;		/* cancels that open transactions may still add */
+	Command		cancels[JOBQ_MAX_COMMANDS + JOBQ_KEPT_COMMANDS];
+} Requests;
+
+/*
+ * Prepared transactions whose publications wait for COMMIT or ROLLBACK
+ * PREPARED (publish_jobs.c and statement_hooks.c write, inbox.c reads).  Under
+ * JobqDb.mutex.
+ */
+#define JOBQ_MAX_PREPARED 32
+typedef struct PreparedXacts
+{
+	int			nxacts;
+	bool		types_changed;	/* one has changed the registry: read it again
+								 * when any ends */
+	bool		overflow;		/* there were more than fit */
+	uint32		ended;			/* COMMIT and ROLLBACK PREPARED so far; also
+								 * read plainly */
+	struct
+	{
+		TransactionId xid;
+		LaneKeys	pub;
+	}			xacts[JOBQ_MAX_PREPARED];
+} PreparedXacts;
 
 /* Jobs whose last attempt says something about the next one that their rows do not (queue_scan.c). */
 typedef struct JobMark
@@ -240,20 +307,11 @@ typedef struct JobqDb
 
 	/* under mutex */
 	slock_t		mutex;
-	uint64		ring_head;		/* next to read; the dispatcher's */
-	uint64		ring_tail;		/* next to write; both modulo jobq_max_lanes, so they must not wrap */
-	bool		overflow;		/* publications were lost: every lane from overflow_lo on is suspect */
-	TimestampTz overflow_lo;
-	int			nquiet;			/* types whose publications need not wake the dispatcher (wakeup_filter.c) */
-#define JOBQ_QUIET_TYPES	16
-	int32		quiet[JOBQ_QUIET_TYPES];
-	bool		types_changed;
+	PublicationRing ring;
+	WakeupFilter wakeup_filter;
+	Requests	requests;
+	PreparedXacts prepared;
 	int			ndrains;		/* transactions in jobq.drain(): hand nothing out, whatever is committed */
-	bool		signals_changed;	/* signals or rules */
-	bool		reload;
-	int			ncommands;		/* filled */
-	int			reserved_commands;	/* promised to open transactions */
-	Command		commands[JOBQ_MAX_COMMANDS + JOBQ_KEPT_COMMANDS];
 	uint32		nendings;		/* ever; the last JOBQ_ENDINGS of them are kept */
 	Ending		endings[JOBQ_ENDINGS];
 	int			disk_level;		/* DiskLevel, as last measured (disk_watch.c) */
@@ -271,20 +329,7 @@ typedef struct JobqDb
 	int			nmarks;
 	JobMark		marks[JOBQ_MAX_MARKS];
 
-	/* prepared transactions whose keys are not published yet */
-#define JOBQ_MAX_PREPARED 32
-	int			nprepared;
-	bool		types_prepared;		/* one has changed the registry: look again when any ends */
-	bool		prepared_overflow;	/* more than could be kept */
-	uint32		prepared_ended;		/* COMMIT and ROLLBACK PREPARED so far; plain reads */
-	struct
-	{
-		TransactionId xid;
-		LaneKeys pub;
-	}			prepared[JOBQ_MAX_PREPARED];
-
 	/* said by the dispatcher for health(), plain reads */
-	pg_atomic_uint32 imminent;	/* type of a job that a commit under way will publish, 0: none */
 	pg_atomic_uint64 beat;		/* MonoTime of the last turn of its loop */
 	pg_atomic_uint64 ping;		/* health() increments; the dispatcher copies it to pong */
 	pg_atomic_uint64 pong;
@@ -306,8 +351,6 @@ typedef struct JobqDb
 	/* rate windows: the dispatcher's (rate_window.c) */
 	Oid			rates_dboid;	/* whose they are */
 	int32		first_rate;		/* 0: none */
-
-	LaneKeys *ring;			/* jobq_max_lanes entries */
 } JobqDb;
 
 struct Slot;

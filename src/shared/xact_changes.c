@@ -175,9 +175,9 @@ reserve_command(JobqDb *db)
 	bool		ok;
 
 	SpinLockAcquire(&db->mutex);
-	ok = db->ncommands + db->reserved_commands < JOBQ_MAX_COMMANDS;
+	ok = db->requests.ncancels + db->requests.nreserved < JOBQ_MAX_COMMANDS;
 	if (ok)
-		db->reserved_commands++;
+		db->requests.nreserved++;
 	SpinLockRelease(&db->mutex);
 	return ok;
 }
