@@ -136,7 +136,8 @@ must_start_anew(void)
 static bool
 may_hand_out(void)
 {
-	return !db->paused_identity && !db->stopped && !db->draining && !must_start_anew();
+	return !db->paused_identity && !db->kill_switch.stopped && !db->kill_switch.draining &&
+		!must_start_anew();
 }
 
 static void
@@ -144,17 +145,17 @@ read_stop(void)
 {
 	char	   *reason;
 
-	db->stopped = stop_is_on(&reason, NoLock);
+	db->kill_switch.stopped = stop_is_on(&reason, NoLock);
 }
 
 /* What nobody has begun comes back, and who waits for the end of what runs looks again. */
 static void
 see_to_stop(void)
 {
-	if (!db->stopped && !db->draining)
+	if (!db->kill_switch.stopped && !db->kill_switch.draining)
 		return;
 	executors_take_back(false);
-	ConditionVariableBroadcast(&db->idle);
+	ConditionVariableBroadcast(&db->kill_switch.idle);
 }
 
 /* ---------- version and tables (table_fit.c) ---------- */
@@ -351,7 +352,8 @@ one_turn(void)
 		leave_unfit();
 	if (registry_known)
 		(void) executors_collect(mono);	/* what has started is told to all limits */
-	db->draining = db->ndrains > 0; /* before the publications: whose drain has ended has told of its row */
+	/* before the publications: a transaction whose drain has ended has published its row */
+	db->kill_switch.draining = db->kill_switch.ndrains > 0;
 	pg_memory_barrier();
 	registry_locked = !lock_registry();
 	if (registry_locked)

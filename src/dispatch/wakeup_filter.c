@@ -5,7 +5,7 @@
  * A job of a paused type, of one at its limit, or of one whose role has no worker free can't be handed
  * out before something else happens, and that wakes the dispatcher, which takes the ring first.  So
  * of the types that were published lately the dispatcher says before it sleeps which are in that
- * state (JobqDb.quiet, under the mutex), and publish_jobs.c sets no latch for those alone, unless the ring
+ * state (JobqDb.wakeup_filter, under the mutex), and publish_jobs.c sets no latch for those alone, unless the ring
  * has become half full.
  *
  * List and ring are under one lock: what is pushed before the list changes is in the ring when we look,
@@ -58,7 +58,7 @@ quiet_settle(void)
 
 	for (int i = 0; i < nrecent; i++)
 	{
-		if (db->stopped || type_is_quiet(type_remembered(recent[i])))
+		if (db->kill_switch.stopped || type_is_quiet(type_remembered(recent[i])))
 			quiet[n++] = recent[i];
 	}
 	SpinLockAcquire(&db->mutex);

@@ -189,9 +189,9 @@ slot_int(TupleTableSlot *slot, int att)
 static void
 apply_mark(JobRef *ref)
 {
-	for (int i = 0; i < db->nmarks; i++)
+	for (int i = 0; i < db->marks.njobs; i++)
 	{
-		const JobMark *mark = &db->marks[i];
+		const JobMark *mark = &db->marks.jobs[i];
 
 		if (memcmp(&mark->id, &ref->id, sizeof(pg_uuid_t)) != 0 ||
 			(mark->rev != ref->rev && mark->rev != ANY_REV))
@@ -205,16 +205,16 @@ apply_mark(JobRef *ref)
 static void
 drop_mark(int i)
 {
-	db->nmarks--;
-	memmove(&db->marks[i], &db->marks[i + 1], sizeof(JobMark) * (db->nmarks - i));
+	db->marks.njobs--;
+	memmove(&db->marks.jobs[i], &db->marks.jobs[i + 1], sizeof(JobMark) * (db->marks.njobs - i));
 }
 
 void
 scan_unmark(const pg_uuid_t *id)
 {
-	for (int i = db->nmarks - 1; i >= 0; i--)
+	for (int i = db->marks.njobs - 1; i >= 0; i--)
 	{
-		if (memcmp(&db->marks[i].id, id, sizeof(pg_uuid_t)) == 0)
+		if (memcmp(&db->marks.jobs[i].id, id, sizeof(pg_uuid_t)) == 0)
 			drop_mark(i);
 	}
 }
@@ -223,12 +223,12 @@ void
 scan_mark(const pg_uuid_t *id, int32 rev, uint8 flags, Charge charge)
 {
 	scan_unmark(id);
-	if (db->nmarks == JOBQ_MAX_MARKS)
+	if (db->marks.njobs == JOBQ_MAX_MARKS)
 		drop_mark(0);			/* the oldest: its job may have been removed by a client */
-	db->marks[db->nmarks].id = *id;
-	db->marks[db->nmarks].rev = rev;
-	db->marks[db->nmarks].flags = flags;
-	db->marks[db->nmarks++].charge = charge;
+	db->marks.jobs[db->marks.njobs].id = *id;
+	db->marks.jobs[db->marks.njobs].rev = rev;
+	db->marks.jobs[db->marks.njobs].flags = flags;
+	db->marks.jobs[db->marks.njobs++].charge = charge;
 }
 
 /* Without looking at the columns before it, for the sake of the many that have none. */

@@ -6,9 +6,9 @@
  * for job types.  It takes back what nobody has begun and hands out nothing but cancels; what runs
  * goes on.  The row survives restarts and dumps.
  *
- * jobq.drain() must see its effect before it commits: so it counts itself into JobqDb.ndrains, which publish_jobs.c
+ * jobq.drain() must see its effect before it commits: so it counts itself into KillSwitch.ndrains, which publish_jobs.c
  * takes back when the transaction ends, after it has told of the row, or the savepoint is rolled back.
- * Then it waits until the dispatcher has said that it knows (JobqDb.draining) and no slot has a job; the
+ * Then it waits until the dispatcher has said that it knows (KillSwitch.draining) and no slot has a job; the
  * dispatcher wakes it when it has heard of one's end.  It writes the row last, so that nobody waits for one
  * who waits.
  */
@@ -118,14 +118,14 @@ jobq_wait_until_idle(PG_FUNCTION_ARGS)
 	if (db == NULL)
 		PG_RETURN_BOOL(true);	/* nothing runs here */
 	publish_drain();
-	ConditionVariablePrepareToSleep(&db->idle);
-	while (!(idle = (db->draining || db->dispatcher.proc == NULL) && is_idle()))
+	ConditionVariablePrepareToSleep(&db->kill_switch.idle);
+	while (!(idle = (db->kill_switch.draining || db->dispatcher.proc == NULL) && is_idle()))
 	{
 		MonoTime	now = mono_now();
 
 		if (now >= deadline)
 			break;
-		(void) ConditionVariableTimedSleep(&db->idle,
+		(void) ConditionVariableTimedSleep(&db->kill_switch.idle,
 										   (long) Min((deadline - now + 999) / 1000, LOOK_AGAIN_MS),
 										   PG_WAIT_EXTENSION);
 	}

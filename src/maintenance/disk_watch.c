@@ -48,9 +48,9 @@ disk_level(JobqDb *db, double *percent)
 	if (db == NULL)
 		return DISK_UNKNOWN;
 	SpinLockAcquire(&db->mutex);
-	level = (DiskLevel) db->disk_level;
-	*percent = db->disk_percent;
-	measured = db->disk_measured;
+	level = (DiskLevel) db->disk.level;
+	*percent = db->disk.percent;
+	measured = db->disk.measured;
 	SpinLockRelease(&db->mutex);
 	return mono_now() - measured > STALE_US ? DISK_UNKNOWN : level;
 }
@@ -221,9 +221,9 @@ disk_announce(JobqDb *db, List *filesystems)
 		percent = Max(percent, fs->percent);
 	}
 	SpinLockAcquire(&db->mutex);
-	db->disk_level = (int) worst;
-	db->disk_percent = percent;
-	db->disk_measured = mono_now();
+	db->disk.level = (int) worst;
+	db->disk.percent = percent;
+	db->disk.measured = mono_now();
 	SpinLockRelease(&db->mutex);
 	signal_set_builtin(db, SIGNAL_DISK, worst >= DISK_CRITICAL);
 	return worst;

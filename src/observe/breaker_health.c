@@ -40,7 +40,7 @@ breakers_health(JobqDb *db, char **message)
 	StringInfoData array;
 	StringInfoData text;
 
-	if (db == NULL || db->nbreakers == 0)
+	if (db == NULL || db->breakers.ntypes == 0)
 		return NULL;
 	open = palloc(sizeof(Breaker) * JOBQ_BREAKERS);
 	n = breakers_open(db, open);

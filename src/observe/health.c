@@ -278,7 +278,7 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 	{
 		SpinLockAcquire(&db->mutex);
 		strlcpy(trouble, db->trouble, sizeof(trouble));
-		draining = db->ndrains > 0;
+		draining = db->kill_switch.ndrains > 0;
 		SpinLockRelease(&db->mutex);
 	}
 	if (f->waiting)

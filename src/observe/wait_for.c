@@ -76,7 +76,7 @@ take_place(Wait *wait)
 	SpinLockAcquire(&db->mutex);
 	for (int i = 0; i < JOBQ_MAX_WAITERS && wait->place < 0; i++)
 	{
-		Waiter	   *w = &db->waiters[i];
+		Waiter	   *w = &db->wait_for.waiters[i];
 
 		if (w->in_use)
 			continue;
@@ -84,7 +84,7 @@ take_place(Wait *wait)
 		w->done = false;
 		w->id = wait->id;
 		w->proc = MyProc;
-		db->nwaiters++;
+		db->wait_for.nwaiters++;
 		wait->place = i;
 	}
 	SpinLockRelease(&db->mutex);
@@ -101,9 +101,9 @@ leave_place(int code, Datum arg)
 	if (wait->place < 0)
 		return;
 	SpinLockAcquire(&db->mutex);
-	db->waiters[wait->place].in_use = false;
-	db->waiters[wait->place].proc = NULL;
-	db->nwaiters--;
+	db->wait_for.waiters[wait->place].in_use = false;
+	db->wait_for.waiters[wait->place].proc = NULL;
+	db->wait_for.nwaiters--;
 	SpinLockRelease(&db->mutex);
 	wait->place = -1;
 }
@@ -115,7 +115,7 @@ expect_news(Wait *wait)
 	if (wait->place < 0)
 		return;
 	SpinLockAcquire(&wait->db->mutex);
-	wait->db->waiters[wait->place].done = false;
+	wait->db->wait_for.waiters[wait->place].done = false;
 	SpinLockRelease(&wait->db->mutex);
 }
 

@@ -32,15 +32,15 @@ write_notes(JobqDb *db, TransactionId xid)
 	uint32		first = nnotes > JOBQ_ENDINGS ? nnotes - JOBQ_ENDINGS : 0;
 
 	SpinLockAcquire(&db->mutex);
-	first_written = db->nendings;
+	first_written = db->recent_results.count;
 	for (uint32 i = first; i < nnotes; i++)
 	{
 		if (notes[i % JOBQ_ENDINGS].type_id == 0)
 			continue;
 		notes[i % JOBQ_ENDINGS].xid = xid;
-		db->endings[db->nendings++ % JOBQ_ENDINGS] = notes[i % JOBQ_ENDINGS];
+		db->recent_results.results[db->recent_results.count++ % JOBQ_ENDINGS] = notes[i % JOBQ_ENDINGS];
 	}
-	nwritten = db->nendings - first_written;
+	nwritten = db->recent_results.count - first_written;
 	SpinLockRelease(&db->mutex);
 }
 
@@ -51,9 +51,9 @@ settle_notes(JobqDb *db, bool committed)
 	SpinLockAcquire(&db->mutex);
 	for (uint32 i = first_written; i != first_written + nwritten; i++)
 	{
-		Ending	   *e = &db->endings[i % JOBQ_ENDINGS];
+		Ending	   *e = &db->recent_results.results[i % JOBQ_ENDINGS];
 
-		if (db->nendings - i > JOBQ_ENDINGS)
+		if (db->recent_results.count - i > JOBQ_ENDINGS)
 			continue;
 		e->xid = InvalidTransactionId;
 		if (!committed)
@@ -133,9 +133,10 @@ find_ending(JobqDb *db, const pg_uuid_t *id, Ending *ending)
 	bool		found = false;
 
 	SpinLockAcquire(&db->mutex);
-	for (uint32 i = 1; i <= Min(db->nendings, JOBQ_ENDINGS) && !found; i++)
+	for (uint32 i = 1; i <= Min(db->recent_results.count, JOBQ_ENDINGS) && !found; i++)
 	{
-		Ending	   *e = &db->endings[(db->nendings - i) % JOBQ_ENDINGS];	/* the newest first */
+		/* the newest first */
+		Ending	   *e = &db->recent_results.results[(db->recent_results.count - i) % JOBQ_ENDINGS];
 
 		found = memcmp(&e->id, id, sizeof(pg_uuid_t)) == 0;
 		if (found)

@@ -2,7 +2,7 @@
  * breaker.c
  *	  The breakers of job types, in shared memory: they outlive the dispatcher, not the server.
  *
- * A type has an entry from its first failure until its next success, under JobqDb.breaker_mutex.  When all are
+ * A type has an entry from its first failure until its next success, under Breakers.mutex.  When all are
  * taken, the closed one with the fewest failures is forgotten: its count begins anew.  While all are open, other
  * types are not paused.
  */
@@ -21,10 +21,10 @@
 static Breaker *
 find_entry(JobqDb *db, int32 type_id)
 {
-	for (int i = 0; i < db->nbreakers; i++)
+	for (int i = 0; i < db->breakers.ntypes; i++)
 	{
-		if (db->breakers[i].type_id == type_id)
-			return &db->breakers[i];
+		if (db->breakers.types[i].type_id == type_id)
+			return &db->breakers.types[i];
 	}
 	return NULL;
 }
@@ -32,7 +32,7 @@ find_entry(JobqDb *db, int32 type_id)
 static void
 free_entry(JobqDb *db, Breaker *b)
 {
-	*b = db->breakers[--db->nbreakers];
+	*b = db->breakers.types[--db->breakers.ntypes];
 }
 
 /* Returns an entry that may be used anew; NULL: all are open. */
@@ -41,11 +41,11 @@ spare_entry(JobqDb *db)
 {
 	Breaker    *spare = NULL;
 
-	if (db->nbreakers < JOBQ_BREAKERS)
-		return &db->breakers[db->nbreakers++];
-	for (int i = 0; i < db->nbreakers; i++)
+	if (db->breakers.ntypes < JOBQ_BREAKERS)
+		return &db->breakers.types[db->breakers.ntypes++];
+	for (int i = 0; i < db->breakers.ntypes; i++)
 	{
-		Breaker    *b = &db->breakers[i];
+		Breaker    *b = &db->breakers.types[i];
 
 		if (b->state == BREAKER_CLOSED && (spare == NULL || b->failures < spare->failures))
 			spare = b;
@@ -137,11 +137,11 @@ breaker_apply_note(const BreakerNote *note, const pg_uuid_t *id)
 	BreakerNews news;
 	int			failures = 0;
 
-	if (db == NULL || (!note->failed && db->nbreakers == 0))
+	if (db == NULL || (!note->failed && db->breakers.ntypes == 0))
 		return;
-	SpinLockAcquire(&db->breaker_mutex);
+	SpinLockAcquire(&db->breakers.mutex);
 	news = note->failed ? note_failure(db, note, id, &failures) : note_other_end(db, note, id);
-	SpinLockRelease(&db->breaker_mutex);
+	SpinLockRelease(&db->breakers.mutex);
 	if (news != BREAKER_NO_NEWS)
 		breaker_news_add(note->type_id, id, news, failures, note->pause_us);
 }
@@ -155,12 +155,12 @@ breaker_admits(const JobType *type, const pg_uuid_t *id)
 	Breaker    *b;
 	bool		admits;
 
-	if (type->breaker_failures == 0 || db == NULL || db->nbreakers == 0)
+	if (type->breaker_failures == 0 || db == NULL || db->breakers.ntypes == 0)
 		return true;
-	SpinLockAcquire(&db->breaker_mutex);
+	SpinLockAcquire(&db->breakers.mutex);
 	b = find_entry(db, type->id);
 	admits = b == NULL || b->state == BREAKER_CLOSED || (b->state == BREAKER_PROBING && SAME_JOB(&b->probe, id));
-	SpinLockRelease(&db->breaker_mutex);
+	SpinLockRelease(&db->breakers.mutex);
 	return admits;
 }
 
@@ -170,7 +170,7 @@ breaker_read(JobqDb *db, int32 type_id, TimestampTz resumed_at, Breaker *copy)
 	Breaker    *b;
 
 	memset(copy, 0, sizeof(*copy));
-	SpinLockAcquire(&db->breaker_mutex);
+	SpinLockAcquire(&db->breakers.mutex);
 	b = find_entry(db, type_id);
 	if (b != NULL && b->resumed_at < resumed_at)
 	{
@@ -179,7 +179,7 @@ breaker_read(JobqDb *db, int32 type_id, TimestampTz resumed_at, Breaker *copy)
 	}
 	if (b != NULL)
 		*copy = *b;
-	SpinLockRelease(&db->breaker_mutex);
+	SpinLockRelease(&db->breakers.mutex);
 }
 
 void
@@ -187,13 +187,13 @@ breaker_close(JobqDb *db, int32 type_id)
 {
 	Breaker    *b;
 
-	if (db->nbreakers == 0)
+	if (db->breakers.ntypes == 0)
 		return;
-	SpinLockAcquire(&db->breaker_mutex);
+	SpinLockAcquire(&db->breakers.mutex);
 	b = find_entry(db, type_id);
 	if (b != NULL)
 		free_entry(db, b);
-	SpinLockRelease(&db->breaker_mutex);
+	SpinLockRelease(&db->breakers.mutex);
 }
 
 void
@@ -201,14 +201,14 @@ breaker_begin_probe(JobqDb *db, int32 type_id, const pg_uuid_t *id)
 {
 	Breaker    *b;
 
-	SpinLockAcquire(&db->breaker_mutex);
+	SpinLockAcquire(&db->breakers.mutex);
 	b = find_entry(db, type_id);
 	if (b != NULL && b->state == BREAKER_OPEN)
 	{
 		b->state = BREAKER_PROBING;
 		b->probe = *id;
 	}
-	SpinLockRelease(&db->breaker_mutex);
+	SpinLockRelease(&db->breakers.mutex);
 }
 
 void
@@ -216,19 +216,19 @@ breaker_end_probe(JobqDb *db, int32 type_id, const pg_uuid_t *id)
 {
 	Breaker    *b;
 
-	SpinLockAcquire(&db->breaker_mutex);
+	SpinLockAcquire(&db->breakers.mutex);
 	b = find_entry(db, type_id);
 	if (b != NULL && b->state == BREAKER_PROBING && SAME_JOB(&b->probe, id))
 		b->state = BREAKER_OPEN;
-	SpinLockRelease(&db->breaker_mutex);
+	SpinLockRelease(&db->breakers.mutex);
 }
 
 void
 breakers_forget(JobqDb *db)
 {
-	SpinLockAcquire(&db->breaker_mutex);
-	db->nbreakers = 0;
-	SpinLockRelease(&db->breaker_mutex);
+	SpinLockAcquire(&db->breakers.mutex);
+	db->breakers.ntypes = 0;
+	SpinLockRelease(&db->breakers.mutex);
 }
 
 int
@@ -236,14 +236,14 @@ breakers_open(JobqDb *db, Breaker *copies)
 {
 	int			n = 0;
 
-	if (db->nbreakers == 0)
+	if (db->breakers.ntypes == 0)
 		return 0;
-	SpinLockAcquire(&db->breaker_mutex);
-	for (int i = 0; i < db->nbreakers; i++)
+	SpinLockAcquire(&db->breakers.mutex);
+	for (int i = 0; i < db->breakers.ntypes; i++)
 	{
-		if (db->breakers[i].state != BREAKER_CLOSED)
-			copies[n++] = db->breakers[i];
+		if (db->breakers.types[i].state != BREAKER_CLOSED)
+			copies[n++] = db->breakers.types[i];
 	}
-	SpinLockRelease(&db->breaker_mutex);
+	SpinLockRelease(&db->breakers.mutex);
 	return n;
 }

@@ -170,7 +170,7 @@ publish_at_end(bool committed)
 		if (pending.types_changed)
 			db->requests.types_changed = true;
 		if (pending.drained_by != InvalidSubTransactionId)
-			db->ndrains--;
+			db->kill_switch.ndrains--;
 		if (pending.signals_changed)
 			db->requests.signals_changed = true;
 		wake = is_news(db);
@@ -303,7 +303,7 @@ publish_subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransact
 		return;
 	SpinLockAcquire(&pending.db->mutex);
 	pending.db->requests.nreserved -= dropped;
-	pending.db->ndrains -= undrained ? 1 : 0;
+	pending.db->kill_switch.ndrains -= undrained ? 1 : 0;
 	SpinLockRelease(&pending.db->mutex);
 	if (undrained)
 		wake_dispatcher(pending.db);

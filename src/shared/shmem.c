@@ -63,9 +63,9 @@ static void
 init_db(JobqDb *db, LaneKeys *ring)
 {
 	SpinLockInit(&db->mutex);
-	SpinLockInit(&db->breaker_mutex);
+	SpinLockInit(&db->breakers.mutex);
 	db->ring.keys = ring;
-	ConditionVariableInit(&db->idle);
+	ConditionVariableInit(&db->kill_switch.idle);
 	pg_atomic_init_u32(&db->ring.imminent, 0);
 	pg_atomic_init_u64(&db->beat, 0);
 	pg_atomic_init_u64(&db->ping, 0);
@@ -154,8 +154,8 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->maintenance.done = db->maintenance.failed = 0;
 	db->housekeeping.busy = false;
 	db->housekeeping.pid = 0;
-	db->disk_level = 0;
-	db->disk_measured = 0;
+	db->disk.level = 0;
+	db->disk.measured = 0;
 	db->maintenance.compacts = false;
 	db->compaction.horizon.xmax = InvalidTransactionId;
 	db->compaction.answered = db->compaction.serving = db->compaction.asked;
@@ -172,17 +172,17 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->ring.head = db->ring.tail = RING_START;
 	db->ring.overflow = false;
 	db->requests.types_changed = false;
-	db->ndrains = 0;
-	db->stopped = db->draining = false;
+	db->kill_switch.ndrains = 0;
+	db->kill_switch.stopped = db->kill_switch.draining = false;
 	db->requests.signals_changed = false;
 	pg_atomic_write_u32(&db->builtin_signals, 0);
 	db->requests.reload = false;
 	db->requests.ncancels = 0;
 	db->requests.nreserved = 0;
-	db->nendings = 0;
-	db->nmarks = 0;
+	db->recent_results.count = 0;
+	db->marks.njobs = 0;
 	memset(db->children, 0, sizeof(db->children));
-	db->nbreakers = 0;
+	db->breakers.ntypes = 0;
 	db->prepared.nxacts = 0;
 	db->prepared.types_changed = false;
 	db->prepared.overflow = false;

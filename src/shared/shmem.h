@@ -7,7 +7,7 @@
  *	 JobqShmem->lock (LWLock)	which entries and slots are in use, by whom.  Never held while waiting.
  *	 JobqDb.mutex (spinlock)	the publication ring, commands, waiters: a few loads and stores, no calls
  *								that can fail (it is taken in commit callbacks, where an error is a PANIC).
- *	 JobqDb.breaker_mutex (spinlock)	the breakers of job types (breaker.c)
+ *	 Breakers.mutex (spinlock)	the breakers of job types (breaker.c)
  *	 Slot.mutex (spinlock)		which job the executor runs now and in which phase (slots.h).
  */
 #ifndef JOBQ_SHMEM_H
@@ -119,7 +119,22 @@ typedef struct PreparedXacts
 	}			xacts[JOBQ_MAX_PREPARED];
 } PreparedXacts;
 
-/* Jobs whose last attempt says something about the next one that their rows do not (queue_scan.c). */
+/* jobq.stop_all() and jobq.drain() (kill_switch.c). */
+typedef struct KillSwitch
+{
+	int			ndrains;		/* transactions in jobq.drain(): nothing is
+								 * handed out; under JobqDb.mutex */
+	bool		stopped;		/* stop_all() is on, as the dispatcher knows it;
+								 * plain reads */
+	bool		draining;		/* the dispatcher has seen ndrains; plain reads */
+	ConditionVariable idle;		/* broadcast after a turn of the dispatcher
+								 * while one of the two is set */
+} KillSwitch;
+
+/*
+ * Facts about the last attempt of a job that its row does not have, for the
+ * next dispatcher (queue_scan.c).  Only the dispatcher reads and writes them.
+ */
 typedef struct JobMark
 {
 	pg_uuid_t	id;
@@ -128,7 +143,13 @@ typedef struct JobMark
 	uint8		charge;
 } JobMark;
 
-/* A session in jobq.wait_for. */
+typedef struct JobMarks
+{
+	int			njobs;
+	JobMark		jobs[JOBQ_MAX_MARKS];
+} JobMarks;
+
+/* Sessions in jobq.wait_for (wait_for.c).  Under JobqDb.mutex. */
 typedef struct Waiter
 {
 	bool		in_use;
@@ -138,19 +159,42 @@ typedef struct Waiter
 	PGPROC	   *proc;
 } Waiter;
 
-#define ENQUEUER_SIZE	(NAMEDATALEN + 11)	/* access_enqueuer()'s */
+typedef struct WaitFor
+{
+	int			nwaiters;		/* in use; also read plainly */
+	Waiter		waiters[JOBQ_MAX_WAITERS];
+} WaitFor;
 
-/* A job that has ended and was not kept: wait_for still knows how, for a while. */
+/*
+ * Outcomes of jobs that have ended and whose rows were not kept, for wait_for
+ * (recent_results.c).  Under JobqDb.mutex.
+ */
+#define ENQUEUER_SIZE	(NAMEDATALEN + 11)	/* access_enqueuer()'s */
 #define JOBQ_ENDINGS	512
 typedef struct Ending
 {
 	pg_uuid_t	id;
 	int32		type_id;
 	int			status;			/* JobStatus */
-	TransactionId xid;			/* that ends it, and is about to commit; Invalid: it has */
-	char		tenant[64];		/* who may be told: grants.h */
+	TransactionId xid;			/* of the settlement, which is about to commit;
+								 * Invalid: it has committed */
+	char		tenant[64];		/* decides who may see the result: grants.h */
 	char		enqueued_by[ENQUEUER_SIZE];
 } Ending;
+
+typedef struct RecentResults
+{
+	uint32		count;			/* ever; the last JOBQ_ENDINGS of them are kept */
+	Ending		results[JOBQ_ENDINGS];
+} RecentResults;
+
+/* The last measurement of the disk (disk_watch.c).  Under JobqDb.mutex. */
+typedef struct DiskState
+{
+	int			level;			/* DiskLevel */
+	double		percent;		/* of the fullest file system */
+	MonoTime	measured;		/* 0: never */
+} DiskState;
 
 /* What handlers of a type have enqueued in each of the last seconds (spawn_limit.c). */
 #define JOBQ_CHILD_TYPES	64
@@ -178,7 +222,7 @@ typedef struct UnstartableTypes
 	}			types[JOBQ_MAX_UNSTARTABLE];
 } UnstartableTypes;
 
-/* The breaker of a job type (breaker.h). */
+/* Breakers of job types (breaker.h). */
 #define JOBQ_BREAKERS		256
 typedef enum BreakerState
 {
@@ -196,6 +240,13 @@ typedef struct Breaker
 	TimestampTz resumed_at;		/* of the type, when it opened */
 	pg_uuid_t	probe;			/* the job that probes */
 } Breaker;
+
+typedef struct Breakers
+{
+	slock_t		mutex;			/* covers this struct */
+	int			ntypes;			/* also read plainly */
+	Breaker		types[JOBQ_BREAKERS];
+} Breakers;
 
 #define JOBQ_ROW_BYTES	500		/* until a run has measured it */
 
@@ -311,23 +362,15 @@ typedef struct JobqDb
 	WakeupFilter wakeup_filter;
 	Requests	requests;
 	PreparedXacts prepared;
-	int			ndrains;		/* transactions in jobq.drain(): hand nothing out, whatever is committed */
-	uint32		nendings;		/* ever; the last JOBQ_ENDINGS of them are kept */
-	Ending		endings[JOBQ_ENDINGS];
-	int			disk_level;		/* DiskLevel, as last measured (disk_watch.c) */
-	double		disk_percent;	/* of the fullest file system */
-	MonoTime	disk_measured;
+	KillSwitch	kill_switch;
+	RecentResults recent_results;
+	DiskState	disk;
 	ChildCount	children[JOBQ_CHILD_TYPES];
-	int			nwaiters;
-	Waiter		waiters[JOBQ_MAX_WAITERS];
+	WaitFor		wait_for;
 
-	slock_t		breaker_mutex;	/* covers the next two; nbreakers is also read plainly */
-	int			nbreakers;
-	Breaker		breakers[JOBQ_BREAKERS];
+	Breakers	breakers;
 
-	/* the dispatcher's, for the next one */
-	int			nmarks;
-	JobMark		marks[JOBQ_MAX_MARKS];
+	JobMarks	marks;
 
 	/* said by the dispatcher for health(), plain reads */
 	pg_atomic_uint64 beat;		/* MonoTime of the last turn of its loop */
@@ -343,9 +386,6 @@ typedef struct JobqDb
 	char		helper_trouble[256];	/* the same for tools; the exec worker writes, under mutex */
 	bool		paused_identity;	/* the home row is not ours: restored dump */
 	bool		unfit;			/* version or tables are such that no job may run: .trouble says why */
-	bool		stopped;		/* jobq.stop_all(), as the dispatcher knows it */
-	bool		draining;		/* it hands nothing out because of ndrains */
-	ConditionVariable idle;		/* the dispatcher has heard of a job's end while it was stopped */
 	pg_atomic_uint32 lacking;	/* WORKER_*: wanted, and max_worker_processes is used up (worker_need.h) */
 
 	/* rate windows: the dispatcher's (rate_window.c) */

@@ -466,12 +466,12 @@ wake_waiters(JobqDb *db, const pg_uuid_t *id, JobStatus status)
 	int			nwake = 0;
 
 	pg_memory_barrier();		/* our commit, then the look; the waiter registers, then looks */
-	if (db == NULL || db->nwaiters == 0)
+	if (db == NULL || db->wait_for.nwaiters == 0)
 		return;
 	SpinLockAcquire(&db->mutex);
 	for (int i = 0; i < JOBQ_MAX_WAITERS; i++)
 	{
-		Waiter	   *w = &db->waiters[i];
+		Waiter	   *w = &db->wait_for.waiters[i];
 
 		if (w->in_use && !w->done && memcmp(&w->id, id, sizeof(pg_uuid_t)) == 0)
 		{

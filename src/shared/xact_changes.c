@@ -155,7 +155,7 @@ publish_drain(void)
 	if (pending.db == NULL || pending.drained_by != InvalidSubTransactionId)
 		return;
 	SpinLockAcquire(&pending.db->mutex);
-	pending.db->ndrains++;
+	pending.db->kill_switch.ndrains++;
 	SpinLockRelease(&pending.db->mutex);
 	pending.drained_by = GetCurrentSubTransactionId();
 	wake_dispatcher(pending.db);

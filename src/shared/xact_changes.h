@@ -52,7 +52,7 @@ typedef struct Pending
 	int			noted_size;
 	bool		types_changed;
 	bool		signals_changed;
-	SubTransactionId drained_by;	/* is counted in ndrains */
+	SubTransactionId drained_by;	/* is counted in KillSwitch.ndrains */
 } Pending;
 
 extern Pending pending;
