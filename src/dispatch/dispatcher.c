@@ -86,15 +86,15 @@ static void set_trouble(const char *fmt,...) pg_attribute_printf(1, 2);
 static void
 set_trouble(const char *fmt,...)
 {
-	char		text[sizeof(db->trouble) + MAX_MULTIBYTE_CHAR_LEN];
+	char		text[sizeof(db->health.trouble) + MAX_MULTIBYTE_CHAR_LEN];
 	va_list		args;
 
 	va_start(args, fmt);
 	vsnprintf(text, sizeof(text), fmt, args);
 	va_end(args);
-	text[pg_mbcliplen(text, (int) strlen(text), sizeof(db->trouble) - 1)] = '\0';
+	text[pg_mbcliplen(text, (int) strlen(text), sizeof(db->health.trouble) - 1)] = '\0';
 	SpinLockAcquire(&db->mutex);
-	strlcpy(db->trouble, text, sizeof(db->trouble));
+	strlcpy(db->health.trouble, text, sizeof(db->health.trouble));
 	SpinLockRelease(&db->mutex);
 }
 
@@ -107,9 +107,9 @@ check_identity(void)
 	int32		id = 0;
 	bool		ours = home_is_ours(&id);
 
-	if (!ours != db->paused_identity)
+	if (!ours != db->health.paused_identity)
 	{
-		db->paused_identity = !ours;
+		db->health.paused_identity = !ours;
 		if (!ours)
 			ereport(LOG,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -136,7 +136,7 @@ must_start_anew(void)
 static bool
 may_hand_out(void)
 {
-	return !db->paused_identity && !db->kill_switch.stopped && !db->kill_switch.draining &&
+	return !db->health.paused_identity && !db->kill_switch.stopped && !db->kill_switch.draining &&
 		!must_start_anew();
 }
 
@@ -168,12 +168,12 @@ is_fit(void)
 
 	if (trouble[0] == '\0')
 		return true;
-	if (!db->unfit || strcmp(db->trouble, trouble) != 0)
+	if (!db->health.unfit || strcmp(db->health.trouble, trouble) != 0)
 		ereport(LOG,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("jobq: no job runs: %s", trouble)));
 	set_trouble("%s", trouble);
-	db->unfit = true;
+	db->health.unfit = true;
 	return false;
 }
 
@@ -265,7 +265,7 @@ scan_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 		run_commands(NULL);
 		scan_blocked_until = mono + BLOCKED_RETRY_US;
 	}
-	if (!db->paused_identity)
+	if (!db->health.paused_identity)
 		hand_out_cancels(mono);
 	if (may_hand_out() && !news.types_changed)	/* what has changed may be that all is stopped */
 		hand_out_ready(open ? &scan : NULL, now);
@@ -425,8 +425,8 @@ sleep_ms(MonoTime now)
 static void
 say_trouble(void)
 {
-	static char said[sizeof(db->trouble)] = "";
-	char		text[sizeof(db->trouble)];
+	static char said[sizeof(db->health.trouble)] = "";
+	char		text[sizeof(db->health.trouble)];
 
 	admission_trouble(text, sizeof(text));
 	if (strcmp(text, said) == 0)
@@ -452,11 +452,11 @@ start_anew(void)
 static void
 answer_ping(void)
 {
-	uint64		ping = pg_atomic_read_u64(&db->ping);
+	uint64		ping = pg_atomic_read_u64(&db->health.ping);
 
 	pg_read_barrier();			/* DDL suspends before it asks */
 	if (db->lifecycle.suspended == 0 || signal_worker_leave())
-		pg_atomic_write_u64(&db->pong, ping);
+		pg_atomic_write_u64(&db->health.pong, ping);
 }
 
 static void
@@ -465,7 +465,7 @@ sleep_until_needed(void)
 	MonoTime	now = mono_now();
 	long		timeout = db->lifecycle.suspended ? 1000 : db_is_paused(db) ? PAUSED_MS : sleep_ms(now);
 
-	pg_atomic_write_u64(&db->beat, (uint64) now);
+	pg_atomic_write_u64(&db->health.beat, (uint64) now);
 	say_trouble();
 	pgstat_report_stat(false);
 	pgstat_report_activity(STATE_IDLE, NULL);
@@ -608,16 +608,16 @@ wait_until_fit(void)
 		}
 		if (fit)
 			break;
-		pg_atomic_write_u64(&db->beat, (uint64) mono_now());
-		pg_atomic_write_u64(&db->pong, pg_atomic_read_u64(&db->ping));
+		pg_atomic_write_u64(&db->health.beat, (uint64) mono_now());
+		pg_atomic_write_u64(&db->health.pong, pg_atomic_read_u64(&db->health.ping));
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, UNFIT_RETRY_MS,
 						 jobq_wait(WAIT_DISPATCHER));
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 	}
-	if (db->unfit)
+	if (db->health.unfit)
 		ereport(LOG, (errmsg("jobq: version and tables fit again")));
-	db->unfit = false;
+	db->health.unfit = false;
 	set_trouble("%s", "");
 }
 

@@ -296,9 +296,9 @@ apply(Claim *claim)
 		if (claim->settled)
 		{
 			breaker_note(&claim->breaker, &x->ref.id);
-			pg_atomic_fetch_add_u64(&exec_db->settled, 1);
+			pg_atomic_fetch_add_u64(&exec_db->counters.settled, 1);
 			if (claim->failed)
-				pg_atomic_fetch_add_u64(&exec_db->failed_attempts, 1);
+				pg_atomic_fetch_add_u64(&exec_db->counters.failed_attempts, 1);
 			if (claim->status >= JOB_COMPLETED)
 				wake_waiters(exec_db, &x->ref.id, claim->status);
 		}

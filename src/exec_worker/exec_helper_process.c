@@ -65,7 +65,7 @@ static void
 say(const char *why)
 {
 	SpinLockAcquire(&exec_db->mutex);
-	strlcpy(exec_db->helper_trouble, why, sizeof(exec_db->helper_trouble));
+	strlcpy(exec_db->health.helper_trouble, why, sizeof(exec_db->health.helper_trouble));
 	SpinLockRelease(&exec_db->mutex);
 }
 

@@ -379,9 +379,9 @@ static void
 count_settled(Settlement *item)
 {
 	breaker_note(&item->breaker, &item->job->ref.id);
-	pg_atomic_fetch_add_u64(&exec_db->settled, 1);
+	pg_atomic_fetch_add_u64(&exec_db->counters.settled, 1);
 	if (item->failed)
-		pg_atomic_fetch_add_u64(&exec_db->failed_attempts, 1);
+		pg_atomic_fetch_add_u64(&exec_db->counters.failed_attempts, 1);
 	if (item->status >= JOB_COMPLETED)
 		wake_waiters(exec_db, &item->job->ref.id, item->status);
 }

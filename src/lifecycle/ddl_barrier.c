@@ -67,7 +67,7 @@ hold_up(Detour *detour)
 		db->lifecycle.leaving++;
 	}
 	LWLockRelease(JobqShmem->lock);
-	detour->ping = pg_atomic_fetch_add_u64(&db->ping, 1) + 1;
+	detour->ping = pg_atomic_fetch_add_u64(&db->health.ping, 1) + 1;
 	wake_dispatcher(db);
 }
 
@@ -269,7 +269,7 @@ static bool
 dispatcher_is_unaware(const Detour *detour)
 {
 	return detour->db->dispatcher.proc != NULL &&
-		(int64) (pg_atomic_read_u64(&detour->db->pong) - detour->ping) < 0;
+		(int64) (pg_atomic_read_u64(&detour->db->health.pong) - detour->ping) < 0;
 }
 
 /* Asks all that are in the way to leave it; true while somebody is. */

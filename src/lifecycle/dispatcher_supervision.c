@@ -120,7 +120,7 @@ dispatcher_ended(Keeper *k, MonoTime now)
 		k->next_try = now;
 		return;
 	}
-	if (db && (MonoTime) pg_atomic_read_u64(&db->beat) > k->started)
+	if (db && (MonoTime) pg_atomic_read_u64(&db->health.beat) > k->started)
 		k->failures = 0;		/* it has worked: somebody has terminated it */
 	delay = Min(FIRST_DELAY_MS << Min(k->failures, 6), LAST_DELAY_MS);
 	k->next_try = now + delay * INT64CONST(1000);

@@ -150,7 +150,7 @@ give_blocks(int32 first)
 static int32 *
 find_window(int32 type_id, const char *name)
 {
-	int32	   *link = &db->first_rate;
+	int32	   *link = &db->rates.first;
 	RateWindow *w;
 
 	while ((w = window_at(*link)) != NULL && (w->type_id != type_id || strcmp(w->name, name) != 0))
@@ -172,9 +172,9 @@ free_window(int32 *link)
 static void
 free_windows(JobqDb *owner)
 {
-	while (owner->first_rate != 0)
-		free_window(&owner->first_rate);
-	owner->rates_dboid = owner->dboid;
+	while (owner->rates.first != 0)
+		free_window(&owner->rates.first);
+	owner->rates.dboid = owner->dboid;
 }
 
 static void
@@ -182,7 +182,7 @@ free_left_windows(void)
 {
 	for (int i = 0; i < JobqShmem->ndbs; i++)
 	{
-		if (JobqShmem->dbs[i].rates_dboid != JobqShmem->dbs[i].dboid)
+		if (JobqShmem->dbs[i].rates.dboid != JobqShmem->dbs[i].dboid)
 			free_windows(&JobqShmem->dbs[i]);
 	}
 }
@@ -206,8 +206,8 @@ make_window(int32 type_id, const char *name, int size)
 		w->type_id = type_id;
 		strlcpy(w->name, name, sizeof(w->name));
 		w->size = size;
-		w->next = db->first_rate;
-		db->first_rate = block;
+		w->next = db->rates.first;
+		db->rates.first = block;
 	}
 	LWLockRelease(JobqShmem->lock);
 	return w;
@@ -218,7 +218,7 @@ rate_init(JobqDb *mine)
 {
 	db = mine;
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	if (db->rates_dboid != db->dboid)
+	if (db->rates.dboid != db->dboid)
 		free_windows(db);		/* the entry was another database's */
 	LWLockRelease(JobqShmem->lock);
 }
@@ -472,7 +472,7 @@ rate_load(Rate *rate, int32 type_id, const char *name, int limit, int64 window_u
 void
 rates_drop_unused(RateIsUsed is_used)
 {
-	int32		block = db->first_rate;
+	int32		block = db->rates.first;
 
 	while (block != 0)
 	{

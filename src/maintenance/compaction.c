@@ -150,7 +150,7 @@ worthwhile(MonoTime now)
 {
 	static uint64 seen = 0;
 	static MonoTime seen_at = 0;
-	uint64		total = pg_atomic_read_u64(&db->handed_out);
+	uint64		total = pg_atomic_read_u64(&db->counters.handed_out);
 	int64		handed = (int64) (total - handed_at);
 	bool		long_ago = now > begun_at + LOOK_ANYWAY_US;
 	bool		quiet;
@@ -176,7 +176,7 @@ worthwhile(MonoTime now)
 static void
 begin_waiting(MonoTime now)
 {
-	handed_at = pg_atomic_read_u64(&db->handed_out);
+	handed_at = pg_atomic_read_u64(&db->counters.handed_out);
 	begun_at = now;
 	grace_begin(&grace, GetLatestSnapshot());
 	waiting = true;

@@ -94,7 +94,7 @@ static double
 ping(JobqDb *db)
 {
 	MonoTime	start = mono_now();
-	uint64		mine = pg_atomic_fetch_add_u64(&db->ping, 1) + 1;
+	uint64		mine = pg_atomic_fetch_add_u64(&db->health.ping, 1) + 1;
 
 	while (db->dispatcher.proc != NULL)
 	{
@@ -106,7 +106,7 @@ ping(JobqDb *db)
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 		now = mono_now();
-		if ((int64) (pg_atomic_read_u64(&db->pong) - mine) >= 0)
+		if ((int64) (pg_atomic_read_u64(&db->health.pong) - mine) >= 0)
 			return (now - start) / 1000.0;
 		if (mono_exceeds(start, now, Max(PING_LIMIT_MS, jobq_health_latency)))
 			break;
@@ -238,13 +238,13 @@ static void
 check_helper(Report *report, JobqDb *db, const HealthFacts *f)
 {
 	char		path[MAXPGPATH];
-	char		trouble[sizeof(db->helper_trouble)] = "";
+	char		trouble[sizeof(db->health.helper_trouble)] = "";
 	const char *message = NULL;
 
 	if (db != NULL)
 	{
 		SpinLockAcquire(&db->mutex);
-		strlcpy(trouble, db->helper_trouble, sizeof(trouble));
+		strlcpy(trouble, db->health.helper_trouble, sizeof(trouble));
 		SpinLockRelease(&db->mutex);
 	}
 	snprintf(path, sizeof(path), "%s/jobq-helper", pkglib_path);
@@ -267,7 +267,7 @@ check_helper(Report *report, JobqDb *db, const HealthFacts *f)
 static void
 check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 {
-	char		trouble[sizeof(db->trouble)] = "";
+	char		trouble[sizeof(db->health.trouble)] = "";
 	char		seconds[32] = "null";
 	const char *message = NULL;
 	char	   *reason;
@@ -277,7 +277,7 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 	if (db != NULL)
 	{
 		SpinLockAcquire(&db->mutex);
-		strlcpy(trouble, db->trouble, sizeof(trouble));
+		strlcpy(trouble, db->health.trouble, sizeof(trouble));
 		draining = db->kill_switch.ndrains > 0;
 		SpinLockRelease(&db->mutex);
 	}

@@ -349,7 +349,7 @@ one_has_expired(TimestampTz now, MonoTime mono)
 static bool
 is_asked(const Signal *s)
 {
-	return s->every > 0 && !db->paused_identity;
+	return s->every > 0 && !db->health.paused_identity;
 }
 
 /* Starts a worker for the condition that has waited longest. */

@@ -140,7 +140,7 @@ announce_commit(void)
 	bool		quiet;
 
 	if (pending.nlanes == 0 || db->dboid != MyDatabaseId || pending.lanes[0].lo > now ||
-		mono_now() - (MonoTime) pg_atomic_read_u64(&db->beat) < ASLEEP_US)
+		mono_now() - (MonoTime) pg_atomic_read_u64(&db->health.beat) < ASLEEP_US)
 		return;
 	SpinLockAcquire(&db->mutex);
 	quiet = is_quiet(db, pending.lanes[0].type_id);

@@ -67,14 +67,14 @@ init_db(JobqDb *db, LaneKeys *ring)
 	db->ring.keys = ring;
 	ConditionVariableInit(&db->kill_switch.idle);
 	pg_atomic_init_u32(&db->ring.imminent, 0);
-	pg_atomic_init_u64(&db->beat, 0);
-	pg_atomic_init_u64(&db->ping, 0);
-	pg_atomic_init_u64(&db->pong, 0);
-	pg_atomic_init_u64(&db->handed_out, 0);
+	pg_atomic_init_u64(&db->health.beat, 0);
+	pg_atomic_init_u64(&db->health.ping, 0);
+	pg_atomic_init_u64(&db->health.pong, 0);
+	pg_atomic_init_u64(&db->counters.handed_out, 0);
 	pg_atomic_init_u32(&db->builtin_signals, 0);
-	pg_atomic_init_u64(&db->settled, 0);
-	pg_atomic_init_u64(&db->failed_attempts, 0);
-	pg_atomic_init_u64(&db->fallbacks, 0);
+	pg_atomic_init_u64(&db->counters.settled, 0);
+	pg_atomic_init_u64(&db->counters.failed_attempts, 0);
+	pg_atomic_init_u64(&db->counters.fallbacks, 0);
 	pg_atomic_init_u32(&db->compaction.imports, 0);
 	pg_atomic_init_u64(&db->compaction.pause_until, 0);
 	pg_atomic_init_u32(&db->news, 0);
@@ -186,10 +186,10 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->prepared.nxacts = 0;
 	db->prepared.types_changed = false;
 	db->prepared.overflow = false;
-	db->trouble[0] = '\0';
-	db->helper_trouble[0] = '\0';
-	db->paused_identity = false;
-	db->unfit = false;
+	db->health.trouble[0] = '\0';
+	db->health.helper_trouble[0] = '\0';
+	db->health.paused_identity = false;
+	db->health.unfit = false;
 	pg_atomic_write_u32(&db->lacking, 0);
 	db->dboid = dboid;
 }

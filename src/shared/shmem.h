@@ -270,6 +270,40 @@ typedef struct Compaction
 	pg_atomic_uint64 pause_until;	/* MonoTime; until then no executor begins a job. 0: no pause */
 } Compaction;
 
+/* Signs of life and trouble, for health().  Plain reads but for the texts. */
+typedef struct HealthState
+{
+	pg_atomic_uint64 beat;		/* MonoTime of the dispatcher's last turn */
+	pg_atomic_uint64 ping;		/* health() and DDL increment it; the
+								 * dispatcher copies it to pong */
+	pg_atomic_uint64 pong;
+	char		trouble[JOBQ_TROUBLE_LEN];	/* why nothing runs, '' when all is
+											 * well; the dispatcher writes it,
+											 * under JobqDb.mutex */
+	char		helper_trouble[256];	/* the same for tools; the exec worker
+										 * writes it, under JobqDb.mutex */
+	bool		paused_identity;	/* the row of jobq.home has another identity:
+									 * restored dump */
+	bool		unfit;			/* no job may run with this version or these
+								 * tables: `trouble` has the reason */
+} HealthState;
+
+/* Since server start. */
+typedef struct Counters
+{
+	pg_atomic_uint64 handed_out;
+	pg_atomic_uint64 settled;
+	pg_atomic_uint64 failed_attempts;
+	pg_atomic_uint64 fallbacks; /* "not mine" answers */
+} Counters;
+
+/* The chain of rate windows (rate_window.c).  The dispatcher's; JobqShmem->lock covers changes of the chain. */
+typedef struct RateWindows
+{
+	Oid			dboid;			/* the database that the windows belong to */
+	int32		first;			/* 0: none */
+} RateWindows;
+
 /* The maintenance process (maintenance.h).  Under JobqShmem->lock. */
 typedef struct MaintenanceProcess
 {
@@ -372,25 +406,12 @@ typedef struct JobqDb
 
 	JobMarks	marks;
 
-	/* said by the dispatcher for health(), plain reads */
-	pg_atomic_uint64 beat;		/* MonoTime of the last turn of its loop */
-	pg_atomic_uint64 ping;		/* health() increments; the dispatcher copies it to pong */
-	pg_atomic_uint64 pong;
-	pg_atomic_uint64 handed_out;
+	HealthState health;
+	Counters	counters;
 	pg_atomic_uint32 builtin_signals;	/* active ones, a bit each (pressure_signals.h) */
-	pg_atomic_uint64 settled;
-	pg_atomic_uint64 failed_attempts;
-	pg_atomic_uint64 fallbacks; /* "not mine" answers */
 	pg_atomic_uint32 news;		/* NEWS_*: listeners are to be notified of (commit_notices.h) */
-	char		trouble[JOBQ_TROUBLE_LEN];	/* why nothing runs, '' when all is well; dispatcher writes, under mutex */
-	char		helper_trouble[256];	/* the same for tools; the exec worker writes, under mutex */
-	bool		paused_identity;	/* the home row is not ours: restored dump */
-	bool		unfit;			/* version or tables are such that no job may run: .trouble says why */
 	pg_atomic_uint32 lacking;	/* WORKER_*: wanted, and max_worker_processes is used up (worker_need.h) */
-
-	/* rate windows: the dispatcher's (rate_window.c) */
-	Oid			rates_dboid;	/* whose they are */
-	int32		first_rate;		/* 0: none */
+	RateWindows rates;
 } JobqDb;
 
 struct Slot;

@@ -172,9 +172,9 @@ report_entries(void)
 		if (e->verdict == VERDICT_SETTLED)
 		{
 			breaker_note(&e->breaker, &cell->ref.id);
-			pg_atomic_fetch_add_u64(&db->settled, 1);
+			pg_atomic_fetch_add_u64(&db->counters.settled, 1);
 			if (e->run.outcome.kind == OUTCOME_FAILED)
-				pg_atomic_fetch_add_u64(&db->failed_attempts, 1);
+				pg_atomic_fetch_add_u64(&db->counters.failed_attempts, 1);
 			if (e->status >= JOB_COMPLETED)
 				wake_waiters(db, &cell->ref.id, e->status);
 		}

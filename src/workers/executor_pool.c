@@ -436,7 +436,7 @@ hand_out(TypeState *t, const JobRef *ref, const char *cancel_reason, MonoTime no
 	if (t->rated && will_start(e, cell))
 		type_take(t);
 	e->wake = true;
-	pg_atomic_fetch_add_u64(&db->handed_out, 1);
+	pg_atomic_fetch_add_u64(&db->counters.handed_out, 1);
 	return HANDED_OUT;
 }
 

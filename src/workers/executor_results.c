@@ -48,7 +48,7 @@ apply_verdict(Executor *e, Cell *cell, TypeState *t, MonoTime now)
 	switch ((Verdict) cell->verdict)
 	{
 		case VERDICT_NOT_MINE:
-			pg_atomic_fetch_add_u64(&my_db()->fallbacks, 1);
+			pg_atomic_fetch_add_u64(&my_db()->counters.fallbacks, 1);
 			if (ref.key != 0)
 				key_not_had(&ref);
 			forget_job(&ref);
