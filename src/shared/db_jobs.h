@@ -1,0 +1,136 @@
+/*
+ * db_jobs.h
+ *	  Parts of JobqDb about single jobs, job types and the disk; shmem.h has
+ *	  the table.
+ */
+#ifndef JOBQ_DB_JOBS_H
+#define JOBQ_DB_JOBS_H
+
+#include "storage/proc.h"
+#include "storage/spin.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "base/clock.h"
+
+/*
+ * Outcomes of jobs that have ended and whose rows were not kept, for wait_for
+ * (recent_results.c).  Under JobqDb.mutex.
+ */
+#define ENQUEUER_SIZE	(NAMEDATALEN + 11)	/* access_enqueuer()'s */
+#define JOBQ_ENDINGS	512
+typedef struct Ending
+{
+	pg_uuid_t	id;
+	int32		type_id;
+	int			status;			/* JobStatus */
+	TransactionId xid;			/* of the settlement, which is about to commit;
+								 * Invalid: it has committed */
+	char		tenant[64];		/* decides who may see the result: grants.h */
+	char		enqueued_by[ENQUEUER_SIZE];
+} Ending;
+
+typedef struct RecentResults
+{
+	uint32		count;			/* ever; the last JOBQ_ENDINGS of them are
+								 * kept */
+	Ending		results[JOBQ_ENDINGS];
+} RecentResults;
+
+#define JOBQ_MAX_WAITERS	64
+
+/* Sessions in jobq.wait_for (wait_for.c).  Under JobqDb.mutex. */
+typedef struct Waiter
+{
+	bool		in_use;
+	bool		done;
+	pg_uuid_t	id;
+	int			status;			/* JobStatus, once done */
+	PGPROC	   *proc;
+} Waiter;
+
+typedef struct WaitFor
+{
+	int			nwaiters;		/* in use; also read plainly */
+	Waiter		waiters[JOBQ_MAX_WAITERS];
+} WaitFor;
+
+#define JOBQ_MAX_MARKS		192 /* twice the executors */
+
+/*
+ * Facts about the last attempt of a job that its row does not have, for the
+ * next dispatcher (queue_scan.c).  Only the dispatcher reads and writes them.
+ */
+typedef struct JobMark
+{
+	pg_uuid_t	id;
+	int32		rev;
+	uint8		flags;
+	uint8		charge;
+} JobMark;
+
+typedef struct JobMarks
+{
+	int			njobs;
+	JobMark		jobs[JOBQ_MAX_MARKS];
+} JobMarks;
+
+/* Breakers of job types (breaker.h). */
+#define JOBQ_BREAKERS		256
+typedef enum BreakerState
+{
+	BREAKER_CLOSED,
+	BREAKER_OPEN,
+	BREAKER_PROBING
+} BreakerState;
+
+typedef struct Breaker
+{
+	int32		type_id;
+	int			failures;		/* in a row */
+	BreakerState state;
+	MonoTime	opened_at;
+	TimestampTz resumed_at;		/* of the type, when it opened */
+	pg_uuid_t	probe;			/* the job that probes */
+} Breaker;
+
+typedef struct Breakers
+{
+	slock_t		mutex;			/* covers this struct */
+	int			ntypes;			/* also read plainly */
+	Breaker		types[JOBQ_BREAKERS];
+} Breakers;
+
+/*
+ * The chain of rate windows (rate_window.c).  The dispatcher's; changes of the
+ * chain are made under JobqShmem->lock.
+ */
+typedef struct RateWindows
+{
+	Oid			dboid;			/* the database that the windows belong to */
+	int32		first;			/* 0: none */
+} RateWindows;
+
+/*
+ * Jobs that handlers of a type have enqueued in each of the last seconds
+ * (spawn_limit.c).  Under JobqDb.mutex.
+ */
+#define JOBQ_CHILD_TYPES	64
+#define JOBQ_CHILD_SECONDS	61	/* a minute, and the second that has begun */
+typedef struct ChildCount
+{
+	int32		type_id;		/* 0: free */
+	int64		second;			/* the latest */
+	uint32		sum;
+	uint32		counts[JOBQ_CHILD_SECONDS]; /* by second modulo that */
+} ChildCount;
+
+/* The last measurement of the disk (disk_watch.c).  Under JobqDb.mutex. */
+typedef struct DiskState
+{
+	int			level;			/* DiskLevel */
+	double		percent;		/* of the fullest file system */
+	MonoTime	measured;		/* 0: never */
+} DiskState;
+
+#endif

@@ -1,0 +1,169 @@
+/*
+ * db_processes.h
+ *	  Parts of JobqDb about a database's processes; shmem.h has the table.
+ */
+#ifndef JOBQ_DB_PROCESSES_H
+#define JOBQ_DB_PROCESSES_H
+
+#include "port/atomics.h"
+#include "storage/proc.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+
+#include "base/clock.h"
+#include "shared/snapshot_horizon.h"
+
+/* Why a database's last dispatcher has ended. */
+typedef enum DispatcherEnd
+{
+	ENDED_OTHERWISE,			/* terminated, asked for a successor, or still
+								 * runs */
+	ENDED_ABSENT,				/* found no extension */
+	ENDED_GAVE_WAY				/* db_must_leave */
+} DispatcherEnd;
+
+/*
+ * Flags that start and stop the processes of a database (lifecycle/).  Under
+ * JobqShmem->lock; plain reads are allowed.
+ *
+ *	 field		set by				cleared by			effect while set
+ *	 wanted		a jobq call without	the launcher, with	the launcher starts a
+ *				a dispatcher, the	the start of a		dispatcher; a delay or
+ *				end of DDL, reload	dispatcher			DDL defers that
+ *	 suspended	DDL, before its		the end of that		no hand-out, no reads;
+ *				locks (counts		transaction			SQL handlers are
+ *				commands)								cancelled
+ *	 leaving	DDL that needs the	the end of that		all processes leave the
+ *				database to itself	transaction			database, none starts
+ *				(counts commands)
+ *	 restart	the commit of DROP	the launcher, when	the same
+ *				EXTENSION			all processes have
+ *									left
+ *	 ended		the dispatcher, as	the next start		the launcher waits for
+ *				it exits								`wanted`, if it is
+ *														ENDED_ABSENT; else it
+ *														starts the next one
+ *														without delay
+ */
+typedef struct Lifecycle
+{
+	bool		wanted;
+	uint8		ended;			/* DispatcherEnd */
+	int			suspended;
+	int			leaving;
+	bool		restart;
+	MonoTime	suspended_at;	/* the last DDL began, or DROP EXTENSION
+								 * committed */
+} Lifecycle;
+
+/* The dispatcher process.  Under JobqShmem->lock. */
+typedef struct DispatcherProcess
+{
+	PGPROC	   *proc;			/* NULL: none; also read plainly */
+	pid_t		pid;
+	TimestampTz started;
+	int			starts;			/* since server start */
+	int			sql_workers;	/* its jobq.max_sql_workers; plain reads.
+								 * SQL_WORKERS_UNKNOWN: the database is not
+								 * known to have the extension */
+} DispatcherProcess;
+
+#define JOBQ_TROUBLE_LEN	1024
+
+/* Signs of life and trouble, for health().  Plain reads but for the texts. */
+typedef struct HealthState
+{
+	pg_atomic_uint64 beat;		/* MonoTime of the dispatcher's last turn */
+	pg_atomic_uint64 ping;		/* health() and DDL increment it; the
+								 * dispatcher copies it to pong */
+	pg_atomic_uint64 pong;
+	char		trouble[JOBQ_TROUBLE_LEN];	/* why nothing runs, '' when all is
+											 * well; the dispatcher writes it,
+											 * under JobqDb.mutex */
+	char		helper_trouble[256];	/* the same for tools; the exec worker
+										 * writes it, under JobqDb.mutex */
+	bool		paused_identity;	/* the row of jobq.home is not ours: a
+									 * restored dump */
+	bool		unfit;			/* no job may run with this version or these
+								 * tables: `trouble` has the reason */
+} HealthState;
+
+/* The maintenance process (maintenance.h).  Under JobqShmem->lock. */
+typedef struct MaintenanceProcess
+{
+	bool		busy;			/* started and not ended */
+	pid_t		pid;			/* 0: not attached */
+	MonoTime	started;
+	bool		compacts;		/* it was started to compact the queue */
+	TimestampTz need;			/* expires_at of a row without a partition, 0:
+								 * none */
+	uint32		done;			/* runs that did all of their work */
+	uint32		failed;			/* runs that did not: try again later */
+} MaintenanceProcess;
+
+/* The housekeeping process (housekeeping.h).  Under JobqShmem->lock. */
+typedef struct HousekeepingProcess
+{
+	bool		busy;			/* started and not ended */
+	pid_t		pid;			/* 0: not attached */
+	MonoTime	started;
+} HousekeepingProcess;
+
+/*
+ * Compaction of the queue's files (compaction.c).  Under JobqShmem->lock,
+ * except for the atomics.
+ */
+#define JOBQ_ROW_BYTES	500		/* until a run has measured it */
+typedef struct Compaction
+{
+	Horizon		horizon;		/* transactions whose dead rows no snapshot of
+								 * this database can see, beside those that
+								 * the server's horizon covers; stays
+								 * valid */
+	uint32		asked;			/* calls of jobq.compact() */
+	uint32		answered;		/* those that a run has served */
+	uint32		serving;		/* those that the current run serves */
+	uint32		ended;			/* runs */
+	bool		swept;			/* the last run got the table's lock */
+	bool		may_rewrite;	/* the next run may also try to rewrite the
+								 * table */
+	bool		rewrite_due;	/* the last run should have rewritten it, and
+								 * found no moment */
+	bool		clean_due;		/* dead line pointers may be left, for instance
+								 * because a cursor pinned an index page */
+	int64		kept_bytes;		/* of dead rows that the last run left */
+	int64		rewrite_bytes;	/* of rows that a rewrite can copy without a
+								 * stall, by the last measurement */
+	TimestampTz rewrite_measured_at;	/* 0: never */
+	int64		row_bytes;		/* a dead row's share of the files */
+	pg_atomic_uint32 imports;	/* snapshot imports begun in this database's
+								 * sessions */
+	pg_atomic_uint64 pause_until;	/* MonoTime; until then no executor begins
+									 * a job.  0: no pause */
+} Compaction;
+
+/*
+ * Exec types whose tool cannot be started on this node; the row of the job has
+ * the reason.  exec_unstartable_types.c writes them, under JobqShmem->lock.
+ */
+#define JOBQ_MAX_UNSTARTABLE	1024
+typedef struct UnstartableTypes
+{
+	int			ntypes;			/* those beyond the array included */
+	struct
+	{
+		int32		type_id;
+		pg_uuid_t	job;		/* the last one that tried to start */
+	}			types[JOBQ_MAX_UNSTARTABLE];
+} UnstartableTypes;
+
+/* Totals since server start. */
+typedef struct Counters
+{
+	pg_atomic_uint64 handed_out;
+	pg_atomic_uint64 settled;
+	pg_atomic_uint64 failed_attempts;
+	pg_atomic_uint64 fallbacks; /* "not mine" answers */
+} Counters;
+
+#endif
