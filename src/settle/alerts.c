@@ -2,8 +2,9 @@
  * alerts.c
  *	  Alerts.
  *
- * The row and the job of jobq.alert_job_type are written in the transaction that is their cause; the line in the
- * log and the notification follow its commit (commit_notices.c).  The job's payload is the row.  An alert about a job of
+ * The row and the job of jobq.alert_job_type are written in the transaction that
+ * causes them; the line in the log and the notification follow its commit
+ * (commit_notices.c).  The job's payload is the row.  An alert about a job of
  * that very type makes no further job.
  */
 #include "jobq.h"
@@ -69,7 +70,7 @@ write_row(Ledger *ledger, const Datum *job, const bool *job_nulls, JobType *type
 	table_insert_row(&ledger->alerts.table, values, nulls);
 }
 
-/* The row as the payload of a job. */
+/* Enqueues a job that has the row as its payload. */
 static void
 enqueue_job(Ledger *ledger, const Datum *values, const bool *nulls, JobType *type, const Alert *alert,
 			TimestampTz now)

@@ -15,16 +15,16 @@ typedef struct Alert
 	const char *message;
 	int			attempts;
 	const char *error;
-	const char *source;			/* who raises it */
+	const char *source;			/* of the event: sql, helper, client, dispatcher */
 	Jsonb	   *payload;		/* of the job; NULL: not at hand */
 } Alert;
 
-/* Is there a partition for an alert of then? */
+/* True if there is a partition for an alert of that time. */
 extern bool alerts_ready(Ledger *ledger, TimestampTz ts);
-/* About a job whose columns (of jobq.queue) these are; nothing when there is no partition. */
+/* Raises an alert about the job with these columns (of jobq.queue); does nothing without a partition. */
 extern void alert_raise(Ledger *ledger, const Datum *values, const bool *nulls, JobType *type, const Alert *alert);
 extern void alert_dead_letter(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt);
-/* options.log_fields of a type, of that payload: {"field": value}; NULL: none is there. */
+/* Returns the payload's fields of options.log_fields: {"field": value}; NULL: it has none. */
 extern Jsonb *log_fields(JobType *type, Jsonb *payload);
 
 #endif

@@ -1,10 +1,10 @@
 /*
  * attempt_events.c
- *	  What is told of an attempt and its end.
+ *	  The events of an attempt and its end.
  *
  *	 level failures		failed (with error, code, stderr tail, duration, worker), dead
  *	 level all			also started, completed, skipped, cancelled, retry_scheduled, snoozed, released
- *	 always				what the handler said itself (Outcome.log)
+ *	 always				the handler's own events (Outcome.log)
  */
 #include "jobq.h"
 
@@ -37,7 +37,7 @@ story_ready(Ledger *ledger, JobType *type, Outcome *o)
 	return events_ready(&ledger->events, o->ended_at);
 }
 
-/* What came before the end: nothing of a SQL job has been written before. */
+/* Writes the events before the end: nothing of a SQL job has been written before. */
 void
 story_attempt_lines(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt)
 {
@@ -88,7 +88,7 @@ run_data(Outcome *o)
 	return json_end_object(&b);
 }
 
-/* Of an attempt that is followed by another one. */
+/* Returns the data of an attempt that is followed by another one. */
 static Jsonb *
 next_data(Job *job)
 {

@@ -1,22 +1,22 @@
 /*
  * attempt_events.h
- *	  What settle() tells of an attempt and its end: in jobq.events, as far as the type wants it.
+ *	  The events that settle() writes of an attempt and its end, by the type's level.
  */
 #ifndef JOBQ_ATTEMPT_EVENTS_H
 #define JOBQ_ATTEMPT_EVENTS_H
 
 #include "settle/settle.h"
 
-/* The number of the attempt that ends: charged in the row already, or about to be; 0: none has begun. */
+/* Returns the number of the attempt that ends: charged in the row already, or about to be; 0: none has begun. */
 extern int	story_attempt(Job *job, Outcome *o);
-/* Will the events of this end find their partition, if there are any? */
+/* True if the events of this end, if any, have their partition. */
 extern bool story_ready(Ledger *ledger, JobType *type, Outcome *o);
 
-/* Its start and what was said during it.  The others below do that first. */
+/* Writes its start and the events during it.  The functions below call it first. */
 extern void story_attempt_lines(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt);
 extern void story_finished(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, JobStatus status);
 extern void story_failed(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, bool last);
-/* The row waits again, until when it says: retry_scheduled, snoozed, released. */
+/* Writes that the row waits again, with its time: retry_scheduled, snoozed, released. */
 extern void story_waits(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, const char *how);
 
 #endif

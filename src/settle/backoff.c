@@ -1,6 +1,6 @@
 /*
  * backoff.c
- *	  When the next attempt is due: the type's backoff, with what the job has of its own.
+ *	  The time of the next attempt: the type's backoff, overridden by the job's own.
  */
 #include "jobq.h"
 
@@ -25,7 +25,7 @@ random_fraction(void)
 	return bits / 4294967296.0;
 }
 
-/* The delay for a draw from -1, the shortest, to 1, the longest. */
+/* Returns the delay for a draw from -1, the shortest, to 1, the longest. */
 static int64
 delay_at(const Backoff *b, int attempts, double draw)
 {

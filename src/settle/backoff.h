@@ -1,6 +1,6 @@
 /*
  * backoff.h
- *	  When the next attempt is due.
+ *	  The time of the next attempt.
  */
 #ifndef JOBQ_BACKOFF_H
 #define JOBQ_BACKOFF_H
@@ -8,13 +8,13 @@
 #include "registry/job_types.h"
 #include "tables/queue_table.h"
 
-/* The backoff of a job: its own keys over its type's. */
+/* Returns the backoff of a job: its own keys over its type's. */
 extern void job_backoff(Job *job, JobType *type, Backoff *out);
 /* The same for a job that is not stored yet; own NULL: the type's alone. */
 extern void backoff_merge(const Backoff *of_type, Jsonb *own, Backoff *out);
 /* True if the shortest delay before some attempt is shorter than the other's. */
 extern bool backoff_is_faster(const Backoff *b, const Backoff *than);
-/* Microseconds until the next attempt after `attempts` of them have failed; jittered. */
+/* Returns the microseconds until the next attempt after `attempts` of them have failed; jittered. */
 extern int64 backoff_delay(const Backoff *b, int attempts);
 
 #endif

@@ -2,8 +2,9 @@
  * breaker_news.c
  *	  Events and log lines of breakers that have opened or closed.
  *
- * The process whose attempt did it writes them, once that attempt's settlement is committed, in a transaction of its
- * own.  When that fails, or events have no partition for now, the line in the log is all there is.
+ * The process that ran the attempt writes them, once that attempt's settlement
+ * is committed, in a transaction of its own.  When that fails, or events have no
+ * partition for now, only the log has a line.
  */
 #include "jobq.h"
 
@@ -23,7 +24,7 @@
 typedef struct Piece
 {
 	int32		type_id;
-	pg_uuid_t	id;				/* of the job whose attempt did it */
+	pg_uuid_t	id;				/* of the job whose attempt opened or closed it */
 	BreakerNews news;
 	int			failures;
 	int64		pause_us;

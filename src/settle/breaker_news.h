@@ -1,6 +1,6 @@
 /*
  * breaker_news.h
- *	  What is to be written of breakers that have opened or closed.
+ *	  Events and log lines of breakers that have opened or closed.
  */
 #ifndef JOBQ_BREAKER_NEWS_H
 #define JOBQ_BREAKER_NEWS_H
@@ -14,7 +14,7 @@ typedef enum BreakerNews
 	BREAKER_HAS_CLOSED
 } BreakerNews;
 
-/* Keeps it for breaker_tell(); allocates. */
+/* Keeps an event for breaker_tell(); allocates. */
 extern void breaker_news_add(int32 type_id, const pg_uuid_t *id, BreakerNews news, int failures, int64 pause_us);
 
 #endif

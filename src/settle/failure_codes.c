@@ -2,10 +2,12 @@
  * failure_codes.c
  *	  options.permanent_codes and options.retry_codes, both lists of LIKE patterns on error_code.
  *
- * permanent_codes judge every code.  retry_codes judge only those that a handler or tool gave (Outcome.code_given):
- * when the list is there, given codes that match none of it are permanent.  Codes that jobq gives (timeout, server_crash,
- * helper_lost, signal:KILL, bad_output, 57P01, the SQLSTATE of an attempt that did not reach its handler or could not be
- * stored) say nothing of what the author of the type knew beforehand, so these failures are retried.
+ * permanent_codes apply to every code.  retry_codes apply only to codes of a
+ * handler or tool (Outcome.code_given): with such a list, given codes that match
+ * none of it are permanent.  Codes of jobq's own (timeout, server_crash,
+ * helper_lost, signal:KILL, bad_output, 57P01, the SQLSTATE of an attempt that
+ * did not reach its handler or could not be stored) are unknown to the author of
+ * the type, so these failures are retried.
  */
 #include "jobq.h"
 

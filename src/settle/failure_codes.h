@@ -1,6 +1,6 @@
 /*
  * failure_codes.h
- *	  options.permanent_codes and options.retry_codes: which failures no further attempt follows.
+ *	  options.permanent_codes and options.retry_codes: failures without a further attempt.
  */
 #ifndef JOBQ_FAILURE_CODES_H
 #define JOBQ_FAILURE_CODES_H

@@ -6,10 +6,12 @@
  *	 on_failure		an attempt has failed, whether or not another one follows
  *	 on_dead		it has become a dead letter; after on_failure
  *
- * The payload is the job's story (docs/events.md).  The new job is checked as if the owner of the type had enqueued
- * it; it has the tenant of its parent, and is one deeper, so options.max_depth ends a chain that comes
- * back to itself.  A story that is too large to be a payload has the job's id in place of its payload, metadata and
- * result; the job's row stays until the job of the hook has ended (hook_references.h).
+ * The payload describes the job (docs/events.md).  The new job is checked as if
+ * the owner of the type had enqueued it; it has the tenant of its parent, and is
+ * one deeper, so options.max_depth ends a chain that comes back to itself.  A
+ * description that is too large for a payload refers to the job by its id,
+ * without payload, metadata and result; the job's row stays until the job of the
+ * hook has ended (hook_references.h).
  */
 #include "jobq.h"
 
@@ -45,7 +47,7 @@ become(Oid role)
 	SetUserIdAndSecContext(role, context | SECURITY_LOCAL_USERID_CHANGE);
 }
 
-/* The type's owner, from here to the end of the subtransaction; 42501 when he may not enqueue. */
+/* Becomes the type's owner until the end of the subtransaction; 42501 when that role may not enqueue. */
 static void
 become_owner(const JobType *type)
 {
@@ -155,7 +157,7 @@ hook_enqueue(Ledger *ledger, const Datum *values, const bool *nulls, JobType *ty
 	jobq_tenant = tenant;
 }
 
-/* ---------- the story ---------- */
+/* ---------- the payload ---------- */
 
 static void
 add_text(JsonBuild *b, const char *key, Job *job, int att)
@@ -176,7 +178,7 @@ jsonb_of(Job *job, int att)
 	return JOB_NULL(job, att) ? NULL : DatumGetJsonbP(JOB_ATT(job, att));
 }
 
-/* How much of the job a story holds. */
+/* The size of the job's description. */
 typedef enum StorySize
 {
 	STORY_WHOLE,

@@ -2,8 +2,9 @@
  * hooks.h
  *	  Jobs that follow from a job: options.on_complete, on_failure and on_dead of its type, and the job of an alert.
  *
- * They are enqueued in the transaction that makes their cause true, each in a subtransaction of its own: one that
- * can't be enqueued leaves an event hook_failed, and the job ends as it would have.
+ * They are enqueued in the transaction that settles the job, each in a
+ * subtransaction of its own.  A failure writes an event hook_failed, and does
+ * not change how the job ends.
  */
 #ifndef JOBQ_HOOKS_H
 #define JOBQ_HOOKS_H
@@ -25,7 +26,7 @@ extern void hook_enqueue(Ledger *ledger, const Datum *values, const bool *nulls,
 						 const Hook *hook);
 /* True if a job of a hook, of this end or of a former attempt's, needs the row of the job. */
 extern bool hooks_refer(Job *job, JobType *type, Outcome *o, int attempt, JobStatus status);
-/* The hooks of an attempt's end, after which the job has that status. */
+/* Enqueues the hooks of an attempt's end, after which the job has that status. */
 extern void hooks_fire(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, JobStatus status);
 
 #endif

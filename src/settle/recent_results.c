@@ -1,11 +1,13 @@
 /*
  * recent_results.c
- *	  How the last jobs ended that were not kept, for jobq.wait_for.
+ *	  Results of the last jobs that were not kept, for jobq.wait_for.
  *
- * A job whose type keeps nothing leaves no row, and may have ended before a session waits for it.  The
- * transaction that settles the job notes its end.  Before it commits, the notes go to the database's ring in
- * shared memory with its xid, so that a session that finds no row finds the note.  The ring forgets the
- * oldest.  Like all our callbacks this takes a spinlock only and can't fail.
+ * A job whose type keeps nothing leaves no row, and may have ended before a
+ * session waits for it.  The transaction that settles the job notes its end.
+ * Before it commits, the notes go to the database's ring in shared memory with
+ * its xid, so that a session that finds no row finds the note.  The ring forgets
+ * the oldest.  Like all callbacks of jobq this takes a spinlock only and can't
+ * fail.
  */
 #include "jobq.h"
 
@@ -25,7 +27,7 @@ static uint32 nnotes = 0;
 static uint32 first_written = 0;	/* in the ring, while we commit */
 static uint32 nwritten = 0;
 
-/* Before anybody can see that the transaction has committed. */
+/* Writes the notes before any session can see that the transaction has committed. */
 static void
 write_notes(JobqDb *db, TransactionId xid)
 {
@@ -44,7 +46,7 @@ write_notes(JobqDb *db, TransactionId xid)
 	SpinLockRelease(&db->mutex);
 }
 
-/* Those of ours that others have not overwritten: true from now on, or void. */
+/* Validates, or voids after an abort, our notes that other sessions have not overwritten. */
 static void
 settle_notes(JobqDb *db, bool committed)
 {
@@ -77,7 +79,7 @@ ending_xact_callback(XactEvent event, void *arg)
 	nnotes = 0;
 }
 
-/* Ids rise, and what is younger than a subtransaction at its end is part of it: those notes are nobody's. */
+/* Drops the notes of an aborted subtransaction and of those that began later: ids rise. */
 static void
 ending_subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
 {
@@ -90,7 +92,7 @@ ending_subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransacti
 	}
 }
 
-/* What is too long becomes what nobody's is. */
+/* Copies a text; one that is too long becomes empty. */
 static void
 note_text(char *to, Size size, Job *job, int att)
 {
@@ -146,7 +148,7 @@ find_ending(JobqDb *db, const pg_uuid_t *id, Ending *ending)
 	return found;
 }
 
-/* A note with an xid is of a transaction that commits now: it counts if others see that it has. */
+/* Finds a note.  One with an xid is of a transaction that commits now: it counts if others see that commit. */
 bool
 recall_ending(JobqDb *db, const pg_uuid_t *id, Ending *ending)
 {

@@ -1,6 +1,6 @@
 /*
  * settle.c
- *	  How an attempt ends.  settle.h says who calls; this is the whole state machine:
+ *	  The end of an attempt.  settle.h lists the callers; this is the whole state machine:
  *
  *	 completed | skipped | cancelled	queue row deleted, history row (unless the type keeps nothing)
  *	 failed, attempts left				queue row: retry, later, error kept; event 'failed'
@@ -8,8 +8,9 @@
  *	 snoozed							queue row: pending, later; the attempt is not charged
  *	 released							queue row as before the attempt, with its error if it has one; not charged
  *
- * Each is one function below; all rows are written past the executor (queue_table.h).  A function first sees that
- * all it needs is there, so that one that can't write has changed nothing, neither rows nor the Job.
+ * Each is one function below; all rows are written past the executor
+ * (queue_table.h).  A function first checks that every partition is there, so
+ * that one that can't write has changed nothing, neither rows nor the Job.
  */
 #include "jobq.h"
 
@@ -66,8 +67,8 @@ calendar_sum(TimestampTz ts, const Interval *span)
 }
 
 /*
- * When calendar arithmetic is the same work again within a second, its result is the same distance: one
- * batch after another ends jobs of the same type.
+ * Adds an interval, and reuses the distance for the same interval within a
+ * second: one batch after another ends jobs of the same type.
  */
 static TimestampTz
 add_interval(TimestampTz ts, const Interval *span)
@@ -86,7 +87,7 @@ add_interval(TimestampTz ts, const Interval *span)
 	return ts + distance;
 }
 
-/* The row of a finished job, for history and dead_letters alike; false: nothing is to be kept. */
+/* Builds the row of a finished job, for history and dead_letters alike; false: none is kept. */
 static bool
 finished_row(Job *job, JobType *type, JobStatus status, Outcome *o, bool keep, TimestampTz expires_at,
 			 Datum *values, bool *nulls)
@@ -134,7 +135,7 @@ finished_row(Job *job, JobType *type, JobStatus status, Outcome *o, bool keep, T
 	return true;
 }
 
-/* Charges the attempt in the job at hand, for those executors that have not written it before. */
+/* Charges the attempt in the job, for executors that have not written it before. */
 static void
 charge_attempt(Job *job, Outcome *o)
 {
@@ -144,7 +145,7 @@ charge_attempt(Job *job, Outcome *o)
 	JOB_ATT(job, Q_runs) = Int32GetDatum(JOB_INT(job, Q_runs) + 1);
 }
 
-/* ... and its opposite: a start that costs no attempt still counts in runs, unless nothing was started. */
+/* Counts a start that costs no attempt in runs, unless nothing was started. */
 static void
 count_run_only(Job *job, Outcome *o)
 {
@@ -157,7 +158,7 @@ count_run_only(Job *job, Outcome *o)
 		JOB_ATT(job, Q_runs) = Int32GetDatum(JOB_INT(job, Q_runs) + 1);
 }
 
-/* The reason why the job waits, in place of its last error. */
+/* Stores the reason why the job waits, over its last error. */
 static void
 note_start_failure(Job *job, Outcome *o)
 {
@@ -191,7 +192,7 @@ history_keeps(Job *job, JobType *type, TimestampTz ended_at, TimestampTz *expire
 	return keep;
 }
 
-/* completed, skipped, cancelled; false: a partition is missing, *need says for when */
+/* Settles completed, skipped, cancelled; false: the partition of *need is missing. */
 static bool
 finish(Ledger *ledger, Job *job, JobType *type, JobStatus status, Outcome *o, TimestampTz *need)
 {
@@ -300,7 +301,7 @@ keep_error(Job *job, Outcome *o)
 	set_progress(job->values, job->nulls, Q_progress, Q_progress_data, o);
 }
 
-/* Does no attempt follow this one, whose number it is? */
+/* True if no attempt follows this one, which has that number. */
 static bool
 is_last(Job *job, JobType *type, Outcome *o, int attempt)
 {
@@ -344,7 +345,7 @@ fail(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
 	return JOB_RETRY;
 }
 
-/* The job waits again, and the attempt is not charged: until `due`, or as before (0). */
+/* Puts the job back without charging the attempt: until `due`, or as before (0). */
 static JobStatus
 postpone(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz due, TimestampTz *need)
 {

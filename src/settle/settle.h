@@ -1,11 +1,12 @@
 /*
  * settle.h
- *	  How an attempt ends: the one place where a job changes state.
+ *	  The end of an attempt: the one place where a job changes state.
  *
- * The executor holds the row's lock (queue_lock) and calls settle() with the outcome, in the
- * transaction whose commit makes it true.  settle() writes queue, history, dead_letters and events,
- * and publishes the row when it waits again.  It is used by the SQL worker, the exec worker,
- * run_inline, cancel_job and (later) the pull calls.
+ * The executor holds the row's lock (queue_lock) and calls settle() with the
+ * outcome, in the transaction whose commit makes it true.  settle() writes queue,
+ * history, dead_letters and events, and publishes the row when it waits again.
+ * Callers are the SQL worker, the exec worker, run_inline, cancel_job and (later)
+ * the pull calls.
  */
 #ifndef JOBQ_SETTLE_H
 #define JOBQ_SETTLE_H
@@ -27,7 +28,7 @@ typedef struct Outcome
 {
 	OutcomeKind kind;
 	bool		permanent;
-	bool		retryable;		/* FAILED: whatever permanent_codes and retry_codes say */
+	bool		retryable;		/* FAILED: overrides permanent_codes and retry_codes */
 	bool		crashed;		/* the server died of it: counts in crashes, next attempt alone */
 	bool		never_ran;		/* RELEASED: its tool could not be started; message has the reason */
 	bool		begun;			/* the attempt is already charged in the row (exec: claimed); else SQL */
@@ -45,18 +46,21 @@ typedef struct Outcome
 	char	   *stderr_tail;	/* of a tool */
 	double		progress;		/* NaN: none */
 	const char *progress_data;	/* JSON text or NULL */
-	List	   *log;			/* Event: said during the attempt, not yet written */
+	List	   *log;			/* Event: of the attempt, not yet written */
 } Outcome;
 
 /*
- * Ends the attempt of a locked job.  Returns the status the job now has.  When history or events have no
- * partition for it, nothing is written or changed and *need is set to the time that has no home (else 0).
+ * Ends the attempt of a locked job.  Returns the status the job now has.  When
+ * history or events have no partition for it, nothing is written or changed and
+ * *need is set to the time that lacks one (else 0).
  */
 extern JobStatus settle(Ledger *ledger, Job *job, JobType *type, Outcome *outcome, TimestampTz *need);
-/* The same for a client's session, which makes what is missing. */
+/* The same for a client's session, which has missing partitions made. */
 extern JobStatus settle_at_once(Ledger *ledger, Job *job, JobType *type, Outcome *outcome);
-/* Is a row of history kept of a job that completes then, and until when?  By its own keep_completed or its
- * type's, and for unique_for. */
+/*
+ * True if history keeps a row of a job that completes then, and until when: by
+ * its own keep_completed or its type's, and for unique_for.
+ */
 extern bool history_keeps(Job *job, JobType *type, TimestampTz ended_at, TimestampTz *expires_at);
 
 #endif

@@ -2,11 +2,13 @@
  * settle_writes.c
  *	  The tables that a settling transaction writes, and rows that go into history together.
  *
- * Tables are opened when the first row needs them and closed before commit.  A batch of jobs that are done
- * is moved at its end, by one insert of many rows: one WAL record and one look for room per page.
- * Until then such a job is still in the queue, locked by us, and looks to everybody, also to the handlers
- * that run after it in the batch, as it looks to another transaction: running.  A job with a unique key is
- * moved at once: a later handler that enqueues the key must find it free.  Events are gathered in the same way.
+ * Tables are opened when the first row needs them and closed before commit.  The
+ * finished jobs of a batch are moved at its end, by one insert of many rows: one
+ * WAL record and one search for room per page.  Until then such a job is still
+ * in the queue, locked by this process, and every session sees it as running,
+ * also the handlers that run after it in the batch.  A job with a unique key is
+ * moved at once: a later handler that enqueues the key must find it free.
+ * Events are gathered in the same way.
  */
 #include "jobq.h"
 
@@ -26,7 +28,7 @@ move_now(Ledger *ledger, Job *job, Datum *values, bool *nulls)
 	table_delete_row(&ledger->queue, &job->tid);
 }
 
-/* What was to be written together. */
+/* Writes the rows that were gathered. */
 static void
 ledger_write(Ledger *ledger)
 {
@@ -74,7 +76,7 @@ ledger_bury(Ledger *ledger, Datum *values, bool *nulls)
 	ledger->nburied++;
 }
 
-/* src/sql/25_retention.sql: how the number of dead letters is known. */
+/* Counts dead letters: see src/sql/25_retention.sql. */
 static void
 count_dead_letters(int n)
 {

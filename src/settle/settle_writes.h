@@ -16,7 +16,7 @@ typedef struct Ledger
 	Partition	history;		/* the one last written */
 	EventLog	events;
 	Partition	alerts;
-	bool		together;		/* set by who runs a batch: finished jobs may be moved at its end */
+	bool		together;		/* set for a batch: finished jobs may be moved at its end */
 	int			nburied;		/* dead letters written, to be counted at the end */
 	int			nmoves;			/* jobs to be moved from the queue to the open partition of history */
 	ItemPointerData moved_from[JOBQ_CELLS];
@@ -24,10 +24,10 @@ typedef struct Ledger
 } Ledger;
 
 extern void ledger_open(Ledger *ledger);	/* opens the queue only */
-extern void ledger_close(Ledger *ledger);	/* writes what is to be written, too */
+extern void ledger_close(Ledger *ledger);	/* also writes the rows that were gathered */
 /* Opens the partition for a row that expires then; false: there is none yet. */
 extern bool ledger_open_history(Ledger *ledger, TimestampTz expires_at);
-/* Writes the row of a dead letter; the queue's row is the caller's business. */
+/* Writes the row of a dead letter; the caller deletes the queue's row. */
 extern void ledger_bury(Ledger *ledger, Datum *values, bool *nulls);
 /* Moves a locked job to the open partition of history: now, or with others. */
 extern void ledger_move_to_history(Ledger *ledger, Job *job, Datum *values, bool *nulls);
