@@ -2,19 +2,19 @@
  * ceilings.c
  *	  The most that a role held to its grants may ask for.
  *
- * A job type is the owner's promise of how much one job may cost: its time
- * limit, attempts, backoff, priority and how long its row is kept.  A held
- * role may ask for less.  Free roles may ask for anything.
+ * A job type bounds the cost of one job: its time limit, attempts, backoff,
+ * priority and how long its row is kept.  A held role may ask for less.  Free
+ * roles may ask for anything.
  *
  * The priority has a ceiling of its own, options.max_priority.  Without that
  * option a grant of one tenant is held to the type's base_priority, and a
  * grant of all tenants is not held.
  *
- * jobq.alter_job, retry_job and retry_dead_letters ask the same question, so
- * that no ceiling is passed after enqueue.  There the priority is held to
+ * jobq.alter_job, retry_job and retry_dead_letters check the same ceilings, so
+ * that none is exceeded after enqueue.  There the priority is held to
  * options.max_priority alone: to order the jobs of a tenant is its
  * administrator's task.  A role with access "admin" to the type for all
- * tenants may change the type itself and is not asked.
+ * tenants may change the type itself and is not checked.
  */
 #include "jobq.h"
 
@@ -138,8 +138,8 @@ ceilings_check(const Request *request)
 
 /*
  * jobq._check_ceilings(caller, type_id, priority, max_attempts, timeout):
- * what an administrator of a tenant gives a job of his afterwards; NULL: not
- * given.
+ * checks the values that an administrator of a tenant gives a waiting job;
+ * NULL: not given.
  */
 Datum
 jobq_check_ceilings(PG_FUNCTION_ARGS)

@@ -2,10 +2,11 @@
  * enqueue.c
  *	  Storing jobs: jobq.enqueue, enqueue_many, enqueue_jobs.
  *
- * A job is a row of jobq.queue, inserted past the executor: no plan, no trigger, no privilege on the
- * table (the right to enqueue is EXECUTE on the function).  The lane and position of each row written
- * or locked are given to publish_jobs.c, which tells the dispatcher when the transaction has ended; nothing
- * here needs a dispatcher, so enqueue works without one.
+ * A job is a row of jobq.queue, inserted past the executor: no plan, no trigger,
+ * no privilege on the table (the right to enqueue is EXECUTE on the function).
+ * publish_jobs.c gets the lane and position of each row written or locked, and
+ * notifies the dispatcher when the transaction has ended.  Nothing here needs a
+ * dispatcher, so enqueue works without one.
  */
 #include "jobq.h"
 
@@ -32,9 +33,9 @@ PG_FUNCTION_INFO_V1(jobq_enqueue);
 PG_FUNCTION_INFO_V1(jobq_enqueue_many);
 PG_FUNCTION_INFO_V1(jobq_enqueue_jobs);
 
-/* --- being run --- */
+/* --- the dispatcher --- */
 
-/* What keeps jobs from being run here, for somebody who has just stored one; NULL: nothing known. */
+/* Returns the reason why no job runs here, for a session that has just stored one; NULL: none known. */
 static const char *
 nobody_runs_jobs(JobqDb *db)
 {
@@ -94,7 +95,7 @@ end_call(Enqueuer *e)
 /*
  * Reads enqueue's arguments from a call of enqueue, or of enqueue_many, which
  * has no unique keys.  The SQL functions of 0.1.0 have fewer at the end; its
- * enqueue_many has on_conflict, which never meant anything.
+ * enqueue_many has on_conflict, which never had an effect.
  */
 static void
 read_arguments(FunctionCallInfo fcinfo, bool many, NullableDatum *args)
@@ -129,7 +130,7 @@ jobq_enqueue(PG_FUNCTION_ARGS)
 	PG_RETURN_UUID_P(id);
 }
 
-/* Stores a job for each payload; *ordinal is that of the one under way. */
+/* Stores a job for each payload; *ordinal is the current one's. */
 static void
 store_many(Enqueuer *e, Request *request, ArrayType *payloads, ReturnSetInfo *result, volatile int *ordinal)
 {

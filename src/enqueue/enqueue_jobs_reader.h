@@ -21,7 +21,7 @@ extern void job_list_begin(JobList *list, Jsonb *jobs);
 /* Reads and checks the next job, which lives until the following one is read. */
 extern bool job_list_next(JobList *list, Request *request);
 extern void job_list_end(JobList *list);
-/* What an error raised meanwhile begins with: its job, from 1. */
+/* Returns the prefix of errors raised meanwhile: the job's number, from 1. */
 extern const char *job_list_prefix(const JobList *list);
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * enqueue_request.c
- *	  Checks what a client asks for.  Every message names the argument and its value; a payload is never
- *	  part of a message.
+ *	  Checks the arguments of enqueue.  Every message names the argument and its
+ *	  value; a payload is never part of a message.
  */
 #include "jobq.h"
 
@@ -40,7 +40,7 @@ not_null(const NullableDatum *args, Argument arg)
 		argument_is_null(argument_names[arg]);
 }
 
-/* A number in its range, or what stands for NULL. */
+/* Returns a number, checked against its range; `otherwise` for NULL. */
 static int
 read_number(const NullableDatum *args, Argument arg, int otherwise, int low, int high)
 {
@@ -66,7 +66,7 @@ read_interval(const NullableDatum *args, Argument arg)
 	return span;
 }
 
-/* A name or key of at most max bytes; NULL when it was not given. */
+/* Returns a name or key of at most max bytes; NULL when it was not given. */
 static text *
 read_text(const NullableDatum *args, Argument arg, int max)
 {
@@ -123,7 +123,7 @@ read_type_name(const NullableDatum *args)
 	return type;
 }
 
-/* When the job is due; 0: now.  The sum may depend on the session's time zone ('1 month'). */
+/* Returns the job's due time; 0: now.  The sum may depend on the session's time zone ('1 month'). */
 static TimestampTz
 read_due(const NullableDatum *args)
 {
@@ -173,7 +173,7 @@ is_bad_element(const char *element, int len)
 	return len == 0 || (len == 1 && element[0] == '.') || (len == 2 && element[0] == '.' && element[1] == '.');
 }
 
-/* Tools get the tenant as JOBQ_TENANT and may take it for a path, as grants do.  It may end with a slash. */
+/* Checks the tenant's path: tools get it as JOBQ_TENANT and may use it as one, as grants do.  It may end with a slash. */
 static text *
 check_tenant_path(text *tenant)
 {
@@ -211,7 +211,7 @@ read_tenant(const NullableDatum *args)
 	return check_tenant_path(read_text(setting, A_tenant, MAX_TENANT_LENGTH));
 }
 
-/* May the caller enqueue this type for this tenant? */
+/* Checks that the caller may enqueue this type for this tenant. */
 static void
 check_tenant(Request *request)
 {
@@ -246,7 +246,7 @@ is_share(const JsonbValue *value)
 	return share >= 0 && share <= 1;
 }
 
-/* Returns what the value of a key should be; NULL: it is that. */
+/* Returns the kind of value that a key needs; NULL: it has that kind. */
 static const char *
 backoff_wants(const char *key, const JsonbValue *value)
 {
@@ -333,7 +333,7 @@ request_set_parent(Request *request, const JobType *type, const pg_uuid_t *paren
 				 errhint("Jobs that enqueue jobs that enqueue jobs: see options.max_depth.")));
 }
 
-/* True if the job is asked for a second or more ahead: a chain of such jobs can't run away. */
+/* True if the job is due a second or more ahead: a chain of such jobs can't run away. */
 static bool
 is_far_ahead(const Request *request, const NullableDatum *args)
 {
@@ -343,7 +343,7 @@ is_far_ahead(const Request *request, const NullableDatum *args)
 		request->scheduled_for != 0 && request->scheduled_for - GetCurrentTimestamp() >= USECS_PER_SEC;
 }
 
-/* A job enqueued by a handler is that job's child, and deeper unless it is for later. */
+/* Makes a job that a handler enqueues that job's child, and deeper unless it is for later. */
 static void
 read_parent(Request *request, const NullableDatum *args)
 {
@@ -354,7 +354,7 @@ read_parent(Request *request, const NullableDatum *args)
 		request_set_parent(request, handler_now()->type, &parent, is_far_ahead(request, args) ? depth : depth + 1);
 }
 
-/* Refuses dependencies, whose arguments are there before the feature is. */
+/* Refuses dependencies: the arguments exist before the feature. */
 static void
 read_after(const NullableDatum *args)
 {

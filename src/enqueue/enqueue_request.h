@@ -1,6 +1,6 @@
 /*
  * enqueue_request.h
- *	  The arguments of enqueue: reading, checking, filling in what was not given.
+ *	  The arguments of enqueue: reading, checking, defaults.
  */
 #ifndef JOBQ_ENQUEUE_REQUEST_H
 #define JOBQ_ENQUEUE_REQUEST_H
@@ -53,11 +53,11 @@ typedef struct Request
 	int			depth;
 } Request;
 
-/* The defaults of enqueue's arguments. */
+/* Fills in the defaults of enqueue's arguments. */
 extern void request_defaults(NullableDatum *args);
-/* Everything but the payload.  ERROR, naming the argument, when the job must not be stored. */
+/* Reads all but the payload; raises an error that names the argument when the job must not be stored. */
 extern void request_read(Request *request, const NullableDatum *args);
-/* Makes it a child, of that depth; ERROR when that is deeper than its type allows. */
+/* Makes the job a child of that depth; raises an error when that is deeper than its type allows. */
 extern void request_set_parent(Request *request, const JobType *type, const pg_uuid_t *parent, int depth);
 extern void request_set_payload(Request *request, Jsonb *payload);
 

@@ -1,6 +1,6 @@
 /*
  * insert_job.c
- *	  The row of a new job, and what becomes of it when its unique key is taken.
+ *	  The row of a new job, and the conflict when its unique key is taken.
  */
 #include "jobq.h"
 
@@ -54,7 +54,7 @@ set_pointer(Datum *values, bool *nulls, int att, const void *value)
 	nulls[att - 1] = value == NULL;
 }
 
-/* This moment, but later than the last one, unless the clock was set back. */
+/* Returns the current time, but later than the last one, unless the clock was set back. */
 static TimestampTz
 distinct_now(void)
 {
@@ -68,8 +68,8 @@ distinct_now(void)
 }
 
 /*
- * Due time and place in the lane.  Jobs of one call that are due at the same later moment are a
- * microsecond apart there, which keeps their order.
+ * Sets due time and position in the lane.  Jobs of one call that are due at the
+ * same later moment are a microsecond apart there, which keeps their order.
  */
 static void
 set_times(Enqueuer *e, Request *request, Datum *values, bool *nulls)
@@ -132,7 +132,7 @@ build_row(Enqueuer *e, Request *request, bool successor, const pg_uuid_t *id,
 	set_options(request, values, nulls);
 }
 
-/* Tells the dispatcher, at the end of the transaction, to look at this row's place. */
+/* Makes the dispatcher read this row's position at the end of the transaction. */
 static void
 publish_row(Datum *values, bool *nulls)
 {
@@ -143,7 +143,7 @@ publish_row(Datum *values, bool *nulls)
 				DatumGetInt16(values[Q_sublane - 1]), DatumGetTimestampTz(values[Q_position - 1]));
 }
 
-/* Tells of a new job, or of one that replaces what waited: with the error that is forgotten. */
+/* Writes the event of a new job, or of one that replaces a waiting job: with the error that it loses. */
 static void
 tell_enqueued(Enqueuer *e, Request *request, const Datum *values, const bool *nulls, bool replaces,
 			  const char *error)
@@ -247,7 +247,7 @@ metadata_after(const Request *request, const Job *job)
 	return DatumGetJsonbP(JOB_ATT(job, Q_metadata));
 }
 
-/* The job belongs to whom its payload is of.  Another's metadata is nothing that he should read, or lend his name to. */
+/* Gives the job to the enqueuer of its payload, without the metadata of another role. */
 static void
 replace_enqueuer(const Request *request, Job *job)
 {
@@ -256,7 +256,7 @@ replace_enqueuer(const Request *request, Job *job)
 				request->enqueued_by ? cstring_to_text(request->enqueued_by) : NULL);
 }
 
-/* Sets a column to what the request gives; NULL: the job keeps what it has. */
+/* Sets a column to the request's value; NULL: the job keeps its own. */
 static void
 set_if_given(Job *job, int att, const void *value)
 {
@@ -310,7 +310,7 @@ replace_arguments(Enqueuer *e, Request *request, Job *job)
 	replace_concurrency_key(request, job);
 }
 
-/* Makes a waiting job, which we have locked, the one that is asked for.  Its attempts start again. */
+/* Turns a waiting job, which is locked, into the requested one.  Its attempts start again. */
 static void
 replace_waiting(Enqueuer *e, Request *request, Job *job)
 {
@@ -350,8 +350,8 @@ raise_conflict(Request *request, const pg_uuid_t *id)
 }
 
 /*
- * Both jobs of the key have begun, but they do not run at the same time: one is about to be put back.
- * Looks again in a moment; after `tries` of them something is wrong.
+ * Waits a moment: both jobs of the key have begun, but they do not run at the
+ * same time, so one is about to be put back.  Too many tries are an error.
  */
 static void
 wait_until_one_yields(Request *request, int tries)
@@ -371,8 +371,9 @@ wait_until_one_yields(Request *request, int tries)
 }
 
 /*
- * The key's job waits and is ours until our transaction ends, so it will see what we write.  An
- * executor may have found it locked: its place is published whatever becomes of us.
+ * Handles a waiting job of the key.  It is locked until this transaction ends,
+ * so it will see our writes.  An executor may have found it locked: its position
+ * is published at commit and abort alike.
  */
 static void
 meet_waiting(Enqueuer *e, Request *request, Job *job)
@@ -388,7 +389,7 @@ meet_waiting(Enqueuer *e, Request *request, Job *job)
 	replace_waiting(e, request, job);
 }
 
-/* True: a new job.  Ends only when a row is in, or the id of the job that holds the key is known. */
+/* Stores a job with a key; true: a new one, false: *id is the job that holds the key. */
 static bool
 store_unique(Enqueuer *e, Request *request, pg_uuid_t *id)
 {

@@ -2,23 +2,29 @@
  * quota.c
  *	  Quotas of tenants: see quota.h.
  *
- * Each job of a tenant with a quota has a row in jobq.quota_jobs (quota_rows.c), written with the job, or when the quota is set, and
- * never by whoever ends it: what the queue does not hold any more counts for nothing, and its row goes when it is
- * met.  Counting looks at jobs of open transactions, too: what they inserted counts, what they deleted counts until
- * they commit.  So no order of commits exceeds a quota.  Not counted is what others enqueue, knowing of no quota, in
- * the instant between the last look at the queue and the commit of who sets one.
+ * Each job of a tenant with a quota has a row in jobq.quota_jobs (quota_rows.c),
+ * written with the job, or when the quota is set, and not deleted with it: a row
+ * whose job has left the queue counts for nothing, and the next count deletes
+ * it.  A count includes jobs of open transactions: their inserts count, and jobs
+ * that they have deleted count until they commit.  So no order of commits
+ * exceeds a quota.  A count misses jobs that other sessions enqueue, without
+ * knowledge of the quota, between the last look at the queue and the commit that
+ * sets it.
  *
- * A number in shared memory, which rises with each job and never falls, saves the counting: it is at least the true
- * one, and only when it reaches the quota the rows are counted and it becomes what they say.  A count of many rows
- * is not repeated for some ten times as long as it takes, so that a tenant that hammers at a full quota
- * burns little.
+ * A number in shared memory, which rises with each job and never falls, saves
+ * most counts: it is at least the true one.  Only when it reaches the quota are
+ * the rows counted, and the number becomes their count.  A count of many rows is
+ * not repeated for some ten times as long as it takes, so that enqueues against
+ * a full quota cost little.
  *
- * Between looking and inserting the tenant is locked (a lock of its own, released at once, not at the end of
- * the transaction): enqueues of one tenant stand in line for the insertion, nobody for a transaction.
+ * Between the check and the insertion the tenant is locked (a lock of its own,
+ * released at once, not at the end of the transaction): enqueues of one tenant
+ * wait for an insertion, never for a transaction.
  *
- * Enqueues per minute are counted in shared memory by the second.  A second counts until it is wholly over a minute
- * old, so that no minute, wherever it begins, has more than the quota; what is rolled back has been
- * enqueued, too.  A restart of the server begins anew.
+ * Enqueues per minute are counted in shared memory by the second.  A second
+ * counts until it is wholly over a minute old, so that no minute, wherever it
+ * begins, has more than the quota.  Enqueues that are rolled back count, too.  A
+ * restart of the server resets the counts.
  */
 #include "jobq.h"
 
@@ -41,7 +47,7 @@
 #include "tables/queue_find.h"
 #include "tables/row_map.h"
 
-#define REMOVED			OID_MAX	/* QuotaEntry.dboid: free, and others may stand behind it */
+#define REMOVED			OID_MAX	/* QuotaEntry.dboid: free, and later entries may follow it */
 #define QUOTA_LOCK		7		/* keeps our locks apart from advisory ones, which have 1 and 2 */
 #define MANY_ROWS		1000
 #define PAUSE_US_PER_ROW 30		/* a row takes some 3 us */
@@ -61,7 +67,7 @@ static MemoryContext quotas_context = NULL;
 static List *quotas = NIL;
 static uint64 read_at = 0;		/* access_generation() that they were read at */
 
-/* --- which there are --- */
+/* --- reading them --- */
 
 static int64
 limit(Datum *values, bool *nulls, int att)
@@ -155,7 +161,7 @@ quotas_of(text *tenant)
 	return found;
 }
 
-/* --- what is remembered of them --- */
+/* --- their entries in shared memory --- */
 
 uint64
 quota_key(const char *tenant)
@@ -163,7 +169,7 @@ quota_key(const char *tenant)
 	return hash_bytes_extended((const unsigned char *) tenant, strlen(tenant), 0);
 }
 
-/* Its entry, or where one may be made: what was removed may be used again. */
+/* Returns the quota's entry, or a place for one: a removed entry may be used again. */
 static QuotaEntry *
 find_entry(uint64 key)
 {
@@ -183,7 +189,7 @@ find_entry(uint64 key)
 	return unused;
 }
 
-/* The tenant's entry, made when there is none; NULL: nothing is preloaded, or too many have one. */
+/* Returns the tenant's entry, made when there is none; NULL: jobq is not preloaded, or too many have one. */
 static QuotaEntry *
 entry_of(uint64 key)
 {
@@ -203,7 +209,7 @@ entry_of(uint64 key)
 	return entry;
 }
 
-/* The tenant is locked. */
+/* Removes an entry; the tenant is locked. */
 static void
 remove_entry(QuotaEntry *entry)
 {
@@ -272,7 +278,7 @@ job_bytes(Job *job)
 					   JOB_NULL(job, Q_metadata) ? NULL : DatumGetJsonbP(JOB_ATT(job, Q_metadata)));
 }
 
-/* For one job more, or for more bytes of one that is there. */
+/* True if the quota has room for one job more, or for more bytes of a waiting one. */
 static bool
 has_place(const Quota *quota, const QuotaEntry *entry, bool one_more)
 {
@@ -335,7 +341,7 @@ check_rate(const Quota *quota, QuotaEntry *entry)
 		refuse(quota, "enqueues_per_minute", quota->per_minute);
 }
 
-/* After a restore, or many databases: set_tenant_quota has said no. */
+/* Refuses jobs of a tenant without an entry, as set_tenant_quota did: after a restore, or with many databases. */
 static void
 refuse_uncounted(const Quota *quota)
 {
@@ -407,7 +413,7 @@ quota_done(List *of_tenant, int64 bytes, const pg_uuid_t *id)
 	unlock_tenants(of_tenant);
 }
 
-/* An enqueue that adds no job: max_live and enqueues_per_minute have nothing to do with it. */
+/* Admits an enqueue that adds no job: max_live and enqueues_per_minute do not apply. */
 void
 quota_replace(List *of_tenant, Table *queue, Job *job, int64 bytes)
 {
@@ -466,7 +472,10 @@ jobq_admit(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* Its rows were not written by quota_done: count them next time; removed: nor will it be asked.  false: it has no entry. */
+/*
+ * Makes the next enqueue count the tenant's rows, which quota_done has not
+ * written; removed: the quota is gone.  False: it has no entry.
+ */
 bool
 quota_forget(const char *tenant, bool removed)
 {
@@ -494,4 +503,4 @@ jobq_forget_quota(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* Under the tenant's lock: an enqueue between its two rows would meet ours, and wait for us. */
+/* Under the tenant's lock: else an enqueue between its two rows would wait for this transaction. */

@@ -1,9 +1,9 @@
 /*
  * quota.h
- *	  How much a tenant may have in the queue, and enqueue: jobq.set_tenant_quota.
+ *	  Bounds on a tenant's jobs in the queue and its enqueues: jobq.set_tenant_quota.
  *
- * A quota counts the jobs of its tenant and of those below it ("acme" counts acme/...).  Tenants without one
- * pay the test whether there are quotas at all.
+ * A quota counts the jobs of its tenant and of those below it ("acme" counts
+ * acme/...).  Tenants without one pay the test whether there are quotas at all.
  */
 #ifndef JOBQ_QUOTA_H
 #define JOBQ_QUOTA_H
@@ -43,16 +43,17 @@ typedef struct Quota
 	int64		per_minute;
 } Quota;
 
-/* The quotas that count jobs of a tenant, outermost first; NIL: none. */
+/* Returns the quotas that count jobs of a tenant, outermost first; NIL: none. */
 extern List *quotas_of(text *tenant);
 
 /*
- * Around the insertion of a job.  quota_admit raises 53400 when it is too much, and returns with the tenants locked
- * otherwise; the job must be inserted, or not, at once.  id NULL: it was not.
+ * Enclose the insertion of a job.  quota_admit raises 53400 when a quota is
+ * exceeded, and else returns with the tenants locked; the caller must insert the
+ * job, or not, at once.  id NULL: it was not inserted.
  */
 extern void quota_admit(List *quotas, Table *queue, int64 bytes);
 extern void quota_done(List *quotas, int64 bytes, const pg_uuid_t *id);
-/* Another size of a job that waits and is ours: 53400 when it is larger and that is too much. */
+/* Admits another size of a waiting job that this transaction holds: 53400 when the growth exceeds a quota. */
 extern void quota_replace(List *quotas, Table *queue, Job *job, int64 bytes);
 /* Returns the bytes of a job that count: payload and metadata (NULL: none), rendered. */
 extern int64 quota_bytes(Jsonb *payload, Jsonb *metadata);

@@ -2,7 +2,8 @@
  * quota_rows.c
  *	  The rows of jobq.quota_jobs, one for each job and quota that counts it: written, counted, removed.
  *
- * quota.c says when.  Who ends a job does not know of them: a row whose job is gone goes when it is met.
+ * quota.c calls these.  The end of a job leaves its row, which the next count
+ * deletes.
  */
 #include "jobq.h"
 
@@ -44,7 +45,7 @@ StaticAssertDecl(lengthof(quota_jobs_columns) == QJ_NATTS, "quota_jobs' columns"
 
 /* --- counting --- */
 
-/* Is the job live, for us or for a transaction that is still open? */
+/* True if the job is live, for this transaction or for another open one. */
 static bool
 is_live(Table *queue, const pg_uuid_t *id, MemoryContext per_row)
 {
@@ -60,7 +61,7 @@ is_live(Table *queue, const pg_uuid_t *id, MemoryContext per_row)
 	return found;
 }
 
-/* The rows of a quota, or only that of one job. */
+/* Scans the rows of a quota, or only that of one job. */
 static IndexScanDesc
 begin_scan(Table *rows, const char *tenant, const pg_uuid_t *id, Snapshot snapshot)
 {
@@ -84,7 +85,7 @@ begin_scan(Table *rows, const char *tenant, const pg_uuid_t *id, Snapshot snapsh
 	return scan;
 }
 
-/* Unless somebody else deletes it, too: nobody waits for him. */
+/* Deletes a row, unless another transaction deletes it, too: then it does not wait. */
 static void
 delete_row(Table *rows)
 {
@@ -95,7 +96,7 @@ delete_row(Table *rows)
 							  false, &failure);
 }
 
-/* How many rows were read.  Those of jobs that are gone go, unless another transaction has them in hand. */
+/* Returns the number of rows read.  Deletes those of jobs that are gone, unless another transaction holds them. */
 int64
 quota_count_rows(Table *rows, Table *queue, const char *tenant, int64 *live, int64 *bytes)
 {
@@ -150,7 +151,7 @@ fill_row(Datum *values, const char *tenant, const pg_uuid_t *id, int64 bytes)
 	values[QJ_bytes - 1] = Int64GetDatum(bytes);
 }
 
-/* Unless the job has its row already. */
+/* Inserts a job's row, unless it has one. */
 void
 quota_insert_row(Table *rows, const char *tenant, const pg_uuid_t *id, int64 bytes, bool is_new)
 {
@@ -164,7 +165,7 @@ quota_insert_row(Table *rows, const char *tenant, const pg_uuid_t *id, int64 byt
 		(void) table_insert_unless_conflict(rows, values, nulls);
 }
 
-/* The row of a job that is ours; one that is missing is written. */
+/* Updates the row of a job that this transaction holds, or inserts a missing one. */
 void
 quota_update_row(Table *rows, const char *tenant, const pg_uuid_t *id, int64 bytes)
 {
@@ -207,8 +208,9 @@ count_if_of_tenant(const Quota *quota, TupleTableSlot *slot, Table *rows)
 }
 
 /*
- * Rows for the jobs of a quota that have none, because it is new or they came from a dump.  Those of open
- * transactions have been enqueued, too, by somebody who knew of no quota.  false: too many tenants have one.
+ * Writes rows for the jobs of a quota that have none, because it is new or they
+ * came from a dump.  Jobs of open transactions count, too: their sessions knew
+ * of no quota.  False: too many tenants have one.
  */
 static bool
 count_queue(char *tenant)

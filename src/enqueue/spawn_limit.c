@@ -1,10 +1,12 @@
 /*
  * spawn_limit.c
- *	  Counts what handlers enqueue, so that jobs that enqueue jobs cannot run away.
+ *	  Counts the jobs that handlers enqueue, so that jobs that enqueue jobs cannot
+ *	  run away.
  *
- * Per database and type with the option, in shared memory under JobqDb.mutex: one count for each
- * second of the last minute.  What was refused is not counted, what is rolled back later is.  Types beyond
- * JOBQ_CHILD_TYPES take the place of the one that was quiet longest.
+ * Per database and type with the option, in shared memory under JobqDb.mutex:
+ * one count for each second of the last minute.  A refused enqueue is not
+ * counted, one that is rolled back later is.  Types beyond JOBQ_CHILD_TYPES
+ * replace the one that has enqueued nothing for the longest time.
  */
 #include "jobq.h"
 
@@ -12,7 +14,7 @@
 #include "enqueue/spawn_limit.h"
 #include "shared/shmem.h"
 
-/* The type's counts; mutex is held. */
+/* Returns the type's counts; mutex is held. */
 static ChildCount *
 count_of(JobqDb *db, int32 type_id, int64 second)
 {

@@ -92,7 +92,7 @@ ending_subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransacti
 	}
 }
 
-/* Copies a text; one that is too long becomes empty. */
+/* Copies a text; one that is too long becomes a value that matches no other. */
 static void
 note_text(char *to, Size size, Job *job, int att)
 {
