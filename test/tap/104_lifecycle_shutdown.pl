@@ -103,29 +103,29 @@ wait_status($node, 'postgres', $later, 'completed', 'a delayed job runs after a 
 
 # ---------- fast, with a synchronous standby that is dead ----------
 
-@jobs = in_flight('nobody');
-$node->safe_psql('postgres', q{ALTER SYSTEM SET synchronous_standby_names = 'nobody'});
+@jobs = in_flight('absent');
+$node->safe_psql('postgres', q{ALTER SYSTEM SET synchronous_standby_names = 'absent'});
 $node->reload;
-wait_for_sql($node, q{SELECT current_setting('synchronous_standby_names') = 'nobody'}, 'the standby is dead');
+wait_for_sql($node, q{SELECT current_setting('synchronous_standby_names') = 'absent'}, 'the standby is dead');
 $node->safe_psql('postgres', 'CHECKPOINT');    # commits wait for it once the checkpointer has read the setting
 my $client = $node->background_psql('postgres', on_error_stop => 0);
 $client->query_safe('SET synchronous_commit = local');
-my ($more) = $client->query_safe(q{SELECT jobq.enqueue('waiter', '{"gate": "nobody"}')}) =~ /([0-9a-f-]{36})/;
+my ($more) = $client->query_safe(q{SELECT jobq.enqueue('waiter', '{"gate": "absent"}')}) =~ /([0-9a-f-]{36})/;
 is($node->safe_psql('postgres', q{SELECT jobq.health()->'checks'->'dispatcher'->>'status'}), 'healthy', 'the dispatcher answers');
-open_gate('nobody');
+open_gate('absent');
 wait_for_sql($node, "SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = 'jobq sql worker' AND wait_event = 'SyncRep'",
 	'a SQL worker waits for the standby');
 wait_for_sql($node, "SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = 'jobq exec worker' AND wait_event = 'SyncRep'",
 	'the exec worker, too');
 is($node->safe_psql('postgres', q{SELECT jobq.health()->'checks'->'dispatcher'->>'status'}), 'healthy', 'the dispatcher still answers');
-stop_fast('nobody');
+stop_fast('absent');
 $client->quit;
 $node->append_conf('postgresql.auto.conf', q{synchronous_standby_names = ''});
 $node->start;
-wait_for_sql($node, 'SELECT count(*) = 0 FROM jobq.queue', 'nobody: all complete after the start');
-like(fates(@jobs), qr/^deaf completed 1, polite completed 1, waiter completed 1, waiter completed 1$/, 'nobody: at no charge');
-is($node->safe_psql('postgres', "SELECT count(*), count(DISTINCT job) FROM done"), '6|6', 'nobody: effects are there once');
-is($node->safe_psql('postgres', "SELECT status FROM jobq.jobs WHERE id = '$more'"), 'completed', 'nobody: the late one too');
+wait_for_sql($node, 'SELECT count(*) = 0 FROM jobq.queue', 'absent: all complete after the start');
+like(fates(@jobs), qr/^deaf completed 1, polite completed 1, waiter completed 1, waiter completed 1$/, 'absent: at no charge');
+is($node->safe_psql('postgres', "SELECT count(*), count(DISTINCT job) FROM done"), '6|6', 'absent: effects are there once');
+is($node->safe_psql('postgres', "SELECT status FROM jobq.jobs WHERE id = '$more'"), 'completed', 'absent: the late one too');
 
 # ---------- smart ----------
 
