@@ -36,7 +36,8 @@ sub headings
 	return map { my $h = lc; $h =~ s/[^\w\s-]//g; $h =~ tr/ /-/; $h => 1 } slurp_file($file) =~ /^#+ (.*)$/mg;
 }
 
-for my $path ("$top/README.md", "$top/CONTRIBUTING.md", "$top/src/README.md", "$top/bench/README.md", sort glob("$top/docs/*.md"))
+for my $path ("$top/README.md", "$top/CONTRIBUTING.md", "$top/src/README.md", "$top/bench/README.md", "$top/test/README.md",
+	sort glob("$top/docs/*.md $top/src/*/README.md"))
 {
 	my ($dir, $file) = $path =~ m{^(\Q$top\E/(?:.*/)?)(.*)$};
 	my $text = slurp_file($path);
@@ -123,6 +124,17 @@ for my $path (glob("$top/test/tap/*.pl"))
 	ok(defined $name && !$numbers{$number}++, "$path has a number of its own");
 	ok($name eq 'house' || scalar(grep { $name =~ /^\Q$_\E_./ } @folders), "$path is named after a folder of src/");
 }
+# test/README.md lists the libraries with their subs.
+my $tests = slurp_file("$top/test/README.md");
+for my $path (sort glob("$top/test/lib/*.pm"))
+{
+	my ($library) = $path =~ m{([^/]+)$};
+	my ($row) = $tests =~ /^\| `\Q$library\E` \|(.*)$/m;
+	my ($exports) = slurp_file($path) =~ /^our \@EXPORT = qw\((.*?)\)/ms;
+
+	is(join(' ', grep { !/^\$/ && ($row // '') !~ /`$_`/ } split ' ', $exports // ''), '', "test/README.md lists the subs of $library");
+}
+cmp_ok(scalar(split(/\n/, $tests)), '<=', 60, 'test/README.md has at most 60 lines');
 is(join(' ', grep { /_/ } map { m{([^/]+)$} } glob("$top/test/isolation/specs/*")), '', 'names of isolation specs have dashes');
 
 done_testing();
