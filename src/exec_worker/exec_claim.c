@@ -1,12 +1,15 @@
 /*
  * exec_claim.c
- *	  Jobs that the dispatcher has handed to the exec worker: their rows say running, and that is
- *	  committed, before any tool starts; so a start is never forgotten.
+ *	  Claims jobs that the dispatcher has assigned to the exec worker.
  *
- * All that wait in the slot are claimed in one transaction (exec_transaction.c).  When it fails, each is tried alone,
- * and one that fails alone is given back to be held for a while.  What can be decided without a tool (a
- * cancel, an attempt that died with the server, a command that can't be built, a right that is gone) is
- * settled right here.
+ * A claim sets the row to running and commits, before the tool starts; so no
+ * start is ever forgotten.
+ *
+ * All jobs in the slot are claimed in one transaction (exec_transaction.c).
+ * When it fails, each job is tried alone.  A job that fails alone is returned,
+ * and the dispatcher delays it.  Jobs that need no tool are settled here:
+ * cancelled jobs, attempts that a server crash ended, commands that can't be
+ * built, and types with an owner that has lost a right.
  */
 #include "jobq.h"
 
@@ -26,11 +29,11 @@
 #include "settle/alerts.h"
 #include "shared/breaker.h"
 
-/* What became of one job in the transaction; applied when that has committed. */
+/* Result of one job in the transaction; applied after the commit. */
 typedef struct Claim
 {
 	ExecJob    *job;
-	bool		start;			/* else it is done with: verdict */
+	bool		start;			/* false: no tool starts, verdict is the report */
 	Verdict		verdict;
 	bool		settled;
 	bool		failed;
@@ -44,14 +47,14 @@ typedef struct Claim
 struct Claims
 {
 	Ledger	   *ledger;
-	bool		can_start;		/* there is a helper */
+	bool		can_start;		/* a helper runs */
 	int			n;
 	Claim		all[JOBQ_CELLS];
 };
 
 /* ---------- claiming ---------- */
 
-/* Ends the job here and now, in the open transaction. */
+/* Settles the job in the open transaction. */
 static void
 settle_now(Claims *batch, Claim *claim, Job *job, JobType *type, Outcome *outcome)
 {
@@ -66,7 +69,7 @@ settle_now(Claims *batch, Claim *claim, Job *job, JobType *type, Outcome *outcom
 	claim->verdict = claim->settled ? VERDICT_SETTLED : VERDICT_NO_PARTITION;
 }
 
-/* An attempt that is over before its tool could start. */
+/* Fails an attempt before its tool starts. */
 static void
 fail_now(Claims *batch, Claim *claim, Job *job, JobType *type, const char *message, int sqlstate)
 {
@@ -78,7 +81,10 @@ fail_now(Claims *batch, Claim *claim, Job *job, JobType *type, const char *messa
 	settle_now(batch, claim, job, type, &outcome);
 }
 
-/* Cancelled while it waited, or found running with nobody who runs it. */
+/*
+ * Settles a job that was cancelled while it waited, or is running without an
+ * exec worker.
+ */
 static void
 finish_without_tool(Claims *batch, Claim *claim, Job *job, JobType *type, Cell *cell)
 {
@@ -102,7 +108,7 @@ finish_without_tool(Claims *batch, Claim *claim, Job *job, JobType *type, Cell *
 	settle_now(batch, claim, job, type, &outcome);
 }
 
-/* Why the type may not run commands (any more); NULL: it may. */
+/* Returns why the type may not run commands; NULL: it may. */
 static char *
 missing_right(JobType *type)
 {
@@ -113,8 +119,8 @@ missing_right(JobType *type)
 		return psprintf("role \"%s\" of job type \"%s\" does not exist any more",
 						OidIsValid(owner) ? type->run_as : type->owner, type->name);
 	if (!has_privs_of_role(owner, ROLE_PG_EXECUTE_SERVER_PROGRAM))
-		return psprintf("permission denied: owner \"%s\" of job type \"%s\" is no member of pg_execute_server_program",
-						GetUserNameFromId(owner, false), type->name);
+		return psprintf("permission denied: owner \"%s\" of job type \"%s\" is no member of "
+						"pg_execute_server_program", GetUserNameFromId(owner, false), type->name);
 	if (!member_can_set_role(owner, run_as))
 		return psprintf("permission denied: owner \"%s\" of job type \"%s\" may not become role \"%s\"",
 						GetUserNameFromId(owner, false), type->name, GetUserNameFromId(run_as, false));
@@ -158,7 +164,7 @@ mark_running(Claims *batch, ExecJob *x, Job *job)
 	x->ref.runs = JOB_INT(job, Q_runs);
 }
 
-/* Keeps what events need of the row when the transaction is over. */
+/* Keeps the columns that events need after the transaction. */
 static void
 remember_row(ExecJob *x, Job *job)
 {
@@ -228,7 +234,10 @@ claim_to_start(Claims *batch, Claim *claim, Job *job, JobType *type)
 		return;
 	}
 	mark_running(batch, x, job);
-	/* before a reader sees the claim; of a job that an instance takes over, nothing is told before its end */
+	/*
+	 * Set before readers see the claim.  A job of a warm instance may get no
+	 * STARTED, so it does not count as starting.
+	 */
 	MySlot->cells[x->cell].starting = !x->warm;
 	pg_write_barrier();
 	remember_row(x, job);
@@ -276,14 +285,14 @@ claims_write(Claims *claims, Ledger *ledger)
 		if (ledger)
 			claim_one(claims, &claims->all[i]);
 		else
-			claims->all[i].verdict = VERDICT_NOT_MINE;	/* the extension is gone */
+			claims->all[i].verdict = VERDICT_NOT_MINE;	/* the extension was dropped */
 		if (claims->all[i].start)
-			ForceSyncCommit();	/* whatever synchronous_commit is: a start must never be forgotten */
+			ForceSyncCommit();	/* for every synchronous_commit: a committed claim must survive a crash */
 	}
 	claims->ledger = NULL;
 }
 
-/* The claim is committed. */
+/* Applies the claim after the commit. */
 static void
 apply(Claim *claim)
 {
@@ -313,7 +322,10 @@ apply(Claim *claim)
 		exec_job_ended(x, FRAME_START_FAILED, E2BIG, "the frame for jobq-helper is too long");
 }
 
-/* No helper now, but soon: what was handed over can stay where it is. */
+/*
+ * True if a helper will be started within a second; the jobs stay in the slot
+ * until then.
+ */
 static bool
 helper_comes_soon(void)
 {

@@ -1,10 +1,11 @@
 /*
  * exec_encoding.c
- *	  Words of strangers: text and JSON between a tool (UTF-8) and the database's encoding.
+ *	  Converts text and JSON between a tool (UTF-8) and the database encoding.
  *
- * The helper sends valid UTF-8 without NUL; nothing here relies on it.  A character that the database
- * can't store becomes '?', so text never fails; JSON converts exactly or is refused, but for
- * reports of a failure.
+ * The helper sends valid UTF-8 without NUL, but this file checks again.  A
+ * character that the database can't store becomes '?', so the conversion of
+ * text never fails.  The conversion of JSON is exact or fails, except for
+ * errors that a tool reports.
  */
 #include "jobq.h"
 
@@ -17,7 +18,7 @@
 
 #include "exec_worker/exec_internal.h"
 
-/* Replaces whatever is not valid in this encoding, byte by byte. */
+/* Replaces each byte that is invalid in the encoding by '?'. */
 static char *
 only_valid(int encoding, const char *data, int len)
 {
@@ -42,7 +43,7 @@ only_valid(int encoding, const char *data, int len)
 	return out;
 }
 
-/* UTF-8 to another encoding, a '?' for each character that it lacks. */
+/* Converts UTF-8 to another encoding, with '?' for characters it lacks. */
 static char *
 convert_lossy(Oid proc, const char *data, int len)
 {
@@ -74,7 +75,10 @@ convert_lossy(Oid proc, const char *data, int len)
 	return out;
 }
 
-/* In a transaction.  The result is palloc'd and valid in the database's encoding. */
+/*
+ * Returns palloc'd text, valid in the database encoding.  Runs in a
+ * transaction.
+ */
 char *
 text_from_utf8(const char *data, int len)
 {
@@ -96,7 +100,7 @@ utf8_from_text(const char *text)
 	return pg_server_to_any(text, (int) strlen(text), PG_UTF8);
 }
 
-/* Reads "\\u" with four digits at text, which ends in a NUL; false: there is none. */
+/* Reads "\\u" with four digits at text, which ends in a NUL. false: none. */
 static bool
 unicode_escape(const char *text, unsigned int *code)
 {
@@ -104,7 +108,10 @@ unicode_escape(const char *text, unsigned int *code)
 		sscanf(text + 2, "%4x", code) == 1;
 }
 
-/* Writes out the escapes of characters beyond ASCII: jsonb_in can't convert them to every encoding. */
+/*
+ * Replaces escapes of characters beyond ASCII by the characters: jsonb_in
+ * can't convert escapes to every encoding.
+ */
 static char *
 without_escapes(const char *data, int len)
 {
@@ -119,7 +126,7 @@ without_escapes(const char *data, int len)
 
 		if (!unicode_escape(text, &code) || code < 0x80)
 		{
-			if (text[0] == '\\' && text[1])	/* what it escapes may be another one */
+			if (text[0] == '\\' && text[1])	/* the escaped character may be a backslash */
 				out[to++] = *text++;
 			out[to++] = *text++;
 			continue;
@@ -138,8 +145,8 @@ without_escapes(const char *data, int len)
 }
 
 /*
- * In a transaction.  NULL and *why when jsonb does not take it; the parser raises errors, so it runs in a
- * subtransaction.
+ * Returns NULL and *why if jsonb refuses the text.  The parser raises errors,
+ * so it runs in a subtransaction.  Runs in a transaction.
  */
 static Jsonb *
 parse_json(const char *data, int len, int encoding, char **why)

@@ -1,20 +1,24 @@
 /*
  * exec_helper_process.c
- *	  The exec worker's end of jobq-helper: starting it, its socket, its queue of frames.
+ *	  Starts jobq-helper, and owns the exec worker's end of its socket and the
+ *	  queue of frames.
  *
- * One helper at a time.  It is started by posix_spawn (no fork of this process, whatever its size) when
- * a job needs it, with its end of a socketpair as descriptor 3 and nothing else of ours but standard
- * error.  It is never signalled to stop: it kills its tools and leaves when its socket closes, and so
- * does it when this process or the whole server dies.  After a loss the next one is started with a
- * delay that doubles, and not before the old one has been reaped.
+ * One helper runs at a time.  posix_spawn starts it (no fork of this process,
+ * regardless of its size) when a job needs it.  The helper gets one end of a
+ * socketpair as descriptor 3, and standard error.  No signal asks it to stop:
+ * it kills its tools and exits when its socket closes, also when this process
+ * or the whole server dies.  After a loss the next helper starts with a delay
+ * that doubles, and not before the lost one has been reaped.
  *
- * A helper may stand still: a tool can stop it.  While tools run it is sent a PING every LOOK_MS; any byte
- * of it is an answer.  After MAX_MISSES looks in a row without one it is killed, and with it its tools.
- * Only looks count, not the time between them: after this process has been stopped, or the whole
- * machine, the helper gets all of its time again.
+ * A tool can stop the helper with SIGSTOP. While tools run, the helper gets a
+ * PING every LOOK_MS; any byte from it is an answer.  After MAX_MISSES checks
+ * in a row without an answer it is killed, and its tools with it.  Only checks
+ * count, not the time between them: after a standstill of this process or of
+ * the machine, the helper gets all of its time again.
  *
- * Where the postmaster is process 1 an orphaned tool would be reaped by it, and an exit code of 2 taken
- * for a crash of the server: there no helper is started unless jobq.allow_exec_under_pid1.
+ * Where the postmaster is process 1, it would reap orphaned tools and take an
+ * exit code of 2 for a server crash.  There no helper is started unless
+ * jobq.allow_exec_under_pid1 is set.
  */
 #include "jobq.h"
 
@@ -36,8 +40,8 @@
 
 #define RETRY_MIN_MS	100
 #define RETRY_MAX_MS	30000
-#define HEALTHY_MS		60000	/* a helper that lived so long begins a new count of losses */
-#define LEAVE_MS		5000	/* an old helper that is still there then is killed */
+#define HEALTHY_MS		60000	/* loss of an older helper resets the delay */
+#define LEAVE_MS		5000	/* a closed helper that still runs then is killed */
 #define READS_A_TURN	64
 #define LOOK_MS			3000
 #define MAX_MISSES		10
@@ -45,7 +49,7 @@
 static pgsocket helper_fd = PGINVALID_SOCKET;
 static pid_t helper_pid = 0;
 static MonoTime started_at = 0;
-static pid_t leaving_pid = 0;	/* closed, not reaped yet */
+static pid_t leaving_pid = 0;	/* socket closed, not yet reaped */
 static MonoTime leaving_since = 0;
 static int	losses = 0;
 static MonoTime retry_at = 0;
@@ -53,16 +57,16 @@ static FrameBuf out;
 static FrameDecoder in;
 static uint32 max_frame;
 
-/* the watch over a helper that has jobs */
-static MonoTime look_at = 0;	/* 0: it has none */
-static bool pinged = false;		/* nothing has come since the last PING */
+/* Check that a helper with jobs answers. */
+static MonoTime look_at = 0;	/* 0: no jobs */
+static bool pinged = false;		/* no byte since the last PING */
 static int	misses = 0;
 static bool helper_killed = false;
-static bool replace_helper = false;	/* it was lost: the next one ends what its tools have left */
+static bool replace_helper = false;	/* lost: the next one kills the leftovers of its tools */
 
-/* What health() says. */
+/* Sets the text that health() shows. */
 static void
-say(const char *why)
+set_trouble(const char *why)
 {
 	SpinLockAcquire(&exec_db->mutex);
 	strlcpy(exec_db->health.helper_trouble, why, sizeof(exec_db->health.helper_trouble));
@@ -113,7 +117,7 @@ retry_later(void)
 	retry_at = mono_now() + Min(delay, RETRY_MAX_MS) * 1000;
 }
 
-/* Can the helper work in it: ours alone?  A stranger may have made one of that name. */
+/* True if the directory is, or can be made, private to the server's user. */
 static bool
 is_private(const char *path)
 {
@@ -124,22 +128,24 @@ is_private(const char *path)
 }
 
 /*
- * Where work directories are made: in the system's temporary directory, so that a tool that fills it
- * does not fill the server's disk; else in the data directory, under a name that backups leave out.
+ * Returns the directory for work directories: in the system's temporary
+ * directory, so that a tool does not fill the server's disk.  When that is not
+ * private: in the data directory, under a name that base backups exclude.
  */
 static const char *
 workdir_base(void)
 {
 	static char path[MAXPGPATH];
 
-	snprintf(path, sizeof(path), "%s/jobq-%llx", workdir_parent(), (unsigned long long) GetSystemIdentifier());
+	snprintf(path, sizeof(path), "%s/jobq-%llx", workdir_parent(),
+			 (unsigned long long) GetSystemIdentifier());
 	if (!is_private(path))
 		snprintf(path, sizeof(path), "%s/pgsql_tmp_jobq", DataDir);
 	return path;
 }
 
 static void
-say_hello(uint32 size)
+send_hello(uint32 size)
 {
 	Frame		frame = {.type = FRAME_HELLO};
 
@@ -181,11 +187,11 @@ start(void)
 	frame_decoder_init(&in, max_frame);
 	helper_killed = false;
 	look_at = 0;
-	say_hello(FRAME_MAX_DEFAULT);
+	send_hello(FRAME_MAX_DEFAULT);
 	return true;
 }
 
-/* The old helper has been told to leave; true once it has. */
+/* True if the closed helper has exited. */
 static bool
 old_one_has_left(void)
 {
@@ -212,7 +218,8 @@ helper_ready(void)
 		return true;
 	if (PostmasterPid == 1 && !jobq_allow_exec_under_pid1)
 	{
-		say("the postmaster is process 1: run the container with an init process, or set jobq.allow_exec_under_pid1");
+		set_trouble("the postmaster is process 1: run the container with an init process, "
+					"or set jobq.allow_exec_under_pid1");
 		retry_at = DT_NOEND;
 		return false;
 	}
@@ -227,11 +234,11 @@ helper_ready(void)
 	if (!start())
 	{
 		retry_later();
-		say("jobq-helper can't be started: see the server log");
+		set_trouble("jobq-helper can't be started: see the server log");
 		return false;
 	}
 	retry_at = 0;
-	say("");
+	set_trouble("");
 	return true;
 }
 
@@ -249,7 +256,7 @@ helper_close(const char *why)
 	if (why)
 	{
 		ereport(LOG, (errmsg("jobq-helper with PID %d is lost: %s", (int) helper_pid, why)));
-		say("jobq-helper was lost and is started again");
+		set_trouble("jobq-helper was lost and is started again");
 		if (mono_exceeds(started_at, mono_now(), HEALTHY_MS))
 			losses = 0;
 		retry_later();
@@ -266,7 +273,7 @@ helper_close(const char *why)
 	(void) old_one_has_left();
 }
 
-/* ---------- talking ---------- */
+/* ---------- frames ---------- */
 
 pgsocket
 helper_socket(void)
@@ -298,7 +305,7 @@ helper_queue(const Frame *frame, Size answer)
 		if (need > FRAME_MAX_LIMIT)
 			return false;
 		if (need > max_frame)
-			say_hello((uint32) need);
+			send_hello((uint32) need);
 	}
 	return frame_encode(&out, frame, max_frame);
 }
@@ -315,13 +322,16 @@ helper_send(void)
 			break;
 		case FRAME_IO_EOF:
 		case FRAME_IO_ERROR:
-			/* what it still said is in the socket: reading finds the end */
+			/*
+			 * received bytes are still in the socket: reading finds the end of
+			 * file
+			 */
 			frame_buf_free(&out);
 			break;
 	}
 }
 
-/* Hands over every whole frame that has come. */
+/* Passes each complete frame to got. */
 static bool
 take_frames(void (*got) (const Frame *frame))
 {
@@ -369,11 +379,11 @@ helper_receive(void (*got) (const Frame *frame))
 				return false;
 		}
 	}
-	SetLatch(MyLatch);			/* there may be more: come back after the other work */
+	SetLatch(MyLatch);			/* read more after the other work of the turn */
 	return true;
 }
 
-/* ---------- watching ---------- */
+/* ---------- health check ---------- */
 
 void
 helper_kill(const char *why)
@@ -385,7 +395,7 @@ helper_kill(const char *why)
 	helper_killed = true;
 }
 
-/* A PING was not answered since the last look; false: the helper is given up. */
+/* Counts an unanswered PING. Returns false if the helper is given up. */
 static bool
 note_miss(MonoTime now)
 {
@@ -397,7 +407,7 @@ note_miss(MonoTime now)
 	if (++misses < MAX_MISSES)
 		return true;
 	helper_kill(psprintf("it has not answered for %d s", MAX_MISSES * LOOK_MS / 1000));
-	look_at = now + LEAVE_MS * INT64CONST(1000);	/* until then its socket is at its end */
+	look_at = now + LEAVE_MS * INT64CONST(1000);	/* its socket reaches end of file by then */
 	return true;
 }
 

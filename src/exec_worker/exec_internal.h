@@ -33,7 +33,10 @@ typedef enum ExecState
 	EXEC_ENDED
 } ExecState;
 
-/* An event that is not yet in jobq.events: a line of descriptor 3, or the start. */
+/*
+ * An event that is not yet in jobq.events: a line of descriptor 3, or the
+ * start.
+ */
 typedef struct ToolEvent
 {
 	TimestampTz ts;
@@ -92,7 +95,10 @@ extern JobqDb *exec_db;
 extern bool exec_stopping;		/* SHUTDOWN is sent: only EXIT frames count */
 
 /* --- exec_jobs.c --- */
-/* Returns the next entry that is not FREE, NULL at the end.  after NULL: the first. */
+/*
+ * Returns the next entry that is not FREE, NULL at the end.  after NULL: the
+ * first.
+ */
 extern ExecJob *exec_jobs_next(const ExecJob *after);
 /* Returns the STARTED job with that number in frames, or NULL. */
 extern ExecJob *exec_job_by_number(uint64 number);
@@ -106,27 +112,43 @@ extern void exec_job_exited(ExecJob *job, const FrameExit *exit);
 extern void exec_job_ended(ExecJob *job, int kind, int value, const char *message);
 /* Ends all STARTED jobs with EXEC_HELPER_LOST. */
 extern void exec_jobs_helper_lost(void);
-/* Empties the entry and returns its cell, with the report, to the dispatcher. */
+/*
+ * Empties the entry and returns its cell, with the report, to the dispatcher.
+ */
 extern void exec_job_forget(ExecJob *job, Verdict verdict);
 
 /* --- exec_worker.c --- */
-/* Runs work in a transaction.  Returns NULL, or the error (already logged) of its rollback. */
+/*
+ * Runs work in a transaction.  Returns NULL, or the error (already logged) of
+ * its rollback.
+ */
 extern ErrorData *exec_in_transaction(void (*work) (void *arg), void *arg);
 
 /* --- exec_messages.c --- */
-/* Handles the frames that have arrived.  When the helper is lost, ends all STARTED jobs. */
+/*
+ * Handles the frames that have arrived.  When the helper is lost, ends all
+ * STARTED jobs.
+ */
 extern void exec_take_frames(void);
 
 /* --- exec_helper_process.c: the process and its socket --- */
-/* Returns true if there is a helper; starts one unless the retry delay runs. */
+/*
+ * Returns true if there is a helper; starts one unless the retry delay runs.
+ */
 extern bool helper_ready(void);
 extern pgsocket helper_socket(void);	/* PGINVALID_SOCKET: no helper */
 extern bool helper_has_output(void);
-/* Queues a frame.  answer: the maximal length of the EXIT to a START.  false: no helper, or too long. */
+/*
+ * Queues a frame.  answer: the maximal length of the EXIT to a START. false:
+ * no helper, or too long.
+ */
 extern bool helper_queue(const Frame *frame, Size answer);
 /* Sends queued bytes until the socket would block. */
 extern void helper_send(void);
-/* Reads the socket and passes each frame to got.  Returns false if the helper is lost. */
+/*
+ * Reads the socket and passes each frame to got.  Returns false if the helper
+ * is lost.
+ */
 extern bool helper_receive(void (*got) (const Frame *frame));
 extern void helper_close(const char *why);
 /*
@@ -182,7 +204,10 @@ extern void exec_type_started(ExecJob *job);
  * type.  *first: this fault has not been reported before.
  */
 extern bool exec_type_broken(ExecJob *job, JobType *type, const char *why, const char *reported, bool *first);
-/* Forgets dropped types, and removes changed ones from health().  In a transaction. */
+/*
+ * Forgets dropped types, and removes changed ones from health(). In a
+ * transaction.
+ */
 extern void exec_types_recheck(void);
 /* Removes all types of this process from jobq.health(), at exit. */
 extern void exec_types_leave(void);
@@ -203,10 +228,15 @@ extern int	exec_log_level(JobType *type);
 
 /* --- exec_warm_result.c --- */
 extern void exec_judge_answer(Outcome *outcome, FrameExit *end, JobType *type);
-/* Fills a failed outcome with the error on descriptor 3.  false: there is none, or it is malformed. */
+/*
+ * Fills a failed outcome with the error on descriptor 3. false: there is none,
+ * or it is malformed.
+ */
 extern bool exec_take_error(Outcome *outcome, FrameExit *end);
 
-/* --- exec_encoding.c: between the tool's UTF-8 and the database encoding --- */
+/*
+ * --- exec_encoding.c: between the tool's UTF-8 and the database encoding ---
+ */
 extern char *text_from_utf8(const char *data, int len);
 extern Jsonb *json_from_utf8(const char *data, int len, char **why);
 /* Replaces each character that the database can't store by '?'. */

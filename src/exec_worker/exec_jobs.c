@@ -2,9 +2,9 @@
  * exec_jobs.c
  *	  The exec worker's table of jobs, one entry for each cell of its slot.
  *
- * The table is visible in this file only: other files get an entry from exec_job_take(),
- * exec_job_by_number() or exec_jobs_next() and pass it on.  All changes of ExecState are here;
- * exec_internal.h lists them.
+ * Only this file sees the table.  Other files get an entry from
+ * exec_job_take(), exec_job_by_number() or exec_jobs_next() and pass it as an
+ * ExecJob *. All changes of ExecState are here; exec_internal.h lists them.
  */
 #include "jobq.h"
 

@@ -1,10 +1,12 @@
 /*
  * exec_messages.c
- *	  What jobq-helper says of the tools that run: progress, log lines, and how each ended.
+ *	  Handles frames of jobq-helper about running tools: progress, log lines,
+ *	  events and ends.
  *
- * Progress is shown at once (in the cell, through the view) and written when the job is settled; other
- * events wait in the job's entry for exec_settle.c.  A tool can fill neither memory nor jobq.events: the
- * helper bounds lines, EXEC_MAX_EVENTS their number.
+ * Progress is shown at once (in the cell, through the view) and written when
+ * the job is settled.  Other events wait in the job's entry for exec_settle.c.
+ * The helper bounds the length of lines and EXEC_MAX_EVENTS their number, so
+ * that a tool can fill neither memory nor jobq.events.
  */
 #include "jobq.h"
 
@@ -55,7 +57,7 @@ typedef struct ProgressWork
 	char	   *data;
 } ProgressWork;
 
-/* Parses {"progress": 40, "data": {...}} and renders data as the database would. */
+/* Parses {"progress": 40, "data": {...}} and formats data as jsonb does. */
 static void
 parse_progress(void *arg)
 {
@@ -81,7 +83,7 @@ parse_progress(void *arg)
 	}
 }
 
-/* At level all: the first, then at most one a second. */
+/* Keeps the first progress event, then at most one a second (level all). */
 static void
 keep_progress_event(ExecJob *x, const FrameText *text)
 {
@@ -93,7 +95,7 @@ keep_progress_event(ExecJob *x, const FrameText *text)
 	keep_event(x, FRAME_EVENT_PROGRESS, text);
 }
 
-/* Seen through the view at once; kept with the job when it is settled. */
+/* Shows progress in the view, and keeps it for the settlement. */
 static void
 got_progress(ExecJob *x, FrameText text)
 {
@@ -185,5 +187,5 @@ exec_take_frames(void)
 	if (helper_socket() != PGINVALID_SOCKET && !helper_receive(got_frame))
 		exec_jobs_helper_lost();
 	if (any_ended)
-		slot_report();			/* before their ends are written: the next may come meanwhile */
+		slot_report();			/* before the settlements, so that the next jobs arrive meanwhile */
 }

@@ -1,19 +1,23 @@
 /*
  * exec_outcome.c
- *	  How a tool ended, in the words of settle.h.
+ *	  Derives the outcome (settle.h) from the end of a tool.
  *
- *	 exit 0				completed, when the output is what options.output says; else failed, bad_output
- *	 exit n				failed as the tool reports on descriptor 3 (exec_warm_result.c); without a report
- *						failed, skipped or snoozed, as the type's lists of exit codes say
- *	 a signal, timeout	failed; so is one that was silent for options.stall
+ *	 exit 0				completed if the output has the kind of
+ *						options.output; else failed, bad_output
+ *	 exit n				failed by the error on descriptor 3
+ *						(exec_warm_result.c); without one failed, skipped or
+ *						snoozed by the type's lists of exit codes
+ *	 a signal, timeout	failed; so is a tool silent for options.stall
  *	 over max_output	failed, bad_output
- *	 not started		released (this node's fault), but failed when its arguments are too long
- *	 stopped by us		cancelled, when a user asked; else released
+ *	 not started		released (a fault of this node); failed if its
+ *						arguments are too long
+ *	 stopped by jobq	cancelled if a user asked; else released
  *	 helper lost		failed
- *	 warm: an answer	what it says (exec_warm_result.c); an exit, whatever its code, failed
+ *	 warm: an answer	as the answer says (exec_warm_result.c); every exit,
+ *						whatever its code, failed
  *
- * The message of an exit has the last line of stderr.  When it seems that a
- * limit made the tool fail, the message ends with that.
+ * The message of an exit has the last line of stderr.  When a limit probably
+ * caused the failure, the message ends with that limit.
  */
 #include "jobq.h"
 
@@ -27,7 +31,7 @@
 #include "exec_worker/exec_internal.h"
 #include "registry/options.h"
 
-#define MAX_STDERR_LINE 1024	/* of a message */
+#define MAX_STDERR_LINE 1024	/* maximal length in a message */
 
 static bool
 in_codes(Jsonb *options, const char *key, int code, const char *otherwise)
@@ -40,7 +44,7 @@ in_codes(Jsonb *options, const char *key, int code, const char *otherwise)
 	if (getKeyJsonValueFromContainer(&options->root, key, (int) strlen(key), &container) == NULL ||
 		container.type != jbvBinary)
 	{
-		/* the default, as options.c has it */
+		/* the default of options.c */
 		return otherwise && strstr(otherwise, psprintf(" %d ", code)) != NULL;
 	}
 	for (i = 0; (element = getIthJsonbValueFromContainer(container.val.binary.data, i)) != NULL; i++)
@@ -63,7 +67,7 @@ exec_log_level(JobType *type)
 	return v.val.string.len == 3 && strncmp(v.val.string.val, "log", 3) == 0 ? LOG : DEBUG1;
 }
 
-/* "KILL"; a number when it has no name here. */
+/* Returns "KILL" for example, or a number when the signal has no name here. */
 static const char *
 signal_name(int signo)
 {
@@ -129,7 +133,10 @@ json_result(Outcome *o, FrameExit *end)
 		o->has_result = true;
 }
 
-/* Repaired text is a result (an event says so); cut text is none. */
+/*
+ * Stores repaired text as the result (an event reports the repair). Truncated
+ * text is bad output.
+ */
 static void
 text_result(Outcome *o, FrameExit *end)
 {
@@ -142,7 +149,7 @@ text_result(Outcome *o, FrameExit *end)
 	o->has_result = true;
 }
 
-/* "64 MB", "1000 bytes" */
+/* Formats a size: "64 MB", "1000 bytes". */
 static char *
 size_text(int64 bytes)
 {
@@ -154,7 +161,7 @@ size_text(int64 bytes)
 	return psprintf(INT64_FORMAT " %s", bytes, units[unit]);
 }
 
-/* The message of a failure, with the limit that seems to have caused it. */
+/* Adds the limit that probably caused the failure to its message. */
 static char *
 with_limit(char *message, FrameExit *end, JobType *type)
 {
@@ -177,7 +184,7 @@ with_limit(char *message, FrameExit *end, JobType *type)
 	return message;
 }
 
-/* Finds the last line that is not blank, without the space around it; its length. */
+/* Finds the last line that is not blank, trimmed. Returns its length. */
 static int
 last_line(const char *text, const char **line)
 {
@@ -187,7 +194,8 @@ last_line(const char *text, const char **line)
 	{
 		while (end > text && isspace((unsigned char) end[-1]))
 			end--;
-		if (end - text < 4 || memcmp(end - 4, "\\x0d", 4) != 0)	/* a carriage return, as the helper shows it */
+		/* the helper's escape for a carriage return */
+		if (end - text < 4 || memcmp(end - 4, "\\x0d", 4) != 0)
 			break;
 		end -= 4;
 	}
@@ -249,7 +257,7 @@ span_text(int64 us)
 	return DatumGetCString(DirectFunctionCall1(interval_out, IntervalPGetDatum(&span)));
 }
 
-/* Stopped because we asked for it: by a user, or to get out of the way. */
+/* Fills the outcome of a tool stopped by a user or for DDL or shutdown. */
 static void
 cancelled(Outcome *o, ExecJob *x)
 {
@@ -281,7 +289,7 @@ start_failed(Outcome *o, ExecJob *x)
 	}
 }
 
-/* error_details of a failure: the tail of stderr, when there is any. */
+/* Returns error_details with the tail of stderr; NULL: it is empty. */
 static Jsonb *
 stderr_details(Outcome *o)
 {
@@ -335,7 +343,8 @@ exec_judge(ExecJob *x, JobType *type, Outcome *o)
 			failed(o, "timeout", psprintf("timeout after %s", span_text(x->timeout_us)));
 			break;
 		case FRAME_STALLED:
-			failed(o, "stalled", psprintf("stalled: no output, progress or heartbeat for %s", span_text(x->stall_us)));
+			failed(o, "stalled", psprintf("stalled: no output, progress or heartbeat for %s",
+										  span_text(x->stall_us)));
 			break;
 		case FRAME_CANCELLED:
 		case FRAME_SHUTDOWN_KILL:

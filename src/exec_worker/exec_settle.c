@@ -1,13 +1,16 @@
 /*
  * exec_settle.c
- *	  Writes how attempts ended, and what their tools said.
+ *	  Writes the settlements of ended attempts, and the events of tools.
  *
- * All that have ended are settled in one transaction (exec_transaction.c); when it fails, each alone.  A result is never
- * dropped: what can't be written now (no partition, a lock, a full disk) is kept and tried again later,
- * with a delay that doubles.  Only an error that the result itself causes replaces the result.
+ * All ended attempts are settled in one transaction (exec_transaction.c); when
+ * it fails, each alone.  No result is dropped: when it can't be written now
+ * (no partition, a lock, a full disk), it is kept and retried with a delay
+ * that doubles.  Only an error that the result itself causes replaces the
+ * result.
  *
- * The row is found by the version we wrote when we claimed it, else (a rewrite of the table moves rows)
- * by its id; it is ours while it says running, with the number of runs we gave it.
+ * A row is found by the version that the claim wrote.  When a rewrite of the
+ * table has moved the row, it is found by its id.  It belongs to this attempt
+ * while it is running and has the number of runs that the claim wrote.
  */
 #include "jobq.h"
 
@@ -27,13 +30,13 @@
 #define RETRY_MIN_MS	50
 #define RETRY_MAX_MS	10000
 
-/* What became of one entry in the transaction; applied when that has committed. */
+/* Result of one entry in the transaction; applied after the commit. */
 typedef enum SettleResult
 {
 	RESULT_SETTLED,
-	RESULT_NOT_MINE,			/* the row is gone or somebody else's: nothing to say */
+	RESULT_NOT_MINE,			/* the row is gone, or another attempt has it */
 	RESULT_LATER,				/* locked, or no partition */
-	RESULT_EVENTS				/* its events are written, the tool runs on */
+	RESULT_EVENTS				/* the events are written, the tool still runs */
 } SettleResult;
 
 typedef struct Settlement
@@ -68,7 +71,8 @@ string_of(Jsonb *line, const char *key)
 {
 	JsonbValue	v;
 
-	if (getKeyJsonValueFromContainer(&line->root, key, (int) strlen(key), &v) == NULL || v.type != jbvString)
+	if (getKeyJsonValueFromContainer(&line->root, key, (int) strlen(key), &v) == NULL ||
+		v.type != jbvString)
 		return NULL;
 	return pnstrdup(v.val.string.val, v.val.string.len);
 }
@@ -78,10 +82,14 @@ value_of(Jsonb *line, const char *key)
 {
 	JsonbValue	v;
 
-	return getKeyJsonValueFromContainer(&line->root, key, (int) strlen(key), &v) ? JsonbValueToJsonb(&v) : NULL;
+	if (getKeyJsonValueFromContainer(&line->root, key, (int) strlen(key), &v) == NULL)
+		return NULL;
+	return JsonbValueToJsonb(&v);
 }
 
-/* Of {"log": text, "level": ...}; anything else a tool calls a level is info. */
+/*
+ * Returns the level of {"log": text, "level": ...}; an unknown level is info.
+ */
 static const char *
 level_of(Jsonb *line)
 {
@@ -96,24 +104,24 @@ level_of(Jsonb *line)
 	return "info";
 }
 
-/* What a tool said, as it is written; NULL: nothing that counts. */
+/* Builds the event of a line of the tool. NULL: the line is no event. */
 static Event *
-event_of(ToolEvent *said)
+event_of(ToolEvent *kept)
 {
 	Event	   *event = palloc0(sizeof(Event));
 	char	   *why;
 	Jsonb	   *line = NULL;
 
-	event->ts = said->ts;
+	event->ts = kept->ts;
 	event->type = "started";
 	event->source = "helper";
 	event->level = "info";
-	if (said->kind == EXEC_EVENT_STARTED)
+	if (kept->kind == EXEC_EVENT_STARTED)
 		return event;
-	line = json_from_utf8(said->text, (int) strlen(said->text), &why);
+	line = json_from_utf8(kept->text, (int) strlen(kept->text), &why);
 	if (line == NULL || !JB_ROOT_IS_OBJECT(line))
 		return NULL;
-	switch (said->kind)
+	switch (kept->kind)
 	{
 		case FRAME_EVENT_LOG:
 			event->type = "log";
@@ -153,12 +161,13 @@ events_of(ExecJob *x)
 static void
 warn(Ledger *ledger, ExecJob *x, JobType *type, const char *message, Jsonb *data)
 {
-	Event		event = {.ts = x->ended_at, .type = "log", .level = "warning", .message = message, .data = data};
+	Event		event = {.ts = x->ended_at, .type = "log", .level = "warning", .message = message,
+	.data = data};
 
 	add_event(ledger, x, type, &event);
 }
 
-/* Writes an event of the error on descriptor 3 when something else was the outcome. */
+/* Writes an event of the error on descriptor 3 that is not the outcome. */
 static void
 warn_of_ignored_error(Ledger *ledger, ExecJob *x, JobType *type)
 {
@@ -173,7 +182,7 @@ warn_of_ignored_error(Ledger *ledger, ExecJob *x, JobType *type)
 		 json_from_utf8_lossy(end->error.data, (int) end->error.len, &why));
 }
 
-/* What a reader of the timeline should know of the end beyond its outcome. */
+/* Writes warnings about the end that the outcome does not have. */
 static void
 write_remarks(Ledger *ledger, ExecJob *x, JobType *type)
 {
@@ -194,7 +203,7 @@ write_remarks(Ledger *ledger, ExecJob *x, JobType *type)
 			 "NUL bytes were removed from the output" : "invalid UTF-8 was replaced in the output", NULL);
 }
 
-/* Of a tool that runs on. */
+/* Writes the events of a tool that still runs. */
 static void
 write_events(Ledger *ledger, ExecJob *x, JobType *type)
 {
@@ -208,7 +217,7 @@ write_events(Ledger *ledger, ExecJob *x, JobType *type)
 
 /* ---------- the row ---------- */
 
-/* Where the row is now, when it is still our attempt. */
+/* Finds the row after a rewrite. True if it still belongs to this attempt. */
 static bool
 find_row(Ledger *ledger, ExecJob *x)
 {
@@ -240,19 +249,23 @@ static void
 report_start_failure(Ledger *ledger, ExecJob *x, JobType *type, const char *why)
 {
 	Event		event = {.type = "paused", .level = "error", .message = why};
-	Alert		alert = {.high = type->critical, .attempts = JOB_INT(&x->row, Q_attempts) - 1, .error = why,
-	.source = "helper"};
+	Alert		alert = {.high = type->critical, .attempts = JOB_INT(&x->row, Q_attempts) - 1,
+	.error = why, .source = "helper"};
 
 	if (EVENTS_WANTED(type, EVENTS_FAILURES))
 		add_event(ledger, x, type, &event);
 	if (!type->alert)
 		return;
 	alert.title = psprintf("job type \"%s\" is paused on this node", type->name);
-	alert.message = psprintf("the tool of job type \"%s\" cannot be started on this node: %s", type->name, why);
+	alert.message = psprintf("the tool of job type \"%s\" cannot be started on this node: %s",
+							 type->name, why);
 	alert_raise(ledger, x->row.values, x->row.nulls, type, &alert);
 }
 
-/* Its type can't be started here; the first time that is said aloud. */
+/*
+ * Returns the report for a tool that can't be started.  The first report of
+ * the fault is also written to events, alerts and the log.
+ */
 static Verdict
 start_failure(Ledger *ledger, ExecJob *x, JobType *type, const char *why, const char *reported)
 {
@@ -314,7 +327,7 @@ settle_one(Ledger *ledger, Settlement *item)
 		item->verdict = start_failure(ledger, x, type, outcome.message, reported);
 }
 
-/* Else its events wait for their partition. */
+/* True if the partition for the events exists; else they are retried. */
 static bool
 has_room(Ledger *ledger, ExecJob *x, Settlement *item)
 {
@@ -337,7 +350,7 @@ settlements_write(Settlements *settlements, Ledger *ledger)
 		Settlement *item = &settlements->all[i];
 		ExecJob    *x = item->job;
 
-		/* without a ledger: the extension was dropped while they ran */
+		/* no ledger: the extension was dropped while the tools ran */
 		if (x->state == EXEC_ENDED && ledger)
 			settle_one(ledger, item);
 		else
@@ -347,7 +360,7 @@ settlements_write(Settlements *settlements, Ledger *ledger)
 	}
 }
 
-/* ---------- afterwards ---------- */
+/* ---------- after the transaction ---------- */
 
 static void
 retry_later(ExecJob *x)
@@ -365,10 +378,10 @@ forget_events(ExecJob *x)
 
 	foreach(lc, x->events)
 	{
-		ToolEvent  *said = lfirst(lc);
+		ToolEvent  *kept = lfirst(lc);
 
-		if (said->text)
-			pfree(said->text);
+		if (kept->text)
+			pfree(kept->text);
 	}
 	list_free_deep(x->events);
 	x->events = NIL;
@@ -386,7 +399,7 @@ count_settled(Settlement *item)
 		wake_waiters(exec_db, &item->job->ref.id, item->status);
 }
 
-/* The transaction has committed. */
+/* Applies the settlement after the commit. */
 static void
 apply(Settlement *item)
 {
@@ -413,8 +426,9 @@ apply(Settlement *item)
 }
 
 /*
- * It failed, alone.  An error of the data (class 22 or 54) would come again each time: then the attempt
- * fails with that error instead of its result.  Anything else passes.
+ * Handles the error of a job settled alone.  An error of the data (class 22 or
+ * 54) would repeat: then the attempt fails with that error in place of its
+ * result.  After any other error the result is retried.
  */
 static void
 after_failure(ExecJob *x, ErrorData *error)
@@ -451,7 +465,8 @@ settlements_apply(Settlements *settlements)
 }
 
 void
-settlements_retry(Settlements *settlements, ErrorData *(*alone) (Settlements *settlements, bool final), bool final)
+settlements_retry(Settlements *settlements, ErrorData *(*alone) (Settlements *one, bool final),
+				  bool final)
 {
 	Settlements *one = MemoryContextAllocZero(ExecTurnContext, sizeof(Settlements));
 	int			i;

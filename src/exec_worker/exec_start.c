@@ -1,11 +1,14 @@
 /*
  * exec_start.c
- *	  What a tool is given: arguments, environment, the payload on stdin, its limits; as a START frame.
+ *	  Builds the START frame: arguments, environment, the payload on stdin, and
+ *	  limits of a tool.
  *
- * A warm tool is given the job as a line of JSON, and nothing of it in its environment.
+ * A warm tool gets the job as a line of JSON, and nothing of it in its
+ * environment.
  *
- * Everything is UTF-8.  The environment is made from nothing: ours first, then options.env, then the
- * names of options.pass_env with their values in jobq.tool_env_file; the first of a name counts.
+ * All texts are UTF-8. The environment begins empty.  jobq's variables come
+ * first, then options.env, then the names of options.pass_env with their
+ * values in jobq.tool_env_file.  The first value of a name counts.
  */
 #include "jobq.h"
 
@@ -47,7 +50,10 @@ json_scalar_text(JsonbValue *v)
 	}
 }
 
-/* Calls see for each member of an object, with name and value, or element of an array, with it and NULL. */
+/*
+ * Calls see for each member of an object, with name and value, and for each
+ * element of an array, with the element and NULL.
+ */
 static void
 each_member(JsonbContainer *container, void (*see) (void *arg, char *name, char *value), void *arg)
 {
@@ -71,10 +77,13 @@ typedef struct EnvBuild
 {
 	StringInfoData list;		/* NAME=value, each ended by a NUL */
 	uint32		count;
-	char	   *file;			/* contents of jobq.tool_env_file, read when needed */
+	char	   *file;			/* contents of jobq.tool_env_file, read on first use */
 } EnvBuild;
 
-/* Adds NAME=value (len: of NAME) unless the name is set: what we set comes first and stays. */
+/*
+ * Adds NAME=value (len: of NAME) unless the name is set; so jobq's variables
+ * can't be replaced.
+ */
 static void
 env_add_entry(EnvBuild *env, const char *entry, size_t len)
 {
@@ -98,7 +107,10 @@ env_add(EnvBuild *env, const char *name, const char *value)
 	env_add_entry(env, utf8_from_text(psprintf("%s=%s", name, value)), strlen(name));
 }
 
-/* Checked when the type was defined, and again: a row may have been written by hand. */
+/*
+ * Raises an error for a name that a tool can't be given.  The definition of
+ * the type was checked too, but a row may have been written by hand.
+ */
 static void
 check_env_name(const char *key, const char *name)
 {
@@ -119,7 +131,7 @@ add_env_option(void *arg, char *name, char *value)
 		env_add(arg, name, value);
 }
 
-/* The lines NAME=value of jobq.tool_env_file. */
+/* Reads jobq.tool_env_file: lines NAME=value. */
 static char *
 read_env_file(void)
 {
@@ -142,7 +154,7 @@ read_env_file(void)
 	return text.data;
 }
 
-/* Copies NAME=value from the file as it stands; a name that is not there is not set. */
+/* Copies NAME=value from the file, unchanged. A missing name is not set. */
 static void
 pass_env_option(void *arg, char *name, char *value)
 {
@@ -173,7 +185,10 @@ id_text(Job *job)
 	return DatumGetCString(DirectFunctionCall1(uuid_out, JOB_ATT(job, Q_id)));
 }
 
-/* What is the job's own: an instance of a warm tool reads it with each job. */
+/*
+ * Adds the variables of the job.  A warm instance reads them with each job
+ * instead.
+ */
 static void
 add_job_env(EnvBuild *env, Job *job)
 {
@@ -198,7 +213,8 @@ build_env(Job *job, JobType *type, bool warm)
 		add_job_env(&env, job);
 	if (type->env != NULL)
 		each_member(&type->env->root, add_env_option, &env);
-	if (getKeyJsonValueFromContainer(&type->options->root, "pass_env", 8, &names) != NULL && names.type == jbvBinary)
+	if (getKeyJsonValueFromContainer(&type->options->root, "pass_env", 8, &names) != NULL &&
+		names.type == jbvBinary)
 		each_member(names.val.binary.data, pass_env_option, &env);
 	env_add(&env, "LANG", "C.UTF-8");
 	result.data = env.list.data;
@@ -225,7 +241,7 @@ build_argv(JobType *type, Jsonb *payload)
 	return result;
 }
 
-/* How many lines of stderr the helper is to send besides. */
+/* Returns the number of stderr lines that the helper also sends as events. */
 static int
 log_lines(JobType *type)
 {
@@ -242,7 +258,7 @@ payload_text(Jsonb *payload)
 	return JsonbToCString(NULL, &payload->root, VARSIZE(payload));
 }
 
-/* The job as a warm tool reads it.  No newline stands in jsonb's text. */
+/* Builds the line that a warm tool reads. The text of jsonb has no newline. */
 static char *
 build_line(Job *job, JobType *type, Jsonb *payload)
 {
@@ -285,7 +301,8 @@ build_frame(ExecJob *x, Job *job, JobType *type, FrameStart *f, Size *answer)
 	f->argv = build_argv(type, payload);
 	f->env = build_env(job, type, x->warm);
 	f->tool_path = frame_text(pstrdup(jobq_tool_path));
-	f->stdin_data = frame_text(utf8_from_text(x->warm ? build_line(job, type, payload) : payload_text(payload)));
+	f->stdin_data = frame_text(utf8_from_text(x->warm ? build_line(job, type, payload) :
+											  payload_text(payload)));
 	f->timeout_us = (uint64) x->timeout_us;
 	f->stall_us = (uint64) x->stall_us;
 	f->kill_grace_us = (uint64) type->kill_grace_us;
@@ -298,11 +315,17 @@ build_frame(ExecJob *x, Job *job, JobType *type, FrameStart *f, Size *answer)
 	f->output = (uint8) type->output;
 	if (x->warm)
 		build_warm(f, job, type);
-	/* sanitised output may be three times as long as what was written; what does not fit is refused */
+	/*
+	 * repaired output has up to three times its bytes; longer output is
+	 * refused
+	 */
 	*answer = Min((Size) f->max_output * 3 + 256 * 1024, FRAME_MAX_LIMIT);
 }
 
-/* In a subtransaction, so that a bad payload, option or file costs this job only. */
+/*
+ * Builds the frame in a subtransaction, so that a bad payload, option or file
+ * fails this job only.
+ */
 ErrorData *
 exec_build_start(ExecJob *x, Job *job, JobType *type, FrameStart *frame, Size *answer)
 {

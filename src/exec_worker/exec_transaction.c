@@ -1,11 +1,12 @@
 /*
  * exec_transaction.c
- *	  What the exec worker writes in a turn of its loop, in one transaction: how tools have ended, and that
- *	  the next ones start.
+ *	  Writes the settlements and claims of a turn of the exec worker's loop in
+ *	  one transaction.
  *
- * A tool that has ended has given its place away already (slot_ended), so the dispatcher hands over
- * the next job while we settle; its claim goes into the same commit, and tools one after another cost one
- * commit each.  When the transaction fails, each job is tried alone.
+ * An ended tool has already freed its cell (slot_ended), so the dispatcher
+ * assigns the next job during the settlement.  The claim of that job is in the
+ * same commit, so consecutive tools cost one commit each.  When the
+ * transaction fails, each job is tried alone.
  */
 #include "jobq.h"
 
@@ -24,12 +25,15 @@
 typedef struct Turn
 {
 	Settlements *settlements;	/* NULL: none */
-	Claims	   *claims;			/* NULL: none are taken */
-	bool		take;			/* from the slot, once the others are settled */
+	Claims	   *claims;			/* NULL: none */
+	bool		take;			/* takes jobs from the slot, after the settlements */
 	bool		final;			/* this process is exiting */
 } Turn;
 
-/* A lock on the queue, but not a long wait for it: the postmaster may be waiting for us. */
+/*
+ * Locks the queue, with a bounded wait: the postmaster may wait for this
+ * process to exit.
+ */
 static bool
 lock_queue_soon(void)
 {

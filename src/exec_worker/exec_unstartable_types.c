@@ -1,11 +1,14 @@
 /*
  * exec_unstartable_types.c
- *	  Job types whose tool can't be started on this node: a program that is missing or not executable.
+ *	  Blocks job types with a tool that can't be started on this node: the
+ *	  program is missing or not executable.
  *
- * Such a job is put back uncharged and the dispatcher holds its type for a time that doubles.  An entry here keeps
- * the fault of a type, to report it once (event, alert, log) and as long as it lasts (health).  The fault ends when a
- * tool of the type starts; another definition with another error is another fault.  An exec worker that is new finds
- * the report in the job's row.
+ * The job is released uncharged, and the dispatcher blocks the type for a time
+ * that doubles.  An entry keeps the fault of a type: it is reported once
+ * (event, alert, log), and health() shows it while it lasts.  The fault ends
+ * when a tool of the type starts.  Another definition with another error is a
+ * new fault.  After a restart of the exec worker, the error in the job's row
+ * shows that the fault was reported.
  */
 #include "jobq.h"
 
@@ -14,19 +17,19 @@
 
 #include "exec_worker/exec_internal.h"
 
-#define HOLD_AGAIN_MS 1000		/* jobs that were started together fail together: they count once */
-#define QUIET_MS 180000			/* the dispatcher tries a type sooner: without a try, no job waits for it */
+#define BLOCK_AGAIN_MS 1000		/* jobs started together fail together: they count once */
+#define QUIET_MS 180000			/* the dispatcher retries sooner if a job waits */
 
-/* A type whose tool does not start on this node. */
+/* A type with a tool that does not start on this node. */
 typedef struct BrokenType
 {
 	int32		type_id;
-	bool		broken;			/* else it has started since */
+	bool		broken;			/* false: its tool has started since */
 	bool		shown;			/* in health() */
 	uint32		tool_hash;		/* of the definition that failed */
-	pg_uuid_t	job;			/* that tried last */
+	pg_uuid_t	job;			/* of the last attempt */
 	char		why[160];
-	MonoTime	held_at;		/* when the dispatcher was last told */
+	MonoTime	blocked_at;		/* time of the last block by the dispatcher */
 } BrokenType;
 
 static List *broken_types = NIL;
@@ -46,7 +49,10 @@ find_broken(int32 type_id)
 	return NULL;
 }
 
-/* For jobq.health(): types that are shown, each with the job whose row says why. */
+/*
+ * Publishes the shown types for jobq.health(), each with the job that has the
+ * error in its row.
+ */
 static void
 show_broken_types(void)
 {
@@ -96,7 +102,9 @@ is_new_fault(BrokenType *entry, ExecJob *x, const char *why, const char *reporte
 {
 	if (entry == NULL)
 		return reported == NULL || strcmp(reported, why) != 0;
-	return !entry->broken || (entry->tool_hash != x->tool_hash && strncmp(entry->why, why, sizeof(entry->why) - 1) != 0);
+	if (!entry->broken)
+		return true;
+	return entry->tool_hash != x->tool_hash && strncmp(entry->why, why, sizeof(entry->why) - 1) != 0;
 }
 
 static BrokenType *
@@ -119,7 +127,7 @@ exec_type_broken(ExecJob *x, JobType *type, const char *why, const char *reporte
 
 	*first = false;
 	if (x->tool_hash != job_type_tool_hash(type))
-		return false;			/* the type has another definition meanwhile, to be tried at once */
+		return false;			/* the definition has changed meanwhile: try at once */
 	*first = is_new_fault(entry, x, why, reported);
 	if (entry == NULL)
 		entry = add_broken(type->id);
@@ -128,9 +136,9 @@ exec_type_broken(ExecJob *x, JobType *type, const char *why, const char *reporte
 	entry->job = x->ref.id;
 	strlcpy(entry->why, why, sizeof(entry->why));
 	show_broken_types();
-	if (!mono_exceeds(entry->held_at, now, HOLD_AGAIN_MS))
+	if (!mono_exceeds(entry->blocked_at, now, BLOCK_AGAIN_MS))
 		return false;
-	entry->held_at = now;
+	entry->blocked_at = now;
 	return true;
 }
 
@@ -148,7 +156,7 @@ exec_types_recheck(void)
 		bool		gone = type == NULL || type->dropped;
 
 		if (entry->shown && (gone || job_type_tool_hash(type) != entry->tool_hash ||
-							 mono_exceeds(entry->held_at, now, QUIET_MS)))
+							 mono_exceeds(entry->blocked_at, now, QUIET_MS)))
 		{
 			entry->shown = false;
 			changed = true;

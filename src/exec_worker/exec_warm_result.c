@@ -1,6 +1,6 @@
 /*
  * exec_warm_result.c
- *	  Reads what a tool reports.
+ *	  Reads the reports of tools.
  *
  *	 of a failure		{"error": text, "code": text, "retryable": boolean,
  *						"retry_after": seconds or interval, "details": object},
@@ -8,9 +8,9 @@
  *	 or, as an answer	{"result": value}, {"skip": reason}
  *
  * The helper has checked that it is JSON, that an answer is one to this job,
- * and the types of an error on descriptor 3.  In an answer an error comes
- * before a skip, that before a result; a value of another type than it should
- * have counts as missing.
+ * and the types of an error on descriptor 3. In an answer, "error" comes
+ * before "skip", and "skip" before "result". A value of a wrong type counts as
+ * missing.
  */
 #include "jobq.h"
 
@@ -21,7 +21,7 @@
 #include "exec_worker/exec_internal.h"
 #include "registry/options.h"
 
-#define MAX_RETRY_AFTER (INT64CONST(1000000000) * USECS_PER_SEC)	/* as the helper has it */
+#define MAX_RETRY_AFTER (INT64CONST(1000000000) * USECS_PER_SEC)	/* the helper's limit */
 
 static bool
 member(Jsonb *answer, const char *key, JsonbValue *v)
@@ -29,7 +29,7 @@ member(Jsonb *answer, const char *key, JsonbValue *v)
 	return getKeyJsonValueFromContainer(&answer->root, key, (int) strlen(key), v) != NULL;
 }
 
-/* A text as it is, anything else as JSON; NULL: null or not there. */
+/* Returns a text unchanged, anything else as JSON; NULL: null or missing. */
 static char *
 member_text(Jsonb *answer, const char *key)
 {
@@ -44,7 +44,10 @@ member_text(Jsonb *answer, const char *key)
 	return JsonbToCString(NULL, &value->root, VARSIZE(value));
 }
 
-/* Sets *delay, 0: none is given; false: retry_after is bad or too long. */
+/*
+ * Sets *delay (0: none given). Returns false if retry_after is malformed or
+ * too long.
+ */
 static bool
 retry_delay(Jsonb *report, int64 *delay)
 {
@@ -57,7 +60,8 @@ retry_delay(Jsonb *report, int64 *delay)
 		return true;
 	if (v.type == jbvNumeric)
 	{
-		seconds = DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow, NumericGetDatum(v.val.numeric)));
+		seconds = DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow,
+													 NumericGetDatum(v.val.numeric)));
 		if (!(seconds >= 0 && seconds <= MAX_RETRY_AFTER / USECS_PER_SEC))
 			return false;
 		us = (int64) (seconds * USECS_PER_SEC);
@@ -140,7 +144,7 @@ exec_take_error(Outcome *o, FrameExit *end)
 		return true;
 	}
 	end->bad_lines++;
-	end->error.len = 0;			/* judged again, it is counted once */
+	end->error.len = 0;			/* so that a retried settlement counts it once */
 	return false;
 }
 

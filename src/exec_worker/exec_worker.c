@@ -1,23 +1,30 @@
 /*
  * exec_worker.c
- *	  Runs exec jobs: one process a database, while it has exec types; jobq-helper is its child.
+ *	  Runs exec jobs: one process for each database that has exec types;
+ *	  jobq-helper is its child.
  *
- * Started by the dispatcher, connected as the bootstrap superuser; owns one slot.  A loop with one wait:
- * the latch (jobs handed over, a cancel, a signal) or the helper's socket.  Each turn it
+ * The dispatcher starts this process.  It is connected as the bootstrap
+ * superuser and owns one slot.  A loop has one wait, for the latch (new jobs,
+ * a cancel, a signal) or the helper's socket.  Each turn it
  *
- *	 takes frames from the helper	exec_messages.c: what tools say, and how they end
- *	 looks after the helper			exec_helper_process.c: one that does not answer is killed, one that is lost replaced
- *	 passes on cancels				asked of its cells under the slot's lock
- *	 settles what has ended and claims what was handed over
- *									exec_transaction.c, one transaction, then START frames
+ *	 handles frames from the helper	exec_messages.c: events and ends of tools
+ *	 watches the helper				exec_helper_process.c: kills one that does
+ *									not answer, replaces one that is lost
+ *	 forwards cancels				of its cells, read under the slot's lock
+ *	 settles ended jobs and claims new ones
+ *									exec_transaction.c, in one transaction;
+ *									then queues START frames
  *
- * No transaction is open while it waits.  exec_internal.h has the states of a job.
+ * No transaction is open while it waits.  exec_internal.h has the states of a
+ * job.
  *
- * Signals: PostgreSQL's own.  SIGTERM is die(); wherever it strikes, on_exit runs on the way out: it has
- * the helper stop its tools (TERM, jobq.shutdown_grace, KILL), settles what had ended and puts the
- * rest back uncharged, in one last transaction that waits for no standby.  When the postmaster is dead
- * or the server crashes nothing is written: the helper sees its socket close and kills all tools, and
- * the rows, still running, are found by the next dispatcher.
+ * Signals: PostgreSQL's own.  SIGTERM is die(). At exit, on_worker_exit makes
+ * the helper stop its tools (TERM, jobq.shutdown_grace, KILL). Then it settles
+ * the ended jobs and puts the others back uncharged, in one last transaction
+ * that waits for no standby.  When the postmaster is dead or the server
+ * crashes, this process writes nothing: the helper reads end of file on its
+ * socket and kills all tools.  The next dispatcher finds the rows, which are
+ * still running.
  */
 #include "jobq.h"
 
@@ -44,10 +51,10 @@
 #include "shared/wait_events.h"
 
 #define IDLE_MS			60000
-#define ALONE_MS		1000	/* without a dispatcher: the extension may be gone */
-#define LEAVE_GRACE_MS	500		/* for DDL, which waits for us */
-#define KILL_SLACK_MS	2000	/* after the grace: how long the helper may take to report */
-#define LEAVE_STEP_MS	100		/* a wait that takes longer has been a stall */
+#define ALONE_MS		1000	/* without a dispatcher, the extension may be gone */
+#define LEAVE_GRACE_MS	500		/* for DDL, which waits for this process */
+#define KILL_SLACK_MS	2000	/* time after the grace for the helper's report */
+#define LEAVE_STEP_MS	100		/* a longer wait is a standstill of this process */
 
 MemoryContext ExecContext;
 MemoryContext ExecTurnContext;
@@ -92,7 +99,10 @@ exec_in_transaction(void (*work) (void *arg), void *arg)
 
 /* ---------- cancels ---------- */
 
-/* What is asked of a job: under the slot's lock, or by DDL that wants everybody to leave. */
+/*
+ * Returns the cancel of the job's cell, or CANCEL_DDL when DDL waits for all
+ * processes of the database to exit.
+ */
 static CancelKind
 requested_cancel(ExecJob *x)
 {
@@ -128,9 +138,11 @@ pass_on_cancels(void)
 /* ---------- leaving ---------- */
 
 /*
- * Takes what the helper reports until no tool runs, for that long at most; false: the server is dead.  Time in which
- * this process stood still does not count: what has come meanwhile is to be read, and the helper may have stood
- * still, too.
+ * Handles frames until no tool runs or ms have passed.  Returns false if the
+ * server is dead.
+ *
+ * Time in which this process stood still does not count: frames that arrived
+ * meanwhile must be read, and the helper may have stood still too.
  */
 static bool
 await_ends(int ms)
@@ -155,7 +167,10 @@ await_ends(int ms)
 	return true;
 }
 
-/* Stops all tools and waits for their ends, at most for the grace and a little; false: the server is dead. */
+/*
+ * Stops all tools and waits for their ends, for the grace and two slacks at
+ * most.  Returns false if the server is dead.
+ */
 static bool
 stop_tools(int grace_ms)
 {
@@ -178,8 +193,9 @@ stop_tools(int grace_ms)
 }
 
 /*
- * before_shmem_exit: database and slot still work, interrupts are held off, an error would only end
- * this callback.
+ * Stops the tools and writes their ends.  Runs in before_shmem_exit: database
+ * and slot still work, and interrupts are held.  An error ends this callback
+ * only.
  */
 static void
 on_worker_exit(int code, Datum arg)
@@ -218,7 +234,7 @@ find_exec_type(void *arg)
 	SPI_finish();
 }
 
-/* Nothing to do for a while: is there anything that could come? */
+/* Returns true if no job is assigned and no exec type is left. */
 static bool
 may_leave(void)
 {
@@ -234,7 +250,7 @@ may_leave(void)
 
 /* ---------- the loop ---------- */
 
-/* DDL is under way: what was handed over and not begun goes back. */
+/* Returns assigned jobs that have not begun, while DDL is under way. */
 static void
 give_back(void)
 {
@@ -256,13 +272,16 @@ is_idle(void)
 	return exec_jobs_next(NULL) == NULL && !exec_has_assigned();
 }
 
-/* When to look again though nothing has happened. */
+/*
+ * Returns the time of the next turn when no latch and no socket wakes this
+ * process.
+ */
 static MonoTime
 next_turn_at(MonoTime now)
 {
 	MonoTime	at = exec_settle_at();
 
-	/* who waited for a lock in the turn has lost the signal that more was assigned meanwhile */
+	/* a lock wait in the turn consumed the latch of jobs assigned meanwhile */
 	if (exec_has_assigned())
 		at = Min(at, helper_socket() == PGINVALID_SOCKET ? helper_retry_at() : now);
 	at = Min(at, helper_replace_at());
@@ -271,9 +290,12 @@ next_turn_at(MonoTime now)
 	return at;
 }
 
-/* Waits for the latch, the helper or the time; true: nothing came although there was nothing to do. */
+/*
+ * Waits for the latch, the socket or the time of the next turn.  Returns true
+ * if this process was idle and the time has passed.
+ */
 static bool
-wait_for_something(void)
+wait_for_event(void)
 {
 	MonoTime	now = mono_now();
 	MonoTime	at = next_turn_at(now);
@@ -299,7 +321,7 @@ wait_for_something(void)
 	}
 	rc = WaitLatchOrSocket(MyLatch, events, helper_socket(), timeout, jobq_wait(WAIT_EXEC_WORKER));
 	ResetLatch(MyLatch);
-	QueryCancelPending = false; /* pg_cancel_backend: no statement runs, and tools have cancel_job */
+	QueryCancelPending = false; /* pg_cancel_backend has no statement to cancel; cancel_job cancels tools */
 	CHECK_FOR_INTERRUPTS();
 	if (idle)
 		pgstat_report_activity(STATE_RUNNING, "jobq: running tools");
@@ -357,7 +379,7 @@ jobq_exec_worker_main(Datum arg)
 		pass_on_cancels();
 		if (MySlot->dismissed && is_idle())
 			proc_exit(0);
-		if (wait_for_something() && may_leave())
+		if (wait_for_event() && may_leave())
 			proc_exit(0);
 	}
 }
