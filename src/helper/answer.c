@@ -1,9 +1,11 @@
 /*
  * answer.c
- *	  The line in which a warm instance answers a job: {"id": ..., "result": ...}, or "error" or "skip" instead.
+ *	  Checks the line in which a warm instance answers a job:
+ *	  {"id": ..., "result": ...}, or "error" or "skip" instead.
  *
- * The exec worker reads what it says; here is only judged whether it can be the answer to this job, because
- * an instance that says anything else is out of step and must go.
+ * The exec worker reads its content.  This file only checks that the line can
+ * be the answer to this job.  An instance with another answer is out of step
+ * and is killed.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -29,7 +31,7 @@ refuse(FrameVerdict verdict, char **why, const char *format,...)
 }
 
 static bool
-says(const char *line, size_t len, const char *key)
+has_key(const char *line, size_t len, const char *key)
 {
 	const char *value;
 	size_t		value_len;
@@ -47,10 +49,12 @@ answer_check(const char *line, size_t len, size_t max, const char *id, char **wh
 	if (found == JSON_EMPTY)
 		return refuse(FRAME_OUT_EMPTY, why, "the answer is an empty line");
 	if (found != JSON_OK)
-		return refuse(verdict_of(found), why, "the answer is not valid JSON: %s at byte %zu", error.what, error.offset + 1);
+		return refuse(verdict_of(found), why, "the answer is not valid JSON: %s at byte %zu", error.what,
+					  error.offset + 1);
 	if (!line_has_id(line, len, id))
-		return refuse(FRAME_OUT_NO_ANSWER, why, "the answer has not the id of the job");
-	if (!says(line, len, "result") && !says(line, len, "error") && !says(line, len, "skip"))
-		return refuse(FRAME_OUT_NO_ANSWER, why, "the answer has neither \"result\" nor \"error\" nor \"skip\"");
+		return refuse(FRAME_OUT_NO_ANSWER, why, "the answer does not have the id of the job");
+	if (!has_key(line, len, "result") && !has_key(line, len, "error") && !has_key(line, len, "skip"))
+		return refuse(FRAME_OUT_NO_ANSWER, why,
+					  "the answer has neither \"result\" nor \"error\" nor \"skip\"");
 	return FRAME_OUT_OK;
 }

@@ -1,17 +1,21 @@
 /*
  * cgroup.c
- *	  Tools in cgroups (version 2), where a part of that hierarchy is ours.
+ *	  Puts tools in cgroups (version 2), if part of the hierarchy is available.
  *
- *	 <base>/						the server's unit, delegated to it by systemd, or what jobq.tool_cgroup names
- *	 <base>/<server>-run-<pid>-<n>/	one helper's; it holds a lock on it, so that an unlocked one is a dead one's
+ *	 <base>/						the server's unit, delegated by systemd, or
+ *									the directory in jobq.tool_cgroup
+ *	 <base>/<server>-run-<pid>-<n>/	one helper's; locked while it lives
  *	 <base>/.../<n>/				one tool's
  *
- * A tool is born in its cgroup (writing to cgroup.procs instead would stop all forks of the machine for a moment), so
- * its memory.max is for all that it starts, and one write to cgroup.kill ends that, however fast it forks.
- * A cgroup has either processes or controllers for those below it: the server must be in one beside ours.
+ * A tool is born in its cgroup.  (A write to cgroup.procs would stop all forks
+ * of the machine for a moment.) So its memory.max covers all processes of the
+ * tool, and one write to cgroup.kill ends them, however fast they fork.  A
+ * cgroup has either processes or controllers for its children: the server must
+ * be in a cgroup beside the helper's.
  *
- * Whether it can be done is not judged from owners and modes, but by doing it, with one that nobody needs.
- * Without the memory controller the kill is still of use, and memory_max is RLIMIT_AS as everywhere else.
+ * Owners and modes do not show whether it works, so the helper tries it once.
+ * Without the memory controller the kill is still useful, and memory_max is
+ * RLIMIT_AS as everywhere else.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -32,7 +36,7 @@
 
 #include "helper.h"
 
-#define MAX_NESTED	16			/* cgroups that a tool has made in its own */
+#define MAX_NESTED	16			/* depth of cgroups made by a tool */
 #define SWEEP_TURNS 500			/* of 10 ms */
 
 static bool
@@ -48,7 +52,7 @@ set_value(int dir, const char *file, const char *value)
 	return done;
 }
 
-/* Of one of a job's files. */
+/* Writes a file of a job's cgroup. */
 static bool
 set_job_value(const Helper *h, const Job *job, const char *file, const char *value)
 {
@@ -58,7 +62,7 @@ set_job_value(const Helper *h, const Job *job, const char *file, const char *val
 	return set_value(h->cgroup_fd, path, value);
 }
 
-/* As fork, into that cgroup. */
+/* Does the same as fork, into that cgroup. */
 pid_t
 cgroup_clone(int cgroup, uint64_t flags, volatile pid_t *pid)
 {
@@ -71,7 +75,7 @@ cgroup_clone(int cgroup, uint64_t flags, volatile pid_t *pid)
 	return (pid_t) syscall(SYS_clone3, &args, sizeof(args));
 }
 
-/* With those below it.  false: a process is left in one. */
+/* Removes a cgroup with its children. false: a process is left in one. */
 static bool
 remove_cgroup(int parent, const char *name, int depth)
 {
@@ -98,7 +102,7 @@ remove_cgroup(int parent, const char *name, int depth)
 
 /* ---- the base ---- */
 
-/* Of this process, in version 2 of the hierarchy. */
+/* Reads the cgroup of this process in the version 2 hierarchy. */
 static bool
 read_own_cgroup(char *own, size_t size)
 {
@@ -116,7 +120,7 @@ read_own_cgroup(char *own, size_t size)
 	return true;
 }
 
-/* Where a line of mountinfo shows the parent of that cgroup; false: not there. */
+/* Finds the parent of that cgroup in a line of mountinfo. false: not there. */
 static bool
 parent_in_mount(const char *line, const char *own, char *path, size_t size)
 {
@@ -130,7 +134,8 @@ parent_in_mount(const char *line, const char *own, char *path, size_t size)
 	len = strcmp(root, "/") == 0 ? 0 : strlen(root);
 	if (strncmp(own, root, len) != 0 || own[len] != '/' || own[len + 1] == '\0')
 		return false;
-	return snprintf(path, size, "%s%.*s", point, (int) (last - own - (ptrdiff_t) len), own + len) < (int) size;
+	return snprintf(path, size, "%s%.*s", point, (int) (last - own - (ptrdiff_t) len),
+					own + len) < (int) size;
 }
 
 static bool
@@ -150,7 +155,7 @@ find_parent(char *path, size_t size)
 	return found;
 }
 
-/* systemd marks what it leaves to a unit. */
+/* True if systemd has delegated the cgroup to a unit. */
 static bool
 is_delegated(int dir)
 {
@@ -159,7 +164,10 @@ is_delegated(int dir)
 	return fgetxattr(dir, "user.delegate", &value, 1) == 1 && value == '1';
 }
 
-/* What is named, or else the parent of our cgroup when it is the server's. */
+/*
+ * Opens the named base, or else the parent of the helper's cgroup if it is
+ * delegated.
+ */
 static bool
 open_base(Helper *h, char *path, size_t size)
 {
@@ -177,16 +185,23 @@ open_base(Helper *h, char *path, size_t size)
 	return fs.f_type == CGROUP2_SUPER_MAGIC && (h->cgroup_named || is_delegated(h->cgroup_base_fd));
 }
 
-/* ---- ours ---- */
+/* ---- the helper's ---- */
 
-/* The same for all helpers of a server: that of the directory below which tools have theirs. */
+/*
+ * Returns a name common to all helpers of a server: that of their base
+ * directory.
+ */
 static const char *
 server_name(const Helper *h)
 {
 	return strrchr(h->base_path, '/') + 1;
 }
 
-/* A sweeper may take a fresh one for a dead helper's, in the moment before it is locked: then another. */
+/*
+ * Makes and locks the helper's cgroup.  Before it is locked, the cleaner of
+ * another helper may take it for a dead helper's and remove it: then makes
+ * another.
+ */
 static bool
 make_own(Helper *h)
 {
@@ -215,11 +230,11 @@ make_own(Helper *h)
 	h->cgroup_memory = set_value(h->cgroup_base_fd, "cgroup.subtree_control", "+memory") &&
 		set_value(h->cgroup_fd, "cgroup.subtree_control", "+memory");
 	if (!h->cgroup_memory)
-		complain("no memory controller for cgroup \"%s\": %s", h->cgroup_name, strerror(errno));
+		log_line("no memory controller for cgroup \"%s\": %s", h->cgroup_name, strerror(errno));
 	return attempt < 100;
 }
 
-/* A child that leaves at once: may we, and can the kernel? */
+/* Tries a child that exits at once: checks permissions and kernel. */
 static bool
 try_one(Helper *h)
 {
@@ -248,11 +263,11 @@ cgroup_open(Helper *h)
 
 	if (found && make_own(h) && try_one(h))
 	{
-		complain("tools run in cgroups below \"%s\"", path);
+		log_line("tools run in cgroups below \"%s\"", path);
 		return;
 	}
 	if (found || h->cgroup_named)
-		complain("tools can't have cgroups below \"%s\": %s", path, strerror(errno));
+		log_line("tools can't have cgroups below \"%s\": %s", path, strerror(errno));
 	cgroup_close(h);
 }
 
@@ -284,7 +299,10 @@ limit_memory(const Helper *h, Job *job)
 	return set_job_value(h, job, "memory.swap.max", "0") || errno == ENOENT;
 }
 
-/* Another is made for all jobs from now on when ours is gone, because somebody has cleaned up. */
+/*
+ * Makes the job's cgroup.  When the helper's own was removed, makes another
+ * one for all later jobs.
+ */
 static bool
 make_directory(Helper *h, Job *job)
 {
@@ -312,7 +330,10 @@ cgroup_kill(const Helper *h, const Job *job)
 		set_job_value(h, job, "cgroup.kill", "1");
 }
 
-/* Has it reached its own limit, and not its server's or the machine's? */
+/*
+ * True if the job reached its own limit, and not the server's or the
+ * machine's.
+ */
 static bool
 out_of_memory(const Helper *h, const Job *job)
 {
@@ -345,7 +366,7 @@ cgroup_drop(Helper *h, Job *job)
 	return true;
 }
 
-/* ---- what dead helpers left ---- */
+/* ---- leftovers of dead helpers ---- */
 
 static void
 remove_dead(int base, int dir, const char *name)
@@ -356,7 +377,7 @@ remove_dead(int base, int dir, const char *name)
 	for (turn = 0; turn < SWEEP_TURNS && !remove_cgroup(base, name, 0); turn++)
 		poll(NULL, 0, 10);
 	if (turn == SWEEP_TURNS)
-		complain("could not remove cgroup \"%s\"", name);
+		log_line("could not remove cgroup \"%s\"", name);
 }
 
 void

@@ -1,13 +1,15 @@
 /*
  * cleaner.c
- *	  Removing work directories, in a child process: the cleaner.
+ *	  Removes work directories, in a child process: the cleaner.
  *
- * A tool may leave anything: links to /, unreadable directories, a million files, nesting without end.
- * The cleaner follows no link, keeps two directories open at once, and takes deep trees apart by moving
- * their parts to the top.
+ * A tool may leave anything: links to /, unreadable directories, a million
+ * files, nesting without end.  The cleaner follows no link, keeps two
+ * directories open at once, and takes deep trees apart by moving their parts
+ * to the top.
  *
- * What dead helpers left is swept first: their tools that still live (found by their cgroup, JOBQ_WORKDIR in the
- * environment, or the current directory), then their directories, which nobody has locked any more.
+ * The leftovers of dead helpers come first: their tools that still live (found
+ * by their cgroup, JOBQ_WORKDIR in the environment, or the current directory),
+ * then their directories, which no helper has locked.
  */
 #include <ctype.h>
 #include <dirent.h>
@@ -28,7 +30,7 @@
 
 /* ---- removing ---- */
 
-/* Opens a directory for taking it apart; one without permissions gets them first. */
+/* Opens a directory to empty it, and adds missing permissions first. */
 static int
 open_to_empty(int parent, const char *name)
 {
@@ -50,7 +52,7 @@ open_to_empty(int parent, const char *name)
 	return fd;
 }
 
-/* Moving a directory needs the right to write in it. */
+/* Moves a directory to top. Moving needs the right to write in it. */
 static bool
 move_up(int from, const char *name, int top, uint64_t number)
 {
@@ -65,8 +67,9 @@ move_up(int from, const char *name, int top, uint64_t number)
 }
 
 /*
- * Removes what is in dir that is no directory; directories in it are removed when empty, else moved
- * to top (top < 0: left, as dir is the top).  Returns how many directories stay in dir, -1: stuck.
+ * Removes all files in dir, and its empty directories.  Other directories are
+ * moved to top (top < 0: left, as dir is the top). Returns the number of
+ * directories that stay in dir, -1: an error.
  */
 static int
 empty_directory(int dir, int top, uint64_t *moved)
@@ -95,7 +98,10 @@ empty_directory(int dir, int top, uint64_t *moved)
 	return directories;
 }
 
-/* Empties each directory in top, moving theirs up beside it.  false: nothing could be done any more. */
+/*
+ * Empties each directory in top, moving its directories up to top.  Returns
+ * false if nothing more could be removed.
+ */
 static bool
 flatten_once(int top, uint64_t *moved)
 {
@@ -153,14 +159,14 @@ remove_matching(int parent, const char *prefix)
 
 		if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0 || remove_tree(parent, entry->d_name))
 			continue;
-		complain("could not remove work directory \"%s\"", entry->d_name);
+		log_line("could not remove work directory \"%s\"", entry->d_name);
 		snprintf(stuck, sizeof(stuck), "stuck-%s", entry->d_name);
-		renameat(parent, entry->d_name, parent, stuck); /* tried again when we are swept */
+		renameat(parent, entry->d_name, parent, stuck); /* removed with this helper's leftovers */
 	}
 	closedir(list);
 }
 
-/* ---- what dead helpers left ---- */
+/* ---- leftovers of dead helpers ---- */
 
 static bool
 environment_names(pid_t pid, const char *setting)
@@ -201,7 +207,10 @@ lives_in(pid_t pid, const char *directory)
 	return strncmp(cwd, directory, strlen(directory)) == 0;
 }
 
-/* The pidfd first, then the look: so that the signal reaches the process that was looked at. */
+/*
+ * Kills a process of a dead helper.  Opens the pidfd before the check, so that
+ * the signal reaches the process that was checked.
+ */
 static void
 kill_if_left(pid_t pid, const char *setting)
 {

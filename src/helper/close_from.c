@@ -1,6 +1,7 @@
 /*
  * close_from.c
- *	  Closes inherited descriptors, in the helper, its starters and the processes that become tools.
+ *	  Closes inherited descriptors: in the helper, its starters and the
+ *	  processes that execute tools.
  */
 #include <fcntl.h>
 #include <sys/syscall.h>
@@ -8,7 +9,10 @@
 
 #include "helper.h"
 
-/* Without memory, because it also runs between clone and exec. */
+/*
+ * Parses a name in /proc/self/fd.  Allocates no memory, because it also runs
+ * between clone and exec.
+ */
 static int IN_CHILD
 parse_fd(const char *name)
 {
@@ -29,7 +33,10 @@ close_listed(int dir, int first)
 	char		buf[4096] __attribute__((aligned(8)));
 	long		n;
 
-	/* closing while listing may skip entries: list again until there is nothing more to close */
+	/*
+	 * closing while listing may skip entries: list again until nothing is left
+	 * to close
+	 */
 	for (bool closed = true; closed;)
 	{
 		closed = false;

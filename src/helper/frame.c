@@ -1,10 +1,11 @@
 /*
  * frame.c
- *	  Encoding and decoding of the frames between exec worker and helper.
+ *	  Encodes and decodes the frames between exec worker and helper.
  *
- * Each message has one function that walks its fields in order; the walk is the same for both
- * directions, so that encoder and decoder can't drift apart.  A Codec either writes to a FrameBuf or
- * reads from a bounded range; after the first failure all further steps do nothing.
+ * Each message has one function that walks its fields in order, for both
+ * directions, so that encoder and decoder can't differ.  A Codec either writes
+ * to a FrameBuf or reads from a bounded range.  After the first failure all
+ * further steps do nothing.
  */
 #include "frame.h"
 
@@ -14,7 +15,7 @@
 #include <sys/socket.h>
 
 #define RECV_STEP	(64 * 1024)
-#define KEEP_SPACE	(1024 * 1024)	/* an empty buffer larger than this is given back */
+#define KEEP_SPACE	(1024 * 1024)	/* an empty buffer larger than this is freed */
 
 typedef struct Codec
 {
@@ -47,7 +48,10 @@ reserve(char **data, size_t *cap, size_t used, size_t more)
 	return true;
 }
 
-/* Moves what is left to the front, when that costs less than it has already saved. */
+/*
+ * Moves the remaining bytes to the front, if that costs less than it has
+ * saved.
+ */
 static void
 compact(char *data, size_t *start, size_t *end)
 {
@@ -209,7 +213,7 @@ walk_i32(Codec *c, int32_t *value)
 	memcpy(value, &bits, sizeof(bits));
 }
 
-/* A code of an enum: first..last. */
+/* Walks a code of an enum: first..last. */
 static void
 walk_code(Codec *c, uint8_t *value, int first, int last)
 {
@@ -235,7 +239,7 @@ walk_text(Codec *c, FrameText *t, uint32_t max)
 		t->len = 0;
 }
 
-/* Texts that become C strings in the helper. */
+/* Walks a text that becomes a C string in the helper. */
 static void
 walk_string(Codec *c, FrameText *t)
 {
@@ -244,7 +248,7 @@ walk_string(Codec *c, FrameText *t)
 		c->failed = true;
 }
 
-/* The count must be the number of NULs, and the last byte one of them. */
+/* True if the count is the number of NULs, and the last byte one of them. */
 static bool
 list_is_sound(const FrameList *list)
 {

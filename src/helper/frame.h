@@ -1,11 +1,13 @@
 /*
  * frame.h
- *	  What the exec worker and jobq-helper say to each other, and its bytes.
+ *	  The frames between exec worker and jobq-helper, and their bytes.
  *
- * Needs nothing of the server: it is compiled into the extension and into the helper.  PROTOCOL.md
- * describes the conversation.  Encoding appends to a FrameBuf, the queue of bytes to send; decoding
- * is incremental: bytes go into a FrameDecoder as they arrive, whole frames come out.  Nothing here
- * blocks, and no length that a peer claims is believed: memory grows with the bytes that have arrived.
+ * Needs nothing of the server: it is compiled into the extension and into the
+ * helper.  PROTOCOL.md describes the conversation.  Encoding appends to a
+ * FrameBuf, the queue of bytes to send.  Decoding is incremental: bytes go
+ * into a FrameDecoder as they arrive, whole frames come out.  No function here
+ * blocks.  No claimed length is trusted: memory grows with the bytes that have
+ * arrived.
  */
 #ifndef JOBQ_FRAME_H
 #define JOBQ_FRAME_H
@@ -16,17 +18,18 @@
 #include <sys/types.h>
 
 #define FRAME_VERSION		2
-#define FRAME_OLD_VERSION	1	/* of the release before: no PING, PONG, OUTPUT_LIMIT, STALLED, FrameExit.error,
+#define FRAME_OLD_VERSION	1	/* of the previous release: no PING, PONG,
+								 * OUTPUT_LIMIT, STALLED, FrameExit.error,
 								 * FrameStart.stall_us */
 #define FRAME_FD			3	/* the helper's end of the socketpair */
-#define FRAME_HEADER		6	/* u32 length of what follows it, u8 version, u8 type */
+#define FRAME_HEADER		6	/* u32 length of the rest, u8 version, u8 type */
 #define FRAME_MAX_DEFAULT	(4 * 1024 * 1024 + 256 * 1024)
 #define FRAME_MAX_LIMIT		(512 * 1024 * 1024)
 #define FRAME_MAX_LINE		(64 * 1024) /* of an event's text */
 #define FRAME_MAX_LIST		8192	/* elements of argv or env */
 #define FRAME_MAX_ID		64
 #define FRAME_STDERR_TAIL	8192
-#define FRAME_BAD_OUTPUT	4096	/* so much of an output that was refused is kept */
+#define FRAME_BAD_OUTPUT	4096	/* bytes kept of a refused output */
 
 typedef enum FrameType
 {
@@ -42,7 +45,10 @@ typedef enum FrameType
 } FrameType;
 #define FRAME_LAST_TYPE FRAME_PONG
 
-/* Bytes, not terminated.  Points into the decoder's buffer, or to what the caller encodes. */
+/*
+ * Bytes, not terminated.  Points into the decoder's buffer, or to the caller's
+ * memory.
+ */
 typedef struct FrameText
 {
 	const char *data;
@@ -59,10 +65,10 @@ typedef struct FrameList
 
 typedef struct FrameHello
 {
-	uint32_t	max_frame;		/* the longest frame either side may send from now on */
-	uint32_t	max_jobs;		/* helper: so many at once, more are refused; worker: 0 */
+	uint32_t	max_frame;		/* longest frame of either side from now on */
+	uint32_t	max_jobs;		/* helper: maximal number of jobs; worker: 0 */
 	uint32_t	pid;
-	FrameText	workdir;		/* worker: work directories are made below it (absolute); helper: empty */
+	FrameText	workdir;		/* worker: absolute parent of work directories; helper: empty */
 } FrameHello;
 
 typedef enum FrameOutputKind
@@ -76,8 +82,8 @@ typedef struct FrameStart
 {
 	uint64_t	job;			/* chosen by the worker, unique among those that run */
 	FrameList	argv;			/* at least one */
-	FrameList	env;			/* complete, but for JOBQ_WORKDIR, TMPDIR, HOME: the helper sets these */
-	FrameText	tool_path;		/* where an argv[0] without a slash is looked up */
+	FrameList	env;			/* complete, except JOBQ_WORKDIR, TMPDIR and HOME, which the helper sets */
+	FrameText	tool_path;		/* searched for an argv[0] without a slash */
 	FrameText	stdin_data;
 	uint64_t	timeout_us;		/* 0: none */
 	uint64_t	kill_grace_us;
@@ -85,18 +91,18 @@ typedef struct FrameStart
 	uint32_t	max_output;		/* bytes of stdout */
 	uint32_t	stderr_tail;	/* bytes of stderr to keep: FRAME_STDERR_TAIL */
 	uint32_t	nofile;			/* 0: the helper's own */
-	uint32_t	log_lines;		/* so many lines of stderr are also sent as events; 0: none */
+	uint32_t	log_lines;		/* lines of stderr also sent as events; 0: none */
 	uint32_t	cpu_seconds;	/* of each process, 0: no limit */
 	uint8_t		output;			/* FrameOutputKind */
 
 	/* warm: an instance runs one job after another */
-	uint32_t	warm;			/* so many of them at most, 0: one process for this job alone */
+	uint32_t	warm;			/* maximal number of instances, 0: a process for this job alone */
 	uint32_t	warm_max_jobs;	/* of one instance, 0: no limit */
-	uint64_t	warm_memory;	/* bytes that one may keep between jobs, 0: no limit */
-	uint64_t	warm_idle_us;	/* without a job they leave then */
-	uint64_t	pool;			/* which instances: what else is above is the same for all of its jobs */
-	FrameText	id;				/* of the job, as the tool is to answer it; stdin_data is the line it reads */
-	uint64_t	stall_us;		/* so long without a byte of output ends a job, 0: none does */
+	uint64_t	warm_memory;	/* bytes that an instance may keep between jobs, 0: no limit */
+	uint64_t	warm_idle_us;	/* idle instances exit after this time */
+	uint64_t	pool;			/* identifies the instances; all else above is equal for all its jobs */
+	FrameText	id;				/* of the job, for the answer; stdin_data is the line to read */
+	uint64_t	stall_us;		/* maximal silence, 0: no limit */
 } FrameStart;
 
 typedef enum FrameStopReason
@@ -128,7 +134,7 @@ typedef struct FrameStarted
 
 typedef enum FrameEventKind
 {
-	FRAME_EVENT_PROGRESS = 1,	/* text: the line of fd 3, one JSON object with that key */
+	FRAME_EVENT_PROGRESS = 1,	/* text: the line of fd 3, a JSON object with that key */
 	FRAME_EVENT_LOG,
 	FRAME_EVENT_ARTIFACT,
 	FRAME_EVENT_STDERR			/* text: one line of stderr, escaped as in stderr_tail */
@@ -145,16 +151,16 @@ typedef enum FrameExitKind
 {
 	FRAME_EXITED = 1,			/* value: exit code */
 	FRAME_SIGNALLED,			/* value: signal */
-	FRAME_START_FAILED,			/* value: errno; message says what failed.  The node's fault */
-	FRAME_TIMEOUT,				/* stopped by us; value: exit code, or 128 + signal */
+	FRAME_START_FAILED,			/* value: errno; message: the failed step. A fault of the node */
+	FRAME_TIMEOUT,				/* stopped by the helper; value: exit code, or 128 + signal */
 	FRAME_CANCELLED,
 	FRAME_SHUTDOWN_KILL,
 	FRAME_ANSWERED,				/* warm: output is the line, when verdict says OK */
 	FRAME_OUTPUT_LIMIT,			/* stdout, or the answer, went over max_output; value: 0 */
-	FRAME_STALLED				/* stopped by us, silent for stall_us; value as of TIMEOUT */
+	FRAME_STALLED				/* silent for stall_us; value as of TIMEOUT */
 } FrameExitKind;
 
-/* Which limit the tool has probably run into, when it has failed. */
+/* The limit that probably made the tool fail. */
 typedef enum FrameLimit
 {
 	FRAME_LIMIT_NONE,
@@ -165,12 +171,12 @@ typedef enum FrameLimit
 
 typedef enum FrameVerdict
 {
-	FRAME_OUT_OK,				/* json: one valid value; text: valid; none: nothing was asked */
+	FRAME_OUT_OK,				/* json: one valid value; text: valid; none: not checked */
 	FRAME_OUT_EMPTY,			/* json: white space only */
 	FRAME_OUT_BAD_JSON,
-	FRAME_OUT_NOT_UTF8,			/* text: output holds the text with U+FFFD for what was invalid */
-	FRAME_OUT_NUL,				/* text: output holds the text without them */
-	FRAME_OUT_TRUNCATED,		/* over max_output, raw or as jsonb would print it */
+	FRAME_OUT_NOT_UTF8,			/* text: output has U+FFFD for invalid bytes */
+	FRAME_OUT_NUL,				/* text: output has the text without them */
+	FRAME_OUT_TRUNCATED,		/* over max_output, raw or as jsonb prints it */
 	FRAME_OUT_TOO_DEEP,
 	FRAME_OUT_NO_ANSWER			/* warm: JSON, but no answer to this job */
 } FrameVerdict;
@@ -179,21 +185,21 @@ typedef struct FrameExit
 {
 	uint64_t	job;
 	uint64_t	duration_us;
-	uint64_t	utime_us;		/* of the main process and the children it waited for */
+	uint64_t	utime_us;		/* of the main process and children that it waited for */
 	uint64_t	stime_us;
 	uint64_t	maxrss_kb;
-	uint64_t	stdout_bytes;	/* all that was written, kept or not */
+	uint64_t	stdout_bytes;	/* bytes written, kept or not */
 	uint64_t	stderr_bytes;
 	int32_t		value;
-	uint32_t	left_processes; /* so many were left when the tool had finished, and were killed */
+	uint32_t	left_processes; /* processes left at the end, and killed */
 	uint32_t	bad_lines;		/* of fd 3 */
 	uint8_t		kind;			/* FrameExitKind */
 	uint8_t		verdict;		/* FrameVerdict */
 	uint8_t		limit;			/* FrameLimit */
 	FrameText	output;			/* valid UTF-8 without NUL; refused: its first FRAME_BAD_OUTPUT bytes */
-	FrameText	stderr_tail;	/* valid UTF-8, control characters escaped but for tab and newline */
-	FrameText	message;		/* why: of a failed start or a refused output; else empty */
-	FrameText	error;			/* the last line of fd 3 with that key; empty: none */
+	FrameText	stderr_tail;	/* valid UTF-8, control characters except tab and newline escaped */
+	FrameText	message;		/* reason of a failed start or refused output; else empty */
+	FrameText	error;			/* the last error line of fd 3; empty: none */
 } FrameExit;
 
 typedef struct Frame
@@ -212,14 +218,14 @@ typedef struct Frame
 	}			u;
 } Frame;
 
-/* Bytes waiting to be sent (or a list being built).  All zero is a valid empty one. */
+/* Bytes to send (or a list under construction). All zero is an empty one. */
 typedef struct FrameBuf
 {
 	char	   *data;
-	size_t		start;			/* sent so far */
+	size_t		start;			/* bytes sent */
 	size_t		end;
 	size_t		cap;
-	bool		failed;			/* out of memory: from here on nothing is added */
+	bool		failed;			/* out of memory: nothing is added any more */
 } FrameBuf;
 
 typedef struct FrameDecoder
@@ -234,7 +240,7 @@ typedef struct FrameDecoder
 
 typedef enum FrameStatus
 {
-	FRAME_MORE,					/* no whole frame yet */
+	FRAME_MORE,					/* no complete frame yet */
 	FRAME_READY,
 	FRAME_BAD					/* the peer is broken: close the socket */
 } FrameStatus;
@@ -247,22 +253,28 @@ typedef enum FrameIo
 	FRAME_IO_ERROR				/* errno */
 } FrameIo;
 
-/* Appends one frame; false: out of memory, or longer than max_frame (then nothing is appended). */
+/*
+ * Appends one frame.  Returns false, with nothing appended, if memory is short
+ * or the frame is longer than max_frame.
+ */
 extern bool frame_encode(FrameBuf *buf, const Frame *frame, uint32_t max_frame);
 
-/* Decodes what follows the length: version, type, fields. */
+/* Decodes the bytes after the length: version, type, fields. */
 extern bool frame_decode(const char *body, size_t len, Frame *frame);
 
 extern void frame_decoder_init(FrameDecoder *decoder, uint32_t max_frame);
 extern void frame_decoder_free(FrameDecoder *decoder);
 
-/* Copies bytes in; false: out of memory. */
+/* Copies bytes in. false: out of memory. */
 extern bool frame_decoder_feed(FrameDecoder *decoder, const char *data, size_t len);
 
-/* The next whole frame; its texts stay valid until the next call on this decoder. */
+/*
+ * Returns the next complete frame.  Its texts stay valid until the next call
+ * on this decoder.
+ */
 extern FrameStatus frame_decoder_next(FrameDecoder *decoder, Frame *frame);
 
-/* One non-blocking step each; neither raises SIGPIPE. */
+/* Do one non-blocking step each. Neither raises SIGPIPE. */
 extern FrameIo frame_recv(FrameDecoder *decoder, int fd);
 extern FrameIo frame_send(FrameBuf *buf, int fd);
 extern size_t frame_pending(const FrameBuf *buf);
@@ -270,11 +282,14 @@ extern size_t frame_pending(const FrameBuf *buf);
 extern bool frame_buf_append(FrameBuf *buf, const void *data, size_t len);
 extern void frame_buf_free(FrameBuf *buf);
 
-/* Adds a string to a list that is built in buf; then frame_list gives the list. */
+/*
+ * Adds a string to a list under construction in buf; frame_list() returns the
+ * list.
+ */
 extern bool frame_list_append(FrameBuf *buf, const char *item);
 extern FrameList frame_list(const FrameBuf *buf);
 
-/* Walks: item NULL gives the first, NULL is returned at the end. */
+/* Returns the string after item, NULL at the end. item NULL: the first. */
 extern const char *frame_list_next(const FrameList *list, const char *item);
 extern FrameText frame_text(const char *string);
 

@@ -1,10 +1,11 @@
 /*
  * job.c
- *	  The life of one job: START to EXIT (states: helper.h).
+ *	  Moves a job through its states, from START to EXIT (helper.h).
  *
- * A tool has ended when its main process has; nobody waits for the end of its pipes, because
- * whatever it left behind may hold them for ever.  They are drained for a moment, then what is left
- * of the process tree is killed, and only when nothing is left does EXIT tell the result.
+ * A tool has ended when its main process has.  The helper does not wait for
+ * the end of its pipes, because leftover processes may keep them open.  It
+ * drains the pipes for a moment and kills the rest of the process tree.  EXIT
+ * is sent when nothing is left.
  */
 #include <errno.h>
 #include <signal.h>
@@ -96,7 +97,7 @@ reason_of(const LaunchResult *r)
 	return program_error(r->error, r->unnamed);
 }
 
-/* In one line. */
+/* Formats the name in one line. */
 static const char *
 show_name(char *shown, const char *name)
 {
@@ -109,7 +110,7 @@ show_name(char *shown, const char *name)
 	return shown;
 }
 
-/* The tool never ran. */
+/* Sends EXIT for a tool that did not run. */
 static void
 send_start_failed(Helper *h, uint64_t number, const char *name, const LaunchResult *r)
 {
@@ -127,7 +128,7 @@ send_start_failed(Helper *h, uint64_t number, const char *name, const LaunchResu
 	send_frame(h, &frame);
 }
 
-/* The end of a job that has no process. */
+/* Sends EXIT for a job that has no process. */
 void
 job_refuse(Helper *h, uint64_t number, FrameExitKind kind, const char *why)
 {
@@ -151,7 +152,7 @@ send_started(Helper *h, const Job *job)
 	send_frame(h, &frame);
 }
 
-/* Nothing is left to wait for; EXIT is queued. */
+/* Ends the job; its EXIT is queued. */
 static void
 set_ended(Helper *h, Job *job)
 {
@@ -180,7 +181,7 @@ job_take_start(Helper *h, Job *job, int wait_ms)
 	set_ended(h, job);
 }
 
-/* A job without a place has no part in the rest. */
+/* Sends EXIT for a job that was not launched, and frees it. */
 static void
 refuse_launch(Helper *h, Job *job, const FrameStart *start, const LaunchResult *why)
 {
@@ -193,7 +194,7 @@ refuse_launch(Helper *h, Job *job, const FrameStart *start, const LaunchResult *
 	}
 }
 
-/* How long its start may still take without being more than a moment, ms. */
+/* Returns how long its start may take to count as short, ms. */
 static int
 start_moment_left(const Job *job)
 {
@@ -203,7 +204,7 @@ start_moment_left(const Job *job)
 	return now < until ? (int) ((until - now + 999) / 1000) : 0;
 }
 
-/* Waits until fewer starts are under way than may be at once. */
+/* Waits until fewer than STARTS_AT_ONCE starts run. */
 static void
 await_starts(Helper *h)
 {
@@ -247,7 +248,7 @@ job_launch(Helper *h, const FrameStart *start, Pool *pool)
 		return NULL;
 	}
 	h->jobs[h->njobs++] = job;
-	if (h->njobs == 1 && !pool) /* nothing else to do: its answer and STARTED in one turn */
+	if (h->njobs == 1 && !pool) /* no other job: handle its answer and send STARTED in one turn */
 		job_take_start(h, job, START_WAIT_MS);
 	return job;
 }
@@ -263,7 +264,7 @@ job_start(Helper *h, const FrameStart *start)
 		job_launch(h, start, NULL);
 }
 
-/* ---- telling ---- */
+/* ---- EXIT ---- */
 
 static uint64_t
 us_of(const struct timeval *tv)
@@ -271,7 +272,7 @@ us_of(const struct timeval *tv)
 	return (uint64_t) tv->tv_sec * 1000000 + (uint64_t) tv->tv_usec;
 }
 
-/* True if it has written more than it may. */
+/* True if it has written more than max_output. */
 bool
 job_is_over_output(const Job *job)
 {
@@ -281,8 +282,8 @@ job_is_over_output(const Job *job)
 static void
 set_kind(const Job *job, FrameExit *result)
 {
-	static const uint8_t stopped[] = {0, FRAME_CANCELLED, FRAME_SHUTDOWN_KILL, FRAME_TIMEOUT, FRAME_OUTPUT_LIMIT,
-	FRAME_STALLED};
+	static const uint8_t stopped[] = {0, FRAME_CANCELLED, FRAME_SHUTDOWN_KILL, FRAME_TIMEOUT,
+	FRAME_OUTPUT_LIMIT, FRAME_STALLED};
 	uint8_t		stop = job->stop == 0 && job_is_over_output(job) ? FRAME_STOP_OUTPUT : job->stop;
 	bool		signalled = WIFSIGNALED(job->status);
 
@@ -292,7 +293,7 @@ set_kind(const Job *job, FrameExit *result)
 		return;
 	result->kind = stopped[stop];
 	if (stop == FRAME_STOP_OUTPUT)
-		result->value = 0;		/* it may have ended before TERM came, or not */
+		result->value = 0;		/* whether it ended before TERM came is unknown */
 	else if (signalled)
 		result->value += 128;
 }
@@ -326,15 +327,15 @@ send_exit(Helper *h, Job *job)
 		send_frame(h, &frame);
 	}
 	else
-		h->out.failed = true;	/* out of memory: the loop leaves */
+		h->out.failed = true;	/* out of memory: the loop ends */
 	output_free(&frame.u.exit);
 }
 
 /* ---- ending ---- */
 
-/* It has ended in no other way than by our KILL, or that can't end it. */
+/* Sends EXIT for a job ended by KILL, also when KILL can't end it. */
 static void
-tell_killed(Helper *h, Job *job)
+end_killed(Helper *h, Job *job)
 {
 	job->status = SIGKILL;
 	job->ended = now_us();
@@ -342,25 +343,28 @@ tell_killed(Helper *h, Job *job)
 		send_exit(h, job);
 }
 
-/* Nobody is asked to leave: as far as one can tell, it has not begun to run. */
+/*
+ * Gives up a start that hangs.  No TERM is sent: as far as visible, the tool
+ * has not begun to run.
+ */
 static void
 give_up_start(Helper *h, Job *job)
 {
 	char		shown[SHOWN_NAME];
 
 	if (!h->lost)
-		complain("the start of \"%s\" was given up: it hangs", show_name(shown, job->name));
+		log_line("gave up the start of \"%s\": it hangs", show_name(shown, job->name));
 	launch_give_up(h, job);
 	cgroup_kill(h, job);
 	h->childless = false;
-	tell_killed(h, job);
+	end_killed(h, job);
 	set_ended(h, job);
 }
 
 void
 job_kill(Helper *h, Job *job)
 {
-	/* it may run: then all of it is to be killed */
+	/* it may run: then its whole tree must be killed */
 	if (job->state == JOB_STARTING)
 		job_take_start(h, job, start_moment_left(job));
 	if (job->state == JOB_STARTING)
@@ -375,7 +379,10 @@ job_kill(Helper *h, Job *job)
 	job->kill_at = NEVER;
 }
 
-/* TERM to the whole tree, once it has started; KILL after the grace.  Who asks again can only make it sooner. */
+/*
+ * Sends TERM to the whole tree, once it has started; KILL follows after the
+ * grace.  A later call can only shorten the grace.
+ */
 void
 job_stop(Helper *h, Job *job, FrameStopReason reason, uint64_t grace_us)
 {
@@ -393,7 +400,7 @@ job_stop(Helper *h, Job *job, FrameStopReason reason, uint64_t grace_us)
 		job->kill_at = kill_at;
 }
 
-/* Its starter is left behind, and the job told that it is not its fault. */
+/* Abandons the starter and reports a fault of the node. */
 static void
 time_out_start(Helper *h, Job *job)
 {
@@ -404,21 +411,24 @@ time_out_start(Helper *h, Job *job)
 	set_ended(h, job);
 }
 
-/* In the kernel, for a file system that does not answer say.  What hangs on it has been killed with it. */
+/*
+ * Gives up a main process that KILL does not end: it hangs in the kernel, on a
+ * file system that does not answer for example.
+ */
 static void
 give_up_main(Helper *h, Job *job)
 {
 	JobFd		which;
 
 	job->left++;
-	tell_killed(h, job);
+	end_killed(h, job);
 	job->number = NO_JOB;
 	for (which = FD_STDIN; which <= FD_NOTES; which++)
 		job_close_fd(job, which);
 	workdir_drop(h, job);
 	if (job->pool)
 		warm_ended(job);
-	h->untidy |= job->pool != NULL;
+	h->pools_to_free |= job->pool != NULL;
 	job->pool = NULL;
 	set_state(job, JOB_STUCK);
 }
@@ -460,7 +470,7 @@ is_drained(const Job *job, uint64_t now)
 	return now >= after_us(job->last_byte, DRAIN_QUIET_US) || now >= after_us(job->ended, DRAIN_MAX_US);
 }
 
-/* When a start that nobody wants any more is taken for one that hangs. */
+/* Returns when a start that was stopped is taken for one that hangs. */
 static uint64_t
 give_up_at(const Job *job)
 {
@@ -487,7 +497,7 @@ running_next_time(const Job *job)
 	return next;
 }
 
-/* When job_tick must be called, at the latest. */
+/* Returns when job_tick() must be called next. */
 uint64_t
 job_next_time(const Job *job)
 {
@@ -539,7 +549,10 @@ job_tick(Helper *h, Job *job, uint64_t now)
 		give_up_main(h, job);
 }
 
-/* Nothing is left of its tree, or it can't be killed: then it is told as it is. */
+/*
+ * Ends a job when its tree is gone, or when the tree can't be killed; then
+ * EXIT counts what is left.
+ */
 void
 job_swept(Helper *h, Job *job)
 {

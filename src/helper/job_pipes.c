@@ -1,10 +1,11 @@
 /*
  * job_pipes.c
- *	  A job's pipes: its input, what it writes, what becomes an event at once.
+ *	  A job's pipes: writes its input, reads its output, sends events.
  *
- * Reading never stops: bytes beyond a limit are counted and thrown away, so that a tool never blocks on a
- * full pipe.  Only descriptor 3 waits, while the worker does not take its events.  More stdout than max_output
- * stops the tool as a timeout does; stderr has no limit, its end is kept.
+ * Reading never stops: bytes beyond a limit are counted and dropped, so that a
+ * tool never blocks on a full pipe.  Only descriptor 3 waits while the worker
+ * does not take its events.  More stdout than max_output stops the tool as a
+ * timeout does.  stderr has no limit; its tail is kept.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 #include "helper.h"
 #include "utf8.h"
 
-typedef struct Line				/* what a LineHandler needs */
+typedef struct Line				/* argument of the LineHandlers */
 {
 	Helper	   *helper;
 	Job		   *job;
@@ -41,13 +42,13 @@ send_event(Helper *h, Job *job, uint8_t kind, const char *line, size_t len)
 	send_frame(h, &frame);
 }
 
-/* Keeps a report of a failure in place of an earlier one. */
+/* Keeps an error line, in place of an earlier one. */
 static void
 keep_error(Helper *h, Job *job, const char *line, size_t len)
 {
 	job->error.len = 0;
 	capture_add(&job->error, line, len);
-	h->out.failed |= job->error.failed; /* out of memory: the loop leaves */
+	h->out.failed |= job->error.failed; /* out of memory: the loop ends */
 }
 
 static void
@@ -72,7 +73,7 @@ stderr_line(void *arg, const char *line, size_t len, bool overlong)
 	Line	   *l = arg;
 	char		escaped[MAX_STDERR_LINE * UTF8_ESCAPE_MAX];
 
-	(void) overlong;			/* its beginning will do */
+	(void) overlong;			/* its beginning is enough */
 	if (l->job->log_lines == 0)
 		return;
 	l->job->log_lines--;
@@ -105,7 +106,7 @@ take_bytes(Helper *h, Job *job, JobFd which, const char *data, size_t len)
 	}
 }
 
-/* false: nothing there now, or no more to come. */
+/* Reads once. Returns false if nothing is there now, or at end of file. */
 static bool
 read_stream(Helper *h, Job *job, JobFd which)
 {
@@ -125,8 +126,8 @@ read_stream(Helper *h, Job *job, JobFd which)
 }
 
 /*
- * What is in the pipes when the main process has ended; mostly that is all.  When it has answered: what
- * it said before.
+ * Reads the rest of the pipes: all output when the main process has ended; the
+ * output before its answer when an instance has answered.
  */
 void
 job_read_rest(Helper *h, Job *job)
@@ -140,7 +141,10 @@ job_read_rest(Helper *h, Job *job)
 				break;
 }
 
-/* A tool that does not read its input, or not all of it, has its reasons.  false: nobody reads. */
+/*
+ * Writes the job's input.  A tool may leave input unread.  Returns false if
+ * the pipe has no reader.
+ */
 bool
 job_write_stdin(Job *job)
 {
@@ -182,7 +186,7 @@ job_polls(Helper *h, Job *job, struct pollfd *polls)
 
 	for (i = 0; i < JOB_PIPES; i++)
 	{
-		polls[i].fd = job->state == JOB_STARTING ? -1 : job->fd[i];	/* nothing is told before STARTED */
+		polls[i].fd = job->state == JOB_STARTING ? -1 : job->fd[i];	/* no event is sent before STARTED */
 		polls[i].events = i == FD_STDIN ? POLLOUT : POLLIN;
 		polls[i].revents = 0;
 	}
@@ -213,7 +217,7 @@ job_io(Helper *h, Job *job, const struct pollfd *polls)
 	}
 }
 
-/* The last lines, without a newline, count too. */
+/* Handles the last lines, which have no newline. */
 void
 job_end_lines(Helper *h, Job *job)
 {

@@ -1,6 +1,7 @@
 /*
  * json.c
- *	  A validator without recursion and without memory: one pass, one bit for each level of nesting.
+ *	  Checks JSON without recursion and without memory: one pass, one bit for
+ *	  each level of nesting.
  */
 #include "json.h"
 
@@ -14,14 +15,14 @@ typedef struct Scan
 	const char *start;
 	const char *at;
 	const char *end;
-	size_t		extra;			/* bytes that numbers gain when they are written out */
+	size_t		extra;			/* bytes that numbers gain when written out */
 	int			depth;
-	uint64_t	objects;		/* bit per open level: it is an object, else an array */
+	uint64_t	objects;		/* bit per open level: 1 for an object, 0 for an array */
 	JsonResult	result;
 	JsonError	error;
 } Scan;
 
-/* always false, so that callers can return it */
+/* Records the error. Returns false, so that callers can return the call. */
 static bool
 refuse(Scan *s, JsonResult result, const char *what)
 {
@@ -44,7 +45,7 @@ skip_space(Scan *s)
 		s->at++;
 }
 
-/* Something else stands where `what` should: say the most telling thing about it. */
+/* Reports the most specific error at a place where `what` was expected. */
 static bool
 unexpected(Scan *s, const char *what)
 {
@@ -69,7 +70,7 @@ hex_digit(int c)
 	return -1;
 }
 
-/* The four digits after \u; -1: there are no four. */
+/* Reads the four digits after \u; -1: there are no four. */
 static int
 scan_hex4(Scan *s)
 {
@@ -162,7 +163,10 @@ scan_digits(Scan *s)
 	return (int) (s->at - first);
 }
 
-/* jsonb prints 1e5 as 100000 and 1e-5 as 0.00001.  length: without the sign. */
+/*
+ * Counts the bytes that a number gains: jsonb prints 1e5 as 100000 and 1e-5 as
+ * 0.00001. length: without the sign.
+ */
 static void
 count_number(Scan *s, int whole, int fraction, int exponent, size_t length)
 {
@@ -274,7 +278,7 @@ in_object(const Scan *s)
 	return (s->objects >> (s->depth - 1)) & 1;
 }
 
-/* Opens a level; *empty: it has been closed again at once. */
+/* Opens a level. *empty: it was closed at once. */
 static bool
 open_level(Scan *s, bool object, bool *empty)
 {
@@ -293,7 +297,7 @@ open_level(Scan *s, bool object, bool *empty)
 	return true;
 }
 
-/* After a value: closes what ends here, up to a comma or the end of it all. */
+/* Closes the levels that end after a value, up to a comma or level outer. */
 static bool
 close_levels(Scan *s, int outer)
 {
@@ -315,7 +319,7 @@ close_levels(Scan *s, int outer)
 	return true;
 }
 
-/* One value with all that is in it. */
+/* Scans one value with all its levels. */
 static bool
 scan_value(Scan *s)
 {
@@ -385,7 +389,8 @@ json_find(const char *s, size_t len, const char *key, const char **value, size_t
 		name = scan.at + 1;
 		if (!scan_key(&scan))
 			return found;
-		same = (size_t) (scan.end - name) > key_len && memcmp(name, key, key_len) == 0 && name[key_len] == '"';
+		same = (size_t) (scan.end - name) > key_len && memcmp(name, key, key_len) == 0 &&
+			name[key_len] == '"';
 		skip_space(&scan);
 		name = scan.at;
 		if (!scan_value(&scan))

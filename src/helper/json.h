@@ -1,7 +1,9 @@
 /*
  * json.h
- *	  Is this one JSON value that jsonb will take?  What passes here, jsonb accepts; not the reverse:
- *	  depth, length of numbers and size are bounded, and \u0000 is refused.
+ *	  Checks that a text is one JSON value that jsonb accepts.
+ *
+ * jsonb accepts every text that passes, but not the reverse: depth, length of
+ * numbers and size are bounded, and \u0000 is refused.
  */
 #ifndef JOBQ_JSON_H
 #define JOBQ_JSON_H
@@ -11,7 +13,7 @@
 
 #define JSON_MAX_DEPTH		64
 #define JSON_MAX_NUMBER		64	/* characters */
-#define JSON_MAX_EXPONENT	400 /* covers every double; jsonb stores numbers with all digits */
+#define JSON_MAX_EXPONENT	400 /* covers every double; jsonb stores all digits */
 
 typedef enum JsonResult
 {
@@ -21,7 +23,7 @@ typedef enum JsonResult
 	JSON_NOT_UTF8,
 	JSON_NUL,					/* a zero byte, or \u0000 */
 	JSON_TOO_DEEP,
-	JSON_TOO_LARGE				/* over max_bytes when numbers are written out */
+	JSON_TOO_LARGE				/* over max_bytes with numbers written out */
 } JsonResult;
 
 typedef struct JsonError
@@ -34,8 +36,8 @@ typedef struct JsonError
 extern JsonResult json_check(const char *s, size_t len, size_t max_bytes, JsonError *error);
 
 /*
- * Finds key (plain letters) in a checked object and gives its value's text; with duplicates the
- * last counts, as in jsonb.  false: no such key, or no object.
+ * Finds key (plain letters) in a checked object and returns its value's text;
+ * the last duplicate counts, as in jsonb.  false: no such key, or no object.
  */
 extern bool json_find(const char *s, size_t len, const char *key, const char **value, size_t *value_len);
 

@@ -1,15 +1,19 @@
 /*
  * launch.c
- *	  Orders to start a tool, and who carries them out: starters (starter.c).
+ *	  Sends orders to start tools to starters (starter.c).
  *
- * A starter has one order at a time, and the job is JOB_STARTING until it has answered.  An order that finds no idle
- * starter makes another.  A few orders at once keep all CPUs busy: a starter that the kernel wakes when its tool is
- * executed often has to wait for that tool's CPU, while the helper sleeps.  More are there only when a
- * file system does not answer.  Who gives up a start leaves its starter behind, killed, which may help or
- * not; until it is gone no other start of that program is tried, so that they can't pile up.
+ * A starter has one order at a time, and the job is JOB_STARTING until the
+ * starter has answered.  An order that finds no idle starter creates another.
+ * A few orders at once keep all CPUs busy: a starter that the kernel wakes at
+ * exec often waits for the CPU of its tool, while the helper sleeps.  More
+ * starters exist only when a file system does not answer.  When a start is
+ * given up, its starter is killed and abandoned; KILL may fail.  Until the
+ * starter is gone, no other start of that program is tried, so that hanging
+ * starters can't pile up.
  *
- * Starters, and tools before they are executed, send no SIGCHLD and are no children for waitid without __WALL: "no
- * child is left" stays what the kernel says of tools (Helper.childless).  exec makes a tool a child like others.
+ * Starters, and tools before exec, send no SIGCHLD and are no children for
+ * waitid without __WALL. So "no child is left" stays the kernel's answer about
+ * tools (Helper.childless). exec makes a tool an ordinary child.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,22 +30,22 @@
 
 #include "launch.h"
 
-#define HANGS_US	UINT64_C(10000000)	/* a start that takes longer keeps others of its program from being tried */
+#define HANGS_US	UINT64_C(10000000)	/* a longer start blocks others of its program */
 
 struct Starter
 {
 	Starter    *next;
 	pid_t		pid;			/* 0: reaped */
-	pid_t		tool;			/* left behind with it, 0: none, or reaped */
-	int			sock;			/* -1: left behind */
+	pid_t		tool;			/* abandoned with it, 0: none, or reaped */
+	int			sock;			/* -1: abandoned */
 	Launched   *result;
-	char	   *name;			/* argv[0] of what it starts, NULL: idle */
+	char	   *name;			/* argv[0] of its order, NULL: idle */
 	uint64_t	since;
 };
 
 /* ---- pipes ---- */
 
-/* Makes the pipe for one of our ends; *theirs is the tool's.  true for the ends that we read. */
+/* Makes a pipe; *theirs is the tool's end. we_read: the helper reads. */
 static int
 open_pipe(Job *job, JobFd which, bool we_read, int *theirs)
 {
@@ -72,18 +76,22 @@ open_pipes(Job *job, int *fds)
 /* ---- starters ---- */
 
 /*
- * Tools are to be killed first when memory runs out.  A starter can't say so itself (the file belongs to root,
- * as nobody may look into our memory), so it inherits it, and its tools from it; where it is not permitted they run all
- * the same.
+ * Sets the helper's oom_score_adj for a moment, so that a starter inherits it,
+ * and its tools from the starter: the kernel shall kill tools first.  A
+ * starter can't write the file, which belongs to root, as the helper is not
+ * dumpable.  Without permission, tools run all the same.
  */
 static void
 set_oom_score(Helper *h, const char *score)
 {
 	if (h->oom_fd >= 0 && pwrite(h->oom_fd, score, strlen(score), 0) < 0)
-		complain("could not set oom_score_adj to %s: %s", score, strerror(errno));
+		log_line("could not set oom_score_adj to %s: %s", score, strerror(errno));
 }
 
-/* In the child without a signal to the parent; malloc and stdio are not used by anybody at this moment. */
+/*
+ * Creates a starter, a child that sends no signal to its parent.  No other
+ * thread uses malloc or stdio at this moment.
+ */
 static bool
 make_starter(Helper *h, Starter *s)
 {
@@ -116,7 +124,7 @@ free_starter(Starter *s)
 	free(s);
 }
 
-/* NULL: errno */
+/* Returns an idle starter. NULL: errno. */
 static Starter *
 idle_starter(Helper *h)
 {
@@ -143,9 +151,12 @@ idle_starter(Helper *h)
 	return s;
 }
 
-/* It gets no more orders.  Who has none leaves by himself, when the socket is at its end. */
+/*
+ * Abandons a starter: it gets no more orders.  An idle one exits by itself at
+ * end of file.
+ */
 static void
-leave_behind(Helper *h, Starter *s)
+abandon(Helper *h, Starter *s)
 {
 	if (s->name)
 	{
@@ -156,23 +167,26 @@ leave_behind(Helper *h, Starter *s)
 	}
 	close(s->sock);
 	s->sock = -1;
-	h->starters_left = true;
+	h->starters_abandoned = true;
 }
 
-/* Gone, or a stranger's by now: reaped as any child. */
+/* True if the child is gone. */
 static bool
 is_gone(pid_t pid)
 {
 	return pid == 0 || waitpid(pid, NULL, __WALL | WNOHANG) != 0;
 }
 
-/* Forgets those that were left behind and are gone, with the tool that each may still have cloned. */
+/*
+ * Frees abandoned starters that are gone, with the tool that each may still
+ * have cloned.
+ */
 void
-launch_tidy(Helper *h)
+launch_reap(Helper *h)
 {
 	Starter   **link = &h->starters;
 
-	h->starters_left = false;
+	h->starters_abandoned = false;
 	while (*link)
 	{
 		Starter    *s = *link;
@@ -185,7 +199,7 @@ launch_tidy(Helper *h)
 		if (s->sock < 0 && s->pid != 0 && is_gone(s->pid))
 		{
 			s->pid = 0;
-			if (s->name && s->tool == 0 && (s->tool = s->result->pid) > 0)	/* its last act */
+			if (s->name && s->tool == 0 && (s->tool = s->result->pid) > 0)	/* cloned just before its end */
 				kill(s->tool, SIGKILL);
 		}
 		if (s->sock < 0 && s->pid == 0 && is_gone(s->tool))
@@ -194,7 +208,7 @@ launch_tidy(Helper *h)
 			free_starter(s);
 			continue;
 		}
-		h->starters_left |= s->sock < 0;
+		h->starters_abandoned |= s->sock < 0;
 		link = &s->next;
 	}
 }
@@ -283,7 +297,10 @@ fill_order(const Helper *h, const Job *job, const FrameStart *start, const char 
 	order->workdir_len = (uint32_t) strlen(workdir) + 1;
 }
 
-/* A starter that has died meanwhile, when memory ran out say, is replaced once. */
+/*
+ * Sends the order.  A starter that has died, by lack of memory for example, is
+ * replaced once.
+ */
 static int
 give_order(Helper *h, Job *job, const FrameStart *start, const int *fds, const char **what)
 {
@@ -313,7 +330,10 @@ give_order(Helper *h, Job *job, const FrameStart *start, const int *fds, const c
 	return EIO;
 }
 
-/* Directory, cgroup, pipes and what goes into the first; then the order. */
+/*
+ * Makes directory, cgroup and pipes, writes the first input, and sends the
+ * order.
+ */
 static int
 prepare_and_order(Helper *h, Job *job, const FrameStart *start, int *fds, const char **what)
 {
@@ -344,8 +364,8 @@ launch(Helper *h, Job *job, const FrameStart *start, const char **what)
 	int			error;
 	int			i;
 
-	if (h->starters_left)
-		launch_tidy(h);
+	if (h->starters_abandoned)
+		launch_reap(h);
 	error = prepare_and_order(h, job, start, fds, what);
 	for (i = 0; i < ORDER_FDS; i++)
 		if (fds[i] >= 0 && i != WORKDIR_FD)
@@ -378,10 +398,13 @@ make_idle(Helper *h, Starter *s)
 	for (other = h->starters; other; other = other->next)
 		idle += !other->name && other->sock >= 0;
 	if (idle > STARTS_AT_ONCE)
-		leave_behind(h, s);
+		abandon(h, s);
 }
 
-/* What the starter's memory says is whole once the byte has come; its end without one: it was killed. */
+/*
+ * Reads the answer.  The shared memory is complete once the byte has come; end
+ * of file without it: the starter was killed.
+ */
 bool
 launch_answer(Helper *h, Job *job, int wait_ms, LaunchResult *result)
 {
@@ -402,7 +425,7 @@ launch_answer(Helper *h, Job *job, int wait_ms, LaunchResult *result)
 	result->error = s->result->error;
 	if (!s->result->no_process)
 		result->what = "";
-	/* one that has not executed the tool is still a child of that kind, and ends at this moment */
+	/* before exec it is such a child still, and ends at this moment */
 	if (s->result->pid > 0 && waitpid(s->result->pid, NULL, __WCLONE) > 0 && result->error == 0)
 	{
 		result->error = EINTR;
@@ -423,6 +446,6 @@ launch_answer(Helper *h, Job *job, int wait_ms, LaunchResult *result)
 void
 launch_give_up(Helper *h, Job *job)
 {
-	leave_behind(h, job->starter);
+	abandon(h, job->starter);
 	job->starter = NULL;
 }

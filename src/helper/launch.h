@@ -1,16 +1,17 @@
 /*
  * launch.h
- *	  What the helper (launch.c) and its starters (starter.c) say to each other.
+ *	  Messages between the helper (launch.c) and its starters (starter.c).
  *
- * An order comes over the socket: an Order with descriptors, then the strings of argv, those of the environment,
- * the tool path and the work directory with its NUL.  The answer is one byte, when Launched says how it went.
+ * An order comes over the socket: an Order with descriptors, then the strings
+ * of argv, those of the environment, the tool path, and the work directory
+ * with its NUL. The answer is one byte; Launched then has the result.
  */
 #ifndef JOBQ_LAUNCH_H
 #define JOBQ_LAUNCH_H
 
 #include "helper.h"
 
-#define ORDER_FDS 6				/* the tool's 0-3, its work directory, and its cgroup if there is one */
+#define ORDER_FDS 6				/* 0-3 of the tool, its work directory, and its cgroup if any */
 #define WORKDIR_FD 4
 #define CGROUP_FD 5
 
@@ -32,15 +33,15 @@ typedef struct Order
 typedef enum Found
 {
 	FOUND_NOTHING,
-	FOUND_PATH,					/* where nothing is that could be executed */
+	FOUND_PATH,					/* no executable file is there */
 	FOUND_PROGRAM
 } Found;
 
-/* In memory that both share. */
+/* The result, in shared memory. */
 typedef struct Launched
 {
-	volatile pid_t pid;			/* of the tool's process, also before it executes the tool; 0: there is none yet */
-	volatile int error;			/* errno, also of that process, 0: it runs */
+	volatile pid_t pid;			/* of the tool's process, also before exec; 0: none yet */
+	volatile int error;			/* errno, also of that process, 0: the tool runs */
 	Found		found;
 	bool		no_process;		/* clone has failed */
 } Launched;

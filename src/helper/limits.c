@@ -1,10 +1,11 @@
 /*
  * limits.c
- *	  Which of its limits made a tool fail?
+ *	  Finds the limit that made a tool fail.
  *
- * The kernel tells a tool that it has reached a limit, and nobody else.  So here is judged by evidence: the
- * signal, what it has used, and what it has written to stderr about it.  It is only asked of a tool that has
- * failed by itself, and has such a limit.  What has run out of memory in a cgroup is known.
+ * The kernel reports a reached limit to the tool only.  So this is judged by
+ * evidence: the signal, the resources used, and the messages on stderr.  Only
+ * tools that failed by themselves and have such a limit are judged.  Memory
+ * exhaustion in a cgroup is known for certain.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -12,10 +13,13 @@
 
 #include "helper.h"
 
-/* Ways to say ENOMEM: the C library, shells, Python, C++, Java and Node.js, Go, Perl. */
+/*
+ * Messages for ENOMEM: the C library, shells, Python, C++, Java and Node.js,
+ * Go, Perl.
+ */
 static const char *const no_memory[] = {
-	"Cannot allocate memory", "cannot allocate memory", "MemoryError", "bad_alloc", "OutOfMemory", "out of memory",
-	"Out of memory", "memory exhausted", NULL
+	"Cannot allocate memory", "cannot allocate memory", "MemoryError", "bad_alloc", "OutOfMemory",
+	"out of memory", "Out of memory", "memory exhausted", NULL
 };
 static const char *const no_files[] = {"Too many open files", NULL};
 
@@ -28,7 +32,10 @@ mentions(FrameText text, const char *const *words)
 	return false;
 }
 
-/* The kernel counts ticks towards the limit, and time for the sum that we get: they may differ a good deal. */
+/*
+ * True if the tool used its processor time.  The kernel limits by ticks and
+ * reports exact time: the two may differ a good deal.
+ */
 static bool
 out_of_cpu(const Job *job, const FrameExit *result)
 {
@@ -37,7 +44,10 @@ out_of_cpu(const Job *job, const FrameExit *result)
 	return result->utime_us + result->stime_us >= (uint64_t) job->cpu_seconds * 750000;
 }
 
-/* Resident at its peak nearly as much as it may have mapped; or it says so. */
+/*
+ * True if the peak of resident memory is close to the limit, or stderr
+ * mentions it.
+ */
 static bool
 out_of_memory(const Job *job, const FrameExit *result)
 {
@@ -47,7 +57,8 @@ out_of_memory(const Job *job, const FrameExit *result)
 FrameLimit
 limit_hit(const Job *job, const FrameExit *result)
 {
-	bool		failed = result->kind == FRAME_SIGNALLED || (result->kind == FRAME_EXITED && result->value != 0);
+	bool		failed = result->kind == FRAME_SIGNALLED ||
+		(result->kind == FRAME_EXITED && result->value != 0);
 
 	if (!failed)
 		return FRAME_LIMIT_NONE;

@@ -29,11 +29,11 @@ after_us(uint64_t now, uint64_t delay)
 }
 
 /*
- * One line on standard error, which is the server's log.  Where that is a pipe that nobody reads the
- * line is lost: we never wait for it.
+ * Writes one line to standard error, which is the server's log.  Where that is
+ * a full pipe, the line is lost: the helper never waits for its log.
  */
 void
-complain(const char *format,...)
+log_line(const char *format,...)
 {
 	struct pollfd log = {STDERR_FILENO, POLLOUT, 0};
 	char		line[512];
@@ -48,6 +48,6 @@ complain(const char *format,...)
 		n = (int) sizeof(line) - 2;
 	line[n++] = '\n';
 	if (poll(&log, 1, 0) == 1 && write(STDERR_FILENO, line, (size_t) n) < 0)
-		log.revents = 0;		/* there is nobody to tell */
+		log.revents = 0;		/* no other place to report it */
 	errno = error;
 }

@@ -1,17 +1,21 @@
 /*
  * main.c
- *	  jobq-helper: starts tools for jobq's exec worker, watches them, and leaves nothing behind.
+ *	  jobq-helper: starts tools for jobq's exec worker, watches them, and
+ *	  leaves no process and no file of theirs.
  *
- * The exec worker starts it by posix_spawn with one end of a socketpair as descriptor 3 (PROTOCOL.md)
- * and is the only one who talks to it.  It links nothing of the server and has one thread (the
- * parent-death signal belongs to a thread).  It lives as long as the socket is open: when the worker,
- * or the whole server, is gone, it kills every tool and leaves.
+ * The exec worker starts it by posix_spawn with one end of a socketpair as
+ * descriptor 3 (PROTOCOL.md). Only the exec worker sends frames to it.  It
+ * links nothing of the server and has one thread, since the parent-death
+ * signal belongs to a thread.  It lives as long as the socket is open: when
+ * the worker or the whole server is gone, it kills all tools and exits.
  *
- * Signals: all are blocked; SIGCHLD and SIGTERM are read from a signalfd (SIGTERM, which is also the
- * parent-death signal, means "the worker is gone").  It never forks with a lock held or memory
- * half-written: there is one thread and one loop.
+ * Signals: all are blocked.  SIGCHLD and SIGTERM are read from a signalfd.
+ * SIGTERM, which is also the parent-death signal, means that the worker is
+ * gone.  One thread with one loop: it never forks with a lock held or memory
+ * half-written.
  *
- * It exits 0 or 1 only: the postmaster takes anything else from an orphan of its own for a crash.
+ * It exits with 0 or 1 only: the postmaster takes any other exit code of an
+ * orphan for a crash.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +27,7 @@
 #define JOBQ_HELPER_VERSION "0.2.0"
 #endif
 
-/* What follows it in the argument; NULL: it is another one. */
+/* Returns the value of the option; NULL: the argument is another option. */
 static const char *
 value_of(const char *argument, const char *option)
 {
@@ -64,7 +68,7 @@ main(int argc, char **argv)
 	}
 	if (!parse_arguments(&helper, argc, argv, &parent_pid))
 	{
-		complain("usage: jobq-helper --parent-pid=PID [--cgroup=DIRECTORY], with a socket as descriptor 3");
+		log_line("usage: jobq-helper --parent-pid=PID [--cgroup=DIRECTORY], with a socket as descriptor 3");
 		return 1;
 	}
 	if (!setup_process(&helper, parent_pid))

@@ -1,14 +1,19 @@
 /*
  * orphans.c
- *	  The end of helpers whose worker is gone, and of what they have left, before there are tools of ours.
+ *	  Kills helpers that have lost their worker, and the leftovers of their
+ *	  tools, before this helper starts tools.
  *
- * A helper leaves when its socket closes, and its tools with it; but one that stands still, stopped or out of luck with the
- * scheduler, does not notice.  The server meanwhile has another worker, which starts the same jobs anew.  So a new helper
- * looks for such ones among those that have a directory in its own base (workdir.c), and kills those that do not leave; their
- * tools die with them (starter.c).  Then it kills what the tools of dead ones have left (cleaner.c), as far as it is known by
- * environment or directory; the rest and the directories are the cleaner's.
+ * A helper exits when its socket closes, and its tools with it.  But a stopped
+ * helper, or one that gets no processor time, does not notice.  Meanwhile the
+ * server has another worker, which starts the same jobs again.  So a new
+ * helper searches its base directory (workdir.c) for directories of such
+ * helpers, and kills those that do not exit; their tools die with them
+ * (starter.c). Then it kills leftovers of the tools of dead helpers
+ * (cleaner.c), as far as environment or directory identify them.  The cleaner
+ * handles the rest, and the directories.
  *
- * Who is one: a session's leader that is called jobq-helper, and whose parent is not the one that its command line names.
+ * An orphan is a session leader named jobq-helper with a parent other than the
+ * one in its command line.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -24,10 +29,13 @@
 
 #include "helper.h"
 
-#define LEAVES_MAX_US	UINT64_C(500000)	/* by itself */
-#define ORPHANS_MAX_US	UINT64_C(5000000)	/* all of them; one that KILL does not end is left */
+#define LEAVES_MAX_US	UINT64_C(500000)	/* time to exit by itself */
+#define ORPHANS_MAX_US	UINT64_C(5000000)	/* for all of them; one that KILL does not end is left */
 
-/* The beginning of a file of that process; it ends with a zero byte.  How long it is, 0: there is none. */
+/*
+ * Reads the beginning of a file of that process, with a zero byte at the end.
+ * Returns its length, 0: no file.
+ */
 static size_t
 read_of(pid_t pid, const char *file, char *buf, size_t size)
 {
@@ -45,7 +53,10 @@ read_of(pid_t pid, const char *file, char *buf, size_t size)
 	return n > 0 ? (size_t) n : 0;
 }
 
-/* Its command line is its name and --parent-pid=PID.  0: it is no helper. */
+/*
+ * Returns PID of its command line "jobq-helper --parent-pid=PID". 0: it is no
+ * helper.
+ */
 static pid_t
 named_parent(pid_t pid)
 {
@@ -62,7 +73,10 @@ named_parent(pid_t pid)
 	return atoi(named + sizeof(option) - 1);
 }
 
-/* The state of an orphan, 0: it is none, or has ended.  Starters and cleaners lead no session. */
+/*
+ * Returns the state of an orphan, 0: it is none, or has ended.  Starters and
+ * cleaners lead no session.
+ */
 static char
 orphan_state(pid_t pid)
 {
@@ -79,7 +93,7 @@ orphan_state(pid_t pid)
 	return session == pid && parent != worker && state != 'Z' && state != 'X' ? state : 0;
 }
 
-/* Is its helper there? */
+/* True if the helper of that directory lives. */
 static bool
 is_locked(const Helper *h, const char *run)
 {
@@ -91,7 +105,10 @@ is_locked(const Helper *h, const char *run)
 	return locked;
 }
 
-/* One that runs leaves by itself in a moment. */
+/*
+ * True if the orphan does not exit by itself.  A running one does so in a
+ * moment.
+ */
 static bool
 stays(const Helper *h, const char *run, pid_t pid)
 {
@@ -107,7 +124,10 @@ stays(const Helper *h, const char *run, pid_t pid)
 	return false;
 }
 
-/* The pidfd first, then the look: so that the signal reaches the process that was looked at. */
+/*
+ * Kills an orphan that does not exit.  Opens the pidfd before the check, so
+ * that the signal reaches the process that was checked.
+ */
 static void
 end_orphan(const Helper *h, const char *run, pid_t pid, uint64_t until)
 {
@@ -120,7 +140,7 @@ end_orphan(const Helper *h, const char *run, pid_t pid, uint64_t until)
 	{
 		uint64_t	now = now_us();
 
-		complain("the helper %d of a worker that is gone did not leave and has been killed", (int) pid);
+		log_line("helper %d, which has lost its worker, did not exit and was killed", (int) pid);
 		poll(&process, 1, now < until ? (int) ((until - now) / 1000) : 0);
 	}
 	close(process.fd);
@@ -140,7 +160,8 @@ end_orphans(const Helper *h)
 	{
 		int			pid;
 
-		if (strcmp(entry->d_name, h->run_name) == 0 || sscanf(entry->d_name, "run-%d-", &pid) != 1 || pid <= 1)
+		if (strcmp(entry->d_name, h->run_name) == 0 || sscanf(entry->d_name, "run-%d-", &pid) != 1 ||
+			pid <= 1)
 			continue;
 		if (is_locked(h, entry->d_name))
 			end_orphan(h, entry->d_name, pid, until);

@@ -1,7 +1,8 @@
 /*
  * output_capture.c
- *	  What is kept of a tool's streams, in bounded memory: the beginning of stdout (up to max_output),
- *	  the end of stderr, lines.  And the judgement about stdout when the tool has ended.
+ *	  Keeps a tool's output in bounded memory: the beginning of stdout (up to
+ *	  max_output), the end of stderr, lines.  Judges stdout when the tool has
+ *	  ended.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -75,7 +76,10 @@ ring_add(Ring *r, const char *data, size_t len)
 	}
 }
 
-/* When older bytes are gone, the rest of a character cut in two goes with them. */
+/*
+ * Copies the ring, oldest byte first.  When older bytes are gone, drops the
+ * rest of a split character too.
+ */
 size_t
 ring_read(const Ring *r, char *out)
 {
@@ -185,7 +189,9 @@ keep_message(FrameExit *result, const char *format, const char *what, unsigned l
 	return result->message.data != NULL;
 }
 
-/* Puts the (repaired) text of data into the result, max bytes of it at most. */
+/*
+ * Copies the (repaired) text of data into the result, max bytes of it at most.
+ */
 static bool
 keep_text(FrameExit *result, const char *data, size_t len, size_t max, bool *malformed, bool *nul)
 {
@@ -256,8 +262,8 @@ output_judge(const Capture *c, FrameOutputKind kind, FrameExit *result)
 	if (capture_is_over(c))
 	{
 		result->verdict = FRAME_OUT_TRUNCATED;
-		return keep_message(result, "%s is longer than the limit of %llu bytes (max_output)", c->name ? c->name : "stdout",
-							(unsigned long long) c->max) &&
+		return keep_message(result, "%s is longer than the limit of %llu bytes (max_output)",
+							c->name ? c->name : "stdout", (unsigned long long) c->max) &&
 			keep_bad(c, result);
 	}
 	return kind == FRAME_OUTPUT_JSON ? judge_json(c, result) : judge_text(c, result);
@@ -283,7 +289,10 @@ output_tail(const Ring *r, FrameExit *result)
 	return false;
 }
 
-/* The frame would be too long: keep as much as of an output over the limit. */
+/*
+ * Truncates the output of a frame that would be too long, as if it were over
+ * the limit.
+ */
 void
 output_cut(FrameExit *result)
 {

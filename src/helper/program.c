@@ -1,9 +1,9 @@
 /*
  * program.c
- *	  Looks up the program of a command.
+ *	  Finds the program of a command.
  *
- * A starter does that for each start.  The extension does it when a job type is defined, to warn of a program that is
- * not there; so nothing here needs the helper.
+ * A starter does this for each start.  The extension does it when a job type
+ * is defined, to warn of a missing program.  So nothing here needs the helper.
  */
 #include "program.h"
 
@@ -14,7 +14,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* EPERM: another user could have put it there. */
+/*
+ * Returns 0, or why the file can't be executed.  EPERM: another user can
+ * change it.
+ */
 static int
 check_program(const char *path)
 {
@@ -29,7 +32,10 @@ check_program(const char *path)
 	return check_trust(path, geteuid(), getegid());
 }
 
-/* Looks in each absolute directory of the list; EACCES or EPERM when only files were found that can't be run. */
+/*
+ * Searches each absolute directory of the list.  Returns EACCES or EPERM if
+ * only files were found that can't be run.
+ */
 static int
 search_program(const char *name, FrameText tool_path, char **path)
 {
@@ -62,7 +68,8 @@ search_program(const char *name, FrameText tool_path, char **path)
 int
 find_program(const char *name, FrameText tool_path, char **path)
 {
-	bool		plain = name[0] != '\0' && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+	bool		plain = name[0] != '\0' && !strchr(name, '/') && strcmp(name, ".") != 0 &&
+		strcmp(name, "..") != 0;
 	int			result = EINVAL;
 
 	*path = NULL;
@@ -84,7 +91,7 @@ program_error(int error, bool unnamed)
 	if (error == ENOEXEC)
 		return "it is no program and has no first line that names an interpreter";
 	if (error == EPERM)
-		return "somebody else than root and the user who runs it may change it, its interpreter,"
+		return "users other than root and the server's user may change it, its interpreter,"
 			" or a directory or link on the way to them";
 	if (error == EINVAL && unnamed)
 		return "a command is an absolute path, or a name without a slash";

@@ -1,6 +1,6 @@
 /*
  * progress.c
- *	  Lines that a tool writes to descriptor 3: one JSON object each, with a key that jobq knows.
+ *	  Parses lines of descriptor 3: one JSON object each, with a key of jobq's.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -8,7 +8,10 @@
 #include "helper.h"
 #include "json.h"
 
-/* True if it is a JSON number (at most JSON_MAX_NUMBER characters) from 0 to max. */
+/*
+ * True if value is a JSON number (at most JSON_MAX_NUMBER characters) from 0
+ * to max.
+ */
 static bool
 is_number_to(double max, const char *value, size_t len)
 {
@@ -35,7 +38,7 @@ line_has_id(const char *line, size_t len, const char *id)
 
 /*
  * True if the values of a reported failure have their types, which their first
- * characters tell; null counts as missing.  The worker reads intervals.
+ * characters show; null counts as missing.  The worker reads intervals.
  */
 static bool
 is_sound_error(const char *line, size_t len)
@@ -44,7 +47,8 @@ is_sound_error(const char *line, size_t len)
 	{
 		const char *key;
 		const char *first;
-	}			keys[] = {{"error", "\""}, {"code", "0123456789-\"n"}, {"retryable", "tfn"}, {"retry_after", "0123456789\"n"}, {"details", "{n"}};
+	}			keys[] = {{"error", "\""}, {"code", "0123456789-\"n"}, {"retryable", "tfn"},
+	{"retry_after", "0123456789\"n"}, {"details", "{n"}};
 	const char *value;
 	size_t		value_len;
 

@@ -1,10 +1,12 @@
 /*
  * setup.c
- *	  What the helper sheds and arms before it does anything else.
+ *	  Drops everything that the helper inherited, and arms its signals, before
+ *	  anything else.
  *
- * A child of a PostgreSQL process inherits open catalog files (before 16), ignored and blocked
- * signals, the server's environment, its process group (to which the postmaster sends signals) and its
- * protection from the OOM killer.  None of it may reach a tool, so all of it goes here, once.
+ * A child of a PostgreSQL process inherits open catalog files (before 16),
+ * ignored and blocked signals, the server's environment, its process group (to
+ * which the postmaster sends signals) and its protection from the OOM killer.
+ * None of it may reach a tool, so all of it is dropped here, once.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +30,7 @@ setup_descriptors(void)
 
 	if (fstat(FRAME_FD, &st) != 0 || !S_ISSOCK(st.st_mode))
 	{
-		complain("descriptor %d is not a socket", FRAME_FD);
+		log_line("descriptor %d is not a socket", FRAME_FD);
 		return false;
 	}
 	close_from(FRAME_FD + 1);
@@ -37,7 +39,7 @@ setup_descriptors(void)
 	null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	if (null < 0)
 	{
-		complain("could not open /dev/null: %s", strerror(errno));
+		log_line("could not open /dev/null: %s", strerror(errno));
 		return false;
 	}
 	dup2(null, STDIN_FILENO);
@@ -50,7 +52,10 @@ setup_descriptors(void)
 	return true;
 }
 
-/* Every disposition to its default (ignored ones survive exec), everything blocked. */
+/*
+ * Resets every signal (ignored ones survive exec), blocks all, and returns the
+ * signalfd.
+ */
 static int
 setup_signals(void)
 {
@@ -64,7 +69,10 @@ setup_signals(void)
 	act.sa_handler = SIG_DFL;
 	for (sig = 1; sig < NSIG; sig++)
 	{
-		/* the C library keeps two for itself, and posix_spawn hands them down ignored */
+		/*
+		 * the C library reserves two signals, and posix_spawn passes them on
+		 * ignored
+		 */
 		if (sigaction(sig, &act, NULL) != 0)
 			syscall(SYS_rt_sigaction, sig, &none, NULL, 8);
 	}
@@ -77,8 +85,10 @@ setup_signals(void)
 }
 
 /*
- * Undoes the server's protection.  Before PR_SET_DUMPABLE, which takes this file from us; it stays open
- * for launch.c, which has tools killed before us, unless we are as bad ourselves.
+ * Undoes the server's protection.  Runs before PR_SET_DUMPABLE, which makes
+ * this file root's.  The descriptor stays open for launch.c, so that the
+ * kernel kills tools before the helper, unless the helper's own score is as
+ * bad.
  */
 static void
 setup_oom_score(Helper *h)
@@ -97,10 +107,13 @@ setup_oom_score(Helper *h)
 		return;
 	strcpy(h->oom_score, "0");
 	if (pwrite(fd, "0", 1, 0) < 0)
-		complain("could not undo the OOM protection: %s", strerror(errno));
+		log_line("could not undo the OOM protection: %s", strerror(errno));
 }
 
-/* Ours and those of tools, which inherit it: they would hold payloads. */
+/*
+ * Disables core dumps of the helper and, by inheritance, of tools: they would
+ * contain payloads.
+ */
 static void
 disable_core_dumps(void)
 {
@@ -110,8 +123,9 @@ disable_core_dumps(void)
 }
 
 /*
- * Many tools at once need many descriptors; they themselves get what START says.  Where there are not
- * enough, fewer tools may run: a few must always be left, to see what a tool has left behind.
+ * Raises the descriptor limit for many tools at once; tools get the limit of
+ * START. With too few descriptors fewer tools may run: some must remain to
+ * find the leftovers of tools.
  */
 static void
 raise_nofile(Helper *h)
@@ -130,10 +144,13 @@ raise_nofile(Helper *h)
 	if (limit.rlim_cur < wanted - MAX_SPARES)
 		h->max_jobs = limit.rlim_cur > SPARE_FDS ? (int) ((limit.rlim_cur - SPARE_FDS) / JOB_FDS) : 0;
 	if (h->max_jobs < MAX_JOBS)
-		complain("descriptors suffice for %d tools at once only", h->max_jobs);
+		log_line("descriptors suffice for %d tools at once only", h->max_jobs);
 }
 
-/* The death signal last, then a look at who the parent is: it may have died before. */
+/*
+ * Arms the parent-death signal.  Returns false if the parent is gone: it may
+ * have died before.
+ */
 static bool
 arm_parent_death(long parent_pid)
 {
@@ -152,20 +169,20 @@ setup_process(Helper *h, long parent_pid)
 	h->signals = setup_signals();
 	if (h->signals < 0)
 	{
-		complain("could not make a signalfd: %s", strerror(errno));
+		log_line("could not make a signalfd: %s", strerror(errno));
 		return false;
 	}
-	setsid();					/* fails for a leader of a group: then it has its own already */
+	setsid();					/* fails for a group leader, which needs none */
 	umask(077);
 	if (chdir("/") != 0 || clearenv() != 0)
-		complain("could not leave the current directory");
+		log_line("could not leave the current directory");
 	setup_oom_score(h);
 	disable_core_dumps();
 	raise_nofile(h);
 	if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
 		prctl(PR_SET_DUMPABLE, 0) != 0)
 	{
-		complain("could not set up the process: %s", strerror(errno));
+		log_line("could not set up the process: %s", strerror(errno));
 		return false;
 	}
 	h->pid = getpid();
@@ -174,7 +191,7 @@ setup_process(Helper *h, long parent_pid)
 	tree_setup(h);
 	if (!arm_parent_death(parent_pid))
 	{
-		complain("the process that started it is gone");
+		log_line("the process that started it is gone");
 		return false;
 	}
 	return true;

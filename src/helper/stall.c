@@ -1,17 +1,17 @@
 /*
  * stall.c
- *	  Stops tools that give no sign of life for START.stall_us: no byte on stdout,
- *	  stderr or descriptor 3.
+ *	  Stops tools that are silent for START.stall_us: no byte on stdout, stderr
+ *	  or descriptor 3.
  *
- * A job of a stopped or frozen helper must not look silent, since it was mostly
- * stopped with it.  So its time has STALL_LOOKS looks at the clock: a look that
- * comes late by more than the next one is taken for a standstill, and the job
- * gets all of its time again.
+ * A job of a stopped or frozen helper must not look silent, since its tool was
+ * mostly stopped too.  So the time of a job is divided into STALL_LOOKS looks
+ * at the clock.  A look that is late by more than one interval shows a
+ * standstill, and the job gets all of its time again.
  */
 #include "helper.h"
 
 #define STALL_LOOKS 8
-#define STALL_LATE_US UINT64_C(100000)	/* a machine under load is no standstill */
+#define STALL_LATE_US UINT64_C(100000)	/* load on the machine is no standstill */
 
 static bool
 is_watched(const Job *job)
@@ -25,7 +25,7 @@ larger(uint64_t a, uint64_t b)
 	return a > b ? a : b;
 }
 
-/* Begins the time of a job that its tool has got now. */
+/* Begins the time of a job, when its tool has it. */
 void
 stall_begin(Job *job, uint64_t now)
 {
@@ -33,7 +33,7 @@ stall_begin(Job *job, uint64_t now)
 	job->look_at = after_us(now, job->stall / STALL_LOOKS);
 }
 
-/* Returns when stall_tick must be called, at the latest. */
+/* Returns when stall_tick() must be called next. */
 uint64_t
 stall_next_time(const Job *job)
 {

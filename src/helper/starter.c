@@ -1,18 +1,23 @@
 /*
  * starter.c
- *	  A starter: the process that looks up, clones and executes tools, in the order of launch.c.
+ *	  A starter: finds, clones and executes tools, by orders of launch.c.
  *
- * What a tool's path leads to may be a file system that does not answer, and who asks for it then stands still
- * in the kernel, not even KILL may help.  So that is left to a child of the helper.
+ * A tool's path may lead to a file system that does not answer.  A process
+ * that accesses it then blocks in the kernel, where KILL may fail.  So a child
+ * of the helper does it.
  *
- * The tool's process shares the starter's memory until it executes the tool, and the starter stands still as long
- * (as with vfork): copying the page tables of a process and then the pages it touches costs more than all the
- * rest of a start.  So it makes system calls only, on a stack of its own, and writes nothing but result->error:
- * a step that failed.  (Into a cgroup only clone3 leads, which the C library does not offer with a stack: there it
- * has a copy of the memory.)  All signals are blocked and none has a handler here, the child unblocks them last.
- * Nothing that belongs to memory may be changed on its behalf, PR_SET_DUMPABLE above all.
+ * The tool's process shares the starter's memory until exec, and the starter
+ * is suspended until then (as with vfork): copying page tables, and then the
+ * pages that are touched, costs more than the rest of a start.  So the tool's
+ * process makes only system calls, on its own stack, and writes only
+ * result->error: a step that failed.  (Only clone3 leads into a cgroup, and
+ * the C library does not offer it with a stack: there the process has a copy
+ * of the memory.) All signals are blocked and none has a handler here; the
+ * child unblocks them last.  It must change nothing that belongs to the
+ * memory, PR_SET_DUMPABLE above all.
  *
- * CLONE_PARENT makes the tool the helper's own child: the helper hears of its end, and its death ends it.
+ * CLONE_PARENT makes the tool the helper's own child: the helper is notified
+ * of its end, and the helper's death ends it.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -29,14 +34,14 @@
 #include "launch.h"
 
 #define CHILD_STACK 65536
-#define STARTER_FD	3			/* our end of the socket; what an order brings is above */
+#define STARTER_FD	3			/* the starter's end of the socket; an order's descriptors are above */
 
 typedef struct Plan
 {
 	char	   *path;
 	char	  **argv;
 	char	  **env;
-	int			fds[ORDER_FDS]; /* 0-3 become these */
+	int			fds[ORDER_FDS]; /* become 0-3 */
 	Order		order;
 	Launched   *result;
 } Plan;
@@ -63,7 +68,10 @@ names(const char *setting, const char *variable)
 	return strncmp(setting, variable, len) == 0 && setting[len] == '=';
 }
 
-/* The worker's list with our three at the end; they are one block of memory with the pointers. */
+/*
+ * Builds the environment: the worker's list, then the three variables of the
+ * helper.  They are one block of memory with the pointers.
+ */
 static char **
 make_env(const FrameList *list, const char *workdir)
 {
@@ -109,14 +117,18 @@ set_limits(const Plan *plan)
 	if (plan->order.memory_max && getrlimit(RLIMIT_AS, &own) == 0 && plan->order.memory_max < own.rlim_max &&
 		!set_limit(RLIMIT_AS, plan->order.memory_max, plan->order.memory_max))
 		return false;
-	/* XCPU, and KILL if it goes on */
-	if (plan->order.cpu_seconds && getrlimit(RLIMIT_CPU, &own) == 0 && plan->order.cpu_seconds < own.rlim_max &&
+	/* XCPU at the limit, KILL a second later */
+	if (plan->order.cpu_seconds && getrlimit(RLIMIT_CPU, &own) == 0 &&
+		plan->order.cpu_seconds < own.rlim_max &&
 		!set_limit(RLIMIT_CPU, plan->order.cpu_seconds, plan->order.cpu_seconds + 1))
 		return false;
 	return plan->order.tag == 0 || set_limit(RLIMIT_RTTIME, plan->order.tag, plan->order.tag);
 }
 
-/* They are all above 3, so none of them is overwritten before it has been copied. */
+/*
+ * Copies the descriptors to 0-3. All are above 3, so none is overwritten
+ * before its copy.
+ */
 static bool IN_CHILD
 place_descriptors(const Plan *plan)
 {
@@ -129,7 +141,10 @@ place_descriptors(const Plan *plan)
 	return true;
 }
 
-/* The death signal last, then a look at who the parent is: it may have died before. */
+/*
+ * Prepares the tool's process.  Arms the death signal last, then checks the
+ * parent: it may have died before.
+ */
 static bool IN_CHILD
 prepare_child(const Plan *plan)
 {
@@ -175,7 +190,10 @@ read_whole(int fd, char *to, size_t len)
 	return true;
 }
 
-/* The fixed part and the descriptors, which come with its first byte.  false: no more orders. */
+/*
+ * Receives the fixed part and the descriptors, which come with its first byte.
+ * false: no more orders.
+ */
 static bool
 receive(Order *order, int *fds)
 {
@@ -209,15 +227,15 @@ clone_child(Plan *plan)
 	pid_t		pid;
 
 	if (plan->fds[CGROUP_FD] < 0)
-		return clone(run_child, stack + CHILD_STACK, CLONE_VM | CLONE_VFORK | CLONE_PARENT | CLONE_PARENT_SETTID,
-					 plan, &plan->result->pid);
+		return clone(run_child, stack + CHILD_STACK,
+					 CLONE_VM | CLONE_VFORK | CLONE_PARENT | CLONE_PARENT_SETTID, plan, &plan->result->pid);
 	pid = cgroup_clone(plan->fds[CGROUP_FD], CLONE_VFORK | CLONE_PARENT, &plan->result->pid);
 	if (pid == 0)
 		run_child(plan);
 	return pid;
 }
 
-/* The tool runs, or it has been said why not.  texts are what follows the order. */
+/* Starts the tool, or sets the error in the result. texts follow the order. */
 static void
 start_tool(Plan *plan, const char *texts)
 {
@@ -267,7 +285,10 @@ follow_order(Launched *result)
 	return write(STARTER_FD, "", 1) == 1;
 }
 
-/* It has none of the helper's descriptors: a tool that hangs would keep its neighbours' pipes open. */
+/*
+ * Runs the starter.  It closes the helper's descriptors: a tool that hangs
+ * would keep pipes of other tools open.
+ */
 void
 run_starter(const Helper *h, int sock, Launched *result)
 {

@@ -1,14 +1,16 @@
 /*
  * supervisor.c
- *	  The poll loop: the worker's frames, the children's deaths, the tools' pipes, and time.
+ *	  The poll loop: frames from the worker, ended children, the tools' pipes,
+ *	  and time.
  *
- * One turn: wait; take what has come; let each job see the time; sweep for jobs that have ended; free
- * what is done.  Nothing in a turn blocks but starts, for a moment (job.c), and the next time that anything
- * must happen is computed anew each turn, so an idle helper sleeps for good.
+ * One turn: wait; handle all input; call job_tick() for each job; sweep the
+ * process trees of ended jobs; free them.  Only the wait for starts (job.c)
+ * blocks in a turn, for a moment.  Each turn computes when the next action is
+ * due, so an idle helper sleeps until input arrives.
  *
- * It ends when the worker has said SHUTDOWN and the last job is told, or when the worker is gone
- * (end of file, SIGTERM, which is our parent's death, or a frame that makes no sense): then all
- * tools are killed at once.
+ * The loop ends after SHUTDOWN, when the last EXIT is sent.  It also ends when
+ * the worker is gone: end of file, SIGTERM (the parent's death), or a
+ * malformed frame.  Then all tools are killed at once.
  */
 #include <errno.h>
 #include <signal.h>
@@ -25,7 +27,7 @@
 
 /* ---- the worker ---- */
 
-/* Nobody is there any more who could use a result. */
+/* Kills all tools: no worker is left that could use a result. */
 static void
 lose_worker(Helper *h, int status)
 {
@@ -51,7 +53,7 @@ flush(Helper *h)
 		return;
 	if (h->out.failed)
 	{
-		complain("out of memory");
+		log_line("out of memory");
 		lose_worker(h, 1);
 		return;
 	}
@@ -105,7 +107,7 @@ take_shutdown(Helper *h, const FrameShutdown *order)
 		job_stop(h, h->jobs[i], FRAME_STOP_SHUTDOWN, order->grace_us);
 }
 
-/* false: it makes no sense. */
+/* Returns false if the frame is not allowed here. */
 static bool
 take_frame(Helper *h, const Frame *frame)
 {
@@ -161,20 +163,23 @@ read_frames(Helper *h)
 	while ((status = frame_decoder_next(&h->in, &frame)) == FRAME_READY)
 		if (!take_frame(h, &frame))
 		{
-			complain("unexpected frame of type %d", frame.type);
+			log_line("unexpected frame of type %d", frame.type);
 			lose_worker(h, 1);
 			return;
 		}
 	if (status == FRAME_BAD)
 	{
-		complain("%s", h->in.error);
+		log_line("%s", h->in.error);
 		lose_worker(h, 1);
 	}
 }
 
 /* ---- children ---- */
 
-/* Looked at before it is reaped: until then its limits still tell whose it was. */
+/*
+ * Reaps one child.  Its owner is determined before: until then its limits
+ * still have the tag of its job.
+ */
 static void
 reap_one(Helper *h, pid_t pid)
 {
@@ -186,7 +191,7 @@ reap_one(Helper *h, pid_t pid)
 	for (i = 0; i < h->njobs; i++)
 	{
 		if (h->jobs[i]->state == JOB_STARTING && launch_pid(h->jobs[i]) == pid)
-			job_take_start(h, h->jobs[i], -1);	/* it has run, so the answer is on the way */
+			job_take_start(h, h->jobs[i], -1);	/* it has run, so the starter's answer is on the way */
 		if (h->jobs[i]->pid == pid)
 			break;
 	}
@@ -251,7 +256,10 @@ milliseconds_until(uint64_t time)
 	return (time - now) / 1000 >= 60000 ? 60000 : (int) ((time - now + 999) / 1000);
 }
 
-/* Waits, then handles what is there.  Jobs that START adds meanwhile come last and have no polls yet. */
+/*
+ * Waits, then handles all input.  Jobs that START adds meanwhile come last and
+ * have no polls yet.
+ */
 static void
 wait_and_take(Helper *h)
 {
@@ -276,7 +284,7 @@ wait_and_take(Helper *h)
 		reap_children(h);
 }
 
-/* Lets jobs see the time, and tells those that have ended. */
+/* Calls job_tick() for all jobs, and sends EXIT for those that have ended. */
 static void
 finish_jobs(Helper *h)
 {
@@ -306,7 +314,7 @@ forget_ended(Helper *h)
 	{
 		if (h->jobs[i]->state == JOB_ENDED)
 		{
-			h->untidy |= h->jobs[i]->pool != NULL;
+			h->pools_to_free |= h->jobs[i]->pool != NULL;
 			if (h->jobs[i]->pool)
 				warm_ended(h->jobs[i]);
 			job_free(h->jobs[i]);
@@ -317,7 +325,7 @@ forget_ended(Helper *h)
 	h->njobs = kept;
 }
 
-/* Those that are stuck are told already. */
+/* True if a job has no EXIT yet. A stuck job has one. */
 static bool
 has_jobs(const Helper *h)
 {
@@ -349,19 +357,19 @@ supervise(Helper *h)
 		if (h->waiting > 0)
 		{
 			warm_serve(h);
-			forget_ended(h);	/* whose start has failed meanwhile: told in this turn */
+			forget_ended(h);	/* jobs with a failed start: EXIT in this turn */
 		}
-		if (h->untidy)
-			warm_tidy(h);
-		if (h->starters_left)
-			launch_tidy(h);
+		if (h->pools_to_free)
+			warm_free_pools(h);
+		if (h->starters_abandoned)
+			launch_reap(h);
 		workdir_clean(h);
 		flush(h);
 	} while (!may_leave(h));
 	cgroup_close(h);
 	workdir_close(h);
 	warm_cancel_all(h);
-	warm_tidy(h);
+	warm_free_pools(h);
 	frame_decoder_free(&h->in);
 	frame_buf_free(&h->out);
 	return h->status;

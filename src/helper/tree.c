@@ -1,17 +1,20 @@
 /*
  * tree.c
- *	  Finding and killing everything that a tool has started.
+ *	  Finds and kills all processes that a tool has started.
  *
- * The helper is a child subreaper: whatever a tool starts is its descendant, and becomes its own child
- * when the process in between dies, also after setsid, a double fork, or a changed environment.  So the
- * living belong to the job whose main process they descend from, and an adopted child belongs to the
- * job whose tag it carries.  The tag is an unused resource limit: each tool gets its own value of
- * RLIMIT_RTTIME (CPU time of real-time scheduled processes, in microseconds; the values stand for
- * more than 100,000 years), which is inherited by fork and exec and can be read from outside.  A child
- * whose tag belongs to no job that runs has outlived its job and is killed at once.
+ * The helper is a child subreaper: all processes of a tool descend from it.  A
+ * process becomes the helper's own child when its parent dies, also after
+ * setsid, a double fork, or a changed environment.  Descendants of a job's
+ * main process belong to that job.  An adopted child belongs to the job with
+ * its tag.  The tag is an unused resource limit: each tool gets its own value
+ * of RLIMIT_RTTIME (CPU time of real-time scheduled processes, in
+ * microseconds; the values stand for more than 100,000 years). fork and exec
+ * inherit it, and other processes can read it.  A child with a tag of no
+ * running job has outlived its job and is killed at once.
  *
- * Signals go to processes that can't be replaced by strangers meanwhile: our own children that we have
- * not reaped, and what hangs on them at this moment.
+ * Signals go only to processes that no other process can replace meanwhile:
+ * children that the helper has not reaped, and their descendants at this
+ * moment.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -43,7 +46,7 @@ tree_setup(Helper *h)
 	h->tag_base = limit.rlim_max > TAG_TOP ? TAG_TOP : limit.rlim_max;
 	if (h->tag_base < TAG_FLOOR)
 	{
-		complain("RLIMIT_RTTIME is set: processes that leave their tool's session may outlive it");
+		log_line("RLIMIT_RTTIME is set: processes that leave their tool's session may outlive it");
 		h->tag_base = 0;
 	}
 }
@@ -56,7 +59,7 @@ tree_new_tag(Helper *h)
 
 /* ---- listing ---- */
 
-/* Adds the numbers in a file of /proc; a buffer may end within one. */
+/* Adds the numbers in a file of /proc. A buffer may end within a number. */
 static int
 add_listed(const char *path, pid_t *pids, int count, int max)
 {
@@ -84,7 +87,10 @@ add_listed(const char *path, pid_t *pids, int count, int max)
 	return count;
 }
 
-/* The children of each thread have a file of their own; we have one thread. */
+/*
+ * Adds the children of a process.  Each thread has its own file of children;
+ * the helper has one thread.
+ */
 static int
 add_children_by_file(pid_t parent, pid_t *pids, int count, int max)
 {
@@ -114,7 +120,10 @@ add_children_by_file(pid_t parent, pid_t *pids, int count, int max)
 	return count;
 }
 
-/* The parent's pid is the second field after the name, which may hold any bytes but ends at the last ')'. */
+/*
+ * Returns the parent of a process.  It is the second field after the name,
+ * which may have any bytes but ends at the last ')'.
+ */
 static pid_t
 parent_of(pid_t pid)
 {
@@ -165,7 +174,7 @@ add_children(pid_t parent, pid_t *pids, int count, int max)
 	return add_children_by_file(parent, pids, count, max);
 }
 
-/* Adds all that descends from root, nearest first. */
+/* Adds all descendants of root, nearest first. */
 int
 tree_descendants(pid_t root, pid_t *pids, int count, int max)
 {
@@ -177,11 +186,12 @@ tree_descendants(pid_t root, pid_t *pids, int count, int max)
 	return count;
 }
 
-/* ---- whose it is ---- */
+/* ---- owners ---- */
 
 /*
- * Whom an adopted child (a zombie too) belongs to; NULL: nobody who is still here.  Where a program has
- * lowered the limit that is our tag, its session may still tell.
+ * Returns the job that an adopted child (a zombie too) belongs to; NULL: none
+ * that still runs.  When a program has lowered the limit with the tag, its
+ * session may still identify the job.
  */
 Job *
 tree_owner(Helper *h, pid_t pid)
@@ -221,8 +231,9 @@ is_known_child(const Helper *h, pid_t pid)
 }
 
 /*
- * The kernel lists a tool as our child a moment before its starter's memory says its pid.  Until it has that, it
- * is in our session; nobody else is for long.
+ * True if the child may be a tool with a pid that is not yet known.  The
+ * kernel lists it as a child a moment before its starter's memory has the pid.
+ * Until then it is in the helper's session, like no other child for long.
  */
 static bool
 is_being_cloned(const Helper *h, pid_t pid)
@@ -232,7 +243,10 @@ is_being_cloned(const Helper *h, pid_t pid)
 
 /* ---- signalling ---- */
 
-/* To each of them that is not in this group (0: whatever its group), which has got it already. */
+/*
+ * Signals each process that is not in this group, which has the signal already
+ * (0: all).
+ */
 static void
 signal_listed(const pid_t *pids, int from, int count, int sig, pid_t group)
 {
@@ -243,7 +257,10 @@ signal_listed(const pid_t *pids, int from, int count, int sig, pid_t group)
 			kill(pids[i], sig);
 }
 
-/* The group is there as soon as the child has run so far; until then it is alone. */
+/*
+ * Signals the group of a child.  Until the child has called setsid, it is
+ * alone.
+ */
 static void
 signal_group(pid_t leader, int sig)
 {
@@ -252,8 +269,8 @@ signal_group(pid_t leader, int sig)
 }
 
 /*
- * To the main process's group, to all that descends from it, and to what of it we have adopted.
- * A stopped one takes TERM only when it is continued.
+ * Signals the main process's group, all its descendants, and the adopted
+ * processes of the job.  A stopped process takes TERM when it is continued.
  */
 void
 tree_signal(Helper *h, Job *job, int sig)
@@ -281,9 +298,10 @@ tree_signal(Helper *h, Job *job, int sig)
 }
 
 /*
- * One pass over the children we have adopted: kills those whose job has ended, with all that hangs on
- * them, and counts in job->alive what is there.  Our own list of children is exact (only we reap);
- * deeper ones may be missed in a pass, but then they come to us when their parent dies.
+ * Checks all adopted children once: kills those of ended jobs with their
+ * descendants, and counts them in job->alive.  The helper's own list of
+ * children is exact, since only the helper reaps them.  Deeper processes may
+ * be missed in a pass, but become children when their parent dies.
  */
 void
 tree_sweep(Helper *h)

@@ -1,13 +1,15 @@
 /*
  * trust.c
- *	  Could another user of the machine put a program of his in the place of this one?
+ *	  Checks that only root and the server's user can replace a program.
  *
- * What a path names is decided by every directory and every symbolic link on the way, so each is looked
- * at: it must belong to root or to the user who runs the tool, and be writable by nobody else.  A sticky
- * directory (/tmp) may be open: there nobody replaces what is somebody else's, and whose its entries
- * are is looked at next.  The groups of root and of the user himself may write.  The interpreter that a script's first line
- * names is part of it, and one that is not there or can't be read can't be judged.  When all of that holds, only root and the user himself can
- * change anything between this check and the exec.
+ * Every directory and every symbolic link of a path decides which file it
+ * names, so each is checked.  Each must belong to root or to the user that
+ * runs the tool, and no other user may write it.  A sticky directory (/tmp)
+ * may be open: there no user can replace the files of another, and the owner
+ * of the entry is checked next.  The groups of root and of the user may write.
+ * The interpreter in a script's first line is checked as well; without it, or
+ * when it can't be read, the program is refused.  When all of that holds, only
+ * root and the user can change anything between this check and the exec.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,8 +23,8 @@
 #include "program.h"
 
 #define MAX_LINKS		40		/* as the kernel */
-#define MAX_FIRST_LINE	256		/* of which the kernel reads as much */
-#define MAX_INTERPRETERS 5		/* of interpreters; the kernel goes no deeper */
+#define MAX_FIRST_LINE	256		/* the kernel reads as much */
+#define MAX_INTERPRETERS 5		/* the kernel goes no deeper */
 
 typedef struct Trusted
 {
@@ -49,7 +51,10 @@ inode_is_safe(const Trusted *t, const char *path, const struct stat *st)
 	return (st->st_mode & S_IWOTH) == 0;
 }
 
-/* Where the link leads, as seen from the directory it is in: the first dir_len bytes of path. */
+/*
+ * Checks the target of the link, relative to its directory: the first dir_len
+ * bytes of path.
+ */
 static bool
 link_is_safe(Trusted *t, const char *path, size_t dir_len)
 {
@@ -67,7 +72,10 @@ link_is_safe(Trusted *t, const char *path, size_t dir_len)
 	return path_is_safe(t, whole);
 }
 
-/* path is absolute; what is above it has been looked at. */
+/*
+ * Checks the last part of path.  path is absolute, and the directories above
+ * are checked.
+ */
 static bool
 step_is_safe(Trusted *t, const char *path, size_t dir_len)
 {
@@ -78,7 +86,7 @@ step_is_safe(Trusted *t, const char *path, size_t dir_len)
 	return !S_ISLNK(st.st_mode) || link_is_safe(t, path, dir_len);
 }
 
-/* From the root on, as the kernel goes. */
+/* Checks each part of path from the root on, like the kernel. */
 static bool
 path_is_safe(Trusted *t, const char *path)
 {
@@ -101,7 +109,10 @@ path_is_safe(Trusted *t, const char *path)
 	return true;
 }
 
-/* The path after "#!" in the file's first line, or an empty string; an errno when it can't be read. */
+/*
+ * Reads the path after "#!" in the file's first line, or an empty string.
+ * Returns an errno if it can't be read.
+ */
 static int
 read_interpreter(const char *path, char *interpreter)
 {
@@ -152,7 +163,7 @@ check_trust(const char *path, uid_t uid, gid_t gid)
 		if (error != 0 || interpreter[0] == '\0')
 			return error;
 		if (interpreter[0] != '/')
-			return ENOENT;		/* the kernel would take it from the tool's directory */
+			return ENOENT;		/* the kernel would search the tool's directory */
 		strcpy(program, interpreter);
 	}
 	return ELOOP;

@@ -1,7 +1,9 @@
 /*
  * utf8.c
- *	  Checking and repairing UTF-8.  Well-formed is table 3-7 of the Unicode standard, which is also
- *	  what pg_utf8_islegal accepts; a malformed part is a "maximal subpart", as browsers replace it.
+ *	  Checks and repairs UTF-8.
+ *
+ * Well-formed is table 3-7 of the Unicode standard, like pg_utf8_islegal.  A
+ * malformed part is a "maximal subpart", as browsers replace it.
  */
 #include "utf8.h"
 
@@ -10,8 +12,9 @@
 static const char replacement[] = "\xEF\xBF\xBD";
 
 /*
- * What the lead byte asks for: length, and the range of the second byte (it excludes overlong
- * forms, surrogates and what is beyond U+10FFFF).  0: no lead byte.
+ * Returns the length of the character with lead byte c, 0: no lead byte.  *low
+ * and *high: range of the second byte, which excludes overlong forms,
+ * surrogates, and values beyond U+10FFFF.
  */
 static int
 lead(unsigned char c, unsigned char *low, unsigned char *high)
@@ -41,7 +44,10 @@ lead(unsigned char c, unsigned char *low, unsigned char *high)
 	return 0;
 }
 
-/* How many bytes at s fit a character; *want is its full length (0: no lead byte). */
+/*
+ * Returns the number of bytes at s that fit a character.  *want: its full
+ * length (0: no lead byte).
+ */
 static int
 fitting(const char *s, size_t len, int *want)
 {
@@ -158,7 +164,10 @@ hex_escape(char *unit, const char *prefix, unsigned char byte)
 	return n;
 }
 
-/* Writes what stands for the first character (or malformed part) of in; *eaten: its bytes. */
+/*
+ * Writes the escape of the first character (or malformed part) of in.  *eaten:
+ * the bytes consumed.
+ */
 static int
 escape_unit(char *unit, const char *in, size_t len, int *eaten)
 {

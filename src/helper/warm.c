@@ -1,17 +1,20 @@
 /*
  * warm.c
- *	  Warm tools: processes that run one job after another, a line in and a line out for each.
+ *	  Warm tools: processes that run one job after another, each a line in and
+ *	  a line out.
  *
- * A Pool is a job type with its instances, which are Jobs that live on (helper.h), and the jobs that wait for
- * one.  An instance is started when a job finds none idle and there are fewer than START allows; it has one
- * job at a time.  It is replaced, that is, it leaves and the next job may start another,
+ * A Pool is a job type with its instances, which are Jobs that live on
+ * (helper.h), and its waiting jobs.  An instance is started when a job finds
+ * none idle and there are fewer than START allows.  It has one job at a time.
+ * It is replaced (it exits and the next job may start another)
  *
- *	 at once		when it writes what is no answer to its job, or writes unasked: killed
- *	 after a job	when it has served its number, holds too much memory, or was started under another
- *					configuration: its stdin ends, and after the grace it is killed
+ *	 at once		when a line answers no job, or comes without a job: killed
+ *	 after a job	when it has served its number of jobs, holds too much
+ *					memory, or has another configuration: its stdin is
+ *					closed, and after the grace it is killed
  *
- * A job's time limit or cancel ends its instance as it ends any tool (job.c).  All leave when their pool has
- * had no job for a while.
+ * A job's time limit or cancel ends its instance like any tool (job.c). All
+ * instances exit when their pool has had no job for a while.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +25,7 @@
 
 #include "helper.h"
 
-#define ENVELOPE 256			/* what an answer may be longer than its result */
+#define ENVELOPE 256			/* bytes of an answer beside its result */
 
 typedef struct Waiting
 {
@@ -30,7 +33,7 @@ typedef struct Waiting
 	uint64_t	number;
 	uint64_t	timeout_us;
 	char		id[FRAME_MAX_ID + 1];
-	size_t		len;			/* of line, its newline included */
+	size_t		len;			/* of line, with its newline */
 	char		line[];
 } Waiting;
 
@@ -38,9 +41,9 @@ struct Pool
 {
 	Pool	   *next;
 	uint64_t	id;
-	FrameBuf	config;			/* the START of its jobs without what is the job's own */
-	FrameStart	start;			/* the same; points into config */
-	int			instances;		/* that may get jobs */
+	FrameBuf	config;			/* the START of its jobs without fields of a single job */
+	FrameStart	start;			/* the same, decoded; points into config */
+	int			instances;		/* instances that may get jobs */
 	uint64_t	last_used;
 	Waiting    *first;
 	Waiting   **end;
@@ -68,8 +71,9 @@ find_pool(Helper *h, uint64_t id)
 }
 
 /*
- * It gets no more jobs: once it has none, its input ends, and it has the grace to leave by itself.
- * Called again when it has answered.
+ * Retires an instance: it gets no more jobs.  Once it has none, its input
+ * ends, and it has the grace to exit by itself.  Called again when it has
+ * answered.
  */
 static void
 retire(Job *job)
@@ -93,7 +97,10 @@ retire_all(Helper *h, const Pool *pool)
 			retire(h->jobs[i]);
 }
 
-/* What a START says for all jobs of the pool; where that has changed, the instances are of yesterday. */
+/*
+ * Sets the pool's configuration from a START. When it has changed, retires the
+ * instances.
+ */
 static bool
 configure(Helper *h, Pool *pool, const FrameStart *start)
 {
@@ -137,13 +144,13 @@ is_in_use(const Helper *h, const Pool *pool)
 	return pool->first != NULL;
 }
 
-/* Forgets pools that have neither instances nor jobs: a type may never come again. */
+/* Frees pools without instances and jobs: a type may never be used again. */
 void
-warm_tidy(Helper *h)
+warm_free_pools(Helper *h)
 {
 	Pool	  **link = &h->pools;
 
-	h->untidy = false;
+	h->pools_to_free = false;
 	while (*link)
 	{
 		Pool	   *pool = *link;
@@ -159,7 +166,7 @@ warm_tidy(Helper *h)
 	}
 }
 
-/* ---- jobs that wait ---- */
+/* ---- waiting jobs ---- */
 
 static bool
 add_waiting(Helper *h, Pool *pool, const FrameStart *start)
@@ -183,7 +190,7 @@ add_waiting(Helper *h, Pool *pool, const FrameStart *start)
 	return true;
 }
 
-/* The one at *link leaves the line. */
+/* Removes the waiting job at *link. */
 static void
 drop_waiting(Helper *h, Pool *pool, Waiting **link)
 {
@@ -244,7 +251,7 @@ warm_start(Helper *h, const FrameStart *start)
 	Pool	   *pool = find_pool(h, start->pool);
 
 	if (!pool || !configure(h, pool, start) || !add_waiting(h, pool, start))
-		h->out.failed = true;	/* out of memory: the loop leaves */
+		h->out.failed = true;	/* out of memory: the loop ends */
 }
 
 /* ---- instances ---- */
@@ -264,7 +271,10 @@ idle_instance(const Helper *h, const Pool *pool)
 	return NULL;
 }
 
-/* Of all pools together half of what may run; beyond, the one that has been idle longest makes room. */
+/*
+ * True if another instance may start: all pools together have at most half of
+ * max_jobs.  Beyond that, retires the instance that has been idle longest.
+ */
 static bool
 room_for_instance(Helper *h)
 {
@@ -290,9 +300,12 @@ room_for_instance(Helper *h)
 	return false;
 }
 
-/* It is out of step: whatever it does next would be taken for something else. */
+/*
+ * Kills an instance that is out of step: its further output would be taken for
+ * another answer.
+ */
 static void
-throw_away(Helper *h, Job *job)
+discard(Helper *h, Job *job)
 {
 	if (!job->leaving)
 		job->pool->instances--;
@@ -302,8 +315,8 @@ throw_away(Helper *h, Job *job)
 }
 
 /*
- * The first of the pool that waits gets it.  One that has left, or is about to, has not seen the job: then
- * another gets it.
+ * Assigns the first waiting job of the pool to an instance.  When the instance
+ * has exited or is about to, it has not read the job: then another gets it.
  */
 static void
 give(Helper *h, Job *job, uint64_t now)
@@ -334,11 +347,14 @@ give(Helper *h, Job *job, uint64_t now)
 	else
 	{
 		job->number = NO_JOB;
-		throw_away(h, job);
+		discard(h, job);
 	}
 }
 
-/* For the first that waits; false: none can be had now. */
+/*
+ * Starts an instance for the first waiting job.  Returns false if none can be
+ * started now.
+ */
 static bool
 start_instance(Helper *h, Pool *pool)
 {
@@ -351,8 +367,8 @@ start_instance(Helper *h, Pool *pool)
 	job = job_launch(h, &start, pool);
 	if (!job)
 	{
-		drop_waiting(h, pool, &pool->first);	/* told that it can't be started */
-		h->untidy = true;
+		drop_waiting(h, pool, &pool->first);	/* EXIT START_FAILED is queued */
+		h->pools_to_free = true;
 		return true;
 	}
 	pool->instances++;
@@ -386,7 +402,7 @@ warm_serve(Helper *h)
 
 /* ---- answers ---- */
 
-/* Resident memory of its main process. */
+/* Returns the resident memory of a process. */
 static uint64_t
 memory_of(pid_t pid)
 {
@@ -415,7 +431,7 @@ is_worn_out(const Job *job)
 		(start->warm_memory > 0 && memory_of(job->pid) > start->warm_memory);
 }
 
-/* The job is done with, well or not; the instance has none. */
+/* Sends EXIT for the job of an instance, which then has none. */
 static void
 answered(Helper *h, Job *job, FrameVerdict verdict, FrameText line, const char *why)
 {
@@ -463,10 +479,13 @@ refused(Helper *h, Job *job, FrameVerdict verdict, const char *line, size_t len,
 	else
 		h->out.failed = true;
 	output_free(&kept);
-	throw_away(h, job);
+	discard(h, job);
 }
 
-/* Ends the instance as a timeout does; what it has written goes where that of other tools is. */
+/*
+ * Stops the instance as at a timeout, and moves its answer to the output of an
+ * ordinary tool.
+ */
 static void
 stop_overlong(Helper *h, Job *job, const char *line, size_t len)
 {
@@ -488,10 +507,10 @@ answer_line(void *arg, const char *line, size_t len, bool overlong)
 	char	   *why = NULL;
 
 	if (job->stop != 0)
-		return;					/* too late: it ends because of that */
+		return;					/* too late: it ends for that reason */
 	if (job->number == NO_JOB)
 	{
-		throw_away(h, job);
+		discard(h, job);
 		return;
 	}
 	if (overlong)
@@ -518,7 +537,7 @@ warm_read(Helper *h, Job *job, const char *data, size_t len)
 
 	lines_add(&job->answers, data, len, answer_line, &arg);
 	if (job->number == NO_JOB && job->answers.len > 0)
-		throw_away(h, job);		/* it has begun a line that nobody has asked for */
+		discard(h, job);		/* it has begun a line without a job */
 	else if (job->number != NO_JOB && job->answers.overlong && job->stop == 0)
 		stop_overlong(h, job, job->answers.data, job->answers.len);
 }
@@ -545,7 +564,7 @@ void
 warm_tick(Helper *h, Job *job, uint64_t now)
 {
 	if (job->fd[FD_STDIN] < 0 && job->kill_at == NEVER && !job->killed)
-		throw_away(h, job);		/* it does not want to hear any more */
+		discard(h, job);		/* it has closed its input */
 	else if (now >= warm_next_time(job))
 		retire(job);
 }

@@ -2,16 +2,19 @@
  * workdir.c
  *	  Private directories of tools, and their removal.
  *
- *	 <base>/					given by the worker; ours, 0700; shared by the helpers of all databases
- *	 <base>/run-<pid>-<n>/		one helper's; it holds a lock on it, so that an unlocked one is a dead one's
- *	 <base>/run-.../<n>/		one tool's: its current directory, TMPDIR and HOME; or one for a tool to come
- *	 <base>/run-.../trash-<n>/	a finished tool's, to be removed
+ *	 <base>/					given by the worker, 0700, shared by the
+ *								helpers of all databases
+ *	 <base>/run-<pid>-<n>/		one helper's; locked while that helper lives
+ *	 <base>/run-.../<n>/		one tool's: its current directory, TMPDIR and
+ *								HOME; or one for a tool to come
+ *	 <base>/run-.../trash-<n>/	an ended tool's, to be removed
  *
- * A directory that a tool leaves empty, as most do, gets another name and is kept, open, for another tool:
- * removing one and making one takes longer than all the rest of a short tool's life (ext4: 0.4 to 1.4 ms; a
- * rename: 0.03 ms).  Any other is renamed and left to a child process, the cleaner (cleaner.c), so that
- * the loop does not stand still.  There is one cleaner at a time; the first also sweeps what dead helpers
- * left.
+ * Most tools leave their directory empty.  It then gets another name and stays
+ * open for another tool: removing and making a directory takes longer than all
+ * the rest of a short tool's life (ext4: 0.4 to 1.4 ms; a rename: 0.03 ms).
+ * Any other directory is renamed, and a child process removes it, the cleaner
+ * (cleaner.c), so that the loop does not wait.  One cleaner runs at a time;
+ * the first also removes the leftovers of dead helpers.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -35,23 +38,27 @@ open_base(Helper *h)
 
 	if (mkdir(h->base_path, 0700) != 0 && errno != EEXIST)
 	{
-		complain("could not make \"%s\": %s", h->base_path, strerror(errno));
+		log_line("could not make \"%s\": %s", h->base_path, strerror(errno));
 		return false;
 	}
 	h->base_fd = open(h->base_path, DIR_FLAGS);
 	if (h->base_fd < 0 || fstat(h->base_fd, &st) != 0)
 	{
-		complain("could not open \"%s\": %s", h->base_path, strerror(errno));
+		log_line("could not open \"%s\": %s", h->base_path, strerror(errno));
 		return false;
 	}
 	if (st.st_uid == geteuid() && (st.st_mode & 022) == 0)
 		return true;
-	complain("\"%s\" must belong to the server's user and be writable for nobody else", h->base_path);
+	log_line("\"%s\" must belong to the server's user, and only that user may write it", h->base_path);
 	errno = EACCES;
 	return false;
 }
 
-/* A sweeper may take a fresh one for a dead helper's, in the moment before it is locked: then another. */
+/*
+ * Makes and locks the helper's directory.  Before it is locked, the cleaner of
+ * another helper may take it for a dead helper's and remove it: then makes
+ * another.
+ */
 static bool
 make_run(Helper *h)
 {
@@ -78,11 +85,14 @@ make_run(Helper *h)
 		close(h->run_fd);
 		h->run_fd = -1;
 	}
-	complain("could not make a directory in \"%s\": %s", h->base_path, strerror(errno));
+	log_line("could not make a directory in \"%s\": %s", h->base_path, strerror(errno));
 	return false;
 }
 
-/* The path without links in it, as the kernel will show it for a tool's current directory. */
+/*
+ * Resolves links in the path, as the kernel shows it for a tool's current
+ * directory.
+ */
 static bool
 resolve_base(Helper *h)
 {
@@ -90,7 +100,7 @@ resolve_base(Helper *h)
 
 	if (!real || strlen(real) > PATH_MAX - 128)
 	{
-		complain("could not resolve \"%s\": %s", h->base_path, strerror(errno));
+		log_line("could not resolve \"%s\": %s", h->base_path, strerror(errno));
 		free(real);
 		return false;
 	}
@@ -112,17 +122,20 @@ open_again(Helper *h)
 	return open_base(h) && resolve_base(h) && make_run(h);
 }
 
-/* A second try: the last helper to leave removes the base directory, perhaps at this moment. */
+/*
+ * Opens the base directory.  Tries twice: the last helper to exit removes it,
+ * perhaps at this moment.
+ */
 bool
 workdir_open(Helper *h, FrameText base)
 {
 	if (base.len == 0 || base.data[0] != '/' || base.len > PATH_MAX - 128)
 	{
-		complain("the work directory must be an absolute path");
+		log_line("the work directory must be an absolute path");
 		return false;
 	}
 	h->base_path = strndup(base.data, base.len);
-	h->trash = true;			/* of dead helpers */
+	h->trash = true;			/* leftovers of dead helpers */
 	return h->base_path && (open_again(h) || open_again(h));
 }
 
@@ -133,7 +146,7 @@ numbered(char *room, size_t size, const char *prefix, uint64_t number)
 	return room;
 }
 
-/* One that somebody has removed meanwhile has no links. */
+/* Takes a spare directory. One that was removed meanwhile has no links. */
 static bool
 take_spare(Helper *h, Job *job)
 {
@@ -162,7 +175,10 @@ make_directory(Helper *h, Job *job)
 	return job->dir_fd >= 0;
 }
 
-/* Where ours is gone, because somebody has cleaned up, another is made for all jobs from now on. */
+/*
+ * Gets a directory for a job.  When the helper's own directory was removed,
+ * makes another one for all later jobs.
+ */
 bool
 workdir_make(Helper *h, Job *job)
 {
@@ -173,7 +189,10 @@ workdir_make(Helper *h, Job *job)
 	return false;
 }
 
-/* Nothing in it; a call may give fewer entries than there are, only none is the end. */
+/*
+ * True if the directory is empty.  A call may return fewer entries than there
+ * are; only zero is the end.
+ */
 static bool
 is_empty(int dir)
 {
@@ -191,8 +210,8 @@ is_empty(int dir)
 }
 
 /*
- * Still the one of that name, as private as it was, nothing in it, and it never had so many files that
- * it stays large.
+ * True if the directory still has its name and mode, is empty, and never had
+ * so many files that it stays large.
  */
 static bool
 is_as_new(const Helper *h, const Job *job)
@@ -205,7 +224,7 @@ is_as_new(const Helper *h, const Job *job)
 		named.st_ino == st.st_ino && named.st_dev == st.st_dev && is_empty(job->dir_fd);
 }
 
-/* Under another name: the tool knows this one. */
+/* Keeps the directory under another name, since the tool knows the old one. */
 static bool
 keep_spare(Helper *h, Job *job)
 {
@@ -240,7 +259,7 @@ workdir_drop(Helper *h, Job *job)
 	job->dir[0] = '\0';
 }
 
-/* ---- giving back ---- */
+/* ---- removing ---- */
 
 void
 workdir_clean(Helper *h)
@@ -254,7 +273,7 @@ workdir_clean(Helper *h)
 	if (pid == 0)
 		run_cleaner(h, !swept);
 	if (pid < 0)
-		return;					/* tried again when a job has ended */
+		return;					/* tried again after the next job */
 	swept = true;
 	h->childless = false;
 	h->cleaner = pid;
@@ -271,7 +290,7 @@ workdir_close(Helper *h)
 	while (h->spares > 0)
 		unlinkat(h->run_fd, numbered(name, sizeof(name), "", h->spare[--h->spares].number), AT_REMOVEDIR);
 	unlinkat(h->base_fd, h->run_name, AT_REMOVEDIR);
-	rmdir(h->base_path);		/* unless others are there; who comes now makes it again */
+	rmdir(h->base_path);		/* fails while others use it; a new helper makes it again */
 	close(h->run_fd);
 	close(h->base_fd);
 	h->run_fd = h->base_fd = -1;

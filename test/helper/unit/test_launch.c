@@ -75,7 +75,7 @@ begin_starter(Helper *h, bool ends)
 	told = &s->result->pid;
 	s->next = h->starters;
 	h->starters = s;
-	h->starters_left = true;
+	h->starters_abandoned = true;
 	return s;
 }
 
@@ -89,7 +89,7 @@ is_killed(Helper *h)
 	{
 		siginfo_t	info = {0};
 
-		launch_tidy(h);
+		launch_reap(h);
 		if (waitid(P_PID, (id_t) tool, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) != 0 || info.si_pid == tool)
 			return true;		/* also when it has been reaped */
 		usleep(1000);
@@ -104,10 +104,10 @@ is_forgotten(Helper *h)
 
 	for (i = 0; i < 60000 && h->starters; i++)
 	{
-		launch_tidy(h);
+		launch_reap(h);
 		usleep(1000);
 	}
-	return h->starters == NULL && !h->starters_left;
+	return h->starters == NULL && !h->starters_abandoned;
 }
 
 int
@@ -118,15 +118,15 @@ main(void)
 
 	memset(&h, 0, sizeof(h));
 	s = begin_starter(&h, true);
-	launch_tidy(&h);
-	CHECK(h.starters == s && h.starters_left, "one that is still there is kept");
+	launch_reap(&h);
+	CHECK(h.starters == s && h.starters_abandoned, "one that is still there is kept");
 	go_at_a_look = true;
-	launch_tidy(&h);
+	launch_reap(&h);
 	CHECK(is_killed(&h), "the last act of one that has ended is undone");
 	CHECK(is_forgotten(&h), "and it is forgotten");
 
 	s = begin_starter(&h, false);
-	launch_tidy(&h);
+	launch_reap(&h);
 	close(go);
 	while ((tool = *told) == 0)
 		usleep(1000);
