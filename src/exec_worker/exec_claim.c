@@ -33,7 +33,8 @@
 typedef struct Claim
 {
 	ExecJob    *job;
-	bool		start;			/* false: no tool starts, verdict is the report */
+	bool		start;			/* false: no tool starts, verdict is the
+								 * report */
 	Verdict		verdict;
 	bool		settled;
 	bool		failed;
@@ -285,9 +286,11 @@ claims_write(Claims *claims, Ledger *ledger)
 		if (ledger)
 			claim_one(claims, &claims->all[i]);
 		else
-			claims->all[i].verdict = VERDICT_NOT_MINE;	/* the extension was dropped */
+			/* the extension was dropped */
+			claims->all[i].verdict = VERDICT_NOT_MINE;
 		if (claims->all[i].start)
-			ForceSyncCommit();	/* for every synchronous_commit: a committed claim must survive a crash */
+			ForceSyncCommit();	/* for every synchronous_commit: a committed
+								 * claim must survive a crash */
 	}
 	claims->ledger = NULL;
 }

@@ -126,7 +126,8 @@ without_escapes(const char *data, int len)
 
 		if (!unicode_escape(text, &code) || code < 0x80)
 		{
-			if (text[0] == '\\' && text[1])	/* the escaped character may be a backslash */
+			/* the escaped character may be a backslash */
+			if (text[0] == '\\' && text[1])
 				out[to++] = *text++;
 			out[to++] = *text++;
 			continue;

@@ -41,7 +41,8 @@
 #define RETRY_MIN_MS	100
 #define RETRY_MAX_MS	30000
 #define HEALTHY_MS		60000	/* loss of an older helper resets the delay */
-#define LEAVE_MS		5000	/* a closed helper that still runs then is killed */
+#define LEAVE_MS		5000	/* a closed helper that still runs then is
+								 * killed */
 #define READS_A_TURN	64
 #define LOOK_MS			3000
 #define MAX_MISSES		10
@@ -62,7 +63,8 @@ static MonoTime look_at = 0;	/* 0: no jobs */
 static bool pinged = false;		/* no byte since the last PING */
 static int	misses = 0;
 static bool helper_killed = false;
-static bool replace_helper = false;	/* lost: the next one kills the leftovers of its tools */
+static bool replace_helper = false;	/* lost: the next one kills the
+									 * leftovers of its tools */
 
 /* Sets the text that health() shows. */
 static void
@@ -379,7 +381,8 @@ helper_receive(void (*got) (const Frame *frame))
 				return false;
 		}
 	}
-	SetLatch(MyLatch);			/* read more after the other work of the turn */
+	SetLatch(MyLatch);			/* read more after the other work of the
+								 * turn */
 	return true;
 }
 
@@ -407,7 +410,8 @@ note_miss(MonoTime now)
 	if (++misses < MAX_MISSES)
 		return true;
 	helper_kill(psprintf("it has not answered for %d s", MAX_MISSES * LOOK_MS / 1000));
-	look_at = now + LEAVE_MS * INT64CONST(1000);	/* its socket reaches end of file by then */
+	/* its socket reaches end of file by then */
+	look_at = now + LEAVE_MS * INT64CONST(1000);
 	return true;
 }
 

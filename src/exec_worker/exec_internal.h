@@ -63,7 +63,8 @@ typedef struct ExecJob
 	int64		kill_grace_us;
 	int64		stall_us;		/* 0: no limit on silence */
 	bool		warm;			/* runs in a warm instance */
-	uint32		tool_hash;		/* hash of the tool's definition at the start */
+	uint32		tool_hash;		/* hash of the tool's definition at the
+								 * start */
 	CancelKind	asked;			/* the cancel that was sent to the helper */
 	bool		has_reason;
 	char		reason[JOBQ_REASON_LEN];
@@ -90,7 +91,8 @@ typedef struct ExecJob
 #define EXEC_MAX_PROGRESS	8192
 
 extern MemoryContext ExecContext;	/* parent of the jobs' contexts */
-extern MemoryContext ExecTurnContext;	/* reset each turn; outlives transactions */
+extern MemoryContext ExecTurnContext;	/* reset each turn; outlives
+										 * transactions */
 extern JobqDb *exec_db;
 extern bool exec_stopping;		/* SHUTDOWN is sent: only EXIT frames count */
 
@@ -161,7 +163,8 @@ extern void helper_kill(const char *why);
  * handled.  Returns false if the helper was given up.
  */
 extern bool helper_watch(bool has_jobs);
-extern long helper_watch_in(void);	/* ms until the next call is due; -1: never */
+extern long helper_watch_in(void);	/* ms until the next call is due; -1:
+									 * never */
 /*
  * Starts another helper after a loss, also when no job needs one: it kills the
  * processes that the tools of the lost one left.
@@ -184,7 +187,8 @@ extern bool exec_has_assigned(void);
 extern Claims *claims_make(void);
 /* Takes the jobs in the slot.  Returns the number of claims. */
 extern int	claims_take(Claims *claims);
-extern void claims_write(Claims *claims, Ledger *ledger);	/* NULL: jobq.queue is gone */
+/* ledger NULL: jobq.queue is gone. */
+extern void claims_write(Claims *claims, Ledger *ledger);
 extern void claims_apply(Claims *claims);
 extern void claims_retry(Claims *claims, bool (*alone) (Claims *one));
 
@@ -219,7 +223,8 @@ extern void settlements_write(Settlements *settlements, Ledger *ledger);
 extern void settlements_apply(Settlements *settlements);
 extern void settlements_retry(Settlements *settlements, ErrorData *(*alone) (Settlements *one, bool final),
 							  bool final);
-extern MonoTime exec_settle_at(void);	/* time of the next due write; DT_NOEND: none */
+extern MonoTime exec_settle_at(void);	/* time of the next due write;
+										 * DT_NOEND: none */
 
 /* --- exec_outcome.c --- */
 extern void exec_judge(ExecJob *job, JobType *type, Outcome *outcome);

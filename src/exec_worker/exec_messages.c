@@ -187,5 +187,6 @@ exec_take_frames(void)
 	if (helper_socket() != PGINVALID_SOCKET && !helper_receive(got_frame))
 		exec_jobs_helper_lost();
 	if (any_ended)
-		slot_report();			/* before the settlements, so that the next jobs arrive meanwhile */
+		slot_report();			/* before the settlements, so that the next
+								 * jobs arrive meanwhile */
 }

@@ -34,9 +34,11 @@
 typedef enum SettleResult
 {
 	RESULT_SETTLED,
-	RESULT_NOT_MINE,			/* the row is gone, or another attempt has it */
+	RESULT_NOT_MINE,			/* the row is gone, or another attempt has
+								 * it */
 	RESULT_LATER,				/* locked, or no partition */
-	RESULT_EVENTS				/* the events are written, the tool still runs */
+	RESULT_EVENTS				/* the events are written, the tool still
+								 * runs */
 } SettleResult;
 
 typedef struct Settlement

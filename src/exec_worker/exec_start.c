@@ -77,7 +77,8 @@ typedef struct EnvBuild
 {
 	StringInfoData list;		/* NAME=value, each ended by a NUL */
 	uint32		count;
-	char	   *file;			/* contents of jobq.tool_env_file, read on first use */
+	char	   *file;			/* contents of jobq.tool_env_file, read on
+								 * first use */
 } EnvBuild;
 
 /*

@@ -26,7 +26,8 @@ typedef struct Turn
 {
 	Settlements *settlements;	/* NULL: none */
 	Claims	   *claims;			/* NULL: none */
-	bool		take;			/* takes jobs from the slot, after the settlements */
+	bool		take;			/* takes jobs from the slot, after the
+								 * settlements */
 	bool		final;			/* this process is exiting */
 } Turn;
 

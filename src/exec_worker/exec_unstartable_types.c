@@ -17,8 +17,10 @@
 
 #include "exec_worker/exec_internal.h"
 
-#define BLOCK_AGAIN_MS 1000		/* jobs started together fail together: they count once */
-#define QUIET_MS 180000			/* the dispatcher retries sooner if a job waits */
+#define BLOCK_AGAIN_MS 1000		/* jobs started together fail together: they
+								 * count once */
+#define QUIET_MS 180000			/* the dispatcher retries sooner if a job
+								 * waits */
 
 /* A type with a tool that does not start on this node. */
 typedef struct BrokenType
@@ -127,7 +129,8 @@ exec_type_broken(ExecJob *x, JobType *type, const char *why, const char *reporte
 
 	*first = false;
 	if (x->tool_hash != job_type_tool_hash(type))
-		return false;			/* the definition has changed meanwhile: try at once */
+		/* the definition has changed meanwhile: try at once */
+		return false;
 	*first = is_new_fault(entry, x, why, reported);
 	if (entry == NULL)
 		entry = add_broken(type->id);

@@ -21,7 +21,8 @@
 #include "exec_worker/exec_internal.h"
 #include "registry/options.h"
 
-#define MAX_RETRY_AFTER (INT64CONST(1000000000) * USECS_PER_SEC)	/* the helper's limit */
+/* the helper's limit */
+#define MAX_RETRY_AFTER (INT64CONST(1000000000) * USECS_PER_SEC)
 
 static bool
 member(Jsonb *answer, const char *key, JsonbValue *v)
@@ -144,7 +145,8 @@ exec_take_error(Outcome *o, FrameExit *end)
 		return true;
 	}
 	end->bad_lines++;
-	end->error.len = 0;			/* so that a retried settlement counts it once */
+	end->error.len = 0;			/* so that a retried settlement counts it
+								 * once */
 	return false;
 }
 

@@ -51,10 +51,13 @@
 #include "shared/wait_events.h"
 
 #define IDLE_MS			60000
-#define ALONE_MS		1000	/* without a dispatcher, the extension may be gone */
+#define ALONE_MS		1000	/* without a dispatcher, the extension may
+								 * be gone */
 #define LEAVE_GRACE_MS	500		/* for DDL, which waits for this process */
-#define KILL_SLACK_MS	2000	/* time after the grace for the helper's report */
-#define LEAVE_STEP_MS	100		/* a longer wait is a standstill of this process */
+#define KILL_SLACK_MS	2000	/* time after the grace for the helper's
+								 * report */
+#define LEAVE_STEP_MS	100		/* a longer wait is a standstill of this
+								 * process */
 
 MemoryContext ExecContext;
 MemoryContext ExecTurnContext;
@@ -321,7 +324,8 @@ wait_for_event(void)
 	}
 	rc = WaitLatchOrSocket(MyLatch, events, helper_socket(), timeout, jobq_wait(WAIT_EXEC_WORKER));
 	ResetLatch(MyLatch);
-	QueryCancelPending = false; /* pg_cancel_backend has no statement to cancel; cancel_job cancels tools */
+	QueryCancelPending = false; /* pg_cancel_backend has no statement to
+								 * cancel; cancel_job cancels tools */
 	CHECK_FOR_INTERRUPTS();
 	if (idle)
 		pgstat_report_activity(STATE_RUNNING, "jobq: running tools");

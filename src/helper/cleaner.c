@@ -161,7 +161,8 @@ remove_matching(int parent, const char *prefix)
 			continue;
 		log_line("could not remove work directory \"%s\"", entry->d_name);
 		snprintf(stuck, sizeof(stuck), "stuck-%s", entry->d_name);
-		renameat(parent, entry->d_name, parent, stuck); /* removed with this helper's leftovers */
+		/* removed with this helper's leftovers */
+		renameat(parent, entry->d_name, parent, stuck);
 	}
 	closedir(list);
 }

@@ -15,7 +15,8 @@
 #include <sys/socket.h>
 
 #define RECV_STEP	(64 * 1024)
-#define KEEP_SPACE	(1024 * 1024)	/* an empty buffer larger than this is freed */
+#define KEEP_SPACE	(1024 * 1024)	/* an empty buffer larger than this is
+									 * freed */
 
 typedef struct Codec
 {

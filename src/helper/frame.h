@@ -22,7 +22,8 @@
 								 * OUTPUT_LIMIT, STALLED, FrameExit.error,
 								 * FrameStart.stall_us */
 #define FRAME_FD			3	/* the helper's end of the socketpair */
-#define FRAME_HEADER		6	/* u32 length of the rest, u8 version, u8 type */
+#define FRAME_HEADER		6	/* u32 length of the rest, u8 version, u8
+								 * type */
 #define FRAME_MAX_DEFAULT	(4 * 1024 * 1024 + 256 * 1024)
 #define FRAME_MAX_LIMIT		(512 * 1024 * 1024)
 #define FRAME_MAX_LINE		(64 * 1024) /* of an event's text */
@@ -68,7 +69,8 @@ typedef struct FrameHello
 	uint32_t	max_frame;		/* longest frame of either side from now on */
 	uint32_t	max_jobs;		/* helper: maximal number of jobs; worker: 0 */
 	uint32_t	pid;
-	FrameText	workdir;		/* worker: absolute parent of work directories; helper: empty */
+	FrameText	workdir;		/* worker: absolute parent of work
+								 * directories; helper: empty */
 } FrameHello;
 
 typedef enum FrameOutputKind
@@ -80,28 +82,36 @@ typedef enum FrameOutputKind
 
 typedef struct FrameStart
 {
-	uint64_t	job;			/* chosen by the worker, unique among those that run */
+	uint64_t	job;			/* chosen by the worker, unique among those
+								 * that run */
 	FrameList	argv;			/* at least one */
-	FrameList	env;			/* complete, except JOBQ_WORKDIR, TMPDIR and HOME, which the helper sets */
+	FrameList	env;			/* complete, except JOBQ_WORKDIR, TMPDIR and
+								 * HOME, which the helper sets */
 	FrameText	tool_path;		/* searched for an argv[0] without a slash */
 	FrameText	stdin_data;
 	uint64_t	timeout_us;		/* 0: none */
 	uint64_t	kill_grace_us;
 	uint64_t	memory_max;		/* bytes, 0: no limit */
 	uint32_t	max_output;		/* bytes of stdout */
-	uint32_t	stderr_tail;	/* bytes of stderr to keep: FRAME_STDERR_TAIL */
+	uint32_t	stderr_tail;	/* bytes of stderr to keep:
+								 * FRAME_STDERR_TAIL */
 	uint32_t	nofile;			/* 0: the helper's own */
-	uint32_t	log_lines;		/* lines of stderr also sent as events; 0: none */
+	uint32_t	log_lines;		/* lines of stderr also sent as events; 0:
+								 * none */
 	uint32_t	cpu_seconds;	/* of each process, 0: no limit */
 	uint8_t		output;			/* FrameOutputKind */
 
 	/* warm: an instance runs one job after another */
-	uint32_t	warm;			/* maximal number of instances, 0: a process for this job alone */
+	uint32_t	warm;			/* maximal number of instances, 0: a process
+								 * for this job alone */
 	uint32_t	warm_max_jobs;	/* of one instance, 0: no limit */
-	uint64_t	warm_memory;	/* bytes that an instance may keep between jobs, 0: no limit */
+	uint64_t	warm_memory;	/* bytes that an instance may keep between
+								 * jobs, 0: no limit */
 	uint64_t	warm_idle_us;	/* idle instances exit after this time */
-	uint64_t	pool;			/* identifies the instances; all else above is equal for all its jobs */
-	FrameText	id;				/* of the job, for the answer; stdin_data is the line to read */
+	uint64_t	pool;			/* identifies the instances; all else above
+								 * is equal for all its jobs */
+	FrameText	id;				/* of the job, for the answer; stdin_data is
+								 * the line to read */
 	uint64_t	stall_us;		/* maximal silence, 0: no limit */
 } FrameStart;
 
@@ -134,10 +144,12 @@ typedef struct FrameStarted
 
 typedef enum FrameEventKind
 {
-	FRAME_EVENT_PROGRESS = 1,	/* text: the line of fd 3, a JSON object with that key */
+	FRAME_EVENT_PROGRESS = 1,	/* text: the line of fd 3, a JSON object
+								 * with that key */
 	FRAME_EVENT_LOG,
 	FRAME_EVENT_ARTIFACT,
-	FRAME_EVENT_STDERR			/* text: one line of stderr, escaped as in stderr_tail */
+	FRAME_EVENT_STDERR			/* text: one line of stderr, escaped as in
+								 * stderr_tail */
 } FrameEventKind;
 
 typedef struct FrameEvent
@@ -151,12 +163,16 @@ typedef enum FrameExitKind
 {
 	FRAME_EXITED = 1,			/* value: exit code */
 	FRAME_SIGNALLED,			/* value: signal */
-	FRAME_START_FAILED,			/* value: errno; message: the failed step. A fault of the node */
-	FRAME_TIMEOUT,				/* stopped by the helper; value: exit code, or 128 + signal */
+	FRAME_START_FAILED,			/* value: errno; message: the failed step.
+								 * A fault of the node */
+	FRAME_TIMEOUT,				/* stopped by the helper; value: exit code,
+								 * or 128 + signal */
 	FRAME_CANCELLED,
 	FRAME_SHUTDOWN_KILL,
-	FRAME_ANSWERED,				/* warm: output is the line, when verdict says OK */
-	FRAME_OUTPUT_LIMIT,			/* stdout, or the answer, went over max_output; value: 0 */
+	FRAME_ANSWERED,				/* warm: output is the line, when verdict
+								 * says OK */
+	FRAME_OUTPUT_LIMIT,			/* stdout, or the answer, went over
+								 * max_output; value: 0 */
 	FRAME_STALLED				/* silent for stall_us; value as of TIMEOUT */
 } FrameExitKind;
 
@@ -171,12 +187,14 @@ typedef enum FrameLimit
 
 typedef enum FrameVerdict
 {
-	FRAME_OUT_OK,				/* json: one valid value; text: valid; none: not checked */
+	FRAME_OUT_OK,				/* json: one valid value; text: valid; none:
+								 * not checked */
 	FRAME_OUT_EMPTY,			/* json: white space only */
 	FRAME_OUT_BAD_JSON,
 	FRAME_OUT_NOT_UTF8,			/* text: output has U+FFFD for invalid bytes */
 	FRAME_OUT_NUL,				/* text: output has the text without them */
-	FRAME_OUT_TRUNCATED,		/* over max_output, raw or as jsonb prints it */
+	FRAME_OUT_TRUNCATED,		/* over max_output, raw or as jsonb prints
+								 * it */
 	FRAME_OUT_TOO_DEEP,
 	FRAME_OUT_NO_ANSWER			/* warm: JSON, but no answer to this job */
 } FrameVerdict;
@@ -185,7 +203,8 @@ typedef struct FrameExit
 {
 	uint64_t	job;
 	uint64_t	duration_us;
-	uint64_t	utime_us;		/* of the main process and children that it waited for */
+	uint64_t	utime_us;		/* of the main process and children that it
+								 * waited for */
 	uint64_t	stime_us;
 	uint64_t	maxrss_kb;
 	uint64_t	stdout_bytes;	/* bytes written, kept or not */
@@ -196,9 +215,12 @@ typedef struct FrameExit
 	uint8_t		kind;			/* FrameExitKind */
 	uint8_t		verdict;		/* FrameVerdict */
 	uint8_t		limit;			/* FrameLimit */
-	FrameText	output;			/* valid UTF-8 without NUL; refused: its first FRAME_BAD_OUTPUT bytes */
-	FrameText	stderr_tail;	/* valid UTF-8, control characters except tab and newline escaped */
-	FrameText	message;		/* reason of a failed start or refused output; else empty */
+	FrameText	output;			/* valid UTF-8 without NUL; refused: its
+								 * first FRAME_BAD_OUTPUT bytes */
+	FrameText	stderr_tail;	/* valid UTF-8, control characters except
+								 * tab and newline escaped */
+	FrameText	message;		/* reason of a failed start or refused
+								 * output; else empty */
 	FrameText	error;			/* the last error line of fd 3; empty: none */
 } FrameExit;
 

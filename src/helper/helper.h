@@ -56,30 +56,36 @@
 #include "program.h"
 
 #define MAX_JOBS		256
-#define MAX_LISTED		4096	/* processes looked at in one pass over a tree */
+#define MAX_LISTED		4096	/* processes looked at in one pass over a
+								 * tree */
 #define JOB_PIPES		4
 #define JOB_POLLS		5		/* its pipes, and the socket of its starter */
 #define JOB_FDS			5		/* with its work directory */
 #define SPARE_FDS		48		/* the helper's, and those of a start */
 #define IO_STEP			65536	/* bytes of one read */
 #define MAX_STDERR_LINE 8192	/* in an event */
-#define EVENTS_HIGH		(1024 * 1024)	/* queued bytes that block reads of descriptor 3 */
-#define QUEUE_HIGH		(16 * 1024 * 1024)	/* queued bytes that block reads of frames */
+#define EVENTS_HIGH		(1024 * 1024)	/* queued bytes that block reads of
+										 * descriptor 3 */
+#define QUEUE_HIGH		(16 * 1024 * 1024)	/* queued bytes that block reads
+											 * of frames */
 #define MAX_GRACE_US	UINT64_C(86400000000)
 #define DRAIN_QUIET_US	UINT64_C(250000)
 #define DRAIN_MAX_US	UINT64_C(2000000)
 #define SWEEP_MAX_US	UINT64_C(5000000)
 #define START_MAX_US	UINT64_C(60000000)
-#define STARTS_AT_ONCE	4		/* a starter may wait for the CPU of its tool */
+#define STARTS_AT_ONCE	4		/* a starter may wait for the CPU of its
+								 * tool */
 #define START_WAIT_MS	50		/* a longer start does not count among them */
-#define START_HANGS_US	UINT64_C(2000000)	/* a start to be stopped is given up then */
+#define START_HANGS_US	UINT64_C(2000000)	/* a start to be stopped is
+											 * given up then */
 #define SWEEP_AGAIN_US	UINT64_C(20000)
 #define MAX_SPARES		64		/* empty work directories for reuse */
 #define FEW_SPARES		4		/* of SPARE_FDS, when descriptors are few */
 #define LEAVE_MAX_US	UINT64_C(4000000)
 #define NEVER			UINT64_MAX
 #define NO_JOB			UINT64_MAX
-#define NOTE_ERROR		100		/* kind of a line of descriptor 3, beside FrameEventKind: kept for EXIT */
+#define NOTE_ERROR		100		/* kind of a line of descriptor 3, beside
+								 * FrameEventKind: kept for EXIT */
 #define MAX_RETRY_AFTER 1e9		/* seconds */
 #define DIR_FLAGS		(O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
@@ -114,7 +120,8 @@ typedef struct Ring
 {
 	char	   *data;			/* allocated with the first byte */
 	size_t		size;
-	uint64_t	total;			/* bytes ever written; total % size is the next position */
+	uint64_t	total;			/* bytes ever written; total % size is the
+								 * next position */
 } Ring;
 
 /* The first bytes of a stream. */
@@ -169,9 +176,12 @@ typedef struct Job
 	uint64_t	number;			/* NO_JOB: an instance without a job */
 	JobState	state;
 	pid_t		pid;			/* main process; 0 once it is reaped */
-	pid_t		session;		/* pid of the main process, also when it is gone */
-	rlim_t		tag;			/* tree.c; 0: none, the session identifies it */
-	char		dir[32];		/* name of the work directory, "" when it is gone */
+	pid_t		session;		/* pid of the main process, also when it is
+								 * gone */
+	rlim_t		tag;			/* tree.c; 0: none, the session identifies
+								 * it */
+	char		dir[32];		/* name of the work directory, "" when it is
+								 * gone */
 	int			dir_fd;			/* -1: closed */
 	char	   *name;			/* argv[0], for messages */
 	Starter    *starter;		/* JOB_STARTING: its starter */
@@ -238,13 +248,15 @@ typedef struct Helper
 	bool		starters_abandoned;	/* some of them are abandoned */
 	Pool	   *pools;
 	int			waiting;		/* jobs waiting for a warm instance */
-	bool		pools_to_free;			/* warm_free_pools() may find unused pools */
+	bool		pools_to_free;	/* warm_free_pools() may find unused pools */
 	int			base_fd;		/* directory of all helpers' directories */
 	int			run_fd;			/* ours below it */
 	char	   *base_path;
 	char		run_name[64];
-	const char *cgroup_named;	/* jobq.tool_cgroup; NULL: a delegated cgroup */
-	int			cgroup_base_fd; /* parent of helpers' cgroups, -1: tools have none */
+	const char *cgroup_named;	/* jobq.tool_cgroup; NULL: a delegated
+								 * cgroup */
+	int			cgroup_base_fd; /* parent of helpers' cgroups, -1: tools
+								 * have none */
 	int			cgroup_fd;		/* ours below it */
 	char		cgroup_name[NAME_MAX + 1];
 	bool		cgroup_memory;	/* the memory controller is on */
@@ -261,7 +273,8 @@ typedef struct Helper
 		int			fd;
 	}			spare[MAX_SPARES];
 	bool		childless;		/* no children, as of the last waitid */
-	int			oom_fd;			/* the helper's oom_score_adj, -1: unchanged for tools */
+	int			oom_fd;			/* the helper's oom_score_adj, -1: unchanged
+								 * for tools */
 	char		oom_score[16];	/* its value */
 	uint64_t	tag_count;
 	rlim_t		tag_base;		/* 0: no tags */
@@ -337,13 +350,17 @@ typedef struct LaunchResult
  */
 extern bool launch_answer(Helper *h, Job *job, int wait_ms, LaunchResult *result);
 extern void launch_give_up(Helper *h, Job *job);	/* abandons the starter */
-extern int	launch_fd(const Job *job);	/* readable when it has answered, -1: no starter */
-extern pid_t launch_pid(const Job *job);	/* of a tool that is starting, 0: none */
-extern bool launch_knows(const Helper *h, pid_t pid);	/* a starter, or a tool that is starting */
+extern int	launch_fd(const Job *job);	/* readable when it has answered,
+										 * -1: no starter */
+extern pid_t launch_pid(const Job *job);	/* of a tool that is starting,
+											 * 0: none */
+/* True for a starter, and for a tool that is starting. */
+extern bool launch_knows(const Helper *h, pid_t pid);
 extern void launch_reap(Helper *h);
 
 /* tree.c */
-extern bool tree_use_scan;		/* no children files in /proc: read every process */
+extern bool tree_use_scan;		/* no children files in /proc: read every
+								 * process */
 extern void tree_setup(Helper *h);
 extern int	tree_descendants(pid_t root, pid_t *pids, int count, int max);
 extern rlim_t tree_new_tag(Helper *h);
@@ -355,7 +372,11 @@ extern void tree_sweep(Helper *h);
 extern void capture_add(Capture *c, const char *data, size_t len);
 extern bool capture_is_over(const Capture *c);
 extern void ring_add(Ring *r, const char *data, size_t len);
-extern size_t ring_read(const Ring *r, char *out);	/* out: size bytes; oldest first */
+/*
+ * Copies the bytes, oldest first, to out, which has room for r->size.  Returns
+ * their number.
+ */
+extern size_t ring_read(const Ring *r, char *out);
 extern void lines_add(Lines *l, const char *data, size_t len, LineHandler handler, void *arg);
 extern void lines_end(Lines *l, LineHandler handler, void *arg);
 
@@ -382,7 +403,8 @@ extern void stall_tick(Helper *h, Job *job, uint64_t now);
 /* warm.c */
 extern void warm_start(Helper *h, const FrameStart *start);
 extern bool warm_is_waiting(const Helper *h, uint64_t number);
-extern bool warm_cancel(Helper *h, uint64_t number);	/* false: it does not wait */
+/* Returns false if the job does not wait. */
+extern bool warm_cancel(Helper *h, uint64_t number);
 extern void warm_cancel_all(Helper *h);
 extern void warm_serve(Helper *h);	/* assigns waiting jobs to instances */
 extern void warm_read(Helper *h, Job *job, const char *data, size_t len);
@@ -410,7 +432,8 @@ extern bool progress_kind(const char *line, size_t len, uint8_t *kind);
 extern bool workdir_open(Helper *h, FrameText base);
 extern bool workdir_make(Helper *h, Job *job);	/* false: errno */
 extern void workdir_drop(Helper *h, Job *job);
-extern void workdir_clean(Helper *h);	/* starts a cleaner if directories wait for it */
+extern void workdir_clean(Helper *h);	/* starts a cleaner if directories
+										 * wait for it */
 extern void workdir_close(Helper *h);
 
 /* cgroup.c */
@@ -419,15 +442,18 @@ extern void cgroup_close(Helper *h);
 extern int	cgroup_make(Helper *h, Job *job);	/* its descriptor; -1: errno */
 extern pid_t cgroup_clone(int cgroup, uint64_t flags, volatile pid_t *pid);
 extern void cgroup_kill(const Helper *h, const Job *job);
-extern bool cgroup_drop(Helper *h, Job *job);	/* false: a process is left in it */
+extern bool cgroup_drop(Helper *h, Job *job);	/* false: a process is left
+												 * in it */
 extern void cgroup_sweep(const Helper *h);
 
 /* orphans.c */
 extern void end_orphans(const Helper *h);
 
 /* cleaner.c */
-extern void kill_leftovers(const Helper *h, const char *run);	/* of the tools of that dead helper */
-extern void run_cleaner(Helper *h, bool first) __attribute__((noreturn));	/* in the child */
+/* Kills the leftovers of the tools of that dead helper. */
+extern void kill_leftovers(const Helper *h, const char *run);
+/* Runs in the cleaner. */
+extern void run_cleaner(Helper *h, bool first) __attribute__((noreturn));
 extern bool remove_tree(int parent, const char *name);
 
 #endif

@@ -248,7 +248,8 @@ job_launch(Helper *h, const FrameStart *start, Pool *pool)
 		return NULL;
 	}
 	h->jobs[h->njobs++] = job;
-	if (h->njobs == 1 && !pool) /* no other job: handle its answer and send STARTED in one turn */
+	/* no other job: handle its answer and send STARTED in one turn */
+	if (h->njobs == 1 && !pool)
 		job_take_start(h, job, START_WAIT_MS);
 	return job;
 }
@@ -293,7 +294,8 @@ set_kind(const Job *job, FrameExit *result)
 		return;
 	result->kind = stopped[stop];
 	if (stop == FRAME_STOP_OUTPUT)
-		result->value = 0;		/* whether it ended before TERM came is unknown */
+		/* whether it ended before TERM came is unknown */
+		result->value = 0;
 	else if (signalled)
 		result->value += 128;
 }

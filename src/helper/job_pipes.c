@@ -186,7 +186,8 @@ job_polls(Helper *h, Job *job, struct pollfd *polls)
 
 	for (i = 0; i < JOB_PIPES; i++)
 	{
-		polls[i].fd = job->state == JOB_STARTING ? -1 : job->fd[i];	/* no event is sent before STARTED */
+		/* no event is sent before STARTED */
+		polls[i].fd = job->state == JOB_STARTING ? -1 : job->fd[i];
 		polls[i].events = i == FD_STDIN ? POLLOUT : POLLIN;
 		polls[i].revents = 0;
 	}

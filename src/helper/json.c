@@ -17,7 +17,8 @@ typedef struct Scan
 	const char *end;
 	size_t		extra;			/* bytes that numbers gain when written out */
 	int			depth;
-	uint64_t	objects;		/* bit per open level: 1 for an object, 0 for an array */
+	uint64_t	objects;		/* bit per open level: 1 for an object, 0
+								 * for an array */
 	JsonResult	result;
 	JsonError	error;
 } Scan;

@@ -13,7 +13,8 @@
 
 #define JSON_MAX_DEPTH		64
 #define JSON_MAX_NUMBER		64	/* characters */
-#define JSON_MAX_EXPONENT	400 /* covers every double; jsonb stores all digits */
+#define JSON_MAX_EXPONENT	400 /* covers every double; jsonb stores all
+								 * digits */
 
 typedef enum JsonResult
 {

@@ -30,7 +30,8 @@
 
 #include "launch.h"
 
-#define HANGS_US	UINT64_C(10000000)	/* a longer start blocks others of its program */
+#define HANGS_US	UINT64_C(10000000)	/* a longer start blocks others of
+										 * its program */
 
 struct Starter
 {
@@ -199,7 +200,8 @@ launch_reap(Helper *h)
 		if (s->sock < 0 && s->pid != 0 && is_gone(s->pid))
 		{
 			s->pid = 0;
-			if (s->name && s->tool == 0 && (s->tool = s->result->pid) > 0)	/* cloned just before its end */
+			/* cloned just before its end */
+			if (s->name && s->tool == 0 && (s->tool = s->result->pid) > 0)
 				kill(s->tool, SIGKILL);
 		}
 		if (s->sock < 0 && s->pid == 0 && is_gone(s->tool))

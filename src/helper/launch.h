@@ -11,7 +11,8 @@
 
 #include "helper.h"
 
-#define ORDER_FDS 6				/* 0-3 of the tool, its work directory, and its cgroup if any */
+#define ORDER_FDS 6				/* 0-3 of the tool, its work directory, and
+								 * its cgroup if any */
 #define WORKDIR_FD 4
 #define CGROUP_FD 5
 
@@ -40,8 +41,10 @@ typedef enum Found
 /* The result, in shared memory. */
 typedef struct Launched
 {
-	volatile pid_t pid;			/* of the tool's process, also before exec; 0: none yet */
-	volatile int error;			/* errno, also of that process, 0: the tool runs */
+	volatile pid_t pid;			/* of the tool's process, also before exec;
+								 * 0: none yet */
+	volatile int error;			/* errno, also of that process, 0: the tool
+								 * runs */
 	Found		found;
 	bool		no_process;		/* clone has failed */
 } Launched;

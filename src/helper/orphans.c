@@ -30,7 +30,8 @@
 #include "helper.h"
 
 #define LEAVES_MAX_US	UINT64_C(500000)	/* time to exit by itself */
-#define ORPHANS_MAX_US	UINT64_C(5000000)	/* for all of them; one that KILL does not end is left */
+#define ORPHANS_MAX_US	UINT64_C(5000000)	/* for all of them; one that
+											 * KILL does not end is left */
 
 /*
  * Reads the beginning of a file of that process, with a zero byte at the end.

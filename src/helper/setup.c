@@ -172,7 +172,8 @@ setup_process(Helper *h, long parent_pid)
 		log_line("could not make a signalfd: %s", strerror(errno));
 		return false;
 	}
-	setsid();					/* fails for a group leader, which needs none */
+	setsid();					/* fails for a group leader, which needs
+								 * none */
 	umask(077);
 	if (chdir("/") != 0 || clearenv() != 0)
 		log_line("could not leave the current directory");

@@ -11,7 +11,8 @@
 #include "helper.h"
 
 #define STALL_LOOKS 8
-#define STALL_LATE_US UINT64_C(100000)	/* load on the machine is no standstill */
+#define STALL_LATE_US UINT64_C(100000)	/* load on the machine is no
+										 * standstill */
 
 static bool
 is_watched(const Job *job)

@@ -34,7 +34,8 @@
 #include "launch.h"
 
 #define CHILD_STACK 65536
-#define STARTER_FD	3			/* the starter's end of the socket; an order's descriptors are above */
+#define STARTER_FD	3			/* the starter's end of the socket; an
+								 * order's descriptors are above */
 
 typedef struct Plan
 {

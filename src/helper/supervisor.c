@@ -191,7 +191,9 @@ reap_one(Helper *h, pid_t pid)
 	for (i = 0; i < h->njobs; i++)
 	{
 		if (h->jobs[i]->state == JOB_STARTING && launch_pid(h->jobs[i]) == pid)
-			job_take_start(h, h->jobs[i], -1);	/* it has run, so the starter's answer is on the way */
+			job_take_start(h, h->jobs[i], -1);	/* it has run, so the
+												 * starter's answer is on
+												 * the way */
 		if (h->jobs[i]->pid == pid)
 			break;
 	}
@@ -357,7 +359,8 @@ supervise(Helper *h)
 		if (h->waiting > 0)
 		{
 			warm_serve(h);
-			forget_ended(h);	/* jobs with a failed start: EXIT in this turn */
+			forget_ended(h);	/* jobs with a failed start: EXIT in this
+								 * turn */
 		}
 		if (h->pools_to_free)
 			warm_free_pools(h);

@@ -163,7 +163,8 @@ check_trust(const char *path, uid_t uid, gid_t gid)
 		if (error != 0 || interpreter[0] == '\0')
 			return error;
 		if (interpreter[0] != '/')
-			return ENOENT;		/* the kernel would search the tool's directory */
+			/* the kernel would search the tool's directory */
+			return ENOENT;
 		strcpy(program, interpreter);
 	}
 	return ELOOP;

@@ -41,7 +41,8 @@ struct Pool
 {
 	Pool	   *next;
 	uint64_t	id;
-	FrameBuf	config;			/* the START of its jobs without fields of a single job */
+	FrameBuf	config;			/* the START of its jobs without fields of a
+								 * single job */
 	FrameStart	start;			/* the same, decoded; points into config */
 	int			instances;		/* instances that may get jobs */
 	uint64_t	last_used;
@@ -367,7 +368,8 @@ start_instance(Helper *h, Pool *pool)
 	job = job_launch(h, &start, pool);
 	if (!job)
 	{
-		drop_waiting(h, pool, &pool->first);	/* EXIT START_FAILED is queued */
+		drop_waiting(h, pool, &pool->first);	/* EXIT START_FAILED is
+												 * queued */
 		h->pools_to_free = true;
 		return true;
 	}

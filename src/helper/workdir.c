@@ -290,7 +290,8 @@ workdir_close(Helper *h)
 	while (h->spares > 0)
 		unlinkat(h->run_fd, numbered(name, sizeof(name), "", h->spare[--h->spares].number), AT_REMOVEDIR);
 	unlinkat(h->base_fd, h->run_name, AT_REMOVEDIR);
-	rmdir(h->base_path);		/* fails while others use it; a new helper makes it again */
+	rmdir(h->base_path);		/* fails while others use it; a new helper
+								 * makes it again */
 	close(h->run_fd);
 	close(h->base_fd);
 	h->run_fd = h->base_fd = -1;
