@@ -27,8 +27,9 @@ mono_now(void)
 }
 
 /*
- * Returns when the wall clock will show that time, unless it is set before; 0: it has been that late already.  The time
- * was stored at `since`: a clock that shows less than that was set back after it.
+ * Returns when the wall clock will show that time, unless it is set before; 0:
+ * it has been that late already.  The time was stored at `since`: a clock that
+ * shows less than that was set back after it.
  */
 static inline MonoTime
 mono_at_since(TimestampTz wall, TimestampTz since)

@@ -111,7 +111,7 @@ jobq_table_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Co
 #include "storage/lwlock.h"
 #include "utils/jsonb.h"
 
-/* 19: why no function was found; tranches have names from the start; JSON is built in one struct; signals say more. */
+/* 19: reasons of a failed function lookup; tranches named from the start; JSON built in one struct; siginfo of signals. */
 #if PG_VERSION_NUM >= 190000
 #include "commands/repack.h"
 #include "utils/lsyscache.h"
@@ -179,7 +179,7 @@ typedef struct JsonbInState
 #include "commands/vacuum.h"
 #include "storage/bufmgr.h"
 
-/* 16: who vacuums an index names its table. */
+/* 16: the vacuum of an index names its table. */
 #if PG_VERSION_NUM >= 160000
 #define index_vacuum_heap(info, heap) ((info)->heaprel = (heap))
 #else
@@ -255,7 +255,7 @@ log_freed_line_pointers(Relation rel, Buffer buffer, OffsetNumber *unused, int n
 }
 #endif
 
-/* A record that changes nothing: replay cancels snapshots to which xid may still be running.  16: it says of which kind. */
+/* Writes a record that changes nothing: replay cancels snapshots to which xid may still be running.  16: it has a kind. */
 #include "access/nbtxlog.h"
 static inline void
 log_snapshot_conflict(Relation rel, FullTransactionId xid)
@@ -274,7 +274,7 @@ log_snapshot_conflict(Relation rel, FullTransactionId xid)
 	(void) XLogInsert(RM_BTREE_ID, XLOG_BTREE_REUSE_PAGE);
 }
 
-/* 18: the statistics want to know when a vacuum began; 19: and of which relation. */
+/* 18: the statistics take the start time of a vacuum; 19: and the relation. */
 #include "pgstat.h"
 #if PG_VERSION_NUM >= 190000
 #define report_vacuum(rel, live, dead, started) \
@@ -287,7 +287,7 @@ log_snapshot_conflict(Relation rel, FullTransactionId xid)
 	((void) (started), pgstat_report_vacuum(RelationGetRelid(rel), false, live, dead))
 #endif
 
-/* 16: what may be removed and frozen is one struct. */
+/* 16: the cutoffs of removal and freezing are one struct. */
 static inline void
 rewrite_cutoffs(Relation rel, TransactionId *oldest, TransactionId *freeze, MultiXactId *multi)
 {

@@ -5,7 +5,7 @@
  * The literal 'app.ok' of a handler is read by the parser, and EXECUTE is
  * checked by the executor.  A hook of the log adds the hint when the error is
  * reported: an error that a function of the user's catches has none.  elog.c
- * sends what the hook leaves in ErrorData, to log and client alike.
+ * sends the hook's ErrorData to log and client alike.
  */
 #include "jobq.h"
 

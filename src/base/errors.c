@@ -122,7 +122,7 @@ json_value_shown(const JsonbValue *value)
 	return json_shown(JsonbValueToJsonb(&copy));
 }
 
-/* True if the error caught is no user's: those keep their message and CONTEXT. */
+/* True if the caught error is internal: then it keeps its message and CONTEXT. */
 static bool
 is_internal(void)
 {

@@ -29,8 +29,8 @@ extern char *json_shown(Jsonb *value);
 extern char *json_value_shown(const JsonbValue *value);
 
 /*
- * In PG_CATCH: raise the caught error anew, with the CONTEXT of the caller
- * alone, or with a prefix to its message.  context: where its copy lives.
+ * In PG_CATCH: raise the caught error again, with the CONTEXT of the caller
+ * alone, or with a prefix to its message.  context: holds its copy.
  * Internal errors are raised as they are.
  */
 pg_noreturn extern void raise_for_caller(MemoryContext context);

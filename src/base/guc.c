@@ -1,15 +1,17 @@
 /*
  * guc.c
- *	  The settings: names, defaults, ranges, who may change them and when.
+ *	  The settings: names, defaults, ranges, contexts.
  *
- * Contexts.  Memory is sized by jobq.max_databases and jobq.max_lanes, so they are fixed at server start; so is
- * jobq.tool_cgroup, which belongs to the way in which the server was started.
- * jobq.databases (read by the launcher, which is in no database) and jobq.allow_exec_under_pid1 (a
- * property of the machine) come from the configuration files only.  jobq.tenant is every session's own.
- * All others are PGC_SUSET and not PGC_SIGHUP, for one reason: ALTER DATABASE ... SET refuses PGC_SIGHUP,
- * and each database may have its own values.  They reload like PGC_SIGHUP ones; a dispatcher reads
- * its database's values when it starts, or after jobq.reload().  A superuser's plain SET changes only
- * what happens in that session (say, the jobq.max_payload of its enqueues).
+ * Contexts.  jobq.max_databases and jobq.max_lanes size shared memory, so they
+ * are fixed at server start; so is jobq.tool_cgroup, which belongs to the way in
+ * which the server was started.  jobq.databases (read by the launcher, which is
+ * in no database) and jobq.allow_exec_under_pid1 (a property of the machine) come
+ * from the configuration files only.  Every session may set jobq.tenant.  All
+ * others are PGC_SUSET and not PGC_SIGHUP, for one reason: ALTER DATABASE ... SET
+ * refuses PGC_SIGHUP, and each database may have its own values.  They reload
+ * like PGC_SIGHUP ones; jobq's processes read their database's values when they
+ * start, and jobq.reload() replaces them.  A superuser's plain SET counts in that
+ * session only (say, jobq.max_payload of its enqueues).
  */
 #include "jobq.h"
 
@@ -114,7 +116,7 @@ check_databases(char **newval, void **extra, GucSource source)
 	return ok;
 }
 
-/* A comma list of job type names, each perhaps behind a minus sign; what can't be read would let every type run. */
+/* Checks a comma list of job type names, each perhaps behind a minus sign; an unreadable list would run every type. */
 static bool
 check_job_type_filter(char **newval, void **extra, GucSource source)
 {
@@ -171,7 +173,7 @@ check_absolute(char **newval, void **extra, GucSource source)
 	return false;
 }
 
-/* The table's rows: one line a setting in the calls below. */
+/* Define a setting: the calls below take one line each. */
 static void
 define_bool(const char *name, bool *var, bool boot, GucContext context, const char *short_desc,
 			const char *long_desc)
@@ -311,8 +313,9 @@ define_strings(void)
 }
 
 /*
- * A setting of the postmaster's can't be defined after its start.  A session that loads the library
- * then gets one that nothing reads, so that the name in postgresql.conf is no unknown one.
+ * Defines the settings of the postmaster, which can't be defined after its
+ * start.  A session that loads the library then gets ones that no code reads, so
+ * that the names in postgresql.conf are known.
  */
 static void
 define_fixed(bool preloaded)

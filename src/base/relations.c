@@ -1,6 +1,6 @@
 /*
  * relations.c
- *	  The oids of the extension's tables and indexes, and who owns them.
+ *	  The oids of the extension's tables and indexes, and their owner.
  *
  * They are dropped when one of them is invalidated or any schema changes, so that DROP EXTENSION and
  * CREATE EXTENSION in one backend find the new tables.  That there is none is never remembered.

@@ -1,17 +1,20 @@
 /*
  * ddl_barrier.c
- *	  Stops the jobs of a database for a transaction's command, and lets them go on when it is over.
+ *	  Stops the jobs of a database for a transaction's command, and resumes them
+ *	  at its end.
  *
- * Hand-out stops (Lifecycle.suspended), running handlers are cancelled and put back at no charge, and for
- * commands on a database all our processes leave it (Lifecycle.leaving).  We wait until that is so, at most
- * GIVE_WAY_MS.
+ * Hand-out stops (Lifecycle.suspended), running handlers are cancelled and put
+ * back at no charge, and for commands on a database all processes of jobq leave
+ * it (Lifecycle.leaving).  The session waits for that, at most GIVE_WAY_MS.
  *
- * What was stopped goes on when the transaction ends, either way.  Except that after DROP EXTENSION all
- * our processes leave the database (Lifecycle.restart) and the launcher then looks what is there: our
- * callback runs before the tables' locks are released and before others hear that they are gone, so
- * nobody may go on with what he knows.  After DROP DATABASE its entry is freed here.  A savepoint's
- * rollback counts as the end; so does PREPARE TRANSACTION: from then on the locks keep the dispatcher
- * out, and it waits for none.  The callbacks take JobqShmem->lock and can't fail.
+ * Jobs resume when the transaction ends, by commit or rollback.  But after DROP
+ * EXTENSION all processes of jobq leave the database (Lifecycle.restart) and the
+ * launcher then checks for the extension.  This file's callback runs before the
+ * tables' locks are released and before other processes get the invalidations,
+ * so none of them may go on with its caches.  After DROP DATABASE the entry is
+ * freed here.  A savepoint's rollback counts as the end; so does PREPARE
+ * TRANSACTION: from then on the locks keep the dispatcher out, and it waits for
+ * none.  The callbacks take JobqShmem->lock and can't fail.
  */
 #include "jobq.h"
 
@@ -29,11 +32,11 @@
 #include "shared/wait_events.h"
 
 #define GIVE_WAY_MS		2000
-#define ASK_MS			1000	/* then who has not obeyed is terminated */
+#define ASK_MS			1000	/* then processes that have not obeyed are terminated */
 #define POLL_MS			2
 #define MAX_DETOURS		4		/* this database, and one other: the rest are not transactional */
 
-/* What this transaction holds up. */
+/* A database that this transaction blocks. */
 typedef struct Detour
 {
 	JobqDb	   *db;
@@ -46,7 +49,7 @@ typedef struct Detour
 static Detour detours[MAX_DETOURS];
 static int	ndetours = 0;
 
-/* ---------- holding up, going on ---------- */
+/* ---------- blocking, resuming ---------- */
 
 static bool
 needs_database(const Detour *detour)
@@ -84,7 +87,7 @@ wake_executors(Oid dboid)
 	}
 }
 
-/* In a callback at the end of a transaction: nothing here can fail. */
+/* Resumes jobs, in a callback at the end of a transaction: nothing here can fail. */
 static void
 go_on(const Detour *detour, bool committed)
 {
@@ -144,9 +147,9 @@ ddl_subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransactionI
 	}
 }
 
-/* ---------- waiting until the way is free ---------- */
+/* ---------- waiting for processes and handlers ---------- */
 
-/* Asks a slot's handlers to end; true while it has some, or jobs that it may still begin. */
+/* Cancels a slot's handlers; true while it has some, or jobs that it may still begin. */
 static bool
 slot_is_busy(Slot *slot)
 {
@@ -169,8 +172,8 @@ slot_is_busy(Slot *slot)
 }
 
 /*
- * Cancels what runs; true while something does.  A handler that doesn't obey for ASK_MS loses its
- * process: it is put back all the same.
+ * Cancels all handlers; true while one runs.  A handler that doesn't obey for
+ * ASK_MS loses its process: its job is put back all the same.
  */
 static bool
 handlers_run(const Detour *detour, bool terminate)
@@ -197,8 +200,9 @@ handlers_run(const Detour *detour, bool terminate)
 }
 
 /*
- * Who has given back his slot is still seen by DROP DATABASE until the very end of his exit.  No lock: only
- * one that has begun to leave matters, and the postmaster keeps his type until he is gone.
+ * True while a process that has released its slot has not exited: DROP DATABASE
+ * still sees it.  No lock is needed: only a process that has begun to exit
+ * matters, and the postmaster keeps its type until it is gone.
  */
 static bool
 one_lingers(Oid dboid)
@@ -226,7 +230,7 @@ ask_to_leave(PGPROC *proc, pid_t pid, bool terminate)
 		kill(pid, SIGTERM);
 }
 
-/* Wakes our processes in the database, or terminates them; true while there are some. */
+/* Wakes jobq's processes in the database, or terminates them; true while there are some. */
 static bool
 processes_run(JobqDb *db, bool terminate)
 {
@@ -262,8 +266,8 @@ processes_run(JobqDb *db, bool terminate)
 }
 
 /*
- * Until then it may be about to take a table's lock, as a weak one, behind the
- * command's strong one, or its signal worker may.
+ * True until the dispatcher has answered.  Before that it, or its signal worker,
+ * may be about to take a weak lock of a table behind the command's strong one.
  */
 static bool
 dispatcher_is_unaware(const Detour *detour)
@@ -272,7 +276,7 @@ dispatcher_is_unaware(const Detour *detour)
 		(int64) (pg_atomic_read_u64(&detour->db->health.pong) - detour->ping) < 0;
 }
 
-/* Asks all that are in the way to leave it; true while somebody is. */
+/* Makes handlers and processes end; true while one is left. */
 static bool
 way_is_blocked(const Detour *detour, bool terminate)
 {
@@ -294,7 +298,7 @@ wait_for_way(const Detour *detour)
 	{
 		MonoTime	now = mono_now();
 
-		/* not before they have been asked in earnest: we may have stood still meanwhile */
+		/* not before they had that time: this process may have stood still */
 		if (terminate && mono_exceeds(start, now, GIVE_WAY_MS))
 			break;
 		terminate = mono_exceeds(start, now, ASK_MS);
@@ -305,7 +309,7 @@ wait_for_way(const Detour *detour)
 	}
 }
 
-/* The database's entry; made anew for executors that have outlived it (DROP EXTENSION). */
+/* Returns the database's entry; makes one for executors that have outlived theirs (DROP EXTENSION). */
 static JobqDb *
 entry_of(Oid dboid)
 {
@@ -339,7 +343,7 @@ detour_begin(Oid dboid, DetourKind kind)
 	{
 		if (detours[i].dboid == dboid)
 		{
-			/* held up already */
+			/* blocked already */
 			detours[i].kind = Max(detours[i].kind, kind);
 			return;
 		}

@@ -1,6 +1,6 @@
 /*
  * ddl_barrier.h
- *	  What a command that jobq is in the way of needs, until its transaction ends.
+ *	  Stops jobs for a command that they would block, until its transaction ends.
  */
 #ifndef JOBQ_DDL_BARRIER_H
 #define JOBQ_DDL_BARRIER_H
@@ -14,7 +14,7 @@ typedef enum DetourKind
 	DROPS_DATABASE
 } DetourKind;
 
-/* Returns when the way is free, or after a few seconds.  Again in the same transaction: adds nothing. */
+/* Returns when jobs have stopped, or after a few seconds.  A second call in a transaction adds nothing. */
 extern void detour_begin(Oid dboid, DetourKind kind);
 
 #endif

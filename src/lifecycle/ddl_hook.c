@@ -1,15 +1,18 @@
 /*
  * ddl_hook.c
- *	  Which commands need the queue's locks, or a database that nobody uses: for them jobq makes way.
+ *	  Commands that need the queue's locks, or a database without sessions: jobq
+ *	  stops its jobs for them.
  *
- * A handler holds locks on jobq.queue as long as it runs, so DROP EXTENSION jobq would wait for it, and
- * every enqueue would queue behind DROP EXTENSION.  A dispatcher never leaves its database, so DROP
- * DATABASE, RENAME, SET TABLESPACE and CREATE DATABASE ... TEMPLATE would fail after 5 s.  Our
- * ProcessUtility hook meets these commands before they take a lock, and a detour (ddl_barrier.c) stops what
- * is in their way, also the process that asks a signal's condition; then the command runs as without us,
- * and reports what it would report.
+ * A handler holds locks on jobq.queue as long as it runs, so DROP EXTENSION jobq
+ * would wait for it, and every enqueue would queue behind DROP EXTENSION.  A
+ * dispatcher never leaves its database, so DROP DATABASE, RENAME, SET TABLESPACE
+ * and CREATE DATABASE ... TEMPLATE would fail after 5 s.  A ProcessUtility hook
+ * sees these commands before they take a lock, and a detour (ddl_barrier.c) stops
+ * the jobs and processes that block them, also the process that evaluates a
+ * signal's condition.  Then the command runs as without jobq.
  *
- * Only for callers whom the command will obey: others get the server's error and disturb nothing.
+ * The detour is only for callers that may execute the command: others get the
+ * server's error and disturb no job.
  *
  *	 command							cancels			before it			after its commit
  *	 DROP EXTENSION, DROP OWNED,		all handlers						all leave
@@ -50,7 +53,7 @@
 
 static ProcessUtility_hook_type prev_process_utility = NULL;
 
-/* Our extension's owner and schema in this database; false: there is none. */
+/* Finds the extension's owner and schema in this database; false: there is none. */
 static bool
 find_extension(Oid *owner, Oid *namespace)
 {
@@ -98,8 +101,9 @@ lock_table(const char *name)
 }
 
 /*
- * DROP locks tables as it finds them.  An enqueue reads the registry, writes the queue, then others: in
- * that order we can only wait for each other's end, in another we could wait for each other for ever.
+ * Locks the tables in the order of an enqueue, which reads the registry, writes
+ * the queue, then others.  DROP locks tables as it finds them, and would deadlock
+ * with an enqueue.
  */
 static void
 make_way_for_extension(DetourKind kind)
@@ -189,7 +193,7 @@ meet_create_database(CreatedbStmt *stmt, bool top_level)
 	const char *template = option_string(stmt->options, "template", "template1");
 	Oid			dboid = get_database_oid(template, true);
 
-	/* a copy of the current database is allowed: others must leave it, and we are others */
+	/* a copy of the current database is allowed: other sessions must leave it, also jobq's */
 	if (OidIsValid(dboid) && !IsInTransactionBlock(top_level) && owns_database(dboid))
 		detour_begin(dboid, NEEDS_DATABASE);
 }
@@ -231,7 +235,7 @@ meet_command(Node *stmt, bool top_level)
 	}
 }
 
-/* Every process looks at the version again (release.c). */
+/* Makes every process read the version again (release.c). */
 static void
 version_changed(void)
 {

@@ -1,14 +1,15 @@
 /*
  * dispatcher_supervision.c
- *	  What the launcher knows of one database: whether its dispatcher runs, and when to start it.
+ *	  The launcher's state of one database: its dispatcher, and when to start one.
  *
  *	 IDLE -> STARTING		registered			STARTING -> RUNNING		it has attached
  *	 STARTING, RUNNING -> IDLE			it has ended; next_try says when the next one is due
  *	 STARTING, RUNNING -> ABSENT		it has ended and found no extension
- *	 ABSENT -> IDLE						somebody wants it (Lifecycle.wanted)
+ *	 ABSENT -> IDLE						it is wanted (Lifecycle.wanted)
  *
- * These notes are the launcher's own.  A new launcher's begin as IDLE, and turn RUNNING where it finds
- * a dispatcher of its predecessor's: that one has no handle, so its end is seen by looking now and then.
+ * This state is the launcher's own.  A new launcher's begins as IDLE, and turns
+ * RUNNING where it finds a dispatcher that the launcher before it has started.
+ * That dispatcher has no handle here, so the launcher polls for its end.
  */
 #include "jobq.h"
 
@@ -28,8 +29,8 @@
 #define LAST_DELAY_MS		60000
 #define ATTACH_POLL_MS		50		/* while a dispatcher attaches, or executors leave */
 #define ATTACH_LIMIT_MS		10000	/* then the next one may start */
-#define LEAVE_LIMIT_MS		5000	/* after DROP EXTENSION; then a new dispatcher may come all the same */
-#define ADOPTED_POLL_MS		2000	/* the postmaster tells a former launcher of its end, not us */
+#define LEAVE_LIMIT_MS		5000	/* after DROP EXTENSION; then a new dispatcher may start all the same */
+#define ADOPTED_POLL_MS		2000	/* the postmaster notifies the former launcher of its end */
 #define NO_SLOT_DELAY_MS	5000
 #define WARN_INTERVAL_MS	60000
 
@@ -44,7 +45,7 @@ may_warn(MonoTime now)
 	return true;
 }
 
-/* Has everybody left the database?  JobqShmem->lock is held. */
+/* True if all processes of jobq have left the database.  JobqShmem->lock is held. */
 static bool
 is_empty(JobqDb *db)
 {
@@ -59,8 +60,9 @@ is_empty(JobqDb *db)
 }
 
 /*
- * After DROP EXTENSION, everybody has left: whoever comes now sees what is there.  And the entry of a
- * database without extension is free for others.
+ * Ends Lifecycle.restart when all processes have left after DROP EXTENSION: new
+ * ones see the current catalogs.  Frees the entry of a database without
+ * extension.
  */
 static void
 tidy_entry(Oid dboid, MonoTime now)
@@ -98,7 +100,7 @@ restart_is_pending(Oid dboid)
 	return db != NULL && db->lifecycle.restart;
 }
 
-/* Its dispatcher has ended: remember why, and when to try again. */
+/* Records the end of the dispatcher, and the time of the next start. */
 static void
 dispatcher_ended(Keeper *k, MonoTime now)
 {
@@ -115,13 +117,13 @@ dispatcher_ended(Keeper *k, MonoTime now)
 
 	if (db && db->lifecycle.ended != ENDED_OTHERWISE)
 	{
-		k->failures = 0;		/* it did what it should; somebody has wanted it meanwhile */
+		k->failures = 0;		/* a regular end; it may be wanted again */
 		k->tried = 0;
 		k->next_try = now;
 		return;
 	}
 	if (db && (MonoTime) pg_atomic_read_u64(&db->health.beat) > k->started)
-		k->failures = 0;		/* it has worked: somebody has terminated it */
+		k->failures = 0;		/* it has worked, and was terminated */
 	delay = Min(FIRST_DELAY_MS << Min(k->failures, 6), LAST_DELAY_MS);
 	k->next_try = now + delay * INT64CONST(1000);
 	k->failures++;
@@ -146,7 +148,7 @@ look_at_dispatcher(Keeper *k, MonoTime now)
 		k->state = KEEPER_RUNNING;	/* a former launcher's */
 }
 
-/* Lifecycle.wanted cuts a delay short, but not below the first one: what fails must not spin. */
+/* Shortens a delay because of Lifecycle.wanted, but not below the first one: failing starts must not spin. */
 static void
 heed_wish(Keeper *k, MonoTime now)
 {
@@ -157,7 +159,7 @@ heed_wish(Keeper *k, MonoTime now)
 	k->next_try = Min(k->next_try, soonest);
 }
 
-/* The database is not to have a dispatcher; one may just have started, or read its settings anew. */
+/* Ends the dispatcher of a refused database; one may just have started, or read its settings again. */
 static void
 refuse_dispatcher(Keeper *k)
 {
@@ -176,7 +178,7 @@ refuse_dispatcher(Keeper *k)
 	LWLockRelease(JobqShmem->lock);
 }
 
-/* Brings a note up to date with what its dispatcher does and what others ask of it. */
+/* Updates the state by its dispatcher and by requests. */
 void
 keeper_look(Keeper *k, MonoTime now)
 {
@@ -240,7 +242,7 @@ keeper_start(Keeper *k, MonoTime now)
 	}
 	LWLockRelease(JobqShmem->lock);
 	if (make_way)
-		return;					/* ddl_hook.c wakes us when it is done */
+		return;					/* ddl_barrier.c wakes the launcher at the end */
 
 	k->tried = now;
 	if (!register_dispatcher(k))
@@ -258,12 +260,12 @@ keeper_start(Keeper *k, MonoTime now)
 	k->started = now;
 }
 
-/* How long we may sleep because of this one; -1: for ever. */
+/* Returns the time until the state needs attention, in ms; -1: none. */
 long
 keeper_timeout(Keeper *k, MonoTime now)
 {
 	if (k->state == KEEPER_STARTING || restart_is_pending(k->dboid))
-		return ATTACH_POLL_MS;	/* nobody tells us */
+		return ATTACH_POLL_MS;	/* no notification comes */
 	if (k->state == KEEPER_RUNNING)
 		return k->handle ? -1 : ADOPTED_POLL_MS;
 	if (!k->admitted)
@@ -273,7 +275,7 @@ keeper_timeout(Keeper *k, MonoTime now)
 	return mono_ms_left(now, k->next_try);
 }
 
-/* jobq.databases leaves it out, or it is a template, or allows no connections. */
+/* Refuses a database that jobq.databases leaves out, a template, or one without connections. */
 void
 keeper_refuse(Keeper *k)
 {

@@ -1,6 +1,6 @@
 /*
  * dispatcher_supervision.h
- *	  The launcher's note on one database.
+ *	  The launcher's state of one database.
  */
 #ifndef JOBQ_DISPATCHER_SUPERVISION_H
 #define JOBQ_DISPATCHER_SUPERVISION_H
@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "postmaster/bgworker.h"
 
-#define REFUSED_AGAIN_MS	1000	/* who still wants a refused database has it looked at again then */
+#define REFUSED_AGAIN_MS	1000	/* a refused database that is wanted is checked again then */
 
 typedef enum KeeperState
 {
@@ -31,15 +31,15 @@ typedef struct Keeper
 	int			failures;		/* ends in a row without having worked */
 } Keeper;
 
-/* Brings the note up to date with what its dispatcher does and what others ask of it. */
+/* Updates the state by its dispatcher and by requests. */
 extern void keeper_look(Keeper *k, MonoTime now);
 extern bool keeper_may_start(Keeper *k, MonoTime now);
 extern void keeper_start(Keeper *k, MonoTime now);
-/* There should be no dispatcher: ends one, takes away a wish. */
+/* Refuses the database: ends its dispatcher, drops a request for one. */
 extern void keeper_refuse(Keeper *k);
 /* False until it is known whether the database has the extension; true also if its dispatcher could not be started. */
 extern bool keeper_knows(Keeper *k);
-/* How long the launcher may sleep because of this one, in ms; -1: for ever. */
+/* Returns the time that the launcher may sleep because of this one, in ms; -1: without limit. */
 extern long keeper_timeout(Keeper *k, MonoTime now);
 
 #endif

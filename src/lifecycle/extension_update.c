@@ -1,6 +1,6 @@
 /*
  * extension_update.c
- *	  What the scripts of ALTER EXTENSION jobq UPDATE need (src/sql/upgrade).
+ *	  Functions for the scripts of ALTER EXTENSION jobq UPDATE (src/sql/upgrade).
  */
 #include "jobq.h"
 

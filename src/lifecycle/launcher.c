@@ -2,19 +2,23 @@
  * launcher.c
  *	  Keeps one dispatcher in every database that has the extension.
  *
- * One static background worker, in no database: it reads pg_database and nothing else, so it can't see
- * whether a database has the extension.  The dispatcher it starts there looks, and if there is none it
- * sets Lifecycle.ended and leaves; such a database is left alone until it is wanted (Lifecycle.wanted:
- * CREATE EXTENSION at its commit, any jobq call without a dispatcher, ddl_hook.c when it is done).
+ * One static background worker, in no database: it reads only pg_database, so it
+ * can't see whether a database has the extension.  The dispatcher that it starts
+ * there looks; if there is none, it sets Lifecycle.ended and exits.  The launcher
+ * starts no other one there until the database is wanted (Lifecycle.wanted:
+ * CREATE EXTENSION at its commit, any call of jobq without a dispatcher,
+ * ddl_barrier.c at its end).
  *
- * Its own notes on each database (Keeper) are private; a new launcher finds running dispatchers by
- * db->dispatcher.proc and never starts a second one.  Dispatchers are not restarted by the postmaster but
- * by us, with a delay that doubles from 1 s to 1 min while they don't stay up.  At most one is being
- * started at a time, so many databases can't use up the worker slots while they are probed.
+ * The state of each database (Keeper) is private.  A new launcher finds running
+ * dispatchers by db->dispatcher.proc and never starts a second one.  The launcher
+ * restarts dispatchers, not the postmaster, with a delay that doubles from 1 s
+ * to 1 min while they don't stay up.  It starts one at a time, so that many
+ * databases can't use up the worker slots while they are probed.
  *
- * SIGTERM is die (exit 1: the postmaster restarts us after RESTART_S), SIGHUP reloads, SIGUSR1 is
- * PostgreSQL's; a dispatcher that starts or ends makes the postmaster send it.  JobqShmem->lock is
- * held for a few loads and stores only.
+ * SIGTERM is die (exit 1: the postmaster restarts the launcher after RESTART_S),
+ * SIGHUP reloads, SIGUSR1 is PostgreSQL's; a dispatcher that starts or ends makes
+ * the postmaster send it.  JobqShmem->lock is held for a few loads and stores
+ * only.
  */
 #include "jobq.h"
 
@@ -105,7 +109,7 @@ note_database(Form_pg_database form)
 		!database_is_invalid_form(form) && launcher_admits(NameStr(form->datname));
 }
 
-/* The database is gone: so is its entry, unless somebody made it anew meanwhile. */
+/* Drops the state and the entry of a database that is gone, unless one with its oid exists again. */
 static void
 forget_database(Keeper *k)
 {
@@ -157,7 +161,7 @@ scan_databases(MonoTime now)
 	last_scan = now;
 }
 
-/* Somebody wants a database that the last scan did not see, or saw when it was not admitted. */
+/* True if a database is wanted that the last scan did not see, or saw when it was not admitted. */
 static bool
 scan_is_due(MonoTime now)
 {
@@ -179,7 +183,7 @@ scan_is_due(MonoTime now)
 	return false;
 }
 
-/* The database may have been dropped since the last scan.  true: a dispatcher starts. */
+/* Starts a dispatcher unless the database was dropped since the last scan; true: it starts. */
 static bool
 start_if_still_there(Oid dboid, MonoTime now)
 {
@@ -193,7 +197,7 @@ start_if_still_there(Oid dboid, MonoTime now)
 	return k->state == KEEPER_STARTING;
 }
 
-/* Looks at every database, starts at most one dispatcher; returns how long to sleep. */
+/* Updates every database, starts at most one dispatcher; returns the time to sleep. */
 static long
 tend_databases(MonoTime now)
 {
@@ -221,14 +225,14 @@ tend_databases(MonoTime now)
 		long		t = keeper_timeout(k, now);
 
 		if (t == 0 && starting)
-			continue;			/* due, and waits for the one that starts */
+			continue;			/* due, and waits for another one's start */
 		if (t >= 0 && (timeout < 0 || t < timeout))
 			timeout = t;
 	}
 	return timeout;
 }
 
-/* Once, when all databases have been looked at. */
+/* Warns once, when all databases have been checked. */
 static void
 announce_worker_need(void)
 {

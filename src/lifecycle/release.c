@@ -28,7 +28,7 @@ static const char *const releases[] = {JOBQ_VERSION, "0.1.0"};
 static char installed[VERSION_SIZE] = "";
 static uint64 read_at = 0;		/* relations_generation() */
 
-/* pg_extension.extversion; '': the extension is not there. */
+/* Reads pg_extension.extversion; '': the extension is not there. */
 static void
 read_version(char *version)
 {

@@ -1,12 +1,15 @@
 /*
  * statement_hooks.c
- *	  Hooks that look at statements.  They change and refuse none, but for a handler under run_inline.
+ *	  Hooks that look at statements.  They change and refuse none, but for a
+ *	  handler under run_inline.
  *
- * Inside a SQL handler, statements whose effect the next job in the same transaction would notice close
- * the batch (handler.c); so does pg_notify(), which is no statement: two equal notifications of one
- * transaction are sent as one.  COMMIT PREPARED has no transaction callback in any backend that knows what was
- * prepared, so it wakes the dispatcher, which keeps the keys beside the xid.  SET TRANSACTION SNAPSHOT is counted:
- * who waits until all older snapshots are gone must know of it (snapshot_horizon.c).
+ * Inside a SQL handler, statements whose effect the next job in the same
+ * transaction would notice close the batch (handler.c); so does pg_notify(),
+ * which is no statement: two equal notifications of one transaction are sent as
+ * one.  COMMIT PREPARED runs no transaction callback in a backend that knows the
+ * prepared keys, so it wakes the dispatcher, which keeps the keys beside the xid.
+ * SET TRANSACTION SNAPSHOT is counted: a wait until all older snapshots are gone
+ * needs the count (snapshot_horizon.c).
  */
 #include "jobq.h"
 
@@ -26,7 +29,7 @@
 static ProcessUtility_hook_type prev_process_utility = NULL;
 static object_access_hook_type prev_object_access = NULL;
 
-/* Outlives the job that says it: locks, constraint modes, notifications. */
+/* True if the statement's effect outlives the job: locks, constraint modes, notifications. */
 static bool
 is_conspicuous(Node *stmt)
 {

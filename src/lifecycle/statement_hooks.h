@@ -1,6 +1,6 @@
 /*
  * statement_hooks.h
- *	  Utility statements that jobq wants to know of.
+ *	  Utility statements that jobq takes note of.
  */
 #ifndef JOBQ_STATEMENT_HOOKS_H
 #define JOBQ_STATEMENT_HOOKS_H
