@@ -12,7 +12,7 @@ SELECT count(*) FROM pg_depend d JOIN pg_inherits i ON i.inhrelid = d.objid AND 
 -- it can be dropped and created again
 DROP EXTENSION jobq;
 SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'jobq';
-SELECT count(*) FROM pg_namespace WHERE nspname = 'jobq';
+SELECT count(*) FROM pg_namespace WHERE nspname IN ('jobq', 'jobq_internal');
 CREATE EXTENSION jobq;
 BEGIN;
 DROP EXTENSION jobq;
@@ -24,6 +24,10 @@ CREATE SCHEMA jobq;
 CREATE EXTENSION jobq;
 CREATE EXTENSION jobq SCHEMA jobq;
 DROP SCHEMA jobq;
+CREATE SCHEMA jobq_internal;
+CREATE EXTENSION jobq;
+CREATE EXTENSION jobq SCHEMA jobq_internal;
+DROP SCHEMA jobq_internal;
 -- the search_path of the installing role has no effect
 CREATE SCHEMA evil;
 CREATE FUNCTION evil.clock_timestamp() RETURNS timestamptz LANGUAGE plpgsql AS $$ BEGIN RAISE 'captured'; END $$;

@@ -109,15 +109,15 @@ SELECT jobq.create_job_type('naps', 'test.naps(jsonb)', keep_completed => '0');
 SELECT jobq.enqueue('naps', tenant => 'beta') AS naps FROM pg_advisory_lock(4712) \gset
 SELECT test.wait_until($$SELECT status = 'running' AND progress_data IS NOT NULL FROM jobq.jobs WHERE job_type = 'naps'$$);
 CREATE FUNCTION test.live(id uuid) RETURNS text LANGUAGE sql AS $$
-  SELECT concat_ws(' ', jobq._live_status(id, 0, 'pending'), jobq._live_attempts(id, 0, 'pending', 7), jobq._live_runs(id, 0, 'pending', 7),
-                   jobq._live_started_at(id, 0, 'pending', NULL) IS NULL, jobq._live_worker(id, 0, 'pending', NULL) IS NULL,
-                   jobq._live_progress(id, 0, 'pending', NULL), jobq._live_progress_data(id, 0, 'pending', NULL)) $$;
+  SELECT concat_ws(' ', jobq_internal._live_status(id, 0, 'pending'), jobq_internal._live_attempts(id, 0, 'pending', 7), jobq_internal._live_runs(id, 0, 'pending', 7),
+                   jobq_internal._live_started_at(id, 0, 'pending', NULL) IS NULL, jobq_internal._live_worker(id, 0, 'pending', NULL) IS NULL,
+                   jobq_internal._live_progress(id, 0, 'pending', NULL), jobq_internal._live_progress_data(id, 0, 'pending', NULL)) $$;
 SELECT role, test.value_as('jobq_regress_' || role, format('SELECT test.live(%L)', :'naps')) FROM unnest('{app,reader,admin}'::text[]) role;
 SELECT test.live(:'naps');
 SELECT jobq.grant_access('jobq_regress_reader', 'read', 'beta');
 SELECT test.value_as('jobq_regress_reader', format('SELECT test.live(%L)', :'naps')), test.value_as('jobq_regress_reader', $$SELECT concat_ws(' ', status, attempts, progress, progress_data) FROM jobq.jobs WHERE job_type = 'naps'$$);
 SELECT jobq.revoke_access('jobq_regress_reader', 'read');
-SELECT role, test.value_as('jobq_regress_' || role, format('SELECT string_agg(jobq._type_name(i), '' '' ORDER BY jobq._type_name(i)) FROM unnest(%L::int[]) i', (SELECT array_agg(id) FROM jobq.job_types)))
+SELECT role, test.value_as('jobq_regress_' || role, format('SELECT string_agg(jobq_internal._type_name(i), '' '' ORDER BY jobq_internal._type_name(i)) FROM unnest(%L::int[]) i', (SELECT array_agg(id) FROM jobq.job_types)))
   FROM unnest('{app,reader}'::text[]) role;
 SELECT pg_advisory_unlock(4712), test.wait_until($$SELECT NOT EXISTS (SELECT FROM jobq.jobs WHERE job_type = 'naps')$$);
 SELECT jobq.drop_job_type('naps');

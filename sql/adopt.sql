@@ -9,7 +9,7 @@ CREATE FUNCTION test.ok(payload jsonb) RETURNS jsonb LANGUAGE sql RETURN payload
 SELECT jobq.create_job_type('a', 'test.ok(jsonb)');
 SELECT jobq.enqueue('a', '{"n": 0}') AS id \gset
 SELECT status FROM test.ended(:'id');
-SELECT jobq._home_is_ours();
+SELECT jobq_internal._home_is_ours();
 -- in its own database jobq has nothing to adopt
 SELECT home_id AS home FROM jobq.home \gset
 SELECT jobq.adopt();
@@ -21,14 +21,14 @@ SELECT status FROM test.ended(:'id');
 BEGIN;
 UPDATE jobq.home SET self_xid = '3';
 UPDATE jobq.job_types SET paused = paused;
-SELECT jobq._home_is_ours();
+SELECT jobq_internal._home_is_ours();
 SELECT jobq.enqueue('a', '{"n": 2}') AS id \gset
 COMMIT;
 SELECT test.wait_until($$SELECT jobq.health()->'checks'->'identity'->>'status' <> 'healthy'$$);
 SELECT status, runs FROM jobq.wait_for(:'id', '100 ms');
 SELECT status, runs FROM jobq.jobs WHERE id = :'id';
 SELECT jobq.adopt();
-SELECT jobq._home_is_ours(), count(*) FROM jobq.home;
+SELECT jobq_internal._home_is_ours(), count(*) FROM jobq.home;
 SELECT status, result, runs FROM test.ended(:'id');
 
 -- a row of another home does not run beside the rows of this one, until it is adopted

@@ -64,7 +64,7 @@ SELECT jobq.purge_dead_letters('u');
 SELECT jobq.enqueue('hour') AS id \gset
 SELECT status FROM test.ended(:'id');
 UPDATE jobq.dead_letters SET expires_at = clock_timestamp() - interval '1 s' WHERE id = :'id';
-SELECT jobq._retain();
+SELECT jobq_internal._retain();
 SELECT count(*) FROM jobq.dead_letters WHERE id = :'id';
 
 SELECT call || ': ' || test.error_of('SELECT jobq.' || call)

@@ -8,12 +8,12 @@
 -- the partitions between two times that this test has created
 CREATE FUNCTION test.partitions(parent regclass, since timestamptz) RETURNS TABLE(name text, low text, high text) LANGUAGE sql
 SET timezone = 'UTC' SET datestyle = 'ISO' AS $$
-  SELECT partition::text, low::text, high::text FROM jobq._partitions(parent) WHERE low >= since ORDER BY low
+  SELECT partition::text, low::text, high::text FROM jobq_internal._partitions(parent) WHERE low >= since ORDER BY low
 $$;
 
 -- as for the near future, at any time of day
 CREATE FUNCTION test.near(moment timestamptz, parent regclass DEFAULT 'jobq.history') RETURNS void LANGUAGE sql AS $$
-  SELECT jobq._ensure_partition(parent, moment, moment)
+  SELECT jobq_internal._ensure_partition(parent, moment, moment)
 $$;
 
 -- fixed boundaries; a second call changes nothing; neighbours of another width stay
@@ -27,8 +27,8 @@ RESET jobq.partition_interval;
 SELECT * FROM test.partitions('jobq.history', '2090-01-01');
 SELECT test.near('2090-03-05 12:34:56+00', 'jobq.events');
 SELECT * FROM test.partitions('jobq.events', '2090-01-01');
-SELECT test.error_of('SELECT jobq._ensure_history_partition(NULL)');
-SELECT test.error_of($$SELECT jobq._ensure_history_partition('infinity')$$);
+SELECT test.error_of('SELECT jobq_internal._ensure_history_partition(NULL)');
+SELECT test.error_of($$SELECT jobq_internal._ensure_history_partition('infinity')$$);
 -- with other settings of the session
 SET timezone = 'Asia/Kathmandu';
 SET datestyle = 'SQL, DMY';
@@ -50,15 +50,15 @@ DROP TABLE jobq.history_20910310;
 -- in the far future they get coarser, with fixed boundaries, cut at existing neighbours
 CREATE FUNCTION test.bounds(moment timestamptz, at timestamptz) RETURNS text LANGUAGE sql
 SET timezone = 'UTC' SET datestyle = 'ISO' AS $$
-  SELECT format('%s - %s', low::date, high::date) FROM jobq._partition_bounds(moment, at)
+  SELECT format('%s - %s', low::date, high::date) FROM jobq_internal._partition_bounds(moment, at)
 $$;
 SELECT d AS days_ahead, test.bounds(timestamptz '2090-01-20 07:00+00' + d * interval '1 day', '2090-01-20 07:00+00')
   FROM unnest('{0,1,31,41,42,60,300,345,346,700,720,2000,3600,5000,20000,40000,300000,1000000,3650000}'::int[]) d;
 SELECT max(parts) <= 100 AS few FROM (
   SELECT count(DISTINCT test.bounds(at + d * interval '1 day', at)) AS parts
     FROM generate_series('2090-01-20 07:00+00', '2091-01-20 07:00+00', interval '9 days') at, generate_series(0, 3650, 4) d GROUP BY at) b;
-SELECT jobq._ensure_partition('jobq.history', '2092-05-10 12:00+00', '2092-05-01'), jobq._ensure_partition('jobq.history', '2092-05-20 12:00+00', '2090-05-01'),
-       jobq._ensure_partition('jobq.history', '2092-05-01 12:00+00', '2092-01-01');
+SELECT jobq_internal._ensure_partition('jobq.history', '2092-05-10 12:00+00', '2092-05-01'), jobq_internal._ensure_partition('jobq.history', '2092-05-20 12:00+00', '2090-05-01'),
+       jobq_internal._ensure_partition('jobq.history', '2092-05-01 12:00+00', '2092-01-01');
 SELECT * FROM test.partitions('jobq.history', '2092-01-01');
 
 -- a job without a partition for its end gets one and is charged no attempt
@@ -71,16 +71,16 @@ SELECT jobq.enqueue('long', '{"n": 2}', keep_completed => '9 years') AS id \gset
 SELECT status, attempts, runs FROM test.ended(:'id');
 
 -- retention: an expired partition is emptied and dropped, or left to the next run while a session reads it
-SELECT jobq._ensure_history_partition('2001-01-01 12:00+00'), jobq._ensure_history_partition('2001-01-02 12:00+00'),
-       jobq._ensure_events_partition('2001-01-01 12:00+00');
+SELECT jobq_internal._ensure_history_partition('2001-01-01 12:00+00'), jobq_internal._ensure_history_partition('2001-01-02 12:00+00'),
+       jobq_internal._ensure_events_partition('2001-01-01 12:00+00');
 INSERT INTO jobq.events (ts, job_id, job_type, type, source) VALUES ('2001-01-01 12:00+00', gen_random_uuid(), 'x', 'log', 'client');
 INSERT INTO jobq.history (id, expires_at, scheduled_for, created_at, completed_at, type_id, status, attempts, max_attempts, runs, depth, priority, payload)
   SELECT gen_random_uuid(), '2001-01-01 12:00+00', now(), now(), now(), 1, 'completed', 1, 1, 1, 0, 0, '{}' FROM generate_series(1, 10);
 SELECT test.wait_until($$SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'jobq maintenance' AND datname = current_database())$$);
-SELECT test.wait_until($$SELECT jobq._maintain(NULL) IS NOT NULL AND NOT EXISTS (SELECT FROM jobq._partitions('jobq.history') WHERE high < '2002-01-01')$$);
-SELECT count(*) FROM jobq._partitions('jobq.history') WHERE high < '2002-01-01';
-SELECT count(*) FROM jobq._partitions('jobq.events') WHERE high < '2002-01-01';
-SELECT count(*) > 7 AS ahead FROM jobq._partitions('jobq.events') WHERE high > now() AND low < '2090-01-01';
+SELECT test.wait_until($$SELECT jobq_internal._maintain(NULL) IS NOT NULL AND NOT EXISTS (SELECT FROM jobq_internal._partitions('jobq.history') WHERE high < '2002-01-01')$$);
+SELECT count(*) FROM jobq_internal._partitions('jobq.history') WHERE high < '2002-01-01';
+SELECT count(*) FROM jobq_internal._partitions('jobq.events') WHERE high < '2002-01-01';
+SELECT count(*) > 7 AS ahead FROM jobq_internal._partitions('jobq.events') WHERE high > now() AND low < '2090-01-01';
 -- unexpired ones are kept
 SELECT count(*) FROM jobq.history WHERE id = :'id';
 SELECT count(*) FROM test.partitions('jobq.history', '2090-01-01');
@@ -88,27 +88,27 @@ DO $$
 DECLARE
   name text;
 BEGIN
-  FOR name IN SELECT partition::text FROM jobq._partitions('jobq.history') WHERE low > '2080-01-01'
-              UNION ALL SELECT partition::text FROM jobq._partitions('jobq.events') WHERE low > '2080-01-01' LOOP
+  FOR name IN SELECT partition::text FROM jobq_internal._partitions('jobq.history') WHERE low > '2080-01-01'
+              UNION ALL SELECT partition::text FROM jobq_internal._partitions('jobq.events') WHERE low > '2080-01-01' LOOP
     EXECUTE 'DROP TABLE ' || name;
   END LOOP;
 END $$;
 -- rows that expire in a partition of more than a day are deleted one by one
-SELECT jobq._ensure_partition('jobq.history', clock_timestamp(), clock_timestamp() - interval '100 years');
-SELECT high - low > interval '3650 days' AS long FROM jobq._partitions('jobq.history') WHERE clock_timestamp() BETWEEN low AND high;
+SELECT jobq_internal._ensure_partition('jobq.history', clock_timestamp(), clock_timestamp() - interval '100 years');
+SELECT high - low > interval '3650 days' AS long FROM jobq_internal._partitions('jobq.history') WHERE clock_timestamp() BETWEEN low AND high;
 INSERT INTO jobq.history (id, expires_at, scheduled_for, created_at, completed_at, type_id, status, attempts, max_attempts, runs, depth, priority, payload)
   SELECT gen_random_uuid(), clock_timestamp() + n * interval '1 minute', now(), now(), now(), 0, 'completed', 1, 1, 1, 0, 0, '{}' FROM generate_series(-10, 9) n;
-SELECT jobq._drop_expired(4), jobq._drop_expired(100), jobq._drop_expired(100);
+SELECT jobq_internal._drop_expired(4), jobq_internal._drop_expired(100), jobq_internal._drop_expired(100);
 SELECT count(*) FROM jobq.history WHERE type_id = 0;
 DELETE FROM jobq.history WHERE type_id = 0;
 DO $$
 BEGIN
-  EXECUTE (SELECT 'DROP TABLE ' || partition FROM jobq._partitions('jobq.history') WHERE clock_timestamp() BETWEEN low AND high);
+  EXECUTE (SELECT 'DROP TABLE ' || partition FROM jobq_internal._partitions('jobq.history') WHERE clock_timestamp() BETWEEN low AND high);
 END $$;
 
 -- these run as their owner, but only on jobq's own tables
 CREATE TABLE test.other (t timestamptz) PARTITION BY RANGE (t);
-SELECT test.error_of($$SELECT jobq._ensure_partition('test.other', '2030-01-01 00:00+00')$$);
+SELECT test.error_of($$SELECT jobq_internal._ensure_partition('test.other', '2030-01-01 00:00+00')$$);
 -- a handler begins only when the partition for its end exists, also for unique_for: it begins once
 CREATE SEQUENCE test.starts;
 CREATE FUNCTION test.counts_starts(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('test.starts'); END $$;

@@ -22,7 +22,7 @@ CREATE FUNCTION test.retain(max_rows int DEFAULT 10000) RETURNS int LANGUAGE plp
 DECLARE
   steps int := 1;
 BEGIN
-  WHILE jobq._retain(max_rows) LOOP steps := steps + 1; END LOOP;
+  WHILE jobq_internal._retain(max_rows) LOOP steps := steps + 1; END LOOP;
   RETURN steps;
 END $$;
 
@@ -73,7 +73,7 @@ CREATE FUNCTION test.count_old(max_blocks int) RETURNS int LANGUAGE plpgsql AS $
 DECLARE
   steps int := 1;
 BEGIN
-  WHILE NOT jobq._count_old((SELECT id FROM jobq.job_types WHERE name = 'all'), max_blocks) LOOP steps := steps + 1; END LOOP;
+  WHILE NOT jobq_internal._count_old((SELECT id FROM jobq.job_types WHERE name = 'all'), max_blocks) LOOP steps := steps + 1; END LOOP;
   RETURN steps;
 END $$;
 SELECT test.count_old(1) > 2 AS in_steps;
@@ -143,7 +143,7 @@ SELECT * FROM test.dead;
 BEGIN;
 SELECT test.run('dies', 1, 300, '{"fail": true}');
 SELECT count(*) >= 300 AS many FROM jobq.dead_letter_count;
-SELECT jobq._fold_dead_letter_count();
+SELECT jobq_internal._fold_dead_letter_count();
 SELECT count(*), sum(change) >= 300 AS all FROM jobq.dead_letter_count;
 COMMIT;
 SELECT jobq.retry_dead_letters('dies', max_jobs => 100), jobq.purge_dead_letters('dies', max_jobs => 50);

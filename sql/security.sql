@@ -26,18 +26,18 @@ CREATE FUNCTION test.ok(payload jsonb) RETURNS jsonb LANGUAGE sql RETURN payload
 CREATE FUNCTION test.also(payload jsonb) RETURNS jsonb LANGUAGE sql RETURN payload;
 
 -- PUBLIC has no right but EXECUTE of version()
-SELECT f.oid::regprocedure FROM pg_proc f WHERE f.pronamespace = 'jobq'::regnamespace AND has_function_privilege('jobq_regress_other', f.oid, 'EXECUTE');
+SELECT f.oid::regprocedure FROM pg_proc f WHERE f.pronamespace IN ('jobq'::regnamespace, 'jobq_internal'::regnamespace) AND has_function_privilege('jobq_regress_other', f.oid, 'EXECUTE');
 SELECT c.oid::regclass FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind IN ('r', 'p', 'v')
    AND has_table_privilege('jobq_regress_other', c.oid, 'SELECT,INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER');
 SELECT c.oid::regclass FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace
    AND CASE c.relkind WHEN 'S' THEN has_sequence_privilege('jobq_regress_other', c.oid, 'SELECT,USAGE,UPDATE') END;
-SELECT has_schema_privilege('jobq_regress_other', 'jobq', 'CREATE') AS may_create;
+SELECT has_schema_privilege('jobq_regress_other', s, 'CREATE') AS may_create FROM unnest('{jobq,jobq_internal}'::text[]) s;
 \pset format unaligned
 \pset tuples_only on
 SELECT statement || ': ' || test.error_as('jobq_regress_other', statement)
   FROM (VALUES ('SELECT jobq.version()'), ('SELECT jobq.enqueue(''t'')'), ('SELECT jobq.cancel_job(NULL)'), ('SELECT * FROM jobq.jobs'),
-    ('SELECT * FROM jobq.queue'), ('SELECT jobq.create_job_type(''x'', ''test.ok(jsonb)'')'), ('SELECT jobq._create_job_type(10, ''x'', ''test.ok(jsonb)'', NULL, 1, ''fixed'', ''1s'', ''1s'', 0, ''1s'', 0, 0, 0, 0, ''1s'', ''1s'', NULL, false, NULL, ''{}'', ''error'')'),
-    ('SELECT jobq._adopt(10)'), ('SELECT jobq._cancel(gen_random_uuid(), NULL)'), ('SELECT jobq._maintain(NULL)')) v(statement);
+    ('SELECT * FROM jobq.queue'), ('SELECT jobq.create_job_type(''x'', ''test.ok(jsonb)'')'), ('SELECT jobq_internal._create_job_type(10, ''x'', ''test.ok(jsonb)'', NULL, 1, ''fixed'', ''1s'', ''1s'', 0, ''1s'', 0, 0, 0, 0, ''1s'', ''1s'', NULL, false, NULL, ''{}'', ''error'')'),
+    ('SELECT jobq_internal._adopt(10)'), ('SELECT jobq_internal._cancel(gen_random_uuid(), NULL)'), ('SELECT jobq_internal._maintain(NULL)')) v(statement);
 
 -- definers: only as themselves and the roles they may become
 GRANT EXECUTE ON FUNCTION jobq.create_job_type, jobq.alter_job_type, jobq.drop_job_type, jobq.pause_job_type, jobq.resume_job_type, jobq.enqueue
@@ -84,7 +84,7 @@ SELECT jobq.enqueue('tool') AS id \gset
 SELECT status, error_code FROM test.ended(:'id');
 
 -- create_job_type grants run_as the functions that a handler calls, no more
-SELECT f.proname FROM pg_proc f WHERE f.pronamespace = 'jobq'::regnamespace AND has_function_privilege('jobq_regress_worker', f.oid, 'EXECUTE') ORDER BY 1;
+SELECT f.proname FROM pg_proc f WHERE f.pronamespace IN ('jobq'::regnamespace, 'jobq_internal'::regnamespace) AND has_function_privilege('jobq_regress_worker', f.oid, 'EXECUTE') ORDER BY 1;
 
 -- a handler runs as its role, and cannot leave it
 CREATE TABLE test.who (what text, cur text DEFAULT current_user, ses text DEFAULT session_user);
@@ -132,7 +132,7 @@ DECLARE
   how text;
 BEGIN
   FOREACH how IN ARRAY ARRAY['DELETE FROM jobq.queue', 'SELECT * FROM jobq.jobs', 'LOCK TABLE jobq.queue IN ACCESS EXCLUSIVE MODE', 'SELECT jobq.enqueue(''touches'')',
-                             'SELECT jobq._current_job_id()', 'SELECT (jobq.current_job()).id'] LOOP
+                             'SELECT jobq_internal._current_job_id()', 'SELECT (jobq.current_job()).id'] LOOP
     BEGIN
       EXECUTE how;
       said := said || ' ok';

@@ -59,7 +59,7 @@ lock_waiting_job(const pg_uuid_t *id, bool wait)
 	Table		queue;
 	Job			job;
 
-	PreventCommandIfReadOnly("jobq._lock_job()");
+	PreventCommandIfReadOnly("jobq_internal._lock_job()");
 	table_open_for_write(&queue, jobq_relid("queue"));
 	switch (lock_job(&queue, id, &job, wait, &held))
 	{
@@ -79,14 +79,14 @@ lock_waiting_job(const pg_uuid_t *id, bool wait)
 	PG_RETURN_TEXT_P(cstring_to_text(result));
 }
 
-/* jobq._lock_job(id) */
+/* jobq_internal._lock_job(id) */
 Datum
 jobq_lock_job(PG_FUNCTION_ARGS)
 {
 	return lock_waiting_job(id_argument(fcinfo), true);
 }
 
-/* jobq._lock_free_job(id) */
+/* jobq_internal._lock_free_job(id) */
 Datum
 jobq_lock_free_job(PG_FUNCTION_ARGS)
 {
@@ -142,14 +142,14 @@ cancel(FunctionCallInfo fcinfo, bool wait)
 	PG_RETURN_TEXT_P(cstring_to_text(result));
 }
 
-/* jobq._cancel(id, reason, tell) */
+/* jobq_internal._cancel(id, reason, tell) */
 Datum
 jobq_cancel(PG_FUNCTION_ARGS)
 {
 	return cancel(fcinfo, true);
 }
 
-/* jobq._cancel_free(id, reason, tell) */
+/* jobq_internal._cancel_free(id, reason, tell) */
 Datum
 jobq_cancel_free(PG_FUNCTION_ARGS)
 {

@@ -18,7 +18,7 @@ PG_FUNCTION_INFO_V1(jobq_check_payload);
 PG_FUNCTION_INFO_V1(jobq_new_id);
 PG_FUNCTION_INFO_V1(jobq_tell);
 
-/* jobq._check_payload(type_id, payload), STRICT */
+/* jobq_internal._check_payload(type_id, payload), STRICT */
 Datum
 jobq_check_payload(PG_FUNCTION_ARGS)
 {
@@ -31,7 +31,7 @@ jobq_check_payload(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* jobq._new_id() */
+/* jobq_internal._new_id() */
 Datum
 jobq_new_id(PG_FUNCTION_ARGS)
 {
@@ -41,7 +41,7 @@ jobq_new_id(PG_FUNCTION_ARGS)
 	PG_RETURN_UUID_P(id);
 }
 
-/* jobq._tell(job_id, type_id, tenant, attempt, type, message, data): what a client did to a job */
+/* jobq_internal._tell(job_id, type_id, tenant, attempt, type, message, data): what a client did to a job */
 Datum
 jobq_tell(PG_FUNCTION_ARGS)
 {

@@ -101,7 +101,7 @@ argument_shown(const char *value)
 	return shown;
 }
 
-/* jobq._shown(value), STRICT */
+/* jobq_internal._shown(value), STRICT */
 Datum
 jobq_shown(PG_FUNCTION_ARGS)
 {

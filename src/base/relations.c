@@ -4,11 +4,18 @@
  *
  * They are dropped when one of them is invalidated or any schema changes, so that DROP EXTENSION and
  * CREATE EXTENSION in one backend find the new tables.  That there is none is never remembered.
+ *
+ * The SQL of release 0.1.0 has its internal functions in schema jobq.  Schema jobq_internal counts only when
+ * it belongs to the extension: in such a database a role may have created a schema of that name.
  */
 #include "jobq.h"
 
+#include "catalog/dependency.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_namespace.h"
+#include "commands/extension.h"
+#include "storage/lmgr.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -24,6 +31,8 @@ typedef struct NamedRelation
 
 static HTAB *relations = NULL;
 static Oid	owner = InvalidOid;
+static Oid	internal = InvalidOid;	/* the schema of internal functions, */
+static bool internal_is_previous;	/* and whether that is the one of 0.1.0 */
 static uint64 generation = 1;	/* rises when they are dropped */
 
 static void
@@ -34,6 +43,7 @@ forget_relations(void)
 
 	generation++;
 	owner = InvalidOid;
+	internal = InvalidOid;
 	hash_seq_init(&seq, relations);
 	while ((entry = hash_seq_search(&seq)) != NULL)
 		entry->relid = InvalidOid;
@@ -134,4 +144,62 @@ jobq_owner(void)
 	if (found_at == generation)
 		owner = role;
 	return role;
+}
+
+/* True if the schema belongs to the extension. */
+static bool
+is_member(Oid schema)
+{
+	Oid			extension = get_extension_oid("jobq", true);
+
+	return OidIsValid(extension) && getExtensionOfObject(NamespaceRelationId, schema) == extension;
+}
+
+Oid
+jobq_internal_schema(void)
+{
+	uint64		found_at;
+	Oid			schema;
+	bool		previous;
+
+	relations_init();
+	if (OidIsValid(internal))
+		return internal;
+	found_at = generation;
+	schema = get_namespace_oid("jobq_internal", true);
+	previous = !OidIsValid(schema) || !is_member(schema);
+	if (previous)
+		schema = get_namespace_oid("jobq", true);
+	internal_is_previous = previous;
+	if (found_at == generation)
+		internal = schema;
+	return schema;
+}
+
+void
+jobq_keep_internal_schema(void)
+{
+	AcceptInvalidationMessages();
+	(void) jobq_internal_schema();
+	if (internal_is_previous && OidIsValid(jobq_relid("job_types")))
+		LockRelationOid(jobq_relid("job_types"), AccessShareLock);
+}
+
+const char *
+jobq_internal_sql(const char *query)
+{
+	static const char current[] = "jobq_internal.";
+	StringInfoData sql;
+
+	(void) jobq_internal_schema();
+	if (!internal_is_previous)
+		return query;
+	initStringInfo(&sql);
+	for (const char *name; (name = strstr(query, current)) != NULL; query = name + strlen(current))
+	{
+		appendBinaryStringInfo(&sql, query, name - query);
+		appendStringInfoString(&sql, "jobq.");
+	}
+	appendStringInfoString(&sql, query);
+	return sql.data;
 }

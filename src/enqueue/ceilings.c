@@ -137,7 +137,7 @@ ceilings_check(const Request *request)
 }
 
 /*
- * jobq._check_ceilings(caller, type_id, priority, max_attempts, timeout):
+ * jobq_internal._check_ceilings(caller, type_id, priority, max_attempts, timeout):
  * checks the values that an administrator of a tenant gives a waiting job;
  * NULL: not given.
  */

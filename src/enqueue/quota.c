@@ -444,7 +444,7 @@ quota_replace(List *of_tenant, Table *queue, Job *job, int64 bytes)
 }
 
 /*
- * jobq._admit(id): a job that this transaction has put into the queue without
+ * jobq_internal._admit(id): a job that this transaction has put into the queue without
  * enqueue passes the checks of enqueue that count jobs.  It is in the queue
  * before it is counted, so no other enqueue can count past it.
  */
@@ -495,7 +495,7 @@ quota_forget(const char *tenant, bool removed)
 	return entry != NULL;
 }
 
-/* jobq._forget_quota(tenant, removed) */
+/* jobq_internal._forget_quota(tenant, removed) */
 Datum
 jobq_forget_quota(PG_FUNCTION_ARGS)
 {

@@ -243,7 +243,7 @@ count_queue(char *tenant)
 	return quota_forget(tenant, false);
 }
 
-/* jobq._count_queue(tenant) */
+/* jobq_internal._count_queue(tenant) */
 Datum
 jobq_count_queue(PG_FUNCTION_ARGS)
 {

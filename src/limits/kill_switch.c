@@ -103,7 +103,7 @@ is_idle(void)
 	return idle;
 }
 
-/* jobq._wait_until_idle(timeout): true when nothing runs, false when the time is up. */
+/* jobq_internal._wait_until_idle(timeout): true when nothing runs, false when the time is up. */
 Datum
 jobq_wait_until_idle(PG_FUNCTION_ARGS)
 {

@@ -5,7 +5,7 @@
  * They lie in shared memory, so a new dispatcher goes on with them; only the dispatcher of a database reads and writes its
  * windows.  A window that is not there yet (the server has been restarted, or the
  * limit is new) is filled with the starts that rows tell, as far as the server's start lies in it; where
- * history does not keep them it begins full (jobq._recent_starts).
+ * history does not keep them it begins full (_recent_starts).
  *
  * The memory is one pool for all databases, of a size that is fixed at server start: blocks, which a window takes as many of as
  * its starts need, in a chain.  JobqShmem->lock protects the chains of free blocks and of a database's windows.  When the
@@ -297,7 +297,7 @@ add_known_starts(const Rate *rate, TimestampTz since)
 	args[2] = TimestampTzGetDatum(since);
 	args[3] = TimestampTzGetDatum(JobqShmem->started_at);
 	args[4] = Int32GetDatum(rate->limit);
-	if (SPI_execute_with_args("SELECT s FROM jobq._recent_starts($1, $2, $3, $4, $5) s",
+	if (SPI_execute_with_args(jobq_internal_sql("SELECT s FROM jobq_internal._recent_starts($1, $2, $3, $4, $5) s"),
 							  5, types, args, NULL, true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read when jobs have started");
 	for (uint64 i = 0; i < SPI_processed; i++)
@@ -325,7 +325,7 @@ has_past(const Rate *rate)
 }
 
 /*
- * Takes the locks of what jobq._recent_starts reads; false: one is not free,
+ * Takes the locks of what jobq_internal._recent_starts reads; false: one is not free,
  * and the past is read later.  Until then no job may start, instead of
  * none for as long as the window when it began full.
  */

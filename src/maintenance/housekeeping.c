@@ -163,7 +163,7 @@ ask(void *query)
 
 	pgstat_report_activity(STATE_RUNNING, query);
 	SPI_connect();
-	if (SPI_execute(query, false, 1) != SPI_OK_SELECT || SPI_processed != 1)
+	if (SPI_execute(jobq_internal_sql(query), false, 1) != SPI_OK_SELECT || SPI_processed != 1)
 		elog(ERROR, "could not execute \"%s\"", (char *) query);
 	answer = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 	SPI_finish();
@@ -175,7 +175,7 @@ retain(void)
 {
 	MonoTime	start = mono_now();
 
-	while (in_transaction(ask, "SELECT jobq._retain()") &&
+	while (in_transaction(ask, "SELECT jobq_internal._retain()") &&
 		   !mono_exceeds(start, mono_now(), RETAIN_MS))
 		CHECK_FOR_INTERRUPTS();
 }
@@ -183,7 +183,7 @@ retain(void)
 static bool
 record(void *filesystems)
 {
-	pgstat_report_activity(STATE_RUNNING, "SELECT jobq._log_disk($1, $2, $3, $4, $5)");
+	pgstat_report_activity(STATE_RUNNING, "SELECT jobq_internal._log_disk($1, $2, $3, $4, $5)");
 	disk_record(filesystems);
 	return true;
 }
@@ -198,8 +198,9 @@ watch_disks(void)
 	if (!in_transaction(record, filesystems))
 		return;
 	if (disk_announce(my_chores, filesystems) >= DISK_CRITICAL)
-		in_transaction(ask, "SELECT true FROM (SELECT jobq._expire_partitions('jobq.events'),"
-					   " jobq._expire_partitions('jobq.alerts'), jobq._expire_partitions('jobq.history') OFFSET 0) e");
+		in_transaction(ask, "SELECT true FROM (SELECT jobq_internal._expire_partitions('jobq.events'),"
+					   " jobq_internal._expire_partitions('jobq.alerts'),"
+					   " jobq_internal._expire_partitions('jobq.history') OFFSET 0) e");
 }
 
 void

@@ -4,7 +4,7 @@
  *
  * Started by the dispatcher, which writes nothing itself; one a database at most (MaintenanceProcess.busy).
  * It connects as the bootstrap superuser, acts as the owner of our tables, and calls
- * jobq._maintain(need) in one transaction.  It waits LOCK_TIMEOUT for a lock and no longer: whoever
+ * jobq_internal._maintain(need) in one transaction.  It waits LOCK_TIMEOUT for a lock and no longer: whoever
  * waits behind us for the parents of history and events waits that long, too.  What it could not
  * do it does next time; the dispatcher decides when that is (MaintenanceProcess.done, .failed).
  *
@@ -37,6 +37,7 @@
 #include "tables/partition.h"
 
 #define LOCK_TIMEOUT_MS "50"
+#define MAINTAIN		"SELECT jobq_internal._maintain($1)"
 #define COME_LIMIT_MS	30000	/* a registered worker that has not come by then never will */
 
 PGDLLEXPORT void jobq_maintenance_main(Datum arg);
@@ -169,8 +170,8 @@ call_maintain(TimestampTz need)
 	char		nulls[1] = {need == 0 ? 'n' : ' '};
 
 	SPI_connect();
-	if (SPI_execute_with_args("SELECT jobq._maintain($1)", 1, argtypes, args, nulls, false, 0) < 0)
-		elog(ERROR, "could not call jobq._maintain");
+	if (SPI_execute_with_args(jobq_internal_sql(MAINTAIN), 1, argtypes, args, nulls, false, 0) < 0)
+		elog(ERROR, "could not execute \"%s\"", MAINTAIN);
 	SPI_finish();
 }
 
@@ -197,7 +198,7 @@ call_as_owner(void (*what) (TimestampTz), TimestampTz need, const char *activity
 static bool
 maintain(void *arg)
 {
-	call_as_owner(call_maintain, *(TimestampTz *) arg, "SELECT jobq._maintain($1)");
+	call_as_owner(call_maintain, *(TimestampTz *) arg, MAINTAIN);
 	return true;
 }
 

@@ -402,7 +402,7 @@ check_access(Report *report, const HealthFacts *f)
 	if (f->strays)
 		add_check(report, "access", DEGRADED,
 				  psprintf("roles have privileges that jobq did not grant: %s; "
-						   "SELECT jobq._revoke_stray_grants() takes them back", f->strays), "");
+						   "SELECT jobq_internal._revoke_stray_grants() takes them back", f->strays), "");
 }
 
 /* Reports the dispatcher's state alone: no table can be read, or relied on. */

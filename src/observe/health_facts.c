@@ -58,15 +58,15 @@ static const char facts_query[] =
 	"   CROSS JOIN LATERAL (SELECT q.id, q.position FROM jobq.queue q"
 	"                        WHERE q.type_id = l.type_id AND q.priority = l.at[1]"
 	"                          AND q.sublane = l.at[2]"
-	"                          AND jobq._live_status(q.id, q.rev, q.status) IN ('pending', 'retry')"
+	"                          AND jobq_internal._live_status(q.id, q.rev, q.status) IN ('pending', 'retry')"
 	"                          AND q.position <= clock_timestamp()"
-	"                          AND ($1 OR jobq._sees($2, q.tenant, q.type_id, q.enqueued_by))"
+	"                          AND ($1 OR jobq_internal._sees($2, q.tenant, q.type_id, q.enqueued_by))"
 	"                        ORDER BY q.position LIMIT 1) h"
 	"   WHERE l.at IS NOT NULL),"
 	" oldest AS (SELECT id, position FROM head WHERE paused IS NULL ORDER BY position LIMIT 1) "
 	"SELECT CASE WHEN $1 THEN (SELECT coalesce(sum(change), 0)::int8 FROM jobq.dead_letter_count)"
 	"            ELSE (SELECT count(*) FROM jobq.dead_letters d"
-	"                   WHERE jobq._sees($2, d.tenant, d.type_id, d.enqueued_by)) END,"
+	"                   WHERE jobq_internal._sees($2, d.tenant, d.type_id, d.enqueued_by)) END,"
 	"       (SELECT id::text FROM oldest),"
 	"       (SELECT extract(epoch FROM clock_timestamp() - position)::float8 FROM oldest),"
 	"       (SELECT string_agg(DISTINCT format('\"%s\"', paused) COLLATE \"C\", ', ') FROM head WHERE paused IS NOT NULL),"
@@ -85,7 +85,7 @@ static const char recent_dead_query[] =
 	"  UNION ALL SELECT (SELECT min(d.type_id) FROM jobq.dead_letters d WHERE d.type_id > t.id) FROM t WHERE t.id IS NOT NULL) "
 	"SELECT count(*) FROM ("
 	"  SELECT FROM t CROSS JOIN LATERAL (SELECT FROM jobq.dead_letters d"
-	"    WHERE d.type_id = t.id AND d.completed_at > $3 AND ($1 OR jobq._sees($2, d.tenant, d.type_id, d.enqueued_by))"
+	"    WHERE d.type_id = t.id AND d.completed_at > $3 AND ($1 OR jobq_internal._sees($2, d.tenant, d.type_id, d.enqueued_by))"
 	"    ORDER BY d.completed_at DESC LIMIT $4) d"
 	"  LIMIT $4) r";
 
@@ -118,8 +118,8 @@ static const char keys_query[] =
 	"                        ORDER BY q.position LIMIT 20) o"
 	"   WHERE l.at IS NOT NULL AND o.key_hash IS NOT NULL"
 	"     AND NOT (t.paused AND (t.paused_until IS NULL OR t.paused_until > clock_timestamp()))"
-	"     AND jobq._live_status(o.id, o.rev, o.status) IN ('pending', 'retry')"
-	"     AND ($1 OR jobq._sees($2, o.tenant, o.type_id, o.enqueued_by))"
+	"     AND jobq_internal._live_status(o.id, o.rev, o.status) IN ('pending', 'retry')"
+	"     AND ($1 OR jobq_internal._sees($2, o.tenant, o.type_id, o.enqueued_by))"
 	"   GROUP BY 1, 2)"
 	"SELECT key_hash, concurrency_key, per_key, coalesce(behind, false) FROM old ORDER BY 2";
 
@@ -145,16 +145,16 @@ static const char signals_query[] =
 	"SELECT (SELECT coalesce(json_agg(a.name ORDER BY a.name)::text, CASE WHEN EXISTS (SELECT FROM jobq.signals) THEN '[]' END) FROM ("
 	"          SELECT s.name FROM jobq.signals s"
 	"           WHERE s.active AND (s.active_until IS NULL OR s.active_until > clock_timestamp())"
-	"          UNION ALL SELECT b FROM jobq._builtin_signals() b) a(name)),"
+	"          UNION ALL SELECT b FROM jobq_internal._builtin_signals() b) a(name)),"
 	"       (SELECT string_agg(format('the condition of signal \"%s\": %s', s.name, s.problem), '; ' ORDER BY s.name)"
 	"          FROM jobq.signals s WHERE s.problem IS NOT NULL)";
 
 static const char has_strays_query[] =
-	"SELECT 1 WHERE to_regprocedure('jobq._stray_grants()') IS NOT NULL";	/* release 0.1.0 has no such function */
+	"SELECT 1 WHERE to_regprocedure('jobq_internal._stray_grants()') IS NOT NULL";	/* release 0.1.0 has no such function */
 
 static const char strays_query[] =
 	"SELECT string_agg(DISTINCT CASE s.grantee WHEN 0 THEN 'PUBLIC' ELSE format('\"%s\"', pg_get_userbyid(s.grantee)) END, ', ')"
-	"  FROM jobq._stray_grants() s";
+	"  FROM jobq_internal._stray_grants() s";
 
 /* Runs a query.  $1: true if the caller sees every job.  $2: the caller.  $3, $4: see recent_dead_query. */
 static void
@@ -167,7 +167,7 @@ run_query(const char *query, Oid caller, int nrows)
 	args[1] = ObjectIdGetDatum(caller);
 	args[2] = TimestampTzGetDatum(GetCurrentTimestamp() - (int64) jobq_health_dead_age * USECS_PER_SEC);
 	args[3] = Int32GetDatum(Max(jobq_health_dead_letters, RECENT_DEAD_LIMIT));
-	if (SPI_execute_with_args(query, 4, types, args, NULL, true, nrows) != SPI_OK_SELECT)
+	if (SPI_execute_with_args(jobq_internal_sql(query), 4, types, args, NULL, true, nrows) != SPI_OK_SELECT)
 		elog(ERROR, "health could not query the server");
 }
 

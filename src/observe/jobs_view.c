@@ -344,7 +344,7 @@ find_live(FunctionCallInfo fcinfo)
 		PG_RETURN_DATUM(PG_GETARG_DATUM(3)); \
 	} while (0)
 
-/* jobq._live_status(id, rev, status) */
+/* jobq_internal._live_status(id, rev, status) */
 Datum
 jobq_live_status(PG_FUNCTION_ARGS)
 {
@@ -353,7 +353,7 @@ jobq_live_status(PG_FUNCTION_ARGS)
 	PG_RETURN_OID(status_oid(JOB_RUNNING));
 }
 
-/* jobq._live_attempts(id, rev, status, stored); in 0.1.0 of runs, too. */
+/* jobq_internal._live_attempts(id, rev, status, stored); in 0.1.0 of runs, too. */
 Datum
 jobq_live_attempts(PG_FUNCTION_ARGS)
 {
@@ -362,7 +362,10 @@ jobq_live_attempts(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(PG_GETARG_INT32(3) + 1);
 }
 
-/* jobq._live_runs(id, rev, status, stored): a tool's claim has counted a run, which is taken back when it cannot start. */
+/*
+ * jobq_internal._live_runs(id, rev, status, stored): the claim of a tool has
+ * counted a run, which is taken back when the tool cannot start.
+ */
 Datum
 jobq_live_runs(PG_FUNCTION_ARGS)
 {
@@ -371,7 +374,7 @@ jobq_live_runs(PG_FUNCTION_ARGS)
 	return jobq_live_attempts(fcinfo);
 }
 
-/* jobq._live_started_at(id, rev, status, stored) */
+/* jobq_internal._live_started_at(id, rev, status, stored) */
 Datum
 jobq_live_started_at(PG_FUNCTION_ARGS)
 {
@@ -382,7 +385,7 @@ jobq_live_started_at(PG_FUNCTION_ARGS)
 	PG_RETURN_TIMESTAMPTZ(live->started_at);
 }
 
-/* jobq._live_worker(id, rev, status, stored) */
+/* jobq_internal._live_worker(id, rev, status, stored) */
 Datum
 jobq_live_worker(PG_FUNCTION_ARGS)
 {
@@ -393,7 +396,7 @@ jobq_live_worker(PG_FUNCTION_ARGS)
 	PG_RETURN_TEXT_P(cstring_to_text(live->worker));
 }
 
-/* jobq._live_progress(id, rev, status, stored): of the attempt that runs, else of the last one. */
+/* jobq_internal._live_progress(id, rev, status, stored): of the attempt that runs, else of the last one */
 Datum
 jobq_live_progress(PG_FUNCTION_ARGS)
 {
@@ -406,7 +409,7 @@ jobq_live_progress(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(DirectFunctionCall1(float8_numeric, Float8GetDatum(live->progress)));
 }
 
-/* jobq._live_progress_data(id, rev, status, stored) */
+/* jobq_internal._live_progress_data(id, rev, status, stored) */
 Datum
 jobq_live_progress_data(PG_FUNCTION_ARGS)
 {
@@ -419,7 +422,10 @@ jobq_live_progress_data(PG_FUNCTION_ARGS)
 	PG_RETURN_DATUM(DirectFunctionCall1(jsonb_in, CStringGetDatum(live->progress_data)));
 }
 
-/* jobq._type_name(type_id): also of dropped types; NULL for an id that was never one, or that the role has no grant of. */
+/*
+ * jobq_internal._type_name(type_id): also of dropped types; NULL for an id that
+ * was never one, or that the role has no grant of.
+ */
 Datum
 jobq_type_name(PG_FUNCTION_ARGS)
 {

@@ -193,10 +193,16 @@ read_row(Wait *wait)
 static bool
 may_see(Wait *wait)
 {
+	static const char current[] = "SELECT WHERE jobq_internal._sees_job($2, $1)";
 	static SPIPlanPtr plan = NULL;
+	static SPIPlanPtr previous_plan = NULL; /* of the SQL of 0.1.0, which has the function in another schema */
+	const char *query;
 
-	return access_is_free(wait->caller) ||
-		ask("SELECT WHERE jobq._sees_job($2, $1)", &plan, wait);
+	if (access_is_free(wait->caller))
+		return true;
+	jobq_keep_internal_schema();
+	query = jobq_internal_sql(current);
+	return ask(query, query == current ? &plan : &previous_plan, wait);
 }
 
 static bool

@@ -299,7 +299,7 @@ write_answer(int32 id, const Answer *answer)
 	PushActiveSnapshot(GetTransactionSnapshot());
 	SPI_connect();
 	if (OidIsValid(get_extension_oid("jobq", true)))
-		(void) ask_own("SELECT jobq._signal_checked($1, $2, $3)", 3, types, args, nulls);
+		(void) ask_own(jobq_internal_sql("SELECT jobq_internal._signal_checked($1, $2, $3)"), 3, types, args, nulls);
 	SPI_finish();
 	PopActiveSnapshot();
 	CommitTransactionCommand();

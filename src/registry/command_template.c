@@ -243,7 +243,10 @@ check_program(const char *program)
 				 errhint("Placeholders may stand in the arguments.")));
 }
 
-/* jobq._check_command(command text[], warm boolean) RETURNS void: refuses a command for create_job_type and alter_job_type. */
+/*
+ * jobq_internal._check_command(command text[], warm boolean) RETURNS void:
+ * refuses a command for create_job_type and alter_job_type.
+ */
 Datum
 jobq_check_command(PG_FUNCTION_ARGS)
 {
@@ -293,9 +296,9 @@ jobq_check_command(PG_FUNCTION_ARGS)
 }
 
 /*
- * jobq._program_trouble(program text) RETURNS text: the reason why a tool could
- * not be started now, NULL when it could.  The lookup is that of a start; on a
- * file system that does not answer it waits.
+ * jobq_internal._program_trouble(program text) RETURNS text: the reason why a
+ * tool could not be started now, NULL when it could.  The lookup is that of a
+ * start; on a file system that does not answer it waits.
  */
 Datum
 jobq_program_trouble(PG_FUNCTION_ARGS)

@@ -426,7 +426,7 @@ jobq_access_trigger(PG_FUNCTION_ARGS)
 	if (!CALLED_AS_TRIGGER(fcinfo))
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-				 errmsg("jobq._access_changed is a trigger function")));
+				 errmsg("jobq_internal._access_changed is a trigger function")));
 	CacheInvalidateRelcacheByRelid(jobq_relid("access"));
 	return PointerGetDatum(NULL);
 }

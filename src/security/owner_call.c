@@ -5,7 +5,7 @@
  * In a SECURITY DEFINER function current_user is the owner, and session_user is
  * not the caller either after SET ROLE.  So the functions that check rights are
  * SECURITY INVOKER and all have this body:
- * jobq.NAME(arguments) calls jobq._NAME(caller oid, arguments) as the owner of jobq's tables.  The
+ * jobq.NAME(arguments) calls jobq_internal._NAME(caller oid, arguments) as the owner of jobq's tables.  The
  * functions behind the gate are PL/pgSQL with a pinned search_path, and no role
  * may call them directly.  The gate checks how far the caller's rights reach
  * (grant_checks.c).
@@ -43,7 +43,7 @@ get_function(Oid funcid)
 	return tuple;
 }
 
-/* Finds the function behind the gate: same schema, name after an underscore, an oid before the arguments. */
+/* Finds the function behind the gate: internal schema, name after an underscore, an oid before the arguments. */
 static Oid
 function_behind(Oid gate)
 {
@@ -63,7 +63,7 @@ function_behind(Oid gate)
 
 	inner = SearchSysCache3(PROCNAMEARGSNSP, CStringGetDatum(name),
 							PointerGetDatum(buildoidvector(types, from->pronargs + 1)),
-							ObjectIdGetDatum(from->pronamespace));
+							ObjectIdGetDatum(jobq_internal_schema()));
 	if (!HeapTupleIsValid(inner))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_FUNCTION),
@@ -92,6 +92,7 @@ gate_of(FmgrInfo *flinfo)
 		Gate	   *gate = MemoryContextAllocZero(flinfo->fn_mcxt, sizeof(Gate));
 		MemoryContext old = MemoryContextSwitchTo(flinfo->fn_mcxt);
 
+		jobq_keep_internal_schema();
 		gate->name = get_func_name(flinfo->fn_oid);
 		MemoryContextSwitchTo(old);
 		fmgr_info_cxt(function_behind(flinfo->fn_oid), &gate->target, flinfo->fn_mcxt);

@@ -116,7 +116,7 @@ warn_of_configuration(void)
 		warn_of_worker_need(MyDatabaseId);
 }
 
-/* jobq._installed(): called at the end of the install script. */
+/* jobq_internal._installed(): called at the end of the install script. */
 Datum
 jobq_installed(PG_FUNCTION_ARGS)
 {

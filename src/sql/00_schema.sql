@@ -1,7 +1,10 @@
--- The schema, the status type and the tables.  Everything lives in schema jobq, which must not exist
--- before: an install script never adopts a stranger's object.
+-- The schemas, the status type and the tables.  Schema jobq holds tables, views, types, sequences and the functions
+-- that users call; jobq_internal holds the functions that jobq itself calls.  Neither schema may exist before: an
+-- install script never adopts an object that it has not created.
 CREATE SCHEMA jobq;
 COMMENT ON SCHEMA jobq IS 'jobq: the job queue inside PostgreSQL';
+CREATE SCHEMA jobq_internal;
+COMMENT ON SCHEMA jobq_internal IS 'functions that jobq itself calls; they may change in any release';
 
 CREATE TYPE jobq.job_status AS ENUM
   ('pending', 'blocked', 'retry', 'running', 'completed', 'skipped', 'cancelled', 'error');

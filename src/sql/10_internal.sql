@@ -1,50 +1,50 @@
 
--- What the other parts need.  Functions whose name begins with an underscore belong to jobq alone.
+-- Functions that the other parts need.  Schema jobq_internal and the underscore mark functions that users do not call.
 
 -- src/shared/publish_jobs.c: writes by plain SQL are told to the dispatcher; rev fences what it chose before.
-CREATE FUNCTION jobq._queue_changed() RETURNS trigger
+CREATE FUNCTION jobq_internal._queue_changed() RETURNS trigger
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_queue_trigger';
 CREATE TRIGGER queue_changed BEFORE INSERT OR UPDATE OR DELETE ON jobq.queue
-  FOR EACH ROW EXECUTE FUNCTION jobq._queue_changed();
+  FOR EACH ROW EXECUTE FUNCTION jobq_internal._queue_changed();
 ALTER TABLE jobq.queue ENABLE ALWAYS TRIGGER queue_changed;
 
-CREATE FUNCTION jobq._types_changed() RETURNS trigger
+CREATE FUNCTION jobq_internal._types_changed() RETURNS trigger
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_types_trigger';
 CREATE TRIGGER types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.job_types
-  FOR EACH STATEMENT EXECUTE FUNCTION jobq._types_changed();
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._types_changed();
 ALTER TABLE jobq.job_types ENABLE ALWAYS TRIGGER types_changed;
 CREATE TRIGGER types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.job_type_env
-  FOR EACH STATEMENT EXECUTE FUNCTION jobq._types_changed();
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._types_changed();
 ALTER TABLE jobq.job_type_env ENABLE ALWAYS TRIGGER types_changed;
 CREATE TRIGGER types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.limits
-  FOR EACH STATEMENT EXECUTE FUNCTION jobq._types_changed();
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._types_changed();
 ALTER TABLE jobq.limits ENABLE ALWAYS TRIGGER types_changed;
 CREATE TRIGGER types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.stopped
-  FOR EACH STATEMENT EXECUTE FUNCTION jobq._types_changed();
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._types_changed();
 ALTER TABLE jobq.stopped ENABLE ALWAYS TRIGGER types_changed;
 
 -- A row that arrives, also from a dump, or gets another name of a role: the oid is that of the role of this name here.
-CREATE FUNCTION jobq._find_role(name text) RETURNS oid
+CREATE FUNCTION jobq_internal._find_role(name text) RETURNS oid
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT coalesce((SELECT r.oid FROM pg_roles r WHERE r.rolname = _find_role.name), 0)
 $$;
-CREATE FUNCTION jobq._find_type_roles() RETURNS trigger
+CREATE FUNCTION jobq_internal._find_type_roles() RETURNS trigger
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF TG_OP = 'INSERT' OR (NEW.owner <> OLD.owner AND NEW.owner_oid IS NOT DISTINCT FROM OLD.owner_oid) THEN
-    NEW.owner_oid := jobq._find_role(NEW.owner);
+    NEW.owner_oid := jobq_internal._find_role(NEW.owner);
   END IF;
   IF TG_OP = 'INSERT' OR (NEW.run_as <> OLD.run_as AND NEW.run_as_oid IS NOT DISTINCT FROM OLD.run_as_oid) THEN
-    NEW.run_as_oid := jobq._find_role(NEW.run_as);
+    NEW.run_as_oid := jobq_internal._find_role(NEW.run_as);
   END IF;
   RETURN NEW;
 END $$;
 CREATE TRIGGER find_roles BEFORE INSERT OR UPDATE ON jobq.job_types
-  FOR EACH ROW EXECUTE FUNCTION jobq._find_type_roles();
+  FOR EACH ROW EXECUTE FUNCTION jobq_internal._find_type_roles();
 ALTER TABLE jobq.job_types ENABLE ALWAYS TRIGGER find_roles;
 
 -- options.env is kept apart from the row; NULL: the type has none.
-CREATE FUNCTION jobq._store_env(type_id int, env jsonb) RETURNS void
+CREATE FUNCTION jobq_internal._store_env(type_id int, env jsonb) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF env IS NULL OR env = 'null' THEN
@@ -55,67 +55,67 @@ BEGIN
   ON CONFLICT ON CONSTRAINT job_type_env_pkey DO UPDATE SET env = excluded.env WHERE e.env <> excluded.env;
 END $$;
 -- A row that arrives with it: from a dump of 0.1.0, or by the owner's own statement.
-CREATE FUNCTION jobq._move_env() RETURNS trigger
+CREATE FUNCTION jobq_internal._move_env() RETURNS trigger
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  PERFORM jobq._store_env(NEW.id, NEW.options -> 'env');
+  PERFORM jobq_internal._store_env(NEW.id, NEW.options -> 'env');
   NEW.options := NEW.options - 'env';
   RETURN NEW;
 END $$;
 CREATE TRIGGER move_env BEFORE INSERT OR UPDATE ON jobq.job_types
-  FOR EACH ROW WHEN (jsonb_typeof(NEW.options) = 'object' AND NEW.options ? 'env') EXECUTE FUNCTION jobq._move_env();
+  FOR EACH ROW WHEN (jsonb_typeof(NEW.options) = 'object' AND NEW.options ? 'env') EXECUTE FUNCTION jobq_internal._move_env();
 ALTER TABLE jobq.job_types ENABLE ALWAYS TRIGGER move_env;
 
 -- src/tables/database_identity.c: are the rows of this database ours, or a restored dump's?
-CREATE FUNCTION jobq._home_is_ours() RETURNS boolean
+CREATE FUNCTION jobq_internal._home_is_ours() RETURNS boolean
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_home_is_ours';
-CREATE FUNCTION jobq._home_id() RETURNS int
+CREATE FUNCTION jobq_internal._home_id() RETURNS int
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_home_id';
 
 -- src/manage.c.  Locks a waiting job for this transaction: 'locked' | 'running' | 'gone'.
-CREATE FUNCTION jobq._lock_job(id uuid) RETURNS text
+CREATE FUNCTION jobq_internal._lock_job(id uuid) RETURNS text
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_lock_job';
 -- Ends a live job: 'cancelled' (it waited) | 'told' (it runs, and hears of it at commit; tell false: 'running') | 'gone'.
-CREATE FUNCTION jobq._cancel(id uuid, reason text, tell boolean DEFAULT true) RETURNS text
+CREATE FUNCTION jobq_internal._cancel(id uuid, reason text, tell boolean DEFAULT true) RETURNS text
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_cancel';
 
 -- Both without waiting for a transaction that has the row: then 'held'.
-CREATE FUNCTION jobq._lock_free_job(id uuid) RETURNS text
+CREATE FUNCTION jobq_internal._lock_free_job(id uuid) RETURNS text
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_lock_free_job';
-CREATE FUNCTION jobq._cancel_free(id uuid, reason text, tell boolean) RETURNS text
+CREATE FUNCTION jobq_internal._cancel_free(id uuid, reason text, tell boolean) RETURNS text
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_cancel_free';
 
 -- What the definition of a job type may hold: src/options_check.c, src/registry/command_template.c.
-CREATE FUNCTION jobq._check_options(options jsonb, exec boolean) RETURNS void
+CREATE FUNCTION jobq_internal._check_options(options jsonb, exec boolean) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_check_options';
-CREATE FUNCTION jobq._check_command(command text[], warm boolean) RETURNS void
+CREATE FUNCTION jobq_internal._check_command(command text[], warm boolean) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_check_command';
 -- Why the program could not be started on this server now; NULL: it could, as far as that can be seen.
-CREATE FUNCTION jobq._program_trouble(program text) RETURNS text
+CREATE FUNCTION jobq_internal._program_trouble(program text) RETURNS text
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_program_trouble';
 
 -- src/sql_support.c
-CREATE FUNCTION jobq._new_id() RETURNS uuid
+CREATE FUNCTION jobq_internal._new_id() RETURNS uuid
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_new_id';
-CREATE FUNCTION jobq._check_payload(type_id int, payload jsonb) RETURNS void
+CREATE FUNCTION jobq_internal._check_payload(type_id int, payload jsonb) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_check_payload';
 
 -- src/registry/tenant_lane.c: the lane of a tenant's job.
-CREATE FUNCTION jobq._sublane(type_id int, tenant text) RETURNS int2
+CREATE FUNCTION jobq_internal._sublane(type_id int, tenant text) RETURNS int2
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_sublane';
 
 -- Tells of a job what a client did to it: 'enqueued' at level all, anything else at level failures.
-CREATE FUNCTION jobq._tell(job_id uuid, type_id int, tenant text, attempt int, type text, message text, data jsonb)
+CREATE FUNCTION jobq_internal._tell(job_id uuid, type_id int, tenant text, attempt int, type text, message text, data jsonb)
   RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_tell';
 
 -- src/lifecycle/extension_update.c: for update scripts.
-CREATE FUNCTION jobq._library_version() RETURNS text
+CREATE FUNCTION jobq_internal._library_version() RETURNS text
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_library_version';
-CREATE FUNCTION jobq._outside_extension(statement text) RETURNS void
+CREATE FUNCTION jobq_internal._outside_extension(statement text) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_outside_extension';
 
 -- Bad arguments, as src/base/errors.c words them: argument "priority": 500 is outside -100..100.
-CREATE FUNCTION jobq._bad(state text, message text, hint text DEFAULT NULL) RETURNS void
+CREATE FUNCTION jobq_internal._bad(state text, message text, hint text DEFAULT NULL) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF hint IS NULL THEN
@@ -124,74 +124,74 @@ BEGIN
   RAISE EXCEPTION USING ERRCODE = state, MESSAGE = message, HINT = hint;
 END $$;
 
-CREATE FUNCTION jobq._check_not_null(argument text, given boolean) RETURNS void
+CREATE FUNCTION jobq_internal._check_not_null(argument text, given boolean) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF NOT given THEN
-    PERFORM jobq._bad('22004', format('argument "%s" must not be NULL', argument));
+    PERFORM jobq_internal._bad('22004', format('argument "%s" must not be NULL', argument));
   END IF;
 END $$;
 
 -- NULL passes: an argument that was not given.
-CREATE FUNCTION jobq._check_number(argument text, value numeric, low numeric, high numeric) RETURNS void
+CREATE FUNCTION jobq_internal._check_number(argument text, value numeric, low numeric, high numeric) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF value = 'NaN' OR value < low OR value > high THEN
-    PERFORM jobq._bad('22003', format('argument "%s": %s is outside %s..%s', argument, value, low, high));
+    PERFORM jobq_internal._bad('22003', format('argument "%s": %s is outside %s..%s', argument, value, low, high));
   END IF;
 END $$;
 
 -- A value as messages show it: src/base/errors.c.
-CREATE FUNCTION jobq._shown(value text) RETURNS text
+CREATE FUNCTION jobq_internal._shown(value text) RETURNS text
   LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'jobq_shown';
 
-CREATE FUNCTION jobq._check_choice(argument text, value text, choices text[]) RETURNS void
+CREATE FUNCTION jobq_internal._check_choice(argument text, value text, choices text[]) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF value <> ALL (choices) THEN
-    PERFORM jobq._bad('22023', format('argument "%s": "%s" is not one of %s', argument, jobq._shown(value),
+    PERFORM jobq_internal._bad('22023', format('argument "%s": "%s" is not one of %s', argument, jobq_internal._shown(value),
                                       (SELECT string_agg(format('"%s"', c), ', ') FROM unnest(choices) c)));
   END IF;
 END $$;
 
 -- 42704
-CREATE FUNCTION jobq._bad_name(what text, name text, hint text DEFAULT NULL) RETURNS void
+CREATE FUNCTION jobq_internal._bad_name(what text, name text, hint text DEFAULT NULL) RETURNS void
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-  SELECT jobq._bad('42704', format('%s "%s" does not exist', what, jobq._shown(name)), hint)
+  SELECT jobq_internal._bad('42704', format('%s "%s" does not exist', what, jobq_internal._shown(name)), hint)
 $$;
 
 -- A name of a job type, a limit, ...
-CREATE FUNCTION jobq._check_name(what text, name text) RETURNS void
+CREATE FUNCTION jobq_internal._check_name(what text, name text) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  PERFORM jobq._check_not_null('name', name IS NOT NULL);
+  PERFORM jobq_internal._check_not_null('name', name IS NOT NULL);
   IF octet_length(name) > 63 THEN
-    PERFORM jobq._bad('54000', format('argument "name": %s bytes are more than 63', octet_length(name)));
+    PERFORM jobq_internal._bad('54000', format('argument "name": %s bytes are more than 63', octet_length(name)));
   ELSIF name = '' OR name LIKE ' %' OR name LIKE '% ' OR name ~ E'[[:cntrl:]\\u0080-\\u009f]' THEN
-    PERFORM jobq._bad('22023', format('argument "name": "%s" is no name of a %s', jobq._shown(name), what),
+    PERFORM jobq_internal._bad('22023', format('argument "name": "%s" is no name of a %s', jobq_internal._shown(name), what),
       'Names have 1 to 63 bytes, no control characters, and no space at either end.');
   END IF;
 END $$;
 
 -- Whatever is longer than ten thousand years is a mistake, and no sum of it and a date is one.
-CREATE FUNCTION jobq._check_interval(argument text, value interval, zero_is_good boolean DEFAULT true)
+CREATE FUNCTION jobq_internal._check_interval(argument text, value interval, zero_is_good boolean DEFAULT true)
   RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF NOT isfinite(value) OR value < '0' OR value > '10000 years' OR (value = '0' AND NOT zero_is_good) THEN
-    PERFORM jobq._bad('22023', format('argument "%s": "%s" is %s', argument, value,
+    PERFORM jobq_internal._bad('22023', format('argument "%s": "%s" is %s', argument, value,
       CASE WHEN value = '0' THEN 'not more than zero' ELSE 'outside 0..10000 years' END));
   END IF;
 END $$;
 
 -- What create_job_type and create_signal do when there is one of that name.
-CREATE FUNCTION jobq._check_on_conflict(on_conflict text) RETURNS void
+CREATE FUNCTION jobq_internal._check_on_conflict(on_conflict text) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  PERFORM jobq._check_not_null('on_conflict', on_conflict IS NOT NULL);
-  PERFORM jobq._check_choice('on_conflict', on_conflict, '{error,replace,ignore}');
+  PERFORM jobq_internal._check_not_null('on_conflict', on_conflict IS NOT NULL);
+  PERFORM jobq_internal._check_choice('on_conflict', on_conflict, '{error,replace,ignore}');
 END $$;
 
 -- A filter by tenant: NULL takes every job, '' those without a tenant.
-CREATE FUNCTION jobq._tenant_is(tenant text, wanted text) RETURNS boolean
+CREATE FUNCTION jobq_internal._tenant_is(tenant text, wanted text) RETURNS boolean
   LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN wanted IS NULL OR coalesce(tenant, '') = wanted;

@@ -24,70 +24,70 @@ CREATE TABLE jobq.tenant_check (
 SELECT pg_catalog.pg_extension_config_dump('jobq.access', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.tenant_check', '');
 
-CREATE FUNCTION jobq._find_grantee() RETURNS trigger
+CREATE FUNCTION jobq_internal._find_grantee() RETURNS trigger
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   NEW.role_oid := coalesce((SELECT r.oid FROM pg_roles r WHERE r.rolname = NEW.role), 0);
   RETURN NEW;
 END $$;
 CREATE TRIGGER find_grantee BEFORE INSERT OR UPDATE ON jobq.access
-  FOR EACH ROW EXECUTE FUNCTION jobq._find_grantee();
+  FOR EACH ROW EXECUTE FUNCTION jobq_internal._find_grantee();
 ALTER TABLE jobq.access ENABLE ALWAYS TRIGGER find_grantee;
 
-CREATE FUNCTION jobq._access_changed() RETURNS trigger
+CREATE FUNCTION jobq_internal._access_changed() RETURNS trigger
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_access_trigger';
 CREATE TRIGGER access_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.access
-  FOR EACH STATEMENT EXECUTE FUNCTION jobq._access_changed();
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._access_changed();
 ALTER TABLE jobq.access ENABLE ALWAYS TRIGGER access_changed;
 CREATE TRIGGER access_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.tenant_check
-  FOR EACH STATEMENT EXECUTE FUNCTION jobq._access_changed();
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._access_changed();
 ALTER TABLE jobq.tenant_check ENABLE ALWAYS TRIGGER access_changed;
 
 -- What the row-level policies ask (95_row_security.sql), once per row: may current_user see it?
-CREATE FUNCTION jobq._reads(tenant text, type_id int, enqueued_by text) RETURNS boolean
+CREATE FUNCTION jobq_internal._reads(tenant text, type_id int, enqueued_by text) RETURNS boolean
   LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_reads';
-CREATE FUNCTION jobq._reads_event(tenant text, job_type text) RETURNS boolean
+CREATE FUNCTION jobq_internal._reads_event(tenant text, job_type text) RETURNS boolean
   LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_reads_event';
-CREATE FUNCTION jobq._reads_type(name text) RETURNS boolean
+CREATE FUNCTION jobq_internal._reads_type(name text) RETURNS boolean
   LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_reads_type';
-CREATE FUNCTION jobq._reads_tenant(tenant text) RETURNS boolean
+CREATE FUNCTION jobq_internal._reads_tenant(tenant text) RETURNS boolean
   LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_reads_tenant';
 
 -- The same of a caller, behind the gate: may he see, may he manage a job of that tenant and type?
-CREATE FUNCTION jobq._sees(caller oid, tenant text, type_id int, enqueued_by text) RETURNS boolean
+CREATE FUNCTION jobq_internal._sees(caller oid, tenant text, type_id int, enqueued_by text) RETURNS boolean
   LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_sees';
-CREATE FUNCTION jobq._manages(caller oid, tenant text, type_id int) RETURNS boolean
+CREATE FUNCTION jobq_internal._manages(caller oid, tenant text, type_id int) RETURNS boolean
   LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_manages';
-CREATE FUNCTION jobq._is_free(role oid) RETURNS boolean
+CREATE FUNCTION jobq_internal._is_free(role oid) RETURNS boolean
   LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'jobq_is_free';
 
 -- Raises 42501 when the caller is held to grants and gives a job more than its type allows; NULL: not given.
-CREATE FUNCTION jobq._check_ceilings(caller oid, type_id int, priority int, max_attempts int, timeout interval) RETURNS void
+CREATE FUNCTION jobq_internal._check_ceilings(caller oid, type_id int, priority int, max_attempts int, timeout interval) RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_check_ceilings';
 
 -- A job by its id.  One that there is not is nobody's.
-CREATE FUNCTION jobq._sees_job(caller oid, id uuid) RETURNS boolean
+CREATE FUNCTION jobq_internal._sees_job(caller oid, id uuid) RETURNS boolean
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  RETURN jobq._is_free(caller)
+  RETURN jobq_internal._is_free(caller)
       OR EXISTS (SELECT FROM jobq.queue q WHERE q.id = _sees_job.id
-                    AND jobq._sees(caller, q.tenant, q.type_id, q.enqueued_by))
+                    AND jobq_internal._sees(caller, q.tenant, q.type_id, q.enqueued_by))
       OR EXISTS (SELECT FROM jobq.dead_letters d WHERE d.id = _sees_job.id
-                    AND jobq._sees(caller, d.tenant, d.type_id, d.enqueued_by))
+                    AND jobq_internal._sees(caller, d.tenant, d.type_id, d.enqueued_by))
       OR EXISTS (SELECT FROM jobq.history h WHERE h.id = _sees_job.id
-                    AND jobq._sees(caller, h.tenant, h.type_id, h.enqueued_by));
+                    AND jobq_internal._sees(caller, h.tenant, h.type_id, h.enqueued_by));
 END $$;
-CREATE FUNCTION jobq._manages_job(caller oid, id uuid) RETURNS boolean
+CREATE FUNCTION jobq_internal._manages_job(caller oid, id uuid) RETURNS boolean
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  RETURN jobq._is_free(caller)
-      OR EXISTS (SELECT FROM jobq.queue q WHERE q.id = _manages_job.id AND jobq._manages(caller, q.tenant, q.type_id))
-      OR EXISTS (SELECT FROM jobq.dead_letters d WHERE d.id = _manages_job.id AND jobq._manages(caller, d.tenant, d.type_id))
-      OR EXISTS (SELECT FROM jobq.history h WHERE h.id = _manages_job.id AND jobq._manages(caller, h.tenant, h.type_id));
+  RETURN jobq_internal._is_free(caller)
+      OR EXISTS (SELECT FROM jobq.queue q WHERE q.id = _manages_job.id AND jobq_internal._manages(caller, q.tenant, q.type_id))
+      OR EXISTS (SELECT FROM jobq.dead_letters d WHERE d.id = _manages_job.id AND jobq_internal._manages(caller, d.tenant, d.type_id))
+      OR EXISTS (SELECT FROM jobq.history h WHERE h.id = _manages_job.id AND jobq_internal._manages(caller, h.tenant, h.type_id));
 END $$;
 
 -- The privileges that an access needs, as GRANT and REVOKE have them.  What they reach is checked by jobq itself.
-CREATE FUNCTION jobq._privileges(access text, every_tenant boolean) RETURNS SETOF text
+CREATE FUNCTION jobq_internal._privileges(access text, every_tenant boolean) RETURNS SETOF text
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   -- functions; what jobq.jobs calls counts as well
   SELECT 'EXECUTE ON FUNCTION ' || p.oid::regprocedure
@@ -103,7 +103,7 @@ CREATE FUNCTION jobq._privileges(access text, every_tenant boolean) RETURNS SETO
        '{create_job_type,alter_job_type,drop_job_type,pause_job_type,resume_job_type,set_limit,drop_limit,set_signal,
          create_signal,drop_signal,set_pressure_rule,stop_all,start_all,drain,set_tenant_quota}')
       ) v(accesses, functions) ON p.proname = ANY (v.functions)
-   WHERE p.pronamespace = 'jobq'::regnamespace AND _privileges.access = ANY (v.accesses)
+   WHERE p.pronamespace IN ('jobq'::regnamespace, 'jobq_internal'::regnamespace) AND _privileges.access = ANY (v.accesses)
   UNION ALL
   SELECT 'SELECT ON TABLE ' || c.oid::regclass
     FROM pg_class c
@@ -126,15 +126,15 @@ CREATE FUNCTION jobq._privileges(access text, every_tenant boolean) RETURNS SETO
 $$;
 
 -- Of the grants made to that very role.
-CREATE FUNCTION jobq._privileges_of(grantee oid) RETURNS SETOF text
+CREATE FUNCTION jobq_internal._privileges_of(grantee oid) RETURNS SETOF text
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-  SELECT DISTINCT p.privilege FROM jobq.access a, jobq._privileges(a.access, a.tenant IS NULL) p(privilege)
+  SELECT DISTINCT p.privilege FROM jobq.access a, jobq_internal._privileges(a.access, a.tenant IS NULL) p(privilege)
    WHERE a.role_oid = grantee
 $$;
 
 -- Privileges on jobq's own objects that default privileges added when an object was created, and those of PUBLIC
 -- beyond jobq.version().  What was granted later, by hand, is not in pg_init_privs: to a role it is left alone.
-CREATE FUNCTION jobq._stray_grants() RETURNS TABLE(object text, grantee oid, privilege text, by_hand boolean)
+CREATE FUNCTION jobq_internal._stray_grants() RETURNS TABLE(object text, grantee oid, privilege text, by_hand boolean)
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   WITH member(classid, objid, object, owner, acl, everybody) AS (
     SELECT 'pg_class'::regclass, c.oid,
@@ -143,13 +143,13 @@ CREATE FUNCTION jobq._stray_grants() RETURNS TABLE(object text, grantee oid, pri
     UNION ALL
     SELECT 'pg_proc'::regclass, p.oid, 'FUNCTION ' || p.oid::regprocedure, p.proowner,
            coalesce(p.proacl, acldefault('f', p.proowner)), p.oid::regprocedure::text = 'jobq.version()'
-      FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace
+      FROM pg_proc p WHERE p.pronamespace IN ('jobq'::regnamespace, 'jobq_internal'::regnamespace)
     UNION ALL
     SELECT 'pg_type'::regclass, t.oid, 'TYPE ' || t.oid::regtype, t.typowner, t.typacl, t.oid::regtype::text <> 'jobq.access_kind'
       FROM pg_type t WHERE t.typnamespace = 'jobq'::regnamespace
     UNION ALL
     SELECT 'pg_namespace'::regclass, n.oid, 'SCHEMA ' || n.oid::regnamespace, n.nspowner, n.nspacl, true
-      FROM pg_namespace n WHERE n.nspname = 'jobq')
+      FROM pg_namespace n WHERE n.nspname IN ('jobq', 'jobq_internal'))
   SELECT m.object, a.grantee, a.privilege_type,
          i.initprivs IS NOT NULL AND NOT EXISTS (SELECT FROM aclexplode(i.initprivs) b
                                                   WHERE b.grantee = a.grantee AND b.privilege_type = a.privilege_type)
@@ -168,7 +168,7 @@ CREATE FUNCTION jobq._stray_grants() RETURNS TABLE(object text, grantee oid, pri
               AND NOT EXISTS (SELECT FROM jobq.job_types t WHERE t.run_as_oid = a.grantee) END
 $$;
 
-CREATE FUNCTION jobq._revoke_stray_grants(with_by_hand boolean DEFAULT true) RETURNS void
+CREATE FUNCTION jobq_internal._revoke_stray_grants(with_by_hand boolean DEFAULT true) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   statement text;
@@ -176,43 +176,43 @@ BEGIN
   FOR statement IN
     SELECT DISTINCT format('REVOKE %s ON %s FROM %s CASCADE', s.privilege, s.object,
                            CASE s.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(s.grantee)) END)
-      FROM jobq._stray_grants() s WHERE with_by_hand OR NOT s.by_hand LOOP
+      FROM jobq_internal._stray_grants() s WHERE with_by_hand OR NOT s.by_hand LOOP
     EXECUTE statement;
   END LOOP;
 END $$;
 
 -- The arguments of grant_access and revoke_access.
-CREATE FUNCTION jobq._check_grant(role oid, access text, tenant text, job_types text[]) RETURNS void
+CREATE FUNCTION jobq_internal._check_grant(role oid, access text, tenant text, job_types text[]) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  PERFORM jobq._check_not_null('role', role IS NOT NULL), jobq._check_not_null('access', access IS NOT NULL);
+  PERFORM jobq_internal._check_not_null('role', role IS NOT NULL), jobq_internal._check_not_null('access', access IS NOT NULL);
   IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = role) THEN
-    PERFORM jobq._bad('42704', format('argument "role": "%s" is no role', role::regrole));
+    PERFORM jobq_internal._bad('42704', format('argument "role": "%s" is no role', role::regrole));
   END IF;
-  PERFORM jobq._check_choice('access', access, '{enqueue,work,read,admin}');
+  PERFORM jobq_internal._check_choice('access', access, '{enqueue,work,read,admin}');
   IF job_types = '{}' OR array_ndims(job_types) > 1 THEN
-    PERFORM jobq._bad('22023', format('argument "job_types": "%s" is no list of names', jobq._shown(job_types::text)),
+    PERFORM jobq_internal._bad('22023', format('argument "job_types": "%s" is no list of names', jobq_internal._shown(job_types::text)),
                       'Leave it out for every job type.');
   ELSIF array_position(job_types, NULL) IS NOT NULL THEN
-    PERFORM jobq._bad('22004', 'argument "job_types": an element must not be NULL');
+    PERFORM jobq_internal._bad('22004', 'argument "job_types": an element must not be NULL');
   END IF;
-  PERFORM jobq._check_tenant(tenant);
+  PERFORM jobq_internal._check_tenant(tenant);
 END $$;
 
 -- NULL passes.  As enqueue checks it.
-CREATE FUNCTION jobq._check_tenant(tenant text) RETURNS void
+CREATE FUNCTION jobq_internal._check_tenant(tenant text) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF octet_length(tenant) > 255 THEN
-    PERFORM jobq._bad('54000', format('argument "tenant": %s bytes are more than 255', octet_length(tenant)));
+    PERFORM jobq_internal._bad('54000', format('argument "tenant": %s bytes are more than 255', octet_length(tenant)));
   ELSIF tenant ~ '[\u0001-\u001f\u007f]' THEN
-    PERFORM jobq._bad('22023', format('argument "tenant": "%s" has control characters', jobq._shown(tenant)));
+    PERFORM jobq_internal._bad('22023', format('argument "tenant": "%s" has control characters', jobq_internal._shown(tenant)));
   END IF;
 END $$;
 
 -- Grants and revokes are made one after another, behind a lock that only the owner of the tables can take: two
 -- grants on one object at the same time would be an error.
-CREATE FUNCTION jobq._lock_privileges() RETURNS void
+CREATE FUNCTION jobq_internal._lock_privileges() RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   LOCK TABLE jobq.access IN SHARE ROW EXCLUSIVE MODE;
@@ -220,10 +220,10 @@ END $$;
 
 -- ... and brings the grants of roles renamed or dropped meanwhile up to date.  A grant that was restored where its
 -- role was not there gave nothing, and gives nothing now that there is one of that name.
-CREATE FUNCTION jobq._lock_access() RETURNS void
+CREATE FUNCTION jobq_internal._lock_access() RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  PERFORM jobq._lock_privileges();
+  PERFORM jobq_internal._lock_privileges();
   DELETE FROM jobq.access a
    WHERE NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = a.role_oid)
      AND (a.role_oid <> 0 OR EXISTS (SELECT FROM pg_roles r WHERE r.rolname = a.role));
@@ -232,30 +232,30 @@ END $$;
 
 CREATE FUNCTION jobq.grant_access(role regrole, access text, tenant text DEFAULT NULL, job_types text[] DEFAULT NULL)
   RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq._grant_access(caller oid, role regrole, access text, tenant text, job_types text[])
+CREATE FUNCTION jobq_internal._grant_access(caller oid, role regrole, access text, tenant text, job_types text[])
   RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   unknown text;
   privilege text;
 BEGIN
-  PERFORM jobq._check_grant(role, access, tenant, job_types);
+  PERFORM jobq_internal._check_grant(role, access, tenant, job_types);
   SELECT n INTO unknown FROM unnest(job_types) n
    WHERE NOT EXISTS (SELECT FROM jobq.job_types t WHERE t.name = n AND t.dropped_at IS NULL) LIMIT 1;
   IF FOUND THEN
-    PERFORM jobq._bad_name('job type', unknown);
+    PERFORM jobq_internal._bad_name('job type', unknown);
   END IF;
-  PERFORM jobq._lock_access();
+  PERFORM jobq_internal._lock_access();
   INSERT INTO jobq.access (role, access, tenant, job_types)
   VALUES (pg_get_userbyid(role), access, tenant,
           (SELECT array_agg(DISTINCT n ORDER BY n) FROM unnest(job_types) n))
   ON CONFLICT DO NOTHING;
-  FOR privilege IN SELECT * FROM jobq._privileges(access, tenant IS NULL) LOOP
+  FOR privilege IN SELECT * FROM jobq_internal._privileges(access, tenant IS NULL) LOOP
     EXECUTE format('GRANT %s TO %I', privilege, pg_get_userbyid(role));
   END LOOP;
   IF access = 'work' THEN
     RAISE NOTICE 'access "work" gives no more than % in this release: no job type is worked by other processes yet',
       (SELECT string_agg(DISTINCT 'jobq.' || p.proname, ', ') FROM pg_proc p
-        WHERE 'EXECUTE ON FUNCTION ' || p.oid::regprocedure IN (SELECT jobq._privileges('work', tenant IS NULL))
+        WHERE 'EXECUTE ON FUNCTION ' || p.oid::regprocedure IN (SELECT jobq_internal._privileges('work', tenant IS NULL))
           AND p.pronamespace = 'jobq'::regnamespace);
   END IF;
 END $$;
@@ -263,16 +263,16 @@ END $$;
 -- Takes back what the arguments cover: without a tenant every tenant, without types every type.
 CREATE FUNCTION jobq.revoke_access(role regrole, access text, tenant text DEFAULT NULL, job_types text[] DEFAULT NULL)
   RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq._revoke_access(caller oid, role regrole, access text, tenant text, job_types text[])
+CREATE FUNCTION jobq_internal._revoke_access(caller oid, role regrole, access text, tenant text, job_types text[])
   RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
   had text[];
   privilege text;
 BEGIN
-  PERFORM jobq._check_grant(role, _revoke_access.access, _revoke_access.tenant, _revoke_access.job_types);
-  PERFORM jobq._lock_access();
-  had := ARRAY(SELECT jobq._privileges_of(role));
+  PERFORM jobq_internal._check_grant(role, _revoke_access.access, _revoke_access.tenant, _revoke_access.job_types);
+  PERFORM jobq_internal._lock_access();
+  had := ARRAY(SELECT jobq_internal._privileges_of(role));
   WITH covered AS (
     DELETE FROM jobq.access a
      WHERE a.role_oid = _revoke_access.role AND a.access = _revoke_access.access
@@ -287,14 +287,14 @@ BEGIN
    WHERE r.rest IS NOT NULL
   ON CONFLICT DO NOTHING;
   FOREACH privilege IN ARRAY had LOOP
-    CONTINUE WHEN privilege IN (SELECT jobq._privileges_of(role));
+    CONTINUE WHEN privilege IN (SELECT jobq_internal._privileges_of(role));
     EXECUTE format('REVOKE %s FROM %I', privilege, pg_get_userbyid(role));
   END LOOP;
 END $$;
 
 CREATE FUNCTION jobq.set_tenant_check(f regprocedure) RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq._set_tenant_check(caller oid, f regprocedure) RETURNS void
+CREATE FUNCTION jobq_internal._set_tenant_check(caller oid, f regprocedure) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   found_function record;
@@ -309,9 +309,9 @@ BEGIN
            AND p.proargtypes = 'text'::regtype::oid::text::oidvector AND p.provariadic = 0 AS good
     INTO found_function FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE p.oid = f;
   IF NOT FOUND THEN
-    PERFORM jobq._bad('22023', format('argument "f": "%s" is no function', f::oid));
+    PERFORM jobq_internal._bad('22023', format('argument "f": "%s" is no function', f::oid));
   ELSIF NOT found_function.good THEN
-    PERFORM jobq._bad('22023', format('argument "f": %s has the wrong signature', f),
+    PERFORM jobq_internal._bad('22023', format('argument "f": %s has the wrong signature', f),
                       'A tenant check is f(text) and returns boolean.');
   END IF;
   INSERT INTO jobq.tenant_check VALUES (found_function.signature);

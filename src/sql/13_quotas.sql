@@ -18,31 +18,31 @@ CREATE UNIQUE INDEX quota_jobs_tenant ON jobq.quota_jobs (tenant, job_id);
 SELECT pg_catalog.pg_extension_config_dump('jobq.tenant_quotas', '');
 
 CREATE TRIGGER quotas_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.tenant_quotas
-  FOR EACH STATEMENT EXECUTE FUNCTION jobq._access_changed();
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._access_changed();
 ALTER TABLE jobq.tenant_quotas ENABLE ALWAYS TRIGGER quotas_changed;
 CREATE TRIGGER types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.tenant_quotas
-  FOR EACH STATEMENT EXECUTE FUNCTION jobq._types_changed();
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._types_changed();
 ALTER TABLE jobq.tenant_quotas ENABLE ALWAYS TRIGGER types_changed;
 
 -- What shared memory has of a tenant's jobs; removed: and of its enqueues in the last minute.
-CREATE FUNCTION jobq._forget_quota(tenant text, removed boolean) RETURNS void
+CREATE FUNCTION jobq_internal._forget_quota(tenant text, removed boolean) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_forget_quota';
 
 -- A row for each job of the quota in the queue, also for those that open transactions have enqueued.
 -- false: too many tenants have a quota.
-CREATE FUNCTION jobq._count_queue(quota text) RETURNS boolean
+CREATE FUNCTION jobq_internal._count_queue(quota text) RETURNS boolean
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_count_queue';
 
 -- ... and once more when the transaction that sets a quota commits: until then others know of none.
-CREATE FUNCTION jobq._quota_set() RETURNS trigger
+CREATE FUNCTION jobq_internal._quota_set() RETURNS trigger
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_quota_set';
 CREATE CONSTRAINT TRIGGER quota_set AFTER INSERT ON jobq.tenant_quotas DEFERRABLE INITIALLY DEFERRED
   FOR EACH ROW WHEN (coalesce(new.max_live, new.max_bytes, new.enqueues_per_minute) IS NOT NULL)
-  EXECUTE FUNCTION jobq._quota_set();
+  EXECUTE FUNCTION jobq_internal._quota_set();
 ALTER TABLE jobq.tenant_quotas ENABLE ALWAYS TRIGGER quota_set;
 
 -- Jobs that came into the queue, or have got another payload, without enqueue count as well.
-CREATE FUNCTION jobq._count_for_quotas(ids uuid[]) RETURNS void
+CREATE FUNCTION jobq_internal._count_for_quotas(ids uuid[]) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   quota text;
@@ -53,41 +53,41 @@ BEGIN
      WHERE (q.tenant = quota OR starts_with(q.tenant, quota || '/')) AND q.id = ANY (ids)
     ON CONFLICT (tenant, job_id) DO UPDATE SET bytes = excluded.bytes WHERE j.bytes <> excluded.bytes;
     IF FOUND THEN
-      PERFORM jobq._forget_quota(quota, false);
+      PERFORM jobq_internal._forget_quota(quota, false);
     END IF;
   END LOOP;
 END $$;
 
 -- A job that this transaction has put into the queue: 53400 when it is over a quota, 53100 when the disk is full.
-CREATE FUNCTION jobq._admit(id uuid) RETURNS void
+CREATE FUNCTION jobq_internal._admit(id uuid) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_admit';
 
 CREATE FUNCTION jobq.set_tenant_quota(
   tenant text, max_live bigint DEFAULT NULL, max_bytes bigint DEFAULT NULL, enqueues_per_minute int DEFAULT NULL,
   max_running int DEFAULT NULL)
   RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq._set_tenant_quota(caller oid,
+CREATE FUNCTION jobq_internal._set_tenant_quota(caller oid,
   tenant text, max_live bigint, max_bytes bigint, enqueues_per_minute int, max_running int)
   RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
   counts boolean;  -- jobs of the tenant are counted when they are enqueued
 BEGIN
-  PERFORM jobq._check_not_null('tenant', _set_tenant_quota.tenant IS NOT NULL);
-  PERFORM jobq._check_tenant(_set_tenant_quota.tenant);
+  PERFORM jobq_internal._check_not_null('tenant', _set_tenant_quota.tenant IS NOT NULL);
+  PERFORM jobq_internal._check_tenant(_set_tenant_quota.tenant);
   IF _set_tenant_quota.tenant = '' THEN
-    PERFORM jobq._bad('22023', 'argument "tenant": "" is empty', 'Jobs without a tenant have no quota.');
+    PERFORM jobq_internal._bad('22023', 'argument "tenant": "" is empty', 'Jobs without a tenant have no quota.');
   END IF;
-  PERFORM jobq._check_number('max_live', _set_tenant_quota.max_live, 0, 9223372036854775807);
-  PERFORM jobq._check_number('max_bytes', _set_tenant_quota.max_bytes, 0, 9223372036854775807);
-  PERFORM jobq._check_number('enqueues_per_minute', _set_tenant_quota.enqueues_per_minute, 0, 2147483647);
-  PERFORM jobq._check_number('max_running', _set_tenant_quota.max_running, 0, 2147483647);
+  PERFORM jobq_internal._check_number('max_live', _set_tenant_quota.max_live, 0, 9223372036854775807);
+  PERFORM jobq_internal._check_number('max_bytes', _set_tenant_quota.max_bytes, 0, 9223372036854775807);
+  PERFORM jobq_internal._check_number('enqueues_per_minute', _set_tenant_quota.enqueues_per_minute, 0, 2147483647);
+  PERFORM jobq_internal._check_number('max_running', _set_tenant_quota.max_running, 0, 2147483647);
   LOCK TABLE jobq.tenant_quotas IN SHARE ROW EXCLUSIVE MODE;
   DELETE FROM jobq.tenant_quotas t WHERE t.tenant = _set_tenant_quota.tenant;
   counts := coalesce(_set_tenant_quota.max_live, _set_tenant_quota.max_bytes, _set_tenant_quota.enqueues_per_minute) IS NOT NULL;
   IF NOT counts THEN
     DELETE FROM jobq.quota_jobs j WHERE j.tenant = _set_tenant_quota.tenant;
-    PERFORM jobq._forget_quota(_set_tenant_quota.tenant, true);
+    PERFORM jobq_internal._forget_quota(_set_tenant_quota.tenant, true);
     IF _set_tenant_quota.max_running IS NULL THEN
       RETURN;
     END IF;
@@ -95,8 +95,8 @@ BEGIN
   INSERT INTO jobq.tenant_quotas
   VALUES (_set_tenant_quota.tenant, _set_tenant_quota.max_live, _set_tenant_quota.max_bytes, _set_tenant_quota.enqueues_per_minute,
           _set_tenant_quota.max_running);
-  IF counts AND NOT jobq._count_queue(_set_tenant_quota.tenant) THEN
-    PERFORM jobq._bad('53400', pg_catalog.format('tenant "%s" cannot have a quota: 1024 tenants of this server have one', _set_tenant_quota.tenant),
+  IF counts AND NOT jobq_internal._count_queue(_set_tenant_quota.tenant) THEN
+    PERFORM jobq_internal._bad('53400', pg_catalog.format('tenant "%s" cannot have a quota: 1024 tenants of this server have one', _set_tenant_quota.tenant),
       'jobq.set_tenant_quota(tenant) removes one.');
   END IF;
 END $$;

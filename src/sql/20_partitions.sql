@@ -15,7 +15,7 @@
 
 -- Bounds as text are read back, so the settings that shape them are pinned.  (And no backslash in a plain string:
 -- standard_conforming_strings is the session's.)
-CREATE FUNCTION jobq._partitions(parent regclass)
+CREATE FUNCTION jobq_internal._partitions(parent regclass)
   RETURNS TABLE(partition regclass, low timestamptz, high timestamptz)
   LANGUAGE sql STABLE
   SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' AS $$
@@ -28,7 +28,7 @@ CREATE FUNCTION jobq._partitions(parent regclass)
 $$;
 
 -- Partitions that a query past the parent could read or empty with privileges which jobq did not grant.
-CREATE FUNCTION jobq._exposed_partitions() RETURNS TABLE(partition regclass, parent regclass)
+CREATE FUNCTION jobq_internal._exposed_partitions() RETURNS TABLE(partition regclass, parent regclass)
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT c.oid::regclass, i.inhparent::regclass
     FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
@@ -40,7 +40,7 @@ $$;
 
 -- Gives a partition the row-level security of its parent and leaves its privileges to its owner.  Only what is
 -- missing takes a lock; privileges need none, so they go first.
-CREATE FUNCTION jobq._protect_partition(partition regclass, parent regclass) RETURNS void
+CREATE FUNCTION jobq_internal._protect_partition(partition regclass, parent regclass) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 DECLARE
   statement text;
@@ -69,7 +69,7 @@ END $$;
 
 -- The bounds of the partition that a moment belongs to: those of the longest unit that begins far enough ahead of
 -- `at`.  What is kept for up to 31 days never meets a month.
-CREATE FUNCTION jobq._partition_bounds(moment timestamptz, at timestamptz, OUT low timestamptz, OUT high timestamptz)
+CREATE FUNCTION jobq_internal._partition_bounds(moment timestamptz, at timestamptz, OUT low timestamptz, OUT high timestamptz)
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' AS $$
 DECLARE
   width interval := current_setting('jobq.partition_interval');
@@ -93,7 +93,7 @@ BEGIN
   high := low + make_interval(secs => seconds::float8);
 END $$;
 
-CREATE FUNCTION jobq._ensure_partition(parent regclass, moment timestamptz, at timestamptz DEFAULT clock_timestamp())
+CREATE FUNCTION jobq_internal._ensure_partition(parent regclass, moment timestamptz, at timestamptz DEFAULT clock_timestamp())
   RETURNS void LANGUAGE plpgsql SECURITY DEFINER
   SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD'
   SET default_tablespace = '' SET default_table_access_method = 'heap' AS $$
@@ -103,20 +103,20 @@ DECLARE
   name text;
 BEGIN
   IF moment IS NULL OR NOT isfinite(moment) OR parent NOT IN ('jobq.history'::regclass, 'jobq.events'::regclass, 'jobq.alerts'::regclass) THEN
-    PERFORM jobq._bad('22023', format('no partition of %s can hold "%s"', parent, moment));
+    PERFORM jobq_internal._bad('22023', format('no partition of %s can hold "%s"', parent, moment));
   END IF;
-  IF EXISTS (SELECT FROM jobq._partitions(parent) p WHERE moment >= p.low AND moment < p.high) THEN
+  IF EXISTS (SELECT FROM jobq_internal._partitions(parent) p WHERE moment >= p.low AND moment < p.high) THEN
     RETURN;
   END IF;
   -- two that make the same partition: the second waits here, then sees it
   EXECUTE format('LOCK TABLE ONLY %s IN SHARE UPDATE EXCLUSIVE MODE', parent);
-  IF EXISTS (SELECT FROM jobq._partitions(parent) p WHERE moment >= p.low AND moment < p.high) THEN
+  IF EXISTS (SELECT FROM jobq_internal._partitions(parent) p WHERE moment >= p.low AND moment < p.high) THEN
     RETURN;
   END IF;
-  SELECT b.low, b.high INTO starts, ends FROM jobq._partition_bounds(moment, at) b;
+  SELECT b.low, b.high INTO starts, ends FROM jobq_internal._partition_bounds(moment, at) b;
   SELECT greatest(starts, max(p.high) FILTER (WHERE p.high <= moment)),
          least(ends, min(p.low) FILTER (WHERE p.low > moment))
-    INTO starts, ends FROM jobq._partitions(parent) p;
+    INTO starts, ends FROM jobq_internal._partitions(parent) p;
   SELECT format('%s_%s', c.relname, to_char(starts, CASE WHEN starts = date_trunc('day', starts) THEN 'YYYYMMDD'
                                                       ELSE 'YYYYMMDD_HH24MISS' END))
     INTO name FROM pg_class c WHERE c.oid = parent;
@@ -138,39 +138,39 @@ BEGIN
   END IF;
   EXECUTE format('ALTER TABLE ONLY %s ATTACH PARTITION jobq.%I FOR VALUES FROM (%L) TO (%L)',
                  parent, name, starts, ends);
-  PERFORM jobq._protect_partition(format('jobq.%I', name)::regclass, parent);
+  PERFORM jobq_internal._protect_partition(format('jobq.%I', name)::regclass, parent);
 END $$;
 
-CREATE FUNCTION jobq._ensure_history_partition(expires_at timestamptz) RETURNS void
+CREATE FUNCTION jobq_internal._ensure_history_partition(expires_at timestamptz) RETURNS void
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-  SELECT jobq._ensure_partition('jobq.history', expires_at)
+  SELECT jobq_internal._ensure_partition('jobq.history', expires_at)
 $$;
 
 -- Of events and of alerts, which are kept alike.
-CREATE FUNCTION jobq._ensure_events_partition(ts timestamptz) RETURNS void
+CREATE FUNCTION jobq_internal._ensure_events_partition(ts timestamptz) RETURNS void
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-  SELECT jobq._ensure_partition('jobq.events', ts), jobq._ensure_partition('jobq.alerts', ts)
+  SELECT jobq_internal._ensure_partition('jobq.events', ts), jobq_internal._ensure_partition('jobq.alerts', ts)
 $$;
 
 -- src/tables/partition.c.  Has the partitions made that a job of a new type needs first, by a process with a transaction of its
 -- own: a transaction that has read jobq.jobs before sees no partition that is attached later.
-CREATE FUNCTION jobq._want_partitions(keep_completed interval) RETURNS void
+CREATE FUNCTION jobq_internal._want_partitions(keep_completed interval) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_want_partitions';
 
 -- The partitions that jobs of a type will need, now and in the next interval.
-CREATE FUNCTION jobq._ensure_partitions_of_type(keep_completed interval) RETURNS void
+CREATE FUNCTION jobq_internal._ensure_partitions_of_type(keep_completed interval) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   FOR i IN 0..1 LOOP
-    PERFORM jobq._ensure_events_partition(moment),
-            CASE WHEN keep_completed > '0' THEN jobq._ensure_history_partition(moment + keep_completed) END
+    PERFORM jobq_internal._ensure_events_partition(moment),
+            CASE WHEN keep_completed > '0' THEN jobq_internal._ensure_history_partition(moment + keep_completed) END
        FROM (SELECT clock_timestamp() + i * current_setting('jobq.partition_interval')::interval) t(moment);
   END LOOP;
 END $$;
 
 -- Empties the partitions of history, events or alerts whose time is over, drops the empty ones; waits for nobody.
 -- What cannot be had now is left to the next run.
-CREATE FUNCTION jobq._expire_partitions(parent regclass) RETURNS void
+CREATE FUNCTION jobq_internal._expire_partitions(parent regclass) RETURNS void
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   before timestamptz := CASE parent
@@ -178,12 +178,12 @@ DECLARE
     ELSE clock_timestamp() - current_setting('jobq.keep_events')::interval END;
   expired regclass;
 BEGIN
-  FOR expired IN SELECT p.partition FROM jobq._partitions(parent) p WHERE p.high <= before LOOP
+  FOR expired IN SELECT p.partition FROM jobq_internal._partitions(parent) p WHERE p.high <= before LOOP
     CONTINUE WHEN pg_relation_size(expired) = 0;
     BEGIN
       EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE NOWAIT', expired);
       IF parent = 'jobq.history'::regclass AND EXISTS (SELECT FROM jobq.hook_references) THEN
-        PERFORM jobq._postpone_referenced();
+        PERFORM jobq_internal._postpone_referenced();
       END IF;
       EXECUTE format('TRUNCATE ONLY %s', expired);
     EXCEPTION WHEN lock_not_available THEN
@@ -191,7 +191,7 @@ BEGIN
     END;
   END LOOP;
   BEGIN
-    FOR expired IN SELECT p.partition FROM jobq._partitions(parent) p
+    FOR expired IN SELECT p.partition FROM jobq_internal._partitions(parent) p
                     WHERE p.high <= before AND pg_relation_size(p.partition) = 0 LOOP
       EXECUTE format('LOCK TABLE ONLY %s, %s IN ACCESS EXCLUSIVE MODE NOWAIT', parent, expired);
       EXECUTE format('DROP TABLE %s', expired);
@@ -202,25 +202,25 @@ BEGIN
 END $$;
 
 -- What the maintenance process calls to see to partitions.  need: the expires_at of a row that found no partition, or NULL.
-CREATE FUNCTION jobq._maintain(need timestamptz) RETURNS void
+CREATE FUNCTION jobq_internal._maintain(need timestamptz) RETURNS void
   LANGUAGE plpgsql SECURITY DEFINER
   SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 DECLARE
   width interval := current_setting('jobq.partition_interval');
 BEGIN
   IF need IS NOT NULL THEN
-    PERFORM jobq._ensure_history_partition(need);
+    PERFORM jobq_internal._ensure_history_partition(need);
   END IF;
   FOR i IN 0..7 LOOP
-    PERFORM jobq._ensure_events_partition(clock_timestamp() + i * width);
+    PERFORM jobq_internal._ensure_events_partition(clock_timestamp() + i * width);
   END LOOP;
-  PERFORM jobq._ensure_partitions_of_type(t.keep_completed)
+  PERFORM jobq_internal._ensure_partitions_of_type(t.keep_completed)
      FROM (SELECT DISTINCT keep_completed FROM jobq.job_types WHERE dropped_at IS NULL LIMIT 100) t;
-  PERFORM jobq._protect_partition(p.partition, p.parent) FROM jobq._exposed_partitions() p;
-  PERFORM jobq._follow_renamed_roles();
+  PERFORM jobq_internal._protect_partition(p.partition, p.parent) FROM jobq_internal._exposed_partitions() p;
+  PERFORM jobq_internal._follow_renamed_roles();
 
-  PERFORM jobq._expire_partitions('jobq.events'), jobq._expire_partitions('jobq.alerts'),
-          jobq._expire_partitions('jobq.history');
+  PERFORM jobq_internal._expire_partitions('jobq.events'), jobq_internal._expire_partitions('jobq.alerts'),
+          jobq_internal._expire_partitions('jobq.history');
 END $$;
 
 CREATE INDEX dead_letters_expires_at ON jobq.dead_letters (expires_at) WHERE expires_at < 'infinity';

@@ -6,7 +6,7 @@
 -- say so (counted), and only they are in the index that finds the newest of a type: types without the option
 -- pay nothing.  Finished jobs that hold their unique key (unique_until) count, and stay.
 --
--- The chores process (src/maintenance/housekeeping.c) calls jobq._retain() until it answers false, each time in a transaction of its own.
+-- The chores process (src/maintenance/housekeeping.c) calls jobq_internal._retain() until it answers false, each time in a transaction of its own.
 
 -- Types whose history from before they had the option has been marked; where the marking goes on.
 CREATE TABLE jobq.counted_types (
@@ -26,13 +26,13 @@ CREATE TABLE jobq.hook_references (
 CREATE INDEX hook_references_job_id ON jobq.hook_references (job_id);
 SELECT pg_catalog.pg_extension_config_dump('jobq.hook_references', '');
 
-CREATE FUNCTION jobq._referenced_jobs() RETURNS uuid[]
+CREATE FUNCTION jobq_internal._referenced_jobs() RETURNS uuid[]
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT coalesce(array_agg(r.job_id), '{}') FROM jobq.hook_references r
 $$;
 
 -- Forgets the references of jobs that have ended, and rows that were only left for them.
-CREATE FUNCTION jobq._end_hook_references(max_rows int) RETURNS void
+CREATE FUNCTION jobq_internal._end_hook_references(max_rows int) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
   released uuid[];
@@ -50,24 +50,24 @@ BEGIN
 END $$;
 
 -- Lets rows that are referred to stay for another day; the partition that they leave is about to go.
-CREATE FUNCTION jobq._postpone_referenced() RETURNS void
+CREATE FUNCTION jobq_internal._postpone_referenced() RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
   later timestamptz := clock_timestamp() + interval '1 day';
 BEGIN
-  PERFORM jobq._ensure_history_partition(later);
+  PERFORM jobq_internal._ensure_history_partition(later);
   UPDATE jobq.history h SET expires_at = later
-   WHERE h.id = ANY ((SELECT jobq._referenced_jobs())::uuid[]) AND h.expires_at < clock_timestamp();
+   WHERE h.id = ANY ((SELECT jobq_internal._referenced_jobs())::uuid[]) AND h.expires_at < clock_timestamp();
 END $$;
 
 -- What a type's options say, NULL: nothing.
-CREATE FUNCTION jobq._keep_count(options jsonb, key text) RETURNS int
+CREATE FUNCTION jobq_internal._keep_count(options jsonb, key text) RETURNS int
   LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT CASE WHEN jsonb_typeof(options -> key) = 'number' THEN (options ->> key)::int END
 $$;
 
 -- Deletes up to max_rows rows of a type beyond the newest `keep`; how many.
-CREATE FUNCTION jobq._drop_surplus(parent regclass, type_id int, keep int, max_rows int) RETURNS bigint
+CREATE FUNCTION jobq_internal._drop_surplus(parent regclass, type_id int, keep int, max_rows int) RETURNS bigint
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
   SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
@@ -82,7 +82,7 @@ BEGIN
       '          WHERE r.type_id = $1 %s ORDER BY r.completed_at DESC, r.id DESC OFFSET $2) n'
       '         WHERE (n.unique_until IS NULL OR n.unique_until <= clock_timestamp()) AND n.id <> ALL ($4) LIMIT $3) s GROUP BY 1',
       parent, CASE parent WHEN 'jobq.history'::regclass THEN 'AND r.counted' ELSE '' END)
-      USING type_id, keep, max_rows, jobq._referenced_jobs() LOOP
+      USING type_id, keep, max_rows, jobq_internal._referenced_jobs() LOOP
     EXECUTE format('DELETE FROM ONLY %s WHERE ctid = ANY ($1)', home) USING rows;
     GET DIAGNOSTICS n = ROW_COUNT;
     dropped := dropped + n;
@@ -91,7 +91,7 @@ BEGIN
 END $$;
 
 -- Marks history rows of a type from before it had the option, max_blocks of the table at most; true: all done.
-CREATE FUNCTION jobq._count_old(type_id int, max_blocks bigint) RETURNS boolean
+CREATE FUNCTION jobq_internal._count_old(type_id int, max_blocks bigint) RETURNS boolean
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -103,7 +103,7 @@ BEGIN
   SELECT * INTO place FROM jobq.counted_types c WHERE c.type_id = _count_old.type_id;
   FOR part IN SELECT c.relname::text AS name, c.oid::regclass AS relation,
                      pg_relation_size(c.oid) / current_setting('block_size')::int AS blocks
-                FROM jobq._partitions('jobq.history') p JOIN pg_class c ON c.oid = p.partition
+                FROM jobq_internal._partitions('jobq.history') p JOIN pg_class c ON c.oid = p.partition
                WHERE c.relname::text COLLATE "C" >= place.partition ORDER BY c.relname::text COLLATE "C" LOOP
     IF part.name <> place.partition THEN
       place.partition := part.name;
@@ -125,7 +125,7 @@ END $$;
 
 -- Deletes up to max_rows rows that have expired in partitions of history that hold more than a day: they stand there
 -- from a time when it was far ahead, for rows that are kept for long.
-CREATE FUNCTION jobq._drop_expired(max_rows int) RETURNS bigint
+CREATE FUNCTION jobq_internal._drop_expired(max_rows int) RETURNS bigint
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
   SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
@@ -133,12 +133,12 @@ DECLARE
   n bigint;
   dropped bigint := 0;
 BEGIN
-  FOR part IN SELECT p.partition FROM jobq._partitions('jobq.history') p JOIN pg_class c ON c.oid = p.partition
+  FOR part IN SELECT p.partition FROM jobq_internal._partitions('jobq.history') p JOIN pg_class c ON c.oid = p.partition
                WHERE clock_timestamp() >= p.low AND clock_timestamp() < p.high
                  AND to_regclass(format('jobq.%I', c.relname || '_expires')) IS NOT NULL LOOP
     EXECUTE format('DELETE FROM ONLY %1$s WHERE ctid = ANY (ARRAY('
                    'SELECT r.ctid FROM ONLY %1$s r WHERE r.expires_at < $1 AND r.id <> ALL ($3) ORDER BY r.expires_at LIMIT $2))', part)
-      USING clock_timestamp(), max_rows - dropped, jobq._referenced_jobs();
+      USING clock_timestamp(), max_rows - dropped, jobq_internal._referenced_jobs();
     GET DIAGNOSTICS n = ROW_COUNT;
     dropped := dropped + n;
   END LOOP;
@@ -146,40 +146,40 @@ BEGIN
 END $$;
 
 -- One step; false: nothing was left to do.
-CREATE FUNCTION jobq._retain(max_rows int DEFAULT 10000) RETURNS boolean
+CREATE FUNCTION jobq_internal._retain(max_rows int DEFAULT 10000) RETURNS boolean
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   t record;
   n bigint;
   dropped bigint;
 BEGIN
-  PERFORM jobq._end_hook_references(max_rows);
+  PERFORM jobq_internal._end_hook_references(max_rows);
   DELETE FROM jobq.dead_letters
    WHERE id IN (SELECT id FROM jobq.dead_letters
                  WHERE expires_at < clock_timestamp()
                    AND NOT EXISTS (SELECT FROM jobq.hook_references r WHERE r.job_id = dead_letters.id)
                  ORDER BY expires_at LIMIT max_rows FOR UPDATE SKIP LOCKED);
   GET DIAGNOSTICS dropped = ROW_COUNT;
-  n := jobq._drop_expired((max_rows - dropped)::int);
+  n := jobq_internal._drop_expired((max_rows - dropped)::int);
   dropped := dropped + n;
-  PERFORM jobq._fold_dead_letter_count();
+  PERFORM jobq_internal._fold_dead_letter_count();
   DELETE FROM jobq.counted_types c
    WHERE NOT EXISTS (SELECT FROM jobq.job_types j
-                      WHERE j.id = c.type_id AND jobq._keep_count(j.options, 'keep_completed_count') IS NOT NULL);
-  FOR t IN SELECT j.id, jobq._keep_count(j.options, 'keep_completed_count') AS completed,
-                  jobq._keep_count(j.options, 'keep_dead_count') AS dead, coalesce(c.done, false) AS counted
+                      WHERE j.id = c.type_id AND jobq_internal._keep_count(j.options, 'keep_completed_count') IS NOT NULL);
+  FOR t IN SELECT j.id, jobq_internal._keep_count(j.options, 'keep_completed_count') AS completed,
+                  jobq_internal._keep_count(j.options, 'keep_dead_count') AS dead, coalesce(c.done, false) AS counted
              FROM jobq.job_types j LEFT JOIN jobq.counted_types c ON c.type_id = j.id
             WHERE j.options ?| '{keep_completed_count,keep_dead_count}'
             ORDER BY j.id LOOP
-    IF t.completed IS NOT NULL AND NOT t.counted AND NOT jobq._count_old(t.id, 10000) THEN
+    IF t.completed IS NOT NULL AND NOT t.counted AND NOT jobq_internal._count_old(t.id, 10000) THEN
       RETURN true;
     END IF;
     IF t.completed IS NOT NULL THEN
-      n := jobq._drop_surplus('jobq.history', t.id, t.completed, (max_rows - dropped)::int);
+      n := jobq_internal._drop_surplus('jobq.history', t.id, t.completed, (max_rows - dropped)::int);
       dropped := dropped + n;
     END IF;
     IF t.dead IS NOT NULL THEN
-      n := jobq._drop_surplus('jobq.dead_letters', t.id, t.dead, (max_rows - dropped)::int);
+      n := jobq_internal._drop_surplus('jobq.dead_letters', t.id, t.dead, (max_rows - dropped)::int);
       dropped := dropped + n;
     END IF;
     EXIT WHEN dropped >= max_rows;
@@ -192,30 +192,30 @@ END $$;
 -- lost in a crash, and nobody waits for anybody.  src/settle/settle_writes.c writes such rows itself, a trigger does for SQL.
 CREATE TABLE jobq.dead_letter_count (change int8 NOT NULL);
 
-CREATE FUNCTION jobq._dead_letters_changed() RETURNS trigger
+CREATE FUNCTION jobq_internal._dead_letters_changed() RETURNS trigger
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   INSERT INTO jobq.dead_letter_count
   SELECT c.n FROM (SELECT CASE TG_OP WHEN 'INSERT' THEN count(*) ELSE - count(*) END FROM changed) c(n) WHERE c.n <> 0;
   RETURN NULL;
 END $$;
-CREATE FUNCTION jobq._dead_letters_truncated() RETURNS trigger
+CREATE FUNCTION jobq_internal._dead_letters_truncated() RETURNS trigger
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   DELETE FROM jobq.dead_letter_count;
   RETURN NULL;
 END $$;
 CREATE TRIGGER inserted AFTER INSERT ON jobq.dead_letters REFERENCING NEW TABLE AS changed
-  FOR EACH STATEMENT EXECUTE FUNCTION jobq._dead_letters_changed();
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._dead_letters_changed();
 CREATE TRIGGER deleted AFTER DELETE ON jobq.dead_letters REFERENCING OLD TABLE AS changed
-  FOR EACH STATEMENT EXECUTE FUNCTION jobq._dead_letters_changed();
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._dead_letters_changed();
 CREATE TRIGGER truncated AFTER TRUNCATE ON jobq.dead_letters
-  FOR EACH STATEMENT EXECUTE FUNCTION jobq._dead_letters_truncated();
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._dead_letters_truncated();
 ALTER TABLE jobq.dead_letters ENABLE ALWAYS TRIGGER inserted, ENABLE ALWAYS TRIGGER deleted,
   ENABLE ALWAYS TRIGGER truncated;
 
 -- Makes one row of many.  Rows of open transactions are not seen, and stay.
-CREATE FUNCTION jobq._fold_dead_letter_count() RETURNS void
+CREATE FUNCTION jobq_internal._fold_dead_letter_count() RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF (SELECT count(*) FROM (SELECT FROM jobq.dead_letter_count LIMIT 100) c) = 100 THEN

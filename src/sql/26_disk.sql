@@ -11,7 +11,7 @@ CREATE TABLE jobq.disk_log (
 CREATE INDEX disk_log_path ON jobq.disk_log (path, ts);
 
 -- Adds a reading, keeps the last 1,000 of the file system; returns the level before, NULL: this is the first.
-CREATE FUNCTION jobq._log_disk(path text, total_bytes int8, used_bytes int8, percent float8, level text) RETURNS text
+CREATE FUNCTION jobq_internal._log_disk(path text, total_bytes int8, used_bytes int8, percent float8, level text) RETURNS text
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   before text := (SELECT d.level FROM jobq.disk_log d WHERE d.path = _log_disk.path ORDER BY d.ts DESC LIMIT 1);

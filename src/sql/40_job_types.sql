@@ -5,63 +5,63 @@
 -- pause another.
 
 -- Raises 42501 unless caller may change the type.  In a restored dump the name decides until jobq.adopt().
-CREATE FUNCTION jobq._check_owner(caller oid, t jobq.job_types) RETURNS void
+CREATE FUNCTION jobq_internal._check_owner(caller oid, t jobq.job_types) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  IF NOT jobq._owns(caller, t) THEN
-    PERFORM jobq._bad('42501', format('must be owner of job type "%s"', t.name));
+  IF NOT jobq_internal._owns(caller, t) THEN
+    PERFORM jobq_internal._bad('42501', format('must be owner of job type "%s"', t.name));
   END IF;
 END $$;
 
 -- The registered type of that name, locked.  42704 when there is none.
-CREATE FUNCTION jobq._live_type(name text) RETURNS jobq.job_types
+CREATE FUNCTION jobq_internal._live_type(name text) RETURNS jobq.job_types
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
   found_type jobq.job_types;
 BEGIN
-  PERFORM jobq._check_not_null('name', _live_type.name IS NOT NULL);
+  PERFORM jobq_internal._check_not_null('name', _live_type.name IS NOT NULL);
   SELECT * INTO found_type FROM jobq.job_types t
    WHERE t.name = _live_type.name AND t.dropped_at IS NULL FOR UPDATE;
   IF NOT FOUND THEN
-    PERFORM jobq._bad_name('job type', _live_type.name);
+    PERFORM jobq_internal._bad_name('job type', _live_type.name);
   END IF;
   RETURN found_type;
 END $$;
 
 -- ... and 42501 when it is not caller's.
-CREATE FUNCTION jobq._own_type(caller oid, name text) RETURNS jobq.job_types
+CREATE FUNCTION jobq_internal._own_type(caller oid, name text) RETURNS jobq.job_types
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  t jobq.job_types := jobq._live_type(name);
+  t jobq.job_types := jobq_internal._live_type(name);
 BEGIN
-  PERFORM jobq._check_owner(caller, t);
+  PERFORM jobq_internal._check_owner(caller, t);
   RETURN t;
 END $$;
 
 -- True for the roles that may change the whole definition of the type: as _check_owner, without the error.
-CREATE FUNCTION jobq._owns(caller oid, t jobq.job_types) RETURNS boolean
+CREATE FUNCTION jobq_internal._owns(caller oid, t jobq.job_types) RETURNS boolean
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   owner oid := (SELECT r.oid FROM pg_roles r
-                 WHERE CASE WHEN t.owner_oid IS NULL OR NOT jobq._home_is_ours() THEN r.rolname = t.owner
+                 WHERE CASE WHEN t.owner_oid IS NULL OR NOT jobq_internal._home_is_ours() THEN r.rolname = t.owner
                             ELSE r.oid = t.owner_oid END);
 BEGIN
   RETURN (SELECT rolsuper FROM pg_roles WHERE oid = caller) OR (owner IS NOT NULL AND pg_has_role(caller, owner, 'USAGE'));
 END $$;
 
 -- Who may pause a type: its owner, and whoever the gate let through by access "admin".
-CREATE FUNCTION jobq._pausable_type(caller oid, name text) RETURNS jobq.job_types
+CREATE FUNCTION jobq_internal._pausable_type(caller oid, name text) RETURNS jobq.job_types
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  IF jobq._is_free(caller) THEN
-    RETURN jobq._own_type(caller, name);
+  IF jobq_internal._is_free(caller) THEN
+    RETURN jobq_internal._own_type(caller, name);
   END IF;
-  RETURN jobq._live_type(name);
+  RETURN jobq_internal._live_type(name);
 END $$;
 
 -- The handler as it is stored: schema.function(argument types), every part quoted as needed.
-CREATE FUNCTION jobq._handler_signature(handler regprocedure) RETURNS text
+CREATE FUNCTION jobq_internal._handler_signature(handler regprocedure) RETURNS text
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   f record;
@@ -72,10 +72,10 @@ BEGIN
            AND p.proargtypes IN ('', 'jsonb'::regtype::oid::text::oidvector) AS good
     INTO f FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE p.oid = handler;
   IF NOT FOUND THEN
-    PERFORM jobq._bad('22023', format('argument "handler": "%s" is no function', handler::oid),
+    PERFORM jobq_internal._bad('22023', format('argument "handler": "%s" is no function', handler::oid),
       'Write the argument types: ok(jsonb).');
   ELSIF NOT f.good THEN
-    PERFORM jobq._bad('22023', format('argument "handler": %s RETURNS %s has the wrong signature', handler,
+    PERFORM jobq_internal._bad('22023', format('argument "handler": %s RETURNS %s has the wrong signature', handler,
         (SELECT coalesce(pg_get_function_result(oid), 'nothing') FROM pg_proc WHERE oid = handler)),
       format('A handler is f(jsonb) or f() and returns jsonb, json or void; write the argument types: %s.',
              f.right_way));
@@ -84,7 +84,7 @@ BEGIN
 END $$;
 
 -- May caller let jobs run as this role, and can the server run them?  what: 'handler' | 'command'
-CREATE FUNCTION jobq._check_run_as(caller oid, run_as oid, what text, handler oid) RETURNS void
+CREATE FUNCTION jobq_internal._check_run_as(caller oid, run_as oid, what text, handler oid) RETURNS void
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   role pg_roles;
@@ -92,54 +92,54 @@ DECLARE
 BEGIN
   SELECT * INTO role FROM pg_roles WHERE oid = run_as;
   IF NOT FOUND THEN
-    PERFORM jobq._bad('42704', format('argument "run_as": "%s" is no role', run_as));
+    PERFORM jobq_internal._bad('42704', format('argument "run_as": "%s" is no role', run_as));
   ELSIF NOT pg_has_role(caller, run_as, CASE WHEN version >= 160000 THEN 'SET' ELSE 'MEMBER' END) THEN
-    PERFORM jobq._bad('42501', format('argument "run_as": role "%s" may not become role "%s"',
+    PERFORM jobq_internal._bad('42501', format('argument "run_as": role "%s" may not become role "%s"',
                                       pg_get_userbyid(caller), role.rolname));
   END IF;
   IF what = 'command' THEN
     RETURN;
   ELSIF role.rolsuper AND NOT current_setting('jobq.allow_superuser_handlers')::boolean THEN
-    PERFORM jobq._bad('42501', format('argument "run_as": "%s" is a superuser, as which no handler may run', role.rolname),
+    PERFORM jobq_internal._bad('42501', format('argument "run_as": "%s" is a superuser, as which no handler may run', role.rolname),
       'Give run_as another role, or set jobq.allow_superuser_handlers.');
   ELSIF NOT role.rolcanlogin AND version < 170000 THEN
-    PERFORM jobq._bad('22023', format('argument "run_as": role "%s" may not log in', role.rolname),
+    PERFORM jobq_internal._bad('22023', format('argument "run_as": role "%s" may not log in', role.rolname),
       'A worker is connected as run_as, which before PostgreSQL 17 takes LOGIN: ALTER ROLE ... LOGIN.');
   ELSIF NOT has_database_privilege(run_as, current_database(), 'CONNECT') THEN
-    PERFORM jobq._bad('42501', format('argument "run_as": role "%s" has no CONNECT on this database', role.rolname));
+    PERFORM jobq_internal._bad('42501', format('argument "run_as": role "%s" has no CONNECT on this database', role.rolname));
   ELSIF NOT has_function_privilege(run_as, handler, 'EXECUTE') THEN
-    PERFORM jobq._bad('42501', format('argument "run_as": role "%s" has no EXECUTE on handler %s',
+    PERFORM jobq_internal._bad('42501', format('argument "run_as": role "%s" has no EXECUTE on handler %s',
                                       role.rolname, handler::regprocedure));
   END IF;
 END $$;
 
 -- The rules for everything else.
-CREATE FUNCTION jobq._check_type_values(t jobq.job_types) RETURNS void
+CREATE FUNCTION jobq_internal._check_type_values(t jobq.job_types) RETURNS void
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  PERFORM jobq._check_number('max_attempts', t.max_attempts, 1, 1000000);
-  PERFORM jobq._check_choice('backoff', t.backoff, '{exponential,fixed}');
-  PERFORM jobq._check_interval('backoff_base', t.backoff_base);
-  PERFORM jobq._check_interval('backoff_max', t.backoff_max);
-  PERFORM jobq._check_number('backoff_jitter', t.backoff_jitter::numeric, 0, 1);
-  PERFORM jobq._check_interval('timeout', t.timeout);
-  PERFORM jobq._check_number('base_priority', t.base_priority, -100, 100);
-  PERFORM jobq._check_number('max_concurrent', t.max_concurrent, 0, 1000000);
-  PERFORM jobq._check_number('cpu_weight', t.cpu_weight, 0, 1000000);
-  PERFORM jobq._check_number('rate_limit', t.rate_limit, 0, 1000000000);
-  PERFORM jobq._check_interval('rate_window', t.rate_window, false);
+  PERFORM jobq_internal._check_number('max_attempts', t.max_attempts, 1, 1000000);
+  PERFORM jobq_internal._check_choice('backoff', t.backoff, '{exponential,fixed}');
+  PERFORM jobq_internal._check_interval('backoff_base', t.backoff_base);
+  PERFORM jobq_internal._check_interval('backoff_max', t.backoff_max);
+  PERFORM jobq_internal._check_number('backoff_jitter', t.backoff_jitter::numeric, 0, 1);
+  PERFORM jobq_internal._check_interval('timeout', t.timeout);
+  PERFORM jobq_internal._check_number('base_priority', t.base_priority, -100, 100);
+  PERFORM jobq_internal._check_number('max_concurrent', t.max_concurrent, 0, 1000000);
+  PERFORM jobq_internal._check_number('cpu_weight', t.cpu_weight, 0, 1000000);
+  PERFORM jobq_internal._check_number('rate_limit', t.rate_limit, 0, 1000000000);
+  PERFORM jobq_internal._check_interval('rate_window', t.rate_window, false);
   IF t.rate_limit > 10000 AND coalesce(t.options ->> 'burst', '0') = '0' THEN
-    PERFORM jobq._bad('22003', format('argument "rate_limit": %s is outside 0..10000, without options.burst', t.rate_limit),
+    PERFORM jobq_internal._bad('22003', format('argument "rate_limit": %s is outside 0..10000, without options.burst', t.rate_limit),
       'With options.burst a token bucket of that size takes the place of the exact window.');
   END IF;
-  PERFORM jobq._check_interval('keep_completed', t.keep_completed);
-  PERFORM jobq._check_interval('keep_dead', t.keep_dead);
-  PERFORM jobq._check_options(t.options, t.command IS NOT NULL);
-  PERFORM jobq._check_limits(t.options);
+  PERFORM jobq_internal._check_interval('keep_completed', t.keep_completed);
+  PERFORM jobq_internal._check_interval('keep_dead', t.keep_dead);
+  PERFORM jobq_internal._check_options(t.options, t.command IS NOT NULL);
+  PERFORM jobq_internal._check_limits(t.options);
 END $$;
 
 -- True for PUBLIC (0) and for a role without the rights of a superuser.
-CREATE FUNCTION jobq._is_lesser(role oid) RETURNS boolean
+CREATE FUNCTION jobq_internal._is_lesser(role oid) RETURNS boolean
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT NOT coalesce((SELECT r.rolsuper FROM pg_roles r
                         WHERE r.oid = CASE WHEN role = 'pg_database_owner'::regrole
@@ -148,24 +148,24 @@ CREATE FUNCTION jobq._is_lesser(role oid) RETURNS boolean
 $$;
 
 -- How a role that is no superuser could replace this handler; NULL: none could.
-CREATE FUNCTION jobq._handler_risk(handler oid) RETURNS text
+CREATE FUNCTION jobq_internal._handler_risk(handler oid) RETURNS text
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-  SELECT CASE WHEN jobq._is_lesser(p.proowner) THEN format('it belongs to role "%s"', pg_get_userbyid(p.proowner))
+  SELECT CASE WHEN jobq_internal._is_lesser(p.proowner) THEN format('it belongs to role "%s"', pg_get_userbyid(p.proowner))
               ELSE (SELECT format('its schema "%s" can be written by %s', n.nspname,
                                   CASE w.role WHEN 0 THEN 'PUBLIC' ELSE format('role "%s"', pg_get_userbyid(w.role)) END)
                       FROM (SELECT n.nspowner AS role
                              UNION ALL
                             SELECT a.grantee FROM aclexplode(n.nspacl) a WHERE a.privilege_type = 'CREATE') w
-                     WHERE jobq._is_lesser(w.role) ORDER BY w.role LIMIT 1) END
+                     WHERE jobq_internal._is_lesser(w.role) ORDER BY w.role LIMIT 1) END
     FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE p.oid = handler
 $$;
 
 -- Warns of what is allowed but hardly meant.
-CREATE FUNCTION jobq._warn_of_type(t jobq.job_types) RETURNS void
+CREATE FUNCTION jobq_internal._warn_of_type(t jobq.job_types) RETURNS void
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  trouble text := jobq._program_trouble(t.command[1]);
-  risk text := jobq._handler_risk(to_regprocedure(t.handler));
+  trouble text := jobq_internal._program_trouble(t.command[1]);
+  risk text := jobq_internal._handler_risk(to_regprocedure(t.handler));
 BEGIN
   IF risk IS NOT NULL AND (SELECT rolsuper FROM pg_roles WHERE oid = t.run_as_oid) THEN
     RAISE WARNING 'job type "%" runs as a superuser, and a lesser role could replace its handler %: %', t.name, t.handler, risk
@@ -184,7 +184,7 @@ BEGIN
 END $$;
 
 -- What a handler calls while it runs, and which of that a role lacks.
-CREATE FUNCTION jobq._missing_in_handler(run_as oid) RETURNS SETOF regprocedure
+CREATE FUNCTION jobq_internal._missing_in_handler(run_as oid) RETURNS SETOF regprocedure
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   SELECT p.oid::regprocedure FROM pg_proc p
    WHERE p.pronamespace = 'jobq'::regnamespace
@@ -192,39 +192,39 @@ CREATE FUNCTION jobq._missing_in_handler(run_as oid) RETURNS SETOF regprocedure
      AND NOT has_function_privilege(run_as, p.oid, 'EXECUTE')
 $$;
 
-CREATE FUNCTION jobq._grant_in_handler(run_as oid) RETURNS void
+CREATE FUNCTION jobq_internal._grant_in_handler(run_as oid) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   role text := quote_ident(pg_get_userbyid(run_as));
   f regprocedure;
 BEGIN
-  IF has_schema_privilege(run_as, 'jobq', 'USAGE') AND NOT EXISTS (SELECT FROM jobq._missing_in_handler(run_as)) THEN
+  IF has_schema_privilege(run_as, 'jobq', 'USAGE') AND NOT EXISTS (SELECT FROM jobq_internal._missing_in_handler(run_as)) THEN
     RETURN;
   END IF;
-  PERFORM jobq._lock_privileges();
+  PERFORM jobq_internal._lock_privileges();
   EXECUTE 'GRANT USAGE ON SCHEMA jobq TO ' || role;
-  FOR f IN SELECT * FROM jobq._missing_in_handler(run_as) LOOP
+  FOR f IN SELECT * FROM jobq_internal._missing_in_handler(run_as) LOOP
     EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', f, role);
   END LOOP;
 END $$;
 
 -- handler and run_as are known by oid here, and go into the row by name.
-CREATE FUNCTION jobq._check_type(caller oid, t jobq.job_types, handler oid, run_as oid) RETURNS void
+CREATE FUNCTION jobq_internal._check_type(caller oid, t jobq.job_types, handler oid, run_as oid) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF t.command IS NOT NULL THEN
-    PERFORM jobq._check_command(t.command, coalesce((t.options->>'warm')::numeric, 0) > 0);
+    PERFORM jobq_internal._check_command(t.command, coalesce((t.options->>'warm')::numeric, 0) > 0);
     IF NOT pg_has_role(caller, 'pg_execute_server_program', 'USAGE') THEN
-      PERFORM jobq._bad('42501', format('command of job type "%s" takes the rights of pg_execute_server_program',
+      PERFORM jobq_internal._bad('42501', format('command of job type "%s" takes the rights of pg_execute_server_program',
                                         t.name));
     END IF;
   END IF;
-  PERFORM jobq._check_run_as(caller, run_as, CASE WHEN t.command IS NULL THEN 'handler' ELSE 'command' END,
+  PERFORM jobq_internal._check_run_as(caller, run_as, CASE WHEN t.command IS NULL THEN 'handler' ELSE 'command' END,
                              handler);
 END $$;
 
 -- A JSON null in options is as if the key were not there.
-CREATE FUNCTION jobq._without_nulls(options jsonb) RETURNS jsonb
+CREATE FUNCTION jobq_internal._without_nulls(options jsonb) RETURNS jsonb
   LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF jsonb_typeof(options) <> 'object' THEN
@@ -234,7 +234,7 @@ BEGIN
 END $$;
 
 -- What a new type has for the arguments that are not given, and what reset puts back.  run_as: the owner.
-CREATE FUNCTION jobq._type_defaults() RETURNS jobq.job_types
+CREATE FUNCTION jobq_internal._type_defaults() RETURNS jobq.job_types
   LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   t jobq.job_types;
@@ -257,7 +257,7 @@ BEGIN
   RETURN t;
 END $$;
 
--- NULL is an argument that is not given: a new type gets jobq._type_defaults(), one that is replaced keeps its own.
+-- NULL is an argument that is not given: a new type gets jobq_internal._type_defaults(), one that is replaced keeps its own.
 CREATE FUNCTION jobq.create_job_type(
   name text, handler regprocedure DEFAULT NULL, command text[] DEFAULT NULL, max_attempts int DEFAULT NULL,
   backoff text DEFAULT NULL, backoff_base interval DEFAULT NULL, backoff_max interval DEFAULT NULL,
@@ -268,7 +268,7 @@ CREATE FUNCTION jobq.create_job_type(
   on_conflict text DEFAULT 'error')
   RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
 
-CREATE FUNCTION jobq._create_job_type(caller oid,
+CREATE FUNCTION jobq_internal._create_job_type(caller oid,
   name text, handler regprocedure, command text[], max_attempts int, backoff text, backoff_base interval,
   backoff_max interval, backoff_jitter real, timeout interval, base_priority int, max_concurrent int,
   cpu_weight int, rate_limit int, rate_window interval, keep_completed interval, keep_dead interval,
@@ -276,28 +276,28 @@ CREATE FUNCTION jobq._create_job_type(caller oid,
   RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-  t jobq.job_types := jobq._type_defaults();
+  t jobq.job_types := jobq_internal._type_defaults();
   role oid := coalesce(run_as::oid, caller);
 BEGIN
-  PERFORM jobq._check_name('job type', _create_job_type.name);
-  PERFORM jobq._check_on_conflict(on_conflict);
+  PERFORM jobq_internal._check_name('job type', _create_job_type.name);
+  PERFORM jobq_internal._check_on_conflict(on_conflict);
   LOOP  -- until no other session's type comes or goes in between
     IF on_conflict = 'replace' THEN
       PERFORM FROM jobq.job_types j WHERE j.name = _create_job_type.name AND j.dropped_at IS NULL FOR UPDATE;
       IF FOUND THEN
-        PERFORM jobq._alter_job_type(caller, name, handler, command, max_attempts, backoff, backoff_base, backoff_max,
+        PERFORM jobq_internal._alter_job_type(caller, name, handler, command, max_attempts, backoff, backoff_base, backoff_max,
           backoff_jitter, timeout, base_priority, max_concurrent, cpu_weight, rate_limit, rate_window, keep_completed,
           keep_dead, critical, run_as, options, reset => NULL);
         RETURN;
       END IF;
     END IF;
     IF (handler IS NULL) = (command IS NULL) THEN
-      PERFORM jobq._bad('22023', format('arguments "handler" and "command" of job type "%s" are both %s', _create_job_type.name,
+      PERFORM jobq_internal._bad('22023', format('arguments "handler" and "command" of job type "%s" are both %s', _create_job_type.name,
                                         CASE WHEN handler IS NULL THEN 'NULL' ELSE 'given' END),
         'A job type has either a SQL function or an external program.');
     END IF;
     t.name := _create_job_type.name;
-    t.handler := CASE WHEN handler IS NOT NULL THEN jobq._handler_signature(handler) END;
+    t.handler := CASE WHEN handler IS NOT NULL THEN jobq_internal._handler_signature(handler) END;
     t.command := command;
     t.max_attempts := coalesce(max_attempts, t.max_attempts);
     t.backoff := coalesce(backoff, t.backoff);
@@ -313,30 +313,30 @@ BEGIN
     t.keep_completed := coalesce(keep_completed, t.keep_completed);
     t.keep_dead := coalesce(keep_dead, t.keep_dead);
     t.critical := coalesce(critical, t.critical);
-    t.options := jobq._without_nulls(coalesce(options, t.options));
+    t.options := jobq_internal._without_nulls(coalesce(options, t.options));
     t.paused := false;
     t.created_at := clock_timestamp();
     t.owner := pg_get_userbyid(caller);
     t.run_as := pg_get_userbyid(role);
     t.owner_oid := caller;
     t.run_as_oid := role;
-    PERFORM jobq._check_type_values(t);
-    PERFORM jobq._check_type(caller, t, handler::oid, role);
-    EXIT WHEN jobq._add_type(t);
+    PERFORM jobq_internal._check_type_values(t);
+    PERFORM jobq_internal._check_type(caller, t, handler::oid, role);
+    EXIT WHEN jobq_internal._add_type(t);
     IF on_conflict = 'ignore' THEN
       RETURN;
     ELSIF on_conflict = 'error' THEN
-      PERFORM jobq._bad('42710', format('job type "%s" exists already', t.name),
+      PERFORM jobq_internal._bad('42710', format('job type "%s" exists already', t.name),
         'on_conflict => ''replace'' changes it and keeps its jobs, ''ignore'' leaves it as it is.');
     END IF;
   END LOOP;
-  PERFORM jobq._grant_in_handler(role);
-  PERFORM jobq._want_partitions(t.keep_completed);
-  PERFORM jobq._warn_of_type(t);
+  PERFORM jobq_internal._grant_in_handler(role);
+  PERFORM jobq_internal._want_partitions(t.keep_completed);
+  PERFORM jobq_internal._warn_of_type(t);
 END $$;
 
 -- Stores a new type; false: there is one of that name.
-CREATE FUNCTION jobq._add_type(t jobq.job_types) RETURNS boolean
+CREATE FUNCTION jobq_internal._add_type(t jobq.job_types) RETURNS boolean
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF EXISTS (SELECT FROM jobq.job_types j WHERE j.name = t.name AND j.dropped_at IS NULL) THEN
@@ -356,18 +356,18 @@ BEGIN
   IF NOT FOUND THEN
     RETURN false;
   END IF;
-  PERFORM jobq._store_env(t.id, t.options -> 'env');
+  PERFORM jobq_internal._store_env(t.id, t.options -> 'env');
   -- the trigger has found the roles by name, which another role may have got a moment ago
   UPDATE jobq.job_types j SET owner_oid = t.owner_oid, run_as_oid = t.run_as_oid
    WHERE j.id = t.id AND (j.owner_oid, j.run_as_oid) IS DISTINCT FROM (t.owner_oid, t.run_as_oid);
   -- no history from before it had its options
   INSERT INTO jobq.counted_types (type_id, done)
-  SELECT t.id, true WHERE jobq._keep_count(t.options, 'keep_completed_count') IS NOT NULL;
+  SELECT t.id, true WHERE jobq_internal._keep_count(t.options, 'keep_completed_count') IS NOT NULL;
   RETURN true;
 END $$;
 
 -- Writes a definition over that of type `type_id`; owner, pause, env and jobs stay.  NULL: it was dropped meanwhile.
-CREATE FUNCTION jobq._store_type(type_id int, t jobq.job_types) RETURNS boolean
+CREATE FUNCTION jobq_internal._store_type(type_id int, t jobq.job_types) RETURNS boolean
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   UPDATE jobq.job_types SET
     (run_as, run_as_oid, handler, command, max_attempts, backoff, backoff_base, backoff_max, backoff_jitter, timeout,
@@ -391,21 +391,21 @@ CREATE FUNCTION jobq.alter_job_type(
   RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
 
 -- The type with the arguments named in reset put back.
-CREATE FUNCTION jobq._reset_type(t jobq.job_types, reset text[], given jsonb) RETURNS jobq.job_types
+CREATE FUNCTION jobq_internal._reset_type(t jobq.job_types, reset text[], given jsonb) RETURNS jobq.job_types
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  defaults jsonb := to_jsonb(jobq._type_defaults()) || jsonb_build_object('run_as', t.owner);  -- the oid is below
+  defaults jsonb := to_jsonb(jobq_internal._type_defaults()) || jsonb_build_object('run_as', t.owner);  -- the oid is below
   name text;
 BEGIN
   FOREACH name IN ARRAY reset LOOP
     IF name IS NULL THEN
-      PERFORM jobq._bad('22004', 'argument "reset": an element must not be NULL');
+      PERFORM jobq_internal._bad('22004', 'argument "reset": an element must not be NULL');
     ELSIF name NOT IN ('max_attempts', 'backoff', 'backoff_base', 'backoff_max', 'backoff_jitter', 'timeout',
                     'base_priority', 'max_concurrent', 'cpu_weight', 'rate_limit', 'rate_window',
                     'keep_completed', 'keep_dead', 'critical', 'run_as', 'options') THEN
-      PERFORM jobq._bad('22023', format('argument "reset": "%s" is no argument with a default', jobq._shown(name)));
+      PERFORM jobq_internal._bad('22023', format('argument "reset": "%s" is no argument with a default', jobq_internal._shown(name)));
     ELSIF given ? name THEN
-      PERFORM jobq._bad('22023', format('argument "reset": "%s" is given, too', name));
+      PERFORM jobq_internal._bad('22023', format('argument "reset": "%s" is given, too', name));
     END IF;
     t := jsonb_populate_record(t, jsonb_build_object(name, defaults -> name));
     IF name = 'run_as' THEN
@@ -418,12 +418,12 @@ END $$;
 -- What an operator, a role with access "admin" to all tenants, may change of a type of another role: weights, limits,
 -- priorities, timeouts.  No argument or option key that says what runs, where, as which role, with what environment,
 -- what follows from it or who may enqueue it is to be added here.
-CREATE FUNCTION jobq._check_levers(t jobq.job_types, arguments text[], options jsonb) RETURNS void
+CREATE FUNCTION jobq_internal._check_levers(t jobq.job_types, arguments text[], options jsonb) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   denied text;
 BEGIN
-  SELECT format('argument "%s"', jobq._shown(a)) INTO denied FROM unnest(arguments) a
+  SELECT format('argument "%s"', jobq_internal._shown(a)) INTO denied FROM unnest(arguments) a
    WHERE a NOT IN ('timeout', 'base_priority', 'max_concurrent', 'cpu_weight', 'rate_limit', 'rate_window') LIMIT 1;
   IF denied IS NULL AND jsonb_typeof(options) = 'object' THEN
     SELECT format('option "%s"', k) INTO denied FROM jsonb_object_keys(options) k
@@ -431,12 +431,12 @@ BEGIN
                      'max_depth', 'max_children_per_minute', 'stall') LIMIT 1;
   END IF;
   IF denied IS NOT NULL THEN
-    PERFORM jobq._bad('42501', format('%s: must be owner of job type "%s"', denied, t.name),
+    PERFORM jobq_internal._bad('42501', format('%s: must be owner of job type "%s"', denied, t.name),
       'Access "admin" changes its weights, limits, priorities and timeouts.');
   END IF;
 END $$;
 
-CREATE FUNCTION jobq._alter_job_type(caller oid,
+CREATE FUNCTION jobq_internal._alter_job_type(caller oid,
   name text, handler regprocedure, command text[], max_attempts int, backoff text, backoff_base interval,
   backoff_max interval, backoff_jitter real, timeout interval, base_priority int, max_concurrent int,
   cpu_weight int, rate_limit int, rate_window interval, keep_completed interval, keep_dead interval,
@@ -445,8 +445,8 @@ CREATE FUNCTION jobq._alter_job_type(caller oid,
 #variable_conflict use_variable
 DECLARE
   t jobq.job_types;
-  old jobq.job_types := jobq._live_type(name);
-  owns boolean := jobq._owns(caller, old);
+  old jobq.job_types := jobq_internal._live_type(name);
+  owns boolean := jobq_internal._owns(caller, old);
   given jsonb := jsonb_strip_nulls(jsonb_build_object(
     'max_attempts', max_attempts, 'backoff', backoff, 'backoff_base', backoff_base, 'backoff_max', backoff_max,
     'backoff_jitter', backoff_jitter, 'timeout', timeout, 'base_priority', base_priority,
@@ -457,75 +457,75 @@ BEGIN
   IF owns THEN
     old.options := old.options || coalesce((SELECT jsonb_build_object('env', e.env) FROM jobq.job_type_env e
                                              WHERE e.type_id = old.id), '{}');
-  ELSIF jobq._is_free(caller) THEN
-    PERFORM jobq._check_owner(caller, old);
+  ELSIF jobq_internal._is_free(caller) THEN
+    PERFORM jobq_internal._check_owner(caller, old);
   ELSE
-    PERFORM jobq._check_options(options, old.command IS NOT NULL);
-    PERFORM jobq._check_levers(old, ARRAY(SELECT unnest(reset) UNION ALL SELECT jsonb_object_keys(given - 'run_as_oid')
+    PERFORM jobq_internal._check_options(options, old.command IS NOT NULL);
+    PERFORM jobq_internal._check_levers(old, ARRAY(SELECT unnest(reset) UNION ALL SELECT jsonb_object_keys(given - 'run_as_oid')
       UNION ALL SELECT 'handler' WHERE handler IS NOT NULL UNION ALL SELECT 'command' WHERE command IS NOT NULL), options);
   END IF;
   IF handler IS NOT NULL AND command IS NOT NULL THEN
-    PERFORM jobq._bad('22023', format('arguments "handler" and "command" of job type "%s" are both given', name),
+    PERFORM jobq_internal._bad('22023', format('arguments "handler" and "command" of job type "%s" are both given', name),
       'A job type has either a SQL function or an external program.');
   END IF;
   t := jsonb_populate_record(old, given);
   IF handler IS NOT NULL THEN
-    t.handler := jobq._handler_signature(handler);
+    t.handler := jobq_internal._handler_signature(handler);
     t.command := NULL;
   ELSIF command IS NOT NULL THEN
     t.handler := NULL;
     t.command := command;
   END IF;
   IF reset IS NOT NULL THEN
-    t := jobq._reset_type(t, reset,
+    t := jobq_internal._reset_type(t, reset,
       CASE WHEN options IS NULL THEN given ELSE given || '{"options": {}}' END);
   END IF;
   IF jsonb_typeof(options) = 'object' THEN
-    PERFORM jobq._check_options(options, t.command IS NOT NULL);
-    t.options := jobq._without_nulls(t.options || options);
+    PERFORM jobq_internal._check_options(options, t.command IS NOT NULL);
+    t.options := jobq_internal._without_nulls(t.options || options);
   ELSIF options IS NOT NULL THEN
-    PERFORM jobq._check_options(options, t.command IS NOT NULL);
+    PERFORM jobq_internal._check_options(options, t.command IS NOT NULL);
   END IF;
-  PERFORM jobq._check_type_values(t);
+  PERFORM jobq_internal._check_type_values(t);
   -- whoever changes what runs, or as whom, needs the rights of who defines it
   IF owns AND (t.handler, t.command, t.run_as_oid, t.options)
      IS DISTINCT FROM (old.handler, old.command, old.run_as_oid, old.options) THEN
-    PERFORM jobq._check_type(caller, t, coalesce(handler::oid, to_regprocedure(t.handler)::oid), t.run_as_oid);
-    PERFORM jobq._grant_in_handler(t.run_as_oid);
+    PERFORM jobq_internal._check_type(caller, t, coalesce(handler::oid, to_regprocedure(t.handler)::oid), t.run_as_oid);
+    PERFORM jobq_internal._grant_in_handler(t.run_as_oid);
     IF NOT pg_has_role(t.owner_oid, t.run_as_oid,
                        CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END) THEN
       RAISE WARNING 'jobs of type "%" will fail: its owner "%" may not become role "%"', t.name, t.owner, t.run_as;
     END IF;
   END IF;
-  PERFORM jobq._store_type(t.id, t);
+  PERFORM jobq_internal._store_type(t.id, t);
   IF owns THEN
-    PERFORM jobq._store_env(t.id, t.options -> 'env');
+    PERFORM jobq_internal._store_env(t.id, t.options -> 'env');
   END IF;
-  PERFORM jobq._want_partitions(t.keep_completed);
-  PERFORM jobq._warn_of_type(t);
+  PERFORM jobq_internal._want_partitions(t.keep_completed);
+  PERFORM jobq_internal._warn_of_type(t);
 END $$;
 
 CREATE FUNCTION jobq.drop_job_type(name text, force boolean DEFAULT false) RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq._drop_job_type(caller oid, name text, force boolean) RETURNS void
+CREATE FUNCTION jobq_internal._drop_job_type(caller oid, name text, force boolean) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  t jobq.job_types := jobq._own_type(caller, name);
+  t jobq.job_types := jobq_internal._own_type(caller, name);
   live bigint;
 BEGIN
-  PERFORM jobq._check_not_null('force', force IS NOT NULL);
+  PERFORM jobq_internal._check_not_null('force', force IS NOT NULL);
   IF force THEN
     SELECT c.held INTO live
-      FROM jobq._cancel_each(ARRAY(SELECT q.id FROM jobq.queue q WHERE q.type_id = t.id ORDER BY q.id DESC),
+      FROM jobq_internal._cancel_each(ARRAY(SELECT q.id FROM jobq.queue q WHERE q.type_id = t.id ORDER BY q.id DESC),
                              'job type dropped', true) c;
     IF live > 0 THEN
-      PERFORM jobq._bad('55006', format('open transactions hold %s job(s) of job type "%s"', live, name),
+      PERFORM jobq_internal._bad('55006', format('open transactions hold %s job(s) of job type "%s"', live, name),
         'Drop it again when these transactions have ended.');
     END IF;
   ELSE
     SELECT count(*) INTO live FROM jobq.queue q WHERE q.type_id = t.id;
     IF live > 0 THEN
-      PERFORM jobq._bad('55006', format('job type "%s" has %s live job(s)', name, live),
+      PERFORM jobq_internal._bad('55006', format('job type "%s" has %s live job(s)', name, live),
         'force => true cancels them.');
     END IF;
   END IF;
@@ -536,23 +536,23 @@ END $$;
 
 CREATE FUNCTION jobq.pause_job_type(name text, reason text DEFAULT NULL, duration interval DEFAULT NULL)
   RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq._pause_job_type(caller oid, name text, reason text, duration interval) RETURNS void
+CREATE FUNCTION jobq_internal._pause_job_type(caller oid, name text, reason text, duration interval) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  t jobq.job_types := jobq._pausable_type(caller, name);
+  t jobq.job_types := jobq_internal._pausable_type(caller, name);
   now timestamptz := clock_timestamp();
 BEGIN
-  PERFORM jobq._check_interval('duration', duration, false);
+  PERFORM jobq_internal._check_interval('duration', duration, false);
   UPDATE jobq.job_types SET paused = true, pause_reason = reason, paused_until = now + duration, paused_at = now
    WHERE id = t.id;
 END $$;
 
 CREATE FUNCTION jobq.resume_job_type(name text) RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq._resume_job_type(caller oid, name text) RETURNS void
+CREATE FUNCTION jobq_internal._resume_job_type(caller oid, name text) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  t jobq.job_types := jobq._pausable_type(caller, name);
+  t jobq.job_types := jobq_internal._pausable_type(caller, name);
 BEGIN
   -- the breaker closes because resumed_at rises, also where the clock was set back
   UPDATE jobq.job_types SET paused = false, pause_reason = NULL, paused_until = NULL, paused_at = NULL,

@@ -3,7 +3,7 @@
 
 -- options.limits names limits that exist.  They are locked, so that nobody drops one meanwhile; who changes one is not
 -- kept waiting.
-CREATE FUNCTION jobq._check_limits(options jsonb) RETURNS void
+CREATE FUNCTION jobq_internal._check_limits(options jsonb) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   limit_name text;
@@ -11,13 +11,13 @@ BEGIN
   IF jsonb_typeof(options -> 'limits') IS DISTINCT FROM 'array' THEN
     RETURN;
   ELSIF jsonb_array_length(options -> 'limits') > 8 THEN
-    PERFORM jobq._bad('54000', format('option "limits": %s limits are more than 8',
+    PERFORM jobq_internal._bad('54000', format('option "limits": %s limits are more than 8',
                                       jsonb_array_length(options -> 'limits')));
   END IF;
   FOR limit_name IN SELECT DISTINCT n FROM jsonb_array_elements_text(options -> 'limits') n ORDER BY n LOOP
     PERFORM FROM jobq.limits l WHERE l.name = limit_name FOR KEY SHARE;
     IF NOT FOUND THEN
-      PERFORM jobq._bad_name('limit', limit_name, 'Create it with jobq.set_limit.');
+      PERFORM jobq_internal._bad_name('limit', limit_name, 'Create it with jobq.set_limit.');
     END IF;
   END LOOP;
 END $$;
@@ -25,17 +25,17 @@ END $$;
 CREATE FUNCTION jobq.set_limit(name text, max_concurrent int DEFAULT 0, rate_limit int DEFAULT 0,
                                rate_window interval DEFAULT '1s')
   RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq._set_limit(caller oid, name text, max_concurrent int, rate_limit int, rate_window interval)
+CREATE FUNCTION jobq_internal._set_limit(caller oid, name text, max_concurrent int, rate_limit int, rate_window interval)
   RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
-  PERFORM jobq._check_name('limit', _set_limit.name);
-  PERFORM jobq._check_not_null('max_concurrent', _set_limit.max_concurrent IS NOT NULL);
-  PERFORM jobq._check_not_null('rate_limit', _set_limit.rate_limit IS NOT NULL);
-  PERFORM jobq._check_not_null('rate_window', _set_limit.rate_window IS NOT NULL);
-  PERFORM jobq._check_number('max_concurrent', _set_limit.max_concurrent, 0, 1000000);
-  PERFORM jobq._check_number('rate_limit', _set_limit.rate_limit, 0, 10000);
-  PERFORM jobq._check_interval('rate_window', _set_limit.rate_window, false);
+  PERFORM jobq_internal._check_name('limit', _set_limit.name);
+  PERFORM jobq_internal._check_not_null('max_concurrent', _set_limit.max_concurrent IS NOT NULL);
+  PERFORM jobq_internal._check_not_null('rate_limit', _set_limit.rate_limit IS NOT NULL);
+  PERFORM jobq_internal._check_not_null('rate_window', _set_limit.rate_window IS NOT NULL);
+  PERFORM jobq_internal._check_number('max_concurrent', _set_limit.max_concurrent, 0, 1000000);
+  PERFORM jobq_internal._check_number('rate_limit', _set_limit.rate_limit, 0, 10000);
+  PERFORM jobq_internal._check_interval('rate_window', _set_limit.rate_window, false);
   INSERT INTO jobq.limits AS l
   VALUES (_set_limit.name, _set_limit.max_concurrent, _set_limit.rate_limit, _set_limit.rate_window)
   ON CONFLICT (name) DO UPDATE
@@ -45,21 +45,21 @@ END $$;
 
 CREATE FUNCTION jobq.drop_limit(name text) RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq._drop_limit(caller oid, name text) RETURNS void
+CREATE FUNCTION jobq_internal._drop_limit(caller oid, name text) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   users text;
 BEGIN
-  PERFORM jobq._check_not_null('name', name IS NOT NULL);
+  PERFORM jobq_internal._check_not_null('name', name IS NOT NULL);
   PERFORM FROM jobq.limits l WHERE l.name = _drop_limit.name FOR UPDATE;
   IF NOT FOUND THEN
-    PERFORM jobq._bad_name('limit', name);
+    PERFORM jobq_internal._bad_name('limit', name);
   END IF;
   SELECT string_agg(format('"%s"', t.name), ', ' ORDER BY t.name) INTO users
     FROM jobq.job_types t
    WHERE t.dropped_at IS NULL AND t.options -> 'limits' ? _drop_limit.name;
   IF users IS NOT NULL THEN
-    PERFORM jobq._bad('55006', format('limit "%s" is in use by job type %s', name, users),
+    PERFORM jobq_internal._bad('55006', format('limit "%s" is in use by job type %s', name, users),
       'Take it out of their options.limits first.');
   END IF;
   DELETE FROM jobq.limits l WHERE l.name = _drop_limit.name;
@@ -69,7 +69,7 @@ END $$;
 -- the windows of src/limits/rate_window.c, which hold `n`.  Of a row only the last start is known: its former ones count as if they
 -- had been at that moment, too.  Where history and dead letters need not have them all, all n may have been just
 -- before `restart`.
-CREATE FUNCTION jobq._recent_starts(type_id int, limit_name text, since timestamptz, restart timestamptz, n int)
+CREATE FUNCTION jobq_internal._recent_starts(type_id int, limit_name text, since timestamptz, restart timestamptz, n int)
   RETURNS SETOF timestamptz LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   ids int[];
@@ -98,7 +98,7 @@ END $$;
 -- The kill switch: src/limits/kill_switch.c.
 CREATE FUNCTION jobq.stop_all(reason text) RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq._stop_all(caller oid, reason text) RETURNS void
+CREATE FUNCTION jobq_internal._stop_all(caller oid, reason text) RETURNS void
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   INSERT INTO jobq.stopped (reason, since) VALUES (_stop_all.reason, clock_timestamp())
   ON CONFLICT (one) DO UPDATE SET reason = excluded.reason
@@ -106,24 +106,24 @@ $$;
 
 CREATE FUNCTION jobq.start_all() RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq._start_all(caller oid) RETURNS void
+CREATE FUNCTION jobq_internal._start_all(caller oid) RETURNS void
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   DELETE FROM jobq.stopped
 $$;
 
-CREATE FUNCTION jobq._wait_until_idle(timeout interval) RETURNS boolean
+CREATE FUNCTION jobq_internal._wait_until_idle(timeout interval) RETURNS boolean
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_wait_until_idle';
 
 CREATE FUNCTION jobq.drain(timeout interval DEFAULT '30s') RETURNS boolean
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq._drain(caller oid, timeout interval) RETURNS boolean
+CREATE FUNCTION jobq_internal._drain(caller oid, timeout interval) RETURNS boolean
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   idle boolean;
 BEGIN
-  PERFORM jobq._check_not_null('timeout', timeout IS NOT NULL);
-  PERFORM jobq._check_interval('timeout', timeout);
-  idle := jobq._wait_until_idle(timeout);
+  PERFORM jobq_internal._check_not_null('timeout', timeout IS NOT NULL);
+  PERFORM jobq_internal._check_interval('timeout', timeout);
+  idle := jobq_internal._wait_until_idle(timeout);
   -- only now, because whoever throws the switch waits for a row that is not committed; who has been stopped already keeps his reason
   INSERT INTO jobq.stopped (reason, since) VALUES ('drain', clock_timestamp()) ON CONFLICT (one) DO NOTHING;
   RETURN idle;

@@ -1,12 +1,12 @@
 
--- Managing jobs.  Rows of waiting jobs are locked with jobq._lock_job, which waits for other clients but never
+-- Managing jobs.  Rows of waiting jobs are locked with jobq_internal._lock_job, which waits for other clients but never
 -- for a handler; what is asked of a running job reaches it when the transaction commits.
 --
 -- Functions that change the queue lock it before they read it: a REINDEX in between would wait for the read and the
 -- change for the REINDEX.
 
 -- The id of a registered type; NULL for NULL.  with_dropped: of one that is history, too.
-CREATE FUNCTION jobq._type_ids(job_type text, with_dropped boolean) RETURNS int[]
+CREATE FUNCTION jobq_internal._type_ids(job_type text, with_dropped boolean) RETURNS int[]
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   ids int[];
@@ -17,28 +17,28 @@ BEGIN
   SELECT array_agg(t.id) INTO ids FROM jobq.job_types t
    WHERE t.name = job_type AND (with_dropped OR t.dropped_at IS NULL);
   IF ids IS NULL THEN
-    PERFORM jobq._bad_name('job type', job_type);
+    PERFORM jobq_internal._bad_name('job type', job_type);
   END IF;
   RETURN ids;
 END $$;
 
 CREATE FUNCTION jobq.cancel_job(id uuid, reason text DEFAULT NULL) RETURNS boolean
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq._cancel_job(caller oid, id uuid, reason text) RETURNS boolean
+CREATE FUNCTION jobq_internal._cancel_job(caller oid, id uuid, reason text) RETURNS boolean
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
-  PERFORM jobq._check_not_null('id', id IS NOT NULL);
-  IF NOT jobq._manages_job(caller, id) THEN
+  PERFORM jobq_internal._check_not_null('id', id IS NOT NULL);
+  IF NOT jobq_internal._manages_job(caller, id) THEN
     RETURN false;
   END IF;
-  RETURN jobq._cancel(id, reason) <> 'gone';
+  RETURN jobq_internal._cancel(id, reason) <> 'gone';
 END $$;
 
 -- Ends live jobs, in the order of the array; how many.  Only so many that run can be told at once, and short jobs run
 -- until the batch that they are in has been committed: when there are too many, that is waited for, a second at most.
 -- So is the end of transactions that hold a job, which one that stays open does until it ends: held.
-CREATE FUNCTION jobq._cancel_each(ids uuid[], reason text, tell boolean, OUT cancelled bigint, OUT held bigint)
+CREATE FUNCTION jobq_internal._cancel_each(ids uuid[], reason text, tell boolean, OUT cancelled bigint, OUT held bigint)
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   until timestamptz := clock_timestamp() + interval '1 second';
@@ -51,7 +51,7 @@ BEGIN
     running := '{}';
     in_use := '{}';
     FOREACH job IN ARRAY ids LOOP
-      CASE jobq._cancel_free(job, reason, false)
+      CASE jobq_internal._cancel_free(job, reason, false)
         WHEN 'cancelled' THEN cancelled := cancelled + 1;
         WHEN 'running' THEN running := running || job;
         WHEN 'held' THEN in_use := in_use || job;
@@ -64,7 +64,7 @@ BEGIN
   END LOOP;
   IF tell THEN
     FOREACH job IN ARRAY running LOOP
-      CASE jobq._cancel_free(job, reason, true)
+      CASE jobq_internal._cancel_free(job, reason, true)
         WHEN 'cancelled', 'told' THEN cancelled := cancelled + 1;
         WHEN 'held' THEN in_use := in_use || job;
         ELSE NULL;
@@ -75,7 +75,7 @@ BEGIN
 END $$;
 
 -- Says how many jobs a call has left alone.
-CREATE FUNCTION jobq._notice_held(held bigint) RETURNS void
+CREATE FUNCTION jobq_internal._notice_held(held bigint) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF held > 0 THEN
@@ -88,42 +88,42 @@ CREATE FUNCTION jobq.cancel_jobs(
   job_type text DEFAULT NULL, tenant text DEFAULT NULL, payload_contains jsonb DEFAULT NULL,
   include_running boolean DEFAULT false, reason text DEFAULT NULL)
   RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq._cancel_jobs(caller oid,
+CREATE FUNCTION jobq_internal._cancel_jobs(caller oid,
   job_type text, tenant text, payload_contains jsonb, include_running boolean, reason text)
   RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  type_ids int[] := jobq._type_ids(job_type, true);
+  type_ids int[] := jobq_internal._type_ids(job_type, true);
   done record;
 BEGIN
   LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
-  PERFORM jobq._check_not_null('include_running', include_running IS NOT NULL);
+  PERFORM jobq_internal._check_not_null('include_running', include_running IS NOT NULL);
   IF job_type IS NULL AND tenant IS NULL AND payload_contains IS NULL THEN
-    PERFORM jobq._bad('22023', 'arguments "job_type", "tenant" and "payload_contains" are all NULL',
+    PERFORM jobq_internal._bad('22023', 'arguments "job_type", "tenant" and "payload_contains" are all NULL',
       'Give at least one of them.');
   END IF;
   -- the newest first: workers take the oldest
   SELECT * INTO done
-    FROM jobq._cancel_each(ARRAY(SELECT q.id FROM jobq.queue q
-                                  WHERE jobq._manages(caller, q.tenant, q.type_id)
+    FROM jobq_internal._cancel_each(ARRAY(SELECT q.id FROM jobq.queue q
+                                  WHERE jobq_internal._manages(caller, q.tenant, q.type_id)
                                     AND (type_ids IS NULL OR q.type_id = ANY (type_ids))
-                                    AND jobq._tenant_is(q.tenant, _cancel_jobs.tenant)
+                                    AND jobq_internal._tenant_is(q.tenant, _cancel_jobs.tenant)
                                     AND (payload_contains IS NULL OR q.payload @> payload_contains)
                                   ORDER BY q.id DESC), reason, include_running);
-  PERFORM jobq._notice_held(done.held);
+  PERFORM jobq_internal._notice_held(done.held);
   RETURN done.cancelled;
 END $$;
 
 -- Puts finished jobs (rows with the columns of history and dead_letters) back into the queue, due now, in the order
 -- of the array, and returns the ids of those that are in: not of a dropped type, nor with the key of a live job.
 -- rev is one that no earlier row of this id had, so that nobody takes this row for what he was handed before.
-CREATE FUNCTION jobq._requeue(jobs jobq.dead_letters[], max_attempts int) RETURNS SETOF uuid
+CREATE FUNCTION jobq_internal._requeue(jobs jobq.dead_letters[], max_attempts int) RETURNS SETOF uuid
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   INSERT INTO jobq.queue (id, position, scheduled_for, created_at, type_id, rev, home_id, max_attempts, runs, depth,
                           priority, sublane, payload, timeout, backoff, unique_key, unique_for, concurrency_key,
                           keep_completed, keep_dead, tenant, parent_id, workflow_id, task_key, metadata, enqueued_by)
   SELECT j.id, clock_timestamp(), clock_timestamp(), j.created_at, j.type_id, 1 + floor(random() * 1000000000)::int,
-         jobq._home_id(), coalesce(_requeue.max_attempts, j.max_attempts), j.runs, j.depth, j.priority,
-         jobq._sublane(j.type_id, j.tenant), j.payload, j.timeout, j.backoff, j.unique_key, j.unique_for,
+         jobq_internal._home_id(), coalesce(_requeue.max_attempts, j.max_attempts), j.runs, j.depth, j.priority,
+         jobq_internal._sublane(j.type_id, j.tenant), j.payload, j.timeout, j.backoff, j.unique_key, j.unique_for,
          j.concurrency_key, j.keep_completed, j.keep_dead, j.tenant, j.parent_id, j.workflow_id, j.task_key,
          j.metadata, j.enqueued_by
     FROM unnest(jobs) WITH ORDINALITY j JOIN jobq.job_types t ON t.id = j.type_id AND t.dropped_at IS NULL
@@ -132,22 +132,22 @@ CREATE FUNCTION jobq._requeue(jobs jobq.dead_letters[], max_attempts int) RETURN
 $$;
 
 -- The same for one job, with an error when it cannot be.
-CREATE FUNCTION jobq._requeue_one(job jobq.dead_letters, max_attempts int) RETURNS void
+CREATE FUNCTION jobq_internal._requeue_one(job jobq.dead_letters, max_attempts int) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  IF EXISTS (SELECT FROM jobq._requeue(ARRAY[job], max_attempts)) THEN
+  IF EXISTS (SELECT FROM jobq_internal._requeue(ARRAY[job], max_attempts)) THEN
     RETURN;
   ELSIF EXISTS (SELECT FROM jobq.job_types t WHERE t.id = job.type_id AND t.dropped_at IS NULL) THEN
-    PERFORM jobq._bad('23505', format('a newer job with unique_key "%s" is live', job.unique_key));
+    PERFORM jobq_internal._bad('23505', format('a newer job with unique_key "%s" is live', job.unique_key));
   ELSE
-    PERFORM jobq._bad('42704', format('job type "%s" does not exist any more', jobq._type_name(job.type_id)));
+    PERFORM jobq_internal._bad('42704', format('job type "%s" does not exist any more', jobq_internal._type_name(job.type_id)));
   END IF;
 END $$;
 
 -- Events of retried jobs, with what their former lives were.
-CREATE FUNCTION jobq._event_retried(jobs jobq.dead_letters[]) RETURNS void
+CREATE FUNCTION jobq_internal._event_retried(jobs jobq.dead_letters[]) RETURNS void
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-  SELECT jobq._tell(j.id, j.type_id, j.tenant, j.attempts, 'retried', j.error_msg,
+  SELECT jobq_internal._tell(j.id, j.type_id, j.tenant, j.attempts, 'retried', j.error_msg,
                     jsonb_strip_nulls(jsonb_build_object('from', j.status, 'error', j.error_msg,
                                                          'code', j.error_code, 'attempts', j.attempts, 'runs', j.runs)))
     FROM unnest(jobs) j
@@ -155,7 +155,7 @@ $$;
 
 CREATE FUNCTION jobq.retry_job(id uuid, max_attempts int DEFAULT NULL) RETURNS boolean
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq._retry_job(caller oid, id uuid, max_attempts int) RETURNS boolean
+CREATE FUNCTION jobq_internal._retry_job(caller oid, id uuid, max_attempts int) RETURNS boolean
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   waiting jobq.queue;
@@ -163,12 +163,12 @@ DECLARE
   ended jsonb;
 BEGIN
   LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
-  PERFORM jobq._check_not_null('id', id IS NOT NULL);
-  PERFORM jobq._check_number('max_attempts', max_attempts, 1, 1000000);
-  IF NOT jobq._manages_job(caller, id) THEN
+  PERFORM jobq_internal._check_not_null('id', id IS NOT NULL);
+  PERFORM jobq_internal._check_number('max_attempts', max_attempts, 1, 1000000);
+  IF NOT jobq_internal._manages_job(caller, id) THEN
     RETURN false;
   END IF;
-  CASE jobq._lock_job(id)
+  CASE jobq_internal._lock_job(id)
     WHEN 'running' THEN
       RETURN false;
     WHEN 'locked' THEN
@@ -176,13 +176,13 @@ BEGIN
       IF NOT FOUND THEN
         RETURN false;
       END IF;
-      PERFORM jobq._check_ceilings(caller, waiting.type_id, NULL, max_attempts, NULL);
+      PERFORM jobq_internal._check_ceilings(caller, waiting.type_id, NULL, max_attempts, NULL);
       UPDATE jobq.queue q
          SET status = 'pending', position = clock_timestamp(), scheduled_for = clock_timestamp(), attempts = 0,
              max_attempts = coalesce(_retry_job.max_attempts, q.max_attempts),
              crashes = 0, error_msg = NULL, error_code = NULL, error_details = NULL
        WHERE q.id = waiting.id;
-      PERFORM jobq._event_retried(ARRAY[jsonb_populate_record(NULL::jobq.dead_letters, to_jsonb(waiting))]);
+      PERFORM jobq_internal._event_retried(ARRAY[jsonb_populate_record(NULL::jobq.dead_letters, to_jsonb(waiting))]);
       RETURN true;
     ELSE
       NULL;
@@ -198,23 +198,23 @@ BEGIN
     -- by name: the owner may have added columns to one of the two
     job := jsonb_populate_record(NULL::jobq.dead_letters, ended);
   END IF;
-  PERFORM jobq._check_ceilings(caller, job.type_id, NULL, max_attempts, NULL);
-  PERFORM jobq._requeue_one(job, max_attempts);
-  PERFORM jobq._count_for_quotas(ARRAY[job.id]);
-  PERFORM jobq._event_retried(ARRAY[job]);
+  PERFORM jobq_internal._check_ceilings(caller, job.type_id, NULL, max_attempts, NULL);
+  PERFORM jobq_internal._requeue_one(job, max_attempts);
+  PERFORM jobq_internal._count_for_quotas(ARRAY[job.id]);
+  PERFORM jobq_internal._event_retried(ARRAY[job]);
   RETURN true;
 END $$;
 
 CREATE FUNCTION jobq.rerun_job(id uuid, payload jsonb DEFAULT NULL) RETURNS uuid
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq._rerun_job(caller oid, id uuid, payload jsonb) RETURNS uuid
+CREATE FUNCTION jobq_internal._rerun_job(caller oid, id uuid, payload jsonb) RETURNS uuid
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   job jobq.dead_letters;
 BEGIN
   LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
-  PERFORM jobq._check_not_null('id', id IS NOT NULL);
-  IF NOT jobq._manages_job(caller, id) THEN
+  PERFORM jobq_internal._check_not_null('id', id IS NOT NULL);
+  IF NOT jobq_internal._manages_job(caller, id) THEN
     RETURN NULL;
   END IF;
   SELECT * INTO job FROM jobq.dead_letters d WHERE d.id = _rerun_job.id;
@@ -226,17 +226,17 @@ BEGIN
     RETURN NULL;
   END IF;
   IF payload IS NOT NULL THEN
-    PERFORM jobq._check_payload(job.type_id, payload);
+    PERFORM jobq_internal._check_payload(job.type_id, payload);
     job.payload := payload;
   END IF;
   job.parent_id := job.id;
-  job.id := jobq._new_id();
+  job.id := jobq_internal._new_id();
   job.created_at := clock_timestamp();
   job.runs := 0;
   job.enqueued_by := NULL;
-  PERFORM jobq._requeue_one(job, NULL);
-  PERFORM jobq._admit(job.id);
-  PERFORM jobq._tell(job.id, job.type_id, job.tenant, 0, 'enqueued', NULL,
+  PERFORM jobq_internal._requeue_one(job, NULL);
+  PERFORM jobq_internal._admit(job.id);
+  PERFORM jobq_internal._tell(job.id, job.type_id, job.tenant, 0, 'enqueued', NULL,
                      jsonb_build_object('priority', job.priority, 'parent_id', job.parent_id));
   RETURN job.id;
 END $$;
@@ -245,30 +245,30 @@ CREATE FUNCTION jobq.alter_job(
   id uuid, payload jsonb DEFAULT NULL, priority int DEFAULT NULL, scheduled_for timestamptz DEFAULT NULL,
   max_attempts int DEFAULT NULL, timeout interval DEFAULT NULL)
   RETURNS boolean LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq._alter_job(caller oid,
+CREATE FUNCTION jobq_internal._alter_job(caller oid,
   id uuid, payload jsonb, priority int, scheduled_for timestamptz, max_attempts int, timeout interval)
   RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   job jobq.queue;
 BEGIN
   LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
-  PERFORM jobq._check_not_null('id', id IS NOT NULL);
-  PERFORM jobq._check_number('priority', priority, -100, 100);
-  PERFORM jobq._check_number('max_attempts', max_attempts, 1, 1000000);
-  PERFORM jobq._check_interval('timeout', timeout);
+  PERFORM jobq_internal._check_not_null('id', id IS NOT NULL);
+  PERFORM jobq_internal._check_number('priority', priority, -100, 100);
+  PERFORM jobq_internal._check_number('max_attempts', max_attempts, 1, 1000000);
+  PERFORM jobq_internal._check_interval('timeout', timeout);
   IF NOT isfinite(scheduled_for) THEN
-    PERFORM jobq._bad('22023', format('argument "scheduled_for": "%s" is not finite', scheduled_for));
+    PERFORM jobq_internal._bad('22023', format('argument "scheduled_for": "%s" is not finite', scheduled_for));
   END IF;
-  IF NOT jobq._manages_job(caller, id) THEN
+  IF NOT jobq_internal._manages_job(caller, id) THEN
     RETURN false;
-  ELSIF jobq._lock_job(id) <> 'locked' THEN
+  ELSIF jobq_internal._lock_job(id) <> 'locked' THEN
     RETURN false;
   END IF;
   SELECT * INTO job FROM jobq.queue q WHERE q.id = _alter_job.id;
   IF payload IS NOT NULL THEN
-    PERFORM jobq._check_payload(job.type_id, payload);
+    PERFORM jobq_internal._check_payload(job.type_id, payload);
   END IF;
-  PERFORM jobq._check_ceilings(caller, job.type_id, priority, max_attempts, timeout);
+  PERFORM jobq_internal._check_ceilings(caller, job.type_id, priority, max_attempts, timeout);
   UPDATE jobq.queue q
      SET payload = coalesce(_alter_job.payload, q.payload),
          priority = coalesce(_alter_job.priority, q.priority),
@@ -280,24 +280,24 @@ BEGIN
          timeout = coalesce(_alter_job.timeout, q.timeout)
    WHERE q.id = job.id;
   IF payload IS NOT NULL THEN
-    PERFORM jobq._count_for_quotas(ARRAY[job.id]);
+    PERFORM jobq_internal._count_for_quotas(ARRAY[job.id]);
   END IF;
   RETURN true;
 END $$;
 
 -- Dead letters that a filter takes, oldest first, locked; those that somebody else holds are left out.
-CREATE FUNCTION jobq._dead_letters(caller oid, job_type text, tenant text, error_like text, dead_before timestamptz, max_jobs int)
+CREATE FUNCTION jobq_internal._dead_letters(caller oid, job_type text, tenant text, error_like text, dead_before timestamptz, max_jobs int)
   RETURNS SETOF jobq.dead_letters
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  type_ids int[] := jobq._type_ids(job_type, true);
+  type_ids int[] := jobq_internal._type_ids(job_type, true);
 BEGIN
-  PERFORM jobq._check_number('max_jobs', max_jobs, 0, 2147483647);
+  PERFORM jobq_internal._check_number('max_jobs', max_jobs, 0, 2147483647);
   RETURN QUERY
     SELECT * FROM jobq.dead_letters d
-     WHERE jobq._manages(caller, d.tenant, d.type_id)
+     WHERE jobq_internal._manages(caller, d.tenant, d.type_id)
        AND (type_ids IS NULL OR d.type_id = ANY (type_ids))
-       AND jobq._tenant_is(d.tenant, _dead_letters.tenant)
+       AND jobq_internal._tenant_is(d.tenant, _dead_letters.tenant)
        AND (error_like IS NULL OR d.error_msg LIKE error_like)
        AND (dead_before IS NULL OR d.completed_at < dead_before)
      ORDER BY d.completed_at, d.id LIMIT max_jobs
@@ -308,7 +308,7 @@ CREATE FUNCTION jobq.retry_dead_letters(
   job_type text DEFAULT NULL, max_jobs int DEFAULT NULL, tenant text DEFAULT NULL, error_like text DEFAULT NULL,
   dead_before timestamptz DEFAULT NULL, max_attempts int DEFAULT NULL)
   RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq._retry_dead_letters(caller oid,
+CREATE FUNCTION jobq_internal._retry_dead_letters(caller oid,
   job_type text, max_jobs int, tenant text, error_like text, dead_before timestamptz, max_attempts int)
   RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -318,16 +318,16 @@ DECLARE
   retried bigint := 0;
 BEGIN
   LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
-  PERFORM jobq._check_number('max_attempts', max_attempts, 1, 1000000);
+  PERFORM jobq_internal._check_number('max_attempts', max_attempts, 1, 1000000);
   FOR jobs IN SELECT array_agg(n.job ORDER BY n.place)
                 FROM (SELECT d AS job, row_number() OVER () AS place
-                        FROM jobq._dead_letters(caller, job_type, tenant, error_like, dead_before, max_jobs) d) n
+                        FROM jobq_internal._dead_letters(caller, job_type, tenant, error_like, dead_before, max_jobs) d) n
                GROUP BY n.place / 100 ORDER BY n.place / 100 LOOP
-    PERFORM jobq._check_ceilings(caller, t.type_id, NULL, max_attempts, NULL) FROM (SELECT DISTINCT j.type_id FROM unnest(jobs) j) t;
-    ids := ARRAY(SELECT jobq._requeue(jobs, max_attempts));
+    PERFORM jobq_internal._check_ceilings(caller, t.type_id, NULL, max_attempts, NULL) FROM (SELECT DISTINCT j.type_id FROM unnest(jobs) j) t;
+    ids := ARRAY(SELECT jobq_internal._requeue(jobs, max_attempts));
     DELETE FROM jobq.dead_letters d WHERE d.id = ANY (ids);
-    PERFORM jobq._count_for_quotas(ids);
-    PERFORM jobq._event_retried(ARRAY(SELECT j FROM unnest(jobs) j WHERE j.id = ANY (ids)));
+    PERFORM jobq_internal._count_for_quotas(ids);
+    PERFORM jobq_internal._event_retried(ARRAY(SELECT j FROM unnest(jobs) j WHERE j.id = ANY (ids)));
     picked := picked + cardinality(jobs);
     retried := retried + cardinality(ids);
   END LOOP;
@@ -342,18 +342,18 @@ CREATE FUNCTION jobq.purge_dead_letters(
   job_type text DEFAULT NULL, older_than interval DEFAULT NULL, max_jobs int DEFAULT NULL,
   tenant text DEFAULT NULL, error_like text DEFAULT NULL)
   RETURNS bigint LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq._purge_dead_letters(caller oid,
+CREATE FUNCTION jobq_internal._purge_dead_letters(caller oid,
   job_type text, older_than interval, max_jobs int, tenant text, error_like text)
   RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   ids uuid[];
 BEGIN
-  PERFORM jobq._check_interval('older_than', older_than), jobq._check_number('max_jobs', max_jobs, 0, 2147483647);
+  PERFORM jobq_internal._check_interval('older_than', older_than), jobq_internal._check_number('max_jobs', max_jobs, 0, 2147483647);
   IF job_type IS NULL AND older_than IS NULL AND _purge_dead_letters.tenant IS NULL AND error_like IS NULL THEN
-    PERFORM jobq._bad('22023', 'arguments "job_type", "older_than", "tenant" and "error_like" are all NULL',
+    PERFORM jobq_internal._bad('22023', 'arguments "job_type", "older_than", "tenant" and "error_like" are all NULL',
       'Give at least one of them; older_than => ''0'' takes all.');
   END IF;
-  ids := ARRAY(SELECT d.id FROM jobq._dead_letters(caller, job_type, _purge_dead_letters.tenant, error_like,
+  ids := ARRAY(SELECT d.id FROM jobq_internal._dead_letters(caller, job_type, _purge_dead_letters.tenant, error_like,
                                                    clock_timestamp() - older_than, max_jobs) d);
   DELETE FROM jobq.dead_letters d WHERE d.id = ANY (ids);
   RETURN cardinality(ids);
@@ -362,7 +362,7 @@ END $$;
 -- All that is known of a tenant's jobs.  What runs is told to stop, and leaves a row for the next call.
 CREATE FUNCTION jobq.purge_tenant(tenant text) RETURNS bigint
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq._purge_tenant(caller oid, tenant text) RETURNS bigint
+CREATE FUNCTION jobq_internal._purge_tenant(caller oid, tenant text) RETURNS bigint
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   until timestamptz := clock_timestamp() + interval '1 second';
@@ -376,15 +376,15 @@ DECLARE
   ended bigint;
 BEGIN
   LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
-  PERFORM jobq._check_not_null('tenant', tenant IS NOT NULL);
+  PERFORM jobq_internal._check_not_null('tenant', tenant IS NOT NULL);
   IF tenant = '' THEN
-    PERFORM jobq._bad('22023', 'argument "tenant": "" is empty', 'There is no tenant to purge.');
+    PERFORM jobq_internal._bad('22023', 'argument "tenant": "" is empty', 'There is no tenant to purge.');
   END IF;
   ids := ARRAY(SELECT q.id FROM jobq.queue q WHERE q.tenant = _purge_tenant.tenant ORDER BY q.id DESC);
   LOOP
     in_use := '{}';
     FOREACH job IN ARRAY ids LOOP
-      CASE jobq._lock_free_job(job)
+      CASE jobq_internal._lock_free_job(job)
         WHEN 'locked' THEN
           DELETE FROM jobq.queue q WHERE q.id = job;
           live := live + 1;
@@ -400,7 +400,7 @@ BEGIN
     PERFORM pg_sleep(0.01);
     ids := in_use;
   END LOOP;
-  SELECT * INTO told FROM jobq._cancel_each(running, 'tenant purged', true);
+  SELECT * INTO told FROM jobq_internal._cancel_each(running, 'tenant purged', true);
   -- a transaction that retries one of these has its row
   DELETE FROM jobq.dead_letters d
    WHERE d.ctid IN (SELECT r.ctid FROM jobq.dead_letters r WHERE r.tenant = _purge_tenant.tenant FOR UPDATE SKIP LOCKED);
@@ -411,7 +411,7 @@ BEGIN
   GET DIAGNOSTICS ended = ROW_COUNT;
   DELETE FROM jobq.events e WHERE e.tenant = _purge_tenant.tenant;
   DELETE FROM jobq.alerts a WHERE a.tenant = _purge_tenant.tenant;
-  PERFORM jobq._notice_held(cardinality(in_use) + told.held
+  PERFORM jobq_internal._notice_held(cardinality(in_use) + told.held
     + (SELECT count(*) FROM jobq.dead_letters d WHERE d.tenant = _purge_tenant.tenant)
     + (SELECT count(*) FROM jobq.history h WHERE h.tenant = _purge_tenant.tenant));
   RETURN live + told.cancelled + dead + ended;

@@ -1,6 +1,6 @@
 
 -- Looking at jobs.  These are SECURITY INVOKER: they show what the caller may read in jobq.jobs.  The functions behind
--- jobq_gateway_as_caller run as the caller, who may not execute the other functions whose name begins with an underscore.
+-- jobq_gateway_as_caller run as the caller, who may not execute the other functions of jobq_internal.
 
 -- 42704 for a job type that there is not; one that was dropped counts while the registry has it.
 CREATE FUNCTION jobq.list_jobs(
@@ -9,7 +9,7 @@ CREATE FUNCTION jobq.list_jobs(
   payload_contains jsonb DEFAULT NULL, error_like text DEFAULT NULL)
   RETURNS SETOF jobq.jobs LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_gateway_as_caller';
 -- Only the conditions asked for are in the query, so that the newest jobs come from the id indexes.
-CREATE FUNCTION jobq._list_jobs(caller oid,
+CREATE FUNCTION jobq_internal._list_jobs(caller oid,
   status jobq.job_status, job_type text, tenant text, max_rows int, skip_rows int, before uuid,
   payload_contains jsonb, error_like text)
   RETURNS SETOF jobq.jobs LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -39,7 +39,7 @@ END $$;
 CREATE FUNCTION jobq.count_by_status(job_type text DEFAULT NULL, tenant text DEFAULT NULL)
   RETURNS TABLE(status jobq.job_status, count bigint)
   LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_gateway_as_caller';
-CREATE FUNCTION jobq._count_by_status(caller oid, job_type text, tenant text)
+CREATE FUNCTION jobq_internal._count_by_status(caller oid, job_type text, tenant text)
   RETURNS TABLE(status jobq.job_status, count bigint)
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -71,7 +71,7 @@ $$;
 
 CREATE FUNCTION jobq.job_timeline(id uuid) RETURNS SETOF jobq.events
   LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_gateway_as_caller';
-CREATE FUNCTION jobq._job_timeline(caller oid, id uuid) RETURNS SETOF jobq.events
+CREATE FUNCTION jobq_internal._job_timeline(caller oid, id uuid) RETURNS SETOF jobq.events
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF id IS NULL THEN

@@ -6,7 +6,7 @@
 CREATE FUNCTION jobq.archive(before timestamptz, after_id uuid DEFAULT NULL, what text DEFAULT 'history',
                              max_rows int DEFAULT NULL)
   RETURNS SETOF text LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_gateway_as_caller';
-CREATE FUNCTION jobq._archive(caller oid, before timestamptz, after_id uuid, what text, max_rows int)
+CREATE FUNCTION jobq_internal._archive(caller oid, before timestamptz, after_id uuid, what text, max_rows int)
   RETURNS SETOF text LANGUAGE plpgsql STABLE
   SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET intervalstyle = 'postgres' AS $$
 DECLARE
@@ -33,7 +33,7 @@ BEGIN
                           ('progress_data', r.progress_data), ('backoff', r.backoff)) v(key, value)
                          WHERE v.value = 'null')::text || '}'
                   ELSE l.line END
-        FROM (SELECT h.*, jobq._type_name(h.type_id) AS job_type FROM jobq.history h
+        FROM (SELECT h.*, jobq_internal._type_name(h.type_id) AS job_type FROM jobq.history h
                WHERE h.completed_at < $1 %s ORDER BY h.id LIMIT $3) r,
              LATERAL (SELECT row_to_json(r)::text) l(line)
     $query$, CASE WHEN after_id IS NOT NULL THEN 'AND h.id > $2' ELSE '' END)
@@ -44,14 +44,14 @@ BEGIN
       GET DIAGNOSTICS of_no_job = ROW_COUNT;
     END IF;
     RETURN QUERY EXECUTE format(events_query,
-      jobq._archive_end(before, after_id, CASE WHEN max_rows > 0 THEN greatest(max_rows - of_no_job, 1) ELSE max_rows END))
+      jobq_internal._archive_end(before, after_id, CASE WHEN max_rows > 0 THEN greatest(max_rows - of_no_job, 1) ELSE max_rows END))
       USING before, after_id;
   END IF;
 END $$;
 
 -- Events are handed out a whole job at a time, as many as max_rows has room for, and the first one anyway: a job's
 -- id is where to go on.  Those of no job (of signals) come before all others.  The condition that says so.
-CREATE FUNCTION jobq._archive_end(before timestamptz, after_id uuid, max_rows int) RETURNS text
+CREATE FUNCTION jobq_internal._archive_end(before timestamptz, after_id uuid, max_rows int) RETURNS text
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   condition text := CASE WHEN after_id IS NULL THEN 'v.job_id IS NOT NULL' ELSE 'v.job_id > $2' END;

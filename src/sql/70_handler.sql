@@ -1,6 +1,6 @@
 
 -- Inside a SQL handler: src/sql_worker/handler.c.  create_job_type grants these to the role that handlers run as.
-CREATE FUNCTION jobq._current_job_id() RETURNS uuid
+CREATE FUNCTION jobq_internal._current_job_id() RETURNS uuid
   LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_current_job_id';
 
 -- A handler sees its own job, whatever it may read else.  The plan is kept, and with the status only the queue
@@ -10,7 +10,7 @@ CREATE FUNCTION jobq.current_job() RETURNS jobq.jobs
 DECLARE
   job jobq.jobs;
 BEGIN
-  SELECT * INTO job FROM jobq.jobs j WHERE j.id = jobq._current_job_id() AND j.status = 'running';
+  SELECT * INTO job FROM jobq.jobs j WHERE j.id = jobq_internal._current_job_id() AND j.status = 'running';
   IF NOT FOUND THEN
     RETURN NULL;
   END IF;

@@ -21,17 +21,17 @@ CREATE FUNCTION jobq.version() RETURNS text
 $$;
 
 -- enqueued_by with the oid that the role of that name has here, or 0.
-CREATE FUNCTION jobq._enqueuer_here(enqueued_by text) RETURNS text
+CREATE FUNCTION jobq_internal._enqueuer_here(enqueued_by text) RETURNS text
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-  SELECT jobq._find_role(n.name) || ':' || n.name
+  SELECT jobq_internal._find_role(n.name) || ':' || n.name
     FROM substr(_enqueuer_here.enqueued_by, strpos(_enqueuer_here.enqueued_by, ':') + 1) n(name)
 $$;
 
 -- Brings the names of renamed roles up to date.  A row that another transaction has locked is left to the next run.
-CREATE FUNCTION jobq._follow_renamed_roles() RETURNS void
+CREATE FUNCTION jobq_internal._follow_renamed_roles() RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  IF NOT jobq._home_is_ours() THEN
+  IF NOT jobq_internal._home_is_ours() THEN
     RETURN;
   END IF;
   UPDATE jobq.job_types t SET owner = n.owner, run_as = n.run_as
@@ -49,24 +49,24 @@ END $$;
 
 -- Finds the roles of a restored dump by their names, all of them or those that had no role before, and warns of
 -- names that no role has.
-CREATE FUNCTION jobq._find_roles_here(all_rows boolean) RETURNS void
+CREATE FUNCTION jobq_internal._find_roles_here(all_rows boolean) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   missing text;
   pattern text := CASE WHEN all_rows THEN '%' ELSE '0:%' END;
 BEGIN
   UPDATE jobq.job_types t
-     SET owner_oid = CASE WHEN all_rows OR t.owner_oid = 0 THEN jobq._find_role(t.owner) ELSE t.owner_oid END,
-         run_as_oid = CASE WHEN all_rows OR t.run_as_oid = 0 THEN jobq._find_role(t.run_as) ELSE t.run_as_oid END
+     SET owner_oid = CASE WHEN all_rows OR t.owner_oid = 0 THEN jobq_internal._find_role(t.owner) ELSE t.owner_oid END,
+         run_as_oid = CASE WHEN all_rows OR t.run_as_oid = 0 THEN jobq_internal._find_role(t.run_as) ELSE t.run_as_oid END
    WHERE all_rows OR 0 IN (t.owner_oid, t.run_as_oid);
-  UPDATE jobq.signals s SET definer_oid = jobq._find_role(s.definer)
+  UPDATE jobq.signals s SET definer_oid = jobq_internal._find_role(s.definer)
    WHERE s.definer IS NOT NULL AND (all_rows OR s.definer_oid = 0);
-  UPDATE jobq.queue q SET enqueued_by = jobq._enqueuer_here(q.enqueued_by)
-   WHERE q.enqueued_by LIKE pattern AND q.enqueued_by <> jobq._enqueuer_here(q.enqueued_by);
-  UPDATE jobq.history h SET enqueued_by = jobq._enqueuer_here(h.enqueued_by)
-   WHERE h.enqueued_by LIKE pattern AND h.enqueued_by <> jobq._enqueuer_here(h.enqueued_by);
-  UPDATE jobq.dead_letters d SET enqueued_by = jobq._enqueuer_here(d.enqueued_by)
-   WHERE d.enqueued_by LIKE pattern AND d.enqueued_by <> jobq._enqueuer_here(d.enqueued_by);
+  UPDATE jobq.queue q SET enqueued_by = jobq_internal._enqueuer_here(q.enqueued_by)
+   WHERE q.enqueued_by LIKE pattern AND q.enqueued_by <> jobq_internal._enqueuer_here(q.enqueued_by);
+  UPDATE jobq.history h SET enqueued_by = jobq_internal._enqueuer_here(h.enqueued_by)
+   WHERE h.enqueued_by LIKE pattern AND h.enqueued_by <> jobq_internal._enqueuer_here(h.enqueued_by);
+  UPDATE jobq.dead_letters d SET enqueued_by = jobq_internal._enqueuer_here(d.enqueued_by)
+   WHERE d.enqueued_by LIKE pattern AND d.enqueued_by <> jobq_internal._enqueuer_here(d.enqueued_by);
   SELECT string_agg(DISTINCT format('"%s"', n.name), ', ') INTO missing
     FROM (SELECT t.owner FROM jobq.job_types t WHERE t.owner_oid = 0 AND t.dropped_at IS NULL
           UNION ALL SELECT t.run_as FROM jobq.job_types t WHERE t.run_as_oid = 0 AND t.dropped_at IS NULL
@@ -81,14 +81,14 @@ END $$;
 -- our own, all jobs are ours.  Jobs keep their state: what waits, waits; what ran, has lost its worker.
 CREATE FUNCTION jobq.adopt() RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq._adopt(caller oid) RETURNS void
+CREATE FUNCTION jobq_internal._adopt(caller oid) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   restored boolean := false;
   copied boolean := false;
 BEGIN
   LOCK TABLE jobq.home IN EXCLUSIVE MODE;
-  IF NOT jobq._home_is_ours() THEN
+  IF NOT jobq_internal._home_is_ours() THEN
     -- a copy made with TEMPLATE keeps xmin: its oids are those of its roles
     restored := EXISTS (SELECT FROM jobq.home h WHERE h.xmin <> h.self_xid::xid);
     DELETE FROM jobq.home;
@@ -98,11 +98,11 @@ BEGIN
     copied := NOT restored;
   END IF;
   UPDATE jobq.queue q
-     SET home_id = h.home_id, enqueued_by = CASE WHEN copied THEN q.enqueued_by ELSE jobq._enqueuer_here(q.enqueued_by) END
+     SET home_id = h.home_id, enqueued_by = CASE WHEN copied THEN q.enqueued_by ELSE jobq_internal._enqueuer_here(q.enqueued_by) END
     FROM jobq.home h WHERE q.home_id <> h.home_id;
-  PERFORM jobq._count_queue(t.tenant) FROM jobq.tenant_quotas t;
-  PERFORM jobq._protect_partition(p.partition, p.parent) FROM jobq._exposed_partitions() p;
-  PERFORM jobq._find_roles_here(restored);
+  PERFORM jobq_internal._count_queue(t.tenant) FROM jobq.tenant_quotas t;
+  PERFORM jobq_internal._protect_partition(p.partition, p.parent) FROM jobq_internal._exposed_partitions() p;
+  PERFORM jobq_internal._find_roles_here(restored);
   -- for the statement trigger: the dispatcher looks again
   UPDATE jobq.job_types SET paused = paused WHERE false;
 END $$;

@@ -1,5 +1,5 @@
 
--- What the options of a job type may hold; jobq._check_options refuses everything else.
+-- What the options of a job type may hold; jobq_internal._check_options refuses everything else.
 -- kind: exec (external programs), sql (SQL handlers), pull (worked by other processes), all.
 CREATE VIEW jobq.option_keys AS
 SELECT k.key, k.kind, k.type, k.default_value, k.meaning FROM (VALUES

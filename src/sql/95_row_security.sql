@@ -9,13 +9,13 @@ ALTER TABLE jobq.alerts ENABLE ROW LEVEL SECURITY;
 ALTER TABLE jobq.job_types ENABLE ROW LEVEL SECURITY;
 ALTER TABLE jobq.tenant_quotas ENABLE ROW LEVEL SECURITY;
 ALTER TABLE jobq.job_type_env ENABLE ROW LEVEL SECURITY;  -- without a policy: a GRANT ON ALL TABLES shows nothing
-CREATE POLICY readers ON jobq.queue FOR SELECT USING (jobq._reads(tenant, type_id, enqueued_by));
-CREATE POLICY readers ON jobq.history FOR SELECT USING (jobq._reads(tenant, type_id, enqueued_by));
-CREATE POLICY readers ON jobq.dead_letters FOR SELECT USING (jobq._reads(tenant, type_id, enqueued_by));
-CREATE POLICY readers ON jobq.events FOR SELECT USING (jobq._reads_event(tenant, job_type));
-CREATE POLICY readers ON jobq.alerts FOR SELECT USING (jobq._reads_event(tenant, job_type));
-CREATE POLICY readers ON jobq.job_types FOR SELECT USING (jobq._reads_type(name));
-CREATE POLICY readers ON jobq.tenant_quotas FOR SELECT USING (jobq._reads_tenant(tenant));
+CREATE POLICY readers ON jobq.queue FOR SELECT USING (jobq_internal._reads(tenant, type_id, enqueued_by));
+CREATE POLICY readers ON jobq.history FOR SELECT USING (jobq_internal._reads(tenant, type_id, enqueued_by));
+CREATE POLICY readers ON jobq.dead_letters FOR SELECT USING (jobq_internal._reads(tenant, type_id, enqueued_by));
+CREATE POLICY readers ON jobq.events FOR SELECT USING (jobq_internal._reads_event(tenant, job_type));
+CREATE POLICY readers ON jobq.alerts FOR SELECT USING (jobq_internal._reads_event(tenant, job_type));
+CREATE POLICY readers ON jobq.job_types FOR SELECT USING (jobq_internal._reads_type(name));
+CREATE POLICY readers ON jobq.tenant_quotas FOR SELECT USING (jobq_internal._reads_tenant(tenant));
 
 -- Types are everybody's by default.
 REVOKE ALL ON TYPE jobq.access_kind FROM PUBLIC;

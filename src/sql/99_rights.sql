@@ -1,17 +1,17 @@
 
 -- Nothing is anybody's but the version, which takes the schema.
-REVOKE ALL ON SCHEMA jobq FROM PUBLIC;
+REVOKE ALL ON SCHEMA jobq, jobq_internal FROM PUBLIC;
 REVOKE ALL ON ALL TABLES IN SCHEMA jobq FROM PUBLIC;
 REVOKE ALL ON ALL SEQUENCES IN SCHEMA jobq FROM PUBLIC;
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA jobq FROM PUBLIC;
-GRANT USAGE ON SCHEMA jobq TO PUBLIC;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA jobq, jobq_internal FROM PUBLIC;
+GRANT USAGE ON SCHEMA jobq, jobq_internal TO PUBLIC;
 GRANT EXECUTE ON FUNCTION jobq.version() TO PUBLIC;
 
 -- src/lifecycle/launcher.c: when this transaction commits, the dispatcher of this database starts.
-CREATE FUNCTION jobq._installed() RETURNS void
+CREATE FUNCTION jobq_internal._installed() RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_installed';
-REVOKE ALL ON FUNCTION jobq._installed() FROM PUBLIC;
-SELECT jobq._installed();
+REVOKE ALL ON FUNCTION jobq_internal._installed() FROM PUBLIC;
+SELECT jobq_internal._installed();
 
 -- Nor what ALTER DEFAULT PRIVILEGES has given to anybody.
-SELECT jobq._revoke_stray_grants();
+SELECT jobq_internal._revoke_stray_grants();

@@ -69,7 +69,7 @@ need_run(const char *function)
 	return run;
 }
 
-/* jobq._current_job_id() */
+/* jobq_internal._current_job_id() */
 Datum
 jobq_current_job_id(PG_FUNCTION_ARGS)
 {

@@ -104,7 +104,7 @@ jobq_queue_trigger(PG_FUNCTION_ARGS)
 	TupleDesc	desc;
 	HeapTuple	tuple;
 
-	check_trigger(fcinfo, "jobq._queue_changed");
+	check_trigger(fcinfo, "jobq_internal._queue_changed");
 	(void) row_map(data->tg_relation);
 	desc = RelationGetDescr(data->tg_relation);
 	tuple = data->tg_trigtuple;
@@ -128,7 +128,7 @@ jobq_types_trigger(PG_FUNCTION_ARGS)
 {
 	TriggerData *data = (TriggerData *) fcinfo->context;
 
-	check_trigger(fcinfo, "jobq._types_changed");
+	check_trigger(fcinfo, "jobq_internal._types_changed");
 	CacheInvalidateRelcache(data->tg_relation);
 	CacheInvalidateRelcacheByRelid(jobq_relid("job_types"));	/* whose cache holds the environments, too */
 	publish_types_changed();
@@ -139,7 +139,7 @@ jobq_types_trigger(PG_FUNCTION_ARGS)
 Datum
 jobq_signals_trigger(PG_FUNCTION_ARGS)
 {
-	check_trigger(fcinfo, "jobq._signals_changed");
+	check_trigger(fcinfo, "jobq_internal._signals_changed");
 	publish_signals_changed();
 	return PointerGetDatum(NULL);
 }

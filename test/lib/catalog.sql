@@ -3,7 +3,7 @@
 SET search_path = pg_catalog;
 SET intervalstyle = postgres;
 WITH ns AS (
-  SELECT 'jobq'::regnamespace::oid AS oid
+  SELECT oid FROM pg_namespace WHERE nspname IN ('jobq', 'jobq_internal')
 ), rels AS (  -- partitions come and go
   SELECT c.* FROM pg_class c, ns WHERE c.relnamespace = ns.oid AND NOT c.relispartition
      AND NOT EXISTS (SELECT FROM pg_inherits i JOIN pg_index x ON x.indexrelid = i.inhrelid WHERE x.indexrelid = c.oid)
@@ -25,7 +25,7 @@ WITH ns AS (
      AND refobjid = (SELECT oid FROM pg_extension WHERE extname = 'jobq'))
    UNION ALL
   SELECT format('schema %s owner %s rights %s comment %s', nspname, nspowner::regrole, (SELECT array_agg(x::text ORDER BY x::text) FROM unnest(nspacl) x), obj_description(oid, 'pg_namespace'))
-    FROM pg_namespace WHERE nspname = 'jobq'
+    FROM pg_namespace WHERE nspname IN ('jobq', 'jobq_internal')
    UNION ALL
   SELECT format('relation %s kind %s persistence %s owner %s options %s toast %s rls %s %s replica %s part %s rights %s comment %s',
                 c.oid::regclass, c.relkind, c.relpersistence, c.relowner::regrole, c.reloptions,

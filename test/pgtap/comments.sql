@@ -3,14 +3,14 @@ BEGIN;
 SELECT plan(5);
 
 SELECT is_empty($$
-  SELECT proname FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname !~ '^_'
+  SELECT proname FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace
      AND coalesce(obj_description(oid, 'pg_proc'), '') = ''
 $$, 'every function has a comment');
 
 SELECT is_empty($$
   SELECT p.proname, a.name FROM pg_proc p,
          LATERAL unnest(p.proargnames, coalesce(p.proargmodes, array_fill('i'::"char", ARRAY[p.pronargs::int]))) a(name, mode)
-   WHERE p.pronamespace = 'jobq'::regnamespace AND p.proname !~ '^_' AND a.mode = 'i'
+   WHERE p.pronamespace = 'jobq'::regnamespace AND a.mode = 'i'
      AND obj_description(p.oid, 'pg_proc') !~ format('(^|[^a-z_])%s(, [a-z_, ]+)?:', a.name)
 $$, 'it names every argument');
 

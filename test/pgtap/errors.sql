@@ -73,7 +73,7 @@ SELECT p.proname::text AS function, n.name AS argument, p.proargtypes[n.i - 1]::
        pg_get_function_arg_default(p.oid, n.i::int) AS default_value,
        (SELECT v.value FROM valid v WHERE p.proname = ANY (v.functions) AND v.argument = n.name) AS valid
   FROM pg_proc p, unnest(p.proargnames[1:p.pronargs]) WITH ORDINALITY n(name, i)
- WHERE p.pronamespace = 'jobq'::regnamespace AND p.proname !~ '^_';
+ WHERE p.pronamespace = 'jobq'::regnamespace;
 
 CREATE TEMP TABLE tried AS
 SELECT a.function, a.argument, w.kind, w.value, a.default_value,

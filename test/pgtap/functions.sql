@@ -1,7 +1,7 @@
 -- The functions of the contract: names, arguments with their names and defaults, results; and no others.
 BEGIN;
 SET LOCAL intervalstyle = postgres;
-SELECT plan(97);
+SELECT plan(98);
 
 SELECT is(pg_get_function_arguments(oid), $a$name text, handler regprocedure DEFAULT NULL::regprocedure, command text[] DEFAULT NULL::text[], max_attempts integer DEFAULT NULL::integer, backoff text DEFAULT NULL::text, backoff_base interval DEFAULT NULL::interval, backoff_max interval DEFAULT NULL::interval, backoff_jitter real DEFAULT NULL::real, timeout interval DEFAULT NULL::interval, base_priority integer DEFAULT NULL::integer, max_concurrent integer DEFAULT NULL::integer, cpu_weight integer DEFAULT NULL::integer, rate_limit integer DEFAULT NULL::integer, rate_window interval DEFAULT NULL::interval, keep_completed interval DEFAULT NULL::interval, keep_dead interval DEFAULT NULL::interval, critical boolean DEFAULT NULL::boolean, run_as regrole DEFAULT NULL::regrole, options jsonb DEFAULT NULL::jsonb, on_conflict text DEFAULT 'error'::text$a$, 'arguments of create_job_type') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'create_job_type';
 SELECT is(pg_get_function_result(oid), 'void', 'result of create_job_type') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'create_job_type';
@@ -100,13 +100,16 @@ SELECT is(pg_get_function_result(oid), 'void', 'result of set_signal') FROM pg_p
 SELECT is(pg_get_function_arguments(oid), $a$tenant text, max_live bigint DEFAULT NULL::bigint, max_bytes bigint DEFAULT NULL::bigint, enqueues_per_minute integer DEFAULT NULL::integer, max_running integer DEFAULT NULL::integer$a$, 'arguments of set_tenant_quota') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'set_tenant_quota';
 SELECT is(pg_get_function_result(oid), 'void', 'result of set_tenant_quota') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'set_tenant_quota';
 
-SELECT bag_eq($$SELECT proname::text FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname !~ '^_'$$,
+-- \df jobq.* shows what the contract lists
+SELECT bag_eq($$SELECT proname::text FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace$$,
   ARRAY['create_job_type', 'alter_job_type', 'drop_job_type', 'pause_job_type', 'resume_job_type', 'enqueue', 'enqueue_many', 'enqueue_jobs',
     'cancel_job', 'cancel_jobs', 'retry_job', 'rerun_job', 'alter_job', 'list_jobs', 'count_by_status', 'distinct_job_types',
     'retry_dead_letters', 'purge_dead_letters', 'job_timeline', 'archive', 'wait_for', 'current_job', 'set_progress', 'log_event', 'skip',
     'discard', 'snooze', 'run_inline', 'purge_tenant', 'grant_access', 'revoke_access', 'set_tenant_check', 'set_tenant_quota', 'health', 'version', 'adopt', 'reload',
     'set_limit', 'drop_limit', 'stop_all', 'start_all', 'drain', 'compact', 'channel', 'set_signal', 'create_signal', 'drop_signal', 'set_pressure_rule'],
   'no other function than those');
+SELECT results_eq($$SELECT starts_with(proname, '_'), count(*) > 100 FROM pg_proc WHERE pronamespace = 'jobq_internal'::regnamespace GROUP BY 1$$,
+  $$VALUES (true, true)$$, 'functions of schema jobq_internal have names with an underscore');
 
 SELECT * FROM finish();
 ROLLBACK;

@@ -79,20 +79,20 @@ SELECT results_eq($$ SELECT extrelocatable, n.nspname::text COLLATE "default" FR
 -- search_path is pinned in every function that looks up names at run time
 SELECT is_empty($$
   SELECT p.oid::regprocedure FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang
-   WHERE p.pronamespace = 'jobq'::regnamespace AND l.lanname <> 'c' AND p.prosqlbody IS NULL
+   WHERE p.pronamespace IN ('jobq'::regnamespace, 'jobq_internal'::regnamespace) AND l.lanname <> 'c' AND p.prosqlbody IS NULL
      AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (p.proconfig), false)
 $$, 'every function has a pinned search_path, is C, or was parsed at installation');
 SELECT is_empty($$
-  SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace AND p.prosecdef AND p.proconfig IS NULL
+  SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace IN ('jobq'::regnamespace, 'jobq_internal'::regnamespace) AND p.prosecdef AND p.proconfig IS NULL
 $$, 'no SECURITY DEFINER without a pinned search_path');
 SELECT is_empty($$
-  SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace AND p.prosecdef
+  SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace IN ('jobq'::regnamespace, 'jobq_internal'::regnamespace) AND p.prosecdef
      AND p.proname NOT IN ('current_job', '_ensure_partition', '_expire_partitions', '_maintain', '_retain', '_dead_letters_changed',
        '_dead_letters_truncated')
 $$, 'few functions are SECURITY DEFINER');
 SELECT is_empty($$
   SELECT g.proname FROM pg_proc g WHERE g.pronamespace = 'jobq'::regnamespace AND g.prosrc = 'jobq_gateway'
-     AND NOT EXISTS (SELECT FROM pg_proc b WHERE b.pronamespace = g.pronamespace AND b.proname = '_' || g.proname
+     AND NOT EXISTS (SELECT FROM pg_proc b WHERE b.pronamespace = 'jobq_internal'::regnamespace AND b.proname = '_' || g.proname
                         AND b.prorettype = g.prorettype AND b.proretset = g.proretset
                         AND b.proargtypes = ('26 ' || g.proargtypes::text)::oidvector)
 $$, 'behind every gate is its function');
@@ -100,7 +100,7 @@ $$, 'behind every gate is its function');
 -- the option keys that the view shows are those that definitions may use
 CREATE FUNCTION pg_temp.refuses(key text, exec boolean) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-  PERFORM jobq._check_options(jsonb_build_object(key, NULL), exec);
+  PERFORM jobq_internal._check_options(jsonb_build_object(key, NULL), exec);
   RETURN false;
 EXCEPTION WHEN invalid_parameter_value THEN
   RETURN true;

@@ -67,7 +67,7 @@ sub rows_under
 
 my $registry = slurp_file("$top/src/sql/40_job_types.sql");
 my ($declared) = $registry =~ /^CREATE FUNCTION jobq\.create_job_type\((.*?)\)\s+RETURNS/ms;
-my ($given_by) = $registry =~ /^CREATE FUNCTION jobq\._type_defaults\(\)(.*?)^END /ms;
+my ($given_by) = $registry =~ /^CREATE FUNCTION jobq_internal\._type_defaults\(\)(.*?)^END /ms;
 my %default_of = $given_by =~ /^  t\.(\w+) := (.*);$/mg;
 is_deeply([ map { my ($name, $default) = map { s/`//gr } @$_; "$name=$default" } rows_under('Arguments') ],
 	[ map { /^\s*(\w+) .*?(?: DEFAULT (.*?))?\s*$/s; "$1=" . ($default_of{$1} // $2 // '') } split /,/, $declared ],
@@ -99,12 +99,14 @@ for my $part (sort glob("$top/src/sql/*.sql"))
 	is("@bad", '', "$name never adopts an existing object");
 }
 
-# Each function that the documentation calls exists (jobq._name stands for any); columns of tables look alike.
-my %functions = map { map { $_ => 1 } slurp_file($_) =~ /^CREATE (?:FUNCTION|TABLE|VIEW) jobq\.(\w+)/mg } glob("$top/src/sql/*.sql");
-cmp_ok(scalar keys %functions, '>', 100, 'the install script creates functions and tables');
-for my $path ("$top/README.md", sort glob("$top/docs/*.md"))
+# Each function that the documentation calls exists (jobq_internal._name stands for any); columns of tables look alike.
+my %created = map { map { $_ => 1 } slurp_file($_) =~ /^CREATE (?:FUNCTION|TABLE|VIEW) (jobq(?:_internal)?\.\w+)/mg } glob("$top/src/sql/*.sql");
+my %functions = map { /^jobq\.(\w+)$/ ? ($1 => 1) : () } keys %created;
+cmp_ok(scalar keys %created, '>', 150, 'the install script creates functions and tables');
+is(join(' ', grep { /^jobq\._|^jobq_internal\.[^_]/ } sort keys %created), '', 'those with an underscore in schema jobq_internal');
+for my $path ("$top/README.md", "$top/CHANGELOG.md", sort glob("$top/docs/*.md"))
 {
-	my @unknown = grep { !$functions{$_} && $_ ne '_name' } slurp_file($path) =~ /\bjobq\.(\w+)\(/g;
+	my @unknown = grep { !$created{$_} && $_ ne 'jobq_internal._name' } slurp_file($path) =~ /\b(jobq(?:_internal)?\.\w+)\(/g;
 
 	is("@unknown", '', ($path =~ s{^\Q$top\E/}{}r) . ' calls functions that exist');
 }

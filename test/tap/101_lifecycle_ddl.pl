@@ -142,7 +142,7 @@ my $before = $node->safe_psql('postgres', $worker);
 sqlstate_is($node, 'postgres', "SET ROLE stranger; $_->[0]", $_->[1], "$_->[0] by a stranger")
   foreach [ 'DROP EXTENSION jobq', 42501 ], [ 'DROP OWNED BY postgres', 42501 ],
   [ 'ALTER EXTENSION jobq UPDATE', 42501 ];
-sqlstate_is($node, 'postgres', 'DROP SCHEMA jobq CASCADE', '2BP01', 'DROP SCHEMA jobq is an error');
+sqlstate_is($node, 'postgres', "DROP SCHEMA $_ CASCADE", '2BP01', "DROP SCHEMA $_ is an error") foreach 'jobq', 'jobq_internal';
 sqlstate_is($node, 'postgres', 'DROP EXTENSION IF EXISTS no_such_extension', '00000', 'IF EXISTS works as ever');
 $node->safe_psql('template1', 'SET ROLE stranger; ' . $_) foreach 'CREATE DATABASE mine';
 sqlstate_is($node, 'template1', "SET ROLE stranger; $_", '42501', "$_ by a stranger")

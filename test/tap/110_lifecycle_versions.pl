@@ -48,7 +48,28 @@ runs('over the tables of 0.1.0');
 # the columns of this release come behind the owner's
 sql(map { "ALTER TABLE jobq.$_ ADD COLUMN note interval DEFAULT '1s'" } qw(queue history dead_letters));
 runs('with a column of the owner');
-sql('ALTER EXTENSION jobq UPDATE');
+
+# The internal functions of 0.1.0 are in schema jobq.  Those of a schema that another role has made are never called.
+sql('CREATE ROLE other', 'GRANT CREATE ON DATABASE postgres TO other', 'SET ROLE other', 'CREATE SCHEMA jobq_internal', map {
+	"CREATE FUNCTION jobq_internal.$_ LANGUAGE plpgsql AS 'BEGIN RAISE \$\$captured\$\$; END'"
+} '_pause_job_type(caller oid, name text, reason text, duration interval) RETURNS void', '_maintain(need timestamptz) RETURNS void',
+	'_retain(max_rows int DEFAULT 10000) RETURNS boolean', '_stray_grants() RETURNS TABLE(grantee oid)', '_builtin_signals() RETURNS SETOF text',
+	'_live_status(id uuid, rev int, status jobq.job_status) RETURNS jobq.job_status', '_sees(caller oid, tenant text, type_id int, enqueued_by text) RETURNS boolean',
+	'_sees_job(caller oid, id uuid) RETURNS boolean', '_ensure_history_partition(t timestamptz) RETURNS void', '_ensure_events_partition(t timestamptz) RETURNS void');
+sql(q{SELECT jobq.pause_job_type('t'), jobq.resume_job_type('t')}, q{SELECT jobq.grant_access('other', 'read')}, 'GRANT EXECUTE ON FUNCTION jobq.wait_for TO other');
+is(sql(q{SELECT jobq.health()->'checks'->'dispatcher'->>'status'}), 'healthy', 'health() calls its own functions');
+is(sql('SET ROLE other', q{SELECT status FROM jobq.wait_for((SELECT id FROM jobq.jobs WHERE status = 'completed' LIMIT 1))}), 'completed', 'and so does wait_for');
+my $later = sql(q{SELECT jobq.enqueue('t', keep_completed => '5 years')});
+wait_status($node, 'postgres', $later, 'completed', 'a job that needs a partition ends');
+my ($rc, undef, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nALTER EXTENSION jobq UPDATE", on_error_stop => 1);
+like($err, qr/ERROR:  42P06: schema "jobq_internal" exists already and does not belong to extension "jobq"\n.*HINT:  Rename it/s,
+	'the update refuses a schema of that name');
+is(sql('SELECT jobq.version()'), '0.1.0', 'and changes nothing');
+runs('beside it');
+sql('ALTER SCHEMA jobq_internal RENAME TO mine', 'ALTER EXTENSION jobq UPDATE');
+is(sql(q{SELECT string_agg(DISTINCT pronamespace::regnamespace::text, ' ') FROM pg_proc WHERE proname IN ('_maintain', '_home_is_ours', '_library_version')
+  AND pronamespace <> 'mine'::regnamespace}), 'jobq_internal', 'renamed, it is not in the way');
+unlike(slurp_file($node->logfile), qr/ERROR:  captured/, 'none of its functions was called');
 runs('after the update');
 my $kept = sql(q{SELECT jobq.enqueue('t', '{"fail": 1}', keep_dead => '1 day')});
 wait_status($node, 'postgres', $kept, 'error', 'a job with an argument of this release');

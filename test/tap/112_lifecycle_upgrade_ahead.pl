@@ -95,7 +95,7 @@ is(sql('SELECT count(*) FROM done'), $done, 'nothing was handed out');
 install_file("$kept/jobq.so", $lib);
 $node->restart;
 wait_dispatcher($node, 'app', 'after the restart a dispatcher runs');
-is(sql('SELECT jobq._library_version()'), $next, 'of the later library');
+is(sql('SELECT jobq_internal._library_version()'), $next, 'of the later library');
 wait_until("SELECT count(*) > $done + 50 FROM done", 'jobs run');
 wait_until("SELECT count(*) = 2 FROM jobq.jobs WHERE id IN ('$tool', '$gated') AND status = 'completed'", 'the tool and the handler have ended');
 my $said = $load->();

@@ -9,7 +9,7 @@ use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
 
-my $node = jobq_server('locks');
+my $node = jobq_server('locks', 'max_connections = 40');
 $node->start;
 $node->safe_psql('postgres', <<'END');
 CREATE EXTENSION jobq VERSION '0.1.0';
@@ -53,7 +53,7 @@ $holder->query_safe('COMMIT');
 $holder->quit;
 $_->finish foreach @runs;
 is($said{$_}, '', "no error: $_") foreach sort keys %said;
-is($node->safe_psql('postgres', 'SELECT extversion = jobq._library_version() FROM pg_extension WHERE extname = $$jobq$$'), 't', 'the extension is updated');
+is($node->safe_psql('postgres', 'SELECT extversion = jobq_internal._library_version() FROM pg_extension WHERE extname = $$jobq$$'), 't', 'the extension is updated');
 wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'jobs run');
 
 # lock_timeout bounds the wait, and is as it was after it
@@ -66,8 +66,51 @@ $holder->query_safe('COMMIT');
 $holder->quit;
 is($node->safe_psql('second', q{SET lock_timeout = '1min'; BEGIN; ALTER EXTENSION jobq UPDATE; SHOW lock_timeout; COMMIT}), '1min', 'lock_timeout is as it was');
 
+# Calls that wait for the update, in sessions that have made them before: they run the functions of this release, which have
+# another schema.
+my %calls = (
+	pause_job_type => q{SELECT jobq.pause_job_type('plain'), jobq.resume_job_type('plain')},
+	cancel_jobs => q{SELECT jobq.cancel_jobs('plain')},
+	retry_dead_letters => q{SELECT count(*) FROM jobq.retry_dead_letters('plain')},
+	purge_dead_letters => q{SELECT count(*) FROM jobq.purge_dead_letters('plain')},
+	set_limit => q{SELECT jobq.set_limit('shared', 5)},
+	set_signal => q{SELECT jobq.set_signal('night', true)},
+	stop_all => q{SELECT jobq.stop_all('test'), jobq.start_all()},
+	list_jobs => q{SELECT count(*) FROM jobq.list_jobs()},
+	reads => q{SET ROLE app; SELECT count(*) FROM jobq.list_jobs(); RESET ROLE},
+	waits => q{SET ROLE app; SELECT count(*) FROM jobq.wait_for('0190a5b8-1111-7111-8111-111111111111', '0'); RESET ROLE});
+$node->safe_psql('postgres', 'CREATE DATABASE fourth; CREATE ROLE app');
+$node->safe_psql('fourth', <<'END');
+CREATE EXTENSION jobq VERSION '0.1.0';
+CREATE FUNCTION plain(p jsonb) RETURNS void LANGUAGE sql AS 'SELECT';
+SELECT jobq.create_job_type('plain', 'plain(jsonb)'), jobq.grant_access('app', 'read');
+END
+my %sessions;
+foreach my $name (sort keys %calls)
+{
+	$sessions{$name} = $node->background_psql('fourth', on_error_stop => 0);
+	$sessions{$name}->query("SET application_name = '$name'");
+	$sessions{$name}->query("$calls{$name};") for 1 .. 2;
+	$sessions{$name}->{stderr} = '';
+}
+my $updater = $node->background_psql('fourth');
+$updater->query_safe('BEGIN; ALTER EXTENSION jobq UPDATE');
+foreach my $name (sort keys %calls)
+{
+	$sessions{$name}->query_until(qr/sent/, "\\echo sent\n$calls{$name};\n");
+}
+wait_for_sql($node, 'SELECT count(*) = ' . keys(%calls) . q{ FROM pg_stat_activity WHERE datname = 'fourth' AND wait_event_type = 'Lock'}, 'calls wait for the update');
+$updater->query_safe('COMMIT');
+$updater->quit;
+foreach my $name (sort keys %calls)
+{
+	$sessions{$name}->query('SELECT 1');
+	unlike($sessions{$name}->{stderr}, qr/ERROR(?!:  job "0190a5b8)/, "$name has no error");
+	$sessions{$name}->quit;
+}
+
 # default privileges of the time when the former release was installed
-$node->safe_psql('postgres', 'CREATE DATABASE third; CREATE ROLE reporting; CREATE ROLE app');
+$node->safe_psql('postgres', 'CREATE DATABASE third; CREATE ROLE reporting');
 $node->safe_psql('third', <<'END');
 ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO reporting;
 CREATE EXTENSION jobq VERSION '0.1.0';

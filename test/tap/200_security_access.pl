@@ -152,7 +152,7 @@ sub sql
 
 # ---------- functions ----------
 
-is(sql(q{SELECT string_agg(proname, ' ') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname !~ '^_'
+is(sql(q{SELECT string_agg(proname, ' ') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace
   AND proname NOT IN (SELECT name FROM functions)}), '', 'the table of expectations knows every function');
 sql(<<'END');
 CREATE TABLE matrix AS
@@ -171,7 +171,7 @@ is(sql(q{SELECT count(DISTINCT function) FROM matrix WHERE said = '42501'}), sql
 # Internal functions: helpers of the view and of the policies are for roles that read; no role may call the others.
 is(sql(<<'END'), '', 'no role may call an internal function, except those of the view');
 SELECT r.name, p.proname FROM roles r, pg_proc p
- WHERE p.pronamespace = 'jobq'::regnamespace AND p.proname ~ '^_' AND NOT r.free
+ WHERE p.pronamespace = 'jobq_internal'::regnamespace AND NOT r.free
    AND has_function_privilege(r.name, p.oid, 'EXECUTE')
        <> (coalesce(r.access IN ('enqueue', 'read', 'admin'), false) AND p.proname ~ '^_(type_name|live_(status|attempts|runs|started_at|worker|progress|progress_data)|reads)$'
            OR coalesce(r.access IN ('read', 'admin'), false) AND p.proname ~ '^_(reads_event|reads_type|reads_tenant|archive_end)$')

@@ -67,7 +67,7 @@ foreach (
 	[ 'RESET ROLE', '00000' ], [ 'RESET SESSION AUTHORIZATION', '00000' ],
 	[ "CREATE OR REPLACE FUNCTION handlers.tries(p jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT p'", '42501' ],
 	[ "ALTER FUNCTION handlers.tries SECURITY DEFINER", '42501' ],
-	[ "SELECT jobq.grant_access('runner', 'admin')", '42501' ], [ "SELECT jobq._grant_access(10, 'runner', 'admin', NULL, NULL)", '42501' ],
+	[ "SELECT jobq.grant_access('runner', 'admin')", '42501' ], [ "SELECT jobq_internal._grant_access(10, 'runner', 'admin', NULL, NULL)", '42501' ],
 	[ "INSERT INTO jobq.access VALUES ('runner', 'admin', NULL, NULL, 0)", '42501' ],
 	[ "SELECT jobq.enqueue('tries')", '42501' ], [ "SELECT jobq.alter_job_type('tries', run_as => 'owner')", '42501' ],
 	[ "LOCK TABLE jobq.queue", '42501' ], [ 'SET jobq.allow_superuser_handlers = on', '42501' ])

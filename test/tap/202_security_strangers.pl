@@ -56,11 +56,11 @@ END $$;
 CREATE TABLE before AS SELECT md5(string_agg(t::text, '' ORDER BY t::text)) FROM
   (SELECT q::text FROM jobq.queue q UNION ALL SELECT t::text FROM jobq.job_types t) t;
 INSERT INTO tried
-SELECT role, f.oid::regprocedure::text, attempt(role, format('SELECT jobq.%I(%s) FROM (SELECT %s OFFSET 0) a', f.proname,
+SELECT role, f.oid::regprocedure::text, attempt(role, format('SELECT %s.%I(%s) FROM (SELECT %s OFFSET 0) a', f.pronamespace::regnamespace, f.proname,
          (SELECT string_agg('a' || o, ', ' ORDER BY o) FROM unnest(f.proargtypes) WITH ORDINALITY a(t, o)),
          (SELECT string_agg('NULL::' || format_type(t, NULL) || ' AS a' || o, ', ' ORDER BY o) FROM unnest(f.proargtypes) WITH ORDINALITY a(t, o))))
   FROM pg_proc f, unnest('{plain,reader,tenant}'::text[]) role
- WHERE f.pronamespace = 'jobq'::regnamespace AND f.prorettype NOT IN ('trigger'::regtype, 'event_trigger'::regtype)
+ WHERE f.pronamespace IN ('jobq'::regnamespace, 'jobq_internal'::regnamespace) AND f.prorettype NOT IN ('trigger'::regtype, 'event_trigger'::regtype)
    AND f.oid <> 'jobq.version()'::regprocedure AND f.prokind = 'f'
    AND NOT (role = 'tenant' AND has_function_privilege('tenant', f.oid, 'EXECUTE'));
 INSERT INTO tried
@@ -74,11 +74,12 @@ END
 cmp_ok($node->safe_psql('postgres', 'SELECT count(*) FROM tried'), '>', 200, 'every function and table has been tried');
 is($node->safe_psql('postgres', q{SELECT role, what, result FROM tried WHERE result <> '42501'}), '',
 	'every try was denied');
-is($node->safe_psql('postgres', q{SELECT string_agg(f.proname, ' ') FROM pg_proc f WHERE pronamespace = 'jobq'::regnamespace
+is($node->safe_psql('postgres', q{SELECT string_agg(f.proname, ' ') FROM pg_proc f WHERE pronamespace IN ('jobq'::regnamespace, 'jobq_internal'::regnamespace)
   AND has_function_privilege('plain', oid, 'EXECUTE')}), 'version', 'all may ask for the version, for nothing else');
 is($node->safe_psql('postgres', q{SELECT md5(string_agg(t::text, '' ORDER BY t::text)) = (SELECT md5 FROM before) FROM
   (SELECT q::text FROM jobq.queue q UNION ALL SELECT t::text FROM jobq.job_types t) t}), 't', 'nothing has changed');
-sqlstate_is($node, 'postgres', q{SET ROLE plain; CREATE TABLE jobq.mine (a int)}, '42501', 'no other role may create objects in its schema');
+sqlstate_is($node, 'postgres', "SET ROLE plain; CREATE TABLE $_.mine (a int)", '42501', "no other role may create objects in schema $_")
+  foreach 'jobq', 'jobq_internal';
 sqlstate_is($node, 'postgres', q{SET ROLE plain; DROP EXTENSION jobq}, '42501', 'nor drop it');
 
 # ---------- T9: an attacker's schema comes first in the path ----------
@@ -180,7 +181,7 @@ $node->poll_query_until('postgres', "SELECT status IN ('completed', 'error') FRO
 is($node->safe_psql('postgres', "SELECT concat_ws(' ', status, result, error_msg) FROM jobq.jobs WHERE id = '$tool'"),
 	'completed "free\n"', 'a tool');
 delete $ENV{PGOPTIONS};
-is($node->safe_psql('postgres', q{SELECT jobq._maintain('2100-01-01')}), '', 'maintenance');
+is($node->safe_psql('postgres', q{SELECT jobq_internal._maintain('2100-01-01')}), '', 'maintenance');
 unlike(slurp_file($node->logfile) =~ s/.*statement: .*//gr =~ s/.*lower\('A'\).*//gr, qr/\[\d+\] jobq [^\n]*captured/, 'no process of ours was captured');
 
 # ---------- T10: objects created before the installation ----------
@@ -197,7 +198,14 @@ END
 sqlstate_is($node, 'early', 'CREATE EXTENSION jobq', '42P06', 'CREATE EXTENSION does not adopt an existing schema');
 is($node->safe_psql('early', 'SELECT jobq.version()'), 'mine', 'and leaves it alone');
 sqlstate_is($node, 'early', 'SET SESSION AUTHORIZATION plain; BEGIN; DROP SCHEMA jobq CASCADE; CREATE EXTENSION jobq', '42501', 'only a superuser creates it');
-$node->safe_psql('early', 'DROP SCHEMA jobq CASCADE; CREATE SCHEMA elsewhere');
+$node->safe_psql('early', <<'END');
+DROP SCHEMA jobq CASCADE;
+CREATE SCHEMA elsewhere;
+SET SESSION AUTHORIZATION plain;
+CREATE SCHEMA jobq_internal;
+END
+sqlstate_is($node, 'early', 'CREATE EXTENSION jobq', '42P06', 'nor an existing schema for its internal functions');
+$node->safe_psql('early', 'DROP SCHEMA jobq_internal');
 isnt(errors_of($node, 'early', 'CREATE EXTENSION jobq SCHEMA elsewhere'), '00000', 'in no other schema');
 $node->safe_psql('early', 'CREATE EXTENSION jobq');
 isnt(errors_of($node, 'early', 'ALTER EXTENSION jobq SET SCHEMA elsewhere'), '00000', 'nor is it moved there');

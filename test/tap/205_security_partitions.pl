@@ -32,13 +32,15 @@ wait_for_sql($node, q{SELECT NOT EXISTS (SELECT FROM jobq.queue) AND (SELECT cou
 # The privileges of a role on jobq's objects, from any source.
 my $privileges = q{SELECT string_agg(DISTINCT o.kind, ' ' ORDER BY o.kind) FROM (
   SELECT 'relation', c.relacl, c.relowner FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace
-  UNION ALL SELECT 'function', p.proacl, p.proowner FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace
+  UNION ALL SELECT 'function', p.proacl, p.proowner FROM pg_proc p WHERE p.pronamespace IN ('jobq'::regnamespace, 'jobq_internal'::regnamespace)
   UNION ALL SELECT 'type', t.typacl, t.typowner FROM pg_type t WHERE t.typnamespace = 'jobq'::regnamespace
-  UNION ALL SELECT 'schema', n.nspacl, n.nspowner FROM pg_namespace n WHERE n.nspname = 'jobq') o(kind, acl, owner), aclexplode(o.acl) a
+  UNION ALL SELECT 'schema', n.nspacl, n.nspowner FROM pg_namespace n WHERE n.nspname IN ('jobq', 'jobq_internal')) o(kind, acl, owner), aclexplode(o.acl) a
   WHERE a.grantee = 'born'::regrole};
 is($node->safe_psql('postgres', $privileges), '', 'default privileges give nothing of jobq');
-sqlstate_is($node, 'postgres', "SET ROLE born; SELECT jobq.$_", '42501', "which may not call jobq.$_")
-  foreach qw(health() stop_all('x') _maintain(NULL) _home_id()), q{cancel_jobs('mail')};
+sqlstate_is($node, 'postgres', "SET ROLE born; SELECT $_", '42501', "which may not call $_")
+  foreach qw(jobq.health() jobq.stop_all('x') jobq_internal._maintain(NULL) jobq_internal._home_id()), q{jobq.cancel_jobs('mail')};
+sqlstate_is($node, 'postgres', "SET ROLE born; CREATE FUNCTION $_.mine() RETURNS int LANGUAGE sql RETURN 1", '42501', "nor create anything in schema $_")
+  foreach qw(jobq jobq_internal);
 
 my @partitions = split /\n/, $node->safe_psql('postgres', q{SELECT i.inhrelid::regclass FROM pg_inherits i
   WHERE i.inhparent IN ('jobq.history'::regclass, 'jobq.events'::regclass, 'jobq.alerts'::regclass) ORDER BY 1});
@@ -100,7 +102,7 @@ my $protected = q{SELECT bool_and(c.relrowsecurity AND NOT EXISTS (SELECT FROM a
   WHERE i.inhparent IN ('jobq.history'::regclass, 'jobq.events'::regclass, 'jobq.alerts'::regclass)};
 expose('postgres');
 cmp_ok(rows_as('all_data', 'postgres', 'true'), '>', 8, 'without it every row can be read');
-$node->safe_psql('postgres', 'SELECT jobq._maintain(NULL)');
+$node->safe_psql('postgres', 'SELECT jobq_internal._maintain(NULL)');
 wait_for_sql($node, $protected, 'maintenance protects them');
 check_readers('postgres', 'repaired');
 
@@ -108,7 +110,7 @@ check_readers('postgres', 'repaired');
 expose('postgres');
 my $user = $node->background_psql('postgres');
 $user->query_safe("BEGIN; SELECT count(*) FROM $partitions[0]");
-is($node->safe_psql('postgres', "SELECT jobq._maintain(NULL); SELECT count(*) FROM pg_class WHERE oid = '$partitions[0]'::regclass AND relrowsecurity"),
+is($node->safe_psql('postgres', "SELECT jobq_internal._maintain(NULL); SELECT count(*) FROM pg_class WHERE oid = '$partitions[0]'::regclass AND relrowsecurity"),
 	"\n0", 'a partition in use waits');
 is($node->safe_psql('postgres', "SELECT count(*) FILTER (WHERE NOT relrowsecurity) FROM pg_class WHERE oid::regclass::text = ANY ('{@{[ join ',', @partitions ]}}')"),
 	'1', 'the others do not');
@@ -116,7 +118,7 @@ is($node->safe_psql('postgres', "SELECT count(*) FROM pg_class c, aclexplode(c.r
 	'0', 'privileges go in any case');
 $user->query_safe('COMMIT');
 $user->quit;
-$node->safe_psql('postgres', 'SELECT jobq._maintain(NULL)');
+$node->safe_psql('postgres', 'SELECT jobq_internal._maintain(NULL)');
 is($node->safe_psql('postgres', $protected), 't', 'and is protected by the next run');
 
 # health() names privileges left by an older release, or a GRANT ... TO PUBLIC; not a GRANT to a role by hand.
@@ -127,7 +129,7 @@ $node->safe_psql('postgres', 'GRANT EXECUTE ON FUNCTION jobq.cancel_job, jobq.st
 like($node->safe_psql('postgres', $access), qr/: PUBLIC;/, 'it names PUBLIC');
 is($node->safe_psql('postgres', q{SELECT jobq.health()->'checks'->'access'->>'status'}), 'degraded', 'as a degraded check');
 is($node->safe_psql('postgres', q{SET ROLE acme_reader; SELECT jobq.health()->'checks'->'access'}), '', 'not to a tenant');
-$node->safe_psql('postgres', q{SELECT jobq._revoke_stray_grants()});
+$node->safe_psql('postgres', q{SELECT jobq_internal._revoke_stray_grants()});
 is($node->safe_psql('postgres', $access), '', 'until they are taken back');
 is($node->safe_psql('postgres', q{SELECT has_function_privilege('by_hand', 'jobq.cancel_job(uuid,text)', 'EXECUTE') AND
   NOT has_function_privilege('all_data', 'jobq.cancel_job(uuid,text)', 'EXECUTE')}), 't', 'and what was given by hand stays');

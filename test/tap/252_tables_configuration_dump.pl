@@ -112,12 +112,12 @@ my $rows = join ' UNION ALL ',
 # The privileges of every object, and those of PUBLIC.
 my $privileges = q{
 SELECT what, (SELECT string_agg(concat_ws(' ', coalesce(r.rolname, 'PUBLIC'), x.privilege_type), ', ' ORDER BY 1) FROM aclexplode(acl) x LEFT JOIN pg_roles r ON r.oid = x.grantee)
-  FROM (SELECT oid::regprocedure::text, proacl FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace UNION ALL
+  FROM (SELECT oid::regprocedure::text, proacl FROM pg_proc WHERE pronamespace IN ('jobq'::regnamespace, 'jobq_internal'::regnamespace) UNION ALL
         SELECT oid::regclass::text, relacl FROM pg_class WHERE relnamespace = 'jobq'::regnamespace AND relkind IN ('r', 'p', 'v', 'S') UNION ALL
         SELECT attrelid::regclass || '.' || attname, attacl FROM pg_attribute JOIN pg_class c ON c.oid = attrelid
          WHERE relnamespace = 'jobq'::regnamespace AND attacl IS NOT NULL UNION ALL
         SELECT oid::regtype::text, typacl FROM pg_type WHERE typnamespace = 'jobq'::regnamespace AND typacl IS NOT NULL UNION ALL
-        SELECT nspname, nspacl FROM pg_namespace WHERE nspname = 'jobq') o(what, acl)};
+        SELECT nspname, nspacl FROM pg_namespace WHERE nspname IN ('jobq', 'jobq_internal')) o(what, acl)};
 
 sub state_of
 {

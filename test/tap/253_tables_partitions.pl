@@ -79,7 +79,7 @@ wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue WHERE scheduled_f
 is(sql(q{SELECT count(*) || ' ' || bool_and(expires_at = completed_at + keep_completed) FROM jobq.history WHERE payload ? 'bomb'}), '900 true', 'history says exactly until when');
 my $partitions = sql($count);
 cmp_ok($partitions, '<=', 100, "they need few partitions ($partitions)");
-is(sql(q{SELECT count(*) FROM jobq._partitions('jobq.history') a JOIN jobq._partitions('jobq.history') b ON a.low < b.high AND b.low < a.high AND a.partition <> b.partition}),
+is(sql(q{SELECT count(*) FROM jobq_internal._partitions('jobq.history') a JOIN jobq_internal._partitions('jobq.history') b ON a.low < b.high AND b.low < a.high AND a.partition <> b.partition}),
 	0, 'which do not overlap');
 sql(q{SELECT jobq.enqueue('job', keep_completed => n * interval '1 day', delay => '1h') FROM generate_series(1, 900) n});
 cmp_ok(sql(q{SELECT jobq.cancel_jobs('job')}), '>=', 900, 'an administrator cancels as many in one transaction');
@@ -104,7 +104,7 @@ foreach my $settings ("jobq.databases = '-'", "shared_preload_libraries = ''", "
 	is(sql("SELECT jobq.cancel_job(jobq.enqueue('job', keep_completed => k::interval, delay => '1h')) FROM (VALUES ('40 years'), ('150 years')) v(k)"),
 		"t\nt", "$settings: cancel_job has a partition");
 	cmp_ok(sql($count), '>', $before, "$settings: a new one");
-	sql(q{DO $$ DECLARE p regclass; BEGIN FOR p IN SELECT partition FROM jobq._partitions('jobq.history') WHERE low > now() + interval '30 years' LOOP
+	sql(q{DO $$ DECLARE p regclass; BEGIN FOR p IN SELECT partition FROM jobq_internal._partitions('jobq.history') WHERE low > now() + interval '30 years' LOOP
 	  EXECUTE format('DROP TABLE %s', p); END LOOP; END $$});
 }
 

@@ -62,12 +62,12 @@ is(turns('tenant', "{$fair}", @jobs), 'a/1 b a/2 b/1 a/3 b/1/x a/4 a/5 a/6', 'ma
 is(turns('given', "{$fair, \"fair_depth\": 1}", @jobs), 'a/1 b a/2 b/1 a/3 b/1/x a/4 a/5 a/6', 'fair_depth is 1');
 is(turns('below', "{$fair, \"fair_depth\": 2}", ('a/1/x') x 3, 'a/1/y', 'a/2', 'a/2/x'), 'a/1/x a/2 a/1/x a/2/x a/1/x a/1/y', 'fair_depth 2: those below take turns');
 is(turns('deep', "{$fair, \"fair_depth\": 100}", ('a/1') x 3, 'a/1/y', 'a'), 'a/1 a/1/y a a/1 a/1', 'a large one: each tenant for itself');
-is(sql("SELECT count(DISTINCT jobq._sublane(id, tenant)) FROM jobq.job_types, unnest('{a,a/b,a/b/c,ab}'::text[]) tenant WHERE name = 'tenant'"), 2, 'a tenant with the same beginning of its name is another');
+is(sql("SELECT count(DISTINCT jobq_internal._sublane(id, tenant)) FROM jobq.job_types, unnest('{a,a/b,a/b/c,ab}'::text[]) tenant WHERE name = 'tenant'"), 2, 'a tenant with the same beginning of its name is another');
 
 like(error_of("SELECT jobq.alter_job_type('deep', options => '{\"fair_depth\": 0}')"), qr/ERROR:  22003: option "fair_depth": 0 is outside 1\.\.100/, 'not 0');
 like(error_of("SELECT jobq.alter_job_type('deep', options => '{\"fair_depth\": \"1\"}')"), qr/ERROR:  22023: option "fair_depth": "1" is not a whole number/, 'no text');
 sql(q{SELECT jobq.alter_job_type('deep', options => '{"fair_depth": null}')});
-is(sql("SELECT count(DISTINCT jobq._sublane(id, tenant)) FROM jobq.job_types, unnest('{a,a/b}'::text[]) tenant WHERE name = 'deep'"), 1, 'null takes it back to 1');
+is(sql("SELECT count(DISTINCT jobq_internal._sublane(id, tenant)) FROM jobq.job_types, unnest('{a,a/b}'::text[]) tenant WHERE name = 'deep'"), 1, 'null takes it back to 1');
 
 $node->stop;
 done_testing();

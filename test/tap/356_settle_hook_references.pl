@@ -50,7 +50,7 @@ sub is_there { return query("SELECT count(*) FROM jobq.jobs WHERE id = '$_[0]'")
 
 sub retain
 {
-	query('SELECT jobq._retain()');
+	query('SELECT jobq_internal._retain()');
 	return;
 }
 
@@ -99,12 +99,12 @@ is(is_there($none), '0', 'keeps nothing');
 # rows past their retention move to a later partition
 my $old = run_paused('keeps', '{"size": 5000}');
 my $other = query(q{SELECT jobq.enqueue('counted', '{"size": 1}')});
-query(q{SELECT jobq._ensure_history_partition('2001-01-01 12:00+00')});
+query(q{SELECT jobq_internal._ensure_history_partition('2001-01-01 12:00+00')});
 query(q{UPDATE jobq.history SET expires_at = '2001-01-01 12:00+00'});
-query('SELECT jobq._maintain(NULL)');
+query('SELECT jobq_internal._maintain(NULL)');
 retain();
 is(is_there($old), '1', 'a row that a hook waits for stays when its partition goes');
-is(query(q{SELECT count(*) FROM jobq._partitions('jobq.history') WHERE high < '2010-01-01'}), '0', 'which is gone');
+is(query(q{SELECT count(*) FROM jobq_internal._partitions('jobq.history') WHERE high < '2010-01-01'}), '0', 'which is gone');
 is(is_there($kept), '0', 'with the others');
 query(q{SELECT jobq.resume_job_type('reader')});
 is(read_of($old), '{"result": 5000, "status": "completed", "details": null, "payload": null, "truncated": true}', 'the hook reads it');

@@ -159,7 +159,7 @@ paused('mended');
 is(scalar_of("SELECT jobq.retry_dead_letters('mended')"), 6, 'retried');
 is(order_of('mended', 20), 'a b a b a b', 'they take turns, too');
 
-is(scalar_of('SELECT count(DISTINCT jobq._sublane(t.id, n::text)) BETWEEN 3000 AND 4096 FROM jobq.job_types t, generate_series(1, 20000) n' .
+is(scalar_of('SELECT count(DISTINCT jobq_internal._sublane(t.id, n::text)) BETWEEN 3000 AND 4096 FROM jobq.job_types t, generate_series(1, 20000) n' .
 			" WHERE t.name = 'mended'"), 't', 'tenants are spread over all lanes and no more');
 
 # ---------- memory ----------

@@ -26,7 +26,7 @@ END $$;
 -- The lane of each turn: several tenants may share one.
 CREATE VIEW turns AS
   SELECT seq, l.type, tenant, lane, row_number() OVER (PARTITION BY l.type, lane ORDER BY seq) AS turn
-    FROM ledger l JOIN jobq.job_types t ON t.name = l.type, jobq._sublane(t.id, tenant) lane;
+    FROM ledger l JOIN jobq.job_types t ON t.name = l.type, jobq_internal._sublane(t.id, tenant) lane;
 SELECT jobq.set_limit('one', max_concurrent => 1);
 END
 wait_dispatcher($node, 'postgres', 'the dispatcher runs');

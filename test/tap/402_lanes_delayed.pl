@@ -84,7 +84,7 @@ is(scalar_of('SELECT count(*) || \' \' || count(DISTINCT n) FROM ledger'), '1000
 scalar_of('TRUNCATE ledger');
 # the very same key of the index: more than are read at once
 scalar_of("INSERT INTO jobq.queue (id, position, scheduled_for, type_id, home_id, max_attempts, payload)
-  SELECT gen_random_uuid(), now(), now(), (SELECT id FROM jobq.job_types WHERE name = 'note'), jobq._home_id(), 1,
+  SELECT gen_random_uuid(), now(), now(), (SELECT id FROM jobq.job_types WHERE name = 'note'), jobq_internal._home_id(), 1,
          jsonb_build_object('n', n) FROM generate_series(1, 5000) n");
 all_done('five thousand of the very same position');
 is(scalar_of('SELECT count(*) || \' \' || count(DISTINCT n) FROM ledger'), '5000 5000', 'once');

@@ -87,7 +87,7 @@ my %escapes = (
 	program => [ q{COPY public.ledger TO PROGRAM 'true';}, 'error 42501' ],
 	read_queue => [ q{PERFORM * FROM jobq.queue;}, 'error 42501' ],
 	write_queue => [ q{DELETE FROM jobq.queue;}, 'error 42501' ],
-	internals => [ q{PERFORM jobq._adopt(10);}, 'error 42501' ],
+	internals => [ q{PERFORM jobq_internal._adopt(10);}, 'error 42501' ],
 	superuser_type => [ q{PERFORM jobq.create_job_type('mine', 'own.plain(jsonb)', run_as => 'postgres');}, 'error 42501' ],
 );
 $node->safe_psql('postgres', <<'END');

@@ -88,7 +88,7 @@ BEGIN
     IF i % 3 = 0 THEN ROLLBACK; ELSE COMMIT; END IF;
     PERFORM jobq.purge_dead_letters('all', max_jobs => 3);
     COMMIT;
-    PERFORM jobq._retain();
+    PERFORM jobq_internal._retain();
     COMMIT;
   END LOOP;
 END $$;

@@ -1,5 +1,18 @@
 -- 0.1.0 to 0.2.0, what comes before the functions: see README.md.
 
+-- Move the internal functions to their schema.  They keep oid, owner and rights; triggers, policies and views follow.
+DO $update$
+DECLARE
+  f regprocedure;
+BEGIN
+  FOR f IN SELECT p.oid FROM pg_proc p
+             JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
+             JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND e.oid = d.refobjid AND e.extname = 'jobq'
+            WHERE p.pronamespace = 'jobq'::regnamespace AND starts_with(p.proname, '_') LOOP
+    EXECUTE format('ALTER FUNCTION %s SET SCHEMA jobq_internal', f);
+  END LOOP;
+END $update$;
+
 ALTER TABLE jobq.queue ADD COLUMN keep_dead interval;
 ALTER TABLE jobq.history ADD COLUMN keep_dead interval;
 ALTER TABLE jobq.dead_letters ADD COLUMN keep_dead interval;
@@ -23,11 +36,11 @@ SELECT pg_catalog.pg_extension_config_dump('jobq.hook_references', '');
 
 CREATE SEQUENCE jobq.fence AS int8 MINVALUE 0 START 0;
 
-SELECT jobq._update_drop(
+SELECT jobq_internal._update_drop(
   'jobq.enqueue(text, jsonb, int, interval, timestamptz, int, interval, jsonb, text, text, interval, text, interval, text, jsonb)',
   'jobq.enqueue_many(text, jsonb[], int, interval, timestamptz, int, interval, jsonb, text, text, interval, text, jsonb)',
-  'jobq.set_tenant_quota(text, bigint, bigint, int)', 'jobq._set_tenant_quota(oid, text, bigint, bigint, int)',
-  'jobq._check_owner(oid, text, text)', 'jobq._ensure_partition(regclass, timestamptz)',
-  'jobq._cancel_all(uuid[], text, boolean)', 'jobq._save_type(oid, jobq.job_types, text)',
-  'jobq.create_signal(text, text, interval)', 'jobq._create_signal(oid, text, text, interval)',
-  'jobq.drop_signal(text)', 'jobq._drop_signal(oid, text)');
+  'jobq.set_tenant_quota(text, bigint, bigint, int)', 'jobq_internal._set_tenant_quota(oid, text, bigint, bigint, int)',
+  'jobq_internal._check_owner(oid, text, text)', 'jobq_internal._ensure_partition(regclass, timestamptz)',
+  'jobq_internal._cancel_all(uuid[], text, boolean)', 'jobq_internal._save_type(oid, jobq.job_types, text)',
+  'jobq.create_signal(text, text, interval)', 'jobq_internal._create_signal(oid, text, text, interval)',
+  'jobq.drop_signal(text)', 'jobq_internal._drop_signal(oid, text)');

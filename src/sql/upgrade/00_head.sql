@@ -3,12 +3,28 @@ SET LOCAL search_path = pg_catalog, pg_temp;
 
 -- From @OLD@ to @NEW@.  Built by make from src/sql: see src/sql/upgrade/README.md.
 
+-- Create the schema of internal functions, which 0.1.0 lacks.  A schema of a user with this name is an error.
+DO $update$
+DECLARE
+  internal oid := to_regnamespace('jobq_internal');
+BEGIN
+  IF internal IS NULL THEN
+    CREATE SCHEMA jobq_internal;
+  ELSIF NOT EXISTS (SELECT FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'jobq'
+                     WHERE (d.classid, d.objid) = ('pg_namespace'::regclass, internal)
+                       AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e') THEN
+    RAISE EXCEPTION USING ERRCODE = '42P06',
+      MESSAGE = 'schema "jobq_internal" exists already and does not belong to extension "jobq"',
+      HINT = 'Rename it (ALTER SCHEMA jobq_internal RENAME TO ...) or drop it, then ALTER EXTENSION jobq UPDATE.';
+  END IF;
+END $update$;
+
 -- Refuse a library that is older than these tables: it would read columns that it does not know.
 DO $update$
 BEGIN
-  CREATE OR REPLACE FUNCTION jobq._library_version() RETURNS text
+  CREATE OR REPLACE FUNCTION jobq_internal._library_version() RETURNS text
     LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_library_version';
-  IF string_to_array(jobq._library_version(), '.')::int[] >= string_to_array('@NEW@', '.')::int[] THEN
+  IF string_to_array(jobq_internal._library_version(), '.')::int[] >= string_to_array('@NEW@', '.')::int[] THEN
     RETURN;
   END IF;
   RAISE undefined_function;
@@ -49,7 +65,7 @@ BEGIN
   END LOOP;
 END $update$;
 
-CREATE OR REPLACE FUNCTION jobq._outside_extension(statement text) RETURNS void
+CREATE OR REPLACE FUNCTION jobq_internal._outside_extension(statement text) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_outside_extension';
 
 -- Grantees of dropped functions; 99_foot.sql gives them the functions of that name.
@@ -57,7 +73,7 @@ CREATE TABLE jobq._update_grants (function name NOT NULL, grantee oid NOT NULL, 
 
 -- Drops functions whose arguments or result change, or which are gone, and remembers their grantees.  An error
 -- lists the objects of users that depend on any of them.
-CREATE FUNCTION jobq._update_drop(VARIADIC signatures regprocedure[]) RETURNS void
+CREATE FUNCTION jobq_internal._update_drop(VARIADIC signatures regprocedure[]) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   users text;

@@ -1,5 +1,6 @@
 
 -- Nothing is granted on a new member: neither to PUBLIC, as functions are by default, nor by default privileges.
+-- A new schema gives PUBLIC its USAGE, as the install script does.
 -- A member is new when no rights were recorded for it yet.
 DO $update$
 DECLARE
@@ -7,14 +8,16 @@ DECLARE
 BEGIN
   FOR member IN
     SELECT CASE WHEN p.oid IS NOT NULL THEN format('FUNCTION %s', p.oid::regprocedure)
+                WHEN n.oid IS NOT NULL THEN format('SCHEMA %s', n.oid::regnamespace)
                 WHEN c.relkind = 'S' THEN format('SEQUENCE %s', c.oid::regclass)
                 ELSE format('TABLE %s', c.oid::regclass) END AS name,
-           coalesce(p.proacl, c.relacl) AS acl, coalesce(p.proowner, c.relowner) AS owner
+           coalesce(p.proacl, n.nspacl, c.relacl) AS acl, coalesce(p.proowner, n.nspowner, c.relowner) AS owner
       FROM pg_depend d
       JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'jobq'
       LEFT JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
+      LEFT JOIN pg_namespace n ON d.classid = 'pg_namespace'::regclass AND n.oid = d.objid
       LEFT JOIN pg_class c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid AND c.relkind IN ('r', 'p', 'v', 'S')
-     WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND (p.oid IS NOT NULL OR c.oid IS NOT NULL)
+     WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND coalesce(p.oid, n.oid, c.oid) IS NOT NULL
        AND NOT EXISTS (SELECT FROM pg_init_privs i WHERE (i.classoid, i.objoid, i.objsubid) = (d.classid, d.objid, 0))
   LOOP
     EXECUTE format('REVOKE ALL ON %s FROM %s', member.name,
@@ -22,6 +25,9 @@ BEGIN
                       FROM (SELECT 'PUBLIC' UNION
                             SELECT quote_ident(pg_get_userbyid(a.grantee)) FROM aclexplode(member.acl) a
                              WHERE a.grantee NOT IN (0, member.owner)) g(name)));
+    IF starts_with(member.name, 'SCHEMA ') THEN
+      EXECUTE format('GRANT USAGE ON %s TO PUBLIC', member.name);
+    END IF;
   END LOOP;
 END $update$;
 
@@ -35,22 +41,23 @@ BEGIN
     SELECT format('GRANT EXECUTE ON FUNCTION %s TO %s %s', p.oid::regprocedure,
                   CASE g.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(g.grantee)) END,
                   CASE WHEN g.grant_option THEN 'WITH GRANT OPTION' END)
-      FROM jobq._update_grants g JOIN pg_proc p ON p.proname = g.function AND p.pronamespace = 'jobq'::regnamespace
+      FROM jobq._update_grants g JOIN pg_proc p ON p.proname = g.function
+       AND p.pronamespace IN ('jobq'::regnamespace, 'jobq_internal'::regnamespace)
     UNION
     -- each role that has an access
     SELECT format('GRANT %s TO %I', p.privilege, r.rolname)
-      FROM jobq.access a JOIN pg_roles r ON r.oid = a.role_oid, jobq._privileges(a.access, a.tenant IS NULL) p(privilege)
+      FROM jobq.access a JOIN pg_roles r ON r.oid = a.role_oid, jobq_internal._privileges(a.access, a.tenant IS NULL) p(privilege)
     UNION
     -- each role that handlers run as
-    SELECT format('SELECT jobq._grant_in_handler(%s)', r.oid)
+    SELECT format('SELECT jobq_internal._grant_in_handler(%s)', r.oid)
       FROM jobq.job_types t JOIN pg_roles r ON r.oid = t.run_as_oid
      WHERE t.dropped_at IS NULL AND t.handler IS NOT NULL
   LOOP
-    PERFORM jobq._outside_extension(statement);
+    PERFORM jobq_internal._outside_extension(statement);
   END LOOP;
 END $update$;
 
-DROP FUNCTION jobq._update_drop(regprocedure[]);
+DROP FUNCTION jobq_internal._update_drop(regprocedure[]);
 DROP TABLE jobq._update_grants;
 
 -- The statement trigger: the dispatcher reads the registry again, and the extension's version with it.
