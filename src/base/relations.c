@@ -5,8 +5,9 @@
  * They are dropped when one of them is invalidated or any schema changes, so that DROP EXTENSION and
  * CREATE EXTENSION in one backend find the new tables.  That there is none is never remembered.
  *
- * The SQL of release 0.1.0 has its internal functions in schema jobq.  Schema jobq_internal counts only when
- * it belongs to the extension: in such a database a role may have created a schema of that name.
+ * The SQL of release 0.1.0 has its internal functions in schema jobq.  Schema
+ * jobq_internal counts only when it belongs to the extension: beside that SQL a
+ * role may have created a schema of that name.
  */
 #include "jobq.h"
 

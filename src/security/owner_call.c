@@ -4,9 +4,9 @@
  *
  * In a SECURITY DEFINER function current_user is the owner, and session_user is
  * not the caller either after SET ROLE.  So the functions that check rights are
- * SECURITY INVOKER and all have this body:
- * jobq.NAME(arguments) calls jobq_internal._NAME(caller oid, arguments) as the owner of jobq's tables.  The
- * functions behind the gate are PL/pgSQL with a pinned search_path, and no role
+ * SECURITY INVOKER and all have this body: jobq.NAME(arguments) calls
+ * jobq_internal._NAME(caller oid, arguments) as the owner of jobq's tables.
+ * The functions behind the gate are PL/pgSQL with a pinned search_path, and no role
  * may call them directly.  The gate checks how far the caller's rights reach
  * (grant_checks.c).
  *
@@ -90,9 +90,10 @@ gate_of(FmgrInfo *flinfo)
 	if (flinfo->fn_extra == NULL)
 	{
 		Gate	   *gate = MemoryContextAllocZero(flinfo->fn_mcxt, sizeof(Gate));
-		MemoryContext old = MemoryContextSwitchTo(flinfo->fn_mcxt);
+		MemoryContext old;
 
 		jobq_keep_internal_schema();
+		old = MemoryContextSwitchTo(flinfo->fn_mcxt);
 		gate->name = get_func_name(flinfo->fn_oid);
 		MemoryContextSwitchTo(old);
 		fmgr_info_cxt(function_behind(flinfo->fn_oid), &gate->target, flinfo->fn_mcxt);
