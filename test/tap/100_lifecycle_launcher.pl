@@ -131,7 +131,7 @@ $node->wait_for_catchup($standby, 'replay');
 is(scalar(jobq_pids($standby, 'launcher')), 0, 'no launcher on a standby');
 is($standby->safe_psql('postgres', "SELECT status FROM jobq.jobs WHERE id = '$id'"), 'pending', 'its jobs can be read');
 is($standby->safe_psql('postgres', q{SELECT jobq.health()->'checks'->'dispatcher'->>'message'}),
-	'this server is a standby: jobs run on the primary', 'health() says what it is');
+	'this server is a standby: jobs run on the primary', 'health() reports the standby');
 $node->stop('immediate');
 $standby->promote;
 wait_for_sql($standby, "SELECT count(*) = 6 FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'",

@@ -40,7 +40,7 @@ sub quick
 	my $seconds = seconds_of { ($rc, undef, $err) = $node->psql($db, $sql, on_error_stop => 1) };
 
 	is($rc, 0, "$what works") or diag $err;
-	cmp_ok($seconds, '<', $limit, sprintf 'and is not held up (%.1f s)', $seconds);
+	cmp_ok($seconds, '<', $limit, sprintf 'and is not blocked (%.1f s)', $seconds);
 	return;
 }
 
@@ -96,9 +96,9 @@ END
 $halted->query_until(qr/begun/, "BEGIN;\n\\echo begun\nDROP EXTENSION jobq;\n\\echo :SQLSTATE ended\n");
 $halts->query_until(qr/stopped/, '');
 $halts->quit;
-wait_for_sql($node, "SELECT clock_timestamp() > query_start + '2.5s' $drops", 'it stands still');
+wait_for_sql($node, "SELECT clock_timestamp() > query_start + '2.5s' $drops", 'it is stopped');
 kill 'CONT', $halted_pid;
-like($halted->query_until(qr/ended/, ''), qr/00000 ended/, 'it is not held up');
+like($halted->query_until(qr/ended/, ''), qr/00000 ended/, 'it is not blocked');
 $halted->query_safe('ROLLBACK');
 $halted->quit;
 runs_again('postgres', $stubborn, 1, 'the stubborn one runs again, not charged');

@@ -14,7 +14,7 @@ $node->safe_psql('postgres', 'CREATE EXTENSION jobq');
 wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 my $named = $node->safe_psql('postgres', "SELECT current_setting('server_version_num')::int >= 170000") eq 't';
 ok($node->poll_query_until('postgres', "SELECT wait_event FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'",
-		$named ? 'JobqDispatcherMain' : 'Extension'), 'what it waits for has a name, from 17 on');
+		$named ? 'JobqDispatcherMain' : 'Extension'), 'its wait event has a name, from 17 on');
 
 my $dir = PostgreSQL::Test::Utils::tempdir();
 append_to_file("$dir/tool", "echo \$1 \$\$ >>$dir/runs; while [ ! -e $dir/\$1 ]; do sleep 0.05; done\n");

@@ -74,7 +74,7 @@ sub tools_alive
 	return scalar alive(slurp_file("$dir/pids") =~ /(\d+)$/mg);
 }
 
-# Stops the server fast; tests its duration, that no process is left and none was killed.
+# Stops the server fast; tests its duration and that no tool is left.
 sub stop_fast
 {
 	my ($what) = @_;

@@ -60,7 +60,7 @@ is($standby->safe_psql('postgres', "SELECT count(*) FROM pg_stat_activity WHERE 
 is($standby->safe_psql('postgres', 'SELECT string_agg(DISTINCT status::text, $$ $$ ORDER BY status::text) FROM jobq.jobs'),
 	'completed pending running', 'its jobs can be read');
 is($standby->safe_psql('postgres', "SELECT status FROM jobq.jobs WHERE id = '$sql'"), 'pending',
-	'what runs on the primary without a claim is pending here');
+	'jobs running on the primary without a claim are pending here');
 is($standby->safe_psql('postgres', "SELECT count(*) FROM jobq.list_jobs()"), '5', 'list_jobs works');
 is($standby->safe_psql('postgres', q{SELECT sum(count) FROM jobq.count_by_status()}), '5', 'count_by_status works');
 sqlstate_is($standby, 'postgres', q{SELECT jobq.enqueue('waiter')}, '25006', 'enqueue says that the server is read-only');
@@ -84,7 +84,7 @@ my $seconds = seconds_of
 cmp_ok($seconds, '<', 45, 'soon');
 $standby->safe_psql('postgres', q{INSERT INTO gate VALUES ('later')});
 wait_for_sql($standby, "SELECT count(*) = 2 FROM jobq.jobs WHERE id IN ('$sql', '$tool') AND status = 'completed'",
-	'what was in flight on the primary runs here');
+	'jobs running on the primary run here');
 is($standby->safe_psql('postgres', "SELECT attempts FROM jobq.jobs WHERE id = '$sql'"), '1', 'the SQL job at no charge');
 is($standby->safe_psql('postgres', "SELECT string_agg(data->>'code', ' ') FROM jobq.events WHERE job_id = '$tool'"),
 	'server_crash', 'the tool lost its attempt and is retried');

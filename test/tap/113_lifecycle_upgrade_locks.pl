@@ -122,10 +122,10 @@ END
 is($node->safe_psql('third', q{SELECT count(*) FROM pg_class c, aclexplode(relacl) a WHERE relnamespace = 'jobq'::regnamespace AND a.grantee = 'reporting'::regrole}), 0,
 	'what default privileges added is taken back');
 is($node->safe_psql('third', q{SELECT count(*) FROM pg_class c, aclexplode(relacl) a WHERE oid = 'jobq.jobs'::regclass AND a.grantee = 0}), 1,
-	'what was granted to PUBLIC by hand is not');
+	'a GRANT to PUBLIC by hand is not');
 my ($dump) = PostgreSQL::Test::Utils::run_command([ 'pg_dump', '--schema-only', '-d', $node->connstr('third') ]);
 like($dump, qr/^GRANT SELECT ON TABLE jobq\.jobs TO app;/m, 'a dump has the grants of jobq.access');
-unlike($dump, qr/^GRANT .* TO reporting;/m, 'and none of what was taken back');
+unlike($dump, qr/^GRANT .* TO reporting;/m, 'and no revoked right');
 
 $node->stop;
 done_testing();

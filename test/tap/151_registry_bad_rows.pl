@@ -55,7 +55,7 @@ foreach (@cases)
 	my $job;
 
 	sql(@$change);
-	wait_for_sql($node, "SELECT $message LIKE '%$text%'", "$what: health says so");
+	wait_for_sql($node, "SELECT $message LIKE '%$text%'", "$what: health() reports it");
 	is(sql(q{SELECT jobq.health()->'checks'->'queues'->>'status'}), 'degraded', "$what: and is degraded");
 	ok($node->wait_for_log(qr/LOG:  jobq: .*\Q$text\E/, $log), "$what: so does the log");
 	runs($_, $what) foreach grep { $_ ne ($waits // '') } qw(plain sharing giving_way);

@@ -164,7 +164,7 @@ SELECT r.name AS role, f.name AS function, j.tenant, j.type, expected(r, f, j) A
 END
 cmp_ok(sql('SELECT count(*) FROM matrix'), '>', 3000, 'every function, as every kind of role, of own and foreign tenants and types');
 is(sql(q{SELECT * FROM matrix WHERE coalesce(said, '') <> coalesce(expected, '') ORDER BY function, role, tenant, type LIMIT 50}), '',
-	'each said what it should');
+	'each gave the expected result');
 is(sql(q{SELECT count(DISTINCT function) FROM matrix WHERE said = '42501'}), sql('SELECT count(DISTINCT function) - 1 FROM matrix'),
 	'each of them is refused to some role, except version()');
 
@@ -247,7 +247,7 @@ foreach my $role (sort keys %told)
 {
 	my ($rc, $out, $err) = $node->psql('postgres', "SELECT (jobq.wait_for('$gone')).status", extra_params => [ '-U', $role ]);
 
-	is($rc ? $err =~ s/.*ERROR:  (.*)\n?.*/$1/r : $out, $told{$role}, "$role is told of it what it may know");
+	is($rc ? $err =~ s/.*ERROR:  (.*)\n?.*/$1/r : $out, $told{$role}, "$role gets the outcome that it may see");
 }
 
 # Rights revoked while a session is open, and while its jobs wait.
@@ -260,7 +260,7 @@ $session->{stderr} = '';
 like($session->query(q{SELECT jobq.enqueue('report', tenant => 'beta')}), qr/^[0-9a-f-]{36}$/, 'and with its new one for the other tenant');
 $session->quit;
 sql(q{SELECT jobq.resume_job_type('report')});
-ok($node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM jobq.queue}), 'what was enqueued before runs');
+ok($node->poll_query_until('postgres', q{SELECT count(*) = 0 FROM jobq.queue}), 'jobs enqueued before run');
 
 # Another role of the same name owns no jobs, whether the first was dropped or renamed.  After a restore oids are
 # meaningless: then the name counts again, once the jobs are adopted.
@@ -277,11 +277,11 @@ ok($node->poll_query_until('postgres', "SELECT count(*) = 0 FROM jobq.jobs WHERE
 is(told($ended), 'completed', 'the role that enqueued it gets the outcome');
 sql(q{SELECT jobq.pause_job_type('mail')});
 my $own = $node->safe_psql('postgres', q{SELECT jobq.enqueue('mail')}, extra_params => [ '-U', 'brief' ]);
-is(own(), $own, 'and sees what waits');
+is(own(), $own, 'and sees waiting jobs');
 sql(q{DROP OWNED BY brief; DROP ROLE brief; CREATE ROLE brief LOGIN; SELECT jobq.grant_access('brief', 'enqueue')});
 is(own(), '', 'another role of that name does not see it');
 is(told($own), qq{job "$own" does not exist}, 'nor waits for it');
-is(told($ended), qq{job "$ended" does not exist}, 'nor hears of what was not kept');
+is(told($ended), qq{job "$ended" does not exist}, 'and does not get outcomes of jobs that were not kept');
 sql(q{SELECT jobq.adopt()});
 is(own(), '', 'adopt() changes nothing where the jobs are at home');
 sql(q{UPDATE jobq.home SET database = database});	# as a restored dump has it
@@ -289,7 +289,7 @@ is(own(), '', 'nor does the restore');
 sql(q{SELECT jobq.adopt()});
 is(own(), $own, 'the role with that name after adopt() sees the waiting jobs');
 sql("SELECT jobq.cancel_job('$own'), jobq.resume_job_type('mail')");
-is(own(), $own, 'and what has ended');
+is(own(), $own, 'and ended jobs');
 sql("UPDATE jobq.history SET enqueued_by = '1:brief' WHERE id = '$own'; UPDATE jobq.home SET database = database; SELECT jobq.adopt()");
 is(own(), $own, 'also when that was before adopt()');
 

@@ -80,7 +80,7 @@ foreach (
 # the owner of the function redefines it, and its next job runs the new definition
 my $own = run_job($node, 'own', q({"sql": "CREATE OR REPLACE FUNCTION handlers.ok(p jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT ''\"new\"''::jsonb'"}));
 is($own->{result}[0], '00000', 'a handler that owns a function redefines it');
-is(run_job($node, 'mine', '{}')->{result}, 'new', 'and that is what runs next');
+is(run_job($node, 'mine', '{}')->{result}, 'new', 'and the new definition runs next');
 
 # ---------- types ----------
 

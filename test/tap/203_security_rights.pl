@@ -67,7 +67,7 @@ sub waits
 	my ($id, $pattern, $what) = @_;
 	my $other = enqueue('other');
 
-	wait_for_sql($node, "SELECT jobq.health()->'checks'->'queues'->>'message' ~ '$pattern'", "$what: health() says so");
+	wait_for_sql($node, "SELECT jobq.health()->'checks'->'queues'->>'message' ~ '$pattern'", "$what: health() reports it");
 	ends($other, 'completed 1', "$what: another job runs");
 	like(fate($id), qr/^(pending|retry) 0/, "$what: the job waits, at no charge");
 	is(sql("SELECT count(*) FROM ledger WHERE job = '$id'"), '0', "$what: it has not run");

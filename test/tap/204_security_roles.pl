@@ -130,7 +130,7 @@ $node->safe_psql('restored', 'REVOKE EXECUTE ON FUNCTION jobq.alter_job_type FRO
 ($rc, $out, $err) = $node->psql('restored', 'SELECT jobq.adopt()');
 like($err, qr/WARNING: .*"was_toolsmith"$/m, 'adopt() lists names that no role has');
 is($node->safe_psql('restored', "SELECT owner_oid || ' ' || run_as_oid FROM jobq.job_types WHERE name = 'other'"),
-	join(' ', reverse split / /, $swap), 'and writes the oids anew');
+	join(' ', reverse split / /, $swap), 'and rewrites the oids');
 is($node->safe_psql('restored', "SELECT owner, owner_oid FROM jobq.job_types WHERE name = 'tool'"), 'was_toolsmith|0', 'or none');
 $node->safe_psql('restored', 'DELETE FROM ledger; GRANT was_runner TO was_definer; GRANT EXECUTE ON FUNCTION jobq.current_job TO was_runner');
 $node->safe_psql('restored', q{SELECT jobq.resume_job_type('other')});

@@ -132,7 +132,7 @@ is($node->safe_psql('postgres', q{SET ROLE acme_reader; SELECT jobq.health()->'c
 $node->safe_psql('postgres', q{SELECT jobq_internal._revoke_stray_grants()});
 is($node->safe_psql('postgres', $access), '', 'until they are taken back');
 is($node->safe_psql('postgres', q{SELECT has_function_privilege('by_hand', 'jobq.cancel_job(uuid,text)', 'EXECUTE') AND
-  NOT has_function_privilege('all_data', 'jobq.cancel_job(uuid,text)', 'EXECUTE')}), 't', 'and what was given by hand stays');
+  NOT has_function_privilege('all_data', 'jobq.cancel_job(uuid,text)', 'EXECUTE')}), 't', 'and a GRANT by hand stays');
 # as in a database of an older release: privileges from the creation of the objects
 $node->safe_psql('postgres', <<'END');
 SET allow_system_table_mods = on;

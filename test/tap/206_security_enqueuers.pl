@@ -36,7 +36,7 @@ $id{unkept} = as('alice', q{SELECT jobq.enqueue('unkept')});
 wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'jobs that have ended');
 $id{waits} = as('alice', q{SELECT jobq.enqueue('work', '{"n": "waits"}', delay => '1 day', unique_key => 'k')});
 $id{bob} = as('bob', q{SELECT jobq.enqueue('work', '{"n": "of bob"}', delay => '1 day')});
-sees('alice', 'dead done waits', 'a role sees what it has enqueued');
+sees('alice', 'dead done waits', 'a role sees its own jobs');
 
 # ---------- renamed ----------
 

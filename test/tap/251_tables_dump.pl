@@ -162,7 +162,7 @@ CREATE FUNCTION mine(p jsonb) RETURNS void LANGUAGE sql AS 'INSERT INTO public.d
 SELECT jobq.create_job_type('mine' || i, 'mine(jsonb)') FROM generate_series(1, 5) i;
 SELECT jobq.enqueue('mine1');
 END
-ok($other->poll_query_until('alive', 'SELECT count(*) = 1 FROM done'), 'a database that lives');
+ok($other->poll_query_until('alive', 'SELECT count(*) = 1 FROM done'), 'an active database');
 command_ok([ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $other->connstr('alive'), '-f', "$dir/queue.sql" ],
 	'gets the queue of another');
 my $foreign = $other->safe_psql('alive', 'SELECT count(*) FROM jobq.queue');
@@ -185,7 +185,7 @@ wait_for_dispatcher($other, 'copied', 'the copy');
 is(paused($other, 'copied'), 'unhealthy', 'a copy does not run the jobs of its template');
 my $waits = $other->safe_psql('copied', q{SELECT jobq.enqueue('mine1')});
 $other->safe_psql('copied', 'SELECT jobq.adopt()');
-wait_status($other, 'copied', $waits, 'completed', 'until it is told to');
+wait_status($other, 'copied', $waits, 'completed', 'until adopt()');
 is(paused($other, 'copied'), 'healthy', 'now it has its own identity');
 
 # ---------- rewriting the home row ----------

@@ -249,9 +249,9 @@ $bare->safe_psql('copy', q{SELECT jobq.grant_access('watcher', 'read'), jobq.gra
 is(says($bare, 'copy', 'watcher', 'SELECT count(*) FROM jobq.list_jobs()'), '4', 'but when it is granted again');
 command_ok([ 'pg_dump', '-d', $bare->connstr('copy'), '-Fc', '-f', "$dir/custom.dump" ], 'such a copy is dumped');
 restore($bare, 'custom');
-is(says($bare, 'custom', 'watcher', 'SELECT count(*) FROM jobq.list_jobs()'), '4', 'what was granted again holds in its copy');
+is(says($bare, 'custom', 'watcher', 'SELECT count(*) FROM jobq.list_jobs()'), '4', 'a renewed grant holds in its copy');
 is($bare->safe_psql('custom', q{SELECT string_agg(role || ' ' || access, ', ' ORDER BY role) FROM jobq.access WHERE role <> 'Odd role'}), 'shop enqueue, watcher read',
-	'and what was revoked does not come back');
+	'and a revoked one does not come back');
 
 $_->stop foreach $node, $other, $bare;
 done_testing();

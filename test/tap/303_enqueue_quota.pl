@@ -81,23 +81,23 @@ sql('SELECT jobq.cancel_jobs(payload_contains => \'{}\')');
 my $open = $node->background_psql('postgres', on_error_stop => 1);
 $open->query_safe(q{BEGIN; SELECT jobq.enqueue('held', tenant => 'acme') FROM generate_series(1, 8)});
 is($node->safe_psql('postgres', q{SET lock_timeout = '30s'; SELECT jobq.enqueue('held', tenant => 'acme') IS NOT NULL}), 't', 'an open transaction does not block');
-is(enqueue('acme'), '00000', 'what it enqueued counts');
+is(enqueue('acme'), '00000', 'its jobs count');
 is(enqueue('acme'), '53400', 'up to the quota');
 $open->query_safe('ROLLBACK');
-is(fill(), 8, 'what it rolled back does not');
+is(fill(), 8, 'rolled-back ones do not');
 $open->query_safe(q{BEGIN; SELECT jobq.cancel_jobs(payload_contains => '{}')});
-is(enqueue('acme'), '53400', 'what it cancels counts');
+is(enqueue('acme'), '53400', 'jobs that it cancels count');
 $open->query_safe('COMMIT');
 is(fill(), 10, 'until it has committed');
 
 sub bytes { return errors_of($node, 'postgres', "SELECT jobq.enqueue('held', to_jsonb(repeat('x', $_[0])), tenant => 'bytes')"); }
 sql(q{SELECT jobq.set_tenant_quota('bytes', max_bytes => 100), jobq.enqueue('held', to_jsonb(repeat('x', 8)), tenant => 'bytes', unique_key => 'k')});
 $open->query_safe(q{BEGIN; SELECT jobq.enqueue('held', to_jsonb(repeat('x', 88)), tenant => 'bytes', unique_key => 'k', on_conflict => 'replace')});
-is(bytes(28), '53400', 'what it puts in place of a payload counts');
+is(bytes(28), '53400', 'a replacing payload counts');
 is(bytes(8), '00000', 'in its place');
 $open->query_safe('ROLLBACK');
 is(bytes(78), '00000', 'until it is rolled back');
-is(bytes(0), '53400', 'then what was there counts');
+is(bytes(0), '53400', 'then the former payload counts');
 sql(q{SELECT jobq.cancel_jobs(tenant => 'bytes')});
 $open->quit;
 

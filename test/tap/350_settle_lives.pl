@@ -267,7 +267,7 @@ is(scalar keys %fate, scalar @lives, 'there are no other jobs');
 is(scalar keys %story, scalar @lives, 'no other stories');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM jobq.alerts'), $dead, 'an alert for each dead letter');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM jobq.jobs j WHERE j.parent_id IS NOT NULL}),
-	$node->safe_psql('postgres', q{SELECT count(*) FROM jobq.events WHERE type = 'enqueued' AND data ? 'parent_id'}), 'what was run again knows its parent');
+	$node->safe_psql('postgres', q{SELECT count(*) FROM jobq.events WHERE type = 'enqueued' AND data ? 'parent_id'}), 'rerun jobs have their parent');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM jobq.events WHERE type = 'failed'
 	AND NOT data ?& '{error,code,duration_ms,worker}'}), 0, 'every failure says error, code, duration and worker');
 

@@ -88,8 +88,8 @@ $node->poll_query_until('postgres', 'SELECT true');
 scalar_of(q{INSERT INTO gate VALUES ('crash')});
 wait_status($node, 'postgres', $sql, 'completed', 'the job runs again');
 is(story($sql), 'enqueued 0, started 1, failed 1, retry_scheduled 1, started 2, progress 2, log 2, completed 2',
-	'its story has the crash, and nothing of what was not committed');
-is(scalar_of("SELECT data->>'code' FROM jobq.events WHERE job_id = '$sql' AND type = 'failed'"), 'server_crash', 'as what it was');
+	'its events have the crash, and nothing uncommitted');
+is(scalar_of("SELECT data->>'code' FROM jobq.events WHERE job_id = '$sql' AND type = 'failed'"), 'server_crash', 'with its code');
 wait_status($node, 'postgres', $tool, 'completed', 'so does the tool');
 like(story($tool), qr/^enqueued 0, claimed 1, started 1, (progress 1, )+log 1, failed 1, retry_scheduled 1, claimed 2, started 2, (progress 2, )+log 2, completed 2$/,
 	'with events committed during the run');
@@ -133,7 +133,7 @@ like(slurp_file($node->logfile, $offset), qr/DETAIL:  \{"who": "a\\nb", "order":
 	'with the fields of its payload that it may show, on one line');
 my $plain = enqueue('plain', '{"fail": "z"}');
 $node->wait_for_log(qr/LOG:  job $plain of type "plain" failed for good/, $offset);
-pass('of others it says so');
+pass('others are named in the log');
 ok($node->poll_query_until('postgres', "SELECT count(*) = 2 FROM jobq.jobs j JOIN jobq.alerts a ON a.job_id = j.parent_id
 	WHERE j.job_type = 'alarm' AND j.payload = to_jsonb(a) AND j.status = 'completed' AND a.job_id IN ('$critical', '$plain')"),
 	'each has a job with the row as payload');
@@ -201,7 +201,7 @@ enqueue('all', '{"gate": "never"}');
 kill 'TERM', $dispatcher;
 kill 'CONT', $dispatcher;
 wait_dispatcher($node, 'postgres', 'the dispatcher is another one', $dispatcher);
-hear_of('jobq_events', 'what the former had not sent is sent');
+hear_of('jobq_events', 'notifications that the former had not sent are sent');
 
 # A session's NOTIFY waits for a standby and holds its lock: the dispatcher does not wait for it.
 scalar_of(q{INSERT INTO gate VALUES ('never')});

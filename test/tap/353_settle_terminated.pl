@@ -129,7 +129,7 @@ $pid = runs($job);
 sql("SELECT pg_terminate_backend($pid)");
 runs($job, $pid);
 open_gate('later');
-ends($job, 'completed 1 4', 'retry_job begins anew');
+ends($job, 'completed 1 4', 'retry_job resets the count');
 
 $job = sql("SELECT jobq.enqueue('ends_itself')");
 ends($job, 'error 3 4 57P01', 'a handler that always ends its own process ends as a dead letter');

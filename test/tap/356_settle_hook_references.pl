@@ -86,7 +86,7 @@ foreach my $case (
 	retain();
 	is(is_there($id), '1', "the row of $type stays while its hook waits");
 	query(q{SELECT jobq.resume_job_type('reader')});
-	is(read_of($id) =~ s/"result": 1,/"result": null,/r, $found, 'which finds what it needs');
+	is(read_of($id) =~ s/"result": 1,/"result": null,/r, $found, 'which finds the data');
 	wait_for_sql($node, "SELECT NOT EXISTS (SELECT FROM jobq.queue)", 'all have ended');
 	retain();
 	is(is_there($id), '0', 'and goes when that has ended');

@@ -112,7 +112,7 @@ enqueue('shared', 'a', 4);
 enqueue('shared', 'b', 2);
 enqueue('other', '', 2);
 enqueue('shared', 'c', 3);
-is(order_of('shared', 20), 'a b c a b c a c a other other', 'turn by turn; what the type gets beside another one is as without turns');
+is(order_of('shared', 20), 'a b c a b c a c a other other', 'turn by turn; its share beside another type is as without turns');
 
 paused('shared');
 enqueue('shared', 'a', 2);

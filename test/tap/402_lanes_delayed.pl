@@ -147,7 +147,7 @@ cmp_ok($at_once, '<=', 2, "$at_once did, never three");
 
 $gate->query_safe('SELECT pg_advisory_lock(1)');
 scalar_of("SELECT count(*) FROM jobq.enqueue_many('capped', array_fill('{}'::jsonb, '{6}'))");
-wait_for_sql($node, "SELECT count(*) = 2 $at_gate", 'two stand still');
+wait_for_sql($node, "SELECT count(*) = 2 $at_gate", 'two block');
 my $id = scalar_of("SELECT jobq.enqueue('note')");
 wait_status($node, 'postgres', $id, 'completed', 'another type passes them');
 is(scalar_of("SELECT count(*) $at_gate"), 2, 'they are still two');

@@ -55,7 +55,7 @@ sub close_gate
 {
 	$gate->query_safe('SELECT pg_advisory_lock(1)');
 	enqueue('gated', 1);
-	return wait_for_sql($node, "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", 'the only worker stands still');
+	return wait_for_sql($node, "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", 'the only worker blocks');
 }
 
 scalar_of("SELECT jobq.set_signal('call', false), jobq.set_signal('night', false)");
@@ -89,7 +89,7 @@ scalar_of("SELECT jobq.set_pressure_rule(NULL, 'call', priority_adj => 9)");
 scalar_of("BEGIN; SELECT jobq.set_signal('call', false); ROLLBACK");
 heard();
 $gate->query_safe('SELECT pg_advisory_unlock(1)');
-is(order_of('all have run'), 'b b b a a a', 'without that rule, and with one for all, the first order; what was rolled back is nothing');
+is(order_of('all have run'), 'b b b a a a', 'without that rule, and with one for all, the first order; a rollback has no effect');
 $gate->quit;
 scalar_of("SELECT jobq.drop_signal('call', force => true), jobq.drop_signal('night', force => true)");
 is(scalar_of('SELECT count(*) FROM jobq.pressure_rules'), 0, 'a signal dropped by force takes its rules along');
@@ -110,7 +110,7 @@ my $ran = ran('bulk');
 cmp_ok($ran, '<', 20_000, 'not all have run when the signal is set');
 $other = scalar_of("SELECT jobq.enqueue('a')");
 wait_status($node, 'postgres', $other, 'completed', 'another type runs');
-is(ran('bulk'), $ran, 'none of the blocked type does, also not what a worker was handed ahead');
+is(ran('bulk'), $ran, 'no job of the blocked type does, not even those already handed out');
 is(scalar_of("SELECT jobq.health()->'checks'->'signals'->'active'"), '["call"]', 'health() names the signal');
 
 my $dispatcher = dispatcher($node, 'postgres');
@@ -184,7 +184,7 @@ $other = scalar_of("SELECT jobq.enqueue('a')");
 wait_status($node, 'postgres', $other, 'completed', 'another type runs');
 is(scalar_of('SELECT count(*) FROM jobq.queue'), 1, 'the blocked one waits');
 scalar_of('UPDATE flag SET up = NULL');
-wait_for_sql($node, "SELECT problem = 'it is NULL' FROM jobq.signals WHERE name = 'flagged'", 'a condition that is NULL says so');
+wait_for_sql($node, "SELECT problem = 'it is NULL' FROM jobq.signals WHERE name = 'flagged'", 'a condition that is NULL is reported');
 is(scalar_of(active('flagged')), 't', 'and leaves the signal as it is');
 scalar_of('UPDATE flag SET up = false');
 all_done('it clears the signal, and the job runs');
@@ -280,7 +280,7 @@ scalar_of("SELECT jobq.set_pressure_rule('bulk', 'replication_lag', block => tru
 $node->wait_for_catchup($standby);
 $standby->safe_psql('postgres', 'SELECT pg_wal_replay_pause()');
 scalar_of("SELECT jobq.set_signal('call', false)");
-wait_for_sql($node, "$active = '[\"replication_lag\"]'", 'a standby stands still');
+wait_for_sql($node, "$active = '[\"replication_lag\"]'", 'a standby is stopped');
 is(scalar_of($active), '["replication_lag"]', 'and load is not watched without a rule');
 $standby->safe_psql('postgres', 'SELECT pg_wal_replay_resume()');
 wait_for_sql($node, "$active = '[]'", 'it has caught up');
@@ -316,7 +316,7 @@ $node->safe_psql('other', 'UPDATE gate SET n = 0');
 wait_for_sql($node, "SELECT count(*) = 1 $workers AND wait_event_type = 'Lock'", 'its answer waits for a lock');
 $dropper->query_until(qr/drops/, "\\echo drops\nDROP EXTENSION jobq;\n");
 wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'DROP%' AND wait_event_type = 'Lock'", 'DROP EXTENSION waits for one, too');
-is(scalar_of("SELECT count(*) $workers"), 0, 'and the answer is not in its way');
+is(scalar_of("SELECT count(*) $workers"), 0, 'and the pending result does not block it');
 $holder->query_safe('COMMIT');
 is($dropper->query("SELECT count(*) FROM pg_extension WHERE extname = 'jobq'"), 0, 'the extension is gone');
 unlike(slurp_file($node->logfile, $log_size), qr/deadlock detected/, 'without a deadlock');

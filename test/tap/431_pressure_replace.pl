@@ -30,6 +30,6 @@ create('1 / (SELECT count(*) FROM pg_class WHERE false) > 0');
 $gate->query_safe('SELECT pg_advisory_unlock(1)');
 $gate->quit;
 wait_for_sql($node, "SELECT problem LIKE 'division by zero%' FROM jobq.signals", 'the one in its place is asked after it');
-is(sql('SELECT active FROM jobq.signals'), 'f', 'and what the former one answered is not written');
+is(sql('SELECT active FROM jobq.signals'), 'f', 'and the result of the former one is not written');
 
 done_testing();

@@ -128,7 +128,7 @@ sql(sprintf $some, 40, 'w1,w2,w3');
 sql(sprintf $some, 5, 'w9');
 all_done('types with weights');
 is(sql("SELECT most('{w1,w2,w3}', '{1,2,3}')"), 5, 'no more weight than the budget, and all of it');
-is(sql("SELECT most('{w1,w2,w3,w9}', '{1,2,3,9}')"), 9, 'what is heavier runs alone');
+is(sql("SELECT most('{w1,w2,w3,w9}', '{1,2,3,9}')"), 9, 'a job of more weight than that runs alone');
 forget();
 
 # A heavy job waits while lighter ones pass it, 100 by default, then its place is kept.

@@ -84,7 +84,7 @@ sql('DELETE FROM jobq.history');
 sql("SELECT jobq.set_limit('api', rate_limit => 3, rate_window => '1h'); SELECT jobq.alter_job_type('a', reset => '{rate_limit}')");
 sql("SELECT jobq.enqueue('a') FROM generate_series(1, 20)");
 sql('SELECT jobq.health()') for 1 .. 2;
-is(sql('SELECT count(*) FROM jobq.history'), 0, 'a narrower rate counts at once, and knows what has started');
+is(sql('SELECT count(*) FROM jobq.history'), 0, 'a narrower rate counts at once, with earlier starts');
 sql("SELECT jobq.set_limit('api')");
 all_done('without one the rest runs');
 sql('DELETE FROM jobq.history');
@@ -147,7 +147,7 @@ wait_for_sql($node, "SELECT count(*) = 5 FROM jobq.history WHERE type_id = (SELE
 wait_for_sql($node, "SELECT count(*) = 7 FROM jobq.history WHERE type_id IN (SELECT id FROM jobq.job_types WHERE name IN ('c', 'd'))", 'a shared one, too');
 sql('SELECT jobq.health()') for 1 .. 2;
 is(sql("SELECT string_agg(job_type || ' ' || n, ', ' ORDER BY job_type) FROM (SELECT job_type, count(*) FROM jobq.jobs WHERE status = 'pending' GROUP BY 1) j(job_type, n)"),
-	'c 8, dead 10, few 10, few_dead 10, gone 10, kept 8', 'what is not known is taken for full');
+	'c 8, dead 10, few 10, few_dead 10, gone 10, kept 8', 'unknown windows count as full');
 sql("SELECT jobq.cancel_jobs(t) FROM unnest('{kept,c,gone,few,dead,few_dead}'::text[]) t");
 sql('DELETE FROM jobq.history');
 

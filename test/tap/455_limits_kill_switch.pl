@@ -59,7 +59,7 @@ nothing_starts('stopped');
 is(queues('stopped'), 'true', 'health says stopped');
 like(queues('message'), qr/the disk is on fire/, 'and why');
 is(queues('status'), 'degraded', 'which is no good health');
-wait_status($node, 'postgres', $running, 'running', 'what runs goes on');
+wait_status($node, 'postgres', $running, 'running', 'running jobs continue');
 my $id = $node->safe_psql('postgres', "SELECT jobq.enqueue('short')");
 sqlstate_is($node, 'postgres', "SELECT jobq.run_inline('$id')", '55000', 'run_inline while stopped');
 $node->safe_psql('postgres', "SELECT jobq.cancel_job('$id', 'not needed')");
@@ -82,7 +82,7 @@ like(queues('message'), qr/stopped: still/, 'another reason');
 $id = $node->safe_psql('postgres', "SELECT jobq.enqueue('short')");
 $node->safe_psql('postgres', 'SELECT jobq.start_all()');
 wait_status($node, 'postgres', $id, 'completed', 'start_all lets the waiting run');
-is(queues('stopped'), 'false', 'health says so');
+is(queues('stopped'), 'false', 'health() reports it');
 $node->safe_psql('postgres', 'SELECT jobq.start_all()');
 
 # ---------- drain ----------
@@ -108,7 +108,7 @@ wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 
 
 # drain calls do not wait for each other, and drain returns the state at its end
 is($node->safe_psql('postgres', "SET lock_timeout = '60s'; SELECT jobq.stop_all('meanwhile')"), '', 'stop_all does not wait for a drain');
-like(queues('message'), qr/stopped: meanwhile/, 'health says so');
+like(queues('message'), qr/stopped: meanwhile/, 'health() reports it');
 $node->safe_psql('postgres', 'SELECT jobq.start_all()');
 is($node->safe_psql('postgres', "SELECT jobq.drain('0')"), 'f', 'another drain');
 $node->safe_psql('postgres', 'SELECT jobq.start_all()');
@@ -116,7 +116,7 @@ is(queues('stopped'), 'true', 'health says that nothing starts, though no row do
 like(queues('message'), qr/drain/, 'and why');
 nothing_starts('beside a drain');
 $node->safe_psql('postgres', "SELECT jobq.cancel_job('$ids[1]')");
-like($drain->query('SELECT 1'), qr/^t$/m, 'drain hears of the last end');
+like($drain->query('SELECT 1'), qr/^t$/m, 'drain is notified of the last end');
 is(queues('stopped'), 'true', 'and stops all');
 $drain->quit;
 $node->safe_psql('postgres', 'SELECT jobq.start_all()');
@@ -184,7 +184,7 @@ SELECT jobq.create_job_type('drains', 'drains(jsonb)', max_attempts => 1);
 END
 $id = $node->safe_psql('postgres', "SELECT jobq.enqueue('drains')");
 wait_status($node, 'postgres', $id, 'error', 'a handler cannot drain');
-is($node->safe_psql('postgres', "SELECT error_code FROM jobq.jobs WHERE id = '$id'"), '55000', 'and hears why');
+is($node->safe_psql('postgres', "SELECT error_code FROM jobq.jobs WHERE id = '$id'"), '55000', 'and gets the error code');
 sqlstate_is($node, 'postgres', "BEGIN; SELECT jobq.drain(); PREPARE TRANSACTION 'x'", '0A000', 'a drain cannot be prepared');
 is(queues('stopped'), 'false', 'and does not last then');
 

@@ -74,7 +74,7 @@ sub message
 my $slow = enqueue('sleeper', '{"what": "slow", "seconds": 600}');
 ends($slow, 'error 2 timeout', 'a handler over its timeout fails');
 like(message($slow), qr/^timeout after 00:00:00.3/, 'its message says after how long');
-is($node->safe_psql('postgres', q{SELECT count(*) FROM done}), '0', 'what it wrote is gone');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM done}), '0', 'its writes are gone');
 is($node->safe_psql('postgres', "SELECT count(*) FROM jobq.events WHERE job_id = '$slow' AND type = 'failed' AND data->>'code' = 'timeout'"
 		  . q{ AND (data->>'duration_ms')::float8 BETWEEN 290 AND 20000}), '2', 'each attempt has its event');
 ends(enqueue('spinner', '{"what": "spinner"}'), 'error 2 timeout', 'so does one that computes');
@@ -98,7 +98,7 @@ my $began = $node->safe_psql('postgres', 'SELECT clock_timestamp()');
 my $stubborn = enqueue('stubborn', '{}');
 my $behind = enqueue('quick', '{"what": "behind", "seconds": 0}');
 ends($stubborn, 'error 1 timeout', 'one that goes on is ended and charged');
-like(message($stubborn), qr/^timeout after 00:00:00.3/, 'its message says so');
+like(message($stubborn), qr/^timeout after 00:00:00.3/, 'its message reports it');
 ends($behind, 'completed 1', 'the job behind it runs');
 isnt($node->safe_psql('postgres', q{SELECT pid FROM done WHERE what = 'behind'}), $pid, 'in another process');
 is($node->safe_psql('postgres', "SELECT clock_timestamp() - '$began' < interval '60 s'"), 't', 'all that in time');

@@ -92,7 +92,7 @@ is(scalar_of(q{SELECT count(*) FROM jobq.events WHERE type IN ('failed', 'dead',
 is(scalar_of(q{SELECT count(*) FROM asked a LEFT JOIN jobq.jobs j USING (id)
 	WHERE j.status = 'cancelled' AND (j.error_msg IS NULL OR j.error_msg NOT LIKE 'by %')}), 0, 'each has the reason that was given');
 is(scalar_of(q{SELECT count(*) FROM ledger l JOIN jobq.jobs j ON (j.payload->>'n')::int = l.n WHERE j.status = 'cancelled'}),
-	0, 'what a cancelled one wrote is undone');
+	0, 'writes of cancelled jobs are undone');
 is(scalar_of('SELECT count(*) || \' \' || count(DISTINCT n) FROM ledger'),
 	scalar_of(q{SELECT count(*) || ' ' || count(*) FROM jobq.jobs WHERE status = 'completed'}), 'completed ones did their work once');
 is(scalar_of('SELECT count(*) FROM jobq.jobs'), JOBS, 'and none is missing');

@@ -96,7 +96,7 @@ sqlstate_is($node, 'postgres', "SELECT $_", '53100', "$_ is refused")
   q{jobq.enqueue_jobs('[{"job_type": "sleeper"}]')};
 my (undef, undef, $error) = $node->psql('postgres', q{SELECT jobq.enqueue('sleeper')});
 like($error, qr/job type "sleeper" takes no jobs: a disk of the server is [\d.]+ % full/, 'with a message that says why');
-sqlstate_is($node, 'postgres', q{SELECT jobq.enqueue('sleeper', priority => 1000)}, '22003', 'what is wrong anyway is said first');
+sqlstate_is($node, 'postgres', q{SELECT jobq.enqueue('sleeper', priority => 1000)}, '22003', 'errors in arguments are reported first');
 wait_status($node, 'postgres', $node->safe_psql('postgres', q{SELECT jobq.enqueue('other')}), 'completed', 'other types are not');
 
 $offset = wait_level('ok');

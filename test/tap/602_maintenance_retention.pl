@@ -65,7 +65,7 @@ $holder->quit;
 my $off = 'SELECT coalesce(sum(change), 0) - (SELECT count(*) FROM jobq.dead_letters) FROM jobq.dead_letter_count';
 my $health = q{SELECT (jobq.health()->'checks'->'dead_letters'->>'count')::int - count(*) FROM jobq.dead_letters};
 is($node->safe_psql('postgres', $off), 0, 'it is right');
-is($node->safe_psql('postgres', $health), 0, 'and health() says so');
+is($node->safe_psql('postgres', $health), 0, 'and health() reports it');
 
 $node->safe_psql('postgres', q{BEGIN; SELECT jobq.purge_dead_letters('all', max_jobs => 10); PREPARE TRANSACTION 'purge'});
 is($node->safe_psql('postgres', $off), 0, 'a prepared transaction counts nothing');

@@ -190,7 +190,7 @@ my $deleter = holds('BEGIN; SELECT pg_current_xact_id()');
 value('SELECT pg_current_xact_id()');	# a younger one that has ended
 value('SELECT jobq.compact()');
 $holder = holds('BEGIN ISOLATION LEVEL REPEATABLE READ');
-is($holder->query_safe('SELECT count(*) FROM jobq.queue'), $waiting, 'an old snapshot sees what waits');
+is($holder->query_safe('SELECT count(*) FROM jobq.queue'), $waiting, 'an old snapshot sees the waiting jobs');
 $deleter->query_safe("DELETE FROM jobq.queue WHERE tenant = 't'; COMMIT");	# in that very transaction, no subtransaction
 $deleter->quit;
 value('SELECT jobq.compact()');

@@ -130,7 +130,7 @@ is($unrelated->query_safe('SELECT n FROM unrelated'), 1, 'a session that reads a
 eval { $concerned->query('SELECT count(*) FROM jobq.queue') };
 like(slurp_file($standby->logfile), qr/due to conflict with recovery|snapshot is too old to read jobq\.queue/, 'one that has read the queue never reads what lacks a row');
 # it may coincide with the next sweep, which waits for no lock
-ok($standby->poll_query_until('postgres', 'SELECT count(*) = 0 FROM jobq.queue'), 'a new one reads it: the lock was let go');
+ok($standby->poll_query_until('postgres', 'SELECT count(*) = 0 FROM jobq.queue'), 'a new one reads it: the lock was released');
 $unrelated->quit;
 $concerned->{run}->kill_kill;
 value("ROLLBACK PREPARED 'hold'");

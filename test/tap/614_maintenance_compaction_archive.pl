@@ -79,7 +79,7 @@ caught_up($node, $standby);
 $reader = session($standby, $takes_snapshot);
 $node->safe_psql('postgres', "SELECT jobq.cancel_jobs('note')");
 $holder->query_safe('COMMIT');
-wait_for_sql($node, "SELECT pg_relation_filenode('jobq.queue') <> $file", 'the table is written anew');
+wait_for_sql($node, "SELECT pg_relation_filenode('jobq.queue') <> $file", 'the table is rewritten');
 caught_up($node, $standby);
 is(answer($reader, $every_job), 'terminated', 'a session is cancelled when the rewrite dropped rows of its snapshot');
 $reader->{run}->kill_kill;

@@ -114,7 +114,7 @@ $holder->query("DELETE FROM jobq.queue WHERE id IN (SELECT id FROM jobq.queue LI
 $holder->query('RELEASE s');
 value('SELECT jobq.compact()');		# while it runs
 my $reader = session($node, 'BEGIN ISOLATION LEVEL REPEATABLE READ');
-is($reader->query('SELECT count(*) FROM jobq.queue'), $rows, 'a snapshot sees what a subtransaction has deleted');
+is($reader->query('SELECT count(*) FROM jobq.queue'), $rows, 'a snapshot sees rows that a subtransaction has deleted');
 $holder->query('COMMIT');
 $holder->quit;
 value('SELECT jobq.compact()');
@@ -163,7 +163,7 @@ queue_of(100, 500, 32);
 $before = value($file);
 $offset = -s $node->logfile;
 is(value('SELECT jobq.compact()'), 0, 'compact() gives nothing back of a table that is no heap');
-is(value($file), $before, 'and does not write it anew');
+is(value($file), $before, 'and does not rewrite it');
 unlike(slurp_file($node->logfile, $offset), qr/jobq compaction: swept/, 'nor touches its pages');
 value('ALTER TABLE jobq.queue SET ACCESS METHOD heap; DROP ACCESS METHOD other');
 

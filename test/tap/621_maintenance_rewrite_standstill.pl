@@ -35,7 +35,7 @@ value('VACUUM jobq.queue');
 my $reader = reader_before_horizon();
 my $before = value($file);
 value('SELECT jobq.compact()');
-isnt(value($file), $before, 'the table is written anew');
+isnt(value($file), $before, 'the table is rewritten');
 wait_for_sql($standby, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'startup'"
 	  . " AND wait_event = 'RecoveryConflictSnapshot'", 'the replay waits for the snapshot');
 is(answer($reader, $every_job), '300 00000', 'its session reads the queue meanwhile');

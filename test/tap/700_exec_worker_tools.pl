@@ -140,7 +140,7 @@ my $stubborn = tool('stubborn', "#!/bin/sh\ntrap '' TERM\necho \$\$ >> " . tools
 define_tool($node, 'stubborn', [$stubborn], timeout => "'300ms'", options => q('{"kill_grace": "200ms"}'));
 $done = run_job($node, 'stubborn');
 is($done->{error_code}, 'timeout', 'a tool that ignores TERM');
-ok(wait_gone(pids_in(tools() . '/stubborn.pids')), 'and what it forked away are killed');
+ok(wait_gone(pids_in(tools() . '/stubborn.pids')), 'and its detached children are killed');
 
 # ---------- output ----------
 

@@ -54,7 +54,7 @@ SKIP:
 	skip 'no background_psql', 2 unless $session && $session->can('query_safe');
 	$session->query_safe("BEGIN; SELECT id FROM jobq.queue WHERE id = '$id' FOR UPDATE");
 	tool('locked', '3');
-	is(run_job($node, 'wait', '{"gate": "moved"}')->{status}, 'completed', 'a locked row holds up no other job');
+	is(run_job($node, 'wait', '{"gate": "moved"}')->{status}, 'completed', 'a locked row blocks no other job');
 	is(job($node, $id)->{status}, 'running', 'its job still runs');
 	$session->query_safe('COMMIT');
 	$session->quit;

@@ -39,8 +39,8 @@ ok($node->poll_query_until('postgres', "SELECT jobq.health()->'checks'->'dispatc
 	'the dispatcher has had its turn');
 $locker->query_safe('COMMIT');
 $locker->quit;
-is(finished($node, $quick)->{status}, 'completed', 'what was handed to it meanwhile runs');
-is(finished($node, $bad)->{status}, 'error', 'and what it waited for is settled');
+is(finished($node, $quick)->{status}, 'completed', 'jobs handed to it meanwhile run');
+is(finished($node, $bad)->{status}, 'error', 'and the job that it waited for is settled');
 
 # ---------- a crash after the start ----------
 

@@ -124,7 +124,7 @@ select undef, undef, undef, 4;	# longer than shutdown_grace and the two seconds 
 kill 'CONT', $worker;
 select undef, undef, undef, 0.3;	# the helper continues later
 kill 'CONT', @still;
-ok(wait_gone(@first), 'what has not ended is killed');
+ok(wait_gone(@first), 'remaining tools are killed');
 tool('stubborn.gate', '');
 $end = finished($node, $large);
 is("$end->{status} $end->{attempts} $end->{runs}", 'completed 1 1', 'a tool that had ended by itself does not run again');

@@ -172,7 +172,7 @@ is_deeply($job->{error_details}, { a => 1, stderr => "why\n" }, 'and has details
 is(summary(says('warm', notes => { error => 'dying', code => 'oom' }, code => 9)), 'error 2 oom dying', 'an instance that ends has said why');
 is(summary(says('warm', notes => { error => 'dying', code => 'fatal' }, code => 0)), 'error 1 fatal dying', 'whatever its exit code');
 is(summary(says('warm', code => 9, stderr => "no module\n")), 'error 2 exit:9 exited with code 9 before it had answered: no module', 'or stderr has');
-is(summary(says('warm', notes => { error => 'x' }, answer => { result => 1 })), 'completed 1 - -', 'what it answers counts');
+is(summary(says('warm', notes => { error => 'x' }, answer => { result => 1 })), 'completed 1 - -', 'its answer counts');
 $id = enqueue($node, 'warm', '{"answer": {"error": "later", "retry_after": "300000 years"}}');
 is(summary(finished($node, $id)), 'error 2 - later', 'an interval out of bounds is the usual backoff');
 

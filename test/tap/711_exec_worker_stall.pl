@@ -68,7 +68,7 @@ my @ids = map {
 	define_tool($node, "does-$_->[0]", [ 'sh', '-c', "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do $_->[1]; sleep 0.5; done" ], options => q('{"output": "none", "stall": "4s"}'));
 	[ $_->[0], enqueue($node, "does-$_->[0]") ]
 } [ dots => 'printf .' ], [ stderr => 'printf . >&2' ], [ progress => q(printf '{"progress": %d}\n' $i >&3) ], [ heartbeat => q(echo '{"heartbeat": true}' >&3) ];
-is(finished($node, $_->[1])->{status}, 'completed', "$_->[0]: a tool that gives signs of life lives on") for @ids;
+is(finished($node, $_->[1])->{status}, 'completed', "$_->[0]: an active tool is not ended") for @ids;
 is(job($node, $ids[2][1])->{progress}, 12, 'progress is there');
 
 # ---------- warm ----------

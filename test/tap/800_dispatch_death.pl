@@ -71,7 +71,7 @@ $victim = dispatcher($node, 'postgres');
 terminate($victim);
 wait_for_sql($node, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $victim)", 'no dispatcher');
 is(scalar_of("SELECT jobq.cancel_job('$cancelled')"), 't', 'a cancel meanwhile');
-wait_status($node, 'postgres', $cancelled, 'cancelled', 'is heard by the next one');
+wait_status($node, 'postgres', $cancelled, 'cancelled', 'reaches the next one');
 $gate->query_safe('SELECT pg_advisory_unlock(1)');
 wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'all of them run');
 is(scalar_of("SELECT string_agg(attempts::text, ' ' ORDER BY attempts) FROM jobq.jobs WHERE job_type = 'gated'"),

@@ -61,7 +61,7 @@ sub beside_tenant
 
 enqueue_all();
 my ($out, $err) = beside_tenant(q{SELECT jobq.cancel_jobs('mail')});
-is($out, 2, 'cancel_jobs cancels what is free');
+is($out, 2, 'cancel_jobs cancels the unlocked jobs');
 like($err, qr/NOTICE:  \w+: 1 job\(s\) stay/, 'and says how many are not');
 is(sql(q{SELECT string_agg(unique_key, ' ') FROM jobq.jobs WHERE job_type = 'mail' AND status = 'pending'}), 'b', 'the tenant has kept its job');
 ($out, $err) = beside_tenant(q{SELECT jobq.cancel_jobs('mail', include_running => true)});
@@ -80,7 +80,7 @@ is($out, 0, 'purge_tenant does not wait for a dead letter that is being retried'
 is(sql('SELECT count(*) FROM jobq.dead_letters'), 1, 'which stays');
 enqueue_all();
 ($out, $err) = beside_tenant(q{SELECT jobq.purge_tenant('acme')});
-like($err, qr/NOTICE:  \w+: 2 job\(s\) stay/, 'purge_tenant leaves what is held, and says so');
+like($err, qr/NOTICE:  \w+: 2 job\(s\) stay/, 'purge_tenant skips locked jobs, with a notice');
 is(sql(q{SELECT string_agg(job_type || ' ' || unique_key, ', ' ORDER BY job_type) FROM jobq.jobs WHERE tenant = 'acme'}), 'mail b, report b', 'nothing else');
 is(sql(q{SELECT jobq.purge_tenant('acme')}), 2, 'the next call takes it');
 is(sql(q{SELECT jobq.drop_job_type('report', force => true); SELECT count(*) FROM jobq.job_types WHERE name = 'report' AND dropped_at IS NULL}), "\n0", 'the type can be dropped');

@@ -55,7 +55,7 @@ wait_status($node, 'postgres', $id, 'running', 'a handler runs');
 scalar_of(q{SELECT jobq.stop_all('nothing is settled meanwhile')});
 wait_for_sql($node, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'jobq sql worker')",
 	'its process was ended');
-wait_status($node, 'postgres', $id, 'pending', 'the dispatcher has heard of it');
+wait_status($node, 'postgres', $id, 'pending', 'the dispatcher has the report');
 my $victim = dispatcher($node, 'postgres');
 terminate($victim);
 wait_dispatcher($node, 'postgres', 'another dispatcher', $victim);
@@ -133,7 +133,7 @@ $session->query_safe('BEGIN');
 my $third = scalar_of(q{SELECT jobq.enqueue('waits', '{}')});
 $session->query_safe("SELECT jobq.cancel_job('$third')");
 $session->query_safe('ROLLBACK');
-is(scalar_of("SELECT status IS NULL FROM jobq.wait_for('$third', '0s')"), 't', 'what was rolled back has not ended');
+is(scalar_of("SELECT status IS NULL FROM jobq.wait_for('$third', '0s')"), 't', 'an end rolled back does not count');
 $session->quit;
 $node->stop;
 done_testing();

@@ -148,9 +148,9 @@ wait_for_sql($node, q{SELECT count(*) = 1 FROM jobq.jobs WHERE job_type = 'swept
 # ---------- forward again ----------
 
 set_clock(-3000);
-wait_status($node, 'postgres', $delayed, 'completed', 'what has become due runs');
+wait_status($node, 'postgres', $delayed, 'completed', 'jobs that have become due run');
 wait_status($node, 'postgres', $late, 'completed', 'as a tool, too');
-is(state_of($early), 'pending 0', 'what has not does not');
+is(state_of($early), 'pending 0', 'others do not');
 wait_for_sql($node, "SELECT attempts > 1 FROM jobq.jobs WHERE id = '$_'", 'a retry comes') foreach @failing;
 set_clock(3700);
 wait_status($node, 'postgres', $early, 'completed', 'an hour and more after it was enqueued, it runs');

@@ -69,7 +69,7 @@ is($h->{checks}{queues}{paused} . $h->{status}, '1healthy', 'a paused type is co
 my $waits = $node->safe_psql('postgres', "SELECT jobq.enqueue('sleeper')");
 $h = health();
 is($h->{checks}{queues}{status}, 'degraded', 'now a job waits for it');
-like($h->{checks}{queues}{message}, qr/paused/, 'health() says so');
+like($h->{checks}{queues}{message}, qr/paused/, 'health() reports it');
 $node->safe_psql('postgres', "SELECT jobq.resume_job_type('sleeper')");
 wait_status($node, 'postgres', $waits, 'completed');
 is(health()->{status}, 'healthy', 'and not any more');

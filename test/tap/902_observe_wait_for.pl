@@ -160,7 +160,7 @@ wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 
 	  . " AND pid <> pg_backend_pid() AND wait_event IN ('Extension', 'JobqWaitFor')", 'a session waits');
 $node->safe_psql('postgres', q{SELECT jobq.purge_tenant('leaves')});
 $waiter->query('SELECT 1');
-like($waiter->{stderr}, qr/ERROR:  job "$purged" does not exist\nDETAIL:  It was there when wait_for began/, 'it is told that it has gone');
+like($waiter->{stderr}, qr/ERROR:  job "$purged" does not exist\nDETAIL:  It was there when wait_for began/, 'it gets an error');
 $waiter->quit;
 
 # memory holds the last 512
@@ -174,7 +174,7 @@ $session->query_until(qr/waiting/, "\\echo waiting\nSELECT (jobq.wait_for('$late
 wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'SELECT (jobq.wait_for%' AND state = 'active'"
 	  . " AND wait_event IN ('Extension', 'JobqWaitFor')", 'a session waits for a job that is not due');
 $node->safe_psql('postgres', "SELECT jobq.cancel_job('$later', 'no need')");
-is($session->query_safe('SELECT 1'), "cancelled\n1", 'it hears of its cancel');
+is($session->query_safe('SELECT 1'), "cancelled\n1", 'it returns the cancel');
 $session->quit;
 
 # a retried dead letter is live again
@@ -209,7 +209,7 @@ my $slow = enqueue('gated', '{"gate": "slow"}');
 my @sessions = map { waiter($slow) } 1 .. 70;
 wait_for_waiters(70, $slow);
 $node->safe_psql('postgres', q{INSERT INTO gate VALUES ('slow')});
-is(scalar(grep { heard($_) =~ /^completed\|/ } @sessions), 70, 'more sessions than places in the list: all hear of it');
+is(scalar(grep { heard($_) =~ /^completed\|/ } @sessions), 70, 'more sessions than places in the list: all return');
 
 # ---------- early ends, and the session afterwards ----------
 
