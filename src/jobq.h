@@ -36,6 +36,14 @@ typedef enum JobStatus
 } JobStatus;
 #define JOB_NSTATUS (JOB_ERROR + 1)
 
+/* The values of jobq.compact_beyond_horizon */
+typedef enum BeyondSetting
+{
+	BEYOND_AUTO,
+	BEYOND_ON,
+	BEYOND_OFF
+} BeyondSetting;
+
 /* SQLSTATEs a handler raises to say how its attempt ends */
 #define ERRCODE_JOBQ_SKIP		MAKE_SQLSTATE('J','Q','0','0','1')
 #define ERRCODE_JOBQ_DISCARD	MAKE_SQLSTATE('J','Q','0','0','2')
@@ -60,7 +68,7 @@ extern char *jobq_notify_prefix;
 extern bool jobq_log_error_text;
 extern bool jobq_notify_events;
 extern int	jobq_notify_interval;		/* ms */
-extern int	jobq_compact_beyond_horizon;	/* BeyondSetting (beyond_horizon.h) */
+extern int	jobq_compact_beyond_horizon;	/* BeyondSetting */
 extern int	jobq_compact_threshold;		/* kB */
 extern int	jobq_keep_events;			/* seconds */
 extern int	jobq_partition_interval;	/* seconds */
@@ -79,5 +87,7 @@ extern char *jobq_databases;
 extern int	jobq_max_databases;
 extern int	jobq_max_lanes;
 extern void jobq_define_settings(bool preloaded);
+/* True if jobq.databases admits this database. */
+extern bool database_is_admitted(const char *dbname);
 
 #endif

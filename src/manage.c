@@ -15,6 +15,7 @@
 #include "utils/timestamp.h"
 
 #include "base/errors.h"
+#include "base/relations.h"
 #include "settle/settle.h"
 #include "shared/publish_jobs.h"
 #include "tables/queue_find.h"

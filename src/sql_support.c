@@ -8,6 +8,7 @@
 
 #include "utils/builtins.h"
 
+#include "base/job_id.h"
 #include "base/json_size.h"
 #include "registry/command_template.h"
 #include "registry/job_types.h"

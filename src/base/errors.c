@@ -9,7 +9,7 @@
 #include "utils/timestamp.h"
 
 #include "base/errors.h"
-#include "registry/job_types.h"
+#include "base/interval.h"
 
 PG_FUNCTION_INFO_V1(jobq_shown);
 

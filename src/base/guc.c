@@ -21,8 +21,6 @@
 #include "utils/guc.h"
 #include "utils/varlena.h"
 
-#include "maintenance/beyond_horizon.h"
-
 #define MAX_PREFIX_LEN	20		/* leaves room for the job type in a channel's name */
 #define SECONDS_PER_DAY 86400
 
@@ -342,4 +340,26 @@ jobq_define_settings(bool preloaded)
 	define_strings();
 	define_fixed(preloaded);
 	MarkGUCPrefixReserved("jobq");
+}
+
+bool
+database_is_admitted(const char *dbname)
+{
+	char	   *raw = pstrdup(jobq_databases);
+	List	   *names = NIL;
+	ListCell   *lc;
+	bool		admitted;
+
+	/* the check hook admits lists only */
+	if (!SplitGUCList(raw, ',', &names))
+		return false;
+	admitted = names == NIL;
+	foreach(lc, names)
+	{
+		if (strcmp((char *) lfirst(lc), dbname) == 0)
+			admitted = true;
+	}
+	list_free(names);
+	pfree(raw);
+	return admitted;
 }

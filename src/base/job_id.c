@@ -10,7 +10,7 @@
 
 #include "miscadmin.h"
 
-#include "tables/queue_table.h"
+#include "base/job_id.h"
 
 /* Eight random bytes, from a buffer that is never shared over a fork. */
 static void

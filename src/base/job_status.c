@@ -11,7 +11,7 @@
 #include "utils/inval.h"
 #include "utils/syscache.h"
 
-#include "tables/queue_table.h"
+#include "base/job_status.h"
 
 static const char *const status_labels[JOB_NSTATUS] = {
 	"pending", "blocked", "retry", "running", "completed", "skipped", "cancelled", "error"

@@ -22,7 +22,7 @@
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
-#include "registry/job_types.h"
+#include "base/relations.h"
 
 typedef struct NamedRelation
 {

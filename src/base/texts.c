@@ -35,7 +35,7 @@ bounded_text(char *text)
 	return cut(text, JOBQ_MAX_TEXT);
 }
 
-static char *
+char *
 bounded_code(char *code)
 {
 	if (code == NULL || strlen(code) <= JOBQ_MAX_CODE)
@@ -54,14 +54,6 @@ bounded_details(Jsonb *details)
 	json_begin_object(&b);
 	json_add_bool(&b, "truncated", true);
 	return json_end_object(&b);
-}
-
-void
-bound_outcome(Outcome *o)
-{
-	o->message = bounded_text(o->message);
-	o->code = bounded_code(o->code);
-	o->details = bounded_details(o->details);
 }
 
 /* ---------- errors ---------- */

@@ -5,8 +5,6 @@
 #ifndef JOBQ_TEXTS_H
 #define JOBQ_TEXTS_H
 
-#include "settle/settle.h"
-
 #define JOBQ_MAX_TEXT		8192	/* error_msg, each text of error_details */
 #define JOBQ_MAX_CODE		255		/* error_code */
 #define JOBQ_MAX_DETAILS	(32 * 1024)		/* error_details, as stored */
@@ -15,8 +13,8 @@
 extern char *bounded_text(char *text);
 /* Replaces details that are too large by {"truncated": true}, returns others as they are. */
 extern Jsonb *bounded_details(Jsonb *details);
-/* Cuts message, code and details of an outcome; again, it changes nothing. */
-extern void bound_outcome(Outcome *o);
+/* Cuts a code to JOBQ_MAX_CODE bytes, whole characters; returns a shorter one, or NULL, as it is. */
+extern char *bounded_code(char *code);
 /* error_details of an error: detail, hint and context, cut, without repetitions. */
 extern Jsonb *details_of_error(const ErrorData *edata);
 /* Returns the text with control characters escaped, cut, for one line of the log. */

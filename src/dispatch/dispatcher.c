@@ -39,6 +39,7 @@
 #include "utils/wait_event.h"
 
 #include "base/conditional_lock.h"
+#include "base/relations.h"
 #include "base/session.h"
 #include "dispatch/admission.h"
 #include "dispatch/dispatcher_wait.h"

@@ -22,6 +22,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "base/interval.h"
 #include "enqueue/ceilings.h"
 #include "registry/options.h"
 #include "security/grants.h"

@@ -23,8 +23,6 @@
 #include "base/errors.h"
 #include "enqueue/enqueue_jobs_reader.h"
 #include "enqueue/insert_job.h"
-#include "lifecycle/launcher.h"
-#include "registry/job_types.h"
 #include "shared/worker_need.h"
 
 #define FORMER_MANY_NARGS	13	/* of jobq.enqueue_many of 0.1.0 */
@@ -45,7 +43,7 @@ nobody_runs_jobs(JobqDb *db)
 		return "Raise jobq.max_databases and restart the server.";
 	if (db->dispatcher.proc != NULL)
 		return NULL;
-	if (JobqShmem->launcher == NULL || !launcher_admits(get_database_name(MyDatabaseId)))
+	if (JobqShmem->launcher == NULL || !database_is_admitted(get_database_name(MyDatabaseId)))
 		return "See jobq.health().";
 	if (pg_atomic_read_u32(&db->lacking) & WORKER_DISPATCHER)
 		return worker_hint(MyDatabaseId);

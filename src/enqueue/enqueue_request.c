@@ -14,6 +14,7 @@
 #include "utils/timestamp.h"
 
 #include "base/errors.h"
+#include "base/interval.h"
 #include "base/json_size.h"
 #include "enqueue/ceilings.h"
 #include "enqueue/enqueue_request.h"

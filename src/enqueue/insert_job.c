@@ -12,7 +12,10 @@
 #include "utils/wait_event.h"
 
 #include "base/concurrency_key_hash.h"
+#include "base/job_id.h"
+#include "base/job_status.h"
 #include "base/json_build.h"
+#include "base/relations.h"
 #include "enqueue/insert_job.h"
 #include "enqueue/quota.h"
 #include "enqueue/spawn_limit.h"

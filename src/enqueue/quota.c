@@ -41,6 +41,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "base/relations.h"
 #include "enqueue/quota.h"
 #include "maintenance/disk_watch.h"
 #include "security/grants.h"

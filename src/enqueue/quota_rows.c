@@ -21,8 +21,8 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "base/relations.h"
 #include "enqueue/quota.h"
-#include "registry/job_types.h"
 #include "tables/queue_find.h"
 #include "tables/row_map.h"
 

@@ -24,6 +24,8 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "base/interval.h"
+#include "base/job_status.h"
 #include "base/json_build.h"
 #include "exec_worker/exec_internal.h"
 #include "settle/alerts.h"

@@ -16,6 +16,7 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
+#include "base/relations.h"
 #include "exec_worker/exec_internal.h"
 #include "shared/breaker.h"
 #include "shared/wait_events.h"

@@ -44,6 +44,7 @@
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
+#include "base/relations.h"
 #include "base/session.h"
 #include "exec_worker/exec_internal.h"
 #include "lifecycle/release.h"

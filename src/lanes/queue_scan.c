@@ -22,9 +22,10 @@
 #include "utils/timestamp.h"
 
 #include "base/conditional_lock.h"
+#include "base/job_status.h"
+#include "base/relations.h"
 #include "lanes/lane_callbacks.h"
 #include "lanes/queue_scan.h"
-#include "registry/job_types.h"
 #include "tables/row_map.h"
 
 #define TIE_CHUNK	65536		/* rows of one position that may be read at once */

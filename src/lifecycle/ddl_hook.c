@@ -45,9 +45,9 @@
 #include "utils/inval.h"
 #include "utils/syscache.h"
 
+#include "base/relations.h"
 #include "lifecycle/ddl_barrier.h"
 #include "lifecycle/ddl_hook.h"
-#include "registry/job_types.h"
 #include "shared/publish_jobs.h"
 #include "shared/shmem.h"
 

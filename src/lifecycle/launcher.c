@@ -39,7 +39,6 @@
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
-#include "utils/varlena.h"
 
 #include "lifecycle/dispatcher_supervision.h"
 #include "lifecycle/launcher.h"
@@ -66,28 +65,6 @@ launcher_register(void)
 	RegisterBackgroundWorker(&worker);
 }
 
-bool
-launcher_admits(const char *dbname)
-{
-	char	   *raw = pstrdup(jobq_databases);
-	List	   *names = NIL;
-	ListCell   *lc;
-	bool		admitted;
-
-	/* the check hook has seen to the syntax */
-	if (!SplitGUCList(raw, ',', &names))
-		return false;
-	admitted = names == NIL;
-	foreach(lc, names)
-	{
-		if (strcmp((char *) lfirst(lc), dbname) == 0)
-			admitted = true;
-	}
-	list_free(names);
-	pfree(raw);
-	return admitted;
-}
-
 static void
 note_database(Form_pg_database form)
 {
@@ -106,7 +83,7 @@ note_database(Form_pg_database form)
 	}
 	k->exists = true;
 	k->admitted = form->datallowconn && !form->datistemplate &&
-		!database_is_invalid_form(form) && launcher_admits(NameStr(form->datname));
+		!database_is_invalid_form(form) && database_is_admitted(NameStr(form->datname));
 }
 
 /* Drops the state and the entry of a database that is gone, unless one with its oid exists again. */

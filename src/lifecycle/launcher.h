@@ -7,7 +7,5 @@
 
 /* Called once, from _PG_init, when the library is preloaded. */
 extern void launcher_register(void);
-/* Does jobq.databases admit this database? */
-extern bool launcher_admits(const char *dbname);
 
 #endif

@@ -17,8 +17,8 @@
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
 
+#include "base/relations.h"
 #include "lifecycle/release.h"
-#include "registry/job_types.h"
 
 #define VERSION_SIZE	64
 

@@ -16,8 +16,9 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+#include "base/interval.h"
+#include "base/relations.h"
 #include "limits/job_limit.h"
-#include "registry/job_types.h"
 #include "registry/options.h"
 #include "tables/bad_rows.h"
 #include "tables/row_map.h"

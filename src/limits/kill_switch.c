@@ -23,8 +23,9 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "base/interval.h"
+#include "base/relations.h"
 #include "limits/kill_switch.h"
-#include "registry/job_types.h"
 #include "shared/publish_jobs.h"
 #include "shared/slots.h"
 #include "sql_worker/handler.h"

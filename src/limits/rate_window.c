@@ -25,8 +25,8 @@
 #include "utils/timestamp.h"
 
 #include "base/conditional_lock.h"
+#include "base/relations.h"
 #include "limits/rate_window.h"
-#include "registry/job_types.h"
 
 #define BLOCK_STARTS	64
 #define BLOCKS_PER_DB	512		/* of each of jobq.max_databases, for whichever needs them */

@@ -31,11 +31,11 @@
 #include "utils/snapmgr.h"
 
 #include "base/conditional_lock.h"
+#include "base/relations.h"
 #include "enqueue/quota.h"
 #include "lanes/lane_callbacks.h"
 #include "limits/tenant_limit.h"
 #include "limits/type_state.h"
-#include "registry/job_types.h"
 #include "tables/bad_rows.h"
 #include "tables/row_map.h"
 

@@ -7,14 +7,6 @@
 
 #include "utils/relcache.h"
 
-/* The values of jobq.compact_beyond_horizon */
-typedef enum BeyondSetting
-{
-	BEYOND_AUTO,
-	BEYOND_ON,
-	BEYOND_OFF
-} BeyondSetting;
-
 typedef enum Beyond
 {
 	BEYOND_NOT,					/* the server's horizon decides */

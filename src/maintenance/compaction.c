@@ -33,10 +33,10 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "base/relations.h"
 #include "maintenance/beyond_horizon.h"
 #include "maintenance/compaction.h"
 #include "maintenance/maintenance.h"
-#include "registry/job_types.h"
 #include "shared/slots.h"
 
 #define GRACE_POLL_US		INT64CONST(200000)

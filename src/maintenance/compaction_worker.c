@@ -21,12 +21,12 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "base/relations.h"
 #include "maintenance/beyond_horizon.h"
 #include "maintenance/compaction.h"
 #include "maintenance/maintenance.h"
 #include "maintenance/reclaim.h"
 #include "maintenance/rewrite.h"
-#include "registry/job_types.h"
 #include "shared/slots.h"
 
 #define REWRITE_MAX_BYTES	(64 * 1024 * 1024)	/* of rows, under the lock; more only when asked */

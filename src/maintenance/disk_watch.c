@@ -23,6 +23,7 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
+#include "base/relations.h"
 #include "base/session.h"
 #include "maintenance/disk_watch.h"
 #include "pressure/pressure_signals.h"

@@ -25,10 +25,10 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "base/relations.h"
 #include "base/session.h"
 #include "maintenance/disk_watch.h"
 #include "maintenance/housekeeping.h"
-#include "registry/job_types.h"
 #include "shared/process_start.h"
 #include "shared/worker_need.h"
 

@@ -28,10 +28,10 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "base/relations.h"
 #include "base/session.h"
 #include "maintenance/compaction.h"
 #include "maintenance/maintenance.h"
-#include "registry/job_types.h"
 #include "shared/process_start.h"
 #include "shared/worker_need.h"
 #include "tables/partition.h"

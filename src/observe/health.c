@@ -21,7 +21,6 @@
 #include "utils/jsonb.h"
 #include "utils/timestamp.h"
 
-#include "lifecycle/launcher.h"
 #include "limits/kill_switch.h"
 #include "maintenance/beyond_horizon.h"
 #include "maintenance/disk_watch.h"
@@ -122,7 +121,7 @@ why_no_dispatcher(JobqDb *db, const HealthFacts *f)
 		return "jobq is not in shared_preload_libraries: jobs are stored and nothing runs them";
 	if (RecoveryInProgress())
 		return "this server is a standby: jobs run on the primary";
-	if (!launcher_admits(get_database_name(MyDatabaseId)))
+	if (!database_is_admitted(get_database_name(MyDatabaseId)))
 		return "jobq.databases leaves this database out";
 	if (db == NULL)
 		return "jobq.max_databases are in use";

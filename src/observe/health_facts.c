@@ -20,8 +20,8 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "base/relations.h"
 #include "observe/health_facts.h"
-#include "registry/job_types.h"
 #include "security/grants.h"
 #include "shared/slots.h"
 

@@ -38,6 +38,8 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+#include "base/job_status.h"
+#include "base/relations.h"
 #include "registry/job_types.h"
 #include "security/grants.h"
 #include "shared/slots.h"

@@ -39,6 +39,9 @@
 #include "utils/timestamp.h"
 
 #include "base/errors.h"
+#include "base/interval.h"
+#include "base/job_status.h"
+#include "base/relations.h"
 #include "registry/job_types.h"
 #include "security/grants.h"
 #include "settle/recent_results.h"

@@ -26,9 +26,10 @@
 #include "utils/timestamp.h"
 
 #include "base/conditional_lock.h"
+#include "base/interval.h"
+#include "base/relations.h"
 #include "pressure/pressure_rules.h"
 #include "pressure/pressure_signals.h"
-#include "registry/job_types.h"
 #include "shared/worker_need.h"
 #include "tables/bad_rows.h"
 #include "tables/row_map.h"

@@ -37,10 +37,10 @@
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
+#include "base/relations.h"
 #include "base/session.h"
 #include "pressure/pressure_rules.h"
 #include "pressure/pressure_signals.h"
-#include "registry/job_types.h"
 #include "shared/process_start.h"
 #include "shared/worker_need.h"
 

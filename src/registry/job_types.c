@@ -15,8 +15,6 @@
  */
 #include "jobq.h"
 
-#include <math.h>
-
 #include "access/genam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
@@ -38,6 +36,8 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+#include "base/interval.h"
+#include "base/relations.h"
 #include "registry/job_types.h"
 #include "registry/options.h"
 #include "tables/row_map.h"
@@ -490,21 +490,6 @@ void
 job_types_forget(void)
 {
 	types_generation++;
-}
-
-int64
-interval_to_us(const Interval *span)
-{
-	double		days = (span->month / MONTHS_PER_YEAR) * DAYS_PER_YEAR +
-		(double) (span->month % MONTHS_PER_YEAR) * DAYS_PER_MONTH + span->day;
-	double		us = days * USECS_PER_DAY + span->time;
-
-	/* below 2^53 the double is exact enough for whole microseconds; far beyond it only has to be far */
-	if (us >= (double) PG_INT64_MAX / 2)
-		return PG_INT64_MAX / 2;
-	if (us <= (double) PG_INT64_MIN / 2)
-		return PG_INT64_MIN / 2;
-	return (int64) rint(days * USECS_PER_DAY) + span->time;
 }
 
 uint32

@@ -108,21 +108,7 @@ extern bool job_type_names_stale(const JobType *type);
 extern uint64 job_types_generation(void);
 /* Drops the cache now, in a process that learns of a commit (publish_jobs.h) before its invalidation messages. */
 extern void job_types_forget(void);
-extern Oid	jobq_relid(const char *name);	/* oid of jobq.<name>, cached per backend; InvalidOid: no extension */
-extern uint64 relations_generation(void);	/* never 0; rises when one of them, or a schema, has changed */
-extern Oid	jobq_owner(void);				/* owner of the extension's tables: jobq's own SQL runs as this role */
-/* Returns the oid of the schema of internal functions: jobq_internal, in the SQL of 0.1.0 jobq; cached per backend. */
-extern Oid	jobq_internal_schema(void);
-/*
- * Keeps internal functions in their schema until the transaction ends, for
- * callers that may have locked no table of jobq yet: ALTER EXTENSION UPDATE
- * moves the functions of 0.1.0, and waits for a lock on job_types.
- */
-extern void jobq_keep_internal_schema(void);
-/* Returns the query with the schema that this database has in place of "jobq_internal."; mostly the query itself. */
-extern const char *jobq_internal_sql(const char *query);
 /* Returns a hash of all that decides whether the type's tool can be started here; 0: it has none. */
 extern uint32 job_type_tool_hash(const JobType *type);
-extern int64 interval_to_us(const Interval *span);	/* a month is 30 days, as in extract(epoch) */
 
 #endif

@@ -2,7 +2,7 @@
  * options.c
  *	  Reading the options of a job type.  Nothing here raises an error.
  */
-#include "registry/options.h"
+#include "jobq.h"
 
 #include <math.h>
 
@@ -12,6 +12,9 @@
 #include "utils/guc.h"
 #include "utils/numeric.h"
 #include "utils/timestamp.h"
+
+#include "base/interval.h"
+#include "registry/options.h"
 
 bool
 value_number(const JsonbValue *value, double *result)

@@ -32,6 +32,7 @@
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
+#include "base/relations.h"
 #include "security/grants.h"
 #include "shared/shmem.h"
 #include "tables/queue_table.h"

@@ -27,6 +27,7 @@
 #include "utils/syscache.h"
 
 #include "base/errors.h"
+#include "base/relations.h"
 #include "lifecycle/release.h"
 #include "security/grants.h"
 

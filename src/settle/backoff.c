@@ -10,6 +10,8 @@
 #include "utils/numeric.h"
 #include "utils/timestamp.h"
 
+#include "base/interval.h"
+#include "base/job_id.h"
 #include "settle/backoff.h"
 
 #define MAX_DOUBLINGS	62		/* of the base; the delay is capped long before */

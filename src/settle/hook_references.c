@@ -11,7 +11,7 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 
-#include "registry/job_types.h"
+#include "base/relations.h"
 #include "settle/hook_references.h"
 #include "tables/row_map.h"
 

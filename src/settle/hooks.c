@@ -28,8 +28,10 @@
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
 
+#include "base/job_status.h"
 #include "base/json_build.h"
 #include "base/json_size.h"
+#include "base/relations.h"
 #include "base/texts.h"
 #include "enqueue/insert_job.h"
 #include "settle/hook_references.h"

@@ -21,6 +21,8 @@
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
+#include "base/interval.h"
+#include "base/job_status.h"
 #include "base/texts.h"
 #include "settle/alerts.h"
 #include "settle/attempt_events.h"
@@ -370,6 +372,15 @@ postpone(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz due, T
 	story_attempt_lines(ledger, job, type, o, attempt);
 	story_waits(ledger, job, type, o, attempt, due != 0 ? "snoozed" : "released");
 	return waiting;
+}
+
+/* Cuts message, code and details; a second call changes nothing. */
+static void
+bound_outcome(Outcome *o)
+{
+	o->message = bounded_text(o->message);
+	o->code = bounded_code(o->code);
+	o->details = bounded_details(o->details);
 }
 
 JobStatus

@@ -14,7 +14,7 @@
 
 #include "utils/rel.h"
 
-#include "registry/job_types.h"
+#include "base/relations.h"
 #include "settle/settle_writes.h"
 #include "tables/row_map.h"
 

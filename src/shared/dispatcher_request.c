@@ -13,7 +13,6 @@
 #include "commands/dbcommands.h"
 #include "miscadmin.h"
 
-#include "lifecycle/launcher.h"
 #include "shared/shmem.h"
 #include "shared/worker_need.h"
 
@@ -112,7 +111,7 @@ warn_of_configuration(void)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("jobq is not preloaded: jobs are stored, and nothing runs them"),
 				 errhint("Put this line into postgresql.conf and restart the server: %s", preload_line())));
-	if (IsUnderPostmaster && launcher_admits(get_database_name(MyDatabaseId)))
+	if (IsUnderPostmaster && database_is_admitted(get_database_name(MyDatabaseId)))
 		warn_of_worker_need(MyDatabaseId);
 }
 

@@ -35,6 +35,7 @@
 #include "utils/timestamp.h"
 
 #include "base/errors.h"
+#include "base/interval.h"
 #include "base/texts.h"
 #include "sql_worker/handler.h"
 #include "sql_worker/handler_lookup.h"

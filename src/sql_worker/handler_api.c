@@ -20,6 +20,7 @@
 #include "utils/timestamp.h"
 
 #include "base/errors.h"
+#include "base/interval.h"
 #include "base/json_build.h"
 #include "base/json_size.h"
 #include "sql_worker/handler.h"

@@ -22,6 +22,7 @@
 #include "utils/timestamp.h"
 
 #include "base/errors.h"
+#include "base/relations.h"
 #include "limits/kill_switch.h"
 #include "registry/job_types.h"
 #include "security/grants.h"

@@ -27,7 +27,7 @@
 #include "utils/snapmgr.h"
 #include "utils/xid8.h"
 
-#include "registry/job_types.h"
+#include "base/relations.h"
 #include "tables/queue_table.h"
 #include "tables/row_map.h"
 

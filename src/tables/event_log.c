@@ -18,6 +18,7 @@
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
+#include "base/relations.h"
 #include "shared/commit_notices.h"
 #include "tables/event_log.h"
 #include "tables/row_map.h"

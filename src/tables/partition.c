@@ -27,8 +27,9 @@
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
+#include "base/interval.h"
+#include "base/relations.h"
 #include "maintenance/maintenance.h"
-#include "registry/job_types.h"
 #include "tables/partition.h"
 
 #define AGAIN_MS		100

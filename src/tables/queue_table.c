@@ -28,7 +28,8 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
-#include "registry/job_types.h"
+#include "base/job_status.h"
+#include "base/relations.h"
 #include "tables/other_columns.h"
 #include "tables/queue_table.h"
 #include "tables/row_map.h"

@@ -106,15 +106,9 @@ extern bool queue_fetch_version(Table *queue, ItemPointer tid);
 extern TM_Result queue_lock_version(Table *queue);
 extern void job_from_slot(Table *queue, Job *job);
 
-extern Oid	status_oid(JobStatus status);
-extern JobStatus status_from_oid(Oid oid);
-extern const char *status_name(JobStatus status);
 /* Returns this database's home id; create: makes it when there is none, else 0. */
 extern int32 home_id(bool create);
 /* True if the home row names this database; false after a restore. */
 extern bool home_is_ours(int32 *id);
-
-/* Makes a new UUIDv7: ordered in time, increasing within a backend. */
-extern void make_job_id(pg_uuid_t *id);
 
 #endif

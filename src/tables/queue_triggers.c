@@ -14,6 +14,7 @@
 #include "utils/timestamp.h"
 
 #include "base/concurrency_key_hash.h"
+#include "base/relations.h"
 #include "registry/job_types.h"
 #include "shared/publish_jobs.h"
 #include "tables/queue_table.h"

@@ -22,6 +22,7 @@
 #include "utils/rel.h"
 #include "utils/syscache.h"
 
+#include "base/relations.h"
 #include "lifecycle/release.h"
 #include "registry/job_types.h"
 #include "tables/row_map.h"

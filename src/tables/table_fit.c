@@ -12,8 +12,8 @@
 #include "catalog/pg_extension.h"
 #include "storage/lmgr.h"
 
+#include "base/relations.h"
 #include "lifecycle/release.h"
-#include "registry/job_types.h"
 #include "tables/row_map.h"
 #include "tables/table_fit.h"
 

@@ -29,7 +29,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
-#include "registry/job_types.h"
+#include "base/relations.h"
 #include "shared/publish_jobs.h"
 #include "tables/queue_find.h"
 #include "tables/row_map.h"

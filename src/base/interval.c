@@ -1,0 +1,26 @@
+/*
+ * interval.c
+ *	  Intervals of SQL as microseconds.
+ */
+#include "jobq.h"
+
+#include <math.h>
+
+#include "utils/timestamp.h"
+
+#include "base/interval.h"
+
+int64
+interval_to_us(const Interval *span)
+{
+	double		days = (span->month / MONTHS_PER_YEAR) * DAYS_PER_YEAR +
+		(double) (span->month % MONTHS_PER_YEAR) * DAYS_PER_MONTH + span->day;
+	double		us = days * USECS_PER_DAY + span->time;
+
+	/* below 2^53 the double is exact enough for whole microseconds; far beyond it only has to be far */
+	if (us >= (double) PG_INT64_MAX / 2)
+		return PG_INT64_MAX / 2;
+	if (us <= (double) PG_INT64_MIN / 2)
+		return PG_INT64_MIN / 2;
+	return (int64) rint(days * USECS_PER_DAY) + span->time;
+}
