@@ -17,6 +17,7 @@
 #include "maintenance/standby_fence.h"
 #include "shared/crash_record.h"
 #include "shared/publish_jobs.h"
+#include "sql_worker/handler_statements.h"
 
 PG_MODULE_MAGIC;
 
@@ -33,7 +34,8 @@ _PG_init(void)
 	if (IsBinaryUpgrade)
 		return;
 	hints_install_hook();
-	statements_install_hook();	/* run_inline needs it, preloaded or not */
+	statements_install_hook();
+	handler_statements_install_hooks(); /* run_inline needs them, preloaded or not */
 	if (!preloaded)
 		return;
 	shmem_install_hooks();

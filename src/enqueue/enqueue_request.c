@@ -23,7 +23,7 @@
 #include "registry/command_template.h"
 #include "registry/options.h"
 #include "security/grants.h"
-#include "sql_worker/handler.h"
+#include "shared/current_job.h"
 
 #define MAX_KEY_LENGTH		1024	/* bytes of a key: index entries must fit */
 #define MAX_TENANT_LENGTH	255
@@ -348,11 +348,11 @@ is_far_ahead(const Request *request, const NullableDatum *args)
 static void
 read_parent(Request *request, const NullableDatum *args)
 {
-	pg_uuid_t	parent;
-	int			depth;
+	const CurrentJob *parent = current_job();
 
-	if (handler_current_job(&parent, &depth))
-		request_set_parent(request, handler_now()->type, &parent, is_far_ahead(request, args) ? depth : depth + 1);
+	if (parent != NULL)
+		request_set_parent(request, parent->type, &parent->id,
+						   is_far_ahead(request, args) ? parent->depth : parent->depth + 1);
 }
 
 /* Refuses dependencies: the arguments exist before the feature. */

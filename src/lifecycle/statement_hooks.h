@@ -1,6 +1,6 @@
 /*
  * statement_hooks.h
- *	  Utility statements that jobq takes note of.
+ *	  Utility statements that the dispatcher or a wait for snapshots must know of.
  */
 #ifndef JOBQ_STATEMENT_HOOKS_H
 #define JOBQ_STATEMENT_HOOKS_H

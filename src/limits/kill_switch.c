@@ -26,9 +26,9 @@
 #include "base/interval.h"
 #include "base/relations.h"
 #include "limits/kill_switch.h"
+#include "shared/current_job.h"
 #include "shared/publish_jobs.h"
 #include "shared/slots.h"
-#include "sql_worker/handler.h"
 #include "tables/row_map.h"
 
 #define LOOK_AGAIN_MS	1000	/* a dispatcher that dies wakes nobody */
@@ -112,7 +112,7 @@ jobq_wait_until_idle(PG_FUNCTION_ARGS)
 	MonoTime	deadline = mono_now() + interval_to_us(PG_GETARG_INTERVAL_P(0));
 	bool		idle;
 
-	if (handler_now() != NULL)
+	if (current_job() != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("jobq.drain cannot be called inside a handler")));

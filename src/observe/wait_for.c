@@ -45,9 +45,9 @@
 #include "registry/job_types.h"
 #include "security/grants.h"
 #include "settle/recent_results.h"
+#include "shared/current_job.h"
 #include "shared/publish_jobs.h"
 #include "shared/wait_events.h"
-#include "sql_worker/handler.h"
 #include "tables/queue_table.h"
 
 #define LONGEST_WAIT_US		(20 * USECS_PER_SEC)
@@ -356,10 +356,7 @@ wait_until_ended(Wait *wait)
 static void
 check_circumstances(const pg_uuid_t *id)
 {
-	pg_uuid_t	current;
-	int			depth;
-
-	if (handler_current_job(&current, &depth))
+	if (current_job() != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("wait_for cannot be called in a handler"),

@@ -37,6 +37,7 @@
 #include "base/errors.h"
 #include "base/interval.h"
 #include "base/texts.h"
+#include "shared/current_job.h"
 #include "sql_worker/handler.h"
 #include "sql_worker/handler_lookup.h"
 #include "sql_worker/inline_session.h"
@@ -486,6 +487,8 @@ handler_run(Run *run)
 	MemoryContext old = MemoryContextSwitchTo(run->context);
 	ResourceOwner owner = CurrentResourceOwner;
 	Run		   *outer = current_run;
+	const CurrentJob *outer_job = current_job();
+	CurrentJob	self = {*JOB_ID(run->job), JOB_INT(run->job, Q_depth), run->type};
 	int			lock_timeout = LockTimeout;
 
 	prepare_run(run);
@@ -499,6 +502,7 @@ handler_run(Run *run)
 		int			nest = NewGUCNestLevel();
 
 		current_run = run;
+		current_job_set(&self);
 		arm(run);
 		CHECK_FOR_INTERRUPTS();
 		call_handler(run);
@@ -525,6 +529,7 @@ handler_run(Run *run)
 	PG_END_TRY();
 	LockTimeout = lock_timeout;
 	current_run = outer;
+	current_job_set(outer_job);
 	run->outcome.ended_at = GetCurrentTimestamp();
 	run->outcome.progress = run->progress;
 	run->outcome.progress_data = run->progress_data;

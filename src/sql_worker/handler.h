@@ -55,8 +55,6 @@ extern void handler_run(Run *run);
 extern char *handler_timeout_message(Run *run);
 /* The run under way in this process; NULL outside a handler. */
 extern Run *handler_now(void);
-/* The job whose handler runs in this process now; false outside one. */
-extern bool handler_current_job(pg_uuid_t *id, int *depth);
 /* What run_inline runs in this session now, which no slot knows of; NULL: nothing. */
 extern const Run *handler_inline_run(void);
 /* Our ProcessUtility hook says: this statement leaves something behind for the next job. */

@@ -23,6 +23,7 @@
 #include "base/interval.h"
 #include "base/json_build.h"
 #include "base/json_size.h"
+#include "shared/current_job.h"
 #include "sql_worker/handler.h"
 #include "tables/queue_find.h"
 
@@ -37,18 +38,6 @@ PG_FUNCTION_INFO_V1(jobq_log_event);
 PG_FUNCTION_INFO_V1(jobq_skip);
 PG_FUNCTION_INFO_V1(jobq_discard);
 PG_FUNCTION_INFO_V1(jobq_snooze);
-
-bool
-handler_current_job(pg_uuid_t *id, int *depth)
-{
-	Run		   *run = handler_now();
-
-	if (run == NULL)
-		return false;
-	*id = *JOB_ID(run->job);
-	*depth = JOB_INT(run->job, Q_depth);
-	return true;
-}
 
 const Run *
 handler_inline_run(void)
@@ -74,11 +63,13 @@ need_run(const char *function)
 Datum
 jobq_current_job_id(PG_FUNCTION_ARGS)
 {
-	pg_uuid_t  *id = palloc(sizeof(pg_uuid_t));
-	int			depth;
+	const CurrentJob *job = current_job();
+	pg_uuid_t  *id;
 
-	if (!handler_current_job(id, &depth))
+	if (job == NULL)
 		PG_RETURN_NULL();
+	id = palloc(sizeof(pg_uuid_t));
+	*id = job->id;
 	PG_RETURN_UUID_P(id);
 }
 
