@@ -19,11 +19,11 @@
 #include "enqueue/ceilings.h"
 #include "enqueue/enqueue_request.h"
 #include "enqueue/quota.h"
-#include "maintenance/disk_watch.h"
 #include "registry/command_template.h"
 #include "registry/options.h"
 #include "security/grants.h"
 #include "shared/current_job.h"
+#include "shared/disk_level.h"
 
 #define MAX_KEY_LENGTH		1024	/* bytes of a key: index entries must fit */
 #define MAX_TENANT_LENGTH	255
@@ -424,7 +424,8 @@ request_read(Request *request, const NullableDatum *args)
 	ceilings_check(request);
 	request->metadata = read_metadata(args);
 	read_parent(request, args);
-	disk_admits(request->type);
+	if (request->type->refuse_on_disk_emergency)
+		disk_refuse_at_emergency(request->type->name);
 }
 
 void

@@ -43,8 +43,10 @@
 
 #include "base/relations.h"
 #include "enqueue/quota.h"
-#include "maintenance/disk_watch.h"
+#include "registry/job_types.h"
 #include "security/grants.h"
+#include "shared/disk_level.h"
+#include "shared/quota_entries.h"
 #include "tables/queue_find.h"
 #include "tables/row_map.h"
 
@@ -455,13 +457,16 @@ jobq_admit(PG_FUNCTION_ARGS)
 	pg_uuid_t  *id = PG_GETARG_UUID_P(0);
 	Table		queue;
 	Job			job;
+	JobType    *type;
 	List	   *of_tenant;
 	int64		bytes;
 
 	table_open_for_write(&queue, jobq_relid("queue"));
 	if (!queue_find_by_id(&queue, id, GetActiveSnapshot(), &job))
 		elog(ERROR, "job is not in the queue");
-	disk_admits(job_type_by_id(JOB_INT(&job, Q_type_id)));
+	type = job_type_by_id(JOB_INT(&job, Q_type_id));
+	if (type->refuse_on_disk_emergency)
+		disk_refuse_at_emergency(type->name);
 	of_tenant = quotas_of(JOB_NULL(&job, Q_tenant) ? NULL : DatumGetTextPP(JOB_ATT(&job, Q_tenant)));
 	bytes = job_bytes(&job);
 	if (of_tenant != NIL)

@@ -29,6 +29,7 @@
 #include "base/json_build.h"
 #include "exec_worker/exec_internal.h"
 #include "settle/alerts.h"
+#include "settle/breaker_news.h"
 #include "shared/breaker.h"
 
 /* Result of one job in the transaction; applied after the commit. */
@@ -271,7 +272,7 @@ claim_one(Claims *batch, Claim *claim)
 		claim->verdict = VERDICT_NOT_MINE;
 	else if (type == NULL || type->dropped || type->ncommand == 0 || !batch->can_start)
 		claim->verdict = VERDICT_STUCK;
-	else if (!breaker_admits(type, &x->ref.id))
+	else if (type->breaker_failures > 0 && !breaker_admits(type->id, &x->ref.id))
 		claim->verdict = VERDICT_RELEASED;
 	else
 		claim_to_start(batch, claim, &job, type);

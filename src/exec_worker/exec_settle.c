@@ -24,7 +24,7 @@
 #include "exec_worker/exec_internal.h"
 #include "maintenance/maintenance.h"
 #include "settle/alerts.h"
-#include "shared/breaker.h"
+#include "settle/breaker_news.h"
 #include "tables/queue_find.h"
 
 #define RETRY_MIN_MS	50

@@ -18,7 +18,7 @@
 
 #include "base/relations.h"
 #include "exec_worker/exec_internal.h"
-#include "shared/breaker.h"
+#include "settle/breaker_news.h"
 #include "shared/wait_events.h"
 
 #define FINAL_TRIES		50		/* of 20 ms */

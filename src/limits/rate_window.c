@@ -27,16 +27,9 @@
 #include "base/conditional_lock.h"
 #include "base/relations.h"
 #include "limits/rate_window.h"
+#include "shared/rate_pool.h"
 
-#define BLOCK_STARTS	64
-#define BLOCKS_PER_DB	512		/* of each of jobq.max_databases, for whichever needs them */
-
-typedef struct RateBlock
-{
-	TimestampTz starts[BLOCK_STARTS];
-} RateBlock;
-
-/* The first block of a window begins with this.  Blocks are numbered from 1; 0: none. */
+/* The first block of a window begins with this. */
 typedef struct RateWindow
 {
 	int32		next;			/* window of this database */
@@ -54,49 +47,9 @@ typedef struct RateWindow
 
 StaticAssertDecl(sizeof(RateWindow) <= HEAD_STARTS * sizeof(TimestampTz), "a window's head");
 
-typedef struct RatePool
-{
-	int			nblocks;
-	int			nfree;
-	int32		free;			/* the first; its chain */
-	RateBlock  *blocks;			/* block number 1 is the first */
-	int32		next[FLEXIBLE_ARRAY_MEMBER];	/* in the chain of each block, by number */
-} RatePool;
-
 static JobqDb *db;
 
-/* ---------- the pool ---------- */
-
-static int
-pool_blocks(void)
-{
-	return jobq_max_databases * BLOCKS_PER_DB;
-}
-
-static Size
-pool_head_size(void)
-{
-	return MAXALIGN(offsetof(RatePool, next) + sizeof(int32) * (pool_blocks() + 1));
-}
-
-Size
-rates_size(void)
-{
-	return add_size(pool_head_size(), mul_size(pool_blocks(), sizeof(RateBlock)));
-}
-
-void
-rates_init(void *memory)
-{
-	RatePool   *pool = memory;
-
-	pool->nblocks = pool->nfree = pool_blocks();
-	pool->blocks = (RateBlock *) ((char *) memory + pool_head_size());
-	pool->free = 1;
-	for (int i = 1; i <= pool->nblocks; i++)
-		pool->next[i] = i < pool->nblocks ? i + 1 : 0;
-	JobqShmem->rates = pool;
-}
+/* ---------- windows ---------- */
 
 static RateWindow *
 window_at(int32 block)
@@ -109,42 +62,6 @@ blocks_for(int size)
 {
 	return (HEAD_STARTS + size + BLOCK_STARTS - 1) / BLOCK_STARTS;
 }
-
-/* The pool's lock is held, and there are so many. */
-static int32
-take_blocks(int n)
-{
-	RatePool   *pool = JobqShmem->rates;
-	int32		first = pool->free;
-	int32		last = first;
-
-	Assert(n > 0 && n <= pool->nfree);
-	for (int i = 1; i < n; i++)
-		last = pool->next[last];
-	pool->free = pool->next[last];
-	pool->next[last] = 0;
-	pool->nfree -= n;
-	return first;
-}
-
-/* The pool's lock is held. */
-static void
-give_blocks(int32 first)
-{
-	RatePool   *pool = JobqShmem->rates;
-
-	while (first != 0)
-	{
-		int32		next = pool->next[first];
-
-		pool->next[first] = pool->free;
-		pool->free = first;
-		pool->nfree++;
-		first = next;
-	}
-}
-
-/* ---------- windows ---------- */
 
 /* The number that leads to the window; to its end when there is none. */
 static int32 *
@@ -165,7 +82,7 @@ free_window(int32 *link)
 	int32		block = *link;
 
 	*link = window_at(block)->next;
-	give_blocks(block);
+	rate_blocks_give(block);
 }
 
 /* Those of a database that has left its entry to another.  The pool's lock is held. */
@@ -198,7 +115,7 @@ make_window(int32 type_id, const char *name, int size)
 		free_left_windows();
 	if (blocks_for(size) <= JobqShmem->rates->nfree)
 	{
-		int32		block = take_blocks(blocks_for(size));
+		int32		block = rate_blocks_take(blocks_for(size));
 
 		w = window_at(block);
 		memset(w, 0, sizeof(RateWindow));
@@ -394,8 +311,8 @@ resize(RateWindow *w, int size)
 	if (room)
 	{
 		/* the first block, which has its head, stays */
-		give_blocks(JobqShmem->rates->next[w->block]);
-		JobqShmem->rates->next[w->block] = blocks_for(size) > 1 ? take_blocks(blocks_for(size) - 1) : 0;
+		rate_blocks_give(JobqShmem->rates->next[w->block]);
+		JobqShmem->rates->next[w->block] = blocks_for(size) > 1 ? rate_blocks_take(blocks_for(size) - 1) : 0;
 		w->size = size;
 		w->first = w->n = 0;
 	}

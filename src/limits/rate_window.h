@@ -26,9 +26,6 @@ typedef struct Rate
 	TimestampTz next_free;		/* nothing may start before then */
 } Rate;
 
-/* Their shared memory. */
-extern Size rates_size(void);
-extern void rates_init(void *memory);
 extern void rate_init(JobqDb *db);
 /* What the limit of a type, or the shared one of that name (type_id 0), says now. */
 extern void rate_load(Rate *rate, int32 type_id, const char *name, int limit, int64 window_us, int burst);

@@ -4,11 +4,11 @@
  *
  * Once a minute the process that does the chores (housekeeping.c) calls statvfs() for the data directory, its
  * WAL, the tablespaces and the place of the tools' work directories, each file system once.  A file system that hangs
- * hangs that process and nothing else: it holds no lock, no snapshot and no transaction meanwhile, and after STALE_US
- * what it has said before counts no longer.
+ * hangs that process and nothing else: it holds no lock, no snapshot and no transaction meanwhile.  Its last
+ * reading expires (disk_level.c).
  *
  * A level is reached at so many per cent of what the server may use (as df counts): jobq.disk_warning,
- * jobq.disk_critical, jobq.disk_emergency.  The worst one is in shared memory for those who ask.
+ * jobq.disk_critical, jobq.disk_emergency.  The worst level is in shared memory (disk_level.h).
  */
 #include "jobq.h"
 
@@ -27,48 +27,6 @@
 #include "base/session.h"
 #include "maintenance/disk_watch.h"
 #include "pressure/pressure_signals.h"
-
-#define STALE_US	(5 * USECS_PER_MINUTE)
-
-static const char *const level_names[] = {NULL, "ok", "warning", "critical", "emergency"};
-
-const char *
-disk_level_name(DiskLevel level)
-{
-	return level_names[level];
-}
-
-/* ---------- for everybody ---------- */
-
-DiskLevel
-disk_level(JobqDb *db, double *percent)
-{
-	DiskLevel	level;
-	MonoTime	measured;
-
-	if (db == NULL)
-		return DISK_UNKNOWN;
-	SpinLockAcquire(&db->mutex);
-	level = (DiskLevel) db->disk.level;
-	*percent = db->disk.percent;
-	measured = db->disk.measured;
-	SpinLockRelease(&db->mutex);
-	return mono_now() - measured > STALE_US ? DISK_UNKNOWN : level;
-}
-
-void
-disk_admits(JobType *type)
-{
-	double		percent;
-
-	if (!type->refuse_on_disk_emergency || disk_level(my_db(), &percent) != DISK_EMERGENCY)
-		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_DISK_FULL),
-			 errmsg("job type \"%s\" takes no jobs: a disk of the server is %.1f %% full", type->name, percent),
-			 errdetail("The type has options.refuse_on_disk_emergency, and jobq.disk_emergency is reached."),
-			 errhint("jobq.disk_log says which file system it is; it is measured once a minute.")));
-}
 
 /* ---------- measuring ---------- */
 
@@ -159,7 +117,7 @@ level_from_name(const char *name)
 {
 	for (int i = DISK_OK; i <= DISK_EMERGENCY; i++)
 	{
-		if (strcmp(name, level_names[i]) == 0)
+		if (strcmp(name, disk_level_name((DiskLevel) i)) == 0)
 			return (DiskLevel) i;
 	}
 	return DISK_UNKNOWN;
@@ -176,7 +134,7 @@ record_one(FileSystem *fs)
 	args[1] = Int64GetDatum((int64) fs->total);
 	args[2] = Int64GetDatum((int64) fs->used);
 	args[3] = Float8GetDatum(fs->percent);
-	args[4] = CStringGetTextDatum(level_names[fs->level]);
+	args[4] = CStringGetTextDatum(disk_level_name(fs->level));
 	if (SPI_execute_with_args(jobq_internal_sql("SELECT jobq_internal._log_disk($1, $2, $3, $4, $5)"),
 							  5, types, args, NULL, false, 1) != SPI_OK_SELECT)
 		elog(ERROR, "could not call _log_disk");
@@ -203,7 +161,7 @@ say_change(FileSystem *fs)
 	ereport(fs->level >= DISK_CRITICAL ? WARNING : LOG,
 			(fs->level >= DISK_CRITICAL ? errcode(ERRCODE_DISK_FULL) : 0,
 			 errmsg("jobq: the file system of \"%s\" is %.1f %% full, level %s after %s", fs->path, fs->percent,
-					level_names[fs->level], level_names[fs->before])));
+					disk_level_name(fs->level), disk_level_name(fs->before))));
 }
 
 DiskLevel

@@ -5,23 +5,8 @@
 #ifndef JOBQ_DISK_WATCH_H
 #define JOBQ_DISK_WATCH_H
 
-#include "registry/job_types.h"
+#include "shared/disk_level.h"
 #include "shared/shmem.h"
-
-typedef enum DiskLevel
-{
-	DISK_UNKNOWN,				/* not measured, or too long ago */
-	DISK_OK,
-	DISK_WARNING,
-	DISK_CRITICAL,
-	DISK_EMERGENCY
-} DiskLevel;
-
-extern const char *disk_level_name(DiskLevel level);
-/* As last measured; percent: of the fullest file system.  db may be NULL. */
-extern DiskLevel disk_level(JobqDb *db, double *percent);
-/* ERROR 53100 when jobs of this type are refused now. */
-extern void disk_admits(JobType *type);
 
 /* In the process that does the chores, outside of a transaction: measures every file system. */
 typedef struct FileSystem

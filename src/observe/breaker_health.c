@@ -11,6 +11,8 @@
 #include "utils/json.h"
 #include "utils/timestamp.h"
 
+#include "observe/health_facts.h"
+#include "registry/job_types.h"
 #include "shared/breaker.h"
 
 /* Adds a breaker to the array, and to the sentence that names all. */

@@ -25,7 +25,6 @@
 #include "maintenance/beyond_horizon.h"
 #include "maintenance/disk_watch.h"
 #include "observe/health_facts.h"
-#include "shared/breaker.h"
 #include "shared/slots.h"
 #include "shared/wait_events.h"
 #include "shared/worker_need.h"

@@ -5,6 +5,8 @@
 #ifndef JOBQ_HEALTH_FACTS_H
 #define JOBQ_HEALTH_FACTS_H
 
+#include "shared/shmem.h"
+
 typedef struct HealthFacts
 {
 	int64		types;
@@ -39,5 +41,7 @@ typedef struct HealthFacts
  * with nothing read, if a lock is in the way.
  */
 extern bool health_facts(HealthFacts *f);
+/* breaker_health.c: returns a JSON array of the open breakers, and a sentence that names them; NULL: none is open. */
+extern char *breakers_health(JobqDb *db, char **message);
 
 #endif

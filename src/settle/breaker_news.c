@@ -33,16 +33,52 @@ typedef struct Piece
 
 static List *pieces = NIL;
 
+/* ---------- how attempts end ---------- */
+
+/* True if jobq broke off the attempt: such an end proves nothing about the type. */
+static bool
+is_fault_of_system(const Outcome *o)
+{
+	return o->code != NULL && (strcmp(o->code, "server_crash") == 0 || strcmp(o->code, "helper_lost") == 0);
+}
+
 void
-breaker_news_add(int32 type_id, const pg_uuid_t *id, BreakerNews news, int failures, int64 pause_us)
+breaker_fill_note(BreakerNote *note, const JobType *type, const Outcome *o)
+{
+	note->type_id = type->id;
+	note->limit = type->breaker_failures;
+	note->pause_us = type->breaker_pause_us;
+	note->resumed_at = type->resumed_at;
+	note->succeeded = o->kind == OUTCOME_COMPLETED;
+	note->failed = o->kind == OUTCOME_FAILED && !is_fault_of_system(o);
+}
+
+/* Keeps what has happened to a breaker for breaker_tell(); allocates. */
+static void
+keep_news(const BreakerNote *note, const pg_uuid_t *id, BreakerNews news, int failures)
 {
 	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
 	Piece	   *piece = palloc(sizeof(Piece));
 
-	*piece = (Piece) {type_id, *id, news, failures, pause_us, GetCurrentTimestamp()};
+	*piece = (Piece) {note->type_id, *id, news, failures, note->pause_us, GetCurrentTimestamp()};
 	pieces = lappend(pieces, piece);
 	MemoryContextSwitchTo(old);
 }
+
+void
+breaker_note(const BreakerNote *note, const pg_uuid_t *id)
+{
+	BreakerNews news;
+	int			failures;
+
+	if (note->type_id == 0)
+		return;
+	news = breaker_apply_note(note, id, &failures);
+	if (news != BREAKER_NO_NEWS)
+		keep_news(note, id, news, failures);
+}
+
+/* ---------- the news ---------- */
 
 static char *
 span_text(int64 us)

@@ -1,20 +1,26 @@
 /*
  * breaker_news.h
- *	  Events and log lines of breakers that have opened or closed.
+ *	  Notes of attempts for the breakers, and events and log lines of breakers that have opened or closed.
  */
 #ifndef JOBQ_BREAKER_NEWS_H
 #define JOBQ_BREAKER_NEWS_H
 
-#include "utils/uuid.h"
+#include "settle/settle.h"
+#include "shared/breaker.h"
 
-typedef enum BreakerNews
+extern void breaker_fill_note(BreakerNote *note, const JobType *type, const Outcome *o);
+
+/* Keeps the end of an attempt that has been settled; the note was zeroed. */
+static inline void
+breaker_take_down(BreakerNote *note, const JobType *type, const Outcome *o)
 {
-	BREAKER_NO_NEWS,
-	BREAKER_OPENED,
-	BREAKER_HAS_CLOSED
-} BreakerNews;
+	if (type != NULL && type->breaker_failures > 0)
+		breaker_fill_note(note, type, o);
+}
 
-/* Keeps an event for breaker_tell(); allocates. */
-extern void breaker_news_add(int32 type_id, const pg_uuid_t *id, BreakerNews news, int failures, int64 pause_us);
+/* Counts that end, after the commit; allocates when the breaker opens or closes. */
+extern void breaker_note(const BreakerNote *note, const pg_uuid_t *id);
+/* Writes events and log lines of the breakers that this process has opened or closed, in a transaction of its own. */
+extern void breaker_tell(void);
 
 #endif

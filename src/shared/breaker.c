@@ -11,7 +11,6 @@
 #include "miscadmin.h"
 #include "utils/uuid.h"
 
-#include "settle/breaker_news.h"
 #include "shared/breaker.h"
 
 #define SAME_JOB(a, b)	(memcmp(a, b, sizeof(pg_uuid_t)) == 0)
@@ -69,24 +68,6 @@ make_entry(JobqDb *db, const BreakerNote *note)
 
 /* ---------- how attempts end ---------- */
 
-/* True if jobq broke off the attempt: that says nothing of what the type's jobs need. */
-static bool
-is_fault_of_system(const Outcome *o)
-{
-	return o->code != NULL && (strcmp(o->code, "server_crash") == 0 || strcmp(o->code, "helper_lost") == 0);
-}
-
-void
-breaker_fill_note(BreakerNote *note, const JobType *type, const Outcome *o)
-{
-	note->type_id = type->id;
-	note->limit = type->breaker_failures;
-	note->pause_us = type->breaker_pause_us;
-	note->resumed_at = type->resumed_at;
-	note->succeeded = o->kind == OUTCOME_COMPLETED;
-	note->failed = o->kind == OUTCOME_FAILED && !is_fault_of_system(o);
-}
-
 /* Opens it, again if it was half-open. */
 static BreakerNews
 open_entry(Breaker *b, const BreakerNote *note)
@@ -130,35 +111,34 @@ note_other_end(JobqDb *db, const BreakerNote *note, const pg_uuid_t *id)
 	return BREAKER_NO_NEWS;
 }
 
-void
-breaker_apply_note(const BreakerNote *note, const pg_uuid_t *id)
+BreakerNews
+breaker_apply_note(const BreakerNote *note, const pg_uuid_t *id, int *failures)
 {
 	JobqDb	   *db = my_db();
 	BreakerNews news;
-	int			failures = 0;
 
+	*failures = 0;
 	if (db == NULL || (!note->failed && db->breakers.ntypes == 0))
-		return;
+		return BREAKER_NO_NEWS;
 	SpinLockAcquire(&db->breakers.mutex);
-	news = note->failed ? note_failure(db, note, id, &failures) : note_other_end(db, note, id);
+	news = note->failed ? note_failure(db, note, id, failures) : note_other_end(db, note, id);
 	SpinLockRelease(&db->breakers.mutex);
-	if (news != BREAKER_NO_NEWS)
-		breaker_news_add(note->type_id, id, news, failures, note->pause_us);
+	return news;
 }
 
 /* ---------- which jobs may begin ---------- */
 
 bool
-breaker_admits(const JobType *type, const pg_uuid_t *id)
+breaker_admits(int32 type_id, const pg_uuid_t *id)
 {
 	JobqDb	   *db = my_db();
 	Breaker    *b;
 	bool		admits;
 
-	if (type->breaker_failures == 0 || db == NULL || db->breakers.ntypes == 0)
+	if (db == NULL || db->breakers.ntypes == 0)
 		return true;
 	SpinLockAcquire(&db->breakers.mutex);
-	b = find_entry(db, type->id);
+	b = find_entry(db, type_id);
 	admits = b == NULL || b->state == BREAKER_CLOSED || (b->state == BREAKER_PROBING && SAME_JOB(&b->probe, id));
 	SpinLockRelease(&db->breakers.mutex);
 	return admits;

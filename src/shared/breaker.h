@@ -15,7 +15,6 @@
 #ifndef JOBQ_BREAKER_H
 #define JOBQ_BREAKER_H
 
-#include "settle/settle.h"
 #include "shared/shmem.h"
 
 /* How an attempt ended, until its settlement is committed. */
@@ -29,29 +28,17 @@ typedef struct BreakerNote
 	bool		failed;			/* neither: it says nothing of the type */
 } BreakerNote;
 
-extern void breaker_fill_note(BreakerNote *note, const JobType *type, const Outcome *o);
-extern void breaker_apply_note(const BreakerNote *note, const pg_uuid_t *id);
-
-/* Takes down how an attempt ended that has been settled; the note was zeroed. */
-static inline void
-breaker_take_down(BreakerNote *note, const JobType *type, const Outcome *o)
+typedef enum BreakerNews
 {
-	if (type != NULL && type->breaker_failures > 0)
-		breaker_fill_note(note, type, o);
-}
+	BREAKER_NO_NEWS,
+	BREAKER_OPENED,
+	BREAKER_HAS_CLOSED
+} BreakerNews;
 
-/* Notes it, after the commit. */
-static inline void
-breaker_note(const BreakerNote *note, const pg_uuid_t *id)
-{
-	if (note->type_id != 0)
-		breaker_apply_note(note, id);
-}
-
-/* Writes events and log lines of the breakers that this process has opened or closed, in a transaction of its own. */
-extern void breaker_tell(void);
-/* True if the breaker of the type lets this job begin. */
-extern bool breaker_admits(const JobType *type, const pg_uuid_t *id);
+/* Counts the end of an attempt, after the commit of its settlement; *failures: in a row, when the breaker opens. */
+extern BreakerNews breaker_apply_note(const BreakerNote *note, const pg_uuid_t *id, int *failures);
+/* True if the breaker of the type, which has one, lets this job begin. */
+extern bool breaker_admits(int32 type_id, const pg_uuid_t *id);
 
 /* The state of a breaker; one that was resumed after it opened is closed. */
 extern void breaker_read(JobqDb *db, int32 type_id, TimestampTz resumed_at, Breaker *copy);
@@ -61,8 +48,6 @@ extern void breaker_begin_probe(JobqDb *db, int32 type_id, const pg_uuid_t *id);
 extern void breaker_end_probe(JobqDb *db, int32 type_id, const pg_uuid_t *id);
 /* Forgets all: another extension's types may have the same ids. */
 extern void breakers_forget(JobqDb *db);
-/* breaker_health.c: a JSON array of the open breakers, and a sentence that names them; NULL: there are none. */
-extern char *breakers_health(JobqDb *db, char **message);
 /* Copies the breakers that are not closed; returns how many. */
 extern int	breakers_open(JobqDb *db, Breaker *copies);
 

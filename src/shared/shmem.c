@@ -12,8 +12,8 @@
 #include "storage/shmem.h"
 #include "utils/timestamp.h"
 
-#include "enqueue/quota.h"
-#include "limits/rate_window.h"
+#include "shared/quota_entries.h"
+#include "shared/rate_pool.h"
 #include "shared/slots.h"
 #include "shared/worker_need.h"
 

@@ -21,6 +21,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "settle/breaker_news.h"
 #include "sql_worker/sql_batch.h"
 
 #define MAX_BATCH_US		20000	/* no new job is begun in a transaction older than that */

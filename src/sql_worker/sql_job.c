@@ -10,6 +10,7 @@
 #include "utils/float.h"
 #include "utils/timestamp.h"
 
+#include "settle/breaker_news.h"
 #include "shared/crash_record.h"
 #include "sql_worker/sql_batch.h"
 #include "sql_worker/worker_role.h"
@@ -176,7 +177,7 @@ sql_entry_run(Batch *batch, int cellno, MemoryContext context)
 			MySlot->leaving = true;
 			e->verdict = VERDICT_RELEASED;
 		}
-		else if (!breaker_admits(type, &cell->ref.id))
+		else if (type->breaker_failures > 0 && !breaker_admits(type->id, &cell->ref.id))
 			e->verdict = VERDICT_RELEASED;
 		else if (partition_ready(batch, &e->job, type, &e->need))
 		{
