@@ -1,6 +1,6 @@
 /*
  * session.c
- *	  Settings, transactions and the temporary directory of jobq's own processes.
+ *	  Settings and transactions of our own processes.
  */
 #include "jobq.h"
 
@@ -43,14 +43,6 @@ neutralise_session(void)
 	set_for_session("default_transaction_isolation", "read committed");
 	set_for_session("default_transaction_read_only", "off");
 	set_for_session("default_transaction_deferrable", "off");
-}
-
-const char *
-workdir_parent(void)
-{
-	const char *dir = getenv("TMPDIR");
-
-	return dir && dir[0] == '/' ? dir : "/tmp";
 }
 
 bool

@@ -11,8 +11,6 @@ extern void set_for_session(const char *name, const char *value);
  * back to the server's defaults for this session; a handler may still SET them for itself.
  */
 extern void neutralise_session(void);
-/* Returns the system's temporary directory, where the tools' work directories are made. */
-extern const char *workdir_parent(void);
 /* Calls what(arg) in a transaction of its own; its answer, or false: a table was in use, try again later. */
 extern bool try_transaction(const char *who, bool (*what) (void *), void *arg);
 
