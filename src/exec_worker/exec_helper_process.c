@@ -58,7 +58,7 @@ static FrameBuf out;
 static FrameDecoder in;
 static uint32 max_frame;
 
-/* Check that a helper with jobs answers. */
+/* State of helper_watch(), which checks that a helper with jobs answers. */
 static MonoTime look_at = 0;	/* 0: no jobs */
 static bool pinged = false;		/* no byte since the last PING */
 static int	misses = 0;

@@ -187,7 +187,7 @@ extern bool exec_has_assigned(void);
 extern Claims *claims_make(void);
 /* Takes the jobs in the slot.  Returns the number of claims. */
 extern int	claims_take(Claims *claims);
-/* ledger NULL: jobq.queue is gone. */
+/* Writes the claims. ledger NULL: jobq.queue is gone. */
 extern void claims_write(Claims *claims, Ledger *ledger);
 extern void claims_apply(Claims *claims);
 extern void claims_retry(Claims *claims, bool (*alone) (Claims *one));

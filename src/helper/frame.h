@@ -296,7 +296,7 @@ extern bool frame_decoder_feed(FrameDecoder *decoder, const char *data, size_t l
  */
 extern FrameStatus frame_decoder_next(FrameDecoder *decoder, Frame *frame);
 
-/* Do one non-blocking step each. Neither raises SIGPIPE. */
+/* Receives or sends in one non-blocking step. Neither raises SIGPIPE. */
 extern FrameIo frame_recv(FrameDecoder *decoder, int fd);
 extern FrameIo frame_send(FrameBuf *buf, int fd);
 extern size_t frame_pending(const FrameBuf *buf);

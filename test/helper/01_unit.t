@@ -16,7 +16,7 @@ for my $program (HelperTest::unit_tests())
 	ok($status == 0 && $output =~ /^1\.\.\d+$/m, $name) or diag($output =~ s/^ok .*\n//mgr, "wait status $status, $failed failed");
 }
 
-# What it is linked with says what it can't do: no server, no shell, no clock that somebody may set.
+# The imported symbols show that it uses no server, no shell, and no clock that can be set.
 SKIP:
 {
 	my $symbols = `nm -D '$HELPER' 2>/dev/null`;

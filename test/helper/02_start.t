@@ -1,4 +1,5 @@
-# How a tool is started: what it sees (S1, S3-S7, S14, T2, T4, T31), and what a start that fails tells (S23).
+# The start of a tool: its surroundings (S1, S3-S7, S14, T2, T4, T31), and the report of a failed
+# start (S23).
 
 use strict;
 use warnings;
@@ -11,7 +12,7 @@ use Test::More;
 
 my $dir = tempdir(CLEANUP => 1);
 
-# A world like the one a background worker of PostgreSQL 15 leaves to its children.
+# Surroundings like those that a background worker of PostgreSQL 15 passes to its children.
 my $h = HelperTest->new(
 	prepare => sub {
 		POSIX::dup2(POSIX::open('/etc/passwd', POSIX::O_RDONLY()), $_) for 10, 50, 200;
@@ -22,7 +23,7 @@ my $h = HelperTest->new(
 		if (open(my $f, '>', '/proc/self/oom_score_adj')) { print $f $> == 0 ? '-900' : '0'; close $f; }
 	});
 
-# S1, T2: arguments arrive byte for byte, whatever is in them
+# S1, T2: arguments arrive byte for byte
 {
 	my @table = ('a b', '$(id)', '`id`', ';', '--', "\n", '', "'", '"', '\\', '*', '~', '|| true', '> x', "\xff\xfe", "\x01\x1b[0m", '%s%n', '-rf', "a\tb", '${HOME}');
 	push @table, map { chr($_) . $table[ $_ % @table ] } 1 .. 255;
@@ -36,7 +37,7 @@ my $h = HelperTest->new(
 	is($h->run(argv => [ $TOOL, 'argv' ])->{output}, '', 'no arguments');
 }
 
-# S3: the environment is what was given, and the work directory
+# S3: the environment is the given one, and the work directory
 {
 	my $e = $h->run(argv => [ $TOOL, 'env' ], env => [ 'PATH=/x', 'LANG=C', 'A=1=2', 'B=', 'HOME=/root', 'TMPDIR=/', 'JOBQ_WORKDIR=/' ]);
 	my @lines = split /\n/, $e->{output};

@@ -1,4 +1,5 @@
-# What a tool gives back: stdout in its kinds, stderr, descriptor 3, exit codes and signals (S11, S12, S22, T27, T28).
+# Results of a tool: kinds of stdout, stderr, descriptor 3, exit codes and signals (S11, S12, S22,
+# T27, T28).
 
 use strict;
 use warnings;
@@ -13,7 +14,7 @@ sub is_stopped { my ($pid) = @_; open(my $f, '<', "/proc/$pid/stat") or return 0
 
 sub printf_tool { my ($format, @more) = @_; return [ '/usr/bin/printf', $format, @more ]; }
 
-# stdout, kind by kind: what printf is told, verdict, output
+# stdout, kind by kind: printf's argument, verdict, output
 my @table = (
 	[ 'json', '{"a": 1}\n', 'ok', '{"a": 1}' ],
 	[ 'json', '  [1,2]  ', 'ok', '[1,2]' ],
@@ -57,7 +58,7 @@ for my $row (@table)
 	is($e->{verdict} . ' ' . length $e->{output}, 'truncated 4095', 'no character is cut');
 }
 
-# stderr: its end, repaired; never part of a character
+# stderr: its tail, repaired; never part of a character
 {
 	my $e = $h->run(argv => [ '/bin/sh', '-c', 'printf "one\n\033[31mtwo\377\000\r" >&2' ]);
 	is($e->{stderr}, "one\n\\x1b[31mtwo\xEF\xBF\xBD\\x00\\x0d", 'control characters are shown, bad bytes replaced');

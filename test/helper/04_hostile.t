@@ -1,4 +1,5 @@
-# Twelve hostile tools: each ends in time with the right result, nothing of it is left, and the helper lives (S8-S11, S21, S24, T27).
+# Twelve hostile tools: each ends in time with the right result and leaves no process and no file;
+# the helper lives (S8-S11, S21, S24, T27).
 
 use strict;
 use warnings;
@@ -11,7 +12,7 @@ use Time::HiRes qw(time);
 my $h = HelperTest->new;
 my $mark = "hostile-$$";
 
-# Runs the tool with the mark in its arguments; the time it took; checks that nothing of it is left.
+# Runs the tool with the mark in its arguments, and returns the time. Checks that no process is left.
 sub hostile
 {
 	my ($name, %o) = @_;
@@ -23,7 +24,7 @@ sub hostile
 	return $e;
 }
 
-# One that has been able to begin before its time was over: else it gets more.
+# Runs a tool that begins before its timeout; otherwise repeats with a longer one.
 sub in_time
 {
 	my ($begun, $name, %o) = @_;
@@ -40,7 +41,8 @@ sub in_time
 }
 sub says_ready { my ($e) = @_; return $h->event($e->{job}, 0); }
 
-# The fastest of some: one that must wait is never fast, one that need not is now and then, whatever else the machine does.
+# The fastest of several runs: a tool that must wait is never fast; one that need not wait sometimes is,
+# also on a busy machine.
 sub fastest
 {
 	my ($name, $limit, %o) = @_;
@@ -65,7 +67,7 @@ cmp_ok($e->{took}, '>=', $e->{least}, 'ignores TERM: not before');
 note(sprintf '%.1f s and the grace: %.2f s', $e->{least} - 0.3, $e->{took});
 $e = in_time(\&says_ready, 'obeys TERM', argv => [ $TOOL, 'obey-term' ], timeout => 0.3, grace => 3600);
 is(summary($e) . " $e->{output}", "timeout 0 cleaned up\n", 'obeys TERM: may clean up, and is a timeout all the same');
-cmp_ok($e->{took}, '<', 3600, 'obeys TERM: nobody waits for the grace');
+cmp_ok($e->{took}, '<', 3600, 'obeys TERM: ends before the grace is over');
 $h->start(9000, argv => [ $TOOL, 'tree', $mark ]);
 $h->event(9000);
 $h->cancel(9000, 'cancel', 3600);
@@ -78,14 +80,14 @@ is(join(' ', processes_with($mark)), '', 'nothing of it is left');
 $e = fastest('daemon', 1, argv => [ $TOOL, 'daemon' ]);
 is(summary($e) . " $e->{output}", "exited 0 ok\n", 'daemon: the tool has ended well');
 is($e->{left}, 1, 'daemon: killed and counted');
-ok($e->{took} < 1, 'daemon: nobody waits for it') or diag($e->{took});
+ok($e->{took} < 1, 'daemon: the job does not wait for it') or diag($e->{took});
 
 # 3. holds stdout open in the background
 $e = fastest('background', 1, argv => [ '/bin/sh', '-c', 'sleep 600 & echo ok' ]);
 is(summary($e) . " $e->{output}", "exited 0 ok\n", 'background: output is complete');
 ok($e->{took} < 1, 'background: done at once') or diag($e->{took});
 is($e->{left}, 1, 'background: killed and counted');
-# ... as long as it is not held up itself
+# ... while nothing delays it
 for (1 .. 10)
 {
 	$e = hostile('busy background', argv => [ '/bin/sh', '-c', 'while :; do echo x; sleep 0.01; done & echo ok' ]);
@@ -126,7 +128,7 @@ $e = in_time(\&says_ready, 'stops itself', argv => [ $TOOL, 'stop' ], timeout =>
 is(summary($e), 'timeout 143', 'stops itself: TERM reaches it');
 cmp_ok($e->{took}, '<', 3600, 'stops itself: because it is continued');
 
-# 10. forks away, generation after generation
+# 10. each generation forks and exits
 $e = hostile('runs away', argv => [ $TOOL, 'run-away' ]);
 is(summary($e) . " $e->{output}", "exited 0 ok\n", 'runs away: the tool has ended well');
 ok($e->{left} >= 1, 'runs away: caught');

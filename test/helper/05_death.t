@@ -1,4 +1,4 @@
-# Who dies, and what dies with it: the worker, the helper, the helper at any moment (S7, S16-S18), and orderly ends.
+# The death of the worker, and of the helper at any moment, ends the tools (S7, S16-S18); orderly ends.
 
 use strict;
 use warnings;
@@ -13,7 +13,7 @@ use Time::HiRes qw(time);
 
 my $mark = "mortal-$$";
 
-# Has it ended, or KILL coming?
+# True if it has ended or has a pending KILL.
 sub is_doomed
 {
 	my ($pid) = @_;
@@ -25,7 +25,7 @@ sub is_doomed
 
 sub gone { my ($m) = @_; return wait_until(sub { my @left = processes_with($m); !@left }); }
 
-# Holding tools of three kinds, with all the time in the world to leave; all have begun.
+# Starts tools of three kinds with an unlimited grace, and waits until all have begun.
 sub start_three
 {
 	my ($h) = @_;
@@ -36,7 +36,7 @@ sub start_three
 	return;
 }
 
-# A process that stands for the exec worker, and its helper, which runs three tools.
+# Starts a process in place of the exec worker, and its helper, which runs three tools.
 sub start_worker
 {
 	my ($base, $first) = @_;
@@ -69,7 +69,7 @@ sub start_worker
 	is_deeply([ glob "$h->{workdir}/*" ], [], 'no directory either');
 }
 
-# TERM, which is what the death of its parent sends; other signals do nothing
+# TERM, the signal of its parent's death; other signals do nothing
 {
 	my $h = HelperTest->new;
 	start_three($h);
@@ -98,14 +98,14 @@ sub start_worker
 	$h->start(1, argv => [ $TOOL, 'ignore-term', $mark ]);
 	$h->event(1);
 	$h->shutdown(0.3);
-	is($told->(1), 'shutdown 137', 'who ignores it is killed after the grace');
+	is($told->(1), 'shutdown 137', 'a tool that ignores it is killed after the grace');
 	is($h->reap, 0, 'also then it exits 0');
 	$h = HelperTest->new;
 	$h->shutdown(3600);
 	is($h->reap, 0, 'SHUTDOWN of an idle helper');
 }
 
-# the worker is killed: its helper must not need the socket alone (somebody else may hold it open)
+# the worker is killed: the socket alone is not enough, since another process may hold it open
 {
 	my $base = tempdir(CLEANUP => 1) . '/work';
 	# a forgotten copy of the worker's end
@@ -119,7 +119,7 @@ sub start_worker
 	is_deeply([ glob "$base/*" ], [], 'no directory either');
 }
 
-# the helper is killed: the tools die at once; what has left them is swept by the next helper
+# the helper is killed: the tools die at once; the next helper kills what has left them
 {
 	my $base = tempdir(CLEANUP => 1) . '/work';
 	my $h = HelperTest->new(workdir => $base);
@@ -140,7 +140,8 @@ sub start_worker
 	is($third->run(argv => ['true'])->{value}, 0, 'two helpers share the base directory');
 }
 
-# the worker is killed while its helper stands still: the next helper, which may be given the same job, ends both first
+# the worker is killed while its helper stands still: the next helper, which may get the same job, ends
+# both first
 {
 	my $base = tempdir(CLEANUP => 1) . '/work';
 	my ($worker, $helper) = start_worker($base);
@@ -157,7 +158,7 @@ sub start_worker
 	ok(gone($mark), 'nothing is left');
 }
 
-# killed at any moment: no tool ever survives it (a directory of its own each time, so that no sweep hides one)
+# killed at any moment: no tool survives (a new directory each time, so that no sweep hides a survivor)
 {
 	my $base = tempdir(CLEANUP => 1);
 	my $times = scale(300);
@@ -174,7 +175,7 @@ sub start_worker
 	ok(gone("race-$mark"), "helper killed at $times random moments after START: no tool survives") or diag(processes_with("race-$mark"));
 }
 
-# a parent that is gone before the helper looks
+# a parent that is gone before the helper checks it
 {
 	my $h = HelperTest->new(hello => 0, args => ['--parent-pid=1']);
 	is(($h->reap // 0) >> 8, 1, 'a parent that is another one: it exits 1');

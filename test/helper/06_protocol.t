@@ -1,4 +1,5 @@
-# The other end misbehaves, or there is much to do: broken frames (T31), frames in bytes, a worker that does not read, many tools.
+# A misbehaving worker, and load: broken frames (T31), frames in single bytes, a worker that does not
+# read, many tools.
 
 use strict;
 use warnings;
@@ -12,7 +13,7 @@ use Time::HiRes qw(time);
 
 my $null = '/dev/null';
 
-# Starts a helper, sends bytes, and gives its exit status.
+# Starts a helper, sends bytes, and returns its exit status.
 sub status_after
 {
 	my ($bytes, %o) = @_;
@@ -94,7 +95,7 @@ sub summary { my ($e) = @_; return $e ? "$e->{kind} $e->{value}" : 'nothing'; }
 	is($h->{max_frame} // 0, 0, 'without asking for more');
 }
 
-# a worker that does not read: the tools of others go on, memory stays bounded, nothing is lost
+# a worker that does not read: other tools continue, memory stays bounded, nothing is lost
 {
 	my $h = HelperTest->new;
 	my $lines = scale(200_000);
@@ -110,10 +111,10 @@ sub summary { my ($e) = @_; return $e ? "$e->{kind} $e->{value}" : 'nothing'; }
 	is($e->{value}, 0, 'then the tool ends well');
 	my @got = grep { $_->{type} eq 'EVENT' && $_->{job} == 1 } @{ $h->{frames} };
 	is(scalar @got, $lines, 'and no event is lost');
-	is($got[-1]{text}, '{"log":"line ' . ($lines - 1) . ' of many that nobody reads at once"}', 'in order');
+	is($got[-1]{text}, '{"log":"line ' . ($lines - 1) . ' of many that the worker reads later"}', 'in order');
 }
 
-# fifty at once, and more than there is room for
+# fifty at once, and more than max_jobs
 {
 	my $h = HelperTest->new;
 	my $begin = time();
@@ -135,7 +136,7 @@ sub summary { my ($e) = @_; return $e ? "$e->{kind} $e->{value}" : 'nothing'; }
 	is($h->run(argv => ['true'])->{value}, 0, 'the helper goes on');
 }
 
-# tools that are cancelled as soon as they are started: asked to leave, or given up where a start took seconds
+# tools that are cancelled right after START: they get TERM, or a start that took seconds is given up
 {
 	my $h = HelperTest->new;
 	my @jobs = 1 .. 32;
@@ -148,7 +149,7 @@ sub summary { my ($e) = @_; return $e ? "$e->{kind} $e->{value}" : 'nothing'; }
 	is("@{[ grep { $_ !~ /^cancelled (143|137)$/ } @ends ]}", '', 'CANCEL right behind START ends all');
 }
 
-# few descriptors: fewer tools at once, and still nothing of them is left
+# few descriptors: fewer tools at once, and still no process is left
 {
 	local $HelperTest::HELPER = tempdir(CLEANUP => 1) . '/helper';
 	open(my $f, '>', $HelperTest::HELPER) or die $!;
@@ -165,7 +166,7 @@ sub summary { my ($e) = @_; return $e ? "$e->{kind} $e->{value}" : 'nothing'; }
 	is($h->exit_of(4)->{value}, POSIX::EAGAIN(), 'one more is refused');
 }
 
-# nothing grows: descriptors (seen by root only), memory, children
+# nothing grows: descriptors (visible to root only), memory, children
 {
 	my $h = HelperTest->new;
 	my $count = sub { my @f = glob "/proc/$h->{helper_pid}/fd/*"; scalar @f };
@@ -185,13 +186,13 @@ sub summary { my ($e) = @_; return $e ? "$e->{kind} $e->{value}" : 'nothing'; }
 			join(' ', map { open(my $c, '<', "/proc/$_/comm"); <$c> // '' } split ' ', $l) eq "jobq-helper\n" }), 'no child is left but a starter');
 }
 
-# the work directory: taken away, made again; not to be had, the node's fault; the helper stays
+# the work directory: removed, and made again; when it can't be made, a fault of the node; the helper lives
 {
 	my $h = HelperTest->new(log => $null);
 	my ($run) = glob "$h->{workdir}/run-*";
-	ok(rmdir $run, 'somebody removes its directory') or diag($!);
+	ok(rmdir $run, 'its directory is removed') or diag($!);
 	is($h->run(argv => ['pwd'])->{verdict}, 'ok', 'it makes another');
-	ok(rename($h->{workdir}, "$h->{workdir}-moved"), 'somebody moves them all');
+	ok(rename($h->{workdir}, "$h->{workdir}-moved"), 'the base directory is moved');
 	is($h->run(argv => ['true'])->{value}, 0, 'which does no harm');
 	system("rm -rf '$h->{workdir}-moved'") == 0 or die;
 	open(my $f, '>', $h->{workdir}) or die;
@@ -203,7 +204,7 @@ sub summary { my ($e) = @_; return $e ? "$e->{kind} $e->{value}" : 'nothing'; }
 	is($h->reap, 0, 'and it leaves in order');
 }
 
-# S20: a full disk is the tool's failure, or the node's; the helper stays
+# S20: a full disk is a failure of the tool, or a fault of the node; the helper lives
 SKIP:
 {
 	my $base = tempdir(CLEANUP => 1);
@@ -217,7 +218,7 @@ SKIP:
 	my $e = $h->run(argv => [ '/bin/sh', '-c', 'head -c 200000 /dev/zero > big' ]);
 	is("$e->{kind} $e->{value}", 'exited 1', 'a disk that is full fails the tool');
 	like($e->{stderr}, qr/No space left/, 'which says so');
-	# which of them find room depends on when the first one's directory is gone; three do
+	# which of them find space depends on the removal of the first directory; three do
 	$h->start($_, argv => [ $TOOL, 'hold' ]) for 1 .. 12;
 	my @failed = map { $h->expect(sub { $_[0]{type} eq 'EXIT' }) } 1 .. 9;
 	my @other = grep { "$_->{kind} $_->{value}" ne 'start_failed ' . POSIX::ENOSPC() } @failed;

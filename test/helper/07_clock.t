@@ -1,4 +1,4 @@
-# S25: the wall clock steps by a day, forth and back; timeouts count on.
+# S25: the wall clock steps by a day, forth and back; timeouts continue.
 
 use strict;
 use warnings;
@@ -43,7 +43,7 @@ SKIP:
 for my $days (1, -1)
 {
 	my ($begin, $timeout, $first) = (0, 0.3);
-	do	# until it has begun before its time is over
+	do	# until it begins before its timeout
 	{
 		$timeout *= 5;
 		$begin = time();

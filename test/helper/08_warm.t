@@ -11,7 +11,7 @@ my $h = HelperTest->new;
 my $pool = 0;
 my $id = 0;
 
-# Sends a job to the pool; its number.
+# Sends a job to the pool, and returns its number.
 sub give
 {
 	my ($what, %o) = @_;
@@ -113,7 +113,7 @@ $e = ask('work', warm_idle => 0.2);
 ok(wait_until(sub { !alive(pid_of($e)) }), 'it leaves when it has been idle');
 is(served(ask('work', warm_idle => 0.2)), 1, 'a later job starts another');
 
-# ---- what it says besides ----
+# ---- other output ----
 $pool++;
 ask('work');
 $e = ask('note');

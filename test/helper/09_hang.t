@@ -1,4 +1,5 @@
-# A tool whose start or end hangs in the kernel, as on a file system that does not answer, stops nothing but its own job.
+# When the start or end of a tool hangs in the kernel, as on a file system that does not answer, other
+# jobs continue.
 
 use strict;
 use warnings;
@@ -23,7 +24,7 @@ sub children_of
 	return grep { alive($_) } split ' ', <$f> // '';
 }
 
-# hang.c with these arguments: [pid, what it says]
+# Starts hang.c with these arguments: [pid, first line]
 sub begin_hang
 {
 	my ($out, $err);
@@ -32,7 +33,7 @@ sub begin_hang
 }
 sub end_hang { my ($hang) = @_; kill 'KILL', $hang->[0]; waitpid($hang->[0], 0); return; }
 
-# The next start hangs in execve; its job.
+# Makes the next start hang in execve, and returns its job.
 sub hang_start
 {
 	my ($h, %o) = @_;
@@ -74,7 +75,7 @@ SKIP:
 	ok($h->started($job, 60), 'a start that goes on is STARTED');
 	is(summary($h->exit_of($job, 60)), 'exited 3', 'and the tool runs as any other');
 
-	# cancelled while it is being started; a loaded machine may need some tries to free it within the two seconds
+	# cancelled during its start; a busy machine may need some tries to free it within the two seconds
 	my $end = '';
 	for (1 .. 10)
 	{
@@ -86,7 +87,7 @@ SKIP:
 	}
 	is($end, 'cancelled 143', 'a start that goes on is asked to leave');
 
-	# the tool speaks before its starter, which is stopped, tells that it runs
+	# the tool writes before its starter, which is stopped, reports that it runs
 	$job = hang_start($h, argv => [ $TOOL, 'hold' ]);
 	{
 		open(my $f, '<', "$dir/held") or die $!;
@@ -154,7 +155,7 @@ SKIP:
 	my $job = ++$id;
 	$h->start($job, argv => [ 'sleep', '600' ], timeout => 6, grace => 0);
 	my $hang = begin_hang('exit', $h->started($job, 60)->{pid});
-	skip 'nobody may trace here', 4 if $hang->[1] ne "ready\n";
+	skip 'no process may trace here', 4 if $hang->[1] ne "ready\n";
 	my $e = $h->exit_of($job, 60);
 	is(summary($e), 'timeout 137', 'a tool that can\'t be killed is timed out');
 	is($e->{left}, 1, 'and counted as left');
@@ -164,7 +165,7 @@ SKIP:
 	end_hang($hang);
 }
 
-# A file system that answers nothing: neither a look at the program nor KILL comes back.
+# A file system that never answers: neither an access to the program nor KILL returns.
 SKIP:
 {
 	my $disk = tempdir(CLEANUP => 0);

@@ -1,5 +1,7 @@
-# Tools in cgroups: where one is ours, each has its own; it is killed as one, and leaves nothing.  With a memory controller it limits memory.
-# JOBQ_TEST_CGROUP is a directory that this user may write, and this process is in its subdirectory server (test/run).
+# Tools in cgroups: where the helper may make them, each tool has its own. It is killed as a whole and
+# leaves nothing. With a memory controller it limits memory.
+# JOBQ_TEST_CGROUP is a directory that this user may write; this process is in its subdirectory server
+# (test/run).
 
 use strict;
 use warnings;
@@ -49,7 +51,7 @@ is_deeply([ groups_in($h) ], [], 'all are removed with the end of the tool');
 like(slurp("$dir/log"), qr/^jobq-helper: tools run in cgroups below "\Q$base\E"$/m, 'the log says so');
 is(slurp("$dir/log") =~ /no memory controller for cgroup "work-run-/ ? 0 : 1, $limits_memory ? 1 : 0, 'also when they can not limit memory');
 
-# the end of the job ends all that is in it
+# the end of the job ends all its processes
 {
 	my $e = $h->run(argv => [ $TOOL, 'daemon', $mark ]);
 	is("$e->{value} $e->{left}", '0 1', 'a daemon that is left is killed, and counted once');
@@ -64,7 +66,7 @@ is(slurp("$dir/log") =~ /no memory controller for cgroup "work-run-/ ? 0 : 1, $l
 	my ($d) = groups_in($h);
 	my $stranger = fork() // die;
 	if ($stranger == 0) { $0 = "stranger-$mark"; sleep 60; POSIX::_exit(0); }
-	ok(put("$d/cgroup.procs", "$stranger\n"), 'who is no child of the tool comes into its cgroup');
+	ok(put("$d/cgroup.procs", "$stranger\n"), 'a process that is no child of the tool joins its cgroup');
 	$h->cancel(2, 'cancel', 0);
 	$h->exit_of(2);
 	waitpid $stranger, 0;
@@ -83,9 +85,9 @@ is(slurp("$dir/log") =~ /no memory controller for cgroup "work-run-/ ? 0 : 1, $l
 	is_deeply([ groups_in($h) ], [], 'and it is removed too');
 }
 
-# somebody has cleaned up
+# the helper's cgroup was removed
 {
-	ok(rmdir group_of($h), q(the helper's is removed by somebody));
+	ok(rmdir group_of($h), q(the helper's cgroup is removed));
 	like($h->run(argv => [ 'cat', '/proc/self/cgroup' ])->{output}, qr/work-run-$h->{helper_pid}-/, 'another is made');
 }
 
@@ -96,7 +98,8 @@ is(slurp("$dir/log") =~ /no memory controller for cgroup "work-run-/ ? 0 : 1, $l
 	is(scalar(my @living = groups_in($h)), 1, 'and keeps its cgroup');
 }
 
-# what each leaves: nothing when it leaves by itself; after KILL the next one kills and removes it, and nobody else's
+# a helper that exits by itself leaves nothing; after KILL the next one kills and removes its cgroup, and no
+# other
 {
 	$h->hang_up;
 	is($h->reap, 0, 'the helper leaves');
@@ -121,7 +124,7 @@ is(slurp("$dir/log") =~ /no memory controller for cgroup "work-run-/ ? 0 : 1, $l
 	rmdir "$base/else-run-1-1";
 }
 
-# which one
+# the base directory
 {
 	my $look = sub { my $p = HelperTest->new(log => "$dir/log"); return $p->run(argv => [ 'sed', '-n', 's/^0:://p', '/proc/self/cgroup' ])->{output}; };
 	is($look->(), "$own\n", 'none is named, and the parent of our own is not marked as delegated');

@@ -36,7 +36,7 @@ is(left(), '', 'with all that it has started');
 $e = $h->run(argv => [ $TOOL, 'stdout', 0 ], max_output => 1000, timeout => 3600);
 is($e->{kind}, 'output_limit', 'its timeout has nothing to do with it');
 
-# ---- one that has ended by itself ----
+# ---- a tool that has ended by itself ----
 $e = $h->run(argv => [ '/bin/sh', '-c', 'printf %2000d 0; exit 7' ], max_output => 1000);
 is(summary($e), 'output_limit 0 truncated', 'too much is too much, whatever the exit code is');
 $e = $h->run(argv => [ '/bin/sh', '-c', 'printf %1000d 0; exit 7' ], max_output => 1000);
@@ -78,7 +78,7 @@ ok($h->pong, 'but when it goes on');
 $h->cancel(5);
 is($h->exit_of(5)->{kind}, 'cancelled', 'and so does all else');
 
-# ---- a worker of the release before ----
+# ---- a worker of the previous release ----
 {
 	local $HelperTest::VERSION = 1;
 	my $old = HelperTest->new;

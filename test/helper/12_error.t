@@ -1,4 +1,4 @@
-# What a tool says of its failure on descriptor 3: the last sound line goes with EXIT.
+# Error reports of a tool on descriptor 3: EXIT has the last well-formed line.
 
 use strict;
 use warnings;
@@ -9,7 +9,7 @@ use Test::More;
 
 my $h = HelperTest->new;
 
-# Runs a tool that writes these lines to descriptor 3 and ends as the shell is told to.
+# Runs a tool that writes these lines to descriptor 3 and then executes the given shell code.
 sub says
 {
 	my ($lines, $end, %o) = @_;
@@ -49,7 +49,7 @@ $e = says([$whole], 'exec sleep 600', timeout => 5);
 is("$e->{kind} $e->{error}", "timeout $whole", 'and after the timeout');
 is(scalar(grep { $_->{type} eq 'EVENT' && $_->{text} =~ /error/ && $_->{kind} ne 'log' } @{ $h->{frames} }), 0, 'none of them was an event');
 
-# ---- a tool that writes them without end ----
+# ---- a tool that writes error lines without end ----
 {
 	my $flood = HelperTest->new;
 	my $n = scale(200_000);
@@ -73,7 +73,7 @@ is(ask(1, 'error'), 'exited 3 1 {"id":"job-1","error":"mine"}', 'an instance tha
 is(ask(2, 'warn'), 'answered 0 0 ', 'one that answers has said it there');
 is(ask(3, 'exit'), 'exited 3 0 ', 'and its next job has not said it');
 
-# ---- a worker of the release before ----
+# ---- a worker of the previous release ----
 {
 	local $HelperTest::VERSION = 1;
 	my $old = HelperTest->new;

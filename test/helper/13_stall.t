@@ -1,4 +1,5 @@
-# A tool that is silent for longer than stall is stopped as at a timeout; a standstill of the helper is no silence.
+# A tool that is silent for longer than stall is stopped as at a timeout; a standstill of the helper is no
+# silence.
 
 use strict;
 use warnings;
@@ -15,7 +16,7 @@ my $dir = tempdir(CLEANUP => 1);
 
 sub summary { my ($e) = @_; return $e ? "$e->{kind} $e->{value}" : 'nothing'; }
 sub left { return join ' ', processes_with($mark); }
-# Does it every tenth of the stall that it lives for, twice as long.
+# Shell code that repeats a command every tenth of the stall, for twice the stall.
 sub script { my ($do, $stall) = @_; return [ '/bin/sh', '-c', "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do $do; sleep @{[ $stall / 10 ]}; done", $mark ]; }
 
 # ---- what counts, all at the same time ----
@@ -75,7 +76,7 @@ $h->started(201);
 stand_still(2);
 is(summary($h->exit_of(201)), 'stalled 143', 'one that stays silent afterwards is stalled');
 
-# ---- a worker that does not take events: descriptor 3 is not read, which is not the tool's fault ----
+# ---- a worker that takes no events: descriptor 3 is not read, which is not the tool's fault ----
 {
 	my $slow = HelperTest->new;
 	my $quick = 1;
@@ -104,7 +105,7 @@ my $second = give(303, 'work');
 is(summary($second), 'answered 0', 'the next job');
 isnt(pid_of($second), $first, 'has another instance');
 
-# ---- a worker of the release before ----
+# ---- a worker of the previous release ----
 {
 	local $HelperTest::VERSION = 1;
 	my $old = HelperTest->new;

@@ -1,11 +1,16 @@
 /*
  * hang.c
- *	  Makes a tool's start, or its end, hang in the kernel.
+ *	  Makes the start or the end of a tool hang in the kernel.
  *
- *	 hang exec DIR PROGRAM ARG...	executes PROGRAM; an execve of it or of its children hangs (KILL ends it) when there is a file
- *									DIR/hold, which becomes DIR/held and holds the pid, until there is DIR/free
- *	 hang exit PID					says "ready"; from now on PID can be killed, but stays as long as we do
- *	 hang disk DIR					says "ready"; DIR is a file system that answers nothing (KILL does not help)
+ *	 hang exec DIR PROGRAM ARG...
+ *						executes PROGRAM.  Its own execve calls and those of
+ *						its children hang (KILL ends them) while there is a
+ *						file DIR/hold.  That file becomes DIR/held with the
+ *						pid.  DIR/free ends the hang.
+ *	 hang exit PID		prints "ready"; from now on PID can be killed, but
+ *						stays until this process ends
+ *	 hang disk DIR		prints "ready"; DIR is a file system that never
+ *						answers (KILL does not help)
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -66,10 +71,10 @@ go_on(int fd, uint64_t id)
 
 	answer.id = id;
 	answer.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
-	ioctl(fd, SECCOMP_IOCTL_NOTIF_SEND, &answer);	/* ENOENT: it has been killed */
+	ioctl(fd, SECCOMP_IOCTL_NOTIF_SEND, &answer);	/* ENOENT: it was killed */
 }
 
-/* DIR/held holds the process. */
+/* Writes the pid to DIR/held. */
 static bool
 hold(const char *dir, uint32_t pid)
 {
@@ -87,7 +92,7 @@ hold(const char *dir, uint32_t pid)
 	return rename(from, to) == 0;
 }
 
-/* Until all are gone who could ask. */
+/* Answers calls until no process with the filter is left. */
 static void
 answer(int fd, const char *dir)
 {
@@ -113,7 +118,11 @@ answer(int fd, const char *dir)
 	_exit(0);
 }
 
-/* It shares our descriptors until the listener is one of them; not our filter, or it would wait for its own end. */
+/*
+ * Waits for the listener's descriptor, then answers.  It shares the caller's
+ * descriptors until then, but not its filter, or it would wait for its own
+ * end.
+ */
 static void
 wait_and_answer(int told, const char *dir)
 {
@@ -126,7 +135,10 @@ wait_and_answer(int told, const char *dir)
 	answer(fd, dir);
 }
 
-/* Who answers can't be a child of PROGRAM. */
+/*
+ * Executes PROGRAM under the filter.  The answering process can't be a child
+ * of PROGRAM.
+ */
 static int
 hang_exec(const char *dir, char **argv)
 {

@@ -1,6 +1,6 @@
 /*
  * tool.c
- *	  A tool that does what a test asks for: tells what it sees, or misbehaves.
+ *	  A tool for tests: reports its surroundings, or misbehaves.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -128,7 +128,9 @@ hold(void)
 		pause();
 }
 
-/* Leaves a daemon behind, which ignores TERM, holds stdout, and leads its own session. */
+/*
+ * Leaves a daemon that ignores TERM, holds stdout, and leads its own session.
+ */
 static int
 leave_daemon(void)
 {
@@ -158,7 +160,7 @@ leave_daemon(void)
 	return 0;
 }
 
-/* A process that is never the same for long: each generation leaves the session, forks and exits. */
+/* Forks away: each generation leaves the session, forks and exits. */
 static int
 run_away(void)
 {
@@ -181,7 +183,10 @@ run_away(void)
 	}
 }
 
-/* Children, each in a session of its own and with a child, none of which obeys. */
+/*
+ * Starts children, each in its own session and with a child, that all ignore
+ * TERM.
+ */
 static int
 grow_tree(void)
 {
@@ -267,7 +272,7 @@ allocate(size_t bytes)
 	return p[bytes / 2] == 1 ? 0 : 8;
 }
 
-/* Addresses without memory. */
+/* Reserves addresses without memory. */
 static int
 reserve(size_t bytes)
 {
@@ -281,7 +286,7 @@ notes(long n)
 
 	for (long i = 0; i < n; i++)
 	{
-		int			len = snprintf(line, sizeof(line), "{\"log\":\"line %ld of many that nobody reads at once\"}\n", i);
+		int			len = snprintf(line, sizeof(line), "{\"log\":\"line %ld of many that the worker reads later\"}\n", i);
 
 		if (write(3, line, (size_t) len) != len)
 			return 97;
@@ -298,7 +303,7 @@ crash(int sig)
 	hold();
 }
 
-/* ---- warm: does for each line what it says after "do" ---- */
+/* ---- warm: each line is a job; executes its text after "do" ---- */
 
 static bool
 find_text(const char *line, const char *key, char *value, size_t size)

@@ -1,7 +1,8 @@
 /*
  * spawn_rate.c
- *	  How many /bin/true a second: a bare posix_spawn loop, and jobq-helper, each with as many at once.
- *	  Also the processor time that each start costs, /bin/true's own included: on a busy machine the rates say
+ *	  Measures starts of /bin/true per second: a bare posix_spawn loop, and
+ *	  jobq-helper, each with the same number at once.  Also measures processor
+ *	  time per start, with that of /bin/true: on a busy machine the rates mean
  *	  little.
  *	  spawn_rate HELPER [COUNT]
  */
@@ -30,7 +31,10 @@ now(void)
 	return (double) ts.tv_sec + (double) ts.tv_nsec / 1e9;
 }
 
-/* Of this process and all that has been waited for, in seconds. */
+/*
+ * Returns the processor time of this process and its reaped children, in
+ * seconds.
+ */
 static double
 cpu(void)
 {

@@ -1,7 +1,8 @@
 /*
  * fuzz_answer.c
- *	  Lines of a warm tool, as they come in pieces: what is taken for the answer is JSON that is bounded, has
- *	  the job's id and says something; lines are never longer than the limit, whatever the pieces.
+ *	  Lines of a warm tool, in pieces.  An accepted answer is bounded JSON with
+ *	  the job's id and a result, error or skip.  For all pieces, no line is
+ *	  longer than the limit.
  */
 #include <stdint.h>
 #include <stdlib.h>

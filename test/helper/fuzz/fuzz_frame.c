@@ -1,7 +1,8 @@
 /*
  * fuzz_frame.c
- *	  Z1: bytes into the frame decoder, in pieces whose size the first byte chooses.  No crash, no byte
- *	  read too many, no memory beyond the bytes that came; a frame that was accepted encodes again.
+ *	  Z1: bytes into the frame decoder, in pieces of the size in the first
+ *	  byte.  No crash, no byte read beyond the input, no memory beyond the
+ *	  bytes that came.  An accepted frame encodes again.
  */
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,7 +1,8 @@
 /*
  * fuzz_json.c
- *	  Z4: the JSON validator.  What it accepts is valid UTF-8 without NUL, no deeper than allowed, and
- *	  no longer, written out, than the limit; each value that is found in an object is accepted alone.
+ *	  Z4: the JSON validator.  An accepted text is valid UTF-8 without NUL, and
+ *	  within the limits of depth and of length when written out.  Each value
+ *	  found in an object is accepted alone.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -22,7 +23,7 @@ expect(bool ok)
 		abort();
 }
 
-/* Counted another way: brackets outside of strings. */
+/* Returns the depth, counted another way: brackets outside of strings. */
 static int
 depth_of(const char *s, size_t len)
 {
@@ -67,7 +68,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (result != JSON_OK)
 	{
 		expect(error.what && error.offset <= size);
-		json_find(s, size, "a", &value, &len);	/* only promised to be harmless */
+		json_find(s, size, "a", &value, &len);	/* must not crash; the
+												 * result is undefined */
 		return 0;
 	}
 	expect(size <= MAX && utf8_valid(s, size) && !memchr(s, 0, size));

@@ -1,6 +1,7 @@
 /*
  * fuzz_roundtrip.c
- *	  Z2: messages made from the fuzzer's bytes; what is decoded is what was encoded.
+ *	  Z2: messages made from the fuzzer's bytes; decoding returns the encoded
+ *	  message.
  */
 #include "samples.h"
 

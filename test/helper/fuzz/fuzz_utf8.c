@@ -1,7 +1,8 @@
 /*
  * fuzz_utf8.c
- *	  Z3: the sanitisers.  Their output is valid UTF-8 without NUL, bounded, stays as it is when they
- *	  see it again, and begins alike for texts that begin alike.
+ *	  Z3: the functions that repair text.  Their output is valid UTF-8 without
+ *	  NUL, bounded, unchanged by a second call, and has equal beginnings for
+ *	  texts with equal beginnings.
  */
 #include <stdint.h>
 #include <stdlib.h>
@@ -59,7 +60,7 @@ check_escape(const char *in, size_t len, size_t max)
 	free(again);
 }
 
-/* The ring keeps the end of what it was given, whatever the pieces. */
+/* Checks that the ring keeps the end of its input, for all pieces. */
 static void
 check_ring(const char *in, size_t len, size_t size)
 {

@@ -1,7 +1,8 @@
 /*
  * json_accepted.c
- *	  Prints texts that the JSON validator accepts, one a line in hexadecimal: jsonb must take each.
- *	  They come from a grammar and are then damaged a little, so that they lie near the border.
+ *	  Prints texts that the JSON validator accepts, one a line in hexadecimal:
+ *	  jsonb must accept each.  They come from a grammar and are then changed a
+ *	  little, so that they are close to the limits.
  *	  json_accepted COUNT [SEED]
  */
 #include <stdint.h>

@@ -39,7 +39,7 @@ our @LIMIT = ('', qw(memory cpu files));
 our @EVENT = (undef, qw(progress log artifact stderr));
 our @VERDICT = qw(ok empty bad_json not_utf8 nul truncated too_deep no_answer);
 
-# What the tests need is built by the first of them that comes here.
+# The first test builds the programs that the tests need.
 sub build
 {
 	return if $ENV{JOBQ_HELPER_BUILD} && -x $HANG;
@@ -61,10 +61,10 @@ sub is_sanitized
 
 sub unit_tests { return sort glob "$build/test_*"; }
 
-# A figure for loops: all of it, or the share that JOBQ_TEST_SCALE (0..1) says.
+# A figure for loops: all of it, or the share JOBQ_TEST_SCALE (0..1).
 sub scale { my ($n) = @_; my $s = int($n * ($ENV{JOBQ_TEST_SCALE} // 1)); return $s < 1 ? 1 : $s; }
 
-# Waits are of the patience that a machine wants which stands still for a while.
+# Timeouts of waits allow for a machine that stands still for a while.
 sub wait_until
 {
 	my ($condition, $seconds) = @_;
@@ -78,7 +78,7 @@ sub wait_until
 	return $result;
 }
 
-# Runs, and is no zombie.
+# True if the process runs and is no zombie.
 sub alive
 {
 	my ($pid) = @_;
@@ -87,7 +87,7 @@ sub alive
 	return $line =~ /\) ([A-Z])/ && $1 ne 'Z' && $1 ne 'X';
 }
 
-# Processes whose command line contains the mark.
+# Returns the processes with the mark in their command line.
 sub processes_with
 {
 	my ($mark) = @_;
@@ -103,12 +103,12 @@ sub processes_with
 	return @found;
 }
 
-# Helpers leave before File::Temp takes their directories away.
+# Helpers exit before File::Temp removes their directories.
 my %living;
 END { my $status = $?; $_ && $_->DESTROY for values %living; $? = $status; }
 
-# options: workdir, max_frame, prepare (code run in the child before exec), args, hello (0: say nothing), under (a program and arguments
-# that executes it)
+# options: workdir, max_frame, prepare (code run in the child before exec), args, hello (0: send none),
+# under (a program with arguments that executes the helper)
 sub new
 {
 	my ($class, %o) = @_;
@@ -196,7 +196,7 @@ sub cancel
 sub ping { my ($self) = @_; return $self->send_frame('PING', ''); }
 sub shutdown { my ($self, $grace) = @_; return $self->send_frame('SHUTDOWN', pack('Q<', int(($grace // 5) * 1e6))); }
 
-# One step of reading; false at end of file.
+# Reads once; false at end of file.
 sub pull
 {
 	my ($self) = @_;
@@ -238,7 +238,7 @@ sub decode
 	return \%f;
 }
 
-# The first frame that the condition wants; others stay for later.  undef: did not come.
+# Returns the first frame that meets the condition; others stay for later. undef: none came.
 sub expect
 {
 	my ($self, $condition, $seconds) = @_;
@@ -279,7 +279,7 @@ sub run
 	return $self->exit_of($job, $o{wait});
 }
 
-# Waits for the helper to leave; its wait status, undef when it stays.
+# Waits for the helper to exit, and returns its wait status; undef: it did not exit.
 sub reap
 {
 	my ($self, $seconds) = @_;

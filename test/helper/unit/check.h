@@ -1,6 +1,7 @@
 /*
  * check.h
- *	  Checks that speak TAP.  A test program calls CHECK as often as it likes and returns done().
+ *	  Checks that print TAP.  A test program calls CHECK any number of times
+ *	  and returns done().
  */
 #ifndef CHECK_H
 #define CHECK_H

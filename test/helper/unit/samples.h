@@ -1,6 +1,7 @@
 /*
  * samples.h
- *	  Frames for the tests: one of each type made from random numbers, and their comparison.
+ *	  Frames for the tests: one of each type made from random numbers, and
+ *	  their comparison.
  */
 #ifndef SAMPLES_H
 #define SAMPLES_H
@@ -11,7 +12,9 @@
 
 #include "frame.h"
 
-/* Where a sample's choices come from: a seeded generator, or the bytes of a fuzzer. */
+/*
+ * The source of a sample's choices: a seeded generator, or a fuzzer's bytes.
+ */
 typedef struct Source
 {
 	const uint8_t *data;		/* NULL: generator */
@@ -50,7 +53,7 @@ sample_u32(Source *s)
 	return (uint32_t) sample_u64(s);
 }
 
-/* room: where the t's bytes live; the frame points into it. */
+/* Makes a text with its bytes in room; the frame points into it. */
 static inline FrameText
 sample_text(Source *s, char *room, bool nul_allowed)
 {

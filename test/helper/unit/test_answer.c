@@ -1,6 +1,6 @@
 /*
  * test_answer.c
- *	  Is a line the answer of a warm tool to this job?  And which limit has a tool hit?
+ *	  Checks of a warm tool's answers, and the limit that a tool has hit.
  */
 #include <signal.h>
 #include <stdlib.h>

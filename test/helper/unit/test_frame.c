@@ -1,6 +1,7 @@
 /*
  * test_frame.c
- *	  The codec: every message survives the way, in pieces too; what is malformed is refused.
+ *	  The codec: every message survives encoding and decoding, in pieces too;
+ *	  malformed frames are refused.
  */
 #include <errno.h>
 #include <sys/socket.h>
@@ -46,7 +47,7 @@ test_round_trips(void)
 	free_room(&room);
 }
 
-/* The same stream cut into pieces of every small size gives the same frames. */
+/* Decodes the same stream in pieces of every small size. */
 static void
 test_pieces(void)
 {
@@ -87,7 +88,10 @@ test_pieces(void)
 		free_room(&room[i]);
 }
 
-/* Every prefix of a body is too short, every longer one too long. */
+/*
+ * Checks that every prefix of a body is too short and every longer body too
+ * long.
+ */
 static void
 test_truncation(void)
 {
@@ -108,7 +112,8 @@ test_truncation(void)
 		frame_encode(&buf, &frame, FRAME_MAX_DEFAULT);
 		for (len = 0; len < buf.end - 4; len++)
 		{
-			char	   *exact = malloc(len + 1);	/* so that a sanitizer sees a byte read too many */
+			/* so that a sanitizer reports a byte read beyond it */
+			char	   *exact = malloc(len + 1);
 
 			memcpy(exact, buf.data + 4, len);
 			ok &= !frame_decode(exact, len, &back);
@@ -162,7 +167,7 @@ encodes(Frame *frame)
 	bool		ok = frame_encode(&buf, frame, FRAME_MAX_DEFAULT);
 
 	if (!ok)
-		ok = frame_pending(&buf) != 0;	/* a refused frame leaves nothing behind */
+		ok = frame_pending(&buf) != 0;	/* a refused frame leaves no bytes */
 	frame_buf_free(&buf);
 	return ok;
 }
@@ -224,7 +229,7 @@ test_limits(void)
 	frame_buf_free(&buf);
 }
 
-/* Both directions through a real socket that is full most of the time. */
+/* Sends in both directions through a socket that is full most of the time. */
 static void
 test_socket(void)
 {

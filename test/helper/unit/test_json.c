@@ -1,6 +1,7 @@
 /*
  * test_json.c
- *	  The validator: a table of texts with what it must say, limits, and finding keys.
+ *	  The validator: a table of texts with expected results, limits, and
+ *	  json_find.
  */
 #include <stdlib.h>
 
@@ -48,7 +49,10 @@ static const Case cases[] = {
 	{"[1e-300,1e-300,1e-300,1e-300]", JSON_TOO_LARGE},
 };
 
-/* Checks a copy of exactly that length, so that a sanitizer sees a byte read too many. */
+/*
+ * Checks a copy of exactly that length, so that a sanitizer reports a byte
+ * read beyond it.
+ */
 static JsonResult
 result_of(const char *doc, size_t len)
 {

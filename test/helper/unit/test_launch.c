@@ -1,8 +1,9 @@
 /*
  * test_launch.c
- *	  Starters that were left behind, and the tool that one may still have cloned as its last act.
+ *	  Abandoned starters, and the tool that one may clone just before its end.
  *
- * No test of the whole helper can make a starter clone just after it was killed, so this looks at launch.c from inside.
+ * No test of the whole helper can make a starter clone just after KILL was
+ * sent, so this test includes launch.c.
  */
 #include <sched.h>
 #include <sys/prctl.h>
@@ -13,10 +14,11 @@
 
 #include "check.h"
 
-static int	go = -1;			/* the starter clones when it is closed */
-static volatile pid_t *told;	/* the tool, when it has */
+static int	go = -1;			/* the starter clones when this is closed */
+static volatile pid_t *told;	/* the tool's pid after that */
 static pid_t tool = 0;
-static bool go_at_a_look = false;	/* when somebody looks whether the starter has gone, who then waits for it */
+static bool go_at_a_look = false;	/* close it at the next waitpid, which
+									 * then waits for the starter */
 
 static pid_t
 look(pid_t pid, int *status, int options)
@@ -37,7 +39,10 @@ look(pid_t pid, int *status, int options)
 #include "launch.c"
 #undef waitpid
 
-/* A starter that was left behind before it had cloned anything; when it has, it ends or stays. */
+/*
+ * Makes a starter that was abandoned before its clone.  After the clone it
+ * ends or stays.
+ */
 static Starter *
 begin_starter(Helper *h, bool ends)
 {
@@ -79,7 +84,7 @@ begin_starter(Helper *h, bool ends)
 	return s;
 }
 
-/* Is it killed within a minute? */
+/* True if the tool is killed within a minute. */
 static bool
 is_killed(Helper *h)
 {
@@ -91,7 +96,7 @@ is_killed(Helper *h)
 
 		launch_reap(h);
 		if (waitid(P_PID, (id_t) tool, &info, WEXITED | WNOHANG | WNOWAIT | __WALL) != 0 || info.si_pid == tool)
-			return true;		/* also when it has been reaped */
+			return true;		/* true also if it was reaped */
 		usleep(1000);
 	}
 	return false;

@@ -1,6 +1,6 @@
 /*
  * test_output.c
- *	  What is kept of streams, and how stdout is judged.
+ *	  Bounded capture of streams, and the verdict on stdout.
  */
 #include <stdlib.h>
 

@@ -1,6 +1,6 @@
 /*
  * test_process.c
- *	  Looking up programs, walking process trees, taking directories apart.
+ *	  find_program, check_trust, process trees, remove_tree.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -71,7 +71,7 @@ test_find_program(void)
 }
 
 static void
-test_writable_by_everybody(void)
+test_writable_by_all(void)
 {
 	char		dir[64];
 	char		path[128];
@@ -82,7 +82,7 @@ test_writable_by_everybody(void)
 	make_file(dir, "loose", 0702);
 	snprintf(path, sizeof(path), "%s/tool", dir);
 	CHECK(found("tool", dir, 0, path), "one that only its owner may write");
-	CHECK(found("loose", dir, EPERM, NULL), "a program that everybody may write is refused");
+	CHECK(found("loose", dir, EPERM, NULL), "a program that all users may write is refused");
 	chmod(dir, 0777);
 	CHECK(found("tool", dir, EPERM, NULL) && found(path, "", EPERM, NULL), "and one in such a directory");
 	chmod(dir, 01777);
@@ -107,8 +107,9 @@ safe_for(const char *path, int other_user, int other_group)
 }
 
 /*
- * What belongs to us is somebody else's in the eyes of the user with the next number (so main() runs us as anybody
- * but root, whose things everybody may trust).
+ * Checks files of this user as another user, the one with the next number.
+ * main() runs as a user other than root, since every user may trust root's
+ * files.
  */
 static void
 test_of_others(void)
@@ -123,7 +124,7 @@ test_of_others(void)
 	snprintf(path, sizeof(path), "%s/tool", dir);
 	make_script(path, "#!/bin/sh\n", 0700);
 	CHECK(safe_for(path, 0, 0) && !safe_for(path, 1, 0), "a program is its owner's and root's only");
-	CHECK(safe_for("/bin/sh", 1, 1), "root's is everybody's, through links too");
+	CHECK(safe_for("/bin/sh", 1, 1), "a program of root is trusted by all users, through links too");
 
 	chmod(path, 0770);
 	CHECK(safe_for(path, 0, 0) && !safe_for(path, 0, 1), "another group may not write it");
@@ -134,7 +135,7 @@ test_of_others(void)
 
 	snprintf(link, sizeof(link), "%s/link", dir);
 	CHECK(symlink("/bin/sh", link) == 0 && safe_for(link, 0, 0) && !safe_for(link, 1, 0),
-		  "a link of another user is his, wherever it leads");
+		  "a link of another user is refused, wherever it leads");
 	unlink(link);
 	CHECK(symlink("../mine/tool", link) == 0 && safe_for(link, 0, 0), "a relative link");
 	chmod(path, 0702);
@@ -157,7 +158,10 @@ test_of_others(void)
 	CHECK(check_trust(path, getuid(), getgid()) == EACCES, "what can't be read can't be judged");
 }
 
-/* A child with two children, one of which has one; the pipe's end tells when all are there. */
+/*
+ * Makes a child with two children, one of which has a child.  The pipe reports
+ * when all exist.
+ */
 static pid_t
 make_family(void)
 {
@@ -287,7 +291,7 @@ main(void)
 	if (!mkdtemp(base))
 		return 1;
 	test_find_program();
-	test_writable_by_everybody();
+	test_writable_by_all();
 	test_of_others();
 	test_tree();
 	test_remove_tree();

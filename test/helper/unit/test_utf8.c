@@ -1,6 +1,6 @@
 /*
  * test_utf8.c
- *	  Repairing text: known cases, and properties over random bytes.
+ *	  Repair of text: known cases, and properties over random bytes.
  */
 #include <stdint.h>
 #include <stdlib.h>
