@@ -90,13 +90,12 @@ typedef struct ExecJob
 #define EXEC_MAX_EVENTS		100		/* kept of one attempt; more are counted */
 #define EXEC_MAX_PROGRESS	8192
 
+/* --- exec_jobs.c --- */
 extern MemoryContext ExecContext;	/* parent of the jobs' contexts */
 extern MemoryContext ExecTurnContext;	/* reset each turn; outlives
 										 * transactions */
 extern JobqDb *exec_db;
-extern bool exec_stopping;		/* SHUTDOWN is sent: only EXIT frames count */
 
-/* --- exec_jobs.c --- */
 /*
  * Returns the next entry that is not FREE, NULL at the end.  after NULL: the
  * first.
@@ -119,14 +118,8 @@ extern void exec_jobs_helper_lost(void);
  */
 extern void exec_job_forget(ExecJob *job, Verdict verdict);
 
-/* --- exec_worker.c --- */
-/*
- * Runs work in a transaction.  Returns NULL, or the error (already logged) of
- * its rollback.
- */
-extern ErrorData *exec_in_transaction(void (*work) (void *arg), void *arg);
-
 /* --- exec_messages.c --- */
+extern bool exec_stopping;		/* SHUTDOWN is sent: only EXIT frames count */
 /*
  * Handles the frames that have arrived.  When the helper is lost, ends all
  * STARTED jobs.
@@ -175,6 +168,11 @@ extern MonoTime helper_replace_at(void); /* DT_NOEND: no replacement is due */
 extern MonoTime helper_retry_at(void);
 
 /* --- exec_transaction.c --- */
+/*
+ * Runs work in a transaction.  Returns NULL, or the error (already logged) of
+ * its rollback.
+ */
+extern ErrorData *exec_in_transaction(void (*work) (void *arg), void *arg);
 /*
  * Settles ended jobs, writes due events, and claims the jobs in the slot.
  * final: at exit; claims nothing and bounds lock waits.

@@ -14,6 +14,10 @@
 
 #include "exec_worker/exec_internal.h"
 
+MemoryContext ExecContext;
+MemoryContext ExecTurnContext;
+JobqDb	   *exec_db;
+
 static ExecJob table[JOBQ_CELLS];
 
 /* ---------- access ---------- */

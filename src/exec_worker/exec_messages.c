@@ -20,6 +20,8 @@
 
 #define EVENT_DELAY_MS	500
 
+bool		exec_stopping = false;
+
 static bool any_ended;
 
 static void

@@ -10,9 +10,13 @@
  */
 #include "jobq.h"
 
+#include "access/xact.h"
 #include "miscadmin.h"
+#include "pgstat.h"
 #include "storage/latch.h"
 #include "storage/lmgr.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
@@ -31,6 +35,37 @@ typedef struct Turn
 								 * settlements */
 	bool		final;			/* this process is exiting */
 } Turn;
+
+ErrorData *
+exec_in_transaction(void (*work) (void *arg), void *arg)
+{
+	ErrorData  *volatile error = NULL;
+
+	PG_TRY();
+	{
+		SetCurrentStatementStartTimestamp();
+		StartTransactionCommand();
+		PushActiveSnapshot(GetTransactionSnapshot());
+		work(arg);
+		PopActiveSnapshot();
+		CommitTransactionCommand();
+	}
+	PG_CATCH();
+	{
+		HOLD_INTERRUPTS();
+		MemoryContextSwitchTo(ExecTurnContext);
+		error = CopyErrorData();
+		EmitErrorReport();
+		AbortOutOfAnyTransaction();
+		FlushErrorState();
+		QueryCancelPending = false;
+		RESUME_INTERRUPTS();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(ExecTurnContext);
+	pgstat_report_stat(false);
+	return error;
+}
 
 /*
  * Locks the queue, with a bounded wait: the postmaster may wait for this

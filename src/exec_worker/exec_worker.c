@@ -40,7 +40,6 @@
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
@@ -60,46 +59,7 @@
 #define LEAVE_STEP_MS	100		/* a longer wait is a standstill of this
 								 * process */
 
-MemoryContext ExecContext;
-MemoryContext ExecTurnContext;
-JobqDb	   *exec_db;
-
-bool		exec_stopping = false;
-
 PGDLLEXPORT void jobq_exec_worker_main(Datum arg);
-
-/* ---------- transactions ---------- */
-
-ErrorData *
-exec_in_transaction(void (*work) (void *arg), void *arg)
-{
-	ErrorData  *volatile error = NULL;
-
-	PG_TRY();
-	{
-		SetCurrentStatementStartTimestamp();
-		StartTransactionCommand();
-		PushActiveSnapshot(GetTransactionSnapshot());
-		work(arg);
-		PopActiveSnapshot();
-		CommitTransactionCommand();
-	}
-	PG_CATCH();
-	{
-		HOLD_INTERRUPTS();
-		MemoryContextSwitchTo(ExecTurnContext);
-		error = CopyErrorData();
-		EmitErrorReport();
-		AbortOutOfAnyTransaction();
-		FlushErrorState();
-		QueryCancelPending = false;
-		RESUME_INTERRUPTS();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(ExecTurnContext);
-	pgstat_report_stat(false);
-	return error;
-}
 
 /* ---------- cancels ---------- */
 
