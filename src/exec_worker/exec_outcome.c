@@ -13,7 +13,7 @@
  *						arguments are too long
  *	 stopped by jobq	cancelled if a user asked; else released
  *	 helper lost		failed
- *	 warm: an answer	as the answer says (exec_warm_result.c); every exit,
+ *	 warm: an answer	by the answer (exec_warm_result.c); every exit,
  *						whatever its code, failed
  *
  * The message of an exit has the last line of stderr.  When a limit probably

@@ -82,8 +82,7 @@ typedef enum FrameOutputKind
 
 typedef struct FrameStart
 {
-	uint64_t	job;			/* chosen by the worker, unique among those
-								 * that run */
+	uint64_t	job;			/* chosen by the worker, unique among running jobs */
 	FrameList	argv;			/* at least one */
 	FrameList	env;			/* complete, except JOBQ_WORKDIR, TMPDIR and
 								 * HOME, which the helper sets */
@@ -169,8 +168,7 @@ typedef enum FrameExitKind
 								 * or 128 + signal */
 	FRAME_CANCELLED,
 	FRAME_SHUTDOWN_KILL,
-	FRAME_ANSWERED,				/* warm: output is the line, when verdict
-								 * says OK */
+	FRAME_ANSWERED,				/* warm: output is the line, if verdict is OK */
 	FRAME_OUTPUT_LIMIT,			/* stdout, or the answer, went over
 								 * max_output; value: 0 */
 	FRAME_STALLED				/* silent for stall_us; value as of TIMEOUT */

@@ -250,14 +250,14 @@ typedef struct Helper
 	int			waiting;		/* jobs waiting for a warm instance */
 	bool		pools_to_free;	/* warm_free_pools() may find unused pools */
 	int			base_fd;		/* directory of all helpers' directories */
-	int			run_fd;			/* ours below it */
+	int			run_fd;			/* the helper's own below it */
 	char	   *base_path;
 	char		run_name[64];
 	const char *cgroup_named;	/* jobq.tool_cgroup; NULL: a delegated
 								 * cgroup */
 	int			cgroup_base_fd; /* parent of helpers' cgroups, -1: tools
 								 * have none */
-	int			cgroup_fd;		/* ours below it */
+	int			cgroup_fd;		/* the helper's own below it */
 	char		cgroup_name[NAME_MAX + 1];
 	bool		cgroup_memory;	/* the memory controller is on */
 	uint64_t	cgroup_count;	/* number of the next cgroup */
