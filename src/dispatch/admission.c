@@ -17,6 +17,7 @@
 #include "pressure/pressure_rules.h"
 #include "tables/bad_rows.h"
 #include "workers/executor_pool.h"
+#include "workers/take_back.h"
 
 void
 admission_init(MemoryContext context, JobqDb *db)

@@ -1,30 +1,38 @@
 /*
  * dispatcher.c
- *	  The one decider of a database: which job runs next, where, and when.
+ *	  The process that decides which job of a database runs next, where and when.
  *
- * Started by the launcher (bgw_main_arg: the database), one per database, connected as the bootstrap
- * superuser.  It reads the queue and the registry and writes nothing; executors do.  It sleeps on
- * its latch, which is set by commits that touched the queue, by executors that have news, by DDL
- * and by health checks; its timeout is the next thing that becomes due.
+ * The launcher starts one per database (bgw_main_arg), connected as the
+ * bootstrap superuser.  It reads the queue and the registry and writes nothing;
+ * executors do.  It sleeps on its latch, which is set by commits that touched
+ * the queue, by executors that have a report, by DDL and by health checks.  Its
+ * timeout is the next time at which anything becomes due.
  *
- * One turn of the loop: hear executors; take publications and commands; then, in one transaction,
- * take a snapshot and read the lanes that want it; hand out in lane order until nobody has
- * capacity; see to workers.  It takes relation locks only when they are free at once and never waits
- * for a row, a lock or a standby.
+ * One turn of the loop: collect reports of executors; take publications and
+ * cancels; then, in one transaction, take a snapshot and read the lanes that
+ * are due; hand out in lane order until no executor can take more; start
+ * workers.  The dispatcher takes relation locks only when they are free at once
+ * and never waits for a row, a lock or a standby.
  *
- * Leaves with 0 when the extension is gone, its tables are not such that jobs may run or DDL needs the database empty, else 1, and the launcher
- * starts another, which finds what is in flight in the slots.
+ * Exits with 0 when the extension is gone, when its tables do not fit or when
+ * DDL needs the database empty; else with 1, and the launcher starts another
+ * dispatcher, which finds the jobs in flight in the slots.
+ *
+ *	 hand_out_stop.c database_check.c	reasons to hand out nothing, to wait, to end
+ *	 inbox.c unknown_prepared.c			publications, prepared transactions
+ *	 lane_reader.c						when lanes are read
+ *	 hand_out.c							handing out in order
+ *	 admission.c						changes of types, limits and signals
+ *	 dispatcher_wait.c wakeup_filter.c	wake-ups that come early, and those saved
+ *	 lanes/ limits/ pressure/ workers/	jobs that wait, what holds them back, executors
  */
 #include "jobq.h"
 
-
-#include <math.h>
 #include <signal.h>
 
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
-#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
@@ -42,14 +50,18 @@
 #include "base/relations.h"
 #include "base/session.h"
 #include "dispatch/admission.h"
+#include "dispatch/clock_step.h"
+#include "dispatch/database_check.h"
 #include "dispatch/dispatcher_wait.h"
+#include "dispatch/hand_out.h"
+#include "dispatch/hand_out_stop.h"
 #include "dispatch/inbox.h"
 #include "dispatch/lane_reader.h"
 #include "dispatch/notify.h"
+#include "dispatch/trouble.h"
 #include "dispatch/unknown_prepared.h"
 #include "dispatch/wakeup_filter.h"
 #include "limits/concurrency_keys.h"
-#include "limits/kill_switch.h"
 #include "limits/tenant_limit.h"
 #include "maintenance/compaction.h"
 #include "maintenance/maintenance_schedule.h"
@@ -58,14 +70,16 @@
 #include "shared/crash_record.h"
 #include "shared/wait_events.h"
 #include "shared/worker_need.h"
-#include "tables/table_fit.h"
+#include "workers/cancel_requests.h"
 #include "workers/executor_pool.h"
+#include "workers/executor_results.h"
+#include "workers/returned_jobs.h"
+#include "workers/take_back.h"
+#include "workers/worker_pool.h"
 
 #define PAUSED_MS			5
-#define UNFIT_RETRY_MS		1000
 #define WINDOWS_RETRY_US	(10 * USECS_PER_SEC)
 #define BLOCKED_RETRY_US	INT64CONST(100000)	/* somebody has the queue's lock */
-#define CLOCK_STEP_US		USECS_PER_SEC
 
 static JobqDb *db;
 static MemoryContext lasting;	/* lives as long as the process */
@@ -78,113 +92,8 @@ static bool registry_locked = false;
 static bool registry_known = false;	/* has been read once */
 static MonoTime next_sweep = 0;
 static MonoTime windows_retry = 0;
-static int32 my_home = 0;
 
 PGDLLEXPORT void jobq_dispatcher_main(Datum arg);
-
-static void set_trouble(const char *fmt,...) pg_attribute_printf(1, 2);
-
-static void
-set_trouble(const char *fmt,...)
-{
-	char		text[sizeof(db->health.trouble) + MAX_MULTIBYTE_CHAR_LEN];
-	va_list		args;
-
-	va_start(args, fmt);
-	vsnprintf(text, sizeof(text), fmt, args);
-	va_end(args);
-	text[pg_mbcliplen(text, (int) strlen(text), sizeof(db->health.trouble) - 1)] = '\0';
-	SpinLockAcquire(&db->mutex);
-	strlcpy(db->health.trouble, text, sizeof(db->health.trouble));
-	SpinLockRelease(&db->mutex);
-}
-
-/* ---------- identity ---------- */
-
-/* Are these jobs ours to run?  A restored dump's are not, until jobq.adopt(). */
-static void
-check_identity(void)
-{
-	int32		id = 0;
-	bool		ours = home_is_ours(&id);
-
-	if (!ours != db->health.paused_identity)
-	{
-		db->health.paused_identity = !ours;
-		if (!ours)
-			ereport(LOG,
-					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("jobq: the queue was restored from elsewhere, nothing is handed out"),
-					 errhint("Call jobq.adopt() to run its jobs here.")));
-	}
-	if (id != my_home)
-	{
-		my_home = id;
-		want_full_scan = true;
-	}
-}
-
-/* ---------- the kill switch (kill_switch.c) ---------- */
-
-/* Asked to; after what has been asked of us before. */
-static bool
-must_start_anew(void)
-{
-	return db->requests.reload && !intake_cancels_pending();
-}
-
-/* Who has asked for a reload enqueues after it for other settings than ours. */
-static bool
-may_hand_out(void)
-{
-	return !db->health.paused_identity && !db->kill_switch.stopped && !db->kill_switch.draining &&
-		!must_start_anew();
-}
-
-static void
-read_stop(void)
-{
-	char	   *reason;
-
-	db->kill_switch.stopped = stop_is_on(&reason, NoLock);
-}
-
-/* What nobody has begun comes back, and who waits for the end of what runs looks again. */
-static void
-see_to_stop(void)
-{
-	if (!db->kill_switch.stopped && !db->kill_switch.draining)
-		return;
-	executors_take_back(false);
-	ConditionVariableBroadcast(&db->kill_switch.idle);
-}
-
-/* ---------- version and tables (table_fit.c) ---------- */
-
-/* Is the database as the library expects it?  Writes log and trouble when the answer is another than before. */
-static bool
-is_fit(void)
-{
-	const char *trouble = fit_trouble();
-
-	if (trouble[0] == '\0')
-		return true;
-	if (!db->health.unfit || strcmp(db->health.trouble, trouble) != 0)
-		ereport(LOG,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("jobq: no job runs: %s", trouble)));
-	set_trouble("%s", trouble);
-	db->health.unfit = true;
-	return false;
-}
-
-/* All that is remembered came from tables that have changed: a new dispatcher waits until they fit. */
-static void
-leave_unfit(void)
-{
-	db->lifecycle.wanted = true;
-	proc_exit(0);
-}
 
 /* ---------- one turn ---------- */
 
@@ -216,7 +125,7 @@ scan_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 	if (news.signals_changed)
 		pressure_stale();
 	news.signals_changed = false;
-	check_identity();			/* before conditions are asked */
+	want_full_scan |= identity_changed();	/* before conditions are evaluated */
 	if (pressure_turn(now))
 		admission_press(now);
 	admission_timers(now);
@@ -234,7 +143,7 @@ scan_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 	{
 		scan_blocked_until = 0;
 		if (scan.rewritten)
-			reread_cancels();
+			cancels_reread();
 		if (tenant_limits_refresh())
 		{
 			executors_recount_tenants(&scan);
@@ -253,7 +162,7 @@ scan_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 		if (keys_lost_order())
 			rescan(&scan, DT_NOBEGIN, false);
 		news.lost_from = DT_NOEND;
-		run_commands(&scan);
+		cancels_run(&scan);
 		read_touched_lanes(&scan);
 		if (sweep_now)
 			sweep(&scan);
@@ -263,63 +172,22 @@ scan_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 	}
 	else
 	{
-		run_commands(NULL);
+		cancels_run(NULL);
 		scan_blocked_until = mono + BLOCKED_RETRY_US;
 	}
 	if (!db->health.paused_identity)
-		hand_out_cancels(mono);
+		cancels_hand_out(mono);
 	if (may_hand_out() && !news.types_changed)	/* what has changed may be that all is stopped */
 		hand_out_ready(open ? &scan : NULL, now);
 	if (open)
 		scan_close(&scan);
 }
 
-/*
- * True if the wall clock was set, forth or back, since the lanes were read.  Both clocks run at one speed, so
- * their difference changes by steps only.  A step of less than a second makes nothing wait for longer.
- */
-static bool
-clock_was_set(TimestampTz now, MonoTime mono)
-{
-	static int64 difference = 0;
-	int64		step = now - mono - difference;
-	bool		known = difference != 0;
-
-	if (known && step < CLOCK_STEP_US && step > -CLOCK_STEP_US)
-		return false;
-	difference = now - mono;
-	if (known)
-		ereport(LOG,
-				(errcode(ERRCODE_WARNING),
-				 errmsg("jobq: the wall clock was set %s by %.3f s: jobs run when it shows their time",
-						step < 0 ? "back" : "forward", fabs(step / 1e6))));
-	return known;
-}
-
-static bool
-extension_is_here(void)
-{
-	bool		here;
-
-	StartTransactionCommand();
-	here = OidIsValid(jobq_relid("queue"));
-	CommitTransactionCommand();
-	return here;
-}
-
-static void
-leave_without_extension(void)
-{
-	db->lifecycle.ended = ENDED_ABSENT;
-	db->dispatcher.sql_workers = SQL_WORKERS_UNKNOWN;
-	proc_exit(0);
-}
-
 /* Everything that may have to be read or handed out; false: nothing to do in a transaction. */
 static bool
 has_work(TimestampTz now, MonoTime mono, bool sweep_now)
 {
-	return sweep_now || intake_pending() || news.types_changed ||
+	return sweep_now || intake_pending() || cancels_pending() || news.types_changed ||
 		want_full_scan || news.prepared_lost || prepared_may_have_ended() ||
 		news.signals_changed || pressure_due(mono) ||
 		news.lost_from != DT_NOEND || lanes_first_ready() != NULL ||
@@ -347,15 +215,11 @@ one_turn(void)
 
 	wake_worker(now, may_hand_out());
 	StartTransactionCommand();
-	if (!OidIsValid(jobq_relid("queue")))
-		leave_without_extension();
-	if (!is_fit())
-		leave_unfit();
+	check_extension();
+	check_fit();
 	if (registry_known)
 		(void) executors_collect(mono);	/* what has started is told to all limits */
-	/* before the publications: a transaction whose drain has ended has published its row */
-	db->kill_switch.draining = db->kill_switch.ndrains > 0;
-	pg_memory_barrier();
+	read_drain();
 	registry_locked = !lock_registry();
 	if (registry_locked)
 	{
@@ -378,7 +242,7 @@ one_turn(void)
 		news.types_changed = true;	/* another database may have given some back */
 		windows_retry = mono + WINDOWS_RETRY_US;
 	}
-	take_commands();
+	cancels_take();
 	release_held(mono, maintenance_is_done());
 	if (has_work(now, mono, sweep_now))
 		scan_and_hand_out(sweep_now, now, mono);
@@ -387,8 +251,9 @@ one_turn(void)
 		watch_machine(db, mono);
 		next_sweep = mono + (MonoTime) jobq_sweep_interval * 1000;
 	}
-	see_to_stop();
+	stop_turn();
 	executors_wake();
+	executors_take_back_slow(mono);
 	executors_balance(mono);
 	compaction_turn(mono, sweep_now);
 	CommitTransactionCommand();
@@ -403,7 +268,7 @@ sleep_ms(MonoTime now)
 {
 	MonoTime	next = next_sweep;
 
-	if (must_start_anew())
+	if (reload_is_due())
 		return 0;
 	if (registry_locked || news.types_changed)
 		return BLOCKED_RETRY_US / 1000;	/* somebody has a lock of what is to be read */
@@ -416,34 +281,12 @@ sleep_ms(MonoTime now)
 	next = Min(next, admission_next_timer());
 	next = Min(next, pressure_next_timer(now));
 	next = Min(next, executors_next_timer());
+	next = Min(next, take_back_next_timer(now));
 	next = Min(next, upkeep_next_timer());
 	next = Min(next, held_next_timer());
 	next = Min(next, compaction_next_timer());
 	next = Min(next, notify_next_timer());
 	return Min(mono_ms_left(now, next), 60000);
-}
-
-static void
-say_trouble(void)
-{
-	static char said[sizeof(db->health.trouble)] = "";
-	char		text[sizeof(db->health.trouble)];
-
-	admission_trouble(text, sizeof(text));
-	if (strcmp(text, said) == 0)
-		return;
-	strlcpy(said, text, sizeof(said));
-	set_trouble("%s", text);
-}
-
-/* ALTER DATABASE ... SET counts for a new session only: the launcher starts our successor at once, which starts executors. */
-static void
-start_anew(void)
-{
-	executors_dismiss();
-	db->requests.reload = false;
-	db->lifecycle.wanted = true;
-	proc_exit(0);
 }
 
 /*
@@ -467,7 +310,7 @@ sleep_until_needed(void)
 	long		timeout = db->lifecycle.suspended ? 1000 : db_is_paused(db) ? PAUSED_MS : sleep_ms(now);
 
 	pg_atomic_write_u64(&db->health.beat, (uint64) now);
-	say_trouble();
+	trouble_turn();
 	pgstat_report_stat(false);
 	pgstat_report_activity(STATE_IDLE, NULL);
 	if (timeout > 0 && (db->lifecycle.suspended || !quiet_settle()))
@@ -485,8 +328,8 @@ sleep_until_needed(void)
 		news.types_changed = true;
 		upkeep_now();			/* the limits of the disk watch may be others */
 	}
-	if (must_start_anew())
-		start_anew();
+	if (reload_is_due())
+		reload();
 }
 
 /* ---------- the process ---------- */
@@ -501,7 +344,7 @@ wake_launcher(void)
 static void
 dispatcher_on_exit(int code, Datum arg)
 {
-	intake_leave();
+	cancels_leave();
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	if (db->dispatcher.proc == MyProc)
 	{
@@ -534,6 +377,9 @@ attach(Oid dboid)
 	if (taken)
 		proc_exit(0);
 	on_shmem_exit(dispatcher_on_exit, 0);
+	check_init(db);
+	stop_init(db);
+	trouble_init(db);
 }
 
 /* What crashed with the server. */
@@ -558,7 +404,10 @@ start_up(void)
 	lanes_init(lasting);
 	admission_init(lasting, db);
 	pressure_init(lasting, db);
-	executors_init(lasting, db);
+	executors_init(db);
+	workers_init(lasting, db);
+	returned_init(lasting);
+	cancels_init(lasting, db);
 	intake_init(lasting, db);
 	quiet_init(db);
 	compaction_init(lasting, db);
@@ -571,55 +420,6 @@ start_up(void)
 	expect_unknown_prepared();
 	CommitTransactionCommand();
 	mark_suspects();
-}
-
-/* No executor of the database is left, not even of a former dispatcher. */
-static bool
-is_empty(void)
-{
-	bool		empty = true;
-
-	LWLockAcquire(JobqShmem->lock, LW_SHARED);
-	for (int i = 0; i < JobqShmem->nslots; i++)
-		empty &= !JobqShmem->slots[i].in_use || JobqShmem->slots[i].dead || JobqShmem->slots[i].dboid != db->dboid;
-	LWLockRelease(JobqShmem->lock);
-	return empty;
-}
-
-/* Reads and hands out nothing, answers health() and makes way for DDL, until version and tables fit. */
-static void
-wait_until_fit(void)
-{
-	bool		fit = false;
-
-	for (;;)
-	{
-		if (db_must_leave(db) && is_empty())
-		{
-			db->lifecycle.ended = ENDED_GAVE_WAY;
-			proc_exit(0);
-		}
-		if (!db->lifecycle.suspended && !db_must_leave(db))
-		{
-			StartTransactionCommand();
-			if (!OidIsValid(jobq_relid("queue")))
-				leave_without_extension();
-			fit = is_fit();
-			CommitTransactionCommand();
-		}
-		if (fit)
-			break;
-		pg_atomic_write_u64(&db->health.beat, (uint64) mono_now());
-		pg_atomic_write_u64(&db->health.pong, pg_atomic_read_u64(&db->health.ping));
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, UNFIT_RETRY_MS,
-						 jobq_wait(WAIT_DISPATCHER));
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-	}
-	if (db->health.unfit)
-		ereport(LOG, (errmsg("jobq: version and tables fit again")));
-	db->health.unfit = false;
-	set_trouble("%s", "");
 }
 
 /* DDL has the floor: nothing is handed out or read, nothing of ours is locked. */
@@ -660,8 +460,9 @@ jobq_dispatcher_main(Datum arg)
 	neutralise_session();
 	set_for_session("search_path", "");
 	set_for_session("synchronous_commit", "off");
-	if (!extension_is_here())
-		leave_without_extension();
+	StartTransactionCommand();
+	check_extension();
+	CommitTransactionCommand();
 	db->dispatcher.sql_workers = jobq_max_sql_workers;
 	wake_launcher();			/* it adds up the workers of all databases */
 	wait_until_fit();

@@ -1,10 +1,9 @@
 /*
  * executor_pool.c
- *	  The dispatcher's executors: handing jobs over, and what counts of them.
+ *	  The dispatcher's executors, and what their jobs count.
  *
- * What an executor holds stands in its slot (shared memory), so a new dispatcher finds it again.  Short
- * jobs are handed out ahead of need, up to a slot's cells; a job of unknown length only to a worker
- * that has nothing else, and what waits behind a run that turned out long is taken back.
+ * The jobs of an executor stand in its slot (shared memory), so a new
+ * dispatcher finds them again.
  */
 #include "jobq.h"
 
@@ -12,17 +11,11 @@
 #include "postmaster/bgworker.h"
 #include "utils/timestamp.h"
 
-#include "dispatch/inbox.h"
 #include "limits/concurrency_keys.h"
 #include "limits/tenant_limit.h"
 #include "limits/type_rates.h"
 #include "limits/weight.h"
 #include "workers/executor_pool.h"
-
-#define EXEC_CELLS			60		/* of JOBQ_CELLS; the rest for cancels */
-#define PACK_US				1000	/* short jobs of one turn go to one worker, and share its commit, up to so much work */
-#define SHORT_CELLS			252		/* a batch, and the next one while it commits */
-#define AHEAD_US			3000	/* with so much work before it, a job waits for another worker that may come */
 
 Executor	executors[JOBQ_MAX_SLOTS];
 int			executors_end = 0;
@@ -30,10 +23,9 @@ static JobqDb *db;
 static int	running = 0;		/* SQL workers with a job, plus tools */
 
 void
-executors_init(MemoryContext cxt, JobqDb *mine)
+executors_init(JobqDb *mine)
 {
 	db = mine;
-	workers_init(cxt, mine);
 	memset(executors, 0, sizeof(executors));
 	executors_end = 0;
 	running = 0;
@@ -98,9 +90,8 @@ count_down(Executor *e, TypeState *t)
 		limit_down(t->limits[i], executor_number(e), e->exec);
 }
 
-/* Does its start still have to be noted? */
-static bool
-will_start(Executor *e, int cell)
+bool
+executor_will_start(Executor *e, int cell)
 {
 	Cell	   *c = &e->slot->cells[cell];
 
@@ -113,7 +104,7 @@ note_start(Executor *e, int cell, TypeState *t)
 {
 	Cell	   *c = &e->slot->cells[cell];
 
-	if (c->started_at == 0 || !will_start(e, cell))
+	if (c->started_at == 0 || !executor_will_start(e, cell))
 		return false;
 	c->noted = true;
 	type_note_start(t, c->started_at);
@@ -146,8 +137,8 @@ counts_for_tenant(Executor *e, int cell)
 	return ref->tenant_limit != 0 && !ref_settles(ref);
 }
 
-static void
-occupy(Executor *e, int cell, TypeState *t, bool slow)
+void
+executor_occupy(Executor *e, int cell, TypeState *t, bool slow)
 {
 	if (e->exec || e->ncells == 0)
 		running++;
@@ -193,7 +184,7 @@ executor_vacate(Executor *e, int cell)
 {
 	TypeState  *t = type_state(e->types[cell]);
 
-	if (t->rated && !note_start(e, cell, t) && will_start(e, cell))
+	if (t->rated && !note_start(e, cell, t) && executor_will_start(e, cell))
 		type_refund(t);
 	e->used[cell] = false;
 	e->ncells--;
@@ -242,7 +233,7 @@ executors_recount(void)
 			if (!e->used[c])
 				continue;
 			t = type_state(e->types[c]);
-			if (t->rated && will_start(e, c))
+			if (t->rated && executor_will_start(e, c))
 				type_retake(t);
 			if (e->ended[c])
 				continue;
@@ -311,133 +302,9 @@ executors_recover(void)
 			k->again = false;
 			k->rev = slot->cells[c].ref.rev;
 			slot->cells[c].ref.tenant_limit = 0;	/* of our predecessor's numbers; tenant_limits_refresh counts */
-			occupy(e, c, type_state(slot->cells[c].ref.type_id), true);
+			executor_occupy(e, c, type_state(slot->cells[c].ref.type_id), true);
 		}
 	}
-}
-
-/* ---------- handing out ---------- */
-
-static bool
-takes_more(Executor *e, TypeState *t, bool is_short, bool settles)
-{
-	if (e->slot == NULL || !e->attached || !slot_takes_jobs(e->slot) ||
-		e->role != t->role || e->ncells >= JOBQ_CELLS)
-		return false;
-	if (settles)
-		return e->exec || e->nslow == 0;	/* not behind a run of unknown length */
-	if (e->exec)
-		return e->ncells < EXEC_CELLS;
-	if (is_short)
-		return e->nslow == 0 && e->ncells < SHORT_CELLS;
-	return e->ncells == 0;
-}
-
-/* takes_more has said that there is one. */
-static int
-free_cell(Executor *e)
-{
-	return (int) ((bool *) memchr(e->used, false, JOBQ_CELLS) - e->used);
-}
-
-/* The first limit of the type that would not let one more run; NULL: all would. */
-static JobLimit *
-limit_without_room(TypeState *t, int executor, bool exec)
-{
-	if (!limit_has_room(&t->own, executor, exec))
-		return &t->own;
-	for (int i = 0; i < t->nlimits; i++)
-	{
-		if (!limit_has_room(t->limits[i], executor, exec))
-			return t->limits[i];
-	}
-	return NULL;
-}
-
-/* *why: what keeps those from it who could take it.  What is only to be settled starts nothing: no limit counts. */
-static Executor *
-best_executor(TypeState *t, const JobRef *ref, bool is_short, bool settles, HandOut *why)
-{
-	Executor   *best = NULL;
-
-	*why = NO_CAPACITY;
-	for (int i = 0; i < executors_end; i++)
-	{
-		Executor   *e = &executors[i];
-
-		if (!takes_more(e, t, is_short, settles))
-			continue;
-		if (!settles && (t->closed = limit_without_room(t, i, e->exec)) != NULL)
-		{
-			*why = LIMIT_FULL;
-			continue;
-		}
-		if (!settles && ref->tenant_limit != 0 && !tenant_limit_has_room(ref, i, e->exec))
-		{
-			*why = TENANT_FULL;
-			continue;
-		}
-		if (!settles && weight_budget > 0 && !weight_fits(&e->weight, t->weight))
-		{
-			*why = TOO_HEAVY;
-			continue;
-		}
-		if (is_short && e->wake && e->ahead_us < PACK_US)
-			return e;
-		if (best == NULL || e->ahead_us < best->ahead_us || (e->ahead_us == best->ahead_us && e->ncells < best->ncells))
-			best = e;
-	}
-	return best;
-}
-
-/*
- * Would the job run sooner in one more worker, which may be started?  While none may, its executors hold a whole
- * batch and the next one.
- */
-static bool
-waits_for_newcomer(const Executor *e, TypeState *t, const JobRef *ref)
-{
-	return e->ahead_us >= AHEAD_US && limit_without_room(t, -1, true) == NULL &&
-		(ref->tenant_limit == 0 || tenant_limit_has_room(ref, -1, true)) &&
-		(weight_budget == 0 || weight_fits(NULL, t->weight)) && worker_may_come(t->role);
-}
-
-HandOut
-hand_out(TypeState *t, const JobRef *ref, const char *cancel_reason, MonoTime now)
-{
-	bool		settles = ref_settles(ref);
-	bool		is_short = type_is_short(t) && (ref->flags & (REF_ALONE | REF_AGAIN)) == 0;
-	HandOut		why;
-	Executor   *e;
-	int			cell;
-
-	if (t->role == NULL)
-		return NO_CAPACITY;
-	e = best_executor(t, ref, is_short, settles, &why);
-	if (e == NULL && !settles && why == NO_CAPACITY && (t->closed = limit_without_room(t, -1, true)) != NULL)
-		why = LIMIT_FULL;		/* no use in waiting for a worker */
-	if (e == NULL && !settles && why == NO_CAPACITY && !tenant_limit_has_room(ref, -1, true))
-		why = TENANT_FULL;
-	if (e == NULL)
-		return why;
-	if (is_short && !settles && waits_for_newcomer(e, t, ref))
-		return NO_CAPACITY;
-	cell = free_cell(e);
-	if (!settles && t->breaker.state != BREAKER_CLOSED)
-		type_breaker_start(t, &ref->id);	/* before the executor can ask */
-	if (!slot_assign(e->slot, cell, ref, cancel_reason))
-	{
-		type_breaker_back(t, &ref->id, true);
-		return NO_CAPACITY;
-	}
-	occupy(e, cell, t, !is_short && !settles);
-	if (!settles)
-		type_probe(t, now);
-	if (t->rated && will_start(e, cell))
-		type_take(t);
-	e->wake = true;
-	pg_atomic_fetch_add_u64(&db->counters.handed_out, 1);
-	return HANDED_OUT;
 }
 
 void
@@ -474,27 +341,3 @@ executor_forget(Executor *e)
 	memset(e, 0, sizeof(Executor));
 }
 
-/* false: nobody runs it (any more); an assigned one that nobody has begun is taken back. */
-bool
-executors_cancel(const pg_uuid_t *id, CancelKind kind, const char *reason)
-{
-	int			cell;
-	Slot	   *slot = slot_find_job(db->dboid, id, &cell);
-	Executor   *e;
-
-	if (slot == NULL)
-		return false;
-	if (slot_cancel(slot, cell, id, kind, reason))
-		return true;
-	e = executor_of(slot);
-	if (e->slot && e->used[cell] && slot_take_back(slot, cell))
-	{
-		JobRef		ref = slot->cells[cell].ref;
-
-		type_open(executor_vacate(e, cell));
-		door_open(&e->role->door);
-		return_job(&ref);
-		return false;
-	}
-	return slot_cancel(slot, cell, id, kind, reason);
-}

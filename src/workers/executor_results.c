@@ -1,10 +1,11 @@
 /*
  * executor_results.c
- *	  The dispatcher hears from its executors: who has come, what has ended and how, who is gone.
+ *	  Reads the reports of executors: attached, a job ended and how, process gone.
  *
- * A worker writes the verdict into the job's cell and sets a bit of the slot's `done`; what has to be written about the job in
- * the database it has committed by then.  Here it is decided what becomes of the job in memory: forgotten, back into its
- * lane, read again, held for a while.
+ * A worker writes its verdict into the job's cell and sets a bit of the slot's
+ * `done`; by then it has committed what belongs into the database.  This file
+ * decides the job's state in memory: forgotten, back in its lane, read again,
+ * or held for a while.
  */
 #include "jobq.h"
 
@@ -12,32 +13,13 @@
 #include "port/pg_bitutils.h"
 #include "utils/timestamp.h"
 
-#include "dispatch/inbox.h"
 #include "limits/concurrency_keys.h"
 #include "maintenance/maintenance_schedule.h"
+#include "workers/cancel_requests.h"
 #include "workers/executor_pool.h"
-
-static void
-forget_job(const JobRef *ref)
-{
-	Known	   *k = known_lookup(known_jobs, ref->id);
-
-	if (k == NULL)
-		return;
-	if (k->again)
-		probe_again(&k->newer);
-	known_delete_item(known_jobs, k);
-}
-
-/* An exec worker may have rewritten the row: read it again under its key. */
-void
-reread_job(const JobRef *ref)
-{
-	LaneKeys	keys = {ref->type_id, ref->priority, ref->sublane, ref->position, ref->position};
-
-	forget_job(ref);
-	probe_again(&keys);
-}
+#include "workers/executor_results.h"
+#include "workers/returned_jobs.h"
+#include "workers/take_back.h"
 
 static void
 apply_verdict(Executor *e, Cell *cell, TypeState *t, MonoTime now)

@@ -1,6 +1,6 @@
 /*
  * worker_pool.c
- *	  Starting executors, making room for one role's among another's, taking back what waits too long.
+ *	  Starting executors, and making room for the workers of one role among those of others.
  *
  * A worker is started when lanes wait for one of its role and none of those can take more.
  * Without a free worker slot nothing fails: jobs wait, health() says so, a WARNING once a minute.
@@ -10,12 +10,11 @@
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
-#include "dispatch/inbox.h"
 #include "shared/process_start.h"
 #include "shared/worker_need.h"
 #include "workers/executor_pool.h"
+#include "workers/worker_pool.h"
 
-#define TAKE_BACK_US		INT64CONST(100000)
 #define OVERDUE_US			USECS_PER_SEC	/* a handler's own timer should have ended it */
 #define ROLE_HYSTERESIS_US	INT64CONST(250000)
 
@@ -154,19 +153,6 @@ make_room(RoleState *role, MonoTime now)
 		slot_dismiss(victim->slot);
 }
 
-/* ALTER DATABASE ... SET counts for new processes only: all executors end, once what they run has ended. */
-void
-executors_dismiss(void)
-{
-	for (int i = 0; i < executors_end; i++)
-	{
-		if (executors[i].slot == NULL)
-			continue;
-		executor_take_back(&executors[i], false);
-		slot_dismiss(executors[i].slot);
-	}
-}
-
 /* One that ends with its tools counts no longer: there are two for as long as these run. */
 static bool
 has_exec_worker(void)
@@ -177,68 +163,6 @@ has_exec_worker(void)
 			return true;
 	}
 	return false;
-}
-
-void
-executor_take_back(Executor *e, bool cancels)
-{
-	for (int c = 0; e->ncells > 0 && c < JOBQ_CELLS; c++)
-	{
-		JobRef		ref = e->slot->cells[c].ref;
-
-		if (!e->used[c] || (!cancels && (ref.flags & REF_CANCEL)) || !slot_take_back(e->slot, c))
-			continue;
-		type_open(executor_vacate(e, c));
-		door_open(&e->role->door);	/* the job may be ranked behind one that waits for its end */
-		if (ref.flags & REF_CANCEL)
-		{
-			Cell	   *cell = &e->slot->cells[c];
-
-			reread_job(&ref);
-			cancel_after_all(&ref.id, cell->has_reason ? cell->reason : NULL);
-		}
-		else
-			return_job(&ref);
-	}
-}
-
-/* The type runs alone for a while; what the executor holds of it counts as of unknown length. */
-static void
-note_slow_run(Executor *e, int cell, TypeState *t, MonoTime now)
-{
-	t->clean_runs = 0;
-	t->alone_until = now + 2 * USECS_PER_SEC;
-	if (!e->slow[cell])
-	{
-		e->slow[cell] = true;
-		e->nslow++;
-	}
-}
-
-/* What waits behind a run that turned out long, or behind a type whose runs no longer are short, goes to others. */
-static void
-take_back_behind_slow_runs(MonoTime now)
-{
-	for (int i = 0; i < executors_end; i++)
-	{
-		Executor   *e = &executors[i];
-		TypeState  *t;
-		int			current;
-		MonoTime	started;
-
-		if (e->slot == NULL || e->exec || e->ncells < 2)
-			continue;
-		current = e->slot->current;
-		if (current < 0 || e->slot->phase != PHASE_HANDLER || !e->used[current])
-			continue;
-		t = type_state(e->types[current]);
-		started = e->slot->cells[current].begun_at;
-		if (started != 0 && now - started > TAKE_BACK_US)
-			note_slow_run(e, current, t, now);
-		else if (type_is_short(t))
-			continue;
-		executor_take_back(e, true);
-	}
 }
 
 /* When its handler has to be ended from here; DT_NOEND: no deadline. */
@@ -268,22 +192,11 @@ end_overdue_runs(MonoTime now)
 }
 
 void
-executors_take_back(bool cancels)
-{
-	for (int i = 0; i < executors_end; i++)
-	{
-		if (executors[i].slot)
-			executor_take_back(&executors[i], cancels);
-	}
-}
-
-void
 executors_balance(MonoTime now)
 {
 	dlist_iter	it;
 	bool		one_waits = false;
 
-	take_back_behind_slow_runs(now);
 	end_overdue_runs(now);
 	dlist_foreach(it, &all_roles)
 	{
@@ -320,13 +233,7 @@ executors_next_timer(void)
 	dlist_iter	it;
 
 	for (int i = 0; i < executors_end; i++)
-	{
-		Executor   *e = &executors[i];
-
-		if (e->slot && !e->exec && e->ncells > 1)
-			next = Min(next, now + TAKE_BACK_US);
-		next = Min(next, overdue_at(e));
-	}
+		next = Min(next, overdue_at(&executors[i]));
 	dlist_foreach(it, &all_roles)
 	{
 		RoleState  *role = dlist_container(RoleState, all, it.cur);

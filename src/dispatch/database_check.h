@@ -1,0 +1,18 @@
+/*
+ * database_check.h
+ *	  Checks that the database is such that a dispatcher may run in it.
+ */
+#ifndef JOBQ_DATABASE_CHECK_H
+#define JOBQ_DATABASE_CHECK_H
+
+#include "shared/shmem.h"
+
+extern void check_init(JobqDb *db);
+/* Ends the process unless the extension is there; needs a transaction. */
+extern void check_extension(void);
+/* Ends the process unless version and tables fit; needs a transaction. */
+extern void check_fit(void);
+/* Waits at the start until version and tables fit; ends the process when the extension has gone. */
+extern void wait_until_fit(void);
+
+#endif

@@ -1,0 +1,152 @@
+/*
+ * hand_out.c
+ *	  Handing out jobs in order.
+ *
+ * The head of the first ready lane is tried.  It is handed out, or its group
+ * goes to where it waits: parked with its type, in the wait queue of a limit or
+ * a role, or reserved weight.  A job whose concurrency key or tenant is full
+ * leaves memory, and the next job of its lane is tried.
+ */
+#include "jobq.h"
+
+#include "dispatch/hand_out.h"
+#include "lanes/ready_queue.h"
+#include "limits/concurrency_keys.h"
+#include "limits/tenant_limit.h"
+#include "limits/type_rates.h"
+#include "limits/weight.h"
+#include "workers/assign_job.h"
+#include "workers/executor_pool.h"
+
+/* Takes the lane's head out of memory, so that others pass it. */
+static void
+pass_head(QueueScan *scan, Lane *lane, void (*pass) (Lane *), TimestampTz now)
+{
+	lane_unplace(lane);
+	pass(lane);
+	if (scan && lane_wants_scan(lane, now))
+		scan_lane(scan, lane);
+	lane_place(lane, now);
+}
+
+/* True if the lane's head has to wait for its concurrency key; other jobs pass it. */
+static bool
+wait_for_key(QueueScan *scan, Lane *lane, const JobRef *ref, TimestampTz now)
+{
+	switch (key_asks(scan, lane, ref))
+	{
+		case KEY_MAY_START:
+			return false;
+		case KEY_PASS:
+			pass_head(scan, lane, key_pass, now);
+			break;
+		case KEY_UNKNOWN:
+			group_park(lane->group, &type_of(lane->type)->parked);
+			break;
+	}
+	return true;
+}
+
+/* Moves the lane on: its head has been handed out. */
+static void
+go_on_with_lane(QueueScan *scan, Lane *lane, const Rank *rank, TimestampTz now)
+{
+	JobRef		ref;
+
+	ready_served(lane);
+	lane_unplace(lane);
+	lane_pop(lane, &ref);
+	known_lookup(known_jobs, ref.id)->where = IN_FLIGHT;
+	if (scan && lane_wants_scan(lane, now))
+		scan_lane(scan, lane);
+	lane_place(lane, now);
+	if (ref_settles(&ref))
+		return;
+	doors_note_start(lane->group, rank);
+	if (weight_budget > 0)
+		weight_note_start(lane->group, rank);
+}
+
+/* Returns the limit of a type that is `rated` whose window is full; NULL: none. */
+static JobLimit *
+closed_by_rate(TypeState *t, TimestampTz now)
+{
+	if (type_needs_starts(t, now))
+		executors_note_starts();
+	return type_closed_by_rate(t, now);
+}
+
+/*
+ * True if anything but the lack of an executor keeps the job from starting: the
+ * lane or its group has gone to where it waits.
+ */
+static bool
+has_to_wait(QueueScan *scan, Lane *lane, const JobRef *ref, const Rank *rank, TimestampTz now)
+{
+	TypeState  *t = type_of(lane->type);
+	JobLimit   *closed;
+
+	if (!type_may_start(t, now))	/* its key waits for that, too */
+		group_park(lane->group, &t->parked);
+	else if (ref->key != 0 && wait_for_key(scan, lane, ref, now))
+		return true;
+	else if (doors_keep_out(lane->group, rank))
+		return true;
+	else if (t->rated && (closed = closed_by_rate(t, now)) != NULL)
+		group_refused_by_limit(lane->group, &closed->door, rank);
+	else if (weight_budget > 0 && weight_is_reserved(t, rank))
+		weight_park(lane->group, rank);
+	else
+		return false;
+	return true;
+}
+
+/* Hands out the lane's head, or moves its group to where it waits. */
+static void
+try_lane(QueueScan *scan, Lane *lane, TimestampTz now, MonoTime mono)
+{
+	TypeState  *t = type_of(lane->type);
+	JobRef		ref = *lane_head(lane);
+	Rank		rank = rank_of(lane->group);
+	bool		settles = ref_settles(&ref);
+
+	if (!settles && ref.position > now)
+	{
+		lane_place(lane, now);	/* the clock was set back */
+		return;
+	}
+	if (!settles && has_to_wait(scan, lane, &ref, &rank, now))
+		return;
+	switch (assign_job(t, &ref, NULL, mono))
+	{
+		case HANDED_OUT:
+			go_on_with_lane(scan, lane, &rank, now);
+			break;
+		case NO_CAPACITY:
+			if (t->role == NULL)
+				group_park(lane->group, &t->parked);
+			else
+				group_refused_by_role(lane->group, &rank, settles);
+			break;
+		case LIMIT_FULL:
+			group_refused_by_limit(lane->group, &t->closed->door, &rank);
+			break;
+		case TOO_HEAVY:
+			weight_park(lane->group, &rank);
+			break;
+		case TENANT_FULL:
+			pass_head(scan, lane, tenant_limit_pass, now);
+			break;
+	}
+}
+
+void
+hand_out_ready(QueueScan *scan, TimestampTz now)
+{
+	Lane	   *lane;
+	MonoTime	mono = mono_now();
+
+	ready_age(now);
+	while (executors_running() < jobq_max_concurrent && (lane = lanes_first_ready()) != NULL)
+		try_lane(scan, lane, now, mono);
+}

@@ -1,0 +1,22 @@
+/*
+ * assign_job.h
+ *	  Giving a job to an executor.
+ */
+#ifndef JOBQ_ASSIGN_JOB_H
+#define JOBQ_ASSIGN_JOB_H
+
+#include "limits/type_state.h"
+
+typedef enum HandOut
+{
+	HANDED_OUT,
+	NO_CAPACITY,				/* no executor of its role can take it now */
+	LIMIT_FULL,					/* a limit of the type has no room: t->closed */
+	TOO_HEAVY,					/* jobq.max_weight has no room */
+	TENANT_FULL					/* its tenant runs as many as it may */
+} HandOut;
+
+/* Puts the job into a cell of an executor that can take it; cancel_reason: of a job to be settled as cancelled. */
+extern HandOut assign_job(TypeState *t, const JobRef *ref, const char *cancel_reason, MonoTime now);
+
+#endif

@@ -1,0 +1,256 @@
+/*
+ * cancel_requests.c
+ *	  Cancels of jobs that run, or did when they were asked for.
+ *
+ * A request is taken from shared memory under the database's spinlock and kept
+ * here until it is served.  A job that an executor has begun gets the cancel
+ * in its cell.  A job that waits again is handed to an executor to be settled
+ * as cancelled; until one takes it, it is a pending cancel.
+ */
+#include "jobq.h"
+
+#include "utils/timestamp.h"
+
+#include "base/grow_array.h"
+#include "limits/type_state.h"
+#include "workers/assign_job.h"
+#include "workers/cancel_requests.h"
+#include "workers/executor_pool.h"
+#include "workers/returned_jobs.h"
+
+typedef struct PendingCancel
+{
+	JobRef		ref;
+	Command		command;
+	RoleState  *waits_for;		/* counted in its cancels; NULL: not yet */
+} PendingCancel;
+
+static JobqDb *db;
+static MemoryContext lasting;
+static PendingCancel *pending_cancels;
+static int	npending = 0;
+static int	pending_size = 0;
+static Command *commands;		/* to be run */
+static int	ncommands = 0;
+static int	commands_size = 0;
+
+void
+cancels_init(MemoryContext context, JobqDb *mine)
+{
+	lasting = context;
+	db = mine;
+}
+
+bool
+cancels_pending(void)
+{
+	return npending > 0 || ncommands > 0;
+}
+
+/* ---------- requests ---------- */
+
+static void
+add_command(const Command *c)
+{
+	if (ncommands == commands_size)
+		commands = grow_array(lasting, commands, &commands_size, sizeof(Command));
+	commands[ncommands++] = *c;
+}
+
+void
+cancel_after_all(const pg_uuid_t *id, const char *reason)
+{
+	Command		c;
+
+	memset(&c, 0, sizeof(c));
+	c.id = *id;
+	c.has_reason = reason != NULL;
+	if (reason)
+		strlcpy(c.reason, reason, sizeof(c.reason));
+	add_command(&c);
+}
+
+void
+cancels_take(void)
+{
+	int			n;
+
+	if (db->requests.ncancels == 0)
+		return;
+	while (commands_size < ncommands + JOBQ_MAX_COMMANDS + JOBQ_KEPT_COMMANDS)
+		commands = grow_array(lasting, commands, &commands_size, sizeof(Command));
+	SpinLockAcquire(&db->mutex);
+	n = Min(db->requests.ncancels, Max(JOBQ_KEPT_COMMANDS - ncommands - npending, 0));
+	memcpy(&commands[ncommands], db->requests.cancels, sizeof(Command) * n);
+	db->requests.ncancels -= n;
+	memmove(db->requests.cancels, &db->requests.cancels[n], sizeof(Command) * db->requests.ncancels);
+	SpinLockRelease(&db->mutex);
+	ncommands += n;
+}
+
+/* mutex is held; false: there is no room. */
+static bool
+give_back(const Command *c)
+{
+	if (db->requests.ncancels + db->requests.nreserved >= (int) lengthof(db->requests.cancels))
+		return false;
+	db->requests.cancels[db->requests.ncancels++] = *c;
+	return true;
+}
+
+void
+cancels_leave(void)
+{
+	int			lost = 0;
+
+	if (db == NULL)
+		return;
+	SpinLockAcquire(&db->mutex);
+	for (int i = 0; i < ncommands; i++)
+		lost += !give_back(&commands[i]);
+	for (int i = 0; i < npending; i++)
+		lost += !give_back(&pending_cancels[i].command);
+	SpinLockRelease(&db->mutex);
+	if (lost > 0)
+		ereport(LOG,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("jobq: %d cancels are lost with the dispatcher", lost)));
+}
+
+/* ---------- one request ---------- */
+
+static void
+add_pending_cancel(const JobRef *ref, const Command *c)
+{
+	PendingCancel *p;
+	bool		found;
+	Known	   *k = known_insert(known_jobs, ref->id, &found);
+
+	drop_held(&ref->id);
+	k->where = HELD;			/* whatever waits in a lane of it is stale now */
+	k->rev = ref->rev;
+	if (!found)
+		k->again = false;
+	if (npending == pending_size)
+		pending_cancels = grow_array(lasting, pending_cancels, &pending_size, sizeof(PendingCancel));
+	p = &pending_cancels[npending++];
+	p->ref = *ref;
+	p->ref.flags |= REF_CANCEL;
+	p->command = *c;
+	p->waits_for = NULL;
+}
+
+/* False: no executor runs it.  A job that was handed out and has not begun is taken back. */
+static bool
+cancel_handed_out(const pg_uuid_t *id, CancelKind kind, const char *reason)
+{
+	int			cell;
+	Slot	   *slot = slot_find_job(db->dboid, id, &cell);
+	Executor   *e;
+
+	if (slot == NULL)
+		return false;
+	if (slot_cancel(slot, cell, id, kind, reason))
+		return true;
+	e = executor_of(slot);
+	if (e->slot && e->used[cell] && slot_take_back(slot, cell))
+	{
+		JobRef		ref = slot->cells[cell].ref;
+
+		type_open(executor_vacate(e, cell));
+		door_open(&e->role->door);
+		return_job(&ref);
+		return false;
+	}
+	return slot_cancel(slot, cell, id, kind, reason);
+}
+
+/*
+ * Cancels a running job; one that waits again is settled by an executor.
+ * False: to be retried, since the queue can't be read now, or the executor's
+ * report of the job has not been read yet.
+ */
+static bool
+run_command(QueueScan *scan, const Command *c)
+{
+	JobRef		ref;
+	JobStatus	status;
+	Known	   *k;
+
+	if (cancel_handed_out(&c->id, CANCEL_USER, c->has_reason ? c->reason : NULL))
+		return true;
+	k = known_lookup(known_jobs, c->id);
+	if (scan == NULL || (k != NULL && k->where == IN_FLIGHT))
+		return false;
+	if (scan_find(scan, &c->id, &ref, &status) && status != JOB_RUNNING)
+		add_pending_cancel(&ref, c);
+	return true;
+}
+
+/* A command leaves the array when it is done, so that one under way is given back if the process ends. */
+void
+cancels_run(QueueScan *scan)
+{
+	int			kept = 0;
+	int			n = ncommands;
+
+	for (int i = 0; i < n; i++)
+	{
+		Command		c = commands[i];
+
+		if (!run_command(scan, &c))
+			commands[kept++] = c;
+	}
+	memmove(&commands[kept], &commands[n], sizeof(Command) * (ncommands - n));
+	ncommands -= n - kept;
+}
+
+/* ---------- jobs that are only to be settled ---------- */
+
+/* NULL: waits no longer. */
+static void
+wait_for_role(PendingCancel *p, RoleState *role)
+{
+	if (p->waits_for == role)
+		return;
+	if (p->waits_for)
+		p->waits_for->cancels--;
+	if (role)
+		role->cancels++;
+	p->waits_for = role;
+}
+
+void
+cancels_hand_out(MonoTime now)
+{
+	for (int i = 0; i < npending;)
+	{
+		PendingCancel *p = &pending_cancels[i];
+		TypeState  *t = type_state(p->ref.type_id);
+		Known	   *k;
+
+		if (assign_job(t, &p->ref, p->command.has_reason ? p->command.reason : NULL, now) != HANDED_OUT)
+		{
+			wait_for_role(p, t->role);
+			i++;
+			continue;
+		}
+		wait_for_role(p, NULL);
+		if ((k = known_lookup(known_jobs, p->ref.id)) != NULL)
+			k->where = IN_FLIGHT;
+		pending_cancels[i] = pending_cancels[--npending];
+	}
+}
+
+void
+cancels_reread(void)
+{
+	for (int i = 0; i < npending; i++)
+	{
+		PendingCancel *p = &pending_cancels[i];
+
+		wait_for_role(p, NULL);
+		add_command(&p->command);
+	}
+	npending = 0;
+}

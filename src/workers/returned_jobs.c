@@ -1,0 +1,176 @@
+/*
+ * returned_jobs.c
+ *	  Jobs that come back from an executor.
+ *
+ * Most go back to their lane at once.  Jobs that can't (no partition for
+ * their history row, a commit that failed twice) are held.  A job whose row
+ * may have changed is forgotten and read again: its key is kept here until the
+ * next turn reads the queue.
+ */
+#include "jobq.h"
+
+#include "utils/timestamp.h"
+
+#include "base/grow_array.h"
+#include "limits/type_state.h"
+#include "workers/returned_jobs.h"
+
+typedef struct Held
+{
+	JobRef		ref;
+	MonoTime	until;
+	bool		for_partition;
+} Held;
+
+static MemoryContext lasting;
+static LaneKeys *probes;		/* to be read again */
+static int	nprobes = 0;
+static int	probes_size = 0;
+static Held *held;
+static int	nheld = 0;
+static int	held_size = 0;
+
+void
+returned_init(MemoryContext context)
+{
+	lasting = context;
+}
+
+/* ---------- keys to be read again ---------- */
+
+void
+probe_again(const LaneKeys *keys)
+{
+	if (nprobes == probes_size)
+		probes = grow_array(lasting, probes, &probes_size, sizeof(LaneKeys));
+	probes[nprobes++] = *keys;
+}
+
+bool
+probes_pending(void)
+{
+	return nprobes > 0;
+}
+
+const LaneKeys *
+take_probes(int *n)
+{
+	*n = nprobes;
+	nprobes = 0;
+	return probes;
+}
+
+void
+forget_job(const JobRef *ref)
+{
+	Known	   *k = known_lookup(known_jobs, ref->id);
+
+	if (k == NULL)
+		return;
+	if (k->again)
+		probe_again(&k->newer);
+	known_delete_item(known_jobs, k);
+}
+
+void
+reread_job(const JobRef *ref)
+{
+	LaneKeys	keys = {ref->type_id, ref->priority, ref->sublane, ref->position, ref->position};
+
+	forget_job(ref);
+	probe_again(&keys);
+}
+
+/* ---------- back to the lane ---------- */
+
+static Lane *
+lane_of(const JobRef *ref)
+{
+	LaneId		id = {ref->type_id, ref->priority, ref->sublane};
+
+	return type_lane(&id);
+}
+
+void
+return_job(const JobRef *ref)
+{
+	Lane	   *lane;
+
+	if (known_lookup(known_jobs, ref->id) == NULL)
+		return;
+	lane = lane_of(ref);
+	lane_unplace(lane);
+	lane_return(lane, ref);
+	lane_place(lane, GetCurrentTimestamp());
+}
+
+/* ---------- held jobs ---------- */
+
+void
+hold_job(const JobRef *ref, MonoTime until, bool for_partition)
+{
+	Known	   *k = known_lookup(known_jobs, ref->id);
+
+	if (k == NULL)
+		return;
+	k->where = HELD;
+	if (nheld == held_size)
+		held = grow_array(lasting, held, &held_size, sizeof(Held));
+	held[nheld].ref = *ref;
+	held[nheld].until = until;
+	held[nheld].for_partition = for_partition;
+	nheld++;
+}
+
+void
+release_held(MonoTime now, bool partitions_made)
+{
+	for (int i = 0; i < nheld;)
+	{
+		Held		h = held[i];
+
+		if (h.until > now && !(h.for_partition && partitions_made))
+		{
+			i++;
+			continue;
+		}
+		held[i] = held[--nheld];
+		return_job(&h.ref);
+	}
+}
+
+void
+drop_held(const pg_uuid_t *id)
+{
+	for (int i = 0; i < nheld; i++)
+	{
+		if (memcmp(&held[i].ref.id, id, sizeof(pg_uuid_t)) == 0)
+		{
+			held[i] = held[--nheld];
+			return;
+		}
+	}
+}
+
+MonoTime
+held_next_timer(void)
+{
+	MonoTime	next = DT_NOEND;
+
+	for (int i = 0; i < nheld; i++)
+		next = Min(next, held[i].until);
+	return next;
+}
+
+void
+forget_held(void)
+{
+	for (int i = 0; i < nheld; i++)
+	{
+		Known	   *k = known_lookup(known_jobs, held[i].ref.id);
+
+		if (k)
+			known_delete_item(known_jobs, k);
+	}
+	nheld = 0;
+}
