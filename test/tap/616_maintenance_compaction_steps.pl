@@ -22,7 +22,7 @@ BEGIN
   LOOP
     PERFORM pg_stat_clear_snapshot();
     SELECT a.pid, a.backend_xid, a.backend_xmin INTO pid, xid, xmin FROM pg_stat_activity a
-      WHERE backend_type = 'jobq maintenance' AND wait_event_type = 'BufferPin';
+      WHERE backend_type = 'jobq maintenance' AND wait_event IN ('BufferPin', 'BufferCleanup');	-- the latter since 19
     EXIT WHEN FOUND;
     PERFORM pg_sleep(0.002);
   END LOOP;
@@ -139,7 +139,7 @@ foreach (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
 {
 	$pid = $killer->query('SELECT pid FROM waiting_for_pin()');
 	kill 'STOP', $pid;
-	last if value("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid AND backend_type = 'jobq maintenance' AND wait_event_type = 'BufferPin'") == 1;
+	last if value("SELECT count(*) FROM pg_stat_activity WHERE pid = $pid AND backend_type = 'jobq maintenance' AND wait_event IN ('BufferPin', 'BufferCleanup')") == 1;
 	kill 'CONT', $pid;
 }
 my $offset = -s $node->logfile;
