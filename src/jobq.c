@@ -11,17 +11,37 @@
 #include "miscadmin.h"
 
 #include "base/error_hints.h"
+#include "enqueue/quota.h"
 #include "lifecycle/ddl_hook.h"
 #include "lifecycle/launcher.h"
 #include "lifecycle/statement_hooks.h"
+#include "limits/job_limit.h"
+#include "limits/kill_switch.h"
+#include "maintenance/maintenance.h"
 #include "maintenance/standby_fence.h"
+#include "pressure/pressure_rules.h"
+#include "registry/job_types.h"
+#include "security/grants.h"
+#include "settle/alerts.h"
+#include "settle/hook_references.h"
+#include "settle/settle_writes.h"
 #include "shared/crash_record.h"
 #include "shared/publish_jobs.h"
 #include "sql_worker/handler_statements.h"
+#include "tables/event_log.h"
+#include "tables/partition.h"
+#include "tables/queue_table.h"
+#include "tables/row_map.h"
 
 PG_MODULE_MAGIC;
 
 void		_PG_init(void);
+
+static const Shape *const shapes[] = {
+	&home_shape, &job_types_shape, &job_type_env_shape, &queue_shape, &limits_shape, &stopped_shape, &signals_shape, &pressure_rules_shape,
+	&history_shape, &dead_letters_shape, &dead_letter_count_shape, &events_shape, &alerts_shape, &access_shape,
+	&tenant_check_shape, &tenant_quotas_shape, &quota_jobs_shape, &hook_references_shape
+};
 
 void
 _PG_init(void)
@@ -29,6 +49,8 @@ _PG_init(void)
 	bool		preloaded = process_shared_preload_libraries_in_progress;
 
 	jobq_define_settings(preloaded);
+	row_map_set_shapes(shapes, lengthof(shapes));
+	partitions_set_process(maintenance_make_partitions);
 	RegisterXactCallback(publish_xact_callback, NULL);
 	RegisterSubXactCallback(publish_subxact_callback, NULL);
 	if (IsBinaryUpgrade)

@@ -65,7 +65,7 @@ jobq_tell(PG_FUNCTION_ARGS)
 	event.message = PG_ARGISNULL(5) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(5));
 	event.data = PG_ARGISNULL(6) ? NULL : PG_GETARG_JSONB_P(6);
 	events_begin(&log);
-	event_add_at_once(&log, values, nulls, type, &event);
+	event_add_at_once(&log, values, nulls, type->name, &event);
 	events_end(&log);
 	PG_RETURN_VOID();
 }

@@ -24,9 +24,9 @@
 
 #include "base/interval.h"
 #include "enqueue/ceilings.h"
+#include "registry/backoff.h"
 #include "registry/options.h"
 #include "security/grants.h"
-#include "settle/backoff.h"
 
 #define DEFAULT_UNIQUE_FOR	(30 * USECS_PER_DAY)
 

@@ -166,7 +166,7 @@ tell_enqueued(Enqueuer *e, Request *request, const Datum *values, const bool *nu
 		json_add_bool(&b, "replaced", true);
 	json_add_string(&b, "error", error);
 	event.data = json_end_object(&b);
-	event_add_at_once(&e->events, values, nulls, request->type, &event);
+	event_add_at_once(&e->events, values, nulls, request->type->name, &event);
 }
 
 /* --- jobs without a key --- */

@@ -204,7 +204,7 @@ add_claimed_event(Claims *batch, ExecJob *x, JobType *type)
 	json_add_string(&b, "worker", MySlot->name);
 	json_add_string(&b, "node", node_name());
 	event.data = json_end_object(&b);
-	(void) event_add(&batch->ledger->events, x->row.values, x->row.nulls, type, &event);
+	(void) event_add(&batch->ledger->events, x->row.values, x->row.nulls, type->name, &event);
 }
 
 static void

@@ -65,7 +65,7 @@ add_event(Ledger *ledger, ExecJob *x, JobType *type, Event *event)
 {
 	event->attempt = JOB_INT(&x->row, Q_attempts);
 	event->source = "helper";
-	(void) event_add(&ledger->events, x->row.values, x->row.nulls, type, event);
+	(void) event_add(&ledger->events, x->row.values, x->row.nulls, type->name, event);
 }
 
 static char *

@@ -57,4 +57,7 @@ extern void limits_clock_was_set(TimestampTz now);
 /* Nobody waits for any of them. */
 extern void limits_init_doors(void);
 
+/* The checked columns of jobq.limits: see row_map.h. */
+extern const struct Shape limits_shape;
+
 #endif

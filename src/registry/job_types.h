@@ -91,6 +91,9 @@ typedef struct JobType
 	Oid			run_as_oid;
 } JobType;
 
+/* True if the type's level includes events of that level. */
+#define EVENTS_WANTED(jobtype, lowest)	((jobtype) != NULL && (jobtype)->events >= (lowest))
+
 /* NULL when there is none (name: not dropped).  Valid until the next call that may accept invalidations. */
 extern JobType *job_type_by_name(const char *name);
 extern JobType *job_type_by_id(int32 id);
@@ -110,5 +113,9 @@ extern uint64 job_types_generation(void);
 extern void job_types_forget(void);
 /* Returns a hash of all that decides whether the type's tool can be started here; 0: it has none. */
 extern uint32 job_type_tool_hash(const JobType *type);
+
+/* The checked columns of jobq.job_types, jobq.job_type_env: see row_map.h. */
+extern const struct Shape job_types_shape;
+extern const struct Shape job_type_env_shape;
 
 #endif

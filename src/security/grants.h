@@ -67,4 +67,8 @@ extern uint64 access_generation(void);
 /* tenant_check.c: true if the check of jobq.set_tenant_check admits the role to the tenant.  Runs it as that role. */
 extern bool tenant_check_admits(Oid role, text *tenant);
 
+/* The checked columns of jobq.access, jobq.tenant_check: see row_map.h. */
+extern const struct Shape access_shape;
+extern const struct Shape tenant_check_shape;
+
 #endif

@@ -27,4 +27,7 @@ extern void alert_dead_letter(Ledger *ledger, Job *job, JobType *type, Outcome *
 /* Returns the payload's fields of options.log_fields: {"field": value}; NULL: it has none. */
 extern Jsonb *log_fields(JobType *type, Jsonb *payload);
 
+/* The checked columns of jobq.alerts: see row_map.h. */
+extern const struct Shape alerts_shape;
+
 #endif

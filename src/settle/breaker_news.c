@@ -131,7 +131,7 @@ write_piece(EventLog *log, const Piece *piece)
 	values[Q_id - 1] = UUIDPGetDatum(&piece->id);
 	nulls[Q_id - 1] = false;
 	if (EVENTS_WANTED(type, EVENTS_FAILURES))
-		(void) event_add(log, values, nulls, type, &event);
+		(void) event_add(log, values, nulls, type->name, &event);
 }
 
 static void

@@ -24,9 +24,9 @@
 #include "base/interval.h"
 #include "base/job_status.h"
 #include "base/texts.h"
+#include "registry/backoff.h"
 #include "settle/alerts.h"
 #include "settle/attempt_events.h"
-#include "settle/backoff.h"
 #include "settle/failure_codes.h"
 #include "settle/hooks.h"
 #include "settle/recent_results.h"
@@ -337,7 +337,7 @@ fail(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
 			alert_dead_letter(ledger, job, type, o, attempt);
 		return JOB_ERROR;
 	}
-	job_backoff(job, type, &backoff);
+	backoff_merge(&type->backoff, JOB_NULL(job, Q_backoff) ? NULL : DatumGetJsonbP(JOB_ATT(job, Q_backoff)), &backoff);
 	keep_error(job, o);
 	put_back(ledger, job, JOB_RETRY,
 			 o->ended_at + (o->delay_us > 0 ? o->delay_us : backoff_delay(&backoff, JOB_INT(job, Q_attempts))));

@@ -251,6 +251,7 @@ log_event_of_lease(pg_uuid_t *id, pg_uuid_t *token, Event *event)
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	Ledger		ledger;
 	Job			job;
+	JobType    *type;
 	bool		held;
 
 	PreventCommandIfReadOnly("jobq.log_event()");
@@ -268,7 +269,9 @@ log_event_of_lease(pg_uuid_t *id, pg_uuid_t *token, Event *event)
 	event->attempt = JOB_INT(&job, Q_attempts);
 	event->source = JOB_NULL(&job, Q_worker) ? "client" :
 		psprintf("worker:%s", TextDatumGetCString(JOB_ATT(&job, Q_worker)));
-	event_add_at_once(&ledger.events, job.values, job.nulls, job_type_by_id(JOB_INT(&job, Q_type_id)), event);
+	type = job_type_by_id(JOB_INT(&job, Q_type_id));
+	if (type != NULL)
+		event_add_at_once(&ledger.events, job.values, job.nulls, type->name, event);
 	ledger_close(&ledger);
 }
 

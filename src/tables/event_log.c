@@ -86,8 +86,8 @@ set_text(Datum *values, bool *nulls, int att, const char *text)
 }
 
 static HeapTuple
-event_row(Table *table, TimestampTz ts, const Datum *job, const bool *job_nulls, JobType *type,
-		  const Event *event)
+event_row(Table *table, TimestampTz ts, const Datum *job, const bool *job_nulls,
+		  const char *job_type, const Event *event)
 {
 	Datum		values[E_NATTS] = {0};
 	bool		nulls[E_NATTS] = {0};
@@ -95,7 +95,7 @@ event_row(Table *table, TimestampTz ts, const Datum *job, const bool *job_nulls,
 	values[E_id - 1] = Int64GetDatum(nextval_internal(jobq_relid("event_id_seq"), false));
 	values[E_ts - 1] = TimestampTzGetDatum(ts);
 	values[E_job_id - 1] = job[Q_id - 1];
-	set_text(values, nulls, E_job_type, type->name);
+	set_text(values, nulls, E_job_type, job_type);
 	values[E_tenant - 1] = job[Q_tenant - 1];
 	nulls[E_tenant - 1] = job_nulls[Q_tenant - 1];
 	values[E_attempt - 1] = Int32GetDatum(event->attempt);
@@ -110,7 +110,7 @@ event_row(Table *table, TimestampTz ts, const Datum *job, const bool *job_nulls,
 
 /* Adds an event.  If the partition of its time is gone (a job that ran for long), it gets the current time. */
 bool
-event_add(EventLog *log, const Datum *values, const bool *nulls, JobType *type, const Event *event)
+event_add(EventLog *log, const Datum *values, const bool *nulls, const char *job_type, const Event *event)
 {
 	TimestampTz now = event->ts == 0 ? GetCurrentTimestamp() : event->ts;
 	MemoryContext old;
@@ -126,19 +126,19 @@ event_add(EventLog *log, const Datum *values, const bool *nulls, JobType *type, 
 	if (log->nrows == MAX_GATHERED)
 		events_write(log);
 	log->rows[log->nrows++] = event_row(&log->partition.table, now, values, nulls,
-										type, event);
+										job_type, event);
 	news_events();
 	MemoryContextSwitchTo(old);
 	return true;
 }
 
 void
-event_add_at_once(EventLog *log, const Datum *values, const bool *nulls, JobType *type, const Event *event)
+event_add_at_once(EventLog *log, const Datum *values, const bool *nulls, const char *job_type, const Event *event)
 {
-	if (type == NULL || event_add(log, values, nulls, type, event))
+	if (event_add(log, values, nulls, job_type, event))
 		return;
 	(void) partitions_make(0);
-	if (!event_add(log, values, nulls, type, event))
+	if (!event_add(log, values, nulls, job_type, event))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("jobq.events has no partition for now")));

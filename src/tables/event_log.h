@@ -9,7 +9,6 @@
 #ifndef JOBQ_EVENT_LOG_H
 #define JOBQ_EVENT_LOG_H
 
-#include "registry/job_types.h"
 #include "tables/partition.h"
 #include "utils/jsonb.h"
 
@@ -34,18 +33,18 @@ typedef struct EventLog
 	int			nrows;
 } EventLog;
 
-/* True if the type's level includes events of that level. */
-#define EVENTS_WANTED(jobtype, lowest)	((jobtype) != NULL && (jobtype)->events >= (lowest))
-
 extern void events_begin(EventLog *log);
 extern void events_write(EventLog *log);
 extern void events_end(EventLog *log);
 /* True if there is a partition for events of that time, or of now. */
 extern bool events_ready(EventLog *log, TimestampTz ts);
 /* Adds one, of a job whose columns these are (of jobq.queue); false when it has no partition. */
-extern bool event_add(EventLog *log, const Datum *values, const bool *nulls, JobType *type, const Event *event);
+extern bool event_add(EventLog *log, const Datum *values, const bool *nulls, const char *job_type, const Event *event);
 /* The same for a client's session, which makes the partition. */
-extern void event_add_at_once(EventLog *log, const Datum *values, const bool *nulls, JobType *type,
-							  const Event *event);
+extern void event_add_at_once(EventLog *log, const Datum *values, const bool *nulls,
+							  const char *job_type, const Event *event);
+
+/* The checked columns of jobq.events: see row_map.h. */
+extern const struct Shape events_shape;
 
 #endif

@@ -29,13 +29,14 @@
 
 #include "base/interval.h"
 #include "base/relations.h"
-#include "maintenance/maintenance.h"
 #include "tables/partition.h"
 
 #define AGAIN_MS		100
 #define WAIT_LIMIT_MS	30000
 
 PG_FUNCTION_INFO_V1(jobq_want_partitions);
+
+static PartitionProcess start_process = NULL;
 
 /*
  * Returns the partition of a table partitioned by one timestamptz range that
@@ -159,6 +160,12 @@ partitions_ensure(TimestampTz need)
 	SPI_finish();
 }
 
+void
+partitions_set_process(PartitionProcess start)
+{
+	start_process = start;
+}
+
 bool
 partitions_make(TimestampTz need)
 {
@@ -173,7 +180,7 @@ partitions_make(TimestampTz need)
 	}
 	for (;;)
 	{
-		if (!maintenance_make_partitions(need) && JobqShmem == NULL)
+		if (!start_process(need) && JobqShmem == NULL)
 			make_here(need);	/* jobq is not preloaded, so there is no maintenance process to block */
 		if (all_exist(need))
 			return true;

@@ -31,4 +31,9 @@ extern bool partitions_make(TimestampTz need);
 /* The same in this transaction, as the owner of the tables, which is the current user. */
 extern void partitions_ensure(TimestampTz need);
 
+/* Starts a process that makes partitions and waits until it has ended; false: there is no worker slot (maintenance.h). */
+typedef bool (*PartitionProcess) (TimestampTz need);
+/* Sets it, once, when the library is loaded. */
+extern void partitions_set_process(PartitionProcess start);
+
 #endif

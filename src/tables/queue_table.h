@@ -111,4 +111,10 @@ extern int32 home_id(bool create);
 /* True if the home row names this database; false after a restore. */
 extern bool home_is_ours(int32 *id);
 
+/* The checked columns of jobq.home, jobq.queue, jobq.history, jobq.dead_letters: see row_map.h. */
+extern const struct Shape home_shape;
+extern const struct Shape queue_shape;
+extern const struct Shape history_shape;
+extern const struct Shape dead_letters_shape;
+
 #endif

@@ -15,7 +15,6 @@
 
 #include "base/concurrency_key_hash.h"
 #include "base/relations.h"
-#include "registry/job_types.h"
 #include "shared/publish_jobs.h"
 #include "tables/queue_table.h"
 #include "tables/row_map.h"

@@ -24,19 +24,22 @@
 
 #include "base/relations.h"
 #include "lifecycle/release.h"
-#include "registry/job_types.h"
 #include "tables/row_map.h"
 
 #define MANY_MAPS	512			/* those of partitions that were dropped go when there are so many */
 
-static const Shape *const shapes[] = {
-	&home_shape, &job_types_shape, &job_type_env_shape, &queue_shape, &limits_shape, &stopped_shape, &signals_shape, &pressure_rules_shape,
-	&history_shape, &dead_letters_shape, &dead_letter_count_shape, &events_shape, &alerts_shape, &access_shape,
-	&tenant_check_shape, &tenant_quotas_shape, &quota_jobs_shape, &hook_references_shape
-};
+static const Shape *const *shapes = NULL;
+static int	nshapes = 0;
 
 static HTAB *maps = NULL;
 static bool looked = false;		/* at all tables, since the last change of one */
+
+void
+row_map_set_shapes(const Shape *const *all, int n)
+{
+	shapes = all;
+	nshapes = n;
+}
 
 /* ---------- the cache ---------- */
 
@@ -114,7 +117,7 @@ shape_of(Relation rel)
 	if (rel->rd_rel->relispartition)
 		relid = llast_oid(get_partition_ancestors(relid));
 	name = get_rel_name(relid);
-	for (int i = 0; name != NULL && i < (int) lengthof(shapes); i++)
+	for (int i = 0; name != NULL && i < nshapes; i++)
 	{
 		if (strcmp(shapes[i]->table, name) == 0)
 			return shapes[i];
@@ -329,7 +332,7 @@ tables_trouble(bool *complete)
 	*complete = true;
 	if (looked && looked_at == relations_generation())
 		return "";
-	for (int i = 0; i < (int) lengthof(shapes); i++)
+	for (int i = 0; i < nshapes; i++)
 	{
 		if (!look_at(shapes[i], &trouble))
 			*complete = false;

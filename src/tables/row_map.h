@@ -42,24 +42,11 @@ typedef struct Shape
 /* The shape of a table with all its columns from the first release. */
 #define FIRST_SHAPE(table, columns) {table, columns, lengthof(columns), lengthof(columns)}
 
-extern const Shape access_shape;	/* grants.c */
-extern const Shape alerts_shape;	/* alerts.c */
-extern const Shape events_shape;	/* event_log.c */
-extern const Shape home_shape;		/* database_identity.c */
-extern const Shape job_types_shape; /* job_types.c */
-extern const Shape job_type_env_shape;
-extern const Shape hook_references_shape;	/* hook_references.c */
-extern const Shape dead_letter_count_shape; /* settle_writes.c */
-extern const Shape limits_shape;	/* job_limit.c */
-extern const Shape signals_shape;	/* pressure_rules.c */
-extern const Shape pressure_rules_shape;
-extern const Shape queue_shape;		/* queue_shape.c */
-extern const Shape history_shape;
-extern const Shape dead_letters_shape;
-extern const Shape tenant_quotas_shape; /* quota.c */
-extern const Shape quota_jobs_shape;	/* quota_rows.c */
-extern const Shape stopped_shape;	/* kill_switch.c */
-extern const Shape tenant_check_shape;	/* tenant_check.c */
+/*
+ * Sets the shapes of all tables, once, when the library is loaded (jobq.c).  Each is declared in the header of the file
+ * that numbers the table's columns.
+ */
+extern void row_map_set_shapes(const Shape *const *all, int n);
 
 /* Valid as long as the relation is locked. */
 typedef struct RowMap

@@ -6,11 +6,8 @@
 #define JOBQ_BACKOFF_H
 
 #include "registry/job_types.h"
-#include "tables/queue_table.h"
 
-/* Returns the backoff of a job: its own keys over its type's. */
-extern void job_backoff(Job *job, JobType *type, Backoff *out);
-/* The same for a job that is not stored yet; own NULL: the type's alone. */
+/* Returns the backoff of a job: its own keys over its type's; own NULL: the type's alone. */
 extern void backoff_merge(const Backoff *of_type, Jsonb *own, Backoff *out);
 /* True if the shortest delay before some attempt is shorter than the other's. */
 extern bool backoff_is_faster(const Backoff *b, const Backoff *than);

@@ -12,7 +12,7 @@
 
 #include "base/interval.h"
 #include "base/job_id.h"
-#include "settle/backoff.h"
+#include "registry/backoff.h"
 
 #define MAX_DOUBLINGS	62		/* of the base; the delay is capped long before */
 
@@ -95,10 +95,4 @@ backoff_merge(const Backoff *of_type, Jsonb *own, Backoff *out)
 	if (json_key(own, "jitter", &v) && v.type == jbvNumeric)
 		out->jitter = DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow,
 														 NumericGetDatum(v.val.numeric)));
-}
-
-void
-job_backoff(Job *job, JobType *type, Backoff *out)
-{
-	backoff_merge(&type->backoff, JOB_NULL(job, Q_backoff) ? NULL : DatumGetJsonbP(JOB_ATT(job, Q_backoff)), out);
 }
