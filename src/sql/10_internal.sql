@@ -72,7 +72,7 @@ CREATE FUNCTION jobq_internal._home_is_ours() RETURNS boolean
 CREATE FUNCTION jobq_internal._home_id() RETURNS int
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_home_id';
 
--- src/manage.c.  Locks a waiting job for this transaction: 'locked' | 'running' | 'gone'.
+-- src/sql_internal.c.  Locks a waiting job for this transaction: 'locked' | 'running' | 'gone'.
 CREATE FUNCTION jobq_internal._lock_job(id uuid) RETURNS text
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_lock_job';
 -- Ends a live job: 'cancelled' (it waited) | 'told' (it runs, and hears of it at commit; tell false: 'running') | 'gone'.
@@ -94,7 +94,7 @@ CREATE FUNCTION jobq_internal._check_command(command text[], warm boolean) RETUR
 CREATE FUNCTION jobq_internal._program_trouble(program text) RETURNS text
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_program_trouble';
 
--- src/sql_support.c
+-- src/sql_internal.c
 CREATE FUNCTION jobq_internal._new_id() RETURNS uuid
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_new_id';
 CREATE FUNCTION jobq_internal._check_payload(type_id int, payload jsonb) RETURNS void
