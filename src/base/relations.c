@@ -1,6 +1,7 @@
 /*
  * relations.c
- *	  The oids of the extension's tables and indexes, and their owner.
+ *	  The oids of the extension's tables and indexes, their owner, and the
+ *	  schema of internal functions.
  *
  * They are dropped when one of them is invalidated or any schema changes, so that DROP EXTENSION and
  * CREATE EXTENSION in one backend find the new tables.  That there is none is never remembered.
