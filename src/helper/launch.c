@@ -90,8 +90,8 @@ set_oom_score(Helper *h, const char *score)
 }
 
 /*
- * Creates a starter, a child that sends no signal to its parent.  No other
- * thread uses malloc or stdio at this moment.
+ * Creates a starter, a child that sends no signal to its parent.  The helper's
+ * only thread is outside malloc and stdio here.
  */
 static bool
 make_starter(Helper *h, Starter *s)

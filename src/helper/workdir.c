@@ -1,6 +1,6 @@
 /*
  * workdir.c
- *	  Private directories of tools, and their removal.
+ *	  Makes, reuses and removes the private directories of tools.
  *
  *	 <base>/					given by the worker, 0700, shared by the
  *								helpers of all databases
