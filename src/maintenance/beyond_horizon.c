@@ -1,16 +1,17 @@
 /*
  * beyond_horizon.c
- *	  Whether dead rows may be removed beyond the server's own horizon, with regard to standbys.
+ *	  Whether dead rows may be removed beyond the server's own horizon, with
+ *	  regard to standbys.
  *
  * The property: no session on any server gets an answer that silently lacks a
- * row; SQLSTATE 40001 is allowed. snapshot_horizon.c proves it for sessions of this
- * database on this server.  A standby's sessions are not in its lists. They
- * may have a snapshot for which a removed row still is alive, and may read the
- * queue after the removal is replayed.
+ * row; SQLSTATE 40001 is allowed.  snapshot_horizon.c proves it for sessions
+ * of this database on this server.  A standby's sessions are not in its lists.
+ * They may have a snapshot for which a removed row still is alive, and may
+ * read the queue after the removal is replayed.
  *
  * The rule that holds everywhere.  A removal's WAL record names its newest
  * deleter D, as VACUUM's records do.  Before replay applies it, each session
- * of this database whose snapshot's xmin is D or older is cancelled (40001),
+ * of this database with a snapshot xmin of D or older is cancelled (40001),
  * after max_standby_*_delay.  A snapshot that sees D as running has such an
  * xmin; a snapshot taken later sees D as ended, because D's commit precedes
  * the record.  So no snapshot that needs the row survives its removal.  The
@@ -20,20 +21,21 @@
  * snapshot, and the rows that replay has not removed; from then on the
  * snapshot is in the lists of snapshot_horizon.c.
  *
- * Its cost.  What keeps back the server's horizon, say a prepared transaction,
- * is also in each snapshot of a standby: all of them have an old xmin, and a
- * removal beyond the horizon cancels sessions that read other tables, too.
- * Hence the default, auto, goes beyond the horizon only where no standby
- * shows: no walsender but those of a database (logical decoding), no physical
- * replication slot, no archive.  Else it removes what VACUUM may remove;
- * feedback and slots are part of that horizon.  A standby that does not show
- * (disconnected without a slot, fed from copied files) is the case for which
- * the record's D is there.  The answer may be outdated as soon as it is given:
- * D makes it safe.
+ * The cost.  A transaction that holds back the server's horizon, for instance
+ * a prepared one, is also in each snapshot of a standby.  All of these have an
+ * old xmin, so a removal beyond the horizon cancels sessions that read other
+ * tables, too.  Hence the default, auto, goes beyond the horizon only where
+ * the server knows of no standby: no walsender but those of a database
+ * (logical decoding), no physical replication slot, no archive.  Else it
+ * removes the rows that VACUUM may remove; feedback and slots are part of that
+ * horizon.  The record's D is there for a standby that the server does not
+ * know (disconnected without a slot, fed from copied files).  The result may
+ * be outdated at once: D makes it safe.
  *
- * on: the administrator's word that each standby preloads jobq or answers no
- * queries.  Removals beyond the horizon name no deleter; a fence (standby_fence.c)
- * raises 40001 for readers of the queue, and disturbs no others.
+ * on: the administrator declares that each standby preloads jobq or answers no
+ * queries.  Removals beyond the horizon name no deleter; a fence
+ * (standby_fence.c) raises 40001 for readers of the queue, and affects no
+ * others.
  *
  * The rewrite (rewrite.c) removes by the server's horizon, and logs a conflict
  * of its own.
@@ -53,7 +55,7 @@
 #include "maintenance/beyond_horizon.h"
 #include "maintenance/standby_fence.h"
 
-/* True if a standby may come back by such a slot, and wants what the slot keeps. */
+/* True if a standby may reconnect by a physical slot, which keeps its WAL. */
 static bool
 has_physical_slot(void)
 {
@@ -70,7 +72,7 @@ has_physical_slot(void)
 	return found;
 }
 
-/* A physical walsender is connected to no database. */
+/* True if a walsender is connected to no database, as physical ones are. */
 static bool
 has_physical_walsender(void)
 {
@@ -92,6 +94,7 @@ has_physical_walsender(void)
 	return false;
 }
 
+/* True if the server knows of a standby. */
 static bool
 standby_shows(void)
 {

@@ -2,20 +2,32 @@
  * compaction.c
  *	  Keeps the queue's files small.
  *
- * Two steps, each sound by itself.  (1) Dead rows are removed in place (reclaim.c) by a horizon that only snapshots of
- * this database hold back (snapshot_horizon.c); where a standby shows, by the server's horizon (beyond_horizon.c), which is waited for, too.  It waits for nobody and nobody waits for it, not even a handler that runs for
- * hours; with it the table is as large as its rows and what has died since the horizon.  (2) When what is left would fit into a quarter of the files, which a snapshot of this database that
- * is gone has made large, or index pages that only the server's horizon lets go of, the table is written anew (rewrite.c).
- * That takes a lock on the table that is only ever taken when it is free at once.
+ * Two steps, each sound by itself.
  *
- * Who does what.  The dispatcher looks at each sweep whether the files are above jobq.compact_threshold and enough
- * jobs have run to be worth it, waits for the horizon, and starts the maintenance process, which does both steps.
- * For the second it makes a pause, some milliseconds in which the dispatcher takes back what nobody has begun and
- * workers begin nothing, tries for the lock, and goes on a little later when it wasn't free: a long handler that
- * runs makes pauses pointless, so then it only tries.
+ * (1) Dead rows are removed in place (reclaim.c), by a horizon that only
+ * snapshots of this database hold back (snapshot_horizon.c).  Where the server
+ * has a known standby, the server's horizon must have passed, too
+ * (beyond_horizon.c).  The step waits for no process and blocks none, not even
+ * a handler that runs for hours.  With it the table is as large as its rows
+ * and those that have died since the horizon.
  *
- * How large: when a run has left `kept` bytes, the next one comes when about max(threshold, kept) / 2 have died,
- * the size of a row being what it was last time.
+ * (2) The table is rewritten (rewrite.c) when its content would fit into a
+ * quarter of the files.  A snapshot of this database that has ended may have
+ * made them large, or index pages that only the server's horizon frees.  The
+ * rewrite takes a lock on the table only when that is free at once.
+ *
+ * Processes.  At each sweep the dispatcher checks whether the files are above
+ * jobq.compact_threshold and whether enough jobs have run.  It waits for the
+ * horizon and starts the maintenance process, which does both steps.  For the
+ * second step that process makes pauses of some milliseconds: the dispatcher
+ * takes back the jobs that have not begun, and workers begin none.  In a pause
+ * it tries for the lock; if the lock is not free, it tries again a little
+ * later.  While a long handler runs, a pause cannot help, so then it only
+ * tries.
+ *
+ * Size.  When a run has left `kept` bytes, the next one comes when about
+ * max(threshold, kept) / 2 bytes have died; the size of a row is taken from
+ * the last run.
  */
 #include "jobq.h"
 
@@ -43,8 +55,8 @@
 #define BUSY_RETRY_US		INT64CONST(500000)
 #define MAX_RETRY_SHIFT		5
 #define QUIET_US			(3 * USECS_PER_SEC)
-#define LOOK_ANYWAY_US		(600 * USECS_PER_SEC)	/* rows die without a hand-out, too */
-
+#define LOOK_ANYWAY_US		(600 * USECS_PER_SEC)	/* rows also die without a
+													 * hand-out */
 
 #define ASKED_GRACE_MS		5000
 #define ASKED_LIMIT_MS		60000
@@ -53,7 +65,10 @@ PG_FUNCTION_INFO_V1(jobq_compact);
 
 /* ---------- sizes ---------- */
 
-/* Waits for no lock: an index that REINDEX has counts for nothing. */
+/*
+ * Returns the size of a relation with its indexes.  Waits for no lock: an
+ * index that REINDEX has locked counts as empty.
+ */
 static int64
 relation_bytes(Relation rel)
 {
@@ -115,19 +130,19 @@ compaction_threshold(void)
 
 static JobqDb *db;
 static Grace grace;
-static bool waiting = false;	/* for the grace to be over */
-static bool ready = false;		/* it is; no run has used it */
+static bool waiting = false;	/* for the end of the grace period */
+static bool ready = false;		/* it has ended; no run has used the horizon */
 static bool running = false;	/* a run was started */
-static bool measured = false;	/* a run has said what it left */
+static bool measured = false;	/* a run has set Compaction.kept_bytes */
 static uint32 ended_seen;
 static uint64 handed_at = 0;	/* hand-outs when the horizon was taken */
 static MonoTime begun_at = 0;
 static MonoTime retry_at = 0;	/* the table was in use */
-static int	busy = 0;			/* so often in a row */
-static MonoTime rewrite_at = 0;	/* no moment was found to write it anew */
-static int	failures = 0;		/* of that, in a row */
+static int	busy = 0;			/* runs in a row that found it in use */
+static MonoTime rewrite_at = 0;	/* no moment was found for the rewrite */
+static int	failures = 0;		/* rewrites in a row without a moment */
 static MonoTime clean_at = 0;	/* dead line pointers were left */
-static int	clean_failures = 0; /* so often in a row */
+static int	clean_failures = 0; /* runs in a row that left some */
 static MonoTime next_timer = DT_NOEND;
 
 void
@@ -144,7 +159,10 @@ compaction_next_timer(void)
 	return next_timer;
 }
 
-/* Has enough died since the last run?  Or has it become quiet, with more room than is needed soon? */
+/*
+ * True if enough rows have died since the last run, or if hand-out has become
+ * quiet and the files have more room than is needed soon.
+ */
 static bool
 worthwhile(MonoTime now)
 {
@@ -182,7 +200,10 @@ begin_waiting(MonoTime now)
 	waiting = true;
 }
 
-/* A session that locks the queue exclusively is met again later. */
+/*
+ * True if the server's horizon has passed the given one.  False while a
+ * session locks the queue exclusively: the next turn asks again.
+ */
 static bool
 server_agrees(const Horizon *horizon)
 {
@@ -200,7 +221,7 @@ server_agrees(const Horizon *horizon)
 	return agrees;
 }
 
-/* True if all that had ended at the horizon's moment may go. */
+/* True if the horizon that was taken last may be used. */
 static bool
 horizon_is_due(void)
 {
@@ -215,7 +236,7 @@ use_horizon(const Horizon *horizon)
 	LWLockRelease(JobqShmem->lock);
 }
 
-/* Dead line pointers that a run has left are the next one's. */
+/* Sets the time of a run for dead line pointers that the last one has left. */
 static void
 plan_cleaning(MonoTime now)
 {
@@ -225,7 +246,7 @@ plan_cleaning(MonoTime now)
 		clean_at = now + (BUSY_RETRY_US << Min(clean_failures++, MAX_RETRY_SHIFT));
 }
 
-/* Hears how a run ended. */
+/* Notices the end of a run and plans the next one. */
 static void
 hear_run(MonoTime now)
 {
@@ -295,8 +316,10 @@ compaction_turn(MonoTime now, bool tick)
 /* ---------- jobq.compact() ---------- */
 
 /*
- * Returns the snapshot of the statement, if this session surely has no older one: then it need not end for others'
- * sake, and what it sees as ended may go.  A portal that a pipeline has bound or suspended has an older one.
+ * Returns the snapshot of the statement, if this session surely has no older
+ * one; else NULL.  Rows may go if that snapshot sees their deleter as ended,
+ * and this session need not end first.  A portal that a pipeline has bound or
+ * suspended has an older snapshot.
  */
 static Snapshot
 statement_snapshot(void)
@@ -310,7 +333,10 @@ statement_snapshot(void)
 	return ActivePortal->queryDesc->snapshot;
 }
 
-/* Finds a horizon as young as the call, if other sessions' snapshots end soon. */
+/*
+ * Stores a horizon as young as the call, if other sessions' snapshots end
+ * soon.
+ */
 static void
 renew_horizon(JobqDb *of)
 {
@@ -334,6 +360,7 @@ renew_horizon(JobqDb *of)
 	LWLockRelease(JobqShmem->lock);
 }
 
+/* Returns this database's entry; an error if its dispatcher does not run. */
 static JobqDb *
 db_that_runs(void)
 {
@@ -351,6 +378,7 @@ db_that_runs(void)
 	return of;
 }
 
+/* Requests a run and waits for its end, ASKED_LIMIT_MS at most. */
 static void
 ask_and_wait(JobqDb *of)
 {
@@ -368,7 +396,10 @@ ask_and_wait(JobqDb *of)
 	}
 }
 
-/* jobq.compact(): one attempt now, whatever the sizes; the bytes given back. */
+/*
+ * jobq.compact(): makes one attempt now, whatever the sizes.  Returns the
+ * bytes given back.
+ */
 Datum
 jobq_compact(PG_FUNCTION_ARGS)
 {

@@ -1,11 +1,14 @@
 /*
  * compaction_worker.c
- *	  What the maintenance process does to keep the queue's files small: compaction.c has the design.
+ *	  Compaction in the maintenance process; compaction.c has the design.
  *
- * First dead rows go, in a transaction of its own, then their index entries and line pointers, in another (reclaim.c).
- * When a cursor is in the way of that, or this process is terminated between the two, clean_due says so and
- * the dispatcher starts another run.  Then, when it pays, the table is written anew, if the locks are free
- * within some tries; each try is a transaction, each few of them are a pause.  However the process ends, the pause does.
+ * The first transaction removes dead rows, the second one their index entries
+ * and line pointers (reclaim.c).  When a cursor blocks the second one, or this
+ * process is terminated between the two, clean_due stays set and the
+ * dispatcher starts another run.  Then, if it pays, the table is rewritten,
+ * provided that the locks are free within some tries.  Each try is a
+ * transaction, and a few tries are made in one pause.  The end of the process
+ * ends the pause in any case.
  */
 #include "jobq.h"
 
@@ -29,11 +32,15 @@
 #include "maintenance/rewrite.h"
 #include "shared/slots.h"
 
-#define REWRITE_MAX_BYTES	(64 * 1024 * 1024)	/* of rows, under the lock; more only when asked */
-#define REWRITE_SMALL_BYTES	(1024 * 1024)	/* no smaller one can be waited for, so it has no limit */
+#define REWRITE_MAX_BYTES	(64 * 1024 * 1024)	/* of rows, under the lock;
+												 * jobq.compact(): no limit */
+#define REWRITE_SMALL_BYTES	(1024 * 1024)	/* up to that, a rewrite has no
+											 * time limit */
 #define REWRITE_STALL_MS	100
-#define REWRITE_LIMIT_MS	80		/* then it gives up; the rest is for the commit */
-#define REWRITE_TRUST_US	(600 * USECS_PER_SEC)	/* then a size that took too long is tried once more */
+#define REWRITE_LIMIT_MS	80		/* then it gives up; the rest is for the
+									 * commit */
+#define REWRITE_TRUST_US	(600 * USECS_PER_SEC)	/* then it tries a size again
+													 * that took too long */
 #define REWRITE_TRY_MS		1000
 #define REWRITE_ASKED_MS	10000
 #define PAUSE_MS			30
@@ -47,20 +54,25 @@ typedef struct Run
 {
 	JobqDb	   *db;
 	Horizon		horizon;
-	FullTransactionId fence;	/* valid: rows beyond the server's horizon are fenced (standby_fence.c) */
-	bool		forced;
-	bool		swept;			/* dead rows have gone */
-	bool		cleaned;		/* and so have their index entries and line pointers */
+	FullTransactionId fence;	/* valid: rows beyond the server's horizon are
+								 * fenced (standby_fence.c) */
+	bool		forced;			/* by jobq.compact() */
+	bool		swept;			/* dead rows are removed */
+	bool		cleaned;		/* so are their index entries and line
+								 * pointers */
 	bool		rewritable;		/* there is an index for it */
 	bool		rewritten;
-	TimestampTz rewrite_began;	/* had its locks; 0: it did not get them */
+	TimestampTz rewrite_began;	/* it had all locks; 0: it did not get them */
 	Reclaimed	sum;
 	DeadPages	queue;
 	DeadPages	toast;
 	int64		bytes;			/* of the files, after it */
 } Run;
 
-/* Opens a table for the steps of reclaim.c; NULL when it is in use or not there. */
+/*
+ * Opens a table for the steps of reclaim.c; NULL if the table is in use or
+ * does not exist.
+ */
 static Relation
 open_for_reclaim(Oid relid)
 {
@@ -127,7 +139,10 @@ bytes_of(Oid relid)
 	return bytes;
 }
 
-/* Sets the horizon of the sweep.  A fence is this transaction's xid: having one, its commit is logged. */
+/*
+ * Sets the horizon of the sweep.  A fence is the xid of this transaction: it
+ * makes the commit a record in the WAL.
+ */
 static bool
 choose_horizon(void *arg)
 {
@@ -148,7 +163,10 @@ choose_horizon(void *arg)
 	return true;
 }
 
-/* The table's lock keeps its TOAST table in place. */
+/*
+ * Removes dead rows of table and TOAST table.  The table's lock keeps its
+ * TOAST table in place.
+ */
 static bool
 mark_both(Run *run, Oid relid)
 {
@@ -165,7 +183,7 @@ mark_both(Run *run, Oid relid)
 	return true;
 }
 
-/* The first transaction. */
+/* Runs the first transaction: dead rows. */
 static bool
 mark_queue(void *arg)
 {
@@ -181,7 +199,10 @@ mark_queue(void *arg)
 	return done;
 }
 
-/* The second one.  The table may have changed, or have a new TOAST table. */
+/*
+ * Runs the second transaction: index entries and line pointers.  The table may
+ * have changed since the first, or have a new TOAST table.
+ */
 static bool
 clean_queue(void *arg)
 {
@@ -195,7 +216,7 @@ clean_queue(void *arg)
 	return true;
 }
 
-/* ---------- writing the table anew ---------- */
+/* ---------- rewriting the table ---------- */
 
 static bool
 rewrite_queue(void *arg)
@@ -209,7 +230,10 @@ rewrite_queue(void *arg)
 	return OidIsValid(relid) && rewrite_table(relid, limited ? REWRITE_LIMIT_MS : 0, &run->rewrite_began);
 }
 
-/* Sets from a rewrite, done or given up, how many bytes one can copy in time. */
+/*
+ * Computes from a rewrite, done or given up, how many bytes one can copy in
+ * time.
+ */
 static void
 measure_rewrite(Run *run, bool done)
 {
@@ -220,7 +244,8 @@ measure_rewrite(Run *run, bool done)
 	if (kept <= REWRITE_SMALL_BYTES)
 		return;
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	c->rewrite_bytes = done ? kept * (REWRITE_STALL_MS * INT64CONST(1000)) / Max(now - run->rewrite_began, 1) : kept / 2;
+	c->rewrite_bytes = done ?
+		kept * (REWRITE_STALL_MS * INT64CONST(1000)) / Max(now - run->rewrite_began, 1) : kept / 2;
 	c->rewrite_measured_at = now;
 	LWLockRelease(JobqShmem->lock);
 	ereport(DEBUG1,
@@ -228,12 +253,14 @@ measure_rewrite(Run *run, bool done)
 							 done ? "done" : "given up", (int64) (now - run->rewrite_began))));
 }
 
-/* True if a rewrite will block nothing for longer than REWRITE_STALL_MS, or that is not known. */
+/*
+ * True if a rewrite will block nothing for longer than REWRITE_STALL_MS, or if
+ * its duration is unknown.
+ */
 static bool
 rewrite_is_short(Run *run)
 {
 	Compaction *c = &run->db->compaction;
-
 	TimestampTz now = GetCurrentTimestamp();
 
 	return run->sum.kept_bytes <= Max(REWRITE_SMALL_BYTES, c->rewrite_bytes) ||
@@ -247,7 +274,10 @@ set_pause(JobqDb *of, MonoTime until)
 	wake_dispatcher(of);
 }
 
-/* A handler that has been running for long holds the table's lock: to hold up the others would not help. */
+/*
+ * True if a handler has been running for long: it holds the table's lock, so a
+ * pause would block the other jobs for nothing.
+ */
 static bool
 long_handler_runs(Oid dboid)
 {
@@ -278,7 +308,10 @@ compaction_nap(long ms)
 	CHECK_FOR_INTERRUPTS();
 }
 
-/* True if it is over: done, or given up. */
+/*
+ * Tries to rewrite the table until `end`.  True if the rewrite is done or
+ * given up, and no further try makes sense.
+ */
 static bool
 try_until(MonoTime end, Run *run)
 {
@@ -295,7 +328,7 @@ try_until(MonoTime end, Run *run)
 	return false;
 }
 
-/* True if it is over. */
+/* Tries in some pauses.  True if the rewrite is done or given up. */
 static bool
 rewrite_in_a_pause(Run *run)
 {
@@ -322,7 +355,8 @@ rewrite_pays(Run *run)
 	if (run->forced)
 		return true;
 	return jobq_compact_threshold > 0 && run->bytes > compaction_threshold() &&
-		run->sum.kept_bytes < run->bytes / 4 && run->sum.kept_bytes < REWRITE_MAX_BYTES && rewrite_is_short(run);
+		run->sum.kept_bytes < run->bytes / 4 && run->sum.kept_bytes < REWRITE_MAX_BYTES &&
+		rewrite_is_short(run);
 }
 
 static void
@@ -346,7 +380,10 @@ set_clean_due(Run *run, bool due)
 	LWLockRelease(JobqShmem->lock);
 }
 
-/* Both transactions.  clean_due is set before the second one can end too early. */
+/*
+ * Runs both transactions.  Sets clean_due before the second one, which may end
+ * early.
+ */
 static void
 sweep(Run *run)
 {
@@ -371,7 +408,8 @@ end_run(Run *run, bool rewrite_due)
 	if (run->swept)
 	{
 		c->kept_bytes = run->sum.kept_bytes;
-		if (run->sum.removed_rows > 0)	/* its index entries and line pointers, too */
+		if (run->sum.removed_rows > 0)	/* with index entries and line
+										 * pointers */
 			c->row_bytes = 100 + run->sum.removed_bytes / run->sum.removed_rows;
 	}
 	LWLockRelease(JobqShmem->lock);

@@ -1,14 +1,17 @@
 /*
  * disk_watch.c
- *	  The disk watch: measuring file systems, and what their level means.
+ *	  The disk watch: measures file systems and applies their level.
  *
- * Once a minute the process that does the chores (housekeeping.c) calls statvfs() for the data directory, its
- * WAL, the tablespaces and the place of the tools' work directories, each file system once.  A file system that hangs
- * hangs that process and nothing else: it holds no lock, no snapshot and no transaction meanwhile.  Its last
- * reading expires (disk_level.c).
+ * Once a minute the housekeeping process (housekeeping.c) calls statvfs() for
+ * the data directory, its WAL, the tablespaces and the directory of the tools'
+ * work directories, each file system once.  A file system that blocks this
+ * call blocks that process and nothing else: the process holds no lock, no
+ * snapshot and no transaction meanwhile.  Its last measurement expires
+ * (disk_level.c).
  *
- * A level is reached at so many per cent of what the server may use (as df counts): jobq.disk_warning,
- * jobq.disk_critical, jobq.disk_emergency.  The worst level is in shared memory (disk_level.h).
+ * A level is reached at so many per cent of the space that the server may use
+ * (as df counts): jobq.disk_warning, jobq.disk_critical, jobq.disk_emergency.
+ * The worst level of all file systems is in shared memory (disk_level.h).
  */
 #include "jobq.h"
 
@@ -53,7 +56,7 @@ is_known(List *filesystems, dev_t device)
 	return false;
 }
 
-/* Adds the file system that a directory, or what a link leads to, is on. */
+/* Adds the file system of a directory, or of the target of a link. */
 static List *
 measure(List *filesystems, const char *path)
 {
@@ -88,7 +91,7 @@ measure(List *filesystems, const char *path)
 	return lappend(filesystems, fs);
 }
 
-/* The working directory is the data directory. */
+/* Paths are relative to the data directory, the working directory. */
 List *
 disk_measure(void)
 {
@@ -110,7 +113,7 @@ disk_measure(void)
 	return measure(filesystems, workdir_parent());
 }
 
-/* ---------- what follows ---------- */
+/* ---------- consequences ---------- */
 
 static DiskLevel
 level_from_name(const char *name)

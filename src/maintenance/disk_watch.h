@@ -1,6 +1,6 @@
 /*
  * disk_watch.h
- *	  How full the disks are, and what follows from it.
+ *	  How full the disks are, and the consequences.
  */
 #ifndef JOBQ_DISK_WATCH_H
 #define JOBQ_DISK_WATCH_H
@@ -8,7 +8,10 @@
 #include "shared/disk_level.h"
 #include "shared/shmem.h"
 
-/* In the process that does the chores, outside of a transaction: measures every file system. */
+/*
+ * Measures every file system; in the housekeeping process, outside of a
+ * transaction.
+ */
 typedef struct FileSystem
 {
 	dev_t		device;
@@ -17,13 +20,19 @@ typedef struct FileSystem
 	double		used;
 	double		percent;
 	DiskLevel	level;
-	DiskLevel	before;			/* at the reading before this one */
+	DiskLevel	before;			/* at the previous measurement */
 } FileSystem;
 
 extern List *disk_measure(void);
-/* In a transaction: writes the readings to jobq.disk_log, fills `before`. */
+/*
+ * Writes the measurements to jobq.disk_log and fills `before`.  In a
+ * transaction.
+ */
 extern void disk_record(List *filesystems);
-/* Says in the server log what has changed, and tells everybody the worst level, which it returns. */
+/*
+ * Logs changes of level, and stores the worst level in shared memory.  Returns
+ * that level.
+ */
 extern DiskLevel disk_announce(JobqDb *db, List *filesystems);
 
 #endif

@@ -1,13 +1,18 @@
 /*
  * housekeeping.c
- *	  The short-lived process that does what nobody waits for: retention by number, the disk watch.
+ *	  The short-lived process for work that no job waits for: retention by
+ *	  number, the disk watch.
  *
- * Started by the dispatcher once a minute, one a database at most (db->chores_busy).  It is not the maintenance
- * process because jobs wait for that one's partitions, while a file system may hang this one (disk_watch.c) and retention
- * may have much to do.  It connects as the bootstrap superuser and acts as the owner of our tables.
- * Every step is a transaction of its own; what finds a table in use is left to the next minute.
+ * The dispatcher starts it once a minute; at most one runs in a database
+ * (HousekeepingProcess.busy).  It is not the maintenance process, because jobs
+ * wait for the partitions of that one, while a file system may block this one
+ * (disk_watch.c) and retention may have much to do.  The process connects as
+ * the bootstrap superuser and acts as the owner of jobq's tables.  Every step
+ * is a transaction of its own; a step that finds a table in use is left to the
+ * next minute.
  *
- * Exits 0, or 1 after an unexpected error.  SIGTERM is die; ddl_hook.c sends it when the database must be empty.
+ * Exits 0, or 1 after an unexpected error.  SIGTERM is die; ddl_barrier.c
+ * sends it when the database must be empty.
  */
 #include "jobq.h"
 
@@ -33,7 +38,8 @@
 #include "shared/worker_need.h"
 
 #define LOCK_TIMEOUT_MS "50"
-#define COME_LIMIT_MS	30000	/* a registered worker that has not come by then never will */
+#define COME_LIMIT_MS	30000	/* a registered worker that has not attached by
+								 * then never will */
 #define RETAIN_MS		10000	/* of retention in one run */
 
 PGDLLEXPORT void jobq_chores_main(Datum arg);
@@ -98,7 +104,10 @@ chores_on_exit(int code, Datum arg)
 	LWLockRelease(JobqShmem->lock);
 }
 
-/* Attaches to the place that chores_start took for us; leaves when it is somebody else's. */
+/*
+ * Attaches to the place that chores_start() took; exits if the place is
+ * another process's.
+ */
 static void
 attach(Oid dboid)
 {
@@ -145,7 +154,10 @@ as_owner(void *arg)
 	return answer;
 }
 
-/* Calls what(arg) as the owner of our tables, in a transaction; its answer, or false: a table was in use. */
+/*
+ * Calls what(arg) as the owner of jobq's tables, in a transaction.  Returns
+ * its result, or false if a table was in use.
+ */
 static bool
 in_transaction(bool (*what) (void *), void *arg)
 {
@@ -154,7 +166,7 @@ in_transaction(bool (*what) (void *), void *arg)
 	return try_transaction("chores", as_owner, &chore);
 }
 
-/* The answer of a query of one boolean. */
+/* Returns the result of a query of one boolean; false for NULL. */
 static bool
 ask(void *query)
 {
@@ -170,6 +182,7 @@ ask(void *query)
 	return answer && !isnull;
 }
 
+/* Deletes surplus rows for at most RETAIN_MS. */
 static void
 retain(void)
 {
@@ -188,6 +201,7 @@ record(void *filesystems)
 	return true;
 }
 
+/* Measures the disks; drops expired partitions if one is nearly full. */
 static void
 watch_disks(void)
 {

@@ -1,14 +1,19 @@
 /*
  * maintenance.c
- *	  The short-lived process that makes partitions ahead of need and drops expired ones.
+ *	  The short-lived process that makes partitions ahead of need, drops
+ *	  expired ones, and compacts the queue.
  *
- * Started by the dispatcher, which writes nothing itself; one a database at most (MaintenanceProcess.busy).
- * It connects as the bootstrap superuser, acts as the owner of our tables, and calls
- * jobq_internal._maintain(need) in one transaction.  It waits LOCK_TIMEOUT for a lock and no longer: whoever
- * waits behind us for the parents of history and events waits that long, too.  What it could not
- * do it does next time; the dispatcher decides when that is (MaintenanceProcess.done, .failed).
+ * The dispatcher starts it and writes nothing itself; at most one runs in a
+ * database (MaintenanceProcess.busy).  The process connects as the bootstrap
+ * superuser, acts as the owner of jobq's tables, and calls
+ * jobq_internal._maintain(need) in one transaction.  It waits LOCK_TIMEOUT_MS
+ * for a lock and no longer, because sessions that wait behind it for the
+ * parents of history and events wait that long, too.  The next run does the
+ * work that a run could not do; the dispatcher decides when
+ * (MaintenanceProcess.done, .failed).
  *
- * Exits 0, or 1 after an unexpected error.  SIGTERM is die; ddl_hook.c sends it when the database must be empty.
+ * Exits 0, or 1 after an unexpected error.  SIGTERM is die; ddl_barrier.c
+ * sends it when the database must be empty.
  */
 #include "jobq.h"
 
@@ -38,7 +43,8 @@
 
 #define LOCK_TIMEOUT_MS "50"
 #define MAINTAIN		"SELECT jobq_internal._maintain($1)"
-#define COME_LIMIT_MS	30000	/* a registered worker that has not come by then never will */
+#define COME_LIMIT_MS	30000	/* a registered worker that has not attached by
+								 * then never will */
 
 PGDLLEXPORT void jobq_maintenance_main(Datum arg);
 PGDLLEXPORT void jobq_partition_main(Datum arg);
@@ -48,7 +54,7 @@ static bool succeeded = false;
 
 /* ---------- the dispatcher's side ---------- */
 
-/* Takes the database's one place; false when somebody has it. */
+/* Takes the database's one place; false if another process has it. */
 static bool
 claim(JobqDb *db, TimestampTz need, bool compacts)
 {
@@ -139,7 +145,10 @@ maintenance_on_exit(int code, Datum arg)
 	wake_dispatcher(db);
 }
 
-/* Attaches to the place that maintenance_start took for us; leaves when it is somebody else's. */
+/*
+ * Attaches to the place that maintenance_start() took; exits if the place is
+ * another process's.
+ */
 static TimestampTz
 attach(Oid dboid)
 {
@@ -175,7 +184,7 @@ call_maintain(TimestampTz need)
 	SPI_finish();
 }
 
-/* Calls what(need) as the owner of our tables. */
+/* Calls what(need) as the owner of jobq's tables. */
 static void
 call_as_owner(void (*what) (TimestampTz), TimestampTz need, const char *activity)
 {
@@ -251,7 +260,10 @@ jobq_maintenance_main(Datum arg)
 	proc_exit(0);
 }
 
-/* For a client that waits for it: partitions_make.  It has no place in shared memory and can't be in anything's way. */
+/*
+ * Makes partitions for a client that waits (partitions_make).  This process
+ * has no place in shared memory and blocks no other.
+ */
 void
 jobq_partition_main(Datum arg)
 {

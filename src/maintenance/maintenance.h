@@ -1,6 +1,7 @@
 /*
  * maintenance.h
- *	  The short-lived process that makes and drops partitions.
+ *	  The short-lived process that makes and drops partitions and compacts the
+ *	  queue.
  */
 #ifndef JOBQ_MAINTENANCE_H
 #define JOBQ_MAINTENANCE_H
@@ -8,21 +9,25 @@
 #include "shared/shmem.h"
 
 /*
- * Starts it, also to compact the queue; need is the expires_at of a row that found no partition, or 0.  false: one runs already,
- * or there is no worker slot; ask again later.  MaintenanceProcess.done rises when one has succeeded and
- * MaintenanceProcess.failed when one has not; both wake the dispatcher.
+ * Starts the process; `compacts`: also to compact the queue.  need is the
+ * expires_at of a row that found no partition, or 0.  Returns false if one
+ * runs already, or if there is no worker slot; try again later.  A success
+ * increments MaintenanceProcess.done, a failure MaintenanceProcess.failed;
+ * both wake the dispatcher.
  */
 extern bool maintenance_start(JobqDb *db, TimestampTz need, bool compacts);
 
 /*
- * Starts a process that only makes partitions (partition.h: partitions_ensure) and waits until it has ended; whether
- * it could is for the caller to see.  false: there is no worker slot for it.
+ * Starts a process that only makes partitions (partition.h: partitions_ensure)
+ * and waits for its end; the caller checks whether the partitions exist.
+ * Returns false if there is no worker slot.
  */
 extern bool maintenance_make_partitions(TimestampTz need);
 
 /*
- * In that process: a transaction of its own.  false, and nothing done, when `what` says so or a lock could not be had
- * in time.
+ * Calls what(arg) in a transaction of its own, in the maintenance process.
+ * Returns false, and changes nothing, if what() returns false or a lock was
+ * not free in time.
  */
 extern bool maintenance_transaction(bool (*what) (void *), void *arg);
 

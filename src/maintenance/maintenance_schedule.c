@@ -1,10 +1,11 @@
 /*
  * maintenance_schedule.c
- *	  When the dispatcher starts the processes that do what it must not wait for: partitions (maintenance.c) and
- *	  chores (housekeeping.c).
+ *	  When the dispatcher starts the processes for work that it must not wait
+ *	  for: partitions (maintenance.c) and housekeeping (housekeeping.c).
  *
- * Partitions every ten minutes, at once when a job has found none for its history row, and again soon when it failed;
- * chores every minute.
+ * Maintenance runs every ten minutes, at once when a job has found no
+ * partition for its history row, and again soon after a failure.  Housekeeping
+ * runs every minute.
  */
 #include "jobq.h"
 
@@ -15,10 +16,12 @@
 #include "maintenance/maintenance_schedule.h"
 
 #define MAINTENANCE_US		(600 * USECS_PER_SEC)
-#define AGAIN_US			INT64CONST(100000)	/* one runs already, or no worker was free */
+#define AGAIN_US			INT64CONST(100000)	/* one runs already, or no
+												 * worker is free */
 #define MAX_AGAIN_SHIFT		8
 #define CHORES_US			USECS_PER_MINUTE
-#define CHORES_AGAIN_US		(5 * USECS_PER_SEC)	/* the last ones are not done, or no worker was free */
+#define CHORES_AGAIN_US		(5 * USECS_PER_SEC) /* one runs still, or no
+												 * worker is free */
 
 static JobqDb *db;
 static TimestampTz partition_need = 0;

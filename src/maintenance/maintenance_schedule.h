@@ -1,6 +1,6 @@
 /*
  * maintenance_schedule.h
- *	  When the dispatcher starts maintenance and chores.
+ *	  When the dispatcher starts maintenance and housekeeping.
  */
 #ifndef JOBQ_MAINTENANCE_SCHEDULE_H
 #define JOBQ_MAINTENANCE_SCHEDULE_H
@@ -8,15 +8,23 @@
 #include "shared/shmem.h"
 
 extern void upkeep_init(JobqDb *db);
+/* Starts the processes that are due. */
 extern void upkeep_turn(MonoTime now);
+/* Returns when the next one is due. */
 extern MonoTime upkeep_next_timer(void);
-/* Asks for a partition that takes a history row of that time: the next turn starts maintenance. */
+/*
+ * Requests a partition that takes a history row of that time: the next turn
+ * starts maintenance.
+ */
 extern void request_partition(TimestampTz need);
-/* The next turn starts the chores. */
+/* Makes the next turn start housekeeping. */
 extern void upkeep_now(void);
-/* The next turn starts maintenance, which brings the names of renamed roles up to date. */
+/*
+ * Makes the next turn start maintenance, which updates the names of renamed
+ * roles.
+ */
 extern void upkeep_refresh_names(void);
-/* Has maintenance succeeded since the last call? */
+/* True if maintenance has succeeded since the last call. */
 extern bool maintenance_is_done(void);
 
 #endif

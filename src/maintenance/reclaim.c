@@ -1,33 +1,46 @@
 /*
  * reclaim.c
- *	  A small VACUUM with a horizon of our own (snapshot_horizon.h).
+ *	  A small VACUUM with a horizon of jobq's own (snapshot_horizon.h).
  *
- * The three steps are VACUUM's, and so are locks and WAL records: (1) each page, under a cleanup lock that is
- * only taken when it is free, loses its dead rows, whose line pointers stay dead; (2) the indexes lose their
- * entries for dead line pointers; (3) these become unused.  Only step 1 differs: a row is dead when
- * the deleter precedes the server's own horizon or ours covers it.
+ * The three steps are VACUUM's, and so are locks and WAL records.  (1) Dead
+ * rows are removed from each page, and their line pointers stay dead; this
+ * needs a cleanup lock, which is taken only when it is free.  (2) Index
+ * entries for dead line pointers are removed.  (3) The line pointers become
+ * unused.  Only step 1 differs: a row is dead when its deleter precedes the
+ * server's own horizon or jobq's horizon covers the deleter.
  *
- * Step 1 (reclaim_mark) is a transaction of its own, steps 2 and 3 (reclaim_clean) are another: only step 2 waits,
- * for cleanup locks of index pages, and a cursor on an index-only scan keeps a page pinned for as long as it is open.  So
- * step 2 has neither xid nor snapshot, and ends with an error after PIN_WAIT_MS of such waits.  A half-done run
- * leaves the state of a VACUUM that was cancelled: dead line pointers, which index scans skip
- * and which no insertion uses again.  Step 1 hands over numbers of pages, never line pointers: VACUUM may have freed
- * those between the transactions, and a new row may have taken them.  Step 2 collects them anew under the table's lock,
- * which keeps others from freeing them, and only then looks up the indexes: one that was built meanwhile has no
- * entry for them, and one that a REINDEX CONCURRENTLY builds holds that lock against us.
+ * Step 1 (reclaim_mark) is a transaction of its own, steps 2 and 3
+ * (reclaim_clean) are another, because only step 2 waits.  It waits for
+ * cleanup locks of index pages, and a cursor on an index-only scan keeps a
+ * page pinned for as long as it is open.  So step 2 has neither xid nor
+ * snapshot, and ends with an error after PIN_WAIT_MS of such waits.  A
+ * half-done run leaves the state of a VACUUM that was cancelled: dead line
+ * pointers, which index scans skip and which no insertion uses again.
  *
- * HOT chains: one that is dead from root to end goes, its root becoming a dead line pointer, its other members
- * unused.  Of another the members before the first one that stays go, and the root is redirected to that.
+ * Step 1 hands over numbers of pages, never line pointers: VACUUM may have
+ * freed those between the transactions, and a new row may have taken them.
+ * Step 2 collects them again under the table's lock, which keeps other
+ * processes from freeing them, and only then lists the indexes.  An index that
+ * was built meanwhile has no entry for them, and REINDEX CONCURRENTLY holds a
+ * lock that conflicts with this one while it builds an index.
  *
- * TOAST.  Who copies the table by the server's horizon (VACUUM FULL, CLUSTER, rewrite.c) reads what dead rows point at.
- * So TOAST's rows stay as long as a dead row does that needs them: one on a page whose lock was not free, or after
- * a member of its chain that stays.  sum->needs_toast says it.
+ * HOT chains.  A chain that is dead from root to end is removed: its root
+ * becomes a dead line pointer, its other members unused.  Of another chain the
+ * members before the first one that stays are removed, and the root is
+ * redirected to that one.
  *
- * Standbys.  Each removal names its newest deleter, as VACUUM's do: a snapshot there that is too old is a conflict.  With a
- * fence, a removal that only our horizon covers names none.  beyond_horizon.c decides about our horizon and the fence.
+ * TOAST.  A copy of the table by the server's horizon (VACUUM FULL, CLUSTER,
+ * rewrite.c) reads the TOAST rows of dead rows.  So TOAST rows stay as long as
+ * a dead row does that needs them: a row on a page that was not locked, or
+ * behind a member of its chain that stays.  sum->needs_toast notes this case.
  *
- * ShareUpdateExclusiveLock keeps VACUUM and DDL away, and nobody else.  Freezing, the visibility map and
- * truncation are left to VACUUM.
+ * Standbys.  Each removal names its newest deleter, as VACUUM's do; a snapshot
+ * of a standby that is too old is a conflict.  With a fence, a removal that
+ * only jobq's horizon covers names none.  beyond_horizon.c decides about the
+ * horizon and the fence.
+ *
+ * ShareUpdateExclusiveLock keeps VACUUM and DDL away, and blocks no other
+ * statement.  Freezing, the visibility map and truncation are left to VACUUM.
  */
 #include "jobq.h"
 
@@ -53,7 +66,8 @@
 #include "maintenance/reclaim.h"
 #include "maintenance/standby_fence.h"
 
-#define MAX_DEAD	(8 * 1024 * 1024 / (int) sizeof(ItemPointerData))	/* then the indexes are cleaned and it goes on */
+/* so many dead line pointers are collected before the indexes are cleaned */
+#define MAX_DEAD	(8 * 1024 * 1024 / (int) sizeof(ItemPointerData))
 #define PIN_WAIT_MS		200		/* of waits for cleanup locks, in all */
 
 /* Step 1. */
@@ -63,12 +77,14 @@ typedef struct Sweep
 	const Horizon *horizon;
 	TransactionId oldest;		/* the server's horizon */
 	BufferAccessStrategy strategy;
-	bool		fenced;			/* the fence is up for what only our horizon covers */
+	bool		fenced;			/* the fence is up for rows that only jobq's
+								 * horizon covers */
 	Reclaimed  *sum;
 	DeadPages  *pages;
 	BlockNumber skipped;		/* all-visible pages */
 	double		live;			/* rows of the others */
-	double		dead;			/* rows and line pointers that stay, seen by no new snapshot */
+	double		dead;			/* rows and line pointers that stay, unseen by
+								 * new snapshots */
 } Sweep;
 
 /* Steps 2 and 3. */
@@ -89,7 +105,7 @@ typedef enum RowState
 	ROW_NONE, ROW_ARRIVING, ROW_LIVE, ROW_RECENTLY_DEAD, ROW_DEAD
 } RowState;
 
-/* What is to be done to one page. */
+/* The changes of one page. */
 typedef struct PagePlan
 {
 	OffsetNumber redirected[MaxHeapTuplesPerPage * 2];	/* from, to */
@@ -98,15 +114,20 @@ typedef struct PagePlan
 	int			ndead;
 	OffsetNumber unused[MaxHeapTuplesPerPage];
 	int			nunused;
-	TransactionId newest;		/* deleter of rows that the fence does not cover: a standby's older snapshots conflict */
+	TransactionId newest;		/* deleter of rows that the fence does not
+								 * cover: a standby's older snapshots conflict */
 	uint8		state[MaxHeapTuplesPerPage + 1];	/* RowState */
-	TransactionId deleter[MaxHeapTuplesPerPage + 1];	/* of a dead row; invalid: its insertion was rolled back */
+	/* the deleter of a dead row; invalid: its insertion was rolled back */
+	TransactionId deleter[MaxHeapTuplesPerPage + 1];
 	bool		goes[MaxHeapTuplesPerPage + 1];
 } PagePlan;
 
 /* ---------- step 1: rows ---------- */
 
-/* What the server's own horizon says of it; *deleter: who has deleted it, if it is recently dead. */
+/*
+ * Returns the state of a row by the server's own horizon, and its deleter if
+ * it is recently dead.
+ */
 static HTSV_Result
 row_state(Sweep *sweep, Buffer buffer, OffsetNumber offset, HeapTuple tuple, TransactionId *deleter)
 {
@@ -120,7 +141,7 @@ row_state(Sweep *sweep, Buffer buffer, OffsetNumber offset, HeapTuple tuple, Tra
 	return HeapTupleSatisfiesVacuumHorizon(tuple, buffer, deleter);
 }
 
-/* Judges one row by both horizons. */
+/* Sets the state of one row by both horizons. */
 static void
 judge_row(Sweep *sweep, Buffer buffer, OffsetNumber offset, PagePlan *plan)
 {
@@ -134,8 +155,8 @@ judge_row(Sweep *sweep, Buffer buffer, OffsetNumber offset, PagePlan *plan)
 			*state = ROW_DEAD;
 			break;
 		case HEAPTUPLE_RECENTLY_DEAD:
-			*state = TransactionIdPrecedes(deleter, sweep->oldest) || horizon_covers(sweep->horizon, deleter) ?
-				ROW_DEAD : ROW_RECENTLY_DEAD;
+			*state = TransactionIdPrecedes(deleter, sweep->oldest) ||
+				horizon_covers(sweep->horizon, deleter) ? ROW_DEAD : ROW_RECENTLY_DEAD;
 			break;
 		case HEAPTUPLE_INSERT_IN_PROGRESS:
 			*state = ROW_ARRIVING;	/* its commit counts it */
@@ -161,8 +182,10 @@ judge_page(Sweep *sweep, Buffer buffer, PagePlan *plan)
 }
 
 /*
- * Does a dead row that stays point at TOAST rows that a horizon lets go of?  A version that was updated may share
- * them with a later one; only a coarse horizon can cover who has deleted that and not who has updated this.
+ * True if a dead row that stays points at TOAST rows that a horizon does not
+ * keep.  A version that was updated may share them with a later one; only a
+ * coarse horizon can cover the deleter of the later one and not the updater of
+ * this one.
  */
 static bool
 row_needs_toast(Sweep *sweep, Buffer buffer, OffsetNumber offset)
@@ -178,7 +201,7 @@ row_needs_toast(Sweep *sweep, Buffer buffer, OffsetNumber offset)
 		(sweep->horizon->coarse && !ItemPointerEquals(&tuple.t_self, &tuple.t_data->t_ctid));
 }
 
-/* Of those that do not go. */
+/* Sets needs_toast if a row that stays needs TOAST rows. */
 static void
 note_toast(Sweep *sweep, Buffer buffer, const PagePlan *plan)
 {
@@ -188,7 +211,10 @@ note_toast(Sweep *sweep, Buffer buffer, const PagePlan *plan)
 		sweep->sum->needs_toast = !plan->goes[offset] && row_needs_toast(sweep, buffer, offset);
 }
 
-/* The next member of a HOT chain, or 0.  *xmin is what it must have been inserted by. */
+/*
+ * Returns the next member of a HOT chain, or 0.  *xmin: the transaction that
+ * must have inserted it.
+ */
 static OffsetNumber
 next_in_chain(Page page, OffsetNumber offset, TransactionId *xmin)
 {
@@ -200,7 +226,7 @@ next_in_chain(Page page, OffsetNumber offset, TransactionId *xmin)
 	return ItemPointerGetOffsetNumber(&row->t_ctid);
 }
 
-/* Is offset a row on this page, and does it belong to the chain? */
+/* True if offset is a row of this page that belongs to the chain. */
 static bool
 is_member(Page page, OffsetNumber offset, TransactionId xmin)
 {
@@ -215,7 +241,7 @@ is_member(Page page, OffsetNumber offset, TransactionId xmin)
 		TransactionIdEquals(HeapTupleHeaderGetXmin((HeapTupleHeader) PageGetItem(page, lp)), xmin);
 }
 
-/* Adds a row that goes, and what that means on a standby. */
+/* Adds a row that goes to the plan, and its deleter for standbys. */
 static void
 plan_removal(Sweep *sweep, OffsetNumber offset, PagePlan *plan)
 {
@@ -228,7 +254,10 @@ plan_removal(Sweep *sweep, OffsetNumber offset, PagePlan *plan)
 		plan->newest = deleter;
 }
 
-/* Adds a row, or what is dead of a HOT chain up to its first member that is not, to the plan. */
+/*
+ * Adds a dead row, or the dead members of a HOT chain before the first one
+ * that stays, to the plan.
+ */
 static void
 plan_chain(Sweep *sweep, Page page, OffsetNumber root, PagePlan *plan)
 {
@@ -299,12 +328,16 @@ note_dead_page(DeadPages *pages, BlockNumber block)
 {
 	MemoryContext old = MemoryContextSwitchTo(pages->context);
 
-	if (block <= PG_INT32_MAX)	/* what a set can hold; VACUUM does the others */
+	if (block <= PG_INT32_MAX)	/* the limit of a Bitmapset; VACUUM does the
+								 * other pages */
 		pages->blocks = bms_add_member(pages->blocks, (int) block);
 	MemoryContextSwitchTo(old);
 }
 
-/* Counts the rows of a page, and notes it when it has dead line pointers or will have some. */
+/*
+ * Counts the rows of a page, and notes the page if it has dead line pointers
+ * or will have some.
+ */
 static void
 note_page(Sweep *sweep, Buffer buffer, const PagePlan *plan)
 {
@@ -330,7 +363,8 @@ static void
 apply_plan(Sweep *sweep, Buffer buffer, PagePlan *plan)
 {
 	START_CRIT_SECTION();
-	heap_page_prune_execute(buffer, false, plan->redirected, plan->nredirected, plan->dead, plan->ndead, plan->unused, plan->nunused);
+	heap_page_prune_execute(buffer, false, plan->redirected, plan->nredirected,
+							plan->dead, plan->ndead, plan->unused, plan->nunused);
 	PageClearFull(BufferGetPage(buffer));
 	MarkBufferDirty(buffer);
 	if (RelationNeedsWAL(sweep->rel))
@@ -349,7 +383,8 @@ sweep_page(Sweep *sweep, BlockNumber block)
 	Size		room = 0;
 
 	if (!mine)
-		LockBuffer(buffer, BUFFER_LOCK_SHARE);	/* it is being read: counted, its rows go next time */
+		LockBuffer(buffer, BUFFER_LOCK_SHARE);	/* a process reads the page: its
+												 * rows go in the next run */
 	if (!PageIsNew(page) && !PageIsEmpty(page))
 	{
 		judge_page(sweep, buffer, &plan);
@@ -366,7 +401,7 @@ sweep_page(Sweep *sweep, BlockNumber block)
 		RecordPageWithFreeSpace(sweep->rel, block, room);
 }
 
-/* A page that VACUUM has found all visible has nothing dead. */
+/* True for a page that VACUUM has marked: it has no dead rows. */
 static bool
 is_all_visible(Sweep *sweep, BlockNumber block, Buffer *map)
 {
@@ -392,7 +427,9 @@ sweep_pages(Sweep *sweep, BlockNumber nblocks)
 		ReleaseBuffer(map);
 }
 
-/* Raises the fence, unless the server's horizon covers all that ours does. */
+/*
+ * Raises the fence, unless the server's horizon covers all that jobq's does.
+ */
 static void
 raise_fence(Sweep *sweep, FullTransactionId fence)
 {
@@ -436,7 +473,7 @@ entry_is_dead(ItemPointer tid, void *state)
 	return bsearch(tid, c->dead, c->ndead, sizeof(ItemPointerData), compare_tids) != NULL;
 }
 
-/* An index that is not ready gets no entries yet. */
+/* Cleans one index.  An index that is not ready gets no entries yet. */
 static void
 clean_index(Cleaning *c, Oid indexid)
 {
@@ -471,7 +508,10 @@ clean_indexes(Cleaning *c)
 
 /* ---------- step 3: line pointers ---------- */
 
-/* Those of one page, from dead[first] on; the first one that is not. */
+/*
+ * Frees the line pointers of one page, from dead[first] on.  Returns the first
+ * index that belongs to another page.
+ */
 static int
 free_line_pointers(Cleaning *c, int first)
 {
@@ -508,6 +548,7 @@ free_line_pointers(Cleaning *c, int first)
 	return next;
 }
 
+/* Runs steps 2 and 3 for the collected line pointers. */
 static void
 finish_dead(Cleaning *c)
 {
@@ -578,7 +619,8 @@ reclaim_clean(Relation rel, const DeadPages *pages)
 		return;
 	c.strategy = GetAccessStrategy(BAS_VACUUM);
 	c.dead = palloc(sizeof(ItemPointerData) * MAX_DEAD);
-	run_limited(clean_pages, &c, waiting_for_cleanup_lock, PIN_WAIT_MS, "a page of an index of jobq.queue is in use");
+	run_limited(clean_pages, &c, waiting_for_cleanup_lock, PIN_WAIT_MS,
+				"a page of an index of jobq.queue is in use");
 	FreeSpaceMapVacuum(rel);
 	report_vacuum(rel, pages->live, Max(pages->dead - c.freed, 0), started);
 	pfree(c.dead);

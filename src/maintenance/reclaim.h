@@ -1,6 +1,7 @@
 /*
  * reclaim.h
- *	  Makes the space of dead rows of one table usable again, as VACUUM does, by a horizon of our own.
+ *	  Makes the space of dead rows of one table usable again, as VACUUM does,
+ *	  by a horizon of jobq's own.
  */
 #ifndef JOBQ_RECLAIM_H
 #define JOBQ_RECLAIM_H
@@ -14,11 +15,13 @@ typedef struct Reclaimed
 {
 	int64		removed_rows;
 	int64		removed_bytes;
-	int64		kept_bytes;		/* rows that stay, alive or still visible to somebody */
-	bool		needs_toast;	/* so does a dead one that points at TOAST rows which the horizon lets go of */
+	int64		kept_bytes;		/* of rows that stay, alive or visible to a
+								 * snapshot */
+	bool		needs_toast;	/* a dead row stays that points at TOAST rows
+								 * which the horizon does not keep */
 } Reclaimed;
 
-/* What step 1 hands on to steps 2 and 3, in another transaction. */
+/* The result of step 1, for steps 2 and 3 in another transaction. */
 typedef struct DeadPages
 {
 	MemoryContext context;		/* of blocks; lasts longer than a transaction */
@@ -29,14 +32,17 @@ typedef struct DeadPages
 } DeadPages;
 
 /*
- * Removes dead rows, whose line pointers stay dead, and notes their pages.  Adds to *sum.  ShareUpdateExclusiveLock on
- * rel is held.  A valid fence is raised first, if a row may go beyond the server's horizon.
+ * Removes dead rows, leaves their line pointers dead, and notes their pages.
+ * Adds to *sum.  The caller holds ShareUpdateExclusiveLock on rel.  Raises a
+ * valid fence first, if a row may go beyond the server's horizon.
  */
-extern void reclaim_mark(Relation rel, const Horizon *horizon, FullTransactionId fence, Reclaimed *sum, DeadPages *pages);
+extern void reclaim_mark(Relation rel, const Horizon *horizon, FullTransactionId fence, Reclaimed *sum,
+						 DeadPages *pages);
 
 /*
- * Makes dead line pointers of these pages usable again.  The same lock is held.  An error
- * (ERRCODE_LOCK_NOT_AVAILABLE): a page of an index stayed pinned; a later run does it.
+ * Makes dead line pointers of these pages usable again.  The caller holds the
+ * same lock.  Raises ERRCODE_LOCK_NOT_AVAILABLE if a page of an index stays
+ * pinned; then a later run does this work.
  */
 extern void reclaim_clean(Relation rel, const DeadPages *pages);
 

@@ -1,15 +1,18 @@
 /*
  * rewrite.c
- *	  Writes the queue anew, into files of the size of what is in it.
+ *	  Rewrites the queue into new files, as large as its rows.
  *
- * As VACUUM FULL and CLUSTER do it, with their horizon: each row keeps its xmin and xmax, and what an older
- * snapshot may still see is copied, so a snapshot that a dump has taken before sees the same rows after.  (A TRUNCATE and
- * an INSERT would empty it.)
+ * It works as VACUUM FULL and CLUSTER do, with their horizon.  Each row keeps
+ * its xmin and xmax, and rows that an older snapshot may still see are copied.
+ * So a snapshot that a dump has taken before sees the same rows afterwards.
+ * (A TRUNCATE and an INSERT would empty the table for it.)
  *
- * Two things differ.  No lock is waited for: a waiting AccessExclusiveLock would queue every enqueue behind it.  All
- * that are needed (table, indexes, TOAST) are asked for at once, and let go when one is not free.  And the
- * rows are reached through an index, so that the lock lasts as long as the rows take and not as the empty file takes
- * to be read; the index has been cleaned a moment ago (reclaim.c).
+ * Two things differ.  The rewrite waits for no lock, because a waiting
+ * AccessExclusiveLock would queue every enqueue behind it.  It requests all
+ * locks at once (table, indexes, TOAST), and releases them if one is not free.
+ * And it reads the rows through an index, so the duration of the lock depends
+ * on the rows and not on the size of the empty file; reclaim.c has just
+ * cleaned that index.
  *
  * Standbys.  Rows that the server's horizon covers are left behind, and a
  * snapshot of a standby may still see one.  VACUUM names their deleters in the
@@ -17,27 +20,29 @@
  * The lock alone is no such conflict: a session with a snapshot that has not
  * read the table yet waits for the lock, and then reads on.
  *
- * The conflict precedes the lock in the WAL.  Behind it, such a session could
- * wait for the lock that replay holds, and replay for the session's snapshot:
- * for ever with max_standby_streaming_delay = -1, since deadlock detection
- * there knows locks only.  So one horizon is taken before both, and all that
- * is decided under the lock is decided by it, also when another horizon holds
- * meanwhile.  The transactions that precede it had ended, and their ends
- * precede the conflict in the WAL.  So each snapshot that a standby takes after
- * the conflict sees them as ended, and needs no row that the rewrite leaves
- * behind; rows that have died since are copied.  The conflict is logged only
- * while no transaction has a lock that is in the way: what keeps the rewrite
- * from the table cancels nothing on standbys.
+ * The conflict precedes the lock in the WAL.  In the other order, such a
+ * session could wait for the lock that replay holds, and replay for the
+ * session's snapshot.  With max_standby_streaming_delay = -1 that wait has no
+ * end, since deadlock detection there knows locks only.  So one horizon is
+ * taken before both, and all decisions under the lock use it, even if the
+ * server's horizon has moved meanwhile.  The transactions that precede the
+ * horizon had ended, and their ends precede the conflict in the WAL.  So each
+ * snapshot that a standby takes after the conflict sees them as ended, and
+ * needs no row that the rewrite leaves behind; rows that have died since are
+ * copied.  The conflict is logged only while no other transaction has a
+ * conflicting lock: a transaction that keeps the rewrite from the table causes
+ * no cancellations on standbys.
  *
  * An index that was built concurrently lacks rows which had died before.
  * CREATE INDEX CONCURRENTLY waits for the snapshots of this server that see
  * them, not for those of a standby, with feedback or without.  So an index
  * serves when the horizon has passed the transaction that made it valid; then
- * the conflict covers that transaction, too.  Entries that are marked as killed
- * are copied as well, while the horizon needs them: copy_by_index.
+ * the conflict covers that transaction, too.  Entries that are marked as
+ * killed are copied as well, while the horizon needs them: copy_by_index.
  *
- * It runs as the owner of the table, as restricted as VACUUM FULL.  TIDs change: who remembers one finds another
- * file or another row there (queue_lock), and the dispatcher reads its lanes anew (queue_scan.c).
+ * It runs as the owner of the table, as restricted as VACUUM FULL.  TIDs
+ * change: a remembered TID leads to another file or another row (queue_lock),
+ * and the dispatcher reads its lanes again (queue_scan.c).
  */
 #include "jobq.h"
 
@@ -76,13 +81,17 @@ typedef struct Rewrite
 	MultiXactId multi;
 } Rewrite;
 
+/* Returns the transaction that last changed the index's row in pg_index. */
 static TransactionId
 valid_since(Relation index)
 {
 	return HeapTupleHeaderGetXmin(index->rd_indextuple->t_data);
 }
 
-/* True for a btree on id that has every row which a snapshot of that horizon sees. */
+/*
+ * True for a btree on id that has every row which a snapshot of that horizon
+ * sees.
+ */
 static bool
 is_plain_on_id(Relation index, TransactionId oldest)
 {
@@ -93,7 +102,7 @@ is_plain_on_id(Relation index, TransactionId oldest)
 		TransactionIdPrecedes(valid_since(index), oldest);
 }
 
-/* Returns an index that the rows can be read through by that horizon, or InvalidOid. */
+/* Returns an index that has all rows of that horizon, or InvalidOid. */
 static Oid
 index_of_ids(Relation rel, TransactionId oldest)
 {
@@ -170,7 +179,10 @@ lock_all(Relation rel)
 	return true;
 }
 
-/* Ends the snapshots on standbys for which the rows are needed that a rewrite by that horizon leaves behind. */
+/*
+ * Ends the snapshots on standbys that may need rows which a rewrite by that
+ * horizon leaves behind.
+ */
 static void
 log_conflict(Relation rel, TransactionId oldest)
 {
@@ -206,8 +218,8 @@ without_dropped_columns(HeapTuple tuple, TupleDesc desc, Datum *values, bool *nu
 }
 
 /*
- * Copies the rows as CLUSTER does, but for one thing: index entries that
- * scans have marked as killed are followed, too.  Such marks are made without
+ * Copies the rows as CLUSTER does, with one difference: it also follows index
+ * entries that scans have marked as killed.  Such marks are made without
  * WAL, so no standby's snapshot has conflicted with them, and the horizon may
  * have moved back since, when a standby came back.
  */
@@ -252,15 +264,18 @@ copy_rows(const Rewrite *r, Oid newid)
 	Relation	new = table_open(newid, AccessExclusiveLock);
 	Relation	index = index_open(r->indexid, AccessExclusiveLock);
 
+	/* TOAST is swapped by content: pointers name the old table */
 	if (OidIsValid(old->rd_rel->reltoastrelid))
-		new->rd_toastoid = old->rd_rel->reltoastrelid;	/* TOAST is swapped by content: pointers name the old one */
+		new->rd_toastoid = old->rd_rel->reltoastrelid;
 	copy_by_index(old, new, index, begin_heap_rewrite(old, new, r->oldest, r->freeze, r->multi), r->oldest);
 	new->rd_toastoid = InvalidOid;
 	index_close(index, NoLock);
 	table_close(new, NoLock);
 }
 
-/* Keeps what the table has as relfrozenxid and relminmxid where the horizon's are older. */
+/*
+ * Keeps the table's relfrozenxid and relminmxid where the horizon's are older.
+ */
 static void
 advance_cutoffs(Rewrite *r)
 {
@@ -289,7 +304,10 @@ rewrite_locked(Rewrite *r)
 	finish_heap_swap(relid, newid, false, toast, false, true, true, r->freeze, r->multi, persistence);
 }
 
-/* As the table's owner.  An error is the end of the transaction, which restores the user. */
+/*
+ * Rewrites the locked table as its owner.  An error ends the transaction,
+ * which restores the user.
+ */
 static void
 rewrite_as_owner(void *arg)
 {
@@ -317,8 +335,8 @@ rewrite_has_index(Oid relid)
 }
 
 /*
- * Before TOAST was locked, its rows may have been removed by a younger
- * horizon, with rows of the table that the rewrite would copy.
+ * True if rows of the TOAST table may have been removed by a younger horizon,
+ * before it was locked, that rows need which the rewrite would copy.
  */
 static bool
 toast_may_lack_rows(const Rewrite *r)

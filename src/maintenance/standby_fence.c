@@ -1,32 +1,35 @@
 /*
  * standby_fence.c
- *	  Stops readers of jobq.queue on a standby whose snapshot is older than a sweep beyond the horizon.
+ *	  Stops readers of jobq.queue on a standby with a snapshot from before a
+ *	  sweep beyond the horizon.
  *
- * Used with jobq.compact_beyond_horizon = on only (beyond_horizon.c): there removals
- * name no deleter that replay could cancel sessions by.
+ * Used with jobq.compact_beyond_horizon = on only (beyond_horizon.c): there,
+ * removals name no deleter by which replay could cancel sessions.
  *
- * The primary.  A sweep's horizon says which transactions had ended at a
+ * The primary.  A sweep's horizon lists the transactions that had ended at a
  * moment T.  After T a transaction F gets an xid and commits.  Then the sweep
  * raises the fence, sequence jobq.fence, to F, and then removes rows.  So the
- * WAL has, in this order: T, the commit of F, the fence, the removals.  A
- * sequence, because it is written in place at once, whatever becomes of the
- * sweep, and has no dead rows.
+ * WAL has, in this order: T, the commit of F, the fence, the removals.  The
+ * fence is a sequence, because a sequence is written in place at once, even if
+ * the sweep is rolled back, and has no dead rows.
  *
  * The standby.  A snapshot that sees F as ended was taken after the replay of
  * T, and needs no row that the sweep removes.  With any other snapshot, a read
- * of the queue is an error once the fence is up.  It is looked at before rows
- * are read and after: a read that met the effect of a removal meets the fence
- * afterwards, because replay applied it first.  A fence that is up before its
- * removals are replayed costs an error that was not needed, never a row.
+ * of the queue is an error once the fence is up.  The fence is checked before
+ * rows are read and after: a read that met the effect of a removal meets the
+ * fence afterwards, because replay applied the fence first.  A fence that is
+ * up before its removals are replayed may cause a needless error, and never
+ * hides a row.
  *
- * Reads are: each run of an executor (each FETCH of a cursor, each step of a
- * function's query) whose plan has the queue among its relations, through
- * whatever views; COPY of the table.  jobq's own functions read it on a
- * standby through the executor only, but for jobs_view.c, inside of such a query.
+ * Reads are: each run of PostgreSQL's executor (each FETCH of a cursor, each
+ * step of a function's query) whose plan has the queue among its relations,
+ * through any views; COPY of the table.  jobq's own functions read the queue
+ * on a standby through the executor only, except jobs_view.c, inside of such a
+ * query.
  *
  * Only snapshots taken during recovery count.  After a promotion a session may
- * still have one, and is still stopped.  Sessions of a server that never was a
- * standby pay for a test of a flag.
+ * still have one, and is still stopped.  In a server that never was a standby
+ * the cost is the test of a flag.
  */
 #include "jobq.h"
 
@@ -62,7 +65,7 @@ fence_raise(FullTransactionId xid)
 						Int64GetDatum((int64) U64FromFullTransactionId(xid)));
 }
 
-/* Returns the last F; 0: none. */
+/* Returns the last F, the value of the fence; 0: none. */
 static uint64
 last_fence(void)
 {
@@ -84,7 +87,10 @@ last_fence(void)
 	return xid;
 }
 
-/* Compares full xids first: the fence may be any number of transactions old. */
+/*
+ * True if the snapshot sees the transaction as ended.  Compares full xids
+ * first: the fence may be any number of transactions old.
+ */
 static bool
 sees_ended(Snapshot snapshot, uint64 xid)
 {
@@ -96,6 +102,7 @@ sees_ended(Snapshot snapshot, uint64 xid)
 	return xmax - xid > PG_INT32_MAX || !XidInMVCCSnapshot((TransactionId) xid, snapshot);
 }
 
+/* Raises an error if the snapshot is older than the fence. */
 static void
 check_fence(Snapshot snapshot)
 {
@@ -110,6 +117,7 @@ check_fence(Snapshot snapshot)
 						 "compaction leaves rows that a known standby may need.")));
 }
 
+/* True for a snapshot that was taken during recovery. */
 static bool
 is_fenced(Snapshot snapshot)
 {

@@ -1,19 +1,20 @@
 /*
  * standby_fence.h
- *	  Stops readers of jobq.queue on a standby whose snapshot is older than a sweep beyond the horizon.
+ *	  Stops readers of jobq.queue on a standby with a snapshot from before a
+ *	  sweep beyond the horizon.
  */
 #ifndef JOBQ_STANDBY_FENCE_H
 #define JOBQ_STANDBY_FENCE_H
 
 #include "access/transam.h"
 
-/* False if the installed SQL is of a release without it. */
+/* True unless the installed SQL is of a release without the fence. */
 extern bool fence_exists(void);
 
 /*
- * Before a sweep beyond the horizon.  xid: of a transaction that has begun
- * after the sweep's horizon was taken, and has committed; the sweep's own is
- * another one.
+ * Raises the fence before a sweep beyond the horizon.  xid: of a transaction
+ * that has begun after the sweep's horizon was taken, and has committed; the
+ * sweep's own is another one.
  */
 extern void fence_raise(FullTransactionId xid);
 
