@@ -1,10 +1,12 @@
 /*
  * breaker.c
- *	  The breakers of job types, in shared memory: they outlive the dispatcher, not the server.
+ *	  The breakers of job types, in shared memory: they outlive the dispatcher,
+ *	  not the server.
  *
- * A type has an entry from its first failure until its next success, under Breakers.mutex.  When all are
- * taken, the closed one with the fewest failures is forgotten: its count begins anew.  While all are open, other
- * types are not paused.
+ * A type has an entry from its first failure until its next success, under
+ * Breakers.mutex.  When all entries are taken, the closed one with the fewest
+ * failures is reused, and the count of its type restarts at zero.  While all
+ * are open, other types are not paused.
  */
 #include "jobq.h"
 
@@ -34,7 +36,7 @@ free_entry(JobqDb *db, Breaker *b)
 	*b = db->breakers.types[--db->breakers.ntypes];
 }
 
-/* Returns an entry that may be used anew; NULL: all are open. */
+/* Returns an entry that may be reused; NULL: all are open. */
 static Breaker *
 spare_entry(JobqDb *db)
 {
@@ -68,7 +70,7 @@ make_entry(JobqDb *db, const BreakerNote *note)
 
 /* ---------- how attempts end ---------- */
 
-/* Opens it, again if it was half-open. */
+/* Opens a breaker, also one that was half-open. */
 static BreakerNews
 open_entry(Breaker *b, const BreakerNote *note)
 {
@@ -78,7 +80,10 @@ open_entry(Breaker *b, const BreakerNote *note)
 	return BREAKER_OPENED;
 }
 
-/* One more failure; what began before the breaker opened says nothing new. */
+/*
+ * Counts a failure.  An attempt that began before the breaker opened has no
+ * effect.
+ */
 static BreakerNews
 note_failure(JobqDb *db, const BreakerNote *note, const pg_uuid_t *id, int *failures)
 {

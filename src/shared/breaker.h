@@ -1,14 +1,19 @@
 /*
  * breaker.h
- *	  options.breaker: so many failed attempts of a type in a row pause it, then one job probes.
+ *	  options.breaker: so many failed attempts of a type in a row pause it,
+ *	  then one job probes.
  *
  *	 CLOSED		jobs start; failures in a row are counted
- *	 OPEN		none starts until opened_at + pause; from then on (half-open) one may
- *	 PROBING	that one runs: success closes the breaker, failure opens it again, any other end leaves it half-open
+ *	 OPEN		none starts until opened_at + pause; from then on
+ *				(half-open) one may
+ *	 PROBING	that one runs: success closes the breaker, failure opens it
+ *				again, any other outcome leaves it half-open
  *
- * The process that settles an attempt takes down how it ended, and notes that once the settlement is committed,
- * before the dispatcher reads it.  The dispatcher lets the probe start; executors ask again before they begin a
- * job, so that none starts of those that were handed out before the breaker opened.
+ * The process that settles an attempt fills a note with its outcome, and
+ * applies the note once the settlement is committed, before the dispatcher
+ * reads it.  The dispatcher lets the probe start.  Executors check again
+ * before they begin a job, so that no job starts that was handed out before
+ * the breaker opened.
  *
  * A type without a breaker costs the test of JobType.breaker_failures.
  */
@@ -17,7 +22,7 @@
 
 #include "shared/shmem.h"
 
-/* How an attempt ended, until its settlement is committed. */
+/* The outcome of an attempt, until its settlement is committed. */
 typedef struct BreakerNote
 {
 	int32		type_id;		/* 0: nothing to note */
@@ -25,7 +30,7 @@ typedef struct BreakerNote
 	int64		pause_us;
 	TimestampTz resumed_at;
 	bool		succeeded;
-	bool		failed;			/* neither: it says nothing of the type */
+	bool		failed;			/* neither: no effect on the breaker */
 } BreakerNote;
 
 typedef enum BreakerNews
@@ -35,18 +40,24 @@ typedef enum BreakerNews
 	BREAKER_HAS_CLOSED
 } BreakerNews;
 
-/* Counts the end of an attempt, after the commit of its settlement; *failures: in a row, when the breaker opens. */
+/*
+ * Counts the end of an attempt, after the commit of its settlement; *failures:
+ * in a row, when the breaker opens.
+ */
 extern BreakerNews breaker_apply_note(const BreakerNote *note, const pg_uuid_t *id, int *failures);
 /* True if the breaker of the type, which has one, lets this job begin. */
 extern bool breaker_admits(int32 type_id, const pg_uuid_t *id);
 
-/* The state of a breaker; one that was resumed after it opened is closed. */
+/*
+ * Returns the state of a breaker.  A breaker is closed if its type was resumed
+ * after it opened.
+ */
 extern void breaker_read(JobqDb *db, int32 type_id, TimestampTz resumed_at, Breaker *copy);
 extern void breaker_close(JobqDb *db, int32 type_id);
-/* This job probes, if one may; it probes no longer. */
+/* Makes this job the probe, if one may run; ends its role as the probe. */
 extern void breaker_begin_probe(JobqDb *db, int32 type_id, const pg_uuid_t *id);
 extern void breaker_end_probe(JobqDb *db, int32 type_id, const pg_uuid_t *id);
-/* Forgets all: another extension's types may have the same ids. */
+/* Forgets all breakers: another extension's types may have the same ids. */
 extern void breakers_forget(JobqDb *db);
 /* Copies the breakers that are not closed; returns how many. */
 extern int	breakers_open(JobqDb *db, Breaker *copies);

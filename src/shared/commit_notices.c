@@ -1,12 +1,14 @@
 /*
  * commit_notices.c
- *	  What a transaction has to say when it has committed.
+ *	  Notices of a transaction that are given after its commit.
  *
- * Texts are made beforehand and belong to the subtransaction that made them.  The callback at COMMIT writes them to
- * the log, as PostgreSQL's own callbacks may, but not to the client, whose encoding may lack a character: an error
- * after the commit is a PANIC.  It sets bits in shared memory; the dispatcher is woken by whoever
- * sets one that was clear, so a burst of commits wakes it once.  What is prepared says nothing: COMMIT
- * PREPARED has no callback that knows of it.
+ * Texts are made beforehand and belong to the subtransaction that made them.
+ * The callback at COMMIT writes them to the log, as PostgreSQL's own callbacks
+ * may, but not to the client: its encoding may lack a character, and an error
+ * after the commit is a PANIC.  It also sets bits in shared memory.  Only a
+ * transaction that sets a bit which was clear wakes the dispatcher, so a burst
+ * of commits wakes it once.  A prepared transaction gives no notices: COMMIT
+ * PREPARED has no callback that knows of them.
  */
 #include "jobq.h"
 
@@ -28,7 +30,8 @@ typedef struct LogLine
 	char	   *detail;
 } LogLine;
 
-static MemoryContext news_context = NULL;	/* reset at the end of each transaction that had any */
+static MemoryContext news_context = NULL;	/* reset at the end of each
+											 * transaction with notices */
 static JobqDb *news_db = NULL;
 static List *lines = NIL;
 static uint32 news = 0;
@@ -41,6 +44,7 @@ forget_news(void)
 	MemoryContextReset(news_context);
 }
 
+/* Sets the bits, and wakes the dispatcher if one was clear. */
 static void
 tell_dispatcher(void)
 {
@@ -50,6 +54,7 @@ tell_dispatcher(void)
 		wake_dispatcher(news_db);
 }
 
+/* Writes the lines to the server log only. */
 static void
 write_lines(void)
 {
@@ -83,7 +88,10 @@ news_xact_callback(XactEvent event, void *arg)
 		forget_news();
 }
 
-/* Bits may stay: a notification too many finds nothing new. */
+/*
+ * Drops the lines of a subtransaction that is rolled back.  Its bits stay: a
+ * needless notification finds nothing new.
+ */
 static void
 news_subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
 {

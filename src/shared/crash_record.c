@@ -2,11 +2,13 @@
  * crash_record.c
  *	  Crash accounting: see crash_record.h.
  *
- * A worker writes its job before it calls the handler and clears it afterwards.  When a process
- * crashes, the postmaster stops the others by SIGQUIT, and each of ours notes that before it
- * leaves.  A record without that note is the process that died by itself.  If every record has
- * it, somebody else died (a parallel worker of a handler, say): a job that was alone in flight in
- * three such crashes in a row is guilty as well.
+ * A worker writes its job before it calls the handler and clears it
+ * afterwards.  When a process crashes, the postmaster stops the others by
+ * SIGQUIT, and each of jobq's workers notes that before it exits.  A record
+ * without that note belongs to the process that died by itself.  If every
+ * record has it, another process died, for instance a parallel worker of a
+ * handler.  Then a job that was alone in flight in three such crashes in a row
+ * is guilty as well.
  */
 #include "jobq.h"
 
@@ -32,7 +34,8 @@ typedef struct Record
 typedef struct Inflight
 {
 	Record		now[JOBQ_MAX_SLOTS];
-	Record		crashed[JOBQ_MAX_SLOTS];	/* what the last crash left, until its dispatcher has read it */
+	Record		crashed[JOBQ_MAX_SLOTS];	/* left by the last crash; the
+											 * dispatcher takes them */
 	pg_uuid_t	last_alone;
 	int			last_alone_crashes;
 } Inflight;
@@ -54,7 +57,7 @@ inflight_create(void)
 	inflight = map;
 }
 
-/* The core handler's work, after the note. */
+/* Notes the signal, then does the work of the core handler. */
 static void
 stopped_by_postmaster(SIGNAL_ARGS)
 {
@@ -63,7 +66,7 @@ stopped_by_postmaster(SIGNAL_ARGS)
 	SignalHandlerForCrashExit(SIGNAL_ARGS_GIVEN);
 }
 
-/* A worker that leaves in good order is in flight with nothing. */
+/* Clears the record of a worker that exits normally. */
 static void
 inflight_on_exit(int code, Datum arg)
 {
@@ -100,6 +103,7 @@ inflight_end(void)
 		mine->dboid = InvalidOid;
 }
 
+/* True if the job was alone in flight in CRASHES_ALONE crashes in a row. */
 static bool
 third_crash_alone(const pg_uuid_t *id)
 {
@@ -117,8 +121,8 @@ third_crash_alone(const pg_uuid_t *id)
 }
 
 /*
- * A slot that nobody has claimed since the restart, with a job in flight: left by a crash.  Done
- * before any worker can be started, so that a new one cannot write over it.
+ * A crash has left each record with a job in flight and an unclaimed slot.
+ * Called before any worker can be started, so a new one cannot overwrite it.
  */
 void
 inflight_after_restart(void)

@@ -1,10 +1,13 @@
 /*
  * crash_record.h
- *	  Which job each SQL worker runs now, in memory that survives a crash of the server.
+ *	  Which job each SQL worker runs now, in memory that survives a crash of
+ *	  the server.
  *
- * An anonymous shared mapping made by the postmaster before it forks anybody: a crash restart
- * empties PostgreSQL's shared memory but keeps the postmaster, and so this.  A new postmaster has
- * a new one, so nobody is blamed for another server's death, and no file can travel with a copy.
+ * An anonymous shared mapping that the postmaster makes before it forks.  A
+ * crash restart empties PostgreSQL's shared memory but keeps the postmaster,
+ * and so this mapping.  A new postmaster has a new one: no job is blamed for
+ * another server's death, and no file can travel with a copy of the data
+ * directory.
  */
 #ifndef JOBQ_CRASH_RECORD_H
 #define JOBQ_CRASH_RECORD_H
@@ -14,18 +17,29 @@
 typedef struct Suspect
 {
 	pg_uuid_t	id;
-	bool		guilty;			/* its worker is what died; else it was merely running */
+	bool		guilty;			/* its worker died by itself; else the job was
+								 * only running */
 } Suspect;
 
-/* In the postmaster, at preload. */
+/* Makes the mapping; in the postmaster, at preload. */
 extern void inflight_create(void);
-/* In a SQL worker: from here on SIGQUIT marks us as stopped by the postmaster. */
+/*
+ * Registers a SQL worker: from now on SIGQUIT marks it as stopped by the
+ * postmaster.
+ */
 extern void inflight_attach(int slotno, Oid dboid);
+/* Records the job that the worker runs, and clears the record. */
 extern void inflight_begin(const pg_uuid_t *id);
 extern void inflight_end(void);
-/* In the launcher, before it starts anybody: puts aside what a crash of the server left. */
+/*
+ * Puts aside the records that a crash of the server left; in the launcher,
+ * before it starts a process.
+ */
 extern void inflight_after_restart(void);
-/* What ran in dboid when the server crashed; forgets it.  Returns how many, at most max. */
+/*
+ * Takes the jobs that ran in dboid when the server crashed.  Returns their
+ * number, at most max.
+ */
 extern int	inflight_take_suspects(Oid dboid, Suspect *suspects, int max);
 
 #endif

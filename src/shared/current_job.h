@@ -2,7 +2,8 @@
  * current_job.h
  *	  The job whose SQL handler runs in this process.
  *
- * The runner of handlers (sql_worker/handler.c) sets it; functions that a handler may call, or must not call, read it.
+ * The runner of handlers (sql_worker/handler.c) sets it; functions that a
+ * handler may call, or must not call, read it.
  */
 #ifndef JOBQ_CURRENT_JOB_H
 #define JOBQ_CURRENT_JOB_H

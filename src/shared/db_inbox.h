@@ -46,8 +46,8 @@ typedef struct PublicationRing
 } PublicationRing;
 
 /*
- * Types whose publications need not wake the dispatcher (wakeup_filter.c
- * writes, publish_jobs.c reads).  Under JobqDb.mutex.
+ * Job types: publications of these alone need not wake the dispatcher
+ * (wakeup_filter.c writes, publish_jobs.c reads).  Under JobqDb.mutex.
  */
 #define JOBQ_QUIET_TYPES	16
 typedef struct WakeupFilter
@@ -85,7 +85,7 @@ typedef struct Requests
 } Requests;
 
 /*
- * Prepared transactions whose publications wait for COMMIT or ROLLBACK
+ * Publications of prepared transactions, which wait for COMMIT or ROLLBACK
  * PREPARED (publish_jobs.c and statement_hooks.c write, inbox.c reads).  Under
  * JobqDb.mutex.
  */

@@ -14,7 +14,7 @@
 #include "base/clock.h"
 
 /*
- * Outcomes of jobs that have ended and whose rows were not kept, for wait_for
+ * Outcomes of jobs that have ended without a row in history, for wait_for
  * (recent_results.c).  Under JobqDb.mutex.
  */
 #define ENQUEUER_SIZE	(NAMEDATALEN + 11)	/* access_enqueuer()'s */
@@ -26,7 +26,7 @@ typedef struct Ending
 	int			status;			/* JobStatus */
 	TransactionId xid;			/* of the settlement, which is about to commit;
 								 * Invalid: it has committed */
-	char		tenant[64];		/* decides who may see the result: grants.h */
+	char		tenant[64];		/* for the right to see the result: grants.h */
 	char		enqueued_by[ENQUEUER_SIZE];
 } Ending;
 

@@ -116,9 +116,9 @@ typedef struct HousekeepingProcess
 #define JOBQ_ROW_BYTES	500		/* until a run has measured it */
 typedef struct Compaction
 {
-	Horizon		horizon;		/* transactions whose dead rows no snapshot of
-								 * this database can see, beside those that
-								 * the server's horizon covers; stays
+	Horizon		horizon;		/* no snapshot of this database can see rows
+								 * that these transactions have deleted, in
+								 * addition to the server's horizon; stays
 								 * valid */
 	uint32		asked;			/* calls of jobq.compact() */
 	uint32		answered;		/* those that a run has served */
@@ -143,8 +143,9 @@ typedef struct Compaction
 } Compaction;
 
 /*
- * Exec types whose tool cannot be started on this node; the row of the job has
- * the reason.  exec_unstartable_types.c writes them, under JobqShmem->lock.
+ * Exec types with a tool that cannot be started on this node; the row of the
+ * job has the reason.  exec_unstartable_types.c writes them, under
+ * JobqShmem->lock.
  */
 #define JOBQ_MAX_UNSTARTABLE	1024
 typedef struct UnstartableTypes

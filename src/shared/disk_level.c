@@ -2,7 +2,8 @@
  * disk_level.c
  *	  The level of the disk watch, for every process: see disk_level.h.
  *
- * The process that measures (housekeeping.c) may hang with a file system: a level older than STALE_US is unknown.
+ * A file system may block the process that measures (housekeeping.c): a level
+ * older than STALE_US is unknown.
  */
 #include "jobq.h"
 

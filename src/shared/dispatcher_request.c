@@ -1,11 +1,13 @@
 /*
  * dispatcher_request.c
- *	  What a transaction asks of this database's dispatcher once it has committed: to start (the install
- *	  script's last call), or to read its settings again (jobq.reload()).
+ *	  Requests of a transaction to this database's dispatcher, sent after its
+ *	  commit: to start (the install script's last call), or to read its
+ *	  settings again (jobq.reload()).
  *
- * The callback can't fail and may run more often than needed: a savepoint's rollback is not followed, a
- * wish too many makes a dispatcher look and find nothing new.  PREPARE forgets it; the first jobq
- * call after COMMIT PREPARED finds no dispatcher and asks again.
+ * The callback can't fail and may run more often than needed.  A savepoint's
+ * rollback is not followed: after a needless request the dispatcher finds
+ * nothing new.  PREPARE drops the request; the first jobq call after COMMIT
+ * PREPARED finds no dispatcher and requests one.
  */
 #include "jobq.h"
 
@@ -83,7 +85,10 @@ register_callback(void)
 	registered = true;
 }
 
-/* The line of postgresql.conf that loads jobq besides what is loaded already. */
+/*
+ * Returns the line of postgresql.conf that adds jobq to the libraries that are
+ * loaded already.
+ */
 static const char *
 preload_line(void)
 {
@@ -95,7 +100,7 @@ preload_line(void)
 	for (const char *p = loaded; *p; p++)
 	{
 		appendStringInfoChar(&line, *p);
-		if (*p == '\'' || *p == '\\')	/* as it is written in the file */
+		if (*p == '\'' || *p == '\\')	/* quoted as in the file */
 			appendStringInfoChar(&line, *p);
 	}
 	appendStringInfo(&line, "%sjobq'", loaded[0] == '\0' ? "" : ",");
@@ -128,7 +133,10 @@ jobq_installed(PG_FUNCTION_ARGS)
 	PG_RETURN_VOID();
 }
 
-/* jobq.reload(): at commit, so that an ALTER DATABASE of the same transaction counts. */
+/*
+ * jobq.reload(): at commit, so that an ALTER DATABASE of the same transaction
+ * counts.
+ */
 Datum
 jobq_reload(PG_FUNCTION_ARGS)
 {

@@ -1,6 +1,6 @@
 /*
  * process_start.c
- *	  How our processes are registered: see process_start.h.
+ *	  How jobq's processes are registered: see process_start.h.
  */
 #include "jobq.h"
 

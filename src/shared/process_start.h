@@ -1,7 +1,7 @@
 /*
  * process_start.h
- *	  How our processes are registered, and what a dispatcher tells an executor in bgw_extra; its bgw_main_arg is
- *	  the slot's number.
+ *	  How jobq's processes are registered.  bgw_extra has the dispatcher's
+ *	  arguments for an executor; bgw_main_arg is the number of the slot.
  */
 #ifndef JOBQ_PROCESS_START_H
 #define JOBQ_PROCESS_START_H
@@ -15,7 +15,10 @@ typedef struct WorkerStart
 	uint32		generation;		/* of the slot */
 } WorkerStart;
 
-/* What all have in common: after recovery, not restarted.  dboid is its argument and in its name, unless invalid. */
+/*
+ * Fills a description that all processes share: started after recovery, not
+ * restarted.  dboid is the argument, and is in the name unless invalid.
+ */
 extern void describe_worker(BackgroundWorker *worker, const char *type, const char *function, Oid dboid);
 
 #endif

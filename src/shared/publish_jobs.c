@@ -1,11 +1,13 @@
 /*
  * publish_jobs.c
- *	  From a committed transaction to the dispatcher, without a lock that anybody could wait for.
+ *	  From a committed transaction to the dispatcher, without waiting for a
+ *	  lock.
  *
- * What the transaction has touched stands in memory that was allocated before the commit (xact_changes.c); the callback
- * copies it to the database's ring, which cannot fail.  Concurrency keys for which the ring has no room are told as
- * "any".  A savepoint's rollback takes back cancels and a drain, but not keys: a key too many is a probe that finds
- * nothing.
+ * The unpublished changes are in memory that was allocated before the commit
+ * (xact_changes.c); the callback copies them to the database's ring, which
+ * cannot fail.  If the ring has no room for all concurrency keys, one entry
+ * stands for any key.  A savepoint's rollback takes back cancels and a drain,
+ * but not positions: a needless position costs a probe that finds nothing.
  */
 #include "jobq.h"
 
@@ -15,7 +17,8 @@
 
 #include "shared/xact_changes.h"
 
-#define ASLEEP_US	10000		/* the dispatcher has been for so long: waking it early costs little */
+#define ASLEEP_US	10000		/* when the dispatcher has been idle for so
+								 * long, an early wake-up costs little */
 
 static void
 note_overflow(JobqDb *db, TimestampTz lo)
@@ -44,7 +47,7 @@ push(JobqDb *db, PendingLane *lane, TimestampTz lo, TimestampTz hi)
 		note_overflow(db, lo);
 }
 
-/* One entry for all keys: "any". */
+/* Replaces all keys by one entry for any key. */
 static void
 merge_keys(void)
 {
@@ -110,7 +113,10 @@ is_quiet(JobqDb *db, int32 type_id)
 	return false;
 }
 
-/* Is there something that the dispatcher could act on at once?  mutex is held. */
+/*
+ * True if the dispatcher could act on a publication at once.  The mutex is
+ * held.
+ */
 static bool
 is_news(JobqDb *db)
 {
@@ -131,7 +137,10 @@ is_news(JobqDb *db)
 	return pending.nlanes == 0;
 }
 
-/* A dispatcher that sleeps gets up while the commit is flushed: then it has not far to go. */
+/*
+ * Wakes a sleeping dispatcher before the commit is flushed, so that it is
+ * awake when the publication comes.
+ */
 static void
 announce_commit(void)
 {
@@ -180,7 +189,7 @@ publish_at_end(bool committed)
 	}
 }
 
-/* false: there is no room. */
+/* Keeps one publication of a prepared transaction; false: there is no room. */
 static bool
 keep_prepared(JobqDb *db, TransactionId xid, LaneKeys entry)
 {
@@ -191,7 +200,7 @@ keep_prepared(JobqDb *db, TransactionId xid, LaneKeys entry)
 	return true;
 }
 
-/* One interval a lane. */
+/* Keeps one interval per lane, and the keys; false: there is no room. */
 static bool
 keep_all_prepared(JobqDb *db, TransactionId xid)
 {
@@ -213,7 +222,10 @@ keep_all_prepared(JobqDb *db, TransactionId xid)
 	return true;
 }
 
-/* What PREPARE leaves behind, beside the xid; too much: look at everything. */
+/*
+ * Keeps the publications with the xid.  If they do not fit, the dispatcher
+ * reads everything at the end of the prepared transaction.
+ */
 static void
 publish_at_prepare(TransactionId xid)
 {
@@ -280,7 +292,10 @@ publish_xact_callback(XactEvent event, void *arg)
 	}
 }
 
-/* Ids rise, and what is younger than a subtransaction at its end is part of it.  Cannot fail either. */
+/*
+ * Takes back cancels and a drain at a savepoint's rollback.  Ids rise, and all
+ * younger subtransactions are part of the one that ends.  Cannot fail either.
+ */
 void
 publish_subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
 {

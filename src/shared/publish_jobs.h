@@ -1,13 +1,15 @@
 /*
  * publish_jobs.h
- *	  What a transaction did to the queue, told to the dispatcher when it has committed.
+ *	  Publishes the changes of a transaction to the dispatcher at its end.
  *
- * Enqueue and every other write of the queue call publish_key with the lane and position of the row
- * they wrote (plain SQL by the trigger in queue_triggers.c).  Everything is
- * reserved then; the callback at COMMIT (after ProcArrayEndTransaction: the rows are visible) copies
- * it to the database's ring under a spinlock and sets the dispatcher's latch.  It cannot fail.
- * At ABORT the same keys are published: a row that was locked may have been passed over.
- * At PREPARE they are kept beside the xid; the dispatcher asks what became of it.
+ * Enqueue and every other write of the queue call publish_key() with the lane
+ * and position of the row (plain SQL by the trigger in queue_triggers.c).
+ * That call reserves all memory.  The callback at COMMIT (after
+ * ProcArrayEndTransaction: the rows are visible) copies the publications to
+ * the database's ring under a spinlock and sets the dispatcher's latch.  It
+ * cannot fail.  At ABORT the same positions are published: a row that was
+ * locked may have been passed over.  At PREPARE they are kept with the xid,
+ * and the dispatcher checks for the end of the prepared transaction.
  */
 #ifndef JOBQ_PUBLISH_JOBS_H
 #define JOBQ_PUBLISH_JOBS_H
@@ -15,23 +17,38 @@
 #include "access/xact.h"
 #include "shared/shmem.h"
 
-#define JOBQ_EXACT_KEYS 8		/* per transaction and lane; beyond: one interval */
+#define JOBQ_EXACT_KEYS 8		/* per transaction and lane; beyond: one
+								 * interval */
 
+/* Notes a written row of a lane. */
 extern void publish_key(int32 type_id, int16 priority, int16 sublane, TimestampTz position);
-/* A row of the concurrency key that was created then was written, or removed. */
+/*
+ * Notes that a row of the concurrency key, created at that time, was written
+ * or removed.
+ */
 extern void publish_concurrency_key(uint64 hash, TimestampTz created_at, bool removed);
-/* Registry changed: every backend's cache and the dispatcher's, at commit. */
+/*
+ * Notes a change of the registry, for the caches of all backends and the
+ * dispatcher at commit.
+ */
 extern void publish_types_changed(void);
-/* From now on nothing is handed out, until this transaction ends. */
+/* Stops hand-out from now on until this transaction ends. */
 extern void publish_drain(void);
-/* Signals or pressure rules changed: the dispatcher reads them again. */
+/*
+ * Notes a change of signals or pressure rules; the dispatcher reads them
+ * again.
+ */
 extern void publish_signals_changed(void);
-/* At commit: cancel the running attempt of job id.  ERROR 53400 when too many are under way. */
+/*
+ * Requests to cancel the running attempt of job id, at commit.  Raises ERROR
+ * 53400 if too many such requests are open.
+ */
 extern void publish_cancel(const pg_uuid_t *id, const char *reason);
-/* True when this transaction has published something (an enqueue of our own: wait_for refuses). */
+/* True if this transaction has written the job: then wait_for refuses. */
 extern bool publish_wrote_job(const pg_uuid_t *id);
+/* Notes a job that this transaction has written. */
 extern void publish_note_job(const pg_uuid_t *id);
-/* For RegisterXactCallback and RegisterSubXactCallback, once per process. */
+/* Callbacks to register once per process. */
 extern void publish_xact_callback(XactEvent event, void *arg);
 extern void publish_subxact_callback(SubXactEvent event, SubTransactionId subid,
 									 SubTransactionId parent, void *arg);

@@ -2,7 +2,8 @@
  * rate_pool.h
  *	  The memory of rate windows: one pool of blocks for all databases.
  *
- * Its size is fixed at server start.  JobqShmem->lock protects the chains of blocks.
+ * Its size is fixed at server start.  JobqShmem->lock protects the chains of
+ * blocks.
  */
 #ifndef JOBQ_RATE_POOL_H
 #define JOBQ_RATE_POOL_H
@@ -29,7 +30,10 @@ typedef struct RatePool
 /* Returns the size of the pool in shared memory; makes the pool there. */
 extern Size rates_size(void);
 extern void rates_init(void *memory);
-/* Takes a chain of n blocks, which are free, and returns the first; the lock is held. */
+/*
+ * Takes a chain of n blocks, which are free, and returns the first; the lock
+ * is held.
+ */
 extern int32 rate_blocks_take(int n);
 /* Frees a chain of blocks; the lock is held. */
 extern void rate_blocks_give(int32 first);

@@ -1,9 +1,10 @@
 /*
  * shmem.c
- *	  Allocation of jobq's shared memory, and finding one's way in it.
+ *	  Allocates jobq's shared memory and finds entries in it.
  *
- * Sized at server start by jobq.max_databases and jobq.max_lanes (the length of each database's
- * publication ring).  A crash restart of the server empties it; everything in it is rebuilt from tables.
+ * Its size is set at server start by jobq.max_databases and jobq.max_lanes
+ * (the length of each database's publication ring).  A crash restart of the
+ * server empties it; its content is rebuilt from tables.
  */
 #include "jobq.h"
 
@@ -17,7 +18,8 @@
 #include "shared/slots.h"
 #include "shared/worker_need.h"
 
-#define RING_START	(PG_UINT32_MAX - 31)	/* so that every server soon passes 32 bits */
+#define RING_START	(PG_UINT32_MAX - 31)	/* every server soon passes 32
+												 * bits */
 
 JobqShared *JobqShmem = NULL;
 
@@ -139,7 +141,7 @@ shmem_install_hooks(void)
 	shmem_startup_hook = jobq_shmem_startup;
 }
 
-/* Takes over a free entry for a database; everything in it may be a former owner's. */
+/* Takes a free entry for a database; the fields may be another database's. */
 static void
 adopt_entry(JobqDb *db, Oid dboid)
 {
@@ -255,7 +257,7 @@ want_dispatcher(JobqDb *db)
 	Latch	   *launcher;
 
 	if (db == NULL || db->dispatcher.proc != NULL || db->lifecycle.wanted)
-		return;					/* runs, or the launcher knows */
+		return;					/* it runs, or the launcher has the request */
 	db->lifecycle.wanted = true;
 	launcher = JobqShmem->launcher;
 	if (launcher)
@@ -263,8 +265,9 @@ want_dispatcher(JobqDb *db)
 }
 
 /*
- * PGPROC latches are never freed: waking a stranger who took over a dead dispatcher's PGPROC is
- * harmless, so no lock is needed (and none may be taken in a commit callback).
+ * Needs no lock, and may take none in a commit callback.  PGPROC latches are
+ * never freed: it is harmless to wake another process that has taken over a
+ * dead dispatcher's PGPROC.
  */
 void
 wake_dispatcher(JobqDb *db)

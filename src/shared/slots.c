@@ -1,6 +1,7 @@
 /*
  * slots.c
- *	  Handing jobs to executors and hearing from them.  slots.h has the states and the locks.
+ *	  Hands jobs to executors and takes their reports.  slots.h has the states
+ *	  and the locks.
  */
 #include "jobq.h"
 
@@ -15,7 +16,8 @@
 #include "shared/slots.h"
 
 #define ORDER_LEN (JOBQ_CELLS * 2)
-#define ATTACH_LIMIT_MS 30000	/* a registered worker that has not come by then never will */
+#define ATTACH_LIMIT_MS 30000	/* a registered worker that has not attached by
+								 * then never will */
 
 Slot	   *MySlot = NULL;
 
@@ -38,7 +40,10 @@ clear_cells(Slot *slot)
 	slot->linger_us = 0;
 }
 
-/* May a slot be taken from its owner: he never came, or he left and nobody is there to read it. */
+/*
+ * True if a slot may be taken from its owner: the worker never attached, or it
+ * left and its database has no entry, so no dispatcher reads the slot.
+ */
 static bool
 slot_is_abandoned(Slot *slot, MonoTime now)
 {
@@ -90,7 +95,7 @@ slot_claim(Oid dboid, SlotKind kind, Oid roleid)
 	return claimed;
 }
 
-/* JobqShmem->lock is held. */
+/* Marks a slot as free; JobqShmem->lock is held. */
 static void
 free_slot(Slot *slot)
 {
@@ -200,8 +205,9 @@ slot_mark_done(Slot *slot, int cellno)
 }
 
 /*
- * The mark is set and the signal sent under the slot's mutex: the executor changes job and phase under
- * it, so the signal can meet no other job.  (kill() of a background worker's group reaches only it.)
+ * Sets the mark and sends the signal under the slot's mutex.  The executor
+ * changes job and phase under it, so the signal can meet no other job.
+ * (kill() of a background worker's group reaches only that worker.)
  */
 bool
 slot_cancel(Slot *slot, int cellno, const pg_uuid_t *id, CancelKind kind, const char *reason)
@@ -240,7 +246,7 @@ slot_time_out(Slot *slot, int cellno, MonoTime now)
 	if (slot->current == cellno && slot->phase == PHASE_HANDLER && slot->pid > 0 &&
 		cell->deadline != 0 && cell->deadline < now)
 	{
-		cell->deadline = now;	/* again after a while */
+		cell->deadline = now;	/* the next signal after a while */
 		if (cell->cancel == CANCEL_NONE)
 			cell->cancel = CANCEL_TIMEOUT;
 		cell->timed_out = --cell->patience < 0;
@@ -292,8 +298,9 @@ slots_of_key(Oid dboid, uint64 key)
 /* ---------- executor's side ---------- */
 
 /*
- * The executor is gone and its transaction rolled back.  A job in its handler is DIED (FATAL in the
- * handler, pg_terminate_backend); the dispatcher charges it.  The rest waits again.
+ * Reports the cells of an executor that exits; its transaction is rolled back.
+ * The attempt of a job in its handler is charged as DIED (FATAL in the
+ * handler, pg_terminate_backend); the other jobs are released.
  */
 static void
 slot_on_exit(int code, Datum arg)
@@ -394,7 +401,7 @@ slot_linger(void)
 	MySlot->linger_us = 0;
 	while (pg_atomic_read_u32(&MySlot->head) == pg_atomic_read_u32(&MySlot->tail) &&
 		   mono_now() < until)
-		sched_yield();			/* the dispatcher may need this very processor */
+		sched_yield();			/* the dispatcher may need this processor */
 }
 
 void
@@ -465,7 +472,8 @@ wake_waiters(JobqDb *db, const pg_uuid_t *id, JobStatus status)
 	PGPROC	   *wake[JOBQ_MAX_WAITERS];
 	int			nwake = 0;
 
-	pg_memory_barrier();		/* our commit, then the look; the waiter registers, then looks */
+	/* commit, then read the list; the waiter registers, then reads the row */
+	pg_memory_barrier();
 	if (db == NULL || db->wait_for.nwaiters == 0)
 		return;
 	SpinLockAcquire(&db->mutex);

@@ -1,20 +1,26 @@
 /*
  * slots.h
- *	  A slot is one executor (a SQL worker, the exec worker): what it has been handed and what it runs.
+ *	  A slot is one executor (a SQL worker, the exec worker): what it has been
+ *	  handed and what it runs.
  *
- * Slots live in shared memory and belong to the executor, so they outlive the dispatcher: a new one
- * reads from them what is in flight.  The dispatcher writes a cell and then says so; only the
- * executor begins it, only compare-and-swap moves it:
+ * Slots live in shared memory and belong to the executor, so they outlive the
+ * dispatcher: a new one finds the jobs in flight there.  The dispatcher fills
+ * a cell and then assigns it; only the executor begins it, and every change of
+ * state is a compare-and-swap:
  *
  *	 FREE -> ASSIGNED	dispatcher
- *	 ASSIGNED -> BEGUN	executor			ASSIGNED -> FREE	dispatcher takes it back
- *	 BEGUN -> DONE		executor, after its transaction has ended; sets the bit in `done`
+ *	 ASSIGNED -> FREE	dispatcher takes it back
+ *	 ASSIGNED -> BEGUN	executor
+ *	 BEGUN -> DONE		executor, after its transaction has ended; sets the bit
+ *						in `done`
  *	 DONE -> FREE		dispatcher, after it has read `verdict`
  *
- * A cell whose tool has ended says so at once (`ended`): another may start while the end is written.
+ * The executor sets a cell's bit in `ended` as soon as its tool has ended:
+ * another may start while the settlement is written.
  *
- * Slot.mutex covers `current`, `phase` and the cells' cancel fields: who signals the executor holds
- * it, and so never hits the next job (the executor changes job and phase under it, too).
+ * Slot.mutex covers `current`, `phase` and the cells' cancel fields.  A
+ * process that signals the executor holds it, so the signal never hits the
+ * next job: the executor changes job and phase under it, too.
  */
 #ifndef JOBQ_SLOTS_H
 #define JOBQ_SLOTS_H
@@ -26,7 +32,10 @@
 #define JOBQ_DONE_WORDS	(JOBQ_CELLS / 64)
 #define JOBQ_PROGRESS_LEN 512
 
-/* How the dispatcher names a job: nobody follows an update chain, an older rev is "not mine". */
+/*
+ * How the dispatcher names a job.  Executors do not follow an update chain:
+ * for a row with another rev they report VERDICT_NOT_MINE.
+ */
 typedef struct JobRef
 {
 	pg_uuid_t	id;
@@ -45,16 +54,23 @@ typedef struct JobRef
 } JobRef;
 
 #define REF_ALONE	0x01		/* not in a batch */
-#define REF_AGAIN	0x02		/* had a stray cancel before: another one is the handler's own */
-#define REF_CANCEL	0x04		/* finish it as cancelled, do not run it; the cell has the reason */
+#define REF_AGAIN	0x02		/* had a stray cancel before: the next one is
+								 * the handler's own */
+#define REF_CANCEL	0x04		/* finish it as cancelled, do not run it; the
+								 * cell has the reason */
 
-/* Why an attempt that has ended without being settled is charged; the job does not run before. */
+/*
+ * Why an attempt that has ended without a settlement is charged.  The job does
+ * not run before that.
+ */
 typedef enum Charge
 {
 	CHARGE_NONE,
-	CHARGE_CRASHED,				/* it died with the server; or the row says running and no executor has it */
+	CHARGE_CRASHED,				/* it died with the server; or the row's status
+								 * is running and no executor has it */
 	CHARGE_DIED,				/* its executor was terminated in the handler */
-	CHARGE_TIMED_OUT			/* the same, because the handler ignored its timeout */
+	CHARGE_TIMED_OUT			/* the same, because the handler ignored its
+								 * timeout */
 } Charge;
 
 /* True if the job is to be settled, not to be started. */
@@ -74,13 +90,19 @@ typedef enum CellState
 
 typedef enum Verdict
 {
-	VERDICT_SETTLED,			/* finished, retried or buried: the row is gone or published anew */
-	VERDICT_NOT_MINE,			/* row gone, changed or locked by somebody else */
-	VERDICT_RELEASED,			/* put back untouched: may be handed out again at once */
+	VERDICT_SETTLED,			/* finished, retried or buried: the row is gone
+								 * or published again */
+	VERDICT_NOT_MINE,			/* row gone, changed or locked by another
+								 * transaction */
+	VERDICT_RELEASED,			/* put back untouched: may be handed out again
+								 * at once */
 	VERDICT_ALONE,				/* put back: run it alone next time */
-	VERDICT_NO_PARTITION,		/* put back: history lacks the partition for `need` */
-	VERDICT_STUCK,				/* could not be settled (commit failed twice): hold it back a while */
-	VERDICT_CHARGE				/* the executor died in its handler: charge the attempt, for Cell.charge */
+	VERDICT_NO_PARTITION,		/* put back: history lacks the partition for
+								 * `need` */
+	VERDICT_STUCK,				/* could not be settled (commit failed twice):
+								 * do not hand it out for a while */
+	VERDICT_CHARGE				/* the executor died in its handler: charge the
+								 * attempt, for Cell.charge */
 } Verdict;
 
 typedef enum CancelKind
@@ -89,7 +111,7 @@ typedef enum CancelKind
 	CANCEL_USER,				/* jobq.cancel_job */
 	CANCEL_TIMEOUT,				/* its time is up, and its own timer late */
 	CANCEL_DDL,					/* DROP ...: roll back, put back, no charge */
-	CANCEL_TAKE_BACK			/* type dropped or shutdown of the lane: same */
+	CANCEL_TAKE_BACK			/* type dropped or lane shut down: the same */
 } CancelKind;
 
 typedef struct Cell
@@ -100,25 +122,30 @@ typedef struct Cell
 	uint8		charge;			/* Charge, of VERDICT_CHARGE */
 	uint8		cancel;			/* CancelKind, under Slot.mutex */
 	bool		has_reason;
-	bool		timed_out;		/* the executor ends itself: the handler ignores its timeout */
+	bool		timed_out;		/* the executor is terminated: the handler
+								 * ignores its timeout */
 	char		reason[JOBQ_REASON_LEN];
-	TimestampTz need;			/* VERDICT_NO_PARTITION: expires_at that has no home */
+	TimestampTz need;			/* VERDICT_NO_PARTITION: expires_at without a
+								 * partition */
 	int32		run_us;			/* how long the handler ran; for batching */
-	TimestampTz started_at;		/* when the current attempt began; 0: not yet */
+	TimestampTz started_at;		/* of the current attempt; 0: not yet */
 	MonoTime	begun_at;		/* the same */
 	MonoTime	deadline;		/* of the handler; 0: none */
 	int			patience;		/* it may ignore so many signals after that */
-	bool		noted;			/* that it has started, in rate windows; the dispatcher's */
-	bool		starting;		/* claimed, and nothing is known of a start of its tool */
+	bool		noted;			/* its start is in the rate windows; the
+								 * dispatcher's */
+	bool		starting;		/* claimed, and no start of its tool is known
+								 * yet */
 	double		progress;		/* NaN: none; under Slot.mutex */
-	char		progress_data[JOBQ_PROGRESS_LEN];	/* JSON text, '' = none; under Slot.mutex */
+	char		progress_data[JOBQ_PROGRESS_LEN];	/* JSON text, '' = none;
+													 * under Slot.mutex */
 } Cell;
 
 typedef enum Phase
 {
 	PHASE_IDLE,
 	PHASE_HANDLER,				/* user code runs: a cancel may be signalled */
-	PHASE_SETTLING				/* ours: never signalled */
+	PHASE_SETTLING				/* jobq's code runs: never signalled */
 } Phase;
 
 typedef enum SlotKind
@@ -132,15 +159,17 @@ typedef struct Slot
 	/* under JobqShmem->lock */
 	bool		in_use;
 	uint8		kind;			/* SlotKind */
-	bool		leaving;		/* executor says: hand me nothing more */
-	bool		dismissed;		/* dispatcher says: end when nothing is left to run */
-	bool		dead;			/* executor has left; the dispatcher reads the cells, then releases */
+	bool		leaving;		/* the executor takes no more jobs */
+	bool		dismissed;		/* the dispatcher asks it to end when its jobs
+								 * have ended */
+	bool		dead;			/* the executor has left; the dispatcher reads
+								 * the cells, then releases the slot */
 	Oid			dboid;
 	Oid			roleid;			/* SLOT_SQL: connected as */
 	uint32		generation;		/* rises at each use */
 	PGPROC	   *proc;			/* NULL: registered, not attached yet */
 	pid_t		pid;
-	int			linger_us;		/* a job may come any moment: don't sleep at once */
+	int			linger_us;		/* a job may come soon: don't sleep before */
 	MonoTime	claimed_at;
 	char		name[64];		/* worker column: "sql/<pid>" */
 
@@ -153,62 +182,88 @@ typedef struct Slot
 	pg_atomic_uint32 tail;
 	uint16		order[JOBQ_CELLS * 2];
 	pg_atomic_uint64 done[JOBQ_DONE_WORDS]; /* bit per cell that is DONE */
-	pg_atomic_uint64 ended[JOBQ_DONE_WORDS];	/* bit per cell whose tool has ended: it keeps nobody from starting */
+	pg_atomic_uint64 ended[JOBQ_DONE_WORDS];	/* bit per cell with an ended
+												 * tool: blocks no start */
 	Cell		cells[JOBQ_CELLS];
 } Slot;
 
-extern Slot *MySlot;			/* NULL in processes that are no executor */
+extern Slot *MySlot;			/* NULL in processes that are no executors */
 
 /* --- dispatcher's side --- */
-/* Claims a free slot for a worker about to be registered; NULL when there is none. */
+/*
+ * Claims a free slot for a worker about to be registered; NULL when there is
+ * none.
+ */
 extern Slot *slot_claim(Oid dboid, SlotKind kind, Oid roleid);
 extern void slot_release(Slot *slot);
-/* Releases a slot whose worker has not come in time; false: he has, or still may. */
+/*
+ * Releases a slot if its worker has not attached in time; false if it has, or
+ * still may.
+ */
 extern bool slot_give_up(Slot *slot, MonoTime now);
 #define slot_number(slot) ((int) ((slot) - JobqShmem->slots))
-/* Puts ref into a cell, which is free; false: the list is full.  Wake with slot_wake when all are assigned. */
+/*
+ * Puts ref into a free cell; false if the list is full.  Call slot_wake() when
+ * all are assigned.
+ */
 extern bool slot_assign(Slot *slot, int cell, const JobRef *ref, const char *cancel_reason);
+/* Frees an assigned cell; false if the executor has begun it. */
 extern bool slot_take_back(Slot *slot, int cell);
 extern void slot_wake(Slot *slot);
 /* Ends the executor, once it has ended what it runs. */
 extern void slot_dismiss(Slot *slot);
 /* True if jobs may be handed to its executor. */
 extern bool slot_takes_jobs(Slot *slot);
-/* The same, before the job is known: its waking up overlaps with our looking for it. */
+/*
+ * Wakes its executor before the job is known: the wake-up overlaps with the
+ * search for the job.
+ */
 extern void slot_alert(Slot *slot, int linger_us);
-/* Says, or says again, that a cell is DONE. */
+/* Sets the bit of a cell that is DONE; may be called again. */
 extern void slot_mark_done(Slot *slot, int cell);
-/* Asks for the end of a job that this slot has; false when the slot does not run it (any more). */
+/*
+ * Requests the end of a job of this slot; false if the slot does not run it.
+ */
 extern bool slot_cancel(Slot *slot, int cell, const pg_uuid_t *id, CancelKind kind,
 						const char *reason);
-/* The deadline has passed: cancels the handler, and ends its process when it keeps ignoring that. */
+/*
+ * Cancels the handler if its deadline has passed, and terminates its process
+ * if the handler keeps ignoring that.
+ */
 extern void slot_time_out(Slot *slot, int cell, MonoTime now);
-/* How many jobs of a concurrency key are handed out. */
+/* Returns the number of handed-out jobs of a concurrency key. */
 extern int	slots_of_key(Oid dboid, uint64 key);
 /* Finds the slot and cell that hold job id in dboid, -1: none. */
 extern Slot *slot_find_job(Oid dboid, const pg_uuid_t *id, int *cell);
 
 /* --- executor's side --- */
 /*
- * Takes the slot that bgw_main_arg names; exits (1) when it is not ours.  Registers its release, which
- * runs after the transaction has been rolled back.  Call it once connected.
+ * Takes the slot that bgw_main_arg names; exits (1) if the slot is another
+ * process's.  Registers its release, which runs after the transaction has been
+ * rolled back.  Call it once connected.
  */
 extern void slot_attach(int slotno, uint32 generation);
-/* Begins the next assigned cell; -1 when there is none. */
+/* Begins the next assigned cell and returns it; -1: none. */
 extern int	slot_next(void);
-/* Has the dispatcher alerted us?  Then stays awake for the job a moment. */
+/* Stays awake for a moment if the dispatcher has alerted this executor. */
 extern void slot_linger(void);
-/* Ends a cell; call after the transaction has ended.  slot_report wakes the dispatcher once. */
+/*
+ * Ends a cell; call after the transaction has ended.  slot_report() wakes the
+ * dispatcher once for several cells.
+ */
 extern void slot_done(int cell, Verdict verdict);
 extern void slot_report(void);
-/* Its tool has ended, and another may start while the end is written.  Set before the cell is done. */
+/*
+ * Notes the end of the cell's tool: another may start while the settlement is
+ * written.  Call before slot_done().
+ */
 extern void slot_ended(int cell);
-/* Change of job and phase, atomically against slot_cancel. */
+/* Changes job and phase, atomically against slot_cancel(). */
 extern void slot_enter(int cell, Phase phase);
-/* What was asked of this cell's job. */
+/* Returns the request to end this cell's job, and its reason. */
 extern CancelKind slot_cancelled(int cell, char *reason, bool *has_reason);
 
-/* Tells sessions in wait_for that a job has ended. */
+/* Wakes sessions in wait_for() that wait for this job. */
 extern void wake_waiters(JobqDb *db, const pg_uuid_t *id, JobStatus status);
 
 #endif

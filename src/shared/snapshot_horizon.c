@@ -1,32 +1,44 @@
 /*
  * snapshot_horizon.c
- *	  Which row versions nobody in this database can see any more.
+ *	  Which row versions no snapshot of this database can see any more.
  *
- * VACUUM's horizon is one xid: the oldest that is running, or that a snapshot, a replication slot or a
- * standby's feedback names.  So one idle or prepared transaction, a slot that nobody reads, or another
- * database's transaction (each snapshot's xmin counts it) keeps every later dead row for as long as it likes.  None of them
- * reads our rows: only snapshots of this database do.  For the tables that one program owns there is a sharper question:
+ * VACUUM's horizon is one xid: the oldest that is running, or that a snapshot,
+ * a replication slot or a standby's feedback names.  One idle or prepared
+ * transaction, an unused slot, or another database's transaction (each
+ * snapshot's xmin counts it) keeps every later dead row as long as it exists.
+ * None of them reads jobq's rows: only snapshots of this database do.  For the
+ * tables of one program there is a sharper rule:
  *
- *	 At moment T the deleting transaction had ended, and every snapshot taken in this database before T is
- *	 gone.  A later snapshot sees that transaction as ended, whatever else is running.  So nobody can see
- *	 the row.
+ *	 At moment T the deleting transaction had ended, and every snapshot taken
+ *	 in this database before T is gone.  A later snapshot sees that transaction
+ *	 as ended, whatever else is running.  So no snapshot can see the row.
  *
- * "Had ended" is what a snapshot says: below its xmax and not among its running ones.  It must be the set and not one
- * xid as a limit: a transaction that was running at T may delete later, and commit, under a snapshot's eyes.
- * A snapshot knows no subtransactions when one transaction had more than 64 of them.  Then an xid is looked up in
- * pg_subtrans and its top-level transaction is compared, as PostgreSQL does it.  pg_subtrans ends at the oldest
- * transaction that runs now: when that follows our xmin, only what precedes all that was running counts.
+ * A snapshot decides "had ended": below its xmax and not among its running
+ * transactions.  The horizon must be that set and not one xid as a limit: a
+ * transaction that was running at T may delete later, and commit while a
+ * snapshot still sees the row.  A snapshot knows no subtransactions when one
+ * transaction had more than 64 of them.  Then an xid is looked up in
+ * pg_subtrans and its top-level transaction is compared, as PostgreSQL does
+ * it.  pg_subtrans begins with the oldest transaction that runs now.  When
+ * that one follows the horizon's xmin, only transactions that precede all
+ * running ones count.
  *
- * "Is gone" is waited for as CREATE INDEX CONCURRENTLY does it: list the virtual transactions of this database that
- * have an xmin, and look until each has ended, has none any more, or has a newer one.
+ * The wait for "is gone" works as in CREATE INDEX CONCURRENTLY: list the
+ * virtual transactions of this database that have an xmin, and poll until each
+ * has ended, has none any more, or has a newer one.
  *
- * A snapshot can be handed on: exported, imported by a session that is not in the list, exported again.  So sessions
- * count the imports that they begin (statement_hooks.c), and rounds of such waiting go on until none has begun during
- * the last two.  Two, because who had begun one before them may get his xmin during the first; then the exporter was
- * in its list, or had gone, so at its end the importer has his xmin, and is in the second list.
+ * A snapshot can be handed on: exported, imported by a session that is not in
+ * the list, exported again.  So sessions count the imports that they begin
+ * (statement_hooks.c), and rounds of such waiting go on until no import has
+ * begun during the last two.  Two rounds are needed, because a session that
+ * had begun an import before them may get its xmin during the first.  Then the
+ * exporter was in the first list, or had gone.  So at the end of the first
+ * round the importer has its xmin, and is in the second list.
  *
- * A slot that builds a snapshot of this database for logical decoding has one that belongs to no process yet.  When
- * it is there the process has it as its xmin.  So a list is the last one only if before it no slot was seen to build.
+ * A slot that builds a snapshot of this database for logical decoding has a
+ * snapshot that belongs to no process yet.  When it is complete the process
+ * has it as its xmin.  So a list is the last one only if no slot was building
+ * one before it.
  *
  * A standby's sessions are not in this database's list: beyond_horizon.c.
  */
@@ -53,7 +65,10 @@ compare_xids(const void *a, const void *b)
 	return x == y ? 0 : TransactionIdPrecedes(x, y) ? -1 : 1;
 }
 
-/* When there are too many, what is above the last one that fits counts as running. */
+/*
+ * Stores the running transactions.  If there are too many, all xids above the
+ * last one that fits count as running.
+ */
 static void
 keep_running(Horizon *h, TransactionId *xids, int n)
 {
@@ -124,7 +139,10 @@ horizon_covers(const Horizon *h, TransactionId xid)
 
 /* ---------- waiting for older snapshots ---------- */
 
-/* Who has a snapshot that may be older than h: its xmin precedes h->xmax. */
+/*
+ * Lists the transactions with a snapshot that may be older than h: their xmin
+ * precedes h->xmax.
+ */
 static VirtualTransactionId *
 list_older(const Horizon *h, int *n)
 {
@@ -145,7 +163,7 @@ is_listed(VirtualTransactionId vxid, const VirtualTransactionId *list, int n)
 	return false;
 }
 
-/* A snapshot of this database that belongs to no process yet. */
+/* True if a slot builds a snapshot of this database. */
 static bool
 slot_builds_snapshot(void)
 {
@@ -184,7 +202,8 @@ void
 grace_init(Grace *grace, MemoryContext context, pg_atomic_uint32 *imports)
 {
 	grace->imports = imports;
-	grace->older = MemoryContextAlloc(context, sizeof(VirtualTransactionId) * (MaxBackends + max_prepared_xacts));
+	grace->older = MemoryContextAlloc(context,
+									  sizeof(VirtualTransactionId) * (MaxBackends + max_prepared_xacts));
 	grace->nolder = grace->round = 0;
 }
 
@@ -196,7 +215,7 @@ grace_begin(Grace *grace, Snapshot snapshot)
 	begin_round(grace);
 }
 
-/* Forgets those that have gone meanwhile; true: all have. */
+/* Drops listed transactions that have ended; true if none is left. */
 static bool
 older_are_gone(Grace *grace)
 {

@@ -1,8 +1,9 @@
 /*
  * wait_events.c
- *	  What our processes wait for, as pg_stat_activity.wait_event shows it.
+ *	  Wait events of jobq's processes, for pg_stat_activity.wait_event.
  *
- * Named from PostgreSQL 17 on; before that every extension's wait is called "Extension".
+ * They have names from PostgreSQL 17 on; before, every extension's wait event
+ * is called "Extension".
  */
 #include "jobq.h"
 
@@ -23,7 +24,7 @@ static const char *const names[JOBQ_NWAITS] = {
 uint32
 jobq_wait(JobqWait wait)
 {
-	static uint32 events[JOBQ_NWAITS];	/* of this process, 0: not asked for yet */
+	static uint32 events[JOBQ_NWAITS];	/* of this process, 0: not made yet */
 
 	if (events[wait] == 0)
 		events[wait] = new_wait_event(names[wait]);

@@ -19,7 +19,7 @@ typedef enum JobqWait
 	JOBQ_NWAITS
 } JobqWait;
 
-/* The wait_event_info of a wait, for WaitLatch. */
+/* Returns the wait_event_info of a wait, for WaitLatch. */
 extern uint32 jobq_wait(JobqWait wait);
 
 #endif

@@ -1,13 +1,18 @@
 /*
  * worker_need.c
- *	  The sum of the background workers that the server needs: see worker_need.h.
+ *	  The sum of the background workers that the server needs: see
+ *	  worker_need.h.
  *
- * All background workers come out of max_worker_processes.  jobq's sum is what can run at the same time: the launcher, and for
- * each database a dispatcher, its SQL workers, an exec worker, and one process each for maintenance, chores and signals.
- * The number of SQL workers is what the dispatcher of the database has read (ALTER DATABASE ... SET).  Workers that are registered at
- * server start always run, so they belong to the sum that has to fit.  Parallel queries and logical replication take what
- * they find, and a query that finds no parallel worker runs without: they are in the number that the hint advises, and alone cause no
- * warning.
+ * All background workers come out of max_worker_processes.  jobq's sum is the
+ * number that can run at the same time: the launcher, and for each database a
+ * dispatcher, its SQL workers, an exec worker, and one process each for
+ * maintenance, chores and signals.  The number of SQL workers is the setting
+ * that the dispatcher of the database has read (ALTER DATABASE ... SET).
+ *
+ * Workers that are registered at server start always run, so they belong to
+ * the sum that has to fit.  Parallel queries and logical replication use free
+ * workers, and a query that finds no parallel worker runs without.  They are
+ * in the number that the hint advises, and alone cause no warning.
  */
 #include "jobq.h"
 

@@ -1,30 +1,42 @@
 /*
  * worker_need.h
- *	  How many background workers the server needs, which of jobq's could not be started, and what to set.
+ *	  The number of background workers that the server needs, and those of jobq
+ *	  that could not be started.
  */
 #ifndef JOBQ_WORKER_NEED_H
 #define JOBQ_WORKER_NEED_H
 
 #include "shared/shmem.h"
 
-/* Bits of JobqDb.lacking: processes that are wanted and found no free background worker. */
+/*
+ * Bits of JobqDb.lacking: processes that are wanted and found no free
+ * background worker.
+ */
 #define WORKER_DISPATCHER	(1 << 0)
 #define WORKER_EXECUTOR		(1 << 1)
 #define WORKER_MAINTENANCE	(1 << 2)
 #define WORKER_CHORES		(1 << 3)
 #define WORKER_SIGNAL		(1 << 4)
 
-#define SQL_WORKERS_UNKNOWN (-1)	/* DispatcherProcess.sql_workers: the database is not known to have the extension */
+/*
+ * Of DispatcherProcess.sql_workers: the database is not known to have the
+ * extension.
+ */
+#define SQL_WORKERS_UNKNOWN (-1)
 
 typedef struct WorkerNeed
 {
 	int			databases;
 	int			jobq;			/* its processes at the same time, at most */
-	int			others;			/* registered by the server and other extensions */
-	int			advised;		/* both, parallel workers and those of logical replication */
+	int			others;			/* of the server and other extensions */
+	int			advised;		/* both, parallel workers and those of logical
+								 * replication */
 } WorkerNeed;
 
-/* Returns the sum for the databases that are known to have the extension, and this one; InvalidOid: none besides. */
+/*
+ * Returns the sum for the databases that are known to have the extension, and
+ * for dboid; InvalidOid: no further one.
+ */
 extern WorkerNeed worker_need(Oid dboid);
 /* Warns if they don't fit into max_worker_processes. */
 extern void warn_of_worker_need(Oid dboid);
@@ -33,7 +45,10 @@ extern const char *worker_hint(Oid dboid);
 
 /* Notes whether a process of this kind could be started. */
 extern void note_worker(JobqDb *db, uint32 kind, bool started);
-/* Returns the names of the kinds in JobqDb.lacking, separated by commas; NULL: none. */
+/*
+ * Returns the names of the kinds in JobqDb.lacking, separated by commas; NULL:
+ * none.
+ */
 extern char *lacking_workers(JobqDb *db);
 
 #endif

@@ -1,10 +1,12 @@
 /*
  * xact_changes.c
- *	  What a transaction does to the queue is remembered until it ends.
+ *	  Collects the unpublished changes of the open transaction.
  *
- * All memory that the end needs is allocated here: a few exact keys a lane, beyond them one interval; beyond so many
- * lanes the smallest key of all.  Concurrency keys are named, too, up to MAX_KEYS of them; beyond that one entry says
- * "any", and lanes whose types keep the order of a key are read again (concurrency_keys.c).
+ * All memory that the end of the transaction needs is allocated here: a few
+ * exact positions per lane, beyond them one interval; beyond MAX_LANES lanes
+ * the smallest position of all.  Up to MAX_KEYS concurrency keys are named,
+ * too; beyond that one entry stands for any key, and lanes whose types keep
+ * the order of a key are read again (concurrency_keys.c).
  */
 #include "jobq.h"
 
@@ -14,10 +16,11 @@
 
 #include "shared/xact_changes.h"
 
-#define MAX_LANES	1024		/* beyond: "look at everything from the smallest key on" */
-#define MAX_KEYS	1024		/* beyond: "of any key" */
+#define MAX_LANES	1024		/* beyond: read everything from the smallest
+								 * position on */
+#define MAX_KEYS	1024		/* beyond: any key */
 #define MAX_NOTED	4096		/* wait_for looks the rest up by visibility */
-#define LOOK_BACK	16			/* how many lanes a new key is compared with */
+#define LOOK_BACK	16			/* lanes to compare a new position with */
 
 Pending		pending = {.drained_by = InvalidSubTransactionId};
 
@@ -168,7 +171,7 @@ publish_signals_changed(void)
 	pending.signals_changed = true;
 }
 
-/* Promises a place among the database's commands, so that the commit cannot find them full. */
+/* Reserves a place for a request to cancel, so that the commit has one. */
 static bool
 reserve_command(JobqDb *db)
 {

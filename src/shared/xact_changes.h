@@ -1,6 +1,7 @@
 /*
  * xact_changes.h
- *	  What a transaction has done to the queue so far: xact_changes.c collects it, publish_jobs.c tells it at the end.
+ *	  The unpublished changes of the open transaction: xact_changes.c collects
+ *	  them, publish_jobs.c publishes them at its end.
  */
 #ifndef JOBQ_XACT_CHANGES_H
 #define JOBQ_XACT_CHANGES_H
@@ -18,7 +19,7 @@ typedef struct PendingLane
 	TimestampTz hi;
 } PendingLane;
 
-/* Of a concurrency key. */
+/* A concurrency key with changed rows. */
 typedef struct PendingKey
 {
 	uint64		hash;			/* 0: of any */
@@ -29,7 +30,7 @@ typedef struct PendingKey
 typedef struct PendingCommand
 {
 	Command		command;
-	SubTransactionId subid;		/* that asked for it */
+	SubTransactionId subid;		/* that requested it */
 } PendingCommand;
 
 /* The arrays live as long as the backend and are kept small. */
@@ -39,7 +40,8 @@ typedef struct Pending
 	PendingLane *lanes;
 	int			nlanes;
 	int			lanes_size;
-	bool		overflow;		/* there are more: "look at everything from overflow_lo on" */
+	bool		overflow;		/* there are more: read everything from
+								 * overflow_lo on */
 	TimestampTz overflow_lo;
 	PendingKey *keys;
 	int			nkeys;
