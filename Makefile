@@ -10,7 +10,7 @@ PG_CONFIG = pg_config
 PGXS := $(wildcard $(shell $(PG_CONFIG) --pgxs 2>/dev/null))
 
 .DEFAULT_GOAL := all
-.PHONY: help deps demo demo-keep test sanitize fuzz bench bench-full bench-smoke check-assert check-cgroup valgrind format release-archive distclean
+.PHONY: help deps demo demo-keep test docs sanitize fuzz bench bench-full bench-smoke check-assert check-cgroup valgrind format release-archive distclean
 
 help:
 	@sed -n 's/^#: //p' $(firstword $(MAKEFILE_LIST))
@@ -22,6 +22,7 @@ help:
 #: make demo-keep       the same, and leave the cluster up to look around
 #: make test            build with warnings as errors; run every kind of test against private clusters
 #: make test KIND=tap   one kind: helper regress pgtap isolation tap readme demo
+#: make docs            make docs/reference from docs/reference/src, the catalog and the settings
 #: make sanitize        jobq-helper and its unit tests under ASan and UBSan
 #: make fuzz            the fuzzers of what jobq-helper reads, 60 s each (clang)
 #: make bench           measure jobq and its peers on this machine: build/bench/report.html, some 10 minutes
@@ -44,6 +45,9 @@ demo-keep: deps
 	@examples/demo/run --pg-config=$(PG_CONFIG) --keep
 test: deps
 	@test/run --pg-config=$(PG_CONFIG) $(KIND)
+docs: deps
+	@JOBQ_WRITE_DOCS=1 ONLY=reference test/run --pg-config=$(PG_CONFIG) readme; \
+		rc=$$?; cp build/log/reference/*.md docs/reference/ && exit $$rc
 sanitize: deps
 	@test/run --pg-config=$(PG_CONFIG) --sanitize helper
 fuzz:

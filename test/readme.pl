@@ -101,17 +101,18 @@ my @first_screen = blocks_of(slurp_file("$top/README.md"));
 ok(@first_screen > 0, 'README.md has an example');
 check_page('README.md', 'postgres', @first_screen) if index('README', $page) >= 0;
 
-for my $file (sort glob("$top/docs/*.md"))
+for my $file (sort glob("$top/docs/*.md $top/docs/reference/*.md"))
 {
-	my ($name) = $file =~ m{([^/]+)\.md$};
+	my ($name) = $file =~ m{^\Q$top\E/(.*)\.md$};
+	my $database = $name =~ s{^docs/}{}r =~ s/\W/_/gr;
 	my @blocks = blocks_of(slurp_file($file)) or next;
 	next if index($name, $page) < 0;
 
-	$node->safe_psql('postgres', "CREATE DATABASE $name");
-	$node->safe_psql($name, 'CREATE EXTENSION jobq');
-	check_page("docs/$name.md", $name, @blocks);
+	$node->safe_psql('postgres', "CREATE DATABASE $database");
+	$node->safe_psql($database, 'CREATE EXTENSION jobq');
+	check_page("$name.md", $database, @blocks);
 	# So many databases would need more background workers than the server has.
-	$node->safe_psql('postgres', "DROP DATABASE $name");
+	$node->safe_psql('postgres', "DROP DATABASE $database");
 }
 
 $node->stop;

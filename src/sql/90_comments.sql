@@ -1,318 +1,504 @@
 
--- The manual that \df+ and \d+ show.  Each function's comment names every argument; rules that come from
--- elsewhere say from where.
+-- The manual that \df+ and \d+ show, and the source of docs/reference: `make docs` copies it there.
+-- A function's comment has a summary, then a line for each argument ("name: text", or "a, b: text"),
+-- then a line "Errors:".  A line that begins with two spaces continues the line before.
+-- Rules that all functions share (NULL, ranges, rights) stand in docs/reference/errors.md only.
 
 COMMENT ON FUNCTION jobq.create_job_type IS
-$$Defines a job type. Its owner is the caller; owner's members and superusers change and drop it. An argument that is NULL is not given: a new type has the default, a replaced one keeps what it has.
-name: 1 to 63 bytes, no control characters, no space at either end (22023, too long 54000); 42710 when it exists.
-handler: a function f(jsonb) or f() that returns jsonb, json or void (22023); stored by name, looked up when a job runs; run_as needs EXECUTE on it (42501).
-command: an external program and its arguments instead of a handler (both or neither: 22023). The first element is an absolute path or a file name that jobq.tool_path leads to; {field} in the others is replaced by the payload's field. Takes the rights of pg_execute_server_program (42501).
-max_attempts: 1 to 1000000 (22003) before a failing job becomes a dead letter; default 3.
-backoff: "exponential" (default) or "fixed".  backoff_base: wait after the first failure, an interval of zero or more, default 30s.  backoff_max: longest wait, default 1h.  backoff_jitter: share of the wait that varies at random, 0 to 1, default 0.1.
-timeout: how long an attempt may run, default 5min; '0': for ever. Negative or infinite intervals are 22023.
-base_priority: -100 to 100 (22003), default 0, higher runs first.
-max_concurrent: jobs of this type that run at once, 0 (default): no cap of its own.
-cpu_weight: share of jobq.max_weight that a running job takes, default 1.
-rate_limit: starts per rate_window, 0 (default): no limit.  rate_window: an interval of more than zero, default 1s.
-keep_completed: how long finished jobs stay visible, default 7 days; '0': not at all.  keep_dead: the same for dead letters, default until purged.
-critical: its dead letters raise alerts of severity high; default false.
-run_as: the role that handlers run as, default the caller, who must be able to become it (42501); it is granted what a handler may call.
-options: see jobq.option_keys; an unknown key is 22023.
-on_conflict: with a type of that name: "error" (42710, default) | "replace" (changes what is given, exactly as alter_job_type does; all else, live jobs, owner and pause stay) | "ignore" (leaves it as it is).$$;
+$$Creates a job type, the definition that its jobs share: handler or command, retries, limits, retention.
+The caller becomes its owner. The owner, members of the owner and superusers change and drop it. A NULL
+argument is not given: a new type has the default, a replaced type keeps its value.
+name: of the type: 1 to 63 bytes, no control characters, no space at either end. Letters, digits and _ - . :
+  / need no quoting anywhere in jobq.
+handler: a SQL function f(jsonb) or f() that returns jsonb, json or void, written with its argument types.
+  Stored by name and looked up when a job runs. The role run_as needs EXECUTE on it.
+command: an external program and its arguments, instead of a handler. The first element is an absolute path
+  or a file name that is looked up in jobq.tool_path. {field} in the other elements is replaced by that
+  field of the payload. Needs membership in pg_execute_server_program.
+max_attempts: attempts until a failing job becomes a dead letter, 1 to 1,000,000.
+backoff: how the wait before the next attempt grows: 'exponential' doubles it, 'fixed' does not.
+backoff_base: wait after the first failure, an interval.
+backoff_max: longest wait between two attempts, an interval.
+backoff_jitter: share of the wait that is added or subtracted at random, 0 to 1.
+timeout: longest duration of one attempt, an interval; '0' is no limit.
+base_priority: priority of jobs enqueued without one, -100 to 100. Higher priorities run first.
+max_concurrent: jobs of the type that run at once, 0 to 1,000,000; 0 is no limit.
+cpu_weight: share of jobq.max_weight that a running job takes, 0 to 1,000,000. A job with more than
+  jobq.max_weight runs when no other job with a weight does.
+rate_limit: starts per rate_window, 0 to 10,000 (with options.burst to 1,000,000,000); 0 is no limit.
+rate_window: length of the window of rate_limit, an interval above zero.
+keep_completed: time that completed, skipped and cancelled jobs stay in jobq.jobs; '0' keeps none.
+keep_dead: time that dead letters stay; NULL keeps them until they are purged, '0' keeps none.
+critical: true gives alerts of the type the severity "high".
+run_as: role that the handlers run as; default the owner. The caller must be able to SET ROLE to it. It is
+  granted the functions that handlers call.
+options: further settings of the type, an object; the keys are in jobq.option_keys.
+on_conflict: if the name is taken: 'error' raises 42710; 'replace' changes the arguments that are given, as
+  alter_job_type does, and keeps owner, pause and jobs; 'ignore' changes nothing.
+Errors: 42710 the type exists. 22023 handler and command are both given or both missing, the handler has the
+  wrong signature, or an option key is unknown. 42704 no such role, or no such limit in options.limits.
+  42501 the caller lacks the rights of run_as or of pg_execute_server_program, or run_as lacks EXECUTE on
+  the handler or CONNECT. 0A000 an option needs a later release. 54000 a name or an option is too large.
+  55000 no background process made a table partition within 30 seconds.$$;
 
 COMMENT ON FUNCTION jobq.alter_job_type IS
-$$Changes a job type; arguments that are NULL change nothing. The rules are those of create_job_type; waiting jobs follow.
-name: of a job type (42704) that the caller owns (42501). With access "admin" to all tenants also one of another role, but then only timeout, base_priority, max_concurrent, cpu_weight, rate_limit, rate_window and the options limits, burst, concurrency_per_key, max_skip, aging, fair_by, fair_depth, max_depth, max_children_per_minute, stall.
-handler, command: one of them replaces whichever the type had.
-max_attempts: of jobs enqueued from now on.  backoff, backoff_base, backoff_max, backoff_jitter, timeout: of attempts that begin or end from now on.
-base_priority: of jobs enqueued from now on.  max_concurrent, cpu_weight, rate_limit, rate_window: at once.
-keep_completed, keep_dead: of jobs that finish from now on; what is kept already keeps its date.
-critical, run_as: at once.  options: merged key by key; a JSON null removes a key.
-reset: names of arguments to put back to create_job_type's defaults, for instance {keep_dead,run_as} (22023 for other names).$$;
+$$Changes a job type. A NULL argument changes nothing. Jobs that wait follow the new definition; jobs that
+run continue with the old one.
+name: of the type. A role with access 'admin' to all tenants may also change types of other roles, but only
+  timeout, base_priority, max_concurrent, cpu_weight, rate_limit, rate_window and the options limits, burst,
+  concurrency_per_key, max_skip, aging, fair_by, fair_depth, max_depth, max_children_per_minute and stall.
+handler, command: replaces the handler or command of the type.
+max_attempts, base_priority: for jobs enqueued from now on.
+backoff, backoff_base, backoff_max, backoff_jitter, timeout: for attempts that begin or end from now on.
+max_concurrent, cpu_weight, rate_limit, rate_window: take effect at commit.
+keep_completed, keep_dead: for jobs that end from now on. Jobs that have ended keep their date.
+critical, run_as: take effect at commit.
+options: merged key by key; a JSON null removes a key.
+reset: names of arguments that go back to the defaults of create_job_type, for example {keep_dead,run_as}.
+  All but name, handler and command.
+Errors: 42704 no such type. 42501 the caller does not own the type. 22023 reset names an argument that is
+  also given or has no default. Otherwise those of create_job_type.$$;
 
 COMMENT ON FUNCTION jobq.drop_job_type IS
-$$Drops a job type. History and dead letters keep its name; the name is free again.
-name: of a job type (42704) that the caller owns (42501).
-force: with live jobs the drop fails (55006), unless force cancels those that wait and tells those that run.$$;
+$$Drops a job type. History and dead letters keep its name; a new type may have the name at once.
+name: of the type.
+force: false refuses a type with live jobs. true cancels waiting jobs and stops running attempts.
+Errors: 42704 no such type. 42501 the caller does not own the type. 55006 the type has live jobs, or with
+  force: open transactions of other sessions hold some of them.$$;
 
 COMMENT ON FUNCTION jobq.pause_job_type IS
-$$Stops handing out jobs of a type; running ones go on, new ones may be enqueued.
-name: of a job type (42704) that the caller owns (42501).
-reason: text for whoever looks.
-duration: an interval of more than zero (22023), after which it resumes by itself; NULL: until resume_job_type.$$;
+$$Pauses a job type: none of its jobs starts. Running jobs continue, enqueues are accepted. A second call
+replaces reason and duration.
+name: of the type.
+reason: any text; jobq.job_types.pause_reason shows it.
+duration: an interval above zero after which the pause ends by itself; NULL: until resume_job_type.
+Errors: 42704 no such type. 42501 the caller does not own the type and lacks access 'admin' to all tenants.$$;
 
 COMMENT ON FUNCTION jobq.resume_job_type IS
-$$Ends the pause of a job type, and closes its breaker (options.breaker).
-name: of a job type (42704) that the caller owns (42501).$$;
+$$Ends the pause of a job type and closes its breaker (options.breaker).
+name: of the type.
+Errors: 42704 no such type. 42501 the caller does not own the type and lacks access 'admin' to all tenants.$$;
 
 COMMENT ON FUNCTION jobq.set_limit IS
-$$Makes or changes a limit that job types share by naming it in options.limits; it counts at once. 0: none of that kind.
-name: 1 to 63 bytes without control characters or space at either end (54000, 22023).
-max_concurrent: how many of their jobs run at once (22003).
-rate_limit, rate_window: how many of their jobs start in any window of that length, at most 10,000 (22003, 22023).$$;
+$$Creates or changes a limit that job types share by naming it in options.limits. Takes effect at commit.
+name: of the limit: 1 to 63 bytes, no control characters, no space at either end.
+max_concurrent: jobs of these types that run at once, 0 to 1,000,000; 0 is no limit.
+rate_limit: starts of these types per rate_window, 0 to 10,000; 0 is no limit.
+rate_window: length of the window of rate_limit, an interval above zero.
+Errors: only those of every function.$$;
 
 COMMENT ON FUNCTION jobq.drop_limit IS
-$$Drops a limit.
-name: 42704 when there is none, 55006 while a job type names it.$$;
+$$Drops a shared limit.
+name: of the limit.
+Errors: 42704 no such limit. 55006 a job type names it.$$;
 
 COMMENT ON FUNCTION jobq.stop_all IS
-$$The kill switch: from this transaction's commit on no job starts, whatever its type; what runs goes on, jobs may be enqueued. It outlives restarts. jobq.health() says so.
-reason: text for whoever looks.$$;
+$$The kill switch: after the commit no job of this database starts. Running jobs continue, enqueues are
+accepted. The stop survives restarts; jobq.health() reports it. A second call replaces the reason.
+reason: any text; jobq.health() shows it. NULL is allowed.
+Errors: only those of every function.$$;
 
 COMMENT ON FUNCTION jobq.start_all IS
-$$Ends what jobq.stop_all() or jobq.drain() began.$$;
+$$Ends the stop that jobq.stop_all() or jobq.drain() began; jobs start after the commit.
+Errors: only those of every function.$$;
 
 COMMENT ON FUNCTION jobq.drain IS
-$$Stops all jobs at once, as jobq.stop_all() does, and waits for those that run: true when none does, false when the time is up. Either way they stay stopped, unless this transaction is rolled back.
-timeout: zero or more (22023).$$;
+$$Stops all jobs as jobq.stop_all() does, at once instead of at commit, and waits for the running ones.
+Returns true if none runs, false if the timeout passed first. In both cases the stop remains until
+jobq.start_all(), unless this transaction rolls back.
+timeout: longest wait, an interval; '0' does not wait.
+Errors: 0A000 at PREPARE TRANSACTION of a transaction that called it.$$;
 
 COMMENT ON FUNCTION jobq.enqueue IS
-$$Stores a job, which can run as soon as this transaction commits. Returns its id, or that of the job that has its unique_key.
-Mind: by default (on_conflict "ignore") an enqueue whose unique_key meets a running job stores nothing, and that job may have begun before this transaction's changes. on_conflict => 'replace' queues one job behind it.
-job_type: 42704 when there is none.
-payload: what the handler or tool gets; at most jobq.max_payload bytes written out (54000), an object with all fields that the command's placeholders name (22023).
-priority: -100 to 100 (22003), default the type's base_priority.
-delay: a finite interval of zero or more until the job is due.  scheduled_for: when it is due; in the past means now. Both: 22023. In a handler, a job that is due a second or more ahead is as deep as its parent (options.max_depth).
-max_attempts: 1 to 1000000 (22003).  timeout: interval, '0': none.  backoff: {"type", "base", "max", "jitter"}. Defaults are the type's.
-unique_key: one live job per job type, tenant and key.
-on_conflict: with a job of that key: "ignore" returns its id, also when it runs or has finished | "replace" gives a waiting job this payload, this enqueuer and of priority, delay or scheduled_for, max_attempts, timeout, backoff, unique_for, concurrency_key, keep_completed, keep_dead and metadata those that are given (another enqueuer's metadata goes; its attempts start again, after a failed one at once); with a running or finished one it stores a new job | "error" raises 23505. 42501 when a role that is held to its grants replaces another's waiting job.
-unique_for: an interval; the key also covers the finished job for that long, however it ended.
-concurrency_key: at most options.concurrency_per_key jobs with the same key and tenant run at once.
-keep_completed: how long the finished job stays, an interval; default the type's.
-tenant: NULL or '': the setting jobq.tenant; that empty too: no tenant.
-metadata: anything; jobq carries it along.
-keep_dead: how long the job stays as a dead letter, an interval; '0': not at all; default the type's.
-after: jobs that end before this one starts; after_rule: "success" | "done" | "any" | "failed". Not there yet: 0A000 when given.$$;
+$$Stores a job in the caller's transaction; it can run after the commit. Returns the id of the job, or of
+the existing job with its unique_key. Note: with the default on_conflict an enqueue with a unique_key that belongs
+to a running job stores nothing, and that job may not see the changes of this transaction. Use on_conflict
+=> 'replace' to queue one job behind it.
+job_type: name of a job type.
+payload: JSON that the handler or tool gets, at most jobq.max_payload bytes as text. For a command: an
+  object that has all fields that the placeholders of the command name.
+priority: -100 to 100, higher runs first; NULL: base_priority of the type.
+delay: time until the job is due, an interval of zero or more. Not together with scheduled_for.
+scheduled_for: time at which the job is due; a time in the past is now. Not together with delay.
+max_attempts: attempts until the job becomes a dead letter, 1 to 1,000,000; NULL: as the type.
+timeout: longest duration of one attempt, an interval; '0' is no limit; NULL: as the type.
+backoff: object with some of the keys "type", "base", "max", "jitter"; missing keys are as the type.
+unique_key: 1 to 1,024 bytes. At most one live job per job type, tenant and unique_key.
+on_conflict: if the unique_key is taken: 'ignore' returns the id of that job, 'replace' changes the waiting
+  job or queues one behind the running job, 'error' raises 23505.
+unique_for: interval for which the unique_key also covers the finished job. Needs unique_key.
+concurrency_key: 1 to 1,024 bytes. At most options.concurrency_per_key (1) jobs with the same key and tenant
+  run at once, whatever their types.
+keep_completed: time that the completed, skipped or cancelled job stays; '0' keeps nothing; NULL: as the
+  type.
+tenant: up to 255 bytes, a path such as acme/eu; NULL or '': the setting jobq.tenant, and no tenant if that
+  is empty, too.
+metadata: any JSON up to jobq.max_payload bytes; jobq stores it and shows it in jobq.jobs.
+keep_dead: time that the job stays as a dead letter; '0' keeps nothing; NULL: as the type.
+after, after_rule: reserved for a later release; only NULL and 'success' are accepted.
+Errors: 42704 no such job type. 42501 no access to the job type or tenant, a value above the ceiling of the
+  type, or 'replace' of a job that another role enqueued. 22023 delay and scheduled_for together, a time
+  that is not finite, payload NULL or without a field of the command, no tenant although
+  options.require_tenant is set, or a malformed tenant path. 23505 the unique_key is taken and on_conflict
+  is 'error'. 54000 payload, metadata or a key is too large, or options.max_depth or max_children_per_minute
+  is reached. 53400 a quota of the tenant is used up. 53100 the disk is nearly full and
+  options.refuse_on_disk_emergency is set. 40001 above READ COMMITTED: a newer job has the key. 55006 two
+  jobs with the key are running. 0A000 after or after_rule is given.$$;
 
 COMMENT ON FUNCTION jobq.enqueue_many IS
-$$Stores a job per payload, all or none, without unique keys (enqueue_jobs has them). Returns their ids in the order of payloads.
-job_type: 42704 when there is none.
-payloads: an array of payloads, none of them NULL (22023).
-priority, delay, scheduled_for, max_attempts, timeout, backoff, concurrency_key, keep_completed, tenant, metadata, keep_dead, after, after_rule: for all of them, as for enqueue.$$;
+$$Stores one job per payload, all or none, and returns their ids in the order of payloads. It has no
+unique_key; enqueue_jobs has.
+job_type: name of a job type.
+payloads: array of payloads without NULL; '{}' stores nothing.
+priority, delay, scheduled_for, max_attempts, timeout, backoff: for all of the jobs, as in enqueue.
+concurrency_key, keep_completed, tenant, metadata, keep_dead, after, after_rule: likewise.
+Errors: those of enqueue; the message of an error in a payload begins with its position: "job 2: ...".$$;
 
 COMMENT ON FUNCTION jobq.enqueue_jobs IS
-$$Stores jobs of several types, all or none. Returns ordinal (from 1), id and whether the job is_new.
-jobs: a JSON array of objects whose keys are enqueue's argument names; an unknown key is an error (22023) that names its index.$$;
+$$Stores jobs of several types, all or none. Returns for each its ordinal (from 1), its id and is_new: false
+if an existing job with the unique_key stands for it.
+jobs: JSON array of objects. The keys of an object are argument names of enqueue; job_type is required.
+Errors: those of enqueue; the message begins with the position of the job: "job 2: ...". 22023 jobs is not
+  an array of objects, or a key is unknown.$$;
 
 COMMENT ON FUNCTION jobq.cancel_job IS
-$$Cancels a live job. True: it was live; a running attempt is told to stop when this transaction commits, and rolls back.
-id: of a job; false when it is finished or unknown.
-reason: becomes error_msg.$$;
+$$Cancels a live job. Returns true if the job was live, false if it has ended or does not exist. A running
+attempt is stopped when this transaction commits, and its changes are rolled back. The call waits for an
+open transaction that holds the job.
+id: of the job.
+reason: becomes error_msg of the job.
+Errors: 53400 too many cancels of running jobs are in progress. 0A000 at PREPARE TRANSACTION of a
+  transaction that cancelled a running job.$$;
 
 COMMENT ON FUNCTION jobq.cancel_jobs IS
-$$Cancels the waiting jobs that all given filters take; returns how many. Without any filter: 22023.
-job_type: 42704 when there never was one.  tenant: exactly this one; '': jobs without a tenant.  payload_contains: as the operator @>.
-include_running: also tells running attempts to stop, when this transaction commits.
-reason: becomes error_msg.$$;
+$$Cancels the waiting jobs that match all given filters and returns their number. Jobs that open
+transactions of other sessions hold are skipped after one second; a NOTICE has their number.
+job_type: name of a job type, also of a dropped one.
+tenant: exactly this tenant; '': jobs without a tenant.
+payload_contains: jobs with payload @> this value.
+include_running: true also stops running attempts when this transaction commits.
+reason: becomes error_msg of the jobs.
+Errors: 22023 job_type, tenant and payload_contains are all NULL. 42704 no such job type. 53400 too many
+  cancels of running jobs are in progress.$$;
 
 COMMENT ON FUNCTION jobq.retry_job IS
-$$Makes a job that waits for its retry, or ended as error, cancelled or skipped, pending and due now: same id, attempts 0, runs kept; event "retried" has the former error. False: it is in another state or unknown. 23505 when a newer live job has its unique_key.
+$$Makes a job with status retry, error, cancelled or skipped pending and due now. The id and runs stay,
+attempts start at 0, and the event 'retried' has the former error. Returns false if the job has another
+status or does not exist.
 id: of the job.
-max_attempts: 1 to 1000000 (22003); NULL: as before.$$;
+max_attempts: new limit of attempts, 1 to 1,000,000; NULL: as before.
+Errors: 23505 a newer live job has its unique_key. 42704 its job type was dropped. 42501 max_attempts is
+  above the ceiling of the type.$$;
 
 COMMENT ON FUNCTION jobq.rerun_job IS
-$$Enqueues a new job like a finished one; returns its id, whose parent_id is the old one. NULL when the job is not finished or unknown. 23505 when a live job has its unique_key.
+$$Enqueues a new job like a finished one and returns its id. parent_id of the new job is the old id. Returns
+NULL if the job has not ended or does not exist.
 id: of the finished job.
-payload: instead of the old payload; the rules are enqueue's.$$;
+payload: replaces the old payload; the rules are those of enqueue.
+Errors: 23505 a live job has its unique_key. 42704 its job type was dropped. 53400 a quota of the tenant is
+  used up. 53100 the disk is nearly full and options.refuse_on_disk_emergency is set.$$;
 
 COMMENT ON FUNCTION jobq.alter_job IS
-$$Changes a waiting job; NULL changes nothing. False: it runs, is finished, or unknown.
+$$Changes a waiting job. A NULL argument changes nothing. Returns false if the job runs, has ended or does
+not exist.
 id: of the job.
-payload: the rules are enqueue's.  priority: -100 to 100 (22003).  scheduled_for: finite (22023).  max_attempts: 1 to 1000000 (22003).  timeout: an interval, '0': none (22023 below).$$;
+payload: new payload; the rules are those of enqueue.
+priority: -100 to 100, higher runs first.
+scheduled_for: time at which the job is due; a time in the past is now.
+max_attempts: attempts until the job becomes a dead letter, 1 to 1,000,000.
+timeout: longest duration of one attempt, an interval; '0' is no limit.
+Errors: 42501 a value above the ceiling of the job type. 22023 scheduled_for is not finite, or the payload
+  lacks a field of the command.$$;
 
 COMMENT ON FUNCTION jobq.retry_dead_letters IS
-$$Makes dead letters pending again, oldest first, as retry_job does; returns how many. Those whose unique_key a newer job has, or whose type was dropped, stay and are counted in a NOTICE.
-job_type: 42704 when there never was one.  max_jobs: at most so many (22003 below 0).  tenant: exactly this one; '': none.  error_like: LIKE pattern for error_msg.  dead_before: dead since earlier than that.
-max_attempts: 1 to 1000000 (22003); NULL: as before.$$;
+$$Makes dead letters pending again as retry_job does, oldest first, and returns their number. A dead letter
+stays if a newer job has its unique_key or its job type was dropped; a NOTICE has the number of these. Dead
+letters that other transactions have locked are skipped.
+job_type: name of a job type.
+max_jobs: at most this many; NULL: all.
+tenant: exactly this tenant; '': jobs without a tenant.
+error_like: LIKE pattern on error_msg.
+dead_before: dead letters that ended before this time.
+max_attempts: new limit of attempts, 1 to 1,000,000; NULL: as before.
+Errors: 42704 no such job type. 42501 max_attempts is above the ceiling of a type.$$;
 
 COMMENT ON FUNCTION jobq.purge_dead_letters IS
-$$Deletes dead letters that all given filters take, oldest first; returns how many. Without any filter: 22023.
-job_type: 42704 when there never was one.  older_than: dead for longer than this interval (22023 below zero).  max_jobs: at most so many (22003 below 0), no filter.  tenant: exactly this one; '': none.  error_like: LIKE pattern for error_msg.$$;
+$$Deletes the dead letters that match all given filters, oldest first, and returns their number. Dead
+letters that other transactions have locked are skipped.
+job_type: name of a job type, also of a dropped one.
+older_than: dead letters that ended at least this interval ago; '0' matches all.
+max_jobs: at most this many; NULL: all. Not a filter.
+tenant: exactly this tenant; '': jobs without a tenant.
+error_like: LIKE pattern on error_msg.
+Errors: 22023 job_type, older_than, tenant and error_like are all NULL. 42704 no such job type.$$;
 
 COMMENT ON FUNCTION jobq.list_jobs IS
-$$Rows of jobq.jobs, newest id first. Filters that are NULL take every job.
-status: equal.  job_type: 42704 when there never was one.  tenant: exactly this one; '': none.
-max_rows: at most so many rows.  skip_rows: leaves out so many first. Both zero or more (22003, NULL 22004).
-before: only ids before this one; the last id of a page gives the next page at constant cost.
-payload_contains: as the operator @>.  error_like: LIKE pattern for error_msg.$$;
+$$Returns rows of jobq.jobs, newest id first. NULL filters match every job.
+status: jobs with this status.
+job_type: name of a job type, also of a dropped one.
+tenant: exactly this tenant; '': jobs without a tenant.
+max_rows: number of rows at most.
+skip_rows: number of rows to skip first. The cost grows with it; before costs the same on every page.
+before: only ids smaller than this one. The last id of a page gives the next page.
+payload_contains: jobs with payload @> this value.
+error_like: LIKE pattern on error_msg.
+Errors: 42704 no such job type.$$;
 
 COMMENT ON FUNCTION jobq.count_by_status IS
-$$How many jobs are in each status: one row per status, zeros included.
-job_type: only of this type; 42704 when there never was one.  tenant: exactly this one; '': none.  NULL: of all.$$;
+$$Returns one row per status with the number of jobs, zeros included. It counts rows: the cost grows with
+them.
+job_type: only jobs of this type, also of a dropped one; NULL: all.
+tenant: exactly this tenant; '': jobs without a tenant; NULL: all.
+Errors: 42704 no such job type.$$;
 
 COMMENT ON FUNCTION jobq.distinct_job_types IS
-$$Names of the job types, in order; of dropped ones those that some job still names.$$;
+$$Returns the names of the job types in alphabetical order; dropped types only while a job of them exists.
+Errors: only those of every function.$$;
 
 COMMENT ON FUNCTION jobq.archive IS
-$$Hands out old history, or events, as lines of JSON, one a row, with the rights of the caller. jsonb_populate_record(NULL::jobq.history, line::jsonb), or jobq.events, makes the row again; json_nulls names jsonb columns that hold a JSON null.
-before: jobs that ended, or events that were written, before that time (NULL: 22004).
-after_id: goes on behind this job: id of the last line of history, job_id of the last event.
-what: "history" or "events" (22004, 22023); in the order of id, or of job_id, ts and id.
-max_rows: how many at most (22003); NULL: all. Events of one job are not torn apart, so fewer may come, and more when the first job alone has more.$$;
+$$Returns old rows of jobq.history or jobq.events as JSON, one line per row, as far as the caller may read
+them. jsonb_populate_record(NULL::jobq.history, line::jsonb) makes the row again. The key json_nulls names
+jsonb columns that hold a JSON null.
+before: jobs that ended, or events that were written, before this time.
+after_id: continue behind this job: the id of the last history line, or the job_id of the last event line.
+what: 'history', ordered by id, or 'events', ordered by job_id, ts, id.
+max_rows: number of rows at most; NULL: all. The events of one job are returned together: fewer rows may
+  come, and more if the first job alone has more.
+Errors: only those of every function.$$;
 
 COMMENT ON FUNCTION jobq.job_timeline IS
-$$The events of a job, oldest first, as far as jobq.keep_events goes back; they may outlive the job's row.
-id: of the job. P0002 for a job that has neither row nor events, or that the caller may not see; NULL 22004.$$;
+$$Returns the events of a job, oldest first, as far as jobq.keep_events reaches back. Events may outlive the
+row of the job.
+id: of the job.
+Errors: P0002 the job has neither a row nor events, or the caller may not see it.$$;
 
 COMMENT ON FUNCTION jobq.purge_tenant IS
-$$Removes what is known of a tenant's jobs: live ones are cancelled, history, dead letters and events deleted; says how many jobs it were. A running job is told to stop, and the row it leaves goes with the next call. For whoever has access "admin" to that tenant and all job types.
-tenant: exactly this one, not those below it; NULL 22004, '' 22023.$$;
+$$Removes all jobs of a tenant: cancels live jobs, deletes history, dead letters, events and alerts. Returns
+the number of jobs. A running job is stopped, and its row is deleted by the next call. Jobs that open
+transactions of other sessions hold are skipped after one second; a NOTICE has their number.
+tenant: exactly this tenant, not those below it.
+Errors: 22023 tenant is ''. 42501 the caller lacks access 'admin' to this tenant and all job types.$$;
 
 COMMENT ON FUNCTION jobq.grant_access IS
-$$Lets a role, and those who have its rights, use jobq; grants add up. It is also granted what that takes, EXECUTE on the functions and SELECT on the tables, and from then on is held to its grants in everything it calls. For superusers and the extension's owner.
-role: who; 42704 when there is none.
-access: "enqueue" (enqueue jobs, and see those it enqueued itself), "work" (claim and finish jobs of other processes), "read" (see jobs, events, alerts, counts, health), "admin" (read, cancel, retry, alter, purge; without a tenant also create and pause job types, limits, signals, stop and drain). Else 22023.
-tenant: NULL: every tenant, and jobs without one. '': jobs without one. 'acme': acme and acme/...
-job_types: names (42704), NULL: every type. Whoever may enqueue a type makes its run_as work on a payload of his choice.$$;
+$$Grants a role, and the roles that inherit from it, access to jobq; grants add up. Also grants the
+privileges that the access needs: EXECUTE on functions, SELECT on tables. From the first grant on, the role
+is held to its grants in every function. Warning: a role with access 'enqueue' chooses the payload that
+run_as of the type processes; name the job types.
+role: the role.
+access: 'enqueue': enqueue jobs and see them. 'work': claim and finish jobs in other processes (later
+  release). 'read': see jobs, events, alerts, counts and health. 'admin': read, cancel, retry, alter and
+  purge; without a tenant also create and pause job types, set limits and signals, stop and drain.
+tenant: NULL: all tenants and jobs without one. '': jobs without a tenant. 'acme': acme and acme/...
+job_types: names of job types; NULL: all.
+Errors: 42704 no such role or job type.$$;
 
 COMMENT ON FUNCTION jobq.revoke_access IS
-$$Takes back what grant_access gave to that very role, and what it was granted with it when no grant needs it any more. A wider grant is not narrowed: revoke that one.
-role: 42704 when there is none.
-access: as in grant_access.
-tenant: NULL: the grants for any tenant. 'acme': those for acme and acme/...
-job_types: these names are taken out of the grants that name them; NULL: all grants.$$;
+$$Revokes grants that grant_access made to this role, and the privileges that no remaining grant needs. A
+wider grant is not narrowed: revoke that one.
+role: the role.
+access: 'enqueue', 'work', 'read' or 'admin'.
+tenant: NULL: the grants of every tenant. 'acme': those of acme and acme/...
+job_types: removes these names from grants that list job types; NULL: revokes the whole grant.
+Errors: 42704 no such role.$$;
 
 COMMENT ON FUNCTION jobq.set_tenant_check IS
-$$Sets a function that admits roles to tenants which no grant covers: who has an access for some tenant has it for each one that the function says true of. It runs as the role in question, which needs EXECUTE on it, and with search_path pg_catalog, its own schema, pg_temp unless it has its own. For superusers and the extension's owner.
-f: a function f(tenant text) that returns boolean (22023); NULL: none.$$;
+$$Sets a function that admits roles to tenants that no grant covers. A role that has an access for some
+tenant then has that access for each tenant for which the function returns true. The function runs as that
+role, which needs EXECUTE on it. Its search_path is pg_catalog, its own schema, pg_temp, unless the function
+sets one.
+f: a function f(tenant text) that returns boolean; NULL removes the check.
+Errors: 22023 f does not exist or has another signature.$$;
 
 COMMENT ON FUNCTION jobq.channel IS
-$$The channel on which those who LISTEN hear that there are jobs of a type; payloads are empty.
-job_type: a name of 1 to 63 bytes (22023, longer 54000, NULL 22004). jobq.notify_prefix and the name; what is longer than a channel's name may be ends in a hash.$$;
+$$Returns the name of the channel on which jobq notifies LISTEN clients of jobs of a type. Payloads are
+empty.
+job_type: name of 1 to 63 bytes; the type need not exist. The channel is jobq.notify_prefix and this name; a
+  name too long for a channel ends in a hash.
+Errors: only those of every function.$$;
 
 COMMENT ON FUNCTION jobq.set_tenant_quota IS
-$$Limits what a tenant, with those below it, may have in the queue, enqueue and run at once; more of the first two is 53400. Jobs that are there already count and stay; retried ones count and are not refused. All NULL: no quota.
-tenant: 'acme': acme and acme/...; NULL 22004, '' 22023.
-max_live: live jobs.  max_bytes: of their payloads and metadata together, rendered as text.  enqueues_per_minute: in any minute, those rolled back included; forgotten when the server restarts.
-max_running: jobs that run at once, of all types together, SQL handlers and tools; a SQL worker with a batch counts as one. Others wait, and jobs of other tenants pass them. Jobs that run when it is set go on and count.
-Each zero or more (22003), NULL: not limited.$$;
+$$Limits the jobs of a tenant and the tenants below it. An enqueue above max_live, max_bytes or
+enqueues_per_minute fails with 53400. Existing jobs count and stay; retried jobs count and are not refused.
+All limits NULL: removes the quota.
+tenant: 'acme' covers acme and acme/...
+max_live: live jobs.
+max_bytes: bytes of payload and metadata of the live jobs, as text.
+enqueues_per_minute: enqueues in any minute, rolled back ones included. A restart of the server starts the
+  count again.
+max_running: jobs that run at once, SQL handlers and tools of all types; a SQL worker with a batch counts as
+  one. Further jobs wait, and jobs of other tenants pass them. Jobs that run already count.
+Errors: 53400 1,024 tenants of the server have a quota already. 22023 tenant is ''.$$;
 
 COMMENT ON FUNCTION jobq.wait_for IS
-$$Waits until a job has ended and returns it; NULL when the time is up. 25001 above READ COMMITTED, and for a job that this transaction enqueued. A job whose type keeps nothing is answered from memory, with its status and no result; memory holds the last 512 of a database until the server restarts.
-id: of the job. P0002 at once for a job that does not exist, that the caller may not see, or that memory has forgotten; NULL 22004.
-timeout: an interval, zero or more (22023, NULL 22004), at most 20 s; more counts as 20 s, with a NOTICE, because a waiting session holds a snapshot back.$$;
+$$Waits until a job has ended and returns it; returns NULL at the timeout. For a job type that keeps nothing
+the status comes from memory, without a result: memory has the last 512 such jobs of a database until the
+server restarts.
+id: of the job.
+timeout: longest wait, an interval, at most 20 s; a longer one counts as 20 s, with a NOTICE, because a
+  waiting session holds a snapshot.
+Errors: P0002, at once: the job does not exist, the caller may not see it, or memory no longer has it. 25001
+  the transaction is REPEATABLE READ or SERIALIZABLE, or enqueued the job itself. 55000 called in a handler.$$;
 
 COMMENT ON FUNCTION jobq.current_job IS
-$$Inside a SQL handler: its job. Elsewhere NULL.$$;
+$$Returns the job of the running SQL handler; elsewhere NULL.
+Errors: only those of every function.$$;
 
 COMMENT ON FUNCTION jobq.set_progress IS
-$$Inside a SQL handler: says how far it is, visible to others at once. Elsewhere 55000.
-progress: 0 to 100 (22003).
-data: JSON; kept up to 8 kB, shown up to 512 bytes while the handler runs.
-At level all an event for the first call and then at most one a second.$$;
+$$Sets the progress of the running SQL handler's job, visible to other sessions at once. With options.events
+= "all" the first call writes an event, later calls at most one a second.
+progress: 0 to 100.
+data: JSON; stored up to 8 kB, shown up to 512 bytes while the handler runs.
+Errors: 55000 called outside a SQL handler.$$;
 
 COMMENT ON FUNCTION jobq.log_event IS
-$$Writes an event of the job whose handler runs; it survives the attempt's rollback. Outside a handler 55000, unless id and lease_token name an attempt.
-message: text (NULL 22004, longer than jobq.max_payload 54000).  level: for instance info, warning, error.  type: the event's type; both of 1 to 63 bytes (22023, 54000).  data: JSON.
-Of one attempt 10000 are kept.
-id: of the job, outside a handler.  lease_token: of its running attempt (55000 when it is not).  Both or neither (22004).$$;
+$$Writes an event of the running handler's job; the event stays if the attempt rolls back. At most 10,000
+events of one attempt are kept. Outside a handler id and lease_token name the attempt.
+message: text of at most jobq.max_payload bytes.
+level: 'debug', 'info', 'warning' or 'error'.
+type: type of the event, 1 to 63 bytes; not one that jobq writes itself, except 'log' and 'artifact'.
+data: any JSON.
+id: of the job, outside a handler.
+lease_token: of its running attempt, outside a handler.
+Errors: 55000 called outside a handler without id and lease_token, or lease_token is not of a running
+  attempt. 22004 only one of id and lease_token is given.$$;
 
 COMMENT ON FUNCTION jobq.skip IS
-$$Inside a SQL handler: when it returns, the job ends as skipped and what it wrote is committed. The last call of skip, discard and snooze wins. Elsewhere 55000.
-reason: becomes error_msg.$$;
+$$Ends the job as skipped when the running SQL handler returns; the changes of the handler are committed.
+The last call of skip, discard and snooze counts. An error after the call makes the attempt a failure.
+reason: becomes error_msg of the job.
+Errors: 55000 called outside a SQL handler.$$;
 
 COMMENT ON FUNCTION jobq.discard IS
-$$Inside a SQL handler: when it returns, the job becomes a dead letter without a further attempt, and what it wrote is committed. Elsewhere 55000.
-reason: becomes error_msg.$$;
+$$Makes the job a dead letter without a further attempt when the running SQL handler returns; the changes of
+the handler are committed. The last call of skip, discard and snooze counts.
+reason: becomes error_msg of the job; required.
+Errors: 55000 called outside a SQL handler.$$;
 
 COMMENT ON FUNCTION jobq.snooze IS
-$$Inside a SQL handler: when it returns, the job waits again and the attempt is not charged; what it wrote is committed. Elsewhere 55000.
-delay: an interval of zero or more until it is due again (22023).
-reason: becomes error_msg until then.$$;
+$$Lets the job wait again when the running SQL handler returns; the attempt is not charged, and the changes
+of the handler are committed. The last call of skip, discard and snooze counts.
+delay: time until the job is due again, an interval of zero or more.
+reason: becomes error_msg until the next attempt.
+Errors: 55000 called outside a SQL handler.$$;
 
 COMMENT ON FUNCTION jobq.set_signal IS
-$$Sets or clears a signal, which pressure rules refer to; makes it when it is new. Counts when the transaction commits.
-name: 1 to 63 bytes; not load, disk or replication_lag, which jobq sets itself (22023).
+$$Sets or clears a signal that pressure rules name; creates a new one. Takes effect at commit.
+name: of the signal, 1 to 63 bytes; not load, disk or replication_lag, which jobq sets itself.
 active: true or false.
-ttl: an interval above zero, after which an active signal is over by itself; NULL: it stays.$$;
+ttl: interval above zero after which an active signal ends by itself; NULL: it stays active.
+Errors: 22023 the name is one of a signal that jobq sets itself.$$;
 
 COMMENT ON FUNCTION jobq.create_signal IS
-$$Makes a signal that a SQL condition decides. It is asked again and again, read only, as the role that calls this function, for at most 5 seconds. When it fails or is NULL the signal stays as it is, and an event and health() say why.
-name: of the signal; not load, disk or replication_lag (22023).
-condition: a boolean expression, or a SELECT of one; its names are looked up in the search_path of this call.
-every: an interval above zero; no condition is asked more than once a second.
-on_conflict: with a signal of that name: "error" (42710) | "replace" (gives it condition, every, this role and search_path; it stays active or not until it is asked, at once; its rules stay) | "ignore" (leaves it as it is).$$;
+$$Creates a signal that a SQL condition sets. A background process evaluates the condition repeatedly in a
+read-only transaction, as the role that called this function, for at most 5 seconds. If it fails or is NULL,
+the signal stays as it is; an event and jobq.health() have the reason.
+name: of the signal, 1 to 63 bytes; not load, disk or replication_lag.
+condition: a boolean expression, or a SELECT of one. Names are looked up in the search_path of this call.
+every: interval above zero between two evaluations; at least one second passes.
+on_conflict: if the name is taken: 'error' raises 42710; 'replace' changes condition, every, role and
+  search_path, keeps the rules, and evaluates at once; 'ignore' changes nothing.
+Errors: 42710 the signal exists. 42601, 42703 and others: the condition is not a valid expression. 22023 it
+  is not boolean, or the name is one of a signal that jobq sets itself.$$;
 
 COMMENT ON FUNCTION jobq.drop_signal IS
-$$Removes a signal; 42704 when there is none.
+$$Drops a signal.
 name: of the signal.
-force: with pressure rules that name it the drop fails (55006), unless force removes them, too.$$;
+force: false refuses a signal that pressure rules name; true drops these rules, too.
+Errors: 42704 no such signal. 55006 pressure rules name it.$$;
 
 COMMENT ON FUNCTION jobq.set_pressure_rule IS
-$$Says what a job type gives way by while a signal is active. What several active signals say adds up. All defaults: removes the rule.
-job_type: name; NULL: every type.
-signal: name of a signal, or load, disk, replication_lag; 42704 when there is none.
-priority_adj: -1000 to 1000, added to the priority of its jobs.
-block: its jobs do not start.
-max_weight: 1 to 1000000, lowers jobq.max_weight; only with job_type NULL (22023).$$;
+$$Sets what a job type does while a signal is active. The rules of several active signals add up. A rule in
+which all arguments have their defaults is removed.
+job_type: name of a job type; NULL: every type.
+signal: name of a signal, also load, disk or replication_lag.
+priority_adj: -1000 to 1000, added to the priority of the jobs.
+block: true: the jobs do not start. Running jobs continue.
+max_weight: 1 to 1,000,000, lowers jobq.max_weight; only with job_type NULL.
+Errors: 42704 no such job type or signal. 22023 max_weight together with a job type.$$;
 
 COMMENT ON FUNCTION jobq.run_inline IS
-$$Runs a waiting SQL job in this transaction, as a worker would: role, timeout, outcome. Returns the job. For tests that never commit, such as pgTAP's.
-Deferred triggers of the caller fire before the handler; 55000 when they cannot: after SET CONSTRAINTS that named constraints or was rolled back.
-id: of the job.$$;
+$$Runs a waiting SQL job in this transaction as a worker would, with the role, timeout and outcome of its
+type, and returns the job. For tests that never commit, such as those of pgTAP. Deferred triggers of the
+caller fire before the handler. Concurrency keys, limits and breakers are not checked.
+id: of the job.
+Errors: 22023 the job does not wait, or is not of a SQL type. 42704 its role does not exist. 55000 called in
+  a handler, all jobs are stopped, the database is a restored dump, or deferred triggers cannot fire after
+  SET CONSTRAINTS that named constraints or was rolled back. 0A000 the handler runs LISTEN, UNLISTEN or
+  DISCARD.$$;
 
 COMMENT ON FUNCTION jobq.health IS
-$$The state of the system as JSON: status (healthy, degraded, unhealthy), checks, details. The settings jobq.health_* have the limits.$$;
+$$Returns the state of the queue as JSON: status (healthy, degraded or unhealthy), checks and details. The
+settings jobq.health_* have the limits.
+Errors: only those of every function.$$;
 
 COMMENT ON FUNCTION jobq.version IS
-$$The version of the extension in this database.$$;
+$$Returns the version of the extension in this database.
+Errors: only those of every function.$$;
 
 COMMENT ON FUNCTION jobq.adopt IS
-$$Says that the jobs of this database are to run here: a restored dump stays paused until then.$$;
+$$Lets the jobs of this database run here. A restored dump or a copy of a database runs no job before this
+call, because the original may still run them.
+Errors: only those of every function.$$;
 
 COMMENT ON FUNCTION jobq.reload IS
-$$Makes settings of ALTER DATABASE count, when this transaction commits: the dispatcher starts anew, jobs that start afterwards run in new processes, jobs that run end in theirs.$$;
+$$Applies settings of ALTER DATABASE when this transaction commits: the dispatcher restarts, jobs that start
+afterwards run in new processes, running jobs end in theirs.
+Errors: only those of every function.$$;
 
 COMMENT ON FUNCTION jobq.compact IS
-$$Removes finished jobs' dead rows from jobq.queue and gives its files back to the system, now and whatever jobq.compact_threshold says; the bytes given back. Waits for no lock: while somebody always has one on the table, a transaction that has enqueued say, its space is only used again. When it gets the table, it has it for as long as the rows that are left take to be copied.$$;
+$$Removes the dead rows of finished jobs from jobq.queue, returns its disk space to the system, and returns
+the number of bytes. It does so at once and whatever jobq.compact_threshold says. It waits for no lock:
+while other transactions hold locks on the table all the time, the space is only reused. With the lock, it
+blocks the table while it copies the remaining rows.
+Errors: 55000 no dispatcher runs in this database, or called in a handler.$$;
 
 COMMENT ON VIEW jobq.jobs IS 'Every job: live, finished as long as it is kept, and dead letters';
 COMMENT ON COLUMN jobq.jobs.id IS 'UUIDv7: newer jobs have greater ids; it shows the time of creation and nothing else';
 COMMENT ON COLUMN jobq.jobs.job_type IS 'name of its job type, also when that was dropped';
 COMMENT ON COLUMN jobq.jobs.status IS 'pending (due or in the future), blocked, retry, running; completed, skipped, cancelled, error (dead letter)';
 COMMENT ON COLUMN jobq.jobs.priority IS '-100 to 100, higher runs first';
-COMMENT ON COLUMN jobq.jobs.payload IS 'what the handler or tool gets';
-COMMENT ON COLUMN jobq.jobs.result IS 'what the handler returned, or stdout of the tool';
-COMMENT ON COLUMN jobq.jobs.error_msg IS 'of the last failed attempt; the reason of a cancel, skip or snooze';
-COMMENT ON COLUMN jobq.jobs.error_code IS 'SQLSTATE, exit:N, signal:NAME, timeout, lease_expired, server_crash, bad_output, or a worker''s own';
-COMMENT ON COLUMN jobq.jobs.error_details IS 'stack of a SQL error, or the last 8 kB of stderr';
+COMMENT ON COLUMN jobq.jobs.payload IS 'input of the handler or tool';
+COMMENT ON COLUMN jobq.jobs.result IS 'return value of the handler, or stdout of the tool';
+COMMENT ON COLUMN jobq.jobs.error_msg IS 'error of the last failed attempt, or reason of a cancel, skip or snooze';
+COMMENT ON COLUMN jobq.jobs.error_code IS 'SQLSTATE, exit:N, signal:NAME, timeout, stalled, bad_output, helper_lost, server_crash, or the code that a tool reports';
+COMMENT ON COLUMN jobq.jobs.error_details IS 'detail, hint and context of a SQL error, or the last 8 kB of stderr';
 COMMENT ON COLUMN jobq.jobs.attempts IS 'attempts charged, the running one included';
 COMMENT ON COLUMN jobq.jobs.max_attempts IS 'failures until it becomes a dead letter';
 COMMENT ON COLUMN jobq.jobs.runs IS 'starts; never falls, unlike attempts';
-COMMENT ON COLUMN jobq.jobs.created_at IS 'when it was enqueued';
-COMMENT ON COLUMN jobq.jobs.scheduled_for IS 'when it is due, or was';
-COMMENT ON COLUMN jobq.jobs.started_at IS 'when its current or last attempt began';
-COMMENT ON COLUMN jobq.jobs.completed_at IS 'when it ended';
-COMMENT ON COLUMN jobq.jobs.updated_at IS 'last known change; computed from the other times';
-COMMENT ON COLUMN jobq.jobs.progress IS '0 to 100, as the handler or tool says';
-COMMENT ON COLUMN jobq.jobs.progress_data IS 'what it said with its progress';
-COMMENT ON COLUMN jobq.jobs.tenant IS 'whose job it is';
+COMMENT ON COLUMN jobq.jobs.created_at IS 'time of the enqueue';
+COMMENT ON COLUMN jobq.jobs.scheduled_for IS 'time at which the job is or was due';
+COMMENT ON COLUMN jobq.jobs.started_at IS 'start of the current or last attempt';
+COMMENT ON COLUMN jobq.jobs.completed_at IS 'end of the job; NULL: live';
+COMMENT ON COLUMN jobq.jobs.updated_at IS 'last known change, computed from the other times';
+COMMENT ON COLUMN jobq.jobs.progress IS '0 to 100, set by the handler or tool';
+COMMENT ON COLUMN jobq.jobs.progress_data IS 'JSON that the handler or tool set with the progress';
+COMMENT ON COLUMN jobq.jobs.tenant IS 'tenant of the job; NULL: none';
 COMMENT ON COLUMN jobq.jobs.unique_key IS 'one live job per job type, tenant and key';
-COMMENT ON COLUMN jobq.jobs.concurrency_key IS 'jobs with one key and tenant run one after the other, or as many as their type says';
-COMMENT ON COLUMN jobq.jobs.timeout IS 'of an attempt; NULL: its type''s';
+COMMENT ON COLUMN jobq.jobs.concurrency_key IS 'at most options.concurrency_per_key (1) jobs with the same key and tenant run at once';
+COMMENT ON COLUMN jobq.jobs.timeout IS 'longest duration of one attempt; NULL: as the type';
 COMMENT ON COLUMN jobq.jobs.worker IS 'process of the current or last attempt';
-COMMENT ON COLUMN jobq.jobs.node IS 'machine of the current or last attempt, when it was not the server''s';
-COMMENT ON COLUMN jobq.jobs.lease_expires_at IS 'until when a pulled job belongs to its worker';
-COMMENT ON COLUMN jobq.jobs.parent_id IS 'the job that enqueued it, or that it is a rerun of';
-COMMENT ON COLUMN jobq.jobs.depth IS 'how many jobs enqueued each other down to this one';
-COMMENT ON COLUMN jobq.jobs.workflow_id IS 'workflow it is a task of';
-COMMENT ON COLUMN jobq.jobs.task_key IS 'which task of its workflow';
-COMMENT ON COLUMN jobq.jobs.metadata IS 'the enqueuer''s own';
+COMMENT ON COLUMN jobq.jobs.node IS 'machine of the current or last attempt; NULL: the server';
+COMMENT ON COLUMN jobq.jobs.lease_expires_at IS 'end of the lease of a pulled job (later release)';
+COMMENT ON COLUMN jobq.jobs.parent_id IS 'job that enqueued it in its handler, or the job that was rerun';
+COMMENT ON COLUMN jobq.jobs.depth IS 'number of jobs in the chain of enqueues above this one';
+COMMENT ON COLUMN jobq.jobs.workflow_id IS 'workflow of the job (later release)';
+COMMENT ON COLUMN jobq.jobs.task_key IS 'task of the workflow (later release)';
+COMMENT ON COLUMN jobq.jobs.metadata IS 'metadata given at the enqueue';
 
-COMMENT ON VIEW jobq.option_keys IS 'What the options of a job type may hold';
+COMMENT ON VIEW jobq.option_keys IS 'Keys that the options of a job type may have';
 COMMENT ON COLUMN jobq.option_keys.key IS 'key in options';
-COMMENT ON COLUMN jobq.option_keys.kind IS 'job types that have use for it: exec, sql, pull, all';
+COMMENT ON COLUMN jobq.option_keys.kind IS 'job types that accept the key: exec, sql, pull, all';
 COMMENT ON COLUMN jobq.option_keys.type IS 'type of its value';
-COMMENT ON COLUMN jobq.option_keys.default_value IS 'what counts without it; NULL: nothing';
-COMMENT ON COLUMN jobq.option_keys.meaning IS 'what it does';
+COMMENT ON COLUMN jobq.option_keys.default_value IS 'value without the key; NULL: none';
+COMMENT ON COLUMN jobq.option_keys.meaning IS 'effect of the key';
 
 COMMENT ON TYPE jobq.job_status IS 'The states of a job';
-COMMENT ON TABLE jobq.home IS 'Who we are: true while the row''s xmin is the transaction it names, which no restored dump keeps';
+COMMENT ON TABLE jobq.home IS 'Identity of the database: valid while xmin of the row is the transaction it names, which a restored dump does not keep';
 COMMENT ON COLUMN jobq.home.home_id IS 'queue rows with another one are inert';
 COMMENT ON COLUMN jobq.home.self_xid IS 'the transaction that wrote this row';
 COMMENT ON COLUMN jobq.home.database IS 'the oid of the database it was written in; a copy has another';
 COMMENT ON TABLE jobq.job_types IS 'The registry of job types, the dropped ones included. Columns that are not described here are create_job_type''s arguments';
-COMMENT ON COLUMN jobq.job_types.id IS 'what queue and history call it';
+COMMENT ON COLUMN jobq.job_types.id IS 'type_id in queue, history and dead letters';
 COMMENT ON COLUMN jobq.job_types.owner IS 'name of the role that may change it; owner_oid decides';
 COMMENT ON COLUMN jobq.job_types.run_as IS 'name of the role that its handlers run as; run_as_oid decides';
 COMMENT ON COLUMN jobq.job_types.owner_oid IS 'the role; 0 when the row was restored where there is none of that name';
@@ -321,29 +507,29 @@ COMMENT ON COLUMN jobq.job_types.handler IS 'schema.function(argument types), lo
 COMMENT ON COLUMN jobq.job_types.command IS 'program and arguments, instead of a handler';
 COMMENT ON COLUMN jobq.job_types.options IS 'options; env is in jobq.job_type_env';
 COMMENT ON COLUMN jobq.job_types.paused IS 'hands out no jobs';
-COMMENT ON COLUMN jobq.job_types.pause_reason IS 'why it is paused';
-COMMENT ON COLUMN jobq.job_types.resumed_at IS 'when jobq.resume_job_type was last called; NULL: never';
-COMMENT ON COLUMN jobq.job_types.paused_until IS 'when the pause ends by itself; NULL: it does not';
-COMMENT ON COLUMN jobq.job_types.paused_at IS 'when the pause began; NULL: there is none, or an older release began it';
-COMMENT ON COLUMN jobq.job_types.dropped_at IS 'when it was dropped; NULL: it was not';
-COMMENT ON TABLE jobq.job_type_env IS 'options.env of job types, which only the owner of this table may read';
+COMMENT ON COLUMN jobq.job_types.pause_reason IS 'reason of the pause';
+COMMENT ON COLUMN jobq.job_types.resumed_at IS 'last call of jobq.resume_job_type; NULL: never';
+COMMENT ON COLUMN jobq.job_types.paused_until IS 'end of the pause; NULL: until jobq.resume_job_type';
+COMMENT ON COLUMN jobq.job_types.paused_at IS 'start of the pause; NULL: none, or an older release started it';
+COMMENT ON COLUMN jobq.job_types.dropped_at IS 'time of the drop; NULL: the type exists';
+COMMENT ON TABLE jobq.job_type_env IS 'options.env of job types; only the owner of this table may read it';
 COMMENT ON COLUMN jobq.job_type_env.type_id IS 'id of jobq.job_types';
 COMMENT ON COLUMN jobq.job_type_env.env IS 'environment variables with their values';
 COMMENT ON TABLE jobq.limits IS 'Limits that job types share';
-COMMENT ON COLUMN jobq.limits.name IS 'what options.limits calls it';
-COMMENT ON COLUMN jobq.limits.max_concurrent IS 'how many of their jobs run at once; 0: no limit';
-COMMENT ON COLUMN jobq.limits.rate_limit IS 'how many of their jobs start in any rate_window; 0: no limit';
-COMMENT ON COLUMN jobq.limits.rate_window IS 'how long the window of rate_limit is';
+COMMENT ON COLUMN jobq.limits.name IS 'name in options.limits';
+COMMENT ON COLUMN jobq.limits.max_concurrent IS 'jobs of these types that run at once; 0: no limit';
+COMMENT ON COLUMN jobq.limits.rate_limit IS 'starts of these types in any rate_window; 0: no limit';
+COMMENT ON COLUMN jobq.limits.rate_window IS 'length of the window of rate_limit';
 COMMENT ON TABLE jobq.stopped IS 'The kill switch: with a row in it no job starts';
-COMMENT ON COLUMN jobq.stopped.one IS 'there is one row at most';
-COMMENT ON COLUMN jobq.stopped.reason IS 'what jobq.stop_all() was given';
-COMMENT ON COLUMN jobq.stopped.since IS 'when that was';
+COMMENT ON COLUMN jobq.stopped.one IS 'true: the table has at most one row';
+COMMENT ON COLUMN jobq.stopped.reason IS 'reason given to jobq.stop_all()';
+COMMENT ON COLUMN jobq.stopped.since IS 'time of the stop';
 COMMENT ON TABLE jobq.queue IS 'Live jobs only: pending, blocked, retry, running. Columns that are not described here are those of jobq.jobs';
 COMMENT ON COLUMN jobq.queue.position IS 'place in its lane: scheduled_for, but never before the moment it was set';
-COMMENT ON COLUMN jobq.queue.type_id IS 'jobq.job_types.id; no foreign key, whose row lock would be hot';
-COMMENT ON COLUMN jobq.queue.rev IS 'rises with every write; whoever was handed an older one lets go';
+COMMENT ON COLUMN jobq.queue.type_id IS 'jobq.job_types.id; no foreign key: its row lock would be contended';
+COMMENT ON COLUMN jobq.queue.rev IS 'rises with every write; an executor with an older rev gives the job up';
 COMMENT ON COLUMN jobq.queue.home_id IS 'jobq.home.home_id; a row of another home is inert';
-COMMENT ON COLUMN jobq.queue.status IS 'a SQL job that runs is still pending or retry here; jobq.jobs knows';
+COMMENT ON COLUMN jobq.queue.status IS 'a running SQL job is still pending or retry here; jobq.jobs shows running';
 COMMENT ON COLUMN jobq.queue.crashes IS 'server crashes in its attempts';
 COMMENT ON COLUMN jobq.queue.sublane IS 'zero, or its tenant''s lane';
 COMMENT ON COLUMN jobq.queue.successor IS 'shares its unique_key with a running job';
@@ -352,77 +538,77 @@ COMMENT ON COLUMN jobq.queue.backoff IS 'keys that differ from its type''s';
 COMMENT ON COLUMN jobq.queue.unique_for IS 'how long unique_key also covers the finished job';
 COMMENT ON COLUMN jobq.queue.keep_completed IS 'NULL: its type''s';
 COMMENT ON COLUMN jobq.queue.keep_dead IS 'NULL: its type''s';
-COMMENT ON COLUMN jobq.queue.lease_token IS 'names the attempt; never shown by jobq.jobs';
-COMMENT ON TABLE jobq.history IS 'Jobs that ended as completed, skipped or cancelled, partitioned by when they go. Columns that are not described here are those of jobq.jobs';
-COMMENT ON COLUMN jobq.history.expires_at IS 'end plus keep_completed; partitions are dropped whole';
-COMMENT ON COLUMN jobq.history.unique_until IS 'until when unique_key covers the finished job';
-COMMENT ON TABLE jobq.dead_letters IS 'Jobs that used up their attempts or failed for good, until retried or purged; columns as in jobq.history';
+COMMENT ON COLUMN jobq.queue.lease_token IS 'identifies the attempt; never shown by jobq.jobs';
+COMMENT ON TABLE jobq.history IS 'Jobs that ended as completed, skipped or cancelled, partitioned by expires_at. Columns that are not described here are those of jobq.jobs';
+COMMENT ON COLUMN jobq.history.expires_at IS 'end plus keep_completed; whole partitions are dropped';
+COMMENT ON COLUMN jobq.history.unique_until IS 'end of the time for which unique_key covers the finished job';
+COMMENT ON TABLE jobq.dead_letters IS 'Jobs without further attempts, until retried or purged; columns as in jobq.history';
 COMMENT ON COLUMN jobq.dead_letters.expires_at IS 'end plus keep_dead; infinity: until purged';
-COMMENT ON COLUMN jobq.history.counted IS 'its type has keep_completed_count, so it is one of those that are counted';
-COMMENT ON TABLE jobq.hook_references IS 'Jobs of hooks that need the row of another job: it stays until they have ended';
+COMMENT ON COLUMN jobq.history.counted IS 'true: counts for keep_completed_count of its type';
+COMMENT ON TABLE jobq.hook_references IS 'Jobs of hooks that need the row of another job; the row stays until they have ended';
 COMMENT ON COLUMN jobq.hook_references.hook_job IS 'the job of the hook';
-COMMENT ON COLUMN jobq.hook_references.job_id IS 'the job whose row it names (job_id of its payload)';
-COMMENT ON TABLE jobq.counted_types IS 'Types with keep_completed_count: has their older history been marked as counted?';
+COMMENT ON COLUMN jobq.hook_references.job_id IS 'the job that must keep its row (job_id of the payload of hook_job)';
+COMMENT ON TABLE jobq.counted_types IS 'Types with keep_completed_count, and how far their older history is marked as counted';
 COMMENT ON COLUMN jobq.counted_types.type_id IS 'jobq.job_types.id';
-COMMENT ON COLUMN jobq.counted_types.done IS 'all of it has';
-COMMENT ON COLUMN jobq.counted_types.partition IS 'else: the partition where it goes on';
-COMMENT ON COLUMN jobq.counted_types.block IS 'and the block there';
-COMMENT ON TABLE jobq.disk_log IS 'How full the server''s file systems were: the last 1,000 readings of each, one a minute';
-COMMENT ON COLUMN jobq.disk_log.ts IS 'when it was measured';
-COMMENT ON COLUMN jobq.disk_log.path IS 'a directory of ours in that file system';
-COMMENT ON COLUMN jobq.disk_log.total_bytes IS 'what the server may use, used or not';
-COMMENT ON COLUMN jobq.disk_log.used_bytes IS 'what is used';
-COMMENT ON COLUMN jobq.disk_log.percent IS 'used_bytes of total_bytes';
-COMMENT ON COLUMN jobq.disk_log.level IS 'ok, or what it has reached: jobq.disk_warning, disk_critical, disk_emergency';
-COMMENT ON TABLE jobq.dead_letter_count IS 'How many dead letters there are: the sum of its rows';
-COMMENT ON COLUMN jobq.dead_letter_count.change IS 'how many a transaction added, or took away';
-COMMENT ON TABLE jobq.signals IS 'Signals that jobq.set_signal sets or a condition decides';
-COMMENT ON COLUMN jobq.signals.id IS 'what processes call it';
-COMMENT ON COLUMN jobq.signals.name IS 'what pressure rules call it';
-COMMENT ON COLUMN jobq.signals.active IS 'as it was last set';
-COMMENT ON COLUMN jobq.signals.active_until IS 'when an active one is over by itself; NULL: it is not';
-COMMENT ON COLUMN jobq.signals.condition IS 'decides it; NULL: jobq.set_signal does';
+COMMENT ON COLUMN jobq.counted_types.done IS 'true: all of it is marked';
+COMMENT ON COLUMN jobq.counted_types.partition IS 'else: the partition to continue with';
+COMMENT ON COLUMN jobq.counted_types.block IS 'and the block in that partition';
+COMMENT ON TABLE jobq.disk_log IS 'Use of the server''s file systems: the last 1,000 readings of each, one a minute';
+COMMENT ON COLUMN jobq.disk_log.ts IS 'time of the reading';
+COMMENT ON COLUMN jobq.disk_log.path IS 'a directory of the server in that file system';
+COMMENT ON COLUMN jobq.disk_log.total_bytes IS 'bytes that the server may use, used or free';
+COMMENT ON COLUMN jobq.disk_log.used_bytes IS 'bytes in use';
+COMMENT ON COLUMN jobq.disk_log.percent IS 'used_bytes as a percentage of total_bytes';
+COMMENT ON COLUMN jobq.disk_log.level IS 'ok, warning, critical or emergency: jobq.disk_warning, disk_critical, disk_emergency';
+COMMENT ON TABLE jobq.dead_letter_count IS 'Number of dead letters: the sum of change over all rows';
+COMMENT ON COLUMN jobq.dead_letter_count.change IS 'dead letters that a transaction added or, negative, removed';
+COMMENT ON TABLE jobq.signals IS 'Pressure signals that jobq.set_signal or a condition sets';
+COMMENT ON COLUMN jobq.signals.id IS 'number of the signal in shared memory';
+COMMENT ON COLUMN jobq.signals.name IS 'name in pressure rules';
+COMMENT ON COLUMN jobq.signals.active IS 'value that was set last';
+COMMENT ON COLUMN jobq.signals.active_until IS 'time at which an active signal ends by itself; NULL: it does not';
+COMMENT ON COLUMN jobq.signals.condition IS 'SQL condition that sets it; NULL: jobq.set_signal does';
 COMMENT ON COLUMN jobq.signals.definer IS 'name of the role that the condition runs as; definer_oid decides';
 COMMENT ON COLUMN jobq.signals.definer_oid IS 'the role; 0 when the row was restored where there is none of that name';
-COMMENT ON COLUMN jobq.signals.search_path IS 'the condition''s';
-COMMENT ON COLUMN jobq.signals.every IS 'how often the condition is asked';
-COMMENT ON COLUMN jobq.signals.problem IS 'why the condition said nothing when it was last asked; NULL: it did';
-COMMENT ON COLUMN jobq.signals.changed_at IS 'when it was last set or changed';
-COMMENT ON TABLE jobq.pressure_rules IS 'What job types do while a signal is active';
+COMMENT ON COLUMN jobq.signals.search_path IS 'search_path of the condition';
+COMMENT ON COLUMN jobq.signals.every IS 'interval between two evaluations of the condition';
+COMMENT ON COLUMN jobq.signals.problem IS 'error of the last evaluation; NULL: it had a value';
+COMMENT ON COLUMN jobq.signals.changed_at IS 'time of the last change';
+COMMENT ON TABLE jobq.pressure_rules IS 'Effect of an active signal on job types';
 COMMENT ON COLUMN jobq.pressure_rules.type_id IS 'jobq.job_types.id; 0: every type';
 COMMENT ON COLUMN jobq.pressure_rules.signal IS 'name of a signal, also of a built-in one';
 COMMENT ON COLUMN jobq.pressure_rules.priority_adj IS 'added to the priority of its jobs';
-COMMENT ON COLUMN jobq.pressure_rules.block IS 'its jobs do not start';
-COMMENT ON COLUMN jobq.pressure_rules.max_weight IS 'lowers jobq.max_weight; NULL: does not';
-COMMENT ON TABLE jobq.events IS 'What happened to jobs, partitioned by time, kept for jobq.keep_events';
-COMMENT ON COLUMN jobq.events.id IS 'unique; events of one moment are in its order';
-COMMENT ON COLUMN jobq.events.ts IS 'when it happened';
-COMMENT ON COLUMN jobq.events.job_id IS 'the job; it may be gone';
+COMMENT ON COLUMN jobq.pressure_rules.block IS 'true: the jobs do not start';
+COMMENT ON COLUMN jobq.pressure_rules.max_weight IS 'lowers jobq.max_weight; NULL: no effect';
+COMMENT ON TABLE jobq.events IS 'Events of jobs, partitioned by time, kept for jobq.keep_events';
+COMMENT ON COLUMN jobq.events.id IS 'unique; orders events with the same ts';
+COMMENT ON COLUMN jobq.events.ts IS 'time of the event';
+COMMENT ON COLUMN jobq.events.job_id IS 'the job; its row may be deleted';
 COMMENT ON COLUMN jobq.events.job_type IS 'name of its job type';
 COMMENT ON COLUMN jobq.events.tenant IS 'tenant of the job';
 COMMENT ON COLUMN jobq.events.attempt IS 'the attempt it belongs to; 0: before the first';
-COMMENT ON COLUMN jobq.events.type IS 'enqueued, claimed, started, completed, failed, dead, ... (docs/events.md) and what log_event is given';
+COMMENT ON COLUMN jobq.events.type IS 'event type (docs/reference/events.md), or the type given to log_event';
 COMMENT ON COLUMN jobq.events.source IS 'client, dispatcher, sql, helper, agent:NODE, worker:NAME';
-COMMENT ON COLUMN jobq.events.level IS 'info, warning, error, ...';
-COMMENT ON COLUMN jobq.events.message IS 'for people';
-COMMENT ON COLUMN jobq.events.data IS 'for programs: of failed the error, code, stderr tail, duration, worker';
-COMMENT ON COLUMN jobq.queue.key_hash IS 'of concurrency_key and tenant, by which jobs of a key are found; NULL: no key';
-COMMENT ON COLUMN jobq.queue.enqueued_by IS 'oid and name of the role that enqueued it, if it is held to grants; the name serves restored dumps';
-COMMENT ON DOMAIN jobq.access_kind IS 'What jobq.grant_access grants; USAGE on it marks the roles that are held to their grants';
-COMMENT ON TABLE jobq.access IS 'Who may do what: jobq.grant_access';
-COMMENT ON COLUMN jobq.access.role IS 'its name when the grant was made, for dumps';
+COMMENT ON COLUMN jobq.events.level IS 'debug, info, warning or error';
+COMMENT ON COLUMN jobq.events.message IS 'text of the event';
+COMMENT ON COLUMN jobq.events.data IS 'further facts as JSON (docs/reference/events.md)';
+COMMENT ON COLUMN jobq.queue.key_hash IS 'hash of concurrency_key and tenant, indexed; NULL: no key';
+COMMENT ON COLUMN jobq.queue.enqueued_by IS 'oid and name of the enqueuing role if it is held to grants; the name is for restored dumps';
+COMMENT ON DOMAIN jobq.access_kind IS 'Kinds of access of jobq.grant_access; USAGE on it marks the roles that are held to their grants';
+COMMENT ON TABLE jobq.access IS 'Grants of jobq.grant_access';
+COMMENT ON COLUMN jobq.access.role IS 'name of the role when the grant was made, for dumps';
 COMMENT ON COLUMN jobq.access.access IS 'enqueue, work, read or admin';
 COMMENT ON COLUMN jobq.access.tenant IS 'this one and those below it; NULL: every one; '''': jobs without one';
 COMMENT ON COLUMN jobq.access.job_types IS 'names; NULL: every type';
 COMMENT ON COLUMN jobq.access.role_oid IS 'the role; 0 when the row was restored where there is none of that name';
 COMMENT ON TABLE jobq.tenant_check IS 'The function of jobq.set_tenant_check: one row or none';
 COMMENT ON COLUMN jobq.tenant_check.signature IS 'schema.function(pg_catalog.text)';
-COMMENT ON TABLE jobq.alerts IS 'What somebody should look at: dead letters, tools that can''t be started; partitioned by time, kept for jobq.keep_events';
-COMMENT ON COLUMN jobq.alerts.ts IS 'when it was raised';
-COMMENT ON COLUMN jobq.alerts.severity IS 'high: of a critical job type; warning';
-COMMENT ON COLUMN jobq.alerts.title IS 'what happened, without the particulars';
-COMMENT ON COLUMN jobq.alerts.message IS 'what happened, and to which job; also the line in the server''s log';
-COMMENT ON COLUMN jobq.alerts.job_id IS 'the job; it may be gone';
+COMMENT ON TABLE jobq.alerts IS 'Alerts: dead letters and tools that cannot be started; partitioned by time, kept for jobq.keep_events';
+COMMENT ON COLUMN jobq.alerts.ts IS 'time of the alert';
+COMMENT ON COLUMN jobq.alerts.severity IS 'high for a critical job type, else warning';
+COMMENT ON COLUMN jobq.alerts.title IS 'kind of the alert';
+COMMENT ON COLUMN jobq.alerts.message IS 'text with the job; also the line in the server log';
+COMMENT ON COLUMN jobq.alerts.job_id IS 'the job; its row may be deleted';
 COMMENT ON COLUMN jobq.alerts.job_type IS 'name of its job type';
 COMMENT ON COLUMN jobq.alerts.tenant IS 'tenant of the job';
 COMMENT ON COLUMN jobq.alerts.attempts IS 'attempts charged';
@@ -430,10 +616,10 @@ COMMENT ON COLUMN jobq.alerts.error_msg IS 'error of the last attempt';
 COMMENT ON TABLE jobq.tenant_quotas IS 'Quotas: jobq.set_tenant_quota';
 COMMENT ON COLUMN jobq.tenant_quotas.tenant IS 'this one and those below it';
 COMMENT ON COLUMN jobq.tenant_quotas.max_live IS 'live jobs; NULL: not limited';
-COMMENT ON COLUMN jobq.tenant_quotas.max_bytes IS 'bytes of their payloads; NULL: not limited';
-COMMENT ON COLUMN jobq.tenant_quotas.enqueues_per_minute IS 'in any minute; NULL: not limited';
-COMMENT ON COLUMN jobq.tenant_quotas.max_running IS 'jobs that run at once; NULL: no limit';
-COMMENT ON TABLE jobq.quota_jobs IS 'Jobs that count for a quota, some of which have ended';
-COMMENT ON COLUMN jobq.quota_jobs.tenant IS 'whose quota';
+COMMENT ON COLUMN jobq.tenant_quotas.max_bytes IS 'bytes of payload and metadata of live jobs; NULL: not limited';
+COMMENT ON COLUMN jobq.tenant_quotas.enqueues_per_minute IS 'enqueues in any minute; NULL: not limited';
+COMMENT ON COLUMN jobq.tenant_quotas.max_running IS 'jobs that run at once; NULL: not limited';
+COMMENT ON TABLE jobq.quota_jobs IS 'Jobs that count for a quota; some of them have ended';
+COMMENT ON COLUMN jobq.quota_jobs.tenant IS 'tenant of the quota';
 COMMENT ON COLUMN jobq.quota_jobs.job_id IS 'the job';
-COMMENT ON COLUMN jobq.quota_jobs.bytes IS 'of its payload';
+COMMENT ON COLUMN jobq.quota_jobs.bytes IS 'bytes of payload and metadata, as text';

@@ -1,6 +1,6 @@
 -- Every object for users has a comment in the database.
 BEGIN;
-SELECT plan(5);
+SELECT plan(6);
 
 SELECT is_empty($$
   SELECT proname FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace
@@ -11,8 +11,13 @@ SELECT is_empty($$
   SELECT p.proname, a.name FROM pg_proc p,
          LATERAL unnest(p.proargnames, coalesce(p.proargmodes, array_fill('i'::"char", ARRAY[p.pronargs::int]))) a(name, mode)
    WHERE p.pronamespace = 'jobq'::regnamespace AND a.mode = 'i'
-     AND obj_description(p.oid, 'pg_proc') !~ format('(^|[^a-z_])%s(, [a-z_, ]+)?:', a.name)
-$$, 'it names every argument');
+     AND obj_description(p.oid, 'pg_proc') !~ format('(^|\n)([a-z_]+, )*%s(, [a-z_]+)*: ', a.name)
+$$, 'it has a line for every argument');
+
+SELECT is_empty($$
+  SELECT proname FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace
+     AND obj_description(oid, 'pg_proc') !~ '\nErrors: .*\.$'
+$$, 'it ends with its errors');
 
 SELECT is_empty($$
   SELECT oid::regclass FROM pg_class WHERE relnamespace = 'jobq'::regnamespace AND relkind IN ('r', 'p', 'v')

@@ -120,6 +120,11 @@ CREATE TEMP VIEW refused AS
     FROM tried WHERE error ->> 'state' <> 'none';
 SELECT is_empty($$SELECT * FROM refused WHERE state <> ALL ('{22004,22023,22003,54000,42704,42710,0A000}')
                      AND NOT (argument = 'condition' AND state IN ('42601', '42703'))$$, 'SQLSTATEs are those of the contract');
+SELECT is_empty($$
+  SELECT DISTINCT r.function, r.state
+    FROM refused r, obj_description(('jobq.' || r.function)::regproc, 'pg_proc') comment,
+         obj_description(('jobq.' || substring(comment FROM '[Tt]hose of (enqueue|create_job_type)\M'))::regproc, 'pg_proc') of_another
+   WHERE r.state <> ALL ('{22004,22023,22003,54000}') AND concat(comment, of_another) !~ r.state$$, 'the comment of the function has them');
 SELECT is_empty($$SELECT * FROM refused WHERE kind = 'NULL' AND state <> '22004' AND (function, argument) NOT IN (('enqueue', 'payload'), ('create_job_type', 'handler'))$$,
                 'NULL is 22004');
 SELECT is_empty($$
