@@ -13,5 +13,6 @@ if (open my $file, '<:encoding(UTF-8)', $list)
 	chomp(@commits = readline($file));
 	close $file;
 }
-is(join("\n", grep { /^\w+ .{73,}/ } @commits), '', scalar(@commits) . ' commits: each subject has at most 72 columns');
+# 9df8b0f was on the main branch before this test ran there.
+is(join("\n", grep { /^\w+ .{73,}/ && !/^9df8b0f/ } @commits), '', scalar(@commits) . ' commits: each subject has at most 72 columns');
 done_testing();
