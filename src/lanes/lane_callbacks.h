@@ -13,23 +13,35 @@
 /* Called for refs with a concurrency key. */
 typedef struct KeyCallbacks
 {
-	/* The ref has come into a lane's memory. */
+	/* Notes that the ref has come into a lane's memory. */
 	void		(*enter) (Lane *lane, const JobRef *ref);
-	/* The ref is leaving the lane's memory. */
+	/* Notes that the ref is leaving the lane's memory. */
 	void		(*leave) (Lane *lane, const JobRef *ref);
-	/* The ref has left without a hand-out: others of its key may start instead. */
+	/*
+	 * Notes that the ref left without a hand-out: other jobs of its key may
+	 * start.
+	 */
 	void		(*lost) (const JobRef *ref);
-	/* True if the row, just read, may wait in the lane's memory.  If not, it is found again when it may. */
+	/*
+	 * True if the row, just read, may wait in the lane's memory.  A row that
+	 * may not is found again when it may.
+	 */
 	bool		(*admits) (QueueScan *scan, Lane *lane, const JobRef *ref);
 } KeyCallbacks;
 
 typedef struct TenantCallbacks
 {
-	/* Returns the number of the limit that counts the row in the slot; 0: none. */
+	/*
+	 * Returns the number of the limit that counts the row in the slot; 0:
+	 * none.
+	 */
 	int32		(*limit_of) (TupleTableSlot *slot);
-	/* True if the limit `number`, or one above it, is `outer`. */
+	/* True if the limit `number`, or a limit above it, is `outer`. */
 	bool		(*is_below) (int32 number, int32 outer);
-	/* A ref that a limit counts has left a lane's memory without a hand-out. */
+	/*
+	 * Notes that a ref that a limit counts left a lane's memory without a
+	 * hand-out.
+	 */
 	void		(*lost) (const JobRef *ref);
 } TenantCallbacks;
 

@@ -1,6 +1,7 @@
 /*
  * lanes.c
- *	  Lanes and their timers.  lanes.h has the design and the invariant, ready_queue.c the order of those that are ready.
+ *	  Lanes and their timers.  lanes.h has the design and the invariant,
+ *	  ready_queue.c the order of ready lanes.
  */
 #include "jobq.h"
 
@@ -43,7 +44,10 @@ compare_refs(const JobRef *a, const JobRef *b)
 	return memcmp(&a->id, &b->id, sizeof(pg_uuid_t));
 }
 
-/* In its lane: what only has to be settled waits for nothing that keeps the others. */
+/*
+ * Compares two jobs of a lane: jobs that are only to be settled go first,
+ * since nothing that blocks the others blocks them.
+ */
 static int
 compare_in_lane(const JobRef *a, const JobRef *b)
 {
@@ -54,7 +58,7 @@ compare_in_lane(const JobRef *a, const JobRef *b)
 	return compare_refs(a, b);
 }
 
-/* pairingheap: the larger is on top */
+/* A pairingheap has the larger node on top. */
 static int
 compare_timers(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 {
@@ -155,7 +159,10 @@ lanes_reset(void)
 	Known	   *k;
 
 	MemoryContextDelete(lanes_context);
-	/* what waits in lanes is read again; deleting while iterating is safe for the current entry */
+	/*
+	 * the jobs that wait in lanes are read again; deleting while iterating is
+	 * safe for the current entry
+	 */
 	known_start_iterate(known_jobs, &it);
 	while ((k = known_iterate(known_jobs, &it)) != NULL)
 	{
@@ -196,7 +203,10 @@ lane_get(const LaneId *id, LaneType *(*lane_type) (int32))
 	return lane;
 }
 
-/* Of a lane that nothing leaves (a paused type's), ranges would pile up: from MAX_RANGES on they are one. */
+/*
+ * Adds a range.  In a lane that nothing leaves (of a paused type) ranges would
+ * pile up: from MAX_RANGES on they become one.
+ */
 static void
 add_range(Lane *lane, TimestampTz lo, TimestampTz hi)
 {
@@ -215,7 +225,7 @@ add_range(Lane *lane, TimestampTz lo, TimestampTz hi)
 		range = llast(lane->ranges);
 		range->hi = Max(range->hi, hi);
 		range->pos = Min(range->pos, lo);
-		memset(&range->tid, 0, sizeof(range->tid));	/* from the first of that position on */
+		memset(&range->tid, 0, sizeof(range->tid));	/* from the first row of that position on */
 	}
 	MemoryContextSwitchTo(old);
 }
@@ -228,12 +238,12 @@ lane_publish(Lane *lane, TimestampTz lo, TimestampTz hi)
 	if (hi > lane->cursor.pos)
 		lane->next_due = Min(lane->next_due, Max(lo, lane->cursor.pos));
 	if (lo != hi)
-		lane->future = DT_NOBEGIN;	/* which keys lie between is not known: look ahead again */
+		lane->future = DT_NOBEGIN;	/* the keys between are not known: look ahead again */
 	else
 		lane->future = Min(lane->future, Max(lo, lane->cursor.pos));
 }
 
-/* Room for one more row read from the cursor. */
+/* Makes room for one more row read from the cursor. */
 static void
 buf_push(Lane *lane, const JobRef *ref)
 {
@@ -261,7 +271,10 @@ lane_add(Lane *lane, const JobRef *ref, bool from_cursor)
 			return false;
 		if (k->where != IN_LANE)
 		{
-			/* its executor may have found this very version locked, and have passed on */
+			/*
+			 * its executor may have found this very version locked, and have
+			 * skipped it
+			 */
 			k->again = true;
 			k->newer.type_id = ref->type_id;
 			k->newer.priority = ref->priority;
@@ -270,7 +283,10 @@ lane_add(Lane *lane, const JobRef *ref, bool from_cursor)
 			return false;
 		}
 	}
-	/* an older version that still waits in a lane is dropped when it is met (prune_head) */
+	/*
+	 * an older version that still waits in a lane is dropped when it is met
+	 * (prune_head)
+	 */
 	k->where = IN_LANE;
 	k->again = false;
 	k->rev = ref->rev;
@@ -307,7 +323,7 @@ head_is_stale(const JobRef *ref)
 	return k == NULL || k->where != IN_LANE || k->rev != ref->rev;
 }
 
-/* The head without a look at staleness. */
+/* Returns the head, stale or not. */
 static JobRef *
 raw_head(Lane *lane)
 {
@@ -331,7 +347,7 @@ drop_head(Lane *lane, JobRef *head)
 		lane->bufpos++;
 }
 
-/* Versions that were replaced while they waited are no heads. */
+/* Drops versions at the head that were replaced while they waited. */
 static void
 prune_head(Lane *lane)
 {
@@ -386,7 +402,7 @@ release_buffers(Lane *lane)
 		free_extra(lane);
 }
 
-/* ---------- where lanes wait ---------- */
+/* ---------- places of lanes ---------- */
 
 void
 lane_unplace(Lane *lane)

@@ -1,16 +1,23 @@
 /*
  * lanes.h
- *	  The dispatcher's lanes: what waits, in order, read a little ahead.
+ *	  The dispatcher's lanes: jobs that wait, in order, read a little ahead.
  *
- * A lane is (job type, priority, sublane).  Its rows are read in index order from behind its cursor,
- * which never moves back, so a pickup costs the same beside any number of dead or waiting rows.
- * Keys published at or below the cursor (late committers, rows put back) are read besides it.
- * Invariant: every committed row at or below the cursor is in `known` (waiting in a lane, in flight,
- * held), gone, passed over for its concurrency key (concurrency_keys.h) or its tenant's limit (tenant_limit.h), or named by a publication that has not been
- * scanned yet.
+ * A lane is (job type, priority, sublane).  Its rows are read in index order
+ * from behind its cursor, which never moves back, so a pickup costs the same
+ * beside any number of dead or waiting rows.  Keys published at or below the
+ * cursor (late committers, rows put back) are read in addition.
  *
- * Memory of one process, no locks.  Each lane keeps at most MAX_CHUNK rows (64 bytes) of its cursor and those
- * of its extra heap, which is refilled a chunk at a time, too.  A tenant's lane (tenant_lane.h) has a smaller one.
+ * Invariant: every committed row at or below the cursor is one of these:
+ * - in `known`: it waits in a lane, is in flight, or is held;
+ * - gone;
+ * - passed over for its concurrency key (concurrency_keys.h) or its
+ *   tenant's limit (tenant_limit.h);
+ * - named by a publication that has not been scanned yet.
+ *
+ * The lanes are memory of one process, without locks.  Each lane keeps at most
+ * MAX_CHUNK rows (64 bytes each) of its cursor, and those of its extra heap,
+ * which is refilled a chunk at a time, too.  The chunk of a tenant's lane
+ * (tenant_lane.h) is smaller.
  */
 #ifndef JOBQ_LANES_H
 #define JOBQ_LANES_H
@@ -31,7 +38,10 @@ typedef struct LaneId
 	int16		sublane;
 } LaneId;
 
-/* The part of a job type that lanes use: a member of TypeState (limits/type_state.h). */
+/*
+ * The part of a job type that lanes use: a member of TypeState
+ * (limits/type_state.h).
+ */
 typedef struct LaneType
 {
 	/* the order of its jobs (ready_queue.c) */
@@ -40,14 +50,14 @@ typedef struct LaneType
 	int			aging_max;
 	bool		fair;			/* its lanes are served in turn */
 
-	/* where its groups wait (wait_queues.c) */
+	/* wait queues of its groups (wait_queues.c) */
 	struct Door *own;			/* of the type's own limits */
 	struct Door *role;			/* NULL: the role is not known yet */
 	int			nlimits;
-	struct Door *limits[JOBQ_TYPE_LIMITS];	/* of the limits it shares with others */
+	struct Door *limits[JOBQ_TYPE_LIMITS];	/* of the limits that it shares with other types */
 } LaneType;
 
-/* An interval of keys to read besides the cursor. */
+/* An interval of keys to read besides those beyond the cursor. */
 typedef struct Range
 {
 	TimestampTz pos;			/* continue at (pos, tid) */
@@ -62,7 +72,7 @@ typedef enum LanePlace
 	LANE_TIMER					/* next_due is in the future: in the timer heap */
 } LanePlace;
 
-/* Where the head of a lane stands, to be kept when the lane moves on. */
+/* The rank of a lane's head, to be kept when the lane moves on. */
 typedef struct Rank
 {
 	int32		priority;		/* effective */
@@ -82,27 +92,30 @@ typedef enum GroupPlace
 {
 	GROUP_NOWHERE,				/* none of its lanes has a head */
 	GROUP_READY,				/* in the ready heap */
-	GROUP_WAITS,				/* at a door (wait_queues.h) */
+	GROUP_WAITS,				/* in a wait queue (wait_queues.h) */
 	GROUP_PARKED				/* its type can't run it now, or it is too heavy */
 } GroupPlace;
 
-/* The lanes of one type and priority, which wait as one (ready_queue.c): one, unless tenants have their own. */
+/*
+ * The lanes of one type and priority, which wait together (ready_queue.c): one
+ * lane, unless tenants have their own.
+ */
 typedef struct LaneGroup
 {
 	GroupId		id;				/* hash key */
 	LaneType   *type;
 	GroupPlace	place;
-	pairingheap *oldest;		/* its lanes that have a head, by that */
-	pairingheap *turns;			/* the same lanes, by whose turn it is */
+	pairingheap *oldest;		/* its lanes that have a head, the oldest first */
+	pairingheap *turns;			/* the same lanes, in the order of their turns */
 	uint64		round;			/* of the lane that was served last */
-	pairingheap_node node;		/* in the ready heap, or that of `waiting` */
-	struct Waiting *waiting;	/* it waits with these, or was offered for them */
+	pairingheap_node node;		/* in the ready heap, or in that of `waiting` */
+	struct Waiting *waiting;	/* the groups it waits with, or was offered for */
 	int32		effective;		/* priority */
-	TimestampTz next_step;		/* when its oldest job has aged further; DT_NOEND: in no heap for it */
+	TimestampTz next_step;		/* its oldest job's next step of aging; DT_NOEND: in no heap for it */
 	pairingheap_node age_node;
 	dlist_node	parked;			/* in a list of parked groups */
-	Rank		heavy;			/* where its head stands that waits for jobq.max_weight, */
-	int			passed;			/* and how many lighter ones have started since (weight.c) */
+	Rank		heavy;			/* rank of its head that waits for jobq.max_weight, */
+	int			passed;			/* and number of lighter jobs started since (weight.c) */
 } LaneGroup;
 
 typedef struct Lane
@@ -117,19 +130,18 @@ typedef struct Lane
 	bool		in_turn;		/* has waited since it got that turn */
 
 	Range		cursor;			/* hi is not used */
-	TimestampTz next_due;		/* smallest key beyond the cursor that we know of; DT_NOEND: none */
-	TimestampTz future;			/* smallest live key that was not due when we last looked ahead;
-								 * in the past: look again (dead future keys are walked only then) */
+	TimestampTz next_due;		/* smallest known key beyond the cursor; DT_NOEND: none */
+	TimestampTz future;			/* smallest live key not due at the last look ahead; past: look again */
 	JobRef	   *buf;			/* read ahead from the cursor, ascending from bufpos to nbuf */
 	int			bufpos;
 	int			nbuf;
 	int			bufsize;
 	int			chunk;
-	JobRef	   *extra;			/* a heap: what is only to be settled, then by (position, id) */
+	JobRef	   *extra;			/* a heap: jobs only to be settled, then by (position, id) */
 	int			nextra;
 	int			extrasize;
 	List	   *ranges;			/* of Range, not read to their end */
-	bool		touched;		/* in intake's list of lanes that were published to */
+	bool		touched;		/* in inbox.c's list of lanes that were published to */
 } Lane;
 
 typedef enum Whereabouts
@@ -139,13 +151,13 @@ typedef enum Whereabouts
 	HELD
 } Whereabouts;
 
-/* Every job the dispatcher has read and not heard the end of. */
+/* A job that the dispatcher has read; its end has not been read yet. */
 typedef struct Known
 {
 	pg_uuid_t	id;				/* hash key */
 	char		status;			/* simplehash's */
 	uint8		where;			/* Whereabouts */
-	bool		again;			/* was seen while in flight, or a newer version: probe it afterwards */
+	bool		again;			/* seen while in flight, or a newer version: probe it afterwards */
 	int32		rev;
 	LaneKeys	newer;
 } Known;
@@ -160,34 +172,42 @@ typedef struct Known
 extern known_hash *known_jobs;
 
 extern void lanes_init(MemoryContext context);
-/* Forgets all lanes and what they hold, not what is in flight: before a full scan. */
+/* Forgets all lanes and their jobs, but none in flight: before a full scan. */
 extern void lanes_reset(void);
 /* Returns the lane, made if it is new: with its type from the callback. */
 extern Lane *lane_get(const LaneId *id, LaneType *(*lane_type) (int32));
 extern int	lanes_count(void);
 extern int	lanes_waiting(void);	/* rows read ahead */
 
-/* A published interval: remembers what is to be read besides the cursor, or when the cursor is due. */
+/*
+ * Notes a published interval: keys to read besides the cursor, or the time at
+ * which the cursor is due.
+ */
 extern void lane_publish(Lane *lane, TimestampTz lo, TimestampTz hi);
-/* Adds a row that was read: false when it is known already. */
+/* Adds a row that was read; false when it is known already. */
 extern bool lane_add(Lane *lane, const JobRef *ref, bool from_cursor);
-/* Puts a ref back that was handed out or held. */
+/* Puts back a ref that was handed out or held. */
 extern void lane_return(Lane *lane, const JobRef *ref);
 extern JobRef *lane_head(Lane *lane);
-/* Negative: a goes first, of two of one priority. */
+/* Compares two refs of one priority; negative: a goes first. */
 extern int	compare_refs(const JobRef *a, const JobRef *b);
 extern void lane_pop(Lane *lane, JobRef *ref);
-/* Is there something to read that is due? */
+/* True if the lane has something to read that is due. */
 extern bool lane_wants_scan(Lane *lane, TimestampTz now);
 
-/* Where the lane belongs now, from what it holds; call after any change. */
+/*
+ * Puts the lane where it belongs now; called after any change of its contents.
+ */
 extern void lane_place(Lane *lane, TimestampTz now);
 /* Takes the lane out of heaps: before its head changes. */
 extern void lane_unplace(Lane *lane);
 extern Lane *lanes_first_ready(void);
-/* What ready lanes are ranked by has changed: a type, or the pressure on it. */
+/* Ranks ready lanes again: a type, or the pressure on it, has changed. */
 extern void lanes_rerank(TimestampTz now);
-/* Lanes whose next key is due move on; DT_NOEND when no timer is left. */
+/*
+ * Returns a lane with a next key that is due; lanes_next_timer() returns
+ * DT_NOEND when no timer is left.
+ */
 extern Lane *lanes_pop_due(TimestampTz now);
 extern TimestampTz lanes_next_timer(void);
 

@@ -1,10 +1,11 @@
 /*
  * queue_scan.c
- *	  How the dispatcher reads the queue.
+ *	  The dispatcher's reads of the queue.
  *
- * Always: take the publications, then the snapshot (scan_open), then scan.  Locks are asked for without
- * waiting: whoever holds the table exclusively stops the reading, not the dispatcher.  The lane index
- * is found by its columns, since REINDEX CONCURRENTLY gives it a new oid.
+ * The order is fixed: take the publications, then the snapshot (scan_open),
+ * then scan.  Locks are requested without waiting: a session that holds the
+ * table exclusively stops the reading, not the dispatcher.  The lane index is
+ * found by its columns, since REINDEX CONCURRENTLY gives it a new oid.
  */
 #include "jobq.h"
 
@@ -30,7 +31,7 @@
 
 #define TIE_CHUNK	65536		/* rows of one position that may be read at once */
 
-static JobqDb *db;				/* has the marks: more than fit are not charged */
+static JobqDb *db;				/* has the marks: jobs beyond their number are not charged */
 
 StaticAssertDecl(JOBQ_MAX_MARKS == 2 * JOBQ_MAX_SLOTS, "a mark or two for each executor");
 
@@ -58,7 +59,7 @@ has_columns(Relation index, const AttrNumber *columns, int n)
 	return true;
 }
 
-/* All are locked. */
+/* Returns the index with these columns; all indexes are locked. */
 static Relation
 find_index(Relation queue, const AttrNumber *columns, int n)
 {
@@ -81,7 +82,10 @@ find_index(Relation queue, const AttrNumber *columns, int n)
 	return found;
 }
 
-/* It is looked for again ten times a second: once a minute is enough. */
+/*
+ * Logs that an index is missing: at most once a minute, since the index is
+ * looked up ten times a second.
+ */
 static void
 say_missing(void)
 {
@@ -186,7 +190,7 @@ slot_int(TupleTableSlot *slot, int att)
 	return (int64) slot_getattr(slot, att, &isnull);
 }
 
-/* Adds what an earlier attempt has left. */
+/* Adds the flags and the charge that an earlier attempt has left. */
 static void
 apply_mark(JobRef *ref)
 {
@@ -232,14 +236,20 @@ scan_mark(const pg_uuid_t *id, int32 rev, uint8 flags, Charge charge)
 	db->marks.jobs[db->marks.njobs++].charge = charge;
 }
 
-/* Without looking at the columns before it, for the sake of the many that have none. */
+/*
+ * Returns the hash of the row's concurrency key without deforming the columns
+ * before it: many rows have no key.
+ */
 static uint64
 key_of(TupleTableSlot *slot, HeapTuple tuple)
 {
 	return heap_attisnull(tuple, Q_key_hash, slot->tts_tupleDescriptor) ? 0 : (uint64) slot_int(slot, Q_key_hash);
 }
 
-/* True if the worker of its last attempt was terminated; a row that has not failed pays the test of a bit. */
+/*
+ * True if the worker of the row's last attempt was terminated; for a row that
+ * has not failed this costs the test of a bit.
+ */
 static bool
 was_terminated(TupleTableSlot *slot, HeapTuple tuple)
 {
@@ -281,8 +291,9 @@ scan_ref(QueueScan *scan, JobRef *ref)
 }
 
 /*
- * A row that may be handed out.  One that says running and is not in flight lost its executor: it is
- * handed out, too, to be settled.
+ * Takes the row into the lane if it may be handed out.  A row that says
+ * running and is not in flight has lost its executor: it is handed out, too,
+ * to be settled.
  */
 bool
 scan_take(QueueScan *scan, Lane *lane, bool from_cursor)
@@ -330,8 +341,11 @@ entry_position(QueueScan *scan)
 											 RelationGetDescr(scan->lane_index), &isnull));
 }
 
-/* Moves *at to the next index entry up to hi; false: none.  Entries of at's own position and before
- * its TID have been read (equal keys are in TID order); *skipped counts them. */
+/*
+ * Moves *at to the next index entry up to hi; false: none.  Entries of at's
+ * own position and before its TID have been read (equal keys are in TID
+ * order); *skipped counts them.
+ */
 static bool
 next_entry(QueueScan *scan, Range *at, int *skipped)
 {
@@ -341,7 +355,7 @@ next_entry(QueueScan *scan, Range *at, int *skipped)
 	{
 		TimestampTz pos = entry_position(scan);
 
-		CHECK_FOR_INTERRUPTS();	/* there may be millions of dead ones */
+		CHECK_FOR_INTERRUPTS();	/* there may be millions of dead entries */
 		if (pos == at->pos && ItemPointerCompare(tid, &at->tid) <= 0)
 		{
 			(*skipped)++;
@@ -375,7 +389,9 @@ read_rows(QueueScan *scan, Lane *lane, Range *at, TimestampTz hi, int limit, boo
 	return false;
 }
 
-/* The smallest live key after now. */
+/*
+ * Returns the smallest live key after now: the one walk over dead future keys.
+ */
 static TimestampTz
 look_ahead(QueueScan *scan, Lane *lane)
 {
@@ -401,7 +417,7 @@ scan_ranges(QueueScan *scan, Lane *lane)
 		Range	   *range = lfirst(lc);
 
 		if (read_rows(scan, lane, range, range->hi, lane->chunk, false))
-			return;				/* the rest when these have been handed out */
+			return;				/* the rest is read when these have been handed out */
 		pfree(range);
 		lane->ranges = foreach_delete_current(lane->ranges, lc);
 	}
@@ -416,7 +432,10 @@ scan_cursor(QueueScan *scan, Lane *lane)
 		lane->chunk = Min(lane->chunk * 2, lane->id.sublane == 0 ? MAX_CHUNK : MAX_FAIR_CHUNK);
 		return;
 	}
-	/* all that is due has been read: a key up to now that commits later is published as a late one */
+	/*
+	 * all keys that are due have been read: a key up to now that commits later
+	 * is published as a late one
+	 */
 	if (lane->cursor.pos < scan->now)
 	{
 		lane->cursor.pos = scan->now;
@@ -474,7 +493,10 @@ scan_tenant(QueueScan *scan, Lane *lane, Range *at, int32 limit, int n, int *bud
 
 /* ---------- finding lanes ---------- */
 
-/* The first index entry that satisfies the keys, dead or alive; fills *id. */
+/*
+ * Finds the first index entry that satisfies the keys, dead or alive; fills
+ * *id.
+ */
 static bool
 first_entry(QueueScan *scan, ScanKey keys, int nkeys, LaneId *id)
 {
@@ -507,7 +529,10 @@ scan_next_lane(QueueScan *scan, LaneId *id)
 	ScanKeyInit(&keys[2], 3, BTGreaterStrategyNumber, F_INT2GT, Int16GetDatum(id->sublane));
 	if (first_entry(scan, keys, 3, id))
 		return true;
-	/* priority is a descending column: the next one is the largest that is less */
+	/*
+	 * priority is a descending column: the next one is the largest that is
+	 * less
+	 */
 	ScanKeyInit(&keys[1], 2, BTLessStrategyNumber, F_INT2LT, Int16GetDatum(id->priority));
 	if (first_entry(scan, keys, 2, id))
 		return true;

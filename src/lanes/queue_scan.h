@@ -1,6 +1,7 @@
 /*
  * queue_scan.h
- *	  The dispatcher's reads of jobq.queue: direct scans of the lane index, never a plan.
+ *	  The dispatcher's reads of jobq.queue: direct scans of the lane index,
+ *	  never a plan.
  */
 #ifndef JOBQ_QUEUE_SCAN_H
 #define JOBQ_QUEUE_SCAN_H
@@ -20,39 +21,49 @@ typedef struct QueueScan
 	IndexScanDesc desc;			/* on lane_index, five keys */
 	TimestampTz now;
 	int32		home;
-	Relation	key_lane_index; /* opened when they are needed */
+	Relation	key_lane_index; /* opened when needed */
 	Relation	key_order_index;
 	bool		rewritten;		/* the table has another file since the last time: TIDs are stale */
 } QueueScan;
 
 /*
- * What an attempt has left that its job's row does not tell: refs to that version of the job carry this as often as
- * it is read, until it is settled.
+ * Sets a mark: facts of an attempt that its job's row does not have.  Refs to
+ * that version of the job carry the mark whenever the row is read, until the
+ * job is settled.
  */
 #define ANY_REV (-1)
-/* Marks lie in shared memory: the next dispatcher goes on with them. */
+/* Sets where the marks are: shared memory, so the next dispatcher has them. */
 extern void scan_init(JobqDb *db);
 extern void scan_mark(const pg_uuid_t *id, int32 rev, uint8 flags, Charge charge);
 extern void scan_unmark(const pg_uuid_t *id);
 
-/* false: the table or its index can't be had without waiting, or is not there. */
+/*
+ * Opens the queue; false: the table or an index can't be locked without
+ * waiting, or is missing.
+ */
 extern bool scan_open(QueueScan *scan, TimestampTz now);
 extern void scan_close(QueueScan *scan);
-/* Reads what the lane wants: its ranges, then a chunk from the cursor. */
+/* Reads for the lane: its ranges, then a chunk from the cursor. */
 extern void scan_lane(QueueScan *scan, Lane *lane);
-/* The lane after *id in index order; start with the smallest type id. */
+/* Finds the lane after *id in index order; start with the smallest type id. */
 extern bool scan_next_lane(QueueScan *scan, LaneId *id);
-/* Reads at most budget index entries of one lane behind its cursor, from *at on; true: lane is done. */
+/*
+ * Reads at most budget index entries of one lane behind its cursor, from *at
+ * on; true: lane is done.
+ */
 extern bool scan_behind(QueueScan *scan, Lane *lane, Range *at, int *budget);
-/* Those that begin with the key; NULL: missing. */
+/* Return the indexes that begin with the concurrency key; NULL: missing. */
 extern Relation scan_key_lane_index(QueueScan *scan);
 extern Relation scan_key_order_index(QueueScan *scan);
-/* The row in scan->slot: into ref; into the lane, if it may wait there. */
+/*
+ * Read the row in scan->slot: into ref; into the lane, if it may wait there.
+ */
 extern JobStatus scan_ref(QueueScan *scan, JobRef *ref);
 extern bool scan_take(QueueScan *scan, Lane *lane, bool from_cursor);
 /*
- * Reads jobs that the tenant limit counts into the lane, from *at on, up to its cursor: at most n of them, and
- * *budget index entries.  True: there may be more.
+ * Reads jobs that the tenant limit counts into the lane, from *at on, up to
+ * its cursor: at most n of them, and *budget index entries.  True: there may
+ * be more.
  */
 extern bool scan_tenant(QueueScan *scan, Lane *lane, Range *at, int32 limit, int n, int *budget);
 extern bool scan_find(QueueScan *scan, const pg_uuid_t *id, JobRef *ref, JobStatus *status);

@@ -2,27 +2,35 @@
  * ready_queue.c
  *	  The order in which ready lanes are served.
  *
- * The lanes of one type and priority are a group and wait as one.  What keeps the job whose turn it is from starting (a
- * pause, a limit, weight, nobody free) keeps the rest of its group, too, so the group is parked and tried again,
- * not its lanes: the end of a job costs the same beside one waiting tenant and beside thousands.
+ * The lanes of one type and priority are a group and wait together.  A cause
+ * that blocks the job next in turn (a pause, a limit, weight, no free
+ * executor) also blocks the rest of its group.  So the group is parked and
+ * retried, not its lanes: the end of a job costs the same beside one waiting
+ * tenant and beside thousands.
  *
- * Groups that wait for a worker or for room under a limit are in other heaps, in the same order, and come back one by
- * one (wait_queues.h).
+ * Groups that wait for a worker or for room under a limit are in other heaps,
+ * in the same order, and come back one by one (wait_queues.h).
  *
- * One heap holds all ready groups by (effective priority, position, id) of their oldest job.  What that depends on is
- * written into the group when it is added, so that no change of a type, a signal or the time can bend the heap;
- * lanes_rerank adds all of them anew after such a change.
+ * One heap holds all ready groups by (effective priority, position, id) of
+ * their oldest job.  The values that this order depends on are written into
+ * the group when it is added, so no change of a type, a signal or the time can
+ * break the heap.  After such a change lanes_rerank adds all groups again.
  *
- * Aging.  A group ages as its oldest job does: `aged` steps of its type's aging_per since its position, at most
- * aging_max.  Groups that still age are in a second heap by the moment of their next step.  Nobody is woken for it:
- * ready_age brings up to date what has passed when something can be handed out, each group once.
+ * Aging.  A group ages as its oldest job does: `aged` steps of its type's
+ * aging_per since its position, at most aging_max.  Groups that still age are
+ * in a second heap by the moment of their next step.  That moment wakes no
+ * process: ready_age applies all steps that have passed when something can be
+ * handed out, each group once.
  *
- * Fairness.  When a group comes first, the lane whose turn it is goes, so what a type gets of the workers is as without
- * fairness.  Turns are counted in rounds: who was served waits for the next round, who had nothing waiting joins the
- * next round, too, and within a round positions decide.  So no lane that could go is passed twice by another, and none
- * saves up turns.  Without fairness every turn is 0.  A job that comes back as it was (taken back, to run alone) gives its
- * lane the turn back.  What does not start, but is only settled, takes no turn and waits for none: a rate that keeps
- * the others does not keep it.
+ * Fairness.  When a group comes first, its lane next in turn goes, so a type's
+ * share of the workers is the same as without fairness.  Turns are counted in
+ * rounds.  A lane that was served waits for the next round; a lane that had no
+ * job waiting joins the next round, too.  Within a round positions decide.  So
+ * no lane that could go is passed twice by another, and no lane saves up
+ * turns.  Without fairness every turn is 0.  A job that comes back as it was
+ * (taken back, to run alone) gives its lane the turn back.  A job that is only
+ * to be settled takes no turn and waits for none: a rate that blocks the
+ * others does not block it.
  */
 #include "jobq.h"
 
@@ -35,7 +43,7 @@ static MemoryContext ready_context;
 static pairingheap *ready;
 static pairingheap *aging;
 static HTAB *groups;
-static TimestampTz aged_until = 0;	/* effective priorities are of that moment */
+static TimestampTz aged_until = 0;	/* effective priorities are as of then */
 
 #define GROUP_OF(n, member)	pairingheap_container(LaneGroup, member, n)
 #define CONST_GROUP_OF(n, member)	pairingheap_const_container(LaneGroup, member, n)
@@ -83,7 +91,7 @@ compare_oldest(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 	return compare_heads(CONST_LANE_OF(a, node), CONST_LANE_OF(b, node));
 }
 
-/* Its head is only to be settled. */
+/* True if the lane's head is only to be settled. */
 static bool
 settles(const Lane *lane)
 {
@@ -103,7 +111,7 @@ compare_turns(const pairingheap_node *a, const pairingheap_node *b, void *arg)
 	return compare_heads(x, y);
 }
 
-/* The lane whose turn it is. */
+/* Returns the lane next in turn. */
 static Lane *
 first_lane(const LaneGroup *group)
 {
@@ -185,7 +193,10 @@ ready_first_of(pairingheap *heap)
 	return GROUP_OF(pairingheap_first(heap), node);
 }
 
-/* How many steps the oldest job has aged; when the next one is due, DT_NOEND: none will be. */
+/*
+ * Returns how many steps the oldest job has aged; *next: when the next step is
+ * due, DT_NOEND: never.
+ */
 static int
 steps_of(LaneGroup *group, TimestampTz *next)
 {
@@ -226,7 +237,10 @@ group_add(LaneGroup *group)
 	enter_heap(group, GROUP_READY, ready);
 }
 
-/* One that was offered makes way for the next. */
+/*
+ * Removes the group; if it was offered, the next group of its wait queue is
+ * offered.
+ */
 static void
 group_remove(LaneGroup *group)
 {
@@ -353,7 +367,7 @@ ready_served(Lane *lane)
 	if (!lane->type->fair || settles(lane))
 		return;
 	group->round = Max(group->round, lane->turn);
-	lane->turn = group->round + 1;	/* removing it compares it with nobody */
+	lane->turn = group->round + 1;	/* the removal compares it with no other lane */
 }
 
 void

@@ -1,6 +1,6 @@
 /*
  * wait_queues.c
- *	  Who waits at which door.  wait_queues.h has the design.
+ *	  Wait queues of limits and roles.  wait_queues.h has the design.
  */
 #include "jobq.h"
 
@@ -66,7 +66,7 @@ waiting_for_own(LaneType *t)
 	return waiting_at(t->role, 1, &t->own);
 }
 
-/* ---------- at the doors ---------- */
+/* ---------- in the wait queues ---------- */
 
 static Door *
 door_of(const Waiting *w, int i)
@@ -145,7 +145,7 @@ doors_leave(void)
 	}
 }
 
-/* ---------- who comes to them ---------- */
+/* ---------- groups that are refused ---------- */
 
 static bool
 keeps_out(const Door *door, const Rank *rank)

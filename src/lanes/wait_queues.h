@@ -1,14 +1,20 @@
 /*
  * wait_queues.h
- *	  Where groups of lanes wait: at the door of a role that has no worker free, or of a limit without room.
+ *	  Wait queues of groups of lanes: of a role that has no free worker, or of
+ *	  a limit without room.
  *
- * A door is shut when somebody is refused, and then keeps out all who rank lower, until it opens: a worker has news, a job
- * that counted has ended, a rate's time has come.
+ * A wait queue is shut when a group is refused.  It then blocks all groups
+ * that rank lower, until it opens: a worker has news, a job that counted has
+ * ended, a rate's time has come.
  *
- * Groups of types with the same doors, one role and the same shared limits, wait together, in the order of the ready heap: what
- * keeps the first keeps the others.  They are at one door at a time, the first that keeps their first out.  When it opens,
- * that one is offered, that is, becomes ready; when it has gone from there, wherever to, the next one.  So the end of a job costs
- * the same beside thousands of types.  A type's own limit is a door for its groups alone.
+ * Groups of types with the same wait queues (one role and the same shared
+ * limits) wait together, in the order of the ready heap: a limit that blocks
+ * the first blocks the others.  They are in one wait queue at a time, the
+ * first that blocks their first group.  When that opens, their first group is
+ * offered, that is, becomes ready.  When it has left that state, for any
+ * place, the next group is offered.  So the end of a job costs the same beside
+ * thousands of types.  A type's own limit has a wait queue for the groups of
+ * that type alone.
  */
 #ifndef JOBQ_WAIT_QUEUES_H
 #define JOBQ_WAIT_QUEUES_H
@@ -18,8 +24,8 @@
 typedef struct Door
 {
 	bool		shut;
-	Rank		refused;		/* the best who was, while it is shut */
-	dlist_head	waiting;		/* of Waiting, at this door */
+	Rank		refused;		/* the best of those refused while it is shut */
+	dlist_head	waiting;		/* of Waiting, in this wait queue */
 } Door;
 
 typedef struct WaitingKey
@@ -34,29 +40,47 @@ typedef struct Waiting
 {
 	WaitingKey	key;			/* hash key */
 	pairingheap groups;
-	Door	   *door;			/* they are at; NULL: the first is offered, or there is none */
-	dlist_node	node;			/* in the door's list */
+	Door	   *door;			/* their wait queue; NULL: the first is offered, or there is none */
+	dlist_node	node;			/* in the wait queue's list */
 } Waiting;
 
-/* All groups that wait are forgotten, and must be, when doors are. */
+/*
+ * Forgets all groups that wait; they must be forgotten whenever wait queues
+ * are.
+ */
 extern void doors_init(MemoryContext context);
 extern void door_init(Door *door);
 
-/* Does a door of its type keep out a group that has not been refused yet?  Then it waits now. */
+/*
+ * True if a wait queue of its type blocks a group that has not been refused
+ * yet; the group waits then.
+ */
 extern bool doors_keep_out(LaneGroup *group, const Rank *rank);
-/* Lets the group wait at the door of a limit, its type's own or a shared one, that has no room for its head. */
+/*
+ * Puts the group into the wait queue of a limit, its type's own or a shared
+ * one, that has no room for its head.
+ */
 extern void group_refused_by_limit(LaneGroup *group, Door *limit, const Rank *rank);
-/* Nobody of its role is free for it.  What is only to be settled waits for nothing else. */
+/*
+ * Puts the group into the wait queue of its role, which has no free executor.
+ * A job that is only to be settled waits for nothing else.
+ */
 extern void group_refused_by_role(LaneGroup *group, const Rank *rank, bool settles);
-/* The group's head was handed out: who has been waited for opens the doors. */
+/* Opens the wait queues that waited for the group: its head was handed out. */
 extern void doors_note_start(LaneGroup *group, const Rank *rank);
 
 extern void door_open(Door *door);
-/* Does anybody wait at it? */
+/* True if a group waits in it. */
 extern bool door_is_waited_at(Door *door);
-/* All groups that wait are ready: types may have other doors now.  Doors are to be made anew with door_init. */
+/*
+ * Makes all waiting groups ready: types may have other wait queues now.  Wait
+ * queues must be initialized again with door_init.
+ */
 extern void doors_leave(void);
-/* The first is ready, if nothing keeps it out: when it has become another one. */
+/*
+ * Makes the first group ready, if nothing blocks it: called when the first has
+ * changed.
+ */
 extern void waiting_offer(Waiting *waiting);
 
 #endif
