@@ -1,9 +1,11 @@
 /*
  * concurrency_key_scan.c
- *	  Reading the jobs of one concurrency key, by the two indexes that begin with it.
+ *	  Reads the jobs of one concurrency key, by the two indexes that begin with
+ *	  it.
  *
- * Both scans go on where the last one stopped, so that entries of jobs that have ended, which stay as long as
- * somebody holds the horizon, are met once.
+ * Both scans go on where the last one stopped.  Index entries of jobs that
+ * have ended stay as long as a transaction holds the horizon; so they are read
+ * once.
  */
 #include "jobq.h"
 
@@ -25,7 +27,7 @@ row_is_ours(QueueScan *scan)
 	return DatumGetInt32(slot_getattr(scan->slot, Q_home_id, &isnull)) == scan->home;
 }
 
-/* The first live row of the key into scan->slot. */
+/* Reads the first live row of the key into scan->slot. */
 static bool
 find_first(QueueScan *scan, Key *key)
 {
@@ -61,7 +63,7 @@ key_scan_is_first(QueueScan *scan, Key *key, const JobRef *ref)
 		memcmp(DatumGetUUIDP(slot_getattr(scan->slot, Q_id, &isnull)), &ref->id, UUID_LEN) == 0;
 }
 
-/* Of the row in scan->slot. */
+/* Returns the lane of the row in scan->slot. */
 static Lane *
 lane_of_row(QueueScan *scan, TimestampTz *position)
 {
@@ -87,7 +89,7 @@ key_scan_first(QueueScan *scan, Key *key)
 		return;
 	lane = lane_of_row(scan, &position);
 	if (!type_of(lane->type)->keeps_order || position > scan->now)
-		return;					/* its lane finds it */
+		return;					/* a read of its lane finds it */
 	lane_unplace(lane);
 	(void) scan_take(scan, lane, false);
 	lane_place(lane, scan->now);
@@ -115,7 +117,10 @@ begin_passed(QueueScan *scan, Relation index, uint64 hash, const KeyLane *kl)
 	return desc;
 }
 
-/* Those of a lane whose memory is about to change: it must be in no heap. */
+/*
+ * Reads jobs of a lane that were passed over.  The lane's memory is about to
+ * change, so it must be in no heap.
+ */
 static bool
 read_passed(QueueScan *scan, Relation index, uint64 hash, KeyLane *kl, int n)
 {

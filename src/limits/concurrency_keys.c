@@ -1,24 +1,35 @@
 /*
  * concurrency_keys.c
- *	  Concurrency keys: at most so many jobs of one key and tenant run at once, whatever their types.
+ *	  Concurrency keys: at most so many jobs of one key and tenant run at once,
+ *	  whatever their types.
  *
- * Counted is every cell of an executor, from hand-out until its end is heard, that is, is committed; so a new
- * dispatcher counts anew what the slots hold.  A job whose executor died counts until it is settled.  Where types differ, the
- * smallest concurrency_per_key of those that run counts, and the candidate's.
+ * Every cell of an executor counts, from hand-out until the dispatcher has
+ * read the report of its end, that is, until that is committed.  So a new
+ * dispatcher counts again from the slots.  A job that lost its executor counts
+ * until it is settled.  Where types differ, the smallest concurrency_per_key
+ * of the running jobs and of the candidate counts.
  *
- * A job whose key is full does not stay in memory: it is passed over, its lane goes on, and the key remembers from which
- * position on that lane has such jobs (KeyLane.from).  When one of the key ends, as many as may start are read from there by
- * an index that begins with the key, so a crowd of a key costs neither memory nor time.  A lane's memory never holds more
- * jobs of a key than could start.  They compete as all jobs do; who loses is passed over again.
+ * A job of a full key does not stay in memory.  It is passed over, its lane
+ * goes on, and the key keeps the position from which on that lane has such
+ * jobs (KeyLane.from).  When a job of the key ends, as many as may start are
+ * read from there by an index that begins with the key, so a crowd of a key
+ * costs neither memory nor time.  A lane's memory never holds more jobs of a
+ * key than could start.  They compete as all jobs do; one that does not start
+ * is passed over again.
  *
- * key_order = fifo: such a job starts only when no live job of its key was created before it, asked of a second index when it is
- * read and again when it is its turn.  Nothing is remembered of those that wait: whenever a job of a key
- * ends, or is removed by a client (publish_concurrency_key), the first one is looked up.  Where the index holds no live entry
- * of the key any more is remembered (first_from); a commit that writes an older one says so.  While somebody holds the row
- * of the first one it is not offered again and again (busy): it is read when it is published.  A commit that removes
- * jobs of more keys than it can name has the lanes of such types read again.
+ * key_order = fifo: such a job starts only when no live job of its key was
+ * created before it.  A second index is searched for that when the job is read
+ * and again when it is its turn.  The dispatcher keeps nothing of the jobs
+ * that wait: whenever a job of a key ends, or is removed by a client
+ * (publish_concurrency_key), the first one is looked up.  first_from is the
+ * position before which the index holds no live entry of the key; a commit
+ * that writes an older one publishes that.  While another session holds the
+ * row of the first job, the job is not offered again and again (busy): it is
+ * read when it is published.  A commit that removes jobs of more keys than it
+ * can name has the lanes of such types read again.
  *
- * Memory: an entry for each key that runs or has jobs in a lane's memory, and up to MAX_IDLE others for first_from.
+ * Memory: an entry for each key that runs or has jobs in a lane's memory, and
+ * up to MAX_IDLE others for first_from.
  */
 #include "jobq.h"
 
@@ -31,12 +42,12 @@
 
 static MemoryContext keys_context = NULL;
 static HTAB *keys = NULL;
-static int	(*limit_of_running) (uint64 hash);	/* the smallest of the jobs of a key that run */
+static int	(*limit_of_running) (uint64 hash);	/* the smallest limit of the running jobs of a key */
 static dlist_head changed = DLIST_STATIC_INIT(changed);
 static dlist_head idle = DLIST_STATIC_INIT(idle);	/* the oldest first */
 static int	nidle = 0;
 static bool wants_scan = false; /* a job in order waits because the queue could not be read */
-static bool order_lost = false; /* jobs of keys that are not known may be the first of theirs now */
+static bool order_lost = false; /* jobs of unknown keys may be the first of theirs now */
 
 /* ---------- entries ---------- */
 
@@ -72,7 +83,10 @@ get_key(uint64 hash)
 	return key;
 }
 
-/* After something was taken from it: it may be of no more use. */
+/*
+ * Frees the entry if it is of no more use: called after a part of it was
+ * removed.
+ */
 static void
 put_key(Key *key)
 {
@@ -149,22 +163,22 @@ pass_over(Key *key, Lane *lane, const JobRef *ref)
 	KeyLane    *kl = get_lane(key, lane);
 
 	if (kl->passed && ref->position > kl->from.pos)
-		return;					/* of equal ones ref->tid says nothing: HOT, it is not the index entry's */
+		return;					/* of equal ones ref->tid is no help: HOT, the index entry has another */
 	kl->passed = true;
 	kl->from.pos = ref->position;
-	memset(&kl->from.tid, 0, sizeof(kl->from.tid)); /* from the first of that position on */
+	memset(&kl->from.tid, 0, sizeof(kl->from.tid)); /* from the first row of that position on */
 }
 
 /* ---------- counting ---------- */
 
-/* Has it begun, and is not written yet how it ended? */
+/* True if the attempt has begun and its end is not written yet. */
 static bool
 is_unsettled(const JobRef *ref)
 {
 	return ref->charge != CHARGE_NONE;
 }
 
-/* How many more of that type may start. */
+/* Returns how many more jobs of that type may start. */
 static int
 room_of(Key *key, TypeState *t)
 {
@@ -261,7 +275,7 @@ key_is_busy(const Key *key, const pg_uuid_t *id)
 	return key->has_busy && memcmp(&key->busy, id, sizeof(pg_uuid_t)) == 0;
 }
 
-/* ---------- what commits and the registry say ---------- */
+/* ---------- changes by commits and the registry ---------- */
 
 static void
 change_all(void)
@@ -352,7 +366,7 @@ keys_forget_lanes(void)
 	}
 }
 
-/* ---------- who may start ---------- */
+/* ---------- jobs that may start ---------- */
 
 static bool
 is_first(QueueScan *scan, const JobRef *ref)

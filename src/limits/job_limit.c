@@ -1,9 +1,10 @@
 /*
  * job_limit.c
- *	  Limits, and those that types share: jobq.limits as the dispatcher knows it.
+ *	  Limits of one job type and limits that types share: jobq.limits as the
+ *	  dispatcher has read it.
  *
- * A shared limit that was dropped stays in memory without effect, for the sake of the groups of lanes that
- * may wait for it; there are as many as there have been names.
+ * A shared limit that was dropped stays in memory without effect, since groups
+ * of lanes may wait for it.  Memory holds as many as there have been names.
  */
 #include "jobq.h"
 
@@ -43,7 +44,7 @@ typedef struct SharedLimit
 	char		name[NAMEDATALEN];	/* hash key */
 	JobLimit	limit;
 	bool		is_there;
-	char		trouble[256];	/* '': its row makes sense; else its types wait */
+	char		trouble[256];	/* '': its row is valid; else its types wait */
 } SharedLimit;
 
 static HTAB *shared = NULL;
@@ -94,7 +95,7 @@ limit_timer(JobLimit *limit, TimestampTz now)
 	door_open(&limit->door);
 }
 
-/* ---------- those that types share ---------- */
+/* ---------- shared limits ---------- */
 
 void
 limits_init(MemoryContext context)
@@ -107,7 +108,9 @@ limits_init(MemoryContext context)
 	shared = hash_create("jobq limits", 16, &ctl, HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
 }
 
-/* jobq.set_limit makes no such row. */
+/*
+ * Returns the error in a row of jobq.limits; jobq.set_limit makes no such row.
+ */
 static const char *
 trouble_of_limit(const Datum *values)
 {

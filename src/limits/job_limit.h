@@ -1,9 +1,11 @@
 /*
  * job_limit.h
- *	  A limit: how many jobs run at once, how many start in a window (rate_window.h).  Each job type has one of its own; those of jobq.limits are shared
- *	  by every type that names them in options.limits.
+ *	  A limit: how many jobs run at once, how many start in a window
+ *	  (rate_window.h).  Each job type has one of its own; those of jobq.limits
+ *	  are shared by every type that names them in options.limits.
  *
- * What counts is executors: a SQL worker once, whatever it was handed, and each tool.
+ * Executors are counted: a SQL worker once, however many jobs it was handed,
+ * and each tool.
  */
 #ifndef JOBQ_JOB_LIMIT_H
 #define JOBQ_JOB_LIMIT_H
@@ -15,18 +17,18 @@ typedef struct JobLimit
 {
 	int			max_concurrent; /* 0: no limit */
 	int			running;
-	uint16		cells[JOBQ_MAX_SLOTS];	/* that each executor has of it */
-	Door		door;			/* where groups of lanes wait for it */
+	uint16		cells[JOBQ_MAX_SLOTS];	/* the share of each executor */
+	Door		door;			/* wait queue of the groups that the limit blocks */
 	Rate		rate;
 } JobLimit;
 
 extern void limit_init(JobLimit *limit);
-/* Before what runs is counted anew. */
+/* Sets the counts to zero: running jobs are about to be counted again. */
 extern void limit_restart(JobLimit *limit);
 extern void limit_up(JobLimit *limit, int executor, bool exec);
 extern void limit_down(JobLimit *limit, int executor, bool exec);
 
-/* When its door opens because of the time; DT_NOEND: it does not. */
+/* Returns when its wait queue opens by time; DT_NOEND: never. */
 extern TimestampTz limit_next_timer(JobLimit *limit);
 extern void limit_timer(JobLimit *limit, TimestampTz now);
 
@@ -37,24 +39,32 @@ limit_has_room(const JobLimit *limit, int executor, bool exec)
 		(!exec && limit->cells[executor] > 0);
 }
 
-/* ---- those that types share ---- */
+/* ---- shared limits ---- */
 extern void limits_init(MemoryContext context);
 /* True if there is a shared limit of that name, with a rate. */
 extern bool limit_has_rate(const char *name);
 /* Loads limits again that lack a window for their rate. */
 extern void limits_retry_windows(void);
-/* Reads jobq.limits again, whose lock is held; what runs is to be counted anew. */
+/*
+ * Reads jobq.limits again, with its lock held; running jobs must be counted
+ * again afterwards.
+ */
 extern void limits_load(void);
-/* Before what runs is counted anew. */
+/* Sets all counts to zero: running jobs are about to be counted again. */
 extern void limits_restart(void);
-/* Those that options.limits names; how many. */
-/* ERROR when the row of one makes no sense. */
+/*
+ * Returns the number of limits that options.limits names, and fills them in;
+ * raises an error when the row of one is invalid.
+ */
 extern int	limits_of_type(Jsonb *options, JobLimit **found);
-/* When the next one lets one more job start; DT_NOEND: none is waited for. */
+/*
+ * Returns when the next limit lets one more job start; DT_NOEND: no group
+ * waits for one.
+ */
 extern TimestampTz limits_next_timer(void);
 extern void limits_timers(TimestampTz now);
 extern void limits_clock_was_set(TimestampTz now);
-/* Nobody waits for any of them. */
+/* Empties the wait queues of all limits. */
 extern void limits_init_doors(void);
 
 /* The checked columns of jobq.limits: see row_map.h. */

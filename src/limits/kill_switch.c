@@ -1,16 +1,19 @@
 /*
  * kill_switch.c
- *	  The kill switch, and waiting until nothing runs.
+ *	  The kill switch, and the wait until nothing runs.
  *
- * jobq.stop_all() writes the row of jobq.stopped; the trigger there tells the dispatcher at commit, as
- * for job types.  It takes back what nobody has begun and hands out nothing but cancels; what runs
- * goes on.  The row survives restarts and dumps.
+ * jobq.stop_all() writes the row of jobq.stopped; the trigger there notifies
+ * the dispatcher at commit, as for job types.  The dispatcher takes back jobs
+ * that have not begun and hands out nothing but cancels; running jobs go on.
+ * The row survives restarts and dumps.
  *
- * jobq.drain() must see its effect before it commits: so it counts itself into KillSwitch.ndrains, which publish_jobs.c
- * takes back when the transaction ends, after it has told of the row, or the savepoint is rolled back.
- * Then it waits until the dispatcher has said that it knows (KillSwitch.draining) and no slot has a job; the
- * dispatcher wakes it when it has heard of one's end.  It writes the row last, so that nobody waits for one
- * who waits.
+ * jobq.drain() must see its effect before it commits.  So it counts itself
+ * into KillSwitch.ndrains.  publish_jobs.c takes that back when the
+ * transaction ends, after the row has been published, or when the savepoint is
+ * rolled back.  Then drain waits until the dispatcher has set
+ * KillSwitch.draining and no slot has a job; the dispatcher wakes it after
+ * each end of a job that it reads.  It writes the row last, so that no session
+ * waits for the lock of one that waits.
  */
 #include "jobq.h"
 
@@ -31,7 +34,7 @@
 #include "shared/slots.h"
 #include "tables/row_map.h"
 
-#define LOOK_AGAIN_MS	1000	/* a dispatcher that dies wakes nobody */
+#define LOOK_AGAIN_MS	1000	/* a dispatcher that dies wakes no session */
 
 /* attribute numbers of jobq.stopped: src/sql/00_schema.sql */
 enum
@@ -70,7 +73,7 @@ stop_is_on(char **reason, LOCKMODE lock)
 		Datum		values[S_NATTS];
 		bool		nulls[S_NATTS];
 
-		(void) row_look(rel, tuple, values, nulls);	/* whatever it says, it stops */
+		(void) row_look(rel, tuple, values, nulls);	/* the row stops the database, whatever it holds */
 		if (!nulls[S_reason - 1])
 			*reason = TextDatumGetCString(values[S_reason - 1]);
 	}
@@ -80,7 +83,10 @@ stop_is_on(char **reason, LOCKMODE lock)
 	return tuple != NULL;
 }
 
-/* Does any executor of this database have a job that it has begun, or may begin? */
+/*
+ * True if no executor of this database has a job that it has begun, or may
+ * begin.
+ */
 static bool
 is_idle(void)
 {
@@ -104,7 +110,10 @@ is_idle(void)
 	return idle;
 }
 
-/* jobq_internal._wait_until_idle(timeout): true when nothing runs, false when the time is up. */
+/*
+ * Implements jobq_internal._wait_until_idle(timeout): true when nothing runs,
+ * false at the timeout.
+ */
 Datum
 jobq_wait_until_idle(PG_FUNCTION_ARGS)
 {

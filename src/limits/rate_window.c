@@ -2,14 +2,17 @@
  * rate_window.c
  *	  Rate windows: the last starts of each limit, in order, or a token bucket.
  *
- * They lie in shared memory, so a new dispatcher goes on with them; only the dispatcher of a database reads and writes its
- * windows.  A window that is not there yet (the server has been restarted, or the
- * limit is new) is filled with the starts that rows tell, as far as the server's start lies in it; where
- * history does not keep them it begins full (_recent_starts).
+ * They are in shared memory, so a new dispatcher goes on with them; only the
+ * dispatcher of a database reads and writes its windows.  A window that does
+ * not exist yet (the server has been restarted, or the limit is new) is filled
+ * with the starts that rows hold, as far as the server's start lies in it.
+ * Where history does not keep them, the window begins full (_recent_starts).
  *
- * The memory is one pool for all databases, of a size that is fixed at server start: blocks, which a window takes as many of as
- * its starts need, in a chain.  JobqShmem->lock protects the chains of free blocks and of a database's windows.  When the
- * pool is used up, a limit gets no window and its types wait; it is never counted by a window that is too small.
+ * The memory is one pool for all databases, with a size fixed at server start.
+ * It consists of blocks; a window is a chain of as many as its starts need.
+ * JobqShmem->lock protects the chains of free blocks and of a database's
+ * windows.  When the pool is used up, a limit gets no window and its types
+ * wait; a limit is never counted by a window that is too small.
  */
 #include "jobq.h"
 
@@ -29,7 +32,7 @@
 #include "limits/rate_window.h"
 #include "shared/rate_pool.h"
 
-/* The first block of a window begins with this. */
+/* The head of the first block of a window. */
 typedef struct RateWindow
 {
 	int32		next;			/* window of this database */
@@ -38,12 +41,12 @@ typedef struct RateWindow
 	char		name[NAMEDATALEN];	/* its name */
 	double		tokens;			/* in the bucket at `filled` */
 	TimestampTz filled;
-	int			size;			/* starts there is room for */
+	int			size;			/* starts that it has room for */
 	int			n;
-	int			first;			/* the oldest is START(w, 0), then in order, round the end */
+	int			first;			/* the oldest is START(w, 0), then in order, as a ring */
 } RateWindow;
 
-#define HEAD_STARTS		16		/* that the head of the first block takes the place of */
+#define HEAD_STARTS		16		/* starts that the head takes the place of in the first block */
 
 StaticAssertDecl(sizeof(RateWindow) <= HEAD_STARTS * sizeof(TimestampTz), "a window's head");
 
@@ -63,7 +66,7 @@ blocks_for(int size)
 	return (HEAD_STARTS + size + BLOCK_STARTS - 1) / BLOCK_STARTS;
 }
 
-/* The number that leads to the window; to its end when there is none. */
+/* Returns the link to the window; the last link when there is none. */
 static int32 *
 find_window(int32 type_id, const char *name)
 {
@@ -75,7 +78,7 @@ find_window(int32 type_id, const char *name)
 	return link;
 }
 
-/* The pool's lock is held. */
+/* Frees the window; the pool's lock is held. */
 static void
 free_window(int32 *link)
 {
@@ -85,7 +88,10 @@ free_window(int32 *link)
 	rate_blocks_give(block);
 }
 
-/* Those of a database that has left its entry to another.  The pool's lock is held. */
+/*
+ * Frees the windows of a database that has left its entry to another; the
+ * pool's lock is held.
+ */
 static void
 free_windows(JobqDb *owner)
 {
@@ -104,7 +110,7 @@ free_left_windows(void)
 	}
 }
 
-/* NULL: the pool has no room for it. */
+/* Makes a window; NULL: the pool has no room for it. */
 static RateWindow *
 make_window(int32 type_id, const char *name, int size)
 {
@@ -154,7 +160,7 @@ start_at(RateWindow *w, int place)
 	return &JobqShmem->rates->blocks[block - 1].starts[place];
 }
 
-/* They become known nearly in order. */
+/* Adds a start; starts become known nearly in order. */
 static void
 add_start(RateWindow *w, TimestampTz started)
 {
@@ -182,7 +188,10 @@ forget_old_starts(RateWindow *w, int64 window_us, TimestampTz now)
 	}
 }
 
-/* Starts that now lie in the future would keep the rate closed until then. */
+/*
+ * Forgets starts that now lie in the future: they would keep the rate closed
+ * until then.
+ */
 void
 rate_clock_was_set(Rate *rate, TimestampTz now)
 {
@@ -226,7 +235,7 @@ add_known_starts(const Rate *rate, TimestampTz since)
 	}
 }
 
-/* No more than fit in. */
+/* Fills the window with n starts, no more than fit in. */
 static void
 fill_with(const Rate *rate, int n, TimestampTz started)
 {
@@ -234,7 +243,10 @@ fill_with(const Rate *rate, int n, TimestampTz started)
 		add_start(rate->window, started);
 }
 
-/* True if the window of time holds the server's start: rows know what has started before. */
+/*
+ * True if the window of time contains the server's start: rows hold earlier
+ * starts.
+ */
 static bool
 has_past(const Rate *rate)
 {
@@ -242,9 +254,9 @@ has_past(const Rate *rate)
 }
 
 /*
- * Takes the locks of what jobq_internal._recent_starts reads; false: one is not free,
- * and the past is read later.  Until then no job may start, instead of
- * none for as long as the window when it began full.
+ * Takes the locks of the tables that jobq_internal._recent_starts reads;
+ * false: one is not free, and the past is read later.  Until then no job may
+ * start, instead of none for as long as the window when it began full.
  */
 static bool
 past_can_be_read(const Rate *rate)
@@ -254,7 +266,10 @@ past_can_be_read(const Rate *rate)
 		 lock_tree_if_free(jobq_relid("history")) && lock_tree_if_free(jobq_relid("dead_letters")));
 }
 
-/* Reads when jobs started before the server did.  The time limit is for locks of the system's catalogs. */
+/*
+ * Reads when jobs started before the server did.  The time limit is for locks
+ * of the system's catalogs.
+ */
 static void
 fill_window(const Rate *rate)
 {
@@ -291,9 +306,12 @@ fill_window(const Rate *rate)
 	CurrentResourceOwner = owner;
 }
 
-/* ---------- what the registry says ---------- */
+/* ---------- settings from the registry ---------- */
 
-/* Another size: the latest starts are kept.  False: the pool has no room, and the window stays as it is. */
+/*
+ * Changes the size and keeps the latest starts.  False: the pool has no room,
+ * and the window stays as it is.
+ */
 static bool
 resize(RateWindow *w, int size)
 {
@@ -335,7 +353,9 @@ drop_window(int32 type_id, const char *name)
 	LWLockRelease(JobqShmem->lock);
 }
 
-/* What has started before it was there is in the rows, or lets it begin full. */
+/*
+ * Fills a new window with the earlier starts that rows hold, or makes it full.
+ */
 static void
 fill_new(Rate *rate)
 {
@@ -343,7 +363,10 @@ fill_new(Rate *rate)
 	TimestampTz now = GetCurrentTimestamp();
 
 	w->filled = now;
-	/* as long as the window holds a time before the server's start, the bucket begins empty */
+	/*
+	 * as long as the window holds a time before the server's start, the bucket
+	 * begins empty
+	 */
 	if (now - rate->window_us > JobqShmem->started_at)
 		w->tokens = rate->burst;
 	if (w->size > 0)
@@ -373,7 +396,7 @@ rate_load(Rate *rate, int32 type_id, const char *name, int limit, int64 window_u
 	rate->window = window_at(*find_window(type_id, name));
 	if (rate->window != NULL)
 	{
-		/* a former dispatcher's: the clock may have been set back since */
+		/* of a former dispatcher: the clock may have been set back since */
 		rate_clock_was_set(rate, GetCurrentTimestamp());
 		if (rate->window->size != size && !resize(rate->window, size))
 			rate->no_window = no_room;
@@ -447,7 +470,10 @@ rate_is_closed(Rate *rate, TimestampTz now)
 	if (rate->burst > 0)
 		return bucket_is_empty(rate, now);
 	forget_old_starts(w, rate->window_us, now);
-	/* so many must have left the window; what has not started yet can't before it has been in it */
+	/*
+	 * so many must leave the window; a start still to come can't leave it
+	 * before it has been in it
+	 */
 	over = w->n + rate->pending - rate->limit + 1;
 	if (over <= 0)
 		return false;

@@ -1,6 +1,7 @@
 /*
  * role_state.c
- *	  The roles that jobs run as, as the dispatcher knows them: who waits for a worker, why there is none.
+ *	  The roles that jobs run as, as the dispatcher has read them: which wait
+ *	  for a worker, why there is none.
  */
 #include "jobq.h"
 
@@ -15,7 +16,10 @@ static HTAB *roles = NULL;
 dlist_head	all_roles = DLIST_STATIC_INIT(all_roles);
 static bool changed = false;
 
-/* A role was made, changed or dropped, or somebody's right to connect. */
+/*
+ * Notes that a role, or a role's right to connect, was made, changed or
+ * dropped.
+ */
 static void
 note_role_change(Datum arg, int cacheid, uint32 hashvalue)
 {

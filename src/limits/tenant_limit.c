@@ -1,23 +1,25 @@
 /*
  * tenant_limit.c
- *	  At most max_running jobs of a tenant, and of those below it, at once.
+ *	  At most max_running jobs of a tenant, and of the tenants below it, at
+ *	  once.
  *
- * A limit counts as limits of types do (job_limit.h): a SQL worker once, whatever
- * it was handed, each tool by itself.  Counts are made anew from the
- * executors' cells when the quotas change and in a new dispatcher, so they
- * can't drift.  A job carries the number of its innermost limit; for jobs in
- * flight the number is looked up again in their rows.
+ * A limit counts as limits of types do (job_limit.h): a SQL worker once,
+ * however many jobs it was handed, each tool by itself.  The dispatcher counts
+ * again from the executors' cells when the quotas change, and so does a new
+ * dispatcher; so counts can't drift.  A job carries the number of its
+ * innermost limit; for jobs in flight the number is looked up again in their
+ * rows.
  *
- * Lanes hold jobs of many tenants.  So a job at the head of its lane whose
- * tenant is full leaves memory, the lane goes on, and the limit that was full
- * remembers from which position on that lane has such jobs (TenantLane.from).
- * When a job of that limit ends, as many as could start are read from there
- * by the lane index.  What can't start after all is passed over again.
+ * Lanes hold jobs of many tenants.  So a job of a full tenant leaves memory
+ * when it is the head of its lane, and the lane goes on.  The full limit keeps
+ * the position from which on that lane has such jobs (TenantLane.from).  When
+ * a job of that limit ends, as many as could start are read from there by the
+ * lane index.  Those that can't start after all are passed over again.
  *
- * The remembered position only moves forward while jobs are read, so each
- * index entry between two jobs of a tenant is read once per limit.  A tenant
- * whose jobs are few among millions of others costs one walk through them, at
- * most READ_ENTRIES a turn.
+ * The kept position only moves forward while jobs are read, so each index
+ * entry between two jobs of a tenant is read once per limit.  A tenant with
+ * few jobs among millions of others costs one walk through them, at most
+ * READ_ENTRIES a turn.
  */
 #include "jobq.h"
 
@@ -40,8 +42,8 @@
 #include "tables/row_map.h"
 
 #define READ_ENTRIES	2000	/* index entries a turn */
-#define READ_SHORT		64		/* jobs a worker's batch may take beyond the one that starts */
-#define MAX_TENANT		256		/* a tenant's name and its end */
+#define READ_SHORT		64		/* jobs that a worker's batch may take beyond the one that starts */
+#define MAX_TENANT		256		/* a tenant's name and its terminating zero */
 
 /* Jobs of one limit that were passed over in one lane. */
 typedef struct TenantLane
@@ -55,8 +57,8 @@ typedef struct TenantLimit
 {
 	char		tenant[MAX_TENANT];
 	int32		outer;			/* number of the limit above; 0: none */
-	JobLimit	limit;			/* of which only the counts are used */
-	bool		changed;		/* a job of it has ended: those passed over are tried */
+	JobLimit	limit;			/* only the counts are used */
+	bool		changed;		/* a job of it has ended: jobs passed over are retried */
 	dlist_head	lanes;
 } TenantLimit;
 
@@ -67,7 +69,7 @@ typedef struct TenantNumber
 } TenantNumber;
 
 static MemoryContext lasting = NULL;
-static MemoryContext limits_context = NULL;	/* limits, numbers and lanes; made anew with them */
+static MemoryContext limits_context = NULL;	/* limits, numbers and lanes; replaced with them */
 static TenantLimit *limits = NULL;	/* number 1 is the first; outer ones come first */
 static int	nlimits = 0;
 static HTAB *numbers = NULL;
@@ -110,7 +112,7 @@ outer_first(const ListCell *a, const ListCell *b)
 	return order != 0 ? order : strcmp(x->tenant, y->tenant);
 }
 
-/* False: the quota has no max_running, or its row makes no sense. */
+/* Reads a quota; false: it has no max_running, or its row is invalid. */
 static bool
 read_draft(Relation rel, HeapTuple tuple, Draft *draft)
 {
@@ -172,7 +174,10 @@ are_the_same(List *drafts)
 	return true;
 }
 
-/* Returns the number of the limit of the tenant, or of the first one above it that has one; 0: none.  Cuts the name. */
+/*
+ * Returns the number of the limit of the tenant, or of the first tenant above
+ * it that has one; 0: none.  Cuts the name.
+ */
 static int32
 number_of(char *tenant)
 {
@@ -282,14 +287,17 @@ tenant_limit_is_below(int32 number, int32 outer)
 	return number == outer;
 }
 
-/* 0: none may run, unlike in a limit of types. */
+/*
+ * True if one more job may run; max_concurrent 0 means none, unlike in a limit
+ * of types.
+ */
 static bool
 has_room(const TenantLimit *l, int executor, bool exec)
 {
 	return l->limit.running < l->limit.max_concurrent || (!exec && l->limit.cells[executor] > 0);
 }
 
-/* Returns the innermost limit without room for the job; 0: all have it. */
+/* Returns the innermost limit without room for the job; 0: all have room. */
 static int32
 full_limit(const JobRef *ref, int executor, bool exec)
 {
@@ -367,7 +375,7 @@ tenant_limit_pass(Lane *lane)
 	if (ref.position > tl->from.pos)
 		return;
 	tl->from.pos = ref.position;
-	memset(&tl->from.tid, 0, sizeof(tl->from.tid)); /* from the first of that position on: a HOT row has another TID */
+	memset(&tl->from.tid, 0, sizeof(tl->from.tid)); /* from its first row on: a HOT row has another TID */
 }
 
 void
@@ -392,20 +400,20 @@ tenant_limits_pending(void)
 	return pending;
 }
 
-/* How many jobs of the lane are worth reading for the limit. */
+/* Returns how many jobs of the lane are worth reading for the limit. */
 static int
 worth_reading(const TenantLimit *l, const Lane *lane, TimestampTz now)
 {
 	int			room = Max(l->limit.max_concurrent - l->limit.running, 0);
 
 	if (lane->nextra >= MAX_CHUNK)
-		return Min(room, 1);	/* its memory holds enough of others */
+		return Min(room, 1);	/* its memory holds enough of other jobs */
 	if (type_is_short(type_of(lane->type)) && l->limit.max_concurrent > 0)
 		return Min(room + 1, 8) * READ_SHORT;
 	return room;
 }
 
-/* False: the turn has no entries left. */
+/* Reads jobs of the limit in a lane; false: the turn has no entries left. */
 static bool
 read_lane(QueueScan *scan, int32 number, TenantLane *tl, int *budget)
 {
@@ -416,7 +424,7 @@ read_lane(QueueScan *scan, int32 number, TenantLane *tl, int *budget)
 
 	if (n == 0)
 		return true;
-	tl->from.pos = DT_NOEND;	/* what is passed over meanwhile is remembered */
+	tl->from.pos = DT_NOEND;	/* pass_over sets it for jobs passed over meanwhile */
 	lane_unplace(lane);
 	more = scan_tenant(scan, lane, &from, number, n, budget);
 	lane_place(lane, scan->now);

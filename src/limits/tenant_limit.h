@@ -12,7 +12,10 @@
 #include "lanes/queue_scan.h"
 
 extern void tenant_limits_init(MemoryContext context);
-/* The quotas may have changed: they are read again by tenant_limits_refresh. */
+/*
+ * Notes that the quotas may have changed: tenant_limits_refresh reads them
+ * again.
+ */
 extern void tenant_limits_suspect(void);
 /*
  * Reads jobq.tenant_quotas again after that.  True: limits have changed, and
@@ -20,17 +23,23 @@ extern void tenant_limits_suspect(void);
  * (tenant_limit_up) and the lanes read again.
  */
 extern bool tenant_limits_refresh(void);
-/* The quotas could not be read without waiting. */
+/* True if the quotas could not be read without waiting. */
 extern bool tenant_limits_are_suspect(void);
-/* Lanes are about to be forgotten, and with them what was passed over. */
+/* Forgets the jobs that were passed over: lanes are about to be forgotten. */
 extern void tenant_limits_forget_lanes(void);
 
-/* True if one more job may start in that executor; -1 and exec: in one that has none of the tenant. */
+/*
+ * True if one more job may start in that executor; -1 and exec: in one that
+ * has none of the tenant.
+ */
 extern bool tenant_limit_has_room(const JobRef *ref, int executor, bool exec);
 extern void tenant_limit_up(const JobRef *ref, int executor, bool exec);
 extern void tenant_limit_down(const JobRef *ref, int executor, bool exec);
 
-/* Takes the lane's head, whose tenant is full, out of memory.  It is read again when there is room. */
+/*
+ * Takes the lane's head, of a full tenant, out of memory.  It is read again
+ * when there is room.
+ */
 extern void tenant_limit_pass(Lane *lane);
 /* True if tenant_limits_turn has something to do. */
 extern bool tenant_limits_pending(void);

@@ -1,9 +1,11 @@
 /*
  * type_breaker.c
- *	  The breakers of job types as the dispatcher sees them.
+ *	  The breakers of job types as the dispatcher has read them.
  *
- * The state is in shared memory (breaker.h) and changes there before the dispatcher hears of the attempt that changed it;
- * so it looks again whenever a job of the type comes back, and when the registry is read.
+ * The state is in shared memory (breaker.h) and changes there before the
+ * dispatcher reads the report of the attempt that changed it.  So the
+ * dispatcher reads it whenever a job of the type comes back, and when the
+ * registry is read.
  */
 #include "jobq.h"
 
@@ -22,7 +24,7 @@ type_breaker_look(TypeState *t)
 		return;
 	breaker_read(my_db(), t->id, own->resumed_at, &b);
 	if (own->state != BREAKER_CLOSED && b.state != BREAKER_PROBING)
-		own->look_at = mono_now();	/* groups that are parked look again */
+		own->look_at = mono_now();	/* groups that are parked are retried */
 	own->state = b.state;
 	own->probe = b.probe;
 	own->until = b.state == BREAKER_OPEN ? b.opened_at + own->pause_us : 0;
@@ -53,7 +55,10 @@ type_breaker_blocks(const TypeState *t)
 	return t->breaker.state == BREAKER_PROBING || (t->breaker.state == BREAKER_OPEN && t->breaker.until > mono_now());
 }
 
-/* A job of the type is about to be handed out: while the breaker is half-open, it is the probe. */
+/*
+ * Makes the job the probe if the breaker is half-open; called just before its
+ * hand-out.
+ */
 void
 type_breaker_start(TypeState *t, const pg_uuid_t *id)
 {
@@ -73,7 +78,7 @@ type_breaker_back(TypeState *t, const pg_uuid_t *id, bool ended)
 	type_breaker_look(t);
 }
 
-/* A probe of which nothing is known any more (its row was deleted, say) probes no longer. */
+/* Ends a probe that is no longer known (its row was deleted, say). */
 void
 type_breaker_timer(TypeState *t, MonoTime now)
 {

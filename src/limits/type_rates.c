@@ -1,6 +1,7 @@
 /*
  * type_rates.c
- *	  The rates of a job type: its own and those of the shared limits that it names.
+ *	  The rates of a job type: its own and those of the shared limits that it
+ *	  names.
  *
  * A type without a rate (TypeState.rated is false) calls nothing here.
  */

@@ -1,23 +1,30 @@
 /*
  * type_rates.h
- *	  The rates of a job type: its own and those of the shared limits that it names.
+ *	  The rates of a job type: its own and those of the shared limits that it
+ *	  names.
  */
 #ifndef JOBQ_TYPE_RATES_H
 #define JOBQ_TYPE_RATES_H
 
 #include "limits/type_state.h"
 
-/* True if starts that are not noted yet may decide which limit is closed: note them first. */
+/*
+ * True if starts that are not noted yet may decide which limit is closed: note
+ * them first.
+ */
 extern bool type_needs_starts(TypeState *t, TimestampTz now);
-/* Returns the limit whose window is full; NULL: one job of a type that is `rated` may start. */
+/*
+ * Returns the limit with a full window; NULL: one job of a type that is
+ * `rated` may start.
+ */
 extern JobLimit *type_closed_by_rate(TypeState *t, TimestampTz now);
 /* Counts a job that is handed out, */
 extern void type_take(TypeState *t);
-/* one that has started, */
+/* a job that has started, */
 extern void type_note_start(TypeState *t, TimestampTz started);
-/* one that came back without having started, */
+/* a job that came back without having started, */
 extern void type_refund(TypeState *t);
-/* one that was handed out before the rates were read again. */
+/* a job that was handed out before the rates were read again. */
 extern void type_retake(TypeState *t);
 
 #endif

@@ -1,9 +1,11 @@
 /*
  * type_state.c
- *	  Job types as the dispatcher knows them: what the registry and signals say, how long their runs have been.
+ *	  Job types as the dispatcher has read them: registry rows, effects of
+ *	  signals, durations of their runs.
  *
- * Each type of which a job was seen has an entry.  Types that were dropped keep theirs, as their lanes do, until they are
- * many: a full scan gets rid of both.
+ * Each type of which a job was read has an entry.  Types that were dropped
+ * keep theirs, as their lanes do, until they are many: a full scan removes
+ * both.
  */
 #include "jobq.h"
 
@@ -28,12 +30,12 @@
 
 #define PROBE_US			INT64CONST(2000000)	/* a tool that does not start has been reported by then */
 
-#define MAX_LEFTOVERS		256		/* dropped types that are remembered */
+#define MAX_LEFTOVERS		256		/* dropped types that are kept */
 
 HTAB	   *all_types = NULL;
 bool		types_order_changed = false;
 bool		types_keep_order = false;
-static int	gone_kept = 0;	/* such as have jobs; -1: to be counted */
+static int	gone_kept = 0;	/* those that have jobs; -1: to be counted */
 static bool key_order_changed = false;
 static bool names_stale = false;	/* the registry has an old name of a role */
 static bool lacking = false;	/* some type has no window for its rate */
@@ -50,9 +52,12 @@ types_init(MemoryContext context)
 	all_types = hash_create("jobq dispatcher types", 128, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 }
 
-/* ---------- what the registry says ---------- */
+/* ---------- settings from the registry ---------- */
 
-/* jobq.job_type_filter: a comma list of names, or of -names that are excluded. */
+/*
+ * Applies jobq.job_type_filter: a comma list of names, or of -names that are
+ * excluded.
+ */
 static bool
 filter_admits(const char *name)
 {
@@ -79,7 +84,7 @@ filter_admits(const char *name)
 	return admitted;
 }
 
-/* What its lanes are ranked by. */
+/* Loads the settings that its lanes are ranked by. */
 static void
 load_order(TypeState *t, const JobType *jt)
 {
@@ -172,7 +177,7 @@ load_rates(TypeState *t, const JobType *jt)
 	lacking |= no_window != NULL;
 }
 
-/* Another definition, or another tool path: what has failed says nothing of it. */
+/* Forgets failures of the tool if its definition or its path has changed. */
 static void
 load_tool(TypeState *t, const JobType *jt)
 {
@@ -186,7 +191,7 @@ load_tool(TypeState *t, const JobType *jt)
 	t->probing = false;
 }
 
-/* Its end is reckoned once, when the pause is seen first. */
+/* Loads the pause; its end is computed once, when the pause is read first. */
 static void
 load_pause(TypeState *t, const JobType *jt)
 {
@@ -200,7 +205,7 @@ load_pause(TypeState *t, const JobType *jt)
 	t->paused = jt->paused && t->pause_ends > mono_now();
 }
 
-/* May raise an error, of which type_load keeps the text. */
+/* Loads the type; may raise an error, of which type_load keeps the text. */
 static void
 load(TypeState *t)
 {
@@ -233,12 +238,12 @@ load(TypeState *t)
 		names_stale = true;
 	roleid = t->exec ? EXEC_ROLE : job_type_run_as(jt);
 	if (!t->exec && !OidIsValid(roleid))
-		t->refused = true;		/* the role is gone: its jobs wait, the registry says for whom */
+		t->refused = true;		/* the role is gone: its jobs wait; the registry has its name */
 	else
 		set_role(t, role_state(roleid));
 }
 
-/* What is wrong with one type stops this type only. */
+/* Loads the type; an error in its settings stops this type only. */
 void
 type_load(TypeState *t)
 {
@@ -392,7 +397,7 @@ types_forget(void)
 		elog(DEBUG1, "jobq: forgot %d job types that were dropped", forgotten);
 }
 
-/* ---------- may it start now ---------- */
+/* ---------- types that may start jobs ---------- */
 
 bool
 type_may_start(TypeState *t, TimestampTz now)
@@ -451,7 +456,7 @@ type_release(TypeState *t, MonoTime now)
 {
 	if (!t->probing)
 		return;
-	t->held_until = Min(t->held_until, now);	/* a timer of now: its groups look again */
+	t->held_until = Min(t->held_until, now);	/* a timer of now: its groups are retried */
 	t->start_failures = 0;
 	t->probing = false;
 }

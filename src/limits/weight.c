@@ -1,11 +1,12 @@
 /*
  * weight.c
- *	  The weight of what runs, and who waits for it.
+ *	  The weight of running jobs, and the groups that wait for it.
  *
- * A SQL worker runs one job at a time: it weighs as much as the heaviest of its cells; each tool weighs by
- * itself.  A job that doesn't fit waits with its group, and lighter ones pass it.  Each of those that
- * ranks after it is counted; from options.max_skip on nothing that has a weight and ranks after it may
- * start, so that what ends makes room for it.
+ * A SQL worker runs one job at a time: it weighs as much as the heaviest of
+ * its cells.  Each tool weighs by itself.  A job that doesn't fit waits with
+ * its group, and lighter ones pass it.  Each of those that ranks after it is
+ * counted.  From options.max_skip on, no job that has a weight and ranks after
+ * it may start; so weight that becomes free adds up for it.
  */
 #include "jobq.h"
 
@@ -18,8 +19,8 @@ int			weight_budget = 0;
 
 static int64 weight_running = 0;
 static dlist_head parked = DLIST_STATIC_INIT(parked);	/* groups of lanes */
-static LaneGroup *reserver = NULL;	/* whose head weight is reserved for */
-static Rank reserved_for;	/* where that stands */
+static LaneGroup *reserver = NULL;	/* group that weight is reserved for */
+static Rank reserved_for;	/* rank of its head */
 
 void
 weight_restart(void)
@@ -77,9 +78,12 @@ weight_fits(const HeldWeight *held, int weight)
 	return more == 0 || weight_running == 0 || weight_running + more <= weight_budget;
 }
 
-/* ---------- who waits ---------- */
+/* ---------- groups that wait ---------- */
 
-/* Weight is reserved for the group's head when it was passed often enough, and none that ranks before it was. */
+/*
+ * Reserves weight for the group's head if it was passed often enough and no
+ * head that ranks before it was.
+ */
 static void
 reserve(LaneGroup *group)
 {
@@ -100,7 +104,7 @@ weight_park(LaneGroup *group, const Rank *rank)
 void
 weight_unpark(void)
 {
-	reserver = NULL;			/* who still does not fit says so before those that rank after him are tried */
+	reserver = NULL;			/* a group that does not fit reserves again before lower ranks are tried */
 	groups_unpark(&parked);
 }
 

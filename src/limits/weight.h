@@ -1,6 +1,7 @@
 /*
  * weight.h
- *	  How much may run at once by weight: cpu_weight of the running jobs against jobq.max_weight.
+ *	  How much may run at once by weight: cpu_weight of the running jobs
+ *	  against jobq.max_weight.
  */
 #ifndef JOBQ_WEIGHT_H
 #define JOBQ_WEIGHT_H
@@ -10,15 +11,21 @@
 /* The weight that the cells of one executor hold (executor_pool.h). */
 typedef struct HeldWeight
 {
-	bool		exec;			/* the sum of its cells, of tools that run at once; else the largest */
+	bool		exec;			/* true: the sum of its cells, of tools that run at once; else the largest */
 	int			total;
 	int			cells[JOBQ_CELLS];
 } HeldWeight;
 
-/* pressure_max_weight() as of the last reload of the registry; 0: off, and nothing below is called per job */
+/*
+ * pressure_max_weight() as of the last reload of the registry; 0: off, and
+ * nothing below is called per job
+ */
 extern int	weight_budget;
 
-/* Forgets what runs: it is counted again with weight_clear and weight_occupy. */
+/*
+ * Forgets all running jobs: they are counted again with weight_clear and
+ * weight_occupy.
+ */
 extern void weight_restart(void);
 extern void weight_clear(HeldWeight *held, bool exec);
 extern void weight_occupy(HeldWeight *held, int cell, int weight);
@@ -29,13 +36,19 @@ extern void weight_vacate(HeldWeight *held, int cell);
  */
 extern bool weight_fits(const HeldWeight *held, int weight);
 
-/* The group's head is too heavy now, or weight is reserved for one before it. */
+/*
+ * Parks the group: its head is too heavy now, or weight is reserved for one
+ * before it.
+ */
 extern void weight_park(LaneGroup *group, const Rank *rank);
 extern void weight_unpark(void);
 extern void weight_forget_lanes(void);
-/* A head that was passed often enough has what becomes free reserved for it: must this job wait? */
+/*
+ * True if this job must wait: weight that becomes free is reserved for a head
+ * that was passed often enough.
+ */
 extern bool weight_is_reserved(const TypeState *t, const Rank *rank);
-/* The group's head has been handed out. */
+/* Ends the reservation for the group's head: it has been handed out. */
 extern void weight_note_start(LaneGroup *group, const Rank *rank);
 
 #endif
