@@ -1,9 +1,10 @@
 /*
  * assign_job.c
- *	  Giving a job to an executor: which one can take it, and what counts then.
+ *	  Assigns a job to an executor: which one can take it, and which counts
+ *	  rise.
  *
  * Short jobs are handed out ahead of need, up to a slot's cells.  A job of
- * unknown length goes only to a worker that has nothing else.
+ * unknown length goes only to a worker that has no other job.
  */
 #include "jobq.h"
 
@@ -14,9 +15,9 @@
 #include "workers/worker_pool.h"
 
 #define EXEC_CELLS			60		/* of JOBQ_CELLS; the rest for cancels */
-#define PACK_US				1000	/* short jobs of one turn go to one worker, and share its commit, up to so much work */
+#define PACK_US				1000	/* of one turn's short jobs go to one worker and share its commit */
 #define SHORT_CELLS			252		/* a batch, and the next one while it commits */
-#define AHEAD_US			3000	/* with so much work before it, a job waits for another worker that may come */
+#define AHEAD_US			3000	/* behind so much work, a job waits for another worker that may come */
 
 static bool
 takes_more(Executor *e, TypeState *t, bool is_short, bool settles)
@@ -33,14 +34,17 @@ takes_more(Executor *e, TypeState *t, bool is_short, bool settles)
 	return e->ncells == 0;
 }
 
-/* takes_more has said that there is one. */
+/* Returns a free cell; takes_more() has found that there is one. */
 static int
 free_cell(Executor *e)
 {
 	return (int) ((bool *) memchr(e->used, false, JOBQ_CELLS) - e->used);
 }
 
-/* The first limit of the type that would not let one more run; NULL: all would. */
+/*
+ * Returns the first limit of the type without room for one more job; NULL: all
+ * have room.
+ */
 static JobLimit *
 limit_without_room(TypeState *t, int executor, bool exec)
 {
@@ -54,7 +58,11 @@ limit_without_room(TypeState *t, int executor, bool exec)
 	return NULL;
 }
 
-/* *why: what keeps those from it who could take it.  What is only to be settled starts nothing: no limit counts. */
+/*
+ * Returns the executor for the job.  *why: the reason why executors with room
+ * can't take it.  No limit counts a job that is only to be settled: it starts
+ * nothing.
+ */
 static Executor *
 best_executor(TypeState *t, const JobRef *ref, bool is_short, bool settles, HandOut *why)
 {
@@ -91,8 +99,9 @@ best_executor(TypeState *t, const JobRef *ref, bool is_short, bool settles, Hand
 }
 
 /*
- * Would the job run sooner in one more worker, which may be started?  While none may, its executors hold a whole
- * batch and the next one.
+ * True if the job would run sooner in one more worker, which may be started.
+ * While none may be started, the executors hold a whole batch and the next
+ * one.
  */
 static bool
 waits_for_newcomer(const Executor *e, TypeState *t, const JobRef *ref)

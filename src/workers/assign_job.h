@@ -1,6 +1,6 @@
 /*
  * assign_job.h
- *	  Giving a job to an executor.
+ *	  Assigns a job to an executor.
  */
 #ifndef JOBQ_ASSIGN_JOB_H
 #define JOBQ_ASSIGN_JOB_H
@@ -10,13 +10,16 @@
 typedef enum HandOut
 {
 	HANDED_OUT,
-	NO_CAPACITY,				/* no executor of its role can take it now */
+	NO_CAPACITY,				/* no executor of its role has room now */
 	LIMIT_FULL,					/* a limit of the type has no room: t->closed */
 	TOO_HEAVY,					/* jobq.max_weight has no room */
 	TENANT_FULL					/* its tenant runs as many as it may */
 } HandOut;
 
-/* Puts the job into a cell of an executor that can take it; cancel_reason: of a job to be settled as cancelled. */
+/*
+ * Puts the job into a cell of an executor that can take it; cancel_reason: of
+ * a job to be settled as cancelled.
+ */
 extern HandOut assign_job(TypeState *t, const JobRef *ref, const char *cancel_reason, MonoTime now);
 
 #endif

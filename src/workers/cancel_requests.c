@@ -1,6 +1,6 @@
 /*
  * cancel_requests.c
- *	  Cancels of jobs that run, or did when they were asked for.
+ *	  Requests to cancel jobs that run, or ran at the time of the request.
  *
  * A request is taken from shared memory under the database's spinlock and kept
  * here until it is served.  A job that an executor has begun gets the cancel
@@ -88,7 +88,10 @@ cancels_take(void)
 	ncommands += n;
 }
 
-/* mutex is held; false: there is no room. */
+/*
+ * Gives a request back to shared memory, with the mutex held; false: there is
+ * no room.
+ */
 static bool
 give_back(const Command *c)
 {
@@ -127,7 +130,7 @@ add_pending_cancel(const JobRef *ref, const Command *c)
 	Known	   *k = known_insert(known_jobs, ref->id, &found);
 
 	drop_held(&ref->id);
-	k->where = HELD;			/* whatever waits in a lane of it is stale now */
+	k->where = HELD;			/* its versions in a lane are stale now */
 	k->rev = ref->rev;
 	if (!found)
 		k->again = false;
@@ -140,7 +143,10 @@ add_pending_cancel(const JobRef *ref, const Command *c)
 	p->waits_for = NULL;
 }
 
-/* False: no executor runs it.  A job that was handed out and has not begun is taken back. */
+/*
+ * Cancels a job that an executor has; one that has not begun is taken back.
+ * False: no executor has it.
+ */
 static bool
 cancel_handed_out(const pg_uuid_t *id, CancelKind kind, const char *reason)
 {
@@ -187,7 +193,10 @@ run_command(QueueScan *scan, const Command *c)
 	return true;
 }
 
-/* A command leaves the array when it is done, so that one under way is given back if the process ends. */
+/*
+ * Serves the requests.  One leaves the array when it is done, so that a
+ * request under way is given back if the process ends.
+ */
 void
 cancels_run(QueueScan *scan)
 {
@@ -207,7 +216,10 @@ cancels_run(QueueScan *scan)
 
 /* ---------- jobs that are only to be settled ---------- */
 
-/* NULL: waits no longer. */
+/*
+ * Counts the pending cancel in the role that it waits for; NULL: waits no
+ * longer.
+ */
 static void
 wait_for_role(PendingCancel *p, RoleState *role)
 {

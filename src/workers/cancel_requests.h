@@ -1,6 +1,6 @@
 /*
  * cancel_requests.h
- *	  Cancels of jobs that run, or did when they were asked for.
+ *	  Requests to cancel jobs that run, or ran at the time of the request.
  */
 #ifndef JOBQ_CANCEL_REQUESTS_H
 #define JOBQ_CANCEL_REQUESTS_H
@@ -16,11 +16,17 @@ extern void cancels_run(QueueScan *scan);
 extern void cancels_hand_out(MonoTime now);
 /* Repeats a cancel that met an attempt which ended otherwise. */
 extern void cancel_after_all(const pg_uuid_t *id, const char *reason);
-/* Looks up all jobs again that wait to be settled as cancelled: their rows have moved. */
+/*
+ * Looks up all jobs again that wait to be settled as cancelled: their rows
+ * have moved.
+ */
 extern void cancels_reread(void);
 /* True if a request waits here for a turn with a transaction. */
 extern bool cancels_pending(void);
-/* Gives requests back to shared memory, for the next dispatcher: the process ends. */
+/*
+ * Gives requests back to shared memory, for the next dispatcher: the process
+ * ends.
+ */
 extern void cancels_leave(void);
 
 #endif

@@ -1,9 +1,9 @@
 /*
  * executor_pool.c
- *	  The dispatcher's executors, and what their jobs count.
+ *	  The dispatcher's executors, and the counts of their jobs.
  *
- * The jobs of an executor stand in its slot (shared memory), so a new
- * dispatcher finds them again.
+ * The jobs of an executor are in its slot (shared memory), so a new dispatcher
+ * finds them there.
  */
 #include "jobq.h"
 
@@ -98,7 +98,10 @@ executor_will_start(Executor *e, int cell)
 	return !c->noted && !ref_settles(&c->ref);
 }
 
-/* Tells the rates of its type when it has started; false: it has not, or it was known. */
+/*
+ * Notes the start for the rates of the job's type; false: it has not started,
+ * or was noted before.
+ */
 static bool
 note_start(Executor *e, int cell, TypeState *t)
 {
@@ -128,7 +131,10 @@ executors_note_starts(void)
 	}
 }
 
-/* False for a job that is only to be settled: it starts nothing. */
+/*
+ * True if limits of tenants count the job; false for a job that is only to be
+ * settled: it starts nothing.
+ */
 static bool
 counts_for_tenant(Executor *e, int cell)
 {
@@ -159,7 +165,7 @@ executor_occupy(Executor *e, int cell, TypeState *t, bool slow)
 	e->ncells++;
 }
 
-/* It counts no more: another may run. */
+/* Stops counting the job: another may run. */
 static void
 stop_counting(Executor *e, int cell, TypeState *t)
 {
@@ -244,7 +250,10 @@ executors_recount(void)
 	}
 }
 
-/* A job whose row is gone has ended, which will be read from its cell. */
+/*
+ * Counts again.  A job without a row has ended; the report in its cell has not
+ * been read yet.
+ */
 void
 executors_recount_tenants(QueueScan *scan)
 {
@@ -295,13 +304,13 @@ executors_recover(void)
 				continue;
 			if (state == CELL_ASSIGNED)
 				e->wake = true;
-			else if (state == CELL_DONE)	/* it may have been taken out of `done` */
+			else if (state == CELL_DONE)	/* `done` may have been read and reset before */
 				slot_mark_done(slot, c);
 			k = known_insert(known_jobs, slot->cells[c].ref.id, &found);
 			k->where = IN_FLIGHT;
 			k->again = false;
 			k->rev = slot->cells[c].ref.rev;
-			slot->cells[c].ref.tenant_limit = 0;	/* of our predecessor's numbers; tenant_limits_refresh counts */
+			slot->cells[c].ref.tenant_limit = 0;	/* a former dispatcher's; tenant_limits_refresh counts */
 			executor_occupy(e, c, type_state(slot->cells[c].ref.type_id), true);
 		}
 	}
@@ -318,7 +327,7 @@ executors_wake(void)
 	}
 }
 
-/* ---------- the end of what they had ---------- */
+/* ---------- ends ---------- */
 
 void
 executor_note_end(Executor *e, int cell)
@@ -326,7 +335,7 @@ executor_note_end(Executor *e, int cell)
 	TypeState  *t = type_state(e->types[cell]);
 
 	if (!e->used[cell] || e->ended[cell] || t->breaker.limit > 0)
-		return;					/* with a breaker, the next one waits for how this one ended */
+		return;					/* with a breaker, the next job waits for the outcome of this one */
 	e->ended[cell] = true;
 	stop_counting(e, cell, t);
 	type_open(t);

@@ -12,13 +12,13 @@
 
 typedef struct Executor
 {
-	Slot	   *slot;			/* NULL: not one of ours */
+	Slot	   *slot;			/* NULL: not an executor of this database */
 	BackgroundWorkerHandle *handle; /* NULL: started by a former dispatcher */
-	uint32		generation;		/* the slot's, when it became ours */
+	uint32		generation;		/* the slot's, when this process took it over */
 	RoleState  *role;
 	bool		exec;
 	bool		attached;
-	bool		wake;			/* was handed something since executors_wake */
+	bool		wake;			/* was handed a job since executors_wake */
 	int			ncells;
 	int			nslow;			/* cells of jobs that are not known to be short */
 	double		ahead_us;		/* run time that its cells are expected to take */
@@ -27,7 +27,7 @@ typedef struct Executor
 	float		cost_us[JOBQ_CELLS];	/* a cell's share of ahead_us */
 	bool		slow[JOBQ_CELLS];
 	bool		used[JOBQ_CELLS];
-	bool		ended[JOBQ_CELLS];	/* its tool has ended: it counts no more */
+	bool		ended[JOBQ_CELLS];	/* its tool has ended: the job counts no more */
 } Executor;
 
 /* by slot number; from executors_end on there has never been one */
@@ -42,18 +42,21 @@ extern void executors_recover(void);
 extern Executor *executor_of(const Slot *slot);
 /* Counts a job that was put into the cell. */
 extern void executor_occupy(Executor *e, int cell, TypeState *t, bool slow);
-/* Frees the cell; returns the type of its job, whose count has been lowered. */
+/* Frees the cell; returns the type of its job, with its count lowered. */
 extern TypeState *executor_vacate(Executor *e, int cell);
-/* Stops counting a job whose tool has ended, while its outcome is being written. */
+/* Stops counting a job: its tool has ended, its outcome is being written. */
 extern void executor_note_end(Executor *e, int cell);
 /* True if the start of the cell's job still has to be noted for its rates. */
 extern bool executor_will_start(Executor *e, int cell);
-/* Forgets an executor that is none any more. */
+/* Forgets an executor that has ended. */
 extern void executor_forget(Executor *e);
 
-/* Wakes the worker that will get a job of this type, which has been committed to an idle queue. */
+/*
+ * Wakes the worker that will get a job of this type, which has been committed
+ * to an idle queue.
+ */
 extern void executors_alert(int32 type_id, int linger_us);
-/* Wakes all executors that were handed something since the last call. */
+/* Wakes all executors that were handed a job since the last call. */
 extern void executors_wake(void);
 extern bool executors_any(void);
 /* Returns the number of SQL workers with a job and of tools. */
@@ -62,9 +65,12 @@ extern int	executors_running(void);
 extern int	executors_per_key(uint64 key);
 /* Notes for the rates of the types which jobs have started. */
 extern void executors_note_starts(void);
-/* Counts again what runs under each limit: the registry has changed. */
+/* Counts the running jobs of each limit again: the registry has changed. */
 extern void executors_recount(void);
-/* Counts again what runs under each limit of a tenant: these limits have changed. */
+/*
+ * Counts the running jobs of each limit of a tenant again: these limits have
+ * changed.
+ */
 extern void executors_recount_tenants(QueueScan *scan);
 
 #endif

@@ -1,9 +1,10 @@
 /*
  * executor_results.c
- *	  Reads the reports of executors: attached, a job ended and how, process gone.
+ *	  Reads the reports of executors: attached, a job ended and how, process
+ *	  gone.
  *
- * A worker writes its verdict into the job's cell and sets a bit of the slot's
- * `done`; by then it has committed what belongs into the database.  This file
+ * A worker writes its report into the job's cell and sets a bit of the slot's
+ * `done`; its writes to the database are committed before that.  This file
  * decides the job's state in memory: forgotten, back in its lane, read again,
  * or held for a while.
  */
@@ -64,7 +65,10 @@ apply_verdict(Executor *e, Cell *cell, TypeState *t, MonoTime now)
 				hold_job(&ref, now + 5 * START_RETRY_US, false);
 			break;
 		case VERDICT_CHARGE:
-			/* the row says nothing of the attempt, and may be read anew before it is settled */
+			/*
+			 * the row has nothing of the attempt, and may be read again before
+			 * it is settled
+			 */
 			ref.charge = cell->charge;
 			scan_mark(&ref.id, ref.rev, 0, ref.charge);
 			return_job(&ref);
@@ -83,7 +87,10 @@ collect_cells(Executor *e, MonoTime now)
 		uint64		ended;
 
 		done[i] = pg_atomic_exchange_u64(&e->slot->done[i], 0);
-		/* read after `done`: what is in both is done with, what comes later is of the cell's next job */
+		/*
+		 * read after `done`: a cell in both has ended; a later bit is of the
+		 * cell's next job
+		 */
 		ended = e->exec ? pg_atomic_exchange_u64(&e->slot->ended[i], 0) : 0;
 		any |= done[i] | ended;
 		for (ended &= ~done[i]; ended != 0; ended &= ended - 1)
@@ -99,7 +106,7 @@ collect_cells(Executor *e, MonoTime now)
 		if ((done[c / 64] & (UINT64CONST(1) << (c % 64))) == 0)
 			continue;
 		if (pg_atomic_read_u32(&cell->state) != CELL_DONE)
-			continue;			/* a former dispatcher has heard it */
+			continue;			/* a former dispatcher has read the report */
 		t = executor_vacate(e, c);
 		apply_verdict(e, cell, t, now);
 		if (cell->cancel == CANCEL_USER)
@@ -117,7 +124,10 @@ bury_executor(Executor *e)
 	executor_forget(e);
 }
 
-/* Registered, and ended before it attached: the role can't connect, or something like that. */
+/*
+ * True if the process was registered and ended before it attached: the role
+ * can't connect, or a similar error.
+ */
 static bool
 never_came(Executor *e)
 {
@@ -140,7 +150,10 @@ executors_collect(MonoTime now)
 
 		if (e->slot == NULL)
 			continue;
-		/* its worker did not come in time: somebody has taken the slot, or we give it up */
+		/*
+		 * its worker did not come in time: the slot has been taken, or is
+		 * given up here
+		 */
 		if (e->slot->generation != e->generation ||
 			(!e->attached && e->handle == NULL && slot_give_up(e->slot, now)))
 		{

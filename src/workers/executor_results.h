@@ -5,7 +5,10 @@
 #ifndef JOBQ_EXECUTOR_RESULTS_H
 #define JOBQ_EXECUTOR_RESULTS_H
 
-/* Reads reports, forgets executors that have ended; true: something has changed. */
+/*
+ * Reads reports, forgets executors that have ended; true if anything has
+ * changed.
+ */
 extern bool executors_collect(MonoTime now);
 
 #endif

@@ -2,8 +2,8 @@
  * returned_jobs.c
  *	  Jobs that come back from an executor.
  *
- * Most go back to their lane at once.  Jobs that can't (no partition for
- * their history row, a commit that failed twice) are held.  A job whose row
+ * Most go back to their lane at once.  Jobs that can't (no partition for their
+ * history row, a commit that failed twice) are held.  A job with a row that
  * may have changed is forgotten and read again: its key is kept here until the
  * next turn reads the queue.
  */

@@ -1,6 +1,7 @@
 /*
  * returned_jobs.h
- *	  Jobs that come back from an executor: into their lane, held for a while, forgotten, or read again.
+ *	  Jobs that come back from an executor: into their lane, held for a while,
+ *	  forgotten, or read again.
  */
 #ifndef JOBQ_RETURNED_JOBS_H
 #define JOBQ_RETURNED_JOBS_H
@@ -12,23 +13,31 @@ extern void returned_init(MemoryContext context);
 extern void return_job(const JobRef *ref);
 /* Forgets a job. */
 extern void forget_job(const JobRef *ref);
-/* Forgets a job and reads it again under its key: an executor may have rewritten the row. */
+/*
+ * Forgets a job and reads it again under its key: an executor may have
+ * rewritten the row.
+ */
 extern void reread_job(const JobRef *ref);
 
 /* Holds a job until then, or until partitions have been made. */
 extern void hold_job(const JobRef *ref, MonoTime until, bool for_partition);
 /* Puts held jobs back into their lanes. */
 extern void release_held(MonoTime now, bool partitions_made);
-/* Ends the hold of a job that is dealt with otherwise now. */
+/* Ends the hold of a job that is handled otherwise now. */
 extern void drop_held(const pg_uuid_t *id);
 /* Forgets all held jobs: a full scan reads them again. */
 extern void forget_held(void);
 extern MonoTime held_next_timer(void);
 
-/* Makes apply_publications read these keys, as if a commit had published them. */
+/*
+ * Makes apply_publications read these keys, as if a commit had published them.
+ */
 extern void probe_again(const LaneKeys *keys);
 extern bool probes_pending(void);
-/* Returns the keys and forgets them; the array lasts until the next probe_again. */
+/*
+ * Returns the keys and forgets them; the array lasts until the next
+ * probe_again.
+ */
 extern const LaneKeys *take_probes(int *n);
 
 #endif

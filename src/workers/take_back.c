@@ -1,9 +1,9 @@
 /*
  * take_back.c
- *	  Taking back jobs that were handed out and have not begun.
+ *	  Takes back jobs that were handed out and have not begun.
  *
- * Jobs are handed ahead to workers whose runs are short.  Those behind a run
- * that turned out long go back to their lanes, where another worker gets them.
+ * Jobs are handed ahead to workers with short runs.  Those behind a run that
+ * turned out long go back to their lanes, where another worker gets them.
  */
 #include "jobq.h"
 
@@ -60,7 +60,10 @@ executors_dismiss(void)
 
 /* ---------- behind long runs ---------- */
 
-/* The type runs alone for a while; what the executor holds of it counts as of unknown length. */
+/*
+ * Lets the type run alone for a while; its jobs in the executor count as of
+ * unknown length.
+ */
 static void
 note_slow_run(Executor *e, int cell, TypeState *t, MonoTime now)
 {

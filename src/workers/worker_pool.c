@@ -1,9 +1,11 @@
 /*
  * worker_pool.c
- *	  Starting executors, and making room for the workers of one role among those of others.
+ *	  Starts executors, and makes room for the workers of one role among those
+ *	  of others.
  *
- * A worker is started when lanes wait for one of its role and none of those can take more.
- * Without a free worker slot nothing fails: jobs wait, health() says so, a WARNING once a minute.
+ * A worker is started when lanes wait for one of its role and none of those
+ * can take more.  Without a free worker slot nothing fails: jobs wait,
+ * health() reports it, and a WARNING is logged once a minute.
  */
 #include "jobq.h"
 
@@ -20,7 +22,7 @@
 
 static JobqDb *db;
 static MemoryContext context;
-static MonoTime next_start = 0;	/* after we ran out of worker processes */
+static MonoTime next_start = 0;	/* set when there was no free worker process */
 static MonoTime last_warning = 0;
 
 void
@@ -45,7 +47,7 @@ start_executor(RoleState *role, MonoTime now)
 		return false;
 	e = executor_of(slot);
 	if (e->slot)
-		executor_forget(e);		/* one that has not come in time; slot_claim has taken its slot */
+		executor_forget(e);		/* it has not come in time; slot_claim has taken its slot */
 	start.dboid = db->dboid;
 	start.roleid = role->roleid;
 	start.generation = slot->generation;
@@ -122,7 +124,10 @@ worker_may_come(RoleState *role)
 	return sql_workers() < jobq_max_sql_workers && role->next_start <= now && next_start <= now;
 }
 
-/* All workers are taken: dismisses an idle one of another role; after a while a busy one, too. */
+/*
+ * Dismisses an idle worker of another role, since all workers are taken; after
+ * a while a busy one, too.
+ */
 static void
 make_room(RoleState *role, MonoTime now)
 {
@@ -153,7 +158,10 @@ make_room(RoleState *role, MonoTime now)
 		slot_dismiss(victim->slot);
 }
 
-/* One that ends with its tools counts no longer: there are two for as long as these run. */
+/*
+ * True if there is an exec worker.  A dismissed one, which ends with its
+ * tools, does not count: there are two while these run.
+ */
 static bool
 has_exec_worker(void)
 {
@@ -165,7 +173,10 @@ has_exec_worker(void)
 	return false;
 }
 
-/* When its handler has to be ended from here; DT_NOEND: no deadline. */
+/*
+ * Returns when the dispatcher has to end the executor's handler; DT_NOEND: no
+ * deadline.
+ */
 static MonoTime
 overdue_at(Executor *e)
 {
@@ -204,7 +215,7 @@ executors_balance(MonoTime now)
 		bool		exec = role->roleid == EXEC_ROLE;
 
 		if (role->door.shut && !door_is_waited_at(&role->door))
-			door_open(&role->door); /* who was refused has gone */
+			door_open(&role->door); /* the refused groups have gone */
 		if (!role->door.shut && role->cancels == 0)
 		{
 			role->waiting_since = 0;
@@ -241,7 +252,7 @@ executors_next_timer(void)
 		if (role->waiting_since == 0)
 			continue;
 		if (has_newcomer(role))
-			continue;			/* its attachment or end wakes us */
+			continue;			/* its attachment or end wakes the dispatcher */
 		if (role->next_start > now || next_start > now)
 			next = Min(next, Max(role->next_start, next_start));
 		else if (role->nworkers == 0)

@@ -1,6 +1,6 @@
 /*
  * worker_pool.h
- *	  Starting executors.
+ *	  Starts executors.
  */
 #ifndef JOBQ_WORKER_POOL_H
 #define JOBQ_WORKER_POOL_H
@@ -10,7 +10,10 @@
 extern void workers_init(MemoryContext context, JobqDb *db);
 /* True if one more worker of the role may be started now, or is starting. */
 extern bool worker_may_come(RoleState *role);
-/* Starts workers that lanes wait for; makes room between roles; ends handlers that are overdue. */
+/*
+ * Starts workers that lanes wait for; makes room between roles; ends handlers
+ * that are overdue.
+ */
 extern void executors_balance(MonoTime now);
 extern MonoTime executors_next_timer(void);
 
