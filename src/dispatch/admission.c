@@ -1,8 +1,10 @@
 /*
  * admission.c
- *	  Which jobs may start now: types, their limits and pauses, and who has waited for a change of that.
+ *	  Which jobs may start now: types, their limits and pauses, and the groups
+ *	  that wait for a change of these.
  *
- * Everything is rebuilt from the registry and the slots when a dispatcher starts, so nothing can leak.
+ * All of it is rebuilt from the registry and the slots when a dispatcher
+ * starts, so nothing can leak.
  */
 #include "jobq.h"
 
@@ -28,9 +30,9 @@ admission_init(MemoryContext context, JobqDb *db)
 	roles_init(context);
 }
 
-/* ---------- what has changed ---------- */
+/* ---------- changes ---------- */
 
-/* Nobody waits at any. */
+/* Empties all wait queues. */
 static void
 init_doors(void)
 {
@@ -46,7 +48,7 @@ init_doors(void)
 		door_init(&dlist_container(RoleState, all, it.cur)->door);
 }
 
-/* Whoever waits is tried again, perhaps at other doors. */
+/* Retries all groups that wait; they may join other wait queues. */
 static void
 try_all(void)
 {
@@ -74,7 +76,9 @@ admission_forget_lanes(void)
 	weight_forget_lanes();
 }
 
-/* All that runs is counted and weighed anew, and whoever waits looks again. */
+/*
+ * Counts and weighs all running jobs again, and retries all groups that wait.
+ */
 static void
 count_anew(TimestampTz now)
 {
@@ -113,7 +117,10 @@ admission_reload(TimestampTz now)
 	count_anew(now);
 }
 
-/* What was handed ahead and not begun comes back, and goes by the new order. */
+/*
+ * Applies changed signals.  Jobs that were handed ahead and have not begun
+ * come back, and are handed out in the new order.
+ */
 void
 admission_press(TimestampTz now)
 {
@@ -130,7 +137,7 @@ admission_press(TimestampTz now)
 	executors_take_back(false);
 	if (budget_changed)
 	{
-		count_anew(now);		/* not admission_reload: nobody has locked jobq.limits */
+		count_anew(now);		/* not admission_reload: the lock of jobq.limits is not held */
 		return;
 	}
 	lanes_rerank(now);
@@ -197,7 +204,7 @@ admission_timers(TimestampTz now)
 		if (t->held_until != 0 && t->held_until <= mono)
 		{
 			type_release(t, mono);	/* a probe that is not back has started */
-			t->held_until = 0;	/* no timer of a type that waits for something else */
+			t->held_until = 0;	/* no timer of a type that waits for another reason */
 		}
 		if (t->breaker.limit > 0)
 			type_breaker_timer(t, mono);

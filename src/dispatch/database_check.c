@@ -1,11 +1,11 @@
 /*
  * database_check.c
- *	  Checks that the database is such that a dispatcher may run in it.
+ *	  Checks that a dispatcher may run in the database.
  *
  * The extension must be there, and its version and tables must fit the library
- * (table_fit.c).  Until they fit, a new dispatcher reads and hands out nothing,
- * answers health() and gives way to DDL.  All that a running dispatcher
- * remembers came from the tables, so it ends when they change.
+ * (table_fit.c).  Until they fit, a new dispatcher reads and hands out
+ * nothing, answers health() and gives way to DDL.  All memory of a running
+ * dispatcher came from the tables, so it ends when they change.
  */
 #include "jobq.h"
 
@@ -69,7 +69,10 @@ check_fit(void)
 	proc_exit(0);
 }
 
-/* True if no executor of the database is left, not even of a former dispatcher. */
+/*
+ * True if no executor of the database is left, not even of a former
+ * dispatcher.
+ */
 static bool
 is_empty(void)
 {

@@ -1,6 +1,6 @@
 /*
  * database_check.h
- *	  Checks that the database is such that a dispatcher may run in it.
+ *	  Checks that a dispatcher may run in the database.
  */
 #ifndef JOBQ_DATABASE_CHECK_H
 #define JOBQ_DATABASE_CHECK_H
@@ -12,7 +12,10 @@ extern void check_init(JobqDb *db);
 extern void check_extension(void);
 /* Ends the process unless version and tables fit; needs a transaction. */
 extern void check_fit(void);
-/* Waits at the start until version and tables fit; ends the process when the extension has gone. */
+/*
+ * Waits at the start until version and tables fit; ends the process when the
+ * extension has gone.
+ */
 extern void wait_until_fit(void);
 
 #endif

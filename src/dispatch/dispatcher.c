@@ -24,7 +24,7 @@
  *	 hand_out.c							handing out in order
  *	 admission.c						changes of types, limits and signals
  *	 dispatcher_wait.c wakeup_filter.c	wake-ups that come early, and those saved
- *	 lanes/ limits/ pressure/ workers/	jobs that wait, what holds them back, executors
+ *	 lanes/ limits/ pressure/ workers/	jobs that wait, limits on them, executors
  */
 #include "jobq.h"
 
@@ -79,7 +79,7 @@
 
 #define PAUSED_MS			5
 #define WINDOWS_RETRY_US	(10 * USECS_PER_SEC)
-#define BLOCKED_RETRY_US	INT64CONST(100000)	/* somebody has the queue's lock */
+#define BLOCKED_RETRY_US	INT64CONST(100000)	/* a session holds the queue's lock */
 
 static JobqDb *db;
 static MemoryContext lasting;	/* lives as long as the process */
@@ -87,7 +87,7 @@ static MemoryContext turn;		/* reset every turn */
 
 static bool want_full_scan = true;
 static News news = {.types_changed = true, .lost_from = DT_NOEND};
-static MonoTime scan_blocked_until = 0;	/* 0: the last reading was not kept out */
+static MonoTime scan_blocked_until = 0;	/* 0: the last reading was not blocked */
 static bool registry_locked = false;
 static bool registry_known = false;	/* has been read once */
 static MonoTime next_sweep = 0;
@@ -97,7 +97,10 @@ PGDLLEXPORT void jobq_dispatcher_main(Datum arg);
 
 /* ---------- one turn ---------- */
 
-/* Who holds one of these exclusively stops the reading of them, not the dispatcher. */
+/*
+ * Locks the tables of limits; false: a session holds one exclusively.  That
+ * stops the reading of them, not the dispatcher.
+ */
 static bool
 lock_limits(void)
 {
@@ -113,7 +116,7 @@ scan_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 	if (news.types_changed && lock_limits())
 	{
 		news.types_changed = false;
-		job_types_forget();		/* the messages come after the callback that told us */
+		job_types_forget();		/* the messages come after the callback that ran */
 		admission_reload(now);
 		want_full_scan |= types_have_leftovers();
 		want_full_scan |= types_key_order_changed();
@@ -177,13 +180,16 @@ scan_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 	}
 	if (!db->health.paused_identity)
 		cancels_hand_out(mono);
-	if (may_hand_out() && !news.types_changed)	/* what has changed may be that all is stopped */
+	if (may_hand_out() && !news.types_changed)	/* the change may be that all is stopped */
 		hand_out_ready(open ? &scan : NULL, now);
 	if (open)
 		scan_close(&scan);
 }
 
-/* Everything that may have to be read or handed out; false: nothing to do in a transaction. */
+/*
+ * True if anything may have to be read or handed out; false: nothing to do in
+ * a transaction.
+ */
 static bool
 has_work(TimestampTz now, MonoTime mono, bool sweep_now)
 {
@@ -196,7 +202,10 @@ has_work(TimestampTz now, MonoTime mono, bool sweep_now)
 		admission_next_timer() <= mono;
 }
 
-/* Who holds the registry or the home row exclusively stops the reading, not the dispatcher. */
+/*
+ * Locks the registry and the home row; false: a session holds one exclusively.
+ * That stops the reading, not the dispatcher.
+ */
 static bool
 lock_registry(void)
 {
@@ -218,7 +227,7 @@ one_turn(void)
 	check_extension();
 	check_fit();
 	if (registry_known)
-		(void) executors_collect(mono);	/* what has started is told to all limits */
+		(void) executors_collect(mono);	/* starts are noted for all limits */
 	read_drain();
 	registry_locked = !lock_registry();
 	if (registry_locked)
@@ -239,7 +248,7 @@ one_turn(void)
 	sweep_now = mono >= next_sweep;
 	if (sweep_now && types_lack_windows() && mono >= windows_retry)
 	{
-		news.types_changed = true;	/* another database may have given some back */
+		news.types_changed = true;	/* another database may have given some windows back */
 		windows_retry = mono + WINDOWS_RETRY_US;
 	}
 	cancels_take();
@@ -271,7 +280,7 @@ sleep_ms(MonoTime now)
 	if (reload_is_due())
 		return 0;
 	if (registry_locked || news.types_changed)
-		return BLOCKED_RETRY_US / 1000;	/* somebody has a lock of what is to be read */
+		return BLOCKED_RETRY_US / 1000;	/* a session holds a lock of a table that is to be read */
 	if (lanes_first_ready() != NULL && executors_running() < jobq_max_concurrent && may_hand_out())
 		return 0;
 	if (scan_blocked_until > 0)
@@ -291,14 +300,15 @@ sleep_ms(MonoTime now)
 
 /*
  * Answers health() and DDL: the turn before is over.  DDL also waits for the
- * signal worker, which locks our tables in another order than DROP.
+ * signal worker, which locks the extension's tables in another order than
+ * DROP.
  */
 static void
 answer_ping(void)
 {
 	uint64		ping = pg_atomic_read_u64(&db->health.ping);
 
-	pg_read_barrier();			/* DDL suspends before it asks */
+	pg_read_barrier();			/* DDL suspends the dispatcher before it pings */
 	if (db->lifecycle.suspended == 0 || signal_worker_leave())
 		pg_atomic_write_u64(&db->health.pong, ping);
 }
@@ -326,7 +336,7 @@ sleep_until_needed(void)
 		ProcessConfigFile(PGC_SIGHUP);
 		db->dispatcher.sql_workers = jobq_max_sql_workers;
 		news.types_changed = true;
-		upkeep_now();			/* the limits of the disk watch may be others */
+		upkeep_now();			/* the limits of the disk watch may have changed */
 	}
 	if (reload_is_due())
 		reload();
@@ -382,7 +392,7 @@ attach(Oid dboid)
 	trouble_init(db);
 }
 
-/* What crashed with the server. */
+/* Marks the jobs that crashed with the server. */
 static void
 mark_suspects(void)
 {
@@ -422,7 +432,10 @@ start_up(void)
 	mark_suspects();
 }
 
-/* DDL has the floor: nothing is handed out or read, nothing of ours is locked. */
+/*
+ * Gives way to DDL: hands out and reads nothing, holds no lock of a table of
+ * the extension.
+ */
 static void
 suspended_turn(void)
 {
@@ -437,7 +450,10 @@ suspended_turn(void)
 	}
 }
 
-/* The queue is about to be written anew: what nobody has begun names rows that will be elsewhere. */
+/*
+ * Takes back all jobs that have not begun: the queue is about to be rewritten,
+ * and their rows will be elsewhere.
+ */
 static void
 paused_turn(void)
 {

@@ -1,11 +1,14 @@
 /*
  * dispatcher_wait.c
- *	  Wakes dispatcher and worker before the first job of an idle queue is there.
+ *	  Wakes dispatcher and worker before the first job of an idle queue is
+ *	  there.
  *
- * On an idle queue the way from a commit to the handler is mostly two sleeping processes.  So a commit that will
- * publish a job tells of it before it is flushed (publish_jobs.c: PublicationRing.imminent): the dispatcher takes a
- * turn and wakes a worker, both of which find nothing, and a moment later they and their caches are awake already.  To wait there
- * for the commit without sleeping gains little more, and keeps processors from those who flush.
+ * On an idle queue the way from a commit to the handler is mostly the wake-up
+ * of two sleeping processes.  So a commit that will publish a job announces it
+ * before its flush (publish_jobs.c: PublicationRing.imminent).  The dispatcher
+ * takes a turn and wakes a worker.  Both find nothing, and a moment later they
+ * and their caches are awake already.  To wait there for the commit without
+ * sleeping gains little more, and takes processors from backends that flush.
  */
 #include "jobq.h"
 
@@ -14,7 +17,7 @@
 #include "dispatch/dispatcher_wait.h"
 #include "workers/executor_pool.h"
 
-#define LINGER_US		200		/* twice what it takes to find one job */
+#define LINGER_US		200		/* twice the time to find one job */
 
 static JobqDb *db;
 
@@ -24,7 +27,10 @@ wake_init(JobqDb *mine)
 	db = mine;
 }
 
-/* The first job of an idle queue: its worker wakes up while we look for it, or while it is being committed. */
+/*
+ * Wakes the worker of an idle queue's first job, while the dispatcher looks
+ * for the job or while it is being committed.
+ */
 void
 wake_worker(TimestampTz now, bool may_hand_out)
 {

@@ -1,6 +1,7 @@
 /*
  * dispatcher_wait.h
- *	  The worker of an idle queue's first job wakes up before there is one: dispatcher_wait.c.
+ *	  Wakes the worker of an idle queue's first job before that job is there:
+ *	  dispatcher_wait.c.
  */
 #ifndef JOBQ_DISPATCHER_WAIT_H
 #define JOBQ_DISPATCHER_WAIT_H
@@ -8,7 +9,10 @@
 #include "shared/shmem.h"
 
 extern void wake_init(JobqDb *db);
-/* At the beginning of a turn: the worker of the job that is about to be found, or committed, wakes up. */
+/*
+ * Wakes, at the beginning of a turn, the worker of the job that is about to be
+ * found or committed.
+ */
 extern void wake_worker(TimestampTz now, bool may_hand_out);
 
 #endif

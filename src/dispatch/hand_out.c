@@ -1,11 +1,11 @@
 /*
  * hand_out.c
- *	  Handing out jobs in order.
+ *	  Hands out jobs in order.
  *
  * The head of the first ready lane is tried.  It is handed out, or its group
- * goes to where it waits: parked with its type, in the wait queue of a limit or
- * a role, or reserved weight.  A job whose concurrency key or tenant is full
- * leaves memory, and the next job of its lane is tried.
+ * goes to its place of waiting: parked with its type, in the wait queue of a
+ * limit or a role, or with reserved weight.  A job of a full concurrency key
+ * or tenant leaves memory, and the next job of its lane is tried.
  */
 #include "jobq.h"
 
@@ -29,7 +29,10 @@ pass_head(QueueScan *scan, Lane *lane, void (*pass) (Lane *), TimestampTz now)
 	lane_place(lane, now);
 }
 
-/* True if the lane's head has to wait for its concurrency key; other jobs pass it. */
+/*
+ * True if the lane's head has to wait for its concurrency key; other jobs pass
+ * it.
+ */
 static bool
 wait_for_key(QueueScan *scan, Lane *lane, const JobRef *ref, TimestampTz now)
 {
@@ -67,7 +70,9 @@ go_on_with_lane(QueueScan *scan, Lane *lane, const Rank *rank, TimestampTz now)
 		weight_note_start(lane->group, rank);
 }
 
-/* Returns the limit of a type that is `rated` whose window is full; NULL: none. */
+/*
+ * Returns the limit with a full window, of a type that is `rated`; NULL: none.
+ */
 static JobLimit *
 closed_by_rate(TypeState *t, TimestampTz now)
 {
@@ -77,8 +82,8 @@ closed_by_rate(TypeState *t, TimestampTz now)
 }
 
 /*
- * True if anything but the lack of an executor keeps the job from starting: the
- * lane or its group has gone to where it waits.
+ * True if a reason other than the lack of an executor keeps the job from
+ * starting; the lane or its group has gone to its place of waiting.
  */
 static bool
 has_to_wait(QueueScan *scan, Lane *lane, const JobRef *ref, const Rank *rank, TimestampTz now)
@@ -101,7 +106,7 @@ has_to_wait(QueueScan *scan, Lane *lane, const JobRef *ref, const Rank *rank, Ti
 	return true;
 }
 
-/* Hands out the lane's head, or moves its group to where it waits. */
+/* Hands out the lane's head, or moves its group to its place of waiting. */
 static void
 try_lane(QueueScan *scan, Lane *lane, TimestampTz now, MonoTime mono)
 {

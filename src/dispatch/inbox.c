@@ -2,8 +2,8 @@
  * inbox.c
  *	  Publications of committed transactions.
  *
- * Taken from shared memory under the database's spinlock, a few hundred at a
- * time, and kept here until the lanes have been read.
+ * They are taken from shared memory under the database's spinlock, a few
+ * hundred at a time, and kept here until the lanes have been read.
  */
 #include "jobq.h"
 
@@ -49,7 +49,7 @@ add_publication(const LaneKeys *keys)
 	pubs[npubs++] = *keys;
 }
 
-/* Prepared transactions that have ended since: what they touched is news. */
+/* Takes the publications of prepared transactions that have ended since. */
 static int
 take_prepared(LaneKeys *out)
 {
@@ -76,7 +76,7 @@ take_prepared(LaneKeys *out)
 	if (taken > 0)
 	{
 		SpinLockAcquire(&db->mutex);
-		/* others may have been added behind the n we looked at */
+		/* others may have been added behind the n that were copied */
 		memmove(&db->prepared.xacts[kept], &db->prepared.xacts[n], sizeof(copy[0]) * (db->prepared.nxacts - n));
 		memcpy(db->prepared.xacts, copy, sizeof(copy[0]) * kept);
 		db->prepared.nxacts -= taken;
@@ -147,7 +147,10 @@ apply_publication(const LaneKeys *pub, TimestampTz now)
 	}
 }
 
-/* Remembers which lanes have something to read besides the cursor. */
+/*
+ * Gives the publications to their lanes, which then have keys to read besides
+ * the cursor.
+ */
 void
 apply_publications(TimestampTz now)
 {
@@ -163,7 +166,10 @@ apply_publications(TimestampTz now)
 	MemoryContextSwitchTo(old);
 }
 
-/* Late committers go to their place in the order, whatever the lane waits for. */
+/*
+ * Reads late committers into their place in the order, whatever the lane waits
+ * for.
+ */
 void
 read_touched_lanes(QueueScan *scan)
 {

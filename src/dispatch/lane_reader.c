@@ -66,7 +66,10 @@ full_scan(QueueScan *scan)
 	sweeping = false;
 }
 
-/* The net under the publications: a bounded look behind the cursors, resumed at each tick. */
+/*
+ * Reads a bounded number of entries behind the cursors, resumed at each tick:
+ * the safety net of the publications.
+ */
 void
 sweep(QueueScan *scan)
 {
@@ -106,7 +109,10 @@ sweep(QueueScan *scan)
 	}
 }
 
-/* One chunk of each in a turn: one may hold nothing but dead rows, or a crowd that waits for its key. */
+/*
+ * Reads one chunk of each due lane in a turn: one may hold nothing but dead
+ * rows, or a crowd that waits for its key.
+ */
 void
 scan_due_lanes(QueueScan *scan)
 {

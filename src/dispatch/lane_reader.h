@@ -9,11 +9,17 @@
 
 /* Forgets all lanes and reads every lane of the queue. */
 extern void full_scan(QueueScan *scan);
-/* Reads from `lo` on every lane, or those whose types keep the order of a concurrency key; what is known stays. */
+/*
+ * Reads from `lo` on every lane, or those of types that keep the order of a
+ * concurrency key; known jobs stay.
+ */
 extern void rescan(QueueScan *scan, TimestampTz lo, bool all);
-/* Reads a bounded number of entries behind the cursors, from where the last call stopped. */
+/*
+ * Reads a bounded number of entries behind the cursors, from where the last
+ * call stopped.
+ */
 extern void sweep(QueueScan *scan);
-/* Reads a chunk of each lane whose timer is due. */
+/* Reads a chunk of each lane with a timer that is due. */
 extern void scan_due_lanes(QueueScan *scan);
 
 #endif

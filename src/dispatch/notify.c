@@ -2,11 +2,13 @@
  * notify.c
  *	  Notifications for listeners outside.
  *
- * NOTIFY takes a lock of the whole cluster from before the commit record until after it is flushed, so neither
- * enqueue nor a worker sends any: their commits set bits (commit_notices.c), and the dispatcher sends one
- * notification a channel for all that came within jobq.notify_interval, in a transaction that waits for no
- * flush.  It takes that lock itself, first and only when it is free, since whoever holds it may wait for a standby.
- * Anybody may listen, so payloads are empty.
+ * NOTIFY takes a lock of the whole cluster from before the commit record until
+ * after its flush, so neither enqueue nor a worker sends any.  Their commits
+ * set bits (commit_notices.c).  The dispatcher sends one notification a
+ * channel for all bits set within jobq.notify_interval, in a transaction that
+ * waits for no flush.  It takes that lock itself, first and only when it is
+ * free, since the holder may wait for a standby.  Any role may listen, so
+ * payloads are empty.
  */
 #include "jobq.h"
 
@@ -26,9 +28,9 @@
 #include "dispatch/notify.h"
 #include "shared/commit_notices.h"
 
-#define QUEUE_FULL			0.5		/* of the server's queue: who listens does not read */
+#define QUEUE_FULL			0.5		/* of the server's queue: a listener does not read */
 #define HASH_DIGITS			16
-#define TRY_AGAIN_US		USECS_PER_SEC	/* the queue is full, or somebody has its lock */
+#define TRY_AGAIN_US		USECS_PER_SEC	/* the queue is full, or its lock is held */
 #define ERROR_AGAIN_US		(10 * USECS_PER_SEC)
 
 PG_FUNCTION_INFO_V1(jobq_channel);
@@ -49,7 +51,7 @@ notify_next_timer(void)
 	return pg_atomic_read_u32(&db->news) == 0 ? DT_NOEND : not_before;
 }
 
-/* The lock that PreCommit_Notify takes. */
+/* True if the lock that PreCommit_Notify takes is free. */
 static bool
 lock_is_free(void)
 {
@@ -65,7 +67,7 @@ queue_has_room(void)
 	return DatumGetFloat8(DirectFunctionCall1(pg_notification_queue_usage, (Datum) 0)) < QUEUE_FULL;
 }
 
-/* One transaction; false: the bits stay. */
+/* Sends in one transaction; false: the bits stay. */
 static bool
 send_news(uint32 bits)
 {
@@ -109,7 +111,7 @@ notify_turn(MonoTime now)
 	if (bits == 0 || now < not_before)
 		return;
 	not_before = now + (MonoTime) jobq_notify_interval * 1000;
-	/* cleared first: who commits from now on sets them again */
+	/* cleared first: commits from now on set them again */
 	pg_atomic_fetch_and_u32(&db->news, ~bits);
 	if (!send_news(bits))
 	{
@@ -118,7 +120,10 @@ notify_turn(MonoTime now)
 	}
 }
 
-/* jobq.channel(job_type): the prefix and the name; of one that is too long the beginning and a hash */
+/*
+ * Implements jobq.channel(job_type): the prefix and the name; of a name that
+ * is too long the beginning and a hash.
+ */
 Datum
 jobq_channel(PG_FUNCTION_ARGS)
 {

@@ -1,6 +1,7 @@
 /*
  * notify.h
- *	  Notifications for listeners outside: empty, gathered, sent by the dispatcher.
+ *	  Notifications for listeners outside: empty, gathered, sent by the
+ *	  dispatcher.
  */
 #ifndef JOBQ_NOTIFY_H
 #define JOBQ_NOTIFY_H
@@ -10,11 +11,14 @@
 #define EVENTS_CHANNEL	"jobq_events"
 #define ALERTS_CHANNEL	"jobq_alerts"
 
-/* In the dispatcher.  What a former one took and did not send is sent: something may be new. */
+/*
+ * Starts notifications in the dispatcher.  Bits that a former dispatcher took
+ * and did not send are sent: they may be new.
+ */
 extern void notify_init(JobqDb *db);
-/* Between turns: sends what is to be sent now. */
+/* Sends between turns, if notifications are due. */
 extern void notify_turn(MonoTime now);
-/* When it has something to do next; DT_NOEND: nothing waits. */
+/* Returns when the next notifications are due; DT_NOEND: nothing waits. */
 extern MonoTime notify_next_timer(void);
 
 #endif

@@ -2,9 +2,11 @@
  * unknown_prepared.c
  *	  Prepared transactions of which nothing was published.
  *
- * What COMMIT PREPARED makes visible is published by who commits it, from what PREPARE has kept in shared
- * memory (publish_jobs.c).  Of those from before our start, and of those that were too many to keep, nobody knows what they
- * touched.  The dispatcher lists them, and reads the whole queue when one of them has ended.
+ * Rows that COMMIT PREPARED makes visible are published by the session that
+ * commits, from the data that PREPARE has kept in shared memory
+ * (publish_jobs.c).  The dispatcher has no data of transactions prepared
+ * before its start, or of those that were too many to keep.  It lists these,
+ * and reads the whole queue when one of them has ended.
  */
 #include "jobq.h"
 
@@ -18,7 +20,7 @@
 #include "dispatch/unknown_prepared.h"
 
 static JobqDb *db;
-static TransactionId *unknown = NULL;	/* those that are left, */
+static TransactionId *unknown = NULL;	/* those that have not ended, */
 static int	nunknown = 0;		/* of max_prepared_transactions */
 static uint32 prepared_ended_seen = 0;
 
@@ -29,9 +31,9 @@ prepared_init(JobqDb *mine)
 }
 
 /*
- * Fills `unknown` with the prepared transactions of this database.  Asks the
- * function, not the view pg_prepared_xacts: that one joins pg_authid and
- * pg_database, whose locks, and those of their indexes, would be waited for.
+ * Fills `unknown` with the prepared transactions of this database.  Reads the
+ * function, not the view pg_prepared_xacts: the view joins pg_authid and
+ * pg_database, so it would wait for their locks and those of their indexes.
  */
 static void
 list_prepared(void)
@@ -54,7 +56,10 @@ list_prepared(void)
 	SPI_finish();
 }
 
-/* Nothing has told us what these touched: those from before our start, and those that were too many. */
+/*
+ * Lists the transactions without data: those from before this start, and those
+ * that were too many.
+ */
 void
 expect_unknown_prepared(void)
 {
@@ -70,7 +75,7 @@ prepared_may_have_ended(void)
 	return nunknown > 0 && db->prepared.ended != prepared_ended_seen;
 }
 
-/* What ended may be anywhere. */
+/* True if one of them has ended; its rows may be anywhere. */
 bool
 unknown_prepared_ended(void)
 {

@@ -8,11 +8,14 @@
 #include "shared/shmem.h"
 
 extern void prepared_init(JobqDb *db);
-/* From now on those that are there count. */
+/* Starts to watch the prepared transactions that exist now. */
 extern void expect_unknown_prepared(void);
-/* Cheap: has any prepared transaction ended since the last look, while some of those were left? */
+/*
+ * Cheap check: true if any prepared transaction has ended since the last call
+ * of unknown_prepared_ended, while some were listed.
+ */
 extern bool prepared_may_have_ended(void);
-/* True: one has ended, and what it did may be anywhere in the queue. */
+/* True if a listed one has ended: its rows may be anywhere in the queue. */
 extern bool unknown_prepared_ended(void);
 
 #endif

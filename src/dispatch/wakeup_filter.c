@@ -2,14 +2,16 @@
  * wakeup_filter.c
  *	  Which commits need not wake the dispatcher.
  *
- * A job of a paused type, of one at its limit, or of one whose role has no worker free can't be handed
- * out before something else happens, and that wakes the dispatcher, which takes the ring first.  So
- * of the types that were published lately the dispatcher says before it sleeps which are in that
- * state (JobqDb.wakeup_filter, under the mutex), and publish_jobs.c sets no latch for those alone, unless the ring
- * has become half full.
+ * A job can't be handed out at once if its type is paused, at its limit, or of
+ * a role that has no free worker.  The event that changes this wakes the
+ * dispatcher, which takes the ring first.  So before it sleeps, the dispatcher
+ * lists the recently published types in that state (JobqDb.wakeup_filter,
+ * under the mutex).  publish_jobs.c sets no latch for those alone, unless the
+ * ring has become half full.
  *
- * List and ring are under one lock: what is pushed before the list changes is in the ring when we look,
- * what is pushed after it is judged by the new list.
+ * List and ring are under one lock: a publication before the list changes is
+ * in the ring when the dispatcher looks; a later one is judged by the new
+ * list.
  */
 #include "jobq.h"
 

@@ -1,17 +1,21 @@
 /*
  * wakeup_filter.h
- *	  Types whose new jobs could not start anyway: their commits need not wake the dispatcher.
+ *	  Types with new jobs that could not start anyway: their commits need not
+ *	  wake the dispatcher.
  */
 #ifndef JOBQ_WAKEUP_FILTER_H
 #define JOBQ_WAKEUP_FILTER_H
 
 #include "shared/shmem.h"
 
-/* A new dispatcher wants to hear of everything. */
+/* Clears the filter: a new dispatcher needs every wake-up. */
 extern void quiet_init(JobqDb *db);
-/* A publication of this type was taken. */
+/* Notes that a publication of this type was taken. */
 extern void quiet_note(int32 type_id);
-/* Before going to sleep; true: something has come meanwhile that may have told nobody, look again. */
+/*
+ * Sets the filter before going to sleep; true if a publication arrived without
+ * a wake-up: poll again.
+ */
 extern bool quiet_settle(void);
 
 #endif
