@@ -257,7 +257,7 @@ define_times(void)
 	define_int("jobq.shutdown_grace", &jobq_shutdown_grace, 5000, 0, 3600 * 1000, PGC_SUSET, GUC_UNIT_MS,
 			   "Sets how long tools may take to end when the server stops.", NULL);
 	define_int("jobq.sweep_interval", &jobq_sweep_interval, 1000, 10, 3600 * 1000, PGC_SUSET, GUC_UNIT_MS,
-			   "Sets how often the dispatcher looks for jobs that nobody told it of.", NULL);
+			   "Sets how often the dispatcher scans the queue for jobs that no commit announced.", NULL);
 }
 
 static void
@@ -265,7 +265,7 @@ define_disk(void)
 {
 	define_int("jobq.disk_critical", &jobq_disk_critical, 90, 0, 100, PGC_SUSET, 0,
 			   "Sets how full, in per cent, a file system is at level critical.",
-			   "Then what is past its keep time goes at once, and signal disk is set.");
+			   "Then expired rows are removed at once, and signal disk is set.");
 	define_int("jobq.disk_emergency", &jobq_disk_emergency, 95, 0, 100, PGC_SUSET, 0,
 			   "Sets how full, in per cent, a file system is at level emergency.",
 			   "Then job types with options.refuse_on_disk_emergency take no jobs.");
@@ -283,7 +283,7 @@ define_health(void)
 	define_int("jobq.health_latency", &jobq_health_latency, 100, 1, 60 * 1000, PGC_SUSET, GUC_UNIT_MS,
 			   "Sets how fast the dispatcher must answer for jobq.health() to say healthy.", NULL);
 	define_int("jobq.health_min_workers", &jobq_health_min_workers, 1, 0, 1000, PGC_SUSET, 0,
-			   "Sets how many workers jobq.health() wants to see running or able to start.", NULL);
+			   "Sets how many workers must run or be able to start for jobq.health() to say healthy.", NULL);
 }
 
 static void
