@@ -7,6 +7,7 @@ use IPC::Run ();
 use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
+use Time::HiRes qw(usleep);
 
 my $mb = 1024 * 1024;
 my $node = jobq_server('compaction', "jobq.compact_threshold = '1MB'", 'log_min_messages = debug1', 'autovacuum = off',
@@ -76,6 +77,21 @@ sub rows_of
 		  . ' COPY jobq.queue TO STDOUT; COMMIT');
 }
 
+# True once health() counts few dead bytes.  It counts by the server's statistics.  A worker may add its dead rows to
+# these after the run that has removed them, and no further run corrects the number; ANALYZE does.
+sub dead_rows_are_removed
+{
+	my $few = "SELECT (jobq.health() #>> '{checks,horizon,dead_bytes}')::bigint <= $mb";
+
+	foreach my $try (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		return 1 if value($few) eq 't';
+		value('ANALYZE jobq.queue') if $try % 50 == 0;
+		usleep(100_000);
+	}
+	return 0;
+}
+
 # Runs jobs for twice the bound and more; each round may reuse the space of the last, and the size never exceeds the
 # bound.
 sub stays_small
@@ -86,8 +102,7 @@ sub stays_small
 	foreach my $round (1 .. 4)
 	{
 		run_jobs(8000);
-		wait_for_sql($node, "SELECT (jobq.health() #>> '{checks,horizon,dead_bytes}')::bigint <= $mb",
-			"$holder: what $round times 8,000 jobs leave is free again");
+		ok(dead_rows_are_removed(), "$holder: what $round times 8,000 jobs leave is free again");
 	}
 	wait_for_sql($node, "SELECT $size < $bound", "$holder: small");
 	return sound($holder);
