@@ -34,7 +34,7 @@ admission_init(MemoryContext context, JobqDb *db)
 
 /* Empties all wait queues. */
 static void
-init_doors(void)
+init_wait_queues(void)
 {
 	HASH_SEQ_STATUS status;
 	TypeState  *t;
@@ -42,10 +42,10 @@ init_doors(void)
 
 	hash_seq_init(&status, all_types);
 	while ((t = hash_seq_search(&status)) != NULL)
-		door_init(&t->own.door);
-	limits_init_doors();
+		wait_queue_init(&t->own.wait_queue);
+	limits_init_wait_queues();
 	dlist_foreach(it, &all_roles)
-		door_init(&dlist_container(RoleState, all, it.cur)->door);
+		wait_queue_init(&dlist_container(RoleState, all, it.cur)->wait_queue);
 }
 
 /* Retries all groups that wait; they may join other wait queues. */
@@ -55,8 +55,8 @@ try_all(void)
 	HASH_SEQ_STATUS status;
 	TypeState  *t;
 
-	doors_leave();
-	init_doors();
+	wait_queues_release();
+	init_wait_queues();
 	hash_seq_init(&status, all_types);
 	while ((t = hash_seq_search(&status)) != NULL)
 		groups_unpark(&t->parked);
@@ -69,7 +69,7 @@ admission_forget_lanes(void)
 	HASH_SEQ_STATUS status;
 	TypeState  *t;
 
-	init_doors();
+	init_wait_queues();
 	hash_seq_init(&status, all_types);
 	while ((t = hash_seq_search(&status)) != NULL)
 		dlist_init(&t->parked);

@@ -65,7 +65,7 @@ go_on_with_lane(QueueScan *scan, Lane *lane, const Rank *rank, TimestampTz now)
 	lane_place(lane, now);
 	if (ref_settles(&ref))
 		return;
-	doors_note_start(lane->group, rank);
+	wait_queues_note_start(lane->group, rank);
 	if (weight_budget > 0)
 		weight_note_start(lane->group, rank);
 }
@@ -95,10 +95,10 @@ has_to_wait(QueueScan *scan, Lane *lane, const JobRef *ref, const Rank *rank, Ti
 		group_park(lane->group, &t->parked);
 	else if (ref->key != 0 && wait_for_key(scan, lane, ref, now))
 		return true;
-	else if (doors_keep_out(lane->group, rank))
+	else if (wait_queues_keep_out(lane->group, rank))
 		return true;
 	else if (t->rated && (closed = closed_by_rate(t, now)) != NULL)
-		group_refused_by_limit(lane->group, &closed->door, rank);
+		group_refused_by_limit(lane->group, &closed->wait_queue, rank);
 	else if (weight_budget > 0 && weight_is_reserved(t, rank))
 		weight_park(lane->group, rank);
 	else
@@ -134,7 +134,7 @@ try_lane(QueueScan *scan, Lane *lane, TimestampTz now, MonoTime mono)
 				group_refused_by_role(lane->group, &rank, settles);
 			break;
 		case LIMIT_FULL:
-			group_refused_by_limit(lane->group, &t->closed->door, &rank);
+			group_refused_by_limit(lane->group, &t->closed->wait_queue, &rank);
 			break;
 		case TOO_HEAVY:
 			weight_park(lane->group, &rank);

@@ -36,9 +36,8 @@
 typedef struct Claim
 {
 	ExecJob    *job;
-	bool		start;			/* false: no tool starts, verdict is the
-								 * report */
-	Verdict		verdict;
+	bool		start;			/* false: no tool starts, only a report */
+	CellReport	report;
 	bool		settled;
 	bool		failed;
 	BreakerNote breaker;
@@ -70,7 +69,7 @@ settle_now(Claims *batch, Claim *claim, Job *job, JobType *type, Outcome *outcom
 	claim->settled = claim->need == 0;
 	claim->failed = outcome->kind == OUTCOME_FAILED;
 	breaker_take_down(&claim->breaker, type, outcome);
-	claim->verdict = claim->settled ? VERDICT_SETTLED : VERDICT_NO_PARTITION;
+	claim->report = claim->settled ? REPORT_SETTLED : REPORT_NO_PARTITION;
 }
 
 /* Fails an attempt before its tool starts. */
@@ -224,7 +223,7 @@ claim_to_start(Claims *batch, Claim *claim, Job *job, JobType *type)
 	if (x->all_events && !events_ready(&batch->ledger->events, x->started_at))
 	{
 		claim->need = x->started_at;
-		claim->verdict = VERDICT_NO_PARTITION;
+		claim->report = REPORT_NO_PARTITION;
 		return;
 	}
 	x->timeout_us = job_timeout(job, type);
@@ -261,7 +260,7 @@ claim_one(Claims *batch, Claim *claim)
 
 	claim->start = claim->settled = false;
 	claim->need = 0;
-	claim->verdict = VERDICT_NOT_MINE;
+	claim->report = REPORT_NOT_MINE;
 	x->ref = cell->ref;
 	if (queue_lock(&batch->ledger->queue, &x->ref, &job) != LOCK_OK)
 		return;
@@ -269,11 +268,11 @@ claim_one(Claims *batch, Claim *claim)
 	if (ref_settles(&cell->ref))
 		finish_without_tool(batch, claim, &job, type, cell);
 	else if (job.status == JOB_RUNNING)
-		claim->verdict = VERDICT_NOT_MINE;
+		claim->report = REPORT_NOT_MINE;
 	else if (type == NULL || type->dropped || type->ncommand == 0 || !batch->can_start)
-		claim->verdict = VERDICT_STUCK;
+		claim->report = REPORT_STUCK;
 	else if (type->breaker_failures > 0 && !breaker_admits(type->id, &x->ref.id))
-		claim->verdict = VERDICT_RELEASED;
+		claim->report = REPORT_RELEASED;
 	else
 		claim_to_start(batch, claim, &job, type);
 }
@@ -290,7 +289,7 @@ claims_write(Claims *claims, Ledger *ledger)
 			claim_one(claims, &claims->all[i]);
 		else
 			/* the extension was dropped */
-			claims->all[i].verdict = VERDICT_NOT_MINE;
+			claims->all[i].report = REPORT_NOT_MINE;
 		if (claims->all[i].start)
 			ForceSyncCommit();	/* for every synchronous_commit: a committed
 								 * claim must survive a crash */
@@ -318,7 +317,7 @@ apply(Claim *claim)
 				wake_waiters(exec_db, &x->ref.id, claim->status);
 		}
 		cell->need = claim->need;
-		exec_job_forget(x, claim->verdict);
+		exec_job_forget(x, claim->report);
 		return;
 	}
 	exec_job_started(x);
@@ -388,6 +387,6 @@ claims_retry(Claims *claims, bool (*alone) (Claims *claims))
 		one->n = 1;
 		one->all[0] = claims->all[i];
 		if (!alone(one))
-			exec_job_forget(claims->all[i].job, VERDICT_STUCK);
+			exec_job_forget(claims->all[i].job, REPORT_STUCK);
 	}
 }

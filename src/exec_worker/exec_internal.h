@@ -116,7 +116,7 @@ extern void exec_jobs_helper_lost(void);
 /*
  * Empties the entry and returns its cell, with the report, to the dispatcher.
  */
-extern void exec_job_forget(ExecJob *job, Verdict verdict);
+extern void exec_job_forget(ExecJob *job, CellReport report);
 
 /* --- exec_messages.c --- */
 extern bool exec_stopping;		/* SHUTDOWN is sent: only EXIT frames count */

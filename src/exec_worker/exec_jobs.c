@@ -129,10 +129,10 @@ exec_jobs_helper_lost(void)
 }
 
 void
-exec_job_forget(ExecJob *job, Verdict verdict)
+exec_job_forget(ExecJob *job, CellReport report)
 {
 	MemoryContextDelete(job->context);
 	job->context = NULL;
 	job->state = EXEC_FREE;
-	slot_done(job->cell, verdict);
+	slot_done(job->cell, report);
 }

@@ -47,7 +47,7 @@ typedef struct Settlement
 	SettleResult result;
 	JobStatus	status;
 	TimestampTz need;
-	Verdict		verdict;
+	CellReport	report;
 	bool		failed;
 	BreakerNote breaker;
 } Settlement;
@@ -268,15 +268,15 @@ report_start_failure(Ledger *ledger, ExecJob *x, JobType *type, const char *why)
  * Returns the report for a tool that can't be started.  The first report of
  * the fault is also written to events, alerts and the log.
  */
-static Verdict
+static CellReport
 start_failure(Ledger *ledger, ExecJob *x, JobType *type, const char *why, const char *reported)
 {
 	bool		first;
-	Verdict		verdict;
+	CellReport	report;
 
 	if (type == NULL)
-		return VERDICT_RELEASED;
-	verdict = exec_type_broken(x, type, why, reported, &first) ? VERDICT_STUCK : VERDICT_RELEASED;
+		return REPORT_RELEASED;
+	report = exec_type_broken(x, type, why, reported, &first) ? REPORT_STUCK : REPORT_RELEASED;
 	if (first)
 	{
 		report_start_failure(ledger, x, type, why);
@@ -284,7 +284,7 @@ start_failure(Ledger *ledger, ExecJob *x, JobType *type, const char *why, const 
 				(errcode(ERRCODE_SYSTEM_ERROR),
 				 errmsg("job type \"%s\" is paused on this node: %s", type->name, log_text(why))));
 	}
-	return verdict;
+	return report;
 }
 
 static void
@@ -296,7 +296,7 @@ settle_one(Ledger *ledger, Settlement *item)
 	char	   *reported;
 	Job			job;
 
-	item->verdict = VERDICT_SETTLED;
+	item->report = REPORT_SETTLED;
 	item->need = 0;
 	switch (lock_row(ledger, x, &job))
 	{
@@ -326,7 +326,7 @@ settle_one(Ledger *ledger, Settlement *item)
 	if (type)
 		write_remarks(ledger, x, type);
 	if (x->end.kind == FRAME_START_FAILED && outcome.kind == OUTCOME_RELEASED)
-		item->verdict = start_failure(ledger, x, type, outcome.message, reported);
+		item->report = start_failure(ledger, x, type, outcome.message, reported);
 }
 
 /* True if the partition for the events exists; else they are retried. */
@@ -411,10 +411,10 @@ apply(Settlement *item)
 	{
 		case RESULT_SETTLED:
 			count_settled(item);
-			exec_job_forget(x, item->verdict);
+			exec_job_forget(x, item->report);
 			break;
 		case RESULT_NOT_MINE:
-			exec_job_forget(x, VERDICT_NOT_MINE);
+			exec_job_forget(x, REPORT_NOT_MINE);
 			break;
 		case RESULT_EVENTS:
 			forget_events(x);

@@ -223,7 +223,7 @@ give_back(void)
 
 	while ((cell = slot_next()) >= 0)
 	{
-		slot_done(cell, VERDICT_RELEASED);
+		slot_done(cell, REPORT_RELEASED);
 		any = true;
 	}
 	if (any)

@@ -51,10 +51,10 @@ typedef struct LaneType
 	bool		fair;			/* its lanes are served in turn */
 
 	/* wait queues of its groups (wait_queues.c) */
-	struct Door *own;			/* of the type's own limits */
-	struct Door *role;			/* NULL: the role is not known yet */
+	struct WaitQueue *own;		/* of the type's own limits */
+	struct WaitQueue *role;		/* NULL: the role is not known yet */
 	int			nlimits;
-	struct Door *limits[JOBQ_TYPE_LIMITS];	/* of the limits that it shares with other types */
+	struct WaitQueue *limits[JOBQ_TYPE_LIMITS];	/* of the limits that it shares with other types */
 } LaneType;
 
 /* An interval of keys to read besides those beyond the cursor. */

@@ -153,7 +153,7 @@ ready_init(MemoryContext context)
 	ctl.entrysize = sizeof(LaneGroup);
 	ctl.hcxt = context;
 	groups = hash_create("jobq lane groups", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-	doors_init(context);
+	wait_queues_init(context);
 	MemoryContextSwitchTo(old);
 }
 

@@ -11,7 +11,7 @@
 static HTAB *all_waiting = NULL;
 
 void
-doors_init(MemoryContext context)
+wait_queues_init(MemoryContext context)
 {
 	HASHCTL		ctl;
 
@@ -23,10 +23,10 @@ doors_init(MemoryContext context)
 }
 
 void
-door_init(Door *door)
+wait_queue_init(WaitQueue *queue)
 {
-	door->shut = false;
-	dlist_init(&door->waiting);
+	queue->shut = false;
+	dlist_init(&queue->waiting);
 }
 
 static Waiting *
@@ -38,13 +38,13 @@ get_waiting(const WaitingKey *key)
 	if (!found)
 	{
 		ready_init_heap(&w->groups);
-		w->door = NULL;
+		w->queue = NULL;
 	}
 	return w;
 }
 
 static Waiting *
-waiting_at(Door *role, int nlimits, Door *const *limits)
+waiting_at(WaitQueue *role, int nlimits, WaitQueue *const *limits)
 {
 	WaitingKey	key = {.role = role, .nlimits = nlimits};
 
@@ -68,8 +68,8 @@ waiting_for_own(LaneType *t)
 
 /* ---------- in the wait queues ---------- */
 
-static Door *
-door_of(const Waiting *w, int i)
+static WaitQueue *
+queue_of(const Waiting *w, int i)
 {
 	return i < w->key.nlimits ? w->key.limits[i] : w->key.role;
 }
@@ -80,18 +80,18 @@ waiting_offer(Waiting *waiting)
 	LaneGroup  *first;
 	Rank		rank;
 
-	if (waiting->door != NULL || pairingheap_is_empty(&waiting->groups))
+	if (waiting->queue != NULL || pairingheap_is_empty(&waiting->groups))
 		return;
 	first = ready_first_of(&waiting->groups);
 	rank = rank_of(first);
 	for (int i = 0; i <= waiting->key.nlimits; i++)
 	{
-		Door	   *door = door_of(waiting, i);
+		WaitQueue  *queue = queue_of(waiting, i);
 
-		if (!door->shut || outranks(&rank, &door->refused))
+		if (!queue->shut || outranks(&rank, &queue->refused))
 			continue;
-		waiting->door = door;
-		dlist_push_tail(&door->waiting, &waiting->node);
+		waiting->queue = queue;
+		dlist_push_tail(&queue->waiting, &waiting->node);
 		return;
 	}
 	group_offer(first);
@@ -105,24 +105,24 @@ group_joins(LaneGroup *group, Waiting *waiting)
 }
 
 void
-door_open(Door *door)
+wait_queue_open(WaitQueue *queue)
 {
-	door->shut = false;
-	while (!dlist_is_empty(&door->waiting))
+	queue->shut = false;
+	while (!dlist_is_empty(&queue->waiting))
 	{
-		Waiting    *w = dlist_container(Waiting, node, dlist_pop_head_node(&door->waiting));
+		Waiting    *w = dlist_container(Waiting, node, dlist_pop_head_node(&queue->waiting));
 
-		w->door = NULL;
+		w->queue = NULL;
 		waiting_offer(w);
 	}
 }
 
 bool
-door_is_waited_at(Door *door)
+wait_queue_has_groups(WaitQueue *queue)
 {
 	dlist_iter	it;
 
-	dlist_foreach(it, &door->waiting)
+	dlist_foreach(it, &queue->waiting)
 	{
 		if (!pairingheap_is_empty(&dlist_container(Waiting, node, it.cur)->groups))
 			return true;
@@ -131,7 +131,7 @@ door_is_waited_at(Door *door)
 }
 
 void
-doors_leave(void)
+wait_queues_release(void)
 {
 	HASH_SEQ_STATUS status;
 	Waiting    *w;
@@ -139,7 +139,7 @@ doors_leave(void)
 	hash_seq_init(&status, all_waiting);
 	while ((w = hash_seq_search(&status)) != NULL)
 	{
-		w->door = NULL;
+		w->queue = NULL;
 		while (!pairingheap_is_empty(&w->groups))
 			group_offer(ready_first_of(&w->groups));
 	}
@@ -148,13 +148,13 @@ doors_leave(void)
 /* ---------- groups that are refused ---------- */
 
 static bool
-keeps_out(const Door *door, const Rank *rank)
+keeps_out(const WaitQueue *queue, const Rank *rank)
 {
-	return door->shut && outranks(&door->refused, rank);
+	return queue->shut && outranks(&queue->refused, rank);
 }
 
 bool
-doors_keep_out(LaneGroup *group, const Rank *rank)
+wait_queues_keep_out(LaneGroup *group, const Rank *rank)
 {
 	LaneType   *t = group->type;
 	bool		out = keeps_out(t->role, rank);
@@ -172,15 +172,15 @@ doors_keep_out(LaneGroup *group, const Rank *rank)
 }
 
 static void
-shut(Door *door, const Rank *rank)
+shut(WaitQueue *queue, const Rank *rank)
 {
-	if (!door->shut || outranks(rank, &door->refused))
-		door->refused = *rank;
-	door->shut = true;
+	if (!queue->shut || outranks(rank, &queue->refused))
+		queue->refused = *rank;
+	queue->shut = true;
 }
 
 void
-group_refused_by_limit(LaneGroup *group, Door *limit, const Rank *rank)
+group_refused_by_limit(LaneGroup *group, WaitQueue *limit, const Rank *rank)
 {
 	LaneType   *t = group->type;
 
@@ -198,14 +198,14 @@ group_refused_by_role(LaneGroup *group, const Rank *rank, bool settles)
 }
 
 static void
-open_if_waited_for(Door *door, const Rank *rank)
+open_if_waited_for(WaitQueue *queue, const Rank *rank)
 {
-	if (door->shut && !outranks(rank, &door->refused))
-		door_open(door);
+	if (queue->shut && !outranks(rank, &queue->refused))
+		wait_queue_open(queue);
 }
 
 void
-doors_note_start(LaneGroup *group, const Rank *rank)
+wait_queues_note_start(LaneGroup *group, const Rank *rank)
 {
 	LaneType   *t = group->type;
 

@@ -21,18 +21,18 @@
 
 #include "lanes/lanes.h"
 
-typedef struct Door
+typedef struct WaitQueue
 {
 	bool		shut;
 	Rank		refused;		/* the best of those refused while it is shut */
 	dlist_head	waiting;		/* of Waiting, in this wait queue */
-} Door;
+} WaitQueue;
 
 typedef struct WaitingKey
 {
-	Door	   *role;
+	WaitQueue  *role;
 	int64		nlimits;
-	Door	   *limits[JOBQ_TYPE_LIMITS];
+	WaitQueue  *limits[JOBQ_TYPE_LIMITS];
 } WaitingKey;
 
 /* Groups that wait together. */
@@ -40,7 +40,7 @@ typedef struct Waiting
 {
 	WaitingKey	key;			/* hash key */
 	pairingheap groups;
-	Door	   *door;			/* their wait queue; NULL: the first is offered, or there is none */
+	WaitQueue  *queue;		/* their wait queue; NULL: the first is offered, or there is none */
 	dlist_node	node;			/* in the wait queue's list */
 } Waiting;
 
@@ -48,35 +48,35 @@ typedef struct Waiting
  * Forgets all groups that wait; they must be forgotten whenever wait queues
  * are.
  */
-extern void doors_init(MemoryContext context);
-extern void door_init(Door *door);
+extern void wait_queues_init(MemoryContext context);
+extern void wait_queue_init(WaitQueue *queue);
 
 /*
  * True if a wait queue of its type blocks a group that has not been refused
  * yet; the group waits then.
  */
-extern bool doors_keep_out(LaneGroup *group, const Rank *rank);
+extern bool wait_queues_keep_out(LaneGroup *group, const Rank *rank);
 /*
  * Puts the group into the wait queue of a limit, its type's own or a shared
  * one, that has no room for its head.
  */
-extern void group_refused_by_limit(LaneGroup *group, Door *limit, const Rank *rank);
+extern void group_refused_by_limit(LaneGroup *group, WaitQueue *limit, const Rank *rank);
 /*
  * Puts the group into the wait queue of its role, which has no free executor.
  * A job that is only to be settled waits for nothing else.
  */
 extern void group_refused_by_role(LaneGroup *group, const Rank *rank, bool settles);
 /* Opens the wait queues that waited for the group: its head was handed out. */
-extern void doors_note_start(LaneGroup *group, const Rank *rank);
+extern void wait_queues_note_start(LaneGroup *group, const Rank *rank);
 
-extern void door_open(Door *door);
+extern void wait_queue_open(WaitQueue *queue);
 /* True if a group waits in it. */
-extern bool door_is_waited_at(Door *door);
+extern bool wait_queue_has_groups(WaitQueue *queue);
 /*
  * Makes all waiting groups ready: types may have other wait queues now.  Wait
- * queues must be initialized again with door_init.
+ * queues must be initialized again with wait_queue_init.
  */
-extern void doors_leave(void);
+extern void wait_queues_release(void);
 /*
  * Makes the first group ready, if nothing blocks it: called when the first has
  * changed.

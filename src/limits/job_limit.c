@@ -53,7 +53,7 @@ void
 limit_init(JobLimit *limit)
 {
 	memset(limit, 0, sizeof(JobLimit));
-	door_init(&limit->door);
+	wait_queue_init(&limit->wait_queue);
 }
 
 void
@@ -81,7 +81,7 @@ limit_down(JobLimit *limit, int executor, bool exec)
 TimestampTz
 limit_next_timer(JobLimit *limit)
 {
-	if (limit->rate.limit == 0 || limit->rate.next_free == 0 || !limit->door.shut)
+	if (limit->rate.limit == 0 || limit->rate.next_free == 0 || !limit->wait_queue.shut)
 		return DT_NOEND;
 	return limit->rate.next_free;
 }
@@ -92,7 +92,7 @@ limit_timer(JobLimit *limit, TimestampTz now)
 	if (limit_next_timer(limit) > now)
 		return;
 	limit->rate.next_free = 0;	/* no timer when it is shut for another reason */
-	door_open(&limit->door);
+	wait_queue_open(&limit->wait_queue);
 }
 
 /* ---------- shared limits ---------- */
@@ -257,14 +257,14 @@ limits_of_type(Jsonb *options, JobLimit **found)
 }
 
 void
-limits_init_doors(void)
+limits_init_wait_queues(void)
 {
 	HASH_SEQ_STATUS status;
 	SharedLimit *s;
 
 	hash_seq_init(&status, shared);
 	while ((s = hash_seq_search(&status)) != NULL)
-		door_init(&s->limit.door);
+		wait_queue_init(&s->limit.wait_queue);
 }
 
 TimestampTz

@@ -18,7 +18,7 @@ typedef struct JobLimit
 	int			max_concurrent; /* 0: no limit */
 	int			running;
 	uint16		cells[JOBQ_MAX_SLOTS];	/* the share of each executor */
-	Door		door;			/* wait queue of the groups that the limit blocks */
+	WaitQueue	wait_queue;		/* groups that the limit blocks */
 	Rate		rate;
 } JobLimit;
 
@@ -65,7 +65,7 @@ extern TimestampTz limits_next_timer(void);
 extern void limits_timers(TimestampTz now);
 extern void limits_clock_was_set(TimestampTz now);
 /* Empties the wait queues of all limits. */
-extern void limits_init_doors(void);
+extern void limits_init_wait_queues(void);
 
 /* The checked columns of jobq.limits: see row_map.h. */
 extern const struct Shape limits_shape;

@@ -58,7 +58,7 @@ role_state(Oid roleid)
 	if (!found)
 	{
 		memset((char *) r + sizeof(Oid), 0, sizeof(RoleState) - sizeof(Oid));
-		door_init(&r->door);
+		wait_queue_init(&r->wait_queue);
 		dlist_push_tail(&all_roles, &r->all);
 	}
 	return r;

@@ -22,7 +22,7 @@ typedef struct RoleState
 	Oid			roleid;			/* hash key; EXEC_ROLE: exec types */
 	int			nworkers;		/* slots of this database, attached or starting */
 	dlist_node	all;			/* in all_roles */
-	Door		door;			/* groups of lanes that wait for a worker of this role */
+	WaitQueue	wait_queue;		/* groups of lanes that wait for a worker of this role */
 	int			cancels;		/* jobs to be settled as cancelled that wait for one */
 	MonoTime	waiting_since;	/* 0: no job waits */
 	MonoTime	next_start;		/* not before then, after a failure to connect */

@@ -148,14 +148,14 @@ load_limits(TypeState *t, const JobType *jt)
 	t->nlimits = limits_of_type(jt->options, t->limits);
 	t->lanes.nlimits = t->nlimits;
 	for (int i = 0; i < t->nlimits; i++)
-		t->lanes.limits[i] = &t->limits[i]->door;
+		t->lanes.limits[i] = &t->limits[i]->wait_queue;
 }
 
 static void
 set_role(TypeState *t, RoleState *role)
 {
 	t->role = role;
-	t->lanes.role = &role->door;
+	t->lanes.role = &role->wait_queue;
 }
 
 static void
@@ -330,7 +330,7 @@ type_state(int32 id)
 		memset((char *) t + sizeof(int32), 0, sizeof(TypeState) - sizeof(int32));
 		dlist_init(&t->parked);
 		limit_init(&t->own);
-		t->lanes.own = &t->own.door;
+		t->lanes.own = &t->own.wait_queue;
 		type_load(t);
 	}
 	return t;
@@ -412,9 +412,9 @@ type_may_start(TypeState *t, TimestampTz now)
 void
 type_open(TypeState *t)
 {
-	door_open(&t->own.door);
+	wait_queue_open(&t->own.wait_queue);
 	for (int i = 0; i < t->nlimits; i++)
-		door_open(&t->limits[i]->door);
+		wait_queue_open(&t->limits[i]->wait_queue);
 	if (weight_budget > 0)
 		weight_unpark();
 }
@@ -426,10 +426,11 @@ type_is_quiet(TypeState *t)
 		return false;
 	for (int i = 0; i < t->nlimits; i++)
 	{
-		if (t->limits[i]->door.shut)
+		if (t->limits[i]->wait_queue.shut)
 			return true;
 	}
-	return !dlist_is_empty(&t->parked) || t->own.door.shut || (t->role != NULL && t->role->door.shut);
+	return !dlist_is_empty(&t->parked) || t->own.wait_queue.shut ||
+		(t->role != NULL && t->role->wait_queue.shut);
 }
 
 /* ---------- tools that can't be started ---------- */
@@ -471,14 +472,14 @@ type_is_short(TypeState *t)
 }
 
 void
-type_note_run(TypeState *t, Verdict verdict, int32 run_us, MonoTime now)
+type_note_run(TypeState *t, CellReport report, int32 run_us, MonoTime now)
 {
-	if (verdict == VERDICT_ALONE || run_us > SLOW_RUN_US)
+	if (report == REPORT_ALONE || run_us > SLOW_RUN_US)
 	{
 		t->clean_runs = 0;
 		t->alone_until = now + ALONE_FOR_US;
 	}
-	if (verdict != VERDICT_SETTLED)
+	if (report != REPORT_SETTLED)
 		return;
 	t->avg_us = t->clean_runs == 0 ? run_us : t->avg_us * 0.9 + run_us * 0.1;
 	if (run_us <= SLOW_RUN_US && t->clean_runs < CLEAN_RUNS_TO_BATCH)

@@ -124,6 +124,6 @@ extern void type_hold(TypeState *t, MonoTime now);
 extern void type_probe(TypeState *t, MonoTime now);
 /* Ends the hold: that job has started. */
 extern void type_release(TypeState *t, MonoTime now);
-extern void type_note_run(TypeState *t, Verdict verdict, int32 run_us, MonoTime now);
+extern void type_note_run(TypeState *t, CellReport report, int32 run_us, MonoTime now);
 
 #endif

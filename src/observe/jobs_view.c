@@ -118,7 +118,7 @@ cell_counts(Cell *cell, uint32 state)
 	if (cell->started_at == 0)
 		return false;
 	return state == CELL_BEGUN ||
-		((state == CELL_DONE || state == CELL_FREE) && cell->verdict == VERDICT_SETTLED);
+		((state == CELL_DONE || state == CELL_FREE) && cell->report == REPORT_SETTLED);
 }
 
 /* Copies a cell that counts; one that changes hands meanwhile does not. */

@@ -136,7 +136,7 @@ slot_assign(Slot *slot, int cellno, const JobRef *ref, const char *cancel_reason
 		return false;
 	cell = &slot->cells[cellno];
 	cell->ref = *ref;
-	cell->verdict = VERDICT_RELEASED;
+	cell->report = REPORT_RELEASED;
 	cell->cancel = CANCEL_NONE;
 	cell->timed_out = false;
 	cell->has_reason = cancel_reason != NULL;
@@ -322,11 +322,11 @@ slot_on_exit(int code, Datum arg)
 			SpinLockRelease(&slot->mutex);
 			continue;
 		}
-		cell->verdict = VERDICT_RELEASED;
+		cell->report = REPORT_RELEASED;
 		if (state == CELL_BEGUN && slot->kind == SLOT_SQL && slot->current == i &&
 			slot->phase == PHASE_HANDLER && cell->cancel != CANCEL_DDL)
 		{
-			cell->verdict = VERDICT_CHARGE;
+			cell->report = REPORT_CHARGE;
 			cell->charge = cell->timed_out ? CHARGE_TIMED_OUT : CHARGE_DIED;
 		}
 		pg_atomic_write_u32(&cell->state, CELL_DONE);
@@ -405,12 +405,12 @@ slot_linger(void)
 }
 
 void
-slot_done(int cellno, Verdict verdict)
+slot_done(int cellno, CellReport report)
 {
 	Cell	   *cell = &MySlot->cells[cellno];
 
 	Assert(pg_atomic_read_u32(&cell->state) == CELL_BEGUN);
-	cell->verdict = verdict;
+	cell->report = report;
 	SpinLockAcquire(&MySlot->mutex);
 	if (MySlot->current == cellno)
 	{

@@ -13,7 +13,7 @@
  *	 ASSIGNED -> BEGUN	executor
  *	 BEGUN -> DONE		executor, after its transaction has ended; sets the bit
  *						in `done`
- *	 DONE -> FREE		dispatcher, after it has read `verdict`
+ *	 DONE -> FREE		dispatcher, after it has read `report`
  *
  * The executor sets a cell's bit in `ended` as soon as its tool has ended:
  * another may start while the settlement is written.
@@ -34,7 +34,7 @@
 
 /*
  * How the dispatcher names a job.  Executors do not follow an update chain:
- * for a row with another rev they report VERDICT_NOT_MINE.
+ * for a row with another rev they report REPORT_NOT_MINE.
  */
 typedef struct JobRef
 {
@@ -88,22 +88,22 @@ typedef enum CellState
 	CELL_DONE
 } CellState;
 
-typedef enum Verdict
+typedef enum CellReport
 {
-	VERDICT_SETTLED,			/* finished, retried or buried: the row is gone
+	REPORT_SETTLED,				/* finished, retried or buried: the row is gone
 								 * or published again */
-	VERDICT_NOT_MINE,			/* row gone, changed or locked by another
+	REPORT_NOT_MINE,			/* row gone, changed or locked by another
 								 * transaction */
-	VERDICT_RELEASED,			/* put back untouched: may be handed out again
+	REPORT_RELEASED,			/* put back untouched: may be handed out again
 								 * at once */
-	VERDICT_ALONE,				/* put back: run it alone next time */
-	VERDICT_NO_PARTITION,		/* put back: history lacks the partition for
+	REPORT_ALONE,				/* put back: run it alone next time */
+	REPORT_NO_PARTITION,		/* put back: history lacks the partition for
 								 * `need` */
-	VERDICT_STUCK,				/* could not be settled (commit failed twice):
+	REPORT_STUCK,				/* could not be settled (commit failed twice):
 								 * do not hand it out for a while */
-	VERDICT_CHARGE				/* the executor died in its handler: charge the
+	REPORT_CHARGE				/* the executor died in its handler: charge the
 								 * attempt, for Cell.charge */
-} Verdict;
+} CellReport;
 
 typedef enum CancelKind
 {
@@ -118,14 +118,14 @@ typedef struct Cell
 {
 	pg_atomic_uint32 state;		/* CellState */
 	JobRef		ref;
-	uint8		verdict;		/* Verdict, once DONE */
-	uint8		charge;			/* Charge, of VERDICT_CHARGE */
+	uint8		report;			/* CellReport, once DONE */
+	uint8		charge;			/* Charge, of REPORT_CHARGE */
 	uint8		cancel;			/* CancelKind, under Slot.mutex */
 	bool		has_reason;
 	bool		timed_out;		/* the executor is terminated: the handler
 								 * ignores its timeout */
 	char		reason[JOBQ_REASON_LEN];
-	TimestampTz need;			/* VERDICT_NO_PARTITION: expires_at without a
+	TimestampTz need;			/* REPORT_NO_PARTITION: expires_at without a
 								 * partition */
 	int32		run_us;			/* how long the handler ran; for batching */
 	TimestampTz started_at;		/* of the current attempt; 0: not yet */
@@ -251,7 +251,7 @@ extern void slot_linger(void);
  * Ends a cell; call after the transaction has ended.  slot_report() wakes the
  * dispatcher once for several cells.
  */
-extern void slot_done(int cell, Verdict verdict);
+extern void slot_done(int cell, CellReport report);
 extern void slot_report(void);
 /*
  * Notes the end of the cell's tool: another may start while the settlement is

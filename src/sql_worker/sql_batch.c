@@ -108,9 +108,9 @@ batch_goes_on(void)
 	if (batch->n == SQL_BATCH_JOBS || is_alone(last->cell) || db->lifecycle.suspended || db_must_leave(db) ||
 		db_is_paused(db))
 		return false;
-	if (last->verdict == VERDICT_NOT_MINE)
+	if (last->report == REPORT_NOT_MINE)
 		return true;
-	if (last->verdict != VERDICT_SETTLED || last->run.closes_batch ||
+	if (last->report != REPORT_SETTLED || last->run.closes_batch ||
 		(last->run.type && !last->run.type->batch))
 		return false;
 	if (last->breaker.failed)
@@ -170,7 +170,7 @@ report_entries(void)
 		Cell	   *cell = &MySlot->cells[e->cell];
 
 		cell->need = e->need;
-		if (e->verdict == VERDICT_SETTLED)
+		if (e->report == REPORT_SETTLED)
 		{
 			breaker_note(&e->breaker, &cell->ref.id);
 			pg_atomic_fetch_add_u64(&db->counters.settled, 1);
@@ -179,7 +179,7 @@ report_entries(void)
 			if (e->status >= JOB_COMPLETED)
 				wake_waiters(db, &cell->ref.id, e->status);
 		}
-		slot_done(e->cell, e->verdict);
+		slot_done(e->cell, e->report);
 	}
 	slot_report();
 }
@@ -190,7 +190,7 @@ charge_failed_commit(Entry *e, ErrorData *edata)
 {
 	Cell	   *cell = &MySlot->cells[e->cell];
 
-	e->verdict = VERDICT_STUCK;
+	e->report = REPORT_STUCK;
 	PG_TRY();
 	{
 		StartTransactionCommand();
@@ -215,7 +215,7 @@ charge_failed_commit(Entry *e, ErrorData *edata)
 			sql_entry_settle(batch, e);
 		}
 		else
-			e->verdict = VERDICT_NOT_MINE;
+			e->report = REPORT_NOT_MINE;
 		ledger_close(&batch->ledger);
 		PopActiveSnapshot();
 		CommitTransactionCommand();
@@ -228,8 +228,8 @@ charge_failed_commit(Entry *e, ErrorData *edata)
 		AbortOutOfAnyTransaction();
 		FlushErrorState();
 		e->settled = false;
-		if (e->verdict == VERDICT_SETTLED)
-			e->verdict = VERDICT_STUCK;
+		if (e->report == REPORT_SETTLED)
+			e->report = REPORT_STUCK;
 		RESUME_INTERRUPTS();
 	}
 	PG_END_TRY();
@@ -242,7 +242,7 @@ batch_failed(ErrorData *edata)
 	bool		partition = false;
 
 	for (int i = 0; i < batch->n; i++)
-		partition |= batch->entries[i].verdict == VERDICT_NO_PARTITION;
+		partition |= batch->entries[i].report == REPORT_NO_PARTITION;
 	if (!partition && batch->n == 1)
 	{
 		charge_failed_commit(&batch->entries[0], edata);
@@ -253,8 +253,8 @@ batch_failed(ErrorData *edata)
 		Entry	   *e = &batch->entries[i];
 
 		e->settled = false;
-		if (e->verdict == VERDICT_SETTLED)
-			e->verdict = partition ? VERDICT_RELEASED : VERDICT_ALONE;
+		if (e->report == REPORT_SETTLED)
+			e->report = partition ? REPORT_RELEASED : REPORT_ALONE;
 	}
 }
 
@@ -298,7 +298,7 @@ sql_batch_run(int cell)
 	PG_END_TRY();
 	MemoryContextSwitchTo(TopMemoryContext);
 	if (batch->n == 0)
-		slot_done(cell, VERDICT_STUCK); /* the queue could not even be opened */
+		slot_done(cell, REPORT_STUCK); /* the queue could not even be opened */
 	report_entries();
 	reset_session();
 	breaker_tell();

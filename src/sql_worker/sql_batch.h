@@ -16,7 +16,7 @@ typedef struct Entry
 	int			cell;
 	Job			job;
 	Run			run;
-	Verdict		verdict;
+	CellReport	report;
 	TimestampTz need;
 	bool		settled;		/* settle() has written; true when the commit succeeds */
 	JobStatus	status;

@@ -114,14 +114,14 @@ sql_entry_settle(Batch *batch, Entry *e)
 	e->status = settle(&batch->ledger, &e->job, e->run.type, &e->run.outcome, &e->need);
 	if (e->need != 0)
 	{
-		e->verdict = VERDICT_NO_PARTITION;
+		e->report = REPORT_NO_PARTITION;
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("jobq has no partition for %s", timestamptz_to_str(e->need))));
 	}
 	breaker_take_down(&e->breaker, e->run.type, &e->run.outcome);
 	e->settled = true;
-	e->verdict = VERDICT_SETTLED;
+	e->report = REPORT_SETTLED;
 }
 
 static void
@@ -139,10 +139,10 @@ run_handler_of(Batch *batch, Entry *e, Cell *cell)
 			sql_entry_settle(batch, e);
 			break;
 		case RUN_ALONE:
-			e->verdict = VERDICT_ALONE;
+			e->report = REPORT_ALONE;
 			break;
 		case RUN_RELEASED:
-			e->verdict = VERDICT_RELEASED;
+			e->report = REPORT_RELEASED;
 			break;
 	}
 }
@@ -162,7 +162,7 @@ sql_entry_run(Batch *batch, int cellno, MemoryContext context)
 	slot_enter(cellno, PHASE_SETTLING);
 	if (queue_lock(&batch->ledger.queue, &cell->ref, &e->job) != LOCK_OK)
 	{
-		e->verdict = VERDICT_NOT_MINE;
+		e->report = REPORT_NOT_MINE;
 		return;
 	}
 	type = e->run.type = job_type_by_id(cell->ref.type_id);
@@ -175,17 +175,17 @@ sql_entry_run(Batch *batch, int cellno, MemoryContext context)
 		if (!worker_role_fits(type))
 		{
 			MySlot->leaving = true;
-			e->verdict = VERDICT_RELEASED;
+			e->report = REPORT_RELEASED;
 		}
 		else if (type->breaker_failures > 0 && !breaker_admits(type->id, &cell->ref.id))
-			e->verdict = VERDICT_RELEASED;
+			e->report = REPORT_RELEASED;
 		else if (partition_ready(batch, &e->job, type, &e->need))
 		{
 			e->need = 0;
 			run_handler_of(batch, e, cell);
 		}
 		else
-			e->verdict = VERDICT_NO_PARTITION;
+			e->report = REPORT_NO_PARTITION;
 		return;
 	}
 	sql_entry_settle(batch, e);

@@ -51,7 +51,7 @@ give_back(void)
 	int			cell;
 
 	while ((cell = sql_batch_next()) >= 0)
-		slot_done(cell, VERDICT_RELEASED);
+		slot_done(cell, REPORT_RELEASED);
 	slot_report();
 }
 

@@ -164,7 +164,7 @@ cancel_handed_out(const pg_uuid_t *id, CancelKind kind, const char *reason)
 		JobRef		ref = slot->cells[cell].ref;
 
 		type_open(executor_vacate(e, cell));
-		door_open(&e->role->door);
+		wait_queue_open(&e->role->wait_queue);
 		return_job(&ref);
 		return false;
 	}

@@ -182,7 +182,7 @@ stop_counting(Executor *e, int cell, TypeState *t)
 static bool
 is_to_be_charged(Cell *c)
 {
-	return pg_atomic_read_u32(&c->state) == CELL_DONE && c->verdict == VERDICT_CHARGE;
+	return pg_atomic_read_u32(&c->state) == CELL_DONE && c->report == REPORT_CHARGE;
 }
 
 TypeState *

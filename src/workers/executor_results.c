@@ -23,39 +23,39 @@
 #include "workers/take_back.h"
 
 static void
-apply_verdict(Executor *e, Cell *cell, TypeState *t, MonoTime now)
+apply_report(Executor *e, Cell *cell, TypeState *t, MonoTime now)
 {
 	JobRef		ref = cell->ref;
 
-	type_note_run(t, cell->verdict, cell->run_us, now);
-	switch ((Verdict) cell->verdict)
+	type_note_run(t, cell->report, cell->run_us, now);
+	switch ((CellReport) cell->report)
 	{
-		case VERDICT_NOT_MINE:
+		case REPORT_NOT_MINE:
 			pg_atomic_fetch_add_u64(&my_db()->counters.fallbacks, 1);
 			if (ref.key != 0)
 				key_not_had(&ref);
 			forget_job(&ref);
 			break;
-		case VERDICT_SETTLED:
+		case REPORT_SETTLED:
 			type_release(t, now);
 			scan_unmark(&ref.id);
 			forget_job(&ref);
 			break;
-		case VERDICT_RELEASED:
+		case REPORT_RELEASED:
 			if (e->exec)
 				reread_job(&ref);
 			else
 				return_job(&ref);
 			break;
-		case VERDICT_ALONE:
+		case REPORT_ALONE:
 			ref.flags |= (ref.flags & REF_ALONE) ? REF_AGAIN : REF_ALONE;
 			return_job(&ref);
 			break;
-		case VERDICT_NO_PARTITION:
+		case REPORT_NO_PARTITION:
 			request_partition(cell->need);
 			hold_job(&ref, now + MAX_RETRY_US, true);
 			break;
-		case VERDICT_STUCK:
+		case REPORT_STUCK:
 			if (e->exec)
 			{
 				type_hold(t, now);	/* its tool can't be started here: longer each time */
@@ -64,7 +64,7 @@ apply_verdict(Executor *e, Cell *cell, TypeState *t, MonoTime now)
 			else
 				hold_job(&ref, now + 5 * START_RETRY_US, false);
 			break;
-		case VERDICT_CHARGE:
+		case REPORT_CHARGE:
 			/*
 			 * the row has nothing of the attempt, and may be read again before
 			 * it is settled
@@ -108,7 +108,7 @@ collect_cells(Executor *e, MonoTime now)
 		if (pg_atomic_read_u32(&cell->state) != CELL_DONE)
 			continue;			/* a former dispatcher has read the report */
 		t = executor_vacate(e, c);
-		apply_verdict(e, cell, t, now);
+		apply_report(e, cell, t, now);
 		if (cell->cancel == CANCEL_USER)
 			cancel_after_all(&cell->ref.id, cell->has_reason ? cell->reason : NULL);
 		pg_atomic_write_u32(&cell->state, CELL_FREE);
@@ -166,18 +166,18 @@ executors_collect(MonoTime now)
 		if (collect_cells(e, now))
 		{
 			changed = true;
-			door_open(&e->role->door);
+			wait_queue_open(&e->role->wait_queue);
 		}
 		if (!e->attached && e->slot->proc != NULL)
 		{
 			e->attached = changed = true;
 			e->role->failures = 0;
-			door_open(&e->role->door);
+			wait_queue_open(&e->role->wait_queue);
 		}
 		if (dead)
 		{
 			changed = true;
-			door_open(&e->role->door);
+			wait_queue_open(&e->role->wait_queue);
 			executor_take_back(e, true);	/* handed over while it was leaving */
 			bury_executor(e);
 		}

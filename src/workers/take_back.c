@@ -23,7 +23,7 @@ executor_take_back(Executor *e, bool cancels)
 		if (!e->used[c] || (!cancels && (ref.flags & REF_CANCEL)) || !slot_take_back(e->slot, c))
 			continue;
 		type_open(executor_vacate(e, c));
-		door_open(&e->role->door);	/* the job may be ranked behind one that waits for its end */
+		wait_queue_open(&e->role->wait_queue);	/* the job may rank behind one that waits for its end */
 		if (ref.flags & REF_CANCEL)
 		{
 			Cell	   *cell = &e->slot->cells[c];

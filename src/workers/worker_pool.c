@@ -214,9 +214,9 @@ executors_balance(MonoTime now)
 		RoleState  *role = dlist_container(RoleState, all, it.cur);
 		bool		exec = role->roleid == EXEC_ROLE;
 
-		if (role->door.shut && !door_is_waited_at(&role->door))
-			door_open(&role->door); /* the refused groups have gone */
-		if (!role->door.shut && role->cancels == 0)
+		if (role->wait_queue.shut && !wait_queue_has_groups(&role->wait_queue))
+			wait_queue_open(&role->wait_queue); /* the refused groups have gone */
+		if (!role->wait_queue.shut && role->cancels == 0)
 		{
 			role->waiting_since = 0;
 			continue;
