@@ -1,30 +1,31 @@
 /*
  * dispatcher.c
- *	  The process that decides which job of a database runs next, where and when.
+ *	  The process that decides which job of a database runs next, where and
+ *	  when.
  *
  * The launcher starts one per database (bgw_main_arg), connected as the
- * bootstrap superuser.  It reads the queue and the registry and writes nothing;
- * executors do.  It sleeps on its latch, which is set by commits that touched
- * the queue, by executors that have a report, by DDL and by health checks.  Its
- * timeout is the next time at which anything becomes due.
+ * bootstrap superuser.  It reads the queue and the registry and writes
+ * nothing; executors do.  It sleeps on its latch, which is set by commits that
+ * touched the queue, by executors that have a report, by DDL and by health
+ * checks.  Its timeout is the next time at which anything becomes due.
  *
  * One turn of the loop: collect reports of executors; take publications and
  * cancels; then, in one transaction, take a snapshot and read the lanes that
  * are due; hand out in lane order until no executor can take more; start
- * workers.  The dispatcher takes relation locks only when they are free at once
- * and never waits for a row, a lock or a standby.
+ * workers.  The dispatcher takes relation locks only when they are free at
+ * once and never waits for a row, a lock or a standby.
  *
  * Exits with 0 when the extension is gone, when its tables do not fit or when
  * DDL needs the database empty; else with 1, and the launcher starts another
  * dispatcher, which finds the jobs in flight in the slots.
  *
- *	 hand_out_stop.c database_check.c	reasons to hand out nothing, to wait, to end
+ *	 hand_out_stop.c database_check.c	reasons to hand out nothing, wait, end
  *	 inbox.c unknown_prepared.c			publications, prepared transactions
  *	 lane_reader.c						when lanes are read
  *	 hand_out.c							handing out in order
  *	 admission.c						changes of types, limits and signals
- *	 dispatcher_wait.c wakeup_filter.c	wake-ups that come early, and those saved
- *	 lanes/ limits/ pressure/ workers/	jobs that wait, limits on them, executors
+ *	 dispatcher_wait.c wakeup_filter.c	early wake-ups, and those saved
+ *	 lanes/ limits/ pressure/ workers/	jobs that wait, limits, executors
  */
 #include "jobq.h"
 
