@@ -255,6 +255,17 @@ next_turn_at(MonoTime now)
 }
 
 /*
+ * Exits after a SIGTERM.  Ignores pg_cancel_backend: no statement runs, and
+ * tools have cancel_job.
+ */
+static void
+process_interrupts(void)
+{
+	QueryCancelPending = false;
+	CHECK_FOR_INTERRUPTS();
+}
+
+/*
  * Waits for the latch, the socket or the time of the next turn.  Returns true
  * if this process was idle and the time has passed.
  */
@@ -283,11 +294,10 @@ wait_for_event(void)
 		pgstat_report_stat(true);
 		pgstat_report_activity(STATE_IDLE, NULL);
 	}
+	process_interrupts();		/* a commit's wait for a standby consumes the latch of a SIGTERM */
 	rc = WaitLatchOrSocket(MyLatch, events, helper_socket(), timeout, jobq_wait(WAIT_EXEC_WORKER));
 	ResetLatch(MyLatch);
-	QueryCancelPending = false; /* pg_cancel_backend has no statement to
-								 * cancel; cancel_job cancels tools */
-	CHECK_FOR_INTERRUPTS();
+	process_interrupts();
 	if (idle)
 		pgstat_report_activity(STATE_RUNNING, "jobq: running tools");
 	return idle && rc == WL_TIMEOUT;

@@ -127,6 +127,23 @@ like(fates(@jobs), qr/^deaf completed 1, polite completed 1, waiter completed 1,
 is($node->safe_psql('postgres', "SELECT count(*), count(DISTINCT job) FROM done"), '6|6', 'absent: effects are there once');
 is($node->safe_psql('postgres', "SELECT status FROM jobq.jobs WHERE id = '$more'"), 'completed', 'absent: the late one too');
 
+# ---------- an exec worker that waits for the standby is terminated; nothing else wakes it ----------
+
+my ($alone) = $node->safe_psql('postgres', q{SELECT jobq.enqueue('polite', '{"gate": "alone"}')});
+wait_status($node, 'postgres', $alone, 'running', 'alone: a tool runs');
+$node->safe_psql('postgres', q{ALTER SYSTEM SET synchronous_standby_names = 'absent'});
+$node->reload;
+wait_for_sql($node, q{SELECT current_setting('synchronous_standby_names') = 'absent'}, 'alone: the standby is dead');
+$node->safe_psql('postgres', 'CHECKPOINT');
+append_to_file("$dir/alone", '');
+wait_for_sql($node, "SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = 'jobq exec worker' AND wait_event = 'SyncRep'",
+	'alone: the exec worker waits for the standby');
+is($node->safe_psql('postgres', "SELECT pg_terminate_backend(pid, 30000) FROM pg_stat_activity WHERE backend_type = 'jobq exec worker'"), 't',
+	'alone: the exec worker leaves at once');
+$node->safe_psql('postgres', 'ALTER SYSTEM RESET synchronous_standby_names');
+$node->reload;
+wait_status($node, 'postgres', $alone, 'completed', 'alone: the job has ended');
+
 # ---------- smart ----------
 
 @jobs = in_flight('smart');
