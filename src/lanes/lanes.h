@@ -3,7 +3,7 @@
  *	  The dispatcher's lanes: jobs that wait, in order, read a little ahead.
  *
  * A lane is (job type, priority, sublane).  Its rows are read in index order
- * from behind its cursor, which never moves back, so a pickup costs the same
+ * from behind its cursor, which never moves back.  So a pickup costs the same
  * beside any number of dead or waiting rows.  Keys published at or below the
  * cursor (late committers, rows put back) are read in addition.
  *
@@ -15,8 +15,8 @@
  * - named by a publication that has not been scanned yet.
  *
  * The lanes are memory of one process, without locks.  Each lane keeps at most
- * MAX_CHUNK rows (64 bytes each) of its cursor, and those of its extra heap,
- * which is refilled a chunk at a time, too.  The chunk of a tenant's lane
+ * MAX_CHUNK rows (64 bytes each) of its cursor, and those of its extra heap.
+ * The heap is refilled a chunk at a time, too.  The chunk of a tenant's lane
  * (tenant_lane.h) is smaller.
  */
 #ifndef JOBQ_LANES_H

@@ -13,8 +13,8 @@
  *
  * One heap holds all ready groups by (effective priority, position, id) of
  * their oldest job.  The values that this order depends on are written into
- * the group when it is added, so no change of a type, a signal or the time can
- * break the heap.  After such a change lanes_rerank adds all groups again.
+ * the group when it is added.  So no change of a type, a signal or the time
+ * can break the heap.  After such a change lanes_rerank adds all groups again.
  *
  * Aging.  A group ages as its oldest job does: `aged` steps of its type's
  * aging_per since its position, at most aging_max.  Groups that still age are

@@ -12,7 +12,7 @@
  * A job of a full key does not stay in memory.  It is passed over, its lane
  * goes on, and the key keeps the position from which on that lane has such
  * jobs (KeyLane.from).  When a job of the key ends, as many as may start are
- * read from there by an index that begins with the key, so a crowd of a key
+ * read from there by an index that begins with the key.  So a crowd of a key
  * costs neither memory nor time.  A lane's memory never holds more jobs of a
  * key than could start.  They compete as all jobs do; one that does not start
  * is passed over again.

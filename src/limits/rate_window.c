@@ -5,7 +5,7 @@
  * They are in shared memory, so a new dispatcher goes on with them; only the
  * dispatcher of a database reads and writes its windows.  A window that does
  * not exist yet (the server has been restarted, or the limit is new) is filled
- * with the starts that rows hold, as far as the server's start lies in it.
+ * with the starts that rows hold, if its time contains the server's start.
  * Where history does not keep them, the window begins full (_recent_starts).
  *
  * The memory is one pool for all databases, with a size fixed at server start.

@@ -87,5 +87,5 @@ type_breaker_timer(TypeState *t, MonoTime now)
 	if (own->state == BREAKER_PROBING && known_lookup(known_jobs, own->probe) == NULL)
 		type_breaker_back(t, &own->probe, true);
 	if (own->look_at != 0 && own->look_at <= now)
-		own->look_at = 0;		/* no timer of a type that waits for something else */
+		own->look_at = 0;		/* no timer of a type that waits for another reason */
 }
