@@ -2,9 +2,10 @@
  * clock.h
  *	  The monotonic clock, for intervals.
  *
- * The wall clock says when a job is due, and fills rows and views.  It may be set back or forth at any
- * moment.  So intervals of a process or in shared memory are measured by CLOCK_MONOTONIC, which all
- * processes share and which lives longer than shared memory.
+ * The wall clock says when a job is due, and fills rows and views.  It may be
+ * set back or forth at any moment.  So intervals of a process or in shared
+ * memory are measured by CLOCK_MONOTONIC, which all processes share and which
+ * lives longer than shared memory.
  */
 #ifndef JOBQ_CLOCK_H
 #define JOBQ_CLOCK_H
@@ -55,7 +56,9 @@ mono_exceeds(MonoTime since, MonoTime now, int ms)
 	return now - since >= (MonoTime) ms * 1000;
 }
 
-/* Returns the milliseconds left until then, rounded up, 0 when it has passed. */
+/*
+ * Returns the milliseconds left until then, rounded up, 0 when it has passed.
+ */
 static inline long
 mono_ms_left(MonoTime now, MonoTime until)
 {

@@ -29,7 +29,10 @@
 #define new_wait_event(name) WaitEventExtensionNew(name)
 #endif
 
-/* 17 and 19 renamed this class; 19 counts other waits for a buffer's lock to it. */
+/*
+ * 17 and 19 renamed this class; 19 counts other waits for a buffer's lock to
+ * it.
+ */
 #define waits_for_cleanup_lock(wait_event_info) (((wait_event_info) & 0xFF000000U) == 0x04000000U)
 
 /* 16: an update says whether only summarizing indexes need the new version. */
@@ -60,7 +63,10 @@ jobq_table_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Co
 	table_tuple_update(rel, otid, slot, cid, snapshot, crosscheck, wait, tmfd, lockmode, indexes)
 #endif
 
-/* 19: flags where there were booleans, and options for deletes, updates and scans. */
+/*
+ * 19: flags where there were booleans, and options for deletes, updates and
+ * scans.
+ */
 #if PG_VERSION_NUM < 190000
 #define EIIT_IS_UPDATE			(1<<0)
 #define EIIT_NO_DUPE_ERROR		(1<<1)
@@ -111,7 +117,10 @@ jobq_table_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Co
 #include "storage/lwlock.h"
 #include "utils/jsonb.h"
 
-/* 19: reasons of a failed function lookup; tranches named from the start; JSON built in one struct; siginfo of signals. */
+/*
+ * 19: reasons of a failed function lookup; tranches named from the start; JSON
+ * built in one struct; siginfo of signals.
+ */
 #if PG_VERSION_NUM >= 190000
 #include "commands/repack.h"
 #include "utils/lsyscache.h"
@@ -141,7 +150,9 @@ typedef struct JsonbInState
 #include "storage/lock.h"
 #include "utils/acl.h"
 
-/* 16: one function checks rights on any object; a process's locks are a dlist. */
+/*
+ * 16: one function checks rights on any object; a process's locks are a dlist.
+ */
 #if PG_VERSION_NUM < 160000
 #define object_aclcheck(classid, objectid, roleid, mode) pg_proc_aclcheck(objectid, roleid, mode)
 #define member_can_set_role(member, role) is_member_of_role(member, role)
@@ -192,7 +203,10 @@ typedef struct JsonbInState
 	log_heap_prune_and_freeze(rel, buffer, InvalidBuffer, 0, __VA_ARGS__)
 #endif
 
-/* 17: one record for all that is removed from a page; before, each kind has its own. */
+/*
+ * 17: one record for all that is removed from a page; before, each kind has
+ * its own.
+ */
 #if PG_VERSION_NUM >= 170000
 static inline void
 log_pruned_page(Relation rel, Buffer buffer, TransactionId newest, OffsetNumber *redirected, int nredirected,
@@ -255,7 +269,10 @@ log_freed_line_pointers(Relation rel, Buffer buffer, OffsetNumber *unused, int n
 }
 #endif
 
-/* Writes a record that changes nothing: replay cancels snapshots to which xid may still be running.  16: it has a kind. */
+/*
+ * Writes a record that changes nothing: replay cancels snapshots to which xid
+ * may still be running.  16: it has a kind.
+ */
 #include "access/nbtxlog.h"
 static inline void
 log_snapshot_conflict(Relation rel, FullTransactionId xid)

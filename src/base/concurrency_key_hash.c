@@ -3,11 +3,11 @@
  *	  A concurrency key for the dispatcher: a hash of key and tenant.
  *
  * Every writer of a row stores it (insert_job.c, the trigger in
- * queue_triggers.c), so that one narrow index finds the jobs of a key.  Two keys
- * with one hash would wait for each other: no job runs that should not, and it
- * takes some 2^32 live keys for such a pair to be likely.  Tenants choose their
- * keys, and must not be able to choose one that has the hash of another tenant's,
- * so it is a cryptographic one, cut to 64 bits.
+ * queue_triggers.c), so that one narrow index finds the jobs of a key.  Two
+ * keys with one hash would wait for each other: no job runs that should not,
+ * and it takes some 2^32 live keys for such a pair to be likely.  Tenants
+ * choose their keys, and must not be able to choose one that has the hash of
+ * another tenant's, so it is a cryptographic one, cut to 64 bits.
  */
 #include "jobq.h"
 
@@ -22,7 +22,10 @@ add_bytes(pg_cryptohash_ctx *ctx, const void *data, size_t len)
 	return pg_cryptohash_update(ctx, data, len) >= 0;
 }
 
-/* Adds a text after its length, so that no two pairs of texts are the same bytes; NULL has a length of its own. */
+/*
+ * Adds a text after its length, so that no two pairs of texts are the same
+ * bytes; NULL has a length of its own.
+ */
 static bool
 add_text(pg_cryptohash_ctx *ctx, const text *t)
 {

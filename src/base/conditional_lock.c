@@ -33,7 +33,10 @@ lock_indexes_if_free(Relation rel)
 	return locked;
 }
 
-/* Returns the table, open, its lock to be kept; NULL: it is not free, or not there. */
+/*
+ * Returns the table, open, its lock to be kept; NULL: it is not free, or not
+ * there.
+ */
 static Relation
 open_if_free(Oid relid)
 {

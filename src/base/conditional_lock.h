@@ -9,10 +9,14 @@
 
 /*
  * Lock in AccessShareLock mode until the end of the transaction.  Each returns
- * false if a lock is not free, by REINDEX say; others may have been taken then.
+ * false if a lock is not free, by REINDEX say; others may have been taken
+ * then.
  */
 
-/* All indexes of a table.  The caller's lock on the table keeps them from being dropped. */
+/*
+ * All indexes of a table.  The caller's lock on the table keeps them from
+ * being dropped.
+ */
 extern bool lock_indexes_if_free(Relation rel);
 /* The table, its partitions, and the indexes of all of them. */
 extern bool lock_tree_if_free(Oid relid);

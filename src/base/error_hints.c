@@ -15,7 +15,9 @@
 
 static emit_log_hook_type next_hook;
 
-/* True if the statement calls the function of jobq that the message ends with. */
+/*
+ * True if the statement calls the function of jobq that the message ends with.
+ */
 static bool
 names_our_function(const ErrorData *error)
 {

@@ -122,7 +122,9 @@ json_value_shown(const JsonbValue *value)
 	return json_shown(JsonbValueToJsonb(&copy));
 }
 
-/* True if the caught error is internal: then it keeps its message and CONTEXT. */
+/*
+ * True if the caught error is internal: then it keeps its message and CONTEXT.
+ */
 static bool
 is_internal(void)
 {
@@ -146,7 +148,10 @@ raise_for_caller(MemoryContext context)
 {
 	ErrorData  *error;
 
-	/* a trigger that the owner has added to a table raises without a SQLSTATE of its own */
+	/*
+	 * a trigger that the owner has added to a table raises without a SQLSTATE
+	 * of its own
+	 */
 	if (is_internal() || geterrcode() == ERRCODE_RAISE_EXCEPTION)
 		PG_RE_THROW();
 	error = take_error(context);

@@ -17,12 +17,21 @@ pg_noreturn extern void argument_out_of_range(const char *argument, int64 value,
 /* choices: as they are listed in the message */
 pg_noreturn extern void argument_no_choice(const char *argument, const char *value, const char *choices);
 pg_noreturn extern void argument_too_long(const char *argument, Size bytes, Size max);
-/* Raises 22023 unless the interval is zero or more, finite and not too long. */
+/*
+ * Raises 22023 unless the interval is zero or more, finite and not too long.
+ */
 extern void argument_check_interval(const char *argument, const Interval *span);
 
-/* Returns a value as messages show it: cut to 63 bytes, "?" for control characters. */
+/*
+ * Returns a value as messages show it: cut to 63 bytes, "?" for control
+ * characters.
+ */
 extern char *argument_shown(const char *value);
-/* Returns the bytes of a control character at p, 0 for another.  UTF-8 has further ones, U+0080 to U+009F. */
+
+/*
+ * Returns the bytes of a control character at p, 0 for another.  UTF-8 has
+ * further ones, U+0080 to U+009F.
+ */
 extern int	control_len(const unsigned char *p);
 extern bool has_control(const char *text);
 extern char *json_shown(Jsonb *value);

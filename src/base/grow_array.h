@@ -7,7 +7,10 @@
 
 #include "utils/palloc.h"
 
-/* Returns the array with room for twice as many elements, at least 64; NULL: a new one.  *size is their number. */
+/*
+ * Returns the array with room for twice as many elements, at least 64; NULL: a
+ * new one.  *size is their number.
+ */
 static inline void *
 grow_array(MemoryContext context, void *array, int *size, Size elem)
 {

@@ -3,15 +3,16 @@
  *	  The settings: names, defaults, ranges, contexts.
  *
  * Contexts.  jobq.max_databases and jobq.max_lanes size shared memory, so they
- * are fixed at server start; so is jobq.tool_cgroup, which belongs to the way in
- * which the server was started.  jobq.databases (read by the launcher, which is
- * in no database) and jobq.allow_exec_under_pid1 (a property of the machine) come
- * from the configuration files only.  Every session may set jobq.tenant.  All
- * others are PGC_SUSET and not PGC_SIGHUP, for one reason: ALTER DATABASE ... SET
- * refuses PGC_SIGHUP, and each database may have its own values.  They reload
- * like PGC_SIGHUP ones; jobq's processes read their database's values when they
- * start, and jobq.reload() replaces them.  A superuser's plain SET counts in that
- * session only (say, jobq.max_payload of its enqueues).
+ * are fixed at server start; so is jobq.tool_cgroup, which belongs to the way
+ * in which the server was started.  jobq.databases (read by the launcher,
+ * which is in no database) and jobq.allow_exec_under_pid1 (a property of the
+ * machine) come from the configuration files only.  Every session may set
+ * jobq.tenant.  All others are PGC_SUSET and not PGC_SIGHUP, for one reason:
+ * ALTER DATABASE ... SET refuses PGC_SIGHUP, and each database may have its
+ * own values.  They reload like PGC_SIGHUP ones; jobq's processes read their
+ * database's values when they start, and jobq.reload() replaces them.  A
+ * superuser's plain SET counts in that session only (say, jobq.max_payload of
+ * its enqueues).
  */
 #include "jobq.h"
 
@@ -79,7 +80,10 @@ has_control_character(const char *s)
 	return false;
 }
 
-/* Also of job type names: bytes above 127 are fine, control characters are not. */
+/*
+ * Also of job type names: bytes above 127 are fine, control characters are
+ * not.
+ */
 static bool
 check_plain_text(char **newval, void **extra, GucSource source)
 {
@@ -114,7 +118,10 @@ check_databases(char **newval, void **extra, GucSource source)
 	return ok;
 }
 
-/* Checks a comma list of job type names, each perhaps behind a minus sign; an unreadable list would run every type. */
+/*
+ * Checks a comma list of job type names, each perhaps behind a minus sign; an
+ * unreadable list would run every type.
+ */
 static bool
 check_job_type_filter(char **newval, void **extra, GucSource source)
 {
@@ -312,8 +319,8 @@ define_strings(void)
 
 /*
  * Defines the settings of the postmaster, which can't be defined after its
- * start.  A session that loads the library then gets ones that no code reads, so
- * that the names in postgresql.conf are known.
+ * start.  A session that loads the library then gets ones that no code reads,
+ * so that the names in postgresql.conf are known.
  */
 static void
 define_fixed(bool preloaded)

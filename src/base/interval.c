@@ -17,7 +17,10 @@ interval_to_us(const Interval *span)
 		(double) (span->month % MONTHS_PER_YEAR) * DAYS_PER_MONTH + span->day;
 	double		us = days * USECS_PER_DAY + span->time;
 
-	/* below 2^53 the double is exact enough for whole microseconds; far beyond it only has to be far */
+	/*
+	 * below 2^53 the double is exact enough for whole microseconds; far beyond
+	 * it only has to be far
+	 */
 	if (us >= (double) PG_INT64_MAX / 2)
 		return PG_INT64_MAX / 2;
 	if (us <= (double) PG_INT64_MIN / 2)

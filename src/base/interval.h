@@ -5,7 +5,10 @@
 #ifndef JOBQ_INTERVAL_H
 #define JOBQ_INTERVAL_H
 
-/* Returns the length of an interval; a month has 30 days, as in extract(epoch). */
+/*
+ * Returns the length of an interval; a month has 30 days, as in
+ * extract(epoch).
+ */
 extern int64 interval_to_us(const Interval *span);
 
 #endif

@@ -2,7 +2,8 @@
  * job_id.c
  *	  New ids: UUIDv7 of 48 bits of milliseconds, 12 bits of 4096ths of one, and 62 random bits.
  *
- * Within a backend each is greater than the one before, also after a step of the clock.
+ * Within a backend each is greater than the one before, also after a step of
+ * the clock.
  */
 #include "jobq.h"
 

@@ -79,7 +79,10 @@ measure(Jsonb *value, int64 limit)
 		if (token == WJB_BEGIN_ARRAY || token == WJB_BEGIN_OBJECT)
 		{
 			depth += (token == WJB_BEGIN_OBJECT || !part.val.array.rawScalar);
-			/* what separates it from the next; full of n parts its brackets take the place of one comma */
+			/*
+			 * what separates it from the next; full of n parts its brackets
+			 * take the place of one comma
+			 */
 			size += container_is_empty(token, &part) ? 4 : 2;
 		}
 		else if (token == WJB_END_ARRAY || token == WJB_END_OBJECT)

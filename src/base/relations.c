@@ -3,12 +3,13 @@
  *	  The oids of the extension's tables and indexes, their owner, and the
  *	  schema of internal functions.
  *
- * They are dropped when one of them is invalidated or any schema changes, so that DROP EXTENSION and
- * CREATE EXTENSION in one backend find the new tables.  That there is none is never remembered.
+ * They are dropped when one of them is invalidated or any schema changes, so
+ * that DROP EXTENSION and CREATE EXTENSION in one backend find the new tables.
+ * That there is none is never remembered.
  *
  * The SQL of release 0.1.0 has its internal functions in schema jobq.  Schema
- * jobq_internal counts only when it belongs to the extension: beside that SQL a
- * role may have created a schema of that name.
+ * jobq_internal counts only when it belongs to the extension: beside that SQL
+ * a role may have created a schema of that name.
  */
 #include "jobq.h"
 

@@ -5,21 +5,41 @@
 #ifndef JOBQ_RELATIONS_H
 #define JOBQ_RELATIONS_H
 
-/* Returns the oid of jobq.<name>, cached per backend; InvalidOid: the extension is not installed. */
+/*
+ * Returns the oid of jobq.<name>, cached per backend; InvalidOid: the
+ * extension is not installed.
+ */
 extern Oid	jobq_relid(const char *name);
-/* Returns a number, never 0, that rises when one of the relations or any schema has changed. */
+
+/*
+ * Returns a number, never 0, that rises when one of the relations or any
+ * schema has changed.
+ */
 extern uint64 relations_generation(void);
-/* Returns the owner of the extension's tables: the role that jobq's own SQL runs as. */
+
+/*
+ * Returns the owner of the extension's tables: the role that jobq's own SQL
+ * runs as.
+ */
 extern Oid	jobq_owner(void);
-/* Returns the oid of the schema of internal functions: jobq_internal, in the SQL of 0.1.0 jobq; cached per backend. */
+
+/*
+ * Returns the oid of the schema of internal functions: jobq_internal, in the
+ * SQL of 0.1.0 jobq; cached per backend.
+ */
 extern Oid	jobq_internal_schema(void);
+
 /*
  * Keeps internal functions in their schema until the transaction ends, for
  * callers that may have locked no table of jobq yet: ALTER EXTENSION UPDATE
  * moves the functions of 0.1.0, and waits for a lock on job_types.
  */
 extern void jobq_keep_internal_schema(void);
-/* Returns the query with the schema that this database has in place of "jobq_internal."; mostly the query itself. */
+
+/*
+ * Returns the query with the schema that this database has in place of
+ * "jobq_internal."; mostly the query itself.
+ */
 extern const char *jobq_internal_sql(const char *query);
 
 #endif

@@ -84,7 +84,10 @@ static TimeoutId tick_timeout = MAX_TIMEOUTS;
 static bool (*tick_counts) (void);
 static volatile sig_atomic_t ticks_left;
 
-/* A process that exits, at FATAL say, has its timers until the end, but no MyProc. */
+/*
+ * A process that exits, at FATAL say, has its timers until the end, but no
+ * MyProc.
+ */
 static void
 tick_handler(void)
 {

@@ -6,17 +6,24 @@
 #define JOBQ_SESSION_H
 
 extern void set_for_session(const char *name, const char *value);
+
 /*
- * A role's or database's own timeouts, isolation and read-only mode would strike bookkeeping: they are put
- * back to the server's defaults for this session; a handler may still SET them for itself.
+ * A role's or database's own timeouts, isolation and read-only mode would
+ * strike bookkeeping: they are put back to the server's defaults for this
+ * session; a handler may still SET them for itself.
  */
 extern void neutralise_session(void);
-/* Calls what(arg) in a transaction of its own; its answer, or false: a table was in use, try again later. */
+
+/*
+ * Calls what(arg) in a transaction of its own; its answer, or false: a table
+ * was in use, try again later.
+ */
 extern bool try_transaction(const char *who, bool (*what) (void *), void *arg);
 
 /*
- * Runs what(arg).  Ends it with an error (ERRCODE_LOCK_NOT_AVAILABLE, which try_transaction() takes) when `counts` has
- * been true for ms in all; NULL: all time counts.  counts is called in a signal handler.
+ * Runs what(arg).  Ends it with an error (ERRCODE_LOCK_NOT_AVAILABLE, which
+ * try_transaction() takes) when `counts` has been true for ms in all; NULL:
+ * all time counts.  counts is called in a signal handler.
  */
 extern void run_limited(void (*what) (void *), void *arg, bool (*counts) (void), int ms, const char *message);
 

@@ -82,8 +82,9 @@ has_line(const StringInfo lines, const char *line, int len)
 }
 
 /*
- * Returns the context with each line once: a recursion repeats its lines as often as it is deep.  A line that is
- * the message is left out, which has its own column.
+ * Returns the context with each line once: a recursion repeats its lines as
+ * often as it is deep.  A line that is the message is left out, which has its
+ * own column.
  */
 static char *
 context_of_error(const ErrorData *edata)

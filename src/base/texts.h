@@ -9,15 +9,34 @@
 #define JOBQ_MAX_CODE		255		/* error_code */
 #define JOBQ_MAX_DETAILS	(32 * 1024)		/* error_details, as stored */
 
-/* Cuts a text to JOBQ_MAX_TEXT bytes, whole characters and a note; returns a shorter one, or NULL, as it is. */
+/*
+ * Cuts a text to JOBQ_MAX_TEXT bytes, whole characters and a note; returns a
+ * shorter one, or NULL, as it is.
+ */
 extern char *bounded_text(char *text);
-/* Replaces details that are too large by {"truncated": true}, returns others as they are. */
+
+/*
+ * Replaces details that are too large by {"truncated": true}, returns others
+ * as they are.
+ */
 extern Jsonb *bounded_details(Jsonb *details);
-/* Cuts a code to JOBQ_MAX_CODE bytes, whole characters; returns a shorter one, or NULL, as it is. */
+
+/*
+ * Cuts a code to JOBQ_MAX_CODE bytes, whole characters; returns a shorter one,
+ * or NULL, as it is.
+ */
 extern char *bounded_code(char *code);
-/* error_details of an error: detail, hint and context, cut, without repetitions. */
+
+/*
+ * error_details of an error: detail, hint and context, cut, without
+ * repetitions.
+ */
 extern Jsonb *details_of_error(const ErrorData *edata);
-/* Returns the text with control characters escaped, cut, for one line of the log. */
+
+/*
+ * Returns the text with control characters escaped, cut, for one line of the
+ * log.
+ */
 extern char *log_text(const char *text);
 
 #endif

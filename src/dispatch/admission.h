@@ -10,6 +10,7 @@
 extern void admission_init(MemoryContext context, JobqDb *db);
 /* Forgets the groups that wait: their lanes are about to be forgotten. */
 extern void admission_forget_lanes(void);
+
 /*
  * Reads the registry again for all types seen so far, and retries all groups
  * that wait.
@@ -19,6 +20,7 @@ extern void admission_reload(TimestampTz now);
 extern void admission_press(TimestampTz now);
 /* Retries groups that wait for a rate: the wall clock was set. */
 extern void admission_clock_was_set(TimestampTz now);
+
 /*
  * Returns the smallest time at which a wait ends by itself (a pause, say);
  * DT_NOEND: none does.

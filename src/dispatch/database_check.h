@@ -12,6 +12,7 @@ extern void check_init(JobqDb *db);
 extern void check_extension(void);
 /* Ends the process unless version and tables fit; needs a transaction. */
 extern void check_fit(void);
+
 /*
  * Waits at the start until version and tables fit; ends the process when the
  * extension has gone.

@@ -9,6 +9,7 @@
 #include "shared/shmem.h"
 
 extern void wake_init(JobqDb *db);
+
 /*
  * Wakes, at the beginning of a turn, the worker of the job that is about to be
  * found or committed.

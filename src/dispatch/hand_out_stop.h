@@ -9,6 +9,7 @@
 
 extern void stop_init(JobqDb *db);
 extern bool may_hand_out(void);
+
 /*
  * Reads whether the queue is this database's; true if its id has changed: the
  * queue must be read again.
@@ -16,21 +17,25 @@ extern bool may_hand_out(void);
 extern bool identity_changed(void);
 /* Reads the kill switch; its table is locked. */
 extern void read_stop(void);
+
 /*
  * Reads whether a drain runs; before the publications: a drain that has ended
  * has published its row.
  */
 extern void read_drain(void);
+
 /*
  * While stopped or draining: takes back jobs that have not begun, and wakes
  * sessions that wait for the end of running jobs.
  */
 extern void stop_turn(void);
+
 /*
  * True if a reload was requested, and all cancels requested before it are
  * served.
  */
 extern bool reload_is_due(void);
+
 /*
  * Ends all executors and this process; the launcher starts the next dispatcher
  * at once.

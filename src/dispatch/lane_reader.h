@@ -9,11 +9,13 @@
 
 /* Forgets all lanes and reads every lane of the queue. */
 extern void full_scan(QueueScan *scan);
+
 /*
  * Reads from `lo` on every lane, or those of types that keep the order of a
  * concurrency key; known jobs stay.
  */
 extern void rescan(QueueScan *scan, TimestampTz lo, bool all);
+
 /*
  * Reads a bounded number of entries behind the cursors, from where the last
  * call stopped.

@@ -10,6 +10,7 @@
 extern void prepared_init(JobqDb *db);
 /* Starts to watch the prepared transactions that exist now. */
 extern void expect_unknown_prepared(void);
+
 /*
  * Cheap check: true if any prepared transaction has ended since the last call
  * of unknown_prepared_ended, while some were listed.

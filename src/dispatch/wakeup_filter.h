@@ -12,6 +12,7 @@
 extern void quiet_init(JobqDb *db);
 /* Notes that a publication of this type was taken. */
 extern void quiet_note(int32 type_id);
+
 /*
  * Sets the filter before going to sleep; true if a publication arrived without
  * a wake-up: poll again.

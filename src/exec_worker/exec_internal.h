@@ -113,6 +113,7 @@ extern void exec_job_exited(ExecJob *job, const FrameExit *exit);
 extern void exec_job_ended(ExecJob *job, int kind, int value, const char *message);
 /* Ends all STARTED jobs with EXEC_HELPER_LOST. */
 extern void exec_jobs_helper_lost(void);
+
 /*
  * Empties the entry and returns its cell, with the report, to the dispatcher.
  */
@@ -133,6 +134,7 @@ extern void exec_take_frames(void);
 extern bool helper_ready(void);
 extern pgsocket helper_socket(void);	/* PGINVALID_SOCKET: no helper */
 extern bool helper_has_output(void);
+
 /*
  * Queues a frame.  answer: the maximal length of the EXIT to a START. false:
  * no helper, or too long.
@@ -140,17 +142,20 @@ extern bool helper_has_output(void);
 extern bool helper_queue(const Frame *frame, Size answer);
 /* Sends queued bytes until the socket would block. */
 extern void helper_send(void);
+
 /*
  * Reads the socket and passes each frame to got.  Returns false if the helper
  * is lost.
  */
 extern bool helper_receive(void (*got) (const Frame *frame));
 extern void helper_close(const char *why);
+
 /*
  * Sends KILL, which also ends a stopped helper and with it the tools.  The end
  * of file on its socket shows that it has exited.
  */
 extern void helper_kill(const char *why);
+
 /*
  * Checks that the helper answers; called each turn, after its frames were
  * handled.  Returns false if the helper was given up.
@@ -173,6 +178,7 @@ extern MonoTime helper_retry_at(void);
  * its rollback.
  */
 extern ErrorData *exec_in_transaction(void (*work) (void *arg), void *arg);
+
 /*
  * Settles ended jobs, writes due events, and claims the jobs in the slot.
  * final: at exit; claims nothing and bounds lock waits.
@@ -200,12 +206,14 @@ extern ErrorData *exec_build_start(ExecJob *job, Job *row, JobType *type, FrameS
 
 /* --- exec_unstartable_types.c --- */
 extern void exec_type_started(ExecJob *job);
+
 /*
  * Notes that the tool can't be started on this node.  reported: the error in
  * the job's row, NULL: none.  Returns true if the dispatcher must block the
  * type.  *first: this fault has not been reported before.
  */
 extern bool exec_type_broken(ExecJob *job, JobType *type, const char *why, const char *reported, bool *first);
+
 /*
  * Forgets dropped types, and removes changed ones from health(). In a
  * transaction.
@@ -231,6 +239,7 @@ extern int	exec_log_level(JobType *type);
 
 /* --- exec_warm_result.c --- */
 extern void exec_judge_answer(Outcome *outcome, FrameExit *end, JobType *type);
+
 /*
  * Fills a failed outcome with the error on descriptor 3. false: there is none,
  * or it is malformed.

@@ -204,6 +204,7 @@ extern void lane_unplace(Lane *lane);
 extern Lane *lanes_first_ready(void);
 /* Ranks ready lanes again: a type, or the pressure on it, has changed. */
 extern void lanes_rerank(TimestampTz now);
+
 /*
  * Returns a lane with a next key that is due; lanes_next_timer() returns
  * DT_NOEND when no timer is left.

@@ -47,6 +47,7 @@ extern void scan_close(QueueScan *scan);
 extern void scan_lane(QueueScan *scan, Lane *lane);
 /* Finds the lane after *id in index order; start with the smallest type id. */
 extern bool scan_next_lane(QueueScan *scan, LaneId *id);
+
 /*
  * Reads at most budget index entries of one lane behind its cursor, from *at
  * on; true: lane is done.
@@ -55,11 +56,13 @@ extern bool scan_behind(QueueScan *scan, Lane *lane, Range *at, int *budget);
 /* Return the indexes that begin with the concurrency key; NULL: missing. */
 extern Relation scan_key_lane_index(QueueScan *scan);
 extern Relation scan_key_order_index(QueueScan *scan);
+
 /*
  * Read the row in scan->slot: into ref; into the lane, if it may wait there.
  */
 extern JobStatus scan_ref(QueueScan *scan, JobRef *ref);
 extern bool scan_take(QueueScan *scan, Lane *lane, bool from_cursor);
+
 /*
  * Reads jobs that the tenant limit counts into the lane, from *at on, up to
  * its cursor: at most n of them, and *budget index entries.  True: there may

@@ -15,6 +15,7 @@
 extern void ready_init(MemoryContext context);
 /* Returns the group of the lanes of that type and priority. */
 extern LaneGroup *ready_group(const LaneId *id, LaneType *type);
+
 /*
  * Called by lanes.c only: lane_place and lane_unplace.  A parked group that
  * gets a lane is retried.
@@ -23,11 +24,13 @@ extern void ready_add(Lane *lane);
 extern void ready_remove(Lane *lane);
 /* Returns the first lane; NULL: no lane is ready.  Its head may be stale. */
 extern Lane *ready_first(void);
+
 /*
  * Ends the lane's turn: its head was handed out.  The lane must be unplaced
  * next.
  */
 extern void ready_served(Lane *lane);
+
 /*
  * Gives the lane its turn back: a job that it was served with comes back.  The
  * lane is in no group now.
@@ -40,6 +43,7 @@ extern void ready_age(TimestampTz now);
 extern void ready_init_heap(pairingheap *heap);
 extern LaneGroup *ready_first_of(pairingheap *heap);
 extern void group_wait(LaneGroup *group, Waiting *waiting);
+
 /*
  * Makes the group ready, as the first of the groups that it has waited with.
  */

@@ -56,11 +56,13 @@ extern void wait_queue_init(WaitQueue *queue);
  * yet; the group waits then.
  */
 extern bool wait_queues_keep_out(LaneGroup *group, const Rank *rank);
+
 /*
  * Puts the group into the wait queue of a limit, its type's own or a shared
  * one, that has no room for its head.
  */
 extern void group_refused_by_limit(LaneGroup *group, WaitQueue *limit, const Rank *rank);
+
 /*
  * Puts the group into the wait queue of its role, which has no free executor.
  * A job that is only to be settled waits for nothing else.
@@ -72,11 +74,13 @@ extern void wait_queues_note_start(LaneGroup *group, const Rank *rank);
 extern void wait_queue_open(WaitQueue *queue);
 /* True if a group waits in it. */
 extern bool wait_queue_has_groups(WaitQueue *queue);
+
 /*
  * Makes all waiting groups ready: types may have other wait queues now.  Wait
  * queues must be initialized again with wait_queue_init.
  */
 extern void wait_queues_release(void);
+
 /*
  * Makes the first group ready, if nothing blocks it: called when the first has
  * changed.

@@ -4,17 +4,18 @@
  *	  at its end.
  *
  * Hand-out stops (Lifecycle.suspended), running handlers are cancelled and put
- * back at no charge, and for commands on a database all processes of jobq leave
- * it (Lifecycle.leaving).  The session waits for that, at most GIVE_WAY_MS.
+ * back at no charge, and for commands on a database all processes of jobq
+ * leave it (Lifecycle.leaving).  The session waits for that, at most
+ * GIVE_WAY_MS.
  *
- * Jobs resume when the transaction ends, by commit or rollback.  But after DROP
- * EXTENSION all processes of jobq leave the database (Lifecycle.restart) and the
- * launcher then checks for the extension.  This file's callback runs before the
- * tables' locks are released and before other processes get the invalidations,
- * so none of them may go on with its caches.  After DROP DATABASE the entry is
- * freed here.  A savepoint's rollback counts as the end; so does PREPARE
- * TRANSACTION: from then on the locks keep the dispatcher out, and it waits for
- * none.  The callbacks take JobqShmem->lock and can't fail.
+ * Jobs resume when the transaction ends, by commit or rollback.  But after
+ * DROP EXTENSION all processes of jobq leave the database (Lifecycle.restart)
+ * and the launcher then checks for the extension.  This file's callback runs
+ * before the tables' locks are released and before other processes get the
+ * invalidations, so none of them may go on with its caches.  After DROP
+ * DATABASE the entry is freed here.  A savepoint's rollback counts as the end;
+ * so does PREPARE TRANSACTION: from then on the locks keep the dispatcher out,
+ * and it waits for none.  The callbacks take JobqShmem->lock and can't fail.
  */
 #include "jobq.h"
 
@@ -74,7 +75,10 @@ hold_up(Detour *detour)
 	wake_dispatcher(db);
 }
 
-/* Wakes the executors of a database that must leave it.  JobqShmem->lock is held. */
+/*
+ * Wakes the executors of a database that must leave it.  JobqShmem->lock is
+ * held.
+ */
 static void
 wake_executors(Oid dboid)
 {
@@ -87,7 +91,10 @@ wake_executors(Oid dboid)
 	}
 }
 
-/* Resumes jobs, in a callback at the end of a transaction: nothing here can fail. */
+/*
+ * Resumes jobs, in a callback at the end of a transaction: nothing here can
+ * fail.
+ */
 static void
 go_on(const Detour *detour, bool committed)
 {
@@ -149,7 +156,10 @@ ddl_subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransactionI
 
 /* ---------- waiting for processes and handlers ---------- */
 
-/* Cancels a slot's handlers; true while it has some, or jobs that it may still begin. */
+/*
+ * Cancels a slot's handlers; true while it has some, or jobs that it may still
+ * begin.
+ */
 static bool
 slot_is_busy(Slot *slot)
 {
@@ -200,9 +210,9 @@ handlers_run(const Detour *detour, bool terminate)
 }
 
 /*
- * True while a process that has released its slot has not exited: DROP DATABASE
- * still sees it.  No lock is needed: only a process that has begun to exit
- * matters, and the postmaster keeps its type until it is gone.
+ * True while a process that has released its slot has not exited: DROP
+ * DATABASE still sees it.  No lock is needed: only a process that has begun to
+ * exit matters, and the postmaster keeps its type until it is gone.
  */
 static bool
 one_lingers(Oid dboid)
@@ -230,7 +240,10 @@ ask_to_leave(PGPROC *proc, pid_t pid, bool terminate)
 		kill(pid, SIGTERM);
 }
 
-/* Wakes jobq's processes in the database, or terminates them; true while there are some. */
+/*
+ * Wakes jobq's processes in the database, or terminates them; true while there
+ * are some.
+ */
 static bool
 processes_run(JobqDb *db, bool terminate)
 {
@@ -266,8 +279,9 @@ processes_run(JobqDb *db, bool terminate)
 }
 
 /*
- * True until the dispatcher has answered.  Before that it, or its signal worker,
- * may be about to take a weak lock of a table behind the command's strong one.
+ * True until the dispatcher has answered.  Before that it, or its signal
+ * worker, may be about to take a weak lock of a table behind the command's
+ * strong one.
  */
 static bool
 dispatcher_is_unaware(const Detour *detour)
@@ -309,7 +323,10 @@ wait_for_way(const Detour *detour)
 	}
 }
 
-/* Returns the database's entry; makes one for executors that have outlived theirs (DROP EXTENSION). */
+/*
+ * Returns the database's entry; makes one for executors that have outlived
+ * theirs (DROP EXTENSION).
+ */
 static JobqDb *
 entry_of(Oid dboid)
 {

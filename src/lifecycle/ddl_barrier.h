@@ -14,7 +14,10 @@ typedef enum DetourKind
 	DROPS_DATABASE
 } DetourKind;
 
-/* Returns when jobs have stopped, or after a few seconds.  A second call in a transaction adds nothing. */
+/*
+ * Returns when jobs have stopped, or after a few seconds.  A second call in a
+ * transaction adds nothing.
+ */
 extern void detour_begin(Oid dboid, DetourKind kind);
 
 #endif

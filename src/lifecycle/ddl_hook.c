@@ -3,13 +3,14 @@
  *	  Commands that need the queue's locks, or a database without sessions: jobq
  *	  stops its jobs for them.
  *
- * A handler holds locks on jobq.queue as long as it runs, so DROP EXTENSION jobq
- * would wait for it, and every enqueue would queue behind DROP EXTENSION.  A
- * dispatcher never leaves its database, so DROP DATABASE, RENAME, SET TABLESPACE
- * and CREATE DATABASE ... TEMPLATE would fail after 5 s.  A ProcessUtility hook
- * sees these commands before they take a lock, and a detour (ddl_barrier.c) stops
- * the jobs and processes that block them, also the process that evaluates a
- * signal's condition.  Then the command runs as without jobq.
+ * A handler holds locks on jobq.queue as long as it runs, so DROP EXTENSION
+ * jobq would wait for it, and every enqueue would queue behind DROP EXTENSION.
+ * A dispatcher never leaves its database, so DROP DATABASE, RENAME, SET
+ * TABLESPACE and CREATE DATABASE ... TEMPLATE would fail after 5 s.  A
+ * ProcessUtility hook sees these commands before they take a lock, and a
+ * detour (ddl_barrier.c) stops the jobs and processes that block them, also
+ * the process that evaluates a signal's condition.  Then the command runs as
+ * without jobq.
  *
  * The detour is only for callers that may execute the command: others get the
  * server's error and disturb no job.
@@ -53,7 +54,10 @@
 
 static ProcessUtility_hook_type prev_process_utility = NULL;
 
-/* Finds the extension's owner and schema in this database; false: there is none. */
+/*
+ * Finds the extension's owner and schema in this database; false: there is
+ * none.
+ */
 static bool
 find_extension(Oid *owner, Oid *namespace)
 {
@@ -101,9 +105,9 @@ lock_table(const char *name)
 }
 
 /*
- * Locks the tables in the order of an enqueue, which reads the registry, writes
- * the queue, then others.  DROP locks tables as it finds them, and would deadlock
- * with an enqueue.
+ * Locks the tables in the order of an enqueue, which reads the registry,
+ * writes the queue, then others.  DROP locks tables as it finds them, and
+ * would deadlock with an enqueue.
  */
 static void
 make_way_for_extension(DetourKind kind)
@@ -137,7 +141,10 @@ meet_drop(DropStmt *stmt)
 	{
 		const char *name = strVal(lfirst(lc));
 
-		/* a cascade reaches the extension from the schema it was created in, not from its own */
+		/*
+		 * a cascade reaches the extension from the schema it was created in,
+		 * not from its own
+		 */
 		if (stmt->removeType == OBJECT_EXTENSION ? strcmp(name, "jobq") == 0 :
 			get_namespace_oid(name, true) == namespace)
 			make_way_for_extension(DROPS_EXTENSION);
@@ -165,7 +172,10 @@ meet_database(const char *name, DetourKind kind, bool top_level)
 {
 	Oid			dboid = name ? get_database_oid(name, true) : InvalidOid;
 
-	/* in a transaction block, or on this very database, the command fails anyhow */
+	/*
+	 * in a transaction block, or on this very database, the command fails
+	 * anyhow
+	 */
 	if (!OidIsValid(dboid) || dboid == MyDatabaseId || IsInTransactionBlock(top_level))
 		return;
 	if (owns_database(dboid))
@@ -193,7 +203,10 @@ meet_create_database(CreatedbStmt *stmt, bool top_level)
 	const char *template = option_string(stmt->options, "template", "template1");
 	Oid			dboid = get_database_oid(template, true);
 
-	/* a copy of the current database is allowed: other sessions must leave it, also jobq's */
+	/*
+	 * a copy of the current database is allowed: other sessions must leave it,
+	 * also jobq's
+	 */
 	if (OidIsValid(dboid) && !IsInTransactionBlock(top_level) && owns_database(dboid))
 		detour_begin(dboid, NEEDS_DATABASE);
 }

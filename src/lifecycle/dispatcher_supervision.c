@@ -7,9 +7,10 @@
  *	 STARTING, RUNNING -> ABSENT		it has ended and found no extension
  *	 ABSENT -> IDLE						it is wanted (Lifecycle.wanted)
  *
- * This state is the launcher's own.  A new launcher's begins as IDLE, and turns
- * RUNNING where it finds a dispatcher that the launcher before it has started.
- * That dispatcher has no handle here, so the launcher polls for its end.
+ * This state is the launcher's own.  A new launcher's begins as IDLE, and
+ * turns RUNNING where it finds a dispatcher that the launcher before it has
+ * started. That dispatcher has no handle here, so the launcher polls for its
+ * end.
  */
 #include "jobq.h"
 
@@ -45,7 +46,10 @@ may_warn(MonoTime now)
 	return true;
 }
 
-/* True if all processes of jobq have left the database.  JobqShmem->lock is held. */
+/*
+ * True if all processes of jobq have left the database.  JobqShmem->lock is
+ * held.
+ */
 static bool
 is_empty(JobqDb *db)
 {
@@ -60,8 +64,8 @@ is_empty(JobqDb *db)
 }
 
 /*
- * Ends Lifecycle.restart when all processes have left after DROP EXTENSION: new
- * ones see the current catalogs.  Frees the entry of a database without
+ * Ends Lifecycle.restart when all processes have left after DROP EXTENSION:
+ * new ones see the current catalogs.  Frees the entry of a database without
  * extension.
  */
 static void
@@ -148,7 +152,10 @@ look_at_dispatcher(Keeper *k, MonoTime now)
 		k->state = KEEPER_RUNNING;	/* a former launcher's */
 }
 
-/* Shortens a delay because of Lifecycle.wanted, but not below the first one: failing starts must not spin. */
+/*
+ * Shortens a delay because of Lifecycle.wanted, but not below the first one:
+ * failing starts must not spin.
+ */
 static void
 heed_wish(Keeper *k, MonoTime now)
 {
@@ -159,7 +166,10 @@ heed_wish(Keeper *k, MonoTime now)
 	k->next_try = Min(k->next_try, soonest);
 }
 
-/* Ends the dispatcher of a refused database; one may just have started, or read its settings again. */
+/*
+ * Ends the dispatcher of a refused database; one may just have started, or
+ * read its settings again.
+ */
 static void
 refuse_dispatcher(Keeper *k)
 {
@@ -275,7 +285,10 @@ keeper_timeout(Keeper *k, MonoTime now)
 	return mono_ms_left(now, k->next_try);
 }
 
-/* Refuses a database that jobq.databases leaves out, a template, or one without connections. */
+/*
+ * Refuses a database that jobq.databases leaves out, a template, or one
+ * without connections.
+ */
 void
 keeper_refuse(Keeper *k)
 {

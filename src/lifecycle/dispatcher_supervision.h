@@ -37,9 +37,17 @@ extern bool keeper_may_start(Keeper *k, MonoTime now);
 extern void keeper_start(Keeper *k, MonoTime now);
 /* Refuses the database: ends its dispatcher, drops a request for one. */
 extern void keeper_refuse(Keeper *k);
-/* False until it is known whether the database has the extension; true also if its dispatcher could not be started. */
+
+/*
+ * False until it is known whether the database has the extension; true also if
+ * its dispatcher could not be started.
+ */
 extern bool keeper_knows(Keeper *k);
-/* Returns the time that the launcher may sleep because of this one, in ms; -1: without limit. */
+
+/*
+ * Returns the time that the launcher may sleep because of this one, in ms; -1:
+ * without limit.
+ */
 extern long keeper_timeout(Keeper *k, MonoTime now);
 
 #endif

@@ -11,7 +11,10 @@
 PG_FUNCTION_INFO_V1(jobq_library_version);
 PG_FUNCTION_INFO_V1(jobq_outside_extension);
 
-/* jobq_internal._library_version(): of the library that this process has loaded */
+/*
+ * jobq_internal._library_version(): of the library that this process has
+ * loaded
+ */
 Datum
 jobq_library_version(PG_FUNCTION_ARGS)
 {
@@ -20,9 +23,9 @@ jobq_library_version(PG_FUNCTION_ARGS)
 
 /*
  * jobq_internal._outside_extension(statement), STRICT.  Runs a statement as if
- * no extension script ran.  A GRANT in a script becomes an initial privilege of
- * the extension, which pg_dump does not carry; grants to users' roles are no
- * part of the extension.  Rights are the caller's.
+ * no extension script ran.  A GRANT in a script becomes an initial privilege
+ * of the extension, which pg_dump does not carry; grants to users' roles are
+ * no part of the extension.  Rights are the caller's.
  */
 Datum
 jobq_outside_extension(PG_FUNCTION_ARGS)

@@ -2,23 +2,24 @@
  * launcher.c
  *	  Keeps one dispatcher in every database that has the extension.
  *
- * One static background worker, in no database: it reads only pg_database, so it
- * can't see whether a database has the extension.  The dispatcher that it starts
- * there looks; if there is none, it sets Lifecycle.ended and exits.  The launcher
- * starts no other one there until the database is wanted (Lifecycle.wanted:
- * CREATE EXTENSION at its commit, any call of jobq without a dispatcher,
- * ddl_barrier.c at its end).
+ * One static background worker, in no database: it reads only pg_database, so
+ * it can't see whether a database has the extension.  The dispatcher that it
+ * starts there looks; if there is none, it sets Lifecycle.ended and exits.
+ * The launcher starts no other one there until the database is wanted
+ * (Lifecycle.wanted: CREATE EXTENSION at its commit, any call of jobq without
+ * a dispatcher, ddl_barrier.c at its end).
  *
- * The state of each database (Keeper) is private.  A new launcher finds running
- * dispatchers by db->dispatcher.proc and never starts a second one.  The launcher
- * restarts dispatchers, not the postmaster, with a delay that doubles from 1 s
- * to 1 min while they don't stay up.  It starts one at a time, so that many
- * databases can't use up the worker slots while they are probed.
+ * The state of each database (Keeper) is private.  A new launcher finds
+ * running dispatchers by db->dispatcher.proc and never starts a second one.
+ * The launcher restarts dispatchers, not the postmaster, with a delay that
+ * doubles from 1 s to 1 min while they don't stay up.  It starts one at a
+ * time, so that many databases can't use up the worker slots while they are
+ * probed.
  *
- * SIGTERM is die (exit 1: the postmaster restarts the launcher after RESTART_S),
- * SIGHUP reloads, SIGUSR1 is PostgreSQL's; a dispatcher that starts or ends makes
- * the postmaster send it.  JobqShmem->lock is held for a few loads and stores
- * only.
+ * SIGTERM is die (exit 1: the postmaster restarts the launcher after
+ * RESTART_S), SIGHUP reloads, SIGUSR1 is PostgreSQL's; a dispatcher that
+ * starts or ends makes the postmaster send it.  JobqShmem->lock is held for a
+ * few loads and stores only.
  */
 #include "jobq.h"
 
@@ -86,7 +87,10 @@ note_database(Form_pg_database form)
 		!database_is_invalid_form(form) && database_is_admitted(NameStr(form->datname));
 }
 
-/* Drops the state and the entry of a database that is gone, unless one with its oid exists again. */
+/*
+ * Drops the state and the entry of a database that is gone, unless one with
+ * its oid exists again.
+ */
 static void
 forget_database(Keeper *k)
 {
@@ -138,7 +142,10 @@ scan_databases(MonoTime now)
 	last_scan = now;
 }
 
-/* True if a database is wanted that the last scan did not see, or saw when it was not admitted. */
+/*
+ * True if a database is wanted that the last scan did not see, or saw when it
+ * was not admitted.
+ */
 static bool
 scan_is_due(MonoTime now)
 {
@@ -160,7 +167,10 @@ scan_is_due(MonoTime now)
 	return false;
 }
 
-/* Starts a dispatcher unless the database was dropped since the last scan; true: it starts. */
+/*
+ * Starts a dispatcher unless the database was dropped since the last scan;
+ * true: it starts.
+ */
 static bool
 start_if_still_there(Oid dboid, MonoTime now)
 {
@@ -174,7 +184,10 @@ start_if_still_there(Oid dboid, MonoTime now)
 	return k->state == KEEPER_STARTING;
 }
 
-/* Updates every database, starts at most one dispatcher; returns the time to sleep. */
+/*
+ * Updates every database, starts at most one dispatcher; returns the time to
+ * sleep.
+ */
 static long
 tend_databases(MonoTime now)
 {

@@ -2,7 +2,8 @@
  * release.c
  *	  Compares the version of the extension in this database with the library's: see release.h.
  *
- * The version is read again when relations.c has forgotten the tables; ddl_hook.c sees to that after ALTER EXTENSION.
+ * The version is read again when relations.c has forgotten the tables;
+ * ddl_hook.c sees to that after ALTER EXTENSION.
  */
 #include "jobq.h"
 
@@ -22,7 +23,9 @@
 
 #define VERSION_SIZE	64
 
-/* The releases whose SQL this library works with: its own, and the one before. */
+/*
+ * The releases whose SQL this library works with: its own, and the one before.
+ */
 static const char *const releases[] = {JOBQ_VERSION, "0.1.0"};
 
 static char installed[VERSION_SIZE] = "";
@@ -83,7 +86,10 @@ is_known(const char *version)
 	return false;
 }
 
-/* True if the installed version is later than the library's; false also when it is no version. */
+/*
+ * True if the installed version is later than the library's; false also when
+ * it is no version.
+ */
 static bool
 is_later(const char *version)
 {

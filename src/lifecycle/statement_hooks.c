@@ -2,9 +2,11 @@
  * statement_hooks.c
  *	  A hook that looks at utility statements and changes none.
  *
- * COMMIT PREPARED has no transaction callback in a backend that knows what was prepared.  The hook wakes the
- * dispatcher, which keeps the published keys beside the transaction id.  SET TRANSACTION SNAPSHOT is counted: a
- * process that waits until all older snapshots are gone reads the count (snapshot_horizon.c).
+ * COMMIT PREPARED has no transaction callback in a backend that knows what was
+ * prepared.  The hook wakes the dispatcher, which keeps the published keys
+ * beside the transaction id.  SET TRANSACTION SNAPSHOT is counted: a process
+ * that waits until all older snapshots are gone reads the count
+ * (snapshot_horizon.c).
  */
 #include "jobq.h"
 

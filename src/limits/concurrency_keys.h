@@ -44,6 +44,7 @@ typedef struct Key
  * of the running jobs of a key.
  */
 extern void keys_init(MemoryContext context, int (*smallest_limit) (uint64 hash));
+
 /*
  * Forgets the jobs that were passed over, which are read again: lanes are
  * about to be forgotten.
@@ -53,6 +54,7 @@ extern void keys_forget_lanes(void);
 extern void keys_reload(void);
 /* Expects any change of any key: a publication about keys is lost. */
 extern void keys_suspect(void);
+
 /*
  * Notes that a commit has written a row of the key, created at that time (0:
  * of any key), or has removed one.
@@ -99,11 +101,13 @@ extern bool key_is_busy(const Key *key, const pg_uuid_t *id);
  * creation.
  */
 extern bool key_scan_is_first(QueueScan *scan, Key *key, const JobRef *ref);
+
 /*
  * Reads the first job of the key into its lane when it is due and its type
  * keeps the order.
  */
 extern void key_scan_first(QueueScan *scan, Key *key);
+
 /*
  * Reads up to n jobs that were passed over; false: there are no more of them.
  */

@@ -45,6 +45,7 @@ extern void limits_init(MemoryContext context);
 extern bool limit_has_rate(const char *name);
 /* Loads limits again that lack a window for their rate. */
 extern void limits_retry_windows(void);
+
 /*
  * Reads jobq.limits again, with its lock held; running jobs must be counted
  * again afterwards.
@@ -52,11 +53,13 @@ extern void limits_retry_windows(void);
 extern void limits_load(void);
 /* Sets all counts to zero: running jobs are about to be counted again. */
 extern void limits_restart(void);
+
 /*
  * Returns the number of limits that options.limits names, and fills them in;
  * raises an error when the row of one is invalid.
  */
 extern int	limits_of_type(Jsonb *options, JobLimit **found);
+
 /*
  * Returns when the next limit lets one more job start; DT_NOEND: no group
  * waits for one.

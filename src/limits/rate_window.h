@@ -29,6 +29,7 @@ typedef struct Rate
 } Rate;
 
 extern void rate_init(JobqDb *db);
+
 /*
  * Loads the settings of the type's limit, or of the shared one of that name
  * (type_id 0).
@@ -37,6 +38,7 @@ extern void rate_load(Rate *rate, int32 type_id, const char *name, int limit, in
 /* Frees windows of limits that exist no more. */
 typedef bool (*RateIsUsed) (int32 type_id, const char *name);
 extern void rates_drop_unused(RateIsUsed is_used);
+
 /*
  * True if starts that are not noted yet (`pending`) may decide whether the
  * rate is closed: note them first.

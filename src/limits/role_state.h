@@ -33,11 +33,13 @@ typedef struct RoleState
 extern dlist_head all_roles;
 extern void roles_init(MemoryContext context);
 extern RoleState *role_state(Oid roleid);
+
 /*
  * True if any role has changed since the last call: the registry must be read
  * again.
  */
 extern bool roles_changed(void);
+
 /*
  * Writes for health() why no worker of a role starts; writes nothing when all
  * do.

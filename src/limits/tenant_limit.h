@@ -12,11 +12,13 @@
 #include "lanes/queue_scan.h"
 
 extern void tenant_limits_init(MemoryContext context);
+
 /*
  * Notes that the quotas may have changed: tenant_limits_refresh reads them
  * again.
  */
 extern void tenant_limits_suspect(void);
+
 /*
  * Reads jobq.tenant_quotas again after that.  True: limits have changed, and
  * with them the numbers in all refs.  The running jobs must be counted again

@@ -26,10 +26,12 @@ typedef struct TypeBreaker
 extern void type_breaker_load(struct TypeState *t, const struct JobType *jt);
 /* True if the breaker lets no job start. */
 extern bool type_breaker_blocks(const struct TypeState *t);
+
 /*
  * Makes the job the probe of a half-open breaker; called before its hand-out.
  */
 extern void type_breaker_start(struct TypeState *t, const pg_uuid_t *id);
+
 /*
  * Notes that the job has left its executor; `ended`: its attempt is over, and
  * settled if that was due.

@@ -13,6 +13,7 @@
  * them first.
  */
 extern bool type_needs_starts(TypeState *t, TimestampTz now);
+
 /*
  * Returns the limit with a full window; NULL: one job of a type that is
  * `rated` may start.

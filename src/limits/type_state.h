@@ -63,11 +63,13 @@ extern void types_init(MemoryContext context);
 extern TypeState *type_state(int32 id);
 /* Returns a lane of the type, made if it is new. */
 extern Lane *type_lane(const LaneId *id);
+
 /*
  * Returns the type without reading the registry, outside a transaction too;
  * NULL when it has no entry.
  */
 extern TypeState *type_remembered(int32 id);
+
 /*
  * Returns the role that runs jobs of a SQL type; NULL: none does now, as far
  * as memory holds.
@@ -77,26 +79,31 @@ extern RoleState *role_of_type(int32 id);
 extern void type_load(TypeState *t);
 /* Reads again how signals affect the type; true if that has changed. */
 extern bool type_load_pressure(TypeState *t);
+
 /*
  * True if key_order of any type has changed since the last call: jobs that
  * wait for their key must be read again.
  */
 extern bool types_key_order_changed(void);
+
 /*
  * True if a type read since the last call has an old name of a renamed role:
  * maintenance corrects it.
  */
 extern bool types_names_stale(void);
+
 /*
  * True if some type can't start jobs because the server's memory for rates is
  * used up: retry after a while.
  */
 extern bool types_lack_windows(void);
+
 /*
  * Frees windows that nothing uses and retries types that lack one; called when
  * all known types are loaded.
  */
 extern void types_retry_windows(void);
+
 /*
  * True if so many dropped types have piled up that lanes should be forgotten,
  * and these types with them.
@@ -106,11 +113,13 @@ extern void types_forget(void);
 
 /* True if one more job of the type may start. */
 extern bool type_may_start(TypeState *t, TimestampTz now);
+
 /*
  * Ends the wait of groups for the type's limits: a job of it has left its
  * executor.
  */
 extern void type_open(TypeState *t);
+
 /*
  * True if no job of the type can be handed out before another event that wakes
  * the dispatcher.

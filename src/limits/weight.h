@@ -30,6 +30,7 @@ extern void weight_restart(void);
 extern void weight_clear(HeldWeight *held, bool exec);
 extern void weight_occupy(HeldWeight *held, int cell, int weight);
 extern void weight_vacate(HeldWeight *held, int cell);
+
 /*
  * True if one more job of that weight fits into the executor; NULL: into one
  * without jobs.  A job that is heavier than the budget fits alone.
@@ -43,6 +44,7 @@ extern bool weight_fits(const HeldWeight *held, int weight);
 extern void weight_park(LaneGroup *group, const Rank *rank);
 extern void weight_unpark(void);
 extern void weight_forget_lanes(void);
+
 /*
  * True if this job must wait: weight that becomes free is reserved for a head
  * that was passed often enough.

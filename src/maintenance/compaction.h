@@ -13,6 +13,7 @@
  * process.
  */
 extern void compaction_init(MemoryContext context, JobqDb *db);
+
 /*
  * Starts a run when one is due.  In a transaction, once a turn; tick: a sweep
  * is due.
@@ -24,6 +25,7 @@ extern MonoTime compaction_next_timer(void);
 /* --- the maintenance process's side --- */
 /* Runs both steps (compaction.c). */
 extern void compaction_run(JobqDb *db);
+
 /*
  * Notes the end of the process, with or without success; JobqShmem->lock is
  * held.

@@ -24,11 +24,13 @@ typedef struct FileSystem
 } FileSystem;
 
 extern List *disk_measure(void);
+
 /*
  * Writes the measurements to jobq.disk_log and fills `before`.  In a
  * transaction.
  */
 extern void disk_record(List *filesystems);
+
 /*
  * Logs changes of level, and stores the worst level in shared memory.  Returns
  * that level.

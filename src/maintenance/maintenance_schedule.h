@@ -12,6 +12,7 @@ extern void upkeep_init(JobqDb *db);
 extern void upkeep_turn(MonoTime now);
 /* Returns when the next one is due. */
 extern MonoTime upkeep_next_timer(void);
+
 /*
  * Requests a partition that takes a history row of that time: the next turn
  * starts maintenance.
@@ -19,6 +20,7 @@ extern MonoTime upkeep_next_timer(void);
 extern void request_partition(TimestampTz need);
 /* Makes the next turn start housekeeping. */
 extern void upkeep_now(void);
+
 /*
  * Makes the next turn start maintenance, which updates the names of renamed
  * roles.

@@ -209,7 +209,10 @@ check_workers(Report *report, JobqDb *db, const HealthFacts *f, bool dispatcher)
 	return count;
 }
 
-/* Checks the background worker slots: without a free one, jobs wait for a worker that exists. */
+/*
+ * Checks the background worker slots: without a free one, jobs wait for a
+ * worker that exists.
+ */
 static void
 check_slots(Report *report, JobqDb *db, const HealthFacts *f)
 {
@@ -334,7 +337,10 @@ check_dead_letters(Report *report, const HealthFacts *f)
 
 /* ---------- disk, horizon, signals, access ---------- */
 
-/* Reports what the disk watch has measured last: this session reads no file system. */
+/*
+ * Reports what the disk watch has measured last: this session reads no file
+ * system.
+ */
 static void
 check_disk(Report *report, JobqDb *db)
 {

@@ -31,8 +31,8 @@
 #define MAX_OLD_JOBS		1000	/* read for the oldest: each is looked up in all slots */
 
 /*
- * The first waiting job of each lane, by the lane index: ORDER BY ... LIMIT 1 reads one entry, however many
- * jobs wait.
+ * The first waiting job of each lane, by the lane index: ORDER BY ... LIMIT 1
+ * reads one entry, however many jobs wait.
  */
 #define LANES \
 	"WITH RECURSIVE lane(type_id, at) AS (" \
@@ -78,7 +78,10 @@ static const char facts_query[] =
 	"       pg_total_relation_size('jobq.queue'),"
 	"       pg_stat_get_dead_tuples('jobq.queue'::regclass)";
 
-/* $3: the moment after which a dead letter counts, $4: how many are counted at most. */
+/*
+ * $3: the moment after which a dead letter counts, $4: how many are counted at
+ * most.
+ */
 static const char recent_dead_query[] =
 	"WITH RECURSIVE t(id) AS ("	/* the types that have some, an index entry each */
 	"  SELECT min(type_id) FROM jobq.dead_letters"
@@ -156,7 +159,10 @@ static const char strays_query[] =
 	"SELECT string_agg(DISTINCT CASE s.grantee WHEN 0 THEN 'PUBLIC' ELSE format('\"%s\"', pg_get_userbyid(s.grantee)) END, ', ')"
 	"  FROM jobq_internal._stray_grants() s";
 
-/* Runs a query.  $1: true if the caller sees every job.  $2: the caller.  $3, $4: see recent_dead_query. */
+/*
+ * Runs a query.  $1: true if the caller sees every job.  $2: the caller.  $3,
+ * $4: see recent_dead_query.
+ */
 static void
 run_query(const char *query, Oid caller, int nrows)
 {
@@ -227,7 +233,10 @@ blocked_keys(Oid caller)
 	return close_array(&names);
 }
 
-/* Reads the types whose tool cannot be started here, as the exec worker reports. */
+/*
+ * Reads the types whose tool cannot be started here, as the exec worker
+ * reports.
+ */
 static void
 read_unstartable(HealthFacts *f)
 {

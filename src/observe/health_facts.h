@@ -37,11 +37,15 @@ typedef struct HealthFacts
 } HealthFacts;
 
 /*
- * Reads the facts; strings are palloc'd in the current context.  Returns false,
- * with nothing read, if a lock is in the way.
+ * Reads the facts; strings are palloc'd in the current context.  Returns
+ * false, with nothing read, if a lock is in the way.
  */
 extern bool health_facts(HealthFacts *f);
-/* breaker_health.c: returns a JSON array of the open breakers, and a sentence that names them; NULL: none is open. */
+
+/*
+ * breaker_health.c: returns a JSON array of the open breakers, and a sentence
+ * that names them; NULL: none is open.
+ */
 extern char *breakers_health(JobqDb *db, char **message);
 
 #endif

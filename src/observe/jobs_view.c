@@ -204,7 +204,10 @@ get_copy(FmgrInfo *flinfo)
 		return flinfo->fn_extra;
 	if (last_copy == NULL || last_copy->cxt != flinfo->fn_mcxt)
 	{
-		/* a later partition: no lock of this session delivers its invalidation in this transaction */
+		/*
+		 * a later partition: no lock of this session delivers its invalidation
+		 * in this transaction
+		 */
 		AcceptInvalidationMessages();
 		old = MemoryContextSwitchTo(flinfo->fn_mcxt);
 		copy = palloc0(sizeof(LiveCopy));
@@ -240,7 +243,10 @@ text_of(HeapTuple tuple, TupleDesc desc, int att)
 	return isnull ? NULL : DatumGetTextPCopy(value);
 }
 
-/* True if the policy of jobq.queue shows the row that the query's snapshot sees. */
+/*
+ * True if the policy of jobq.queue shows the row that the query's snapshot
+ * sees.
+ */
 static bool
 sees_row(Oid role, const pg_uuid_t *id)
 {
@@ -286,7 +292,10 @@ sees_live(LiveCopy *copy, Live *live)
 	return live->seen;
 }
 
-/* True if that cell holds the run that the row (id, rev, status), the first three arguments, is about. */
+/*
+ * True if that cell holds the run that the row (id, rev, status), the first
+ * three arguments, is about.
+ */
 typedef bool (*LiveTest) (const Live *live, int32 rev);
 
 static bool
@@ -295,7 +304,10 @@ is_run(const Live *live, int32 rev)
 	return live->rev == rev && !live->starting;
 }
 
-/* True for an exec job: its row says that it runs, and was written after the hand-out. */
+/*
+ * True for an exec job: its row says that it runs, and was written after the
+ * hand-out.
+ */
 static bool
 is_claimed_run(const Live *live, int32 rev)
 {
@@ -308,7 +320,10 @@ is_start(const Live *live, int32 rev)
 	return live->starting && live->rev + 1 == rev;
 }
 
-/* Returns the job's cell; NULL: there is none, or the role does not see the job. */
+/*
+ * Returns the job's cell; NULL: there is none, or the role does not see the
+ * job.
+ */
 static Live *
 find_cell(FunctionCallInfo fcinfo, LiveTest test)
 {
@@ -355,7 +370,10 @@ jobq_live_status(PG_FUNCTION_ARGS)
 	PG_RETURN_OID(status_oid(JOB_RUNNING));
 }
 
-/* jobq_internal._live_attempts(id, rev, status, stored); in 0.1.0 of runs, too. */
+/*
+ * jobq_internal._live_attempts(id, rev, status, stored); in 0.1.0 of runs,
+ * too.
+ */
 Datum
 jobq_live_attempts(PG_FUNCTION_ARGS)
 {
@@ -398,7 +416,10 @@ jobq_live_worker(PG_FUNCTION_ARGS)
 	PG_RETURN_TEXT_P(cstring_to_text(live->worker));
 }
 
-/* jobq_internal._live_progress(id, rev, status, stored): of the attempt that runs, else of the last one */
+/*
+ * jobq_internal._live_progress(id, rev, status, stored): of the attempt that
+ * runs, else of the last one
+ */
 Datum
 jobq_live_progress(PG_FUNCTION_ARGS)
 {
@@ -425,8 +446,8 @@ jobq_live_progress_data(PG_FUNCTION_ARGS)
 }
 
 /*
- * jobq_internal._type_name(type_id): also of dropped types; NULL for an id that
- * was never one, or that the role has no grant of.
+ * jobq_internal._type_name(type_id): also of dropped types; NULL for an id
+ * that was never one, or that the role has no grant of.
  */
 Datum
 jobq_type_name(PG_FUNCTION_ARGS)

@@ -131,7 +131,10 @@ is_final(JobStatus status)
 		status == JOB_ERROR;
 }
 
-/* Runs a query about the job; true if it gave a row.  $1 is its id, $2 the caller. */
+/*
+ * Runs a query about the job; true if it gave a row.  $1 is its id, $2 the
+ * caller.
+ */
 static bool
 ask(const char *query, SPIPlanPtr *plan, Wait *wait)
 {
@@ -151,7 +154,10 @@ ask(const char *query, SPIPlanPtr *plan, Wait *wait)
 	return SPI_processed > 0;
 }
 
-/* True if this very transaction wrote the row: then no other session sees it, and no worker runs it. */
+/*
+ * True if this very transaction wrote the row: then no other session sees it,
+ * and no worker runs it.
+ */
 static bool
 is_our_own(Wait *wait)
 {
@@ -192,7 +198,9 @@ read_row(Wait *wait)
 	return row;
 }
 
-/* True if the caller may see the job; else it does not exist for the caller. */
+/*
+ * True if the caller may see the job; else it does not exist for the caller.
+ */
 static bool
 may_see(Wait *wait)
 {
@@ -297,7 +305,10 @@ row_from_memory(Wait *wait, HeapTuple last, const Ending *ending)
 
 /* ---------- waiting ---------- */
 
-/* Sleeps until woken, at most that long, and never beyond the deadline; returns false at the deadline. */
+/*
+ * Sleeps until woken, at most that long, and never beyond the deadline;
+ * returns false at the deadline.
+ */
 static bool
 sleep_at_most(Wait *wait, long ms)
 {
@@ -312,7 +323,10 @@ sleep_at_most(Wait *wait, long ms)
 	return true;
 }
 
-/* Returns the end of a job without a row: it was noted before the row went.  P0002 if there is no such note. */
+/*
+ * Returns the end of a job without a row: it was noted before the row went.
+ * P0002 if there is no such note.
+ */
 static HeapTuple
 answer_for_missing(Wait *wait, HeapTuple last)
 {

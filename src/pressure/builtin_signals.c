@@ -78,7 +78,9 @@ take_sample(MonoTime now, int64 every)
 	nsamples = Min(nsamples + 1, (int) lengthof(samples));
 }
 
-/* True if a connected standby has not applied everything up to that position. */
+/*
+ * True if a connected standby has not applied everything up to that position.
+ */
 static bool
 one_is_behind(XLogRecPtr written)
 {

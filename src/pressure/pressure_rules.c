@@ -195,7 +195,10 @@ read_table(Relation rel, Snapshot snapshot)
 	table_endscan(scan);
 }
 
-/* Keeps the timers of signals that have not changed: the next evaluation, the end of a time to live. */
+/*
+ * Keeps the timers of signals that have not changed: the next evaluation, the
+ * end of a time to live.
+ */
 static void
 keep_timers(const Signal *old, int nold)
 {
@@ -346,7 +349,10 @@ one_has_expired(TimestampTz now, MonoTime mono)
 	return false;
 }
 
-/* True if the condition is evaluated here: a restored dump does nothing before it is adopted. */
+/*
+ * True if the condition is evaluated here: a restored dump does nothing before
+ * it is adopted.
+ */
 static bool
 is_asked(const Signal *s)
 {

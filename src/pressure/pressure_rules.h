@@ -12,6 +12,7 @@ extern void pressure_init(MemoryContext context, JobqDb *db);
 extern void pressure_stale(void);
 /* True if pressure_turn has anything to do. */
 extern bool pressure_due(MonoTime now);
+
 /*
  * Reads stale tables, ends signals whose ttl is over, starts evaluations;
  * needs a transaction.  True if the effect on types may have changed: the
@@ -20,9 +21,16 @@ extern bool pressure_due(MonoTime now);
 extern bool pressure_turn(TimestampTz now);
 extern MonoTime pressure_next_timer(MonoTime now);
 
-/* Returns the effect of active signals on a type: a change of its priorities, and whether they block it. */
+/*
+ * Returns the effect of active signals on a type: a change of its priorities,
+ * and whether they block it.
+ */
 extern void pressure_on_type(int32 type_id, int *priority_adj, bool *block);
-/* Returns the smallest weight budget of active signals and jobq.max_weight; 0: none. */
+
+/*
+ * Returns the smallest weight budget of active signals and jobq.max_weight; 0:
+ * none.
+ */
 extern int	pressure_max_weight(void);
 /* True if a rule uses this built-in signal. */
 extern bool pressure_uses(int builtin);
@@ -34,7 +42,11 @@ extern void watch_machine(JobqDb *db, MonoTime now);
 extern bool signal_worker_start(JobqDb *db, int32 signal);
 /* True while a worker runs; terminates one that takes too long. */
 extern bool signal_worker_runs(MonoTime now);
-/* Ends the worker for DDL; false while it runs.  Its condition is evaluated again. */
+
+/*
+ * Ends the worker for DDL; false while it runs.  Its condition is evaluated
+ * again.
+ */
 extern bool signal_worker_leave(void);
 /* Makes the condition of that signal due. */
 extern void pressure_ask_again(int32 signal);

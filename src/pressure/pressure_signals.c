@@ -3,8 +3,8 @@
  *	  Built-in signals, and the C behind the SQL calls about signals.
  *
  * A condition is parsed and analysed when its signal is created, as the caller
- * and in the caller's search_path: the objects that it names must exist, and it
- * must return one boolean.  The path is stored with it, as a function's SET
+ * and in the caller's search_path: the objects that it names must exist, and
+ * it must return one boolean.  The path is stored with it, as a function's SET
  * search_path FROM CURRENT would be, so that it means the same when it is
  * evaluated (signal_condition_worker.c).
  */
@@ -132,7 +132,10 @@ parse_condition(const char *text)
 	return parse_analyze_fixedparams(linitial_node(RawStmt, statements), text, NULL, 0, NULL);
 }
 
-/* Checks for one SELECT of one boolean column that writes nothing.  Errors in it are the parser's own. */
+/*
+ * Checks for one SELECT of one boolean column that writes nothing.  Errors in
+ * it are the parser's own.
+ */
 static void
 check_condition(const char *condition)
 {
@@ -157,7 +160,10 @@ check_condition(const char *condition)
 		bad_condition(condition);
 }
 
-/* jobq.create_signal: the part that needs the caller's rights and path, before the gate. */
+/*
+ * jobq.create_signal: the part that needs the caller's rights and path, before
+ * the gate.
+ */
 Datum
 jobq_create_signal(PG_FUNCTION_ARGS)
 {
@@ -172,7 +178,10 @@ jobq_create_signal(PG_FUNCTION_ARGS)
 	return jobq_gateway(fcinfo);
 }
 
-/* Returns the path that create_signal was called with: behind the gate it is pinned. */
+/*
+ * Returns the path that create_signal was called with: behind the gate it is
+ * pinned.
+ */
 Datum
 jobq_callers_search_path(PG_FUNCTION_ARGS)
 {

@@ -10,8 +10,8 @@
  *
  *	 signal_set_builtin(db, SIGNAL_DISK, level >= critical);
  *
- * at each measurement, from any process, inside or outside a transaction.  It takes no lock and wakes the
- * dispatcher when the signal has changed.
+ * at each measurement, from any process, inside or outside a transaction.  It
+ * takes no lock and wakes the dispatcher when the signal has changed.
  */
 #ifndef JOBQ_PRESSURE_SIGNALS_H
 #define JOBQ_PRESSURE_SIGNALS_H
@@ -33,7 +33,10 @@ extern bool signal_is_set(JobqDb *db, BuiltinSignal which);
 /* Returns the number of a built-in signal; -1: none of that name. */
 extern int	builtin_signal(const char *name);
 
-/* Returns the statement that evaluates a condition: itself when it is a query, else SELECT of the expression. */
+/*
+ * Returns the statement that evaluates a condition: itself when it is a query,
+ * else SELECT of the expression.
+ */
 extern char *signal_query(const char *condition);
 
 #endif

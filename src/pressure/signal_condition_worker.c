@@ -8,8 +8,8 @@
  * with the rights of the definer and no way back from them (a
  * security-restricted operation, as for an index expression), in the
  * search_path of its creation, for at most five seconds; then it rolls back.
- * It writes a new answer in another transaction, as the owner of jobq's tables,
- * which wakes the dispatcher.
+ * It writes a new answer in another transaction, as the owner of jobq's
+ * tables, which wakes the dispatcher.
  *
  * SIGTERM is die; the dispatcher sends it when DDL needs jobq's tables or the
  * database, or when a condition exceeds its time limit, which the next process
@@ -205,7 +205,10 @@ definer_of(const Condition *condition)
 	return SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(role)) ? role : InvalidOid;
 }
 
-/* Evaluates the condition as its definer, in a transaction that is rolled back. */
+/*
+ * Evaluates the condition as its definer, in a transaction that is rolled
+ * back.
+ */
 static void
 evaluate(const Condition *condition, Answer *answer)
 {

@@ -32,8 +32,9 @@ is_name_char(char c)
 }
 
 /*
- * Length of the placeholder that begins at s, braces included; 0 when s is no placeholder.  The text
- * between the braces is names with single dots between them.
+ * Length of the placeholder that begins at s, braces included; 0 when s is no
+ * placeholder.  The text between the braces is names with single dots between
+ * them.
  */
 static int
 placeholder_length(const char *s)
@@ -71,7 +72,10 @@ has_placeholder(const char *element)
 	return false;
 }
 
-/* Returns the value at a path such as "a.b" in payload; NULL when it is not there. */
+/*
+ * Returns the value at a path such as "a.b" in payload; NULL when it is not
+ * there.
+ */
 static JsonbValue *
 lookup(Jsonb *payload, const char *path, int len)
 {
@@ -220,7 +224,10 @@ command_check_payload(JobType *type, Jsonb *payload)
 	}
 }
 
-/* Checks argv[0]: an absolute path, or a plain file name that each start looks up in jobq.tool_path. */
+/*
+ * Checks argv[0]: an absolute path, or a plain file name that each start looks
+ * up in jobq.tool_path.
+ */
 static void
 check_program(const char *program)
 {

@@ -89,7 +89,10 @@ const Shape job_types_shape = {"job_types", job_types_columns, T_NATTS, T_droppe
 
 StaticAssertDecl(lengthof(job_types_columns) == T_NATTS, "job_types' columns");
 
-/* of jobq.job_type_env, which release 0.1.0 does not have: there options hold the environment */
+/*
+ * of jobq.job_type_env, which release 0.1.0 does not have: there options hold
+ * the environment
+ */
 enum
 {
 	E_type_id = 1, E_env
@@ -130,7 +133,10 @@ schema_changed(Datum arg, int cacheid, uint32 hashvalue)
 
 /* --- reading a row --- */
 
-/* True if the index can be locked at once: while REINDEX has it, the table is read without it. */
+/*
+ * True if the index can be locked at once: while REINDEX has it, the table is
+ * read without it.
+ */
 static bool
 index_is_free(Oid index)
 {
@@ -215,7 +221,10 @@ read_options(JobType *type, Datum options)
 	type->buries_nothing |= option_int(json, "keep_dead_count", -1) == 0;
 }
 
-/* Returns options.env in a database of release 0.1.0, which has no table for it. */
+/*
+ * Returns options.env in a database of release 0.1.0, which has no table for
+ * it.
+ */
 static Jsonb *
 env_in_options(Jsonb *options)
 {
@@ -226,7 +235,10 @@ env_in_options(Jsonb *options)
 	return JsonbValueToJsonb(&value);
 }
 
-/* Returns options.env of the type, as of the snapshot that its row was read with. */
+/*
+ * Returns options.env of the type, as of the snapshot that its row was read
+ * with.
+ */
 static Jsonb *
 read_env(const JobType *type, Snapshot snapshot)
 {
@@ -346,7 +358,9 @@ job_type_names_stale(const JobType *type)
 
 /* --- the cache --- */
 
-/* Begins an empty cache.  Old entries stay valid until the transaction ends. */
+/*
+ * Begins an empty cache.  Old entries stay valid until the transaction ends.
+ */
 static void
 cache_begin(void)
 {
@@ -378,7 +392,10 @@ cache_begin(void)
 	types_filled_at = types_generation;
 }
 
-/* Puts a row into the cache.  The entry is made last: an error leaves no half-filled one. */
+/*
+ * Puts a row into the cache.  The entry is made last: an error leaves no
+ * half-filled one.
+ */
 static JobType *
 cache_add(Datum *values, bool *nulls, Snapshot snapshot)
 {

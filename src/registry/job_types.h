@@ -94,24 +94,40 @@ typedef struct JobType
 /* True if the type's level includes events of that level. */
 #define EVENTS_WANTED(jobtype, lowest)	((jobtype) != NULL && (jobtype)->events >= (lowest))
 
-/* NULL when there is none (name: not dropped).  Valid until the next call that may accept invalidations. */
+/*
+ * NULL when there is none (name: not dropped).  Valid until the next call that
+ * may accept invalidations.
+ */
 extern JobType *job_type_by_name(const char *name);
 extern JobType *job_type_by_id(int32 id);
+
 /*
  * Returns the role, also when it was renamed; InvalidOid when it is gone.  The
  * names in JobType may be former ones; they are for messages only.
  */
 extern Oid	job_type_owner(const JobType *type);
 extern Oid	job_type_run_as(const JobType *type);
-/* Raises 42501 unless the owner exists and may (still) become the role that the type's jobs run as. */
+
+/*
+ * Raises 42501 unless the owner exists and may (still) become the role that
+ * the type's jobs run as.
+ */
 extern void job_type_check_owner(const JobType *type, Oid run_as);
 /* True if a role has got another name since it was stored. */
 extern bool job_type_names_stale(const JobType *type);
 /* Returns a counter that rises when the cache was dropped. */
 extern uint64 job_types_generation(void);
-/* Drops the cache now, in a process that learns of a commit (publish_jobs.h) before its invalidation messages. */
+
+/*
+ * Drops the cache now, in a process that learns of a commit (publish_jobs.h)
+ * before its invalidation messages.
+ */
 extern void job_types_forget(void);
-/* Returns a hash of all that decides whether the type's tool can be started here; 0: it has none. */
+
+/*
+ * Returns a hash of all that decides whether the type's tool can be started
+ * here; 0: it has none.
+ */
 extern uint32 job_type_tool_hash(const JobType *type);
 
 /* The checked columns of jobq.job_types, jobq.job_type_env: see row_map.h. */

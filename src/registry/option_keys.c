@@ -102,7 +102,10 @@ static const OptionKey option_keys[] = {
 	{"keep_dead_count", FOR_ALL, OPTION_INT, 0, INT_MAX, NULL}
 };
 
-/* Options for agents on other nodes, which do not exist yet, with the only value that is accepted until then. */
+/*
+ * Options for agents on other nodes, which do not exist yet, with the only
+ * value that is accepted until then.
+ */
 static const struct
 {
 	const char *key;
@@ -115,7 +118,10 @@ static const struct
 
 #define MAX_OPTIONS_SIZE	(64 * 1024)
 
-/* Raises the error of a bad value.  Values of environment variables are in no message. */
+/*
+ * Raises the error of a bad value.  Values of environment variables are in no
+ * message.
+ */
 static void
 bad_option(const OptionKey *option, const JsonbValue *value)
 {
@@ -206,7 +212,10 @@ check_variable(const OptionKey *option, const JsonbValue *value)
 
 /* --- arrays and objects --- */
 
-/* Checks an object of a number, which has the range of the option, and an interval above zero. */
+/*
+ * Checks an object of a number, which has the range of the option, and an
+ * interval above zero.
+ */
 static void
 check_pair(const OptionKey *option, const JsonbValue *value, const char *number_key, const char *interval_key, int64 longest)
 {

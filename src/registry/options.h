@@ -17,23 +17,40 @@
 #define FOR_PULL	0x04
 #define FOR_ALL		(FOR_SQL | FOR_EXEC | FOR_PULL)
 
-/* Raises 22023, 22003 or 54000 with the name of a bad key.  A JSON null counts as a missing key. */
+/*
+ * Raises 22023, 22003 or 54000 with the name of a bad key.  A JSON null counts
+ * as a missing key.
+ */
 extern void check_options(Jsonb *options, int kind);
 
-/* Read a JSON value; false when it is not of that type.  A number is whole, and may be far beyond an int. */
+/*
+ * Read a JSON value; false when it is not of that type.  A number is whole,
+ * and may be far beyond an int.
+ */
 extern bool value_number(const JsonbValue *value, double *result);
 extern bool value_size(const JsonbValue *value, double *result);
 extern bool value_interval(const JsonbValue *value, int64 *result);
 
-/* Return the value of a key, or `otherwise` when it is missing or not of that type. */
+/*
+ * Return the value of a key, or `otherwise` when it is missing or not of that
+ * type.
+ */
 extern bool option_bool(Jsonb *options, const char *key, bool otherwise);
 extern int	option_int(Jsonb *options, const char *key, int otherwise);
 extern int	option_size(Jsonb *options, const char *key, int otherwise);	/* bytes: number or '64MB' */
 extern int64 option_interval(Jsonb *options, const char *key, int64 otherwise); /* microseconds */
 extern bool option_is(Jsonb *options, const char *key, const char *word);
-/* Reads the texts of an array, at most max of them, palloc'd; returns their number. */
+
+/*
+ * Reads the texts of an array, at most max of them, palloc'd; returns their
+ * number.
+ */
 extern int	option_texts(Jsonb *options, const char *key, char **texts, int max);
-/* Reads aging: a step of one in priority every per_us, up to max; per_us 0: the key is missing. */
+
+/*
+ * Reads aging: a step of one in priority every per_us, up to max; per_us 0:
+ * the key is missing.
+ */
 extern void option_aging(Jsonb *options, int64 *per_us, int *max);
 #define AGING_PER_US	INT64CONST(60000000)
 #define AGING_MAX		10

@@ -4,8 +4,8 @@
  *	  tenant.
  *
  * The tenant is the beginning of a path, options.fair_depth elements of it, so
- * that "acme/eu" and "acme/us" share the turns of "acme": a tenant gets no more
- * turns by naming more tenants below it.
+ * that "acme/eu" and "acme/us" share the turns of "acme": a tenant gets no
+ * more turns by naming more tenants below it.
  *
  * The lane is computed when a row is written and stored with it, so both
  * options may be changed while jobs wait: waiting jobs stay in their lanes,

@@ -152,7 +152,10 @@ is_own_type(Oid role, JobType *type, text *tenant)
 		has_rights_of(role, job_type_owner(type)) || has_rights_of(role, job_type_run_as(type));
 }
 
-/* Checks the tenant that the job would have: jobq.tenant is a default and no right. */
+/*
+ * Checks the tenant that the job would have: jobq.tenant is a default and no
+ * right.
+ */
 void
 access_check_enqueue(JobType *type, text *tenant)
 {
@@ -197,7 +200,10 @@ type_name(FunctionCallInfo fcinfo, int i)
 
 #define TEXT_OR_NULL(i) (PG_ARGISNULL(i) ? NULL : PG_GETARG_TEXT_PP(i))
 
-/* jobq_internal._reads(tenant, type_id, enqueued_by): the policy of queue, history and dead_letters */
+/*
+ * jobq_internal._reads(tenant, type_id, enqueued_by): the policy of queue,
+ * history and dead_letters
+ */
 Datum
 jobq_reads(PG_FUNCTION_ARGS)
 {
@@ -208,7 +214,10 @@ jobq_reads(PG_FUNCTION_ARGS)
 	PG_RETURN_BOOL(access_sees(role, TEXT_OR_NULL(0), type_name(fcinfo, 1), TEXT_OR_NULL(2)));
 }
 
-/* jobq_internal._reads_event(tenant, job_type): ... of events and alerts, which name the type */
+/*
+ * jobq_internal._reads_event(tenant, job_type): ... of events and alerts,
+ * which name the type
+ */
 Datum
 jobq_reads_event(PG_FUNCTION_ARGS)
 {
@@ -220,21 +229,30 @@ jobq_reads_event(PG_FUNCTION_ARGS)
 							  PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1))));
 }
 
-/* jobq_internal._reads_type(name): ... of job_types: a role with any access to the type, of some tenant */
+/*
+ * jobq_internal._reads_type(name): ... of job_types: a role with any access to
+ * the type, of some tenant
+ */
 Datum
 jobq_reads_type(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_BOOL(access_knows_type(GetUserId(), text_to_cstring(PG_GETARG_TEXT_PP(0))));
 }
 
-/* jobq_internal._reads_tenant(tenant): ... of tenant_quotas: a role that may read some type of that tenant */
+/*
+ * jobq_internal._reads_tenant(tenant): ... of tenant_quotas: a role that may
+ * read some type of that tenant
+ */
 Datum
 jobq_reads_tenant(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_BOOL(access_may_some_type(GetUserId(), ACCESS_READ, PG_GETARG_TEXT_PP(0)));
 }
 
-/* jobq_internal._sees(caller, tenant, type_id, enqueued_by): the policy for another role */
+/*
+ * jobq_internal._sees(caller, tenant, type_id, enqueued_by): the policy for
+ * another role
+ */
 Datum
 jobq_sees(PG_FUNCTION_ARGS)
 {

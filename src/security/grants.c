@@ -135,7 +135,10 @@ cache_begin(void)
 
 /* --- collecting --- */
 
-/* True if the role has USAGE on the domain that marks roles as held to their grants. */
+/*
+ * True if the role has USAGE on the domain that marks roles as held to their
+ * grants.
+ */
 static bool
 is_marked(Oid role)
 {
@@ -208,7 +211,10 @@ collect_grants(Held *held)
 	table_close(rel, AccessShareLock);
 }
 
-/* Adds a role to the cache.  The entry is made last: an error leaves no half-filled one. */
+/*
+ * Adds a role to the cache.  The entry is made last: an error leaves no
+ * half-filled one.
+ */
 static Held *
 collect(Oid role)
 {
@@ -271,7 +277,10 @@ covers_type(const Grant *grant, const char *type)
 	return false;
 }
 
-/* True if the grant covers the tenant: "acme" covers acme and acme/..., "" covers jobs without one. */
+/*
+ * True if the grant covers the tenant: "acme" covers acme and acme/..., ""
+ * covers jobs without one.
+ */
 static bool
 covers_tenant(const Grant *grant, const char *tenant, int len)
 {
@@ -402,7 +411,10 @@ access_enqueuer(Oid role)
 	return h->free ? NULL : h->enqueuer;
 }
 
-/* True if the oids agree; before jobq.adopt() they are another cluster's, so the names must agree, too. */
+/*
+ * True if the oids agree; before jobq.adopt() they are another cluster's, so
+ * the names must agree, too.
+ */
 bool
 access_is_enqueuer(const char *self, const text *enqueued_by)
 {
@@ -420,7 +432,10 @@ access_is_enqueuer(const char *self, const text *enqueued_by)
 
 /* --- changes --- */
 
-/* AFTER STATEMENT on jobq.access and jobq.tenant_check: makes every process collect its grants again. */
+/*
+ * AFTER STATEMENT on jobq.access and jobq.tenant_check: makes every process
+ * collect its grants again.
+ */
 Datum
 jobq_access_trigger(PG_FUNCTION_ARGS)
 {

@@ -3,10 +3,10 @@
  *	  The grants in jobq.access, and the checks against them.
  *
  * A role is free, or held to its grants (those made to it and to the roles
- * whose rights it has).  Free are superusers, roles that have the rights of the
- * owner of jobq's tables, and roles that jobq.grant_access has never named.
- * The latter got EXECUTE by hand, with GRANT, which counts for every tenant
- * and type.
+ * whose rights it has).  Free are superusers, roles that have the rights of
+ * the owner of jobq's tables, and roles that jobq.grant_access has never
+ * named. The latter got EXECUTE by hand, with GRANT, which counts for every
+ * tenant and type.
  *
  * jobq.grant_access marks a role by USAGE on the domain jobq.access_kind.  The
  * mark is in the catalog, so that it follows a role that is renamed, survives
@@ -26,9 +26,16 @@ typedef enum Access
 } Access;
 #define ACCESS_COUNT (ACCESS_ADMIN + 1)
 
-/* True if the role is free.  All of these read jobq.access once, and again when a grant or a membership has changed. */
+/*
+ * True if the role is free.  All of these read jobq.access once, and again
+ * when a grant or a membership has changed.
+ */
 extern bool access_is_free(Oid role);
-/* True if the role has the access.  tenant NULL: to jobs without one.  type NULL: to every type. */
+
+/*
+ * True if the role has the access.  tenant NULL: to jobs without one.  type
+ * NULL: to every type.
+ */
 extern bool access_may(Oid role, Access access, text *tenant, const char *type);
 /* ... of every tenant. */
 extern bool access_may_everywhere(Oid role, Access access, const char *type);
@@ -43,28 +50,45 @@ extern bool access_may_some(Oid role, Access access);
 extern bool access_knows_type(Oid role, const char *type);
 
 /*
- * Returns what a row stores of the role that enqueued it, "oid:name"; NULL of a role that is free, which sees all
- * rows.  The oid follows a rename.  The name serves restored dumps: jobq.adopt() writes the oids anew, 0 where no role
- * has the name.
+ * Returns what a row stores of the role that enqueued it, "oid:name"; NULL of
+ * a role that is free, which sees all rows.  The oid follows a rename.  The
+ * name serves restored dumps: jobq.adopt() writes the oids anew, 0 where no
+ * role has the name.
  */
 extern const char *access_enqueuer(Oid role);
-/* True if a row's enqueued_by means the role of `self`, which access_enqueuer() has returned. */
+
+/*
+ * True if a row's enqueued_by means the role of `self`, which
+ * access_enqueuer() has returned.
+ */
 extern bool access_is_enqueuer(const char *self, const text *enqueued_by);
 
 /* grant_checks.c: checks of calls.  42501 when the caller lacks the access. */
-/* True if the role may read jobs of that tenant and type, or has enqueued this one and still has some access to the type. */
+/*
+ * True if the role may read jobs of that tenant and type, or has enqueued this
+ * one and still has some access to the type.
+ */
 extern bool access_sees(Oid role, text *tenant, const char *type, text *enqueued_by);
 extern void access_check_enqueue(JobType *type, text *tenant);
 
-/* Checks the call of a function behind the gate (owner_call.c), by its name and first argument. */
+/*
+ * Checks the call of a function behind the gate (owner_call.c), by its name
+ * and first argument.
+ */
 extern void access_check_call(Oid caller, const char *function, const NullableDatum *args);
 /* Checks the call of a function for free roles only. */
 extern void access_need_free(const char *function);
 
-/* Returns a counter that rises with each change of grants, roles or memberships. */
+/*
+ * Returns a counter that rises with each change of grants, roles or
+ * memberships.
+ */
 extern uint64 access_generation(void);
 
-/* tenant_check.c: true if the check of jobq.set_tenant_check admits the role to the tenant.  Runs it as that role. */
+/*
+ * tenant_check.c: true if the check of jobq.set_tenant_check admits the role
+ * to the tenant.  Runs it as that role.
+ */
 extern bool tenant_check_admits(Oid role, text *tenant);
 
 /* The checked columns of jobq.access, jobq.tenant_check: see row_map.h. */

@@ -2,19 +2,21 @@
  * owner_call.c
  *	  Calls functions as the owner of jobq's tables, with the caller's oid.
  *
- * In a SECURITY DEFINER function current_user is the owner, and session_user is
- * not the caller either after SET ROLE.  So the functions that check rights are
- * SECURITY INVOKER and all have this body: jobq.NAME(arguments) calls
+ * In a SECURITY DEFINER function current_user is the owner, and session_user
+ * is not the caller either after SET ROLE.  So the functions that check rights
+ * are SECURITY INVOKER and all have this body: jobq.NAME(arguments) calls
  * jobq_internal._NAME(caller oid, arguments) as the owner of jobq's tables.
- * The functions behind the gate are PL/pgSQL with a pinned search_path, and no role
- * may call them directly.  The gate checks how far the caller's rights reach
- * (grant_checks.c).
+ * The functions behind the gate are PL/pgSQL with a pinned search_path, and no
+ * role may call them directly.  The gate checks how far the caller's rights
+ * reach (grant_checks.c).
  *
- * jobq_gateway_as_caller is the same for functions that read with the caller's own rights.
+ * jobq_gateway_as_caller is the same for functions that read with the caller's
+ * own rights.
  *
- * SECURITY_LOCAL_USERID_CHANGE keeps what runs behind the gate from changing its role.  An error needs
- * no cleanup here: the end of the (sub)transaction restores user and context.  It loses the lines of
- * CONTEXT that name functions behind the gate, which mean nothing to the caller.
+ * SECURITY_LOCAL_USERID_CHANGE keeps what runs behind the gate from changing
+ * its role.  An error needs no cleanup here: the end of the (sub)transaction
+ * restores user and context.  It loses the lines of CONTEXT that name
+ * functions behind the gate, which mean nothing to the caller.
  */
 #include "jobq.h"
 
@@ -44,7 +46,10 @@ get_function(Oid funcid)
 	return tuple;
 }
 
-/* Finds the function behind the gate: internal schema, name after an underscore, an oid before the arguments. */
+/*
+ * Finds the function behind the gate: internal schema, name after an
+ * underscore, an oid before the arguments.
+ */
 static Oid
 function_behind(Oid gate)
 {

@@ -4,10 +4,10 @@
  *
  * It is stored by name, in the one row of jobq.tenant_check, and looked up at
  * each call.  It runs as the role in question: behind the gate, where the
- * current user is the owner of jobq's tables, the identity changes to that role
- * for the call.  Its search_path is pinned, so that objects of that role do not
- * hide those that the function names.  An answer holds for the rest of the
- * command, so that a policy calls it once per tenant and not once per row.
+ * current user is the owner of jobq's tables, the identity changes to that
+ * role for the call.  Its search_path is pinned, so that objects of that role
+ * do not hide those that the function names.  An answer holds for the rest of
+ * the command, so that a policy calls it once per tenant and not once per row.
  */
 #include "jobq.h"
 
@@ -147,7 +147,8 @@ check_function(Oid role)
  * function's own schema come next to pg_catalog's, temporary ones last.  A
  * search_path that the function has of its own (ALTER FUNCTION ... SET) wins.
  *
- * An error needs no cleanup: the end of the (sub)transaction restores identity and path.
+ * An error needs no cleanup: the end of the (sub)transaction restores identity
+ * and path.
  */
 static bool
 ask(Oid role, text *tenant)

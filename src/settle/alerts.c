@@ -2,8 +2,8 @@
  * alerts.c
  *	  Alerts.
  *
- * The row and the job of jobq.alert_job_type are written in the transaction that
- * causes them; the line in the log and the notification follow its commit
+ * The row and the job of jobq.alert_job_type are written in the transaction
+ * that causes them; the line in the log and the notification follow its commit
  * (commit_notices.c).  The job's payload is the row.  An alert about a job of
  * that very type makes no further job.
  */

@@ -21,10 +21,18 @@ typedef struct Alert
 
 /* True if there is a partition for an alert of that time. */
 extern bool alerts_ready(Ledger *ledger, TimestampTz ts);
-/* Raises an alert about the job with these columns (of jobq.queue); does nothing without a partition. */
+
+/*
+ * Raises an alert about the job with these columns (of jobq.queue); does
+ * nothing without a partition.
+ */
 extern void alert_raise(Ledger *ledger, const Datum *values, const bool *nulls, JobType *type, const Alert *alert);
 extern void alert_dead_letter(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt);
-/* Returns the payload's fields of options.log_fields: {"field": value}; NULL: it has none. */
+
+/*
+ * Returns the payload's fields of options.log_fields: {"field": value}; NULL:
+ * it has none.
+ */
 extern Jsonb *log_fields(JobType *type, Jsonb *payload);
 
 /* The checked columns of jobq.alerts: see row_map.h. */

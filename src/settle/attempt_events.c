@@ -37,7 +37,10 @@ story_ready(Ledger *ledger, JobType *type, Outcome *o)
 	return events_ready(&ledger->events, o->ended_at);
 }
 
-/* Writes the events before the end: nothing of a SQL job has been written before. */
+/*
+ * Writes the events before the end: nothing of a SQL job has been written
+ * before.
+ */
 void
 story_attempt_lines(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt)
 {

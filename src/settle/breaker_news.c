@@ -3,8 +3,8 @@
  *	  Events and log lines of breakers that have opened or closed.
  *
  * The process that ran the attempt writes them, once that attempt's settlement
- * is committed, in a transaction of its own.  When that fails, or events have no
- * partition for now, only the log has a line.
+ * is committed, in a transaction of its own.  When that fails, or events have
+ * no partition for now, only the log has a line.
  */
 #include "jobq.h"
 
@@ -35,7 +35,10 @@ static List *pieces = NIL;
 
 /* ---------- how attempts end ---------- */
 
-/* True if jobq broke off the attempt: such an end proves nothing about the type. */
+/*
+ * True if jobq broke off the attempt: such an end proves nothing about the
+ * type.
+ */
 static bool
 is_fault_of_system(const Outcome *o)
 {

@@ -18,9 +18,16 @@ breaker_take_down(BreakerNote *note, const JobType *type, const Outcome *o)
 		breaker_fill_note(note, type, o);
 }
 
-/* Counts that end, after the commit; allocates when the breaker opens or closes. */
+/*
+ * Counts that end, after the commit; allocates when the breaker opens or
+ * closes.
+ */
 extern void breaker_note(const BreakerNote *note, const pg_uuid_t *id);
-/* Writes events and log lines of the breakers that this process has opened or closed, in a transaction of its own. */
+
+/*
+ * Writes events and log lines of the breakers that this process has opened or
+ * closed, in a transaction of its own.
+ */
 extern void breaker_tell(void);
 
 #endif

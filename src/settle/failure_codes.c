@@ -3,11 +3,11 @@
  *	  options.permanent_codes and options.retry_codes, both lists of LIKE patterns on error_code.
  *
  * permanent_codes apply to every code.  retry_codes apply only to codes of a
- * handler or tool (Outcome.code_given): with such a list, given codes that match
- * none of it are permanent.  Codes of jobq's own (timeout, server_crash,
+ * handler or tool (Outcome.code_given): with such a list, given codes that
+ * match none of it are permanent.  Codes of jobq's own (timeout, server_crash,
  * helper_lost, signal:KILL, bad_output, 57P01, the SQLSTATE of an attempt that
- * did not reach its handler or could not be stored) are unknown to the author of
- * the type, so these failures are retried.
+ * did not reach its handler or could not be stored) are unknown to the author
+ * of the type, so these failures are retried.
  */
 #include "jobq.h"
 
@@ -27,7 +27,10 @@ pattern_matches(const JsonbValue *pattern, const char *code)
 												PointerGetDatum(like)));
 }
 
-/* True if a pattern of the list under that key matches the code; *is_given: the type has such a list. */
+/*
+ * True if a pattern of the list under that key matches the code; *is_given:
+ * the type has such a list.
+ */
 static bool
 list_matches(const JobType *type, const char *key, const char *code, bool *is_given)
 {

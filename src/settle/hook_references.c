@@ -2,8 +2,8 @@
  * hook_references.c
  *	  The table jobq.hook_references.
  *
- * Rarely used, so it is read and written by SQL, as the owner of jobq's tables.
- * Release 0.1.0 has no such table: there no row is kept for a hook.
+ * Rarely used, so it is read and written by SQL, as the owner of jobq's
+ * tables. Release 0.1.0 has no such table: there no row is kept for a hook.
  */
 #include "jobq.h"
 
@@ -19,7 +19,10 @@
 static const ShapeColumn hook_references_columns[] = {{"hook_job", UUIDOID, FILLED}, {"job_id", UUIDOID, FILLED}};
 const Shape hook_references_shape = {"hook_references", hook_references_columns, lengthof(hook_references_columns), 0};
 
-/* Executes a statement on up to two ids; returns the number of rows returned or written. */
+/*
+ * Executes a statement on up to two ids; returns the number of rows returned
+ * or written.
+ */
 static uint64
 execute(const char *sql, int expected, const pg_uuid_t *first, const pg_uuid_t *second)
 {

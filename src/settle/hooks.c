@@ -6,12 +6,12 @@
  *	 on_failure		an attempt has failed, whether or not another one follows
  *	 on_dead		it has become a dead letter; after on_failure
  *
- * The payload describes the job (docs/events.md).  The new job is checked as if
- * the owner of the type had enqueued it; it has the tenant of its parent, and is
- * one deeper, so options.max_depth ends a chain that comes back to itself.  A
- * description that is too large for a payload refers to the job by its id,
- * without payload, metadata and result; the job's row stays until the job of the
- * hook has ended (hook_references.h).
+ * The payload describes the job (docs/events.md).  The new job is checked as
+ * if the owner of the type had enqueued it; it has the tenant of its parent,
+ * and is one deeper, so options.max_depth ends a chain that comes back to
+ * itself.  A description that is too large for a payload refers to the job by
+ * its id, without payload, metadata and result; the job's row stays until the
+ * job of the hook has ended (hook_references.h).
  */
 #include "jobq.h"
 
@@ -49,7 +49,10 @@ become(Oid role)
 	SetUserIdAndSecContext(role, context | SECURITY_LOCAL_USERID_CHANGE);
 }
 
-/* Becomes the type's owner until the end of the subtransaction; 42501 when that role may not enqueue. */
+/*
+ * Becomes the type's owner until the end of the subtransaction; 42501 when
+ * that role may not enqueue.
+ */
 static void
 become_owner(const JobType *type)
 {

@@ -21,12 +21,21 @@ typedef struct Hook
 	bool		refers;			/* to the row of its parent, which has to stay for it */
 } Hook;
 
-/* Enqueues the job of a hook; its parent is the job whose columns (of jobq.queue) these are. */
+/*
+ * Enqueues the job of a hook; its parent is the job whose columns (of
+ * jobq.queue) these are.
+ */
 extern void hook_enqueue(Ledger *ledger, const Datum *values, const bool *nulls, JobType *type, int attempt,
 						 const Hook *hook);
-/* True if a job of a hook, of this end or of a former attempt's, needs the row of the job. */
+/*
+ * True if a job of a hook, of this end or of a former attempt's, needs the row
+ * of the job.
+ */
 extern bool hooks_refer(Job *job, JobType *type, Outcome *o, int attempt, JobStatus status);
-/* Enqueues the hooks of an attempt's end, after which the job has that status. */
+
+/*
+ * Enqueues the hooks of an attempt's end, after which the job has that status.
+ */
 extern void hooks_fire(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, JobStatus status);
 
 #endif

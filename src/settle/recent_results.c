@@ -5,9 +5,9 @@
  * A job whose type keeps nothing leaves no row, and may have ended before a
  * session waits for it.  The transaction that settles the job notes its end.
  * Before it commits, the notes go to the database's ring in shared memory with
- * its xid, so that a session that finds no row finds the note.  The ring forgets
- * the oldest.  Like all callbacks of jobq this takes a spinlock only and can't
- * fail.
+ * its xid, so that a session that finds no row finds the note.  The ring
+ * forgets the oldest.  Like all callbacks of jobq this takes a spinlock only
+ * and can't fail.
  */
 #include "jobq.h"
 
@@ -27,7 +27,10 @@ static uint32 nnotes = 0;
 static uint32 first_written = 0;	/* in the ring, while we commit */
 static uint32 nwritten = 0;
 
-/* Writes the notes before any session can see that the transaction has committed. */
+/*
+ * Writes the notes before any session can see that the transaction has
+ * committed.
+ */
 static void
 write_notes(JobqDb *db, TransactionId xid)
 {
@@ -46,7 +49,10 @@ write_notes(JobqDb *db, TransactionId xid)
 	SpinLockRelease(&db->mutex);
 }
 
-/* Validates, or voids after an abort, our notes that other sessions have not overwritten. */
+/*
+ * Validates, or voids after an abort, our notes that other sessions have not
+ * overwritten.
+ */
 static void
 settle_notes(JobqDb *db, bool committed)
 {
@@ -79,7 +85,10 @@ ending_xact_callback(XactEvent event, void *arg)
 	nnotes = 0;
 }
 
-/* Drops the notes of an aborted subtransaction and of those that began later: ids rise. */
+/*
+ * Drops the notes of an aborted subtransaction and of those that began later:
+ * ids rise.
+ */
 static void
 ending_subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
 {
@@ -92,7 +101,9 @@ ending_subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransacti
 	}
 }
 
-/* Copies a text; one that is too long becomes a value that matches no other. */
+/*
+ * Copies a text; one that is too long becomes a value that matches no other.
+ */
 static void
 note_text(char *to, Size size, Job *job, int att)
 {
@@ -148,7 +159,10 @@ find_ending(JobqDb *db, const pg_uuid_t *id, Ending *ending)
 	return found;
 }
 
-/* Finds a note.  One with an xid is of a transaction that commits now: it counts if others see that commit. */
+/*
+ * Finds a note.  One with an xid is of a transaction that commits now: it
+ * counts if others see that commit.
+ */
 bool
 recall_ending(JobqDb *db, const pg_uuid_t *id, Ending *ending)
 {

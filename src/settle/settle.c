@@ -89,7 +89,10 @@ add_interval(TimestampTz ts, const Interval *span)
 	return ts + distance;
 }
 
-/* Builds the row of a finished job, for history and dead_letters alike; false: none is kept. */
+/*
+ * Builds the row of a finished job, for history and dead_letters alike; false:
+ * none is kept.
+ */
 static bool
 finished_row(Job *job, JobType *type, JobStatus status, Outcome *o, bool keep, TimestampTz expires_at,
 			 Datum *values, bool *nulls)
@@ -137,7 +140,10 @@ finished_row(Job *job, JobType *type, JobStatus status, Outcome *o, bool keep, T
 	return true;
 }
 
-/* Charges the attempt in the job, for executors that have not written it before. */
+/*
+ * Charges the attempt in the job, for executors that have not written it
+ * before.
+ */
 static void
 charge_attempt(Job *job, Outcome *o)
 {
@@ -194,7 +200,10 @@ history_keeps(Job *job, JobType *type, TimestampTz ended_at, TimestampTz *expire
 	return keep;
 }
 
-/* Settles completed, skipped, cancelled; false: the partition of *need is missing. */
+/*
+ * Settles completed, skipped, cancelled; false: the partition of *need is
+ * missing.
+ */
 static bool
 finish(Ledger *ledger, Job *job, JobType *type, JobStatus status, Outcome *o, TimestampTz *need)
 {
@@ -234,7 +243,10 @@ finish(Ledger *ledger, Job *job, JobType *type, JobStatus status, Outcome *o, Ti
 	return true;
 }
 
-/* True if the dead letter is kept, by its own keep_dead or its type's, and until when. */
+/*
+ * True if the dead letter is kept, by its own keep_dead or its type's, and
+ * until when.
+ */
 static bool
 dead_letters_keep(Job *job, JobType *type, TimestampTz ended_at, TimestampTz *expires_at)
 {
@@ -347,7 +359,10 @@ fail(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
 	return JOB_RETRY;
 }
 
-/* Puts the job back without charging the attempt: until `due`, or as before (0). */
+/*
+ * Puts the job back without charging the attempt: until `due`, or as before
+ * (0).
+ */
 static JobStatus
 postpone(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz due, TimestampTz *need)
 {

@@ -3,10 +3,10 @@
  *	  The end of an attempt: the one place where a job changes state.
  *
  * The executor holds the row's lock (queue_lock) and calls settle() with the
- * outcome, in the transaction whose commit makes it true.  settle() writes queue,
- * history, dead_letters and events, and publishes the row when it waits again.
- * Callers are the SQL worker, the exec worker, run_inline, cancel_job and (later)
- * the pull calls.
+ * outcome, in the transaction whose commit makes it true.  settle() writes
+ * queue, history, dead_letters and events, and publishes the row when it waits
+ * again. Callers are the SQL worker, the exec worker, run_inline, cancel_job
+ * and (later) the pull calls.
  */
 #ifndef JOBQ_SETTLE_H
 #define JOBQ_SETTLE_H
@@ -51,12 +51,13 @@ typedef struct Outcome
 
 /*
  * Ends the attempt of a locked job.  Returns the status the job now has.  When
- * history or events have no partition for it, nothing is written or changed and
- * *need is set to the time that lacks one (else 0).
+ * history or events have no partition for it, nothing is written or changed
+ * and *need is set to the time that lacks one (else 0).
  */
 extern JobStatus settle(Ledger *ledger, Job *job, JobType *type, Outcome *outcome, TimestampTz *need);
 /* The same for a client's session, which has missing partitions made. */
 extern JobStatus settle_at_once(Ledger *ledger, Job *job, JobType *type, Outcome *outcome);
+
 /*
  * True if history keeps a row of a job that completes then, and until when: by
  * its own keep_completed or its type's, and for unique_for.

@@ -12,6 +12,7 @@
 
 /* Notes that this transaction has written events. */
 extern void news_events(void);
+
 /*
  * Notes an alert of this transaction; elevel 0: without a line in the log.
  * detail may be NULL.

@@ -23,6 +23,7 @@ typedef struct Suspect
 
 /* Makes the mapping; in the postmaster, at preload. */
 extern void inflight_create(void);
+
 /*
  * Registers a SQL worker: from now on SIGQUIT marks it as stopped by the
  * postmaster.
@@ -31,11 +32,13 @@ extern void inflight_attach(int slotno, Oid dboid);
 /* Records the job that the worker runs, and clears the record. */
 extern void inflight_begin(const pg_uuid_t *id);
 extern void inflight_end(void);
+
 /*
  * Puts aside the records that a crash of the server left; in the launcher,
  * before it starts a process.
  */
 extern void inflight_after_restart(void);
+
 /*
  * Takes the jobs that ran in dboid when the server crashed.  Returns their
  * number, at most max.

@@ -20,6 +20,7 @@ typedef enum DiskLevel
 extern const char *disk_level_name(DiskLevel level);
 /* Returns the level; percent: of the fullest file system.  db may be NULL. */
 extern DiskLevel disk_level(JobqDb *db, double *percent);
+
 /*
  * Raises 53100 at DISK_EMERGENCY; for job types with
  * options.refuse_on_disk_emergency.

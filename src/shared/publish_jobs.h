@@ -22,11 +22,13 @@
 
 /* Notes a written row of a lane. */
 extern void publish_key(int32 type_id, int16 priority, int16 sublane, TimestampTz position);
+
 /*
  * Notes that a row of the concurrency key, created at that time, was written
  * or removed.
  */
 extern void publish_concurrency_key(uint64 hash, TimestampTz created_at, bool removed);
+
 /*
  * Notes a change of the registry, for the caches of all backends and the
  * dispatcher at commit.
@@ -34,11 +36,13 @@ extern void publish_concurrency_key(uint64 hash, TimestampTz created_at, bool re
 extern void publish_types_changed(void);
 /* Stops hand-out from now on until this transaction ends. */
 extern void publish_drain(void);
+
 /*
  * Notes a change of signals or pressure rules; the dispatcher reads them
  * again.
  */
 extern void publish_signals_changed(void);
+
 /*
  * Requests to cancel the running attempt of job id, at commit.  Raises ERROR
  * 53400 if too many such requests are open.

@@ -30,6 +30,7 @@ typedef struct RatePool
 /* Returns the size of the pool in shared memory; makes the pool there. */
 extern Size rates_size(void);
 extern void rates_init(void *memory);
+
 /*
  * Takes a chain of n blocks, which are free, and returns the first; the lock
  * is held.

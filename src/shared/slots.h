@@ -196,6 +196,7 @@ extern Slot *MySlot;			/* NULL in processes that are no executors */
  */
 extern Slot *slot_claim(Oid dboid, SlotKind kind, Oid roleid);
 extern void slot_release(Slot *slot);
+
 /*
  * Releases a slot if its worker has not attached in time; false if it has, or
  * still may.
@@ -214,6 +215,7 @@ extern void slot_wake(Slot *slot);
 extern void slot_dismiss(Slot *slot);
 /* True if jobs may be handed to its executor. */
 extern bool slot_takes_jobs(Slot *slot);
+
 /*
  * Wakes its executor before the job is known: the wake-up overlaps with the
  * search for the job.
@@ -221,6 +223,7 @@ extern bool slot_takes_jobs(Slot *slot);
 extern void slot_alert(Slot *slot, int linger_us);
 /* Sets the bit of a cell that is DONE; may be called again. */
 extern void slot_mark_done(Slot *slot, int cell);
+
 /*
  * Requests the end of a job of this slot; false if the slot does not run it.
  */
@@ -247,12 +250,14 @@ extern void slot_attach(int slotno, uint32 generation);
 extern int	slot_next(void);
 /* Stays awake for a moment if the dispatcher has alerted this executor. */
 extern void slot_linger(void);
+
 /*
  * Ends a cell; call after the transaction has ended.  slot_report() wakes the
  * dispatcher once for several cells.
  */
 extern void slot_done(int cell, CellReport report);
 extern void slot_report(void);
+
 /*
  * Notes the end of the cell's tool: another may start while the settlement is
  * written.  Call before slot_done().

@@ -60,11 +60,13 @@ extern bool horizon_covers(const Horizon *h, TransactionId xid);
 
 /* Allocates the list in that context. */
 extern void grace_init(Grace *grace, MemoryContext context, pg_atomic_uint32 *imports);
+
 /*
  * Takes the horizon of the snapshot.  The caller's own snapshots are not
  * waited for.
  */
 extern void grace_begin(Grace *grace, Snapshot snapshot);
+
 /*
  * True if no older snapshot is left; then grace->horizon stays valid.  Call
  * repeatedly.

@@ -45,6 +45,7 @@ extern const char *worker_hint(Oid dboid);
 
 /* Notes whether a process of this kind could be started. */
 extern void note_worker(JobqDb *db, uint32 kind, bool started);
+
 /*
  * Returns the names of the kinds in JobqDb.lacking, separated by commas; NULL:
  * none.

@@ -100,7 +100,10 @@ run_timeout_us(Run *run)
 	return interval_to_us(DatumGetIntervalP(JOB_ATT(run->job, Q_timeout)));
 }
 
-/* Starts the timers one by one: enable_timeouts lets a repeated one fire first after its interval. */
+/*
+ * Starts the timers one by one: enable_timeouts lets a repeated one fire first
+ * after its interval.
+ */
 static void
 start_timers(Run *run)
 {
@@ -121,7 +124,10 @@ stop_timers(Run *run)
 		disable_timeouts(timers, run->shared ? 2 : 1);
 }
 
-/* Sets the deadline that the dispatcher watches: PostgreSQL's timers are late when the wall clock was set back. */
+/*
+ * Sets the deadline that the dispatcher watches: PostgreSQL's timers are late
+ * when the wall clock was set back.
+ */
 static void
 set_deadline(Run *run)
 {
@@ -200,7 +206,10 @@ handler_note_held_cursor(const char *name)
 
 /* ---------- one run ---------- */
 
-/* Runs the rest of a WITH HOLD cursor's query, as the commit would; false: there is no further cursor. */
+/*
+ * Runs the rest of a WITH HOLD cursor's query, as the commit would; false:
+ * there is no further cursor.
+ */
 static bool
 run_held_cursor(Run *run)
 {
@@ -218,7 +227,10 @@ run_held_cursor(Run *run)
 	return true;
 }
 
-/* Fires deferred triggers and runs held cursors until neither is left: each may cause more of the other. */
+/*
+ * Fires deferred triggers and runs held cursors until neither is left: each
+ * may cause more of the other.
+ */
 static void
 finish_deferred(Run *run)
 {
@@ -253,7 +265,10 @@ convert_result(Target *target, Datum result, MemoryContext context)
 	return j;
 }
 
-/* Sets jobq.tenant to the job's while its handler runs; most jobs have none, and the session has none set. */
+/*
+ * Sets jobq.tenant to the job's while its handler runs; most jobs have none,
+ * and the session has none set.
+ */
 static void
 set_tenant(Job *job)
 {
@@ -307,7 +322,10 @@ handler_timeout_message(Run *run)
 	return psprintf("timeout after %s", interval_text(run_timeout_us(run)));
 }
 
-/* Reads the interval in the DETAIL of RAISE ... ERRCODE 'JQ003'; false: it is no interval. */
+/*
+ * Reads the interval in the DETAIL of RAISE ... ERRCODE 'JQ003'; false: it is
+ * no interval.
+ */
 static bool
 read_snooze(const char *detail, int64 *delay_us)
 {
@@ -387,7 +405,10 @@ outcome_from_error(Run *run, ErrorData *edata)
 	o->details = NULL;
 }
 
-/* Finds the source of the cancel: a timeout, a user, DDL, the batch, or an unknown one. */
+/*
+ * Finds the source of the cancel: a timeout, a user, DDL, the batch, or an
+ * unknown one.
+ */
 static void
 outcome_from_cancel(Run *run, ErrorData *edata)
 {

@@ -55,9 +55,17 @@ extern void handler_run(Run *run);
 extern char *handler_timeout_message(Run *run);
 /* The run under way in this process; NULL outside a handler. */
 extern Run *handler_now(void);
-/* What run_inline runs in this session now, which no slot knows of; NULL: nothing. */
+
+/*
+ * What run_inline runs in this session now, which no slot knows of; NULL:
+ * nothing.
+ */
 extern const Run *handler_inline_run(void);
-/* Our ProcessUtility hook says: this statement leaves something behind for the next job. */
+
+/*
+ * Our ProcessUtility hook says: this statement leaves something behind for the
+ * next job.
+ */
 extern void handler_note_conspicuous(void);
 /* ... this one declares a WITH HOLD cursor of that name. */
 extern void handler_note_held_cursor(const char *name);

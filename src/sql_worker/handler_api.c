@@ -106,7 +106,10 @@ keep_event(Run *run, const Event *event)
 	MemoryContextSwitchTo(old);
 }
 
-/* Writes an event of progress at level all: the first, then at most one a second. */
+/*
+ * Writes an event of progress at level all: the first, then at most one a
+ * second.
+ */
 static void
 tell_progress(Run *run)
 {
@@ -122,7 +125,10 @@ tell_progress(Run *run)
 	keep_event(run, &event);
 }
 
-/* Copies progress to the cell, where other sessions see it at once; data only if it fits. */
+/*
+ * Copies progress to the cell, where other sessions see it at once; data only
+ * if it fits.
+ */
 static void
 show_progress(Run *run)
 {
@@ -137,7 +143,10 @@ show_progress(Run *run)
 	SpinLockRelease(&MySlot->mutex);
 }
 
-/* jobq.set_progress(progress numeric, data jsonb): visible at once, in the slot */
+/*
+ * jobq.set_progress(progress numeric, data jsonb): visible at once, in the
+ * slot
+ */
 Datum
 jobq_set_progress(PG_FUNCTION_ARGS)
 {
@@ -202,7 +211,10 @@ is_among(const char *word, const char *const *words, int n)
 	return false;
 }
 
-/* Refuses the name of a transition: only jobq writes those, and readers of the timeline rely on them. */
+/*
+ * Refuses the name of a transition: only jobq writes those, and readers of the
+ * timeline rely on them.
+ */
 static void
 check_event_type(const char *type)
 {
@@ -244,7 +256,10 @@ read_event(FunctionCallInfo fcinfo, Event *event)
 	event->data = (Jsonb *) PG_DETOAST_DATUM_COPY(PG_GETARG_DATUM(3));
 }
 
-/* Writes the event of a lease's holder, outside a handler: at once, in the caller's transaction. */
+/*
+ * Writes the event of a lease's holder, outside a handler: at once, in the
+ * caller's transaction.
+ */
 static void
 log_event_of_lease(pg_uuid_t *id, pg_uuid_t *token, Event *event)
 {

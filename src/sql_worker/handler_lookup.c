@@ -57,7 +57,10 @@ reset_targets(void)
 	targets_generation = job_types_generation();
 }
 
-/* Looks the handler's signature up under a fixed path; the role's own does not count. */
+/*
+ * Looks the handler's signature up under a fixed path; the role's own does not
+ * count.
+ */
 static Oid
 resolve_handler(const char *signature)
 {
@@ -86,7 +89,10 @@ check_rights(Oid function, JobType *type)
 	job_type_check_owner(type, GetUserId());
 }
 
-/* Returns the function; looks it and the right to call it up again when either may have changed. */
+/*
+ * Returns the function; looks it and the right to call it up again when either
+ * may have changed.
+ */
 Target *
 handler_target(JobType *type)
 {

@@ -17,8 +17,8 @@ typedef struct Target
 } Target;
 
 /*
- * The function and the right to call it: 42883 when it is gone, 42501 when the current user may not.
- * Valid until the next call.
+ * The function and the right to call it: 42883 when it is gone, 42501 when the
+ * current user may not. Valid until the next call.
  */
 extern Target *handler_target(JobType *type);
 

@@ -2,8 +2,9 @@
  * handler_statements.c
  *	  Hooks that look at the statements of SQL handlers.  They refuse or replace only those of a handler under run_inline.
  *
- * A statement whose effect the next job in the same transaction would notice closes the batch (handler.c).  So does
- * pg_notify(), which is no statement: two equal notifications of one transaction are sent as one.
+ * A statement whose effect the next job in the same transaction would notice
+ * closes the batch (handler.c).  So does pg_notify(), which is no statement:
+ * two equal notifications of one transaction are sent as one.
  */
 #include "jobq.h"
 
@@ -21,7 +22,9 @@
 static ProcessUtility_hook_type prev_process_utility = NULL;
 static object_access_hook_type prev_object_access = NULL;
 
-/* True if the effect outlives the job: locks, constraint modes, notifications. */
+/*
+ * True if the effect outlives the job: locks, constraint modes, notifications.
+ */
 static bool
 is_conspicuous(Node *stmt)
 {

@@ -10,7 +10,8 @@
  *	 LISTEN					refused, as in a worker; so are UNLISTEN and DISCARD, which would act on the caller
  *	 settings				undone by handler.c, as in a worker
  *
- * Objects are dropped past the executor, so no code of the handler's role runs then.
+ * Objects are dropped past the executor, so no code of the handler's role runs
+ * then.
  */
 #include "jobq.h"
 
@@ -80,7 +81,10 @@ add_modes(List *locks, const PROCLOCK *held)
 	return locks;
 }
 
-/* Takes once more, for the transaction, a lock that this process holds; returns the session's count. */
+/*
+ * Takes once more, for the transaction, a lock that this process holds;
+ * returns the session's count.
+ */
 static int64
 hold_and_count(const AdvisoryLock *lock)
 {
@@ -95,7 +99,9 @@ hold_and_count(const AdvisoryLock *lock)
 	return 0;
 }
 
-/* Lists the advisory locks of this process and takes each of them once more. */
+/*
+ * Lists the advisory locks of this process and takes each of them once more.
+ */
 static List *
 hold_advisory_locks(void)
 {
@@ -148,7 +154,10 @@ release_each(List *locks)
 	}
 }
 
-/* Restores the session's counts.  The transaction's hold keeps other sessions out meanwhile. */
+/*
+ * Restores the session's counts.  The transaction's hold keeps other sessions
+ * out meanwhile.
+ */
 static void
 restore_advisory_locks(List *before)
 {
@@ -171,7 +180,10 @@ restore_advisory_locks(List *before)
 
 /* ---------- temporary objects ---------- */
 
-/* Adds the objects of this session's temporary schema to `found`, but for those of `known`. */
+/*
+ * Adds the objects of this session's temporary schema to `found`, but for
+ * those of `known`.
+ */
 static void
 find_temporary(ObjectAddresses *found, const ObjectAddresses *known)
 {
@@ -218,7 +230,10 @@ drop_temporary(const ObjectAddresses *known)
 
 /* ---------- cursors ---------- */
 
-/* Lists the cursors of the session: only the server's own function can, called as a role that may call it. */
+/*
+ * Lists the cursors of the session: only the server's own function can, called
+ * as a role that may call it.
+ */
 static List *
 cursor_names(MemoryContext context)
 {
@@ -293,7 +308,10 @@ refuse(Node *stmt)
 			 errdetail("It would act on the session of the caller.")));
 }
 
-/* Executes DEALLOCATE ALL for the handler's own; a name that is not the handler's is unknown, as in a worker. */
+/*
+ * Executes DEALLOCATE ALL for the handler's own; a name that is not the
+ * handler's is unknown, as in a worker.
+ */
 static bool
 deallocate(InlineSession *session, const char *name)
 {
@@ -338,7 +356,10 @@ inline_session_note(InlineSession *session, Node *stmt)
 
 /* ---------- search_path ---------- */
 
-/* Returns the value that ALTER ROLE or ALTER DATABASE has stored for this pair; NULL: none. */
+/*
+ * Returns the value that ALTER ROLE or ALTER DATABASE has stored for this
+ * pair; NULL: none.
+ */
 static char *
 stored_path(Relation settings, Oid database, Oid role)
 {
@@ -375,7 +396,10 @@ stored_path(Relation settings, Oid database, Oid role)
 	return path;
 }
 
-/* Returns the server's own value, not the one this session started from by its role or its client. */
+/*
+ * Returns the server's own value, not the one this session started from by its
+ * role or its client.
+ */
 static const char *
 server_path(void)
 {
@@ -418,7 +442,10 @@ names_pg_temp(const char *path)
 	return false;
 }
 
-/* Puts pg_temp last where the path does not name it: a temporary table of the caller hides none of the role's. */
+/*
+ * Puts pg_temp last where the path does not name it: a temporary table of the
+ * caller hides none of the role's.
+ */
 void
 inline_session_set_path(Oid role)
 {

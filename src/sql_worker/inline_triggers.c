@@ -2,14 +2,17 @@
  * inline_triggers.c
  *	  Deferred triggers around a handler that jobq.run_inline runs.
  *
- * The caller's deferred triggers fire before the handler, or they would fire as its role.  The handler's fire at
- * its end.  AfterTriggerFireDeferred() is for the end of a transaction: inside of a query it fails an assertion, and
- * inside of a subtransaction it frees events that a rollback brings back.  SET CONSTRAINTS ... IMMEDIATE fires
- * them anywhere, but its mode stays.
+ * The caller's deferred triggers fire before the handler, or they would fire
+ * as its role.  The handler's fire at its end.  AfterTriggerFireDeferred() is
+ * for the end of a transaction: inside of a query it fails an assertion, and
+ * inside of a subtransaction it frees events that a rollback brings back.  SET
+ * CONSTRAINTS ... IMMEDIATE fires them anywhere, but its mode stays.
  *
- * The handler's mode is undone by AfterTriggerEndSubXact(), called once more than its subtransaction does.
- * The caller's mode is not to be read.  It is known while the transaction has executed no SET CONSTRAINTS: each
- * constraint is as it was created; and after SET CONSTRAINTS ALL that has not been rolled back.
+ * The handler's mode is undone by AfterTriggerEndSubXact(), called once more
+ * than its subtransaction does. The caller's mode is not to be read.  It is
+ * known while the transaction has executed no SET CONSTRAINTS: each constraint
+ * is as it was created; and after SET CONSTRAINTS ALL that has not been rolled
+ * back.
  */
 #include "jobq.h"
 
@@ -42,7 +45,10 @@ static Modes modes = MODES_INITIAL;
 static LocalTransactionId modes_in = InvalidLocalTransactionId;
 static SubTransactionId modes_sub = InvalidSubTransactionId;
 
-/* The subtransactions that began later than one that is open now are inside of it. */
+/*
+ * The subtransactions that began later than one that is open now are inside of
+ * it.
+ */
 static void
 forget_rolled_back(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
 {
@@ -99,7 +105,10 @@ name_of_constraint(Oid constraint)
 	return name;
 }
 
-/* Collects constraints whose triggers may be deferred and wait now; those created INITIALLY IMMEDIATE only if asked. */
+/*
+ * Collects constraints whose triggers may be deferred and wait now; those
+ * created INITIALLY IMMEDIATE only if asked.
+ */
 static List *
 waiting_constraints(bool with_immediate)
 {
@@ -171,7 +180,10 @@ names_of_constraints(List *oids)
 
 /* ---------- the caller's ---------- */
 
-/* Fires the triggers of constraints that are as they were created, and those that these defer in turn. */
+/*
+ * Fires the triggers of constraints that are as they were created, and those
+ * that these defer in turn.
+ */
 static void
 fire_initially_deferred(void)
 {

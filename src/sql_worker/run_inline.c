@@ -94,7 +94,9 @@ execute_as_owner(const char *sql, Oid argtype, Datum arg)
 	SetUserIdAndSecContext(saved_user, saved_context);
 }
 
-/* Returns the job as jobq.jobs shows it now; NULL when its type keeps nothing. */
+/*
+ * Returns the job as jobq.jobs shows it now; NULL when its type keeps nothing.
+ */
 static HeapTupleHeader
 read_job(pg_uuid_t *id)
 {

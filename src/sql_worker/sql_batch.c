@@ -184,7 +184,9 @@ report_entries(void)
 	slot_report();
 }
 
-/* Charges a job that ran alone for the failure of its commit or bookkeeping. */
+/*
+ * Charges a job that ran alone for the failure of its commit or bookkeeping.
+ */
 static void
 charge_failed_commit(Entry *e, ErrorData *edata)
 {

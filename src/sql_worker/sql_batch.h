@@ -36,11 +36,18 @@ typedef struct Batch
 extern void sql_batch_init(void);
 /* Returns the next cell to run, or to give back; -1: none. */
 extern int	sql_batch_next(void);
-/* Runs that cell and those that may share its commit; reports each to the dispatcher. */
+
+/*
+ * Runs that cell and those that may share its commit; reports each to the
+ * dispatcher.
+ */
 extern void sql_batch_run(int cell);
 
 /* ---- sql_job.c ---- */
-/* Runs or settles the job of a cell as the batch's next entry; context: of the batch. */
+/*
+ * Runs or settles the job of a cell as the batch's next entry; context: of the
+ * batch.
+ */
 extern void sql_entry_run(Batch *batch, int cell, MemoryContext context);
 /* Writes how its attempt ended. */
 extern void sql_entry_settle(Batch *batch, Entry *e);

@@ -2,7 +2,8 @@
  * sql_job.c
  *	  One job of a batch: locks its row, runs its handler, settles it.
  *
- * A job whose former attempt has ended with its executor, or that is cancelled, is only settled.
+ * A job whose former attempt has ended with its executor, or that is
+ * cancelled, is only settled.
  */
 #include "jobq.h"
 
@@ -39,7 +40,10 @@ terminated(Run *run)
 		o->kind = OUTCOME_RELEASED;
 }
 
-/* Sets the outcome of an attempt that ended before this worker got the job, or of none: ref_settles. */
+/*
+ * Sets the outcome of an attempt that ended before this worker got the job, or
+ * of none: ref_settles.
+ */
 static void
 prior_outcome(Cell *cell, Run *run)
 {
@@ -89,7 +93,10 @@ no_such_type(Entry *e)
 	e->run.outcome.message = psprintf("job type %d no longer exists", cell->ref.type_id);
 }
 
-/* True if the completion has its partitions; called before the handler has written anything. */
+/*
+ * True if the completion has its partitions; called before the handler has
+ * written anything.
+ */
 static bool
 partition_ready(Batch *batch, Job *job, JobType *type, TimestampTz *need)
 {

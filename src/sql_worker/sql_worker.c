@@ -44,7 +44,9 @@ static JobqDb *db;
 
 PGDLLEXPORT void jobq_sql_worker_main(Datum arg);
 
-/* Returns all jobs of the slot that have not begun, because DDL is under way. */
+/*
+ * Returns all jobs of the slot that have not begun, because DDL is under way.
+ */
 static void
 give_back(void)
 {

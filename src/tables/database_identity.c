@@ -3,10 +3,11 @@
  *	  The identity of a database, which its jobs store.
  *
  * A row of jobq.home stores the id of the very transaction that wrote it.
- * pg_upgrade, VACUUM FREEZE and a physical copy keep the row's raw xmin, so the
- * two still agree; a restored dump inserts the row again and they do not.  A
- * copy of the database made with TEMPLATE keeps xmin as well, but has another
- * oid.  The database is the jobs' own as long as every row agrees with both.
+ * pg_upgrade, VACUUM FREEZE and a physical copy keep the row's raw xmin, so
+ * the two still agree; a restored dump inserts the row again and they do not.
+ * A copy of the database made with TEMPLATE keeps xmin as well, but has
+ * another oid.  The database is the jobs' own as long as every row agrees with
+ * both.
  *
  * The first process that needs the row writes it, and no other process waits:
  * the id is computed from facts that make this installation unique, so two
@@ -50,7 +51,10 @@ typedef struct Home
 	bool		ours;
 } Home;
 
-/* Reads all rows; the newest has the id.  SnapshotSelf shows rows that are committed now, and our own. */
+/*
+ * Reads all rows; the newest has the id.  SnapshotSelf shows rows that are
+ * committed now, and our own.
+ */
 static Home
 read_home(Relation rel, Snapshot snapshot)
 {
@@ -89,7 +93,9 @@ compute_home_id(Oid relid)
 	return hash == 0 ? 1 : (int32) hash;
 }
 
-/* Writes the row, in the current (sub)transaction: the row must name its xmin. */
+/*
+ * Writes the row, in the current (sub)transaction: the row must name its xmin.
+ */
 static int32
 create_home(Oid relid)
 {
@@ -107,7 +113,10 @@ create_home(Oid relid)
 	return id;
 }
 
-/* Returns the content of jobq.home, cached for the rest of the transaction only: adopt() is plain SQL. */
+/*
+ * Returns the content of jobq.home, cached for the rest of the transaction
+ * only: adopt() is plain SQL.
+ */
 static Home
 current_home(Oid relid)
 {
@@ -123,7 +132,10 @@ current_home(Oid relid)
 	known = read_home(rel, SnapshotSelf);
 	if (known.id == 0)
 	{
-		/* a row replaced while we read: one moment of time shows the old or the new */
+		/*
+		 * a row replaced while we read: one moment of time shows the old or
+		 * the new
+		 */
 		Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 
 		known = read_home(rel, snapshot);

@@ -8,8 +8,8 @@
  * event's time is the moment it happened.  For the start of a SQL job that is
  * before the write, because nothing is written before such a job has ended.
  *
- * Ids come from a sequence with a cache, so they order the events of one moment
- * and one process only.
+ * Ids come from a sequence with a cache, so they order the events of one
+ * moment and one process only.
  */
 #include "jobq.h"
 
@@ -108,7 +108,10 @@ event_row(Table *table, TimestampTz ts, const Datum *job, const bool *job_nulls,
 	return table_form_row(table, values, nulls);
 }
 
-/* Adds an event.  If the partition of its time is gone (a job that ran for long), it gets the current time. */
+/*
+ * Adds an event.  If the partition of its time is gone (a job that ran for
+ * long), it gets the current time.
+ */
 bool
 event_add(EventLog *log, const Datum *values, const bool *nulls, const char *job_type, const Event *event)
 {

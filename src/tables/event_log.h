@@ -2,8 +2,8 @@
  * event_log.h
  *	  Rows of jobq.events, and the level of each type (options.events).
  *
- * Rows are gathered and written many at a time, at the latest by events_end, in
- * the transaction whose commit makes them true.  An event below the type's
+ * Rows are gathered and written many at a time, at the latest by events_end,
+ * in the transaction whose commit makes them true.  An event below the type's
  * level costs the test of a flag and nothing else.
  */
 #ifndef JOBQ_EVENT_LOG_H
@@ -38,7 +38,11 @@ extern void events_write(EventLog *log);
 extern void events_end(EventLog *log);
 /* True if there is a partition for events of that time, or of now. */
 extern bool events_ready(EventLog *log, TimestampTz ts);
-/* Adds one, of a job whose columns these are (of jobq.queue); false when it has no partition. */
+
+/*
+ * Adds one, of a job whose columns these are (of jobq.queue); false when it
+ * has no partition.
+ */
 extern bool event_add(EventLog *log, const Datum *values, const bool *nulls, const char *job_type, const Event *event);
 /* The same for a client's session, which makes the partition. */
 extern void event_add_at_once(EventLog *log, const Datum *values, const bool *nulls,

@@ -2,8 +2,9 @@
  * other_columns.c
  *	  Columns of jobq's tables that jobq does not know: see other_columns.h.
  *
- * Defaults run as the owner of the table, as restricted as the expressions of an
- * index in VACUUM: the exec worker that writes a row is a superuser's process.
+ * Defaults run as the owner of the table, as restricted as the expressions of
+ * an index in VACUUM: the exec worker that writes a row is a superuser's
+ * process.
  */
 #include "jobq.h"
 

@@ -2,9 +2,9 @@
  * other_columns.h
  *	  Rows of a table that has more columns than jobq knows (row_map.h).
  *
- * A column that the owner has added gets its default in a new row and keeps its
- * value in a changed one, as in the executor.  Generated columns and identities
- * are computed, too, and the table's constraints are checked.
+ * A column that the owner has added gets its default in a new row and keeps
+ * its value in a changed one, as in the executor.  Generated columns and
+ * identities are computed, too, and the table's constraints are checked.
  */
 #ifndef JOBQ_OTHER_COLUMNS_H
 #define JOBQ_OTHER_COLUMNS_H

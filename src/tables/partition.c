@@ -3,8 +3,8 @@
  *	  The partition that holds a moment: finding it, opening it past the parent, making it.
  *
  * The parent is locked for the look-up only as any reader locks it.  The lock
- * of an open partition keeps its bounds until the transaction ends, so they are
- * cached.
+ * of an open partition keeps its bounds until the transaction ends, so they
+ * are cached.
  *
  * A client that needs a partition has it made by a process with a transaction
  * of its own, and waits.  In the client's transaction the parents would stay
@@ -120,7 +120,10 @@ all_exist(TimestampTz need)
 		partition_exists("alerts", now);
 }
 
-/* True if no other process can: it does not see the table, or would wait for a lock of this transaction. */
+/*
+ * True if no other process can: it does not see the table, or would wait for a
+ * lock of this transaction.
+ */
 static bool
 only_we_can(const char *parent)
 {

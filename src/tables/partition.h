@@ -17,21 +17,31 @@ typedef struct Partition
 
 #define partition_holds(p, ts)	((p)->open && (ts) >= (p)->from && (ts) < (p)->to)
 
-/* Opens the partition of jobq.<parent> for ts; false if there is none: then an open one stays open. */
+/*
+ * Opens the partition of jobq.<parent> for ts; false if there is none: then an
+ * open one stays open.
+ */
 extern bool partition_open(Partition *p, const char *parent, TimestampTz ts);
 extern void partition_close(Partition *p);
 
 /*
  * Has the partitions made for a row of history that expires at need (0: none),
  * and for events and alerts of now.  For sessions that may wait; jobq's own
- * processes ask the dispatcher.  Returns false if the tables were in use for 30
- * seconds.
+ * processes ask the dispatcher.  Returns false if the tables were in use for
+ * 30 seconds.
  */
 extern bool partitions_make(TimestampTz need);
-/* The same in this transaction, as the owner of the tables, which is the current user. */
+
+/*
+ * The same in this transaction, as the owner of the tables, which is the
+ * current user.
+ */
 extern void partitions_ensure(TimestampTz need);
 
-/* Starts a process that makes partitions and waits until it has ended; false: there is no worker slot (maintenance.h). */
+/*
+ * Starts a process that makes partitions and waits until it has ended; false:
+ * there is no worker slot (maintenance.h).
+ */
 typedef bool (*PartitionProcess) (TimestampTz need);
 /* Sets it, once, when the library is loaded. */
 extern void partitions_set_process(PartitionProcess start);

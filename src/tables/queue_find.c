@@ -3,9 +3,9 @@
  *	  Finding live jobs by id, and locking one for a management call.
  *
  * A management call may wait for another transaction that holds the job's row,
- * but never for a handler.  A job runs when its row says so or when an executor
- * has begun it (its slot says so before it locks the row).  Then the answer is
- * LOCK_BUSY, also while the row's lock is free.
+ * but never for a handler.  A job runs when its row says so or when an
+ * executor has begun it (its slot says so before it locks the row).  Then the
+ * answer is LOCK_BUSY, also while the row's lock is free.
  */
 #include "jobq.h"
 
@@ -94,7 +94,10 @@ queue_find_by_id(Table *queue, const pg_uuid_t *id, Snapshot snapshot, Job *job)
 	return found;
 }
 
-/* True if this very version has begun: an executor may have committed a newer one and not reported it yet. */
+/*
+ * True if this very version has begun: an executor may have committed a newer
+ * one and not reported it yet.
+ */
 bool
 job_has_begun(Job *job)
 {
@@ -176,7 +179,10 @@ wait_for_locker(TupleTableSlot *slot)
 
 /* --- locking --- */
 
-/* Tries to lock the row.  *held: another transaction, no handler, has it; then it is left in the slot. */
+/*
+ * Tries to lock the row.  *held: another transaction, no handler, has it; then
+ * it is left in the slot.
+ */
 static LockResult
 try_lock(Table *queue, Job *seen, Job *job, bool *held)
 {
@@ -217,7 +223,10 @@ queue_lock_or_wait(Table *queue, Job *seen, Job *job)
 	return result;
 }
 
-/* Publishes the concurrency key of a waiting job that was locked: if the job ends, the next ones may start. */
+/*
+ * Publishes the concurrency key of a waiting job that was locked: if the job
+ * ends, the next ones may start.
+ */
 static void
 publish_key_of(Job *job)
 {

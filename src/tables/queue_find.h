@@ -9,13 +9,28 @@
 
 #include "tables/queue_table.h"
 
-/* Finds a job by a direct scan of the index on id; the row is copied, not locked. */
+/*
+ * Finds a job by a direct scan of the index on id; the row is copied, not
+ * locked.
+ */
 extern bool queue_find_by_id(Table *queue, const pg_uuid_t *id, Snapshot snapshot, Job *job);
-/* Locks a job.  LOCK_OK: locked for this transaction; LOCK_BUSY: its handler runs; LOCK_GONE: not a live job. */
+
+/*
+ * Locks a job.  LOCK_OK: locked for this transaction; LOCK_BUSY: its handler
+ * runs; LOCK_GONE: not a live job.
+ */
 extern LockResult queue_lock_by_id(Table *queue, const pg_uuid_t *id, Job *job);
-/* The same without waiting: *held: another transaction has the row, and the answer is LOCK_GONE. */
+
+/*
+ * The same without waiting: *held: another transaction has the row, and the
+ * answer is LOCK_GONE.
+ */
 extern LockResult queue_lock_unless_held(Table *queue, const pg_uuid_t *id, Job *job, bool *held);
-/* Tries the version seen once.  LOCK_GONE: it has changed, or the call has waited: look again. */
+
+/*
+ * Tries the version seen once.  LOCK_GONE: it has changed, or the call has
+ * waited: look again.
+ */
 extern LockResult queue_lock_or_wait(Table *queue, Job *seen, Job *job);
 
 /* True if an executor has begun this job. */

@@ -2,8 +2,8 @@
  * queue_shape.c
  *	  The columns of jobq.queue, jobq.history and jobq.dead_letters, as queue_table.h numbers them.
  *
- * A column that a release appends is appended here and in queue_table.h, behind
- * those of the first release (row_map.h).
+ * A column that a release appends is appended here and in queue_table.h,
+ * behind those of the first release (row_map.h).
  */
 #include "jobq.h"
 

@@ -3,10 +3,11 @@
  *	  Writes jobq's tables past the executor, and locks a job by the very row
  *	  version it was chosen from.
  *
- * A Table is a relation opened with RowExclusiveLock and its indexes, those for
- * concurrency keys when a row has one.  The functions write a row as
- * ModifyTable does, without plan, triggers and privilege checks: the caller has
- * checked the rights.  The caller also sets row numbers (rev) and publishes.
+ * A Table is a relation opened with RowExclusiveLock and its indexes, those
+ * for concurrency keys when a row has one.  The functions write a row as
+ * ModifyTable does, without plan, triggers and privilege checks: the caller
+ * has checked the rights.  The caller also sets row numbers (rev) and
+ * publishes.
  *
  * queue_lock never waits and never follows an update chain: a job is known by
  * (TID, id, rev), and another version of it is "not mine".  The TID may be
@@ -141,7 +142,10 @@ table_close_after_write(Table *t)
 	table_close(t->rel, NoLock);
 }
 
-/* Puts a row into the slot, which only borrows the datums.  old: the version that it replaces; NULL: none. */
+/*
+ * Puts a row into the slot, which only borrows the datums.  old: the version
+ * that it replaces; NULL: none.
+ */
 static void
 fill_slot(Table *t, Datum *values, bool *nulls, ItemPointer old)
 {
@@ -223,10 +227,10 @@ table_insert_tuples(Table *t, HeapTuple *tuples, int n)
 }
 
 /*
- * Inserts a row, unless a unique index has the key already: then no row remains
- * and the answer is false.  The insertion is speculative, as that of INSERT ...
- * ON CONFLICT, so another session that meets the row waits only until it is
- * confirmed or removed.
+ * Inserts a row, unless a unique index has the key already: then no row
+ * remains and the answer is false.  The insertion is speculative, as that of
+ * INSERT ... ON CONFLICT, so another session that meets the row waits only
+ * until it is confirmed or removed.
  */
 bool
 table_insert_unless_conflict(Table *t, Datum *values, bool *nulls)
@@ -245,7 +249,10 @@ table_insert_unless_conflict(Table *t, Datum *values, bool *nulls)
 	return !conflict;
 }
 
-/* Raises an error if another transaction has changed a row that this one holds. */
+/*
+ * Raises an error if another transaction has changed a row that this one
+ * holds.
+ */
 static void
 check_written(Table *t, TM_Result result)
 {
@@ -300,7 +307,10 @@ job_from_slot(Table *queue, Job *job)
 	job->status = status_from_oid(DatumGetObjectId(JOB_ATT(job, Q_status)));
 }
 
-/* Fetches the version at tid into the slot, which keeps its page pinned.  False: no such thing. */
+/*
+ * Fetches the version at tid into the slot, which keeps its page pinned.
+ * False: no such thing.
+ */
 bool
 queue_fetch_version(Table *queue, ItemPointer tid)
 {
@@ -338,7 +348,10 @@ queue_lock_version(Table *queue)
 							0, &failure);
 }
 
-/* True if the job may run: it waits for the other one of its unique key, unless it is only to be settled. */
+/*
+ * True if the job may run: it waits for the other one of its unique key,
+ * unless it is only to be settled.
+ */
 static bool
 may_run(Table *queue, const JobRef *ref, Job *job)
 {

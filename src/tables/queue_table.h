@@ -64,7 +64,10 @@ typedef struct Job
 #define JOB_ID(job)			(DatumGetUUIDP(JOB_ATT(job, Q_id)))
 #define JOB_INT(job, att)	(DatumGetInt32(JOB_ATT(job, att)))
 
-/* An open table of jobq's with its indexes, for writes past the executor.  No triggers fire. */
+/*
+ * An open table of jobq's with its indexes, for writes past the executor.  No
+ * triggers fire.
+ */
 typedef struct Table
 {
 	Relation	rel;
@@ -83,9 +86,16 @@ extern void table_close_after_write(Table *t);	/* keeps the lock, as the executo
 extern void table_insert_row(Table *t, Datum *values, bool *nulls);
 /* Returns a row for table_insert_tuples, in the current context. */
 extern HeapTuple table_form_row(Table *t, Datum *values, bool *nulls);
-/* Inserts several rows at once: cheaper, for tables whose rows need no conflict check.  Frees the tuples. */
+
+/*
+ * Inserts several rows at once: cheaper, for tables whose rows need no
+ * conflict check.  Frees the tuples.
+ */
 extern void table_insert_tuples(Table *t, HeapTuple *tuples, int n);
-/* Inserts a row; false, and no row, when a unique index has the key already. */
+
+/*
+ * Inserts a row; false, and no row, when a unique index has the key already.
+ */
 extern bool table_insert_unless_conflict(Table *t, Datum *values, bool *nulls);
 /* Updates the row at *tid, which becomes the new version's. */
 extern void table_update_row(Table *t, ItemPointer tid, Datum *values, bool *nulls);
@@ -98,20 +108,32 @@ typedef enum LockResult
 	LOCK_BUSY					/* another transaction holds it */
 } LockResult;
 
-/* Locks the very version ref names, without waiting; fills job (palloc'd in the current context). */
+/*
+ * Locks the very version ref names, without waiting; fills job (palloc'd in
+ * the current context).
+ */
 extern LockResult queue_lock(Table *queue, const JobRef *ref, Job *job);
 
-/* Its steps, for queue_find.c: the version at tid into queue->slot; lock that; copy it out. */
+/*
+ * Its steps, for queue_find.c: the version at tid into queue->slot; lock that;
+ * copy it out.
+ */
 extern bool queue_fetch_version(Table *queue, ItemPointer tid);
 extern TM_Result queue_lock_version(Table *queue);
 extern void job_from_slot(Table *queue, Job *job);
 
-/* Returns this database's home id; create: makes it when there is none, else 0. */
+/*
+ * Returns this database's home id; create: makes it when there is none, else
+ * 0.
+ */
 extern int32 home_id(bool create);
 /* True if the home row names this database; false after a restore. */
 extern bool home_is_ours(int32 *id);
 
-/* The checked columns of jobq.home, jobq.queue, jobq.history, jobq.dead_letters: see row_map.h. */
+/*
+ * The checked columns of jobq.home, jobq.queue, jobq.history,
+ * jobq.dead_letters: see row_map.h.
+ */
 extern const struct Shape home_shape;
 extern const struct Shape queue_shape;
 extern const struct Shape history_shape;

@@ -3,7 +3,8 @@
  *	  Publishes writes of plain SQL, COPY and logical apply to jobq's tables, as
  *	  jobq's own functions publish theirs.
  *
- * All are ENABLE ALWAYS, so that session_replication_role does not silence them.
+ * All are ENABLE ALWAYS, so that session_replication_role does not silence
+ * them.
  */
 #include "jobq.h"
 
@@ -93,9 +94,9 @@ check_trigger(FunctionCallInfo fcinfo, const char *name)
 }
 
 /*
- * BEFORE ROW on jobq.queue, ENABLE ALWAYS: publishes rows written by plain SQL,
- * COPY and logical apply, and bumps rev, which fences every hand-out made from
- * the older version.  It also writes the hash of the concurrency key.
+ * BEFORE ROW on jobq.queue, ENABLE ALWAYS: publishes rows written by plain
+ * SQL, COPY and logical apply, and bumps rev, which fences every hand-out made
+ * from the older version.  It also writes the hash of the concurrency key.
  */
 Datum
 jobq_queue_trigger(PG_FUNCTION_ARGS)

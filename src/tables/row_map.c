@@ -149,7 +149,9 @@ find_column(TupleDesc desc, const char *name)
 	return 0;
 }
 
-/* Returns the place of column i of the shape; writes a mismatch into the map. */
+/*
+ * Returns the place of column i of the shape; writes a mismatch into the map.
+ */
 static AttrNumber
 place_column(RowMap *map, TupleDesc desc, int i)
 {
@@ -242,7 +244,10 @@ deform_other(const RowMap *map, HeapTuple tuple, TupleDesc desc, Datum *values, 
 	pfree(allnull);
 }
 
-/* Returns a message about a NULL where none may be: a constraint that is not valid lets older ones in. */
+/*
+ * Returns a message about a NULL where none may be: a constraint that is not
+ * valid lets older ones in.
+ */
 static const char *
 trouble_of_row(const RowMap *map, const bool *nulls)
 {

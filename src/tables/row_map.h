@@ -43,8 +43,8 @@ typedef struct Shape
 #define FIRST_SHAPE(table, columns) {table, columns, lengthof(columns), lengthof(columns)}
 
 /*
- * Sets the shapes of all tables, once, when the library is loaded (jobq.c).  Each is declared in the header of the file
- * that numbers the table's columns.
+ * Sets the shapes of all tables, once, when the library is loaded (jobq.c).
+ * Each is declared in the header of the file that numbers the table's columns.
  */
 extern void row_map_set_shapes(const Shape *const *all, int n);
 
@@ -60,16 +60,28 @@ typedef struct RowMap
 	char		trouble[256];	/* '': the table fits */
 } RowMap;
 
-/* Returns the map of an open, locked table or partition.  55000 when jobq cannot work with it. */
+/*
+ * Returns the map of an open, locked table or partition.  55000 when jobq
+ * cannot work with it.
+ */
 extern const RowMap *row_map(Relation rel);
 /* The same without the error: the map's trouble has the reason. */
 extern const RowMap *row_map_look(Relation rel);
-/* Fills arrays as long as the shape.  A column that the table does not have yet reads as NULL. */
+
+/*
+ * Fills arrays as long as the shape.  A column that the table does not have
+ * yet reads as NULL.
+ */
 extern void row_deform(Relation rel, HeapTuple tuple, Datum *values, bool *nulls);
-/* The same, but returns a message about a NULL where none may be; NULL: the row is fine. */
+
+/*
+ * The same, but returns a message about a NULL where none may be; NULL: the
+ * row is fine.
+ */
 extern const char *row_look(Relation rel, HeapTuple tuple, Datum *values, bool *nulls);
 /* The same for many rows of a relation. */
 extern void row_deform_by(const RowMap *map, Relation rel, HeapTuple tuple, Datum *values, bool *nulls);
+
 /*
  * Returns a message about the first table that jobq cannot work with, or "".
  * Waits for no lock: *complete is false when a table could not be checked.

@@ -69,7 +69,10 @@ begin_scan(Table *queue, Snapshot snapshot, ScanKeyData *keys, int nkeys)
 	return scan;
 }
 
-/* Finds the live rows of a key, committed or our own, at this moment: none, one or two. */
+/*
+ * Finds the live rows of a key, committed or our own, at this moment: none,
+ * one or two.
+ */
 static int
 find_live(Table *queue, const UniqueKey *key, Job *found)
 {
@@ -189,8 +192,9 @@ find_finished(const UniqueKey *key, pg_uuid_t *id)
 /* --- the live job of a key --- */
 
 /*
- * Raises 40001 if, above READ COMMITTED, our snapshot does not show the row: it
- * must not decide.  Our own rows do, which are newer than the snapshot, too.
+ * Raises 40001 if, above READ COMMITTED, our snapshot does not show the row:
+ * it must not decide.  Our own rows do, which are newer than the snapshot,
+ * too.
  */
 static void
 check_isolation(Table *queue, Job *job)

@@ -31,15 +31,23 @@ typedef enum KeyState
  * handler.  finished NULL: jobs that have finished do not count.
  */
 extern KeyState unique_look(Table *queue, const UniqueKey *key, Job *job, pg_uuid_t *finished);
-/* Waits, after a failed insert, for the transaction that inserts or deletes that row of the key. */
+
+/*
+ * Waits, after a failed insert, for the transaction that inserts or deletes
+ * that row of the key.
+ */
 extern void unique_wait(Table *queue, const UniqueKey *key, bool successor);
 
 /*
- * True if the locked job must be put back because the other job of its key runs:
- * a successor waits until its predecessor has ended.
+ * True if the locked job must be put back because the other job of its key
+ * runs: a successor waits until its predecessor has ended.
  */
 extern bool unique_must_yield(Table *queue, Job *job);
-/* Publishes the job that waits behind, at the end of an attempt, with our commit. */
+
+/*
+ * Publishes the job that waits behind, at the end of an attempt, with our
+ * commit.
+ */
 extern void unique_publish_sibling(Table *queue, Job *job);
 
 #endif

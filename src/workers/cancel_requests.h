@@ -16,6 +16,7 @@ extern void cancels_run(QueueScan *scan);
 extern void cancels_hand_out(MonoTime now);
 /* Repeats a cancel that met an attempt which ended otherwise. */
 extern void cancel_after_all(const pg_uuid_t *id, const char *reason);
+
 /*
  * Looks up all jobs again that wait to be settled as cancelled: their rows
  * have moved.
@@ -23,6 +24,7 @@ extern void cancel_after_all(const pg_uuid_t *id, const char *reason);
 extern void cancels_reread(void);
 /* True if a request waits here for a turn with a transaction. */
 extern bool cancels_pending(void);
+
 /*
  * Gives requests back to shared memory, for the next dispatcher: the process
  * ends.

@@ -67,6 +67,7 @@ extern int	executors_per_key(uint64 key);
 extern void executors_note_starts(void);
 /* Counts the running jobs of each limit again: the registry has changed. */
 extern void executors_recount(void);
+
 /*
  * Counts the running jobs of each limit of a tenant again: these limits have
  * changed.

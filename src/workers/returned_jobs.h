@@ -13,6 +13,7 @@ extern void returned_init(MemoryContext context);
 extern void return_job(const JobRef *ref);
 /* Forgets a job. */
 extern void forget_job(const JobRef *ref);
+
 /*
  * Forgets a job and reads it again under its key: an executor may have
  * rewritten the row.
@@ -34,6 +35,7 @@ extern MonoTime held_next_timer(void);
  */
 extern void probe_again(const LaneKeys *keys);
 extern bool probes_pending(void);
+
 /*
  * Returns the keys and forgets them; the array lasts until the next
  * probe_again.

@@ -10,6 +10,7 @@
 extern void workers_init(MemoryContext context, JobqDb *db);
 /* True if one more worker of the role may be started now, or is starting. */
 extern bool worker_may_come(RoleState *role);
+
 /*
  * Starts workers that lanes wait for; makes room between roles; ends handlers
  * that are overdue.
