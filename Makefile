@@ -1,7 +1,8 @@
 # jobq: `make help` lists the targets.
 #
-# A PGXS makefile with a front door: demo, test and help work on a machine that has no pg_config yet, because
-# they install what is missing first.  Everything that needs a server's headers stands behind the ifdef below.
+# A PGXS makefile.  demo, test and help work on a machine without pg_config,
+# because they install missing packages first.  All targets that need a server's
+# headers are behind the ifeq below.
 
 EXTENSION = jobq
 EXTVERSION := $(shell sed -n "s/^default_version *= *'\(.*\)'/\1/p" jobq.control)
@@ -18,23 +19,23 @@ help:
 #: make                 build the extension and jobq-helper        (PG_CONFIG=/path/to/pg_config chooses a server)
 #: make install         install them into that server
 #: make installcheck    pg_regress and isolation specs against a running server with jobq preloaded
-#: make demo            install what is missing, build, and run real jobs in a throwaway cluster
-#: make demo-keep       the same, and leave the cluster up to look around
+#: make demo            install missing packages, build, and run real jobs in a throwaway cluster
+#: make demo-keep       the same, and leave the cluster running
 #: make test            build with warnings as errors; run every kind of test against private clusters
 #: make test KIND=tap   one kind: helper regress pgtap isolation tap readme demo
 #: make docs            make docs/reference from docs/reference/src, the catalog and the settings
 #: make sanitize        jobq-helper and its unit tests under ASan and UBSan
-#: make fuzz            the fuzzers of what jobq-helper reads, 60 s each (clang)
+#: make fuzz            the fuzzers of the input of jobq-helper, 60 s each (clang)
 #: make bench           measure jobq and its peers on this machine: build/bench/report.html, some 10 minutes
 #: make bench-full      the same three times, with ten-minute runs and 10 M jobs: some two and a half hours
-#: make bench-smoke     does it still work? one minute, jobq and the hand-written worker
+#: make bench-smoke     a short check of the benchmark: one minute, jobq and the hand-written worker
 #: make check-assert    make test on a server built with assertions
 #: make check-cgroup    the tests of cgroups in a virtual machine that has their controllers
 #: make valgrind        pg_regress and isolation specs with the server under valgrind
 #: make format          pgindent over the C files (needs the headers of PostgreSQL 17 or newer)
 #: make release-archive make test/upgrade/jobq-VERSION.tar.xz of HEAD, for the upgrade tests of later releases
 #: make deps            install the Debian packages that building and testing need
-#: make clean           remove what was built
+#: make clean           remove built files
 
 KIND = all
 deps:
@@ -82,30 +83,31 @@ clean distclean:
 
 else
 
-# The helper is one program of its own; some of its files are linked into the extension too.
+# The helper is a separate program; some of its files are linked into the
+# extension, too.
 include src/helper/sources.mk
 HELPER_OBJS = $(patsubst %.c,build/%.o,$(HELPER_SRCS))
 OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c) $(filter-out src/helper/%,$(wildcard src/*/*.c)) $(HELPER_SHARED))
 PROGRAM_HELPER = jobq-helper
-# From the release before this one.
+# The update script from the release before this one.
 UPGRADES = $(patsubst src/sql/upgrade/%.before.sql,jobq--%.sql,$(wildcard src/sql/upgrade/*.before.sql))
 DATA_built = jobq--$(EXTVERSION).sql $(UPGRADES)
-# Those of released versions, as they were released.
+# Update scripts of released versions, unchanged.
 DATA = $(wildcard src/sql/upgrade/jobq--*--*.sql)
 
 REGRESS = $(patsubst sql/%.sql,%,$(sort $(wildcard sql/*.sql)))
 ISOLATION = $(patsubst test/isolation/specs/%.spec,%,$(sort $(wildcard test/isolation/specs/*.spec)))
 ISOLATION_OPTS = --inputdir=test/isolation
 
-# Callbacks have the server's signatures, whether or not they need every argument.  -isystem: warnings are
-# about our code, not about the server's headers.
+# Callbacks have the server's signatures and may leave arguments unused.
+# -isystem: warnings are for jobq's code, not for the server's headers.
 WARNINGS = -Wno-unused-parameter
 ifdef WERROR
 WARNINGS += -Wall -Wextra -Werror
 endif
 PG_CFLAGS = $(WARNINGS)
 PG_CPPFLAGS = -Isrc -isystem $(shell $(PG_CONFIG) --includedir-server)
-# Nothing here is worth inlining into a query, so no bitcode and no clang.
+# No function is worth inlining into a query, so no bitcode and no clang.
 override with_llvm = no
 
 EXTRA_CLEAN = build $(PROGRAM_HELPER) jobq--*.sql jobq--*.part src/*.o src/*/*.o output_iso
@@ -114,7 +116,7 @@ include $(PGXS)
 
 all: $(PROGRAM_HELPER)
 
-# Another server or other flags: everything is built again.
+# Rebuild all files for another server or other flags.
 build/flags: FORCE
 	@mkdir -p build
 	@echo '$(VERSION) $(CC) $(CFLAGS) $(CPPFLAGS) $(HELPER_CFLAGS)' | cmp -s - $@ || \
@@ -126,8 +128,8 @@ $(OBJS): $(wildcard src/*.h src/*/*.h) build/flags
 jobq--$(EXTVERSION).sql: $(sort $(wildcard src/sql/*.sql))
 	cat $^ > $@
 
-# The handwritten part, and between its halves the functions, views and comments of the install script:
-# src/sql/upgrade/README.md.
+# The handwritten parts, and between them the functions, views and comments of
+# the install script: src/sql/upgrade/README.md.
 jobq--%.sql: src/sql/upgrade/00_head.sql src/sql/upgrade/%.before.sql jobq--$(EXTVERSION).sql \
 		src/sql/upgrade/50_owner.sql src/sql/upgrade/%.after.sql src/sql/upgrade/99_foot.sql src/sql/upgrade/carry_over.awk
 	old='$(word 1,$(subst --, ,$*))'; new='$(word 2,$(subst --, ,$*))'; \

@@ -1,9 +1,10 @@
 /*
  * jobq.c
- *	  What happens when the library is loaded.
+ *	  Initialization of the library.
  *
- * Preloaded (shared_preload_libraries): shared memory, the launcher, the utility hook.  Loaded later by
- * a session: settings and functions only; jobs are stored, and nothing runs them.
+ * Preloaded (shared_preload_libraries): shared memory, the launcher, the
+ * utility hook.  Loaded later by a session: settings and functions only; jobs
+ * are stored, and no process runs them.
  */
 #include "jobq.h"
 

@@ -1,8 +1,9 @@
 /*
  * jobq.h
- *	  What every file of the extension includes: the words of the product, its settings, its limits.
+ *	  The header that every file of the extension includes: status names,
+ *	  SQLSTATEs, settings, limits.
  *
- * One header a noun; each header is the manual of its .c file.  docs/architecture.md has the map.
+ * Each header is the manual of its .c file.  docs/architecture.md has the map.
  */
 #ifndef JOBQ_H
 #define JOBQ_H
@@ -44,7 +45,7 @@ typedef enum BeyondSetting
 	BEYOND_OFF
 } BeyondSetting;
 
-/* SQLSTATEs a handler raises to say how its attempt ends */
+/* The SQLSTATEs that a handler raises to choose the outcome of its attempt */
 #define ERRCODE_JOBQ_SKIP		MAKE_SQLSTATE('J','Q','0','0','1')
 #define ERRCODE_JOBQ_DISCARD	MAKE_SQLSTATE('J','Q','0','0','2')
 #define ERRCODE_JOBQ_SNOOZE		MAKE_SQLSTATE('J','Q','0','0','3')

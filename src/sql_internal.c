@@ -1,9 +1,11 @@
 /*
  * sql_internal.c
- *	  C functions that jobq's own SQL (src/sql) calls and that belong to no folder.
+ *	  C functions that jobq's own SQL (src/sql) calls and that belong to no
+ *	  folder.
  *
- * They lock, cancel and look up single jobs, check a payload that reaches a job by jobq.rerun_job or jobq.alter_job
- * as enqueue does, make ids and write events.  They are internal: only the owner may call them, and they check no rights.
+ * They lock, cancel and look up single jobs, check the payload of
+ * jobq.rerun_job and jobq.alter_job as enqueue does, make ids and write events.
+ * They are internal: only the owner may call them, and they check no rights.
  */
 #include "jobq.h"
 
@@ -39,7 +41,10 @@ PG_FUNCTION_INFO_V1(jobq_tell);
 
 /* ---------- jobs ---------- */
 
-/* An executor may have found the row locked and passed on: it is told to look again when we are done. */
+/*
+ * Publishes the job's position at the end of the transaction: an executor may
+ * have skipped the row because this transaction had locked it.
+ */
 static void
 publish_job(Job *job)
 {
@@ -105,7 +110,7 @@ jobq_lock_free_job(PG_FUNCTION_ARGS)
 	return lock_waiting_job(id_argument(fcinfo), false);
 }
 
-/* Ends a waiting job, which we have locked. */
+/* Ends a waiting job that this transaction has locked. */
 static void
 cancel_waiting(Ledger *ledger, Job *job, char *reason)
 {
@@ -120,7 +125,7 @@ cancel_waiting(Ledger *ledger, Job *job, char *reason)
 	(void) settle_at_once(ledger, job, type, &outcome);
 }
 
-/* (id, reason, tell boolean) */
+/* Cancels a job.  Arguments: id, reason, tell. */
 static Datum
 cancel(FunctionCallInfo fcinfo, bool wait)
 {
@@ -207,7 +212,10 @@ jobq_new_id(PG_FUNCTION_ARGS)
 	PG_RETURN_UUID_P(id);
 }
 
-/* jobq_internal._tell(job_id, type_id, tenant, attempt, type, message, data): what a client did to a job */
+/*
+ * jobq_internal._tell(job_id, type_id, tenant, attempt, type, message, data)
+ *		Writes the event of a client's action on a job.
+ */
 Datum
 jobq_tell(PG_FUNCTION_ARGS)
 {

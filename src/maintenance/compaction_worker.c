@@ -225,7 +225,7 @@ rewrite_queue(void *arg)
 	Oid			relid = jobq_relid("queue");
 	bool		limited = !run->forced && run->sum.kept_bytes > REWRITE_SMALL_BYTES;
 
-	pgstat_report_activity(STATE_RUNNING, "jobq: writing jobq.queue anew");
+	pgstat_report_activity(STATE_RUNNING, "jobq: rewriting jobq.queue");
 	run->rewrite_began = 0;
 	return OidIsValid(relid) && rewrite_table(relid, limited ? REWRITE_LIMIT_MS : 0, &run->rewrite_began);
 }
@@ -424,7 +424,7 @@ report_run(const Run *run, bool left)
 							 run->sum.removed_rows, run->sum.kept_bytes, run->bytes,
 							 run->sum.needs_toast ? ", TOAST kept" : "",
 							 run->swept && !run->cleaned ? ", index entries kept" : "",
-							 left ? ", not written anew" : "")));
+							 left ? ", not rewritten" : "")));
 }
 
 void

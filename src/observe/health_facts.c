@@ -127,7 +127,7 @@ static const char keys_query[] =
 	"SELECT key_hash, concurrency_key, per_key, coalesce(behind, false) FROM old ORDER BY 2";
 
 static const char holder_query[] =
-	"SELECT who, since_s::float8, xids::int8 FROM ("
+	"SELECT holder, since_s::float8, xids::int8 FROM ("
 	"  SELECT format('%s with PID %s (%s)%s', backend_type, pid, coalesce(state, 'no state'),"
 	"                ', application ' || nullif(application_name, '')),"
 	"         extract(epoch FROM clock_timestamp() - coalesce(xact_start, backend_start)),"
@@ -142,7 +142,7 @@ static const char holder_query[] =
 	"  SELECT format('prepared transaction \"%s\"', gid),"
 	"         extract(epoch FROM clock_timestamp() - prepared), age(transaction)"
 	"    FROM pg_prepared_xacts WHERE database = current_database()"
-	") AS held(who, since_s, xids) ORDER BY xids DESC, since_s DESC NULLS LAST LIMIT 1";
+	") AS held(holder, since_s, xids) ORDER BY xids DESC, since_s DESC NULLS LAST LIMIT 1";
 
 static const char signals_query[] =
 	"SELECT (SELECT coalesce(json_agg(a.name ORDER BY a.name)::text, CASE WHEN EXISTS (SELECT FROM jobq.signals) THEN '[]' END) FROM ("

@@ -176,7 +176,7 @@ refuse_own_job(void)
 	ereport(ERROR,
 			(errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
 			 errmsg("wait_for cannot wait for a job of this transaction"),
-			 errhint("Commit first: nobody runs the job before that.")));
+			 errhint("Commit first: the job cannot start before the commit.")));
 }
 
 /* Returns the job's row, copied to the caller's memory, or NULL. */

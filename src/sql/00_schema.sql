@@ -1,6 +1,8 @@
--- The schemas, the status type and the tables.  Schema jobq holds tables, views, types, sequences and the functions
--- that users call; jobq_internal holds the functions that jobq itself calls.  Neither schema may exist before: an
--- install script never adopts an object that it has not created.
+-- Creates the schemas, the status type and the tables.  Schema jobq holds
+-- tables, views, types, sequences and the functions that users call.  Schema
+-- jobq_internal holds the functions that jobq itself calls.  Neither schema
+-- may exist before: an install script never adopts an object that it has not
+-- created.
 CREATE SCHEMA jobq;
 COMMENT ON SCHEMA jobq IS 'jobq: the job queue inside PostgreSQL';
 CREATE SCHEMA jobq_internal;
@@ -9,21 +11,25 @@ COMMENT ON SCHEMA jobq_internal IS 'functions that jobq itself calls; they may c
 CREATE TYPE jobq.job_status AS ENUM
   ('pending', 'blocked', 'retry', 'running', 'completed', 'skipped', 'cancelled', 'error');
 
--- Who we are: valid only while the row's xmin is the transaction it names, which pg_upgrade keeps and
--- a restored dump does not.  Written by the first dispatcher or enqueue, never by this script.
+-- The identity of this database.  The row is valid only while its xmin is the
+-- transaction that it names: pg_upgrade keeps both, a restored dump does not.
+-- The first dispatcher or enqueue writes the row, this script never does.
 CREATE TABLE jobq.home (
   home_id   int4 NOT NULL,
   self_xid  xid8 NOT NULL,
   database  oid  NOT NULL               -- kept by pg_upgrade; another one in a copy made with TEMPLATE
 );
 
--- The xid behind which standbys' snapshots read the queue no more (src/maintenance/standby_fence.c).  Not dumped: of this cluster only.
+-- The fence, an xid: on a standby only snapshots that see it as ended may read
+-- the queue (src/maintenance/standby_fence.c).  Not dumped: it is valid in
+-- this cluster only.
 CREATE SEQUENCE jobq.fence AS int8 MINVALUE 0 START 0;
 
 CREATE SEQUENCE jobq.job_type_id_seq AS int4;
 
--- The registry.  The handler is text, looked up when a job runs (pg_upgrade refuses reg* columns).  Roles are oids,
--- which pg_upgrade keeps; their names serve restored dumps, and follow a rename.
+-- The registry of job types.  The handler is text, looked up when a job runs
+-- (pg_upgrade refuses reg* columns).  Roles are oids, which pg_upgrade keeps;
+-- their names serve restored dumps and follow a rename.
 CREATE TABLE jobq.job_types (
   id              int4        NOT NULL DEFAULT nextval('jobq.job_type_id_seq') PRIMARY KEY,
   name            text        NOT NULL,
@@ -50,22 +56,24 @@ CREATE TABLE jobq.job_types (
   pause_reason    text,
   paused_until    timestamptz,
   created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
-  dropped_at      timestamptz,           -- history still names it; the name is free again
+  dropped_at      timestamptz,           -- rows of history refer to it; the name is free again
   owner_oid       oid,                   -- 0: no role of that name existed when the row was restored
   run_as_oid      oid,
-  resumed_at      timestamptz,           -- by jobq.resume_job_type, the last time
-  paused_at       timestamptz,           -- paused_until - paused_at is the pause's length, whatever the clock shows
+  resumed_at      timestamptz,           -- last call of jobq.resume_job_type
+  paused_at       timestamptz,           -- the pause's length is paused_until - paused_at, also after a clock step
   CHECK ((handler IS NULL) <> (command IS NULL))
 );
 CREATE UNIQUE INDEX job_types_name ON jobq.job_types (name) WHERE dropped_at IS NULL;
 
--- options.env: readers of jobq.job_types may not see it.  src/registry/job_types.c knows the columns.
+-- options.env is stored here because readers of jobq.job_types may not see it.
+-- src/registry/job_types.c numbers the columns.
 CREATE TABLE jobq.job_type_env (
   type_id  int4   NOT NULL PRIMARY KEY,
   env      jsonb  NOT NULL
 );
 
--- Limits that job types share by naming them in options.limits.  src/limits/job_limit.c knows the column numbers.
+-- Limits that job types share by naming them in options.limits.
+-- src/limits/job_limit.c numbers the columns.
 CREATE TABLE jobq.limits (
   name            text        NOT NULL PRIMARY KEY,
   max_concurrent  int4        NOT NULL,
@@ -73,14 +81,16 @@ CREATE TABLE jobq.limits (
   rate_window     interval    NOT NULL
 );
 
--- The kill switch: with its row in it nothing starts.  src/limits/kill_switch.c knows the column numbers.
+-- The kill switch: while its row exists, no job starts.
+-- src/limits/kill_switch.c numbers the columns.
 CREATE TABLE jobq.stopped (
   one     boolean      NOT NULL DEFAULT true PRIMARY KEY CHECK (one),
   reason  text,
   since   timestamptz  NOT NULL
 );
 
--- Live jobs only.  src/tables/queue_table.h knows the column numbers: append, never reorder.
+-- Live jobs only. src/tables/queue_table.h numbers the columns: append, never
+-- reorder.
 CREATE TABLE jobq.queue (
   id               uuid        NOT NULL,
   position         timestamptz NOT NULL,
@@ -121,7 +131,7 @@ CREATE TABLE jobq.queue (
   lease_expires_at timestamptz,
   progress         numeric,
   progress_data    jsonb,
-  enqueued_by      text,                                -- oid:name; who is held to grants (jobq.access) sees his own
+  enqueued_by      text,                                -- oid:name; roles held to grants (jobq.access) see their own jobs
   key_hash         int8,                                -- of concurrency_key and tenant; NULL: no key
   keep_dead        interval                             -- NULL: the type's
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
@@ -129,17 +139,20 @@ CREATE TABLE jobq.queue (
         toast.autovacuum_vacuum_scale_factor = 0, toast.autovacuum_vacuum_threshold = 20000,
         toast.autovacuum_vacuum_cost_delay = 0, toast.vacuum_truncate = off);
 CREATE UNIQUE INDEX queue_id ON jobq.queue (id);
--- A lane is (type, priority, sublane); 16 key bytes, so that appends to every lane fill their pages.
+-- A lane is (type, priority, sublane).  Its key has 16 bytes, so that appends
+-- to every lane fill their pages.
 CREATE INDEX queue_lane ON jobq.queue (type_id, priority DESC, sublane, position);
 CREATE UNIQUE INDEX queue_unique_key ON jobq.queue (type_id, tenant, unique_key, successor)
   NULLS NOT DISTINCT WHERE unique_key IS NOT NULL;
 
--- What waits for a concurrency key, in the order of its lane and in that of key_order = fifo.
+-- The jobs that wait for a concurrency key, in the order of their lane and in
+-- that of key_order = fifo.
 CREATE INDEX queue_key_lane ON jobq.queue (key_hash, type_id, priority DESC, sublane, position)
   WHERE key_hash IS NOT NULL;
 CREATE INDEX queue_key_order ON jobq.queue (key_hash, created_at) WHERE key_hash IS NOT NULL;
 
--- completed, skipped, cancelled.  Partitions are made by the maintenance process, ahead of need.
+-- Jobs that ended as completed, skipped or cancelled.  The maintenance process
+-- makes the partitions ahead of need.
 CREATE TABLE jobq.history (
   id               uuid        NOT NULL,
   expires_at       timestamptz NOT NULL,
@@ -180,8 +193,10 @@ CREATE TABLE jobq.history (
   keep_dead        interval
 ) PARTITION BY RANGE (expires_at);
 
--- Jobs that used up their attempts or failed for good, until retried or purged.  history's columns in
--- history's order (one C function writes both); expires_at is infinity when they are kept for ever.
+-- Jobs that used up their attempts or failed permanently, until they are
+-- retried or purged.  They have history's columns in history's order, because
+-- one C function writes both.  If they are kept without limit, expires_at is
+-- infinity.
 CREATE TABLE jobq.dead_letters (
   id               uuid        NOT NULL PRIMARY KEY,
   expires_at       timestamptz NOT NULL,
@@ -228,7 +243,7 @@ CREATE SEQUENCE jobq.event_id_seq AS int8 CACHE 32;
 CREATE TABLE jobq.events (
   id        bigint      NOT NULL DEFAULT nextval('jobq.event_id_seq'),
   ts        timestamptz NOT NULL DEFAULT clock_timestamp(),
-  job_id    uuid,                        -- NULL, and so is job_type: of no job, but of a signal
+  job_id    uuid,                        -- NULL, as job_type is, in an event of a signal
   job_type  text,
   tenant    text,
   attempt   int4,
@@ -239,7 +254,8 @@ CREATE TABLE jobq.events (
   data      jsonb
 ) PARTITION BY RANGE (ts);
 
--- What somebody should look at; partitioned and kept as events are.  src/settle/alerts.c knows the columns.
+-- Alerts for operators; partitioned and kept as events are.
+-- src/settle/alerts.c numbers the columns.
 CREATE TABLE jobq.alerts (
   ts        timestamptz NOT NULL DEFAULT clock_timestamp(),
   severity  text        NOT NULL CHECK (severity IN ('warning', 'high')),

@@ -1,7 +1,9 @@
 
--- Functions that the other parts need.  Schema jobq_internal and the underscore mark functions that users do not call.
+-- Defines functions that the other parts need.  Schema jobq_internal and the
+-- underscore mark functions that users do not call.
 
--- src/shared/publish_jobs.c: writes by plain SQL are told to the dispatcher; rev fences what it chose before.
+-- src/shared/publish_jobs.c notifies the dispatcher of rows that plain SQL
+-- writes.  A new rev invalidates what the dispatcher chose before.
 CREATE FUNCTION jobq_internal._queue_changed() RETURNS trigger
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_queue_trigger';
 CREATE TRIGGER queue_changed BEFORE INSERT OR UPDATE OR DELETE ON jobq.queue
@@ -23,7 +25,8 @@ CREATE TRIGGER types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON job
   FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._types_changed();
 ALTER TABLE jobq.stopped ENABLE ALWAYS TRIGGER types_changed;
 
--- A row that arrives, also from a dump, or gets another name of a role: the oid is that of the role of this name here.
+-- Finds the oid of the role with this name, for a row that arrives (also from
+-- a dump) or gets another role name.
 CREATE FUNCTION jobq_internal._find_role(name text) RETURNS oid
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT coalesce((SELECT r.oid FROM pg_roles r WHERE r.rolname = _find_role.name), 0)
@@ -43,7 +46,7 @@ CREATE TRIGGER find_roles BEFORE INSERT OR UPDATE ON jobq.job_types
   FOR EACH ROW EXECUTE FUNCTION jobq_internal._find_type_roles();
 ALTER TABLE jobq.job_types ENABLE ALWAYS TRIGGER find_roles;
 
--- options.env is kept apart from the row; NULL: the type has none.
+-- Stores options.env apart from the row; NULL: the type has none.
 CREATE FUNCTION jobq_internal._store_env(type_id int, env jsonb) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -54,7 +57,8 @@ BEGIN
   INSERT INTO jobq.job_type_env AS e VALUES (_store_env.type_id, _store_env.env)
   ON CONFLICT ON CONSTRAINT job_type_env_pkey DO UPDATE SET env = excluded.env WHERE e.env <> excluded.env;
 END $$;
--- A row that arrives with it: from a dump of 0.1.0, or by the owner's own statement.
+-- Moves options.env out of a row that arrives with it: from a dump of 0.1.0,
+-- or from a statement of the owner.
 CREATE FUNCTION jobq_internal._move_env() RETURNS trigger
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -66,31 +70,37 @@ CREATE TRIGGER move_env BEFORE INSERT OR UPDATE ON jobq.job_types
   FOR EACH ROW WHEN (jsonb_typeof(NEW.options) = 'object' AND NEW.options ? 'env') EXECUTE FUNCTION jobq_internal._move_env();
 ALTER TABLE jobq.job_types ENABLE ALWAYS TRIGGER move_env;
 
--- src/tables/database_identity.c: are the rows of this database ours, or a restored dump's?
+-- src/tables/database_identity.c: true if the rows belong to this database,
+-- false in a restored dump.
 CREATE FUNCTION jobq_internal._home_is_ours() RETURNS boolean
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_home_is_ours';
 CREATE FUNCTION jobq_internal._home_id() RETURNS int
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_home_id';
 
--- src/sql_internal.c.  Locks a waiting job for this transaction: 'locked' | 'running' | 'gone'.
+-- src/sql_internal.c.  Locks a waiting job for this transaction: 'locked' |
+-- 'running' | 'gone'.
 CREATE FUNCTION jobq_internal._lock_job(id uuid) RETURNS text
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_lock_job';
--- Ends a live job: 'cancelled' (it waited) | 'told' (it runs, and hears of it at commit; tell false: 'running') | 'gone'.
+-- Ends a live job: 'cancelled' (it waited) | 'told' (it runs, and the request
+-- reaches it at commit; tell false: 'running') | 'gone'.
 CREATE FUNCTION jobq_internal._cancel(id uuid, reason text, tell boolean DEFAULT true) RETURNS text
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_cancel';
 
--- Both without waiting for a transaction that has the row: then 'held'.
+-- Both again, without waiting for a transaction that holds the row: the result
+-- is then 'held'.
 CREATE FUNCTION jobq_internal._lock_free_job(id uuid) RETURNS text
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_lock_free_job';
 CREATE FUNCTION jobq_internal._cancel_free(id uuid, reason text, tell boolean) RETURNS text
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_cancel_free';
 
--- What the definition of a job type may hold: src/options_check.c, src/registry/command_template.c.
+-- Check the definition of a job type: src/registry/options.c,
+-- src/registry/command_template.c.
 CREATE FUNCTION jobq_internal._check_options(options jsonb, exec boolean) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_check_options';
 CREATE FUNCTION jobq_internal._check_command(command text[], warm boolean) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_check_command';
--- Why the program could not be started on this server now; NULL: it could, as far as that can be seen.
+-- Returns the reason why this server cannot start the program now; NULL: no
+-- reason can be seen.
 CREATE FUNCTION jobq_internal._program_trouble(program text) RETURNS text
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_program_trouble';
 
@@ -100,11 +110,12 @@ CREATE FUNCTION jobq_internal._new_id() RETURNS uuid
 CREATE FUNCTION jobq_internal._check_payload(type_id int, payload jsonb) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_check_payload';
 
--- src/registry/tenant_lane.c: the lane of a tenant's job.
+-- src/registry/tenant_lane.c: returns the lane of a tenant's job.
 CREATE FUNCTION jobq_internal._sublane(type_id int, tenant text) RETURNS int2
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_sublane';
 
--- Tells of a job what a client did to it: 'enqueued' at level all, anything else at level failures.
+-- Writes the event of a client's action on a job: 'enqueued' at level all, any
+-- other at level failures.
 CREATE FUNCTION jobq_internal._tell(job_id uuid, type_id int, tenant text, attempt int, type text, message text, data jsonb)
   RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_tell';
 
@@ -114,7 +125,8 @@ CREATE FUNCTION jobq_internal._library_version() RETURNS text
 CREATE FUNCTION jobq_internal._outside_extension(statement text) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_outside_extension';
 
--- Bad arguments, as src/base/errors.c words them: argument "priority": 500 is outside -100..100.
+-- Raises an error about a bad argument, worded as in src/base/errors.c:
+-- argument "priority": 500 is outside -100..100.
 CREATE FUNCTION jobq_internal._bad(state text, message text, hint text DEFAULT NULL) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -132,7 +144,7 @@ BEGIN
   END IF;
 END $$;
 
--- NULL passes: an argument that was not given.
+-- NULL passes: it is an argument that was not given.
 CREATE FUNCTION jobq_internal._check_number(argument text, value numeric, low numeric, high numeric) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -141,7 +153,7 @@ BEGIN
   END IF;
 END $$;
 
--- A value as messages show it: src/base/errors.c.
+-- Returns a value as messages show it: src/base/errors.c.
 CREATE FUNCTION jobq_internal._shown(value text) RETURNS text
   LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'jobq_shown';
 
@@ -154,13 +166,13 @@ BEGIN
   END IF;
 END $$;
 
--- 42704
+-- Raises 42704.
 CREATE FUNCTION jobq_internal._bad_name(what text, name text, hint text DEFAULT NULL) RETURNS void
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   SELECT jobq_internal._bad('42704', format('%s "%s" does not exist', what, jobq_internal._shown(name)), hint)
 $$;
 
--- A name of a job type, a limit, ...
+-- Checks the name of a job type, a limit, a signal.
 CREATE FUNCTION jobq_internal._check_name(what text, name text) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -173,7 +185,8 @@ BEGIN
   END IF;
 END $$;
 
--- Whatever is longer than ten thousand years is a mistake, and no sum of it and a date is one.
+-- Refuses intervals longer than ten thousand years: they are mistakes, and
+-- sums with a date overflow.
 CREATE FUNCTION jobq_internal._check_interval(argument text, value interval, zero_is_good boolean DEFAULT true)
   RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -183,7 +196,8 @@ BEGIN
   END IF;
 END $$;
 
--- What create_job_type and create_signal do when there is one of that name.
+-- Checks on_conflict of create_job_type and create_signal: the action when the
+-- name exists.
 CREATE FUNCTION jobq_internal._check_on_conflict(on_conflict text) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -191,7 +205,8 @@ BEGIN
   PERFORM jobq_internal._check_choice('on_conflict', on_conflict, '{error,replace,ignore}');
 END $$;
 
--- A filter by tenant: NULL takes every job, '' those without a tenant.
+-- True if the row's tenant passes a filter: NULL takes every job, '' those
+-- without a tenant.
 CREATE FUNCTION jobq_internal._tenant_is(tenant text, wanted text) RETURNS boolean
   LANGUAGE sql IMMUTABLE PARALLEL SAFE
   RETURN wanted IS NULL OR coalesce(tenant, '') = wanted;

@@ -1,22 +1,26 @@
--- Who may do what: src/security/grants.h, src/security/grant_checks.c.
+-- The rights of roles: src/security/grants.h, src/security/grant_checks.c.
 
--- The kinds of access.  USAGE on this domain marks the roles that jobq.grant_access has met: they are held to their
--- grants.  No GRANT ... ON ALL gives it by mistake.
+-- The kinds of access.  USAGE on this domain marks the roles that
+-- jobq.grant_access has named: they are held to their grants.  No GRANT ...
+-- ON ALL gives it by mistake.
 CREATE DOMAIN jobq.access_kind AS text CHECK (VALUE IN ('enqueue', 'work', 'read', 'admin'));
 
--- The grants.  role is for dumps, role_oid what counts; the trigger below finds it where the row arrives.
+-- The grants.  Column role is for dumps, role_oid decides; the trigger below
+-- finds the oid where the row arrives.
 CREATE TABLE jobq.access (
   role       text             NOT NULL,
   access     jobq.access_kind NOT NULL,
   tenant     text,                        -- NULL: every tenant; '': jobs without one; 'acme': also 'acme/...'
   job_types  text[],                      -- NULL: every type
-  role_oid   oid              NOT NULL    -- 0: there was no such role when the row was restored
+  role_oid   oid              NOT NULL    -- 0: no role of that name existed when the row was restored
 );
--- Of roles that are not there several may have had the same grant.
+-- role_oid is 0 for every role that does not exist here, and several such
+-- roles may have the same grant.
 CREATE UNIQUE INDEX access_of_role ON jobq.access (role_oid, access, tenant, job_types)
   NULLS NOT DISTINCT WHERE role_oid <> 0;
 
--- The function that jobq.set_tenant_check has set: one row or none (src/security/tenant_check.c).
+-- The function that jobq.set_tenant_check has set: one row or none
+-- (src/security/tenant_check.c).
 CREATE TABLE jobq.tenant_check (
   signature  text NOT NULL                -- schema.function(pg_catalog.text), quoted as needed
 );
@@ -43,7 +47,8 @@ CREATE TRIGGER access_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jo
   FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._access_changed();
 ALTER TABLE jobq.tenant_check ENABLE ALWAYS TRIGGER access_changed;
 
--- What the row-level policies ask (95_row_security.sql), once per row: may current_user see it?
+-- True if current_user may see the row.  The row-level policies
+-- (95_row_security.sql) call these once per row.
 CREATE FUNCTION jobq_internal._reads(tenant text, type_id int, enqueued_by text) RETURNS boolean
   LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_reads';
 CREATE FUNCTION jobq_internal._reads_event(tenant text, job_type text) RETURNS boolean
@@ -53,7 +58,8 @@ CREATE FUNCTION jobq_internal._reads_type(name text) RETURNS boolean
 CREATE FUNCTION jobq_internal._reads_tenant(tenant text) RETURNS boolean
   LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_reads_tenant';
 
--- The same of a caller, behind the gate: may he see, may he manage a job of that tenant and type?
+-- The same for a caller of src/security/owner_call.c: true if the caller may
+-- see, or manage, a job of that tenant and type.
 CREATE FUNCTION jobq_internal._sees(caller oid, tenant text, type_id int, enqueued_by text) RETURNS boolean
   LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_sees';
 CREATE FUNCTION jobq_internal._manages(caller oid, tenant text, type_id int) RETURNS boolean
@@ -61,11 +67,13 @@ CREATE FUNCTION jobq_internal._manages(caller oid, tenant text, type_id int) RET
 CREATE FUNCTION jobq_internal._is_free(role oid) RETURNS boolean
   LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'jobq_is_free';
 
--- Raises 42501 when the caller is held to grants and gives a job more than its type allows; NULL: not given.
+-- Raises 42501 when the caller is held to grants and gives a job more than its
+-- type allows; NULL: not given.
 CREATE FUNCTION jobq_internal._check_ceilings(caller oid, type_id int, priority int, max_attempts int, timeout interval) RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_check_ceilings';
 
--- A job by its id.  One that there is not is nobody's.
+-- True if the caller may see, or manage, the job with this id; false if there
+-- is no such job.
 CREATE FUNCTION jobq_internal._sees_job(caller oid, id uuid) RETURNS boolean
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -86,10 +94,11 @@ BEGIN
       OR EXISTS (SELECT FROM jobq.history h WHERE h.id = _manages_job.id AND jobq_internal._manages(caller, h.tenant, h.type_id));
 END $$;
 
--- The privileges that an access needs, as GRANT and REVOKE have them.  What they reach is checked by jobq itself.
+-- Returns the privileges that an access needs, in the syntax of GRANT and
+-- REVOKE. jobq itself checks which rows they reach.
 CREATE FUNCTION jobq_internal._privileges(access text, every_tenant boolean) RETURNS SETOF text
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-  -- functions; what jobq.jobs calls counts as well
+  -- functions, including those that jobq.jobs calls
   SELECT 'EXECUTE ON FUNCTION ' || p.oid::regprocedure
     FROM pg_proc p
     JOIN (VALUES
@@ -113,8 +122,9 @@ CREATE FUNCTION jobq_internal._privileges(access text, every_tenant boolean) RET
       ) v(accesses, relations) ON c.relname = ANY (v.relations)
    WHERE c.relnamespace = 'jobq'::regnamespace AND _privileges.access = ANY (v.accesses)
   UNION ALL
-  -- a lease token is as good as the job it names; the error of a signal's condition may hold rows of other tenants.
-  -- REVOKE on a table takes its columns, too: no table is granted as a whole and by columns.
+  -- A lease token grants the rights on its job; the error of a signal's
+  -- condition may hold rows of other tenants.  REVOKE on a table takes its
+  -- columns, too: no table is granted as a whole and by columns.
   SELECT format('SELECT (%s) ON TABLE %s', string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum), a.attrelid::regclass)
     FROM pg_attribute a
    WHERE a.attnum > 0 AND NOT a.attisdropped
@@ -125,15 +135,18 @@ CREATE FUNCTION jobq_internal._privileges(access text, every_tenant boolean) RET
   SELECT 'USAGE ON TYPE jobq.access_kind'
 $$;
 
--- Of the grants made to that very role.
+-- Returns the privileges of the grants made to this role itself, not to roles
+-- that it is a member of.
 CREATE FUNCTION jobq_internal._privileges_of(grantee oid) RETURNS SETOF text
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT DISTINCT p.privilege FROM jobq.access a, jobq_internal._privileges(a.access, a.tenant IS NULL) p(privilege)
    WHERE a.role_oid = grantee
 $$;
 
--- Privileges on jobq's own objects that default privileges added when an object was created, and those of PUBLIC
--- beyond jobq.version().  What was granted later, by hand, is not in pg_init_privs: to a role it is left alone.
+-- Returns stray privileges on jobq's own objects: those that default
+-- privileges added when an object was created, and those of PUBLIC beyond
+-- jobq.version(). pg_init_privs does not list grants that were made later, by
+-- hand: those to a role stay.
 CREATE FUNCTION jobq_internal._stray_grants() RETURNS TABLE(object text, grantee oid, privilege text, by_hand boolean)
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   WITH member(classid, objid, object, owner, acl, everybody) AS (
@@ -163,7 +176,7 @@ CREATE FUNCTION jobq_internal._stray_grants() RETURNS TABLE(object text, grantee
          WHEN 0 THEN NOT m.everybody OR a.privilege_type NOT IN ('EXECUTE', 'USAGE')
          ELSE (i.initprivs IS NULL OR EXISTS (SELECT FROM aclexplode(i.initprivs) b
                                                WHERE b.grantee = a.grantee AND b.privilege_type = a.privilege_type))
-              -- an upgrade grants these anew
+              -- an upgrade grants these again
               AND NOT EXISTS (SELECT FROM jobq.access g WHERE g.role_oid = a.grantee)
               AND NOT EXISTS (SELECT FROM jobq.job_types t WHERE t.run_as_oid = a.grantee) END
 $$;
@@ -181,7 +194,7 @@ BEGIN
   END LOOP;
 END $$;
 
--- The arguments of grant_access and revoke_access.
+-- Checks the arguments of grant_access and revoke_access.
 CREATE FUNCTION jobq_internal._check_grant(role oid, access text, tenant text, job_types text[]) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -199,7 +212,7 @@ BEGIN
   PERFORM jobq_internal._check_tenant(tenant);
 END $$;
 
--- NULL passes.  As enqueue checks it.
+-- Checks a tenant as enqueue does; NULL passes.
 CREATE FUNCTION jobq_internal._check_tenant(tenant text) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -210,16 +223,17 @@ BEGIN
   END IF;
 END $$;
 
--- Grants and revokes are made one after another, behind a lock that only the owner of the tables can take: two
--- grants on one object at the same time would be an error.
+-- Serializes grants and revokes behind a lock that only the owner of the
+-- tables can take: two simultaneous grants on one object would be an error.
 CREATE FUNCTION jobq_internal._lock_privileges() RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   LOCK TABLE jobq.access IN SHARE ROW EXCLUSIVE MODE;
 END $$;
 
--- ... and brings the grants of roles renamed or dropped meanwhile up to date.  A grant that was restored where its
--- role was not there gave nothing, and gives nothing now that there is one of that name.
+-- Takes the same lock, then updates the grants of roles that were renamed or
+-- dropped.  A grant restored without its role gave no rights; it still gives
+-- none after a role of that name is created.
 CREATE FUNCTION jobq_internal._lock_access() RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -260,7 +274,8 @@ BEGIN
   END IF;
 END $$;
 
--- Takes back what the arguments cover: without a tenant every tenant, without types every type.
+-- Takes back all grants that the arguments cover: without a tenant every
+-- tenant, without types every type.
 CREATE FUNCTION jobq.revoke_access(role regrole, access text, tenant text DEFAULT NULL, job_types text[] DEFAULT NULL)
   RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
 CREATE FUNCTION jobq_internal._revoke_access(caller oid, role regrole, access text, tenant text, job_types text[])

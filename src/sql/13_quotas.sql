@@ -1,15 +1,16 @@
 -- Quotas of tenants: src/enqueue/quota.c.
 CREATE TABLE jobq.tenant_quotas (
   tenant               text NOT NULL PRIMARY KEY,
-  max_live             int8,               -- NULL: no limit; so for all
+  max_live             int8,               -- NULL: no limit, here and below
   max_bytes            int8,
   enqueues_per_minute  int4,
   max_running          int4                -- src/limits/tenant_limit.c
 );
 
--- The jobs that count for a quota.  A row stays when its job ends, and goes when it is met.
+-- The jobs that count for a quota.  A row outlives its job and is deleted when
+-- a later count finds it.
 CREATE TABLE jobq.quota_jobs (
-  tenant  text NOT NULL,                   -- whose quota
+  tenant  text NOT NULL,                   -- of the quota
   job_id  uuid NOT NULL,
   bytes   int8 NOT NULL                    -- of its payload and metadata, rendered
 );
@@ -24,16 +25,19 @@ CREATE TRIGGER types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON job
   FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._types_changed();
 ALTER TABLE jobq.tenant_quotas ENABLE ALWAYS TRIGGER types_changed;
 
--- What shared memory has of a tenant's jobs; removed: and of its enqueues in the last minute.
+-- Drops the count of a tenant's jobs from shared memory; removed: also that of
+-- its enqueues in the last minute.
 CREATE FUNCTION jobq_internal._forget_quota(tenant text, removed boolean) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_forget_quota';
 
--- A row for each job of the quota in the queue, also for those that open transactions have enqueued.
--- false: too many tenants have a quota.
+-- Counts the jobs of the quota in the queue, also those that open transactions
+-- have enqueued: one row of quota_jobs each.  False: too many tenants have a
+-- quota.
 CREATE FUNCTION jobq_internal._count_queue(quota text) RETURNS boolean
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_count_queue';
 
--- ... and once more when the transaction that sets a quota commits: until then others know of none.
+-- Counts again when the transaction that sets a quota commits: until then
+-- other sessions see no quota.
 CREATE FUNCTION jobq_internal._quota_set() RETURNS trigger
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_quota_set';
 CREATE CONSTRAINT TRIGGER quota_set AFTER INSERT ON jobq.tenant_quotas DEFERRABLE INITIALLY DEFERRED
@@ -41,7 +45,7 @@ CREATE CONSTRAINT TRIGGER quota_set AFTER INSERT ON jobq.tenant_quotas DEFERRABL
   EXECUTE FUNCTION jobq_internal._quota_set();
 ALTER TABLE jobq.tenant_quotas ENABLE ALWAYS TRIGGER quota_set;
 
--- Jobs that came into the queue, or have got another payload, without enqueue count as well.
+-- Counts jobs that entered the queue, or got another payload, without enqueue.
 CREATE FUNCTION jobq_internal._count_for_quotas(ids uuid[]) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -58,7 +62,8 @@ BEGIN
   END LOOP;
 END $$;
 
--- A job that this transaction has put into the queue: 53400 when it is over a quota, 53100 when the disk is full.
+-- Admits a job that this transaction has put into the queue.  Raises 53400
+-- when it exceeds a quota, 53100 when the disk is full.
 CREATE FUNCTION jobq_internal._admit(id uuid) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_admit';
 

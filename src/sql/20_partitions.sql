@@ -1,20 +1,29 @@
 
--- Partitions of jobq.history (by expires_at), jobq.events and jobq.alerts (by ts).
+-- Partitions of jobq.history (by expires_at), jobq.events and jobq.alerts (by
+-- ts).
 --
--- They are made one at a time, with fixed boundaries: multiples of jobq.partition_interval since 1970, and far ahead
--- whole days, months, years and more (_partition_bounds), cut where a neighbour of another width is in the way.
--- So there are some hundred at most, whatever jobs are to be kept for.  CREATE LIKE + ATTACH takes no lock on the parent that a
--- writer would wait for.  They are no members of the extension, so that dumps carry them, and what exists
--- already (also from a restored dump) counts as done.  Each has its own indexes and the parents have none: in a
--- restored dump ATTACH would make the parents', and the dump's own would meet them.  They go in two steps, because
--- a drop needs the parent for itself: emptied when nobody uses the partition, dropped when the parent can be had
--- at once.
+-- They are made one at a time, with fixed boundaries: multiples of
+-- jobq.partition_interval since 1970.  Far ahead they are whole days, months,
+-- years and more (_partition_bounds), cut where they meet a neighbour of
+-- another width.  So there are a few hundred at most, for any retention time.
 --
--- A query that names a partition is not held to the policies of its parent, so each partition has them itself, and
--- no privileges but its owner's, whatever default privileges or a restore have added.
+-- CREATE LIKE + ATTACH takes no lock on the parent that a writer would wait
+-- for.  Partitions are not members of the extension, so that dumps carry them;
+-- one that exists already (also from a restored dump) is kept.  Each has its
+-- own indexes and the parents have none: in a restored dump ATTACH would
+-- create the parents' indexes, which would collide with the dump's own.
+--
+-- They are removed in two steps, because a drop needs an exclusive lock on the
+-- parent: a partition is emptied when no other session uses it, and dropped
+-- when the parent's lock is free.
+--
+-- A query that names a partition is not held to the policies of its parent.
+-- So each partition has the policies itself, and no privileges but its
+-- owner's, whatever default privileges or a restore have added.
 
--- Bounds as text are read back, so the settings that shape them are pinned.  (And no backslash in a plain string:
--- standard_conforming_strings is the session's.)
+-- Bounds are read back as text, so the settings that format them are pinned.
+-- (And no backslash in a plain string: standard_conforming_strings is the
+-- session's.)
 CREATE FUNCTION jobq_internal._partitions(parent regclass)
   RETURNS TABLE(partition regclass, low timestamptz, high timestamptz)
   LANGUAGE sql STABLE
@@ -27,7 +36,8 @@ CREATE FUNCTION jobq_internal._partitions(parent regclass)
    WHERE i.inhparent = parent AND NOT i.inhdetachpending
 $$;
 
--- Partitions that a query past the parent could read or empty with privileges which jobq did not grant.
+-- Returns the partitions that a query past the parent could read or empty with
+-- privileges which jobq did not grant.
 CREATE FUNCTION jobq_internal._exposed_partitions() RETURNS TABLE(partition regclass, parent regclass)
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT c.oid::regclass, i.inhparent::regclass
@@ -38,8 +48,9 @@ CREATE FUNCTION jobq_internal._exposed_partitions() RETURNS TABLE(partition regc
           OR EXISTS (SELECT FROM aclexplode(c.relacl) a WHERE a.grantee <> c.relowner))
 $$;
 
--- Gives a partition the row-level security of its parent and leaves its privileges to its owner.  Only what is
--- missing takes a lock; privileges need none, so they go first.
+-- Gives a partition the row-level security of its parent and leaves its
+-- privileges to its owner.  Only missing parts take a lock.  Privileges need
+-- none, so they go first.
 CREATE FUNCTION jobq_internal._protect_partition(partition regclass, parent regclass) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 DECLARE
@@ -63,12 +74,13 @@ BEGIN
       EXECUTE statement;
     END LOOP;
   EXCEPTION WHEN lock_not_available THEN
-    NULL;  -- in use: the next run does it
+    NULL;  -- in use: left to the next run
   END;
 END $$;
 
--- The bounds of the partition that a moment belongs to: those of the longest unit that begins far enough ahead of
--- `at`.  What is kept for up to 31 days never meets a month.
+-- Returns the bounds of the partition that a moment belongs to: those of the
+-- longest unit that begins far enough ahead of `at`.  Rows kept for up to 31
+-- days never meet a month.
 CREATE FUNCTION jobq_internal._partition_bounds(moment timestamptz, at timestamptz, OUT low timestamptz, OUT high timestamptz)
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' AS $$
 DECLARE
@@ -108,7 +120,7 @@ BEGIN
   IF EXISTS (SELECT FROM jobq_internal._partitions(parent) p WHERE moment >= p.low AND moment < p.high) THEN
     RETURN;
   END IF;
-  -- two that make the same partition: the second waits here, then sees it
+  -- a second session that makes the same partition waits here, then sees it
   EXECUTE format('LOCK TABLE ONLY %s IN SHARE UPDATE EXCLUSIVE MODE', parent);
   IF EXISTS (SELECT FROM jobq_internal._partitions(parent) p WHERE moment >= p.low AND moment < p.high) THEN
     RETURN;
@@ -146,18 +158,20 @@ CREATE FUNCTION jobq_internal._ensure_history_partition(expires_at timestamptz) 
   SELECT jobq_internal._ensure_partition('jobq.history', expires_at)
 $$;
 
--- Of events and of alerts, which are kept alike.
+-- Makes the partitions of events and of alerts, which are kept alike.
 CREATE FUNCTION jobq_internal._ensure_events_partition(ts timestamptz) RETURNS void
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   SELECT jobq_internal._ensure_partition('jobq.events', ts), jobq_internal._ensure_partition('jobq.alerts', ts)
 $$;
 
--- src/tables/partition.c.  Has the partitions made that a job of a new type needs first, by a process with a transaction of its
--- own: a transaction that has read jobq.jobs before sees no partition that is attached later.
+-- src/tables/partition.c.  Has another process, with a transaction of its own,
+-- make the partitions that a new type needs first: a transaction that has read
+-- jobq.jobs sees no partition attached later.
 CREATE FUNCTION jobq_internal._want_partitions(keep_completed interval) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_want_partitions';
 
--- The partitions that jobs of a type will need, now and in the next interval.
+-- Makes the partitions that jobs of a type will need, now and in the next
+-- interval.
 CREATE FUNCTION jobq_internal._ensure_partitions_of_type(keep_completed interval) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -168,8 +182,8 @@ BEGIN
   END LOOP;
 END $$;
 
--- Empties the partitions of history, events or alerts whose time is over, drops the empty ones; waits for nobody.
--- What cannot be had now is left to the next run.
+-- Empties the expired partitions of history, events or alerts, and drops the
+-- empty ones.  It waits for no lock: the next run handles the rest.
 CREATE FUNCTION jobq_internal._expire_partitions(parent regclass) RETURNS void
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -201,7 +215,8 @@ BEGIN
   END;
 END $$;
 
--- What the maintenance process calls to see to partitions.  need: the expires_at of a row that found no partition, or NULL.
+-- Runs the maintenance process's care of partitions. need: the expires_at of a
+-- row that found no partition, or NULL.
 CREATE FUNCTION jobq_internal._maintain(need timestamptz) RETURNS void
   LANGUAGE plpgsql SECURITY DEFINER
   SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$

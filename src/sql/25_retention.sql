@@ -1,24 +1,31 @@
 
--- Retention: what goes because its time is over, or because there are too many of its type.
+-- Retention: removes jobs that have expired, or that are too many for their
+-- type.
 --
--- By age, history and events go a partition at a time (20_partitions.sql) and dead letters by expires_at.  By
--- number (options.keep_completed_count, keep_dead_count) the newest of a type stay.  Rows of history that count
--- say so (counted), and only they are in the index that finds the newest of a type: types without the option
--- pay nothing.  Finished jobs that hold their unique key (unique_until) count, and stay.
+-- By age, history and events are removed a partition at a time
+-- (20_partitions.sql) and dead letters by expires_at.  By number
+-- (options.keep_completed_count, keep_dead_count) the newest of a type stay.
+-- Rows of history that count are marked (counted), and only they are in the
+-- index that finds the newest of a type: types without the option pay nothing.
+-- Finished jobs that hold their unique key (unique_until) count, and stay.
 --
--- The chores process (src/maintenance/housekeeping.c) calls jobq_internal._retain() until it answers false, each time in a transaction of its own.
+-- The housekeeping process (src/maintenance/housekeeping.c) calls
+-- jobq_internal._retain() until it returns false, each time in a transaction
+-- of its own.
 
--- Types whose history from before they had the option has been marked; where the marking goes on.
+-- Progress of marking: the types with an option by number, and how far their
+-- older history has been marked.
 CREATE TABLE jobq.counted_types (
   type_id    int4    NOT NULL PRIMARY KEY,
   done       boolean NOT NULL DEFAULT false,
-  partition  text    NOT NULL DEFAULT '',     -- the partition of history where it goes on
+  partition  text    NOT NULL DEFAULT '',     -- the partition of history to continue in
   block      int8    NOT NULL DEFAULT 0
 );
 
--- Jobs of hooks that name the row of another job, because what it holds was too large for their payload
--- (src/settle/hook_references.c).  No retention takes that row before the job of the hook has ended.  A type that keeps
--- nothing leaves it as expired.
+-- Jobs of hooks that name the row of another job, because that row's data were
+-- too large for their payload (src/settle/hook_references.c).  No retention
+-- removes that row before the job of the hook has ended.  A type that keeps no
+-- rows leaves it as expired.
 CREATE TABLE jobq.hook_references (
   hook_job  uuid  NOT NULL PRIMARY KEY,
   job_id    uuid  NOT NULL
@@ -31,7 +38,8 @@ CREATE FUNCTION jobq_internal._referenced_jobs() RETURNS uuid[]
   SELECT coalesce(array_agg(r.job_id), '{}') FROM jobq.hook_references r
 $$;
 
--- Forgets the references of jobs that have ended, and rows that were only left for them.
+-- Deletes the references of ended jobs, and the rows that were kept only for
+-- them.
 CREATE FUNCTION jobq_internal._end_hook_references(max_rows int) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
@@ -49,7 +57,8 @@ BEGIN
   END IF;
 END $$;
 
--- Lets rows that are referred to stay for another day; the partition that they leave is about to go.
+-- Keeps rows with references for another day; their partition is about to be
+-- emptied.
 CREATE FUNCTION jobq_internal._postpone_referenced() RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
@@ -60,13 +69,14 @@ BEGIN
    WHERE h.id = ANY ((SELECT jobq_internal._referenced_jobs())::uuid[]) AND h.expires_at < clock_timestamp();
 END $$;
 
--- What a type's options say, NULL: nothing.
+-- Returns the number in a type's options; NULL: not set.
 CREATE FUNCTION jobq_internal._keep_count(options jsonb, key text) RETURNS int
   LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT CASE WHEN jsonb_typeof(options -> key) = 'number' THEN (options ->> key)::int END
 $$;
 
--- Deletes up to max_rows rows of a type beyond the newest `keep`; how many.
+-- Deletes up to max_rows rows of a type beyond the newest `keep`; returns
+-- their number.
 CREATE FUNCTION jobq_internal._drop_surplus(parent regclass, type_id int, keep int, max_rows int) RETURNS bigint
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
   SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
@@ -90,7 +100,8 @@ BEGIN
   RETURN dropped;
 END $$;
 
--- Marks history rows of a type from before it had the option, max_blocks of the table at most; true: all done.
+-- Marks history rows of a type from before it had the option, in at most
+-- max_blocks of the table; true: all are marked.
 CREATE FUNCTION jobq_internal._count_old(type_id int, max_blocks bigint) RETURNS boolean
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 #variable_conflict use_column
@@ -123,8 +134,9 @@ BEGIN
   RETURN max_blocks > 0;
 END $$;
 
--- Deletes up to max_rows rows that have expired in partitions of history that hold more than a day: they stand there
--- from a time when it was far ahead, for rows that are kept for long.
+-- Deletes up to max_rows expired rows in partitions of history that span more
+-- than a day.  Such partitions were made far ahead, for rows with a long
+-- retention.
 CREATE FUNCTION jobq_internal._drop_expired(max_rows int) RETURNS bigint
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
   SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
@@ -145,7 +157,7 @@ BEGIN
   RETURN dropped;
 END $$;
 
--- One step; false: nothing was left to do.
+-- Runs one step; false: nothing was left to do.
 CREATE FUNCTION jobq_internal._retain(max_rows int DEFAULT 10000) RETURNS boolean
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -187,9 +199,11 @@ BEGIN
   RETURN dropped >= max_rows;
 END $$;
 
--- How many dead letters there are, without counting them.  Whoever adds or takes away some adds a row that says
--- how many, in his transaction: the sum is exact for every snapshot, whatever is rolled back, prepared or
--- lost in a crash, and nobody waits for anybody.  src/settle/settle_writes.c writes such rows itself, a trigger does for SQL.
+-- The number of dead letters, without a count(*).  Each insertion or deletion
+-- adds a row with its change of the number, in the same transaction.  So the
+-- sum is exact for every snapshot, after a rollback, a prepared transaction or
+-- a crash, and no transaction waits for another. src/settle/settle_writes.c
+-- writes such rows itself; a trigger does for SQL.
 CREATE TABLE jobq.dead_letter_count (change int8 NOT NULL);
 
 CREATE FUNCTION jobq_internal._dead_letters_changed() RETURNS trigger
@@ -214,7 +228,8 @@ CREATE TRIGGER truncated AFTER TRUNCATE ON jobq.dead_letters
 ALTER TABLE jobq.dead_letters ENABLE ALWAYS TRIGGER inserted, ENABLE ALWAYS TRIGGER deleted,
   ENABLE ALWAYS TRIGGER truncated;
 
--- Makes one row of many.  Rows of open transactions are not seen, and stay.
+-- Folds many rows into one.  Rows of open transactions are not visible, and
+-- stay.
 CREATE FUNCTION jobq_internal._fold_dead_letter_count() RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

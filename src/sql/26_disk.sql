@@ -1,16 +1,18 @@
 
--- How full the disks are: src/maintenance/disk_watch.c measures and decides, once a minute.
+-- Disk usage: src/maintenance/disk_watch.c measures and decides, once a
+-- minute.
 CREATE TABLE jobq.disk_log (
   ts           timestamptz   NOT NULL DEFAULT clock_timestamp(),
-  path         text          NOT NULL,      -- one place in the file system
-  total_bytes  int8          NOT NULL,      -- what the server may use, used or not
+  path         text          NOT NULL,      -- a directory in the file system
+  total_bytes  int8          NOT NULL,      -- available to the server, used or free
   used_bytes   int8          NOT NULL,
   percent      numeric(5, 2) NOT NULL,
   level        text          NOT NULL CHECK (level IN ('ok', 'warning', 'critical', 'emergency'))
 );
 CREATE INDEX disk_log_path ON jobq.disk_log (path, ts);
 
--- Adds a reading, keeps the last 1,000 of the file system; returns the level before, NULL: this is the first.
+-- Adds a reading and keeps the last 1,000 of the file system.  Returns the
+-- level before; NULL: this is the first.
 CREATE FUNCTION jobq_internal._log_disk(path text, total_bytes int8, used_bytes int8, percent float8, level text) RETURNS text
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

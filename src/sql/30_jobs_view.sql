@@ -1,5 +1,6 @@
 
--- jobq.jobs: every job, live or not.  src/observe/jobs_view.c says what the functions below add to the rows.
+-- jobq.jobs: every job, live or not. src/observe/jobs_view.c describes what
+-- the functions below add to the rows.
 CREATE FUNCTION jobq_internal._type_name(type_id int) RETURNS text
   LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_type_name';
 CREATE FUNCTION jobq_internal._live_status(id uuid, rev int, status jobq.job_status) RETURNS jobq.job_status
@@ -19,8 +20,9 @@ CREATE FUNCTION jobq_internal._live_progress_data(id uuid, rev int, status jobq.
   RETURNS jsonb
   LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_live_progress_data';
 
--- Columns are appended, never reordered.  Each branch has the columns' very types and no join, so that the
--- planner reads the newest jobs from the three id indexes, and leaves out tables that a status excludes.
+-- Columns are appended, never reordered.  Each branch has exactly the columns'
+-- types and no join.  So the planner reads the newest jobs from the three id
+-- indexes, and leaves out tables that a status excludes.
 CREATE VIEW jobq.jobs WITH (security_invoker = true) AS
 SELECT id,
        jobq_internal._type_name(type_id) AS job_type,

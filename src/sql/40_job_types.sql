@@ -1,10 +1,12 @@
 
--- Job types: the registry.  The functions behind the gate (src/security/owner_call.c) check the whole definition before
--- they write it, whoever made it and however it came about (create, replace, alter, reset).  They lock the row of
--- their type and nothing else: who has a transaction open that changed one type is in nobody's way who must
--- pause another.
+-- Job types: the registry.  The functions called through
+-- src/security/owner_call.c check the whole definition before they write it,
+-- for every caller and every change (create, replace, alter, reset).  They
+-- lock the row of their type and nothing else: an open transaction that
+-- changed one type does not block the pause of another.
 
--- Raises 42501 unless caller may change the type.  In a restored dump the name decides until jobq.adopt().
+-- Raises 42501 unless caller may change the type.  In a restored dump the name
+-- decides until jobq.adopt().
 CREATE FUNCTION jobq_internal._check_owner(caller oid, t jobq.job_types) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -13,7 +15,7 @@ BEGIN
   END IF;
 END $$;
 
--- The registered type of that name, locked.  42704 when there is none.
+-- Returns the registered type of that name, locked. 42704 when there is none.
 CREATE FUNCTION jobq_internal._live_type(name text) RETURNS jobq.job_types
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -29,7 +31,7 @@ BEGIN
   RETURN found_type;
 END $$;
 
--- ... and 42501 when it is not caller's.
+-- The same; 42501 when the type is not caller's.
 CREATE FUNCTION jobq_internal._own_type(caller oid, name text) RETURNS jobq.job_types
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -39,7 +41,8 @@ BEGIN
   RETURN t;
 END $$;
 
--- True for the roles that may change the whole definition of the type: as _check_owner, without the error.
+-- True for the roles that may change the whole definition of the type: as
+-- _check_owner, without the error.
 CREATE FUNCTION jobq_internal._owns(caller oid, t jobq.job_types) RETURNS boolean
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -50,7 +53,8 @@ BEGIN
   RETURN (SELECT rolsuper FROM pg_roles WHERE oid = caller) OR (owner IS NOT NULL AND pg_has_role(caller, owner, 'USAGE'));
 END $$;
 
--- Who may pause a type: its owner, and whoever the gate let through by access "admin".
+-- Returns a type that the caller may pause: its owner, and the roles that
+-- access "admin" admits.
 CREATE FUNCTION jobq_internal._pausable_type(caller oid, name text) RETURNS jobq.job_types
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -60,7 +64,8 @@ BEGIN
   RETURN jobq_internal._live_type(name);
 END $$;
 
--- The handler as it is stored: schema.function(argument types), every part quoted as needed.
+-- Returns the handler as it is stored: schema.function(argument types), every
+-- part quoted as needed.
 CREATE FUNCTION jobq_internal._handler_signature(handler regprocedure) RETURNS text
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -83,7 +88,8 @@ BEGIN
   RETURN f.signature;
 END $$;
 
--- May caller let jobs run as this role, and can the server run them?  what: 'handler' | 'command'
+-- Raises an error unless caller may let jobs run as this role and the server
+-- can run them. what: 'handler' | 'command'
 CREATE FUNCTION jobq_internal._check_run_as(caller oid, run_as oid, what text, handler oid) RETURNS void
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -113,7 +119,7 @@ BEGIN
   END IF;
 END $$;
 
--- The rules for everything else.
+-- Checks all other values.
 CREATE FUNCTION jobq_internal._check_type_values(t jobq.job_types) RETURNS void
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -147,7 +153,8 @@ CREATE FUNCTION jobq_internal._is_lesser(role oid) RETURNS boolean
                                            ELSE role END), false)
 $$;
 
--- How a role that is no superuser could replace this handler; NULL: none could.
+-- Returns how a role that is no superuser could replace this handler; NULL:
+-- none could.
 CREATE FUNCTION jobq_internal._handler_risk(handler oid) RETURNS text
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT CASE WHEN jobq_internal._is_lesser(p.proowner) THEN format('it belongs to role "%s"', pg_get_userbyid(p.proowner))
@@ -160,7 +167,7 @@ CREATE FUNCTION jobq_internal._handler_risk(handler oid) RETURNS text
     FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace WHERE p.oid = handler
 $$;
 
--- Warns of what is allowed but hardly meant.
+-- Warns of definitions that are allowed but probably a mistake.
 CREATE FUNCTION jobq_internal._warn_of_type(t jobq.job_types) RETURNS void
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -183,7 +190,8 @@ BEGIN
   END IF;
 END $$;
 
--- What a handler calls while it runs, and which of that a role lacks.
+-- Returns the functions for use in a running handler that a role lacks EXECUTE
+-- on.
 CREATE FUNCTION jobq_internal._missing_in_handler(run_as oid) RETURNS SETOF regprocedure
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   SELECT p.oid::regprocedure FROM pg_proc p
@@ -208,7 +216,7 @@ BEGIN
   END LOOP;
 END $$;
 
--- handler and run_as are known by oid here, and go into the row by name.
+-- Checks handler and run_as, given by oid; the row stores their names.
 CREATE FUNCTION jobq_internal._check_type(caller oid, t jobq.job_types, handler oid, run_as oid) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -223,7 +231,7 @@ BEGIN
                              handler);
 END $$;
 
--- A JSON null in options is as if the key were not there.
+-- Removes keys with the value JSON null: they count as not given.
 CREATE FUNCTION jobq_internal._without_nulls(options jsonb) RETURNS jsonb
   LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -233,7 +241,8 @@ BEGIN
   RETURN options - ARRAY(SELECT key FROM jsonb_each(options) WHERE value = 'null');
 END $$;
 
--- What a new type has for the arguments that are not given, and what reset puts back.  run_as: the owner.
+-- Returns the values of a new type for arguments that are not given; reset
+-- restores them. run_as: the owner.
 CREATE FUNCTION jobq_internal._type_defaults() RETURNS jobq.job_types
   LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -257,7 +266,8 @@ BEGIN
   RETURN t;
 END $$;
 
--- NULL is an argument that is not given: a new type gets jobq_internal._type_defaults(), one that is replaced keeps its own.
+-- NULL is an argument that is not given: a new type gets
+-- jobq_internal._type_defaults(), a replaced one keeps its own.
 CREATE FUNCTION jobq.create_job_type(
   name text, handler regprocedure DEFAULT NULL, command text[] DEFAULT NULL, max_attempts int DEFAULT NULL,
   backoff text DEFAULT NULL, backoff_base interval DEFAULT NULL, backoff_max interval DEFAULT NULL,
@@ -281,7 +291,7 @@ DECLARE
 BEGIN
   PERFORM jobq_internal._check_name('job type', _create_job_type.name);
   PERFORM jobq_internal._check_on_conflict(on_conflict);
-  LOOP  -- until no other session's type comes or goes in between
+  LOOP  -- until no other session creates or drops the type in between
     IF on_conflict = 'replace' THEN
       PERFORM FROM jobq.job_types j WHERE j.name = _create_job_type.name AND j.dropped_at IS NULL FOR UPDATE;
       IF FOUND THEN
@@ -335,7 +345,7 @@ BEGIN
   PERFORM jobq_internal._warn_of_type(t);
 END $$;
 
--- Stores a new type; false: there is one of that name.
+-- Stores a new type; false: the name exists.
 CREATE FUNCTION jobq_internal._add_type(t jobq.job_types) RETURNS boolean
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -357,7 +367,8 @@ BEGIN
     RETURN false;
   END IF;
   PERFORM jobq_internal._store_env(t.id, t.options -> 'env');
-  -- the trigger has found the roles by name, which another role may have got a moment ago
+  -- the trigger has found the roles by name, which another role may have got a
+  -- moment ago
   UPDATE jobq.job_types j SET owner_oid = t.owner_oid, run_as_oid = t.run_as_oid
    WHERE j.id = t.id AND (j.owner_oid, j.run_as_oid) IS DISTINCT FROM (t.owner_oid, t.run_as_oid);
   -- no history from before it had its options
@@ -366,7 +377,8 @@ BEGIN
   RETURN true;
 END $$;
 
--- Writes a definition over that of type `type_id`; owner, pause, env and jobs stay.  NULL: it was dropped meanwhile.
+-- Writes a definition over that of type `type_id`; owner, pause, env and jobs
+-- stay.  NULL: it was dropped meanwhile.
 CREATE FUNCTION jobq_internal._store_type(type_id int, t jobq.job_types) RETURNS boolean
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   UPDATE jobq.job_types SET
@@ -390,7 +402,7 @@ CREATE FUNCTION jobq.alter_job_type(
   reset text[] DEFAULT NULL)
   RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
 
--- The type with the arguments named in reset put back.
+-- Returns the type with the arguments named in reset set to their defaults.
 CREATE FUNCTION jobq_internal._reset_type(t jobq.job_types, reset text[], given jsonb) RETURNS jobq.job_types
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -415,9 +427,11 @@ BEGIN
   RETURN t;
 END $$;
 
--- What an operator, a role with access "admin" to all tenants, may change of a type of another role: weights, limits,
--- priorities, timeouts.  No argument or option key that says what runs, where, as which role, with what environment,
--- what follows from it or who may enqueue it is to be added here.
+-- Refuses all but the arguments that an operator, a role with access "admin"
+-- to all tenants, may change of another role's type: weights, limits,
+-- priorities, timeouts.  Never add an argument or option key that decides the
+-- program, its host, role or environment, its hooks, or the roles that may
+-- enqueue it.
 CREATE FUNCTION jobq_internal._check_levers(t jobq.job_types, arguments text[], options jsonb) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -487,7 +501,8 @@ BEGIN
     PERFORM jobq_internal._check_options(options, t.command IS NOT NULL);
   END IF;
   PERFORM jobq_internal._check_type_values(t);
-  -- whoever changes what runs, or as whom, needs the rights of who defines it
+  -- a caller that changes the handler, the command or the role needs the
+  -- rights to define it
   IF owns AND (t.handler, t.command, t.run_as_oid, t.options)
      IS DISTINCT FROM (old.handler, old.command, old.run_as_oid, old.options) THEN
     PERFORM jobq_internal._check_type(caller, t, coalesce(handler::oid, to_regprocedure(t.handler)::oid), t.run_as_oid);
@@ -554,7 +569,8 @@ CREATE FUNCTION jobq_internal._resume_job_type(caller oid, name text) RETURNS vo
 DECLARE
   t jobq.job_types := jobq_internal._pausable_type(caller, name);
 BEGIN
-  -- the breaker closes because resumed_at rises, also where the clock was set back
+  -- the breaker closes because resumed_at rises, also where the clock was set
+  -- back
   UPDATE jobq.job_types SET paused = false, pause_reason = NULL, paused_until = NULL, paused_at = NULL,
          resumed_at = greatest(clock_timestamp(), resumed_at + interval '1 us')
    WHERE id = t.id;

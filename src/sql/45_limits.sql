@@ -1,8 +1,9 @@
 
 -- Limits that job types share, and the kill switch.
 
--- options.limits names limits that exist.  They are locked, so that nobody drops one meanwhile; who changes one is not
--- kept waiting.
+-- Checks that the limits named in options.limits exist.  It locks them, so
+-- that no session drops one meanwhile; a session that changes one does not
+-- wait.
 CREATE FUNCTION jobq_internal._check_limits(options jsonb) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -65,9 +66,11 @@ BEGIN
   DELETE FROM jobq.limits l WHERE l.name = _drop_limit.name;
 END $$;
 
--- When jobs of a type, or of those under a limit (then type_id is 0), started since then, as far as rows tell; for
--- the windows of src/limits/rate_window.c, which hold `n`.  Of a row only the last start is known: its former ones count as if they
--- had been at that moment, too.  Where history and dead letters need not have them all, all n may have been just
+-- Returns the start times, after `since`, of jobs of a type, or of those under
+-- a limit (then type_id is 0), as far as rows show them.  They are for the
+-- windows of src/limits/rate_window.c, which hold `n`.  A row has its last
+-- start only: its former starts count as if they had been at that moment, too.
+-- If history and dead letters may lack some, all n count as started just
 -- before `restart`.
 CREATE FUNCTION jobq_internal._recent_starts(type_id int, limit_name text, since timestamptz, restart timestamptz, n int)
   RETURNS SETOF timestamptz LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -124,7 +127,8 @@ BEGIN
   PERFORM jobq_internal._check_not_null('timeout', timeout IS NOT NULL);
   PERFORM jobq_internal._check_interval('timeout', timeout);
   idle := jobq_internal._wait_until_idle(timeout);
-  -- only now, because whoever throws the switch waits for a row that is not committed; who has been stopped already keeps his reason
+  -- Inserted only now: an uncommitted row blocks other sessions that use the
+  -- switch.  A reason that is set already stays.
   INSERT INTO jobq.stopped (reason, since) VALUES ('drain', clock_timestamp()) ON CONFLICT (one) DO NOTHING;
   RETURN idle;
 END $$;

@@ -1,6 +1,8 @@
--- Signals and what they do to job types: src/pressure/pressure_rules.c, src/signal_calls.c.
+-- Pressure signals and their effects on job types:
+-- src/pressure/pressure_rules.c, src/pressure/pressure_signals.c.
 
--- Signals that somebody sets or a condition decides.  The built-in ones (jobq_internal._is_builtin_signal) have no row.
+-- Signals that jobq.set_signal or a condition sets.  The built-in ones
+-- (jobq_internal._is_builtin_signal) have no row.
 CREATE SEQUENCE jobq.signal_id_seq AS int4;
 CREATE TABLE jobq.signals (
   id            int4        NOT NULL DEFAULT nextval('jobq.signal_id_seq') PRIMARY KEY,
@@ -9,9 +11,9 @@ CREATE TABLE jobq.signals (
   active_until  timestamptz,             -- NULL: until it is cleared
   condition     text,                    -- NULL: jobq.set_signal decides
   definer       text,                    -- the condition runs as this role,
-  search_path   text,                    -- with the search_path of who created it
+  search_path   text,                    -- with the search_path of its creator
   every         interval,
-  problem       text,                    -- why the condition said nothing when it was last asked
+  problem       text,                    -- why the last evaluation gave no value
   changed_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
   definer_oid   oid,                     -- definer decides in restored dumps only
   CHECK ((condition IS NULL) = (definer IS NULL) AND (condition IS NULL) = (every IS NULL))
@@ -30,7 +32,7 @@ SELECT pg_catalog.pg_extension_config_dump('jobq.signal_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.signals', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.pressure_rules', '');
 
--- The dispatcher reads both again when this commits.
+-- Makes the dispatcher read both tables again at commit.
 CREATE FUNCTION jobq_internal._signals_changed() RETURNS trigger
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_signals_trigger';
 CREATE TRIGGER signals_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.signals
@@ -55,7 +57,7 @@ CREATE TRIGGER find_definer BEFORE INSERT OR UPDATE ON jobq.signals
   FOR EACH ROW EXECUTE FUNCTION jobq_internal._find_definer();
 ALTER TABLE jobq.signals ENABLE ALWAYS TRIGGER find_definer;
 
--- Of the built-in signals, the active ones.
+-- Returns the built-in signals that are active.
 CREATE FUNCTION jobq_internal._builtin_signals() RETURNS SETOF text
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_builtin_signals';
 CREATE FUNCTION jobq_internal._is_builtin_signal(name text) RETURNS boolean
@@ -86,8 +88,10 @@ BEGIN
      SET active = excluded.active, active_until = excluded.active_until, changed_at = excluded.changed_at;
 END $$;
 
--- The condition has been parsed as the caller, in the caller's search_path, before the gate.  A signal that is replaced
--- gets a new id: the dispatcher asks the new condition at once, and an answer to the former one finds no row.
+-- Stores a signal with a condition.  The condition has been parsed as the
+-- caller, in the caller's search_path, before.  A signal that is replaced gets
+-- a new id: the dispatcher evaluates the new condition at once, and a result
+-- of the former one finds no row.
 CREATE FUNCTION jobq.create_signal(name text, condition text, every interval DEFAULT '10s', on_conflict text DEFAULT 'error')
   RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_create_signal';
 CREATE FUNCTION jobq_internal._create_signal(caller oid, name text, condition text, every interval, on_conflict text) RETURNS void
@@ -112,7 +116,8 @@ BEGIN
   ELSIF NOT FOUND THEN
     RETURN;
   END IF;
-  -- the trigger has found the definer by name, which another role may have got a moment ago
+  -- the trigger has found the definer by name, which another role may have got
+  -- a moment ago
   UPDATE jobq.signals s SET definer_oid = caller WHERE s.name = _create_signal.name AND s.definer_oid <> caller;
 END $$;
 
@@ -162,7 +167,7 @@ BEGIN
         'It is the budget of all types together: job_type => NULL.');
     END IF;
   END IF;
-  -- shared, so that the signal is not dropped meanwhile
+  -- a shared lock, so that the signal is not dropped meanwhile
   PERFORM FROM jobq.signals s WHERE s.name = signal FOR KEY SHARE;
   IF NOT FOUND AND NOT jobq_internal._is_builtin_signal(signal) THEN
     PERFORM jobq_internal._bad_name('signal', signal);
@@ -175,7 +180,8 @@ BEGIN
   END IF;
 END $$;
 
--- What the process of src/pressure/signal_condition_worker.c has found out: value, or NULL and the problem.  Writes only what is new.
+-- Stores the result of src/pressure/signal_condition_worker.c: value, or NULL
+-- and the problem.  It writes changes only.
 CREATE FUNCTION jobq_internal._signal_checked(signal_id int, value boolean, problem text) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column

@@ -1,5 +1,6 @@
 
--- Enqueueing: src/enqueue/enqueue.c.  The caller's own identity counts, so these are SECURITY INVOKER.
+-- Enqueueing: src/enqueue/enqueue.c.  These are SECURITY INVOKER, because the
+-- identity of the caller counts.
 CREATE FUNCTION jobq.enqueue(
   job_type text, payload jsonb DEFAULT '{}', priority int DEFAULT NULL, delay interval DEFAULT NULL,
   scheduled_for timestamptz DEFAULT NULL, max_attempts int DEFAULT NULL, timeout interval DEFAULT NULL,

@@ -1,11 +1,14 @@
 
--- Managing jobs.  Rows of waiting jobs are locked with jobq_internal._lock_job, which waits for other clients but never
--- for a handler; what is asked of a running job reaches it when the transaction commits.
+-- Management of jobs.  Rows of waiting jobs are locked with
+-- jobq_internal._lock_job, which waits for other clients but never for a
+-- handler.  A request to a running job reaches it when the transaction
+-- commits.
 --
--- Functions that change the queue lock it before they read it: a REINDEX in between would wait for the read and the
--- change for the REINDEX.
+-- Functions that change the queue lock it before they read it: otherwise a
+-- REINDEX in between would wait for the read, and the change for the REINDEX.
 
--- The id of a registered type; NULL for NULL.  with_dropped: of one that is history, too.
+-- Returns the ids of the types of that name; NULL for NULL. with_dropped: also
+-- of dropped types.
 CREATE FUNCTION jobq_internal._type_ids(job_type text, with_dropped boolean) RETURNS int[]
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -35,9 +38,11 @@ BEGIN
   RETURN jobq_internal._cancel(id, reason) <> 'gone';
 END $$;
 
--- Ends live jobs, in the order of the array; how many.  Only so many that run can be told at once, and short jobs run
--- until the batch that they are in has been committed: when there are too many, that is waited for, a second at most.
--- So is the end of transactions that hold a job, which one that stays open does until it ends: held.
+-- Ends live jobs, in the order of the array; returns their number.  Only a
+-- limited number of running jobs can be cancelled at once, and short jobs
+-- count as running until their batch has been committed: if too many run, the
+-- function waits, a second at most.  It also waits so long for transactions
+-- that hold a job; held: the number of jobs still held after that.
 CREATE FUNCTION jobq_internal._cancel_each(ids uuid[], reason text, tell boolean, OUT cancelled bigint, OUT held bigint)
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -74,7 +79,7 @@ BEGIN
   held := cardinality(in_use);
 END $$;
 
--- Says how many jobs a call has left alone.
+-- Reports the number of jobs that a call has left unchanged.
 CREATE FUNCTION jobq_internal._notice_held(held bigint) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -113,9 +118,11 @@ BEGIN
   RETURN done.cancelled;
 END $$;
 
--- Puts finished jobs (rows with the columns of history and dead_letters) back into the queue, due now, in the order
--- of the array, and returns the ids of those that are in: not of a dropped type, nor with the key of a live job.
--- rev is one that no earlier row of this id had, so that nobody takes this row for what he was handed before.
+-- Puts finished jobs (rows with the columns of history and dead_letters) back
+-- into the queue, due now, in the order of the array.  Returns the ids of the
+-- inserted jobs: none of a dropped type, none with the unique key of a live
+-- job. rev is one that no earlier row of this id had, so that no executor
+-- takes this row for one handed to it before.
 CREATE FUNCTION jobq_internal._requeue(jobs jobq.dead_letters[], max_attempts int) RETURNS SETOF uuid
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   INSERT INTO jobq.queue (id, position, scheduled_for, created_at, type_id, rev, home_id, max_attempts, runs, depth,
@@ -131,7 +138,7 @@ CREATE FUNCTION jobq_internal._requeue(jobs jobq.dead_letters[], max_attempts in
   ON CONFLICT DO NOTHING RETURNING id
 $$;
 
--- The same for one job, with an error when it cannot be.
+-- The same for one job; an error when it is not inserted.
 CREATE FUNCTION jobq_internal._requeue_one(job jobq.dead_letters, max_attempts int) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -144,7 +151,8 @@ BEGIN
   END IF;
 END $$;
 
--- Events of retried jobs, with what their former lives were.
+-- Writes the events of retried jobs, with the error and the counts of their
+-- earlier attempts.
 CREATE FUNCTION jobq_internal._event_retried(jobs jobq.dead_letters[]) RETURNS void
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   SELECT jobq_internal._tell(j.id, j.type_id, j.tenant, j.attempts, 'retried', j.error_msg,
@@ -273,7 +281,8 @@ BEGIN
      SET payload = coalesce(_alter_job.payload, q.payload),
          priority = coalesce(_alter_job.priority, q.priority),
          scheduled_for = coalesce(_alter_job.scheduled_for, q.scheduled_for),
-         -- a lane is read in the order of position, which is never in the past when it is set
+         -- a lane is read in the order of position, which is never in the past
+         -- when it is set
          position = CASE WHEN _alter_job.scheduled_for IS NULL THEN q.position
                          ELSE greatest(_alter_job.scheduled_for, clock_timestamp()) END,
          max_attempts = coalesce(_alter_job.max_attempts, q.max_attempts),
@@ -285,7 +294,8 @@ BEGIN
   RETURN true;
 END $$;
 
--- Dead letters that a filter takes, oldest first, locked; those that somebody else holds are left out.
+-- Returns the dead letters that pass a filter, oldest first, locked; without
+-- those that another session has locked.
 CREATE FUNCTION jobq_internal._dead_letters(caller oid, job_type text, tenant text, error_like text, dead_before timestamptz, max_jobs int)
   RETURNS SETOF jobq.dead_letters
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -359,7 +369,8 @@ BEGIN
   RETURN cardinality(ids);
 END $$;
 
--- All that is known of a tenant's jobs.  What runs is told to stop, and leaves a row for the next call.
+-- Deletes all data of a tenant's jobs.  Running jobs are cancelled, and leave
+-- a row for the next call.
 CREATE FUNCTION jobq.purge_tenant(tenant text) RETURNS bigint
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
 CREATE FUNCTION jobq_internal._purge_tenant(caller oid, tenant text) RETURNS bigint
@@ -401,7 +412,7 @@ BEGIN
     ids := in_use;
   END LOOP;
   SELECT * INTO told FROM jobq_internal._cancel_each(running, 'tenant purged', true);
-  -- a transaction that retries one of these has its row
+  -- skip rows locked by a transaction that retries them
   DELETE FROM jobq.dead_letters d
    WHERE d.ctid IN (SELECT r.ctid FROM jobq.dead_letters r WHERE r.tenant = _purge_tenant.tenant FOR UPDATE SKIP LOCKED);
   GET DIAGNOSTICS dead = ROW_COUNT;

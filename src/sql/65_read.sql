@@ -1,14 +1,17 @@
 
--- Looking at jobs.  These are SECURITY INVOKER: they show what the caller may read in jobq.jobs.  The functions behind
--- jobq_gateway_as_caller run as the caller, who may not execute the other functions of jobq_internal.
+-- Queries about jobs.  These are SECURITY INVOKER: they show what the caller
+-- may read in jobq.jobs.  The functions called through jobq_gateway_as_caller
+-- run as the caller, without EXECUTE on the other functions of jobq_internal.
 
--- 42704 for a job type that there is not; one that was dropped counts while the registry has it.
+-- Raises 42704 for an unknown job type; a dropped one counts while the
+-- registry has it.
 CREATE FUNCTION jobq.list_jobs(
   status jobq.job_status DEFAULT NULL, job_type text DEFAULT NULL, tenant text DEFAULT NULL,
   max_rows int DEFAULT 50, skip_rows int DEFAULT 0, before uuid DEFAULT NULL,
   payload_contains jsonb DEFAULT NULL, error_like text DEFAULT NULL)
   RETURNS SETOF jobq.jobs LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_gateway_as_caller';
--- Only the conditions asked for are in the query, so that the newest jobs come from the id indexes.
+-- Only the given conditions are in the query, so that the newest jobs come
+-- from the id indexes.
 CREATE FUNCTION jobq_internal._list_jobs(caller oid,
   status jobq.job_status, job_type text, tenant text, max_rows int, skip_rows int, before uuid,
   payload_contains jsonb, error_like text)
@@ -58,7 +61,7 @@ BEGIN
      GROUP BY s.status ORDER BY s.status;
 END $$;
 
--- Of dropped types only those that some job still names.
+-- Dropped types are listed only while some job names them.
 CREATE FUNCTION jobq.distinct_job_types() RETURNS SETOF text
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT DISTINCT t.name FROM jobq.job_types t

@@ -1,8 +1,11 @@
 
--- jobq.archive: old history and events as lines of JSON, with the rights of the caller, who gets what he may read.
--- In the order of the jobs' ids, so that the last id says where to go on, whatever was dropped since.  A line is
--- what jsonb_populate_record(NULL::jobq.history, line::jsonb) makes the row from.  Beyond the row's columns it has
--- job_type (history), and json_nulls where a jsonb column holds a JSON null, which is read back as NULL.
+-- jobq.archive: old history and events as lines of JSON, with the rights of
+-- the caller: it returns only rows that the caller may read.  The order is
+-- that of the jobs' ids, so that the last id is where the next call continues,
+-- even if rows were dropped since. jsonb_populate_record(NULL::jobq.history,
+-- line::jsonb) makes the row from a line.  Beyond the row's columns a line has
+-- job_type (history), and json_nulls where a jsonb column holds a JSON null,
+-- which is read back as NULL.
 CREATE FUNCTION jobq.archive(before timestamptz, after_id uuid DEFAULT NULL, what text DEFAULT 'history',
                              max_rows int DEFAULT NULL)
   RETURNS SETOF text LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_gateway_as_caller';
@@ -49,8 +52,10 @@ BEGIN
   END IF;
 END $$;
 
--- Events are handed out a whole job at a time, as many as max_rows has room for, and the first one anyway: a job's
--- id is where to go on.  Those of no job (of signals) come before all others.  The condition that says so.
+-- Returns the condition that limits the events of one call.  Events are
+-- returned in whole jobs, as many as max_rows has room for and at least one,
+-- because the next call continues after a job's id.  Events without a job (of
+-- signals) come before all others.
 CREATE FUNCTION jobq_internal._archive_end(before timestamptz, after_id uuid, max_rows int) RETURNS text
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

@@ -1,10 +1,11 @@
 
--- Inside a SQL handler: src/sql_worker/handler.c.  create_job_type grants these to the role that handlers run as.
+-- Functions for use inside a SQL handler: src/sql_worker/handler.c.
+-- create_job_type grants these to the role that handlers run as.
 CREATE FUNCTION jobq_internal._current_job_id() RETURNS uuid
   LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_current_job_id';
 
--- A handler sees its own job, whatever it may read else.  The plan is kept, and with the status only the queue
--- is in it.
+-- A handler sees its own job, whatever else it may read.  The plan is cached;
+-- the condition on status leaves only the queue in it.
 CREATE FUNCTION jobq.current_job() RETURNS jobq.jobs
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -29,6 +30,7 @@ CREATE FUNCTION jobq.discard(reason text) RETURNS void
 CREATE FUNCTION jobq.snooze(delay interval, reason text DEFAULT NULL) RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_snooze';
 
--- No gate: what runs in C needs no right, the handler runs as the role of its type under the caller's settings.
+-- Not called through src/security/owner_call.c: the C code needs no right, and
+-- the handler runs as the role of its type under the caller's settings.
 CREATE FUNCTION jobq.run_inline(id uuid) RETURNS jobq.jobs
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_run_inline';

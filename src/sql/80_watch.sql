@@ -1,5 +1,5 @@
 
--- The system itself.
+-- Functions about the server and the extension.
 
 -- src/observe/health.c, src/lifecycle/launcher.c
 CREATE FUNCTION jobq.health() RETURNS jsonb
@@ -20,14 +20,15 @@ CREATE FUNCTION jobq.version() RETURNS text
   SELECT extversion FROM pg_extension WHERE extname = 'jobq'
 $$;
 
--- enqueued_by with the oid that the role of that name has here, or 0.
+-- Returns enqueued_by with the oid that the role of that name has here, or 0.
 CREATE FUNCTION jobq_internal._enqueuer_here(enqueued_by text) RETURNS text
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT jobq_internal._find_role(n.name) || ':' || n.name
     FROM substr(_enqueuer_here.enqueued_by, strpos(_enqueuer_here.enqueued_by, ':') + 1) n(name)
 $$;
 
--- Brings the names of renamed roles up to date.  A row that another transaction has locked is left to the next run.
+-- Updates the names of renamed roles.  A row that another transaction has
+-- locked is left to the next run.
 CREATE FUNCTION jobq_internal._follow_renamed_roles() RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -47,8 +48,8 @@ BEGIN
    WHERE s.id = n.id;
 END $$;
 
--- Finds the roles of a restored dump by their names, all of them or those that had no role before, and warns of
--- names that no role has.
+-- Finds the roles of a restored dump by their names: those of all rows, or of
+-- rows that had no role before.  Warns of names that no role has.
 CREATE FUNCTION jobq_internal._find_roles_here(all_rows boolean) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -77,8 +78,10 @@ BEGIN
   END IF;
 END $$;
 
--- A restored dump stays paused, because its home row names a transaction of another database.  With a home of
--- our own, all jobs are ours.  Jobs keep their state: what waits, waits; what ran, has lost its worker.
+-- Takes over the jobs of a restored dump, which stays paused because its home
+-- row names a transaction of another database.  The new home row makes all
+-- jobs those of this database.  Jobs keep their state: a waiting one waits, a
+-- running one has lost its worker.
 CREATE FUNCTION jobq.adopt() RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
 CREATE FUNCTION jobq_internal._adopt(caller oid) RETURNS void
@@ -103,6 +106,6 @@ BEGIN
   PERFORM jobq_internal._count_queue(t.tenant) FROM jobq.tenant_quotas t;
   PERFORM jobq_internal._protect_partition(p.partition, p.parent) FROM jobq_internal._exposed_partitions() p;
   PERFORM jobq_internal._find_roles_here(restored);
-  -- for the statement trigger: the dispatcher looks again
+  -- fires the statement trigger: the dispatcher reads again
   UPDATE jobq.job_types SET paused = paused WHERE false;
 END $$;

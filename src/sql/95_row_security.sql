@@ -1,6 +1,7 @@
--- Row-level security.  The policies are fixed here and read the grants through C (src/security/grant_checks.c), so that a
--- dump carries them with the extension and the grants with its tables.  Superusers and the owner, behind the gate
--- too, are not held to them.
+-- Row-level security.  The policies are fixed here and read the grants through
+-- C (src/security/grant_checks.c), so that a dump carries them with the
+-- extension and the grants with its tables.  Superusers and the owner, also in
+-- src/security/owner_call.c, are exempt.
 ALTER TABLE jobq.queue ENABLE ROW LEVEL SECURITY;
 ALTER TABLE jobq.history ENABLE ROW LEVEL SECURITY;
 ALTER TABLE jobq.dead_letters ENABLE ROW LEVEL SECURITY;
@@ -17,5 +18,5 @@ CREATE POLICY readers ON jobq.alerts FOR SELECT USING (jobq_internal._reads_even
 CREATE POLICY readers ON jobq.job_types FOR SELECT USING (jobq_internal._reads_type(name));
 CREATE POLICY readers ON jobq.tenant_quotas FOR SELECT USING (jobq_internal._reads_tenant(tenant));
 
--- Types are everybody's by default.
+-- By default PUBLIC may use a new type.
 REVOKE ALL ON TYPE jobq.access_kind FROM PUBLIC;

@@ -73,7 +73,7 @@ my $compactor = $node->background_psql('postgres', on_error_stop => 0);
 my $caller = $compactor->query_safe('SELECT pg_backend_pid()');
 my $file = $node->safe_psql('postgres', "SELECT pg_relation_filenode('jobq.queue')");
 $compactor->query_until(qr/started/, "\\echo started\nSELECT jobq.compact();\n");
-wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE query = 'jobq: writing jobq.queue anew'", 'a rewrite waits for the table');
+wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE query = 'jobq: rewriting jobq.queue'", 'a rewrite waits for the table');
 $node->safe_psql('postgres', "SELECT pg_terminate_backend($caller, 60000)");	# its snapshot would keep the rows
 caught_up($node, $standby);
 $reader = session($standby, $takes_snapshot);

@@ -56,7 +56,7 @@ $before = value($file);
 my $offset = -s $node->logfile;
 value('SELECT jobq.compact()');
 is(value($file), $before, 'the table is in use: it stays');
-like(slurp_file($node->logfile, $offset), qr/jobq compaction: swept.*, not written anew/, 'after tries');
+like(slurp_file($node->logfile, $offset), qr/jobq compaction: swept.*, not rewritten/, 'after tries');
 caught_up($node, $standby);
 is(answer($reader, $every_job), '300 00000', 'no session of the standby is cancelled');
 $_->quit foreach $reader, $holder;

@@ -1,6 +1,7 @@
--- 0.1.0 to 0.2.0, what comes after the functions: see README.md.
+-- 0.1.0 to 0.2.0: statements after the functions; see README.md.
 
--- Store the oids of roles.  In a restored dump they are those of the names here, as for rows that arrive.
+-- Store the oids of roles.  In a restored dump they are those of the names
+-- here, as for rows that arrive.
 UPDATE jobq.job_types SET owner_oid = jobq_internal._find_role(owner), run_as_oid = jobq_internal._find_role(run_as);
 UPDATE jobq.signals SET definer_oid = jobq_internal._find_role(definer) WHERE definer IS NOT NULL;
 CREATE TRIGGER find_roles BEFORE INSERT OR UPDATE ON jobq.job_types
@@ -10,8 +11,10 @@ CREATE TRIGGER find_definer BEFORE INSERT OR UPDATE ON jobq.signals
   FOR EACH ROW EXECUTE FUNCTION jobq_internal._find_definer();
 ALTER TABLE jobq.signals ENABLE ALWAYS TRIGGER find_definer;
 
--- The oid alone says now which role enqueued a job.  With another name it is a renamed role's, or that of a dump, which
--- adopt() of 0.1.0 left where no role had the name: no role sees such a job by it, as before.
+-- Since 0.2.0 the oid alone identifies the role that enqueued a job.  An oid
+-- with another name belongs to a renamed role, or comes from a dump: adopt()
+-- of 0.1.0 left it where no role had the name.  No role may see such a job by
+-- its oid, as before.
 UPDATE jobq.queue q SET enqueued_by = NULL FROM pg_roles r
  WHERE r.oid = split_part(q.enqueued_by, ':', 1)::oid AND q.enqueued_by <> r.oid || ':' || r.rolname AND jobq_internal._home_is_ours();
 UPDATE jobq.history h SET enqueued_by = NULL FROM pg_roles r
@@ -19,13 +22,16 @@ UPDATE jobq.history h SET enqueued_by = NULL FROM pg_roles r
 UPDATE jobq.dead_letters d SET enqueued_by = NULL FROM pg_roles r
  WHERE r.oid = split_part(d.enqueued_by, ':', 1)::oid AND d.enqueued_by <> r.oid || ':' || r.rolname AND jobq_internal._home_is_ours();
 
--- Protect the partitions that 0.1.0 made; take back what default privileges added to its objects.  health() names what
--- was granted to PUBLIC by hand.  A REVOKE in the script would record all other grants as initial ones, which no dump has.
+-- Protect the partitions that 0.1.0 made; revoke the rights that default
+-- privileges added to its objects. health() names the grants made to PUBLIC by
+-- hand.  A REVOKE in the script would record all other grants as initial ones,
+-- which no dump has.
 SELECT jobq_internal._outside_extension(format('SELECT jobq_internal._protect_partition(%L, %L)', p.partition, p.parent))
   FROM jobq_internal._exposed_partitions() p;
 SELECT jobq_internal._outside_extension('SELECT jobq_internal._revoke_stray_grants(with_by_hand => false)');
 
--- A quota of max_running alone counts no jobs when they are enqueued; the others count metadata, too.
+-- A quota of max_running alone counts no jobs when they are enqueued; the
+-- others count metadata, too.
 CREATE TRIGGER types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.tenant_quotas
   FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._types_changed();
 ALTER TABLE jobq.tenant_quotas ENABLE ALWAYS TRIGGER types_changed;
@@ -36,7 +42,8 @@ CREATE CONSTRAINT TRIGGER quota_set AFTER INSERT ON jobq.tenant_quotas DEFERRABL
 ALTER TABLE jobq.tenant_quotas ENABLE ALWAYS TRIGGER quota_set;
 SELECT jobq_internal._count_for_quotas(array_agg(q.id)) FROM jobq.queue q WHERE q.tenant IS NOT NULL AND q.metadata IS NOT NULL;
 
--- Move options.env to a table of its own; other options and the commands can be read with access "read" from now on.
+-- Move options.env to a table of its own; from now on access "read" shows the
+-- other options and the commands.
 CREATE TRIGGER types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.job_type_env
   FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._types_changed();
 ALTER TABLE jobq.job_type_env ENABLE ALWAYS TRIGGER types_changed;

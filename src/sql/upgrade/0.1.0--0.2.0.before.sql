@@ -1,6 +1,7 @@
--- 0.1.0 to 0.2.0, what comes before the functions: see README.md.
+-- 0.1.0 to 0.2.0: statements before the functions; see README.md.
 
--- Move the internal functions to their schema.  They keep oid, owner and rights; triggers, policies and views follow.
+-- Move the internal functions to their schema.  They keep oid, owner and
+-- rights; triggers, policies and views follow.
 DO $update$
 DECLARE
   f regprocedure;

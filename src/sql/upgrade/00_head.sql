@@ -1,9 +1,11 @@
 SET LOCAL search_path = pg_catalog, pg_temp;
 \echo Use "ALTER EXTENSION jobq UPDATE" to load this file. \quit
 
--- From @OLD@ to @NEW@.  Built by make from src/sql: see src/sql/upgrade/README.md.
+-- From @OLD@ to @NEW@.  Built by make from src/sql: see
+-- src/sql/upgrade/README.md.
 
--- Create the schema of internal functions, which 0.1.0 lacks.  A schema of a user with this name is an error.
+-- Create the schema of internal functions, which 0.1.0 lacks.  A schema of a
+-- user with this name is an error.
 DO $update$
 DECLARE
   internal oid := to_regnamespace('jobq_internal');
@@ -19,7 +21,8 @@ BEGIN
   END IF;
 END $update$;
 
--- Refuse a library that is older than these tables: it would read columns that it does not know.
+-- Refuse a library that is older than these tables: it would read columns that
+-- it does not know.
 DO $update$
 BEGIN
   CREATE OR REPLACE FUNCTION jobq_internal._library_version() RETURNS text
@@ -34,9 +37,10 @@ EXCEPTION WHEN undefined_function THEN
     HINT = 'Install jobq @NEW@, restart the server, connect again, then ALTER EXTENSION jobq UPDATE.';
 END $update$;
 
--- Lock all tables and views, or none.  Sessions lock them in many orders: a session that waits for one while it has
--- others may meet a deadlock, so a short wait gives back all that was locked.  Every tenth wait is longer, so that the
--- server cancels an autovacuum that is in the way.  lock_timeout bounds the whole.
+-- Lock all tables and views, or none.  Sessions lock them in many orders, so a
+-- session that waits for one while it holds others may deadlock: after a short
+-- wait all locks are released.  Every tenth wait is longer, so that the server
+-- cancels a blocking autovacuum. lock_timeout bounds the whole.
 DO $update$
 DECLARE
   tables text := (SELECT string_agg(c.oid::regclass::text, ', ' ORDER BY c.relkind DESC, c.relname <> 'queue', c.oid)
@@ -68,11 +72,13 @@ END $update$;
 CREATE OR REPLACE FUNCTION jobq_internal._outside_extension(statement text) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_outside_extension';
 
--- Grantees of dropped functions; 99_foot.sql gives them the functions of that name.
+-- Grantees of dropped functions; 99_foot.sql gives them the functions of that
+-- name.
 CREATE TABLE jobq._update_grants (function name NOT NULL, grantee oid NOT NULL, grant_option boolean NOT NULL);
 
--- Drops functions whose arguments or result change, or which are gone, and remembers their grantees.  An error
--- lists the objects of users that depend on any of them.
+-- Drops functions that get other arguments or another result, or are removed,
+-- and remembers their grantees.  An error lists the objects of users that
+-- depend on any of them.
 CREATE FUNCTION jobq_internal._update_drop(VARIADIC signatures regprocedure[]) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

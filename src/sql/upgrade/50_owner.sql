@@ -1,5 +1,6 @@
 
--- New members belong to the owner of the tables, as in a fresh install, whichever superuser runs the update.
+-- New members belong to the owner of the tables, as in a fresh install,
+-- whichever superuser runs the update.
 DO $update$
 DECLARE
   owner oid := (SELECT relowner FROM pg_class WHERE oid = 'jobq.queue'::regclass);

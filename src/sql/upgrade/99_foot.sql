@@ -1,7 +1,8 @@
 
--- Nothing is granted on a new member: neither to PUBLIC, as functions are by default, nor by default privileges.
--- A new schema gives PUBLIC its USAGE, as the install script does.
--- A member is new when no rights were recorded for it yet.
+-- Revokes all rights on new members: those of PUBLIC, which functions have by
+-- default, and those that default privileges added.  A new schema gives PUBLIC
+-- its USAGE, as the install script does.  A member is new when no rights were
+-- recorded for it yet.
 DO $update$
 DECLARE
   member record;
@@ -31,7 +32,8 @@ BEGIN
   END LOOP;
 END $update$;
 
--- Rights on what is new or was dropped.  They are no part of the extension: dumps must carry them.
+-- Grants rights on new and on dropped functions.  The grants are no part of
+-- the extension: dumps must carry them.
 DO $update$
 DECLARE
   statement text;
@@ -60,5 +62,6 @@ END $update$;
 DROP FUNCTION jobq_internal._update_drop(regprocedure[]);
 DROP TABLE jobq._update_grants;
 
--- The statement trigger: the dispatcher reads the registry again, and the extension's version with it.
+-- Fires the statement trigger: the dispatcher reads the registry again, and
+-- the extension's version with it.
 UPDATE jobq.job_types SET paused = paused WHERE false;

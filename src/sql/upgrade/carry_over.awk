@@ -1,6 +1,7 @@
-# Prints the statements of the install script that an upgrade carries over as they are: functions and views, which
-# replace those of the former release, and comments.  A statement begins at the start of a line and ends with a
-# semicolon at the end of one, outside of $$.
+# Prints the statements of the install script that an upgrade takes unchanged:
+# functions and views, which replace those of the former release, and comments.
+# A statement begins at the start of a line and ends with a semicolon at the end
+# of one, outside of $$.
 {
   line = $0
   quotes = gsub(/\$\$/, "&", line)
