@@ -5,18 +5,7 @@
 #ifndef JOBQ_INSERT_JOB_H
 #define JOBQ_INSERT_JOB_H
 
-#include "enqueue/enqueue_request.h"
-#include "tables/event_log.h"
-
-/* One call of enqueue, enqueue_many or enqueue_jobs, or a hook. */
-typedef struct Enqueuer
-{
-	Table		queue;
-	int32		home_id;
-	TimestampTz future;			/* scheduled_for of the last job that is not due yet */
-	int64		nfuture;		/* how many before it had the same */
-	EventLog	events;
-} Enqueuer;
+#include "enqueue/job_row.h"
 
 extern void enqueuer_begin(Enqueuer *e);
 extern void enqueuer_end(Enqueuer *e);
