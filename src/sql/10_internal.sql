@@ -145,11 +145,13 @@ BEGIN
 END $$;
 
 -- NULL passes: it is an argument that was not given.
-CREATE FUNCTION jobq_internal._check_number(argument text, value numeric, low numeric, high numeric) RETURNS void
+CREATE FUNCTION jobq_internal._check_number(argument text, value numeric, low numeric, high numeric)
+  RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF value = 'NaN' OR value < low OR value > high THEN
-    PERFORM jobq_internal._bad('22003', format('argument "%s": %s is outside %s..%s', argument, value, low, high));
+    PERFORM jobq_internal._bad('22003',
+      format('argument "%s": %s is outside %s..%s', argument, value, low, high));
   END IF;
 END $$;
 
@@ -161,8 +163,9 @@ CREATE FUNCTION jobq_internal._check_choice(argument text, value text, choices t
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF value <> ALL (choices) THEN
-    PERFORM jobq_internal._bad('22023', format('argument "%s": "%s" is not one of %s', argument, jobq_internal._shown(value),
-                                      (SELECT string_agg(format('"%s"', c), ', ') FROM unnest(choices) c)));
+    PERFORM jobq_internal._bad('22023',
+      format('argument "%s": "%s" is not one of %s', argument, jobq_internal._shown(value),
+             (SELECT string_agg(format('"%s"', c), ', ') FROM unnest(choices) c)));
   END IF;
 END $$;
 
@@ -178,9 +181,11 @@ CREATE FUNCTION jobq_internal._check_name(what text, name text) RETURNS void
 BEGIN
   PERFORM jobq_internal._check_not_null('name', name IS NOT NULL);
   IF octet_length(name) > 63 THEN
-    PERFORM jobq_internal._bad('54000', format('argument "name": %s bytes are more than 63', octet_length(name)));
+    PERFORM jobq_internal._bad('54000',
+      format('argument "name": %s bytes are more than 63', octet_length(name)));
   ELSIF name = '' OR name LIKE ' %' OR name LIKE '% ' OR name ~ E'[[:cntrl:]\\u0080-\\u009f]' THEN
-    PERFORM jobq_internal._bad('22023', format('argument "name": "%s" is no name of a %s', jobq_internal._shown(name), what),
+    PERFORM jobq_internal._bad('22023',
+      format('argument "name": "%s" is no name of a %s', jobq_internal._shown(name), what),
       'Names have 1 to 63 bytes, no control characters, and no space at either end.');
   END IF;
 END $$;

@@ -89,9 +89,12 @@ CREATE FUNCTION jobq_internal._manages_job(caller oid, id uuid) RETURNS boolean
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   RETURN jobq_internal._is_free(caller)
-      OR EXISTS (SELECT FROM jobq.queue q WHERE q.id = _manages_job.id AND jobq_internal._manages(caller, q.tenant, q.type_id))
-      OR EXISTS (SELECT FROM jobq.dead_letters d WHERE d.id = _manages_job.id AND jobq_internal._manages(caller, d.tenant, d.type_id))
-      OR EXISTS (SELECT FROM jobq.history h WHERE h.id = _manages_job.id AND jobq_internal._manages(caller, h.tenant, h.type_id));
+      OR EXISTS (SELECT FROM jobq.queue q WHERE q.id = _manages_job.id
+                    AND jobq_internal._manages(caller, q.tenant, q.type_id))
+      OR EXISTS (SELECT FROM jobq.dead_letters d WHERE d.id = _manages_job.id
+                    AND jobq_internal._manages(caller, d.tenant, d.type_id))
+      OR EXISTS (SELECT FROM jobq.history h WHERE h.id = _manages_job.id
+                    AND jobq_internal._manages(caller, h.tenant, h.type_id));
 END $$;
 
 -- Returns the privileges that an access needs, in the syntax of GRANT and
@@ -112,7 +115,8 @@ CREATE FUNCTION jobq_internal._privileges(access text, every_tenant boolean) RET
        '{create_job_type,alter_job_type,drop_job_type,pause_job_type,resume_job_type,set_limit,drop_limit,set_signal,
          create_signal,drop_signal,set_pressure_rule,stop_all,start_all,drain,set_tenant_quota}')
       ) v(accesses, functions) ON p.proname = ANY (v.functions)
-   WHERE p.pronamespace IN ('jobq'::regnamespace, 'jobq_internal'::regnamespace) AND _privileges.access = ANY (v.accesses)
+   WHERE p.pronamespace IN ('jobq'::regnamespace, 'jobq_internal'::regnamespace)
+     AND _privileges.access = ANY (v.accesses)
   UNION ALL
   SELECT 'SELECT ON TABLE ' || c.oid::regclass
     FROM pg_class c
@@ -147,7 +151,8 @@ $$;
 -- privileges added when an object was created, and those of PUBLIC beyond
 -- jobq.version(). pg_init_privs does not list grants that were made later, by
 -- hand: those to a role stay.
-CREATE FUNCTION jobq_internal._stray_grants() RETURNS TABLE(object text, grantee oid, privilege text, by_hand boolean)
+CREATE FUNCTION jobq_internal._stray_grants()
+  RETURNS TABLE(object text, grantee oid, privilege text, by_hand boolean)
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   WITH member(classid, objid, object, owner, acl, everybody) AS (
     SELECT 'pg_class'::regclass, c.oid,
@@ -198,13 +203,15 @@ END $$;
 CREATE FUNCTION jobq_internal._check_grant(role oid, access text, tenant text, job_types text[]) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  PERFORM jobq_internal._check_not_null('role', role IS NOT NULL), jobq_internal._check_not_null('access', access IS NOT NULL);
+  PERFORM jobq_internal._check_not_null('role', role IS NOT NULL),
+          jobq_internal._check_not_null('access', access IS NOT NULL);
   IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = role) THEN
     PERFORM jobq_internal._bad('42704', format('argument "role": "%s" is no role', role::regrole));
   END IF;
   PERFORM jobq_internal._check_choice('access', access, '{enqueue,work,read,admin}');
   IF job_types = '{}' OR array_ndims(job_types) > 1 THEN
-    PERFORM jobq_internal._bad('22023', format('argument "job_types": "%s" is no list of names', jobq_internal._shown(job_types::text)),
+    PERFORM jobq_internal._bad('22023',
+      format('argument "job_types": "%s" is no list of names', jobq_internal._shown(job_types::text)),
                       'Leave it out for every job type.');
   ELSIF array_position(job_types, NULL) IS NOT NULL THEN
     PERFORM jobq_internal._bad('22004', 'argument "job_types": an element must not be NULL');
@@ -217,9 +224,11 @@ CREATE FUNCTION jobq_internal._check_tenant(tenant text) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF octet_length(tenant) > 255 THEN
-    PERFORM jobq_internal._bad('54000', format('argument "tenant": %s bytes are more than 255', octet_length(tenant)));
+    PERFORM jobq_internal._bad('54000',
+      format('argument "tenant": %s bytes are more than 255', octet_length(tenant)));
   ELSIF tenant ~ '[\u0001-\u001f\u007f]' THEN
-    PERFORM jobq_internal._bad('22023', format('argument "tenant": "%s" has control characters', jobq_internal._shown(tenant)));
+    PERFORM jobq_internal._bad('22023',
+      format('argument "tenant": "%s" has control characters', jobq_internal._shown(tenant)));
   END IF;
 END $$;
 

@@ -81,7 +81,8 @@ BEGIN
   PERFORM jobq_internal._check_not_null('tenant', _set_tenant_quota.tenant IS NOT NULL);
   PERFORM jobq_internal._check_tenant(_set_tenant_quota.tenant);
   IF _set_tenant_quota.tenant = '' THEN
-    PERFORM jobq_internal._bad('22023', 'argument "tenant": "" is empty', 'Jobs without a tenant have no quota.');
+    PERFORM jobq_internal._bad('22023',
+      'argument "tenant": "" is empty', 'Jobs without a tenant have no quota.');
   END IF;
   PERFORM jobq_internal._check_number('max_live', _set_tenant_quota.max_live, 0, 9223372036854775807);
   PERFORM jobq_internal._check_number('max_bytes', _set_tenant_quota.max_bytes, 0, 9223372036854775807);
@@ -101,7 +102,9 @@ BEGIN
   VALUES (_set_tenant_quota.tenant, _set_tenant_quota.max_live, _set_tenant_quota.max_bytes, _set_tenant_quota.enqueues_per_minute,
           _set_tenant_quota.max_running);
   IF counts AND NOT jobq_internal._count_queue(_set_tenant_quota.tenant) THEN
-    PERFORM jobq_internal._bad('53400', pg_catalog.format('tenant "%s" cannot have a quota: 1024 tenants of this server have one', _set_tenant_quota.tenant),
+    PERFORM jobq_internal._bad('53400',
+      pg_catalog.format('tenant "%s" cannot have a quota: 1024 tenants of this server have one',
+                        _set_tenant_quota.tenant),
       'jobq.set_tenant_quota(tenant) removes one.');
   END IF;
 END $$;

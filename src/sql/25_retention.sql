@@ -53,7 +53,8 @@ BEGIN
   SELECT array_agg(e.job_id) INTO released FROM ended e;
   IF released IS NOT NULL THEN
     DELETE FROM jobq.history h
-     WHERE h.id = ANY (released) AND h.expires_at <= clock_timestamp() AND NOT EXISTS (SELECT FROM jobq.hook_references r WHERE r.job_id = h.id);
+     WHERE h.id = ANY (released) AND h.expires_at <= clock_timestamp()
+       AND NOT EXISTS (SELECT FROM jobq.hook_references r WHERE r.job_id = h.id);
   END IF;
 END $$;
 
@@ -77,7 +78,8 @@ $$;
 
 -- Deletes up to max_rows rows of a type beyond the newest `keep`; returns
 -- their number.
-CREATE FUNCTION jobq_internal._drop_surplus(parent regclass, type_id int, keep int, max_rows int) RETURNS bigint
+CREATE FUNCTION jobq_internal._drop_surplus(parent regclass, type_id int, keep int, max_rows int)
+  RETURNS bigint
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
   SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE

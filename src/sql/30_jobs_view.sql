@@ -5,7 +5,8 @@ CREATE FUNCTION jobq_internal._type_name(type_id int) RETURNS text
   LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_type_name';
 CREATE FUNCTION jobq_internal._live_status(id uuid, rev int, status jobq.job_status) RETURNS jobq.job_status
   LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_live_status';
-CREATE FUNCTION jobq_internal._live_attempts(id uuid, rev int, status jobq.job_status, attempts int) RETURNS int
+CREATE FUNCTION jobq_internal._live_attempts(id uuid, rev int, status jobq.job_status, attempts int)
+  RETURNS int
   LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_live_attempts';
 CREATE FUNCTION jobq_internal._live_runs(id uuid, rev int, status jobq.job_status, runs int) RETURNS int
   LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_live_runs';
@@ -14,7 +15,8 @@ CREATE FUNCTION jobq_internal._live_started_at(id uuid, rev int, status jobq.job
   LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_live_started_at';
 CREATE FUNCTION jobq_internal._live_worker(id uuid, rev int, status jobq.job_status, worker text) RETURNS text
   LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_live_worker';
-CREATE FUNCTION jobq_internal._live_progress(id uuid, rev int, status jobq.job_status, progress numeric) RETURNS numeric
+CREATE FUNCTION jobq_internal._live_progress(id uuid, rev int, status jobq.job_status, progress numeric)
+  RETURNS numeric
   LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_live_progress';
 CREATE FUNCTION jobq_internal._live_progress_data(id uuid, rev int, status jobq.job_status, progress_data jsonb)
   RETURNS jsonb

@@ -80,7 +80,8 @@ BEGIN
     PERFORM jobq_internal._bad('22023', format('argument "handler": "%s" is no function', handler::oid),
       'Write the argument types: ok(jsonb).');
   ELSIF NOT f.good THEN
-    PERFORM jobq_internal._bad('22023', format('argument "handler": %s RETURNS %s has the wrong signature', handler,
+    PERFORM jobq_internal._bad('22023',
+      format('argument "handler": %s RETURNS %s has the wrong signature', handler,
         (SELECT coalesce(pg_get_function_result(oid), 'nothing') FROM pg_proc WHERE oid = handler)),
       format('A handler is f(jsonb) or f() and returns jsonb, json or void; write the argument types: %s.',
              f.right_way));
@@ -106,13 +107,15 @@ BEGIN
   IF what = 'command' THEN
     RETURN;
   ELSIF role.rolsuper AND NOT current_setting('jobq.allow_superuser_handlers')::boolean THEN
-    PERFORM jobq_internal._bad('42501', format('argument "run_as": "%s" is a superuser, as which no handler may run', role.rolname),
+    PERFORM jobq_internal._bad('42501',
+      format('argument "run_as": "%s" is a superuser, as which no handler may run', role.rolname),
       'Give run_as another role, or set jobq.allow_superuser_handlers.');
   ELSIF NOT role.rolcanlogin AND version < 170000 THEN
     PERFORM jobq_internal._bad('22023', format('argument "run_as": role "%s" may not log in', role.rolname),
       'A worker is connected as run_as, which before PostgreSQL 17 takes LOGIN: ALTER ROLE ... LOGIN.');
   ELSIF NOT has_database_privilege(run_as, current_database(), 'CONNECT') THEN
-    PERFORM jobq_internal._bad('42501', format('argument "run_as": role "%s" has no CONNECT on this database', role.rolname));
+    PERFORM jobq_internal._bad('42501',
+      format('argument "run_as": role "%s" has no CONNECT on this database', role.rolname));
   ELSIF NOT has_function_privilege(run_as, handler, 'EXECUTE') THEN
     PERFORM jobq_internal._bad('42501', format('argument "run_as": role "%s" has no EXECUTE on handler %s',
                                       role.rolname, handler::regprocedure));
@@ -135,7 +138,8 @@ BEGIN
   PERFORM jobq_internal._check_number('rate_limit', t.rate_limit, 0, 1000000000);
   PERFORM jobq_internal._check_interval('rate_window', t.rate_window, false);
   IF t.rate_limit > 10000 AND coalesce(t.options ->> 'burst', '0') = '0' THEN
-    PERFORM jobq_internal._bad('22003', format('argument "rate_limit": %s is outside 0..10000, without options.burst', t.rate_limit),
+    PERFORM jobq_internal._bad('22003',
+      format('argument "rate_limit": %s is outside 0..10000, without options.burst', t.rate_limit),
       'With options.burst a token bucket of that size takes the place of the exact window.');
   END IF;
   PERFORM jobq_internal._check_interval('keep_completed', t.keep_completed);
@@ -206,7 +210,8 @@ DECLARE
   role text := quote_ident(pg_get_userbyid(run_as));
   f regprocedure;
 BEGIN
-  IF has_schema_privilege(run_as, 'jobq', 'USAGE') AND NOT EXISTS (SELECT FROM jobq_internal._missing_in_handler(run_as)) THEN
+  IF has_schema_privilege(run_as, 'jobq', 'USAGE')
+     AND NOT EXISTS (SELECT FROM jobq_internal._missing_in_handler(run_as)) THEN
     RETURN;
   END IF;
   PERFORM jobq_internal._lock_privileges();
@@ -223,8 +228,8 @@ BEGIN
   IF t.command IS NOT NULL THEN
     PERFORM jobq_internal._check_command(t.command, coalesce((t.options->>'warm')::numeric, 0) > 0);
     IF NOT pg_has_role(caller, 'pg_execute_server_program', 'USAGE') THEN
-      PERFORM jobq_internal._bad('42501', format('command of job type "%s" takes the rights of pg_execute_server_program',
-                                        t.name));
+      PERFORM jobq_internal._bad('42501',
+        format('command of job type "%s" takes the rights of pg_execute_server_program', t.name));
     END IF;
   END IF;
   PERFORM jobq_internal._check_run_as(caller, run_as, CASE WHEN t.command IS NULL THEN 'handler' ELSE 'command' END,
@@ -302,8 +307,9 @@ BEGIN
       END IF;
     END IF;
     IF (handler IS NULL) = (command IS NULL) THEN
-      PERFORM jobq_internal._bad('22023', format('arguments "handler" and "command" of job type "%s" are both %s', _create_job_type.name,
-                                        CASE WHEN handler IS NULL THEN 'NULL' ELSE 'given' END),
+      PERFORM jobq_internal._bad('22023',
+        format('arguments "handler" and "command" of job type "%s" are both %s', _create_job_type.name,
+               CASE WHEN handler IS NULL THEN 'NULL' ELSE 'given' END),
         'A job type has either a SQL function or an external program.');
     END IF;
     t.name := _create_job_type.name;
@@ -415,7 +421,8 @@ BEGIN
     ELSIF name NOT IN ('max_attempts', 'backoff', 'backoff_base', 'backoff_max', 'backoff_jitter', 'timeout',
                     'base_priority', 'max_concurrent', 'cpu_weight', 'rate_limit', 'rate_window',
                     'keep_completed', 'keep_dead', 'critical', 'run_as', 'options') THEN
-      PERFORM jobq_internal._bad('22023', format('argument "reset": "%s" is no argument with a default', jobq_internal._shown(name)));
+      PERFORM jobq_internal._bad('22023',
+        format('argument "reset": "%s" is no argument with a default', jobq_internal._shown(name)));
     ELSIF given ? name THEN
       PERFORM jobq_internal._bad('22023', format('argument "reset": "%s" is given, too', name));
     END IF;
@@ -479,7 +486,8 @@ BEGIN
       UNION ALL SELECT 'handler' WHERE handler IS NOT NULL UNION ALL SELECT 'command' WHERE command IS NOT NULL), options);
   END IF;
   IF handler IS NOT NULL AND command IS NOT NULL THEN
-    PERFORM jobq_internal._bad('22023', format('arguments "handler" and "command" of job type "%s" are both given', name),
+    PERFORM jobq_internal._bad('22023',
+      format('arguments "handler" and "command" of job type "%s" are both given', name),
       'A job type has either a SQL function or an external program.');
   END IF;
   t := jsonb_populate_record(old, given);
@@ -534,7 +542,8 @@ BEGIN
       FROM jobq_internal._cancel_each(ARRAY(SELECT q.id FROM jobq.queue q WHERE q.type_id = t.id ORDER BY q.id DESC),
                              'job type dropped', true) c;
     IF live > 0 THEN
-      PERFORM jobq_internal._bad('55006', format('open transactions hold %s job(s) of job type "%s"', live, name),
+      PERFORM jobq_internal._bad('55006',
+        format('open transactions hold %s job(s) of job type "%s"', live, name),
         'Drop it again when these transactions have ended.');
     END IF;
   ELSE
@@ -551,7 +560,8 @@ END $$;
 
 CREATE FUNCTION jobq.pause_job_type(name text, reason text DEFAULT NULL, duration interval DEFAULT NULL)
   RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq_internal._pause_job_type(caller oid, name text, reason text, duration interval) RETURNS void
+CREATE FUNCTION jobq_internal._pause_job_type(caller oid, name text, reason text, duration interval)
+  RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   t jobq.job_types := jobq_internal._pausable_type(caller, name);

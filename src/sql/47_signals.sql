@@ -70,7 +70,8 @@ CREATE FUNCTION jobq_internal._check_signal_name(name text) RETURNS void
 BEGIN
   PERFORM jobq_internal._check_name('signal', name);
   IF jobq_internal._is_builtin_signal(name) THEN
-    PERFORM jobq_internal._bad('22023', format('argument "name": "%s" is a signal that jobq sets itself', name));
+    PERFORM jobq_internal._bad('22023',
+      format('argument "name": "%s" is a signal that jobq sets itself', name));
   END IF;
 END $$;
 
@@ -80,7 +81,8 @@ CREATE FUNCTION jobq_internal._set_signal(caller oid, name text, active boolean,
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
-  PERFORM jobq_internal._check_signal_name(_set_signal.name), jobq_internal._check_not_null('active', _set_signal.active IS NOT NULL),
+  PERFORM jobq_internal._check_signal_name(_set_signal.name),
+          jobq_internal._check_not_null('active', _set_signal.active IS NOT NULL),
           jobq_internal._check_interval('ttl', ttl, false);
   INSERT INTO jobq.signals (name, active, active_until)
   VALUES (_set_signal.name, _set_signal.active, CASE WHEN _set_signal.active THEN clock_timestamp() + ttl END)
@@ -98,8 +100,10 @@ CREATE FUNCTION jobq_internal._create_signal(caller oid, name text, condition te
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 BEGIN
-  PERFORM jobq_internal._check_signal_name(_create_signal.name), jobq_internal._check_not_null('every', _create_signal.every IS NOT NULL),
-          jobq_internal._check_interval('every', _create_signal.every, false), jobq_internal._check_on_conflict(on_conflict);
+  PERFORM jobq_internal._check_signal_name(_create_signal.name),
+          jobq_internal._check_not_null('every', _create_signal.every IS NOT NULL),
+          jobq_internal._check_interval('every', _create_signal.every, false),
+          jobq_internal._check_on_conflict(on_conflict);
   IF on_conflict = 'ignore' AND EXISTS (SELECT FROM jobq.signals s WHERE s.name = _create_signal.name) THEN
     RETURN;
   END IF;
@@ -138,7 +142,8 @@ BEGIN
                       ', ' ORDER BY t.name) INTO users
       FROM jobq.pressure_rules r LEFT JOIN jobq.job_types t ON t.id = r.type_id WHERE r.signal = _drop_signal.name;
     IF users IS NOT NULL THEN
-      PERFORM jobq_internal._bad('55006', format('signal "%s" is in use by the pressure rules of %s', name, users),
+      PERFORM jobq_internal._bad('55006',
+        format('signal "%s" is in use by the pressure rules of %s', name, users),
         'force => true drops them, too.');
     END IF;
   END IF;
@@ -156,14 +161,16 @@ CREATE FUNCTION jobq_internal._set_pressure_rule(caller oid, job_type text, sign
 DECLARE
   rule_type int := 0;
 BEGIN
-  PERFORM jobq_internal._check_not_null('signal', signal IS NOT NULL), jobq_internal._check_not_null('priority_adj', priority_adj IS NOT NULL),
+  PERFORM jobq_internal._check_not_null('signal', signal IS NOT NULL),
+          jobq_internal._check_not_null('priority_adj', priority_adj IS NOT NULL),
           jobq_internal._check_not_null('block', block IS NOT NULL),
           jobq_internal._check_number('priority_adj', priority_adj, -1000, 1000),
           jobq_internal._check_number('max_weight', max_weight, 1, 1000000);
   IF job_type IS NOT NULL THEN
     rule_type := (jobq_internal._pausable_type(caller, job_type)).id;
     IF max_weight IS NOT NULL THEN
-      PERFORM jobq_internal._bad('22023', format('argument "max_weight": %s is given for job type "%s"', max_weight, job_type),
+      PERFORM jobq_internal._bad('22023',
+        format('argument "max_weight": %s is given for job type "%s"', max_weight, job_type),
         'It is the budget of all types together: job_type => NULL.');
     END IF;
   END IF;

@@ -147,7 +147,8 @@ BEGIN
   ELSIF EXISTS (SELECT FROM jobq.job_types t WHERE t.id = job.type_id AND t.dropped_at IS NULL) THEN
     PERFORM jobq_internal._bad('23505', format('a newer job with unique_key "%s" is live', job.unique_key));
   ELSE
-    PERFORM jobq_internal._bad('42704', format('job type "%s" does not exist any more', jobq_internal._type_name(job.type_id)));
+    PERFORM jobq_internal._bad('42704',
+      format('job type "%s" does not exist any more', jobq_internal._type_name(job.type_id)));
   END IF;
 END $$;
 
@@ -265,7 +266,8 @@ BEGIN
   PERFORM jobq_internal._check_number('max_attempts', max_attempts, 1, 1000000);
   PERFORM jobq_internal._check_interval('timeout', timeout);
   IF NOT isfinite(scheduled_for) THEN
-    PERFORM jobq_internal._bad('22023', format('argument "scheduled_for": "%s" is not finite', scheduled_for));
+    PERFORM jobq_internal._bad('22023',
+      format('argument "scheduled_for": "%s" is not finite', scheduled_for));
   END IF;
   IF NOT jobq_internal._manages_job(caller, id) THEN
     RETURN false;
@@ -333,7 +335,8 @@ BEGIN
                 FROM (SELECT d AS job, row_number() OVER () AS place
                         FROM jobq_internal._dead_letters(caller, job_type, tenant, error_like, dead_before, max_jobs) d) n
                GROUP BY n.place / 100 ORDER BY n.place / 100 LOOP
-    PERFORM jobq_internal._check_ceilings(caller, t.type_id, NULL, max_attempts, NULL) FROM (SELECT DISTINCT j.type_id FROM unnest(jobs) j) t;
+    PERFORM jobq_internal._check_ceilings(caller, t.type_id, NULL, max_attempts, NULL)
+       FROM (SELECT DISTINCT j.type_id FROM unnest(jobs) j) t;
     ids := ARRAY(SELECT jobq_internal._requeue(jobs, max_attempts));
     DELETE FROM jobq.dead_letters d WHERE d.id = ANY (ids);
     PERFORM jobq_internal._count_for_quotas(ids);
@@ -358,9 +361,11 @@ CREATE FUNCTION jobq_internal._purge_dead_letters(caller oid,
 DECLARE
   ids uuid[];
 BEGIN
-  PERFORM jobq_internal._check_interval('older_than', older_than), jobq_internal._check_number('max_jobs', max_jobs, 0, 2147483647);
+  PERFORM jobq_internal._check_interval('older_than', older_than),
+          jobq_internal._check_number('max_jobs', max_jobs, 0, 2147483647);
   IF job_type IS NULL AND older_than IS NULL AND _purge_dead_letters.tenant IS NULL AND error_like IS NULL THEN
-    PERFORM jobq_internal._bad('22023', 'arguments "job_type", "older_than", "tenant" and "error_like" are all NULL',
+    PERFORM jobq_internal._bad('22023',
+      'arguments "job_type", "older_than", "tenant" and "error_like" are all NULL',
       'Give at least one of them; older_than => ''0'' takes all.');
   END IF;
   ids := ARRAY(SELECT d.id FROM jobq_internal._dead_letters(caller, job_type, _purge_dead_letters.tenant, error_like,

@@ -47,7 +47,8 @@ BEGIN
       GET DIAGNOSTICS of_no_job = ROW_COUNT;
     END IF;
     RETURN QUERY EXECUTE format(events_query,
-      jobq_internal._archive_end(before, after_id, CASE WHEN max_rows > 0 THEN greatest(max_rows - of_no_job, 1) ELSE max_rows END))
+      jobq_internal._archive_end(before, after_id,
+        CASE WHEN max_rows > 0 THEN greatest(max_rows - of_no_job, 1) ELSE max_rows END))
       USING before, after_id;
   END IF;
 END $$;

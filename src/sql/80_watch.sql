@@ -101,7 +101,8 @@ BEGIN
     copied := NOT restored;
   END IF;
   UPDATE jobq.queue q
-     SET home_id = h.home_id, enqueued_by = CASE WHEN copied THEN q.enqueued_by ELSE jobq_internal._enqueuer_here(q.enqueued_by) END
+     SET home_id = h.home_id,
+         enqueued_by = CASE WHEN copied THEN q.enqueued_by ELSE jobq_internal._enqueuer_here(q.enqueued_by) END
     FROM jobq.home h WHERE q.home_id <> h.home_id;
   PERFORM jobq_internal._count_queue(t.tenant) FROM jobq.tenant_quotas t;
   PERFORM jobq_internal._protect_partition(p.partition, p.parent) FROM jobq_internal._exposed_partitions() p;

@@ -16,11 +16,14 @@ ALTER TABLE jobq.signals ENABLE ALWAYS TRIGGER find_definer;
 -- of 0.1.0 left it where no role had the name.  No role may see such a job by
 -- its oid, as before.
 UPDATE jobq.queue q SET enqueued_by = NULL FROM pg_roles r
- WHERE r.oid = split_part(q.enqueued_by, ':', 1)::oid AND q.enqueued_by <> r.oid || ':' || r.rolname AND jobq_internal._home_is_ours();
+ WHERE r.oid = split_part(q.enqueued_by, ':', 1)::oid AND q.enqueued_by <> r.oid || ':' || r.rolname
+   AND jobq_internal._home_is_ours();
 UPDATE jobq.history h SET enqueued_by = NULL FROM pg_roles r
- WHERE r.oid = split_part(h.enqueued_by, ':', 1)::oid AND h.enqueued_by <> r.oid || ':' || r.rolname AND jobq_internal._home_is_ours();
+ WHERE r.oid = split_part(h.enqueued_by, ':', 1)::oid AND h.enqueued_by <> r.oid || ':' || r.rolname
+   AND jobq_internal._home_is_ours();
 UPDATE jobq.dead_letters d SET enqueued_by = NULL FROM pg_roles r
- WHERE r.oid = split_part(d.enqueued_by, ':', 1)::oid AND d.enqueued_by <> r.oid || ':' || r.rolname AND jobq_internal._home_is_ours();
+ WHERE r.oid = split_part(d.enqueued_by, ':', 1)::oid AND d.enqueued_by <> r.oid || ':' || r.rolname
+   AND jobq_internal._home_is_ours();
 
 -- Protect the partitions that 0.1.0 made; revoke the rights that default
 -- privileges added to its objects. health() names the grants made to PUBLIC by
@@ -40,7 +43,8 @@ CREATE CONSTRAINT TRIGGER quota_set AFTER INSERT ON jobq.tenant_quotas DEFERRABL
   FOR EACH ROW WHEN (coalesce(new.max_live, new.max_bytes, new.enqueues_per_minute) IS NOT NULL)
   EXECUTE FUNCTION jobq_internal._quota_set();
 ALTER TABLE jobq.tenant_quotas ENABLE ALWAYS TRIGGER quota_set;
-SELECT jobq_internal._count_for_quotas(array_agg(q.id)) FROM jobq.queue q WHERE q.tenant IS NOT NULL AND q.metadata IS NOT NULL;
+SELECT jobq_internal._count_for_quotas(array_agg(q.id)) FROM jobq.queue q
+ WHERE q.tenant IS NOT NULL AND q.metadata IS NOT NULL;
 
 -- Move options.env to a table of its own; from now on access "read" shows the
 -- other options and the commands.

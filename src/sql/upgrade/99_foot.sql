@@ -48,7 +48,8 @@ BEGIN
     UNION
     -- each role that has an access
     SELECT format('GRANT %s TO %I', p.privilege, r.rolname)
-      FROM jobq.access a JOIN pg_roles r ON r.oid = a.role_oid, jobq_internal._privileges(a.access, a.tenant IS NULL) p(privilege)
+      FROM jobq.access a JOIN pg_roles r ON r.oid = a.role_oid,
+           jobq_internal._privileges(a.access, a.tenant IS NULL) p(privilege)
     UNION
     -- each role that handlers run as
     SELECT format('SELECT jobq_internal._grant_in_handler(%s)', r.oid)
