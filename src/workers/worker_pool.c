@@ -148,13 +148,13 @@ make_room(RoleState *role, MonoTime now)
 			continue;
 		}
 		if (e->ncells == 0 ||
-			(!one_leaves && role->nworkers == 0 && now - role->waiting_since > ROLE_HYSTERESIS_US &&
+			(role->nworkers == 0 && now - role->waiting_since > ROLE_HYSTERESIS_US &&
 			 (victim == NULL || e->role->nworkers > victim->role->nworkers)))
 			victim = e;
 		if (victim && victim->ncells == 0)
 			break;
 	}
-	if (victim)
+	if (victim && (victim->ncells == 0 || !one_leaves))
 		slot_dismiss(victim->slot);
 }
 
