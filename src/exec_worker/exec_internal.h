@@ -219,8 +219,11 @@ extern bool exec_type_broken(ExecJob *job, JobType *type, const char *why, const
  * transaction.
  */
 extern void exec_types_recheck(void);
-/* Removes all types of this process from jobq.health(), at exit. */
-extern void exec_types_leave(void);
+/*
+ * Removes all types from jobq.health(), at start and exit; a dismissed exec
+ * worker with a successor leaves those of the successor.
+ */
+extern void exec_types_clear(void);
 
 /* --- exec_settle.c: ended jobs and events, like exec_claim.c --- */
 typedef struct Settlements Settlements;

@@ -52,6 +52,26 @@ find_broken(int32 type_id)
 }
 
 /*
+ * True if this exec worker was dismissed and its successor publishes the types
+ * of the database; JobqShmem->lock is held.
+ */
+static bool
+has_successor(void)
+{
+	if (!MySlot->dismissed)
+		return false;
+	for (int i = 0; i < JobqShmem->nslots; i++)
+	{
+		const Slot *slot = &JobqShmem->slots[i];
+
+		if (slot->in_use && slot->kind == SLOT_EXEC && slot->dboid == MyDatabaseId &&
+			slot->proc != NULL && !slot->dismissed)
+			return true;
+	}
+	return false;
+}
+
+/*
  * Publishes the shown types for jobq.health(), each with the job that has the
  * error in its row.
  */
@@ -61,6 +81,11 @@ show_broken_types(void)
 	ListCell   *lc;
 
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	if (has_successor())
+	{
+		LWLockRelease(JobqShmem->lock);
+		return;
+	}
 	exec_db->unstartable.ntypes = 0;
 	foreach(lc, broken_types)
 	{
@@ -80,10 +105,11 @@ show_broken_types(void)
 }
 
 void
-exec_types_leave(void)
+exec_types_clear(void)
 {
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	exec_db->unstartable.ntypes = 0;
+	if (!has_successor())
+		exec_db->unstartable.ntypes = 0;
 	LWLockRelease(JobqShmem->lock);
 }
 

@@ -170,7 +170,7 @@ on_worker_exit(int code, Datum arg)
 		return;
 	MySlot->leaving = true;
 	AbortOutOfAnyTransaction();
-	exec_types_leave();
+	exec_types_clear();
 	while ((x = exec_jobs_next(x)) != NULL)
 	{
 		if (x->state == EXEC_STARTED && x->asked == CANCEL_NONE)
@@ -324,6 +324,7 @@ connect_and_attach(Datum arg)
 	ExecContext = AllocSetContextCreate(TopMemoryContext, "jobq exec worker", ALLOCSET_DEFAULT_SIZES);
 	ExecTurnContext = AllocSetContextCreate(TopMemoryContext, "jobq exec turn", ALLOCSET_DEFAULT_SIZES);
 	before_shmem_exit(on_worker_exit, (Datum) 0);
+	exec_types_clear();
 	slot_report();
 }
 

@@ -18,6 +18,7 @@ BEGIN
 END $$;
 SELECT jobq.create_job_type('setting', 'setting(jsonb)', max_attempts => 3, backoff => 'fixed', backoff_base => '1ms');
 SELECT jobq.create_job_type('tool', command => '{which}', options => '{"output": "text"}');
+SELECT jobq.create_job_type('absent', command => '{absent}', options => '{"output": "none"}');
 SELECT jobq.create_job_type('gated', command => '{which,gated}', options => '{"output": "text"}');
 END
 wait_dispatcher($node, 'postgres', 'the dispatcher runs');
@@ -92,9 +93,12 @@ result_is(value("SELECT jobq.enqueue('tool')"), 'first', 'the exec worker has th
 my $running = started('gated', '{}');
 reload_with("ALTER DATABASE postgres SET jobq.tool_path = '$dir/second'");
 result_is(value("SELECT jobq.enqueue('tool')"), 'second', 'while a tool runs others start with the new path');
+value("SELECT jobq.enqueue('absent')");
+wait_for_sql($node, "SELECT jobq.health()::text LIKE '%absent%'", 'health() has the tool that the new exec worker cannot start');
 append_to_file("$dir/open", '');
 result_is($running, 'first', 'the tool that runs is not disturbed');
 wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'jobq exec worker'", 'its exec worker leaves');
+like(value('SELECT jobq.health()'), qr/absent/, 'health() keeps what the new one has reported');
 is(value("SELECT count(*) FROM jobq.dead_letters"), 0, 'nothing failed');
 $gate->quit;
 $node->stop;
