@@ -113,14 +113,21 @@ foreach my $name (sort keys %calls)
 $node->safe_psql('postgres', 'CREATE DATABASE third; CREATE ROLE reporting');
 $node->safe_psql('third', <<'END');
 ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO reporting;
+ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO reporting;
 CREATE EXTENSION jobq VERSION '0.1.0';
 ALTER DEFAULT PRIVILEGES REVOKE SELECT ON TABLES FROM reporting;
+ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM reporting;
+CREATE ROLE by_hand;
+GRANT EXECUTE ON FUNCTION jobq.set_tenant_quota TO by_hand;
 SELECT jobq.grant_access('app', 'read');
 GRANT SELECT ON jobq.jobs TO PUBLIC;
 ALTER EXTENSION jobq UPDATE;
 END
 is($node->safe_psql('third', q{SELECT count(*) FROM pg_class c, aclexplode(relacl) a WHERE relnamespace = 'jobq'::regnamespace AND a.grantee = 'reporting'::regrole}), 0,
 	'what default privileges added is taken back');
+is($node->safe_psql('third', q{SELECT string_agg(DISTINCT format('%s %s', a.grantee::regrole, p.proname), ', ') FROM pg_proc p, aclexplode(proacl) a
+  WHERE starts_with(pronamespace::regnamespace::text, 'jobq') AND a.grantee IN ('reporting'::regrole, 'by_hand'::regrole)}), 'by_hand set_tenant_quota',
+	'on functions, too, also on those that have other arguments now; a GRANT by hand stays');
 is($node->safe_psql('third', q{SELECT count(*) FROM pg_class c, aclexplode(relacl) a WHERE oid = 'jobq.jobs'::regclass AND a.grantee = 0}), 1,
 	'a GRANT to PUBLIC by hand is not');
 my ($dump) = PostgreSQL::Test::Utils::run_command([ 'pg_dump', '--schema-only', '-d', $node->connstr('third') ]);

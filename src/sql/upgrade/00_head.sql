@@ -77,8 +77,9 @@ CREATE OR REPLACE FUNCTION jobq_internal._outside_extension(statement text) RETU
 CREATE TABLE jobq._update_grants (function name NOT NULL, grantee oid NOT NULL, grant_option boolean NOT NULL);
 
 -- Drops functions that get other arguments or another result, or are removed,
--- and remembers their grantees.  An error lists the objects of users that
--- depend on any of them.
+-- and stores their grantees.  A grant in pg_init_privs came from default
+-- privileges: the new function does not get it.  An error lists the objects of
+-- users that depend on any of them.
 CREATE FUNCTION jobq_internal._update_drop(VARIADIC signatures regprocedure[]) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -103,7 +104,10 @@ BEGIN
   FOREACH f IN ARRAY signatures LOOP
     INSERT INTO jobq._update_grants
     SELECT p.proname, a.grantee, a.is_grantable FROM pg_proc p, aclexplode(p.proacl) a
-     WHERE p.oid = f AND a.grantee <> p.proowner;
+     WHERE p.oid = f AND a.grantee <> p.proowner
+       AND NOT EXISTS (SELECT FROM pg_init_privs i, aclexplode(i.initprivs) b
+                        WHERE (i.classoid, i.objoid, i.objsubid) = ('pg_proc'::regclass, f, 0)
+                          AND (b.grantee, b.privilege_type) = (a.grantee, a.privilege_type));
     EXECUTE format('DROP FUNCTION %s', f);
   END LOOP;
 END $$;
