@@ -4,6 +4,7 @@
  */
 #include "jobq.h"
 
+#include "access/xact.h"
 #include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
@@ -171,5 +172,16 @@ raise_with_prefix(MemoryContext context, const char *prefix)
 	error = take_error(context);
 	error->message = psprintf("%s%s", prefix, error->message);
 	error->cursorpos = 0;		/* is none in the caller's statement */
+	ReThrowError(error);
+}
+
+void
+rethrow_after_rollback(MemoryContext context, ResourceOwner owner)
+{
+	ErrorData  *error = take_error(context);
+
+	RollbackAndReleaseCurrentSubTransaction();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
 	ReThrowError(error);
 }

@@ -7,6 +7,7 @@
 
 #include "datatype/timestamp.h"
 #include "utils/jsonb.h"
+#include "utils/resowner.h"
 
 /* Longest interval of an argument; a sum of it and a date is still one. */
 #define JOBQ_MAX_INTERVAL_US	(INT64CONST(10000) * 365 * USECS_PER_DAY)
@@ -44,5 +45,12 @@ extern char *json_value_shown(const JsonbValue *value);
  */
 pg_noreturn extern void raise_for_caller(MemoryContext context);
 pg_noreturn extern void raise_with_prefix(MemoryContext context, const char *prefix);
+/*
+ * In PG_CATCH: rolls back the internal subtransaction that the caller began,
+ * and raises the caught error again.  An error that leaves an internal
+ * subtransaction open keeps the session in a failed transaction.
+ * context, owner: those of the caller before it began the subtransaction.
+ */
+pg_noreturn extern void rethrow_after_rollback(MemoryContext context, ResourceOwner owner);
 
 #endif

@@ -20,6 +20,7 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "base/errors.h"
 #include "base/relations.h"
 #include "observe/health_facts.h"
 #include "security/grants.h"
@@ -392,7 +393,7 @@ try_to_read(HealthFacts *f, Oid caller)
 	PG_CATCH();
 	{
 		if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
-			PG_RE_THROW();
+			rethrow_after_rollback(context, owner);
 		MemoryContextSwitchTo(context);
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();

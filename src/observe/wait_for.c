@@ -238,12 +238,20 @@ look(Wait *wait, bool first)
 
 	GetUserIdAndSecContext(&save_user, &save_context);
 	BeginInternalSubTransaction(NULL);
-	SetUserIdAndSecContext(jobq_owner(), save_context | SECURITY_LOCAL_USERID_CHANGE);
-	SPI_connect();
-	if (first && is_our_own(wait))
-		refuse_own_job();
-	row = may_see(wait) ? read_row(wait) : NULL;
-	SPI_finish();
+	PG_TRY();
+	{
+		SetUserIdAndSecContext(jobq_owner(), save_context | SECURITY_LOCAL_USERID_CHANGE);
+		SPI_connect();
+		if (first && is_our_own(wait))
+			refuse_own_job();
+		row = may_see(wait) ? read_row(wait) : NULL;
+		SPI_finish();
+	}
+	PG_CATCH();
+	{
+		rethrow_after_rollback(context, owner);
+	}
+	PG_END_TRY();
 	RollbackAndReleaseCurrentSubTransaction();	/* gives back locks and identity */
 	MemoryContextSwitchTo(context);
 	CurrentResourceOwner = owner;

@@ -110,5 +110,22 @@ foreach my $i (10 .. 21)
 one(q{SELECT jobq.alter_job_type(name, command => '{true}') FROM jobq.job_types WHERE name LIKE 'missing%'});
 ok($node->poll_query_until('postgres', q{SELECT jobq.health()->'checks'->'helper'->>'status' = 'healthy'}), 'none, once they have one');
 
+# ---------- an error in health() ----------
+
+# It ends the subtransaction of health(), and no more: the transaction of the caller goes on, and commits.
+one(<<'SQL');
+DO $$
+BEGIN
+  ALTER SCHEMA jobq_internal RENAME TO elsewhere;
+  BEGIN
+    PERFORM jobq.health();
+  EXCEPTION WHEN undefined_function THEN
+    CREATE TABLE handled ();
+  END;
+  ALTER SCHEMA elsewhere RENAME TO jobq_internal;
+END $$;
+SQL
+is(one(q{SELECT to_regclass('handled')}), 'handled', 'an error of health() can be caught');
+
 $node->stop;
 done_testing();

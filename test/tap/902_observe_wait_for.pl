@@ -213,6 +213,22 @@ is(scalar(grep { heard($_) =~ /^completed\|/ } @sessions), 70, 'more sessions th
 
 # ---------- early ends, and the session afterwards ----------
 
+# An error while wait_for reads ends its subtransaction, and no more: the transaction of the caller goes on, and commits.
+my $due = enqueue('echo', '{"a": 6}', ", delay => '1h'");
+$node->safe_psql('postgres', <<"END");
+DO \$\$
+BEGIN
+  ALTER VIEW jobq.jobs RENAME TO elsewhere;
+  BEGIN
+    PERFORM jobq.wait_for('$due', '20s');
+  EXCEPTION WHEN undefined_table THEN
+    CREATE TABLE handled ();
+  END;
+  ALTER VIEW jobq.elsewhere RENAME TO jobs;
+END \$\$;
+END
+is($node->safe_psql('postgres', q{SELECT to_regclass('handled')}), 'handled', 'an error of wait_for can be caught');
+
 my $endless = enqueue('echo', '{"seconds": 600}');
 foreach my $round (1 .. 70)
 {
