@@ -217,7 +217,7 @@ may_see(Wait *wait)
 }
 
 static bool
-may_know_ending(Wait *wait, const Ending *ending)
+may_know_ending(Wait *wait, const RecentResult *ending)
 {
 	JobType    *type = job_type_by_id(ending->type_id);
 
@@ -282,7 +282,7 @@ row_status(Wait *wait, HeapTuple row)
  * final status.  If it was never seen, only id, type and status are known.
  */
 static HeapTuple
-row_from_memory(Wait *wait, HeapTuple last, const Ending *ending)
+row_from_memory(Wait *wait, HeapTuple last, const RecentResult *ending)
 {
 	int			columns[5];
 	Datum		values[5] = {0};
@@ -338,9 +338,9 @@ sleep_at_most(Wait *wait, long ms)
 static HeapTuple
 answer_for_missing(Wait *wait, HeapTuple last)
 {
-	Ending		ending;
+	RecentResult ending;
 
-	if (recall_ending(wait->db, &wait->id, &ending) && may_know_ending(wait, &ending))
+	if (recall_result(wait->db, &wait->id, &ending) && may_know_ending(wait, &ending))
 		return row_from_memory(wait, last, &ending);
 	ereport(ERROR,
 			(errcode(ERRCODE_NO_DATA_FOUND),

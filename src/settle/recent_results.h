@@ -9,7 +9,7 @@
 #include "tables/queue_table.h"
 
 /* Remembers the end of a job when this transaction commits. */
-extern void remember_ending(Job *job, JobStatus status);
-extern bool recall_ending(JobqDb *db, const pg_uuid_t *id, Ending *ending);
+extern void remember_result(Job *job, JobStatus status);
+extern bool recall_result(JobqDb *db, const pg_uuid_t *id, RecentResult *ending);
 
 #endif

@@ -235,7 +235,7 @@ finish(Ledger *ledger, Job *job, JobType *type, JobStatus status, Outcome *o, Ti
 		ledger_move_to_history(ledger, job, values, nulls);
 	else
 	{
-		remember_ending(job, status);
+		remember_result(job, status);
 		table_delete_row(&ledger->queue, &job->tid);
 	}
 	if (type && type->has_hooks)
@@ -278,7 +278,7 @@ bury(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt)
 	if (finished_row(job, type, JOB_ERROR, o, keep, expires_at, values, nulls))
 		ledger_bury(ledger, values, nulls);
 	else
-		remember_ending(job, JOB_ERROR);
+		remember_result(job, JOB_ERROR);
 	table_delete_row(&ledger->queue, &job->tid);
 }
 

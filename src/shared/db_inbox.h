@@ -56,18 +56,18 @@ typedef struct WakeupFilter
 	int32		types[JOBQ_QUIET_TYPES];
 } WakeupFilter;
 
-#define JOBQ_MAX_COMMANDS	256
-#define JOBQ_KEPT_COMMANDS	(2 * JOBQ_MAX_COMMANDS) /* of a dispatcher that
+#define JOBQ_MAX_CANCELS	256
+#define JOBQ_KEPT_CANCELS	(2 * JOBQ_MAX_CANCELS) /* of a dispatcher that
 													 * ends */
 #define JOBQ_REASON_LEN		128
 
 /* A committed management call's request to cancel a running attempt. */
-typedef struct Command
+typedef struct CancelRequest
 {
 	pg_uuid_t	id;
 	char		reason[JOBQ_REASON_LEN];
 	bool		has_reason;
-} Command;
+} CancelRequest;
 
 /*
  * Requests of committed transactions to the dispatcher (publish_jobs.c and
@@ -81,7 +81,7 @@ typedef struct Requests
 	int			ncancels;
 	int			nreserved;		/* cancels that open transactions may still
 								 * add */
-	Command		cancels[JOBQ_MAX_COMMANDS + JOBQ_KEPT_COMMANDS];
+	CancelRequest cancels[JOBQ_MAX_CANCELS + JOBQ_KEPT_CANCELS];
 } Requests;
 
 /*

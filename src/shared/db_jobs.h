@@ -18,8 +18,8 @@
  * (recent_results.c).  Under JobqDb.mutex.
  */
 #define ENQUEUER_SIZE	(NAMEDATALEN + 11)	/* access_enqueuer()'s */
-#define JOBQ_ENDINGS	512
-typedef struct Ending
+#define JOBQ_RECENT_RESULTS	512
+typedef struct RecentResult
 {
 	pg_uuid_t	id;
 	int32		type_id;
@@ -28,13 +28,13 @@ typedef struct Ending
 								 * Invalid: it has committed */
 	char		tenant[64];		/* for the right to see the result: grants.h */
 	char		enqueued_by[ENQUEUER_SIZE];
-} Ending;
+} RecentResult;
 
 typedef struct RecentResults
 {
-	uint32		count;			/* ever; the last JOBQ_ENDINGS of them are
+	uint32		count;			/* ever; the last JOBQ_RECENT_RESULTS of them are
 								 * kept */
-	Ending		results[JOBQ_ENDINGS];
+	RecentResult results[JOBQ_RECENT_RESULTS];
 } RecentResults;
 
 #define JOBQ_MAX_WAITERS	64

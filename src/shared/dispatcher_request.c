@@ -25,7 +25,7 @@ PG_FUNCTION_INFO_V1(jobq_installed);
 PG_FUNCTION_INFO_V1(jobq_reload);
 
 static void
-wish_for_dispatcher(void)
+request_dispatcher(void)
 {
 	JobqDb	   *db = make_db(MyDatabaseId);
 
@@ -39,7 +39,7 @@ wish_for_dispatcher(void)
 }
 
 static void
-wish_for_reload(void)
+request_reload(void)
 {
 	JobqDb	   *db = find_db(MyDatabaseId);
 
@@ -53,7 +53,7 @@ wish_for_reload(void)
 }
 
 static void
-wish_xact_callback(XactEvent event, void *arg)
+request_xact_callback(XactEvent event, void *arg)
 {
 	if (!want && !reload)
 		return;
@@ -61,9 +61,9 @@ wish_xact_callback(XactEvent event, void *arg)
 	{
 		case XACT_EVENT_COMMIT:
 			if (want)
-				wish_for_dispatcher();
+				request_dispatcher();
 			if (reload)
-				wish_for_reload();
+				request_reload();
 			want = reload = false;
 			break;
 		case XACT_EVENT_ABORT:
@@ -81,7 +81,7 @@ register_callback(void)
 	static bool registered = false;
 
 	if (!registered)
-		RegisterXactCallback(wish_xact_callback, NULL);
+		RegisterXactCallback(request_xact_callback, NULL);
 	registered = true;
 }
 

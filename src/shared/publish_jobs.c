@@ -39,7 +39,7 @@ push_entry(JobqDb *db, LaneKeys entry)
 }
 
 static void
-push(JobqDb *db, PendingLane *lane, TimestampTz lo, TimestampTz hi)
+push(JobqDb *db, UnpublishedLane *lane, TimestampTz lo, TimestampTz hi)
 {
 	LaneKeys	entry = {lane->type_id, lane->priority, lane->sublane, lo, hi};
 
@@ -51,19 +51,19 @@ push(JobqDb *db, PendingLane *lane, TimestampTz lo, TimestampTz hi)
 static void
 merge_keys(void)
 {
-	PendingKey *any = &pending.keys[0];
+	UnpublishedKey *any = &unpublished.keys[0];
 
 	any->hash = 0;
-	for (int i = 1; i < pending.nkeys; i++)
+	for (int i = 1; i < unpublished.nkeys; i++)
 	{
-		any->created_at = Min(any->created_at, pending.keys[i].created_at);
-		any->removed |= pending.keys[i].removed;
+		any->created_at = Min(any->created_at, unpublished.keys[i].created_at);
+		any->removed |= unpublished.keys[i].removed;
 	}
-	pending.nkeys = 1;
+	unpublished.nkeys = 1;
 }
 
 static LaneKeys
-key_entry(const PendingKey *key)
+key_entry(const UnpublishedKey *key)
 {
 	LaneKeys	entry = {KEY_NEWS, key->removed, 0, (TimestampTz) key->hash, key->created_at};
 
@@ -73,11 +73,11 @@ key_entry(const PendingKey *key)
 static void
 push_keys(JobqDb *db)
 {
-	if (pending.nkeys > 1 && (uint64) pending.nkeys > jobq_max_lanes - (db->ring.tail - db->ring.head))
+	if (unpublished.nkeys > 1 && (uint64) unpublished.nkeys > jobq_max_lanes - (db->ring.tail - db->ring.head))
 		merge_keys();
-	for (int i = 0; i < pending.nkeys; i++)
+	for (int i = 0; i < unpublished.nkeys; i++)
 	{
-		PendingKey *key = &pending.keys[i];
+		UnpublishedKey *key = &unpublished.keys[i];
 
 		if (!push_entry(db, key_entry(key)))
 			note_overflow(db, key->removed ? DT_NOBEGIN : key->created_at);
@@ -87,9 +87,9 @@ push_keys(JobqDb *db)
 static void
 push_lanes(JobqDb *db)
 {
-	for (int i = 0; i < pending.nlanes; i++)
+	for (int i = 0; i < unpublished.nlanes; i++)
 	{
-		PendingLane *lane = &pending.lanes[i];
+		UnpublishedLane *lane = &unpublished.lanes[i];
 
 		if (lane->nkeys > JOBQ_EXACT_KEYS)
 			push(db, lane, lane->lo, lane->hi);
@@ -98,8 +98,8 @@ push_lanes(JobqDb *db)
 				push(db, lane, lane->keys[k], lane->keys[k]);
 	}
 	push_keys(db);
-	if (pending.overflow)
-		note_overflow(db, pending.overflow_lo);
+	if (unpublished.overflow)
+		note_overflow(db, unpublished.overflow_lo);
 }
 
 static bool
@@ -120,21 +120,21 @@ is_quiet(JobqDb *db, int32 type_id)
 static bool
 is_news(JobqDb *db)
 {
-	if (pending.types_changed || pending.signals_changed || pending.drained_by != InvalidSubTransactionId ||
-		pending.ncancels > 0 || pending.overflow || db->ring.overflow ||
+	if (unpublished.types_changed || unpublished.signals_changed || unpublished.drained_by != InvalidSubTransactionId ||
+		unpublished.ncancels > 0 || unpublished.overflow || db->ring.overflow ||
 		db->ring.tail - db->ring.head > (uint64) jobq_max_lanes / 2)
 		return true;
-	for (int i = 0; i < pending.nlanes; i++)
+	for (int i = 0; i < unpublished.nlanes; i++)
 	{
-		if (!is_quiet(db, pending.lanes[i].type_id))
+		if (!is_quiet(db, unpublished.lanes[i].type_id))
 			return true;
 	}
-	for (int i = 0; i < pending.nkeys; i++)
+	for (int i = 0; i < unpublished.nkeys; i++)
 	{
-		if (pending.keys[i].removed)
+		if (unpublished.keys[i].removed)
 			return true;		/* jobs of other types may wait for it */
 	}
-	return pending.nlanes == 0;
+	return unpublished.nlanes == 0;
 }
 
 /*
@@ -144,43 +144,43 @@ is_news(JobqDb *db)
 static void
 announce_commit(void)
 {
-	JobqDb	   *db = pending.db;
+	JobqDb	   *db = unpublished.db;
 	TimestampTz now = GetCurrentTimestamp();
 	bool		quiet;
 
-	if (pending.nlanes == 0 || db->dboid != MyDatabaseId || pending.lanes[0].lo > now ||
+	if (unpublished.nlanes == 0 || db->dboid != MyDatabaseId || unpublished.lanes[0].lo > now ||
 		mono_now() - (MonoTime) pg_atomic_read_u64(&db->health.beat) < ASLEEP_US)
 		return;
 	SpinLockAcquire(&db->mutex);
-	quiet = is_quiet(db, pending.lanes[0].type_id);
+	quiet = is_quiet(db, unpublished.lanes[0].type_id);
 	SpinLockRelease(&db->mutex);
 	if (quiet)
 		return;
-	pg_atomic_write_u32(&db->ring.imminent, (uint32) pending.lanes[0].type_id);
+	pg_atomic_write_u32(&db->ring.imminent, (uint32) unpublished.lanes[0].type_id);
 	wake_dispatcher(db);
 }
 
 static void
 publish_at_end(bool committed)
 {
-	JobqDb	   *db = pending.db;
+	JobqDb	   *db = unpublished.db;
 	bool		wake;
 
 	if (db->dboid == MyDatabaseId)
 	{
 		SpinLockAcquire(&db->mutex);
 		push_lanes(db);
-		db->requests.nreserved -= pending.ncancels;
+		db->requests.nreserved -= unpublished.ncancels;
 		if (committed)
 		{
-			for (int i = 0; i < pending.ncancels; i++)
-				db->requests.cancels[db->requests.ncancels++] = pending.cancels[i].command;
+			for (int i = 0; i < unpublished.ncancels; i++)
+				db->requests.cancels[db->requests.ncancels++] = unpublished.cancels[i].request;
 		}
-		if (pending.types_changed)
+		if (unpublished.types_changed)
 			db->requests.types_changed = true;
-		if (pending.drained_by != InvalidSubTransactionId)
+		if (unpublished.drained_by != InvalidSubTransactionId)
 			db->kill_switch.ndrains--;
-		if (pending.signals_changed)
+		if (unpublished.signals_changed)
 			db->requests.signals_changed = true;
 		wake = is_news(db);
 		SpinLockRelease(&db->mutex);
@@ -204,19 +204,19 @@ keep_prepared(JobqDb *db, TransactionId xid, LaneKeys entry)
 static bool
 keep_all_prepared(JobqDb *db, TransactionId xid)
 {
-	if (pending.overflow)
+	if (unpublished.overflow)
 		return false;
-	for (int i = 0; i < pending.nlanes; i++)
+	for (int i = 0; i < unpublished.nlanes; i++)
 	{
-		PendingLane *lane = &pending.lanes[i];
+		UnpublishedLane *lane = &unpublished.lanes[i];
 		LaneKeys	entry = {lane->type_id, lane->priority, lane->sublane, lane->lo, lane->hi};
 
 		if (!keep_prepared(db, xid, entry))
 			return false;
 	}
-	for (int i = 0; i < pending.nkeys; i++)
+	for (int i = 0; i < unpublished.nkeys; i++)
 	{
-		if (!keep_prepared(db, xid, key_entry(&pending.keys[i])))
+		if (!keep_prepared(db, xid, key_entry(&unpublished.keys[i])))
 			return false;
 	}
 	return true;
@@ -229,10 +229,10 @@ keep_all_prepared(JobqDb *db, TransactionId xid)
 static void
 publish_at_prepare(TransactionId xid)
 {
-	JobqDb	   *db = pending.db;
+	JobqDb	   *db = unpublished.db;
 
 	SpinLockAcquire(&db->mutex);
-	db->prepared.types_changed |= pending.types_changed || pending.signals_changed;
+	db->prepared.types_changed |= unpublished.types_changed || unpublished.signals_changed;
 	db->prepared.overflow |= !keep_all_prepared(db, xid);
 	SpinLockRelease(&db->mutex);
 	wake_dispatcher(db);
@@ -241,15 +241,15 @@ publish_at_prepare(TransactionId xid)
 static void
 forget_pending(void)
 {
-	pending.db = NULL;
-	pending.nlanes = 0;
-	pending.nkeys = 0;
-	pending.overflow = false;
-	pending.types_changed = false;
-	pending.drained_by = InvalidSubTransactionId;
-	pending.signals_changed = false;
-	pending.ncancels = 0;
-	pending.nnoted = 0;
+	unpublished.db = NULL;
+	unpublished.nlanes = 0;
+	unpublished.nkeys = 0;
+	unpublished.overflow = false;
+	unpublished.types_changed = false;
+	unpublished.drained_by = InvalidSubTransactionId;
+	unpublished.signals_changed = false;
+	unpublished.ncancels = 0;
+	unpublished.nnoted = 0;
 }
 
 void
@@ -257,33 +257,33 @@ publish_xact_callback(XactEvent event, void *arg)
 {
 	static TransactionId preparing = InvalidTransactionId;
 
-	if (pending.db == NULL && pending.nnoted == 0)
+	if (unpublished.db == NULL && unpublished.nnoted == 0)
 		return;
 	switch (event)
 	{
 		case XACT_EVENT_PRE_PREPARE:
-			if (pending.ncancels > 0)
+			if (unpublished.ncancels > 0)
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("cannot PREPARE a transaction that cancels a running job")));
-			if (pending.drained_by != InvalidSubTransactionId)
+			if (unpublished.drained_by != InvalidSubTransactionId)
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("cannot PREPARE a transaction that has called jobq.drain()")));
 			preparing = GetTopTransactionIdIfAny();
 			break;
 		case XACT_EVENT_PRE_COMMIT:
-			if (pending.db)
+			if (unpublished.db)
 				announce_commit();
 			break;
 		case XACT_EVENT_PREPARE:
-			if (pending.db && TransactionIdIsValid(preparing))
+			if (unpublished.db && TransactionIdIsValid(preparing))
 				publish_at_prepare(preparing);
 			forget_pending();
 			break;
 		case XACT_EVENT_COMMIT:
 		case XACT_EVENT_ABORT:
-			if (pending.db)
+			if (unpublished.db)
 				publish_at_end(event == XACT_EVENT_COMMIT);
 			forget_pending();
 			break;
@@ -304,22 +304,22 @@ publish_subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransact
 
 	if (event != SUBXACT_EVENT_ABORT_SUB)
 		return;
-	if (pending.drained_by >= subid)
+	if (unpublished.drained_by >= subid)
 	{
-		pending.drained_by = InvalidSubTransactionId;
+		unpublished.drained_by = InvalidSubTransactionId;
 		undrained = true;
 	}
-	while (pending.ncancels > 0 && pending.cancels[pending.ncancels - 1].subid >= subid)
+	while (unpublished.ncancels > 0 && unpublished.cancels[unpublished.ncancels - 1].subid >= subid)
 	{
-		pending.ncancels--;
+		unpublished.ncancels--;
 		dropped++;
 	}
-	if ((dropped == 0 && !undrained) || pending.db->dboid != MyDatabaseId)
+	if ((dropped == 0 && !undrained) || unpublished.db->dboid != MyDatabaseId)
 		return;
-	SpinLockAcquire(&pending.db->mutex);
-	pending.db->requests.nreserved -= dropped;
-	pending.db->kill_switch.ndrains -= undrained ? 1 : 0;
-	SpinLockRelease(&pending.db->mutex);
+	SpinLockAcquire(&unpublished.db->mutex);
+	unpublished.db->requests.nreserved -= dropped;
+	unpublished.db->kill_switch.ndrains -= undrained ? 1 : 0;
+	SpinLockRelease(&unpublished.db->mutex);
 	if (undrained)
-		wake_dispatcher(pending.db);
+		wake_dispatcher(unpublished.db);
 }

@@ -22,7 +22,7 @@
 #define MAX_NOTED	4096		/* wait_for looks the rest up by visibility */
 #define LOOK_BACK	16			/* lanes to compare a new position with */
 
-Pending		pending = {.drained_by = InvalidSubTransactionId};
+Unpublished unpublished = {.drained_by = InvalidSubTransactionId};
 
 /* Grows one of the arrays by doubling. */
 static void *
@@ -37,12 +37,12 @@ grow(void *array, int *allocated, Size elem, int start)
 	return repalloc(array, elem * *allocated);
 }
 
-static PendingLane *
+static UnpublishedLane *
 find_lane(int32 type_id, int16 priority, int16 sublane)
 {
-	for (int i = pending.nlanes - 1; i >= 0 && i >= pending.nlanes - LOOK_BACK; i--)
+	for (int i = unpublished.nlanes - 1; i >= 0 && i >= unpublished.nlanes - LOOK_BACK; i--)
 	{
-		PendingLane *lane = &pending.lanes[i];
+		UnpublishedLane *lane = &unpublished.lanes[i];
 
 		if (lane->type_id == type_id && lane->priority == priority && lane->sublane == sublane)
 			return lane;
@@ -53,25 +53,25 @@ find_lane(int32 type_id, int16 priority, int16 sublane)
 void
 publish_key(int32 type_id, int16 priority, int16 sublane, TimestampTz position)
 {
-	PendingLane *lane;
+	UnpublishedLane *lane;
 
-	if (pending.db == NULL)
-		pending.db = my_db();
-	if (pending.db == NULL)
+	if (unpublished.db == NULL)
+		unpublished.db = my_db();
+	if (unpublished.db == NULL)
 		return;
 	lane = find_lane(type_id, priority, sublane);
 	if (lane == NULL)
 	{
-		if (pending.nlanes == MAX_LANES)
+		if (unpublished.nlanes == MAX_LANES)
 		{
-			if (!pending.overflow || position < pending.overflow_lo)
-				pending.overflow_lo = position;
-			pending.overflow = true;
+			if (!unpublished.overflow || position < unpublished.overflow_lo)
+				unpublished.overflow_lo = position;
+			unpublished.overflow = true;
 			return;
 		}
-		if (pending.nlanes == pending.lanes_size)
-			pending.lanes = grow(pending.lanes, &pending.lanes_size, sizeof(PendingLane), 8);
-		lane = &pending.lanes[pending.nlanes++];
+		if (unpublished.nlanes == unpublished.lanes_size)
+			unpublished.lanes = grow(unpublished.lanes, &unpublished.lanes_size, sizeof(UnpublishedLane), 8);
+		lane = &unpublished.lanes[unpublished.nlanes++];
 		lane->type_id = type_id;
 		lane->priority = priority;
 		lane->sublane = sublane;
@@ -86,35 +86,35 @@ publish_key(int32 type_id, int16 priority, int16 sublane, TimestampTz position)
 	lane->hi = Max(lane->hi, position);
 }
 
-static PendingKey *
+static UnpublishedKey *
 find_concurrency_key(uint64 hash)
 {
-	for (int i = pending.nkeys - 1; i >= 0 && i >= pending.nkeys - LOOK_BACK; i--)
+	for (int i = unpublished.nkeys - 1; i >= 0 && i >= unpublished.nkeys - LOOK_BACK; i--)
 	{
-		if (pending.keys[i].hash == hash)
-			return &pending.keys[i];
+		if (unpublished.keys[i].hash == hash)
+			return &unpublished.keys[i];
 	}
-	if (pending.nkeys < MAX_KEYS)
+	if (unpublished.nkeys < MAX_KEYS)
 		return NULL;
-	pending.keys[0].hash = 0;
-	return &pending.keys[0];
+	unpublished.keys[0].hash = 0;
+	return &unpublished.keys[0];
 }
 
 void
 publish_concurrency_key(uint64 hash, TimestampTz created_at, bool removed)
 {
-	PendingKey *key;
+	UnpublishedKey *key;
 
-	if (pending.db == NULL)
-		pending.db = my_db();
-	if (pending.db == NULL)
+	if (unpublished.db == NULL)
+		unpublished.db = my_db();
+	if (unpublished.db == NULL)
 		return;
 	key = find_concurrency_key(hash);
 	if (key == NULL)
 	{
-		if (pending.nkeys == pending.keys_size)
-			pending.keys = grow(pending.keys, &pending.keys_size, sizeof(PendingKey), 8);
-		key = &pending.keys[pending.nkeys++];
+		if (unpublished.nkeys == unpublished.keys_size)
+			unpublished.keys = grow(unpublished.keys, &unpublished.keys_size, sizeof(UnpublishedKey), 8);
+		key = &unpublished.keys[unpublished.nkeys++];
 		key->hash = hash;
 		key->created_at = created_at;
 		key->removed = false;
@@ -126,19 +126,19 @@ publish_concurrency_key(uint64 hash, TimestampTz created_at, bool removed)
 void
 publish_note_job(const pg_uuid_t *id)
 {
-	if (pending.nnoted == MAX_NOTED)
+	if (unpublished.nnoted == MAX_NOTED)
 		return;
-	if (pending.nnoted == pending.noted_size)
-		pending.noted = grow(pending.noted, &pending.noted_size, sizeof(pg_uuid_t), 16);
-	pending.noted[pending.nnoted++] = *id;
+	if (unpublished.nnoted == unpublished.noted_size)
+		unpublished.noted = grow(unpublished.noted, &unpublished.noted_size, sizeof(pg_uuid_t), 16);
+	unpublished.noted[unpublished.nnoted++] = *id;
 }
 
 bool
 publish_wrote_job(const pg_uuid_t *id)
 {
-	for (int i = pending.nnoted - 1; i >= 0; i--)
+	for (int i = unpublished.nnoted - 1; i >= 0; i--)
 	{
-		if (memcmp(&pending.noted[i], id, sizeof(pg_uuid_t)) == 0)
+		if (memcmp(&unpublished.noted[i], id, sizeof(pg_uuid_t)) == 0)
 			return true;
 	}
 	return false;
@@ -147,28 +147,28 @@ publish_wrote_job(const pg_uuid_t *id)
 void
 publish_types_changed(void)
 {
-	pending.db = my_db();
-	pending.types_changed = true;
+	unpublished.db = my_db();
+	unpublished.types_changed = true;
 }
 
 void
 publish_drain(void)
 {
-	pending.db = my_db();
-	if (pending.db == NULL || pending.drained_by != InvalidSubTransactionId)
+	unpublished.db = my_db();
+	if (unpublished.db == NULL || unpublished.drained_by != InvalidSubTransactionId)
 		return;
-	SpinLockAcquire(&pending.db->mutex);
-	pending.db->kill_switch.ndrains++;
-	SpinLockRelease(&pending.db->mutex);
-	pending.drained_by = GetCurrentSubTransactionId();
-	wake_dispatcher(pending.db);
+	SpinLockAcquire(&unpublished.db->mutex);
+	unpublished.db->kill_switch.ndrains++;
+	SpinLockRelease(&unpublished.db->mutex);
+	unpublished.drained_by = GetCurrentSubTransactionId();
+	wake_dispatcher(unpublished.db);
 }
 
 void
 publish_signals_changed(void)
 {
-	pending.db = my_db();
-	pending.signals_changed = true;
+	unpublished.db = my_db();
+	unpublished.signals_changed = true;
 }
 
 /* Reserves a place for a request to cancel, so that the commit has one. */
@@ -178,7 +178,7 @@ reserve_command(JobqDb *db)
 	bool		ok;
 
 	SpinLockAcquire(&db->mutex);
-	ok = db->requests.ncancels + db->requests.nreserved < JOBQ_MAX_COMMANDS;
+	ok = db->requests.ncancels + db->requests.nreserved < JOBQ_MAX_CANCELS;
 	if (ok)
 		db->requests.nreserved++;
 	SpinLockRelease(&db->mutex);
@@ -188,20 +188,20 @@ reserve_command(JobqDb *db)
 void
 publish_cancel(const pg_uuid_t *id, const char *reason)
 {
-	Command    *c;
+	CancelRequest *c;
 
-	pending.db = my_db();
-	if (pending.db == NULL)
+	unpublished.db = my_db();
+	if (unpublished.db == NULL)
 		return;
-	if (pending.ncancels == pending.cancels_size)
-		pending.cancels = grow(pending.cancels, &pending.cancels_size, sizeof(PendingCommand), 4);
-	if (!reserve_command(pending.db))
+	if (unpublished.ncancels == unpublished.cancels_size)
+		unpublished.cancels = grow(unpublished.cancels, &unpublished.cancels_size, sizeof(UnpublishedCancel), 4);
+	if (!reserve_command(unpublished.db))
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("too many cancels of running jobs are under way"),
 				 errhint("Commit and try again in a moment.")));
-	pending.cancels[pending.ncancels].subid = GetCurrentSubTransactionId();
-	c = &pending.cancels[pending.ncancels++].command;
+	unpublished.cancels[unpublished.ncancels].subid = GetCurrentSubTransactionId();
+	c = &unpublished.cancels[unpublished.ncancels++].request;
 	c->id = *id;
 	c->has_reason = reason != NULL;
 	c->reason[0] = '\0';

@@ -8,7 +8,7 @@
 
 #include "shared/publish_jobs.h"
 
-typedef struct PendingLane
+typedef struct UnpublishedLane
 {
 	int32		type_id;
 	int16		priority;
@@ -17,36 +17,36 @@ typedef struct PendingLane
 	TimestampTz keys[JOBQ_EXACT_KEYS];
 	TimestampTz lo;
 	TimestampTz hi;
-} PendingLane;
+} UnpublishedLane;
 
 /* A concurrency key with changed rows. */
-typedef struct PendingKey
+typedef struct UnpublishedKey
 {
 	uint64		hash;			/* 0: of any */
 	TimestampTz created_at;		/* the earliest */
 	bool		removed;
-} PendingKey;
+} UnpublishedKey;
 
-typedef struct PendingCommand
+typedef struct UnpublishedCancel
 {
-	Command		command;
+	CancelRequest request;
 	SubTransactionId subid;		/* that requested it */
-} PendingCommand;
+} UnpublishedCancel;
 
 /* The arrays live as long as the backend and are kept small. */
-typedef struct Pending
+typedef struct Unpublished
 {
 	JobqDb	   *db;				/* NULL: nothing has been done */
-	PendingLane *lanes;
+	UnpublishedLane *lanes;
 	int			nlanes;
 	int			lanes_size;
 	bool		overflow;		/* there are more: read everything from
 								 * overflow_lo on */
 	TimestampTz overflow_lo;
-	PendingKey *keys;
+	UnpublishedKey *keys;
 	int			nkeys;
 	int			keys_size;
-	PendingCommand *cancels;
+	UnpublishedCancel *cancels;
 	int			ncancels;
 	int			cancels_size;
 	pg_uuid_t  *noted;			/* jobs it has written */
@@ -55,8 +55,8 @@ typedef struct Pending
 	bool		types_changed;
 	bool		signals_changed;
 	SubTransactionId drained_by;	/* is counted in KillSwitch.ndrains */
-} Pending;
+} Unpublished;
 
-extern Pending pending;
+extern Unpublished unpublished;
 
 #endif

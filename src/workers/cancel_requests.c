@@ -21,7 +21,7 @@
 typedef struct PendingCancel
 {
 	JobRef		ref;
-	Command		command;
+	CancelRequest request;
 	RoleState  *waits_for;		/* counted in its cancels; NULL: not yet */
 } PendingCancel;
 
@@ -30,9 +30,9 @@ static MemoryContext lasting;
 static PendingCancel *pending_cancels;
 static int	npending = 0;
 static int	pending_size = 0;
-static Command *commands;		/* to be run */
-static int	ncommands = 0;
-static int	commands_size = 0;
+static CancelRequest *requests;		/* to be run */
+static int	nrequests = 0;
+static int	requests_size = 0;
 
 void
 cancels_init(MemoryContext context, JobqDb *mine)
@@ -44,30 +44,30 @@ cancels_init(MemoryContext context, JobqDb *mine)
 bool
 cancels_pending(void)
 {
-	return npending > 0 || ncommands > 0;
+	return npending > 0 || nrequests > 0;
 }
 
 /* ---------- requests ---------- */
 
 static void
-add_command(const Command *c)
+add_request(const CancelRequest *c)
 {
-	if (ncommands == commands_size)
-		commands = grow_array(lasting, commands, &commands_size, sizeof(Command));
-	commands[ncommands++] = *c;
+	if (nrequests == requests_size)
+		requests = grow_array(lasting, requests, &requests_size, sizeof(CancelRequest));
+	requests[nrequests++] = *c;
 }
 
 void
 cancel_after_all(const pg_uuid_t *id, const char *reason)
 {
-	Command		c;
+	CancelRequest c;
 
 	memset(&c, 0, sizeof(c));
 	c.id = *id;
 	c.has_reason = reason != NULL;
 	if (reason)
 		strlcpy(c.reason, reason, sizeof(c.reason));
-	add_command(&c);
+	add_request(&c);
 }
 
 void
@@ -77,15 +77,15 @@ cancels_take(void)
 
 	if (db->requests.ncancels == 0)
 		return;
-	while (commands_size < ncommands + JOBQ_MAX_COMMANDS + JOBQ_KEPT_COMMANDS)
-		commands = grow_array(lasting, commands, &commands_size, sizeof(Command));
+	while (requests_size < nrequests + JOBQ_MAX_CANCELS + JOBQ_KEPT_CANCELS)
+		requests = grow_array(lasting, requests, &requests_size, sizeof(CancelRequest));
 	SpinLockAcquire(&db->mutex);
-	n = Min(db->requests.ncancels, Max(JOBQ_KEPT_COMMANDS - ncommands - npending, 0));
-	memcpy(&commands[ncommands], db->requests.cancels, sizeof(Command) * n);
+	n = Min(db->requests.ncancels, Max(JOBQ_KEPT_CANCELS - nrequests - npending, 0));
+	memcpy(&requests[nrequests], db->requests.cancels, sizeof(CancelRequest) * n);
 	db->requests.ncancels -= n;
-	memmove(db->requests.cancels, &db->requests.cancels[n], sizeof(Command) * db->requests.ncancels);
+	memmove(db->requests.cancels, &db->requests.cancels[n], sizeof(CancelRequest) * db->requests.ncancels);
 	SpinLockRelease(&db->mutex);
-	ncommands += n;
+	nrequests += n;
 }
 
 /*
@@ -93,7 +93,7 @@ cancels_take(void)
  * no room.
  */
 static bool
-give_back(const Command *c)
+give_back(const CancelRequest *c)
 {
 	if (db->requests.ncancels + db->requests.nreserved >= (int) lengthof(db->requests.cancels))
 		return false;
@@ -109,10 +109,10 @@ cancels_leave(void)
 	if (db == NULL)
 		return;
 	SpinLockAcquire(&db->mutex);
-	for (int i = 0; i < ncommands; i++)
-		lost += !give_back(&commands[i]);
+	for (int i = 0; i < nrequests; i++)
+		lost += !give_back(&requests[i]);
 	for (int i = 0; i < npending; i++)
-		lost += !give_back(&pending_cancels[i].command);
+		lost += !give_back(&pending_cancels[i].request);
 	SpinLockRelease(&db->mutex);
 	if (lost > 0)
 		ereport(LOG,
@@ -123,7 +123,7 @@ cancels_leave(void)
 /* ---------- one request ---------- */
 
 static void
-add_pending_cancel(const JobRef *ref, const Command *c)
+add_pending_cancel(const JobRef *ref, const CancelRequest *c)
 {
 	PendingCancel *p;
 	bool		found;
@@ -139,7 +139,7 @@ add_pending_cancel(const JobRef *ref, const Command *c)
 	p = &pending_cancels[npending++];
 	p->ref = *ref;
 	p->ref.flags |= REF_CANCEL;
-	p->command = *c;
+	p->request = *c;
 	p->waits_for = NULL;
 }
 
@@ -177,7 +177,7 @@ cancel_handed_out(const pg_uuid_t *id, CancelKind kind, const char *reason)
  * report of the job has not been read yet.
  */
 static bool
-run_command(QueueScan *scan, const Command *c)
+serve_request(QueueScan *scan, const CancelRequest *c)
 {
 	JobRef		ref;
 	JobStatus	status;
@@ -201,17 +201,17 @@ void
 cancels_run(QueueScan *scan)
 {
 	int			kept = 0;
-	int			n = ncommands;
+	int			n = nrequests;
 
 	for (int i = 0; i < n; i++)
 	{
-		Command		c = commands[i];
+		CancelRequest c = requests[i];
 
-		if (!run_command(scan, &c))
-			commands[kept++] = c;
+		if (!serve_request(scan, &c))
+			requests[kept++] = c;
 	}
-	memmove(&commands[kept], &commands[n], sizeof(Command) * (ncommands - n));
-	ncommands -= n - kept;
+	memmove(&requests[kept], &requests[n], sizeof(CancelRequest) * (nrequests - n));
+	nrequests -= n - kept;
 }
 
 /* ---------- jobs that are only to be settled ---------- */
@@ -241,7 +241,7 @@ cancels_hand_out(MonoTime now)
 		TypeState  *t = type_state(p->ref.type_id);
 		Known	   *k;
 
-		if (assign_job(t, &p->ref, p->command.has_reason ? p->command.reason : NULL, now) != HANDED_OUT)
+		if (assign_job(t, &p->ref, p->request.has_reason ? p->request.reason : NULL, now) != HANDED_OUT)
 		{
 			wait_for_role(p, t->role);
 			i++;
@@ -262,7 +262,7 @@ cancels_reread(void)
 		PendingCancel *p = &pending_cancels[i];
 
 		wait_for_role(p, NULL);
-		add_command(&p->command);
+		add_request(&p->request);
 	}
 	npending = 0;
 }
