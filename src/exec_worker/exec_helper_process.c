@@ -258,7 +258,8 @@ helper_close(const char *why)
 	if (why)
 	{
 		ereport(LOG, (errmsg("jobq-helper with PID %d is lost: %s", (int) helper_pid, why)));
-		set_trouble("jobq-helper was lost and is started again");
+		if (!MySlot->dismissed) /* else no helper is started that would reset it */
+			set_trouble("jobq-helper was lost and is started again");
 		if (mono_exceeds(started_at, mono_now(), HEALTHY_MS))
 			losses = 0;
 		retry_later();

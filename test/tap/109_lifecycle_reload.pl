@@ -19,7 +19,7 @@ END $$;
 SELECT jobq.create_job_type('setting', 'setting(jsonb)', max_attempts => 3, backoff => 'fixed', backoff_base => '1ms');
 SELECT jobq.create_job_type('tool', command => '{which}', options => '{"output": "text"}');
 SELECT jobq.create_job_type('absent', command => '{absent}', options => '{"output": "none"}');
-SELECT jobq.create_job_type('gated', command => '{which,gated}', options => '{"output": "text"}');
+SELECT jobq.create_job_type('gated', command => '{which,gated}', backoff => 'fixed', backoff_base => '1ms', options => '{"output": "text"}');
 END
 wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 
@@ -99,6 +99,19 @@ append_to_file("$dir/open", '');
 result_is($running, 'first', 'the tool that runs is not disturbed');
 wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'jobq exec worker'", 'its exec worker leaves');
 like(value('SELECT jobq.health()'), qr/absent/, 'health() keeps what the new one has reported');
+
+# the helper of an exec worker that is to end is killed
+unlink "$dir/open" or die $!;
+$running = started('gated', '{}');
+my ($former) = jobq_pids($node, 'exec worker');
+reload_with("ALTER DATABASE postgres SET jobq.tool_path = '$dir/first'");
+result_is(value("SELECT jobq.enqueue('tool')"), 'first', 'another exec worker has come');
+my ($helper) = grep { slurp_file("/proc/$_/comm") =~ /^jobq-helper/ } split ' ', slurp_file("/proc/$former/task/$former/children");
+is(kill('KILL', $helper), 1, 'the helper of the former one is killed');
+append_to_file("$dir/open", '');
+wait_for_sql($node, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $former)", 'its exec worker leaves');
+unlike(value('SELECT jobq.health()'), qr/helper was lost/, 'health() has no trouble of it');
+wait_status($node, 'postgres', $running, 'completed', 'its job: completed');
 is(value("SELECT count(*) FROM jobq.dead_letters"), 0, 'nothing failed');
 $gate->quit;
 $node->stop;
