@@ -17,8 +17,10 @@
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_namespace.h"
+#include "catalog/pg_proc.h"
 #include "commands/extension.h"
 #include "storage/lmgr.h"
+#include "utils/catcache.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -158,6 +160,33 @@ is_member(Oid schema)
 	return OidIsValid(extension) && getExtensionOfObject(NamespaceRelationId, schema) == extension;
 }
 
+static bool
+has_function(Oid schema, const char *name)
+{
+	CatCList   *list = SearchSysCacheList1(PROCNAMEARGSNSP, CStringGetDatum(name));
+	bool		found = false;
+
+	for (int i = 0; i < list->n_members; i++)
+		found |= ((Form_pg_proc) GETSTRUCT(&list->members[i]->tuple))->pronamespace == schema;
+	ReleaseSysCacheList(list);
+	return found;
+}
+
+/*
+ * Raises 55000 if neither schema has the internal functions: the owner has
+ * renamed theirs, and functions name it in their text.
+ */
+static void
+check_previous(Oid schema)
+{
+	if (!OidIsValid(schema) || !OidIsValid(get_extension_oid("jobq", true)) || has_function(schema, "_type_name"))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("schema \"jobq_internal\" of extension \"jobq\" is missing"),
+			 errhint("A schema that was renamed gets its name back by ALTER SCHEMA ... RENAME TO jobq_internal.")));
+}
+
 Oid
 jobq_internal_schema(void)
 {
@@ -172,7 +201,10 @@ jobq_internal_schema(void)
 	schema = get_namespace_oid("jobq_internal", true);
 	previous = !OidIsValid(schema) || !is_member(schema);
 	if (previous)
+	{
 		schema = get_namespace_oid("jobq", true);
+		check_previous(schema);
+	}
 	internal_is_previous = previous;
 	if (found_at == generation)
 		internal = schema;

@@ -1,6 +1,6 @@
 -- The shape of the tables and the view, and the safety of the functions.
 BEGIN;
-SELECT plan(24);
+SELECT plan(27);
 
 SELECT enum_has_labels('jobq', 'job_status',
   ARRAY['pending', 'blocked', 'retry', 'running', 'completed', 'skipped', 'cancelled', 'error'], 'all eight states, in order');
@@ -108,6 +108,13 @@ END $$;
 SELECT is_empty($$ SELECT key FROM jobq.option_keys WHERE pg_temp.refuses(key, kind LIKE 'exec%') $$, 'every key of jobq.option_keys is known');
 SELECT is_empty($$ SELECT key FROM jobq.option_keys WHERE kind LIKE 'exec%' AND NOT pg_temp.refuses(key, false) $$, 'keys for tools are refused for handlers');
 SELECT is_empty($$ SELECT key FROM jobq.option_keys WHERE kind = 'sql' AND NOT pg_temp.refuses(key, true) $$, 'keys for handlers are refused for tools');
+
+-- the owner renames the schema of internal functions
+ALTER SCHEMA jobq_internal RENAME TO jobq_renamed;
+SELECT throws_ok($$SELECT jobq.pause_job_type('nosuch')$$, '55000', 'schema "jobq_internal" of extension "jobq" is missing', 'renamed: an error names the schema');
+SELECT throws_ok('SELECT jobq.health()', '55000', 'schema "jobq_internal" of extension "jobq" is missing', 'also of health()');
+ALTER SCHEMA jobq_renamed RENAME TO jobq_internal;
+SELECT throws_ok($$SELECT jobq.pause_job_type('nosuch')$$, '42704', NULL, 'renamed back: the call finds its function');
 
 SELECT * FROM finish();
 ROLLBACK;
