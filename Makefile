@@ -25,7 +25,7 @@ help:
 #: make test KIND=tap   one kind: helper regress pgtap isolation tap readme demo
 #: make docs            make docs/reference from docs/reference/src, the catalog and the settings
 #: make sanitize        jobq-helper and its unit tests under ASan and UBSan
-#: make fuzz            the fuzzers of the input of jobq-helper, 60 s each (clang)
+#: make fuzz            the fuzzers of jobq-helper and of cron expressions, 60 s each (clang)
 #: make bench           measure jobq and its peers on this machine: build/bench/report.html, some 10 minutes
 #: make bench-full      the same three times, with ten-minute runs and 10 M jobs: some two and a half hours
 #: make bench-smoke     a short check of the benchmark: one minute, jobq and the hand-written worker

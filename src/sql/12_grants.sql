@@ -106,6 +106,7 @@ CREATE FUNCTION jobq_internal._privileges(access text, every_tenant boolean) RET
     FROM pg_proc p
     JOIN (VALUES
       ('{enqueue,admin}'::text[], '{enqueue,enqueue_many,enqueue_jobs}'::text[]),
+      ('{enqueue,work,read,admin}', '{next_runs}'),
       ('{work}', '{claim,heartbeat,complete,complete_many,fail,skip_job,snooze_job,log_event,channel}'),
       ('{enqueue,read,admin}', '{wait_for,_type_name,_live_status,_live_attempts,_live_runs,_live_started_at,_live_worker,
                                  _live_progress,_live_progress_data,_reads}'),

@@ -316,6 +316,17 @@ job_type: name of 1 to 63 bytes; the type need not exist. The channel is jobq.no
   name too long for a channel ends in a hash.
 Errors: only those of every function.$$;
 
+COMMENT ON FUNCTION jobq.next_runs IS
+$$Returns the next ticks of a cron expression, in order, each once. A tick is a whole second after since,
+never since itself. The set ends early only with the range of timestamptz.
+cron: minute hour day month weekday, or six fields, seconds first; @daily and the like; or every 90s, which
+  counts from 1970. A semicolon joins expressions. At most 1,024 bytes.
+timezone: a name of pg_timezone_names; the fields are local times of this zone.
+n: number of ticks, 1 to 10,000.
+since: time before the first tick; finite.
+Errors: 22023 cron has no tick within 100 years, or is after 90s, which has no ticks of its own. 54000 n is over
+  10,000.$$;
+
 COMMENT ON FUNCTION jobq.set_tenant_quota IS
 $$Limits the jobs of a tenant and the tenants below it. An enqueue above max_live, max_bytes or
 enqueues_per_minute fails with 53400. Existing jobs count and stay; retried jobs count and are not refused.

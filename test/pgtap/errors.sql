@@ -46,7 +46,7 @@ INSERT INTO valid VALUES
   ('{enqueue,enqueue_many,channel}', 'job_type', $$'errors t'$$), ('{enqueue_many}', 'payloads', $$'{"{}"}'$$),
   ('{enqueue_jobs}', 'jobs', $$'[{"job_type": "errors t"}]'$$),
   ('{cancel_job,alter_job,run_inline}', 'id', '(SELECT waiting FROM job)'), ('{retry_job,rerun_job,job_timeline}', 'id', '(SELECT ended FROM job)'),
-  ('{wait_for}', 'id', 'gen_random_uuid()'),
+  ('{wait_for}', 'id', 'gen_random_uuid()'), ('{next_runs}', 'cron', $$'@daily'$$),
   ('{wait_for,drain}', 'timeout', $$'0'$$), ('{archive}', 'before', 'now()'), ('{purge_tenant,set_tenant_quota}', 'tenant', $$'errors'$$),
   ('{cancel_jobs,purge_dead_letters}', 'job_type', $$'errors t'$$), ('{cancel_jobs,purge_dead_letters}', 'tenant', $$'errors'$$),
   ('{grant_access,revoke_access}', 'role', 'current_user::regrole'), ('{grant_access,revoke_access}', 'access', $$'read'$$),

@@ -1,7 +1,7 @@
 -- The functions of the contract: names, arguments with their names and defaults, results; and no others.
 BEGIN;
 SET LOCAL intervalstyle = postgres;
-SELECT plan(98);
+SELECT plan(100);
 
 SELECT is(pg_get_function_arguments(oid), $a$name text, handler regprocedure DEFAULT NULL::regprocedure, command text[] DEFAULT NULL::text[], max_attempts integer DEFAULT NULL::integer, backoff text DEFAULT NULL::text, backoff_base interval DEFAULT NULL::interval, backoff_max interval DEFAULT NULL::interval, backoff_jitter real DEFAULT NULL::real, timeout interval DEFAULT NULL::interval, base_priority integer DEFAULT NULL::integer, max_concurrent integer DEFAULT NULL::integer, cpu_weight integer DEFAULT NULL::integer, rate_limit integer DEFAULT NULL::integer, rate_window interval DEFAULT NULL::interval, keep_completed interval DEFAULT NULL::interval, keep_dead interval DEFAULT NULL::interval, critical boolean DEFAULT NULL::boolean, run_as regrole DEFAULT NULL::regrole, options jsonb DEFAULT NULL::jsonb, on_conflict text DEFAULT 'error'::text$a$, 'arguments of create_job_type') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'create_job_type';
 SELECT is(pg_get_function_result(oid), 'void', 'result of create_job_type') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'create_job_type';
@@ -87,6 +87,8 @@ SELECT is(pg_get_function_arguments(oid), $a$timeout interval DEFAULT '00:00:30'
 SELECT is(pg_get_function_result(oid), 'boolean', 'result of drain') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'drain';
 SELECT is(pg_get_function_arguments(oid), $a$$a$, 'arguments of compact') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'compact';
 SELECT is(pg_get_function_result(oid), 'bigint', 'result of compact') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'compact';
+SELECT is(pg_get_function_arguments(oid), $a$cron text, timezone text DEFAULT 'UTC'::text, n integer DEFAULT 5, since timestamp with time zone DEFAULT now()$a$, 'arguments of next_runs') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'next_runs';
+SELECT is(pg_get_function_result(oid), 'SETOF timestamp with time zone', 'result of next_runs') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'next_runs';
 SELECT is(pg_get_function_arguments(oid), $a$job_type text$a$, 'arguments of channel') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'channel';
 SELECT is(pg_get_function_result(oid), 'text', 'result of channel') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'channel';
 SELECT is(pg_get_function_arguments(oid), $a$name text, condition text, every interval DEFAULT '00:00:10'::interval, on_conflict text DEFAULT 'error'::text$a$, 'arguments of create_signal') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'create_signal';
@@ -106,7 +108,7 @@ SELECT bag_eq($$SELECT proname::text FROM pg_proc WHERE pronamespace = 'jobq'::r
     'cancel_job', 'cancel_jobs', 'retry_job', 'rerun_job', 'alter_job', 'list_jobs', 'count_by_status', 'distinct_job_types',
     'retry_dead_letters', 'purge_dead_letters', 'job_timeline', 'archive', 'wait_for', 'current_job', 'set_progress', 'log_event', 'skip',
     'discard', 'snooze', 'run_inline', 'purge_tenant', 'grant_access', 'revoke_access', 'set_tenant_check', 'set_tenant_quota', 'health', 'version', 'adopt', 'reload',
-    'set_limit', 'drop_limit', 'stop_all', 'start_all', 'drain', 'compact', 'channel', 'set_signal', 'create_signal', 'drop_signal', 'set_pressure_rule'],
+    'set_limit', 'drop_limit', 'stop_all', 'start_all', 'drain', 'compact', 'channel', 'set_signal', 'create_signal', 'drop_signal', 'set_pressure_rule', 'next_runs'],
   'no other function than those');
 SELECT results_eq($$SELECT starts_with(proname, '_'), count(*) > 100 FROM pg_proc WHERE pronamespace = 'jobq_internal'::regnamespace GROUP BY 1$$,
   $$VALUES (true, true)$$, 'functions of schema jobq_internal have names with an underscore');

@@ -97,6 +97,7 @@ INSERT INTO functions VALUES
   ('archive', '{read,admin}', 'rows', '(SELECT count(*) > 0 FROM jobq.archive(''infinity'') l WHERE l::jsonb->>''tenant'' = ''{tenant}'' AND l::jsonb->>''job_type'' = ''{type}'')', 'true', 'false'),
   ('run_inline', '{}', 'all', '(jobq.run_inline(''{waits}'')).status', 'completed', NULL),
   ('compact', '{}', 'all', 'jobq.compact() IS NOT NULL', 'true', NULL),
+  ('next_runs', '{enqueue,work,read,admin}', 'any', '(SELECT count(*) FROM jobq.next_runs(''@daily''))', '5', NULL),
   ('channel', '{work}', 'any', 'jobq.channel(''{type}'') = ''jobq_{type}''', 'true', NULL),
   ('reload', '{}', 'all', 'jobq.reload()', '', NULL),
   ('adopt', '{}', 'all', 'jobq.adopt()', '', NULL),
@@ -130,7 +131,7 @@ CREATE FUNCTION expected(r roles, f functions, job jobs) RETURNS text LANGUAGE s
               WHEN f.name = 'wait_for' AND r.access = 'enqueue' THEN f.hidden  -- these did not enqueue it
               WHEN r.access IS NULL OR r.access <> ALL (f.accesses) THEN '42501'
               -- an administrator enqueues jobs of types that its grant names
-              WHEN 'enqueue' = ANY (f.accesses) AND r.access = 'admin' AND r.types IS NULL THEN '42501'
+              WHEN f.reach = 'job' AND 'enqueue' = ANY (f.accesses) AND r.access = 'admin' AND r.types IS NULL THEN '42501'
               -- a job type that no grant of the role names does not exist for it
               WHEN f.name IN ('list_jobs', 'count_by_status') AND job.type <> ALL (r.types) THEN '42704'
               WHEN f.reach = 'any' THEN f.seen

@@ -1,0 +1,75 @@
+/*
+ * cron_zone.c
+ *	  The server's time zones: see cron_zone.h.
+ *
+ * pg_tzset() also accepts POSIX specifications ("FOO-3"), which are no names of
+ * pg_timezone_names.  Its canonical name tells them apart: that of a file is in
+ * the case of the file, that of a specification is in upper case.  Only names of
+ * upper case such as EST5EDT need a walk through the files.
+ */
+#include "jobq.h"
+
+#include "datatype/timestamp.h"
+#include "pgtime.h"
+
+#include "schedule/cron_zone.h"
+
+int64_t
+cron_zone_offset(const CronZone *zone, int64_t at, int64_t *until)
+{
+	pg_time_t	time = at;
+	pg_time_t	boundary;
+	long int	before;
+	long int	after;
+	int			before_dst;
+	int			after_dst;
+	int			found = pg_next_dst_boundary(&time, &before, &before_dst, &boundary, &after, &after_dst,
+											 (const pg_tz *) zone);
+
+	if (found < 0)
+		elog(ERROR, "no offset of time zone \"%s\" at %lld", pg_get_timezone_name((pg_tz *) zone), (long long) at);
+	*until = found > 0 ? boundary : INT64_MAX;
+	return before;
+}
+
+static bool
+is_file_name(const char *name)
+{
+	pg_tzenum  *walk;
+	pg_tz	   *tz;
+	bool		found = false;
+
+	if (strcmp(name, "UTC") == 0 || strcmp(name, "GMT") == 0)
+		return true;
+	for (const char *p = name; *p != '\0'; p++)
+	{
+		if (*p >= 'a' && *p <= 'z')
+			return true;
+	}
+	walk = pg_tzenumerate_start();
+	while (!found && (tz = pg_tzenumerate_next(walk)) != NULL)
+		found = strcmp(pg_get_timezone_name(tz), name) == 0;
+	pg_tzenumerate_end(walk);
+	return found;
+}
+
+static bool
+is_refused(const char *name)
+{
+	return strncmp(name, "posix/", 6) == 0 || strncmp(name, "right/", 6) == 0 ||
+		strcmp(name, "posixrules") == 0 || strcmp(name, "Factory") == 0 || strcmp(name, "localtime") == 0;
+}
+
+const CronZone *
+cron_zone_find(const char *name)
+{
+	pg_tz	   *tz = name[0] != '\0' && strlen(name) <= TZ_STRLEN_MAX ? pg_tzset(name) : NULL;
+	const char *canonical;
+
+	if (tz == NULL || !pg_tz_acceptable(tz))
+		return NULL;
+	canonical = pg_get_timezone_name(tz);
+	if (pg_strcasecmp(name, canonical) != 0 || is_refused(canonical) || !is_file_name(canonical))
+		return NULL;
+	return (const CronZone *) tz;
+}
