@@ -68,9 +68,10 @@ sub run_paused
 
 my $small = query(q{SELECT jobq.enqueue('keeps', '{"size": 10}')});
 is(read_of($small), '{"result": null, "status": null, "details": null, "payload": null, "truncated": null}', 'a story that fits names nobody');
-my $kept = query(q{SELECT jobq.enqueue('keeps', '{"size": 5000}')});
+my $kept = run_paused('keeps', '{"size": 5000}');
+is(query(q{SELECT count(*) FROM jobq.hook_references}), '1', 'one reference, at least until the hook has run');
+query(q{SELECT jobq.resume_job_type('reader')});
 is(read_of($kept), '{"result": 5000, "status": "completed", "details": null, "payload": null, "truncated": true}', 'the result by reference');
-is(query(q{SELECT count(*) FROM jobq.hook_references}), '1', 'one reference');
 
 # types that keep no jobs: the row stays until the hook's job has ended
 foreach my $case (
