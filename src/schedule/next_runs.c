@@ -9,6 +9,7 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
+#include "utils/tuplestore.h"
 
 #include "base/errors.h"
 #include "schedule/cron.h"
