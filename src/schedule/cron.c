@@ -217,7 +217,7 @@ next_shown(const CronRule *rule, const CronZone *zone, int64_t since, int64_t li
 
 		if (local != CRON_NEVER && local - offset < until)
 			return local - offset <= limit ? local - offset : CRON_NEVER;
-		if (until >= limit)
+		if (until > limit)
 			return CRON_NEVER;
 		/* skip periods in which the clock shows no matching time */
 		ahead = next_local(rule, until - MAX_OFFSET, limit + MAX_OFFSET);
@@ -296,28 +296,76 @@ next_once(const CronRule *rule, const CronZone *zone, int64_t since, int64_t lim
 }
 
 static int64_t
-next_of_rule(const CronRule *rule, const CronZone *zone, int64_t since, int64_t limit)
+next_of_rule(const CronRule *rule, int64_t origin, const CronZone *zone, int64_t since, int64_t limit)
 {
-	int64_t		tick;
+	int64_t		tick = CRON_NEVER;
 
 	if (rule->kind == CRON_CALENDAR)
 		return rule->every_hour ? next_shown(rule, zone, since, limit) : next_once(rule, zone, since, limit);
-	tick = (floor_div(since, rule->interval) + 1) * rule->interval;
+	if (rule->kind == CRON_EVERY)
+		tick = origin + (floor_div(since - origin, rule->interval) + 1) * rule->interval;
 	return tick <= limit ? tick : CRON_NEVER;
 }
 
-int64_t
-cron_next(const Cron *cron, const CronZone *zone, int64_t since)
+/* ---------- ticks of expressions ---------- */
+
+/* Returns the first tick after "since" and up to the limit. */
+static int64_t
+next_tick(const Cron *cron, const CronZone *zone, int64_t since, int64_t limit)
 {
 	int64_t		first = CRON_NEVER;
 
 	for (int i = 0; i < cron->count; i++)
 	{
-		int64_t		limit = first == CRON_NEVER ? since + CRON_HORIZON : first;
-		int64_t		tick = next_of_rule(&cron->rules[i], zone, since, limit);
+		int64_t		tick = next_of_rule(&cron->rules[i], cron->origin, zone, since, limit);
 
-		if (tick < first)
-			first = tick;
+		if (tick != CRON_NEVER)
+			first = limit = tick;
 	}
 	return first;
+}
+
+int64_t
+cron_next(const Cron *cron, const CronZone *zone, int64_t since)
+{
+	return next_tick(cron, zone, since, since + CRON_HORIZON);
+}
+
+int64_t
+cron_last(const Cron *cron, const CronZone *zone, int64_t after, int64_t until)
+{
+	int64_t		low = until;
+	int64_t		high = until;	/* no tick is after it */
+	int64_t		last = CRON_NEVER;
+
+	/* windows of growing width before "until", up to one with a tick */
+	for (int64_t width = 1; last == CRON_NEVER; width *= 2)
+	{
+		if (low <= after)
+			return CRON_NEVER;
+		high = low;
+		low = width < until - after ? until - width : after;
+		last = next_tick(cron, zone, low, high);
+	}
+	while (last < high)
+	{
+		int64_t		middle = last + (high - last) / 2;
+		int64_t		tick = next_tick(cron, zone, middle, high);
+
+		if (tick == CRON_NEVER)
+			high = middle;
+		else
+			last = tick;
+	}
+	return last;
+}
+
+int64_t
+cron_count(const Cron *cron, const CronZone *zone, int64_t after, int64_t until, int64_t max)
+{
+	int64_t		count = 0;
+
+	while (count < max && (after = next_tick(cron, zone, after, until)) != CRON_NEVER)
+		count++;
+	return count;
 }

@@ -11,6 +11,7 @@
 #define JOBQ_CRON_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "schedule/cron_zone.h"
@@ -66,8 +67,9 @@ typedef struct CronRule
 
 typedef struct Cron
 {
+	int64_t		origin;			/* multiples of CRON_EVERY count from this instant, in both directions */
 	int			count;
-	CronRule	rules[CRON_MAX_RULES];	/* joined by ";" */
+	CronRule	rules[];		/* joined by ";" */
 } Cron;
 
 /* An error of the parser: FIELD "VALUE" PROBLEM. */
@@ -81,15 +83,45 @@ typedef struct CronError
 } CronError;
 
 /*
- * Parses a text of at most CRON_MAX_BYTES.  Returns false with *error set when
- * the text is no expression.
+ * Returns the bytes of the Cron that cron_parse() makes of a text of at most
+ * CRON_MAX_BYTES: 88 for one rule.
+ */
+extern size_t cron_size(const char *text);
+
+/*
+ * Parses the text that cron_size() measured; the origin becomes 0, which is 1970.
+ * Returns false with *error set when the text is no expression.
  */
 extern bool cron_parse(const char *text, Cron *cron, CronError *error);
 
 /*
+ * True for "after 90s", whose interval is that of its only rule.  The functions
+ * below find no tick for it.
+ */
+static inline bool
+cron_is_after(const Cron *cron)
+{
+	return cron->rules[0].kind == CRON_AFTER;
+}
+
+/*
  * Returns the first tick after an instant, CRON_NEVER if there is none within
- * 100 years.  No rule of cron is CRON_AFTER.
+ * 100 years.
  */
 extern int64_t cron_next(const Cron *cron, const CronZone *zone, int64_t since);
+
+/*
+ * Returns the last tick that is later than "after" and not later than "until",
+ * CRON_NEVER if there is none.  Costs about two searches like cron_next() for each
+ * doubling of the time from one second to "until" - "after": 64 for 100 years,
+ * however many ticks they have.
+ */
+extern int64_t cron_last(const Cron *cron, const CronZone *zone, int64_t after, int64_t until);
+
+/*
+ * Returns the number of ticks later than "after" and not later than "until", at
+ * most max.  Costs a cron_next() for each of them.
+ */
+extern int64_t cron_count(const Cron *cron, const CronZone *zone, int64_t after, int64_t until, int64_t max);
 
 #endif

@@ -329,12 +329,26 @@ parse_rule(Part text, CronRule *rule, CronError *error)
 	return parse_fields(text, rule, error);
 }
 
+size_t
+cron_size(const char *text)
+{
+	int			rules = 1;
+
+	while (rules < CRON_MAX_RULES && (text = strchr(text, ';')) != NULL)
+	{
+		rules++;
+		text++;
+	}
+	return sizeof(Cron) + rules * sizeof(CronRule);
+}
+
 bool
 cron_parse(const char *text, Cron *cron, CronError *error)
 {
 	Part		rest = {text, (int) strlen(text)};
 	bool		is_last;
 
+	cron->origin = 0;
 	cron->count = 0;
 	do
 	{

@@ -1,7 +1,6 @@
 /*
  * next_runs.c
- *	  jobq.next_runs(): the ticks of a cron expression; the errors of expressions
- *	  and time zones.
+ *	  jobq.next_runs(): the ticks of a cron expression.
  */
 #include "jobq.h"
 
@@ -12,57 +11,21 @@
 #include "utils/tuplestore.h"
 
 #include "base/errors.h"
-#include "schedule/cron.h"
+#include "schedule/cron_arguments.h"
 
 #define MAX_RUNS		10000
-/* seconds from 1970, where cron.c counts from, to 2000 */
-#define EPOCH_SECS		((POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * CRON_DAY)
 
 PG_FUNCTION_INFO_V1(jobq_next_runs);
 
-/* Returns the parsed expression. */
-static Cron *
-cron_argument(const char *text)
-{
-	Cron	   *cron = palloc(sizeof(Cron));
-	CronError	error;
-
-	if (strlen(text) > CRON_MAX_BYTES)
-		argument_too_long("cron", strlen(text), CRON_MAX_BYTES);
-	if (cron_parse(text, cron, &error))
-		return cron;
-	ereport(ERROR,
-			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-			 errmsg("argument \"cron\": %s \"%s\" %s", error.field,
-					argument_shown(pnstrdup(error.value, error.len)), error.problem),
-			 error.hint == NULL ? 0 : errhint("%s", error.hint)));
-}
-
-static const CronZone *
-zone_argument(const char *name)
-{
-	const CronZone *zone = cron_zone_find(name);
-
-	if (zone == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("argument \"timezone\": \"%s\" is not the name of a time zone", argument_shown(name)),
-				 errhint("pg_timezone_names lists the names, such as \"Europe/Berlin\".")));
-	return zone;
-}
-
-/* Returns a time in whole seconds from 1970, rounded down. */
 static int64
 since_argument(TimestampTz since)
 {
-	int64		second = since / USECS_PER_SEC - (since % USECS_PER_SEC < 0);
-
 	if (TIMESTAMP_NOT_FINITE(since))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("argument \"since\": \"%s\" is no point in time",
 						TIMESTAMP_IS_NOBEGIN(since) ? "-infinity" : "infinity")));
-	return second + EPOCH_SECS;
+	return tick_seconds(since);
 }
 
 static int
@@ -99,7 +62,7 @@ jobq_next_runs(PG_FUNCTION_ARGS)
 	zone = zone_argument(text_to_cstring(PG_GETARG_TEXT_PP(1)));
 	n = n_argument(PG_GETARG_INT32(2));
 	second = since_argument(PG_GETARG_TIMESTAMPTZ(3));
-	if (cron->rules[0].kind == CRON_AFTER)
+	if (cron_is_after(cron))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("argument \"cron\": \"%s\" has no ticks before its jobs end", argument_shown(expression))));
@@ -113,14 +76,12 @@ jobq_next_runs(PG_FUNCTION_ARGS)
 
 		CHECK_FOR_INTERRUPTS();
 		second = cron_next(cron, zone, second);
-		tick = second == CRON_NEVER ? DT_NOEND : (second - EPOCH_SECS) * USECS_PER_SEC;
-		if (!IS_VALID_TIMESTAMP(tick))
+		tick = tick_time(second);
+		if (TIMESTAMP_NOT_FINITE(tick))
 		{
 			if (i > 0)
 				break;
-			ereport(ERROR,
-					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					 errmsg("argument \"cron\": \"%s\" has no tick within 100 years", argument_shown(expression))));
+			cron_without_tick(expression);
 		}
 		value = TimestampTzGetDatum(tick);
 		tuplestore_putvalues(result->setResult, result->setDesc, &value, &isnull);

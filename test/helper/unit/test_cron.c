@@ -10,13 +10,10 @@
  * minute, or each second if the expression has seconds or the clock changes, and
  * applies docs/schedules.md literally.
  */
-#include <stdarg.h>
-
 #include "check.h"
-#include "cron_zones.h"
+#include "cron_model.h"
 
 #define DEFAULT_CASES	1200
-#define MAX_TICKS		4000
 
 static const char *const zones[] = {
 	"UTC", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Antarctica/Troll",
@@ -24,308 +21,7 @@ static const char *const zones[] = {
 	"Asia/Kathmandu", "America/St_Johns"
 };
 
-static uint64_t seed = 1;
 static int64_t total;			/* ticks compared */
-
-static int
-below(int n)
-{
-	seed = seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-	return (int) ((seed >> 33) % (uint64_t) n);
-}
-
-/* ---------- random expressions ---------- */
-
-/* The values that a field matches; special terms as documented. */
-struct Expression
-{
-	char		text[400];
-	bool		second[60];
-	bool		minute[60];
-	bool		hour[24];
-	bool		day[32];
-	bool		month[13];
-	bool		weekday[7];
-	char		special_day;	/* 'L', 'W' (LW), 'N' (15W), 0 */
-	int			special_number;
-	char		special_weekday;	/* 'L', '#', 0 */
-	int			special_nth;
-	bool		has_seconds;
-	bool		star_hour;
-	bool		star_day;
-	bool		star_weekday;
-};
-
-static void __attribute__((format(printf, 2, 3)))
-add(struct Expression *e, const char *format, ...)
-{
-	size_t		len = strlen(e->text);
-	va_list		args;
-
-	va_start(args, format);
-	vsnprintf(e->text + len, sizeof(e->text) - len, format, args);
-	va_end(args);
-}
-
-/* Adds a term to the text, and its values to the table. */
-static void
-random_term(struct Expression *e, bool *table, int low, int high, const char *const *names)
-{
-	int			a = low + below(high - low + 1);
-	int			b = low + below(high - low + 1);
-	int			step = 1 + below(high - low + 1);
-	int			kind = below(5);
-
-	if (kind == 0)
-	{
-		if (names && below(2))
-			add(e, "%s", names[a - low]);
-		else
-			add(e, "%d", a);
-		table[a] = true;
-	}
-	else if (kind == 1)
-	{
-		add(e, "%d/%d", a, step);
-		for (int v = a; v <= high; v += step)
-			table[v] = true;
-	}
-	else
-	{
-		int			count = 0;
-
-		if (names && below(2))
-			add(e, "%s-%s", names[a - low], names[b - low]);
-		else
-			add(e, "%d-%d", a, b);
-		if (kind == 2)
-			add(e, "/%d", step);
-		for (int v = a;; v = v == high ? low : v + 1)
-		{
-			if (kind != 2 || count++ % step == 0)
-				table[v] = true;
-			if (v == b)
-				break;
-		}
-	}
-}
-
-/* Returns true if the field begins with a star. */
-static bool
-random_field(struct Expression *e, bool *table, int low, int high, int stars, const char *const *names)
-{
-	bool		star = below(100) < stars;
-
-	if (star)
-	{
-		int			step = below(3) ? 1 : 1 + below(high - low + 1);
-
-		add(e, step == 1 ? "*" : "*/%d", step);
-		for (int v = low; v <= high; v += step)
-			table[v] = true;
-	}
-	for (int terms = star ? below(8) == 0 : 1 + (below(3) == 0); terms > 0; terms--)
-	{
-		if (e->text[strlen(e->text) - 1] != ' ')
-			add(e, ",");
-		random_term(e, table, low, high, names);
-	}
-	add(e, " ");
-	return star;
-}
-
-static void
-random_day(struct Expression *e)
-{
-	int			kind = below(16);
-
-	e->special_number = kind == 1 ? below(31) : 1 + below(31);
-	e->special_day = "LLWN"[kind & 3];
-	if (kind == 0)
-	{
-		e->special_number = 0;
-		add(e, below(2) ? "L " : "$ ");
-	}
-	else if (kind == 1)
-		add(e, "L-%d ", e->special_number);
-	else if (kind == 2)
-		add(e, "LW ");
-	else if (kind == 3)
-		add(e, "%dw ", e->special_number);
-	else
-	{
-		e->special_day = 0;
-		e->star_day = random_field(e, e->day, 1, 31, 70, NULL);
-	}
-}
-
-static void
-random_weekday(struct Expression *e)
-{
-	static const char *const names[] = {"sun", "Mon", "TUE", "wed", "thu", "fri", "sat"};
-	int			kind = below(16);
-	int			weekday = below(8);
-
-	e->special_nth = 1 + below(5);
-	if (kind == 0)
-		add(e, "%dL ", weekday);
-	else if (kind == 1)
-		add(e, "%d#%d ", weekday, e->special_nth);
-	else
-	{
-		e->star_weekday = random_field(e, e->weekday, 0, 6, 70, names);
-		return;
-	}
-	e->special_weekday = kind == 0 ? 'L' : '#';
-	e->weekday[weekday % 7] = true;
-}
-
-static void
-random_dates(struct Expression *e)
-{
-	static const char *const names[] = {"jan", "Feb", "MAR", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"};
-
-	random_day(e);
-	random_field(e, e->month, 1, 12, 85, names);
-	random_weekday(e);
-}
-
-static void
-random_expression(struct Expression *e)
-{
-	memset(e, 0, sizeof(*e));
-	add(e, " ");
-	e->has_seconds = below(8) == 0;
-	if (e->has_seconds)
-		random_field(e, e->second, 0, 59, 10, NULL);
-	else
-		e->second[0] = true;
-	random_field(e, e->minute, 0, 59, 20, NULL);
-	e->star_hour = random_field(e, e->hour, 0, 23, 40, NULL);
-	random_dates(e);
-}
-
-/* ---------- the documented rules, one time after the other ---------- */
-
-static struct tm
-civil(int64_t local)
-{
-	time_t		t = (time_t) local;
-	struct tm	tm;
-
-	gmtime_r(&t, &tm);
-	return tm;
-}
-
-static int
-length_of_month(const struct tm *tm)
-{
-	int			year = tm->tm_year + 1900;
-
-	if (tm->tm_mon == 1)
-		return 28 + ((year % 4 == 0 && year % 100 != 0) || year % 400 == 0);
-	return tm->tm_mon == 3 || tm->tm_mon == 5 || tm->tm_mon == 8 || tm->tm_mon == 10 ? 30 : 31;
-}
-
-static int
-weekday_of(const struct tm *tm, int day)
-{
-	return ((tm->tm_wday + day - tm->tm_mday) % 7 + 7) % 7;
-}
-
-/* True if the day is the workday nearest to another one of its month. */
-static bool
-is_near(const struct tm *tm, int wanted)
-{
-	int			length = length_of_month(tm);
-
-	for (int distance = 0; wanted <= length; distance++)
-	{
-		for (int day = wanted - distance; day <= wanted + distance; day += distance ? 2 * distance : 1)
-		{
-			int			weekday = weekday_of(tm, day);
-
-			if (day >= 1 && day <= length && weekday != 0 && weekday != 6)
-				return day == tm->tm_mday;
-		}
-	}
-	return false;
-}
-
-static bool
-matches_date(const struct Expression *e, const struct tm *tm)
-{
-	int			length = length_of_month(tm);
-	bool		day = e->day[tm->tm_mday];
-	bool		weekday = e->weekday[tm->tm_wday];
-
-	if (e->special_day == 'L')
-		day = tm->tm_mday == length - e->special_number;
-	else if (e->special_day == 'W')
-		day = is_near(tm, length);
-	else if (e->special_day == 'N')
-		day = is_near(tm, e->special_number);
-	if (e->special_weekday == 'L')
-		weekday = weekday && tm->tm_mday + 7 > length;
-	else if (e->special_weekday == '#')
-		weekday = weekday && (tm->tm_mday + 6) / 7 == e->special_nth;
-	return e->month[tm->tm_mon + 1] && (e->star_day || e->star_weekday ? day && weekday : day || weekday);
-}
-
-static bool
-matches(const struct Expression *e, int64_t local)
-{
-	struct tm	tm = civil(local);
-
-	return e->second[tm.tm_sec] && e->minute[tm.tm_min] && e->hour[tm.tm_hour] && matches_date(e, &tm);
-}
-
-/*
- * True if one of the local times between two that follow each other on the clock
- * matches and lies on a date that the clock shows.
- */
-static bool
-matches_in_gap(const struct Expression *e, int64_t before, int64_t after)
-{
-	for (int64_t local = before + 1; local < after; local++)
-	{
-		int64_t		date = local - ((local % CRON_DAY) + CRON_DAY) % CRON_DAY;
-		bool		is_skipped = date > before && date + CRON_DAY <= after;
-
-		if (!is_skipped && matches(e, local))
-			return true;
-	}
-	return false;
-}
-
-/* Adds the ticks after "from" up to "to"; returns their number. */
-static int
-loop_ticks(const struct Expression *e, int64_t from, int64_t to, int64_t *ticks)
-{
-	int			count = 0;
-	int64_t		highest = INT64_MIN;
-	int64_t		step = 1;
-
-	for (int64_t at = from - 25 * HOUR; at <= to; at += step)
-	{
-		int64_t		local = shown_at(at);
-		bool		tick;
-
-		/* each second around a change of the clock, else each minute */
-		step = !e->has_seconds && at % 60 == 0 && shown_at(at + 59) - 59 == local && shown_at(at - 1) + 1 == local ? 60 : 1;
-		if (at <= from)
-			tick = false;
-		else if (e->star_hour)
-			tick = matches(e, local);
-		else
-			tick = local > highest && (matches(e, local) || (highest != INT64_MIN && local > highest + 60 && matches_in_gap(e, highest, local)));
-		if (local > highest)
-			highest = local;
-		if (tick && count < MAX_TICKS)
-			ticks[count++] = at;
-	}
-	return count;
-}
 
 /* ---------- cases ---------- */
 
@@ -342,6 +38,49 @@ random_window(void)
 	return below(2000000000);
 }
 
+/* Returns the parsed text in memory of exactly its size, NULL after an error. */
+static Cron *
+parsed(const char *text)
+{
+	static Cron *cron;
+	CronError	error;
+
+	free(cron);
+	cron = malloc(cron_size(text));
+	if (cron_parse(text, cron, &error))
+		return cron;
+	printf("# \"%s\": %s %.*s %s\n", text, error.field, error.len, error.value, error.problem);
+	return NULL;
+}
+
+/*
+ * True if cron_last() and cron_count() have the ticks of the loop between two
+ * random instants.
+ */
+static bool
+is_same_between(const struct Expression *e, const Cron *cron, int64_t from, int64_t to, const int64_t *ticks, int count)
+{
+	int64_t		after = from + below((int) (to - from + 1));
+	int64_t		until = below(2) ? after + below((int) (to - after + 1)) : count > 0 ? ticks[below(count)] : to;
+	int			max = below(2) ? below(10) : MAX_TICKS;
+	int64_t		last = CRON_NEVER;
+	int			between = 0;
+
+	for (int i = 0; i < count; i++)
+	{
+		if (ticks[i] <= after || ticks[i] > until)
+			continue;
+		last = ticks[i];
+		between++;
+	}
+	if (cron_last(cron, NULL, after, until) == last &&
+		cron_count(cron, NULL, after, until, max) == (between < max ? between : max))
+		return true;
+	printf("# \"%s\": the last one of %d ticks between %lld and %lld is %lld\n", e->text, between,
+		   (long long) after, (long long) until, (long long) last);
+	return false;
+}
+
 /*
  * True if cron_next() has the ticks of the loop after "from" and up to "to", and
  * each is later than the last one.
@@ -349,18 +88,14 @@ random_window(void)
 static bool
 is_same(const struct Expression *e, const char *zone, int64_t from, int64_t to, const int64_t *ticks, int count)
 {
-	static Cron cron;
-	CronError	error;
+	const Cron *cron = parsed(e->text);
 	int64_t		at = from;
 
-	if (!cron_parse(e->text, &cron, &error))
-	{
-		printf("# \"%s\": %s %.*s %s\n", e->text, error.field, error.len, error.value, error.problem);
+	if (cron == NULL)
 		return false;
-	}
 	for (int i = 0; i <= count && i < MAX_TICKS; i++)
 	{
-		int64_t		next = cron_next(&cron, NULL, at);
+		int64_t		next = cron_next(cron, NULL, at);
 
 		if (i < count ? next == ticks[i] && next > at : next > to)
 		{
@@ -372,7 +107,7 @@ is_same(const struct Expression *e, const char *zone, int64_t from, int64_t to, 
 			   (long long) next, i < count ? (long long) ticks[i] : -1);
 		return false;
 	}
-	return true;
+	return is_same_between(e, cron, from, count < MAX_TICKS ? to : ticks[count - 1], ticks, count);
 }
 
 /* Compares the dates of years in UTC, day by day. */
@@ -429,10 +164,13 @@ check_zone(const char *zone, int cases)
 static int64_t
 next_of(const char *text, int64_t since)
 {
-	static Cron cron;
-	CronError	error;
+	return cron_next(parsed(text), NULL, since);
+}
 
-	return cron_parse(text, &cron, &error) ? cron_next(&cron, NULL, since) : -1;
+static int64_t
+last_of(const char *text, int64_t after, int64_t until)
+{
+	return cron_last(parsed(text), NULL, after, until);
 }
 
 static void
@@ -446,6 +184,60 @@ check_others(void)
 	CHECK(next_of("0 0 * * *;30 0 * * *;every 1h", 0) == 1800 && next_of("0 0 * * *;30 0 * * *;every 1h", 1800) == 3600,
 		  "joined rules");
 	CHECK(next_of("0 0 30 2 *", 0) == CRON_NEVER && next_of("0 * 30 2 *", 0) == CRON_NEVER, "no tick within 100 years");
+	CHECK(next_of("after 90s", 0) == CRON_NEVER && last_of("after 90s", 0, 1000) == CRON_NEVER && cron_is_after(parsed("after 90s")) &&
+		  !cron_is_after(parsed("every 90s; 0 0 * * *")), "\"after\" has no ticks of its own");
+}
+
+/* Every origin, since and interval of some, beside a loop over the seconds. */
+static void
+check_origins(void)
+{
+	bool		ok = true;
+
+	for (int interval = 1; interval <= 7; interval++)
+	{
+		char		text[40];
+
+		snprintf(text, sizeof(text), "every %ds", interval);
+		for (int origin = -20; origin <= 20; origin++)
+		{
+			Cron	   *cron = parsed(text);
+
+			cron->origin = origin;
+			for (int since = -20; since <= 20; since++)
+			{
+				int			expected = since + 1;
+
+				while ((expected - origin) % interval != 0)
+					expected++;
+				ok = ok && cron_next(cron, NULL, since) == expected && cron_last(cron, NULL, -21 - interval, expected) == expected &&
+					cron_last(cron, NULL, since, expected - 1) == CRON_NEVER;
+			}
+		}
+	}
+	CHECK(ok, "multiples of an interval count from its origin, before it, too");
+}
+
+static void
+check_last(void)
+{
+	int64_t		year = 366 * CRON_DAY;
+	int64_t		century = 36500 * CRON_DAY;
+	Cron	   *cron;
+
+	use_zone("Europe/Berlin");
+	CHECK(last_of("* * * * * *", 0, year) == year && last_of("* * * * * *", year - 1, year) == year, "the last of a tick each second");
+	CHECK(last_of("* * * * * *", year, year) == CRON_NEVER && last_of("* * * * * *", year, 0) == CRON_NEVER, "none in an empty window");
+	CHECK(last_of("0 0 30 2 *", 0, century) == CRON_NEVER && last_of("0 * */28 2 1#5", 0, century) == INT64_C(2340396000),
+		  "the last of few ticks in 100 years");
+	CHECK(last_of("0 0 30 2 *; every 1 day", 0, century + 5) == century && last_of("every 36500 days", 0, century) == century &&
+		  last_of("every 36500 days", 0, century - 1) == CRON_NEVER, "the last of joined rules, of long intervals");
+	CHECK(cron_count(parsed("0 * * * *"), NULL, 1774742400, 1774746000, 10) == 1, "a tick at a change of the clock, which ends the window");
+	/* 02:30 is 03:00 of summer time on 2026-03-29, when the second rule has the same tick */
+	cron = parsed("30 2 * * *; 0 3 * * *; 0 3 * * *");
+	CHECK(cron_count(cron, NULL, 1774738800, 1774825200, 100) == 1 && cron_last(cron, NULL, 1774738800, 1774825200) == 1774746000,
+		  "ticks that meet count once");
+	CHECK(cron_count(cron, NULL, 0, century, 10) == 10 && cron_count(cron, NULL, 0, century, 0) == 0, "a count has a limit");
 }
 
 int
@@ -456,6 +248,8 @@ main(int argc, char **argv)
 
 	seed = argc > 2 ? strtoull(argv[2], NULL, 10) : seed;
 	check_others();
+	check_origins();
+	check_last();
 	check_dates(cases);
 	for (int i = 0; i < count; i++)
 		check_zone(zones[i], cases / count);
