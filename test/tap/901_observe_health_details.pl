@@ -119,7 +119,7 @@ BEGIN
   ALTER SCHEMA jobq_internal RENAME TO elsewhere;
   BEGIN
     PERFORM jobq.health();
-  EXCEPTION WHEN undefined_function THEN
+  EXCEPTION WHEN object_not_in_prerequisite_state THEN
     CREATE TABLE handled ();
   END;
   ALTER SCHEMA elsewhere RENAME TO jobq_internal;
