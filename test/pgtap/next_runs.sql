@@ -126,6 +126,21 @@ SELECT is(ticks, expected, format('%s in %s after %s', cron, zone, since))
   FROM (SELECT cron, zone, since, ticks AS expected, pg_temp.ticks(cron, zone, cardinality(ticks), since) AS ticks FROM expected) e
  WHERE set_config('TimeZone', 'UTC', true) <> '';
 
+-- all names of pg_timezone_names, in any case, and others of the same form
+CREATE FUNCTION pg_temp.is_accepted(zone text) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM jobq.next_runs('@daily', zone, 1);
+  RETURN true;
+EXCEPTION WHEN invalid_parameter_value THEN
+  RETURN false;
+END $$;
+CREATE TEMP TABLE zone AS
+  SELECT name, name !~ '^(posix|right)/' AND name NOT IN ('posixrules', 'Factory', 'localtime') AS is_good FROM pg_timezone_names
+  UNION ALL SELECT name || '-3', false FROM pg_timezone_names WHERE name ~ '^[A-Z]{3,}$';
+SELECT cmp_ok((SELECT count(*) FROM zone WHERE name = upper(name) AND is_good), '>', 0::bigint, 'some zones have names in upper case');
+SELECT is_empty(format('SELECT name FROM zone WHERE is_good <> pg_temp.is_accepted(%s(name))', f), 'names of pg_timezone_names, and no others: ' || f)
+  FROM unnest('{text,lower,upper}'::text[]) f;
+
 SELECT is(ARRAY(SELECT jobq.next_runs('@daily')), ARRAY(SELECT date_trunc('day', now(), 'UTC') + i * interval '24 hours' FROM generate_series(1, 5) i),
           'defaults: UTC, five ticks after now');
 SELECT is((SELECT count(*) FROM jobq.next_runs('* * * * * *', 'Europe/Berlin', 10000)), 10000::bigint, 'up to 10,000 ticks');
