@@ -11,7 +11,7 @@ PG_CONFIG = pg_config
 PGXS := $(wildcard $(shell $(PG_CONFIG) --pgxs 2>/dev/null))
 
 .DEFAULT_GOAL := all
-.PHONY: help deps demo demo-keep test docs sanitize fuzz bench bench-full bench-smoke check-assert check-cgroup valgrind format release-archive distclean
+.PHONY: help deps demo demo-keep demo-pg_cron test docs sanitize fuzz bench bench-full bench-smoke check-assert check-cgroup valgrind format release-archive distclean
 
 help:
 	@sed -n 's/^#: //p' $(firstword $(MAKEFILE_LIST))
@@ -21,6 +21,7 @@ help:
 #: make installcheck    pg_regress and isolation specs against a running server with jobq preloaded
 #: make demo            install missing packages, build, and run real jobs in a throwaway cluster
 #: make demo-keep       the same, and leave the cluster running
+#: make demo-pg_cron    a throwaway cluster in which pg_cron enqueues a job (examples/pg_cron)
 #: make test            build with warnings as errors; run every kind of test against private clusters
 #: make test KIND=tap   one kind: helper regress pgtap isolation tap readme demo
 #: make docs            make docs/reference from docs/reference/src, the catalog and the settings
@@ -44,6 +45,8 @@ demo: deps
 	@examples/demo/run --pg-config=$(PG_CONFIG)
 demo-keep: deps
 	@examples/demo/run --pg-config=$(PG_CONFIG) --keep
+demo-pg_cron: deps
+	@examples/pg_cron/run --pg-config=$(PG_CONFIG)
 test: deps
 	@test/run --pg-config=$(PG_CONFIG) $(KIND)
 docs: deps

@@ -1,0 +1,66 @@
+# Sourced by the run scripts of the examples: a throwaway server with jobq.
+#
+#   run [--pg-config=PATH] [--keep] [--server=DIR]
+#
+# --keep leaves the server up and prints how to look around; --server uses a private server that test/run made.
+. "$(dirname "${BASH_SOURCE[0]}")/../test/lib/cluster.sh"
+
+keep= server=
+
+# begin NAME ARGUMENT...: reads the arguments of a run script, makes $work; $began is the time of the call
+begin() {
+  local name=$1 arg
+  shift
+  began=$(now_ms)
+  for arg; do
+    case $arg in
+      --pg-config=*) pg_config=${arg#*=} ;;
+      --keep) keep=1 ;;
+      --server=*) server=${arg#*=} ;;
+      *) die "unknown argument: $arg (see the head of ${BASH_SOURCE[0]})" ;;
+    esac
+  done
+  make_work "$name"
+  trap finish EXIT
+  trap 'exit 130' INT TERM HUP
+}
+
+finish() {
+  local rc=$?
+  trap - EXIT
+  [ $rc = 0 ] || [ -z "${server_log:-}" ] || { echo "--- the end of the server's log:"; tail -15 "$server_log"; } >&2
+  if [ -z "$keep" ] || [ $rc != 0 ]; then
+    stop_cluster || true
+    rm -rf "$work"
+  fi
+  exit $rc
+}
+
+# start_server [settings...]: a cluster with this jobq in $work/main
+start_server() {
+  local t
+  if [ -n "$server" ]; then
+    use_server "$server"
+  else
+    build_jobq
+    stage_server
+    echo "built jobq for $("$pg_config" --version): $(seconds_since "$began")"
+  fi
+  t=$(now_ms)
+  start_cluster main "$@"
+  echo "started a server in $work: $(seconds_since "$t")"
+}
+
+# say_how_to_look DATABASE: after --keep, prints how to connect and how to end the server
+say_how_to_look() {
+  local as=
+  [ -n "$keep" ] || return 0
+  [ "$(id -u)" != 0 ] || as="setpriv --reuid=$user --regid=$(id -g "$user") --clear-groups "
+  cat <<END
+
+The server is still up.  To look around:
+  $bin/psql -h $PGHOST -U postgres $1
+To end it:
+  $as$bin/pg_ctl -D $cluster/data -m fast stop && rm -rf $work
+END
+}
