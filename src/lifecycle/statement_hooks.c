@@ -15,6 +15,7 @@
 #include "tcop/utility.h"
 
 #include "lifecycle/statement_hooks.h"
+#include "shared/publish_schedules.h"
 #include "shared/shmem.h"
 
 static ProcessUtility_hook_type prev_process_utility = NULL;
@@ -55,6 +56,7 @@ wake_for_prepared(void)
 	db->requests.types_changed |= db->prepared.types_changed;
 	SpinLockRelease(&db->mutex);
 	wake_dispatcher(db);
+	schedule_news_prepared_ended(db);
 }
 
 static void

@@ -15,6 +15,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 
+#include "shared/publish_schedules.h"
 #include "shared/xact_changes.h"
 
 #define ASLEEP_US	10000		/* when the dispatcher has been idle for so
@@ -165,6 +166,7 @@ publish_at_end(bool committed)
 {
 	JobqDb	   *db = unpublished.db;
 	bool		wake;
+	bool		scheduled = false;
 
 	if (db->dboid == MyDatabaseId)
 	{
@@ -175,6 +177,7 @@ publish_at_end(bool committed)
 		{
 			for (int i = 0; i < unpublished.ncancels; i++)
 				db->requests.cancels[db->requests.ncancels++] = unpublished.cancels[i].request;
+			scheduled = schedule_news_publish(db);
 		}
 		if (unpublished.types_changed)
 			db->requests.types_changed = true;
@@ -186,6 +189,8 @@ publish_at_end(bool committed)
 		SpinLockRelease(&db->mutex);
 		if (wake)
 			wake_dispatcher(db);
+		if (scheduled)
+			wake_conductor(db);
 	}
 }
 
@@ -234,6 +239,7 @@ publish_at_prepare(TransactionId xid)
 	SpinLockAcquire(&db->mutex);
 	db->prepared.types_changed |= unpublished.types_changed || unpublished.signals_changed;
 	db->prepared.overflow |= !keep_all_prepared(db, xid);
+	schedule_news_prepare(db);
 	SpinLockRelease(&db->mutex);
 	wake_dispatcher(db);
 }
@@ -250,6 +256,7 @@ forget_pending(void)
 	unpublished.signals_changed = false;
 	unpublished.ncancels = 0;
 	unpublished.nnoted = 0;
+	schedule_news_forget();
 }
 
 void
@@ -304,6 +311,7 @@ publish_subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransact
 
 	if (event != SUBXACT_EVENT_ABORT_SUB)
 		return;
+	schedule_news_abort_sub(subid);
 	if (unpublished.drained_by >= subid)
 	{
 		unpublished.drained_by = InvalidSubTransactionId;

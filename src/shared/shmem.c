@@ -81,6 +81,11 @@ init_db(JobqDb *db, LaneKeys *ring)
 	pg_atomic_init_u64(&db->compaction.pause_until, 0);
 	pg_atomic_init_u32(&db->news, 0);
 	pg_atomic_init_u32(&db->lacking, 0);
+	for (int i = 0; i < TICK_OUTCOMES; i++)
+		pg_atomic_init_u64(&db->schedules.ticks[i], 0);
+	pg_atomic_init_u64(&db->schedules.due, 0);
+	pg_atomic_init_u32(&db->schedules.active, 0);
+	pg_atomic_init_u32(&db->schedules.paused, 0);
 }
 
 static void
@@ -156,6 +161,17 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->maintenance.done = db->maintenance.failed = 0;
 	db->housekeeping.busy = false;
 	db->housekeeping.pid = 0;
+	db->conductor.busy = false;
+	db->conductor.pid = 0;
+	db->conductor.proc = NULL;
+	memset(&db->schedule_news, 0, sizeof(db->schedule_news));
+	db->schedule_news.hears = true;	/* until a conductor knows better */
+	db->schedule_news.prepared = true;
+	for (int i = 0; i < TICK_OUTCOMES; i++)
+		pg_atomic_write_u64(&db->schedules.ticks[i], 0);
+	pg_atomic_write_u64(&db->schedules.due, 0);
+	pg_atomic_write_u32(&db->schedules.active, 0);
+	pg_atomic_write_u32(&db->schedules.paused, 0);
 	db->disk.level = 0;
 	db->disk.measured = 0;
 	db->maintenance.compacts = false;

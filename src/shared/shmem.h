@@ -24,10 +24,11 @@
 #include "shared/db_inbox.h"
 #include "shared/db_jobs.h"
 #include "shared/db_processes.h"
+#include "shared/db_schedules.h"
 
 /*
  * One database.  Found by dboid; never moves; freed when its dispatcher finds
- * no extension.  Three headers declare its parts:
+ * no extension.  Four headers declare its parts:
  *
  *	 part				owner				writers				readers
  *
@@ -41,6 +42,8 @@
  *											process itself
  *	 housekeeping		housekeeping.c		dispatcher, the		launcher, DDL
  *											process itself
+ *	 conductor			conductor.c			dispatcher, the		commits, DDL,
+ *											process itself		health
  *	 compaction			compaction.c		maintenance,		dispatcher,
  *											compact()			executors
  *	 unstartable		exec_unstartable_	exec worker			health
@@ -66,6 +69,11 @@
  *											handlers
  *	 disk				disk_watch.c		housekeeping		enqueue, health
  *
+ *	 db_schedules.h, under mutex:
+ *	 schedule_news		publish_schedules.c	ends of				conductor,
+ *											transactions,		dispatcher
+ *											conductor
+ *
  *	 db_jobs.h, under other locks:
  *	 breakers			breaker.c			settlements,		executors,
  *											dispatcher			dispatcher,
@@ -79,6 +87,9 @@
  *																launcher
  *	 counters			executor_pool.c		dispatcher,			compaction.c
  *											executors
+ *
+ *	 db_schedules.h, atomics:
+ *	 schedules			conductor.c			conductor			health
  *
  *	 here, atomics:
  *	 builtin_signals	pressure_signals.c	dispatcher, disk	dispatcher,
@@ -96,6 +107,7 @@ typedef struct JobqDb
 	DispatcherProcess dispatcher;
 	MaintenanceProcess maintenance;
 	HousekeepingProcess housekeeping;
+	ConductorProcess conductor;
 	Compaction	compaction;
 	UnstartableTypes unstartable;
 
@@ -110,6 +122,7 @@ typedef struct JobqDb
 	DiskState	disk;
 	ChildCount	children[JOBQ_CHILD_TYPES];
 	WaitFor		wait_for;
+	ScheduleNews schedule_news;
 
 	/* under their own mutex */
 	Breakers	breakers;
@@ -121,6 +134,7 @@ typedef struct JobqDb
 	/* atomics, plain reads */
 	HealthState health;
 	Counters	counters;
+	ScheduleCounts schedules;
 	pg_atomic_uint32 builtin_signals;	/* active ones, a bit each
 										 * (pressure_signals.h) */
 	pg_atomic_uint32 news;		/* NEWS_*: listeners to notify

@@ -133,7 +133,8 @@ CREATE TABLE jobq.queue (
   progress_data    jsonb,
   enqueued_by      text,                                -- oid:name; roles held to grants (jobq.access) see their own jobs
   key_hash         int8,                                -- of concurrency_key and tenant; NULL: no key
-  keep_dead        interval                             -- NULL: the type's
+  keep_dead        interval,                            -- NULL: the type's
+  schedule_id      int4                                 -- of the tick that enqueued it
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
         autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off,
         toast.autovacuum_vacuum_scale_factor = 0, toast.autovacuum_vacuum_threshold = 20000,

@@ -52,7 +52,8 @@ static const ShapeColumn queue_columns[] = {
 	{"enqueued_by", TEXTOID, NULLABLE},
 	{"key_hash", INT8OID, NULLABLE},
 	/* since 0.2.0 */
-	{"keep_dead", INTERVALOID, NULLABLE}
+	{"keep_dead", INTERVALOID, NULLABLE},
+	{"schedule_id", INT4OID, NULLABLE}
 };
 
 /* Columns of both tables: one function writes the rows. */

@@ -19,9 +19,10 @@ enum
 	Q_payload, Q_timeout, Q_backoff, Q_unique_key, Q_unique_for, Q_concurrency_key,
 	Q_keep_completed, Q_tenant, Q_parent_id, Q_workflow_id, Q_task_key, Q_metadata,
 	Q_error_msg, Q_error_code, Q_error_details, Q_started_at, Q_worker, Q_node, Q_lease_token,
-	Q_lease_expires_at, Q_progress, Q_progress_data, Q_enqueued_by, Q_key_hash, Q_keep_dead
+	Q_lease_expires_at, Q_progress, Q_progress_data, Q_enqueued_by, Q_key_hash, Q_keep_dead,
+	Q_schedule_id
 };
-#define Q_NATTS Q_keep_dead
+#define Q_NATTS Q_schedule_id
 
 /* jobq.history and jobq.dead_letters */
 enum

@@ -11,18 +11,21 @@
 #include "access/htup_details.h"
 #include "commands/trigger.h"
 #include "utils/inval.h"
+#include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
 #include "base/concurrency_key_hash.h"
 #include "base/relations.h"
 #include "shared/publish_jobs.h"
+#include "shared/publish_schedules.h"
 #include "tables/queue_table.h"
 #include "tables/row_map.h"
 
 PG_FUNCTION_INFO_V1(jobq_queue_trigger);
 PG_FUNCTION_INFO_V1(jobq_types_trigger);
 PG_FUNCTION_INFO_V1(jobq_signals_trigger);
+PG_FUNCTION_INFO_V1(jobq_schedules_trigger);
 
 static uint64
 hash_of(HeapTuple tuple, TupleDesc desc)
@@ -51,6 +54,22 @@ publish_tuple(HeapTuple tuple, TupleDesc desc, bool removed)
 				DatumGetInt16(heap_getattr(tuple, Q_priority, desc, &isnull)),
 				DatumGetInt16(heap_getattr(tuple, Q_sublane, desc, &isnull)),
 				DatumGetTimestampTz(heap_getattr(tuple, Q_position, desc, &isnull)));
+}
+
+/*
+ * Publishes the end of a tick's job.  The column is newer than the first
+ * release, so that its place differs between databases.
+ */
+static void
+publish_end(const RowMap *map, HeapTuple tuple, TupleDesc desc)
+{
+	AttrNumber	att = map->atts[Q_schedule_id - 1];
+	bool		isnull = true;
+	Datum		schedule = att == 0 ? (Datum) 0 : heap_getattr(tuple, att, desc, &isnull);
+
+	if (!isnull)
+		publish_scheduled_end(DatumGetInt32(schedule), DatumGetUUIDP(heap_getattr(tuple, Q_id, desc, &isnull)),
+							  JOB_CANCELLED, GetCurrentTimestamp());
 }
 
 static int32
@@ -102,17 +121,21 @@ Datum
 jobq_queue_trigger(PG_FUNCTION_ARGS)
 {
 	TriggerData *data = (TriggerData *) fcinfo->context;
+	const RowMap *map;
 	TupleDesc	desc;
 	HeapTuple	tuple;
 
 	check_trigger(fcinfo, "jobq_internal._queue_changed");
-	(void) row_map(data->tg_relation);
+	map = row_map(data->tg_relation);
 	desc = RelationGetDescr(data->tg_relation);
 	tuple = data->tg_trigtuple;
 	if (!TRIGGER_FIRED_BY_INSERT(data->tg_event))
 		publish_tuple(tuple, desc, true);
 	if (TRIGGER_FIRED_BY_DELETE(data->tg_event))
+	{
+		publish_end(map, tuple, desc);
 		return PointerGetDatum(tuple);
+	}
 	if (TRIGGER_FIRED_BY_UPDATE(data->tg_event))
 		tuple = set_rev(data->tg_newtuple, desc, rev_of(tuple, desc) + 1);
 	tuple = set_hash(tuple, desc);
@@ -142,5 +165,25 @@ jobq_signals_trigger(PG_FUNCTION_ARGS)
 {
 	check_trigger(fcinfo, "jobq_internal._signals_changed");
 	publish_signals_changed();
+	return PointerGetDatum(NULL);
+}
+
+/*
+ * AFTER ROW, and after TRUNCATE, on jobq.schedules, ENABLE ALWAYS: the
+ * conductor reads the rows again at commit.
+ */
+Datum
+jobq_schedules_trigger(PG_FUNCTION_ARGS)
+{
+	TriggerData *data = (TriggerData *) fcinfo->context;
+	AttrNumber	att;
+	bool		isnull = true;
+	Datum		id = (Datum) 0;
+
+	check_trigger(fcinfo, "jobq_internal._schedules_changed");
+	att = get_attnum(RelationGetRelid(data->tg_relation), "id");
+	if (TRIGGER_FIRED_FOR_ROW(data->tg_event) && att > 0)
+		id = heap_getattr(data->tg_trigtuple, att, RelationGetDescr(data->tg_relation), &isnull);
+	publish_schedule(isnull ? 0 : DatumGetInt32(id));
 	return PointerGetDatum(NULL);
 }

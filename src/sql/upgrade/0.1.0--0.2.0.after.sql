@@ -62,3 +62,13 @@ DELETE FROM jobq.job_type_env e USING jobq.job_types t WHERE t.id = e.type_id AN
 ALTER TABLE jobq.job_type_env ENABLE ROW LEVEL SECURITY;
 ALTER TABLE jobq.tenant_quotas ENABLE ROW LEVEL SECURITY;
 CREATE POLICY readers ON jobq.tenant_quotas FOR SELECT USING (jobq_internal._reads_tenant(tenant));
+
+CREATE TRIGGER schedules_changed AFTER INSERT OR UPDATE OR DELETE ON jobq.schedules
+  FOR EACH ROW EXECUTE FUNCTION jobq_internal._schedules_changed();
+ALTER TABLE jobq.schedules ENABLE ALWAYS TRIGGER schedules_changed;
+CREATE TRIGGER schedules_truncated AFTER TRUNCATE ON jobq.schedules
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._schedules_changed();
+ALTER TABLE jobq.schedules ENABLE ALWAYS TRIGGER schedules_truncated;
+CREATE TRIGGER find_owner BEFORE INSERT OR UPDATE ON jobq.schedules
+  FOR EACH ROW EXECUTE FUNCTION jobq_internal._find_schedule_owner();
+ALTER TABLE jobq.schedules ENABLE ALWAYS TRIGGER find_owner;

@@ -14,7 +14,7 @@ BEGIN
   END LOOP;
 END $update$;
 
-ALTER TABLE jobq.queue ADD COLUMN keep_dead interval;
+ALTER TABLE jobq.queue ADD COLUMN keep_dead interval, ADD COLUMN schedule_id int4;
 ALTER TABLE jobq.history ADD COLUMN keep_dead interval;
 ALTER TABLE jobq.dead_letters ADD COLUMN keep_dead interval;
 ALTER TABLE jobq.tenant_quotas ADD COLUMN max_running int4;
@@ -36,6 +36,48 @@ CREATE INDEX hook_references_job_id ON jobq.hook_references (job_id);
 SELECT pg_catalog.pg_extension_config_dump('jobq.hook_references', '');
 
 CREATE SEQUENCE jobq.fence AS int8 MINVALUE 0 START 0;
+
+CREATE SEQUENCE jobq.schedule_id_seq AS int4;
+
+CREATE TABLE jobq.schedules (
+  name                  text        NOT NULL,
+  cron                  text        NOT NULL,
+  job_type              text        NOT NULL,
+  payload               jsonb       NOT NULL,
+  timezone              text        NOT NULL,
+  starts_at             timestamptz,
+  ends_at               timestamptz,
+  max_runs              int4,
+  catch_up              text        NOT NULL CHECK (catch_up IN ('skip', 'one', 'all')),
+  catch_up_limit        int4        NOT NULL,
+  overlap               text        NOT NULL CHECK (overlap IN ('skip', 'queue', 'allow', 'cancel')),
+  jitter                interval    NOT NULL,
+  pause_after_failures  int4,
+  options               jsonb       NOT NULL,
+  tenant                text,
+  owner                 text        NOT NULL,
+  status                text        NOT NULL DEFAULT 'active' CHECK (status IN ('active', 'paused', 'finished')),
+  reason                text,                    -- of a pause
+  paused_until          timestamptz,
+  runs                  int8        NOT NULL DEFAULT 0,
+  skipped               int8        NOT NULL DEFAULT 0,
+  last_tick             timestamptz,             -- of the last job
+  last_job_id           uuid,
+  next_tick             timestamptz,             -- NULL: none, or not known before the last job ends ("after 90s")
+  created_at            timestamptz NOT NULL DEFAULT clock_timestamp(),
+  updated_at            timestamptz NOT NULL DEFAULT clock_timestamp(),
+  id                    int4        NOT NULL DEFAULT nextval('jobq.schedule_id_seq') PRIMARY KEY,
+  owner_oid             oid         NOT NULL,    -- 0: no role of that name existed when the row was restored
+  ticks_after           timestamptz NOT NULL,    -- ticks up to this time have a job or a reason, or are gone
+  waiting_tick          timestamptz,             -- overlap = queue: its job starts when the last one has ended
+  failures              int4        NOT NULL DEFAULT 0,      -- dead letters in a row
+  ended_job_id          uuid,                    -- the last job whose end is counted in failures
+  paused_by_jobq        boolean     NOT NULL DEFAULT false
+) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0);
+CREATE UNIQUE INDEX schedules_name ON jobq.schedules (tenant, name) NULLS NOT DISTINCT;
+
+SELECT pg_catalog.pg_extension_config_dump('jobq.schedule_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('jobq.schedules', '');
 
 SELECT jobq_internal._update_drop(
   'jobq.enqueue(text, jsonb, int, interval, timestamptz, int, interval, jsonb, text, text, interval, text, interval, text, jsonb)',
