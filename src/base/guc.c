@@ -36,6 +36,7 @@ char	   *jobq_tool_cgroup;
 char	   *jobq_tool_path;
 char	   *jobq_tool_env_file;
 int			jobq_max_payload;
+int			jobq_max_schedules;
 int			jobq_max_output;
 int			jobq_shutdown_grace;
 int			jobq_long_handler;
@@ -234,6 +235,8 @@ define_limits(void)
 			   GUC_UNIT_BYTE, "Sets how much a tool may write to its standard output.", NULL);
 	define_int("jobq.max_payload", &jobq_max_payload, 1024 * 1024, 1024, 256 * 1024 * 1024, PGC_SUSET,
 			   GUC_UNIT_BYTE, "Sets how large a payload may be when it is written out as text.", NULL);
+	define_int("jobq.max_schedules", &jobq_max_schedules, 100000, 0, 10 * 1000 * 1000, PGC_SUSET, 0,
+			   "Sets how many schedules a database may have.", NULL);
 	define_int("jobq.max_sql_workers", &jobq_max_sql_workers, 4, 0, 64, PGC_SUSET, 0,
 			   "Sets how many processes run SQL handlers in a database.",
 			   "0 runs no SQL job. Processes count towards max_worker_processes.");

@@ -60,7 +60,8 @@ PG_FUNCTION_INFO_V1(jobq_forget_quota);
 
 static const ShapeColumn tenant_quotas_columns[] = {
 	{"tenant", TEXTOID, FILLED}, {"max_live", INT8OID, NULLABLE}, {"max_bytes", INT8OID, NULLABLE},
-	{"enqueues_per_minute", INT4OID, NULLABLE}, {"max_running", INT4OID, NULLABLE}
+	{"enqueues_per_minute", INT4OID, NULLABLE}, {"max_running", INT4OID, NULLABLE},
+	{"max_schedules", INT4OID, NULLABLE}
 };
 const Shape tenant_quotas_shape = {"tenant_quotas", tenant_quotas_columns, lengthof(tenant_quotas_columns), TQ_enqueues_per_minute};
 
@@ -97,7 +98,7 @@ add_quota(Relation rel, HeapTuple tuple)
 	quota->max_bytes = limit(values, nulls, TQ_max_bytes);
 	quota->per_minute = limit(values, nulls, TQ_enqueues_per_minute);
 	if (quota->max_live >= 0 || quota->max_bytes >= 0 || quota->per_minute >= 0)
-		quotas = lappend(quotas, quota);	/* max_running is the dispatcher's (tenant_limit.c) */
+		quotas = lappend(quotas, quota);	/* the others: tenant_limit.c, 49_schedule_calls.sql */
 	MemoryContextSwitchTo(old);
 }
 

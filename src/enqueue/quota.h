@@ -14,9 +14,9 @@
 /* attribute numbers of jobq.tenant_quotas: src/sql/13_quotas.sql */
 enum
 {
-	TQ_tenant = 1, TQ_max_live, TQ_max_bytes, TQ_enqueues_per_minute, TQ_max_running
+	TQ_tenant = 1, TQ_max_live, TQ_max_bytes, TQ_enqueues_per_minute, TQ_max_running, TQ_max_schedules
 };
-#define TQ_NATTS TQ_max_running
+#define TQ_NATTS TQ_max_schedules
 
 /* -1: no limit */
 typedef struct Quota

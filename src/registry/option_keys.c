@@ -80,6 +80,7 @@ static const OptionKey option_keys[] = {
 	{"breaker", FOR_ALL, OPTION_BREAKER, 1, 1000000, NULL},
 	{"max_priority", FOR_ALL, OPTION_INT, JOBQ_MIN_PRIORITY, JOBQ_MAX_PRIORITY, NULL},
 	{"max_unique_for", FOR_ALL, OPTION_INTERVAL, 0, 0, NULL},
+	{"min_interval", FOR_ALL, OPTION_INTERVAL, 0, 0, NULL},
 	{"limits", FOR_ALL, OPTION_TEXTS, 0, 0, NULL},
 	{"burst", FOR_ALL, OPTION_INT, 0, INT_MAX, NULL},
 	{"concurrency_per_key", FOR_ALL, OPTION_INT, 1, INT_MAX, NULL},

@@ -4,7 +4,8 @@ CREATE TABLE jobq.tenant_quotas (
   max_live             int8,               -- NULL: no limit, here and below
   max_bytes            int8,
   enqueues_per_minute  int4,
-  max_running          int4                -- src/limits/tenant_limit.c
+  max_running          int4,               -- src/limits/tenant_limit.c
+  max_schedules        int4                -- jobq_internal._count_schedules
 );
 
 -- The jobs that count for a quota.  A row outlives its job and is deleted when
@@ -69,10 +70,11 @@ CREATE FUNCTION jobq_internal._admit(id uuid) RETURNS void
 
 CREATE FUNCTION jobq.set_tenant_quota(
   tenant text, max_live bigint DEFAULT NULL, max_bytes bigint DEFAULT NULL, enqueues_per_minute int DEFAULT NULL,
-  max_running int DEFAULT NULL)
+  max_running int DEFAULT NULL, max_schedules int DEFAULT NULL)
   RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
 CREATE FUNCTION jobq_internal._set_tenant_quota(caller oid,
-  tenant text, max_live bigint, max_bytes bigint, enqueues_per_minute int, max_running int)
+  tenant text, max_live bigint, max_bytes bigint, enqueues_per_minute int, max_running int,
+  max_schedules int)
   RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -88,19 +90,21 @@ BEGIN
   PERFORM jobq_internal._check_number('max_bytes', _set_tenant_quota.max_bytes, 0, 9223372036854775807);
   PERFORM jobq_internal._check_number('enqueues_per_minute', _set_tenant_quota.enqueues_per_minute, 0, 2147483647);
   PERFORM jobq_internal._check_number('max_running', _set_tenant_quota.max_running, 0, 2147483647);
+  PERFORM jobq_internal._check_number('max_schedules', _set_tenant_quota.max_schedules, 0, 2147483647);
   LOCK TABLE jobq.tenant_quotas IN SHARE ROW EXCLUSIVE MODE;
   DELETE FROM jobq.tenant_quotas t WHERE t.tenant = _set_tenant_quota.tenant;
   counts := coalesce(_set_tenant_quota.max_live, _set_tenant_quota.max_bytes, _set_tenant_quota.enqueues_per_minute) IS NOT NULL;
   IF NOT counts THEN
     DELETE FROM jobq.quota_jobs j WHERE j.tenant = _set_tenant_quota.tenant;
     PERFORM jobq_internal._forget_quota(_set_tenant_quota.tenant, true);
-    IF _set_tenant_quota.max_running IS NULL THEN
+    IF _set_tenant_quota.max_running IS NULL AND _set_tenant_quota.max_schedules IS NULL THEN
       RETURN;
     END IF;
   END IF;
-  INSERT INTO jobq.tenant_quotas
+  -- the owner of the table may have added columns
+  INSERT INTO jobq.tenant_quotas (tenant, max_live, max_bytes, enqueues_per_minute, max_running, max_schedules)
   VALUES (_set_tenant_quota.tenant, _set_tenant_quota.max_live, _set_tenant_quota.max_bytes, _set_tenant_quota.enqueues_per_minute,
-          _set_tenant_quota.max_running);
+          _set_tenant_quota.max_running, _set_tenant_quota.max_schedules);
   IF counts AND NOT jobq_internal._count_queue(_set_tenant_quota.tenant) THEN
     PERFORM jobq_internal._bad('53400',
       pg_catalog.format('tenant "%s" cannot have a quota: 1024 tenants of this server have one',

@@ -47,6 +47,8 @@ SELECT k.key, k.kind, k.type, k.default_value, k.meaning FROM (VALUES
    'highest priority, -100 to 100, that a role held to its grants may give; without the key base_priority for grants of a tenant'),
   ('max_unique_for', 'all', 'interval', '30 days',
    'longest unique_for that a role held to its grants may give'),
+  ('min_interval', 'all', 'interval', '1min',
+   'least interval between ticks of a schedule whose owner is held to its grants'),
   ('limits', 'all', 'array of text', '[]',
    'names of up to 8 limits shared with other job types (jobq.set_limit)'),
   ('burst', 'all', 'int', '0',

@@ -98,7 +98,7 @@ INSERT INTO taken VALUES
   ('{cancel_jobs,purge_dead_letters,retry_dead_letters,list_jobs,count_by_status,purge_tenant}', '{tenant}', '{control character,long,unknown}'),
   ('{cancel_jobs,purge_dead_letters,retry_dead_letters,list_jobs,count_by_status}', '{tenant}', '{empty}'),
   ('{enqueue,enqueue_many,grant_access,revoke_access}', '{tenant}', '{empty,unknown}'), ('{set_tenant_quota}', '{tenant}', '{unknown}'),
-  (NULL, '{max_jobs,max_rows,skip_rows,max_live,max_bytes,max_running,enqueues_per_minute}', '{high}'),
+  (NULL, '{max_jobs,max_rows,skip_rows,max_live,max_bytes,max_running,max_schedules,enqueues_per_minute}', '{high}'),
   ('{create_job_type,create_signal,set_limit,set_signal}', '{name}', '{unknown}'), ('{channel}', '{job_type}', '{unknown}'),
   ('{enqueue,enqueue_many}', '{unique_key,concurrency_key}', '{unknown}'), ('{enqueue_many}', '{payloads}', '{empty}'),
   ('{enqueue_jobs}', '{jobs}', '{empty array}'), ('{alter_job_type}', '{command}', '{unknown}'), ('{alter_job_type}', '{reset}', '{empty}'),

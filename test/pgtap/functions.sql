@@ -99,7 +99,7 @@ SELECT is(pg_get_function_arguments(oid), $a$job_type text, signal text, priorit
 SELECT is(pg_get_function_result(oid), 'void', 'result of set_pressure_rule') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'set_pressure_rule';
 SELECT is(pg_get_function_arguments(oid), $a$name text, active boolean, ttl interval DEFAULT NULL::interval$a$, 'arguments of set_signal') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'set_signal';
 SELECT is(pg_get_function_result(oid), 'void', 'result of set_signal') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'set_signal';
-SELECT is(pg_get_function_arguments(oid), $a$tenant text, max_live bigint DEFAULT NULL::bigint, max_bytes bigint DEFAULT NULL::bigint, enqueues_per_minute integer DEFAULT NULL::integer, max_running integer DEFAULT NULL::integer$a$, 'arguments of set_tenant_quota') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'set_tenant_quota';
+SELECT is(pg_get_function_arguments(oid), $a$tenant text, max_live bigint DEFAULT NULL::bigint, max_bytes bigint DEFAULT NULL::bigint, enqueues_per_minute integer DEFAULT NULL::integer, max_running integer DEFAULT NULL::integer, max_schedules integer DEFAULT NULL::integer$a$, 'arguments of set_tenant_quota') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'set_tenant_quota';
 SELECT is(pg_get_function_result(oid), 'void', 'result of set_tenant_quota') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'set_tenant_quota';
 
 -- \df jobq.* shows what the contract lists

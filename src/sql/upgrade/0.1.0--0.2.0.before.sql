@@ -17,7 +17,7 @@ END $update$;
 ALTER TABLE jobq.queue ADD COLUMN keep_dead interval, ADD COLUMN schedule_id int4;
 ALTER TABLE jobq.history ADD COLUMN keep_dead interval;
 ALTER TABLE jobq.dead_letters ADD COLUMN keep_dead interval;
-ALTER TABLE jobq.tenant_quotas ADD COLUMN max_running int4;
+ALTER TABLE jobq.tenant_quotas ADD COLUMN max_running int4, ADD COLUMN max_schedules int4;
 ALTER TABLE jobq.job_types ADD COLUMN owner_oid oid, ADD COLUMN run_as_oid oid, ADD COLUMN resumed_at timestamptz,
   ADD COLUMN paused_at timestamptz;
 ALTER TABLE jobq.signals ADD COLUMN definer_oid oid;
