@@ -27,10 +27,13 @@ PG_FUNCTION_INFO_V1(jobq_reads_tenant);
 PG_FUNCTION_INFO_V1(jobq_sees);
 PG_FUNCTION_INFO_V1(jobq_manages);
 PG_FUNCTION_INFO_V1(jobq_is_free);
+PG_FUNCTION_INFO_V1(jobq_reads_schedule);
+PG_FUNCTION_INFO_V1(jobq_schedule_right);
 
 typedef enum Reach
 {
 	REACH_ROWS,					/* the function itself leaves out what is not the caller's */
+	REACH_SCHEDULES,			/* the same, for access "enqueue" and "admin" */
 	REACH_TENANT,				/* the tenant that its first argument names */
 	REACH_TYPE,					/* the type that its first argument names, of every tenant */
 	REACH_ALL					/* every type of every tenant */
@@ -40,7 +43,7 @@ static const struct
 {
 	const char *function;
 	Reach		reach;
-}			admin_calls[] = {
+}			calls[] = {
 	{"alter_job", REACH_ROWS},
 	{"cancel_job", REACH_ROWS},
 	{"cancel_jobs", REACH_ROWS},
@@ -48,6 +51,13 @@ static const struct
 	{"rerun_job", REACH_ROWS},
 	{"retry_dead_letters", REACH_ROWS},
 	{"retry_job", REACH_ROWS},
+	{"alter_schedule", REACH_SCHEDULES},
+	{"backfill_schedule", REACH_SCHEDULES},
+	{"pause_schedule", REACH_SCHEDULES},
+	{"resume_schedule", REACH_SCHEDULES},
+	{"run_schedule", REACH_SCHEDULES},
+	{"schedule", REACH_SCHEDULES},
+	{"unschedule", REACH_SCHEDULES},
 	{"purge_tenant", REACH_TENANT},
 	{"alter_job_type", REACH_TYPE},
 	{"create_job_type", REACH_TYPE},
@@ -90,6 +100,8 @@ reaches(Oid caller, Reach reach, const NullableDatum *args)
 	{
 		case REACH_ROWS:
 			return access_may_some(caller, ACCESS_ADMIN);
+		case REACH_SCHEDULES:
+			return access_may_some(caller, ACCESS_ENQUEUE) || access_may_some(caller, ACCESS_ADMIN);
 		case REACH_TENANT:
 			first = text_argument(&args[0]);
 			return access_may(caller, ACCESS_ADMIN, first, NULL);
@@ -107,6 +119,7 @@ access_check_call(Oid caller, const char *function, const NullableDatum *args)
 {
 	static const char *const hints[] = {
 		"It takes access \"admin\": see jobq.grant_access.",
+		"It takes access \"enqueue\": see jobq.grant_access.",
 		"It takes access \"admin\" to that tenant, for all job types.",
 		"It takes access \"admin\" to that job type, for all tenants.",
 		"It takes access \"admin\" for all tenants and job types."
@@ -116,13 +129,13 @@ access_check_call(Oid caller, const char *function, const NullableDatum *args)
 	AcceptInvalidationMessages();
 	if (access_is_free(caller))
 		return;
-	for (i = 0; i < (int) lengthof(admin_calls); i++)
-		if (strcmp(admin_calls[i].function, function) == 0)
+	for (i = 0; i < (int) lengthof(calls); i++)
+		if (strcmp(calls[i].function, function) == 0)
 			break;
-	if (i == (int) lengthof(admin_calls))
+	if (i == (int) lengthof(calls))
 		refuse_call(function, NULL);
-	if (!reaches(caller, admin_calls[i].reach, args))
-		refuse_call(function, hints[admin_calls[i].reach]);
+	if (!reaches(caller, calls[i].reach, args))
+		refuse_call(function, hints[calls[i].reach]);
 }
 
 void
@@ -275,4 +288,46 @@ Datum
 jobq_is_free(PG_FUNCTION_ARGS)
 {
 	PG_RETURN_BOOL(access_is_free(PG_GETARG_OID(0)));
+}
+
+/*
+ * Returns the caller's right on a schedule: "own" lets it change all, "admin"
+ * not the jobs that are enqueued with the owner's rights, "read" nothing.
+ * NULL: the schedule does not exist for the caller.
+ */
+static const char *
+schedule_right(Oid role, text *tenant, const char *type, Oid owner)
+{
+	if (access_is_free(role) || has_rights_of(role, owner))
+		return "own";
+	if (access_may_everywhere(role, ACCESS_ADMIN, type))
+		return "admin";
+	return access_may(role, ACCESS_READ, tenant, type) ? "read" : NULL;
+}
+
+/*
+ * jobq_internal._reads_schedule(tenant, job_type, owner_oid): the policy of
+ * schedules
+ */
+Datum
+jobq_reads_schedule(PG_FUNCTION_ARGS)
+{
+	if (PG_ARGISNULL(1))
+		PG_RETURN_BOOL(false);
+	PG_RETURN_BOOL(schedule_right(GetUserId(), TEXT_OR_NULL(0), text_to_cstring(PG_GETARG_TEXT_PP(1)),
+								  PG_GETARG_OID(2)) != NULL);
+}
+
+/* jobq_internal._schedule_right(caller, tenant, job_type, owner_oid) */
+Datum
+jobq_schedule_right(PG_FUNCTION_ARGS)
+{
+	const char *right = NULL;
+
+	if (!PG_ARGISNULL(2))
+		right = schedule_right(PG_GETARG_OID(0), TEXT_OR_NULL(1), text_to_cstring(PG_GETARG_TEXT_PP(2)),
+							   PG_GETARG_OID(3));
+	if (right == NULL)
+		PG_RETURN_NULL();
+	PG_RETURN_TEXT_P(cstring_to_text(right));
 }

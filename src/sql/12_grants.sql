@@ -57,6 +57,8 @@ CREATE FUNCTION jobq_internal._reads_type(name text) RETURNS boolean
   LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_reads_type';
 CREATE FUNCTION jobq_internal._reads_tenant(tenant text) RETURNS boolean
   LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_reads_tenant';
+CREATE FUNCTION jobq_internal._reads_schedule(tenant text, job_type text, owner_oid oid) RETURNS boolean
+  LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_reads_schedule';
 
 -- The same for a caller of src/security/owner_call.c: true if the caller may
 -- see, or manage, a job of that tenant and type.
@@ -64,6 +66,10 @@ CREATE FUNCTION jobq_internal._sees(caller oid, tenant text, type_id int, enqueu
   LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_sees';
 CREATE FUNCTION jobq_internal._manages(caller oid, tenant text, type_id int) RETURNS boolean
   LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_manages';
+-- Returns the caller's right on a schedule: 'own' | 'admin' (all but its jobs)
+-- | 'read'; NULL: the schedule does not exist for the caller.
+CREATE FUNCTION jobq_internal._schedule_right(caller oid, tenant text, job_type text, owner_oid oid) RETURNS text
+  LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_schedule_right';
 CREATE FUNCTION jobq_internal._is_free(role oid) RETURNS boolean
   LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'jobq_is_free';
 
@@ -105,11 +111,12 @@ CREATE FUNCTION jobq_internal._privileges(access text, every_tenant boolean) RET
   SELECT 'EXECUTE ON FUNCTION ' || p.oid::regprocedure
     FROM pg_proc p
     JOIN (VALUES
-      ('{enqueue,admin}'::text[], '{enqueue,enqueue_many,enqueue_jobs}'::text[]),
+      ('{enqueue,admin}'::text[], '{enqueue,enqueue_many,enqueue_jobs,schedule,alter_schedule,unschedule,
+                                     pause_schedule,resume_schedule,run_schedule,backfill_schedule}'::text[]),
       ('{enqueue,work,read,admin}', '{next_runs}'),
       ('{work}', '{claim,heartbeat,complete,complete_many,fail,skip_job,snooze_job,log_event,channel}'),
       ('{enqueue,read,admin}', '{wait_for,_type_name,_live_status,_live_attempts,_live_runs,_live_started_at,_live_worker,
-                                 _live_progress,_live_progress_data,_reads}'),
+                                 _live_progress,_live_progress_data,_reads,_reads_schedule}'),
       ('{read,admin}', '{list_jobs,count_by_status,distinct_job_types,job_timeline,archive,_archive_end,health,_reads_event,_reads_type,_reads_tenant}'),
       ('{admin}', '{cancel_job,cancel_jobs,retry_job,rerun_job,alter_job,retry_dead_letters,purge_dead_letters,purge_tenant}'),
       (CASE WHEN every_tenant THEN '{admin}'::text[] ELSE '{}' END,
@@ -121,7 +128,7 @@ CREATE FUNCTION jobq_internal._privileges(access text, every_tenant boolean) RET
   UNION ALL
   SELECT 'SELECT ON TABLE ' || c.oid::regclass
     FROM pg_class c
-    JOIN (VALUES ('{enqueue,read,admin}'::text[], '{jobs,history,dead_letters}'::text[]),
+    JOIN (VALUES ('{enqueue,read,admin}'::text[], '{jobs,history,dead_letters,schedules}'::text[]),
                  ('{read,admin}', '{events,alerts,option_keys,job_types,pressure_rules,limits,stopped,tenant_quotas}'),
                  (CASE WHEN every_tenant THEN '{read,admin}'::text[] ELSE '{}' END, '{disk_log}')
       ) v(accesses, relations) ON c.relname = ANY (v.relations)

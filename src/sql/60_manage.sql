@@ -396,6 +396,7 @@ BEGIN
   IF tenant = '' THEN
     PERFORM jobq_internal._bad('22023', 'argument "tenant": "" is empty', 'There is no tenant to purge.');
   END IF;
+  DELETE FROM jobq.schedules s WHERE s.tenant = _purge_tenant.tenant;  -- first: no tick adds a job
   ids := ARRAY(SELECT q.id FROM jobq.queue q WHERE q.tenant = _purge_tenant.tenant ORDER BY q.id DESC);
   LOOP
     in_use := '{}';

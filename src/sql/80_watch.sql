@@ -46,6 +46,10 @@ BEGIN
     FROM (SELECT g.id, d.rolname AS definer FROM jobq.signals g JOIN pg_roles d ON d.oid = g.definer_oid
            WHERE d.rolname <> g.definer FOR UPDATE OF g SKIP LOCKED) n
    WHERE s.id = n.id;
+  UPDATE jobq.schedules s SET owner = n.owner
+    FROM (SELECT c.id, o.rolname AS owner FROM jobq.schedules c JOIN pg_roles o ON o.oid = c.owner_oid
+           WHERE o.rolname <> c.owner FOR UPDATE OF c SKIP LOCKED) n
+   WHERE s.id = n.id;
 END $$;
 
 -- Finds the roles of a restored dump by their names: those of all rows, or of
@@ -62,6 +66,8 @@ BEGIN
    WHERE all_rows OR 0 IN (t.owner_oid, t.run_as_oid);
   UPDATE jobq.signals s SET definer_oid = jobq_internal._find_role(s.definer)
    WHERE s.definer IS NOT NULL AND (all_rows OR s.definer_oid = 0);
+  UPDATE jobq.schedules s SET owner_oid = jobq_internal._find_role(s.owner)
+   WHERE (all_rows OR s.owner_oid = 0) AND s.owner_oid <> jobq_internal._find_role(s.owner);
   UPDATE jobq.queue q SET enqueued_by = jobq_internal._enqueuer_here(q.enqueued_by)
    WHERE q.enqueued_by LIKE pattern AND q.enqueued_by <> jobq_internal._enqueuer_here(q.enqueued_by);
   UPDATE jobq.history h SET enqueued_by = jobq_internal._enqueuer_here(h.enqueued_by)
@@ -71,12 +77,19 @@ BEGIN
   SELECT string_agg(DISTINCT format('"%s"', n.name), ', ') INTO missing
     FROM (SELECT t.owner FROM jobq.job_types t WHERE t.owner_oid = 0 AND t.dropped_at IS NULL
           UNION ALL SELECT t.run_as FROM jobq.job_types t WHERE t.run_as_oid = 0 AND t.dropped_at IS NULL
-          UNION ALL SELECT s.definer FROM jobq.signals s WHERE s.definer_oid = 0) n(name);
+          UNION ALL SELECT s.definer FROM jobq.signals s WHERE s.definer_oid = 0
+          UNION ALL SELECT s.owner FROM jobq.schedules s WHERE s.owner_oid = 0) n(name);
   IF missing IS NOT NULL THEN
-    RAISE WARNING 'no role has the name of an owner or run_as of a job type, or of a definer of a signal: %', missing
-      USING HINT = 'Create the roles and call jobq.adopt() again, or change the job types.';
+    RAISE WARNING 'no role has the name of an owner or run_as of a job type, a definer of a signal or an owner of a schedule: %', missing
+      USING HINT = 'Create the roles and call jobq.adopt() again, or change the job types and schedules.';
   END IF;
 END $$;
+
+-- Lets the ticks of schedules begin now: those before are the original's.
+CREATE FUNCTION jobq_internal._adopt_schedules() RETURNS void
+  LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  UPDATE jobq.schedules s SET ticks_after = greatest(s.ticks_after, clock_timestamp()), waiting_tick = NULL, next_tick = NULL
+$$;
 
 -- Takes over the jobs of a restored dump, which stays paused because its home
 -- row names a transaction of another database.  The new home row makes all
@@ -107,6 +120,9 @@ BEGIN
   PERFORM jobq_internal._count_queue(t.tenant) FROM jobq.tenant_quotas t;
   PERFORM jobq_internal._protect_partition(p.partition, p.parent) FROM jobq_internal._exposed_partitions() p;
   PERFORM jobq_internal._find_roles_here(restored);
+  IF restored OR copied THEN
+    PERFORM jobq_internal._adopt_schedules();
+  END IF;
   -- fires the statement trigger: the dispatcher reads again
   UPDATE jobq.job_types SET paused = paused WHERE false;
 END $$;

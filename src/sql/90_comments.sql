@@ -273,8 +273,8 @@ id: of the job.
 Errors: P0002 the job has neither a row nor events, or the caller may not see it.$$;
 
 COMMENT ON FUNCTION jobq.purge_tenant IS
-$$Removes all jobs of a tenant: cancels live jobs, deletes history, dead letters, events and alerts. Returns
-the number of jobs. A running job is stopped, and its row is deleted by the next call. Jobs that open
+$$Removes all jobs and schedules of a tenant: cancels live jobs, deletes history, dead letters, events and
+alerts. Returns the number of jobs. A running job is stopped, and its row is deleted by the next call. Jobs that open
 transactions of other sessions hold are skipped after one second; a NOTICE has their number.
 tenant: exactly this tenant, not those below it.
 Errors: 22023 tenant is ''. 42501 the caller lacks access 'admin' to this tenant and all job types.$$;
@@ -328,8 +328,9 @@ Errors: 22023 cron has no tick within 100 years, or is after 90s, which has no t
   10,000.$$;
 
 COMMENT ON FUNCTION jobq.set_tenant_quota IS
-$$Limits the jobs of a tenant and the tenants below it. An enqueue above max_live, max_bytes or
-enqueues_per_minute fails with 53400. Existing jobs count and stay; retried jobs count and are not refused.
+$$Limits the jobs and schedules of a tenant and the tenants below it. An enqueue above max_live, max_bytes or
+enqueues_per_minute fails with 53400, and so does jobq.schedule above max_schedules. Existing jobs and
+schedules count and stay; retried jobs count and are not refused.
 All limits NULL: removes the quota.
 tenant: 'acme' covers acme and acme/...
 max_live: live jobs.
@@ -338,6 +339,7 @@ enqueues_per_minute: enqueues in any minute, rolled back ones included. A restar
   count again.
 max_running: jobs that run at once, SQL handlers and tools of all types; a SQL worker with a batch counts as
   one. Further jobs wait, and jobs of other tenants pass them. Jobs that run already count.
+max_schedules: schedules, also paused and finished ones.
 Errors: 53400 1,024 tenants of the server have a quota already. 22023 tenant is ''.$$;
 
 COMMENT ON FUNCTION jobq.wait_for IS
@@ -447,8 +449,8 @@ $$Returns the version of the extension in this database.
 Errors: only those of every function.$$;
 
 COMMENT ON FUNCTION jobq.adopt IS
-$$Lets the jobs of this database run here. A restored dump or a copy of a database runs no job before this
-call, because the original may still run them.
+$$Lets the jobs and schedules of this database run here. A restored dump or a copy of a database runs no job
+before this call, because the original may still run them. Ticks of schedules before the call have no jobs.
 Errors: only those of every function.$$;
 
 COMMENT ON FUNCTION jobq.reload IS
@@ -604,6 +606,7 @@ COMMENT ON COLUMN jobq.events.level IS 'debug, info, warning or error';
 COMMENT ON COLUMN jobq.events.message IS 'text of the event';
 COMMENT ON COLUMN jobq.events.data IS 'further facts as JSON (docs/reference/events.md)';
 COMMENT ON COLUMN jobq.queue.key_hash IS 'hash of concurrency_key and tenant, indexed; NULL: no key';
+COMMENT ON COLUMN jobq.queue.schedule_id IS 'jobq.schedules.id, if a tick enqueued the job';
 COMMENT ON COLUMN jobq.queue.enqueued_by IS 'oid and name of the enqueuing role if it is held to grants; the name is for restored dumps';
 COMMENT ON DOMAIN jobq.access_kind IS 'Kinds of access of jobq.grant_access; USAGE on it marks the roles that are held to their grants';
 COMMENT ON TABLE jobq.access IS 'Grants of jobq.grant_access';
@@ -630,7 +633,42 @@ COMMENT ON COLUMN jobq.tenant_quotas.max_live IS 'live jobs; NULL: not limited';
 COMMENT ON COLUMN jobq.tenant_quotas.max_bytes IS 'bytes of payload and metadata of live jobs; NULL: not limited';
 COMMENT ON COLUMN jobq.tenant_quotas.enqueues_per_minute IS 'enqueues in any minute; NULL: not limited';
 COMMENT ON COLUMN jobq.tenant_quotas.max_running IS 'jobs that run at once; NULL: not limited';
+COMMENT ON COLUMN jobq.tenant_quotas.max_schedules IS 'schedules; NULL: not limited';
 COMMENT ON TABLE jobq.quota_jobs IS 'Jobs that count for a quota; some of them have ended';
 COMMENT ON COLUMN jobq.quota_jobs.tenant IS 'tenant of the quota';
 COMMENT ON COLUMN jobq.quota_jobs.job_id IS 'the job';
 COMMENT ON COLUMN jobq.quota_jobs.bytes IS 'bytes of payload and metadata, as text';
+COMMENT ON TABLE jobq.schedules IS 'Schedules: a job at each tick of a cron expression';
+COMMENT ON COLUMN jobq.schedules.name IS 'unique among the schedules of its tenant';
+COMMENT ON COLUMN jobq.schedules.cron IS 'cron expression or interval';
+COMMENT ON COLUMN jobq.schedules.job_type IS 'type of the jobs';
+COMMENT ON COLUMN jobq.schedules.payload IS 'payload of the jobs, with placeholders';
+COMMENT ON COLUMN jobq.schedules.timezone IS 'time zone of the fields of cron';
+COMMENT ON COLUMN jobq.schedules.starts_at IS 'first time that may be a tick; NULL: any';
+COMMENT ON COLUMN jobq.schedules.ends_at IS 'last time that may be a tick; NULL: any';
+COMMENT ON COLUMN jobq.schedules.max_runs IS 'jobs after which it is finished; NULL: no limit';
+COMMENT ON COLUMN jobq.schedules.catch_up IS 'missed ticks that get a job: skip, one, all';
+COMMENT ON COLUMN jobq.schedules.catch_up_limit IS 'catch_up = all: at most this many';
+COMMENT ON COLUMN jobq.schedules.overlap IS 'action of a tick while the last job is live: skip, queue, allow, cancel';
+COMMENT ON COLUMN jobq.schedules.jitter IS 'longest delay of a job after its tick';
+COMMENT ON COLUMN jobq.schedules.pause_after_failures IS 'dead letters in a row that pause it; NULL: none';
+COMMENT ON COLUMN jobq.schedules.options IS 'further arguments of jobq.enqueue';
+COMMENT ON COLUMN jobq.schedules.tenant IS 'its tenant and that of its jobs; NULL: none';
+COMMENT ON COLUMN jobq.schedules.owner IS 'name of the role whose rights its jobs are enqueued with; owner_oid decides';
+COMMENT ON COLUMN jobq.schedules.status IS 'active; paused; finished: no further tick, or max_runs jobs';
+COMMENT ON COLUMN jobq.schedules.reason IS 'reason of the pause';
+COMMENT ON COLUMN jobq.schedules.paused_until IS 'end of the pause; NULL: until jobq.resume_schedule';
+COMMENT ON COLUMN jobq.schedules.runs IS 'jobs that it has enqueued';
+COMMENT ON COLUMN jobq.schedules.skipped IS 'ticks without a job: by overlap, catch_up, a unique key or an error of enqueue';
+COMMENT ON COLUMN jobq.schedules.last_tick IS 'last tick with a job, not by jobq.run_schedule or jobq.backfill_schedule';
+COMMENT ON COLUMN jobq.schedules.last_job_id IS 'id of the last job';
+COMMENT ON COLUMN jobq.schedules.next_tick IS 'next tick; NULL: none, or the end of the last job decides';
+COMMENT ON COLUMN jobq.schedules.created_at IS 'time of jobq.schedule';
+COMMENT ON COLUMN jobq.schedules.updated_at IS 'time of the last change, ticks included';
+COMMENT ON COLUMN jobq.schedules.id IS 'schedule_id in queue';
+COMMENT ON COLUMN jobq.schedules.owner_oid IS 'the role; 0 when the row was restored where there is none of that name';
+COMMENT ON COLUMN jobq.schedules.ticks_after IS 'ticks up to this time are decided or gone';
+COMMENT ON COLUMN jobq.schedules.waiting_tick IS 'overlap = queue: tick whose job waits for the end of the last one';
+COMMENT ON COLUMN jobq.schedules.failures IS 'dead letters in a row, with pause_after_failures';
+COMMENT ON COLUMN jobq.schedules.ended_job_id IS 'last job whose end is in failures';
+COMMENT ON COLUMN jobq.schedules.paused_by_jobq IS 'true: jobq has paused it, for the reason';

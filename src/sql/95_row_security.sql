@@ -9,6 +9,7 @@ ALTER TABLE jobq.events ENABLE ROW LEVEL SECURITY;
 ALTER TABLE jobq.alerts ENABLE ROW LEVEL SECURITY;
 ALTER TABLE jobq.job_types ENABLE ROW LEVEL SECURITY;
 ALTER TABLE jobq.tenant_quotas ENABLE ROW LEVEL SECURITY;
+ALTER TABLE jobq.schedules ENABLE ROW LEVEL SECURITY;
 ALTER TABLE jobq.job_type_env ENABLE ROW LEVEL SECURITY;  -- without a policy: a GRANT ON ALL TABLES shows nothing
 CREATE POLICY readers ON jobq.queue FOR SELECT USING (jobq_internal._reads(tenant, type_id, enqueued_by));
 CREATE POLICY readers ON jobq.history FOR SELECT USING (jobq_internal._reads(tenant, type_id, enqueued_by));
@@ -17,6 +18,7 @@ CREATE POLICY readers ON jobq.events FOR SELECT USING (jobq_internal._reads_even
 CREATE POLICY readers ON jobq.alerts FOR SELECT USING (jobq_internal._reads_event(tenant, job_type));
 CREATE POLICY readers ON jobq.job_types FOR SELECT USING (jobq_internal._reads_type(name));
 CREATE POLICY readers ON jobq.tenant_quotas FOR SELECT USING (jobq_internal._reads_tenant(tenant));
+CREATE POLICY readers ON jobq.schedules FOR SELECT USING (jobq_internal._reads_schedule(tenant, job_type, owner_oid));
 
 -- By default PUBLIC may use a new type.
 REVOKE ALL ON TYPE jobq.access_kind FROM PUBLIC;

@@ -52,21 +52,22 @@ SELECT is_empty($$
    WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind IN ('r', 'p') AND a.attnum > 0
      AND t.typname ~ '^(reg|aclitem|_reg|_aclitem|oid$|name$)'
      AND (c.relname, a.attname) NOT IN (('home', 'database'), ('access', 'role_oid'), ('job_types', 'owner_oid'),
-                                         ('job_types', 'run_as_oid'), ('signals', 'definer_oid'))   -- pg_upgrade keeps these oids
+                                         ('job_types', 'run_as_oid'), ('signals', 'definer_oid'), ('schedules', 'owner_oid'))   -- pg_upgrade keeps these oids
 $$, 'no oids in tables');
 SELECT is_empty($$ SELECT conname FROM pg_constraint WHERE connamespace = 'jobq'::regnamespace AND contype = 'f' $$, 'no foreign keys');
 SELECT is_empty($$
-  SELECT t.tgname FROM pg_trigger t WHERE t.tgrelid IN ('jobq.queue'::regclass, 'jobq.job_types'::regclass, 'jobq.signals'::regclass, 'jobq.pressure_rules'::regclass)
-   AND t.tgenabled <> 'A'
+  SELECT t.tgname FROM pg_trigger t WHERE t.tgrelid IN ('jobq.queue'::regclass, 'jobq.job_types'::regclass, 'jobq.signals'::regclass, 'jobq.pressure_rules'::regclass,
+     'jobq.schedules'::regclass) AND t.tgenabled <> 'A'
 $$, 'triggers fire in every session_replication_role');
 SELECT is((SELECT count(*)::int FROM pg_trigger WHERE tgrelid IN ('jobq.queue'::regclass, 'jobq.job_types'::regclass, 'jobq.signals'::regclass,
-  'jobq.pressure_rules'::regclass)), 7, 'a trigger each, one that finds roles for job types and signals, and one that moves env');
+  'jobq.pressure_rules'::regclass, 'jobq.schedules'::regclass)), 10,
+  'a trigger each, one for TRUNCATE of schedules, one that finds roles for job types, signals and schedules, and one that moves env');
 
 -- dumped tables
 SELECT results_eq($$
   SELECT c.oid::regclass::text FROM pg_extension e, unnest(e.extconfig) c(oid) WHERE e.extname = 'jobq' ORDER BY c.oid::regclass::text COLLATE "C"
 $$, $$ VALUES ('jobq.access'), ('jobq.dead_letters'), ('jobq.event_id_seq'), ('jobq.home'), ('jobq.hook_references'), ('jobq.job_type_env'), ('jobq.job_type_id_seq'), ('jobq.job_types'),
-  ('jobq.limits'), ('jobq.pressure_rules'), ('jobq.queue'), ('jobq.signal_id_seq'), ('jobq.signals'), ('jobq.stopped'), ('jobq.tenant_check'), ('jobq.tenant_quotas') $$,
+  ('jobq.limits'), ('jobq.pressure_rules'), ('jobq.queue'), ('jobq.schedule_id_seq'), ('jobq.schedules'), ('jobq.signal_id_seq'), ('jobq.signals'), ('jobq.stopped'), ('jobq.tenant_check'), ('jobq.tenant_quotas') $$,
   'configuration tables');
 SELECT is_empty($$
   SELECT i.inhrelid::regclass FROM pg_inherits i JOIN pg_depend d ON d.objid = i.inhrelid AND d.deptype = 'e'

@@ -47,6 +47,9 @@ GRANT CREATE ON SCHEMA public TO chief;
 SELECT jobq.alter_job_type(t, 'ok(jsonb)'), jobq.pause_job_type(t) FROM unnest('{mail,report}'::text[]) t;
 SELECT jobq.enqueue(type, tenant => tenant), jobq.cancel_job(jobq.enqueue(type, tenant => tenant))
   FROM unnest('{acme,acme/eu,beta,acmeous}'::text[]) tenant, unnest('{mail,report}'::text[]) type;
+INSERT INTO jobq.schedules (name, cron, job_type, payload, timezone, catch_up, catch_up_limit, overlap, jitter, options, tenant, owner, ticks_after)
+SELECT type, '@daily', type, '{}', 'UTC', 'one', 100, 'skip', '0', '{}', tenant, 'postgres', now()
+  FROM unnest('{acme,acme/eu,beta,acmeous}'::text[]) tenant, unnest('{mail,report}'::text[]) type;
 -- for each tenant and type a waiting, a cancelled and a dead job
 CREATE TABLE jobs AS
 SELECT tenant, job_type AS type, (array_agg(id) FILTER (WHERE status = 'pending'))[1] AS waits,
@@ -174,7 +177,7 @@ is(sql(<<'END'), '', 'no role may call an internal function, except those of the
 SELECT r.name, p.proname FROM roles r, pg_proc p
  WHERE p.pronamespace = 'jobq_internal'::regnamespace AND NOT r.free
    AND has_function_privilege(r.name, p.oid, 'EXECUTE')
-       <> (coalesce(r.access IN ('enqueue', 'read', 'admin'), false) AND p.proname ~ '^_(type_name|live_(status|attempts|runs|started_at|worker|progress|progress_data)|reads)$'
+       <> (coalesce(r.access IN ('enqueue', 'read', 'admin'), false) AND p.proname ~ '^_(type_name|live_(status|attempts|runs|started_at|worker|progress|progress_data)|reads|reads_schedule)$'
            OR coalesce(r.access IN ('read', 'admin'), false) AND p.proname ~ '^_(reads_event|reads_type|reads_tenant|archive_end)$')
 END
 
@@ -184,7 +187,7 @@ is(sql(<<'END'), '', 'no table and no view can be written, and only roles that m
 SELECT r.name, c.relname, w.what FROM roles r, pg_class c, unnest('{SELECT,INSERT,UPDATE,DELETE,TRUNCATE,REFERENCES,TRIGGER}'::text[]) w(what)
  WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind IN ('r', 'p', 'v') AND NOT r.free
    AND has_table_privilege(r.name, c.oid, w.what)
-       <> (w.what = 'SELECT' AND (coalesce(r.access IN ('enqueue', 'read', 'admin'), false) AND c.relname IN ('jobs', 'history', 'dead_letters')
+       <> (w.what = 'SELECT' AND (coalesce(r.access IN ('enqueue', 'read', 'admin'), false) AND c.relname IN ('jobs', 'history', 'dead_letters', 'schedules')
                                   OR coalesce(r.access IN ('read', 'admin'), false) AND c.relname IN ('events', 'alerts', 'option_keys', 'job_types', 'pressure_rules', 'limits', 'stopped', 'tenant_quotas')
                                   OR coalesce(r.access IN ('read', 'admin') AND r.tenant IS NULL, false) AND c.relname IN ('disk_log')))
 END

@@ -72,3 +72,5 @@ ALTER TABLE jobq.schedules ENABLE ALWAYS TRIGGER schedules_truncated;
 CREATE TRIGGER find_owner BEFORE INSERT OR UPDATE ON jobq.schedules
   FOR EACH ROW EXECUTE FUNCTION jobq_internal._find_schedule_owner();
 ALTER TABLE jobq.schedules ENABLE ALWAYS TRIGGER find_owner;
+ALTER TABLE jobq.schedules ENABLE ROW LEVEL SECURITY;
+CREATE POLICY readers ON jobq.schedules FOR SELECT USING (jobq_internal._reads_schedule(tenant, job_type, owner_oid));
