@@ -37,7 +37,7 @@ sub headings
 }
 
 for my $path ("$top/README.md", "$top/CONTRIBUTING.md", "$top/src/README.md", "$top/bench/README.md", "$top/test/README.md",
-	sort glob("$top/docs/*.md $top/docs/reference/*.md $top/src/*/README.md"))
+	sort glob("$top/docs/*.md $top/docs/reference/*.md $top/src/*/README.md $top/examples/*/README.md"))
 {
 	my ($dir, $file) = $path =~ m{^(\Q$top\E/(?:.*/)?)(.*)$};
 	my $text = slurp_file($path);
