@@ -3,8 +3,8 @@
  *	  The ticks of cron expressions.
  *
  * next_local() walks the calendar of local times: years, months, then days of a
- * month and the time of day as bitmaps.  The number of its steps depends on the
- * expression, never on the distance of the tick.  A zone is a sequence of periods
+ * month and the time of day as bitmaps.  It looks at the months of a year once for
+ * each kind of year, of which there are 14.  A zone is a sequence of periods
  * with constant offset (cron_zone.h), which turns local times into instants.
  *
  * Rules of two kinds differ where the clock changes:
@@ -60,12 +60,17 @@ date_of_days(int64_t days, int64_t *year, int *month, int *day)
 	*year = era * 400 + y + (*month <= 2);
 }
 
-static int
-month_length(int64_t year, int month)
+static bool
+is_leap_year(int64_t year)
 {
-	static const int length[] = {0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
+	return year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+}
 
-	return length[month] + (month == 2 && year % 4 == 0 && (year % 100 != 0 || year % 400 == 0));
+/* days: since 1970-01-01, a Thursday */
+static int
+weekday_of(int64_t days)
+{
+	return (int) (days + 4 - floor_div(days + 4, 7) * 7);
 }
 
 /* Returns the lowest bit from a position on, -1 if there is none. */
@@ -125,16 +130,34 @@ days_by_weekday_field(const CronRule *rule, int first, int length)
 
 /* Returns the days of a month on which a rule has ticks. */
 static uint32_t
-days_of_month(const CronRule *rule, int64_t year, int month)
+days_of_month(const CronRule *rule, int first, int length)
 {
-	int			length = month_length(year, month);
-	int64_t		days = days_of_date(year, month, 1);
-	int			first = (int) (days + 4 - floor_div(days + 4, 7) * 7);	/* 1970-01-01 was a Thursday */
 	uint32_t	by_day = days_by_day_field(rule, first, length);
 	uint32_t	by_weekday = days_by_weekday_field(rule, first, length);
 	uint32_t	existing = (uint32_t) (((uint64_t) 2 << length) - 2);
 
 	return (rule->either_day ? by_day | by_weekday : by_day & by_weekday) & existing;
+}
+
+/*
+ * Returns the first matching day from a date on within its year, counted from
+ * January 1st as 0; -1 if there is none.  first: the weekday of January 1st.
+ */
+static int
+next_day_of_year(const CronRule *rule, int first, bool is_leap, int month, int day)
+{
+	static const int before[] = {0, 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365};
+
+	for (int m = next_bit(rule->months, month); m >= 0; m = next_bit(rule->months, m + 1))
+	{
+		int			start = before[m] + (is_leap && m > 2);
+		int			length = before[m + 1] - before[m] + (is_leap && m == 2);
+		int			found = next_bit(days_of_month(rule, (first + start) % 7, length), m == month ? day : 1);
+
+		if (found >= 0)
+			return start + found - 1;
+	}
+	return -1;
 }
 
 /* Returns the first matching time of day from a time on, -1 if there is none. */
@@ -166,6 +189,7 @@ next_local(const CronRule *rule, int64_t from, int64_t limit)
 {
 	int64_t		start = floor_div(from, CRON_DAY);
 	int			time = next_time(rule, (int) (from - start * CRON_DAY));
+	uint32_t	empty = 0;		/* the kinds of years without a matching day, of 14: weekday of January 1st, leap year */
 	int64_t		year;
 	int			month;
 	int			day;
@@ -176,27 +200,27 @@ next_local(const CronRule *rule, int64_t from, int64_t limit)
 		time = next_time(rule, 0);
 	}
 	date_of_days(start, &year, &month, &day);
-	for (;;)
+	for (;; year++, month = day = 1)
 	{
-		uint32_t	days = rule->months >> month & 1 ? days_of_month(rule, year, month) : 0;
-		int			found = next_bit(days, day);
+		int64_t		new_year = days_of_date(year, 1, 1);
+		int			first = weekday_of(new_year);
+		bool		is_leap = is_leap_year(year);
+		uint32_t	kind = UINT32_C(1) << (2 * first + is_leap);
+		int			found;
 		int64_t		local;
 
+		if (new_year * CRON_DAY > limit)
+			return CRON_NEVER;
+		if (empty & kind)
+			continue;
+		found = next_day_of_year(rule, first, is_leap, month, day);
 		if (found >= 0)
 		{
-			local = days_of_date(year, month, found);
-			local = local * CRON_DAY + (local == start ? time : next_time(rule, 0));
+			local = (new_year + found) * CRON_DAY + (new_year + found == start ? time : next_time(rule, 0));
 			return local <= limit ? local : CRON_NEVER;
 		}
-		month = next_bit(rule->months, month + 1);
-		if (month < 0)
-		{
-			year++;
-			month = next_bit(rule->months, 0);
-		}
-		day = 1;
-		if (days_of_date(year, month, 1) * CRON_DAY > limit)
-			return CRON_NEVER;
+		if (month == 1 && day == 1)
+			empty |= kind;
 	}
 }
 
@@ -213,17 +237,18 @@ next_shown(const CronRule *rule, const CronZone *zone, int64_t since, int64_t li
 		int64_t		until;
 		int64_t		offset = cron_zone_offset(zone, at, &until);
 		int64_t		local = next_local(rule, at + offset, limit + MAX_OFFSET);
-		int64_t		ahead;
 
 		if (local != CRON_NEVER && local - offset < until)
 			return local - offset <= limit ? local - offset : CRON_NEVER;
 		if (until > limit)
 			return CRON_NEVER;
-		/* skip periods in which the clock shows no matching time */
-		ahead = next_local(rule, until - MAX_OFFSET, limit + MAX_OFFSET);
-		if (ahead == CRON_NEVER)
+		/* the clock can go back to times before "at" */
+		if (until - MAX_OFFSET < at + offset)
+			local = next_local(rule, until - MAX_OFFSET, limit + MAX_OFFSET);
+		if (local == CRON_NEVER)
 			return CRON_NEVER;
-		at = ahead - MAX_OFFSET > until ? ahead - MAX_OFFSET : until;
+		/* skip periods in which the clock shows no matching time */
+		at = local - MAX_OFFSET > until ? local - MAX_OFFSET : until;
 	}
 	return CRON_NEVER;
 }

@@ -18,7 +18,7 @@
 static const char *const zones[] = {
 	"UTC", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Antarctica/Troll",
 	"Africa/Casablanca", "America/Sao_Paulo", "Europe/Dublin", "Pacific/Apia", "Pacific/Kwajalein",
-	"Asia/Kathmandu", "America/St_Johns"
+	"Asia/Kathmandu", "America/St_Johns", "America/Havana"
 };
 
 static int64_t total;			/* ticks compared */
@@ -184,6 +184,9 @@ check_others(void)
 	CHECK(next_of("0 0 * * *;30 0 * * *;every 1h", 0) == 1800 && next_of("0 0 * * *;30 0 * * *;every 1h", 1800) == 3600,
 		  "joined rules");
 	CHECK(next_of("0 0 30 2 *", 0) == CRON_NEVER && next_of("0 * 30 2 *", 0) == CRON_NEVER, "no tick within 100 years");
+	use_zone("America/Havana");
+	CHECK(cron_count(parsed("30 */24 ? 3 0#2"), NULL, 1700000000, 3700000000, 1) == 0 && next_of("30 0 ? 3 0#2", 1700000000) == 1710046800,
+		  "a time that is in a gap each year");
 	CHECK(next_of("after 90s", 0) == CRON_NEVER && last_of("after 90s", 0, 1000) == CRON_NEVER && cron_is_after(parsed("after 90s")) &&
 		  !cron_is_after(parsed("every 90s; 0 0 * * *")), "\"after\" has no ticks of its own");
 }
