@@ -1,8 +1,7 @@
 /*
  * cron_model.h
  *	  Cron expressions by docs/schedules.md, taken literally: random expressions, as
- *	  text and, independently of the parser, as tables of matching values; and a loop
- *	  over the clock of the C library that finds their ticks.
+ *	  text and, independently of the parser, as tables of matching values.
  */
 #ifndef CRON_MODEL_H
 #define CRON_MODEL_H
@@ -284,40 +283,6 @@ matches_in_gap(const struct Expression *e, int64_t before, int64_t after)
 			return true;
 	}
 	return false;
-}
-
-#define MAX_TICKS	4000
-
-/*
- * Adds the ticks after "from" up to "to", at most MAX_TICKS; returns their
- * number.
- */
-static int
-loop_ticks(const struct Expression *e, int64_t from, int64_t to, int64_t *ticks)
-{
-	int			count = 0;
-	int64_t		highest = INT64_MIN;
-	int64_t		step = 1;
-
-	for (int64_t at = from - 25 * HOUR; at <= to; at += step)
-	{
-		int64_t		local = shown_at(at);
-		bool		tick;
-
-		/* each second around a change of the clock, else each minute */
-		step = !e->has_seconds && at % 60 == 0 && shown_at(at + 59) - 59 == local && shown_at(at - 1) + 1 == local ? 60 : 1;
-		if (at <= from)
-			tick = false;
-		else if (e->star_hour)
-			tick = matches(e, local);
-		else
-			tick = local > highest && (matches(e, local) || (highest != INT64_MIN && local > highest + 60 && matches_in_gap(e, highest, local)));
-		if (local > highest)
-			highest = local;
-		if (tick && count < MAX_TICKS)
-			ticks[count++] = at;
-	}
-	return count;
 }
 
 #endif

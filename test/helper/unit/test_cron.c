@@ -14,6 +14,7 @@
 #include "cron_model.h"
 
 #define DEFAULT_CASES	1200
+#define MAX_TICKS	4000
 
 static const char *const zones[] = {
 	"UTC", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "Antarctica/Troll",
@@ -24,6 +25,38 @@ static const char *const zones[] = {
 static int64_t total;			/* ticks compared */
 
 /* ---------- cases ---------- */
+
+/*
+ * Adds the ticks after "from" up to "to", at most MAX_TICKS; returns their
+ * number.
+ */
+static int
+loop_ticks(const struct Expression *e, int64_t from, int64_t to, int64_t *ticks)
+{
+	int			count = 0;
+	int64_t		highest = INT64_MIN;
+	int64_t		step = 1;
+
+	for (int64_t at = from - 25 * HOUR; at <= to; at += step)
+	{
+		int64_t		local = shown_at(at);
+		bool		tick;
+
+		/* each second around a change of the clock, else each minute */
+		step = !e->has_seconds && at % 60 == 0 && shown_at(at + 59) - 59 == local && shown_at(at - 1) + 1 == local ? 60 : 1;
+		if (at <= from)
+			tick = false;
+		else if (e->star_hour)
+			tick = matches(e, local);
+		else
+			tick = local > highest && (matches(e, local) || (highest != INT64_MIN && local > highest + 60 && matches_in_gap(e, highest, local)));
+		if (local > highest)
+			highest = local;
+		if (tick && count < MAX_TICKS)
+			ticks[count++] = at;
+	}
+	return count;
+}
 
 static int64_t
 random_window(void)
@@ -184,6 +217,8 @@ check_others(void)
 	CHECK(next_of("0 0 * * *;30 0 * * *;every 1h", 0) == 1800 && next_of("0 0 * * *;30 0 * * *;every 1h", 1800) == 3600,
 		  "joined rules");
 	CHECK(next_of("0 0 30 2 *", 0) == CRON_NEVER && next_of("0 * 30 2 *", 0) == CRON_NEVER, "no tick within 100 years");
+	CHECK(next_of("0 0 */28 2 1#5", 1456704000) == INT64_C(2340316800) && next_of("0 0 */28 2 1#5", 1456704000 - 1) == 1456704000,
+		  "a Monday, February 29th, 28 years after the last one");
 	use_zone("America/Havana");
 	CHECK(cron_count(parsed("30 */24 ? 3 0#2"), NULL, 1700000000, 3700000000, 1) == 0 && next_of("30 0 ? 3 0#2", 1700000000) == 1710046800,
 		  "a time that is in a gap each year");
