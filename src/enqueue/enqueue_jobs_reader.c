@@ -66,14 +66,14 @@ string_value(Argument arg, const JsonbValue *value, const char *wanted)
 
 /* Returns a text as its type's input function reads it. */
 static Datum
-converted_value(JobList *list, Argument arg, const JsonbValue *value, PGFunction input, const char *wanted)
+converted_value(const char **converting, Argument arg, const JsonbValue *value, PGFunction input, const char *wanted)
 {
 	char	   *string = string_value(arg, value, wanted);
 	Datum		result;
 
-	list->converting = argument_names[arg];
+	*converting = argument_names[arg];
 	result = DirectFunctionCall3(input, CStringGetDatum(string), ObjectIdGetDatum(InvalidOid), Int32GetDatum(-1));
-	list->converting = NULL;
+	*converting = NULL;
 	return result;
 }
 
@@ -93,7 +93,7 @@ integer_value(Argument arg, const JsonbValue *value)
 }
 
 static Datum
-argument_value(JobList *list, Argument arg, JsonbValue *value)
+argument_value(const char **converting, Argument arg, JsonbValue *value)
 {
 	switch (arg)
 	{
@@ -109,9 +109,9 @@ argument_value(JobList *list, Argument arg, JsonbValue *value)
 		case A_unique_for:
 		case A_keep_completed:
 		case A_keep_dead:
-			return converted_value(list, arg, value, interval_in, "an interval, as text");
+			return converted_value(converting, arg, value, interval_in, "an interval, as text");
 		case A_scheduled_for:
-			return converted_value(list, arg, value, timestamptz_in, "a time, as text");
+			return converted_value(converting, arg, value, timestamptz_in, "a time, as text");
 		case A_after:			/* not read yet: request_read() refuses it */
 			if (value->type != jbvBinary || !JsonContainerIsArray(value->val.binary.data))
 				bad_value(arg, value, "an array of ids and ordinals");
@@ -136,8 +136,8 @@ find_argument(const JsonbValue *key)
 			 errhint("Keys are the argument names of jobq.enqueue.")));
 }
 
-static void
-read_object(JobList *list, JsonbContainer *object, NullableDatum *args)
+void
+job_arguments_read(JsonbContainer *object, NullableDatum *args, const char **converting)
 {
 	JsonbIterator *it = JsonbIteratorInit(object);
 	JsonbIteratorToken token;
@@ -151,7 +151,7 @@ read_object(JobList *list, JsonbContainer *object, NullableDatum *args)
 		else if (token == WJB_VALUE)
 		{
 			args[arg].isnull = part.type == jbvNull;
-			args[arg].value = args[arg].isnull ? (Datum) 0 : argument_value(list, arg, &part);
+			args[arg].value = args[arg].isnull ? (Datum) 0 : argument_value(converting, arg, &part);
 		}
 	}
 }
@@ -172,7 +172,7 @@ job_list_next(JobList *list, Request *request)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s is not an object", json_value_shown(job))));
 	request_defaults(args);
-	read_object(list, job->val.binary.data, args);
+	job_arguments_read(job->val.binary.data, args, &list->converting);
 	request_read(request, args);
 	request_set_payload(request, args[A_payload].isnull ? NULL :
 						DatumGetJsonbP(args[A_payload].value));

@@ -24,4 +24,11 @@ extern void job_list_end(JobList *list);
 /* Returns the prefix of errors raised meanwhile: the job's number, from 1. */
 extern const char *job_list_prefix(const JobList *list);
 
+/*
+ * Reads the arguments of one job from an object over those in args.
+ * *converting is the name of the argument whose value an input function reads,
+ * else NULL.
+ */
+extern void job_arguments_read(JsonbContainer *object, NullableDatum *args, const char **converting);
+
 #endif

@@ -51,6 +51,7 @@ typedef struct Request
 	pg_uuid_t	parent_id;
 	const JobType *parent_type;
 	int			depth;
+	int32		schedule_id;	/* 0: not of a tick */
 } Request;
 
 /* Fills in the defaults of enqueue's arguments. */

@@ -74,6 +74,8 @@ set_options(Request *request, Datum *values, bool *nulls)
 	row_set_pointer(values, nulls, Q_keep_dead, request->keep_dead);
 	row_set_pointer(values, nulls, Q_tenant, request->tenant);
 	row_set_pointer(values, nulls, Q_metadata, request->metadata);
+	if (request->schedule_id != 0)
+		row_set(values, nulls, Q_schedule_id, Int32GetDatum(request->schedule_id));
 	row_set_pointer(values, nulls, Q_parent_id, request->has_parent ? &request->parent_id : NULL);
 	if (request->enqueued_by != NULL)
 		row_set(values, nulls, Q_enqueued_by, CStringGetTextDatum(request->enqueued_by));

@@ -91,6 +91,12 @@ extern uint64 access_generation(void);
  */
 extern bool tenant_check_admits(Oid role, text *tenant);
 
+/*
+ * While it is set the check admits no role: a tick is judged by grants, and
+ * its process runs no code of users.
+ */
+extern bool tenant_check_ignored;
+
 /* The checked columns of jobq.access, jobq.tenant_check: see row_map.h. */
 extern const struct Shape access_shape;
 extern const struct Shape tenant_check_shape;

@@ -36,6 +36,8 @@
 static const ShapeColumn tenant_check_columns[] = {{"signature", TEXTOID, FILLED}};
 const Shape tenant_check_shape = FIRST_SHAPE("tenant_check", tenant_check_columns);
 
+bool		tenant_check_ignored = false;
+
 #define ANSWERS			16
 #define MAX_TENANT		256
 
@@ -191,7 +193,7 @@ tenant_check_admits(Oid role, text *tenant)
 	bool		known;
 	bool		admitted;
 
-	if (!is_set() || VARSIZE_ANY_EXHDR(tenant) >= MAX_TENANT)
+	if (tenant_check_ignored || !is_set() || VARSIZE_ANY_EXHDR(tenant) >= MAX_TENANT)
 		return false;
 	text_to_cstring_buffer(tenant, name, sizeof(name));
 	answer = answer_of(role, name, &known);

@@ -16,12 +16,7 @@
 #include "jobq.h"
 
 #include "access/xact.h"
-#include "catalog/namespace.h"
-#include "catalog/pg_proc.h"
 #include "miscadmin.h"
-#include "nodes/makefuncs.h"
-#include "parser/parse_func.h"
-#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
@@ -34,43 +29,11 @@
 #include "base/relations.h"
 #include "base/texts.h"
 #include "enqueue/insert_job.h"
+#include "security/act_as.h"
 #include "settle/hook_references.h"
 #include "settle/hooks.h"
 
 /* ---------- the new job ---------- */
-
-static void
-become(Oid role)
-{
-	Oid			user;
-	int			context;
-
-	GetUserIdAndSecContext(&user, &context);
-	SetUserIdAndSecContext(role, context | SECURITY_LOCAL_USERID_CHANGE);
-}
-
-/*
- * Becomes the type's owner until the end of the subtransaction; 42501 when
- * that role may not enqueue.
- */
-static void
-become_owner(const JobType *type)
-{
-	Oid			role = job_type_owner(type);
-	List	   *name = list_make2(makeString("jobq"), makeString("enqueue"));
-	int			found;
-	FuncCandidateList function = FuncnameGetCandidates(name, -1, NIL, false, false, false, true, &found);
-
-	if (!OidIsValid(role))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("role \"%s\" does not exist", type->owner)));
-	if (function == NULL || object_aclcheck(ProcedureRelationId, function->oid, role, ACL_EXECUTE) != ACLCHECK_OK)
-		ereport(ERROR,
-				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-				 errmsg("permission denied: role \"%s\" may not enqueue jobs", GetUserNameFromId(role, false))));
-	become(role);
-}
 
 static void
 store_hook(const Datum *values, const bool *nulls, JobType *type, const Hook *hook)
@@ -132,9 +95,9 @@ hook_enqueue(Ledger *ledger, const Datum *values, const bool *nulls, JobType *ty
 	PG_TRY();
 	{
 		if (hook->owned)
-			become_owner(hook->owned);
+			act_as_enqueuer(job_type_owner(hook->owned), hook->owned->owner);
 		else
-			become(jobq_owner());
+			act_as(jobq_owner());
 		store_hook(values, nulls, type, hook);
 		SetUserIdAndSecContext(user, sec_context);
 		ReleaseCurrentSubTransaction();

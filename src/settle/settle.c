@@ -32,6 +32,7 @@
 #include "settle/recent_results.h"
 #include "settle/settle.h"
 #include "shared/publish_jobs.h"
+#include "shared/publish_schedules.h"
 #include "tables/unique_key_lookup.h"
 
 /* ---------- rows ---------- */
@@ -398,12 +399,9 @@ bound_outcome(Outcome *o)
 	o->details = bounded_details(o->details);
 }
 
-JobStatus
-settle(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
+static JobStatus
+settle_by_kind(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
 {
-	*need = 0;
-	bound_outcome(o);
-	unique_publish_sibling(&ledger->queue, job);	/* it was held back while this one ran */
 	switch (o->kind)
 	{
 		case OUTCOME_COMPLETED:
@@ -420,6 +418,20 @@ settle(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
 			return postpone(ledger, job, type, o, 0, need);
 	}
 	elog(ERROR, "unknown outcome %d", (int) o->kind);
+}
+
+JobStatus
+settle(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
+{
+	JobStatus	status;
+
+	*need = 0;
+	bound_outcome(o);
+	unique_publish_sibling(&ledger->queue, job);	/* it was held back while this one ran */
+	status = settle_by_kind(ledger, job, type, o, need);
+	if (*need == 0 && status >= JOB_COMPLETED && !JOB_NULL(job, Q_schedule_id))
+		publish_scheduled_end(JOB_INT(job, Q_schedule_id), JOB_ID(job), status, o->ended_at);
+	return status;
 }
 
 JobStatus

@@ -1,0 +1,368 @@
+/*
+ * schedule_row.c
+ *	  Rows of jobq.schedules, and their ticks.
+ *
+ * The conductor knows a row by its TID and falls back on the index: a row with
+ * many dead versions costs no more than another.
+ */
+#include "jobq.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "common/hashfn.h"
+#include "executor/tuptable.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "utils/typcache.h"
+
+#include "base/interval.h"
+#include "base/relations.h"
+#include "schedule/cron_arguments.h"
+#include "schedule/schedule_row.h"
+#include "tables/queue_find.h"
+#include "tables/row_map.h"
+
+static const ShapeColumn schedules_columns[] = {
+	{"name", TEXTOID, FILLED},
+	{"cron", TEXTOID, FILLED},
+	{"job_type", TEXTOID, FILLED},
+	{"payload", JSONBOID, FILLED},
+	{"timezone", TEXTOID, FILLED},
+	{"starts_at", TIMESTAMPTZOID, NULLABLE},
+	{"ends_at", TIMESTAMPTZOID, NULLABLE},
+	{"max_runs", INT4OID, NULLABLE},
+	{"catch_up", TEXTOID, FILLED},
+	{"catch_up_limit", INT4OID, FILLED},
+	{"overlap", TEXTOID, FILLED},
+	{"jitter", INTERVALOID, FILLED},
+	{"pause_after_failures", INT4OID, NULLABLE},
+	{"options", JSONBOID, FILLED},
+	{"tenant", TEXTOID, NULLABLE},
+	{"owner", TEXTOID, FILLED},
+	{"status", TEXTOID, FILLED},
+	{"reason", TEXTOID, NULLABLE},
+	{"paused_until", TIMESTAMPTZOID, NULLABLE},
+	{"runs", INT8OID, FILLED},
+	{"skipped", INT8OID, FILLED},
+	{"last_tick", TIMESTAMPTZOID, NULLABLE},
+	{"last_job_id", UUIDOID, NULLABLE},
+	{"next_tick", TIMESTAMPTZOID, NULLABLE},
+	{"created_at", TIMESTAMPTZOID, FILLED},
+	{"updated_at", TIMESTAMPTZOID, FILLED},
+	{"id", INT4OID, FILLED},
+	{"owner_oid", OIDOID, FILLED},
+	{"ticks_after", TIMESTAMPTZOID, FILLED},
+	{"waiting_tick", TIMESTAMPTZOID, NULLABLE},
+	{"failures", INT4OID, FILLED},
+	{"ended_job_id", UUIDOID, NULLABLE},
+	{"paused_by_jobq", BOOLOID, FILLED}
+};
+const Shape schedules_shape = {"schedules", schedules_columns, lengthof(schedules_columns), 0};
+
+StaticAssertDecl(lengthof(schedules_columns) == S_NATTS, "the columns of schedules");
+
+static const char *const statuses[] = {"active", "paused", "finished"};
+static const char *const catch_ups[] = {"skip", "one", "all"};
+static const char *const overlaps[] = {"skip", "queue", "allow", "cancel"};
+
+/* ---------- reading, writing ---------- */
+
+/* Returns the position of a word in a list. */
+static int
+word_number(Schedule *s, int att, const char *const *words, int n)
+{
+	char	   *word = TextDatumGetCString(S_ATT(s, att));
+
+	for (int i = 0; i < n; i++)
+	{
+		if (strcmp(word, words[i]) == 0)
+			return i;
+	}
+	elog(ERROR, "schedule %d: \"%s\" is no value of column %d", S_INT(s, S_id), word, att);
+}
+
+static void
+read_words(Schedule *s)
+{
+	s->status = word_number(s, S_status, statuses, lengthof(statuses));
+	s->catch_up = word_number(s, S_catch_up, catch_ups, lengthof(catch_ups));
+	s->overlap = word_number(s, S_overlap, overlaps, lengthof(overlaps));
+	s->changed = false;
+	s->cron = NULL;
+	s->zone = NULL;
+}
+
+void
+schedule_from_tuple(Relation rel, HeapTuple tuple, Schedule *s)
+{
+	s->tid = tuple->t_self;
+	row_deform(rel, tuple, s->values, s->nulls);
+	read_words(s);
+}
+
+void
+schedule_from_record(HeapTupleHeader record, Schedule *s)
+{
+	Relation	rel = table_open(jobq_relid("schedules"), AccessShareLock);
+	HeapTupleData tuple;
+
+	if (HeapTupleHeaderGetTypeId(record) != rel->rd_rel->reltype)
+		elog(ERROR, "the record is no row of jobq.schedules");
+	tuple.t_len = HeapTupleHeaderGetDatumLength(record);
+	ItemPointerSetInvalid(&tuple.t_self);
+	tuple.t_tableOid = InvalidOid;
+	tuple.t_data = record;
+	row_deform(rel, &tuple, s->values, s->nulls);
+	table_close(rel, NoLock);
+	ItemPointerSetInvalid(&s->tid);
+	read_words(s);
+}
+
+/* Copies the row in the table's slot. */
+static void
+schedule_from_slot(Table *table, Schedule *s)
+{
+	HeapTuple	tuple = ExecCopySlotHeapTuple(table->slot);
+
+	tuple->t_self = table->slot->tts_tid;
+	schedule_from_tuple(table->rel, tuple, s);
+	ExecClearTuple(table->slot);
+}
+
+/* Puts the committed version of that id, or this transaction's, into the slot. */
+static bool
+find_by_id(Table *table, int32 id)
+{
+	AttrNumber	column = table->map->atts[S_id - 1];
+	Relation	index = table_index(table, &column, 1);
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	ScanKeyData key;
+	bool		found;
+
+	ScanKeyInit(&key, index != NULL ? 1 : column, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(id));
+	if (index != NULL)
+	{
+		IndexScanDesc scan = index_beginscan(table->rel, index, snapshot, NULL, 1, 0, SO_NONE);
+
+		index_rescan(scan, &key, 1, NULL, 0);
+		found = index_getnext_slot(scan, ForwardScanDirection, table->slot);
+		if (found)
+			ExecMaterializeSlot(table->slot);
+		index_endscan(scan);
+	}
+	else
+	{
+		TableScanDesc scan = table_beginscan(table->rel, snapshot, 1, &key, SO_NONE);
+
+		found = table_scan_getnextslot(scan, ForwardScanDirection, table->slot);
+		if (found)
+			ExecMaterializeSlot(table->slot);
+		table_endscan(scan);
+	}
+	UnregisterSnapshot(snapshot);
+	return found;
+}
+
+static bool
+slot_has_id(Table *table, int32 id)
+{
+	bool		isnull;
+
+	return DatumGetInt32(slot_getattr(table->slot, table->map->atts[S_id - 1], &isnull)) == id;
+}
+
+bool
+schedule_fetch(Table *table, ItemPointer tid, int32 id, Schedule *s)
+{
+	ItemPointerData known = *tid;
+
+	if (!(queue_fetch_version(table, &known) && slot_has_id(table, id)) && !find_by_id(table, id))
+	{
+		ExecClearTuple(table->slot);
+		return false;
+	}
+	schedule_from_slot(table, s);
+	return true;
+}
+
+bool
+schedule_lock(Table *table, int32 id, Schedule *s)
+{
+	while (find_by_id(table, id))
+	{
+		ItemPointerData tid = table->slot->tts_tid;
+		TM_FailureData failure;
+		TM_Result	result = table_tuple_lock(table->rel, &tid, GetLatestSnapshot(), table->slot,
+											  GetCurrentCommandId(false), LockTupleNoKeyExclusive, LockWaitBlock,
+											  TUPLE_LOCK_FLAG_FIND_LAST_VERSION, &failure);
+
+		CHECK_FOR_INTERRUPTS();
+		if (result != TM_Ok)
+			continue;
+		schedule_from_slot(table, s);
+		return true;
+	}
+	ExecClearTuple(table->slot);
+	return false;
+}
+
+void
+schedule_write(Table *table, Schedule *s, TimestampTz now)
+{
+	if (!s->changed)
+		return;
+	schedule_set_time(s, S_updated_at, now);
+	table_update_row(table, &s->tid, s->values, s->nulls);
+	s->changed = false;
+}
+
+void
+schedule_set(Schedule *s, int att, Datum value)
+{
+	s->values[att - 1] = value;
+	s->nulls[att - 1] = false;
+	s->changed = true;
+}
+
+void
+schedule_set_null(Schedule *s, int att)
+{
+	s->changed |= !s->nulls[att - 1];
+	s->values[att - 1] = (Datum) 0;
+	s->nulls[att - 1] = true;
+}
+
+void
+schedule_set_time(Schedule *s, int att, TimestampTz value)
+{
+	if (value == DT_NOEND)
+		schedule_set_null(s, att);
+	else
+		schedule_set(s, att, TimestampTzGetDatum(value));
+}
+
+void
+schedule_set_status(Schedule *s, ScheduleStatus status, const char *reason)
+{
+	s->status = status;
+	schedule_set(s, S_status, CStringGetTextDatum(statuses[status]));
+	if (reason == NULL)
+		schedule_set_null(s, S_reason);
+	else
+		schedule_set(s, S_reason, CStringGetTextDatum(reason));
+	schedule_set_null(s, S_paused_until);
+	schedule_set(s, S_paused_by_jobq, BoolGetDatum(status == SCHEDULE_PAUSED));
+}
+
+/* ---------- ticks ---------- */
+
+/* Returns the first whole second at or after a time. */
+static int64
+second_from(TimestampTz time)
+{
+	int64		second = tick_seconds(time);
+
+	return tick_time(second) < time ? second + 1 : second;
+}
+
+void
+schedule_parse(Schedule *s)
+{
+	if (s->cron != NULL)
+		return;
+	s->cron = cron_argument(TextDatumGetCString(S_ATT(s, S_cron)));
+	s->zone = zone_argument(TextDatumGetCString(S_ATT(s, S_timezone)));
+	if (!S_NULL(s, S_starts_at))
+		s->cron->origin = second_from(S_TIME(s, S_starts_at));
+}
+
+bool
+schedule_is_after(Schedule *s)
+{
+	schedule_parse(s);
+	return s->cron->rules[0].kind == CRON_AFTER;
+}
+
+int64
+schedule_interval_us(Schedule *s)
+{
+	schedule_parse(s);
+	return s->cron->rules[0].interval * USECS_PER_SEC;
+}
+
+/* Returns the second before the first one that counts. */
+static int64
+lower_bound(Schedule *s, TimestampTz after)
+{
+	int64		second = tick_seconds(after);
+
+	return S_NULL(s, S_starts_at) ? second : Max(second, second_from(S_TIME(s, S_starts_at)) - 1);
+}
+
+static int64
+upper_bound(Schedule *s, TimestampTz until)
+{
+	return tick_seconds(S_NULL(s, S_ends_at) ? until : Min(until, S_TIME(s, S_ends_at)));
+}
+
+TimestampTz
+schedule_next(Schedule *s, TimestampTz after)
+{
+	TimestampTz tick;
+
+	schedule_parse(s);
+	tick = tick_time(cron_next(s->cron, s->zone, lower_bound(s, after)));
+	return !S_NULL(s, S_ends_at) && tick > S_TIME(s, S_ends_at) ? DT_NOEND : tick;
+}
+
+TimestampTz
+schedule_last(Schedule *s, TimestampTz after, TimestampTz until)
+{
+	int64		from = lower_bound(s, after);
+	int64		to = upper_bound(s, until);
+
+	schedule_parse(s);
+	return from >= to ? DT_NOEND : tick_time(cron_last(s->cron, s->zone, from, to));
+}
+
+int64
+schedule_count(Schedule *s, TimestampTz after, TimestampTz until, int64 max)
+{
+	int64		from = lower_bound(s, after);
+	int64		to = upper_bound(s, until);
+
+	schedule_parse(s);
+	return from >= to ? 0 : cron_count(s->cron, s->zone, from, to, max);
+}
+
+TimestampTz
+schedule_first_tick(Schedule *s)
+{
+	if (!schedule_is_after(s))
+		return schedule_next(s, S_TIME(s, S_ticks_after));
+	return S_NULL(s, S_next_tick) ? DT_NOEND : S_TIME(s, S_next_tick);
+}
+
+/* The name counts and not the id: a definition that is made again keeps it. */
+int64
+schedule_jitter_us(Schedule *s, TimestampTz tick)
+{
+	int64		jitter = interval_to_us(DatumGetIntervalP(S_ATT(s, S_jitter)));
+	text	   *name = DatumGetTextPP(S_ATT(s, S_name));
+	uint64		hash;
+
+	if (jitter <= 0)
+		return 0;
+	hash = hash_bytes_extended((unsigned char *) VARDATA_ANY(name), VARSIZE_ANY_EXHDR(name), (uint64) tick);
+	return (int64) (hash % (uint64) jitter);
+}
+
+bool
+schedule_hears(Schedule *s)
+{
+	return s->overlap == OVERLAP_QUEUE || !S_NULL(s, S_pause_after_failures) || schedule_is_after(s);
+}

@@ -1,0 +1,111 @@
+/*
+ * schedule_row.h
+ *	  Rows of jobq.schedules: column numbers, reading, and the ticks of a row.
+ */
+#ifndef JOBQ_SCHEDULE_ROW_H
+#define JOBQ_SCHEDULE_ROW_H
+
+#include "schedule/cron.h"
+#include "tables/queue_table.h"
+
+/* attribute numbers: src/sql/48_schedules.sql */
+enum
+{
+	S_name = 1, S_cron, S_job_type, S_payload, S_timezone, S_starts_at, S_ends_at, S_max_runs,
+	S_catch_up, S_catch_up_limit, S_overlap, S_jitter, S_pause_after_failures, S_options, S_tenant,
+	S_owner, S_status, S_reason, S_paused_until, S_runs, S_skipped, S_last_tick, S_last_job_id,
+	S_next_tick, S_created_at, S_updated_at, S_id, S_owner_oid, S_ticks_after, S_waiting_tick,
+	S_failures, S_ended_job_id, S_paused_by_jobq
+};
+#define S_NATTS S_paused_by_jobq
+
+typedef enum ScheduleStatus
+{
+	SCHEDULE_ACTIVE,
+	SCHEDULE_PAUSED,
+	SCHEDULE_FINISHED
+} ScheduleStatus;
+
+typedef enum CatchUp
+{
+	CATCH_UP_SKIP,
+	CATCH_UP_ONE,
+	CATCH_UP_ALL
+} CatchUp;
+
+typedef enum Overlap
+{
+	OVERLAP_SKIP,
+	OVERLAP_QUEUE,
+	OVERLAP_ALLOW,
+	OVERLAP_CANCEL
+} Overlap;
+
+/* A schedule: its row, deformed.  Datums point into the row or are new. */
+typedef struct Schedule
+{
+	ItemPointerData tid;
+	Datum		values[S_NATTS];
+	bool		nulls[S_NATTS];
+	bool		changed;		/* the row is to be written */
+	ScheduleStatus status;
+	CatchUp		catch_up;
+	Overlap		overlap;
+	Cron	   *cron;			/* NULL: not parsed yet */
+	const CronZone *zone;
+} Schedule;
+
+#define S_ATT(s, att)	((s)->values[(att) - 1])
+#define S_NULL(s, att)	((s)->nulls[(att) - 1])
+#define S_INT(s, att)	(DatumGetInt32(S_ATT(s, att)))
+/* Returns a time; DT_NOBEGIN for NULL. */
+#define S_TIME(s, att)	(S_NULL(s, att) ? DT_NOBEGIN : DatumGetTimestampTz(S_ATT(s, att)))
+#define S_TEXT(s, att)	(S_NULL(s, att) ? NULL : DatumGetTextPP(S_ATT(s, att)))
+
+/*
+ * Reads the version at the TID, or the latest one of that id; false: the row
+ * is gone.
+ */
+extern bool schedule_fetch(Table *table, ItemPointer tid, int32 id, Schedule *s);
+/* Locks the latest version, after a wait if need be; false: the row is gone. */
+extern bool schedule_lock(Table *table, int32 id, Schedule *s);
+/* Fills a schedule from a row of the table, or of its row type. */
+extern void schedule_from_tuple(Relation rel, HeapTuple tuple, Schedule *s);
+extern void schedule_from_record(HeapTupleHeader record, Schedule *s);
+/* Writes the row if it has changed, with the time in updated_at. */
+extern void schedule_write(Table *table, Schedule *s, TimestampTz now);
+
+/* Change columns. */
+extern void schedule_set(Schedule *s, int att, Datum value);
+extern void schedule_set_null(Schedule *s, int att);
+extern void schedule_set_time(Schedule *s, int att, TimestampTz value); /* DT_NOEND: NULL */
+extern void schedule_set_status(Schedule *s, ScheduleStatus status, const char *reason);
+
+/* Parses expression and zone; 22023, 54000. */
+extern void schedule_parse(Schedule *s);
+/* True for "after 90s": the interval since the end of the last job. */
+extern bool schedule_is_after(Schedule *s);
+extern int64 schedule_interval_us(Schedule *s);
+/*
+ * Returns the first tick after a time, from starts_at to ends_at; DT_NOEND:
+ * none.  Not for "after".
+ */
+extern TimestampTz schedule_next(Schedule *s, TimestampTz after);
+/* Returns the last tick after one time and up to another; DT_NOEND: none. */
+extern TimestampTz schedule_last(Schedule *s, TimestampTz after, TimestampTz until);
+/* Returns the number of such ticks, at most max. */
+extern int64 schedule_count(Schedule *s, TimestampTz after, TimestampTz until, int64 max);
+/* Returns the first tick after the ones that are decided; DT_NOEND: none. */
+extern TimestampTz schedule_first_tick(Schedule *s);
+/* Returns the job's delay after a tick: always the same. */
+extern int64 schedule_jitter_us(Schedule *s, TimestampTz tick);
+/*
+ * True if the ends of its jobs matter: for "after", overlap = queue,
+ * pause_after_failures.
+ */
+extern bool schedule_hears(Schedule *s);
+
+/* The checked columns of jobq.schedules: see row_map.h. */
+extern const struct Shape schedules_shape;
+
+#endif
