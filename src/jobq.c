@@ -24,6 +24,7 @@
 #include "registry/job_types.h"
 #include "security/grants.h"
 #include "settle/alerts.h"
+#include "schedule/schedule_row.h"
 #include "settle/hook_references.h"
 #include "settle/settle_writes.h"
 #include "shared/crash_record.h"
@@ -41,7 +42,7 @@ void		_PG_init(void);
 static const Shape *const shapes[] = {
 	&home_shape, &job_types_shape, &job_type_env_shape, &queue_shape, &limits_shape, &stopped_shape, &signals_shape, &pressure_rules_shape,
 	&history_shape, &dead_letters_shape, &dead_letter_count_shape, &events_shape, &alerts_shape, &access_shape,
-	&tenant_check_shape, &tenant_quotas_shape, &quota_jobs_shape, &hook_references_shape
+	&tenant_check_shape, &tenant_quotas_shape, &quota_jobs_shape, &hook_references_shape, &schedules_shape
 };
 
 void

@@ -68,7 +68,9 @@
 #include "maintenance/maintenance_schedule.h"
 #include "pressure/pressure_rules.h"
 #include "registry/job_types.h"
+#include "schedule/conductor_start.h"
 #include "shared/crash_record.h"
+#include "shared/publish_schedules.h"
 #include "shared/wait_events.h"
 #include "shared/worker_need.h"
 #include "workers/cancel_requests.h"
@@ -244,8 +246,10 @@ one_turn(void)
 	if (clock_was_set(now, mono))
 	{
 		admission_clock_was_set(now);
+		wake_conductor(db);
 		want_full_scan = true;
 	}
+	conductor_look();
 	sweep_now = mono >= next_sweep;
 	if (sweep_now && types_lack_windows() && mono >= windows_retry)
 	{
@@ -270,6 +274,7 @@ one_turn(void)
 	if (types_names_stale())
 		upkeep_refresh_names();
 	upkeep_turn(mono);
+	conductor_turn(mono);
 	notify_turn(mono);
 }
 
@@ -293,6 +298,7 @@ sleep_ms(MonoTime now)
 	next = Min(next, executors_next_timer());
 	next = Min(next, take_back_next_timer(now));
 	next = Min(next, upkeep_next_timer());
+	next = Min(next, conductor_next_timer());
 	next = Min(next, held_next_timer());
 	next = Min(next, compaction_next_timer());
 	next = Min(next, notify_next_timer());
@@ -340,7 +346,10 @@ sleep_until_needed(void)
 		upkeep_now();			/* the limits of the disk watch may have changed */
 	}
 	if (reload_is_due())
+	{
+		conductor_restart();
 		reload();
+	}
 }
 
 /* ---------- the process ---------- */
@@ -425,6 +434,7 @@ start_up(void)
 	prepared_init(db);
 	scan_init(db);
 	upkeep_init(db);
+	conductor_init(db);
 	wake_init(db);
 	StartTransactionCommand();
 	executors_recover();

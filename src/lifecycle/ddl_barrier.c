@@ -279,6 +279,23 @@ processes_run(JobqDb *db, bool terminate)
 }
 
 /*
+ * Terminates the conductor; true while it runs.  It starts again when jobs
+ * resume; its state is in rows.
+ */
+static bool
+conductor_runs(JobqDb *db)
+{
+	bool		runs;
+
+	LWLockAcquire(JobqShmem->lock, LW_SHARED);
+	runs = db->conductor.pid > 0;
+	if (runs)
+		kill(db->conductor.pid, SIGTERM);
+	LWLockRelease(JobqShmem->lock);
+	return runs;
+}
+
+/*
  * True until the dispatcher has answered.  Before that it, or its signal
  * worker, may be about to take a weak lock of a table behind the command's
  * strong one.
@@ -297,6 +314,7 @@ way_is_blocked(const Detour *detour, bool terminate)
 	bool		blocked = dispatcher_is_unaware(detour);
 
 	blocked |= handlers_run(detour, terminate);
+	blocked |= conductor_runs(detour->db);
 	if (needs_database(detour))
 		blocked |= processes_run(detour->db, terminate);
 	return blocked;

@@ -59,7 +59,8 @@ static const ShapeColumn schedules_columns[] = {
 	{"waiting_tick", TIMESTAMPTZOID, NULLABLE},
 	{"failures", INT4OID, FILLED},
 	{"ended_job_id", UUIDOID, NULLABLE},
-	{"paused_by_jobq", BOOLOID, FILLED}
+	{"paused_by_jobq", BOOLOID, FILLED},
+	{"home_id", INT4OID, FILLED}
 };
 const Shape schedules_shape = {"schedules", schedules_columns, lengthof(schedules_columns), 0};
 
@@ -280,11 +281,25 @@ schedule_parse(Schedule *s)
 		s->cron->origin = second_from(S_TIME(s, S_starts_at));
 }
 
+const char *
+schedule_trouble(Schedule *s)
+{
+	char	   *expression = TextDatumGetCString(S_ATT(s, S_cron));
+	char	   *zone = TextDatumGetCString(S_ATT(s, S_timezone));
+	CronError	error;
+
+	if (cron_zone_find(zone) == NULL)
+		return psprintf("time zone \"%s\" does not exist", zone);
+	if (strlen(expression) > CRON_MAX_BYTES || !cron_parse(expression, palloc(cron_size(expression)), &error))
+		return psprintf("cron \"%s\" is no expression", expression);
+	return NULL;
+}
+
 bool
 schedule_is_after(Schedule *s)
 {
 	schedule_parse(s);
-	return s->cron->rules[0].kind == CRON_AFTER;
+	return cron_is_after(s->cron);
 }
 
 int64

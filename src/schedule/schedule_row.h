@@ -15,9 +15,9 @@ enum
 	S_catch_up, S_catch_up_limit, S_overlap, S_jitter, S_pause_after_failures, S_options, S_tenant,
 	S_owner, S_status, S_reason, S_paused_until, S_runs, S_skipped, S_last_tick, S_last_job_id,
 	S_next_tick, S_created_at, S_updated_at, S_id, S_owner_oid, S_ticks_after, S_waiting_tick,
-	S_failures, S_ended_job_id, S_paused_by_jobq
+	S_failures, S_ended_job_id, S_paused_by_jobq, S_home_id
 };
-#define S_NATTS S_paused_by_jobq
+#define S_NATTS S_home_id
 
 typedef enum ScheduleStatus
 {
@@ -83,6 +83,11 @@ extern void schedule_set_status(Schedule *s, ScheduleStatus status, const char *
 
 /* Parses expression and zone; 22023, 54000. */
 extern void schedule_parse(Schedule *s);
+/*
+ * Returns the reason why a stored expression or zone cannot be parsed any
+ * more; NULL: it can.
+ */
+extern const char *schedule_trouble(Schedule *s);
 /* True for "after 90s": the interval since the end of the last job. */
 extern bool schedule_is_after(Schedule *s);
 extern int64 schedule_interval_us(Schedule *s);

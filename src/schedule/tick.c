@@ -15,10 +15,12 @@
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/datetime.h"
 #include "utils/fmgrprotos.h"
 #include "utils/json.h"
 
 #include "base/errors.h"
+#include "base/json_build.h"
 #include "enqueue/enqueue_jobs_reader.h"
 #include "enqueue/insert_job.h"
 #include "schedule/tick.h"

@@ -19,6 +19,7 @@ static const char *const names[JOBQ_NWAITS] = {
 	[WAIT_UNIQUE_KEY] = "JobqUniqueKey",
 	[WAIT_JOB] = "JobqWaitFor",
 	[WAIT_HEALTH] = "JobqHealth",
+	[WAIT_CONDUCTOR] = "JobqConductorMain",
 };
 
 uint32

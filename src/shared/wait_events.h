@@ -16,6 +16,7 @@ typedef enum JobqWait
 	WAIT_UNIQUE_KEY,
 	WAIT_JOB,
 	WAIT_HEALTH,
+	WAIT_CONDUCTOR,
 	JOBQ_NWAITS
 } JobqWait;
 

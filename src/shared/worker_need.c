@@ -26,7 +26,7 @@
 
 #define LAUNCHERS		1
 #define EXEC_WORKERS	1
-#define HELPERS			3		/* maintenance, chores, signals */
+#define HELPERS			4		/* maintenance, chores, signals, conductor */
 
 static int
 sum(int a, int b)
@@ -78,7 +78,7 @@ warn_of_worker_need(Oid dboid)
 			 errmsg("max_worker_processes (%d) is too small: the background workers of this server add up to %d",
 					max_worker_processes, need.jobq + need.others),
 			 errdetail("jobq's are %d: a launcher, and for each database (%d) a dispatcher, jobq.max_sql_workers, an exec worker"
-					   " and three for maintenance, chores and signals. Others are %d.",
+					   " and four for maintenance, chores, signals and schedules. Others are %d.",
 					   need.jobq, need.databases, need.others),
 			 errhint("Set max_worker_processes = %d and restart the server. This number includes max_parallel_workers (%d)"
 					 " and max_logical_replication_workers (%d).",
@@ -109,7 +109,7 @@ note_worker(JobqDb *db, uint32 kind, bool started)
 char *
 lacking_workers(JobqDb *db)
 {
-	static const char *const names[] = {"dispatcher", "executor", "maintenance", "chores", "signal worker"};
+	static const char *const names[] = {"dispatcher", "executor", "maintenance", "chores", "signal worker", "conductor"};
 	uint32		lacking = pg_atomic_read_u32(&db->lacking);
 	StringInfoData list;
 

@@ -17,6 +17,7 @@
 #define WORKER_MAINTENANCE	(1 << 2)
 #define WORKER_CHORES		(1 << 3)
 #define WORKER_SIGNAL		(1 << 4)
+#define WORKER_CONDUCTOR	(1 << 5)
 
 /*
  * Of DispatcherProcess.sql_workers: the database is not known to have the

@@ -43,7 +43,8 @@ CREATE TABLE jobq.schedules (
   waiting_tick          timestamptz,             -- overlap = queue: its job starts when the last one has ended
   failures              int4        NOT NULL DEFAULT 0,      -- dead letters in a row
   ended_job_id          uuid,                    -- the last job whose end is counted in failures
-  paused_by_jobq        boolean     NOT NULL DEFAULT false
+  paused_by_jobq        boolean     NOT NULL DEFAULT false,
+  home_id               int4        NOT NULL     -- as in jobq.queue: ticks of another database's schedule are not ours
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0);
 CREATE UNIQUE INDEX schedules_name ON jobq.schedules (tenant, name) NULLS NOT DISTINCT;
 
@@ -63,6 +64,9 @@ ALTER TABLE jobq.schedules ENABLE ALWAYS TRIGGER schedules_truncated;
 CREATE FUNCTION jobq_internal._find_schedule_owner() RETURNS trigger
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+  IF NEW.home_id IS NULL THEN
+    NEW.home_id := jobq_internal._home_id();
+  END IF;
   IF TG_OP = 'INSERT' OR (NEW.owner <> OLD.owner AND NEW.owner_oid IS NOT DISTINCT FROM OLD.owner_oid) THEN
     NEW.owner_oid := jobq_internal._find_role(NEW.owner);
   END IF;

@@ -95,6 +95,7 @@ event_row(Table *table, TimestampTz ts, const Datum *job, const bool *job_nulls,
 	values[E_id - 1] = Int64GetDatum(nextval_internal(jobq_relid("event_id_seq"), false));
 	values[E_ts - 1] = TimestampTzGetDatum(ts);
 	values[E_job_id - 1] = job[Q_id - 1];
+	nulls[E_job_id - 1] = job_nulls[Q_id - 1];
 	set_text(values, nulls, E_job_type, job_type);
 	values[E_tenant - 1] = job[Q_tenant - 1];
 	nulls[E_tenant - 1] = job_nulls[Q_tenant - 1];

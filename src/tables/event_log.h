@@ -41,7 +41,7 @@ extern bool events_ready(EventLog *log, TimestampTz ts);
 
 /*
  * Adds one, of a job whose columns these are (of jobq.queue); false when it
- * has no partition.
+ * has no partition.  The id may be NULL: the event of a schedule.
  */
 extern bool event_add(EventLog *log, const Datum *values, const bool *nulls, const char *job_type, const Event *event);
 /* The same for a client's session, which makes the partition. */

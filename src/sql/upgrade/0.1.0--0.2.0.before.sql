@@ -72,7 +72,8 @@ CREATE TABLE jobq.schedules (
   waiting_tick          timestamptz,             -- overlap = queue: its job starts when the last one has ended
   failures              int4        NOT NULL DEFAULT 0,      -- dead letters in a row
   ended_job_id          uuid,                    -- the last job whose end is counted in failures
-  paused_by_jobq        boolean     NOT NULL DEFAULT false
+  paused_by_jobq        boolean     NOT NULL DEFAULT false,
+  home_id               int4        NOT NULL     -- as in jobq.queue: ticks of another database's schedule are not ours
 ) WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.1, autovacuum_vacuum_cost_delay = 0);
 CREATE UNIQUE INDEX schedules_name ON jobq.schedules (tenant, name) NULLS NOT DISTINCT;
 

@@ -1,0 +1,380 @@
+/*
+ * conductor.c
+ *	  The process that turns ticks of schedules into jobs.
+ *
+ * At most one runs in a database (ConductorProcess); the dispatcher starts it
+ * while a schedule exists, and it leaves when none has existed for a minute.
+ * It connects as the bootstrap superuser, enqueues as the owners of schedules
+ * and runs no code of users.  Each piece of its work is a transaction whose
+ * state is in rows: when it is killed, the next conductor goes on from there.
+ * It holds an entry for each schedule (conductor_entries.h) and sleeps until
+ * the first one is due, or until its latch is set: by commits that changed a
+ * schedule or ended a job of one, and by the dispatcher when the wall clock
+ * was set.  It may wait for a standby at commit.
+ *
+ *	 conductor_start.c		when the dispatcher starts it
+ *	 conductor_entries.c	its memory
+ *	 conductor_batch.c		its transactions
+ *	 schedule_turn.c		decisions about one schedule
+ *	 tick.c					the job of a tick
+ *
+ * Exits 0, or 1 after an error that no schedule has caused.  SIGTERM is die;
+ * ddl_barrier.c sends it for every command that stops jobs.
+ */
+#include "jobq.h"
+
+#include "access/xact.h"
+#include "executor/spi.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+#include "utils/wait_event.h"
+
+#include "base/session.h"
+#include "schedule/conductor_batch.h"
+#include "schedule/conductor_entries.h"
+#include "security/grants.h"
+#include "shared/publish_schedules.h"
+#include "shared/wait_events.h"
+
+#define LOCK_TIMEOUT_MS "50"
+#define LINGER_US		USECS_PER_MINUTE	/* without a schedule */
+#define FOREIGN_MS		1000	/* the tables do not fit, or await adopt() */
+#define LOOK_SIZE		200		/* of WORK_LOOK, between ticks */
+
+PGDLLEXPORT void jobq_conductor_main(Datum arg);
+
+static JobqDb *db = NULL;
+static MemoryContext lasting;
+static MemoryContext turn;		/* reset every turn of the loop */
+static bool reread = true;
+static bool foreign = false;	/* the last transaction found no schedule of ours */
+static int32 *to_look = NULL;	/* schedules whose last job may have ended unheard */
+static int	nto_look = 0;
+static MonoTime empty_since = 0;	/* 0: there are schedules */
+
+/* ---------- the process ---------- */
+
+static void
+conductor_on_exit(int code, Datum arg)
+{
+	bool		wanted;
+
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	if (db->conductor.pid == MyProcPid)
+	{
+		db->conductor.busy = false;
+		db->conductor.pid = 0;
+		db->conductor.proc = NULL;
+	}
+	LWLockRelease(JobqShmem->lock);
+	SpinLockAcquire(&db->mutex);
+	wanted = db->schedule_news.wanted;
+	SpinLockRelease(&db->mutex);
+	if (wanted)
+		wake_dispatcher(db);
+}
+
+/*
+ * Attaches to the place that conductor_turn() took; exits if the place is
+ * another process's.
+ */
+static void
+attach(Oid dboid)
+{
+	JobqDb	   *found = find_db(dboid);
+
+	if (found == NULL)
+		proc_exit(0);
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	if (found->dboid == dboid && found->conductor.busy && found->conductor.pid == 0 && !db_must_leave(found) &&
+		found->lifecycle.suspended == 0)
+	{
+		found->conductor.pid = MyProcPid;
+		found->conductor.proc = MyProc;
+		db = found;
+	}
+	else if (found->dboid == dboid && found->conductor.pid == 0)
+		found->conductor.busy = false;
+	LWLockRelease(JobqShmem->lock);
+	if (db == NULL)
+		proc_exit(0);
+	before_shmem_exit(conductor_on_exit, 0);
+}
+
+/* Leaves unless news has come meanwhile. */
+static void
+leave_if_idle(void)
+{
+	ScheduleNews *news = &db->schedule_news;
+	bool		idle;
+
+	SpinLockAcquire(&db->mutex);
+	idle = news->nchanged == 0 && !news->changed_all && news->nends == 0 && !news->ends_lost;
+	if (idle)
+		news->wanted = false;
+	SpinLockRelease(&db->mutex);
+	if (idle)
+		proc_exit(0);
+}
+
+/* ---------- news ---------- */
+
+/* Takes the news into `taken`; none: notes whether ends are to be kept. */
+static void
+take_news(ScheduleNews *taken)
+{
+	ScheduleNews *news = &db->schedule_news;
+
+	SpinLockAcquire(&db->mutex);
+	*taken = *news;
+	if (news->nchanged == 0 && !news->changed_all && !reread)
+		news->hears = entry_counts.hearing > 0;
+	news->nchanged = 0;
+	news->changed_all = false;
+	news->nends = 0;
+	news->ends_lost = false;
+	SpinLockRelease(&db->mutex);
+}
+
+/* True if a prepared transaction of this database is open. */
+static bool
+prepared_exist(void)
+{
+	bool		found;
+
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	SPI_connect();
+	found = SPI_execute("SELECT FROM pg_prepared_xacts WHERE database = current_database() LIMIT 1", true, 1) ==
+		SPI_OK_SELECT && SPI_processed > 0;
+	SPI_finish();
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	return found;
+}
+
+static void
+set_prepared(bool prepared)
+{
+	SpinLockAcquire(&db->mutex);
+	db->schedule_news.prepared = prepared;
+	SpinLockRelease(&db->mutex);
+}
+
+static void
+look_at_all(void)
+{
+	MemoryContext old = MemoryContextSwitchTo(lasting);
+
+	if (to_look != NULL)
+		pfree(to_look);
+	to_look = entries_that_hear(&nto_look);
+	MemoryContextSwitchTo(old);
+}
+
+static void
+read_everything(void)
+{
+	set_prepared(false);
+	if (prepared_exist())
+		set_prepared(true);
+	foreign = !batch_read_all();
+	reread = foreign;
+	look_at_all();
+}
+
+static void
+add_work(Work *work, int *n, WorkKind kind, int32 id)
+{
+	work[*n].id = id;
+	work[(*n)++].kind = kind;
+}
+
+static void
+run_batch(Work *work, int n)
+{
+	if (n > 0 && !batch_run(db, work, n))
+		foreign = reread = true;
+}
+
+static void
+act_on_news(const ScheduleNews *news)
+{
+	Work	   *work = palloc0(sizeof(Work) * (JOBQ_CHANGED_SCHEDULES + JOBQ_SCHEDULED_ENDS));
+	int			n = 0;
+
+	for (int i = 0; i < news->nchanged; i++)
+		add_work(work, &n, WORK_READ, news->changed[i]);
+	run_batch(work, n);
+	n = 0;
+	for (int i = 0; i < news->nends; i++)
+	{
+		ScheduleEntry *e = entry_find(news->ends[i].schedule_id);
+
+		if (e == NULL || !e->hears)
+			continue;
+		work[n].end = news->ends[i];
+		add_work(work, &n, WORK_END, news->ends[i].schedule_id);
+	}
+	run_batch(work, n);
+	if (news->ends_lost)
+		look_at_all();
+}
+
+/* ---------- ticks ---------- */
+
+static void
+run_due(void)
+{
+	Work	   *work = palloc0(sizeof(Work) * BATCH_SIZE);
+	TimestampTz now = GetCurrentTimestamp();
+	ScheduleEntry *e;
+	int			n = 0;
+
+	while (n < BATCH_SIZE && (e = entries_take(now)) != NULL)
+		add_work(work, &n, WORK_DUE, e->id);
+	run_batch(work, n);
+}
+
+static void
+run_look(void)
+{
+	Work	   *work = palloc0(sizeof(Work) * LOOK_SIZE);
+	int			n = 0;
+
+	while (n < LOOK_SIZE && nto_look > 0)
+	{
+		int32		id = to_look[--nto_look];
+
+		if (entry_find(id) != NULL)
+			add_work(work, &n, WORK_LOOK, id);
+	}
+	run_batch(work, n);
+}
+
+static void
+note_counts(void)
+{
+	TimestampTz due = entries_due();
+
+	pg_atomic_write_u64(&db->schedules.due, due == DT_NOEND ? 0 : (uint64) due);
+	pg_atomic_write_u32(&db->schedules.active, entry_counts.active);
+	pg_atomic_write_u32(&db->schedules.paused, entry_counts.paused_by_jobq);
+	if (entry_counts.all > 0)
+		empty_since = 0;
+	else if (empty_since == 0)
+		empty_since = mono_now();
+}
+
+/*
+ * Returns the time until the next work, in microseconds; -1: until the latch
+ * is set.
+ */
+static int64
+time_left(void)
+{
+	TimestampTz due = entries_due();
+	int64		left = -1;
+
+	if (foreign)
+		left = FOREIGN_MS * INT64CONST(1000);
+	else if (nto_look > 0)
+		left = 0;
+	else if (due != DT_NOEND)
+		left = Max(due - GetCurrentTimestamp(), 0);
+	if (empty_since != 0)
+	{
+		int64		stay = Max(empty_since + LINGER_US - mono_now(), 0);
+
+		left = left < 0 ? stay : Min(left, stay);
+	}
+	return left;
+}
+
+/*
+ * Sleeps until work is due.  A latch has whole milliseconds: the rest, less
+ * than one, is slept without it.
+ */
+static void
+sleep_until_needed(void)
+{
+	int64		left = time_left();
+	int			events = WL_LATCH_SET | WL_EXIT_ON_PM_DEATH | (left >= 0 ? WL_TIMEOUT : 0);
+
+	if (left > 0 && left < 1000)
+		pg_usleep(left);
+	else if (left != 0)
+		(void) WaitLatch(MyLatch, events, (long) Min(left / 1000, PG_INT32_MAX), jobq_wait(WAIT_CONDUCTOR));
+	ResetLatch(MyLatch);
+	CHECK_FOR_INTERRUPTS();
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+	}
+}
+
+static void
+one_turn(void)
+{
+	ScheduleNews *news = palloc(sizeof(ScheduleNews));
+
+	take_news(news);
+	if (news->changed_all)
+		reread = true;
+	if (news->ends_lost && !reread)
+		look_at_all();
+	if (reread)
+		read_everything();
+	if (!foreign)
+		act_on_news(news);
+	if (!foreign)
+		run_due();
+	if (!foreign && entries_due() > GetCurrentTimestamp())
+		run_look();
+	note_counts();
+}
+
+void
+jobq_conductor_main(Datum arg)
+{
+	Oid			dboid = DatumGetObjectId(arg);
+
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+	if (JobqShmem == NULL)
+		proc_exit(1);
+	attach(dboid);
+	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
+	neutralise_session();
+	set_for_session("search_path", "pg_catalog, pg_temp");
+	set_for_session("lock_timeout", LOCK_TIMEOUT_MS);
+	tenant_check_ignored = true;
+	lasting = AllocSetContextCreate(TopMemoryContext, "jobq conductor", ALLOCSET_DEFAULT_SIZES);
+	turn = AllocSetContextCreate(TopMemoryContext, "jobq turn", ALLOCSET_DEFAULT_SIZES);
+	entries_init(lasting);
+
+	for (;;)
+	{
+		MemoryContextReset(turn);
+		MemoryContextSwitchTo(turn);
+		if (db_must_leave(db) || db->lifecycle.suspended > 0)
+			proc_exit(0);
+		pgstat_report_activity(STATE_RUNNING, "jobq: ticks");
+		one_turn();
+		pgstat_report_activity(STATE_IDLE, NULL);
+		if (empty_since != 0 && mono_now() - empty_since >= LINGER_US)
+			leave_if_idle();
+		sleep_until_needed();
+	}
+}

@@ -1,0 +1,334 @@
+/*
+ * conductor_batch.c
+ *	  Transactions of the conductor: see conductor_batch.h.
+ *
+ * A batch is one transaction without subtransactions.  When one of its turns
+ * raises an error, all is rolled back, and the batch is done again with a
+ * subtransaction for each turn, SINGLE_SIZE a transaction: the refused ticks
+ * are decided by turn_refused(), the others are as before.  A turn that meets
+ * a lock is put off by BUSY_US.
+ *
+ * Entries change after the commit only.  A row that another transaction has
+ * changed since it was read fails with 40001, and counts as locked.
+ */
+#include "jobq.h"
+
+#include "access/table.h"
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/resowner.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "base/relations.h"
+#include "enqueue/insert_job.h"
+#include "schedule/conductor_batch.h"
+#include "schedule/conductor_entries.h"
+#include "tables/table_fit.h"
+
+#define SINGLE_SIZE		48		/* of the 64 subtransactions that a snapshot holds */
+#define BUSY_US			INT64CONST(200000)
+#define HOPELESS_US		USECS_PER_MINUTE
+
+typedef enum WorkResultKind
+{
+	RESULT_SET,					/* the row is in `schedule` */
+	RESULT_GONE,
+	RESULT_BUSY,
+	RESULT_HOPELESS				/* not even a reason could be written */
+} WorkResultKind;
+
+typedef struct WorkResult
+{
+	WorkResultKind	kind;
+	Schedule   *schedule;
+} WorkResult;
+
+typedef struct Batch
+{
+	Work	   *work;
+	WorkResult *results;
+	int			n;
+	bool		single;
+	bool		foreign;		/* out: no schedule of ours */
+	Turn		turn;
+	Table		table;
+} Batch;
+
+/* ---------- one piece of work ---------- */
+
+static bool
+is_ours(Schedule *s)
+{
+	int32		home;
+
+	return home_is_ours(&home) && S_INT(s, S_home_id) == home;
+}
+
+/* error: of the turn that was rolled back; NULL: take the turn. */
+static void
+do_work(Batch *batch, const Work *work, const ErrorData *error, WorkResult *result)
+{
+	ScheduleEntry *entry = entry_find(work->id);
+	ItemPointerData tid;
+	Schedule   *s = palloc(sizeof(Schedule));
+
+	ItemPointerSetInvalid(&tid);
+	if (entry != NULL)
+		tid = entry->tid;
+	result->kind = RESULT_GONE;
+	if (!schedule_fetch(&batch->table, &tid, work->id, s) || !is_ours(s))
+		return;
+	if (error != NULL)
+		turn_refused(&batch->turn, s, error);
+	else if (work->kind == WORK_DUE)
+		turn_due(&batch->turn, s);
+	else if (work->kind == WORK_END)
+		turn_end(&batch->turn, s, &work->end);
+	else if (work->kind == WORK_LOOK)
+		turn_look(&batch->turn, s);
+	schedule_write(&batch->table, s, batch->turn.now);
+	result->kind = RESULT_SET;
+	result->schedule = s;
+}
+
+/*
+ * The same in a subtransaction; returns the error that has rolled it back,
+ * else NULL.
+ */
+static ErrorData *
+try_work(Batch *batch, const Work *work, const ErrorData *error, WorkResult *result)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	uint64		counts[TICK_OUTCOMES];
+	ErrorData  *volatile caught = NULL;
+
+	memcpy(counts, batch->turn.counts, sizeof(counts));
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		enqueuer_begin(&batch->turn.e);
+		do_work(batch, work, error, result);
+		enqueuer_end(&batch->turn.e);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		caught = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		memcpy(batch->turn.counts, counts, sizeof(counts));
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return caught;
+}
+
+/* True if the same turn may succeed a moment later. */
+static bool
+is_transient(const ErrorData *error)
+{
+	return error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE || error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE ||
+		error->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED || error->sqlerrcode == ERRCODE_QUERY_CANCELED;
+}
+
+static void
+do_work_alone(Batch *batch, const Work *work, WorkResult *result)
+{
+	ErrorData  *error = try_work(batch, work, NULL, result);
+
+	if (error == NULL)
+		return;
+	if (is_transient(error) || work->kind == WORK_READ)
+	{
+		result->kind = RESULT_BUSY;
+		return;
+	}
+	error = try_work(batch, work, error, result);
+	if (error == NULL)
+		return;
+	result->kind = is_transient(error) ? RESULT_BUSY : RESULT_HOPELESS;
+	if (result->kind == RESULT_HOPELESS)
+		ereport(WARNING,
+				(errcode(error->sqlerrcode),
+				 errmsg("jobq: schedule %d could not take its turn: %s", work->id, error->message)));
+}
+
+/* ---------- the transaction ---------- */
+
+static void
+do_batch(Batch *batch)
+{
+	int32		home;
+
+	batch->foreign = fit_trouble()[0] != '\0' || !home_is_ours(&home);
+	if (batch->foreign)
+		return;
+	batch->turn.now = GetCurrentTimestamp();
+	table_open_for_write(&batch->table, jobq_relid("schedules"));
+	if (!batch->single)
+		enqueuer_begin(&batch->turn.e);
+	for (int i = 0; i < batch->n; i++)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (batch->single)
+			do_work_alone(batch, &batch->work[i], &batch->results[i]);
+		else
+			do_work(batch, &batch->work[i], NULL, &batch->results[i]);
+	}
+	if (!batch->single)
+		enqueuer_end(&batch->turn.e);
+	table_close_after_write(&batch->table);
+}
+
+/* Returns the error that has rolled the transaction back, else NULL. */
+static ErrorData *
+in_transaction(void (*what) (Batch *), Batch *batch)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ErrorData  *volatile error = NULL;
+
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		PushActiveSnapshot(GetTransactionSnapshot());
+		what(batch);
+		PopActiveSnapshot();
+		CommitTransactionCommand();
+	}
+	PG_CATCH();
+	{
+		HOLD_INTERRUPTS();
+		MemoryContextSwitchTo(context);
+		error = CopyErrorData();
+		FlushErrorState();
+		AbortOutOfAnyTransaction();
+		RESUME_INTERRUPTS();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	pgstat_report_stat(false);
+	return error;
+}
+
+/* Sets the entries and the counts of a committed batch. */
+static void
+apply(JobqDb *db, Batch *batch)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	for (int i = 0; i < batch->n; i++)
+	{
+		int32		id = batch->work[i].id;
+		ScheduleEntry *e;
+
+		switch (batch->results[i].kind)
+		{
+			case RESULT_SET:
+				entry_set(batch->results[i].schedule);
+				e = entry_find(id);
+				if (e != NULL && e->due == DT_NOBEGIN && batch->work[i].kind == WORK_DUE)
+					entry_defer(id, now + HOPELESS_US); /* its turn has changed nothing */
+				break;
+			case RESULT_GONE:
+				entry_remove(id);
+				break;
+			case RESULT_BUSY:
+				entry_defer(id, now + BUSY_US);
+				break;
+			case RESULT_HOPELESS:
+				entry_defer(id, now + HOPELESS_US);
+				break;
+		}
+	}
+	for (int i = 0; i < TICK_OUTCOMES; i++)
+		pg_atomic_fetch_add_u64(&db->schedules.ticks[i], batch->turn.counts[i]);
+}
+
+/* Runs one transaction; a locked table puts all of its work off. */
+static bool
+run(JobqDb *db, Work *work, int n, bool single, bool *foreign)
+{
+	Batch		batch = {.work = work, .n = n, .single = single};
+	ErrorData  *error;
+
+	batch.results = palloc0(sizeof(WorkResult) * n);
+	error = in_transaction(do_batch, &batch);
+	*foreign = batch.foreign;
+	if (error != NULL && !single)
+		return false;
+	if (error != NULL && !is_transient(error))
+		ReThrowError(error);
+	for (int i = 0; error != NULL && i < n; i++)
+		batch.results[i].kind = RESULT_BUSY;
+	if (!batch.foreign)
+		apply(db, &batch);
+	return true;
+}
+
+bool
+batch_run(JobqDb *db, Work *work, int n)
+{
+	bool		foreign = false;
+
+	if (run(db, work, n, false, &foreign))
+		return !foreign;
+	for (int i = 0; i < n && !foreign; i += SINGLE_SIZE)
+		(void) run(db, work + i, Min(SINGLE_SIZE, n - i), true, &foreign);
+	return !foreign;
+}
+
+/* ---------- all schedules ---------- */
+
+static void
+read_all(Batch *batch)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "jobq schedule", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	Relation	rel;
+	TableScanDesc scan;
+	HeapTuple	tuple;
+	int32		home;
+
+	entries_clear();
+	batch->foreign = fit_trouble()[0] != '\0' || !home_is_ours(&home);
+	if (!batch->foreign)
+	{
+		rel = table_open(jobq_relid("schedules"), AccessShareLock);
+		scan = table_beginscan(rel, GetActiveSnapshot(), 0, NULL, SO_NONE);
+		while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
+		{
+			Schedule	s;
+
+			CHECK_FOR_INTERRUPTS();
+			MemoryContextReset(context);
+			schedule_from_tuple(rel, tuple, &s);
+			if (S_INT(&s, S_home_id) == home)
+				entry_set(&s);
+		}
+		table_endscan(scan);
+		table_close(rel, NoLock);
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+}
+
+bool
+batch_read_all(void)
+{
+	Batch		batch = {0};
+	ErrorData  *error = in_transaction(read_all, &batch);
+
+	if (error != NULL && !is_transient(error))
+		ReThrowError(error);
+	return error == NULL && !batch.foreign;
+}

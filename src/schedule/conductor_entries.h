@@ -1,0 +1,52 @@
+/*
+ * conductor_entries.h
+ *	  The conductor's memory: an entry for each schedule that may tick, in a
+ *	  heap by the time at which it is due.
+ */
+#ifndef JOBQ_CONDUCTOR_ENTRIES_H
+#define JOBQ_CONDUCTOR_ENTRIES_H
+
+#include "lib/pairingheap.h"
+
+#include "schedule/schedule_row.h"
+
+/* 72 bytes; the rest of a schedule is in its row. */
+typedef struct ScheduleEntry
+{
+	int32		id;				/* hash key */
+	ItemPointerData tid;		/* of the row; a hint */
+	bool		in_heap;
+	bool		hears;			/* schedule_hears() */
+	uint8		status;			/* ScheduleStatus */
+	bool		paused_by_jobq;
+	TimestampTz due;			/* DT_NOEND: not by time */
+	pairingheap_node node;
+} ScheduleEntry;
+
+typedef struct EntryCounts
+{
+	int			all;
+	int			active;
+	int			paused_by_jobq;
+	int			hearing;
+} EntryCounts;
+
+extern EntryCounts entry_counts;
+
+extern void entries_init(MemoryContext context);
+extern void entries_clear(void);
+/* Returns the entry; NULL: there is none. */
+extern ScheduleEntry *entry_find(int32 id);
+/* Makes or changes the entry of a row that was just read or written. */
+extern void entry_set(Schedule *s);
+extern void entry_remove(int32 id);
+/* Makes it due at another time. */
+extern void entry_defer(int32 id, TimestampTz until);
+/* Returns the first time at which an entry is due; DT_NOEND: none. */
+extern TimestampTz entries_due(void);
+/* Takes the first entry out of the heap if it is due; NULL: none is. */
+extern ScheduleEntry *entries_take(TimestampTz now);
+/* Fills ids with those of all entries that hear; returns a palloc'd array. */
+extern int32 *entries_that_hear(int *n);
+
+#endif

@@ -1,0 +1,36 @@
+/*
+ * schedule_turn.h
+ *	  Decisions about one schedule: the ticks that are due, the end of a job.
+ */
+#ifndef JOBQ_SCHEDULE_TURN_H
+#define JOBQ_SCHEDULE_TURN_H
+
+#include "schedule/tick.h"
+
+/* A transaction of the conductor. */
+typedef struct Turn
+{
+	Enqueuer	e;
+	TimestampTz now;
+	uint64		counts[TICK_OUTCOMES];	/* of ticks */
+} Turn;
+
+/*
+ * Each changes the schedule's columns; the caller writes the row.
+ *
+ * Decides the ticks up to now, and the end of a pause.  Raises the errors of
+ * tick_enqueue().
+ */
+extern void turn_due(Turn *turn, Schedule *s);
+/* Acts on the end of one of its jobs. */
+extern void turn_end(Turn *turn, Schedule *s, const ScheduledEnd *end);
+/* Acts on the end of the last job if that has left the queue unheard. */
+extern void turn_look(Turn *turn, Schedule *s);
+
+/*
+ * Decides the ticks that such a call could not enqueue for this error: drops
+ * them, or pauses the schedule.
+ */
+extern void turn_refused(Turn *turn, Schedule *s, const ErrorData *error);
+
+#endif
