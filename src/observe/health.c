@@ -34,6 +34,8 @@
 #define PING_LIMIT_MS		1000	/* or jobq.health_latency, if that is longer */
 #define HORIZON_LIMIT_S		3600	/* a horizon held back for longer is degraded */
 #define NOTIFY_LOW			0.5
+#define SCHEDULES_DEGRADED_S	10
+#define SCHEDULES_UNHEALTHY_S	60
 #define NOTIFY_FULL			0.9
 
 PG_FUNCTION_INFO_V1(jobq_health);
@@ -324,6 +326,22 @@ check_signals(Report *report, const HealthFacts *f)
 			  psprintf(", \"active\": %s", f->signals));
 }
 
+/* Late ticks, and schedules that jobq has paused: for want of a right, say. */
+static void
+check_schedules(Report *report, JobqDb *db, const HealthFacts *f)
+{
+	bool		lacks = db != NULL && (pg_atomic_read_u32(&db->lacking) & WORKER_CONDUCTOR) != 0;
+	Level		level = f->schedules_late_s > SCHEDULES_UNHEALTHY_S ? UNHEALTHY :
+		f->schedules_late_s > SCHEDULES_DEGRADED_S || f->paused_schedules > 0 || lacks ? DEGRADED : HEALTHY;
+
+	add_check(report, "schedules", level,
+			  lacks ? "no background worker is free for the conductor: ticks wait" :
+			  f->schedules_late_s > SCHEDULES_DEGRADED_S ? "ticks of schedules are late" :
+			  f->paused_schedules > 0 ? "jobq has paused schedules: jobq.schedules has the reasons" : NULL,
+			  psprintf(", \"active\": " INT64_FORMAT ", \"paused\": " INT64_FORMAT ", \"late_s\": %.3f",
+					   f->active_schedules, f->paused_schedules, f->schedules_late_s));
+}
+
 static void
 check_dead_letters(Report *report, const HealthFacts *f)
 {
@@ -443,6 +461,7 @@ jobq_health(PG_FUNCTION_ARGS)
 	dispatcher = check_dispatcher(&report, db, &f);
 	workers = check_workers(&report, db, &f, dispatcher);
 	check_queues(&report, db, &f);
+	check_schedules(&report, db, &f);
 	check_dead_letters(&report, &f);
 	check_breakers(&report, db, &f);
 	check_signals(&report, &f);

@@ -153,6 +153,14 @@ static const char signals_query[] =
 	"       (SELECT string_agg(format('the condition of signal \"%s\": %s', s.name, s.problem), '; ' ORDER BY s.name)"
 	"          FROM jobq.signals s WHERE s.problem IS NOT NULL)";
 
+static const char has_schedules_query[] =
+	"SELECT 1 WHERE to_regclass('jobq.schedules') IS NOT NULL"; /* release 0.1.0 has no such table */
+
+static const char schedules_query[] =
+	"SELECT count(*) FILTER (WHERE s.status = 'active'), count(*) FILTER (WHERE s.paused_by_jobq),"
+	"       greatest(extract(epoch FROM clock_timestamp() - min(s.next_tick) FILTER (WHERE s.status = 'active')), 0)::float8"
+	"  FROM jobq.schedules s WHERE s.home_id = jobq_internal._home_id()";
+
 static const char has_strays_query[] =
 	"SELECT 1 WHERE to_regprocedure('jobq_internal._stray_grants()') IS NOT NULL";	/* release 0.1.0 has no such function */
 
@@ -298,6 +306,36 @@ count_types(HealthFacts *f, Oid caller)
 	f->paused_names = close_array(&paused);
 }
 
+/*
+ * Reads the conductor's counts, or the rows when it does not run: then they
+ * are few, or it could not be started.
+ */
+static void
+read_schedules(HealthFacts *f, Oid caller)
+{
+	JobqDb	   *db = my_db();
+	TimestampTz due;
+	bool		isnull;
+
+	if (db != NULL && db->conductor.proc != NULL)
+	{
+		due = (TimestampTz) pg_atomic_read_u64(&db->schedules.due);
+		f->active_schedules = pg_atomic_read_u32(&db->schedules.active);
+		f->paused_schedules = pg_atomic_read_u32(&db->schedules.paused);
+		f->schedules_late_s = due == 0 ? 0 : Max(GetCurrentTimestamp() - due, 0) / 1e6;
+		return;
+	}
+	run_query(has_schedules_query, caller, 1);
+	if (SPI_processed == 0)
+		return;
+	run_query(schedules_query, caller, 1);
+	f->active_schedules = count_of(1);
+	f->paused_schedules = count_of(2);
+	f->schedules_late_s = DatumGetFloat8(value_of(3, &isnull));
+	if (isnull)
+		f->schedules_late_s = 0;
+}
+
 static void
 read_strays(HealthFacts *f, Oid caller)
 {
@@ -337,6 +375,7 @@ read_facts(HealthFacts *f, Oid caller)
 	f->signals = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
 	f->signal_problem = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2);
 
+	read_schedules(f, caller);
 	f->blocked_keys = blocked_keys(caller);
 	if (f->exec_types > 0)
 		read_unstartable(f);

@@ -33,6 +33,9 @@ typedef struct HealthFacts
 	double		holder_s;
 	int64		holder_xids;
 	bool		sees_all;		/* the caller may read every job; else the facts are of its own jobs */
+	int64		active_schedules;
+	int64		paused_schedules;	/* by jobq, not by a call */
+	double		schedules_late_s;	/* since the earliest tick that is due; 0: none is */
 	char	   *strays;			/* roles with privileges that jobq did not grant; NULL: none */
 } HealthFacts;
 

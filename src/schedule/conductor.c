@@ -264,7 +264,7 @@ run_look(void)
 static void
 note_counts(void)
 {
-	TimestampTz due = entries_due();
+	TimestampTz due = entries_tick();
 
 	pg_atomic_write_u64(&db->schedules.due, due == DT_NOEND ? 0 : (uint64) due);
 	pg_atomic_write_u32(&db->schedules.active, entry_counts.active);

@@ -71,6 +71,8 @@ count(const ScheduleEntry *e, int change)
 		entry_counts.paused_by_jobq += change;
 	if (e->hears)
 		entry_counts.hearing += change;
+	if (e->deferred)
+		entry_counts.deferred += change;
 }
 
 static void
@@ -131,8 +133,10 @@ entry_set(Schedule *s)
 	e->status = s->status;
 	e->paused_by_jobq = DatumGetBool(S_ATT(s, S_paused_by_jobq));
 	e->hears = schedule_trouble(s) == NULL && schedule_hears(s);
+	e->deferred = false;
 	count(e, 1);
 	enter_heap(e, due_of(s));
+	e->tick = e->due;
 }
 
 void
@@ -152,8 +156,13 @@ entry_defer(int32 id, TimestampTz until)
 {
 	ScheduleEntry *e = entry_find(id);
 
-	if (e != NULL)
-		enter_heap(e, until);
+	if (e == NULL)
+		return;
+	count(e, -1);
+	e->deferred = true;
+	entry_counts.late_since = entry_counts.deferred == 0 ? e->tick : Min(entry_counts.late_since, e->tick);
+	count(e, 1);
+	enter_heap(e, until);
 }
 
 static ScheduleEntry *
@@ -168,6 +177,16 @@ entries_due(void)
 	ScheduleEntry *e = first_entry();
 
 	return e == NULL ? DT_NOEND : e->due;
+}
+
+TimestampTz
+entries_tick(void)
+{
+	TimestampTz due = entries_due();
+
+	if (entry_counts.deferred > 0)
+		due = Min(due, entry_counts.late_since);
+	return due == DT_NOBEGIN ? DT_NOEND : due;	/* its row is written again */
 }
 
 ScheduleEntry *

@@ -10,7 +10,7 @@
 
 #include "schedule/schedule_row.h"
 
-/* 72 bytes; the rest of a schedule is in its row. */
+/* 80 bytes; the rest of a schedule is in its row. */
 typedef struct ScheduleEntry
 {
 	int32		id;				/* hash key */
@@ -19,7 +19,9 @@ typedef struct ScheduleEntry
 	bool		hears;			/* schedule_hears() */
 	uint8		status;			/* ScheduleStatus */
 	bool		paused_by_jobq;
-	TimestampTz due;			/* DT_NOEND: not by time */
+	bool		deferred;		/* its turn met a lock or an error */
+	TimestampTz due;			/* of its next turn; DT_NOEND: not by time */
+	TimestampTz tick;			/* the same without a deferral */
 	pairingheap_node node;
 } ScheduleEntry;
 
@@ -29,6 +31,9 @@ typedef struct EntryCounts
 	int			active;
 	int			paused_by_jobq;
 	int			hearing;
+	int			deferred;
+	TimestampTz late_since;		/* the earliest tick of deferred ones, while
+								 * there are some */
 } EntryCounts;
 
 extern EntryCounts entry_counts;
@@ -40,10 +45,12 @@ extern ScheduleEntry *entry_find(int32 id);
 /* Makes or changes the entry of a row that was just read or written. */
 extern void entry_set(Schedule *s);
 extern void entry_remove(int32 id);
-/* Makes it due at another time. */
+/* Puts its turn off. */
 extern void entry_defer(int32 id, TimestampTz until);
 /* Returns the first time at which an entry is due; DT_NOEND: none. */
 extern TimestampTz entries_due(void);
+/* Returns the earliest tick without a decision; DT_NOEND: none is known. */
+extern TimestampTz entries_tick(void);
 /* Takes the first entry out of the heap if it is due; NULL: none is. */
 extern ScheduleEntry *entries_take(TimestampTz now);
 /* Fills ids with those of all entries that hear; returns a palloc'd array. */
