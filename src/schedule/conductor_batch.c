@@ -90,6 +90,8 @@ do_work(Batch *batch, const Work *work, const ErrorData *error, WorkResult *resu
 		turn_end(&batch->turn, s, &work->end);
 	else if (work->kind == WORK_LOOK)
 		turn_look(&batch->turn, s);
+	else
+		turn_read(&batch->turn, s);
 	schedule_write(&batch->table, s, batch->turn.now);
 	result->kind = RESULT_SET;
 	result->schedule = s;

@@ -107,8 +107,8 @@ due_of(Schedule *s)
 	if (schedule_trouble(s) != NULL)
 		return DT_NOBEGIN;
 	tick = schedule_first_tick(s);
-	if (tick == DT_NOEND && !schedule_is_after(s))
-		return DT_NOBEGIN;		/* it has no more ticks: the turn ends it */
+	if (tick == DT_NOEND && (!schedule_is_after(s) || S_NULL(s, S_last_job_id)))
+		return DT_NOBEGIN;		/* its turn ends it, or sets the first tick */
 	return tick == stored ? tick : DT_NOBEGIN;
 }
 

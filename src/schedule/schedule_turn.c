@@ -329,6 +329,8 @@ after_due(Turn *turn, Schedule *s)
 {
 	TimestampTz tick = schedule_first_tick(s);
 
+	if (S_NULL(s, S_next_tick) && S_NULL(s, S_last_job_id))
+		set_next_after(s, S_TIME(s, S_ticks_after));
 	if (tick > turn->now)
 		return;
 	schedule_set_time(s, S_ticks_after, tick);
@@ -471,6 +473,14 @@ turn_look(Turn *turn, Schedule *s)
 	end.job_id = *DatumGetUUIDP(S_ATT(s, S_last_job_id));
 	find_end(turn, &end);
 	turn_end(turn, s, &end);
+}
+
+/* The change of the row may have dropped the next tick of "after 90s". */
+void
+turn_read(Turn *turn, Schedule *s)
+{
+	if (s->status == SCHEDULE_ACTIVE && schedule_trouble(s) == NULL && schedule_is_after(s) && S_NULL(s, S_next_tick))
+		turn_look(turn, s);
 }
 
 /* ---------- errors ---------- */

@@ -27,6 +27,9 @@ extern void turn_end(Turn *turn, Schedule *s, const ScheduledEnd *end);
 /* Acts on the end of the last job if that has left the queue unheard. */
 extern void turn_look(Turn *turn, Schedule *s);
 
+/* Looks at a row that a session has changed. */
+extern void turn_read(Turn *turn, Schedule *s);
+
 /*
  * Decides the ticks that such a call could not enqueue for this error: drops
  * them, or pauses the schedule.

@@ -85,10 +85,13 @@ BEGIN
   END IF;
 END $$;
 
--- Lets the ticks of schedules begin now: those before are the original's.
+-- Lets the ticks of schedules of another database begin now: those before are
+-- the original's.
 CREATE FUNCTION jobq_internal._adopt_schedules() RETURNS void
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-  UPDATE jobq.schedules s SET ticks_after = greatest(s.ticks_after, clock_timestamp()), waiting_tick = NULL, next_tick = NULL
+  UPDATE jobq.schedules s
+     SET home_id = h.home_id, ticks_after = greatest(s.ticks_after, clock_timestamp()), waiting_tick = NULL, next_tick = NULL
+    FROM jobq.home h WHERE s.home_id <> h.home_id
 $$;
 
 -- Takes over the jobs of a restored dump, which stays paused because its home
@@ -120,9 +123,7 @@ BEGIN
   PERFORM jobq_internal._count_queue(t.tenant) FROM jobq.tenant_quotas t;
   PERFORM jobq_internal._protect_partition(p.partition, p.parent) FROM jobq_internal._exposed_partitions() p;
   PERFORM jobq_internal._find_roles_here(restored);
-  IF restored OR copied THEN
-    PERFORM jobq_internal._adopt_schedules();
-  END IF;
+  PERFORM jobq_internal._adopt_schedules();
   -- fires the statement trigger: the dispatcher reads again
   UPDATE jobq.job_types SET paused = paused WHERE false;
 END $$;

@@ -672,3 +672,4 @@ COMMENT ON COLUMN jobq.schedules.waiting_tick IS 'overlap = queue: tick whose jo
 COMMENT ON COLUMN jobq.schedules.failures IS 'dead letters in a row, with pause_after_failures';
 COMMENT ON COLUMN jobq.schedules.ended_job_id IS 'last job whose end is in failures';
 COMMENT ON COLUMN jobq.schedules.paused_by_jobq IS 'true: jobq has paused it, for the reason';
+COMMENT ON COLUMN jobq.schedules.home_id IS 'the database that it belongs to: jobq.home';
