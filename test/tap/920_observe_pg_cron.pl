@@ -35,7 +35,7 @@ system_or_bail('gcc', '-shared', '-fPIC', '-O2', '-o', $shim, "$FindBin::Bin/../
 
 # No sweep comes to help: a job starts by the wake-up of its commit.
 my $node = jobq_server('pgcron', "shared_preload_libraries = 'jobq,pg_cron'", 'max_worker_processes = 40',
-	'track_commit_timestamp = on', "jobq.sweep_interval = '1h'", 'fsync = off');
+	'max_connections = 40', 'track_commit_timestamp = on', "jobq.sweep_interval = '1h'", 'fsync = off');
 $node->append_conf('postgresql.conf', "cron.host = '" . $node->host . "'");
 
 sub value { return $node->safe_psql($_[1] // 'postgres', $_[0]); }
