@@ -61,6 +61,20 @@ CREATE TRIGGER schedules_truncated AFTER TRUNCATE ON jobq.schedules
   FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._schedules_changed();
 ALTER TABLE jobq.schedules ENABLE ALWAYS TRIGGER schedules_truncated;
 
+-- src/schedule/schedule_calls.c
+-- Checks a definition, and the right of its owner to enqueue its jobs.  Returns
+-- the first tick after ticks_after; NULL: there is none up to ends_at.
+CREATE FUNCTION jobq_internal._check_schedule(s jobq.schedules) RETURNS timestamptz
+  LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_check_schedule';
+-- Returns the ticks from one time to another, at most max_ticks.
+CREATE FUNCTION jobq_internal._ticks_of(s jobq.schedules, since timestamptz, until timestamptz, max_ticks int)
+  RETURNS timestamptz[]
+  LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_ticks_of';
+-- Enqueues a job for each tick, as the owner, whatever the policies say.
+-- Returns their ids.
+CREATE FUNCTION jobq_internal._run_ticks(schedule_id int, ticks timestamptz[]) RETURNS uuid[]
+  LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_run_ticks';
+
 CREATE FUNCTION jobq_internal._find_schedule_owner() RETURNS trigger
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -85,14 +85,34 @@ BEGIN
   END IF;
 END $$;
 
--- Lets the ticks of schedules of another database begin now: those before are
--- the original's.
+-- Returns the next tick of an adopted schedule; NULL: none, or its definition
+-- is not valid here.
+CREATE FUNCTION jobq_internal._adopted_tick(s jobq.schedules) RETURNS timestamptz
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF s.status = 'active' AND NOT (jobq_internal._is_after(s.cron) AND EXISTS (SELECT FROM jobq.queue q WHERE q.id = s.last_job_id)) THEN
+    RETURN jobq_internal._check_schedule(s);
+  END IF;
+  RETURN NULL;
+EXCEPTION WHEN OTHERS THEN
+  RETURN NULL;
+END $$;
+
+-- Makes the schedules of another database those of this one.  Ticks begin now:
+-- those before are the original's.
 CREATE FUNCTION jobq_internal._adopt_schedules() RETURNS void
-  LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-  UPDATE jobq.schedules s
-     SET home_id = h.home_id, ticks_after = greatest(s.ticks_after, clock_timestamp()), waiting_tick = NULL, next_tick = NULL
-    FROM jobq.home h WHERE s.home_id <> h.home_id
-$$;
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  home int := (SELECT max(h.home_id) FROM jobq.home h);
+  s jobq.schedules;
+BEGIN
+  FOR s IN SELECT * FROM jobq.schedules x WHERE x.home_id <> home LOOP
+    s.ticks_after := greatest(s.ticks_after, clock_timestamp());
+    UPDATE jobq.schedules x
+       SET home_id = home, ticks_after = s.ticks_after, waiting_tick = NULL, next_tick = jobq_internal._adopted_tick(s)
+     WHERE x.id = s.id;
+  END LOOP;
+END $$;
 
 -- Takes over the jobs of a restored dump, which stays paused because its home
 -- row names a transaction of another database.  The new home row makes all

@@ -316,6 +316,97 @@ job_type: name of 1 to 63 bytes; the type need not exist. The channel is jobq.no
   name too long for a channel ends in a hash.
 Errors: only those of every function.$$;
 
+COMMENT ON FUNCTION jobq.schedule IS
+$$Creates a schedule: at each tick of a cron expression it enqueues a job of a type. The caller becomes its
+owner; its jobs are enqueued with the owner's rights by grants (a tenant check does not count).
+name: of the schedule, unique per tenant: 1 to 63 bytes, no control characters, no space at either end.
+cron: an expression of five fields, or six with seconds first; a name such as @daily; 'every 90s', multiples
+  since starts_at, else 1970; 'after 90s', since the end of the last job. ; joins all but 'after'. At most
+  1,024 bytes.
+job_type: type of the jobs.
+payload: of the jobs. In it {"$": "$.tick"} and {"$": "$.last_tick"} become times.
+timezone: of the fields of cron, a name of pg_timezone_names.
+starts_at: first time that may be a tick; NULL: any.
+ends_at: last time that may be a tick; NULL: any.
+max_runs: jobs after which the schedule is finished, 1 or more; NULL: no limit.
+catch_up: of ticks that were missed (the server was down): 'skip' drops those more than a minute late, 'one'
+  runs the newest, 'all' the newest catch_up_limit.
+catch_up_limit: 1 to 10,000.
+overlap: while the last job is live, a tick is dropped ('skip'), waits ('queue', one tick), gets its job
+  ('allow'), or gets its job and cancels the last one ('cancel').
+jitter: longest delay of a job after its tick, 0 to 1 day; the same for the same tick.
+pause_after_failures: dead letters in a row that pause the schedule, 1 or more; NULL: none.
+options: further arguments of enqueue by name, an object; not job_type, payload, tenant, delay,
+  scheduled_for, after, after_rule.
+tenant: of the schedule and its jobs; NULL or '': the setting jobq.tenant, and no tenant if that is empty, too.
+on_conflict: if the tenant has a schedule of that name: 'error' raises 42710; 'replace' changes its whole
+  definition and its owner, keeps runs, last_tick and a pause, and writes nothing if the definition is the
+  same; 'ignore' changes nothing.
+Errors: 42710 the schedule exists. 42704 no such job type. 42501 the caller may not enqueue the type for that
+  tenant by its grants, an option is above the ceiling of the type, ticks follow each other faster than
+  options.min_interval of the type, or 'replace' of another role's schedule. 22023 the cron expression, the
+  time zone or an option is not valid, the type refuses the payload, or there is no tick before ends_at.
+  53400 jobq.max_schedules or the quota of a tenant is reached. 54000 an argument is too long.$$;
+
+COMMENT ON FUNCTION jobq.alter_schedule IS
+$$Changes a schedule. A NULL argument changes nothing. Ticks begin now if cron, timezone or starts_at changes;
+a finished schedule that has a tick again is active.
+name, tenant: of the schedule. A role with access 'admin' to all tenants changes other roles' schedules, but
+  not job_type, payload and options.
+cron, job_type, payload, timezone, starts_at, ends_at, max_runs, catch_up, catch_up_limit, overlap, jitter: as
+  in jobq.schedule.
+pause_after_failures: a change begins the count of dead letters again.
+options: merged key by key; a JSON null removes a key.
+reset: names of arguments that go back to the defaults of jobq.schedule, for example {ends_at,max_runs}. All
+  but name, cron, job_type and tenant.
+Errors: 42704 no such schedule, or no such job type. 42501 the caller is not the owner, or the owner lacks a
+  right. 22023 reset names an argument that is also given or has no default. Otherwise those of schedule.$$;
+
+COMMENT ON FUNCTION jobq.unschedule IS
+$$Drops a schedule; its jobs stay. Returns false if there is no such schedule.
+name: of the schedule.
+tenant: of the schedule; NULL or '': the setting jobq.tenant, and no tenant if that is empty, too.
+Errors: 42501 the caller is not the owner and lacks access 'admin' to all tenants.$$;
+
+COMMENT ON FUNCTION jobq.pause_schedule IS
+$$Pauses a schedule: its ticks get no jobs and are gone. Its live jobs run. A second call replaces reason and
+duration.
+name: of the schedule; NULL: all schedules that the caller may change.
+reason: any text; jobq.schedules.reason shows it.
+duration: an interval above zero after which the pause ends by itself; NULL: until resume_schedule.
+tenant: of the schedule; NULL or '': the setting jobq.tenant, and no tenant if that is empty, too. With name
+  NULL: exactly this tenant, '' is none, NULL all.
+Errors: 42704 no such schedule. 42501 the caller is not the owner and lacks access 'admin' to all tenants.$$;
+
+COMMENT ON FUNCTION jobq.resume_schedule IS
+$$Ends the pause of a schedule. Ticks begin now, and the count of dead letters begins again.
+name: of the schedule; NULL: all schedules that the caller may change.
+tenant: of the schedule; NULL or '': the setting jobq.tenant, and no tenant if that is empty, too. With name
+  NULL: exactly this tenant, '' is none, NULL all.
+Errors: 42704 no such schedule, or its job type was dropped. 42501 the caller is not the owner and lacks
+  access 'admin' to all tenants, or the owner may not enqueue the type.$$;
+
+COMMENT ON FUNCTION jobq.run_schedule IS
+$$Enqueues a job of a schedule as for a tick, with the rights of the owner, and returns its id. Pauses,
+overlap, max_runs and other policies do not count. The job counts in runs and is the last one; last_tick stays.
+name: of the schedule.
+tick: the tick in payload and metadata; the job is due then, plus jitter.
+tenant: of the schedule; NULL or '': the setting jobq.tenant, and no tenant if that is empty, too.
+Errors: 42704 no such schedule, or its job type was dropped. 42501 the caller is not the owner and lacks
+  access 'admin' to all tenants, or the owner may not enqueue the type. Otherwise those of enqueue.$$;
+
+COMMENT ON FUNCTION jobq.backfill_schedule IS
+$$Enqueues a job for each tick of a schedule between two times, as jobq.run_schedule does, the oldest first.
+Returns the number of ticks. Ticks that have had a job get another one.
+name: of the schedule; its cron expression is not 'after'.
+since: first time that may be a tick.
+until: last time that may be a tick.
+max_runs: largest number of ticks, 1 to 10,000; if there are more, no job is enqueued.
+tenant: of the schedule; NULL or '': the setting jobq.tenant, and no tenant if that is empty, too.
+Errors: 54000 there are more ticks than max_runs. 42704 no such schedule, or its job type was dropped. 42501
+  the caller is not the owner and lacks access 'admin' to all tenants, or the owner may not enqueue the type.
+  22023 until is before since, or the expression is 'after'. Otherwise those of enqueue.$$;
+
 COMMENT ON FUNCTION jobq.next_runs IS
 $$Returns the next ticks of a cron expression, in order, each once. A tick is a whole second after since,
 never since itself. The set ends early only with the range of timestamptz.
@@ -671,5 +762,5 @@ COMMENT ON COLUMN jobq.schedules.ticks_after IS 'ticks up to this time are decid
 COMMENT ON COLUMN jobq.schedules.waiting_tick IS 'overlap = queue: tick whose job waits for the end of the last one';
 COMMENT ON COLUMN jobq.schedules.failures IS 'dead letters in a row, with pause_after_failures';
 COMMENT ON COLUMN jobq.schedules.ended_job_id IS 'last job whose end is in failures';
+COMMENT ON COLUMN jobq.schedules.home_id IS 'jobq.home.home_id; a schedule of another home has no ticks';
 COMMENT ON COLUMN jobq.schedules.paused_by_jobq IS 'true: jobq has paused it, for the reason';
-COMMENT ON COLUMN jobq.schedules.home_id IS 'the database that it belongs to: jobq.home';

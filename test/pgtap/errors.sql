@@ -32,6 +32,7 @@ SELECT jobq.create_job_type('errors tool', command => '{cat}');
 SELECT jobq.create_job_type('errors handler', 'errors.handler(jsonb)');
 SELECT jobq.set_limit('errors l');
 SELECT jobq.create_signal('errors s', 'false');
+SELECT jobq.schedule('errors c', '@daily', 'errors t');
 CREATE TEMP TABLE job AS SELECT jobq.enqueue('errors t') AS waiting, jobq.enqueue('errors t') AS ended;
 SELECT jobq.run_inline(ended) FROM job;
 
@@ -51,7 +52,10 @@ INSERT INTO valid VALUES
   ('{cancel_jobs,purge_dead_letters}', 'job_type', $$'errors t'$$), ('{cancel_jobs,purge_dead_letters}', 'tenant', $$'errors'$$),
   ('{grant_access,revoke_access}', 'role', 'current_user::regrole'), ('{grant_access,revoke_access}', 'access', $$'read'$$),
   ('{set_tenant_check}', 'f', $$'errors.check(text)'$$), ('{stop_all,discard}', 'reason', $$'errors'$$),
-  ('{set_progress}', 'progress', '1'), ('{log_event}', 'message', $$'errors'$$), ('{snooze}', 'delay', $$'1s'$$);
+  ('{set_progress}', 'progress', '1'), ('{log_event}', 'message', $$'errors'$$), ('{snooze}', 'delay', $$'1s'$$),
+  ('{schedule}', 'name', $$'errors new'$$), ('{schedule}', 'cron', $$'@daily'$$), ('{schedule}', 'job_type', $$'errors t'$$),
+  ('{alter_schedule,unschedule,pause_schedule,resume_schedule,run_schedule,backfill_schedule}', 'name', $$'errors c'$$),
+  ('{backfill_schedule}', 'since', 'now()'), ('{backfill_schedule}', 'until', 'now()');
 
 -- Wrong values, by type.
 CREATE TEMP TABLE wrong (types regtype[], kind text, value text);
@@ -105,7 +109,10 @@ INSERT INTO taken VALUES
   ('{archive}', '{before}', '{infinite}'), ('{retry_dead_letters}', '{dead_before}', '{infinite}'), ('{log_event}', '{type}', '{unknown}'),
   ('{revoke_access}', '{job_types}', '{unknown}'), ('{wait_for}', '{timeout}', '{long,overflowing}'),
   ('{log_event}', '{type,level}', '{"NULL"}'), ('{set_pressure_rule}', '{job_type}', '{"NULL"}'), ('{set_tenant_check}', '{f}', '{"NULL"}'),
-  ('{stop_all}', '{reason}', '{"NULL"}');
+  ('{stop_all}', '{reason}', '{"NULL"}'),
+  ('{schedule}', '{name}', '{unknown}'), ('{pause_schedule,resume_schedule}', '{name}', '{"NULL"}'), ('{unschedule}', '{name,tenant}', '{unknown}'),
+  ('{schedule}', '{tenant}', '{empty,unknown}'), ('{alter_schedule,unschedule,pause_schedule,resume_schedule,run_schedule,backfill_schedule}', '{tenant}', '{empty}'),
+  ('{schedule,alter_schedule}', '{max_runs,pause_after_failures}', '{high}'), ('{alter_schedule}', '{reset}', '{empty}');
 
 SELECT * FROM no_plan();
 SELECT is_empty($$SELECT function, argument FROM arguments WHERE default_value IS NULL AND valid IS NULL$$,
@@ -123,7 +130,7 @@ SELECT is_empty($$SELECT * FROM refused WHERE state <> ALL ('{22004,22023,22003,
 SELECT is_empty($$
   SELECT DISTINCT r.function, r.state
     FROM refused r, obj_description(('jobq.' || r.function)::regproc, 'pg_proc') comment,
-         obj_description(('jobq.' || substring(comment FROM '[Tt]hose of (enqueue|create_job_type)\M'))::regproc, 'pg_proc') of_another
+         obj_description(('jobq.' || substring(comment FROM '[Tt]hose of (enqueue|create_job_type|schedule)\M'))::regproc, 'pg_proc') of_another
    WHERE r.state <> ALL ('{22004,22023,22003,54000}') AND concat(comment, of_another) !~ r.state$$, 'the comment of the function has them');
 SELECT is_empty($$SELECT * FROM refused WHERE kind = 'NULL' AND state <> '22004' AND (function, argument) NOT IN (('enqueue', 'payload'), ('create_job_type', 'handler'))$$,
                 'NULL is 22004');

@@ -1,7 +1,7 @@
 -- The functions of the contract: names, arguments with their names and defaults, results; and no others.
 BEGIN;
 SET LOCAL intervalstyle = postgres;
-SELECT plan(100);
+SELECT plan(114);
 
 SELECT is(pg_get_function_arguments(oid), $a$name text, handler regprocedure DEFAULT NULL::regprocedure, command text[] DEFAULT NULL::text[], max_attempts integer DEFAULT NULL::integer, backoff text DEFAULT NULL::text, backoff_base interval DEFAULT NULL::interval, backoff_max interval DEFAULT NULL::interval, backoff_jitter real DEFAULT NULL::real, timeout interval DEFAULT NULL::interval, base_priority integer DEFAULT NULL::integer, max_concurrent integer DEFAULT NULL::integer, cpu_weight integer DEFAULT NULL::integer, rate_limit integer DEFAULT NULL::integer, rate_window interval DEFAULT NULL::interval, keep_completed interval DEFAULT NULL::interval, keep_dead interval DEFAULT NULL::interval, critical boolean DEFAULT NULL::boolean, run_as regrole DEFAULT NULL::regrole, options jsonb DEFAULT NULL::jsonb, on_conflict text DEFAULT 'error'::text$a$, 'arguments of create_job_type') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'create_job_type';
 SELECT is(pg_get_function_result(oid), 'void', 'result of create_job_type') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'create_job_type';
@@ -101,6 +101,20 @@ SELECT is(pg_get_function_arguments(oid), $a$name text, active boolean, ttl inte
 SELECT is(pg_get_function_result(oid), 'void', 'result of set_signal') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'set_signal';
 SELECT is(pg_get_function_arguments(oid), $a$tenant text, max_live bigint DEFAULT NULL::bigint, max_bytes bigint DEFAULT NULL::bigint, enqueues_per_minute integer DEFAULT NULL::integer, max_running integer DEFAULT NULL::integer, max_schedules integer DEFAULT NULL::integer$a$, 'arguments of set_tenant_quota') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'set_tenant_quota';
 SELECT is(pg_get_function_result(oid), 'void', 'result of set_tenant_quota') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'set_tenant_quota';
+SELECT is(pg_get_function_arguments(oid), $a$name text, cron text, job_type text, payload jsonb DEFAULT '{}'::jsonb, timezone text DEFAULT 'UTC'::text, starts_at timestamp with time zone DEFAULT NULL::timestamp with time zone, ends_at timestamp with time zone DEFAULT NULL::timestamp with time zone, max_runs integer DEFAULT NULL::integer, catch_up text DEFAULT 'one'::text, catch_up_limit integer DEFAULT 100, overlap text DEFAULT 'skip'::text, jitter interval DEFAULT '00:00:00'::interval, pause_after_failures integer DEFAULT NULL::integer, options jsonb DEFAULT '{}'::jsonb, tenant text DEFAULT NULL::text, on_conflict text DEFAULT 'error'::text$a$, 'arguments of schedule') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'schedule';
+SELECT is(pg_get_function_result(oid), 'void', 'result of schedule') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'schedule';
+SELECT is(pg_get_function_arguments(oid), $a$name text, cron text DEFAULT NULL::text, job_type text DEFAULT NULL::text, payload jsonb DEFAULT NULL::jsonb, timezone text DEFAULT NULL::text, starts_at timestamp with time zone DEFAULT NULL::timestamp with time zone, ends_at timestamp with time zone DEFAULT NULL::timestamp with time zone, max_runs integer DEFAULT NULL::integer, catch_up text DEFAULT NULL::text, catch_up_limit integer DEFAULT NULL::integer, overlap text DEFAULT NULL::text, jitter interval DEFAULT NULL::interval, pause_after_failures integer DEFAULT NULL::integer, options jsonb DEFAULT NULL::jsonb, tenant text DEFAULT NULL::text, reset text[] DEFAULT NULL::text[]$a$, 'arguments of alter_schedule') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'alter_schedule';
+SELECT is(pg_get_function_result(oid), 'void', 'result of alter_schedule') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'alter_schedule';
+SELECT is(pg_get_function_arguments(oid), $a$name text, tenant text DEFAULT NULL::text$a$, 'arguments of unschedule') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'unschedule';
+SELECT is(pg_get_function_result(oid), 'boolean', 'result of unschedule') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'unschedule';
+SELECT is(pg_get_function_arguments(oid), $a$name text, reason text DEFAULT NULL::text, duration interval DEFAULT NULL::interval, tenant text DEFAULT NULL::text$a$, 'arguments of pause_schedule') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'pause_schedule';
+SELECT is(pg_get_function_result(oid), 'void', 'result of pause_schedule') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'pause_schedule';
+SELECT is(pg_get_function_arguments(oid), $a$name text, tenant text DEFAULT NULL::text$a$, 'arguments of resume_schedule') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'resume_schedule';
+SELECT is(pg_get_function_result(oid), 'void', 'result of resume_schedule') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'resume_schedule';
+SELECT is(pg_get_function_arguments(oid), $a$name text, tick timestamp with time zone DEFAULT now(), tenant text DEFAULT NULL::text$a$, 'arguments of run_schedule') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'run_schedule';
+SELECT is(pg_get_function_result(oid), 'uuid', 'result of run_schedule') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'run_schedule';
+SELECT is(pg_get_function_arguments(oid), $a$name text, since timestamp with time zone, until timestamp with time zone, max_runs integer DEFAULT 1000, tenant text DEFAULT NULL::text$a$, 'arguments of backfill_schedule') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'backfill_schedule';
+SELECT is(pg_get_function_result(oid), 'bigint', 'result of backfill_schedule') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'backfill_schedule';
 
 -- \df jobq.* shows what the contract lists
 SELECT bag_eq($$SELECT proname::text FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace$$,
@@ -108,7 +122,8 @@ SELECT bag_eq($$SELECT proname::text FROM pg_proc WHERE pronamespace = 'jobq'::r
     'cancel_job', 'cancel_jobs', 'retry_job', 'rerun_job', 'alter_job', 'list_jobs', 'count_by_status', 'distinct_job_types',
     'retry_dead_letters', 'purge_dead_letters', 'job_timeline', 'archive', 'wait_for', 'current_job', 'set_progress', 'log_event', 'skip',
     'discard', 'snooze', 'run_inline', 'purge_tenant', 'grant_access', 'revoke_access', 'set_tenant_check', 'set_tenant_quota', 'health', 'version', 'adopt', 'reload',
-    'set_limit', 'drop_limit', 'stop_all', 'start_all', 'drain', 'compact', 'channel', 'set_signal', 'create_signal', 'drop_signal', 'set_pressure_rule', 'next_runs'],
+    'set_limit', 'drop_limit', 'stop_all', 'start_all', 'drain', 'compact', 'channel', 'set_signal', 'create_signal', 'drop_signal', 'set_pressure_rule', 'next_runs',
+    'schedule', 'alter_schedule', 'unschedule', 'pause_schedule', 'resume_schedule', 'run_schedule', 'backfill_schedule'],
   'no other function than those');
 SELECT results_eq($$SELECT starts_with(proname, '_'), count(*) > 100 FROM pg_proc WHERE pronamespace = 'jobq_internal'::regnamespace GROUP BY 1$$,
   $$VALUES (true, true)$$, 'functions of schema jobq_internal have names with an underscore');

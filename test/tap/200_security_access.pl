@@ -47,8 +47,7 @@ GRANT CREATE ON SCHEMA public TO chief;
 SELECT jobq.alter_job_type(t, 'ok(jsonb)'), jobq.pause_job_type(t) FROM unnest('{mail,report}'::text[]) t;
 SELECT jobq.enqueue(type, tenant => tenant), jobq.cancel_job(jobq.enqueue(type, tenant => tenant))
   FROM unnest('{acme,acme/eu,beta,acmeous}'::text[]) tenant, unnest('{mail,report}'::text[]) type;
-INSERT INTO jobq.schedules (name, cron, job_type, payload, timezone, catch_up, catch_up_limit, overlap, jitter, options, tenant, owner, ticks_after)
-SELECT type, '@daily', type, '{}', 'UTC', 'one', 100, 'skip', '0', '{}', tenant, 'postgres', now()
+SELECT jobq.schedule(type, '@daily', type, tenant => tenant)
   FROM unnest('{acme,acme/eu,beta,acmeous}'::text[]) tenant, unnest('{mail,report}'::text[]) type;
 -- for each tenant and type a waiting, a cancelled and a dead job
 CREATE TABLE jobs AS
@@ -57,7 +56,7 @@ SELECT tenant, job_type AS type, (array_agg(id) FILTER (WHERE status = 'pending'
   FROM jobq.jobs GROUP BY 1, 2;
 
 -- Arguments and results of the functions.  reach: the check of the caller.  'any': some grant of that access; 'all': a
--- grant for all tenants and types; 'rows': jobs of others are hidden; 'job': jobs of others are refused; 'tenant': a
+-- grant for all tenants and types; 'rows': jobs of others are hidden; 'schedule': schedules of others, too; 'job': jobs of others are refused; 'tenant': a
 -- tenant is refused unless the caller has all its types.
 CREATE TABLE functions (name text, accesses text[], reach text, call text, seen text, hidden text);
 INSERT INTO functions VALUES
@@ -78,6 +77,13 @@ INSERT INTO functions VALUES
   ('alter_job', '{admin}', 'rows', 'jobq.alter_job(''{waits}'', priority => 1)', 'true', 'false'),
   ('retry_dead_letters', '{admin}', 'rows', 'jobq.retry_dead_letters(''{type}'', tenant => ''{tenant}'')', '1', '0'),
   ('purge_dead_letters', '{admin}', 'rows', 'jobq.purge_dead_letters(''{type}'', tenant => ''{tenant}'')', '1', '0'),
+  ('schedule', '{enqueue,admin}', 'job', 'jobq.schedule(''mine'', ''@daily'', ''{type}'', tenant => ''{tenant}'')', '', NULL),
+  ('alter_schedule', '{admin}', 'schedule', 'jobq.alter_schedule(''{type}'', ''@hourly'', tenant => ''{tenant}'')', '', NULL),
+  ('unschedule', '{admin}', 'schedule', 'jobq.unschedule(''{type}'', ''{tenant}'')', 'true', 'false'),
+  ('pause_schedule', '{admin}', 'schedule', 'jobq.pause_schedule(''{type}'', tenant => ''{tenant}'')', '', NULL),
+  ('resume_schedule', '{admin}', 'schedule', 'jobq.resume_schedule(''{type}'', ''{tenant}'')', '', NULL),
+  ('run_schedule', '{admin}', 'schedule', 'jobq.run_schedule(''{type}'', tenant => ''{tenant}'') IS NOT NULL', 'true', NULL),
+  ('backfill_schedule', '{admin}', 'schedule', 'jobq.backfill_schedule(''{type}'', now() - interval ''1 day'', now(), tenant => ''{tenant}'')', '1', NULL),
   ('purge_tenant', '{admin}', 'tenant', 'jobq.purge_tenant(''{tenant}'')', '6', NULL),
   ('create_job_type', '{admin}', 'all', 'jobq.create_job_type(''mine'', ''ok(jsonb)'')', '', NULL),
   ('alter_job_type', '{admin}', 'all', 'jobq.alter_job_type(''{type}'', timeout => ''1min'')', '', NULL),
@@ -132,6 +138,11 @@ $$;
 CREATE FUNCTION expected(r roles, f functions, job jobs) RETURNS text LANGUAGE sql AS $$
   SELECT CASE WHEN r.free OR 'public' = ANY (f.accesses) THEN f.seen
               WHEN f.name = 'wait_for' AND r.access = 'enqueue' THEN f.hidden  -- these did not enqueue it
+              -- schedules of another role: all tenants' administrators change them, readers see them
+              WHEN f.reach = 'schedule' AND r.access IN ('enqueue', 'admin') THEN
+                CASE WHEN r.access = 'admin' AND r.tenant IS NULL AND coalesce(job.type = ANY (r.types), true) THEN f.seen
+                     WHEN r.access = 'admin' AND covers(r, job.tenant) AND coalesce(job.type = ANY (r.types), true) THEN '42501'
+                     ELSE coalesce(f.hidden, '42704') END
               WHEN r.access IS NULL OR r.access <> ALL (f.accesses) THEN '42501'
               -- an administrator enqueues jobs of types that its grant names
               WHEN f.reach = 'job' AND 'enqueue' = ANY (f.accesses) AND r.access = 'admin' AND r.types IS NULL THEN '42501'
