@@ -214,6 +214,13 @@ is(value(q{SELECT count(*) FROM jobq.jobs WHERE job_type = 'held'}), 1, 'that is
 value(q{SELECT jobq.resume_job_type('held')});
 wait_for_sql($node, q{SELECT status = 'completed' FROM jobq.jobs WHERE job_type = 'held'}, 'which runs');
 
+# pg_cron's schedules become jobq's (docs/from-cron.md)
+value(q{SELECT cron.schedule('0 5 * * 1-5', $$SELECT jobq.enqueue('report')$$)});
+my ($move) = slurp_file("$FindBin::Bin/../../docs/from-cron.md") =~ /^(BEGIN;\n.*?^COMMIT;)$/ms;
+value(q{DELETE FROM cron.job WHERE jobname IS NOT NULL; } . $move);
+is(value('SELECT cron, timezone, job_type FROM jobq.schedules'), '0 5 * * 1-5|UTC|report', 'a schedule of jobq instead of one of pg_cron');
+is(value('SELECT count(*) FROM cron.job'), 0, 'which is gone');
+
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP|exited with exit code [2-9]|terminated by signal/, 'nothing has crashed');
 $node->stop;
 done_testing();
