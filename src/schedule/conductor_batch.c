@@ -295,7 +295,6 @@ static void
 read_all(Batch *batch)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "jobq schedule", ALLOCSET_DEFAULT_SIZES);
-	MemoryContext old = MemoryContextSwitchTo(context);
 	Relation	rel;
 	TableScanDesc scan;
 	HeapTuple	tuple;
@@ -309,18 +308,19 @@ read_all(Batch *batch)
 		scan = table_beginscan(rel, GetActiveSnapshot(), 0, NULL, SO_NONE);
 		while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
 		{
+			MemoryContext old = MemoryContextSwitchTo(context);
 			Schedule	s;
 
 			CHECK_FOR_INTERRUPTS();
-			MemoryContextReset(context);
 			schedule_from_tuple(rel, tuple, &s);
 			if (S_INT(&s, S_home_id) == home)
 				entry_set(&s);
+			MemoryContextSwitchTo(old);
+			MemoryContextReset(context);
 		}
 		table_endscan(scan);
 		table_close(rel, NoLock);
 	}
-	MemoryContextSwitchTo(old);
 	MemoryContextDelete(context);
 }
 
