@@ -282,6 +282,7 @@ note_counts(void)
 static int64
 time_left(void)
 {
+	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz due = entries_due();
 	int64		left = -1;
 
@@ -290,7 +291,7 @@ time_left(void)
 	else if (nto_look > 0)
 		left = 0;
 	else if (due != DT_NOEND)
-		left = Max(due - GetCurrentTimestamp(), 0);
+		left = due <= now ? 0 : due - now;	/* DT_NOBEGIN is no number */
 	if (empty_since != 0)
 	{
 		int64		stay = Max(empty_since + LINGER_US - mono_now(), 0);
