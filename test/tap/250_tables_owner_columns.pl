@@ -98,12 +98,18 @@ sub use_everything
 	is(sql("SELECT count(*) FROM jobq.alerts WHERE job_id = '$dead'"), 3, 'an alert for each time');
 	is(sql('SELECT sum(change) = (SELECT count(*) FROM jobq.dead_letters) FROM jobq.dead_letter_count'), 't',
 		'the dead letters are counted');
+	sql("SELECT jobq.schedule('$t', '\@yearly', '$t')");
+	is(sql("SELECT jobq.backfill_schedule('$t', '2024-01-01', '2025-01-01')"), 2, 'a schedule enqueues jobs');
+	is(sql("SELECT runs FROM jobq.schedules WHERE name = '$t'"), 2, 'and counts them');
+	my $ticked = sql("SELECT jobq.run_schedule('$t')");
+	wait_status($node, 'postgres', $ticked, 'completed', 'which run');
 	wait_true("SELECT jobq.health()->'checks'->'queues'->>'status' = 'healthy'", 'health finds nothing');
 	return unless defined $note;
 	is(sql("SELECT DISTINCT note FROM jobq.$_->[0] WHERE $_->[1]"), $note, "the column of $_->[0] has its default")
 	  foreach [ 'history', "id IN ('$done', '$later', '$tool')" ], [ 'dead_letters', "id = '$dead'" ],
 	  [ 'events', "job_id = '$done'" ], [ 'alerts', "job_id = '$dead'" ], [ 'job_types', "name LIKE '$t%'" ],
-	  [ 'quota_jobs', "tenant = 'q$round'" ], [ 'limits', "name = '$t'" ], [ 'signals', "name = '$t'" ], [ 'home', 'true' ];
+	  [ 'quota_jobs', "tenant = 'q$round'" ], [ 'limits', "name = '$t'" ], [ 'signals', "name = '$t'" ], [ 'home', 'true' ],
+	  [ 'schedules', "name = '$t'" ];
 	return;
 }
 
@@ -183,7 +189,7 @@ push @changes, map { [ $_->[0], "RENAME COLUMN $_->[1] TO old", "RENAME COLUMN o
   ([ 'job_types', 'run_as' ], [ 'job_type_env', 'env' ], [ 'limits', 'name' ], [ 'stopped', 'since' ], [ 'queue', 'rev' ], [ 'history', 'counted' ],
 	[ 'dead_letters', 'depth' ], [ 'events', 'level' ], [ 'alerts', 'title' ], [ 'access', 'role' ], [ 'tenant_check', 'signature' ],
 	[ 'tenant_quotas', 'max_live' ], [ 'quota_jobs', 'bytes' ], [ 'dead_letter_count', 'change' ], [ 'signals', 'name' ],
-	[ 'pressure_rules', 'block' ], [ 'hook_references', 'job_id' ]);
+	[ 'pressure_rules', 'block' ], [ 'hook_references', 'job_id' ], [ 'schedules', 'skipped' ]);
 my %covered = map { $_->[0] => 1 } @changes;
 is(join(' ', grep { !$covered{$_} } @tables), 'counted_types disk_log', 'but for two that only SQL reads, all are changed');
 

@@ -45,10 +45,20 @@ SELECT jobq.set_pressure_rule('held', 'call', block => true), jobq.set_pressure_
 SELECT jobq.grant_access('shop', 'enqueue', job_types => '{mail}'), jobq.grant_access('support', 'admin', tenant => 'acme'),
        jobq.grant_access('watcher', 'read'), jobq.grant_access('"Odd role"', 'read');
 SELECT jobq.set_tenant_check('serves(text)');
-SELECT jobq.set_tenant_quota('acme', max_live => 3, max_bytes => 10000, enqueues_per_minute => 1000), jobq.set_tenant_quota('beta', max_live => 100, max_running => 2);
+SELECT jobq.set_tenant_quota('acme', max_live => 3, max_bytes => 10000, enqueues_per_minute => 1000, max_schedules => 1),
+       jobq.set_tenant_quota('beta', max_live => 100, max_running => 2);
 SELECT setval('jobq.fence', 1000);
 SELECT jobq.enqueue('mail', '{"fail": true}', tenant => 'beta', unique_key => 'u', unique_for => '1 day');
 SELECT jobq.enqueue('mail', tenant => 'acme');
+SET ROLE shop;
+SELECT jobq.schedule('new year', '@yearly', 'mail', '{"at": {"$": "$.tick"}}', 'Europe/Berlin', '2100-01-01', '2101-02-01', 5, 'all', 7, 'queue', '1h', 3,
+  '{"priority": -10}', 'acme');
+SELECT jobq.schedule('nightly', '@daily', 'mail'), jobq.pause_schedule('nightly', 'repairs', '1 year');
+RESET ROLE;
+-- as the conductor has it after some ticks
+UPDATE jobq.schedules SET runs = 5, skipped = 2, last_tick = '2026-01-01', last_job_id = gen_random_uuid(), failures = 1,
+  waiting_tick = '2026-01-02', ticks_after = '2026-01-02' WHERE name = 'nightly';
+UPDATE jobq.schedules SET ended_job_id = last_job_id WHERE name = 'nightly';
 END
 wait_dispatcher($node, 'source', 'the dispatcher runs');
 ok($node->poll_query_until('source', 'SELECT count(*) = 1 FROM jobq.dead_letters'), 'a dead letter, and its alert');
@@ -96,7 +106,7 @@ foreach my $table (grep { !/^jobq\.(queue|history|dead_letters|events|alerts)$/ 
 my %role_columns = (
 	'jobq.access' => { role => 'role_oid' },
 	'jobq.job_types' => { owner => 'owner_oid', run_as => 'run_as_oid' },
-	'jobq.signals' => { definer => 'definer_oid' });
+	'jobq.schedules' => { owner => 'owner_oid' }, 'jobq.signals' => { definer => 'definer_oid' });
 
 # Rows as JSON.  The oid of a role differs from server to server: the name of the role that has it is compared.
 sub row_of
@@ -160,7 +170,7 @@ sub says
 sub check_roles
 {
 	my ($server, $db, $what) = @_;
-	my %rows = ('jobq.access' => 4, 'jobq.job_types' => 4, 'jobq.signals' => 3);
+	my %rows = ('jobq.access' => 4, 'jobq.job_types' => 4, 'jobq.schedules' => 2, 'jobq.signals' => 3);
 
 	foreach my $table (sort keys %role_columns)
 	{
@@ -195,6 +205,11 @@ sub check_meaning
 	unlike(slurp_file($server->logfile), qr/LOG:  asked in $db/, "$what: no condition is run before it is adopted");
 	$sql->('SELECT jobq.adopt()');
 	check_roles($server, $db, "$what, adopted");
+	is($sql->(q{SELECT next_tick = '2100-12-31 23:00+00', ticks_after > now() - interval '1 min', runs FROM jobq.schedules WHERE name = 'new year'}), 't|t|0',
+		"$what: a schedule has its next tick");
+	is($sql->(q{SELECT status, runs, waiting_tick IS NULL, last_tick = '2026-01-01', ticks_after > now() - interval '1 min' FROM jobq.schedules WHERE name = 'nightly'}),
+		'paused|5|t|t|t', "$what: the ticks before are gone");
+	sqlstate_is($server, $db, q{SELECT jobq.schedule('more', '@daily', 'held', tenant => 'acme/us')}, '53400', "$what: schedules count for the quota");
 	ok($server->wait_for_log(qr/LOG:  asked in $db/), "$what: then they are asked");
 	is($sql->(q{SELECT jobq.enqueue('held', tenant => 'acme') IS NOT NULL}), 't', "$what: a quota admits");
 	sqlstate_is($server, $db, q{SELECT jobq.enqueue('held', tenant => 'acme/us')}, '53400', "$what: and counts what was restored");
