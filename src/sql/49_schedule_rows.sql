@@ -141,22 +141,15 @@ BEGIN
     PERFORM jobq_internal._bad('22023', CASE WHEN s.ends_at IS NULL
       THEN format('argument "cron": "%s" has no tick', jobq_internal._shown(s.cron))
       ELSE format('argument "ends_at": "%s" has no tick before it', s.ends_at) END);
-  ELSIF next IS NULL OR s.runs >= s.max_runs THEN
-    s.status := 'finished';
-    next := NULL;
-  ELSIF s.status = 'finished' THEN
-    s.status := 'active';
+  ELSIF s.status <> 'paused' THEN
+    s.status := CASE WHEN next IS NULL OR s.runs >= s.max_runs THEN 'finished' ELSE 'active' END;
   END IF;
-  IF s.status = 'paused' THEN
-    next := NULL;
-  ELSIF s.status = 'active' AND jobq_internal._is_after(s.cron) THEN
-    IF NOT begins THEN
-      next := old.next_tick;
-    ELSIF EXISTS (SELECT FROM jobq.queue q WHERE q.id = s.last_job_id) THEN
-      next := NULL;  -- its end decides
-    END IF;
-  END IF;
-  s.next_tick := next;
+  s.next_tick := CASE
+    WHEN s.status <> 'active' THEN NULL
+    WHEN NOT jobq_internal._is_after(s.cron) THEN next
+    WHEN NOT begins THEN old.next_tick
+    -- the end of a live job decides
+    WHEN NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = s.last_job_id) THEN next END;
   RETURN s;
 END $$;
 

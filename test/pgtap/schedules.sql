@@ -82,6 +82,12 @@ SELECT jobq.pause_schedule('p1', 'repairs', '1 hour');
 SELECT jobq.schedule('p1', '0 5 * * *', 'plan mail', on_conflict => 'replace');
 SELECT is((status, reason, next_tick)::text, ('paused', 'repairs', NULL::timestamptz)::text, 'a paused schedule stays paused') FROM plans.row('p1');
 
+SELECT jobq.alter_schedule('p1', max_runs => 7);
+SELECT is((status, reason, next_tick)::text, ('paused', 'repairs', NULL::timestamptz)::text, 'also without further runs') FROM plans.row('p1');
+SELECT jobq.resume_schedule('p1');
+SELECT is((status, reason, next_tick)::text, ('finished', NULL::text, NULL::timestamptz)::text, 'and is finished when it is resumed') FROM plans.row('p1');
+SELECT jobq.alter_schedule('p1', reset => '{max_runs}'), jobq.pause_schedule('p1', 'repairs', '1 hour');
+
 -- ---------- finished ----------
 UPDATE jobq.schedules SET status = 'finished', runs = 5, next_tick = NULL, ticks_after = '2026-01-01' WHERE name = 'p2';
 SELECT jobq.alter_schedule('p2', payload => '{}', tenant => 'acme/eu');
