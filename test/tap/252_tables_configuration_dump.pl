@@ -286,6 +286,8 @@ $node->safe_psql('later', 'ALTER EXTENSION jobq UPDATE');
 $node->safe_psql('later', 'SELECT jobq.adopt()');
 is(says($node, 'later', 'reader', q{SELECT string_agg(status::text, ' ' ORDER BY status) FROM jobq.list_jobs()}), 'pending cancelled', 'a reader sees live and ended jobs');
 is(says($node, 'later', 'sender', q{SELECT jobq.enqueue('former', keep_dead => '1 day') IS NULL}), 'f', 'a role that enqueues has the new function');
+is(says($node, 'later', 'sender', q{SELECT jobq.schedule('its', '@yearly', 'former'); SELECT string_agg(name, ' ') FROM jobq.schedules}), "\nits", 'and schedules');
+is(says($node, 'later', 'reader', q{SELECT string_agg(name, ' ') FROM jobq.schedules}), 'its', 'which a reader sees');
 is(says($node, 'later', 'sender', q{SELECT jobq.cancel_jobs('former')}), '42501', 'and no other');
 
 $_->stop foreach $node, $other, $bare;
