@@ -119,6 +119,7 @@ CREATE FUNCTION jobq_internal._privileges(access text, every_tenant boolean) RET
                                  _live_progress,_live_progress_data,_reads,_reads_schedule}'),
       ('{read,admin}', '{list_jobs,count_by_status,distinct_job_types,job_timeline,archive,_archive_end,health,_reads_event,_reads_type,_reads_tenant}'),
       ('{admin}', '{cancel_job,cancel_jobs,retry_job,rerun_job,alter_job,retry_dead_letters,purge_dead_letters,purge_tenant}'),
+      (CASE WHEN every_tenant THEN '{read,admin}'::text[] ELSE '{}' END, '{metrics}'),
       (CASE WHEN every_tenant THEN '{admin}'::text[] ELSE '{}' END,
        '{create_job_type,alter_job_type,drop_job_type,pause_job_type,resume_job_type,set_limit,drop_limit,set_signal,
          create_signal,drop_signal,set_pressure_rule,stop_all,start_all,drain,set_tenant_quota}')

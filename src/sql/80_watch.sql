@@ -4,6 +4,10 @@
 -- src/observe/health.c, src/lifecycle/launcher.c
 CREATE FUNCTION jobq.health() RETURNS jsonb
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_health';
+-- src/observe/metrics.c
+CREATE FUNCTION jobq.metrics(format text DEFAULT 'prometheus') RETURNS text
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_metrics';
+
 CREATE FUNCTION jobq.reload() RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_reload';
 

@@ -535,6 +535,12 @@ $$Returns the state of the queue as JSON: status (healthy, degraded or unhealthy
 settings jobq.health_* have the limits.
 Errors: only those of every function.$$;
 
+COMMENT ON FUNCTION jobq.metrics IS
+$$Returns counters and gauges of this database as text for a monitoring system. It reads no table. Ticks are
+counted since the start of the server.
+format: 'prometheus' or 'openmetrics'.
+Errors: 22023 another format. 42501 the caller may not read the jobs of all tenants and types.$$;
+
 COMMENT ON FUNCTION jobq.version IS
 $$Returns the version of the extension in this database.
 Errors: only those of every function.$$;

@@ -1,7 +1,7 @@
 -- The functions of the contract: names, arguments with their names and defaults, results; and no others.
 BEGIN;
 SET LOCAL intervalstyle = postgres;
-SELECT plan(114);
+SELECT plan(116);
 
 SELECT is(pg_get_function_arguments(oid), $a$name text, handler regprocedure DEFAULT NULL::regprocedure, command text[] DEFAULT NULL::text[], max_attempts integer DEFAULT NULL::integer, backoff text DEFAULT NULL::text, backoff_base interval DEFAULT NULL::interval, backoff_max interval DEFAULT NULL::interval, backoff_jitter real DEFAULT NULL::real, timeout interval DEFAULT NULL::interval, base_priority integer DEFAULT NULL::integer, max_concurrent integer DEFAULT NULL::integer, cpu_weight integer DEFAULT NULL::integer, rate_limit integer DEFAULT NULL::integer, rate_window interval DEFAULT NULL::interval, keep_completed interval DEFAULT NULL::interval, keep_dead interval DEFAULT NULL::interval, critical boolean DEFAULT NULL::boolean, run_as regrole DEFAULT NULL::regrole, options jsonb DEFAULT NULL::jsonb, on_conflict text DEFAULT 'error'::text$a$, 'arguments of create_job_type') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'create_job_type';
 SELECT is(pg_get_function_result(oid), 'void', 'result of create_job_type') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'create_job_type';
@@ -61,6 +61,8 @@ SELECT is(pg_get_function_arguments(oid), $a$id uuid$a$, 'arguments of run_inlin
 SELECT is(pg_get_function_result(oid), 'jobq.jobs', 'result of run_inline') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'run_inline';
 SELECT is(pg_get_function_arguments(oid), $a$$a$, 'arguments of health') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'health';
 SELECT is(pg_get_function_result(oid), 'jsonb', 'result of health') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'health';
+SELECT is(pg_get_function_arguments(oid), $a$format text DEFAULT 'prometheus'::text$a$, 'arguments of metrics') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'metrics';
+SELECT is(pg_get_function_result(oid), 'text', 'result of metrics') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'metrics';
 SELECT is(pg_get_function_arguments(oid), $a$$a$, 'arguments of version') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'version';
 SELECT is(pg_get_function_result(oid), 'text', 'result of version') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'version';
 SELECT is(pg_get_function_arguments(oid), $a$$a$, 'arguments of adopt') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'adopt';
@@ -121,7 +123,7 @@ SELECT bag_eq($$SELECT proname::text FROM pg_proc WHERE pronamespace = 'jobq'::r
   ARRAY['create_job_type', 'alter_job_type', 'drop_job_type', 'pause_job_type', 'resume_job_type', 'enqueue', 'enqueue_many', 'enqueue_jobs',
     'cancel_job', 'cancel_jobs', 'retry_job', 'rerun_job', 'alter_job', 'list_jobs', 'count_by_status', 'distinct_job_types',
     'retry_dead_letters', 'purge_dead_letters', 'job_timeline', 'archive', 'wait_for', 'current_job', 'set_progress', 'log_event', 'skip',
-    'discard', 'snooze', 'run_inline', 'purge_tenant', 'grant_access', 'revoke_access', 'set_tenant_check', 'set_tenant_quota', 'health', 'version', 'adopt', 'reload',
+    'discard', 'snooze', 'run_inline', 'purge_tenant', 'grant_access', 'revoke_access', 'set_tenant_check', 'set_tenant_quota', 'health', 'metrics', 'version', 'adopt', 'reload',
     'set_limit', 'drop_limit', 'stop_all', 'start_all', 'drain', 'compact', 'channel', 'set_signal', 'create_signal', 'drop_signal', 'set_pressure_rule', 'next_runs',
     'schedule', 'alter_schedule', 'unschedule', 'pause_schedule', 'resume_schedule', 'run_schedule', 'backfill_schedule'],
   'no other function than those');

@@ -70,6 +70,7 @@ INSERT INTO functions VALUES
   ('distinct_job_types', '{read,admin}', 'any', '(SELECT count(*) > 0 FROM jobq.distinct_job_types())', 'true', NULL),
   ('job_timeline', '{read,admin}', 'rows', '(SELECT count(*) > 0 FROM jobq.job_timeline(''{dead}''))', 'true', 'P0002'),
   ('health', '{read,admin}', 'any', 'jobq.health() IS NOT NULL', 'true', NULL),
+  ('metrics', '{read,admin}', 'all', 'jobq.metrics() IS NOT NULL', 'true', NULL),
   ('cancel_job', '{admin}', 'rows', 'jobq.cancel_job(''{waits}'')', 'true', 'false'),
   ('cancel_jobs', '{admin}', 'rows', 'jobq.cancel_jobs(''{type}'', ''{tenant}'')', '1', '0'),
   ('retry_job', '{admin}', 'rows', 'jobq.retry_job(''{ended}'')', 'true', 'false'),
