@@ -1,0 +1,110 @@
+# Ticks that meet on another: each has one job or one reason, in their order.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+
+my $node = jobq_server('decisions', 'jobq.max_sql_workers = 2', 'fsync = off');
+
+sub scalar_of { return $node->safe_psql('postgres', $_[0]); }
+
+$node->start;
+$node->safe_psql('postgres', <<'END');
+CREATE EXTENSION jobq;
+CREATE FUNCTION work(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF p ? 'fail' THEN RAISE 'no'; END IF;
+END $$;
+SELECT jobq.create_job_type(t, 'work(jsonb)', max_attempts => 1, options => '{"events": "all"}')
+  FROM unnest('{free,held}'::text[]) t;
+SELECT jobq.pause_job_type('held');
+CREATE VIEW skips AS
+  SELECT e.data->>'schedule' AS name, e.data->>'reason' AS reason, (e.data->>'count')::int AS count,
+         (e.data->>'tick')::timestamptz AS tick
+    FROM jobq.events e WHERE e.type = 'tick_skipped';
+CREATE VIEW ran AS
+  SELECT j.metadata->>'schedule' AS name, (j.metadata->>'tick')::timestamptz AS tick, j.created_at FROM jobq.jobs j;
+END
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+
+# Makes a schedule that has missed the ticks of the last so many seconds.
+sub missed_schedule
+{
+	my ($name, $cron, $type, $seconds, $args) = @_;
+
+	return $node->safe_psql('postgres', <<"END");
+BEGIN;
+SELECT jobq.schedule('$name', '$cron', '$type'$args);
+UPDATE jobq.schedules SET ticks_after = ticks_after - interval '$seconds s' WHERE name = '$name';
+COMMIT;
+END
+}
+
+# ---------- max_runs ends the life of a schedule ----------
+
+missed_schedule('three', 'every 1s', 'free', 20, q(, max_runs => 3, catch_up => 'all'));
+wait_for_sql($node, q{SELECT status = 'finished' FROM jobq.schedules WHERE name = 'three'}, 'max_runs');
+is(scalar_of(q{SELECT runs, skipped FROM jobq.schedules WHERE name = 'three'}), '3|0', 'ticks after the last run are none');
+is(scalar_of(q{SELECT max(tick) - min(tick) FROM ran WHERE name = 'three'}), '00:00:02', 'the first three have run');
+
+# ---------- a turn with several ticks is refused ----------
+
+scalar_of(q{SELECT jobq.set_tenant_quota('acme', max_live => 2)});
+missed_schedule('refused', 'every 1h', 'held', 5 * 3600, q(, catch_up => 'all', tenant => 'acme'));
+wait_for_sql($node, q{SELECT next_tick > clock_timestamp() FROM jobq.schedules WHERE name = 'refused'}, 'a quota refuses jobs');
+is(scalar_of(q{SELECT count(*) FROM ran WHERE name = 'refused'}) + scalar_of(q{SELECT sum(count) FROM skips WHERE name = 'refused'}), 5,
+	'each tick has a job or a reason');
+is(scalar_of(q{SELECT skipped FROM jobq.schedules WHERE name = 'refused'}),
+	scalar_of(q{SELECT sum(count) FROM skips WHERE name = 'refused'}), 'so says its row');
+
+# ---------- a tick that waits for the end of a job ----------
+
+# Makes a schedule with a waiting tick; returns the id of its live job and the tick.
+sub waiting_schedule
+{
+	my ($name, $args) = @_;
+
+	scalar_of("SELECT jobq.schedule('$name', 'every 1s', 'held', overlap => 'queue'$args)");
+	wait_for_sql($node, "SELECT waiting_tick IS NOT NULL FROM jobq.schedules WHERE name = '$name'", "a tick of $name waits");
+	return split /\|/, scalar_of("SELECT last_job_id, waiting_tick FROM jobq.schedules WHERE name = '$name'");
+}
+
+sub end_of_job
+{
+	my ($id) = @_;
+
+	return scalar_of("SELECT jobq.cancel_job('$id')");
+}
+
+# its schedule gets another rule for overlap
+my ($job) = waiting_schedule('other_rule', '');
+scalar_of(q{SELECT jobq.alter_schedule('other_rule', cron => '@yearly', overlap => 'skip')});
+my $tick = scalar_of(q{SELECT waiting_tick FROM jobq.schedules WHERE name = 'other_rule'});
+end_of_job($job);
+wait_for_sql($node, "SELECT count(*) = 1 FROM ran WHERE name = 'other_rule' AND tick = '$tick'", 'with another rule it still runs');
+is(scalar_of(q{SELECT waiting_tick IS NULL FROM jobq.schedules WHERE name = 'other_rule'}), 't', 'and waits no longer');
+
+# nothing tells the end of the job before the next tick is due
+($job) = waiting_schedule('unheard', '');
+my $conductor = (jobq_pids($node, 'conductor'))[0];
+kill 'STOP', $conductor;
+end_of_job($job);
+$tick = scalar_of(q{SELECT waiting_tick FROM jobq.schedules WHERE name = 'unheard'});
+wait_for_sql($node, "SELECT clock_timestamp() > timestamptz '$tick' + interval '2 s'", 'the next tick is due');
+scalar_of("SELECT pg_terminate_backend($conductor)");
+kill 'CONT', $conductor;
+wait_for_sql($node, "SELECT count(*) = 2 FROM ran WHERE name = 'unheard'", 'another conductor starts a job');
+is(scalar_of(q{SELECT tick FROM ran WHERE name = 'unheard' ORDER BY created_at DESC LIMIT 1}), $tick, 'that of the tick that has waited');
+
+# dead letters pause the schedule
+waiting_schedule('paused', q(, pause_after_failures => 1, payload => '{"fail": 1}'));
+scalar_of(q{SELECT jobq.resume_job_type('held')});
+wait_for_sql($node, q{SELECT status = 'paused' FROM jobq.schedules WHERE name = 'paused'}, 'a dead letter pauses a schedule');
+is(scalar_of(q{SELECT count FROM skips WHERE name = 'paused' AND reason = 'paused'}), 1, 'the tick that waits has a reason');
+is(scalar_of(q{SELECT s.skipped = (SELECT sum(count) FROM skips x WHERE x.name = s.name) FROM jobq.schedules s WHERE s.name = 'paused'}),
+	't', 'so says the row');
+$node->stop;
+done_testing();
