@@ -379,5 +379,6 @@ schedule_jitter_us(Schedule *s, TimestampTz tick)
 bool
 schedule_hears(Schedule *s)
 {
-	return s->overlap == OVERLAP_QUEUE || !S_NULL(s, S_pause_after_failures) || schedule_is_after(s);
+	return s->overlap == OVERLAP_QUEUE || !S_NULL(s, S_waiting_tick) || !S_NULL(s, S_pause_after_failures) ||
+		schedule_is_after(s);
 }

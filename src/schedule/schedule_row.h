@@ -105,8 +105,8 @@ extern TimestampTz schedule_first_tick(Schedule *s);
 /* Returns the job's delay after a tick: always the same. */
 extern int64 schedule_jitter_us(Schedule *s, TimestampTz tick);
 /*
- * True if the ends of its jobs matter: for "after", overlap = queue,
- * pause_after_failures.
+ * True if the ends of its jobs matter: for "after", overlap = queue, a tick
+ * that waits, pause_after_failures.
  */
 extern bool schedule_hears(Schedule *s);
 

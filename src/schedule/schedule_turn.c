@@ -111,6 +111,8 @@ pause_schedule(Turn *turn, Schedule *s, const char *reason)
 
 	schedule_set_status(s, SCHEDULE_PAUSED, reason);
 	schedule_set_null(s, S_next_tick);
+	if (!S_NULL(s, S_waiting_tick))
+		skip(turn, s, S_TIME(s, S_waiting_tick), "paused", 1);
 	schedule_set_null(s, S_waiting_tick);
 	begin_data(&b, s, DT_NOBEGIN, reason);
 	add_event(turn, s, EVENTS_FAILURES, &event, json_end_object(&b));
@@ -185,10 +187,24 @@ cancel_last_job(Schedule *s)
 						TextDatumGetCString(S_ATT(s, S_name)))));
 }
 
-/* Starts, drops or keeps a tick, by the rule for a last job that still lives. */
+static void
+start_waiting(Turn *turn, Schedule *s)
+{
+	TimestampTz tick = S_TIME(s, S_waiting_tick);
+
+	schedule_set_null(s, S_waiting_tick);
+	start(turn, s, tick);
+}
+
+/*
+ * Starts, drops or keeps a tick, by the rule for a last job that still lives.
+ * An older tick that waits goes first: the end of its job may not be heard yet.
+ */
 static void
 start_by_overlap(Turn *turn, Schedule *s, TimestampTz tick)
 {
+	if (!S_NULL(s, S_waiting_tick) && (s->overlap == OVERLAP_ALLOW || !last_job_lives(turn, s)))
+		start_waiting(turn, s);
 	if (s->overlap == OVERLAP_ALLOW || !last_job_lives(turn, s))
 	{
 		start(turn, s, tick);
@@ -245,7 +261,10 @@ time_before_newest(Schedule *s, TimestampTz newest, int limit)
 	return bound;
 }
 
-/* Enqueues the newest catch_up_limit ticks; returns their number. */
+/*
+ * Enqueues the newest catch_up_limit ticks; returns their number.  Those after
+ * the last of max_runs count, too: they are none of the schedule's.
+ */
 static int64
 start_newest(Turn *turn, Schedule *s, TimestampTz newest)
 {
@@ -257,7 +276,7 @@ start_newest(Turn *turn, Schedule *s, TimestampTz newest)
 	for (TimestampTz tick = schedule_next(s, before); tick <= newest; tick = schedule_next(s, tick))
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (surplus-- > 0 || !may_run_again(s))
+		if (surplus-- > 0)
 			continue;
 		start(turn, s, tick);
 		started++;
@@ -272,7 +291,11 @@ catch_up(Turn *turn, Schedule *s, TimestampTz newest)
 	int64		started = 0;
 
 	if (s->catch_up == CATCH_UP_ALL)
+	{
+		if (!S_NULL(s, S_waiting_tick))
+			start_waiting(turn, s);
 		started = start_newest(turn, s, newest);
+	}
 	else if (s->catch_up == CATCH_UP_ONE || turn->now - newest <= SKIP_LATE_US)
 	{
 		start_by_overlap(turn, s, newest);
@@ -350,16 +373,18 @@ after_due(Turn *turn, Schedule *s)
 	}
 }
 
-/* Ends a pause with a duration; ticks before its end are gone. */
+/* Ends a pause whose duration is over; ticks before its end are gone. */
 static void
-resume(Schedule *s)
+resume_in_time(Turn *turn, Schedule *s)
 {
 	TimestampTz until = S_TIME(s, S_paused_until);
 
+	if (s->status != SCHEDULE_PAUSED || S_NULL(s, S_paused_until) || until > turn->now)
+		return;
 	schedule_set_status(s, SCHEDULE_ACTIVE, NULL);
 	schedule_set(s, S_failures, Int32GetDatum(0));
 	schedule_set_null(s, S_waiting_tick);
-	schedule_set_time(s, S_ticks_after, until);
+	schedule_set_time(s, S_ticks_after, Max(until, S_TIME(s, S_ticks_after)));
 	if (schedule_is_after(s))
 		set_next_after(s, until);
 	else
@@ -369,8 +394,7 @@ resume(Schedule *s)
 void
 turn_due(Turn *turn, Schedule *s)
 {
-	if (s->status == SCHEDULE_PAUSED && !S_NULL(s, S_paused_until) && S_TIME(s, S_paused_until) <= turn->now)
-		resume(s);
+	resume_in_time(turn, s);
 	if (s->status != SCHEDULE_ACTIVE)
 		return;
 	if (schedule_is_after(s))
@@ -415,10 +439,7 @@ turn_end(Turn *turn, Schedule *s, const ScheduledEnd *end)
 		set_next_after(s, end->ended_at);
 	if (s->status != SCHEDULE_PAUSED && !S_NULL(s, S_waiting_tick))
 	{
-		TimestampTz tick = S_TIME(s, S_waiting_tick);
-
-		schedule_set_null(s, S_waiting_tick);
-		start(turn, s, tick);
+		start_waiting(turn, s);
 		if (s->status == SCHEDULE_ACTIVE && !may_run_again(s))
 			set_next(s, DT_NOEND);
 	}
@@ -493,15 +514,17 @@ lasts(const ErrorData *error)
 }
 
 static void
-add_refused(Turn *turn, Schedule *s, TimestampTz tick, const ErrorData *error)
+add_refused(Turn *turn, Schedule *s, TimestampTz tick, int64 n, const ErrorData *error)
 {
 	Event		event = {.type = "tick_skipped", .level = "warning", .message = bounded_text(error->message)};
 	JsonBuild	b;
 
 	begin_data(&b, s, tick, "refused");
 	json_add_string(&b, "code", unpack_sql_state(error->sqlerrcode));
-	json_add_number(&b, "count", 1);
+	json_add_number(&b, "count", n);
 	add_event(turn, s, EVENTS_FAILURES, &event, json_end_object(&b));
+	schedule_set(s, S_skipped, Int64GetDatum(DatumGetInt64(S_ATT(s, S_skipped)) + n));
+	turn->counts[TICK_REFUSED] += n;
 }
 
 /* The definition itself is no longer valid: a time zone that is gone, say. */
@@ -516,32 +539,47 @@ fail(Turn *turn, Schedule *s, const char *message)
 	pause_schedule(turn, s, message);
 }
 
+/*
+ * Returns the number of ticks of the turn that was rolled back, and the newest
+ * of them; all are decided then.
+ */
+static int64
+take_refused(Turn *turn, Schedule *s, TimestampTz *newest)
+{
+	TimestampTz waiting = S_TIME(s, S_waiting_tick);
+	bool		is_after = schedule_is_after(s);
+	TimestampTz tick = is_after ? schedule_first_tick(s) : schedule_last(s, S_TIME(s, S_ticks_after), turn->now);
+	int64		n = waiting == DT_NOBEGIN ? 0 : 1;
+
+	schedule_set_null(s, S_waiting_tick);
+	*newest = waiting;
+	if (tick > turn->now)
+		return n;
+	n += is_after ? 1 : schedule_count(s, S_TIME(s, S_ticks_after), tick, MAX_COUNTED);
+	schedule_set_time(s, S_ticks_after, tick);
+	*newest = tick;
+	return n;
+}
+
 void
 turn_refused(Turn *turn, Schedule *s, const ErrorData *error)
 {
 	const char *trouble = schedule_trouble(s);
-	TimestampTz tick;
-	TimestampTz next;
+	TimestampTz newest;
+	int64		n;
 
 	if (trouble != NULL)
 	{
 		fail(turn, s, trouble);
 		return;
 	}
-	tick = schedule_is_after(s) ? schedule_first_tick(s) : schedule_last(s, S_TIME(s, S_ticks_after), turn->now);
-	if (!S_NULL(s, S_waiting_tick) && (tick == DT_NOEND || tick > turn->now))
-		tick = S_TIME(s, S_waiting_tick);
-	else if (tick != DT_NOEND)
-		schedule_set_time(s, S_ticks_after, tick);
-	next = schedule_is_after(s) ? DT_NOEND : schedule_first_tick(s);
-	schedule_set_null(s, S_waiting_tick);
-	schedule_set(s, S_skipped, Int64GetDatum(DatumGetInt64(S_ATT(s, S_skipped)) + 1));
-	turn->counts[TICK_REFUSED]++;
-	add_refused(turn, s, tick, error);
+	resume_in_time(turn, s);
+	n = take_refused(turn, s, &newest);
+	add_refused(turn, s, newest, n, error);
 	if (lasts(error))
 		pause_schedule(turn, s, bounded_text(error->message));
 	else if (schedule_is_after(s))
 		set_next_after(s, turn->now);
 	else
-		set_next(s, next);
+		set_next(s, schedule_first_tick(s));
 }

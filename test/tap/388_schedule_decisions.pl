@@ -7,7 +7,7 @@ use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
 
-my $node = jobq_server('decisions', 'jobq.max_sql_workers = 2', 'fsync = off');
+my $node = jobq_server('decisions', 'jobq.max_sql_workers = 2', 'fsync = off', 'restart_after_crash = on');
 
 sub scalar_of { return $node->safe_psql('postgres', $_[0]); }
 
@@ -60,6 +60,29 @@ is(scalar_of(q{SELECT count(*) FROM ran WHERE name = 'refused'}) + scalar_of(q{S
 is(scalar_of(q{SELECT skipped FROM jobq.schedules WHERE name = 'refused'}),
 	scalar_of(q{SELECT sum(count) FROM skips WHERE name = 'refused'}), 'so says its row');
 
+# ---------- the end of a pause ----------
+
+$node->safe_psql('postgres', <<'END');
+BEGIN;
+SELECT jobq.schedule('after_pause', 'every 1s', 'held', catch_up => 'all', tenant => 'acme');
+SELECT jobq.pause_schedule('after_pause', duration => '1h', tenant => 'acme');
+UPDATE jobq.schedules SET ticks_after = ticks_after - interval '1 h', paused_until = clock_timestamp() - interval '20 s'
+ WHERE name = 'after_pause';
+COMMIT;
+BEGIN;
+SELECT jobq.schedule('ahead', 'every 1s', 'free');
+UPDATE jobq.schedules SET ticks_after = clock_timestamp() + interval '1 h' WHERE name = 'ahead';
+SELECT jobq.pause_schedule('ahead', duration => '10ms');
+COMMIT;
+END
+wait_for_sql($node, q{SELECT skipped > 0 FROM jobq.schedules WHERE name = 'after_pause'}, 'ticks after a pause are refused');
+is(scalar_of(q{SELECT status, skipped BETWEEN 19 AND 600 FROM jobq.schedules WHERE name = 'after_pause'}), 'active|t',
+	'those of the pause do not count');
+wait_for_sql($node, q{SELECT status = 'active' FROM jobq.schedules WHERE name = 'ahead'}, 'a pause ends');
+is(scalar_of(q{SELECT next_tick > clock_timestamp() + interval '50 min' FROM jobq.schedules WHERE name = 'ahead'}), 't',
+	'after the clock was set back it repeats no tick');
+scalar_of(q{SELECT jobq.unschedule('after_pause', 'acme')});
+
 # ---------- a tick that waits for the end of a job ----------
 
 # Makes a schedule with a waiting tick; returns the id of its live job and the tick.
@@ -87,15 +110,16 @@ end_of_job($job);
 wait_for_sql($node, "SELECT count(*) = 1 FROM ran WHERE name = 'other_rule' AND tick = '$tick'", 'with another rule it still runs');
 is(scalar_of(q{SELECT waiting_tick IS NULL FROM jobq.schedules WHERE name = 'other_rule'}), 't', 'and waits no longer');
 
-# nothing tells the end of the job before the next tick is due
+# the server crashes before the end of the job is heard, and goes on when the next tick is due
 ($job) = waiting_schedule('unheard', '');
 my $conductor = (jobq_pids($node, 'conductor'))[0];
+my $dispatcher = dispatcher($node, 'postgres');
 kill 'STOP', $conductor;
 end_of_job($job);
 $tick = scalar_of(q{SELECT waiting_tick FROM jobq.schedules WHERE name = 'unheard'});
 wait_for_sql($node, "SELECT clock_timestamp() > timestamptz '$tick' + interval '2 s'", 'the next tick is due');
-scalar_of("SELECT pg_terminate_backend($conductor)");
-kill 'CONT', $conductor;
+kill 'KILL', $conductor;
+wait_dispatcher($node, 'postgres', 'the server restarts', $dispatcher);
 wait_for_sql($node, "SELECT count(*) = 2 FROM ran WHERE name = 'unheard'", 'another conductor starts a job');
 is(scalar_of(q{SELECT tick FROM ran WHERE name = 'unheard' ORDER BY created_at DESC LIMIT 1}), $tick, 'that of the tick that has waited');
 
