@@ -182,7 +182,7 @@ my $counts = sub { my ($outcome) = @_; return $metrics =~ /^jobq_schedule_ticks_
 is(one(q{SELECT count(*) FROM jobq.events WHERE type = 'ticked'}), $counts->('enqueued'), 'ticks with a job are counted');
 is(one(q{SELECT sum(n) FROM dropped}), $counts->('skipped'), 'and those without');
 like($metrics, qr/^# TYPE jobq_schedule_ticks_total counter$/m, 'with the type of the counter');
-like(one(q{SELECT jobq.metrics('openmetrics')}), qr/^# TYPE jobq_schedule_ticks counter$.*^# EOF\s*\z/ms, 'and in the other format');
+like(one(q{SELECT jobq.metrics('openmetrics')}), qr/^# TYPE jobq_schedule_ticks counter\n.*^# EOF\s*\z/ms, 'and in the other format');
 sqlstate_is($node, 'postgres', q{SELECT jobq.metrics('json')}, '22023', 'another one is refused');
 
 # ---------- no schedule, no conductor ----------
