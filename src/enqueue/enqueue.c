@@ -50,8 +50,8 @@ nobody_runs_jobs(JobqDb *db)
 	return NULL;				/* it is being started */
 }
 
-static void
-see_that_it_runs(void)
+void
+see_that_jobs_run(const char *stored)
 {
 	static bool warned = false;
 	JobqDb	   *db = my_db();
@@ -67,8 +67,8 @@ see_that_it_runs(void)
 	warned = true;
 	ereport(WARNING,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("the job is stored, but nothing runs jobs in database \"%s\"",
-					get_database_name(MyDatabaseId)),
+			 errmsg("%s is stored, but nothing runs jobs in database \"%s\"",
+					stored, get_database_name(MyDatabaseId)),
 			 errhint("%s", hint)));
 }
 
@@ -85,7 +85,7 @@ static void
 end_call(Enqueuer *e)
 {
 	enqueuer_end(e);
-	see_that_it_runs();
+	see_that_jobs_run("the job");
 }
 
 /* --- the calls --- */

@@ -56,6 +56,7 @@ jobq_check_schedule(PG_FUNCTION_ARGS)
 	schedule_from_record(PG_GETARG_HEAPTUPLEHEADER(0), &s);
 	next = next_tick(&s);
 	tick_check(&s);
+	see_that_jobs_run("the schedule");
 	if (next == DT_NOEND)
 		PG_RETURN_NULL();
 	PG_RETURN_TIMESTAMPTZ(next);

@@ -75,8 +75,10 @@ wake_conductor(JobqDb *db)
 
 	if (proc != NULL)
 		SetLatch(&proc->procLatch);
-	else
+	else if (db->dispatcher.proc != NULL)
 		wake_dispatcher(db);
+	else
+		want_dispatcher(db);
 }
 
 bool

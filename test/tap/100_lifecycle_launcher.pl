@@ -97,6 +97,8 @@ is($node->safe_psql('three', q{SELECT jobq.health()->'checks'->'dispatcher'->>'m
 	'jobq.databases leaves this database out', 'health() says why nothing runs');
 (undef, undef, $err) = $node->psql('postgres', q{SELECT jobq.enqueue('sleeper', delay => '1h'); SELECT jobq.enqueue('sleeper', delay => '1h')});
 is(scalar(() = $err =~ /WARNING:  the job is stored, but nothing runs jobs in database "postgres"/g), 1, 'enqueue warns, once a session');
+(undef, undef, $err) = $node->psql('postgres', q{SELECT jobq.schedule('yearly', '@yearly', 'sleeper')});
+like($err, qr/WARNING:  the schedule is stored, but nothing runs jobs in database "postgres"/, 'so does schedule');
 $node->append_conf('postgresql.conf', "jobq.databases = '-'");
 $node->reload;
 wait_for_sql($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'",
