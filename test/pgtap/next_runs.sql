@@ -1,4 +1,4 @@
--- jobq.next_runs: ticks written by hand from docs/schedules.md.  test/helper/unit/test_cron.c has random expressions.
+-- jobq.next_runs: ticks written by hand from docs/cron-expressions.md.  test/helper/unit/test_cron.c has random expressions.
 BEGIN;
 SELECT * FROM no_plan();
 

@@ -1,7 +1,8 @@
 /*
  * cron_model.h
- *	  Cron expressions by docs/schedules.md, taken literally: random expressions, as
- *	  text and, independently of the parser, as tables of matching values.
+ *	  Cron expressions by docs/cron-expressions.md, taken literally: random
+ *	  expressions, as text and, independently of the parser, as tables of
+ *	  matching values.
  */
 #ifndef CRON_MODEL_H
 #define CRON_MODEL_H

@@ -8,7 +8,7 @@
  * of the clock.  The expression is made as text and, independently of the parser,
  * as tables of matching values.  The loop looks at the clock of the C library each
  * minute, or each second if the expression has seconds or the clock changes, and
- * applies docs/schedules.md literally.
+ * applies docs/cron-expressions.md literally.
  */
 #include "check.h"
 #include "cron_model.h"
