@@ -94,7 +94,8 @@ jobq_ticks_of(PG_FUNCTION_ARGS)
 /*
  * jobq_internal._run_ticks(schedule_id, ticks), STRICT: enqueues a job for
  * each of the ticks, whatever the policies of the schedule say.  Changes runs
- * and last_job_id, not last_tick.  Returns the ids of the jobs.
+ * and last_job_id, not last_tick; max_runs jobs finish the schedule.  Returns
+ * the ids of the jobs.
  */
 Datum
 jobq_run_ticks(PG_FUNCTION_ARGS)
@@ -123,6 +124,11 @@ jobq_run_ticks(PG_FUNCTION_ARGS)
 		CHECK_FOR_INTERRUPTS();
 		(void) tick_enqueue(&e, &s, DatumGetTimestampTz(ticks[i]), job);
 		ids[i] = UUIDPGetDatum(job);
+	}
+	if (s.status == SCHEDULE_ACTIVE && !schedule_may_run(&s))
+	{
+		schedule_set_status(&s, SCHEDULE_FINISHED, NULL);
+		schedule_set_null(&s, S_next_tick);
 	}
 	schedule_write(&table, &s, GetCurrentTimestamp());
 	publish_schedule(id);

@@ -382,3 +382,9 @@ schedule_hears(Schedule *s)
 	return s->overlap == OVERLAP_QUEUE || !S_NULL(s, S_waiting_tick) || !S_NULL(s, S_pause_after_failures) ||
 		schedule_is_after(s);
 }
+
+bool
+schedule_may_run(Schedule *s)
+{
+	return S_NULL(s, S_max_runs) || DatumGetInt64(S_ATT(s, S_runs)) < S_INT(s, S_max_runs);
+}

@@ -104,6 +104,8 @@ extern int64 schedule_count(Schedule *s, TimestampTz after, TimestampTz until, i
 extern TimestampTz schedule_first_tick(Schedule *s);
 /* Returns the job's delay after a tick: always the same. */
 extern int64 schedule_jitter_us(Schedule *s, TimestampTz tick);
+/* True unless it has had max_runs jobs. */
+extern bool schedule_may_run(Schedule *s);
 /*
  * True if the ends of its jobs matter: for "after", overlap = queue, a tick
  * that waits, pause_after_failures.

@@ -120,18 +120,12 @@ pause_schedule(Turn *turn, Schedule *s, const char *reason)
 
 /* ---------- one tick ---------- */
 
-static bool
-may_run_again(Schedule *s)
-{
-	return S_NULL(s, S_max_runs) || DatumGetInt64(S_ATT(s, S_runs)) < S_INT(s, S_max_runs);
-}
-
 static void
 start(Turn *turn, Schedule *s, TimestampTz tick)
 {
 	pg_uuid_t  *id = palloc(sizeof(pg_uuid_t));
 
-	if (!may_run_again(s))
+	if (!schedule_may_run(s))
 		return;
 	if (!tick_enqueue(&turn->e, s, tick, id))
 	{
@@ -309,7 +303,7 @@ catch_up(Turn *turn, Schedule *s, TimestampTz newest)
 static void
 set_next(Schedule *s, TimestampTz next)
 {
-	if (next == DT_NOEND || !may_run_again(s))
+	if (next == DT_NOEND || !schedule_may_run(s))
 	{
 		schedule_set_status(s, SCHEDULE_FINISHED, NULL);
 		next = DT_NOEND;
@@ -368,7 +362,7 @@ after_due(Turn *turn, Schedule *s)
 	{
 		schedule_set_null(s, S_next_tick);
 		start(turn, s, tick);
-		if (!may_run_again(s))
+		if (!schedule_may_run(s))
 			set_next(s, DT_NOEND);
 	}
 }
@@ -440,7 +434,7 @@ turn_end(Turn *turn, Schedule *s, const ScheduledEnd *end)
 	if (s->status != SCHEDULE_PAUSED && !S_NULL(s, S_waiting_tick))
 	{
 		start_waiting(turn, s);
-		if (s->status == SCHEDULE_ACTIVE && !may_run_again(s))
+		if (s->status == SCHEDULE_ACTIVE && !schedule_may_run(s))
 			set_next(s, DT_NOEND);
 	}
 }

@@ -173,13 +173,15 @@ metadata_of(Schedule *s, NullableDatum given, const TickTimes *times)
 
 /* Refuses arguments that the tick or another argument of the schedule gives. */
 static void
-check_option_keys(const NullableDatum *args)
+check_option_keys(Jsonb *options)
 {
-	static const Argument others[] = {A_job_type, A_delay, A_scheduled_for, A_tenant, A_after};
+	static const Argument others[] = {A_job_type, A_payload, A_delay, A_scheduled_for, A_tenant, A_after, A_after_rule};
 
 	for (int i = 0; i < (int) lengthof(others); i++)
 	{
-		if (!args[others[i]].isnull)
+		JsonbValue	key = string_value(argument_names[others[i]]);
+
+		if (findJsonbValueFromContainer(&options->root, JB_FOBJECT, &key) != NULL)
 			ereport(ERROR,
 					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 					 errmsg("argument \"options\": key \"%s\" is none of a schedule's", argument_names[others[i]])));
@@ -192,13 +194,12 @@ read_options(Schedule *s, NullableDatum *args)
 	Jsonb	   *options = DatumGetJsonbP(S_ATT(s, S_options));
 	MemoryContext context = CurrentMemoryContext;
 	const char *volatile converting = NULL;
-	NullableDatum payload = args[A_payload];
 
 	if (!JB_ROOT_IS_OBJECT(options))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("argument \"options\": %s is not an object", json_shown(options))));
-	args[A_payload].isnull = true;
+	check_option_keys(options);
 	PG_TRY();
 	{
 		job_arguments_read(&options->root, args, (const char **) &converting);
@@ -209,12 +210,6 @@ read_options(Schedule *s, NullableDatum *args)
 						  psprintf("argument \"options\": key \"%s\": ", converting));
 	}
 	PG_END_TRY();
-	check_option_keys(args);
-	if (!args[A_payload].isnull)
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("argument \"options\": key \"payload\" is none of a schedule's")));
-	args[A_payload] = payload;
 }
 
 static void

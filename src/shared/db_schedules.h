@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 
-/* The conductor process (conductor.h).  Under JobqShmem->lock. */
+/* The conductor process (conductor.c).  Under JobqShmem->lock. */
 typedef struct ConductorProcess
 {
 	bool		busy;			/* started and not ended */
@@ -35,7 +35,7 @@ typedef struct ScheduledEnd
 
 /*
  * News of committed transactions for the conductor (publish_schedules.c
- * writes, conductor_inbox.c reads).  Under JobqDb.mutex.
+ * writes, conductor.c reads).  Under JobqDb.mutex.
  */
 typedef struct ScheduleNews
 {

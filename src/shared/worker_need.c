@@ -6,8 +6,9 @@
  * All background workers come out of max_worker_processes.  jobq's sum is the
  * number that can run at the same time: the launcher, and for each database a
  * dispatcher, its SQL workers, an exec worker, and one process each for
- * maintenance, chores and signals.  The number of SQL workers is the setting
- * that the dispatcher of the database has read (ALTER DATABASE ... SET).
+ * maintenance, chores, signals and schedules.  The number of SQL workers is
+ * the setting that the dispatcher of the database has read (ALTER DATABASE ...
+ * SET).
  *
  * Workers that are registered at server start always run, so they belong to
  * the sum that has to fit.  Parallel queries and logical replication use free

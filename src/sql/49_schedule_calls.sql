@@ -68,14 +68,16 @@ BEGIN
 END $$;
 
 -- Replaces a definition by that of s; false: the schedule was dropped
--- meanwhile.  Writes nothing when both are the same.
+-- meanwhile.  Writes nothing when both are the same, unless the caller is not
+-- the owner and becomes it.
 CREATE FUNCTION jobq_internal._replace_schedule(caller oid, s jobq.schedules) RETURNS boolean
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   old jobq.schedules := jobq_internal._find_schedule(s.name, s.tenant);
   new jobq.schedules;
+  of_caller text := coalesce(jobq_internal._schedule_right(caller, old.tenant, old.job_type, old.owner_oid), 'none');
 BEGIN
-  IF coalesce(jobq_internal._schedule_right(caller, old.tenant, old.job_type, old.owner_oid), 'none') NOT IN ('own', 'admin') THEN
+  IF of_caller NOT IN ('own', 'admin') THEN
     PERFORM jobq_internal._bad('42501', format('must be owner of schedule "%s"', s.name));
   END IF;
   old := jobq_internal._lock_schedule(caller, s.name, s.tenant);
@@ -84,7 +86,7 @@ BEGIN
   END IF;
   new := jobq_internal._define_schedule(old, caller, s.cron, s.job_type, s.payload, s.timezone, s.starts_at, s.ends_at,
            s.max_runs, s.catch_up, s.catch_up_limit, s.overlap, s.jitter, s.pause_after_failures, s.options);
-  IF (old.cron, old.job_type, old.payload, old.timezone, old.starts_at, old.ends_at, old.max_runs, old.catch_up,
+  IF of_caller = 'admin' OR (old.cron, old.job_type, old.payload, old.timezone, old.starts_at, old.ends_at, old.max_runs, old.catch_up,
       old.catch_up_limit, old.overlap, old.jitter, old.pause_after_failures, old.options)
      IS DISTINCT FROM
      (new.cron, new.job_type, new.payload, new.timezone, new.starts_at, new.ends_at, new.max_runs, new.catch_up,

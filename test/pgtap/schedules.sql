@@ -193,6 +193,7 @@ INSERT INTO bad VALUES
   ($$jobq.schedule('b', '@daily', 'plan mail', overlap => 'wait')$$, '22023: argument "overlap": "wait" is not one of "skip", "queue", "allow", "cancel"'),
   ($$jobq.schedule('b', '@daily', 'plan mail', on_conflict => 'update')$$, '22023: argument "on_conflict": "update" is not one of "error", "replace", "ignore"'),
   ($$jobq.schedule('b', '@daily', 'plan mail', options => '{"delay": "1s"}')$$, '22023: argument "options": %"delay"%'),
+  ($$jobq.schedule('b', '@daily', 'plan mail', options => '{"after_rule": "done"}')$$, '22023: argument "options": key "after_rule" is none of a schedule''s'),
   ($$jobq.schedule('b', '@daily', 'plan mail', options => '{"scheduled_for": "2100-01-01"}')$$, '22023: argument "options": %"scheduled_for"%'),
   ($$jobq.schedule('b', '@daily', 'plan mail', options => '{"tenant": "x"}')$$, '22023: argument "options": %"tenant"%'),
   ($$jobq.schedule('b', '@daily', 'plan mail', options => '{"payload": 1}')$$, '22023: argument "options": %"payload"%'),
@@ -322,6 +323,18 @@ SELECT is(next_tick, NULL, 'and of a paused one') FROM plans.row('e2');
 SELECT is(next_tick, NULL, '"after": its live job decides') FROM plans.row('a1');
 SELECT is(next_tick, '2100-01-01', 'or starts_at') FROM plans.row('a2');
 SELECT is(ticks_after, '2026-01-01', 'the schedules that were at home stay') FROM plans.row('p2', 'acme/eu');
+
+-- ---------- a replace by an administrator; the last of max_runs ----------
+CREATE ROLE plan_boss;
+SELECT jobq.grant_access('plan_boss', 'admin', NULL, '{plan mail}');
+SELECT jobq.schedule('last', '@yearly', 'plan mail', max_runs => 2, tenant => 'acme');
+SELECT plans.as_role('plan_boss', $$SELECT jobq.schedule('last', '@yearly', 'plan mail', max_runs => 2, tenant => 'acme', on_conflict => 'replace')$$);
+SELECT is(owner, 'plan_boss', 'an administrator that replaces a schedule becomes its owner, also by the same definition') FROM plans.row('last', 'acme');
+SELECT jobq.run_schedule('last', tenant => 'acme');
+SELECT is(status, 'active', 'one run of two') FROM plans.row('last', 'acme');
+SELECT jobq.run_schedule('last', tenant => 'acme');
+SELECT results_eq($$SELECT status, runs, next_tick FROM plans.row('last', 'acme')$$, $$VALUES ('finished'::text, 2::bigint, NULL::timestamptz)$$,
+  'max_runs finishes a schedule that run_schedule has run');
 
 -- ---------- purge_tenant ----------
 SELECT jobq.purge_tenant('acme');
