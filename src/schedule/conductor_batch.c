@@ -98,6 +98,24 @@ do_work(Batch *batch, const Work *work, const ErrorData *error, WorkResult *resu
 }
 
 /*
+ * Opens tables for a transaction, or for a subtransaction, whose rollback
+ * releases the pages and descriptors that they hold.
+ */
+static void
+open_tables(Batch *batch)
+{
+	table_open_for_write(&batch->table, jobq_relid("schedules"));
+	enqueuer_begin(&batch->turn.e);
+}
+
+static void
+close_tables(Batch *batch)
+{
+	enqueuer_end(&batch->turn.e);
+	table_close_after_write(&batch->table);
+}
+
+/*
  * The same in a subtransaction; returns the error that has rolled it back,
  * else NULL.
  */
@@ -114,9 +132,9 @@ try_work(Batch *batch, const Work *work, const ErrorData *error, WorkResult *res
 	MemoryContextSwitchTo(context);
 	PG_TRY();
 	{
-		enqueuer_begin(&batch->turn.e);
+		open_tables(batch);
 		do_work(batch, work, error, result);
-		enqueuer_end(&batch->turn.e);
+		close_tables(batch);
 		ReleaseCurrentSubTransaction();
 	}
 	PG_CATCH();
@@ -174,9 +192,8 @@ do_batch(Batch *batch)
 	if (batch->foreign)
 		return;
 	batch->turn.now = GetCurrentTimestamp();
-	table_open_for_write(&batch->table, jobq_relid("schedules"));
 	if (!batch->single)
-		enqueuer_begin(&batch->turn.e);
+		open_tables(batch);
 	for (int i = 0; i < batch->n; i++)
 	{
 		CHECK_FOR_INTERRUPTS();
@@ -186,8 +203,7 @@ do_batch(Batch *batch)
 			do_work(batch, &batch->work[i], NULL, &batch->results[i]);
 	}
 	if (!batch->single)
-		enqueuer_end(&batch->turn.e);
-	table_close_after_write(&batch->table);
+		close_tables(batch);
 }
 
 /* Returns the error that has rolled the transaction back, else NULL. */
