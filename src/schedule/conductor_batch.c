@@ -6,7 +6,9 @@
  * raises an error, all is rolled back, and the batch is done again with a
  * subtransaction for each turn, SINGLE_SIZE a transaction: the refused ticks
  * are decided by turn_refused(), the others are as before.  A turn that meets
- * a lock is put off by BUSY_US.
+ * a lock is put off by BUSY_US, and by twice that the next time, up to
+ * MAX_BUSY_US.  After the first one the others of the batch wait for locks only
+ * SHORT_LOCK_MS, so that many locked ones do not delay the rest.
  *
  * Entries change after the commit only.  A row that another transaction has
  * changed since it was read fails with 40001, and counts as locked.
@@ -17,6 +19,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "storage/proc.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
 #include "utils/resowner.h"
@@ -31,6 +34,8 @@
 
 #define SINGLE_SIZE		48		/* of the 64 subtransactions that a snapshot holds */
 #define BUSY_US			INT64CONST(200000)
+#define MAX_BUSY_US		INT64CONST(1600000)
+#define SHORT_LOCK_MS	1
 #define HOPELESS_US		USECS_PER_MINUTE
 
 typedef enum WorkResultKind
@@ -169,6 +174,7 @@ do_work_alone(Batch *batch, const Work *work, WorkResult *result)
 	if (is_transient(error) || work->kind == WORK_READ)
 	{
 		result->kind = RESULT_BUSY;
+		LockTimeout = SHORT_LOCK_MS;
 		return;
 	}
 	error = try_work(batch, work, error, result);
@@ -261,7 +267,7 @@ apply(JobqDb *db, Batch *batch)
 				entry_remove(id);
 				break;
 			case RESULT_BUSY:
-				entry_defer(id, now + BUSY_US);
+				entry_defer(id, now + Min(BUSY_US << entry_deferrals(id), MAX_BUSY_US));
 				break;
 			case RESULT_HOPELESS:
 				entry_defer(id, now + HOPELESS_US);
@@ -297,11 +303,13 @@ bool
 batch_run(JobqDb *db, Work *work, int n)
 {
 	bool		foreign = false;
+	int			lock_timeout = LockTimeout;
 
 	if (run(db, work, n, false, &foreign))
 		return !foreign;
 	for (int i = 0; i < n && !foreign; i += SINGLE_SIZE)
 		(void) run(db, work + i, Min(SINGLE_SIZE, n - i), true, &foreign);
+	LockTimeout = lock_timeout;
 	return !foreign;
 }
 

@@ -13,6 +13,8 @@
 
 #include "schedule/conductor_entries.h"
 
+#define MAX_DEFERRALS	10
+
 EntryCounts entry_counts;
 
 static MemoryContext lasting;
@@ -71,7 +73,7 @@ count(const ScheduleEntry *e, int change)
 		entry_counts.paused_by_jobq += change;
 	if (e->hears)
 		entry_counts.hearing += change;
-	if (e->deferred)
+	if (e->deferrals > 0)
 		entry_counts.deferred += change;
 }
 
@@ -133,7 +135,7 @@ entry_set(Schedule *s)
 	e->status = s->status;
 	e->paused_by_jobq = DatumGetBool(S_ATT(s, S_paused_by_jobq));
 	e->hears = schedule_trouble(s) == NULL && schedule_hears(s);
-	e->deferred = false;
+	e->deferrals = 0;
 	count(e, 1);
 	enter_heap(e, due_of(s));
 	e->tick = e->due;
@@ -159,10 +161,18 @@ entry_defer(int32 id, TimestampTz until)
 	if (e == NULL)
 		return;
 	count(e, -1);
-	e->deferred = true;
+	e->deferrals = Min(e->deferrals + 1, MAX_DEFERRALS);
 	entry_counts.late_since = entry_counts.deferred == 0 ? e->tick : Min(entry_counts.late_since, e->tick);
 	count(e, 1);
 	enter_heap(e, until);
+}
+
+int
+entry_deferrals(int32 id)
+{
+	ScheduleEntry *e = entry_find(id);
+
+	return e == NULL ? 0 : e->deferrals;
 }
 
 static ScheduleEntry *

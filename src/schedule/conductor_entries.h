@@ -19,7 +19,7 @@ typedef struct ScheduleEntry
 	bool		hears;			/* schedule_hears() */
 	uint8		status;			/* ScheduleStatus */
 	bool		paused_by_jobq;
-	bool		deferred;		/* its turn met a lock or an error */
+	uint8		deferrals;		/* in a row: its turn met a lock or an error */
 	TimestampTz due;			/* of its next turn; DT_NOEND: not by time */
 	TimestampTz tick;			/* the same without a deferral */
 	pairingheap_node node;
@@ -47,6 +47,8 @@ extern void entry_set(Schedule *s);
 extern void entry_remove(int32 id);
 /* Puts its turn off. */
 extern void entry_defer(int32 id, TimestampTz until);
+/* Returns how often in a row its turn was put off. */
+extern int	entry_deferrals(int32 id);
 /* Returns the first time at which an entry is due; DT_NOEND: none. */
 extern TimestampTz entries_due(void);
 /* Returns the earliest tick without a decision; DT_NOEND: none is known. */
