@@ -190,6 +190,11 @@ typedef struct JsonbInState
 #include "commands/vacuum.h"
 #include "storage/bufmgr.h"
 
+/* 19: pruning may set the visibility map, whose page it pins. */
+#if PG_VERSION_NUM < 190000
+#define heap_page_prune_opt(rel, buffer, vmbuffer, rel_read_only) heap_page_prune_opt(rel, buffer)
+#endif
+
 /* 16: the vacuum of an index names its table. */
 #if PG_VERSION_NUM >= 160000
 #define index_vacuum_heap(info, heap) ((info)->heaprel = (heap))

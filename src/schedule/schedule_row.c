@@ -8,10 +8,12 @@
 #include "jobq.h"
 
 #include "access/genam.h"
+#include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "common/hashfn.h"
 #include "executor/tuptable.h"
+#include "storage/bufmgr.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
@@ -176,6 +178,22 @@ slot_has_id(Table *table, int32 id)
 	return DatumGetInt32(slot_getattr(table->slot, table->map->atts[S_id - 1], &isnull)) == id;
 }
 
+/*
+ * Removes dead versions from the page of a row, as index scans do, so that
+ * its next version fits into the page.
+ */
+static void
+prune_page_of(Table *table, ItemPointer tid)
+{
+	Buffer		buffer = ReadBuffer(table->rel, ItemPointerGetBlockNumber(tid));
+	Buffer		map = InvalidBuffer;
+
+	heap_page_prune_opt(table->rel, buffer, &map, false);
+	if (BufferIsValid(map))
+		ReleaseBuffer(map);
+	ReleaseBuffer(buffer);
+}
+
 bool
 schedule_fetch(Table *table, ItemPointer tid, int32 id, Schedule *s)
 {
@@ -187,6 +205,7 @@ schedule_fetch(Table *table, ItemPointer tid, int32 id, Schedule *s)
 		return false;
 	}
 	schedule_from_slot(table, s);
+	prune_page_of(table, &s->tid);
 	return true;
 }
 
