@@ -139,13 +139,13 @@ class Work:
     started: float = 0.0
 
 
-def begin_work(place: Place, kind: str, jobs: int = 0) -> Work:
+def begin_work(place: Place, kind: str, jobs: int = 0, more: Sequence[str] = ()) -> Work:
     """Prepares everything up to go(); jobs = 0: until end_work()."""
     work = Work(place, kind, jobs)
     if not place.subject.worker:
         work.watched = last_of(place.session, jobs) if jobs else ""
         return work
-    argv = [*place.subject.worker, "--kind", kind] + (["--jobs", str(jobs)] if jobs else [])
+    argv = [*place.subject.worker, "--kind", kind, *more] + (["--jobs", str(jobs)] if jobs else [])
     work.program = start(place, argv)
     if work.program.stdout.readline().strip() != "ready":
         finish(place, work.program)

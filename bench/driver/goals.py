@@ -264,6 +264,33 @@ def warm_tools(m):
     return compare(("warm", warm), ("one process per job", cold), "/s", lambda r: r >= 20)
 
 
+def idle_schedules(m):
+    """Schedules of which none is due cost neither a wake-up of the conductor nor a statement."""
+    wakeups, statements = (m.value("schedule", "idle100k", JOBQ, key) for key in ("wakeups.jobq conductor", "statements"))
+    if wakeups is None or statements is None:
+        return None
+    return Verdict(wakeups, "/s", wakeups == 0 and statements == 0, f"{plain(wakeups)} wake-ups/s of the conductor, {plain(statements)} statements/s")
+
+
+def schedules_held(m):
+    """p99 of the last minute of a held snapshot over that of the first minute; a short run is not judged."""
+    if any(len(run.get("second") or []) < 120 for run in m.series("schedule", "snapshot", JOBQ)):
+        return None
+    last, first = (m.value("schedule", "snapshot", JOBQ, key + ".p99") for key in ("last", "first"))
+    return compare(("last", last), ("first", first), "s", lambda r: r <= 1.2)
+
+
+SCHEDULE_ID = 8  # bytes of the job of a tick, with padding; other jobs have none
+
+
+def tick_wal(m):
+    """WAL of a tick beside that of its enqueue and a HOT update; 2 % because the padding of records varies."""
+    tick, enqueue, update = (m.value("schedule", "wal", JOBQ, "wal." + key) for key in ("tick", "enqueue", "update"))
+    if None in (tick, enqueue, update):
+        return None
+    return compare(("tick", tick), ("enqueue and update", enqueue + SCHEDULE_ID + update), "bytes", lambda r: r <= 1.02)
+
+
 def is_graphile(subject):
     """Any configuration of graphile-worker."""
     return family(subject) == "graphile-worker"
@@ -302,6 +329,17 @@ GOALS = [
     Goal("wal", "WAL of a job, enqueue and run: at most 1.5 × SKIP LOCKED with history", wal),
     Goal("disk", "disk that a snapshot has held: given back within a minute of its end", disk),
     Goal("memory", "private memory of every process: flat, within 1.1 ×", memory),
+    Goal("schedule-p50", "tick to handler, one schedule a second, p50: below 2 ms", below("schedule", "second", "latency.p50", "s", 0.002)),
+    Goal("schedule-p99", "tick to handler, one schedule a second, p99: below 10 ms", below("schedule", "second", "latency.p99", "s", 0.010)),
+    Goal("schedule-commit", "1,000 schedules on one second beside 2,000 jobs/s: last job committed within 100 ms", below("schedule", "thousand", "committed", "s", 0.1)),
+    Goal("schedule-thousand", "1,000 schedules on one second beside 2,000 jobs/s, p99: below 300 ms", below("schedule", "thousand", "latency.p99", "s", 0.3)),
+    Goal("schedule-memory", "100,000 schedules: conductor below 64 MB", below("schedule", "many", "conductor.bytes", "bytes", 64e6)),
+    Goal("schedule-cpu", "100,000 schedules, 1,700 ticks/s: conductor below 30 % of a core", below("schedule", "many", "conductor.cpu", "%", 0.3)),
+    Goal("schedule-many", "100,000 schedules, 1,700 ticks/s, p99: below 100 ms", below("schedule", "many", "latency.p99", "s", 0.1)),
+    Goal("schedule-start", "100,000 schedules: below 3 s from the end of a conductor to the next tick", below("schedule", "many", "first_tick", "s", 3)),
+    Goal("schedule-idle", "100,000 schedules of which none is due: no wake-up of the conductor, no statement", idle_schedules),
+    Goal("schedule-snapshot", "100 ticks/s under a held snapshot, p99: last minute within 1.2 × the first", schedules_held),
+    Goal("schedule-wal", "WAL of a tick: at most an enqueue and one HOT update, within 2 %", tick_wal),
     Goal("idle", "idle: no wake-ups beyond sweep and housekeeping (2.5/s), no statements", idle),
 ]
 

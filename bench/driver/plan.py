@@ -6,6 +6,7 @@ subjects drain fewer jobs; raw.json has the number of jobs.
 """
 from typing import Any, Dict, List, NamedTuple, Sequence
 
+from . import schedules
 from . import workloads as w
 from .steady import steady
 
@@ -101,6 +102,14 @@ PLAN: List[Item] = [
     Item("lanes", "1000x20", w.lanes, JOBQ, levels({"types": 100, "priorities": 5, **PACE["smoke"]},
                                                    {"types": 1000, "priorities": 20, **PACE["quick"]},
                                                    {"types": 1000, "priorities": 20, **PACE["full"]})),
+    Item("schedule", "second", schedules.second, JOBQ, levels({"seconds": 3}, {"seconds": 20}, {"seconds": 60})),
+    Item("schedule", "thousand", schedules.thousand, JOBQ, levels(None, *2 * ({"schedules": 1000, "rate": 2000, "seconds": 10},))),
+    Item("schedule", "many", schedules.many, JOBQ, levels(None, *2 * ({"schedules": 100000, "seconds": 60},))),
+    Item("schedule", "idle100k", schedules.idle_many, JOBQ, levels(
+        None, {"schedules": 100000, "seconds": 10, "settle": 4}, {"schedules": 100000, "seconds": 20, "settle": 20, **ONCE}), COUNT_STATEMENTS),
+    Item("schedule", "snapshot", schedules.snapshot, JOBQ, levels(
+        None, {"schedules": 100, "seconds": 40, "edge": 10}, {"schedules": 100, **TEN_MINUTES})),
+    Item("schedule", "wal", schedules.wal, JOBQ, levels(None, *2 * ({"schedules": 1000, "seconds": 5},))),
     Item("aging", "on", w.aging, ONE_WORKER, levels(None, AGED, AGED)),
     Item("aging", "off", w.aging, ONE_WORKER, levels(None, AGED, AGED)),
 ]

@@ -10,6 +10,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from goals import GOALS, HELD, judge_all  # noqa: E402
 from medians import JOBQ, Medians, add_run, cpu_per_100k, duration, per_100k, plain, ratio, show, times  # noqa: E402
 from . import measure  # noqa: E402
+from .schedules import Tick, committed  # noqa: E402
 from .steady import halves  # noqa: E402
 
 
@@ -169,6 +170,26 @@ class GoalsTest(unittest.TestCase):
             self.assertEqual((found.value, found.met), (on, met))
         self.assertIsNone(verdict("aging", reading("aging", "on", "jobq/w1", because_of_aging=5)))
 
+    def test_schedules(self):
+        second = reading("schedule", "second", JOBQ, latency={"p50": 0.0019, "p99": 0.01})
+        self.assertEqual([verdict("schedule-" + g, second).met for g in ("p50", "p99")], [True, False])
+        many = reading("schedule", "many", JOBQ, conductor={"bytes": 64e6, "cpu": 0.29}, latency={"p99": 0.1}, first_tick=2.9)
+        self.assertEqual([verdict("schedule-" + g, many).met for g in ("memory", "cpu", "many", "start")], [False, True, False, True])
+        thousand = reading("schedule", "thousand", JOBQ, committed=0.1, latency={"p99": 0.29})
+        self.assertEqual([verdict("schedule-" + g, thousand).met for g in ("commit", "thousand")], [False, True])
+        for wakeups, statements, met in ((0, 0, True), (0.1, 0, False), (0, 0.1, False)):
+            asleep = reading("schedule", "idle100k", JOBQ, wakeups={"jobq conductor": wakeups}, statements=statements)
+            self.assertEqual(verdict("schedule-idle", asleep).met, met)
+        self.assertIsNone(verdict("schedule-idle", reading("schedule", "idle100k", JOBQ, wakeups={}, statements=0)))
+
+    def test_schedules_held_and_their_wal(self):
+        for last, seconds, met in ((1.2, 600, True), (1.21, 600, False), (1, 40, None)):
+            held = {**reading("schedule", "snapshot", JOBQ, first={"p99": 1}, last={"p99": last}), "series": {"second": list(range(seconds))}}
+            found = verdict("schedule-snapshot", held)
+            self.assertEqual(found and found.met, met)
+        for tick, met in ((102, True), (102.1, False)):
+            self.assertEqual(verdict("schedule-wal", reading("schedule", "wal", JOBQ, wal={"tick": tick, "enqueue": 60, "update": 32})).met, met)
+
     def test_a_short_level_does_not_judge_a_long_goal(self):
         shallow = reading("deep", "100k", JOBQ, rate=100, waiting=1e5)
         self.assertIsNone(verdict("deep", shallow, reading("deep", "10M", JOBQ, rate=99, waiting=1e6)))
@@ -226,6 +247,12 @@ class SteadyTest(unittest.TestCase):
         due = (100, 104, 105, 109)
         found = halves([[n, at, at, at, at] for n, at in enumerate((*due, 109.5))], {n: at + n + 1 for n, at in enumerate(due)}, 5)
         self.assertEqual([found[half][key] for half in ("clean", "held") for key in ("p50", "max")], [1, 2, 3, 4])
+
+
+class SchedulesTest(unittest.TestCase):
+    def test_a_transaction_is_committed_when_the_first_of_its_jobs_runs(self):
+        ticks = [Tick(1, 10.0, 10.5), Tick(2, 10.0, 10.1), Tick(3, 10.0, 10.3), Tick(1, 11.0, 11.2)]
+        self.assertEqual(committed(ticks, {(1, 10.0): "7", (2, 10.0): "7", (3, 10.0): "8", (1, 11.0): "9"}), 0.3)
 
 
 class MeasureTest(unittest.TestCase):
