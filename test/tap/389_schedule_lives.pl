@@ -129,7 +129,9 @@ sub changed
 	my ($life, $before, $after) = @_;
 
 	follow($life, $before);
-	$life->{gone}{ $before->{waiting} } = 1 if defined $before->{waiting} && !defined $after->{waiting};
+	# a change may use up the runs of a tick that waits
+	$life->{gone}{ $before->{waiting} } = 1
+	  if defined $before->{waiting} && (!defined $after->{waiting} || defined $after->{max_runs} && $after->{runs} >= $after->{max_runs});
 	end_stretch($life, $before)
 	  if defined $life->{from} && ($after->{status} ne 'active' || $after->{after} != $before->{after} || $after->{cron} ne $before->{cron});
 	$life->{until} = $after->{status} eq 'paused' ? $after->{until} : undef;
@@ -161,6 +163,14 @@ sub new_schedule
 	return;
 }
 
+# Returns the state of a row in a line.
+sub summary
+{
+	my $row = decode_json($_[0]);
+
+	return join ' ', map { "$_=" . ($row->{$_} // '-') } qw(status runs max_runs after until waiting last);
+}
+
 # Runs a statement about a schedule, and notes its effect.
 sub change
 {
@@ -173,7 +183,7 @@ SELECT try(\$try\$$statement\$try\$) \\g /dev/null
 SELECT state(s) FROM jobq.schedules s WHERE id = $life->{id};
 COMMIT;
 END
-	$life->{history} .= "$statement\n";
+	$life->{history} .= join("\n", $statement, map { '  ' . summary($_) } @rows) . "\n";
 	if (@rows == 2)
 	{
 		changed($life, map { decode_json($_) } @rows);
