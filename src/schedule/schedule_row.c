@@ -233,10 +233,13 @@ schedule_lock(Table *table, int32 id, Schedule *s)
 void
 schedule_write(Table *table, Schedule *s, TimestampTz now)
 {
+	const AttrNumber *atts = table->map->atts;
+	AttrNumber	keys[] = {atts[S_id - 1], atts[S_tenant - 1], atts[S_name - 1]};
+
 	if (!s->changed)
 		return;
 	schedule_set_time(s, S_updated_at, now);
-	table_update_row(table, &s->tid, s->values, s->nulls);
+	table_update_columns(table, &s->tid, s->values, s->nulls, keys, lengthof(keys));
 	s->changed = false;
 }
 

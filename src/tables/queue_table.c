@@ -191,6 +191,58 @@ insert_index_entries(Table *t, bool update, bool summarizing)
 	ResetPerTupleExprContext(t->estate);
 }
 
+/* True if an entry of the same key may be inserted without a search for others. */
+static bool
+key_is_unchanged(Relation index, const AttrNumber *unchanged, int n)
+{
+	Form_pg_index form = index->rd_index;
+	bool		same = form->indisunique && form->indimmediate && !form->indisexclusion &&
+		RelationGetIndexPredicate(index) == NIL;
+
+	for (int i = 0; same && i < form->indnkeyatts; i++)
+	{
+		same = false;
+		for (int k = 0; k < n && !same; k++)
+			same = form->indkey.values[i] != 0 && form->indkey.values[i] == unchanged[k];
+	}
+	return same;
+}
+
+/*
+ * Inserts entries of a new version.  A unique index whose key has not changed
+ * needs no search: the replaced version, which this transaction has locked,
+ * has the key.  The search would visit all dead versions.
+ */
+static void
+insert_entries_of_version(Table *t, const AttrNumber *unchanged, int n)
+{
+	ResultRelInfo *rri = t->rri;
+	int			all = rri->ri_NumIndices;
+	int			rest = 0;
+
+	for (int i = 0; i < all; i++)
+	{
+		Relation	index = rri->ri_IndexRelationDescs[i];
+		IndexInfo  *info = rri->ri_IndexRelationInfo[i];
+		Datum		values[INDEX_MAX_KEYS];
+		bool		nulls[INDEX_MAX_KEYS];
+
+		if (info->ii_ReadyForInserts && key_is_unchanged(index, unchanged, n))
+		{
+			FormIndexDatum(info, t->slot, t->estate, values, nulls);
+			index_insert(index, values, nulls, &t->slot->tts_tid, t->rel, UNIQUE_CHECK_NO, true, info);
+			continue;
+		}
+		rri->ri_IndexRelationDescs[i] = rri->ri_IndexRelationDescs[rest];
+		rri->ri_IndexRelationInfo[i] = rri->ri_IndexRelationInfo[rest];
+		rri->ri_IndexRelationDescs[rest] = index;
+		rri->ri_IndexRelationInfo[rest++] = info;
+	}
+	rri->ri_NumIndices = rest;
+	insert_index_entries(t, true, false);
+	rri->ri_NumIndices = all;
+}
+
 void
 table_insert_row(Table *t, Datum *values, bool *nulls)
 {
@@ -266,6 +318,12 @@ check_written(Table *t, TM_Result result)
 void
 table_update_row(Table *t, ItemPointer tid, Datum *values, bool *nulls)
 {
+	table_update_columns(t, tid, values, nulls, NULL, 0);
+}
+
+void
+table_update_columns(Table *t, ItemPointer tid, Datum *values, bool *nulls, const AttrNumber *unchanged, int n)
+{
 	TM_FailureData failure;
 	LockTupleMode mode;
 	TU_UpdateIndexes indexes;
@@ -274,7 +332,9 @@ table_update_row(Table *t, ItemPointer tid, Datum *values, bool *nulls)
 	check_written(t, table_tuple_update(t->rel, tid, t->slot, GetCurrentCommandId(true), 0,
 										InvalidSnapshot, InvalidSnapshot, true,
 										&failure, &mode, &indexes));
-	if (indexes != TU_None)
+	if (indexes == TU_All && n > 0)
+		insert_entries_of_version(t, unchanged, n);
+	else if (indexes != TU_None)
 		insert_index_entries(t, true, indexes == TU_Summarizing);
 	else if (t->old != NULL)
 		ResetPerTupleExprContext(t->estate);

@@ -100,6 +100,9 @@ extern void table_insert_tuples(Table *t, HeapTuple *tuples, int n);
 extern bool table_insert_unless_conflict(Table *t, Datum *values, bool *nulls);
 /* Updates the row at *tid, which becomes the new version's. */
 extern void table_update_row(Table *t, ItemPointer tid, Datum *values, bool *nulls);
+/* The same; these columns of the table have not changed. */
+extern void table_update_columns(Table *t, ItemPointer tid, Datum *values, bool *nulls,
+								 const AttrNumber *unchanged, int n);
 extern void table_delete_row(Table *t, ItemPointer tid);
 
 typedef enum LockResult
