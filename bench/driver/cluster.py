@@ -62,8 +62,17 @@ SETTINGS = {
 
 @contextlib.contextmanager
 def running_cluster() -> Iterator[Cluster]:
-    """Builds jobq and starts the server; stops and removes it at the end."""
-    settings = ["%s = '%s'" % s for s in SETTINGS.items()]
+    """The server of a run, with its template."""
+    with started(SETTINGS) as cluster:
+        make_template(cluster)
+        psql(cluster.env, USED_WAL)
+        yield cluster
+
+
+@contextlib.contextmanager
+def started(given: Dict[str, str]) -> Iterator[Cluster]:
+    """Builds jobq and starts a server; stops and removes it at the end.  @socket@ in a setting is the server's socket."""
+    settings = ["%s = '%s'" % s for s in given.items()]
     bridge = subprocess.Popen([str(HERE / "cluster.sh"), *settings], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                               text=True, start_new_session=True)
     try:
@@ -73,10 +82,7 @@ def running_cluster() -> Iterator[Cluster]:
         work, bin_dir, socket, postmaster, version = told
         env = {k: v for k, v in os.environ.items() if not k.startswith("PG")}
         env.update(PATH=bin_dir + ":" + env["PATH"], PGHOST=socket, PGUSER="postgres", PGDATABASE="postgres")
-        cluster = Cluster(bridge, pathlib.Path(work), pathlib.Path(bin_dir), int(postmaster), version, env)
-        make_template(cluster)
-        psql(cluster.env, USED_WAL)
-        yield cluster
+        yield Cluster(bridge, pathlib.Path(work), pathlib.Path(bin_dir), int(postmaster), version, env)
     finally:
         bridge.stdin.close()
         bridge.wait()

@@ -21,6 +21,6 @@ trap 'exit 130' INT TERM HUP
 
 build_jobq
 stage_server
-start_cluster main "$@"
+start_cluster main "${@//@socket@/$work/main}"
 printf '%s\n' "$work" "$bin" "$cluster" "$(head -1 "$cluster/data/postmaster.pid")" "$("$pg_config" --version)"
 cat >/dev/null

@@ -34,6 +34,7 @@ FRESH = ("jobq/default", "skip-locked/batch-history", "graphile-worker/best")
 RANKED = ("jobq/*", "skip-locked/one", "skip-locked/batch*", "graphile-worker/best", "pg-boss/best")   # have priorities
 JOBQ = ("jobq/default",)
 ONE_WORKER = ("jobq/w1",)
+BY_MINUTE = ("pg_cron/*", "graphile-worker/default", "pg-boss/best")
 AGED = {"high": 40000, "low": 2000, "step_ms": 20}
 
 
@@ -103,6 +104,7 @@ PLAN: List[Item] = [
                                                    {"types": 1000, "priorities": 20, **PACE["quick"]},
                                                    {"types": 1000, "priorities": 20, **PACE["full"]})),
     Item("schedule", "second", schedules.second, JOBQ, levels({"seconds": 3}, {"seconds": 20}, {"seconds": 60})),
+    Item("schedule", "second", schedules.second, BY_MINUTE, levels(None, None, {"minutes": 2, **ONCE})),
     Item("schedule", "thousand", schedules.thousand, JOBQ, levels(None, *2 * ({"schedules": 1000, "rate": 2000, "seconds": 10},))),
     Item("schedule", "many", schedules.many, JOBQ, levels(None, *2 * ({"schedules": 100000, "seconds": 60},))),
     Item("schedule", "idle100k", schedules.idle_many, JOBQ, levels(

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Dict, Iterator, List, Sequence, Tuple
 
-from .cluster import Cluster, psql, wait_until
+from .cluster import SETTINGS, Cluster, psql, started, wait_until
 from .subjects import PEERS
 
 
@@ -35,27 +35,37 @@ def start_redis(fsync: str, scratch: pathlib.Path) -> Tuple[Dict[str, str], subp
     return {"REDIS_PORT": str(port), "REDIS_URL": "redis://127.0.0.1:%d" % port}, server
 
 
+def pg_cron_settings(config: str) -> Dict[str, str]:
+    """pg_cron has one database of a server."""
+    return {**SETTINGS, "shared_preload_libraries": "pg_cron", "cron.host": "@socket@", "cron.database_name": "postgres",
+            "cron.use_background_workers": "on" if config == "worker" else "off"}
+
+
 @contextlib.contextmanager
 def running(wanted: Sequence[str], scratch: pathlib.Path, server: Cluster) -> Iterator[Tuple[Dict[str, str], List[int]]]:
     """Yields the environment for the programs, and the pids of these servers, for the server's CPU."""
     env: Dict[str, str] = {}
-    started: List[subprocess.Popen] = []
-    try:
+    roots: List[int] = []
+    with contextlib.ExitStack() as ends:
         for service in wanted:
-            more, program = start_redis(service.split("-")[1], scratch)
+            name, config = service.split("-")
+            if name == "pg_cron":
+                other = ends.enter_context(started(pg_cron_settings(config)))
+                more, root = other.env, other.postmaster
+            else:
+                more, program = start_redis(config, scratch)
+                root = program.pid
+                ends.callback(program.wait)
+                ends.callback(program.terminate)
             env.update(more)
-            started.append(program)
-        yield env, [p.pid for p in started]
-    finally:
-        for program in started:
-            program.terminate()
-            program.wait()
+            roots.append(root)
+        yield env, roots
 
 
 def versions(server: Cluster) -> Dict[str, str]:
     """Returns the versions of the installed peers."""
     found = dict(row.split("|") for row in psql(server.env, """SELECT name, default_version FROM pg_available_extensions
-        WHERE name IN ('jobq', 'pgq')"""))
+        WHERE name IN ('jobq', 'pgq', 'pg_cron')"""))
     for package in PEERS.glob("node_modules/*/package.json"):
         if package.parent.name in ("graphile-worker", "pg-boss", "bullmq"):
             found[package.parent.name] = json.loads(package.read_text())["version"]

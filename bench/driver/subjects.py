@@ -7,6 +7,7 @@ workload starts it.  In SQL, {type} is the kind of job, {priority} a number, {de
 import fnmatch
 import os
 import shutil
+import subprocess
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Sequence, Tuple
 
@@ -29,6 +30,7 @@ class Subject:
     worker: Tuple[str, ...] = ()                # program and verb that works the queue
     settings: Dict[str, str] = field(default_factory=dict)   # ALTER DATABASE ... SET
     env: Dict[str, str] = field(default_factory=dict)        # of feeder and worker
+    schedule: str = ""                          # SQL that runs a `row` job each minute; a worker has --cron
     services: Tuple[str, ...] = ()              # driver/services.py
     tables: Tuple[str, ...] = ()                # LIKE patterns, for sizes and dead rows
     needs: Tuple[str, ...] = ()                 # files, or programs of the PATH, without which it is missing
@@ -150,6 +152,27 @@ def pgq(config: str, **more: Any) -> Subject:
         bulk="SELECT count(pgq.insert_event('q', '{type}', p)) FROM unnest($1::text[]) p", tables=("pgq.event_%",), **more)
 
 
+# --- pg_cron, in a server of its own ---------------------------------------------------------------------------------
+
+PG_CRON_SETUP = """
+CREATE SCHEMA bench;
+CREATE TABLE bench.result (n bigint, ran double precision);
+CREATE EXTENSION pg_cron;
+"""
+PG_CRON_ROW = "SELECT cron.schedule('row', '* * * * *', 'INSERT INTO bench.result VALUES (0, extract(epoch FROM clock_timestamp()))')"
+
+
+def pg_cron(config: str) -> Subject:
+    """config: where its jobs run, in a `connection` each or a background `worker` each."""
+    return Subject("pg_cron/" + config, setup=PG_CRON_SETUP, schedule=PG_CRON_ROW, services=("pg_cron-" + config,), needs=(extension("pg_cron"),))
+
+
+def extension(name: str) -> str:
+    """The library of an extension of the server."""
+    told = subprocess.run([os.environ.get("PG_CONFIG") or "pg_config", "--pkglibdir"], capture_output=True, text=True)
+    return "%s/%s.so" % (told.stdout.strip(), name)
+
+
 SUBJECTS: List[Subject] = [
     jobq("default"),
     jobq("weighed", max_weight="1000"),   # never reached: the cost of weights
@@ -172,6 +195,8 @@ SUBJECTS: List[Subject] = [
     bullmq("always", "always", "always"),
     pgq("default", slow=5),
     pgq("best", slow=5),
+    pg_cron("connection"),
+    pg_cron("worker"),
 ]
 
 

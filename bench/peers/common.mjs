@@ -23,6 +23,7 @@ function readOptions() {
       kind: { type: 'string', default: 'noop' },
       config: { type: 'string', default: 'default' },
       times: { type: 'string' },
+      cron: { type: 'string' },
       set: { type: 'string', default: '{}' },
       commit: { type: 'boolean', default: false },
       ...Object.fromEntries(NUMBERS.map((name) => [name, { type: 'string' }])),
@@ -73,7 +74,7 @@ export async function newHandler(kind, concurrency) {
   await warm(pool);
   return async (n) => {
     const ran = now();
-    await pool.query({ name: 'row', text: 'INSERT INTO bench.result VALUES ($1, $2)', values: [n, ran] });
+    await pool.query({ name: 'row', text: 'INSERT INTO bench.result VALUES ($1, $2)', values: [n ?? 0, ran] });   // a cron job has no n
   };
 }
 

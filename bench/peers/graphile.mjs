@@ -3,7 +3,7 @@
 //   bulk: SELECT count(*) FROM graphile_worker.add_jobs(ARRAY(SELECT json_populate_record(
 //           NULL::graphile_worker.job_spec, json_build_object('identifier', 'noop', 'payload', p::json))
 //           FROM unnest($1::text[]) p))
-import { Logger, run, runMigrations, WorkerPreset } from 'graphile-worker';
+import { Logger, parseCronItems, run, runMigrations, WorkerPreset } from 'graphile-worker';
 import pg from 'pg';
 import { main, newHandler, newPool, warm } from './common.mjs';
 
@@ -38,7 +38,7 @@ function watchedClient(acknowledged) {
 
 const setup = () => runMigrations({ pgPool: newPool(2), preset: { extends: [WorkerPreset], worker: { logger } } });
 
-async function work({ kind, concurrency }, { rows, ...settings }, acknowledged) {
+async function work({ kind, concurrency, cron }, { rows, ...settings }, acknowledged) {
   const worker = { ...settings, logger };
   if (concurrency) {
     worker.concurrentJobs = concurrency;
@@ -54,7 +54,7 @@ async function work({ kind, concurrency }, { rows, ...settings }, acknowledged) 
         pgPool,
         preset: { extends: [WorkerPreset], worker },
         taskList: { [kind]: ({ n }) => handler(n) },
-        parsedCronItems: [],
+        parsedCronItems: cron ? parseCronItems([{ task: kind, match: cron }]) : [],
         noHandleSignals: true,
       });
     },

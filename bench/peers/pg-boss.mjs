@@ -58,14 +58,17 @@ function newWorker(kind, settings, handler) {
   return { options: { ...settings, perJobResults: true }, run: (jobs) => Promise.all(jobs.map(run)) };
 }
 
-async function work({ kind, concurrency }, settings, acknowledged) {
+async function work({ kind, concurrency, cron }, settings, acknowledged) {
   const options = { ...settings.work, ...concurrency && { localConcurrency: concurrency } };
   const handler = await newHandler(kind, settings.rows);
   const boss = await startBoss({ ...settings.boss, max: Math.max(10, 2 * (options.localConcurrency ?? 1)) });
   watchCompletions(boss, acknowledged);
   const worker = newWorker(kind, options, handler);
   return {
-    start: () => boss.work(kind, worker.options, worker.run),
+    async start() {
+      await boss.work(kind, worker.options, worker.run);
+      if (cron) await boss.schedule(kind, cron, {});
+    },
     stop: () => boss.stop({ timeout: 10000 }),
   };
 }
