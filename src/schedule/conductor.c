@@ -48,6 +48,8 @@
 #define LOCK_TIMEOUT_MS "50"
 #define LINGER_US		USECS_PER_MINUTE	/* without a schedule */
 #define FOREIGN_MS		1000	/* the tables do not fit, or await adopt() */
+#define LOCKED_US		INT64CONST(200000)
+#define MAX_LATER		1000
 #define LOOK_SIZE		200		/* of WORK_LOOK, between ticks */
 
 PGDLLEXPORT void jobq_conductor_main(Datum arg);
@@ -59,6 +61,9 @@ static bool reread = true;
 static bool foreign = false;	/* the last transaction found no schedule of ours */
 static int32 *to_look = NULL;	/* schedules whose last job may have ended unheard */
 static int	nto_look = 0;
+static Work later[MAX_LATER];	/* work that met a lock */
+static int	nlater = 0;
+static MonoTime later_at;
 static MonoTime empty_since = 0;	/* 0: there are schedules */
 
 /* ---------- the process ---------- */
@@ -187,9 +192,19 @@ read_everything(void)
 	set_prepared(false);
 	if (prepared_exist())
 		set_prepared(true);
-	foreign = !batch_read_all();
-	reread = foreign;
-	look_at_all();
+	switch (batch_read_all())
+	{
+		case BATCH_DONE:
+			foreign = reread = false;
+			look_at_all();
+			break;
+		case BATCH_FOREIGN:
+			foreign = reread = true;
+			break;
+		case BATCH_LOCKED:
+			reread = true;
+			break;
+	}
 }
 
 static void
@@ -199,11 +214,45 @@ add_work(Work *work, int *n, WorkKind kind, int32 id)
 	work[(*n)++].kind = kind;
 }
 
+/* Keeps work that met a lock; too much of it: all rows are read again. */
+static void
+keep_later(const Work *work, int n)
+{
+	if (nlater + n > MAX_LATER)
+	{
+		reread = true;
+		return;
+	}
+	memcpy(later + nlater, work, sizeof(Work) * n);
+	nlater += n;
+	later_at = mono_now() + LOCKED_US;
+}
+
 static void
 run_batch(Work *work, int n)
 {
-	if (n > 0 && !batch_run(db, work, n))
+	int			nlocked;
+
+	if (n == 0)
+		return;
+	if (batch_run(db, work, n, &nlocked) == BATCH_FOREIGN)
 		foreign = reread = true;
+	else if (nlocked > 0)
+		keep_later(work, nlocked);
+}
+
+static void
+run_later(void)
+{
+	Work	   *work;
+	int			n = nlater;
+
+	if (n == 0 || mono_now() < later_at)
+		return;
+	work = palloc(sizeof(Work) * n);
+	memcpy(work, later, sizeof(Work) * n);
+	nlater = 0;
+	run_batch(work, n);
 }
 
 static void
@@ -226,7 +275,7 @@ act_on_news(const ScheduleNews *news)
 		add_work(work, &n, WORK_END, news->ends[i].schedule_id);
 	}
 	run_batch(work, n);
-	if (news->ends_lost)
+	if (news->ends_lost && nto_look == 0)
 		look_at_all();
 }
 
@@ -269,7 +318,7 @@ note_counts(void)
 	pg_atomic_write_u64(&db->schedules.due, due == DT_NOEND ? 0 : (uint64) due);
 	pg_atomic_write_u32(&db->schedules.active, entry_counts.active);
 	pg_atomic_write_u32(&db->schedules.paused, entry_counts.paused_by_jobq);
-	if (entry_counts.all > 0)
+	if (entry_counts.all > 0 || nlater > 0 || (reread && !foreign))
 		empty_since = 0;
 	else if (empty_since == 0)
 		empty_since = mono_now();
@@ -286,12 +335,14 @@ time_left(void)
 	TimestampTz due = entries_due();
 	int64		left = -1;
 
-	if (foreign)
-		left = FOREIGN_MS * INT64CONST(1000);
-	else if (nto_look > 0)
+	if (nto_look > 0 && !foreign)
 		left = 0;
-	else if (due != DT_NOEND)
+	else if (due != DT_NOEND && !foreign)
 		left = due <= now ? 0 : due - now;	/* DT_NOBEGIN is no number */
+	if (reread)
+		left = left < 0 ? FOREIGN_MS * INT64CONST(1000) : Min(left, FOREIGN_MS * INT64CONST(1000));
+	if (nlater > 0)
+		left = Min(left < 0 ? PG_INT64_MAX : left, Max(later_at - mono_now(), 0));
 	if (empty_since != 0)
 	{
 		int64		stay = Max(empty_since + LINGER_US - mono_now(), 0);
@@ -332,12 +383,12 @@ one_turn(void)
 	take_news(news);
 	if (news->changed_all)
 		reread = true;
-	if (news->ends_lost && !reread)
-		look_at_all();
 	if (reread)
 		read_everything();
 	if (!foreign)
 		act_on_news(news);
+	if (!foreign)
+		run_later();
 	if (!foreign)
 		run_due();
 	if (!foreign && entries_due() > GetCurrentTimestamp())

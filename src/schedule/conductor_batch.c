@@ -4,11 +4,10 @@
  *
  * A batch is one transaction without subtransactions.  When one of its turns
  * raises an error, all is rolled back, and the batch is done again with a
- * subtransaction for each turn, SINGLE_SIZE a transaction: the refused ticks
- * are decided by turn_refused(), the others are as before.  A turn that meets
- * a lock is put off by BUSY_US, and by twice that the next time, up to
- * MAX_BUSY_US.  After the first one the others of the batch wait for locks only
- * SHORT_LOCK_MS, so that many locked ones do not delay the rest.
+ * subtransaction for each tick, SINGLE_SIZE schedules a transaction: the
+ * refused ticks are decided by turn_refused(), the others are as before.  A
+ * turn that meets a lock is put off; the first one waits for it, the others
+ * hardly, so that locks of one role do not delay the schedules of another.
  *
  * Entries change after the commit only.  A row that another transaction has
  * changed since it was read fails with 40001, and counts as locked.
@@ -33,10 +32,8 @@
 #include "tables/table_fit.h"
 
 #define SINGLE_SIZE		48		/* of the 64 subtransactions that a snapshot holds */
-#define BUSY_US			INT64CONST(200000)
-#define MAX_BUSY_US		INT64CONST(1600000)
-#define SHORT_LOCK_MS	1
-#define HOPELESS_US		USECS_PER_MINUTE
+#define MAX_TICKS		100		/* of a schedule in one transaction, one by one */
+#define SHORT_WAIT_MS	1		/* for locks, once a batch has waited for one */
 
 typedef enum WorkResultKind
 {
@@ -80,12 +77,16 @@ do_work(Batch *batch, const Work *work, const ErrorData *error, WorkResult *resu
 	ScheduleEntry *entry = entry_find(work->id);
 	ItemPointerData tid;
 	Schedule   *s = palloc(sizeof(Schedule));
+	bool		locked;
 
 	ItemPointerSetInvalid(&tid);
 	if (entry != NULL)
 		tid = entry->tid;
 	result->kind = RESULT_GONE;
-	if (!schedule_fetch(&batch->table, &tid, work->id, s) || !is_ours(s))
+	if (!schedule_fetch(&batch->table, &tid, work->id, s, &locked) || !is_ours(s))
+		return;
+	result->kind = RESULT_BUSY;
+	if (locked && work->kind != WORK_READ)
 		return;
 	if (error != NULL)
 		turn_refused(&batch->turn, s, error);
@@ -95,7 +96,7 @@ do_work(Batch *batch, const Work *work, const ErrorData *error, WorkResult *resu
 		turn_end(&batch->turn, s, &work->end);
 	else if (work->kind == WORK_LOOK)
 		turn_look(&batch->turn, s);
-	else
+	else if (!locked)			/* else its transaction publishes it again */
 		turn_read(&batch->turn, s);
 	schedule_write(&batch->table, s, batch->turn.now);
 	result->kind = RESULT_SET;
@@ -161,20 +162,22 @@ static bool
 is_transient(const ErrorData *error)
 {
 	return error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE || error->sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE ||
-		error->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED || error->sqlerrcode == ERRCODE_QUERY_CANCELED;
+		error->sqlerrcode == ERRCODE_T_R_DEADLOCK_DETECTED || error->sqlerrcode == ERRCODE_QUERY_CANCELED ||
+		error->sqlerrcode == ERRCODE_OUT_OF_MEMORY || error->sqlerrcode == ERRCODE_IO_ERROR;
 }
 
 static void
-do_work_alone(Batch *batch, const Work *work, WorkResult *result)
+try_alone(Batch *batch, const Work *work, WorkResult *result)
 {
 	ErrorData  *error = try_work(batch, work, NULL, result);
 
 	if (error == NULL)
 		return;
+	if (error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)
+		LockTimeout = SHORT_WAIT_MS;
 	if (is_transient(error) || work->kind == WORK_READ)
 	{
 		result->kind = RESULT_BUSY;
-		LockTimeout = SHORT_LOCK_MS;
 		return;
 	}
 	error = try_work(batch, work, error, result);
@@ -185,6 +188,22 @@ do_work_alone(Batch *batch, const Work *work, WorkResult *result)
 		ereport(WARNING,
 				(errcode(error->sqlerrcode),
 				 errmsg("jobq: schedule %d could not take its turn: %s", work->id, error->message)));
+}
+
+/* Decides the ticks of a schedule one by one. */
+static void
+do_work_alone(Batch *batch, const Work *work, WorkResult *result)
+{
+	for (int i = 0; i < MAX_TICKS; i++)
+	{
+		Schedule   *s;
+
+		try_alone(batch, work, result);
+		s = result->schedule;
+		if (work->kind != WORK_DUE || result->kind != RESULT_SET || s->status != SCHEDULE_ACTIVE ||
+			S_NULL(s, S_next_tick) || S_TIME(s, S_next_tick) > batch->turn.now)
+			break;
+	}
 }
 
 /* ---------- the transaction ---------- */
@@ -198,6 +217,7 @@ do_batch(Batch *batch)
 	if (batch->foreign)
 		return;
 	batch->turn.now = GetCurrentTimestamp();
+	batch->turn.one_tick = batch->single;
 	if (!batch->single)
 		open_tables(batch);
 	for (int i = 0; i < batch->n; i++)
@@ -246,10 +266,8 @@ in_transaction(void (*what) (Batch *), Batch *batch)
 
 /* Sets the entries and the counts of a committed batch. */
 static void
-apply(JobqDb *db, Batch *batch)
+apply(JobqDb *db, Batch *batch, Work *locked, int *nlocked)
 {
-	TimestampTz now = GetCurrentTimestamp();
-
 	for (int i = 0; i < batch->n; i++)
 	{
 		int32		id = batch->work[i].id;
@@ -261,16 +279,19 @@ apply(JobqDb *db, Batch *batch)
 				entry_set(batch->results[i].schedule);
 				e = entry_find(id);
 				if (e != NULL && e->due == DT_NOBEGIN && batch->work[i].kind == WORK_DUE)
-					entry_defer(id, now + HOPELESS_US); /* its turn has changed nothing */
+					entry_defer(id, true);	/* its turn has changed nothing */
 				break;
 			case RESULT_GONE:
 				entry_remove(id);
 				break;
 			case RESULT_BUSY:
-				entry_defer(id, now + Min(BUSY_US << entry_deferrals(id), MAX_BUSY_US));
+				if (batch->work[i].kind == WORK_DUE)
+					entry_defer(id, false);
+				else
+					locked[(*nlocked)++] = batch->work[i];
 				break;
 			case RESULT_HOPELESS:
-				entry_defer(id, now + HOPELESS_US);
+				entry_defer(id, true);
 				break;
 		}
 	}
@@ -278,16 +299,16 @@ apply(JobqDb *db, Batch *batch)
 		pg_atomic_fetch_add_u64(&db->schedules.ticks[i], batch->turn.counts[i]);
 }
 
-/* Runs one transaction; a locked table puts all of its work off. */
+/* Runs one transaction; false: it was rolled back, and is to be done alone. */
 static bool
-run(JobqDb *db, Work *work, int n, bool single, bool *foreign)
+run(JobqDb *db, Work *work, int n, bool single, BatchResult *result, Work *locked, int *nlocked)
 {
 	Batch		batch = {.work = work, .n = n, .single = single};
 	ErrorData  *error;
 
 	batch.results = palloc0(sizeof(WorkResult) * n);
 	error = in_transaction(do_batch, &batch);
-	*foreign = batch.foreign;
+	*result = batch.foreign ? BATCH_FOREIGN : BATCH_DONE;
 	if (error != NULL && !single)
 		return false;
 	if (error != NULL && !is_transient(error))
@@ -295,22 +316,26 @@ run(JobqDb *db, Work *work, int n, bool single, bool *foreign)
 	for (int i = 0; error != NULL && i < n; i++)
 		batch.results[i].kind = RESULT_BUSY;
 	if (!batch.foreign)
-		apply(db, &batch);
+		apply(db, &batch, locked, nlocked);
 	return true;
 }
 
-bool
-batch_run(JobqDb *db, Work *work, int n)
+BatchResult
+batch_run(JobqDb *db, Work *work, int n, int *nlocked)
 {
-	bool		foreign = false;
+	BatchResult result = BATCH_DONE;
+	Work	   *locked = palloc(sizeof(Work) * n);
 	int			lock_timeout = LockTimeout;
 
-	if (run(db, work, n, false, &foreign))
-		return !foreign;
-	for (int i = 0; i < n && !foreign; i += SINGLE_SIZE)
-		(void) run(db, work + i, Min(SINGLE_SIZE, n - i), true, &foreign);
+	*nlocked = 0;
+	if (!run(db, work, n, false, &result, locked, nlocked))
+	{
+		for (int i = 0; i < n && result == BATCH_DONE; i += SINGLE_SIZE)
+			(void) run(db, work + i, Min(SINGLE_SIZE, n - i), true, &result, locked, nlocked);
+	}
 	LockTimeout = lock_timeout;
-	return !foreign;
+	memcpy(work, locked, sizeof(Work) * *nlocked);
+	return result;
 }
 
 /* ---------- all schedules ---------- */
@@ -324,11 +349,13 @@ read_all(Batch *batch)
 	HeapTuple	tuple;
 	int32		home;
 
-	entries_clear();
-	batch->foreign = fit_trouble()[0] != '\0' || !home_is_ours(&home);
-	if (!batch->foreign)
+	batch->foreign = !OidIsValid(jobq_relid("schedules")) || fit_trouble()[0] != '\0' || !home_is_ours(&home);
+	if (batch->foreign)
+		entries_clear();
+	else
 	{
 		rel = table_open(jobq_relid("schedules"), AccessShareLock);
+		entries_clear();
 		scan = table_beginscan(rel, GetActiveSnapshot(), 0, NULL, SO_NONE);
 		while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
 		{
@@ -348,7 +375,7 @@ read_all(Batch *batch)
 	MemoryContextDelete(context);
 }
 
-bool
+BatchResult
 batch_read_all(void)
 {
 	Batch		batch = {0};
@@ -356,5 +383,5 @@ batch_read_all(void)
 
 	if (error != NULL && !is_transient(error))
 		ReThrowError(error);
-	return error == NULL && !batch.foreign;
+	return error != NULL ? BATCH_LOCKED : batch.foreign ? BATCH_FOREIGN : BATCH_DONE;
 }

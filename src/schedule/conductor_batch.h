@@ -24,17 +24,22 @@ typedef struct Work
 	ScheduledEnd end;
 } Work;
 
-/*
- * Does the work, at most BATCH_SIZE pieces, and sets the entries.  False: the
- * schedules are another database's, or the tables do not fit; nothing was
- * done.
- */
-extern bool batch_run(JobqDb *db, Work *work, int n);
+typedef enum BatchResult
+{
+	BATCH_DONE,
+	BATCH_FOREIGN,				/* nothing done: the schedules are another
+								 * database's, or the tables do not fit */
+	BATCH_LOCKED				/* nothing read: a session holds the table */
+} BatchResult;
 
 /*
- * Reads all schedules into entries; false as for batch_run(), or a session
- * holds the table.
+ * Does the work, at most BATCH_SIZE pieces, and sets the entries.  Work other
+ * than WORK_DUE that met a lock is moved to the front of the array; *nlocked
+ * is its number.
  */
-extern bool batch_read_all(void);
+extern BatchResult batch_run(JobqDb *db, Work *work, int n, int *nlocked);
+
+/* Reads all schedules into entries, which stay as they are when it cannot. */
+extern BatchResult batch_read_all(void);
 
 #endif

@@ -4,7 +4,9 @@
  *
  * The time at which a schedule is due is calculated again from its row, and
  * not taken from next_tick: time zones may have changed.  A row with another
- * next_tick is due at once, so that it is written again.
+ * next_tick is due at once, so that it is written again.  One that waits for
+ * the end of a job looks at that job each minute: the end may not be heard, of
+ * a job that was retried, say.
  */
 #include "jobq.h"
 
@@ -13,7 +15,11 @@
 
 #include "schedule/conductor_entries.h"
 
-#define MAX_DEFERRALS	10
+#define BUSY_US			INT64CONST(200000)	/* doubled by each try */
+#define MAX_BUSY_SHIFT	4
+#define HOPELESS_US		USECS_PER_MINUTE
+#define LOOK_US			USECS_PER_MINUTE	/* between looks at a job that is
+											 * awaited */
 
 EntryCounts entry_counts;
 
@@ -73,7 +79,7 @@ count(const ScheduleEntry *e, int change)
 		entry_counts.paused_by_jobq += change;
 	if (e->hears)
 		entry_counts.hearing += change;
-	if (e->deferrals > 0)
+	if (e->deferred)
 		entry_counts.deferred += change;
 }
 
@@ -135,10 +141,11 @@ entry_set(Schedule *s)
 	e->status = s->status;
 	e->paused_by_jobq = DatumGetBool(S_ATT(s, S_paused_by_jobq));
 	e->hears = schedule_trouble(s) == NULL && schedule_hears(s);
-	e->deferrals = 0;
+	e->deferred = false;
+	e->tries = 0;
 	count(e, 1);
-	enter_heap(e, due_of(s));
-	e->tick = e->due;
+	e->tick = due_of(s);
+	enter_heap(e, schedule_trouble(s) == NULL && schedule_waits(s) ? Min(e->tick, GetCurrentTimestamp() + LOOK_US) : e->tick);
 }
 
 void
@@ -154,25 +161,22 @@ entry_remove(int32 id)
 }
 
 void
-entry_defer(int32 id, TimestampTz until)
+entry_defer(int32 id, bool hopeless)
 {
 	ScheduleEntry *e = entry_find(id);
+	TimestampTz now = GetCurrentTimestamp();
 
 	if (e == NULL)
 		return;
 	count(e, -1);
-	e->deferrals = Min(e->deferrals + 1, MAX_DEFERRALS);
+	e->deferred = true;
+	if (e->tick == DT_NOBEGIN)
+		e->tick = now;
 	entry_counts.late_since = entry_counts.deferred == 0 ? e->tick : Min(entry_counts.late_since, e->tick);
 	count(e, 1);
-	enter_heap(e, until);
-}
-
-int
-entry_deferrals(int32 id)
-{
-	ScheduleEntry *e = entry_find(id);
-
-	return e == NULL ? 0 : e->deferrals;
+	enter_heap(e, now + (hopeless ? HOPELESS_US : BUSY_US << Min(e->tries, MAX_BUSY_SHIFT)));
+	if (e->tries < MAX_BUSY_SHIFT)
+		e->tries++;
 }
 
 static ScheduleEntry *
@@ -194,9 +198,9 @@ entries_tick(void)
 {
 	TimestampTz due = entries_due();
 
-	if (entry_counts.deferred > 0)
-		due = Min(due, entry_counts.late_since);
-	return due == DT_NOBEGIN ? DT_NOEND : due;	/* its row is written again */
+	if (due == DT_NOBEGIN)
+		due = DT_NOEND;			/* its row is written again */
+	return entry_counts.deferred > 0 ? Min(due, entry_counts.late_since) : due;
 }
 
 ScheduleEntry *

@@ -19,7 +19,8 @@ typedef struct ScheduleEntry
 	bool		hears;			/* schedule_hears() */
 	uint8		status;			/* ScheduleStatus */
 	bool		paused_by_jobq;
-	uint8		deferrals;		/* in a row: its turn met a lock or an error */
+	bool		deferred;		/* its turn met a lock or an error */
+	uint8		tries;			/* of such turns in a row */
 	TimestampTz due;			/* of its next turn; DT_NOEND: not by time */
 	TimestampTz tick;			/* the same without a deferral */
 	pairingheap_node node;
@@ -45,10 +46,8 @@ extern ScheduleEntry *entry_find(int32 id);
 /* Makes or changes the entry of a row that was just read or written. */
 extern void entry_set(Schedule *s);
 extern void entry_remove(int32 id);
-/* Puts its turn off. */
-extern void entry_defer(int32 id, TimestampTz until);
-/* Returns how often in a row its turn was put off. */
-extern int	entry_deferrals(int32 id);
+/* Puts its turn off: the longer the more often it was. */
+extern void entry_defer(int32 id, bool hopeless);
 /* Returns the first time at which an entry is due; DT_NOEND: none. */
 extern TimestampTz entries_due(void);
 /* Returns the earliest tick without a decision; DT_NOEND: none is known. */

@@ -195,15 +195,24 @@ prune_page_of(Table *table, ItemPointer tid)
 }
 
 bool
-schedule_fetch(Table *table, ItemPointer tid, int32 id, Schedule *s)
+schedule_fetch(Table *table, ItemPointer tid, int32 id, Schedule *s, bool *locked)
 {
 	ItemPointerData known = *tid;
 
-	if (!(queue_fetch_version(table, &known) && slot_has_id(table, id)) && !find_by_id(table, id))
+	if (!(queue_fetch_version(table, &known) && slot_has_id(table, id)))
 	{
-		ExecClearTuple(table->slot);
-		return false;
+		if (!find_by_id(table, id))
+		{
+			ExecClearTuple(table->slot);
+			return false;
+		}
+		known = table->slot->tts_tid;
+		if (!(queue_fetch_version(table, &known) && slot_has_id(table, id)))
+			ereport(ERROR,
+					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+					 errmsg("schedule %d was changed meanwhile", id)));
 	}
+	*locked = slot_is_locked(table->slot);
 	schedule_from_slot(table, s);
 	prune_page_of(table, &s->tid);
 	return true;
@@ -409,4 +418,12 @@ bool
 schedule_may_run(Schedule *s)
 {
 	return S_NULL(s, S_max_runs) || DatumGetInt64(S_ATT(s, S_runs)) < S_INT(s, S_max_runs);
+}
+
+bool
+schedule_waits(Schedule *s)
+{
+	if (!S_NULL(s, S_waiting_tick))
+		return true;
+	return s->status == SCHEDULE_ACTIVE && schedule_is_after(s) && S_NULL(s, S_next_tick) && !S_NULL(s, S_last_job_id);
 }

@@ -64,9 +64,9 @@ typedef struct Schedule
 
 /*
  * Reads the version at the TID, or the latest one of that id; false: the row
- * is gone.
+ * is gone.  *locked: another transaction holds it.
  */
-extern bool schedule_fetch(Table *table, ItemPointer tid, int32 id, Schedule *s);
+extern bool schedule_fetch(Table *table, ItemPointer tid, int32 id, Schedule *s, bool *locked);
 /* Locks the latest version, after a wait if need be; false: the row is gone. */
 extern bool schedule_lock(Table *table, int32 id, Schedule *s);
 /* Fills a schedule from a row of the table, or of its row type. */
@@ -104,6 +104,11 @@ extern int64 schedule_count(Schedule *s, TimestampTz after, TimestampTz until, i
 extern TimestampTz schedule_first_tick(Schedule *s);
 /* Returns the job's delay after a tick: always the same. */
 extern int64 schedule_jitter_us(Schedule *s, TimestampTz tick);
+/*
+ * True if it cannot go on before the last job ends: "after" without a next
+ * tick, a tick that waits.
+ */
+extern bool schedule_waits(Schedule *s);
 /* True unless it has had max_runs jobs. */
 extern bool schedule_may_run(Schedule *s);
 /*

@@ -15,6 +15,7 @@
  *	 a tick is due				by overlap: a job, a skip, or it waits
  *	 several are due			all of them, unless the first is LATE_US late:
  *								then by catch_up
+ *	 one is LATE_US late		the same with catch_up = all
  *	 the last job has ended		the waiting tick, the next tick of "after 90s"
  *	 a job became a dead letter	counts for pause_after_failures
  *	 enqueue raises an error	a skip; a pause if right, role or type lack
@@ -120,21 +121,23 @@ pause_schedule(Turn *turn, Schedule *s, const char *reason)
 
 /* ---------- one tick ---------- */
 
-static void
+/* Returns false if the tick has no job: another one has its unique key. */
+static bool
 start(Turn *turn, Schedule *s, TimestampTz tick)
 {
 	pg_uuid_t  *id = palloc(sizeof(pg_uuid_t));
 
 	if (!schedule_may_run(s))
-		return;
+		return false;
 	if (!tick_enqueue(&turn->e, s, tick, id))
 	{
 		skip(turn, s, tick, "unique_key", 1);
-		return;
+		return false;
 	}
 	schedule_set_time(s, S_last_tick, tick);
 	turn->counts[TICK_ENQUEUED]++;
 	add_ticked(turn, s, tick, id);
+	return true;
 }
 
 static bool
@@ -187,7 +190,7 @@ start_waiting(Turn *turn, Schedule *s)
 	TimestampTz tick = S_TIME(s, S_waiting_tick);
 
 	schedule_set_null(s, S_waiting_tick);
-	start(turn, s, tick);
+	(void) start(turn, s, tick);
 }
 
 /*
@@ -201,7 +204,7 @@ start_by_overlap(Turn *turn, Schedule *s, TimestampTz tick)
 		start_waiting(turn, s);
 	if (s->overlap == OVERLAP_ALLOW || !last_job_lives(turn, s))
 	{
-		start(turn, s, tick);
+		(void) start(turn, s, tick);
 		return;
 	}
 	switch (s->overlap)
@@ -216,7 +219,7 @@ start_by_overlap(Turn *turn, Schedule *s, TimestampTz tick)
 			break;
 		case OVERLAP_CANCEL:
 			cancel_last_job(s);
-			start(turn, s, tick);
+			(void) start(turn, s, tick);
 			break;
 		case OVERLAP_ALLOW:
 			break;
@@ -224,19 +227,6 @@ start_by_overlap(Turn *turn, Schedule *s, TimestampTz tick)
 }
 
 /* ---------- the ticks that are due ---------- */
-
-static void
-start_each(Turn *turn, Schedule *s, TimestampTz first)
-{
-	for (TimestampTz tick = first; tick <= turn->now; tick = schedule_next(s, tick))
-	{
-		if (s->catch_up == CATCH_UP_SKIP && turn->now - tick > SKIP_LATE_US)
-			skip(turn, s, tick, "late", 1);
-		else
-			start_by_overlap(turn, s, tick);
-		schedule_set_time(s, S_ticks_after, tick);
-	}
-}
 
 /*
  * Returns a time before the newest `limit` ticks up to the newest one, not
@@ -255,48 +245,71 @@ time_before_newest(Schedule *s, TimestampTz newest, int limit)
 	return bound;
 }
 
-/*
- * Enqueues the newest catch_up_limit ticks; returns their number.  Those after
- * the last of max_runs count, too: they are none of the schedule's.
- */
-static int64
-start_newest(Turn *turn, Schedule *s, TimestampTz newest)
+/* True if the ticks that are due count as missed: catch_up decides. */
+static bool
+is_missed(Turn *turn, Schedule *s, TimestampTz first)
 {
-	int			limit = S_INT(s, S_catch_up_limit);
-	TimestampTz before = time_before_newest(s, newest, limit);
-	int64		surplus = schedule_count(s, before, newest, PG_INT64_MAX) - limit;
-	int64		started = 0;
-
-	for (TimestampTz tick = schedule_next(s, before); tick <= newest; tick = schedule_next(s, tick))
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (surplus-- > 0)
-			continue;
-		start(turn, s, tick);
-		started++;
-	}
-	return started;
+	return turn->now - first > LATE_US &&
+		(s->catch_up == CATCH_UP_ALL || schedule_next(s, first) <= turn->now);
 }
 
-static void
-catch_up(Turn *turn, Schedule *s, TimestampTz newest)
+/*
+ * Returns the first tick to decide, and the number of missed ones before it
+ * that are dropped; DT_NOEND: none is due.
+ */
+static TimestampTz
+first_decision(Turn *turn, Schedule *s, int64 *dropped)
 {
-	int64		missed = schedule_count(s, S_TIME(s, S_ticks_after), newest, MAX_COUNTED);
-	int64		started = 0;
+	TimestampTz after = S_TIME(s, S_ticks_after);
+	TimestampTz first = schedule_first_tick(s);
+	TimestampTz newest;
+	TimestampTz before;
+	int64		surplus;
 
-	if (s->catch_up == CATCH_UP_ALL)
+	*dropped = 0;
+	if (first > turn->now)
+		return DT_NOEND;
+	if (!is_missed(turn, s, first))
+		return first;
+	newest = schedule_last(s, after, turn->now);
+	*dropped = schedule_count(s, after, newest, MAX_COUNTED) - 1;
+	if (s->catch_up != CATCH_UP_ALL)
+		return newest;
+	*dropped = Max(*dropped + 1 - S_INT(s, S_catch_up_limit), 0);
+	before = time_before_newest(s, newest, S_INT(s, S_catch_up_limit));
+	surplus = schedule_count(s, before, newest, PG_INT64_MAX) - S_INT(s, S_catch_up_limit);
+	for (first = schedule_next(s, before); surplus > 0; surplus--)
+		first = schedule_next(s, first);
+	return first;
+}
+
+/*
+ * Decides the ticks up to now; with turn->one_tick the first of them, so that
+ * the error of one rolls back no other.
+ */
+static void
+decide_ticks(Turn *turn, Schedule *s)
+{
+	int64		dropped;
+	TimestampTz first = first_decision(turn, s, &dropped);
+	bool		all = s->catch_up == CATCH_UP_ALL && first != DT_NOEND && is_missed(turn, s, schedule_first_tick(s));
+
+	skip(turn, s, first, "missed", dropped);
+	if (all && !S_NULL(s, S_waiting_tick))
+		start_waiting(turn, s);
+	for (TimestampTz tick = first; tick <= turn->now; tick = schedule_next(s, tick))
 	{
-		if (!S_NULL(s, S_waiting_tick))
-			start_waiting(turn, s);
-		started = start_newest(turn, s, newest);
+		CHECK_FOR_INTERRUPTS();
+		if (s->catch_up == CATCH_UP_SKIP && turn->now - tick > SKIP_LATE_US)
+			skip(turn, s, tick, "late", 1);
+		else if (all)
+			(void) start(turn, s, tick);
+		else
+			start_by_overlap(turn, s, tick);
+		schedule_set_time(s, S_ticks_after, tick);
+		if (turn->one_tick)
+			break;
 	}
-	else if (s->catch_up == CATCH_UP_ONE || turn->now - newest <= SKIP_LATE_US)
-	{
-		start_by_overlap(turn, s, newest);
-		started = 1;
-	}
-	skip(turn, s, newest, "missed", missed - started);
-	schedule_set_time(s, S_ticks_after, newest);
 }
 
 /* Sets next_tick, and the end of a schedule that has no more ticks. */
@@ -315,19 +328,9 @@ set_next(Schedule *s, TimestampTz next)
 static void
 calendar_due(Turn *turn, Schedule *s)
 {
-	TimestampTz first = schedule_first_tick(s);
-
-	if (first <= turn->now)
-	{
-		TimestampTz newest = schedule_last(s, S_TIME(s, S_ticks_after), turn->now);
-
-		if (turn->now - first <= LATE_US || first == newest)
-			start_each(turn, s, first);
-		else
-			catch_up(turn, s, newest);
-		first = schedule_next(s, newest);
-	}
-	set_next(s, first);
+	if (schedule_first_tick(s) <= turn->now)
+		decide_ticks(turn, s);
+	set_next(s, schedule_first_tick(s));
 }
 
 /* Sets the next tick of "after 90s", an interval after a time. */
@@ -361,7 +364,8 @@ after_due(Turn *turn, Schedule *s)
 	else
 	{
 		schedule_set_null(s, S_next_tick);
-		start(turn, s, tick);
+		if (!start(turn, s, tick))
+			set_next_after(s, turn->now);
 		if (!schedule_may_run(s))
 			set_next(s, DT_NOEND);
 	}
@@ -388,8 +392,12 @@ resume_in_time(Turn *turn, Schedule *s)
 void
 turn_due(Turn *turn, Schedule *s)
 {
+	bool		waited = !S_NULL(s, S_waiting_tick);
+
 	resume_in_time(turn, s);
-	if (s->status != SCHEDULE_ACTIVE)
+	if (schedule_waits(s))
+		turn_look(turn, s);
+	if (s->status != SCHEDULE_ACTIVE || (turn->one_tick && waited && S_NULL(s, S_waiting_tick)))
 		return;
 	if (schedule_is_after(s))
 		after_due(turn, s);
@@ -508,17 +516,17 @@ lasts(const ErrorData *error)
 }
 
 static void
-add_refused(Turn *turn, Schedule *s, TimestampTz tick, int64 n, const ErrorData *error)
+add_refused(Turn *turn, Schedule *s, TimestampTz tick, const ErrorData *error)
 {
 	Event		event = {.type = "tick_skipped", .level = "warning", .message = bounded_text(error->message)};
 	JsonBuild	b;
 
 	begin_data(&b, s, tick, "refused");
 	json_add_string(&b, "code", unpack_sql_state(error->sqlerrcode));
-	json_add_number(&b, "count", n);
+	json_add_number(&b, "count", 1);
 	add_event(turn, s, EVENTS_FAILURES, &event, json_end_object(&b));
-	schedule_set(s, S_skipped, Int64GetDatum(DatumGetInt64(S_ATT(s, S_skipped)) + n));
-	turn->counts[TICK_REFUSED] += n;
+	schedule_set(s, S_skipped, Int64GetDatum(DatumGetInt64(S_ATT(s, S_skipped)) + 1));
+	turn->counts[TICK_REFUSED]++;
 }
 
 /* The definition itself is no longer valid: a time zone that is gone, say. */
@@ -534,33 +542,33 @@ fail(Turn *turn, Schedule *s, const char *message)
 }
 
 /*
- * Returns the number of ticks of the turn that was rolled back, and the newest
- * of them; all are decided then.
+ * Decides the tick of a turn that was rolled back, and returns it: the one
+ * that waited, unless its job still lives, or the first that is due.
  */
-static int64
-take_refused(Turn *turn, Schedule *s, TimestampTz *newest)
+static TimestampTz
+take_refused(Turn *turn, Schedule *s)
 {
-	TimestampTz waiting = S_TIME(s, S_waiting_tick);
-	bool		is_after = schedule_is_after(s);
-	TimestampTz tick = is_after ? schedule_first_tick(s) : schedule_last(s, S_TIME(s, S_ticks_after), turn->now);
-	int64		n = waiting == DT_NOBEGIN ? 0 : 1;
+	TimestampTz tick = S_TIME(s, S_waiting_tick);
+	int64		dropped = 0;
 
-	schedule_set_null(s, S_waiting_tick);
-	*newest = waiting;
+	if (!S_NULL(s, S_waiting_tick) && !last_job_lives(turn, s))
+	{
+		schedule_set_null(s, S_waiting_tick);
+		return tick;
+	}
+	tick = schedule_is_after(s) ? schedule_first_tick(s) : first_decision(turn, s, &dropped);
 	if (tick > turn->now)
-		return n;
-	n += is_after ? 1 : schedule_count(s, S_TIME(s, S_ticks_after), tick, MAX_COUNTED);
+		return DT_NOBEGIN;
+	skip(turn, s, tick, "missed", dropped);
 	schedule_set_time(s, S_ticks_after, tick);
-	*newest = tick;
-	return n;
+	return tick;
 }
 
 void
 turn_refused(Turn *turn, Schedule *s, const ErrorData *error)
 {
 	const char *trouble = schedule_trouble(s);
-	TimestampTz newest;
-	int64		n;
+	TimestampTz tick;
 
 	if (trouble != NULL)
 	{
@@ -568,8 +576,9 @@ turn_refused(Turn *turn, Schedule *s, const ErrorData *error)
 		return;
 	}
 	resume_in_time(turn, s);
-	n = take_refused(turn, s, &newest);
-	add_refused(turn, s, newest, n, error);
+	tick = take_refused(turn, s);
+	if (tick != DT_NOBEGIN)
+		add_refused(turn, s, tick, error);
 	if (lasts(error))
 		pause_schedule(turn, s, bounded_text(error->message));
 	else if (schedule_is_after(s))

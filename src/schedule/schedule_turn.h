@@ -12,6 +12,7 @@ typedef struct Turn
 {
 	Enqueuer	e;
 	TimestampTz now;
+	bool		one_tick;		/* turn_due() decides one tick at most */
 	uint64		counts[TICK_OUTCOMES];	/* of ticks */
 } Turn;
 

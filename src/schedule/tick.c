@@ -18,6 +18,7 @@
 #include "utils/datetime.h"
 #include "utils/fmgrprotos.h"
 #include "utils/json.h"
+#include "utils/memutils.h"
 
 #include "base/errors.h"
 #include "base/json_build.h"
@@ -288,16 +289,22 @@ store_as_owner(TickJob *job)
 	PG_END_TRY();
 }
 
+/* The copies of a payload are freed at once: a turn may have many ticks. */
 bool
 tick_enqueue(Enqueuer *e, Schedule *s, TimestampTz tick, pg_uuid_t *id)
 {
 	TickJob		job = {.e = e, .schedule = s, .tick = tick, .id = id};
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "jobq tick", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
 
 	store_as_owner(&job);
-	if (job.is_new)
-		schedule_set(s, S_runs, Int64GetDatum(DatumGetInt64(S_ATT(s, S_runs)) + 1));
+	MemoryContextSwitchTo(old);
+	MemoryContextDelete(context);
+	if (!job.is_new)
+		return false;
+	schedule_set(s, S_runs, Int64GetDatum(DatumGetInt64(S_ATT(s, S_runs)) + 1));
 	schedule_set(s, S_last_job_id, UUIDPGetDatum(id));
-	return job.is_new;
+	return true;
 }
 
 void

@@ -51,7 +51,7 @@ publish_scheduled_end(int32 schedule_id, const pg_uuid_t *job_id, int status, Ti
 	UnpublishedEnd *e;
 
 	unpublished.db = my_db();
-	if (unpublished.db == NULL || !unpublished.db->schedule_news.hears)
+	if (unpublished.db == NULL)
 		return;
 	if (ends == NULL)
 		ends = MemoryContextAlloc(TopMemoryContext, sizeof(UnpublishedEnd) * JOBQ_SCHEDULED_ENDS);
@@ -113,6 +113,8 @@ schedule_news_publish(JobqDb *db)
 	news->changed_all |= changed_all;
 	for (int i = 0; i < nchanged; i++)
 		add_changed(news, changed[i]);
+	if (!news->hears)
+		return nchanged > 0 || changed_all;
 	news->ends_lost |= ends_lost;
 	for (int i = 0; i < nends; i++)
 	{
