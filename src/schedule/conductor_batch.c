@@ -194,6 +194,7 @@ try_alone(Batch *batch, const Work *work, WorkResult *result)
 static void
 do_work_alone(Batch *batch, const Work *work, WorkResult *result)
 {
+	batch->turn.missed_until = DT_NOBEGIN;
 	for (int i = 0; i < MAX_TICKS; i++)
 	{
 		Schedule   *s;
@@ -218,6 +219,7 @@ do_batch(Batch *batch)
 		return;
 	batch->turn.now = GetCurrentTimestamp();
 	batch->turn.one_tick = batch->single;
+	batch->turn.missed_until = DT_NOBEGIN;
 	if (!batch->single)
 		open_tables(batch);
 	for (int i = 0; i < batch->n; i++)

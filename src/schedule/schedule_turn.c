@@ -249,6 +249,8 @@ time_before_newest(Schedule *s, TimestampTz newest, int limit)
 static bool
 is_missed(Turn *turn, Schedule *s, TimestampTz first)
 {
+	if (first <= turn->missed_until)
+		return true;
 	return turn->now - first > LATE_US &&
 		(s->catch_up == CATCH_UP_ALL || schedule_next(s, first) <= turn->now);
 }
@@ -272,6 +274,8 @@ first_decision(Turn *turn, Schedule *s, int64 *dropped)
 	if (!is_missed(turn, s, first))
 		return first;
 	newest = schedule_last(s, after, turn->now);
+	if (turn->one_tick)
+		turn->missed_until = newest;
 	*dropped = schedule_count(s, after, newest, MAX_COUNTED) - 1;
 	if (s->catch_up != CATCH_UP_ALL)
 		return newest;

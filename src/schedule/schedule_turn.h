@@ -13,6 +13,9 @@ typedef struct Turn
 	Enqueuer	e;
 	TimestampTz now;
 	bool		one_tick;		/* turn_due() decides one tick at most */
+	TimestampTz missed_until;	/* newest missed tick of the schedule whose
+								 * ticks are decided one by one; DT_NOBEGIN:
+								 * none */
 	uint64		counts[TICK_OUTCOMES];	/* of ticks */
 } Turn;
 
