@@ -152,6 +152,7 @@ last_job_lives(Turn *turn, Schedule *s)
 	CommandCounterIncrement();	/* this transaction may have enqueued it */
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	lives = queue_find_by_id(&turn->e.queue, DatumGetUUIDP(S_ATT(s, S_last_job_id)), snapshot, &job);
+	turn->own_job = lives && !JOB_NULL(&job, Q_schedule_id) && JOB_INT(&job, Q_schedule_id) == S_INT(s, S_id);
 	UnregisterSnapshot(snapshot);
 	return lives;
 }
@@ -218,7 +219,8 @@ start_by_overlap(Turn *turn, Schedule *s, TimestampTz tick)
 			schedule_set_time(s, S_waiting_tick, tick);
 			break;
 		case OVERLAP_CANCEL:
-			cancel_last_job(s);
+			if (turn->own_job)	/* else it was retried, and is a user's */
+				cancel_last_job(s);
 			(void) start(turn, s, tick);
 			break;
 		case OVERLAP_ALLOW:

@@ -16,6 +16,8 @@ typedef struct Turn
 	TimestampTz missed_until;	/* newest missed tick of the schedule whose
 								 * ticks are decided one by one; DT_NOBEGIN:
 								 * none */
+	bool		own_job;		/* the last job that was found alive is the
+								 * schedule's own */
 	uint64		counts[TICK_OUTCOMES];	/* of ticks */
 } Turn;
 

@@ -22,6 +22,7 @@
 
 #include "base/errors.h"
 #include "base/json_build.h"
+#include "base/json_size.h"
 #include "enqueue/enqueue_jobs_reader.h"
 #include "enqueue/insert_job.h"
 #include "schedule/tick.h"
@@ -119,12 +120,7 @@ copy_container(JsonbInState *out, JsonbContainer *container, const TickTimes *ti
 		bool		nested = (token == WJB_VALUE || token == WJB_ELEM) && value.type == jbvBinary;
 
 		if (nested && !fill_placeholder(&value, times))
-		{
-			JsonbInState part = {0};
-
-			copy_container(&part, value.val.binary.data, times);
-			pushJsonbValue(out, token, part.result);
-		}
+			copy_container(out, value.val.binary.data, times);
 		else
 			pushJsonbValue(out, token, token < WJB_BEGIN_ARRAY ? &value : NULL);
 	}
@@ -138,6 +134,7 @@ payload_of(Schedule *s, const TickTimes *times)
 	JsonbValue	whole = {.type = jbvBinary};
 	JsonbInState out = {0};
 
+	check_json_size("payload", payload, (int64) jobq_max_payload);
 	if (JB_ROOT_IS_SCALAR(payload) || memmem(VARDATA(payload), VARSIZE(payload) - VARHDRSZ, "$.", 2) == NULL)
 		return payload;
 	whole.val.binary.data = &payload->root;
@@ -227,6 +224,10 @@ read_request(Schedule *s, TimestampTz tick, Request *request)
 	TickTimes	times = times_of(s, tick);
 	TimestampTz due = tick + schedule_jitter_us(s, tick);
 
+	if (!IS_VALID_TIMESTAMP(due))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
+				 errmsg("argument \"jitter\": the job of tick %s would be due too late", timestamptz_to_str(tick))));
 	request_defaults(args);
 	read_options(s, args);
 	set_argument(&args[A_job_type], S_ATT(s, S_job_type), false);

@@ -189,7 +189,7 @@ BEGIN
 END $$;
 
 -- Returns the ids of the schedules that pause and resume change, with their
--- rows locked.
+-- rows locked: the one of that name, or all that the caller itself owns.
 CREATE FUNCTION jobq_internal._lock_schedules(caller oid, name text, tenant text) RETURNS int[]
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -198,8 +198,7 @@ BEGIN
   END IF;
   PERFORM jobq_internal._check_tenant(tenant);
   RETURN ARRAY(SELECT x.id FROM jobq.schedules x
-                WHERE jobq_internal._tenant_is(x.tenant, _lock_schedules.tenant)
-                  AND jobq_internal._schedule_right(caller, x.tenant, x.job_type, x.owner_oid) IN ('own', 'admin')
+                WHERE jobq_internal._tenant_is(x.tenant, _lock_schedules.tenant) AND x.owner_oid = caller
                 ORDER BY x.id FOR UPDATE);
 END $$;
 
@@ -217,7 +216,7 @@ BEGIN
   UPDATE jobq.schedules x
      SET status = 'paused', reason = _pause_schedule.reason, paused_until = now + duration, paused_by_jobq = false,
          next_tick = NULL, waiting_tick = NULL, updated_at = now
-   WHERE x.id = ANY (ids);
+   WHERE x.id = ANY (ids) AND (_pause_schedule.name IS NOT NULL OR x.status <> 'finished');
 END $$;
 
 CREATE FUNCTION jobq.resume_schedule(name text, tenant text DEFAULT NULL) RETURNS void
@@ -242,6 +241,10 @@ BEGIN
       PERFORM jobq_internal._store_schedule(jobq_internal._plan_schedule(s, old));
     EXCEPTION WHEN OTHERS THEN
       GET STACKED DIAGNOSTICS hint = PG_EXCEPTION_HINT;
+      IF _resume_schedule.name IS NULL THEN  -- one that cannot tick keeps no other one from it
+        RAISE WARNING 'schedule "%" stays paused: %', s.name, SQLERRM;
+        CONTINUE;
+      END IF;
       PERFORM jobq_internal._bad(SQLSTATE, format('schedule "%s": %s', s.name, SQLERRM), nullif(hint, ''));
     END;
   END LOOP;

@@ -262,7 +262,7 @@ CREATE FUNCTION jobq_internal._store_schedule(s jobq.schedules) RETURNS void
    WHERE id = s.id
 $$;
 
--- Stores a changed definition, unless nothing has changed.
+-- Stores a definition.
 CREATE FUNCTION jobq_internal._change_schedule(s jobq.schedules, old jobq.schedules) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -396,7 +396,9 @@ BEGIN
   IF tenant = '' THEN
     PERFORM jobq_internal._bad('22023', 'argument "tenant": "" is empty', 'There is no tenant to purge.');
   END IF;
-  DELETE FROM jobq.schedules s WHERE s.tenant = _purge_tenant.tenant;  -- first: no tick adds a job
+  -- schedules first: no tick adds a job
+  DELETE FROM jobq.schedules s
+   WHERE s.id IN (SELECT x.id FROM jobq.schedules x WHERE x.tenant = _purge_tenant.tenant FOR UPDATE SKIP LOCKED);
   ids := ARRAY(SELECT q.id FROM jobq.queue q WHERE q.tenant = _purge_tenant.tenant ORDER BY q.id DESC);
   LOOP
     in_use := '{}';
@@ -429,6 +431,7 @@ BEGIN
   DELETE FROM jobq.events e WHERE e.tenant = _purge_tenant.tenant;
   DELETE FROM jobq.alerts a WHERE a.tenant = _purge_tenant.tenant;
   PERFORM jobq_internal._notice_held(cardinality(in_use) + told.held
+    + (SELECT count(*) FROM jobq.schedules s WHERE s.tenant = _purge_tenant.tenant)
     + (SELECT count(*) FROM jobq.dead_letters d WHERE d.tenant = _purge_tenant.tenant)
     + (SELECT count(*) FROM jobq.history h WHERE h.tenant = _purge_tenant.tenant));
   RETURN live + told.cancelled + dead + ended;

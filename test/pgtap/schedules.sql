@@ -145,9 +145,10 @@ SELECT is(plans.error($$SELECT jobq.drop_job_type('plan report', force => true),
 SELECT jobq.schedule('p3', '@daily', 'plan other');
 SELECT jobq.pause_schedule('p3');
 SELECT jobq.drop_job_type('plan other');
-SELECT is(plans.error($$SELECT jobq.resume_schedule(NULL)$$), '42704: schedule "p3": job type "plan other" does not exist', 'the error of resume all names the schedule');
-SELECT jobq.unschedule('p3');
+SELECT is(plans.error($$SELECT jobq.resume_schedule('p3')$$), '42704: schedule "p3": job type "plan other" does not exist', 'the error of a resume names the schedule');
 SELECT jobq.resume_schedule(NULL);
+SELECT is(string_agg(name, ' '), 'p3', 'resume all leaves out the one that cannot tick') FROM jobq.schedules WHERE status = 'paused';
+SELECT jobq.unschedule('p3');
 SELECT is_empty($$SELECT name FROM jobq.schedules WHERE status = 'paused'$$, 'resume all');
 
 -- ---------- run, backfill ----------

@@ -71,6 +71,14 @@ wait_for_sql($node, q{SELECT runs = 1 FROM jobq.schedules WHERE name = 'key'}, '
 one(q{UPDATE jobq.schedules SET next_tick = NULL WHERE name = 'after'});
 runs_on('after', 'a row without a next tick gets one');
 
+# The owner of a schedule gets no right on the job that has its unique key.
+my $foreign = one(q{SELECT jobq.enqueue('waits', unique_key => 'theirs')});
+one(q{SELECT jobq.schedule('attack', '* * * * * *', 'waits', overlap => 'cancel', options => '{"unique_key": "theirs"}')});
+wait_for_sql($node, q{SELECT skipped >= 3 FROM jobq.schedules WHERE name = 'attack'}, 'ticks that meet a job of others with their unique key');
+is(one("SELECT status FROM jobq.jobs WHERE id = '$foreign'"), 'pending', 'do not cancel it');
+is(one(q{SELECT last_job_id IS NULL FROM jobq.schedules WHERE name = 'attack'}), 't', 'it is no job of the schedule');
+one(q{SELECT jobq.unschedule('attack')});
+
 # An alteration that is committed between the cancel of a job and its commit.
 one(q{SELECT jobq.schedule('race', '@yearly', 'waits')});
 my $job = one(q{SELECT jobq.run_schedule('race')});
