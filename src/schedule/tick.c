@@ -226,7 +226,7 @@ read_request(Schedule *s, TimestampTz tick, Request *request)
 
 	if (!IS_VALID_TIMESTAMP(due))
 		ereport(ERROR,
-				(errcode(ERRCODE_DATETIME_VALUE_OUT_OF_RANGE),
+				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
 				 errmsg("argument \"jitter\": the job of tick %s would be due too late", timestamptz_to_str(tick))));
 	request_defaults(args);
 	read_options(s, args);

@@ -148,6 +148,7 @@ SELECT jobq.drop_job_type('plan other');
 SELECT is(plans.error($$SELECT jobq.resume_schedule('p3')$$), '42704: schedule "p3": job type "plan other" does not exist', 'the error of a resume names the schedule');
 SELECT jobq.resume_schedule(NULL);
 SELECT is(string_agg(name, ' '), 'p3', 'resume all leaves out the one that cannot tick') FROM jobq.schedules WHERE status = 'paused';
+SELECT jobq.schedule('late', '@daily', 'plan mail', jitter => '1 day');
 SELECT jobq.unschedule('p3');
 SELECT is_empty($$SELECT name FROM jobq.schedules WHERE status = 'paused'$$, 'resume all');
 
@@ -218,6 +219,7 @@ INSERT INTO bad VALUES
   ($$jobq.pause_schedule('p1', duration => '0')$$, '22023: argument "duration": "00:00:00" is not more than zero'),
   ($$jobq.resume_schedule('b')$$, '42704: schedule "b" does not exist'),
   ($$jobq.run_schedule('b')$$, '42704: schedule "b" does not exist'),
+  ($$jobq.run_schedule('late', '294276-12-31 23:59:59+00')$$, '22003: argument "jitter": the job of tick%'),
   ($$jobq.run_schedule('p1', 'infinity')$$, '22023: argument "tick": "infinity" is no point in time'),
   ($$jobq.backfill_schedule('b', now(), now())$$, '42704: schedule "b" does not exist'),
   ($$jobq.backfill_schedule('p1', '-infinity', now())$$, '22023: argument "since": "-infinity" is no point in time'),
