@@ -38,8 +38,10 @@
 #include "base/relations.h"
 #include "base/texts.h"
 #include "enqueue/insert_job.h"
+#include "registry/options.h"
 #include "schedule/schedule_turn.h"
 #include "security/act_as.h"
+#include "security/grants.h"
 #include "tables/queue_find.h"
 
 #define LATE_US			(5 * USECS_PER_SEC)
@@ -121,7 +123,26 @@ pause_schedule(Turn *turn, Schedule *s, const char *reason)
 
 /* ---------- one tick ---------- */
 
-/* Returns false if the tick has no job: another one has its unique key. */
+/*
+ * True if the tick follows the last one sooner than the job type allows to an
+ * owner that is held to its grants.  schedule() looks at the next ticks only.
+ */
+static bool
+is_too_soon(Schedule *s, TimestampTz tick)
+{
+	JobType    *type;
+
+	if (S_NULL(s, S_last_tick) || access_is_free(DatumGetObjectId(S_ATT(s, S_owner_oid))))
+		return false;
+	type = job_type_by_name(TextDatumGetCString(S_ATT(s, S_job_type)));
+	return type != NULL &&
+		tick - S_TIME(s, S_last_tick) < option_interval(type->options, "min_interval", USECS_PER_MINUTE);
+}
+
+/*
+ * Returns false if the tick has no job: another one has its unique key, or it
+ * comes too soon.
+ */
 static bool
 start(Turn *turn, Schedule *s, TimestampTz tick)
 {
@@ -129,6 +150,11 @@ start(Turn *turn, Schedule *s, TimestampTz tick)
 
 	if (!schedule_may_run(s))
 		return false;
+	if (is_too_soon(s, tick))
+	{
+		skip(turn, s, tick, "min_interval", 1);
+		return false;
+	}
 	if (!tick_enqueue(&turn->e, s, tick, id))
 	{
 		skip(turn, s, tick, "unique_key", 1);

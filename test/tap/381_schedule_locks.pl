@@ -87,6 +87,19 @@ one(q{SELECT jobq.alter_schedule('race', cron => 'after 1s')});
 $holder->query_safe('COMMIT');
 runs_on('race', 'an end is noted by the schedule as it is at commit');
 
+# ---------- a job type that allows less than before ----------
+
+one(q{CREATE ROLE held LOGIN; SELECT jobq.grant_access('held', 'enqueue', NULL, '{note}'), jobq.alter_job_type('note', options => '{"min_interval": "1s"}')});
+one(q{SET ROLE held; SELECT jobq.schedule('often', '* * * * * *', 'note')});
+runs_on('often', 'a role held to its grants has a tick each second');
+one(q{SELECT jobq.alter_job_type('note', options => '{"min_interval": "3s"}')});
+wait_for_sql($node, q{SELECT skipped >= 4 FROM jobq.schedules WHERE name = 'often'}, 'until the type allows less');
+is(one(q{SELECT string_agg(DISTINCT data->>'reason', ' ') FROM jobq.events WHERE type = 'tick_skipped' AND data->>'schedule' = 'often'}), 'min_interval',
+	'with that reason');
+is(one(q{SELECT min(gap) FROM (SELECT tick - lag(tick) OVER (ORDER BY tick DESC) AS gap FROM ticked WHERE schedule = 'often' ORDER BY tick DESC LIMIT 2) g}), '-00:00:03',
+	'the last two ticks are so far apart');
+one(q{SELECT jobq.unschedule('often')});
+
 # ---------- many rows that are locked ----------
 
 one(q{SELECT count(jobq.schedule('many ' || i, '* * * * * *', 'note', catch_up => 'skip')) FROM generate_series(1, 200) i});
