@@ -327,6 +327,13 @@ SELECT is(next_tick, NULL, '"after": its live job decides') FROM plans.row('a1')
 SELECT is(next_tick, '2100-01-01', 'or starts_at') FROM plans.row('a2');
 SELECT is(ticks_after, '2026-01-01', 'the schedules that were at home stay') FROM plans.row('p2', 'acme/eu');
 
+-- ---------- schedules as their users write them ----------
+SELECT jobq.create_job_type(t, 'plans.work(jsonb)') FROM unnest('{session-cleanup,sync}'::text[]) t;
+SELECT jobq.schedule('session-cleanup', '0 */15 * * * *', 'session-cleanup');
+SELECT jobq.schedule('sync', '@daily', 'sync');
+SELECT results_eq($$SELECT name, extract(epoch FROM next_tick)::bigint % (CASE name WHEN 'sync' THEN 86400 ELSE 900 END), next_tick - now() <= CASE name WHEN 'sync' THEN interval '1 day' ELSE interval '15 min' END
+  FROM jobq.schedules WHERE name IN ('session-cleanup', 'sync') ORDER BY name$$, $$VALUES ('session-cleanup'::text, 0::bigint, true), ('sync', 0, true)$$, 'six fields, and a name');
+
 -- ---------- a replace by an administrator; the last of max_runs ----------
 CREATE ROLE plan_boss;
 SELECT jobq.grant_access('plan_boss', 'admin', NULL, '{plan mail}');
