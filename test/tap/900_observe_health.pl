@@ -34,7 +34,7 @@ my $h = health();
 is($h->{status}, 'healthy', 'all is well') or diag explain $h;
 is_deeply([ sort keys %$h ], [qw(checks details status)], 'three parts');
 is_deeply([ sort keys %{ $h->{checks} } ],
-	[qw(dead_letters disk dispatcher helper horizon identity notify_queue queues slots workers)], 'ten checks');
+	[qw(dead_letters disk dispatcher helper horizon identity notify_queue queues schedules slots workers)], 'eleven checks');
 is_deeply([ sort keys %{ $h->{details} } ],
 	[qw(active_workers dead_letter_count oldest_waiting_job total_queues)], 'four details');
 is($h->{checks}{$_}{status}, 'healthy', "$_ is healthy") foreach sort keys %{ $h->{checks} };
