@@ -15,7 +15,9 @@
  *	 conductor_start.c		when the dispatcher starts it
  *	 conductor_entries.c	its memory
  *	 conductor_batch.c		its transactions
- *	 schedule_turn.c		decisions about one schedule
+ *	 schedule_turn.c		decisions about one schedule's ticks
+ *	 schedule_last_job.c	the end of its last job
+ *	 schedule_events.c		its events
  *	 tick.c					the job of a tick
  *
  * Exits 0, or 1 after an error that no schedule has caused.  SIGTERM is die;

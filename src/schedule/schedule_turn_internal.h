@@ -1,0 +1,45 @@
+/*
+ * schedule_turn_internal.h
+ *	  Calls between schedule_turn.c, schedule_last_job.c and
+ *	  schedule_events.c.
+ */
+#ifndef JOBQ_SCHEDULE_TURN_INTERNAL_H
+#define JOBQ_SCHEDULE_TURN_INTERNAL_H
+
+#include "schedule/schedule_turn.h"
+
+/* ---------- schedule_turn.c ---------- */
+
+/* Starts the tick that waits. */
+extern void turn_start_waiting(Turn *turn, Schedule *s);
+/* Sets next_tick, and the end of a schedule that has no more ticks. */
+extern void turn_set_next(Schedule *s, TimestampTz next);
+/* Sets the next tick of "after 90s", an interval after a time. */
+extern void turn_set_next_after(Schedule *s, TimestampTz time);
+
+/* ---------- schedule_last_job.c ---------- */
+
+/* True if the last job is in the queue; sets turn->own_job. */
+extern bool turn_job_lives(Turn *turn, Schedule *s);
+/*
+ * Cancels the last job, without waiting for a transaction that holds it:
+ * 55P03.
+ */
+extern void turn_cancel_job(Schedule *s);
+
+/* ---------- schedule_events.c ---------- */
+
+/* Adds the event of a tick that has a job. */
+extern void turn_ticked(Turn *turn, Schedule *s, TimestampTz tick, const pg_uuid_t *job);
+/* Drops n ticks, the newest of which is given. */
+extern void turn_skip(Turn *turn, Schedule *s, TimestampTz tick, const char *reason, int64 n);
+/* Drops a tick that could not be enqueued for this error. */
+extern void turn_add_refused(Turn *turn, Schedule *s, TimestampTz tick, const ErrorData *error);
+extern void turn_pause(Turn *turn, Schedule *s, const char *reason);
+/*
+ * Pauses a schedule whose definition is no longer valid: a time zone that is
+ * gone, say.
+ */
+extern void turn_fail(Turn *turn, Schedule *s, const char *message);
+
+#endif
