@@ -62,7 +62,7 @@ extern char *jobq_tool_cgroup;
 extern char *jobq_tool_path;
 extern char *jobq_tool_env_file;
 extern int	jobq_max_payload;			/* bytes, rendered */
-extern int	jobq_max_schedules;			/* read by src/sql/49_schedule_rows.sql */
+extern int	jobq_max_schedules;			/* see schedule_limits.c */
 extern int	jobq_max_output;			/* bytes */
 extern int	jobq_shutdown_grace;		/* ms */
 extern int	jobq_long_handler;			/* ms */

@@ -98,7 +98,7 @@ add_quota(Relation rel, HeapTuple tuple)
 	quota->max_bytes = limit(values, nulls, TQ_max_bytes);
 	quota->per_minute = limit(values, nulls, TQ_enqueues_per_minute);
 	if (quota->max_live >= 0 || quota->max_bytes >= 0 || quota->per_minute >= 0)
-		quotas = lappend(quotas, quota);	/* the others: tenant_limit.c, 49_schedule_rows.sql */
+		quotas = lappend(quotas, quota);	/* the others: tenant_limit.c, schedule_limits.c */
 	MemoryContextSwitchTo(old);
 }
 

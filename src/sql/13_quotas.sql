@@ -5,7 +5,7 @@ CREATE TABLE jobq.tenant_quotas (
   max_bytes            int8,
   enqueues_per_minute  int4,
   max_running          int4,               -- src/limits/tenant_limit.c
-  max_schedules        int4                -- jobq_internal._count_schedules
+  max_schedules        int4                -- schedule_limits.c
 );
 
 -- The jobs that count for a quota.  A row outlives its job and is deleted when

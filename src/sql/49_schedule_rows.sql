@@ -200,32 +200,10 @@ BEGIN
   RETURN s;
 END $$;
 
--- Refuses a schedule above jobq.max_schedules or a tenant's max_schedules; the
--- row is in the table.  Ids come from a sequence: up to the limit, an id shows
--- that there are not too many rows.
-CREATE FUNCTION jobq_internal._count_schedules(s jobq.schedules) RETURNS void
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  max_schedules int := current_setting('jobq.max_schedules');
-  quota record;
-BEGIN
-  IF s.id > max_schedules THEN
-    PERFORM pg_advisory_xact_lock('jobq.schedules'::regclass::oid::bigint);  -- creations one after another
-    IF (SELECT count(*) FROM jobq.schedules) > max_schedules THEN
-      PERFORM jobq_internal._bad('53400',
-        format('this database has %s schedules, as many as jobq.max_schedules allows', max_schedules));
-    END IF;
-  END IF;
-  FOR quota IN SELECT q.tenant, q.max_schedules FROM jobq.tenant_quotas q
-                WHERE q.max_schedules IS NOT NULL AND (s.tenant = q.tenant OR starts_with(s.tenant, q.tenant || '/'))
-                ORDER BY q.tenant FOR UPDATE LOOP
-    IF (SELECT count(*) FROM jobq.schedules x
-         WHERE x.tenant = quota.tenant OR starts_with(x.tenant, quota.tenant || '/')) > quota.max_schedules THEN
-      PERFORM jobq_internal._bad('53400',
-        format('quota of tenant "%s" is used up: max_schedules is %s', quota.tenant, quota.max_schedules));
-    END IF;
-  END LOOP;
-END $$;
+-- Refuses a new schedule, which is in the table, above jobq.max_schedules or a
+-- tenant's max_schedules.
+CREATE FUNCTION jobq_internal._check_schedule_limits(id int, tenant text) RETURNS void
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_check_schedule_limits';
 
 -- Stores a new schedule; false: the name exists.
 CREATE FUNCTION jobq_internal._add_schedule(s jobq.schedules) RETURNS boolean
@@ -245,7 +223,7 @@ BEGIN
   -- the trigger has found the owner by name, which another role may have got a
   -- moment ago
   UPDATE jobq.schedules x SET owner_oid = s.owner_oid WHERE x.id = s.id AND x.owner_oid <> s.owner_oid;
-  PERFORM jobq_internal._count_schedules(s);
+  PERFORM jobq_internal._check_schedule_limits(s.id, s.tenant);
   RETURN true;
 END $$;
 
