@@ -70,7 +70,7 @@ turn_skip(Turn *turn, Schedule *s, TimestampTz tick, const char *reason, int64 n
 }
 
 void
-turn_pause(Turn *turn, Schedule *s, const char *reason)
+turn_pause(Turn *turn, Schedule *s, TimestampTz tick, const char *reason)
 {
 	Event		event = {.type = "schedule_paused", .level = "warning", .message = reason};
 	JsonBuild	b;
@@ -80,7 +80,7 @@ turn_pause(Turn *turn, Schedule *s, const char *reason)
 	if (!S_NULL(s, S_waiting_tick))
 		turn_skip(turn, s, S_TIME(s, S_waiting_tick), "paused", 1);
 	schedule_set_null(s, S_waiting_tick);
-	begin_data(&b, s, DT_NOBEGIN, reason);
+	begin_data(&b, s, tick, reason);
 	add_event(turn, s, EVENTS_FAILURES, &event, json_end_object(&b));
 }
 
@@ -104,7 +104,7 @@ turn_fail(Turn *turn, Schedule *s, const char *message)
 	Event		event = {.type = "schedule_failed", .level = "warning", .message = message};
 	JsonBuild	b;
 
-	begin_data(&b, s, DT_NOBEGIN, message);
+	begin_data(&b, s, S_TIME(s, S_last_tick), message);
 	add_event(turn, s, EVENTS_FAILURES, &event, json_end_object(&b));
-	turn_pause(turn, s, message);
+	turn_pause(turn, s, S_TIME(s, S_last_tick), message);
 }

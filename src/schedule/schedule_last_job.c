@@ -100,7 +100,7 @@ count_failure(Turn *turn, Schedule *s, const ScheduledEnd *end)
 		failures++;
 	schedule_set(s, S_failures, Int32GetDatum(failures));
 	if (failures >= S_INT(s, S_pause_after_failures) && s->status == SCHEDULE_ACTIVE)
-		turn_pause(turn, s, psprintf("%d dead letters in a row", failures));
+		turn_pause(turn, s, S_TIME(s, S_last_tick), psprintf("%d dead letters in a row", failures));
 }
 
 static bool

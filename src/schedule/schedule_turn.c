@@ -356,7 +356,7 @@ turn_refused(Turn *turn, Schedule *s, const ErrorData *error)
 	if (tick != DT_NOBEGIN)
 		turn_add_refused(turn, s, tick, error);
 	if (lasts(error))
-		turn_pause(turn, s, bounded_text(error->message));
+		turn_pause(turn, s, tick != DT_NOBEGIN ? tick : S_TIME(s, S_last_tick), bounded_text(error->message));
 	else if (schedule_is_after(s))
 		turn_set_next_after(s, turn->now);
 	else

@@ -35,7 +35,8 @@ extern void turn_ticked(Turn *turn, Schedule *s, TimestampTz tick, const pg_uuid
 extern void turn_skip(Turn *turn, Schedule *s, TimestampTz tick, const char *reason, int64 n);
 /* Drops a tick that could not be enqueued for this error. */
 extern void turn_add_refused(Turn *turn, Schedule *s, TimestampTz tick, const ErrorData *error);
-extern void turn_pause(Turn *turn, Schedule *s, const char *reason);
+/* Pauses the schedule; tick: for the event, DT_NOBEGIN for none. */
+extern void turn_pause(Turn *turn, Schedule *s, TimestampTz tick, const char *reason);
 /*
  * Pauses a schedule whose definition is no longer valid: a time zone that is
  * gone, say.

@@ -152,6 +152,8 @@ one(q{SELECT jobq.run_schedule('fails')});
 wait_for_sql($node, q{SELECT status = 'paused' AND reason = '2 dead letters in a row' FROM jobq.schedules WHERE name = 'fails'}, 'two pause it');
 is(one(q{SELECT level || ' ' || message FROM jobq.events WHERE type = 'schedule_paused' AND data->>'schedule' = 'fails'}),
 	'warning 2 dead letters in a row', 'with an event');
+is(one(q{SELECT data FROM jobq.events WHERE type = 'schedule_paused' AND data->>'schedule' = 'fails'}),
+	'{"reason": "2 dead letters in a row", "schedule": "fails"}', 'which has no tick, as none was due');
 wait_for_sql($node, q{SELECT jobq.health()->'checks'->'schedules' @> '{"status": "degraded", "paused": 1}'}, 'and in health()');
 one(q{SELECT jobq.resume_schedule('fails')});
 is(row('fails', q{concat_ws(' ', status, failures, reason IS NULL)}), 'active 0 t', 'resumed, with a new count');

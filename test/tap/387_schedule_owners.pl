@@ -76,6 +76,8 @@ sub wait_paused
 	like(scalar_of("SELECT reason FROM jobq.schedules WHERE name = '$name' AND paused_by_jobq"), $pattern, "$what: with a reason");
 	is(scalar_of("SELECT count(*) FROM jobq.events WHERE type = 'schedule_paused' AND data->>'schedule' = '$name'"), 1,
 		"$what: and an event");
+	is(scalar_of("SELECT (data->>'tick')::timestamptz FROM jobq.events WHERE type = 'schedule_paused' AND data->>'schedule' = '$name'"),
+		scalar_of("SELECT max(tick) FROM skips WHERE name = '$name' AND reason = 'refused'"), "$what: with the refused tick");
 	return no_tick_lost($name, $what);
 }
 

@@ -130,5 +130,17 @@ wait_for_sql($node, q{SELECT status = 'paused' FROM jobq.schedules WHERE name = 
 is(scalar_of(q{SELECT count FROM skips WHERE name = 'paused' AND reason = 'paused'}), 1, 'the tick that waits has a reason');
 is(scalar_of(q{SELECT s.skipped = (SELECT sum(count) FROM skips x WHERE x.name = s.name) FROM jobq.schedules s WHERE s.name = 'paused'}),
 	't', 'so says the row');
+
+# ---------- a definition that is no longer valid ----------
+
+scalar_of(q{SELECT jobq.schedule('zone', 'every 1s', 'free')});
+wait_for_sql($node, q{SELECT runs > 0 FROM jobq.schedules WHERE name = 'zone'}, 'a schedule ticks');
+scalar_of(q{UPDATE jobq.schedules SET timezone = 'Gone/Zone' WHERE name = 'zone'});
+wait_for_sql($node, q{SELECT status = 'paused' FROM jobq.schedules WHERE name = 'zone'}, 'its zone is gone');
+is(scalar_of(q{SELECT string_agg(e.type || ' ' || (e.data->>'reason'), ', ' ORDER BY e.id) FROM jobq.events e
+	WHERE e.type IN ('schedule_paused', 'schedule_failed') AND e.data->>'schedule' = 'zone'}),
+	'schedule_failed time zone "Gone/Zone" does not exist, schedule_paused time zone "Gone/Zone" does not exist', 'two events say so');
+is(scalar_of(q{SELECT bool_and((e.data->>'tick')::timestamptz = s.last_tick) FROM jobq.events e JOIN jobq.schedules s ON s.name = e.data->>'schedule'
+	WHERE e.type IN ('schedule_paused', 'schedule_failed') AND s.name = 'zone'}), 't', 'with the last tick');
 $node->stop;
 done_testing();
