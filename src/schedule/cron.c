@@ -390,6 +390,13 @@ cron_count(const Cron *cron, const CronZone *zone, int64_t after, int64_t until,
 {
 	int64_t		count = 0;
 
+	if (cron_is_every(cron) && after < until)
+	{
+		int64_t		interval = cron->rules[0].interval;
+
+		count = floor_div(until - cron->origin, interval) - floor_div(after - cron->origin, interval);
+		return count < max ? count : max;
+	}
 	while (count < max && (after = next_tick(cron, zone, after, until)) != CRON_NEVER)
 		count++;
 	return count;

@@ -94,6 +94,13 @@ extern size_t cron_size(const char *text);
  */
 extern bool cron_parse(const char *text, Cron *cron, CronError *error);
 
+/* True for "every 90s", whose ticks need not be counted one by one. */
+static inline bool
+cron_is_every(const Cron *cron)
+{
+	return cron->count == 1 && cron->rules[0].kind == CRON_EVERY;
+}
+
 /*
  * True for "after 90s", whose interval is that of its only rule.  The functions
  * below find no tick for it.
@@ -120,7 +127,8 @@ extern int64_t cron_last(const Cron *cron, const CronZone *zone, int64_t after, 
 
 /*
  * Returns the number of ticks later than "after" and not later than "until", at
- * most max.  Costs a cron_next() for each of them.
+ * most max.  Costs a cron_next() for each of them, unless the expression is one
+ * interval.
  */
 extern int64_t cron_count(const Cron *cron, const CronZone *zone, int64_t after, int64_t until, int64_t max);
 

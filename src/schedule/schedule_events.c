@@ -54,8 +54,8 @@ turn_ticked(Turn *turn, Schedule *s, TimestampTz tick, const pg_uuid_t *job)
 	add_event(turn, s, EVENTS_ALL, &event, json_end_object(&b));
 }
 
-void
-turn_skip(Turn *turn, Schedule *s, TimestampTz tick, const char *reason, int64 n)
+static void
+skip(Turn *turn, Schedule *s, TimestampTz tick, const char *reason, int64 n, bool at_least)
 {
 	Event		event = {.type = "tick_skipped", .level = "info"};
 	JsonBuild	b;
@@ -64,9 +64,23 @@ turn_skip(Turn *turn, Schedule *s, TimestampTz tick, const char *reason, int64 n
 		return;
 	begin_data(&b, s, tick, reason);
 	json_add_number(&b, "count", n);
+	if (at_least)
+		json_add_bool(&b, "at_least", true);
 	add_event(turn, s, EVENTS_FAILURES, &event, json_end_object(&b));
 	schedule_set(s, S_skipped, Int64GetDatum(DatumGetInt64(S_ATT(s, S_skipped)) + n));
 	turn->counts[TICK_SKIPPED] += n;
+}
+
+void
+turn_skip(Turn *turn, Schedule *s, TimestampTz tick, const char *reason, int64 n)
+{
+	skip(turn, s, tick, reason, n, false);
+}
+
+void
+turn_skip_missed(Turn *turn, Schedule *s, TimestampTz tick, int64 n, bool at_least)
+{
+	skip(turn, s, tick, "missed", n, at_least);
 }
 
 void

@@ -37,7 +37,14 @@
 
 #define LATE_US			(5 * USECS_PER_SEC)
 #define SKIP_LATE_US	USECS_PER_MINUTE	/* catch_up = skip */
-#define MAX_COUNTED		100000	/* missed ticks that are counted one by one */
+#define MAX_COUNTED		100000	/* missed ticks of a calendar, which are counted one by one */
+
+/* Missed ticks without a job. */
+typedef struct Dropped
+{
+	int64		n;
+	bool		at_least;		/* there are more: n is MAX_COUNTED */
+} Dropped;
 
 /* ---------- one tick ---------- */
 
@@ -156,31 +163,45 @@ is_missed(Turn *turn, Schedule *s, TimestampTz first)
 		(s->catch_up == CATCH_UP_ALL || schedule_next(s, first) <= turn->now);
 }
 
+/* Counts the ticks up to the newest one, but for the newest `kept`. */
+static Dropped
+count_dropped(Schedule *s, TimestampTz newest, int kept)
+{
+	Dropped		dropped;
+	int64		max;
+
+	schedule_parse(s);
+	max = cron_is_every(s->cron) ? PG_INT64_MAX : MAX_COUNTED + kept + 1;
+	dropped.n = Max(schedule_count(s, S_TIME(s, S_ticks_after), newest, max) - kept, 0);
+	dropped.at_least = dropped.n == max - kept;
+	if (dropped.at_least)
+		dropped.n = MAX_COUNTED;
+	return dropped;
+}
+
 /*
  * Returns the first tick to decide, and the number of missed ones before it
  * that are dropped; DT_NOEND: none is due.
  */
 static TimestampTz
-first_decision(Turn *turn, Schedule *s, int64 *dropped)
+first_decision(Turn *turn, Schedule *s, Dropped *dropped)
 {
-	TimestampTz after = S_TIME(s, S_ticks_after);
 	TimestampTz first = schedule_first_tick(s);
 	TimestampTz newest;
 	TimestampTz before;
 	int64		surplus;
 
-	*dropped = 0;
+	*dropped = (Dropped) {0};
 	if (first > turn->now)
 		return DT_NOEND;
 	if (!is_missed(turn, s, first))
 		return first;
-	newest = schedule_last(s, after, turn->now);
+	newest = schedule_last(s, S_TIME(s, S_ticks_after), turn->now);
 	if (turn->one_tick)
 		turn->missed_until = newest;
-	*dropped = schedule_count(s, after, newest, MAX_COUNTED) - 1;
+	*dropped = count_dropped(s, newest, s->catch_up == CATCH_UP_ALL ? S_INT(s, S_catch_up_limit) : 1);
 	if (s->catch_up != CATCH_UP_ALL)
 		return newest;
-	*dropped = Max(*dropped + 1 - S_INT(s, S_catch_up_limit), 0);
 	before = time_before_newest(s, newest, S_INT(s, S_catch_up_limit));
 	surplus = schedule_count(s, before, newest, PG_INT64_MAX) - S_INT(s, S_catch_up_limit);
 	for (first = schedule_next(s, before); surplus > 0; surplus--)
@@ -195,11 +216,11 @@ first_decision(Turn *turn, Schedule *s, int64 *dropped)
 static void
 decide_ticks(Turn *turn, Schedule *s)
 {
-	int64		dropped;
+	Dropped		dropped;
 	TimestampTz first = first_decision(turn, s, &dropped);
 	bool		all = s->catch_up == CATCH_UP_ALL && first != DT_NOEND && is_missed(turn, s, schedule_first_tick(s));
 
-	turn_skip(turn, s, first, "missed", dropped);
+	turn_skip_missed(turn, s, first, dropped.n, dropped.at_least);
 	if (all && !S_NULL(s, S_waiting_tick))
 		turn_start_waiting(turn, s);
 	for (TimestampTz tick = first; tick <= turn->now; tick = schedule_next(s, tick))
@@ -325,7 +346,7 @@ static TimestampTz
 take_refused(Turn *turn, Schedule *s)
 {
 	TimestampTz tick = S_TIME(s, S_waiting_tick);
-	int64		dropped = 0;
+	Dropped		dropped = {0};
 
 	if (!S_NULL(s, S_waiting_tick) && !turn_job_lives(turn, s))
 	{
@@ -335,7 +356,7 @@ take_refused(Turn *turn, Schedule *s)
 	tick = schedule_is_after(s) ? schedule_first_tick(s) : first_decision(turn, s, &dropped);
 	if (tick > turn->now)
 		return DT_NOBEGIN;
-	turn_skip(turn, s, tick, "missed", dropped);
+	turn_skip_missed(turn, s, tick, dropped.n, dropped.at_least);
 	schedule_set_time(s, S_ticks_after, tick);
 	return tick;
 }

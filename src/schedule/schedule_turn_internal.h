@@ -33,6 +33,8 @@ extern void turn_cancel_job(Schedule *s);
 extern void turn_ticked(Turn *turn, Schedule *s, TimestampTz tick, const pg_uuid_t *job);
 /* Drops n ticks, the newest of which is given. */
 extern void turn_skip(Turn *turn, Schedule *s, TimestampTz tick, const char *reason, int64 n);
+/* Drops n ticks before the given one, which were missed; at_least: or more. */
+extern void turn_skip_missed(Turn *turn, Schedule *s, TimestampTz tick, int64 n, bool at_least);
 /* Drops a tick that could not be enqueued for this error. */
 extern void turn_add_refused(Turn *turn, Schedule *s, TimestampTz tick, const ErrorData *error);
 /* Pauses the schedule; tick: for the event, DT_NOBEGIN for none. */

@@ -50,6 +50,25 @@ wait_for_sql($node, q{SELECT status = 'finished' FROM jobq.schedules WHERE name 
 is(scalar_of(q{SELECT runs, skipped FROM jobq.schedules WHERE name = 'three'}), '3|0', 'ticks after the last run are none');
 is(scalar_of(q{SELECT max(tick) - min(tick) FROM ran WHERE name = 'three'}), '00:00:02', 'the first three have run');
 
+# ---------- very many missed ticks ----------
+
+missed_schedule('interval', 'every 1s', 'free', 5_000_000, '');
+missed_schedule('calendar', '* * * * * *', 'free', 150_000, '');
+missed_schedule('catches up', '* * * * * *', 'free', 150_000, q(, catch_up => 'all', catch_up_limit => 3));
+missed_schedule('few', '* * * * * *', 'free', 99_000, '');
+wait_for_sql($node, q{SELECT count(*) = 4 FROM skips WHERE reason = 'missed' AND name IN ('interval', 'calendar', 'catches up', 'few')},
+	'ticks of a long time are missed');
+is(scalar_of(<<'END'), "false\nfalse\ntrue\ntrue", 'the number of missed ticks is exact, or says that there are more');
+SELECT coalesce(data->'at_least', 'false') FROM jobq.events
+ WHERE data->>'reason' = 'missed' AND data->>'schedule' IN ('interval', 'calendar', 'catches up', 'few')
+ ORDER BY array_position('{interval,few,calendar,"catches up"}', data->>'schedule')
+END
+is(scalar_of(q{SELECT count FROM skips WHERE reason = 'missed' AND name IN ('calendar', 'catches up')}), "100000\n100000", 'no more are counted');
+is(scalar_of(<<'END'), "t\nt", 'each tick of the others has a job or is counted');
+SELECT k.count = extract(epoch FROM k.tick - date_trunc('second', s.created_at))::int + CASE s.name WHEN 'few' THEN 99000 ELSE 5000000 END - 1
+  FROM skips k JOIN jobq.schedules s USING (name) WHERE k.reason = 'missed' AND name IN ('interval', 'few')
+END
+
 # ---------- a turn with several ticks is refused ----------
 
 scalar_of(q{SELECT jobq.set_tenant_quota('acme', max_live => 2)});
