@@ -74,7 +74,18 @@ turn_cancel_job(Schedule *s)
 	OwnerQuery	query;
 	bool		held;
 
-	begin_query(&query, jobq_internal_sql("SELECT jobq_internal._cancel_free($1, $2, true)"), 2, types, args);
+	PG_TRY();
+	{
+		begin_query(&query, jobq_internal_sql("SELECT jobq_internal._cancel_free($1, $2, true)"), 2, types, args);
+	}
+	PG_CATCH();
+	{
+		/* too many cancels are under way: the turn is put off */
+		if (geterrcode() == ERRCODE_CONFIGURATION_LIMIT_EXCEEDED)
+			errcode(ERRCODE_LOCK_NOT_AVAILABLE);
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 	held = strcmp(SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1), "held") == 0;
 	end_query(&query);
 	if (held)

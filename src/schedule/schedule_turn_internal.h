@@ -22,8 +22,8 @@ extern void turn_set_next_after(Schedule *s, TimestampTz time);
 /* True if the last job is in the queue; sets turn->own_job. */
 extern bool turn_job_lives(Turn *turn, Schedule *s);
 /*
- * Cancels the last job, without waiting for a transaction that holds it:
- * 55P03.
+ * Cancels the last job, without waiting for a transaction that holds it, or
+ * for room among the cancels that are under way: 55P03.
  */
 extern void turn_cancel_job(Schedule *s);
 

@@ -150,6 +150,34 @@ is(scalar_of(q{SELECT count FROM skips WHERE name = 'paused' AND reason = 'pause
 is(scalar_of(q{SELECT s.skipped = (SELECT sum(count) FROM skips x WHERE x.name = s.name) FROM jobq.schedules s WHERE s.name = 'paused'}),
 	't', 'so says the row');
 
+# ---------- no room for a cancel ----------
+
+# jobs that run until this session lets them
+my $latch = $node->background_psql('postgres');
+$latch->query_safe('SELECT pg_advisory_lock(388)');
+$node->safe_psql('postgres', <<'END');
+CREATE FUNCTION blocked(p jsonb) RETURNS void LANGUAGE sql AS 'SELECT pg_advisory_lock_shared(388), pg_advisory_unlock_shared(388)';
+SELECT jobq.create_job_type('blocked', 'blocked(jsonb)', options => '{"events": "all"}');
+SELECT jobq.schedule('cancels', '@yearly', 'blocked', overlap => 'cancel');
+SELECT jobq.run_schedule('cancels');
+END
+wait_for_sql($node, q{SELECT j.status = 'running' FROM jobq.jobs j JOIN jobq.schedules s ON s.last_job_id = j.id WHERE s.name = 'cancels'},
+	'the last job of a schedule runs');
+my $canceller = $node->background_psql('postgres');
+$canceller->query_safe('BEGIN');
+$canceller->query_safe(q{SELECT count(jobq.cancel_job(s.last_job_id)) FROM jobq.schedules s, generate_series(1, 256) WHERE s.name = 'cancels'});
+sqlstate_is($node, 'postgres', q{SELECT jobq.cancel_job(last_job_id) FROM jobq.schedules WHERE name = 'cancels'}, '53400', 'no other cancel fits');
+scalar_of(q{SELECT jobq.alter_schedule('cancels', cron => 'every 1s')});
+wait_for_sql($node, q{SELECT next_tick < clock_timestamp() - interval '1 s' OR skipped > 0 FROM jobq.schedules WHERE name = 'cancels'},
+	'a tick of overlap = cancel is due');
+is(scalar_of(q{SELECT runs, skipped FROM jobq.schedules WHERE name = 'cancels'}), '1|0', 'it waits for room');
+$canceller->query_safe('ROLLBACK');
+$canceller->quit;
+wait_for_sql($node, q{SELECT runs > 1 FROM jobq.schedules WHERE name = 'cancels'}, 'then it has a job');
+is(scalar_of(q{SELECT count(*) FROM skips WHERE name = 'cancels' AND reason = 'refused'}), 0, 'and no tick was refused');
+scalar_of(q{SELECT jobq.unschedule('cancels')});
+$latch->quit;
+
 # ---------- a definition that is no longer valid ----------
 
 scalar_of(q{SELECT jobq.schedule('zone', 'every 1s', 'free')});
