@@ -210,6 +210,47 @@ read_options(Schedule *s, NullableDatum *args)
 	PG_END_TRY();
 }
 
+/*
+ * Raises the error that is caught, as one of `options` if it is about an
+ * argument of enqueue that they give.
+ */
+static void
+raise_option_error(Schedule *s, MemoryContext context)
+{
+	static const char begin[] = "argument \"";
+	JsonbValue	key = {.type = jbvString};
+	ErrorData  *error;
+
+	MemoryContextSwitchTo(context);
+	error = CopyErrorData();
+	FlushErrorState();
+	if (error->message != NULL && strncmp(error->message, begin, strlen(begin)) == 0)
+	{
+		key.val.string.val = error->message + strlen(begin);
+		key.val.string.len = (int) strcspn(key.val.string.val, "\"");
+		if (findJsonbValueFromContainer(&DatumGetJsonbP(S_ATT(s, S_options))->root, JB_FOBJECT, &key) != NULL)
+			error->message = psprintf("argument \"options\": key \"%s", key.val.string.val);
+	}
+	ReThrowError(error);
+}
+
+/* request_read(), with errors about options of the schedule. */
+static void
+read_with_options(Schedule *s, Request *request, const NullableDatum *args)
+{
+	MemoryContext context = CurrentMemoryContext;
+
+	PG_TRY();
+	{
+		request_read(request, args);
+	}
+	PG_CATCH();
+	{
+		raise_option_error(s, context);
+	}
+	PG_END_TRY();
+}
+
 static void
 set_argument(NullableDatum *arg, Datum value, bool isnull)
 {
@@ -234,7 +275,7 @@ read_request(Schedule *s, TimestampTz tick, Request *request)
 	set_argument(&args[A_scheduled_for], TimestampTzGetDatum(due), false);
 	set_argument(&args[A_tenant], S_ATT(s, S_tenant), S_NULL(s, S_tenant));
 	set_argument(&args[A_metadata], metadata_of(s, args[A_metadata], &times), false);
-	request_read(request, args);
+	read_with_options(s, request, args);
 	request_set_payload(request, payload_of(s, &times));
 	request->schedule_id = S_INT(s, S_id);
 }

@@ -212,6 +212,9 @@ DECLARE
   now timestamptz := clock_timestamp();
 BEGIN
   PERFORM jobq_internal._check_interval('duration', duration, false);
+  IF octet_length(reason) > 8192 THEN
+    PERFORM jobq_internal._bad('54000', format('argument "reason": %s bytes are more than 8192', octet_length(reason)));
+  END IF;
   ids := jobq_internal._lock_schedules(caller, name, tenant);
   UPDATE jobq.schedules x
      SET status = 'paused', reason = _pause_schedule.reason, paused_until = now + duration, paused_by_jobq = false,

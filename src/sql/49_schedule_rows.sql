@@ -77,9 +77,8 @@ BEGIN
           jobq_internal._check_choice('catch_up', s.catch_up, '{skip,one,all}'),
           jobq_internal._check_number('catch_up_limit', s.catch_up_limit, 1, 10000),
           jobq_internal._check_choice('overlap', s.overlap, '{skip,queue,allow,cancel}'),
-          jobq_internal._check_interval('jitter', s.jitter),
           jobq_internal._check_number('pause_after_failures', s.pause_after_failures, 1, 2147483647);
-  IF s.jitter > '1 day' THEN
+  IF s.jitter < '0' OR s.jitter > '1 day' THEN
     PERFORM jobq_internal._bad('22023', format('argument "jitter": "%s" is outside 0..1 day', s.jitter));
   ELSIF s.ends_at < s.starts_at THEN
     PERFORM jobq_internal._bad('22023', format('argument "ends_at": "%s" is before starts_at, "%s"', s.ends_at, s.starts_at));

@@ -372,11 +372,12 @@ COMMENT ON FUNCTION jobq.pause_schedule IS
 $$Pauses a schedule: its ticks get no jobs and are gone. Its live jobs run. A second call replaces reason and
 duration.
 name: of the schedule; NULL: all schedules that the caller owns and that are not finished.
-reason: any text; jobq.schedules.reason shows it.
+reason: at most 8,192 bytes; jobq.schedules.reason shows it.
 duration: an interval above zero after which the pause ends by itself; NULL: until resume_schedule.
 tenant: of the schedule; NULL or '': the setting jobq.tenant, and no tenant if that is empty, too. With name
   NULL: exactly this tenant, '' is none, NULL all.
-Errors: 42704 no such schedule. 42501 the caller is not the owner and lacks access 'admin' to all tenants.$$;
+Errors: 42704 no such schedule. 42501 the caller is not the owner and lacks access 'admin' to all tenants.
+  54000 reason is too long.$$;
 
 COMMENT ON FUNCTION jobq.resume_schedule IS
 $$Ends the pause of a schedule. Ticks begin now, and the count of dead letters begins again.
