@@ -365,8 +365,7 @@ read_all(Batch *batch)
 			Schedule	s;
 
 			CHECK_FOR_INTERRUPTS();
-			schedule_from_tuple(rel, tuple, &s);
-			if (S_INT(&s, S_home_id) == home)
+			if (schedule_from_tuple(rel, tuple, &s) && S_INT(&s, S_home_id) == home)
 				entry_set(&s);
 			MemoryContextSwitchTo(old);
 			MemoryContextReset(context);

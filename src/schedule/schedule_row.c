@@ -21,6 +21,7 @@
 #include "utils/timestamp.h"
 #include "utils/typcache.h"
 
+#include "base/errors.h"
 #include "base/interval.h"
 #include "base/relations.h"
 #include "schedule/cron_arguments.h"
@@ -74,9 +75,12 @@ static const char *const overlaps[] = {"skip", "queue", "allow", "cancel"};
 
 /* ---------- reading, writing ---------- */
 
-/* Returns the position of a word in a list. */
+/*
+ * Returns the position of a word in a list.  An unknown one sets *trouble, and
+ * counts as the first.
+ */
 static int
-word_number(Schedule *s, int att, const char *const *words, int n)
+word_number(Schedule *s, int att, const char *const *words, int n, const char **trouble)
 {
 	char	   *word = TextDatumGetCString(S_ATT(s, att));
 
@@ -85,26 +89,61 @@ word_number(Schedule *s, int att, const char *const *words, int n)
 		if (strcmp(word, words[i]) == 0)
 			return i;
 	}
-	elog(ERROR, "schedule %d: \"%s\" is no value of column %d", S_INT(s, S_id), word, att);
+	*trouble = psprintf("schedule %d: \"%s\" is no value of column %s", S_INT(s, S_id), argument_shown(word),
+						schedules_columns[att - 1].name);
+	return 0;
 }
 
-static void
+/* Returns a message about a word that is unknown; NULL: none is. */
+static const char *
 read_words(Schedule *s)
 {
-	s->status = word_number(s, S_status, statuses, lengthof(statuses));
-	s->catch_up = word_number(s, S_catch_up, catch_ups, lengthof(catch_ups));
-	s->overlap = word_number(s, S_overlap, overlaps, lengthof(overlaps));
+	const char *trouble = NULL;
+
+	s->status = word_number(s, S_status, statuses, lengthof(statuses), &trouble);
+	s->catch_up = word_number(s, S_catch_up, catch_ups, lengthof(catch_ups), &trouble);
+	s->overlap = word_number(s, S_overlap, overlaps, lengthof(overlaps), &trouble);
 	s->changed = false;
 	s->cron = NULL;
 	s->zone = NULL;
+	return trouble;
 }
 
-void
+/* Fills a schedule; returns a message if the row is unfit. */
+static const char *
+look_at_tuple(Relation rel, HeapTuple tuple, Schedule *s)
+{
+	const char *trouble = row_look(rel, tuple, s->values, s->nulls);
+
+	s->tid = tuple->t_self;
+	return trouble != NULL ? trouble : read_words(s);
+}
+
+static void
+warn_left_out(const char *trouble)
+{
+	ereport(WARNING,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("jobq: a row of jobq.schedules is left out: %s", trouble)));
+}
+
+static void
+raise_trouble(const char *trouble)
+{
+	if (trouble != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("%s", trouble)));
+}
+
+bool
 schedule_from_tuple(Relation rel, HeapTuple tuple, Schedule *s)
 {
-	s->tid = tuple->t_self;
-	row_deform(rel, tuple, s->values, s->nulls);
-	read_words(s);
+	const char *trouble = look_at_tuple(rel, tuple, s);
+
+	if (trouble != NULL)
+		warn_left_out(trouble);
+	return trouble == NULL;
 }
 
 void
@@ -119,21 +158,21 @@ schedule_from_record(HeapTupleHeader record, Schedule *s)
 	ItemPointerSetInvalid(&tuple.t_self);
 	tuple.t_tableOid = InvalidOid;
 	tuple.t_data = record;
-	row_deform(rel, &tuple, s->values, s->nulls);
+	raise_trouble(look_at_tuple(rel, &tuple, s));
 	table_close(rel, NoLock);
-	ItemPointerSetInvalid(&s->tid);
-	read_words(s);
 }
 
-/* Copies the row in the table's slot. */
-static void
+/* Copies the row in the table's slot; returns a message if it is unfit. */
+static const char *
 schedule_from_slot(Table *table, Schedule *s)
 {
 	HeapTuple	tuple = ExecCopySlotHeapTuple(table->slot);
+	const char *trouble;
 
 	tuple->t_self = table->slot->tts_tid;
-	schedule_from_tuple(table->rel, tuple, s);
+	trouble = look_at_tuple(table->rel, tuple, s);
 	ExecClearTuple(table->slot);
+	return trouble;
 }
 
 /* Puts the committed version of that id, or this transaction's, into the slot. */
@@ -198,6 +237,7 @@ bool
 schedule_fetch(Table *table, ItemPointer tid, int32 id, Schedule *s, bool *locked)
 {
 	ItemPointerData known = *tid;
+	const char *trouble;
 
 	if (!(queue_fetch_version(table, &known) && slot_has_id(table, id)))
 	{
@@ -213,7 +253,12 @@ schedule_fetch(Table *table, ItemPointer tid, int32 id, Schedule *s, bool *locke
 					 errmsg("schedule %d was changed meanwhile", id)));
 	}
 	*locked = slot_is_locked(table->slot);
-	schedule_from_slot(table, s);
+	trouble = schedule_from_slot(table, s);
+	if (trouble != NULL)
+	{
+		warn_left_out(trouble);
+		return false;
+	}
 	prune_page_of(table, &s->tid);
 	return true;
 }
@@ -232,7 +277,7 @@ schedule_lock(Table *table, int32 id, Schedule *s)
 		CHECK_FOR_INTERRUPTS();
 		if (result != TM_Ok)
 			continue;
-		schedule_from_slot(table, s);
+		raise_trouble(schedule_from_slot(table, s));
 		return true;
 	}
 	ExecClearTuple(table->slot);

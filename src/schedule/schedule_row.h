@@ -64,13 +64,17 @@ typedef struct Schedule
 
 /*
  * Reads the version at the TID, or the latest one of that id; false: the row
- * is gone.  *locked: another transaction holds it.
+ * is gone, or unfit, with a WARNING.  *locked: another transaction holds it.
  */
 extern bool schedule_fetch(Table *table, ItemPointer tid, int32 id, Schedule *s, bool *locked);
 /* Locks the latest version, after a wait if need be; false: the row is gone. */
 extern bool schedule_lock(Table *table, int32 id, Schedule *s);
-/* Fills a schedule from a row of the table, or of its row type. */
-extern void schedule_from_tuple(Relation rel, HeapTuple tuple, Schedule *s);
+/*
+ * Fills a schedule from a row of the table; false, with a WARNING: the row has
+ * a NULL or a word that the table's constraints refuse.
+ */
+extern bool schedule_from_tuple(Relation rel, HeapTuple tuple, Schedule *s);
+/* Fills a schedule from a row of the row type; 55000 for such a row. */
 extern void schedule_from_record(HeapTupleHeader record, Schedule *s);
 /* Writes the row if it has changed, with the time in updated_at. */
 extern void schedule_write(Table *table, Schedule *s, TimestampTz now);

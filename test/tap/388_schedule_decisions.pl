@@ -189,5 +189,25 @@ is(scalar_of(q{SELECT string_agg(e.type || ' ' || (e.data->>'reason'), ', ' ORDE
 	'schedule_failed time zone "Gone/Zone" does not exist, schedule_paused time zone "Gone/Zone" does not exist', 'two events say so');
 is(scalar_of(q{SELECT bool_and((e.data->>'tick')::timestamptz = s.last_tick) FROM jobq.events e JOIN jobq.schedules s ON s.name = e.data->>'schedule'
 	WHERE e.type IN ('schedule_paused', 'schedule_failed') AND s.name = 'zone'}), 't', 'with the last tick');
+
+# ---------- a row that has an unknown word ----------
+
+$node->safe_psql('postgres', <<'END');
+SELECT jobq.schedule(n, 'every 1s', 'free') FROM unnest('{odd,even}'::text[]) n;
+ALTER TABLE jobq.schedules DROP CONSTRAINT schedules_overlap_check;
+UPDATE jobq.schedules SET overlap = 'never' WHERE name = 'odd';
+END
+my $log_from = -s $node->logfile;
+my $old = (jobq_pids($node, 'conductor'))[0];
+scalar_of('SELECT jobq.reload()');
+wait_for_sql($node, "SELECT count(*) = 1 AND min(pid) <> $old FROM pg_stat_activity WHERE backend_type = 'jobq conductor'", 'another conductor');
+my $new = (jobq_pids($node, 'conductor'))[0];
+my $runs = scalar_of(q{SELECT runs FROM jobq.schedules WHERE name = 'even'});
+wait_for_sql($node, "SELECT runs >= $runs + 3 FROM jobq.schedules WHERE name = 'even'", 'a row with an unknown word stops no other');
+my @warnings = substr(slurp_file($node->logfile), $log_from) =~ /WARNING: .*left out: .*"never" is no value of column overlap/g;
+is(scalar @warnings, 1, 'one warning names it');
+is((jobq_pids($node, 'conductor'))[0], $new, 'the conductor goes on');
+my $odd = scalar_of(q{UPDATE jobq.schedules SET overlap = 'allow' WHERE name = 'odd' RETURNING runs});
+wait_for_sql($node, "SELECT runs > $odd FROM jobq.schedules WHERE name = 'odd'", 'with a known word it ticks');
 $node->stop;
 done_testing();
