@@ -2,8 +2,8 @@
  * schedule_row.c
  *	  Rows of jobq.schedules, and their ticks.
  *
- * The conductor knows a row by its TID and falls back on the index: a row with
- * many dead versions costs no more than another.
+ * The conductor knows a row by its TID, follows it to later versions and falls
+ * back on the index: a row with many dead versions costs no more than another.
  */
 #include "jobq.h"
 
@@ -218,6 +218,25 @@ slot_has_id(Table *table, int32 id)
 }
 
 /*
+ * Sets *tid to the current version of the row whose older version it names, by
+ * the links between versions.  An index scan visits all dead versions.
+ */
+static void
+follow_versions(Table *table, ItemPointer tid)
+{
+	Snapshot	snapshot;
+	TableScanDesc scan;
+
+	if (!ItemPointerIsValid(tid) || ItemPointerGetBlockNumber(tid) >= table->nblocks)
+		return;
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	scan = table_beginscan_tid(table->rel, snapshot);
+	table_tuple_get_latest_tid(scan, tid);
+	table_endscan(scan);
+	UnregisterSnapshot(snapshot);
+}
+
+/*
  * Removes dead versions from the page of a row, as index scans do, so that
  * its next version fits into the page.
  */
@@ -233,13 +252,27 @@ prune_page_of(Table *table, ItemPointer tid)
 	ReleaseBuffer(buffer);
 }
 
+static bool
+fetch_version(Table *table, ItemPointer tid, int32 id)
+{
+	return queue_fetch_version(table, tid) && slot_has_id(table, id);
+}
+
+/* The same; the version at tid may have been replaced. */
+static bool
+fetch_successor(Table *table, ItemPointer tid, int32 id)
+{
+	follow_versions(table, tid);
+	return fetch_version(table, tid, id);
+}
+
 bool
 schedule_fetch(Table *table, ItemPointer tid, int32 id, Schedule *s, bool *locked)
 {
 	ItemPointerData known = *tid;
 	const char *trouble;
 
-	if (!(queue_fetch_version(table, &known) && slot_has_id(table, id)))
+	if (!fetch_version(table, &known, id) && !fetch_successor(table, &known, id))
 	{
 		if (!find_by_id(table, id))
 		{
@@ -247,7 +280,7 @@ schedule_fetch(Table *table, ItemPointer tid, int32 id, Schedule *s, bool *locke
 			return false;
 		}
 		known = table->slot->tts_tid;
-		if (!(queue_fetch_version(table, &known) && slot_has_id(table, id)))
+		if (!fetch_version(table, &known, id))
 			ereport(ERROR,
 					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 					 errmsg("schedule %d was changed meanwhile", id)));

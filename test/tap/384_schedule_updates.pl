@@ -55,6 +55,14 @@ pages_until(16);
 my $first = pages_until(19);
 pages_until(28);
 cmp_ok(pages_until(31), '<', 1.3 * $first, 'updates read no more pages than at first');
+
+# the conductor knows the place of a row, and follows it when a session changes the row
+my $searches = q{SELECT pg_stat_get_numscans('jobq.schedules_pkey'::regclass)};
+my $before_changes = $node->safe_psql('postgres', $searches);
+$node->safe_psql('postgres', 'UPDATE jobq.schedules SET updated_at = clock_timestamp()') foreach 1 .. 10;
+pages_until(31 + 10 + 4);
+is($node->safe_psql('postgres', $searches), $before_changes, 'no index scan visits the dead versions of changed rows');
+
 my ($ret, undef, $error) = $node->psql('postgres', q{SELECT jobq.schedule('s7', '@daily', 'note')});
 like($error, qr/schedule "s7" exists already/, 'names are unique still');
 ($ret, undef, $error) = $node->psql('postgres', q{INSERT INTO jobq.schedules SELECT * FROM jobq.schedules WHERE name = 's7'});
