@@ -11,7 +11,7 @@ PG_CONFIG = pg_config
 PGXS := $(wildcard $(shell $(PG_CONFIG) --pgxs 2>/dev/null))
 
 .DEFAULT_GOAL := all
-.PHONY: help deps demo demo-keep demo-pg_cron test docs sanitize fuzz bench bench-full bench-smoke check-assert check-cgroup valgrind format release-archive distclean
+.PHONY: help deps demo demo-keep demo-pg_cron test check lint docs sanitize fuzz bench bench-full bench-smoke check-assert check-cgroup valgrind format release-archive distclean
 
 help:
 	@sed -n 's/^#: //p' $(firstword $(MAKEFILE_LIST))
@@ -22,8 +22,10 @@ help:
 #: make demo            install missing packages, build, and run real jobs in a throwaway cluster
 #: make demo-keep       the same, and leave the cluster running
 #: make demo-pg_cron    a throwaway cluster in which pg_cron enqueues a job (examples/pg_cron)
+#: make check           the quick gate, five minutes: what all changes need, and the tests of changed folders (BASE=commit)
+#: make lint            the language of the tree and of commits' subjects
 #: make test            build with warnings as errors; run every kind of test against private clusters
-#: make test KIND=tap   one kind: helper regress pgtap isolation tap readme demo
+#: make test KIND=tap   one kind: house lint helper regress pgtap isolation tap readme demo pg_cron
 #: make docs            make docs/reference from docs/reference/src, the catalog and the settings
 #: make sanitize        jobq-helper and its unit tests under ASan and UBSan
 #: make fuzz            the fuzzers of jobq-helper and of cron expressions, 60 s each (clang)
@@ -49,6 +51,10 @@ demo-pg_cron: deps
 	@examples/pg_cron/run --pg-config=$(PG_CONFIG)
 test: deps
 	@test/run --pg-config=$(PG_CONFIG) $(KIND)
+check: deps
+	@PG_CONFIG="$(PG_CONFIG)" test/check $(BASE)
+lint: deps
+	@test/run --pg-config=$(PG_CONFIG) lint
 docs: deps
 	@JOBQ_WRITE_DOCS=1 ONLY=reference test/run --pg-config=$(PG_CONFIG) readme; \
 		rc=$$?; cp build/log/reference/*.md docs/reference/ && exit $$rc

@@ -92,15 +92,21 @@ my @named = map { s/\(s\)//r } $accesses =~ /`(\w+(?:\(s\))?)`/g;
 cmp_ok(scalar @named, '>', 20, 'docs/security.md has a table of accesses');
 is(join(' ', grep { !$functions{$_} && !/^(?:enqueue|work|read|admin)$/ } @named), '', 'which names functions that exist');
 
-# Test files: NNN_folder_topic, each number once; "house" for tests of the source itself.
-my @folders = ('house', map { m{([^/]+)$} } grep { -d } glob("$top/src/*"));
+# Test files are named after the folder that they test, so that a change of a folder names its tests.
+my @folders = (map { m{([^/]+)$} } grep { -d } glob("$top/src/*"));
 my %numbers;
 for my $path (glob("$top/test/tap/*.pl"))
 {
 	my ($number, $name) = $path =~ m{/(\d{3})_(\w+)\.pl$};
 
 	ok(defined $name && !$numbers{$number}++, "$path has a number of its own");
-	ok($name eq 'house' || scalar(grep { $name =~ /^\Q$_\E_./ } @folders), "$path is named after a folder of src/");
+	ok(scalar(grep { $name =~ /^\Q$_\E_./ } @folders), "$path is named after a folder of src/");
+}
+for my $path (glob("$top/test/isolation/specs/*.spec"))
+{
+	my ($name) = $path =~ m{([^/]+)$};
+
+	ok(scalar(grep { my $folder = tr/_/-/r; $name =~ /^\Q$folder\E-[^_]+$/ } @folders), "$name is named after a folder of src/, with dashes");
 }
 # test/README.md lists the libraries with their subs.
 my $tests = slurp_file("$top/test/README.md");
@@ -113,6 +119,5 @@ for my $path (sort glob("$top/test/lib/*.pm"))
 	is(join(' ', grep { !/^\$/ && ($row // '') !~ /`$_`/ } split ' ', $exports // ''), '', "test/README.md lists the subs of $library");
 }
 cmp_ok(scalar(split(/\n/, $tests)), '<=', 60, 'test/README.md has at most 60 lines');
-is(join(' ', grep { /_/ } map { m{([^/]+)$} } glob("$top/test/isolation/specs/*")), '', 'names of isolation specs have dashes');
 
 done_testing();
