@@ -221,8 +221,8 @@ sub sound
 
 	cmp_ok(($of // $node)->safe_psql('postgres', 'SELECT count(*) FROM (SELECT bt_index_check(indexrelid, true) FROM pg_index i'
 			  . " JOIN pg_class c ON c.oid = indexrelid WHERE indrelid = 'jobq.queue'::regclass AND indisready"
-			  . " AND relam = (SELECT oid FROM pg_am WHERE amname = 'btree')) i"), '>=', 5, "$what: each index has every row");
-	return is($node->safe_psql('postgres', "SELECT count(*) FROM verify_heapam('jobq.queue')"), 0, "$what: the table is sound");
+			  . " AND relam = (SELECT oid FROM pg_am WHERE amname = 'btree')) i"), '>=', 5, "!$what: each index has every row");
+	return is($node->safe_psql('postgres', "SELECT count(*) FROM verify_heapam('jobq.queue')"), 0, "!$what: the table is sound");
 }
 
 sub no_own_errors

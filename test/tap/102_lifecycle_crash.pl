@@ -123,7 +123,7 @@ running(@innocent);
 $node->safe_psql('postgres', q{INSERT INTO gate VALUES ('first')});
 wait_status($node, 'postgres', $_, 'completed', 'an innocent job in flight completes') foreach @innocent;
 is(fate($_), 'completed 1', 'and was not charged') foreach @innocent;
-is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT job) FROM ledger'), '2|2', 'its effects are there once');
+is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT job) FROM ledger'), '2|2', '!its effects are there once');
 
 wait_dispatcher($node, 'postgres', 'the dispatcher is another one', $dispatcher);
 my ($new_launcher) = jobq_pids($node, 'launcher');
@@ -137,7 +137,7 @@ wait_for_sql($node, 'SELECT count(*) = 200 FROM ledger', 'short jobs have run');
 enqueue_crash('crasher', q{jobq.enqueue_many('crasher',
   array_fill('{}'::jsonb, ARRAY[20]) || '{"crash": true}'::jsonb || array_fill('{}'::jsonb, ARRAY[20]))});
 wait_for_sql($node, q{SELECT count(*) = 0 FROM jobq.queue}, 'nothing is left');
-is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT job) FROM ledger'), '240|240', 'each of its company has run once');
+is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT job) FROM ledger'), '240|240', '!each of its company has run once');
 is($node->safe_psql('postgres', q{SELECT max(attempts) FROM jobq.jobs WHERE job_type = 'crasher' AND status = 'completed'}),
 	'1', 'and none was charged');
 is($node->safe_psql('postgres', q{SELECT count(*), min(attempts), min(error_code) FROM jobq.jobs
@@ -154,7 +154,7 @@ running(@innocent);
 $node->safe_psql('postgres', q{INSERT INTO gate VALUES ('second')});
 wait_status($node, 'postgres', $_, 'completed', 'a job in flight when a client was killed completes') foreach @innocent;
 is(fate($_), 'completed 1', 'and was not charged') foreach @innocent;
-is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT job) FROM ledger'), '3|3', 'its effects are there once');
+is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT job) FROM ledger'), '3|3', '!its effects are there once');
 
 # ---------- a running job with a full concurrency key when the server is back ----------
 
@@ -233,7 +233,7 @@ running($waiter);
 $node->safe_psql('postgres', q{INSERT INTO gate VALUES ('third')});
 wait_status($node, 'postgres', $waiter, 'completed', 'a SQL job runs again');
 is(fate($waiter), 'completed 1', 'at no charge');
-is($node->safe_psql('postgres', 'SELECT count(*) FROM ledger'), '1', 'its effects are there once');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM ledger'), '1', '!its effects are there once');
 
 $node->stop;
 done_testing();

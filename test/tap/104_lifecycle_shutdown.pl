@@ -94,7 +94,7 @@ wait_for_sql($node, "SELECT count(*) = 4 FROM jobq.jobs WHERE status = 'running'
 open_gate('fast');
 wait_for_sql($node, 'SELECT count(*) = 0 FROM jobq.queue', 'fast: and complete');
 is(fates(@jobs), 'deaf completed 1, polite completed 1, waiter completed 1, waiter completed 1', 'fast: with one attempt each');
-is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT job) FROM done'), '2|2', 'fast: effects are there once');
+is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT job) FROM done'), '2|2', '!fast: effects are there once');
 
 # jobs that became due while the server was down start at once
 my $later = $node->safe_psql('postgres', q{SELECT jobq.enqueue('waiter', '{"gate": "fast"}', delay => '500ms')});
@@ -124,7 +124,7 @@ $node->append_conf('postgresql.auto.conf', q{synchronous_standby_names = ''});
 $node->start;
 wait_for_sql($node, 'SELECT count(*) = 0 FROM jobq.queue', 'absent: all complete after the start');
 like(fates(@jobs), qr/^deaf completed 1, polite completed 1, waiter completed 1, waiter completed 1$/, 'absent: at no charge');
-is($node->safe_psql('postgres', "SELECT count(*), count(DISTINCT job) FROM done"), '6|6', 'absent: effects are there once');
+is($node->safe_psql('postgres', "SELECT count(*), count(DISTINCT job) FROM done"), '6|6', '!absent: effects are there once');
 is($node->safe_psql('postgres', "SELECT status FROM jobq.jobs WHERE id = '$more'"), 'completed', 'absent: the late one too');
 
 # ---------- an exec worker that waits for the standby is terminated; nothing else wakes it ----------

@@ -59,7 +59,7 @@ END
 	  or diag $node->safe_psql('postgres', "SELECT payload, status, attempts, error_code, error_msg FROM jobq.jobs WHERE id = ANY ('$ids')");
 	is($node->safe_psql('postgres', "SELECT string_agg(DISTINCT attempts::text, ' ') FROM jobq.jobs WHERE id = ANY ('$ids') AND NOT payload ? 'fail'"),
 		'1', "$what: with one attempt");
-	is($node->safe_psql('postgres', "SELECT count(*), count(DISTINCT job) FROM ledger WHERE job = ANY ('$ids')"), '6|6', "$what: effects are there once");
+	is($node->safe_psql('postgres', "SELECT count(*), count(DISTINCT job) FROM ledger WHERE job = ANY ('$ids')"), '6|6', "!$what: effects are there once");
 	is($node->safe_psql('postgres', "SELECT string_agg(result::text, '') FROM jobq.jobs WHERE id = ANY ('$ids') AND job_type = 'tool'"),
 		q("it's \\\\\\n"), "$what: the tool's result");
 	return;

@@ -238,8 +238,8 @@ is(sql(q{SELECT count(*) FROM pg_proc WHERE pronamespace IN ('jobq'::regnamespac
 
 my $said = $load->();
 wait_until(q{SELECT NOT EXISTS (SELECT FROM jobq.queue q JOIN jobq.job_types t ON t.id = q.type_id WHERE t.name IN ('steady', 'tool'))}, 'all that was sent has ended');
-is(sql(q{SELECT count(*) FROM (SELECT n FROM sent EXCEPT SELECT n FROM done) lost}), 0, 'no job is lost');
-is(sql(q{SELECT count(*) FROM (SELECT n FROM done WHERE n > 0 GROUP BY n HAVING count(*) > 1) twice}), 0, 'none ran twice');
+is(sql(q{SELECT count(*) FROM (SELECT n FROM sent EXCEPT SELECT n FROM done) lost}), 0, '!no job is lost');
+is(sql(q{SELECT count(*) FROM (SELECT n FROM done WHERE n > 0 GROUP BY n HAVING count(*) > 1) twice}), 0, '!none ran twice');
 is(sql(q{SELECT count(*) FROM (SELECT n FROM done WHERE n > 0 EXCEPT SELECT n FROM sent) more}), 0, 'none ran that was rolled back');
 is(sql(q{SELECT count(*) FROM jobq.dead_letters d JOIN jobq.job_types t ON t.id = type_id WHERE t.name IN ('steady', 'tool')}), 0, 'none failed');
 # jobq 0.1.0 charges an attempt when the server stops and the worker ends before the dispatcher.

@@ -70,7 +70,7 @@ sub check_copy
 	my ($server, $db, $expected, $what) = @_;
 	my $result = $server->safe_psql($db, $digest);
 
-	is($result, $expected, "$what: every row is there as it was");
+	is($result, $expected, "!$what: every row is there as it was");
 	is($server->safe_psql($db, q{SELECT count(*) FROM pg_inherits WHERE inhparent IN ('jobq.history'::regclass, 'jobq.events'::regclass)}),
 		$node->safe_psql('source', q{SELECT count(*) FROM pg_inherits WHERE inhparent IN ('jobq.history'::regclass, 'jobq.events'::regclass)}),
 		"$what: partitions are attached");
@@ -93,7 +93,7 @@ sub check_copy
 	$server->safe_psql($db, q{SELECT jobq.create_job_type('another', 'short(jsonb)')});
 	my $id = $server->safe_psql($db, q{SELECT jobq.enqueue('another')});
 	wait_status($server, $db, $id, 'completed', "$what: a new type works");
-	is($server->safe_psql($db, 'SELECT count(*) - count(DISTINCT id) FROM jobq.events'), '0', "$what: event ids are unique");
+	is($server->safe_psql($db, 'SELECT count(*) - count(DISTINCT id) FROM jobq.events'), '0', "!$what: event ids are unique");
 	$server->safe_psql($db, 'DROP EXTENSION jobq');
 	is($server->safe_psql($db, q{SELECT count(*) FROM pg_class WHERE relname ~ '^(history|events)_'}), '0', "$what: DROP EXTENSION takes all");
 	return;
@@ -203,7 +203,7 @@ $node->restart;
 is(paused($node, 'source'), 'healthy', 'and after a restart');
 my $last = $node->safe_psql('source', q{SELECT jobq.enqueue('short')});
 wait_status($node, 'source', $last, 'completed', 'jobs run');
-is($node->safe_psql('source', q{SELECT count(*) - count(DISTINCT job) FROM done}), '0', 'none ran twice');
+is($node->safe_psql('source', q{SELECT count(*) - count(DISTINCT job) FROM done}), '0', '!none ran twice');
 
 $node->stop;
 $other->stop;

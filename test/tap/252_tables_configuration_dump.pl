@@ -240,7 +240,7 @@ foreach my $server ($node, $other)
 
 		restore($server, $db);
 		my ($has_rows, $has_privileges) = state_of($server, $db);
-		is($has_rows, $expected_rows, "$what: every row is there as it was");
+		is($has_rows, $expected_rows, "!$what: every row is there as it was");
 		is($has_privileges, $expected_privileges, "$what: and every privilege");
 		check_meaning($server, $db, $what);
 	}

@@ -209,6 +209,6 @@ cmp_ok($naps, '<', 500, "5000 commits of a paused type wake the dispatcher seldo
 is($node->safe_psql('postgres', 'SELECT count(*) FROM ledger'), 0, 'nothing of it runs');
 $node->safe_psql('postgres', "SELECT jobq.resume_job_type('a')");
 wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'until it is resumed');
-is($node->safe_psql('postgres', 'SELECT count(*) || \' \' || count(DISTINCT n) FROM ledger'), '5001 5001', 'each has run once');
+is($node->safe_psql('postgres', 'SELECT count(*) || \' \' || count(DISTINCT n) FROM ledger'), '5001 5001', '!each has run once');
 $node->stop;
 done_testing();

@@ -262,8 +262,8 @@ foreach my $life (@lives)
 	push @wrong, "$life->{id} (@{$life->{acts}}; $life->{max} attempts)\n  is   $fate{$life->{id}}: $story{$life->{id}}\n  want $fate: $events"
 	  if ($story{ $life->{id} } // '') ne $events || ($fate{ $life->{id} } // '') ne $fate;
 }
-is(scalar @wrong, 0, 'every life is as the model has it') or diag(join "\n", @wrong[ 0 .. ($#wrong < 4 ? $#wrong : 4) ]);
-is(scalar keys %fate, scalar @lives, 'there are no other jobs');
+is(scalar @wrong, 0, '!every life is as the model has it') or diag(join "\n", @wrong[ 0 .. ($#wrong < 4 ? $#wrong : 4) ]);
+is(scalar keys %fate, scalar @lives, '!there are no other jobs');
 is(scalar keys %story, scalar @lives, 'no other stories');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM jobq.alerts'), $dead, 'an alert for each dead letter');
 is($node->safe_psql('postgres', q{SELECT count(*) FROM jobq.jobs j WHERE j.parent_id IS NOT NULL}),

@@ -52,7 +52,7 @@ one(q{SELECT jobq.schedule('second', '* * * * * *', 'note', '{"a": [{"$": "$.tic
 	options => '{"priority": 7, "metadata": {"mine": 1}}')});
 wait_for_sql($node, q{SELECT count(*) >= 3 FROM ticked WHERE schedule = 'second' AND status = 'completed'}, 'three ticks');
 is(scalar(jobq_pids($node, 'conductor')), 1, 'one conductor');
-is(one(q{SELECT count(*) - count(DISTINCT tick) FROM ticked WHERE schedule = 'second'}), 0, 'none twice');
+is(one(q{SELECT count(*) - count(DISTINCT tick) FROM ticked WHERE schedule = 'second'}), 0, '!none twice');
 is(one(q{SELECT bool_and(scheduled_for = tick AND extract(microseconds FROM tick)::int % 1000000 = 0 AND priority = 7) FROM ticked}), 't',
 	'jobs are scheduled for the tick, with the options');
 is(one(q{SELECT DISTINCT string_agg(k, ' ' ORDER BY k) FROM (SELECT id, jsonb_object_keys(metadata) k FROM ticked) m GROUP BY id}),

@@ -105,7 +105,7 @@ is(scalar_of(q{SELECT jobq.health()->'checks'->'schedules'->>'status'}), 'degrad
 scalar_of(q{SELECT jobq.grant_access('revoked', 'enqueue')});
 scalar_of(q{SELECT jobq.resume_schedule('revoked')});
 wait_ticks('revoked', 2, 'with its right again it ticks');
-is(scalar_of(q{SELECT count(*) = count(DISTINCT tick) FROM ticks WHERE name = 'revoked'}), 't', 'no tick twice');
+is(scalar_of(q{SELECT count(*) = count(DISTINCT tick) FROM ticks WHERE name = 'revoked'}), 't', '!no tick twice');
 sqlstate_is($node, 'postgres', q{SELECT jobq.resume_schedule('dropped')}, '42704', 'no role, no resume');
 scalar_of(q{SELECT jobq.unschedule(n) FROM unnest('{revoked,disowned,dropped,reassigned,renamed,doomed}'::text[]) n});
 no_tick_lost('beat', 'faults of others');

@@ -353,7 +353,7 @@ foreach my $life (@lives)
 	follow($life, $row) if !$life->{dropped};
 	end_stretch($life, $row) if defined $life->{from};
 	my @faults = faults_of($life, $row);
-	is("@faults", '', "$life->{name}: each tick has one job or one reason");
+	is("@faults", '', "!$life->{name}: each tick has one job or one reason");
 	diag("schedule($life->{definition})\n" . ($life->{history} // '') . encode_json($life->{stretches})) if @faults;
 }
 my %outcomes;

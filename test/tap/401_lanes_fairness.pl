@@ -104,7 +104,7 @@ sub take_turns
 	my $log_at = -s $node->logfile;
 	sql("SELECT jobq.resume_job_type(t) FROM unnest('{$list}'::text[]) t");
 	wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', "$what: all have run");
-	is(sql('SELECT count(*) || \' \' || count(DISTINCT id) FROM ledger'), "$jobs $jobs", "$what: each once");
+	is(sql('SELECT count(*) || \' \' || count(DISTINCT id) FROM ledger'), "$jobs $jobs", "!$what: each once");
 	my $parked = parked_since($log_at);
 	cmp_ok($parked, '>=', 20, "$what: types had to wait");
 	cmp_ok($parked, '<=', 2 * @types * $jobs, "$what: at the end of a job one thing a type is tried, whatever waits");
@@ -154,7 +154,7 @@ sub many_types
 	my ($log_at, $ticks) = (-s $node->logfile, ticks());
 	sql("SELECT count(jobq.resume_job_type('many' || i)) FROM generate_series(1, $types) i");
 	wait_for_sql($node, 'SELECT count(*) = 1 FROM jobq.queue', "$what: all have run but the paused one");
-	is(sql("SELECT count(*) || ' ' || count(DISTINCT id) FROM ledger WHERE type LIKE 'many%'"), "$all $all", "$what: each once");
+	is(sql("SELECT count(*) || ' ' || count(DISTINCT id) FROM ledger WHERE type LIKE 'many%'"), "$all $all", "!$what: each once");
 	my $put_aside = parked_since($log_at);
 	note(sprintf '%s: %d jobs, %d times a type was put aside, %d ms of the dispatcher with its log', $what, $all, $put_aside, 10 * (ticks() - $ticks));
 	cmp_ok($put_aside, '>=', $types, "$what: they had to wait");
@@ -232,7 +232,7 @@ cmp_ok(parked_since($log_at), '<=', 100, 'a new job of a type at its limit moves
 $gate->query_safe('SELECT pg_advisory_unlock(1)');
 $gate->quit;
 wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'all have run');
-is(sql('SELECT count(*) || \' \' || count(DISTINCT id) FROM ledger'), join(' ', (3 * $tenants + 1 - 3 + 50) x 2), 'each once, but for those that were cancelled');
+is(sql('SELECT count(*) || \' \' || count(DISTINCT id) FROM ledger'), join(' ', (3 * $tenants + 1 - 3 + 50) x 2), '!each once, but for those that were cancelled');
 cmp_ok(sql("SELECT count(*) FROM turns WHERE $newcomers"), '>', 0, 'some have a lane of their own');
 is(sql("SELECT count(*) FROM turns n WHERE $newcomers AND EXISTS (SELECT FROM turns o WHERE o.seq < n.seq AND o.turn > 2)"),
 	0, 'no tenant has a third turn before them');

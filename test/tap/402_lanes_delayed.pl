@@ -80,14 +80,14 @@ is(scalar_of("BEGIN; SELECT count(*) FROM jobq.enqueue_many('note', (SELECT arra
   FROM generate_series(1, 1000) n), scheduled_for => now() + '1s');
   SELECT count(DISTINCT scheduled_for) || ' ' || count(*) FROM jobq.queue; COMMIT"), "1000\n1 1000", 'a thousand jobs of one moment');
 all_done('all have run');
-is(scalar_of('SELECT count(*) || \' \' || count(DISTINCT n) FROM ledger'), '1000 1000', 'once');
+is(scalar_of('SELECT count(*) || \' \' || count(DISTINCT n) FROM ledger'), '1000 1000', '!once');
 scalar_of('TRUNCATE ledger');
 # the very same key of the index: more than are read at once
 scalar_of("INSERT INTO jobq.queue (id, position, scheduled_for, type_id, home_id, max_attempts, payload)
   SELECT gen_random_uuid(), now(), now(), (SELECT id FROM jobq.job_types WHERE name = 'note'), jobq_internal._home_id(), 1,
          jsonb_build_object('n', n) FROM generate_series(1, 5000) n");
 all_done('five thousand of the very same position');
-is(scalar_of('SELECT count(*) || \' \' || count(DISTINCT n) FROM ledger'), '5000 5000', 'once');
+is(scalar_of('SELECT count(*) || \' \' || count(DISTINCT n) FROM ledger'), '5000 5000', '!once');
 scalar_of('TRUNCATE ledger');
 
 # ---------- order ----------
@@ -130,7 +130,7 @@ foreach (1 .. 5)	# for the same reason
 	last if $drained eq '20000, 20000, 0';
 	diag "jobs, different ones, out of their turn: $drained";
 }
-is($drained, '20000, 20000, 0', 'each ran once, the highest first, then the oldest');
+is($drained, '20000, 20000, 0', '!each ran once, the highest first, then the oldest');
 scalar_of('TRUNCATE ledger');
 
 # ---------- what runs at once ----------

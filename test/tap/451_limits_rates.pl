@@ -173,7 +173,7 @@ for my $n (1 .. 6)
 }
 all_done('all the same all are done');
 cmp_ok(sql("SELECT most('{r}', '300ms')"), '<=', 10, 'and no window had more starts');
-is(sql("SELECT count(*) FROM jobq.history WHERE status = 'completed'"), 150, 'each once');
+is(sql("SELECT count(*) FROM jobq.history WHERE status = 'completed'"), 150, '!each once');
 
 $node->stop;
 done_testing();

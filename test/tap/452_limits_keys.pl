@@ -208,7 +208,7 @@ sql(q{SELECT count(*) FROM jobq.enqueue_jobs((SELECT jsonb_agg(jsonb_build_objec
   'payload', jsonb_build_object('seconds', CASE WHEN i % 40 = 1 THEN 0.5 ELSE 0 END))) FROM generate_series(1, 200) i))});
 all_done('batches with some slow jobs');
 is(sql("SELECT max(n) FROM most()"), 1, 'one at a time of a key, in batches, too');
-is(sql("SELECT count(*) FROM jobq.jobs WHERE status = 'completed' AND attempts = 1"), 400, 'each once');
+is(sql("SELECT count(*) FROM jobq.jobs WHERE status = 'completed' AND attempts = 1"), 400, '!each once');
 sql('SELECT forget()');
 
 # ---------- changed live ----------

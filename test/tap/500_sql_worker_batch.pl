@@ -123,7 +123,7 @@ type('strict', q{
   RAISE 'the constraint was deferred by another job';});
 run_paused(in_turn(1050, qw(deferred relaxed strict)), qw(deferred relaxed strict));
 outcome_is('deferred', 'completed - 300, error 23503 50', 'a deferred foreign key fails the job that wrote the row');
-is(scalar_of('SELECT count(*) || \' \' || count(DISTINCT n) FROM late'), '300 300', 'the rows of the others are there');
+is(scalar_of('SELECT count(*) || \' \' || count(DISTINCT n) FROM late'), '300 300', '!the rows of the others are there');
 outcome_is('relaxed', 'completed - 350', 'SET CONSTRAINTS works');
 outcome_is('strict', 'completed - 350', 'and does not leak');
 

@@ -108,7 +108,7 @@ is(fate($job), 'error 1 57014', 'which fails it the second time');
 $job = sql('SELECT ' . enqueued('', q{DECLARE c CURSOR WITH HOLD FOR SELECT app.note('held ' || n) FROM generate_series(1, 3) n},
 		'FETCH 1 FROM c'));
 ends($job, 'completed 1', 'a held cursor ...');
-is(sql('SELECT count(*), count(DISTINCT what), min(who) FROM app.ledger'), '3|3|tenant', '... is read to its end, once, as the role');
+is(sql('SELECT count(*), count(DISTINCT what), min(who) FROM app.ledger'), '3|3|tenant', '!... is read to its end, once, as the role');
 ends(sql('SELECT ' . enqueued('', 'DECLARE c CURSOR WITH HOLD FOR SELECT app.seize()')), 'error 1 42501', 'its failure is the attempt\'s');
 ends(sql('SELECT ' . enqueued('', 'DECLARE c CURSOR WITH HOLD FOR SELECT 1/n FROM generate_series(0, 0) n', 'CLOSE c')), 'completed 1', 'one that is closed is not run');
 ends(sql('SELECT ' . enqueued('', "DO \$\$ BEGIN EXECUTE 'DECLARE c CURSOR WITH HOLD FOR SELECT 1/n FROM generate_series(0, 0) n'; RAISE 'x'; EXCEPTION WHEN raise_exception THEN NULL; END \$\$")),

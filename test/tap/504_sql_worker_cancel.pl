@@ -94,7 +94,7 @@ is(scalar_of(q{SELECT count(*) FROM asked a LEFT JOIN jobq.jobs j USING (id)
 is(scalar_of(q{SELECT count(*) FROM ledger l JOIN jobq.jobs j ON (j.payload->>'n')::int = l.n WHERE j.status = 'cancelled'}),
 	0, 'writes of cancelled jobs are undone');
 is(scalar_of('SELECT count(*) || \' \' || count(DISTINCT n) FROM ledger'),
-	scalar_of(q{SELECT count(*) || ' ' || count(*) FROM jobq.jobs WHERE status = 'completed'}), 'completed ones did their work once');
+	scalar_of(q{SELECT count(*) || ' ' || count(*) FROM jobq.jobs WHERE status = 'completed'}), '!completed ones did their work once');
 is(scalar_of('SELECT count(*) FROM jobq.jobs'), JOBS, 'and none is missing');
 $node->stop;
 

@@ -135,6 +135,6 @@ $unrelated->quit;
 $concerned->{run}->kill_kill;
 value("ROLLBACK PREPARED 'hold'");
 $standby->stop;
-unlike(slurp_file($node->logfile), qr/missing chunk|jobq \w+ (ERROR|FATAL|PANIC):  (?!terminating)/, 'no errors of our own');
+unlike(slurp_file($node->logfile), qr/missing chunk|jobq \w+ (ERROR|FATAL|PANIC):  (?!terminating)/, '!no errors of our own');
 $node->stop;
 done_testing();

@@ -34,9 +34,9 @@ my ($reader, $saver, $exporter, $exported) = work_off($node, 3000, sub
 		return (@sessions, $sessions[2]->query_safe('SELECT pg_export_snapshot()'));
 	});
 caught_up($node, $standby);
-is(dumped($standby, $node, 'dump', "--snapshot=$exported"), '3000|3000', 'feedback: a dump has every job');
-is(answer($reader, $every_job), '3000 00000', 'feedback: so has the first read after the sweep');
-is(answer($saver, $every_job), '3000 00000', 'feedback: and one after a savepoint was rolled back');
+is(dumped($standby, $node, 'dump', "--snapshot=$exported"), '3000|3000', '!feedback: a dump has every job');
+is(answer($reader, $every_job), '3000 00000', '!feedback: so has the first read after the sweep');
+is(answer($saver, $every_job), '3000 00000', '!feedback: and one after a savepoint was rolled back');
 $_->quit foreach $reader, $saver, $exporter;
 
 # Dumps while jobs run.  The lock of a rewrite cancels a dump there after that wait.
@@ -72,7 +72,7 @@ wait_for_sql($node, 'SELECT count(backend_xmin) = 0 FROM pg_stat_replication', '
 value('TRUNCATE ran');
 $reader = work_off($node, 3000, sub { caught_up($node, $standby); return session($standby, $takes_snapshot); });
 caught_up($node, $standby);
-is(answer($reader, $every_job), '3000 00000', 'no feedback: the first read after the sweep has every job');
+is(answer($reader, $every_job), '3000 00000', '!no feedback: the first read after the sweep has every job');
 $reader->quit;
 
 # --- the primary doesn't know of it, and jobq isn't preloaded there: an error
@@ -104,7 +104,7 @@ foreach my $how ('the first read', 'a cursor', 'after a savepoint', 'a dump')
 		"$how: fails, when the standby comes back");
 	like(slurp_file($standby->logfile, $offset), qr/due to conflict with recovery/, "$how: for that reason");
 	$reader->{run}->kill_kill;
-	is($standby->safe_psql('postgres', $every_job), 3000, "$how: a new session has every job");
+	is($standby->safe_psql('postgres', $every_job), 3000, "!$how: a new session has every job");
 }
 
 # --- jobq.compact_beyond_horizon = off: never, also without a standby

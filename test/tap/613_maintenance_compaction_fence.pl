@@ -107,7 +107,7 @@ foreach my $i (1 .. 4)
 	value('TRUNCATE ran');
 	value("SELECT count(jobq.enqueue('note', jsonb_build_object('n', i), delay => i * '1 ms'::interval)) FROM generate_series(1, 3000) i");
 	caught_up($node, $standby);
-	like(dumped($standby, $node, "dump$i"), qr/^(3000\|3000|failed)$/, "dump $i while jobs run has every job once, or fails");
+	like(dumped($standby, $node, "dump$i"), qr/^(3000\|3000|failed)$/, "!dump $i while jobs run has every job once, or fails");
 	wait_for_sql($node, 'SELECT count(*) = 0 FROM jobq.queue', 'all have run');
 }
 $compactor->signal('TERM');
@@ -119,7 +119,7 @@ value("SELECT jobq.pause_job_type('note')");
 value("SELECT count(jobq.enqueue('note', jsonb_build_object('n', i))) FROM generate_series(1, 500) i");
 value('SELECT jobq.compact()');
 caught_up($node, $standby);
-is($_->safe_psql('postgres', $indexes[1]), $indexes[0], $_->name . ': indexes are sound') foreach $node, $standby;
+is($_->safe_psql('postgres', $indexes[1]), $indexes[0], '!' . $_->name . ': indexes are sound') foreach $node, $standby;
 is(value("SELECT count(*) FROM verify_heapam('jobq.queue')"), 0, 'and the table is');
 unlike(slurp_file($_->logfile), qr/inconsistent page|PANIC|FATAL:  (?!terminating|could not|the database system is )/,
 	$_->name . ': replay agrees')

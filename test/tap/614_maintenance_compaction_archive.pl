@@ -30,7 +30,7 @@ my $from = -s $node->logfile;
 my $reader = work_off($node, 3000, sub { archived($standby); return session($standby, $takes_snapshot); });
 unlike(slurp_file($node->logfile, $from), $rows_removed, 'archive_mode = on: no row goes beyond the horizon');
 archived($standby);
-is(answer($reader, $every_job), '3000 00000', 'archive, auto: the first read after the sweep has every job');
+is(answer($reader, $every_job), '3000 00000', '!archive, auto: the first read after the sweep has every job');
 $reader->quit;
 
 # --- with the administrator's setting they are removed, and the fence is written
@@ -42,10 +42,10 @@ $reader = work_off($node, 3000, sub { archived($standby); return session($standb
 my $other = session($standby, $takes_snapshot);
 like(slurp_file($node->logfile, $from), $rows_removed, 'on: rows go');
 archived($standby);
-is(answer($reader, $every_job), '40001', 'archive, on: the first read after the sweep is an error');
+is(answer($reader, $every_job), '40001', '!archive, on: the first read after the sweep is an error');
 is(answer($other, 'SELECT n FROM unrelated'), '1 00000', 'a session that reads another table goes on');
 $_->quit foreach $reader, $other;
-is($standby->safe_psql('postgres', $every_job), 3000, 'a new session has every job');
+is($standby->safe_psql('postgres', $every_job), 3000, '!a new session has every job');
 $_->stop foreach $standby, $node;
 
 # --- copies of WAL files, jobq not preloaded: the removal's record cancels older snapshots
@@ -58,9 +58,9 @@ $from = -s $node->logfile;
 $reader = work_off($node, 3000, sub { caught_up($node, $standby); return session($standby, $takes_snapshot); });
 like(slurp_file($node->logfile, $from), $rows_removed, 'copied files: rows go beyond the horizon');
 caught_up($node, $standby);
-is(answer($reader, $every_job), 'terminated', 'copied files: the session is cancelled');
+is(answer($reader, $every_job), 'terminated', '!copied files: the session is cancelled');
 $reader->{run}->kill_kill;
-is($standby->safe_psql('postgres', $every_job), 3000, 'copied files: a new session has every job');
+is($standby->safe_psql('postgres', $every_job), 3000, '!copied files: a new session has every job');
 $node->safe_psql('postgres', "ROLLBACK PREPARED 'held'");
 
 # --- rows that only the rewrite leaves behind
@@ -81,9 +81,9 @@ $node->safe_psql('postgres', "SELECT jobq.cancel_jobs('note')");
 $holder->query_safe('COMMIT');
 wait_for_sql($node, "SELECT pg_relation_filenode('jobq.queue') <> $file", 'the table is rewritten');
 caught_up($node, $standby);
-is(answer($reader, $every_job), 'terminated', 'a session is cancelled when the rewrite dropped rows of its snapshot');
+is(answer($reader, $every_job), 'terminated', '!a session is cancelled when the rewrite dropped rows of its snapshot');
 $reader->{run}->kill_kill;
-is($standby->safe_psql('postgres', $every_job), 3000, 'a new session has every job');
+is($standby->safe_psql('postgres', $every_job), 3000, '!a new session has every job');
 
 $holder->quit;
 $compactor->{run}->kill_kill;

@@ -41,10 +41,10 @@ foreach my $round ('before', 'across', 'after')
 		});
 	caught_up($node, $standby);
 	is(value('SELECT pg_current_xact_id()::text::numeric >= 2^32'), $round eq 'before' ? 'f' : 't', "$round: where we are");
-	is(answer($reader, $every_job), '40001', "$round: the fence stops an older snapshot");
+	is(answer($reader, $every_job), '40001', "!$round: the fence stops an older snapshot");
 	is(answer($other, 'SELECT n FROM unrelated'), '1 00000', "$round: and no other read");
 	$_->quit foreach $reader, $other;
-	is($standby->safe_psql('postgres', $every_job), 1500, "$round: a new session has every job");
+	is($standby->safe_psql('postgres', $every_job), 1500, "!$round: a new session has every job");
 }
 
 # --- without the fence: the conflict's xid
@@ -54,8 +54,8 @@ value("ROLLBACK PREPARED 'held'");
 value('TRUNCATE ran');
 my $reader = work_off($node, 1500, sub { caught_up($node, $standby); return session($standby, $takes_snapshot); });
 caught_up($node, $standby);
-is(answer($reader, $every_job), 'terminated', 'a conflict cancels an older snapshot');
+is(answer($reader, $every_job), 'terminated', '!a conflict cancels an older snapshot');
 $reader->{run}->kill_kill;
-is($standby->safe_psql('postgres', $every_job), 1500, 'a new session has every job');
+is($standby->safe_psql('postgres', $every_job), 1500, '!a new session has every job');
 $_->stop foreach $standby, $node;
 done_testing();

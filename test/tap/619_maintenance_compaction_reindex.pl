@@ -24,11 +24,11 @@ wait_for_sql($node, 'SELECT count(*) = 0 FROM jobq.queue', 'jobs run');
 value('REINDEX INDEX CONCURRENTLY jobq.queue_id');
 value('SELECT jobq.compact()') foreach 1 .. 2;
 caught_up($node, $standby);
-is(answer($reader, $every_job), '6000 00000', 'the first read after it has every job');
+is(answer($reader, $every_job), '6000 00000', '!the first read after it has every job');
 $reader->quit;
 my $small = 'SELECT pg_total_relation_size($$jobq.queue$$) < 1000000';
 wait_for_sql($node, "SELECT jobq.compact() IS NOT NULL AND ($small)", 'the files shrink when that snapshot has gone');
-is($standby->safe_psql('postgres', $every_job), 6000, 'and a new session has every job');
+is($standby->safe_psql('postgres', $every_job), 6000, '!and a new session has every job');
 
 no_own_errors($node);
 $_->stop foreach $standby, $node;

@@ -29,6 +29,6 @@ my $file = value("SELECT pg_relation_filenode('jobq.queue')");
 value('SELECT jobq.compact()') foreach 1 .. 2;
 isnt(value("SELECT pg_relation_filenode('jobq.queue')"), $file, 'rewritten');
 caught_up($node, $standby);
-is(answer($reader, $every_job), '15 00000', 'every job');
+is(answer($reader, $every_job), '15 00000', '!every job');
 $_->stop foreach $standby, $node;
 done_testing();

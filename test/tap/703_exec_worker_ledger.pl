@@ -56,7 +56,7 @@ for (my $blow = 0; (my $done = completed()) < $jobs; $blow++)
 		AND status = 'completed'") or last;
 }
 
-is(completed(), $jobs, 'every job ended');
+is(completed(), $jobs, '!every job ended');
 is($node->safe_psql('postgres', q(SELECT count(*), count(DISTINCT id), bool_and(result = to_jsonb(id::text)), bool_and(attempts <= runs)
 	FROM jobq.jobs WHERE job_type = 'ledger')), "$jobs|$jobs|t|t", 'once, with its own result');
 is($node->safe_psql('postgres', q(SELECT sum(attempts) - count(*) = (SELECT count(*) FROM jobq.events
@@ -69,7 +69,7 @@ my %runs = map { split /\|/ } split /\n/, $node->safe_psql('postgres', 'SELECT i
 my %per_job;
 $per_job{ (split / /)[0] } += $starts{$_} foreach keys %starts;
 $bad = grep { $per_job{$_} > $runs{$_} } keys %per_job;
-is($bad, 0, 'no tool was started without a run in its row');
+is($bad, 0, '!no tool was started without a run in its row');
 is(scalar(keys %per_job), $jobs, 'and every job was started');
 
 $node->stop;

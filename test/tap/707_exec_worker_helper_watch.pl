@@ -77,7 +77,7 @@ like(slurp_file($node->logfile), qr/jobq-helper with PID \d+ is killed: it has n
 kill 'CONT', @still;
 tool('gate', '');
 $end = finished($machine, $waits);
-is("$end->{status} $end->{attempts} $end->{runs}", 'completed 1 1', 'nothing is lost when worker and helper have stood still as long');
+is("$end->{status} $end->{attempts} $end->{runs}", 'completed 1 1', '!nothing is lost when worker and helper have stood still as long');
 unlike(slurp_file($machine->logfile), qr/jobq-helper with PID \d+ is/, 'no helper was killed');
 $machine->stop;
 
@@ -127,7 +127,7 @@ kill 'CONT', @still;
 ok(wait_gone(@first), 'remaining tools are killed');
 tool('stubborn.gate', '');
 $end = finished($node, $large);
-is("$end->{status} $end->{attempts} $end->{runs}", 'completed 1 1', 'a tool that had ended by itself does not run again');
+is("$end->{status} $end->{attempts} $end->{runs}", 'completed 1 1', '!a tool that had ended by itself does not run again');
 $end = finished($node, $stubborn);
 is("$end->{status} $end->{attempts} $end->{runs}", 'completed 1 2', 'the other does, uncharged');
 

@@ -52,7 +52,7 @@ is(value("SELECT result #>> '{}' FROM jobq.jobs WHERE id = '$next'"), $worker, '
 wait_status($node, 'postgres', $late, 'completed', 'the third role gets a worker');
 $gate->query_safe('SELECT pg_advisory_unlock(n) FROM generate_series(2, 3) n');
 wait_status($node, 'postgres', $_, 'completed', 'completed') foreach @busy;
-is(value('SELECT max(runs) FROM jobq.jobs'), 1, 'nothing ran twice');
+is(value('SELECT max(runs) FROM jobq.jobs'), 1, '!nothing ran twice');
 $gate->quit;
 $node->stop;
 

@@ -77,7 +77,7 @@ wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'all of them r
 is(scalar_of("SELECT string_agg(attempts::text, ' ' ORDER BY attempts) FROM jobq.jobs WHERE job_type = 'gated'"),
 	'1 1 1 1 1 1', '... was not charged an attempt, nor was another');
 is(scalar_of("SELECT runs || status::text FROM jobq.jobs WHERE id = '$job'"), '2completed', 'it has started twice');
-is(scalar_of('SELECT count(*) || \' \' || count(DISTINCT n) FROM ledger WHERE n < 0'), '5 5', 'each but the cancelled one did its work once');
+is(scalar_of('SELECT count(*) || \' \' || count(DISTINCT n) FROM ledger WHERE n < 0'), '5 5', '!each but the cancelled one did its work once');
 
 # ---------- while jobs flow ----------
 

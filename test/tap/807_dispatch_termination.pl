@@ -62,7 +62,7 @@ wait_dispatcher($node, 'postgres', 'another dispatcher', $victim);
 scalar_of('SELECT jobq.start_all()');
 wait_status($node, 'postgres', $id, 'error', 'the job has failed');
 is(scalar_of("SELECT error_code || ' ' || attempts FROM jobq.jobs WHERE id = '$id'"), 'timeout 1', 'by its timeout');
-is(scalar_of('SELECT last_value FROM begun_seq'), 1, 'and was not run again');
+is(scalar_of('SELECT last_value FROM begun_seq'), 1, '!and was not run again');
 
 # ---------- a request: taken, and not carried out yet ----------
 
@@ -90,7 +90,7 @@ terminate($victim);
 wait_dispatcher($node, 'postgres', 'another dispatcher', $victim);
 $locker->query_safe('COMMIT');
 wait_status($node, 'postgres', $id, 'cancelled', 'the job is cancelled');
-is(scalar_of('SELECT last_value FROM begun_seq'), 2, 'and was not run again');
+is(scalar_of('SELECT last_value FROM begun_seq'), 2, '!and was not run again');
 $gate->quit;
 $locker->quit;
 
