@@ -112,8 +112,8 @@ no_tick_lost('beat', 'faults of others');
 
 # ---------- pauses of types ----------
 
-schedule('held', 'postgres', 'held', '');
 scalar_of(q{SELECT jobq.pause_job_type('held'), jobq.stop_all('maintenance')});
+schedule('held', 'postgres', 'held', '');
 wait_ticks($_, 3, "$_: ticks do not stop") foreach qw(held beat);
 is(scalar_of(q{SELECT count(*) >= 3 AND bool_and(status = 'pending') FROM ticks WHERE name = 'held'}), 't', 'their jobs wait');
 no_tick_lost($_, 'stopped') foreach qw(held beat);
