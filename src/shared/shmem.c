@@ -101,7 +101,10 @@ init_slot(Slot *slot)
 		pg_atomic_init_u64(&slot->ended[i], 0);
 	}
 	for (int i = 0; i < JOBQ_CELLS; i++)
+	{
 		pg_atomic_init_u32(&slot->cells[i].state, CELL_FREE);
+		pg_atomic_init_u64(&slot->cells[i].last_cancel, 0);
+	}
 }
 
 static void

@@ -237,20 +237,42 @@ slot_cancel(Slot *slot, int cellno, const pg_uuid_t *id, CancelKind kind, const 
 	return hit;
 }
 
+bool
+take_cancel_turn(pg_atomic_uint64 *last_cancel)
+{
+	uint64		last = pg_atomic_read_u64(last_cancel);
+	MonoTime	now = mono_now();
+
+	return mono_exceeds((MonoTime) last, now, CANCEL_GAP_MS) &&
+		pg_atomic_compare_exchange_u64(last_cancel, &last, (uint64) now);
+}
+
+/*
+ * Reads the clock anew: a dispatcher that was busy before would be early with
+ * the next cancel.
+ */
 void
-slot_time_out(Slot *slot, int cellno, MonoTime now)
+slot_time_out(Slot *slot, int cellno)
 {
 	Cell	   *cell = &slot->cells[cellno];
+	MonoTime	now = mono_now();
 
 	SpinLockAcquire(&slot->mutex);
 	if (slot->current == cellno && slot->phase == PHASE_HANDLER && slot->pid > 0 &&
 		cell->deadline != 0 && cell->deadline < now)
 	{
-		cell->deadline = now;	/* the next signal after a while */
-		if (cell->cancel == CANCEL_NONE)
-			cell->cancel = CANCEL_TIMEOUT;
-		cell->timed_out = --cell->patience < 0;
-		kill(slot->pid, cell->timed_out ? SIGTERM : SIGINT);
+		cell->deadline = now;	/* the next look after a while */
+		if (--cell->patience < 0)
+		{
+			cell->timed_out = true;
+			kill(slot->pid, SIGTERM);
+		}
+		else if (take_cancel_turn(&cell->last_cancel))
+		{
+			if (cell->cancel == CANCEL_NONE)
+				cell->cancel = CANCEL_TIMEOUT;
+			kill(slot->pid, SIGINT);
+		}
 	}
 	SpinLockRelease(&slot->mutex);
 }

@@ -21,6 +21,15 @@
  * Slot.mutex covers `current`, `phase` and the cells' cancel fields.  A
  * process that signals the executor holds it, so the signal never hits the
  * next job: the executor changes job and phase under it, too.
+ *
+ * A handler that overruns its timeout has two guards: the timer of its worker
+ * (handler.c), and a second later the dispatcher, by the monotonic clock.  Both
+ * repeat each second.  They share `last_cancel` of the cell: a guard cancels
+ * only after it has moved that time on, by compare-and-swap, and a cancel bars
+ * both for CANCEL_GAP_MS.  So a handler that has just caught a cancel does not
+ * meet the other guard's.  The dispatcher cancels only while the timer is late.
+ * Each guard counts its own repeats, with or without a cancel, and ends the
+ * process at last.  Requests of slot_cancel() wait for no gap.
  */
 #ifndef JOBQ_SLOTS_H
 #define JOBQ_SLOTS_H
@@ -31,6 +40,8 @@
 #define JOBQ_CELLS		512		/* a bit each in Slot.done */
 #define JOBQ_DONE_WORDS	(JOBQ_CELLS / 64)
 #define JOBQ_PROGRESS_LEN 512
+#define CANCEL_GAP_MS	900		/* less than a second, so that no repeat is
+								 * left out that is in time */
 
 /*
  * How the dispatcher names a job.  Executors do not follow an update chain:
@@ -131,7 +142,9 @@ typedef struct Cell
 	TimestampTz started_at;		/* of the current attempt; 0: not yet */
 	MonoTime	begun_at;		/* the same */
 	MonoTime	deadline;		/* of the handler; 0: none */
-	int			patience;		/* it may ignore so many signals after that */
+	int			patience;		/* the dispatcher looks so many times before
+								 * it ends the executor */
+	pg_atomic_uint64 last_cancel;	/* MonoTime, for its timeout; 0: none */
 	bool		noted;			/* its start is in the rate windows; the
 								 * dispatcher's */
 	bool		starting;		/* claimed, and no start of its tool is known
@@ -230,14 +243,20 @@ extern void slot_mark_done(Slot *slot, int cell);
 extern bool slot_cancel(Slot *slot, int cell, const pg_uuid_t *id, CancelKind kind,
 						const char *reason);
 /*
- * Cancels the handler if its deadline has passed, and terminates its process
- * if the handler keeps ignoring that.
+ * Cancels the handler if its deadline has passed and its own timer does not,
+ * and terminates its process if the handler keeps ignoring that.
  */
-extern void slot_time_out(Slot *slot, int cell, MonoTime now);
+extern void slot_time_out(Slot *slot, int cell);
 /* Returns the number of handed-out jobs of a concurrency key. */
 extern int	slots_of_key(Oid dboid, uint64 key);
 /* Finds the slot and cell that hold job id in dboid, -1: none. */
 extern Slot *slot_find_job(Oid dboid, const pg_uuid_t *id, int *cell);
+
+/*
+ * Takes the turn to cancel a handler for its timeout; false: there was a
+ * cancel a moment ago.  Signal handlers may call it.
+ */
+extern bool take_cancel_turn(pg_atomic_uint64 *last_cancel);
 
 /* --- executor's side --- */
 /*

@@ -7,7 +7,9 @@
  * batch must be invisible to handlers: in a shared transaction lock waits are
  * short, an overrun is cut off, and both only mean "again, alone".  Timers set
  * QueryCancelPending themselves; they are armed and disarmed with the slot's
- * phase, so that no cancel ever meets bookkeeping.
+ * phase, so that no cancel ever meets bookkeeping.  The two timers and the
+ * dispatcher take turns (slots.h): after a cancel, the handler has a moment to
+ * catch it.
  *
  * The handler leaves nothing for the commit, which has no timeout and takes no
  * cancel.  Deferred triggers fire, and the queries of WITH HOLD cursors run to
@@ -53,6 +55,8 @@ static volatile sig_atomic_t timed_out = false;
 static volatile sig_atomic_t overrun = false;
 static volatile sig_atomic_t timeouts_ignored = 0;
 static int	ignored_limit = 5;
+static pg_atomic_uint64 inline_cancel;	/* run_inline has no cell */
+static pg_atomic_uint64 *last_cancel = &inline_cancel;	/* of the current run */
 
 /* ---------- timers ---------- */
 
@@ -81,15 +85,18 @@ job_timeout_handler(void)
 	{
 		slot->cells[slot->current].timed_out = true;
 		ProcDiePending = true;
+		cancel_myself();
 	}
-	cancel_myself();
+	else if (take_cancel_turn(last_cancel))
+		cancel_myself();
 }
 
 static void
 overrun_handler(void)
 {
 	overrun = true;
-	cancel_myself();
+	if (take_cancel_turn(last_cancel))
+		cancel_myself();
 }
 
 static int64
@@ -145,11 +152,14 @@ arm(Run *run)
 	{
 		job_timeout = RegisterTimeout(USER_TIMEOUT, job_timeout_handler);
 		overrun_timeout = RegisterTimeout(USER_TIMEOUT, overrun_handler);
+		pg_atomic_init_u64(&inline_cancel, 0);
 	}
 	timed_out = false;
 	overrun = false;
 	timeouts_ignored = 0;
 	ignored_limit = (int) Max(1, run->type->kill_grace_us / USECS_PER_SEC);
+	last_cancel = run->cell >= 0 ? &MySlot->cells[run->cell].last_cancel : &inline_cancel;
+	pg_atomic_write_u64(last_cancel, 0);
 	if (run->cell >= 0)
 	{
 		set_deadline(run);

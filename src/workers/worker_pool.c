@@ -17,7 +17,7 @@
 #include "workers/executor_pool.h"
 #include "workers/worker_pool.h"
 
-#define OVERDUE_US			USECS_PER_SEC	/* a handler's own timer should have ended it */
+#define OVERDUE_US			USECS_PER_SEC	/* its own timer should have cancelled the handler */
 #define ROLE_HYSTERESIS_US	INT64CONST(250000)
 
 static JobqDb *db;
@@ -198,7 +198,7 @@ end_overdue_runs(MonoTime now)
 		int			current = e->slot ? e->slot->current : -1;
 
 		if (current >= 0 && overdue_at(e) <= now)
-			slot_time_out(e->slot, current, now);
+			slot_time_out(e->slot, current);
 	}
 }
 

@@ -89,7 +89,7 @@ wait_row('own', q{status = 'paused' AND reason LIKE 'permission denied%'}, 'with
 like(error_of(q{SELECT jobq.resume_schedule('own')}), qr/^schedule "own": permission denied/, 'and cannot be resumed');
 sql(q{SELECT jobq.grant_access('seller', 'enqueue', job_types => '{t}'), jobq.resume_schedule('own')});
 wait_runs('own', 1, 'with the right it can');
-sql('DROP OWNED BY seller; DROP ROLE seller');
+sql('BEGIN; DROP OWNED BY seller; DROP ROLE seller; COMMIT');
 wait_row('own', q{status = 'paused' AND reason LIKE 'role % does not exist'}, 'without the role it is paused');
 like(error_of(q{SELECT jobq.run_schedule('own')}), qr/^role ".*" does not exist/, 'and enqueues nothing');
 is(error_of(q{SELECT jobq.schedule('own', 'every 1s', 't', on_conflict => 'replace', overlap => 'queue')}), 'none', 'replace gives it another owner');

@@ -92,7 +92,7 @@ scalar_of(q{SELECT jobq.revoke_access('revoked', 'enqueue')});
 wait_paused('revoked', qr/^permission denied/, 'a right is revoked');
 scalar_of('DROP OWNED BY disowned');
 wait_paused('disowned', qr/^permission denied/, 'DROP OWNED');
-scalar_of('DROP OWNED BY dropped; DROP ROLE dropped');
+scalar_of('BEGIN; DROP OWNED BY dropped; DROP ROLE dropped; COMMIT');
 wait_paused('dropped', qr/dropped/, 'DROP ROLE');
 scalar_of(q{SELECT jobq.drop_job_type('doomed', force => true)});
 wait_paused('doomed', qr/^job type "doomed" does not exist/, 'a type is dropped');
@@ -112,8 +112,8 @@ no_tick_lost('beat', 'faults of others');
 
 # ---------- pauses of types ----------
 
-schedule('held', 'postgres', 'held', '');
 scalar_of(q{SELECT jobq.pause_job_type('held'), jobq.stop_all('maintenance')});
+schedule('held', 'postgres', 'held', '');
 wait_ticks($_, 3, "$_: ticks do not stop") foreach qw(held beat);
 is(scalar_of(q{SELECT count(*) >= 3 AND bool_and(status = 'pending') FROM ticks WHERE name = 'held'}), 't', 'their jobs wait');
 no_tick_lost($_, 'stopped') foreach qw(held beat);

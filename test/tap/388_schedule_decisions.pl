@@ -193,9 +193,11 @@ is(scalar_of(q{SELECT bool_and((e.data->>'tick')::timestamptz = s.last_tick) FRO
 # ---------- a row that has an unknown word ----------
 
 $node->safe_psql('postgres', <<'END');
+BEGIN;
 SELECT jobq.schedule(n, 'every 1s', 'free') FROM unnest('{odd,even}'::text[]) n;
 ALTER TABLE jobq.schedules DROP CONSTRAINT schedules_overlap_check;
 UPDATE jobq.schedules SET overlap = 'never' WHERE name = 'odd';
+COMMIT;
 END
 my $log_from = -s $node->logfile;
 my $old = (jobq_pids($node, 'conductor'))[0];
@@ -204,7 +206,8 @@ wait_for_sql($node, "SELECT count(*) = 1 AND min(pid) <> $old FROM pg_stat_activ
 my $new = (jobq_pids($node, 'conductor'))[0];
 my $runs = scalar_of(q{SELECT runs FROM jobq.schedules WHERE name = 'even'});
 wait_for_sql($node, "SELECT runs >= $runs + 3 FROM jobq.schedules WHERE name = 'even'", 'a row with an unknown word stops no other');
-my @warnings = substr(slurp_file($node->logfile), $log_from) =~ /WARNING: .*left out: .*"never" is no value of column overlap/g;
+# the old one may have read the row, too
+my @warnings = substr(slurp_file($node->logfile), $log_from) =~ /\[$new\] [^\n]*WARNING: .*left out: .*"never" is no value of column overlap/g;
 is(scalar @warnings, 1, 'one warning names it');
 is((jobq_pids($node, 'conductor'))[0], $new, 'the conductor goes on');
 my $odd = scalar_of(q{UPDATE jobq.schedules SET overlap = 'allow' WHERE name = 'odd' RETURNING runs});

@@ -40,10 +40,27 @@ BEGIN
 EXCEPTION WHEN query_canceled THEN
   RETURN '"caught"';
 END $$;
+-- Catches three cancels, and returns when each came.
+CREATE SEQUENCE caught;
+CREATE FUNCTION counter(p jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+DECLARE
+  times float8[];
+BEGIN
+  WHILE coalesce(cardinality(times), 0) < 3 LOOP
+    BEGIN
+      PERFORM pg_sleep(600);
+    EXCEPTION WHEN query_canceled THEN
+      times := times || extract(epoch FROM clock_timestamp())::float8;
+      PERFORM nextval('public.caught');
+    END;
+  END LOOP;
+  RETURN to_jsonb(times);
+END $$;
 SELECT jobq.create_job_type(f, (f || '(jsonb)')::regprocedure, timeout => '300ms', max_attempts => 2, backoff => 'fixed',
   backoff_base => '10ms', options => CASE f WHEN 'stubborn' THEN jsonb '{"permanent_codes": ["timeout"]}' ELSE '{}' END)
   FROM unnest('{sleeper,spinner,stubborn,catcher}'::text[]) f;
 SELECT jobq.create_job_type('quick', 'sleeper(jsonb)');
+SELECT jobq.create_job_type('counter', 'counter(jsonb)', timeout => '2s', max_attempts => 1);
 SELECT jobq.create_job_type('patient', 'sleeper(jsonb)', timeout => '1 min');
 END
 wait_dispatcher($node, 'postgres', 'the dispatcher runs');
@@ -102,6 +119,34 @@ like(message($stubborn), qr/^timeout after 00:00:00.3/, 'its message reports it'
 ends($behind, 'completed 1', 'the job behind it runs');
 isnt($node->safe_psql('postgres', q{SELECT pid FROM done WHERE what = 'behind'}), $pid, 'in another process');
 is($node->safe_psql('postgres', "SELECT clock_timestamp() - '$began' < interval '60 s'"), 't', 'all that in time');
+
+# Asserts that so many counters have ended, each with three cancels that came one after the other.
+sub counted
+{
+	my ($jobs, $what) = @_;
+
+	wait_for_sql($node, "SELECT count(*) = $jobs FROM jobq.jobs WHERE job_type = 'counter' AND status IN ('completed', 'error')",
+		"$what have ended");
+	is($node->safe_psql('postgres', q{SELECT concat_ws(' ', status, attempts, error_code), count(*) FROM jobq.jobs
+		  WHERE job_type = 'counter' GROUP BY 1}), "completed 1|$jobs", 'none was hit while it handled a cancel');
+	return cmp_ok($node->safe_psql('postgres', q{SELECT min(least(b - a, c - b)) FROM jobq.jobs,
+		LATERAL (SELECT (result->>0)::float8 AS a, (result->>1)::float8 AS b, (result->>2)::float8 AS c) t WHERE job_type = 'counter'}),
+		'>', 0.5, 'no two cancels came within half a second');
+}
+
+# The worker and the dispatcher both watch the timeout, and one of them cancels: first the dispatcher comes late, when the
+# handler has just caught its second cancel; then many handlers are beside a dispatcher that is awake.
+my $counter = enqueue('counter', '{}');
+wait_status($node, 'postgres', $counter, 'running', 'a handler that counts its cancels runs');
+my $late = dispatcher($node, 'postgres');
+kill 'STOP', $late;
+wait_for_sql($node, 'SELECT is_called AND last_value > 1 FROM caught', 'it has caught two while the dispatcher stands still');
+kill 'CONT', $late;
+counted(1, 'a late dispatcher:');
+$node->safe_psql('postgres', 'ALTER SYSTEM SET jobq.max_sql_workers = 10');
+$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
+$node->safe_psql('postgres', q{SELECT jobq.enqueue('counter', '{}') FROM generate_series(1, 30)});
+counted(31, 'many');
 
 # a cancel by its user
 my $running = enqueue('sleeper', '{"what": "cancelled", "seconds": 600}', q{, timeout => '0'});

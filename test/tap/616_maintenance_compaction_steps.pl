@@ -46,6 +46,18 @@ sub index_cursor
 		  . ' DECLARE c CURSOR FOR SELECT id FROM jobq.queue ORDER BY id; FETCH 1 FROM c');
 }
 
+# Cancels jobs and opens the cursor; no run of compaction sweeps between the two.
+sub cursor_beside_cancelled
+{
+	my ($n) = @_;
+	my $locker = session($node, 'BEGIN; LOCK TABLE jobq.queue IN SHARE UPDATE EXCLUSIVE MODE');
+
+	cancelled_jobs($n);
+	my $cursor = index_cursor();
+	$locker->quit;
+	return $cursor;
+}
+
 sub cleaned
 {
 	my ($what) = @_;
@@ -56,8 +68,7 @@ sub cleaned
 
 # --- a cursor on an index-only scan
 
-cancelled_jobs(500);
-my $cursor = index_cursor();
+my $cursor = cursor_beside_cancelled(500);
 my $watcher = $node->background_psql('postgres');
 $watcher->query_until(qr/started/, "\\echo started\nSELECT 'seen', xid IS NULL, xmin IS NULL FROM waiting_for_pin();\n");
 my $took = seconds_of { value('SELECT jobq.compact()') };
@@ -85,8 +96,7 @@ my %between = (
 	'VACUUM FULL' => 'VACUUM FULL jobq.queue');
 foreach my $what (sort keys %between)
 {
-	cancelled_jobs(300);
-	$cursor = index_cursor();
+	$cursor = cursor_beside_cancelled(300);
 	value('SELECT jobq.compact()');
 	cmp_ok(value('SELECT dead_pointers()'), '>', 200, "$what: beside dead line pointers");
 	my $other = $node->background_psql('postgres', on_error_stop => 0);
@@ -101,8 +111,7 @@ foreach my $what (sort keys %between)
 
 # --- terminate at the wait
 
-cancelled_jobs(300);
-$cursor = index_cursor();
+$cursor = cursor_beside_cancelled(300);
 my $killer = session($node, 'SELECT 1');
 $killer->query_until(qr/started/, "\\echo started\nSELECT 'ended', pg_terminate_backend(pid, 60000) FROM waiting_for_pin();\n");
 value('SELECT jobq.compact()');
@@ -122,8 +131,8 @@ my $standby = PostgreSQL::Test::Cluster->new('steps_standby');
 $standby->init_from_backup($node, 'base', has_streaming => 1);
 $standby->start;
 value("BEGIN; SELECT pg_current_xact_id(); PREPARE TRANSACTION 'held'");
+my $locker = session($node, 'BEGIN; LOCK TABLE jobq.queue IN SHARE UPDATE EXCLUSIVE MODE');	# no run gets the table
 cancelled_jobs(300);
-my $locker = session($node, 'BEGIN; LOCK TABLE jobq.queue IN SHARE UPDATE EXCLUSIVE MODE');	# the horizon is found, no run gets the table
 value('SELECT jobq.compact()');
 $cursor = index_cursor();
 $locker->quit;

@@ -62,6 +62,16 @@ BEGIN
   IF p ? 'fail' THEN RAISE 'no'; END IF;
 END $$;
 CREATE FUNCTION parent(p jsonb) RETURNS void LANGUAGE sql AS $$ SELECT jobq.enqueue('plain', '{}') $$;
+CREATE SEQUENCE caught;
+CREATE FUNCTION stubborn(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  LOOP
+    BEGIN
+      PERFORM pg_sleep(600);
+    EXCEPTION WHEN query_canceled THEN PERFORM nextval('public.caught');
+    END;
+  END LOOP;
+END $$;
 CREATE FUNCTION sleeps(p jsonb) RETURNS void LANGUAGE sql AS 'SELECT pg_sleep(600)';
 SELECT jobq.create_job_type(t, 'plain(jsonb)') FROM unnest('{plain,paused,held,swept,unseen}'::text[]) t;
 SELECT jobq.create_job_type('kept', 'plain(jsonb)', options => '{"keep_completed_count": 3}');
@@ -70,6 +80,7 @@ SELECT jobq.create_job_type('rated', 'plain(jsonb)', rate_limit => 2, rate_windo
 SELECT jobq.create_job_type('bucket', 'plain(jsonb)', rate_limit => 2, rate_window => '2s', options => '{"burst": 2}');
 SELECT jobq.create_job_type('parent', 'parent(jsonb)', max_attempts => 1, options => '{"max_children_per_minute": 2}');
 SELECT jobq.create_job_type('sleeps', 'sleeps(jsonb)', max_attempts => 1, timeout => '15s');
+SELECT jobq.create_job_type('stubborn', 'stubborn(jsonb)', max_attempts => 1, timeout => '300ms');
 SELECT jobq.create_job_type('tool', command => '{/bin/true}', options => '{"output": "none"}');
 SELECT jobq.create_job_type('toolfails', command => '{/bin/false}', max_attempts => 5, backoff => 'fixed', backoff_base => '10min',
                             options => '{"output": "none"}');
@@ -92,6 +103,8 @@ wait_status($node, 'postgres', $exceeded, 'error', 'handlers may enqueue no more
 my $early = scalar_of(q{SELECT jobq.enqueue('plain', '{}', delay => '1h')});
 my @standing = map { scalar_of("SELECT jobq.enqueue('$_', '{}')") } qw(sleeps tooltime);
 wait_status($node, 'postgres', $_, 'running', 'a job with a timeout runs') foreach @standing;
+my $stubborn = scalar_of(q{SELECT jobq.enqueue('stubborn', '{}')});
+wait_for_sql($node, 'SELECT is_called FROM caught', 'a handler ignores the first cancel for its timeout');
 scalar_of(q{SELECT jobq.pause_job_type('paused', duration => '4s'), jobq.set_signal('busy', true, ttl => '4s')});
 
 # ---------- two hours back ----------
@@ -116,6 +129,9 @@ wait_status($node, 'postgres', $_, 'completed', 'a pause or block of some second
 wait_status($node, 'postgres', $_, 'error', 'a timeout is not put off') foreach @standing;
 is(scalar_of("SELECT string_agg(error_code, ' ') FROM jobq.jobs WHERE id IN ('$standing[0]', '$standing[1]')"), 'timeout timeout',
 	'that it was');
+wait_status($node, 'postgres', $stubborn, 'error', 'one that was ignored before the step ends its process');
+like(scalar_of("SELECT error_msg FROM jobq.jobs WHERE id = '$stubborn'"), qr/^timeout after .*its process was ended$/, 'for its timeout');
+cmp_ok(scalar_of('SELECT last_value FROM caught'), '>', 2, 'after more cancels');
 
 # a dispatcher started after a step continues the windows of the former one
 my $former = dispatcher($node, 'postgres');
