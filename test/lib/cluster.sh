@@ -8,6 +8,7 @@
 # Root builds, but never runs a server or a test: as_user does that as postgres or the user "nobody".
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+initdb_of_tests=$top/test/lib/initdb
 pg_config=${PG_CONFIG:-pg_config}
 user=$(id -un)
 for v in "${!PG@}"; do [ "$v" = PG_TEST_TIMEOUT_DEFAULT ] || unset "$v"; done
@@ -65,6 +66,10 @@ stage_server() {
   use_server "$stage"
   mkdir -p "$bin"
   cp -L "$("$pg_config" --bindir)"/* "$bin/"
+  mv "$bin/initdb" "$bin/initdb.real"
+  cp "$initdb_of_tests" "$bin/initdb"
+  mkdir "$bin/initdb.templates"
+  [ "$(id -u)" != 0 ] || chown "$user": "$bin/initdb.templates"
   links "$share" "$stage$share"
   links "$share/extension" "$stage$share/extension"
   links "$("$pg_config" --pkglibdir)" "$pkglib"
