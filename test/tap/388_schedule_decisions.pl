@@ -52,10 +52,11 @@ is(scalar_of(q{SELECT max(tick) - min(tick) FROM ran WHERE name = 'three'}), '00
 
 # ---------- very many missed ticks ----------
 
-missed_schedule('interval', 'every 1s', 'free', 5_000_000, '');
-missed_schedule('calendar', '* * * * * *', 'free', 150_000, '');
-missed_schedule('catches up', '* * * * * *', 'free', 150_000, q(, catch_up => 'all', catch_up_limit => 3));
-missed_schedule('few', '* * * * * *', 'free', 99_000, '');
+# max_runs: they miss no more ticks afterwards
+missed_schedule('interval', 'every 1s', 'free', 5_000_000, ', max_runs => 1');
+missed_schedule('calendar', '* * * * * *', 'free', 150_000, ', max_runs => 1');
+missed_schedule('catches up', '* * * * * *', 'free', 150_000, q(, catch_up => 'all', catch_up_limit => 3, max_runs => 3));
+missed_schedule('few', '* * * * * *', 'free', 99_000, ', max_runs => 1');
 wait_for_sql($node, q{SELECT count(*) = 4 FROM skips WHERE reason = 'missed' AND name IN ('interval', 'calendar', 'catches up', 'few')},
 	'ticks of a long time are missed');
 is(scalar_of(<<'END'), "false\nfalse\ntrue\ntrue", 'the number of missed ticks is exact, or says that there are more');
