@@ -1,13 +1,16 @@
 # Changes PostgreSQL's test modules for machines that stall at times.  Theirs count the time of a session from its
 # start, idle time included; their query_until loses the output behind the awaited text; and a query that psql could
-# not take, because the server had refused the connection, ends the test.
+# not take, because the server had refused the connection, ends the test.  Ordinary SQL goes through KeptPsql.  A file
+# has JOBQ_FILE_LIMIT seconds, 900 without that variable; 0 is no limit.
 package Patience;
 
 use strict;
 use warnings;
 
+use KeptPsql;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use Test::More ();
 use Time::HiRes ();
 
 my %theirs = (
@@ -48,7 +51,10 @@ sub query_until
 sub poll_query_until
 {
 	my @args = @_;
+	my ($node, undef, $query) = @args;
 	my $found;
+
+	return KeptPsql::poll_query_until(@args) unless KeptPsql::own_psql($node, $query);
 
 	foreach (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
 	{
@@ -58,6 +64,23 @@ sub poll_query_until
 	}
 	return 0;
 }
+
+# Ends a file that lasts too long; its nodes stop as at each end.
+sub limit_file
+{
+	my ($seconds) = @_;
+
+	$SIG{ALRM} = sub {
+		Test::More::diag("$0 has lasted for $seconds s, the limit of a file (JOBQ_FILE_LIMIT)");
+		$SIG{ALRM} = 'DEFAULT';
+		alarm 300;
+		exit 1;
+	};
+	alarm $seconds;
+	return;
+}
+
+limit_file($ENV{JOBQ_FILE_LIMIT} // 900);
 
 {
 	no warnings 'redefine';

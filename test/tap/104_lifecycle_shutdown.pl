@@ -149,6 +149,7 @@ wait_status($node, 'postgres', $alone, 'completed', 'alone: the job has ended');
 @jobs = in_flight('smart');
 $client = $node->background_psql('postgres', on_error_stop => 0);
 my $offset = -s $node->logfile;
+KeptPsql::fresh_sessions($node);
 command_ok([ 'pg_ctl', '-D', $node->data_dir, '-m', 'smart', '-W', 'stop' ], 'smart stop begins');
 $node->wait_for_log(qr/received smart shutdown request/, $offset);
 append_to_file("$dir/smart", '');
