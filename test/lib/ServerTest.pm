@@ -4,7 +4,10 @@ package ServerTest;
 use strict;
 use warnings;
 
+use Digest::SHA ();
 use Exporter 'import';
+use File::Basename qw(dirname);
+use File::Find ();
 use Patience;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
@@ -12,7 +15,7 @@ use Test::More;
 use Time::HiRes ();
 
 our @EXPORT = qw(jobq_server wait_for_sql wait_for_text wait_dispatcher dispatcher jobq_pids wait_status seconds_of
-  sleeper_types sqlstate_is errors_of);
+  sleeper_types sqlstate_is errors_of seed setseed);
 
 # Returns a server that is not started and has no extension.
 sub jobq_server
@@ -105,6 +108,38 @@ sub sqlstate_is
 	my ($node, $db, $sql, $state, $what) = @_;
 
 	return is(errors_of($node, $db, $sql), $state, $what);
+}
+
+# Returns a number that the sources of jobq and of its tests determine.
+sub seed_of_tree
+{
+	my $top = dirname(__FILE__) . '/../..';
+	my $sha = Digest::SHA->new(1);
+	my @files;
+
+	File::Find::find({ no_chdir => 1, wanted => sub { push @files, $_ if /\.(c|h|sql|pl|pm)$/ } }, "$top/src", "$top/test/tap", "$top/test/lib");
+	$sha->addfile($_) foreach sort @files;
+	return hex(substr $sha->hexdigest, 0, 7);
+}
+
+# Begins the random numbers of a test, and returns their seed: that of JOBQ_SEED, a new one if it is "random", else that
+# of the tree.  The same sources have the same test.
+sub seed
+{
+	my $seed = $ENV{JOBQ_SEED} // seed_of_tree();
+
+	$seed = int(rand(2**28)) if $seed eq 'random';
+	srand($seed);
+	diag("JOBQ_SEED=$seed");
+	return $seed;
+}
+
+# A statement that begins the random numbers of the session of that number.
+sub setseed
+{
+	my ($seed, $session) = @_;
+
+	return sprintf 'SELECT setseed(%.6f)', ($seed + 7919 * $session) % 1_000_003 / 1_000_003;
 }
 
 # Creates job types with slow handlers: sleeper obeys a cancel, stubborn does not, tool is a program.

@@ -97,11 +97,13 @@ BEGIN
 END $$;
 END
 my $seen = 0;
+my $seed = seed();
 # workers on a stalled machine find only a few jobs, each replaced repeatedly
 for (my $round = 0; $seen <= 20 && $round < 10; $round++)
 {
 	my @sessions = map { $node->background_psql('postgres') } 1 .. 6;
 
+	$sessions[$_]->query_safe(setseed($seed, 6 * $round + $_)) foreach 0 .. $#sessions;
 	$_->query_until(qr/started/, "\\echo started\nCALL write_many(150);\n\\echo finished\n") foreach @sessions;
 	$_->query_until(qr/finished/, '') foreach @sessions;
 	$_->quit foreach @sessions;

@@ -64,8 +64,9 @@ sub fill
 
 # ---------- many at once ----------
 
+my $seed = seed();
 my @sessions = map {
-	IPC::Run::start([ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-c', 'CALL hammer(150)' ],
+	IPC::Run::start([ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-c', setseed($seed, $_), '-c', 'CALL hammer(150)' ],
 		'<', \undef, '>', \my $out, '2>', \my $err)
 } 1 .. 6;
 ok((grep { $_->finish } @sessions) == 6, 'six sessions enqueue, roll back and cancel');

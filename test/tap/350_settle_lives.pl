@@ -1,7 +1,7 @@
 # Thousands of random job histories at level all, against a model: no transition without its event, none too many, in
 # order, with the right attempt; status, attempts and runs as in the model.
 #
-# JOBQ_SEED repeats a run, JOBQ_LIVES is the number of jobs.
+# JOBQ_SEED begins its random numbers, JOBQ_LIVES is the number of jobs.
 
 use strict;
 use warnings;
@@ -11,10 +11,9 @@ use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
 
-my $seed = $ENV{JOBQ_SEED} // int(rand(2**31));
 my $count = $ENV{JOBQ_LIVES} // 3000;
-srand($seed);
-diag("JOBQ_SEED=$seed JOBQ_LIVES=$count");
+seed();
+diag("JOBQ_LIVES=$count");
 
 my $node = jobq_server('lives', 'jobq.max_sql_workers = 4', 'fsync = off');
 $node->start;

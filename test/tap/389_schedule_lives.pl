@@ -1,7 +1,7 @@
 # Random lives of schedules against a model.  A tick in the life of a schedule has one job or one reason: none is lost,
 # none comes twice, while sessions change the schedules, processes and the server end, and the clock steps.
 #
-# JOBQ_SEED repeats a run, JOBQ_BEATS is its length in seconds of the schedule that gives the pace.
+# JOBQ_SEED begins its random numbers, JOBQ_BEATS is its length in seconds of the schedule that gives the pace.
 
 use strict;
 use warnings;
@@ -13,10 +13,9 @@ use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
 
-my $seed = $ENV{JOBQ_SEED} // int(rand(2**31));
 my $beats = $ENV{JOBQ_BEATS} // 24;
-srand($seed);
-diag("JOBQ_SEED=$seed JOBQ_BEATS=$beats");
+seed();
+diag("JOBQ_BEATS=$beats");
 
 my $shim = PostgreSQL::Test::Utils::tempdir() . '/fake_clock.so';
 my $clock = PostgreSQL::Test::Utils::tempdir() . '/clock';

@@ -67,9 +67,10 @@ scalar_of(sprintf q{
   SELECT jobq.resume_job_type('short'), jobq.resume_job_type('obstinate')}, JOBS);
 wait_for_sql($node, q{SELECT count(*) = 2 FROM jobq.jobs WHERE payload->>'n' IN ('6', '12') AND status = 'running'}, 'two run for long');
 
+my $seed = seed();
 my $dir = PostgreSQL::Test::Utils::tempdir();
 my @psql = map {
-	IPC::Run::start([ 'psql', '-X', '-q', '-d', $node->connstr('postgres'), '-c', "CALL cancel_around($_)" ],
+	IPC::Run::start([ 'psql', '-X', '-q', '-d', $node->connstr('postgres'), '-c', setseed($seed, $_), '-c', "CALL cancel_around($_)" ],
 		'2>', "$dir/$_.err")
 } 1 .. CANCELLERS;
 ok($_->finish, 'a canceller has done its part') or diag map { slurp_file($_) } glob "$dir/*.err" foreach @psql;
