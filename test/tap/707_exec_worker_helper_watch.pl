@@ -8,7 +8,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $dir = tools();
-my $node = jobq_node('helper_watch', "jobq.shutdown_grace = '1s'");
+my $node = jobq_node('helper_watch', "jobq.shutdown_grace = '5s'");
 my $machine = jobq_node('machine_stops');
 my %common = (timeout => "'10min'", options => q('{"output": "none", "kill_grace": "1s"}'));
 
@@ -120,9 +120,9 @@ wait_gone(pids_in("$dir/large.pid"));
 kill 'TERM', $worker;
 ok(wait_for_file('stubborn.term'), 'the worker stops its tools');
 kill 'STOP', @still;
-select undef, undef, undef, 4;	# longer than shutdown_grace and the two seconds that the helper may take
+select undef, undef, undef, 8;	# longer than shutdown_grace and the two seconds that the helper may take
 kill 'CONT', $worker;
-select undef, undef, undef, 0.3;	# the helper continues later
+select undef, undef, undef, 0.3;	# the helper continues later, but before the worker has waited so long
 kill 'CONT', @still;
 ok(wait_gone(@first), 'remaining tools are killed');
 tool('stubborn.gate', '');
