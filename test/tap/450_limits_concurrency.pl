@@ -14,6 +14,9 @@ CREATE EXTENSION jobq;
 CREATE TABLE gate (name text);
 CREATE FUNCTION naps(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
+  WHILE p ? 'gate' AND NOT EXISTS (SELECT FROM public.gate WHERE name = p->>'gate') LOOP
+    PERFORM pg_sleep(0.01);
+  END LOOP;
   PERFORM pg_sleep(coalesce((p->>'seconds')::float8, 0));
 END $$;
 CREATE FUNCTION waiter(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
@@ -39,6 +42,27 @@ sub all_done { return wait_for_sql($node, 'SELECT count(*) = 0 FROM jobq.queue',
 
 sub forget { return sql('DELETE FROM jobq.history'); }
 
+# Enqueues $n jobs of each type that run until the gate opens (tools: until they are cancelled): so many run at once, no
+# more, and the rest waits.
+sub fills
+{
+	my ($n, $types, $most, $what) = @_;
+	my $running = "SELECT count(*) FROM jobq.jobs WHERE job_type = ANY ('{$types}') AND status = 'running'";
+
+	sql('TRUNCATE gate');
+	sql("SELECT count(jobq.enqueue(t, '{\"gate\": \"open\", \"seconds\": 0}'))"
+		  . " FROM generate_series(1, $n), unnest('{$types}'::text[]) t JOIN jobq.job_types y ON y.name = t WHERE y.command IS NULL");
+	sql("SELECT count(jobq.enqueue(t, '{\"seconds\": 600}'))"
+		  . " FROM generate_series(1, $n), unnest('{$types}'::text[]) t JOIN jobq.job_types y ON y.name = t WHERE y.command IS NOT NULL");
+	wait_for_sql($node, "SELECT ($running) = $most", "$what: so many run at once");
+	sql('SELECT jobq.health()') for 1 .. 2;
+	is(sql($running), $most, "$what: and no more");
+	sql("INSERT INTO gate VALUES ('open')");
+	sql("SELECT jobq.cancel_jobs(name, include_running => true) FROM jobq.job_types WHERE command IS NOT NULL AND name = ANY ('{$types}')");
+	all_done($what);
+	return sql('TRUNCATE gate');
+}
+
 # The dispatcher knows it, too: it answers twice.
 sub set_to
 {
@@ -61,6 +85,9 @@ SELECT jobq.create_job_type('b', 'naps(jsonb)', options => '{"limits": ["three"]
 SELECT jobq.create_job_type('t', command => ARRAY['/bin/sleep', '{seconds}'], options => '{"output": "none", "limits": ["three"]}');
 SELECT jobq.create_job_type('free', 'naps(jsonb)');
 END
+fills(4, 'own', 2, 'a type');
+fills(4, 'a', 2, 'a shared limit');
+fills(4, 'b,t', 3, 'another one, with tools');
 my $some = q{SELECT jobq.enqueue(t, jsonb_build_object('seconds', (i %% 3) * 0.02)) FROM generate_series(1, %d) i, unnest('{%s}'::text[]) t};
 sql(sprintf $some, 40, 'own,a,b,t,free');
 all_done('types with limits');
@@ -72,6 +99,7 @@ forget();
 
 # A limit that a type names twice counts once.
 sql(q{SELECT jobq.create_job_type('twice', command => ARRAY['/bin/sleep', '{seconds}'], options => '{"output": "none", "limits": ["three", "three"]}')});
+fills(4, 'twice', 3, 'a limit that is named twice');
 sql(sprintf $some, 12, 'twice');
 all_done('a limit that is named twice');
 is(sql("SELECT most('{twice}')"), 3, 'counts once');
@@ -124,6 +152,7 @@ SELECT jobq.create_job_type('w0', 'waiter(jsonb)', cpu_weight => 0);
 SELECT jobq.create_job_type('hold', 'waiter(jsonb)', cpu_weight => 1);
 END
 set_to('jobq.max_weight', 5);
+fills(1, 'w2,w3', 2, 'the whole budget');
 sql(sprintf $some, 40, 'w1,w2,w3');
 sql(sprintf $some, 5, 'w9');
 all_done('types with weights');
@@ -191,6 +220,7 @@ wait_status($node, 'postgres', $zero, 'completed', 'the weightless one ends');
 set_to('jobq.max_weight', 0);
 set_to('jobq.max_concurrent', 3);
 forget();
+fills(2, 'free,t,w1', 3, 'jobq.max_concurrent');
 sql(sprintf $some, 30, 'free,t,w1');
 all_done('a few at once');
 is(sql("SELECT most('{free,t,w1}')"), 3, 'jobq.max_concurrent counts all types');
