@@ -95,7 +95,7 @@ my @ids = split /\n/, $node->safe_psql('postgres', "SELECT jobq.enqueue('waiter'
 wait_status($node, 'postgres', $_, 'running', 'a job runs') foreach @ids;
 my $seconds = seconds_of { is($node->safe_psql('postgres', "SELECT jobq.drain('300ms')"), 'f', 'drain gives up') };
 cmp_ok($seconds, '>=', 0.3, 'not before its time');
-cmp_ok($seconds, '<', 25, 'nor long after it');
+cmp_ok($seconds, '<', 120, 'nor when the tool ends, after ten minutes');
 note(sprintf 'drain(300 ms): %.2f s', $seconds);
 is(queues('stopped'), 'true', 'the queue stays stopped');
 $node->safe_psql('postgres', "INSERT INTO gate VALUES ('open')");
@@ -172,9 +172,8 @@ $session->query_safe('SAVEPOINT a');
 is($session->query_safe('SELECT jobq.drain()'), 't', 'nothing runs');
 kill 'CONT', @workers;
 $session->query_safe('ROLLBACK TO a');
-$seconds = seconds_of { wait_status($node, 'postgres', $_, 'completed', 'they go on') foreach @ids };
-note(sprintf 'they went on after %.2f s', $seconds);
-cmp_ok($seconds, '<', 50, 'at once, not when an idle worker leaves');
+wait_status($node, 'postgres', $_, 'completed', 'they go on') foreach @ids;
+is(join(' ', jobq_pids($node, 'sql worker')), "@workers", 'at once, not when an idle worker leaves');
 $session->query_safe('ROLLBACK');
 $session->quit;
 

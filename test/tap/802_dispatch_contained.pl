@@ -98,7 +98,7 @@ wait_status($node, 'postgres', $odd, 'completed', 'and it runs when it can be re
 
 # ---------- locks on indexes ----------
 
-my $patience = 30;
+my $patience = 150;
 sql(<<'END');
 CREATE ROLE manager LOGIN;
 CREATE FUNCTION sleeps(p jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); END $$;

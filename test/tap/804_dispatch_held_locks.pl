@@ -29,9 +29,9 @@ END
 my $session = $node->background_psql('postgres', on_error_stop => 1);
 $session->query_safe(q{SET SESSION AUTHORIZATION stranger; SELECT count(pg_advisory_lock(c.oid::bigint)), count(pg_advisory_lock(0, c.oid::int))
   FROM pg_class c WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = 'jobq')});
-sql(q{SET statement_timeout = '20s'; SELECT jobq.grant_access('stranger', 'read', tenant => 'beta'); SELECT jobq.revoke_access('stranger', 'read')});
+sql(q{SET statement_timeout = '100s'; SELECT jobq.grant_access('stranger', 'read', tenant => 'beta'); SELECT jobq.revoke_access('stranger', 'read')});
 pass('grant_access waits for no advisory lock');
-sql(q{SET statement_timeout = '20s'; SELECT jobq.create_job_type('new', 'ok(jsonb)', run_as => 'runner')});
+sql(q{SET statement_timeout = '100s'; SELECT jobq.create_job_type('new', 'ok(jsonb)', run_as => 'runner')});
 pass('nor does create_job_type, which grants to a new role');
 $session->query_safe('RESET SESSION AUTHORIZATION');
 sqlstate_is($node, 'postgres', "BEGIN; SET LOCAL ROLE acme; LOCK TABLE jobq.access IN $_ MODE", '42501', "a tenant may not lock the table in $_ mode")
@@ -54,7 +54,7 @@ sub beside_tenant
 	my ($rc, $out, $err);
 
 	$session->query_safe(q{BEGIN; SET LOCAL ROLE acme; SELECT jobq.enqueue(t, tenant => 'acme', unique_key => 'b') FROM unnest('{mail,report}'::text[]) t});
-	($rc, $out, $err) = $node->psql('postgres', "SET statement_timeout = '20s'; $statement", on_error_stop => 1, extra_params => [ '-v', 'VERBOSITY=verbose' ]);
+	($rc, $out, $err) = $node->psql('postgres', "SET statement_timeout = '100s'; $statement", on_error_stop => 1, extra_params => [ '-v', 'VERBOSITY=verbose' ]);
 	$session->query_safe('COMMIT');
 	return ($out, $err);
 }
@@ -74,7 +74,7 @@ is(sql(q{SELECT count(*) FROM jobq.jobs WHERE job_type = 'report' AND status = '
 
 sql(q{SELECT jobq.enqueue('mail', tenant => 'acme', unique_key => 'b')});
 $session->query_safe(q{BEGIN; SET LOCAL ROLE acme; SELECT jobq.retry_dead_letters(tenant => 'acme')});
-($out, $err) = $node->psql('postgres', q{SET statement_timeout = '20s'; SELECT jobq.purge_tenant('acme') > 0}, on_error_stop => 1);
+($out, $err) = $node->psql('postgres', q{SET statement_timeout = '100s'; SELECT jobq.purge_tenant('acme') > 0}, on_error_stop => 1);
 $session->query_safe('ROLLBACK');
 is($out, 0, 'purge_tenant does not wait for a dead letter that is being retried');
 is(sql('SELECT count(*) FROM jobq.dead_letters'), 1, 'which stays');
