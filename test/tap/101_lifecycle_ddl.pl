@@ -237,35 +237,66 @@ $node->safe_psql('postgres', 'DROP TABLE done; DROP FUNCTION sleeper, stubborn; 
 sleeper_types($node, 'postgres');
 works('postgres', 'a new extension works at once');
 
-# A dispatcher that left on request does not delay the next one, also when it has come and gone within a second.  With
-# the delay of a failed start, a job would begin a second after the start of the former dispatcher, at the soonest.
-my ($sooner, $in_time) = (0, 0);
+# A dispatcher that left on request does not delay the next one.  The quickest of some tries; a failed start's delay is 1 s.
+my $quickest = 1e9;
 foreach (1 .. 10)
 {
-	my ($proof, $soon, $since, $wait) = split /\|/, $node->safe_psql('postgres', q{
-SELECT backend_start AS former FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher' AND datname = 'postgres' \gset
+	my $seconds = $node->safe_psql('postgres', q{
 DROP EXTENSION jobq;
 CREATE EXTENSION jobq;
 SELECT jobq.create_job_type('sleeper', 'sleeper(jsonb)') \gset
 SELECT jobq.enqueue('sleeper', '{}') AS id \gset
 SELECT status FROM jobq.wait_for(:'id') \gset
-SELECT started_at - :'former' < interval '0.9 s', created_at - :'former' < interval '0.5 s', created_at - :'former', started_at - created_at
-  FROM jobq.jobs WHERE id = :'id'});
+SELECT extract(epoch FROM started_at - created_at) FROM jobq.jobs WHERE id = :'id'});
 
-	note "enqueued $since after the start of the former dispatcher, begun $wait later";
-	$in_time = 1 if $soon eq 't';
-	last if $sooner = $proof eq 't';
+	$quickest = $seconds if $seconds < $quickest;
+	last if $quickest < 0.9;
+}
+cmp_ok($quickest, '<', 0.9, 'the first job after DROP EXTENSION and CREATE EXTENSION runs at once');
+
+# So when it has come and gone within a second: with a delay, the next one would come a second after its start.  Two
+# renames follow each other so quickly.
+$node->safe_psql('postgres', <<'END');
+CREATE DATABASE broken;
+-- The start of the dispatcher that has come since then, when it works.
+CREATE FUNCTION dispatcher_since(since timestamptz, OUT start timestamptz) LANGUAGE plpgsql AS $$
+BEGIN
+  LOOP
+    PERFORM pg_stat_clear_snapshot();
+    SELECT backend_start INTO start FROM pg_stat_activity
+      WHERE backend_type = 'jobq dispatcher' AND datname LIKE 'broken%' AND backend_start > since AND state = 'idle';
+    EXIT WHEN FOUND;
+    PERFORM pg_sleep(0.002);
+  END LOOP;
+END $$;
+END
+$node->safe_psql('broken', 'CREATE EXTENSION jobq');
+wait_dispatcher($node, 'broken', 'a database that is renamed');
+my ($proof, $in_time) = ('f', 0);
+foreach (1 .. 10)
+{
+	($proof, my $quick, my @times) = split /\|/, $node->safe_psql('postgres', <<'END');
+SET statement_timeout = '180s';
+SELECT clock_timestamp() AS began \gset
+ALTER DATABASE broken RENAME TO broken1;
+SELECT dispatcher_since(:'began') AS former \gset
+SELECT clock_timestamp() AS began \gset
+ALTER DATABASE broken1 RENAME TO broken;
+SELECT clock_timestamp() AS renamed \gset
+SELECT start - :'former' < interval '0.9 s', :'renamed' - timestamptz :'former' < interval '0.5 s', :'renamed' - timestamptz :'former', start - :'former'
+  FROM dispatcher_since(:'began');
+END
+	note "renamed and started so long after the start of the former dispatcher: @times";
+	$in_time++ if $quick eq 't';
+	last if $proof eq 't';
 }
 SKIP:
 {
-	skip 'the machine is too slow to tell', 1 unless $sooner || $in_time;
-	ok($sooner, 'also when it has come and gone within a second');
+	skip 'the machine is too slow to tell', 1 unless $proof eq 't' || $in_time;
+	is($proof, 't', 'also when it has come and gone within a second');
 }
 
 # A dispatcher that can't connect after it has left on request is restarted with delays: 1 s, 2 s, ... between tries.
-$node->safe_psql('postgres', 'CREATE DATABASE broken');
-$node->safe_psql('broken', 'CREATE EXTENSION jobq');
-wait_dispatcher($node, 'broken', 'a database that is about to be damaged');
 my $version = $node->data_dir . '/base/' . $node->safe_psql('broken', 'SELECT oid FROM pg_database WHERE datname = current_database()') . '/PG_VERSION';
 rename $version, "$version.away" or die $!;
 
