@@ -1,4 +1,5 @@
 # A crash of the server: only the job that caused it is charged; all processes of jobq come back.
+# This test crashes its server.
 
 use strict;
 use warnings;
