@@ -11,32 +11,34 @@ PG_CONFIG = pg_config
 PGXS := $(wildcard $(shell $(PG_CONFIG) --pgxs 2>/dev/null))
 
 .DEFAULT_GOAL := all
-.PHONY: help deps demo demo-keep demo-pg_cron test check lint docs sanitize fuzz bench bench-full bench-smoke check-assert check-cgroup valgrind format release-archive distclean
+.PHONY: help deps demo demo-keep demo-pg_cron demo-workflows test check lint docs sanitize fuzz bench bench-full bench-smoke check-assert check-cgroup valgrind format vendor-check release-archive distclean
 
 help:
 	@sed -n 's/^#: //p' $(firstword $(MAKEFILE_LIST))
 
-#: make                 build the extension and jobq-helper        (PG_CONFIG=/path/to/pg_config chooses a server)
+#: make                 build extension and programs (PG_CONFIG=... chooses a server)
 #: make install         install them into that server
 #: make installcheck    pg_regress and isolation specs against a running server with jobq preloaded
 #: make demo            install missing packages, build, and run real jobs in a throwaway cluster
 #: make demo-keep       the same, and leave the cluster running
 #: make demo-pg_cron    a throwaway cluster in which pg_cron enqueues a job (examples/pg_cron)
+#: make demo-workflows  a throwaway cluster that runs four workflows (examples/workflows)
 #: make check           the quick gate, five minutes: what all changes need, and the tests of changed folders (BASE=commit)
 #: make lint            the language of the tree and of commits' subjects
 #: make test            build with warnings as errors; run every kind of test against private clusters
-#: make test KIND=tap   one kind: house lint helper regress pgtap isolation tap readme demo pg_cron
-#: make docs            make docs/reference from docs/reference/src, the catalog and the settings
+#: make test KIND=tap   one kind: house lint helper regress pgtap isolation tap clients web readme demo ...
+#: make docs            make docs/reference and docs/api.md from the catalog, settings and routes
 #: make sanitize        jobq-helper and its unit tests under ASan and UBSan
 #: make fuzz            the fuzzers of jobq-helper and of cron expressions, 60 s each (clang)
-#: make bench           measure jobq and its peers on this machine: build/bench/report.html, some 10 minutes
-#: make bench-full      the same three times, with ten-minute runs and 10 M jobs: some two and a half hours
+#: make bench           measure jobq and its peers: build/bench/report.html, some 10 minutes
+#: make bench-full      the same three times, ten-minute runs, 10 M jobs: some 2.5 hours
 #: make bench-smoke     a short check of the benchmark: one minute, jobq and the hand-written worker
 #: make check-assert    make test on a server built with assertions
 #: make check-cgroup    the tests of cgroups in a virtual machine that has their controllers
 #: make valgrind        pg_regress and isolation specs with the server under valgrind
 #: make format          pgindent over the C files (needs the headers of PostgreSQL 17 or newer)
-#: make release-archive make test/upgrade/jobq-VERSION.tar.xz of HEAD, for the upgrade tests of later releases
+#: make vendor-check    compare src/web/page/vendor with the npm packages (npm)
+#: make release-archive make test/upgrade/jobq-VERSION.tar.xz of HEAD, for later releases
 #: make deps            install the Debian packages that building and testing need
 #: make clean           remove built files
 
@@ -56,13 +58,16 @@ demo-keep: deps
 	@examples/demo/run --pg-config=$(PG_CONFIG) --keep
 demo-pg_cron: deps
 	@examples/pg_cron/run --pg-config=$(PG_CONFIG)
+demo-workflows: deps
+	@examples/workflows/run --pg-config=$(PG_CONFIG)
 test: deps
 	@test/run --pg-config=$(PG_CONFIG) $(KIND)
 lint: deps
 	@test/run --pg-config=$(PG_CONFIG) lint
 docs: deps
 	@JOBQ_WRITE_DOCS=1 ONLY=reference test/run --pg-config=$(PG_CONFIG) readme; \
-		rc=$$?; cp build/log/reference/*.md docs/reference/ && exit $$rc
+		rc=$$?; cp build/log/reference/*.md docs/reference/ && \
+		{ [ ! -e build/log/api.md ] || cp build/log/api.md docs/; } && exit $$rc
 sanitize: deps
 	@test/run --pg-config=$(PG_CONFIG) --sanitize helper
 fuzz:
@@ -85,6 +90,8 @@ valgrind: deps
 	@test/run --pg-config="$$(test/assert-server)" --valgrind regress isolation
 format:
 	@.ci/format
+vendor-check:
+	@.ci/vendor-check
 release-archive:
 	@test/upgrade/archive
 
@@ -93,16 +100,27 @@ ifeq ($(PGXS),)
 all install uninstall installcheck:
 	@echo "$(PG_CONFIG) names no server headers: 'make deps' installs them, or give PG_CONFIG=" >&2; exit 1
 clean distclean:
-	rm -rf build jobq.so jobq-helper jobq--*.sql src/*.o src/*/*.o
+	rm -rf build jobq.so jobq-helper jobq-web jobq-top jobq--*.sql src/*.o src/*/*.o
 
 else
 
 # The helper is a separate program; some of its files are linked into the
 # extension, too.
 include src/helper/sources.mk
+include src/web/sources.mk
+include src/top/sources.mk
 HELPER_OBJS = $(patsubst %.c,build/%.o,$(HELPER_SRCS))
-OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c) $(filter-out src/helper/%,$(wildcard src/*/*.c)) $(HELPER_SHARED))
+OBJS = $(patsubst %.c,%.o,$(wildcard src/*.c) $(filter-out src/helper/% src/web/% src/top/%,$(wildcard src/*/*.c)) $(HELPER_SHARED))
 PROGRAM_HELPER = jobq-helper
+# jobq-web is a program of its own that needs libmicrohttpd and libpq.
+PROGRAM_WEB = jobq-web
+WEB_OBJS = $(patsubst %.c,build/%.o,$(WEB_SRCS) $(WEB_SHARED)) build/src/web/page.o
+WEB_LIBPQ = -isystem $(shell $(PG_CONFIG) --includedir)
+WEB_HAS := $(shell $(CC) $(WEB_LIBPQ) -include microhttpd.h -include libpq-fe.h -x c -E /dev/null >/dev/null 2>&1 && echo yes)
+# jobq-top is one, too, with libpq alone.
+PROGRAM_TOP = jobq-top
+TOP_OBJS = $(patsubst %.c,build/%.o,$(TOP_SRCS) $(TOP_SHARED))
+TOP_HAS := $(shell $(CC) $(WEB_LIBPQ) -include libpq-fe.h -x c -E /dev/null >/dev/null 2>&1 && echo yes)
 # The update script from the release before this one.
 UPGRADES = $(patsubst src/sql/upgrade/%.before.sql,jobq--%.sql,$(wildcard src/sql/upgrade/*.before.sql))
 DATA_built = jobq--$(EXTVERSION).sql $(UPGRADES)
@@ -124,7 +142,7 @@ PG_CPPFLAGS = -Isrc -isystem $(shell $(PG_CONFIG) --includedir-server)
 # No function is worth inlining into a query, so no bitcode and no clang.
 override with_llvm = no
 
-EXTRA_CLEAN = build $(PROGRAM_HELPER) jobq--*.sql jobq--*.part src/*.o src/*/*.o output_iso
+EXTRA_CLEAN = build $(PROGRAM_HELPER) $(PROGRAM_WEB) $(PROGRAM_TOP) jobq--*.sql jobq--*.part src/*.o src/*/*.o output_iso
 
 include $(PGXS)
 
@@ -160,8 +178,59 @@ build/src/helper/%.o: src/helper/%.c $(wildcard src/helper/*.h) build/flags
 $(PROGRAM_HELPER): $(HELPER_OBJS)
 	$(CC) $(CFLAGS) $(HELPER_CFLAGS) $(LDFLAGS) -o $@ $^
 
-install: install-helper
-uninstall: uninstall-helper
+WEB_CFLAGS = -std=gnu99 -D_GNU_SOURCE -DJOBQ_WEB_VERSION='"$(EXTVERSION)"' -Isrc -Isrc/helper $(WEB_LIBPQ)
+build/src/web/%.o: src/web/%.c $(wildcard src/web/*.h src/helper/*.h) build/flags
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(WEB_CFLAGS) -c -o $@ $<
+
+build/src/web/page.o: src/web/embed src/web/sources.mk $(addprefix src/web/page/,$(WEB_PAGE)) $(wildcard src/web/*.h) build/flags
+	@mkdir -p $(@D)
+	src/web/embed src/web/page $(WEB_PAGE) > build/src/web/page.c.part && mv build/src/web/page.c.part build/src/web/page.c
+	$(CC) $(CFLAGS) $(WEB_CFLAGS) -Isrc/web -c -o $@ build/src/web/page.c
+
+$(PROGRAM_WEB): $(WEB_OBJS)
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -L$(shell $(PG_CONFIG) --libdir) -lmicrohttpd -lpq
+
+.PHONY: web install-web uninstall-web
+ifeq ($(WEB_HAS),yes)
+web: $(PROGRAM_WEB)
+install-web: $(PROGRAM_WEB) installdirs
+	$(MKDIR_P) '$(DESTDIR)$(bindir)' '$(DESTDIR)$(mandir)/man8'
+	$(INSTALL_PROGRAM) $(PROGRAM_WEB) '$(DESTDIR)$(bindir)/$(PROGRAM_WEB)'
+	$(INSTALL_DATA) src/web/jobq-web.8 '$(DESTDIR)$(mandir)/man8/jobq-web.8'
+else
+web install-web:
+	@echo "jobq-web is left out: no headers of libmicrohttpd and libpq (Debian: libmicrohttpd-dev, libpq-dev)"
+endif
+uninstall-web:
+	rm -f '$(DESTDIR)$(bindir)/$(PROGRAM_WEB)' '$(DESTDIR)$(mandir)/man8/jobq-web.8'
+all: web
+
+TOP_CFLAGS = -std=gnu99 -D_GNU_SOURCE -DJOBQ_TOP_VERSION='"$(EXTVERSION)"' -Isrc $(WEB_LIBPQ)
+build/src/top/%.o: src/top/%.c $(wildcard src/top/*.h src/helper/*.h) build/flags
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) $(TOP_CFLAGS) -c -o $@ $<
+
+$(PROGRAM_TOP): $(TOP_OBJS)
+	$(CC) $(CFLAGS) $(LDFLAGS) -o $@ $^ -L$(shell $(PG_CONFIG) --libdir) -lpq
+
+.PHONY: top install-top uninstall-top
+ifeq ($(TOP_HAS),yes)
+top: $(PROGRAM_TOP)
+install-top: $(PROGRAM_TOP) installdirs
+	$(MKDIR_P) '$(DESTDIR)$(bindir)' '$(DESTDIR)$(mandir)/man1'
+	$(INSTALL_PROGRAM) $(PROGRAM_TOP) '$(DESTDIR)$(bindir)/$(PROGRAM_TOP)'
+	$(INSTALL_DATA) src/top/jobq-top.1 '$(DESTDIR)$(mandir)/man1/jobq-top.1'
+else
+top install-top:
+	@echo "jobq-top is left out: no headers of libpq (Debian: libpq-dev)"
+endif
+uninstall-top:
+	rm -f '$(DESTDIR)$(bindir)/$(PROGRAM_TOP)' '$(DESTDIR)$(mandir)/man1/jobq-top.1'
+all: top
+
+install: install-helper install-web install-top
+uninstall: uninstall-helper uninstall-web uninstall-top
 .PHONY: install-helper uninstall-helper
 install-helper: $(PROGRAM_HELPER) installdirs
 	$(INSTALL_PROGRAM) $(PROGRAM_HELPER) '$(DESTDIR)$(pkglibdir)/$(PROGRAM_HELPER)'

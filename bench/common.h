@@ -1,6 +1,7 @@
 /*
  * common.h
- *	  Common functions of the benchmark's programs: clocks, options, percentiles, libpq calls that exit on errors.
+ *	  Common functions of the benchmark's programs: clocks, options,
+ *	  percentiles, libpq calls that exit on errors.
  */
 #ifndef BENCH_COMMON_H
 #define BENCH_COMMON_H

@@ -2,16 +2,18 @@
  * load.c
  *	  Enqueues jobs by SQL: closed loop, bulk, or at an offered rate.
  *
- *	  load --sql SQL [--connections C] [--jobs N] [--first N0] [--bulk B] [--rate R --seconds S] [--commit]
- *		   [--times FILE]
+ *	  load --sql SQL [--connections C] [--jobs N] [--first N0] [--bulk B]
+ *		   [--rate R --seconds S] [--commit] [--times FILE]
  *
- * Jobs are sent by calls of B jobs (1 without --bulk).  Call k belongs to connection k mod C, which is a thread.
- * In the closed loop a connection sends its next call after the answer to the last.  In the open loop call k is
- * due at start + k * B / R: a slow call delays only later calls of its own connection, and their "due" then shows
- * the delay.
+ * Jobs are sent by calls of B jobs (1 without --bulk).  Call k belongs to
+ * connection k mod C, which is a thread.  In the closed loop a connection
+ * sends its next call after the answer to the last.  In the open loop call k
+ * is due at start + k * B / R: a slow call delays only later calls of its own
+ * connection, and their "due" then shows the delay.
  *
- * Every call is kept, and percentiles are taken from all of them.  The time of a call is from before its first
- * message to after its last answer, BEGIN and COMMIT included with --commit.
+ * Every call is kept, and percentiles are taken from all of them.  The time of
+ * a call is from before its first message to after its last answer, BEGIN and
+ * COMMIT included with --commit.
  */
 #include "common.h"
 

@@ -2,12 +2,14 @@
 #
 #   run [--pg-config=PATH] [--keep] [--server=DIR]
 #
-# --keep leaves the server up and prints how to look around; --server uses a private server that test/run made.
+# --keep leaves the server up and prints how to look around; --server uses a private server
+# that test/run made.
 . "$(dirname "${BASH_SOURCE[0]}")/../test/lib/cluster.sh"
 
-keep= server=
+keep= server= web_pid= web_address=
 
-# begin NAME ARGUMENT...: reads the arguments of a run script, makes $work; $began is the time of the call
+# begin NAME ARGUMENT...: reads the arguments of a run script, makes $work;
+# $began is the time of the call
 begin() {
   local name=$1 arg
   shift
@@ -30,6 +32,7 @@ finish() {
   trap - EXIT
   [ $rc = 0 ] || [ -z "${server_log:-}" ] || { echo "--- the end of the server's log:"; tail -15 "$server_log"; } >&2
   if [ -z "$keep" ] || [ $rc != 0 ]; then
+    [ -z "$web_pid" ] || kill "$web_pid" 2>/dev/null || true
     stop_cluster || true
     rm -rf "$work"
   fi
@@ -51,6 +54,21 @@ start_server() {
   echo "started a server in $work: $(seconds_since "$t")"
 }
 
+# start_web DATABASE ROLE: jobq-web at $web_address; ROLE, and no other, needs a password
+start_web() {
+  local port=7432
+  while (: </dev/tcp/127.0.0.1/$port) 2>/dev/null; do port=$((port + 1)); done
+  printf 'local all %s scram-sha-256\nlocal all,replication all trust\n' "$2" | as_user_write "$cluster/data/pg_hba.conf"
+  as_user pg_ctl -D "$cluster/data" reload >/dev/null
+  as_user jobq-web --dsn="host=$PGHOST dbname=$1" --listen="127.0.0.1:$port" >"$work/log/web" 2>&1 &
+  web_pid=$!
+  until grep -q 'jobq-web: serves' "$work/log/web"; do
+    kill -0 $web_pid 2>/dev/null || { cat "$work/log/web" >&2; die "jobq-web did not start"; }
+    sleep 0.1
+  done
+  web_address=http://127.0.0.1:$port
+}
+
 # say_how_to_look DATABASE: after --keep, prints how to connect and how to end the server
 say_how_to_look() {
   local as=
@@ -61,6 +79,6 @@ say_how_to_look() {
 The server is still up.  To look around:
   $bin/psql -h $PGHOST -U postgres $1
 To end it:
-  $as$bin/pg_ctl -D $cluster/data -m fast stop && rm -rf $work
+  ${web_pid:+kill $web_pid; }$as$bin/pg_ctl -D $cluster/data -m fast stop && rm -rf $work
 END
 }

@@ -129,7 +129,8 @@ SELECT jobq.enqueue('mail', tenant => 'beta') IS NOT NULL;
 SELECT role, test.value_as('jobq_regress_' || role, $$SELECT jobq.health()->'details'->>'oldest_waiting_job' IS NULL$$) FROM unnest('{reader,chief}'::text[]) role;
 ROLLBACK;
 
--- a restricted role replaces its own jobs only; a job that a free role has replaced belongs to the free role
+-- a restricted role replaces its own jobs only; a job that a free role has
+-- replaced belongs to the free role
 BEGIN;
 SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail', '{"of": "app"}', unique_key => 'k', tenant => 'acme', metadata => '{"of": "app"}')$$),
        test.error_as('jobq_regress_app2', $$SELECT jobq.enqueue('mail', '{"of": "app2"}', unique_key => 'k', tenant => 'acme', on_conflict => 'replace')$$);

@@ -67,7 +67,8 @@ SELECT test.wait_until('SELECT NOT EXISTS (SELECT FROM jobq.queue)');
 SELECT sum(balance) FROM test.accounts;
 SELECT status, attempts, count(*) FROM jobq.jobs WHERE job_type = 'pay' GROUP BY 1, 2 ORDER BY 1, 2;
 
--- A finished job and the later handlers of its batch: the job is in a table, its key is free, and they can't undo it
+-- A finished job and the later handlers of its batch: the job is in a table, its key is
+-- free, and they can't undo it
 CREATE FUNCTION test.peek(payload jsonb) RETURNS jsonb LANGUAGE sql
   BEGIN ATOMIC SELECT to_jsonb(count(*)) FROM jobq.jobs WHERE job_type = 'peek'; END;
 SELECT jobq.create_job_type('peek', 'test.peek(jsonb)');
@@ -75,7 +76,8 @@ SELECT count(*) FROM jobq.enqueue_many('peek', array_fill('{}'::jsonb, ARRAY[200
 SELECT test.wait_until($$SELECT NOT EXISTS (SELECT FROM jobq.queue)$$);
 SELECT result, count(*) FROM jobq.jobs WHERE job_type = 'peek' GROUP BY 1;
 
--- A run of more than 100 ms returns the job, to run alone: on a slow machine the next job may come first, and waits.
+-- A run of more than 100 ms returns the job, to run alone: on a slow machine the next
+-- job may come first, and waits.
 CREATE TABLE test.ran (what text, n int);
 CREATE FUNCTION test.after(what text, n int) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

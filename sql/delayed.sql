@@ -38,7 +38,8 @@ SELECT status FROM test.ended(:'behind');
 SELECT status FROM jobq.jobs WHERE id = :'id';
 SELECT jobq.cancel_job(:'id');
 
--- a due time in the past does not jump the queue; equal priorities run in order of time; higher ones first
+-- a due time in the past does not jump the queue; equal priorities run in
+-- order of time; higher ones first
 TRUNCATE test.ran;
 SELECT jobq.pause_job_type('d');
 SELECT jobq.enqueue('d', '{"what": "1"}') IS NULL, jobq.enqueue('d', '{"what": "2"}') IS NULL,

@@ -1,4 +1,5 @@
--- Events: levels, every transition of SQL jobs and tools, events of handlers, tools and lease holders, bad arguments
+-- Events: levels, every transition of SQL jobs and tools, events of handlers, tools and
+-- lease holders, bad arguments
 \getenv abs_srcdir PG_ABS_SRCDIR
 \set helpers :abs_srcdir /test/lib/regress.sql
 \set ECHO none
@@ -54,7 +55,7 @@ SELECT jobq.retry_job(:'id');
 SELECT status FROM test.ended(:'id');
 SELECT type, attempt, source, message FROM test.story(:'id');
 SELECT DISTINCT tenant FROM jobq.job_timeline(:'id');
-SELECT data FROM jobq.job_timeline(:'id') WHERE type = 'retried';
+SELECT data - 'by' AS data, data->>'by' = quote_ident(session_user) AS by FROM jobq.job_timeline(:'id') WHERE type = 'retried';
 SELECT jobq.rerun_job(:'id', '{"acts": ["ok"]}') AS new \gset
 SELECT status FROM test.ended(:'new');
 SELECT type, attempt FROM test.story(:'new');
@@ -69,7 +70,8 @@ SELECT jobq.enqueue('all') AS id \gset
 ROLLBACK;
 SELECT test.error_of(format($$SELECT jobq.job_timeline(%L)$$, :'id'));
 
--- many at once: none is lost, none twice (each with one progress: a second one is an event, too, if a second has passed)
+-- many at once: none is lost, none twice (each with one progress: a second one is an event,
+-- too, if a second has passed)
 SELECT count(*) FROM jobq.enqueue_many('all', array_fill('{"acts": ["once"]}'::jsonb, ARRAY[600]), tenant => 'many');
 SELECT test.wait_until($$SELECT count(*) = 600 FROM jobq.history WHERE tenant = 'many'$$);
 SELECT type, count(*), count(DISTINCT job_id) AS jobs FROM jobq.events WHERE tenant = 'many' GROUP BY type ORDER BY type;
@@ -101,12 +103,12 @@ ROLLBACK;
 SELECT jobq.create_job_type('tool', command => ARRAY['/bin/sh', '-c', $$
   echo '{"progress": 10, "data": {"page": 1}}' >&3; echo '{"progress": 20}' >&3
   echo '{"log": "text", "level": "warning", "data": {"k": 1}}' >&3; echo '{"log": "odd", "level": "purple"}' >&3
-  echo '{"artifact": {"file": "a.pdf"}}' >&3; echo '{"other": 1}' >&3; echo nonsense >&3
+  echo '{"artifact": {"key": "a.pdf"}}' >&3; echo '{"other": 1}' >&3; echo nonsense >&3
   echo bad >&2; test "$JOBQ_ATTEMPT" = 2 || exit 3; echo 1 $$], backoff_base => '0', options => '{"events": "all"}');
 SELECT jobq.enqueue('tool') AS id \gset
 SELECT status, attempts, runs, progress, progress_data FROM test.ended(:'id');
 SELECT * FROM test.story(:'id');
-SELECT data - 'duration_ms' - 'worker' AS data FROM jobq.job_timeline(:'id') WHERE type IN ('failed', 'progress', 'artifact', 'log');
+SELECT data - 'duration_ms' - 'worker' - 'id' AS data FROM jobq.job_timeline(:'id') WHERE type IN ('failed', 'progress', 'artifact', 'log');
 
 -- by a lease holder: the events are part of its own transaction
 SELECT jobq.pause_job_type('all');

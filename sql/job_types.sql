@@ -65,8 +65,9 @@ SELECT jobq.create_job_type('kept', 'test.no_argument()', max_attempts => 3, max
 SELECT key, value FROM jsonb_each(test.definition('kept')) EXCEPT SELECT key, value FROM jsonb_each(:'before') ORDER BY key;
 SELECT test.error_of($$SELECT jobq.create_job_type('kept', 'test.ok(jsonb)', '{true}', on_conflict => 'replace')$$);
 SELECT test.error_of($$SELECT jobq.create_job_type('kept', max_attempts => 0, on_conflict => 'replace')$$);
--- with replace, too, a new type has either a handler or a command; missing arguments take the default, also when it is NULL
-SELECT test.error_of($$SELECT jobq.create_job_type('fresh', max_attempts => 5, on_conflict => 'replace')$$);
+-- with replace, too, a new type has no more than one of handler and command; missing arguments take
+-- the default, also when it is NULL
+SELECT test.error_of($$SELECT jobq.create_job_type('fresh', 'test.no_argument()', '{true}', on_conflict => 'replace')$$);
 SELECT jobq.create_job_type('fresh', 'test.no_argument()', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'replace');
 -- reset puts everything back to these defaults
 SELECT jobq.alter_job_type('kept', reset => '{max_attempts,backoff,backoff_base,backoff_max,backoff_jitter,timeout,base_priority,max_concurrent,cpu_weight,rate_limit,rate_window,keep_completed,keep_dead,critical,run_as,options}');

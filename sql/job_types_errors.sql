@@ -27,7 +27,7 @@ SELECT test.error_of(format('SELECT jobq.create_job_type(%L, %L)', name, 'test.o
 
 -- handlers
 SELECT test.error_of(format('SELECT jobq.create_job_type(%L, %s)', 'new', handler))
-  FROM (VALUES ('NULL'), ('''test.ok'''), ('''test.ok''::regproc'), ('''test.missing(jsonb)'''), ('0'),
+  FROM (VALUES ('''test.ok'''), ('''test.ok''::regproc'), ('''test.missing(jsonb)'''), ('0'),
     ('''test.takes_int(int)'''), ('''test.takes_int''::regproc'), ('''test.takes_two(jsonb, int)'''),
     ('''test.gives_int(jsonb)'''), ('''test.gives_set(jsonb)'''), ('''test.gives_out(jsonb)'''),
     ('''test.procedure(jsonb)'''), ('''test.aggregate(jsonb)''')) v(handler);

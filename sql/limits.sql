@@ -90,7 +90,8 @@ SELECT jobq.alter_job_type('spawns', options => '{"max_children_per_minute": nul
 SELECT jobq.enqueue('spawns', '{"children": 20}') AS id \gset
 SELECT (w).status FROM test.ended(:'id') w;
 
--- a job scheduled a second or more ahead has no greater depth: a job may enqueue itself for tomorrow; the count per minute applies
+-- a job scheduled a second or more ahead has no greater depth: a job may enqueue itself for
+-- tomorrow; the count per minute applies
 CREATE FUNCTION test.tomorrow(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   EXECUTE format('SELECT jobq.enqueue(%L, %L, %s)', 'tomorrow', p - 'args', p->>'args');

@@ -48,7 +48,8 @@ SELECT jobq.alter_job_type('raises', options => '{"permanent_codes": ["%"]}');
 SELECT jobq.enqueue('raises', '{"code": "40001"}') AS id \gset
 SELECT status, attempts FROM test.ended(:'id');
 
--- by RAISE: skip, discard, snooze; a snooze without an interval is a failure, and its message gives the reason
+-- by RAISE: skip, discard, snooze; a snooze without an interval is a failure, and
+-- its message gives the reason
 CREATE FUNCTION test.says(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF payload ? 'detail' THEN
@@ -77,7 +78,8 @@ SELECT jobq.enqueue('own', '{"code": "22012"}', backoff => '{"type": "fixed", "b
 SELECT test.wait_until(format('SELECT status = %L FROM jobq.jobs WHERE id = %L', 'retry', :'id'));
 SELECT round(extract(epoch FROM scheduled_for - started_at) / 3600) AS hours FROM jobq.jobs WHERE id = :'id';
 
--- retry_codes: all other codes of a handler are permanent; permanent_codes win; timeouts are retried as before
+-- retry_codes: all other codes of a handler are permanent; permanent_codes win;
+-- timeouts are retried as before
 SELECT jobq.create_job_type('choosy', 'test.raises(jsonb)', backoff => 'fixed', backoff_base => '1 hour', options => '{"retry_codes": ["40%", "53%"], "permanent_codes": ["4000_"]}');
 SELECT jobq.enqueue('choosy', jsonb_build_object('code', v)) IS NOT NULL AS ok
   FROM (VALUES (1, '40P01'), (2, '40001'), (3, 'P0001'), (4, '53100')) t(n, v) ORDER BY n;

@@ -70,7 +70,8 @@ SELECT tableoid::regclass <> 'jobq.history'::regclass AS in_a_partition, expires
 SELECT jobq.enqueue('long', '{"n": 2}', keep_completed => '9 years') AS id \gset
 SELECT status, attempts, runs FROM test.ended(:'id');
 
--- retention: an expired partition is emptied and dropped, or left to the next run while a session reads it
+-- retention: an expired partition is emptied and dropped, or left to the next
+-- run while a session reads it
 SELECT jobq_internal._ensure_history_partition('2001-01-01 12:00+00'), jobq_internal._ensure_history_partition('2001-01-02 12:00+00'),
        jobq_internal._ensure_events_partition('2001-01-01 12:00+00');
 INSERT INTO jobq.events (ts, job_id, job_type, type, source) VALUES ('2001-01-01 12:00+00', gen_random_uuid(), 'x', 'log', 'client');

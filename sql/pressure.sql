@@ -49,7 +49,8 @@ SELECT call || ': ' || test.error_of('SELECT jobq.' || call)
     ('create_signal(''busy'', ''true'', on_conflict => ''error'')'), ('create_signal(''busy'', ''1'', on_conflict => ''ignore'')'),
     ('create_signal(''load'', ''true'', on_conflict => ''replace'')'), ('drop_signal(''busy'', NULL)')) v(call);
 
--- on_conflict: an existing signal stays, or gets condition, every, definer and search_path; its state stays
+-- on_conflict: an existing signal stays, or gets condition, every, definer and
+-- search_path; its state stays
 SELECT jobq.create_signal('busy', 'true', '1 day', on_conflict => 'ignore'), jobq.create_signal('new', 'false', '1 day', on_conflict => 'ignore');
 SELECT name, condition, every FROM jobq.signals WHERE name IN ('busy', 'new') ORDER BY name;
 SET search_path = test, pg_catalog;

@@ -96,7 +96,8 @@ UNION ALL SELECT payload->>'n', expires_at - completed_at FROM jobq.dead_letters
 UPDATE jobq.dead_letters SET expires_at = clock_timestamp() WHERE payload->>'n' = '4';
 SELECT test.retain(), test.kept('aged');
 
--- a dead letter: its own keep, the type's, none; batch or not, retried and run again it carries its own
+-- a dead letter: its own keep, the type's, none; batch or not, retried and
+-- run again it carries its own
 SELECT jobq.alter_job_type('aged', options => '{"events": "none", "alert": false}');
 SELECT (jobq.run_inline(jobq.enqueue('aged', '{"n": 5, "fail": true}', keep_dead => '40 days'))).status AS own,
        (jobq.run_inline(jobq.enqueue('aged', '{"n": 6, "fail": true}', keep_dead => '0'))).status AS nothing,

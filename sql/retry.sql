@@ -65,7 +65,7 @@ SELECT jobq.alter_job(:'id', payload => '{"ok": 1}', priority => -5, max_attempt
 SELECT payload, priority, max_attempts, timeout FROM jobq.jobs WHERE id = :'id';
 SELECT jobq.resume_job_type('dies');
 SELECT status, attempts, runs, tenant, priority FROM test.ended(:'id');
-SELECT type, source, message, data FROM jobq.job_timeline(:'id') WHERE type = 'retried';
+SELECT type, source, message, data - 'by' AS data FROM jobq.job_timeline(:'id') WHERE type = 'retried';
 SELECT jobq.retry_job(:'id') AS completed, jobq.alter_job(:'id', priority => 1) AS finished;
 
 -- of a job that waits for its retry
@@ -73,7 +73,7 @@ SELECT id FROM jobq.jobs WHERE job_type = 'fixed' \gset
 SELECT jobq.pause_job_type('fixed');
 SELECT jobq.retry_job(:'id');
 SELECT status, attempts, runs, error_msg, scheduled_for <= clock_timestamp() AS due FROM jobq.jobs WHERE id = :'id';
-SELECT message, data FROM jobq.job_timeline(:'id') WHERE type = 'retried';
+SELECT message, data - 'by' AS data FROM jobq.job_timeline(:'id') WHERE type = 'retried';
 
 -- of a cancelled job
 SELECT jobq.cancel_job(:'id', 'not now');

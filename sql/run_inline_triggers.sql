@@ -1,4 +1,5 @@
--- run_inline: deferred triggers of the caller and of the handler, inside and outside of a query that modifies
+-- run_inline: deferred triggers of the caller and of the handler, inside and
+-- outside of a query that modifies
 \getenv abs_srcdir PG_ABS_SRCDIR
 \set helpers :abs_srcdir /test/lib/regress.sql
 \set ECHO none
@@ -63,7 +64,8 @@ SET CONSTRAINTS test.runs IMMEDIATE;
 TABLE test.story;
 ROLLBACK;
 
--- the caller's triggers fire once, before the handler and as the caller; later changes are deferred again
+-- the caller's triggers fire once, before the handler and as the caller;
+-- later changes are deferred again
 BEGIN;
 INSERT INTO test.watched VALUES ('caller');
 SELECT test.job('INSERT INTO test.log (what) VALUES (''handler'')', 'INSERT INTO test.watched VALUES (''deferred'')') AS id \gset

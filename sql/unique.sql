@@ -47,7 +47,8 @@ SELECT key, CASE key WHEN 'key_hash' THEN to_jsonb(value IS DISTINCT FROM :'befo
 SELECT position = '2100-01-01 UTC' AND scheduled_for = '2100-01-01 UTC' AS as_given FROM jobq.queue WHERE id = :'kept';
 SELECT jobq.cancel_job(:'kept');
 
--- replacing a job that waits for its retry resets its attempts and makes it due now, unless a time is given
+-- replacing a job that waits for its retry resets its attempts and makes it due
+-- now, unless a time is given
 CREATE FUNCTION test.fails(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS 'BEGIN RAISE ''told to''; END';
 SELECT jobq.create_job_type('f', 'test.fails(jsonb)', backoff_base => '1 hour', backoff_jitter => 0);
 SELECT jobq.enqueue('f', '{"n": 1}', unique_key => 'k') AS failed, jobq.enqueue('f', '{"n": 1}', unique_key => 'l') AS failed2 \gset
@@ -66,7 +67,8 @@ SELECT jobq.resume_job_type('u'), jobq.resume_job_type('v');
 SELECT status FROM test.ended(:'second');
 SELECT test.wait_until('SELECT NOT EXISTS (SELECT FROM jobq.queue)');
 
--- a running job: ignore returns it, error refuses, replace queues one successor, replaced in its turn
+-- a running job: ignore returns it, error refuses, replace queues one
+-- successor, replaced in its turn
 SELECT pg_advisory_lock(815);
 SELECT jobq.enqueue('u', '{"n": 10}', unique_key => 'k') AS running \gset
 SELECT test.wait_until(format('SELECT status = %L FROM jobq.jobs WHERE id = %L', 'running', :'running'));

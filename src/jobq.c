@@ -24,15 +24,18 @@
 #include "registry/job_types.h"
 #include "security/grants.h"
 #include "settle/alerts.h"
+#include "settle/artifacts.h"
 #include "schedule/schedule_row.h"
 #include "settle/hook_references.h"
 #include "settle/settle_writes.h"
 #include "shared/crash_record.h"
 #include "shared/publish_jobs.h"
 #include "sql_worker/handler_statements.h"
+#include "tables/edge_table.h"
 #include "tables/event_log.h"
 #include "tables/partition.h"
 #include "tables/queue_table.h"
+#include "tables/queue_triggers.h"
 #include "tables/row_map.h"
 
 PG_MODULE_MAGIC;
@@ -42,7 +45,8 @@ void		_PG_init(void);
 static const Shape *const shapes[] = {
 	&home_shape, &job_types_shape, &job_type_env_shape, &queue_shape, &limits_shape, &stopped_shape, &signals_shape, &pressure_rules_shape,
 	&history_shape, &dead_letters_shape, &dead_letter_count_shape, &events_shape, &alerts_shape, &access_shape,
-	&tenant_check_shape, &tenant_quotas_shape, &quota_jobs_shape, &hook_references_shape, &schedules_shape
+	&tenant_check_shape, &tenant_quotas_shape, &quota_jobs_shape, &hook_references_shape, &schedules_shape,
+	&dependencies_shape, &artifacts_shape
 };
 
 void
@@ -53,6 +57,7 @@ _PG_init(void)
 	jobq_define_settings(preloaded);
 	row_map_set_shapes(shapes, lengthof(shapes));
 	partitions_set_process(maintenance_make_partitions);
+	triggers_set_run_types(job_type_is_workflow);
 	RegisterXactCallback(publish_xact_callback, NULL);
 	RegisterSubXactCallback(publish_subxact_callback, NULL);
 	if (IsBinaryUpgrade)

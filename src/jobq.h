@@ -49,6 +49,8 @@ typedef enum BeyondSetting
 #define ERRCODE_JOBQ_SKIP		MAKE_SQLSTATE('J','Q','0','0','1')
 #define ERRCODE_JOBQ_DISCARD	MAKE_SQLSTATE('J','Q','0','0','2')
 #define ERRCODE_JOBQ_SNOOZE		MAKE_SQLSTATE('J','Q','0','0','3')
+/* Of jobq itself: the data of a task do not fit its step (workflow/path.h) */
+#define ERRCODE_JOBQ_BAD_INPUT	MAKE_SQLSTATE('J','Q','0','0','4')
 
 /* settings (guc.c) */
 extern int	jobq_max_concurrent;
@@ -63,6 +65,7 @@ extern char *jobq_tool_path;
 extern char *jobq_tool_env_file;
 extern int	jobq_max_payload;			/* bytes, rendered */
 extern int	jobq_max_schedules;			/* see schedule_limits.c */
+extern int	jobq_max_tasks;				/* sql/58_runs.sql */
 extern int	jobq_max_output;			/* bytes */
 extern int	jobq_shutdown_grace;		/* ms */
 extern int	jobq_long_handler;			/* ms */
@@ -73,6 +76,7 @@ extern int	jobq_notify_interval;		/* ms */
 extern int	jobq_compact_beyond_horizon;	/* BeyondSetting */
 extern int	jobq_compact_threshold;		/* kB */
 extern int	jobq_keep_events;			/* seconds */
+extern int	jobq_keep_audit;			/* seconds */
 extern int	jobq_partition_interval;	/* seconds */
 extern bool jobq_allow_exec_under_pid1;
 extern bool jobq_allow_superuser_handlers;
@@ -84,10 +88,15 @@ extern int	jobq_health_latency;		/* ms */
 extern int	jobq_health_min_workers;
 extern int	jobq_health_dead_letters;
 extern char *jobq_alert_job_type;
+extern char *jobq_before_drop_type; /* read by SQL: 27_before_drop.sql */
 extern char *jobq_tenant;
 extern char *jobq_databases;
 extern int	jobq_max_databases;
 extern int	jobq_max_lanes;
+extern int	jobq_max_stat_types;
+extern char *jobq_metrics_prefix;
+extern bool jobq_metrics_histograms;
+extern int	jobq_metrics_types;
 extern void jobq_define_settings(bool preloaded);
 /* True if jobq.databases admits this database. */
 extern bool database_is_admitted(const char *dbname);

@@ -15,15 +15,19 @@
 #include "miscadmin.h"
 #include "tcop/utility.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 #include "utils/timestamp.h"
 
+#include "base/caller.h"
 #include "base/errors.h"
 #include "base/job_id.h"
+#include "base/json_build.h"
 #include "base/json_size.h"
 #include "base/relations.h"
 #include "registry/command_template.h"
 #include "registry/job_types.h"
 #include "settle/settle.h"
+#include "shared/publish_ends.h"
 #include "shared/publish_jobs.h"
 #include "tables/event_log.h"
 #include "tables/queue_find.h"
@@ -125,6 +129,49 @@ cancel_waiting(Ledger *ledger, Job *job, char *reason)
 	(void) settle_at_once(ledger, job, type, &outcome);
 }
 
+static bool
+is_run(Job *job)
+{
+	JobType    *type = job_type_by_id(JOB_INT(job, Q_type_id));
+
+	return type != NULL && type->workflow;
+}
+
+/*
+ * True if its row takes a cancel: a client has the job, or it is a run.  A run
+ * of jobq.run_inline has no lease.
+ */
+static bool
+is_leased(Job *job)
+{
+	return job->status == JOB_RUNNING && (!JOB_NULL(job, Q_lease_token) || is_run(job));
+}
+
+/*
+ * Marks a job that a client has: its heartbeat answers 'cancel'.  False: the
+ * row has changed meanwhile, or is held (queue_lock_leased).
+ */
+static bool
+cancel_leased(Table *queue, Job *seen, const char *reason, bool *held)
+{
+	Job			job;
+
+	if (!queue_lock_leased(queue, seen, &job, held))
+		return false;
+	JOB_ATT(&job, Q_cancel_requested) = BoolGetDatum(true);
+	job.nulls[Q_cancel_requested - 1] = false;
+	job.nulls[Q_error_msg - 1] = reason == NULL;
+	if (reason)
+		JOB_ATT(&job, Q_error_msg) = CStringGetTextDatum(reason);
+	job.nulls[Q_error_code - 1] = job.nulls[Q_error_details - 1] = true;
+	JOB_ATT(&job, Q_rev) = Int32GetDatum(JOB_INT(&job, Q_rev) + 1);
+	queue_update(queue, &job);
+	publish_lease(JOB_ID(&job));
+	if (is_run(&job))
+		publish_look(JOB_ID(&job), END_READ);
+	return true;
+}
+
 /* Cancels a job.  Arguments: id, reason, tell. */
 static Datum
 cancel(FunctionCallInfo fcinfo, bool wait)
@@ -133,12 +180,18 @@ cancel(FunctionCallInfo fcinfo, bool wait)
 	char	   *reason = PG_ARGISNULL(1) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(1));
 	const char *result = "gone";
 	bool		held;
+	bool		leased = false;
+	LockResult	locked;
 	Ledger		ledger;
 	Job			job;
 
 	PreventCommandIfReadOnly("jobq.cancel_job()");
 	ledger_open(&ledger);
-	switch (lock_job(&ledger.queue, id, &job, wait, &held))
+	do
+		locked = lock_job(&ledger.queue, id, &job, wait, &held);
+	while (locked == LOCK_BUSY && PG_GETARG_BOOL(2) && is_leased(&job) &&
+		   !(leased = cancel_leased(&ledger.queue, &job, reason, wait ? NULL : &held)) && !held);
+	switch (locked)
 	{
 		case LOCK_OK:
 			publish_job(&job);
@@ -146,7 +199,12 @@ cancel(FunctionCallInfo fcinfo, bool wait)
 			result = "cancelled";
 			break;
 		case LOCK_BUSY:
-			if (PG_GETARG_BOOL(2))
+			if (held)
+			{
+				result = "held";
+				break;
+			}
+			if (PG_GETARG_BOOL(2) && !leased)
 				publish_cancel(id, reason);
 			result = PG_GETARG_BOOL(2) ? "told" : "running";
 			break;
@@ -212,6 +270,24 @@ jobq_new_id(PG_FUNCTION_ARGS)
 	PG_RETURN_UUID_P(id);
 }
 
+/* Adds the caller of the management function that runs to the event's data. */
+static Jsonb *
+with_caller(Jsonb *data)
+{
+	char	   *by = caller_text();
+	JsonBuild	b;
+	Jsonb	   *more;
+
+	if (by == NULL)
+		return data;
+	json_begin_object(&b);
+	json_add_string(&b, "by", by);
+	more = json_end_object(&b);
+	if (data == NULL)
+		return more;
+	return DatumGetJsonbP(DirectFunctionCall2(jsonb_concat, JsonbPGetDatum(data), JsonbPGetDatum(more)));
+}
+
 /*
  * jobq_internal._tell(job_id, type_id, tenant, attempt, type, message, data)
  *		Writes the event of a client's action on a job.
@@ -236,7 +312,7 @@ jobq_tell(PG_FUNCTION_ARGS)
 	nulls[Q_tenant - 1] = PG_ARGISNULL(2);
 	event.attempt = PG_GETARG_INT32(3);
 	event.message = PG_ARGISNULL(5) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(5));
-	event.data = PG_ARGISNULL(6) ? NULL : PG_GETARG_JSONB_P(6);
+	event.data = with_caller(PG_ARGISNULL(6) ? NULL : PG_GETARG_JSONB_P(6));
 	events_begin(&log);
 	event_add_at_once(&log, values, nulls, type->name, &event);
 	events_end(&log);

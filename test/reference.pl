@@ -1,6 +1,7 @@
-# docs/reference: the pages are those that generate.pl makes now, and they have every function, option, setting, event
-# type, SQLSTATE, error code and status of the code, and no other.  JOBQ_WRITE_DOCS (`make docs`) leaves the comparison
-# with the committed pages out; the new pages are in the log directory.
+# docs/reference: the pages are those that generate.pl makes now, and they have every function,
+# option, setting, event type, SQLSTATE, error code and status of the code, and no other.
+# JOBQ_WRITE_DOCS (`make docs`) leaves the comparison with the committed pages out; the new pages
+# are in the log directory.
 
 use strict;
 use warnings;
@@ -90,9 +91,9 @@ my ($own) = slurp_file("$top/src/sql_worker/handler_api.c") =~ /own\[\] = \{(.*?
 same('event types', listed(section('events.md', 'Event types')),
 	[ $own =~ /"(\w+)"/g, in_files(qr/\btype = "(\w+)"/, @c), in_files(qr/^    VALUES \('(\w+)', 'dispatcher'/m, @sql) ]);
 
-# SQLSTATEs: what is raised, by the names of the server's errcodes.h.
+# SQLSTATEs: what is raised, by the names of the server's errcodes.h and of jobq.h.
 chomp(my $include = qx("$ENV{JOBQ_PG_CONFIG}" --includedir-server));
-my %state = slurp_file("$include/utils/errcodes.h") =~ /^#define (ERRCODE_\w+) MAKE_SQLSTATE\(([^)]*)\)/mg;
+my %state = map { slurp_file($_) =~ /^#define (ERRCODE_\w+)\s+MAKE_SQLSTATE\(([^)]*)\)/mg } "$include/utils/errcodes.h", "$top/src/jobq.h";
 my @raised = map { /(ERRCODE_\w+)/g } in_files(qr/\berrcode(\((?:[^()]|(?1))*\))/, @c);
 same('SQLSTATEs',
 	[ map { @{ listed(section('errors.md', $_)) } } 'Every function', 'Of some functions', 'Rare, or in the server log only' ],

@@ -66,7 +66,7 @@ def set_up(place: Place) -> None:
             raise RuntimeError("%s: %s" % (place.subject.setup_program[:2], run.stderr[-500:]))
 
 
-# --- feeding --------------------------------------------------------------------------------------------------------
+# --- feeding --------------------------------------------------------------------------------------
 
 def feeding(place: Place, kind: str, options: Dict[str, Any], sql: Optional[str] = None) -> subprocess.Popen:
     """Starts load; options are load's, True for a flag.  sql: a statement other than the subject's own."""
@@ -126,7 +126,7 @@ def wait_for_rows(place: Place, rows: int, seconds: float = 60) -> None:
     wait_until(lambda: int(place.session.value("SELECT count(*) FROM bench.result")) >= rows, "%d rows" % rows, seconds)
 
 
-# --- working --------------------------------------------------------------------------------------------------------
+# --- working --------------------------------------------------------------------------------------
 
 @dataclass
 class Work:

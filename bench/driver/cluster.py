@@ -51,7 +51,8 @@ def shared_buffers() -> str:
     return "%dMB" % (min(1 << 30, ram // 8) >> 20)
 
 
-# pg_stat_statements is on only in the databases of the idle workload: no peer pays for it elsewhere.
+# pg_stat_statements is on only in the databases of the idle workload:
+# no peer pays for it elsewhere.
 SETTINGS = {
     "fsync": "on", "full_page_writes": "on", "synchronous_commit": "on", "wal_level": "replica",
     "shared_buffers": shared_buffers(), "max_wal_size": "8GB", "min_wal_size": "1GB", "checkpoint_timeout": "30min", "autovacuum": "on",
@@ -86,6 +87,13 @@ def started(given: Dict[str, str]) -> Iterator[Cluster]:
     finally:
         bridge.stdin.close()
         bridge.wait()
+
+
+def restart(cluster: Cluster) -> int:
+    """Restarts a server of one reading; its sessions end.  Returns the new process id of the server."""
+    cluster.bridge.stdin.write("restart\n")
+    cluster.bridge.stdin.flush()
+    return int(cluster.bridge.stdout.readline())
 
 
 def make_template(cluster: Cluster) -> None:

@@ -8,9 +8,9 @@ Every goal judges jobq as it comes (jobq/default) unless it names a configuratio
 the peers it names.
 """
 
-from typing import Callable, NamedTuple, Optional
-
 from medians import JOBQ, cpu_per_100k, family, is_peer, own_transaction, plain, ratio, show
+from verdict import Goal, Verdict, below, compare, named, rate_against, share_of_bare, spread
+from workflow_goals import WORKFLOW_GOALS
 
 HELD = {
     "2000-snapshot": "under a held snapshot",
@@ -19,76 +19,6 @@ HELD = {
     "2000-crowd": "behind a crowd of paused and limited jobs",
 }
 CONDITION = {"p50": "s", "p99": "s", "cpu_per_job": "s"}
-
-
-class Verdict(NamedTuple):
-    """The result of a goal."""
-
-    value: float
-    unit: str
-    met: bool
-    measured: str
-
-
-class Goal(NamedTuple):
-    """A goal and its judge."""
-
-    id: str
-    sentence: str
-    judge: Callable[[object], Optional[Verdict]]
-
-
-def compare(ours, theirs, unit, met, ratio_unit="×"):
-    """Verdict on ours / theirs, each (name, median); met(ratio) decides."""
-    share = ratio(ours[1], theirs[1])
-    if share is None:
-        return None
-    measured = f"{ours[0]} {show(ours[1], unit)}, {theirs[0]} {show(theirs[1], unit)}"
-    return Verdict(share, ratio_unit, met(share), measured)
-
-
-def named(m, workload, variant, subject, key):
-    """(subject, its median) for compare()."""
-    return subject, m.value(workload, variant, subject, key)
-
-
-def rate_against(workload, variant, ours, chosen, least):
-    """jobq's rate is at least so many times the best of the chosen subjects'."""
-
-    def judge(m):
-        theirs = m.best(workload, variant, "rate", **({"chosen": chosen} if chosen else {}))
-        return theirs and compare(named(m, workload, variant, ours, "rate"), theirs, "/s", lambda r: r >= least)
-
-    return judge
-
-
-def share_of_bare(workload, variant, bare, least):
-    """jobq's rate is at least this share of doing it without a queue."""
-
-    def judge(m):
-        ours, theirs = (named(m, workload, variant, s, "rate") for s in (JOBQ, bare))
-        return compare(ours, theirs, "/s", lambda r: r >= least, "%")
-
-    return judge
-
-
-def below(workload, variant, key, unit, limit):
-    """One median of jobq's is below a limit."""
-
-    def judge(m):
-        stat = m.stat(workload, variant, JOBQ, key)
-        return stat and Verdict(stat.median, unit, stat.median < limit, spread(stat, unit))
-
-    return judge
-
-
-def spread(stat, unit):
-    """A median with the spread of its repeats."""
-    if stat.n == 1:
-        return f"{show(stat.median, unit)} (one repeat)"
-    if stat.low == stat.high:
-        return f"{show(stat.median, unit)} (all {stat.n} repeats)"
-    return f"{show(stat.median, unit)} ({show(stat.low, unit)} to {show(stat.high, unit)} in {stat.n} repeats)"
 
 
 def cpu(m):
@@ -291,6 +221,66 @@ def tick_wal(m):
     return compare(("tick", tick), ("enqueue and update", enqueue + SCHEDULE_ID + update), "bytes", lambda r: r <= 1.02)
 
 
+def pulled(variant, ours, theirs, least):
+    """A client of jobq is at least so many times as fast as the best of the others."""
+
+    def judge(m):
+        best = m.best("pull", variant, "rate", theirs)
+        return best and compare(named(m, "pull", variant, ours, "rate"), best, "/s", lambda r: r >= least)
+
+    return judge
+
+
+def is_lease_table(subject):
+    """The hand-written queue whose claims commit before their jobs run, with the same transactions."""
+    return subject == "skip-locked/leases-joined"
+
+
+def pulled_later(subject, limit):
+    """From COMMIT to the handler, p50: so much later than the hand-written worker with LISTEN."""
+
+    def judge(m):
+        ours, theirs = (m.value("pull", "pickup", s, "latency.p50") for s in (subject, "skip-locked/listen"))
+        if ours is None or theirs is None:
+            return None
+        return Verdict(ours - theirs, "s", ours - theirs <= limit, f"{subject} {show(ours, 's')}, skip-locked/listen {show(theirs, 's')}; here the difference")
+
+    return judge
+
+
+def listeners(m):
+    """Enqueue with and without listeners: apart by less than the spread of the rounds."""
+    plainly, ours, noise = (m.value("pull", "listeners", "pull/wait", key) for key in ("without", "rate", "spread"))
+    if None in (plainly, ours, noise):
+        return None
+    return Verdict(ours / plainly, "×", abs(ours - plainly) <= noise, f"with {show(ours, '/s')}, without {show(plainly, '/s')}, spread {show(noise, '/s')}")
+
+
+def waiting(m):
+    """Claims that wait do not wake up, and the dispatcher wakes up for its sweep only."""
+    backends, dispatcher, used = (m.value("pull", "waiting", "pull/crowd", key) for key in ("wakeups.backends", "wakeups.dispatcher", "cpu_share"))
+    if None in (backends, dispatcher, used):
+        return None
+    measured = f"{plain(backends)} of backends, {plain(dispatcher)} of the dispatcher; {show(used, '%')} of a core"
+    return Verdict(backends, "/s", backends == 0 and dispatcher <= 1.5 and used <= 0.01, measured)
+
+
+def pulled_under(m):
+    """Pullers under a held snapshot keep up, p99 of the last minute within 1.2 times the first's; a short run is not judged."""
+    if any(len(run.get("second") or []) < 120 for run in m.series("pull", "held", "pull/batch")):
+        return None
+    last, first, rate = (m.value("pull", "held", "pull/batch", key) for key in ("last.p99", "first.p99", "rate"))
+    return rate and compare(("last", last), ("first", first), "s", lambda r: r <= 1.2 and rate >= 9800)
+
+
+def leases(m):
+    """Live leases cost the dispatcher little."""
+    stat, held = (m.stat("pull", "leases", "pull/wait", key) for key in ("dispatcher.cpu", "leases"))
+    if not stat or not held or held.median < 1e5:
+        return None
+    return Verdict(stat.median, "%", stat.median < 0.05, spread(stat, "%"))
+
+
 def is_graphile(subject):
     """Any configuration of graphile-worker."""
     return family(subject) == "graphile-worker"
@@ -337,9 +327,22 @@ GOALS = [
     Goal("schedule-cpu", "100,000 schedules, 1,700 ticks/s: conductor below 30 % of a core", below("schedule", "many", "conductor.cpu", "%", 0.3)),
     Goal("schedule-many", "100,000 schedules, 1,700 ticks/s, p99: below 100 ms", below("schedule", "many", "latency.p99", "s", 0.1)),
     Goal("schedule-start", "100,000 schedules: below 3 s from the end of a conductor to the next tick", below("schedule", "many", "first_tick", "s", 3)),
+    Goal("schedule-server", "100,000 schedules: below 3 s from the start of the server to the first tick", below("schedule", "start", "first_tick", "s", 3)),
+    Goal("schedule-next", "the search for the next tick, p99: below 20 µs", below("schedule", "next", "latency.p99", "s", 20e-6)),
+    Goal("schedule-worst", "the search for the next tick, the slowest expressions: below 1 ms", below("schedule", "next", "worst", "s", 1e-3)),
     Goal("schedule-idle", "100,000 schedules of which none is due: no wake-up of the conductor, no statement", idle_schedules),
     Goal("schedule-snapshot", "100 ticks/s under a held snapshot, p99: last minute within 1.2 × the first", schedules_held),
     Goal("schedule-wal", "WAL of a tick: at most an enqueue and one HOT update, within 2 %", tick_wal),
+    *(Goal("pull-c" + n, f"complete and claim, {n} connection(s): at least a SKIP LOCKED table with leases", pulled("c" + n, "pull/joined", is_lease_table, 1)) for n in ("1", "8")),
+    Goal("pull-batch", "no-op jobs, 100 a claim, in Node: at least 3 × the better of graphile-worker and pg-boss", pulled("batch", "pull/node-batch", is_peer, 3)),
+    Goal("pull-node", "one-row jobs, Node client, ten at once: at least 3 × graphile-worker", pulled("node", "pull/node", is_graphile, 3)),
+    Goal("pull-listeners", "enqueue by 16 committers: 50 listeners make no difference beyond the spread", listeners),
+    Goal("pull-wait", "from COMMIT to a waiting claim, p50: within 0.3 ms of SKIP LOCKED with LISTEN", pulled_later("pull/wait", 0.0003)),
+    Goal("pull-listen", "from COMMIT to a listening client, p50: within 0.8 ms of SKIP LOCKED with LISTEN", pulled_later("pull/listen", 0.0008)),
+    Goal("pull-waiting", "1,000 waiting claims, idle: no wake-up of theirs, below 1 % of a core", waiting),
+    Goal("pull-held", "50 pullers, 10,000 jobs/s under a held snapshot, p99: kept up with, last minute within 1.2 × the first", pulled_under),
+    Goal("pull-leases", "100,000 live leases, heartbeats each 30 s: dispatcher below 5 % of a core", leases),
+    *WORKFLOW_GOALS,
     Goal("idle", "idle: no wake-ups beyond sweep and housekeeping (2.5/s), no statements", idle),
 ]
 

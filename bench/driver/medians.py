@@ -14,7 +14,7 @@ from statistics import median
 from typing import NamedTuple
 
 JOBQ = "jobq/default"
-OUTSIDERS = ("jobq", "bare")  # all other families are peers
+OUTSIDERS = ("jobq", "pull", "bare")  # all other families are peers
 
 
 class Stat(NamedTuple):
@@ -140,7 +140,8 @@ class Medians:
         """Stat of a figure computed from the metrics of each repeat: compute(dict) -> number or None."""
         columns = {k: values for (w, v, s, k), values in self._values.items() if (w, v, s) == (workload, variant, subject)}
         repeats = max((len(values) for values in columns.values()), default=0)
-        # A metric that some repeat lacks can't be assigned to repeats any more: leave it out rather than mix them up.
+        # A metric that some repeat lacks can't be assigned to repeats any more: leave it
+        # out rather than mix them up.
         whole = {k: values for k, values in columns.items() if len(values) == repeats}
         found = [compute({k: values[i] for k, values in whole.items()}) for i in range(repeats)]
         found = [value for value in found if value is not None]

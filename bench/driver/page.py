@@ -23,6 +23,7 @@ SECTIONS = [  # (heading, workload, description, charts)
     ("Aging", "aging", "Jobs of low priority wait behind a backlog of high priority that one worker drains; with options.aging some of them go first, and those are counted.", []),
     ("Unique keys", "unique", "One constant key is enqueued and cancelled again and again while a held snapshot keeps every dead row.", ["unique"]),
     ("Schedules", "schedule", "Ticks become jobs: the time from the tick to the handler's first look at the clock, with one schedule and with many; the conductor's memory and CPU; the WAL of a tick.", []),
+    ("Workflows", "workflow", "Jobs that wait for other jobs, and runs of workflows, beside plain jobs of the same reading: rates, CPU, the way from one job to the next.", []),
     ("Idle", "idle", "Nothing to do: how often all processes of the queue wake up, and how many statements they send.", ["idle"]),
 ]
 COSTS = {"cpu_server": duration, "cpu_client": duration, **dict.fromkeys(("wal_bytes", "heap_bytes", "index_bytes"), lambda value: f"{value / 1e6:,.1f} MB"),

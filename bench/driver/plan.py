@@ -6,7 +6,9 @@ subjects drain fewer jobs; raw.json has the number of jobs.
 """
 from typing import Any, Dict, List, NamedTuple, Sequence
 
+from . import pull
 from . import schedules
+from . import workflows
 from . import workloads as w
 from .steady import steady
 
@@ -35,6 +37,10 @@ RANKED = ("jobq/*", "skip-locked/one", "skip-locked/batch*", "graphile-worker/be
 JOBQ = ("jobq/default",)
 ONE_WORKER = ("jobq/w1",)
 BY_MINUTE = ("pg_cron/*", "graphile-worker/default", "pg-boss/best")
+ONE_BY_ONE = ("pull/wait", "pull/joined", "skip-locked/leases", "skip-locked/leases-joined", "skip-locked/history")
+FLOWS = ("jobq/default", "pg-boss/best", "bullmq/everysec")
+GRAPHS = FLOWS[:2]   # not trees
+PULLED = ("pull/wait", "pull/listen", "skip-locked/listen")
 AGED = {"high": 40000, "low": 2000, "step_ms": 20}
 
 
@@ -83,7 +89,8 @@ PLAN: List[Item] = [
     Item("steady", "2000-readers", steady, JOBQ, company()),
     Item("steady", "2000-future", steady, JOBQ, company(future=1000000)),
     Item("steady", "2000-crowd", steady, JOBQ, company(crowd=100000)),
-    # With a backlog four workers run 1,970/s and 725/s of these: 92 % and, with the bursts, 80 % of what they can do.
+    # With a backlog four workers run 1,970/s and 725/s of these: 92 % and, with the
+    # bursts, 80 % of what they can do.
     Item("steady", "1800-1ms", steady, JOBQ, levels(None, {"seconds": 10}, ONE_MINUTE), FOUR_WORKERS),
     Item("steady", "570-5ms", steady, JOBQ, levels(None, {"seconds": 10}, ONE_MINUTE), FOUR_WORKERS),
     Item("exec", "1", w.exec_tools, ("jobq/default", "bare/spawn-loop"), jobs(100, 500, 2000)),
@@ -107,11 +114,35 @@ PLAN: List[Item] = [
     Item("schedule", "second", schedules.second, BY_MINUTE, levels(None, None, {"minutes": 2, **ONCE})),
     Item("schedule", "thousand", schedules.thousand, JOBQ, levels(None, *2 * ({"schedules": 1000, "rate": 2000, "seconds": 10},))),
     Item("schedule", "many", schedules.many, JOBQ, levels(None, *2 * ({"schedules": 100000, "seconds": 60},))),
+    Item("schedule", "start", schedules.start, JOBQ, levels(None, *2 * ({"schedules": 100000, "rounds": 3, **ONCE},))),
+    Item("schedule", "next", schedules.next_tick, JOBQ, levels({"calls": 20000}, *2 * ({"calls": 1000000},))),
     Item("schedule", "idle100k", schedules.idle_many, JOBQ, levels(
         None, {"schedules": 100000, "seconds": 10, "settle": 4}, {"schedules": 100000, "seconds": 20, "settle": 20, **ONCE}), COUNT_STATEMENTS),
     Item("schedule", "snapshot", schedules.snapshot, JOBQ, levels(
         None, {"schedules": 100, "seconds": 40, "edge": 10}, {"schedules": 100, **TEN_MINUTES})),
     Item("schedule", "wal", schedules.wal, JOBQ, levels(None, *2 * ({"schedules": 1000, "seconds": 5},))),
+    Item("pull", "c1", pull.drain, ONE_BY_ONE, jobs(500, 5000, 10000, kind="noop", concurrency=1)),
+    Item("pull", "c8", pull.drain, ONE_BY_ONE, jobs(1000, 10000, 20000, kind="noop", concurrency=8)),
+    Item("pull", "batch", pull.drain, ("pull/node-batch", "graphile-worker/best", "pg-boss/best"), jobs(0, 20000, 100000, kind="noop")),
+    Item("pull", "node", pull.drain, ("pull/node", "graphile-worker/*"), jobs(0, 5000, 20000, kind="row", concurrency=10)),
+    Item("pull", "listeners", pull.listeners, ("pull/wait",), jobs(200, 4000, 10000, rounds=5)),
+    Item("pull", "pickup", pull.pickup, PULLED, PACE),
+    Item("pull", "waiting", pull.waiting, ("pull/wait",), levels({"claims": 50, "seconds": 2, "settle": 2}, None, None)),
+    Item("pull", "waiting", pull.waiting, ("pull/crowd",), levels(None, *2 * ({"claims": 1000, "seconds": 5, "settle": 11},))),
+    Item("pull", "held", pull.held, ("pull/batch",), levels({"rate": 500, "seconds": 3}, {"rate": 10000, "seconds": 10}, {"rate": 10000, **TEN_MINUTES})),
+    Item("pull", "leases", pull.leases, ("pull/wait",), levels({"leases": 2000, "every": 1, "seconds": 2},
+                                                              *2 * ({"leases": 100000, "every": 30, "seconds": 60},))),
+    Item("workflow", "fanout", workflows.graph, FLOWS, levels(
+        {"width": 500, "rounds": 1}, {"width": 10000, "rounds": 3}, {"width": 10000, "rounds": 5})),
+    Item("workflow", "fanout100", workflows.graph, JOBQ, levels(None, *2 * ({"width": 100, "times": 500, "rounds": 3},))),
+    Item("workflow", "layers", workflows.graph, GRAPHS, levels(None, *2 * ({"width": 500, "layers": 20, "rounds": 3},))),
+    Item("workflow", "chain", workflows.chain, JOBQ, levels({"jobs": 50, "commits": 50}, {"jobs": 2000, "commits": 500}, {"jobs": 10000, "commits": 1000})),
+    Item("workflow", "blocked", workflows.blocked, JOBQ, levels(
+        None, {"blocked": 200000, "drain": 50000, "rounds": 2, **PACE["quick"]}, {"blocked": 1000000, "drain": 100000, "rounds": 3, **PACE["full"]})),
+    Item("workflow", "events", workflows.events, JOBQ, levels(
+        None, {"runs": 10000, "settle": 10, "seconds": 5, "rate": 50, "send": 6}, {"runs": 100000, "settle": 30, "seconds": 20, "rate": 50, "send": 20, **ONCE})),
+    Item("workflow", "start", workflows.start, JOBQ, levels(None, {"runs": 300, "rounds": 3}, {"runs": 1000, "rounds": 3})),
+    Item("workflow", "snapshot", workflows.snapshot, JOBQ, levels(None, *2 * ({"fanout": 10000, "width": 500, "layers": 20, "rounds": 5},))),
     Item("aging", "on", w.aging, ONE_WORKER, levels(None, AGED, AGED)),
     Item("aging", "off", w.aging, ONE_WORKER, levels(None, AGED, AGED)),
 ]

@@ -10,8 +10,9 @@ from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from . import clients, measure
 from .clients import Place
-from .cluster import Session, wait_until
+from .cluster import SETTINGS, Cluster, Session, psql, restart, started, wait_until
 from .steady import CONNECTIONS, SNAPSHOT
+from .subjects import BIN
 from .workloads import Outcome, idle
 
 SETUP = """
@@ -29,6 +30,7 @@ CREATE = """SELECT count(jobq.schedule('s' || n, %s, 'tick', jsonb_build_object(
 EACH_MINUTE_OF_CRON = "* * * * *"
 EACH_SECOND = "'* * * * * *'"
 EACH_MINUTE = "n % 60 || ' * * * * *'"
+OF_TICKS = "FROM jobq.history WHERE metadata ? 'schedule' AND created_at > to_timestamp(%s)"
 CONDUCTOR = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'jobq conductor' AND datname = current_database()"
 WARM = 3   # seconds between the first tick and the measured ones
 
@@ -58,7 +60,7 @@ def sleep_till(epoch: float) -> None:
     time.sleep(max(0.0, epoch - time.time()))
 
 
-# --- reading ticks --------------------------------------------------------------------------------------------------
+# --- reading ticks --------------------------------------------------------------------------------
 
 IN_TIME = "FROM bench.ticked WHERE tick >= to_timestamp(%d) AND tick < to_timestamp(%d)"
 
@@ -106,7 +108,7 @@ def committed(ticks: Sequence[Tick], transactions: Transactions) -> float:
     return round(max(commit - tick for (tick, _), commit in commits.items()), 6)
 
 
-# --- second ---------------------------------------------------------------------------------------------------------
+# --- second -------------------------------------------------------------------------------------
 
 def second(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
     """One schedule in an idle database: each second by jobq, each minute by the peers."""
@@ -136,7 +138,7 @@ def minute(place: Place, p: Dict[str, Any]) -> Outcome:
     return {"jobs": len(rows), "latency": measure.quantiles(float(ran) % 60 for ran in rows)}, {}
 
 
-# --- thousand -------------------------------------------------------------------------------------------------------
+# --- thousand -----------------------------------------------------------------------------------
 
 def thousand(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
     """Many schedules of each second beside one-row jobs at a steady rate."""
@@ -162,7 +164,7 @@ def thousand(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
             "cpu_client": fed["cpu"], **cost}, {}
 
 
-# --- many -----------------------------------------------------------------------------------------------------------
+# --- many ---------------------------------------------------------------------------------------
 
 def many(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
     """Many schedules, each of them once a minute: the conductor's memory and CPU, and the time of its start."""
@@ -195,9 +197,45 @@ def first_tick(place: Place, pid: int) -> float:
     place.session.query("SELECT pg_terminate_backend(%d)" % pid)
     wait_until(lambda: place.session.query(CONDUCTOR + " AND pid <> %d" % pid), "the next conductor", 30, 0.01)
     start = place.session.value("SELECT extract(epoch FROM backend_start) FROM pg_stat_activity WHERE backend_type = 'jobq conductor'")
-    later = "FROM jobq.history WHERE metadata ? 'schedule' AND created_at > to_timestamp(%s)" % start
+    return round(first_job(place, float(start)) - began, 3)
+
+
+def first_job(place: Place, since: float) -> float:
+    """Waits for the job of a tick that was enqueued after an instant; returns when the first of them was."""
+    later = OF_TICKS % since
     wait_until(lambda: place.session.query("SELECT 1 %s LIMIT 1" % later), "a tick", 60)
-    return round(float(place.session.value("SELECT extract(epoch FROM min(created_at)) " + later)) - began, 3)
+    return float(place.session.value("SELECT extract(epoch FROM min(created_at)) " + later))
+
+
+# --- start --------------------------------------------------------------------------------------
+
+def start(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
+    """A server of its own with many schedules, each of them once a minute: from its start to the job of the first tick."""
+    with started(SETTINGS) as server:
+        psql(server.env, "CREATE SCHEMA bench; CREATE TABLE bench.result (n bigint, ran double precision)")
+        with Session(server.env) as session:
+            own = Place(place.subject, server.env, session, [server.postmaster], place.work)
+            session.query(place.subject.setup)
+            create(own, p["schedules"], EACH_MINUTE)
+            first_job(own, 0)
+        times = [restarted(own, server) for _ in range(p["rounds"])]
+    return {"jobs": p["schedules"], "first_tick": max(times)}, {}
+
+
+def restarted(own: Place, server: Cluster) -> float:
+    """Restarts the server; returns the seconds from its start to the first job of a tick."""
+    restart(server)
+    with Session(server.env) as session:
+        began = float(session.value("SELECT extract(epoch FROM pg_postmaster_start_time())"))
+        return round(first_job(Place(own.subject, own.env, session, [], own.work), began) - began, 3)
+
+
+# --- next ---------------------------------------------------------------------------------------
+
+def next_tick(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
+    """The search for the next tick of an expression, outside of the server."""
+    done = clients.finish(place, clients.start(place, [str(BIN / "next_tick"), "--calls", str(p["calls"])]))
+    return {"jobs": done["jobs"], "latency": done["latency"], "worst": done["worst"]}, {}
 
 
 def idle_many(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
@@ -209,7 +247,7 @@ def idle_many(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
     return idle(place, variant, p)
 
 
-# --- snapshot -------------------------------------------------------------------------------------------------------
+# --- snapshot -----------------------------------------------------------------------------------
 
 def snapshot(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
     """Schedules of each second under a held snapshot: the latency of the first and of the last ticks."""
@@ -227,7 +265,7 @@ def snapshot(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
         "second": list(range(p["seconds"])), "p50": [q["p50"] for q in seconds], "p99": [q["p99"] for q in seconds]}
 
 
-# --- wal ------------------------------------------------------------------------------------------------------------
+# --- wal ----------------------------------------------------------------------------------------
 
 # Each page of the copy has room for a second version of all of its rows: its updates are HOT.
 COPY = """

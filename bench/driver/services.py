@@ -41,6 +41,14 @@ def pg_cron_settings(config: str) -> Dict[str, str]:
             "cron.use_background_workers": "on" if config == "worker" else "off"}
 
 
+def crowd_settings(config: str) -> Dict[str, str]:
+    """A server for so many clients at once."""
+    return {**SETTINGS, "max_connections": str(int(config) + 50)}
+
+
+OTHER_SERVERS = {"pg_cron": pg_cron_settings, "crowd": crowd_settings}
+
+
 @contextlib.contextmanager
 def running(wanted: Sequence[str], scratch: pathlib.Path, server: Cluster) -> Iterator[Tuple[Dict[str, str], List[int]]]:
     """Yields the environment for the programs, and the pids of these servers, for the server's CPU."""
@@ -49,8 +57,8 @@ def running(wanted: Sequence[str], scratch: pathlib.Path, server: Cluster) -> It
     with contextlib.ExitStack() as ends:
         for service in wanted:
             name, config = service.split("-")
-            if name == "pg_cron":
-                other = ends.enter_context(started(pg_cron_settings(config)))
+            if name in OTHER_SERVERS:
+                other = ends.enter_context(started(OTHER_SERVERS[name](config)))
                 more, root = other.env, other.postmaster
             else:
                 more, program = start_redis(config, scratch)

@@ -16,7 +16,8 @@ from .clients import Place, feed
 from .cluster import Session
 
 CONNECTIONS = {500: 8, 570: 8, 1800: 32, 2000: 32, 10000: 64}   # enough that a commit of 10 ms is not the limit
-# Jobs in one statement, every second.  20 of 5 ms would be 25 ms of work for four workers: a p99 over the goal by themselves.
+# Jobs in one statement, every second.  20 of 5 ms would be 25 ms of work for four workers: a p99
+# over the goal by themselves.
 BURST = {"1ms": 20, "5ms": 10}
 SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pg_class"
 
@@ -56,7 +57,7 @@ def catch_up(place: Place, rows: int) -> Optional[float]:
     return None
 
 
-# --- company --------------------------------------------------------------------------------------------------------
+# --- company --------------------------------------------------------------------------------------
 
 # A paused type, and a type at its limit: one of its jobs runs as long as the reading.
 CROWD = """
@@ -171,7 +172,7 @@ def sampled(look, interval: float = 1.0) -> Iterator[List[Tuple[float, float]]]:
         sampler.join()
 
 
-# --- afterwards -----------------------------------------------------------------------------------------------------
+# --- afterwards -----------------------------------------------------------------------------------
 
 def make_series(times: Sequence[Sequence[float]], ran: Dict[int, float], samples: Sequence[Tuple[float, float]],
                 seconds: int) -> Dict[str, List[Any]]:

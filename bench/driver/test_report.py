@@ -12,6 +12,7 @@ from medians import JOBQ, Medians, add_run, cpu_per_100k, duration, per_100k, pl
 from . import measure  # noqa: E402
 from .schedules import Tick, committed  # noqa: E402
 from .steady import halves  # noqa: E402
+from .workflows import Shape  # noqa: E402
 
 
 def reading(workload, variant, subject, repeat=1, **metrics):
@@ -170,11 +171,50 @@ class GoalsTest(unittest.TestCase):
             self.assertEqual((found.value, found.met), (on, met))
         self.assertIsNone(verdict("aging", reading("aging", "on", "jobq/w1", because_of_aging=5)))
 
+    def test_pull_is_compared_with_leases(self):
+        peers = [reading("pull", "c1", s, rate=r) for s, r in (("skip-locked/leases-joined", 100), ("skip-locked/leases", 90), ("skip-locked/history", 500))]
+        for rate, met in ((100, True), (99, False)):
+            self.assertEqual(verdict("pull-c1", reading("pull", "c1", "pull/joined", rate=rate), *peers).met, met)
+
+    def test_pull_in_node(self):
+        batch = [reading("pull", "batch", s, rate=r) for s, r in (("graphile-worker/best", 9), ("pg-boss/best", 10))]
+        self.assertEqual(verdict("pull-batch", reading("pull", "batch", "pull/node-batch", rate=29), *batch)[:3], (2.9, "×", False))
+        rows = [reading("pull", "node", s, rate=r) for s, r in (("graphile-worker/best", 10), ("graphile-worker/default", 9))]
+        self.assertTrue(verdict("pull-node", reading("pull", "node", "pull/node", rate=30), *rows).met)
+
+    def test_pull_pickup(self):
+        peer = reading("pull", "pickup", "skip-locked/listen", latency={"p50": 0.001})
+        for goal, subject, limit in (("pull-wait", "pull/wait", 0.0003), ("pull-listen", "pull/listen", 0.0008)):
+            found = [verdict(goal, peer, reading("pull", "pickup", subject, latency={"p50": 0.001 + limit * x})).met for x in (0.9, 1.1)]
+            self.assertEqual(found, [True, False], goal)
+
+    def test_listeners_are_judged_by_the_spread_of_rounds(self):
+        for rate, met in ((95, True), (89, False), (111, False)):
+            self.assertEqual(verdict("pull-listeners", reading("pull", "listeners", "pull/wait", rate=rate, without=100, spread=10)).met, met)
+
+    def test_waiting_claims_and_leases(self):
+        for backends, dispatcher, share, met in ((0, 1, 0, True), (0.1, 1, 0, False), (0, 2, 0, False), (0, 1, 0.02, False)):
+            woken = {"backends": backends, "dispatcher": dispatcher}
+            self.assertEqual(verdict("pull-waiting", reading("pull", "waiting", "pull/crowd", wakeups=woken, cpu_share=share)).met, met)
+        self.assertIsNone(verdict("pull-leases", reading("pull", "leases", "pull/wait", leases=2000, dispatcher={"cpu": 0.01})))
+        for share, met in ((0.049, True), (0.05, False)):
+            self.assertEqual(verdict("pull-leases", reading("pull", "leases", "pull/wait", leases=100000, dispatcher={"cpu": share})).met, met)
+
+    def test_pull_held_needs_minutes(self):
+        short = {**reading("pull", "held", "pull/batch", rate=10000, first={"p99": 1}, last={"p99": 1}), "series": {"second": [0] * 10}}
+        self.assertIsNone(verdict("pull-held", short))
+        for rate, last, met in ((10000, 1.2, True), (9000, 1.2, False), (10000, 1.3, False)):
+            one = {**reading("pull", "held", "pull/batch", rate=rate, first={"p99": 1}, last={"p99": last}), "series": {"second": [0] * 600}}
+            self.assertEqual(verdict("pull-held", one).met, met)
+
     def test_schedules(self):
         second = reading("schedule", "second", JOBQ, latency={"p50": 0.0019, "p99": 0.01})
         self.assertEqual([verdict("schedule-" + g, second).met for g in ("p50", "p99")], [True, False])
         many = reading("schedule", "many", JOBQ, conductor={"bytes": 64e6, "cpu": 0.29}, latency={"p99": 0.1}, first_tick=2.9)
         self.assertEqual([verdict("schedule-" + g, many).met for g in ("memory", "cpu", "many", "start")], [False, True, False, True])
+        self.assertEqual([verdict("schedule-server", reading("schedule", "start", JOBQ, first_tick=t)).met for t in (2.9, 3.1)], [True, False])
+        search = reading("schedule", "next", JOBQ, latency={"p99": 3e-7}, worst=1.1e-3)
+        self.assertEqual([verdict("schedule-" + g, search).met for g in ("next", "worst")], [True, False])
         thousand = reading("schedule", "thousand", JOBQ, committed=0.1, latency={"p99": 0.29})
         self.assertEqual([verdict("schedule-" + g, thousand).met for g in ("commit", "thousand")], [False, True])
         for wakeups, statements, met in ((0, 0, True), (0.1, 0, False), (0, 0.1, False)):
@@ -189,6 +229,41 @@ class GoalsTest(unittest.TestCase):
             self.assertEqual(found and found.met, met)
         for tick, met in ((102, True), (102.1, False)):
             self.assertEqual(verdict("schedule-wal", reading("schedule", "wal", JOBQ, wal={"tick": tick, "enqueue": 60, "update": 32})).met, met)
+
+    def test_graphs_are_compared_with_plain_jobs_of_their_reading(self):
+        for rate, met in ((50, True), (49, False)):
+            self.assertEqual(verdict("workflow-fanout", reading("workflow", "fanout", JOBQ, rate=rate, plain={"rate": 100})).met, met)
+        for cpu, met in ((12, True), (13, False)):
+            self.assertEqual(verdict("workflow-cpu", reading("workflow", "fanout100", JOBQ, cpu_per_job=cpu, plain={"cpu_per_job": 10})).met, met)
+        self.assertIsNone(verdict("workflow-fanout", reading("workflow", "fanout", JOBQ, rate=1)))
+
+    def test_graphs_are_compared_with_flows_of_pg_boss(self):
+        for goal, variant in (("workflow-fanout-peer", "fanout"), ("workflow-layers", "layers")):
+            peers = [reading("workflow", variant, s, rate=r) for s, r in (("pg-boss/best", 10), ("bullmq/everysec", 90))]
+            self.assertEqual([verdict(goal, reading("workflow", variant, JOBQ, rate=r), *peers).met for r in (30, 29)], [True, False])
+
+    def test_chain(self):
+        for p50, met in ((0.00129, True), (0.00131, False)):
+            self.assertEqual(verdict("workflow-chain", reading("workflow", "chain", JOBQ, latency={"p50": p50}, bare_commit={"p50": 0.001})).met, met)
+
+    def test_blocked_jobs(self):
+        def one(jobs, p50, rate, held):
+            without = {"latency": {"p50": 1}, "rate": 100, "dispatcher": 5e6}
+            return reading("workflow", "blocked", JOBQ, jobs=jobs, without=without, **{"with": {"latency": {"p50": p50}, "rate": rate, "dispatcher": held}, "pass": p50})
+        goals = ["workflow-blocked-" + g for g in ("pickup", "drain", "memory", "pass")]
+        self.assertEqual([verdict(g, one(1e6, 1.04, 96, 5.9e6)).met for g in goals], [True] * 4)
+        self.assertEqual([verdict(g, one(1e6, 5.06, 94, 6.1e6)).met for g in goals], [False] * 4)
+        self.assertEqual([verdict(g, one(1e5, 1, 100, 5e6)) for g in goals], [None] * 4)
+
+    def test_runs(self):
+        for conductor, dispatcher, p99, met in ((0, 1, 0.004, True), (0.1, 1, 0.006, False), (0, 2, 0.005, False)):
+            waiting = reading("workflow", "events", JOBQ, jobs=100, wakeups={"conductor": conductor, "dispatcher": dispatcher}, latency={"p99": p99})
+            self.assertEqual([verdict("workflow-" + g, waiting).met for g in ("events-idle", "event")], [met, met])
+        for seconds, cpu, met in ((1.5, 1, True), (1, 1.6, False)):
+            started = reading("workflow", "start", JOBQ, run={"seconds": seconds, "cpu": cpu}, enqueue={"seconds": 1, "cpu": 1})
+            self.assertEqual(verdict("workflow-start", started).met, met)
+        held = reading("workflow", "snapshot", JOBQ, fanout={"held": 3, "without": 2}, layers={"held": 3.1, "without": 2})
+        self.assertEqual([verdict("workflow-snapshot-" + g, held).met for g in ("fanout", "layers")], [True, False])
 
     def test_a_short_level_does_not_judge_a_long_goal(self):
         shallow = reading("deep", "100k", JOBQ, rate=100, waiting=1e5)
@@ -253,6 +328,13 @@ class SchedulesTest(unittest.TestCase):
     def test_a_transaction_is_committed_when_the_first_of_its_jobs_runs(self):
         ticks = [Tick(1, 10.0, 10.5), Tick(2, 10.0, 10.1), Tick(3, 10.0, 10.3), Tick(1, 11.0, 11.2)]
         self.assertEqual(committed(ticks, {(1, 10.0): "7", (2, 10.0): "7", (3, 10.0): "8", (1, 11.0): "9"}), 0.3)
+
+
+class WorkflowsTest(unittest.TestCase):
+    def test_shapes_know_their_jobs(self):
+        shapes = Shape("fanout", 100), Shape("fanout", 100, times=5), Shape("layers", 500, layers=20), Shape("plain", 7), Shape("chain", 9)
+        self.assertEqual([s.jobs for s in shapes], [102, 510, 10000, 7, 9])
+        self.assertEqual([s.last for s in shapes], [1, 510, 500, 7, 1])
 
 
 class MeasureTest(unittest.TestCase):

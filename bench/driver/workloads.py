@@ -16,7 +16,7 @@ Metrics = Dict[str, Any]
 Outcome = Tuple[Metrics, Dict[str, List[Any]]]
 
 
-# --- enqueue --------------------------------------------------------------------------------------------------------
+# --- enqueue --------------------------------------------------------------------------------------
 
 def enqueue(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
     """Enqueues without workers.  c8: eight connections; bulk: one, 1,000 jobs a call."""
@@ -29,7 +29,7 @@ def enqueue(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
             "calls": done["calls"], "cpu_client": done["cpu"], **cost}, {}
 
 
-# --- drain ----------------------------------------------------------------------------------------------------------
+# --- drain ----------------------------------------------------------------------------------------
 
 def drained(place: Place, kind: str, jobs: int) -> Metrics:
     """Runs the waiting jobs; the rate counts from go."""
@@ -117,7 +117,7 @@ def private_memory(place: Place) -> Dict[str, int]:
     return found
 
 
-# --- pickup ---------------------------------------------------------------------------------------------------------
+# --- pickup ---------------------------------------------------------------------------------------
 
 def pickup(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
     """One job now and then into an idle queue: from before the call, or from before COMMIT, to the handler's clock."""
@@ -154,7 +154,7 @@ def bare_commit(place: Place, options: Dict[str, Any]) -> Outcome:
     return {"jobs": fed["jobs"], "bare_commit": took, "cpu_client": fed["cpu"]}, {}
 
 
-# --- exec -----------------------------------------------------------------------------------------------------------
+# --- exec -----------------------------------------------------------------------------------------
 
 def exec_tools(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
     """/bin/true, so many at once; beside it a loop that only spawns."""
@@ -179,7 +179,7 @@ def exec_warm(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
     return drained(place, "warm", p["jobs"]), {}
 
 
-# --- idle -----------------------------------------------------------------------------------------------------------
+# --- idle -----------------------------------------------------------------------------------------
 
 def idle(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
     """An idle queue: voluntary context switches and statements per second."""
@@ -217,7 +217,7 @@ def queue_processes(place: Place) -> Dict[int, str]:
     return found
 
 
-# --- unique ---------------------------------------------------------------------------------------------------------
+# --- unique ---------------------------------------------------------------------------------------
 
 # One constant key, enqueued and cancelled again and again; only the call of enqueue is timed.
 UNIQUE = """
@@ -257,7 +257,7 @@ def unique(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
         "thousand": [int(thousand) for thousand, _ in rows], "enqueue": per_thousand}
 
 
-# --- lanes ----------------------------------------------------------------------------------------------------------
+# --- lanes ----------------------------------------------------------------------------------------
 
 def lanes(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
     """One ready job in each of types x priorities lanes (variant 1: as many in one lane), then pickup with them known."""
@@ -289,7 +289,7 @@ LANE_ENQUEUE = """SELECT jobq.enqueue('lane' || (p->>'n')::int %% %(types)d, p, 
  FROM (SELECT $1::jsonb) s(p)"""
 
 
-# --- aging ----------------------------------------------------------------------------------------------------------
+# --- aging ----------------------------------------------------------------------------------------
 
 AGING = """SELECT jobq.create_job_type('low', handler => 'bench.row(jsonb)', options => '%s'),
  jobq.create_job_type('high', handler => 'bench.row(jsonb)', base_priority => 10), jobq.pause_job_type('low'), jobq.pause_job_type('high')"""

@@ -1,9 +1,10 @@
-// BullMQ: on Redis (REDIS_URL, or REDIS_SOCKET, a path), and config `postgres` on its PostgreSQL backend.  No SQL
-// interface: jobs come from `enqueue`.
-import { createPostgresBackend, Queue, Worker } from 'bullmq';
+// BullMQ: on Redis (REDIS_URL, or REDIS_SOCKET, a path), and config `postgres` on its PostgreSQL
+// backend.  No SQL interface: jobs come from `enqueue`.
+import { createPostgresBackend, FlowProducer, Queue, Worker } from 'bullmq';
 import { KINDS, main, newHandler } from './common.mjs';
 
-// 50 to 300 at once are alike, removing completed jobs brings nothing.  More connections for rows than 20 are slower.
+// 50 to 300 at once are alike, removing completed jobs brings nothing.  More connections
+// for rows than 20 are slower.
 const best = { concurrency: 100, rows: 20 };
 
 const configs = {
@@ -38,6 +39,18 @@ async function setup(options, settings) {
   }
 }
 
+// A flow is a tree whose root waits for all others: `width` jobs and the one that waits for them.
+async function flow({ kind, shape, width, times = 1 }, settings) {
+  if (shape !== 'fanout') throw new Error('--shape: a flow of BullMQ is a tree');
+  const producer = new FlowProducer({ connection: connection(settings) }, settings.backend);
+  producer.on('error', report);
+  const job = (n, more) => ({ name: kind, queueName: kind, data: { n }, ...more });
+  const children = Array.from({ length: width }, (_, i) => job(i));
+  for (let i = 0; i < times; i++) await producer.add(job(width, { children }));
+  await producer.close();
+  return times * (width + 1);
+}
+
 async function work({ kind, concurrency }, settings, acknowledged) {
   const used = { ...settings, concurrency: concurrency ?? settings.concurrency };
   const handler = await newHandler(kind, settings.rows ?? used.concurrency);
@@ -62,4 +75,4 @@ async function enqueue({ kind, commit }, settings) {
   };
 }
 
-await main({ configs, setup, enqueue, work });
+await main({ configs, setup, enqueue, flow, work });

@@ -1,4 +1,5 @@
-// Common code of the peers: the command line, the protocol of `work`, and `enqueue`, load's stand-in (../README.md).
+// Common code of the peers: the command line, the protocol of `work`, and `enqueue`,
+// load's stand-in (../README.md).
 import { open } from 'node:fs/promises';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -14,7 +15,7 @@ const fail = (message) => {
   process.exit(1);
 };
 
-const NUMBERS = ['jobs', 'first', 'connections', 'concurrency', 'bulk', 'rate', 'seconds'];
+const NUMBERS = ['jobs', 'first', 'connections', 'concurrency', 'bulk', 'rate', 'seconds', 'width', 'times', 'layers'];
 
 function readOptions() {
   const { values, positionals } = parseArgs({
@@ -26,6 +27,8 @@ function readOptions() {
       cron: { type: 'string' },
       set: { type: 'string', default: '{}' },
       commit: { type: 'boolean', default: false },
+      flow: { type: 'boolean', default: false },   // work: jobs wait for jobs
+      shape: { type: 'string', default: 'fanout' },
       ...Object.fromEntries(NUMBERS.map((name) => [name, { type: 'string' }])),
     },
   });
@@ -38,20 +41,30 @@ function readOptions() {
   return { verb: positionals[0], options: values };
 }
 
-// `configs` maps a config's name to the peer's settings; --set changes some, to look for better ones:
+// `configs` maps a config's name to the peer's settings; --set changes
+// some, to look for better ones:
 //   work --config best --set '{"rows": 64}'
-export async function main({ configs, setup, enqueue, work }) {
+export async function main({ configs, setup, enqueue, flow, work }) {
   const { verb, options } = readOptions();
   const settings = { ...configs[options.config], ...JSON.parse(options.set) };
   if (!configs[options.config]) fail(`--config ${Object.keys(configs).join('|')}, not ${options.config}`);
   const verbs = {
     setup: () => setup(options, settings),
     enqueue: enqueue && (() => runEnqueue(options, (lane) => enqueue(options, settings, lane))),
+    flow: flow && (async () => console.log(JSON.stringify({ jobs: await flow(options, settings) }))),
     work: () => runWork(options, (acknowledged) => work(options, settings, acknowledged)),
   };
   if (!verbs[verb]) fail(`the verb is one of ${Object.keys(verbs).filter((v) => verbs[v]).join(', ')}`);
   await verbs[verb]();
   process.exit(0);   // even if a library of the peer still holds handles open
+}
+
+// The jobs of a graph, each with the indexes of those before it that it waits for: 1 -> width -> 1,
+// or layers of three parents each.
+export function graph({ shape, width, layers }) {
+  const indexes = (n, from) => Array.from({ length: n }, (_, i) => from + i);
+  if (shape === 'fanout') return [[], ...indexes(width, 1).map(() => [0]), indexes(width, 1)];
+  return indexes(width * layers, 0).map((i) => (i < width ? [] : [0, 1, 2].map((d) => (Math.floor(i / width) - 1) * width + (i + d) % width)));
 }
 
 export const newPool = (max, more = {}) => {
@@ -67,7 +80,8 @@ export async function warm(pool) {
   for (const client of clients) client.release();
 }
 
-// The handlers. `row` commits by itself: a statement outside a transaction, so no job undoes the row of another.
+// The handlers. `row` commits by itself: a statement outside a transaction, so no
+// job undoes the row of another.
 export async function newHandler(kind, concurrency) {
   if (kind === 'noop') return async () => {};
   const pool = newPool(concurrency);
@@ -92,8 +106,8 @@ const cpuSeconds = (since) => {
   return (user + system) / 1e6;
 };
 
-// `connect(acknowledged)` prepares and gives { start, stop }; the peer calls acknowledged(n) when the queue has
-// confirmed that n more jobs are done.
+// `connect(acknowledged)` prepares and gives { start, stop }; the peer calls acknowledged(n) when
+// the queue has confirmed that n more jobs are done.
 async function runWork({ jobs }, connect) {
   let total = 0;
   let finished;
@@ -121,7 +135,8 @@ const payloads = (first, count) => Array.from({ length: count }, (_, i) => ({ n:
 
 const percentile = (sorted, p) => sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * p))] ?? 0;
 
-// `connect(lane)` gives { send(payload, beforeCommit), sendBulk(payloads, beforeCommit), close }, a connection each.
+// `connect(lane)` gives { send(payload, beforeCommit), sendBulk(payloads, beforeCommit),
+// close }, a connection each.
 async function runEnqueue(options, connect) {
   const { connections = 1, first = 0, bulk = 1, rate, seconds, commit, times } = options;
   const jobs = rate ? Math.floor(rate * (seconds ?? 1)) : options.jobs ?? 1;

@@ -1,7 +1,8 @@
 // graphile-worker.  enqueue by SQL:
 //   SELECT graphile_worker.add_job('noop', $1::json)
 //   bulk: SELECT count(*) FROM graphile_worker.add_jobs(ARRAY(SELECT json_populate_record(
-//           NULL::graphile_worker.job_spec, json_build_object('identifier', 'noop', 'payload', p::json))
+//           NULL::graphile_worker.job_spec,
+//           json_build_object('identifier', 'noop', 'payload', p::json))
 //           FROM unnest($1::text[]) p))
 import { Logger, parseCronItems, run, runMigrations, WorkerPreset } from 'graphile-worker';
 import pg from 'pg';
@@ -9,8 +10,8 @@ import { main, newHandler, newPool, warm } from './common.mjs';
 
 const configs = {
   default: { concurrentJobs: 1, maxPoolSize: 10, rows: 10 },
-  // Its performance page, with more jobs at once and at hand (24 and 500 there), which is faster for noop and no
-  // different for row; a longer batch delay only adds latency.
+  // Its performance page, with more jobs at once and at hand (24 and 500 there), which is faster
+  // for noop and no different for row; a longer batch delay only adds latency.
   best: {
     concurrentJobs: 100,
     maxPoolSize: 25,

@@ -2,15 +2,18 @@
 //   INSERT INTO pgboss.job (name, data) VALUES ('noop', $1::jsonb)
 //   bulk: INSERT INTO pgboss.job (name, data) SELECT 'noop', p::jsonb FROM unnest($1::text[]) p
 // `best` looks again only after 30 s unless it is notified, as send() and insert() do:
-//   WITH job AS (INSERT ...) SELECT pg_notify('pgboss_' || left(encode(sha224('pgboss'), 'hex'), 24), 'noop')
+//   WITH job AS (INSERT ...)
+//   SELECT pg_notify('pgboss_' || left(encode(sha224('pgboss'), 'hex'), 24), 'noop')
+// `flow` adds a graph by boss.flow().  Its resolver polls each five seconds (at least one); with
+// --flow it is called whenever jobs have completed (resolveFlow(), documented), which is faster.
 // `default` runs a job every two seconds: the default of work().
 import { PgBoss } from 'pg-boss';
-import { KINDS, main, newHandler, newPool } from './common.mjs';
+import { KINDS, graph, main, newHandler, newPool } from './common.mjs';
 
 const configs = {
   default: { queue: {}, boss: {}, work: {}, rows: 10 },
-  // Two to four workers and batches of 500 to 2,000 are alike, one worker is slower; so are 10 or 64 connections for
-  // the rows.
+  // Two to four workers and batches of 500 to 2,000 are alike, one worker is slower; so are 10 or
+  // 64 connections for the rows.
   best: {
     queue: { notify: true },
     boss: { useListenNotify: true },
@@ -58,15 +61,42 @@ function newWorker(kind, settings, handler) {
   return { options: { ...settings, perJobResults: true }, run: (jobs) => Promise.all(jobs.map(run)) };
 }
 
-async function work({ kind, concurrency, cron }, settings, acknowledged) {
+async function flow({ kind, times = 1, ...shape }) {
+  const boss = await startBoss({ supervise: false, schedule: false });
+  const jobs = graph(shape).map((parents, i) => ({ ref: `j${i}`, name: kind, data: { n: i }, dependsOn: parents.map((p) => `j${p}`) }));
+  for (let i = 0; i < times; i++) await boss.flow(jobs);
+  await boss.stop({ graceful: false });
+  return times * jobs.length;
+}
+
+// Resolves flows, one pass at a time, and wakes the worker for the jobs that are free now.
+function newResolver(boss, wake) {
+  let wanted = false;
+  let running = false;
+  return async () => {
+    wanted = true;
+    if (running) return;
+    running = true;
+    while (wanted) {
+      wanted = false;
+      await boss.resolveFlow().catch((error) => console.error(error.message));
+      wake();
+    }
+    running = false;
+  };
+}
+
+async function work({ kind, concurrency, cron, flow: flows }, settings, acknowledged) {
   const options = { ...settings.work, ...concurrency && { localConcurrency: concurrency } };
   const handler = await newHandler(kind, settings.rows);
   const boss = await startBoss({ ...settings.boss, max: Math.max(10, 2 * (options.localConcurrency ?? 1)) });
-  watchCompletions(boss, acknowledged);
+  let id;
+  const resolve = flows ? newResolver(boss, () => boss.notifyWorker(id)) : () => {};
+  watchCompletions(boss, (n) => { acknowledged(n); resolve(); });
   const worker = newWorker(kind, options, handler);
   return {
     async start() {
-      await boss.work(kind, worker.options, worker.run);
+      id = await boss.work(kind, worker.options, worker.run);
       if (cron) await boss.schedule(kind, cron, {});
     },
     stop: () => boss.stop({ timeout: 10000 }),
@@ -94,4 +124,4 @@ async function enqueue({ kind }, settings) {
   };
 }
 
-await main({ configs, setup, enqueue, work });
+await main({ configs, setup, enqueue, flow, work });

@@ -1,8 +1,8 @@
 // PgQ (extension pgq; `default` also runs its ticker daemon, pgqd).  enqueue by SQL:
 //   SELECT pgq.insert_event('q', 'noop', $1)
 //   bulk: SELECT count(pgq.insert_event('q', 'noop', p)) FROM unnest($1::text[]) p
-// One consumer: PgQ hands out whole batches, in order: the events between two ticks.  Every job of a batch is
-// finished before the batch is.
+// One consumer: PgQ hands out whole batches, in order: the events between two ticks.  Every job of
+// a batch is finished before the batch is.
 import { spawn } from 'node:child_process';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -11,7 +11,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { main, newHandler, newPool } from './common.mjs';
 
 const configs = {
-  // pgqd and the queue as they come: a tick a second at most.  The consumer looks once a second, too.
+  // pgqd and the queue as they come: a tick a second at most.  The
+  // consumer looks once a second, too.
   default: { queue: {}, daemon: true, pause: 1000, rows: 1 },
   // An idle consumer ticks by itself; a tick closes a batch of any size.
   best: { queue: { ticker_max_lag: '0', ticker_max_count: '1' }, pause: 1, rows: 32 },

@@ -3,8 +3,9 @@
  *	  The usual hand-written worker with FOR UPDATE SKIP LOCKED, optimised as far as possible.
  *
  *	  skip_locked setup
- *	  skip_locked work --kind noop|row [--config one|batch|batch-history] [--history] [--jobs N] [--concurrency C]
- *					   [--batch B] [--await] [--listen] [--poll MS]
+ *	  skip_locked work --kind noop|row [--config one|batch|batch-history]
+ *					   [--history] [--jobs N] [--concurrency C] [--batch B]
+ *					   [--await] [--listen] [--poll MS]
  *
  * To enqueue, without and with a notification:
  *
@@ -14,31 +15,43 @@
  * and in bulk:
  *
  *	  INSERT INTO sl.job (payload) SELECT p::jsonb FROM unnest($1::text[]) p
- *	  WITH job AS (INSERT INTO sl.job (payload) SELECT p::jsonb FROM unnest($1::text[]) p) SELECT pg_notify('sl_job', '')
+ *	  WITH job AS (INSERT INTO sl.job (payload) SELECT p::jsonb FROM unnest($1::text[]) p)
+ *		SELECT pg_notify('sl_job', '')
  *
- * A job is claimed, run and completed in one transaction, so nothing has to find the jobs of a crashed worker.  Each
- * of C threads has a connection in pipeline mode and needs one round trip per claim: the end of a transaction goes
- * out together with the claim of the next.
+ * A job is claimed, run and completed in one transaction, so nothing has to
+ * find the jobs of a crashed worker.  Each of C threads has a connection in
+ * pipeline mode and needs one round trip per claim: the end of a transaction
+ * goes out together with the claim of the next.
  *
- * one: the claim is a DELETE of one job by the ctid that FOR UPDATE locked; the commit completes it.  The transaction
- * is the implicit one of the pipeline: a flush request gets the claimed job back without ending the transaction, and
- * the Sync is its COMMIT, so BEGIN and COMMIT need no statements.  A failed handler rolls back the DELETE of its job.
- * With --history a statement behind the handler inserts the finished job, because the row holds the handler's end.
+ * one: the claim is a DELETE of one job by the ctid that FOR UPDATE locked;
+ * the commit completes it.  The transaction is the implicit one of the
+ * pipeline: a flush request gets the claimed job back without ending the
+ * transaction, and the Sync is its COMMIT, so BEGIN and COMMIT need no
+ * statements.  A failed handler rolls back the DELETE of its job.  With
+ * --history a statement behind the handler inserts the finished job, because
+ * the row holds the handler's end.
  *
- * batch: SELECT ... FOR UPDATE SKIP LOCKED claims B (100) jobs; one DELETE by ctid, into the history with
- * batch-history, completes them.  The rows are locked, so their ctids hold, and no second index is searched.  Each
- * row job runs in a savepoint: after a failure the worker goes back to it, and goes on with the next job.
+ * batch: SELECT ... FOR UPDATE SKIP LOCKED claims B (100) jobs; one DELETE by
+ * ctid, into the history with batch-history, completes them.  The rows are
+ * locked, so their ctids hold, and no second index is searched.  Each row job
+ * runs in a savepoint: after a failure the worker goes back to it, and goes on
+ * with the next job.
  *
- * A row handler sends its INSERT as an application's handler would, apart from the claim and the completion.  It does
- * not wait for the answer: the worker reads it before it counts the job, and after an error the server skips all
- * later statements.  That spares a round trip per job.  With --await the handler waits, as in most libraries.
+ * A row handler sends its INSERT as an application's handler would, apart from
+ * the claim and the completion.  It does not wait for the answer: the worker
+ * reads it before it counts the job, and after an error the server skips all
+ * later statements.  That spares a round trip per job.  With --await the
+ * handler waits, as in most libraries.
  *
- * An empty table's statistics must not give a cached plan that sorts, so sorts, sequential and bitmap scans are off.
+ * An empty table's statistics must not give a cached plan that sorts, so
+ * sorts, sequential and bitmap scans are off.
  *
- * --listen: one more connection listens, so that a notification wakes one worker and not all.  Idle workers queue for
- * a lock, and the one that has it sleeps in poll() on the listening socket.  A worker that finds a job after it was
- * idle wakes the next, as one notification may stand for many jobs.  Jobs due later are found by polling each
- * --poll ms (1000).  Without --listen every worker polls each --poll ms (100).
+ * --listen: one more connection listens, so that a notification wakes one
+ * worker and not all.  Idle workers queue for a lock, and the one that has it
+ * sleeps in poll() on the listening socket.  A worker that finds a job after
+ * it was idle wakes the next, as one notification may stand for many jobs.
+ * Jobs due later are found by polling each --poll ms (1000).  Without --listen
+ * every worker polls each --poll ms (100).
  */
 #include "skip_locked.h"
 

@@ -1,7 +1,7 @@
 /*
  * skip_locked.h
- *	  The parts of the hand-written worker: skip_locked.c sets up and describes the design, skip_locked_run.c runs jobs,
- *	  skip_locked_idle.c sleeps.
+ *	  The parts of the hand-written worker: skip_locked.c sets up and describes
+ *	  the design, skip_locked_run.c runs jobs, skip_locked_idle.c sleeps.
  */
 #ifndef BENCH_SKIP_LOCKED_H
 #define BENCH_SKIP_LOCKED_H

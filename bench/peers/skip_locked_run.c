@@ -245,8 +245,9 @@ take_completion(Worker *w)
 }
 
 /*
- * The server has skipped all statements between the failed handler and the Sync.  The claim behind the Sync has
- * failed in a transaction block; without a block it has worked, and is given back before the failed job is written.
+ * The server has skipped all statements between the failed handler and the
+ * Sync.  The claim behind the Sync has failed in a transaction block; without
+ * a block it has worked, and is given back before the failed job is written.
  */
 static void
 recover(Worker *w, bool claimed)
@@ -298,7 +299,10 @@ take_handlers(Worker *w, int from)
 	return -1;
 }
 
-/* Runs the claimed jobs from the given one on, and takes the next claim; or stops at one that fails. */
+/*
+ * Runs the claimed jobs from the given one on, and takes the next
+ * claim; or stops at one that fails.
+ */
 static int
 run_from(Worker *w, int from)
 {

@@ -1,11 +1,13 @@
 /*
  * spawn_loop.c
- *	  The cost of running a program without a queue: posix_spawn in a loop, C children alive at once.
+ *	  The cost of running a program without a queue: posix_spawn in a
+ *	  loop, C children alive at once.
  *
  *	  spawn_loop --jobs N [--concurrency C] -- program args...
  *
- * The lower bound for every subject that runs programs: no queue, no pipes, stdin from /dev/null, the caller's
- * stdout and stderr.  A child that fails ends the loop.
+ * The lower bound for every subject that runs programs: no queue, no pipes,
+ * stdin from /dev/null, the caller's stdout and stderr.  A child that fails
+ * ends the loop.
  */
 #include "common.h"
 

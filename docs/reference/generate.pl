@@ -1,13 +1,16 @@
 #!/usr/bin/env perl
-# Writes the pages of docs/reference from the templates in docs/reference/src and the catalog of a database with jobq.
+# Writes the pages of docs/reference from the templates in docs/reference/src and the
+# catalog of a database with jobq.
 #
-#   generate.pl OUTDIR        connects with psql and the environment (PGHOST, PGDATABASE, ...) as a superuser
+#   generate.pl OUTDIR        connects as a superuser, by psql and its environment (PGHOST, ...)
 #
-# The database must belong to a throwaway cluster: the script creates roles and job types there.  `make docs` runs it
-# (test/reference.pl).  A template is Markdown; a line that is a directive is replaced:
+# The database must belong to a throwaway cluster: the script creates roles and job types there.
+# `make docs` runs it (test/reference.pl).  A template is Markdown; a line that is a directive is
+# replaced:
 #
-#   {{function NAME}}   signature, arguments, errors and right of jobq.NAME, from COMMENT ON FUNCTION
-#   {{options}}         keys of jobq.option_keys; the lines up to {{end}} link each key: "key, key: [page](link)"
+#   {{function NAME}}   signature, arguments, errors, right of jobq.NAME, from COMMENT ON FUNCTION
+#   {{options}}         keys of jobq.option_keys; the lines up to {{end}} link each key:
+#                       "key, key: [page](link)"
 #   {{settings}}        settings jobq.* from pg_settings
 #   {{columns NAME}}    columns of jobq.NAME, from COMMENT ON COLUMN
 #   {{index}}           all functions in alphabetical order, with their pages
@@ -38,7 +41,8 @@ sub ask
 	return $answer =~ /\S/ ? JSON::PP->new->decode($answer) : undef;
 }
 
-# Roles with each access, a job type with defaults only, and one with a run_as: their privileges and row are the facts.
+# Roles with each access, a job type with defaults only, and one with a run_as: their
+# privileges and row are the facts.
 ask(q{
   DO $$
   DECLARE
@@ -101,7 +105,8 @@ sub default_text
 	return $default;
 }
 
-# A comment as {summary, arguments => [[[names], text]], errors}; the head of src/sql/90_comments.sql has the form.
+# A comment as {summary, arguments => [[[names], text]], errors}; the head of
+# src/sql/90_comments.sql has the form.
 sub parsed
 {
 	my ($function) = @_;

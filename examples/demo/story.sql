@@ -132,6 +132,19 @@ SELECT format(E'   job %s: asked for %s after it was enqueued, %s; %s', id, tell
 \echo '   not early, and when its timer said:' :told_ok
 
 \echo
+\echo '7. A worker in a process of its own, worker.py: it claims its jobs over an ordinary connection'
+SELECT jobq.create_job_type('count_letters') \g /dev/null
+SELECT jobq.enqueue('count_letters', jsonb_build_object('text', :'sentence')) AS job \gset
+\! PGDATABASE=demo timeout 60 ./worker.py 2>worker.log & echo $! >worker.pid
+SELECT format(E'   job %s: %s, result %s\n   claimed by %s, ran %s', id, status, result, worker, tell.ms(completed_at - started_at)),
+       tell.check(status = 'completed' AND worker = 'worker.py' AND attempts = 1 AND
+                  (result->>'letters')::int = length(replace(:'sentence', ' ', '')), 'pull') AS ok
+  FROM jobq.wait_for(:'job') \gset told_
+\echo :told_format
+\echo '   its result is right:' :told_ok
+\! kill -TERM "$(cat worker.pid)"
+
+\echo
 \echo 'jobq.jobs, in the order of enqueueing'
 \pset format aligned
 \pset tuples_only off

@@ -1,4 +1,5 @@
--- The story of examples/pg_cron.  psql variable: schedule, of pg_cron's job.  Every figure is read from the database.
+-- The story of examples/pg_cron.  psql variable: schedule, of pg_cron's job.  Every
+-- figure is read from the database.
 \set ON_ERROR_STOP 1
 \pset format unaligned
 \pset tuples_only on

@@ -1,6 +1,7 @@
 /*
  * compat.h
- *	  The only file that knows server versions: the newest API is the name, older servers get a shim.
+ *	  The only file that knows server versions: the newest API is the
+ *	  name, older servers get a shim.
  */
 #ifndef JOBQ_COMPAT_H
 #define JOBQ_COMPAT_H
@@ -368,6 +369,18 @@ find_setting(const char *name)
 	while (strcmp((*settings)->name, name) != 0)
 		settings++;
 	return *settings;
+#endif
+}
+
+/* 18: a plan with GROUP BY has an entry for it beside those that it reads. */
+#include "nodes/parsenodes.h"
+static inline bool
+rte_is_group(const RangeTblEntry *rte)
+{
+#if PG_VERSION_NUM >= 180000
+	return rte->rtekind == RTE_GROUP;
+#else
+	return false;
 #endif
 }
 

@@ -5,7 +5,11 @@
 #ifndef JOBQ_CONCURRENCY_KEY_HASH_H
 #define JOBQ_CONCURRENCY_KEY_HASH_H
 
-/* Returns the hash, 0: no key.  Rows store it (jobq.queue.key_hash). */
-extern uint64 key_hash(const text *tenant, const text *key);
+/*
+ * Returns the hash, 0: no key.  Rows store it (jobq.queue.key_hash).  Runs of
+ * workflows have keys of their own: a task must not wait for the key that its
+ * run holds.
+ */
+extern uint64 key_hash(const text *tenant, const text *key, bool run);
 
 #endif

@@ -2,12 +2,12 @@
  * guc.c
  *	  The settings: names, defaults, ranges, contexts.
  *
- * Contexts.  jobq.max_databases and jobq.max_lanes size shared memory, so they
- * are fixed at server start; so is jobq.tool_cgroup, which belongs to the way
- * in which the server was started.  jobq.databases (read by the launcher,
+ * Contexts.  jobq.max_databases, jobq.max_lanes and jobq.max_stat_types size
+ * shared memory, so they are fixed at server start; so is jobq.tool_cgroup,
+ * which belongs to the way in which the server was started.  jobq.databases (read by the launcher,
  * which is in no database) and jobq.allow_exec_under_pid1 (a property of the
  * machine) come from the configuration files only.  Every session may set
- * jobq.tenant.  All others are PGC_SUSET and not PGC_SIGHUP, for one reason:
+ * jobq.tenant and jobq.web_user.  All others are PGC_SUSET and not PGC_SIGHUP, for one reason:
  * ALTER DATABASE ... SET refuses PGC_SIGHUP, and each database may have its
  * own values.  They reload like PGC_SIGHUP ones; jobq's processes read their
  * database's values when they start, and jobq.reload() replaces them.  A
@@ -37,6 +37,7 @@ char	   *jobq_tool_path;
 char	   *jobq_tool_env_file;
 int			jobq_max_payload;
 int			jobq_max_schedules;
+int			jobq_max_tasks;
 int			jobq_max_output;
 int			jobq_shutdown_grace;
 int			jobq_long_handler;
@@ -47,6 +48,7 @@ int			jobq_notify_interval;
 int			jobq_compact_beyond_horizon;
 int			jobq_compact_threshold;
 int			jobq_keep_events;
+int			jobq_keep_audit;
 int			jobq_partition_interval;
 bool		jobq_allow_exec_under_pid1;
 bool		jobq_allow_superuser_handlers;
@@ -58,10 +60,16 @@ int			jobq_health_latency;
 int			jobq_health_min_workers;
 int			jobq_health_dead_letters;
 char	   *jobq_alert_job_type;
+char	   *jobq_before_drop_type;
 char	   *jobq_tenant;
+static char *jobq_web_user;		/* for tenant checks only */
 char	   *jobq_databases;
 int			jobq_max_databases;
 int			jobq_max_lanes;
+int			jobq_max_stat_types;
+char	   *jobq_metrics_prefix;
+bool		jobq_metrics_histograms;
+int			jobq_metrics_types;
 
 static const struct config_enum_entry beyond_settings[] = {
 	{"auto", BEYOND_AUTO, false},
@@ -102,6 +110,18 @@ check_notify_prefix(char **newval, void **extra, GucSource source)
 	if (strlen(*newval) <= MAX_PREFIX_LEN)
 		return true;
 	GUC_check_errdetail("The prefix is longer than %d bytes.", MAX_PREFIX_LEN);
+	return false;
+}
+
+static bool
+check_metrics_prefix(char **newval, void **extra, GucSource source)
+{
+	static const char first[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_:";
+
+	if (**newval == '\0' || (strchr(first, **newval) && strspn(*newval, "0123456789" "abcdefghijklmnopqrstuvwxyz"
+																"ABCDEFGHIJKLMNOPQRSTUVWXYZ_:") == strlen(*newval)))
+		return true;
+	GUC_check_errdetail("It must consist of letters, digits, \"_\" and \":\", and not begin with a digit.");
 	return false;
 }
 
@@ -214,6 +234,8 @@ define_switches(void)
 	define_bool("jobq.log_error_text", &jobq_log_error_text, true, PGC_SUSET,
 				"Writes texts of handlers and tools to the server's log.",
 				"Off: lines about dead letters have no error text, and options.log_stderr logs nothing.");
+	define_bool("jobq.metrics_histograms", &jobq_metrics_histograms, true, PGC_SUSET,
+				"Shows histograms in jobq.metrics().", NULL);
 	define_bool("jobq.notify_events", &jobq_notify_events, false, PGC_SUSET,
 				"Notifies channel jobq_events when jobq.events has something new.", NULL);
 }
@@ -229,8 +251,8 @@ define_limits(void)
 	define_int("jobq.compact_threshold", &jobq_compact_threshold, 64 * 1024, 0, 256 * 1024, PGC_SUSET,
 			   GUC_UNIT_KB, "Sets from which size on jobq.queue is compacted automatically.",
 			   "0 turns it off.");
-	define_int("jobq.max_concurrent", &jobq_max_concurrent, 50, 1, 10000, PGC_SUSET, 0,
-			   "Sets how many jobs of a database run at once.", NULL);
+	define_int("jobq.max_concurrent", &jobq_max_concurrent, 50, 1, 1000000, PGC_SUSET, 0,
+			   "Sets how many jobs of a database run at once, claimed ones included.", NULL);
 	define_int("jobq.max_output", &jobq_max_output, 1024 * 1024, 1024, 256 * 1024 * 1024, PGC_SUSET,
 			   GUC_UNIT_BYTE, "Sets how much a tool may write to its standard output.", NULL);
 	define_int("jobq.max_payload", &jobq_max_payload, 1024 * 1024, 1024, 256 * 1024 * 1024, PGC_SUSET,
@@ -240,6 +262,11 @@ define_limits(void)
 	define_int("jobq.max_sql_workers", &jobq_max_sql_workers, 4, 0, 64, PGC_SUSET, 0,
 			   "Sets how many processes run SQL handlers in a database.",
 			   "0 runs no SQL job. Processes count towards max_worker_processes.");
+	define_int("jobq.max_tasks", &jobq_max_tasks, 100000, 1, 10 * 1000 * 1000, PGC_SUSET, 0,
+			   "Sets how many elements the map of a workflow's step may have.", NULL);
+	define_int("jobq.metrics_types", &jobq_metrics_types, 1000, 0, 1000 * 1000, PGC_SUSET, 0,
+			   "Sets how many job types have series of their own in jobq.metrics().",
+			   "The oldest ones do; the others are added up as _other.");
 	define_int("jobq.max_weight", &jobq_max_weight, 0, 0, 1000000, PGC_SUSET, 0,
 			   "Sets how much the cpu_weight of running jobs may add up to.", "0 sets no limit.");
 }
@@ -250,6 +277,9 @@ define_times(void)
 	define_int("jobq.keep_events", &jobq_keep_events, 30 * SECONDS_PER_DAY, 60,
 			   10 * 366 * SECONDS_PER_DAY, PGC_SUSET, GUC_UNIT_S,
 			   "Sets how long jobq.events keeps its rows.", NULL);
+	define_int("jobq.keep_audit", &jobq_keep_audit, 365 * SECONDS_PER_DAY, SECONDS_PER_DAY,
+			   10 * 366 * SECONDS_PER_DAY, PGC_SUSET, GUC_UNIT_S,
+			   "Sets how long jobq.audit keeps its rows.", "Whole months are dropped.");
 	define_int("jobq.lag_threshold", &jobq_lag_threshold, 30 * 1000, 100, SECONDS_PER_DAY * 1000, PGC_SUSET,
 			   GUC_UNIT_MS, "Sets how far a standby may be behind before signal replication_lag is active.", NULL);
 	DefineCustomRealVariable("jobq.load_threshold",
@@ -301,12 +331,17 @@ define_strings(void)
 {
 	define_string("jobq.alert_job_type", &jobq_alert_job_type, "", PGC_SUSET, 0, check_plain_text,
 				  "Names the job type that gets a job for each alert.", "Empty: none.");
+	define_string("jobq.before_drop_type", &jobq_before_drop_type, "", PGC_SUSET, 0, check_plain_text,
+				  "Names the job type that gets a job before rows of history, events or artifacts are dropped.",
+				  "They stay until that job has completed. Empty: none.");
 	define_string("jobq.databases", &jobq_databases, "", PGC_SIGHUP, GUC_LIST_INPUT, check_databases,
 				  "Lists the databases whose jobs this server runs.",
 				  "Empty: every database that has the extension. \"-\": none.");
 	define_string("jobq.job_type_filter", &jobq_job_type_filter, "", PGC_SUSET, 0,
 				  check_job_type_filter, "Lists the job types that this server runs.",
 				  "Empty: all. A name behind a minus sign is left out.");
+	define_string("jobq.metrics_prefix", &jobq_metrics_prefix, "jobq_", PGC_SUSET, 0, check_metrics_prefix,
+				  "Sets what the names in jobq.metrics() begin with.", NULL);
 	define_string("jobq.notify_prefix", &jobq_notify_prefix, "jobq_", PGC_SUSET, 0, check_notify_prefix,
 				  "Sets what the names of notification channels begin with.", NULL);
 	define_string("jobq.tenant", &jobq_tenant, "", PGC_USERSET, 0, check_plain_text,
@@ -318,6 +353,9 @@ define_strings(void)
 	define_string("jobq.tool_path", &jobq_tool_path, "/usr/local/bin:/usr/bin:/bin", PGC_SUSET,
 				  GUC_SUPERUSER_ONLY, check_tool_path,
 				  "Lists the directories where tools without a path are looked up.", NULL);
+	define_string("jobq.web_user", &jobq_web_user, "", PGC_USERSET, 0, NULL,
+				  "Names the user for whom jobq-web works, where a proxy signs users in.",
+				  "It protects nothing: a tenant check that uses it must also test session_user.");
 }
 
 /*
@@ -334,6 +372,9 @@ define_fixed(bool preloaded)
 			   "Sets in how many databases jobs can run.", NULL);
 	define_int("jobq.max_lanes", &jobq_max_lanes, 4096, 64, 65536, context, 0,
 			   "Sets how many lanes (job type and priority) are followed.", NULL);
+	define_int("jobq.max_stat_types", &jobq_max_stat_types, 1024, 1, 1024 * 1024, context, 0,
+			   "Sets how many job types of all databases have statistics of their own.",
+			   "Further types of a database share an entry. Each takes 2 kB of shared memory.");
 	define_string("jobq.tool_cgroup", &jobq_tool_cgroup, "", context, GUC_SUPERUSER_ONLY, check_absolute,
 				  "Names the directory of the cgroup in which tools get cgroups of their own.",
 				  "Empty: the one that systemd has delegated to the server, if any.");

@@ -6,6 +6,7 @@
 
 #include <math.h>
 
+#include "utils/fmgrprotos.h"
 #include "utils/timestamp.h"
 
 #include "base/interval.h"
@@ -26,4 +27,12 @@ interval_to_us(const Interval *span)
 	if (us <= (double) PG_INT64_MIN / 2)
 		return PG_INT64_MIN / 2;
 	return (int64) rint(days * USECS_PER_DAY) + span->time;
+}
+
+char *
+span_text(int64 us)
+{
+	Interval	span = {.time = us};
+
+	return DatumGetCString(DirectFunctionCall1(interval_out, IntervalPGetDatum(&span)));
 }

@@ -11,4 +11,7 @@
  */
 extern int64 interval_to_us(const Interval *span);
 
+/* Returns a span of time as text, as interval shows it. */
+extern char *span_text(int64 us);
+
 #endif

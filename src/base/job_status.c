@@ -1,7 +1,7 @@
 /*
  * job_status.c
- *	  The labels of type jobq.job_status and their oids, looked up once per backend and again when the
- *	  type has changed.
+ *	  The labels of type jobq.job_status and their oids, looked up once per
+ *	  backend and again when the type has changed.
  */
 #include "jobq.h"
 

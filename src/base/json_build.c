@@ -75,6 +75,17 @@ json_add_number(JsonBuild *b, const char *key, double value)
 }
 
 void
+json_add_integer(JsonBuild *b, const char *key, int64 value)
+{
+	JsonbValue	v;
+
+	push_key(b, key);
+	v.type = jbvNumeric;
+	v.val.numeric = int64_to_numeric(value);
+	pushJsonbValue(&b->state, WJB_VALUE, &v);
+}
+
+void
 json_add_bool(JsonBuild *b, const char *key, bool value)
 {
 	JsonbValue	v;

@@ -18,6 +18,7 @@ extern void json_begin_object(JsonBuild *b);
 extern void json_add_string(JsonBuild *b, const char *key, const char *value);
 extern void json_add_text(JsonBuild *b, const char *key, const char *value);
 extern void json_add_number(JsonBuild *b, const char *key, double value);
+extern void json_add_integer(JsonBuild *b, const char *key, int64 value);
 extern void json_add_bool(JsonBuild *b, const char *key, bool value);
 extern void json_add_time(JsonBuild *b, const char *key, TimestampTz value);	/* ISO 8601; 0: JSON null */
 /* NULL: JSON null */

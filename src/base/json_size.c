@@ -1,7 +1,8 @@
 /*
  * json_size.c
- *	  Measuring JSON without writing it: the walk ends as soon as the limit is passed, so that it costs
- *	  no more than writing a value that is just small enough.
+ *	  Measuring JSON without writing it: the walk ends as soon as the limit is
+ *	  passed, so that it costs no more than writing a value that is just small
+ *	  enough.
  */
 #include "jobq.h"
 
@@ -107,6 +108,13 @@ json_fits(Jsonb *value, int64 limit)
 void
 check_json_size(const char *argument, Jsonb *value, int64 limit)
 {
+	check_json_size_hint(argument, value, limit,
+						 "Raise jobq.max_payload, or store large data elsewhere and enqueue where it is.");
+}
+
+void
+check_json_size_hint(const char *argument, Jsonb *value, int64 limit, const char *hint)
+{
 	switch (measure(value, limit))
 	{
 		case JSON_FITS:
@@ -121,6 +129,6 @@ check_json_size(const char *argument, Jsonb *value, int64 limit)
 					(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 					 errmsg("argument \"%s\" is larger than " INT64_FORMAT " bytes when written out",
 							argument, limit),
-					 errhint("Raise jobq.max_payload, or store large data elsewhere and enqueue where it is.")));
+					 errhint("%s", hint)));
 	}
 }

@@ -14,9 +14,11 @@
 
 /*
  * Raises 54000 when the value, of the argument of that name, is written in
- * more than limit bytes or too deep.
+ * more than limit bytes or too deep.  The HINT names jobq.max_payload, or is
+ * the one that is given.
  */
 extern void check_json_size(const char *argument, Jsonb *value, int64 limit);
+extern void check_json_size_hint(const char *argument, Jsonb *value, int64 limit, const char *hint);
 /* False if check_json_size would raise an error. */
 extern bool json_fits(Jsonb *value, int64 limit);
 

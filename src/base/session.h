@@ -1,6 +1,7 @@
 /*
  * session.h
- *	  Settings that every process of ours makes right after it has connected, and transactions of the background ones.
+ *	  Settings that every process of ours makes right after it has connected,
+ *	  and transactions of the background ones.
  */
 #ifndef JOBQ_SESSION_H
 #define JOBQ_SESSION_H

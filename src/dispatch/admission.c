@@ -19,6 +19,7 @@
 #include "pressure/pressure_rules.h"
 #include "tables/bad_rows.h"
 #include "workers/executor_pool.h"
+#include "workers/leases.h"
 #include "workers/take_back.h"
 
 void
@@ -42,7 +43,10 @@ init_wait_queues(void)
 
 	hash_seq_init(&status, all_types);
 	while ((t = hash_seq_search(&status)) != NULL)
+	{
 		wait_queue_init(&t->own.wait_queue);
+		wait_queue_init(&t->pullers.wait_queue);
+	}
 	limits_init_wait_queues();
 	dlist_foreach(it, &all_roles)
 		wait_queue_init(&dlist_container(RoleState, all, it.cur)->wait_queue);
@@ -59,7 +63,10 @@ try_all(void)
 	init_wait_queues();
 	hash_seq_init(&status, all_types);
 	while ((t = hash_seq_search(&status)) != NULL)
+	{
 		groups_unpark(&t->parked);
+		batch_gate_open(&t->batch);
+	}
 	weight_unpark();
 }
 
@@ -72,7 +79,10 @@ admission_forget_lanes(void)
 	init_wait_queues();
 	hash_seq_init(&status, all_types);
 	while ((t = hash_seq_search(&status)) != NULL)
+	{
 		dlist_init(&t->parked);
+		batch_gate_forget_groups(&t->batch);
+	}
 	weight_forget_lanes();
 }
 
@@ -96,6 +106,7 @@ count_anew(TimestampTz now)
 	if (types_lack_windows())
 		types_retry_windows();
 	executors_recount();
+	leases_recount();
 	keys_reload();
 	dlist_foreach(it, &all_roles)
 	{
@@ -239,7 +250,7 @@ admission_trouble(char *buf, int size)
 		if (t->trouble[0] != '\0')
 			own = t->trouble;
 		unknown += !t->known;
-		refused += t->known && t->refused;
+		refused += t->known && (t->filtered || t->no_role);
 		held += t->held_until > mono_now();
 	}
 	buf[0] = '\0';

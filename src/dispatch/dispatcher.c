@@ -7,7 +7,8 @@
  * bootstrap superuser.  It reads the queue and the registry and writes
  * nothing; executors do.  It sleeps on its latch, which is set by commits that
  * touched the queue, by executors that have a report, by DDL and by health
- * checks.  Its timeout is the next time at which anything becomes due.
+ * checks (wakeups.h).  Its timeout is the next time at which anything becomes
+ * due.
  *
  * One turn of the loop: collect reports of executors; take publications and
  * cancels; then, in one transaction, take a snapshot and read the lanes that
@@ -24,7 +25,9 @@
  *	 lane_reader.c						when lanes are read
  *	 hand_out.c							handing out in order
  *	 admission.c						changes of types, limits and signals
+ *	 why_answers.c						answers to jobq.why
  *	 dispatcher_wait.c wakeup_filter.c	early wake-ups, and those saved
+ *	 statistics.c held_lanes.c			for views: totals, lanes and limits
  *	 lanes/ limits/ pressure/ workers/	jobs that wait, limits, executors
  */
 #include "jobq.h"
@@ -51,31 +54,40 @@
 #include "base/relations.h"
 #include "base/session.h"
 #include "dispatch/admission.h"
-#include "dispatch/clock_step.h"
 #include "dispatch/database_check.h"
 #include "dispatch/dispatcher_wait.h"
 #include "dispatch/hand_out.h"
 #include "dispatch/hand_out_stop.h"
+#include "dispatch/held_lanes.h"
 #include "dispatch/inbox.h"
 #include "dispatch/lane_reader.h"
 #include "dispatch/notify.h"
+#include "dispatch/statistics.h"
 #include "dispatch/trouble.h"
 #include "dispatch/unknown_prepared.h"
 #include "dispatch/wakeup_filter.h"
+#include "dispatch/why_answers.h"
 #include "limits/concurrency_keys.h"
+#include "limits/min_batch.h"
 #include "limits/tenant_limit.h"
+#include "limits/weight.h"
 #include "maintenance/compaction.h"
 #include "maintenance/maintenance_schedule.h"
 #include "pressure/pressure_rules.h"
 #include "registry/job_types.h"
 #include "schedule/conductor_start.h"
+#include "shared/clock_steps.h"
 #include "shared/crash_record.h"
 #include "shared/publish_schedules.h"
 #include "shared/wait_events.h"
+#include "shared/wakeups.h"
 #include "shared/worker_need.h"
 #include "workers/cancel_requests.h"
+#include "workers/claimers.h"
+#include "workers/run_starts.h"
 #include "workers/executor_pool.h"
 #include "workers/executor_results.h"
+#include "workers/leases.h"
 #include "workers/returned_jobs.h"
 #include "workers/take_back.h"
 #include "workers/worker_pool.h"
@@ -95,6 +107,7 @@ static bool registry_locked = false;
 static bool registry_known = false;	/* has been read once */
 static MonoTime next_sweep = 0;
 static MonoTime windows_retry = 0;
+static StatWakeup woken_by = WAKEUP_OTHER;
 
 PGDLLEXPORT void jobq_dispatcher_main(Datum arg);
 
@@ -131,7 +144,11 @@ scan_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 	if (news.signals_changed)
 		pressure_stale();
 	news.signals_changed = false;
-	want_full_scan |= identity_changed();	/* before conditions are evaluated */
+	if (identity_changed())		/* before conditions are evaluated */
+	{
+		want_full_scan = true;
+		leases_suspect();		/* jobq.adopt() ends leases of the original */
+	}
 	if (pressure_turn(now))
 		admission_press(now);
 	admission_timers(now);
@@ -140,9 +157,13 @@ scan_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 		news.prepared_lost = false;
 		want_full_scan = true;	/* one may have ended already */
 		expect_unknown_prepared();
+		leases_suspect();
 	}
-	else if (sweep_now || prepared_may_have_ended())
-		want_full_scan |= unknown_prepared_ended();
+	else if ((sweep_now || prepared_may_have_ended()) && unknown_prepared_ended())
+	{
+		want_full_scan = true;
+		leases_suspect();		/* it may have ended attempts */
+	}
 	apply_publications(now);
 	open = scan_open(&scan, now);
 	if (open)
@@ -153,6 +174,7 @@ scan_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 		if (tenant_limits_refresh())
 		{
 			executors_recount_tenants(&scan);
+			leases_recount_tenants(&scan);
 			want_full_scan = true;
 		}
 		if (tenant_limits_are_suspect())
@@ -168,6 +190,8 @@ scan_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 		if (keys_lost_order())
 			rescan(&scan, DT_NOBEGIN, false);
 		news.lost_from = DT_NOEND;
+		read_leases(&scan);
+		leases_turn(&scan);
 		cancels_run(&scan);
 		read_touched_lanes(&scan);
 		if (sweep_now)
@@ -182,9 +206,22 @@ scan_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 		scan_blocked_until = mono + BLOCKED_RETRY_US;
 	}
 	if (!db->health.paused_identity)
+	{
 		cancels_hand_out(mono);
+		leases_settle(mono);
+	}
+	batch_gates_turn(now);
+	claimers_open(open ? &scan : NULL);
+	leases_take_back_runs(false, now);
+	runs_open();
 	if (may_hand_out() && !news.types_changed)	/* the change may be that all is stopped */
 		hand_out_ready(open ? &scan : NULL, now);
+	if (sweep_now)
+		held_lanes_turn(now);
+	if (statistics_due(mono))
+		statistics_turn(open ? &scan : NULL, now, mono);
+	if (!news.types_changed)
+		why_turn(open ? &scan : NULL, now);
 	if (open)
 		scan_close(&scan);
 }
@@ -196,13 +233,14 @@ scan_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 static bool
 has_work(TimestampTz now, MonoTime mono, bool sweep_now)
 {
-	return sweep_now || intake_pending() || cancels_pending() || news.types_changed ||
+	return sweep_now || intake_pending() || why_pending(mono) || claimers_pending() || runs_pending() || cancels_pending() ||
+		(leases_pending(mono) && mono >= scan_blocked_until) || news.types_changed ||
 		want_full_scan || news.prepared_lost || prepared_may_have_ended() ||
 		news.signals_changed || pressure_due(mono) ||
 		news.lost_from != DT_NOEND || lanes_first_ready() != NULL ||
 		(mono >= scan_blocked_until && (scan_blocked_until > 0 || lanes_next_timer() <= now || keys_pending() ||
 										 tenant_limits_pending())) ||
-		admission_next_timer() <= mono;
+		admission_next_timer() <= mono || batch_gates_next_timer() <= now || statistics_due(mono);
 }
 
 /*
@@ -229,12 +267,15 @@ one_turn(void)
 	StartTransactionCommand();
 	check_extension();
 	check_fit();
-	if (registry_known)
-		(void) executors_collect(mono);	/* starts are noted for all limits */
+	/* starts are noted for all limits */
+	if (registry_known && executors_collect(mono) && woken_by == WAKEUP_OTHER)
+		woken_by = WAKEUP_REPORT;
 	read_drain();
 	registry_locked = !lock_registry();
+	(void) claimers_take();		/* before the publications: a claim gets what was committed before it */
 	if (registry_locked)
 	{
+		claimers_answer();
 		executors_wake();
 		CommitTransactionCommand();
 		return;
@@ -243,7 +284,7 @@ one_turn(void)
 	news.types_changed |= roles_changed();
 	now = GetCurrentTimestamp();	/* after the publications: their keys are not in the future */
 	mono = mono_now();
-	if (clock_was_set(now, mono))
+	if (clock_was_set(db, now, mono))
 	{
 		admission_clock_was_set(now);
 		wake_conductor(db);
@@ -265,7 +306,11 @@ one_turn(void)
 		watch_machine(db, mono);
 		next_sweep = mono + (MonoTime) jobq_sweep_interval * 1000;
 	}
+	pg_atomic_write_u32(&db->health.leases, leases_held() | (leases_are_being_read() ? LEASES_UNKNOWN : 0));
+	pg_atomic_write_u32(&db->health.weight, weight_budget > 0 ? (uint32) weight_used() : 0);
+	pg_atomic_write_u32(&db->health.max_weight, (uint32) weight_budget);
 	stop_turn();
+	claimers_answer();
 	executors_wake();
 	executors_take_back_slow(mono);
 	executors_balance(mono);
@@ -287,21 +332,25 @@ sleep_ms(MonoTime now)
 		return 0;
 	if (registry_locked || news.types_changed)
 		return BLOCKED_RETRY_US / 1000;	/* a session holds a lock of a table that is to be read */
-	if (lanes_first_ready() != NULL && executors_running() < jobq_max_concurrent && may_hand_out())
+	if (lanes_first_ready() != NULL && hand_out_has_room() && may_hand_out())
 		return 0;
 	if (scan_blocked_until > 0)
 		next = Min(next, scan_blocked_until);	/* even when that is past */
 	else
-		next = Min(next, keys_pending() || tenant_limits_pending() ? now : mono_at(lanes_next_timer()));
+		next = Min(next, keys_pending() || tenant_limits_pending() ? now : Min(mono_at(lanes_next_timer()), leases_next_timer()));
 	next = Min(next, admission_next_timer());
+	next = Min(next, mono_at(batch_gates_next_timer()));
 	next = Min(next, pressure_next_timer(now));
 	next = Min(next, executors_next_timer());
+	next = Min(next, cancels_next_timer());
 	next = Min(next, take_back_next_timer(now));
 	next = Min(next, upkeep_next_timer());
 	next = Min(next, conductor_next_timer());
 	next = Min(next, held_next_timer());
 	next = Min(next, compaction_next_timer());
 	next = Min(next, notify_next_timer());
+	next = Min(next, statistics_next_timer());
+	next = Min(next, why_next_timer());
 	return Min(mono_ms_left(now, next), 60000);
 }
 
@@ -330,9 +379,14 @@ sleep_until_needed(void)
 	trouble_turn();
 	pgstat_report_stat(false);
 	pgstat_report_activity(STATE_IDLE, NULL);
-	if (timeout > 0 && (db->lifecycle.suspended || !quiet_settle()))
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout,
-						 jobq_wait(WAIT_DISPATCHER));
+	statistics_note_turn(woken_by);
+	woken_by = WAKEUP_OTHER;
+	if (timeout > 0 && (db->lifecycle.suspended || !quiet_settle()) && !wakeup_is_due(&db->dispatcher.woken) &&
+		(WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout,
+				   jobq_wait(WAIT_DISPATCHER)) & WL_TIMEOUT) != 0)
+		woken_by = WAKEUP_TIMER;
+	if (db->ring.head != db->ring.tail)
+		woken_by = WAKEUP_COMMIT;
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
 	pgstat_report_activity(STATE_RUNNING, "jobq: dispatching");
@@ -353,13 +407,6 @@ sleep_until_needed(void)
 }
 
 /* ---------- the process ---------- */
-
-static void
-wake_launcher(void)
-{
-	if (JobqShmem->launcher)
-		SetLatch(JobqShmem->launcher);
-}
 
 static void
 dispatcher_on_exit(int code, Datum arg)
@@ -413,18 +460,30 @@ mark_suspects(void)
 		scan_mark(&suspects[i].id, ANY_REV, suspects[i].guilty ? 0 : REF_ALONE, suspects[i].guilty ? CHARGE_CRASHED : CHARGE_NONE);
 }
 
+/*
+ * Returns the smallest concurrency_per_key of the running jobs of the key.
+ */
+static int
+smallest_per_key(uint64 key)
+{
+	return Min(executors_per_key(key), leases_per_key(key));
+}
+
 static void
 start_up(void)
 {
 	lasting = AllocSetContextCreate(TopMemoryContext, "jobq dispatcher", ALLOCSET_DEFAULT_SIZES);
 	turn = AllocSetContextCreate(TopMemoryContext, "jobq turn", ALLOCSET_DEFAULT_SIZES);
 	MemoryContextSwitchTo(lasting);
-	keys_init(lasting, executors_per_key);
+	keys_init(lasting, smallest_per_key);
 	tenant_limits_init(lasting);
 	lanes_init(lasting);
 	admission_init(lasting, db);
 	pressure_init(lasting, db);
 	executors_init(db);
+	leases_init(lasting, db);
+	claimers_init(lasting, db);
+	runs_init(db);
 	workers_init(lasting, db);
 	returned_init(lasting);
 	cancels_init(lasting, db);
@@ -432,12 +491,18 @@ start_up(void)
 	quiet_init(db);
 	compaction_init(lasting, db);
 	prepared_init(db);
+	why_init(db);
 	scan_init(db);
 	upkeep_init(db);
 	conductor_init(db);
 	wake_init(db);
+	statistics_init(db);
+	held_lanes_init(db);
 	StartTransactionCommand();
 	executors_recover();
+	leases_recover();
+	leases_suspect();
+	claimers_recover();
 	expect_unknown_prepared();
 	CommitTransactionCommand();
 	mark_suspects();
@@ -451,6 +516,8 @@ static void
 suspended_turn(void)
 {
 	StartTransactionCommand();
+	(void) claimers_take();
+	claimers_answer();
 	executors_take_back(true);
 	(void) executors_collect(mono_now());
 	CommitTransactionCommand();
@@ -500,6 +567,7 @@ jobq_dispatcher_main(Datum arg)
 	{
 		MemoryContextReset(turn);
 		MemoryContextSwitchTo(turn);
+		wakeups_taken(&db->dispatcher.woken);
 		if (db->lifecycle.suspended || db_must_leave(db))
 			suspended_turn();
 		else if (db_is_paused(db))

@@ -5,18 +5,22 @@
  * The head of the first ready lane is tried.  It is handed out, or its group
  * goes to its place of waiting: parked with its type, in the wait queue of a
  * limit or a role, or with reserved weight.  A job of a full concurrency key
- * or tenant leaves memory, and the next job of its lane is tried.
+ * or tenant, or of none of the waiting claims' tenants, leaves memory, and the
+ * next job of its lane is tried.
  */
 #include "jobq.h"
 
 #include "dispatch/hand_out.h"
 #include "lanes/ready_queue.h"
 #include "limits/concurrency_keys.h"
+#include "limits/job_bars.h"
 #include "limits/tenant_limit.h"
 #include "limits/type_rates.h"
 #include "limits/weight.h"
 #include "workers/assign_job.h"
+#include "workers/claim_scopes.h"
 #include "workers/executor_pool.h"
+#include "workers/leases.h"
 
 /* Takes the lane's head out of memory, so that others pass it. */
 static void
@@ -70,15 +74,14 @@ go_on_with_lane(QueueScan *scan, Lane *lane, const Rank *rank, TimestampTz now)
 		weight_note_start(lane->group, rank);
 }
 
-/*
- * Returns the limit with a full window, of a type that is `rated`; NULL: none.
- */
-static JobLimit *
-closed_by_rate(TypeState *t, TimestampTz now)
+uint32
+hand_out_closed_rates(TypeState *t, TimestampTz now)
 {
+	if (!t->rated)
+		return 0;
 	if (type_needs_starts(t, now))
 		executors_note_starts();
-	return type_closed_by_rate(t, now);
+	return type_closed_rates(t, now);
 }
 
 /*
@@ -89,7 +92,7 @@ static bool
 has_to_wait(QueueScan *scan, Lane *lane, const JobRef *ref, const Rank *rank, TimestampTz now)
 {
 	TypeState  *t = type_of(lane->type);
-	JobLimit   *closed;
+	uint32		closed;
 
 	if (!type_may_start(t, now))	/* its key waits for that, too */
 		group_park(lane->group, &t->parked);
@@ -97,8 +100,8 @@ has_to_wait(QueueScan *scan, Lane *lane, const JobRef *ref, const Rank *rank, Ti
 		return true;
 	else if (wait_queues_keep_out(lane->group, rank))
 		return true;
-	else if (t->rated && (closed = closed_by_rate(t, now)) != NULL)
-		group_refused_by_limit(lane->group, &closed->wait_queue, rank);
+	else if ((closed = hand_out_closed_rates(t, now)) != 0)
+		group_refused_by_limit(lane->group, &first_full_limit(t, closed)->wait_queue, rank);
 	else if (weight_budget > 0 && weight_is_reserved(t, rank))
 		weight_park(lane->group, rank);
 	else
@@ -142,7 +145,19 @@ try_lane(QueueScan *scan, Lane *lane, TimestampTz now, MonoTime mono)
 		case TENANT_FULL:
 			pass_head(scan, lane, tenant_limit_pass, now);
 			break;
+		case NO_BATCH:
+			group_park(lane->group, &t->batch.groups);
+			break;
+		case NO_CLAIM:
+			pass_head(scan, lane, claim_scopes_pass, now);
+			break;
 	}
+}
+
+bool
+hand_out_has_room(void)
+{
+	return executors_running() + leases_running() < jobq_max_concurrent;
 }
 
 void
@@ -152,6 +167,6 @@ hand_out_ready(QueueScan *scan, TimestampTz now)
 	MonoTime	mono = mono_now();
 
 	ready_age(now);
-	while (executors_running() < jobq_max_concurrent && (lane = lanes_first_ready()) != NULL)
+	while (hand_out_has_room() && (lane = lanes_first_ready()) != NULL)
 		try_lane(scan, lane, now, mono);
 }

@@ -8,6 +8,7 @@
  *	 reload		ALTER DATABASE ... SET counts for new sessions only, so the
  *				dispatcher and its executors are replaced; jobs enqueued after
  *				the request expect the new settings
+ *	 leases		a new dispatcher reads which jobs clients have (lane_reader.c)
  */
 #include "jobq.h"
 
@@ -18,6 +19,7 @@
 #include "limits/kill_switch.h"
 #include "tables/queue_table.h"
 #include "workers/cancel_requests.h"
+#include "workers/leases.h"
 #include "workers/take_back.h"
 
 static JobqDb *db;
@@ -29,11 +31,28 @@ stop_init(JobqDb *mine)
 	db = mine;
 }
 
+uint32
+hand_out_stops(void)
+{
+	uint32		stops = 0;
+
+	if (db->health.paused_identity)
+		stops |= STOP_IDENTITY;
+	if (db->kill_switch.stopped)
+		stops |= STOP_SWITCH;
+	if (db->kill_switch.draining)
+		stops |= STOP_DRAIN;
+	if (reload_is_due())
+		stops |= STOP_RELOAD;
+	if (leases_are_being_read())
+		stops |= STOP_LEASES;
+	return stops;
+}
+
 bool
 may_hand_out(void)
 {
-	return !db->health.paused_identity && !db->kill_switch.stopped && !db->kill_switch.draining &&
-		!reload_is_due();
+	return hand_out_stops() == 0;
 }
 
 bool
@@ -78,6 +97,7 @@ stop_turn(void)
 	if (!db->kill_switch.stopped && !db->kill_switch.draining)
 		return;
 	executors_take_back(false);
+	leases_take_back_runs(true, 0);
 	ConditionVariableBroadcast(&db->kill_switch.idle);
 }
 

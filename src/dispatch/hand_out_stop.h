@@ -8,6 +8,15 @@
 #include "shared/shmem.h"
 
 extern void stop_init(JobqDb *db);
+
+/* The reasons for which a database hands out nothing: a bit each. */
+#define STOP_IDENTITY	0x1
+#define STOP_SWITCH		0x2
+#define STOP_DRAIN		0x4
+#define STOP_RELOAD		0x8
+#define STOP_LEASES		0x10	/* they are being read: limits count them */
+extern uint32 hand_out_stops(void);
+/* True if there is none. */
 extern bool may_hand_out(void);
 
 /*

@@ -16,6 +16,7 @@
 #include "dispatch/inbox.h"
 #include "dispatch/wakeup_filter.h"
 #include "limits/concurrency_keys.h"
+#include "workers/leases.h"
 #include "workers/returned_jobs.h"
 
 #define TAKE_AT_ONCE		256		/* publications copied under the spinlock */
@@ -49,40 +50,33 @@ add_publication(const LaneKeys *keys)
 	pubs[npubs++] = *keys;
 }
 
-/* Takes the publications of prepared transactions that have ended since. */
-static int
-take_prepared(LaneKeys *out)
+/* Takes the publications of those transactions that have ended. */
+static void
+take_ended(XactKeys *keys, int *nkeys)
 {
-	struct
-	{
-		TransactionId xid;
-		LaneKeys	pub;
-	}			copy[JOBQ_MAX_PREPARED];
+	XactKeys	copy[Max(JOBQ_MAX_PREPARED, JOBQ_SUCCESSORS)];
 	int			n;
-	int			taken = 0;
 	int			kept = 0;
 
 	SpinLockAcquire(&db->mutex);
-	n = db->prepared.nxacts;
-	memcpy(copy, db->prepared.xacts, sizeof(copy[0]) * n);
+	n = *nkeys;
+	memcpy(copy, keys, sizeof(XactKeys) * n);
 	SpinLockRelease(&db->mutex);
 	for (int i = 0; i < n; i++)
 	{
 		if (!TransactionIdIsInProgress(copy[i].xid))
-			out[taken++] = copy[i].pub;
+			add_publication(&copy[i].pub);
 		else
 			copy[kept++] = copy[i];
 	}
-	if (taken > 0)
-	{
-		SpinLockAcquire(&db->mutex);
-		/* others may have been added behind the n that were copied */
-		memmove(&db->prepared.xacts[kept], &db->prepared.xacts[n], sizeof(copy[0]) * (db->prepared.nxacts - n));
-		memcpy(db->prepared.xacts, copy, sizeof(copy[0]) * kept);
-		db->prepared.nxacts -= taken;
-		SpinLockRelease(&db->mutex);
-	}
-	return taken;
+	if (kept == n)
+		return;
+	SpinLockAcquire(&db->mutex);
+	/* others may have been added behind the n that were copied */
+	memmove(&keys[kept], &keys[n], sizeof(XactKeys) * (*nkeys - n));
+	memcpy(keys, copy, sizeof(XactKeys) * kept);
+	*nkeys -= n - kept;
+	SpinLockRelease(&db->mutex);
 }
 
 void
@@ -90,6 +84,7 @@ take_publications(News *news)
 {
 	LaneKeys	some[TAKE_AT_ONCE];
 	bool		more = true;
+	bool		leases_lost = false;
 
 	while (more)
 	{
@@ -100,8 +95,13 @@ take_publications(News *news)
 			some[n++] = db->ring.keys[db->ring.head++ % jobq_max_lanes];
 		more = db->ring.head != db->ring.tail;
 		if (db->ring.overflow)
+		{
 			news->lost_from = Min(news->lost_from, db->ring.overflow_lo);
+			db->stats.publications_lost++;
+		}
 		db->ring.overflow = false;
+		leases_lost |= db->ring.leases_lost;
+		db->ring.leases_lost = false;
 		news->types_changed |= db->requests.types_changed;
 		db->requests.types_changed = false;
 		news->signals_changed |= db->requests.signals_changed;
@@ -112,17 +112,16 @@ take_publications(News *news)
 		for (int i = 0; i < n; i++)
 		{
 			add_publication(&some[i]);
-			if (some[i].type_id != KEY_NEWS)
+			if (some[i].type_id != KEY_NEWS && some[i].type_id != LEASE_NEWS)
 				quiet_note(some[i].type_id);
 		}
 	}
+	if (leases_lost)
+		leases_suspect();
 	if (db->prepared.nxacts > 0)
-	{
-		int			n = take_prepared(some);
-
-		for (int i = 0; i < n; i++)
-			add_publication(&some[i]);
-	}
+		take_ended(db->prepared.xacts, &db->prepared.nxacts);
+	if (db->successors.n > 0)
+		take_ended(db->successors.keys, &db->successors.n);
 }
 
 static void
@@ -131,6 +130,11 @@ apply_publication(const LaneKeys *pub, TimestampTz now)
 	LaneId		id = {pub->type_id, pub->priority, pub->sublane};
 	Lane	   *lane;
 
+	if (id.type_id == LEASE_NEWS)
+	{
+		lease_publication(pub);
+		return;
+	}
 	if (id.type_id == KEY_NEWS)
 	{
 		keys_published((uint64) pub->lo, pub->hi, pub->priority != 0);

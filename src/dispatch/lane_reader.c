@@ -17,10 +17,19 @@
 #include "limits/concurrency_keys.h"
 #include "limits/tenant_limit.h"
 #include "limits/type_state.h"
+#include "shared/clock_steps.h"
+#include "workers/claim_scopes.h"
+#include "workers/leases.h"
 #include "workers/returned_jobs.h"
 
 #define SWEEP_ENTRIES		2000	/* index entries read per tick */
+#define LEASE_ENTRIES		5000	/* the same for leases */
+#define LANE_COST			16		/* of these entries */
 
+static const LaneId first_lane = {PG_INT32_MIN, PG_INT16_MAX, PG_INT16_MAX};
+static LaneId lease_lane = {PG_INT32_MIN, PG_INT16_MAX, PG_INT16_MAX};
+static Range lease_at;
+static bool in_lease_lane = false;
 static LaneId sweep_lane;
 static Range sweep_at;
 static bool sweeping = false;
@@ -38,7 +47,7 @@ see_lane(QueueScan *scan, const LaneId *id, TimestampTz lo)
 void
 rescan(QueueScan *scan, TimestampTz lo, bool all)
 {
-	LaneId		id = {PG_INT32_MIN, PG_INT16_MAX, PG_INT16_MAX};
+	LaneId		id = first_lane;
 	int			nlanes = 0;
 
 	while (scan_next_lane(scan, &id))
@@ -60,10 +69,50 @@ full_scan(QueueScan *scan)
 	admission_forget_lanes();
 	keys_forget_lanes();
 	tenant_limits_forget_lanes();
+	claim_scopes_forget_lanes();
 	lanes_reset();
 	types_forget();
 	rescan(scan, DT_NOBEGIN, true);
 	sweeping = false;
+}
+
+/* Goes to the next lane of a pull type; false: there is none. */
+static bool
+next_lease_lane(QueueScan *scan)
+{
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (!scan_next_lane(scan, &lease_lane))
+			return false;
+	} while (!type_state(lease_lane.type_id)->pull);
+	/* one that lies ahead was claimed before the wall clock was set back */
+	lease_at = (Range) {.pos = DT_NOBEGIN, .hi = Max(scan->now, clock_latest(my_db()))};
+	return true;
+}
+
+void
+read_leases(QueueScan *scan)
+{
+	int			left = LEASE_ENTRIES;
+
+	if (!leases_are_being_read())
+		return;
+	if (scan->rewritten)
+	{
+		lease_lane = first_lane;
+		in_lease_lane = false;
+	}
+	while (left > 0)
+	{
+		if (!in_lease_lane && !next_lease_lane(scan))
+		{
+			leases_were_read();
+			return;
+		}
+		in_lease_lane = !scan_leases(scan, &lease_lane, &lease_at, &left);
+		left -= LANE_COST;
+	}
 }
 
 /*
@@ -74,14 +123,17 @@ void
 sweep(QueueScan *scan)
 {
 	int			budget = SWEEP_ENTRIES;
+	DbStats    *stats = &my_db()->stats;
 
 	while (budget > 0)
 	{
 		Lane	   *lane;
+		int			known;
+		bool		done;
 
 		if (!sweeping)
 		{
-			LaneId		id = {PG_INT32_MIN, PG_INT16_MAX, PG_INT16_MAX};
+			LaneId		id = first_lane;
 
 			if (!scan_next_lane(scan, &id))
 				return;
@@ -93,13 +145,14 @@ sweep(QueueScan *scan)
 		lane_unplace(lane);
 		if (lane->cursor.pos == DT_NOBEGIN)
 			lane_publish(lane, DT_NOBEGIN + 1, scan->now);
-		if (!scan_behind(scan, lane, &sweep_at, &budget))
-		{
-			lane_place(lane, scan->now);
-			return;
-		}
+		known = lane->nextra;
+		done = known >= MAX_CHUNK ||	/* jobs that were passed over would pile up */
+			scan_behind(scan, lane, &sweep_at, &budget);
+		stats->sweep_finds += lane->nextra - known;
 		lane_place(lane, scan->now);
-		budget -= 16;
+		if (!done)
+			return;
+		budget -= LANE_COST;
 		sweep_at.pos = DT_NOBEGIN;
 		if (!scan_next_lane(scan, &sweep_lane))
 		{

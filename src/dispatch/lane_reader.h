@@ -11,6 +11,12 @@
 extern void full_scan(QueueScan *scan);
 
 /*
+ * Reads, in a few turns, the leases that a former dispatcher knew: all rows of
+ * pull types, of which lanes read ahead only some.
+ */
+extern void read_leases(QueueScan *scan);
+
+/*
  * Reads from `lo` on every lane, or those of types that keep the order of a
  * concurrency key; known jobs stay.
  */

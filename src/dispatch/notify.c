@@ -9,6 +9,13 @@
  * waits for no flush.  It takes that lock itself, first and only when it is
  * free, since the holder may wait for a standby.  Any role may listen, so
  * payloads are empty.
+ *
+ * The channel of a pull type is notified when one of its jobs could start and
+ * no claim waits for it (claimers.c), and when a claimed job is to be
+ * cancelled (leases.c): at once, then at most once in jobq.notify_interval.
+ * A listener whose claim has found too few jobs sleeps.  So the first such
+ * claim since the last notification shortens the wait for the next one to an
+ * eighth.  Each further one adds an eighth: a notification wakes all listeners.
  */
 #include "jobq.h"
 
@@ -25,18 +32,26 @@
 #include "utils/timestamp.h"
 
 #include "base/errors.h"
+#include "dispatch/hand_out_stop.h"
 #include "dispatch/notify.h"
+#include "limits/type_state.h"
+#include "registry/job_types.h"
 #include "shared/commit_notices.h"
+#include "workers/executor_pool.h"
+#include "workers/leases.h"
 
-#define QUEUE_FULL			0.5		/* of the server's queue: a listener does not read */
 #define HASH_DIGITS			16
-#define TRY_AGAIN_US		USECS_PER_SEC	/* the queue is full, or its lock is held */
+#define CROWD				8		/* so many empty claims: the whole interval */
+#define TRY_AGAIN_US		USECS_PER_SEC	/* the queue is full, or its lock is held for long */
+#define LOCK_AGAIN_US		(4 * 1000)	/* at first, while its lock is held */
 #define ERROR_AGAIN_US		(10 * USECS_PER_SEC)
 
 PG_FUNCTION_INFO_V1(jobq_channel);
 
 static JobqDb *db;
 static MonoTime not_before = 0;
+static MonoTime types_suspended = 0;	/* no channel of a type is notified before then */
+static int64 lock_again_us = LOCK_AGAIN_US;
 
 void
 notify_init(JobqDb *mine)
@@ -45,10 +60,60 @@ notify_init(JobqDb *mine)
 	pg_atomic_fetch_or_u32(&db->news, NEWS_ALERTS | (jobq_notify_events ? NEWS_EVENTS : 0));
 }
 
+/* Returns when the type's channel may be notified again. */
+static MonoTime
+type_not_before(const TypeState *t)
+{
+	int64		interval = (int64) jobq_notify_interval * 1000;
+
+	if (t->notified == 0)
+		return 0;
+	if (t->emptied > 0)
+		interval = interval * Min(t->emptied, CROWD) / CROWD;
+	return t->notified + interval;
+}
+
+/* True if the server has room for one more job. */
+static bool
+jobs_may_start(void)
+{
+	return may_hand_out() && executors_running() + leases_running() < jobq_max_concurrent;
+}
+
+/* Returns when the type's channel is to be notified. */
+static MonoTime
+type_due(const TypeState *t)
+{
+	if ((t->notify & NOTIFY_CANCEL) != 0 || (t->notify != 0 && jobs_may_start()))
+		return type_not_before(t);
+	return DT_NOEND;
+}
+
+/* Returns when the first channel of a type is to be notified. */
+static MonoTime
+types_next_timer(void)
+{
+	HASH_SEQ_STATUS status;
+	TypeState  *t;
+	MonoTime	next = DT_NOEND;
+	bool		any = false;
+
+	if (!types_notify)
+		return DT_NOEND;
+	hash_seq_init(&status, all_types);
+	while ((t = hash_seq_search(&status)) != NULL)
+	{
+		any |= t->notify != 0;
+		next = Min(next, type_due(t));
+	}
+	types_notify = any;
+	return next == DT_NOEND ? next : Max(next, types_suspended);
+}
+
 MonoTime
 notify_next_timer(void)
 {
-	return pg_atomic_read_u32(&db->news) == 0 ? DT_NOEND : not_before;
+	return Min(pg_atomic_read_u32(&db->news) == 0 ? DT_NOEND : not_before, types_next_timer());
 }
 
 /* True if the lock that PreCommit_Notify takes is free. */
@@ -64,26 +129,118 @@ lock_is_free(void)
 static bool
 queue_has_room(void)
 {
-	return DatumGetFloat8(DirectFunctionCall1(pg_notification_queue_usage, (Datum) 0)) < QUEUE_FULL;
+	return DatumGetFloat8(DirectFunctionCall1(pg_notification_queue_usage, (Datum) 0)) < NOTIFY_QUEUE_LIMIT;
 }
 
-/* Sends in one transaction; false: the bits stay. */
-static bool
-send_news(uint32 bits)
+/* Returns the channel of a job type: see jobq_channel. */
+static char *
+channel_of(const char *type)
+{
+	char	   *channel = psprintf("%s%s", jobq_notify_prefix, type);
+	uint64		hash;
+	int			kept;
+
+	if (strlen(channel) < NAMEDATALEN)
+		return channel;
+	hash = hash_bytes_extended((const unsigned char *) type, (int) strlen(type), 0);
+	kept = pg_mbcliplen(channel, (int) strlen(channel), NAMEDATALEN - 2 - HASH_DIGITS);
+	return psprintf("%.*s_%016llx", kept, channel, (unsigned long long) hash);
+}
+
+/*
+ * Withdraws notifications of jobs that can't start any more; those jobs look
+ * for their place of waiting again.
+ */
+static void
+withdraw_types(MonoTime now)
+{
+	HASH_SEQ_STATUS status;
+	TypeState  *t;
+	TimestampTz clock = GetCurrentTimestamp();
+
+	if (!types_notify)
+		return;
+	hash_seq_init(&status, all_types);
+	while ((t = hash_seq_search(&status)) != NULL)
+	{
+		if (t->notify != NOTIFY_WAITS || type_due(t) > now)
+			continue;
+		if (type_may_start(t, clock) && type_full_limits(t, -1, true) == 0)
+			continue;
+		t->notify = 0;
+		wait_queue_open(&t->pullers.wait_queue);
+	}
+}
+
+/* Notifies the channels of types with jobs for their listeners. */
+static void
+notify_types(MonoTime now)
+{
+	HASH_SEQ_STATUS status;
+	TypeState  *t;
+
+	hash_seq_init(&status, all_types);
+	while ((t = hash_seq_search(&status)) != NULL)
+	{
+		JobType    *type = type_due(t) <= now ? job_type_by_id(t->id) : NULL;
+
+		if (type != NULL)
+			Async_Notify(channel_of(type->name), "");
+	}
+}
+
+/* Notes that notify_types has sent. */
+static void
+note_types_sent(MonoTime now)
+{
+	HASH_SEQ_STATUS status;
+	TypeState  *t;
+
+	hash_seq_init(&status, all_types);
+	while ((t = hash_seq_search(&status)) != NULL)
+	{
+		if (type_due(t) > now)
+			continue;
+		t->notify = 0;
+		t->notified = now;
+		t->emptied = 0;
+	}
+}
+
+/* Returns the time until the next try, longer each time. */
+static int64
+lock_again(void)
+{
+	int64		us = lock_again_us;
+
+	lock_again_us = Min(lock_again_us * 2, TRY_AGAIN_US);
+	return us;
+}
+
+/*
+ * Sends in one transaction.  Returns 0, or the time until the next try: the
+ * bits and those of types stay.
+ */
+static int64
+send_news(uint32 bits, MonoTime now)
 {
 	MemoryContext context = CurrentMemoryContext;
-	volatile bool sent = false;
+	volatile int64 again_us = 0;
 
 	StartTransactionCommand();
 	PG_TRY();
 	{
-		if (queue_has_room() && lock_is_free())
+		if (!queue_has_room())
+			again_us = TRY_AGAIN_US;
+		else if (!lock_is_free())
+			again_us = lock_again();
+		else
 		{
 			if (bits & NEWS_EVENTS)
 				Async_Notify(EVENTS_CHANNEL, "");
 			if (bits & NEWS_ALERTS)
 				Async_Notify(ALERTS_CHANNEL, "");
-			sent = true;
+			notify_types(now);
 		}
 		CommitTransactionCommand();
 	}
@@ -95,29 +252,37 @@ send_news(uint32 bits)
 		AbortOutOfAnyTransaction();
 		FlushErrorState();
 		RESUME_INTERRUPTS();
-		sent = false;
-		not_before = mono_now() + ERROR_AGAIN_US;
+		again_us = ERROR_AGAIN_US;
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);
-	return sent;
+	return again_us;
 }
 
 void
 notify_turn(MonoTime now)
 {
 	uint32		bits = pg_atomic_read_u32(&db->news);
+	int64		again_us;
 
-	if (bits == 0 || now < not_before)
+	if (now < not_before)
+		bits = 0;
+	withdraw_types(now);
+	if (bits == 0 && types_next_timer() > now)
 		return;
-	not_before = now + (MonoTime) jobq_notify_interval * 1000;
 	/* cleared first: commits from now on set them again */
 	pg_atomic_fetch_and_u32(&db->news, ~bits);
-	if (!send_news(bits))
+	again_us = send_news(bits, now);
+	if (bits != 0)
+		not_before = now + Max(again_us, (int64) jobq_notify_interval * 1000);
+	if (again_us == 0)
 	{
-		pg_atomic_fetch_or_u32(&db->news, bits);
-		not_before = Max(not_before, now + TRY_AGAIN_US);
+		note_types_sent(now);
+		lock_again_us = LOCK_AGAIN_US;
+		return;
 	}
+	pg_atomic_fetch_or_u32(&db->news, bits);
+	types_suspended = now + again_us;
 }
 
 /*
@@ -128,7 +293,6 @@ Datum
 jobq_channel(PG_FUNCTION_ARGS)
 {
 	char	   *type;
-	char	   *channel;
 
 	if (PG_ARGISNULL(0))
 		argument_is_null("job_type");
@@ -139,13 +303,5 @@ jobq_channel(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("argument \"job_type\": \"%s\" is no name of a job type", argument_shown(type))));
-	channel = psprintf("%s%s", jobq_notify_prefix, type);
-	if (strlen(channel) >= NAMEDATALEN)
-	{
-		uint64		hash = hash_bytes_extended((unsigned char *) type, (int) strlen(type), 0);
-		int			kept = pg_mbcliplen(channel, (int) strlen(channel), NAMEDATALEN - 2 - HASH_DIGITS);
-
-		channel = psprintf("%.*s_%016llx", kept, channel, (unsigned long long) hash);
-	}
-	PG_RETURN_TEXT_P(cstring_to_text(channel));
+	PG_RETURN_TEXT_P(cstring_to_text(channel_of(type)));
 }

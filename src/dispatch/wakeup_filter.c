@@ -9,6 +9,9 @@
  * under the mutex).  publish_jobs.c sets no latch for those alone, unless the
  * ring has become half full.
  *
+ * The end of a client's attempt frees room in limits.  Unless jobs may wait for
+ * that (ends_count), it wakes no dispatcher either: the next turn counts it.
+ *
  * List and ring are under one lock: a publication before the list changes is
  * in the ring when the dispatcher looks; a later one is judged by the new
  * list.
@@ -17,6 +20,9 @@
 
 #include "dispatch/wakeup_filter.h"
 #include "limits/type_state.h"
+#include "limits/weight.h"
+#include "workers/executor_pool.h"
+#include "workers/leases.h"
 
 static JobqDb *db;
 static int32 recent[JOBQ_QUIET_TYPES];	/* published lately, each once */
@@ -30,6 +36,7 @@ quiet_init(JobqDb *mine)
 	nrecent = oldest = 0;
 	SpinLockAcquire(&db->mutex);
 	db->wakeup_filter.ntypes = 0;
+	db->wakeup_filter.ends_count = true;
 	SpinLockRelease(&db->mutex);
 }
 
@@ -50,11 +57,20 @@ quiet_note(int32 type_id)
 	}
 }
 
+/* True if the end of a client's attempt may let another job start. */
+static bool
+ends_count(void)
+{
+	return wait_queues_limits_shut() || leases_have_more_limits() || weight_budget > 0 ||
+		executors_running() + leases_running() >= jobq_max_concurrent;
+}
+
 bool
 quiet_settle(void)
 {
 	int32		quiet[JOBQ_QUIET_TYPES];
 	int			n = 0;
+	bool		ends = ends_count();
 	bool		changed;
 	bool		pushed;
 
@@ -64,11 +80,12 @@ quiet_settle(void)
 			quiet[n++] = recent[i];
 	}
 	SpinLockAcquire(&db->mutex);
-	changed = n != db->wakeup_filter.ntypes ||
+	changed = n != db->wakeup_filter.ntypes || ends != db->wakeup_filter.ends_count ||
 		memcmp(quiet, db->wakeup_filter.types, n * sizeof(int32)) != 0;
 	if (changed)
 		memcpy(db->wakeup_filter.types, quiet, n * sizeof(int32));
 	db->wakeup_filter.ntypes = n;
+	db->wakeup_filter.ends_count = ends;
 	pushed = db->ring.head != db->ring.tail;
 	SpinLockRelease(&db->mutex);
 	return changed && pushed;

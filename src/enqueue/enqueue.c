@@ -33,7 +33,10 @@ PG_FUNCTION_INFO_V1(jobq_enqueue_jobs);
 
 /* --- the dispatcher --- */
 
-/* Returns the reason why no job runs here, for a session that has just stored one; NULL: none known. */
+/*
+ * Returns the reason why no job runs here, for a session that has just
+ * stored one; NULL: none known.
+ */
 static const char *
 nobody_runs_jobs(JobqDb *db)
 {
@@ -200,6 +203,7 @@ store_list(Enqueuer *e, JobList *list, ReturnSetInfo *result)
 
 		CHECK_FOR_INTERRUPTS();
 		values[2] = BoolGetDatum(store_job(e, &request, &id));
+		list->ids[list->ordinal - 1] = id;
 		values[1] = UUIDPGetDatum(&id);
 		values[0] = Int32GetDatum(list->ordinal);
 		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);

@@ -1,13 +1,15 @@
 /*
  * enqueue_jobs_reader.c
- *	  Reads the jobs of jobq.enqueue_jobs: each object becomes the arguments of a call of enqueue, by the
- *	  input functions of their types.  JSON null is NULL.
+ *	  Reads the jobs of jobq.enqueue_jobs: each object becomes the arguments of
+ *	  a call of enqueue, by the input functions of their types.  JSON null is
+ *	  NULL.
  */
 #include "jobq.h"
 
 #include "catalog/pg_type.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
+#include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
 #include "utils/numeric.h"
 #include "utils/timestamp.h"
@@ -31,6 +33,7 @@ job_list_begin(JobList *list, Jsonb *jobs)
 	list->per_job = AllocSetContextCreate(CurrentMemoryContext, "jobq enqueue_jobs",
 										  ALLOCSET_DEFAULT_SIZES);
 	list->converting = NULL;
+	list->ids = palloc(sizeof(pg_uuid_t) * Max(list->count, 1));
 }
 
 void
@@ -92,8 +95,49 @@ integer_value(Argument arg, const JsonbValue *value)
 	return Int32GetDatum((int32) number);
 }
 
+/* Returns the id that an element of `after` names: itself, or the ordinal of an earlier job. */
 static Datum
-argument_value(const char **converting, Argument arg, JsonbValue *value)
+parent_value(const char **converting, const JsonbValue *value, const pg_uuid_t *earlier, int nearlier)
+{
+	double		number;
+
+	if (value->type == jbvString)
+	{
+		char	   *string = pnstrdup(value->val.string.val, value->val.string.len);
+		Datum		id;
+
+		*converting = argument_names[A_after];
+		id = DirectFunctionCall1(uuid_in, CStringGetDatum(string));
+		*converting = NULL;
+		return id;
+	}
+	if (!value_number(value, &number))
+		bad_value(A_after, value, "an id or the ordinal of an earlier job");
+	if (number < 1 || number > nearlier)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("argument \"after\": %.15g is not the ordinal of an earlier job", number)));
+	return UUIDPGetDatum(&earlier[(int) number - 1]);
+}
+
+static Datum
+after_value(const char **converting, JsonbValue *value, const pg_uuid_t *earlier, int nearlier)
+{
+	JsonbContainer *array = value->val.binary.data;
+	Datum	   *ids;
+	int			n;
+
+	if (value->type != jbvBinary || !JsonContainerIsArray(array) || JsonContainerIsScalar(array))
+		bad_value(A_after, value, "an array of ids and ordinals");
+	n = JsonContainerSize(array);
+	ids = palloc(sizeof(Datum) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+		ids[i] = parent_value(converting, getIthJsonbValueFromContainer(array, i), earlier, nearlier);
+	return PointerGetDatum(construct_array(ids, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR));
+}
+
+static Datum
+argument_value(const char **converting, Argument arg, JsonbValue *value, const pg_uuid_t *earlier, int nearlier)
 {
 	switch (arg)
 	{
@@ -112,10 +156,8 @@ argument_value(const char **converting, Argument arg, JsonbValue *value)
 			return converted_value(converting, arg, value, interval_in, "an interval, as text");
 		case A_scheduled_for:
 			return converted_value(converting, arg, value, timestamptz_in, "a time, as text");
-		case A_after:			/* not read yet: request_read() refuses it */
-			if (value->type != jbvBinary || !JsonContainerIsArray(value->val.binary.data))
-				bad_value(arg, value, "an array of ids and ordinals");
-			return PointerGetDatum(construct_empty_array(UUIDOID));
+		case A_after:
+			return after_value(converting, value, earlier, nearlier);
 		default:
 			return CStringGetTextDatum(string_value(arg, value, "a text"));
 	}
@@ -137,7 +179,8 @@ find_argument(const JsonbValue *key)
 }
 
 void
-job_arguments_read(JsonbContainer *object, NullableDatum *args, const char **converting)
+job_arguments_read(JsonbContainer *object, NullableDatum *args, const char **converting,
+				   const pg_uuid_t *earlier, int nearlier)
 {
 	JsonbIterator *it = JsonbIteratorInit(object);
 	JsonbIteratorToken token;
@@ -151,7 +194,7 @@ job_arguments_read(JsonbContainer *object, NullableDatum *args, const char **con
 		else if (token == WJB_VALUE)
 		{
 			args[arg].isnull = part.type == jbvNull;
-			args[arg].value = args[arg].isnull ? (Datum) 0 : argument_value(converting, arg, &part);
+			args[arg].value = args[arg].isnull ? (Datum) 0 : argument_value(converting, arg, &part, earlier, nearlier);
 		}
 	}
 }
@@ -172,7 +215,7 @@ job_list_next(JobList *list, Request *request)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("%s is not an object", json_value_shown(job))));
 	request_defaults(args);
-	job_arguments_read(job->val.binary.data, args, &list->converting);
+	job_arguments_read(job->val.binary.data, args, &list->converting, list->ids, list->ordinal - 1);
 	request_read(request, args);
 	request_set_payload(request, args[A_payload].isnull ? NULL :
 						DatumGetJsonbP(args[A_payload].value));

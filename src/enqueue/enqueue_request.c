@@ -17,6 +17,7 @@
 #include "base/interval.h"
 #include "base/json_size.h"
 #include "enqueue/ceilings.h"
+#include "enqueue/dependencies.h"
 #include "enqueue/enqueue_request.h"
 #include "enqueue/quota.h"
 #include "registry/command_template.h"
@@ -124,7 +125,10 @@ read_type_name(const NullableDatum *args)
 	return type;
 }
 
-/* Returns the job's due time; 0: now.  The sum may depend on the session's time zone ('1 month'). */
+/*
+ * Returns the job's due time; 0: now.  The sum may depend on the
+ * session's time zone ('1 month').
+ */
 static TimestampTz
 read_due(const NullableDatum *args)
 {
@@ -174,7 +178,10 @@ is_bad_element(const char *element, int len)
 	return len == 0 || (len == 1 && element[0] == '.') || (len == 2 && element[0] == '.' && element[1] == '.');
 }
 
-/* Checks the tenant's path: tools get it as JOBQ_TENANT and may use it as one, as grants do.  It may end with a slash. */
+/*
+ * Checks the tenant's path: tools get it as JOBQ_TENANT and may use it as one,
+ * as grants do.  It may end with a slash.
+ */
 static text *
 check_tenant_path(text *tenant)
 {
@@ -277,18 +284,14 @@ check_backoff_part(const char *key, const JsonbValue *value)
 						json_value_shown(value), wanted)));
 }
 
-static Jsonb *
-read_backoff(const NullableDatum *args)
+void
+backoff_check(Jsonb *backoff)
 {
-	Jsonb	   *backoff;
 	JsonbIterator *it;
 	JsonbIteratorToken token;
 	JsonbValue	part;
 	char	   *key = NULL;
 
-	if (args[A_backoff].isnull)
-		return NULL;
-	backoff = DatumGetJsonbP(args[A_backoff].value);
 	check_json_size("backoff", backoff, 1024);
 	if (!JB_ROOT_IS_OBJECT(backoff))
 		ereport(ERROR,
@@ -302,7 +305,15 @@ read_backoff(const NullableDatum *args)
 		else if (token == WJB_VALUE)
 			check_backoff_part(key, &part);
 	}
-	return backoff;
+}
+
+static Jsonb *
+read_backoff(const NullableDatum *args)
+{
+	if (args[A_backoff].isnull)
+		return NULL;
+	backoff_check(DatumGetJsonbP(args[A_backoff].value));
+	return DatumGetJsonbP(args[A_backoff].value);
 }
 
 static Jsonb *
@@ -355,28 +366,6 @@ read_parent(Request *request, const NullableDatum *args)
 						   is_far_ahead(request, args) ? parent->depth : parent->depth + 1);
 }
 
-/* Refuses dependencies: the arguments exist before the feature. */
-static void
-read_after(const NullableDatum *args)
-{
-	char	   *rule;
-	Argument	given = A_after;
-
-	not_null(args, A_after_rule);
-	rule = TextDatumGetCString(args[A_after_rule].value);
-	if (strcmp(rule, "success") != 0)
-	{
-		if (strcmp(rule, "done") != 0 && strcmp(rule, "any") != 0 && strcmp(rule, "failed") != 0)
-			argument_no_choice("after_rule", rule, "\"success\", \"done\", \"any\", \"failed\"");
-		given = A_after_rule;
-	}
-	if (given == A_after_rule || !args[A_after].isnull)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("argument \"%s\" of jobq.enqueue is a feature that is not there yet", argument_names[given]),
-				 errhint("Enqueue the second job in the handler of the first, or name its type in options.on_complete.")));
-}
-
 void
 request_defaults(NullableDatum *args)
 {
@@ -418,7 +407,7 @@ request_read(Request *request, const NullableDatum *args)
 	request->concurrency_key = read_key(args, A_concurrency_key);
 	request->keep_completed = read_interval(args, A_keep_completed);
 	request->keep_dead = read_interval(args, A_keep_dead);
-	read_after(args);
+	after_read(request, &args[A_after], &args[A_after_rule]);
 	request->tenant = read_tenant(args);
 	check_tenant(request);
 	ceilings_check(request);

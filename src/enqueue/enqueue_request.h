@@ -7,6 +7,7 @@
 
 #include "registry/job_types.h"
 #include "nodes/pg_list.h"
+#include "utils/array.h"
 
 /* The arguments of jobq.enqueue, in their order. */
 typedef enum Argument
@@ -23,6 +24,15 @@ typedef enum OnConflict
 	CONFLICT_REPLACE,
 	CONFLICT_ERROR
 } OnConflict;
+
+/* What parents' ends do to a job that waits for them (dependencies.h). */
+typedef enum AfterRule
+{
+	AFTER_SUCCESS,
+	AFTER_DONE,
+	AFTER_ANY,
+	AFTER_FAILED
+} AfterRule;
 
 /* A job that may be stored. */
 typedef struct Request
@@ -52,15 +62,28 @@ typedef struct Request
 	const JobType *parent_type;
 	int			depth;
 	int32		schedule_id;	/* 0: not of a tick */
+	ArrayType  *after;			/* the parents, each once, or none; NULL: not given */
+	AfterRule	after_rule;
+	bool		blocked;		/* parents have to end first */
+	Bitmapset  *counted;		/* places of parents that have ended, and need no edge */
+	bool		completed;		/* one of those has completed */
+	pg_uuid_t  *looks;			/* parents that may end before this transaction does */
+	int			nlooks;			/* their number; the array has the first ones */
 } Request;
 
 /* Fills in the defaults of enqueue's arguments. */
 extern void request_defaults(NullableDatum *args);
-/* Reads all but the payload; raises an error that names the argument when the job must not be stored. */
+/*
+ * Reads all but the payload; raises an error that names the argument
+ * when the job must not be stored.
+ */
 extern void request_read(Request *request, const NullableDatum *args);
 /* Makes the job a child of that depth; raises an error when that is deeper than its type allows. */
 extern void request_set_parent(Request *request, const JobType *type, const pg_uuid_t *parent, int depth);
 extern void request_set_payload(Request *request, Jsonb *payload);
+
+/* Raises 22023 or 54000 unless the value is a backoff. */
+extern void backoff_check(Jsonb *backoff);
 
 extern const char *const argument_names[A_COUNT];
 

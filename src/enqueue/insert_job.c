@@ -8,11 +8,13 @@
 
 #include "base/job_id.h"
 #include "base/relations.h"
+#include "enqueue/dependencies.h"
 #include "enqueue/insert_job.h"
 #include "enqueue/quota.h"
 #include "enqueue/spawn_limit.h"
 #include "enqueue/unique_conflict.h"
 #include "shared/publish_jobs.h"
+#include "shared/stat_changes.h"
 
 void
 enqueuer_begin(Enqueuer *e)
@@ -21,6 +23,7 @@ enqueuer_begin(Enqueuer *e)
 	events_begin(&e->events);
 	table_open_for_write(&e->queue, jobq_relid("queue"));
 	e->home_id = home_id(true);
+	e->context = CurrentMemoryContext;
 }
 
 void
@@ -28,6 +31,21 @@ enqueuer_end(Enqueuer *e)
 {
 	events_end(&e->events);
 	table_close_after_write(&e->queue);
+	if (e->edges != NULL)
+		table_close_after_write(e->edges);
+}
+
+/* Writes, publishes and counts all that belongs to the row of a new job. */
+static void
+stored(Enqueuer *e, Request *request, Datum *values, bool *nulls, const pg_uuid_t *id)
+{
+	if (EVENTS_WANTED(request->type, EVENTS_ALL))
+		row_add_event(e, request, values, nulls, false, NULL);
+	if (request->blocked)
+		after_store(e, request, id);
+	row_publish(values, nulls);
+	stat_enqueued(request->type->id, request->blocked ? JOB_BLOCKED : JOB_PENDING);
+	publish_note_job(id);
 }
 
 /* Stores a job without a key. */
@@ -44,18 +62,19 @@ store_plain(Enqueuer *e, Request *request, pg_uuid_t *id)
 	table_insert_row(&e->queue, values, nulls);
 	if (request->quotas != NIL)
 		quota_done(request->quotas, quota_bytes(request->payload, request->metadata), id);
-	if (EVENTS_WANTED(request->type, EVENTS_ALL))
-		row_add_event(e, request, values, nulls, false, NULL);
-	row_publish(values, nulls);
-	publish_note_job(id);
+	stored(e, request, values, nulls, id);
 }
 
-/* Inserts a job with a key; false: another row has it, and the transaction that writes that row has ended. */
+/*
+ * Inserts a job with a key, behind its predecessor; false: another row has it,
+ * and the transaction that writes that row has ended.
+ */
 static bool
-insert_unique(Enqueuer *e, Request *request, const UniqueKey *key, bool successor, pg_uuid_t *id)
+insert_unique(Enqueuer *e, Request *request, const UniqueKey *key, Job *predecessor, pg_uuid_t *id)
 {
 	Datum		values[Q_NATTS];
 	bool		nulls[Q_NATTS];
+	bool		successor = predecessor != NULL && !DatumGetBool(JOB_ATT(predecessor, Q_successor));
 	bool		inserted;
 
 	if (request->quotas != NIL)
@@ -70,10 +89,9 @@ insert_unique(Enqueuer *e, Request *request, const UniqueKey *key, bool successo
 		unique_wait(&e->queue, key, successor);
 		return false;
 	}
-	if (EVENTS_WANTED(request->type, EVENTS_ALL))
-		row_add_event(e, request, values, nulls, false, NULL);
-	row_publish(values, nulls);
-	publish_note_job(id);
+	stored(e, request, values, nulls, id);
+	if (predecessor != NULL)
+		unique_publish_successor(&e->queue, key, id, values);
 	return true;
 }
 
@@ -86,7 +104,7 @@ store_unique(Enqueuer *e, Request *request, pg_uuid_t *id)
 
 	for (;;)
 	{
-		bool		successor = false;
+		Job		   *predecessor = NULL;
 		Job			job;
 		KeyState	state;
 
@@ -103,9 +121,9 @@ store_unique(Enqueuer *e, Request *request, pg_uuid_t *id)
 				return false;
 			if (step == CONFLICT_LOOK_AGAIN)
 				continue;
-			successor = !DatumGetBool(JOB_ATT(&job, Q_successor));
+			predecessor = &job;
 		}
-		if (insert_unique(e, request, &key, successor, id))
+		if (insert_unique(e, request, &key, predecessor, id))
 			return true;
 	}
 }
@@ -115,6 +133,8 @@ store_job(Enqueuer *e, Request *request, pg_uuid_t *id)
 {
 	if (request->has_parent)
 		children_admit(request->parent_type);
+	if (request->after != NULL)
+		after_resolve(e, request);
 	if (request->unique_key != NULL)
 		return store_unique(e, request, id);
 	store_plain(e, request, id);

@@ -11,6 +11,7 @@
 #include "base/concurrency_key_hash.h"
 #include "base/job_status.h"
 #include "base/json_build.h"
+#include "enqueue/dependencies.h"
 #include "enqueue/job_row.h"
 #include "registry/tenant_lane.h"
 #include "shared/publish_jobs.h"
@@ -68,8 +69,11 @@ set_options(Request *request, Datum *values, bool *nulls)
 	row_set_pointer(values, nulls, Q_unique_key, request->unique_key);
 	row_set_pointer(values, nulls, Q_unique_for, request->unique_for);
 	row_set_pointer(values, nulls, Q_concurrency_key, request->concurrency_key);
-	if (request->concurrency_key != NULL)
-		row_set(values, nulls, Q_key_hash, UInt64GetDatum(key_hash(request->tenant, request->concurrency_key)));
+	if (request->concurrency_key != NULL && !request->blocked)
+	{
+		row_set(values, nulls, Q_key_hash, UInt64GetDatum(key_hash(request->tenant, request->concurrency_key, request->type->workflow)));
+		row_set(values, nulls, Q_key_since, values[Q_created_at - 1]);
+	}
 	row_set_pointer(values, nulls, Q_keep_completed, request->keep_completed);
 	row_set_pointer(values, nulls, Q_keep_dead, request->keep_dead);
 	row_set_pointer(values, nulls, Q_tenant, request->tenant);
@@ -79,6 +83,23 @@ set_options(Request *request, Datum *values, bool *nulls)
 	row_set_pointer(values, nulls, Q_parent_id, request->has_parent ? &request->parent_id : NULL);
 	if (request->enqueued_by != NULL)
 		row_set(values, nulls, Q_enqueued_by, CStringGetTextDatum(request->enqueued_by));
+}
+
+void
+row_set_after(Request *request, Datum *values, bool *nulls)
+{
+	nulls[Q_after - 1] = nulls[Q_after_rule - 1] = true;
+	nulls[Q_waiting_for - 1] = nulls[Q_after_state - 1] = true;
+	if (after_count(request) == 0)
+		return;
+	row_set_pointer(values, nulls, Q_after, request->after);
+	row_set(values, nulls, Q_after_rule, CStringGetTextDatum(after_rule_names[request->after_rule]));
+	if (!request->blocked)
+		return;
+	row_set(values, nulls, Q_status, ObjectIdGetDatum(status_oid(JOB_BLOCKED)));
+	row_set(values, nulls, Q_position, TimestampTzGetDatum(DT_NOEND));
+	row_set(values, nulls, Q_waiting_for, Int32GetDatum(after_count(request) - bms_num_members(request->counted)));
+	row_set(values, nulls, Q_after_state, Int16GetDatum(request->completed ? AFTER_COMPLETED_BIT : 0));
 }
 
 void
@@ -103,16 +124,31 @@ row_build(Enqueuer *e, Request *request, bool successor, const pg_uuid_t *id,
 	row_set(values, nulls, Q_successor, BoolGetDatum(successor));
 	row_set(values, nulls, Q_payload, JsonbPGetDatum(request->payload));
 	set_options(request, values, nulls);
+	if (request->after != NULL)
+		row_set_after(request, values, nulls);
 }
 
 void
 row_publish(Datum *values, bool *nulls)
 {
 	if (!nulls[Q_key_hash - 1])
-		publish_concurrency_key(DatumGetUInt64(values[Q_key_hash - 1]),
-								DatumGetTimestampTz(values[Q_created_at - 1]), false);
+		publish_concurrency_key(DatumGetUInt64(values[Q_key_hash - 1]), row_key_since(values, nulls), false);
 	publish_key(DatumGetInt32(values[Q_type_id - 1]), DatumGetInt16(values[Q_priority - 1]),
 				DatumGetInt16(values[Q_sublane - 1]), DatumGetTimestampTz(values[Q_position - 1]));
+}
+
+/* Adds the event of a job that begins to wait for others. */
+static void
+add_blocked_event(Enqueuer *e, Request *request, const Datum *values, const bool *nulls)
+{
+	Event		event = {.type = "blocked", .source = "client", .level = "info"};
+	JsonBuild	b;
+
+	json_begin_object(&b);
+	json_add_number(&b, "after", after_count(request));
+	json_add_string(&b, "after_rule", after_rule_names[request->after_rule]);
+	event.data = json_end_object(&b);
+	event_add_at_once(&e->events, values, nulls, request->type->name, &event);
 }
 
 void
@@ -135,4 +171,6 @@ row_add_event(Enqueuer *e, Request *request, const Datum *values, const bool *nu
 	json_add_string(&b, "error", error);
 	event.data = json_end_object(&b);
 	event_add_at_once(&e->events, values, nulls, request->type->name, &event);
+	if (request->blocked)
+		add_blocked_event(e, request, values, nulls);
 }

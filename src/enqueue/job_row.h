@@ -14,6 +14,8 @@ typedef struct Enqueuer
 {
 	Table		queue;
 	int32		home_id;
+	Table	   *edges;			/* NULL: not opened yet */
+	MemoryContext context;
 	TimestampTz future;			/* scheduled_for of the last job that is not due yet */
 	int64		nfuture;		/* how many before it had the same */
 	EventLog	events;
@@ -28,12 +30,17 @@ extern void row_set_pointer(Datum *values, bool *nulls, int att, const void *val
  * order.
  */
 extern void row_set_times(Enqueuer *e, Request *request, Datum *values, bool *nulls);
+/* Sets the columns of after: to be called when it is known whether the job is blocked. */
+extern void row_set_after(Request *request, Datum *values, bool *nulls);
 /* Fills the row of a new job.  successor: it waits behind a running job of its unique key. */
 extern void row_build(Enqueuer *e, Request *request, bool successor, const pg_uuid_t *id,
 					  Datum *values, bool *nulls);
 /* Makes the dispatcher read this row's position at the end of the transaction. */
 extern void row_publish(Datum *values, bool *nulls);
-/* Adds the event of a new job, or of one that replaces a waiting job: with the error that it loses. */
+/*
+ * Adds the event of a new job, or of one that replaces a waiting job:
+ * with the error that it loses.
+ */
 extern void row_add_event(Enqueuer *e, Request *request, const Datum *values, const bool *nulls,
 						  bool replaces, const char *error);
 

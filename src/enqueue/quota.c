@@ -193,7 +193,10 @@ find_entry(uint64 key)
 	return unused;
 }
 
-/* Returns the tenant's entry, made when there is none; NULL: jobq is not preloaded, or too many have one. */
+/*
+ * Returns the tenant's entry, made when there is none; NULL: jobq is not
+ * preloaded, or too many have one.
+ */
 static QuotaEntry *
 entry_of(uint64 key)
 {
@@ -252,11 +255,15 @@ static void
 count_again(const Quota *quota, QuotaEntry *entry, Table *queue)
 {
 	Table		rows;
+	int64		live;
+	int64		bytes;
 	int64		read;
 
 	table_open_for_write(&rows, jobq_relid("quota_jobs"));
-	read = quota_count_rows(&rows, queue, quota->tenant, &entry->live, &entry->bytes);
+	read = quota_count_rows(&rows, queue, quota->tenant, &live, &bytes);
 	table_close_after_write(&rows);
+	entry->live = live;			/* not before: an error leaves what was known */
+	entry->bytes = bytes;
 	entry->known = true;
 	entry->count_again = read > MANY_ROWS ? mono_now() + read * PAUSE_US_PER_ROW : 0;
 }
@@ -345,7 +352,10 @@ check_rate(const Quota *quota, QuotaEntry *entry)
 		refuse(quota, "enqueues_per_minute", quota->per_minute);
 }
 
-/* Refuses jobs of a tenant without an entry, as set_tenant_quota did: after a restore, or with many databases. */
+/*
+ * Refuses jobs of a tenant without an entry, as set_tenant_quota did: after a
+ * restore, or with many databases.
+ */
 static void
 refuse_uncounted(const Quota *quota)
 {

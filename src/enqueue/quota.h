@@ -37,7 +37,10 @@ extern List *quotas_of(text *tenant);
  */
 extern void quota_admit(List *quotas, Table *queue, int64 bytes);
 extern void quota_done(List *quotas, int64 bytes, const pg_uuid_t *id);
-/* Admits another size of a waiting job that this transaction holds: 53400 when the growth exceeds a quota. */
+/*
+ * Admits another size of a waiting job that this transaction holds: 53400
+ * when the growth exceeds a quota.
+ */
 extern void quota_replace(List *quotas, Table *queue, Job *job, int64 bytes);
 /* Returns the bytes of a job that count: payload and metadata (NULL: none), rendered. */
 extern int64 quota_bytes(Jsonb *payload, Jsonb *metadata);

@@ -1,6 +1,7 @@
 /*
  * quota_rows.c
- *	  The rows of jobq.quota_jobs, one for each job and quota that counts it: written, counted, removed.
+ *	  The rows of jobq.quota_jobs, one for each job and quota that counts it:
+ *	  written, counted, removed.
  *
  * quota.c calls these.  The end of a job leaves its row, which the next count
  * deletes.
@@ -96,7 +97,10 @@ delete_row(Table *rows)
 							  false, &failure);
 }
 
-/* Returns the number of rows read.  Deletes those of jobs that are gone, unless another transaction holds them. */
+/*
+ * Returns the number of rows read.  Deletes those of jobs that are gone,
+ * unless another transaction holds them.
+ */
 int64
 quota_count_rows(Table *rows, Table *queue, const char *tenant, int64 *live, int64 *bytes)
 {

@@ -13,6 +13,7 @@
 
 #include "base/concurrency_key_hash.h"
 #include "base/job_status.h"
+#include "enqueue/dependencies.h"
 #include "enqueue/quota.h"
 #include "enqueue/unique_conflict.h"
 #include "security/grants.h"
@@ -44,7 +45,10 @@ check_replace(const Request *request, const Job *job)
 			 errhint("A role that is held to its grants replaces only its own jobs.")));
 }
 
-/* Returns the metadata of a job that is replaced: its own unless some is given; another role's is dropped. */
+/*
+ * Returns the metadata of a job that is replaced: its own unless some is
+ * given; another role's is dropped.
+ */
 static Jsonb *
 metadata_after(const Request *request, const Job *job)
 {
@@ -86,24 +90,70 @@ replace_times(Enqueuer *e, Request *request, Job *job)
 	row_set(job->values, job->nulls, Q_created_at, created);
 }
 
-/* Sets the key that is given: jobs may wait behind this one in the key that it leaves. */
+/* Gives the job other parents, or none. */
+static void
+replace_parents(Enqueuer *e, Request *request, Job *job)
+{
+	if (request->after == NULL)
+		return;
+	after_check_cycle(request, JOB_ID(job));
+	after_forget(e, job);
+	row_set(job->values, job->nulls, Q_status, ObjectIdGetDatum(status_oid(JOB_PENDING)));
+	row_set_after(request, job->values, job->nulls);
+	if (request->blocked)
+		after_store(e, request, JOB_ID(job));
+}
+
+static bool
+is_blocked(const Job *job)
+{
+	return status_from_oid(DatumGetObjectId(JOB_ATT(job, Q_status))) == JOB_BLOCKED;
+}
+
+/* Sets the place in its lane of a job that is blocked, or is no longer. */
+static void
+replace_position(Job *job)
+{
+	TimestampTz due = DatumGetTimestampTz(JOB_ATT(job, Q_scheduled_for));
+
+	if (is_blocked(job))
+		row_set(job->values, job->nulls, Q_position, TimestampTzGetDatum(DT_NOEND));
+	else if (DatumGetTimestampTz(JOB_ATT(job, Q_position)) == DT_NOEND)
+		row_set(job->values, job->nulls, Q_position, TimestampTzGetDatum(Max(due, GetCurrentTimestamp())));
+}
+
+/*
+ * Sets the key that is given: jobs may wait behind this one in the key that it
+ * leaves.  A blocked job waits in no key.
+ */
 static void
 replace_concurrency_key(const Request *request, Job *job)
 {
-	if (request->concurrency_key == NULL)
+	text	   *key = request->concurrency_key;
+
+	if (!JOB_NULL(job, Q_key_hash) && (key != NULL || is_blocked(job)))
+		publish_concurrency_key(DatumGetUInt64(JOB_ATT(job, Q_key_hash)), row_key_since(job->values, job->nulls), true);
+	set_if_given(job, Q_concurrency_key, key);
+	if (is_blocked(job) || JOB_NULL(job, Q_concurrency_key))
+	{
+		job->nulls[Q_key_hash - 1] = job->nulls[Q_key_since - 1] = true;
 		return;
-	if (!JOB_NULL(job, Q_key_hash))
-		publish_concurrency_key(DatumGetUInt64(JOB_ATT(job, Q_key_hash)),
-								DatumGetTimestampTz(JOB_ATT(job, Q_created_at)), true);
-	row_set_pointer(job->values, job->nulls, Q_concurrency_key, request->concurrency_key);
-	row_set(job->values, job->nulls, Q_key_hash, UInt64GetDatum(key_hash(request->tenant, request->concurrency_key)));
+	}
+	if (JOB_NULL(job, Q_key_since))
+		row_set(job->values, job->nulls, Q_key_since,
+				job->status == JOB_BLOCKED ? TimestampTzGetDatum(GetCurrentTimestamp()) : JOB_ATT(job, Q_created_at));
+	row_set(job->values, job->nulls, Q_key_hash,
+			UInt64GetDatum(key_hash(request->tenant, DatumGetTextPP(JOB_ATT(job, Q_concurrency_key)),
+									request->type->workflow)));
 }
 
 /* Sets the arguments that are given. */
 static void
 replace_arguments(Enqueuer *e, Request *request, Job *job)
 {
+	replace_parents(e, request, job);
 	replace_times(e, request, job);
+	replace_position(job);
 	if (request->priority_given)
 		row_set(job->values, job->nulls, Q_priority, Int16GetDatum((int16) request->priority));
 	if (request->max_attempts_given)
@@ -136,9 +186,9 @@ replace_waiting(Enqueuer *e, Request *request, Job *job)
 	row_set(job->values, job->nulls, Q_attempts, Int32GetDatum(0));
 	row_set(job->values, job->nulls, Q_crashes, Int32GetDatum(0));
 	row_set(job->values, job->nulls, Q_rev, Int32GetDatum(JOB_INT(job, Q_rev) + 1));
-	if (job->status == JOB_RETRY)
+	if (job->status == JOB_RETRY && !is_blocked(job))
 		row_set(job->values, job->nulls, Q_status, ObjectIdGetDatum(status_oid(JOB_PENDING)));
-	table_update_row(&e->queue, &job->tid, job->values, job->nulls);
+	queue_update(&e->queue, job);
 	if (EVENTS_WANTED(request->type, EVENTS_ALL))
 		row_add_event(e, request, job->values, job->nulls, true, error);
 	row_publish(job->values, job->nulls);

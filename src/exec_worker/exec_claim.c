@@ -30,7 +30,9 @@
 #include "exec_worker/exec_internal.h"
 #include "settle/alerts.h"
 #include "settle/breaker_news.h"
+#include "settle/settle_counts.h"
 #include "shared/breaker.h"
+#include "shared/stat_changes.h"
 
 /* Result of one job in the transaction; applied after the commit. */
 typedef struct Claim
@@ -65,6 +67,12 @@ settle_now(Claims *batch, Claim *claim, Job *job, JobType *type, Outcome *outcom
 	outcome->worker = MySlot->name;
 	outcome->source = "helper";
 	outcome->progress = get_float8_nan();
+	if (ref_leased(&claim->job->ref))
+	{
+		outcome->worker = JOB_NULL(job, Q_worker) ? NULL : TextDatumGetCString(JOB_ATT(job, Q_worker));
+		outcome->source = "dispatcher";
+		outcome_keep_progress(job, outcome);
+	}
 	claim->status = settle(batch->ledger, job, type, outcome, &claim->need);
 	claim->settled = claim->need == 0;
 	claim->failed = outcome->kind == OUTCOME_FAILED;
@@ -84,6 +92,47 @@ fail_now(Claims *batch, Claim *claim, Job *job, JobType *type, const char *messa
 	settle_now(batch, claim, job, type, &outcome);
 }
 
+static int64
+job_timeout(Job *job, JobType *type)
+{
+	if (JOB_NULL(job, Q_timeout))
+		return type ? type->timeout_us : 0;
+	return interval_to_us(DatumGetIntervalP(JOB_ATT(job, Q_timeout)));
+}
+
+/*
+ * Sets the outcome of a job whose client has lost it: the lease or the deadline
+ * is over, or its connection is gone.
+ */
+static void
+lose_lease(Job *job, JobType *type, const JobRef *ref, Outcome *o)
+{
+	if (ref->charge == CHARGE_DEADLINE)
+	{
+		o->message = psprintf("timeout after %s", span_text(job_timeout(job, type)));
+		o->code = "timeout";
+	}
+	else if (ref->charge == CHARGE_STALL)
+	{
+		o->message = type == NULL ? "stalled: no heartbeat" :
+			psprintf("stalled: no heartbeat for %s", span_text(type->stall_us));
+		o->code = "stalled";
+	}
+	else
+	{
+		o->message = ref->charge == CHARGE_CONNECTION ?
+			"the lease has ended: the connection that claimed the job is gone" :
+			"the lease has run out: no heartbeat of its worker has come in time";
+		o->code = "lease_expired";
+	}
+	if (!JOB_NULL(job, Q_cancel_requested) && DatumGetBool(JOB_ATT(job, Q_cancel_requested)))
+	{
+		o->kind = OUTCOME_CANCELLED;
+		o->message = JOB_NULL(job, Q_error_msg) ? NULL : TextDatumGetCString(JOB_ATT(job, Q_error_msg));
+		o->code = NULL;
+	}
+}
+
 /*
  * Settles a job that was cancelled while it waited, or is running without an
  * exec worker.
@@ -101,6 +150,8 @@ finish_without_tool(Claims *batch, Claim *claim, Job *job, JobType *type, Cell *
 		outcome.kind = OUTCOME_CANCELLED;
 		outcome.message = cell->has_reason ? pstrdup(cell->reason) : NULL;
 	}
+	else if (ref_leased(&cell->ref))
+		lose_lease(job, type, &cell->ref, &outcome);
 	else
 	{
 		if (!outcome.begun)
@@ -130,14 +181,6 @@ missing_right(JobType *type)
 	return NULL;
 }
 
-static int64
-job_timeout(Job *job, JobType *type)
-{
-	if (JOB_NULL(job, Q_timeout))
-		return type->timeout_us;
-	return interval_to_us(DatumGetIntervalP(JOB_ATT(job, Q_timeout)));
-}
-
 static const char *
 node_name(void)
 {
@@ -160,14 +203,25 @@ mark_running(Claims *batch, ExecJob *x, Job *job)
 	JOB_ATT(job, Q_runs) = Int32GetDatum(JOB_INT(job, Q_runs) + 1);
 	job->nulls[Q_started_at - 1] = job->nulls[Q_worker - 1] = job->nulls[Q_node - 1] = false;
 	job->nulls[Q_progress - 1] = job->nulls[Q_progress_data - 1] = true;
-	table_update_row(&batch->ledger->queue, &job->tid, job->values, job->nulls);
+	queue_update(&batch->ledger->queue, job);
+	stat_started(x->ref.type_id, due_since(job), x->started_at);
 	x->ref.tid = job->tid;
 	x->ref.rev = JOB_INT(job, Q_rev);
 	x->ref.attempts = JOB_INT(job, Q_attempts);
 	x->ref.runs = JOB_INT(job, Q_runs);
 }
 
-/* Keeps the columns that events need after the transaction. */
+/* Copies a column of a type with a length word. */
+static void
+remember_column(ExecJob *x, Job *job, int att)
+{
+	if (JOB_NULL(job, att))
+		return;
+	JOB_ATT(&x->row, att) = PointerGetDatum(PG_DETOAST_DATUM_COPY(JOB_ATT(job, att)));
+	x->row.nulls[att - 1] = false;
+}
+
+/* Keeps the columns that events and artifacts need after the transaction. */
 static void
 remember_row(ExecJob *x, Job *job)
 {
@@ -177,10 +231,22 @@ remember_row(ExecJob *x, Job *job)
 	JOB_ATT(&x->row, Q_id) = UUIDPGetDatum(&x->ref.id);
 	JOB_ATT(&x->row, Q_attempts) = JOB_ATT(job, Q_attempts);
 	x->row.nulls[Q_id - 1] = x->row.nulls[Q_attempts - 1] = false;
-	if (!JOB_NULL(job, Q_tenant))
+	remember_column(x, job, Q_tenant);
+	remember_column(x, job, Q_task_key);
+	if (!JOB_NULL(job, Q_workflow_id))
 	{
-		JOB_ATT(&x->row, Q_tenant) = PointerGetDatum(PG_DETOAST_DATUM_COPY(JOB_ATT(job, Q_tenant)));
-		x->row.nulls[Q_tenant - 1] = false;
+		JOB_ATT(&x->row, Q_workflow_id) = UUIDPGetDatum(memcpy(palloc(UUID_LEN), DatumGetUUIDP(JOB_ATT(job, Q_workflow_id)), UUID_LEN));
+		x->row.nulls[Q_workflow_id - 1] = false;
+	}
+	if (!JOB_NULL(job, Q_keep_until))
+	{
+		JOB_ATT(&x->row, Q_keep_until) = JOB_ATT(job, Q_keep_until);
+		x->row.nulls[Q_keep_until - 1] = false;
+	}
+	if (!JOB_NULL(job, Q_keep_completed))
+	{
+		JOB_ATT(&x->row, Q_keep_completed) = IntervalPGetDatum(memcpy(palloc(sizeof(Interval)), DatumGetIntervalP(JOB_ATT(job, Q_keep_completed)), sizeof(Interval)));
+		x->row.nulls[Q_keep_completed - 1] = false;
 	}
 	MemoryContextSwitchTo(caller);
 }

@@ -23,7 +23,7 @@
 #include "nodes/pg_list.h"
 
 #include "helper/frame.h"
-#include "settle/settle.h"
+#include "settle/artifacts.h"
 
 typedef enum ExecState
 {
@@ -75,7 +75,9 @@ typedef struct ExecJob
 	bool		all_events;		/* options.events is all */
 	char	   *log_fields;		/* of the payload, for log lines; NULL: none */
 	List	   *events;			/* ToolEvent */
-	int			nevents;		/* log and artifact events of the attempt */
+	int			nevents;		/* log events of the attempt */
+	int			nartifacts;		/* sound artifacts of the attempt */
+	uint32		bad_artifacts;	/* lines that jobq.artifacts does not take */
 	MonoTime	progress_kept_at;	/* time of the last progress event kept */
 	MonoTime	events_due;		/* 0: no event waits */
 	FrameExit	end;			/* texts in context */
@@ -88,6 +90,7 @@ typedef struct ExecJob
 
 #define EXEC_NOFILE			256		/* default of options.nofile */
 #define EXEC_MAX_EVENTS		100		/* kept of one attempt; more are counted */
+#define EXEC_MAX_ARTIFACTS	1000	/* the same of artifacts */
 #define EXEC_MAX_PROGRESS	8192
 
 /* --- exec_jobs.c --- */
@@ -229,11 +232,28 @@ extern void exec_types_clear(void);
 typedef struct Settlements Settlements;
 extern Settlements *settlements_make(bool final);	/* NULL: nothing is due */
 extern void settlements_write(Settlements *settlements, Ledger *ledger);
+/* Releases the jobs that wait for nothing but the ends that were written. */
+extern void settlements_release_children(Settlements *settlements);
 extern void settlements_apply(Settlements *settlements);
 extern void settlements_retry(Settlements *settlements, ErrorData *(*alone) (Settlements *one, bool final),
 							  bool final);
 extern MonoTime exec_settle_at(void);	/* time of the next due write;
 										 * DT_NOEND: none */
+
+/* --- exec_artifacts.c --- */
+/* Keeps the artifact of a line, or counts the line as malformed. */
+extern void exec_got_artifact(ExecJob *job, const FrameText *text);
+/* True if a kept event is an artifact. */
+extern bool exec_has_artifact(const ExecJob *job);
+/*
+ * False if jobq.artifacts has no partition for one of the kept artifacts:
+ * *need is the time that lacks it, and nothing is written.
+ */
+extern bool exec_artifacts_ready(Ledger *ledger, ExecJob *job, JobType *type, TimestampTz *need);
+/* Writes the kept artifacts, each with its event. */
+extern void exec_write_artifacts(Ledger *ledger, ExecJob *job, JobType *type);
+/* Keeps an event of the tool until it is written. */
+extern void exec_keep_event(ExecJob *job, int kind, const FrameText *text);
 
 /* --- exec_outcome.c --- */
 extern void exec_judge(ExecJob *job, JobType *type, Outcome *outcome);

@@ -5,8 +5,9 @@
  *
  * Progress is shown at once (in the cell, through the view) and written when
  * the job is settled.  Other events wait in the job's entry for exec_settle.c.
- * The helper bounds the length of lines and EXEC_MAX_EVENTS their number, so
- * that a tool can fill neither memory nor jobq.events.
+ * The helper bounds the length of lines; EXEC_MAX_EVENTS and
+ * EXEC_MAX_ARTIFACTS bound their number, so that a tool can fill neither memory
+ * nor tables.
  */
 #include "jobq.h"
 
@@ -35,8 +36,8 @@ got_exit(ExecJob *x, const FrameExit *exit)
 	}
 }
 
-static void
-keep_event(ExecJob *x, int kind, const FrameText *text)
+void
+exec_keep_event(ExecJob *x, int kind, const FrameText *text)
 {
 	MemoryContext caller = MemoryContextSwitchTo(x->context);
 	ToolEvent  *kept = palloc(sizeof(ToolEvent));
@@ -94,7 +95,7 @@ keep_progress_event(ExecJob *x, const FrameText *text)
 	if (x->progress_kept_at != 0 && now - x->progress_kept_at < USECS_PER_SEC)
 		return;
 	x->progress_kept_at = now;
-	keep_event(x, FRAME_EVENT_PROGRESS, text);
+	exec_keep_event(x, FRAME_EVENT_PROGRESS, text);
 }
 
 /* Shows progress in the view, and keeps it for the settlement. */
@@ -159,7 +160,7 @@ got_frame(const Frame *frame)
 			exec_type_started(x);
 			MySlot->cells[x->cell].starting = false;
 			if (x->all_events)
-				keep_event(x, EXEC_EVENT_STARTED, NULL);
+				exec_keep_event(x, EXEC_EVENT_STARTED, NULL);
 			break;
 		case FRAME_EVENT:
 			if (exec_stopping || (x = exec_job_by_number(frame->u.event.job)) == NULL)
@@ -172,8 +173,10 @@ got_frame(const Frame *frame)
 
 				(void) exec_in_transaction(log_stderr_line, &line);
 			}
+			else if (frame->u.event.kind == FRAME_EVENT_ARTIFACT)
+				exec_got_artifact(x, &frame->u.event.text);
 			else if (x->nevents++ < EXEC_MAX_EVENTS)
-				keep_event(x, frame->u.event.kind, &frame->u.event.text);
+				exec_keep_event(x, frame->u.event.kind, &frame->u.event.text);
 			break;
 		case FRAME_EXIT:
 			if ((x = exec_job_by_number(frame->u.exit.job)) != NULL)

@@ -27,6 +27,7 @@
 #include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 
+#include "base/interval.h"
 #include "base/json_build.h"
 #include "exec_worker/exec_internal.h"
 #include "registry/options.h"
@@ -247,14 +248,6 @@ exited(Outcome *o, FrameExit *end, JobType *type, bool warm)
 		o->permanent = in_codes(type->options, "permanent_exit_codes", code, " 125 126 127 ");
 	if (o->kind != OUTCOME_FAILED)
 		o->code = NULL;
-}
-
-static char *
-span_text(int64 us)
-{
-	Interval	span = {.time = us};
-
-	return DatumGetCString(DirectFunctionCall1(interval_out, IntervalPGetDatum(&span)));
 }
 
 /* Fills the outcome of a tool stopped by a user or for DDL or shutdown. */

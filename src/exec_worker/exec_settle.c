@@ -26,6 +26,7 @@
 #include "settle/alerts.h"
 #include "settle/breaker_news.h"
 #include "tables/queue_find.h"
+#include "workflow/release_children.h"
 
 #define RETRY_MIN_MS	50
 #define RETRY_MAX_MS	10000
@@ -56,6 +57,7 @@ struct Settlements
 {
 	int			n;
 	Settlement	all[JOBQ_CELLS];
+	EndedParents parents;		/* of the transaction */
 };
 
 /* ---------- events ---------- */
@@ -106,7 +108,10 @@ level_of(Jsonb *line)
 	return "info";
 }
 
-/* Builds the event of a line of the tool. NULL: the line is no event. */
+/*
+ * Builds the event of a line of the tool.  NULL: the line is none, or its
+ * artifact has an event of its own (exec_artifacts.c).
+ */
 static Event *
 event_of(ToolEvent *kept)
 {
@@ -120,6 +125,8 @@ event_of(ToolEvent *kept)
 	event->level = "info";
 	if (kept->kind == EXEC_EVENT_STARTED)
 		return event;
+	if (kept->kind == FRAME_EVENT_ARTIFACT && artifacts_exist())
+		return NULL;
 	line = json_from_utf8(kept->text, (int) strlen(kept->text), &why);
 	if (line == NULL || !JB_ROOT_IS_OBJECT(line))
 		return NULL;
@@ -193,8 +200,12 @@ write_remarks(Ledger *ledger, ExecJob *x, JobType *type)
 	if (x->nevents > EXEC_MAX_EVENTS)
 		warn(ledger, x, type, psprintf("%d more events of this attempt were dropped",
 									   x->nevents - EXEC_MAX_EVENTS), NULL);
-	if (end->bad_lines > 0)
-		warn(ledger, x, type, psprintf("%u lines on descriptor 3 were malformed", end->bad_lines), NULL);
+	if (x->nartifacts > EXEC_MAX_ARTIFACTS)
+		warn(ledger, x, type, psprintf("%d more artifacts of this attempt were dropped",
+									   x->nartifacts - EXEC_MAX_ARTIFACTS), NULL);
+	if (end->bad_lines + x->bad_artifacts > 0)
+		warn(ledger, x, type, psprintf("%u lines on descriptor 3 were malformed",
+									   end->bad_lines + x->bad_artifacts), NULL);
 	warn_of_ignored_error(ledger, x, type);
 	if (end->left_processes > 0)
 		warn(ledger, x, type, psprintf("%u processes were left when the tool had ended, and were killed",
@@ -205,12 +216,13 @@ write_remarks(Ledger *ledger, ExecJob *x, JobType *type)
 			 "NUL bytes were removed from the output" : "invalid UTF-8 was replaced in the output", NULL);
 }
 
-/* Writes the events of a tool that still runs. */
+/* Writes the events and artifacts of a tool that still runs. */
 static void
 write_events(Ledger *ledger, ExecJob *x, JobType *type)
 {
 	ListCell   *lc;
 
+	exec_write_artifacts(ledger, x, type);
 	if (type == NULL)
 		return;
 	foreach(lc, events_of(x))
@@ -288,7 +300,7 @@ start_failure(Ledger *ledger, ExecJob *x, JobType *type, const char *why, const 
 }
 
 static void
-settle_one(Ledger *ledger, Settlement *item)
+settle_one(Ledger *ledger, Settlement *item, EndedParents *parents)
 {
 	ExecJob    *x = item->job;
 	JobType    *type = job_type_by_id(x->ref.type_id);
@@ -309,6 +321,11 @@ settle_one(Ledger *ledger, Settlement *item)
 		case LOCK_OK:
 			break;
 	}
+	if (!exec_artifacts_ready(ledger, x, type, &item->need))
+	{
+		item->result = RESULT_LATER;
+		return;
+	}
 	reported = JOB_NULL(&job, Q_error_msg) ? NULL : TextDatumGetCString(JOB_ATT(&job, Q_error_msg));
 	exec_judge(x, type, &outcome);
 	outcome.log = events_of(x);
@@ -320,6 +337,8 @@ settle_one(Ledger *ledger, Settlement *item)
 		item->result = RESULT_LATER;
 		return;
 	}
+	exec_write_artifacts(ledger, x, type);
+	parents_add(parents, &job, item->status);
 	item->result = RESULT_SETTLED;
 	item->failed = outcome.kind == OUTCOME_FAILED;
 	breaker_take_down(&item->breaker, type, &outcome);
@@ -329,15 +348,22 @@ settle_one(Ledger *ledger, Settlement *item)
 		item->report = start_failure(ledger, x, type, outcome.message, reported);
 }
 
-/* True if the partition for the events exists; else they are retried. */
+/*
+ * True if the partitions for the events and artifacts exist; else they are
+ * retried.
+ */
 static bool
 has_room(Ledger *ledger, ExecJob *x, Settlement *item)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
-	if (events_ready(&ledger->events, now))
-		return true;
 	item->need = now;
+	if (events_ready(&ledger->events, now) &&
+		exec_artifacts_ready(ledger, x, job_type_by_id(x->ref.type_id), &item->need))
+	{
+		item->need = 0;
+		return true;
+	}
 	item->result = RESULT_LATER;
 	return false;
 }
@@ -347,6 +373,7 @@ settlements_write(Settlements *settlements, Ledger *ledger)
 {
 	int			i;
 
+	settlements->parents = (EndedParents) {0};
 	for (i = 0; i < settlements->n; i++)
 	{
 		Settlement *item = &settlements->all[i];
@@ -354,12 +381,18 @@ settlements_write(Settlements *settlements, Ledger *ledger)
 
 		/* no ledger: the extension was dropped while the tools ran */
 		if (x->state == EXEC_ENDED && ledger)
-			settle_one(ledger, item);
+			settle_one(ledger, item, &settlements->parents);
 		else
 			item->result = x->state == EXEC_ENDED ? RESULT_NOT_MINE : RESULT_EVENTS;
 		if (item->result == RESULT_EVENTS && ledger && has_room(ledger, x, item))
 			write_events(ledger, x, job_type_by_id(x->ref.type_id));
 	}
+}
+
+void
+settlements_release_children(Settlements *settlements)
+{
+	parents_release_children(&settlements->parents);
 }
 
 /* ---------- after the transaction ---------- */
@@ -427,6 +460,21 @@ apply(Settlement *item)
 	}
 }
 
+/* Keeps only the artifacts of the events that are not written. */
+static List *
+only_artifacts(List *events)
+{
+	List	   *kept = NIL;
+	ListCell   *lc;
+
+	foreach(lc, events)
+	{
+		if (((ToolEvent *) lfirst(lc))->kind == FRAME_EVENT_ARTIFACT)
+			kept = lappend(kept, lfirst(lc));
+	}
+	return kept;
+}
+
 /*
  * Handles the error of a job settled alone.  An error of the data (class 22 or
  * 54) would repeat: then the attempt fails with that error in place of its
@@ -437,22 +485,25 @@ after_failure(ExecJob *x, ErrorData *error)
 {
 	MemoryContext caller;
 	int			class = ERRCODE_TO_CATEGORY(error->sqlerrcode);
+	bool		of_data = class == ERRCODE_DATA_EXCEPTION || class == ERRCODE_PROGRAM_LIMIT_EXCEEDED;
 
 	retry_later(x);
 	if (x->state != EXEC_ENDED)
 	{
-		forget_events(x);
+		if (of_data || !exec_has_artifact(x))
+			forget_events(x);
 		return;
 	}
-	if (class != ERRCODE_DATA_EXCEPTION && class != ERRCODE_PROGRAM_LIMIT_EXCEEDED)
+	if (!of_data)
 		return;
 	caller = MemoryContextSwitchTo(x->context);
+	/* the result is the cause, most probably; the second time nothing stays */
+	x->events = x->end.kind == EXEC_UNSETTLED ? NIL : only_artifacts(x->events);
 	x->end.kind = EXEC_UNSETTLED;
 	x->end.message = frame_text(pstrdup(unpack_sql_state(error->sqlerrcode)));
 	x->end.output = frame_text(psprintf("could not store the result: %s", error->message));
 	x->progress = get_float8_nan();
 	x->progress_data = NULL;
-	x->events = NIL;
 	x->end.error.len = 0;
 	MemoryContextSwitchTo(caller);
 }

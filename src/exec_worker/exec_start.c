@@ -295,7 +295,7 @@ build_frame(ExecJob *x, Job *job, JobType *type, FrameStart *f, Size *answer)
 	Jsonb	   *payload = DatumGetJsonbP(JOB_ATT(job, Q_payload));
 
 	x->warm = option_int(type->options, "warm", 0) > 0;
-	x->stall_us = option_interval(type->options, "stall", 0);
+	x->stall_us = type->stall_us;
 	x->tool_hash = job_type_tool_hash(type);
 	memset(f, 0, sizeof(*f));
 	f->job = x->number;

@@ -110,6 +110,8 @@ write_turn(void *arg)
 	}
 	if (here)
 		ledger_close(&ledger);
+	if (turn->settlements && !turn->final)
+		settlements_release_children(turn->settlements);
 }
 
 static ErrorData *

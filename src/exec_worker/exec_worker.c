@@ -173,7 +173,12 @@ on_worker_exit(int code, Datum arg)
 	exec_types_clear();
 	while ((x = exec_jobs_next(x)) != NULL)
 	{
-		if (x->state == EXEC_STARTED && x->asked == CANCEL_NONE)
+		if (x->state != EXEC_STARTED)
+			continue;
+		/* a user's cancel that is not passed on yet ends the job for good */
+		if (slot_cancelled(x->cell, x->reason, &x->has_reason) == CANCEL_USER)
+			x->asked = CANCEL_USER;
+		else if (x->asked == CANCEL_NONE)
 			x->asked = CANCEL_TAKE_BACK;
 	}
 	if (!stop_tools(db_must_leave(exec_db) ? LEAVE_GRACE_MS : jobq_shutdown_grace))

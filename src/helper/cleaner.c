@@ -274,13 +274,29 @@ sweep_dead_helpers(Helper *h)
 
 /* ---- the cleaner ---- */
 
+/*
+ * Closes the helper's ends of pipes and sockets: a tool must see the end of
+ * its input when the helper closes it, not when the cleaner ends.
+ */
+static void
+close_inherited(Helper *h)
+{
+	close(h->sock);
+	for (int i = 0; i < h->njobs; i++)
+	{
+		for (int fd = 0; fd < JOB_PIPES; fd++)
+			job_close_fd(h->jobs[i], fd);
+	}
+	launch_close(h);
+}
+
 void
 run_cleaner(Helper *h, bool first)
 {
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != h->pid)
 		_exit(1);
-	close(h->sock);
+	close_inherited(h);
 	if (first)
 	{
 		cgroup_sweep(h);

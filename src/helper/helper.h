@@ -7,7 +7,8 @@
  *	 supervisor.c		the poll loop; frames from the worker; reaps children
  *	 send_frame.c		frames to the worker
  *	 job.c				the life of one job, from START to EXIT
- *	 job_pipes.c		its pipes
+ *	 job_input.c		its input
+ *	 job_pipes.c		its output and events
  *	 launch.c			orders to start a tool
  *	 starter.c			processes that execute these orders: clone and exec
  *	 program.c			finds the file that a command executes
@@ -317,13 +318,15 @@ extern void job_tick(Helper *h, Job *job, uint64_t now);
 extern void job_swept(Helper *h, Job *job);
 extern void job_free(Job *job);
 
+/* job_input.c */
+extern bool job_write_stdin(Job *job);
+extern void job_close_fd(Job *job, JobFd which);
+
 /* job_pipes.c */
 extern void job_polls(Helper *h, Job *job, struct pollfd *polls);
 extern void job_io(Helper *h, Job *job, const struct pollfd *polls);
 extern void job_read_rest(Helper *h, Job *job);
-extern bool job_write_stdin(Job *job);
 extern void job_end_lines(Helper *h, Job *job);
-extern void job_close_fd(Job *job, JobFd which);
 /*
  * True if descriptor 3 has bytes that are not read, because the worker does
  * not take events.
@@ -357,6 +360,8 @@ extern pid_t launch_pid(const Job *job);	/* of a tool that is starting,
 /* True for a starter, and for a tool that is starting. */
 extern bool launch_knows(const Helper *h, pid_t pid);
 extern void launch_reap(Helper *h);
+/* Closes the sockets of all starters, in a child. */
+extern void launch_close(Helper *h);
 
 /* tree.c */
 extern bool tree_use_scan;		/* no children files in /proc: read every

@@ -125,6 +125,17 @@ free_starter(Starter *s)
 	free(s);
 }
 
+void
+launch_close(Helper *h)
+{
+	for (Starter *s = h->starters; s; s = s->next)
+	{
+		if (s->sock >= 0)
+			close(s->sock);
+		s->sock = -1;
+	}
+}
+
 /* Returns an idle starter. NULL: errno. */
 static Starter *
 idle_starter(Helper *h)

@@ -2,8 +2,8 @@
  * lane_callbacks.h
  *	  Functions of the limits that lanes and scans of the queue call.
  *
- * concurrency_keys.c and tenant_limit.c register them at the dispatcher's
- * start, so that lanes/ includes nothing of limits/.
+ * concurrency_keys.c, tenant_limit.c and leases.c register them at the dispatcher's
+ * start, so that lanes/ includes nothing of limits/ and workers/.
  */
 #ifndef JOBQ_LANE_CALLBACKS_H
 #define JOBQ_LANE_CALLBACKS_H
@@ -36,8 +36,6 @@ typedef struct TenantCallbacks
 	 * none.
 	 */
 	int32		(*limit_of) (TupleTableSlot *slot);
-	/* True if the limit `number`, or a limit above it, is `outer`. */
-	bool		(*is_below) (int32 number, int32 outer);
 	/*
 	 * Notes that a ref that a limit counts left a lane's memory without a
 	 * hand-out.
@@ -45,6 +43,16 @@ typedef struct TenantCallbacks
 	void		(*lost) (const JobRef *ref);
 } TenantCallbacks;
 
+typedef struct LeaseCallbacks
+{
+	/*
+	 * True if the row in the scan's slot, which says running, has a lease: it
+	 * is counted from now on, and does not wait in a lane.
+	 */
+	bool		(*adopt) (QueueScan *scan, const JobRef *ref);
+} LeaseCallbacks;
+
+extern LeaseCallbacks lease_callbacks;
 extern KeyCallbacks key_callbacks;
 extern TenantCallbacks tenant_callbacks;
 

@@ -28,6 +28,7 @@
 known_hash *known_jobs = NULL;
 KeyCallbacks key_callbacks;
 TenantCallbacks tenant_callbacks;
+LeaseCallbacks lease_callbacks;
 
 static MemoryContext lanes_context = NULL;
 static HTAB *lanes = NULL;
@@ -172,6 +173,17 @@ lanes_reset(void)
 	lanes_init(parent);
 }
 
+void
+lanes_visit(void (*visit) (Lane *lane, void *arg), void *arg)
+{
+	HASH_SEQ_STATUS seq;
+	Lane	   *lane;
+
+	hash_seq_init(&seq, lanes);
+	while ((lane = hash_seq_search(&seq)) != NULL)
+		visit(lane, arg);
+}
+
 int
 lanes_count(void)
 {
@@ -233,6 +245,7 @@ add_range(Lane *lane, TimestampTz lo, TimestampTz hi)
 void
 lane_publish(Lane *lane, TimestampTz lo, TimestampTz hi)
 {
+	lane->type->published += lo == hi ? 1 : PUBLISHED_MANY;
 	if (lo <= lane->cursor.pos)
 		add_range(lane, lo, Min(hi, lane->cursor.pos));
 	if (hi > lane->cursor.pos)
@@ -489,6 +502,7 @@ lanes_pop_due(TimestampTz now)
 	if (lanes_next_timer() > now)
 		return NULL;
 	lane = pairingheap_container(Lane, node, pairingheap_first(timers));
+	lane->type->published += PUBLISHED_MANY;	/* as many as are due */
 	lane_unplace(lane);
 	return lane;
 }

@@ -10,8 +10,9 @@
  * Invariant: every committed row at or below the cursor is one of these:
  * - in `known`: it waits in a lane, is in flight, or is held;
  * - gone;
- * - passed over for its concurrency key (concurrency_keys.h) or its
- *   tenant's limit (tenant_limit.h);
+ * - passed over for its concurrency key (concurrency_keys.h), its tenant's
+ *   limit (tenant_limit.h), or since its tenant is none of the waiting
+ *   claims' (claim_scopes.h);
  * - named by a publication that has not been scanned yet.
  *
  * The lanes are memory of one process, without locks.  Each lane keeps at most
@@ -28,6 +29,7 @@
 #include "shared/slots.h"
 
 #define JOBQ_TYPE_LIMITS 8		/* names in options.limits: src/registry/option_keys.c */
+#define PUBLISHED_MANY	1000000
 #define MAX_CHUNK		512
 #define MAX_FAIR_CHUNK	32		/* of up to JOBQ_SUBLANES lanes of a type and priority */
 
@@ -49,6 +51,7 @@ typedef struct LaneType
 	int64		aging_per;		/* us; 0: they don't age */
 	int			aging_max;
 	bool		fair;			/* its lanes are served in turn */
+	uint64		published;		/* jobs that were published; PUBLISHED_MANY for an unknown number */
 
 	/* wait queues of its groups (wait_queues.c) */
 	struct WaitQueue *own;		/* of the type's own limits */
@@ -176,6 +179,8 @@ extern void lanes_init(MemoryContext context);
 extern void lanes_reset(void);
 /* Returns the lane, made if it is new: with its type from the callback. */
 extern Lane *lane_get(const LaneId *id, LaneType *(*lane_type) (int32));
+/* Calls visit for each lane; it may not make any. */
+extern void lanes_visit(void (*visit) (Lane *lane, void *arg), void *arg);
 extern int	lanes_count(void);
 extern int	lanes_waiting(void);	/* rows read ahead */
 

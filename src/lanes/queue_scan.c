@@ -172,7 +172,8 @@ scan_key_lane_index(QueueScan *scan)
 Relation
 scan_key_order_index(QueueScan *scan)
 {
-	static const AttrNumber columns[] = {Q_key_hash, Q_created_at};
+	AttrNumber	since = row_map_look(scan->queue)->atts[Q_key_since - 1];
+	AttrNumber	columns[] = {Q_key_hash, since > 0 ? since : Q_created_at};	/* 0.1.0 has no key_since */
 
 	if (scan->key_order_index == NULL &&
 		(scan->key_order_index = find_index(scan->queue, columns, lengthof(columns))) == NULL)
@@ -290,6 +291,12 @@ scan_ref(QueueScan *scan, JobRef *ref)
 	return status_from_oid((Oid) slot_int(slot, Q_status));
 }
 
+bool
+scan_row_is_ours(QueueScan *scan)
+{
+	return (int32) slot_int(scan->slot, Q_home_id) == scan->home;
+}
+
 /*
  * Takes the row into the lane if it may be handed out.  A row that says
  * running and is not in flight has lost its executor: it is handed out, too,
@@ -301,11 +308,11 @@ scan_take(QueueScan *scan, Lane *lane, bool from_cursor)
 	JobRef		ref;
 	JobStatus	status = scan_ref(scan, &ref);
 
-	if ((int32) slot_int(scan->slot, Q_home_id) != scan->home || status == JOB_BLOCKED)
+	if (!scan_row_is_ours(scan) || status == JOB_BLOCKED)
 		return false;
 	if (status == JOB_RUNNING)
 	{
-		if (known_lookup(known_jobs, ref.id) != NULL)
+		if (known_lookup(known_jobs, ref.id) != NULL || lease_callbacks.adopt(scan, &ref))
 			return false;
 		ref.charge = CHARGE_CRASHED;
 	}
@@ -391,6 +398,7 @@ read_rows(QueueScan *scan, Lane *lane, Range *at, TimestampTz hi, int limit, boo
 
 /*
  * Returns the smallest live key after now: the one walk over dead future keys.
+ * Blocked jobs lie beyond, at infinity.
  */
 static TimestampTz
 look_ahead(QueueScan *scan, Lane *lane)
@@ -398,13 +406,39 @@ look_ahead(QueueScan *scan, Lane *lane)
 	Range		at = {.pos = DT_NOBEGIN};
 	int			skipped = 0;
 
-	start_scan(scan, &lane->id, BTGreaterStrategyNumber, F_TIMESTAMPTZ_GT, scan->now, DT_NOEND);
+	start_scan(scan, &lane->id, BTGreaterStrategyNumber, F_TIMESTAMPTZ_GT, scan->now, END_TIMESTAMP - 1);
 	while (next_entry(scan, &at, &skipped))
 	{
 		if (index_fetch_heap(scan->desc, scan->slot))
 			return at.pos;
 	}
 	return DT_NOEND;
+}
+
+bool
+scan_leases(QueueScan *scan, const LaneId *id, Range *at, int *budget)
+{
+	TimestampTz last = at->pos;
+	int			skipped = 0;
+
+	start_scan(scan, id, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE, at->pos, at->hi);
+	while (next_entry(scan, at, &skipped))
+	{
+		JobRef		ref;
+
+		if (*budget <= 0 && at->pos != last)
+		{
+			/* a heartbeat may move a row of the position before the ones read */
+			memset(&at->tid, 0, sizeof(at->tid));
+			return false;
+		}
+		last = at->pos;
+		(*budget)--;
+		if (index_fetch_heap(scan->desc, scan->slot) && scan_ref(scan, &ref) == JOB_RUNNING &&
+			scan_row_is_ours(scan) && known_lookup(known_jobs, ref.id) == NULL)
+			(void) lease_callbacks.adopt(scan, &ref);
+	}
+	return true;
 }
 
 static void
@@ -472,8 +506,27 @@ scan_behind(QueueScan *scan, Lane *lane, Range *at, int *budget)
 	return true;
 }
 
+int64
+scan_count_due(QueueScan *scan, Lane *lane, MonoTime until, bool *exact)
+{
+	Range		at = lane->cursor;
+	int			skipped = 0;
+	int64		n = 0;
+
+	start_scan(scan, &lane->id, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE, at.pos, scan->now);
+	while (next_entry(scan, &at, &skipped))
+	{
+		if (++n % 128 == 0 && mono_now() > until)
+		{
+			*exact = false;
+			break;
+		}
+	}
+	return n;
+}
+
 bool
-scan_tenant(QueueScan *scan, Lane *lane, Range *at, int32 limit, int n, int *budget)
+scan_passed(QueueScan *scan, Lane *lane, Range *at, WantsRow wanted, const void *arg, int n, int *budget)
 {
 	int			skipped = 0;
 
@@ -484,8 +537,7 @@ scan_tenant(QueueScan *scan, Lane *lane, Range *at, int32 limit, int n, int *bud
 		if (!next_entry(scan, at, &skipped))
 			return false;
 		(*budget)--;
-		if (index_fetch_heap(scan->desc, scan->slot) &&
-			tenant_callbacks.is_below(tenant_callbacks.limit_of(scan->slot), limit) && scan_take(scan, lane, false))
+		if (index_fetch_heap(scan->desc, scan->slot) && wanted(scan->slot, arg) && scan_take(scan, lane, false))
 			n--;
 	}
 	return true;

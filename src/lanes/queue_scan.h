@@ -45,6 +45,13 @@ extern bool scan_open(QueueScan *scan, TimestampTz now);
 extern void scan_close(QueueScan *scan);
 /* Reads for the lane: its ranges, then a chunk from the cursor. */
 extern void scan_lane(QueueScan *scan, Lane *lane);
+/*
+ * Adopts leases of rows of the lane from *at up to its hi: about *budget index
+ * entries, and all of one position; false: there may be more.
+ */
+extern bool scan_leases(QueueScan *scan, const LaneId *id, Range *at, int *budget);
+/* True if the row in the scan's slot is this database's. */
+extern bool scan_row_is_ours(QueueScan *scan);
 /* Finds the lane after *id in index order; start with the smallest type id. */
 extern bool scan_next_lane(QueueScan *scan, LaneId *id);
 
@@ -53,6 +60,11 @@ extern bool scan_next_lane(QueueScan *scan, LaneId *id);
  * on; true: lane is done.
  */
 extern bool scan_behind(QueueScan *scan, Lane *lane, Range *at, int *budget);
+/*
+ * Counts the index entries beyond the lane's cursor that are due; stops at
+ * `until`, then *exact becomes false.
+ */
+extern int64 scan_count_due(QueueScan *scan, Lane *lane, MonoTime until, bool *exact);
 /* Return the indexes that begin with the concurrency key; NULL: missing. */
 extern Relation scan_key_lane_index(QueueScan *scan);
 extern Relation scan_key_order_index(QueueScan *scan);
@@ -64,11 +76,12 @@ extern JobStatus scan_ref(QueueScan *scan, JobRef *ref);
 extern bool scan_take(QueueScan *scan, Lane *lane, bool from_cursor);
 
 /*
- * Reads jobs that the tenant limit counts into the lane, from *at on, up to
- * its cursor: at most n of them, and *budget index entries.  True: there may
- * be more.
+ * Reads jobs that were passed over into the lane, from *at on, up to its
+ * cursor: at most n whose row is `wanted`, and *budget index entries.  True:
+ * there may be more.
  */
-extern bool scan_tenant(QueueScan *scan, Lane *lane, Range *at, int32 limit, int n, int *budget);
+typedef bool (*WantsRow) (TupleTableSlot *slot, const void *arg);
+extern bool scan_passed(QueueScan *scan, Lane *lane, Range *at, WantsRow wanted, const void *arg, int n, int *budget);
 extern bool scan_find(QueueScan *scan, const pg_uuid_t *id, JobRef *ref, JobStatus *status);
 
 #endif

@@ -194,25 +194,66 @@ ready_first_of(pairingheap *heap)
 }
 
 /*
- * Returns how many steps the oldest job has aged; *next: when the next step is
- * due, DT_NOEND: never.
+ * Returns how many steps a job of that position has aged; *next: when the next
+ * step is due, DT_NOEND: never.
  */
 static int
-steps_of(LaneGroup *group, TimestampTz *next)
+steps_of(const LaneType *t, TimestampTz position, TimestampTz *next)
 {
-	const LaneType *t = group->type;
-	TimestampTz position;
 	int64		steps;
 
 	*next = DT_NOEND;
 	if (t->aging_per == 0)
 		return 0;
-	position = oldest_head(group)->position;
 	steps = Max(aged_until - position, 0) / t->aging_per;
 	if (steps >= t->aging_max)
 		return t->aging_max;
 	*next = position + (steps + 1) * t->aging_per;
 	return (int) steps;
+}
+
+static int32
+effective_at(const LaneGroup *group, TimestampTz position, TimestampTz *next_step)
+{
+	return group->id.priority + group->type->pressure + steps_of(group->type, position, next_step);
+}
+
+Rank
+ready_rank(const Lane *lane, const JobRef *ref)
+{
+	LaneGroup  *group = lane->group;
+	TimestampTz position = ref->position;
+	TimestampTz next_step;
+
+	if (!pairingheap_is_empty(group->oldest))
+		position = Min(position, oldest_head(group)->position);
+	return (Rank) {effective_at(group, position, &next_step), group, lane->turn, ref->position, ref->id};
+}
+
+void
+ready_each_group(void (*look) (LaneGroup *group, const Rank *rank, void *arg), void *arg)
+{
+	HASH_SEQ_STATUS status;
+	LaneGroup  *group;
+
+	hash_seq_init(&status, groups);
+	while ((group = hash_seq_search(&status)) != NULL)
+	{
+		Rank		rank;
+		TimestampTz next_step;
+
+		if (pairingheap_is_empty(group->oldest))
+			continue;
+		rank = rank_of(group);
+		rank.priority = effective_at(group, rank.position, &next_step);	/* also of a parked group */
+		look(group, &rank, arg);
+	}
+}
+
+bool
+ready_is_next(const Lane *lane)
+{
+	return lane->place == LANE_READY && first_lane(lane->group) == lane;
 }
 
 static bool
@@ -224,7 +265,7 @@ is_in_heap(const LaneGroup *group)
 static void
 enter_heap(LaneGroup *group, GroupPlace place, pairingheap *heap)
 {
-	group->effective = group->id.priority + group->type->pressure + steps_of(group, &group->next_step);
+	group->effective = effective_at(group, oldest_head(group)->position, &group->next_step);
 	group->place = place;
 	pairingheap_add(heap, &group->node);
 	if (group->next_step != DT_NOEND)

@@ -60,4 +60,11 @@ extern void groups_unpark(dlist_head *list);
 extern Rank rank_of(LaneGroup *group);
 extern bool outranks(const Rank *a, const Rank *b);
 
+/* Returns the rank that the job would have at the head of its lane. */
+extern Rank ready_rank(const Lane *lane, const JobRef *ref);
+/* Calls the function with each group that has a job, and its rank. */
+extern void ready_each_group(void (*look) (LaneGroup *group, const Rank *rank, void *arg), void *arg);
+/* True if the lane is the next in turn of its group. */
+extern bool ready_is_next(const Lane *lane);
+
 #endif

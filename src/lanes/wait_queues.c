@@ -9,6 +9,7 @@
 #include "lanes/ready_queue.h"
 
 static HTAB *all_waiting = NULL;
+static int	nlimits_shut = 0;
 
 void
 wait_queues_init(MemoryContext context)
@@ -20,12 +21,13 @@ wait_queues_init(MemoryContext context)
 	ctl.entrysize = sizeof(Waiting);
 	ctl.hcxt = context;
 	all_waiting = hash_create("jobq waiting groups", 64, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	nlimits_shut = 0;
 }
 
 void
 wait_queue_init(WaitQueue *queue)
 {
-	queue->shut = false;
+	queue->shut = queue->of_limit = false;
 	dlist_init(&queue->waiting);
 }
 
@@ -107,6 +109,8 @@ group_joins(LaneGroup *group, Waiting *waiting)
 void
 wait_queue_open(WaitQueue *queue)
 {
+	if (queue->shut && queue->of_limit)
+		nlimits_shut--;
 	queue->shut = false;
 	while (!dlist_is_empty(&queue->waiting))
 	{
@@ -115,6 +119,12 @@ wait_queue_open(WaitQueue *queue)
 		w->queue = NULL;
 		waiting_offer(w);
 	}
+}
+
+bool
+wait_queues_limits_shut(void)
+{
+	return nlimits_shut > 0;
 }
 
 bool
@@ -136,6 +146,7 @@ wait_queues_release(void)
 	HASH_SEQ_STATUS status;
 	Waiting    *w;
 
+	nlimits_shut = 0;
 	hash_seq_init(&status, all_waiting);
 	while ((w = hash_seq_search(&status)) != NULL)
 	{
@@ -154,21 +165,24 @@ keeps_out(const WaitQueue *queue, const Rank *rank)
 }
 
 bool
+wait_queues_block(LaneType *t, const Rank *rank)
+{
+	bool		blocked = keeps_out(t->own, rank) || keeps_out(t->role, rank);
+
+	for (int i = 0; i < t->nlimits; i++)
+		blocked |= keeps_out(t->limits[i], rank);
+	return blocked;
+}
+
+bool
 wait_queues_keep_out(LaneGroup *group, const Rank *rank)
 {
 	LaneType   *t = group->type;
-	bool		out = keeps_out(t->role, rank);
 
-	if (keeps_out(t->own, rank))
-	{
-		group_joins(group, waiting_for_own(t));
-		return true;
-	}
-	for (int i = 0; i < t->nlimits; i++)
-		out |= keeps_out(t->limits[i], rank);
-	if (out)
-		group_joins(group, waiting_of(t));
-	return out;
+	if (!wait_queues_block(t, rank))
+		return false;
+	group_joins(group, keeps_out(t->own, rank) ? waiting_for_own(t) : waiting_of(t));
+	return true;
 }
 
 static void
@@ -184,6 +198,9 @@ group_refused_by_limit(LaneGroup *group, WaitQueue *limit, const Rank *rank)
 {
 	LaneType   *t = group->type;
 
+	if (!limit->shut)
+		nlimits_shut++;
+	limit->of_limit = true;
 	shut(limit, rank);
 	group_joins(group, limit == t->own ? waiting_for_own(t) : waiting_of(t));
 }

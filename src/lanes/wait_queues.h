@@ -24,6 +24,7 @@
 typedef struct WaitQueue
 {
 	bool		shut;
+	bool		of_limit;		/* not of a role; known when a limit refuses */
 	Rank		refused;		/* the best of those refused while it is shut */
 	dlist_head	waiting;		/* of Waiting, in this wait queue */
 } WaitQueue;
@@ -57,6 +58,9 @@ extern void wait_queue_init(WaitQueue *queue);
  */
 extern bool wait_queues_keep_out(LaneGroup *group, const Rank *rank);
 
+/* True if one of them blocks a job of that rank. */
+extern bool wait_queues_block(LaneType *type, const Rank *rank);
+
 /*
  * Puts the group into the wait queue of a limit, its type's own or a shared
  * one, that has no room for its head.
@@ -72,6 +76,8 @@ extern void group_refused_by_role(LaneGroup *group, const Rank *rank, bool settl
 extern void wait_queues_note_start(LaneGroup *group, const Rank *rank);
 
 extern void wait_queue_open(WaitQueue *queue);
+/* True if a limit blocks groups. */
+extern bool wait_queues_limits_shut(void);
 /* True if a group waits in it. */
 extern bool wait_queue_has_groups(WaitQueue *queue);
 

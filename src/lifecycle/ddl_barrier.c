@@ -30,6 +30,7 @@
 
 #include "lifecycle/ddl_barrier.h"
 #include "shared/slots.h"
+#include "shared/stat_store.h"
 #include "shared/wait_events.h"
 
 #define GIVE_WAY_MS		2000
@@ -99,7 +100,6 @@ static void
 go_on(const Detour *detour, bool committed)
 {
 	JobqDb	   *db = detour->db;
-	Latch	   *launcher;
 
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	if (db->dboid == detour->dboid)
@@ -108,6 +108,7 @@ go_on(const Detour *detour, bool committed)
 		{
 			db->lifecycle.restart = true;
 			db->lifecycle.suspended_at = mono_now();
+			stat_forget(db);
 		}
 		db->lifecycle.suspended--;
 		if (needs_database(detour))
@@ -115,15 +116,13 @@ go_on(const Detour *detour, bool committed)
 		if (db->lifecycle.restart)
 			wake_executors(db->dboid);
 		if (committed && detour->kind == DROPS_DATABASE && db->dispatcher.proc == NULL)
-			db->dboid = InvalidOid;
+			release_db(db);
 		else
 			db->lifecycle.wanted = true;
 	}
-	launcher = JobqShmem->launcher;
 	LWLockRelease(JobqShmem->lock);
 	wake_dispatcher(db);
-	if (launcher)
-		SetLatch(launcher);
+	wake_launcher();
 }
 
 static void
@@ -262,7 +261,8 @@ processes_run(JobqDb *db, bool terminate)
 	if (db->dispatcher.proc)
 	{
 		found = true;
-		ask_to_leave(db->dispatcher.proc, db->dispatcher.pid, terminate);
+		wake_dispatcher(db);
+		ask_to_leave(NULL, db->dispatcher.pid, terminate);
 	}
 	if (db->maintenance.pid > 0)
 	{

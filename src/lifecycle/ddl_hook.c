@@ -51,6 +51,7 @@
 #include "lifecycle/ddl_hook.h"
 #include "shared/publish_jobs.h"
 #include "shared/shmem.h"
+#include "shared/stat_changes.h"
 
 static ProcessUtility_hook_type prev_process_utility = NULL;
 
@@ -248,7 +249,10 @@ meet_command(Node *stmt, bool top_level)
 	}
 }
 
-/* Makes every process read the version again (release.c). */
+/*
+ * Makes every process read the version again (release.c), and has the rows
+ * counted anew: the SQL of the previous release has no triggers that count.
+ */
 static void
 version_changed(void)
 {
@@ -258,6 +262,7 @@ version_changed(void)
 		return;
 	CacheInvalidateRelcacheByRelid(relid);
 	publish_types_changed();
+	stat_recount();
 }
 
 static void

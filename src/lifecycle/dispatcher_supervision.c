@@ -84,7 +84,7 @@ tidy_entry(Oid dboid, MonoTime now)
 	}
 	if (db->dboid == dboid && db->lifecycle.ended == ENDED_ABSENT && !db->lifecycle.wanted &&
 		db->lifecycle.suspended == 0 && is_empty(db))
-		db->dboid = InvalidOid;
+		release_db(db);
 	LWLockRelease(JobqShmem->lock);
 }
 

@@ -47,6 +47,7 @@
 #include "shared/process_start.h"
 #include "shared/shmem.h"
 #include "shared/wait_events.h"
+#include "shared/wakeups.h"
 #include "shared/worker_need.h"
 
 #define RESTART_S			5
@@ -102,7 +103,7 @@ forget_database(Keeper *k)
 	{
 		LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 		if (db->dboid == k->dboid && db->dispatcher.proc == NULL)
-			db->dboid = InvalidOid;
+			release_db(db);
 		LWLockRelease(JobqShmem->lock);
 	}
 	hash_search(keepers, &k->dboid, HASH_REMOVE, NULL);
@@ -292,6 +293,7 @@ jobq_launcher_main(Datum arg)
 		CHECK_FOR_INTERRUPTS();
 		MemoryContextReset(cycle);
 		MemoryContextSwitchTo(cycle);
+		wakeups_taken(&JobqShmem->launcher_woken);
 		if (ConfigReloadPending)
 		{
 			ConfigReloadPending = false;
@@ -306,8 +308,9 @@ jobq_launcher_main(Datum arg)
 		announce_worker_need();
 
 		pgstat_report_activity(STATE_IDLE, NULL);
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH |
-						 (timeout >= 0 ? WL_TIMEOUT : 0), timeout, jobq_wait(WAIT_LAUNCHER));
+		if (!wakeup_is_due(&JobqShmem->launcher_woken))
+			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_EXIT_ON_PM_DEATH |
+							 (timeout >= 0 ? WL_TIMEOUT : 0), timeout, jobq_wait(WAIT_LAUNCHER));
 		ResetLatch(MyLatch);
 	}
 }

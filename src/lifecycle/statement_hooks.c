@@ -15,8 +15,10 @@
 #include "tcop/utility.h"
 
 #include "lifecycle/statement_hooks.h"
+#include "shared/publish_ends.h"
 #include "shared/publish_schedules.h"
 #include "shared/shmem.h"
+#include "shared/stat_changes.h"
 
 static ProcessUtility_hook_type prev_process_utility = NULL;
 
@@ -57,6 +59,8 @@ wake_for_prepared(void)
 	SpinLockRelease(&db->mutex);
 	wake_dispatcher(db);
 	schedule_news_prepared_ended(db);
+	ends_prepared_ended(db);
+	stat_prepared_ended(db);
 }
 
 static void

@@ -322,7 +322,7 @@ keys_lost_order(void)
 }
 
 void
-keys_published(uint64 hash, TimestampTz created_at, bool removed)
+keys_published(uint64 hash, TimestampTz since, bool removed)
 {
 	Key		   *key;
 
@@ -335,7 +335,7 @@ keys_published(uint64 hash, TimestampTz created_at, bool removed)
 	key = removed && types_keep_order ? get_key(hash) : find_key(hash);
 	if (key == NULL)
 		return;
-	key->first_from = Min(key->first_from, created_at);
+	key->first_from = Min(key->first_from, since);
 	key->has_busy = false;
 	if (removed)
 		note_change(key);

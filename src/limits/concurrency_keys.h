@@ -59,7 +59,7 @@ extern void keys_suspect(void);
  * Notes that a commit has written a row of the key, created at that time (0:
  * of any key), or has removed one.
  */
-extern void keys_published(uint64 hash, TimestampTz created_at, bool removed);
+extern void keys_published(uint64 hash, TimestampTz since, bool removed);
 
 /* Counts a job that was handed out, */
 extern void key_take(const JobRef *ref, TypeState *t);

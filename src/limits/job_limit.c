@@ -17,6 +17,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+#include "base/errors.h"
 #include "base/interval.h"
 #include "base/relations.h"
 #include "limits/job_limit.h"
@@ -110,11 +111,12 @@ limits_init(MemoryContext context)
 
 /*
  * Returns the error in a row of jobq.limits; jobq.set_limit makes no such row.
+ * The text fits into SharedLimit.trouble: of a long name it has 63 bytes.
  */
 static const char *
 trouble_of_limit(const Datum *values)
 {
-	const char *name = TextDatumGetCString(values[L_name - 1]);
+	const char *name = argument_shown(TextDatumGetCString(values[L_name - 1]));
 	int			rate = DatumGetInt32(values[L_rate_limit - 1]);
 	Interval   *window = DatumGetIntervalP(values[L_rate_window - 1]);
 
@@ -200,12 +202,32 @@ limits_load(void)
 	}
 }
 
+const char *
+shared_limit_name(const JobLimit *limit)
+{
+	return ((const SharedLimit *) ((const char *) limit - offsetof(SharedLimit, limit)))->name;
+}
+
 bool
 limit_has_rate(const char *name)
 {
 	SharedLimit *s = hash_search(shared, name, HASH_FIND, NULL);
 
 	return s != NULL && s->is_there && s->limit.rate.limit > 0;
+}
+
+void
+limits_visit(void (*visit) (const char *name, JobLimit *limit))
+{
+	HASH_SEQ_STATUS status;
+	SharedLimit *s;
+
+	hash_seq_init(&status, shared);
+	while ((s = hash_seq_search(&status)) != NULL)
+	{
+		if (s->is_there)
+			visit(s->name, &s->limit);
+	}
 }
 
 void

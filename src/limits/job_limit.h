@@ -13,11 +13,13 @@
 #include "lanes/wait_queues.h"
 #include "limits/rate_window.h"
 
+#define PULL_EXECUTOR	JOBQ_MAX_SLOTS	/* number of the clients, which count as one with tools */
+
 typedef struct JobLimit
 {
 	int			max_concurrent; /* 0: no limit */
 	int			running;
-	uint16		cells[JOBQ_MAX_SLOTS];	/* the share of each executor */
+	uint16		cells[JOBQ_MAX_SLOTS + 1];	/* the share of each executor */
 	WaitQueue	wait_queue;		/* groups that the limit blocks */
 	Rate		rate;
 } JobLimit;
@@ -41,6 +43,8 @@ limit_has_room(const JobLimit *limit, int executor, bool exec)
 
 /* ---- shared limits ---- */
 extern void limits_init(MemoryContext context);
+/* Returns the name of a shared limit. */
+extern const char *shared_limit_name(const JobLimit *limit);
 /* True if there is a shared limit of that name, with a rate. */
 extern bool limit_has_rate(const char *name);
 /* Loads limits again that lack a window for their rate. */
@@ -51,6 +55,8 @@ extern void limits_retry_windows(void);
  * again afterwards.
  */
 extern void limits_load(void);
+/* Calls visit for each limit of jobq.limits. */
+extern void limits_visit(void (*visit) (const char *name, JobLimit *limit));
 /* Sets all counts to zero: running jobs are about to be counted again. */
 extern void limits_restart(void);
 

@@ -88,7 +88,7 @@ stop_is_on(char **reason, LOCKMODE lock)
  * begin.
  */
 static bool
-is_idle(void)
+is_idle(JobqDb *db)
 {
 	bool		idle = true;
 
@@ -107,7 +107,7 @@ is_idle(void)
 		}
 	}
 	LWLockRelease(JobqShmem->lock);
-	return idle;
+	return idle && pg_atomic_read_u32(&db->health.leases) == 0;
 }
 
 /*
@@ -128,8 +128,9 @@ jobq_wait_until_idle(PG_FUNCTION_ARGS)
 	if (db == NULL)
 		PG_RETURN_BOOL(true);	/* nothing runs here */
 	publish_drain();
+	want_dispatcher(db);		/* it reads the leases */
 	ConditionVariablePrepareToSleep(&db->kill_switch.idle);
-	while (!(idle = (db->kill_switch.draining || db->dispatcher.proc == NULL) && is_idle()))
+	while (!(idle = (db->kill_switch.draining || db->dispatcher.proc == NULL) && is_idle(db)))
 	{
 		MonoTime	now = mono_now();
 

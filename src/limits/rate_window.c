@@ -398,6 +398,10 @@ rate_load(Rate *rate, int32 type_id, const char *name, int limit, int64 window_u
 	{
 		/* of a former dispatcher: the clock may have been set back since */
 		rate_clock_was_set(rate, GetCurrentTimestamp());
+		forget_old_starts(rate->window, window_us, GetCurrentTimestamp());
+		/* the starts that count have room: a limit that is raised again knows them */
+		if (burst == 0)
+			size = Max(size, Min(rate->window->n + Max(rate->pending, 0), JOBQ_MAX_RATE));
 		if (rate->window->size != size && !resize(rate->window, size))
 			rate->no_window = no_room;
 	}

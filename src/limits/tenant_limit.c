@@ -273,15 +273,20 @@ tenant_limit_of(TupleTableSlot *slot)
 	if (nlimits == 0)
 		return 0;
 	tuple = ExecFetchSlotHeapTuple(slot, false, NULL);
-	if (heap_attisnull(tuple, Q_tenant, slot->tts_tupleDescriptor))
-		return 0;
+	if (heap_attisnull(tuple, Q_tenant, slot->tts_tupleDescriptor) ||
+		type_state(DatumGetInt32(slot_getattr(slot, Q_type_id, &isnull)))->workflow)
+		return 0;				/* the tasks of a run count */
 	text_to_cstring_buffer(DatumGetTextPP(slot_getattr(slot, Q_tenant, &isnull)), tenant, sizeof(tenant));
 	return number_of(tenant);
 }
 
+/* True if the limit of that number counts the row. */
 static bool
-tenant_limit_is_below(int32 number, int32 outer)
+counts_row(TupleTableSlot *slot, const void *arg)
 {
+	int32		outer = *(const int32 *) arg;
+	int32		number = tenant_limit_of(slot);
+
 	for (; number > outer; number = limit_number(number)->outer)
 		;
 	return number == outer;
@@ -426,7 +431,7 @@ read_lane(QueueScan *scan, int32 number, TenantLane *tl, int *budget)
 		return true;
 	tl->from.pos = DT_NOEND;	/* pass_over sets it for jobs passed over meanwhile */
 	lane_unplace(lane);
-	more = scan_tenant(scan, lane, &from, number, n, budget);
+	more = scan_passed(scan, lane, &from, counts_row, &number, n, budget);
 	lane_place(lane, scan->now);
 	if (more && from.pos <= tl->from.pos)
 		tl->from = from;
@@ -481,7 +486,6 @@ void
 tenant_limits_init(MemoryContext context)
 {
 	tenant_callbacks.limit_of = tenant_limit_of;
-	tenant_callbacks.is_below = tenant_limit_is_below;
 	tenant_callbacks.lost = tenant_limit_lost;
 	lasting = context;
 	limits_context = NULL;

@@ -22,17 +22,19 @@ type_needs_starts(TypeState *t, TimestampTz now)
 	return false;
 }
 
-JobLimit *
-type_closed_by_rate(TypeState *t, TimestampTz now)
+uint32
+type_closed_rates(TypeState *t, TimestampTz now)
 {
-	if (t->own.rate.limit > 0 && rate_is_closed(&t->own.rate, now))
-		return &t->own;
-	for (int i = 0; i < t->nlimits; i++)
+	uint32		closed = 0;
+
+	for (int i = 0; i <= t->nlimits; i++)
 	{
-		if (t->limits[i]->rate.limit > 0 && rate_is_closed(&t->limits[i]->rate, now))
-			return t->limits[i];
+		Rate	   *rate = &type_limit(t, i)->rate;
+
+		if (rate->limit > 0 && rate_is_closed(rate, now))
+			closed |= (uint32) 1 << i;
 	}
-	return NULL;
+	return closed;
 }
 
 void

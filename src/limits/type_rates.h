@@ -15,10 +15,10 @@
 extern bool type_needs_starts(TypeState *t, TimestampTz now);
 
 /*
- * Returns the limit with a full window; NULL: one job of a type that is
- * `rated` may start.
+ * Returns the limits with a full window, a bit for each number of type_limit();
+ * 0: one job of a type that is `rated` may start.
  */
-extern JobLimit *type_closed_by_rate(TypeState *t, TimestampTz now);
+extern uint32 type_closed_rates(TypeState *t, TimestampTz now);
 /* Counts a job that is handed out, */
 extern void type_take(TypeState *t);
 /* a job that has started, */

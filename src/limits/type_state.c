@@ -33,6 +33,7 @@
 #define MAX_LEFTOVERS		256		/* dropped types that are kept */
 
 HTAB	   *all_types = NULL;
+bool		types_notify = false;
 bool		types_order_changed = false;
 bool		types_keep_order = false;
 static int	gone_kept = 0;	/* those that have jobs; -1: to be counted */
@@ -214,31 +215,39 @@ load(TypeState *t)
 
 	t->known = jt != NULL;
 	t->gone = jt == NULL || jt->dropped;
+	t->filtered = t->no_role = false;
 	if (jt == NULL)
 	{
-		t->refused = true;
 		t->per_key = Max(t->per_key, 1);
 		return;
 	}
 	t->exec = jt->command != NULL;
+	t->workflow = jt->workflow;
+	t->pull = job_type_is_pull(jt) || t->workflow;
 	load_tool(t, jt);
 	load_pause(t, jt);
 	type_breaker_load(t, jt);
 	t->own.max_concurrent = jt->max_concurrent;
-	t->weight = jt->cpu_weight;
+	t->weight = t->workflow ? 0 : jt->cpu_weight;	/* its tasks have one */
 	t->max_skip = option_int(jt->options, "max_skip", 100);
 	load_limits(t, jt);
 	load_rates(t, jt);
-	t->may_batch = jt->batch && !t->exec;
-	t->refused = !filter_admits(jt->name);
+	t->may_batch = jt->batch && !t->exec && !t->pull;
+	t->filtered = !filter_admits(jt->name);
 	load_order(t, jt);
 	load_keys(t, jt);
 	(void) type_load_pressure(t);
 	if (job_type_names_stale(jt))
 		names_stale = true;
+	batch_gate_load(&t->batch, t->pull ? jt->min_batch_jobs : 0, jt->min_batch_wait_us);
+	if (t->pull)
+	{
+		set_role(t, &t->pullers);
+		return;
+	}
 	roleid = t->exec ? EXEC_ROLE : job_type_run_as(jt);
 	if (!t->exec && !OidIsValid(roleid))
-		t->refused = true;		/* the role is gone: its jobs wait; the registry has its name */
+		t->no_role = true;		/* the role is gone: its jobs wait; the registry has its name */
 	else
 		set_role(t, role_state(roleid));
 }
@@ -329,6 +338,8 @@ type_state(int32 id)
 	{
 		memset((char *) t + sizeof(int32), 0, sizeof(TypeState) - sizeof(int32));
 		dlist_init(&t->parked);
+		wait_queue_init(&t->pullers.wait_queue);
+		batch_gate_init(&t->batch);
 		limit_init(&t->own);
 		t->lanes.own = &t->own.wait_queue;
 		type_load(t);
@@ -359,7 +370,7 @@ role_of_type(int32 id)
 {
 	TypeState  *t = type_remembered(id);
 
-	return t != NULL && t->known && !t->exec && !t->refused && dlist_is_empty(&t->parked) ? t->role : NULL;
+	return t != NULL && t->known && !t->exec && !t->pull && !t->filtered && !t->no_role && dlist_is_empty(&t->parked) ? t->role : NULL;
 }
 
 bool
@@ -390,6 +401,7 @@ types_forget(void)
 	{
 		if (!t->gone || t->own.running > 0)
 			continue;
+		batch_gate_open(&t->batch);
 		hash_search(all_types, &t->id, HASH_REMOVE, NULL);
 		forgotten++;
 	}
@@ -399,14 +411,34 @@ types_forget(void)
 
 /* ---------- types that may start jobs ---------- */
 
+uint32
+type_bars(TypeState *t, TimestampTz now)
+{
+	uint32		bars = 0;
+
+	if (!t->known)
+		bars |= TYPE_UNKNOWN;
+	if (t->trouble[0] != '\0')
+		bars |= TYPE_TROUBLE;
+	if (t->filtered)
+		bars |= TYPE_FILTERED;
+	if (t->no_role)
+		bars |= TYPE_NO_ROLE;
+	if (t->blocked)
+		bars |= TYPE_BLOCKED;
+	if (t->held_until != 0 && t->held_until > mono_now())
+		bars |= TYPE_HELD;
+	if (t->breaker.state != BREAKER_CLOSED && type_breaker_blocks(t))
+		bars |= TYPE_BREAKER;
+	if (t->paused && t->paused_until > now && t->pause_ends > mono_now())
+		bars |= TYPE_PAUSED;
+	return bars;
+}
+
 bool
 type_may_start(TypeState *t, TimestampTz now)
 {
-	if (!t->known || t->refused || t->blocked || t->trouble[0] != '\0' ||
-		(t->held_until != 0 && t->held_until > mono_now()) ||
-		(t->breaker.state != BREAKER_CLOSED && type_breaker_blocks(t)))
-		return false;
-	return !t->paused || t->paused_until <= now || t->pause_ends <= mono_now();
+	return type_bars(t, now) == 0;
 }
 
 void
@@ -417,6 +449,19 @@ type_open(TypeState *t)
 		wait_queue_open(&t->limits[i]->wait_queue);
 	if (weight_budget > 0)
 		weight_unpark();
+}
+
+uint32
+type_full_limits(TypeState *t, int executor, bool exec)
+{
+	uint32		full = 0;
+
+	for (int i = 0; i <= t->nlimits; i++)
+	{
+		if (!limit_has_room(type_limit(t, i), executor, exec))
+			full |= (uint32) 1 << i;
+	}
+	return full;
 }
 
 bool

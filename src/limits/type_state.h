@@ -6,8 +6,14 @@
 #define JOBQ_TYPE_STATE_H
 
 #include "limits/job_limit.h"
+#include "limits/min_batch.h"
 #include "limits/role_state.h"
 #include "limits/type_breaker.h"
+
+/* Bits of TypeState.notify. */
+#define NOTIFY_WAITS	1		/* a job waits for a claim; the next claim takes the bit */
+#define NOTIFY_PASSED	2		/* the same, of a tenant that no waiting claim may work */
+#define NOTIFY_CANCEL	4		/* a cancel waits for a heartbeat */
 
 typedef struct TypeState
 {
@@ -15,17 +21,26 @@ typedef struct TypeState
 	bool		known;			/* is in the registry */
 	bool		gone;			/* is not in the registry, or was dropped */
 	bool		exec;
+	bool		pull;			/* or workflow: its jobs have leases */
+	bool		workflow;		/* its jobs are runs, which the conductor starts */
 	bool		paused;
 	TimestampTz paused_until;	/* DT_NOEND: until resumed */
 	MonoTime	pause_ends;		/* the same, unaffected by steps of the wall clock */
-	bool		refused;		/* by jobq.job_type_filter, or its role is missing */
+	bool		filtered;		/* by jobq.job_type_filter */
+	bool		no_role;		/* its role is missing */
 	char		trouble[512];	/* why no job can start until the registry is read again; '': they can */
 	bool		blocked;		/* by an active signal (pressure_rules.c) */
 	bool		may_batch;
 	int			weight;			/* cpu_weight */
 	int			max_skip;		/* options.max_skip */
-	RoleState  *role;
+	RoleState  *role;			/* of its executors; pullers: of a pull type */
+	uint8		notify;			/* NOTIFY_*: reasons to notify its channel (notify.c) */
+	int			emptied;		/* claims since the last notification that found too few jobs */
+	uint64		told;			/* lanes.published when the last bit was set for a job */
+	MonoTime	notified;		/* last time; 0: never */
+	RoleState	pullers;		/* of a pull type: its groups wait for a claim */
 	dlist_head	parked;			/* groups of lanes that wait for the type itself: it is paused, say */
+	BatchGate	batch;			/* of a pull type */
 	JobLimit	own;			/* the type's own limits */
 	int			nlimits;
 	JobLimit   *limits[JOBQ_TYPE_LIMITS];	/* those that it shares with other types */
@@ -57,6 +72,14 @@ type_of(LaneType *lanes)
 }
 
 extern HTAB *all_types;			/* types of which a job has been read */
+extern bool types_notify;		/* the notify of some type may be set */
+
+static inline void
+type_set_notify(TypeState *t, uint8 reason)
+{
+	t->notify |= reason;
+	types_notify = true;
+}
 extern bool types_order_changed;	/* ready lanes must be ranked again */
 extern bool types_keep_order;	/* some type has had key_order = fifo */
 extern void types_init(MemoryContext context);
@@ -111,7 +134,18 @@ extern void types_retry_windows(void);
 extern bool types_have_leftovers(void);
 extern void types_forget(void);
 
-/* True if one more job of the type may start. */
+/* Reasons why no job of a type may start: a bit each. */
+#define TYPE_UNKNOWN	0x01	/* it is not in the registry */
+#define TYPE_TROUBLE	0x02	/* TypeState.trouble */
+#define TYPE_FILTERED	0x04	/* jobq.job_type_filter */
+#define TYPE_NO_ROLE	0x08	/* the role that it runs as is missing */
+#define TYPE_BLOCKED	0x10	/* a signal */
+#define TYPE_HELD		0x20	/* its tool can't be started here */
+#define TYPE_BREAKER	0x40	/* its breaker */
+#define TYPE_PAUSED		0x80
+extern uint32 type_bars(TypeState *t, TimestampTz now);
+
+/* True if one more job of the type may start: there is no reason. */
 extern bool type_may_start(TypeState *t, TimestampTz now);
 
 /*
@@ -125,6 +159,19 @@ extern void type_open(TypeState *t);
  * the dispatcher.
  */
 extern bool type_is_quiet(TypeState *t);
+
+/* Returns a limit of the type: 0 is its own, those that it shares follow. */
+static inline JobLimit *
+type_limit(TypeState *t, int number)
+{
+	return number == 0 ? &t->own : t->limits[number - 1];
+}
+
+/*
+ * Returns the limits of the type without room for one more job in the
+ * executor, -1: in another one: a bit for each number of type_limit().
+ */
+extern uint32 type_full_limits(TypeState *t, int executor, bool exec);
 
 extern bool type_is_short(TypeState *t);
 /* Holds the type: its tool could not be started. */

@@ -29,6 +29,18 @@ weight_restart(void)
 	weight_running = 0;
 }
 
+int64
+weight_used(void)
+{
+	return weight_running;
+}
+
+void
+weight_add(int weight)
+{
+	weight_running += weight;
+}
+
 void
 weight_clear(HeldWeight *held, bool exec)
 {

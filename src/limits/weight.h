@@ -21,12 +21,18 @@ typedef struct HeldWeight
  * nothing below is called per job
  */
 extern int	weight_budget;
+/* Returns the weight of the running jobs. */
+extern int64 weight_used(void);
 
 /*
  * Forgets all running jobs: they are counted again with weight_clear and
  * weight_occupy.
  */
 extern void weight_restart(void);
+/* Returns the weight of the running jobs. */
+extern int64 weight_used(void);
+/* Counts a job that clients work; below zero: stops counting it. */
+extern void weight_add(int weight);
 extern void weight_clear(HeldWeight *held, bool exec);
 extern void weight_occupy(HeldWeight *held, int cell, int weight);
 extern void weight_vacate(HeldWeight *held, int cell);

@@ -188,6 +188,8 @@ worthwhile(MonoTime now)
 		return false;
 	if (!measured || handed * db->compaction.row_bytes >= enough)
 		return true;
+	if (quiet && 4 * handed * db->compaction.row_bytes >= bytes)
+		return true;			/* died behind the last horizon: kept_bytes counts them */
 	return (long_ago || quiet) && bytes > Max(compaction_threshold(), 4 * db->compaction.kept_bytes);
 }
 

@@ -1,15 +1,17 @@
 /*
  * housekeeping.c
  *	  The short-lived process for work that no job waits for: retention by
- *	  number, the disk watch.
+ *	  number, the disk watch, events of breakers that clients opened or closed,
+ *	  the count of all rows for the statistics.
  *
- * The dispatcher starts it once a minute; at most one runs in a database
- * (HousekeepingProcess.busy).  It is not the maintenance process, because jobs
- * wait for the partitions of that one, while a file system may block this one
- * (disk_watch.c) and retention may have much to do.  The process connects as
- * the bootstrap superuser and acts as the owner of jobq's tables.  Every step
- * is a transaction of its own; a step that finds a table in use is left to the
- * next minute.
+ * The dispatcher starts it once a minute, when there are such breakers, and
+ * when the counts of rows are not right any more; at
+ * most one runs in a database (HousekeepingProcess.busy).  It is not the
+ * maintenance process, because jobs wait for the partitions of that one, while
+ * a file system may block this one (disk_watch.c) and retention may have much
+ * to do.  The process connects as the bootstrap superuser and acts as the
+ * owner of jobq's tables.  Every step is a transaction of its own; a step that
+ * finds a table in use is left to the next minute.
  *
  * Exits 0, or 1 after an unexpected error.  SIGTERM is die; ddl_barrier.c
  * sends it when the database must be empty.
@@ -33,9 +35,12 @@
 #include "base/relations.h"
 #include "base/session.h"
 #include "maintenance/disk_watch.h"
+#include "maintenance/gauges.h"
 #include "maintenance/housekeeping.h"
+#include "settle/breaker_news.h"
 #include "shared/process_start.h"
 #include "shared/worker_need.h"
+#include "tables/live_counts.h"
 
 #define LOCK_TIMEOUT_MS "50"
 #define COME_LIMIT_MS	30000	/* a registered worker that has not attached by
@@ -182,6 +187,13 @@ ask(void *query)
 	return answer && !isnull;
 }
 
+static bool
+count_live(void *db)
+{
+	pgstat_report_activity(STATE_RUNNING, "jobq: counting rows");
+	return live_counts_ensure(db);
+}
+
 /* Deletes surplus rows for at most RETAIN_MS. */
 static void
 retain(void)
@@ -201,6 +213,17 @@ record(void *filesystems)
 	return true;
 }
 
+/* Drops the expired partitions of all tables that this database has. */
+static bool
+expire_all(void *unused)
+{
+	return ask("SELECT bool_and(jobq_internal._expire_partitions(p.parent) IS NOT NULL)"
+			   "  FROM (VALUES ('jobq.events'), ('jobq.alerts'), ('jobq.artifacts'), ('jobq.history'),"
+			   "               ('jobq.audit')) n(name),"
+			   "       LATERAL (SELECT to_regclass(n.name)) p(parent)"
+			   " WHERE p.parent IS NOT NULL");
+}
+
 /* Measures the disks; drops expired partitions if one is nearly full. */
 static void
 watch_disks(void)
@@ -212,9 +235,7 @@ watch_disks(void)
 	if (!in_transaction(record, filesystems))
 		return;
 	if (disk_announce(my_chores, filesystems) >= DISK_CRITICAL)
-		in_transaction(ask, "SELECT true FROM (SELECT jobq_internal._expire_partitions('jobq.events'),"
-					   " jobq_internal._expire_partitions('jobq.alerts'),"
-					   " jobq_internal._expire_partitions('jobq.history') OFFSET 0) e");
+		in_transaction(expire_all, NULL);
 }
 
 void
@@ -234,7 +255,11 @@ jobq_chores_main(Datum arg)
 	set_for_session("lock_timeout", LOCK_TIMEOUT_MS);
 	set_for_session("synchronous_commit", "local");
 	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "jobq chores", ALLOCSET_DEFAULT_SIZES));
+	breaker_tell_for_clients(my_chores);
+	(void) in_transaction(count_live, my_chores);
 	retain();
 	watch_disks();
+	pgstat_report_activity(STATE_RUNNING, "SELECT jobq_internal._gauges()");
+	(void) in_transaction(gauges_read, my_chores);
 	proc_exit(0);
 }

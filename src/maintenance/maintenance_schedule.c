@@ -5,7 +5,8 @@
  *
  * Maintenance runs every ten minutes, at once when a job has found no
  * partition for its history row, and again soon after a failure.  Housekeeping
- * runs every minute.
+ * runs every minute, and when clients have opened or closed a breaker or the
+ * rows have to be counted anew.
  */
 #include "jobq.h"
 
@@ -14,6 +15,7 @@
 #include "maintenance/housekeeping.h"
 #include "maintenance/maintenance.h"
 #include "maintenance/maintenance_schedule.h"
+#include "shared/breaker.h"
 
 #define MAINTENANCE_US		(600 * USECS_PER_SEC)
 #define AGAIN_US			INT64CONST(100000)	/* one runs already, or no
@@ -27,6 +29,7 @@ static JobqDb *db;
 static TimestampTz partition_need = 0;
 static MonoTime next_maintenance = 0;
 static MonoTime next_chores = 0;
+static MonoTime next_breaker_chores = 0;	/* not before */
 static uint32 maintenance_seen = 0;
 static uint32 maintenance_failed_seen = 0;
 static int	maintenance_failures = 0;	/* in a row */
@@ -88,11 +91,19 @@ see_to_partitions(MonoTime now)
 		next_maintenance = now + AGAIN_US;
 }
 
+static MonoTime
+chores_timer(void)
+{
+	return breakers_have_changes(db) || db->stats.count_due ? Min(next_chores, next_breaker_chores) : next_chores;
+}
+
 static void
 see_to_chores(MonoTime now)
 {
-	if (now >= next_chores)
-		next_chores = now + (chores_start(db) ? CHORES_US : CHORES_AGAIN_US);
+	if (now < chores_timer())
+		return;
+	next_chores = now + (chores_start(db) ? CHORES_US : CHORES_AGAIN_US);
+	next_breaker_chores = now + CHORES_AGAIN_US;
 }
 
 void
@@ -105,7 +116,7 @@ upkeep_turn(MonoTime now)
 MonoTime
 upkeep_next_timer(void)
 {
-	return Min(next_maintenance, next_chores);
+	return Min(next_maintenance, chores_timer());
 }
 
 void

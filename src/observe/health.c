@@ -25,6 +25,7 @@
 #include "maintenance/beyond_horizon.h"
 #include "maintenance/disk_watch.h"
 #include "observe/health_facts.h"
+#include "shared/commit_notices.h"
 #include "shared/slots.h"
 #include "shared/wait_events.h"
 #include "shared/worker_need.h"
@@ -33,7 +34,6 @@
 
 #define PING_LIMIT_MS		1000	/* or jobq.health_latency, if that is longer */
 #define HORIZON_LIMIT_S		3600	/* a horizon held back for longer is degraded */
-#define NOTIFY_LOW			0.5
 #define SCHEDULES_DEGRADED_S	10
 #define SCHEDULES_UNHEALTHY_S	60
 #define NOTIFY_FULL			0.9
@@ -114,9 +114,8 @@ ping(JobqDb *db)
 	return -1;
 }
 
-/* Returns the reason why there is no dispatcher. */
-static const char *
-why_no_dispatcher(JobqDb *db, const HealthFacts *f)
+const char *
+why_no_dispatcher(JobqDb *db, bool workers_used_up)
 {
 	if (JobqShmem == NULL)
 		return "jobq is not in shared_preload_libraries: jobs are stored and nothing runs them";
@@ -130,7 +129,7 @@ why_no_dispatcher(JobqDb *db, const HealthFacts *f)
 		return "a command that needs the database or the queue to itself is under way";
 	if (JobqShmem->launcher == NULL)
 		return "the launcher is not running: the server restarts it in a few seconds";
-	if (f->background_workers >= max_worker_processes || (pg_atomic_read_u32(&db->lacking) & WORKER_DISPATCHER))
+	if (workers_used_up || (pg_atomic_read_u32(&db->lacking) & WORKER_DISPATCHER))
 		return "there is no free background worker: increase max_worker_processes";
 	return "the dispatcher is not running: the launcher starts it again, see the server log";
 }
@@ -146,7 +145,7 @@ check_dispatcher(Report *report, JobqDb *db, const HealthFacts *f)
 	if (!running)
 	{
 		level = UNHEALTHY;
-		message = why_no_dispatcher(db, f);
+		message = why_no_dispatcher(db, f->background_workers >= max_worker_processes);
 		want_dispatcher(db);
 	}
 	else if (ms < 0)
@@ -183,18 +182,27 @@ count_workers(int *sql, int *exec)
 	LWLockRelease(JobqShmem->lock);
 }
 
+/*
+ * Checks that jobs have a worker.  Returns the count that is shown: without
+ * claimed jobs if the caller may not read every job.
+ */
 static int
 check_workers(Report *report, JobqDb *db, const HealthFacts *f, bool dispatcher)
 {
 	int			sql,
 				exec,
 				count,
+				shown,
+				claimed = 0,	/* each is worked by a client */
 				can_start = 0;
 	int			free_workers = Max(max_worker_processes - (int) f->background_workers, 0);
 	Level		level;
 
 	count_workers(&sql, &exec);
-	count = sql + exec;
+	if (db != NULL)
+		claimed = (int) (pg_atomic_read_u32(&db->health.leases) & ~LEASES_UNKNOWN);
+	count = sql + exec + claimed;
+	shown = f->sees_all ? count : sql + exec;
 	if (dispatcher)
 	{
 		can_start = Max(jobq_max_sql_workers - sql, 0);
@@ -207,8 +215,9 @@ check_workers(Report *report, JobqDb *db, const HealthFacts *f, bool dispatcher)
 	add_check(report, "workers", level, level == HEALTHY ? NULL :
 			  !dispatcher ? "without a dispatcher no worker starts" :
 			  "fewer workers run or can start than jobq.health_min_workers",
-			  psprintf(", \"count\": %d, \"can_start\": %d", count, can_start));
-	return count;
+			  psprintf(", \"count\": %d, \"claimed\": %s, \"can_start\": %d", shown,
+					   f->sees_all ? psprintf("%d", claimed) : "null", can_start));
+	return shown;
 }
 
 /*
@@ -297,11 +306,14 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 		message = psprintf("jobs of paused types wait (%s): jobq.resume_job_type() lets them run", f->paused_waiting);
 	else if (f->blocked_keys)
 		message = "jobs have waited for their concurrency_key for over an hour";
+	else if (f->holding)
+		message = "jobs have waited for over an hour for a dead letter: jobq.retry_job() or a purge of it lets them go on";
 	add_check(report, "queues", message ? DEGRADED : HEALTHY, message,
-			  psprintf(", \"oldest_waiting_s\": %s, \"stopped\": %s, \"paused\": " INT64_FORMAT "%s%s",
+			  psprintf(", \"oldest_waiting_s\": %s, \"stopped\": %s, \"paused\": " INT64_FORMAT "%s%s%s",
 					   seconds, stopped || draining ? "true" : "false", f->paused_types,
 					   f->paused_names ? psprintf(", \"paused_types\": %s", f->paused_names) : "",
-					   f->blocked_keys ? psprintf(", \"blocked_keys\": %s", f->blocked_keys) : ""));
+					   f->blocked_keys ? psprintf(", \"blocked_keys\": %s", f->blocked_keys) : "",
+					   f->holding ? psprintf(", \"held_by\": %s", f->holding) : ""));
 }
 
 /* Adds the check of breakers, which exists only while one is open. */
@@ -333,13 +345,30 @@ check_schedules(Report *report, JobqDb *db, const HealthFacts *f)
 	bool		lacks = db != NULL && (pg_atomic_read_u32(&db->lacking) & WORKER_CONDUCTOR) != 0;
 	Level		level = f->schedules_late_s > SCHEDULES_UNHEALTHY_S ? UNHEALTHY :
 		f->schedules_late_s > SCHEDULES_DEGRADED_S || f->paused_schedules > 0 || lacks ? DEGRADED : HEALTHY;
+	const char *members = ", \"active\": null, \"paused\": null, \"late_s\": null";
 
+	if (f->sees_all)
+		members = psprintf(", \"active\": " INT64_FORMAT ", \"paused\": " INT64_FORMAT ", \"late_s\": %.3f",
+						   f->active_schedules, f->paused_schedules, f->schedules_late_s);
 	add_check(report, "schedules", level,
 			  lacks ? "no background worker is free for the conductor: ticks wait" :
 			  f->schedules_late_s > SCHEDULES_DEGRADED_S ? "ticks of schedules are late" :
 			  f->paused_schedules > 0 ? "jobq has paused schedules: jobq.schedules has the reasons" : NULL,
-			  psprintf(", \"active\": " INT64_FORMAT ", \"paused\": " INT64_FORMAT ", \"late_s\": %.3f",
-					   f->active_schedules, f->paused_schedules, f->schedules_late_s));
+			  members);
+}
+
+/*
+ * Adds the check of jobq.before_drop_type, which exists only while rows stay
+ * because a job of that type has failed.
+ */
+static void
+check_retention(Report *report, const HealthFacts *f)
+{
+	if (f->stuck_drops > 0)
+		add_check(report, "retention", DEGRADED,
+				  f->drop_problem && f->sees_all ? psprintf("no job of jobq.before_drop_type can be enqueued: %s", f->drop_problem) :
+				  "expired rows stay: a job of jobq.before_drop_type has failed, retry or purge it",
+				  psprintf(", \"waiting\": " INT64_FORMAT, f->stuck_drops));
 }
 
 static void
@@ -399,10 +428,10 @@ static void
 check_notify_queue(Report *report, const HealthFacts *f)
 {
 	Level		level = f->notify_usage >= NOTIFY_FULL ? UNHEALTHY :
-		f->notify_usage >= NOTIFY_LOW ? DEGRADED : HEALTHY;
+		f->notify_usage >= NOTIFY_QUEUE_LIMIT ? DEGRADED : HEALTHY;
 
 	add_check(report, "notify_queue", level,
-			  level == HEALTHY ? NULL : "a session that listens does not read its notifications",
+			  level == HEALTHY ? NULL : "a session that listens does not read its notifications; jobq sends none meanwhile",
 			  psprintf(", \"usage\": %.4f", f->notify_usage));
 }
 
@@ -462,6 +491,7 @@ jobq_health(PG_FUNCTION_ARGS)
 	workers = check_workers(&report, db, &f, dispatcher);
 	check_queues(&report, db, &f);
 	check_schedules(&report, db, &f);
+	check_retention(&report, &f);
 	check_dead_letters(&report, &f);
 	check_breakers(&report, db, &f);
 	check_signals(&report, &f);

@@ -15,6 +15,7 @@
 #include "utils/array.h"
 #include "utils/guc.h"
 #include "utils/json.h"
+#include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 #include "utils/timestamp.h"
@@ -106,7 +107,8 @@ static const char unstartable_query[] =
 
 /*
  * Concurrency keys that due jobs have waited for too long.  Other jobs pass a
- * job that waits for its key, so it is among the first of its lane.
+ * job that waits for its key, so it is among the first of its lane.  A format:
+ * the column of the key's order.
  */
 static const char keys_query[] =
 	LANES
@@ -114,7 +116,7 @@ static const char keys_query[] =
 	"  SELECT o.key_hash, o.concurrency_key,"
 	"         min(coalesce((t.options ->> 'concurrency_per_key')::int, 1)) AS per_key,"
 	"         bool_or(t.options ->> 'key_order' = 'fifo' AND EXISTS ("
-	"           SELECT FROM jobq.queue r WHERE r.key_hash = o.key_hash AND r.created_at < o.created_at)) AS behind"
+	"           SELECT FROM jobq.queue r WHERE r.key_hash = o.key_hash AND r.%1$s < o.%1$s)) AS behind"
 	"    FROM lane l JOIN jobq.job_types t ON t.id = l.type_id"
 	"   CROSS JOIN LATERAL (SELECT q.* FROM jobq.queue q"
 	"                        WHERE q.type_id = l.type_id AND q.priority = l.at[1] AND q.sublane = l.at[2]"
@@ -126,6 +128,23 @@ static const char keys_query[] =
 	"     AND ($1 OR jobq_internal._sees($2, o.tenant, o.type_id, o.enqueued_by))"
 	"   GROUP BY 1, 2)"
 	"SELECT key_hash, concurrency_key, per_key, coalesce(behind, false) FROM old ORDER BY 2";
+
+/*
+ * Dead letters that jobs have waited for too long, among the newest of each
+ * type.
+ */
+static const char held_query[] =
+	"WITH RECURSIVE t(id) AS ("
+	"  SELECT min(type_id) FROM jobq.dead_letters"
+	"  UNION ALL SELECT (SELECT min(d.type_id) FROM jobq.dead_letters d WHERE d.type_id > t.id) FROM t WHERE t.id IS NOT NULL) "
+	"SELECT r.id FROM ("
+	"  SELECT d.id, d.tenant, d.type_id, d.enqueued_by FROM t CROSS JOIN LATERAL ("
+	"    SELECT * FROM jobq.dead_letters l WHERE l.type_id = t.id AND l.completed_at < clock_timestamp() - interval '1 hour'"
+	"     ORDER BY l.completed_at DESC LIMIT 1000) d LIMIT 1000) r"
+	" WHERE EXISTS (SELECT FROM jobq.dependencies e JOIN jobq.queue q ON q.id = e.child_id"
+	"                WHERE e.parent_id = r.id AND q.status = 'blocked' AND q.after_rule = 'success')"
+	"   AND ($1 OR jobq_internal._sees($2, r.tenant, r.type_id, r.enqueued_by))"
+	" ORDER BY 1 DESC LIMIT 10";
 
 static const char holder_query[] =
 	"SELECT holder, since_s::float8, xids::int8 FROM ("
@@ -161,8 +180,19 @@ static const char schedules_query[] =
 	"       greatest(extract(epoch FROM clock_timestamp() - min(s.next_tick) FILTER (WHERE s.status = 'active')), 0)::float8"
 	"  FROM jobq.schedules s WHERE s.home_id = jobq_internal._home_id()";
 
+static const char has_before_drops_query[] =
+	"SELECT 1 WHERE to_regclass('jobq.before_drops') IS NOT NULL";
+
+static const char some_before_drops_query[] = "SELECT 1 FROM jobq.before_drops";
+
+/* The ranges that wait for a job which has failed, or could not be enqueued. */
+static const char before_drops_query[] =
+	"SELECT count(*), min(b.problem)"
+	"  FROM jobq.before_drops b"
+	" WHERE b.problem IS NOT NULL OR EXISTS (SELECT FROM jobq.dead_letters d WHERE d.id = b.job_id)";
+
 static const char has_strays_query[] =
-	"SELECT 1 WHERE to_regprocedure('jobq_internal._stray_grants()') IS NOT NULL";	/* release 0.1.0 has no such function */
+	"SELECT 1 WHERE to_regprocedure('jobq_internal._stray_grants()') IS NOT NULL";	/* 0.1.0 has none */
 
 static const char strays_query[] =
 	"SELECT string_agg(DISTINCT CASE s.grantee WHEN 0 THEN 'PUBLIC' ELSE format('\"%s\"', pg_get_userbyid(s.grantee)) END, ', ')"
@@ -225,7 +255,8 @@ blocked_keys(Oid caller)
 	int			n = 0;
 
 	initStringInfo(&names);
-	run_query(keys_query, caller, MAX_OLD_JOBS);
+	run_query(psprintf(keys_query, get_attnum(jobq_relid("queue"), "key_since") > 0 ? "key_since" : "created_at"),
+			  caller, MAX_OLD_JOBS);
 	for (uint64 i = 0; i < SPI_processed && n < MAX_BLOCKED_KEYS; i++)
 	{
 		HeapTuple	row = SPI_tuptable->vals[i];
@@ -240,6 +271,21 @@ blocked_keys(Oid caller)
 		n++;
 	}
 	return close_array(&names);
+}
+
+/* Returns an array of dead letters that hold jobs, or NULL. */
+static char *
+holding_dead_letters(Oid caller)
+{
+	StringInfoData ids;
+
+	if (!OidIsValid(jobq_relid("dependencies")))
+		return NULL;			/* release 0.1.0 has no such table */
+	initStringInfo(&ids);
+	run_query(held_query, caller, 0);
+	for (uint64 i = 0; i < SPI_processed; i++)
+		add_name(&ids, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+	return close_array(&ids);
 }
 
 /*
@@ -336,6 +382,20 @@ read_schedules(HealthFacts *f, Oid caller)
 		f->schedules_late_s = 0;
 }
 
+/* Where nothing is to be dropped, a lock of the dead letters does not matter. */
+static void
+read_before_drops(HealthFacts *f, Oid caller)
+{
+	run_query(has_before_drops_query, caller, 1);
+	if (SPI_processed > 0)
+		run_query(some_before_drops_query, caller, 1);
+	if (SPI_processed == 0)
+		return;
+	run_query(before_drops_query, caller, 1);
+	f->stuck_drops = count_of(1);
+	f->drop_problem = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2);
+}
+
 static void
 read_strays(HealthFacts *f, Oid caller)
 {
@@ -376,7 +436,10 @@ read_facts(HealthFacts *f, Oid caller)
 	f->signal_problem = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2);
 
 	read_schedules(f, caller);
+	read_before_drops(f, caller);
 	f->blocked_keys = blocked_keys(caller);
+	if (f->dead_letters > 0)	/* else their lock does not matter */
+		f->holding = holding_dead_letters(caller);
 	if (f->exec_types > 0)
 		read_unstartable(f);
 
@@ -402,8 +465,8 @@ set_for_query(const char *name, const char *value)
 static void
 copy_strings(HealthFacts *f, MemoryContext context)
 {
-	char	  **strings[] = {&f->oldest_id, &f->signals, &f->signal_problem, &f->blocked_keys, &f->holder, &f->strays,
-	&f->paused_names, &f->paused_waiting, &f->unstartable};
+	char	  **strings[] = {&f->oldest_id, &f->signals, &f->signal_problem, &f->blocked_keys, &f->holding, &f->holder, &f->strays,
+	&f->paused_names, &f->paused_waiting, &f->unstartable, &f->drop_problem};
 
 	for (int i = 0; i < (int) lengthof(strings); i++)
 	{

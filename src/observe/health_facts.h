@@ -13,7 +13,7 @@ typedef struct HealthFacts
 	int64		exec_types;
 	int64		paused_types;
 	int64		dead_letters;
-	int64		recent_dead_letters;	/* of jobq.health_dead_age; at most RECENT_DEAD_LIMIT or jobq.health_dead_letters */
+	int64		recent_dead_letters;	/* of jobq.health_dead_age, up to RECENT_DEAD_LIMIT or the setting */
 	bool		waiting;		/* a job that may run has not begun */
 	char	   *oldest_id;
 	double		oldest_s;
@@ -21,7 +21,8 @@ typedef struct HealthFacts
 	char	   *paused_waiting; /* those for which a due job waits, quoted; NULL: none */
 	char	   *unstartable;	/* types whose tool cannot be started here, with the reasons; NULL: none */
 	int			nunstartable;
-	char	   *blocked_keys;	/* concurrency keys that jobs have waited for longer than an hour, a JSON array; NULL: none */
+	char	   *holding;		/* JSON array of dead letters that hold jobs for over an hour, or NULL */
+	char	   *blocked_keys;	/* JSON array of keys that jobs wait for longer than an hour; NULL: none */
 	int64		background_workers;
 	double		notify_usage;
 	int64		queue_bytes;	/* jobq.queue with TOAST and indexes */
@@ -33,6 +34,8 @@ typedef struct HealthFacts
 	double		holder_s;
 	int64		holder_xids;
 	bool		sees_all;		/* the caller may read every job; else the facts are of its own jobs */
+	int64		stuck_drops;	/* ranges that stay: their job of jobq.before_drop_type has failed */
+	char	   *drop_problem;	/* why one could not be enqueued; NULL: none */
 	int64		active_schedules;
 	int64		paused_schedules;	/* by jobq, not by a call */
 	double		schedules_late_s;	/* since the earliest tick that is due; 0: none is */
@@ -44,6 +47,9 @@ typedef struct HealthFacts
  * false, with nothing read, if a lock is in the way.
  */
 extern bool health_facts(HealthFacts *f);
+
+/* health.c: returns the reason why there is no dispatcher. */
+extern const char *why_no_dispatcher(JobqDb *db, bool workers_used_up);
 
 /*
  * breaker_health.c: returns a JSON array of the open breakers, and a sentence

@@ -206,7 +206,7 @@ may_see(Wait *wait)
 {
 	static const char current[] = "SELECT WHERE jobq_internal._sees_job($2, $1)";
 	static SPIPlanPtr plan = NULL;
-	static SPIPlanPtr previous_plan = NULL; /* of the SQL of 0.1.0, which has the function in another schema */
+	static SPIPlanPtr previous_plan = NULL; /* of 0.1.0, which has the function in another schema */
 	const char *query;
 
 	if (access_is_free(wait->caller))

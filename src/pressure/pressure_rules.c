@@ -294,6 +294,23 @@ apply(TimestampTz now)
 		rules[i].active = is_active(rules[i].signal);
 }
 
+static bool
+applies_to(const Rule *r, int32 type_id)
+{
+	return r->active && (r->type_id == 0 || r->type_id == type_id);
+}
+
+const char *
+pressure_blocking_signal(int32 type_id)
+{
+	for (int i = 0; i < nrules; i++)
+	{
+		if (rules[i].block && applies_to(&rules[i], type_id))
+			return rules[i].signal;
+	}
+	return NULL;
+}
+
 void
 pressure_on_type(int32 type_id, int *priority_adj, bool *block)
 {
@@ -304,7 +321,7 @@ pressure_on_type(int32 type_id, int *priority_adj, bool *block)
 	{
 		const Rule *r = &rules[i];
 
-		if (!r->active || (r->type_id != 0 && r->type_id != type_id))
+		if (!applies_to(r, type_id))
 			continue;
 		sum += r->priority_adj;
 		*block |= r->block;

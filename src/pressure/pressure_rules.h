@@ -27,6 +27,9 @@ extern MonoTime pressure_next_timer(MonoTime now);
  */
 extern void pressure_on_type(int32 type_id, int *priority_adj, bool *block);
 
+/* Returns a signal that blocks the type now; NULL: none. */
+extern const char *pressure_blocking_signal(int32 type_id);
+
 /*
  * Returns the smallest weight budget of active signals and jobq.max_weight; 0:
  * none.

@@ -49,9 +49,9 @@ enum
 	T_backoff_base, T_backoff_max, T_backoff_jitter, T_timeout, T_base_priority, T_max_concurrent,
 	T_cpu_weight, T_rate_limit, T_rate_window, T_keep_completed, T_keep_dead, T_critical,
 	T_options, T_paused, T_pause_reason, T_paused_until, T_created_at, T_dropped_at,
-	T_owner_oid, T_run_as_oid, T_resumed_at, T_paused_at
+	T_owner_oid, T_run_as_oid, T_resumed_at, T_paused_at, T_is_workflow, T_kind
 };
-#define T_NATTS T_paused_at
+#define T_NATTS T_kind
 
 static const ShapeColumn job_types_columns[] = {
 	{"id", INT4OID, FILLED},
@@ -83,7 +83,9 @@ static const ShapeColumn job_types_columns[] = {
 	{"owner_oid", OIDOID, NULLABLE},
 	{"run_as_oid", OIDOID, NULLABLE},
 	{"resumed_at", TIMESTAMPTZOID, NULLABLE},
-	{"paused_at", TIMESTAMPTZOID, NULLABLE}
+	{"paused_at", TIMESTAMPTZOID, NULLABLE},
+	{"is_workflow", BOOLOID, FILLED},
+	{"kind", TEXTOID, NULLABLE}
 };
 const Shape job_types_shape = {"job_types", job_types_columns, T_NATTS, T_dropped_at};
 
@@ -216,6 +218,10 @@ read_options(JobType *type, Datum options)
 	option_breaker(json, &type->breaker_failures, &type->breaker_pause_us);
 	type->kill_grace_us = option_interval(json, "kill_grace", 5 * USECS_PER_SEC);
 	type->refuse_on_disk_emergency = option_bool(json, "refuse_on_disk_emergency", false);
+	option_min_batch(json, &type->min_batch_jobs, &type->min_batch_wait_us);
+	type->stall_us = option_interval(json, "stall", 0);
+	type->max_lease_us = option_interval(json, "max_lease", USECS_PER_HOUR);
+	type->lease_follows_connection = option_bool(json, "lease_follows_connection", false);
 	type->keep_completed_count = option_int(json, "keep_completed_count", -1);
 	type->keeps_nothing |= type->keep_completed_count == 0;
 	type->buries_nothing |= option_int(json, "keep_dead_count", -1) == 0;
@@ -296,6 +302,7 @@ read_type(JobType *type, Datum *values, bool *nulls, Snapshot snapshot)
 	type->resumed_at = ISNULL(T_resumed_at) ? DT_NOBEGIN : DatumGetTimestampTz(ATT(T_resumed_at));
 	type->paused_at = ISNULL(T_paused_at) ? DT_NOBEGIN : DatumGetTimestampTz(ATT(T_paused_at));
 	type->dropped = !ISNULL(T_dropped_at);
+	type->workflow = !ISNULL(T_is_workflow) && DatumGetBool(ATT(T_is_workflow));
 	type->has_role_oids = !ISNULL(T_owner_oid) && !ISNULL(T_run_as_oid);
 	type->owner_oid = type->has_role_oids ? DatumGetObjectId(ATT(T_owner_oid)) : InvalidOid;
 	type->run_as_oid = type->has_role_oids ? DatumGetObjectId(ATT(T_run_as_oid)) : InvalidOid;
@@ -495,6 +502,14 @@ job_type_by_id(int32 id)
 		return as_of_now(type);
 	ScanKeyInit(&key, T_id, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(id));
 	return as_of_now(load_type("job_types_pkey", &key, false));
+}
+
+bool
+job_type_is_workflow(int32 id)
+{
+	JobType    *type = job_type_by_id(id);
+
+	return type != NULL && type->workflow;
 }
 
 uint64

@@ -1,7 +1,8 @@
 /*
  * job_types.h
- *	  The registry as each process sees it: a cache of jobq.job_types, dropped by relcache invalidation
- *	  (a statement trigger on the table sends one, so every change counts, also a plain UPDATE).
+ *	  The registry as each process sees it: a cache of jobq.job_types, dropped
+ *	  by relcache invalidation (a statement trigger on the table sends one, so
+ *	  every change counts, also a plain UPDATE).
  */
 #ifndef JOBQ_JOB_TYPES_H
 #define JOBQ_JOB_TYPES_H
@@ -37,9 +38,10 @@ typedef struct JobType
 	char		name[64];
 	char		owner[64];
 	char		run_as[64];
-	char	   *handler;		/* NULL: exec type */
+	bool		workflow;		/* its jobs are runs; neither handler nor command */
+	char	   *handler;		/* NULL: no SQL type */
 	int			ncommand;
-	char	  **command;		/* NULL: SQL type */
+	char	  **command;		/* NULL: no exec type */
 	int			max_attempts;
 	Backoff		backoff;
 	int64		timeout_us;		/* 0: none */
@@ -78,6 +80,11 @@ typedef struct JobType
 	int			max_output;		/* 0: jobq.max_output */
 	int64		kill_grace_us;
 	bool		refuse_on_disk_emergency;
+	int64		max_lease_us;	/* pull */
+	int64		stall_us;		/* exec, pull; 0: none */
+	int			min_batch_jobs; /* pull; 0: none */
+	int64		min_batch_wait_us;
+	bool		lease_follows_connection;	/* pull */
 	int			keep_completed_count;	/* -1: by age only */
 	EventsLevel events;
 	char	   *on_complete;	/* job types that follow; NULL: none */
@@ -91,6 +98,13 @@ typedef struct JobType
 	Oid			run_as_oid;
 } JobType;
 
+/* True if clients claim the type's jobs: no handler, no command, no steps. */
+static inline bool
+job_type_is_pull(const JobType *type)
+{
+	return type->handler == NULL && type->command == NULL && !type->workflow;
+}
+
 /* True if the type's level includes events of that level. */
 #define EVENTS_WANTED(jobtype, lowest)	((jobtype) != NULL && (jobtype)->events >= (lowest))
 
@@ -100,6 +114,9 @@ typedef struct JobType
  */
 extern JobType *job_type_by_name(const char *name);
 extern JobType *job_type_by_id(int32 id);
+
+/* True if jobs of the type are runs of workflows. */
+extern bool job_type_is_workflow(int32 id);
 
 /*
  * Returns the role, also when it was renamed; InvalidOid when it is gone.  The

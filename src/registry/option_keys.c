@@ -27,6 +27,7 @@ typedef enum OptionType
 	OPTION_OBJECT,
 	OPTION_AGING,				/* {"per", "max"} */
 	OPTION_BREAKER,				/* {"failures", "pause"} */
+	OPTION_MIN_BATCH,			/* {"jobs", "wait"} */
 	OPTION_ENV					/* environment variables and their values */
 } OptionType;
 
@@ -36,6 +37,7 @@ static const char *const wanted[] = {
 	"an array of names of environment variables", "an array of whole numbers", "an object",
 	"an object of \"per\", an interval above zero, and \"max\", a whole number",
 	"an object of \"failures\", a whole number, and \"pause\", an interval above zero and up to 100 years",
+	"an object of \"jobs\", a whole number, and \"wait\", an interval above zero and up to 1 day",
 	"an object of environment variables and their values, which are texts"
 };
 
@@ -73,6 +75,9 @@ static const OptionKey option_keys[] = {
 	{"stall", FOR_EXEC | FOR_PULL, OPTION_INTERVAL, 0, 0, NULL},
 	{"require_labels", FOR_EXEC | FOR_PULL, OPTION_OBJECT, 0, 0, NULL},
 	{"sticky", FOR_EXEC | FOR_PULL, OPTION_BOOL, 0, 0, NULL},
+	{"max_lease", FOR_PULL, OPTION_INTERVAL, 0, 0, NULL},
+	{"lease_follows_connection", FOR_PULL, OPTION_BOOL, 0, 0, NULL},
+	{"min_batch", FOR_PULL, OPTION_MIN_BATCH, 1, MIN_BATCH_MAX_JOBS, NULL},
 	{"batch", FOR_SQL, OPTION_BOOL, 0, 0, NULL},
 	{"max_crashes", FOR_ALL, OPTION_INT, 1, 1000, NULL},
 	{"permanent_codes", FOR_ALL, OPTION_TEXTS, 0, 0, NULL},
@@ -104,8 +109,8 @@ static const OptionKey option_keys[] = {
 };
 
 /*
- * Options for agents on other nodes, which do not exist yet, with the only
- * value that is accepted until then.
+ * Options of features that do not exist yet, with the only value that is
+ * accepted until then.
  */
 static const struct
 {
@@ -181,7 +186,7 @@ check_nodes(const OptionKey *option, const JsonbValue *value)
 			ereport(ERROR,
 					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 					 errmsg("option \"%s\": %s is a feature that is not there yet", option->key, json_value_shown(value)),
-					 errhint("Until there are nodes it may be %s; null removes it.", for_nodes[i].value)));
+					 errhint("In this release it may be %s; null removes it.", for_nodes[i].value)));
 }
 
 /* --- the environment of a tool --- */
@@ -324,6 +329,9 @@ check_value(const OptionKey *option, const JsonbValue *value)
 		case OPTION_BREAKER:
 			check_pair(option, value, "failures", "pause", BREAKER_MAX_PAUSE_US);
 			break;
+		case OPTION_MIN_BATCH:
+			check_pair(option, value, "jobs", "wait", MIN_BATCH_MAX_WAIT_US);
+			break;
 		case OPTION_TYPE_NAME:
 			good = value->type == jbvString && value->val.string.len > 0 &&
 				value->val.string.len < NAMEDATALEN;
@@ -363,8 +371,9 @@ check_kind(const OptionKey *option, int kind)
 	if ((option->kinds & kind) == 0)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("option \"%s\" has no meaning for a job type with a %s", option->key,
-						kind == FOR_EXEC ? "command" : "handler")));
+				 errmsg("option \"%s\" has no meaning for a %s", option->key,
+						kind == FOR_EXEC ? "job type with a command" : kind == FOR_SQL ? "job type with a handler" :
+						kind == FOR_WORKFLOW ? "workflow" : "job type without handler and command")));
 }
 
 void
@@ -394,12 +403,29 @@ check_options(Jsonb *options, int kind)
 	}
 }
 
-/* (options jsonb, exec boolean) */
+/* Returns the kind that the column kind of jobq.job_types names. */
+static int
+kind_of_name(const char *name)
+{
+	return strcmp(name, "exec") == 0 ? FOR_EXEC : strcmp(name, "pull") == 0 ? FOR_PULL :
+		strcmp(name, "workflow") == 0 ? FOR_WORKFLOW : FOR_SQL;
+}
+
+/*
+ * jobq_internal._check_options(options, kind); in 0.1.0 the second argument is
+ * true for exec types.
+ */
 Datum
 jobq_check_options(PG_FUNCTION_ARGS)
 {
+	int			kind;
+
 	if (PG_ARGISNULL(0))
 		argument_is_null("options");
-	check_options(PG_GETARG_JSONB_P(0), PG_GETARG_BOOL(1) ? FOR_EXEC : FOR_SQL);
+	if (get_fn_expr_argtype(fcinfo->flinfo, 1) == BOOLOID)	/* the SQL of 0.1.0 */
+		kind = PG_GETARG_BOOL(1) ? FOR_EXEC : FOR_SQL;
+	else
+		kind = kind_of_name(text_to_cstring(PG_GETARG_TEXT_PP(1)));
+	check_options(PG_GETARG_JSONB_P(0), kind);
 	PG_RETURN_VOID();
 }

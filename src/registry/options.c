@@ -149,6 +149,21 @@ option_breaker(Jsonb *options, int *failures, int64 *pause_us)
 	*pause_us = Min(Max(option_interval(breaker, "pause", BREAKER_PAUSE_US), 1), BREAKER_MAX_PAUSE_US);
 }
 
+void
+option_min_batch(Jsonb *options, int *jobs, int64 *wait_us)
+{
+	JsonbValue	value;
+	Jsonb	   *batch;
+
+	*jobs = 0;
+	*wait_us = 0;
+	if (look_up(options, "min_batch", &value) == NULL || value.type != jbvBinary)
+		return;
+	batch = JsonbValueToJsonb(&value);
+	*jobs = Min(Max(option_int(batch, "jobs", MIN_BATCH_JOBS), 1), MIN_BATCH_MAX_JOBS);
+	*wait_us = Min(Max(option_interval(batch, "wait", MIN_BATCH_WAIT_US), 1), MIN_BATCH_MAX_WAIT_US);
+}
+
 int
 option_texts(Jsonb *options, const char *key, char **texts, int max)
 {

@@ -15,7 +15,8 @@
 #define FOR_SQL		0x01
 #define FOR_EXEC	0x02
 #define FOR_PULL	0x04
-#define FOR_ALL		(FOR_SQL | FOR_EXEC | FOR_PULL)
+#define FOR_WORKFLOW 0x08
+#define FOR_ALL		(FOR_SQL | FOR_EXEC | FOR_PULL | FOR_WORKFLOW)
 
 /*
  * Raises 22023, 22003 or 54000 with the name of a bad key.  A JSON null counts
@@ -59,6 +60,12 @@ extern void option_breaker(Jsonb *options, int *failures, int64 *pause_us);
 #define BREAKER_FAILURES	10
 #define BREAKER_PAUSE_US	USECS_PER_MINUTE
 #define BREAKER_MAX_PAUSE_US (INT64CONST(100) * 365 * USECS_PER_DAY)
+/* Reads min_batch; jobs 0: the key is missing. */
+extern void option_min_batch(Jsonb *options, int *jobs, int64 *wait_us);
+#define MIN_BATCH_JOBS		10
+#define MIN_BATCH_MAX_JOBS	128
+#define MIN_BATCH_WAIT_US	(5 * USECS_PER_SEC)
+#define MIN_BATCH_MAX_WAIT_US	USECS_PER_DAY
 extern char *option_text(Jsonb *options, const char *key);	/* NULL: not given */
 extern OutputKind option_output(Jsonb *options);
 extern EventsLevel option_events(Jsonb *options);

@@ -1,6 +1,7 @@
 /*
  * conductor.c
- *	  The process that turns ticks of schedules into jobs.
+ *	  The process that turns ticks of schedules into jobs, and releases jobs
+ *	  that wait for others.
  *
  * At most one runs in a database (ConductorProcess); the dispatcher starts it
  * while a schedule exists, and it leaves when none has existed for a minute.
@@ -19,6 +20,7 @@
  *	 schedule_last_job.c	the end of its last job
  *	 schedule_events.c		its events
  *	 tick.c					the job of a tick
+ *	 conductor_flow.c		jobs that wait for others
  *
  * Exits 0, or 1 after an error that no schedule has caused.  SIGTERM is die;
  * ddl_barrier.c sends it for every command that stops jobs.
@@ -43,9 +45,12 @@
 #include "base/session.h"
 #include "schedule/conductor_batch.h"
 #include "schedule/conductor_entries.h"
+#include "schedule/conductor_flow.h"
+#include "schedule/conductor_runs.h"
 #include "security/grants.h"
 #include "shared/publish_schedules.h"
 #include "shared/wait_events.h"
+#include "shared/wakeups.h"
 
 #define LOCK_TIMEOUT_MS "50"
 #define LINGER_US		USECS_PER_MINUTE	/* without a schedule */
@@ -125,7 +130,8 @@ leave_if_idle(void)
 	bool		idle;
 
 	SpinLockAcquire(&db->mutex);
-	idle = news->nchanged == 0 && !news->changed_all && news->nends == 0 && !news->ends_lost;
+	idle = news->nchanged == 0 && !news->changed_all && news->nends == 0 && !news->ends_lost &&
+		db->ends.n == 0 && !db->ends.lost && db->run_starts.n == 0;
 	if (idle)
 		news->wanted = false;
 	SpinLockRelease(&db->mutex);
@@ -143,7 +149,9 @@ take_news(ScheduleNews *taken)
 
 	SpinLockAcquire(&db->mutex);
 	*taken = *news;
-	if (news->nchanged == 0 && !news->changed_all && !reread)
+	if (reread)
+		news->hears = true;		/* ends may come before all schedules have been read */
+	else if (news->nchanged == 0 && !news->changed_all)
 		news->hears = entry_counts.hearing > 0;
 	news->nchanged = 0;
 	news->changed_all = false;
@@ -225,9 +233,10 @@ keep_later(const Work *work, int n)
 		reread = true;
 		return;
 	}
+	if (nlater == 0)			/* more work does not put off the first */
+		later_at = mono_now() + LOCKED_US;
 	memcpy(later + nlater, work, sizeof(Work) * n);
 	nlater += n;
-	later_at = mono_now() + LOCKED_US;
 }
 
 static void
@@ -320,7 +329,7 @@ note_counts(void)
 	pg_atomic_write_u64(&db->schedules.due, due == DT_NOEND ? 0 : (uint64) due);
 	pg_atomic_write_u32(&db->schedules.active, entry_counts.active);
 	pg_atomic_write_u32(&db->schedules.paused, entry_counts.paused_by_jobq);
-	if (entry_counts.all > 0 || nlater > 0 || (reread && !foreign))
+	if (entry_counts.all > 0 || nlater > 0 || (reread && !foreign) || !flow_is_idle() || !runs_are_idle())
 		empty_since = 0;
 	else if (empty_since == 0)
 		empty_since = mono_now();
@@ -336,6 +345,7 @@ time_left(void)
 	TimestampTz now = GetCurrentTimestamp();
 	TimestampTz due = entries_due();
 	int64		left = -1;
+	int64		flow;
 
 	if (nto_look > 0 && !foreign)
 		left = 0;
@@ -345,6 +355,12 @@ time_left(void)
 		left = left < 0 ? FOREIGN_MS * INT64CONST(1000) : Min(left, FOREIGN_MS * INT64CONST(1000));
 	if (nlater > 0)
 		left = Min(left < 0 ? PG_INT64_MAX : left, Max(later_at - mono_now(), 0));
+	flow = flow_time_left();
+	if (flow >= 0)
+		left = left < 0 ? flow : Min(left, flow);
+	flow = runs_time_left();
+	if (flow >= 0)
+		left = left < 0 ? flow : Min(left, flow);
 	if (empty_since != 0)
 	{
 		int64		stay = Max(empty_since + LINGER_US - mono_now(), 0);
@@ -366,7 +382,7 @@ sleep_until_needed(void)
 
 	if (left > 0 && left < 1000)
 		pg_usleep(left);
-	else if (left != 0)
+	else if (left != 0 && !wakeup_is_due(&db->conductor.woken))
 		(void) WaitLatch(MyLatch, events, (long) Min(left / 1000, PG_INT32_MAX), jobq_wait(WAIT_CONDUCTOR));
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
@@ -395,7 +411,25 @@ one_turn(void)
 		run_due();
 	if (!foreign && entries_due() > GetCurrentTimestamp())
 		run_look();
+	flow_take_news();
+	flow_turn();
+	runs_take_starts();
+	runs_turn();
 	note_counts();
+}
+
+/*
+ * Makes the plans of this process use indexes.  They are kept, and may be made
+ * while jobq.queue is empty, when a scan of all of it looks cheap.
+ */
+static void
+plan_for_large_tables(void)
+{
+	set_for_session("plan_cache_mode", "force_generic_plan");
+	set_for_session("enable_seqscan", "off");
+	set_for_session("enable_hashjoin", "off");
+	set_for_session("enable_mergejoin", "off");
+	set_for_session("jit", "off");	/* the planner takes a scan that is off for expensive */
 }
 
 void
@@ -413,15 +447,19 @@ jobq_conductor_main(Datum arg)
 	neutralise_session();
 	set_for_session("search_path", "pg_catalog, pg_temp");
 	set_for_session("lock_timeout", LOCK_TIMEOUT_MS);
+	plan_for_large_tables();
 	tenant_check_ignored = true;
 	lasting = AllocSetContextCreate(TopMemoryContext, "jobq conductor", ALLOCSET_DEFAULT_SIZES);
 	turn = AllocSetContextCreate(TopMemoryContext, "jobq turn", ALLOCSET_DEFAULT_SIZES);
 	entries_init(lasting);
+	flow_init(lasting, db);
+	runs_start(lasting, db);
 
 	for (;;)
 	{
 		MemoryContextReset(turn);
 		MemoryContextSwitchTo(turn);
+		wakeups_taken(&db->conductor.woken);
 		if (db_must_leave(db) || db->lifecycle.suspended > 0)
 			proc_exit(0);
 		pgstat_report_activity(STATE_RUNNING, "jobq: ticks");

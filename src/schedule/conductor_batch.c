@@ -9,6 +9,10 @@
  * turn that meets a lock is put off; the first one waits for it, the others
  * hardly, so that locks of one role do not delay the schedules of another.
  *
+ * A transaction decides at most BATCH_SIZE ticks, or SINGLE_SIZE: a turn gets
+ * those that leave one to each turn behind it.  A schedule that has more ticks
+ * goes on in a later batch, behind the schedules that are due by then.
+ *
  * Entries change after the commit only.  A row that another transaction has
  * changed since it was read fails with 40001, and counts as locked.
  */
@@ -17,7 +21,6 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "miscadmin.h"
-#include "pgstat.h"
 #include "storage/proc.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -29,10 +32,10 @@
 #include "enqueue/insert_job.h"
 #include "schedule/conductor_batch.h"
 #include "schedule/conductor_entries.h"
+#include "schedule/conductor_transaction.h"
 #include "tables/table_fit.h"
 
 #define SINGLE_SIZE		48		/* of the 64 subtransactions that a snapshot holds */
-#define MAX_TICKS		100		/* of a schedule in one transaction, one by one */
 #define SHORT_WAIT_MS	1		/* for locks, once a batch has waited for one */
 
 typedef enum WorkResultKind
@@ -47,6 +50,7 @@ typedef struct WorkResult
 {
 	WorkResultKind	kind;
 	Schedule   *schedule;
+	TimestampTz missed_until;	/* see Turn */
 } WorkResult;
 
 typedef struct Batch
@@ -131,6 +135,7 @@ try_work(Batch *batch, const Work *work, const ErrorData *error, WorkResult *res
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
 	uint64		counts[TICK_OUTCOMES];
+	TimestampTz missed_until = batch->turn.missed_until;
 	ErrorData  *volatile caught = NULL;
 
 	memcpy(counts, batch->turn.counts, sizeof(counts));
@@ -150,6 +155,7 @@ try_work(Batch *batch, const Work *work, const ErrorData *error, WorkResult *res
 		FlushErrorState();
 		RollbackAndReleaseCurrentSubTransaction();
 		memcpy(batch->turn.counts, counts, sizeof(counts));
+		batch->turn.missed_until = missed_until;
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(context);
@@ -190,80 +196,99 @@ try_alone(Batch *batch, const Work *work, WorkResult *result)
 				 errmsg("jobq: schedule %d could not take its turn: %s", work->id, error->message)));
 }
 
-/* Decides the ticks of a schedule one by one. */
-static void
-do_work_alone(Batch *batch, const Work *work, WorkResult *result)
+/* True if the schedule has more ticks that are due after its turn. */
+static bool
+goes_on(Batch *batch, const Work *work, const WorkResult *result)
 {
-	batch->turn.missed_until = DT_NOBEGIN;
-	for (int i = 0; i < MAX_TICKS; i++)
-	{
-		Schedule   *s;
+	Schedule   *s = result->schedule;
 
+	return work->kind == WORK_DUE && result->kind == RESULT_SET && s->status == SCHEDULE_ACTIVE &&
+		!S_NULL(s, S_next_tick) && S_TIME(s, S_next_tick) <= batch->turn.now;
+}
+
+/*
+ * Decides the ticks of a schedule one by one, at most `max`; returns the number
+ * of subtransactions.
+ */
+static int
+do_work_alone(Batch *batch, const Work *work, WorkResult *result, int max)
+{
+	int			n = 0;
+
+	do
+	{
+		batch->turn.ticks_left = 1;
 		try_alone(batch, work, result);
-		s = result->schedule;
-		if (work->kind != WORK_DUE || result->kind != RESULT_SET || s->status != SCHEDULE_ACTIVE ||
-			S_NULL(s, S_next_tick) || S_TIME(s, S_next_tick) > batch->turn.now)
-			break;
+		n++;
+	} while (n < max && goes_on(batch, work, result));
+	return n;
+}
+
+/*
+ * Does one piece of work, with at most so many ticks, at least one; returns
+ * their number.
+ */
+static int
+do_some_work(Batch *batch, int i, int max)
+{
+	const Work *work = &batch->work[i];
+	WorkResult *result = &batch->results[i];
+	ScheduleEntry *entry = entry_find(work->id);
+	int			n;
+
+	batch->turn.missed_until = entry != NULL ? entry->missed_until : DT_NOBEGIN;
+	if (batch->single)
+		n = do_work_alone(batch, work, result, max);
+	else
+	{
+		batch->turn.ticks_left = max;
+		do_work(batch, work, NULL, result);
+		n = max - batch->turn.ticks_left;
 	}
+	result->missed_until = batch->turn.missed_until;
+	return n;
 }
 
 /* ---------- the transaction ---------- */
 
 static void
-do_batch(Batch *batch)
+do_batch(void *arg)
 {
+	Batch	   *batch = arg;
+	int			ticks_left = batch->single ? SINGLE_SIZE : BATCH_SIZE;
 	int32		home;
 
 	batch->foreign = fit_trouble()[0] != '\0' || !home_is_ours(&home);
 	if (batch->foreign)
 		return;
 	batch->turn.now = GetCurrentTimestamp();
-	batch->turn.one_tick = batch->single;
-	batch->turn.missed_until = DT_NOBEGIN;
 	if (!batch->single)
 		open_tables(batch);
 	for (int i = 0; i < batch->n; i++)
 	{
+		int			behind = batch->n - i - 1;
+		int			ticks;
+
 		CHECK_FOR_INTERRUPTS();
-		if (batch->single)
-			do_work_alone(batch, &batch->work[i], &batch->results[i]);
-		else
-			do_work(batch, &batch->work[i], NULL, &batch->results[i]);
+		ticks = do_some_work(batch, i, ticks_left - behind);
+		ticks_left -= Max(ticks, 1);
 	}
 	if (!batch->single)
 		close_tables(batch);
 }
 
-/* Returns the error that has rolled the transaction back, else NULL. */
-static ErrorData *
-in_transaction(void (*what) (Batch *), Batch *batch)
+/* Puts a schedule that is still due behind the others. */
+static void
+apply_turn(Batch *batch, const WorkResult *result)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ErrorData  *volatile error = NULL;
+	ScheduleEntry *e = entry_find(S_INT(result->schedule, S_id));
 
-	SetCurrentStatementStartTimestamp();
-	StartTransactionCommand();
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		PushActiveSnapshot(GetTransactionSnapshot());
-		what(batch);
-		PopActiveSnapshot();
-		CommitTransactionCommand();
-	}
-	PG_CATCH();
-	{
-		HOLD_INTERRUPTS();
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		AbortOutOfAnyTransaction();
-		RESUME_INTERRUPTS();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	pgstat_report_stat(false);
-	return error;
+	if (e == NULL || e->due > batch->turn.now)
+		return;
+	if (e->due == DT_NOBEGIN)	/* its turn has changed nothing */
+		entry_defer(e->id, true);
+	else
+		entry_go_on(e->id, result->missed_until);
 }
 
 /* Sets the entries and the counts of a committed batch. */
@@ -273,15 +298,13 @@ apply(JobqDb *db, Batch *batch, Work *locked, int *nlocked)
 	for (int i = 0; i < batch->n; i++)
 	{
 		int32		id = batch->work[i].id;
-		ScheduleEntry *e;
 
 		switch (batch->results[i].kind)
 		{
 			case RESULT_SET:
 				entry_set(batch->results[i].schedule);
-				e = entry_find(id);
-				if (e != NULL && e->due == DT_NOBEGIN && batch->work[i].kind == WORK_DUE)
-					entry_defer(id, true);	/* its turn has changed nothing */
+				if (batch->work[i].kind == WORK_DUE)
+					apply_turn(batch, &batch->results[i]);
 				break;
 			case RESULT_GONE:
 				entry_remove(id);
@@ -309,7 +332,7 @@ run(JobqDb *db, Work *work, int n, bool single, BatchResult *result, Work *locke
 	ErrorData  *error;
 
 	batch.results = palloc0(sizeof(WorkResult) * n);
-	error = in_transaction(do_batch, &batch);
+	error = conductor_run(do_batch, &batch, true);
 	*result = batch.foreign ? BATCH_FOREIGN : BATCH_DONE;
 	if (error != NULL && !single)
 		return false;
@@ -343,8 +366,9 @@ batch_run(JobqDb *db, Work *work, int n, int *nlocked)
 /* ---------- all schedules ---------- */
 
 static void
-read_all(Batch *batch)
+read_all(void *arg)
 {
+	Batch	   *batch = arg;
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "jobq schedule", ALLOCSET_DEFAULT_SIZES);
 	Relation	rel;
 	TableScanDesc scan;
@@ -380,7 +404,7 @@ BatchResult
 batch_read_all(void)
 {
 	Batch		batch = {0};
-	ErrorData  *error = in_transaction(read_all, &batch);
+	ErrorData  *error = conductor_run(read_all, &batch, true);
 
 	if (error != NULL && !is_transient(error))
 		ReThrowError(error);

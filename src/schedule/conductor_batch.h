@@ -7,7 +7,7 @@
 
 #include "schedule/schedule_turn.h"
 
-#define BATCH_SIZE		1000
+#define BATCH_SIZE		1000	/* pieces of work, and ticks, of a transaction */
 
 typedef enum WorkKind
 {

@@ -14,6 +14,7 @@
 #include "utils/memutils.h"
 
 #include "schedule/conductor_entries.h"
+#include "schedule/schedule_ticks.h"
 
 #define BUSY_US			INT64CONST(200000)	/* doubled by each try */
 #define MAX_BUSY_SHIFT	4
@@ -136,7 +137,10 @@ entry_set(Schedule *s)
 	if (found)
 		count(e, -1);
 	else
+	{
 		e->in_heap = false;
+		e->missed_until = DT_NOBEGIN;
+	}
 	e->tid = s->tid;
 	e->status = s->status;
 	e->paused_by_jobq = DatumGetBool(S_ATT(s, S_paused_by_jobq));
@@ -145,6 +149,8 @@ entry_set(Schedule *s)
 	e->tries = 0;
 	count(e, 1);
 	e->tick = due_of(s);
+	if (e->tick > e->missed_until)
+		e->missed_until = DT_NOBEGIN;
 	enter_heap(e, schedule_trouble(s) == NULL && schedule_waits(s) ? Min(e->tick, GetCurrentTimestamp() + LOOK_US) : e->tick);
 }
 
@@ -160,6 +166,17 @@ entry_remove(int32 id)
 	(void) hash_search(entries, &id, HASH_REMOVE, NULL);
 }
 
+/* Puts an entry off; its tick counts as late until it is read again. */
+static void
+defer(ScheduleEntry *e, TimestampTz until)
+{
+	count(e, -1);
+	e->deferred = true;
+	entry_counts.late_since = entry_counts.deferred == 0 ? e->tick : Min(entry_counts.late_since, e->tick);
+	count(e, 1);
+	enter_heap(e, until);
+}
+
 void
 entry_defer(int32 id, bool hopeless)
 {
@@ -168,15 +185,22 @@ entry_defer(int32 id, bool hopeless)
 
 	if (e == NULL)
 		return;
-	count(e, -1);
-	e->deferred = true;
 	if (e->tick == DT_NOBEGIN)
 		e->tick = now;
-	entry_counts.late_since = entry_counts.deferred == 0 ? e->tick : Min(entry_counts.late_since, e->tick);
-	count(e, 1);
-	enter_heap(e, now + (hopeless ? HOPELESS_US : BUSY_US << Min(e->tries, MAX_BUSY_SHIFT)));
+	defer(e, now + (hopeless ? HOPELESS_US : BUSY_US << Min(e->tries, MAX_BUSY_SHIFT)));
 	if (e->tries < MAX_BUSY_SHIFT)
 		e->tries++;
+}
+
+void
+entry_go_on(int32 id, TimestampTz missed_until)
+{
+	ScheduleEntry *e = entry_find(id);
+
+	if (e == NULL)
+		return;
+	e->missed_until = missed_until;
+	defer(e, GetCurrentTimestamp());
 }
 
 static ScheduleEntry *

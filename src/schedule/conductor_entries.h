@@ -19,10 +19,11 @@ typedef struct ScheduleEntry
 	bool		hears;			/* schedule_hears() */
 	uint8		status;			/* ScheduleStatus */
 	bool		paused_by_jobq;
-	bool		deferred;		/* its turn met a lock or an error */
+	bool		deferred;		/* its turn met a lock or an error, or goes on */
 	uint8		tries;			/* of such turns in a row */
 	TimestampTz due;			/* of its next turn; DT_NOEND: not by time */
 	TimestampTz tick;			/* the same without a deferral */
+	TimestampTz missed_until;	/* see Turn; of a turn that goes on */
 	pairingheap_node node;
 } ScheduleEntry;
 
@@ -48,6 +49,11 @@ extern void entry_set(Schedule *s);
 extern void entry_remove(int32 id);
 /* Puts its turn off: the longer the more often it was. */
 extern void entry_defer(int32 id, bool hopeless);
+/*
+ * Puts the turn of a schedule that has more ticks behind all that are due now;
+ * missed_until is for that turn.
+ */
+extern void entry_go_on(int32 id, TimestampTz missed_until);
 /* Returns the first time at which an entry is due; DT_NOEND: none. */
 extern TimestampTz entries_due(void);
 /* Returns the earliest tick without a decision; DT_NOEND: none is known. */

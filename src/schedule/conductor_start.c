@@ -21,6 +21,7 @@
 #include "schedule/conductor_start.h"
 #include "shared/process_start.h"
 #include "shared/worker_need.h"
+#include "workflow/flow_sets.h"
 
 #define RETRY_US		USECS_PER_SEC
 #define COME_LIMIT_MS	30000	/* a registered worker that has not attached by
@@ -36,31 +37,50 @@ conductor_init(JobqDb *mine)
 	db = mine;
 	looked = false;
 	retry = 0;
+	sets_start(mine);
 }
 
-void
-conductor_look(void)
+static bool
+has_row(Oid relid)
 {
-	Oid			relid = jobq_relid("schedules");	/* a database of release 0.1.0 has none */
 	Relation	rel;
 	TableScanDesc scan;
 	Snapshot	snapshot;
+	bool		found;
 
-	if (looked || db->schedule_news.wanted)
-		return;
-	if (OidIsValid(relid) && !lock_rows_if_free(relid))
-		return;
-	looked = true;
 	if (!OidIsValid(relid))
-		return;
+		return false;			/* a database of release 0.1.0 */
 	rel = table_open(relid, NoLock);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	scan = table_beginscan(rel, snapshot, 0, NULL, SO_NONE);
-	if (heap_getnext(scan, ForwardScanDirection) != NULL)
-		db->schedule_news.wanted = true;
+	found = heap_getnext(scan, ForwardScanDirection) != NULL;
 	table_endscan(scan);
 	UnregisterSnapshot(snapshot);
 	table_close(rel, NoLock);
+	return found;
+}
+
+/* True if there may be schedules, or jobs that wait for others. */
+void
+conductor_look(void)
+{
+	Oid			schedules = jobq_relid("schedules");
+	Oid			dependencies = jobq_relid("dependencies");
+	Oid			runs = jobq_relid("runs");
+
+	if (looked || (db->schedule_news.wanted && pg_atomic_read_u32(&db->awaited.complete) != 0))
+		return;
+	if ((OidIsValid(schedules) && !lock_rows_if_free(schedules)) ||
+		(OidIsValid(dependencies) && !lock_rows_if_free(dependencies)) ||
+		(OidIsValid(runs) && !lock_rows_if_free(runs)))
+		return;
+	looked = true;
+	if (has_row(dependencies))
+		db->schedule_news.wanted = true;
+	else
+		sets_complete(db);
+	if (has_row(schedules) || has_row(runs))
+		db->schedule_news.wanted = true;
 }
 
 static bool

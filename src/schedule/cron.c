@@ -189,7 +189,7 @@ next_local(const CronRule *rule, int64_t from, int64_t limit)
 {
 	int64_t		start = floor_div(from, CRON_DAY);
 	int			time = next_time(rule, (int) (from - start * CRON_DAY));
-	uint32_t	empty = 0;		/* the kinds of years without a matching day, of 14: weekday of January 1st, leap year */
+	uint32_t	empty = 0;		/* kinds of years without a matching day: January 1st's weekday, leap */
 	int64_t		year;
 	int			month;
 	int			day;

@@ -62,7 +62,7 @@ typedef struct CronRule
 	CronWeekday weekday_kind;
 	int			weekday_arg;
 	bool		either_day;		/* day or weekday must match, not both */
-	bool		every_hour;		/* the hour field begins with "*": ticks follow the clock through its changes */
+	bool		every_hour;		/* the hour field begins with "*": ticks follow the changed clock */
 } CronRule;
 
 typedef struct Cron

@@ -6,7 +6,14 @@
  * pg_timezone_names.  Its canonical name tells them apart: that of a file is in
  * the case of the file, that of a specification is in upper case.  Only names of
  * upper case such as EST5EDT need a list of the files, which a process reads once,
- * in some 10 ms.  The server, too, reads the file of a zone once per process.
+ * in some 10 ms.
+ *
+ * The server reads the file of a zone once per process, and has no call to read
+ * it anew.  A process inherits the zones that the postmaster has read: GMT, and
+ * those that the settings timezone and log_timezone have had since its start.
+ * So a new file counts in new processes, for these zones after a restart of the
+ * server.  To read the files here would not be enough: a server may have been
+ * built with files of its own, in a place that it does not tell.
  */
 #include "jobq.h"
 

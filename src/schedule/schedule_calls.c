@@ -15,6 +15,7 @@
 #include "base/relations.h"
 #include "enqueue/insert_job.h"
 #include "schedule/cron_arguments.h"
+#include "schedule/schedule_ticks.h"
 #include "schedule/tick.h"
 #include "shared/publish_schedules.h"
 

@@ -15,6 +15,7 @@
 
 #include "base/relations.h"
 #include "enqueue/insert_job.h"
+#include "schedule/schedule_ticks.h"
 #include "schedule/schedule_turn_internal.h"
 #include "security/act_as.h"
 #include "tables/queue_find.h"
@@ -27,15 +28,18 @@ typedef struct OwnerQuery
 	int			context;
 } OwnerQuery;
 
-/* Executes a query; its result stays in SPI_tuptable until end_query(). */
+/*
+ * Executes a query; its result stays in SPI_tuptable until end_query().  With
+ * a snapshot it reads that one.
+ */
 static void
-begin_query(OwnerQuery *query, const char *sql, int n, Oid *types, Datum *args)
+begin_query(OwnerQuery *query, const char *sql, int n, Oid *types, Datum *args, Snapshot snapshot)
 {
 	GetUserIdAndSecContext(&query->user, &query->context);
 	act_as(jobq_owner());
-	PushActiveSnapshot(GetTransactionSnapshot());
+	PushActiveSnapshot(snapshot != NULL ? snapshot : GetTransactionSnapshot());
 	SPI_connect();
-	if (SPI_execute_with_args(sql, n, types, args, NULL, false, 1) != SPI_OK_SELECT)
+	if (SPI_execute_with_args(sql, n, types, args, NULL, snapshot != NULL, 1) != SPI_OK_SELECT)
 		elog(ERROR, "could not execute \"%s\"", sql);
 }
 
@@ -49,19 +53,33 @@ end_query(OwnerQuery *query)
 
 /* ---------- its life ---------- */
 
+static Snapshot
+latest_snapshot(void)
+{
+	CommandCounterIncrement();	/* this transaction may have enqueued the job */
+	return RegisterSnapshot(GetLatestSnapshot());
+}
+
+static bool
+is_in_queue(Turn *turn, Schedule *s, Snapshot snapshot)
+{
+	Job			job;
+	bool		found = queue_find_by_id(&turn->e.queue, DatumGetUUIDP(S_ATT(s, S_last_job_id)), snapshot, &job);
+
+	turn->own_job = found && !JOB_NULL(&job, Q_schedule_id) && JOB_INT(&job, Q_schedule_id) == S_INT(s, S_id);
+	return found;
+}
+
 bool
 turn_job_lives(Turn *turn, Schedule *s)
 {
 	Snapshot	snapshot;
-	Job			job;
 	bool		lives;
 
 	if (S_NULL(s, S_last_job_id))
 		return false;
-	CommandCounterIncrement();	/* this transaction may have enqueued it */
-	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	lives = queue_find_by_id(&turn->e.queue, DatumGetUUIDP(S_ATT(s, S_last_job_id)), snapshot, &job);
-	turn->own_job = lives && !JOB_NULL(&job, Q_schedule_id) && JOB_INT(&job, Q_schedule_id) == S_INT(s, S_id);
+	snapshot = latest_snapshot();
+	lives = is_in_queue(turn, s, snapshot);
 	UnregisterSnapshot(snapshot);
 	return lives;
 }
@@ -76,7 +94,7 @@ turn_cancel_job(Schedule *s)
 
 	PG_TRY();
 	{
-		begin_query(&query, jobq_internal_sql("SELECT jobq_internal._cancel_free($1, $2, true)"), 2, types, args);
+		begin_query(&query, jobq_internal_sql("SELECT jobq_internal._cancel_free($1, $2, true)"), 2, types, args, NULL);
 	}
 	PG_CATCH();
 	{
@@ -97,14 +115,23 @@ turn_cancel_job(Schedule *s)
 
 /* ---------- its end ---------- */
 
+static bool
+is_job(Schedule *s, int att, const pg_uuid_t *id)
+{
+	return !S_NULL(s, att) && memcmp(DatumGetUUIDP(S_ATT(s, att)), id, UUID_LEN) == 0;
+}
+
+/*
+ * ended_job_id keeps turn_look() from counting the last job twice: only that
+ * one is looked at, after jobs that began before it may have ended.
+ */
 static void
 count_failure(Turn *turn, Schedule *s, const ScheduledEnd *end)
 {
-	pg_uuid_t  *id = palloc(sizeof(pg_uuid_t));
 	int			failures = S_INT(s, S_failures);
 
-	*id = end->job_id;
-	schedule_set(s, S_ended_job_id, UUIDPGetDatum(id));
+	if (is_job(s, S_last_job_id, &end->job_id))
+		schedule_set(s, S_ended_job_id, S_ATT(s, S_last_job_id));
 	if (end->status == JOB_COMPLETED)
 		failures = 0;
 	else if (end->status == JOB_ERROR)
@@ -112,12 +139,6 @@ count_failure(Turn *turn, Schedule *s, const ScheduledEnd *end)
 	schedule_set(s, S_failures, Int32GetDatum(failures));
 	if (failures >= S_INT(s, S_pause_after_failures) && s->status == SCHEDULE_ACTIVE)
 		turn_pause(turn, s, S_TIME(s, S_last_tick), psprintf("%d dead letters in a row", failures));
-}
-
-static bool
-is_job(Schedule *s, int att, const pg_uuid_t *id)
-{
-	return !S_NULL(s, att) && memcmp(DatumGetUUIDP(S_ATT(s, att)), id, UUID_LEN) == 0;
 }
 
 void
@@ -142,7 +163,7 @@ turn_end(Turn *turn, Schedule *s, const ScheduledEnd *end)
  * now.
  */
 static void
-find_end(Turn *turn, ScheduledEnd *end)
+find_end(Turn *turn, ScheduledEnd *end, Snapshot snapshot)
 {
 	static const char sql[] = "SELECT e.status = 'error', e.status = 'completed', e.completed_at"
 		" FROM (SELECT d.status, d.completed_at FROM jobq.dead_letters d WHERE d.id = $1"
@@ -153,7 +174,7 @@ find_end(Turn *turn, ScheduledEnd *end)
 
 	end->status = JOB_CANCELLED;
 	end->ended_at = turn->now;
-	begin_query(&query, sql, 1, &type, &arg);
+	begin_query(&query, sql, 1, &type, &arg, snapshot);
 	if (SPI_processed == 1)
 	{
 		HeapTuple	row = SPI_tuptable->vals[0];
@@ -168,16 +189,24 @@ find_end(Turn *turn, ScheduledEnd *end)
 	end_query(&query);
 }
 
+/* One snapshot: a job that is retried meanwhile is in one of the tables. */
 void
 turn_look(Turn *turn, Schedule *s)
 {
 	ScheduledEnd end = {.schedule_id = S_INT(s, S_id)};
+	Snapshot	snapshot;
+	bool		lives;
 
-	if (S_NULL(s, S_last_job_id) || turn_job_lives(turn, s))
+	if (S_NULL(s, S_last_job_id))
 		return;
+	snapshot = latest_snapshot();
+	lives = is_in_queue(turn, s, snapshot);
 	end.job_id = *DatumGetUUIDP(S_ATT(s, S_last_job_id));
-	find_end(turn, &end);
-	turn_end(turn, s, &end);
+	if (!lives)
+		find_end(turn, &end, snapshot);
+	UnregisterSnapshot(snapshot);
+	if (!lives)
+		turn_end(turn, s, &end);
 }
 
 /* The change of the row may have dropped the next tick of "after 90s". */

@@ -1,6 +1,6 @@
 /*
  * schedule_row.h
- *	  Rows of jobq.schedules: column numbers, reading, and the ticks of a row.
+ *	  Rows of jobq.schedules: column numbers, reading, writing.
  */
 #ifndef JOBQ_SCHEDULE_ROW_H
 #define JOBQ_SCHEDULE_ROW_H
@@ -84,42 +84,6 @@ extern void schedule_set(Schedule *s, int att, Datum value);
 extern void schedule_set_null(Schedule *s, int att);
 extern void schedule_set_time(Schedule *s, int att, TimestampTz value); /* DT_NOEND: NULL */
 extern void schedule_set_status(Schedule *s, ScheduleStatus status, const char *reason);
-
-/* Parses expression and zone; 22023, 54000. */
-extern void schedule_parse(Schedule *s);
-/*
- * Returns the reason why a stored expression or zone cannot be parsed any
- * more; NULL: it can.
- */
-extern const char *schedule_trouble(Schedule *s);
-/* True for "after 90s": the interval since the end of the last job. */
-extern bool schedule_is_after(Schedule *s);
-extern int64 schedule_interval_us(Schedule *s);
-/*
- * Returns the first tick after a time, from starts_at to ends_at; DT_NOEND:
- * none.  Not for "after".
- */
-extern TimestampTz schedule_next(Schedule *s, TimestampTz after);
-/* Returns the last tick after one time and up to another; DT_NOEND: none. */
-extern TimestampTz schedule_last(Schedule *s, TimestampTz after, TimestampTz until);
-/* Returns the number of such ticks, at most max. */
-extern int64 schedule_count(Schedule *s, TimestampTz after, TimestampTz until, int64 max);
-/* Returns the first tick after the ones that are decided; DT_NOEND: none. */
-extern TimestampTz schedule_first_tick(Schedule *s);
-/* Returns the job's delay after a tick: always the same. */
-extern int64 schedule_jitter_us(Schedule *s, TimestampTz tick);
-/*
- * True if it cannot go on before the last job ends: "after" without a next
- * tick, a tick that waits.
- */
-extern bool schedule_waits(Schedule *s);
-/* True unless it has had max_runs jobs. */
-extern bool schedule_may_run(Schedule *s);
-/*
- * True if the ends of its jobs matter: for "after", overlap = queue, a tick
- * that waits, pause_after_failures.
- */
-extern bool schedule_hears(Schedule *s);
 
 /* The checked columns of jobq.schedules: see row_map.h. */
 extern const struct Shape schedules_shape;

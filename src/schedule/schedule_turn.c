@@ -31,6 +31,7 @@
 #include "base/texts.h"
 #include "enqueue/insert_job.h"
 #include "registry/options.h"
+#include "schedule/schedule_ticks.h"
 #include "schedule/schedule_turn.h"
 #include "schedule/schedule_turn_internal.h"
 #include "security/grants.h"
@@ -196,12 +197,13 @@ first_decision(Turn *turn, Schedule *s, Dropped *dropped)
 		return DT_NOEND;
 	if (!is_missed(turn, s, first))
 		return first;
+	if (s->catch_up == CATCH_UP_ALL && first <= turn->missed_until)
+		return first;			/* an earlier turn has dropped the older ones */
 	newest = schedule_last(s, S_TIME(s, S_ticks_after), turn->now);
-	if (turn->one_tick)
-		turn->missed_until = newest;
 	*dropped = count_dropped(s, newest, s->catch_up == CATCH_UP_ALL ? S_INT(s, S_catch_up_limit) : 1);
 	if (s->catch_up != CATCH_UP_ALL)
 		return newest;
+	turn->missed_until = newest;
 	before = time_before_newest(s, newest, S_INT(s, S_catch_up_limit));
 	surplus = schedule_count(s, before, newest, PG_INT64_MAX) - S_INT(s, S_catch_up_limit);
 	for (first = schedule_next(s, before); surplus > 0; surplus--)
@@ -210,20 +212,22 @@ first_decision(Turn *turn, Schedule *s, Dropped *dropped)
 }
 
 /*
- * Decides the ticks up to now; with turn->one_tick the first of them, so that
- * the error of one rolls back no other.
+ * Decides the ticks up to now, the first turn->ticks_left of them.  Missed ones
+ * with catch_up = all end at the newest that was missed when the first of them
+ * was decided: later ones are for another turn.
  */
 static void
 decide_ticks(Turn *turn, Schedule *s)
 {
 	Dropped		dropped;
 	TimestampTz first = first_decision(turn, s, &dropped);
-	bool		all = s->catch_up == CATCH_UP_ALL && first != DT_NOEND && is_missed(turn, s, schedule_first_tick(s));
+	bool		all = s->catch_up == CATCH_UP_ALL && first <= turn->missed_until;
+	TimestampTz until = all ? turn->missed_until : turn->now;
 
 	turn_skip_missed(turn, s, first, dropped.n, dropped.at_least);
 	if (all && !S_NULL(s, S_waiting_tick))
 		turn_start_waiting(turn, s);
-	for (TimestampTz tick = first; tick <= turn->now; tick = schedule_next(s, tick))
+	for (TimestampTz tick = first; tick <= until && turn->ticks_left > 0; tick = schedule_next(s, tick))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (s->catch_up == CATCH_UP_SKIP && turn->now - tick > SKIP_LATE_US)
@@ -233,8 +237,7 @@ decide_ticks(Turn *turn, Schedule *s)
 		else
 			start_by_overlap(turn, s, tick);
 		schedule_set_time(s, S_ticks_after, tick);
-		if (turn->one_tick)
-			break;
+		turn->ticks_left--;
 	}
 }
 
@@ -321,7 +324,9 @@ turn_due(Turn *turn, Schedule *s)
 	resume_in_time(turn, s);
 	if (schedule_waits(s))
 		turn_look(turn, s);
-	if (s->status != SCHEDULE_ACTIVE || (turn->one_tick && waited && S_NULL(s, S_waiting_tick)))
+	if (waited && S_NULL(s, S_waiting_tick))
+		turn->ticks_left--;
+	if (s->status != SCHEDULE_ACTIVE || turn->ticks_left <= 0)
 		return;
 	if (schedule_is_after(s))
 		after_due(turn, s);

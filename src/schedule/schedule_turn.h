@@ -12,10 +12,11 @@ typedef struct Turn
 {
 	Enqueuer	e;
 	TimestampTz now;
-	bool		one_tick;		/* turn_due() decides one tick at most */
-	TimestampTz missed_until;	/* newest missed tick of the schedule whose
-								 * ticks are decided one by one; DT_NOBEGIN:
-								 * none */
+	int			ticks_left;		/* turn_due() decides at most so many ticks,
+								 * and subtracts them */
+	TimestampTz missed_until;	/* newest missed tick of a schedule with
+								 * catch_up = all, whose ticks up to it are
+								 * decided by several turns; DT_NOBEGIN: none */
 	bool		own_job;		/* the last job that was found alive is the
 								 * schedule's own */
 	uint64		counts[TICK_OUTCOMES];	/* of ticks */
@@ -24,8 +25,8 @@ typedef struct Turn
 /*
  * Each changes the schedule's columns; the caller writes the row.
  *
- * Decides the ticks up to now, and the end of a pause.  Raises the errors of
- * tick_enqueue().
+ * Decides the ticks up to now, at most ticks_left, and the end of a pause.
+ * Raises the errors of tick_enqueue().
  */
 extern void turn_due(Turn *turn, Schedule *s);
 /* Acts on the end of one of its jobs. */

@@ -25,6 +25,7 @@
 #include "base/json_size.h"
 #include "enqueue/enqueue_jobs_reader.h"
 #include "enqueue/insert_job.h"
+#include "schedule/schedule_ticks.h"
 #include "schedule/tick.h"
 #include "security/act_as.h"
 #include "security/grants.h"
@@ -200,7 +201,7 @@ read_options(Schedule *s, NullableDatum *args)
 	check_option_keys(options);
 	PG_TRY();
 	{
-		job_arguments_read(&options->root, args, (const char **) &converting);
+		job_arguments_read(&options->root, args, (const char **) &converting, NULL, 0);
 	}
 	PG_CATCH();
 	{

@@ -28,18 +28,24 @@ act_as(Oid role)
 	SetUserIdAndSecContext(role, context | SECURITY_LOCAL_USERID_CHANGE);
 }
 
-void
-act_as_enqueuer(Oid role, const char *name)
+bool
+may_call_enqueue(Oid role)
 {
 	List	   *function_name = list_make2(makeString("jobq"), makeString("enqueue"));
 	int			found;
 	FuncCandidateList function = FuncnameGetCandidates(function_name, -1, NIL, false, false, false, true, &found);
 
+	return function != NULL && object_aclcheck(ProcedureRelationId, function->oid, role, ACL_EXECUTE) == ACLCHECK_OK;
+}
+
+void
+act_as_enqueuer(Oid role, const char *name)
+{
 	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(role)))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("role \"%s\" does not exist", name)));
-	if (function == NULL || object_aclcheck(ProcedureRelationId, function->oid, role, ACL_EXECUTE) != ACLCHECK_OK)
+	if (!may_call_enqueue(role))
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied: role \"%s\" may not enqueue jobs", GetUserNameFromId(role, false))));

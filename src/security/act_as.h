@@ -5,7 +5,10 @@
 #ifndef JOBQ_ACT_AS_H
 #define JOBQ_ACT_AS_H
 
-/* Becomes the role until the end of the (sub)transaction, or until the caller restores its own identity. */
+/*
+ * Becomes the role until the end of the (sub)transaction, or until the
+ * caller restores its own identity.
+ */
 extern void act_as(Oid role);
 
 /*
@@ -13,5 +16,8 @@ extern void act_as(Oid role);
  * has no right to call jobq.enqueue.  name: for the first message.
  */
 extern void act_as_enqueuer(Oid role, const char *name);
+
+/* True if the role has the right to call jobq.enqueue, for some type. */
+extern bool may_call_enqueue(Oid role);
 
 #endif

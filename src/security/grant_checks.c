@@ -22,17 +22,22 @@
 
 PG_FUNCTION_INFO_V1(jobq_reads);
 PG_FUNCTION_INFO_V1(jobq_reads_event);
+PG_FUNCTION_INFO_V1(jobq_reads_audit);
 PG_FUNCTION_INFO_V1(jobq_reads_type);
 PG_FUNCTION_INFO_V1(jobq_reads_tenant);
 PG_FUNCTION_INFO_V1(jobq_sees);
 PG_FUNCTION_INFO_V1(jobq_manages);
+PG_FUNCTION_INFO_V1(jobq_reads_all);
+PG_FUNCTION_INFO_V1(jobq_knows_type);
 PG_FUNCTION_INFO_V1(jobq_is_free);
 PG_FUNCTION_INFO_V1(jobq_reads_schedule);
 PG_FUNCTION_INFO_V1(jobq_schedule_right);
 
 typedef enum Reach
 {
+	REACH_ATTEMPT,				/* a running attempt: the function itself checks its caller */
 	REACH_ROWS,					/* the function itself leaves out what is not the caller's */
+	REACH_READ,					/* the same, for access "read" */
 	REACH_SCHEDULES,			/* the same, for access "enqueue" and "admin" */
 	REACH_TENANT,				/* the tenant that its first argument names */
 	REACH_TYPE,					/* the type that its first argument names, of every tenant */
@@ -44,26 +49,38 @@ static const struct
 	const char *function;
 	Reach		reach;
 }			calls[] = {
+	{"_bulk_cancel", REACH_ROWS},
+	{"_bulk_retry", REACH_ROWS},
+	{"add_tasks", REACH_ATTEMPT},
 	{"alter_job", REACH_ROWS},
 	{"cancel_job", REACH_ROWS},
 	{"cancel_jobs", REACH_ROWS},
+	{"check_workflow", REACH_ROWS},
 	{"purge_dead_letters", REACH_ROWS},
+	{"pause_workflow", REACH_ROWS},
 	{"rerun_job", REACH_ROWS},
+	{"resume_workflow", REACH_ROWS},
 	{"retry_dead_letters", REACH_ROWS},
 	{"retry_job", REACH_ROWS},
+	{"retry_workflow", REACH_ROWS},
+	{"error_groups", REACH_READ},
+	{"resources", REACH_READ},
 	{"alter_schedule", REACH_SCHEDULES},
 	{"backfill_schedule", REACH_SCHEDULES},
 	{"pause_schedule", REACH_SCHEDULES},
 	{"resume_schedule", REACH_SCHEDULES},
 	{"run_schedule", REACH_SCHEDULES},
 	{"schedule", REACH_SCHEDULES},
+	{"send_event", REACH_SCHEDULES},
 	{"unschedule", REACH_SCHEDULES},
 	{"purge_tenant", REACH_TENANT},
 	{"alter_job_type", REACH_TYPE},
 	{"create_job_type", REACH_TYPE},
+	{"create_workflow", REACH_TYPE},
 	{"drop_job_type", REACH_TYPE},
 	{"pause_job_type", REACH_TYPE},
 	{"resume_job_type", REACH_TYPE},
+	{"_alter_pressure_rule", REACH_ALL},
 	{"create_signal", REACH_ALL},
 	{"drain", REACH_ALL},
 	{"drop_limit", REACH_ALL},
@@ -73,6 +90,7 @@ static const struct
 	{"set_signal", REACH_ALL},
 	{"set_tenant_quota", REACH_ALL},
 	{"start_all", REACH_ALL},
+	{"stat_reset", REACH_ALL},
 	{"stop_all", REACH_ALL},
 };
 
@@ -98,8 +116,12 @@ reaches(Oid caller, Reach reach, const NullableDatum *args)
 
 	switch (reach)
 	{
+		case REACH_ATTEMPT:
+			return true;
 		case REACH_ROWS:
 			return access_may_some(caller, ACCESS_ADMIN);
+		case REACH_READ:
+			return access_may_some(caller, ACCESS_READ);
 		case REACH_SCHEDULES:
 			return access_may_some(caller, ACCESS_ENQUEUE) || access_may_some(caller, ACCESS_ADMIN);
 		case REACH_TENANT:
@@ -118,7 +140,9 @@ void
 access_check_call(Oid caller, const char *function, const NullableDatum *args)
 {
 	static const char *const hints[] = {
+		NULL,
 		"It takes access \"admin\": see jobq.grant_access.",
+		"It takes access \"read\": see jobq.grant_access.",
 		"It takes access \"enqueue\": see jobq.grant_access.",
 		"It takes access \"admin\" to that tenant, for all job types.",
 		"It takes access \"admin\" to that job type, for all tenants.",
@@ -165,6 +189,12 @@ is_own_type(Oid role, JobType *type, text *tenant)
 		has_rights_of(role, job_type_owner(type)) || has_rights_of(role, job_type_run_as(type));
 }
 
+bool
+access_may_enqueue(Oid role, JobType *type, text *tenant)
+{
+	return access_may(role, ACCESS_ENQUEUE, tenant, type->name) || is_own_type(role, type, tenant);
+}
+
 /*
  * Checks the tenant that the job would have: jobq.tenant is a default and no
  * right.
@@ -174,7 +204,7 @@ access_check_enqueue(JobType *type, text *tenant)
 {
 	static const char *const hint = "It takes access \"enqueue\" to that job type and tenant: see jobq.grant_access.";
 
-	if (access_may(GetUserId(), ACCESS_ENQUEUE, tenant, type->name) || is_own_type(GetUserId(), type, tenant))
+	if (access_may_enqueue(GetUserId(), type, tenant))
 		return;
 	if (tenant == NULL)
 		ereport(ERROR,
@@ -186,6 +216,15 @@ access_check_enqueue(JobType *type, text *tenant)
 			 errmsg("permission denied to enqueue a job of type \"%s\" for tenant \"%s\"",
 					type->name, text_to_cstring(tenant)),
 			 errhint("%s", hint)));
+}
+
+bool
+access_may_enqueue_some(Oid role, JobType *type)
+{
+	return access_may_some_tenant(role, ACCESS_ENQUEUE, type->name, false) ||
+		access_may_some_tenant(role, ACCESS_ADMIN, type->name, true) ||
+		(access_may_some_tenant(role, ACCESS_ADMIN, type->name, false) &&
+		 (has_rights_of(role, job_type_owner(type)) || has_rights_of(role, job_type_run_as(type))));
 }
 
 /* --- rows --- */
@@ -243,6 +282,25 @@ jobq_reads_event(PG_FUNCTION_ARGS)
 }
 
 /*
+ * jobq_internal._reads_audit(tenant, object_type, job_type): ... of audit.  A
+ * row without a tenant is one of a job without a tenant, or of all tenants.
+ */
+Datum
+jobq_reads_audit(PG_FUNCTION_ARGS)
+{
+	Oid			role = GetUserId();
+	const char *object_type = PG_ARGISNULL(1) ? "" : text_to_cstring(PG_GETARG_TEXT_PP(1));
+	const char *type = PG_ARGISNULL(2) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(2));
+	bool		of_job = strcmp(object_type, "job") == 0 || strcmp(object_type, "run") == 0;
+
+	if (access_is_free(role))
+		PG_RETURN_BOOL(true);
+	if (PG_ARGISNULL(0) && !of_job)
+		PG_RETURN_BOOL(access_may_everywhere(role, ACCESS_READ, type));
+	PG_RETURN_BOOL(access_may(role, ACCESS_READ, TEXT_OR_NULL(0), type));
+}
+
+/*
  * jobq_internal._reads_type(name): ... of job_types: a role with any access to
  * the type, of some tenant
  */
@@ -281,6 +339,22 @@ jobq_manages(PG_FUNCTION_ARGS)
 	if (access_is_free(role))
 		PG_RETURN_BOOL(true);
 	PG_RETURN_BOOL(access_may(role, ACCESS_ADMIN, TEXT_OR_NULL(1), type_name(fcinfo, 2)));
+}
+
+/* jobq_internal._reads_all(caller) */
+Datum
+jobq_reads_all(PG_FUNCTION_ARGS)
+{
+	Oid			role = PG_GETARG_OID(0);
+
+	PG_RETURN_BOOL(access_is_free(role) || access_may_everywhere(role, ACCESS_READ, NULL));
+}
+
+/* jobq_internal._knows_type(caller, name) */
+Datum
+jobq_knows_type(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(access_knows_type(PG_GETARG_OID(0), text_to_cstring(PG_GETARG_TEXT_PP(1))));
 }
 
 /* jobq_internal._is_free(role) */

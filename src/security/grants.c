@@ -374,6 +374,40 @@ access_may_everywhere(Oid role, Access access, const char *type)
 }
 
 bool
+access_may_some_tenant(Oid role, Access access, const char *type, bool by_name)
+{
+	Held	   *h = held(role);
+
+	for (int i = 0; i < h->ngrants; i++)
+	{
+		const Grant *grant = &h->grants[i];
+
+		if (covers_access(grant, access) && covers_type(grant, type) && (!by_name || grant->types != NULL))
+			return true;
+	}
+	return h->free;
+}
+
+int
+access_tenants(Oid role, Access access, const char *type, void (*add) (void *arg, const char *tenant), void *arg)
+{
+	Held	   *h = held(role);
+	int			n = 0;
+
+	for (int i = 0; i < h->ngrants; i++)
+	{
+		const Grant *grant = &h->grants[i];
+
+		if (grant->tenant == NULL || !covers_access(grant, access) || !covers_type(grant, type))
+			continue;
+		if (add != NULL)
+			add(arg, grant->tenant);
+		n++;
+	}
+	return n;
+}
+
+bool
 access_may_some(Oid role, Access access)
 {
 	Held	   *h = held(role);

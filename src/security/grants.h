@@ -39,10 +39,17 @@ extern bool access_is_free(Oid role);
 extern bool access_may(Oid role, Access access, text *tenant, const char *type);
 /* ... of every tenant. */
 extern bool access_may_everywhere(Oid role, Access access, const char *type);
+/*
+ * Calls add(), unless it is NULL, with each tenant of the role's grants of
+ * that access; "" stands for jobs without one.  Returns their number.
+ */
+extern int	access_tenants(Oid role, Access access, const char *type, void (*add) (void *arg, const char *tenant), void *arg);
 /* ... of the tenant, by a grant that names the type. */
 extern bool access_names_type(Oid role, Access access, text *tenant, const char *type);
 /* ... of some type of that tenant. */
 extern bool access_may_some_type(Oid role, Access access, text *tenant);
+/* ... of the type, for some tenant; by_name: by a grant that names the type. */
+extern bool access_may_some_tenant(Oid role, Access access, const char *type, bool by_name);
 /* ... of some tenant and type. */
 extern bool access_may_some(Oid role, Access access);
 
@@ -69,7 +76,11 @@ extern bool access_is_enqueuer(const char *self, const text *enqueued_by);
  * one and still has some access to the type.
  */
 extern bool access_sees(Oid role, text *tenant, const char *type, text *enqueued_by);
+/* True if the role may enqueue a job of the type for the tenant. */
+extern bool access_may_enqueue(Oid role, JobType *type, text *tenant);
 extern void access_check_enqueue(JobType *type, text *tenant);
+/* True if the role may enqueue jobs of the type for some tenant. */
+extern bool access_may_enqueue_some(Oid role, JobType *type);
 
 /*
  * Checks the call of a function behind the gate (owner_call.c), by its name

@@ -8,7 +8,7 @@
  * jobq_internal._NAME(caller oid, arguments) as the owner of jobq's tables.
  * The functions behind the gate are PL/pgSQL with a pinned search_path, and no
  * role may call them directly.  The gate checks how far the caller's rights
- * reach (grant_checks.c).
+ * reach (grant_checks.c), and records the call (audit.c).
  *
  * jobq_gateway_as_caller is the same for functions that read with the caller's
  * own rights.
@@ -28,9 +28,11 @@
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
+#include "base/caller.h"
 #include "base/errors.h"
 #include "base/relations.h"
 #include "lifecycle/release.h"
+#include "security/audit.h"
 #include "security/grants.h"
 
 PG_FUNCTION_INFO_V1(jobq_gateway);
@@ -108,11 +110,15 @@ gate_of(FmgrInfo *flinfo)
 	return flinfo->fn_extra;
 }
 
+/* Calls the function; manages: its call is recorded (audit.c). */
 static Datum
-call_behind(FunctionCallInfo fcinfo, Gate *gate, Oid caller)
+call_behind(FunctionCallInfo fcinfo, Gate *gate, Oid caller, bool manages)
 {
 	LOCAL_FCINFO(inner, FUNC_MAX_ARGS);
 	MemoryContext context = CurrentMemoryContext;
+	Oid			function = fcinfo->flinfo->fn_oid;
+	Oid			former = caller_set(manages ? caller : InvalidOid);
+	AuditCall	audit;
 	Datum		result;
 
 	InitFunctionCallInfoData(*inner, &gate->target, PG_NARGS() + 1, PG_GET_COLLATION(),
@@ -122,13 +128,19 @@ call_behind(FunctionCallInfo fcinfo, Gate *gate, Oid caller)
 	memcpy(&inner->args[1], &fcinfo->args[0], PG_NARGS() * sizeof(NullableDatum));
 	PG_TRY();
 	{
+		bool		recorded = manages && audit_begin(&audit, caller, gate->name, function, fcinfo);
+
 		result = FunctionCallInvoke(inner);
+		if (recorded)
+			audit_end(&audit, function, result, inner->isnull);
 	}
 	PG_CATCH();
 	{
+		(void) caller_set(former);
 		raise_for_caller(context);
 	}
 	PG_END_TRY();
+	(void) caller_set(former);
 	fcinfo->isnull = inner->isnull;
 	return result;
 }
@@ -145,7 +157,7 @@ jobq_gateway(PG_FUNCTION_ARGS)
 	GetUserIdAndSecContext(&caller, &sec_context);
 	access_check_call(caller, gate->name, fcinfo->args);
 	SetUserIdAndSecContext(jobq_owner(), sec_context | SECURITY_LOCAL_USERID_CHANGE);
-	result = call_behind(fcinfo, gate, caller);
+	result = call_behind(fcinfo, gate, caller, true);
 	SetUserIdAndSecContext(caller, sec_context);
 	return result;
 }
@@ -154,5 +166,5 @@ Datum
 jobq_gateway_as_caller(PG_FUNCTION_ARGS)
 {
 	release_require();
-	return call_behind(fcinfo, gate_of(fcinfo->flinfo), GetUserId());
+	return call_behind(fcinfo, gate_of(fcinfo->flinfo), GetUserId(), false);
 }

@@ -1,6 +1,7 @@
 /*
  * tenant_check.c
- *	  The function that jobq.set_tenant_check has set: it admits roles to tenants that no grant covers.
+ *	  The function that jobq.set_tenant_check has set: it admits roles to
+ *	  tenants that no grant covers.
  *
  * It is stored by name, in the one row of jobq.tenant_check, and looked up at
  * each call.  It runs as the role in question: behind the gate, where the

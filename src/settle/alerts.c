@@ -18,6 +18,7 @@
 #include "settle/alerts.h"
 #include "settle/hooks.h"
 #include "shared/commit_notices.h"
+#include "shared/stat_changes.h"
 #include "tables/row_map.h"
 
 /* attribute numbers of jobq.alerts: src/sql/00_schema.sql */
@@ -101,6 +102,7 @@ alert_raise(Ledger *ledger, const Datum *values, const bool *nulls, JobType *typ
 	if (!alerts_ready(ledger, now))
 		return;
 	write_row(ledger, values, nulls, type, alert, now);
+	stat_alert(type->id, alert->high);
 	if (alert->in_log != NULL)
 		news_alert(alert->high ? WARNING : LOG, log_text(jobq_log_error_text ? alert->message : alert->in_log),
 				   fields ? log_text(JsonbToCString(NULL, &fields->root, VARSIZE(fields))) : NULL);

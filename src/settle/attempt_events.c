@@ -3,11 +3,13 @@
  *	  The events of an attempt and its end.
  *
  *	 level failures		failed (with error, code, stderr tail, duration, worker), dead
- *	 level all			also started, completed, skipped, cancelled, retry_scheduled, snoozed, released
+ *	 level all			also started, completed, skipped, cancelled,
+ *						retry_scheduled, snoozed, released
  *	 always				the handler's own events (Outcome.log)
  */
 #include "jobq.h"
 
+#include "base/caller.h"
 #include "base/json_build.h"
 #include "settle/attempt_events.h"
 
@@ -82,12 +84,15 @@ failure_data(Outcome *o)
 static Jsonb *
 run_data(Outcome *o)
 {
+	char	   *by = caller_text();	/* of the call that ends a waiting job */
 	JsonBuild	b;
 
-	if (o->started_at == 0)
+	if (o->started_at == 0 && by == NULL)
 		return NULL;
 	json_begin_object(&b);
-	add_run(&b, o);
+	if (o->started_at != 0)
+		add_run(&b, o);
+	json_add_string(&b, "by", by);
 	return json_end_object(&b);
 }
 

@@ -3,8 +3,9 @@
  *	  Events and log lines of breakers that have opened or closed.
  *
  * The process that ran the attempt writes them, once that attempt's settlement
- * is committed, in a transaction of its own.  When that fails, or events have
- * no partition for now, only the log has a line.
+ * is committed, in a transaction of its own.  For an attempt of a client it is
+ * the housekeeping process.  When that fails, or events have no partition for
+ * now, only the log has a line.
  */
 #include "jobq.h"
 
@@ -16,22 +17,13 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "base/interval.h"
 #include "base/json_build.h"
 #include "settle/breaker_news.h"
 #include "shared/breaker.h"
 #include "tables/queue_table.h"
 
-typedef struct Piece
-{
-	int32		type_id;
-	pg_uuid_t	id;				/* of the job whose attempt opened or closed it */
-	BreakerNews news;
-	int			failures;
-	int64		pause_us;
-	TimestampTz at;
-} Piece;
-
-static List *pieces = NIL;
+static List *pieces = NIL;	/* of BreakerChange */
 
 /* ---------- how attempts end ---------- */
 
@@ -56,14 +48,14 @@ breaker_fill_note(BreakerNote *note, const JobType *type, const Outcome *o)
 	note->failed = o->kind == OUTCOME_FAILED && !is_fault_of_system(o);
 }
 
-/* Keeps what has happened to a breaker for breaker_tell(); allocates. */
+/* Keeps a change of a breaker for breaker_tell(); allocates. */
 static void
-keep_news(const BreakerNote *note, const pg_uuid_t *id, BreakerNews news, int failures)
+keep_news(const BreakerChange *change)
 {
 	MemoryContext old = MemoryContextSwitchTo(TopMemoryContext);
-	Piece	   *piece = palloc(sizeof(Piece));
+	BreakerChange *piece = palloc(sizeof(BreakerChange));
 
-	*piece = (Piece) {note->type_id, *id, news, failures, note->pause_us, GetCurrentTimestamp()};
+	*piece = *change;
 	pieces = lappend(pieces, piece);
 	MemoryContextSwitchTo(old);
 }
@@ -71,28 +63,20 @@ keep_news(const BreakerNote *note, const pg_uuid_t *id, BreakerNews news, int fa
 void
 breaker_note(const BreakerNote *note, const pg_uuid_t *id)
 {
-	BreakerNews news;
-	int			failures;
+	BreakerChange change = {note->type_id, *id, .pause_us = note->pause_us};
 
 	if (note->type_id == 0)
 		return;
-	news = breaker_apply_note(note, id, &failures);
-	if (news != BREAKER_NO_NEWS)
-		keep_news(note, id, news, failures);
+	change.news = breaker_apply_note(note, id, &change.failures);
+	change.at = GetCurrentTimestamp();
+	if (change.news != BREAKER_NO_NEWS)
+		keep_news(&change);
 }
 
 /* ---------- the news ---------- */
 
 static char *
-span_text(int64 us)
-{
-	Interval	span = {.time = us};
-
-	return DatumGetCString(DirectFunctionCall1(interval_out, IntervalPGetDatum(&span)));
-}
-
-static char *
-message_of(const Piece *piece, const JobType *type)
+message_of(const BreakerChange *piece, const JobType *type)
 {
 	if (piece->news == BREAKER_HAS_CLOSED)
 		return psprintf("the breaker of job type \"%s\" is closed: its jobs start again", type->name);
@@ -101,7 +85,7 @@ message_of(const Piece *piece, const JobType *type)
 }
 
 static Jsonb *
-data_of(const Piece *piece)
+data_of(const BreakerChange *piece)
 {
 	JsonBuild	b;
 
@@ -114,7 +98,7 @@ data_of(const Piece *piece)
 }
 
 static void
-write_piece(EventLog *log, const Piece *piece)
+write_piece(EventLog *log, const BreakerChange *piece)
 {
 	JobType    *type = job_type_by_id(piece->type_id);
 	bool		opened = piece->news == BREAKER_OPENED;
@@ -177,4 +161,15 @@ breaker_tell(void)
 	MemoryContextSwitchTo(context);
 	list_free_deep(pieces);
 	pieces = NIL;
+}
+
+void
+breaker_tell_for_clients(JobqDb *db)
+{
+	BreakerChange changes[JOBQ_BREAKER_CHANGES];
+	int			n = breakers_have_changes(db) ? breakers_take_changes(db, changes) : 0;
+
+	for (int i = 0; i < n; i++)
+		keep_news(&changes[i]);
+	breaker_tell();
 }

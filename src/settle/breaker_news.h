@@ -1,6 +1,7 @@
 /*
  * breaker_news.h
- *	  Notes of attempts for the breakers, and events and log lines of breakers that have opened or closed.
+ *	  Notes of attempts for the breakers, and events and log lines of breakers
+ *	  that have opened or closed.
  */
 #ifndef JOBQ_BREAKER_NEWS_H
 #define JOBQ_BREAKER_NEWS_H
@@ -29,5 +30,7 @@ extern void breaker_note(const BreakerNote *note, const pg_uuid_t *id);
  * closed, in a transaction of its own.
  */
 extern void breaker_tell(void);
+/* Writes those of breakers that clients have opened or closed. */
+extern void breaker_tell_for_clients(JobqDb *db);
 
 #endif

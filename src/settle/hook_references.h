@@ -1,6 +1,7 @@
 /*
  * hook_references.h
- *	  Jobs of hooks that name the row of another job, because its payload or result was too large for theirs.
+ *	  Jobs of hooks that name the row of another job, because its payload or
+ *	  result was too large for theirs.
  *
  * A row of jobq.hook_references keeps the other job's row until the hook's job
  * has ended (25_retention.sql).

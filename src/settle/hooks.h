@@ -1,6 +1,7 @@
 /*
  * hooks.h
- *	  Jobs that follow from a job: options.on_complete, on_failure and on_dead of its type, and the job of an alert.
+ *	  Jobs that follow from a job: options.on_complete, on_failure and on_dead
+ *	  of its type, and the job of an alert.
  *
  * They are enqueued in the transaction that settles the job, each in a
  * subtransaction of its own.  A failure writes an event hook_failed, and does

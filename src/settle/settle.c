@@ -2,11 +2,11 @@
  * settle.c
  *	  The end of an attempt.  settle.h lists the callers; this is the whole state machine:
  *
- *	 completed | skipped | cancelled	queue row deleted, history row (unless the type keeps nothing)
+ *	 completed | skipped | cancelled	queue row deleted, history row if the type keeps any
  *	 failed, attempts left				queue row: retry, later, error kept; event 'failed'
  *	 failed, none left or permanent		queue row deleted, dead letter; events 'failed', 'dead'
  *	 snoozed							queue row: pending, later; the attempt is not charged
- *	 released							queue row as before the attempt, with its error if it has one; not charged
+ *	 released							queue row as before the attempt, and its error; not charged
  *
  * Each is one function below; all rows are written past the executor
  * (queue_table.h).  A function first checks that every partition is there, so
@@ -18,6 +18,8 @@
 
 #include "access/xact.h"
 #include "utils/builtins.h"
+#include "utils/float.h"
+#include "utils/fmgrprotos.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
@@ -31,8 +33,11 @@
 #include "settle/hooks.h"
 #include "settle/recent_results.h"
 #include "settle/settle.h"
+#include "settle/settle_counts.h"
+#include "shared/publish_ends.h"
 #include "shared/publish_jobs.h"
 #include "shared/publish_schedules.h"
+#include "shared/stat_changes.h"
 #include "tables/unique_key_lookup.h"
 
 /* ---------- rows ---------- */
@@ -60,6 +65,16 @@ set_progress(Datum *values, bool *nulls, int att, int att_data, Outcome *o)
 	nulls[att_data - 1] = o->progress_data == NULL || o->progress_data[0] == '\0';
 	if (!nulls[att_data - 1])
 		values[att_data - 1] = DirectFunctionCall1(jsonb_in, CStringGetDatum(o->progress_data));
+}
+
+void
+outcome_keep_progress(Job *job, Outcome *o)
+{
+	o->progress = JOB_NULL(job, Q_progress) ? get_float8_nan() :
+		DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow, JOB_ATT(job, Q_progress)));
+	o->progress_data = NULL;
+	if (!JOB_NULL(job, Q_progress_data))
+		o->progress_data = JsonbToCString(NULL, &DatumGetJsonbP(JOB_ATT(job, Q_progress_data))->root, 0);
 }
 
 static TimestampTz
@@ -106,7 +121,8 @@ finished_row(Job *job, JobType *type, JobStatus status, Outcome *o, bool keep, T
 		{H_concurrency_key, Q_concurrency_key}, {H_tenant, Q_tenant}, {H_parent_id, Q_parent_id},
 		{H_workflow_id, Q_workflow_id}, {H_task_key, Q_task_key}, {H_metadata, Q_metadata},
 		{H_node, Q_node}, {H_backoff, Q_backoff}, {H_unique_for, Q_unique_for},
-		{H_keep_completed, Q_keep_completed}, {H_enqueued_by, Q_enqueued_by}, {H_keep_dead, Q_keep_dead}
+		{H_keep_completed, Q_keep_completed}, {H_enqueued_by, Q_enqueued_by}, {H_keep_dead, Q_keep_dead},
+		{H_after, Q_after}, {H_after_rule, Q_after_rule}
 	};
 
 	nulls[H_unique_until - 1] = true;
@@ -137,7 +153,7 @@ finished_row(Job *job, JobType *type, JobStatus status, Outcome *o, bool keep, T
 	nulls[H_error_details - 1] = o->details == NULL;
 	set_text(values, nulls, H_worker, o->worker);
 	set_progress(values, nulls, H_progress, H_progress_data, o);
-	values[H_counted - 1] = BoolGetDatum(type && type->keep_completed_count >= 0);
+	values[H_counted - 1] = BoolGetDatum(type && type->keep_completed_count >= 0 && JOB_NULL(job, Q_workflow_id));
 	return true;
 }
 
@@ -183,6 +199,11 @@ history_keeps(Job *job, JobType *type, TimestampTz ended_at, TimestampTz *expire
 	Interval	span = {0};
 	bool		keep = type ? !type->keeps_nothing : true;
 
+	if (!JOB_NULL(job, Q_keep_until))
+	{
+		*expires_at = DatumGetTimestampTz(JOB_ATT(job, Q_keep_until));
+		return true;
+	}
 	if (!JOB_NULL(job, Q_keep_completed))
 	{
 		span = *DatumGetIntervalP(JOB_ATT(job, Q_keep_completed));
@@ -201,6 +222,15 @@ history_keeps(Job *job, JobType *type, TimestampTz ended_at, TimestampTz *expire
 	return keep;
 }
 
+/* True if other jobs may wait for this one. */
+static bool
+is_awaited(Job *job)
+{
+	JobqDb	   *db = my_db();
+
+	return db != NULL && job_is_awaited(db, JOB_ID(job));
+}
+
 /*
  * Settles completed, skipped, cancelled; false: the partition of *need is
  * missing.
@@ -217,6 +247,11 @@ finish(Ledger *ledger, Job *job, JobType *type, JobStatus status, Outcome *o, Ti
 	if (!keep && type && type->has_hooks && hooks_refer(job, type, o, attempt, status))
 	{
 		keep = true;			/* until the job of the hook has ended */
+		expires_at = o->ended_at;
+	}
+	if (!keep && is_awaited(job))
+	{
+		keep = true;			/* until the jobs that wait for it know */
 		expires_at = o->ended_at;
 	}
 	if (keep && !ledger_open_history(ledger, expires_at))
@@ -246,7 +281,8 @@ finish(Ledger *ledger, Job *job, JobType *type, JobStatus status, Outcome *o, Ti
 
 /*
  * True if the dead letter is kept, by its own keep_dead or its type's, and
- * until when.
+ * until when.  keep_until decides about a task; a run stays longer if its
+ * keep_dead says so.
  */
 static bool
 dead_letters_keep(Job *job, JobType *type, TimestampTz ended_at, TimestampTz *expires_at)
@@ -260,6 +296,13 @@ dead_letters_keep(Job *job, JobType *type, TimestampTz ended_at, TimestampTz *ex
 		keep = interval_to_us(span) > 0;
 	}
 	*expires_at = span ? add_interval(ended_at, span) : DT_NOEND;
+	if (!JOB_NULL(job, Q_keep_until))
+	{
+		TimestampTz until = DatumGetTimestampTz(JOB_ATT(job, Q_keep_until));
+
+		*expires_at = JOB_NULL(job, Q_workflow_id) ? Max(*expires_at, until) : until;
+		keep = true;
+	}
 	return keep;
 }
 
@@ -276,14 +319,35 @@ bury(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt)
 		keep = true;
 		expires_at = o->ended_at;
 	}
+	if (!keep && is_awaited(job))
+	{
+		keep = true;
+		expires_at = o->ended_at;
+	}
 	if (finished_row(job, type, JOB_ERROR, o, keep, expires_at, values, nulls))
+	{
 		ledger_bury(ledger, values, nulls);
+		stat_dead_letters(JOB_INT(job, Q_type_id), 1);
+	}
 	else
 		remember_result(job, JOB_ERROR);
 	table_delete_row(&ledger->queue, &job->tid);
 }
 
-/* Puts the row back to wait until `due`; publishes it. */
+/* Fills the column for a job that ran during the update from 0.1.0. */
+static void
+keep_key_since(Job *job)
+{
+	if (JOB_NULL(job, Q_key_hash) || !JOB_NULL(job, Q_key_since))
+		return;
+	JOB_ATT(job, Q_key_since) = JOB_ATT(job, Q_created_at);
+	job->nulls[Q_key_since - 1] = false;
+}
+
+/*
+ * Puts the row back to wait until `due`; publishes it.  A task that is due at
+ * once keeps its place, the position of its run, unless the clock was set back.
+ */
 static void
 put_back(Ledger *ledger, Job *job, JobStatus status, TimestampTz due)
 {
@@ -292,12 +356,16 @@ put_back(Ledger *ledger, Job *job, JobStatus status, TimestampTz due)
 	if (due != 0)
 	{
 		JOB_ATT(job, Q_scheduled_for) = TimestampTzGetDatum(due);
-		if (JOB_NULL(job, Q_workflow_id))
+		if (JOB_NULL(job, Q_workflow_id) ||
+			Max(due, DatumGetTimestampTz(JOB_ATT(job, Q_position))) > GetCurrentTimestamp())
 			JOB_ATT(job, Q_position) = TimestampTzGetDatum(due);
 	}
 	job->nulls[Q_lease_token - 1] = true;
 	job->nulls[Q_lease_expires_at - 1] = true;
-	table_update_row(&ledger->queue, &job->tid, job->values, job->nulls);
+	job->nulls[Q_lease - 1] = true;
+	job->nulls[Q_cancel_requested - 1] = true;
+	keep_key_since(job);
+	queue_update(&ledger->queue, job);
 	publish_key(JOB_INT(job, Q_type_id), DatumGetInt16(JOB_ATT(job, Q_priority)),
 				DatumGetInt16(JOB_ATT(job, Q_sublane)),
 				DatumGetTimestampTz(JOB_ATT(job, Q_position)));
@@ -325,6 +393,13 @@ is_last(Job *job, JobType *type, Outcome *o, int attempt)
 		(o->crashed && JOB_INT(job, Q_crashes) + 1 >= type->max_crashes);
 }
 
+/* A run raises one alert, its tasks none. */
+static bool
+raises_alert(Job *job, JobType *type)
+{
+	return type && type->alert && (JOB_NULL(job, Q_workflow_id) || type->workflow);
+}
+
 static JobStatus
 fail(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
 {
@@ -332,7 +407,7 @@ fail(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
 	bool		last = is_last(job, type, o, attempt);
 	Backoff		backoff;
 
-	if (!story_ready(ledger, type, o) || (last && type && type->alert && !alerts_ready(ledger, o->ended_at)))
+	if (!story_ready(ledger, type, o) || (last && raises_alert(job, type) && !alerts_ready(ledger, o->ended_at)))
 	{
 		*need = o->ended_at;
 		return job->status;
@@ -346,7 +421,7 @@ fail(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
 		bury(ledger, job, type, o, attempt);
 		if (type && type->has_hooks)
 			hooks_fire(ledger, job, type, o, attempt, JOB_ERROR);
-		if (type && type->alert)
+		if (raises_alert(job, type))
 			alert_dead_letter(ledger, job, type, o, attempt);
 		return JOB_ERROR;
 	}
@@ -423,14 +498,26 @@ settle_by_kind(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz 
 JobStatus
 settle(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
 {
+	TimestampTz due = due_since(job);
 	JobStatus	status;
 
 	*need = 0;
 	bound_outcome(o);
-	unique_publish_sibling(&ledger->queue, job);	/* it was held back while this one ran */
 	status = settle_by_kind(ledger, job, type, o, need);
-	if (*need == 0 && status >= JOB_COMPLETED && !JOB_NULL(job, Q_schedule_id))
-		publish_scheduled_end(JOB_INT(job, Q_schedule_id), JOB_ID(job), status, o->ended_at);
+	if (*need == 0)
+		unique_publish_sibling(&ledger->queue, job);	/* it was held back while this one ran */
+	if (*need == 0)
+		count_settlement(job, o, status, due);
+	if (*need == 0 && status < JOB_COMPLETED && !JOB_NULL(job, Q_workflow_id))
+		publish_look(JOB_ID(job), END_READ);	/* its run may be paused, or end */
+	if (*need == 0 && status >= JOB_COMPLETED)
+	{
+		if (!JOB_NULL(job, Q_schedule_id))
+			publish_scheduled_end(JOB_INT(job, Q_schedule_id), JOB_ID(job), status, o->ended_at);
+		publish_end(JOB_ID(job), status, !JOB_NULL(job, Q_workflow_id));
+		if (!JOB_NULL(job, Q_workflow_id) && !JOB_NULL(job, Q_parent_id))
+			publish_look(DatumGetUUIDP(JOB_ATT(job, Q_parent_id)), END_READ);
+	}
 	return status;
 }
 

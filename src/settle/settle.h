@@ -58,6 +58,9 @@ extern JobStatus settle(Ledger *ledger, Job *job, JobType *type, Outcome *outcom
 /* The same for a client's session, which has missing partitions made. */
 extern JobStatus settle_at_once(Ledger *ledger, Job *job, JobType *type, Outcome *outcome);
 
+/* Keeps the progress that the job's row has: a checkpoint. */
+extern void outcome_keep_progress(Job *job, Outcome *o);
+
 /*
  * True if history keeps a row of a job that completes then, and until when: by
  * its own keep_completed or its type's, and for unique_for.

@@ -95,6 +95,7 @@ ledger_close(Ledger *ledger)
 	ledger_write(ledger);
 	events_end(&ledger->events);
 	partition_close(&ledger->alerts);
+	partition_close(&ledger->artifacts);
 	if (ledger->nburied > 0)
 		count_dead_letters(ledger->nburied);
 	if (ledger->dead_open)

@@ -16,6 +16,7 @@ typedef struct Ledger
 	Partition	history;		/* the one last written */
 	EventLog	events;
 	Partition	alerts;
+	Partition	artifacts;
 	bool		together;		/* set for a batch: finished jobs may be moved at its end */
 	int			nburied;		/* dead letters written, to be counted at the end */
 	int			nmoves;			/* jobs to be moved from the queue to the open partition of history */

@@ -11,6 +11,7 @@
 #include "jobq.h"
 
 #include "miscadmin.h"
+#include "utils/timestamp.h"
 #include "utils/uuid.h"
 
 #include "shared/breaker.h"
@@ -131,6 +132,54 @@ breaker_apply_note(const BreakerNote *note, const pg_uuid_t *id, int *failures)
 	return news;
 }
 
+/*
+ * Keeps a change for the housekeeping process.  Without room the oldest one
+ * has no event.
+ */
+static void
+keep_change(JobqDb *db, const BreakerChange *change)
+{
+	SpinLockAcquire(&db->breakers.mutex);
+	if (db->breakers.nchanges == JOBQ_BREAKER_CHANGES)
+	{
+		db->breakers.nchanges--;
+		memmove(db->breakers.changes, db->breakers.changes + 1, sizeof(BreakerChange) * db->breakers.nchanges);
+	}
+	db->breakers.changes[db->breakers.nchanges++] = *change;
+	SpinLockRelease(&db->breakers.mutex);
+}
+
+void
+breaker_apply_client_note(const BreakerNote *note, const pg_uuid_t *id)
+{
+	BreakerChange change = {note->type_id, *id, .pause_us = note->pause_us};
+
+	change.news = breaker_apply_note(note, id, &change.failures);
+	if (change.news == BREAKER_NO_NEWS)
+		return;
+	change.at = GetCurrentTimestamp();
+	keep_change(my_db(), &change);
+}
+
+bool
+breakers_have_changes(JobqDb *db)
+{
+	return db->breakers.nchanges > 0;
+}
+
+int
+breakers_take_changes(JobqDb *db, BreakerChange *changes)
+{
+	int			n;
+
+	SpinLockAcquire(&db->breakers.mutex);
+	n = db->breakers.nchanges;
+	memcpy(changes, db->breakers.changes, sizeof(BreakerChange) * n);
+	db->breakers.nchanges = 0;
+	SpinLockRelease(&db->breakers.mutex);
+	return n;
+}
+
 /* ---------- which jobs may begin ---------- */
 
 bool
@@ -213,6 +262,7 @@ breakers_forget(JobqDb *db)
 {
 	SpinLockAcquire(&db->breakers.mutex);
 	db->breakers.ntypes = 0;
+	db->breakers.nchanges = 0;
 	SpinLockRelease(&db->breakers.mutex);
 }
 

@@ -33,18 +33,19 @@ typedef struct BreakerNote
 	bool		failed;			/* neither: no effect on the breaker */
 } BreakerNote;
 
-typedef enum BreakerNews
-{
-	BREAKER_NO_NEWS,
-	BREAKER_OPENED,
-	BREAKER_HAS_CLOSED
-} BreakerNews;
-
 /*
  * Counts the end of an attempt, after the commit of its settlement; *failures:
  * in a row, when the breaker opens.
  */
 extern BreakerNews breaker_apply_note(const BreakerNote *note, const pg_uuid_t *id, int *failures);
+/*
+ * The same in the callback at COMMIT of a client: a change of the breaker is
+ * kept in shared memory for the housekeeping process, which writes its event.
+ */
+extern void breaker_apply_client_note(const BreakerNote *note, const pg_uuid_t *id);
+/* True if such changes are kept; moves them to the array, returns how many. */
+extern bool breakers_have_changes(JobqDb *db);
+extern int	breakers_take_changes(JobqDb *db, BreakerChange *changes);
 /* True if the breaker of the type, which has one, lets this job begin. */
 extern bool breaker_admits(int32 type_id, const pg_uuid_t *id);
 

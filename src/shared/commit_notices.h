@@ -10,6 +10,9 @@
 #define NEWS_EVENTS		0x01	/* in JobqDb.news */
 #define NEWS_ALERTS		0x02
 
+/* Part of the server's queue of notifications from which on jobq sends none. */
+#define NOTIFY_QUEUE_LIMIT	0.5
+
 /* Notes that this transaction has written events. */
 extern void news_events(void);
 

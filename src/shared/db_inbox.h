@@ -14,7 +14,7 @@
 /*
  * One publication.  For a lane: the positions of the rows that a transaction
  * has written there; lo == hi is one exact position.  With the type id
- * KEY_NEWS, for a concurrency key: lo is its hash (0: any), hi its created_at,
+ * KEY_NEWS, for a concurrency key: lo is its hash (0: any), hi its key_since,
  * and priority 1 means that a row was removed.
  */
 typedef struct LaneKeys
@@ -29,6 +29,12 @@ typedef struct LaneKeys
 #define KEY_NEWS	0
 
 /*
+ * The type id of an entry about a job that clients work: lo and hi hold its
+ * id, priority a LeaseNews (claims.h).
+ */
+#define LEASE_NEWS	(-1)
+
+/*
  * Publications of transactions that have ended, for the dispatcher
  * (publish_jobs.c, inbox.c).  Under JobqDb.mutex.
  */
@@ -40,13 +46,16 @@ typedef struct PublicationRing
 	bool		overflow;		/* publications were lost: every lane from
 								 * overflow_lo on is suspect */
 	TimestampTz overflow_lo;
+	bool		leases_lost;	/* entries about leases were lost: read the
+								 * rows of all of them */
 	LaneKeys   *keys;			/* jobq_max_lanes entries */
 	pg_atomic_uint32 imminent;	/* type of a job that a commit under way will
 								 * publish, 0: none; without the mutex */
 } PublicationRing;
 
 /*
- * Job types: publications of these alone need not wake the dispatcher
+ * Job types: publications of these alone need not wake the dispatcher.  Nor do
+ * ends of clients' attempts, unless ends_count.
  * (wakeup_filter.c writes, publish_jobs.c reads).  Under JobqDb.mutex.
  */
 #define JOBQ_QUIET_TYPES	16
@@ -54,6 +63,8 @@ typedef struct WakeupFilter
 {
 	int			ntypes;
 	int32		types[JOBQ_QUIET_TYPES];
+	bool		ends_count;		/* jobs may wait for the end of a client's
+								 * attempt */
 } WakeupFilter;
 
 #define JOBQ_MAX_CANCELS	256
@@ -84,6 +95,25 @@ typedef struct Requests
 	CancelRequest cancels[JOBQ_MAX_CANCELS + JOBQ_KEPT_CANCELS];
 } Requests;
 
+/* A publication that is read when a transaction has ended. */
+typedef struct XactKeys
+{
+	TransactionId xid;
+	LaneKeys	pub;
+} XactKeys;
+
+/*
+ * Successors of unique keys whose predecessors are being ended by open
+ * transactions; a sweep finds those that are too many (publish_jobs.c writes,
+ * inbox.c reads).  Under JobqDb.mutex.
+ */
+#define JOBQ_SUCCESSORS 256
+typedef struct Successors
+{
+	int			n;				/* also read plainly */
+	XactKeys	keys[JOBQ_SUCCESSORS];
+} Successors;
+
 /*
  * Publications of prepared transactions, which wait for COMMIT or ROLLBACK
  * PREPARED (publish_jobs.c and statement_hooks.c write, inbox.c reads).  Under
@@ -98,12 +128,16 @@ typedef struct PreparedXacts
 	bool		overflow;		/* there were more than fit */
 	uint32		ended;			/* COMMIT and ROLLBACK PREPARED so far; also
 								 * read plainly */
-	struct
-	{
-		TransactionId xid;
-		LaneKeys	pub;
-	}			xacts[JOBQ_MAX_PREPARED];
+	XactKeys	xacts[JOBQ_MAX_PREPARED];
 } PreparedXacts;
+
+/* Requests of jobq.claim (claims.c).  Under JobqDb.mutex. */
+typedef struct ClaimList
+{
+	int			first;			/* index of its place + 1, also read plainly;
+								 * 0: none */
+	int			last;
+} ClaimList;
 
 /* jobq.stop_all() and jobq.drain() (kill_switch.c). */
 typedef struct KillSwitch

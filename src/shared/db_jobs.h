@@ -94,11 +94,33 @@ typedef struct Breaker
 	pg_uuid_t	probe;			/* the job that probes */
 } Breaker;
 
+typedef enum BreakerNews
+{
+	BREAKER_NO_NEWS,
+	BREAKER_OPENED,
+	BREAKER_HAS_CLOSED
+} BreakerNews;
+
+/* A breaker has opened or closed; the event is not yet written. */
+typedef struct BreakerChange
+{
+	int32		type_id;
+	pg_uuid_t	id;				/* of the job whose attempt opened or closed it */
+	BreakerNews news;
+	int			failures;
+	int64		pause_us;
+	TimestampTz at;
+} BreakerChange;
+
+#define JOBQ_BREAKER_CHANGES	64
+
 typedef struct Breakers
 {
 	slock_t		mutex;			/* covers this struct */
 	int			ntypes;			/* also read plainly */
 	Breaker		types[JOBQ_BREAKERS];
+	int			nchanges;		/* by clients; also read plainly */
+	BreakerChange changes[JOBQ_BREAKER_CHANGES];
 } Breakers;
 
 /*

@@ -61,6 +61,7 @@ typedef struct DispatcherProcess
 {
 	PGPROC	   *proc;			/* NULL: none; also read plainly */
 	pid_t		pid;
+	pg_atomic_uint32 woken;		/* wakeups.h */
 	TimestampTz started;
 	int			starts;			/* since server start */
 	int			sql_workers;	/* its jobq.max_sql_workers; plain reads.
@@ -69,6 +70,7 @@ typedef struct DispatcherProcess
 } DispatcherProcess;
 
 #define JOBQ_TROUBLE_LEN	1024
+#define LEASES_UNKNOWN		0x80000000	/* a bit, until the dispatcher has read them */
 
 /* Signs of life and trouble, for health().  Plain reads but for the texts. */
 typedef struct HealthState
@@ -77,6 +79,10 @@ typedef struct HealthState
 	pg_atomic_uint64 ping;		/* health() and DDL increment it; the
 								 * dispatcher copies it to pong */
 	pg_atomic_uint64 pong;
+	pg_atomic_uint32 leases;	/* jobs that clients have, at the end of the
+								 * dispatcher's last turn */
+	pg_atomic_uint32 weight;	/* cpu_weight of the running jobs, then too; */
+	pg_atomic_uint32 max_weight;	/* 0: it is not counted */
 	char		trouble[JOBQ_TROUBLE_LEN];	/* why nothing runs, '' when all is
 											 * well; the dispatcher writes it,
 											 * under JobqDb.mutex */
@@ -87,6 +93,26 @@ typedef struct HealthState
 	bool		unfit;			/* no job may run with this version or these
 								 * tables: `trouble` has the reason */
 } HealthState;
+
+/*
+ * The differences between wall clock and monotonic clock since the server's
+ * start, the last ones, and when each of them held (clock_steps.c).  The
+ * dispatcher's, for the next one.
+ */
+#define JOBQ_CLOCK_SPANS	16
+typedef struct ClockSpan
+{
+	int64		difference;
+	MonoTime	from;
+	MonoTime	until;
+} ClockSpan;
+
+typedef struct ClockSteps
+{
+	int			nspans;
+	MonoTime	seen;			/* when the clocks were last compared */
+	ClockSpan	spans[JOBQ_CLOCK_SPANS];
+} ClockSteps;
 
 /* The maintenance process (maintenance.h).  Under JobqShmem->lock. */
 typedef struct MaintenanceProcess

@@ -19,6 +19,7 @@ typedef struct ConductorProcess
 	pid_t		pid;			/* 0: not attached */
 	MonoTime	started;
 	PGPROC	   *proc;			/* NULL: not attached; also read plainly */
+	pg_atomic_uint32 woken;		/* wakeups.h */
 } ConductorProcess;
 
 /* A job of a tick that has left the queue. */

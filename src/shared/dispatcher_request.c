@@ -34,8 +34,7 @@ request_dispatcher(void)
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	db->lifecycle.wanted = true;
 	LWLockRelease(JobqShmem->lock);
-	if (JobqShmem->launcher)
-		SetLatch(JobqShmem->launcher);
+	wake_launcher();
 }
 
 static void

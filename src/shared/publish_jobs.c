@@ -15,7 +15,10 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 
+#include "shared/claims.h"
+#include "shared/publish_ends.h"
 #include "shared/publish_schedules.h"
+#include "shared/stat_changes.h"
 #include "shared/xact_changes.h"
 
 #define ASLEEP_US	10000		/* when the dispatcher has been idle for so
@@ -57,7 +60,7 @@ merge_keys(void)
 	any->hash = 0;
 	for (int i = 1; i < unpublished.nkeys; i++)
 	{
-		any->created_at = Min(any->created_at, unpublished.keys[i].created_at);
+		any->since = Min(any->since, unpublished.keys[i].since);
 		any->removed |= unpublished.keys[i].removed;
 	}
 	unpublished.nkeys = 1;
@@ -66,7 +69,7 @@ merge_keys(void)
 static LaneKeys
 key_entry(const UnpublishedKey *key)
 {
-	LaneKeys	entry = {KEY_NEWS, key->removed, 0, (TimestampTz) key->hash, key->created_at};
+	LaneKeys	entry = {KEY_NEWS, key->removed, 0, (TimestampTz) key->hash, key->since};
 
 	return entry;
 }
@@ -81,12 +84,50 @@ push_keys(JobqDb *db)
 		UnpublishedKey *key = &unpublished.keys[i];
 
 		if (!push_entry(db, key_entry(key)))
-			note_overflow(db, key->removed ? DT_NOBEGIN : key->created_at);
+			note_overflow(db, key->removed ? DT_NOBEGIN : key->since);
+	}
+}
+
+LaneKeys
+lease_entry(const pg_uuid_t *id, int news)
+{
+	LaneKeys	entry = {.type_id = LEASE_NEWS, .priority = (int16) news};
+
+	memcpy(&entry.lo, id->data, sizeof(entry.lo));
+	memcpy(&entry.hi, id->data + sizeof(entry.lo), sizeof(entry.hi));
+	return entry;
+}
+
+void
+publish_entry(JobqDb *db, LaneKeys entry)
+{
+	if (!push_entry(db, entry))
+		db->ring.leases_lost = true;
+}
+
+static void
+push_successors(JobqDb *db)
+{
+	Successors *all = &db->successors;
+
+	for (int i = 0; i < unpublished.nsuccessors && all->n < JOBQ_SUCCESSORS; i++)
+		all->keys[all->n++] = unpublished.successors[i];
+}
+
+static void
+push_leases(JobqDb *db, bool committed)
+{
+	for (int i = 0; i < unpublished.nleases; i++)
+	{
+		UnpublishedLease *lease = &unpublished.leases[i];
+		bool		gone = committed && lease->ended && lease->status >= JOB_COMPLETED;
+
+		publish_entry(db, lease_entry(&lease->id, gone ? LEASE_ENDED : LEASE_LOOK));
 	}
 }
 
 static void
-push_lanes(JobqDb *db)
+push_lanes(JobqDb *db, bool committed)
 {
 	for (int i = 0; i < unpublished.nlanes; i++)
 	{
@@ -99,6 +140,8 @@ push_lanes(JobqDb *db)
 				push(db, lane, lane->keys[k], lane->keys[k]);
 	}
 	push_keys(db);
+	push_successors(db);
+	push_leases(db, committed);
 	if (unpublished.overflow)
 		note_overflow(db, unpublished.overflow_lo);
 }
@@ -115,14 +158,34 @@ is_quiet(JobqDb *db, int32 type_id)
 }
 
 /*
+ * True if the dispatcher could act on the leases at once: a claim's rollback
+ * gives jobs back, jobs or successors may wait for the end of an attempt, a
+ * cancel is notified.  A committed claim changes nothing but its timer.
+ */
+static bool
+leases_are_news(JobqDb *db, bool committed)
+{
+	bool		ends_are = db->wakeup_filter.ends_count || db->kill_switch.ndrains > 0 || db->successors.n > 0;
+
+	for (int i = 0; i < unpublished.nleases; i++)
+	{
+		UnpublishedLease *lease = &unpublished.leases[i];
+
+		if (!committed || (lease->ended ? ends_are : lease->until == 0))
+			return true;
+	}
+	return false;
+}
+
+/*
  * True if the dispatcher could act on a publication at once.  The mutex is
  * held.
  */
 static bool
-is_news(JobqDb *db)
+is_news(JobqDb *db, bool committed)
 {
 	if (unpublished.types_changed || unpublished.signals_changed || unpublished.drained_by != InvalidSubTransactionId ||
-		unpublished.ncancels > 0 || unpublished.overflow || db->ring.overflow ||
+		unpublished.ncancels > 0 || leases_are_news(db, committed) || unpublished.overflow || db->ring.overflow ||
 		db->ring.tail - db->ring.head > (uint64) jobq_max_lanes / 2)
 		return true;
 	for (int i = 0; i < unpublished.nlanes; i++)
@@ -135,7 +198,7 @@ is_news(JobqDb *db)
 		if (unpublished.keys[i].removed)
 			return true;		/* jobs of other types may wait for it */
 	}
-	return unpublished.nlanes == 0;
+	return unpublished.nlanes == 0 && unpublished.nleases == 0;
 }
 
 /*
@@ -161,6 +224,26 @@ announce_commit(void)
 	wake_dispatcher(db);
 }
 
+/* Counts the attempts that clients have ended, before the dispatcher reads it. */
+static void
+note_ends(JobqDb *db)
+{
+	for (int i = 0; i < unpublished.nleases; i++)
+	{
+		UnpublishedLease *lease = &unpublished.leases[i];
+
+		if (!lease->ended)
+			continue;
+		if (lease->breaker.type_id != 0)
+			breaker_apply_client_note(&lease->breaker, &lease->id);
+		pg_atomic_fetch_add_u64(&db->counters.settled, 1);
+		if (lease->failed)
+			pg_atomic_fetch_add_u64(&db->counters.failed_attempts, 1);
+		if (lease->status >= JOB_COMPLETED)
+			wake_waiters(db, &lease->id, lease->status);
+	}
+}
+
 static void
 publish_at_end(bool committed)
 {
@@ -168,10 +251,13 @@ publish_at_end(bool committed)
 	bool		wake;
 	bool		scheduled = false;
 
+	if (committed && db->dboid == MyDatabaseId)
+		note_ends(db);
+
 	if (db->dboid == MyDatabaseId)
 	{
 		SpinLockAcquire(&db->mutex);
-		push_lanes(db);
+		push_lanes(db, committed);
 		db->requests.nreserved -= unpublished.ncancels;
 		if (committed)
 		{
@@ -185,7 +271,7 @@ publish_at_end(bool committed)
 			db->kill_switch.ndrains--;
 		if (unpublished.signals_changed)
 			db->requests.signals_changed = true;
-		wake = is_news(db);
+		wake = is_news(db, committed);
 		SpinLockRelease(&db->mutex);
 		if (wake)
 			wake_dispatcher(db);
@@ -224,6 +310,12 @@ keep_all_prepared(JobqDb *db, TransactionId xid)
 		if (!keep_prepared(db, xid, key_entry(&unpublished.keys[i])))
 			return false;
 	}
+	push_successors(db);
+	for (int i = 0; i < unpublished.nleases; i++)
+	{
+		if (!keep_prepared(db, xid, lease_entry(&unpublished.leases[i].id, LEASE_LOOK)))
+			return false;
+	}
 	return true;
 }
 
@@ -250,13 +342,41 @@ forget_pending(void)
 	unpublished.db = NULL;
 	unpublished.nlanes = 0;
 	unpublished.nkeys = 0;
+	unpublished.nsuccessors = 0;
 	unpublished.overflow = false;
 	unpublished.types_changed = false;
 	unpublished.drained_by = InvalidSubTransactionId;
 	unpublished.signals_changed = false;
 	unpublished.ncancels = 0;
+	unpublished.nleases = 0;
+	publish_shrink_leases();
 	unpublished.nnoted = 0;
 	schedule_news_forget();
+}
+
+/* Raises 40001 if the lease of a claimed job is over before its claim is. */
+static void
+check_leases(void)
+{
+	MonoTime	first = publish_claims_until();
+
+	if (first != 0 && first <= mono_now())
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("the lease of a job that this transaction has claimed is over"),
+				 errhint("Commit right after jobq.claim, or ask for a longer lease.")));
+}
+
+/* Publishes ended jobs by themselves: they concern no dispatcher. */
+static void
+finish_ends(XactEvent event)
+{
+	if (event == XACT_EVENT_COMMIT)
+		ends_publish();
+	if (event == XACT_EVENT_PREPARE)
+		ends_prepare();
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
+		ends_forget();
 }
 
 void
@@ -264,6 +384,15 @@ publish_xact_callback(XactEvent event, void *arg)
 {
 	static TransactionId preparing = InvalidTransactionId;
 
+	if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
+		claims_end();
+	finish_ends(event);
+	stat_at_end(event);
+	if (event == XACT_EVENT_PRE_COMMIT)
+	{
+		check_leases();
+		claim_commits();
+	}
 	if (unpublished.db == NULL && unpublished.nnoted == 0)
 		return;
 	switch (event)
@@ -277,6 +406,10 @@ publish_xact_callback(XactEvent event, void *arg)
 				ereport(ERROR,
 						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 						 errmsg("cannot PREPARE a transaction that has called jobq.drain()")));
+			if (publish_claims_until() != 0)
+				ereport(ERROR,
+						(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+						 errmsg("cannot PREPARE a transaction that has claimed jobs")));
 			preparing = GetTopTransactionIdIfAny();
 			break;
 		case XACT_EVENT_PRE_COMMIT:
@@ -300,6 +433,30 @@ publish_xact_callback(XactEvent event, void *arg)
 }
 
 /*
+ * Tells the dispatcher of jobs that were claimed in a subtransaction which is
+ * rolled back.
+ */
+static void
+give_leases_back(SubTransactionId subid)
+{
+	bool		any = false;
+
+	while (unpublished.nleases > 0 && unpublished.leases[unpublished.nleases - 1].subid >= subid)
+	{
+		UnpublishedLease *lease = &unpublished.leases[--unpublished.nleases];
+
+		if (unpublished.db->dboid != MyDatabaseId)
+			continue;
+		SpinLockAcquire(&unpublished.db->mutex);
+		publish_entry(unpublished.db, lease_entry(&lease->id, LEASE_BACK));
+		SpinLockRelease(&unpublished.db->mutex);
+		any = true;
+	}
+	if (any)
+		wake_dispatcher(unpublished.db);
+}
+
+/*
  * Takes back cancels and a drain at a savepoint's rollback.  Ids rise, and all
  * younger subtransactions are part of the one that ends.  Cannot fail either.
  */
@@ -309,9 +466,13 @@ publish_subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransact
 	int			dropped = 0;
 	bool		undrained = false;
 
+	stat_at_sub_end(event, subid, parent);
 	if (event != SUBXACT_EVENT_ABORT_SUB)
 		return;
 	schedule_news_abort_sub(subid);
+	ends_abort_sub(subid);
+	claim_withdraw();
+	give_leases_back(subid);
 	if (unpublished.drained_by >= subid)
 	{
 		unpublished.drained_by = InvalidSubTransactionId;

@@ -13,6 +13,7 @@
 #include "utils/memutils.h"
 
 #include "shared/publish_schedules.h"
+#include "shared/wakeups.h"
 #include "shared/xact_changes.h"
 
 typedef struct UnpublishedEnd
@@ -74,7 +75,7 @@ wake_conductor(JobqDb *db)
 	PGPROC	   *proc = db->conductor.proc;
 
 	if (proc != NULL)
-		SetLatch(&proc->procLatch);
+		wake_process(&db->conductor.woken, &proc->procLatch);
 	else if (db->dispatcher.proc != NULL)
 		wake_dispatcher(db);
 	else

@@ -2,7 +2,7 @@
  * rate_pool.h
  *	  The memory of rate windows: one pool of blocks for all databases.
  *
- * Its size is fixed at server start.  JobqShmem->lock protects the chains of
+ * shmem.c makes it at server start, with a fixed size.  JobqShmem->lock protects the chains of
  * blocks.
  */
 #ifndef JOBQ_RATE_POOL_H
@@ -26,10 +26,6 @@ typedef struct RatePool
 	RateBlock  *blocks;			/* block number 1 is the first */
 	int32		next[FLEXIBLE_ARRAY_MEMBER];	/* in the chain of each block, by number */
 } RatePool;
-
-/* Returns the size of the pool in shared memory; makes the pool there. */
-extern Size rates_size(void);
-extern void rates_init(void *memory);
 
 /*
  * Takes a chain of n blocks, which are free, and returns the first; the lock

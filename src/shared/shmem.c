@@ -2,22 +2,27 @@
  * shmem.c
  *	  Allocates jobq's shared memory and finds entries in it.
  *
- * Its size is set at server start by jobq.max_databases and jobq.max_lanes
- * (the length of each database's publication ring).  A crash restart of the
+ * Its size is set at server start by jobq.max_databases, jobq.max_lanes (the
+ * length of each database's publication ring) and jobq.max_stat_types.  A crash restart of the
  * server empties it; its content is rebuilt from tables.
  */
 #include "jobq.h"
 
+#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
 #include "storage/shmem.h"
 #include "utils/timestamp.h"
 
+#include "shared/claims.h"
 #include "shared/quota_entries.h"
 #include "shared/rate_pool.h"
 #include "shared/slots.h"
+#include "shared/stat_store.h"
+#include "shared/wakeups.h"
 #include "shared/worker_need.h"
 
+#define BLOCKS_PER_DB	512		/* of rate windows; any database may use all */
 #define RING_START	(PG_UINT32_MAX - 31)	/* every server soon passes 32
 												 * bits */
 
@@ -45,11 +50,42 @@ slots_size(void)
 	return MAXALIGN(mul_size(JOBQ_MAX_SLOTS, sizeof(Slot)));
 }
 
+static int
+pool_blocks(void)
+{
+	return jobq_max_databases * BLOCKS_PER_DB;
+}
+
+static Size
+pool_head_size(void)
+{
+	return MAXALIGN(offsetof(RatePool, next) + sizeof(int32) * (pool_blocks() + 1));
+}
+
+static Size
+rates_size(void)
+{
+	return add_size(pool_head_size(), mul_size(pool_blocks(), sizeof(RateBlock)));
+}
+
+static Size
+claim_places_size(void)
+{
+	return MAXALIGN(mul_size(MaxBackends, sizeof(ClaimPlace)));
+}
+
+static Size
+quotas_size(void)
+{
+	return MAXALIGN(mul_size(JOBQ_MAX_QUOTAS, sizeof(QuotaEntry)));
+}
+
 static Size
 total_size(void)
 {
 	return add_size(add_size(add_size(header_size(), rings_size()), rates_size()),
-					add_size(slots_size(), mul_size(JOBQ_MAX_QUOTAS, sizeof(QuotaEntry))));
+					add_size(add_size(slots_size(), claim_places_size()),
+							 add_size(quotas_size(), stat_store_size())));
 }
 
 static void
@@ -66,10 +102,16 @@ init_db(JobqDb *db, LaneKeys *ring)
 {
 	SpinLockInit(&db->mutex);
 	SpinLockInit(&db->breakers.mutex);
+	stat_db_init(&db->stats);
 	db->ring.keys = ring;
 	ConditionVariableInit(&db->kill_switch.idle);
+	pg_atomic_init_u32(&db->dispatcher.woken, 0);
+	pg_atomic_init_u32(&db->conductor.woken, 0);
 	pg_atomic_init_u32(&db->ring.imminent, 0);
 	pg_atomic_init_u64(&db->health.beat, 0);
+	pg_atomic_init_u32(&db->health.leases, LEASES_UNKNOWN);
+	pg_atomic_init_u32(&db->health.weight, 0);
+	pg_atomic_init_u32(&db->health.max_weight, 0);
 	pg_atomic_init_u64(&db->health.ping, 0);
 	pg_atomic_init_u64(&db->health.pong, 0);
 	pg_atomic_init_u64(&db->counters.handed_out, 0);
@@ -86,6 +128,18 @@ init_db(JobqDb *db, LaneKeys *ring)
 	pg_atomic_init_u64(&db->schedules.due, 0);
 	pg_atomic_init_u32(&db->schedules.active, 0);
 	pg_atomic_init_u32(&db->schedules.paused, 0);
+	pg_atomic_init_u32(&db->awaited.in_use, 0);
+	pg_atomic_init_u32(&db->awaited.complete, 0);
+	pg_atomic_init_u32(&db->awaited.current, 0);
+	pg_atomic_init_u32(&db->awaited.old_has_bits, 0);
+	pg_atomic_init_u32(&db->awaited.added, 0);
+	pg_atomic_init_u32(&db->awaited.begun, 0);
+	pg_atomic_init_u32(&db->awaited.open, 0);
+	for (int i = 0; i < JOBQ_AWAITED_WORDS; i++)
+	{
+		pg_atomic_init_u32(&db->awaited.words[0][i], 0);
+		pg_atomic_init_u32(&db->awaited.words[1][i], 0);
+	}
 }
 
 static void
@@ -108,6 +162,34 @@ init_slot(Slot *slot)
 }
 
 static void
+init_rates(void *memory)
+{
+	RatePool   *pool = memory;
+
+	pool->nblocks = pool->nfree = pool_blocks();
+	pool->blocks = (RateBlock *) ((char *) memory + pool_head_size());
+	pool->free = 1;
+	for (int i = 1; i <= pool->nblocks; i++)
+		pool->next[i] = i < pool->nblocks ? i + 1 : 0;
+	JobqShmem->rates = pool;
+}
+
+static void
+init_claim_places(void *memory)
+{
+	JobqShmem->claims = memory;
+	JobqShmem->nclaims = MaxBackends;
+	for (int i = 0; i < MaxBackends; i++)
+	{
+		pg_atomic_init_u64(&JobqShmem->claims[i].word, 0);
+		pg_atomic_init_u32(&JobqShmem->claims[i].session, 0);
+		for (int w = 0; w < JOBQ_HELD_WORDS; w++)
+			pg_atomic_init_u64(&JobqShmem->claims[i].held[w], 0);
+	}
+	pg_atomic_init_u32(&JobqShmem->last_session, hash_bytes_uint32((uint32) GetCurrentTimestamp()));
+}
+
+static void
 jobq_shmem_startup(void)
 {
 	bool		found;
@@ -123,19 +205,24 @@ jobq_shmem_startup(void)
 		LaneKeys *rings = (LaneKeys *) (base + header_size());
 
 		memset(base, 0, total_size());
+		pg_atomic_init_u32(&JobqShmem->launcher_woken, 0);
 		JobqShmem->lock = &(GetNamedLWLockTranche("jobq"))->lock;
 		JobqShmem->started_at = GetCurrentTimestamp();
 		JobqShmem->registered_workers = registered_workers();
 		JobqShmem->ndbs = jobq_max_databases;
 		JobqShmem->nslots = JOBQ_MAX_SLOTS;
-		rates_init(base + header_size() + rings_size());
+		init_rates(base + header_size() + rings_size());
 		base += header_size() + rings_size() + rates_size();
 		JobqShmem->slots = (Slot *) base;
-		JobqShmem->quotas = (QuotaEntry *) (base + slots_size());
+		init_claim_places(base + slots_size());
+		base += slots_size() + claim_places_size();
+		JobqShmem->quotas = (QuotaEntry *) base;
+		stat_store_init(base + quotas_size());
 		for (int i = 0; i < JobqShmem->ndbs; i++)
 			init_db(&JobqShmem->dbs[i], rings + (Size) i * jobq_max_lanes);
 		for (int i = 0; i < JobqShmem->nslots; i++)
 			init_slot(&JobqShmem->slots[i]);
+		stat_file_load();
 	}
 	LWLockRelease(AddinShmemInitLock);
 }
@@ -192,7 +279,10 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->unstartable.ntypes = 0;
 	db->ring.head = db->ring.tail = RING_START;
 	db->ring.overflow = false;
+	db->ring.leases_lost = true;
+	db->claims.first = db->claims.last = 0;
 	db->requests.types_changed = false;
+	pg_atomic_write_u32(&db->health.leases, LEASES_UNKNOWN);
 	db->kill_switch.ndrains = 0;
 	db->kill_switch.stopped = db->kill_switch.draining = false;
 	db->requests.signals_changed = false;
@@ -204,6 +294,8 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->marks.njobs = 0;
 	memset(db->children, 0, sizeof(db->children));
 	db->breakers.ntypes = 0;
+	db->breakers.nchanges = 0;
+	db->successors.n = 0;
 	db->prepared.nxacts = 0;
 	db->prepared.types_changed = false;
 	db->prepared.overflow = false;
@@ -212,7 +304,19 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->health.paused_identity = false;
 	db->health.unfit = false;
 	pg_atomic_write_u32(&db->lacking, 0);
+	db->ends.n = 0;
+	memset(&db->run_starts, 0, sizeof(db->run_starts));
+	db->ends.lost = db->ends.prepared = true;
+	pg_atomic_write_u32(&db->awaited.complete, 0);
+	db->awaited.first_xid = InvalidTransactionId;
 	db->dboid = dboid;
+}
+
+void
+release_db(JobqDb *db)
+{
+	stat_forget(db);
+	db->dboid = InvalidOid;
 }
 
 static JobqDb *
@@ -224,6 +328,22 @@ lookup_db(Oid dboid)
 			return &JobqShmem->dbs[i];
 	}
 	return NULL;
+}
+
+JobqDb *
+find_db_at_start(Oid dboid)
+{
+	return lookup_db(dboid);
+}
+
+JobqDb *
+make_db_at_start(Oid dboid)
+{
+	JobqDb	   *db = lookup_db(InvalidOid);
+
+	if (db != NULL)
+		adopt_entry(db, dboid);
+	return db;
 }
 
 JobqDb *
@@ -273,14 +393,10 @@ my_db(void)
 void
 want_dispatcher(JobqDb *db)
 {
-	Latch	   *launcher;
-
 	if (db == NULL || db->dispatcher.proc != NULL || db->lifecycle.wanted)
 		return;					/* it runs, or the launcher has the request */
 	db->lifecycle.wanted = true;
-	launcher = JobqShmem->launcher;
-	if (launcher)
-		SetLatch(launcher);
+	wake_launcher();
 }
 
 /*
@@ -294,5 +410,14 @@ wake_dispatcher(JobqDb *db)
 	PGPROC	   *proc = db->dispatcher.proc;
 
 	if (proc)
-		SetLatch(&proc->procLatch);
+		wake_process(&db->dispatcher.woken, &proc->procLatch);
+}
+
+void
+wake_launcher(void)
+{
+	Latch	   *launcher = JobqShmem->launcher;
+
+	if (launcher)
+		wake_process(&JobqShmem->launcher_woken, launcher);
 }

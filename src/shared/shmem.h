@@ -21,14 +21,17 @@
 #include "storage/lwlock.h"
 #include "storage/spin.h"
 
+#include "shared/db_ends.h"
 #include "shared/db_inbox.h"
 #include "shared/db_jobs.h"
 #include "shared/db_processes.h"
 #include "shared/db_schedules.h"
+#include "shared/db_stats.h"
+#include "shared/why_requests.h"
 
 /*
  * One database.  Found by dboid; never moves; freed when its dispatcher finds
- * no extension.  Four headers declare its parts:
+ * no extension.  Six headers declare its parts:
  *
  *	 part				owner				writers				readers
  *
@@ -58,6 +61,9 @@
  *											transactions
  *	 prepared			inbox.c				PREPARE, COMMIT		dispatcher
  *											PREPARED
+ *	 successors			inbox.c				ends of				dispatcher
+ *											transactions
+ *	 claims				claims.c			jobq.claim()		dispatcher
  *	 kill_switch		kill_switch.c		drain(),			dispatcher,
  *											dispatcher			drain(), health
  *
@@ -74,12 +80,25 @@
  *											transactions,		dispatcher
  *											conductor
  *
+ *	 db_ends.h, under mutex:
+ *	 ends				publish_ends.c		ends of				conductor
+ *											transactions
+ *	 run_starts			run_hand_outs.c		dispatcher,			conductor,
+ *											conductor			dispatcher
+ *
+ *	 why_requests.h, under mutex:
+ *	 whys				why_requests.c		why(),				the same
+ *											dispatcher
+ *
  *	 db_jobs.h, under other locks:
  *	 breakers			breaker.c			settlements,		executors,
  *											dispatcher			dispatcher,
  *																health
  *	 marks				queue_scan.c		dispatcher			dispatcher
  *	 rates				rate_window.c		dispatcher			dispatcher
+ *
+ *	 db_processes.h, the dispatcher's:
+ *	 clock_steps		clock_steps.c		dispatcher			dispatcher
  *
  *	 db_processes.h, atomics and plain reads:
  *	 health				dispatcher.c		dispatcher, exec	health, DDL,
@@ -90,6 +109,16 @@
  *
  *	 db_schedules.h, atomics:
  *	 schedules			conductor.c			conductor			health
+ *
+ *	 db_stats.h, under mutex, JobqShmem->lock, or the dispatcher's:
+ *	 stats				stat_changes.c		ends of				views,
+ *											transactions,		metrics
+ *											live_counts.c,
+ *											dispatcher
+ *
+ *	 db_ends.h, atomics:
+ *	 awaited			publish_ends.c		enqueue, conductor	ends of
+ *																transactions
  *
  *	 here, atomics:
  *	 builtin_signals	pressure_signals.c	dispatcher, disk	dispatcher,
@@ -117,12 +146,18 @@ typedef struct JobqDb
 	WakeupFilter wakeup_filter;
 	Requests	requests;
 	PreparedXacts prepared;
+	Successors	successors;
 	KillSwitch	kill_switch;
+	ClaimList	claims;
 	RecentResults recent_results;
 	DiskState	disk;
 	ChildCount	children[JOBQ_CHILD_TYPES];
 	WaitFor		wait_for;
 	ScheduleNews schedule_news;
+	EndNews		ends;
+	RunStarts	run_starts;
+	DbStats		stats;
+	WhyRequests whys;
 
 	/* under their own mutex */
 	Breakers	breakers;
@@ -130,11 +165,13 @@ typedef struct JobqDb
 	/* the dispatcher's, for the next one */
 	JobMarks	marks;
 	RateWindows rates;
+	ClockSteps	clock_steps;
 
 	/* atomics, plain reads */
 	HealthState health;
 	Counters	counters;
 	ScheduleCounts schedules;
+	AwaitedJobs awaited;
 	pg_atomic_uint32 builtin_signals;	/* active ones, a bit each
 										 * (pressure_signals.h) */
 	pg_atomic_uint32 news;		/* NEWS_*: listeners to notify
@@ -149,6 +186,7 @@ typedef struct JobqShared
 {
 	LWLock	   *lock;
 	Latch	   *launcher;		/* NULL: not running */
+	pg_atomic_uint32 launcher_woken;	/* wakeups.h */
 	pid_t		launcher_pid;
 	TimestampTz started_at;		/* when this memory was new */
 	int			registered_workers; /* background workers registered at server
@@ -157,7 +195,11 @@ typedef struct JobqShared
 	int			ndbs;
 	int			nslots;
 	struct Slot *slots;
+	struct ClaimPlace *claims;	/* one for each process of the server */
+	int			nclaims;
+	pg_atomic_uint32 last_session;	/* claim_session.h */
 	struct QuotaEntry *quotas;	/* JOBQ_MAX_QUOTAS; found under lock */
+	struct StatEntry *stats;	/* stat_store.h */
 	JobqDb		dbs[FLEXIBLE_ARRAY_MEMBER];
 } JobqShared;
 
@@ -179,12 +221,18 @@ extern void shmem_install_hooks(void);
 extern JobqDb *my_db(void);
 /* The same for any database. */
 extern JobqDb *make_db(Oid dboid);
+/* Frees a database's entry, with the lock held: it has no extension. */
+extern void release_db(JobqDb *db);
 /* Returns a database's entry; NULL: there is none. */
 extern JobqDb *find_db(Oid dboid);
+/* The same two in the postmaster, which has no locks. */
+extern JobqDb *make_db_at_start(Oid dboid);
+extern JobqDb *find_db_at_start(Oid dboid);
 /* Asks the launcher for a dispatcher; cheap when one runs. */
 extern void want_dispatcher(JobqDb *db);
-/* Sets the latch of the database's dispatcher, if it has one. */
+/* Wakes the database's dispatcher, if it has one. */
 extern void wake_dispatcher(JobqDb *db);
+extern void wake_launcher(void);
 
 /* True during the few milliseconds for which compaction stops all jobs. */
 static inline bool

@@ -80,9 +80,21 @@ typedef enum Charge
 	CHARGE_CRASHED,				/* it died with the server; or the row's status
 								 * is running and no executor has it */
 	CHARGE_DIED,				/* its executor was terminated in the handler */
-	CHARGE_TIMED_OUT			/* the same, because the handler ignored its
+	CHARGE_TIMED_OUT,			/* the same, because the handler ignored its
 								 * timeout */
+	CHARGE_LEASE,				/* its client's lease is over */
+	CHARGE_DEADLINE,			/* its client has not ended it in time */
+	CHARGE_STALL,				/* its client has sent no heartbeat for
+								 * options.stall */
+	CHARGE_CONNECTION			/* the connection of its claim has ended */
 } Charge;
+
+/* True if the job's client has lost it. */
+static inline bool
+ref_leased(const JobRef *ref)
+{
+	return ref->charge >= CHARGE_LEASE;
+}
 
 /* True if the job is to be settled, not to be started. */
 static inline bool
@@ -132,6 +144,8 @@ typedef struct Cell
 	uint8		report;			/* CellReport, once DONE */
 	uint8		charge;			/* Charge, of REPORT_CHARGE */
 	uint8		cancel;			/* CancelKind, under Slot.mutex */
+	uint8		row_status;		/* of a SQL job: what its row says while it
+								 * runs */
 	bool		has_reason;
 	bool		timed_out;		/* the executor is terminated: the handler
 								 * ignores its timeout */

@@ -20,6 +20,9 @@ static const char *const names[JOBQ_NWAITS] = {
 	[WAIT_JOB] = "JobqWaitFor",
 	[WAIT_HEALTH] = "JobqHealth",
 	[WAIT_CONDUCTOR] = "JobqConductorMain",
+	[WAIT_CLAIM] = "JobqClaim",
+	[WAIT_STATISTICS] = "JobqStatistics",
+	[WAIT_WHY] = "JobqWhy",
 };
 
 uint32

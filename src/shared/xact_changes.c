@@ -20,6 +20,7 @@
 								 * position on */
 #define MAX_KEYS	1024		/* beyond: any key */
 #define MAX_NOTED	4096		/* wait_for looks the rest up by visibility */
+#define MAX_KEPT_LEASES	1024	/* beyond: freed at the end */
 #define LOOK_BACK	16			/* lanes to compare a new position with */
 
 Unpublished unpublished = {.drained_by = InvalidSubTransactionId};
@@ -55,6 +56,8 @@ publish_key(int32 type_id, int16 priority, int16 sublane, TimestampTz position)
 {
 	UnpublishedLane *lane;
 
+	if (position == DT_NOEND)
+		return;					/* a blocked job: no dispatcher reads it */
 	if (unpublished.db == NULL)
 		unpublished.db = my_db();
 	if (unpublished.db == NULL)
@@ -86,6 +89,16 @@ publish_key(int32 type_id, int16 priority, int16 sublane, TimestampTz position)
 	lane->hi = Max(lane->hi, position);
 }
 
+void
+publish_successor(TransactionId xid, const LaneKeys *keys)
+{
+	if (unpublished.db == NULL || unpublished.nsuccessors == JOBQ_SUCCESSORS)
+		return;
+	if (unpublished.nsuccessors == unpublished.successors_size)
+		unpublished.successors = grow(unpublished.successors, &unpublished.successors_size, sizeof(XactKeys), 8);
+	unpublished.successors[unpublished.nsuccessors++] = (XactKeys) {xid, *keys};
+}
+
 static UnpublishedKey *
 find_concurrency_key(uint64 hash)
 {
@@ -101,7 +114,7 @@ find_concurrency_key(uint64 hash)
 }
 
 void
-publish_concurrency_key(uint64 hash, TimestampTz created_at, bool removed)
+publish_concurrency_key(uint64 hash, TimestampTz since, bool removed)
 {
 	UnpublishedKey *key;
 
@@ -116,10 +129,10 @@ publish_concurrency_key(uint64 hash, TimestampTz created_at, bool removed)
 			unpublished.keys = grow(unpublished.keys, &unpublished.keys_size, sizeof(UnpublishedKey), 8);
 		key = &unpublished.keys[unpublished.nkeys++];
 		key->hash = hash;
-		key->created_at = created_at;
+		key->since = since;
 		key->removed = false;
 	}
-	key->created_at = Min(key->created_at, created_at);
+	key->since = Min(key->since, since);
 	key->removed |= removed;
 }
 
@@ -142,6 +155,87 @@ publish_wrote_job(const pg_uuid_t *id)
 			return true;
 	}
 	return false;
+}
+
+void
+publish_reserve_leases(int n)
+{
+	while (unpublished.leases == NULL || unpublished.nleases + n > unpublished.leases_size)
+		unpublished.leases = grow(unpublished.leases, &unpublished.leases_size, sizeof(UnpublishedLease), 16);
+}
+
+void
+publish_shrink_leases(void)
+{
+	if (unpublished.leases_size <= MAX_KEPT_LEASES)
+		return;
+	pfree(unpublished.leases);
+	unpublished.leases = NULL;
+	unpublished.leases_size = 0;
+}
+
+void
+publish_lease(const pg_uuid_t *id)
+{
+	if (unpublished.db == NULL)
+		unpublished.db = my_db();
+	if (unpublished.db == NULL)
+		return;
+	publish_reserve_leases(1);
+	memset(&unpublished.leases[unpublished.nleases], 0, sizeof(UnpublishedLease));
+	unpublished.leases[unpublished.nleases].id = *id;
+	unpublished.leases[unpublished.nleases++].subid = GetCurrentSubTransactionId();
+}
+
+void
+publish_attempt_end(const pg_uuid_t *id, int status, const BreakerNote *note, bool failed)
+{
+	UnpublishedLease *lease;
+
+	publish_lease(id);
+	if (unpublished.db == NULL)
+		return;
+	lease = &unpublished.leases[unpublished.nleases - 1];
+	lease->ended = true;
+	lease->failed = failed;
+	lease->status = status;
+	lease->breaker = *note;
+}
+
+void
+publish_claim(const pg_uuid_t *id, MonoTime until)
+{
+	publish_lease(id);
+	if (unpublished.db != NULL)
+		unpublished.leases[unpublished.nleases - 1].until = until;
+}
+
+/* Its entry is one of the last: entries after it have the same subid. */
+void
+publish_forget_claim(const pg_uuid_t *id)
+{
+	for (int i = unpublished.nleases - 1; i >= 0; i--)
+	{
+		if (memcmp(&unpublished.leases[i].id, id, sizeof(pg_uuid_t)) != 0)
+			continue;
+		unpublished.leases[i] = unpublished.leases[--unpublished.nleases];
+		return;
+	}
+}
+
+MonoTime
+publish_claims_until(void)
+{
+	MonoTime	first = 0;
+
+	for (int i = 0; i < unpublished.nleases; i++)
+	{
+		MonoTime	until = unpublished.leases[i].until;
+
+		if (until != 0 && (first == 0 || until < first))
+			first = until;
+	}
+	return first;
 }
 
 void

@@ -6,6 +6,7 @@
 #ifndef JOBQ_XACT_CHANGES_H
 #define JOBQ_XACT_CHANGES_H
 
+#include "shared/breaker.h"
 #include "shared/publish_jobs.h"
 
 typedef struct UnpublishedLane
@@ -23,7 +24,7 @@ typedef struct UnpublishedLane
 typedef struct UnpublishedKey
 {
 	uint64		hash;			/* 0: of any */
-	TimestampTz created_at;		/* the earliest */
+	TimestampTz since;		/* the earliest */
 	bool		removed;
 } UnpublishedKey;
 
@@ -33,7 +34,22 @@ typedef struct UnpublishedCancel
 	SubTransactionId subid;		/* that requested it */
 } UnpublishedCancel;
 
-/* The arrays live as long as the backend and are kept small. */
+/* A job that was claimed, or a lease that has ended. */
+typedef struct UnpublishedLease
+{
+	pg_uuid_t	id;
+	SubTransactionId subid;
+	MonoTime	until;			/* of a claim: its lease ends; else 0 */
+	bool		ended;			/* by the client: the rest is set */
+	bool		failed;
+	int			status;			/* JobStatus */
+	BreakerNote breaker;
+} UnpublishedLease;
+
+/*
+ * The arrays live as long as the backend; publish_shrink_leases keeps the one
+ * without a limit small.
+ */
 typedef struct Unpublished
 {
 	JobqDb	   *db;				/* NULL: nothing has been done */
@@ -43,12 +59,18 @@ typedef struct Unpublished
 	bool		overflow;		/* there are more: read everything from
 								 * overflow_lo on */
 	TimestampTz overflow_lo;
+	XactKeys   *successors;
+	int			nsuccessors;
+	int			successors_size;
 	UnpublishedKey *keys;
 	int			nkeys;
 	int			keys_size;
 	UnpublishedCancel *cancels;
 	int			ncancels;
 	int			cancels_size;
+	UnpublishedLease *leases;
+	int			nleases;
+	int			leases_size;
 	pg_uuid_t  *noted;			/* jobs it has written */
 	int			nnoted;
 	int			noted_size;
@@ -58,5 +80,10 @@ typedef struct Unpublished
 } Unpublished;
 
 extern Unpublished unpublished;
+
+/* Frees the array of leases if a huge transaction has grown it. */
+extern void publish_shrink_leases(void);
+/* Returns when the first lease of its claims ends; 0: it has none. */
+extern MonoTime publish_claims_until(void);
 
 #endif

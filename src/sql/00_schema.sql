@@ -61,7 +61,11 @@ CREATE TABLE jobq.job_types (
   run_as_oid      oid,
   resumed_at      timestamptz,           -- last call of jobq.resume_job_type
   paused_at       timestamptz,           -- the pause's length is paused_until - paused_at, also after a clock step
-  CHECK ((handler IS NULL) <> (command IS NULL))
+  is_workflow     boolean     NOT NULL DEFAULT false,  -- its jobs are runs: 54_workflows.sql
+  kind            text        GENERATED ALWAYS AS
+                  (CASE WHEN is_workflow THEN 'workflow' WHEN handler IS NOT NULL THEN 'sql'
+                        WHEN command IS NOT NULL THEN 'exec' ELSE 'pull' END) STORED,
+  CONSTRAINT job_types_check CHECK (is_workflow::int + num_nonnulls(handler, command) <= 1)
 );
 CREATE UNIQUE INDEX job_types_name ON jobq.job_types (name) WHERE dropped_at IS NULL;
 
@@ -134,7 +138,15 @@ CREATE TABLE jobq.queue (
   enqueued_by      text,                                -- oid:name; roles held to grants (jobq.access) see their own jobs
   key_hash         int8,                                -- of concurrency_key and tenant; NULL: no key
   keep_dead        interval,                            -- NULL: the type's
-  schedule_id      int4                                 -- of the tick that enqueued it
+  schedule_id      int4,                                -- of the tick that enqueued it
+  lease            interval,                            -- length of the lease of a pulled job
+  cancel_requested boolean,                             -- true: its worker is told by heartbeat; error_msg has the reason
+  after            uuid[],                              -- its parents, as given; NULL: none
+  after_rule       text,                                -- success, done, any, failed
+  waiting_for      int4,                                -- parents whose end does not count yet; of a blocked job only
+  after_state      int2,                                -- bits: 1 a parent has completed, 2 one has died or was cancelled
+  keep_until       timestamptz,                         -- of a task: all rows of a run expire then
+  key_since        timestamptz                          -- place in the order of its key: created_at, or when it was released
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
         autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off,
         toast.autovacuum_vacuum_scale_factor = 0, toast.autovacuum_vacuum_threshold = 20000,
@@ -150,7 +162,17 @@ CREATE UNIQUE INDEX queue_unique_key ON jobq.queue (type_id, tenant, unique_key,
 -- that of key_order = fifo.
 CREATE INDEX queue_key_lane ON jobq.queue (key_hash, type_id, priority DESC, sublane, position)
   WHERE key_hash IS NOT NULL;
-CREATE INDEX queue_key_order ON jobq.queue (key_hash, created_at) WHERE key_hash IS NOT NULL;
+CREATE INDEX queue_key_order ON jobq.queue (key_hash, key_since) WHERE key_hash IS NOT NULL;
+
+-- The edges from parents to the jobs that wait for them (queue.after).  An edge
+-- is deleted when its parent's end has been counted.
+-- src/tables/edge_table.h numbers the columns.
+CREATE TABLE jobq.dependencies (
+  parent_id  uuid  NOT NULL,
+  child_id   uuid  NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
+        autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off);
+CREATE INDEX dependencies_parent ON jobq.dependencies (parent_id);
 
 -- Jobs that ended as completed, skipped or cancelled.  The maintenance process
 -- makes the partitions ahead of need.
@@ -191,7 +213,9 @@ CREATE TABLE jobq.history (
   keep_completed   interval,
   counted          boolean     NOT NULL DEFAULT false,  -- in history: its type has keep_completed_count
   enqueued_by      text,
-  keep_dead        interval
+  keep_dead        interval,
+  after            uuid[],
+  after_rule       text
 ) PARTITION BY RANGE (expires_at);
 
 -- Jobs that used up their attempts or failed permanently, until they are
@@ -235,8 +259,11 @@ CREATE TABLE jobq.dead_letters (
   keep_completed   interval,
   counted          boolean     NOT NULL DEFAULT false,
   enqueued_by      text,
-  keep_dead        interval
+  keep_dead        interval,
+  after            uuid[],
+  after_rule       text
 );
+CREATE INDEX dead_letters_newest ON jobq.dead_letters (completed_at);
 CREATE INDEX dead_letters_of_type ON jobq.dead_letters (type_id, completed_at, id);
 CREATE INDEX dead_letters_unique_key ON jobq.dead_letters (type_id, unique_key) WHERE unique_until IS NOT NULL;
 
@@ -276,5 +303,6 @@ SELECT pg_catalog.pg_extension_config_dump('jobq.job_type_env', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.limits', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.stopped', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.queue', '');
+SELECT pg_catalog.pg_extension_config_dump('jobq.dependencies', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.dead_letters', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.event_id_seq', '');

@@ -10,6 +10,38 @@ CREATE TRIGGER queue_changed BEFORE INSERT OR UPDATE OR DELETE ON jobq.queue
   FOR EACH ROW EXECUTE FUNCTION jobq_internal._queue_changed();
 ALTER TABLE jobq.queue ENABLE ALWAYS TRIGGER queue_changed;
 
+-- src/shared/stat_changes.c counts them.
+CREATE FUNCTION jobq_internal._queue_counted() RETURNS trigger
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_queue_count_trigger';
+CREATE FUNCTION jobq_internal._dead_letter_counted() RETURNS trigger
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_dead_letter_count_trigger';
+CREATE TRIGGER rows_counted AFTER INSERT OR DELETE ON jobq.queue
+  FOR EACH ROW EXECUTE FUNCTION jobq_internal._queue_counted();
+CREATE TRIGGER rows_moved AFTER UPDATE ON jobq.queue
+  FOR EACH ROW WHEN (OLD.status IS DISTINCT FROM NEW.status OR OLD.type_id IS DISTINCT FROM NEW.type_id)
+  EXECUTE FUNCTION jobq_internal._queue_counted();
+CREATE TRIGGER rows_counted AFTER INSERT OR DELETE ON jobq.dead_letters
+  FOR EACH ROW EXECUTE FUNCTION jobq_internal._dead_letter_counted();
+CREATE TRIGGER rows_moved AFTER UPDATE ON jobq.dead_letters
+  FOR EACH ROW WHEN (OLD.type_id IS DISTINCT FROM NEW.type_id) EXECUTE FUNCTION jobq_internal._dead_letter_counted();
+ALTER TABLE jobq.queue ENABLE ALWAYS TRIGGER rows_counted, ENABLE ALWAYS TRIGGER rows_moved;
+ALTER TABLE jobq.dead_letters ENABLE ALWAYS TRIGGER rows_counted, ENABLE ALWAYS TRIGGER rows_moved;
+
+-- Jobs that wait for removed ones: src/workflow/edges.c decides.
+CREATE FUNCTION jobq_internal._dead_letter_removed() RETURNS trigger
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_dead_letter_trigger';
+CREATE FUNCTION jobq_internal._jobs_truncated() RETURNS trigger
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_truncate_trigger';
+CREATE TRIGGER dead_letter_removed BEFORE DELETE ON jobq.dead_letters
+  FOR EACH ROW EXECUTE FUNCTION jobq_internal._dead_letter_removed();
+ALTER TABLE jobq.dead_letters ENABLE ALWAYS TRIGGER dead_letter_removed;
+CREATE TRIGGER jobs_truncated AFTER TRUNCATE ON jobq.dead_letters
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._jobs_truncated();
+ALTER TABLE jobq.dead_letters ENABLE ALWAYS TRIGGER jobs_truncated;
+CREATE TRIGGER jobs_truncated AFTER TRUNCATE ON jobq.queue
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._jobs_truncated();
+ALTER TABLE jobq.queue ENABLE ALWAYS TRIGGER jobs_truncated;
+
 CREATE FUNCTION jobq_internal._types_changed() RETURNS trigger
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_types_trigger';
 CREATE TRIGGER types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON jobq.job_types
@@ -74,6 +106,12 @@ ALTER TABLE jobq.job_types ENABLE ALWAYS TRIGGER move_env;
 -- false in a restored dump.
 CREATE FUNCTION jobq_internal._home_is_ours() RETURNS boolean
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_home_is_ours';
+-- The same, but false without a row: no job was enqueued yet, or a restore has
+-- written other rows before that one.  Maintenance leaves the rows then.
+CREATE FUNCTION jobq_internal._rows_are_ours() RETURNS boolean
+  LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  SELECT EXISTS (SELECT FROM jobq.home) AND jobq_internal._home_is_ours()
+$$;
 CREATE FUNCTION jobq_internal._home_id() RETURNS int
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_home_id';
 
@@ -95,7 +133,7 @@ CREATE FUNCTION jobq_internal._cancel_free(id uuid, reason text, tell boolean) R
 
 -- Check the definition of a job type: src/registry/options.c,
 -- src/registry/command_template.c.
-CREATE FUNCTION jobq_internal._check_options(options jsonb, exec boolean) RETURNS void
+CREATE FUNCTION jobq_internal._check_options(options jsonb, kind text) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_check_options';
 CREATE FUNCTION jobq_internal._check_command(command text[], warm boolean) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_check_command';
@@ -209,6 +247,11 @@ BEGIN
   PERFORM jobq_internal._check_not_null('on_conflict', on_conflict IS NOT NULL);
   PERFORM jobq_internal._check_choice('on_conflict', on_conflict, '{error,replace,ignore}');
 END $$;
+
+-- Raises 40001 if the caller's snapshot, above READ COMMITTED, is older than a
+-- row of the table: src/tables/stale_snapshot.c
+CREATE FUNCTION jobq_internal._check_snapshot(rows regclass) RETURNS void
+  LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_check_snapshot';
 
 -- True if the row's tenant passes a filter: NULL takes every job, '' those
 -- without a tenant.

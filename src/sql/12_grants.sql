@@ -57,6 +57,8 @@ CREATE FUNCTION jobq_internal._reads_type(name text) RETURNS boolean
   LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_reads_type';
 CREATE FUNCTION jobq_internal._reads_tenant(tenant text) RETURNS boolean
   LANGUAGE c STABLE STRICT PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_reads_tenant';
+CREATE FUNCTION jobq_internal._reads_audit(tenant text, object_type text, job_type text) RETURNS boolean
+  LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_reads_audit';
 CREATE FUNCTION jobq_internal._reads_schedule(tenant text, job_type text, owner_oid oid) RETURNS boolean
   LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_reads_schedule';
 
@@ -70,6 +72,12 @@ CREATE FUNCTION jobq_internal._manages(caller oid, tenant text, type_id int) RET
 -- | 'read'; NULL: the schedule does not exist for the caller.
 CREATE FUNCTION jobq_internal._schedule_right(caller oid, tenant text, job_type text, owner_oid oid) RETURNS text
   LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_schedule_right';
+-- True if the caller may read the jobs of all tenants and types; if it may know
+-- that there is such a type.
+CREATE FUNCTION jobq_internal._reads_all(caller oid) RETURNS boolean
+  LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'jobq_reads_all';
+CREATE FUNCTION jobq_internal._knows_type(caller oid, name text) RETURNS boolean
+  LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'jobq_knows_type';
 CREATE FUNCTION jobq_internal._is_free(role oid) RETURNS boolean
   LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'jobq_is_free';
 
@@ -112,17 +120,20 @@ CREATE FUNCTION jobq_internal._privileges(access text, every_tenant boolean) RET
     FROM pg_proc p
     JOIN (VALUES
       ('{enqueue,admin}'::text[], '{enqueue,enqueue_many,enqueue_jobs,schedule,alter_schedule,unschedule,
-                                     pause_schedule,resume_schedule,run_schedule,backfill_schedule}'::text[]),
-      ('{enqueue,work,read,admin}', '{next_runs}'),
-      ('{work}', '{claim,heartbeat,complete,complete_many,fail,skip_job,snooze_job,log_event,channel}'),
+                                     pause_schedule,resume_schedule,run_schedule,backfill_schedule,send_event}'::text[]),
+      ('{enqueue,work,read,admin}', '{next_runs,build_key}'),
+      ('{work}', '{claim,heartbeat,complete,complete_many,fail,skip_job,snooze_job,log_event,record_artifact,add_tasks,channel}'),
       ('{enqueue,read,admin}', '{wait_for,_type_name,_live_status,_live_attempts,_live_runs,_live_started_at,_live_worker,
                                  _live_progress,_live_progress_data,_reads,_reads_schedule}'),
-      ('{read,admin}', '{list_jobs,count_by_status,distinct_job_types,job_timeline,archive,_archive_end,health,_reads_event,_reads_type,_reads_tenant}'),
-      ('{admin}', '{cancel_job,cancel_jobs,retry_job,rerun_job,alter_job,retry_dead_letters,purge_dead_letters,purge_tenant}'),
-      (CASE WHEN every_tenant THEN '{read,admin}'::text[] ELSE '{}' END, '{metrics}'),
+      ('{read,admin}', '{list_jobs,_search_jobs,_search_bound,count_by_status,distinct_job_types,job_timeline,archive,_archive_end,health,why,error_groups,resources,
+                         _reads_event,_reads_type,_reads_tenant,_reads_audit,_reads_all,
+                         graph,_graph_lines,_graph_node,_graph_statuses,_mermaid_text,_run_version}'),
+      ('{admin}', '{check_workflow,cancel_job,cancel_jobs,retry_job,rerun_job,alter_job,retry_dead_letters,purge_dead_letters,purge_tenant,
+                  pause_workflow,resume_workflow,retry_workflow,_bulk_cancel,_bulk_retry}'),
+      (CASE WHEN every_tenant THEN '{read,admin}'::text[] ELSE '{}' END, '{metrics,stat_series,_stat_job_types,_stat_workers,_stat_lanes,_stat_limits,_stat_dispatcher}'),
       (CASE WHEN every_tenant THEN '{admin}'::text[] ELSE '{}' END,
-       '{create_job_type,alter_job_type,drop_job_type,pause_job_type,resume_job_type,set_limit,drop_limit,set_signal,
-         create_signal,drop_signal,set_pressure_rule,stop_all,start_all,drain,set_tenant_quota}')
+       '{create_job_type,create_workflow,alter_job_type,drop_job_type,pause_job_type,resume_job_type,set_limit,drop_limit,set_signal,
+         create_signal,drop_signal,set_pressure_rule,_alter_pressure_rule,stop_all,start_all,drain,set_tenant_quota,stat_reset}')
       ) v(accesses, functions) ON p.proname = ANY (v.functions)
    WHERE p.pronamespace IN ('jobq'::regnamespace, 'jobq_internal'::regnamespace)
      AND _privileges.access = ANY (v.accesses)
@@ -130,8 +141,8 @@ CREATE FUNCTION jobq_internal._privileges(access text, every_tenant boolean) RET
   SELECT 'SELECT ON TABLE ' || c.oid::regclass
     FROM pg_class c
     JOIN (VALUES ('{enqueue,read,admin}'::text[], '{jobs,history,dead_letters,schedules}'::text[]),
-                 ('{read,admin}', '{events,alerts,option_keys,job_types,pressure_rules,limits,stopped,tenant_quotas}'),
-                 (CASE WHEN every_tenant THEN '{read,admin}'::text[] ELSE '{}' END, '{disk_log}')
+                 ('{read,admin}', '{events,alerts,audit,artifacts,option_keys,job_types,pressure_rules,limits,stopped,tenant_quotas,workflows,runs,workflow_runs}'),
+                 (CASE WHEN every_tenant THEN '{read,admin}'::text[] ELSE '{}' END, '{disk_log,stat_job_types,stat_workers,stat_lanes,stat_limits,stat_dispatcher}')
       ) v(accesses, relations) ON c.relname = ANY (v.relations)
    WHERE c.relnamespace = 'jobq'::regnamespace AND _privileges.access = ANY (v.accesses)
   UNION ALL
@@ -159,40 +170,53 @@ $$;
 -- Returns stray privileges on jobq's own objects: those that default
 -- privileges added when an object was created, and those of PUBLIC beyond
 -- jobq.version(). pg_init_privs does not list grants that were made later, by
--- hand: those to a role stay.
+-- hand: those to a role stay, and those to pg_monitor of 82_statistics.sql.
 CREATE FUNCTION jobq_internal._stray_grants()
   RETURNS TABLE(object text, grantee oid, privilege text, by_hand boolean)
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-  WITH member(classid, objid, object, owner, acl, everybody) AS (
-    SELECT 'pg_class'::regclass, c.oid,
-           CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END || c.oid::regclass, c.relowner, c.relacl, false
+  -- The planner knows nothing of a new extension: without this order it looks at
+  -- each member for each member.
+  WITH member(classid, objid, kind, owner, acl, everybody) AS (
+    SELECT 'pg_class'::regclass, c.oid, CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' ELSE 'TABLE ' END, c.relowner, c.relacl, false
       FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'S')
     UNION ALL
-    SELECT 'pg_proc'::regclass, p.oid, 'FUNCTION ' || p.oid::regprocedure, p.proowner,
-           coalesce(p.proacl, acldefault('f', p.proowner)), p.oid::regprocedure::text = 'jobq.version()'
+    SELECT 'pg_proc'::regclass, p.oid, 'FUNCTION ', p.proowner, coalesce(p.proacl, acldefault('f', p.proowner)),
+           p.oid = to_regprocedure('jobq.version()')
       FROM pg_proc p WHERE p.pronamespace IN ('jobq'::regnamespace, 'jobq_internal'::regnamespace)
     UNION ALL
-    SELECT 'pg_type'::regclass, t.oid, 'TYPE ' || t.oid::regtype, t.typowner, t.typacl, t.oid::regtype::text <> 'jobq.access_kind'
+    SELECT 'pg_type'::regclass, t.oid, 'TYPE ', t.typowner, t.typacl, t.oid <> to_regtype('jobq.access_kind')
       FROM pg_type t WHERE t.typnamespace = 'jobq'::regnamespace
     UNION ALL
-    SELECT 'pg_namespace'::regclass, n.oid, 'SCHEMA ' || n.oid::regnamespace, n.nspowner, n.nspacl, true
-      FROM pg_namespace n WHERE n.nspname IN ('jobq', 'jobq_internal'))
-  SELECT m.object, a.grantee, a.privilege_type,
+    SELECT 'pg_namespace'::regclass, n.oid, 'SCHEMA ', n.nspowner, n.nspacl, true
+      FROM pg_namespace n WHERE n.nspname IN ('jobq', 'jobq_internal')),
+  granted AS MATERIALIZED (
+    SELECT m.classid, m.objid, m.kind, a.grantee, a.privilege_type FROM member m, LATERAL aclexplode(m.acl) a
+     WHERE a.grantee <> m.owner AND (a.grantee <> 0 OR NOT m.everybody OR a.privilege_type NOT IN ('EXECUTE', 'USAGE'))),
+  owned AS MATERIALIZED (
+    SELECT g.* FROM granted g
+     WHERE EXISTS (SELECT FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'jobq'
+                    WHERE d.classid = g.classid AND d.objid = g.objid AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'))
+  SELECT m.kind || CASE m.classid WHEN 'pg_class'::regclass THEN m.objid::regclass::text
+                                  WHEN 'pg_proc'::regclass THEN m.objid::regprocedure::text
+                                  WHEN 'pg_type'::regclass THEN m.objid::regtype::text
+                                  ELSE m.objid::regnamespace::text END, m.grantee, m.privilege_type,
          i.initprivs IS NOT NULL AND NOT EXISTS (SELECT FROM aclexplode(i.initprivs) b
-                                                  WHERE b.grantee = a.grantee AND b.privilege_type = a.privilege_type)
-    FROM pg_extension e
-    JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.deptype = 'e'
-    JOIN member m ON m.classid = d.classid AND m.objid = d.objid
-    LEFT JOIN pg_init_privs i ON i.classoid = m.classid AND i.objoid = m.objid AND i.objsubid = 0,
-         LATERAL aclexplode(m.acl) a
-   WHERE e.extname = 'jobq' AND a.grantee <> m.owner
-     AND CASE a.grantee
-         WHEN 0 THEN NOT m.everybody OR a.privilege_type NOT IN ('EXECUTE', 'USAGE')
-         ELSE (i.initprivs IS NULL OR EXISTS (SELECT FROM aclexplode(i.initprivs) b
-                                               WHERE b.grantee = a.grantee AND b.privilege_type = a.privilege_type))
-              -- an upgrade grants these again
-              AND NOT EXISTS (SELECT FROM jobq.access g WHERE g.role_oid = a.grantee)
-              AND NOT EXISTS (SELECT FROM jobq.job_types t WHERE t.run_as_oid = a.grantee) END
+                                                  WHERE b.grantee = m.grantee AND b.privilege_type = m.privilege_type)
+    FROM owned m
+    LEFT JOIN pg_init_privs i ON i.classoid = m.classid AND i.objoid = m.objid AND i.objsubid = 0
+   WHERE m.grantee = 0
+      OR ((i.initprivs IS NULL OR EXISTS (SELECT FROM aclexplode(i.initprivs) b
+                                           WHERE b.grantee = m.grantee AND b.privilege_type = m.privilege_type))
+          -- an upgrade grants these again
+          AND NOT EXISTS (SELECT FROM jobq.access g WHERE g.role_oid = m.grantee)
+          AND NOT EXISTS (SELECT FROM jobq.job_types t WHERE t.run_as_oid = m.grantee)
+          AND NOT (m.grantee = 'pg_monitor'::regrole AND m.privilege_type IN ('SELECT', 'EXECUTE') AND m.objid IN (
+            SELECT c.oid FROM pg_class c
+             WHERE c.relnamespace = 'jobq'::regnamespace AND c.relname IN ('stat_job_types', 'stat_workers', 'stat_lanes', 'stat_limits', 'stat_dispatcher')
+            UNION ALL
+            SELECT p.oid FROM pg_proc p
+             WHERE p.pronamespace IN ('jobq'::regnamespace, 'jobq_internal'::regnamespace)
+               AND p.proname IN ('metrics', 'stat_series', '_stat_job_types', '_stat_workers', '_stat_lanes', '_stat_limits', '_stat_dispatcher'))))
 $$;
 
 CREATE FUNCTION jobq_internal._revoke_stray_grants(with_by_hand boolean DEFAULT true) RETURNS void
@@ -284,12 +308,6 @@ BEGIN
   FOR privilege IN SELECT * FROM jobq_internal._privileges(access, tenant IS NULL) LOOP
     EXECUTE format('GRANT %s TO %I', privilege, pg_get_userbyid(role));
   END LOOP;
-  IF access = 'work' THEN
-    RAISE NOTICE 'access "work" gives no more than % in this release: no job type is worked by other processes yet',
-      (SELECT string_agg(DISTINCT 'jobq.' || p.proname, ', ') FROM pg_proc p
-        WHERE 'EXECUTE ON FUNCTION ' || p.oid::regprocedure IN (SELECT jobq_internal._privileges('work', tenant IS NULL))
-          AND p.pronamespace = 'jobq'::regnamespace);
-  END IF;
 END $$;
 
 -- Takes back all grants that the arguments cover: without a tenant every

@@ -1,6 +1,6 @@
 
--- Partitions of jobq.history (by expires_at), jobq.events and jobq.alerts (by
--- ts).
+-- Partitions of jobq.history and jobq.artifacts (by expires_at), jobq.events,
+-- jobq.alerts and jobq.audit (by ts).
 --
 -- They are made one at a time, with fixed boundaries: multiples of
 -- jobq.partition_interval since 1970.  Far ahead they are whole days, months,
@@ -42,7 +42,7 @@ CREATE FUNCTION jobq_internal._exposed_partitions() RETURNS TABLE(partition regc
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT c.oid::regclass, i.inhparent::regclass
     FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-   WHERE i.inhparent IN ('jobq.history'::regclass, 'jobq.events'::regclass, 'jobq.alerts'::regclass)
+   WHERE i.inhparent = ANY ('{jobq.history,jobq.artifacts,jobq.events,jobq.alerts,jobq.audit}'::text[]::regclass[])
      AND (NOT c.relrowsecurity
           OR NOT EXISTS (SELECT FROM pg_policy p WHERE p.polrelid = c.oid)
           OR EXISTS (SELECT FROM aclexplode(c.relacl) a WHERE a.grantee <> c.relowner))
@@ -114,7 +114,9 @@ DECLARE
   ends timestamptz;
   name text;
 BEGIN
-  IF moment IS NULL OR NOT isfinite(moment) OR parent NOT IN ('jobq.history'::regclass, 'jobq.events'::regclass, 'jobq.alerts'::regclass) THEN
+  IF moment IS NULL OR NOT isfinite(moment)
+     OR parent NOT IN ('jobq.history'::regclass, 'jobq.artifacts'::regclass, 'jobq.events'::regclass, 'jobq.alerts'::regclass,
+                       'jobq.audit'::regclass) THEN
     PERFORM jobq_internal._bad('22023', format('no partition of %s can hold "%s"', parent, moment));
   END IF;
   IF EXISTS (SELECT FROM jobq_internal._partitions(parent) p WHERE moment >= p.low AND moment < p.high) THEN
@@ -142,21 +144,37 @@ BEGIN
     EXECUTE format('CREATE INDEX %I ON jobq.%I (type_id, unique_key) WHERE unique_until IS NOT NULL',
                    name || '_unique_key', name);
     EXECUTE format('CREATE INDEX %I ON jobq.%I (type_id, completed_at, id) WHERE counted', name || '_counted', name);
-    IF ends - starts > greatest('1 day', current_setting('jobq.partition_interval')::interval) THEN
-      EXECUTE format('CREATE INDEX %I ON jobq.%I (expires_at)', name || '_expires', name);  -- for _drop_expired
-    END IF;
+    EXECUTE format('CREATE INDEX %I ON jobq.%I (workflow_id) WHERE workflow_id IS NOT NULL', name || '_workflow', name);
+  ELSIF parent = 'jobq.artifacts'::regclass THEN
+    EXECUTE format('CREATE INDEX %I ON jobq.%I (job_id)', name || '_job', name);
+    EXECUTE format('CREATE INDEX %I ON jobq.%I (workflow_id) WHERE workflow_id IS NOT NULL', name || '_workflow', name);
   ELSIF parent = 'jobq.events'::regclass THEN
     EXECUTE format('CREATE INDEX %I ON jobq.%I (job_id, ts)', name || '_job', name);
+  END IF;
+  IF parent = 'jobq.audit'::regclass THEN
+    EXECUTE format('CREATE TRIGGER kept BEFORE TRUNCATE ON jobq.%I'
+                   ' FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._refuse_audit_change()', name);
+    EXECUTE format('ALTER TABLE jobq.%I ENABLE ALWAYS TRIGGER kept', name);
+  END IF;
+  IF parent IN ('jobq.history'::regclass, 'jobq.artifacts'::regclass)
+     AND ends - starts > greatest('1 day', current_setting('jobq.partition_interval')::interval) THEN
+    EXECUTE format('CREATE INDEX %I ON jobq.%I (expires_at)', name || '_expires', name);  -- for _drop_expired
   END IF;
   EXECUTE format('ALTER TABLE ONLY %s ATTACH PARTITION jobq.%I FOR VALUES FROM (%L) TO (%L)',
                  parent, name, starts, ends);
   PERFORM jobq_internal._protect_partition(format('jobq.%I', name)::regclass, parent);
 END $$;
 
+-- Makes the partitions of history and of artifacts.  A job's end must not wait
+-- for the latter: when a session holds that table, the next run makes them.
 CREATE FUNCTION jobq_internal._ensure_history_partition(expires_at timestamptz) RETURNS void
-  LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-  SELECT jobq_internal._ensure_partition('jobq.history', expires_at)
-$$;
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM jobq_internal._ensure_partition('jobq.history', expires_at);
+  PERFORM jobq_internal._ensure_partition('jobq.artifacts', expires_at);
+EXCEPTION WHEN lock_not_available THEN
+  PERFORM jobq_internal._ensure_partition('jobq.history', expires_at);
+END $$;
 
 -- Makes the partitions of events and of alerts, which are kept alike.
 CREATE FUNCTION jobq_internal._ensure_events_partition(ts timestamptz) RETURNS void
@@ -169,6 +187,10 @@ $$;
 -- jobq.jobs sees no partition attached later.
 CREATE FUNCTION jobq_internal._want_partitions(keep_completed interval) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_want_partitions';
+-- Makes the partitions for rows of history and artifacts that expire then; in a
+-- client's session another process makes them.
+CREATE FUNCTION jobq_internal._have_partitions(expires_at timestamptz) RETURNS void
+  LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_have_partitions';
 
 -- Makes the partitions that jobs of a type will need, now and in the next
 -- interval.
@@ -177,38 +199,70 @@ CREATE FUNCTION jobq_internal._ensure_partitions_of_type(keep_completed interval
 BEGIN
   FOR i IN 0..1 LOOP
     PERFORM jobq_internal._ensure_events_partition(moment),
-            CASE WHEN keep_completed > '0' THEN jobq_internal._ensure_history_partition(moment + keep_completed) END
+            CASE WHEN keep_completed > '0' THEN jobq_internal._ensure_history_partition(moment + keep_completed)
+                 ELSE jobq_internal._ensure_partition('jobq.artifacts', moment + interval '1 day') END
        FROM (SELECT clock_timestamp() + i * current_setting('jobq.partition_interval')::interval) t(moment);
   END LOOP;
 END $$;
 
--- Empties the expired partitions of history, events or alerts, and drops the
--- empty ones.  It waits for no lock: the next run handles the rest.
+-- Empties the expired partitions of history, artifacts, events or alerts, and
+-- drops the empty ones; those of audit are dropped as they are.  It waits for
+-- no lock: the next run handles the rest.  A partition may wait for a job
+-- before (27_before_drop.sql).  In a restored dump nothing expires before
+-- adopt().
 CREATE FUNCTION jobq_internal._expire_partitions(parent regclass) RETURNS void
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  before timestamptz := CASE parent
-    WHEN 'jobq.history'::regclass THEN clock_timestamp()
+  before timestamptz := CASE WHEN parent IN ('jobq.history'::regclass, 'jobq.artifacts'::regclass) THEN clock_timestamp()
+    WHEN parent = 'jobq.audit'::regclass THEN clock_timestamp() - current_setting('jobq.keep_audit')::interval
     ELSE clock_timestamp() - current_setting('jobq.keep_events')::interval END;
   expired regclass;
+  from_time timestamptz;
+  to_time timestamptz;
+  asks boolean := jobq_internal._asks_before_drop(parent);
+  critical boolean := asks AND jobq_internal._disk_is_critical();
+  released timestamptz := 'infinity';
+  unseen boolean;
 BEGIN
-  FOR expired IN SELECT p.partition FROM jobq_internal._partitions(parent) p WHERE p.high <= before LOOP
-    CONTINUE WHEN pg_relation_size(expired) = 0;
+  IF NOT jobq_internal._rows_are_ours() THEN
+    RETURN;
+  END IF;
+  FOR expired, from_time, to_time IN
+    SELECT p.partition, p.low, p.high FROM jobq_internal._partitions(parent) p WHERE p.high <= before ORDER BY p.low LOOP
+    CONTINUE WHEN pg_relation_size(expired) = 0 OR parent = 'jobq.audit'::regclass;
+    IF asks THEN
+      released := jobq_internal._released_until(parent, from_time, to_time, NOT critical);
+      IF released > '-infinity' AND released < to_time THEN  -- only a range of it had its job
+        PERFORM jobq_internal._forget_drops(parent, from_time, released);
+        PERFORM jobq_internal._ask_before_drop((SELECT c.relname FROM pg_class c WHERE c.oid = parent), released, to_time);
+      END IF;
+      CONTINUE WHEN released < to_time AND NOT critical;
+    END IF;
     BEGIN
       EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE NOWAIT', expired);
-      IF parent = 'jobq.history'::regclass AND EXISTS (SELECT FROM jobq.hook_references) THEN
+      unseen := jobq_internal._edges_mark() IS NULL;
+      IF parent = 'jobq.history'::regclass AND (EXISTS (SELECT FROM jobq.hook_references) OR EXISTS (SELECT FROM jobq.dependencies)) THEN
         PERFORM jobq_internal._postpone_referenced();
       END IF;
+      IF parent = 'jobq.history'::regclass AND unseen THEN
+        PERFORM jobq_internal._postpone_awaited(expired);
+      END IF;
       EXECUTE format('TRUNCATE ONLY %s', expired);
+      PERFORM jobq_internal._forget_drops(parent, from_time, to_time);
+      IF released < to_time THEN
+        PERFORM jobq_internal._tell_of_drop(parent, from_time, to_time);
+      END IF;
     EXCEPTION WHEN lock_not_available THEN
       NULL;
     END;
   END LOOP;
   BEGIN
     FOR expired IN SELECT p.partition FROM jobq_internal._partitions(parent) p
-                    WHERE p.high <= before AND pg_relation_size(p.partition) = 0 LOOP
+                    WHERE p.high <= before AND (pg_relation_size(p.partition) = 0 OR parent = 'jobq.audit'::regclass) LOOP
       EXECUTE format('LOCK TABLE ONLY %s, %s IN ACCESS EXCLUSIVE MODE NOWAIT', parent, expired);
-      EXECUTE format('DROP TABLE %s', expired);
+      IF pg_relation_size(expired) = 0 OR parent = 'jobq.audit'::regclass THEN  -- a row may have come before the lock
+        EXECUTE format('DROP TABLE %s', expired);
+      END IF;
     END LOOP;
   EXCEPTION WHEN lock_not_available THEN
     NULL;
@@ -229,13 +283,16 @@ BEGIN
   FOR i IN 0..7 LOOP
     PERFORM jobq_internal._ensure_events_partition(clock_timestamp() + i * width);
   END LOOP;
+  PERFORM jobq_internal._ensure_audit_partition(clock_timestamp() + d * interval '8 days') FROM generate_series(0, 1) d;
   PERFORM jobq_internal._ensure_partitions_of_type(t.keep_completed)
      FROM (SELECT DISTINCT keep_completed FROM jobq.job_types WHERE dropped_at IS NULL LIMIT 100) t;
   PERFORM jobq_internal._protect_partition(p.partition, p.parent) FROM jobq_internal._exposed_partitions() p;
   PERFORM jobq_internal._follow_renamed_roles();
+  PERFORM jobq_internal._forget_stale_drops();
 
   PERFORM jobq_internal._expire_partitions('jobq.events'), jobq_internal._expire_partitions('jobq.alerts'),
-          jobq_internal._expire_partitions('jobq.history');
+          jobq_internal._expire_partitions('jobq.artifacts'), jobq_internal._expire_partitions('jobq.history'),
+          jobq_internal._expire_partitions('jobq.audit');
 END $$;
 
 CREATE INDEX dead_letters_expires_at ON jobq.dead_letters (expires_at) WHERE expires_at < 'infinity';

@@ -38,12 +38,23 @@ CREATE FUNCTION jobq_internal._referenced_jobs() RETURNS uuid[]
   SELECT coalesce(array_agg(r.job_id), '{}') FROM jobq.hook_references r
 $$;
 
+-- src/workflow/unseen_edges.c.  Edges of open and prepared transactions are not
+-- visible: a job that one of these waits for stays.  Retention takes a mark
+-- before the statement that reads edges; NULL: there may be such transactions.
+CREATE FUNCTION jobq_internal._edges_mark() RETURNS bigint
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_edges_mark';
+-- True if a transaction may wait for the job whose edge the statement that calls
+-- this does not see.
+CREATE FUNCTION jobq_internal._may_be_awaited(id uuid, mark bigint) RETURNS boolean
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_may_be_awaited';
+
 -- Deletes the references of ended jobs, and the rows that were kept only for
 -- them.
 CREATE FUNCTION jobq_internal._end_hook_references(max_rows int) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
   released uuid[];
+  mark bigint := jobq_internal._edges_mark();
 BEGIN
   WITH ended AS (
     DELETE FROM jobq.hook_references r
@@ -54,12 +65,13 @@ BEGIN
   IF released IS NOT NULL THEN
     DELETE FROM jobq.history h
      WHERE h.id = ANY (released) AND h.expires_at <= clock_timestamp()
-       AND NOT EXISTS (SELECT FROM jobq.hook_references r WHERE r.job_id = h.id);
+       AND NOT EXISTS (SELECT FROM jobq.hook_references r WHERE r.job_id = h.id)
+       AND NOT EXISTS (SELECT FROM jobq.dependencies d WHERE d.parent_id = h.id) AND NOT jobq_internal._may_be_awaited(h.id, mark);
   END IF;
 END $$;
 
--- Keeps rows with references for another day; their partition is about to be
--- emptied.
+-- Keeps rows with references, and those whose end the jobs that wait for it
+-- have not got yet, for another day; their partition is about to be emptied.
 CREATE FUNCTION jobq_internal._postpone_referenced() RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
@@ -68,6 +80,33 @@ BEGIN
   PERFORM jobq_internal._ensure_history_partition(later);
   UPDATE jobq.history h SET expires_at = later
    WHERE h.id = ANY ((SELECT jobq_internal._referenced_jobs())::uuid[]) AND h.expires_at < clock_timestamp();
+  UPDATE jobq.history h SET expires_at = later
+   WHERE h.id = ANY (ARRAY(SELECT d.parent_id FROM jobq.dependencies d
+                            WHERE NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = d.parent_id)))
+     AND h.expires_at < clock_timestamp();
+END $$;
+
+-- The same for rows of a partition that open transactions may wait for.  If
+-- these are many, the partition stays: 55P03, as when a session uses it.
+CREATE FUNCTION jobq_internal._postpone_awaited(part regclass) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+  later timestamptz := clock_timestamp() + interval '1 day';
+  most constant int := 1000;
+  since timestamptz;
+  ids uuid[];
+BEGIN
+  -- a transaction has got the end of a job that had ended before it began; a
+  -- day for the time before PREPARE, and for steps of the clock
+  since := least((SELECT min(a.xact_start) FROM pg_stat_activity a WHERE a.datname = current_database()),
+                 (SELECT min(p.prepared) FROM pg_prepared_xacts p WHERE p.database = current_database())) - interval '1 day';
+  EXECUTE format('SELECT ARRAY(SELECT h.id FROM ONLY %s h WHERE h.completed_at >= $2 AND jobq_internal._may_be_awaited(h.id, NULL) LIMIT $1)', part)
+    INTO ids USING most, since;
+  IF cardinality(ids) = most THEN
+    PERFORM jobq_internal._bad('55P03', format('open transactions may wait for %s jobs of "%s"', most, part));
+  END IF;
+  PERFORM jobq_internal._ensure_history_partition(later);
+  UPDATE jobq.history h SET expires_at = later WHERE h.id = ANY (ids) AND h.expires_at < clock_timestamp();
 END $$;
 
 -- Returns the number in a type's options; NULL: not set.
@@ -76,8 +115,18 @@ CREATE FUNCTION jobq_internal._keep_count(options jsonb, key text) RETURNS int
   SELECT CASE WHEN jsonb_typeof(options -> key) = 'number' THEN (options ->> key)::int END
 $$;
 
--- Deletes up to max_rows rows of a type beyond the newest `keep`; returns
--- their number.
+-- Returns the condition that no job has yet to get the end of this one.  A job of
+-- rule success that waits for a retry of a dead letter does not keep it.
+CREATE FUNCTION jobq_internal._unawaited(parent regclass, id text, mark text) RETURNS text
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT format('NOT jobq_internal._may_be_awaited(%1$s, %2$s) AND NOT EXISTS (SELECT FROM jobq.dependencies d %3$s WHERE d.parent_id = %1$s)',
+                id, mark, CASE parent WHEN 'jobq.dead_letters'::regclass
+                               THEN 'JOIN jobq.queue c ON c.id = d.child_id AND c.after_rule <> ''success''' ELSE '' END)
+$$;
+
+-- Deletes up to max_rows rows of a type beyond the newest `keep`, and what is
+-- left of runs among them; returns their number.  Tasks stay as long as their
+-- run: a live one needs their results.
 CREATE FUNCTION jobq_internal._drop_surplus(parent regclass, type_id int, keep int, max_rows int)
   RETURNS bigint
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -85,19 +134,20 @@ CREATE FUNCTION jobq_internal._drop_surplus(parent regclass, type_id int, keep i
 DECLARE
   home regclass;
   rows tid[];
-  n bigint;
+  gone uuid[];
   dropped bigint := 0;
+  mark bigint := jobq_internal._edges_mark();
 BEGIN
   FOR home, rows IN EXECUTE format(
       'SELECT s.tableoid::regclass, array_agg(s.ctid)'
       '  FROM (SELECT n.tableoid, n.ctid FROM (SELECT r.tableoid, r.ctid, r.id, r.unique_until FROM %s r'
-      '          WHERE r.type_id = $1 %s ORDER BY r.completed_at DESC, r.id DESC OFFSET $2) n'
-      '         WHERE (n.unique_until IS NULL OR n.unique_until <= clock_timestamp()) AND n.id <> ALL ($4) LIMIT $3) s GROUP BY 1',
-      parent, CASE parent WHEN 'jobq.history'::regclass THEN 'AND r.counted' ELSE '' END)
-      USING type_id, keep, max_rows, jobq_internal._referenced_jobs() LOOP
-    EXECUTE format('DELETE FROM ONLY %s WHERE ctid = ANY ($1)', home) USING rows;
-    GET DIAGNOSTICS n = ROW_COUNT;
-    dropped := dropped + n;
+      '          WHERE r.type_id = $1 AND r.workflow_id IS NULL %s ORDER BY r.completed_at DESC, r.id DESC OFFSET $2) n'
+      '         WHERE (n.unique_until IS NULL OR n.unique_until <= clock_timestamp()) AND n.id <> ALL ($4) AND %s LIMIT $3) s GROUP BY 1',
+      parent, CASE parent WHEN 'jobq.history'::regclass THEN 'AND r.counted' ELSE '' END, jobq_internal._unawaited(parent, 'n.id', '$5'))
+      USING type_id, keep, max_rows, jobq_internal._referenced_jobs(), mark LOOP
+    EXECUTE format('WITH gone AS (DELETE FROM ONLY %s WHERE ctid = ANY ($1) RETURNING id) SELECT array_agg(g.id) FROM gone g', home)
+      INTO gone USING rows;
+    dropped := dropped + coalesce(cardinality(gone), 0) + jobq_internal._drop_tasks(gone);
   END LOOP;
   RETURN dropped;
 END $$;
@@ -124,7 +174,7 @@ BEGIN
     END IF;
     CONTINUE WHEN place.block >= part.blocks;
     upto := least(part.blocks, place.block + max_blocks);
-    EXECUTE format('UPDATE %s SET counted = true WHERE type_id = $1 AND NOT counted'
+    EXECUTE format('UPDATE %s SET counted = true WHERE type_id = $1 AND NOT counted AND workflow_id IS NULL'
                    '   AND ctid >= $2::text::tid AND ctid < $3::text::tid', part.relation)
       USING _count_old.type_id, format('(%s,0)', place.block), format('(%s,0)', upto);
     max_blocks := max_blocks - (upto - place.block);
@@ -136,27 +186,72 @@ BEGIN
   RETURN max_blocks > 0;
 END $$;
 
--- Deletes up to max_rows expired rows in partitions of history that span more
--- than a day.  Such partitions were made far ahead, for rows with a long
--- retention.
+-- Deletes up to max_rows expired rows in partitions of history and artifacts
+-- that span more than a day.  Such partitions were made far ahead, for rows
+-- with a long retention.  With jobq.before_drop_type the rows of whole days go,
+-- after the job of their range (27_before_drop.sql).
 CREATE FUNCTION jobq_internal._drop_expired(max_rows int) RETURNS bigint
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
   SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
 DECLARE
-  part regclass;
+  today constant timestamptz := date_trunc('day', clock_timestamp(), 'UTC');
+  part record;
+  asks boolean := jobq_internal._asks_before_drop('jobq.history');
+  critical boolean := asks AND jobq_internal._disk_is_critical();
+  until timestamptz;
+  released timestamptz := 'infinity';
+  any_due boolean;
   n bigint;
   dropped bigint := 0;
+  mark bigint := jobq_internal._edges_mark();
 BEGIN
-  FOR part IN SELECT p.partition FROM jobq_internal._partitions('jobq.history') p JOIN pg_class c ON c.oid = p.partition
+  FOR part IN SELECT t.parent, p.partition, p.low,
+                     CASE WHEN t.parent = 'jobq.history'::regclass
+                           THEN 'r.id <> ALL ($3) AND ' || jobq_internal._unawaited(t.parent, 'r.id', '$4')
+                           ELSE '$3 IS NOT NULL AND ($4 IS NULL OR true)' END AS unreferenced
+                FROM (VALUES ('jobq.history'::regclass), ('jobq.artifacts'::regclass)) t(parent),
+                     LATERAL jobq_internal._partitions(t.parent) p JOIN pg_class c ON c.oid = p.partition
                WHERE clock_timestamp() >= p.low AND clock_timestamp() < p.high
                  AND to_regclass(format('jobq.%I', c.relname || '_expires')) IS NOT NULL LOOP
+    until := clock_timestamp();
+    IF asks THEN
+      EXECUTE format('SELECT EXISTS (SELECT FROM ONLY %s r WHERE r.expires_at < $1)', part.partition) INTO any_due USING today;
+      CONTINUE WHEN NOT any_due;
+      released := jobq_internal._released_until(part.parent, part.low, today, NOT critical);
+      until := CASE WHEN critical THEN until ELSE released END;
+    END IF;
     EXECUTE format('DELETE FROM ONLY %1$s WHERE ctid = ANY (ARRAY('
-                   'SELECT r.ctid FROM ONLY %1$s r WHERE r.expires_at < $1 AND r.id <> ALL ($3) ORDER BY r.expires_at LIMIT $2))', part)
-      USING clock_timestamp(), max_rows - dropped, jobq_internal._referenced_jobs();
+                   'SELECT r.ctid FROM ONLY %1$s r WHERE r.expires_at < $1 AND %2$s ORDER BY r.expires_at LIMIT $2))',
+                   part.partition, part.unreferenced)
+      USING until, max_rows - dropped, jobq_internal._referenced_jobs(), mark;
     GET DIAGNOSTICS n = ROW_COUNT;
     dropped := dropped + n;
+    IF asks AND dropped < max_rows THEN  -- all of the range are gone
+      PERFORM jobq_internal._forget_drops(part.parent, part.low, until);
+    END IF;
+    IF n > 0 AND released < until THEN
+      PERFORM jobq_internal._tell_of_drop(part.parent, part.low, until);
+    END IF;
   END LOOP;
   RETURN dropped;
+END $$;
+
+-- Cancels waiting jobs of dropped pull types: no client can claim them.  Their
+-- enqueues were open when the type was dropped.  Other jobs like these run.
+CREATE FUNCTION jobq_internal._cancel_unclaimable() RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+  ids uuid[];
+BEGIN
+  IF NOT EXISTS (SELECT FROM jobq.job_types t WHERE t.kind = 'pull' AND t.dropped_at IS NOT NULL) THEN
+    RETURN;
+  END IF;
+  LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
+  ids := ARRAY(SELECT q.id FROM jobq.job_types t JOIN jobq.queue q ON q.type_id = t.id
+                WHERE t.kind = 'pull' AND t.dropped_at IS NOT NULL AND q.status <> 'running' LIMIT 10000);
+  IF ids <> '{}' THEN
+    PERFORM jobq_internal._cancel_each(ids, 'job type dropped', false);
+  END IF;
 END $$;
 
 -- Runs one step; false: nothing was left to do.
@@ -166,13 +261,20 @@ DECLARE
   t record;
   n bigint;
   dropped bigint;
+  mark bigint := jobq_internal._edges_mark();
 BEGIN
-  PERFORM jobq_internal._end_hook_references(max_rows);
+  IF NOT jobq_internal._rows_are_ours() THEN
+    RETURN false;
+  END IF;
+  PERFORM jobq_internal._cancel_unclaimable(), jobq_internal._end_hook_references(max_rows);
   DELETE FROM jobq.dead_letters
-   WHERE id IN (SELECT id FROM jobq.dead_letters
-                 WHERE expires_at < clock_timestamp()
-                   AND NOT EXISTS (SELECT FROM jobq.hook_references r WHERE r.job_id = dead_letters.id)
-                 ORDER BY expires_at LIMIT max_rows FOR UPDATE SKIP LOCKED);
+   WHERE id IN (SELECT l.id FROM jobq.dead_letters l
+                 WHERE l.expires_at < clock_timestamp()
+                   AND NOT EXISTS (SELECT FROM jobq.hook_references r WHERE r.job_id = l.id)
+                   AND NOT EXISTS (SELECT FROM jobq.dependencies d JOIN jobq.queue c ON c.id = d.child_id AND c.after_rule <> 'success'
+                                    WHERE d.parent_id = l.id)
+                   AND NOT jobq_internal._may_be_awaited(l.id, mark)
+                 ORDER BY l.expires_at LIMIT max_rows FOR UPDATE OF l SKIP LOCKED);
   GET DIAGNOSTICS dropped = ROW_COUNT;
   n := jobq_internal._drop_expired((max_rows - dropped)::int);
   dropped := dropped + n;
@@ -188,12 +290,13 @@ BEGIN
     IF t.completed IS NOT NULL AND NOT t.counted AND NOT jobq_internal._count_old(t.id, 10000) THEN
       RETURN true;
     END IF;
+    -- tasks go with their runs: more rows than max_rows may have gone
     IF t.completed IS NOT NULL THEN
-      n := jobq_internal._drop_surplus('jobq.history', t.id, t.completed, (max_rows - dropped)::int);
+      n := jobq_internal._drop_surplus('jobq.history', t.id, t.completed, greatest(max_rows - dropped, 0)::int);
       dropped := dropped + n;
     END IF;
     IF t.dead IS NOT NULL THEN
-      n := jobq_internal._drop_surplus('jobq.dead_letters', t.id, t.dead, (max_rows - dropped)::int);
+      n := jobq_internal._drop_surplus('jobq.dead_letters', t.id, t.dead, greatest(max_rows - dropped, 0)::int);
       dropped := dropped + n;
     END IF;
     EXIT WHEN dropped >= max_rows;
@@ -216,11 +319,7 @@ BEGIN
   RETURN NULL;
 END $$;
 CREATE FUNCTION jobq_internal._dead_letters_truncated() RETURNS trigger
-  LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-  DELETE FROM jobq.dead_letter_count;
-  RETURN NULL;
-END $$;
+  LANGUAGE c SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'MODULE_PATHNAME', 'jobq_dead_letters_truncated';
 CREATE TRIGGER inserted AFTER INSERT ON jobq.dead_letters REFERENCING NEW TABLE AS changed
   FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._dead_letters_changed();
 CREATE TRIGGER deleted AFTER DELETE ON jobq.dead_letters REFERENCING OLD TABLE AS changed

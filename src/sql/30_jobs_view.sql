@@ -43,17 +43,17 @@ SELECT id,
        jobq_internal._live_progress_data(id, rev, status, progress_data) AS progress_data,
        tenant, unique_key, concurrency_key, timeout,
        jobq_internal._live_worker(id, rev, status, worker) AS worker,
-       node, lease_expires_at, parent_id, depth, workflow_id, task_key, metadata
+       node, lease_expires_at, parent_id, depth, workflow_id, task_key, metadata, after, after_rule
   FROM jobq.queue
 UNION ALL
 SELECT id, jobq_internal._type_name(type_id), status, priority, payload, result, error_msg, error_code, error_details,
        attempts, max_attempts, runs, created_at, scheduled_for, started_at, completed_at, completed_at,
        progress, progress_data, tenant, unique_key, concurrency_key, timeout, worker, node,
-       NULL::timestamptz, parent_id, depth, workflow_id, task_key, metadata
+       NULL::timestamptz, parent_id, depth, workflow_id, task_key, metadata, after, after_rule
   FROM jobq.history
 UNION ALL
 SELECT id, jobq_internal._type_name(type_id), status, priority, payload, result, error_msg, error_code, error_details,
        attempts, max_attempts, runs, created_at, scheduled_for, started_at, completed_at, completed_at,
        progress, progress_data, tenant, unique_key, concurrency_key, timeout, worker, node,
-       NULL::timestamptz, parent_id, depth, workflow_id, task_key, metadata
+       NULL::timestamptz, parent_id, depth, workflow_id, task_key, metadata, after, after_rule
   FROM jobq.dead_letters;

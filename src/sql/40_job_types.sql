@@ -90,8 +90,8 @@ BEGIN
 END $$;
 
 -- Raises an error unless caller may let jobs run as this role and the server
--- can run them. what: 'handler' | 'command'
-CREATE FUNCTION jobq_internal._check_run_as(caller oid, run_as oid, what text, handler oid) RETURNS void
+-- can run them. kind: 'sql' | 'exec' | 'pull' | 'workflow'
+CREATE FUNCTION jobq_internal._check_run_as(caller oid, run_as oid, kind text, handler oid) RETURNS void
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   role pg_roles;
@@ -104,7 +104,7 @@ BEGIN
     PERFORM jobq_internal._bad('42501', format('argument "run_as": role "%s" may not become role "%s"',
                                       pg_get_userbyid(caller), role.rolname));
   END IF;
-  IF what = 'command' THEN
+  IF kind <> 'sql' THEN
     RETURN;
   ELSIF role.rolsuper AND NOT current_setting('jobq.allow_superuser_handlers')::boolean THEN
     PERFORM jobq_internal._bad('42501',
@@ -122,6 +122,13 @@ BEGIN
   END IF;
 END $$;
 
+-- Returns the kind of a type that is not stored yet, as column kind has it.
+CREATE FUNCTION jobq_internal._kind(t jobq.job_types) RETURNS text
+  LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT CASE WHEN t.is_workflow THEN 'workflow' WHEN t.handler IS NOT NULL THEN 'sql'
+              WHEN t.command IS NOT NULL THEN 'exec' ELSE 'pull' END
+$$;
+
 -- Checks all other values.
 CREATE FUNCTION jobq_internal._check_type_values(t jobq.job_types) RETURNS void
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -131,7 +138,7 @@ BEGIN
   PERFORM jobq_internal._check_interval('backoff_base', t.backoff_base);
   PERFORM jobq_internal._check_interval('backoff_max', t.backoff_max);
   PERFORM jobq_internal._check_number('backoff_jitter', t.backoff_jitter::numeric, 0, 1);
-  PERFORM jobq_internal._check_interval('timeout', t.timeout);
+  PERFORM jobq_internal._check_interval('timeout', t.timeout, NOT t.is_workflow);
   PERFORM jobq_internal._check_number('base_priority', t.base_priority, -100, 100);
   PERFORM jobq_internal._check_number('max_concurrent', t.max_concurrent, 0, 1000000);
   PERFORM jobq_internal._check_number('cpu_weight', t.cpu_weight, 0, 1000000);
@@ -144,7 +151,7 @@ BEGIN
   END IF;
   PERFORM jobq_internal._check_interval('keep_completed', t.keep_completed);
   PERFORM jobq_internal._check_interval('keep_dead', t.keep_dead);
-  PERFORM jobq_internal._check_options(t.options, t.command IS NOT NULL);
+  PERFORM jobq_internal._check_options(t.options, jobq_internal._kind(t));
   PERFORM jobq_internal._check_limits(t.options);
 END $$;
 
@@ -200,7 +207,7 @@ CREATE FUNCTION jobq_internal._missing_in_handler(run_as oid) RETURNS SETOF regp
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   SELECT p.oid::regprocedure FROM pg_proc p
    WHERE p.pronamespace = 'jobq'::regnamespace
-     AND p.proname IN ('current_job', 'set_progress', 'log_event', 'skip', 'discard', 'snooze')
+     AND p.proname IN ('current_job', 'set_progress', 'log_event', 'record_artifact', 'build_key', 'add_tasks', 'skip', 'discard', 'snooze')
      AND NOT has_function_privilege(run_as, p.oid, 'EXECUTE')
 $$;
 
@@ -232,8 +239,7 @@ BEGIN
         format('command of job type "%s" takes the rights of pg_execute_server_program', t.name));
     END IF;
   END IF;
-  PERFORM jobq_internal._check_run_as(caller, run_as, CASE WHEN t.command IS NULL THEN 'handler' ELSE 'command' END,
-                             handler);
+  PERFORM jobq_internal._check_run_as(caller, run_as, jobq_internal._kind(t), handler);
 END $$;
 
 -- Removes keys with the value JSON null: they count as not given.
@@ -268,6 +274,7 @@ BEGIN
   t.keep_dead := NULL;
   t.critical := false;
   t.options := '{}';
+  t.is_workflow := false;
   RETURN t;
 END $$;
 
@@ -306,11 +313,10 @@ BEGIN
         RETURN;
       END IF;
     END IF;
-    IF (handler IS NULL) = (command IS NULL) THEN
+    IF handler IS NOT NULL AND command IS NOT NULL THEN
       PERFORM jobq_internal._bad('22023',
-        format('arguments "handler" and "command" of job type "%s" are both %s', _create_job_type.name,
-               CASE WHEN handler IS NULL THEN 'NULL' ELSE 'given' END),
-        'A job type has either a SQL function or an external program.');
+        format('arguments "handler" and "command" of job type "%s" are both given', _create_job_type.name),
+        'A job type has either a SQL function or an external program, or neither: then clients claim its jobs.');
     END IF;
     t.name := _create_job_type.name;
     t.handler := CASE WHEN handler IS NOT NULL THEN jobq_internal._handler_signature(handler) END;
@@ -346,7 +352,9 @@ BEGIN
         'on_conflict => ''replace'' changes it and keeps its jobs, ''ignore'' leaves it as it is.');
     END IF;
   END LOOP;
-  PERFORM jobq_internal._grant_in_handler(role);
+  IF jobq_internal._kind(t) IN ('sql', 'exec') THEN
+    PERFORM jobq_internal._grant_in_handler(role);
+  END IF;
   PERFORM jobq_internal._want_partitions(t.keep_completed);
   PERFORM jobq_internal._warn_of_type(t);
 END $$;
@@ -363,11 +371,11 @@ BEGIN
   INSERT INTO jobq.job_types (id, name, owner, run_as, handler, command, max_attempts, backoff, backoff_base,
                               backoff_max, backoff_jitter, timeout, base_priority, max_concurrent, cpu_weight,
                               rate_limit, rate_window, keep_completed, keep_dead, critical, options, paused,
-                              pause_reason, paused_until, created_at, dropped_at)
+                              pause_reason, paused_until, created_at, dropped_at, is_workflow)
   VALUES (t.id, t.name, t.owner, t.run_as, t.handler, t.command, t.max_attempts, t.backoff, t.backoff_base,
           t.backoff_max, t.backoff_jitter, t.timeout, t.base_priority, t.max_concurrent, t.cpu_weight,
           t.rate_limit, t.rate_window, t.keep_completed, t.keep_dead, t.critical, t.options - 'env', t.paused,
-          t.pause_reason, t.paused_until, t.created_at, t.dropped_at)
+          t.pause_reason, t.paused_until, t.created_at, t.dropped_at, t.is_workflow)
   ON CONFLICT DO NOTHING;
   IF NOT FOUND THEN
     RETURN false;
@@ -412,7 +420,8 @@ CREATE FUNCTION jobq.alter_job_type(
 CREATE FUNCTION jobq_internal._reset_type(t jobq.job_types, reset text[], given jsonb) RETURNS jobq.job_types
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  defaults jsonb := to_jsonb(jobq_internal._type_defaults()) || jsonb_build_object('run_as', t.owner);  -- the oid is below
+  defaults jsonb := to_jsonb(jobq_internal._type_defaults()) || jsonb_build_object('run_as', t.owner)  -- the oid is below
+                    || CASE WHEN t.is_workflow THEN '{"timeout": "1 day"}' ELSE '{}' END::jsonb;
   name text;
 BEGIN
   FOREACH name IN ARRAY reset LOOP
@@ -481,7 +490,7 @@ BEGIN
   ELSIF jobq_internal._is_free(caller) THEN
     PERFORM jobq_internal._check_owner(caller, old);
   ELSE
-    PERFORM jobq_internal._check_options(options, old.command IS NOT NULL);
+    PERFORM jobq_internal._check_options(options, old.kind);
     PERFORM jobq_internal._check_levers(old, ARRAY(SELECT unnest(reset) UNION ALL SELECT jsonb_object_keys(given - 'run_as_oid')
       UNION ALL SELECT 'handler' WHERE handler IS NOT NULL UNION ALL SELECT 'command' WHERE command IS NOT NULL), options);
   END IF;
@@ -489,6 +498,11 @@ BEGIN
     PERFORM jobq_internal._bad('22023',
       format('arguments "handler" and "command" of job type "%s" are both given', name),
       'A job type has either a SQL function or an external program.');
+  END IF;
+  IF old.is_workflow AND (handler IS NOT NULL OR command IS NOT NULL) THEN
+    PERFORM jobq_internal._bad('22023', format('argument "%s": "%s" is a workflow',
+        CASE WHEN handler IS NULL THEN 'command' ELSE 'handler' END, name),
+      'jobq.create_workflow changes its steps.');
   END IF;
   t := jsonb_populate_record(old, given);
   IF handler IS NOT NULL THEN
@@ -503,10 +517,10 @@ BEGIN
       CASE WHEN options IS NULL THEN given ELSE given || '{"options": {}}' END);
   END IF;
   IF jsonb_typeof(options) = 'object' THEN
-    PERFORM jobq_internal._check_options(options, t.command IS NOT NULL);
+    PERFORM jobq_internal._check_options(options, jobq_internal._kind(t));
     t.options := jobq_internal._without_nulls(t.options || options);
   ELSIF options IS NOT NULL THEN
-    PERFORM jobq_internal._check_options(options, t.command IS NOT NULL);
+    PERFORM jobq_internal._check_options(options, jobq_internal._kind(t));
   END IF;
   PERFORM jobq_internal._check_type_values(t);
   -- a caller that changes the handler, the command or the role needs the
@@ -514,7 +528,9 @@ BEGIN
   IF owns AND (t.handler, t.command, t.run_as_oid, t.options)
      IS DISTINCT FROM (old.handler, old.command, old.run_as_oid, old.options) THEN
     PERFORM jobq_internal._check_type(caller, t, coalesce(handler::oid, to_regprocedure(t.handler)::oid), t.run_as_oid);
-    PERFORM jobq_internal._grant_in_handler(t.run_as_oid);
+    IF jobq_internal._kind(t) IN ('sql', 'exec') THEN
+      PERFORM jobq_internal._grant_in_handler(t.run_as_oid);
+    END IF;
     IF NOT pg_has_role(t.owner_oid, t.run_as_oid,
                        CASE WHEN current_setting('server_version_num')::int >= 160000 THEN 'SET' ELSE 'MEMBER' END) THEN
       RAISE WARNING 'jobs of type "%" will fail: its owner "%" may not become role "%"', t.name, t.owner, t.run_as;
@@ -555,6 +571,7 @@ BEGIN
   END IF;
   DELETE FROM jobq.pressure_rules r WHERE r.type_id = t.id;
   DELETE FROM jobq.job_type_env e WHERE e.type_id = t.id;
+  DELETE FROM jobq.workflows w WHERE w.type_id = t.id;
   UPDATE jobq.job_types SET dropped_at = clock_timestamp() WHERE id = t.id;
 END $$;
 

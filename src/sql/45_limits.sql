@@ -56,6 +56,7 @@ BEGIN
   IF NOT FOUND THEN
     PERFORM jobq_internal._bad_name('limit', name);
   END IF;
+  PERFORM jobq_internal._check_snapshot('jobq.job_types');
   SELECT string_agg(format('"%s"', t.name), ', ' ORDER BY t.name) INTO users
     FROM jobq.job_types t
    WHERE t.dropped_at IS NULL AND t.options -> 'limits' ? _drop_limit.name;

@@ -137,7 +137,9 @@ BEGIN
   PERFORM FROM jobq.signals s WHERE s.name = _drop_signal.name FOR UPDATE;
   IF NOT FOUND THEN
     PERFORM jobq_internal._bad_name('signal', name);
-  ELSIF NOT force THEN
+  END IF;
+  PERFORM jobq_internal._check_snapshot('jobq.pressure_rules');
+  IF NOT force THEN
     SELECT string_agg(CASE WHEN r.type_id = 0 THEN 'every job type' ELSE format('job type "%s"', t.name) END,
                       ', ' ORDER BY t.name) INTO users
       FROM jobq.pressure_rules r LEFT JOIN jobq.job_types t ON t.id = r.type_id WHERE r.signal = _drop_signal.name;
@@ -185,6 +187,26 @@ BEGIN
     ON CONFLICT ON CONSTRAINT pressure_rules_pkey DO UPDATE
        SET priority_adj = excluded.priority_adj, block = excluded.block, max_weight = excluded.max_weight;
   END IF;
+END $$;
+
+-- The route update_rule of jobq-web (src/web/seeds.c): changes the rule of a job
+-- type, and records that as set_pressure_rule.  NULL leaves a column as it is.
+CREATE FUNCTION jobq_internal._alter_pressure_rule(job_type text, signal text, priority_adj int, block boolean) RETURNS void
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq_internal.__alter_pressure_rule(caller oid, job_type text, signal text, priority_adj int, block boolean) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+  -- locks the row of the type: the rule is read after other changes of it
+  rule_type int := (jobq_internal._pausable_type(caller, job_type)).id;
+  args jsonb := jsonb_build_object('job_type', job_type, 'signal', signal);
+  before jsonb := jobq_internal._audit_before(caller, 'set_pressure_rule', args);
+  rule jobq.pressure_rules;
+BEGIN
+  SELECT * INTO rule FROM jobq.pressure_rules r WHERE r.type_id = rule_type AND r.signal = signal;
+  PERFORM jobq_internal._set_pressure_rule(caller, job_type, signal, coalesce(priority_adj, rule.priority_adj, 0),
+                                           coalesce(block, rule.block, false), NULL),
+          jobq_internal._audit(caller, 'set_pressure_rule', args, before, '{}');
 END $$;
 
 -- Stores the result of src/pressure/signal_condition_worker.c: value, or NULL

@@ -35,47 +35,63 @@ BEGIN
   IF NOT jobq_internal._manages_job(caller, id) THEN
     RETURN false;
   END IF;
-  RETURN jobq_internal._cancel(id, reason) <> 'gone';
+  -- a map after it has been waited for: it may start
+  CASE jobq_internal._cancel(id, reason, false)
+    WHEN 'gone' THEN RETURN false;
+    WHEN 'cancelled' THEN RETURN true;
+    ELSE RETURN jobq_internal._cancel_map(id, reason) OR jobq_internal._cancel(id, reason) <> 'gone';
+  END CASE;
 END $$;
 
--- Ends live jobs, in the order of the array; returns their number.  Only a
+-- Ends live jobs, in the order of the array; returns them and their number.  Only a
 -- limited number of running jobs can be cancelled at once, and short jobs
 -- count as running until their batch has been committed: if too many run, the
--- function waits, a second at most.  It also waits so long for transactions
--- that hold a job; held: the number of jobs still held after that.
-CREATE FUNCTION jobq_internal._cancel_each(ids uuid[], reason text, tell boolean, OUT cancelled bigint, OUT held bigint)
+-- function waits until none of them ends for a second.  It also waits so long
+-- for transactions that hold a job; held: the number of jobs still held after
+-- that.
+CREATE FUNCTION jobq_internal._cancel_each(ids uuid[], reason text, tell boolean, OUT cancelled bigint, OUT held bigint,
+                                   OUT jobs uuid[])
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  until timestamptz := clock_timestamp() + interval '1 second';
+  until timestamptz;
   job uuid;
   running uuid[];
   in_use uuid[];
+  open int;
+  fewest int;
 BEGIN
-  cancelled := 0;
+  jobs := '{}';
   LOOP
     running := '{}';
     in_use := '{}';
     FOREACH job IN ARRAY ids LOOP
       CASE jobq_internal._cancel_free(job, reason, false)
-        WHEN 'cancelled' THEN cancelled := cancelled + 1;
+        WHEN 'cancelled' THEN jobs := jobs || job;
         WHEN 'running' THEN running := running || job;
         WHEN 'held' THEN in_use := in_use || job;
         ELSE NULL;
       END CASE;
     END LOOP;
-    EXIT WHEN in_use = '{}' AND (NOT tell OR cardinality(running) <= 128) OR clock_timestamp() >= until;
-    PERFORM pg_sleep(0.01);
+    EXIT WHEN in_use = '{}' AND (NOT tell OR cardinality(running) <= 128);
     ids := CASE WHEN tell THEN in_use || running ELSE in_use END;
+    open := cardinality(ids);
+    IF fewest IS NULL OR open < fewest THEN
+      fewest := open;
+      until := clock_timestamp() + interval '1 second';
+    END IF;
+    EXIT WHEN clock_timestamp() >= until;
+    PERFORM pg_sleep(0.01);
   END LOOP;
   IF tell THEN
     FOREACH job IN ARRAY running LOOP
-      CASE jobq_internal._cancel_free(job, reason, true)
-        WHEN 'cancelled', 'told' THEN cancelled := cancelled + 1;
+      CASE (CASE WHEN jobq_internal._cancel_map(job, reason) THEN 'told' ELSE jobq_internal._cancel_free(job, reason, true) END)
+        WHEN 'cancelled', 'told' THEN jobs := jobs || job;
         WHEN 'held' THEN in_use := in_use || job;
         ELSE NULL;
       END CASE;
     END LOOP;
   END IF;
+  cancelled := cardinality(jobs);
   held := cardinality(in_use);
 END $$;
 
@@ -127,22 +143,36 @@ CREATE FUNCTION jobq_internal._requeue(jobs jobq.dead_letters[], max_attempts in
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   INSERT INTO jobq.queue (id, position, scheduled_for, created_at, type_id, rev, home_id, max_attempts, runs, depth,
                           priority, sublane, payload, timeout, backoff, unique_key, unique_for, concurrency_key,
-                          keep_completed, keep_dead, tenant, parent_id, workflow_id, task_key, metadata, enqueued_by)
+                          keep_completed, keep_dead, tenant, parent_id, workflow_id, task_key, metadata, enqueued_by,
+                          after, after_rule, keep_until)
   SELECT j.id, clock_timestamp(), clock_timestamp(), j.created_at, j.type_id, 1 + floor(random() * 1000000000)::int,
          jobq_internal._home_id(), coalesce(_requeue.max_attempts, j.max_attempts), j.runs, j.depth, j.priority,
          jobq_internal._sublane(j.type_id, j.tenant), j.payload, j.timeout, j.backoff, j.unique_key, j.unique_for,
          j.concurrency_key, j.keep_completed, j.keep_dead, j.tenant, j.parent_id, j.workflow_id, j.task_key,
-         j.metadata, j.enqueued_by
+         j.metadata, j.enqueued_by, j.after, j.after_rule, r.keep_until
     FROM unnest(jobs) WITH ORDINALITY j JOIN jobq.job_types t ON t.id = j.type_id AND t.dropped_at IS NULL
+    LEFT JOIN jobq.runs r ON r.id = j.workflow_id
    ORDER BY j.ordinality
   ON CONFLICT DO NOTHING RETURNING id
+$$;
+
+-- Deletes those of these jobs again whose unique key another live job has: one
+-- that was queued behind the job that died is no conflict of the index.
+CREATE FUNCTION jobq_internal._take_back_copies(ids uuid[]) RETURNS SETOF uuid
+  LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  DELETE FROM jobq.queue q
+   WHERE q.id = ANY (ids) AND q.unique_key IS NOT NULL
+     AND EXISTS (SELECT FROM jobq.queue o
+                  WHERE o.type_id = q.type_id AND o.unique_key = q.unique_key AND o.tenant IS NOT DISTINCT FROM q.tenant AND o.id <> q.id)
+  RETURNING q.id
 $$;
 
 -- The same for one job; an error when it is not inserted.
 CREATE FUNCTION jobq_internal._requeue_one(job jobq.dead_letters, max_attempts int) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  IF EXISTS (SELECT FROM jobq_internal._requeue(ARRAY[job], max_attempts)) THEN
+  IF EXISTS (SELECT FROM jobq_internal._requeue(ARRAY[job], max_attempts))
+     AND NOT EXISTS (SELECT FROM jobq_internal._take_back_copies(ARRAY[job.id])) THEN
     RETURN;
   ELSIF EXISTS (SELECT FROM jobq.job_types t WHERE t.id = job.type_id AND t.dropped_at IS NULL) THEN
     PERFORM jobq_internal._bad('23505', format('a newer job with unique_key "%s" is live', job.unique_key));
@@ -162,6 +192,23 @@ CREATE FUNCTION jobq_internal._event_retried(jobs jobq.dead_letters[]) RETURNS v
     FROM unnest(jobs) j
 $$;
 
+-- False for a task that no worker has had: its payload has not been filled in, or
+-- is the array of a map, or it is a step without a job type.
+CREATE FUNCTION jobq_internal._can_run_again(job jobq.dead_letters) RETURNS boolean
+  LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT job.workflow_id IS NULL OR job.runs > 0
+$$;
+
+-- True if the live run of an ended task lets it run again; the run, and the map
+-- of a member, don't end before this transaction does.
+CREATE FUNCTION jobq_internal._hold_run_of(job jobq.dead_letters) RETURNS boolean
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM FROM jobq.runs r WHERE r.id = job.workflow_id AND r.phase IN ('running', 'failing') FOR SHARE;
+  RETURN FOUND AND NOT EXISTS (SELECT FROM unnest(ARRAY[job.workflow_id, job.parent_id]) t(id)
+                                WHERE NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = t.id));
+END $$;
+
 CREATE FUNCTION jobq.retry_job(id uuid, max_attempts int DEFAULT NULL) RETURNS boolean
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
 CREATE FUNCTION jobq_internal._retry_job(caller oid, id uuid, max_attempts int) RETURNS boolean
@@ -170,12 +217,17 @@ DECLARE
   waiting jobq.queue;
   job jobq.dead_letters;
   ended jsonb;
+  run uuid;
 BEGIN
   LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
   PERFORM jobq_internal._check_not_null('id', id IS NOT NULL);
   PERFORM jobq_internal._check_number('max_attempts', max_attempts, 1, 1000000);
   IF NOT jobq_internal._manages_job(caller, id) THEN
     RETURN false;
+  END IF;
+  run := jobq_internal._ended_run_of(id);
+  IF run IS NOT NULL THEN
+    RETURN jobq_internal._retry_workflow(caller, run, NULL, NULL);
   END IF;
   CASE jobq_internal._lock_job(id)
     WHEN 'running' THEN
@@ -208,7 +260,15 @@ BEGIN
     job := jsonb_populate_record(NULL::jobq.dead_letters, ended);
   END IF;
   PERFORM jobq_internal._check_ceilings(caller, job.type_id, NULL, max_attempts, NULL);
+  IF job.workflow_id IS NOT NULL AND NOT jobq_internal._hold_run_of(job) THEN
+    PERFORM jobq_internal._bad('55000', format('the run %s of this task has ended, or ends', job.workflow_id), 'jobq.retry_workflow retries it.');
+  ELSIF NOT jobq_internal._can_run_again(job) THEN
+    PERFORM jobq_internal._bad('55000', format('task "%s" of the live run %s has had no attempt', job.task_key, job.workflow_id),
+      'jobq.retry_workflow takes it up when the run has ended.');
+  END IF;
   PERFORM jobq_internal._requeue_one(job, max_attempts);
+  -- it no longer waits: edges are left of a job that was cancelled while it did
+  DELETE FROM jobq.dependencies d WHERE d.parent_id = ANY (job.after) AND d.child_id = job.id;
   PERFORM jobq_internal._count_for_quotas(ARRAY[job.id]);
   PERFORM jobq_internal._event_retried(ARRAY[job]);
   RETURN true;
@@ -243,6 +303,10 @@ BEGIN
   job.created_at := clock_timestamp();
   job.runs := 0;
   job.enqueued_by := NULL;
+  job.after := NULL;
+  job.after_rule := NULL;
+  job.workflow_id := NULL;
+  job.task_key := NULL;
   PERFORM jobq_internal._requeue_one(job, NULL);
   PERFORM jobq_internal._admit(job.id);
   PERFORM jobq_internal._tell(job.id, job.type_id, job.tenant, 0, 'enqueued', NULL,
@@ -284,8 +348,8 @@ BEGIN
          priority = coalesce(_alter_job.priority, q.priority),
          scheduled_for = coalesce(_alter_job.scheduled_for, q.scheduled_for),
          -- a lane is read in the order of position, which is never in the past
-         -- when it is set
-         position = CASE WHEN _alter_job.scheduled_for IS NULL THEN q.position
+         -- when it is set; a blocked job has none yet
+         position = CASE WHEN _alter_job.scheduled_for IS NULL OR q.status = 'blocked' THEN q.position
                          ELSE greatest(_alter_job.scheduled_for, clock_timestamp()) END,
          max_attempts = coalesce(_alter_job.max_attempts, q.max_attempts),
          timeout = coalesce(_alter_job.timeout, q.timeout)
@@ -297,8 +361,10 @@ BEGIN
 END $$;
 
 -- Returns the dead letters that pass a filter, oldest first, locked; without
--- those that another session has locked.
-CREATE FUNCTION jobq_internal._dead_letters(caller oid, job_type text, tenant text, error_like text, dead_before timestamptz, max_jobs int)
+-- those that another session has locked.  Of tasks: those of live runs that can
+-- run again by themselves, or those of ended runs.
+CREATE FUNCTION jobq_internal._dead_letters(caller oid, job_type text, tenant text, error_like text, dead_before timestamptz, max_jobs int,
+                                            of_live_runs boolean)
   RETURNS SETOF jobq.dead_letters
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -312,6 +378,9 @@ BEGIN
        AND jobq_internal._tenant_is(d.tenant, _dead_letters.tenant)
        AND (error_like IS NULL OR d.error_msg LIKE error_like)
        AND (dead_before IS NULL OR d.completed_at < dead_before)
+       AND (d.workflow_id IS NULL
+            OR CASE WHEN of_live_runs THEN jobq_internal._can_run_again(d) AND EXISTS (SELECT FROM jobq.queue q WHERE q.id = d.workflow_id)
+                    ELSE NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = d.workflow_id) END)
      ORDER BY d.completed_at, d.id LIMIT max_jobs
      FOR UPDATE SKIP LOCKED;
 END $$;
@@ -328,16 +397,23 @@ DECLARE
   ids uuid[];
   picked bigint := 0;
   retried bigint := 0;
+  runs record;
 BEGIN
   LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
   PERFORM jobq_internal._check_number('max_attempts', max_attempts, 1, 1000000);
   FOR jobs IN SELECT array_agg(n.job ORDER BY n.place)
                 FROM (SELECT d AS job, row_number() OVER () AS place
-                        FROM jobq_internal._dead_letters(caller, job_type, tenant, error_like, dead_before, max_jobs) d) n
+                        FROM jobq_internal._dead_letters(caller, job_type, tenant, error_like, dead_before, max_jobs, true) d) n
                GROUP BY n.place / 100 ORDER BY n.place / 100 LOOP
     PERFORM jobq_internal._check_ceilings(caller, t.type_id, NULL, max_attempts, NULL)
        FROM (SELECT DISTINCT j.type_id FROM unnest(jobs) j) t;
+    SELECT * INTO runs FROM jobq_internal._retry_runs(caller, jobs);
+    picked := picked + cardinality(jobs) - cardinality(runs.others);
+    retried := retried + runs.retried;
+    jobs := ARRAY(SELECT j FROM unnest(runs.others) j WHERE j.workflow_id IS NULL OR jobq_internal._hold_run_of(j));
+    CONTINUE WHEN jobs = '{}';
     ids := ARRAY(SELECT jobq_internal._requeue(jobs, max_attempts));
+    ids := ARRAY(SELECT i FROM unnest(ids) i EXCEPT SELECT jobq_internal._take_back_copies(ids));
     DELETE FROM jobq.dead_letters d WHERE d.id = ANY (ids);
     PERFORM jobq_internal._count_for_quotas(ids);
     PERFORM jobq_internal._event_retried(ARRAY(SELECT j FROM unnest(jobs) j WHERE j.id = ANY (ids)));
@@ -345,7 +421,7 @@ BEGIN
     retried := retried + cardinality(ids);
   END LOOP;
   IF picked > retried THEN
-    RAISE NOTICE '% dead letter(s) stay: a newer job has their unique_key, or their job type was dropped',
+    RAISE NOTICE '% dead letter(s) stay: a newer job has their unique_key, their job type was dropped, or their run was compensated',
       picked - retried;
   END IF;
   RETURN retried;
@@ -369,8 +445,9 @@ BEGIN
       'Give at least one of them; older_than => ''0'' takes all.');
   END IF;
   ids := ARRAY(SELECT d.id FROM jobq_internal._dead_letters(caller, job_type, _purge_dead_letters.tenant, error_like,
-                                                   clock_timestamp() - older_than, max_jobs) d);
+                                                   clock_timestamp() - older_than, max_jobs, false) d);
   DELETE FROM jobq.dead_letters d WHERE d.id = ANY (ids);
+  PERFORM jobq_internal._forget_runs(ids);
   RETURN cardinality(ids);
 END $$;
 
@@ -387,6 +464,7 @@ DECLARE
   running uuid[] := '{}';
   in_use uuid[];
   told record;
+  runs uuid[];
   live bigint := 0;
   dead bigint;
   ended bigint;
@@ -400,6 +478,10 @@ BEGIN
   DELETE FROM jobq.schedules s
    WHERE s.id IN (SELECT x.id FROM jobq.schedules x WHERE x.tenant = _purge_tenant.tenant FOR UPDATE SKIP LOCKED);
   ids := ARRAY(SELECT q.id FROM jobq.queue q WHERE q.tenant = _purge_tenant.tenant ORDER BY q.id DESC);
+  runs := ARRAY(SELECT r.id FROM jobq.runs r
+                 WHERE EXISTS (SELECT FROM jobq.queue q WHERE q.id = r.id AND q.tenant = _purge_tenant.tenant)
+                    OR EXISTS (SELECT FROM jobq.dead_letters d WHERE d.id = r.id AND d.tenant = _purge_tenant.tenant)
+                    OR EXISTS (SELECT FROM jobq.history h WHERE h.id = r.id AND h.tenant = _purge_tenant.tenant));
   LOOP
     in_use := '{}';
     FOREACH job IN ARRAY ids LOOP
@@ -428,11 +510,67 @@ BEGIN
    WHERE (h.tableoid, h.ctid) IN (SELECT r.tableoid, r.ctid FROM jobq.history r
                                    WHERE r.tenant = _purge_tenant.tenant FOR UPDATE SKIP LOCKED);
   GET DIAGNOSTICS ended = ROW_COUNT;
+  PERFORM jobq_internal._forget_runs(runs);
   DELETE FROM jobq.events e WHERE e.tenant = _purge_tenant.tenant;
   DELETE FROM jobq.alerts a WHERE a.tenant = _purge_tenant.tenant;
+  DELETE FROM jobq.artifacts a WHERE a.tenant = _purge_tenant.tenant;
   PERFORM jobq_internal._notice_held(cardinality(in_use) + told.held
     + (SELECT count(*) FROM jobq.schedules s WHERE s.tenant = _purge_tenant.tenant)
     + (SELECT count(*) FROM jobq.dead_letters d WHERE d.tenant = _purge_tenant.tenant)
     + (SELECT count(*) FROM jobq.history h WHERE h.tenant = _purge_tenant.tenant));
   RETURN live + told.cancelled + dead + ended;
+END $$;
+
+-- ---------- steps of jobq-web's bulk actions (src/web/bulk.c) ----------
+
+-- A step has the rights that calls for each job have, and records them as such.
+-- A job that can't be changed now stays.  Both return the number of changed jobs.
+
+CREATE FUNCTION jobq_internal._bulk_cancel(ids uuid[], include_running boolean) RETURNS bigint
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq_internal.__bulk_cancel(caller oid, ids uuid[], include_running boolean) RETURNS bigint
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  managed uuid[];
+  before jsonb;
+  done record;
+BEGIN
+  LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
+  managed := ARRAY(SELECT i.id FROM unnest(ids) WITH ORDINALITY i(id, place)
+                    WHERE jobq_internal._manages_job(caller, i.id) ORDER BY i.place);
+  SELECT jsonb_object_agg(i.id, jobq_internal._audit_before(caller, 'cancel_job', jsonb_build_object('id', i.id))) INTO before
+    FROM unnest(managed) i(id);
+  SELECT * INTO done FROM jobq_internal._cancel_each(managed, NULL, include_running);
+  PERFORM jobq_internal._audit(caller, 'cancel_job', jsonb_build_object('id', i.id), before -> i.id::text, '{"result": true}')
+     FROM unnest(done.jobs) i(id);
+  RETURN done.cancelled;
+END $$;
+
+CREATE FUNCTION jobq_internal._bulk_retry(ids uuid[]) RETURNS bigint
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+CREATE FUNCTION jobq_internal.__bulk_retry(caller oid, ids uuid[]) RETURNS bigint
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  job uuid;
+  args jsonb;
+  before jsonb;
+  retried bigint := 0;
+BEGIN
+  LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
+  FOREACH job IN ARRAY ids LOOP
+    -- an earlier one may have taken it along, another session may hold it
+    PERFORM FROM jobq.dead_letters d WHERE d.id = job AND jobq_internal._manages(caller, d.tenant, d.type_id) FOR UPDATE SKIP LOCKED;
+    CONTINUE WHEN NOT FOUND;
+    args := jsonb_build_object('id', job);
+    before := jobq_internal._audit_before(caller, 'retry_job', args);
+    BEGIN
+      IF jobq_internal._retry_job(caller, job, NULL) THEN
+        PERFORM jobq_internal._audit(caller, 'retry_job', args, before, '{"result": true}');
+        retried := retried + 1;
+      END IF;
+    EXCEPTION WHEN object_not_in_prerequisite_state OR unique_violation OR undefined_object OR lock_not_available THEN
+      NULL;
+    END;
+  END LOOP;
+  RETURN retried;
 END $$;

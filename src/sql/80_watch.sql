@@ -8,6 +8,62 @@ CREATE FUNCTION jobq.health() RETURNS jsonb
 CREATE FUNCTION jobq.metrics(format text DEFAULT 'prometheus') RETURNS text
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_metrics';
 
+-- src/observe/why.c
+CREATE FUNCTION jobq.why(id uuid) RETURNS jsonb
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_why';
+
+-- src/observe/resources.c: the jobs that executors run now; the disk as last
+-- measured; the weight of running jobs.
+CREATE FUNCTION jobq_internal._running_jobs() RETURNS SETOF uuid
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_running_jobs';
+CREATE FUNCTION jobq_internal._disk_level(OUT level text, OUT percent float8)
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_disk_level';
+CREATE FUNCTION jobq_internal._weight(OUT used int, OUT max int)
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_weight';
+
+-- Returns the pressure rules of a type, 0: of every type.
+CREATE FUNCTION jobq_internal._rules_of(type_id int) RETURNS jsonb
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT coalesce(jsonb_agg(jsonb_build_object('signal', p.signal, 'priority_adj', p.priority_adj, 'block', p.block,
+                                               'max_weight', p.max_weight) ORDER BY p.signal), '[]')
+    FROM jobq.pressure_rules p WHERE p.type_id = _rules_of.type_id
+$$;
+
+CREATE FUNCTION jobq.resources() RETURNS jsonb
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
+-- Types, rules and signals are those that the caller may know; the paths of
+-- disks are for readers of all tenants, as jobq.disk_log is.
+CREATE FUNCTION jobq_internal._resources(caller oid) RETURNS jsonb
+  LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  SELECT jsonb_build_object(
+    'disk', (SELECT jsonb_build_object('level', d.level, 'percent', round(d.percent::numeric, 2),
+                      'file_systems', CASE WHEN jobq_internal._reads_all(caller) THEN
+                        (SELECT jsonb_agg(to_jsonb(l) ORDER BY l.path)
+                           FROM (SELECT DISTINCT ON (g.path) g.path, g.ts, g.total_bytes, g.used_bytes, g.percent, g.level
+                                   FROM jobq.disk_log g ORDER BY g.path, g.ts DESC) l) END)
+               FROM jobq_internal._disk_level() d),
+    'signals', (SELECT coalesce(jsonb_agg(to_jsonb(s) ORDER BY s.name), '[]')
+                  FROM (SELECT n.name, n.active AND coalesce(n.active_until > clock_timestamp(), true) AS active,
+                               n.active_until, n.condition IS NOT NULL AS has_condition, false AS builtin FROM jobq.signals n
+                        UNION ALL
+                        SELECT b.name, true, NULL, false, true FROM jobq_internal._builtin_signals() b(name)) s),
+    'weight', (SELECT jsonb_build_object('used', w.used, 'max', w.max) FROM jobq_internal._weight() w),
+    'rules', (SELECT coalesce(jsonb_agg(to_jsonb(r) ORDER BY r.job_type NULLS FIRST), '[]')
+                FROM (SELECT t.name AS job_type, t.base_priority, t.cpu_weight, t.max_concurrent,
+                             extract(epoch FROM t.timeout)::float8 AS timeout_seconds, jobq_internal._rules_of(t.id) AS signals
+                        FROM jobq.job_types t WHERE t.dropped_at IS NULL AND jobq_internal._knows_type(caller, t.name)
+                      UNION ALL
+                      SELECT NULL, NULL, NULL, NULL, NULL, jobq_internal._rules_of(0)
+                       WHERE EXISTS (SELECT FROM jobq.pressure_rules p WHERE p.type_id = 0)) r),
+    'running', (SELECT coalesce(jsonb_agg(to_jsonb(j) ORDER BY j.started_at), '[]')
+                  FROM (SELECT q.id, t.name AS job_type, q.tenant, q.priority, t.cpu_weight,
+                               jobq_internal._live_started_at(q.id, q.rev, q.status, q.started_at) AS started_at,
+                               jobq_internal._live_worker(q.id, q.rev, q.status, q.worker) AS worker
+                          FROM jobq_internal._running_jobs() i(id) JOIN jobq.queue q ON q.id = i.id
+                          JOIN jobq.job_types t ON t.id = q.type_id
+                         WHERE jobq_internal._sees(caller, q.tenant, q.type_id, q.enqueued_by)) j))
+$$;
+
 CREATE FUNCTION jobq.reload() RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_reload';
 
@@ -36,7 +92,7 @@ $$;
 CREATE FUNCTION jobq_internal._follow_renamed_roles() RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  IF NOT jobq_internal._home_is_ours() THEN
+  IF NOT jobq_internal._rows_are_ours() THEN
     RETURN;
   END IF;
   UPDATE jobq.job_types t SET owner = n.owner, run_as = n.run_as
@@ -54,6 +110,10 @@ BEGIN
     FROM (SELECT c.id, o.rolname AS owner FROM jobq.schedules c JOIN pg_roles o ON o.oid = c.owner_oid
            WHERE o.rolname <> c.owner FOR UPDATE OF c SKIP LOCKED) n
    WHERE s.id = n.id;
+  UPDATE jobq.workflows w SET created_by = n.definer
+    FROM (SELECT v.type_id, v.version, d.rolname AS definer FROM jobq.workflows v JOIN pg_roles d ON d.oid = v.definer_oid
+           WHERE d.rolname <> v.created_by FOR UPDATE OF v SKIP LOCKED) n
+   WHERE (w.type_id, w.version) = (n.type_id, n.version);
 END $$;
 
 -- Finds the roles of a restored dump by their names: those of all rows, or of
@@ -72,6 +132,8 @@ BEGIN
    WHERE s.definer IS NOT NULL AND (all_rows OR s.definer_oid = 0);
   UPDATE jobq.schedules s SET owner_oid = jobq_internal._find_role(s.owner)
    WHERE (all_rows OR s.owner_oid = 0) AND s.owner_oid <> jobq_internal._find_role(s.owner);
+  UPDATE jobq.workflows w SET definer_oid = jobq_internal._find_role(w.created_by)
+   WHERE (all_rows OR w.definer_oid = 0) AND w.definer_oid <> jobq_internal._find_role(w.created_by);
   UPDATE jobq.queue q SET enqueued_by = jobq_internal._enqueuer_here(q.enqueued_by)
    WHERE q.enqueued_by LIKE pattern AND q.enqueued_by <> jobq_internal._enqueuer_here(q.enqueued_by);
   UPDATE jobq.history h SET enqueued_by = jobq_internal._enqueuer_here(h.enqueued_by)
@@ -82,9 +144,10 @@ BEGIN
     FROM (SELECT t.owner FROM jobq.job_types t WHERE t.owner_oid = 0 AND t.dropped_at IS NULL
           UNION ALL SELECT t.run_as FROM jobq.job_types t WHERE t.run_as_oid = 0 AND t.dropped_at IS NULL
           UNION ALL SELECT s.definer FROM jobq.signals s WHERE s.definer_oid = 0
-          UNION ALL SELECT s.owner FROM jobq.schedules s WHERE s.owner_oid = 0) n(name);
+          UNION ALL SELECT s.owner FROM jobq.schedules s WHERE s.owner_oid = 0
+          UNION ALL SELECT w.created_by FROM jobq.workflows w WHERE w.definer_oid = 0) n(name);
   IF missing IS NOT NULL THEN
-    RAISE WARNING 'no role has the name of an owner or run_as of a job type, a definer of a signal or an owner of a schedule: %', missing
+    RAISE WARNING 'no role has the name of an owner or run_as of a job type, a definer of a signal or workflow, or an owner of a schedule: %', missing
       USING HINT = 'Create the roles and call jobq.adopt() again, or change the job types and schedules.';
   END IF;
 END $$;
@@ -121,7 +184,8 @@ END $$;
 -- Takes over the jobs of a restored dump, which stays paused because its home
 -- row names a transaction of another database.  The new home row makes all
 -- jobs those of this database.  Jobs keep their state: a waiting one waits, a
--- running one has lost its worker.
+-- running one has lost its worker.  The call waits for open transactions that
+-- have written jobs or schedules, also for prepared ones.
 CREATE FUNCTION jobq.adopt() RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
 CREATE FUNCTION jobq_internal._adopt(caller oid) RETURNS void
@@ -132,6 +196,9 @@ DECLARE
 BEGIN
   LOCK TABLE jobq.home IN EXCLUSIVE MODE;
   IF NOT jobq_internal._home_is_ours() THEN
+    -- open transactions have written rows with the former home
+    LOCK TABLE jobq.queue, jobq.schedules IN SHARE ROW EXCLUSIVE MODE;
+    PERFORM jobq_internal._check_snapshot('jobq.queue'), jobq_internal._check_snapshot('jobq.schedules');
     -- a copy made with TEMPLATE keeps xmin: its oids are those of its roles
     restored := EXISTS (SELECT FROM jobq.home h WHERE h.xmin <> h.self_xid::xid);
     DELETE FROM jobq.home;
@@ -142,7 +209,10 @@ BEGIN
   END IF;
   UPDATE jobq.queue q
      SET home_id = h.home_id,
-         enqueued_by = CASE WHEN copied THEN q.enqueued_by ELSE jobq_internal._enqueuer_here(q.enqueued_by) END
+         enqueued_by = CASE WHEN copied THEN q.enqueued_by ELSE jobq_internal._enqueuer_here(q.enqueued_by) END,
+         -- leases of the original end here: no client has this token, and it names no session
+         lease_token = CASE WHEN q.lease_token IS NOT NULL THEN ('00' || substr(gen_random_uuid()::text, 3))::uuid END,
+         lease_expires_at = least(q.lease_expires_at, clock_timestamp())
     FROM jobq.home h WHERE q.home_id <> h.home_id;
   PERFORM jobq_internal._count_queue(t.tenant) FROM jobq.tenant_quotas t;
   PERFORM jobq_internal._protect_partition(p.partition, p.parent) FROM jobq_internal._exposed_partitions() p;

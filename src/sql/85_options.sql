@@ -35,6 +35,11 @@ SELECT k.key, k.kind, k.type, k.default_value, k.meaning FROM (VALUES
    'labels that a node must have; this release accepts only {}'),
   ('sticky', 'exec, pull', 'boolean', 'false',
    'true: retries prefer the node of the first attempt; this release accepts only false'),
+  ('max_lease', 'pull', 'interval', '1h', 'longest lease that jobq.claim may ask for'),
+  ('lease_follows_connection', 'pull', 'boolean', 'false',
+   'true: the lease of a job ends with the connection that claimed it; the attempt has failed with lease_expired'),
+  ('min_batch', 'pull', 'object', NULL,
+   'jobs, 1 to 128, that a claim waits for, until the oldest has waited so long since it was due: {"jobs": int, "wait": interval}; {}: 10 jobs, 5s'),
   ('batch', 'sql', 'boolean', 'true', 'true: short jobs may share a commit'),
   ('max_crashes', 'all', 'int', '2', 'server crashes, 1 to 1,000, that make a job a dead letter'),
   ('permanent_codes', 'all', 'array of text', '[]',
@@ -75,6 +80,6 @@ SELECT k.key, k.kind, k.type, k.default_value, k.meaning FROM (VALUES
   ('on_dead', 'all', 'text', NULL, 'job type of a job that is enqueued when a job becomes a dead letter'),
   ('alert', 'all', 'boolean', 'true', 'true: a dead letter raises an alert'),
   ('log_fields', 'all', 'array of text', '[]', 'names of payload fields that log lines show'),
-  ('keep_completed_count', 'all', 'int', NULL, 'finished jobs of the type that are kept at most'),
-  ('keep_dead_count', 'all', 'int', NULL, 'dead letters of the type that are kept at most')
+  ('keep_completed_count', 'all', 'int', NULL, 'finished jobs of the type that are kept at most; tasks stay with their run'),
+  ('keep_dead_count', 'all', 'int', NULL, 'dead letters of the type that are kept at most; tasks stay with their run')
 ) k(key, kind, type, default_value, meaning);

@@ -1,7 +1,8 @@
 
 -- The manual that \df+ and \d+ show, and the source of docs/reference: `make docs` copies it there.
--- A function's comment has a summary, then a line for each argument ("name: text", or "a, b: text"),
--- then a line "Errors:".  A line that begins with two spaces continues the line before.
+-- A function's comment has a summary, then a line for each argument ("name: text",
+-- or "a, b: text"), then a line "Errors:".  A line that begins with two spaces continues the line
+-- before.
 -- Rules that all functions share (NULL, ranges, rights) stand in docs/reference/errors.md only.
 
 COMMENT ON FUNCTION jobq.create_job_type IS
@@ -60,7 +61,9 @@ Errors: 42704 no such type. 42501 the caller does not own the type. 22023 reset 
   also given or has no default. Otherwise those of create_job_type.$$;
 
 COMMENT ON FUNCTION jobq.drop_job_type IS
-$$Drops a job type. History and dead letters keep its name; a new type may have the name at once.
+$$Drops a job type. History and dead letters keep its name; a new type may have the name at once. A job whose
+enqueue commits later runs as it was defined; that of a pull type is cancelled, within a minute or so, and a
+run of a workflow fails.
 name: of the type.
 force: false refuses a type with live jobs. true cancels waiting jobs and stops running attempts.
 Errors: 42704 no such type. 42501 the caller does not own the type. 55006 the type has live jobs, or with
@@ -103,8 +106,8 @@ $$Ends the stop that jobq.stop_all() or jobq.drain() began; jobs start after the
 Errors: only those of every function.$$;
 
 COMMENT ON FUNCTION jobq.drain IS
-$$Stops all jobs as jobq.stop_all() does, at once instead of at commit, and waits for the running ones.
-Returns true if none runs, false if the timeout passed first. In both cases the stop remains until
+$$Stops all jobs as jobq.stop_all() does, at once instead of at commit, and waits for the running ones,
+also for those that clients have claimed. Returns true if none runs, false if the timeout passed first. In both cases the stop remains until
 jobq.start_all(), unless this transaction rolls back.
 timeout: longest wait, an interval; '0' does not wait.
 Errors: 0A000 at PREPARE TRANSACTION of a transaction that called it.$$;
@@ -135,7 +138,11 @@ tenant: up to 255 bytes, a path such as acme/eu; NULL or '': the setting jobq.te
   is empty, too.
 metadata: any JSON up to jobq.max_payload bytes; jobq stores it and shows it in jobq.jobs.
 keep_dead: time that the job stays as a dead letter; '0' keeps nothing; NULL: as the type.
-after, after_rule: reserved for a later release; only NULL and 'success' are accepted.
+after: up to 10,000 ids of jobs that have to end first, live or kept; NULL: none. The job is blocked until
+  after_rule is met. on_conflict => 'replace' keeps the jobs that it waits for unless after is given.
+after_rule: 'success': all have ended and one has completed; a dead letter holds the job until it is retried,
+  a cancelled or purged one cancels it. 'done': all have ended. 'any': one has completed. 'failed': one is a
+  dead letter or cancelled. A job whose rule can't be met any more is skipped.
 Errors: 42704 no such job type. 42501 no access to the job type or tenant, a value above the ceiling of the
   type, or 'replace' of a job that another role enqueued. 22023 delay and scheduled_for together, a time
   that is not finite, payload NULL or without a field of the command, no tenant although
@@ -143,7 +150,8 @@ Errors: 42704 no such job type. 42501 no access to the job type or tenant, a val
   is 'error'. 54000 payload, metadata or a key is too large, or options.max_depth or max_children_per_minute
   is reached. 53400 a quota of the tenant is used up. 53100 the disk is nearly full and
   options.refuse_on_disk_emergency is set. 40001 above READ COMMITTED: a newer job has the key. 55006 two
-  jobs with the key are running. 0A000 after or after_rule is given.$$;
+  jobs with the key are running. P0002 a job in after does not exist, is not kept, or is not one that the
+  caller may see.$$;
 
 COMMENT ON FUNCTION jobq.enqueue_many IS
 $$Stores one job per payload, all or none, and returns their ids in the order of payloads. It has no
@@ -172,7 +180,8 @@ Errors: 53400 too many cancels of running jobs are in progress. 0A000 at PREPARE
 
 COMMENT ON FUNCTION jobq.cancel_jobs IS
 $$Cancels the waiting jobs that match all given filters and returns their number. Jobs that open
-transactions of other sessions hold are skipped after one second; a NOTICE has their number.
+transactions of other sessions hold are skipped after a second in which none becomes free; a NOTICE has
+their number.
 job_type: name of a job type, also of a dropped one.
 tenant: exactly this tenant; '': jobs without a tenant.
 payload_contains: jobs with payload @> this value.
@@ -224,7 +233,7 @@ Errors: 42704 no such job type. 42501 max_attempts is above the ceiling of a typ
 
 COMMENT ON FUNCTION jobq.purge_dead_letters IS
 $$Deletes the dead letters that match all given filters, oldest first, and returns their number. Dead
-letters that other transactions have locked are skipped.
+letters that other transactions have locked are skipped, and tasks of live runs, which end by them.
 job_type: name of a job type, also of a dropped one.
 older_than: dead letters that ended at least this interval ago; '0' matches all.
 max_jobs: at most this many; NULL: all. Not a filter.
@@ -256,15 +265,19 @@ $$Returns the names of the job types in alphabetical order; dropped types only w
 Errors: only those of every function.$$;
 
 COMMENT ON FUNCTION jobq.archive IS
-$$Returns old rows of jobq.history or jobq.events as JSON, one line per row, as far as the caller may read
-them. jsonb_populate_record(NULL::jobq.history, line::jsonb) makes the row again. The key json_nulls names
-jsonb columns that hold a JSON null.
-before: jobs that ended, or events that were written, before this time.
-after_id: continue behind this job: the id of the last history line, or the job_id of the last event line.
-what: 'history', ordered by id, or 'events', ordered by job_id, ts, id.
-max_rows: number of rows at most; NULL: all. The events of one job are returned together: fewer rows may
-  come, and more if the first job alone has more.
-Errors: only those of every function.$$;
+$$Returns old rows of jobq.history, jobq.events or jobq.artifacts as JSON, one line per row, as far as the
+caller may read them. jsonb_populate_record(NULL::jobq.history, line::jsonb) makes the row again. The key
+json_nulls names jsonb columns that hold a JSON null.
+before: jobs that ended, events that were written, or artifacts that were recorded, before this time; may be
+  NULL when expires_from and expires_to are given.
+after_id: continue behind this job: the id of the last history line, or the job_id of the last event or
+  artifact line.
+what: 'history', ordered by id; 'events', ordered by job_id, ts, id; 'artifacts', ordered by job_id, created_at, id.
+max_rows: number of rows at most; NULL: all. The events or artifacts of one job are returned together: fewer
+  rows may come, and more if the first job alone has more.
+expires_from, expires_to: only rows whose expires_at (of events: ts) is in this range, the end excluded. With
+  the bounds that a job of jobq.before_drop_type gets, the call reads exactly the rows that are about to go.
+Errors: 22023 expires_from is after expires_to.$$;
 
 COMMENT ON FUNCTION jobq.job_timeline IS
 $$Returns the events of a job, oldest first, as far as jobq.keep_events reaches back. Events may outlive the
@@ -272,10 +285,22 @@ row of the job.
 id: of the job.
 Errors: P0002 the job has neither a row nor events, or the caller may not see it.$$;
 
+COMMENT ON FUNCTION jobq.error_groups IS
+$$Groups the errors of the 10,000 newest dead letters and waiting retries that the caller may read: by job
+type, error code and pattern, the message with texts in quotes, ids and numbers replaced. Returns the number
+of jobs, the first and the last time, and the newest job of each group; the largest group comes first. The
+time of a retry is the start of its last attempt.
+since: only errors since then; NULL: all.
+job_type: only of this type.
+tenant: only of this tenant; '': jobs without a tenant.
+max_rows: at most so many groups.
+Errors: 42704 unknown job type. 22003 max_rows is below 0.$$;
+
 COMMENT ON FUNCTION jobq.purge_tenant IS
-$$Removes all jobs and schedules of a tenant: cancels live jobs, deletes history, dead letters, events and
-alerts. Returns the number of jobs. A running job is stopped, and its row is deleted by the next call. Jobs that open
-transactions of other sessions hold are skipped after one second; a NOTICE has their number.
+$$Removes all jobs and schedules of a tenant: cancels live jobs, deletes history, dead letters, events,
+artifacts and alerts. Returns the number of jobs. A running job is stopped, and its row is deleted by the next call. Jobs that open
+transactions of other sessions hold are skipped after a second in which none becomes free; a NOTICE has
+their number. Jobs whose enqueue commits later are not seen: call it again when those transactions have ended.
 tenant: exactly this tenant, not those below it.
 Errors: 22023 tenant is ''. 42501 the caller lacks access 'admin' to this tenant and all job types.$$;
 
@@ -285,8 +310,8 @@ privileges that the access needs: EXECUTE on functions, SELECT on tables. From t
 is held to its grants in every function. Warning: a role with access 'enqueue' chooses the payload that
 run_as of the type processes; name the job types.
 role: the role.
-access: 'enqueue': enqueue jobs and see them. 'work': claim and finish jobs in other processes (later
-  release). 'read': see jobs, events, alerts, counts and health. 'admin': read, cancel, retry, alter and
+access: 'enqueue': enqueue jobs and see them. 'work': claim jobs of pull types and end
+  them. 'read': see jobs, events, alerts, counts and health. 'admin': read, cancel, retry, alter and
   purge; without a tenant also create and pause job types, set limits and signals, stop and drain.
 tenant: NULL: all tenants and jobs without one. '': jobs without a tenant. 'acme': acme and acme/...
 job_types: names of job types; NULL: all.
@@ -408,6 +433,94 @@ Errors: 54000 there are more ticks than max_runs. 42704 no such schedule, or its
   the caller is not the owner and lacks access 'admin' to all tenants, or the owner may not enqueue the type.
   22023 until is before since, or the expression is 'after'. Otherwise those of enqueue.$$;
 
+COMMENT ON FUNCTION jobq.create_workflow IS
+$$Creates a workflow, a job type whose jobs are runs: each run has a task for every step. For a workflow that
+exists it makes a new version, which becomes active, and returns its number; if the caller has defined
+exactly the same before, that version becomes active again. Runs keep their version. The caller becomes the
+definer of the version: tasks are enqueued with its rights. The workflow's owner, members of the owner and
+superusers make new versions.
+name: of the workflow, a name of a job type: 1 to 63 bytes, no control characters, no space at either end.
+steps: an array of 1 to 1,000 objects. Keys: key, job_type, after, rule, if, payload, map, max_parallel,
+  delay, event, on_failure, compensate, priority, max_attempts, timeout, backoff, concurrency_key. JSON null
+  counts as not given.
+output: template of the run's result; NULL: an object of the results of the last steps.
+on_failure: after the failure of a task: 'stop' starts only steps with the rules 'done' and 'failed';
+  'continue' lets the rules decide; 'compensate' also runs the compensate jobs of completed steps.
+options: an object: timeout (1 day, above zero), base_priority, max_concurrent, rate_limit, rate_window,
+  keep_completed, keep_dead and critical, as in jobq.create_job_type, and keys of jobq.option_keys of kind
+  'all'. What a new version does not give stays; JSON null is the default.
+Errors: 22023 a step, a path, an option or an unknown option key; DETAIL lists all problems, one a line. 42704
+  or 42501 if all problems are unknown job types, or types that the caller may not enqueue. 42710 the name is
+  that of a job type that is no workflow. 42501 the caller is not the owner. 54000 over 1,000 steps, 10,000
+  keys in after, or a definition larger than jobq.max_payload. 55000 no background process made a table
+  partition within 30 seconds.$$;
+
+COMMENT ON FUNCTION jobq.check_workflow IS
+$$Checks the steps of a workflow as jobq.create_workflow does, without creating it. Returns a row for each
+step, in the order of waves, and one for each further problem. Wave 1 has no after; each other step is one
+wave behind the last step that it waits for. NULL: it is in a cycle of steps or behind one.
+steps: as in jobq.create_workflow. A bad definition is no error: column problem has the reason; task_key is
+  NULL if it belongs to no step with a key.
+payload: of a run. Column payload has that of each task, filled as far as it depends on $.input only; NULL: a
+  template is shown as it is. Conditions and maps over $.input are tried, too.
+Errors: 54000 steps or payload are larger than jobq.max_payload.$$;
+
+COMMENT ON FUNCTION jobq.graph IS
+$$Returns a workflow, or a run with the statuses of its tasks, as a flowchart of Mermaid. A node for each step
+has its key and job type; dotted edges lead to compensate jobs. For a run, each node has its task's status as
+a class.
+workflow: name of a workflow; not together with id.
+version: of the workflow; NULL: the active one.
+id: of a run.
+Errors: 42704 no such workflow or version. P0002 no such job. 22004 workflow and id are both NULL. 22023 both
+  are given, or the job is no run.$$;
+
+COMMENT ON FUNCTION jobq.retry_workflow IS
+$$Takes up an ended run again: its dead and cancelled tasks, and what ended behind them. Completed tasks keep
+their results. The run has a new deadline. With another version it does the same to a live run, whose tasks
+that have not begun start by that version; tasks that run go on, or are cancelled if the version lacks them,
+and the deadline stays.
+Returns false if there is no such run, nothing is to be done again, or it is live and version is NULL or its
+own, from_task is given, or it is being cancelled or compensated.
+id: of the run.
+from_task: key of a step that is done again with all behind it; NULL: none.
+version: of the workflow, for this run from now on; NULL: it keeps its version.
+Errors: 42704 the workflow has no such version. 22023 it has no step from_task, or the version lacks a step
+  that has completed, or does not fit the steps that tasks have added. 55000 the run has been compensated, its
+  rows have expired, or a task has begun that was added by one that is to run again.$$;
+
+COMMENT ON FUNCTION jobq.pause_workflow IS
+$$Pauses a run: no further task starts. Tasks that wait for a worker are taken back; tasks that run go on.
+Delays and the deadline go on, too. Returns false if there is no such live run, or it is paused already.
+id: of the run.
+reason: shown in jobq.workflow_runs.
+Errors: 22004 id is NULL.$$;
+
+COMMENT ON FUNCTION jobq.resume_workflow IS
+$$Resumes a paused run. Returns false if there is no such run, or it is not paused.
+id: of the run.
+Errors: 22004 id is NULL.$$;
+
+COMMENT ON FUNCTION jobq.send_event IS
+$$Sends an event to a run: steps with that event complete, with data as their result. A step that is not
+there yet finds the event when its turn comes. Returns false if there is no such live run, or the event was
+sent before. The caller needs access 'enqueue' to the workflow and the tenant of the run.
+id: of the run.
+event: name of the event, 1 to 63 bytes, no control characters.
+data: the result of the steps.
+Errors: 22023 event is no name.$$;
+
+COMMENT ON FUNCTION jobq.add_tasks IS
+$$Adds steps to the run that the calling task belongs to, and returns the ids of their tasks. What waits for
+the calling task waits for them, too. To be called in a SQL handler, or with id and lease_token of a claimed
+job. If the attempt of a handler fails, the tasks are gone with its other changes.
+steps: as in jobq.create_workflow, with new keys; after may name steps of the run.
+id: of the claimed job.
+lease_token: of its attempt.
+Errors: 22023 a step or a path; DETAIL lists all problems. 42704 an unknown job type. 42501 the caller lacks
+  access 'enqueue' to a job type for the tenant of the run. 54000 the run would have over 1,000 steps. 55000
+  outside a task of a run, or the run ends already.$$;
+
 COMMENT ON FUNCTION jobq.next_runs IS
 $$Returns the next ticks of a cron expression, in order, each once. A tick is a whole second after since,
 never since itself. The set ends early only with the range of timestamptz.
@@ -467,6 +580,111 @@ lease_token: of its running attempt, outside a handler.
 Errors: 55000 called outside a handler without id and lease_token, or lease_token is not of a running
   attempt. 22004 only one of id and lease_token is given.$$;
 
+COMMENT ON FUNCTION jobq.record_artifact IS
+$$Records an object that the running attempt has made or read: adds a row to jobq.artifacts, in the caller's
+transaction, and returns its id. jobq stores no object and reads none. With options.events = "all" it also
+writes an event. Outside a handler id and lease_token name the attempt.
+key: key of the object: one to nine elements of 1 to 128 ASCII letters, digits, '.', '_' and '-', separated by
+  '/', at most 1,024 bytes; no element is '.' or '..'. jobq.build_key makes one.
+kind: 'input', 'output' or 'log'.
+bucket: where the key is valid, up to 255 bytes.
+size_bytes: 0 or more.
+content_type: up to 255 bytes.
+checksum: 'sha256:' and 64 hexadecimal digits; stored in lower case.
+data: any JSON of at most jobq.max_payload.
+id: of the job, outside a handler.
+lease_token: of its running attempt, outside a handler.
+Errors: 55000 called outside a handler without id and lease_token, or lease_token is not of a running
+  attempt. 22004 key or kind is NULL, or only one of id and lease_token is given. 22023 key, kind, bucket,
+  content_type or checksum is malformed. 22003 size_bytes is negative. 54000 key, bucket, content_type or data
+  is too large. 25006 in a READ ONLY transaction and on a standby.$$;
+
+COMMENT ON FUNCTION jobq.build_key IS
+$$Returns an artifact key, outputs/JOB/TASK/NAME.EXT. Each text is one element of the
+key: 1 to 128 ASCII letters, digits, '.', '_' and '-', neither '.' nor '..'.
+job_id: id of the job.
+task_key: key of the task; NULL: the key has no such element.
+kind: 'input', 'output' or 'log'; the key begins with inputs, outputs or logs.
+ext: extension, without its dot; NULL: none.
+name: name of the object.
+Errors: 22004 job_id, kind or name is NULL. 22023 a text is no element, kind is unknown, or ext begins with a
+  dot. 54000 a text is too long.$$;
+
+COMMENT ON FUNCTION jobq.claim IS
+$$Claims jobs of types without handler and command, for the calling program to work. The dispatcher chooses
+them by priority, limits, rates and keys, as for other types. The claim counts when the transaction commits; a
+rollback or a lost connection gives the jobs back at once, uncharged. Up to 1,000 jobs. deadline is the start
+plus the timeout; heartbeats do not move it. progress_data is a checkpoint: the last attempt's. A role with
+access 'work' to some tenants gets jobs of those tenants; jobq.set_tenant_check is not asked. Jobs of a type
+with options.min_batch come as a batch, or when their wait is over.
+job_types: names, at most 64; NULL: every pull type that the role may work.
+max_jobs: 1 to 1000. jobq.max_concurrent counts claimed jobs, too.
+worker: name of the worker, for jobq.jobs and events; NULL: client/ and the process id.
+lease: time without a heartbeat after which the job is another worker's; 1 second to options.max_lease.
+wait: time to wait for a first job, up to 20 s. A SELECT that reads nothing else holds no snapshot meanwhile.
+node: name of the machine, for jobq.jobs and events.
+Errors: 42704 unknown type. 22023 the type has a handler or a command. 22003 max_jobs, lease or wait is out of
+  range. 25001 the transaction is REPEATABLE READ or SERIALIZABLE, or wait meets an earlier snapshot: an open
+  cursor, a statement that calls the function which calls claim, INSERT with RETURNING, a WITH that writes.
+  40001 the lease is over at COMMIT. 42501 the caller lacks access 'work' to the type, or lost it while the
+  call waited. 0A000 node is given for a type with a command. 54000 too many types, a name is too long, or the
+  tenants of the caller's grants are over 2,048 bytes. 55000 no dispatcher runs here, or it has not answered for
+  10 seconds. 25006 in a READ ONLY transaction and on a standby.$$;
+
+COMMENT ON FUNCTION jobq.heartbeat IS
+$$Renews the lease of a claimed job for its length. Returns 'ok'; 'cancel': its cancel was requested, stop and
+fail or skip it; 'lost': the token is not valid any more, stop at once.
+id: of the job.
+lease_token: that jobq.claim returned.
+progress: 0 to 100; NULL leaves it as it is.
+data: any JSON: a checkpoint, which jobq.claim returns for the next attempt; NULL leaves it as it is.
+Errors: 22003 progress is outside 0..100. 54000 data is too large.$$;
+
+COMMENT ON FUNCTION jobq.complete IS
+$$Ends a claimed job as completed, in the caller's transaction. Returns false if the lease is lost.
+id: of the job.
+lease_token: that jobq.claim returned.
+result: stored with the job.
+Errors: 54000 result is larger than jobq.max_output; the job stays claimed.$$;
+
+COMMENT ON FUNCTION jobq.complete_many IS
+$$Ends claimed jobs as completed, up to 1,000 in one call. Returns the ids that were completed; the others are
+lost.
+ids: of the jobs.
+lease_tokens: as many, in the same order.
+results: NULL, or as many in the same order.
+Errors: 22023 arrays of different length. 22003 more than 1,000 ids. 54000 a result is larger than
+  jobq.max_output; then no job ends.$$;
+
+COMMENT ON FUNCTION jobq.fail IS
+$$Ends the attempt of a claimed job as failed. Returns 'retry', 'error' (no attempt follows) or 'lost'. A job
+whose cancel was requested becomes cancelled: 'error'.
+id: of the job.
+lease_token: that jobq.claim returned.
+error: message.
+retryable: true: an attempt follows while there are any left; false: none; NULL: options.permanent_codes and
+  options.retry_codes decide.
+error_code: code of the error, 1 to 255 bytes.
+retry_after: delay of the next attempt, in place of the backoff.
+details: any JSON; more than 32 kB is dropped.
+Errors: 22023 error_code is empty. 54000 error_code is too long.$$;
+
+COMMENT ON FUNCTION jobq.skip_job IS
+$$Ends a claimed job as skipped. Returns false if the lease is lost.
+id: of the job.
+lease_token: that jobq.claim returned.
+reason: becomes error_msg.
+result: stored with the job.
+Errors: 54000 result is larger than jobq.max_output.$$;
+
+COMMENT ON FUNCTION jobq.snooze_job IS
+$$Puts a claimed job back to wait, at no charge. Returns false if the lease is lost.
+id: of the job.
+lease_token: that jobq.claim returned.
+delay: until the job is due again; '0': now.
+reason: becomes error_msg.
+Errors: 22023 delay is below zero.$$;
+
 COMMENT ON FUNCTION jobq.skip IS
 $$Ends the job as skipped when the running SQL handler returns; the changes of the handler are committed.
 The last call of skip, discard and snooze counts. An error after the call makes the attempt a failure.
@@ -524,23 +742,57 @@ Errors: 42704 no such job type or signal. 22023 max_weight together with a job t
 COMMENT ON FUNCTION jobq.run_inline IS
 $$Runs a waiting SQL job in this transaction as a worker would, with the role, timeout and outcome of its
 type, and returns the job. For tests that never commit, such as those of pgTAP. Deferred triggers of the
-caller fire before the handler. Concurrency keys, limits and breakers are not checked.
+caller fire before the handler. Concurrency keys, limits and breakers are not checked. Of a run, it runs all
+tasks, one at a time in the order in which they are released; one that fails is retried at once.
 id: of the job.
 Errors: 22023 the job does not wait, or is not of a SQL type. 42704 its role does not exist. 55000 called in
   a handler, all jobs are stopped, the database is a restored dump, or deferred triggers cannot fire after
-  SET CONSTRAINTS that named constraints or was rolled back. 0A000 the handler runs LISTEN, UNLISTEN or
-  DISCARD.$$;
+  SET CONSTRAINTS that named constraints or was rolled back. 0A000 a step of the run waits for an event or a
+  later time, or is not of a SQL type; the handler runs LISTEN, UNLISTEN or DISCARD.$$;
 
 COMMENT ON FUNCTION jobq.health IS
 $$Returns the state of the queue as JSON: status (healthy, degraded or unhealthy), checks and details. The
 settings jobq.health_* have the limits.
 Errors: only those of every function.$$;
 
+COMMENT ON FUNCTION jobq.why IS
+$$Tells why a job does not start, as the dispatcher decides it: {status, reasons, ahead, start_in_s}. Each
+of reasons has a code, a message, until (the reason ends then by itself) and holder (a job, limit or signal
+that it waits for, if the caller may see it). When all reasons have ended, the job starts. A job that has
+started or ended has none. ahead is the number of jobs that go before it, {n, exact}, counted to 10,000.
+start_in_s is NULL if it cannot be foreseen. A dispatcher that does not run or does not answer within a
+second is the reason 'dispatcher'.
+id: of the job.
+Errors: P0002 there is no such job, or the caller may not see it.$$;
+
+COMMENT ON FUNCTION jobq.resources IS
+$$Returns {disk, signals, weight, rules, running}: how full the disks are, with their paths for readers of
+all tenants; the signals; cpu_weight of the running jobs and jobq.max_weight, NULL without; priorities,
+limits and pressure rules of each job type; the jobs that workers of the server run now, the longest first.
+Types and jobs that the caller may not see are left out, and so are jobs of pull types.
+Errors: 42501 the caller lacks access 'read'.$$;
+
 COMMENT ON FUNCTION jobq.metrics IS
 $$Returns counters and gauges of this database as text for a monitoring system. It reads no table. Ticks are
 counted since the start of the server.
 format: 'prometheus' or 'openmetrics'.
-Errors: 22023 another format. 42501 the caller may not read the jobs of all tenants and types.$$;
+Errors: 22023 another format. 42501 the caller may not read the jobs of all tenants and types, and is no
+  member of pg_monitor.$$;
+
+COMMENT ON FUNCTION jobq.stat_series IS
+$$Returns what happened in steps of time: of the database every 10 seconds for an hour and every 2 minutes for
+a day, of each job type every minute for an hour. Steps in which the dispatcher did not run are in the next
+one. A type's row has no columns started, died and wait_buckets; its completed counts jobs however they ended.
+step: '10 seconds', '1 minute' or '2 minutes'.
+Errors: 22023 another step. 42501 the caller may not read the jobs of all tenants and types, and is no
+  member of pg_monitor.$$;
+
+COMMENT ON FUNCTION jobq.stat_reset IS
+$$Sets counters of jobq.stat_job_types back to 0, for all types also those of jobq.stat_dispatcher and
+jobq.stat_series. Counts of rows stay. The effect is immediate and is not rolled back.
+job_type: of which; NULL: of all.
+Errors: 42704 no such job type. 55000 the job type shares its statistics with others: jobq.max_stat_types.
+  42501 the caller has no access "admin" for all tenants and types.$$;
 
 COMMENT ON FUNCTION jobq.version IS
 $$Returns the version of the extension in this database.
@@ -549,6 +801,8 @@ Errors: only those of every function.$$;
 COMMENT ON FUNCTION jobq.adopt IS
 $$Lets the jobs and schedules of this database run here. A restored dump or a copy of a database runs no job
 before this call, because the original may still run them. Ticks of schedules before the call have no jobs.
+Attempts of clients that the original had end as lease_expired; their tokens are lost.
+Waits for open and prepared transactions that have written jobs or schedules.
 Errors: only those of every function.$$;
 
 COMMENT ON FUNCTION jobq.reload IS
@@ -589,12 +843,14 @@ COMMENT ON COLUMN jobq.jobs.concurrency_key IS 'at most options.concurrency_per_
 COMMENT ON COLUMN jobq.jobs.timeout IS 'longest duration of one attempt; NULL: as the type';
 COMMENT ON COLUMN jobq.jobs.worker IS 'process of the current or last attempt';
 COMMENT ON COLUMN jobq.jobs.node IS 'machine of the current or last attempt; NULL: the server';
-COMMENT ON COLUMN jobq.jobs.lease_expires_at IS 'end of the lease of a pulled job (later release)';
+COMMENT ON COLUMN jobq.jobs.lease_expires_at IS 'end of the lease of a claimed job';
 COMMENT ON COLUMN jobq.jobs.parent_id IS 'job that enqueued it in its handler, or the job that was rerun';
 COMMENT ON COLUMN jobq.jobs.depth IS 'number of jobs in the chain of enqueues above this one';
-COMMENT ON COLUMN jobq.jobs.workflow_id IS 'workflow of the job (later release)';
-COMMENT ON COLUMN jobq.jobs.task_key IS 'task of the workflow (later release)';
+COMMENT ON COLUMN jobq.jobs.workflow_id IS 'run that the job is a task of';
+COMMENT ON COLUMN jobq.jobs.task_key IS 'its step in that run; of a map with the number of the element: page.7';
 COMMENT ON COLUMN jobq.jobs.metadata IS 'metadata given at the enqueue';
+COMMENT ON COLUMN jobq.jobs.after IS 'jobs that had to end before this one, or have to';
+COMMENT ON COLUMN jobq.jobs.after_rule IS 'how they have to end: success, done, any, failed';
 
 COMMENT ON VIEW jobq.option_keys IS 'Keys that the options of a job type may have';
 COMMENT ON COLUMN jobq.option_keys.key IS 'key in options';
@@ -621,6 +877,8 @@ COMMENT ON COLUMN jobq.job_types.paused IS 'hands out no jobs';
 COMMENT ON COLUMN jobq.job_types.pause_reason IS 'reason of the pause';
 COMMENT ON COLUMN jobq.job_types.resumed_at IS 'last call of jobq.resume_job_type; NULL: never';
 COMMENT ON COLUMN jobq.job_types.paused_until IS 'end of the pause; NULL: until jobq.resume_job_type';
+COMMENT ON COLUMN jobq.job_types.kind IS 'sql: a handler, exec: a command, workflow: steps, pull: none of them';
+COMMENT ON COLUMN jobq.job_types.is_workflow IS 'jobq.create_workflow made it: its jobs are runs';
 COMMENT ON COLUMN jobq.job_types.paused_at IS 'start of the pause; NULL: none, or an older release started it';
 COMMENT ON COLUMN jobq.job_types.dropped_at IS 'time of the drop; NULL: the type exists';
 COMMENT ON TABLE jobq.job_type_env IS 'options.env of job types; only the owner of this table may read it';
@@ -636,7 +894,7 @@ COMMENT ON COLUMN jobq.stopped.one IS 'true: the table has at most one row';
 COMMENT ON COLUMN jobq.stopped.reason IS 'reason given to jobq.stop_all()';
 COMMENT ON COLUMN jobq.stopped.since IS 'time of the stop';
 COMMENT ON TABLE jobq.queue IS 'Live jobs only: pending, blocked, retry, running. Columns that are not described here are those of jobq.jobs';
-COMMENT ON COLUMN jobq.queue.position IS 'place in its lane: scheduled_for, but never before the moment it was set';
+COMMENT ON COLUMN jobq.queue.position IS 'place in its lane: scheduled_for, but never before the moment it was set; infinity of a blocked job';
 COMMENT ON COLUMN jobq.queue.type_id IS 'jobq.job_types.id; no foreign key: its row lock would be contended';
 COMMENT ON COLUMN jobq.queue.rev IS 'rises with every write; an executor with an older rev gives the job up';
 COMMENT ON COLUMN jobq.queue.home_id IS 'jobq.home.home_id; a row of another home is inert';
@@ -703,8 +961,17 @@ COMMENT ON COLUMN jobq.events.source IS 'client, dispatcher, sql, helper, agent:
 COMMENT ON COLUMN jobq.events.level IS 'debug, info, warning or error';
 COMMENT ON COLUMN jobq.events.message IS 'text of the event';
 COMMENT ON COLUMN jobq.events.data IS 'further facts as JSON (docs/reference/events.md)';
-COMMENT ON COLUMN jobq.queue.key_hash IS 'hash of concurrency_key and tenant, indexed; NULL: no key';
+COMMENT ON COLUMN jobq.queue.key_hash IS 'hash of concurrency_key and tenant, indexed; NULL: no key, or blocked';
+COMMENT ON COLUMN jobq.queue.key_since IS 'place in the order of concurrency_key: created_at, or when the blocked job was released';
+COMMENT ON COLUMN jobq.queue.waiting_for IS 'number of jobs whose end a blocked job still waits for';
+COMMENT ON COLUMN jobq.queue.after_state IS 'bits: 1 one of them has completed, 2 one is a dead letter or cancelled';
+COMMENT ON COLUMN jobq.queue.keep_until IS 'when the finished job expires, over all other rules; NULL: they decide';
+COMMENT ON TABLE jobq.dependencies IS 'Edges from jobs to the blocked jobs that wait for them; an edge goes when the end of its parent has counted';
+COMMENT ON COLUMN jobq.dependencies.parent_id IS 'job that has to end';
+COMMENT ON COLUMN jobq.dependencies.child_id IS 'job that waits';
 COMMENT ON COLUMN jobq.queue.schedule_id IS 'jobq.schedules.id, if a tick enqueued the job';
+COMMENT ON COLUMN jobq.queue.lease IS 'length of the lease of a claimed job';
+COMMENT ON COLUMN jobq.queue.cancel_requested IS 'true: heartbeat answers cancel; error_msg has the reason';
 COMMENT ON COLUMN jobq.queue.enqueued_by IS 'oid and name of the enqueuing role if it is held to grants; the name is for restored dumps';
 COMMENT ON DOMAIN jobq.access_kind IS 'Kinds of access of jobq.grant_access; USAGE on it marks the roles that are held to their grants';
 COMMENT ON TABLE jobq.access IS 'Grants of jobq.grant_access';
@@ -715,6 +982,18 @@ COMMENT ON COLUMN jobq.access.job_types IS 'names; NULL: every type';
 COMMENT ON COLUMN jobq.access.role_oid IS 'the role; 0 when the row was restored where there is none of that name';
 COMMENT ON TABLE jobq.tenant_check IS 'The function of jobq.set_tenant_check: one row or none';
 COMMENT ON COLUMN jobq.tenant_check.signature IS 'schema.function(pg_catalog.text)';
+COMMENT ON TABLE jobq.audit IS 'Management calls, partitioned by time, kept for jobq.keep_audit; rows are never changed';
+COMMENT ON COLUMN jobq.audit.id IS 'unique';
+COMMENT ON COLUMN jobq.audit.ts IS 'time of the call';
+COMMENT ON COLUMN jobq.audit.by IS 'user of the session; after SET ROLE "user as role"';
+COMMENT ON COLUMN jobq.audit.action IS 'the function that was called';
+COMMENT ON COLUMN jobq.audit.object_type IS 'job_type, workflow, limit, signal, rule, role, tenant, schedule, database, job, run, jobs';
+COMMENT ON COLUMN jobq.audit.object IS 'name or id; NULL: many, see new.filter';
+COMMENT ON COLUMN jobq.audit.tenant IS 'tenant of the object; NULL: it has none, or the call is about all tenants';
+COMMENT ON COLUMN jobq.audit.old IS 'state before the call, without payloads and options.env; NULL: it did not exist';
+COMMENT ON COLUMN jobq.audit.new IS 'state after it; of bulk calls filter and count';
+COMMENT ON COLUMN jobq.audit.client_addr IS 'address of the client; NULL: a local socket';
+
 COMMENT ON TABLE jobq.alerts IS 'Alerts: dead letters and tools that cannot be started; partitioned by time, kept for jobq.keep_events';
 COMMENT ON COLUMN jobq.alerts.ts IS 'time of the alert';
 COMMENT ON COLUMN jobq.alerts.severity IS 'high for a critical job type, else warning';
@@ -725,6 +1004,31 @@ COMMENT ON COLUMN jobq.alerts.job_type IS 'name of its job type';
 COMMENT ON COLUMN jobq.alerts.tenant IS 'tenant of the job';
 COMMENT ON COLUMN jobq.alerts.attempts IS 'attempts charged';
 COMMENT ON COLUMN jobq.alerts.error_msg IS 'error of the last attempt';
+COMMENT ON TABLE jobq.artifacts IS 'Artifacts: objects that attempts have made, one row for each call of jobq.record_artifact or line of a tool; partitioned by expires_at';
+COMMENT ON COLUMN jobq.artifacts.id IS 'unique';
+COMMENT ON COLUMN jobq.artifacts.created_at IS 'when it was recorded';
+COMMENT ON COLUMN jobq.artifacts.job_id IS 'the job; its row may be deleted';
+COMMENT ON COLUMN jobq.artifacts.workflow_id IS 'the run that the job is a task of';
+COMMENT ON COLUMN jobq.artifacts.task_key IS 'the step of that run';
+COMMENT ON COLUMN jobq.artifacts.tenant IS 'tenant of the job';
+COMMENT ON COLUMN jobq.artifacts.attempt IS 'the attempt that recorded it, also a failed one';
+COMMENT ON COLUMN jobq.artifacts.key IS 'key of the object';
+COMMENT ON COLUMN jobq.artifacts.kind IS 'input, output or log';
+COMMENT ON COLUMN jobq.artifacts.bucket IS 'where the key is valid';
+COMMENT ON COLUMN jobq.artifacts.size_bytes IS 'size of the object';
+COMMENT ON COLUMN jobq.artifacts.content_type IS 'media type of the object';
+COMMENT ON COLUMN jobq.artifacts.checksum IS 'sha256: and 64 hexadecimal digits in lower case';
+COMMENT ON COLUMN jobq.artifacts.data IS 'further facts as JSON';
+COMMENT ON COLUMN jobq.artifacts.job_type IS 'name of the job''s type';
+COMMENT ON COLUMN jobq.artifacts.expires_at IS 'time at which the row is removed';
+
+COMMENT ON TABLE jobq.before_drops IS 'Ranges of history, events and artifacts that stay until a job of jobq.before_drop_type has completed';
+COMMENT ON COLUMN jobq.before_drops.what IS 'history, events or artifacts';
+COMMENT ON COLUMN jobq.before_drops.low IS 'start of the range: of expires_at, of events ts';
+COMMENT ON COLUMN jobq.before_drops.high IS 'its end, which it does not include';
+COMMENT ON COLUMN jobq.before_drops.job_id IS 'the job; NULL: it could not be enqueued';
+COMMENT ON COLUMN jobq.before_drops.problem IS 'why it could not';
+
 COMMENT ON TABLE jobq.tenant_quotas IS 'Quotas: jobq.set_tenant_quota';
 COMMENT ON COLUMN jobq.tenant_quotas.tenant IS 'this one and those below it';
 COMMENT ON COLUMN jobq.tenant_quotas.max_live IS 'live jobs; NULL: not limited';
@@ -771,3 +1075,129 @@ COMMENT ON COLUMN jobq.schedules.failures IS 'dead letters in a row, with pause_
 COMMENT ON COLUMN jobq.schedules.ended_job_id IS 'last job whose end is in failures';
 COMMENT ON COLUMN jobq.schedules.home_id IS 'jobq.home.home_id; a schedule of another home has no ticks';
 COMMENT ON COLUMN jobq.schedules.paused_by_jobq IS 'true: jobq has paused it, for the reason';
+
+COMMENT ON TABLE jobq.workflows IS 'Workflows: a row for each version of a definition';
+COMMENT ON COLUMN jobq.workflows.name IS 'name of the workflow, which is a job type';
+COMMENT ON COLUMN jobq.workflows.version IS 'from 1 up';
+COMMENT ON COLUMN jobq.workflows.is_active IS 'new runs have this version';
+COMMENT ON COLUMN jobq.workflows.steps IS 'as in jobq.create_workflow';
+COMMENT ON COLUMN jobq.workflows.output IS 'template of the result of a run; NULL: results of the last steps';
+COMMENT ON COLUMN jobq.workflows.on_failure IS 'after the failure of a task: stop, continue, compensate';
+COMMENT ON COLUMN jobq.workflows.created_at IS 'time of jobq.create_workflow';
+COMMENT ON COLUMN jobq.workflows.created_by IS 'name of the role whose rights tasks have; definer_oid decides';
+COMMENT ON COLUMN jobq.workflows.type_id IS 'jobq.job_types.id';
+COMMENT ON COLUMN jobq.workflows.definer_oid IS 'the role; 0 when the row was restored where there is none of that name';
+
+COMMENT ON TABLE jobq.runs IS 'Runs of workflows: what jobq.jobs does not have of them';
+COMMENT ON COLUMN jobq.runs.id IS 'the job';
+COMMENT ON COLUMN jobq.runs.type_id IS 'jobq.job_types.id of the workflow';
+COMMENT ON COLUMN jobq.runs.version IS 'version of the workflow; 0: it has not started';
+COMMENT ON COLUMN jobq.runs.deadline IS 'time at which its live tasks are cancelled';
+COMMENT ON COLUMN jobq.runs.keep_until IS 'time until which rows of its tasks stay';
+COMMENT ON COLUMN jobq.runs.phase IS 'running, failing, cancelling, compensating, restarting or ended';
+COMMENT ON COLUMN jobq.runs.failure IS 'code and message of a run that does not complete; keys of one that restarts';
+COMMENT ON COLUMN jobq.runs.paused IS 'no task of it starts';
+COMMENT ON COLUMN jobq.runs.paused_reason IS 'reason given to jobq.pause_workflow';
+COMMENT ON COLUMN jobq.runs.added IS 'steps of jobq.add_tasks';
+COMMENT ON COLUMN jobq.runs.events IS 'data of the events sent so far, by name';
+COMMENT ON TABLE jobq.run_timers IS 'Times of the conductor: deadlines of runs, ends of delays and of waits for events';
+COMMENT ON COLUMN jobq.run_timers.due IS 'the time';
+COMMENT ON COLUMN jobq.run_timers.id IS 'the run or the task';
+COMMENT ON TABLE jobq.dependencies IS 'Edges between live jobs: the child waits for the parent';
+COMMENT ON COLUMN jobq.dependencies.parent_id IS 'job whose end counts';
+COMMENT ON COLUMN jobq.dependencies.child_id IS 'job that waits';
+COMMENT ON COLUMN jobq.queue.waiting_for IS 'blocked: jobs that it still waits for; a map: members so far';
+COMMENT ON COLUMN jobq.queue.after_state IS 'blocked: 1 a parent has completed, 2 one has failed; of a task 4 event, 8 delay, 16 and 32 pause';
+COMMENT ON COLUMN jobq.queue.keep_until IS 'time until which the row of a task stays after its end';
+COMMENT ON COLUMN jobq.queue.key_since IS 'place in the order of the concurrency key';
+
+COMMENT ON VIEW jobq.workflow_runs IS 'Runs of workflows that have started';
+COMMENT ON COLUMN jobq.workflow_runs.id IS 'the job';
+COMMENT ON COLUMN jobq.workflow_runs.workflow IS 'name of the workflow';
+COMMENT ON COLUMN jobq.workflow_runs.version IS 'version of the workflow';
+COMMENT ON COLUMN jobq.workflow_runs.status IS 'status of the job';
+COMMENT ON COLUMN jobq.workflow_runs.progress IS 'mean of its tasks, 0 to 100';
+COMMENT ON COLUMN jobq.workflow_runs.current_task_key IS 'first task that has not ended, a running one before others';
+COMMENT ON COLUMN jobq.workflow_runs.tasks IS 'number of tasks by status';
+COMMENT ON COLUMN jobq.workflow_runs.priority IS 'priority of the job';
+COMMENT ON COLUMN jobq.workflow_runs."position" IS 'time by which its tasks are ordered among other jobs';
+COMMENT ON COLUMN jobq.workflow_runs.payload IS 'input of the run';
+COMMENT ON COLUMN jobq.workflow_runs.result IS 'output of the run';
+COMMENT ON COLUMN jobq.workflow_runs.error_code IS 'task_failed, timeout, bad_input or a SQLSTATE';
+COMMENT ON COLUMN jobq.workflow_runs.error_msg IS 'message of the failure or reason of the cancel';
+COMMENT ON COLUMN jobq.workflow_runs.tenant IS 'tenant of the run and its tasks';
+COMMENT ON COLUMN jobq.workflow_runs.paused_reason IS 'reason given to jobq.pause_workflow';
+COMMENT ON COLUMN jobq.workflow_runs.scheduled_for IS 'time at which it was due';
+COMMENT ON COLUMN jobq.workflow_runs.deadline IS 'time at which its live tasks are cancelled';
+COMMENT ON COLUMN jobq.workflow_runs.created_at IS 'time of the enqueue';
+COMMENT ON COLUMN jobq.workflow_runs.started_at IS 'time of its start';
+COMMENT ON COLUMN jobq.workflow_runs.completed_at IS 'time of its end';
+COMMENT ON COLUMN jobq.workflow_runs.updated_at IS 'last known change';
+
+COMMENT ON VIEW jobq.stat_job_types IS 'Statistics of job types since stats_reset, from shared memory';
+COMMENT ON COLUMN jobq.stat_job_types.job_type IS 'name of the job type; NULL: types beyond jobq.max_stat_types';
+COMMENT ON COLUMN jobq.stat_job_types.pending IS 'jobs that wait for their first attempt; NULL: not counted yet';
+COMMENT ON COLUMN jobq.stat_job_types.due IS 'jobs that could start now, as last counted: every 10 seconds';
+COMMENT ON COLUMN jobq.stat_job_types.due_exact IS 'false: there may be more';
+COMMENT ON COLUMN jobq.stat_job_types.blocked IS 'jobs that wait for other jobs';
+COMMENT ON COLUMN jobq.stat_job_types.retry IS 'jobs that wait for another attempt';
+COMMENT ON COLUMN jobq.stat_job_types.running IS 'jobs that run';
+COMMENT ON COLUMN jobq.stat_job_types.dead IS 'dead letters';
+COMMENT ON COLUMN jobq.stat_job_types.enqueued IS 'jobs that came into the queue, dead letters that were retried included';
+COMMENT ON COLUMN jobq.stat_job_types.started IS 'attempts that began; of a SQL job, counted when the attempt has ended';
+COMMENT ON COLUMN jobq.stat_job_types.completed IS 'jobs that completed';
+COMMENT ON COLUMN jobq.stat_job_types.skipped IS 'jobs that were skipped';
+COMMENT ON COLUMN jobq.stat_job_types.cancelled IS 'jobs that were cancelled';
+COMMENT ON COLUMN jobq.stat_job_types.died IS 'jobs that became dead letters';
+COMMENT ON COLUMN jobq.stat_job_types.retried IS 'attempts that failed and are followed by another';
+COMMENT ON COLUMN jobq.stat_job_types.failures IS 'failed attempts by kind: error, timeout, exit, signal, crash, lease, output, other';
+COMMENT ON COLUMN jobq.stat_job_types.wait_sum IS 'seconds between due and start, of all attempts';
+COMMENT ON COLUMN jobq.stat_job_types.wait_buckets IS 'attempts by that time: up to .001 .01 .1 .5 1 5 10 30 60 300 1800 7200 seconds, longer';
+COMMENT ON COLUMN jobq.stat_job_types.run_sum IS 'seconds between start and end, of all attempts';
+COMMENT ON COLUMN jobq.stat_job_types.run_buckets IS 'attempts by that time, with the bounds of wait_buckets';
+COMMENT ON COLUMN jobq.stat_job_types.attempts_buckets IS 'ended jobs by their number of attempts: up to 1 2 3 5 10, more';
+COMMENT ON COLUMN jobq.stat_job_types.oldest_due_s IS 'seconds for which the oldest job that could start has been due; NULL: none is';
+COMMENT ON COLUMN jobq.stat_job_types.drain_s IS 'seconds until no job is due at the rates of the last 5 minutes; NULL: never';
+COMMENT ON COLUMN jobq.stat_job_types.paused IS 'whether the type is paused';
+COMMENT ON COLUMN jobq.stat_job_types.last_completed IS 'when a job last completed';
+COMMENT ON COLUMN jobq.stat_job_types.last_failed IS 'when an attempt last failed';
+COMMENT ON COLUMN jobq.stat_job_types.stats_reset IS 'since when the counters count';
+
+COMMENT ON VIEW jobq.stat_workers IS 'Processes that run jobs, and jobs that clients have claimed: a row per running job, or idle process';
+COMMENT ON COLUMN jobq.stat_workers.kind IS 'sql, exec, or pull: a client';
+COMMENT ON COLUMN jobq.stat_workers.pid IS 'process of the server; NULL: a client';
+COMMENT ON COLUMN jobq.stat_workers.worker IS 'name, as in jobq.jobs';
+COMMENT ON COLUMN jobq.stat_workers.node IS 'node that the client named';
+COMMENT ON COLUMN jobq.stat_workers.role IS 'role that a SQL worker is connected as';
+COMMENT ON COLUMN jobq.stat_workers.state IS 'idle or busy';
+COMMENT ON COLUMN jobq.stat_workers.job_id IS 'job that runs';
+COMMENT ON COLUMN jobq.stat_workers.job_type IS 'its type';
+COMMENT ON COLUMN jobq.stat_workers.attempt IS 'number of its attempt';
+COMMENT ON COLUMN jobq.stat_workers.started_at IS 'when the attempt began';
+COMMENT ON COLUMN jobq.stat_workers.deadline IS 'when its timeout is over';
+COMMENT ON COLUMN jobq.stat_workers.lease_expires_at IS 'when the lease of the client ends';
+
+COMMENT ON VIEW jobq.stat_lanes IS 'Lanes with a job that is due, as the dispatcher last saw them, every second; at most 256';
+COMMENT ON COLUMN jobq.stat_lanes.job_type IS 'job type of the lane';
+COMMENT ON COLUMN jobq.stat_lanes.priority IS 'priority of its jobs';
+COMMENT ON COLUMN jobq.stat_lanes.effective IS 'the same with pressure and aging';
+COMMENT ON COLUMN jobq.stat_lanes.oldest_due IS 'since when its oldest job has been due';
+COMMENT ON COLUMN jobq.stat_lanes.held_by IS 'why no job of it starts: stopped, identity, dispatcher, filter, role, node, signal, type_paused, limit, shared_limit, rate, weight, slots, as in jobq.why; NULL: one starts next';
+
+COMMENT ON VIEW jobq.stat_limits IS 'Limits of running jobs, as the dispatcher last saw them, every second; at most 128';
+COMMENT ON COLUMN jobq.stat_limits.kind IS 'jobs (jobq.max_concurrent), weight (jobq.max_weight), job_type (max_concurrent), limit (of jobq.limits)';
+COMMENT ON COLUMN jobq.stat_limits.name IS 'job type or limit; NULL: of the database';
+COMMENT ON COLUMN jobq.stat_limits.used IS 'jobs, or their weight, that count for it';
+COMMENT ON COLUMN jobq.stat_limits.max IS 'maximum';
+COMMENT ON COLUMN jobq.stat_limits.held_s IS 'seconds for which jobs have waited for it; NULL: none does';
+
+COMMENT ON VIEW jobq.stat_dispatcher IS 'Work of the dispatcher of this database since stats_reset';
+COMMENT ON COLUMN jobq.stat_dispatcher.pid IS 'its process; NULL: none runs';
+COMMENT ON COLUMN jobq.stat_dispatcher.started_at IS 'when that started';
+COMMENT ON COLUMN jobq.stat_dispatcher.loops IS 'turns of its loop';
+COMMENT ON COLUMN jobq.stat_dispatcher.wakeups IS 'turns by what woke it: commit (jobs were written), report (of a worker), timer, other';
+COMMENT ON COLUMN jobq.stat_dispatcher.handed_out IS 'jobs that were given to a worker or client';
+COMMENT ON COLUMN jobq.stat_dispatcher.fallbacks IS 'those whose row had changed meanwhile';
+COMMENT ON COLUMN jobq.stat_dispatcher.sweep_finds IS 'jobs that only the sweep found: no commit had announced them';
+COMMENT ON COLUMN jobq.stat_dispatcher.publications_lost IS 'times that commits announced more than fits: jobq.max_lanes';
+COMMENT ON COLUMN jobq.stat_dispatcher.stats_reset IS 'since when the counters count';

@@ -1,6 +1,7 @@
 /*
  * handler.c
- *	  Runs a SQL handler once: in a subtransaction, under its timeout, with its settings undone after it.
+ *	  Runs a SQL handler once: in a subtransaction, under its timeout, with
+ *	  its settings undone after it.
  *
  * The process is connected as the handler's role (SQL worker) or has taken its
  * identity for the call (run_inline), so there is nothing to escape to.  A

@@ -34,7 +34,7 @@ typedef struct Run
 	RunEnd		end;
 	Outcome		outcome;
 	bool		closes_batch;	/* touched what the next job in this transaction would see */
-	struct ErrorData *callers_cancel;	/* run_inline: its statement was cancelled, which is not the job's outcome */
+	struct ErrorData *callers_cancel;	/* run_inline's own statement was cancelled: no outcome of the job */
 	List	   *held;			/* names of WITH HOLD cursors it has declared */
 	List	   *log;			/* Event: settled with the outcome, so they survive the rollback */
 	TimestampTz progress_told;	/* when set_progress last left an event */

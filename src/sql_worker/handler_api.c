@@ -23,6 +23,7 @@
 #include "base/interval.h"
 #include "base/json_build.h"
 #include "base/json_size.h"
+#include "pull/pull_job.h"
 #include "shared/current_job.h"
 #include "sql_worker/handler.h"
 #include "tables/queue_find.h"
@@ -220,7 +221,8 @@ check_event_type(const char *type)
 {
 	static const char *const own[] = {
 		"enqueued", "claimed", "started", "progress", "heartbeat", "retry_scheduled", "snoozed", "released",
-		"completed", "failed", "dead", "cancelled", "skipped", "retried", "paused", "resumed", "hook_failed"
+		"completed", "failed", "dead", "cancelled", "skipped", "retried", "paused", "resumed", "hook_failed",
+		"blocked", "run_started", "run_finished", "event_received", "compensating"
 	};
 
 	if (is_among(type, own, lengthof(own)))
@@ -263,17 +265,15 @@ read_event(FunctionCallInfo fcinfo, Event *event)
 static void
 log_event_of_lease(pg_uuid_t *id, pg_uuid_t *token, Event *event)
 {
-	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	Ledger		ledger;
+	PullCall	call;
+	Snapshot	snapshot;
 	Job			job;
 	JobType    *type;
 	bool		held;
 
-	PreventCommandIfReadOnly("jobq.log_event()");
-	ledger_open(&ledger);
-	held = queue_find_by_id(&ledger.queue, id, snapshot, &job) && job.status == JOB_RUNNING &&
-		!JOB_NULL(&job, Q_lease_token) &&
-		memcmp(DatumGetUUIDP(JOB_ATT(&job, Q_lease_token)), token, UUID_LEN) == 0;
+	pull_begin(&call, "jobq.log_event()");
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	held = queue_find_by_id(&call.ledger.queue, id, snapshot, &job) && pull_holds(&call, &job, token);
 	UnregisterSnapshot(snapshot);
 	if (!held)
 		ereport(ERROR,
@@ -286,8 +286,8 @@ log_event_of_lease(pg_uuid_t *id, pg_uuid_t *token, Event *event)
 		psprintf("worker:%s", TextDatumGetCString(JOB_ATT(&job, Q_worker)));
 	type = job_type_by_id(JOB_INT(&job, Q_type_id));
 	if (type != NULL)
-		event_add_at_once(&ledger.events, job.values, job.nulls, type->name, event);
-	ledger_close(&ledger);
+		event_add_at_once(&call.ledger.events, job.values, job.nulls, type->name, event);
+	pull_end(&call);
 }
 
 /* jobq.log_event(message, level, type, data, id, lease_token) */

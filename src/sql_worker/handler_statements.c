@@ -1,6 +1,7 @@
 /*
  * handler_statements.c
- *	  Hooks that look at the statements of SQL handlers.  They refuse or replace only those of a handler under run_inline.
+ *	  Hooks that look at the statements of SQL handlers.  They refuse or
+ *	  replace only those of a handler under run_inline.
  *
  * A statement whose effect the next job in the same transaction would notice
  * closes the batch (handler.c).  So does pg_notify(), which is no statement:

@@ -3,11 +3,12 @@
  *	  The caller's session while jobq.run_inline runs a handler in it: see inline_session.h.
  *
  *	 cursors				dropped at the handler's end
- *	 temporary objects		dropped at the handler's end: those that the caller's session lacked before
+ *	 temporary objects		dropped at the handler's end: those that the session lacked before
  *	 prepared statements	dropped; DEALLOCATE finds the handler's own only
  *	 advisory locks			the session's counts are put back; the caller's stay locked meanwhile
  *	 SET CONSTRAINTS		undone when no deferred trigger is left (inline_triggers.c)
- *	 LISTEN					refused, as in a worker; so are UNLISTEN and DISCARD, which would act on the caller
+ *	 LISTEN					refused, as in a worker; so are UNLISTEN and DISCARD,
+ *							which would act on the caller
  *	 settings				undone by handler.c, as in a worker
  *
  * Objects are dropped past the executor, so no code of the handler's role runs

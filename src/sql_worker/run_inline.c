@@ -1,6 +1,7 @@
 /*
  * run_inline.c
- *	  jobq.run_inline: a waiting SQL job, run in the caller's transaction as a worker would run it.
+ *	  jobq.run_inline: a waiting SQL job, or a run whose tasks are such jobs, in the caller's
+ *	  transaction as a worker would run it.
  *
  * For tests: pgTAP never commits, so no worker would ever see the job.  The
  * identity is taken for the call only (SECURITY_LOCAL_USERID_CHANGE: the
@@ -16,7 +17,6 @@
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
-#include "utils/guc.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -30,12 +30,14 @@
 #include "sql_worker/handler.h"
 #include "sql_worker/inline_session.h"
 #include "sql_worker/inline_triggers.h"
+#include "sql_worker/inline_workflow.h"
 #include "tables/queue_find.h"
 
 PG_FUNCTION_INFO_V1(jobq_run_inline);
 
+/* Locks the job, which is a SQL job or a run; as_task: of a run that runs here. */
 static JobType *
-lock_sql_job(Ledger *ledger, const pg_uuid_t *id, Job *job)
+lock_waiting_job(Ledger *ledger, const pg_uuid_t *id, Job *job, bool as_task)
 {
 	JobType    *type;
 
@@ -44,10 +46,14 @@ lock_sql_job(Ledger *ledger, const pg_uuid_t *id, Job *job)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("job %s is not waiting",
 						DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(id))))));
-	type = job_type_by_id(JOB_INT(job, Q_type_id));
-	if (type == NULL || type->handler == NULL)
+	if (job->status == JOB_BLOCKED)
 		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("job %s waits for other jobs", DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(id))))));
+	type = job_type_by_id(JOB_INT(job, Q_type_id));
+	if (type == NULL || (type->handler == NULL && !type->workflow))
+		ereport(ERROR,
+				(errcode(as_task ? ERRCODE_FEATURE_NOT_SUPPORTED : ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("job %s is not of a SQL type",
 						DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(id)))),
 				 errhint("Tools cannot run inside a transaction.")));
@@ -76,43 +82,35 @@ run_as_role(Run *run)
 		ReThrowError(run->callers_cancel);
 }
 
-/* Runs a statement as the owner of jobq's tables, with SPI connected. */
-static void
-execute_as_owner(const char *sql, Oid argtype, Datum arg)
-{
-	Oid			saved_user;
-	int			saved_context;
-	int			nest = NewGUCNestLevel();
-
-	GetUserIdAndSecContext(&saved_user, &saved_context);
-	SetUserIdAndSecContext(jobq_owner(), saved_context | SECURITY_LOCAL_USERID_CHANGE);
-	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
-							 GUC_ACTION_SAVE, true, 0, false);
-	if (SPI_execute_with_args(sql, 1, &argtype, &arg, NULL, false, 0) != SPI_OK_SELECT)
-		elog(ERROR, "jobq: \"%s\" failed", sql);
-	AtEOXact_GUC(false, nest);
-	SetUserIdAndSecContext(saved_user, saved_context);
-}
-
 /*
  * Returns the job as jobq.jobs shows it now; NULL when its type keeps nothing.
  */
 static HeapTupleHeader
 read_job(pg_uuid_t *id)
 {
+	static const char sql[] = "SELECT j.* FROM jobq.jobs j WHERE j.id = $1";
 	HeapTupleHeader row = NULL;
+	Oid			types[] = {UUIDOID};
+	Datum		values[] = {UUIDPGetDatum(id)};
+	OwnerCall	call;
 
 	SPI_connect();
-	execute_as_owner("SELECT j.* FROM jobq.jobs j WHERE j.id = $1", UUIDOID, UUIDPGetDatum(id));
+	call = owner_call_begin();
+	if (SPI_execute_with_args(sql, 1, types, values, NULL, false, 0) != SPI_OK_SELECT)
+		elog(ERROR, "jobq: \"%s\" failed", sql);
+	owner_call_end(call);
 	if (SPI_processed > 0)
 		row = SPI_returntuple(SPI_tuptable->vals[0], SPI_tuptable->tupdesc);
 	SPI_finish();
 	return row;
 }
 
-/* Locks the job, runs and settles it; closes all that it has opened. */
-static void
-run_and_settle(pg_uuid_t *id)
+/*
+ * Locks the job, runs and settles it; a run is only started: true.  Closes all
+ * that it has opened.
+ */
+static bool
+run_one(const pg_uuid_t *id, bool as_task)
 {
 	Ledger		ledger;
 	Job			job;
@@ -121,7 +119,12 @@ run_and_settle(pg_uuid_t *id)
 	inline_triggers_fire_callers(); /* before the job is locked: they may change it */
 	memset(&run, 0, sizeof(run));
 	ledger_open(&ledger);
-	run.type = lock_sql_job(&ledger, id, &job);
+	run.type = lock_waiting_job(&ledger, id, &job, as_task);
+	if (run.type->workflow)
+	{
+		inline_workflow_begin(&ledger, &job);
+		return true;
+	}
 	run.job = &job;
 	run.cell = -1;
 	run.context = CurrentMemoryContext;
@@ -131,6 +134,13 @@ run_and_settle(pg_uuid_t *id)
 	settle_at_once(&ledger, &job, run.type, &run.outcome);
 	ledger_close(&ledger);
 	CommandCounterIncrement();
+	return false;
+}
+
+static void
+run_task(const pg_uuid_t *id)
+{
+	(void) run_one(id, true);
 }
 
 /* jobq.run_inline(id) */
@@ -158,7 +168,8 @@ jobq_run_inline(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("this database was restored from a dump, so its jobs don't run"),
 				 errhint("SELECT jobq.adopt() makes them its own.")));
-	run_and_settle(PG_GETARG_UUID_P(0));
+	if (run_one(PG_GETARG_UUID_P(0), false))
+		inline_workflow_run(PG_GETARG_UUID_P(0), run_task);
 	row = read_job(PG_GETARG_UUID_P(0));
 	if (row == NULL)
 		PG_RETURN_NULL();

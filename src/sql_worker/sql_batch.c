@@ -23,10 +23,11 @@
 
 #include "settle/breaker_news.h"
 #include "sql_worker/sql_batch.h"
+#include "workflow/release_children.h"
 
 #define MAX_BATCH_US		20000	/* no new job is begun in a transaction older than that */
 #define SLOW_RUN_US			100000
-#define BATCH_MEMORY		(1024 * 1024)	/* kept between batches: else malloc returns it to the system each time */
+#define BATCH_MEMORY		(1024 * 1024)	/* kept between batches: free() would return it to the system */
 
 static JobqDb *db;
 static MemoryContext batch_context;
@@ -140,6 +141,22 @@ run_batch_jobs(int cell)
 			return;
 		}
 	}
+}
+
+/* Releases the jobs that wait for nothing but the ends of this batch. */
+static void
+release_children(void)
+{
+	EndedParents parents = {0};
+
+	for (int i = 0; i < batch->n; i++)
+	{
+		Entry	   *e = &batch->entries[i];
+
+		if (e->report == REPORT_SETTLED)
+			parents_add(&parents, &e->job, e->status);
+	}
+	parents_release_children(&parents);
 }
 
 /* Removes what a job may have left in the session; the plan cache stays. */
@@ -278,6 +295,7 @@ sql_batch_run(int cell)
 		batch->ledger.together = true;
 		run_batch_jobs(cell);
 		ledger_close(&batch->ledger);
+		release_children();
 		PopActiveSnapshot();
 		CommitTransactionCommand();
 		RESUME_CANCEL_INTERRUPTS();

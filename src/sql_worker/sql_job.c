@@ -172,6 +172,7 @@ sql_entry_run(Batch *batch, int cellno, MemoryContext context)
 		e->report = REPORT_NOT_MINE;
 		return;
 	}
+	cell->row_status = (uint8) e->job.status;
 	type = e->run.type = job_type_by_id(cell->ref.type_id);
 	if (type == NULL)
 		no_such_type(e);

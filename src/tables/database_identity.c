@@ -115,17 +115,18 @@ create_home(Oid relid)
 
 /*
  * Returns the content of jobq.home, cached for the rest of the transaction
- * only: adopt() is plain SQL.
+ * only: adopt() is plain SQL.  again: it is stored in a row, and adopt() may
+ * have changed it before this transaction got the lock of that row's table.
  */
 static Home
-current_home(Oid relid)
+current_home(Oid relid, bool again)
 {
 	static Home known;
 	static LocalTransactionId known_in = InvalidLocalTransactionId;
 	static Oid	known_relid = InvalidOid;
 	Relation	rel;
 
-	if (known_in == my_lxid() && known_relid == relid && LocalTransactionIdIsValid(known_in))
+	if (!again && known_in == my_lxid() && known_relid == relid && LocalTransactionIdIsValid(known_in))
 		return known;
 	rel = table_open(relid, AccessShareLock);
 	known_in = InvalidLocalTransactionId;
@@ -158,7 +159,7 @@ home_id(bool create)
 
 	if (!OidIsValid(relid))
 		return 0;
-	home = current_home(relid);
+	home = current_home(relid, true);
 	if (home.id == 0 && create)
 		return create_home(relid);
 	return home.id;
@@ -171,7 +172,7 @@ home_is_ours(int32 *id)
 	Home		home = {0, true};
 
 	if (OidIsValid(relid))
-		home = current_home(relid);
+		home = current_home(relid, false);
 	*id = home.id;
 	return home.ours;
 }

@@ -35,6 +35,7 @@
 #define WAIT_LIMIT_MS	30000
 
 PG_FUNCTION_INFO_V1(jobq_want_partitions);
+PG_FUNCTION_INFO_V1(jobq_have_partitions);
 
 static PartitionProcess start_process = NULL;
 
@@ -111,12 +112,12 @@ partition_exists(const char *parent, TimestampTz ts)
 }
 
 static bool
-all_exist(TimestampTz need)
+all_exist(const char *parent, TimestampTz need)
 {
 	TimestampTz now = GetCurrentTimestamp();
 
 	AcceptInvalidationMessages();
-	return (need == 0 || partition_exists("history", need)) && partition_exists("events", now) &&
+	return (need == 0 || partition_exists(parent, need)) && partition_exists("events", now) &&
 		partition_exists("alerts", now);
 }
 
@@ -169,14 +170,14 @@ partitions_set_process(PartitionProcess start)
 	start_process = start;
 }
 
-bool
-partitions_make(TimestampTz need)
+static bool
+make_for(const char *parent, TimestampTz need)
 {
 	MonoTime	start = mono_now();
 
-	if (all_exist(need))
+	if (all_exist(parent, need))
 		return true;
-	if (only_we_can("history") || only_we_can("events") || only_we_can("alerts"))
+	if (only_we_can(parent) || only_we_can("events") || only_we_can("alerts"))
 	{
 		make_here(need);
 		return true;
@@ -185,7 +186,7 @@ partitions_make(TimestampTz need)
 	{
 		if (!start_process(need) && JobqShmem == NULL)
 			make_here(need);	/* jobq is not preloaded, so there is no maintenance process to block */
-		if (all_exist(need))
+		if (all_exist(parent, need))
 			return true;
 		if (mono_exceeds(start, mono_now(), WAIT_LIMIT_MS))
 			return false;
@@ -194,6 +195,18 @@ partitions_make(TimestampTz need)
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
 	}
+}
+
+bool
+partitions_make(TimestampTz need)
+{
+	return make_for("history", need);
+}
+
+bool
+partitions_make_artifacts(TimestampTz need)
+{
+	return make_for("artifacts", need);
 }
 
 /*
@@ -211,5 +224,24 @@ jobq_want_partitions(PG_FUNCTION_ARGS)
 													   TimestampTzGetDatum(GetCurrentTimestamp()),
 													   IntervalPGetDatum(keep)));
 	(void) partitions_make(need);
+	PG_RETURN_VOID();
+}
+
+/*
+ * jobq_internal._have_partitions(expires_at): makes the partitions for rows that
+ * expire then.
+ */
+Datum
+jobq_have_partitions(PG_FUNCTION_ARGS)
+{
+	TimestampTz need = PG_GETARG_TIMESTAMPTZ(0);
+
+	if (MyBackendType == B_BG_WORKER)
+		partitions_ensure(need);
+	else
+	{
+		(void) partitions_make(need);
+		(void) partitions_make_artifacts(need);
+	}
 	PG_RETURN_VOID();
 }

@@ -1,6 +1,7 @@
 /*
  * partition.h
- *	  The partition of jobq.history, jobq.events or jobq.alerts that holds a moment, open for writing.
+ *	  The partition of jobq.history, jobq.artifacts, jobq.events or jobq.alerts
+ *	  that holds a moment, open for writing.
  */
 #ifndef JOBQ_PARTITION_H
 #define JOBQ_PARTITION_H
@@ -31,6 +32,8 @@ extern void partition_close(Partition *p);
  * 30 seconds.
  */
 extern bool partitions_make(TimestampTz need);
+/* The same for an artifact that expires at need. */
+extern bool partitions_make_artifacts(TimestampTz need);
 
 /*
  * The same in this transaction, as the owner of the tables, which is the

@@ -5,13 +5,16 @@
  * A management call may wait for another transaction that holds the job's row,
  * but never for a handler.  A job runs when its row says so or when an
  * executor has begun it (its slot says so before it locks the row).  Then the
- * answer is LOCK_BUSY, also while the row's lock is free.
+ * answer is LOCK_BUSY, also while the row's lock is free, or is this
+ * transaction's: a handler may name its own job.
  */
 #include "jobq.h"
 
 #include "access/heapam.h"
 #include "access/htup_details.h"
 #include "access/multixact.h"
+#include "access/subtrans.h"
+#include "access/transam.h"
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "storage/bufmgr.h"
@@ -21,6 +24,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+#include "shared/current_job.h"
 #include "shared/publish_jobs.h"
 #include "tables/queue_find.h"
 #include "tables/queue_table.h"
@@ -94,6 +98,15 @@ queue_find_by_id(Table *queue, const pg_uuid_t *id, Snapshot snapshot, Job *job)
 	return found;
 }
 
+/* True if its handler has called us: also that of jobq.run_inline, which no slot knows of. */
+static bool
+job_runs_here(Job *job)
+{
+	const CurrentJob *current = current_job();
+
+	return current != NULL && memcmp(&current->id, JOB_ID(job), UUID_LEN) == 0;
+}
+
 /*
  * True if this very version has begun: an executor may have committed a newer
  * one and not reported it yet.
@@ -104,6 +117,8 @@ job_has_begun(Job *job)
 	Slot	   *slot;
 	int			cell;
 
+	if (job_runs_here(job))
+		return true;
 	if (JobqShmem == NULL)
 		return false;
 	slot = slot_find_job(MyDatabaseId, JOB_ID(job), &cell);
@@ -154,6 +169,24 @@ slot_is_locked(TupleTableSlot *slot)
 	return !TransactionIdIsCurrentTransactionId(xid) && TransactionIdIsInProgress(xid);
 }
 
+TransactionId
+slot_changer(TupleTableSlot *slot)
+{
+	BufferHeapTupleTableSlot *held = (BufferHeapTupleTableSlot *) slot;
+	HeapTupleHeader header = held->base.tuple->t_data;
+	TransactionId xid = InvalidTransactionId;
+
+	LockBuffer(held->buffer, BUFFER_LOCK_SHARE);
+	if ((header->t_infomask & HEAP_XMAX_INVALID) == 0 && !HEAP_XMAX_IS_LOCKED_ONLY(header->t_infomask))
+		xid = HeapTupleHeaderGetUpdateXid(header);
+	LockBuffer(held->buffer, BUFFER_LOCK_UNLOCK);
+	if (!TransactionIdIsValid(xid))
+		return InvalidTransactionId;
+	if (TransactionIdIsInProgress(xid))
+		return SubTransGetTopmostTransaction(xid);
+	return TransactionIdDidCommit(xid) ? xid : InvalidTransactionId;
+}
+
 /* Waits until all lockers have ended; then the caller reads the row again. */
 static void
 wait_for_locker(TupleTableSlot *slot)
@@ -191,7 +224,7 @@ try_lock(Table *queue, Job *seen, Job *job, bool *held)
 	TM_Result	locked;
 
 	*held = false;
-	if (seen->status == JOB_RUNNING)
+	if (seen->status == JOB_RUNNING || job_runs_here(seen))
 		return LOCK_BUSY;
 	if (queue_fetch_version(queue, &tid))
 	{
@@ -210,6 +243,43 @@ try_lock(Table *queue, Job *seen, Job *job, bool *held)
 	if (!*held)
 		ExecClearTuple(queue->slot);
 	return result;
+}
+
+bool
+queue_lock_seen(Table *queue, const Job *seen)
+{
+	ItemPointerData tid = seen->tid;
+	bool		isnull;
+	bool		locked;
+
+	locked = queue_fetch_version(queue, &tid) &&
+		memcmp(DatumGetUUIDP(slot_getattr(queue->slot, Q_id, &isnull)), JOB_ID(seen), UUID_LEN) == 0 &&
+		DatumGetInt32(slot_getattr(queue->slot, Q_rev, &isnull)) == JOB_INT(seen, Q_rev) &&
+		queue_lock_version(queue) == TM_Ok;
+	ExecClearTuple(queue->slot);
+	return locked;
+}
+
+bool
+queue_lock_leased(Table *queue, Job *seen, Job *job, bool *held)
+{
+	ItemPointerData tid = seen->tid;
+	TM_FailureData failure;
+	TM_Result	result = TM_Deleted;
+	bool		isnull;
+	bool		locked;
+
+	if (queue_fetch_version(queue, &tid) &&
+		memcmp(DatumGetUUIDP(slot_getattr(queue->slot, Q_id, &isnull)), JOB_ID(seen), UUID_LEN) == 0)
+		result = table_tuple_lock(queue->rel, &tid, InvalidSnapshot, queue->slot, GetCurrentCommandId(false),
+								  LockTupleExclusive, held ? LockWaitSkip : LockWaitBlock, 0, &failure);
+	if (held)
+		*held = result == TM_WouldBlock;
+	locked = result == TM_Ok;
+	if (locked)
+		job_from_slot(queue, job);
+	ExecClearTuple(queue->slot);
+	return locked;
 }
 
 LockResult
@@ -232,7 +302,7 @@ publish_key_of(Job *job)
 {
 	if (!JOB_NULL(job, Q_key_hash))
 		publish_concurrency_key(DatumGetUInt64(JOB_ATT(job, Q_key_hash)),
-								DatumGetTimestampTz(JOB_ATT(job, Q_created_at)), true);
+								row_key_since(job->values, job->nulls), true);
 }
 
 static LockResult

@@ -27,6 +27,15 @@ extern LockResult queue_lock_by_id(Table *queue, const pg_uuid_t *id, Job *job);
  */
 extern LockResult queue_lock_unless_held(Table *queue, const pg_uuid_t *id, Job *job, bool *held);
 
+/* Locks the very version seen; false: it has changed, or its lock is not free. */
+extern bool queue_lock_seen(Table *queue, const Job *seen);
+
+/*
+ * Locks a job that a client has; false: this version is no longer the latest.
+ * With held it does not wait: *held is true when another transaction has it.
+ */
+extern bool queue_lock_leased(Table *queue, Job *seen, Job *job, bool *held);
+
 /*
  * Tries the version seen once.  LOCK_GONE: it has changed, or the call has
  * waited: look again.
@@ -38,6 +47,11 @@ extern bool job_has_begun(Job *job);
 extern bool job_is_running(Job *job);
 /* True if another open transaction locks or changes the row in this slot. */
 extern bool slot_is_locked(TupleTableSlot *slot);
+/*
+ * Returns the transaction that has changed the row in this slot, by its
+ * top-level xid while it is in progress; Invalid: none, or it is rolled back.
+ */
+extern TransactionId slot_changer(TupleTableSlot *slot);
 /* Returns the index of t on exactly these columns. */
 extern Relation table_index(Table *t, const AttrNumber *columns, int ncolumns);
 

@@ -53,7 +53,15 @@ static const ShapeColumn queue_columns[] = {
 	{"key_hash", INT8OID, NULLABLE},
 	/* since 0.2.0 */
 	{"keep_dead", INTERVALOID, NULLABLE},
-	{"schedule_id", INT4OID, NULLABLE}
+	{"schedule_id", INT4OID, NULLABLE},
+	{"lease", INTERVALOID, NULLABLE},
+	{"cancel_requested", BOOLOID, NULLABLE},
+	{"after", UUIDARRAYOID, NULLABLE},
+	{"after_rule", TEXTOID, NULLABLE},
+	{"waiting_for", INT4OID, NULLABLE},
+	{"after_state", INT2OID, NULLABLE},
+	{"keep_until", TIMESTAMPTZOID, NULLABLE},
+	{"key_since", TIMESTAMPTZOID, NULLABLE}
 };
 
 /* Columns of both tables: one function writes the rows. */
@@ -95,7 +103,9 @@ static const ShapeColumn finished_columns[] = {
 	{"counted", BOOLOID, FILLED},
 	{"enqueued_by", TEXTOID, NULLABLE},
 	/* since 0.2.0 */
-	{"keep_dead", INTERVALOID, NULLABLE}
+	{"keep_dead", INTERVALOID, NULLABLE},
+	{"after", UUIDARRAYOID, NULLABLE},
+	{"after_rule", TEXTOID, NULLABLE}
 };
 
 const Shape queue_shape = {"queue", queue_columns, lengthof(queue_columns), Q_key_hash};

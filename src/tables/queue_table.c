@@ -31,6 +31,7 @@
 
 #include "base/job_status.h"
 #include "base/relations.h"
+#include "shared/stat_changes.h"
 #include "tables/other_columns.h"
 #include "tables/queue_table.h"
 #include "tables/row_map.h"
@@ -47,7 +48,8 @@ open_index(Table *t, Oid indexid)
 }
 
 /*
- * Returns the indexes of the queue that hold only rows with a concurrency key.
+ * Returns the indexes of the queue that hold only rows with a concurrency key,
+ * or only tasks.
  * They stay closed until such a row is written: opening them and testing their
  * predicates would cost every other row.
  */
@@ -66,7 +68,8 @@ key_indexes(List *indexes)
 	{
 		Relation	index = index_open(lfirst_oid(lc), RowExclusiveLock);
 
-		if (index->rd_index->indkey.values[0] == Q_key_hash && RelationGetIndexPredicate(index) != NIL)
+		if ((index->rd_index->indkey.values[0] == Q_key_hash || index->rd_index->indkey.values[0] == Q_workflow_id) &&
+			RelationGetIndexPredicate(index) != NIL)
 			keyed = lappend_oid(keyed, lfirst_oid(lc));
 		index_close(index, NoLock);
 	}
@@ -163,7 +166,7 @@ fill_slot(Table *t, Datum *values, bool *nulls, ItemPointer old)
 	else
 		other_columns_fill(t, values, nulls, old);
 	slot->tts_tableOid = RelationGetRelid(t->rel);
-	if (t->closed != NIL && !nulls[Q_key_hash - 1])
+	if (t->closed != NIL && (!nulls[Q_key_hash - 1] || !nulls[Q_workflow_id - 1]))
 		open_key_indexes(t);
 }
 
@@ -355,6 +358,18 @@ table_delete_row(Table *t, ItemPointer tid)
 
 /* --- jobs --- */
 
+void
+queue_update(Table *queue, Job *job)
+{
+	AttrNumber	id = queue->map->atts[Q_id - 1];
+
+	JobStatus	status = status_from_oid(DatumGetObjectId(JOB_ATT(job, Q_status)));
+
+	table_update_columns(queue, &job->tid, job->values, job->nulls, &id, 1);
+	stat_row_moved(JOB_INT(job, Q_type_id), job->counted, status);
+	job->counted = status;
+}
+
 /* Copies the row in the queue's slot into job. */
 void
 job_from_slot(Table *queue, Job *job)
@@ -364,7 +379,7 @@ job_from_slot(Table *queue, Job *job)
 	job->tuple = ExecCopySlotHeapTuple(slot);
 	job->tid = slot->tts_tid;
 	row_deform_by(queue->map, queue->rel, job->tuple, job->values, job->nulls);
-	job->status = status_from_oid(DatumGetObjectId(JOB_ATT(job, Q_status)));
+	job->status = job->counted = status_from_oid(DatumGetObjectId(JOB_ATT(job, Q_status)));
 }
 
 /*

@@ -10,6 +10,7 @@
 #include "nodes/execnodes.h"
 #include "shared/slots.h"
 #include "utils/relcache.h"
+#include "utils/timestamp.h"
 
 /* attribute numbers: src/sql/00_schema.sql */
 enum
@@ -20,9 +21,10 @@ enum
 	Q_keep_completed, Q_tenant, Q_parent_id, Q_workflow_id, Q_task_key, Q_metadata,
 	Q_error_msg, Q_error_code, Q_error_details, Q_started_at, Q_worker, Q_node, Q_lease_token,
 	Q_lease_expires_at, Q_progress, Q_progress_data, Q_enqueued_by, Q_key_hash, Q_keep_dead,
-	Q_schedule_id
+	Q_schedule_id, Q_lease, Q_cancel_requested, Q_after, Q_after_rule, Q_waiting_for, Q_after_state,
+	Q_keep_until, Q_key_since
 };
-#define Q_NATTS Q_schedule_id
+#define Q_NATTS Q_key_since
 
 /* jobq.history and jobq.dead_letters */
 enum
@@ -32,9 +34,9 @@ enum
 	H_timeout, H_unique_key, H_unique_until, H_concurrency_key, H_tenant, H_parent_id,
 	H_workflow_id, H_task_key, H_metadata, H_error_msg, H_error_code, H_error_details, H_worker,
 	H_node, H_progress, H_progress_data, H_backoff, H_unique_for, H_keep_completed, H_counted,
-	H_enqueued_by, H_keep_dead
+	H_enqueued_by, H_keep_dead, H_after, H_after_rule
 };
-#define H_NATTS H_keep_dead
+#define H_NATTS H_after_rule
 
 enum
 {
@@ -57,13 +59,24 @@ typedef struct Job
 	HeapTuple	tuple;
 	Datum		values[Q_NATTS];
 	bool		nulls[Q_NATTS];
-	JobStatus	status;
+	JobStatus	status;			/* when it was read */
+	JobStatus	counted;		/* in the statistics: as it was written last */
 } Job;
 
 #define JOB_ATT(job, att)	((job)->values[(att) - 1])
 #define JOB_NULL(job, att)	((job)->nulls[(att) - 1])
 #define JOB_ID(job)			(DatumGetUUIDP(JOB_ATT(job, Q_id)))
 #define JOB_INT(job, att)	(DatumGetInt32(JOB_ATT(job, att)))
+
+/*
+ * Returns the place of a job with a key in the order of its key: the time when
+ * it began to wait for it.  Rows of release 0.1.0 have no such column.
+ */
+static inline TimestampTz
+row_key_since(const Datum *values, const bool *nulls)
+{
+	return DatumGetTimestampTz(values[(nulls[Q_key_since - 1] ? Q_created_at : Q_key_since) - 1]);
+}
 
 /*
  * An open table of jobq's with its indexes, for writes past the executor.  No
@@ -78,7 +91,7 @@ typedef struct Table
 	BlockNumber nblocks;		/* known to exist: no process truncates while our lock is held */
 	List	   *closed;			/* indexes that are opened for the first row with a concurrency key */
 	const struct RowMap *map;
-	struct ExprState **defaults;	/* of columns that jobq does not know (other_columns.c); NULL: not prepared */
+	struct ExprState **defaults;	/* of columns unknown to jobq (other_columns.c); NULL: not prepared */
 	TupleTableSlot *old;		/* the row that is replaced; NULL: not needed yet */
 } Table;
 
@@ -117,6 +130,8 @@ typedef enum LockResult
  * the current context).
  */
 extern LockResult queue_lock(Table *queue, const JobRef *ref, Job *job);
+/* Writes a locked job, whose id has not changed; job->tid is the new one. */
+extern void queue_update(Table *queue, Job *job);
 
 /*
  * Its steps, for queue_find.c: the version at tid into queue->slot; lock that;

@@ -10,66 +10,122 @@
 
 #include "access/htup_details.h"
 #include "commands/trigger.h"
+#include "executor/spi.h"
+#include "storage/lmgr.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "base/concurrency_key_hash.h"
+#include "base/job_status.h"
 #include "base/relations.h"
+#include "shared/publish_ends.h"
 #include "shared/publish_jobs.h"
 #include "shared/publish_schedules.h"
+#include "shared/stat_changes.h"
 #include "tables/queue_table.h"
+#include "tables/queue_triggers.h"
 #include "tables/row_map.h"
 
 PG_FUNCTION_INFO_V1(jobq_queue_trigger);
+PG_FUNCTION_INFO_V1(jobq_queue_count_trigger);
+PG_FUNCTION_INFO_V1(jobq_dead_letter_trigger);
+PG_FUNCTION_INFO_V1(jobq_dead_letter_count_trigger);
+PG_FUNCTION_INFO_V1(jobq_truncate_trigger);
+PG_FUNCTION_INFO_V1(jobq_dead_letters_truncated);
 PG_FUNCTION_INFO_V1(jobq_types_trigger);
 PG_FUNCTION_INFO_V1(jobq_signals_trigger);
 PG_FUNCTION_INFO_V1(jobq_schedules_trigger);
 
+static bool (*type_is_workflow) (int32 type_id) = NULL;
+
+void
+triggers_set_run_types(bool (*is_run_type) (int32 type_id))
+{
+	type_is_workflow = is_run_type;
+}
+
+static bool
+is_blocked(HeapTuple tuple, TupleDesc desc)
+{
+	bool		isnull;
+
+	return status_from_oid(DatumGetObjectId(heap_getattr(tuple, Q_status, desc, &isnull))) == JOB_BLOCKED;
+}
+
+/* Returns the hash of the key that a job waits for or has; 0: none. */
 static uint64
 hash_of(HeapTuple tuple, TupleDesc desc)
 {
 	bool		isnull;
 	Datum		key = heap_getattr(tuple, Q_concurrency_key, desc, &isnull);
 	Datum		tenant;
+	Datum		type_id;
+	bool		type_isnull;
 
-	if (isnull)
+	if (isnull || is_blocked(tuple, desc))
 		return 0;
 	tenant = heap_getattr(tuple, Q_tenant, desc, &isnull);
-	return key_hash(isnull ? NULL : DatumGetTextPP(tenant), DatumGetTextPP(key));
+	type_id = heap_getattr(tuple, Q_type_id, desc, &type_isnull);
+	return key_hash(isnull ? NULL : DatumGetTextPP(tenant), DatumGetTextPP(key),
+					!type_isnull && type_is_workflow(DatumGetInt32(type_id)));
+}
+
+/* Returns a column that the first release has not; NULL: neither has this table. */
+static Datum
+later_column(const RowMap *map, int att, HeapTuple tuple, TupleDesc desc, bool *isnull)
+{
+	*isnull = true;
+	return map->atts[att - 1] == 0 ? (Datum) 0 : heap_getattr(tuple, map->atts[att - 1], desc, isnull);
+}
+
+static TimestampTz
+key_since(const RowMap *map, HeapTuple tuple, TupleDesc desc)
+{
+	bool		isnull;
+	Datum		since = later_column(map, Q_key_since, tuple, desc, &isnull);
+
+	return DatumGetTimestampTz(isnull ? heap_getattr(tuple, Q_created_at, desc, &isnull) : since);
 }
 
 static void
-publish_tuple(HeapTuple tuple, TupleDesc desc, bool removed)
+publish_tuple(const RowMap *map, HeapTuple tuple, TupleDesc desc, bool removed)
 {
 	bool		isnull;
 	uint64		hash = hash_of(tuple, desc);
 
 	if (hash != 0)
-		publish_concurrency_key(hash, DatumGetTimestampTz(heap_getattr(tuple, Q_created_at, desc, &isnull)),
-								removed);
-
+		publish_concurrency_key(hash, key_since(map, tuple, desc), removed);
 	publish_key(DatumGetInt32(heap_getattr(tuple, Q_type_id, desc, &isnull)),
 				DatumGetInt16(heap_getattr(tuple, Q_priority, desc, &isnull)),
 				DatumGetInt16(heap_getattr(tuple, Q_sublane, desc, &isnull)),
 				DatumGetTimestampTz(heap_getattr(tuple, Q_position, desc, &isnull)));
 }
 
-/*
- * Publishes the end of a tick's job.  The column is newer than the first
- * release, so that its place differs between databases.
- */
+/* Publishes the removal of a job to the conductor: of a tick, or awaited by others. */
 static void
-publish_end(const RowMap *map, HeapTuple tuple, TupleDesc desc)
+publish_deleted(const RowMap *map, HeapTuple tuple, TupleDesc desc)
 {
-	AttrNumber	att = map->atts[Q_schedule_id - 1];
-	bool		isnull = true;
-	Datum		schedule = att == 0 ? (Datum) 0 : heap_getattr(tuple, att, desc, &isnull);
+	bool		isnull;
+	pg_uuid_t  *id = DatumGetUUIDP(heap_getattr(tuple, Q_id, desc, &isnull));
+	Datum		schedule = later_column(map, Q_schedule_id, tuple, desc, &isnull);
 
+	publish_removal(id);
 	if (!isnull)
-		publish_scheduled_end(DatumGetInt32(schedule), DatumGetUUIDP(heap_getattr(tuple, Q_id, desc, &isnull)),
-							  JOB_CANCELLED, GetCurrentTimestamp());
+		publish_scheduled_end(DatumGetInt32(schedule), id, JOB_CANCELLED, GetCurrentTimestamp());
+}
+
+/* Makes the conductor read all edges when jobs that wait become those of this database. */
+static void
+publish_adopted(HeapTuple old, HeapTuple tuple, TupleDesc desc)
+{
+	bool		isnull;
+
+	if (is_blocked(tuple, desc) &&
+		heap_getattr(old, Q_home_id, desc, &isnull) != heap_getattr(tuple, Q_home_id, desc, &isnull))
+		publish_unknown_edges();
 }
 
 static int32
@@ -103,6 +159,20 @@ set_hash(HeapTuple tuple, TupleDesc desc)
 	return heap_modify_tuple_by_cols(tuple, desc, 1, &att, &value, &isnull);
 }
 
+/* Fills the place in the order of the key: statements need not know the column. */
+static HeapTuple
+set_key_since(const RowMap *map, HeapTuple tuple, TupleDesc desc)
+{
+	int			att = map->atts[Q_key_since - 1];
+	bool		isnull = false;
+	Datum		value;
+
+	if (att == 0 || heap_attisnull(tuple, Q_key_hash, desc) || !heap_attisnull(tuple, att, desc))
+		return tuple;
+	value = heap_getattr(tuple, Q_created_at, desc, &isnull);
+	return heap_modify_tuple_by_cols(tuple, desc, 1, &att, &value, &isnull);
+}
+
 static void
 check_trigger(FunctionCallInfo fcinfo, const char *name)
 {
@@ -115,7 +185,8 @@ check_trigger(FunctionCallInfo fcinfo, const char *name)
 /*
  * BEFORE ROW on jobq.queue, ENABLE ALWAYS: publishes rows written by plain
  * SQL, COPY and logical apply, and bumps rev, which fences every hand-out made
- * from the older version.  It also writes the hash of the concurrency key.
+ * from the older version.  It also writes the hash of the concurrency key and
+ * key_since.
  */
 Datum
 jobq_queue_trigger(PG_FUNCTION_ARGS)
@@ -130,17 +201,127 @@ jobq_queue_trigger(PG_FUNCTION_ARGS)
 	desc = RelationGetDescr(data->tg_relation);
 	tuple = data->tg_trigtuple;
 	if (!TRIGGER_FIRED_BY_INSERT(data->tg_event))
-		publish_tuple(tuple, desc, true);
+		publish_tuple(map, tuple, desc, true);
 	if (TRIGGER_FIRED_BY_DELETE(data->tg_event))
 	{
-		publish_end(map, tuple, desc);
+		publish_deleted(map, tuple, desc);
 		return PointerGetDatum(tuple);
 	}
 	if (TRIGGER_FIRED_BY_UPDATE(data->tg_event))
+	{
+		publish_adopted(tuple, data->tg_newtuple, desc);
 		tuple = set_rev(data->tg_newtuple, desc, rev_of(tuple, desc) + 1);
-	tuple = set_hash(tuple, desc);
-	publish_tuple(tuple, desc, false);
+	}
+	tuple = set_key_since(map, set_hash(tuple, desc), desc);
+	publish_tuple(map, tuple, desc, false);
 	return PointerGetDatum(tuple);
+}
+
+static int32
+type_of(HeapTuple tuple, TupleDesc desc, int att)
+{
+	bool		isnull;
+
+	return DatumGetInt32(heap_getattr(tuple, att, desc, &isnull));
+}
+
+static JobStatus
+status_of(HeapTuple tuple, TupleDesc desc)
+{
+	bool		isnull;
+
+	return status_from_oid(DatumGetObjectId(heap_getattr(tuple, Q_status, desc, &isnull)));
+}
+
+/*
+ * AFTER ROW on jobq.queue, ENABLE ALWAYS: counts the rows that were written.
+ * A row of the trigger before may still be dropped, by ON CONFLICT DO NOTHING
+ * say.
+ */
+Datum
+jobq_queue_count_trigger(PG_FUNCTION_ARGS)
+{
+	TriggerData *data = (TriggerData *) fcinfo->context;
+	TupleDesc	desc;
+	HeapTuple	tuple;
+
+	check_trigger(fcinfo, "jobq_internal._queue_counted");
+	desc = RelationGetDescr(data->tg_relation);
+	tuple = data->tg_trigtuple;
+	if (TRIGGER_FIRED_BY_INSERT(data->tg_event))
+		stat_enqueued(type_of(tuple, desc, Q_type_id), status_of(tuple, desc));
+	else if (TRIGGER_FIRED_BY_DELETE(data->tg_event))
+		stat_row_removed(type_of(tuple, desc, Q_type_id), status_of(tuple, desc));
+	else
+		stat_row_changed(type_of(tuple, desc, Q_type_id), status_of(tuple, desc),
+						 type_of(data->tg_newtuple, desc, Q_type_id), status_of(data->tg_newtuple, desc));
+	return PointerGetDatum(NULL);
+}
+
+/* The same on jobq.dead_letters. */
+Datum
+jobq_dead_letter_count_trigger(PG_FUNCTION_ARGS)
+{
+	TriggerData *data = (TriggerData *) fcinfo->context;
+	TupleDesc	desc;
+
+	check_trigger(fcinfo, "jobq_internal._dead_letter_counted");
+	desc = RelationGetDescr(data->tg_relation);
+	if (!TRIGGER_FIRED_BY_INSERT(data->tg_event))
+		stat_dead_letters(type_of(data->tg_trigtuple, desc, H_type_id), -1);
+	if (!TRIGGER_FIRED_BY_DELETE(data->tg_event))
+		stat_dead_letters(type_of(TRIGGER_FIRED_BY_UPDATE(data->tg_event) ? data->tg_newtuple : data->tg_trigtuple,
+								  desc, H_type_id), 1);
+	return PointerGetDatum(NULL);
+}
+
+/*
+ * BEFORE ROW DELETE on jobq.dead_letters, ENABLE ALWAYS: a dead letter that is
+ * purged or has expired no longer holds the jobs that wait for it; one that is
+ * retried is found in the queue.
+ */
+Datum
+jobq_dead_letter_trigger(PG_FUNCTION_ARGS)
+{
+	TriggerData *data = (TriggerData *) fcinfo->context;
+	bool		isnull;
+
+	check_trigger(fcinfo, "jobq_internal._dead_letter_removed");
+	publish_removal(DatumGetUUIDP(heap_getattr(data->tg_trigtuple, H_id, RelationGetDescr(data->tg_relation), &isnull)));
+	return PointerGetDatum(data->tg_trigtuple);
+}
+
+/* AFTER TRUNCATE on jobq.queue and jobq.dead_letters, ENABLE ALWAYS. */
+Datum
+jobq_truncate_trigger(PG_FUNCTION_ARGS)
+{
+	check_trigger(fcinfo, "jobq_internal._jobs_truncated");
+	publish_look_at_all();
+	stat_recount();
+	return PointerGetDatum(NULL);
+}
+
+/*
+ * The same on jobq.dead_letters: removes their number.  The transaction's own
+ * snapshot may not see all of it, nor a sum that is written meanwhile; no
+ * session writes a dead letter now.
+ */
+Datum
+jobq_dead_letters_truncated(PG_FUNCTION_ARGS)
+{
+	SPIPlanPtr	plan;
+	Snapshot	snapshot;
+
+	check_trigger(fcinfo, "jobq_internal._dead_letters_truncated");
+	LockRelationOid(jobq_relid("dead_letter_count"), ExclusiveLock);
+	SPI_connect();
+	plan = SPI_prepare("DELETE FROM jobq.dead_letter_count", 0, NULL);
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	if (plan == NULL || SPI_execute_snapshot(plan, NULL, NULL, snapshot, InvalidSnapshot, false, true, 0) != SPI_OK_DELETE)
+		elog(ERROR, "could not remove the number of dead letters");
+	UnregisterSnapshot(snapshot);
+	SPI_finish();
+	return PointerGetDatum(NULL);
 }
 
 /*

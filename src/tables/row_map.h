@@ -36,7 +36,7 @@ typedef struct Shape
 	const char *table;
 	const ShapeColumn *columns;
 	int			ncolumns;
-	int			nfirst;			/* those of release 0.1.0, 0: it had no such table; the previous release may lack the others */
+	int			nfirst;			/* those of release 0.1.0; a table may lack the others; 0: it is newer */
 } Shape;
 
 /* The shape of a table with all its columns from the first release. */
@@ -56,7 +56,7 @@ typedef struct RowMap
 	uint64		generation;		/* relations_generation() that it was made at; 0: make it again */
 	int			natts;			/* columns of the relation, dropped ones included */
 	bool		same;			/* they are those of the shape, in the same places */
-	AttrNumber	atts[MAX_SHAPE_COLUMNS];	/* the place of each column of the shape; 0: the table has none yet */
+	AttrNumber	atts[MAX_SHAPE_COLUMNS];	/* the place of each column of the shape; 0: not there yet */
 	char		trouble[256];	/* '': the table fits */
 } RowMap;
 

@@ -8,6 +8,10 @@
  * at the same time: a job that is handed out while the other runs is put back,
  * and published again when the other has ended.
  *
+ * A claim writes that its job runs, but others see that when its transaction
+ * has ended.  So it locks the key, if two rows have it, until then; one that
+ * can't leaves the job: the end of the other publishes it.
+ *
  * An enqueue looks at committed rows with the latest snapshot, locks a waiting
  * one, and inserts when there is none.  Another open transaction with the key
  * is met either at the row's lock or at the unique index.  In both cases the
@@ -20,8 +24,11 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/pg_collation.h"
+#include "common/hashfn.h"
+#include "miscadmin.h"
 #include "partitioning/partdesc.h"
 #include "storage/lmgr.h"
+#include "storage/lock.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
@@ -34,6 +41,8 @@
 #include "tables/queue_find.h"
 #include "tables/row_map.h"
 #include "tables/unique_key_lookup.h"
+
+#define UNIQUE_KEY_LOCK	8		/* keeps our locks apart from others with LOCKTAG_ADVISORY */
 
 static const AttrNumber key_columns[] = {Q_type_id, Q_tenant, Q_unique_key, Q_successor};
 
@@ -277,27 +286,30 @@ unique_wait(Table *queue, const UniqueKey *key, bool successor)
 
 /* --- the two jobs of a key --- */
 
-/* Finds the other live job of this job's key. */
-static bool
-find_sibling(Table *queue, Job *job, Job *sibling)
+static UniqueKey
+key_of(Job *job)
 {
-	UniqueKey	key;
-	Job			live[2];
-	int			n;
-	int			i;
+	return (UniqueKey) {
+		.type_id = JOB_INT(job, Q_type_id),
+		.tenant = JOB_NULL(job, Q_tenant) ? NULL : DatumGetTextPP(JOB_ATT(job, Q_tenant)),
+		.key = DatumGetTextPP(JOB_ATT(job, Q_unique_key))
+	};
+}
 
-	if (JOB_NULL(job, Q_unique_key))
-		return false;
-	key.type_id = JOB_INT(job, Q_type_id);
-	key.tenant = JOB_NULL(job, Q_tenant) ? NULL : DatumGetTextPP(JOB_ATT(job, Q_tenant));
-	key.key = DatumGetTextPP(JOB_ATT(job, Q_unique_key));
-	n = find_live(queue, &key, live);
-	for (i = 0; i < n; i++)
-		if (memcmp(JOB_ID(&live[i]), JOB_ID(job), UUID_LEN) != 0)
-		{
-			*sibling = live[i];
-			return true;
-		}
+/* Finds the other live job of the key. */
+static bool
+find_sibling(Table *queue, const UniqueKey *key, const pg_uuid_t *id, Job *sibling)
+{
+	Job			live[2];
+	int			n = find_live(queue, key, live);
+
+	for (int i = 0; i < n; i++)
+	{
+		if (memcmp(JOB_ID(&live[i]), id, UUID_LEN) == 0)
+			continue;
+		*sibling = live[i];
+		return true;
+	}
 	return false;
 }
 
@@ -309,13 +321,15 @@ find_sibling(Table *queue, Job *job, Job *sibling)
 bool
 unique_must_yield(Table *queue, Job *job)
 {
+	UniqueKey	key;
 	Job			other;
 	bool		locked;
 
 	if (job->status == JOB_RUNNING || JOB_NULL(job, Q_unique_key))
 		return false;
 	CommandCounterIncrement();	/* the other may have ended in this very transaction */
-	if (!find_sibling(queue, job, &other))
+	key = key_of(job);
+	if (!find_sibling(queue, &key, JOB_ID(job), &other))
 		return false;
 	if (other.status == JOB_RUNNING)
 		return true;
@@ -328,13 +342,104 @@ unique_must_yield(Table *queue, Job *job)
 	return locked;
 }
 
+static uint64
+hash_of(const UniqueKey *key)
+{
+	uint64		hash = hash_bytes_extended((unsigned char *) VARDATA_ANY(key->key), VARSIZE_ANY_EXHDR(key->key),
+										   (uint64) key->type_id);
+
+	if (key->tenant != NULL)
+		hash ^= hash_bytes_extended((unsigned char *) VARDATA_ANY(key->tenant), VARSIZE_ANY_EXHDR(key->tenant), 1);
+	return hash;
+}
+
+bool
+unique_claim(Table *queue, Job *job)
+{
+	UniqueKey	key;
+	LOCKTAG		tag;
+	Job			other;
+	uint64		hash;
+
+	if (JOB_NULL(job, Q_unique_key))
+		return true;
+	key = key_of(job);
+	if (!find_sibling(queue, &key, JOB_ID(job), &other))
+		return true;
+	hash = hash_of(&key);
+	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, (uint32) (hash >> 32), (uint32) hash, UNIQUE_KEY_LOCK);
+	if (LockAcquire(&tag, ExclusiveLock, false, true) == LOCKACQUIRE_NOT_AVAIL)
+		return false;
+	if (!unique_must_yield(queue, job))
+		return true;
+	(void) LockRelease(&tag, ExclusiveLock, false);
+	return false;
+}
+
+static LaneKeys
+keys_of(Datum *values)
+{
+	TimestampTz position = DatumGetTimestampTz(values[Q_position - 1]);
+
+	return (LaneKeys) {
+		.type_id = DatumGetInt32(values[Q_type_id - 1]),
+		.priority = DatumGetInt16(values[Q_priority - 1]),
+		.sublane = DatumGetInt16(values[Q_sublane - 1]), .lo = position, .hi = position
+	};
+}
+
+/*
+ * The end of an attempt writes its row, and then looks up the key with rows of
+ * open transactions.  An enqueue inserts the successor, and then looks at its
+ * predecessor's row.  So one of the two sees the other.
+ */
 void
 unique_publish_sibling(Table *queue, Job *job)
 {
-	Job			other;
+	SnapshotData dirty;
+	ScanKeyData keys[4];
+	IndexScanDesc scan;
+	UniqueKey	key;
 
-	if (find_sibling(queue, job, &other))
-		publish_key(JOB_INT(&other, Q_type_id), DatumGetInt16(JOB_ATT(&other, Q_priority)),
-					DatumGetInt16(JOB_ATT(&other, Q_sublane)),
-					DatumGetTimestampTz(JOB_ATT(&other, Q_position)));
+	if (JOB_NULL(job, Q_unique_key))
+		return;
+	key = key_of(job);
+	InitDirtySnapshot(dirty);
+	init_scan_keys(keys, &key, false);
+	scan = begin_scan(queue, &dirty, keys, 3);
+	while (index_getnext_slot(scan, ForwardScanDirection, queue->slot))
+	{
+		LaneKeys	lane;
+		Job			other;
+
+		job_from_slot(queue, &other);
+		lane = keys_of(other.values);
+		if (memcmp(JOB_ID(&other), JOB_ID(job), UUID_LEN) != 0)
+			publish_key(lane.type_id, lane.priority, lane.sublane, lane.lo);
+	}
+	index_endscan(scan);
+	ExecClearTuple(queue->slot);
+}
+
+void
+unique_publish_successor(Table *queue, const UniqueKey *key, const pg_uuid_t *id, Datum *values)
+{
+	LaneKeys	lane = keys_of(values);
+	TransactionId changer = InvalidTransactionId;
+	Job			other;
+	bool		found;
+
+	do
+	{
+		CHECK_FOR_INTERRUPTS();
+		CommandCounterIncrement();
+		if (!find_sibling(queue, key, id, &other))
+			return;				/* it has ended */
+		found = queue_fetch_version(queue, &other.tid);
+		if (found)
+			changer = slot_changer(queue->slot);
+		ExecClearTuple(queue->slot);
+	} while (!found);			/* its row was changed meanwhile */
+	if (TransactionIdIsValid(changer) && !TransactionIdIsCurrentTransactionId(changer))
+		publish_successor(changer, &lane);
 }

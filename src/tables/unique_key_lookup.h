@@ -45,9 +45,21 @@ extern void unique_wait(Table *queue, const UniqueKey *key, bool successor);
 extern bool unique_must_yield(Table *queue, Job *job);
 
 /*
- * Publishes the job that waits behind, at the end of an attempt, with our
- * commit.
+ * True if a claim may have the locked job.  It keeps the other job of the key
+ * from other claims until the (sub)transaction ends.
+ */
+extern bool unique_claim(Table *queue, Job *job);
+
+/*
+ * Publishes the job that waits behind, with our commit, when an attempt has
+ * ended: also one that another transaction is inserting.
  */
 extern void unique_publish_sibling(Table *queue, Job *job);
+
+/*
+ * Called for a job that was inserted behind a running one: if an open
+ * transaction is ending that one, the job is read again after it.
+ */
+extern void unique_publish_successor(Table *queue, const UniqueKey *key, const pg_uuid_t *id, Datum *values);
 
 #endif

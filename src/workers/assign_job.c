@@ -4,13 +4,18 @@
  *	  rise.
  *
  * Short jobs are handed out ahead of need, up to a slot's cells.  A job of
- * unknown length goes only to a worker that has no other job.
+ * unknown length goes only to a worker that has no other job.  Jobs of pull
+ * types go to claims (claimers.c); the exec worker settles those that are lost.
  */
 #include "jobq.h"
 
-#include "limits/tenant_limit.h"
+#include "port/pg_bitutils.h"
+
+#include "limits/job_bars.h"
 #include "limits/type_rates.h"
 #include "workers/assign_job.h"
+#include "workers/claimers.h"
+#include "workers/run_starts.h"
 #include "workers/executor_pool.h"
 #include "workers/worker_pool.h"
 
@@ -20,10 +25,10 @@
 #define AHEAD_US			3000	/* behind so much work, a job waits for another worker that may come */
 
 static bool
-takes_more(Executor *e, TypeState *t, bool is_short, bool settles)
+takes_more(Executor *e, const RoleState *role, bool is_short, bool settles)
 {
 	if (e->slot == NULL || !e->attached || !slot_takes_jobs(e->slot) ||
-		e->role != t->role || e->ncells >= JOBQ_CELLS)
+		e->role != role || e->ncells >= JOBQ_CELLS)
 		return false;
 	if (settles)
 		return e->exec || e->nslow == 0;	/* not behind a run of unknown length */
@@ -41,53 +46,41 @@ free_cell(Executor *e)
 	return (int) ((bool *) memchr(e->used, false, JOBQ_CELLS) - e->used);
 }
 
-/*
- * Returns the first limit of the type without room for one more job; NULL: all
- * have room.
- */
-static JobLimit *
-limit_without_room(TypeState *t, int executor, bool exec)
+RoleState *
+settling_role(TypeState *t, const JobRef *ref)
 {
-	if (!limit_has_room(&t->own, executor, exec))
-		return &t->own;
-	for (int i = 0; i < t->nlimits; i++)
-	{
-		if (!limit_has_room(t->limits[i], executor, exec))
-			return t->limits[i];
-	}
-	return NULL;
+	return t->pull || ref_leased(ref) ? role_state(EXEC_ROLE) : t->role;
+}
+
+static bool
+is_lighter(uint32 bars, uint32 than)
+{
+	return pg_popcount32(bars) < pg_popcount32(than);
 }
 
 /*
- * Returns the executor for the job.  *why: the reason why executors with room
- * can't take it.  No limit counts a job that is only to be settled: it starts
- * nothing.
+ * Returns the executor for the job; NULL: none, and *bars has the reasons of
+ * the executor with the fewest.  No limit counts a job that is only to be
+ * settled: it starts nothing.
  */
 static Executor *
-best_executor(TypeState *t, const JobRef *ref, bool is_short, bool settles, HandOut *why)
+best_executor(TypeState *t, const JobRef *ref, bool is_short, bool settles, uint32 *bars)
 {
 	Executor   *best = NULL;
+	RoleState  *role = settles ? settling_role(t, ref) : t->role;
 
-	*why = NO_CAPACITY;
+	*bars = 0;
 	for (int i = 0; i < executors_end; i++)
 	{
 		Executor   *e = &executors[i];
+		uint32		own;
 
-		if (!takes_more(e, t, is_short, settles))
+		if (!takes_more(e, role, is_short, settles))
 			continue;
-		if (!settles && (t->closed = limit_without_room(t, i, e->exec)) != NULL)
+		if (!settles && (own = job_bars(t, ref, i, e->exec, &e->weight)) != 0)
 		{
-			*why = LIMIT_FULL;
-			continue;
-		}
-		if (!settles && ref->tenant_limit != 0 && !tenant_limit_has_room(ref, i, e->exec))
-		{
-			*why = TENANT_FULL;
-			continue;
-		}
-		if (!settles && weight_budget > 0 && !weight_fits(&e->weight, t->weight))
-		{
-			*why = TOO_HEAVY;
+			if (*bars == 0 || is_lighter(own, *bars))
+				*bars = own;
 			continue;
 		}
 		if (is_short && e->wake && e->ahead_us < PACK_US)
@@ -95,6 +88,8 @@ best_executor(TypeState *t, const JobRef *ref, bool is_short, bool settles, Hand
 		if (best == NULL || e->ahead_us < best->ahead_us || (e->ahead_us == best->ahead_us && e->ncells < best->ncells))
 			best = e;
 	}
+	if (best == NULL && *bars == 0)
+		*bars = BAR_CAPACITY | (settles ? 0 : job_bars(t, ref, -1, true, NULL));
 	return best;
 }
 
@@ -106,37 +101,84 @@ best_executor(TypeState *t, const JobRef *ref, bool is_short, bool settles, Hand
 static bool
 waits_for_newcomer(const Executor *e, TypeState *t, const JobRef *ref)
 {
-	return e->ahead_us >= AHEAD_US && limit_without_room(t, -1, true) == NULL &&
-		(ref->tenant_limit == 0 || tenant_limit_has_room(ref, -1, true)) &&
-		(weight_budget == 0 || weight_fits(NULL, t->weight)) && worker_may_come(t->role);
+	return e->ahead_us >= AHEAD_US && job_bars(t, ref, -1, true, NULL) == 0 && worker_may_come(t->role);
+}
+
+/*
+ * Returns the executor that takes the job now; NULL: none, and *bars has the
+ * reasons.
+ */
+static Executor *
+choose_executor(TypeState *t, const JobRef *ref, bool is_short, uint32 *bars)
+{
+	bool		settles = ref_settles(ref);
+	Executor   *e = best_executor(t, ref, is_short, settles, bars);
+
+	if (e == NULL || !is_short || settles || !waits_for_newcomer(e, t, ref))
+		return e;
+	*bars = BAR_CAPACITY;
+	return NULL;
+}
+
+/* True if the job may share a worker with others. */
+static bool
+is_packed(TypeState *t, const JobRef *ref)
+{
+	return type_is_short(t) && (ref->flags & (REF_ALONE | REF_AGAIN)) == 0;
+}
+
+/* Returns where the job has to wait; a full limit comes before a lack of executors. */
+static HandOut
+refusal(TypeState *t, uint32 bars)
+{
+	if (bars & BAR_LIMITS)
+	{
+		t->closed = first_full_limit(t, bars);
+		return LIMIT_FULL;
+	}
+	if (bars & BAR_TENANT)
+		return TENANT_FULL;
+	return bars & BAR_CAPACITY ? NO_CAPACITY : TOO_HEAVY;
+}
+
+uint32
+assign_bars(TypeState *t, const JobRef *ref)
+{
+	uint32		bars;
+
+	if (t->role == NULL)
+		return BAR_CAPACITY;
+	if (t->workflow)
+		return runs_bars(t);
+	if (t->pull && !ref_settles(ref))
+		return claimers_bars(t, ref);
+	return choose_executor(t, ref, is_packed(t, ref), &bars) != NULL ? 0 : bars;
 }
 
 HandOut
 assign_job(TypeState *t, const JobRef *ref, const char *cancel_reason, MonoTime now)
 {
 	bool		settles = ref_settles(ref);
-	bool		is_short = type_is_short(t) && (ref->flags & (REF_ALONE | REF_AGAIN)) == 0;
-	HandOut		why;
+	bool		is_short = is_packed(t, ref);
+	uint32		bars;
 	Executor   *e;
 	int			cell;
 
 	if (t->role == NULL)
 		return NO_CAPACITY;
-	e = best_executor(t, ref, is_short, settles, &why);
-	if (e == NULL && !settles && why == NO_CAPACITY && (t->closed = limit_without_room(t, -1, true)) != NULL)
-		why = LIMIT_FULL;		/* no use in waiting for a worker */
-	if (e == NULL && !settles && why == NO_CAPACITY && !tenant_limit_has_room(ref, -1, true))
-		why = TENANT_FULL;
+	if (t->workflow)
+		return runs_assign(t, ref, now);
+	if (t->pull && !settles)
+		return claimers_assign(t, ref);
+	e = choose_executor(t, ref, is_short, &bars);
 	if (e == NULL)
-		return why;
-	if (is_short && !settles && waits_for_newcomer(e, t, ref))
-		return NO_CAPACITY;
+		return refusal(t, bars);
 	cell = free_cell(e);
 	if (!settles && t->breaker.state != BREAKER_CLOSED)
 		type_breaker_start(t, &ref->id);	/* before the executor can ask */
 	if (!slot_assign(e->slot, cell, ref, cancel_reason))
 	{
-		type_breaker_back(t, &ref->id, true);
+		type_breaker_back(t, &ref->id, !settles);
 		return NO_CAPACITY;
 	}
 	executor_occupy(e, cell, t, !is_short && !settles);

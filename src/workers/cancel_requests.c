@@ -12,10 +12,12 @@
 #include "utils/timestamp.h"
 
 #include "base/grow_array.h"
+#include "lanes/lane_callbacks.h"
 #include "limits/type_state.h"
 #include "workers/assign_job.h"
 #include "workers/cancel_requests.h"
 #include "workers/executor_pool.h"
+#include "workers/leases.h"
 #include "workers/returned_jobs.h"
 
 typedef struct PendingCancel
@@ -25,6 +27,12 @@ typedef struct PendingCancel
 	RoleState  *waits_for;		/* counted in its cancels; NULL: not yet */
 } PendingCancel;
 
+typedef struct LateRequest
+{
+	CancelRequest request;
+	MonoTime	not_before;
+} LateRequest;
+
 static JobqDb *db;
 static MemoryContext lasting;
 static PendingCancel *pending_cancels;
@@ -33,6 +41,9 @@ static int	pending_size = 0;
 static CancelRequest *requests;		/* to be run */
 static int	nrequests = 0;
 static int	requests_size = 0;
+static LateRequest *late;		/* to be run then */
+static int	nlate = 0;
+static int	late_size = 0;
 
 void
 cancels_init(MemoryContext context, JobqDb *mine)
@@ -57,8 +68,8 @@ add_request(const CancelRequest *c)
 	requests[nrequests++] = *c;
 }
 
-void
-cancel_after_all(const pg_uuid_t *id, const char *reason)
+static CancelRequest
+make_request(const pg_uuid_t *id, const char *reason)
 {
 	CancelRequest c;
 
@@ -67,7 +78,50 @@ cancel_after_all(const pg_uuid_t *id, const char *reason)
 	c.has_reason = reason != NULL;
 	if (reason)
 		strlcpy(c.reason, reason, sizeof(c.reason));
+	return c;
+}
+
+void
+cancel_after_all(const pg_uuid_t *id, const char *reason)
+{
+	CancelRequest c = make_request(id, reason);
+
 	add_request(&c);
+}
+
+void
+cancel_later(const pg_uuid_t *id, const char *reason, MonoTime not_before)
+{
+	if (nlate == late_size)
+		late = grow_array(lasting, late, &late_size, sizeof(LateRequest));
+	late[nlate++] = (LateRequest) {make_request(id, reason), not_before};
+}
+
+/* Adds late requests whose time has come. */
+static void
+take_late(void)
+{
+	MonoTime	now = nlate > 0 ? mono_now() : 0;
+	int			kept = 0;
+
+	for (int i = 0; i < nlate; i++)
+	{
+		if (late[i].not_before <= now)
+			add_request(&late[i].request);
+		else
+			late[kept++] = late[i];
+	}
+	nlate = kept;
+}
+
+MonoTime
+cancels_next_timer(void)
+{
+	MonoTime	next = DT_NOEND;
+
+	for (int i = 0; i < nlate; i++)
+		next = Min(next, late[i].not_before);
+	return next;
 }
 
 void
@@ -75,12 +129,13 @@ cancels_take(void)
 {
 	int			n;
 
+	take_late();
 	if (db->requests.ncancels == 0)
 		return;
 	while (requests_size < nrequests + JOBQ_MAX_CANCELS + JOBQ_KEPT_CANCELS)
 		requests = grow_array(lasting, requests, &requests_size, sizeof(CancelRequest));
 	SpinLockAcquire(&db->mutex);
-	n = Min(db->requests.ncancels, Max(JOBQ_KEPT_CANCELS - nrequests - npending, 0));
+	n = Min(db->requests.ncancels, Max(JOBQ_KEPT_CANCELS - nrequests - nlate - npending, 0));
 	memcpy(&requests[nrequests], db->requests.cancels, sizeof(CancelRequest) * n);
 	db->requests.ncancels -= n;
 	memmove(db->requests.cancels, &db->requests.cancels[n], sizeof(CancelRequest) * db->requests.ncancels);
@@ -111,6 +166,8 @@ cancels_leave(void)
 	SpinLockAcquire(&db->mutex);
 	for (int i = 0; i < nrequests; i++)
 		lost += !give_back(&requests[i]);
+	for (int i = 0; i < nlate; i++)
+		lost += !give_back(&late[i].request);
 	for (int i = 0; i < npending; i++)
 		lost += !give_back(&pending_cancels[i].request);
 	SpinLockRelease(&db->mutex);
@@ -186,10 +243,22 @@ serve_request(QueueScan *scan, const CancelRequest *c)
 	if (cancel_handed_out(&c->id, CANCEL_USER, c->has_reason ? c->reason : NULL))
 		return true;
 	k = known_lookup(known_jobs, c->id);
-	if (scan == NULL || (k != NULL && k->where == IN_FLIGHT))
+	if (scan == NULL || (k != NULL && k->where == IN_FLIGHT && !lease_has(&c->id)))
 		return false;
-	if (scan_find(scan, &c->id, &ref, &status) && status != JOB_RUNNING)
-		add_pending_cancel(&ref, c);
+	if (!scan_find(scan, &c->id, &ref, &status) || !scan_row_is_ours(scan))
+	{
+		drop_held(&c->id);
+		if (k != NULL && k->where == HELD)
+			known_delete(known_jobs, c->id);
+		return true;
+	}
+	if (status == JOB_RUNNING)
+	{
+		if (lease_callbacks.adopt(scan, &ref))
+			return true;		/* its client learns of it */
+		ref.charge = CHARGE_CRASHED;	/* its executor is gone */
+	}
+	add_pending_cancel(&ref, c);
 	return true;
 }
 
@@ -243,7 +312,7 @@ cancels_hand_out(MonoTime now)
 
 		if (assign_job(t, &p->ref, p->request.has_reason ? p->request.reason : NULL, now) != HANDED_OUT)
 		{
-			wait_for_role(p, t->role);
+			wait_for_role(p, settling_role(t, &p->ref));
 			i++;
 			continue;
 		}

@@ -223,6 +223,24 @@ executors_per_key(uint64 key)
 	return smallest;
 }
 
+bool
+executors_key_holder(uint64 key, pg_uuid_t *id)
+{
+	for (int i = 0; i < executors_end; i++)
+	{
+		Executor   *e = &executors[i];
+
+		for (int c = 0; e->ncells > 0 && c < JOBQ_CELLS; c++)
+		{
+			if (!e->used[c] || e->slot->cells[c].ref.key != key)
+				continue;
+			*id = e->slot->cells[c].ref.id;
+			return true;
+		}
+	}
+	return false;
+}
+
 void
 executors_recount(void)
 {

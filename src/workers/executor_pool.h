@@ -63,6 +63,8 @@ extern bool executors_any(void);
 extern int	executors_running(void);
 /* Returns the smallest concurrency_per_key of the running jobs of the key. */
 extern int	executors_per_key(uint64 key);
+/* Finds a running job of the key; false: none. */
+extern bool executors_key_holder(uint64 key, pg_uuid_t *id);
 /* Notes for the rates of the types which jobs have started. */
 extern void executors_note_starts(void);
 /* Counts the running jobs of each limit again: the registry has changed. */

@@ -19,8 +19,26 @@
 #include "workers/cancel_requests.h"
 #include "workers/executor_pool.h"
 #include "workers/executor_results.h"
+#include "workers/leases.h"
 #include "workers/returned_jobs.h"
 #include "workers/take_back.h"
+
+#define CANCEL_RETRY_US		INT64CONST(500000)
+
+/*
+ * A cancel was not settled: its row was locked, say.  The job is held until the
+ * cancel is tried again.
+ */
+static void
+cancel_failed(const Cell *cell, MonoTime now)
+{
+	if (cell->report == REPORT_NO_PARTITION)
+		request_partition(cell->need);
+	else if (cell->report == REPORT_NOT_MINE)
+		pg_atomic_fetch_add_u64(&my_db()->counters.fallbacks, 1);
+	hold_job(&cell->ref, now + MAX_RETRY_US, false);
+	cancel_later(&cell->ref.id, cell->has_reason ? cell->reason : NULL, now + CANCEL_RETRY_US);
+}
 
 static void
 apply_report(Executor *e, Cell *cell, TypeState *t, MonoTime now)
@@ -28,6 +46,20 @@ apply_report(Executor *e, Cell *cell, TypeState *t, MonoTime now)
 	JobRef		ref = cell->ref;
 
 	type_note_run(t, cell->report, cell->run_us, now);
+	if (ref_leased(&ref) && cell->report != REPORT_SETTLED)
+	{
+		if (cell->report == REPORT_NO_PARTITION)
+			request_partition(cell->need);
+		lease_keep(&ref);		/* renewed, ended by its client, or locked */
+		return;
+	}
+	if (ref_leased(&ref))
+		lease_settled(&ref.id);
+	if ((ref.flags & REF_CANCEL) && cell->report != REPORT_SETTLED)
+	{
+		cancel_failed(cell, now);
+		return;
+	}
 	switch ((CellReport) cell->report)
 	{
 		case REPORT_NOT_MINE:

@@ -8,6 +8,7 @@
 #include "jobq.h"
 
 #include "workers/cancel_requests.h"
+#include "workers/leases.h"
 #include "workers/returned_jobs.h"
 #include "workers/take_back.h"
 
@@ -31,6 +32,8 @@ executor_take_back(Executor *e, bool cancels)
 			reread_job(&ref);
 			cancel_after_all(&ref.id, cell->has_reason ? cell->reason : NULL);
 		}
+		else if (ref_leased(&ref))
+			lease_keep(&ref);
 		else
 			return_job(&ref);
 	}

@@ -86,7 +86,7 @@ for my $row (@table)
 	my $script = <<'END';
 echo '{"progress": 40, "data": {"x": 1}}' >&3
 echo '{"log": "text", "level": "info"}' >&3
-echo '{"artifact": {"name": "a"}}' >&3
+echo '{"artifact": {"key": "a"}}' >&3
 echo '{"unknown": 1}' >&3
 echo '{"progress": 400}' >&3
 echo 'no json' >&3
@@ -102,13 +102,14 @@ END
 	is_deeply(\@got, [
 			'progress {"progress": 40, "data": {"x": 1}}',
 			'log {"log": "text", "level": "info"}',
-			'artifact {"artifact": {"name": "a"}}',
+			'artifact {"artifact": {"key": "a"}}',
 			'progress {"progress": 99}' ], 'events, in order');
 	is($e->{bad_lines}, 5, 'bad lines are counted');
 	$h->{frames} = [];
 }
 
-# S22: all 256 codes, 31 signals (STOP, CONT and those that are ignored by default do not end a process)
+# S22: all 256 codes, 31 signals (STOP, CONT and those that are ignored by
+# default do not end a process)
 {
 	my @codes = grep { my $e = $h->run(argv => [ $TOOL, 'exit', $_ ]); "$e->{kind} $e->{value}" ne "exited $_" } 0 .. 255;
 	is("@codes", '', 'each of 256 exit codes arrives');

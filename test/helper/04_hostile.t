@@ -12,7 +12,8 @@ use Time::HiRes qw(time);
 my $h = HelperTest->new;
 my $mark = "hostile-$$";
 
-# Runs the tool with the mark in its arguments, and returns the time. Checks that no process is left.
+# Runs the tool with the mark in its arguments, and returns the time.
+# Checks that no process is left.
 sub hostile
 {
 	my ($name, %o) = @_;
@@ -41,8 +42,8 @@ sub in_time
 }
 sub says_ready { my ($e) = @_; return $h->event($e->{job}, 0); }
 
-# The fastest of several runs: a tool that must wait is never fast; one that need not wait sometimes is,
-# also on a busy machine.
+# The fastest of several runs: a tool that must wait is never fast; one that need not wait
+# sometimes is, also on a busy machine.
 sub fastest
 {
 	my ($name, $limit, %o) = @_;
@@ -140,7 +141,25 @@ is(summary($e) . " $e->{output}", "exited 0 ok\n", "litters: leaves $files files
 ok(wait_until(sub { my @left = grep { !m{/\d+$} || glob "$_/*" } glob "$h->{workdir}/run-*/*"; !@left }, 30), 'litters: all is removed');
 ok(-d '/etc' && -f '/etc/passwd', 'litters: and nothing else');
 
-# 12. exits with every code, dies by every signal: 03_result.t.  Here: crashes while its children live
+# beside a removal that takes long: a tool that reads late gets the end of its input
+sub children { my ($pid) = @_; my @found; for (glob '/proc/[0-9]*/stat') { open(my $f, '<', $_) or next; push @found, $1 if (<$f> // '') =~ /^(\d+) \(.*\) [^ZX] $pid /; } return @found; }
+my $gate = "$h->{workdir}/gate";
+$h->start(8001, argv => [ '/bin/sh', '-c', 'until [ -e "$0" ]; do sleep 0.05; done; wc -c', $gate ], stdin => 'x' x 300_000);
+$h->started(8001);
+my %known = map { $_ => 1 } children($h->{helper_pid});
+is(summary($h->run(argv => [ $TOOL, 'litter', 100_000 ])), 'exited 0', 'long removal: a tool leaves many files');
+my ($cleaner) = @{ wait_until(sub { my @new = grep { !$known{$_} } children($h->{helper_pid}); @new ? \@new : undef }, 30) // [] };
+ok(defined $cleaner && kill('STOP', $cleaner), 'long removal: the cleaner stands still');
+open(my $opened, '>', $gate) or die "$gate: $!";
+$e = $h->exit_of(8001, 30);
+is($e ? summary($e) . " $e->{output}" : 'nothing', "exited 0 300000\n", 'long removal: the input ends');
+ok(defined $cleaner && (grep { $_ == $cleaner } children($h->{helper_pid})), 'long removal: before the cleaner');
+kill 'CONT', $cleaner if defined $cleaner;
+$h->exit_of(8001) unless $e;
+unlink $gate;
+
+# 12. exits with every code, dies by every signal: 03_result.t.  Here:
+# crashes while its children live
 $e = hostile('crashes', argv => [ '/bin/sh', '-c', 'sleep 600 & setsid sleep 600 & kill -SEGV $$' ]);
 is(summary($e), 'signalled 11', 'crashes: told as it is');
 is($e->{left}, 2, 'crashes: its children are killed');

@@ -1,4 +1,5 @@
-# The death of the worker, and of the helper at any moment, ends the tools (S7, S16-S18); orderly ends.
+# The death of the worker, and of the helper at any moment, ends the tools
+# (S7, S16-S18); orderly ends.
 
 use strict;
 use warnings;
@@ -140,8 +141,8 @@ sub start_worker
 	is($third->run(argv => ['true'])->{value}, 0, 'two helpers share the base directory');
 }
 
-# the worker is killed while its helper stands still: the next helper, which may get the same job, ends
-# both first
+# the worker is killed while its helper stands still: the next helper, which may get
+# the same job, ends both first
 {
 	my $base = tempdir(CLEANUP => 1) . '/work';
 	my ($worker, $helper) = start_worker($base);
@@ -158,7 +159,8 @@ sub start_worker
 	ok(gone($mark), 'nothing is left');
 }
 
-# killed at any moment: no tool survives (a new directory each time, so that no sweep hides a survivor)
+# killed at any moment: no tool survives (a new directory each time, so
+# that no sweep hides a survivor)
 {
 	my $base = tempdir(CLEANUP => 1);
 	my $times = scale(300);

@@ -1,5 +1,5 @@
-# A misbehaving worker, and load: broken frames (T31), frames in single bytes, a worker that does not
-# read, many tools.
+# A misbehaving worker, and load: broken frames (T31), frames in single bytes, a worker
+# that does not read, many tools.
 
 use strict;
 use warnings;
@@ -136,7 +136,8 @@ sub summary { my ($e) = @_; return $e ? "$e->{kind} $e->{value}" : 'nothing'; }
 	is($h->run(argv => ['true'])->{value}, 0, 'the helper goes on');
 }
 
-# tools that are cancelled right after START: they get TERM, or a start that took seconds is given up
+# tools that are cancelled right after START: they get TERM, or a start
+# that took seconds is given up
 {
 	my $h = HelperTest->new;
 	my @jobs = 1 .. 32;
@@ -186,7 +187,8 @@ sub summary { my ($e) = @_; return $e ? "$e->{kind} $e->{value}" : 'nothing'; }
 			join(' ', map { open(my $c, '<', "/proc/$_/comm"); <$c> // '' } split ' ', $l) eq "jobq-helper\n" }), 'no child is left but a starter');
 }
 
-# the work directory: removed, and made again; when it can't be made, a fault of the node; the helper lives
+# the work directory: removed, and made again; when it can't be made, a fault
+# of the node; the helper lives
 {
 	my $h = HelperTest->new(log => $null);
 	my ($run) = glob "$h->{workdir}/run-*";

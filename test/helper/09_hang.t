@@ -1,5 +1,5 @@
-# When the start or end of a tool hangs in the kernel, as on a file system that does not answer, other
-# jobs continue.
+# When the start or end of a tool hangs in the kernel, as on a file system that does not
+# answer, other jobs continue.
 
 use strict;
 use warnings;
@@ -75,7 +75,8 @@ SKIP:
 	ok($h->started($job, 60), 'a start that goes on is STARTED');
 	is(summary($h->exit_of($job, 60)), 'exited 3', 'and the tool runs as any other');
 
-	# cancelled during its start; a busy machine may need some tries to free it within the two seconds
+	# cancelled during its start; a busy machine may need some tries to
+	# free it within the two seconds
 	my $end = '';
 	for (1 .. 10)
 	{

@@ -1,7 +1,7 @@
-# Tools in cgroups: where the helper may make them, each tool has its own. It is killed as a whole and
-# leaves nothing. With a memory controller it limits memory.
-# JOBQ_TEST_CGROUP is a directory that this user may write; this process is in its subdirectory server
-# (test/run).
+# Tools in cgroups: where the helper may make them, each tool has its own. It is killed as a whole
+# and leaves nothing. With a memory controller it limits memory.
+# JOBQ_TEST_CGROUP is a directory that this user may write; this process is in its
+# subdirectory server (test/run).
 
 use strict;
 use warnings;
@@ -98,8 +98,8 @@ is(slurp("$dir/log") =~ /no memory controller for cgroup "work-run-/ ? 0 : 1, $l
 	is(scalar(my @living = groups_in($h)), 1, 'and keeps its cgroup');
 }
 
-# a helper that exits by itself leaves nothing; after KILL the next one kills and removes its cgroup, and no
-# other
+# a helper that exits by itself leaves nothing; after KILL the next one kills and
+# removes its cgroup, and no other
 {
 	$h->hang_up;
 	is($h->reap, 0, 'the helper leaves');

@@ -1,5 +1,5 @@
-# A tool that is silent for longer than stall is stopped as at a timeout; a standstill of the helper is no
-# silence.
+# A tool that is silent for longer than stall is stopped as at a timeout; a standstill
+# of the helper is no silence.
 
 use strict;
 use warnings;

@@ -1,4 +1,5 @@
-# Facts that are written in several places agree: versions, names of files, rules of the install script.
+# Facts that are written in several places agree: versions, names of files,
+# rules of the install script.
 
 use strict;
 use warnings;
@@ -37,7 +38,7 @@ sub headings
 }
 
 for my $path ("$top/README.md", "$top/CONTRIBUTING.md", "$top/src/README.md", "$top/bench/README.md", "$top/test/README.md",
-	sort glob("$top/docs/*.md $top/docs/reference/*.md $top/src/*/README.md $top/examples/*/README.md"))
+	sort glob("$top/docs/*.md $top/docs/reference/*.md $top/src/*/README.md $top/examples/*/README.md $top/clients/*/README.md $top/test/clients/README.md"))
 {
 	my ($dir, $file) = $path =~ m{^(\Q$top\E/(?:.*/)?)(.*)$};
 	my $text = slurp_file($path);
@@ -56,7 +57,8 @@ for my $path ("$top/README.md", "$top/CONTRIBUTING.md", "$top/src/README.md", "$
 	ok($file eq 'README.md' || $path !~ m{/docs/[^/]+$} || slurp_file("$top/README.md") =~ m{\(docs/\Q$file\E\)}, "README.md links to $file");
 }
 
-# The page that the reference links for an option of job types describes it (test/reference.pl compares the rest).
+# The page that the reference links for an option of job types describes it
+# (test/reference.pl compares the rest).
 my ($known) = slurp_file("$top/src/registry/option_keys.c") =~ /^static const OptionKey option_keys\[\] = \{(.*?)^\};/ms;
 my ($options) = slurp_file("$top/docs/reference/job-types.md") =~ /^## Options\n(.*)/ms;
 my %page_of = $options =~ /^- `(\w+)` \((?:(?!^- ).)*\]\(([\w.\/]+)(?:#[\w-]*)?\)$/msg;
@@ -75,7 +77,8 @@ for my $part (sort glob("$top/src/sql/*.sql"))
 	is("@bad", '', "$name never adopts an existing object");
 }
 
-# Each function that the documentation calls exists (jobq_internal._name stands for any); columns of tables look alike.
+# Each function that the documentation calls exists (jobq_internal._name stands for any);
+# columns of tables look alike.
 my %created = map { map { $_ => 1 } slurp_file($_) =~ /^CREATE (?:FUNCTION|TABLE|VIEW) (jobq(?:_internal)?\.\w+)/mg } glob("$top/src/sql/*.sql");
 my %functions = map { /^jobq\.(\w+)$/ ? ($1 => 1) : () } keys %created;
 cmp_ok(scalar keys %created, '>', 150, 'the install script creates functions and tables');

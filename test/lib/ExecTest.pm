@@ -1,4 +1,5 @@
-# A server with jobq for the tests of exec types, a directory for their tools, and functions that run a job.
+# A server with jobq for the tests of exec types, a directory for their tools,
+# and functions that run a job.
 package ExecTest;
 
 use strict;

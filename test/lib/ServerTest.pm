@@ -1,4 +1,5 @@
-# A server with jobq for the tests of its processes: running processes, waits for conditions, durations.
+# A server with jobq for the tests of its processes: running processes,
+# waits for conditions, durations.
 package ServerTest;
 
 use strict;
@@ -15,7 +16,7 @@ use Test::More;
 use Time::HiRes ();
 
 our @EXPORT = qw(jobq_server wait_for_sql wait_for_text wait_dispatcher dispatcher jobq_pids wait_status seconds_of
-  sleeper_types sqlstate_is errors_of seed setseed);
+  sleeper_types sqlstate_is errors_of seed setseed state_function);
 
 # Returns a server that is not started and has no extension.
 sub jobq_server
@@ -108,6 +109,23 @@ sub sqlstate_is
 	my ($node, $db, $sql, $state, $what) = @_;
 
 	return is(errors_of($node, $db, $sql), $state, $what);
+}
+
+# Creates the function state_of: runs a command in the transaction; 'done' or its SQLSTATE.
+sub state_function
+{
+	my ($node) = @_;
+
+	$node->safe_psql('postgres', <<'END');
+CREATE FUNCTION state_of(command text) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+  EXECUTE command;
+  RETURN 'done';
+EXCEPTION WHEN OTHERS THEN
+  RETURN sqlstate;
+END $$;
+END
+	return;
 }
 
 # Returns a number that the sources of jobq and of its tests determine.

@@ -1,4 +1,5 @@
-# A primary with jobs and standbys, for tests of compaction: no session on a standby may lose a job silently.
+# A primary with jobs and standbys, for tests of compaction: no session on a
+# standby may lose a job silently.
 package StandbyTest;
 
 use strict;
@@ -21,8 +22,8 @@ our $rows_removed = qr/swept, [1-9]\d* dead rows removed/;	# in the primary's lo
 
 my $backups = 0;
 
-# Starts a primary.  Each job's number is in jobq.queue or, once it has run, in public.ran: in exactly one of both in
-# every snapshot.
+# Starts a primary.  Each job's number is in jobq.queue or, once it has run, in public.ran: in
+# exactly one of both in every snapshot.
 sub jobq_primary
 {
 	my ($name, @settings) = @_;
@@ -43,7 +44,8 @@ SQL
 	return $node;
 }
 
-# Starts a server with a paused type; subtransactions(n) gives a transaction n subtransactions with xids.
+# Starts a server with a paused type; subtransactions(n) gives a transaction
+# n subtransactions with xids.
 sub start_with_paused_type
 {
 	my ($node) = @_;
@@ -69,7 +71,8 @@ SQL
 	return wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 }
 
-# Prepares a transaction that holds back the server's horizon, and each standby's snapshots, but reads nothing.
+# Prepares a transaction that holds back the server's horizon, and each standby's
+# snapshots, but reads nothing.
 sub hold_horizon
 {
 	my ($node) = @_;

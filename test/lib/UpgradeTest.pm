@@ -1,5 +1,5 @@
-# A server with a replaceable jobq: the former release, built from its archive in a private copy of the server, and the
-# release under test to install over it.
+# A server with a replaceable jobq: the former release, built from its archive in a private copy of
+# the server, and the release under test to install over it.
 package UpgradeTest;
 
 use strict;
@@ -75,7 +75,8 @@ sub install_file
 	return;
 }
 
-# Builds a source tree, the former release's without one, into a copy of the server; returns the copy's directory.
+# Builds a source tree, the former release's without one, into a copy of the server;
+# returns the copy's directory.
 sub stage_release
 {
 	my ($source) = @_;
@@ -151,8 +152,8 @@ sub dropped_lines
 	return join "\n", grep { !$have{$_} || $have{$_}-- == 0 } @$first;
 }
 
-# Starts sessions that repeat a statement, and reconnect after a lost server, until the returned function is called; it
-# returns their errors.
+# Starts sessions that repeat a statement, and reconnect after a lost server, until the returned
+# function is called; it returns their errors.
 sub steady_load
 {
 	my ($node, $db, @statements) = @_;

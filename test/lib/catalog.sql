@@ -1,5 +1,6 @@
--- All catalog entries of jobq in this database, a line per object, for comparisons: variable catalog is a JSON array
--- of text, in order.  Roles are printed by name, so the same role must have created both sides.
+-- All catalog entries of jobq in this database, a line per object, for comparisons: variable
+-- catalog is a JSON array of text, in order.  Roles are printed by name, so the same role must have
+-- created both sides.
 SET search_path = pg_catalog;
 SET intervalstyle = postgres;
 WITH ns AS (

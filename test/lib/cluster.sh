@@ -1,11 +1,12 @@
-# Sourced by test/run and examples/demo/run: a private copy of the server with this jobq in it, and throwaway
-# clusters.  Nothing outside $work and the build tree is touched; root is not needed.
+# Sourced by test/run and examples/demo/run: a private copy of the server with this jobq in it, and
+# throwaway clusters.  Nothing outside $work and the build tree is touched; root is not needed.
 #
-# Before PostgreSQL 18 an extension can only be loaded from the server's own directories.  A server finds those
-# relative to its executable, so a copy of its bin directory with links to everything else, and jobq installed
-# beside them (DESTDIR), is a server of its own.
+# Before PostgreSQL 18 an extension can only be loaded from the server's own directories.  A server
+# finds those relative to its executable, so a copy of its bin directory with links to everything
+# else, and jobq installed beside them (DESTDIR), is a server of its own.
 #
-# Root builds, but never runs a server or a test: as_user does that as postgres or the user "nobody".
+# Root builds, but never runs a server or a test: as_user does that as
+# postgres or the user "nobody".
 
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 initdb_of_tests=$top/test/lib/initdb
@@ -43,12 +44,13 @@ build_jobq() {
     { cat "$work/log/build" >&2; die "the build failed"; }
 }
 
-# links FROM TO: every entry of FROM except jobq's, as a link in TO
+# links FROM TO: every entry of FROM as a link in TO, except jobq's and the directories that jobq is
+# installed in
 links() {
   local f
   mkdir -p "$2"
   for f in "$1"/*; do
-    case ${f##*/} in jobq*|extension) ;; *) ln -s "$f" "$2/" ;; esac
+    case ${f##*/} in jobq*|extension|man) ;; *) ln -s "$f" "$2/" ;; esac
   done
 }
 
@@ -75,9 +77,11 @@ stage_server() {
   links "$("$pg_config" --pkglibdir)" "$pkglib"
   make --no-print-directory -s -C "$top" PG_CONFIG="$pg_config" DESTDIR="$stage" "$@" install >"$work/log/install" 2>&1 ||
     { cat "$work/log/install" >&2; die "make install failed"; }
+  ! find -L "$stage" -name 'jobq*' -exec realpath {} + | grep -v "^$(realpath "$stage")/" >&2 || die "installed outside $stage"
 }
 
-# start_cluster NAME [settings...]: superuser postgres, no TCP, only a socket in $work/NAME; sets PGHOST, PGUSER
+# start_cluster NAME [settings...]: superuser postgres, no TCP, only a socket in
+# $work/NAME; sets PGHOST, PGUSER
 start_cluster() {
   local dir=$work/$1 libs=jobq
   shift

@@ -1,9 +1,11 @@
 /*
  * fake_clock.c
- *	  Preloaded into a server: its wall clock is the machine's plus the seconds in a file.  The monotonic clock is the machine's.
+ *	  Preloaded into a server: its wall clock is the machine's plus the seconds
+ *	  in a file.  The monotonic clock is the machine's; with FAKE_MONOTONIC it
+ *	  is the other way round.
  *
- * libfaketime does not serve here: it turns itself off in select(), where a postmaster of PostgreSQL 15 forks its
- * background workers.
+ * libfaketime does not serve here: it turns itself off in select(), where a
+ * postmaster of PostgreSQL 15 forks its background workers.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -14,6 +16,12 @@
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
+
+#ifdef FAKE_MONOTONIC
+#define IS_FAKE(clock) ((clock) == CLOCK_MONOTONIC || (clock) == CLOCK_MONOTONIC_COARSE)
+#else
+#define IS_FAKE(clock) ((clock) == CLOCK_REALTIME || (clock) == CLOCK_REALTIME_COARSE)
+#endif
 
 static volatile int64_t *seconds;
 
@@ -35,7 +43,7 @@ clock_gettime(clockid_t which, struct timespec *now)
 {
 	int			rc = (int) syscall(SYS_clock_gettime, which, now);
 
-	if (rc == 0 && (which == CLOCK_REALTIME || which == CLOCK_REALTIME_COARSE) && seconds)
+	if (rc == 0 && IS_FAKE(which) && seconds)
 		now->tv_sec += *seconds;
 	return rc;
 }

@@ -1,4 +1,5 @@
--- Read by every test in sql/ (\i): the extension, and a schema with helper functions.  Each test can run alone.
+-- Read by every test in sql/ (\i): the extension, and a schema with helper
+-- functions.  Each test can run alone.
 \set SHOW_CONTEXT never
 SET client_min_messages = warning;
 CREATE EXTENSION IF NOT EXISTS jobq;

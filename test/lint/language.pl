@@ -1,5 +1,5 @@
-# The language of comments and documents: processes, rows and roles are things, not people.  Counts words for people in
-# comments of all languages, COMMENT ON and documents, per 1,000 words.
+# The language of comments and documents: processes, rows and roles are things, not people.  Counts
+# words for people in comments of all languages, COMMENT ON and documents, per 1,000 words.
 
 use strict;
 use warnings;
@@ -44,7 +44,7 @@ find({ no_chdir => 1, wanted => sub {
 	$File::Find::prune = 1 if m{/(?:build|expected|results|corpus|node_modules)$};
 	push @files, $File::Find::name
 	  if -f && (/\.(?:[ch]|sql|spec|md|pl|pm|t|sh|py|mjs|mk)$/ || m{/(?:Makefile|run|deps|format|archive|assert-server|cgroup-vm)$});
-} }, grep { -e } map { "$top/$_" } qw(src docs test sql bench examples .ci README.md CONTRIBUTING.md CHANGELOG.md Makefile));
+} }, grep { -e } map { "$top/$_" } qw(src clients docs test sql bench examples .ci README.md CONTRIBUTING.md CHANGELOG.md Makefile));
 
 my (%words, %found);
 my ($words, $found) = (0, 0);

@@ -1,5 +1,5 @@
-# Subjects of commits: at most 72 columns.  test/run lists the commits since this test; without a repository, as in a
-# release archive, there are none.
+# Subjects of commits: at most 72 columns.  test/run lists the commits since this test; without a
+# repository, as in a release archive, there are none.
 
 use strict;
 use warnings;

@@ -1,5 +1,6 @@
--- Errors of the public functions: every argument with every kind of wrong value.  The functions and arguments are
--- those of pg_proc: a new function fails this test until a valid call stands below, and is then tried like the others.
+-- Errors of the public functions: every argument with every kind of wrong value.  The functions and
+-- arguments are those of pg_proc: a new function fails this test until a valid call stands below,
+-- and is then tried like the others.
 BEGIN;
 SET LOCAL client_min_messages = error;
 SET LOCAL statement_timeout = '5min';
@@ -28,13 +29,21 @@ CREATE FUNCTION errors.of_handler(statement text) RETURNS jsonb LANGUAGE sql AS 
 $$;
 
 SELECT jobq.create_job_type('errors t', 'errors.ok(jsonb)');
+SELECT jobq.create_job_type('errors pull');
 SELECT jobq.create_job_type('errors tool', command => '{cat}');
 SELECT jobq.create_job_type('errors handler', 'errors.handler(jsonb)');
 SELECT jobq.set_limit('errors l');
 SELECT jobq.create_signal('errors s', 'false');
 SELECT jobq.schedule('errors c', '@daily', 'errors t');
+SELECT jobq.create_workflow('errors w', '[{"key": "a"}]');
 CREATE TEMP TABLE job AS SELECT jobq.enqueue('errors t') AS waiting, jobq.enqueue('errors t') AS ended;
 SELECT jobq.run_inline(ended) FROM job;
+-- runs: one that has started, one that has ended
+CREATE TEMP TABLE run AS SELECT jobq.enqueue('errors w') AS live, jobq.enqueue('errors t') AS ended;
+SELECT jobq.run_inline(ended) FROM run;
+INSERT INTO jobq.runs (id, type_id, version, deadline, keep_until, phase)
+SELECT r.id, t.id, 1, now(), now(), r.phase FROM run, LATERAL (VALUES (live, 'running'), (ended, 'ended')) r(id, phase), jobq.job_types t
+ WHERE t.name = 'errors w';
 
 -- Values that make a call valid: of arguments without a default, and of other required arguments.
 CREATE TEMP TABLE valid (functions text[], argument text, value text);
@@ -46,7 +55,7 @@ INSERT INTO valid VALUES
   ('{set_pressure_rule}', 'job_type', $$'errors t'$$), ('{set_pressure_rule}', 'signal', $$'errors s'$$),
   ('{enqueue,enqueue_many,channel}', 'job_type', $$'errors t'$$), ('{enqueue_many}', 'payloads', $$'{"{}"}'$$),
   ('{enqueue_jobs}', 'jobs', $$'[{"job_type": "errors t"}]'$$),
-  ('{cancel_job,alter_job,run_inline}', 'id', '(SELECT waiting FROM job)'), ('{retry_job,rerun_job,job_timeline}', 'id', '(SELECT ended FROM job)'),
+  ('{cancel_job,alter_job,run_inline}', 'id', '(SELECT waiting FROM job)'), ('{retry_job,rerun_job,job_timeline,why}', 'id', '(SELECT ended FROM job)'),
   ('{wait_for}', 'id', 'gen_random_uuid()'), ('{next_runs}', 'cron', $$'@daily'$$),
   ('{wait_for,drain}', 'timeout', $$'0'$$), ('{archive}', 'before', 'now()'), ('{purge_tenant,set_tenant_quota}', 'tenant', $$'errors'$$),
   ('{cancel_jobs,purge_dead_letters}', 'job_type', $$'errors t'$$), ('{cancel_jobs,purge_dead_letters}', 'tenant', $$'errors'$$),
@@ -55,7 +64,15 @@ INSERT INTO valid VALUES
   ('{set_progress}', 'progress', '1'), ('{log_event}', 'message', $$'errors'$$), ('{snooze}', 'delay', $$'1s'$$),
   ('{schedule}', 'name', $$'errors new'$$), ('{schedule}', 'cron', $$'@daily'$$), ('{schedule}', 'job_type', $$'errors t'$$),
   ('{alter_schedule,unschedule,pause_schedule,resume_schedule,run_schedule,backfill_schedule}', 'name', $$'errors c'$$),
-  ('{backfill_schedule}', 'since', 'now()'), ('{backfill_schedule}', 'until', 'now()');
+  ('{create_workflow}', 'name', $$'errors new'$$), ('{create_workflow,check_workflow}', 'steps', $$'[{"key": "a"}]'$$), ('{graph}', 'workflow', $$'errors w'$$),
+  ('{claim}', 'job_types', $$'{errors pull}'$$), ('{heartbeat,complete,fail,skip_job,snooze_job}', 'id', 'gen_random_uuid()'),
+  ('{heartbeat,complete,fail,skip_job,snooze_job}', 'lease_token', 'gen_random_uuid()'), ('{fail}', 'error', $$'errors'$$),
+  ('{complete_many}', 'ids', 'ARRAY[gen_random_uuid()]'), ('{complete_many}', 'lease_tokens', 'ARRAY[gen_random_uuid()]'),
+  ('{backfill_schedule}', 'since', 'now()'), ('{backfill_schedule}', 'until', 'now()'),
+  ('{pause_workflow,resume_workflow,send_event}', 'id', '(SELECT live FROM run)'), ('{retry_workflow}', 'id', '(SELECT ended FROM run)'),
+  ('{send_event}', 'event', $$'errors'$$), ('{add_tasks}', 'steps', $$'[{"key": "new"}]'$$),
+  ('{record_artifact}', 'key', $$'outputs/a.wav'$$), ('{build_key}', 'job_id', 'gen_random_uuid()'), ('{build_key}', 'task_key', $$'render.7'$$),
+  ('{build_key}', 'kind', $$'output'$$);
 
 -- Wrong values, by type.
 CREATE TEMP TABLE wrong (types regtype[], kind text, value text);
@@ -90,6 +107,8 @@ SELECT a.function, a.argument, w.kind, w.value, a.default_value,
 UPDATE tried SET error = errors.of(call);
 UPDATE tried SET error = errors.of_handler(call) WHERE error ->> 'message' LIKE 'jobq.% can only be called inside a SQL handler';
 
+-- the valid call of add_tasks finds that the handler's job is no task
+UPDATE tried SET error = '{"state": "none"}' WHERE function = 'add_tasks' AND error ->> 'message' ~ '^job .* is no task of a run$';
 UPDATE tried SET error = '{"state": "none"}' 
  WHERE error IS NULL OR error ->> 'state' = 'P0002';  -- snooze() has delayed its own job; wait_for() has looked for the job
 
@@ -99,18 +118,26 @@ INSERT INTO taken VALUES
   (NULL, '{reason,message,error_like}', '{empty,control character,long,unknown}'),
   (NULL, '{payload,payload_contains,metadata,data}', '{scalar,empty array,array,unknown key}'),
   (NULL, '{payload_contains}', '{deep}'), ('{set_progress}', '{data}', '{deep}'),
-  ('{cancel_jobs,purge_dead_letters,retry_dead_letters,list_jobs,count_by_status,purge_tenant}', '{tenant}', '{control character,long,unknown}'),
-  ('{cancel_jobs,purge_dead_letters,retry_dead_letters,list_jobs,count_by_status}', '{tenant}', '{empty}'),
+  ('{cancel_jobs,purge_dead_letters,retry_dead_letters,list_jobs,count_by_status,error_groups,purge_tenant}', '{tenant}', '{control character,long,unknown}'),
+  ('{cancel_jobs,purge_dead_letters,retry_dead_letters,list_jobs,count_by_status,error_groups}', '{tenant}', '{empty}'), ('{error_groups}', '{since}', '{infinite}'),
   ('{enqueue,enqueue_many,grant_access,revoke_access}', '{tenant}', '{empty,unknown}'), ('{set_tenant_quota}', '{tenant}', '{unknown}'),
-  (NULL, '{max_jobs,max_rows,skip_rows,max_live,max_bytes,max_running,max_schedules,enqueues_per_minute}', '{high}'),
-  ('{create_job_type,create_signal,set_limit,set_signal}', '{name}', '{unknown}'), ('{channel}', '{job_type}', '{unknown}'),
-  ('{enqueue,enqueue_many}', '{unique_key,concurrency_key}', '{unknown}'), ('{enqueue_many}', '{payloads}', '{empty}'),
+  ('{retry_dead_letters,purge_dead_letters}', '{max_jobs}', '{high}'),
+  (NULL, '{max_rows,skip_rows,max_live,max_bytes,max_running,max_schedules,enqueues_per_minute}', '{high}'),
+  ('{create_job_type,create_signal,create_workflow,set_limit,set_signal}', '{name}', '{unknown}'), ('{channel}', '{job_type}', '{unknown}'),
+  ('{enqueue,enqueue_many}', '{unique_key,concurrency_key}', '{unknown}'), ('{enqueue_many}', '{payloads}', '{empty}'), ('{enqueue,enqueue_many}', '{after}', '{empty}'),
   ('{enqueue_jobs}', '{jobs}', '{empty array}'), ('{alter_job_type}', '{command}', '{unknown}'), ('{alter_job_type}', '{reset}', '{empty}'),
-  ('{archive}', '{before}', '{infinite}'), ('{retry_dead_letters}', '{dead_before}', '{infinite}'), ('{log_event}', '{type}', '{unknown}'),
+  ('{archive}', '{before,expires_from,expires_to}', '{infinite}'),
+  ('{record_artifact}', '{bucket,content_type}', '{unknown}'), ('{record_artifact}', '{size_bytes}', '{high}'), ('{build_key}', '{task_key}', '{"NULL"}'),
+  ('{retry_dead_letters}', '{dead_before}', '{infinite}'), ('{log_event}', '{type}', '{unknown}'),
   ('{revoke_access}', '{job_types}', '{unknown}'), ('{wait_for}', '{timeout}', '{long,overflowing}'),
   ('{log_event}', '{type,level}', '{"NULL"}'), ('{set_pressure_rule}', '{job_type}', '{"NULL"}'), ('{set_tenant_check}', '{f}', '{"NULL"}'),
   ('{stop_all}', '{reason}', '{"NULL"}'),
   ('{schedule}', '{name}', '{unknown}'), ('{pause_schedule,resume_schedule}', '{name}', '{"NULL"}'), ('{unschedule}', '{name,tenant}', '{unknown}'),
+  ('{fail}', '{error}', '{empty,control character,long,unknown}'), ('{fail}', '{error_code}', '{unknown}'), ('{claim}', '{worker,node}', '{unknown}'),
+  ('{complete_many}', '{results}', '{NULL inside}'), ('{complete,skip_job,fail}', '{result,details}', '{scalar,empty array,array,unknown key,deep,large}'),
+  ('{claim}', '{job_types}', '{"NULL"}'),
+  ('{send_event}', '{event}', '{unknown}'), ('{enqueue,enqueue_many}', '{after}', '{empty}'),
+  ('{create_workflow}', '{output}', '{scalar,empty array,array,unknown key}'), ('{check_workflow}', '{steps}', '{scalar,empty array,array,unknown key}'),
   ('{schedule}', '{tenant}', '{empty,unknown}'), ('{alter_schedule,unschedule,pause_schedule,resume_schedule,run_schedule,backfill_schedule}', '{tenant}', '{empty}'),
   ('{schedule,alter_schedule}', '{max_runs,pause_after_failures}', '{high}'), ('{alter_schedule}', '{reset}', '{empty}');
 
@@ -119,7 +146,7 @@ SELECT is_empty($$SELECT function, argument FROM arguments WHERE default_value I
                 'each argument without a default has a valid value in this test');
 SELECT is_empty($$
   SELECT function, argument, kind, error ->> 'state', error ->> 'message' FROM tried t
-   WHERE (error ->> 'state' = 'none') <> (kind = 'NULL' AND coalesce(default_value, '') LIKE 'NULL::%' AND (function, argument) <> ('create_job_type', 'handler')
+   WHERE (error ->> 'state' = 'none') <> (kind = 'NULL' AND coalesce(default_value, '') LIKE 'NULL::%' AND (function, argument) <> ('graph', 'workflow')
           OR EXISTS (SELECT FROM taken k WHERE (k.functions IS NULL OR t.function = ANY (k.functions)) AND t.argument = ANY (k.arguments)
                         AND t.kind = ANY (k.kinds)))$$, 'wrong values are refused, others are not');
 CREATE TEMP VIEW refused AS
@@ -132,7 +159,7 @@ SELECT is_empty($$
     FROM refused r, obj_description(('jobq.' || r.function)::regproc, 'pg_proc') comment,
          obj_description(('jobq.' || substring(comment FROM '[Tt]hose of (enqueue|create_job_type|schedule)\M'))::regproc, 'pg_proc') of_another
    WHERE r.state <> ALL ('{22004,22023,22003,54000}') AND concat(comment, of_another) !~ r.state$$, 'the comment of the function has them');
-SELECT is_empty($$SELECT * FROM refused WHERE kind = 'NULL' AND state <> '22004' AND (function, argument) NOT IN (('enqueue', 'payload'), ('create_job_type', 'handler'))$$,
+SELECT is_empty($$SELECT * FROM refused WHERE kind = 'NULL' AND state <> '22004' AND (function, argument) NOT IN (('enqueue', 'payload'))$$,
                 'NULL is 22004');
 SELECT is_empty($$
   SELECT * FROM refused WHERE message !~ format('arguments? .*"%s"', argument) AND NOT (state = '42704' AND message ~ '" does not exist$')
@@ -142,7 +169,8 @@ SELECT is_empty($$SELECT * FROM refused WHERE (message ~ '^[A-Z]|\.$|[[:cntrl:]]
 SELECT is_empty($$SELECT call, error FROM (SELECT DISTINCT call, error FROM tried) t
    WHERE error ->> 'context' ~ 'PL/pgSQL function (?!errors)|SQL function "_'$$, 'no line of CONTEXT is of a function of jobq');
 
--- The keys of a job of enqueue_jobs are enqueue's arguments; the values are of a wrong type, or not valid for the type.
+-- The keys of a job of enqueue_jobs are enqueue's arguments; the values are of a wrong
+-- type, or not valid for the type.
 CREATE TEMP TABLE keys AS
 SELECT a.argument, v.value,
        errors.of(format('SELECT * FROM jobq.enqueue_jobs(%L)',
@@ -151,7 +179,7 @@ SELECT a.argument, v.value,
 SELECT is_empty($$
   SELECT argument, value, error FROM keys
    WHERE CASE WHEN error ->> 'state' = 'none' THEN argument <> ALL ('{payload,metadata}') AND (argument, value) NOT IN
-                     (('tenant', '"errors unknown"'), ('unique_key', '"errors unknown"'), ('concurrency_key', '"errors unknown"'))
+                     (('after', '[]'), ('tenant', '"errors unknown"'), ('unique_key', '"errors unknown"'), ('concurrency_key', '"errors unknown"'))
               WHEN argument = 'job_type' AND value = '"errors unknown"' THEN error ->> 'message' <> 'job 2: job type "errors unknown" does not exist'
               ELSE error ->> 'message' NOT LIKE format('job 2: argument "%s"%%', argument) OR error ->> 'state' NOT IN ('22023', '22007', '0A000') END
   $$, 'enqueue_jobs names the job and its argument');

@@ -1,7 +1,8 @@
--- The functions of the contract: names, arguments with their names and defaults, results; and no others.
+-- The functions of the contract: names, arguments with their names and
+-- defaults, results; and no others.
 BEGIN;
 SET LOCAL intervalstyle = postgres;
-SELECT plan(116);
+SELECT plan(159);
 
 SELECT is(pg_get_function_arguments(oid), $a$name text, handler regprocedure DEFAULT NULL::regprocedure, command text[] DEFAULT NULL::text[], max_attempts integer DEFAULT NULL::integer, backoff text DEFAULT NULL::text, backoff_base interval DEFAULT NULL::interval, backoff_max interval DEFAULT NULL::interval, backoff_jitter real DEFAULT NULL::real, timeout interval DEFAULT NULL::interval, base_priority integer DEFAULT NULL::integer, max_concurrent integer DEFAULT NULL::integer, cpu_weight integer DEFAULT NULL::integer, rate_limit integer DEFAULT NULL::integer, rate_window interval DEFAULT NULL::interval, keep_completed interval DEFAULT NULL::interval, keep_dead interval DEFAULT NULL::interval, critical boolean DEFAULT NULL::boolean, run_as regrole DEFAULT NULL::regrole, options jsonb DEFAULT NULL::jsonb, on_conflict text DEFAULT 'error'::text$a$, 'arguments of create_job_type') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'create_job_type';
 SELECT is(pg_get_function_result(oid), 'void', 'result of create_job_type') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'create_job_type';
@@ -41,7 +42,13 @@ SELECT is(pg_get_function_arguments(oid), $a$job_type text DEFAULT NULL::text, o
 SELECT is(pg_get_function_result(oid), 'bigint', 'result of purge_dead_letters') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'purge_dead_letters';
 SELECT is(pg_get_function_arguments(oid), $a$id uuid$a$, 'arguments of job_timeline') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'job_timeline';
 SELECT is(pg_get_function_result(oid), 'SETOF jobq.events', 'result of job_timeline') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'job_timeline';
-SELECT is(pg_get_function_arguments(oid), $a$before timestamp with time zone, after_id uuid DEFAULT NULL::uuid, what text DEFAULT 'history'::text, max_rows integer DEFAULT NULL::integer$a$, 'arguments of archive') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'archive';
+SELECT is(pg_get_function_arguments(oid), $a$id uuid$a$, 'arguments of why') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'why';
+SELECT is(pg_get_function_result(oid), 'jsonb', 'result of why') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'why';
+SELECT is(pg_get_function_arguments(oid), $a$since timestamp with time zone DEFAULT NULL::timestamp with time zone, job_type text DEFAULT NULL::text, tenant text DEFAULT NULL::text, max_rows integer DEFAULT 50$a$, 'arguments of error_groups') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'error_groups';
+SELECT is(pg_get_function_result(oid), 'TABLE(job_type text, error_code text, pattern text, n bigint, first timestamp with time zone, last timestamp with time zone, job_id uuid)', 'result of error_groups') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'error_groups';
+SELECT is(pg_get_function_arguments(oid), '', 'arguments of resources') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'resources';
+SELECT is(pg_get_function_result(oid), 'jsonb', 'result of resources') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'resources';
+SELECT is(pg_get_function_arguments(oid), $a$before timestamp with time zone, after_id uuid DEFAULT NULL::uuid, what text DEFAULT 'history'::text, max_rows integer DEFAULT NULL::integer, expires_from timestamp with time zone DEFAULT NULL::timestamp with time zone, expires_to timestamp with time zone DEFAULT NULL::timestamp with time zone$a$, 'arguments of archive') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'archive';
 SELECT is(pg_get_function_result(oid), 'SETOF text', 'result of archive') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'archive';
 SELECT is(pg_get_function_arguments(oid), $a$id uuid, timeout interval DEFAULT '00:00:20'::interval$a$, 'arguments of wait_for') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'wait_for';
 SELECT is(pg_get_function_result(oid), 'jobq.jobs', 'result of wait_for') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'wait_for';
@@ -51,6 +58,24 @@ SELECT is(pg_get_function_arguments(oid), $a$progress numeric, data jsonb DEFAUL
 SELECT is(pg_get_function_result(oid), 'void', 'result of set_progress') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'set_progress';
 SELECT is(pg_get_function_arguments(oid), $a$message text, level text DEFAULT 'info'::text, type text DEFAULT 'log'::text, data jsonb DEFAULT NULL::jsonb, id uuid DEFAULT NULL::uuid, lease_token uuid DEFAULT NULL::uuid$a$, 'arguments of log_event') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'log_event';
 SELECT is(pg_get_function_result(oid), 'void', 'result of log_event') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'log_event';
+SELECT is(pg_get_function_arguments(oid), $a$key text, kind text DEFAULT 'output'::text, bucket text DEFAULT NULL::text, size_bytes bigint DEFAULT NULL::bigint, content_type text DEFAULT NULL::text, checksum text DEFAULT NULL::text, data jsonb DEFAULT NULL::jsonb, id uuid DEFAULT NULL::uuid, lease_token uuid DEFAULT NULL::uuid$a$, 'arguments of record_artifact') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'record_artifact';
+SELECT is(pg_get_function_result(oid), 'bigint', 'result of record_artifact') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'record_artifact';
+SELECT is(pg_get_function_arguments(oid), $a$job_id uuid, task_key text, kind text, ext text DEFAULT NULL::text, name text DEFAULT 'data'::text$a$, 'arguments of build_key') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'build_key';
+SELECT is(pg_get_function_result(oid), 'text', 'result of build_key') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'build_key';
+SELECT is(pg_get_function_arguments(oid), $a$job_types text[], max_jobs integer DEFAULT 1, worker text DEFAULT NULL::text, lease interval DEFAULT '00:02:00'::interval, wait interval DEFAULT '00:00:00'::interval, node text DEFAULT NULL::text$a$, 'arguments of claim') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'claim';
+SELECT is(pg_get_function_result(oid), 'TABLE(id uuid, job_type text, payload jsonb, attempts integer, max_attempts integer, tenant text, metadata jsonb, lease_token uuid, lease_expires_at timestamp with time zone, deadline timestamp with time zone, progress_data jsonb)', 'result of claim') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'claim';
+SELECT is(pg_get_function_arguments(oid), $a$id uuid, lease_token uuid, progress numeric DEFAULT NULL::numeric, data jsonb DEFAULT NULL::jsonb$a$, 'arguments of heartbeat') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'heartbeat';
+SELECT is(pg_get_function_result(oid), 'text', 'result of heartbeat') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'heartbeat';
+SELECT is(pg_get_function_arguments(oid), $a$id uuid, lease_token uuid, result jsonb DEFAULT NULL::jsonb$a$, 'arguments of complete') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'complete';
+SELECT is(pg_get_function_result(oid), 'boolean', 'result of complete') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'complete';
+SELECT is(pg_get_function_arguments(oid), $a$ids uuid[], lease_tokens uuid[], results jsonb[] DEFAULT NULL::jsonb[]$a$, 'arguments of complete_many') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'complete_many';
+SELECT is(pg_get_function_result(oid), 'SETOF uuid', 'result of complete_many') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'complete_many';
+SELECT is(pg_get_function_arguments(oid), $a$id uuid, lease_token uuid, error text, retryable boolean DEFAULT NULL::boolean, error_code text DEFAULT NULL::text, retry_after interval DEFAULT NULL::interval, details jsonb DEFAULT NULL::jsonb$a$, 'arguments of fail') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'fail';
+SELECT is(pg_get_function_result(oid), 'text', 'result of fail') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'fail';
+SELECT is(pg_get_function_arguments(oid), $a$id uuid, lease_token uuid, reason text DEFAULT NULL::text, result jsonb DEFAULT NULL::jsonb$a$, 'arguments of skip_job') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'skip_job';
+SELECT is(pg_get_function_result(oid), 'boolean', 'result of skip_job') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'skip_job';
+SELECT is(pg_get_function_arguments(oid), $a$id uuid, lease_token uuid, delay interval DEFAULT '00:00:00'::interval, reason text DEFAULT NULL::text$a$, 'arguments of snooze_job') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'snooze_job';
+SELECT is(pg_get_function_result(oid), 'boolean', 'result of snooze_job') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'snooze_job';
 SELECT is(pg_get_function_arguments(oid), $a$reason text DEFAULT NULL::text$a$, 'arguments of skip') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'skip';
 SELECT is(pg_get_function_result(oid), 'void', 'result of skip') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'skip';
 SELECT is(pg_get_function_arguments(oid), $a$reason text$a$, 'arguments of discard') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'discard';
@@ -62,6 +87,9 @@ SELECT is(pg_get_function_result(oid), 'jobq.jobs', 'result of run_inline') FROM
 SELECT is(pg_get_function_arguments(oid), $a$$a$, 'arguments of health') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'health';
 SELECT is(pg_get_function_result(oid), 'jsonb', 'result of health') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'health';
 SELECT is(pg_get_function_arguments(oid), $a$format text DEFAULT 'prometheus'::text$a$, 'arguments of metrics') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'metrics';
+SELECT is(pg_get_function_arguments(oid), $a$step interval DEFAULT '00:00:10'::interval$a$, 'arguments of stat_series') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'stat_series';
+SELECT is(pg_get_function_arguments(oid), $a$job_type text DEFAULT NULL::text$a$, 'arguments of stat_reset') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'stat_reset';
+SELECT is(pg_get_function_result(oid), 'void', 'result of stat_reset') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'stat_reset';
 SELECT is(pg_get_function_result(oid), 'text', 'result of metrics') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'metrics';
 SELECT is(pg_get_function_arguments(oid), $a$$a$, 'arguments of version') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'version';
 SELECT is(pg_get_function_result(oid), 'text', 'result of version') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'version';
@@ -117,15 +145,33 @@ SELECT is(pg_get_function_arguments(oid), $a$name text, tick timestamp with time
 SELECT is(pg_get_function_result(oid), 'uuid', 'result of run_schedule') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'run_schedule';
 SELECT is(pg_get_function_arguments(oid), $a$name text, since timestamp with time zone, until timestamp with time zone, max_runs integer DEFAULT 1000, tenant text DEFAULT NULL::text$a$, 'arguments of backfill_schedule') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'backfill_schedule';
 SELECT is(pg_get_function_result(oid), 'bigint', 'result of backfill_schedule') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'backfill_schedule';
+SELECT is(pg_get_function_arguments(oid), $a$name text, steps jsonb, output jsonb DEFAULT NULL::jsonb, on_failure text DEFAULT 'stop'::text, options jsonb DEFAULT '{}'::jsonb$a$, 'arguments of create_workflow') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'create_workflow';
+SELECT is(pg_get_function_result(oid), 'integer', 'result of create_workflow') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'create_workflow';
+SELECT is(pg_get_function_arguments(oid), $a$steps jsonb, payload jsonb DEFAULT NULL::jsonb$a$, 'arguments of check_workflow') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'check_workflow';
+SELECT is(pg_get_function_result(oid), 'TABLE(task_key text, wave integer, job_type text, payload jsonb, problem text)', 'result of check_workflow') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'check_workflow';
+SELECT is(pg_get_function_arguments(oid), $a$workflow text DEFAULT NULL::text, version integer DEFAULT NULL::integer, id uuid DEFAULT NULL::uuid$a$, 'arguments of graph') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'graph';
+SELECT is(pg_get_function_result(oid), 'text', 'result of graph') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'graph';
+SELECT is(pg_get_function_arguments(oid), $a$id uuid, from_task text DEFAULT NULL::text, version integer DEFAULT NULL::integer$a$, 'arguments of retry_workflow') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'retry_workflow';
+SELECT is(pg_get_function_result(oid), 'boolean', 'result of retry_workflow') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'retry_workflow';
+SELECT is(pg_get_function_arguments(oid), $a$id uuid, reason text DEFAULT NULL::text$a$, 'arguments of pause_workflow') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'pause_workflow';
+SELECT is(pg_get_function_result(oid), 'boolean', 'result of pause_workflow') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'pause_workflow';
+SELECT is(pg_get_function_arguments(oid), $a$id uuid$a$, 'arguments of resume_workflow') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'resume_workflow';
+SELECT is(pg_get_function_result(oid), 'boolean', 'result of resume_workflow') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'resume_workflow';
+SELECT is(pg_get_function_arguments(oid), $a$id uuid, event text, data jsonb DEFAULT NULL::jsonb$a$, 'arguments of send_event') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'send_event';
+SELECT is(pg_get_function_result(oid), 'boolean', 'result of send_event') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'send_event';
+SELECT is(pg_get_function_arguments(oid), $a$steps jsonb, id uuid DEFAULT NULL::uuid, lease_token uuid DEFAULT NULL::uuid$a$, 'arguments of add_tasks') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'add_tasks';
+SELECT is(pg_get_function_result(oid), 'SETOF uuid', 'result of add_tasks') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'add_tasks';
 
 -- \df jobq.* shows what the contract lists
 SELECT bag_eq($$SELECT proname::text FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace$$,
   ARRAY['create_job_type', 'alter_job_type', 'drop_job_type', 'pause_job_type', 'resume_job_type', 'enqueue', 'enqueue_many', 'enqueue_jobs',
     'cancel_job', 'cancel_jobs', 'retry_job', 'rerun_job', 'alter_job', 'list_jobs', 'count_by_status', 'distinct_job_types',
-    'retry_dead_letters', 'purge_dead_letters', 'job_timeline', 'archive', 'wait_for', 'current_job', 'set_progress', 'log_event', 'skip',
-    'discard', 'snooze', 'run_inline', 'purge_tenant', 'grant_access', 'revoke_access', 'set_tenant_check', 'set_tenant_quota', 'health', 'metrics', 'version', 'adopt', 'reload',
+    'retry_dead_letters', 'purge_dead_letters', 'job_timeline', 'why', 'error_groups', 'resources', 'archive', 'wait_for', 'claim', 'heartbeat', 'complete', 'complete_many', 'fail', 'skip_job', 'snooze_job', 'current_job', 'set_progress', 'log_event', 'skip',
+    'discard', 'snooze', 'run_inline', 'purge_tenant', 'grant_access', 'revoke_access', 'set_tenant_check', 'set_tenant_quota', 'health', 'metrics', 'stat_series', 'stat_reset', 'version', 'adopt', 'reload',
     'set_limit', 'drop_limit', 'stop_all', 'start_all', 'drain', 'compact', 'channel', 'set_signal', 'create_signal', 'drop_signal', 'set_pressure_rule', 'next_runs',
-    'schedule', 'alter_schedule', 'unschedule', 'pause_schedule', 'resume_schedule', 'run_schedule', 'backfill_schedule'],
+    'schedule', 'alter_schedule', 'unschedule', 'pause_schedule', 'resume_schedule', 'run_schedule', 'backfill_schedule',
+    'create_workflow', 'check_workflow', 'graph', 'record_artifact', 'build_key',
+    'pause_workflow', 'resume_workflow', 'retry_workflow', 'send_event', 'add_tasks'],
   'no other function than those');
 SELECT results_eq($$SELECT starts_with(proname, '_'), count(*) > 100 FROM pg_proc WHERE pronamespace = 'jobq_internal'::regnamespace GROUP BY 1$$,
   $$VALUES (true, true)$$, 'functions of schema jobq_internal have names with an underscore');

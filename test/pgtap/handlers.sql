@@ -1,4 +1,5 @@
--- How a user of pgTAP tests handlers: in one transaction that is never committed, with jobq.run_inline.
+-- How a user of pgTAP tests handlers: in one transaction that is never
+-- committed, with jobq.run_inline.
 BEGIN;
 SELECT plan(13);
 

@@ -1,8 +1,10 @@
--- jobq.next_runs: ticks written by hand from docs/cron-expressions.md.  test/helper/unit/test_cron.c has random expressions.
+-- jobq.next_runs: ticks written by hand from docs/cron-expressions.md.
+-- test/helper/unit/test_cron.c has random expressions.
 BEGIN;
 SELECT * FROM no_plan();
 
--- since: a local time of the zone, unless it has an offset.  ticks: the next ones, complete up to the last.
+-- since: a local time of the zone, unless it has an offset.  ticks: the next
+-- ones, complete up to the last.
 CREATE TEMP TABLE expected (cron text, zone text, since text, ticks timestamptz[]);
 INSERT INTO expected VALUES
   -- a tick is after since
@@ -63,7 +65,8 @@ INSERT INTO expected VALUES
   ('*/20 59 23 31 12 *', 'UTC', '2026-01-01', '{2026-12-31 23:59:00+00,2026-12-31 23:59:20+00,2026-12-31 23:59:40+00,2027-12-31 23:59:00+00}'),
   ('59 59 23 L 2 ?', 'UTC', '2026-01-01', '{2026-02-28 23:59:59+00,2027-02-28 23:59:59+00,2028-02-29 23:59:59+00}'),
   (E'\t0  0\t* * *\n', 'UTC', '2026-01-01', '{2026-01-02 00:00+00}'),
-  -- workdays: 2026-08-15 is a Saturday, 2026-02-01 a Sunday, 2026-08-01 a Saturday, 2026-05-31 a Sunday
+  -- workdays: 2026-08-15 is a Saturday, 2026-02-01 a Sunday, 2026-08-01 a
+  -- Saturday, 2026-05-31 a Sunday
   ('0 0 15W 8 *', 'UTC', '2026-01-01', '{2026-08-14 00:00+00}'),
   ('0 0 1W 2,8 *', 'UTC', '2026-01-01', '{2026-02-02 00:00+00,2026-08-03 00:00+00}'),
   ('0 0 31W 4,5 *', 'UTC', '2026-01-01', '{2026-05-29 00:00+00,2027-05-31 00:00+00}'),

@@ -1,4 +1,5 @@
--- The configuration as seen with access "read" and "admin", and an operator's changes to types of other owners.
+-- The configuration as seen with access "read" and "admin", and an operator's
+-- changes to types of other owners.
 BEGIN;
 SET LOCAL client_min_messages = error;
 SELECT * FROM no_plan();

@@ -9,6 +9,7 @@ CREATE FUNCTION plans.work(payload jsonb) RETURNS jsonb LANGUAGE sql RETURN payl
 CREATE FUNCTION plans.admits(tenant text) RETURNS boolean LANGUAGE sql RETURN true;
 SELECT jobq.create_job_type(t, 'plans.work(jsonb)') FROM unnest('{plan mail,plan report,plan other}'::text[]) t;
 SELECT jobq.pause_job_type(t) FROM unnest('{plan mail,plan report,plan other}'::text[]) t;
+SELECT jobq.create_job_type('plan tool', command => ARRAY['cat', '{file}']);
 
 -- Returns the error of a statement, run as a role; undoes one without error.
 CREATE FUNCTION plans.error(statement text, role name DEFAULT current_user) RETURNS text LANGUAGE plpgsql AS $$
@@ -211,6 +212,10 @@ INSERT INTO bad VALUES
   ($$jobq.pause_schedule('p1', repeat('x', 8192))$$, 'none'),
   ($$jobq.schedule('b', '@daily', 'plan mail', options => '[1]')$$, '22023: argument "options": [1] is not an object'),
   ($$jobq.schedule('b', '@daily', 'plan mail', '{"a": {"$": "$.nothing"}}')$$, '22023: argument "payload": unknown placeholder {"$": "$.nothing"}'),
+  ($$jobq.schedule('b', '@daily', 'plan tool')$$, '22023: argument "payload": no value for placeholder "{file}" in the command of job type "plan tool"'),
+  ($$jobq.schedule('b', '@daily', 'plan tool', '{"file": [1]}')$$, '22023: argument "payload": an object or array for placeholder "{file}" in the command%'),
+  ($$jobq.schedule('b', '@daily', 'plan tool', '{"file": {"$": "$.tick"}}')$$, 'none'),
+  ($$jobq.alter_schedule('p1', job_type => 'plan tool')$$, '22023: argument "payload": no value for placeholder "{file}" in the command of job type "plan tool"'),
   ($$jobq.schedule('b', '@daily', 'plan none')$$, '42704: job type "plan none" does not exist'),
   ($$jobq.schedule('b', '@daily', 'plan mail', tenant => 'a//b')$$, '22023: argument "tenant": "a//b" begins with a slash or has an element that is empty, "." or ".."'),
   ($$jobq.schedule('b', '@daily', 'plan mail', tenant => '/')$$, '22023: argument "tenant": "/" begins%'),

@@ -1,5 +1,5 @@
--- ALTER EXTENSION UPDATE from the former release makes what CREATE EXTENSION makes.  A difference that is listed
--- here belongs into src/sql/upgrade (README.md there).
+-- ALTER EXTENSION UPDATE from the former release makes what CREATE EXTENSION makes.  A difference
+-- that is listed here belongs into src/sql/upgrade (README.md there).
 CREATE DATABASE jobq_upgraded;
 \c jobq_upgraded
 CREATE EXTENSION jobq VERSION '0.1.0';

@@ -13,7 +13,8 @@ $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION jobq');
 wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 
-# Handlers that end their process as a bug in C would; waiter waits in its transaction for a row of gate.
+# Handlers that end their process as a bug in C would; waiter waits in its
+# transaction for a row of gate.
 my $dir = PostgreSQL::Test::Utils::tempdir();
 $node->safe_psql('postgres', <<"END");
 CREATE TABLE ledger (job uuid, what text);
@@ -161,7 +162,8 @@ is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT job) FROM ledge
 
 my $most_together = 'SELECT max(n) FROM (SELECT count(*) AS n FROM ledger GROUP BY what) t';
 
-# A suspect of the crash and, within or beyond the rows that its lane remembers, another job that holds its key.
+# A suspect of the crash and, within or beyond the rows that its lane remembers,
+# another job that holds its key.
 sub stays_a_suspect
 {
 	my ($what, $before) = @_;

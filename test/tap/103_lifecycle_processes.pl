@@ -1,5 +1,5 @@
-# Each kind of process, terminated and killed: it comes back, its work continues, and a process that ended by itself
-# has not restarted the server.
+# Each kind of process, terminated and killed: it comes back, its work continues, and a process that
+# ended by itself has not restarted the server.
 
 use strict;
 use warnings;

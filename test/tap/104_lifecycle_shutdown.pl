@@ -1,4 +1,5 @@
-# Stopping the server while jobs run: a fast stop is fast and charges no attempt, a smart stop lets handlers finish.
+# Stopping the server while jobs run: a fast stop is fast and charges no attempt, a
+# smart stop lets handlers finish.
 
 use strict;
 use warnings;
@@ -127,7 +128,7 @@ like(fates(@jobs), qr/^deaf completed 1, polite completed 1, waiter completed 1,
 is($node->safe_psql('postgres', "SELECT count(*), count(DISTINCT job) FROM done"), '6|6', '!absent: effects are there once');
 is($node->safe_psql('postgres', "SELECT status FROM jobq.jobs WHERE id = '$more'"), 'completed', 'absent: the late one too');
 
-# ---------- an exec worker that waits for the standby is terminated; nothing else wakes it ----------
+# ---------- an exec worker that waits for the standby is terminated; nothing else wakes it -------
 
 my ($alone) = $node->safe_psql('postgres', q{SELECT jobq.enqueue('polite', '{"gate": "alone"}')});
 wait_status($node, 'postgres', $alone, 'running', 'alone: a tool runs');
@@ -168,6 +169,26 @@ $node->stop('fast', fail_ok => 1);
 is(tools_alive(), 0, 'smart: no tool is left');
 $node->start;
 is(fates(@jobs), 'deaf completed 1, polite completed 1, waiter completed 1, waiter completed 1', 'smart: with one attempt each');
+
+# ---------- fast, after a cancel that the exec worker has not passed on ----------
+
+my $unwanted = enqueue('polite', 'unwanted');
+wait_for_text("$dir/pids", qr/^polite unwanted \d+$/m);
+wait_status($node, 'postgres', $unwanted, 'running', 'cancel: a tool runs');
+my ($worker) = jobq_pids($node, 'exec worker');
+kill 'STOP', $worker;
+is($node->safe_psql('postgres', "SELECT jobq.cancel_job('$unwanted', 'not wanted')"), 't', 'cancel: it is cancelled');
+is($node->safe_psql('postgres', q{SELECT jobq.health()->'checks'->'dispatcher'->>'status'}), 'healthy', 'cancel: the dispatcher has taken it') foreach 1, 2;
+$offset = -s $node->logfile;
+command_ok([ 'pg_ctl', '-D', $node->data_dir, '-m', 'fast', '-W', 'stop' ], 'cancel: fast stop begins');
+ok(wait_for_text("/proc/$worker/status", qr/^ShdPnd:\s*[0-9a-f]*[4-7c-f][0-9a-f]{3}$/m), 'cancel: the exec worker is terminated');
+kill 'CONT', $worker;
+$node->wait_for_log(qr/database system is shut down/, $offset);
+$node->stop('fast', fail_ok => 1);
+$node->start;
+wait_for_sql($node, "SELECT status IN ('cancelled', 'running') FROM jobq.jobs WHERE id = '$unwanted'", 'cancel: after the start');
+is($node->safe_psql('postgres', "SELECT status, error_msg FROM jobq.jobs WHERE id = '$unwanted'"), 'cancelled|not wanted', 'cancel: it is cancelled, and does not run again');
+append_to_file("$dir/unwanted", '');
 
 # ---------- the log ----------
 

@@ -1,4 +1,5 @@
-# A streaming standby: no process of jobq runs there, its jobs can be read, and after promotion they run.
+# A streaming standby: no process of jobq runs there, its jobs can be read,
+# and after promotion they run.
 
 use strict;
 use warnings;

@@ -1,5 +1,5 @@
-# Background workers run out: jobs wait at no charge, health() and one warning report it, and the jobs run when
-# workers are free; two roles share one worker.
+# Background workers run out: jobs wait at no charge, health() and one warning report it, and the
+# jobs run when workers are free; two roles share one worker.
 
 use strict;
 use warnings;
@@ -8,7 +8,8 @@ use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
 
-# Launcher and dispatchers of two databases take three of four slots; both databases compete for the fourth.
+# Launcher and dispatchers of two databases take three of four slots; both
+# databases compete for the fourth.
 my $node = jobq_server('slots', 'max_worker_processes = 4', 'max_logical_replication_workers = 0', 'jobq.max_sql_workers = 4');
 $node->start;
 $node->safe_psql('postgres', 'CREATE DATABASE rival');

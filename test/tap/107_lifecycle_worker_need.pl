@@ -1,4 +1,5 @@
-# Messages of CREATE EXTENSION, the log and health() when background workers don't suffice or jobq is not preloaded.
+# Messages of CREATE EXTENSION, the log and health() when background workers don't
+# suffice or jobq is not preloaded.
 
 use strict;
 use warnings;
@@ -33,8 +34,8 @@ sub slots_check
 
 # ---------- the sum ----------
 
-# launcher 1; in each database dispatcher 1, SQL workers 4, exec worker 1, maintenance, chores, signals and schedules 4;
-# the server's logical replication launcher 1
+# launcher 1; in each database dispatcher 1, SQL workers 4, exec worker 1, maintenance, chores,
+# signals and schedules 4; the server's logical replication launcher 1
 my $node = jobq_server('need', 'max_worker_processes = 8', 'max_parallel_workers = 3', 'max_logical_replication_workers = 2');
 $node->start;
 my $said = messages($node, 'postgres', 'CREATE EXTENSION jobq');

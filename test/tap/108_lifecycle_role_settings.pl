@@ -1,5 +1,5 @@
-# Odd settings of a role or a database do not break the processes of jobq: immediate timeouts, read-only, isolation,
-# formats, paths.
+# Odd settings of a role or a database do not break the processes of jobq: immediate timeouts,
+# read-only, isolation, formats, paths.
 
 use strict;
 use warnings;

@@ -1,4 +1,5 @@
-# jobq.reload(): ALTER DATABASE ... SET and RESET count for jobs that start afterwards, with an idle or a busy executor.
+# jobq.reload(): ALTER DATABASE ... SET and RESET count for jobs that start afterwards,
+# with an idle or a busy executor.
 
 use strict;
 use warnings;

@@ -1,5 +1,5 @@
-# The library compares its version with that of the extension's SQL: it runs jobs with the SQL of its own and the
-# previous release, and with no other.
+# The library compares its version with that of the extension's SQL: it runs jobs with the SQL of
+# its own and the previous release, and with no other.
 
 use strict;
 use warnings;
@@ -49,7 +49,8 @@ runs('over the tables of 0.1.0');
 sql(map { "ALTER TABLE jobq.$_ ADD COLUMN note interval DEFAULT '1s'" } qw(queue history dead_letters));
 runs('with a column of the owner');
 
-# The internal functions of 0.1.0 are in schema jobq.  Those of a schema that another role has made are never called.
+# The internal functions of 0.1.0 are in schema jobq.  Those of a schema that another
+# role has made are never called.
 sql('CREATE ROLE other', 'GRANT CREATE ON DATABASE postgres TO other', 'SET ROLE other', 'CREATE SCHEMA jobq_internal', map {
 	"CREATE FUNCTION jobq_internal.$_ LANGUAGE plpgsql AS 'BEGIN RAISE \$\$captured\$\$; END'"
 } '_pause_job_type(caller oid, name text, reason text, duration interval) RETURNS void', '_maintain(need timestamptz) RETURNS void',

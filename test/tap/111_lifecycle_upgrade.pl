@@ -1,5 +1,5 @@
-# From the former release to this one: the library is replaced and the extension updated while jobs run.  No job is
-# lost, none runs twice, and the catalogs equal those of a fresh install.
+# From the former release to this one: the library is replaced and the extension updated while jobs
+# run.  No job is lost, none runs twice, and the catalogs equal those of a fresh install.
 
 use strict;
 use warnings;
@@ -102,7 +102,8 @@ sub rows_of_now { return [ grep { !/"busy"|"steady"/ } split /\n/, sql("SELECT *
 my $before = rows_of_now();
 cmp_ok(scalar @$before, '>', 60, 'rows of every table');
 
-# A view on a jobq view stays; objects that use a function with changed arguments must be dropped for the update.
+# A view on a jobq view stays; objects that use a function with changed arguments
+# must be dropped for the update.
 sql(<<'END');
 CREATE VIEW my_jobs AS SELECT id, status, attempts FROM jobq.jobs WHERE job_type = 'still';
 CREATE VIEW starter AS SELECT jobq.enqueue('steady', '{"view": 1}') AS id;
@@ -205,7 +206,10 @@ sql(join ';', map { my $revoke = $_ =~ s/GRANT/REVOKE/r =~ s/ TO / FROM /r; "ALT
 note(sprintf 'the update took %.2f s', $took);
 is(sql('SELECT jobq.version()'), $new, "the extension is $new");
 makes_progress('after the update');
-is_deeply(rows_of_now(), $before, 'rows are as they were');
+# The update writes jobs with a concurrency key once, for key_since.
+my $written = sub { return [ map { /^queue\|.*"concurrency_key": "/ ? s/"rev": \d+/"rev": 0/r : $_ } @_ ] };
+is_deeply($written->(@{ rows_of_now() }), $written->(@$before), 'rows are as they were');
+is(sql('SELECT count(*) > 0 AND bool_and(key_since = created_at) FROM jobq.queue WHERE concurrency_key IS NOT NULL'), 't', 'and have their place in the order of their key');
 sql(<<'END');
 CREATE VIEW starter AS SELECT jobq.enqueue('steady', '{"view": 1}') AS id;
 ALTER TABLE with_default ALTER id SET DEFAULT jobq.enqueue('steady', '{"default": 1}');

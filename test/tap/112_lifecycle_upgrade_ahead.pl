@@ -1,6 +1,7 @@
-# An extension is updated under a running library that does not know the later tables: nothing crashes, no job is
-# handed out, and after the restart with the later library all jobs continue.  Upgrade scripts refuse an older library
-# (111_lifecycle_upgrade.pl); this test is about an older library installed again, or a script without the check.
+# An extension is updated under a running library that does not know the later tables: nothing
+# crashes, no job is handed out, and after the restart with the later library all jobs continue.
+# Upgrade scripts refuse an older library (111_lifecycle_upgrade.pl); this test is about an older
+# library installed again, or a script without the check.
 
 use strict;
 use warnings;

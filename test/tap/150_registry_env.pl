@@ -1,5 +1,6 @@
-# options.env of tools is stored where readers of the registry do not see it: tools still get it, in a database of the
-# former release, after its update, after a dump and restore, and when its table was changed or locked.
+# options.env of tools is stored where readers of the registry do not see it: tools still get it, in
+# a database of the former release, after its update, after a dump and restore, and when its table
+# was changed or locked.
 
 use strict;
 use warnings;

@@ -1,5 +1,6 @@
-# A row of jobq.limits, signals, pressure_rules, stopped or tenant_quotas that plain SQL has made unreadable or invalid
-# is named in health() and in the log.  It stops the types that need it: all other jobs run.
+# A row of jobq.limits, signals, pressure_rules, stopped or tenant_quotas that plain SQL has made
+# unreadable or invalid is named in health() and in the log.  It stops the types that need it: all
+# other jobs run.
 
 use strict;
 use warnings;
@@ -67,12 +68,18 @@ foreach (@cases)
 	is(dispatcher($node, 'postgres'), $dispatcher, "$what: in the same dispatcher");
 }
 
-# A message that is too long is truncated between two characters.
+# A message has all of a name of 63 bytes, and the first 63 bytes of a longer one, which only plain
+# SQL can write.
+sql(q{SELECT jobq.set_limit(n, max_concurrent => 1), jobq.create_job_type(n, 'work(jsonb)', options => jsonb_build_object('limits', ARRAY[n])) FROM CAST('x' || repeat(chr(233), 31) AS text) n},
+	q{UPDATE jobq.limits SET max_concurrent = -1 WHERE name LIKE 'x%'}, q{SELECT jobq.enqueue(name) FROM jobq.job_types WHERE name LIKE 'x%'});
+my $whole = q{SELECT %s = format('jobs of type %%s wait: max_concurrent of limit "%%s" is -1', id, name || '%s') FROM jobq.job_types WHERE name LIKE 'x%%'};
+wait_for_sql($node, sprintf($whole, $message, ''), 'a name of 63 bytes: health() has the whole message');
 my $log_end = -s $node->logfile;
-sql(q{INSERT INTO jobq.limits (name, max_concurrent, rate_limit, rate_window) VALUES ('x' || repeat(chr(233), 300), -1, 0, '1s')});
+sql(q{UPDATE jobq.limits SET name = name || repeat(chr(233), 300) WHERE name LIKE 'x%'});
 $node->wait_for_log(qr/limit "x.*the row has no effect/, $log_end);
 ok(utf8::decode(my $line = slurp_file($node->logfile, $log_end)), 'a long name: the log is valid UTF-8');
-sql(q{DELETE FROM jobq.limits WHERE name LIKE 'x%'});
+wait_for_sql($node, sprintf($whole, $message, '...'), 'a long name: health() has all of the rest');
+sql(q{SELECT jobq.cancel_jobs(name), jobq.drop_job_type(name, force => true) FROM jobq.job_types WHERE name LIKE 'x%'}, q{DELETE FROM jobq.limits WHERE name LIKE 'x%'});
 
 # Values outside of the range are clamped.
 sql('INSERT INTO jobq.pressure_rules SELECT 0, name, 2147483647, false, -5 FROM jobq.signals',

@@ -46,5 +46,22 @@ pass('more are forgotten');
 $id = $node->safe_psql('postgres', "SELECT jobq.enqueue('stays')");
 wait_status($node, 'postgres', $id, 'completed', 'jobs go on');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM jobq.queue'), '1', 'the job without a type still waits');
+
+# A pull type is dropped while enqueues are open: their jobs, which no client can claim, are
+# cancelled by the next housekeeping.
+$node->safe_psql('postgres', q{SELECT jobq.create_job_type('pulled')});
+my $session = $node->background_psql('postgres');
+my $prepared = $session->query_safe(q{BEGIN; SELECT jobq.enqueue('pulled')});
+$session->query_safe(q{PREPARE TRANSACTION 'late'});
+my $open = $session->query_safe(q{BEGIN; SELECT jobq.enqueue('pulled')});
+$node->safe_psql('postgres', q{SELECT jobq.drop_job_type('pulled')});
+$session->query_safe($_) foreach 'COMMIT', q{COMMIT PREPARED 'late'};
+$session->quit;
+$node->reload;
+foreach my $late ($prepared, $open)
+{
+	wait_status($node, 'postgres', $late, 'cancelled', 'a late job of a dropped pull type');
+}
+is($node->safe_psql('postgres', "SELECT error_msg FROM jobq.jobs WHERE id = '$open'"), 'job type dropped', 'with the reason');
 $node->stop;
 done_testing();

@@ -1,5 +1,5 @@
-# Attacks by roles with some grants: each is refused with its SQLSTATE, and the same call by a role with the right
-# succeeds.
+# Attacks by roles with some grants: each is refused with its SQLSTATE, and the same call by a
+# role with the right succeeds.
 
 use strict;
 use warnings;

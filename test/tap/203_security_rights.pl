@@ -1,5 +1,5 @@
-# Rights are checked when a job runs: a right revoked, or a role dropped or renamed since, fails the job or makes it
-# wait, as documented, without effect on other jobs.
+# Rights are checked when a job runs: a right revoked, or a role dropped or renamed since, fails the
+# job or makes it wait, as documented, without effect on other jobs.
 
 use strict;
 use warnings;

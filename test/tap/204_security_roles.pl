@@ -1,5 +1,5 @@
-# Jobs, hooks, tools and conditions belong to roles, not to their names: roles that are renamed, dropped, re-created
-# under an old name, restored elsewhere, or no member of run_as any more.
+# Jobs, hooks, tools and conditions belong to roles, not to their names: roles that are renamed,
+# dropped, re-created under an old name, restored elsewhere, or no member of run_as any more.
 
 use strict;
 use warnings;

@@ -1,5 +1,6 @@
-# Privileges that jobq did not grant give access to no rows: default privileges, GRANT ... ON ALL TABLES,
-# pg_read_all_data, on tables and partitions, also of a restored dump and of an older release.
+# Privileges that jobq did not grant give access to no rows: default privileges, GRANT ... ON ALL
+# TABLES, pg_read_all_data, on tables and partitions, also of a restored dump and of an older
+# release.
 
 use strict;
 use warnings;
@@ -46,7 +47,8 @@ my @partitions = split /\n/, $node->safe_psql('postgres', q{SELECT i.inhrelid::r
   WHERE i.inhparent IN ('jobq.history'::regclass, 'jobq.events'::regclass, 'jobq.alerts'::regclass) ORDER BY 1});
 cmp_ok(scalar @partitions, '>=', 3, 'there are partitions');
 
-# Every partition, read past its parent.  A role that jobq does not know is refused; a tenant's reader sees its own.
+# Every partition, read past its parent.  A role that jobq does not know is refused; a
+# tenant's reader sees its own.
 sub rows_as
 {
 	my ($role, $db, $where) = @_;
@@ -121,7 +123,8 @@ $user->quit;
 $node->safe_psql('postgres', 'SELECT jobq_internal._maintain(NULL)');
 is($node->safe_psql('postgres', $protected), 't', 'and is protected by the next run');
 
-# health() names privileges left by an older release, or a GRANT ... TO PUBLIC; not a GRANT to a role by hand.
+# health() names privileges left by an older release, or a GRANT ... TO PUBLIC;
+# not a GRANT to a role by hand.
 my $access = q{SELECT jobq.health()->'checks'->'access'->>'message'};
 $node->safe_psql('postgres', 'GRANT EXECUTE ON FUNCTION jobq.cancel_job TO by_hand');
 is($node->safe_psql('postgres', $access), '', 'health() has nothing to say of privileges');

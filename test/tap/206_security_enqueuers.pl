@@ -1,5 +1,5 @@
-# A role restricted to its grants keeps its own jobs when it is renamed; a role that takes its name or, after a
-# restore, its oid gets none of them.
+# A role restricted to its grants keeps its own jobs when it is renamed; a role that takes its name
+# or, after a restore, its oid gets none of them.
 
 use strict;
 use warnings;

@@ -1,6 +1,6 @@
-# The owner of jobq's tables changes them.  Columns may be added to any of them, and dropped again: jobs continue, the
-# columns get their defaults.  A change of one of jobq's own columns stops the hand-out, with a clear message, until it
-# is undone.
+# The owner of jobq's tables changes them.  Columns may be added to any of them, and dropped again:
+# jobs continue, the columns get their defaults.  A change of one of jobq's own columns stops the
+# hand-out, with a clear message, until it is undone.
 
 use strict;
 use warnings;
@@ -49,14 +49,15 @@ sub wait_true
 	return ok($node->poll_query_until('postgres', $query), $what);
 }
 
-# Every path that reads or writes one of the tables.  $note: the column's value in rows that jobq writes, in SQL.
+# Every path that reads or writes one of the tables.  $note: the column's value in
+# rows that jobq writes, in SQL.
 sub use_everything
 {
 	my ($round, $note) = @_;
 	my $t = "t$round";
 
 	sql("SELECT jobq.create_job_type('$t', 'work(jsonb)', max_attempts => 1, options => '{\"events\": \"all\"}')",
-		"SELECT jobq.create_job_type('$t.tool', command => ARRAY['/bin/echo', '{}'], options => '{\"events\": \"all\"}')",
+		"SELECT jobq.create_job_type('$t.tool', command => ARRAY['/bin/sh', '-c', 'echo {}; echo ''{\"artifact\": {\"key\": \"a\"}}'' >&3'], options => '{\"events\": \"all\"}')",
 		"SELECT jobq.create_job_type('$t.again', 'work(jsonb)', backoff_base => '1ms', max_attempts => 2)",
 		"SELECT jobq.set_limit('$t', 2, rate_limit => 1000)",
 		"SELECT jobq.alter_job_type('$t', options => '{\"limits\": [\"$t\"], \"keep_completed_count\": 100}')",
@@ -98,6 +99,9 @@ sub use_everything
 	is(sql("SELECT count(*) FROM jobq.alerts WHERE job_id = '$dead'"), 3, 'an alert for each time');
 	is(sql('SELECT sum(change) = (SELECT count(*) FROM jobq.dead_letters) FROM jobq.dead_letter_count'), 't',
 		'the dead letters are counted');
+	my $child = sql("SELECT id FROM jobq.enqueue_jobs('[{\"job_type\": \"$t\"}, {\"job_type\": \"$t\", \"after\": [1]}]') WHERE ordinal = 2");
+	wait_status($node, 'postgres', $child, 'completed', 'a job waits for another one');
+	wait_true('SELECT count(*) = 0 FROM jobq.dependencies', 'its edge is gone');
 	sql("SELECT jobq.schedule('$t', '\@yearly', '$t')");
 	is(sql("SELECT jobq.backfill_schedule('$t', '2024-01-01', '2025-01-01')"), 2, 'a schedule enqueues jobs');
 	is(sql("SELECT runs FROM jobq.schedules WHERE name = '$t'"), 2, 'and counts them');
@@ -107,7 +111,7 @@ sub use_everything
 	return unless defined $note;
 	is(sql("SELECT DISTINCT note FROM jobq.$_->[0] WHERE $_->[1]"), $note, "the column of $_->[0] has its default")
 	  foreach [ 'history', "id IN ('$done', '$later', '$tool')" ], [ 'dead_letters', "id = '$dead'" ],
-	  [ 'events', "job_id = '$done'" ], [ 'alerts', "job_id = '$dead'" ], [ 'job_types', "name LIKE '$t%'" ],
+	  [ 'events', "job_id = '$done'" ], [ 'alerts', "job_id = '$dead'" ], [ 'artifacts', "job_id = '$tool'" ], [ 'job_types', "name LIKE '$t%'" ],
 	  [ 'quota_jobs', "tenant = 'q$round'" ], [ 'limits', "name = '$t'" ], [ 'signals', "name = '$t'" ], [ 'home', 'true' ],
 	  [ 'schedules', "name = '$t'" ];
 	return;
@@ -151,7 +155,8 @@ isnt(sql("SELECT a.attnum = b.attnum FROM jobq.history h, pg_attribute a, pg_att
 	  . " AND a.attrelid = h.tableoid AND b.attrelid = 'jobq.history'::regclass AND (a.attname, b.attname) = ('strict', 'strict')"),
 	't', 'and has other column numbers');
 
-# A default runs as the owner of the table, not as the process that writes the row, and cannot change its rights.
+# A default runs as the owner of the table, not as the process that writes the row,
+# and cannot change its rights.
 sql(q{CREATE FUNCTION whoami() RETURNS text LANGUAGE sql AS 'SELECT current_user::text'},
 	'CREATE TABLE saved (owner regrole)', "INSERT INTO saved SELECT relowner::regrole FROM pg_class WHERE oid = 'jobq.dead_letters'::regclass",
 	'ALTER TABLE jobq.dead_letters ADD COLUMN who text DEFAULT whoami()', 'ALTER TABLE jobq.dead_letters OWNER TO lister');
@@ -172,8 +177,8 @@ use_everything(4, undef);
 
 # ---------- jobq's own columns are changed ----------
 
-# A change, its undoing, the message of health().  Views and policies prevent a type change of most columns, but not a
-# rename; so one column of each table is also renamed.
+# A change, its undoing, the message of health().  Views and policies prevent a type change of most
+# columns, but not a rename; so one column of each table is also renamed.
 my @changes = (
 	[ 'home', 'RENAME COLUMN home_id TO h', 'RENAME COLUMN h TO home_id', 'column "home_id" of jobq.home is missing' ],
 	[ 'home', 'ALTER self_xid DROP NOT NULL', 'ALTER self_xid SET NOT NULL', 'self_xid.* is not NOT NULL' ],
@@ -189,9 +194,10 @@ push @changes, map { [ $_->[0], "RENAME COLUMN $_->[1] TO old", "RENAME COLUMN o
   ([ 'job_types', 'run_as' ], [ 'job_type_env', 'env' ], [ 'limits', 'name' ], [ 'stopped', 'since' ], [ 'queue', 'rev' ], [ 'history', 'counted' ],
 	[ 'dead_letters', 'depth' ], [ 'events', 'level' ], [ 'alerts', 'title' ], [ 'access', 'role' ], [ 'tenant_check', 'signature' ],
 	[ 'tenant_quotas', 'max_live' ], [ 'quota_jobs', 'bytes' ], [ 'dead_letter_count', 'change' ], [ 'signals', 'name' ],
-	[ 'pressure_rules', 'block' ], [ 'hook_references', 'job_id' ], [ 'schedules', 'skipped' ]);
+	[ 'pressure_rules', 'block' ], [ 'hook_references', 'job_id' ], [ 'schedules', 'skipped' ], [ 'artifacts', 'bucket' ],
+	[ 'dependencies', 'child_id' ]);
 my %covered = map { $_->[0] => 1 } @changes;
-is(join(' ', grep { !$covered{$_} } @tables), 'counted_types disk_log', 'but for two that only SQL reads, all are changed');
+is(join(' ', grep { !$covered{$_} } @tables), 'audit before_drops counted_types disk_log run_timers runs workflows', 'but for those that only SQL reads, all are changed');
 
 foreach my $change (@changes)
 {

@@ -1,4 +1,5 @@
-# Dump and restore while jobs run: no row is lost or changed, and the copy's jobs do not run until jobq.adopt().
+# Dump and restore while jobs run: no row is lost or changed, and the copy's jobs
+# do not run until jobq.adopt().
 
 use strict;
 use warnings;
@@ -184,8 +185,24 @@ $other->safe_psql('postgres', 'CREATE DATABASE copied TEMPLATE alive');
 wait_for_dispatcher($other, 'copied', 'the copy');
 is(paused($other, 'copied'), 'unhealthy', 'a copy does not run the jobs of its template');
 my $waits = $other->safe_psql('copied', q{SELECT jobq.enqueue('mine1')});
-$other->safe_psql('copied', 'SELECT jobq.adopt()');
+# adopt() waits for open enqueues, and others wait for it: no job keeps the old home
+my @open = map { $other->background_psql('copied', on_error_stop => 1) } 1 .. 3;
+my $first = $open[0]->query_safe(q{BEGIN; SELECT jobq.enqueue('mine1')});
+my $scheduled = $open[0]->query_safe(q{SELECT jobq.schedule('often', 'every 1s', 'mine1')});
+$open[1]->query_safe(q{BEGIN; SELECT jobq.health() IS NOT NULL});	# has read the old home
+$open[2]->query_until(qr/begun/, "\\echo begun\nSELECT jobq.adopt();\n\\echo adopted\n");
+my $waiting = q{SELECT count(*) = %d FROM pg_locks WHERE NOT granted AND relation = 'jobq.queue'::regclass};
+ok($other->poll_query_until('copied', sprintf($waiting, 1)), 'adopt() waits');
+$open[1]->query_until(qr/begun/, "\\echo begun\nSELECT jobq.enqueue('mine1') AS id \\gset\n\\echo enqueued :id\n");
+ok($other->poll_query_until('copied', sprintf($waiting, 2)), 'an enqueue waits for adopt()');
+$open[0]->query_safe('COMMIT');
+$open[2]->query_until(qr/adopted/, '');
+my ($second) = $open[1]->query_until(qr/enqueued \S+/, '') =~ /enqueued (\S+)/;
+$open[1]->query_safe('COMMIT');
+$_->quit foreach @open;
 wait_status($other, 'copied', $waits, 'completed', 'until adopt()');
+wait_status($other, 'copied', $_, 'completed', 'open enqueues') foreach $first, $second;
+ok($other->poll_query_until('copied', q{SELECT runs > 0 FROM jobq.schedules WHERE name = 'often'}), 'a schedule, too');
 is(paused($other, 'copied'), 'healthy', 'now it has its own identity');
 
 # ---------- rewriting the home row ----------

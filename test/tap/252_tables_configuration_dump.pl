@@ -1,5 +1,6 @@
-# Dump and restore of the user's configuration: each of its tables, row by row, and every privilege, found in the
-# catalog.  The configuration has the same effect in the copy, on the same server and on another.
+# Dump and restore of the user's configuration: each of its tables, row by row, and every privilege,
+# found in the catalog.  The configuration has the same effect in the copy, on the same server and
+# on another.
 
 use strict;
 use warnings;
@@ -9,7 +10,7 @@ use ServerTest;
 use Test::More;
 
 my @roles = ('CREATE ROLE shop LOGIN', 'CREATE ROLE support LOGIN', 'CREATE ROLE watcher LOGIN', 'CREATE ROLE "Odd role" LOGIN');
-my $node = jobq_server('configured', 'jobq.max_sql_workers = 2');
+my $node = jobq_server('configured', 'jobq.max_sql_workers = 2', "jobq.before_drop_type = 'held'");
 $node->start;
 $node->safe_psql('postgres', join ';', @roles, 'CREATE DATABASE source');
 $node->safe_psql('source', <<'END');
@@ -69,6 +70,16 @@ SELECT jobq.pause_job_type('tool', 'until tomorrow', '1 day');
 SELECT jobq.enqueue('held', '{"n": 1}', tenant => 'acme'), jobq.enqueue('held', '{"n": 2}', tenant => 'acme/eu');
 SELECT jobq.resume_job_type('mail');
 INSERT INTO jobq.hook_references SELECT q.id, h.id FROM jobq.queue q, jobq.history h LIMIT 1;
+SELECT jobq_internal._ensure_history_partition(now() + interval '7 days');
+INSERT INTO jobq.artifacts (job_id, workflow_id, task_key, tenant, attempt, key, kind, bucket, size_bytes, content_type, checksum, data, job_type, expires_at)
+  VALUES (gen_random_uuid(), gen_random_uuid(), 't', 'acme', 1, 'a/b', 'output', 'media', 1, 'text/plain', 'sha256:' || repeat('0', 64), '{}', 'mail', now() + interval '7 days');
+SELECT jobq.create_workflow('flow', '[{"key": "a"}]', '1');
+INSERT INTO jobq.runs SELECT gen_random_uuid(), id, 1, now(), '2100-01-01', 'ended', '{"code": "timeout"}', true, 'why', '[]', '{}' FROM jobq.job_types WHERE name = 'flow';
+INSERT INTO jobq.audit (by, action, object_type, client_addr) VALUES ('me', 'adopt', 'database', '::1');
+INSERT INTO jobq.run_timers VALUES ('2100-01-01', gen_random_uuid());
+SELECT jobq.enqueue('tool', '{"text": "b"}', after => ARRAY[jobq.enqueue('tool', '{"text": "a"}')]);
+INSERT INTO jobq.before_drops VALUES ('events', now(), now() + interval '1 minute', gen_random_uuid(), 'no such type');
+INSERT INTO jobq.dependencies SELECT h.id, q.id FROM jobq.queue q, jobq.history h LIMIT 1;
 SELECT jobq.stop_all('moving');
 -- it must not run
 UPDATE jobq.signals SET every = '1 day' WHERE condition IS NOT NULL;
@@ -93,7 +104,8 @@ is($node->safe_psql('source', "SELECT string_agg(name::text, ' ' ORDER BY name::
 my @dumped = split /\n/, $node->safe_psql('source', "SELECT name FROM ($tables) t WHERE dumped AND relkind <> 'S' ORDER BY name::text");
 my @sequences = split /\n/, $node->safe_psql('source', "SELECT name FROM ($tables) t WHERE dumped AND relkind = 'S' ORDER BY name::text");
 
-# Comparing an empty table or a column of NULLs would prove nothing.  251_tables_dump.pl tests the jobs.
+# Comparing an empty table or a column of NULLs would prove nothing.
+# 251_tables_dump.pl tests the jobs.
 foreach my $table (grep { !/^jobq\.(queue|history|dead_letters|events|alerts)$/ } @dumped)
 {
 	my @columns = split /\n/, $node->safe_psql('source', "SELECT quote_ident(attname) FROM pg_attribute WHERE attrelid = '$table'::regclass AND attnum > 0 AND NOT attisdropped");
@@ -106,9 +118,11 @@ foreach my $table (grep { !/^jobq\.(queue|history|dead_letters|events|alerts)$/ 
 my %role_columns = (
 	'jobq.access' => { role => 'role_oid' },
 	'jobq.job_types' => { owner => 'owner_oid', run_as => 'run_as_oid' },
-	'jobq.schedules' => { owner => 'owner_oid' }, 'jobq.signals' => { definer => 'definer_oid' });
+	'jobq.schedules' => { owner => 'owner_oid' }, 'jobq.signals' => { definer => 'definer_oid' },
+	'jobq.workflows' => { created_by => 'definer_oid' });
 
-# Rows as JSON.  The oid of a role differs from server to server: the name of the role that has it is compared.
+# Rows as JSON.  The oid of a role differs from server to server: the name of the
+# role that has it is compared.
 sub row_of
 {
 	my ($table) = @_;
@@ -170,7 +184,7 @@ sub says
 sub check_roles
 {
 	my ($server, $db, $what) = @_;
-	my %rows = ('jobq.access' => 4, 'jobq.job_types' => 4, 'jobq.schedules' => 2, 'jobq.signals' => 3);
+	my %rows = ('jobq.access' => 4, 'jobq.job_types' => 5, 'jobq.schedules' => 2, 'jobq.signals' => 3, 'jobq.workflows' => 1);
 
 	foreach my $table (sort keys %role_columns)
 	{
@@ -261,16 +275,17 @@ is($bare->safe_psql('copy', 'SELECT role, role_oid = 0 FROM jobq.access ORDER BY
 $bare->safe_psql('postgres', join ';', grep { !/ shop / } @roles);
 is(says($bare, 'copy', 'watcher', 'SELECT count(*) FROM jobq.list_jobs()'), '42501', 'nor do they when a role of that name comes');
 $bare->safe_psql('copy', q{SELECT jobq.grant_access('watcher', 'read'), jobq.grant_access('support', 'read'), jobq.revoke_access('support', 'read')});
-is(says($bare, 'copy', 'watcher', 'SELECT count(*) FROM jobq.list_jobs()'), '4', 'but when it is granted again');
+is(says($bare, 'copy', 'watcher', 'SELECT count(*) FROM jobq.list_jobs()'), '6', 'but when it is granted again');
 command_ok([ 'pg_dump', '-d', $bare->connstr('copy'), '-Fc', '-f', "$dir/custom.dump" ], 'such a copy is dumped');
 restore($bare, 'custom');
-is(says($bare, 'custom', 'watcher', 'SELECT count(*) FROM jobq.list_jobs()'), '4', 'a renewed grant holds in its copy');
+is(says($bare, 'custom', 'watcher', 'SELECT count(*) FROM jobq.list_jobs()'), '6', 'a renewed grant holds in its copy');
 is($bare->safe_psql('custom', q{SELECT string_agg(role || ' ' || access, ', ' ORDER BY role) FROM jobq.access WHERE role <> 'Odd role'}), 'shop enqueue, watcher read',
 	'and a revoked one does not come back');
 
 # ---------- a dump of the previous release ----------
 
-# It names partitions and functions as they were then: it is restored over the SQL of that release, which is updated afterwards.
+# It names partitions and functions as they were then: it is restored over the SQL of that release,
+# which is updated afterwards.
 $node->safe_psql('postgres', 'CREATE ROLE reader LOGIN; CREATE ROLE sender LOGIN; CREATE DATABASE former TEMPLATE template0; CREATE DATABASE later TEMPLATE template0');
 $node->safe_psql('former', <<'END');
 CREATE EXTENSION jobq VERSION '0.1.0';

@@ -1,5 +1,5 @@
-# Jobs kept for any length of time need few partitions, and no client's transaction creates one: it would block the
-# maintenance process while it is open.
+# Jobs kept for any length of time need few partitions, and no client's transaction creates one: it
+# would block the maintenance process while it is open.
 
 use strict;
 use warnings;

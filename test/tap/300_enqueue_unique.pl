@@ -1,5 +1,5 @@
-# Unique keys under load: no session waits for a handler, no two jobs of a key run at once, and a waiting job that a
-# transaction has found by its key sees the writes of that transaction.
+# Unique keys under load: no session waits for a handler, no two jobs of a key run at once, and a
+# waiting job that a transaction has found by its key sees the writes of that transaction.
 
 use strict;
 use warnings;
@@ -7,6 +7,7 @@ use warnings;
 use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
+use Time::HiRes 'time';
 
 my $node = jobq_server('unique', 'max_connections = 50');
 $node->start;
@@ -59,7 +60,8 @@ wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'so are all ot
 
 # ---------- many sessions, few keys ----------
 
-# A handler that counts the rows that it sees; a second one of its key at the same time would not get the lock.
+# A handler that counts the rows that it sees; a second one of its key at the same
+# time would not get the lock.
 $node->safe_psql('postgres', <<'END');
 CREATE TABLE written (key int, n int);
 CREATE TABLE seen (seq int GENERATED ALWAYS AS IDENTITY, key int, n bigint, alone boolean);
@@ -115,6 +117,65 @@ is($node->safe_psql('postgres', 'SELECT count(*) FROM seen WHERE NOT alone'), 0,
 is($node->safe_psql('postgres', q{SELECT count(*) FROM jobq.dead_letters}), 0, 'none failed');
 is($node->safe_psql('postgres', q{SELECT string_agg(key::text, ' ') FROM (SELECT w.key, count(*) AS n FROM written w GROUP BY 1) w
   WHERE n IS DISTINCT FROM (SELECT s.n FROM seen s WHERE s.key = w.key ORDER BY s.seq DESC LIMIT 1)}), '', 'the last job of each key has seen every row');
+
+# A retry gives no key a second waiting job.
+$node->safe_psql('postgres', q{SELECT jobq.create_job_type('pulled', max_attempts => 1)});
+my $first = $node->safe_psql('postgres', q{SELECT jobq.enqueue('pulled', unique_key => 'k')});
+my ($token) = $node->safe_psql('postgres', q{SELECT lease_token FROM jobq.claim('{pulled}')});
+my $second = $node->safe_psql('postgres', q{SELECT jobq.enqueue('pulled', unique_key => 'k', on_conflict => 'replace')});
+isnt($second, $first, 'a job is queued behind the running one of its key');
+$node->safe_psql('postgres', "SELECT jobq.fail('$first', '$token', 'no')");
+sqlstate_is($node, 'postgres', "SELECT jobq.$_", '23505', "$_: the key has a live job") foreach "retry_job('$first')", "rerun_job('$first')";
+is($node->safe_psql('postgres', q{SELECT jobq.retry_dead_letters('pulled')}), '0', 'nor are they retried with others');
+is($node->safe_psql('postgres', q{SELECT string_agg(id::text, ' ') FROM jobq.queue}), $second, 'one job of the key lives');
+$node->safe_psql('postgres', q{SELECT jobq.cancel_jobs('pulled')});
+is($node->safe_psql('postgres', "SELECT jobq.retry_job('$first')"), 't', 'then it is retried');
+$node->safe_psql('postgres', q{SELECT jobq.cancel_jobs('pulled')});
+
+# cancel_jobs does not wait for a session that has a claimed job.
+my $held = $node->safe_psql('postgres', q{SELECT jobq.enqueue('pulled')});
+$token = $node->safe_psql('postgres', q{SELECT lease_token FROM jobq.claim('{pulled}')});
+my $open = $node->background_psql('postgres');
+$open->query_safe("BEGIN; SELECT jobq.heartbeat('$held', '$token', progress => 0.5)");
+my ($rc, $out, $err) = $node->psql('postgres', q{SET statement_timeout = '60s'; SELECT jobq.cancel_jobs('pulled', include_running => true)});
+is($out, '0', 'cancel_jobs leaves a claimed job that a session holds');
+like($err, qr/1 job\(s\) stay/, 'and says so');
+$open->query_safe('COMMIT');
+is($node->safe_psql('postgres', q{SELECT jobq.cancel_jobs('pulled', include_running => true)}), '1', 'then it tells it');
+is($node->safe_psql('postgres', "SELECT jobq.heartbeat('$held', '$token')"), 'cancel', 'by its heartbeat');
+$node->safe_psql('postgres', "SELECT jobq.fail('$held', '$token', 'stopped')");
+$open->quit;
+
+# ---------- a predecessor that ends in an open transaction ----------
+
+# Its successor starts with its COMMIT.  No sweep finds it.
+$node->append_conf('postgresql.conf', q{jobq.sweep_interval = '1h'});
+$node->reload;
+wait_for_sql($node, q{SELECT current_setting('jobq.sweep_interval') = '1h'}, 'no more sweeps');
+$node->safe_psql('postgres', q{SELECT jobq.enqueue('sleeper', '{"seconds": 1.5}')});
+wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq.queue)', 'nothing waits');
+my ($ends, $queues) = map { $node->background_psql('postgres') } 1, 2;
+my $queue = q{SELECT jobq.enqueue('pulled', unique_key => 'k', on_conflict => 'replace')};
+foreach my $case ('enqueued after that end', 'enqueued before it, and committed after it', 'enqueued before it by a transaction that commits last')
+{
+	my $id = $node->safe_psql('postgres', q{SELECT jobq.enqueue('pulled', unique_key => 'k')});
+	my $lease = $node->safe_psql('postgres', q{SELECT lease_token FROM jobq.claim('{pulled}', wait => '20s')});
+
+	$ends->query_safe('BEGIN');
+	$queues->query_safe("BEGIN; $queue") if $case =~ /before/;
+	$ends->query_safe("SELECT jobq.complete('$id', '$lease')");
+	$node->safe_psql('postgres', $queue) if $case !~ /before/;
+	$queues->query_safe('COMMIT') if $case =~ /committed after/;
+	is($node->safe_psql('postgres', q{SELECT count(*) FROM jobq.claim('{pulled}')}), '0', "a successor $case: it waits");
+	$ends->query_safe('COMMIT');
+	$queues->query_safe('COMMIT') if $case =~ /last/;
+	my $began = time;
+	my $next = $node->safe_psql('postgres', q{SELECT id, lease_token FROM jobq.claim('{pulled}', wait => '10s')});
+	like($next, qr/^[0-9a-f-]{36}\|/, 'then it is claimed');
+	cmp_ok(time - $began, '<', 5, sprintf('at once: after %.1f s', time - $began));
+	$node->safe_psql('postgres', $next ? sprintf("SELECT jobq.complete('%s', '%s')", split /\|/, $next) : q{SELECT jobq.cancel_jobs('pulled')});
+}
+$_->quit foreach $ends, $queues;
 
 $node->stop;
 done_testing();

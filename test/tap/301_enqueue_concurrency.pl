@@ -1,6 +1,6 @@
-# Eight sessions enqueue 50,000 jobs by every function and statement, while older transactions are open: a committed
-# job runs exactly once, a rolled-back one never.  The sweep is off, so a job without a publication at commit would
-# stay.
+# Eight sessions enqueue 50,000 jobs by every function and statement, while older transactions are
+# open: a committed job runs exactly once, a rolled-back one never.  The sweep is off, so a job
+# without a publication at commit would stay.
 
 use strict;
 use warnings;

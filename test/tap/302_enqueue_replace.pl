@@ -1,5 +1,5 @@
-# Enqueues that replace a waiting job or find a finished one, as the dispatcher sees them; calls of the former release's
-# SQL.
+# Enqueues that replace a waiting job or find a finished one, as the dispatcher sees them; calls
+# of the former release's SQL.
 
 use strict;
 use warnings;

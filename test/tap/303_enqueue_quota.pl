@@ -1,5 +1,6 @@
-# Quotas of tenants under concurrency: never exceeded, no enqueue is refused while there is room or waits for the end of
-# another transaction; restarts, crashes and prepared transactions change nothing.
+# Quotas of tenants under concurrency: never exceeded, no enqueue is refused while there is room or
+# waits for the end of another transaction; restarts, crashes and prepared transactions change
+# nothing.
 
 use strict;
 use warnings;
@@ -187,6 +188,18 @@ ok((grep { $_->finish } @sessions) == 6, 'six of them, to the end');
 is(join('', @errors), '00000', 'enqueues and a change of the quota do not block each other');
 
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|exited with exit code ([2-9]|\d\d)|by signal/, 'no process was hurt');
+# A count that is cancelled leaves what was known.
+$node->safe_psql('postgres', q{SELECT jobq.set_tenant_quota('wide', max_live => 20000);
+  SELECT jobq.enqueue_many('held', array_fill('{}'::jsonb, ARRAY[20000]), tenant => 'wide')});
+my $cancelled = 0;
+foreach my $ms (1 .. 400)
+{
+	my ($rc, $out, $err) = $node->psql('postgres', "SET statement_timeout = '" . (1 + $ms % 40) . "ms'; SELECT jobq.enqueue('held', tenant => 'wide')");
+	last if $err =~ /statement timeout/ && ++$cancelled >= 5;
+}
+cmp_ok($cancelled, '>=', 1, "counts were cancelled: $cancelled");
+sqlstate_is($node, 'postgres', q{SELECT jobq.enqueue_many('held', array_fill('{}'::jsonb, ARRAY[100]), tenant => 'wide')}, '53400', 'the quota is full as before');
+
 # ---------- more tenants than there is room for ----------
 
 $node->safe_psql('postgres', "SELECT jobq.set_tenant_quota(tenant) FROM jobq.tenant_quotas");

@@ -1,4 +1,5 @@
-# Errors as a client sees them: hints to errors that PostgreSQL raises before any code of jobq runs, and no CONTEXT.
+# Errors as a client sees them: hints to errors that PostgreSQL raises before any code
+# of jobq runs, and no CONTEXT.
 
 use strict;
 use warnings;

@@ -1,4 +1,5 @@
-# A tenant is a path: paths such as '..' are refused, and the tenants below a tenant share its turns.
+# A tenant is a path: paths such as '..' are refused, and the tenants
+# below a tenant share its turns.
 
 use strict;
 use warnings;
@@ -45,7 +46,8 @@ CREATE FUNCTION note() RETURNS void LANGUAGE sql AS $$
 $$;
 END
 
-# The tenants of the type's jobs, in the order of their runs; they are given in the order of enqueue.
+# The tenants of the type's jobs, in the order of their runs; they are
+# given in the order of enqueue.
 sub turns
 {
 	my ($type, $options, @tenants) = @_;

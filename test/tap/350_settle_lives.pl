@@ -1,5 +1,5 @@
-# Thousands of random job histories at level all, against a model: no transition without its event, none too many, in
-# order, with the right attempt; status, attempts and runs as in the model.
+# Thousands of random job histories at level all, against a model: no transition without its event,
+# none too many, in order, with the right attempt; status, attempts and runs as in the model.
 #
 # JOBQ_SEED begins its random numbers, JOBQ_LIVES is the number of jobs.
 
@@ -120,7 +120,7 @@ sub live_on
 	return;
 }
 
-# ---------- actions of a client on a job that has ended or waits for long, with their SQL ----------
+# ---------- a client's actions on a job that has ended or waits for long, with their SQL ----------
 
 my @lives;
 

@@ -249,7 +249,8 @@ like($log, qr/WARNING:  job \S+ of type "critical" failed for good after 1 attem
 unlike($log, qr/failed at (rolled back|undone)/, 'and not without one');
 is(scalar_of(q{SELECT count(*) FROM jobq.alerts WHERE error_msg IN ('failed at rolled back', 'failed at undone')}), 0, 'nor a row');
 
-# A line with characters that the client's encoding lacks: it goes to the log, and the commit succeeds.
+# A line with characters that the client's encoding lacks: it goes to the
+# log, and the commit succeeds.
 $offset = -s $node->logfile;
 is(scalar_of(qq{SET client_encoding = 'latin1'; BEGIN;
 	SELECT jobq.run_inline(jobq.enqueue('critical', convert_from('\\x7b226661696c223a2022e6bca2e5ad97227d', 'utf8')::jsonb)) IS NULL;

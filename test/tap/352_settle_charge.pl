@@ -1,4 +1,5 @@
-# The second attempt with a lost worker is charged, also when all lanes are reread before the charge is written.
+# The second attempt with a lost worker is charged, also when all lanes are reread
+# before the charge is written.
 
 use strict;
 use warnings;

@@ -1,5 +1,6 @@
-# The first termination of a worker from outside is not charged to its job: the job waits again at once and runs alone.
-# Later terminations are charged, so that a handler that terminates its own process ends in an error.
+# The first termination of a worker from outside is not charged to its job: the job waits again at
+# once and runs alone.  Later terminations are charged, so that a handler that terminates its own
+# process ends in an error.
 
 use strict;
 use warnings;

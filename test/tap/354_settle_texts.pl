@@ -1,5 +1,5 @@
-# Texts of handlers and tools: the stored length, the part written to the server's log, and the events and levels
-# reserved for jobq.
+# Texts of handlers and tools: the stored length, the part written to the server's log, and the
+# events and levels reserved for jobq.
 
 use strict;
 use warnings;

@@ -1,4 +1,5 @@
-# Payloads of hooks that would be too large: they name the job; its row stays until the hook's job has ended.
+# Payloads of hooks that would be too large: they name the job; its row stays
+# until the hook's job has ended.
 
 use strict;
 use warnings;

@@ -1,5 +1,5 @@
-# Ticks become jobs: once each, by catch_up, overlap, limits of runs, failures and pauses.  Missed ticks are made by
-# setting ticks_after back, which is the row that a standstill leaves.
+# Ticks become jobs: once each, by catch_up, overlap, limits of runs, failures and pauses.  Missed
+# ticks are made by setting ticks_after back, which is the row that a standstill leaves.
 
 use strict;
 use warnings;
@@ -164,6 +164,25 @@ one(q{SELECT jobq.resume_schedule('fails')});
 is(row('fails', q{concat_ws(' ', status, failures, reason IS NULL)}), 'active 0 t', 'resumed, with a new count');
 wait_for_sql($node, q{SELECT jobq.health()->'checks'->'schedules' @> '{"status": "healthy", "paused": 0}'}, 'healthy again');
 
+# Each job counts once, in whatever order they end.
+one(q{SELECT jobq.create_job_type('pulled', max_attempts => 1)});
+one(q{SELECT jobq.schedule('reversed', '0 0 1 1 *', 'pulled', pause_after_failures => 3)});
+one(q{SELECT jobq.run_schedule('reversed') FROM generate_series(1, 2)});
+my @claimed = split /\n/, one(q{SELECT format('%L, %L', id, lease_token) FROM jobq.claim('{pulled}', 2) ORDER BY id DESC});
+is(scalar @claimed, 2, 'two jobs of a schedule');
+foreach my $n (1, 2)
+{
+	one("SELECT jobq.fail($claimed[$n - 1], 'no')");
+	wait_for_sql($node, "SELECT failures = $n FROM jobq.schedules WHERE name = 'reversed'", "$n failed, the newest first");
+}
+my $former = one(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'jobq conductor'});
+one("SELECT pg_terminate_backend($former)");
+wait_for_sql($node, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'jobq conductor' AND pid <> $former)", 'another conductor');
+one(q{SELECT jobq.schedule('after that', '@yearly', 'note'), jobq.run_schedule('after that')});
+wait_for_sql($node, q{SELECT j.status = 'completed' FROM jobq.jobs j JOIN jobq.schedules s ON s.last_job_id = j.id WHERE s.name = 'after that'}, 'it works');
+is(row('reversed', q{status || ' ' || failures}), 'active 2', 'it counts none again');
+one(q{SELECT jobq.unschedule('reversed'), jobq.unschedule('after that')});
+
 # ---------- a row that is locked ----------
 
 my $holder = $node->background_psql('postgres');
@@ -180,7 +199,7 @@ wait_for_sql($node, q{SELECT l.last_tick >= f.last_tick - interval '1 s' AND l.r
 	WHERE l.name = 'locked' AND f.name = 'free'}, 'it catches up when the lock is released');
 $holder->quit;
 one(q{SELECT jobq.pause_schedule(NULL)});
-is(one(q{SELECT count(*) - count(DISTINCT (schedule, tick)) FROM ticked WHERE schedule NOT IN ('fails')}), 0, 'no tick has two jobs');
+is(one(q{SELECT count(*) - count(DISTINCT (schedule, tick)) FROM ticked WHERE schedule NOT IN ('fails', 'reversed')}), 0, 'no tick has two jobs');
 
 # ---------- metrics ----------
 

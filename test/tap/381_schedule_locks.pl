@@ -1,4 +1,5 @@
-# Locks, ends that are not heard, refused ticks: each schedule ticks on afterwards, and no other one is late.
+# Locks, ends that are not heard, refused ticks: each schedule ticks on
+# afterwards, and no other one is late.
 
 use strict;
 use warnings;
@@ -128,6 +129,35 @@ wait_for_sql($node, q{SELECT status = 'finished' FROM jobq.schedules WHERE name 
 is(one(q{SELECT runs || ' ' || skipped FROM jobq.schedules WHERE name = 'quota'}), '4 26', 'four have jobs');
 is(one(q{SELECT string_agg(reason || ' ' || n, ', ' ORDER BY reason) FROM (SELECT data->>'reason' AS reason, sum((data->>'count')::int) AS n
 	FROM jobq.events WHERE type = 'tick_skipped' AND data->>'schedule' = 'quota' GROUP BY 1) e}), 'missed 20, refused 6', 'the others have reasons');
+
+# ---------- a last job that is retried while the conductor looks for it ----------
+
+# It was a dead letter for the queue, and must not be gone for the dead letters: it counts as one.
+one(q{SELECT jobq.create_job_type('pulled', max_attempts => 1, options => '{"alert": false}'), jobq.schedule('retried', '@yearly', 'pulled')});
+my $last = one(q{SELECT jobq.run_schedule('retried')});
+my $token = one(q{SELECT lease_token FROM jobq.claim('{pulled}', wait => '20s')});
+one("SELECT jobq.fail('$last', '$token', 'no')");
+one(q{SELECT jobq.schedule('fence', '* * * * * *', 'note')});
+runs_on('fence', 'its end is not noted: no number of failures is given');
+one(q{SELECT jobq.unschedule('fence'), jobq.alter_schedule('retried', pause_after_failures => 1)});
+$holder->query_until(qr/begun/, <<"END");
+\\echo begun
+DO \$\$
+BEGIN
+  LOCK TABLE jobq.dead_letters IN ACCESS EXCLUSIVE MODE;
+  PERFORM jobq.retry_job('$last');
+  WHILE NOT EXISTS (SELECT FROM pg_locks WHERE relation = 'jobq.dead_letters'::regclass AND NOT granted) LOOP END LOOP;
+  COMMIT;
+END \$\$;
+SELECT 'committed';
+END
+wait_for_sql($node, q{SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'jobq.dead_letters'::regclass AND mode = 'AccessExclusiveLock' AND granted)}, 'it is being retried');
+($pid) = jobq_pids($node, 'conductor');
+one("SELECT pg_terminate_backend($pid)");
+wait_for_sql($node, q{SELECT ended_job_id IS NOT NULL FROM jobq.schedules WHERE name = 'retried'}, 'another conductor has looked for it');
+is(one(q{SELECT failures || ' ' || status FROM jobq.schedules WHERE name = 'retried'}), '1 paused', 'it counts as a dead letter');
+is(one("SELECT status FROM jobq.jobs WHERE id = '$last'"), 'pending', 'and waits again');
+one(q{SELECT jobq.unschedule('retried'), jobq.cancel_jobs('pulled')});
 
 $gate->quit;
 $holder->quit;

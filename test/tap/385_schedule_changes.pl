@@ -1,5 +1,5 @@
-# Changes of schedules while the conductor ticks: alter, pause and resume, also while the last job lives; the end of a
-# schedule; its owner loses its right, is renamed, is dropped.
+# Changes of schedules while the conductor ticks: alter, pause and resume, also while the last job
+# lives; the end of a schedule; its owner loses its right, is renamed, is dropped.
 
 use strict;
 use warnings;

@@ -1,5 +1,5 @@
-# Where and when schedules tick: on a primary, once a second, through locks, crashes, DDL and prepared transactions; not on
-# a standby, and in a copy of the database only after jobq.adopt().
+# Where and when schedules tick: on a primary, once a second, through locks, crashes, DDL and
+# prepared transactions; not on a standby, and in a copy of the database only after jobq.adopt().
 
 use strict;
 use warnings;

@@ -1,5 +1,6 @@
-# What stops one schedule stops no other: an owner without its right or gone, a type that is dropped, a quota, a unique
-# key of an open transaction.  Pauses of types and jobq.stop_all() stop no tick.
+# What stops one schedule stops no other: an owner without its right or gone, a type that is
+# dropped, a quota, a unique key of an open transaction.  Pauses of types and jobq.stop_all() stop
+# no tick.
 
 use strict;
 use warnings;
@@ -109,6 +110,30 @@ is(scalar_of(q{SELECT count(*) = count(DISTINCT tick) FROM ticks WHERE name = 'r
 sqlstate_is($node, 'postgres', q{SELECT jobq.resume_schedule('dropped')}, '42704', 'no role, no resume');
 scalar_of(q{SELECT jobq.unschedule(n) FROM unnest('{revoked,disowned,dropped,reassigned,renamed,doomed}'::text[]) n});
 no_tick_lost('beat', 'faults of others');
+
+# ---------- a tenant check that refuses the owner ----------
+
+$node->safe_psql('postgres', <<'END');
+CREATE ROLE checked;
+SELECT jobq.grant_access('checked', 'enqueue', 'acme');
+CREATE SEQUENCE checks;
+CREATE FUNCTION refuses(tenant text) RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM nextval('public.checks');
+  RETURN false;
+END $$;
+END
+schedule('checked', 'checked', 'work', q{, tenant => 'acme'});
+wait_ticks('checked', 2, 'checked ticks');
+scalar_of(q{SELECT jobq.set_tenant_check('refuses(text)')});
+sqlstate_is($node, 'postgres', q{SET ROLE checked; SELECT jobq.enqueue('work', tenant => 'beta')}, '42501', 'a tenant check refuses a role');
+my $checks = scalar_of('SELECT last_value FROM checks WHERE is_called');
+cmp_ok($checks, '>', 0, 'which was asked');
+wait_ticks('checked', 3, 'ticks of its schedule go on');
+is(scalar_of('SELECT last_value FROM checks'), $checks, 'they do not ask it');
+is(scalar_of(q{SELECT status, skipped FROM jobq.schedules WHERE name = 'checked'}), 'active|0', 'none is refused');
+no_tick_lost($_, 'a tenant check') foreach qw(checked beat);
+scalar_of(q{SELECT jobq.set_tenant_check(NULL), jobq.unschedule('checked', tenant => 'acme')});
 
 # ---------- pauses of types ----------
 

@@ -1,5 +1,6 @@
-# Random lives of schedules against a model.  A tick in the life of a schedule has one job or one reason: none is lost,
-# none comes twice, while sessions change the schedules, processes and the server end, and the clock steps.
+# Random lives of schedules against a model.  A tick in the life of a schedule has one job or one
+# reason: none is lost, none comes twice, while sessions change the schedules, processes and the
+# server end, and the clock steps.
 #
 # JOBQ_SEED begins its random numbers, JOBQ_BEATS is its length in seconds of the schedule that gives the pace.
 
@@ -88,8 +89,8 @@ wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 my %periods = ('every 1s' => 1, 'every 2s' => 2, '*/3 * * * * *' => 3, '0-58/2 * * * * *' => 2, '* * * * * *' => 1);
 my (@lives, $made);
 
-# Ends the stretch at the last decided tick.  A schedule that has used up its runs ends at its last job: ticks after that
-# may have a reason.
+# Ends the stretch at the last decided tick.  A schedule that has used up its runs ends at its last
+# job: ticks after that may have a reason.
 sub end_stretch
 {
 	my ($life, $row) = @_;

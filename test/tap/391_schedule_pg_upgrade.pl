@@ -1,5 +1,5 @@
-# pg_upgrade keeps schedules, their state and their owners; the new server continues by itself, as after a standstill: it is
-# the same database, and needs no jobq.adopt().
+# pg_upgrade keeps schedules, their state and their owners; the new server continues by itself, as
+# after a standstill: it is the same database, and needs no jobq.adopt().
 
 use strict;
 use warnings;

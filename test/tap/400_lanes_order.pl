@@ -1,5 +1,5 @@
-# The order of ready jobs beyond plain priorities: aging lets a job pass an endless stream of higher ones, fairness lets
-# tenants take turns.  One worker, and the sweep is off.
+# The order of ready jobs beyond plain priorities: aging lets a job pass an endless stream of higher
+# ones, fairness lets tenants take turns.  One worker, and the sweep is off.
 
 use strict;
 use warnings;

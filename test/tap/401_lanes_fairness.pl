@@ -1,5 +1,6 @@
-# Thousands of tenants of a fair type wait, and a limit lets only one job start at a time: all take turns, and the work
-# of the dispatcher at the end of a job does not grow with the number of waiting tenants.  The sweep is off.
+# Thousands of tenants of a fair type wait, and a limit lets only one job start at a time: all take
+# turns, and the work of the dispatcher at the end of a job does not grow with the number of waiting
+# tenants.  The sweep is off.
 
 use strict;
 use warnings;
@@ -64,8 +65,8 @@ sub enqueue_all
 	return;
 }
 
-# In a batch a run of more than 100 ms runs again, and so do the jobs handed out after it: returns true if there was
-# one.  Each run takes a number.
+# In a batch a run of more than 100 ms runs again, and so do the jobs handed out after it: returns
+# true if there was one.  Each run takes a number.
 sub was_disturbed
 {
 	return sql("SELECT max(seq) - min(seq) + 1 > count(*) OR bool_or(completed_at - started_at > '50 ms') FROM ledger JOIN jobq.history USING (id)") eq 't';
@@ -137,8 +138,8 @@ sub ticks
 	return $stat[11] + $stat[12];
 }
 
-# $types types with $each jobs and the same options, and a paused type with the job that would be the first.
-# $beside jobs of other types exist already.
+# $types types with $each jobs and the same options, and a paused type with the job that would be
+# the first.  $beside jobs of other types exist already.
 sub many_types
 {
 	my ($what, $types, $each, $options, $beside) = @_;

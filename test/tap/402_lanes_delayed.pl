@@ -1,4 +1,5 @@
-# Start times and order: delays end by timer, equal times, priorities, and limits of concurrent jobs.  The sweep is off.
+# Start times and order: delays end by timer, equal times, priorities, and limits of
+# concurrent jobs.  The sweep is off.
 
 use strict;
 use warnings;
@@ -96,7 +97,8 @@ set_to('jobq.max_sql_workers', 1);
 scalar_of("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'jobq sql worker'");
 wait_for_sql($node, "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'jobq sql worker')", 'no worker');
 my $wrong;
-# on a stalled machine a run may take longer than a batch allows, and run again later: then repeat all
+# on a stalled machine a run may take longer than a batch allows, and run
+# again later: then repeat all
 foreach (1 .. 5)
 {
 	scalar_of("TRUNCATE ledger; SELECT jobq.pause_job_type('note'), jobq.pause_job_type('other')");

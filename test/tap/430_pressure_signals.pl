@@ -1,5 +1,5 @@
-# Signals shift the priorities of waiting types, block and unblock them: by hand, by a time limit, by a condition, by
-# the state of the machine.
+# Signals shift the priorities of waiting types, block and unblock them: by hand, by a time limit,
+# by a condition, by the state of the machine.
 
 use strict;
 use warnings;
@@ -299,7 +299,8 @@ wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_typ
 scalar_of('DROP DATABASE other');
 pass('so can the database');
 
-# A process that has begun to write a result leaves before the command takes its locks: a deadlock was possible.
+# A process that has begun to write a result leaves before the command takes its
+# locks: a deadlock was possible.
 scalar_of('CREATE DATABASE other');
 $node->safe_psql('other', <<'END');
 CREATE EXTENSION jobq;

@@ -1,4 +1,5 @@
-# Replacing a signal's condition: the new condition runs at once, and a result of the former one does not count.
+# Replacing a signal's condition: the new condition runs at once, and a result of
+# the former one does not count.
 
 use strict;
 use warnings;
@@ -31,5 +32,24 @@ $gate->query_safe('SELECT pg_advisory_unlock(1)');
 $gate->quit;
 wait_for_sql($node, "SELECT problem LIKE 'division by zero%' FROM jobq.signals", 'the one in its place is asked after it');
 is(sql('SELECT active FROM jobq.signals'), 'f', 'and the result of the former one is not written');
+
+# A rule for a signal that an older snapshot drops: it never stays behind.
+state_function($node);
+sql(<<'END');
+SELECT jobq.set_signal('ruled', false), jobq.create_job_type('t');
+END
+my $old = $node->background_psql('postgres');
+foreach my $arguments (q{'ruled'}, q{'ruled', force => true})
+{
+	$old->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1');
+	sql(q{SELECT jobq.set_pressure_rule('t', 'ruled', 5)});
+	is($old->query_safe("SELECT state_of(\$\$SELECT jobq.drop_signal($arguments)\$\$)"), '40001', "drop_signal($arguments) with a snapshot older than a rule");
+	$old->query_safe('ROLLBACK');
+	sql(q{SELECT jobq.set_pressure_rule('t', 'ruled')});
+}
+is($old->query_safe(q{BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT state_of($$SELECT jobq.drop_signal('ruled')$$)}), 'done', 'without rules it is dropped');
+$old->query_safe('COMMIT');
+is(sql('SELECT count(*) FROM jobq.pressure_rules'), '0', 'no rule is left');
+$old->quit;
 
 done_testing();

@@ -1,5 +1,6 @@
-# Concurrency limits: no type and no shared limit ever has more running jobs than allowed, nor the running jobs more
-# weight than jobq.max_weight, by the times in history; a heavy job waits for its place and is not passed endlessly.
+# Concurrency limits: no type and no shared limit ever has more running jobs than allowed, nor the
+# running jobs more weight than jobq.max_weight, by the times in history; a heavy job waits for its
+# place and is not passed endlessly.
 
 use strict;
 use warnings;
@@ -181,8 +182,8 @@ sub passed
 	forget();
 	return;
 }
-# A run of more than 100 ms returns the other jobs of its batch, which count again at the next hand-out: here each is
-# handed out once.
+# A run of more than 100 ms returns the other jobs of its batch, which count again at the next
+# hand-out: here each is handed out once.
 sql(q{SELECT jobq.alter_job_type('w1', options => '{"batch": false}')});
 passed('by default', '{}', 100);
 passed('max_skip', '{"max_skip": 10}', 10);
@@ -247,6 +248,27 @@ waits_and_runs('"send mail", free', [qw(w1)], [ 'send mail', 'free' ]);
 waits_and_runs('"-send mail", -t', [ 'send mail', 't' ], [qw(free)]);
 waits_and_runs('', [], [qw(w1 free t)]);
 all_done('without a filter everything runs');
+
+# ---------- a type takes a limit that an older snapshot drops ----------
+
+state_function($node);
+sql(<<'END');
+SELECT jobq.set_limit('taken', 1), jobq.set_limit('free', 1);
+END
+my $old = $node->background_psql('postgres');
+foreach my $level ('REPEATABLE READ', 'SERIALIZABLE')
+{
+	$old->query_safe("BEGIN ISOLATION LEVEL $level; SELECT 1");
+	sql(q{SELECT jobq.create_job_type('taker', 'naps(jsonb)', options => '{"limits": ["taken"]}')});
+	is($old->query_safe(q{SELECT state_of($$SELECT jobq.drop_limit('taken')$$)}), '40001', "$level: a limit that a newer type has is not dropped");
+	$old->query_safe("ROLLBACK; BEGIN ISOLATION LEVEL $level; SELECT 1");
+	is($old->query_safe(q{SELECT state_of($$SELECT jobq.drop_limit('taken')$$)}), '55006', 'nor with a new snapshot');
+	sql(q{SELECT jobq.drop_job_type('taker')});
+	$old->query_safe("ROLLBACK; BEGIN ISOLATION LEVEL $level");
+	is($old->query_safe(q{SELECT state_of($$SELECT jobq.drop_limit('free')$$)}), 'done', 'one without types is');
+	$old->query_safe('ROLLBACK');
+}
+$old->quit;
 
 $node->stop;
 done_testing();

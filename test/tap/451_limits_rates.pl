@@ -1,5 +1,5 @@
-# Rates: in no window of that length, at any beginning, do more jobs start than the limit allows, by the times in
-# history, also when processes die in between; and no fewer when none dies.
+# Rates: in no window of that length, at any beginning, do more jobs start than the limit allows, by
+# the times in history, also when processes die in between; and no fewer when none dies.
 
 use strict;
 use warnings;
@@ -194,6 +194,33 @@ for my $n (1 .. 6)
 all_done('all the same all are done');
 cmp_ok(sql("SELECT most('{r}', '300ms')"), '<=', 10, 'and no window had more starts');
 is(sql("SELECT count(*) FROM jobq.history WHERE status = 'completed'"), 150, '!each once');
+
+# ---------- a limit that is lowered and raised again ----------
+
+sql("SELECT jobq.create_job_type('again', 'naps(jsonb)', rate_limit => 30, rate_window => '1h')");
+sql("SELECT jobq.enqueue_many('again', array_fill('{\"seconds\": 0}'::jsonb, ARRAY[100]))");
+my $started = "(SELECT count(*) FROM jobq.jobs WHERE job_type = 'again' AND status = 'completed')";
+wait_for_sql($node, "SELECT $started = 30", '30 start in an hour');
+foreach my $limit (3, 30)
+{
+	sql("SELECT jobq.alter_job_type('again', rate_limit => $limit)");
+	my $id = sql(q{SELECT jobq.enqueue('free', '{"seconds": 0}')});
+	wait_for_sql($node, "SELECT status = 'completed' FROM jobq.jobs WHERE id = '$id'", "$limit: another type goes on");
+}
+is(sql("SELECT $started"), '30', 'raised again, the limit knows the starts before');
+
+# The same, with starts in an open claim when it is lowered.
+sql("SELECT jobq.create_job_type('claimed', rate_limit => 100, rate_window => '1h')");
+sql("SELECT jobq.enqueue_many('claimed', array_fill('{}'::jsonb, ARRAY[200]))");
+my $claimer = $node->background_psql('postgres');
+is($claimer->query_safe("BEGIN; SELECT count(*) FROM jobq.claim('{claimed}', 20)"), 20, '20 in an open claim');
+sql("SELECT jobq.alter_job_type('claimed', rate_limit => 1)");
+wait_status($node, 'postgres', sql(q{SELECT jobq.enqueue('free', '{"seconds": 0}')}), 'completed', 'another type goes on');
+$claimer->query_safe('COMMIT');
+$claimer->quit;
+wait_for_sql($node, q{SELECT count(*) = 0 FROM jobq.claim('{claimed}', 100)}, 'lowered, it is used up');
+sql("SELECT jobq.alter_job_type('claimed', rate_limit => 30)");
+is(sql("SELECT count(*) FROM jobq.claim('{claimed}', 100)"), 10, 'raised, it knows these, too');
 
 $node->stop;
 done_testing();

@@ -1,6 +1,7 @@
-# Concurrency keys: never do more jobs of a key and tenant run at once than the types allow, by the times in the events;
-# key_order = fifo keeps the order; a blocked key does not block other jobs, and no job is lost when processes die.
-# There is no sweep: only commits and reports of executors start waiting jobs.
+# Concurrency keys: never do more jobs of a key and tenant run at once than the types allow, by the
+# times in the events; key_order = fifo keeps the order; a blocked key does not block other jobs,
+# and no job is lost when processes die.  There is no sweep: only commits and reports of executors
+# start waiting jobs.
 
 use strict;
 use warnings;
@@ -251,7 +252,8 @@ SELECT jobq.create_job_type('o', 'waiter(jsonb)', max_attempts => 1, options => 
   jobq.create_job_type('free', 'work(jsonb)', backoff_base => '1 day');
 END
 
-# A job that waits for a day, one behind it, and one of another key; the one behind starts after $ends.
+# A job that waits for a day, one behind it, and one of another key; the
+# one behind starts after $ends.
 sub goes_on
 {
 	my ($what, $type, $ends) = @_;
@@ -283,7 +285,8 @@ goes_on('no order any more', 'o2', sub {
 	sql("SELECT jobq.cancel_job('$_[0]')");
 });
 
-# The keys of a commit that removes many jobs are named, up to a thousand; beyond that the lanes in order are read again, and no others.
+# The keys of a commit that removes many jobs are named, up to a thousand; beyond that the lanes in
+# order are read again, and no others.
 sub many_at_once
 {
 	my ($n, $first) = @_;
@@ -337,7 +340,7 @@ like(sql("SELECT jobq.health() -> 'checks' -> 'queues'"), qr/"blocked_keys": \["
 sql("INSERT INTO gate VALUES ('open')");
 all_done('the end');
 
-# ---------- a waiting job that is changed loses its place to a job of another lane, and starts later ----------
+# ---------- a waiting job that is changed loses its place to a job of another lane ----------
 
 sql('SELECT forget(); TRUNCATE gate');
 sql("SELECT jobq.create_job_type('one', 'waiter(jsonb)'), jobq.create_job_type('other', 'waiter(jsonb)')");
@@ -354,7 +357,9 @@ settled();
 sql("INSERT INTO gate VALUES ('second')");
 wait_status($node, 'postgres', $changed, 'completed', 'and the one that was changed');
 
-# ---------- a dead job frees its key at once, also with a paused type, a full limit, or another job of its lane before it ----------
+# ---------- a dead job frees its key at once ----------
+
+# Also with a paused type, a full limit, or another job of its lane before it.
 
 sql('SELECT forget(); TRUNCATE gate');
 sql(<<'END');
@@ -364,8 +369,8 @@ SELECT jobq.create_job_type('sql', 'waiter(jsonb)', options => '{"limits": ["one
 SELECT jobq.create_job_type('rival', 'waiter(jsonb)', options => '{"limits": ["one"]}');
 END
 
-# $left: the job's status and code then; $ends: the end of the attempt; $rival: before the settlement another job takes
-# the limit's only place
+# $left: the job's status and code then; $ends: the end of the attempt; $rival: before the
+# settlement another job takes the limit's only place
 sub settled_at_once
 {
 	my ($what, $type, $left, $ends, $rival) = @_;

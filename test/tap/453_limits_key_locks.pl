@@ -1,5 +1,5 @@
-# Concurrency keys and locks: a transaction that holds the row of the first job of a key causes no busy loop, and no
-# tenant can choose a key that collides with another tenant's.  There is no sweep.
+# Concurrency keys and locks: a transaction that holds the row of the first job of a key causes no
+# busy loop, and no tenant can choose a key that collides with another tenant's.  There is no sweep.
 
 use strict;
 use warnings;
@@ -57,7 +57,8 @@ sub nobody_is_busy
 
 # ---------- the row of the first one is held ----------
 
-# $hold: statement of an open transaction on the first; $end: its end; $becomes: the final state of the first
+# $hold: statement of an open transaction on the first; $end: its end; $becomes:
+# the final state of the first
 sub held
 {
 	my ($what, $hold, $end, $becomes) = @_;
@@ -116,7 +117,8 @@ wait_status($node, 'postgres', $next, 'completed', 'which runs when it has ended
 
 # ---------- another tenant's key ----------
 
-# Both have the same value of the hash function of PostgreSQL's hash tables: finding such keys takes a second.
+# Both have the same value of the hash function of PostgreSQL's hash tables:
+# finding such keys takes a second.
 my $theirs = enqueue('f', q{tenant => 'mallory', concurrency_key => ';OSjVWOV6Co;', delay => '1 day'});
 my $mine = enqueue('f', q{tenant => 'victim', concurrency_key => 'account 7'});
 wait_status($node, 'postgres', $mine, 'completed', "no tenant's key is in another tenant's way, whatever it is");

@@ -1,6 +1,7 @@
-# set_tenant_quota(max_running): never do more jobs of a tenant and those below it run at once, by the times in the
-# events, with any types and executors; other tenants pass; jobs start as soon as there is room.
-# There is no sweep: a job that starts late was found by a commit or by the end of another one.
+# set_tenant_quota(max_running): never do more jobs of a tenant and those below it run at once, by
+# the times in the events, with any types and executors; other tenants pass; jobs start as soon as
+# there is room.  There is no sweep: a job that starts late was found by a commit or by the end of
+# another one.
 
 use strict;
 use warnings;

@@ -1,5 +1,5 @@
-# The kill switch: no job starts while it is on, also after restarts; drain waits for running jobs, and no longer than
-# its timeout.
+# The kill switch: no job starts while it is on, also after restarts; drain waits for running jobs,
+# and no longer than its timeout.
 
 use strict;
 use warnings;
@@ -29,7 +29,8 @@ sub count { return $node->safe_psql('postgres', "SELECT count(*) FROM jobq.jobs 
 
 sub queues { return $node->safe_psql('postgres', "SELECT jobq.health() -> 'checks' -> 'queues' ->> '$_[0]'"); }
 
-# Enqueues jobs and tests that none starts: once the dispatcher has answered health() twice, it has handled them.
+# Enqueues jobs and tests that none starts: once the dispatcher has answered
+# health() twice, it has handled them.
 sub nothing_starts
 {
 	my ($what) = @_;
@@ -148,8 +149,8 @@ $session->query_safe('COMMIT');
 nothing_starts('after its commit');
 $node->safe_psql('postgres', 'SELECT jobq.start_all()');
 
-# Jobs that a worker has not begun are taken back while a job of higher rank waits for their end.  The sweep would find
-# that job.
+# Jobs that a worker has not begun are taken back while a job of higher rank waits for their end.
+# The sweep would find that job.
 $session->quit;
 $node->append_conf('postgresql.conf', "jobq.sweep_interval = '1h'");
 $node->restart;

@@ -1,5 +1,5 @@
-# The identity of a handler: the role of its job type and no other, in spite of all attempts; and none of its state
-# reaches the next job.
+# The identity of a handler: the role of its job type and no other, in spite of all attempts; and
+# none of its state reaches the next job.
 
 use strict;
 use warnings;

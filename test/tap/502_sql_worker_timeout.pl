@@ -1,5 +1,5 @@
-# Timeouts of SQL handlers: a handler is cancelled; one that ignores the cancel is terminated with its process; the
-# next jobs run.
+# Timeouts of SQL handlers: a handler is cancelled; one that ignores the cancel is terminated with
+# its process; the next jobs run.
 
 use strict;
 use warnings;

@@ -1,5 +1,6 @@
-# Work that a handler defers to the commit runs inside its attempt: as its role, within its timeout, open to a cancel.
-# Session state of a handler reaches neither the next job nor the caller of run_inline.
+# Work that a handler defers to the commit runs inside its attempt: as its role, within its timeout,
+# open to a cancel.  Session state of a handler reaches neither the next job nor the caller of
+# run_inline.
 
 use strict;
 use warnings;

@@ -1,4 +1,5 @@
-# Cancels of running and waiting jobs beside 2,000 short ones: a cancel reaches the named job, or none.
+# Cancels of running and waiting jobs beside 2,000 short ones: a cancel
+# reaches the named job, or none.
 
 use strict;
 use warnings;
@@ -31,7 +32,8 @@ BEGIN
 END $$;
 SELECT jobq.create_job_type('short', 'short(jsonb)', max_attempts => 1);
 SELECT jobq.create_job_type('obstinate', 'obstinate(jsonb)', max_attempts => 1);
--- Cancels the running jobs that may be cancelled, and every second time a waiting one, until told to stop.
+-- Cancels the running jobs that may be cancelled, and every second time a waiting one, until told
+-- to stop.
 CREATE PROCEDURE cancel_around(worker int) LANGUAGE plpgsql AS $$
 DECLARE
   victim uuid;
@@ -55,8 +57,8 @@ wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 
 sub scalar_of { return $node->safe_psql('postgres', $_[0]); }
 
-# every sixth may be cancelled; every fourth of all takes 1 to 8 ms, victims often do.  Two victims run, and three wait, until
-# they are cancelled.
+# every sixth may be cancelled; every fourth of all takes 1 to 8 ms, victims often do.  Two victims
+# run, and three wait, until they are cancelled.
 scalar_of(sprintf q{
   SELECT jobq.pause_job_type('short'), jobq.pause_job_type('obstinate');
   SELECT count(jobq.enqueue(CASE WHEN n %% 40 = 0 THEN 'obstinate' ELSE 'short' END, jsonb_strip_nulls(jsonb_build_object(
@@ -99,7 +101,7 @@ is(scalar_of('SELECT count(*) || \' \' || count(DISTINCT n) FROM ledger'),
 is(scalar_of('SELECT count(*) FROM jobq.jobs'), JOBS, 'and none is missing');
 $node->stop;
 
-# ---------- a cancel that arrives when its job waits again, while the only worker is busy ----------
+# ---------- a cancel that arrives when its job waits again; the only worker is busy ----------
 
 my $lone = jobq_server('lone', 'jobq.max_sql_workers = 1');
 $lone->start;
@@ -125,5 +127,39 @@ $canceller->query_safe('COMMIT');
 $canceller->quit;
 $lone->safe_psql('postgres', 'INSERT INTO free VALUES (1)');
 wait_status($lone, 'postgres', $late, 'cancelled', 'the cancel is not lost');
+
+# The same, and another session has the row locked when the cancel is to be settled.
+$lone->safe_psql('postgres', 'DELETE FROM go; DELETE FROM free');
+$late = $lone->safe_psql('postgres', q{SELECT jobq.enqueue('fails')});
+wait_status($lone, 'postgres', $late, 'running', 'another job runs');
+($canceller, my $changer) = map { $lone->background_psql('postgres') } 1 .. 2;
+$canceller->query_safe("BEGIN; SELECT jobq.cancel_job('$late', 'late')");
+$lone->safe_psql('postgres', 'INSERT INTO go VALUES (1)');
+wait_status($lone, 'postgres', $late, 'retry', 'it fails, too');
+$changer->query_safe("BEGIN; SELECT jobq.alter_job('$late', priority => 5)");
+my $found = $lone->safe_psql('postgres', 'SELECT fallbacks FROM jobq.stat_dispatcher');
+$canceller->query_safe('COMMIT');
+wait_for_sql($lone, "SELECT fallbacks > $found FROM jobq.stat_dispatcher", 'the worker finds it locked');
+$changer->query_safe('COMMIT');
+$_->quit foreach $canceller, $changer;
+wait_status($lone, 'postgres', $late, 'cancelled', 'this cancel is not lost, either');
+$lone->safe_psql('postgres', 'INSERT INTO free VALUES (1)');
+
+# ---------- jobs of an open transaction, which ends while the call cancels others ----------
+
+$lone->safe_psql('postgres', q{SELECT jobq.pause_job_type('busy'); SELECT jobq.enqueue('busy') FROM generate_series(1, 2)});
+my ($holder, $history, $dropper) = map { $lone->background_psql('postgres', on_error_stop => 0) } 1 .. 3;
+$holder->query_safe('BEGIN; SELECT FROM jobq.queue WHERE id = (SELECT max(id::text)::uuid FROM jobq.queue) FOR UPDATE');
+$history->query_safe('BEGIN; LOCK TABLE jobq.history');
+$dropper->{stdin} .= "SELECT jobq.drop_job_type('busy', force => true);\n\\echo over\n";
+$dropper->{run}->pump_nb;
+wait_for_sql($lone, q{SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE '%drop_job_type%' AND pid <> pg_backend_pid()
+	AND wait_event_type = 'Lock' AND clock_timestamp() > query_start + interval '1.5 s'}, 'the first of its turns takes more than a second');
+$holder->query_safe('COMMIT');
+$history->query_safe('COMMIT');
+$dropper->query_until(qr/over/, '');
+is($lone->safe_psql('postgres', q{SELECT dropped_at IS NOT NULL FROM jobq.job_types WHERE name = 'busy'}), 't', 'it looks again')
+  or note $dropper->{stderr};
+$_->quit foreach $holder, $history, $dropper;
 $lone->stop;
 done_testing();

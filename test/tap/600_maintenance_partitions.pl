@@ -1,4 +1,5 @@
-# The maintenance process: it creates partitions when they are needed, and never waits for a lock holder.
+# The maintenance process: it creates partitions when they are needed, and
+# never waits for a lock holder.
 
 use strict;
 use warnings;
@@ -24,7 +25,8 @@ is($node->safe_psql('postgres', "SELECT DISTINCT pg_get_userbyid(relowner) FROM 
 	$node->safe_psql('postgres', "SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = 'jobq.queue'::regclass"),
 	'it belongs to the owner of the tables');
 
-# A session locks the parent: jobs without need of a new partition run, others run once the lock is free.
+# A session locks the parent: jobs without need of a new partition run,
+# others run once the lock is free.
 my $holder = $node->background_psql('postgres');
 $holder->query_safe('BEGIN; LOCK TABLE jobq.history IN SHARE UPDATE EXCLUSIVE MODE');
 my $rare = $node->safe_psql('postgres', "SELECT jobq.enqueue('sleeper', keep_completed => '1000 days')");
@@ -37,6 +39,26 @@ $holder->quit;
 wait_status($node, 'postgres', $rare, 'completed', 'and ends when the lock is gone');
 is($node->safe_psql('postgres', "SELECT attempts, error_msg IS NULL FROM jobq.jobs WHERE id = '$rare'"), '1|t', 'uncharged');
 unlike(slurp_file($node->logfile), qr/jobq maintenance (ERROR|FATAL)/, 'a lock that is taken is no error');
+
+# A row comes into an empty partition between the look at its size and its lock: it is not dropped.
+$node->safe_psql('postgres', <<'END');
+SELECT jobq_internal._home_id();
+SELECT jobq_internal._ensure_partition('jobq.history', day, day) FROM unnest('{2001-01-05 12:00+00,2001-01-06 12:00+00}'::timestamptz[]) day;
+CREATE FUNCTION hold() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN PERFORM pg_advisory_xact_lock(77); END';
+CREATE EVENT TRIGGER hold ON sql_drop EXECUTE FUNCTION hold();
+END
+(my ($expirer, $writer), $holder) = map { $node->background_psql('postgres', on_error_stop => 1) } 1 .. 3;
+$holder->query_safe('SELECT pg_advisory_lock(77)');
+$writer->query_safe(q{SET constraint_exclusion = on; SELECT FROM jobq.history_20010106 WHERE expires_at < '2000-01-01'});	# has read its bounds
+$expirer->query_until(qr/begun/, "\\echo begun\nSELECT jobq_internal._expire_partitions('jobq.history');\n\\echo ended\n");
+wait_for_sql($node, q{SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)}, 'the first of two is being dropped');
+$writer->query_safe(q{INSERT INTO jobq.history_20010106 (id, expires_at, scheduled_for, created_at, completed_at, type_id, status, attempts, max_attempts, runs, depth, priority, payload)
+  VALUES (gen_random_uuid(), '2001-01-06 12:00+00', now(), now(), now(), 0, 'completed', 1, 1, 1, 0, 0, '{}')});
+$holder->query_safe('SELECT pg_advisory_unlock(77)');
+$expirer->query_until(qr/ended/, '');
+is($node->safe_psql('postgres', q{SELECT to_regclass('jobq.history_20010105') IS NULL, (SELECT count(*) FROM jobq.history WHERE type_id = 0)}), 't|1', 'the other one stays with its row');
+$_->quit foreach $holder, $expirer, $writer;
+$node->safe_psql('postgres', 'DROP EVENT TRIGGER hold; DELETE FROM jobq.history WHERE type_id = 0');
 
 # Settings of the database and of the role don't reach it.
 $node->safe_psql('postgres', <<'END');

@@ -1,4 +1,5 @@
-# Retention by the processes, and the number of dead letters after every possible end of a transaction.
+# Retention by the processes, and the number of dead letters after every
+# possible end of a transaction.
 
 use strict;
 use warnings;
@@ -75,6 +76,24 @@ is($node->safe_psql('postgres', $off), 0, 'until it is committed');
 $node->safe_psql('postgres', q{ROLLBACK PREPARED 'retry'});
 is($node->safe_psql('postgres', $off), 0, 'or rolled back');
 
+# a TRUNCATE whose snapshot does not see the last ones
+my $truncates = $node->background_psql('postgres');
+$truncates->query_safe('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM jobq.dead_letters');
+wait_status($node, 'postgres', $node->safe_psql('postgres', q{SELECT jobq.enqueue('all', '{"fail": true}')}), 'error', 'another one');
+$truncates->query_safe('TRUNCATE jobq.dead_letters; COMMIT');
+is($node->safe_psql('postgres', $off), 0, 'a TRUNCATE under REPEATABLE READ counts all');
+# and one that waits for a session that folds the number
+$node->safe_psql('postgres', q{SELECT count(*) FROM jobq.enqueue_many('all', array_fill('{"fail": true}'::jsonb, ARRAY[150]))});
+wait_for_sql($node, 'SELECT count(*) = 150 FROM jobq.dead_letters', 'more');
+my $folds = $node->background_psql('postgres');
+$folds->query_safe('INSERT INTO jobq.dead_letter_count SELECT 0 FROM generate_series(1, 100); BEGIN; SELECT jobq_internal._fold_dead_letter_count()');
+$truncates->query_until(qr/begun/, "\\echo begun\nTRUNCATE jobq.dead_letters;\n\\echo ended\n");
+wait_for_sql($node, q{SELECT EXISTS (SELECT FROM pg_stat_activity WHERE query ~ '^TRUNCATE' AND wait_event_type = 'Lock')}, 'it waits');
+$folds->query_safe('COMMIT');
+$truncates->query_until(qr/ended/, '');
+is($node->safe_psql('postgres', $off), 0, 'nor is a sum left that is written meanwhile');
+$_->quit foreach $truncates, $folds;
+
 # many sessions at once, while the sum is folded; every snapshot must agree
 my @sessions = map { $node->background_psql('postgres') } 1 .. 4;
 $_->query_until(qr/started/, <<'END') foreach @sessions;
@@ -121,6 +140,31 @@ $node->safe_psql('postgres', 'CREATE DATABASE restored');
 $node->command_ok([ 'pg_restore', '--exit-on-error', '-d', $node->connstr('restored'), $dump ], 'pg_restore');
 is($node->safe_psql('restored', $off), 0, 'it is right in a restored dump');
 cmp_ok($node->safe_psql('restored', 'SELECT count(*) FROM jobq.dead_letters'), '>', 500, 'which has them');
+
+# No row of it expires before adopt(), nor while it is being restored: its home row comes after
+# others.
+$node->safe_psql('restored', <<'END');
+SELECT jobq_internal._ensure_partition(p, '2001-01-01 12:00+00', '2001-01-01') FROM unnest('{jobq.history,jobq.events}'::regclass[]) p;
+UPDATE jobq.dead_letters SET expires_at = '2001-01-01';
+UPDATE jobq.history SET expires_at = '2001-01-01 12:00+00' WHERE id = (SELECT id FROM jobq.history LIMIT 1);
+INSERT INTO jobq.events (ts, type, source, level) VALUES ('2001-01-01 12:00+00', 'completed', 'dispatcher', 'info');
+CREATE TABLE home AS TABLE jobq.home;
+CREATE ROLE mover;
+UPDATE jobq.job_types SET owner = 'mover', run_as = 'mover' WHERE name = 'all';
+ALTER ROLE mover RENAME TO moved;
+END
+my $old = q{SELECT (SELECT count(*) FROM jobq.dead_letters WHERE expires_at < now()) > 500, (SELECT count(*) FROM jobq.history WHERE expires_at = '2001-01-01 12:00+00'),
+  (SELECT count(*) FROM jobq.events WHERE ts = '2001-01-01 12:00+00'), (SELECT count(*) FROM pg_class WHERE relname ~ '^(history|events)_20010101$')};
+foreach my $step ([ 'INSERT INTO jobq.home TABLE home', 'before adopt()' ], [ '', 'while it is restored' ])
+{
+	$node->safe_psql('restored', "DELETE FROM jobq.home; $step->[0]");
+	is($node->safe_psql('restored', 'SELECT jobq_internal._retain()'), 'f', "$step->[1]: retention");
+	$node->safe_psql('restored', 'SELECT jobq_internal._maintain(NULL)');
+	is($node->safe_psql('restored', $old), 't|1|1|2', 'removes nothing');
+	is($node->safe_psql('restored', q{SELECT owner FROM jobq.job_types WHERE name = 'all'}), 'mover', 'nor takes oids for those of roles here');
+}
+$node->safe_psql('restored', 'INSERT INTO jobq.home TABLE home; SELECT jobq.adopt(); SELECT jobq_internal._retain(); SELECT jobq_internal._maintain(NULL)');
+is($node->safe_psql('restored', $old), 'f|0|0|0', 'after it they go');
 
 $node->stop;
 done_testing();

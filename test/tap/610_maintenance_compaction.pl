@@ -1,4 +1,5 @@
-# The queue's files stay small under any holder of the horizon; no snapshot loses a row, and no job is lost.
+# The queue's files stay small under any holder of the horizon; no snapshot
+# loses a row, and no job is lost.
 
 use strict;
 use warnings;
@@ -53,7 +54,7 @@ sub sound
 
 	value('VACUUM jobq.queue');		# so that no dead row is left that VACUUM could remove
 	is(value("SELECT count(*) FROM verify_heapam('jobq.queue') UNION ALL"
-			  . " SELECT count(bt_index_check(indexrelid, true)) - 5 FROM pg_index WHERE indrelid = 'jobq.queue'::regclass"),
+			  . " SELECT count(bt_index_check(indexrelid, true)) - 6 FROM pg_index WHERE indrelid = 'jobq.queue'::regclass"),
 		"0\n0", "$what: table and indexes are sound");
 	return is(value("SELECT count(DISTINCT payload->>'n') FROM jobq.queue WHERE payload ? 'n'"), 200, "$what: the waiting jobs are there");
 }
@@ -104,8 +105,8 @@ sub true_beside_jobs
 	return 1;
 }
 
-# Runs jobs for twice the bound and more; each round may reuse the space of the last, and the size never exceeds the
-# bound.
+# Runs jobs for twice the bound and more; each round may reuse the space of the last, and the
+# size never exceeds the bound.
 sub stays_small
 {
 	my ($holder, $relation) = @_;
@@ -170,9 +171,9 @@ $node->wait_for_catchup($standby);
 is($standby->safe_psql('postgres', 'SELECT count(*), min(id::text) FROM jobq.queue'),
 	value('SELECT count(*), min(id::text) FROM jobq.queue'), 'the standby has the same rows');
 is($standby->safe_psql('postgres', "SELECT count(*) FROM (SELECT bt_index_check(indexrelid, true) FROM pg_index"
-		  . " WHERE indrelid = 'jobq.queue'::regclass) i"), 5, 'and sound indexes');
-# Also a running one: a session there that has read the queue gets an error before it misses a row, with or without
-# feedback.
+		  . " WHERE indrelid = 'jobq.queue'::regclass) i"), 6, 'and sound indexes');
+# Also a running one: a session there that has read the queue gets an error before it misses a
+# row, with or without feedback.
 value("SELECT count(jobq.enqueue('waits', tenant => 's')) FROM generate_series(1, 100)");
 $standby->append_conf('postgresql.conf', 'max_standby_streaming_delay = 0');
 $standby->reload;

@@ -1,4 +1,5 @@
-# Readers of the queue beside compaction: commands that copy it by the server's horizon, imported snapshots, a standby.
+# Readers of the queue beside compaction: commands that copy it by the server's horizon,
+# imported snapshots, a standby.
 
 use strict;
 use warnings;
@@ -39,7 +40,7 @@ sub sound
 	my ($what) = @_;
 
 	return is(value("SELECT count(*) FROM verify_heapam('jobq.queue') UNION ALL"
-			  . " SELECT count(bt_index_check(indexrelid, true)) - 5 FROM pg_index WHERE indrelid = 'jobq.queue'::regclass"),
+			  . " SELECT count(bt_index_check(indexrelid, true)) - 6 FROM pg_index WHERE indrelid = 'jobq.queue'::regclass"),
 		"0\n0", "$what: table and indexes are sound");
 }
 
@@ -102,7 +103,8 @@ $first->quit;
 value('SELECT jobq.compact()');
 like(slurp_file($node->logfile), qr/jobq compaction: swept, [1-9]\d* dead rows removed/, 'and then they go');
 
-# --- a standby with feedback: readers of other tables there are not cancelled, though the primary's horizon is held
+# --- a standby with feedback, while the primary's horizon is held: readers of other tables there
+# are not cancelled
 
 value("ALTER SYSTEM SET jobq.compact_beyond_horizon = 'on'; SELECT pg_reload_conf(); SELECT jobq.reload()");
 $node->backup('base');

@@ -1,4 +1,5 @@
-# Compaction and standbys, by default: a session there sees all rows of its snapshot, or gets an error.
+# Compaction and standbys, by default: a session there sees all rows of
+# its snapshot, or gets an error.
 
 use strict;
 use warnings;

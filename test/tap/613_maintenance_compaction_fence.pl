@@ -1,4 +1,5 @@
-# jobq.compact_beyond_horizon = on: on standbys, a read of the queue with a snapshot older than a sweep is an error.
+# jobq.compact_beyond_horizon = on: on standbys, a read of the queue with a snapshot
+# older than a sweep is an error.
 
 use strict;
 use warnings;
@@ -12,7 +13,7 @@ use Test::More;
 
 my $node = jobq_primary('primary', "jobq.compact_beyond_horizon = 'on'", 'wal_consistency_checking = all');
 my $too_old = qr/snapshot is too old to read jobq\.queue/;
-my @indexes = (5, 'SELECT count(bt_index_check(indexrelid, true)) FROM pg_index WHERE indrelid = $$jobq.queue$$::regclass');
+my @indexes = (6, 'SELECT count(bt_index_check(indexrelid, true)) FROM pg_index WHERE indrelid = $$jobq.queue$$::regclass');
 
 sub value { return $node->safe_psql('postgres', $_[0]); }
 
@@ -93,7 +94,8 @@ $_->quit foreach $exporter, $other, $holder;
 
 # --- with a snapshot from after it
 
-# Without its lock the table is rewritten now: else maintenance would do it at its next turn, beside the dump.
+# Without its lock the table is rewritten now: else maintenance would do it at
+# its next turn, beside the dump.
 value('SELECT jobq.compact()');
 caught_up($node, $_) foreach $standby, $cascaded;
 is(answer(session($standby, $takes_snapshot), $every_job), '3000 00000', 'a new session has every job');

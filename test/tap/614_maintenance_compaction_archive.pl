@@ -1,5 +1,5 @@
-# Compaction and standbys fed from files: the primary's archive, which the primary knows, or copies of its WAL, which it
-# does not.
+# Compaction and standbys fed from files: the primary's archive, which the primary knows, or copies
+# of its WAL, which it does not.
 
 use strict;
 use warnings;

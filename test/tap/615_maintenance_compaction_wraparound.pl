@@ -1,5 +1,5 @@
-# Compaction and a standby at the wraparound of 32-bit transaction ids: conflicts, the fence and the horizon compare
-# full ones.
+# Compaction and a standby at the wraparound of 32-bit transaction ids: conflicts, the fence and
+# the horizon compare full ones.
 
 use strict;
 use warnings;

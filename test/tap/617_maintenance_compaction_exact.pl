@@ -1,5 +1,5 @@
-# Compaction's horizon and its limits: portals of the calling session, subtransactions, statistics, an owner's ALTER of
-# the table, and the duration of a rewrite.
+# Compaction's horizon and its limits: portals of the calling session, subtransactions, statistics,
+# an owner's ALTER of the table, and the duration of a rewrite.
 
 use strict;
 use warnings;

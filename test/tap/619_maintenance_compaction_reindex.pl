@@ -1,5 +1,6 @@
-# Compaction after REINDEX CONCURRENTLY.  The new index has no entry for rows that were dead before, and a standby with
-# feedback may have a snapshot that sees them: a rewrite by that index would lose those rows.
+# Compaction after REINDEX CONCURRENTLY.  The new index has no entry for rows that were dead before,
+# and a standby with feedback may have a snapshot that sees them: a rewrite by that index would lose
+# those rows.
 
 use strict;
 use warnings;

@@ -1,5 +1,6 @@
-# A standby comes back with an older snapshot than the primary's horizon was: index entries that scans have marked as
-# killed meanwhile are no reason for a rewrite to drop rows that this snapshot sees.
+# A standby comes back with an older snapshot than the primary's horizon was: index entries that
+# scans have marked as killed meanwhile are no reason for a rewrite to drop rows that this snapshot
+# sees.
 
 use strict;
 use warnings;

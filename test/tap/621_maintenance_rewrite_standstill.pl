@@ -1,6 +1,7 @@
-# A rewrite of the queue names the snapshots of standbys that it conflicts with before it locks the table.  Behind the lock,
-# a session with such a snapshot that asks for the table, and the replay that waits for this snapshot, would wait for each
-# other: with max_standby_streaming_delay = -1 forever.
+# A rewrite of the queue names the snapshots of standbys that it conflicts with before it locks the
+# table.  Behind the lock, a session with such a snapshot that asks for the table, and the replay
+# that waits for this snapshot, would wait for each other: with max_standby_streaming_delay = -1
+# forever.
 
 use strict;
 use warnings;
@@ -16,7 +17,8 @@ my $standby = standby_of($node, 'standby', { has_streaming => 1 }, 'max_standby_
 
 sub value { return $node->safe_psql('postgres', $_[0]); }
 
-# A session of the standby with a snapshot that is older than the primary's horizon, but sees no removed row.
+# A session of the standby with a snapshot that is older than the primary's
+# horizon, but sees no removed row.
 sub reader_before_horizon
 {
 	caught_up($node, $standby);

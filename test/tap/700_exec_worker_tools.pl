@@ -218,7 +218,7 @@ define_tool($node, 'talk', [ 'sh', '-c', <<'END', $gate ], options => q('{"outpu
 echo '{"progress": 40, "data": {"page": 2}}' >&3
 echo '{"log": "half way", "level": "warning", "data": {"n": 1}}' >&3
 echo 'not json' >&3
-echo '{"artifact": {"name": "x.txt"}}' >&3
+echo '{"artifact": {"key": "x.txt"}}' >&3
 while [ ! -e "$0" ]; do sleep 0.05; done
 END
 $id = enqueue($node, 'talk');
@@ -230,8 +230,7 @@ ok($node->poll_query_until('postgres', "SELECT count(*) = 1 FROM jobq.events WHE
 tool('gate', '');
 $done = finished($node, $id);
 is($done->{progress}, 40, 'progress is kept');
-is($node->safe_psql('postgres', "SELECT string_agg(type || coalesce(data->>'name', ''), ',' ORDER BY id) FROM jobq.events
-	WHERE job_id = '$id' AND type IN ('artifact')"), 'artifactx.txt', 'an artifact is an event');
+is($node->safe_psql('postgres', "SELECT key, kind, attempt FROM jobq.artifacts WHERE job_id = '$id'"), 'x.txt|output|1', 'an artifact is a row');
 
 my $log = -s $node->logfile;
 define_tool($node, 'noisy', [ 'sh', '-c', 'echo one >&2; echo two >&2; echo three >&2' ],

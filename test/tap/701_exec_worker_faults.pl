@@ -1,4 +1,5 @@
-# Exec jobs when a process dies or must leave: no job is lost, no process is left, no attempt is charged wrongly.
+# Exec jobs when a process dies or must leave: no job is lost, no process is left,
+# no attempt is charged wrongly.
 
 use strict;
 use warnings;

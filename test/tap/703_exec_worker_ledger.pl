@@ -1,5 +1,5 @@
-# Processes die while tools run: each job ends once with its own result, each start was charged or returned, and no
-# start is without its committed attempt.
+# Processes die while tools run: each job ends once with its own result, each start was charged or
+# returned, and no start is without its committed attempt.
 
 use strict;
 use warnings;

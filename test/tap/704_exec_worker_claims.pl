@@ -5,6 +5,7 @@ use warnings;
 
 use ExecTest;
 use PostgreSQL::Test::Utils;
+use ServerTest qw(wait_dispatcher wait_for_text);
 use Test::More;
 
 # No other process writes the WAL of a commit that needn't be durable.
@@ -57,5 +58,17 @@ append_to_file("$dir/gate", '');
 $node->start;
 is(finished($node, $id)->{status}, 'completed', 'it runs again after the crash');
 is(slurp_file("$dir/ran"), "1\n2\n", 'as its second attempt: the first start was not forgotten');
+
+# ---------- a cancel of a job that the crash has left running ----------
+
+unlink "$dir/gate";
+$id = enqueue($node, 'note');
+ok(wait_for_text("$dir/ran", qr/2\n1\n/), 'another tool runs');
+$node->safe_psql('postgres', q(SET synchronous_commit = on; SELECT jobq.stop_all('crash')));	# nobody settles it
+$node->stop('immediate');
+$node->start;
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+is($node->safe_psql('postgres', "SELECT jobq.cancel_job('$id')"), 't', 'a cancel is taken');
+ok(wait_status($node, $id, 'cancelled'), 'and the job is cancelled');
 $node->stop;
 done_testing();

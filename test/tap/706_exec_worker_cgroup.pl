@@ -1,5 +1,6 @@
 
-# Tools of a server in cgroups: where they are, which memory limit an error names, and that the server's end leaves none.
+# Tools of a server in cgroups: where they are, which memory limit an error names, and that
+# the server's end leaves none.
 
 use strict;
 use warnings;

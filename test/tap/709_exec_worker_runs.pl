@@ -1,4 +1,5 @@
-# jobq.jobs.runs counts starts of tools and never falls: a tool that is yet to start, or cannot be, is no run.
+# jobq.jobs.runs counts starts of tools and never falls: a tool that is yet to
+# start, or cannot be, is no run.
 
 use strict;
 use warnings;

@@ -1,4 +1,5 @@
-# Short jobs are handed out in advance, but only a few milliseconds of work to one worker while another may start.
+# Short jobs are handed out in advance, but only a few milliseconds of work to one
+# worker while another may start.
 
 use strict;
 use warnings;

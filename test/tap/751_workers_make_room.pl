@@ -1,4 +1,5 @@
-# Workers of one role make room for another role: one busy worker is dismissed, and no second one while it ends.
+# Workers of one role make room for another role: one busy worker is dismissed, and
+# no second one while it ends.
 
 use strict;
 use warnings;

@@ -1,5 +1,5 @@
-# Dispatchers and SQL workers are terminated while jobs run: no job is lost or runs twice, and an attempt is charged only
-# when the handler's worker was terminated for the second time.
+# Dispatchers and SQL workers are terminated while jobs run: no job is lost or runs twice, and an
+# attempt is charged only when the handler's worker was terminated for the second time.
 
 use strict;
 use warnings;

@@ -1,4 +1,5 @@
-# A session locks the registry, the home row or the queue exclusively: the dispatcher continues and waits for no lock.
+# A session locks the registry, the home row or the queue exclusively: the dispatcher
+# continues and waits for no lock.
 
 use strict;
 use warnings;
@@ -77,7 +78,7 @@ wait_for_sql($node, q{SELECT max(ts) > (SELECT backend_start FROM pg_stat_activi
 	'its first housekeeping is done');
 wait_for_sql($node, q{SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'jobq chores'}, 'they have gone');
 $node->safe_psql('postgres', "SELECT jobq.resume_job_type('quick')");
-wait_for_sql($node, q{SELECT state = 'idle' FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'}, 'it has read the limits');
+wait_for_sql($node, q{SELECT jobq.health() #>> '{checks,dispatcher,latency_ms}' IS NOT NULL}, 'it has ended a turn, in which it read the limits');
 $queue_holder->query_safe('COMMIT;');
 $queue_holder->quit;
 my $took = seconds_of { wait_status($node, 'postgres', $behind, 'completed', 'the queue is free again: the job runs') };

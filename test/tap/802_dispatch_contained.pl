@@ -1,4 +1,5 @@
-# An error in one type stops that type, a lock of one index delays its readers: the dispatcher continues.
+# An error in one type stops that type, a lock of one index delays its
+# readers: the dispatcher continues.
 
 use strict;
 use warnings;

@@ -1,5 +1,5 @@
-# The dispatcher waits for no lock: not of indexes that it reads for rate limits, of the system catalogs of roles and
-# databases, nor of TOAST.
+# The dispatcher waits for no lock: not of indexes that it reads for rate limits, of the system
+# catalogs of roles and databases, nor of TOAST.
 
 use strict;
 use warnings;

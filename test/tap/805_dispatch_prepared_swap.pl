@@ -1,5 +1,6 @@
-# The dispatcher does not know which jobs were changed by two-phase transactions from before the server's start.  One of
-# them ends after another session has prepared one more: their number is the same, and still the jobs are read.
+# The dispatcher does not know which jobs were changed by two-phase transactions from before the
+# server's start.  One of them ends after another session has prepared one more: their number is the
+# same, and still the jobs are read.
 
 use strict;
 use warnings;

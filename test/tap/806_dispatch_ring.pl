@@ -1,4 +1,5 @@
-# The ring of publications passes 32 bits of its counters after 32 of them, with a length that is no power of two.
+# The ring of publications passes 32 bits of its counters after 32 of them, with a
+# length that is no power of two.
 
 use strict;
 use warnings;
@@ -22,7 +23,8 @@ wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 my $id = $node->safe_psql('postgres', q{SELECT jobq.enqueue('noop', '{}')});
 wait_status($node, 'postgres', $id, 'completed', 'a first job runs');
 
-# One lane and one transaction per job, nearly as many as the ring holds, while the dispatcher takes none.
+# One lane and one transaction per job, nearly as many as the ring holds,
+# while the dispatcher takes none.
 foreach my $round (1 .. ROUNDS)
 {
 	my $n = LENGTH - 8;

@@ -1,5 +1,5 @@
-# Work pending in a terminated process: reports and requests in a dispatcher, recent results of a session that is
-# stopped right after its commit.
+# Work pending in a terminated process: reports and requests in a dispatcher, recent results of a
+# session that is stopped right after its commit.
 
 use strict;
 use warnings;

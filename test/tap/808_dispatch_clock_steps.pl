@@ -1,4 +1,5 @@
-# The wall clock steps by two hours, back and forth: no job runs early, and no interval lasts longer.
+# The wall clock steps by two hours, back and forth: no job runs early,
+# and no interval lasts longer.
 
 use strict;
 use warnings;
@@ -32,7 +33,8 @@ sub set_clock
 	return;
 }
 
-# Runs a job without delay of that type: afterwards the dispatcher has read everything committed before.
+# Runs a job without delay of that type: afterwards the dispatcher has read
+# everything committed before.
 sub run_one
 {
 	my ($type, $what) = @_;

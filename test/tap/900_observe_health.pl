@@ -38,7 +38,7 @@ is_deeply([ sort keys %{ $h->{checks} } ],
 is_deeply([ sort keys %{ $h->{details} } ],
 	[qw(active_workers dead_letter_count oldest_waiting_job total_queues)], 'four details');
 is($h->{checks}{$_}{status}, 'healthy', "$_ is healthy") foreach sort keys %{ $h->{checks} };
-my %members = (dispatcher => [qw(latency_ms status)], workers => [qw(can_start count status)],
+my %members = (dispatcher => [qw(latency_ms status)], workers => [qw(can_start claimed count status)],
 	queues => [qw(oldest_waiting_s paused status stopped)], dead_letters => [qw(count status)]);
 is_deeply([ sort keys %{ $h->{checks}{$_} } ], $members{$_}, "members of $_") foreach sort keys %members;
 cmp_ok($h->{checks}{dispatcher}{latency_ms}, '>', 0, 'the dispatcher has answered');

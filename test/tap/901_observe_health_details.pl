@@ -1,4 +1,5 @@
-# health(): which dead letters count, that counting them is cheap, and that it names every paused type in full.
+# health(): which dead letters count, that counting them is cheap, and that it
+# names every paused type in full.
 
 use strict;
 use warnings;
@@ -112,7 +113,8 @@ ok($node->poll_query_until('postgres', q{SELECT jobq.health()->'checks'->'helper
 
 # ---------- an error in health() ----------
 
-# It ends the subtransaction of health(), and no more: the transaction of the caller goes on, and commits.
+# It ends the subtransaction of health(), and no more: the transaction of the
+# caller goes on, and commits.
 one(<<'SQL');
 DO $$
 BEGIN

@@ -217,7 +217,8 @@ is(scalar(grep { heard($_) =~ /^completed\|/ } @sessions), 70, 'more sessions th
 
 # ---------- early ends, and the session afterwards ----------
 
-# An error while wait_for reads ends its subtransaction, and no more: the transaction of the caller goes on, and commits.
+# An error while wait_for reads ends its subtransaction, and no more: the transaction of the
+# caller goes on, and commits.
 my $due = enqueue('echo', '{"a": 6}', ", delay => '1h'");
 $node->safe_psql('postgres', <<"END");
 DO \$\$

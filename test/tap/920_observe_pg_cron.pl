@@ -1,5 +1,6 @@
-# Debian's pg_cron in the same server enqueues jobs, by connections and by background workers, in its own database and in
-# another one.  The server's clock is set to three seconds before a minute, so each tick is pg_cron's own.
+# Debian's pg_cron in the same server enqueues jobs, by connections and by background workers, in
+# its own database and in another one.  The server's clock is set to three seconds before a minute,
+# so each tick is pg_cron's own.
 
 use strict;
 use warnings;
@@ -9,7 +10,8 @@ use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
 
-# The server's version, when pg_cron can be expected: make deps installs the package where Debian has one.
+# The server's version, when pg_cron can be expected: make deps installs the
+# package where Debian has one.
 sub packaged
 {
 	my ($pg_config) = @_;
@@ -169,7 +171,8 @@ sub tick
 	value('UPDATE cron.job SET active = true');
 	set_clock($offset + (57 - value('SELECT extract(second FROM clock_timestamp())::int')) % 60);
 
-	# With background workers pg_cron 1.4 waits for one that runs before it sees to others: the gate comes first.
+	# With background workers pg_cron 1.4 waits for one that runs before it sees to
+	# others: the gate comes first.
 	open_gate($gate, $process);
 	wait_for_sql($node, 'SELECT count(DISTINCT jobid) = ' . (1 + keys %command)
 		  . " FROM cron.job_run_details WHERE runid > $runs AND status IN ('succeeded', 'failed')", "all commands have ended");

@@ -12,18 +12,44 @@ CREATE TRIGGER find_definer BEFORE INSERT OR UPDATE ON jobq.signals
 ALTER TABLE jobq.signals ENABLE ALWAYS TRIGGER find_definer;
 
 -- Since 0.2.0 the oid alone identifies the role that enqueued a job.  An oid
--- with another name belongs to a renamed role, or comes from a dump: adopt()
--- of 0.1.0 left it where no role had the name.  No role may see such a job by
--- its oid, as before.
-UPDATE jobq.queue q SET enqueued_by = NULL FROM pg_roles r
- WHERE r.oid = split_part(q.enqueued_by, ':', 1)::oid AND q.enqueued_by <> r.oid || ':' || r.rolname
-   AND jobq_internal._home_is_ours();
-UPDATE jobq.history h SET enqueued_by = NULL FROM pg_roles r
- WHERE r.oid = split_part(h.enqueued_by, ':', 1)::oid AND h.enqueued_by <> r.oid || ':' || r.rolname
-   AND jobq_internal._home_is_ours();
-UPDATE jobq.dead_letters d SET enqueued_by = NULL FROM pg_roles r
- WHERE r.oid = split_part(d.enqueued_by, ':', 1)::oid AND d.enqueued_by <> r.oid || ':' || r.rolname
-   AND jobq_internal._home_is_ours();
+-- that has another name here, or no role, belongs to a renamed or dropped role,
+-- or comes from a dump: adopt() of 0.1.0 left it where no role had the name.  No
+-- role may see such a job by its oid, now or when it gets that oid.
+UPDATE jobq.queue q SET enqueued_by = NULL
+ WHERE q.enqueued_by IS NOT NULL AND jobq_internal._home_is_ours()
+   AND NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid || ':' || r.rolname = q.enqueued_by);
+UPDATE jobq.history h SET enqueued_by = NULL
+ WHERE h.enqueued_by IS NOT NULL AND jobq_internal._home_is_ours()
+   AND NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid || ':' || r.rolname = h.enqueued_by);
+UPDATE jobq.dead_letters d SET enqueued_by = NULL
+ WHERE d.enqueued_by IS NOT NULL AND jobq_internal._home_is_ours()
+   AND NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid || ':' || r.rolname = d.enqueued_by);
+
+-- The trigger fills key_since.  A running job gets it when it waits again
+-- (src/settle/settle.c): its executor knows this version of the row.
+UPDATE jobq.queue q SET key_since = q.created_at WHERE q.key_hash IS NOT NULL AND q.status <> 'running';
+CREATE INDEX queue_key_order ON jobq.queue (key_hash, key_since) WHERE key_hash IS NOT NULL;
+-- Of rows that were written before them the statistics know nothing yet.
+CREATE TRIGGER rows_counted AFTER INSERT OR DELETE ON jobq.queue
+  FOR EACH ROW EXECUTE FUNCTION jobq_internal._queue_counted();
+CREATE TRIGGER rows_moved AFTER UPDATE ON jobq.queue
+  FOR EACH ROW WHEN (OLD.status IS DISTINCT FROM NEW.status OR OLD.type_id IS DISTINCT FROM NEW.type_id)
+  EXECUTE FUNCTION jobq_internal._queue_counted();
+CREATE TRIGGER rows_counted AFTER INSERT OR DELETE ON jobq.dead_letters
+  FOR EACH ROW EXECUTE FUNCTION jobq_internal._dead_letter_counted();
+CREATE TRIGGER rows_moved AFTER UPDATE ON jobq.dead_letters
+  FOR EACH ROW WHEN (OLD.type_id IS DISTINCT FROM NEW.type_id) EXECUTE FUNCTION jobq_internal._dead_letter_counted();
+ALTER TABLE jobq.queue ENABLE ALWAYS TRIGGER rows_counted, ENABLE ALWAYS TRIGGER rows_moved;
+ALTER TABLE jobq.dead_letters ENABLE ALWAYS TRIGGER rows_counted, ENABLE ALWAYS TRIGGER rows_moved;
+CREATE TRIGGER dead_letter_removed BEFORE DELETE ON jobq.dead_letters
+  FOR EACH ROW EXECUTE FUNCTION jobq_internal._dead_letter_removed();
+ALTER TABLE jobq.dead_letters ENABLE ALWAYS TRIGGER dead_letter_removed;
+CREATE TRIGGER jobs_truncated AFTER TRUNCATE ON jobq.dead_letters
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._jobs_truncated();
+ALTER TABLE jobq.dead_letters ENABLE ALWAYS TRIGGER jobs_truncated;
+CREATE TRIGGER jobs_truncated AFTER TRUNCATE ON jobq.queue
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._jobs_truncated();
+ALTER TABLE jobq.queue ENABLE ALWAYS TRIGGER jobs_truncated;
 
 -- Protect the partitions that 0.1.0 made; revoke the rights that default
 -- privileges added to its objects. health() names the grants made to PUBLIC by
@@ -74,3 +100,41 @@ CREATE TRIGGER find_owner BEFORE INSERT OR UPDATE ON jobq.schedules
 ALTER TABLE jobq.schedules ENABLE ALWAYS TRIGGER find_owner;
 ALTER TABLE jobq.schedules ENABLE ROW LEVEL SECURITY;
 CREATE POLICY readers ON jobq.schedules FOR SELECT USING (jobq_internal._reads_schedule(tenant, job_type, owner_oid));
+
+CREATE TRIGGER find_definer BEFORE INSERT OR UPDATE ON jobq.workflows
+  FOR EACH ROW EXECUTE FUNCTION jobq_internal._find_workflow_definer();
+ALTER TABLE jobq.workflows ENABLE ALWAYS TRIGGER find_definer;
+ALTER TABLE jobq.workflows ENABLE ROW LEVEL SECURITY;
+CREATE POLICY readers ON jobq.workflows FOR SELECT USING (jobq_internal._reads_type(name));
+ALTER TABLE jobq.artifacts ENABLE ROW LEVEL SECURITY;
+CREATE POLICY readers ON jobq.artifacts FOR SELECT USING (jobq_internal._reads_event(tenant, job_type));
+ALTER TABLE jobq.runs ENABLE ROW LEVEL SECURITY;
+ALTER TABLE jobq.run_timers ENABLE ROW LEVEL SECURITY;
+ALTER TABLE jobq.dependencies ENABLE ROW LEVEL SECURITY;
+CREATE POLICY readers ON jobq.runs FOR SELECT USING (EXISTS (SELECT FROM jobq.jobs j WHERE j.id = runs.id));
+
+CREATE TRIGGER fixed BEFORE UPDATE OR DELETE ON jobq.audit
+  FOR EACH ROW EXECUTE FUNCTION jobq_internal._refuse_audit_change();
+ALTER TABLE jobq.audit ENABLE ALWAYS TRIGGER fixed;
+CREATE TRIGGER kept BEFORE TRUNCATE ON jobq.audit
+  FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._refuse_audit_change();
+ALTER TABLE jobq.audit ENABLE ALWAYS TRIGGER kept;
+ALTER TABLE jobq.audit ENABLE ROW LEVEL SECURITY;
+CREATE POLICY readers ON jobq.audit FOR SELECT USING (jobq_internal._reads_audit(tenant, object_type,
+  CASE WHEN object_type IN ('job_type', 'workflow') THEN object
+       ELSE coalesce(old ->> 'job_type', new ->> 'job_type', new #>> '{filter,job_type}') END));
+
+-- Partitions that are made from now on have this index.
+DO $update$
+DECLARE
+  p record;
+BEGIN
+  FOR p IN SELECT c.relname, c.oid::regclass AS relation FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+            WHERE i.inhparent = 'jobq.history'::regclass LOOP
+    EXECUTE format('CREATE INDEX %I ON %s (workflow_id) WHERE workflow_id IS NOT NULL', p.relname || '_workflow', p.relation);
+  END LOOP;
+END $update$;
+
+GRANT SELECT ON jobq.stat_job_types, jobq.stat_workers, jobq.stat_lanes, jobq.stat_limits, jobq.stat_dispatcher TO pg_monitor;
+GRANT EXECUTE ON FUNCTION jobq.metrics(text), jobq.stat_series(interval), jobq_internal._stat_job_types(int[]),
+  jobq_internal._stat_workers(), jobq_internal._stat_lanes(), jobq_internal._stat_limits(), jobq_internal._stat_dispatcher() TO pg_monitor;

@@ -37,6 +37,19 @@ EXCEPTION WHEN undefined_function THEN
     HINT = 'Install jobq @NEW@, restart the server, connect again, then ALTER EXTENSION jobq UPDATE.';
 END $update$;
 
+-- Refuse one snapshot for the whole update: it would miss the jobs that commit
+-- between the attempts to lock, and leave them unconverted.
+DO $update$
+DECLARE
+  level text := current_setting('transaction_isolation');
+BEGIN
+  IF level IN ('repeatable read', 'serializable') THEN
+    RAISE EXCEPTION USING ERRCODE = '25001',
+      MESSAGE = format('jobq cannot be updated at isolation level %s', level),
+      HINT = 'BEGIN ISOLATION LEVEL READ COMMITTED; ALTER EXTENSION jobq UPDATE; COMMIT;';
+  END IF;
+END $update$;
+
 -- Lock all tables and views, or none.  Sessions lock them in many orders, so a
 -- session that waits for one while it holds others may deadlock: after a short
 -- wait all locks are released.  Every tenth wait is longer, so that the server

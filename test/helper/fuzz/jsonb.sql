@@ -1,4 +1,5 @@
--- Every text that the helper's validator accepts must be a jsonb.  Input: json_accepted's lines, on standard input.
+-- Every text that the helper's validator accepts must be a jsonb.  Input:
+-- json_accepted's lines, on standard input.
 \set ON_ERROR_STOP on
 CREATE TEMP TABLE accepted (hex text);
 \copy accepted FROM pstdin

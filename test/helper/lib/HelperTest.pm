@@ -107,8 +107,8 @@ sub processes_with
 my %living;
 END { my $status = $?; $_ && $_->DESTROY for values %living; $? = $status; }
 
-# options: workdir, max_frame, prepare (code run in the child before exec), args, hello (0: send none),
-# under (a program with arguments that executes the helper)
+# options: workdir, max_frame, prepare (code run in the child before exec), args, hello (0: send
+# none), under (a program with arguments that executes the helper)
 sub new
 {
 	my ($class, %o) = @_;

@@ -1,0 +1,248 @@
+// Connections that come back: a lost connection is opened again with a back-off, and statements are
+// repeated for as long as their callers want.
+
+import { setTimeout as sleep } from 'node:timers/promises';
+import pg from 'pg';
+
+const connectMs = 5_000;
+const closeMs = 1_000;
+
+// SQLSTATEs after which another connection may do better: lost connection, restart, too many
+// connections, standby, cached plan.
+const lost = /^(08|57P|53300|25006|0A000)/;
+// Errors that the same statement may not meet again: serialization, resources, locks, an absent
+// dispatcher, a cancel, errors of the system.
+const passing = /^(40|53|55|57|58|XX)/;
+
+// True if the connection is not usable any more.  Errors of the server have a severity.  All
+// others, such as EPIPE, which looks like a SQLSTATE, are errors of the connection.
+export function isLost(error) {
+  return error.severity === undefined || lost.test(error.code);
+}
+
+// True if a later try may succeed.
+export function isTransient(error) {
+  return isLost(error) || passing.test(error.code);
+}
+
+// The server has not answered: the connection was lost, or the error was transient, and the
+// statement is not repeated.
+export class Unanswered extends Error {
+  constructor(cause) {
+    super(cause.message, { cause });
+    this.code = cause.code;
+  }
+}
+
+// Returns the options of pg.Client for a URI.  node-pg before 8.9 ignores user and port
+// after the "?" of a URI; they move into its authority.
+export function clientOptions(dsn) {
+  if (typeof dsn !== 'string') return { keepAlive: true, ...dsn };
+  if (!/^\w+:\/\//.test(dsn) || !/[?&](user|port)=/.test(dsn)) return { connectionString: dsn, keepAlive: true };
+  const uri = new URL(dsn.replace(/^\w+:\/\/\//, 'postgresql://localhost/'));
+
+  for (const [name, part] of [['user', 'username'], ['password', 'password'], ['port', 'port']]) {
+    const value = uri.searchParams.get(name);
+    if (value !== null) uri[part] = value;
+    uri.searchParams.delete(name);
+  }
+  return { connectionString: uri.href, keepAlive: true };
+}
+
+class Backoff {
+  failures = 0;
+
+  // Returns the next delay in seconds: 0.1 doubling to 10, times 0.5 to 1.
+  next() {
+    return Math.min(10, 0.1 * 2 ** this.failures++) * (0.5 + Math.random() / 2);
+  }
+}
+
+// Base of Connection and Listener: opens a client, logs and waits after a failure.
+class Link {
+  client = null;
+  closed = false;
+  paused = null;    // a promise between two tries
+  #connecting = null;
+  #backoff = new Backoff();
+  #pausing = null;
+
+  constructor(dsn, log) {
+    this.dsn = dsn;
+    this.log = log;
+  }
+
+  async open() {
+    const client = new pg.Client({ connectionTimeoutMillis: connectMs, ...clientOptions(this.dsn) });
+
+    client.on('error', () => {});   // the pending query has the error, too
+    client.on('end', () => { if (this.client === client) this.drop(); });
+    this.#connecting = client;
+    try {
+      await client.connect();
+      if (this.closed) throw new Error('the connection is closed');
+    } catch (error) {
+      client.connection.stream.destroy();
+      throw error;
+    } finally {
+      this.#connecting = null;
+    }
+    this.client = client;
+    return client;
+  }
+
+  // Forgets the client and its socket: the server rolls back its transaction.
+  drop() {
+    this.client?.connection.stream.destroy();
+    this.client = null;
+  }
+
+  worked() {
+    this.#backoff.failures = 0;
+  }
+
+  // Waits before the next try; callers share the pause.
+  pause(error) {
+    this.drop();
+    this.paused ??= this.#pause(error).finally(() => { this.paused = null; });
+    return this.paused;
+  }
+
+  async #pause(error) {
+    const delay = this.#backoff.next();
+
+    this.log({ event: 'reconnecting', level: 'warning', error: error.message, delay });
+    this.#pausing = new AbortController();
+    await sleep(delay * 1000, undefined, { signal: this.#pausing.signal }).catch(() => {});
+  }
+
+  // Ends a pause between two tries, and a try to connect.
+  hurry() {
+    this.#pausing?.abort();
+    this.#connecting?.connection.stream.destroy();
+  }
+
+  // Ends everything at once: pending statements fail.
+  abort() {
+    this.closed = true;
+    this.hurry();
+    this.drop();
+  }
+
+  // Closes the connection, within a bounded time.
+  async close() {
+    const { client } = this;
+
+    this.closed = true;
+    this.hurry();
+    this.client = null;
+    if (client === null) return;
+    const timer = setTimeout(() => client.connection.stream.destroy(), closeMs);
+    await client.end().catch(() => {});
+    clearTimeout(timer);
+  }
+}
+
+// One connection, one statement at a time.  A statement that is repeated gives way to the others
+// between its tries.
+export class Connection extends Link {
+  #urgent = [];
+  #waiting = [];
+  #serving = false;
+
+  // `named`: statements are prepared once in each connection.
+  constructor(dsn, log, named) {
+    super(dsn, log);
+    this.named = named;
+  }
+
+  // Runs a statement {name, text}.  A transient error is met with the same statement again, on a
+  // new connection if need be, while again(error) is true; then it is thrown as Unanswered.
+  // `limit`: milliseconds until a connection without an answer counts as lost.  `urgent`: before
+  // all that wait.
+  async query(statement, values, { again = () => false, limit = 30_000, urgent = false } = {}) {
+    for (let delay = 50; ; delay = Math.min(2 * delay, 1000)) {
+      try {
+        return await this.#turn({ statement, values, limit }, urgent);
+      } catch (error) {
+        if (!isTransient(error)) throw error;
+        if (this.closed || !again(error)) throw new Unanswered(error);
+        await (this.paused ?? sleep(delay));
+        if (this.closed || !again(error)) throw new Unanswered(error);
+      }
+    }
+  }
+
+  #turn(task, urgent) {
+    return new Promise((resolve, reject) => {
+      Object.assign(task, { resolve, reject });
+      (urgent ? this.#urgent : this.#waiting).push(task);
+      if (!this.#serving) this.#serve();
+    });
+  }
+
+  // Runs the statements that wait.  They share a pause, and the error of a connect.
+  async #serve() {
+    this.#serving = true;
+    for (;;) {
+      if (this.paused !== null) await this.paused;
+      const task = this.#urgent.shift() ?? this.#waiting.shift();
+      if (task === undefined) break;
+      try {
+        if (this.closed) throw new Error('the connection is closed');
+        const client = this.client ?? await this.open();
+        task.resolve(await this.#send(client, task));
+      } catch (error) {
+        const unconnected = this.client === null ? [...this.#urgent.splice(0), ...this.#waiting.splice(0)] : [];
+
+        if (isLost(error) && !this.closed) this.pause(error);
+        for (const { reject } of [task, ...unconnected]) reject(error);
+      }
+    }
+    this.#serving = false;
+  }
+
+  // The result has sentAt, the time when the statement was sent.
+  async #send(client, { statement, values, limit }) {
+    const { name, text } = statement;
+    const sentAt = performance.now();
+    const timer = setTimeout(() => client.connection.stream.destroy(), limit);
+
+    try {
+      const result = await client.query({ name: this.named ? name : undefined, text, values });
+      this.worked();
+      result.sentAt = sentAt;
+      return result;
+    } catch (error) {
+      if (isLost(error)) this.drop();
+      throw error;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}
+
+// A connection that listens.  `wake` is called at each notification, and after
+// each connect: notifications before it are lost.
+export class Listener extends Link {
+  async run(types, wake) {
+    while (!this.closed) {
+      try {
+        const client = await this.open();
+        const gone = new Promise((resolve) => client.once('end', resolve));
+
+        client.on('notification', wake);
+        for (const type of types) {
+          const { rows } = await client.query('SELECT jobq.channel($1) AS channel', [type]);
+          await client.query(`LISTEN ${client.escapeIdentifier(rows[0].channel)}`);
+        }
+        this.worked();
+        wake();
+        await gone;
+        if (!this.closed) await this.pause(new Error('the listening connection was lost'));
+      } catch (error) {
+        if (!this.closed) await this.pause(error);
+      }
+    }
+  }
+}

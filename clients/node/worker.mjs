@@ -1,0 +1,567 @@
+// A worker: claims jobs, runs their handlers, keeps their leases, tells the server how they ended.
+//
+// It has two connections: one for claims, of which at most one waits in the server, and one for
+// everything else.  With listenDsn a third one listens, and claims do not wait.  Jobs are fenced by
+// their tokens; a job that could not be heartbeated for the length of its lease counts as lost.
+
+import { hostname } from 'node:os';
+import { Connection, Listener, Unanswered, isLost } from './connection.mjs';
+import { Lease, LeaseLost, Permanent, Skip, Snooze, bounded } from './job.mjs';
+import { Settlements, resultText } from './settle.mjs';
+
+const sql = {
+  connect: { name: 'jobq_connect', text: 'SELECT 1' },
+  claim: {
+    name: 'jobq_claim',
+    text: `SELECT id, job_type, payload, attempts, max_attempts, tenant, metadata, progress_data, lease_token,
+                  1000 * date_part('epoch', deadline) AS deadline_ms,
+                  date_part('epoch', lease_expires_at - clock_timestamp()) AS lease_left,
+                  date_part('epoch', deadline - clock_timestamp()) AS deadline_left
+             FROM jobq.claim($1::text[], $2, worker => $3, lease => $4::interval, wait => $5::interval)`,
+  },
+  heartbeat: {
+    name: 'jobq_heartbeat',
+    text: `SELECT t.token, jobq.heartbeat(t.id, t.token) AS state
+             FROM ${bounded(3)}, unnest($1::uuid[], $2::uuid[]) t(id, token)`,
+  },
+  cancelClaim: { name: 'jobq_cancel_claim', text: 'SELECT pg_cancel_backend($1)' },
+};
+const longestWait = 20;         // seconds, of a claim
+const mostJobs = 1000;          // of a claim
+const stopMs = 1000;            // that a stopped handler has
+const claimStopMs = 3000;       // that a claim has to end when the worker stops
+const releaseMs = 4000;         // that the last releases have
+
+// A flag to wait for.
+class Bell {
+  #rung = false;
+  #resolve = null;
+
+  ring() {
+    this.#rung = true;
+    this.#resolve?.();
+  }
+
+  async wait(ms) {
+    let timer;
+
+    if (!this.#rung) {
+      await new Promise((resolve) => {
+        this.#resolve = resolve;
+        if (ms !== undefined) timer = setTimeout(resolve, ms);
+      });
+    }
+    clearTimeout(timer);
+    this.#rung = false;
+    this.#resolve = null;
+  }
+}
+
+// The time as text, made once a millisecond.
+const stamp = (() => {
+  let ms = 0;
+  let text = '';
+
+  return () => {
+    const now = Date.now();
+
+    if (now !== ms) [ms, text] = [now, new Date(now).toISOString()];
+    return text;
+  };
+})();
+
+function logLine(entry) {
+  process.stderr.write(`${JSON.stringify(entry)}\n`);
+}
+
+export class Worker {
+  #handlers = new Map();
+  #leases = new Set();      // all jobs that this process has claimed and not settled
+  #running = 0;             // handlers (a batch is one)
+  #settling = 0;            // batches whose ends are under way
+  #ahead = [];              // batches that were claimed ahead: {leases, type}
+  #stopping = false;
+  #givingUp = false;        // nothing is repeated any more
+  #claiming = false;
+  #bell = new Bell();       // there may be jobs, or room for them
+  #idle = new Bell();       // a job has left
+  #beating = false;
+  #lastBeat = 0;
+  #stoppedAt = Infinity;
+  #claimEnds;               // a timer
+  #expiry = Infinity;       // the first end of a lease
+  #expiryTimer;
+
+  constructor(dsn, options = {}) {
+    const { concurrency = 1, prefetch = 0, lease = 120, poll = 1, grace = 30, pooler = false, listenDsn = null,
+      name = `${hostname()}:${process.pid}`, log = logLine, around = (job, run) => run(),
+      signals = ['SIGTERM', 'SIGINT'], ...unknown } = options;
+
+    for (const key of Object.keys(unknown)) throw new TypeError(`unknown option of Worker: ${key}`);
+    for (const [key, value] of Object.entries({ concurrency, lease, poll, grace })) {
+      if (!Number.isFinite(value) || value < 0 || (value === 0 && key !== 'grace')) {
+        throw new RangeError(`option ${key} is out of range: ${value}`);
+      }
+    }
+    if (!Number.isInteger(prefetch) || prefetch < 0 || prefetch > mostJobs) throw new RangeError(`option prefetch is out of range: ${prefetch}`);
+    Object.assign(this, { concurrency, prefetch, poll, grace, name, around, signals, listenDsn });
+    this.leaseMs = lease * 1000;
+    this.wait = pooler || listenDsn ? 0 : longestWait;
+    this.lockMs = Math.min(1000, Math.max(50, Math.round(this.leaseMs / 12)));
+    this.shortLockMs = Math.ceil(this.lockMs / 5);
+    this.answerMs = Math.min(30_000, Math.max(5_000, this.leaseMs / 2));
+    this.log = (entry) => log({ event: entry.event, ts: stamp(), level: 'info', ...entry });
+    this.settlements = new Settlements(this);
+    this.calls = new Connection(dsn, this.log, !pooler);
+    this.claims = new Connection(dsn, this.log, !pooler);
+    this.listener = listenDsn ? new Listener(listenDsn, this.log) : null;
+  }
+
+  // Registers the handler of a job type.  With batch > 1 it gets an array of up
+  // to so many jobs and returns an array with a result or an Error for each.
+  handler(type, handler, { batch = 1 } = {}) {
+    if (typeof handler !== 'function') throw new TypeError(`the handler of job type ${type} is no function`);
+    if (!Number.isInteger(batch) || batch < 1 || batch > mostJobs) throw new RangeError(`option batch is out of range: ${batch}`);
+    this.#handlers.set(type, { handler, batch });
+    return this;
+  }
+
+  // Works until a signal or stop(), then lets running jobs finish or releases them.
+  async run() {
+    const stop = () => this.stop();
+    let listening;
+
+    if (this.#handlers.size === 0) throw new Error('the worker has no handlers');
+    for (const signal of this.signals) process.on(signal, stop);
+    const beats = setInterval(() => this.#heartbeat(), this.leaseMs / 3);
+    try {
+      await this.calls.query(sql.connect, [], { again: () => !this.#stopping }).catch((error) => {
+        if (!this.#stopping) throw error;
+      });
+      listening = this.listener?.run([...this.#handlers.keys()], () => this.#notified());
+      this.log({ event: 'started', worker: this.name, types: [...this.#handlers.keys()] });
+      await this.#work();
+    } finally {
+      this.#stopping = true;
+      clearTimeout(this.#claimEnds);
+      await this.#finish();
+      clearTimeout(this.#expiryTimer);
+      clearInterval(beats);
+      for (const signal of this.signals) process.off(signal, stop);
+      await Promise.all([this.calls, this.claims, this.listener].map((link) => link?.close()));
+      await listening;
+      this.log({ event: 'stopped' });
+    }
+  }
+
+  // Begins a graceful stop: no further claim.
+  stop() {
+    if (this.#stopping) return;
+    this.#stopping = true;
+    this.#stoppedAt = performance.now();
+    this.log({ event: 'stopping' });
+    this.#bell.ring();
+    this.settlements.hurry();
+    this.calls.hurry();
+    this.claims.hurry();
+    if (!this.#claiming) return;
+    const backend = this.claims.client?.processID;
+    if (backend && this.wait > 0) this.calls.query(sql.cancelClaim, [backend], { limit: claimStopMs }).catch(() => this.claims.drop());
+    this.#claimEnds = setTimeout(() => this.claims.abort(), claimStopMs);
+  }
+
+  // A statement about leases on the common connection, repeated while one of them lives and the
+  // error may be repeated.
+  call(statement, values, leases, mayRepeat = () => true, urgent = false) {
+    return this.calls.query(statement, values, {
+      again: (error) => !this.#givingUp && mayRepeat(error) && leases.some((lease) => lease.live),
+      limit: this.answerMs,
+      urgent,
+    });
+  }
+
+  // True if handlers that end have other jobs to run.
+  get hasAhead() {
+    return this.#ahead.length > 0 && !this.#stopping;
+  }
+
+  // Loses leases at their local end; one timer serves all.
+  watch(expires) {
+    if (expires >= this.#expiry) return;
+    this.#expiry = expires;
+    clearTimeout(this.#expiryTimer);
+    this.#expiryTimer = setTimeout(() => this.#expire(), Math.min(Math.max(1, expires - performance.now()), 2 ** 31 - 1));
+  }
+
+  #expire() {
+    const now = performance.now();
+
+    this.#expiry = Infinity;
+    for (const lease of this.#leases) {
+      if (lease.expires <= now) lease.lose();
+      else this.watch(lease.expires);
+    }
+  }
+
+  // Called by a lease that is lost.
+  lost(lease) {
+    this.#leases.delete(lease);
+    this.#logJob('job_lost', lease, { level: 'warning' });
+  }
+
+  // Called by a lease whose job is cancelled: its handler may have not begun.
+  cancelled(lease) {
+    const batch = this.#ahead.find(({ leases }) => leases.includes(lease));
+
+    if (batch === undefined) return;
+    batch.leases.splice(batch.leases.indexOf(lease), 1);
+    this.#settle(lease, new Error('cancelled before its handler began'));
+  }
+
+  // ---- claims ----
+
+  // Handlers that may start.  Completions under way are no reason to wait, up
+  // to a number; a worker with concurrency 1 runs one job at a time.
+  #room() {
+    return this.#settling < 2 * this.concurrency - 1 + this.prefetch ? this.concurrency - this.#running : 0;
+  }
+
+  // Jobs to claim: for the room and ahead of it.  Those ahead are filled up when half of them are
+  // left.
+  #appetite(perHandler) {
+    const room = this.#room();
+    const ahead = this.#ahead.reduce((jobs, { leases }) => jobs + leases.length, 0);
+
+    if (room <= 0 && 2 * ahead > this.prefetch) return 0;
+    return Math.max(0, room) * perHandler + this.prefetch - ahead;
+  }
+
+  async #work() {
+    const batches = [...this.#handlers.values()].map(({ batch }) => batch);
+    const perHandler = batches.length === 1 ? batches[0] : 1;
+
+    while (!this.#stopping) {
+      const jobs = this.#appetite(perHandler);
+
+      if (jobs <= 0) {
+        await this.#bell.wait();
+        continue;
+      }
+      const began = performance.now();
+      const leases = await this.#claimFor(jobs);
+      const waited = performance.now() - began;
+      if (this.#stopping) this.#releaseAll(leases);
+      else this.#start(leases);
+      // A claim that did not wait: the server hands out nothing at all.
+      if (leases.length === 0 && (this.wait === 0 || waited < 1000) && !this.#stopping) await this.#bell.wait(this.poll * 1000);
+    }
+  }
+
+  // Claims so many jobs.  A worker with one type claims whole batches; with several, a type's first
+  // jobs decide which batch is filled up.
+  async #claimFor(jobs) {
+    const types = [...this.#handlers.keys()];
+    const leases = await this.#claim(types, jobs, this.wait);
+
+    if (types.length === 1) return leases;
+    for (const [type, { batch }] of this.#handlers) {
+      const begun = leases.filter((lease) => lease.job.type === type).length % batch;
+      if (begun > 0 && !this.#stopping) leases.push(...await this.#claim([type], batch - begun, 0));
+    }
+    return leases;
+  }
+
+  async #claim(types, jobs, wait) {
+    this.#claiming = true;
+    try {
+      const { rows } = await this.claims.query(sql.claim,
+        [types, Math.min(jobs, mostJobs), this.name, `${this.leaseMs} milliseconds`, `${wait} seconds`],
+        { again: () => !this.#stopping, limit: wait * 1000 + this.answerMs });
+      const leases = rows.map((row) => new Lease(row, this));
+
+      for (const lease of leases) this.#leases.add(lease);
+      if (leases.length > 0) this.log({ event: 'claimed', jobs: leases.length });
+      return leases;
+    } catch (error) {
+      if (!this.#stopping) throw error;
+      return [];
+    } finally {
+      this.#claiming = false;
+    }
+  }
+
+  #start(leases) {
+    for (const [type, { batch }] of this.#handlers) {
+      const ofType = leases.filter((lease) => lease.job.type === type);
+      for (let at = 0; at < ofType.length; at += batch) this.#ahead.push({ leases: ofType.slice(at, at + batch), type });
+    }
+    this.#runAhead();
+  }
+
+  // Runs handlers while there is room.
+  #runAhead() {
+    while (this.#ahead.length > 0 && this.#room() > 0 && !this.#stopping) {
+      const { leases, type } = this.#ahead.shift();
+      const ready = leases.filter((lease) => lease.live);
+
+      if (ready.length > 0) this.#runBatch(ready, type);
+    }
+    if (!this.hasAhead) this.settlements.hurry();
+  }
+
+  // ---- jobs ----
+
+  // Runs a handler inside the hooks of its jobs, and settles the jobs.
+  async #runBatch(leases, type) {
+    this.#running++;
+    let performed = false;
+    let run = () => {
+      performed = true;
+      return this.#perform(leases, this.#handlers.get(type));
+    };
+
+    for (const lease of leases) {
+      const inner = run;
+      run = () => this.around(lease.job, async () => {
+        await inner();
+        return lease.outcome;
+      });
+    }
+    let failure = new Error('the hook "around" has not run the job');
+    try {
+      await run();
+    } catch (error) {
+      failure = error;
+    }
+    if (!performed) await this.#handlerEnded(leases, leases.map(() => failure));
+    this.#idle.ring();
+  }
+
+  async #perform(leases, { handler, batch }) {
+    const jobs = leases.map((lease) => lease.job);
+    let ends;
+
+    for (const lease of leases) this.#logJob('job_started', lease);
+    try {
+      const value = await handler(batch > 1 ? jobs : jobs[0]);
+
+      ends = batch > 1 ? value ?? jobs.map(() => undefined) : [value];
+      if (!Array.isArray(ends) || ends.length !== jobs.length) {
+        throw new Permanent(`the batch handler returned no array of ${jobs.length} results`);
+      }
+    } catch (error) {
+      ends = jobs.map(() => error instanceof Error ? error : new Error(String(error)));
+    }
+    await this.#handlerEnded(leases, ends);
+  }
+
+  async #handlerEnded(leases, ends) {
+    let left = leases.length;
+    let allSettled;
+    const settled = new Promise((resolve) => { allSettled = resolve; });
+    const done = () => {
+      if (--left === 0) allSettled();
+    };
+
+    this.#running--;
+    this.#settling++;
+    for (let i = 0; i < leases.length; i++) this.#settle(leases[i], ends[i], done);
+    this.#goOn();
+    await settled;
+    this.#settling--;
+    this.#goOn();
+    this.#idle.ring();
+  }
+
+  // There may be room.
+  #goOn() {
+    this.#runAhead();
+    this.#bell.ring();
+  }
+
+  // Settles a job and calls done().  Completions, the most frequent end, go without promises of
+  // their own.
+  #settle(lease, end, done = () => {}) {
+    if (lease.outcome !== null) return done();
+    if (end instanceof Error || lease.completed) return this.#settleAlone(lease, end).then(done);
+    let result;
+
+    try {
+      result = resultText(end);
+    } catch {
+      return this.#settleAlone(lease, end).then(done);
+    }
+    this.settlements.add({
+      lease,
+      result,
+      resolve: (completed) => {
+        this.#settled(lease, completed, 'completed');
+        this.#leases.delete(lease);
+        done();
+      },
+      reject: (error) => this.#settleAlone(lease, end, error).then(done),
+    });
+  }
+
+  // `refusal`: the error of a completion.
+  async #settleAlone(lease, end, refusal) {
+    try {
+      if (end instanceof Error) await this.#settleError(lease, end);
+      else if (lease.completed) this.#settled(lease, true, 'completed');
+      else {
+        await this.#settleAs(lease, 'completed', async () => {
+          if (refusal) throw refusal;
+          resultText(end);   // throws
+        });
+      }
+    } catch (error) {
+      if (!(error instanceof Unanswered)) this.log({ event: 'settlement_failed', level: 'error', job: lease.id, error: error.message });
+      lease.lose();
+    }
+    this.#leases.delete(lease);
+  }
+
+  // Ends the attempt by a call of boolean.  An end that cannot be stored is a permanent failure.
+  async #settleAs(lease, outcome, call) {
+    let done;
+
+    try {
+      done = await call();
+    } catch (error) {
+      if (error instanceof Unanswered) throw error;
+      const what = outcome === 'completed' ? 'result' : 'end of the attempt';
+      return this.#failed(lease, new Permanent(`the ${what} cannot be stored: ${error.message}`, { code: error.code }));
+    }
+    this.#settled(lease, done, outcome);
+  }
+
+  async #settleError(lease, error) {
+    if (lease.stopReason === 'cancel') {
+      const outcome = await this.settlements.fail(lease, 'cancelled', false);
+      this.#settled(lease, outcome !== 'lost', 'cancelled');
+    } else if (lease.stopReason === 'shutdown') {
+      await this.#release(lease);
+    } else if (error instanceof LeaseLost) {
+      lease.lose();
+    } else if (error instanceof Skip) {
+      await this.#settleAs(lease, 'skipped', async () => this.settlements.skip(lease, error.reason, resultText(error.result)));
+    } else if (error instanceof Snooze) {
+      await this.#settleAs(lease, 'snoozed', async () => this.settlements.snooze(lease, error.delay, error.reason));
+    } else {
+      await this.#failed(lease, error);
+    }
+  }
+
+  async #failed(lease, error) {
+    const outcome = await this.settlements.fail(lease, error);
+
+    this.#settled(lease, outcome !== 'lost', 'failed', { error: String(error?.message ?? error), outcome });
+  }
+
+  // Logs the end of a job after the server's answer.
+  #settled(lease, done, outcome, more = {}) {
+    if (lease.outcome !== null) return;
+    if (!done) return lease.lose();
+    lease.end(outcome);
+    this.#logJob(`job_${outcome}`, lease, more);
+  }
+
+  async #release(lease) {
+    try {
+      this.#settled(lease, await this.settlements.snooze(lease, 0, 'the worker stops'), 'released');
+    } catch {
+      lease.lose();
+    }
+    this.#leases.delete(lease);
+  }
+
+  // Releases jobs whose handlers have not begun.
+  async #releaseAll(leases) {
+    this.#settling++;
+    await Promise.all(leases.filter((lease) => lease.live).map((lease) => this.#release(lease)));
+    this.#settling--;
+    this.#idle.ring();
+  }
+
+  #logJob(event, lease, more = {}) {
+    this.log({ event, job: lease.id, type: lease.job.type, attempt: lease.job.attempts, ...more });
+  }
+
+  // ---- leases ----
+
+  // One statement for all jobs of the process.  If a row is locked, each job has its own, and later
+  // beats leave those that were locked to the end.
+  async #heartbeat() {
+    if (this.#beating) return;
+    this.#beating = true;
+    this.#lastBeat = performance.now();
+    try {
+      const leases = this.#beatable();
+
+      if (!await this.#beat(leases.filter((lease) => !lease.locked), this.lockMs)) {
+        for (const lease of leases.filter((lease) => !lease.locked)) await this.#beatAlone(lease);
+      }
+      for (const lease of leases.filter((lease) => lease.locked)) await this.#beatAlone(lease);
+      if (this.#beatable().some((lease) => lease.locked)) setTimeout(() => this.#heartbeat(), this.leaseMs / 12).unref();
+    } catch (error) {
+      this.log({ event: 'heartbeat_failed', level: 'error', error: error.message });
+    } finally {
+      this.#beating = false;
+    }
+  }
+
+  #beatable() {
+    return [...this.#leases].filter((lease) => lease.live && lease.completed === null);
+  }
+
+  async #beatAlone(lease) {
+    if (lease.live && lease.completed === null) lease.locked = !await this.#beat([lease], this.shortLockMs);
+  }
+
+  // Returns false if a lock of a row has ended the statement.
+  async #beat(leases, lockMs) {
+    if (leases.length === 0) return true;
+    try {
+      const { rows, sentAt } = await this.call(sql.heartbeat,
+        [leases.map((lease) => lease.id), leases.map((lease) => lease.token), lockMs], leases, isLost, true);
+      const states = new Map(rows.map((row) => [row.token, row.state]));
+
+      for (const lease of leases) lease.heard(states.get(lease.token), sentAt);
+      return true;
+    } catch (error) {
+      if (error instanceof Unanswered && !isLost(error.cause)) return false;
+      throw error;
+    }
+  }
+
+  // A notification: there may be a job, or a cancel of a running one.
+  #notified() {
+    this.#bell.ring();
+    const delay = Math.max(0, 100 - (performance.now() - this.#lastBeat));
+    setTimeout(() => this.#heartbeat(), delay).unref();
+  }
+
+  // ---- stop ----
+
+  // Waits for running jobs, then stops their handlers, then releases the rest.  Each step has its
+  // time.
+  async #finish() {
+    this.#stoppedAt = Math.min(this.#stoppedAt, performance.now());
+    this.#releaseAll(this.#ahead.splice(0).flatMap(({ leases }) => leases));
+    await this.#drain(this.#stoppedAt + this.grace * 1000);
+    for (const lease of this.#leases) lease.stop('shutdown');
+    await this.#drain(performance.now() + stopMs);
+    this.#givingUp = true;
+    this.calls.hurry();
+    const abort = setTimeout(() => this.calls.abort(), releaseMs);
+    await Promise.all([...this.#leases].map((lease) => this.#release(lease)));
+    clearTimeout(abort);
+  }
+
+  // Waits until no job is running, at most until then.
+  async #drain(end) {
+    while ((this.#running > 0 || this.#settling > 0) && performance.now() < end) {
+      await this.#idle.wait(Math.max(1, end - performance.now()));
+    }
+  }
+}

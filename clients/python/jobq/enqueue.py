@@ -1,0 +1,86 @@
+"""Enqueueing on the caller's connection, in the caller's transaction."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Awaitable, Dict, List, Optional, Sequence, Union, overload
+from uuid import UUID
+
+from psycopg import AsyncConnection, Connection
+
+from .errors import Delay, interval
+from .values import jsonb, Jsonb
+
+_OPTIONS = {
+    "priority": "int", "delay": "interval", "scheduled_for": "timestamptz", "max_attempts": "int",
+    "timeout": "interval", "backoff": "jsonb", "unique_key": "text", "on_conflict": "text",
+    "unique_for": "interval", "concurrency_key": "text", "keep_completed": "interval", "tenant": "text",
+    "metadata": "jsonb", "keep_dead": "interval",
+}
+_TO_SQL = {"jsonb": jsonb, "interval": interval}
+
+
+@overload
+def enqueue(connection: Connection, job_type: str, payload: Any = ..., **options: Any) -> UUID: ...
+@overload
+def enqueue(connection: AsyncConnection, job_type: str, payload: Any = ...,
+            **options: Any) -> Awaitable[UUID]: ...
+
+
+def enqueue(connection: Any, job_type: str, payload: Any = {}, *,
+            priority: Optional[int] = None, delay: Optional[Delay] = None,
+            scheduled_for: Optional[datetime] = None, max_attempts: Optional[int] = None,
+            timeout: Optional[Delay] = None, backoff: Optional[Dict[str, Any]] = None,
+            unique_key: Optional[str] = None, on_conflict: Optional[str] = None,
+            unique_for: Optional[Delay] = None, concurrency_key: Optional[str] = None,
+            keep_completed: Optional[Delay] = None, tenant: Optional[str] = None,
+            metadata: Any = None, keep_dead: Optional[Delay] = None) -> Any:
+    """Enqueues a job; returns its id, on an AsyncConnection an awaitable of the id.
+
+    The job exists once the caller's transaction commits.  A payload of None is JSON's null.
+    """
+    options = {name: value for name, value in locals().items() if name in _OPTIONS and value is not None}
+    return _call(connection, "SELECT jobq.enqueue(%s::text, %s::jsonb", [job_type, _payload(payload)],
+                 options, _first)
+
+
+def enqueue_many(connection: Any, job_type: str, payloads: Sequence[Any], **options: Any) -> Any:
+    """Enqueues a job for each payload; returns the ids in the same order.
+
+    Options are those of `enqueue`, without `unique_key`, `unique_for` and `on_conflict`.
+    """
+    unknown = set(options) - (set(_OPTIONS) - {"unique_key", "unique_for", "on_conflict"})
+    if unknown:
+        raise TypeError(f"enqueue_many() has no option {sorted(unknown)[0]!r}")
+    return _call(connection, "SELECT jobq.enqueue_many(%s::text, %s::jsonb[]",
+                 [job_type, [_payload(payload) for payload in payloads]], options, _all)
+
+
+def _payload(value: Any) -> Jsonb:
+    return Jsonb(None) if value is None else jsonb(value)
+
+
+def _call(connection: Any, call: str, values: List[Any], options: Dict[str, Any], answer: Any) -> Any:
+    for name, value in options.items():
+        if value is not None:
+            kind = _OPTIONS[name]
+            call += f", {name} => %s::{kind}"
+            values.append(_TO_SQL.get(kind, lambda same: same)(value))
+    cursor = connection.execute(call + ")", values)
+    return _later(cursor, answer) if isinstance(connection, AsyncConnection) else answer(cursor.fetchall())
+
+
+async def _later(cursor: Awaitable[Any], answer: Any) -> Any:
+    return answer(await (await cursor).fetchall())
+
+
+def _value(row: Any) -> UUID:
+    return next(iter(row.values())) if isinstance(row, dict) else row[0]
+
+
+def _first(rows: List[Any]) -> UUID:
+    return _value(rows[0])
+
+
+def _all(rows: List[Any]) -> List[UUID]:
+    return [_value(row) for row in rows]

@@ -1,0 +1,450 @@
+"""The worker: claims jobs, runs their handlers, settles them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import inspect
+import os
+import random
+import signal
+import socket
+import threading
+from datetime import timedelta
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Set
+
+import psycopg
+from psycopg import sql
+
+from .connection import Gone, Link
+from .errors import Permanent, Skip, Snooze, Stopped
+from .heartbeat import Heart
+from .job import Job
+from .log import json_lines
+from .settle import Settler
+
+LONGEST_WAIT = 20.0     # seconds: the maximum of claim's argument wait
+MOST_JOBS = 1000        # the maximum of claim's argument max_jobs
+ABANDON = 2.0           # seconds that a stopped handler has to end at shutdown
+SETTLE = 10.0           # seconds for the last settlements at shutdown; then the leases run out
+CLAIM = """SELECT c.*, extract(epoch FROM c.lease_expires_at - clock_timestamp())::float8 AS lease_left,
+    extract(epoch FROM c.deadline - clock_timestamp())::float8 AS deadline_left
+  FROM jobq.claim(%s::text[], %s::int, %s::text, lease => %s::interval, wait => %s::interval) AS c"""
+# Refusals of the first claim that another try does not cure: the worker does not start.
+HOPELESS = (psycopg.ProgrammingError, psycopg.DataError)
+
+
+class Handler:
+    def __init__(self, call: Callable[..., Any], batch: Optional[int]):
+        self.call = call
+        self.batch = batch
+        self.threaded = not inspect.iscoroutinefunction(call)
+
+
+class Worker:
+    """Works jobs of the types that have a handler, until SIGTERM, SIGINT or stop().
+
+    dsn          libpq connection string
+    listen_dsn   a direct connection for LISTEN; without it the claim itself waits
+    pooler       dsn is a pooler in transaction mode: claims do not wait, the worker polls
+    concurrency  handlers at once; a batch counts as one
+    lease        seconds; heartbeats go out each third of it
+    poll         seconds between claims where nothing else wakes the worker
+    grace        seconds that handlers have after SIGTERM; then jobs are released
+    name         claim's argument worker
+    log          called as log(level, event, **fields)
+    """
+
+    def __init__(self, dsn: str = "", *, listen_dsn: Optional[str] = None, pooler: bool = False,
+                 concurrency: int = 1, lease: float = 120.0, poll: float = 1.0, grace: float = 30.0,
+                 name: Optional[str] = None, log: Callable[..., None] = json_lines):
+        if concurrency < 1:
+            raise ValueError(f"concurrency must be at least 1, not {concurrency}")
+        self.dsn = dsn
+        self.listen_dsn = listen_dsn
+        self.pooler = pooler
+        self.concurrency = concurrency
+        self.lease = lease
+        self.poll = poll
+        self.grace = grace
+        self.name = name or f"{socket.gethostname()}:{os.getpid()}"
+        self.log = log
+        self.handlers: Dict[str, Handler] = {}
+        self.hooks: List[Callable[[Job], ContextManager[Any]]] = []
+        self.running: Set[Job] = set()
+        self._loop: Optional[asyncio.AbstractEventLoop] = None
+
+    # ---------- registration ----------
+
+    def handler(self, job_type: str, *, batch: Optional[int] = None) -> Callable[[Callable], Callable]:
+        """Registers a function or coroutine function: called with a Job, its return value is the result.
+
+        With `batch` it is called with a list of up to so many jobs and returns a list of results, in
+        which an exception instead of a result ends that job.
+        """
+        if batch is not None and not 1 <= batch <= MOST_JOBS:
+            raise ValueError(f"batch must be between 1 and {MOST_JOBS}, not {batch}")
+
+        def register(call: Callable) -> Callable:
+            self.handlers[job_type] = Handler(call, batch)
+            return call
+        return register
+
+    def around(self, hook: Callable[[Job], ContextManager[Any]]) -> Callable[[Job], ContextManager[Any]]:
+        """Registers a hook: a context manager entered before the handler, left after the settlement.
+
+        Then `job.outcome` and `job.error` are set.  OpenTelemetry's spans are such context managers.
+        """
+        self.hooks.append(hook)
+        return hook
+
+    # ---------- life ----------
+
+    def run(self) -> None:
+        """Works until SIGTERM, SIGINT or stop()."""
+        asyncio.run(self.run_async())
+
+    def stop(self) -> None:
+        """Begins the graceful stop, from any thread; the second call ends the grace."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stop_now)
+
+    async def run_async(self) -> None:
+        """Works in the event loop of the caller; that of the main thread gets the signal handlers."""
+        if not self.handlers:
+            raise ValueError("the worker has no handler")
+        self._loop = asyncio.get_running_loop()
+        self._stopping, self._hurry = asyncio.Event(), asyncio.Event()
+        self._wake, self._slot_free = asyncio.Event(), asyncio.Event()
+        self._abandoned: "asyncio.Future[None]" = self._loop.create_future()
+        self._tasks: Set["asyncio.Task[None]"] = set()
+        self._links = {name: Link(name, self.dsn, self.pooler, self.log)
+                       for name in ("claim", "settle", "heartbeat")}
+        self._settler = Settler(self._links["settle"], self.lease)
+        self._heart = Heart(self._links["heartbeat"], self.lease, self.running, self.log)
+        background = [asyncio.ensure_future(self._settler.run()), asyncio.ensure_future(self._heart.run())]
+        if self.listen_dsn:
+            background.append(asyncio.ensure_future(self._listen()))
+        try:
+            with self._signals():
+                await self._work(background)
+        finally:
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
+            for link in self._links.values():
+                await link.close()
+            self.log("info", "stopped")
+
+    async def _work(self, background: List["asyncio.Future[None]"]) -> None:
+        """Claims until the stop, then waits for the handlers; an error in the background ends it."""
+        claims = asyncio.ensure_future(self._claims())
+        await asyncio.wait({claims, *background}, return_when=asyncio.FIRST_COMPLETED)
+        if not self._stopping.is_set():
+            self._stop_now()
+        await asyncio.wait({claims}, timeout=ABANDON)
+        await self._drain()
+        for task in (*background, claims):
+            if task.done():
+                task.result()
+        claims.cancel()
+
+    @contextlib.contextmanager
+    def _signals(self) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._stop_now)
+        try:
+            yield
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._loop.remove_signal_handler(number)
+
+    def _stop_now(self) -> None:
+        """Begins the stop; a later call ends the grace."""
+        if self._stopping.is_set():
+            self._hurry.set()
+            return
+        self._stopping.set()
+        self._wake.set()
+        self._slot_free.set()
+        self._links["claim"].ending = True
+        self._links["claim"].interrupt()
+        self.log("info", "stopping", running=len(self.running))
+
+    async def _drain(self) -> None:
+        """Waits for running handlers: the grace, then their stop, then without them."""
+        hurry = asyncio.ensure_future(self._hurry.wait())
+        await self._ended(self.grace, hurry)
+        for job in self.running:
+            job._end("shutdown")
+        await self._ended(ABANDON, None)
+        self._abandoned.cancel()
+        hurry.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=SETTLE)
+
+    async def _ended(self, seconds: float, hurry: Optional["asyncio.Future[Any]"]) -> None:
+        if self._tasks:
+            everything = asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.wait({everything, hurry} if hurry else {everything}, timeout=seconds,
+                               return_when=asyncio.FIRST_COMPLETED)
+
+    # ---------- claims ----------
+
+    async def _claims(self) -> None:
+        """Claims as long as slots are free; waits in the claim, for a notification, or for the poll."""
+        link, first = self._links["claim"], True
+        while not self._stopping.is_set():
+            if len(self._tasks) >= self.concurrency:
+                self._slot_free.clear()
+                await self._slot_free.wait()
+                continue
+            self._wake.clear()
+            try:
+                await link.connected()
+                if first:
+                    self.log("info", "started", worker=self.name, types=sorted(self.handlers))
+                found = await self._claim_round(link)
+            except Gone:
+                continue
+            except psycopg.Error as error:
+                if first and isinstance(error, HOPELESS):
+                    raise
+                self.log("error", "claim_refused", error=str(error))
+                found = False
+                await self._pause(max(self.poll, 1.0))
+            first = False
+            if not found and not self._waits():
+                await self._pause(self.poll)
+
+    def _waits(self) -> bool:
+        return not self.pooler and not self.listen_dsn
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._wake.wait(), seconds * random.uniform(0.8, 1.2))
+
+    async def _claim_round(self, link: Link) -> bool:
+        """Claims once for each batch handler and once for all types; True if a job came.
+
+        A claim of several types has at most as many jobs as slots are free: each may be a batch.
+        """
+        found, size = False, 1
+        for name, handler in self.handlers.items():
+            if handler.batch and len(self.handlers) == 1:
+                size = handler.batch
+            elif handler.batch and self._free() > 0:
+                found |= await self._claim(link, [name], self._free() * handler.batch, 0)
+        if self._free() > 0:
+            found |= await self._claim(link, list(self.handlers), self._free() * size,
+                                       LONGEST_WAIT if self._waits() and not found else 0)
+        return found
+
+    def _free(self) -> int:
+        return 0 if self._stopping.is_set() else self.concurrency - len(self._tasks)
+
+    async def _claim(self, link: Link, types: List[str], most: int, wait: float) -> bool:
+        rows = await link.query(CLAIM, [types, min(most, MOST_JOBS), self.name, timedelta(seconds=self.lease),
+                                        timedelta(seconds=wait)], wait + 10)
+        if rows:
+            self.log("info", "claimed", jobs=len(rows))
+        batches: Dict[str, List[Job]] = {}
+        for row in rows:
+            handler = self.handlers[row["job_type"]]
+            job = Job(row, self._heart, self._loop, handler.threaded)
+            self.running.add(job)
+            self._heart.watch(job)
+            batch = batches.setdefault(job.type if handler.batch else str(job.id), [])
+            batch.append(job)
+            if handler.batch and len(batch) == handler.batch:
+                self._begin(handler, batches.pop(job.type))
+        for jobs in batches.values():
+            self._begin(self.handlers[jobs[0].type], jobs)
+        return bool(rows)
+
+    async def _listen(self) -> None:
+        """Wakes claims and heartbeats at each notification; a new connection wakes them once."""
+        link = Link("listen", self.listen_dsn or "", False, self.log)
+        try:
+            while True:
+                try:
+                    connection = await link.connected()
+                    for row in await link.query("SELECT jobq.channel(t) AS channel FROM unnest(%s::text[]) t",
+                                                [list(self.handlers)], 10):
+                        await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(row["channel"])))
+                    self._wake.set()
+                    async for _ in connection.notifies():
+                        self._wake.set()
+                        self._heart.beat_all()
+                except Gone:
+                    pass
+                except psycopg.Error as error:
+                    with contextlib.suppress(Gone):
+                        await link.failed(error)
+        finally:
+            await link.close()
+
+    # ---------- jobs ----------
+
+    def _begin(self, handler: Handler, jobs: List[Job]) -> None:
+        task = asyncio.ensure_future(self._run(handler, jobs))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended_task)
+
+    def _ended_task(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        self._slot_free.set()
+        if not task.cancelled() and task.exception() is not None:
+            self.log("error", "internal_error", error=repr(task.exception()))
+
+    async def _run(self, handler: Handler, jobs: List[Job]) -> None:
+        try:
+            with contextlib.ExitStack() as stack:
+                refused = {job: error for job in jobs for error in [self._enter_hooks(stack, job)] if error}
+                ready = [job for job in jobs if job not in refused]
+                results = dict(refused)
+                if ready:
+                    results.update(zip(ready, await self._results(handler, ready)))
+                await asyncio.gather(*(self._settle(job, result) for job, result in results.items()))
+        finally:
+            self.running.difference_update(jobs)
+
+    def _enter_hooks(self, stack: contextlib.ExitStack, job: Job) -> Optional[Exception]:
+        """Enters the hooks of a job; returns the error that fails it instead of its handler."""
+        try:
+            for hook in self.hooks:
+                context = hook(job)
+                context.__enter__()
+                stack.callback(self._leave_hook, context, job)
+        except Exception as error:
+            self.log("error", "hook_failed", job=job.id, type=job.type, error=repr(error))
+            return error
+        return None
+
+    def _leave_hook(self, context: ContextManager[Any], job: Job) -> None:
+        try:
+            context.__exit__(None, None, None)
+        except Exception as error:
+            self.log("error", "hook_failed", job=job.id, type=job.type, error=repr(error))
+
+    async def _results(self, handler: Handler, jobs: List[Job]) -> List[Any]:
+        """Calls the handler; returns a result or an exception for each job."""
+        if self._stopping.is_set():
+            return [Stopped("shutdown")] * len(jobs)
+        for job in jobs:
+            self.log("info", "job_started", job=job.id, type=job.type, attempt=job.attempts)
+        ok, value = await self._call(handler, jobs)
+        if not ok:
+            return [value] * len(jobs)
+        if not handler.batch:
+            return [value]
+        if not isinstance(value, (list, tuple)) or len(value) != len(jobs):
+            wrong = TypeError(f"the handler of {jobs[0].type} must return a list of {len(jobs)} results")
+            return [wrong] * len(jobs)
+        return list(value)
+
+    async def _call(self, handler: Handler, jobs: List[Job]) -> Any:
+        """Runs the handler in a task or a thread; returns (True, result) or (False, exception)."""
+        argument = jobs if handler.batch else jobs[0]
+        if handler.threaded:
+            inner, stop = self._thread(handler.call, argument), None
+        else:
+            inner = asyncio.ensure_future(_guarded(handler.call, argument))
+            stop = inner.cancel
+        for job in jobs:
+            job._interrupt = lambda: stop() if stop and all(j.stop_reason for j in jobs) else None
+            if job.stop_reason:
+                job._interrupt()
+        await asyncio.wait({inner, self._abandoned}, return_when=asyncio.FIRST_COMPLETED)
+        if not inner.done():
+            return False, Stopped("shutdown")
+        return (False, Stopped("shutdown")) if inner.cancelled() else inner.result()
+
+    def _thread(self, call: Callable[..., Any], argument: Any) -> "asyncio.Future[Any]":
+        """Runs a handler in a daemon thread, which does not keep the process from ending."""
+        future: "asyncio.Future[Any]" = self._loop.create_future()
+        context, loop = contextvars.copy_context(), self._loop
+
+        def report(answer: Any) -> None:
+            if not future.done():
+                future.set_result(answer)
+
+        def run() -> None:
+            try:
+                answer = (True, context.run(call, argument))
+            except BaseException as error:
+                answer = (False, error)
+            with contextlib.suppress(RuntimeError):     # the loop is closed: an abandoned handler
+                loop.call_soon_threadsafe(report, answer)
+
+        threading.Thread(target=run, name=f"jobq {getattr(call, '__name__', 'handler')}", daemon=True).start()
+        return future
+
+    async def _settle(self, job: Job, result: Any) -> None:
+        """Sends the settlement that the result means; sets the job's outcome and logs it."""
+        job.error = result if isinstance(result, BaseException) else None
+        if job._events:
+            await self._heart.flush_events(job)
+        own_transaction, job._own_transaction = job._own_transaction, False
+        fields: Dict[str, Any] = {}
+        try:
+            job.outcome = await self._outcome(job, result, own_transaction, fields)
+        except Exception as error:
+            job.outcome = await self._refused(job, result, error, fields)
+        if job.outcome == "lost" and own_transaction and not isinstance(result, BaseException):
+            job.outcome, job.error, fields = "completed", None, {}
+        level = {"failed": "warning", "lost": "error"}.get(job.outcome, "info")
+        self.log(level, f"job_{job.outcome}", job=job.id, type=job.type, attempt=job.attempts, **fields)
+
+    async def _refused(self, job: Job, result: Any, error: Exception, fields: Dict[str, Any]) -> str:
+        """Fails a job for good whose result, skip or snooze the database refuses: too large, no JSON."""
+        if isinstance(result, BaseException) and not isinstance(result, (Skip, Snooze)):
+            self.log("error", "internal_error", job=job.id, error=repr(error))
+            return "lost"
+        what = type(result).__name__ if isinstance(result, BaseException) else "the result"
+        job.error = Permanent(f"{what} is refused: {error}", code=getattr(error, "sqlstate", None) or "22023")
+        return await self._outcome(job, job.error, False, fields)
+
+    async def _outcome(self, job: Job, result: Any, own_transaction: bool, fields: Dict[str, Any]) -> str:
+        stopped = isinstance(result, (Stopped, asyncio.CancelledError))
+        if own_transaction and not isinstance(result, BaseException):
+            await self._settler.complete(job, result)   # true if the handler's transaction was rolled back
+            return "completed"
+        if job.stop_reason == "lost" or (stopped and getattr(result, "reason", None) == "lost"):
+            return "lost"
+        if stopped and job.stop_reason == "cancel":
+            fields["outcome"] = await self._settler.fail(job, Permanent("cancelled"))
+            return "cancelled" if fields["outcome"] else "lost"
+        if stopped and self._stopping.is_set():
+            return "released" if await self._settler.snooze(job, 0, "the worker stops") else "lost"
+        if isinstance(result, BaseException):
+            await self._flushed(job)
+        if isinstance(result, Skip):
+            return "skipped" if await self._settler.skip(job, result) else "lost"
+        if isinstance(result, Snooze):
+            return "snoozed" if await self._settler.snooze(job, result.delay, result.reason) else "lost"
+        if isinstance(result, BaseException):
+            fields["error"] = str(result)
+            fields["outcome"] = await self._settler.fail(job, result)
+            return "failed" if fields["outcome"] else "lost"
+        return "completed" if await self._settler.complete(job, result) else "lost"
+
+    async def _flushed(self, job: Job) -> None:
+        """Sends progress that the handler left unsent, for the next attempt to find."""
+        if job._unsent is not None:
+            with contextlib.suppress(Stopped, psycopg.Error):
+                await self._heart.flush(job)
+
+
+async def _guarded(call: Callable[..., Any], argument: Any) -> Any:
+    """Returns (True, result) or (False, exception), so that no exception ends the event loop."""
+    try:
+        return True, await call(argument)
+    except asyncio.CancelledError as error:
+        return False, error
+    except BaseException as error:
+        return False, error

@@ -1,0 +1,222 @@
+/*
+ * held_lanes.c
+ *	  Lanes with jobs that are due, and why these do not start; use of limits.
+ *
+ * With each sweep the dispatcher writes both to shared memory, after it has
+ * handed out: then each group of lanes is where it waits.
+ */
+#include "jobq.h"
+
+#include "utils/timestamp.h"
+
+#include "dispatch/hand_out_stop.h"
+#include "dispatch/held_lanes.h"
+#include "lanes/ready_queue.h"
+#include "limits/type_state.h"
+#include "limits/weight.h"
+#include "registry/job_types.h"
+#include "workers/executor_pool.h"
+#include "workers/leases.h"
+
+static JobqDb *db;
+static TimestampTz turn_at;
+
+static StatLane lanes[STAT_LANES];
+static int	nlanes;
+static StatLimit limits[STAT_LIMITS];
+static int	nlimits;
+static bool is_full;			/* jobq.max_concurrent jobs run */
+
+void
+held_lanes_init(JobqDb *mine)
+{
+	db = mine;
+}
+
+/* ---------- lanes ---------- */
+
+static WhyCode
+hold_of_limit(const JobLimit *limit, WhyCode otherwise)
+{
+	return limit->rate.limit > 0 && limit->rate.next_free > turn_at ? WHY_RATE : otherwise;
+}
+
+/* Returns why a group waits in a wait queue. */
+static WhyCode
+hold_of_queue(const TypeState *t, const WaitQueue *queue)
+{
+	if (queue == NULL)
+		return WHY_NCODES;	/* it is tried next */
+	if (queue == &t->own.wait_queue)
+		return hold_of_limit(&t->own, WHY_LIMIT);
+	for (int i = 0; i < t->nlimits; i++)
+	{
+		if (queue == &t->limits[i]->wait_queue)
+			return hold_of_limit(t->limits[i], WHY_SHARED_LIMIT);
+	}
+	return WHY_SLOTS;
+}
+
+/* Returns why a group is parked. */
+static WhyCode
+hold_of_type(TypeState *t)
+{
+	uint32		bars = type_bars(t, turn_at);
+
+	if (bars & TYPE_FILTERED)
+		return WHY_FILTER;
+	if (bars & TYPE_NO_ROLE)
+		return WHY_ROLE;
+	if (bars & TYPE_BLOCKED)
+		return WHY_SIGNAL;
+	if (bars & TYPE_HELD)
+		return WHY_NODE;
+	if (bars != 0)
+		return WHY_TYPE_PAUSED;
+	return weight_budget > 0 && t->weight > 0 ? WHY_WEIGHT : WHY_SLOTS;
+}
+
+static WhyCode
+hold_of_database(void)
+{
+	uint32		stops = hand_out_stops();
+
+	if (stops & STOP_IDENTITY)
+		return WHY_IDENTITY;
+	if (stops & (STOP_SWITCH | STOP_DRAIN))
+		return WHY_STOPPED;
+	return stops == 0 ? WHY_NCODES : WHY_DISPATCHER;
+}
+
+static WhyCode
+hold_of_group(const LaneGroup *group)
+{
+	WhyCode	hold = hold_of_database();
+
+	if (hold != WHY_NCODES)
+		return hold;
+	switch (group->place)
+	{
+		case GROUP_WAITS:
+			return hold_of_queue(type_of(group->type), group->waiting->queue);
+		case GROUP_PARKED:
+			return hold_of_type(type_of(group->type));
+		default:
+			return is_full ? WHY_SLOTS : WHY_NCODES;
+	}
+}
+
+/* Returns the place of the lane's type and priority; NULL: there is no more room. */
+static StatLane *
+place_of(const Lane *lane)
+{
+	for (int i = 0; i < nlanes; i++)
+	{
+		if (lanes[i].type_id == lane->id.type_id && lanes[i].priority == lane->id.priority)
+			return &lanes[i];
+	}
+	if (nlanes == STAT_LANES)
+		return NULL;
+	lanes[nlanes] = (StatLane) {.type_id = lane->id.type_id, .priority = lane->id.priority};
+	return &lanes[nlanes++];
+}
+
+/* Adds a lane with a job that is due; those of tenants are one. */
+static void
+add_lane(Lane *lane, void *arg)
+{
+	JobRef	   *head = lane_head(lane);
+	StatLane   *place;
+
+	if (head == NULL || head->position > turn_at)
+		return;
+	place = place_of(lane);
+	if (place == NULL || (place->oldest_due != 0 && place->oldest_due <= head->position))
+		return;
+	place->oldest_due = head->position;
+	place->effective = lane->group->effective;
+	place->held_by = (uint8) hold_of_group(lane->group);
+}
+
+/* ---------- limits ---------- */
+
+/* Returns since when jobs have waited for a limit that they wait for now, too. */
+static TimestampTz
+held_since(StatLimitKind kind, const char *name)
+{
+	for (int i = 0; i < db->stats.nlimits; i++)
+	{
+		const StatLimit *before = &db->stats.limits[i];
+
+		if (before->kind == kind && before->held_since != 0 && strcmp(before->name, name) == 0)
+			return before->held_since;
+	}
+	return turn_at;
+}
+
+static void
+add_limit(StatLimitKind kind, const char *name, int64 used, int max, bool held)
+{
+	StatLimit  *limit = &limits[nlimits];
+
+	if (nlimits == STAT_LIMITS)
+		return;
+	nlimits++;
+	limit->kind = (uint8) kind;
+	strlcpy(limit->name, name, sizeof(limit->name));
+	limit->used = (int32) used;
+	limit->max = max;
+	limit->held_since = held ? held_since(kind, limit->name) : 0;
+}
+
+static void
+add_shared(const char *name, JobLimit *limit)
+{
+	if (limit->max_concurrent > 0)
+		add_limit(LIMIT_SHARED, name, limit->running, limit->max_concurrent, wait_queue_has_groups(&limit->wait_queue));
+}
+
+static void
+add_types(void)
+{
+	HASH_SEQ_STATUS seq;
+	TypeState  *t;
+
+	hash_seq_init(&seq, all_types);
+	while ((t = hash_seq_search(&seq)) != NULL)
+	{
+		JobType    *type = t->known && t->own.max_concurrent > 0 ? job_type_by_id(t->id) : NULL;
+
+		if (type != NULL && !type->dropped)
+			add_limit(LIMIT_TYPE, type->name, t->own.running, t->own.max_concurrent,
+					  wait_queue_has_groups(&t->own.wait_queue));
+	}
+}
+
+static void
+add_database(void)
+{
+	int			running = executors_running() + leases_running();
+
+	is_full = running >= jobq_max_concurrent && lanes_first_ready() != NULL;
+	add_limit(LIMIT_JOBS, "", running, jobq_max_concurrent, is_full);
+	if (weight_budget > 0)
+		add_limit(LIMIT_WEIGHT, "", weight_used(), weight_budget, false);
+}
+
+void
+held_lanes_turn(TimestampTz now)
+{
+	turn_at = now;
+	nlanes = nlimits = 0;
+	add_database();
+	limits_visit(add_shared);
+	add_types();
+	lanes_visit(add_lane, NULL);
+	SpinLockAcquire(&db->mutex);
+	memcpy(db->stats.lanes, lanes, sizeof(StatLane) * nlanes);
+	db->stats.nlanes = nlanes;
+	memcpy(db->stats.limits, limits, sizeof(StatLimit) * nlimits);
+	db->stats.nlimits = nlimits;
+	SpinLockRelease(&db->mutex);
+}

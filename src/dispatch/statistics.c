@@ -1,0 +1,250 @@
+/*
+ * statistics.c
+ *	  The dispatcher's part of the statistics: totals over time, jobs that are due.
+ *
+ * Every ten seconds it adds a sample of the database's totals to shared
+ * memory, and to the current minute of each type.  At the same time it counts
+ * the jobs that are due: those that its lanes have read, and index entries
+ * beyond them up to now, for at most COUNT_US.  Lanes that this leaves out
+ * count with what they have read: a lower bound.
+ *
+ * Only a dispatcher writes these fields, so they need no lock; a reader may
+ * see two samples mixed.
+ */
+#include "jobq.h"
+
+#include "utils/timestamp.h"
+
+#include "dispatch/statistics.h"
+#include "limits/type_state.h"
+#include "registry/job_types.h"
+#include "shared/stat_store.h"
+
+#define SAMPLE_US	(STAT_SAMPLE_S * USECS_PER_SEC)
+#define COUNT_US	5000		/* for the index entries, a turn */
+
+/* The count of a type's jobs that are due. */
+typedef struct DueCount
+{
+	StatEntry  *entry;
+	int64		n;
+	TimestampTz oldest;
+	bool		exact;
+} DueCount;
+
+typedef struct DueCounts
+{
+	QueueScan  *scan;
+	MonoTime	until;
+	int			ntypes;
+	DueCount   *types;
+	DueCount   *last;			/* that was looked up */
+} DueCounts;
+
+static JobqDb *db;
+static MonoTime next_sample = 0;
+static uint64 names_of = 0;		/* job_types_generation() of the names in shared memory */
+
+void
+statistics_init(JobqDb *mine)
+{
+	db = mine;
+}
+
+bool
+statistics_due(MonoTime now)
+{
+	return now >= next_sample;
+}
+
+MonoTime
+statistics_next_timer(void)
+{
+	return next_sample;
+}
+
+void
+statistics_note_turn(StatWakeup why)
+{
+	db->stats.loops++;
+	db->stats.wakeups[why]++;
+}
+
+/* ---------- jobs that are due ---------- */
+
+static DueCount *
+count_of(DueCounts *counts, int32 type_id)
+{
+	StatEntry  *entry = stat_entry(type_id);
+
+	if (counts->last != NULL && counts->last->entry == entry)
+		return counts->last;
+	for (int i = 0; i < counts->ntypes; i++)
+	{
+		if (counts->types[i].entry == entry)
+			return counts->last = &counts->types[i];
+	}
+	return NULL;				/* it was reserved just now */
+}
+
+/* Adds the jobs of a lane that is not drained. */
+static void
+count_lane(Lane *lane, void *arg)
+{
+	DueCounts  *counts = arg;
+	JobRef	   *head = lane_head(lane);
+	bool		more = lane->next_due <= counts->scan->now;
+	DueCount   *count;
+
+	if (head == NULL && !more)
+		return;
+	count = count_of(counts, lane->id.type_id);
+	if (count == NULL)
+		return;
+	count->n += lane->nbuf - lane->bufpos + lane->nextra;
+	if (head != NULL && (count->oldest == 0 || head->position < count->oldest))
+		count->oldest = head->position;
+	if (!more)
+		return;
+	if (mono_now() > counts->until)
+		count->exact = false;
+	else
+		count->n += scan_count_due(counts->scan, lane, counts->until, &count->exact);
+}
+
+static void
+publish_due(const DueCount *count)
+{
+	count->entry->due = count->n;
+	count->entry->due_exact = count->exact;
+	count->entry->oldest_due = count->oldest;
+}
+
+static void
+count_due(QueueScan *scan, StatEntry **entries, int n)
+{
+	DueCounts	counts = {.scan = scan, .until = mono_now() + COUNT_US, .ntypes = n};
+
+	counts.types = palloc0(sizeof(DueCount) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+		counts.types[i] = (DueCount) {.entry = entries[i], .exact = true};
+	lanes_visit(count_lane, &counts);
+	for (int i = 0; i < n; i++)
+		publish_due(&counts.types[i]);
+}
+
+/* ---------- samples ---------- */
+
+/* Returns what a counter has risen by; less than before: it was reset. */
+static uint32
+risen(uint64 now, uint64 *before)
+{
+	int64		by = (int64) (now - *before);
+
+	if (by < 0)
+		by = (int64) now;
+	*before = now;
+	return (uint32) Min(by, (int64) PG_UINT32_MAX);
+}
+
+static void
+add_minute(StatEntry *entry, TimestampTz now)
+{
+	uint32		minute = (uint32) (now / USECS_PER_MINUTE);
+	StatMinute *m = &entry->minutes[minute % STAT_MINUTES];
+
+	if (m->minute != minute)
+		*m = (StatMinute) {.minute = minute};
+	m->enqueued += risen(stat_value(entry, STAT_ENQUEUED), &entry->seen[0]);
+	m->ended += risen(stat_ended(entry), &entry->seen[1]);
+	m->failed += risen(stat_failed(entry), &entry->seen[2]);
+}
+
+static void
+add_sample(StatSample *into, const StatSample *sample)
+{
+	if (into->since == 0)
+		into->since = sample->since;
+	into->until = sample->until;
+	for (int i = 0; i < STAT_TOTALS; i++)
+		into->n[i] += sample->n[i];
+	for (int i = 0; i < STAT_TIME_BUCKETS; i++)
+		into->wait[i] += sample->wait[i];
+}
+
+static StatSample *
+next_coarse(DbStats *stats)
+{
+	StatSample *coarse = &stats->coarse[++stats->ncoarse % STAT_COARSES];
+
+	memset(coarse, 0, sizeof(StatSample));
+	return coarse;
+}
+
+/* Adds to the youngest coarse sample, which grows until it is long enough. */
+static void
+add_coarse(DbStats *stats, const StatSample *sample)
+{
+	StatSample *coarse = &stats->coarse[stats->ncoarse % STAT_COARSES];
+
+	if (coarse->until > sample->until)	/* the clock was set back */
+		coarse = next_coarse(stats);
+	add_sample(coarse, sample);
+	if (coarse->until - coarse->since >= STAT_COARSE_S * USECS_PER_SEC)
+		(void) next_coarse(stats);
+}
+
+static void
+take_sample(StatEntry **entries, int n, TimestampTz now)
+{
+	DbStats    *stats = &db->stats;
+	StatTotals	totals = {0};
+	StatSample	sample = {.since = now - SAMPLE_US, .until = now};
+	TimestampTz before;
+
+	for (int i = 0; i < n; i++)
+	{
+		stat_add_totals(&totals, entries[i]);
+		add_minute(entries[i], now);
+	}
+	for (int i = 0; i < STAT_TOTALS; i++)
+		sample.n[i] = risen(totals.n[i], &stats->sampled.n[i]);
+	for (int i = 0; i < STAT_TIME_BUCKETS; i++)
+		sample.wait[i] = risen(totals.wait[i], &stats->sampled.wait[i]);
+	before = stats->nfine > 0 ? stats->fine[(stats->nfine - 1) % STAT_SAMPLES].until : 0;
+	if (before != 0 && before < now)	/* else the clock was set back */
+		sample.since = before;
+	stats->fine[stats->nfine++ % STAT_SAMPLES] = sample;
+	add_coarse(stats, &sample);
+}
+
+/* Sets the name of the type, which may have changed, and if it is paused. */
+static void
+refresh_type(StatEntry *entry, bool names)
+{
+	TypeState  *t = type_remembered(entry->type_id);
+	JobType    *type;
+
+	entry->paused = t != NULL && t->paused;
+	if (entry->type_id == 0 || (!names && entry->name[0] != '\0'))
+		return;
+	type = job_type_by_id(entry->type_id);
+	if (type != NULL)
+		stat_set_name(db, entry, type->name);
+}
+
+void
+statistics_turn(QueueScan *scan, TimestampTz now, MonoTime mono)
+{
+	StatEntry **entries;
+	int			n = stat_entries(db, &entries);
+	bool		names = names_of != job_types_generation();
+
+	next_sample = mono + SAMPLE_US;
+	names_of = job_types_generation();
+	for (int i = 0; i < n; i++)
+		refresh_type(entries[i], names);
+	if (scan != NULL)
+		count_due(scan, entries, n);
+	take_sample(entries, n, now);
+}

@@ -1,0 +1,225 @@
+/*
+ * type_stats.c
+ *	  Reads the statistics of job types from shared memory.
+ *
+ * A SQL job writes its row when it has ended: while its handler runs, the row
+ * waits.  So the jobs in the slots of SQL workers are moved from the row's
+ * status to running, and jobs that were handed out and have not begun are due.
+ * A commit between the two reads may show in one of them only, for an instant.
+ */
+#include "jobq.h"
+
+#include "catalog/pg_authid.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+
+#include "observe/type_stats.h"
+#include "registry/job_types.h"
+#include "security/grants.h"
+#include "shared/slots.h"
+
+#define DRAIN_MINUTES	5		/* whose rates count */
+
+void
+type_stats_check_reader(const char *of)
+{
+	if (has_privs_of_role(GetUserId(), ROLE_PG_MONITOR) || access_may_everywhere(GetUserId(), ACCESS_READ, NULL))
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("permission denied for %s", of),
+			 errhint("It takes access \"read\" for all tenants and job types (see jobq.grant_access), or membership in pg_monitor.")));
+}
+
+/* Copies the name, and finds it in the registry if it is not known yet. */
+static void
+read_name(JobqDb *db, TypeStats *s)
+{
+	JobType    *type;
+
+	SpinLockAcquire(&db->mutex);
+	strlcpy(s->name, s->entry->name, sizeof(s->name));
+	SpinLockRelease(&db->mutex);
+	if (s->name[0] != '\0' || s->type_id == 0)
+		return;
+	type = job_type_by_id(s->type_id);
+	if (type == NULL)
+		return;
+	stat_set_name(db, s->entry, type->name);
+	strlcpy(s->name, type->name, sizeof(s->name));
+}
+
+static void
+read_entry(JobqDb *db, StatEntry *entry, TypeStats *s)
+{
+	s->entry = entry;
+	s->type_id = entry->type_id;
+	read_name(db, s);
+	for (int c = STAT_LIVE; c < STAT_COUNTERS; c++)
+		s->n[c] = (int64) stat_value(entry, c);
+	s->due = entry->due;
+	s->due_exact = entry->due_exact;
+	s->oldest_due = entry->oldest_due;
+	s->paused = entry->paused;
+	s->last_completed = (TimestampTz) pg_atomic_read_u64(&entry->last_completed);
+	s->last_failed = (TimestampTz) pg_atomic_read_u64(&entry->last_failed);
+	s->reset_at = entry->reset_at;
+}
+
+/* Reads the counters of rows, all at one moment. */
+static void
+read_rows(JobqDb *db, TypeStats *stats, int n)
+{
+	SpinLockAcquire(&db->mutex);
+	for (int i = 0; i < n; i++)
+	{
+		stats[i].counted = db->stats.phase == STAT_COUNTED;
+		for (int c = 0; c < STAT_LIVE; c++)
+			stats[i].n[c] = (int64) stat_value(stats[i].entry, c);
+	}
+	SpinLockRelease(&db->mutex);
+}
+
+/*
+ * Returns the statistics of a type; those of the shared entry, if it has no
+ * own; NULL: nothing of it was counted yet.  JobqShmem->lock is held, so this
+ * reserves no entry.
+ */
+static TypeStats *
+stats_of(TypeStats *stats, int n, int32 type_id)
+{
+	TypeStats  *shared = NULL;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (stats[i].type_id == type_id)
+			return &stats[i];
+		if (stats[i].type_id == 0)
+			shared = &stats[i];
+	}
+	return shared;
+}
+
+/* Counts a job of a SQL worker's cell as running, or as due. */
+static void
+add_cell(Cell *cell, TypeStats *stats, int n)
+{
+	uint32		state = pg_atomic_read_u32(&cell->state);
+	TypeStats  *s;
+
+	if (state != CELL_ASSIGNED && state != CELL_BEGUN)
+		return;
+	s = stats_of(stats, n, cell->ref.type_id);
+	if (s == NULL)
+		return;
+	if (state == CELL_ASSIGNED || cell->started_at == 0)
+	{
+		s->due++;
+		return;
+	}
+	s->n[STAT_RUNNING]++;
+	s->n[cell->row_status == JOB_RETRY ? STAT_RETRY : STAT_PENDING]--;
+}
+
+static void
+add_slots(JobqDb *db, TypeStats *stats, int n)
+{
+	LWLockAcquire(JobqShmem->lock, LW_SHARED);
+	for (int i = 0; i < JobqShmem->nslots; i++)
+	{
+		Slot	   *slot = &JobqShmem->slots[i];
+
+		if (!slot->in_use || slot->dead || slot->dboid != db->dboid || slot->kind != SLOT_SQL)
+			continue;
+		for (int c = 0; c < JOBQ_CELLS; c++)
+			add_cell(&slot->cells[c], stats, n);
+	}
+	LWLockRelease(JobqShmem->lock);
+}
+
+static int
+compare_ids(const void *a, const void *b)
+{
+	uint32		x = (uint32) ((const TypeStats *) a)->type_id - 1;	/* 0: last */
+	uint32		y = (uint32) ((const TypeStats *) b)->type_id - 1;
+
+	return x < y ? -1 : x > y;
+}
+
+static int
+compare_names(const void *a, const void *b)
+{
+	int			order = strcmp(((const TypeStats *) a)->name, ((const TypeStats *) b)->name);
+
+	return order != 0 ? order : compare_ids(a, b);
+}
+
+/* Adds the statistics of a dropped type to those of a younger one of its name. */
+static void
+add_dropped(TypeStats *into, const TypeStats *s)
+{
+	for (int c = 0; c < STAT_COUNTERS; c++)
+		into->n[c] += s->n[c];
+	into->due += s->due;
+	into->due_exact &= s->due_exact;
+	if (s->oldest_due != 0 && (into->oldest_due == 0 || s->oldest_due < into->oldest_due))
+		into->oldest_due = s->oldest_due;
+	into->last_completed = Max(into->last_completed, s->last_completed);
+	into->last_failed = Max(into->last_failed, s->last_failed);
+	into->reset_at = Min(into->reset_at, s->reset_at);
+}
+
+/* Makes one of those with the same name; returns how many are left. */
+static int
+merge_names(TypeStats *stats, int n)
+{
+	int			left = 0;
+
+	qsort(stats, n, sizeof(TypeStats), compare_names);
+	for (int i = 0; i < n; i++)
+	{
+		if (i + 1 < n && stats[i].name[0] != '\0' && strcmp(stats[i].name, stats[i + 1].name) == 0)
+			add_dropped(&stats[i + 1], &stats[i]);
+		else
+			stats[left++] = stats[i];
+	}
+	qsort(stats, left, sizeof(TypeStats), compare_ids);
+	return left;
+}
+
+int
+type_stats_read(JobqDb *db, TypeStats **stats)
+{
+	StatEntry **entries;
+	int			n = stat_entries(db, &entries);
+
+	*stats = palloc0(sizeof(TypeStats) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+		read_entry(db, entries[i], &(*stats)[i]);
+	read_rows(db, *stats, n);
+	add_slots(db, *stats, n);
+	for (int i = 0; i < n; i++)
+	{
+		for (int c = 0; c < STAT_LIVE; c++)
+			(*stats)[i].n[c] = Max((*stats)[i].n[c], 0);
+	}
+	return merge_names(*stats, n);
+}
+
+double
+type_stats_drain_s(const TypeStats *s, TimestampTz now)
+{
+	uint32		last = (uint32) (now / USECS_PER_MINUTE);
+	int64		out = 0;
+
+	if (s->due == 0)
+		return 0;
+	for (int i = 0; i < STAT_MINUTES; i++)
+	{
+		const StatMinute *m = &s->entry->minutes[i];
+
+		if (m->minute <= last && m->minute + DRAIN_MINUTES > last)
+			out += (int64) m->ended - m->enqueued;
+	}
+	return out <= 0 ? -1 : (double) s->due * DRAIN_MINUTES * SECS_PER_MINUTE / out;
+}

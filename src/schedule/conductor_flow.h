@@ -1,0 +1,21 @@
+/*
+ * conductor_flow.h
+ *	  The conductor's work for jobs that wait for other jobs.
+ */
+#ifndef JOBQ_CONDUCTOR_FLOW_H
+#define JOBQ_CONDUCTOR_FLOW_H
+
+#include "shared/shmem.h"
+
+/* context: lives as long as the process. */
+extern void flow_init(MemoryContext context, JobqDb *db);
+/* Takes the news of ended jobs. */
+extern void flow_take_news(void);
+/* Runs one transaction, if there is work. */
+extern void flow_turn(void);
+/* Returns the time until the next work, in microseconds; -1: until news come. */
+extern int64 flow_time_left(void);
+/* True if no job waits for another one. */
+extern bool flow_is_idle(void);
+
+#endif

@@ -1,0 +1,25 @@
+/*
+ * conductor_runs.h
+ *	  The conductor's work for runs of workflows.
+ */
+#ifndef JOBQ_CONDUCTOR_RUNS_H
+#define JOBQ_CONDUCTOR_RUNS_H
+
+#include "shared/shmem.h"
+
+/* context: lives as long as the process. */
+extern void runs_start(MemoryContext context, JobqDb *db);
+/* Notes a run, or a task with map, to be looked at. */
+extern void runs_look(const pg_uuid_t *id);
+/* Looks at all of them: news were lost. */
+extern void runs_look_at_all(void);
+/* Takes the runs that the dispatcher has handed out. */
+extern void runs_take_starts(void);
+/* Runs one transaction, if there is work. */
+extern void runs_turn(void);
+/* Returns the time until the next work, in microseconds; -1: until news come. */
+extern int64 runs_time_left(void);
+/* True if no run exists. */
+extern bool runs_are_idle(void);
+
+#endif

@@ -1,0 +1,13 @@
+/*
+ * arguments.h
+ *	  Reads and checks the arguments of a call, as the table of routes has them.
+ */
+#ifndef JOBQ_WEB_ARGUMENTS_H
+#define JOBQ_WEB_ARGUMENTS_H
+
+#include "route.h"
+
+/* false: the reply says which argument is wrong. */
+extern bool call_arguments(Call *call);
+
+#endif

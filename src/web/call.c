@@ -1,0 +1,28 @@
+/*
+ * call.c
+ *	  What all routes need of a call, and the settings.
+ */
+#include <string.h>
+
+#include "route.h"
+
+const Config *web_config;
+
+const char *
+call_value(const Call *call, const char *name)
+{
+	int			i;
+
+	for (i = 0; i < call->nargs; i++)
+	{
+		if (strcmp(call->route->args[i].name, name) == 0)
+			return call->values[i];
+	}
+	return NULL;
+}
+
+void
+call_reply(Call *call, int status, const char *type)
+{
+	request_reply(call->request, status, type);
+}

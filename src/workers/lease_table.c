@@ -1,0 +1,630 @@
+/*
+ * lease_table.c
+ *	  The table of the jobs that clients have, their counts in all limits, and
+ *	  the heap of their timers.
+ *
+ * A job is counted from its hand-out to a claim on, until its attempt is
+ * settled: by the client, or because its lease is over.  While the exec worker
+ * settles it, the exec worker's cell is counted in its place.
+ *
+ * A dispatcher that replaces another one finds leases in rows.  Until it has
+ * read them all (lane_reader.c), nothing is handed out (hand_out_stop.c).  It
+ * finds the jobs of open claims in the claims' places in shared memory.  A
+ * place has the last answer only, and the number and the types of all jobs.
+ * While a transaction with more claims is open, the unknown jobs count in
+ * jobq.max_concurrent, and no claim gets a job with a limit in which they may
+ * count: of their types, of a limit of several types or of a tenant, with a
+ * concurrency key, or with jobq.max_weight.
+ */
+#include "jobq.h"
+
+#include <signal.h>
+
+#include "miscadmin.h"
+
+#include "base/grow_array.h"
+#include "lanes/lane_callbacks.h"
+#include "limits/concurrency_keys.h"
+#include "limits/tenant_limit.h"
+#include "limits/type_rates.h"
+#include "limits/weight.h"
+#include "shared/run_hand_outs.h"
+#include "workers/lease_table.h"
+#include "workers/leases.h"
+#include "workers/returned_jobs.h"
+
+#define KEY_LISTS	4096
+
+/* An open transaction whose claims a former dispatcher has answered. */
+typedef struct FormerClaim
+{
+	int			place;
+	uint32		xact;
+	MonoTime	until;			/* its last lease is over then */
+	int			unknown;		/* jobs that are not in its place any more */
+	uint64		types;			/* ClaimPlace.taken_types */
+} FormerClaim;
+
+static JobqDb *db;
+static MemoryContext lasting;
+static HTAB *leases = NULL;
+static pairingheap *timers = NULL;
+static dlist_head unbegun;		/* runs */
+static dlist_head by_key[KEY_LISTS];	/* counted leases with a concurrency key, by its hash */
+static FormerClaim *former = NULL;
+static int	nformer = 0;
+static int	former_size = 0;
+static bool former_ended = false;
+static bool being_read = false;	/* rows may have leases that are not known yet */
+static int	ncounted = 0;
+static int	nruns = 0;			/* entries that are runs */
+static int	nlimited = 0;		/* of them, those with a key, a tenant's limit or a breaker */
+static int	nunread = 0;		/* leases in open claims, as far as known */
+
+MonoTime
+lease_due_at(const Lease *lease)
+{
+	return lease->settling ? DT_NOEND : Min(lease->until, lease->deadline);
+}
+
+static int
+compare_due(const pairingheap_node *a, const pairingheap_node *b, void *arg)
+{
+	MonoTime	x = lease_due_at(pairingheap_const_container(Lease, node, a));
+	MonoTime	y = lease_due_at(pairingheap_const_container(Lease, node, b));
+
+	return x < y ? 1 : x > y ? -1 : 0;
+}
+
+void
+lease_table_init(MemoryContext context, JobqDb *mine)
+{
+	HASHCTL		ctl;
+	MemoryContext old = MemoryContextSwitchTo(context);
+
+	db = mine;
+	lasting = context;
+	memset(&ctl, 0, sizeof(ctl));
+	ctl.keysize = sizeof(pg_uuid_t);
+	ctl.entrysize = sizeof(Lease);
+	ctl.hcxt = context;
+	leases = hash_create("jobq leases", 256, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+	timers = pairingheap_allocate(compare_due, NULL);
+	dlist_init(&unbegun);
+	for (int i = 0; i < KEY_LISTS; i++)
+		dlist_init(&by_key[i]);
+	MemoryContextSwitchTo(old);
+}
+
+/* ---------- counts ---------- */
+
+static void
+count_for_limits(const JobRef *ref, TypeState *t)
+{
+	limit_up(&t->own, PULL_EXECUTOR, true);
+	for (int i = 0; i < t->nlimits; i++)
+		limit_up(t->limits[i], PULL_EXECUTOR, true);
+	if (weight_budget > 0)
+		weight_add(t->weight);
+}
+
+static dlist_head *
+key_list(uint64 key)
+{
+	return &by_key[key % KEY_LISTS];
+}
+
+/* Notes whether the job counts in more than limits of types. */
+static void
+note_limited(Lease *lease, TypeState *t)
+{
+	bool		limited = lease->ref.tenant_limit != 0 || lease->ref.key != 0 || t->breaker.limit > 0;
+
+	nlimited += (int) limited - (int) lease->limited;
+	lease->limited = limited;
+}
+
+static void
+count_up(Lease *lease, TypeState *t)
+{
+	const JobRef *ref = &lease->ref;
+
+	lease->counted = true;
+	lease->run = t->workflow;
+	ncounted += !lease->run;
+	note_limited(lease, t);
+	count_for_limits(ref, t);
+	if (ref->tenant_limit != 0)
+		tenant_limit_up(ref, PULL_EXECUTOR, true);
+	if (ref->key != 0)
+	{
+		dlist_push_head(key_list(ref->key), &lease->key_node);
+		key_take(ref, t);
+	}
+}
+
+/* Stops counting a job; gone: no process has it, so it does not probe. */
+static void
+count_down(Lease *lease, TypeState *t, bool gone)
+{
+	const JobRef *ref = &lease->ref;
+
+	lease->counted = false;
+	ncounted -= !lease->run;
+	nlimited -= lease->limited;
+	lease->limited = false;
+	limit_down(&t->own, PULL_EXECUTOR, true);
+	for (int i = 0; i < t->nlimits; i++)
+		limit_down(t->limits[i], PULL_EXECUTOR, true);
+	if (weight_budget > 0)
+		weight_add(-t->weight);
+	if (ref->tenant_limit != 0)
+		tenant_limit_down(ref, PULL_EXECUTOR, true);
+	if (ref->key != 0)
+	{
+		dlist_delete(&lease->key_node);
+		key_give_back(ref, t);
+	}
+	if (t->breaker.limit > 0)
+		type_breaker_back(t, &ref->id, gone);
+	type_open(t);
+}
+
+void
+leases_recount(void)
+{
+	HASH_SEQ_STATUS status;
+	Lease	   *lease;
+
+	hash_seq_init(&status, leases);
+	while ((lease = hash_seq_search(&status)) != NULL)
+	{
+		TypeState  *t = type_state(lease->ref.type_id);
+
+		if (!lease->counted)
+			continue;
+		count_for_limits(&lease->ref, t);
+		note_limited(lease, t);
+		if (t->rated && !lease->noted)
+			type_retake(t);
+	}
+}
+
+void
+leases_recount_tenants(QueueScan *scan)
+{
+	HASH_SEQ_STATUS status;
+	Lease	   *lease;
+
+	hash_seq_init(&status, leases);
+	while ((lease = hash_seq_search(&status)) != NULL)
+	{
+		JobRef		row;
+		JobStatus	now;
+
+		lease->ref.tenant_limit = scan_find(scan, &lease->id, &row, &now) ? row.tenant_limit : 0;
+		if (lease->ref.tenant_limit != 0 && lease->counted)
+			tenant_limit_up(&lease->ref, PULL_EXECUTOR, true);
+		if (lease->counted)
+			note_limited(lease, type_state(lease->ref.type_id));
+	}
+}
+
+int
+leases_per_key(uint64 key)
+{
+	int			smallest = PG_INT32_MAX;
+	dlist_iter	i;
+
+	dlist_foreach(i, key_list(key))
+	{
+		Lease	   *lease = dlist_container(Lease, key_node, i.cur);
+
+		if (lease->ref.key == key)
+			smallest = Min(smallest, type_state(lease->ref.type_id)->per_key);
+	}
+	return smallest;
+}
+
+bool
+leases_key_holder(uint64 key, pg_uuid_t *id)
+{
+	dlist_iter	i;
+
+	dlist_foreach(i, key_list(key))
+	{
+		Lease	   *lease = dlist_container(Lease, key_node, i.cur);
+
+		if (lease->ref.key != key)
+			continue;
+		*id = lease->id;
+		return true;
+	}
+	return false;
+}
+
+void
+lease_uncount(Lease *lease)
+{
+	count_down(lease, type_state(lease->ref.type_id), false);
+}
+
+void
+lease_count(Lease *lease)
+{
+	count_up(lease, type_state(lease->ref.type_id));
+}
+
+/* ---------- entries ---------- */
+
+Lease *
+find_lease(const pg_uuid_t *id)
+{
+	return hash_search(leases, id, HASH_FIND, NULL);
+}
+
+bool
+lease_has(const pg_uuid_t *id)
+{
+	Lease	   *lease = find_lease(id);
+
+	return lease != NULL && lease->counted;
+}
+
+int
+leases_running(void)
+{
+	int			n = ncounted;
+
+	for (int i = 0; i < nformer; i++)
+		n += former[i].unknown;
+	return n;
+}
+
+bool
+leases_have_more_limits(void)
+{
+	return nlimited > 0 || nformer > 0;
+}
+
+uint32
+leases_held(void)
+{
+	return (uint32) (hash_get_num_entries(leases) - nruns);
+}
+
+void
+lease_set_timer(Lease *lease, MonoTime until, MonoTime deadline)
+{
+	pairingheap_remove(timers, &lease->node);
+	lease->until = until;
+	lease->deadline = deadline;
+	pairingheap_add(timers, &lease->node);
+}
+
+Lease *
+first_due(void)
+{
+	return pairingheap_is_empty(timers) ? NULL : pairingheap_container(Lease, node, pairingheap_first(timers));
+}
+
+Lease *
+add_lease(TypeState *t, const JobRef *ref, int place)
+{
+	Lease	   *lease = hash_search(leases, &ref->id, HASH_ENTER, NULL);
+
+	memset((char *) lease + sizeof(pg_uuid_t), 0, sizeof(Lease) - sizeof(pg_uuid_t));
+	lease->ref = *ref;
+	lease->place = place;
+	lease->xact = place < 0 ? 0 : claim_place(place)->xact;
+	lease->until = lease->deadline = DT_NOEND;
+	nunread += place >= 0;
+	nruns += t->workflow;
+	pairingheap_add(timers, &lease->node);
+	count_up(lease, t);
+	return lease;
+}
+
+void
+lease_committed(Lease *lease)
+{
+	nunread -= lease->place >= 0;
+	lease->place = -1;
+	if (lease->hand_out != 0)
+		dlist_delete(&lease->run_node);
+	lease->hand_out = 0;
+}
+
+bool
+leases_are_unread(void)
+{
+	return nunread > 0;
+}
+
+JobRef
+drop_lease(Lease *lease)
+{
+	JobRef		ref = lease->ref;
+	TypeState  *t = type_state(ref.type_id);
+
+	if (t->rated && !lease->noted)
+		type_refund(t);
+	lease_committed(lease);
+	pairingheap_remove(timers, &lease->node);
+	if (lease->counted)
+		count_down(lease, t, true);
+	nruns -= lease->run;
+	hash_search(leases, &ref.id, HASH_REMOVE, NULL);
+	return ref;
+}
+
+bool
+lease_claim_is_open(const Lease *lease)
+{
+	ClaimPlace *place;
+
+	if (lease->place < 0)
+		return false;
+	place = claim_place(lease->place);
+	return place->open && place->xact == lease->xact && place->dboid == db->dboid;
+}
+
+bool
+lease_claim_is_written(const Lease *lease)
+{
+	ClaimPlace *place = claim_place(lease->place);
+	uint64		word = pg_atomic_read_u64(&place->word);
+
+	pg_read_barrier();
+	return CLAIM_NUMBER(word) != lease->request || (CLAIM_STATE(word) == CLAIM_IDLE && !place->writing);
+}
+
+TransactionId
+lease_claim_xid(const Lease *lease)
+{
+	return claim_place(lease->place)->proc->xid;
+}
+
+pg_uuid_t *
+leases_by_claim(bool open, int *n)
+{
+	HASH_SEQ_STATUS status;
+	Lease	   *lease;
+	pg_uuid_t  *ids = palloc(sizeof(pg_uuid_t) * Max(hash_get_num_entries(leases), 1));
+
+	*n = 0;
+	hash_seq_init(&status, leases);
+	while ((lease = hash_seq_search(&status)) != NULL)
+	{
+		if (lease_claim_is_open(lease) == open)
+			ids[(*n)++] = lease->id;
+	}
+	return ids;
+}
+
+void
+leases_end_session(uint32 session)
+{
+	HASH_SEQ_STATUS status;
+	Lease	   *lease;
+
+	hash_seq_init(&status, leases);
+	while ((lease = hash_seq_search(&status)) != NULL)
+	{
+		if (lease->session == session)
+			lease_set_timer(lease, mono_now(), lease->deadline);
+	}
+}
+
+/* ---------- hand-out ---------- */
+
+void
+lease_hand(TypeState *t, const JobRef *ref, int place, int64 lease_us)
+{
+	Lease	   *lease = add_lease(t, ref, place);
+
+	lease->request = place < 0 ? 0 : CLAIM_NUMBER(pg_atomic_read_u64(&claim_place(place)->word));
+	lease->lease_us = lease_us;
+	lease_set_timer(lease, mono_now() + lease_us, DT_NOEND);
+	if (t->rated)
+		type_take(t);
+}
+
+void
+lease_hand_run(TypeState *t, const JobRef *ref, uint64 number, int64 us)
+{
+	Lease	   *lease;
+
+	lease_hand(t, ref, -1, us);
+	lease = find_lease(&ref->id);
+	lease->hand_out = number;
+	dlist_push_tail(&unbegun, &lease->run_node);
+}
+
+bool
+lease_run_begins(const Lease *lease)
+{
+	return lease->hand_out != 0 && !run_take_back(db, lease->hand_out);
+}
+
+void
+leases_take_back_runs(bool all, TimestampTz now)
+{
+	dlist_mutable_iter i;
+
+	dlist_foreach_modify(i, &unbegun)
+	{
+		Lease	   *lease = dlist_container(Lease, run_node, i.cur);
+		uint32		bars = all ? TYPE_PAUSED : type_bars(type_state(lease->ref.type_id), now);
+		JobRef		ref;
+
+		if ((bars & (TYPE_PAUSED | TYPE_BLOCKED | TYPE_FILTERED)) == 0 || lease_run_begins(lease))
+			continue;
+		ref = drop_lease(lease);
+		return_job(&ref);
+	}
+}
+
+void
+lease_take_back(const pg_uuid_t *id)
+{
+	Lease	   *lease = find_lease(id);
+	JobRef		ref;
+
+	if (lease == NULL || lease->place < 0)
+		return;
+	ref = drop_lease(lease);
+	return_job(&ref);
+}
+
+/* ---------- claims of a former dispatcher ---------- */
+
+void
+lease_note_known(const JobRef *ref)
+{
+	bool		found;
+	Known	   *k = known_insert(known_jobs, ref->id, &found);
+
+	k->where = IN_FLIGHT;
+	k->rev = ref->rev;
+	if (!found)
+		k->again = false;
+}
+
+static void
+recover_refs(int i)
+{
+	ClaimPlace *place = claim_place(i);
+
+	for (int r = 0; r < Min(place->nrefs, JOBQ_CLAIM_REFS); r++)
+	{
+		JobRef		ref = place->refs[r];
+
+		if (find_lease(&ref.id) != NULL)
+			continue;
+		ref.tenant_limit = 0;	/* a former dispatcher's; tenant_limits_refresh counts */
+		lease_note_known(&ref);
+		lease_hand(type_state(ref.type_id), &ref, i, place->lease_us);
+	}
+}
+
+/*
+ * Adds the jobs of claims whose transactions are open.  A session that asks
+ * for more has taken all of its last answer.
+ */
+void
+leases_recover(void)
+{
+	being_read = true;
+	for (int i = 0; i < JobqShmem->nclaims; i++)
+	{
+		ClaimPlace *place = claim_place(i);
+		ClaimState	state = CLAIM_STATE(pg_atomic_read_u64(&place->word));
+		int			unknown;
+
+		if (!place->open || place->dboid != db->dboid)
+			continue;
+		unknown = place->taken - (state == CLAIM_IDLE ? place->nrefs : 0);
+		if (unknown > 0)
+		{
+			if (nformer == former_size)
+				former = grow_array(lasting, former, &former_size, sizeof(FormerClaim));
+			former[nformer++] = (FormerClaim) {i, place->xact, mono_now() + place->lease_us, unknown, place->taken_types};
+		}
+		if (state != CLAIM_ASKING)
+			recover_refs(i);
+	}
+}
+
+/*
+ * Terminates the session if that claim is still open: its lease is over, so it
+ * can't commit any more.
+ */
+bool
+end_claim(int number, uint32 xact)
+{
+	ClaimPlace *place = claim_place(number);
+	bool		open;
+
+	SpinLockAcquire(&db->mutex);
+	open = place->open && place->xact == xact && place->dboid == db->dboid && place->pid > 0;
+	if (open && !place->commits)
+		kill(place->pid, SIGTERM);
+	SpinLockRelease(&db->mutex);
+	return open;
+}
+
+bool
+former_claims_are_open(void)
+{
+	return nformer > 0;
+}
+
+bool
+leases_are_being_read(void)
+{
+	return being_read;
+}
+
+void
+leases_were_read(void)
+{
+	being_read = false;
+}
+
+bool
+leases_await_former(const TypeState *t, const JobRef *ref)
+{
+	if (nformer == 0)
+		return false;
+	if (t->nlimits > 0 || weight_budget > 0 || ref->key != 0 || ref->tenant_limit != 0)
+		return true;
+	for (int i = 0; i < nformer; i++)
+	{
+		if (former[i].types & CLAIM_TYPE_BIT(t->id))
+			return true;
+	}
+	return false;
+}
+
+bool
+leases_former_ended(void)
+{
+	bool		ended = former_ended;
+
+	former_ended = false;
+	return ended;
+}
+
+void
+former_claims_turn(MonoTime now)
+{
+	int			kept = 0;
+
+	if (nformer == 0)
+		return;
+	for (int i = 0; i < nformer; i++)
+	{
+		FormerClaim f = former[i];
+		ClaimPlace *place = claim_place(f.place);
+
+		if (!place->open || place->xact != f.xact || place->dboid != db->dboid ||
+			(f.until <= now && !end_claim(f.place, f.xact)))
+			continue;
+		if (f.until <= now)
+			f.until = now + USECS_PER_SEC;
+		former[kept++] = f;
+	}
+	former_ended |= kept < nformer;
+	nformer = kept;
+}
+
+MonoTime
+former_claims_next_timer(void)
+{
+	MonoTime	next = being_read ? mono_now() : DT_NOEND;
+
+	for (int i = 0; i < nformer; i++)
+		next = Min(next, former[i].until);
+	return next;
+}

@@ -1,0 +1,22 @@
+/*
+ * run_starts.h
+ *	  Runs of workflows: handed to the conductor, which starts them.
+ */
+#ifndef JOBQ_RUN_STARTS_H
+#define JOBQ_RUN_STARTS_H
+
+#include "limits/type_state.h"
+#include "shared/slots.h"
+#include "workers/assign_job.h"
+
+extern void runs_init(JobqDb *db);
+/* Hands a run to the conductor, and starts one if there is none. */
+extern HandOut runs_assign(TypeState *t, const JobRef *ref, MonoTime now);
+/* Returns the reasons for which no run starts now, as in job_bars.h. */
+extern uint32 runs_bars(TypeState *t);
+/* True if the conductor has made room. */
+extern bool runs_pending(void);
+/* Opens the wait queues of workflows when it has. */
+extern void runs_open(void);
+
+#endif

@@ -1,0 +1,1148 @@
+# The contract of clients: a table of scenarios, run against each client on a real server.
+# README.md has the command line of a client's test worker.  SCENARIO=word runs those with that word
+# in "client: scenario (mode)".
+
+use strict;
+use warnings;
+use FindBin;
+use ClientTest;
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+use Time::HiRes qw(time);
+
+my $dir = $FindBin::Bin;
+
+# A client joins by one line: its name, its test worker, and a command that fails if a package is
+# missing.
+my @psycopg = ('/usr/bin/python3', '-c', 'import psycopg');
+my ($includes, $libraries) = map { (run_command([ $ENV{JOBQ_PG_CONFIG}, $_ ]))[0] } '--includedir', '--libdir';
+my @cc = ('cc', '-std=c99', '-Wall', '-Werror', "-I$includes", "$dir/worker.c", glob("$dir/../../clients/c/*.c"),
+	"-L$libraries", "-Wl,-rpath,$libraries", '-lpq');
+my $c_worker = PostgreSQL::Test::Utils::tempdir() . '/worker';
+my @clients = (
+	{ name => 'node', command => [ 'node', "$dir/worker.mjs" ], needs => [ 'node', '-e', qq(require("$dir/../../node_modules/pg")) ],
+		prefetch => 1, faults => 1 },
+	{ name => 'c', command => [$c_worker], needs => [ @cc, '-o', $c_worker ], faults => 1 },
+	{ name => 'python', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg },
+	{ name => 'asyncio', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg, env => { JOBQ_ASYNC => 1 } },
+	# psql does not wait for notifications, and each of its statements is a process.
+	{ name => 'shell', command => [ '/bin/bash', "$dir/worker.sh" ], needs => [ 'psql', '--version' ], modes => [qw(wait pooler)],
+		share => 0.1, psql => 1 });
+
+# wait: a waiting claim; listen: LISTEN on a connection of its own; pooler: pgbouncer in
+# transaction mode.
+my @modes = qw(wait listen pooler);
+my @scenarios = (
+	[ 'completes', \&completes, @modes ],
+	[ 'fails', \&fails, qw(wait pooler) ],
+	[ 'retries', \&retries, qw(wait pooler) ],
+	[ 'keeps checkpoints', \&keeps_checkpoints, qw(wait pooler) ],
+	[ 'works batches', \&works_batches, qw(wait pooler) ],
+	[ 'refused result', \&refused_result, 'wait' ],
+	[ 'cancel', \&cancel, @modes ],
+	[ 'heartbeats', \&heartbeats, qw(wait pooler) ],
+	[ 'lost lease', \&lost_lease, qw(wait pooler) ],
+	[ 'claims ahead', \&claims_ahead, qw(wait pooler) ],
+	[ 'slow handler', \&slow_handler, 'wait' ],
+	[ 'poison', \&poison, 'wait' ],
+	[ 'SIGTERM idle', \&sigterm_idle, @modes ],
+	[ 'SIGTERM finishes', \&sigterm_finishes, 'wait' ],
+	[ 'SIGTERM releases', \&sigterm_releases, qw(wait pooler) ],
+	[ 'SIGTERM in psql', \&sigterm_in_psql, 'pooler' ],
+	[ 'killed in claim', \&killed_in_claim, 'wait' ],
+	[ 'terminated in claim', \&terminated_in_claim, qw(wait listen) ],
+	[ 'terminated in run', \&terminated_in_run, @modes ],
+	[ 'terminated in complete', \&terminated_in_complete, qw(wait pooler) ],
+	[ 'terminated in effect', \&terminated_in_effect, qw(wait pooler) ],
+	[ 'server restart', \&server_restart, @modes ],
+	[ 'dead token', \&dead_token, qw(wait pooler) ],
+	[ 'locked row', \&locked_row, qw(wait pooler) ],
+	[ 'locked end', \&locked_end, qw(wait pooler) ],
+	[ 'refused end', \&refused_end, 'wait' ],
+	[ 'failed complete', \&failed_complete, 'wait' ],
+	[ 'reports while down', \&reports_while_down, 'wait' ],
+	[ 'heartbeat refused', \&heartbeat_refused, 'wait' ],
+	[ 'SIGTERM without answers', \&sigterm_without_answers, 'wait' ],
+	[ 'SIGTERM deaf handler', \&sigterm_deaf_handler, 'wait' ],
+	[ 'random kills', \&random_kills, qw(wait pooler) ]);
+
+# Scenarios of Python and the shell beyond these; each asks for a flag of the client.
+foreach (@clients)
+{
+	$_->{endings} = 1 if $_->{name} =~ /^(?:python|asyncio|shell)$/;
+	@$_{qw(hooks swallows enqueue_many)} = (1, 1, 1) if $_->{name} =~ /^(?:python|asyncio)$/;
+}
+push @scenarios,
+  ([ 'skips', \&skips, qw(wait pooler) ],
+	[ 'snoozes', \&snoozes, qw(wait pooler) ],
+	[ 'reports progress', \&reports_progress, qw(wait pooler) ],
+	[ 'logs events', \&logs_events, qw(wait pooler) ],
+	[ 'enqueues many', \&enqueues_many, 'wait' ],
+	[ 'mixed batch', \&mixed_batch, qw(wait pooler) ],
+	[ 'two batch types', \&two_batch_types, 'wait' ],
+	[ 'malformed failure', \&malformed_failure, 'wait' ],
+	[ 'refused ending', \&refused_ending, 'wait' ],
+	[ 'large checkpoint', \&large_checkpoint, qw(wait pooler) ],
+	[ 'failing hook', \&failing_hook, 'wait' ],
+	[ 'lost in complete', \&lost_in_complete, qw(wait pooler) ],
+	[ 'failed own complete', \&failed_own_complete, 'wait' ],
+	[ 'deadline', \&deadline, qw(wait pooler) ],
+	[ 'ignores SIGTERM', \&ignores_sigterm, 'wait' ],
+	[ 'second SIGTERM', \&second_sigterm, 'wait' ],
+	[ 'terminated in heartbeat', \&terminated_in_heartbeat, qw(wait pooler) ],
+	[ 'blocked heartbeat', \&blocked_heartbeat, qw(wait pooler) ],
+	[ 'hanging heartbeat', \&hanging_heartbeat, 'wait' ],
+	[ 'hanging complete', \&hanging_complete, 'wait' ],
+	[ 'hanging pooler', \&hanging_pooler, 'pooler' ]);
+
+my $jobs_of_kills = $ENV{KILL_JOBS} // 300;
+
+my $node = jobq_server('clients', 'max_connections = 200', 'jobq.max_concurrent = 1000');
+$node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION jobq');
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+$node->safe_psql('postgres', <<'END');
+SELECT jobq.create_job_type(name, max_attempts => tries, backoff => 'fixed', backoff_base => base::interval, backoff_jitter => 0,
+    timeout => '30min')
+  FROM (VALUES ('echo', 3, '10ms'), ('slow', 3, '1h'), ('fail', 3, '10ms'), ('flaky', 3, '1h'), ('raise', 2, '10ms'),
+    ('effect', 1000, '10ms'), ('checkpoint', 3, '1h'), ('batch', 3, '10ms'), ('poison', 2, '10ms')) AS t (name, tries, base);
+CREATE TABLE effects (job uuid NOT NULL, token uuid NOT NULL);
+CREATE FUNCTION wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM pg_advisory_xact_lock_shared(16);
+  RETURN NEW;
+END $$;
+CREATE TRIGGER gate BEFORE INSERT ON effects FOR EACH ROW EXECUTE FUNCTION wait_at_gate();
+END
+# Handlers of the scenarios about faults; clients without `faults` skip these.
+$node->safe_psql('postgres', "SELECT jobq.create_job_type(name, backoff => 'fixed', backoff_base => '1h', backoff_jitter => 0)
+	FROM unnest('{note,refused,broken,report,deaf}'::text[]) AS name");
+my $pooler = start_pooler($node);
+$node->safe_psql('postgres', <<'END');
+SELECT jobq.create_job_type(name, max_attempts => 3, backoff => 'fixed', backoff_base => '1h', backoff_jitter => 0, timeout => '30min',
+    options => '{"events": "all"}')
+  FROM unnest('{skip,snooze,progress,log,mixed,other,malformed,badskip,badsnooze,badcode,big,swallow,stubborn}'::text[]) AS t (name);
+END
+
+our $scenario;    # the running one, for the names of its tests
+my ($client, $mode, $began);
+my $gates_used = 0;
+
+foreach (@clients)
+{
+	$client = $_;
+	if (!eval { run_log($client->{needs}) })
+	{
+		fail("$client->{name}: a package is missing (make deps)");
+		next;
+	}
+	foreach my $row (@scenarios)
+	{
+		my ($name, $run, @in) = @$row;
+
+		foreach (grep { my $m = $_; grep { $_ eq $m } @{ $client->{modes} // \@modes } } @in)
+		{
+			$mode = $_;
+			$scenario = "$client->{name}: $name ($mode)";
+			next if index($scenario, $ENV{SCENARIO} // '') < 0;
+			$began = sql('SELECT clock_timestamp()');
+			my $start = time;
+			eval { $run->(); 1 } or fail("$scenario: $@");
+			note sprintf('%s: %.1f s', $scenario, time - $start);
+			end_workers($pooler->{pid});
+			$node->safe_psql('postgres', "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name ~ '^worker';
+				SELECT jobq.cancel_jobs(job_type => name, include_running => true) FROM jobq.job_types;
+				TRUNCATE effects");
+		}
+	}
+}
+done_testing();
+
+# ---------- steps ----------
+
+sub worker { return start_worker($client, $node, $pooler, $mode, lease => 120, @_); }
+
+sub sql { return $node->safe_psql('postgres', $_[0]); }
+
+sub enqueue
+{
+	my ($type, $payload) = @_;
+
+	return sql("SELECT jobq.enqueue('$type', \$json\$$payload\$json\$)");
+}
+
+# A job of type slow that runs, and the gate that it waits at.
+sub slow_job
+{
+	my ($worker) = @_;
+	my $gate = 'gate' . ++$gates_used;
+	my $id = enqueue('slow', qq({"gate": "$gate"}));
+
+	wait_log($worker, 'job_started', job => $id);
+	return ($id, $gate);
+}
+
+# Waits until the job has the status; tests a condition.
+sub ends
+{
+	my ($id, $status, $condition) = @_;
+
+	wait_sql($node, "SELECT status = '$status' FROM jobq.jobs WHERE id = '$id'", "the job is $status");
+	return must(sql("SELECT $condition FROM jobq.jobs WHERE id = '$id'") eq 't', $condition)
+	  || diag(sql("SELECT to_jsonb(j) FROM jobq.jobs j WHERE id = '$id'"));
+}
+
+sub wait_empty
+{
+	my ($type) = @_;
+
+	return wait_sql($node, "SELECT sum(count) FILTER (WHERE status IN ('pending', 'retry', 'running')) = 0 FROM jobq.count_by_status('$type')", "every job of type $type ends");
+}
+
+# Ends connections of the worker; one at least must be there.
+sub terminate
+{
+	my ($worker, $condition) = @_;
+	my $where = "application_name = '$worker->{name}' AND $condition";
+
+	wait_sql($node, "SELECT count(*) > 0 FROM pg_stat_activity WHERE $where", "a connection has $condition");
+	return must(sql("SELECT count(pg_terminate_backend(pid)) > 0 FROM pg_stat_activity WHERE $where") eq 't', 'it is terminated');
+}
+
+# The worker still works.
+sub echoes
+{
+	return ends(enqueue('echo', '{"n": 1}'), 'completed', q(result = '{"n": 1}'));
+}
+
+# ---------- scenarios ----------
+
+sub completes
+{
+	my $text = q({"text": "it's \"$(reboot)\" `x` %s \\\\\\\\ \n\t \u00e4\u2028\ud83d\ude00 ${HOME} *", "list": [1, 2.50, null, true], "a": {"": {}}});
+	my $first = enqueue('echo', $text);
+	my $worker = worker(types => 'echo', concurrency => 4);
+
+	ends($first, 'completed', 'result = payload');
+	wait_log($worker, 'job_started', job => $first, type => 'echo', attempt => 1);
+	wait_log($worker, $_, job => $first) foreach 'job_completed', 'span_start';
+	wait_log($worker, 'span_end', job => $first, outcome => 'completed');
+	ends(enqueue('echo', $_), 'completed', 'result = payload') foreach '[]', '"text"', '12345', 'false';
+
+	my %env = (%{ $client->{env} // {} }, JOBQ_DSN => uri($node, 'enqueue'), JOBQ_TYPES => 'echo', JOBQ_DIR => gates());
+	local @ENV{ keys %env } = values %env;
+	my ($out, $err) = run_command(
+		[ @{ $client->{command} }, 'enqueue', 'echo', $text, q({"priority": 5, "unique_key": "it's", "metadata": {"k": [1]}}) ]);
+	must(scalar($out =~ /^[0-9a-f-]{36}$/), "enqueue prints the id ($out$err)");
+	ends($out, 'completed', q(result = payload AND priority = 5 AND unique_key = 'it''s' AND metadata = '{"k": [1]}'));
+	return stop_worker($worker);
+}
+
+sub fails
+{
+	my $worker = worker(types => 'fail,raise,echo', concurrency => 2);
+	my $permanent = enqueue('fail', q({"n": "it's"}));
+	my $unforeseen = enqueue('raise', '{}');
+
+	ends($permanent, 'error', q(error_msg = 'no such thing' AND error_code = 'E_FAIL' AND runs = 1
+		AND error_details @> '{"payload": {"n": "it''s"}}'));
+	wait_log($worker, 'job_failed', job => $permanent, outcome => 'error');
+	ends($unforeseen, 'error', q(error_msg LIKE '%boom%' AND runs = 2));
+	wait_log($worker, 'job_failed', job => $unforeseen, outcome => 'retry', attempt => 1);
+	echoes();
+	return stop_worker($worker);
+}
+
+sub retries
+{
+	my $worker = worker(types => 'flaky');
+	my @jobs = map { enqueue('flaky', $_) } '{"retry_after": "100ms"}', '{"retry_after": 0.1}';
+
+	ends($_, 'completed', q(attempts = 2 AND result = '{"attempts": 2}')) foreach @jobs;
+	wait_log($worker, 'job_failed', job => $jobs[0], outcome => 'retry');
+	return stop_worker($worker);
+}
+
+sub keeps_checkpoints
+{
+	my $worker = worker(types => 'checkpoint');
+
+	ends(enqueue('checkpoint', '{}'), 'completed', q(attempts = 2 AND result = '{"resumed": {"step": 1}}'));
+	return stop_worker($worker);
+}
+
+sub works_batches
+{
+	sql(q(SELECT count(*) FROM jobq.enqueue_many('batch', ARRAY(SELECT jsonb_build_object('n', n) FROM generate_series(1, 25) n))));
+	my $worker = worker(types => 'batch,echo');
+
+	wait_empty('batch');
+	must(sql(qq(SELECT count(*) = 25 AND max((result->>'of')::int) = 10 AND bool_and(result->'n' = payload->'n')
+		FROM jobq.jobs WHERE job_type = 'batch' AND status = 'completed' AND created_at > '$began')) eq 't', 'in batches of ten');
+	echoes();
+	return stop_worker($worker);
+}
+
+sub refused_result
+{
+	sql($_) foreach 'ALTER SYSTEM SET jobq.max_output = 1024', 'SELECT pg_reload_conf()';
+	my $worker = worker(types => 'echo', concurrency => 2);
+	my $id = enqueue('echo', '"' . 'x' x 3000 . '"');
+
+	ends($id, 'error', 'runs = 1');
+	echoes();
+	sql($_) foreach 'ALTER SYSTEM RESET jobq.max_output', 'SELECT pg_reload_conf()';
+	return stop_worker($worker);
+}
+
+# In mode listen the worker's next heartbeat is 1,000 s away: the notification brings the cancel.
+sub cancel
+{
+	my $worker = worker(types => 'slow,echo', lease => $mode eq 'listen' ? 3000 : 2);
+	my ($id) = slow_job($worker);
+
+	sql("SELECT jobq.cancel_job('$id', 'no longer needed')");
+	wait_log($worker, 'handler_stopped', job => $id, reason => 'cancel');
+	ends($id, 'cancelled', 'runs = 1');
+	wait_log($worker, $_, job => $id) foreach 'job_cancelled', 'span_end';
+	echoes();
+	return stop_worker($worker);
+}
+
+sub heartbeats
+{
+	my $worker = worker(types => 'slow', lease => 1);
+	my ($id, $gate) = slow_job($worker);
+
+	wait_sql($node, "SELECT status = 'running' AND lease_expires_at > started_at + interval '4 s' FROM jobq.jobs WHERE id = '$id'",
+		'the lease is renewed');
+	open_gate($gate);
+	ends($id, 'completed', 'runs = 1');
+	return stop_worker($worker);
+}
+
+sub lost_lease
+{
+	my $worker = worker(types => 'slow,echo', lease => 2);
+	my ($id) = slow_job($worker);
+
+	wait_sql($node, "SELECT lease_expires_at > started_at + interval '2.3 s' FROM jobq.jobs WHERE id = '$id'",
+		'the handler runs at the first heartbeat');
+	signal_worker($worker, '-STOP');
+	wait_sql($node, "SELECT status = 'retry' FROM jobq.jobs WHERE id = '$id'", 'the lease of a stopped process runs out');
+	signal_worker($worker, '-CONT');
+	wait_log($worker, 'handler_stopped', job => $id, reason => 'lost');
+	wait_log($worker, 'job_lost', job => $id);
+	echoes();
+	ends($id, 'retry', q(runs = 1 AND error_code = 'lease_expired'));
+	return stop_worker($worker);
+}
+
+sub slow_handler
+{
+	my $worker = worker(types => 'slow,echo', concurrency => 2);
+	my ($id, $gate) = slow_job($worker);
+
+	sql(q(SELECT count(*) FROM jobq.enqueue_many('echo', ARRAY(SELECT to_jsonb(n) FROM generate_series(1, 20) n))));
+	wait_empty('echo');
+	open_gate($gate);
+	ends($id, 'completed', 'runs = 1');
+	return stop_worker($worker);
+}
+
+sub poison
+{
+	my $id = enqueue('poison', '{}');
+
+	foreach my $run (1, 2)
+	{
+		my $status = exit_of(worker(types => 'poison,echo', lease => 1));
+
+		must($status == 9, "the job kills worker $run (wait status $status)");
+	}
+	my $worker = worker(types => 'poison,echo', lease => 1);
+	ends($id, 'error', q(runs = 2 AND error_code = 'lease_expired'));
+	echoes();
+	return stop_worker($worker);
+}
+
+sub sigterm_idle
+{
+	my $worker = worker(types => 'echo');
+
+	echoes();
+	stop_worker($worker);
+	wait_log($worker, $_) foreach 'stopping', 'stopped';
+	return;
+}
+
+sub sigterm_finishes
+{
+	my $worker = worker(types => 'slow,echo', concurrency => 2);
+	my ($id, $gate) = slow_job($worker);
+
+	signal_worker($worker, 'TERM');
+	wait_log($worker, 'stopping');
+	my $left = enqueue('echo', '{}');
+	open_gate($gate);
+	must(exit_of($worker) == 0, 'the worker ends with code 0');
+	ends($id, 'completed', 'runs = 1');
+	return ends($left, 'pending', 'attempts = 0');
+}
+
+sub sigterm_releases
+{
+	my $worker = worker(types => 'slow', grace => 0.2);
+	my ($id) = slow_job($worker);
+
+	stop_worker($worker);
+	wait_log($worker, $_, job => $id) foreach 'handler_stopped', 'job_released';
+	return ends($id, 'pending', 'attempts = 0 AND runs = 1');
+}
+
+# The signal comes when psql has the answer of the claim and is about to end; several times,
+# because it is a race.
+# Then it comes when psql has no answer: the worker ends after its grace period.
+sub sigterm_in_psql
+{
+	return unless $client->{psql};
+	my $dir = PostgreSQL::Test::Utils::tempdir();
+
+	append_to_file("$dir/psql", <<"END");
+#!/bin/bash
+script=\$(cat)
+[[ \$script != *jobq.claim* || ! -e $dir/hang ]] || { kill -TERM \$(ps -o ppid= -p \$PPID); exec sleep 1000; }
+PATH=\${PATH#*:} psql "\$@" <<<"\$script" || exit
+[[ \$script != *jobq.claim* ]] || kill -TERM \$(ps -o ppid= -p \$PPID)
+END
+	chmod 0755, "$dir/psql";
+	local $ENV{PATH} = "$dir:$ENV{PATH}";
+	foreach (1 .. 8)
+	{
+		my $id = enqueue('slow', '{"gate": "none"}');
+		my $status = exit_of(worker(types => 'slow', grace => 0.2));
+
+		must($status == 0, "the worker ends with code 0 (wait status $status)");
+		ends($id, 'pending', 'attempts = 0');
+		sql("SELECT jobq.cancel_job('$id')");
+	}
+	append_to_file("$dir/hang", '');
+	my $status = exit_of(worker(types => 'slow', grace => 0.2));
+	return must($status == 0, "without an answer it ends with code 0, too (wait status $status)");
+}
+
+# Jobs that were claimed ahead run in order, a cancelled one does not, and a stop releases the rest.
+sub claims_ahead
+{
+	return unless $client->{prefetch};
+	my @gates = map { 'gate' . ++$gates_used } 1 .. 4;
+	my @ids = map { enqueue('slow', qq({"gate": "$_"})) } @gates;
+	my $worker = worker(types => 'slow', prefetch => 3, lease => 3);
+
+	wait_sql($node, "SELECT count(*) = 4 FROM jobq.jobs WHERE status = 'running'", 'four jobs are claimed');
+	wait_log($worker, 'job_started', job => $ids[0]);
+	my $after = sql("SELECT jobq.cancel_job('$ids[1]'), clock_timestamp() + '3 s'") =~ s/.*\|//r;
+	wait_sql($node, "SELECT lease_expires_at > '$after' FROM jobq.queue WHERE id = '$ids[3]'", 'a heartbeat');
+	wait_log($worker, 'job_cancelled', job => $ids[1]);
+	open_gate($gates[0]);
+	wait_log($worker, 'job_started', job => $ids[2]);
+	ends($ids[1], 'cancelled', 'runs = 1');
+	signal_worker($worker, 'TERM');
+	wait_log($worker, 'job_released', job => $ids[3]);
+	open_gate($gates[2]);
+	must(exit_of($worker) == 0, 'the worker ends with code 0');
+	my $started = grep { /"job_started"/ } split /\n/, slurp_file($worker->{log});
+	must($started == 2, "two handlers began ($started)");
+	ends($ids[2], 'completed', 'runs = 1');
+	ends($ids[3], 'pending', 'attempts = 0');
+	return sql("SELECT jobq.cancel_job('$ids[3]')");
+}
+
+# The server gives no job to a waiting claim whose client is gone.
+sub killed_in_claim
+{
+	my $worker = worker(types => 'echo', lease => 600);
+
+	wait_log($worker, 'started');
+	wait_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE application_name = '$worker->{name}' AND query ~ 'jobq.claim'
+		AND state = 'active'", 'the claim waits');
+	signal_worker($worker, '-KILL');
+	must(exit_of($worker) == 9, 'it is killed');
+	my $id = enqueue('echo', '{}');
+	my $second = worker(types => 'echo');
+	ends($id, 'completed', 'runs = 1');
+	return stop_worker($second);
+}
+
+sub terminated_in_claim
+{
+	my $worker = worker(types => 'echo');
+
+	wait_log($worker, 'started');
+	terminate($worker, $mode eq 'listen' ? q(query ~ '^LISTEN') : q(query ~ 'jobq.claim' AND state = 'active'));
+	wait_log($worker, 'reconnecting');
+	echoes();
+	return stop_worker($worker);
+}
+
+sub terminated_in_run
+{
+	my $worker = worker(types => 'slow,echo', lease => 60, concurrency => 2, $mode eq 'listen' ? (poll => 1) : ());
+	my ($id, $gate) = slow_job($worker);
+
+	terminate($worker, 'true');
+	open_gate($gate);
+	ends($id, 'completed', 'runs = 1');
+	echoes();
+	return stop_worker($worker);
+}
+
+# A lock of its row delays the completion.  After the reconnect the same attempt completes the job.
+sub terminated_in_complete
+{
+	my $worker = worker(types => 'slow,echo');
+	my ($id, $gate) = slow_job($worker);
+	my $holder = $node->background_psql('postgres');
+
+	$holder->query_safe("BEGIN; SELECT FROM jobq.queue WHERE id = '$id' FOR UPDATE");
+	open_gate($gate);
+	terminate($worker, q(wait_event_type = 'Lock' AND query ~ 'jobq.complete'));
+	wait_log($worker, 'reconnecting');
+	$holder->query_safe('ROLLBACK');
+	$holder->quit;
+	ends($id, 'completed', 'runs = 1');
+	echoes();
+	return stop_worker($worker);
+}
+
+sub terminated_in_effect
+{
+	my $holder = $node->background_psql('postgres');
+	$holder->query_safe('SELECT pg_advisory_lock(16)');
+	my $worker = worker(types => 'effect');
+	my $id = enqueue('effect', '{}');
+
+	terminate($worker, q(wait_event = 'advisory'));
+	wait_log($worker, 'job_failed', job => $id, outcome => 'retry');
+	$holder->query_safe('SELECT pg_advisory_unlock(16)');
+	$holder->quit;
+	ends($id, 'completed', q(runs > 1 AND result = '{"effect": true}'));
+	must(sql("SELECT count(*) FROM effects WHERE job = '$id'") eq '1', 'its effect is there once');
+	return stop_worker($worker);
+}
+
+sub server_restart
+{
+	my $worker = worker(types => 'slow,echo', $mode eq 'listen' ? (poll => 1) : ());
+
+	foreach my $way ('fast', 'immediate')
+	{
+		my ($id, $gate) = slow_job($worker);
+
+		$node->stop($way);
+		$node->start;
+		open_gate($gate);
+		ends($id, 'completed', 'runs = 1');
+	}
+	echoes();
+	return stop_worker($worker);
+}
+
+# ---------- endings, and servers that do not answer (Python and the shell) ----------
+
+# Runs the test worker's command line; returns its output.
+sub command_line
+{
+	my %env = (%{ $client->{env} // {} }, JOBQ_DSN => uri($node, 'enqueue'), JOBQ_TYPES => 'echo', JOBQ_DIR => gates());
+	local @ENV{ keys %env } = values %env;
+	my ($out, $err) = run_command([ @{ $client->{command} }, @_ ]);
+
+	diag($err) if $err;
+	return $out;
+}
+
+sub skips
+{
+	return unless $client->{endings};
+	my $worker = worker(types => 'skip');
+	my $id = enqueue('skip', '{}');
+
+	ends($id, 'skipped', 'runs = 1');
+	wait_log($worker, 'job_skipped', job => $id);
+	must(sql("SELECT count(*) = 1 FROM jobq.events e WHERE job_id = '$id' AND type = 'skipped' AND e::text ~ 'not needed'") eq 't', 'its reason')
+	  or diag(sql("SELECT jsonb_agg(e) FROM jobq.events e WHERE job_id = '$id'"));
+	return stop_worker($worker);
+}
+
+sub snoozes
+{
+	return unless $client->{endings};
+	my $worker = worker(types => 'snooze');
+
+	foreach my $delay ('"1 hour"', '3600')
+	{
+		my $id = enqueue('snooze', qq({"delay": $delay}));
+
+		wait_log($worker, 'job_snoozed', job => $id);
+		ends($id, 'pending', q(attempts = 0 AND scheduled_for BETWEEN now() + '50 min' AND now() + '1 hour'));
+	}
+	return stop_worker($worker);
+}
+
+sub reports_progress
+{
+	return unless $client->{endings};
+	my $worker = worker(types => 'progress', lease => 2);
+	my $gate = 'gate' . ++$gates_used;
+	my $id = enqueue('progress', qq({"gate": "$gate"}));
+
+	wait_sql($node, "SELECT progress = 30 FROM jobq.jobs WHERE id = '$id'", 'the progress is there');
+	open_gate($gate);
+	ends($id, 'completed', 'progress = 30 AND runs = 1');
+	return stop_worker($worker);
+}
+
+sub logs_events
+{
+	return unless $client->{endings};
+	my $worker = worker(types => 'log');
+	my $id = enqueue('log', '{}');
+
+	ends($id, 'completed', 'runs = 1');
+	must(sql("SELECT string_agg(level || ' ' || message, ', ' ORDER BY id) FROM jobq.events WHERE job_id = '$id' AND type = 'log'") eq
+		  q(info it's here, warning half way), 'two events in their order')
+	  or diag(sql("SELECT jsonb_agg(e) FROM jobq.events e WHERE job_id = '$id'"));
+	must(sql(qq(SELECT data = '{"n": [1]}' FROM jobq.events WHERE job_id = '$id' AND level = 'warning')) eq 't', 'with data');
+	return stop_worker($worker);
+}
+
+sub enqueues_many
+{
+	return unless $client->{enqueue_many};
+	my $worker = worker(types => 'echo');
+	my @payloads = ('1', 'null', q({"it's": "\ud83d\ude00"}));
+	my @ids = split /\n/, command_line('enqueue_many', 'echo', '[' . join(', ', @payloads) . ']', '{"priority": 7}');
+
+	must(@ids == 3, 'three ids');
+	ends($ids[$_], 'completed', 'result = payload AND priority = 7 AND payload = $$' . $payloads[$_] . '$$') foreach 0, 2;
+	ends($ids[1], 'completed', q(payload = 'null'));
+	return stop_worker($worker);
+}
+
+# One element of a batch fails for good; the others are completed.
+sub mixed_batch
+{
+	return unless $client->{endings};
+	sql(q(SELECT count(*) FROM jobq.enqueue_many('mixed', ARRAY(SELECT jsonb_build_object('n', n) FROM generate_series(1, 3) n))));
+	my $worker = worker(types => 'mixed,echo');
+
+	wait_empty('mixed');
+	my $ended = sql(qq(SELECT string_agg(format('%s %s %s', payload->>'n', status, runs), ', ' ORDER BY payload->>'n') FROM jobq.jobs
+		WHERE job_type = 'mixed' AND created_at > '$began'));
+	must($ended eq '1 completed 1, 2 error 1, 3 completed 1', "one has failed ($ended)");
+	echoes();
+	return stop_worker($worker);
+}
+
+# Two types with batches of the same size share the worker's slots.
+sub two_batch_types
+{
+	return unless $client->{endings};
+	my $gate = 'gate' . ++$gates_used;
+	sql(qq(SELECT count(*) FROM jobq.enqueue_many('$_', ARRAY(SELECT jsonb_build_object('n', n, 'gate', '$gate') FROM generate_series(11, 13) n))))
+	  foreach 'mixed', 'other';
+	my $worker = worker(types => 'mixed,other');
+
+	wait_log($worker, 'claimed');
+	must(log_lines($worker, 'claimed', jobs => 3) == 1, 'one batch');
+	open_gate($gate);
+	wait_empty($_) foreach 'mixed', 'other';
+	return stop_worker($worker);
+}
+
+# The handler's report beside its failure cannot be stored: the failure stays a retryable one.
+sub malformed_failure
+{
+	return unless $client->{endings};
+	my $worker = worker(types => 'malformed');
+	my $id = enqueue('malformed', '{}');
+
+	ends($id, 'retry', q(runs = 1 AND error_msg ~ 'boom' AND progress_data = '{"step": 1}'));
+	return stop_worker($worker);
+}
+
+# A skip or a snooze that the server refuses fails the job for good, with the server's error.
+sub refused_ending
+{
+	return unless $client->{endings};
+	my $worker = worker(types => 'badskip,badsnooze,badcode,echo');
+	my ($snooze, $skip, $code) = map { enqueue($_, '{}') } 'badsnooze', 'badskip', 'badcode';
+
+	ends($snooze, 'error', q(runs = 1 AND error_msg ~ '1 huor' AND error_code = '22007'));
+	ends($skip, 'error', q(runs = 1 AND error_code IN ('22P05', '22P02', '22023')));
+	ends($code, 'error', q(runs = 1 AND error_code = '404' AND error_msg = 'gone'));
+	echoes();
+	return stop_worker($worker);
+}
+
+# A checkpoint and metadata larger than an argument or a variable of a process may be.
+sub large_checkpoint
+{
+	return unless $client->{endings};
+	my $worker = worker(types => 'big,echo');
+	my $id = sql(q(SELECT jobq.enqueue('big', metadata => jsonb_build_object('k', repeat('m', 150000)))));
+
+	ends($id, 'completed', q(attempts = 2 AND result = '{"length": 200000, "metadata": 150000}'));
+	echoes();
+	return stop_worker($worker);
+}
+
+# A hook fails before its job, then after it.
+sub failing_hook
+{
+	return unless $client->{hooks};
+	my $worker = worker(types => 'echo,mixed', lease => 600);
+	my $id = enqueue('echo', '{"hook": "raise"}');
+
+	wait_log($worker, 'hook_failed', job => $id);
+	wait_log($worker, 'job_failed', job => $id, outcome => 'retry');
+	ends($id, 'error', q(error_msg ~ 'no span' AND runs = 3));
+	$id = enqueue('echo', '{"hook": "raise at the end"}');
+	ends($id, 'completed', 'runs = 1');
+	wait_log($worker, 'hook_failed', job => $id);
+	echoes();
+	return stop_worker($worker);
+}
+
+# The token ends while the handler's transaction is open: complete is false, and the transaction is
+# rolled back.
+sub lost_in_complete
+{
+	return unless $client->{endings};
+	my $holder = $node->background_psql('postgres');
+	$holder->query_safe('SELECT pg_advisory_lock(16)');
+	my $worker = worker(types => 'effect,echo');
+	my $id = enqueue('effect', '{}');
+
+	wait_sql($node, q(SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'advisory' AND query ~ 'INSERT'), 'the handler waits');
+	must(sql("SELECT jobq.complete(id, lease_token, '{\"other\": true}') FROM jobq.queue WHERE id = '$id'") eq 't', 'the token ends');
+	$holder->query_safe('SELECT pg_advisory_unlock(16)');
+	$holder->quit;
+	wait_log($worker, 'job_lost', job => $id);
+	ends($id, 'completed', q(runs = 1 AND result = '{"other": true}'));
+	must(sql('SELECT count(*) FROM effects') eq '0', 'the effect is rolled back');
+	echoes();
+	return stop_worker($worker);
+}
+
+# A completion of the handler's own fails: heartbeats go on, and the return value settles the job.
+sub failed_own_complete
+{
+	return unless $client->{swallows};
+	my $worker = worker(types => 'swallow,echo', lease => 3);
+	my $gate = 'gate' . ++$gates_used;
+	my $id = enqueue('swallow', qq({"gate": "$gate", "how": "refused"}));
+
+	wait_log($worker, 'swallowed', job => $id);
+	lease_goes_on($id, 10);
+	open_gate($gate);
+	ends($id, 'completed', q(runs = 1 AND result = '{"swallowed": true}' AND progress_data = '{"after": true}'));
+	$id = enqueue('swallow', qq({"gate": "$gate", "how": "rolled back"}));
+	ends($id, 'completed', q(runs = 1 AND result = '{"swallowed": true}'));
+	must(sql('SELECT count(*) FROM effects') eq '0', 'no effect');
+	$id = enqueue('swallow', qq({"gate": "$gate", "how": "checkpoint"}));
+	ends($id, 'completed', q(runs = 1 AND result = '{"own": true}'));
+	wait_log($worker, 'late_checkpoint', job => $id);
+	must(sql('SELECT count(*) FROM effects') eq '1', 'one effect');
+	return stop_worker($worker);
+}
+
+# The next heartbeat is 1,000 s away: the client itself knows the deadline.
+sub deadline
+{
+	return unless $client->{endings};
+	my $worker = worker(types => 'slow,echo', lease => 3000);
+	my $id = sql(q(SELECT jobq.enqueue('slow', '{"gate": "none"}', timeout => '2s')));
+
+	wait_log($worker, 'handler_stopped', job => $id, reason => 'lost');
+	wait_log($worker, 'job_lost', job => $id);
+	ends($id, 'retry', q(runs = 1 AND error_code = 'timeout'));
+	echoes();
+	return stop_worker($worker);
+}
+
+# A command that does not end at SIGTERM is killed after its lease or deadline.
+sub ignores_sigterm
+{
+	return unless $client->{psql};
+	my $worker = worker(types => 'stubborn,echo', lease => 3000);
+	my $id = sql(q(SELECT jobq.enqueue('stubborn', timeout => '1s')));
+
+	wait_log($worker, 'job_lost', job => $id);
+	echoes();
+	return stop_worker($worker);
+}
+
+# The second SIGTERM ends the grace.
+sub second_sigterm
+{
+	return unless $client->{endings};
+	my $worker = worker(types => 'slow', grace => 1000);
+	my ($id) = slow_job($worker);
+
+	signal_worker($worker, 'TERM');
+	wait_log($worker, 'stopping');
+	stop_worker($worker);
+	wait_log($worker, 'job_released', job => $id);
+	return ends($id, 'pending', 'attempts = 0 AND runs = 1');
+}
+
+# Holds the row of the job until a heartbeat waits for it; returns the session.
+sub held_heartbeat
+{
+	my ($worker, $id) = @_;
+	my $holder = $node->background_psql('postgres');
+
+	$holder->query_safe("BEGIN; SELECT FROM jobq.queue WHERE id = '$id' FOR UPDATE");
+	waits_in($worker, 'jobq.heartbeat');
+	return $holder;
+}
+
+# Waits until a backend of the worker waits for a row lock in the function.
+sub waits_in
+{
+	my ($worker, $function) = @_;
+
+	return wait_sql($node, "SELECT count(*) > 0 FROM pg_stat_activity WHERE " . in_function($worker, $function), "$function waits");
+}
+
+sub in_function { return "application_name = '$_[0]{name}' AND wait_event_type = 'Lock' AND query ~ '$_[1]'"; }
+
+# Stops backends of the worker that wait for a row lock in the function; returns their pids.
+sub stopped_in
+{
+	my ($worker, $function) = @_;
+	my @pids = split /\n/, sql('SELECT pid FROM pg_stat_activity WHERE ' . in_function($worker, $function));
+
+	must(@pids && kill('STOP', @pids) == @pids, 'the backend stops');
+	return @pids;
+}
+
+# Waits until the lease ends so long after the start of the attempt.
+sub lease_goes_on
+{
+	my ($id, $seconds) = @_;
+
+	return wait_sql($node, "SELECT status = 'running' AND lease_expires_at > started_at + interval '$seconds s' FROM jobq.jobs WHERE id = '$id'",
+		'the lease is renewed');
+}
+
+sub terminated_in_heartbeat
+{
+	return unless $client->{endings};
+	my $worker = worker(types => 'slow,echo', lease => 12);
+	my ($id, $gate) = slow_job($worker);
+	my $holder = held_heartbeat($worker, $id);
+
+	terminate($worker, q(wait_event_type = 'Lock' AND query ~ 'jobq.heartbeat'));
+	wait_log($worker, 'reconnecting');
+	$holder->query_safe('ROLLBACK');
+	$holder->quit;
+	lease_goes_on($id, 20);
+	open_gate($gate);
+	ends($id, 'completed', 'runs = 1');
+	return stop_worker($worker);
+}
+
+# The row of one job is locked for longer than a lease: the other job keeps its lease, and the
+# locked one is lost.
+sub blocked_heartbeat
+{
+	return unless $client->{endings};
+	my $worker = worker(types => 'slow,echo', lease => 6, concurrency => 2);
+	my ($locked) = slow_job($worker);
+	my ($other, $gate) = slow_job($worker);
+	my $holder = held_heartbeat($worker, $locked);
+
+	lease_goes_on($other, 18);
+	wait_log($worker, 'handler_stopped', job => $locked, reason => 'lost');
+	open_gate($gate);
+	ends($other, 'completed', 'runs = 1');
+	$holder->query_safe('ROLLBACK');
+	$holder->quit;
+	echoes();
+	return stop_worker($worker);
+}
+
+# The backend of a heartbeat is stopped: the client gives it up, and connects again.
+sub hanging_heartbeat
+{
+	return unless $client->{endings};
+	my $worker = worker(types => 'slow,echo', lease => 12);
+	my ($id, $gate) = slow_job($worker);
+	my $holder = held_heartbeat($worker, $id);
+	my @stopped = stopped_in($worker, 'jobq.heartbeat');
+
+	$holder->query_safe('ROLLBACK');
+	$holder->quit;
+	eval { lease_goes_on($id, 20) };
+	kill 'CONT', @stopped;
+	die $@ if $@;
+	open_gate($gate);
+	ends($id, 'completed', 'runs = 1');
+	return stop_worker($worker);
+}
+
+# The backend of a completion is stopped: the completion is sent again on another connection.
+sub hanging_complete
+{
+	return unless $client->{endings};
+	my $worker = worker(types => 'slow,echo', lease => 90);
+	my ($id, $gate) = slow_job($worker);
+	my $holder = $node->background_psql('postgres');
+
+	$holder->query_safe("BEGIN; SELECT FROM jobq.queue WHERE id = '$id' FOR UPDATE");
+	open_gate($gate);
+	waits_in($worker, 'jobq.complete');
+	my @stopped = stopped_in($worker, 'jobq.complete');
+	$holder->query_safe('ROLLBACK');
+	$holder->quit;
+	eval { ends($id, 'completed', 'runs = 1') };
+	kill 'CONT', @stopped;
+	die $@ if $@;
+	echoes();
+	return stop_worker($worker);
+}
+
+# The pooler stops: the handler ends with its lease all the same, and the worker works again
+# afterwards.
+sub hanging_pooler
+{
+	return unless $client->{endings};
+	my $worker = worker(types => 'slow,echo', lease => 3);
+	my ($id) = slow_job($worker);
+
+	kill 'STOP', $pooler->{pid};
+	eval {
+		wait_log($worker, 'handler_stopped', job => $id, reason => 'lost');
+		wait_sql($node, "SELECT status = 'retry' AND error_code = 'lease_expired' FROM jobq.jobs WHERE id = '$id'", 'another attempt follows');
+	};
+	kill 'CONT', $pooler->{pid};
+	die $@ if $@;
+	wait_log($worker, 'job_lost', job => $id);
+	echoes();
+	return stop_worker($worker);
+}
+
+# Kills one of three workers each time that a twentieth of the jobs is done; fewer jobs for slow
+# clients and the pooler.
+
+# ---------- scenarios about faults ----------
+
+# A job of that type that runs, and the gate that it waits at.
+sub gated_job
+{
+	my ($worker, $type) = @_;
+	my $gate = 'gate' . ++$gates_used;
+	my $id = enqueue($type, qq({"gate": "$gate"}));
+
+	wait_log($worker, 'job_started', job => $id);
+	return ($id, $gate);
+}
+
+# A call about a job whose token is lost is not repeated, and does not delay the other jobs.
+sub dead_token
+{
+	return unless $client->{faults};
+	my $worker = worker(types => 'note,echo', concurrency => 2);
+	my ($id, $gate) = gated_job($worker, 'note');
+
+	must(sql("SELECT jobq.fail(id, lease_token, 'taken away') FROM jobq.queue WHERE id = '$id'") eq 'retry', 'the token is lost');
+	open_gate($gate);
+	wait_log($worker, 'job_lost', job => $id);
+	echoes();
+	ends($id, 'retry', q(runs = 1 AND error_msg = 'taken away'));
+	return stop_worker($worker);
+}
+
+# An open transaction has locked a job's row: the other jobs keep their leases, and are completed.
+sub locked_row
+{
+	return unless $client->{faults};
+	my $worker = worker(types => 'slow,echo', lease => 3, concurrency => 3);
+	my ($locked) = slow_job($worker);
+	my ($id, $gate) = slow_job($worker);
+	my $holder = $node->background_psql('postgres');
+
+	$holder->query_safe("BEGIN; SELECT jobq.cancel_job('$locked')");
+	wait_sql($node, "SELECT lease_expires_at > started_at + interval '8 s' FROM jobq.queue WHERE id = '$id'", 'the other lease is renewed');
+	echoes();
+	open_gate($gate);
+	ends($id, 'completed', 'runs = 1');
+	$holder->query_safe('COMMIT');
+	$holder->quit;
+	wait_log($worker, 'handler_stopped', job => $locked);
+	return stop_worker($worker);
+}
+
+# The same while the locked job waits for its completion.
+sub locked_end
+{
+	return unless $client->{faults};
+	my $worker = worker(types => 'slow,echo', lease => 3, concurrency => 3);
+	my ($locked, $first_gate) = slow_job($worker);
+	my ($id, $gate) = slow_job($worker);
+	my $holder = $node->background_psql('postgres');
+
+	$holder->query_safe("BEGIN; SELECT FROM jobq.queue WHERE id = '$locked' FOR UPDATE");
+	open_gate($first_gate);
+	wait_sql($node, "SELECT lease_expires_at > started_at + interval '8 s' FROM jobq.queue WHERE id = '$id'", 'the other lease is renewed');
+	echoes();
+	open_gate($gate);
+	ends($id, 'completed', 'runs = 1');
+	$holder->query_safe('COMMIT');
+	$holder->quit;
+	wait_log($worker, 'job_lost', job => $locked);
+	return stop_worker($worker);
+}
+
+# An end of the attempt that the server or JSON refuses is a permanent failure.
+sub refused_end
+{
+	return unless $client->{faults};
+	my $worker = worker(types => 'refused');
+	my @jobs = map { enqueue('refused', qq({"end": "$_"})) } 'snooze', 'skip';
+
+	ends($_, 'error', q(runs = 1 AND error_msg LIKE '%cannot be stored%')) foreach @jobs;
+	wait_log($worker, 'job_failed', job => $jobs[0], outcome => 'error');
+	return stop_worker($worker);
+}
+
+# The completion in the handler's transaction fails: heartbeats go on, and the handler's end
+# settles the job.
+sub failed_complete
+{
+	return unless $client->{faults};
+	my $worker = worker(types => 'broken', lease => 1);
+	my ($id, $gate) = gated_job($worker, 'broken');
+
+	wait_sql($node, "SELECT lease_expires_at > started_at + interval '3 s' FROM jobq.jobs WHERE id = '$id'", 'the lease is renewed');
+	open_gate($gate);
+	ends($id, 'completed', q(runs = 1 AND result = '{"after": true}'));
+	return stop_worker($worker);
+}
+
+# Progress and events that a handler reports while the server is down arrive later.
+sub reports_while_down
+{
+	return unless $client->{faults};
+	my $worker = worker(types => 'report', lease => 120);
+	my ($id, $gate) = gated_job($worker, 'report');
+
+	$node->stop('fast');
+	open_gate($gate);
+	must(wait_file("$gate.reported"), 'the handler has reported');
+	$node->start;
+	wait_sql($node, "SELECT progress = 50 AND progress_data = '{\"step\": 1}' FROM jobq.jobs WHERE id = '$id'", 'progress is stored');
+	wait_sql($node, "SELECT count(*) = 1 FROM jobq.job_timeline('$id') WHERE message = 'reported'", 'the event is stored');
+	open_gate("$gate.end");
+	ends($id, 'completed', 'runs = 1');
+	return stop_worker($worker);
+}
+
+sub wait_file
+{
+	my ($name) = @_;
+
+	foreach (1 .. 50 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		return 1 if -e gates() . "/$name";
+		Time::HiRes::usleep(20_000);
+	}
+	return 0;
+}
+
+sub heartbeat_refused
+{
+	return unless $client->{faults};
+	my $worker = worker(types => 'slow', lease => 3);
+	my ($id, $gate) = slow_job($worker);
+
+	sql('ALTER FUNCTION jobq.heartbeat RENAME TO hidden_heartbeat');
+	eval { wait_log($worker, 'heartbeat_failed') };
+	sql('ALTER FUNCTION jobq.hidden_heartbeat RENAME TO heartbeat');
+	must($@ eq '', 'the log has the error');
+	open_gate($gate);
+	ends($id, 'completed', 'runs = 1');
+	return stop_worker($worker);
+}
+
+# New connections get no answer, as from a machine that is gone; a stop has its time all the same.
+sub sigterm_without_answers
+{
+	return unless $client->{faults};
+	my $session = $node->background_psql('postgres');
+	my $worker = worker(types => 'slow', grace => 0.2, concurrency => 2);
+	my ($id) = slow_job($worker);
+	my $postmaster = (split /\n/, slurp_file($node->data_dir . '/postmaster.pid'))[0];
+
+	kill 'STOP', $postmaster;
+	my $ended = eval {
+		$session->query_safe("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = '$worker->{name}'");
+		wait_log($worker, 'reconnecting');
+		my $start = time;
+		signal_worker($worker, 'TERM');
+		my $status = exit_of($worker);
+		must($status == 0, "the worker ends with code 0 (wait status $status)");
+		must(time - $start < 20, sprintf('within its time (%.1f s)', time - $start));
+	};
+	my $error = $@;
+	kill 'CONT', $postmaster;
+	$session->quit;
+	die $error unless $ended;
+	return;
+}
+
+sub sigterm_deaf_handler
+{
+	return unless $client->{faults};
+	my $worker = worker(types => 'deaf', grace => 0.2);
+	my $id = enqueue('deaf', '{}');
+
+	wait_log($worker, 'job_started', job => $id);
+	stop_worker($worker);
+	return ends($id, 'pending', 'attempts = 0 AND runs = 1');
+}
+
+# Kills one of three workers each time that a twentieth of the jobs is done; fewer jobs for slow
+# clients and the pooler.
+sub random_kills
+{
+	my $jobs = $jobs_of_kills * ($client->{share} // 1) * ($mode eq 'wait' ? 1 : 0.1);
+	my @start = (types => 'effect', concurrency => 8, lease => 2);
+	my @workers = map { worker(@start) } 1 .. 3;
+	my $kills = 0;
+
+	sql("SELECT count(*) FROM jobq.enqueue_many('effect', ARRAY(SELECT to_jsonb(n) FROM generate_series(1, $jobs) n))");
+	foreach my $turn (1 .. 20)
+	{
+		wait_sql($node, "SELECT count(*) >= $turn * $jobs / 21 FROM effects", "$turn/21 of the jobs have their effect");
+		my $victim = int rand @workers;
+		signal_worker($workers[$victim], 'KILL');
+		$kills++ if exit_of($workers[$victim]) == 9;
+		$workers[$victim] = worker(@start);
+	}
+	wait_empty('effect');
+	must($kills == 20, 'twenty workers were killed');
+	must(sql(qq(SELECT count(*) = $jobs FROM jobq.jobs j WHERE job_type = 'effect' AND status = 'completed' AND created_at > '$began'
+		AND EXISTS (SELECT FROM effects WHERE job = j.id))) eq 't', "$jobs jobs are completed and have an effect");
+	must(sql("SELECT count(*) = $jobs AND count(DISTINCT job) = $jobs AND count(DISTINCT token) = $jobs FROM effects") eq 't',
+		'each has one effect, under one token');
+	foreach (@workers)
+	{
+		wait_log($_, 'started');    # before it, SIGTERM ends a process that has no handler of it yet
+		stop_worker($_);
+	}
+	return;
+}

@@ -1,0 +1,63 @@
+# The Node client without a server: errors that a later try may not meet, connection options,
+# enqueue's options, the package and its types.
+
+use strict;
+use warnings;
+use FindBin;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $top = "$FindBin::Bin/../..";
+
+my ($out, $err) = run_command([ 'node', '--input-type=module', '-e', <<"END" ]);
+import { isTransient, clientOptions } from '$top/clients/node/connection.mjs';
+import { enqueue } from '$top/clients/node/index.mjs';
+
+const system = (code) => Object.assign(new Error(code), { code, errno: -32, syscall: 'write' });
+const server = (code) => Object.assign(new Error(code), { code, severity: 'ERROR' });
+const show = (name, value) => console.log(name, JSON.stringify(value));
+
+// EPIPE has the form of a SQLSTATE.
+show('system', ['EPIPE', 'ECONNRESET'].map((code) => isTransient(system(code))));
+show('ended', isTransient(new Error('Connection terminated unexpectedly')));
+show('server', ['57P01', '40001', '25006', '42704', '54000', '22P05'].map((code) => isTransient(server(code))));
+show('options', clientOptions('postgresql:///shop?host=/run/pg&port=5433&user=ada&application_name=w'));
+const client = { query: async (text, values) => { show("query", [text, values]); return { rows: [{ id: 1 }] }; } };
+await enqueue(client, 'mail', [1], { uniqueKey: 'k', delay: 60, backoff: undefined });
+await enqueue(client, 'mail', {}, { prioritty: 1 }).catch((error) => show('refused', error.message));
+END
+is($err, '', 'the program runs');
+is("$out\n", <<'END', 'its answers') or diag $out;
+system [true,true]
+ended true
+server [true,true,true,false,false,false]
+options {"connectionString":"postgresql://ada@localhost:5433/shop?host=%2Frun%2Fpg&application_name=w","keepAlive":true}
+query ["SELECT jobq.enqueue($1, $2, unique_key => $3, delay => $4) AS id",["mail","[1]","k","60 seconds"]]
+refused "unknown option of enqueue: prioritty"
+END
+# The types name what index.mjs exports, and every module that it needs is in the package.
+my $package = "$top/clients/node";
+my %types = map { $_ => 1 } slurp_file("$package/index.d.mts") =~ /^export (?:class|function) (\w+)/mg;
+my %exports = map { $_ => 1 } map { split /\s*,\s*/ } slurp_file("$package/index.mjs") =~ /^export \{ ([^}]*) \}/mg;
+is_deeply([ sort keys %types ], [ sort keys %exports ], 'the types name all exports');
+
+SKIP:
+{
+	skip 'npm is missing', 1 unless grep { -x "$_/npm" } split /:/, $ENV{PATH};
+	my ($list) = run_command([ 'npm', 'pack', $package, '--dry-run', '--json', '--offline', '--cache', PostgreSQL::Test::Utils::tempdir() ]);
+	my %packed = map { $_ => 1 } $list =~ /"path": "([^"]*)"/g;
+	is_deeply([ sort keys %packed ], [ sort 'package.json', 'README.md', map { s{.*/}{}r } glob("$package/*.mjs"), glob("$package/*.mts") ],
+		'the package has all files of the client');
+}
+
+# test/deps installs tsc.
+SKIP:
+{
+	my $tsc = $ENV{JOBQ_TSC} // '';
+
+	skip 'tsc is missing', 1 unless -e $tsc;
+	my ($told, $complaint) = run_command([ 'node', $tsc, '--noEmit', '--strict', '--target', 'es2022', '--lib', 'es2022,dom',
+		'--module', 'nodenext', '--moduleResolution', 'nodenext', '--preserveSymlinks', "$FindBin::Bin/types.mts" ]);
+	is("$told$complaint", '', 'tsc accepts the types');
+}
+done_testing();

@@ -1,0 +1,134 @@
+# The Python client without a worker of the suite: its package, its connection, the rhythm of its
+# heartbeats.
+
+use strict;
+use warnings;
+use FindBin;
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+
+my $top = "$FindBin::Bin/../..";
+my $python = '/usr/bin/python3';
+my $dir = PostgreSQL::Test::Utils::tempdir();
+
+# Runs a program with the client in its path; returns its output.
+sub output_of
+{
+	my ($path, $program, @arguments) = @_;
+
+	local $ENV{PYTHONPATH} = $path;
+	local $ENV{PYTHONDONTWRITEBYTECODE} = 1;
+	my ($out, $err) = run_command([ $python, '-c', $program, @arguments ]);
+	diag($err) if $err;
+	return $out;
+}
+
+# The package has every module, installed by pip from this directory without a registry, or as
+# pyproject.toml names them.
+my @modules = sort map { s{.*/}{}r } glob("$top/clients/python/jobq/*");
+@modules = grep { !/^__pycache__$/ } @modules;
+SKIP:
+{
+	skip 'pip, setuptools or wheel is missing', 3 unless run_log([ $python, '-c', 'import pip, setuptools, wheel' ]);
+	system_or_bail('cp', '-r', "$top/clients/python", "$dir/source");
+	ok(run_log([ $python, '-m', 'pip', 'install', '--quiet', '--no-index', '--no-build-isolation', '--no-deps', '--no-cache-dir',
+		'--disable-pip-version-check', '--target', "$dir/installed", "$dir/source" ]), 'pip installs the package');
+	is_deeply([ sort grep { !/^__pycache__$/ } map { s{.*/}{}r } glob("$dir/installed/jobq/*") ], \@modules, 'with all its files');
+	is(output_of("$dir/installed", 'import jobq; print(jobq.__file__); print(*sorted(jobq.__all__))') =~ s/^\Q$dir\E//r,
+		"/installed/jobq/__init__.py\nJob LeaseLost Permanent Retry Skip Snooze Stopped Worker enqueue enqueue_many json_lines",
+		'it is imported from there');
+}
+my $project = slurp_file("$top/clients/python/pyproject.toml");
+like($project, qr/^packages = \["jobq"\]$/m, 'pyproject.toml names the package');
+like($project, qr/^jobq = \["py\.typed"\]$/m, 'and its data');
+is(scalar(grep { !/\.py$|^py\.typed$/ } @modules), 0, 'there are no other files');
+
+# Heartbeats that nothing waits for: ten in a second at most, in the order of the ids.
+my @beats = split /\n/, output_of("$top/clients/python", <<'END');
+import asyncio, time, uuid
+from jobq.heartbeat import Heart
+from jobq.job import Job
+
+class Link:
+    calls = []
+    async def query(self, sql, values, timeout):
+        self.calls.append((time.monotonic(), values[0]))
+        return [{"id": id, "answer": "ok"} for id in values[0]]
+
+async def main():
+    link, running = Link(), set()
+    heart = Heart(link, 3000, running, print)
+    row = dict(job_type="t", payload=1, attempts=1, max_attempts=1, tenant=None, metadata=None, lease_token=1, deadline=None,
+               progress_data=None, lease_left=60, deadline_left=None)
+    for n in range(50):
+        running.add(Job({**row, "id": uuid.uuid4()}, heart, asyncio.get_running_loop(), False))
+    task = asyncio.ensure_future(heart.run())
+    began = time.monotonic()
+    while len(link.calls) < 6:
+        heart.beat_all()
+        await asyncio.sleep(0)
+    gaps = [b[0] - a[0] for a, b in zip(link.calls, link.calls[1:])]
+    print(min(gaps) > 0.09)
+    print(all(ids == sorted(ids) and len(ids) == 50 for _, ids in link.calls))
+    before = len(link.calls)
+    job = next(iter(running))
+    began = time.monotonic()
+    for n in range(50):         # a handler that waits is not kept waiting
+        await job.checkpoint(n)
+    print(time.monotonic() - began < 4)
+    task.cancel()
+
+asyncio.run(main())
+END
+is_deeply(\@beats, [ 'True', 'True', 'True' ], 'heartbeats have a least distance and an order');
+
+# A statement whose prepared form is out of date, and a server that refuses the first connection.
+my $node = jobq_server('python');
+$node->start;
+$node->safe_psql('postgres', 'CREATE TABLE wide AS SELECT 1 AS a');
+my $dsn = 'host=' . $node->host . ' port=' . $node->port . ' dbname=postgres';
+is(output_of("$top/clients/python", <<'END', $dsn), <<'END' =~ s/\n\z//r, 'a changed result, a refused connection, a cancel');
+import asyncio, sys, time, types
+import psycopg
+from jobq.connection import Gone, Link
+
+def log(level, event, **fields):
+    print(level, event, fields["link"], "nowhere" in fields["error"] or "cached plan" in fields["error"])
+
+async def main():
+    link = Link("claim", sys.argv[1], False, log)
+    for n in range(8):
+        await link.query("SELECT * FROM wide", [], 10)
+    with psycopg.connect(sys.argv[1], autocommit=True) as other:
+        other.execute("ALTER TABLE wide ADD COLUMN b int")
+    try:
+        await link.query("SELECT * FROM wide", [], 10)
+    except Gone:
+        print(await link.query("SELECT * FROM wide", [], 10))
+    await link.close()
+    link.connection = types.SimpleNamespace(pgconn=types.SimpleNamespace(get_cancel=Slow))
+    began = time.monotonic()
+    link.interrupt()
+    print(time.monotonic() - began < 0.9)
+    link = Link("claim", sys.argv[1].replace("postgres", "nowhere"), False, log)
+    for n in range(2):
+        try:
+            await link.query("SELECT 1", [], 10)
+        except Gone:
+            pass
+
+class Slow:
+    def cancel(self):
+        time.sleep(1)
+
+asyncio.run(main())
+END
+warning reconnecting claim True
+[{'a': 1, 'b': None}]
+True
+error connect_failed claim True
+error connect_failed claim True
+END
+$node->stop;
+done_testing();

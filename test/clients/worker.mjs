@@ -1,0 +1,135 @@
+// The test worker of the Node client.
+
+import { existsSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import pg from 'pg';
+import { Permanent, Retry, Skip, Snooze, Worker, clientOptions, enqueue } from '../../clients/node/index.mjs';
+
+const env = process.env;
+const seconds = (name, value) => (env[name] ? Number(env[name]) : value);
+const log = (entry) => process.stderr.write(`${JSON.stringify({ ts: new Date().toISOString(), level: 'info', ...entry })}\n`);
+
+async function connected(run) {
+  const client = new pg.Client(clientOptions(env.JOBQ_DSN));
+
+  client.on('error', () => {});
+  await client.connect();
+  try {
+    return await run(client);
+  } finally {
+    await client.end();
+  }
+}
+
+const gate = (name) => join(env.JOBQ_DIR, name);
+
+async function passed(name) {
+  while (!existsSync(gate(name))) await sleep(20);
+}
+
+const handlers = {
+  echo: (job) => job.payload,
+
+  async slow(job) {
+    try {
+      while (!existsSync(join(env.JOBQ_DIR, job.payload.gate))) await sleep(20, undefined, { signal: job.signal });
+    } catch (error) {
+      log({ event: 'handler_stopped', job: job.id, reason: job.signal.reason.reason });
+      throw error;
+    }
+    return { gate: job.payload.gate };
+  },
+
+  fail(job) {
+    throw new Permanent('no such thing', { code: 'E_FAIL', details: { payload: job.payload } });
+  },
+
+  flaky(job) {
+    if (job.attempts === 1) {
+      throw new Retry('not yet', { code: 'E_FLAKY', retryAfter: job.payload.retry_after });
+    }
+    return { attempts: job.attempts };
+  },
+
+  raise() {
+    throw new Error('boom');
+  },
+
+  effect: (job) => connected(async (client) => {
+    await client.query('BEGIN');
+    await client.query('INSERT INTO public.effects (job, token) VALUES ($1, $2)', [job.id, job.leaseToken]);
+    await job.complete(client, { effect: true });
+    await client.query('COMMIT');
+  }),
+
+  async checkpoint(job) {
+    if (job.progressData !== null) return { resumed: job.progressData };
+    await job.checkpoint({ step: 1 }, 50);
+    throw new Retry('again', { retryAfter: 0 });
+  },
+
+  batch: (jobs) => jobs.map((job) => ({ n: job.payload.n, of: jobs.length })),
+
+  poison() {
+    process.kill(process.pid, 'SIGKILL');
+  },
+
+  async note(job) {
+    await passed(job.payload.gate);
+    await job.log('a note');
+  },
+
+  refused(job) {
+    const circular = {};
+    circular.circular = circular;
+    throw job.payload.end === 'skip' ? new Skip('no need', circular) : new Snooze('no interval');
+  },
+
+  broken: (job) => connected(async (client) => {
+    await client.query('BEGIN');
+    await client.query('SELECT 1 / 0').catch(() => {});
+    await job.complete(client).catch(() => {});
+    await client.query('ROLLBACK');
+    await passed(job.payload.gate);
+    return { after: true };
+  }),
+
+  async report(job) {
+    await passed(job.payload.gate);
+    writeFileSync(gate(`${job.payload.gate}.reported`), '');
+    await job.progress(50, { step: 1 });
+    await job.log('reported');
+    await passed(`${job.payload.gate}.end`);
+  },
+
+  deaf: () => new Promise((resolve) => setTimeout(resolve, 100_000)),
+};
+
+async function around(job, run) {
+  log({ event: 'span_start', job: job.id });
+  const outcome = await run();
+  log({ event: 'span_end', job: job.id, outcome });
+}
+
+if (process.argv[2] === 'enqueue') {
+  const [type, payload, options] = process.argv.slice(3);
+
+  console.log(await connected((client) => enqueue(client, type, JSON.parse(payload), JSON.parse(options ?? '{}'))));
+} else {
+  const worker = new Worker(env.JOBQ_DSN, {
+    listenDsn: env.JOBQ_LISTEN_DSN || undefined,
+    pooler: env.JOBQ_POOLER === '1',
+    concurrency: seconds('JOBQ_CONCURRENCY', 1),
+    prefetch: seconds('JOBQ_PREFETCH', 0),
+    lease: seconds('JOBQ_LEASE', 120),
+    poll: seconds('JOBQ_POLL', 1),
+    grace: seconds('JOBQ_GRACE', 30),
+    name: env.JOBQ_WORKER,
+    around,
+  });
+
+  for (const type of env.JOBQ_TYPES.split(',')) worker.handler(type, handlers[type], { batch: type === 'batch' ? 10 : 1 });
+  await worker.run();
+  process.exit();
+}

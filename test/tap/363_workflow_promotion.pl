@@ -1,0 +1,78 @@
+# A standby is promoted in the middle of runs: each SQL task has its effect once, claims and timers
+# go on there, and the runs end.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use RunTest;
+use ServerTest;
+use Test::More;
+
+my $primary = run_server('primary', 'hot_standby_feedback = on', 'wal_keep_size = 1GB');
+
+workflow('wide', '[{"key": "a", "job_type": "act"}, {"key": "m", "job_type": "act", "map": "$.input.list", "after": ["a"]}, {"key": "j", "after": ["m"]},
+  {"key": "z", "job_type": "act", "after": ["j"], "payload": {"result": {"$": "$.tasks.m.result"}}}]');
+workflow('waits', '[{"key": "e", "event": "go"}, {"key": "d", "delay": "3 s"}, {"key": "l", "event": "never", "timeout": "4 s", "on_failure": "continue"},
+  {"key": "z", "job_type": "act", "after": ["e", "d", "l"], "rule": "done"}]');
+workflow('claimed', '[{"key": "p", "job_type": "pulled"}, {"key": "z", "job_type": "act", "after": ["p"], "payload": {"result": {"$": "$.tasks.p.result"}}}]');
+workflow('late', '[{"key": "e", "event": "never"}]', q{options => '{"timeout": "5 s"}'});
+$primary->backup('base');
+
+my @members = (0 .. 199);
+my $list = join ',', map { qq({"result": $_}) } @members;
+my $n = 0;
+
+# Starts runs on the primary, promotes a standby of it when that many tasks of the wide run have had
+# their effects, and tests that all runs end there.
+sub promoted_after
+{
+	my ($tasks) = @_;
+	my $standby = PostgreSQL::Test::Cluster->new('standby' . ++$n);
+
+	$standby->init_from_backup($primary, 'base', has_streaming => 1);
+	$standby->start;
+	my %run = map { $_ => start_run($_) } qw(waits claimed late);
+	my ($id, $token) = claim_one();
+	wait_for_sql($primary, "SELECT count(*) = 3 FROM jobq.queue WHERE workflow_id = '$run{waits}' AND after_state >= 4", 'a run waits');
+	$primary->wait_for_catchup($standby, 'replay');
+	is($standby->safe_psql('postgres', "SELECT round(progress), tasks FROM jobq.workflow_runs WHERE id = '$run{waits}'"), '0|{"blocked": 4}',
+		'jobq.workflow_runs on a standby');
+	is($standby->safe_psql('postgres', "SELECT jobq.graph(id => '$run{waits}') ~ 'blocked'"), 't', 'jobq.graph, too');
+	sqlstate_is($standby, 'postgres', "SELECT jobq.send_event('$run{waits}', 'go')", '25006', 'no call changes a run');
+	$run{wide} = start_run('wide', qq({"list": [$list]}));
+	$primary->poll_query_until('postgres', "SELECT count(*) >= $tasks FROM ran WHERE run = '$run{wide}'");
+	wait_for_sql($standby, "SELECT EXISTS (SELECT FROM jobq.jobs WHERE id = '$run{wide}')", 'the standby has the run');
+	$primary->stop('immediate');
+	$standby->promote;
+	wait_dispatcher($standby, 'postgres', "promoted after $tasks tasks");
+	is($standby->safe_psql('postgres', "SELECT jobq.send_event('$run{waits}', 'go')"), 't', 'an event is sent there');
+	is($standby->safe_psql('postgres', "SELECT jobq.complete('$id', '$token', '7')"), 't', 'the holder of a lease completes its task there');
+	my %end = (waits => 'completed', claimed => 'completed', wide => 'completed', late => 'error');
+	foreach my $name (sort keys %end)
+	{
+		ok($standby->poll_query_until('postgres', "SELECT status = '$end{$name}' FROM jobq.jobs WHERE id = '$run{$name}'"), "run $name: $end{$name}")
+		  or diag($standby->safe_psql('postgres', "SELECT string_agg(format('%s %s %s', task_key, status, error_msg), E'\\n') FROM jobq.jobs WHERE '$run{$name}' IN (id, workflow_id)"));
+	}
+	is($standby->safe_psql('postgres', "SELECT count(*), count(DISTINCT key) FROM ran WHERE run = '$run{wide}'"), '202|202', 'each task has had its effect once');
+	is($standby->safe_psql('postgres', "SELECT result -> 'z' = '[" . join(',', @members) . "]' FROM jobq.jobs WHERE id = '$run{wide}'"), 't', 'the result is whole');
+	is($standby->safe_psql('postgres', "SELECT result FROM jobq.jobs WHERE id = '$run{claimed}'"), '{"z": 7}', 'that of the claimed task, too');
+	is($standby->safe_psql('postgres', "SELECT error_code FROM jobq.jobs WHERE id = '$run{late}'"), 'timeout', 'the deadline comes there');
+	is($standby->safe_psql('postgres', "SELECT string_agg(task_key || ':' || status, ' ' ORDER BY task_key) FROM jobq.jobs WHERE workflow_id = '$run{waits}'"),
+		'd:completed e:completed l:error z:completed', 'so do a delay and the time limit of an event');
+	is($standby->safe_psql('postgres', 'SELECT count(*) FROM jobq.queue WHERE coalesce(workflow_id, id) IN ($$' . join('$$,$$', values %run) . '$$)'), '0', 'no row of them is left');
+	is($standby->safe_psql('postgres', "SELECT jobq.health()->'checks'->'identity'->>'status'"), 'healthy', 'it is the same database');
+	unlike(slurp_file($standby->logfile), qr/PANIC|TRAP|WARNING:  jobq/, 'no process failed');
+	$standby->stop;
+	return;
+}
+
+foreach my $tasks (0, 20, 150)
+{
+	promoted_after($tasks);
+	next if $tasks == 150;
+	$primary->start;
+	wait_dispatcher($primary, 'postgres', 'the primary again, for the next one');
+}
+done_testing();

@@ -1,0 +1,83 @@
+# Edges of the calls of clients: the largest claim, a COMMIT after the lease, a wait that ends as
+# its answer comes, more types than a claim may name, READ ONLY, an encoding that cannot show a
+# payload; and the update of a claim is HOT.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+
+my $node = jobq_server('edges', 'fsync = off', 'jobq.max_concurrent = 3000');
+$node->start;
+$node->safe_psql('postgres', <<'END');
+CREATE EXTENSION jobq;
+SELECT jobq.create_job_type(t) FROM unnest('{mail,many,late,hot}'::text[]) t;
+END
+my $dispatcher = wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+
+sub one { return $node->safe_psql('postgres', $_[0]); }
+
+my $session = $node->background_psql('postgres', on_error_stop => 0);
+my $pid = $session->query('SELECT pg_backend_pid()');
+
+# ---------- a thousand jobs ----------
+
+one(q{SELECT count(jobq.enqueue('many')) FROM generate_series(1, 1100)});
+is(one(q{CREATE TABLE c AS SELECT * FROM jobq.claim('{many}', 1000); SELECT count(DISTINCT id) FROM c}), 1000, 'one call claims 1,000 jobs');
+is(one(q{SELECT count(*) FROM jobq.queue WHERE status = 'running'}), 1000, 'they run');
+sqlstate_is($node, 'postgres', q{BEGIN READ ONLY; SELECT jobq.complete_many(array_agg(id), array_agg(lease_token)) FROM c}, '25006',
+	'complete_many in a READ ONLY transaction');
+is(one(q{SELECT count(*) FROM (SELECT jobq.complete_many(array_agg(id), array_agg(lease_token)) FROM c) x}), 1000, 'one call completes them');
+
+# ---------- COMMIT after the lease, before the dispatcher knows ----------
+
+one(q{SELECT jobq.enqueue('mail')});
+is($session->query(q{BEGIN; SELECT count(*) FROM jobq.claim('{mail}', lease => '1s')}), 1, 'a claim with a lease of a second');
+kill 'STOP', $dispatcher;
+$session->query('SELECT pg_sleep(1.1)');
+$session->query('COMMIT');
+like($session->{stderr}, qr/the lease of a job that this transaction has claimed is over/, 'COMMIT after it is refused');
+$session->{stderr} = '';
+is($session->query('\echo :LAST_ERROR_SQLSTATE'), '40001', 'with 40001');
+kill 'CONT', $dispatcher;
+is(one(q{SELECT attempts FROM jobq.claim('{mail}', wait => '10s')}), 1, 'the job is claimed by another one, uncharged');
+is($session->query('SELECT pg_backend_pid()'), $pid, 'the session lives');
+
+# ---------- a wait that ends while its answer comes ----------
+
+$session->query(q{SELECT count(*) FROM jobq.claim('{late}')});
+$session->{stdin} .= "SELECT count(*) FROM jobq.claim('{late}', wait => '2s');\n\\echo over\n";
+$session->{run}->pump_nb;
+wait_for_sql($node, "SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $pid", 'a claim waits');
+kill 'STOP', $pid;
+one('SELECT pg_sleep(3)');
+one(q{SELECT jobq.enqueue('late')});
+is(one(q{SELECT count(*) FROM jobq.claim('{late}')}), 0, 'it has an answer when its wait is over');
+kill 'CONT', $pid;
+my ($got) = $session->query_until(qr/over/, '') =~ /^(\d)$/m;
+is($got + one(q{SELECT count(*) FROM jobq.claim('{late}', wait => '1s')}), 1, 'the job is claimed once');
+
+# ---------- the update of a claim ----------
+
+one(q{VACUUM FULL jobq.queue; SELECT count(jobq.enqueue('hot')) FROM generate_series(1, 4)});
+is(one(q{BEGIN; SELECT count(*) AS n FROM jobq.claim('{hot}', 4, wait => '0') \gset
+SELECT :n || ' ' || pg_stat_get_xact_tuples_updated('jobq.queue'::regclass) || ' ' || pg_stat_get_xact_tuples_hot_updated('jobq.queue'::regclass)}), '4 4 4',
+	'a claim writes a row once, in its page and no index');
+
+# ---------- an encoding that cannot show a payload ----------
+
+one(q{SELECT jobq.complete_many(array_agg(id), array_agg(lease_token)) FROM jobq.queue WHERE status = 'running'});
+one(q{SELECT jobq.enqueue('mail', jsonb_build_object('n', U&'\4E2D'))});
+sqlstate_is($node, 'postgres', q{SET client_encoding = 'LATIN1'; SELECT * FROM jobq.claim('{mail}', wait => '10s')}, '22P05', 'an encoding without that character');
+is(one(q{SELECT attempts FROM jobq.claim('{mail}', wait => '10s')}), 1, 'the claim is rolled back, the job claimed by another one');
+
+# ---------- more types than a claim may name ----------
+
+one(q{SELECT jobq.create_job_type('t' || n) FROM generate_series(1, 61) n});
+sqlstate_is($node, 'postgres', 'SELECT FROM jobq.claim(NULL)', '54000', 'NULL with 65 pull types');
+one(q{SELECT jobq.drop_job_type('t1')});
+is(one('SELECT count(*) FROM jobq.claim(NULL)'), 1, 'with 64');
+$session->quit;
+done_testing();

@@ -1,0 +1,103 @@
+# Statistics when something unusual happens: a count in a transaction that has written, the reset of
+# one type, a step of the clock, transactions that were prepared before the start.
+
+use strict;
+use warnings;
+
+use FindBin;
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+
+my $dir = PostgreSQL::Test::Utils::tempdir();
+system_or_bail('gcc', '-shared', '-fPIC', '-O2', '-o', "$dir/fake_clock.so", "$FindBin::Bin/../lib/fake_clock.c");
+
+# Sets the server's clock to the machine's plus so many seconds.
+sub set_clock
+{
+	my ($offset) = @_;
+
+	open my $file, -e "$dir/clock" ? '+<' : '>', "$dir/clock" or die "clock: $!";
+	syswrite $file, pack('q', $offset);
+	close $file;
+	return;
+}
+
+set_clock(0);
+my $node = jobq_server('faults', 'jobq.max_sql_workers = 2', 'max_prepared_transactions = 10', 'fsync = off', 'autovacuum = off');
+{
+	local %ENV = (%ENV, LD_PRELOAD => "$dir/fake_clock.so", FAKE_CLOCK_FILE => "$dir/clock");
+	$node->start;
+}
+$node->safe_psql('postgres', <<'END');
+CREATE EXTENSION jobq;
+CREATE TABLE other (n int);
+SELECT jobq.create_job_type('a'), jobq.create_job_type('b');
+END
+
+sub scalar_of { return $node->safe_psql('postgres', $_[0]); }
+
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+
+# ---------- a count ----------
+
+# A TRUNCATE has the rows counted anew: here by a session that has enqueued a job.
+my $session = $node->background_psql('postgres');
+foreach (1 .. 5)
+{
+	$session->query_safe(q{BEGIN; SELECT jobq.enqueue('a')});
+	scalar_of('TRUNCATE jobq.dead_letters');
+	$session->query_safe(q{SELECT pending FROM jobq.stat_job_types WHERE job_type = 'a'});
+	$session->query_safe('COMMIT');
+}
+$session->quit;
+is(scalar_of(q{SELECT pending FROM jobq.stat_job_types WHERE job_type = 'a'}), '5', 'a count leaves out the rows of its own transaction');
+
+# The same by a session that has truncated the queue, and takes it back.
+foreach (1 .. 5)
+{
+	scalar_of('BEGIN; TRUNCATE jobq.dead_letters; COMMIT; BEGIN; TRUNCATE jobq.queue CASCADE; SELECT count(pending) FROM jobq.stat_job_types; ROLLBACK');
+}
+is(scalar_of(q{SELECT pending FROM jobq.stat_job_types WHERE job_type = 'a'}), '5', 'a count does not rest on a TRUNCATE that is rolled back');
+
+# ---------- totals over time ----------
+
+my $total = q{SELECT coalesce(sum(enqueued), 0) FROM jobq.stat_series('10 seconds')};
+scalar_of(q{SELECT count(*) FROM jobq.enqueue_many('a', array_fill('{}'::jsonb, ARRAY[995]))});
+scalar_of(q{SELECT count(*) FROM jobq.enqueue_many('b', array_fill('{}'::jsonb, ARRAY[10]))});
+wait_for_sql($node, "SELECT ($total) >= 1010", 'jobs are in the series');
+is(scalar_of($total), '1010', 'each once');
+scalar_of(q{SELECT jobq.stat_reset('b'), jobq.enqueue('b')});
+wait_for_sql($node, "SELECT ($total) > 1010", 'so is one after the reset of a type');
+is(scalar_of($total), '1011', 'which counts no others again');
+
+set_clock(-7200);
+scalar_of(q{SELECT jobq.enqueue('a')});
+wait_for_sql($node, "SELECT ($total) > 1011", 'samples go on when the clock was set back');
+is(scalar_of("SELECT count(*) FROM jobq.stat_series('$_') WHERE since >= until OR until > clock_timestamp() + interval '3 h'"), '0',
+	"$_: each ends after its begin") foreach '10 seconds', '2 minutes';
+is(scalar_of(q{SELECT max(until) - min(since) < '1 h' FROM jobq.stat_series('2 minutes') WHERE until < clock_timestamp() + interval '1 min'}), 't',
+	'those from before are not mixed with those from after');
+set_clock(0);
+
+# ---------- prepared transactions ----------
+
+# After a start the changes of prepared transactions are unknown, and their end has the rows counted
+# anew: of those that may have changed rows, once.
+scalar_of(q{BEGIN; INSERT INTO other VALUES (1); PREPARE TRANSACTION 'other'});
+scalar_of(q{BEGIN; SELECT jobq.enqueue('a'); PREPARE TRANSACTION 'ours'});
+$node->restart;
+my $pending = q{SELECT pending FROM jobq.stat_job_types WHERE job_type = 'a'};
+is(scalar_of($pending), '1001', 'rows are counted after a start');
+my $locker = $node->background_psql('postgres');
+$locker->query_safe('BEGIN; LOCK TABLE jobq.dead_letters IN ACCESS EXCLUSIVE MODE');
+is(scalar_of("SET lock_timeout = '5s'; $pending"), '1001', 'and not again for each reader');
+scalar_of(q{COMMIT PREPARED 'other'});
+is(scalar_of("SET lock_timeout = '5s'; $pending"), '1001', 'nor for a transaction of other tables');
+$locker->query_safe('COMMIT');
+$locker->quit;
+scalar_of(q{COMMIT PREPARED 'ours'});
+is(scalar_of($pending), '1002', 'the rows of one with a job count when it ends');
+
+$node->stop;
+done_testing();

@@ -1,0 +1,199 @@
+# Bulk actions of jobq-web: the preview, steps of up to 1,000, jobs that come later, filters,
+# rights.
+
+use strict;
+use warnings;
+
+use JSON::PP;
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+use WebTest;
+
+my $node = web_node('bulk');
+$node->safe_psql('postgres', <<'END');
+CREATE ROLE boss LOGIN PASSWORD 'b';
+CREATE ROLE other LOGIN PASSWORD 'o';
+SELECT jobq.create_job_type('p', max_attempts => 1), jobq.create_job_type('q');
+SELECT jobq.grant_access('boss', 'admin'), jobq.grant_access('other', 'read');
+END
+my $web = start_web($node);
+my %boss = (headers => { basic('boss', 'b') });
+
+sub preview
+{
+	my ($action, $filter) = @_;
+
+	return ask($web, 'POST', '/api/v1/bulk', %boss, body => { action => $action, filter => $filter });
+}
+
+# Starts the action and waits for its end; returns the last state.
+sub run_bulk
+{
+	my ($token) = @_;
+	my (undef, $state) = ask($web, 'POST', "/api/v1/bulk/$token", %boss);
+
+	foreach (1 .. 600)
+	{
+		last if $state->{state} ne 'running';
+		select undef, undef, undef, 0.1;
+		(undef, $state) = ask($web, 'GET', "/api/v1/bulk/$token", %boss);
+	}
+	return $state;
+}
+
+sub count_of { return $node->safe_psql('postgres', "SELECT count(*) FROM jobq.jobs WHERE $_[0]"); }
+
+$node->safe_psql('postgres', q{
+	SELECT jobq.enqueue_many('p', ARRAY(SELECT jsonb_build_object('n', n) FROM generate_series(1, 2500) n)) \g /dev/null
+	SELECT jobq.enqueue_many('q', ARRAY(SELECT jsonb_build_object('n', n, 'odd', n % 2) FROM generate_series(1, 20) n)) \g /dev/null});
+
+# Cancel; a job that comes after the preview stays.
+my ($status, $answer) = preview('cancel', { job_type => 'p' });
+is("$status $answer->{n}", '200 2500', 'a preview counts');
+is($answer->{exact}, JSON::PP::true, 'exactly');
+is(count_of("job_type = 'p' AND status = 'pending'"), 2500, 'and does nothing');
+my $later = $node->safe_psql('postgres', "SELECT jobq.enqueue('p')");
+my $state = run_bulk($answer->{token});
+is("$state->{state} $state->{done} $state->{total}", 'done 2500 2500', 'its jobs are cancelled');
+is(count_of("job_type = 'p' AND status = 'pending'"), 1, 'a job that came later is not');
+is(count_of("id = '$later' AND status = 'pending'"), 1, 'that one');
+is(count_of("job_type = 'q' AND status = 'pending'"), 20, 'nor are other types');
+is(run_bulk($answer->{token})->{done}, 2500, 'a second start does nothing');
+
+# A filter of the payload; a stop before the start.
+(undef, $answer) = preview('cancel', { payload_contains => { odd => 1 } });
+is($answer->{n}, 10, 'a filter of the payload');
+my (undef, $stopped) = ask($web, 'DELETE', "/api/v1/bulk/$answer->{token}", %boss);
+is($stopped->{state}, 'stopped', 'stop');
+is(run_bulk($answer->{token})->{state}, 'stopped', 'a stopped one does not start');
+is(count_of("job_type = 'q' AND status = 'pending'"), 20, 'its jobs stay');
+
+# Dead letters: retry, then purge.
+$node->safe_psql('postgres', q{
+	SELECT jobq.enqueue_many('p', ARRAY(SELECT jsonb_build_object('n', n) FROM generate_series(1, 12) n)) \g /dev/null
+	SELECT jobq.cancel_job(id) FROM jobq.jobs WHERE job_type = 'q' \g /dev/null});
+my $dead = 0;
+while ($dead < 13)
+{
+	my $n = $node->safe_psql('postgres', "SELECT count(jobq.fail(c.id, c.lease_token, 'error ' || c.id, retryable => false)) FROM jobq.claim('{p}', 100, wait => '20 s') c");
+	$dead += $n;
+	last unless $n;
+}
+is(count_of("status = 'error'"), 13, 'dead letters');
+(undef, $answer) = preview('retry', { error_like => 'error %', job_type => 'p' });
+is($answer->{n}, 13, 'a preview of a retry');
+is(run_bulk($answer->{token})->{done}, 13, 'all are retried');
+is(count_of("status = 'error'"), 0, 'and wait again');
+$dead = 0;
+while ($dead < 13)
+{
+	my $n = $node->safe_psql('postgres', "SELECT count(jobq.fail(c.id, c.lease_token, 'e', retryable => false)) FROM jobq.claim('{p}', 100, wait => '20 s') c");
+	$dead += $n;
+	last unless $n;
+}
+(undef, $answer) = preview('purge', { job_type => 'p' });
+is(run_bulk($answer->{token})->{done}, 13, 'a purge');
+is(count_of("status = 'error'"), 0, 'leaves none');
+
+# Errors and rights.
+is((preview('drop', { job_type => 'p' }))[0], 400, 'an unknown action');
+is((preview('cancel', {}))[0], 400, 'no filter');
+is((preview('cancel', { include_running => JSON::PP::true }))[0], 400, 'a filter that chooses nothing');
+is((preview('cancel', { error_like => '%' }))[0], 400, 'a key of another action');
+is((preview('cancel', [1]))[0], 400, 'no object');
+is((preview('cancel', { 'job_type tenant' => 'q' }))[0], 400, 'two keys in one, which would choose all jobs');
+is((ask($web, 'POST', '/api/v1/bulk', %boss, body => '{"action": "cancel", "filter": {"job_type": "q", "job_type": null}}'))[0], 400,
+	'a key that occurs twice: the last one would choose all jobs');
+is(status_of($web, 'POST', '/api/v1/bulk/' . 'x' x 43, %boss), 404, 'an unknown token');
+$node->safe_psql('postgres', "SELECT jobq.enqueue('q')");
+(undef, $answer) = ask($web, 'POST', '/api/v1/bulk', headers => { basic('other', 'o') }, body => { action => 'cancel', filter => { job_type => 'q' } });
+is($answer->{n}, 1, 'a reader may preview');
+is(status_of($web, 'POST', "/api/v1/bulk/$answer->{token}", %boss), 404, 'its token is for itself');
+(undef, $state) = ask($web, 'POST', "/api/v1/bulk/$answer->{token}", headers => { basic('other', 'o') });
+foreach (1 .. 100)
+{
+	last if $state->{state} ne 'running';
+	(undef, $state) = ask($web, 'GET', "/api/v1/bulk/$answer->{token}", headers => { basic('other', 'o') });
+}
+is($state->{state}, 'failed', 'its step has no right');
+like($state->{error}, qr/permission denied/, 'and says so');
+is(count_of("job_type = 'q' AND status = 'pending'"), 1, 'the job stays');
+
+# Jobs that are slow to change: steps become shorter than the statement timeout of 5 s.
+$node->safe_psql('postgres', q{
+	CREATE FUNCTION fails(p jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE 'no'; END $$;
+	SELECT jobq.create_job_type('fails', 'fails(jsonb)', max_attempts => 1) \g /dev/null
+	SELECT jobq.enqueue_many('fails', array_fill('{}'::jsonb, ARRAY[60])) \g /dev/null});
+wait_for_sql($node, q{SELECT count(*) = 60 FROM jobq.jobs WHERE job_type = 'fails' AND status = 'error'}, 'dead letters');
+$node->safe_psql('postgres', q{SELECT jobq.pause_job_type('fails');
+	CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.1); RETURN NEW; END $$;
+	CREATE TRIGGER slow BEFORE INSERT ON jobq.queue FOR EACH ROW EXECUTE FUNCTION slow()});
+(undef, $answer) = preview('retry', { job_type => 'fails' });
+$state = run_bulk($answer->{token});
+is("$state->{state} $state->{done} $state->{total}", 'done 60 60', 'a step that takes too long is tried with fewer jobs');
+is(count_of("job_type = 'fails' AND status = 'pending'"), 60, 'all are retried');
+
+# A step whose commit fails has done nothing.
+$node->safe_psql('postgres', q{DROP TRIGGER slow ON jobq.queue;
+	SELECT jobq.create_job_type('fails late', 'fails(jsonb)', max_attempts => 1) \g /dev/null
+	SELECT jobq.enqueue_many('fails late', array_fill('{}'::jsonb, ARRAY[150])) \g /dev/null});
+wait_for_sql($node, q{SELECT count(*) = 150 FROM jobq.jobs WHERE job_type = 'fails late' AND status = 'error'}, 'more dead letters');
+$node->safe_psql('postgres', q{SELECT jobq.pause_job_type('fails late');
+	CREATE SEQUENCE once;
+	CREATE FUNCTION late() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+	BEGIN IF nextval('public.once') = 1 THEN RAISE 'late' USING ERRCODE = '57014'; END IF; RETURN NEW; END $$;
+	CREATE CONSTRAINT TRIGGER late AFTER INSERT ON jobq.queue DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION late()});
+(undef, $answer) = preview('retry', { job_type => 'fails late' });
+$state = run_bulk($answer->{token});
+is("$state->{state} $state->{done} $state->{total}", 'done 150 150', 'a step that fails at its commit is tried again');
+is(count_of("job_type = 'fails late' AND status = 'pending'"), 150, 'none is passed over');
+
+# Jobs that can't be retried stay, the others are retried; a step that meets a deadlock is tried
+# again.
+$node->safe_psql('postgres', q{
+	CREATE OR REPLACE FUNCTION late() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
+	BEGIN IF nextval('public.once') = 1 THEN RAISE 'late' USING ERRCODE = '40P01'; END IF; RETURN NEW; END $$;
+	ALTER SEQUENCE once RESTART;
+	SELECT jobq.create_job_type('k', max_attempts => 1), jobq.create_job_type('gone', max_attempts => 1) \g /dev/null
+	SELECT jobq.enqueue('k', unique_key => 'u'), jobq.enqueue('gone') \g /dev/null
+	SELECT jobq.enqueue_many('k', array_fill('{}'::jsonb, ARRAY[10])) \g /dev/null
+	SELECT jobq.fail(c.id, c.lease_token, 'some', retryable => false) FROM jobq.claim('{k,gone}', 100, wait => '20 s') c \g /dev/null});
+foreach (1 .. 100)
+{
+	last if count_of("error_msg = 'some'") == 12;
+	$node->safe_psql('postgres', q{SELECT jobq.fail(c.id, c.lease_token, 'some', retryable => false) FROM jobq.claim('{k,gone}', 100, wait => '20 s') c});
+}
+$node->safe_psql('postgres', q{SELECT jobq.pause_job_type('k'), jobq.drop_job_type('gone', force => true), jobq.enqueue('k', unique_key => 'u')});
+my $audit = $node->safe_psql('postgres', 'SELECT coalesce(max(id), 0) FROM jobq.audit');
+(undef, $answer) = preview('retry', { error_like => 'some' });
+$state = run_bulk($answer->{token});
+is("$state->{state} $state->{done} $state->{total}", 'done 10 12', 'dead letters with a live copy or of a dropped type stay') or diag $state->{error};
+is(count_of("error_msg = 'some' AND status = 'error'"), 2, 'these two');
+is($node->safe_psql('postgres', "SELECT by, action, old ->> 'status', new ->> 'status', count(DISTINCT object), count(*) FROM jobq.audit WHERE id > $audit GROUP BY 1, 2, 3, 4"),
+	'boss|retry_job|error|pending|10|10', 'each of the others is a call in the audit');
+
+$node->safe_psql('postgres', q{DROP TRIGGER late ON jobq.queue; SELECT jobq.create_job_type('w') \g /dev/null
+	SELECT jobq.enqueue('w', tenant => 'acme') FROM generate_series(1, 10) \g /dev/null});
+my $held = $node->background_psql('postgres');
+my $kept = $node->safe_psql('postgres', q{SELECT id FROM jobq.jobs WHERE job_type = 'w' ORDER BY id OFFSET 5 LIMIT 1});
+$held->query_safe("BEGIN; SELECT jobq.alter_job('$kept', priority => 1)");
+$audit = $node->safe_psql('postgres', 'SELECT max(id) FROM jobq.audit');
+(undef, $answer) = preview('cancel', { job_type => 'w', include_running => JSON::PP::true });
+$state = run_bulk($answer->{token});
+is("$state->{state} $state->{done} $state->{total}", 'done 9 10', 'a job that an open transaction holds stays') or diag $state->{error};
+is($node->safe_psql('postgres', "SELECT id FROM jobq.jobs WHERE job_type = 'w' AND status = 'pending'"), $kept, 'that one');
+is($node->safe_psql('postgres', "SELECT by, action, tenant, old ->> 'status', new ->> 'status', count(DISTINCT object), count(*) FROM jobq.audit WHERE id > $audit GROUP BY 1, 2, 3, 4, 5"),
+	'boss|cancel_job|acme|pending|cancelled|9|9', 'each of the others is a call in the audit');
+$held->query_safe('ROLLBACK');
+$held->quit;
+
+# The function of a step changes no job of another tenant.
+$node->safe_psql('postgres', q{CREATE ROLE part; SELECT jobq.grant_access('part', 'admin', tenant => 'beta') \g /dev/null});
+my $others = $node->safe_psql('postgres', q{SELECT array_agg(id) FROM jobq.jobs WHERE job_type = 'w' OR error_msg = 'some'});
+is($node->safe_psql('postgres', "SET ROLE part; SELECT jobq_internal._bulk_cancel('$others', true) + jobq_internal._bulk_retry('$others')"), 0,
+	'an admin of another tenant changes nothing');
+is(count_of("id = '$kept' AND status = 'pending'"), 1, 'the job stays');
+
+is(stop_web($web), 0, 'it ends');
+done_testing();

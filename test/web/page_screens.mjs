@@ -1,0 +1,75 @@
+// Every screen in light and dark, wide and narrow: axe, widths, pictures.
+import { copyFileSync } from 'node:fs';
+import { ok } from './contract.mjs';
+import { config, Person, sql } from './browser.mjs';
+
+const STATUSES = ['pending', 'blocked', 'retry', 'running', 'completed', 'skipped', 'cancelled', 'error'];
+const WIDTHS = [1280, 320];
+const COLOURS = ['color-contrast', 'link-in-text-block'];
+// pictures that docs/page.md shows
+const DOCS = { 'overview-light-1280': 'overview', 'job-pending-light-1280': 'job', 'run-failed-light-1280': 'run', 'jobs-dark-320': 'narrow' };
+
+export async function screens() {
+  const one = async (text) => (await sql(text)).split('\n')[0];
+  const jobs = await Promise.all(STATUSES.map(async (status) => [`job-${status}`,
+    `#/jobs/${await one(`SELECT id FROM jobq.jobs WHERE status = '${status}' ORDER BY workflow_id IS NOT NULL, id DESC LIMIT 1`)}`, status]));
+  const run = (status, ask) => one(`SELECT id FROM jobq.jobs WHERE job_type = 'publish' AND status = '${status}' AND payload->>'ask' = '${ask}' ORDER BY id LIMIT 1`);
+
+  return [
+    ['overview', '#/', 'transcode'], ['jobs', '#/jobs', 'pending'], ['jobs-filtered', '#/jobs?status=error&job_type=invoice&tenant=acme', 'provider'], ...jobs,
+    ['dead', '#/dead', 'provider answered'], ['types', '#/types', 'transcode'], ['type', '#/types/transcode', 'gated'],
+    ['type-change', '#/types/transcode?edit=1', 'Review'], ['type-new', '#/types?new=1', 'Create'], ['limits', '#/limits', 'gpu'], ['rules', '#/rules', 'live_call'],
+    ['schedules', '#/schedules', 'daily report'], ['schedule', '#/schedules/daily%20report', 'Europe/Berlin'], ['schedule-new', '#/schedules?new=1', 'New schedule'],
+    ['workflows', '#/workflows', 'publish'], ['workflow', '#/workflows/publish', 'approval'], ['runs', '#/runs', 'publish'],
+    ['run-waiting', `#/runs/${await run('running', true)}`, 'approval'], ['run-failed', `#/runs/${await run('error', false)}?step=upload`, 'read-only'],
+    ['tenants', '#/tenants', 'acme'], ['tenant', '#/tenants/acme', 'Quota'], ['alerts', '#/alerts', 'invoice'], ['audit', '#/audit', 'create_job_type'],
+    ['events', '#/events', 'archive'], ['not-found', '#/nothing', 'Not found'],
+  ];
+}
+
+// Looks at what is shown in both widths.  Only colours differ in the dark.
+async function look(person, name, scheme) {
+  const findings = [];
+
+  for (const width of WIDTHS) {
+    await person.page.setViewportSize({ width, height: 900 });
+    findings.push(...(await person.axe(scheme === 'dark' ? COLOURS : undefined)).map((text) => `${width} px: ${text}`));
+    if (width === 320) {
+      const [inside, wide] = await person.page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+      if (inside > wide)
+        findings.push(`the page scrolls sideways: ${inside} of ${wide} px`);
+    }
+    const picture = `${name}-${scheme}-${width}`;
+    await person.picture(picture);
+    if (DOCS[picture])
+      copyFileSync(`${config.pictures}/${picture}.png`, `${config.pictures}/docs/${DOCS[picture]}.png`);
+  }
+  ok(findings.length === 0, `${name}, ${scheme}: axe finds nothing, nothing is too wide`, findings.join('\n# '));
+}
+
+async function visit(role, scheme) {
+  const person = await Person.arrive(null, { colorScheme: scheme, refused: [401] });
+  const list = await screens();
+
+  await person.page.goto(config.url);
+  await person.page.waitForSelector('#user');
+  await look(person, 'sign-in', scheme);
+  await person.signIn(role);
+  person.refused = [];
+  for (const [name, fragment, text] of list) {
+    await person.page.setViewportSize({ width: 1280, height: 900 });
+    await person.go(fragment, text);
+    await look(person, name, scheme);
+  }
+  await person.leave(`screens, ${scheme}`);
+}
+
+export const groups = {
+  // a screen for each status needs a job in each
+  'screens': async () => {
+    await sql(`SELECT jobq.complete(c.id, c.lease_token, '{"rows": 120}') FROM jobq.claim('{import}', worker => 'worker-3') c`);
+    await sql(`SELECT jobq.skip_job(c.id, c.lease_token, 'nothing to do') FROM jobq.claim('{archive}', worker => 'worker-3') c`);
+    await sql(`SELECT jobq.cancel_job(id, 'no longer wanted') FROM jobq.jobs WHERE job_type = 'archive' AND status = 'pending' ORDER BY id LIMIT 1`);
+    await Promise.all([visit('ann', 'light'), visit('ben', 'dark')]);
+  },
+};

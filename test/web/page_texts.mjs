@@ -1,0 +1,124 @@
+// Texts from outside that look like markup, scripts, addresses or controls: they are shown as text.
+import { ok } from './contract.mjs';
+import { Person, TIMEOUT_MS, sql } from './browser.mjs';
+
+const run = 'window.__xss=1';
+const HOSTILE = [
+  ...[`<script>${run}</script>`, `<SCRIPT SRC=http://elsewhere.test/x.js></SCRIPT>`, `<img src=x onerror=${run}>`, `<img src=http://elsewhere.test/x.png>`,
+    `"><img src=x onerror=${run}>`, `'><svg onload=${run}>`, `<svg><script>${run}</script></svg>`, `<svg/onload=${run}>`, `<svg><animate onbegin=${run} attributeName=x dur=1s>`,
+    `<math><mtext></form><form><mglyph><style></math><img src onerror=${run}>`, `<iframe srcdoc="<script>parent.${run}</script>">`, `<iframe src="javascript:parent.${run}">`,
+    `<body onload=${run}>`, `<details open ontoggle=${run}>x</details>`, `<video><source onerror=${run}></video>`, `<audio src=x onerror=${run}>`, `<input autofocus onfocus=${run}>`,
+    `<select autofocus onfocus=${run}>`, `<textarea autofocus onfocus=${run}>`, `<marquee onstart=${run}>x</marquee>`, `<object data="javascript:${run}">`, `<embed src="javascript:${run}">`,
+    `<a href="javascript:${run}">x</a>`, `<form action="javascript:${run}"><button>x`, `<link rel=stylesheet href=http://elsewhere.test/x.css>`, `<meta http-equiv=refresh content="0;url=http://elsewhere.test/">`,
+    `<base href=http://elsewhere.test/>`, `<style>@import "http://elsewhere.test/x.css";</style>`, `<style>*{display:none}</style>`, `<div style="position:fixed;inset:0;background:red">`,
+    `<template><script>${run}</script></template>`, `<noscript><p title="</noscript><img src=x onerror=${run}>">`, `<!--<img src="--><img src=x onerror=${run}>`, `<![CDATA[<script>${run}</script>]]>`,
+    `</textarea><script>${run}</script>`, `</title><script>${run}</script>`, `</script><script>${run}</script>`, `</pre><img src=x onerror=${run}>`, `<xss onpointerover=${run} style=display:block>x`],
+  `javascript:${run}`, `JaVaScRiPt:${run}`, `data:text/html,<script>${run}</script>`, `java\tscript:${run}`, 'vbscript:msgbox(1)', '//elsewhere.test/', 'http://elsewhere.test/', 'file:///etc/passwd',
+  `';${run};//`, `";${run};//`, '`;' + run + ';//', '${' + run + '}', '{{' + run + '}}', '{{constructor.constructor("' + run + '")()}}', `#{${run}}`, `<%= ${run} %>`, `%3Cscript%3E${run}%3C/script%3E`,
+  `&lt;script&gt;${run}&lt;/script&gt;`, '&amp;', '&#60;img&#62;', '\\u003cscript\\u003e', '\\x3cscript\\x3e', `' onmouseover='${run}`, `" onfocus="${run}" autofocus="`, '__proto__', 'constructor', 'toString', 'hasOwnProperty',
+  'null', 'undefined', 'NaN', '-1', '0', '../../admin', '..', '.', '/', '//', '?', '#', '#/jobs', '%', '%00', '%2e%2e%2f', 'a?b=c&d=e#f', ' leading and trailing ', "O'Brien", '"quoted"', '\\', '\\0', '$$', '--', ';DROP TABLE jobq.queue',
+  '\u202egnp.exe', '\u2066isolate\u2069', '\u200bzero\u200bwidth', '\ufeffmark', '\u0430dmin', 'ｆｕｌｌｗｉｄｔｈ', 'e\u0301\u0301\u0301\u0301', '👩‍👩‍👧‍👦🏴‍☠️', 'مرحبا', '日本語', 'x'.repeat(60), '<'.repeat(60),
+];
+const LONG = `<b>${'very long '.repeat(700)}</b><img src=x onerror=${run}>`;
+
+const bytes = (text) => Buffer.byteLength(text);
+const literal = (text) => `'${text.replace(/'/g, "''")}'`;
+const json = (value) => literal(JSON.stringify(value));
+// as names: without control characters, at most 63 bytes; no address can have the part . or ..
+const names = [...new Set(HOSTILE.filter((s) => bytes(s) <= 60 && s.trim() === s && !/[\x00-\x1f]|^\.\.?$/.test(s)))];
+// a tenant has no empty element
+const tenantOf = (text) => text.replace(/[\x00-\x1f]/g, ' ').split('/').filter((part) => !['', '.', '..'].includes(part)).join('/').slice(0, 200) || 'x';
+
+// A job with its text in each place that a worker, a tool or a client fills.
+function jobSql(text, i) {
+  const name = text.replace(/[\x00-\x1f]/g, ' ').trim().slice(0, 200);
+  return `SELECT jobq.enqueue('hostile', ${json({ text, [text]: i })}, tenant => ${literal(tenantOf(text))}, metadata => ${json({ [text]: text })}, unique_key => ${literal(name)}, concurrency_key => ${literal(name)});
+WITH c AS MATERIALIZED (SELECT * FROM jobq.claim('{hostile}', worker => ${literal(name.slice(0, 60))}))
+SELECT ${i % 3 ? `jobq.fail(id, lease_token, ${literal(text)}, retryable => false, error_code => ${literal(name.slice(0, 20))}, details => ${json({ stderr: text, [text]: text })})::text`
+    : `jobq.complete(id, lease_token, ${json({ [text]: text })})::text`} FROM c;`;
+}
+
+function namesSql(text) {
+  const t = literal(text);
+  const tenant = literal(tenantOf(text));
+  return `SELECT jobq.create_job_type(${t}), jobq.pause_job_type(${t}, ${t}), jobq.schedule(${t}, '@yearly', ${t}, ${json({ text })}, tenant => ${tenant}), jobq.set_limit(${t}, max_concurrent => 1),
+  jobq.set_signal(${t}, true), jobq.set_pressure_rule(${t}, ${t}, priority_adj => 1), jobq.set_tenant_quota(${tenant}, max_live => 9);`;
+}
+
+// Runs statements, each in its own transaction: a claim sees only jobs of others.
+async function all(texts) {
+  await sql(texts.flatMap((text) => text.replace(/;\s*$/, '').split(';\nWITH').map((s, i) => `DO $do$ BEGIN EXECUTE $q$${i ? 'WITH' : ''}${s}$q$; END $do$;`)).join('\n'));
+}
+
+async function shows(ann, where, texts) {
+  const missing = await ann.page.evaluate((list) => {
+    const all = document.querySelector('main').textContent;
+    return list.filter((t) => !all.includes(t));
+  }, texts);
+  ok(missing.length === 0, `${where}: ${texts.length} texts are shown as they are`, missing.map((t) => JSON.stringify(t)).join('\n# '));
+}
+
+async function quiet(ann, where) {
+  const [xss, strange] = await ann.page.evaluate(() => [window.__xss,
+    [...document.querySelectorAll('script:not([src]), iframe, object, embed, base, img, video, audio, [onerror], [onload], [onfocus], a[href^="javascript:" i], a[href^="//"], a[href^="data:"], main a[href^="http"]')].map((e) => e.outerHTML.slice(0, 200))]);
+  ok(xss === undefined && strange.length === 0, `${where}: nothing of them is an element, an address or runs`, [`__xss ${xss}`, ...strange].join('\n# '));
+}
+
+async function texts() {
+  await sql(`SELECT jobq.create_job_type('hostile', max_attempts => 1, options => '{"events": "all"}')`);
+  await all([...HOSTILE, LONG].map(jobSql));
+  await all(names.map(namesSql));
+  const count = async (query) => Number(await sql(query));
+  const types = (await sql(`SELECT name FROM jobq.job_types`)).split('\n');
+  const made = names.filter((n) => types.includes(n));
+  ok(made.length === names.length, `job types, schedules, limits, signals, tenants and reasons: ${made.length}`, names.filter((n) => !types.includes(n)).join('\n# '));
+  const jobs = JSON.parse(await sql(`SELECT json_agg(json_build_object('id', id, 'text', payload->>'text', 'error', error_msg)) FROM jobq.jobs WHERE job_type = 'hostile' AND status IN ('error', 'completed')`));
+  ok(jobs.length === HOSTILE.length + 1, `jobs with such payloads, results, errors, workers, tenants, keys and stderr: ${jobs.length}`, HOSTILE.length + 1);
+
+  const ann = await Person.arrive('ann', { refused: [429] });
+  const { page } = ann;
+
+  await ann.go('#/', 'Job types');
+  await shows(ann, 'overview', made);
+  await quiet(ann, 'overview');
+  await ann.go('#/jobs?job_type=hostile', 'hostile');
+  await quiet(ann, 'jobs');
+  for (const [fragment, text, list] of [['#/types', 'hostile', made], ['#/limits', 'gpu', made.slice(0, 50)], ['#/rules', 'live_call', made.slice(0, 50)], ['#/schedules', 'daily report', made.slice(0, 50)]]) {
+    await ann.go(fragment, text);
+    await shows(ann, fragment, (await page.evaluate(() => document.querySelectorAll('main tr[data-row]').length)) > made.length ? made : list.filter(() => false));
+    await quiet(ann, fragment);
+  }
+  for (const [fragment, text] of [['#/tenants', 'Tenants'], ['#/dead', 'Dead letters'], ['#/alerts', 'Alerts'], ['#/audit', 'Audit'], ['#/events', 'Events']]) {
+    await ann.go(fragment, text);
+    await page.evaluate(() => document.querySelectorAll('main details').forEach((d) => { d.open = true; }));
+    await quiet(ann, fragment);
+  }
+
+  const bad = [];
+  for (const { id, text, error } of jobs) {
+    await page.evaluate((f) => { location.hash = f; }, `#/jobs/${id}`);
+    await page.waitForFunction((i) => document.querySelector('main h1 + .about, main .about')?.innerText.includes(i) && !document.querySelector('main .loading'), id, { polling: 20 });
+    const missing = await page.evaluate(([t, e]) => {
+      document.querySelectorAll('main details').forEach((d) => { d.open = true; });
+      const main = document.querySelector('main').textContent;
+      const quoted = JSON.stringify(t);
+      return [main.includes(quoted) ? '' : 'payload', e !== null && !main.includes(e) ? 'error' : '', document.querySelector('main img, main script, main iframe') ? 'element' : ''].filter(Boolean).join(' ');
+    }, [text, error]);
+    if (missing)
+      bad.push(`${JSON.stringify(text).slice(0, 100)}: ${missing}`);
+  }
+  ok(bad.length === 0, `${jobs.length} jobs show their texts as they are`, bad.join('\n# '));
+  await quiet(ann, 'jobs one by one');
+  const odd = [];
+  for (const name of made) {
+    await page.evaluate((f) => { location.hash = f; }, `#/types/${encodeURIComponent(name)}`);
+    const there = await page.waitForFunction((n) => document.querySelector('main h1')?.textContent === n && !document.querySelector('main .loading') && document.querySelector('main .note')?.textContent.includes(n), name, { polling: 20, timeout: TIMEOUT_MS / 3 }).catch(() => null);
+    if (!there)
+      odd.push(`${JSON.stringify(name)}: ${(await ann.text()).slice(0, 200)}`);
+  }
+  ok(odd.length === 0, `${made.length} types are found by their names, with their reasons`, odd.join('\n# '));
+  ok(await count(`SELECT count(*) FROM jobq.jobs WHERE job_type = 'hostile'`) >= jobs.length, 'the jobs are still there');
+  await ann.leave('texts');
+}
+
+export const groups = { 'texts from outside': texts };
