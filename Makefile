@@ -39,7 +39,7 @@ help:
 #: make format          pgindent over the C files (needs the headers of PostgreSQL 17 or newer)
 #: make vendor-check    compare src/web/page/vendor with the npm packages (npm)
 #: make release-archive make test/upgrade/jobq-VERSION.tar.xz of HEAD, for later releases
-#: make deps            install the Debian packages that building and testing need
+#: make deps            install the Debian packages of build and gate (FULL=1: of every test and example)
 #: make clean           remove built files
 
 # PGXS has a check of its own, which only says that there is none.
@@ -51,15 +51,17 @@ endif
 
 KIND = all
 deps:
-	@test/deps $(PG_CONFIG)
+	@test/deps $(if $(FULL),--full) $(PG_CONFIG)
 demo: deps
 	@examples/demo/run --pg-config=$(PG_CONFIG)
 demo-keep: deps
 	@examples/demo/run --pg-config=$(PG_CONFIG) --keep
 demo-pg_cron: deps
 	@examples/pg_cron/run --pg-config=$(PG_CONFIG)
+demo-workflows: FULL = 1
 demo-workflows: deps
 	@examples/workflows/run --pg-config=$(PG_CONFIG)
+test: FULL = $(filter all clients web workflows,$(KIND))
 test: deps
 	@test/run --pg-config=$(PG_CONFIG) $(KIND)
 lint: deps
