@@ -1,4 +1,4 @@
-# A server with a replaceable jobq: the former release, built from its archive in a private copy of
+# A server with a replaceable jobq: the former release, built from its archive, in a private copy of
 # the server, and the release under test to install over it.
 package UpgradeTest;
 
@@ -41,7 +41,8 @@ sub pg_config_of
 	return $out;
 }
 
-# Makes a copy of the source with the version of a later release, which follows this one.
+# Makes a copy of the source with the version of a later release, which follows this one.  It has the
+# objects of this one, but those that have the version in them.
 sub next_source
 {
 	my ($version) = @_;
@@ -49,7 +50,11 @@ sub next_source
 	my ($new, $old) = (new_version(), old_version());
 
 	mkdir $source or BAIL_OUT("$source: $!");
-	system_or_bail('cp', '-r', map({ "$top/$_" } qw(Makefile META.json jobq.control src)), $source);
+	system_or_bail('cp', '-rp', map({ "$top/$_" } qw(Makefile META.json jobq.control src build)), $source);
+	foreach my $file (glob("$source/src/*/*.c"))
+	{
+		unlink $file =~ s/\.c$/.o/r if slurp_file($file) =~ /\bJOBQ_VERSION\b/;
+	}
 	foreach my $change ([ 'jobq.control', $new, $version ], [ 'src/jobq.h', $new, $version ], [ 'src/lifecycle/release.c', $old, $new ])
 	{
 		my ($file, $from, $to) = @$change;
@@ -75,24 +80,26 @@ sub install_file
 	return;
 }
 
-# Builds a source tree, the former release's without one, into a copy of the server;
-# returns the copy's directory.
+# Makes a copy of the server with the release of next_source, or with the former one, which test/run
+# has built; returns the copy's directory.
 sub stage_release
 {
 	my ($source) = @_;
 	my $stage = PostgreSQL::Test::Utils::tempdir_short();
+	my @flags = defined $source ? ('WERROR=1', '-o', 'src/jobq.h') : ('PROFILE=-O0');
 
 	if (!defined $source)
 	{
-		$source = "$stage/jobq-" . old_version();
-		system_or_bail('tar', '-C', $stage, '-xJf', "$top/test/upgrade/jobq-" . old_version() . '.tar.xz');
+		$source = "$stage/former";
+		system_or_bail('cp', '-rp', $ENV{JOBQ_FORMER}, $source);
 	}
-	system_or_bail('bash', '-c', <<'END', 'stage', $top, $ENV{JOBQ_PG_CONFIG}, $stage, $source);
+	system_or_bail('bash', '-c', <<'END', 'stage', $top, $ENV{JOBQ_PG_CONFIG}, $stage, $source, @flags);
 . "$1/test/lib/cluster.sh"
 pg_config=$2 work=$3 top=$4
+shift 4
 mkdir -p "$work/log"
-build_jobq PROFILE=-O0
-stage_server PROFILE=-O0
+build_jobq "$@"
+stage_server "$@"
 END
 	return "$stage/server";
 }
