@@ -23,10 +23,10 @@ help:
 #: make demo-keep       the same, and leave the cluster running
 #: make demo-pg_cron    a throwaway cluster in which pg_cron enqueues a job (examples/pg_cron)
 #: make demo-workflows  a throwaway cluster that runs four workflows (examples/workflows)
-#: make check           the quick gate, five minutes: what all changes need, and the tests of changed folders (BASE=commit)
+#: make check           the quick gate, five minutes: tests of changed folders (BASE=commit)
 #: make lint            the language of the tree and of commits' subjects
-#: make test            build with warnings as errors; run every kind of test against private clusters
-#: make test KIND=tap   one kind: house lint helper regress pgtap isolation tap clients web readme demo ...
+#: make test            build with warnings as errors; every kind of test, private clusters
+#: make test KIND=tap   one kind: house lint helper regress pgtap isolation tap clients web ...
 #: make docs            make docs/reference and docs/api.md from the catalog, settings and routes
 #: make sanitize        jobq-helper and its unit tests under ASan and UBSan
 #: make fuzz            the fuzzers of jobq-helper and of cron expressions, 60 s each (clang)
@@ -39,7 +39,7 @@ help:
 #: make format          pgindent over the C files (needs the headers of PostgreSQL 17 or newer)
 #: make vendor-check    compare src/web/page/vendor with the npm packages (npm)
 #: make release-archive make test/upgrade/jobq-VERSION.tar.xz of HEAD, for later releases
-#: make deps            install the Debian packages of build and gate (FULL=1: of every test and example)
+#: make deps            install the Debian packages of build and gate (FULL=1: of all tests)
 #: make clean           remove built files
 
 # PGXS has a check of its own, which only says that there is none.

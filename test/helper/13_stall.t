@@ -19,8 +19,8 @@ sub left { return join ' ', processes_with($mark); }
 # Shell code that repeats a command every tenth of the stall, for twice the stall.
 sub script { my ($do, $stall) = @_; return [ '/bin/sh', '-c', "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do $do; sleep @{[ $stall / 10 ]}; done", $mark ]; }
 
-# Runs a part of the test that returns arguments of is(), and once more, with times five times as long, if the machine may
-# have stood still for one of its times.
+# Runs a part of the test that returns arguments of is(), and once more, with times five times as
+# long, if the machine may have stood still for one of its times.
 my $job = 1000;
 sub in_time
 {

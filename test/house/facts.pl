@@ -95,7 +95,8 @@ my @named = map { s/\(s\)//r } $accesses =~ /`(\w+(?:\(s\))?)`/g;
 cmp_ok(scalar @named, '>', 20, 'docs/security.md has a table of accesses');
 is(join(' ', grep { !$functions{$_} && !/^(?:enqueue|work|read|admin)$/ } @named), '', 'which names functions that exist');
 
-# Test files are named after the folder that they test, so that a change of a folder names its tests.
+# Test files are named after the folder that they test, so that a change of a folder names its
+# tests.
 my @folders = (map { m{([^/]+)$} } grep { -d } glob("$top/src/*"));
 my %numbers;
 for my $path (glob("$top/test/tap/*.pl"))

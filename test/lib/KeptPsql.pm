@@ -1,8 +1,10 @@
-# SQL of the tests through psql programs that stay: one for each node and database, instead of one for each call.  A
-# call has the output, the errors and the exit code of its own psql: the kept one includes its text as a file named
-# "<stdin>".  Afterwards the session is as new: DISCARD ALL, and statistics are sent as at the end of a session.
+# SQL of the tests through psql programs that stay: one for each node and database, instead of one
+# for each call.  A call has the output, the errors and the exit code of its own psql: the kept one
+# includes its text as a file named "<stdin>".  Afterwards the session is as new: DISCARD ALL, and
+# statistics are sent as at the end of a session.
 #
-# Texts that need a psql of their own, or that change what a session gets when it begins, still have one (own_psql).
+# Texts that need a psql of their own, or that change what a session gets when it begins, still have
+# one (own_psql).
 package KeptPsql;
 
 use strict;
@@ -94,7 +96,8 @@ sub safe_psql
 	return $theirs{safe_psql}->(@_);
 }
 
-# As theirs, but the first looks follow sooner; a stalled machine has 300 s, as 900 psqls may have there.
+# As theirs, but the first looks follow sooner; a stalled machine has 300 s, as 900 psqls may have
+# there.
 sub poll_query_until
 {
 	my ($node, $dbname, $query, $expected) = @_;
@@ -114,7 +117,8 @@ sub poll_query_until
 	return 0;
 }
 
-# Runs the text; returns psql's exit code and outputs.  A text that may have reached the server is not sent again.
+# Runs the text; returns psql's exit code and outputs.  A text that may have reached the server is
+# not sent again.
 sub ask
 {
 	my ($node, $dbname, $sql, $stop, $verbosity) = @_;
@@ -173,8 +177,9 @@ sub start_psql
 	return \%session;
 }
 
-# Sends a text and reads the answer; returns psql's exit code, the outputs, and whether the text may have reached the
-# server.  Marks in both outputs show where the text's own begin and end, and that the session is as new.
+# Sends a text and reads the answer; returns psql's exit code, the outputs, and whether the text may
+# have reached the server.  Marks in both outputs show where the text's own begin and end, and that
+# the session is as new.
 sub talk
 {
 	my ($session, $sql, $stop, $verbosity) = @_;

@@ -1,7 +1,8 @@
-# Changes PostgreSQL's test modules for machines that stall at times.  Theirs count the time of a session from its
-# start, idle time included; their query_until loses the output behind the awaited text; and a query that psql could
-# not take, because the server had refused the connection, ends the test.  Ordinary SQL goes through KeptPsql.  A file
-# has JOBQ_FILE_LIMIT seconds, 900 without that variable; 0 is no limit.
+# Changes PostgreSQL's test modules for machines that stall at times.  Theirs count the time of a
+# session from its start, idle time included; their query_until loses the output behind the awaited
+# text; and a query that psql could not take, because the server had refused the connection, ends
+# the test.  Ordinary SQL goes through KeptPsql.  A file has JOBQ_FILE_LIMIT seconds, 900 without
+# that variable; 0 is no limit.
 package Patience;
 
 use strict;
@@ -35,7 +36,8 @@ sub quit
 	return $theirs{quit}->($session);
 }
 
-# As theirs, but output behind that line stays for later reads, and an ended psql is an error at once.
+# As theirs, but output behind that line stays for later reads, and an ended psql is an error at
+# once.
 sub query_until
 {
 	my ($session, $until, $query) = @_;

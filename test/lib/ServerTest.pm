@@ -140,8 +140,8 @@ sub seed_of_tree
 	return hex(substr $sha->hexdigest, 0, 7);
 }
 
-# Begins the random numbers of a test, and returns their seed: that of JOBQ_SEED, a new one if it is "random", else that
-# of the tree.  The same sources have the same test.
+# Begins the random numbers of a test, and returns their seed: that of JOBQ_SEED, a new one if it is
+# "random", else that of the tree.  The same sources have the same test.
 sub seed
 {
 	my $seed = $ENV{JOBQ_SEED} // seed_of_tree();
@@ -160,7 +160,8 @@ sub setseed
 	return sprintf 'SELECT setseed(%.6f)', ($seed + 7919 * $session) % 1_000_003 / 1_000_003;
 }
 
-# Creates job types with slow handlers: sleeper obeys a cancel, stubborn does not, tool is a program.
+# Creates job types with slow handlers: sleeper obeys a cancel, stubborn does not, tool is a
+# program.
 sub sleeper_types
 {
 	my ($node, $db) = @_;

@@ -41,8 +41,8 @@ sub pg_config_of
 	return $out;
 }
 
-# Makes a copy of the source with the version of a later release, which follows this one.  It has the
-# objects of this one, but those that have the version in them.
+# Makes a copy of the source with the version of a later release, which follows this one.  It has
+# the objects of this one, but those that have the version in them.
 sub next_source
 {
 	my ($version) = @_;

@@ -1,5 +1,5 @@
-# Commands that need the queue's locks or an empty database: jobs never block them, and after a rollback the jobs
-# continue without a trace.
+# Commands that need the queue's locks or an empty database: jobs never block them, and after a
+# rollback the jobs continue without a trace.
 
 use strict;
 use warnings;
@@ -237,7 +237,8 @@ $node->safe_psql('postgres', 'DROP TABLE done; DROP FUNCTION sleeper, stubborn; 
 sleeper_types($node, 'postgres');
 works('postgres', 'a new extension works at once');
 
-# A dispatcher that left on request does not delay the next one.  The quickest of some tries; a failed start's delay is 1 s.
+# A dispatcher that left on request does not delay the next one.  The quickest of some tries; a
+# failed start's delay is 1 s.
 my $quickest = 1e9;
 foreach (1 .. 10)
 {
@@ -254,8 +255,8 @@ SELECT extract(epoch FROM started_at - created_at) FROM jobq.jobs WHERE id = :'i
 }
 cmp_ok($quickest, '<', 0.9, 'the first job after DROP EXTENSION and CREATE EXTENSION runs at once');
 
-# So when it has come and gone within a second: with a delay, the next one would come a second after its start.  Two
-# renames follow each other so quickly.
+# So when it has come and gone within a second: with a delay, the next one would come a second after
+# its start.  Two renames follow each other so quickly.
 $node->safe_psql('postgres', <<'END');
 CREATE DATABASE broken;
 -- The start of the dispatcher that has come since then, when it works.
@@ -296,7 +297,8 @@ SKIP:
 	is($proof, 't', 'also when it has come and gone within a second');
 }
 
-# A dispatcher that can't connect after it has left on request is restarted with delays: 1 s, 2 s, ... between tries.
+# A dispatcher that can't connect after it has left on request is restarted with delays: 1 s, 2 s,
+# ... between tries.
 my $version = $node->data_dir . '/base/' . $node->safe_psql('broken', 'SELECT oid FROM pg_database WHERE datname = current_database()') . '/PG_VERSION';
 rename $version, "$version.away" or die $!;
 

@@ -48,7 +48,8 @@ sub missed
 # ---------- a tick ----------
 
 is(join(' ', jobq_pids($node, 'conductor')), '', 'no conductor without a schedule');
-# A standstill of 5 s would be missed ticks (catch_up), one of 1 s would meet the job before (overlap).
+# A standstill of 5 s would be missed ticks (catch_up), one of 1 s would meet the job before
+# (overlap).
 my $each_tick = q{catch_up => 'all', overlap => 'allow'};
 one(qq{SELECT jobq.schedule('second', '* * * * * *', 'note', '{"a": [{"\$": "\$.tick"}, {"b": {"\$": "\$.last_tick"}}]}', $each_tick,
 	options => '{"priority": 7, "metadata": {"mine": 1}}')});

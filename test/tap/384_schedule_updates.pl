@@ -1,5 +1,5 @@
-# A tick updates the row of its schedule in its page: the conductor removes dead versions from pages that it reads.  Under
-# a held snapshot, which keeps them, ticks cost the same.
+# A tick updates the row of its schedule in its page: the conductor removes dead versions from pages
+# that it reads.  Under a held snapshot, which keeps them, ticks cost the same.
 
 use strict;
 use warnings;
@@ -17,9 +17,10 @@ SELECT jobq.create_job_type('note', 'note(jsonb)');
 SELECT count(jobq.schedule('s' || n, '* * * * * *', 'note', overlap => 'allow')) FROM generate_series(1, 60) n;
 END_SQL
 
-# Waits for so many more updates of each schedule.  Returns how many of all updates in this time were not HOT, and how many
-# pages of the table each of them has read.  A held snapshot of another process, on a machine that stands still, may cost
-# some: so the best of several times counts.  From statistics: a scan of the table would remove dead versions, too.
+# Waits for so many more updates of each schedule.  Returns how many of all updates in this time
+# were not HOT, and how many pages of the table each of them has read.  A held snapshot of another
+# process, on a machine that stands still, may cost some: so the best of several times counts.  From
+# statistics: a scan of the table would remove dead versions, too.
 my @last = (0, 0, 0);
 
 sub updates

@@ -2,7 +2,8 @@
 # reason: none is lost, none comes twice, while sessions change the schedules, processes and the
 # server end, and the clock steps.
 #
-# JOBQ_SEED begins its random numbers, JOBQ_BEATS is its length in seconds of the schedule that gives the pace.
+# JOBQ_SEED begins its random numbers, JOBQ_BEATS is its length in seconds of the schedule that
+# gives the pace.
 
 use strict;
 use warnings;

@@ -43,8 +43,8 @@ sub all_done { return wait_for_sql($node, 'SELECT count(*) = 0 FROM jobq.queue',
 
 sub forget { return sql('DELETE FROM jobq.history'); }
 
-# Enqueues $n jobs of each type that run until the gate opens (tools: until they are cancelled): so many run at once, no
-# more, and the rest waits.
+# Enqueues $n jobs of each type that run until the gate opens (tools: until they are cancelled): so
+# many run at once, no more, and the rest waits.
 sub fills
 {
 	my ($n, $types, $most, $what) = @_;

@@ -1,5 +1,5 @@
-# Short jobs share commits, invisibly to handlers: contention costs no attempt, no state leaks from one job into the
-# next, a failing or a slow job does not affect others.
+# Short jobs share commits, invisibly to handlers: contention costs no attempt, no state leaks from
+# one job into the next, a failing or a slow job does not affect others.
 
 use strict;
 use warnings;
@@ -229,7 +229,8 @@ sub share_commits
 }
 
 my $alone = 0;
-# on a stalled machine the two seconds may pass before the sixty have run: then the result proves nothing
+# on a stalled machine the two seconds may pass before the sixty have run: then the result proves
+# nothing
 foreach my $try (1 .. 20)
 {
 	share_commits("sixty short jobs share commits, before a slow run ($try)");
@@ -264,7 +265,7 @@ foreach my $try (1 .. 10)
 }
 cmp_ok($workers, '>', 1, "what was handed to one worker goes to others ($workers)");
 
-# ---------- cancelled all at once, while they run: hundreds have begun, and are not committed ----------
+# ---------- cancelled all at once: hundreds have begun, and are not committed ----------
 
 type('bulk', 'NULL;');
 foreach my $call (q{cancel_jobs('bulk', include_running => true)}, q{purge_tenant('acme')}, q{drop_job_type('bulk', force => true)})

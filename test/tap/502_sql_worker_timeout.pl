@@ -134,8 +134,9 @@ sub counted
 		'>', 0.5, 'no two cancels came within half a second');
 }
 
-# The worker and the dispatcher both watch the timeout, and one of them cancels: first the dispatcher comes late, when the
-# handler has just caught its second cancel; then many handlers are beside a dispatcher that is awake.
+# The worker and the dispatcher both watch the timeout, and one of them cancels: first the
+# dispatcher comes late, when the handler has just caught its second cancel; then many handlers are
+# beside a dispatcher that is awake.
 my $counter = enqueue('counter', '{}');
 wait_status($node, 'postgres', $counter, 'running', 'a handler that counts its cancels runs');
 my $late = dispatcher($node, 'postgres');

@@ -78,8 +78,9 @@ sub rows_of
 		  . ' COPY jobq.queue TO STDOUT; COMMIT');
 }
 
-# True once the query is true, before a deadline.  A run comes when enough jobs have been handed out since the last one;
-# else 600 s later.  So from time to time some more jobs run: the bounds hold for a queue in use.
+# True once the query is true, before a deadline.  A run comes when enough jobs have been handed out
+# since the last one; else 600 s later.  So from time to time some more jobs run: the bounds hold
+# for a queue in use.
 sub true_beside_jobs
 {
 	my ($query) = @_;
@@ -92,8 +93,8 @@ sub true_beside_jobs
 		return 0 if ($now = time) > $end;
 		if ($now > $more)
 		{
-			# health() counts by the server's statistics.  A worker may add its dead rows to these after the run that has
-			# removed them, and no further run corrects the number.
+			# health() counts by the server's statistics.  A worker may add its dead rows to these
+			# after the run that has removed them, and no further run corrects the number.
 			value('ANALYZE jobq.queue');
 			return 1 if value($query) eq 't';
 			note 'more jobs run';

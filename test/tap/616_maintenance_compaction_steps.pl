@@ -1,4 +1,5 @@
-# Compaction's transactions: a cursor that pins an index page, DDL between the steps, terminate and kill -9 between them.
+# Compaction's transactions: a cursor that pins an index page, DDL between the steps, terminate and
+# kill -9 between them.
 
 use strict;
 use warnings;

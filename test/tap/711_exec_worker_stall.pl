@@ -21,8 +21,8 @@ sub refused
 	return;
 }
 
-# Runs a part of the test that returns arguments of is(), and once more, with times five times as long, if the machine
-# may have stood still for one of its times.
+# Runs a part of the test that returns arguments of is(), and once more, with times five times as
+# long, if the machine may have stood still for one of its times.
 sub in_time
 {
 	my ($part) = @_;

@@ -176,7 +176,8 @@ sub tick
 	open_gate($gate, $process);
 	wait_for_sql($node, 'SELECT count(DISTINCT jobid) = ' . (1 + keys %command)
 		  . " FROM cron.job_run_details WHERE runid > $runs AND status IN ('succeeded', 'failed')", "all commands have ended");
-	# A command that is not active any more when pg_cron looks after it has "job canceled" as its message.
+	# A command that is not active any more when pg_cron looks after it has "job canceled" as its
+	# message.
 	value('DROP TABLE IF EXISTS seen');
 	value("CREATE TABLE seen AS SELECT d.*, j.jobname FROM cron.job_run_details d JOIN cron.job j USING (jobid) WHERE runid > $runs");
 	value('UPDATE cron.job SET active = false');
