@@ -45,11 +45,13 @@ sub held_run
 	return $run;
 }
 
-# Returns when the conductor has tried it again after the COMMIT.
+# Returns when the conductor has tried it again after the COMMIT.  What was committed before counts:
+# the dispatcher has acted on it.
 sub let_go
 {
 	my ($late) = @_;
 
+	handed_out();
 	$holder->query_safe('COMMIT');
 	run_is($late // start_run('late'), 'completed', 'the conductor goes on');
 	return;
