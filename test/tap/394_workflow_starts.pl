@@ -46,12 +46,14 @@ sub held_run
 }
 
 # Returns when the conductor has tried it again after the COMMIT.  What was committed before counts:
-# the dispatcher has acted on it.
+# the dispatcher has acted on it, and no start is under way that waits for the row.
 sub let_go
 {
 	my ($late) = @_;
 
 	handed_out();
+	wait_for_sql($node, q{SELECT NOT EXISTS (SELECT FROM pg_locks l JOIN pg_stat_activity a USING (pid) WHERE a.backend_type = 'jobq conductor' AND NOT l.granted)},
+		'the conductor has put it aside');
 	$holder->query_safe('COMMIT');
 	run_is($late // start_run('late'), 'completed', 'the conductor goes on');
 	return;
