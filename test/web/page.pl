@@ -11,7 +11,7 @@ use Test::More;
 use WebTest;
 
 my ($chromium) = grep { -x } map { "$_/chromium" } split /:/, $ENV{PATH};
-plan skip_all => 'chromium is not installed' unless $chromium;
+plan skip_all => 'chromium is not installed' unless $chromium || $ENV{JOBQ_FULL};
 -e "$ENV{JOBQ_NODE_WEB}/playwright-core" or BAIL_OUT('test/deps has not installed playwright-core: make deps');
 
 my $node = web_node('page', 'max_connections = 100');
