@@ -57,8 +57,17 @@ SELECT argument || ': ' || test.error_of(format('SELECT jobq.create_job_type(%L,
     ('on_conflict => ''sometimes'''), ('on_conflict => NULL')) v(argument);
 SELECT argument || ': ' || test.error_of(format('SELECT jobq.create_job_type(%L, command => %L, %s)', 'new', '{echo}', argument))
   FROM (VALUES ('options => ''{"output": "xml"}'''), ('options => ''{"batch": true}'''),
-    ('options => ''{"env": {"LD_PRELOAD": "x.so"}}'''), ('options => ''{"kill_grace": "-1s"}'''),
+    ('options => ''{"env": {"LD_PRELOAD": "x.so"}}'''), ('options => ''{"pass_env": ["PYTHONPATH"]}'''),
+    ('options => ''{"kill_grace": "-1s"}'''),
     ('options => ''{"permanent_exit_codes": ["a"]}''')) v(argument);
+-- Python's variables that load no code
+SELECT jobq.create_job_type('python', command => '{echo}', options => '{"env": {"PYTHONUNBUFFERED": "1"}, "pass_env": ["PYTHONIOENCODING"]}');
+-- braces of scripts
+SELECT jobq.alter_job_type('python', command => ARRAY['awk', '-F', ':', '{print}']);
+SELECT jobq.alter_job_type('python', command => ARRAY['/bin/bash', '-ec', 'echo ${HOME}']);
+SELECT jobq.alter_job_type('python', command => ARRAY['awk', '-v', 'x={x}', '{{print}']);
+SELECT jobq.alter_job_type('python', command => ARRAY['sh', '-c', 'echo ${{HOME} "$1"', 'sh', '{file}']);
+SELECT jobq.drop_job_type('python');
 -- options for nodes, a later feature: their values without effect are no errors
 SELECT option || ': ' || test.error_of(format('SELECT jobq.create_job_type(%L, command => %L, options => %L)', 'new', '{echo}', option))
   FROM (VALUES ('{"run_on": "agents"}'), ('{"run_on": "any"}'), ('{"run_on": "moon"}'), ('{"require_labels": {"gpu": "1"}}'),

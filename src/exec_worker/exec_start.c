@@ -14,12 +14,12 @@
 
 #include "access/xact.h"
 #include "lib/stringinfo.h"
-#include "storage/fd.h"
 #include "utils/builtins.h"
 #include "utils/json.h"
 #include "utils/memutils.h"
 #include "utils/resowner.h"
 
+#include "base/tool_env.h"
 #include "exec_worker/exec_internal.h"
 #include "registry/command_template.h"
 #include "registry/options.h"
@@ -115,9 +115,7 @@ env_add(EnvBuild *env, const char *name, const char *value)
 static void
 check_env_name(const char *key, const char *name)
 {
-	if (name == NULL || name[0] == '\0' || strchr(name, '=') != NULL ||
-		strncmp(name, "LD_", 3) == 0 || strncmp(name, "PYTHON", 6) == 0 ||
-		strcmp(name, "PATH") == 0 || strcmp(name, "IFS") == 0 || strcmp(name, "BASH_ENV") == 0)
+	if (name == NULL || !tool_env_is_name(name, strlen(name)) || tool_env_refused(name))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("option \"%s\" names an environment variable that a tool can't be given: \"%s\"",
@@ -132,52 +130,19 @@ add_env_option(void *arg, char *name, char *value)
 		env_add(arg, name, value);
 }
 
-/* Reads jobq.tool_env_file: lines NAME=value. */
-static char *
-read_env_file(void)
-{
-	StringInfoData text;
-	char		block[4096];
-	size_t		n;
-	FILE	   *file;
-
-	initStringInfo(&text);
-	if (jobq_tool_env_file == NULL || jobq_tool_env_file[0] == '\0')
-		return text.data;
-	file = AllocateFile(jobq_tool_env_file, "r");
-	if (file == NULL)
-		ereport(ERROR,
-				(errcode_for_file_access(),
-				 errmsg("could not open jobq.tool_env_file \"%s\": %m", jobq_tool_env_file)));
-	while ((n = fread(block, 1, sizeof(block), file)) > 0)
-		appendBinaryStringInfo(&text, block, (int) n);
-	FreeFile(file);
-	return text.data;
-}
-
 /* Copies NAME=value from the file, unchanged. A missing name is not set. */
 static void
 pass_env_option(void *arg, char *name, char *value)
 {
 	EnvBuild   *env = arg;
-	const char *line;
-	size_t		len;
+	char	   *line;
 
 	check_env_name("pass_env", name);
 	if (env->file == NULL)
-		env->file = read_env_file();
-	len = strlen(name);
-	for (line = env->file; *line; line += strspn(line, "\r\n"))
-	{
-		size_t		length = strcspn(line, "\r\n");
-
-		if (length > len && strncmp(line, name, len) == 0 && line[len] == '=')
-		{
-			env_add_entry(env, pnstrdup(line, length), len);
-			return;
-		}
-		line += length;
-	}
+		env->file = tool_env_file();
+	line = tool_env_line(env->file, name);
+	if (line)
+		env_add_entry(env, line, strlen(name));
 }
 
 static char *

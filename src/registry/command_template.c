@@ -111,7 +111,8 @@ append_value(StringInfo out, JobType *type, Jsonb *payload, const char *placehol
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("argument \"payload\": no value for placeholder \"%.*s\" in the command of job type \"%s\"",
-						len, placeholder, type->name)));
+						len, placeholder, type->name),
+				 errhint("In the command \"{{\" is a brace: \"{%.*s\" is no placeholder.", len, placeholder)));
 	switch (value->type)
 	{
 		case jbvString:
@@ -251,6 +252,71 @@ check_program(const char *program)
 }
 
 /*
+ * Returns the index of the script in the command of a shell or of awk; 0 when
+ * there is none, or when it is one placeholder of a shell: the payload is the
+ * script.
+ */
+static int
+script_element(char **command, int n)
+{
+	static const char *const shells[] = {"sh", "bash", "dash", "ksh", "zsh", NULL};
+	static const char *const awks[] = {"awk", "gawk", "mawk", "nawk", NULL};
+	const char *slash = strrchr(command[0], '/');
+	const char *program = slash ? slash + 1 : command[0];
+	int			i;
+	int			k;
+
+	for (k = 0; shells[k]; k++)
+	{
+		for (i = 1; strcmp(program, shells[k]) == 0 && i + 1 < n && command[i][0] == '-'; i++)
+		{
+			if (command[i][1] != '-' && strchr(command[i], 'c'))
+				return placeholder_length(command[i + 1]) == (int) strlen(command[i + 1]) ? 0 : i + 1;
+		}
+	}
+	for (k = 0; awks[k]; k++)
+	{
+		for (i = 1; strcmp(program, awks[k]) == 0 && i < n; i++)
+		{
+			if (strcmp(command[i], "-f") == 0)
+				return 0;
+			if (command[i][0] != '-')
+				return i;
+			/* -F and -v have an argument: a part of the element, or the next one */
+			if (strcmp(command[i], "-F") == 0 || strcmp(command[i], "-v") == 0)
+				i++;
+		}
+	}
+	return 0;
+}
+
+/*
+ * Warns of a placeholder in a script: braces of the shell or of awk were meant,
+ * or the text of a payload becomes a part of the script.
+ */
+static void
+warn_of_script(char **command, int n)
+{
+	int			script = script_element(command, n);
+	const char *p;
+	int			len;
+
+	for (p = command[script]; script > 0 && *p; p++)
+	{
+		if (p[0] == '{' && p[1] == '{')
+			p++;
+		else if ((len = placeholder_length(p)) > 0)
+		{
+			ereport(WARNING,
+					(errmsg("argument \"command\": the script of \"%s\" has the placeholder \"%.*s\"", argument_shown(command[0]), len, p),
+					 errhint("For braces of the script write \"{%.*s\". A value that is filled in becomes a part of the script: "
+							 "give it as an argument behind the script.", len, p)));
+			return;
+		}
+	}
+}
+
+/*
  * jobq_internal._check_command(command text[], warm boolean) RETURNS void:
  * refuses a command for create_job_type and alter_job_type.
  */
@@ -261,6 +327,7 @@ jobq_check_command(PG_FUNCTION_ARGS)
 	bool		warm = PG_GETARG_BOOL(1);
 	Datum	   *elements;
 	bool	   *nulls;
+	char	  **texts;
 	int			n;
 	int			i;
 	Size		total = 0;
@@ -279,6 +346,7 @@ jobq_check_command(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
 				 errmsg("argument \"command\": %d elements are more than %d", n, JOBQ_MAX_ARGS)));
+	texts = palloc(sizeof(char *) * n);
 	for (i = 0; i < n; i++)
 	{
 		char	   *element;
@@ -287,7 +355,7 @@ jobq_check_command(PG_FUNCTION_ARGS)
 			ereport(ERROR,
 					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 					 errmsg("argument \"command\": element %d must not be NULL", i + 1)));
-		element = TextDatumGetCString(elements[i]);
+		element = texts[i] = TextDatumGetCString(elements[i]);
 		total += strlen(element) + 1;
 		if (total > JOBQ_MAX_ARGS_SIZE)
 			argument_too_long("command", total, JOBQ_MAX_ARGS_SIZE);
@@ -299,6 +367,7 @@ jobq_check_command(PG_FUNCTION_ARGS)
 					 errmsg("argument \"command\": element \"%s\" of a warm tool has a placeholder", argument_shown(element)),
 					 errhint("Its instances run one job after another, and read each payload from stdin.")));
 	}
+	warn_of_script(texts, n);
 	PG_RETURN_VOID();
 }
 

@@ -10,6 +10,7 @@
 #include "utils/builtins.h"
 
 #include "base/errors.h"
+#include "base/tool_env.h"
 
 PG_FUNCTION_INFO_V1(jobq_check_options);
 
@@ -191,28 +192,18 @@ check_nodes(const OptionKey *option, const JsonbValue *value)
 
 /* --- the environment of a tool --- */
 
-/* True for variables that make a program load or run another file. */
-static bool
-name_is_dangerous(const char *name)
-{
-	return strncmp(name, "LD_", 3) == 0 || strncmp(name, "PYTHON", 6) == 0 ||
-		strncmp(name, "JOBQ_", 5) == 0 || strcmp(name, "PATH") == 0 ||
-		strcmp(name, "IFS") == 0 || strcmp(name, "BASH_ENV") == 0 || strcmp(name, "ENV") == 0;
-}
-
 static void
 check_variable(const OptionKey *option, const JsonbValue *value)
 {
 	char	   *name = pnstrdup(value->val.string.val, value->val.string.len);
-	bool		good = name[0] != '\0' && strspn(name, "0123456789") == 0 &&
-		strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_0123456789") == strlen(name);
+	bool		good = tool_env_is_name(name, strlen(name));
 
-	if (!good || name_is_dangerous(name))
+	if (!good || tool_env_refused(name))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("option \"%s\": the environment variable \"%s\" is refused",
 						option->key, argument_shown(name)),
-				 good ? errhint("LD_*, PYTHON*, JOBQ_*, PATH, IFS, ENV and BASH_ENV are refused.") :
+				 good ? errhint(TOOL_ENV_REFUSED) :
 				 errhint("Names are made of letters, digits and \"_\".")));
 }
 

@@ -8,7 +8,7 @@ use JSON::PP ();
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $node = jobq_node('exec', "log_min_messages = 'log'");
+my $node = jobq_node('exec');
 my $json = JSON::PP->new->allow_nonref;
 
 # ---------- input of a tool ----------
@@ -70,13 +70,21 @@ is_deeply(run_job($node, 'by-name', '{"a": [1, "\u00e9"]}')->{result}, { a => [ 
 	'a plain name is looked up in jobq.tool_path');
 is_deeply(run_job($node, 'by-name', '[1,2]')->{result}, [ 1, 2 ], 'a payload need not be an object');
 
-my $envfile = tool('secrets', "# comment\nTOKEN=s3cret = x\nOTHER=no\n");
+my $envfile = tool('secrets', "# comment\n\nTOKEN=s3cret = x\r\nOTHER=no\nexport TOKEN=other\n QUOTED=\"q\"\nTOKEN=agains3cret\nPYTHONPATH=/x\nno\n2=3\nQUOTED='q'");
+my $log_from = -s $node->logfile;
 $node->safe_psql('postgres', "ALTER SYSTEM SET jobq.tool_env_file = '$envfile'");
 $node->reload;
 $node->poll_query_until('postgres', "SELECT current_setting('jobq.tool_env_file') = '$envfile'");
 define_tool($node, 'secret', [ 'sh', '-c', 'printf "%s|%s|%s" "$TOKEN" "$OTHER" "${MISSING-unset}"' ],
 	options => q('{"output": "text", "pass_env": ["TOKEN", "MISSING"]}'));
 is(run_job($node, 'secret')->{result}, 's3cret = x||unset', 'pass_env copies the named ones');
+$node->wait_for_log(qr/tool_env_file .*line 10/, $log_from);
+my $log = substr slurp_file($node->logfile), $log_from;
+is(join(', ', $log =~ /WARNING:  jobq\.tool_env_file "\Q$envfile\E", (line \d+)/g), join(', ', map { "line $_" } 5 .. 10),
+	'the log names lines of the file that no tool gets');
+unlike($log, qr/agains3cret/, 'without their text');
+define_tool($node, 'quoted', [ 'sh', '-c', 'printf "%s" "$QUOTED"' ], options => q('{"output": "text", "pass_env": ["QUOTED"]}'));
+is(run_job($node, 'quoted')->{result}, "'q'", 'quotes stay');
 
 # ---------- bad payloads ----------
 

@@ -105,7 +105,7 @@ $node->safe_psql('postgres', "ALTER SYSTEM SET jobq.tool_env_file = '$dir/nowher
 $node->reload;
 $node->poll_query_until('postgres', "SELECT current_setting('jobq.tool_env_file') = '$dir/nowhere'");
 define_tool($node, 'secret', [ 'true' ], options => q('{"output": "none", "pass_env": ["TOKEN"]}'));
-like(run_job($node, 'secret')->{error_msg}, qr/could not open.*tool_env_file/, 'a missing jobq.tool_env_file fails the attempt');
+like(run_job($node, 'secret')->{error_msg}, qr/could not read jobq.tool_env_file .*No such file/, 'a missing jobq.tool_env_file fails the attempt');
 
 # ---------- many, with all kinds of outcomes ----------
 
