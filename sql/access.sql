@@ -168,6 +168,7 @@ SELECT test.error_as('jobq_regress_app', $$SELECT jobq.enqueue('mail', tenant =>
 
 -- names in the check do not resolve to objects of the caller
 CREATE TABLE test.members (who name, tenant text);
+ALTER TABLE test.members REPLICA IDENTITY FULL;
 GRANT SELECT ON test.members TO PUBLIC;
 SET check_function_bodies = off;
 CREATE FUNCTION test.is_member(t text) RETURNS boolean LANGUAGE sql STABLE AS 'SELECT EXISTS (SELECT FROM members m WHERE m.who = current_user AND m.tenant = t)';

@@ -66,6 +66,7 @@ SELECT count(*) FROM test.lines WHERE line::jsonb ? 'json_nulls';
 SELECT DISTINCT line::jsonb->>'job_type' AS job_type FROM test.lines ORDER BY 1;
 CREATE TABLE test.restored_events AS
 SELECT (jsonb_populate_record(NULL::jobq.events, CASE WHEN line::jsonb ? 'json_nulls' THEN line::jsonb - 'data' ELSE line::jsonb END)).* FROM test.event_lines;
+ALTER TABLE test.restored_events REPLICA IDENTITY FULL;
 UPDATE test.restored_events r SET data = 'null' FROM test.event_lines l WHERE (l.line::jsonb->>'id')::bigint = r.id AND l.line::jsonb->'json_nulls' ? 'data';
 SELECT count(*) > 200 AS many, count(*) = (SELECT count(*) FROM jobq.events) AS all FROM test.restored_events;
 SELECT count(*) FROM (SELECT r::text FROM test.restored_events r EXCEPT ALL SELECT e::text FROM jobq.events e) d;

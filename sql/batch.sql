@@ -113,3 +113,19 @@ SELECT jobq.create_job_type('killer', 'test.killer(jsonb)', max_concurrent => 1)
 SELECT count(*) FROM jobq.enqueue_many('killer', ARRAY(SELECT jsonb_build_object('n', n) FROM generate_series(1, 100) n));
 SELECT test.wait_until($$SELECT NOT EXISTS (SELECT FROM jobq.queue)$$);
 SELECT status, attempts, count(*) FROM jobq.jobs WHERE job_type = 'killer' GROUP BY 1, 2;
+
+-- a connection that a handler leaves open reaches no other job
+SET client_min_messages = warning;
+CREATE EXTENSION dblink SCHEMA test;
+RESET client_min_messages;
+CREATE FUNCTION test.linked(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM test.dblink_connect('c', format('dbname=%s port=%s host=%s application_name=linked', current_database(), current_setting('port'),
+                                          split_part(current_setting('unix_socket_directories'), ',', 1)));
+  PERFORM test.dblink_exec('c', 'BEGIN');
+END $$;
+SELECT jobq.create_job_type('linked', 'test.linked(jsonb)', max_attempts => 1);
+SELECT count(*) FROM jobq.enqueue_many('linked', array_fill('{}'::jsonb, ARRAY[20]));
+SELECT test.wait_until('SELECT NOT EXISTS (SELECT FROM jobq.queue)');
+SELECT status, error_msg, attempts, count(*) FROM jobq.jobs WHERE job_type = 'linked' GROUP BY 1, 2, 3;
+SELECT test.wait_until($$SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = 'linked')$$);

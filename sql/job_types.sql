@@ -117,3 +117,14 @@ SELECT name FROM jobq.distinct_job_types() name;
 -- a limit above the number of workers
 SELECT jobq.create_job_type('wide', 'test.ok(jsonb)', max_concurrent => 1 + current_setting('jobq.max_sql_workers')::int);
 SELECT jobq.drop_job_type('wide');
+
+-- a type that is dropped while its jobs wait leaves no lane that waits, also when its row has gone
+SELECT test.wait_until($$SELECT jobq.health()->'checks'->'queues'->>'status' = 'healthy'$$);
+SELECT jobq.create_job_type('left', 'test.ok(jsonb)');
+SELECT jobq.pause_job_type('left');
+SELECT jobq.enqueue('left') AS id \gset
+SELECT jobq.health()->'checks'->'queues'->'message' AS message FROM generate_series(1, 2);
+SELECT jobq.drop_job_type('left', force => true);
+SELECT status FROM test.ended(:'id');
+DO 'BEGIN PERFORM test.clean(), test.forget(); END';
+SELECT test.wait_until($$SELECT jobq.health()->'checks'->'queues'->>'status' = 'healthy'$$);

@@ -117,3 +117,26 @@ SELECT jobq.create_job_type('counts starts', 'test.counts_starts(jsonb)');
 SELECT jobq.enqueue('counts starts', unique_key => 'k', unique_for => '5 years') AS id \gset
 SELECT status, runs FROM test.ended(:'id');
 SELECT last_value, is_called FROM test.starts;
+
+-- a handler locks no partition while it runs: DDL on them does not wait for it
+CREATE FUNCTION test.held(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared(4711); END $$;
+SELECT jobq.create_job_type('held', 'test.held(jsonb)', options => '{"events": "all"}');
+SELECT pg_advisory_lock(4711);
+SELECT jobq.enqueue('held') AS id \gset
+SELECT test.wait_until($$SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711 AND NOT granted)$$);
+SELECT c.relname, l.mode
+  FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
+ WHERE c.relnamespace = 'jobq'::regnamespace AND c.relname ~ '^(history|events|alerts|artifacts)'
+   AND l.pid = (SELECT h.pid FROM pg_locks h WHERE h.locktype = 'advisory' AND h.objid = 4711 AND NOT h.granted);
+SELECT pg_advisory_unlock(4711);
+SELECT status FROM test.ended(:'id');
+
+-- health() names what keeps a job from ending
+CREATE FUNCTION test.refuse() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no new tables'; END $$;
+CREATE EVENT TRIGGER refuse ON ddl_command_start WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION test.refuse();
+SELECT jobq.enqueue('held', keep_completed => '77 years') AS id \gset
+SELECT test.wait_until($$SELECT jobq.health()->'checks'->'queues'->>'status' = 'degraded'$$);
+SELECT jobq.health()->'checks'->'queues'->>'message' AS message;
+DROP EVENT TRIGGER refuse;
+SELECT status FROM test.ended(:'id');
+SELECT test.wait_until($$SELECT jobq.health()->'checks'->'queues'->>'status' = 'healthy'$$);

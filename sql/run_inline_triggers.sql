@@ -12,7 +12,9 @@ RESET client_min_messages;
 CREATE ROLE jobq_regress_handler LOGIN;
 CREATE TABLE test.parents (id int PRIMARY KEY);
 CREATE TABLE test.children (parent int CONSTRAINT late REFERENCES test.parents DEFERRABLE INITIALLY DEFERRED);
+ALTER TABLE test.children REPLICA IDENTITY FULL;
 CREATE TABLE test.wards (parent int CONSTRAINT prompt REFERENCES test.parents DEFERRABLE INITIALLY IMMEDIATE);
+ALTER TABLE test.wards REPLICA IDENTITY FULL;
 CREATE TABLE test.log (n serial, what text, me boolean DEFAULT current_user = session_user);
 CREATE TABLE test.watched (what text);
 CREATE FUNCTION test.watch() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -51,6 +53,7 @@ BEGIN
   RETURN NEW;
 END $$;
 CREATE TABLE test.asked (id uuid, CONSTRAINT twice UNIQUE (id) DEFERRABLE INITIALLY DEFERRED);
+ALTER TABLE test.asked REPLICA IDENTITY FULL;
 CREATE TRIGGER runs AFTER INSERT ON test.asked FOR EACH ROW EXECUTE FUNCTION test.runs();
 INSERT INTO test.asked SELECT test.job(format('INSERT INTO test.watched VALUES (%L)', n)) FROM generate_series(1, 3) n;
 CREATE TRIGGER runs_first BEFORE UPDATE ON test.asked FOR EACH ROW EXECUTE FUNCTION test.runs();

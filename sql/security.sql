@@ -198,3 +198,10 @@ DROP SCHEMA evil CASCADE;
 DO 'BEGIN PERFORM test.clean(), test.forget(); END';
 DROP OWNED BY jobq_regress_owner, jobq_regress_member, jobq_regress_other, jobq_regress_worker, jobq_regress_nologin;
 DROP ROLE jobq_regress_owner, jobq_regress_member, jobq_regress_other, jobq_regress_worker, jobq_regress_nologin;
+-- no foreign key refers to a table of jobq: its rows go without a trigger
+CREATE TABLE refers (job uuid REFERENCES jobq.queue (id));
+CREATE TABLE refers (job uuid);
+ALTER TABLE refers ADD FOREIGN KEY (job) REFERENCES jobq.dead_letters;
+ALTER TABLE refers ADD COLUMN other uuid REFERENCES jobq.queue (id);
+CREATE TABLE own (id uuid PRIMARY KEY, parent uuid REFERENCES own);
+DROP TABLE refers, own;

@@ -32,6 +32,7 @@
 #include "shared/slots.h"
 #include "shared/stat_store.h"
 #include "shared/wait_events.h"
+#include "shared/wakeups.h"
 
 #define GIVE_WAY_MS		2000
 #define ASK_MS			1000	/* then processes that have not obeyed are terminated */
@@ -279,18 +280,20 @@ processes_run(JobqDb *db, bool terminate)
 }
 
 /*
- * Terminates the conductor; true while it runs.  It starts again when jobs
- * resume; its state is in rows.
+ * Ends the conductor; true while it runs.  It starts again when jobs resume;
+ * its state is in rows.
  */
 static bool
-conductor_runs(JobqDb *db)
+conductor_runs(JobqDb *db, bool terminate)
 {
 	bool		runs;
 
 	LWLockAcquire(JobqShmem->lock, LW_SHARED);
 	runs = db->conductor.pid > 0;
-	if (runs)
+	if (runs && terminate)
 		kill(db->conductor.pid, SIGTERM);
+	else if (runs)
+		wake_process(&db->conductor.woken, &db->conductor.proc->procLatch);
 	LWLockRelease(JobqShmem->lock);
 	return runs;
 }
@@ -314,7 +317,7 @@ way_is_blocked(const Detour *detour, bool terminate)
 	bool		blocked = dispatcher_is_unaware(detour);
 
 	blocked |= handlers_run(detour, terminate);
-	blocked |= conductor_runs(detour->db);
+	blocked |= conductor_runs(detour->db, terminate);
 	if (needs_database(detour))
 		blocked |= processes_run(detour->db, terminate);
 	return blocked;

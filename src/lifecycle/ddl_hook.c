@@ -22,6 +22,10 @@
  *	 ALTER EXTENSION UPDATE				SQL handlers	(tools hold no lock)
  *	 RENAME, SET TABLESPACE, copy of	all handlers	all leave
  *		a database, DROP DATABASE
+ *
+ * A second hook refuses foreign keys to jobq's tables, by whatever command: a
+ * job leaves the queue when it ends, in a way that fires no trigger, and the
+ * reference would point to nothing.
  */
 #include "jobq.h"
 
@@ -32,6 +36,8 @@
 #include "access/xlog.h"
 #include "catalog/indexing.h"
 #include "catalog/namespace.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_constraint.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_extension.h"
 #include "commands/dbcommands.h"
@@ -44,16 +50,20 @@
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/inval.h"
+#include "utils/lsyscache.h"
+#include "utils/snapmgr.h"
 #include "utils/syscache.h"
 
 #include "base/relations.h"
 #include "lifecycle/ddl_barrier.h"
 #include "lifecycle/ddl_hook.h"
+#include "shared/dispatcher_request.h"
 #include "shared/publish_jobs.h"
 #include "shared/shmem.h"
 #include "shared/stat_changes.h"
 
 static ProcessUtility_hook_type prev_process_utility = NULL;
+static object_access_hook_type prev_object_access = NULL;
 
 /*
  * Finds the extension's owner and schema in this database; false: there is
@@ -281,6 +291,52 @@ ddl_process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 		standard_ProcessUtility(pstmt, query, read_only_tree, context, params, env, dest, qc);
 	if (IsA(stmt, AlterExtensionStmt) && strcmp(((AlterExtensionStmt *) stmt)->extname, "jobq") == 0)
 		version_changed();
+	if (IsA(stmt, AlterDatabaseStmt))
+		request_database_scan();
+}
+
+/* Raises an error if a new constraint is a foreign key from another schema to a table of jobq. */
+static void
+check_constraint(Oid constraint)
+{
+	Oid			queue = jobq_relid("queue");
+	Relation	rel;
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	Oid			from = InvalidOid;
+	Oid			to = InvalidOid;
+
+	if (!OidIsValid(queue))
+		return;
+	rel = table_open(ConstraintRelationId, AccessShareLock);
+	ScanKeyInit(&key, Anum_pg_constraint_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(constraint));
+	/* no command counter has made it visible yet */
+	scan = systable_beginscan(rel, ConstraintOidIndexId, true, SnapshotSelf, 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple) && ((Form_pg_constraint) GETSTRUCT(tuple))->contype == CONSTRAINT_FOREIGN)
+	{
+		from = ((Form_pg_constraint) GETSTRUCT(tuple))->conrelid;
+		to = ((Form_pg_constraint) GETSTRUCT(tuple))->confrelid;
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	if (OidIsValid(to) && get_rel_namespace(to) == get_rel_namespace(queue) && get_rel_namespace(from) != get_rel_namespace(queue))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("a foreign key can't reference the table \"jobq.%s\"", get_rel_name(to)),
+				 errdetail("jobq moves and removes rows without triggers: a job leaves the queue when it ends."),
+				 errhint("Keep the id in a column without a constraint; jobq.jobs has the job as long as its history is kept.")));
+}
+
+/* pg_upgrade restores what there was. */
+static void
+ddl_object_access(ObjectAccessType access, Oid class, Oid object, int sub_id, void *arg)
+{
+	if (prev_object_access)
+		prev_object_access(access, class, object, sub_id, arg);
+	if (access == OAT_POST_CREATE && class == ConstraintRelationId && !IsBinaryUpgrade)
+		check_constraint(object);
 }
 
 void
@@ -288,4 +344,6 @@ ddl_install_hooks(void)
 {
 	prev_process_utility = ProcessUtility_hook;
 	ProcessUtility_hook = ddl_process_utility;
+	prev_object_access = object_access_hook;
+	object_access_hook = ddl_object_access;
 }

@@ -279,7 +279,7 @@ keeper_timeout(Keeper *k, MonoTime now)
 	if (k->state == KEEPER_RUNNING)
 		return k->handle ? -1 : ADOPTED_POLL_MS;
 	if (!k->admitted)
-		return is_wanted(k->dboid) ? REFUSED_AGAIN_MS : -1;
+		return is_wanted(k->dboid) ? REFUSED_AGAIN_MS : k->closed ? CLOSED_AGAIN_MS : -1;
 	if (k->state == KEEPER_ABSENT)
 		return -1;
 	return mono_ms_left(now, k->next_try);

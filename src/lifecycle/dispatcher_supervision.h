@@ -9,6 +9,7 @@
 #include "postmaster/bgworker.h"
 
 #define REFUSED_AGAIN_MS	1000	/* a refused database that is wanted is checked again then */
+#define CLOSED_AGAIN_MS		15000	/* one that allows no connections; an ALTER DATABASE is noticed at once */
 
 typedef enum KeeperState
 {
@@ -23,6 +24,7 @@ typedef struct Keeper
 	Oid			dboid;			/* hash key */
 	KeeperState state;
 	bool		exists;			/* seen by the last scan */
+	bool		closed;			/* refused because it allows no connections */
 	bool		admitted;		/* no template, allows connections, in jobq.databases */
 	BackgroundWorkerHandle *handle; /* NULL: none, or a former launcher's */
 	MonoTime	started;

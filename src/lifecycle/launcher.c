@@ -41,6 +41,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "base/tool_env.h"
 #include "lifecycle/dispatcher_supervision.h"
 #include "lifecycle/launcher.h"
 #include "shared/crash_record.h"
@@ -84,6 +85,7 @@ note_database(Form_pg_database form)
 		k->failures = 0;
 	}
 	k->exists = true;
+	k->closed = !form->datallowconn && !form->datistemplate;
 	k->admitted = form->datallowconn && !form->datistemplate &&
 		!database_is_invalid_form(form) && database_is_admitted(NameStr(form->datname));
 }
@@ -120,7 +122,7 @@ scan_databases(MonoTime now)
 
 	hash_seq_init(&seq, keepers);
 	while ((k = hash_seq_search(&seq)) != NULL)
-		k->exists = k->admitted = false;
+		k->exists = k->closed = k->admitted = false;
 
 	StartTransactionCommand();
 	(void) GetTransactionSnapshot();
@@ -144,14 +146,29 @@ scan_databases(MonoTime now)
 }
 
 /*
- * True if a database is wanted that the last scan did not see, or saw when it
- * was not admitted.
+ * True if pg_database may have changed, or a database is wanted that the last
+ * scan did not see, or saw when it was not admitted.
  */
 static bool
 scan_is_due(MonoTime now)
 {
-	if (last_scan == 0)
+	HASH_SEQ_STATUS seq;
+	Keeper	   *closed;
+
+	if (last_scan == 0 || JobqShmem->databases_changed)
+	{
+		JobqShmem->databases_changed = false;
 		return true;
+	}
+	hash_seq_init(&seq, keepers);
+	while ((closed = hash_seq_search(&seq)) != NULL)
+	{
+		if (closed->closed && mono_exceeds(last_scan, now, CLOSED_AGAIN_MS))
+		{
+			hash_seq_term(&seq);
+			return true;
+		}
+	}
 	for (int i = 0; i < JobqShmem->ndbs; i++)
 	{
 		JobqDb	   *db = &JobqShmem->dbs[i];
@@ -284,6 +301,8 @@ jobq_launcher_main(Datum arg)
 	launcher_attach();
 	inflight_after_restart();
 	cycle = AllocSetContextCreate(TopMemoryContext, "jobq launcher cycle", ALLOCSET_SMALL_SIZES);
+	MemoryContextSwitchTo(cycle);
+	tool_env_check_file();
 
 	for (;;)
 	{
@@ -298,6 +317,7 @@ jobq_launcher_main(Datum arg)
 		{
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
+			tool_env_check_file();
 			last_scan = 0;
 		}
 		now = mono_now();

@@ -37,6 +37,7 @@ bool		types_notify = false;
 bool		types_order_changed = false;
 bool		types_keep_order = false;
 static int	gone_kept = 0;	/* those that have jobs; -1: to be counted */
+static bool left_lanes = false; /* a type went while its jobs waited: they are gone, too */
 static bool key_order_changed = false;
 static bool names_stale = false;	/* the registry has an old name of a role */
 static bool lacking = false;	/* some type has no window for its rate */
@@ -214,6 +215,7 @@ load(TypeState *t)
 	Oid			roleid;
 
 	t->known = jt != NULL;
+	left_lanes |= !t->gone && (jt == NULL || jt->dropped) && !dlist_is_empty(&t->parked);
 	t->gone = jt == NULL || jt->dropped;
 	t->filtered = t->no_role = false;
 	if (jt == NULL)
@@ -385,7 +387,7 @@ types_have_leftovers(void)
 		gone += t->gone;
 	if (gone_kept < 0)
 		gone_kept = gone;
-	return gone > 2 * gone_kept + MAX_LEFTOVERS;
+	return left_lanes || gone > 2 * gone_kept + MAX_LEFTOVERS;
 }
 
 void
@@ -396,6 +398,7 @@ types_forget(void)
 	int			forgotten = 0;
 
 	gone_kept = -1;
+	left_lanes = false;
 	hash_seq_init(&status, all_types);
 	while ((t = hash_seq_search(&status)) != NULL)
 	{

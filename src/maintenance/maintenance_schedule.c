@@ -70,6 +70,12 @@ maintenance_is_done(void)
 	return done;
 }
 
+bool
+maintenance_fails(void)
+{
+	return maintenance_failures > 1;
+}
+
 static void
 see_to_partitions(MonoTime now)
 {

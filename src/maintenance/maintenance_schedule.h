@@ -28,5 +28,7 @@ extern void upkeep_now(void);
 extern void upkeep_refresh_names(void);
 /* True if maintenance has succeeded since the last call. */
 extern bool maintenance_is_done(void);
+/* True if it was started once more because the run before has not succeeded. */
+extern bool maintenance_fails(void);
 
 #endif

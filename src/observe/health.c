@@ -15,7 +15,10 @@
 #include "access/xlog.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "replication/syncrep.h"
+#include "replication/walsender_private.h"
 #include "storage/latch.h"
+#include "storage/proc.h"
 #include "utils/builtins.h"
 #include "utils/json.h"
 #include "utils/jsonb.h"
@@ -25,6 +28,7 @@
 #include "maintenance/beyond_horizon.h"
 #include "maintenance/disk_watch.h"
 #include "observe/health_facts.h"
+#include "registry/job_types.h"
 #include "shared/commit_notices.h"
 #include "shared/slots.h"
 #include "shared/wait_events.h"
@@ -165,10 +169,11 @@ check_dispatcher(Report *report, JobqDb *db, const HealthFacts *f)
 
 /* ---------- workers ---------- */
 
+/* Counts the workers, and those whose commit waits for a synchronous standby. */
 static void
-count_workers(int *sql, int *exec)
+count_workers(int *sql, int *exec, int *stuck)
 {
-	*sql = *exec = 0;
+	*sql = *exec = *stuck = 0;
 	if (JobqShmem == NULL)
 		return;
 	LWLockAcquire(JobqShmem->lock, LW_SHARED);
@@ -176,10 +181,22 @@ count_workers(int *sql, int *exec)
 	{
 		Slot	   *slot = &JobqShmem->slots[i];
 
-		if (slot->in_use && !slot->dead && slot->dboid == MyDatabaseId)
-			(*(slot->kind == SLOT_SQL ? sql : exec))++;
+		if (!slot->in_use || slot->dead || slot->dboid != MyDatabaseId)
+			continue;
+		(*(slot->kind == SLOT_SQL ? sql : exec))++;
+		if (slot->proc != NULL && slot->proc->syncRepState == SYNC_REP_WAITING)
+			(*stuck)++;
 	}
 	LWLockRelease(JobqShmem->lock);
+}
+
+/* True if fewer synchronous standbys are connected than a commit waits for. */
+static bool
+lacks_standbys(void)
+{
+	SyncRepStandbyData *standbys;
+
+	return SyncRepConfig != NULL && SyncRepGetCandidateStandbys(&standbys) < SyncRepConfig->num_sync;
 }
 
 /*
@@ -191,14 +208,16 @@ check_workers(Report *report, JobqDb *db, const HealthFacts *f, bool dispatcher)
 {
 	int			sql,
 				exec,
+				stuck,
 				count,
 				shown,
 				claimed = 0,	/* each is worked by a client */
 				can_start = 0;
 	int			free_workers = Max(max_worker_processes - (int) f->background_workers, 0);
 	Level		level;
+	char	   *message = NULL;
 
-	count_workers(&sql, &exec);
+	count_workers(&sql, &exec, &stuck);
 	if (db != NULL)
 		claimed = (int) (pg_atomic_read_u32(&db->health.leases) & ~LEASES_UNKNOWN);
 	count = sql + exec + claimed;
@@ -212,9 +231,15 @@ check_workers(Report *report, JobqDb *db, const HealthFacts *f, bool dispatcher)
 	}
 	level = count + can_start >= jobq_health_min_workers ? HEALTHY :
 		count + can_start > 0 ? DEGRADED : UNHEALTHY;
-	add_check(report, "workers", level, level == HEALTHY ? NULL :
-			  !dispatcher ? "without a dispatcher no worker starts" :
-			  "fewer workers run or can start than jobq.health_min_workers",
+	if (level != HEALTHY)
+		message = dispatcher ? "fewer workers run or can start than jobq.health_min_workers" :
+			"without a dispatcher no worker starts";
+	else if (stuck > 0 && lacks_standbys())
+	{
+		level = DEGRADED;
+		message = psprintf("%d workers wait at commit for a synchronous standby that is not there (synchronous_standby_names)", stuck);
+	}
+	add_check(report, "workers", level, message,
 			  psprintf(", \"count\": %d, \"claimed\": %s, \"can_start\": %d", shown,
 					   f->sees_all ? psprintf("%d", claimed) : "null", can_start));
 	return shown;
@@ -276,9 +301,28 @@ check_helper(Report *report, JobqDb *db, const HealthFacts *f)
 
 /* ---------- jobs ---------- */
 
+/* Returns what keeps jobs that have run from ending; NULL: nothing does. */
+static const char *
+held_jobs(JobqDb *db, const HealthFacts *f)
+{
+	uint64		held = db != NULL ? pg_atomic_read_u64(&db->health.held) : 0;
+	JobType    *type;
+
+	if (held == 0)
+		return NULL;
+	if (!f->sees_all)
+		return "something keeps jobs from being run";
+	type = job_type_by_id((int32) (uint32) held);
+	return psprintf(held >> 32 == HELD_PARTITION ?
+					"jobs of type \"%s\" wait: the partition for their end can't be made (see the server log)" :
+					"jobs of type \"%s\" wait: the commit of their end has failed twice (see the server log)",
+					type != NULL ? type->name : "?");
+}
+
 static void
 check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 {
+	const char *held;
 	char		trouble[sizeof(db->health.trouble)] = "";
 	char		seconds[32] = "null";
 	const char *message = NULL;
@@ -302,6 +346,8 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 		message = "jobq.drain() is under way: no job starts";
 	else if (trouble[0] != '\0')
 		message = f->sees_all ? trouble : "something keeps jobs from being run";
+	else if ((held = held_jobs(db, f)) != NULL)
+		message = held;
 	else if (f->paused_waiting)
 		message = psprintf("jobs of paused types wait (%s): jobq.resume_job_type() lets them run", f->paused_waiting);
 	else if (f->blocked_keys)

@@ -22,8 +22,9 @@
  *	 tick.c					the job of a tick
  *	 conductor_flow.c		jobs that wait for others
  *
- * Exits 0, or 1 after an error that no schedule has caused.  SIGTERM is die;
- * ddl_barrier.c sends it for every command that stops jobs.
+ * Exits 0, or 1 after an error that no schedule has caused.  It also ends
+ * between two turns for jobq.reload() and for every command that stops jobs
+ * (ddl_barrier.c), which sends SIGTERM, that is die, after a second.
  */
 #include "jobq.h"
 
@@ -112,6 +113,7 @@ attach(Oid dboid)
 	{
 		found->conductor.pid = MyProcPid;
 		found->conductor.proc = MyProc;
+		found->conductor.restart = false;
 		db = found;
 	}
 	else if (found->dboid == dboid && found->conductor.pid == 0)
@@ -460,7 +462,7 @@ jobq_conductor_main(Datum arg)
 		MemoryContextReset(turn);
 		MemoryContextSwitchTo(turn);
 		wakeups_taken(&db->conductor.woken);
-		if (db_must_leave(db) || db->lifecycle.suspended > 0)
+		if (db_must_leave(db) || db->lifecycle.suspended > 0 || db->conductor.restart)
 			proc_exit(0);
 		pgstat_report_activity(STATE_RUNNING, "jobq: ticks");
 		one_turn();

@@ -8,8 +8,6 @@
  */
 #include "jobq.h"
 
-#include <signal.h>
-
 #include "access/table.h"
 #include "miscadmin.h"
 #include "postmaster/bgworker.h"
@@ -20,6 +18,7 @@
 #include "base/relations.h"
 #include "schedule/conductor_start.h"
 #include "shared/process_start.h"
+#include "shared/publish_schedules.h"
 #include "shared/worker_need.h"
 #include "workflow/flow_sets.h"
 
@@ -134,8 +133,9 @@ conductor_next_timer(void)
 void
 conductor_restart(void)
 {
-	LWLockAcquire(JobqShmem->lock, LW_SHARED);
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	if (db->conductor.pid > 0)
-		kill(db->conductor.pid, SIGTERM);
+		db->conductor.restart = true;
 	LWLockRelease(JobqShmem->lock);
+	wake_conductor(db);
 }

@@ -34,6 +34,7 @@
 #include "lifecycle/release.h"
 #include "security/audit.h"
 #include "security/grants.h"
+#include "shared/shmem.h"
 
 PG_FUNCTION_INFO_V1(jobq_gateway);
 PG_FUNCTION_INFO_V1(jobq_gateway_as_caller);
@@ -121,6 +122,7 @@ call_behind(FunctionCallInfo fcinfo, Gate *gate, Oid caller, bool manages)
 	AuditCall	audit;
 	Datum		result;
 
+	want_dispatcher(my_db());	/* the database may have been closed when the launcher looked */
 	InitFunctionCallInfoData(*inner, &gate->target, PG_NARGS() + 1, PG_GET_COLLATION(),
 							 NULL, fcinfo->resultinfo);
 	inner->args[0].value = ObjectIdGetDatum(caller);

@@ -18,6 +18,7 @@ typedef struct ConductorProcess
 	bool		busy;			/* started and not ended */
 	pid_t		pid;			/* 0: not attached */
 	MonoTime	started;
+	bool		restart;		/* it is to end; the next one reads all again */
 	PGPROC	   *proc;			/* NULL: not attached; also read plainly */
 	pg_atomic_uint32 woken;		/* wakeups.h */
 } ConductorProcess;

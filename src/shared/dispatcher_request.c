@@ -1,8 +1,9 @@
 /*
  * dispatcher_request.c
- *	  Requests of a transaction to this database's dispatcher, sent after its
- *	  commit: to start (the install script's last call), or to read its
- *	  settings again (jobq.reload()).
+ *	  Requests of a transaction, sent after its commit: to this database's
+ *	  dispatcher, to start (the install script's last call) or to read its
+ *	  settings again (jobq.reload()); to the launcher, to look at the databases
+ *	  again (ALTER DATABASE).
  *
  * The callback can't fail and may run more often than needed.  A savepoint's
  * rollback is not followed: after a needless request the dispatcher finds
@@ -15,11 +16,13 @@
 #include "commands/dbcommands.h"
 #include "miscadmin.h"
 
+#include "shared/dispatcher_request.h"
 #include "shared/shmem.h"
 #include "shared/worker_need.h"
 
 static bool want = false;
 static bool reload = false;
+static bool databases_changed = false;
 
 PG_FUNCTION_INFO_V1(jobq_installed);
 PG_FUNCTION_INFO_V1(jobq_reload);
@@ -54,7 +57,7 @@ request_reload(void)
 static void
 request_xact_callback(XactEvent event, void *arg)
 {
-	if (!want && !reload)
+	if (!want && !reload && !databases_changed)
 		return;
 	switch (event)
 	{
@@ -63,11 +66,16 @@ request_xact_callback(XactEvent event, void *arg)
 				request_dispatcher();
 			if (reload)
 				request_reload();
-			want = reload = false;
+			if (databases_changed)
+			{
+				JobqShmem->databases_changed = true;
+				wake_launcher();
+			}
+			want = reload = databases_changed = false;
 			break;
 		case XACT_EVENT_ABORT:
 		case XACT_EVENT_PREPARE:
-			want = reload = false;
+			want = reload = databases_changed = false;
 			break;
 		default:
 			break;
@@ -82,6 +90,16 @@ register_callback(void)
 	if (!registered)
 		RegisterXactCallback(request_xact_callback, NULL);
 	registered = true;
+}
+
+void
+request_database_scan(void)
+{
+	if (JobqShmem)
+	{
+		register_callback();
+		databases_changed = true;
+	}
 }
 
 /*

@@ -188,6 +188,7 @@ typedef struct JobqShared
 	Latch	   *launcher;		/* NULL: not running */
 	pg_atomic_uint32 launcher_woken;	/* wakeups.h */
 	pid_t		launcher_pid;
+	bool		databases_changed;	/* the launcher is to read pg_database again */
 	TimestampTz started_at;		/* when this memory was new */
 	int			registered_workers; /* background workers registered at server
 									 * start, those of jobq included */

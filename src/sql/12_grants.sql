@@ -232,6 +232,26 @@ BEGIN
   END LOOP;
 END $$;
 
+-- Grants what jobq.access says, and to the roles of handlers what these may
+-- call: a dump can lack both (pg_dump -x), and a release has new functions.
+CREATE FUNCTION jobq_internal._grant_again() RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  statement text;
+BEGIN
+  FOR statement IN
+    SELECT format('GRANT %s TO %I', p.privilege, r.rolname)
+      FROM jobq.access a JOIN pg_roles r ON r.oid = a.role_oid,
+           jobq_internal._privileges(a.access, a.tenant IS NULL) p(privilege)
+    UNION
+    SELECT format('SELECT jobq_internal._grant_in_handler(%s)', r.oid)
+      FROM jobq.job_types t JOIN pg_roles r ON r.oid = t.run_as_oid
+     WHERE t.dropped_at IS NULL AND t.handler IS NOT NULL
+  LOOP
+    EXECUTE statement;
+  END LOOP;
+END $$;
+
 -- Checks the arguments of grant_access and revoke_access.
 CREATE FUNCTION jobq_internal._check_grant(role oid, access text, tenant text, job_types text[]) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

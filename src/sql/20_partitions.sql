@@ -78,6 +78,22 @@ BEGIN
   END;
 END $$;
 
+-- Gives each table without a primary key a replica identity.  Without one
+-- UPDATE and DELETE fail while a publication has all tables.  FULL needs no
+-- index: rows of these tables are rarely changed by SQL.
+CREATE FUNCTION jobq_internal._identify_tables() RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  t regclass;
+BEGIN
+  FOR t IN SELECT c.oid FROM pg_class c
+            WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind IN ('r', 'p') AND c.relreplident = 'd'
+              AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary) LOOP
+    EXECUTE format('ALTER TABLE ONLY %s REPLICA IDENTITY %s', t,
+                   CASE t WHEN 'jobq.queue'::regclass THEN 'USING INDEX queue_id' ELSE 'FULL' END);
+  END LOOP;
+END $$;
+
 -- Returns the bounds of the partition that a moment belongs to: those of the
 -- longest unit that begins far enough ahead of `at`.  Rows kept for up to 31
 -- days never meet a month.
@@ -139,6 +155,7 @@ BEGIN
   END IF;
   EXECUTE format('CREATE TABLE jobq.%I (LIKE %s INCLUDING DEFAULTS INCLUDING GENERATED INCLUDING CONSTRAINTS INCLUDING STORAGE)',
                  name, parent);
+  EXECUTE format('ALTER TABLE jobq.%I REPLICA IDENTITY FULL', name);
   IF parent = 'jobq.history'::regclass THEN
     EXECUTE format('CREATE INDEX %I ON jobq.%I (id)', name || '_id', name);
     EXECUTE format('CREATE INDEX %I ON jobq.%I (type_id, unique_key) WHERE unique_until IS NOT NULL',

@@ -216,7 +216,9 @@ BEGIN
     FROM jobq.home h WHERE q.home_id <> h.home_id;
   PERFORM jobq_internal._count_queue(t.tenant) FROM jobq.tenant_quotas t;
   PERFORM jobq_internal._protect_partition(p.partition, p.parent) FROM jobq_internal._exposed_partitions() p;
+  PERFORM jobq_internal._identify_tables();
   PERFORM jobq_internal._find_roles_here(restored);
+  PERFORM jobq_internal._grant_again();
   PERFORM jobq_internal._adopt_schedules();
   -- fires the statement trigger: the dispatcher reads again
   UPDATE jobq.job_types SET paused = paused WHERE false;

@@ -1,4 +1,6 @@
 
+SELECT jobq_internal._identify_tables();
+
 -- Leaves PUBLIC one right: EXECUTE on jobq.version(), with the USAGE on the
 -- schemas that it needs.
 REVOKE ALL ON SCHEMA jobq, jobq_internal FROM PUBLIC;

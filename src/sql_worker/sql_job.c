@@ -14,6 +14,7 @@
 #include "settle/breaker_news.h"
 #include "shared/crash_record.h"
 #include "sql_worker/sql_batch.h"
+#include "sql_worker/stray_connections.h"
 #include "sql_worker/worker_role.h"
 
 /* True if the worker of the attempt before this one was terminated. */
@@ -94,24 +95,26 @@ no_such_type(Entry *e)
 }
 
 /*
- * True if the completion has its partitions; called before the handler has
- * written anything.
+ * True if the completion has its partitions.  A handler may run for hours: its
+ * transaction locks them when it settles, so that DDL on them does not wait
+ * for it.
  */
 static bool
 partition_ready(Batch *batch, Job *job, JobType *type, TimestampTz *need)
 {
-	if (EVENTS_WANTED(type, EVENTS_ALL) && !events_ready(&batch->ledger.events, batch->started))
-	{
-		*need = batch->started;
+	Ledger	   *ledger = &batch->ledger;
+
+	*need = batch->started;
+	if (EVENTS_WANTED(type, EVENTS_ALL) && !partition_holds(&ledger->events.partition, *need) && !partition_exists("events", *need))
 		return false;
-	}
+	/* without history still for a row that a hook refers to */
 	if (!history_keeps(job, type, batch->started, need))
 	{
+		*need = batch->started;
 		if (!type->has_hooks)
 			return true;
-		*need = batch->started; /* for a row that a hook refers to */
 	}
-	return ledger_open_history(&batch->ledger, *need);
+	return partition_holds(&ledger->history, *need) || partition_exists("history", *need);
 }
 
 void
@@ -140,6 +143,7 @@ run_handler_of(Batch *batch, Entry *e, Cell *cell)
 	handler_run(&e->run);
 	inflight_end();
 	cell->run_us = (int32) Min(mono_now() - cell->begun_at, PG_INT32_MAX);
+	e->run.closes_batch |= find_stray_connections();
 	switch (e->run.end)
 	{
 		case RUN_OUTCOME:

@@ -37,6 +37,7 @@
 #include "shared/process_start.h"
 #include "shared/wait_events.h"
 #include "sql_worker/sql_batch.h"
+#include "sql_worker/stray_connections.h"
 
 #define IDLE_EXIT_MS		60000
 
@@ -45,7 +46,8 @@ static JobqDb *db;
 PGDLLEXPORT void jobq_sql_worker_main(Datum arg);
 
 /*
- * Returns all jobs of the slot that have not begun, because DDL is under way.
+ * Returns all jobs of the slot that have not begun: DDL is under way, or this
+ * process ends.
  */
 static void
 give_back(void)
@@ -109,6 +111,7 @@ jobq_sql_worker_main(Datum arg)
 	db = my_db();
 	release_require_of_worker();
 	sql_batch_init();
+	stray_connections_init();
 	slot_report();
 
 	for (;;)
@@ -130,7 +133,14 @@ jobq_sql_worker_main(Datum arg)
 		}
 		cell = sql_batch_next();
 		if (cell >= 0)
+		{
 			sql_batch_run(cell);
+			if (stray_connections_found())
+			{
+				MySlot->leaving = true;
+				give_back();
+			}
+		}
 		else if (MySlot->leaving || MySlot->dismissed || db_must_leave(db))
 			proc_exit(0);
 		else

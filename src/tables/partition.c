@@ -33,6 +33,7 @@
 
 #define AGAIN_MS		100
 #define WAIT_LIMIT_MS	30000
+#define SLOT_LIMIT_MS	2000	/* a free worker slot may come; health() names the lack of one */
 
 PG_FUNCTION_INFO_V1(jobq_want_partitions);
 PG_FUNCTION_INFO_V1(jobq_have_partitions);
@@ -100,9 +101,7 @@ partition_close(Partition *p)
 	p->open = false;
 }
 
-/* ---------- making them ---------- */
-
-static bool
+bool
 partition_exists(const char *parent, TimestampTz ts)
 {
 	TimestampTz from;
@@ -110,6 +109,8 @@ partition_exists(const char *parent, TimestampTz ts)
 
 	return OidIsValid(partition_for(parent, ts, &from, &to));
 }
+
+/* ---------- making them ---------- */
 
 static bool
 all_exist(const char *parent, TimestampTz need)
@@ -184,11 +185,13 @@ make_for(const char *parent, TimestampTz need)
 	}
 	for (;;)
 	{
-		if (!start_process(need) && JobqShmem == NULL)
+		bool		started = start_process(need);
+
+		if (!started && JobqShmem == NULL)
 			make_here(need);	/* jobq is not preloaded, so there is no maintenance process to block */
 		if (all_exist(parent, need))
 			return true;
-		if (mono_exceeds(start, mono_now(), WAIT_LIMIT_MS))
+		if (mono_exceeds(start, mono_now(), started ? WAIT_LIMIT_MS : SLOT_LIMIT_MS))
 			return false;
 		/* the table is in use, or there is no worker slot */
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, AGAIN_MS, PG_WAIT_EXTENSION);

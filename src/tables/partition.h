@@ -18,6 +18,9 @@ typedef struct Partition
 
 #define partition_holds(p, ts)	((p)->open && (ts) >= (p)->from && (ts) < (p)->to)
 
+/* True if jobq.<parent> has a partition for ts; leaves no lock. */
+extern bool partition_exists(const char *parent, TimestampTz ts);
+
 /*
  * Opens the partition of jobq.<parent> for ts; false if there is none: then an
  * open one stays open.
@@ -29,7 +32,7 @@ extern void partition_close(Partition *p);
  * Has the partitions made for a row of history that expires at need (0: none),
  * and for events and alerts of now.  For sessions that may wait; jobq's own
  * processes ask the dispatcher.  Returns false if the tables were in use for
- * 30 seconds.
+ * 30 seconds, or no worker slot was free for two.
  */
 extern bool partitions_make(TimestampTz need);
 /* The same for an artifact that expires at need. */

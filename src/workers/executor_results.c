@@ -36,7 +36,7 @@ cancel_failed(const Cell *cell, MonoTime now)
 		request_partition(cell->need);
 	else if (cell->report == REPORT_NOT_MINE)
 		pg_atomic_fetch_add_u64(&my_db()->counters.fallbacks, 1);
-	hold_job(&cell->ref, now + MAX_RETRY_US, false);
+	hold_job(&cell->ref, now + MAX_RETRY_US, HOLD_CANCEL);
 	cancel_later(&cell->ref.id, cell->has_reason ? cell->reason : NULL, now + CANCEL_RETRY_US);
 }
 
@@ -85,7 +85,7 @@ apply_report(Executor *e, Cell *cell, TypeState *t, MonoTime now)
 			break;
 		case REPORT_NO_PARTITION:
 			request_partition(cell->need);
-			hold_job(&ref, now + MAX_RETRY_US, true);
+			hold_job(&ref, now + MAX_RETRY_US, HOLD_PARTITION);
 			break;
 		case REPORT_STUCK:
 			if (e->exec)
@@ -94,7 +94,7 @@ apply_report(Executor *e, Cell *cell, TypeState *t, MonoTime now)
 				reread_job(&ref);
 			}
 			else
-				hold_job(&ref, now + 5 * START_RETRY_US, false);
+				hold_job(&ref, now + 5 * START_RETRY_US, HOLD_COMMIT);
 			break;
 		case REPORT_CHARGE:
 			/*

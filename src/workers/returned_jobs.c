@@ -19,7 +19,7 @@ typedef struct Held
 {
 	JobRef		ref;
 	MonoTime	until;
-	bool		for_partition;
+	HoldReason	reason;
 } Held;
 
 static MemoryContext lasting;
@@ -107,7 +107,7 @@ return_job(const JobRef *ref)
 /* ---------- held jobs ---------- */
 
 void
-hold_job(const JobRef *ref, MonoTime until, bool for_partition)
+hold_job(const JobRef *ref, MonoTime until, HoldReason reason)
 {
 	Known	   *k = known_lookup(known_jobs, ref->id);
 
@@ -118,8 +118,19 @@ hold_job(const JobRef *ref, MonoTime until, bool for_partition)
 		held = grow_array(lasting, held, &held_size, sizeof(Held));
 	held[nheld].ref = *ref;
 	held[nheld].until = until;
-	held[nheld].for_partition = for_partition;
+	held[nheld].reason = reason;
 	nheld++;
+}
+
+int32
+held_type(HoldReason reason)
+{
+	for (int i = 0; i < nheld; i++)
+	{
+		if (held[i].reason == reason)
+			return held[i].ref.type_id;
+	}
+	return 0;
 }
 
 void
@@ -129,7 +140,7 @@ release_held(MonoTime now, bool partitions_made)
 	{
 		Held		h = held[i];
 
-		if (h.until > now && !(h.for_partition && partitions_made))
+		if (h.until > now && !(h.reason == HOLD_PARTITION && partitions_made))
 		{
 			i++;
 			continue;

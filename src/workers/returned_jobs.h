@@ -20,8 +20,21 @@ extern void forget_job(const JobRef *ref);
  */
 extern void reread_job(const JobRef *ref);
 
-/* Holds a job until then, or until partitions have been made. */
-extern void hold_job(const JobRef *ref, MonoTime until, bool for_partition);
+/* HOLD_PARTITION: also until partitions have been made. */
+typedef enum HoldReason
+{
+	HOLD_PARTITION,				/* that of its end is missing */
+	HOLD_COMMIT,				/* the commit of its end has failed twice */
+	HOLD_CANCEL					/* its cancel could not be settled */
+} HoldReason;
+
+/* Holds a job until then. */
+extern void hold_job(const JobRef *ref, MonoTime until, HoldReason reason);
+
+/*
+ * Returns the type of a job that is held for that reason; 0: none is.
+ */
+extern int32 held_type(HoldReason reason);
 /* Puts held jobs back into their lanes. */
 extern void release_held(MonoTime now, bool partitions_made);
 /* Ends the hold of a job that is handled otherwise now. */

@@ -36,7 +36,7 @@ BEGIN
     ELSIF clock_timestamp() > deadline THEN
       RETURN false;
     END IF;
-    PERFORM pg_sleep(0.01);
+    PERFORM pg_sleep(0.01), pg_stat_clear_snapshot();
   END LOOP;
 END $$;
 

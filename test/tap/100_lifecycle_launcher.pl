@@ -122,6 +122,34 @@ wait_for_sql($node, "SELECT count(*) = 6 FROM pg_stat_activity WHERE backend_typ
 my $id = $node->safe_psql('two', q{SELECT jobq.enqueue('sleeper', '{"what": "after"}')});
 wait_status($node, 'two', $id, 'completed', 'and jobs run');
 
+# ---------- a database that is closed for a time ----------
+
+sub gone { return wait_for_sql($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = 'two' AND backend_type LIKE 'jobq%'", $_[0]); }
+
+$node->safe_psql('postgres', 'ALTER DATABASE two ALLOW_CONNECTIONS false');
+gone('a closed database has no process of jobq');
+$node->safe_psql('postgres', 'ALTER DATABASE two ALLOW_CONNECTIONS true');
+wait_dispatcher($node, 'two', 'opened again, it has its dispatcher at once');
+$node->safe_psql('postgres', 'ALTER DATABASE two ALLOW_CONNECTIONS false');
+$node->restart;
+wait_for_sql($node, "SELECT count(*) = 5 FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'", 'the others run after a restart');
+$node->safe_psql('postgres', q{UPDATE pg_database SET datallowconn = true WHERE datname = 'two'});
+wait_dispatcher($node, 'two', 'so has one that was closed at the start, by whatever command it is opened');
+foreach my $call (q{SELECT jobq.start_all()}, q{SELECT count(*) FROM jobq.list_jobs()}, q{SELECT jobq.cancel_jobs('sleeper')}, q{SELECT jobq.alter_job_type('sleeper', base_priority => 1)})
+{
+	$node->safe_psql('postgres', q{UPDATE pg_database SET datallowconn = false WHERE datname = 'two'});
+	$node->reload;
+	gone('closed');
+	# the launcher does not hear of this
+	$node->safe_psql('postgres', q{UPDATE pg_database SET datallowconn = true WHERE datname = 'two'});
+	$node->safe_psql('two', $call);
+	wait_dispatcher($node, 'two', "asked for by $call");
+}
+$node->safe_psql('postgres', 'ALTER DATABASE two CONNECTION LIMIT 0');
+$node->restart;
+wait_dispatcher($node, 'two', 'a limit of no connections is none for jobq');
+$node->safe_psql('postgres', 'ALTER DATABASE two CONNECTION LIMIT -1');
+
 # ---------- standby and promotion ----------
 
 $node->backup('base');

@@ -115,6 +115,22 @@ unlike(value('SELECT jobq.health()'), qr/helper was lost/, 'health() has no trou
 wait_status($node, 'postgres', $running, 'completed', 'its job: completed');
 is(value("SELECT count(*) FROM jobq.dead_letters"), 0, 'nothing failed');
 $gate->quit;
+
+# ---------- the conductor ----------
+
+sub conductor_runs { return wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'jobq conductor' AND $_[0]", $_[1]); }
+
+my $log = -s $node->logfile;
+value("SELECT jobq.schedule('often', '* * * * *', 'setting')");
+conductor_runs("datname = 'postgres'", 'a conductor runs');
+my ($conductor) = jobq_pids($node, 'conductor');
+reload_with("ALTER DATABASE postgres SET jobq.long_handler = '5min'");
+conductor_runs("pid <> $conductor", 'another one follows');
+value('CREATE DATABASE other');
+$node->safe_psql('other', "CREATE EXTENSION jobq; SELECT jobq.create_job_type('pulled'), jobq.schedule('often', '* * * * *', 'pulled')");
+conductor_runs("datname = 'other'", 'one runs in a second database');
+value('DROP DATABASE other');
+unlike(substr(slurp_file($node->logfile), $log), qr/FATAL/, 'what jobq ends leaves no FATAL in the log');
 $node->stop;
 
 done_testing();

@@ -150,6 +150,9 @@ sub state_of
 	return map { $server->safe_psql($db, "SELECT * FROM ($_) s(a, b) ORDER BY a COLLATE \"C\", b COLLATE \"C\"") } $rows, $privileges;
 }
 
+# Privileges whose grants may have come in another order.
+sub in_order { return join "\n", map { my ($of, $acl) = split /\|/, $_, 2; "$of|" . join ', ', sort split /, /, $acl // '' } split /\n/, $_[0]; }
+
 check_roles($node, 'source', 'source');
 my ($expected_rows, $expected_privileges) = state_of($node, 'source');
 like($expected_privileges, qr/^jobq\.enqueue\(.*shop EXECUTE/m, 'privileges are among it');
@@ -259,6 +262,37 @@ foreach my $server ($node, $other)
 		check_meaning($server, $db, $what);
 	}
 }
+
+# ---------- without owners and privileges ----------
+
+command_ok([ 'pg_dump', '-O', '-x', '-d', $node->connstr('source'), '-Fc', '-f', "$dir/naked.dump" ], 'pg_dump -O -x');
+$other->safe_psql('postgres', 'CREATE DATABASE naked TEMPLATE template0');
+command_ok([ 'pg_restore', '--exit-on-error', '-d', $other->connstr('naked'), "$dir/naked.dump" ], 'restored');
+is(says($other, 'naked', 'shop', q{SELECT jobq.enqueue('mail') IS NOT NULL}), '42501', 'such a dump has no privileges');
+$other->safe_psql('naked', 'SELECT jobq.adopt()');
+is(in_order((state_of($other, 'naked'))[1]), in_order($expected_privileges), 'adopt() grants them again');
+is(says($other, 'naked', 'shop', q{SELECT jobq.enqueue('mail') IS NOT NULL}), 't', 'they have an effect');
+
+# ---------- over a live database ----------
+
+$other->safe_psql('postgres', 'CREATE DATABASE live');
+$other->safe_psql('live', <<'END');
+CREATE EXTENSION jobq;
+CREATE FUNCTION waits(p jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); END $$;
+SELECT jobq.create_job_type('waits', 'waits(jsonb)', options => '{"events": "all"}');
+END
+wait_status($other, 'live', $other->safe_psql('live', q{SELECT jobq.enqueue('waits')}), 'completed', 'a job');
+command_ok([ 'pg_dump', '-d', $other->connstr('live'), '-Fc', '-f', "$dir/live.dump" ], 'is dumped');
+my $gate = $other->background_psql('live');
+$gate->query_safe('SELECT pg_advisory_lock(1)');
+$other->safe_psql('live', q{SELECT jobq.enqueue('waits', unique_key => 'during')});
+ok($other->poll_query_until('live', q{SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND locktype = 'advisory')}), 'a handler runs');
+command_ok([ 'pg_restore', '--clean', '--if-exists', '--exit-on-error', '-d', $other->connstr('live'), "$dir/live.dump" ],
+	'a restore does not wait for it');
+$gate->quit;
+is($other->safe_psql('live', q{SELECT count(*) || ' ' || count(*) FILTER (WHERE unique_key = 'during') FROM jobq.jobs}), '1 0', 'the jobs are those of the dump');
+$other->safe_psql('live', 'SELECT jobq.adopt()');
+wait_status($other, 'live', $other->safe_psql('live', q{SELECT jobq.enqueue('waits')}), 'completed', 'and run after adopt()');
 
 # ---------- where the roles are missing ----------
 

@@ -231,13 +231,15 @@ wait_status($node, 'postgres', scalar_of(q{SELECT id FROM jobq.jobs WHERE status
 	'the dispatcher hands out');
 is(scalar_of(q{SELECT jobq.health()->'checks'->'dispatcher'->>'status'}), 'healthy', 'and answers');
 is(heard()->{jobq_events}, 0, 'it has not notified anybody');
+scalar_of(q{INSERT INTO gate VALUES ('standby')});
+ok($node->poll_query_until('postgres', q{SELECT jobq.health()->'checks'->'workers'->>'message' LIKE '% at commit for a synchronous standby that is not there%'}),
+	'health() says what the workers wait for');
 $node->append_conf('postgresql.conf', "synchronous_standby_names = ''");
 $node->reload;
 $stuck->finish;
 delete $ENV{PGOPTIONS};
 hear_of('jobq_events', 'it does when the lock is free');
 $listener->quit;
-scalar_of(q{INSERT INTO gate VALUES ('standby')});
 
 # A rolled-back transaction leaves neither a line nor a row.
 $offset = -s $node->logfile;

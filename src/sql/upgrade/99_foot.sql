@@ -32,8 +32,8 @@ BEGIN
   END LOOP;
 END $update$;
 
--- Grants rights on new and on dropped functions.  The grants are no part of
--- the extension: dumps must carry them.
+-- Grants rights on functions that replace dropped ones, and on new functions.  The
+-- grants are no part of the extension: dumps must carry them.
 DO $update$
 DECLARE
   statement text;
@@ -45,19 +45,10 @@ BEGIN
                   CASE WHEN g.grant_option THEN 'WITH GRANT OPTION' END)
       FROM jobq._update_grants g JOIN pg_proc p ON p.proname = g.function
        AND p.pronamespace IN ('jobq'::regnamespace, 'jobq_internal'::regnamespace)
-    UNION
-    -- each role that has an access
-    SELECT format('GRANT %s TO %I', p.privilege, r.rolname)
-      FROM jobq.access a JOIN pg_roles r ON r.oid = a.role_oid,
-           jobq_internal._privileges(a.access, a.tenant IS NULL) p(privilege)
-    UNION
-    -- each role that handlers run as
-    SELECT format('SELECT jobq_internal._grant_in_handler(%s)', r.oid)
-      FROM jobq.job_types t JOIN pg_roles r ON r.oid = t.run_as_oid
-     WHERE t.dropped_at IS NULL AND t.handler IS NOT NULL
   LOOP
     PERFORM jobq_internal._outside_extension(statement);
   END LOOP;
+  PERFORM jobq_internal._outside_extension('SELECT jobq_internal._grant_again()');
 END $update$;
 
 DROP FUNCTION jobq_internal._update_drop(regprocedure[]);
