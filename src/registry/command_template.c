@@ -308,7 +308,8 @@ warn_of_script(char **command, int n)
 		else if ((len = placeholder_length(p)) > 0)
 		{
 			ereport(WARNING,
-					(errmsg("argument \"command\": the script of \"%s\" has the placeholder \"%.*s\"", argument_shown(command[0]), len, p),
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("argument \"command\": the script of \"%s\" has the placeholder \"%.*s\"", argument_shown(command[0]), len, p),
 					 errhint("For braces of the script write \"{%.*s\". A value that is filled in becomes a part of the script: "
 							 "give it as an argument behind the script.", len, p)));
 			return;

@@ -153,6 +153,23 @@ is($node->safe_psql('postgres', $worker), $before, 'neither by that');
 
 # ---------- commands on a database ----------
 
+# jobq.databases goes by name
+sub unattended { return wait_for_sql($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = 'named' AND backend_type LIKE 'jobq%'", $_[0]); }
+
+$node->safe_psql('postgres', 'CREATE DATABASE named');
+$node->safe_psql('named', 'CREATE EXTENSION jobq');
+wait_dispatcher($node, 'named', 'a database has its dispatcher');
+$node->append_conf('postgresql.conf', "jobq.databases = 'postgres, renamed'");
+$node->reload;
+unattended('none where jobq.databases leaves it out');
+$node->safe_psql('postgres', 'ALTER DATABASE named RENAME TO renamed');
+wait_dispatcher($node, 'renamed', 'one with the name that is listed');
+$node->safe_psql('postgres', 'ALTER DATABASE renamed RENAME TO named');
+unattended('none with the former name');
+$node->append_conf('postgresql.conf', "jobq.databases = ''");
+$node->reload;
+$node->safe_psql('postgres', 'DROP DATABASE named');
+
 sub busy_database
 {
 	my ($db) = @_;
