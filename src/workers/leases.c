@@ -212,6 +212,13 @@ start_lease(Lease *lease, const JobRef *ref, const LeaseRow *row)
 	scan_unmark(&ref->id);
 }
 
+/* True if a run handed to the conductor has begun and ended: its row has changed or is gone. */
+static bool
+run_has_begun(const Lease *lease, const JobRef *row)
+{
+	return lease->hand_out != 0 && (row == NULL || row->rev != lease->ref.rev);
+}
+
 /*
  * Ends a lease whose row is not running with one.  An open claim that has
  * ended and left the row as it was gives the job back.
@@ -233,9 +240,9 @@ end_lease(Lease *lease, const JobRef *row, TimestampTz now)
 		return_job(&former);
 		return;
 	}
-	if (lease->place >= 0 && !lease->noted && t->rated)
+	if (t->rated && !lease->noted && (lease->place >= 0 || run_has_begun(lease, row)))
 	{
-		type_note_start(t, now);	/* claimed and ended in one transaction */
+		type_note_start(t, now);	/* it has begun and ended since the last look */
 		lease->noted = true;
 	}
 	former = drop_lease(lease);

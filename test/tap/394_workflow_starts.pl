@@ -85,8 +85,6 @@ status_is($held, 'pending', 'all is stopped: it waits');
 one(q{SELECT jobq.start_all()});
 run_is($held, 'completed');
 
-# ---------- a conductor that stands still ----------
-
 # Starts a run that it has not begun, and runs something meanwhile.
 sub while_stopped
 {
@@ -103,6 +101,25 @@ sub while_stopped
 	run_is(start_run('fence'), 'completed') if one('SELECT count(*) FROM jobq.stopped') eq '0';
 	return @all;
 }
+
+# ---------- a run that begins and ends between two looks of the dispatcher ----------
+
+workflow('rare', '[{"key": "e", "job_type": "act", "if": "1 == 2"}]', q{options => '{"rate_limit": 1, "rate_window": "1 day"}'});
+run_is(start_run('fence'), 'completed');
+my @pids = (conductor(), one(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher' AND datname = current_database()}));
+kill 'STOP', $pids[0];
+my $short = start_run('rare');
+handed_out();
+kill 'STOP', $pids[1];
+kill 'CONT', $pids[0];
+run_is($short, 'completed', 'the conductor begins and ends it');
+kill 'CONT', $pids[1];
+my $further = start_run('rare');
+run_is(start_run('fence'), 'completed');
+status_is($further, 'pending', 'it counts in the rate of its workflow');
+one("SELECT jobq.cancel_job('$further')");
+
+# ---------- a conductor that stands still ----------
 
 my ($run) = while_stopped(sub { one(q{SELECT jobq.pause_job_type('one')}); return; });
 status_is($run, 'pending', 'the type of a run is paused while the conductor stands still');
