@@ -19,6 +19,8 @@ sub read_by_scans { return one(q{SELECT seq_tup_read FROM pg_stat_all_tables WHE
 sub conductor { return one(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'jobq conductor'}); }
 
 my $pid = conductor();
+# The rows are counted once after a start, by a scan of the whole queue: while it is empty.
+is(one(q{SELECT sum(pending) FROM jobq.stat_job_types}), 0, 'the rows are counted');
 one(q{SELECT jobq.pause_job_type('pulled') FROM jobq.enqueue_many('pulled', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 5000))) LIMIT 1});
 run_is(start_run('two'), 'completed');
 # A process writes its statistics at most once a second, and while it works.
