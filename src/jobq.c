@@ -19,7 +19,6 @@
 #include "limits/job_limit.h"
 #include "limits/kill_switch.h"
 #include "maintenance/maintenance.h"
-#include "maintenance/standby_fence.h"
 #include "pressure/pressure_rules.h"
 #include "registry/job_types.h"
 #include "security/grants.h"
@@ -69,7 +68,6 @@ _PG_init(void)
 		return;
 	shmem_install_hooks();
 	ddl_install_hooks();
-	fence_install_hooks();
 	inflight_create();
 	launcher_register();
 }

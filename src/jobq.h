@@ -37,14 +37,6 @@ typedef enum JobStatus
 } JobStatus;
 #define JOB_NSTATUS (JOB_ERROR + 1)
 
-/* The values of jobq.compact_beyond_horizon */
-typedef enum BeyondSetting
-{
-	BEYOND_AUTO,
-	BEYOND_ON,
-	BEYOND_OFF
-} BeyondSetting;
-
 /* The SQLSTATEs that a handler raises to choose the outcome of its attempt */
 #define ERRCODE_JOBQ_SKIP		MAKE_SQLSTATE('J','Q','0','0','1')
 #define ERRCODE_JOBQ_DISCARD	MAKE_SQLSTATE('J','Q','0','0','2')
@@ -73,8 +65,6 @@ extern char *jobq_notify_prefix;
 extern bool jobq_log_error_text;
 extern bool jobq_notify_events;
 extern int	jobq_notify_interval;		/* ms */
-extern int	jobq_compact_beyond_horizon;	/* BeyondSetting */
-extern int	jobq_compact_threshold;		/* kB */
 extern int	jobq_keep_events;			/* seconds */
 extern int	jobq_keep_audit;			/* seconds */
 extern int	jobq_partition_interval;	/* seconds */

@@ -45,8 +45,6 @@ char	   *jobq_notify_prefix;
 bool		jobq_log_error_text;
 bool		jobq_notify_events;
 int			jobq_notify_interval;
-int			jobq_compact_beyond_horizon;
-int			jobq_compact_threshold;
 int			jobq_keep_events;
 int			jobq_keep_audit;
 int			jobq_partition_interval;
@@ -70,13 +68,6 @@ int			jobq_max_stat_types;
 char	   *jobq_metrics_prefix;
 bool		jobq_metrics_histograms;
 int			jobq_metrics_types;
-
-static const struct config_enum_entry beyond_settings[] = {
-	{"auto", BEYOND_AUTO, false},
-	{"on", BEYOND_ON, false},
-	{"off", BEYOND_OFF, false},
-	{NULL, 0, false}
-};
 
 static bool
 has_control_character(const char *s)
@@ -243,14 +234,6 @@ define_switches(void)
 static void
 define_limits(void)
 {
-	DefineCustomEnumVariable("jobq.compact_beyond_horizon",
-							 "Sets whether compaction removes dead rows beyond the server's own horizon.",
-							 "auto: where no standby shows. on: each standby preloads jobq or answers no queries.",
-							 &jobq_compact_beyond_horizon, BEYOND_AUTO, beyond_settings, PGC_SUSET, 0,
-							 NULL, NULL, NULL);
-	define_int("jobq.compact_threshold", &jobq_compact_threshold, 64 * 1024, 0, 256 * 1024, PGC_SUSET,
-			   GUC_UNIT_KB, "Sets from which size on jobq.queue is compacted automatically.",
-			   "0 turns it off.");
 	define_int("jobq.max_concurrent", &jobq_max_concurrent, 50, 1, 1000000, PGC_SUSET, 0,
 			   "Sets how many jobs of a database run at once, claimed ones included.", NULL);
 	define_int("jobq.max_output", &jobq_max_output, 1024 * 1024, 1024, 256 * 1024 * 1024, PGC_SUSET,

@@ -71,7 +71,6 @@
 #include "limits/min_batch.h"
 #include "limits/tenant_limit.h"
 #include "limits/weight.h"
-#include "maintenance/compaction.h"
 #include "maintenance/maintenance_schedule.h"
 #include "pressure/pressure_rules.h"
 #include "registry/job_types.h"
@@ -92,7 +91,6 @@
 #include "workers/take_back.h"
 #include "workers/worker_pool.h"
 
-#define PAUSED_MS			5
 #define WINDOWS_RETRY_US	(10 * USECS_PER_SEC)
 #define BLOCKED_RETRY_US	INT64CONST(100000)	/* a session holds the queue's lock */
 
@@ -314,7 +312,6 @@ one_turn(void)
 	executors_wake();
 	executors_take_back_slow(mono);
 	executors_balance(mono);
-	compaction_turn(mono, sweep_now);
 	CommitTransactionCommand();
 	if (types_names_stale())
 		upkeep_refresh_names();
@@ -347,7 +344,6 @@ sleep_ms(MonoTime now)
 	next = Min(next, upkeep_next_timer());
 	next = Min(next, conductor_next_timer());
 	next = Min(next, held_next_timer());
-	next = Min(next, compaction_next_timer());
 	next = Min(next, notify_next_timer());
 	next = Min(next, statistics_next_timer());
 	next = Min(next, why_next_timer());
@@ -373,7 +369,7 @@ static void
 sleep_until_needed(void)
 {
 	MonoTime	now = mono_now();
-	long		timeout = db->lifecycle.suspended ? 1000 : db_is_paused(db) ? PAUSED_MS : sleep_ms(now);
+	long		timeout = db->lifecycle.suspended ? 1000 : sleep_ms(now);
 
 	pg_atomic_write_u64(&db->health.beat, (uint64) now);
 	trouble_turn();
@@ -489,7 +485,6 @@ start_up(void)
 	cancels_init(lasting, db);
 	intake_init(lasting, db);
 	quiet_init(db);
-	compaction_init(lasting, db);
 	prepared_init(db);
 	why_init(db);
 	scan_init(db);
@@ -528,19 +523,6 @@ suspended_turn(void)
 	}
 }
 
-/*
- * Takes back all jobs that have not begun: the queue is about to be rewritten,
- * and their rows will be elsewhere.
- */
-static void
-paused_turn(void)
-{
-	StartTransactionCommand();
-	executors_take_back(true);
-	(void) executors_collect(mono_now());
-	CommitTransactionCommand();
-}
-
 void
 jobq_dispatcher_main(Datum arg)
 {
@@ -570,8 +552,6 @@ jobq_dispatcher_main(Datum arg)
 		wakeups_taken(&db->dispatcher.woken);
 		if (db->lifecycle.suspended || db_must_leave(db))
 			suspended_turn();
-		else if (db_is_paused(db))
-			paused_turn();
 		else
 			one_turn();
 		MemoryContextSwitchTo(turn);

@@ -21,6 +21,8 @@
 #include "base/relations.h"
 #include "lifecycle/release.h"
 
+PG_FUNCTION_INFO_V1(jobq_compact);
+
 #define VERSION_SIZE	64
 
 /*
@@ -159,4 +161,15 @@ release_is_previous(void)
 	const char *version = installed_version();
 
 	return is_known(version) && strcmp(version, JOBQ_VERSION) != 0;
+}
+
+/* jobq.compact() of 0.1.0: CREATE FUNCTION in its script looks for the symbol. */
+Datum
+jobq_compact(PG_FUNCTION_ARGS)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+			 errmsg("jobq.compact() does not exist any more"),
+			 errhint("ALTER EXTENSION jobq UPDATE. VACUUM removes dead rows.")));
+	PG_RETURN_NULL();
 }

@@ -4,9 +4,7 @@
  *
  * COMMIT PREPARED has no transaction callback in a backend that knows what was
  * prepared.  The hook wakes the dispatcher, which keeps the published keys
- * beside the transaction id.  SET TRANSACTION SNAPSHOT is counted: a process
- * that waits until all older snapshots are gone reads the count
- * (snapshot_horizon.c).
+ * beside the transaction id. 
  */
 #include "jobq.h"
 
@@ -28,22 +26,6 @@ ends_prepared(Node *stmt)
 	return IsA(stmt, TransactionStmt) &&
 		(((TransactionStmt *) stmt)->kind == TRANS_STMT_COMMIT_PREPARED ||
 		 ((TransactionStmt *) stmt)->kind == TRANS_STMT_ROLLBACK_PREPARED);
-}
-
-static bool
-imports_snapshot(Node *stmt)
-{
-	return IsA(stmt, VariableSetStmt) && ((VariableSetStmt *) stmt)->kind == VAR_SET_MULTI &&
-		strcmp(((VariableSetStmt *) stmt)->name, "TRANSACTION SNAPSHOT") == 0;
-}
-
-static void
-count_import(void)
-{
-	JobqDb	   *db = find_db(MyDatabaseId);
-
-	if (db)
-		pg_atomic_fetch_add_u32(&db->compaction.imports, 1);
 }
 
 static void
@@ -70,8 +52,6 @@ look_at_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 {
 	bool		prepared = ends_prepared(pstmt->utilityStmt);
 
-	if (imports_snapshot(pstmt->utilityStmt))
-		count_import();
 	if (prev_process_utility)
 		prev_process_utility(pstmt, query, read_only_tree, context, params, env, dest, qc);
 	else

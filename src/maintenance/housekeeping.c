@@ -1,8 +1,8 @@
 /*
  * housekeeping.c
  *	  The short-lived process for work that no job waits for: retention by
- *	  number, the disk watch, events of breakers that clients opened or closed,
- *	  the count of all rows for the statistics.
+ *	  number, the disk watch, the queue's free space, events of breakers that
+ *	  clients opened or closed, the count of all rows for the statistics.
  *
  * The dispatcher starts it once a minute, when there are such breakers, and
  * when the counts of rows are not right any more; at
@@ -37,6 +37,7 @@
 #include "maintenance/disk_watch.h"
 #include "maintenance/gauges.h"
 #include "maintenance/housekeeping.h"
+#include "maintenance/queue_space.h"
 #include "settle/breaker_news.h"
 #include "shared/process_start.h"
 #include "shared/worker_need.h"
@@ -259,6 +260,8 @@ jobq_chores_main(Datum arg)
 	(void) in_transaction(count_live, my_chores);
 	retain();
 	watch_disks();
+	pgstat_report_activity(STATE_RUNNING, "jobq: measuring the queue");
+	(void) in_transaction(queue_space_measure, my_chores);
 	pgstat_report_activity(STATE_RUNNING, "SELECT jobq_internal._gauges()");
 	(void) in_transaction(gauges_read, my_chores);
 	proc_exit(0);

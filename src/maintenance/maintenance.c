@@ -1,7 +1,7 @@
 /*
  * maintenance.c
- *	  The short-lived process that makes partitions ahead of need, drops
- *	  expired ones, and compacts the queue.
+ *	  The short-lived process that makes partitions ahead of need and drops
+ *	  expired ones.
  *
  * The dispatcher starts it and writes nothing itself; at most one runs in a
  * database (MaintenanceProcess.busy).  The process connects as the bootstrap
@@ -35,7 +35,6 @@
 
 #include "base/relations.h"
 #include "base/session.h"
-#include "maintenance/compaction.h"
 #include "maintenance/maintenance.h"
 #include "shared/process_start.h"
 #include "shared/worker_need.h"
@@ -56,7 +55,7 @@ static bool succeeded = false;
 
 /* Takes the database's one place; false if another process has it. */
 static bool
-claim(JobqDb *db, TimestampTz need, bool compacts)
+claim(JobqDb *db, TimestampTz need)
 {
 	MonoTime	now = mono_now();
 	bool		claimed;
@@ -71,19 +70,18 @@ claim(JobqDb *db, TimestampTz need, bool compacts)
 		db->maintenance.pid = 0;
 		db->maintenance.started = now;
 		db->maintenance.need = need;
-		db->maintenance.compacts = compacts;
 	}
 	LWLockRelease(JobqShmem->lock);
 	return claimed;
 }
 
 bool
-maintenance_start(JobqDb *db, TimestampTz need, bool compacts)
+maintenance_start(JobqDb *db, TimestampTz need)
 {
 	BackgroundWorker worker;
 	bool		started;
 
-	if (!claim(db, need, compacts))
+	if (!claim(db, need))
 		return false;
 	describe_worker(&worker, "jobq maintenance", "jobq_maintenance_main", db->dboid);
 	started = RegisterDynamicBackgroundWorker(&worker, NULL);
@@ -134,8 +132,6 @@ maintenance_on_exit(int code, Datum arg)
 	{
 		db->maintenance.busy = false;
 		db->maintenance.pid = 0;
-		if (db->maintenance.compacts)
-			compaction_ended(db);
 		if (succeeded)
 			db->maintenance.done++;
 		else
@@ -218,12 +214,6 @@ make_partitions(void *arg)
 	return true;
 }
 
-bool
-maintenance_transaction(bool (*what) (void *), void *arg)
-{
-	return try_transaction("maintenance", what, arg);
-}
-
 static void
 handle_signals(void)
 {
@@ -254,9 +244,7 @@ jobq_maintenance_main(Datum arg)
 		proc_exit(1);
 	need = attach(dboid);
 	connect_to(dboid);
-	succeeded = maintenance_transaction(maintain, &need);
-	if (maintained->maintenance.compacts)
-		compaction_run(maintained);
+	succeeded = try_transaction("maintenance", maintain, &need);
 	proc_exit(0);
 }
 
@@ -272,6 +260,6 @@ jobq_partition_main(Datum arg)
 	memcpy(&need, MyBgworkerEntry->bgw_extra, sizeof(need));
 	handle_signals();
 	connect_to(DatumGetObjectId(arg));
-	(void) maintenance_transaction(make_partitions, &need);
+	(void) try_transaction("maintenance", make_partitions, &need);
 	proc_exit(0);
 }

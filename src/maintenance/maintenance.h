@@ -1,7 +1,6 @@
 /*
  * maintenance.h
- *	  The short-lived process that makes and drops partitions and compacts the
- *	  queue.
+ *	  The short-lived process that makes and drops partitions.
  */
 #ifndef JOBQ_MAINTENANCE_H
 #define JOBQ_MAINTENANCE_H
@@ -9,13 +8,13 @@
 #include "shared/shmem.h"
 
 /*
- * Starts the process; `compacts`: also to compact the queue.  need is the
- * expires_at of a row that found no partition, or 0.  Returns false if one
- * runs already, or if there is no worker slot; try again later.  A success
+ * Starts the process.  need is the expires_at of a row that found no
+ * partition, or 0.  Returns false if one runs already, or if there is no
+ * worker slot; try again later.  A success
  * increments MaintenanceProcess.done, a failure MaintenanceProcess.failed;
  * both wake the dispatcher.
  */
-extern bool maintenance_start(JobqDb *db, TimestampTz need, bool compacts);
+extern bool maintenance_start(JobqDb *db, TimestampTz need);
 
 /*
  * Starts a process that only makes partitions (partition.h: partitions_ensure)
@@ -23,12 +22,5 @@ extern bool maintenance_start(JobqDb *db, TimestampTz need, bool compacts);
  * Returns false if there is no worker slot.
  */
 extern bool maintenance_make_partitions(TimestampTz need);
-
-/*
- * Calls what(arg) in a transaction of its own, in the maintenance process.
- * Returns false, and changes nothing, if what() returns false or a lock was
- * not free in time.
- */
-extern bool maintenance_transaction(bool (*what) (void *), void *arg);
 
 #endif

@@ -88,7 +88,7 @@ see_to_partitions(MonoTime now)
 	}
 	if (now < next_maintenance)
 		return;
-	if (maintenance_start(db, partition_need, false))
+	if (maintenance_start(db, partition_need))
 	{
 		next_maintenance = now + MAINTENANCE_US;
 		partition_need = 0;

@@ -25,8 +25,8 @@
 #include "utils/timestamp.h"
 
 #include "limits/kill_switch.h"
-#include "maintenance/beyond_horizon.h"
 #include "maintenance/disk_watch.h"
+#include "maintenance/queue_space.h"
 #include "observe/health_facts.h"
 #include "registry/job_types.h"
 #include "shared/commit_notices.h"
@@ -38,6 +38,9 @@
 
 #define PING_LIMIT_MS		1000	/* or jobq.health_latency, if that is longer */
 #define HORIZON_LIMIT_S		3600	/* a horizon held back for longer is degraded */
+#define LATE_LIMIT_MS		600000	/* autovacuum that has not come for longer is degraded */
+#define LARGE_BYTES			(INT64CONST(1) << 30)	/* files of the queue that are worth a note */
+#define LARGE_FREE_PERCENT	90
 #define SCHEDULES_DEGRADED_S	10
 #define SCHEDULES_UNHEALTHY_S	60
 #define NOTIFY_FULL			0.9
@@ -448,26 +451,53 @@ check_disk(Report *report, JobqDb *db)
 				  psprintf(", \"level\": \"%s\", \"percent\": %.1f", disk_level_name(level), percent));
 }
 
-/* A finished job's row takes bytes_per_job until no snapshot can see it. */
+/* The dead rows' share of what is not free, by the statistics' numbers of rows. */
+static int64
+dead_bytes(const HealthFacts *f, int64 free_bytes)
+{
+	return f->dead_rows <= 0 ? 0 :
+		(int64) (Max(f->queue_bytes - free_bytes, 0) * ((double) f->dead_rows / (f->dead_rows + Max(f->live_rows, 0))));
+}
+
+/* Returns why the queue's files are larger than they should be; NULL: they are not. */
+static const char *
+space_message(const QueueSpace *space, const HealthFacts *f)
+{
+	bool		late = space->late_since > 0 && mono_exceeds(space->late_since, mono_now(), LATE_LIMIT_MS);
+
+	if (f->holder != NULL && f->holder_since && f->holder_s > HORIZON_LIMIT_S)
+		return "its snapshot keeps dead rows, also of jobq.queue";
+	if (late && !space->autovacuum_on)
+		return "autovacuum is off for jobq.queue, whose dead rows pile up";
+	if (late)
+		return f->holder != NULL ? "dead rows of jobq.queue pile up: a snapshot keeps them, or autovacuum does not come" :
+			"dead rows of jobq.queue pile up: autovacuum does not come (are all its workers busy?)";
+	if (space->bytes > LARGE_BYTES && space->free_bytes > space->bytes / 100 * LARGE_FREE_PERCENT)
+		return "jobq.queue has large files that are almost empty: VACUUM (TRUNCATE) jobq.queue and "
+			"REINDEX INDEX CONCURRENTLY of its indexes give them back";
+	return NULL;
+}
+
+/* What keeps dead rows, and the size of the queue's files. */
 static void
 check_horizon(Report *report, JobqDb *db, const HealthFacts *f)
 {
-	bool		old = f->holder != NULL && f->holder_since && f->holder_s > HORIZON_LIMIT_S;
-	int64		row_bytes = db != NULL ? db->compaction.row_bytes : JOBQ_ROW_BYTES;
+	QueueSpace	space = {0};
+	const char *message;
 	const char *members = ", \"holder\": null, \"held_s\": null, \"xids\": null, \"queue_bytes\": null, "
-		"\"dead_bytes\": null, \"bytes_per_job\": null";
+		"\"free_bytes\": null, \"dead_bytes\": null";
 
+	if (db != NULL)
+		space = queue_space(db);
+	message = space_message(&space, f);
 	if (f->sees_all)
 		members = psprintf(", \"holder\": %s, \"held_s\": %s, \"xids\": " INT64_FORMAT ", \"queue_bytes\": " INT64_FORMAT
-						   ", \"dead_bytes\": " INT64_FORMAT ", \"bytes_per_job\": " INT64_FORMAT,
+						   ", \"free_bytes\": " INT64_FORMAT ", \"dead_bytes\": " INT64_FORMAT,
 						   json_string(f->holder),
 						   f->holder && f->holder_since ? psprintf("%.3f", f->holder_s) : "null",
-						   f->holder_xids, f->queue_bytes, Min(f->dead_rows * row_bytes, f->queue_bytes), row_bytes);
-	add_check(report, "horizon", old ? DEGRADED : HEALTHY,
-			  !old ? NULL : beyond_horizon() != BEYOND_NOT ?
-			  "it keeps dead rows; of jobq.queue only if it has a snapshot of this database" :
-			  "it keeps dead rows, also of jobq.queue: a standby may need them, or jobq.compact_beyond_horizon is off",
-			  members);
+						   f->holder_xids, f->queue_bytes, Min(space.free_bytes, f->queue_bytes),
+						   dead_bytes(f, space.free_bytes));
+	add_check(report, "horizon", message ? DEGRADED : HEALTHY, message, members);
 }
 
 static void

@@ -78,7 +78,7 @@ static const char facts_query[] =
 	"          'walsummarizer', 'slotsync worker', 'io worker', 'standalone backend')),"
 	"       pg_notification_queue_usage(),"
 	"       pg_total_relation_size('jobq.queue'),"
-	"       pg_stat_get_dead_tuples('jobq.queue'::regclass)";
+	"       pg_stat_get_dead_tuples('jobq.queue'::regclass), pg_stat_get_live_tuples('jobq.queue'::regclass)";
 
 /*
  * $3: the moment after which a dead letter counts, $4: how many are counted at
@@ -424,6 +424,7 @@ read_facts(HealthFacts *f, Oid caller)
 	f->notify_usage = DatumGetFloat8(value_of(6, &isnull));
 	f->queue_bytes = count_of(7);
 	f->dead_rows = count_of(8);
+	f->live_rows = count_of(9);
 
 	if (f->dead_letters > 0)
 	{

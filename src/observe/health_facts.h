@@ -27,6 +27,7 @@ typedef struct HealthFacts
 	double		notify_usage;
 	int64		queue_bytes;	/* jobq.queue with TOAST and indexes */
 	int64		dead_rows;		/* of it, by the statistics */
+	int64		live_rows;
 	char	   *signals;		/* active ones, a JSON array; NULL: there are none at all */
 	char	   *signal_problem; /* NULL: every condition has an answer */
 	char	   *holder;			/* NULL: nothing holds the horizon back */

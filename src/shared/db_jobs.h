@@ -155,4 +155,13 @@ typedef struct DiskState
 	MonoTime	measured;		/* 0: never */
 } DiskState;
 
+/* The last measurement of the queue's files (queue_space.c).  Under JobqDb.mutex. */
+typedef struct QueueSpace
+{
+	int64		bytes;			/* with TOAST and indexes; 0: not measured */
+	int64		free_bytes;		/* of them */
+	MonoTime	late_since;		/* autovacuum should have come; 0: no */
+	bool		autovacuum_on;
+} QueueSpace;
+
 #endif

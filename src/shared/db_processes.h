@@ -11,7 +11,6 @@
 #include "utils/uuid.h"
 
 #include "base/clock.h"
-#include "shared/snapshot_horizon.h"
 
 /* Why a database's last dispatcher has ended. */
 typedef enum DispatcherEnd
@@ -126,7 +125,6 @@ typedef struct MaintenanceProcess
 	bool		busy;			/* started and not ended */
 	pid_t		pid;			/* 0: not attached */
 	MonoTime	started;
-	bool		compacts;		/* it was started to compact the queue */
 	TimestampTz need;			/* expires_at of a row without a partition, 0:
 								 * none */
 	uint32		done;			/* runs that did all of their work */
@@ -140,39 +138,6 @@ typedef struct HousekeepingProcess
 	pid_t		pid;			/* 0: not attached */
 	MonoTime	started;
 } HousekeepingProcess;
-
-/*
- * Compaction of the queue's files (compaction.c).  Under JobqShmem->lock,
- * except for the atomics.
- */
-#define JOBQ_ROW_BYTES	500		/* until a run has measured it */
-typedef struct Compaction
-{
-	Horizon		horizon;		/* no snapshot of this database can see rows
-								 * that these transactions have deleted, in
-								 * addition to the server's horizon; stays
-								 * valid */
-	uint32		asked;			/* calls of jobq.compact() */
-	uint32		answered;		/* those that a run has served */
-	uint32		serving;		/* those that the current run serves */
-	uint32		ended;			/* runs */
-	bool		swept;			/* the last run got the table's lock */
-	bool		may_rewrite;	/* the next run may also try to rewrite the
-								 * table */
-	bool		rewrite_due;	/* the last run should have rewritten it, and
-								 * found no moment */
-	bool		clean_due;		/* dead line pointers may be left, for instance
-								 * because a cursor pinned an index page */
-	int64		kept_bytes;		/* of dead rows that the last run left */
-	int64		rewrite_bytes;	/* of rows that a rewrite can copy without a
-								 * stall, by the last measurement */
-	TimestampTz rewrite_measured_at;	/* 0: never */
-	int64		row_bytes;		/* a dead row's share of the files */
-	pg_atomic_uint32 imports;	/* snapshot imports begun in this database's
-								 * sessions */
-	pg_atomic_uint64 pause_until;	/* MonoTime; until then no executor begins
-									 * a job.  0: no pause */
-} Compaction;
 
 /*
  * Exec types with a tool that cannot be started on this node; the row of the

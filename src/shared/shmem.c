@@ -120,8 +120,6 @@ init_db(JobqDb *db, LaneKeys *ring)
 	pg_atomic_init_u64(&db->counters.settled, 0);
 	pg_atomic_init_u64(&db->counters.failed_attempts, 0);
 	pg_atomic_init_u64(&db->counters.fallbacks, 0);
-	pg_atomic_init_u32(&db->compaction.imports, 0);
-	pg_atomic_init_u64(&db->compaction.pause_until, 0);
 	pg_atomic_init_u32(&db->news, 0);
 	pg_atomic_init_u32(&db->lacking, 0);
 	for (int i = 0; i < TICK_OUTCOMES; i++)
@@ -265,14 +263,7 @@ adopt_entry(JobqDb *db, Oid dboid)
 	pg_atomic_write_u32(&db->schedules.paused, 0);
 	db->disk.level = 0;
 	db->disk.measured = 0;
-	db->maintenance.compacts = false;
-	db->compaction.horizon.xmax = InvalidTransactionId;
-	db->compaction.answered = db->compaction.serving = db->compaction.asked;
-	db->compaction.rewrite_due = db->compaction.clean_due = db->compaction.swept = false;
-	db->compaction.kept_bytes = db->compaction.rewrite_bytes = 0;
-	db->compaction.rewrite_measured_at = 0;
-	db->compaction.row_bytes = JOBQ_ROW_BYTES;
-	pg_atomic_write_u64(&db->compaction.pause_until, 0);
+	memset(&db->space, 0, sizeof(db->space));
 	db->dispatcher.proc = NULL;
 	db->dispatcher.pid = 0;
 	db->dispatcher.starts = 0;

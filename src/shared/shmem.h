@@ -47,8 +47,6 @@
  *											process itself
  *	 conductor			conductor.c			dispatcher, the		commits, DDL,
  *											process itself		health
- *	 compaction			compaction.c		maintenance,		dispatcher,
- *											compact()			executors
  *	 unstartable		exec_unstartable_	exec worker			health
  *						types.c
  *
@@ -104,7 +102,7 @@
  *	 health				dispatcher.c		dispatcher, exec	health, DDL,
  *											worker				commits,
  *																launcher
- *	 counters			executor_pool.c		dispatcher,			compaction.c
+ *	 counters			executor_pool.c		dispatcher,			statistics
  *											executors
  *
  *	 db_schedules.h, atomics:
@@ -137,7 +135,6 @@ typedef struct JobqDb
 	MaintenanceProcess maintenance;
 	HousekeepingProcess housekeeping;
 	ConductorProcess conductor;
-	Compaction	compaction;
 	UnstartableTypes unstartable;
 
 	/* under mutex */
@@ -151,6 +148,7 @@ typedef struct JobqDb
 	ClaimList	claims;
 	RecentResults recent_results;
 	DiskState	disk;
+	QueueSpace	space;
 	ChildCount	children[JOBQ_CHILD_TYPES];
 	WaitFor		wait_for;
 	ScheduleNews schedule_news;
@@ -234,14 +232,5 @@ extern void want_dispatcher(JobqDb *db);
 /* Wakes the database's dispatcher, if it has one. */
 extern void wake_dispatcher(JobqDb *db);
 extern void wake_launcher(void);
-
-/* True during the few milliseconds for which compaction stops all jobs. */
-static inline bool
-db_is_paused(JobqDb *db)
-{
-	uint64		until = pg_atomic_read_u64(&db->compaction.pause_until);
-
-	return until != 0 && mono_now() < (MonoTime) until;
-}
 
 #endif

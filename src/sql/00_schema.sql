@@ -20,11 +20,6 @@ CREATE TABLE jobq.home (
   database  oid  NOT NULL               -- kept by pg_upgrade; another one in a copy made with TEMPLATE
 );
 
--- The fence, an xid: on a standby only snapshots that see it as ended may read
--- the queue (src/maintenance/standby_fence.c).  Not dumped: it is valid in
--- this cluster only.
-CREATE SEQUENCE jobq.fence AS int8 MINVALUE 0 START 0;
-
 CREATE SEQUENCE jobq.job_type_id_seq AS int4;
 
 -- The registry of job types.  The handler is text, looked up when a job runs

@@ -67,10 +67,6 @@ $$;
 CREATE FUNCTION jobq.reload() RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_reload';
 
--- src/maintenance/compaction.c
-CREATE FUNCTION jobq.compact() RETURNS bigint
-  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_compact';
-
 -- src/dispatch/notify.c
 CREATE FUNCTION jobq.channel(job_type text) RETURNS text
   LANGUAGE c STABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'jobq_channel';

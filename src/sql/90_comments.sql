@@ -810,13 +810,6 @@ $$Applies settings of ALTER DATABASE when this transaction commits: the dispatch
 afterwards run in new processes, running jobs end in theirs.
 Errors: only those of every function.$$;
 
-COMMENT ON FUNCTION jobq.compact IS
-$$Removes the dead rows of finished jobs from jobq.queue, returns its disk space to the system, and returns
-the number of bytes. It does so at once and whatever jobq.compact_threshold says. It waits for no lock:
-while other transactions hold locks on the table all the time, the space is only reused. With the lock, it
-blocks the table while it copies the remaining rows.
-Errors: 55000 no dispatcher runs in this database, or called in a handler.$$;
-
 COMMENT ON VIEW jobq.jobs IS 'Every job: live, finished as long as it is kept, and dead letters';
 COMMENT ON COLUMN jobq.jobs.id IS 'UUIDv7: newer jobs have greater ids; it shows the time of creation and nothing else';
 COMMENT ON COLUMN jobq.jobs.job_type IS 'name of its job type, also when that was dropped';

@@ -106,8 +106,7 @@ batch_goes_on(void)
 	Entry	   *last = &batch->entries[batch->n - 1];
 	Cell	   *cell = &MySlot->cells[last->cell];
 
-	if (batch->n == SQL_BATCH_JOBS || is_alone(last->cell) || db->lifecycle.suspended || db_must_leave(db) ||
-		db_is_paused(db))
+	if (batch->n == SQL_BATCH_JOBS || is_alone(last->cell) || db->lifecycle.suspended || db_must_leave(db))
 		return false;
 	if (last->report == REPORT_NOT_MINE)
 		return true;

@@ -77,13 +77,6 @@ wait_for_work(void)
 }
 
 static void
-wait_for_end_of_pause(void)
-{
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 2, PG_WAIT_EXTENSION);
-	ResetLatch(MyLatch);
-}
-
-static void
 connect_as_role(const WorkerStart *start)
 {
 	uint32		flags = 0;
@@ -126,11 +119,6 @@ jobq_sql_worker_main(Datum arg)
 		}
 		if (db->lifecycle.suspended || db_must_leave(db))
 			give_back();
-		if (db_is_paused(db))
-		{
-			wait_for_end_of_pause();
-			continue;
-		}
 		cell = sql_batch_next();
 		if (cell >= 0)
 		{

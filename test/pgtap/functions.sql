@@ -115,8 +115,6 @@ SELECT is(pg_get_function_arguments(oid), $a$$a$, 'arguments of start_all') FROM
 SELECT is(pg_get_function_result(oid), 'void', 'result of start_all') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'start_all';
 SELECT is(pg_get_function_arguments(oid), $a$timeout interval DEFAULT '00:00:30'::interval$a$, 'arguments of drain') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'drain';
 SELECT is(pg_get_function_result(oid), 'boolean', 'result of drain') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'drain';
-SELECT is(pg_get_function_arguments(oid), $a$$a$, 'arguments of compact') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'compact';
-SELECT is(pg_get_function_result(oid), 'bigint', 'result of compact') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'compact';
 SELECT is(pg_get_function_arguments(oid), $a$cron text, timezone text DEFAULT 'UTC'::text, n integer DEFAULT 5, since timestamp with time zone DEFAULT now()$a$, 'arguments of next_runs') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'next_runs';
 SELECT is(pg_get_function_result(oid), 'SETOF timestamp with time zone', 'result of next_runs') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'next_runs';
 SELECT is(pg_get_function_arguments(oid), $a$job_type text$a$, 'arguments of channel') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'channel';
@@ -168,7 +166,7 @@ SELECT bag_eq($$SELECT proname::text FROM pg_proc WHERE pronamespace = 'jobq'::r
     'cancel_job', 'cancel_jobs', 'retry_job', 'rerun_job', 'alter_job', 'list_jobs', 'count_by_status', 'distinct_job_types',
     'retry_dead_letters', 'purge_dead_letters', 'job_timeline', 'why', 'error_groups', 'resources', 'archive', 'wait_for', 'claim', 'heartbeat', 'complete', 'complete_many', 'fail', 'skip_job', 'snooze_job', 'current_job', 'set_progress', 'log_event', 'skip',
     'discard', 'snooze', 'run_inline', 'purge_tenant', 'grant_access', 'revoke_access', 'set_tenant_check', 'set_tenant_quota', 'health', 'metrics', 'stat_series', 'stat_reset', 'version', 'adopt', 'reload',
-    'set_limit', 'drop_limit', 'stop_all', 'start_all', 'drain', 'compact', 'channel', 'set_signal', 'create_signal', 'drop_signal', 'set_pressure_rule', 'next_runs',
+    'set_limit', 'drop_limit', 'stop_all', 'start_all', 'drain', 'channel', 'set_signal', 'create_signal', 'drop_signal', 'set_pressure_rule', 'next_runs',
     'schedule', 'alter_schedule', 'unschedule', 'pause_schedule', 'resume_schedule', 'run_schedule', 'backfill_schedule',
     'create_workflow', 'check_workflow', 'graph', 'record_artifact', 'build_key',
     'pause_workflow', 'resume_workflow', 'retry_workflow', 'send_event', 'add_tasks'],

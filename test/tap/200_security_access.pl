@@ -124,7 +124,6 @@ INSERT INTO functions VALUES
   ('set_tenant_check', '{}', 'all', 'jobq.set_tenant_check(''admits(text)'')', '', NULL),
   ('archive', '{read,admin}', 'rows', '(SELECT count(*) > 0 FROM jobq.archive(''infinity'') l WHERE l::jsonb->>''tenant'' = ''{tenant}'' AND l::jsonb->>''job_type'' = ''{type}'')', 'true', 'false'),
   ('run_inline', '{}', 'all', '(jobq.run_inline(''{waits}'')).status', 'completed', NULL),
-  ('compact', '{}', 'all', 'jobq.compact() IS NOT NULL', 'true', NULL),
   ('next_runs', '{enqueue,work,read,admin}', 'any', '(SELECT count(*) FROM jobq.next_runs(''@daily''))', '5', NULL),
   ('channel', '{work}', 'any', 'jobq.channel(''{type}'') = ''jobq_{type}''', 'true', NULL),
   ('check_workflow', '{admin}', 'any', '(SELECT count(*) FROM jobq.check_workflow(''[{"key": "a", "job_type": "{type}"}]''))', '1', NULL),

@@ -6,7 +6,6 @@ use warnings;
 use FindBin;
 use PostgreSQL::Test::Utils;
 use ServerTest;
-use StandbyTest;
 use Test::More;
 
 my $shim = PostgreSQL::Test::Utils::tempdir() . '/fake_clock.so';
@@ -156,7 +155,10 @@ is(one(q{SELECT status FROM jobq.jobs JOIN held USING (id) WHERE name = 'dropped
 # --- promotion
 
 $node->append_conf('postgresql.conf', 'jobq.sweep_interval = 1s');
-my $standby = standby_of($node, 'standby', { has_streaming => 1 });
+$node->backup('base');
+my $standby = PostgreSQL::Test::Cluster->new('standby');
+$standby->init_from_backup($node, 'base', has_streaming => 1);
+$standby->start;
 take('lasting', 'mail', '1h');
 take('lapsing', 'mail', '5s');
 $node->wait_for_catchup($standby, 'replay', $node->lsn('insert'));

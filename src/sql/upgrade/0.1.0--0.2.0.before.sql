@@ -50,8 +50,6 @@ CREATE TABLE jobq.hook_references (
 CREATE INDEX hook_references_job_id ON jobq.hook_references (job_id);
 SELECT pg_catalog.pg_extension_config_dump('jobq.hook_references', '');
 
-CREATE SEQUENCE jobq.fence AS int8 MINVALUE 0 START 0;
-
 CREATE SEQUENCE jobq.schedule_id_seq AS int4;
 
 CREATE TABLE jobq.schedules (
@@ -190,6 +188,7 @@ CREATE TABLE jobq.audit (
 SELECT pg_catalog.pg_extension_config_dump('jobq.audit_id_seq', '');
 
 SELECT jobq_internal._update_drop(
+  'jobq.compact()',
   'jobq.enqueue(text, jsonb, int, interval, timestamptz, int, interval, jsonb, text, text, interval, text, interval, text, jsonb)',
   'jobq.enqueue_many(text, jsonb[], int, interval, timestamptz, int, interval, jsonb, text, text, interval, text, jsonb)',
   'jobq.set_tenant_quota(text, bigint, bigint, int)', 'jobq_internal._set_tenant_quota(oid, text, bigint, bigint, int)',

@@ -1,0 +1,121 @@
+/*
+ * queue_space.c
+ *	  How much of the queue's files is free, and whether VACUUM comes.
+ *
+ * Rows of ended jobs are removed by PostgreSQL's autovacuum alone, by the
+ * settings that the table has.  Their space is reused and not given back:
+ * truncation would take an exclusive lock.  So a queue that was long once, or
+ * whose dead rows a snapshot kept, has large files afterwards; and where
+ * autovacuum doesn't come they grow.  health() names both, by what the
+ * housekeeping process measures here once a minute.
+ *
+ * The free space is that of the free space maps, of at most SAMPLES pages of
+ * each file.  An index has free pages there only, so a bloated one counts as
+ * full.
+ */
+#include "jobq.h"
+
+#include "access/table.h"
+#include "pgstat.h"
+#include "postmaster/autovacuum.h"
+#include "storage/bufmgr.h"
+#include "storage/freespace.h"
+#include "utils/fmgrprotos.h"
+#include "utils/rel.h"
+
+#include "base/relations.h"
+#include "maintenance/queue_space.h"
+
+#define SAMPLES		65536
+#define LATE		10			/* times the dead rows that autovacuum comes for */
+
+/* Adds the file's bytes, all and free ones. */
+static void
+add_file(Relation rel, QueueSpace *sum)
+{
+	BlockNumber nblocks = RelationGetNumberOfBlocks(rel);
+	BlockNumber step = nblocks / SAMPLES + 1;
+	int64		room = 0;
+
+	for (BlockNumber block = 0; block < nblocks; block += step)
+		room += GetRecordedFreeSpace(rel, block);
+	sum->bytes += (int64) nblocks * BLCKSZ;
+	sum->free_bytes += room * step;
+}
+
+static void
+add_with_indexes(Relation rel, QueueSpace *sum)
+{
+	List	   *indexes = RelationGetIndexList(rel);
+	ListCell   *lc;
+
+	add_file(rel, sum);
+	foreach(lc, indexes)
+	{
+		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
+
+		add_file(index, sum);
+		index_close(index, AccessShareLock);
+	}
+	list_free(indexes);
+}
+
+/* Returns the number of dead rows for which autovacuum comes. */
+static double
+autovacuum_threshold(Relation rel)
+{
+	AutoVacOpts *options = rel->rd_options ? &((StdRdOptions *) rel->rd_options)->autovacuum : NULL;
+	double		base = options && options->vacuum_threshold >= 0 ? options->vacuum_threshold : autovacuum_vac_thresh;
+	double		scale = options && options->vacuum_scale_factor >= 0 ? options->vacuum_scale_factor : autovacuum_vac_scale;
+
+	return base + scale * Max(rel->rd_rel->reltuples, 0);
+}
+
+static bool
+autovacuum_is_on(Relation rel)
+{
+	return autovacuum_start_daemon && pgstat_track_counts &&
+		(rel->rd_options == NULL || ((StdRdOptions *) rel->rd_options)->autovacuum.enabled);
+}
+
+static double
+dead_rows(Relation rel)
+{
+	return (double) DatumGetInt64(DirectFunctionCall1(pg_stat_get_dead_tuples, ObjectIdGetDatum(RelationGetRelid(rel))));
+}
+
+bool
+queue_space_measure(void *arg)
+{
+	JobqDb	   *db = arg;
+	Relation	rel = table_open(jobq_relid("queue"), AccessShareLock);
+	QueueSpace	now = {0};
+	bool		late = dead_rows(rel) > LATE * autovacuum_threshold(rel);
+
+	add_with_indexes(rel, &now);
+	if (OidIsValid(rel->rd_rel->reltoastrelid))
+	{
+		Relation	toast = table_open(rel->rd_rel->reltoastrelid, AccessShareLock);
+
+		add_with_indexes(toast, &now);
+		table_close(toast, AccessShareLock);
+	}
+	now.autovacuum_on = autovacuum_is_on(rel);
+	table_close(rel, AccessShareLock);
+	SpinLockAcquire(&db->mutex);
+	now.late_since = !late ? 0 : db->space.late_since ? db->space.late_since : mono_now();
+	db->space = now;
+	SpinLockRelease(&db->mutex);
+	return true;
+}
+
+QueueSpace
+queue_space(JobqDb *db)
+{
+	QueueSpace	space;
+
+	SpinLockAcquire(&db->mutex);
+	space = db->space;
+	SpinLockRelease(&db->mutex);
+	return space;
+}

@@ -1,0 +1,93 @@
+# The files of the queue: health() names them when they are large and almost empty, and when
+# autovacuum does not come; the calls of its message shrink them beside running jobs.
+
+use strict;
+use warnings;
+
+use FindBin;
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+
+my $shim = PostgreSQL::Test::Utils::tempdir() . '/fake_clock.so';
+my $clock = PostgreSQL::Test::Utils::tempdir() . '/clock';
+
+system_or_bail('gcc', '-shared', '-fPIC', '-O2', '-DFAKE_MONOTONIC', '-o', $shim, "$FindBin::Bin/../lib/fake_clock.c");
+set_clock(0);
+
+my $node = jobq_server('space', 'autovacuum = off', 'autovacuum_naptime = 1d', 'fsync = off', 'max_wal_size = 2GB');
+{
+	local @ENV{qw(LD_PRELOAD FAKE_CLOCK_FILE)} = ($shim, $clock);
+	$node->start;
+}
+
+sub scalar_of { return $node->safe_psql('postgres', $_[0]); }
+
+# Sets the server's monotonic clock to the machine's plus so many seconds.
+sub set_clock
+{
+	my ($offset) = @_;
+
+	open my $file, -e $clock ? '+<' : '>', $clock or die "$clock: $!";
+	syswrite $file, pack('q', $offset);
+	close $file;
+	return;
+}
+
+# Waits for two runs of housekeeping: the second begins when the first has measured the queue.
+sub measure
+{
+	foreach (1 .. 2)
+	{
+		my $before = scalar_of('SELECT max(ts) FROM jobq.disk_log');
+		my $reload = $before ? 'jobq.reload() IS NOT NULL AND' : '';
+
+		$node->poll_query_until('postgres', "SELECT $reload coalesce(max(ts) > '" . ($before || '-infinity') . "', false) FROM jobq.disk_log")
+		  or die 'no measurement';
+	}
+	return;
+}
+
+sub says
+{
+	my ($pattern, $what) = @_;
+
+	measure();
+	return like(scalar_of(q{SELECT coalesce(jobq.health()->'checks'->'horizon'->>'message', 'none')}), $pattern, $what);
+}
+
+$node->safe_psql('postgres', <<'END');
+CREATE EXTENSION jobq;
+CREATE FUNCTION nothing(p jsonb) RETURNS void LANGUAGE sql AS '';
+SELECT jobq.create_job_type('waits', 'nothing(jsonb)'), jobq.create_job_type('runs', 'nothing(jsonb)'), jobq.pause_job_type('waits');
+ALTER TABLE jobq.queue SET (fillfactor = 10, autovacuum_vacuum_threshold = 10);
+END
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+says(qr/^none$/, 'an empty queue is healthy');
+
+# a row takes a page
+scalar_of(q{SELECT count(jobq.enqueue_many('waits', array_fill(jsonb_build_object('text', repeat('x', 600)), ARRAY[1000]))) FROM generate_series(1, 132)});
+says(qr/^none$/, 'so is a long one');
+scalar_of('DELETE FROM jobq.queue');
+says(qr/^none$/, 'dead rows may wait for autovacuum');
+set_clock(590);
+says(qr/^none$/, 'for ten minutes');
+set_clock(610);
+says(qr/^autovacuum is off/, 'then health() names the reason');
+$node->safe_psql('postgres', 'ALTER SYSTEM SET autovacuum = on');
+$node->reload;
+says(qr/autovacuum does not come/, 'or that there is another one');
+
+scalar_of('VACUUM jobq.queue');
+says(qr/VACUUM \(TRUNCATE\) jobq.queue/, 'large files that are almost empty');
+my $before = scalar_of(q{SELECT jobq.enqueue('runs')});
+wait_status($node, 'postgres', $before, 'completed', 'jobs run beside them');
+scalar_of('VACUUM (TRUNCATE) jobq.queue');
+$node->safe_psql('postgres', qq{SELECT format('REINDEX INDEX CONCURRENTLY %s', indexrelid::regclass) FROM pg_index WHERE indrelid = 'jobq.queue'::regclass\n\\gexec});
+cmp_ok(scalar_of(q{SELECT pg_total_relation_size('jobq.queue')}), '<', 10_000_000, 'those calls shrink them');
+says(qr/^none$/, 'and health() is content');
+wait_status($node, 'postgres', scalar_of(q{SELECT jobq.enqueue('runs')}), 'completed', 'jobs run');
+is(scalar_of('SELECT count(*) FROM jobq.queue'), 0, 'and the queue is empty');
+
+$node->stop;
+done_testing();
