@@ -63,9 +63,9 @@ _PG_init(void)
 		return;
 	hints_install_hook();
 	statements_install_hook();
-	handler_statements_install_hooks(); /* run_inline needs them, preloaded or not */
 	if (!preloaded)
 		return;
+	handler_statements_install_hooks();
 	shmem_install_hooks();
 	ddl_install_hooks();
 	inflight_create();

@@ -192,12 +192,6 @@ typedef struct JsonbInState
 #define heap_page_prune_opt(rel, buffer, vmbuffer, rel_read_only) heap_page_prune_opt(rel, buffer)
 #endif
 
-/* 18: a lock that is not to be waited for may be logged. */
-#if PG_VERSION_NUM >= 180000
-#define LockAcquireExtended(tag, mode, session, dont_wait, report, local) \
-	LockAcquireExtended(tag, mode, session, dont_wait, report, local, false)
-#endif
-
 /* 18: registered background workers are in a doubly linked list. */
 #include "postmaster/bgworker_internals.h"
 static inline int

@@ -741,14 +741,14 @@ Errors: 42704 no such job type or signal. 22023 max_weight together with a job t
 
 COMMENT ON FUNCTION jobq.run_inline IS
 $$Runs a waiting SQL job in this transaction as a worker would, with the role, timeout and outcome of its
-type, and returns the job. For tests that never commit, such as those of pgTAP. Deferred triggers of the
-caller fire before the handler. Concurrency keys, limits and breakers are not checked. Of a run, it runs all
-tasks, one at a time in the order in which they are released; one that fails is retried at once.
+type, and returns the job. For tests that never commit, such as those of pgTAP. Concurrency keys, limits and
+breakers are not checked. A handler of another role than the caller's fails with 42501 where it would leave
+something in the session: a held cursor, a deferred trigger, a temporary object, PREPARE, LISTEN. Of a run,
+it runs all tasks, one at a time in the order in which they are released; one that fails is retried at once.
 id: of the job.
 Errors: 22023 the job does not wait, or is not of a SQL type. 42704 its role does not exist. 55000 called in
-  a handler, all jobs are stopped, the database is a restored dump, or deferred triggers cannot fire after
-  SET CONSTRAINTS that named constraints or was rolled back. 0A000 a step of the run waits for an event or a
-  later time, or is not of a SQL type; the handler runs LISTEN, UNLISTEN or DISCARD.$$;
+  a handler, all jobs are stopped, or the database is a restored dump. 0A000 a step of the run waits for an
+  event or a later time, or is not of a SQL type.$$;
 
 COMMENT ON FUNCTION jobq.health IS
 $$Returns the state of the queue as JSON: status (healthy, degraded or unhealthy), checks and details. The

@@ -43,7 +43,7 @@
 #include "shared/current_job.h"
 #include "sql_worker/handler.h"
 #include "sql_worker/handler_lookup.h"
-#include "sql_worker/inline_session.h"
+#include "sql_worker/run_inline.h"
 
 #define BATCH_LOCK_TIMEOUT	20		/* ms */
 #define BATCH_OVERRUN_MS	100
@@ -240,22 +240,22 @@ run_held_cursor(Run *run)
 
 /*
  * Fires deferred triggers and runs held cursors until neither is left: each
- * may cause more of the other.
+ * may cause more of the other.  In a client's session the client's commit does
+ * so.
  */
 static void
 finish_deferred(Run *run)
 {
+	if (run->cell < 0)
+	{
+		inline_drop_cursors();
+		return;
+	}
 	do
 	{
-		if (run->session)
-			inline_session_fire(run->session);
-		else
-			AfterTriggerFireDeferred();
+		AfterTriggerFireDeferred();
 	} while (run_held_cursor(run));
-	if (run->session)
-		inline_session_drop(run->session);
-	else
-		PortalHashTableDeleteAll();
+	PortalHashTableDeleteAll();
 }
 
 static Jsonb *
@@ -299,8 +299,8 @@ call_handler(Run *run)
 	Jsonb	   *converted = NULL;
 
 	set_tenant(run->job);
-	if (run->session)
-		inline_session_set_path(GetUserId());
+	if (run->search_path)
+		(void) set_config_option("search_path", run->search_path, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
 	InitFunctionCallInfoData(*fcinfo, &target->flinfo, target->nargs, InvalidOid, NULL, NULL);
 	if (target->nargs == 1)
 	{
@@ -386,6 +386,8 @@ fail_with(Run *run, ErrorData *edata)
 
 	o->kind = OUTCOME_FAILED;
 	o->code_given = run->called;
+	if (run->restricted && edata->sqlerrcode == ERRCODE_INSUFFICIENT_PRIVILEGE && edata->hint == NULL)
+		edata->hint = psprintf("jobq.run_inline restricts handlers of another role: call it as \"%s\".", run->type->run_as);
 	o->message = bounded_text(pstrdup(edata->message ? edata->message : ""));
 	o->code = pstrdup(unpack_sql_state(edata->sqlerrcode));
 	o->details = details_of_error(edata);

@@ -28,7 +28,8 @@ typedef struct Run
 	bool		shared;			/* other jobs ran before it in this transaction */
 	bool		stray_before;	/* had a stray cancel before: another one is its own failure */
 	MemoryContext context;		/* lives until the caller has settled */
-	struct InlineSession *session;	/* run_inline: the caller's; else NULL */
+	const char *search_path;	/* run_inline: as a session of the role has it; else NULL */
+	bool		restricted;		/* run_inline, in a security-restricted operation */
 
 	/* set by handler_run */
 	RunEnd		end;

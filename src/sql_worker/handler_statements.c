@@ -1,7 +1,6 @@
 /*
  * handler_statements.c
- *	  Hooks that look at the statements of SQL handlers.  They refuse or
- *	  replace only those of a handler under run_inline.
+ *	  Hooks that look at the statements of SQL handlers, and change none.
  *
  * A statement whose effect the next job in the same transaction would notice
  * closes the batch (handler.c).  So does pg_notify(), which is no statement:
@@ -17,8 +16,6 @@
 
 #include "sql_worker/handler.h"
 #include "sql_worker/handler_statements.h"
-#include "sql_worker/inline_session.h"
-#include "sql_worker/inline_triggers.h"
 
 static ProcessUtility_hook_type prev_process_utility = NULL;
 static object_access_hook_type prev_object_access = NULL;
@@ -55,10 +52,6 @@ look_at_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 				ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *env,
 				DestReceiver *dest, QueryCompletion *qc)
 {
-	const Run  *inline_run = handler_inline_run();
-
-	if (inline_run && inline_session_executes(inline_run->session, pstmt->utilityStmt))
-		return;
 	if (is_conspicuous(pstmt->utilityStmt))
 		handler_note_conspicuous();
 	if (prev_process_utility)
@@ -67,10 +60,6 @@ look_at_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 		standard_ProcessUtility(pstmt, query, read_only_tree, context, params, env, dest, qc);
 	if (declares_held_cursor(pstmt->utilityStmt))
 		handler_note_held_cursor(((DeclareCursorStmt *) pstmt->utilityStmt)->portalname);
-	if (inline_run)
-		inline_session_note(inline_run->session, pstmt->utilityStmt);
-	else if (IsA(pstmt->utilityStmt, ConstraintsSetStmt))
-		inline_triggers_note((ConstraintsSetStmt *) pstmt->utilityStmt);
 }
 
 static void
@@ -89,5 +78,4 @@ handler_statements_install_hooks(void)
 	object_access_hook = look_at_access;
 	prev_process_utility = ProcessUtility_hook;
 	ProcessUtility_hook = look_at_utility;
-	inline_triggers_begin();
 }

@@ -7,7 +7,12 @@
  * identity is taken for the call only (SECURITY_LOCAL_USERID_CHANGE: the
  * handler cannot change it), the outcome is settled in the same transaction.
  * When history has no partition for it, the maintenance process makes one.
- * Nothing of the handler stays in the caller's session (inline_session.c).
+ *
+ * Where the role is another than the caller's, what would stay in the session
+ * and be executed there later, with the caller's rights, is refused by the
+ * server (SECURITY_RESTRICTED_OPERATION): held cursors, deferred triggers,
+ * temporary objects, prepared statements, LISTEN.  Settings are undone by
+ * handler.c, other cursors are dropped.  Advisory locks stay.
  */
 #include "jobq.h"
 
@@ -17,9 +22,12 @@
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/portal.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
+#include "utils/varlena.h"
 
 #include "base/errors.h"
 #include "base/relations.h"
@@ -28,9 +36,8 @@
 #include "security/grants.h"
 #include "settle/settle.h"
 #include "sql_worker/handler.h"
-#include "sql_worker/inline_session.h"
-#include "sql_worker/inline_triggers.h"
 #include "sql_worker/inline_workflow.h"
+#include "sql_worker/run_inline.h"
 #include "tables/queue_find.h"
 
 PG_FUNCTION_INFO_V1(jobq_run_inline);
@@ -60,6 +67,119 @@ lock_waiting_job(Ledger *ledger, const pg_uuid_t *id, Job *job, bool as_task)
 	return type;
 }
 
+/* ---------- the session ---------- */
+
+/*
+ * Lists the cursors of the session: only the server's own function can, called
+ * as a role that may call it.
+ */
+static List *
+cursor_names(MemoryContext context)
+{
+	List	   *names = NIL;
+	Oid			user;
+	int			sec_context;
+
+	GetUserIdAndSecContext(&user, &sec_context);
+	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, sec_context | SECURITY_LOCAL_USERID_CHANGE);
+	SPI_connect();
+	if (SPI_execute("SELECT name FROM pg_catalog.pg_cursor()", true, 0) != SPI_OK_SELECT)
+		elog(ERROR, "jobq: could not list cursors");
+	for (uint64 i = 0; i < SPI_processed; i++)
+	{
+		MemoryContext old = MemoryContextSwitchTo(context);
+
+		names = lappend(names, SPI_getvalue(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1));
+		MemoryContextSwitchTo(old);
+	}
+	SPI_finish();
+	SetUserIdAndSecContext(user, sec_context);
+	return names;
+}
+
+void
+inline_drop_cursors(void)
+{
+	SubTransactionId mine = GetCurrentSubTransactionId();
+	ListCell   *lc;
+
+	foreach(lc, cursor_names(CurrentMemoryContext))
+	{
+		Portal		portal = GetPortalByName(lfirst(lc));
+
+		if (PortalIsValid(portal) && portal->createSubid >= mine && portal->status != PORTAL_ACTIVE)
+			PortalDrop(portal, false);
+	}
+}
+
+/*
+ * Returns the server's own value, not the one this session started from by its
+ * role or its client.
+ */
+static const char *
+server_path(void)
+{
+	if (find_setting("search_path")->reset_source < PGC_S_GLOBAL)
+		return GetConfigOptionResetString("search_path");
+	return "\"$user\", public";
+}
+
+/* Returns what ALTER ROLE and ALTER DATABASE have stored for a session of the role here, or the server's value. */
+static const char *
+stored_path(Oid role)
+{
+	static const char sql[] =
+		"SELECT pg_catalog.substr(c, 13) FROM pg_catalog.pg_db_role_setting s, pg_catalog.unnest(s.setconfig) c"
+		" WHERE s.setrole OPERATOR(pg_catalog.=) ANY (ARRAY[0, $1]) AND s.setdatabase OPERATOR(pg_catalog.=) ANY (ARRAY[0, $2])"
+		"   AND pg_catalog.starts_with(c, 'search_path=')"
+		" ORDER BY s.setrole OPERATOR(pg_catalog.=) 0, s.setdatabase OPERATOR(pg_catalog.=) 0 LIMIT 1";
+	MemoryContext context = CurrentMemoryContext;
+	Oid			types[] = {OIDOID, OIDOID};
+	Datum		values[] = {ObjectIdGetDatum(role), ObjectIdGetDatum(MyDatabaseId)};
+	const char *path;
+
+	SPI_connect();
+	if (SPI_execute_with_args(sql, 2, types, values, NULL, true, 1) != SPI_OK_SELECT)
+		elog(ERROR, "jobq: \"%s\" failed", sql);
+	path = SPI_processed == 0 ? server_path() :
+		MemoryContextStrdup(context, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
+	SPI_finish();
+	return path;
+}
+
+static bool
+names_pg_temp(const char *path)
+{
+	List	   *names;
+	ListCell   *lc;
+
+	if (!SplitIdentifierString(pstrdup(path), ',', &names))
+		return false;
+	foreach(lc, names)
+	{
+		if (strcmp(lfirst(lc), "pg_temp") == 0)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Returns the search_path of a new session of that role in this database.
+ * pg_temp is last where the path does not name it: a temporary table of the
+ * caller hides none of the role's.
+ */
+static const char *
+path_of_role(Oid role)
+{
+	const char *path = stored_path(role);
+
+	if (path[0] == '\0')
+		return "pg_temp";
+	return names_pg_temp(path) ? path : psprintf("%s, pg_temp", path);
+}
+
+/* ---------- one job ---------- */
+
 static void
 run_as_role(Run *run)
 {
@@ -72,11 +192,11 @@ run_as_role(Run *run)
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("role \"%s\" of job type \"%s\" does not exist", run->type->run_as, run->type->name)));
 	GetUserIdAndSecContext(&saved_user, &saved_context);
-	SetUserIdAndSecContext(run_as,
-						   saved_context | SECURITY_LOCAL_USERID_CHANGE);
-	run->session = inline_session_begin();
+	run->search_path = path_of_role(run_as);
+	run->restricted = run_as != saved_user;
+	SetUserIdAndSecContext(run_as, saved_context | SECURITY_LOCAL_USERID_CHANGE |
+						   (run->restricted ? SECURITY_RESTRICTED_OPERATION : 0));
 	handler_run(run);
-	inline_session_end(run->session);
 	SetUserIdAndSecContext(saved_user, saved_context);
 	if (run->callers_cancel)
 		ReThrowError(run->callers_cancel);
@@ -116,7 +236,6 @@ run_one(const pg_uuid_t *id, bool as_task)
 	Job			job;
 	Run			run;
 
-	inline_triggers_fire_callers(); /* before the job is locked: they may change it */
 	memset(&run, 0, sizeof(run));
 	ledger_open(&ledger);
 	run.type = lock_waiting_job(&ledger, id, &job, as_task);
