@@ -76,22 +76,17 @@ BEGIN
   END LOOP;
   RETURN '{}';
 END $$;
-SELECT jobq.create_job_type('spawns', 'test.spawns(jsonb)', max_attempts => 1, options => '{"max_children_per_minute": 5}');
-SELECT test.error_of($$ SELECT jobq.alter_job_type('spawns', options => '{"max_children_per_minute": 0}') $$);
+SELECT jobq.create_job_type('spawns', 'test.spawns(jsonb)', max_attempts => 1);
 SELECT jobq.enqueue('spawns', '{"children": 4}') AS id \gset
 SELECT (w).status, (w).error_msg FROM test.ended(:'id') w;
 SELECT count(*), min(depth), max(depth), count(DISTINCT parent_id) FROM jobq.jobs WHERE parent_id = :'id';
-SELECT jobq.enqueue('spawns', '{"children": 2}') AS id \gset
-SELECT (w).status, (w).error_code, (w).error_msg FROM test.ended(:'id') w;
-SELECT count(*) FROM jobq.jobs WHERE parent_id = :'id';
 -- outside a handler no depth is counted
 SELECT count(jobq.enqueue('t')) FROM generate_series(1, 20);
-SELECT jobq.alter_job_type('spawns', options => '{"max_children_per_minute": null}');
 SELECT jobq.enqueue('spawns', '{"children": 20}') AS id \gset
 SELECT (w).status FROM test.ended(:'id') w;
 
 -- a job scheduled a second or more ahead has no greater depth: a job may enqueue itself for
--- tomorrow; the count per minute applies
+-- tomorrow
 CREATE FUNCTION test.tomorrow(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   EXECUTE format('SELECT jobq.enqueue(%L, %L, %s)', 'tomorrow', p - 'args', p->>'args');
@@ -118,7 +113,3 @@ SELECT jobq.create_job_type('sooner', 'test.sooner(jsonb)', max_attempts => 1, o
 SELECT jobq.enqueue('sooner', '{"now": true}') AS id \gset
 SELECT (w).status, (w).error_msg FROM test.ended(:'id') w;
 SELECT job_type, depth FROM jobq.jobs WHERE parent_id = :'id' ORDER BY job_type;
-SELECT jobq.alter_job_type('tomorrow', options => '{"max_children_per_minute": 1}');
-SELECT count(jobq.enqueue('tomorrow', '{"args": "delay => ''1 day''", "minute": 1}')) FROM generate_series(1, 2);
-SELECT test.wait_until($$ SELECT NOT EXISTS (SELECT FROM jobq.jobs WHERE payload ? 'minute' AND payload ? 'args' AND status IN ('pending', 'running')) $$);
-SELECT status, error_code FROM jobq.jobs WHERE payload ? 'minute' AND payload ? 'args' ORDER BY status;

@@ -329,13 +329,12 @@ read_metadata(const NullableDatum *args)
 }
 
 void
-request_set_parent(Request *request, const JobType *type, const pg_uuid_t *parent, int depth)
+request_set_parent(Request *request, const pg_uuid_t *parent, int depth)
 {
 	int			max_depth = option_int(request->type->options, "max_depth", 50);
 
 	request->has_parent = true;
 	request->parent_id = *parent;
-	request->parent_type = type;
 	request->depth = depth;
 	if (request->depth > max_depth)
 		ereport(ERROR,
@@ -362,7 +361,7 @@ read_parent(Request *request, const NullableDatum *args)
 	const CurrentJob *parent = current_job();
 
 	if (parent != NULL)
-		request_set_parent(request, parent->type, &parent->id,
+		request_set_parent(request, &parent->id,
 						   is_far_ahead(request, args) ? parent->depth : parent->depth + 1);
 }
 

@@ -59,7 +59,6 @@ typedef struct Request
 	Jsonb	   *metadata;
 	bool		has_parent;
 	pg_uuid_t	parent_id;
-	const JobType *parent_type;
 	int			depth;
 	int32		schedule_id;	/* 0: not of a tick */
 	ArrayType  *after;			/* the parents, each once, or none; NULL: not given */
@@ -79,7 +78,7 @@ extern void request_defaults(NullableDatum *args);
  */
 extern void request_read(Request *request, const NullableDatum *args);
 /* Makes the job a child of that depth; raises an error when that is deeper than its type allows. */
-extern void request_set_parent(Request *request, const JobType *type, const pg_uuid_t *parent, int depth);
+extern void request_set_parent(Request *request, const pg_uuid_t *parent, int depth);
 extern void request_set_payload(Request *request, Jsonb *payload);
 
 /* Raises 22023 or 54000 unless the value is a backoff. */

@@ -11,7 +11,6 @@
 #include "enqueue/dependencies.h"
 #include "enqueue/insert_job.h"
 #include "enqueue/quota.h"
-#include "enqueue/spawn_limit.h"
 #include "enqueue/unique_conflict.h"
 #include "shared/publish_jobs.h"
 #include "shared/stat_changes.h"
@@ -131,8 +130,6 @@ store_unique(Enqueuer *e, Request *request, pg_uuid_t *id)
 bool
 store_job(Enqueuer *e, Request *request, pg_uuid_t *id)
 {
-	if (request->has_parent)
-		children_admit(request->parent_type);
 	if (request->after != NULL)
 		after_resolve(e, request);
 	if (request->unique_key != NULL)

@@ -205,7 +205,6 @@ read_options(JobType *type, Datum options)
 	type->fair_depth = option_int(json, "fair_depth", 1);
 	type->max_crashes = option_int(json, "max_crashes", 2);
 	type->burst = option_int(json, "burst", 0);
-	type->max_children = option_int(json, "max_children_per_minute", 0);
 	type->output = option_output(json);
 	type->allow_dash = option_bool(json, "allow_dash", false);
 	type->max_output = option_size(json, "max_output", 0);

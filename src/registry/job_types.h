@@ -72,7 +72,6 @@ typedef struct JobType
 	bool		fair;			/* fair_by = tenant */
 	int			fair_depth;		/* so many elements of its path */
 	int			max_crashes;	/* 2 */
-	int			max_children;	/* a minute; 0: no limit */
 	int			breaker_failures;	/* 0: no breaker */
 	int64		breaker_pause_us;
 	OutputKind	output;

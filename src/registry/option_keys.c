@@ -96,7 +96,6 @@ static const OptionKey option_keys[] = {
 	{"aging", FOR_ALL, OPTION_AGING, 0, 1000, NULL},
 	{"max_skip", FOR_ALL, OPTION_INT, 0, INT_MAX, NULL},
 	{"max_depth", FOR_ALL, OPTION_INT, 0, INT_MAX, NULL},
-	{"max_children_per_minute", FOR_ALL, OPTION_INT, 1, INT_MAX, NULL},
 	{"require_tenant", FOR_ALL, OPTION_BOOL, 0, 0, NULL},
 	{"refuse_on_disk_emergency", FOR_ALL, OPTION_BOOL, 0, 0, NULL},
 	{"events", FOR_ALL, OPTION_TEXT, 0, 0, " none failures all "},

@@ -50,7 +50,7 @@ store_hook(const Datum *values, const bool *nulls, JobType *type, const Hook *ho
 	args[A_tenant].isnull = nulls[Q_tenant - 1];
 	request_read(&request, args);
 	request_set_payload(&request, hook->payload);
-	request_set_parent(&request, type, DatumGetUUIDP(values[Q_id - 1]),
+	request_set_parent(&request, DatumGetUUIDP(values[Q_id - 1]),
 					   nulls[Q_depth - 1] ? 1 : DatumGetInt32(values[Q_depth - 1]) + 1);
 	enqueuer_begin(&e);
 	(void) store_job(&e, &request, &id);

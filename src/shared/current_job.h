@@ -12,7 +12,6 @@ typedef struct CurrentJob
 {
 	pg_uuid_t	id;
 	int			depth;
-	const struct JobType *type;
 } CurrentJob;
 
 /* Returns the job whose handler runs now; NULL outside a handler. */

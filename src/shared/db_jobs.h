@@ -133,20 +133,6 @@ typedef struct RateWindows
 	int32		first;			/* 0: none */
 } RateWindows;
 
-/*
- * Jobs that handlers of a type have enqueued in each of the last seconds
- * (spawn_limit.c).  Under JobqDb.mutex.
- */
-#define JOBQ_CHILD_TYPES	64
-#define JOBQ_CHILD_SECONDS	61	/* a minute, and the second that has begun */
-typedef struct ChildCount
-{
-	int32		type_id;		/* 0: free */
-	int64		second;			/* the latest */
-	uint32		sum;
-	uint32		counts[JOBQ_CHILD_SECONDS]; /* by second modulo that */
-} ChildCount;
-
 /* The last measurement of the disk (disk_watch.c).  Under JobqDb.mutex. */
 typedef struct DiskState
 {

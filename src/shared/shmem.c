@@ -285,7 +285,6 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->requests.nreserved = 0;
 	db->recent_results.count = 0;
 	db->marks.njobs = 0;
-	memset(db->children, 0, sizeof(db->children));
 	db->breakers.ntypes = 0;
 	db->breakers.nchanges = 0;
 	db->successors.n = 0;

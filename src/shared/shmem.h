@@ -69,8 +69,6 @@
  *	 recent_results		recent_results.c	settlements			wait_for()
  *	 wait_for			wait_for.c			wait_for(),			wait_for()
  *											settlements
- *	 children			spawn_limit.c		enqueue calls of	the same
- *											handlers
  *	 disk				disk_watch.c		housekeeping		enqueue, health
  *
  *	 db_schedules.h, under mutex:
@@ -149,7 +147,6 @@ typedef struct JobqDb
 	RecentResults recent_results;
 	DiskState	disk;
 	QueueSpace	space;
-	ChildCount	children[JOBQ_CHILD_TYPES];
 	WaitFor		wait_for;
 	ScheduleNews schedule_news;
 	EndNews		ends;

@@ -458,7 +458,7 @@ BEGIN
   IF denied IS NULL AND jsonb_typeof(options) = 'object' THEN
     SELECT format('option "%s"', k) INTO denied FROM jsonb_object_keys(options) k
      WHERE k NOT IN ('limits', 'burst', 'concurrency_per_key', 'max_skip', 'aging', 'fair_by', 'fair_depth',
-                     'max_depth', 'max_children_per_minute', 'stall') LIMIT 1;
+                     'max_depth', 'stall') LIMIT 1;
   END IF;
   IF denied IS NOT NULL THEN
     PERFORM jobq_internal._bad('42501', format('%s: must be owner of job type "%s"', denied, t.name),

@@ -69,8 +69,6 @@ SELECT k.key, k.kind, k.type, k.default_value, k.meaning FROM (VALUES
   ('max_skip', 'all', 'int', '100', 'lighter jobs that may pass a job that is too heavy to start'),
   ('max_depth', 'all', 'int', '50',
    'longest chain of jobs that enqueue jobs; a job due in a second or more is as deep as its parent'),
-  ('max_children_per_minute', 'all', 'int', NULL,
-   'jobs that the handlers of the type together may enqueue in a minute'),
   ('require_tenant', 'all', 'boolean', 'false', 'true: an enqueue without a tenant is refused'),
   ('refuse_on_disk_emergency', 'all', 'boolean', 'false',
    'true: enqueues are refused while a disk is at level emergency'),

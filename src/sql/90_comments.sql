@@ -47,7 +47,7 @@ $$Changes a job type. A NULL argument changes nothing. Jobs that wait follow the
 run continue with the old one.
 name: of the type. A role with access 'admin' to all tenants may also change types of other roles, but only
   timeout, base_priority, max_concurrent, cpu_weight, rate_limit, rate_window and the options limits, burst,
-  concurrency_per_key, max_skip, aging, fair_by, fair_depth, max_depth, max_children_per_minute and stall.
+  concurrency_per_key, max_skip, aging, fair_by, fair_depth, max_depth and stall.
 handler, command: replaces the handler or command of the type.
 max_attempts, base_priority: for jobs enqueued from now on.
 backoff, backoff_base, backoff_max, backoff_jitter, timeout: for attempts that begin or end from now on.
@@ -147,8 +147,8 @@ Errors: 42704 no such job type. 42501 no access to the job type or tenant, a val
   type, or 'replace' of a job that another role enqueued. 22023 delay and scheduled_for together, a time
   that is not finite, payload NULL or without a field of the command, no tenant although
   options.require_tenant is set, or a malformed tenant path. 23505 the unique_key is taken and on_conflict
-  is 'error'. 54000 payload, metadata or a key is too large, or options.max_depth or max_children_per_minute
-  is reached. 53400 a quota of the tenant is used up. 53100 the disk is nearly full and
+  is 'error'. 54000 payload, metadata or a key is too large, or options.max_depth is
+  reached. 53400 a quota of the tenant is used up. 53100 the disk is nearly full and
   options.refuse_on_disk_emergency is set. 40001 above READ COMMITTED: a newer job has the key. 55006 two
   jobs with the key are running. P0002 a job in after does not exist, is not kept, or is not one that the
   caller may see.$$;

@@ -522,7 +522,7 @@ handler_run(Run *run)
 	ResourceOwner owner = CurrentResourceOwner;
 	Run		   *outer = current_run;
 	const CurrentJob *outer_job = current_job();
-	CurrentJob	self = {*JOB_ID(run->job), JOB_INT(run->job, Q_depth), run->type};
+	CurrentJob	self = {*JOB_ID(run->job), JOB_INT(run->job, Q_depth)};
 	int			lock_timeout = LockTimeout;
 
 	prepare_run(run);

@@ -98,7 +98,7 @@ INSERT INTO levers VALUES ('timeout', $$'9min'$$), ('base_priority', '3'), ('max
   ('rate_window', $$'7s'$$);
 CREATE TEMP TABLE option_levers (key text, value text);
 INSERT INTO option_levers VALUES ('limits', '["ra limit"]'), ('burst', '5'), ('concurrency_per_key', '3'), ('max_skip', '7'),
-  ('aging', '{"per": "1min", "max": 5}'), ('fair_by', '"tenant"'), ('fair_depth', '2'), ('max_depth', '9'), ('max_children_per_minute', '60'), ('stall', '"5min"');
+  ('aging', '{"per": "1min", "max": 5}'), ('fair_by', '"tenant"'), ('fair_depth', '2'), ('max_depth', '9'), ('stall', '"5min"');
 -- values of other kinds only the owner may set
 CREATE TEMP TABLE owners (argument text, value text);
 INSERT INTO owners VALUES ('handler', $$'registry_access.ok(jsonb)'$$), ('command', $$'{true}'$$), ('max_attempts', '2'), ('backoff', $$'fixed'$$),

@@ -63,7 +63,6 @@ CREATE FUNCTION fails(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF p ? 'fail' THEN RAISE 'no'; END IF;
 END $$;
-CREATE FUNCTION parent(p jsonb) RETURNS void LANGUAGE sql AS $$ SELECT jobq.enqueue('plain', '{}') $$;
 CREATE SEQUENCE caught;
 CREATE FUNCTION stubborn(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -80,7 +79,6 @@ SELECT jobq.create_job_type('kept', 'plain(jsonb)', options => '{"keep_completed
 SELECT jobq.create_job_type('fails', 'fails(jsonb)', max_attempts => 5, backoff => 'fixed', backoff_base => '10min');
 SELECT jobq.create_job_type('rated', 'plain(jsonb)', rate_limit => 2, rate_window => '2s');
 SELECT jobq.create_job_type('bucket', 'plain(jsonb)', rate_limit => 2, rate_window => '2s', options => '{"burst": 2}');
-SELECT jobq.create_job_type('parent', 'parent(jsonb)', max_attempts => 1, options => '{"max_children_per_minute": 2}');
 SELECT jobq.create_job_type('sleeps', 'sleeps(jsonb)', max_attempts => 1, timeout => '15s');
 SELECT jobq.create_job_type('stubborn', 'stubborn(jsonb)', max_attempts => 1, timeout => '300ms');
 SELECT jobq.create_job_type('tool', command => '{/bin/true}', options => '{"output": "none"}');
@@ -97,11 +95,9 @@ cmp_ok(abs(scalar_of('SELECT extract(epoch FROM clock_timestamp())') - Time::HiR
 
 # ---------- before the step ----------
 
-run_one($_, "a job of type $_") foreach qw(plain paused fails tool rated rated bucket bucket parent parent kept kept kept);
+run_one($_, "a job of type $_") foreach qw(plain paused fails tool rated rated bucket bucket kept kept kept);
 is(scalar_of(q{SELECT count(jobq.enqueue('plain', '{}', tenant => 'acme')) FROM generate_series(1, 2)}), 2, 'a quota used up');
 my $used = Time::HiRes::time();
-my $exceeded = scalar_of(q{SELECT jobq.enqueue('parent', '{}')});
-wait_status($node, 'postgres', $exceeded, 'error', 'handlers may enqueue no more this minute');
 my $early = scalar_of(q{SELECT jobq.enqueue('plain', '{}', delay => '1h')});
 my @standing = map { scalar_of("SELECT jobq.enqueue('$_', '{}')") } qw(sleeps tooltime);
 wait_status($node, 'postgres', $_, 'running', 'a job with a timeout runs') foreach @standing;
@@ -182,7 +178,6 @@ wait_for_sql($node, q{SELECT jobq.enqueue('plain', '{}', tenant => 'acme') IS NO
 my $over = $asked > $used + 60 ? $asked : $used + 60;
 cmp_ok(Time::HiRes::time() - $over, '<', 200, 'after a minute, not after the hours of the steps');
 wait_for_sql($node, q{SELECT count(*) = 3 FROM jobq.jobs WHERE job_type = 'kept'}, 'chores are done');
-run_one('parent', 'handlers may enqueue again');
 is(scalar_of("SELECT jobq.health()->'checks'->'dispatcher'->>'status'"), 'healthy', 'health() is content');
 $node->stop;
 done_testing();

@@ -81,6 +81,14 @@ CREATE TRIGGER move_env BEFORE INSERT OR UPDATE ON jobq.job_types
   FOR EACH ROW WHEN (jsonb_typeof(NEW.options) = 'object' AND NEW.options ? 'env') EXECUTE FUNCTION jobq_internal._move_env();
 ALTER TABLE jobq.job_types ENABLE ALWAYS TRIGGER move_env;
 UPDATE jobq.job_types SET options = options WHERE options ? 'env';
+DO $update$
+BEGIN
+  UPDATE jobq.job_types SET options = options - 'max_children_per_minute' WHERE options ? 'max_children_per_minute';
+  IF FOUND THEN
+    RAISE NOTICE 'option "max_children_per_minute" of job types is gone, and with it their limit'
+      USING HINT = 'options.max_depth and the quotas of tenants bound jobs that enqueue jobs.';
+  END IF;
+END $update$;
 -- 0.1.0 granted columns; 99_foot.sql grants the table.
 SELECT jobq_internal._outside_extension(format('REVOKE SELECT ON TABLE jobq.job_types FROM %I', r.rolname))
   FROM pg_roles r WHERE EXISTS (SELECT FROM jobq.access a WHERE a.role_oid = r.oid AND a.access IN ('read', 'admin'));

@@ -41,7 +41,7 @@ const all = fields.flatMap(([, list]) => list);
 const optionNames = {
   all: ['aging', 'alert', 'breaker', 'burst', 'concurrency_per_key', 'events', 'fair_by', 'fair_depth',
     'keep_completed_count', 'keep_dead_count',
-    'key_order', 'limits', 'log_fields', 'max_children_per_minute', 'max_crashes', 'max_depth', 'max_priority', 'max_skip',
+    'key_order', 'limits', 'log_fields', 'max_crashes', 'max_depth', 'max_priority', 'max_skip',
     'max_unique_for',
     'min_interval', 'on_complete', 'on_dead', 'on_failure', 'permanent_codes', 'refuse_on_disk_emergency', 'require_tenant',
     'retry_codes'],
