@@ -36,7 +36,7 @@
 /* ---------- the new job ---------- */
 
 static void
-store_hook(const Datum *values, const bool *nulls, JobType *type, const Hook *hook)
+store_hook(const Datum *values, const bool *nulls, const Hook *hook)
 {
 	NullableDatum args[A_COUNT];
 	pg_uuid_t	id;
@@ -98,7 +98,7 @@ hook_enqueue(Ledger *ledger, const Datum *values, const bool *nulls, JobType *ty
 			act_as_enqueuer(job_type_owner(hook->owned), hook->owned->owner);
 		else
 			act_as(jobq_owner());
-		store_hook(values, nulls, type, hook);
+		store_hook(values, nulls, hook);
 		SetUserIdAndSecContext(user, sec_context);
 		ReleaseCurrentSubTransaction();
 		MemoryContextSwitchTo(context);
