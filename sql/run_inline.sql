@@ -55,6 +55,32 @@ SELECT what, who FROM test.log;
 SELECT current_user = session_user AS me_again;
 ROLLBACK;
 
+-- inside of a query that modifies, in triggers of all kinds
+BEGIN;
+CREATE TABLE test.asked (id uuid, note text);
+ALTER TABLE test.asked REPLICA IDENTITY FULL;
+SELECT jobq.enqueue('note', '{"what": "with"}', delay => '1 hour') AS id \gset
+WITH x AS (INSERT INTO test.asked (note) VALUES ('x') RETURNING note) SELECT x.note, j.status FROM x, jobq.run_inline(:'id') j;
+SELECT jobq.enqueue('note', '{"what": "in values"}', delay => '1 hour') AS id \gset
+INSERT INTO test.asked (note) SELECT status FROM jobq.run_inline(:'id');
+CREATE FUNCTION test.runs() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  NEW.note := concat_ws(' ', TG_WHEN, (SELECT concat_ws(' ', status, error_code) FROM jobq.run_inline(NEW.id)));
+  INSERT INTO test.asked (note) VALUES (NEW.note);
+  RETURN NEW;
+END $$;
+CREATE TRIGGER runs AFTER INSERT ON test.asked FOR EACH ROW WHEN (NEW.id IS NOT NULL) EXECUTE FUNCTION test.runs();
+INSERT INTO test.asked SELECT jobq.enqueue('note', jsonb_build_object('what', 'after ' || n), delay => '1 hour') FROM generate_series(1, 2) n;
+CREATE TRIGGER runs_first BEFORE UPDATE ON test.asked FOR EACH ROW WHEN (NEW.id IS NOT NULL) EXECUTE FUNCTION test.runs();
+UPDATE test.asked SET id = jobq.enqueue('note', '{"what": "before", "fail": 1}', delay => '1 hour', max_attempts => 1) WHERE note = 'x';
+DROP TRIGGER runs ON test.asked;
+CREATE CONSTRAINT TRIGGER runs AFTER INSERT ON test.asked DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.id IS NOT NULL) EXECUTE FUNCTION test.runs();
+INSERT INTO test.asked SELECT jobq.enqueue('note', '{"what": "deferred"}', delay => '1 hour');
+SET CONSTRAINTS test.runs IMMEDIATE;
+SELECT note, id IS NOT NULL AS asks FROM test.asked ORDER BY 1, 2;
+SELECT what, who FROM test.log ORDER BY what;
+ROLLBACK;
+
 -- a cancel of the caller's statement ends that statement, and is no outcome of the job
 CREATE FUNCTION test.sleeps(payload jsonb) RETURNS void LANGUAGE sql AS 'SELECT pg_sleep(600)';
 SELECT jobq.create_job_type('sleeps', 'test.sleeps(jsonb)');

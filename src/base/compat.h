@@ -30,12 +30,6 @@
 #define new_wait_event(name) WaitEventExtensionNew(name)
 #endif
 
-/*
- * 17 and 19 renamed this class; 19 counts other waits for a buffer's lock to
- * it.
- */
-#define waits_for_cleanup_lock(wait_event_info) (((wait_event_info) & 0xFF000000U) == 0x04000000U)
-
 /* 16: an update says whether only summarizing indexes need the new version. */
 #if PG_VERSION_NUM < 160000
 typedef enum TU_UpdateIndexes
@@ -123,20 +117,14 @@ jobq_table_tuple_update(Relation rel, ItemPointer otid, TupleTableSlot *slot, Co
  * built in one struct; siginfo of signals.
  */
 #if PG_VERSION_NUM >= 190000
-#include "commands/repack.h"
 #include "utils/lsyscache.h"
 #define SIGNAL_ARGS_GIVEN postgres_signal_arg, pg_siginfo
 #else
-#include "commands/cluster.h"
 #include "commands/dbcommands.h"
 #define SIGNAL_ARGS_GIVEN postgres_signal_arg
 #define FuncnameGetCandidates(names, nargs, argnames, variadic, defaults, out, missing_ok, found) \
 	(*(found) = 0, FuncnameGetCandidates(names, nargs, argnames, variadic, defaults, out, missing_ok))
 #define LWLockNewTrancheId(name) ((void) (name), LWLockNewTrancheId())
-#define finish_heap_swap(old, new, catalog, toast, constraints, internal, reindex, frozen, multi, persistence) \
-	finish_heap_swap(old, new, catalog, toast, constraints, internal, frozen, multi, persistence)
-#define table_relation_copy_for_cluster(old, new, index, sort, oldest, snapshot, xid, multi, rows, removed, dead) \
-	table_relation_copy_for_cluster(old, new, index, sort, oldest, xid, multi, rows, removed, dead)
 
 typedef struct JsonbInState
 {

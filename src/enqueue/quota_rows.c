@@ -15,6 +15,7 @@
 #include "access/xact.h"
 #include "catalog/pg_collation.h"
 #include "commands/trigger.h"
+#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/memutils.h"

@@ -454,7 +454,7 @@ apply(Settlement *item)
 			break;
 		case RESULT_LATER:
 			if (item->need != 0)
-				maintenance_start(exec_db, item->need, false);
+				maintenance_start(exec_db, item->need);
 			retry_later(x);
 			break;
 	}

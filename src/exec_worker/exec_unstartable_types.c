@@ -12,6 +12,7 @@
  */
 #include "jobq.h"
 
+#include "miscadmin.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 

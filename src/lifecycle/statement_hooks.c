@@ -4,7 +4,7 @@
  *
  * COMMIT PREPARED has no transaction callback in a backend that knows what was
  * prepared.  The hook wakes the dispatcher, which keeps the published keys
- * beside the transaction id. 
+ * beside the transaction id.
  */
 #include "jobq.h"
 

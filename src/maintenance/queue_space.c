@@ -28,6 +28,7 @@
 
 #define SAMPLES		65536
 #define LATE		10			/* times the dead rows that autovacuum comes for */
+#define STALE_MS	300000		/* housekeeping measures once a minute */
 
 /* Adds the file's bytes, all and free ones. */
 static void
@@ -78,10 +79,34 @@ autovacuum_is_on(Relation rel)
 		(rel->rd_options == NULL || ((StdRdOptions *) rel->rd_options)->autovacuum.enabled);
 }
 
-static double
-dead_rows(Relation rel)
+static int64
+statistic(PGFunction what, Relation rel)
 {
-	return (double) DatumGetInt64(DirectFunctionCall1(pg_stat_get_dead_tuples, ObjectIdGetDatum(RelationGetRelid(rel))));
+	return DatumGetInt64(DirectFunctionCall1(what, ObjectIdGetDatum(RelationGetRelid(rel))));
+}
+
+/*
+ * True if more rows are dead than autovacuum leaves.  All that have died since
+ * the last measurement may be: at a high rate that is more between two of its
+ * visits.
+ */
+static bool
+is_late(Relation rel, int64 died, const QueueSpace *before)
+{
+	int64		dead = statistic(pg_stat_get_dead_tuples, rel);
+
+	return dead > LATE * autovacuum_threshold(rel) && dead > died - before->died;
+}
+
+static QueueSpace
+last_space(JobqDb *db)
+{
+	QueueSpace	space;
+
+	SpinLockAcquire(&db->mutex);
+	space = db->space;
+	SpinLockRelease(&db->mutex);
+	return space;
 }
 
 bool
@@ -89,9 +114,13 @@ queue_space_measure(void *arg)
 {
 	JobqDb	   *db = arg;
 	Relation	rel = table_open(jobq_relid("queue"), AccessShareLock);
+	QueueSpace	before = last_space(db);
 	QueueSpace	now = {0};
-	bool		late = dead_rows(rel) > LATE * autovacuum_threshold(rel);
 
+	now.died = statistic(pg_stat_get_tuples_updated, rel) + statistic(pg_stat_get_tuples_deleted, rel);
+	now.measured = mono_now();
+	if (is_late(rel, now.died, &before) || !pgstat_track_counts)
+		now.late_since = before.late_since ? before.late_since : now.measured;
 	add_with_indexes(rel, &now);
 	if (OidIsValid(rel->rd_rel->reltoastrelid))
 	{
@@ -103,7 +132,6 @@ queue_space_measure(void *arg)
 	now.autovacuum_on = autovacuum_is_on(rel);
 	table_close(rel, AccessShareLock);
 	SpinLockAcquire(&db->mutex);
-	now.late_since = !late ? 0 : db->space.late_since ? db->space.late_since : mono_now();
 	db->space = now;
 	SpinLockRelease(&db->mutex);
 	return true;
@@ -112,10 +140,9 @@ queue_space_measure(void *arg)
 QueueSpace
 queue_space(JobqDb *db)
 {
-	QueueSpace	space;
+	QueueSpace	space = last_space(db);
 
-	SpinLockAcquire(&db->mutex);
-	space = db->space;
-	SpinLockRelease(&db->mutex);
+	if (mono_exceeds(space.measured, mono_now(), STALE_MS))
+		memset(&space, 0, sizeof(space));
 	return space;
 }

@@ -123,7 +123,7 @@ add_gauges(Metrics *m, JobqDb *db)
 		{"health", "check", "Checks of jobq.health(); 0 healthy, 1 degraded, 2 unhealthy."},
 		{"disk_used_ratio", "path", "How full the file systems are."},
 		{"queue_bytes", NULL, "Size of jobq.queue with its indexes."},
-		{"dead_row_bytes", NULL, "Bytes of its dead rows that a snapshot may still see."},
+		{"dead_row_bytes", NULL, "Bytes of its dead rows, which a snapshot may still see or VACUUM has not removed."},
 		{"horizon_held_seconds", NULL, "For how long the oldest snapshot of the server has been held."},
 		{"signal_active", "signal", "1: the pressure signal is active."}
 	};

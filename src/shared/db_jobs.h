@@ -144,8 +144,10 @@ typedef struct DiskState
 /* The last measurement of the queue's files (queue_space.c).  Under JobqDb.mutex. */
 typedef struct QueueSpace
 {
-	int64		bytes;			/* with TOAST and indexes; 0: not measured */
+	MonoTime	measured;		/* 0: never */
+	int64		bytes;			/* with TOAST and indexes */
 	int64		free_bytes;		/* of them */
+	int64		died;			/* rows updated and deleted since the statistics began */
 	MonoTime	late_since;		/* autovacuum should have come; 0: no */
 	bool		autovacuum_on;
 } QueueSpace;

@@ -12,8 +12,8 @@
  * dispatcher take turns (slots.h): after a cancel, the handler has a moment to
  * catch it.
  *
- * The handler leaves nothing for the commit, which has no timeout and takes no
- * cancel.  Deferred triggers fire, and the queries of WITH HOLD cursors run to
+ * In a worker the handler leaves nothing for the commit, which has no timeout
+ * and takes no cancel.  Deferred triggers fire, and the queries of WITH HOLD cursors run to
  * their end, inside the job's subtransaction.  Then all its cursors are
  * dropped.
  */
@@ -240,8 +240,8 @@ run_held_cursor(Run *run)
 
 /*
  * Fires deferred triggers and runs held cursors until neither is left: each
- * may cause more of the other.  In a client's session the client's commit does
- * so.
+ * may cause more of the other.  In a client's session deferred triggers fire
+ * at the client's commit, and held cursors are closed unread.
  */
 static void
 finish_deferred(Run *run)
@@ -386,8 +386,9 @@ fail_with(Run *run, ErrorData *edata)
 
 	o->kind = OUTCOME_FAILED;
 	o->code_given = run->called;
-	if (run->restricted && edata->sqlerrcode == ERRCODE_INSUFFICIENT_PRIVILEGE && edata->hint == NULL)
-		edata->hint = psprintf("jobq.run_inline restricts handlers of another role: call it as \"%s\".", run->type->run_as);
+	if (run->restricted && edata->hint == NULL && edata->message_id != NULL &&
+		strstr(edata->message_id, "security-restricted operation") != NULL)
+		edata->hint = psprintf("jobq.run_inline restricts handlers of another role: call it in a session of \"%s\".", run->type->run_as);
 	o->message = bounded_text(pstrdup(edata->message ? edata->message : ""));
 	o->code = pstrdup(unpack_sql_state(edata->sqlerrcode));
 	o->details = details_of_error(edata);

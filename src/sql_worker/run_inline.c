@@ -16,6 +16,7 @@
  */
 #include "jobq.h"
 
+#include "catalog/pg_authid.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "funcapi.h"
@@ -124,7 +125,10 @@ server_path(void)
 	return "\"$user\", public";
 }
 
-/* Returns what ALTER ROLE and ALTER DATABASE have stored for a session of the role here, or the server's value. */
+/*
+ * Returns what ALTER ROLE and ALTER DATABASE have stored for a session of the
+ * role here, or the server's value.
+ */
 static const char *
 stored_path(Oid role)
 {
@@ -137,13 +141,18 @@ stored_path(Oid role)
 	Oid			types[] = {OIDOID, OIDOID};
 	Datum		values[] = {ObjectIdGetDatum(role), ObjectIdGetDatum(MyDatabaseId)};
 	const char *path;
+	Oid			user;
+	int			sec_context;
 
+	GetUserIdAndSecContext(&user, &sec_context);
+	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, sec_context | SECURITY_LOCAL_USERID_CHANGE);
 	SPI_connect();
 	if (SPI_execute_with_args(sql, 2, types, values, NULL, true, 1) != SPI_OK_SELECT)
 		elog(ERROR, "jobq: \"%s\" failed", sql);
 	path = SPI_processed == 0 ? server_path() :
 		MemoryContextStrdup(context, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
 	SPI_finish();
+	SetUserIdAndSecContext(user, sec_context);
 	return path;
 }
 
@@ -193,7 +202,8 @@ run_as_role(Run *run)
 				 errmsg("role \"%s\" of job type \"%s\" does not exist", run->type->run_as, run->type->name)));
 	GetUserIdAndSecContext(&saved_user, &saved_context);
 	run->search_path = path_of_role(run_as);
-	run->restricted = run_as != saved_user;
+	/* after SET ROLE the session's end is its own user's: that would execute what is deferred */
+	run->restricted = run_as != saved_user || run_as != GetSessionUserId();
 	SetUserIdAndSecContext(run_as, saved_context | SECURITY_LOCAL_USERID_CHANGE |
 						   (run->restricted ? SECURITY_RESTRICTED_OPERATION : 0));
 	handler_run(run);

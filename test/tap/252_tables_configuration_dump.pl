@@ -48,7 +48,6 @@ SELECT jobq.grant_access('shop', 'enqueue', job_types => '{mail}'), jobq.grant_a
 SELECT jobq.set_tenant_check('serves(text)');
 SELECT jobq.set_tenant_quota('acme', max_live => 3, max_bytes => 10000, enqueues_per_minute => 1000, max_schedules => 1),
        jobq.set_tenant_quota('beta', max_live => 100, max_running => 2);
-SELECT setval('jobq.fence', 1000);
 SELECT jobq.enqueue('mail', '{"fail": true}', tenant => 'beta', unique_key => 'u', unique_for => '1 day');
 SELECT jobq.enqueue('mail', tenant => 'acme');
 SET ROLE shop;
@@ -92,7 +91,6 @@ my %derived = (
 	'jobq.counted_types' => 'how far the chores process has got',
 	'jobq.dead_letter_count' => 'a trigger writes it with the dead letters',
 	'jobq.disk_log' => 'the disks of this server',
-	'jobq.fence' => 'an xid of this cluster',
 	'jobq.quota_jobs' => 'jobq.adopt() counts');
 my $tables = q{SELECT c.oid::regclass AS name, c.oid = ANY (e.extconfig) OR c.relkind = 'p' AS dumped, c.relkind
   FROM pg_class c, pg_extension e
@@ -206,7 +204,6 @@ sub check_meaning
 	my ($server, $db, $what) = @_;
 	my $sql = sub { return $server->safe_psql($db, $_[0]) };
 
-	is($sql->('SELECT last_value FROM jobq.fence'), 0, "$what: the fence is not that of another cluster");
 	check_roles($server, $db, $what);
 	is(says($server, $db, 'shop', q{SELECT jobq.enqueue('mail') IS NOT NULL}), 't', "$what: a role may enqueue what it may");
 	is(says($server, $db, 'shop', q{SELECT jobq.enqueue('held')}), '42501', "$what: and nothing else");

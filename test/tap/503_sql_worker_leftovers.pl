@@ -44,14 +44,7 @@ BEGIN
 END $$;
 CREATE CONSTRAINT TRIGGER late AFTER INSERT ON app.deferred DEFERRABLE INITIALLY DEFERRED
   FOR EACH ROW EXECUTE FUNCTION app.declares();
--- a result that is stored out of line, in a table of the handler
-CREATE FUNCTION app.returns(p jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
-BEGIN
-  CREATE TEMP TABLE theirs AS SELECT to_jsonb(string_agg(md5(n::text), '')) AS j FROM generate_series(1, 1000) n;
-  RETURN (SELECT j FROM theirs);
-END $$;
 RESET ROLE;
-SELECT jobq.create_job_type('returns', 'app.returns(jsonb)', run_as => 'tenant', max_attempts => 1);
 SELECT jobq.create_job_type('does', 'app.does(jsonb)', run_as => 'tenant', timeout => '0', max_attempts => 1);
 END
 wait_dispatcher($node, 'postgres', 'the dispatcher runs');
@@ -157,7 +150,7 @@ sub restricted
 }
 
 restricted();
-like($session->query(q{SELECT error_details->>'hint' FROM jobq.run_inline(} . enqueued('', 'LISTEN theirs') . ')'), qr/call it as "tenant"/, 'with a hint');
+like($session->query(q{SELECT error_details->>'hint' FROM jobq.run_inline(} . enqueued('', 'LISTEN theirs') . ')'), qr/call it in a session of "tenant"/, 'with a hint');
 session_is(q{SELECT rolsuper FROM pg_roles WHERE rolname = 'tenant'}, 'f', 'the role is no superuser');
 session_is(q{SELECT status FROM jobq.run_inline(} . enqueued(", timeout => '200ms'", 'SELECT pg_sleep(600)') . ')', 'error', 'a handler is bound to the timeout');
 session_is('BEGIN; SELECT status FROM jobq.run_inline(' . enqueued('', 'INSERT INTO app.ledger VALUES (1)') . '); COMMIT', 'completed', 'in a transaction block');
@@ -170,13 +163,21 @@ session_is(q{SELECT string_agg(relname, ' ') FROM pg_class WHERE relnamespace = 
 inline('completed', 'SET', q{SET work_mem = '1234kB'}, q{SET LOCAL work_mem = '1235kB'});
 session_is('SHOW work_mem', '4MB', 'the caller has its settings');
 
+# what the documentation says that stays
+session_is(q{BEGIN; SELECT status FROM jobq.run_inline(} . enqueued('', 'SELECT pg_advisory_lock(99)') . q{); SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid(); SELECT pg_advisory_unlock_all(); COMMIT},
+	"completed\n1\n", 'a session-level advisory lock of the handler stays');
+
 # the role itself is not restricted: what its handler defers is its own
 $session->query_safe('GRANT EXECUTE ON FUNCTION jobq.run_inline TO tenant; GRANT USAGE ON SCHEMA jobq TO tenant');
-my ($prepares, $defers) = map { sql('SELECT ' . enqueued('', $_)) } 'PREPARE theirs AS SELECT 7', 'INSERT INTO app.deferred VALUES (1)';
+my ($prepares, $defers) = map { sql('SELECT ' . enqueued(", delay => '1h'", $_)) } 'PREPARE theirs AS SELECT 7', 'INSERT INTO app.deferred VALUES (1)';
 my $own = $node->background_psql('postgres', on_error_stop => 0, extra_params => [ '--username', 'tenant' ]);
 is($own->query("SELECT status FROM jobq.run_inline('$prepares'); EXECUTE theirs"), "completed\n7", 'the role keeps a prepared statement');
 like($own->query("BEGIN; SELECT status FROM jobq.run_inline('$defers'); SELECT count(*) FROM pg_cursors; ROLLBACK"), qr/^completed\n0$/, 'a deferred trigger waits for its commit');
 $own->quit;
+
+# after SET ROLE the session's end is still the session user's
+my $deferred = sql('SELECT ' . enqueued(", delay => '1h'", 'INSERT INTO app.deferred VALUES (1)'));
+session_is("SET ROLE tenant; SELECT status, error_code FROM jobq.run_inline('$deferred'); RESET ROLE", 'error|42501', 'SET ROLE does not lift the restriction');
 
 # the search_path for names
 sub path_is
