@@ -413,9 +413,12 @@ stat_at_end(XactEvent event)
 
 /* ---------- prepared transactions ---------- */
 
-/* Takes the changes of a transaction; returns their number. */
+/*
+ * Takes the changes of a transaction and applies those of rows if it has
+ * committed; returns their number.
+ */
 static int
-take_prepared(JobqDb *of, TransactionId xid, StatPrepared *taken)
+take_prepared(JobqDb *of, TransactionId xid, bool committed, StatPrepared *taken)
 {
 	DbStats    *stats = &of->stats;
 	int			n = 0;
@@ -424,8 +427,14 @@ take_prepared(JobqDb *of, TransactionId xid, StatPrepared *taken)
 	SpinLockAcquire(&of->mutex);
 	for (int i = 0; i < stats->nprepared; i++)
 	{
-		if (stats->prepared[i].xid == xid)
-			taken[n++] = stats->prepared[i];
+		StatPrepared *changes = &stats->prepared[i];
+
+		if (changes->xid == xid)
+		{
+			if (committed && stat_entry_is_of(changes->entry, of))
+				apply_rows(stats, changes->entry, changes->n, xid);
+			taken[n++] = *changes;
+		}
 		else if (kept++ < i)
 			stats->prepared[kept - 1] = stats->prepared[i];
 	}
@@ -435,7 +444,7 @@ take_prepared(JobqDb *of, TransactionId xid, StatPrepared *taken)
 }
 
 static void
-apply_prepared(JobqDb *of, const StatPrepared *changes, int n, TransactionId xid)
+apply_prepared_events(JobqDb *of, const StatPrepared *changes, int n)
 {
 	for (int i = 0; i < n; i++)
 	{
@@ -446,9 +455,6 @@ apply_prepared(JobqDb *of, const StatPrepared *changes, int n, TransactionId xid
 			if (changes[i].n[c] != 0)
 				pg_atomic_fetch_add_u64(&changes[i].entry->n[c], changes[i].n[c]);
 		}
-		SpinLockAcquire(&of->mutex);
-		apply_rows(&of->stats, changes[i].entry, changes[i].n, xid);
-		SpinLockRelease(&of->mutex);
 	}
 }
 
@@ -489,13 +495,15 @@ stat_prepared_ended(JobqDb *of)
 	SpinLockRelease(&of->mutex);
 	for (int i = 0; i < nxids; i++)
 	{
+		bool		committed;
 		int			n;
 
 		if (TransactionIdIsInProgress(xids[i]))
 			continue;
-		n = take_prepared(of, xids[i], taken);
-		if (n > 0 && TransactionIdDidCommit(xids[i]))
-			apply_prepared(of, taken, n, xids[i]);
+		committed = TransactionIdDidCommit(xids[i]);
+		n = take_prepared(of, xids[i], committed, taken);
+		if (committed)
+			apply_prepared_events(of, taken, n);
 	}
 	pfree(taken);
 }

@@ -9,6 +9,7 @@
  *	 phase COUNTING: commits log their changes of rows, see stat_changes.c
  *	 take the snapshot, and publish its xmax: later transactions are invisible
  *	 to it, so from here on their commits add to the counters at once
+ *	 wait for transactions that are visible to it and have yet to log their changes
  *	 scan both tables
  *	 add the counts, and the logged changes that the snapshot does not see
  *	 phase COUNTED
@@ -24,11 +25,14 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/twophase.h"
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "executor/spi.h"
 #include "executor/tuptable.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
+#include "storage/lmgr.h"
+#include "storage/lock.h"
 #include "storage/procarray.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
@@ -185,6 +189,28 @@ take_snapshot(JobqDb *db)
 	return snapshot;
 }
 
+/*
+ * Waits for transactions that the snapshot sees and whose changes are not in
+ * shared memory yet: after the count they would be added to it.  They hold the
+ * lock of their id meanwhile.
+ */
+static void
+wait_for_changes(JobqDb *db, Snapshot snapshot)
+{
+	LockData   *locks = GetLockStatusData();
+
+	for (int i = 0; i < locks->nelements; i++)
+	{
+		const LOCKTAG *tag = &locks->locks[i].locktag;
+		TransactionId xid = tag->locktag_field1;
+
+		if (tag->locktag_type == LOCKTAG_TRANSACTION && (locks->locks[i].holdMask & LOCKBIT_ON(ExclusiveLock)) != 0 &&
+			!TransactionIdIsCurrentTransactionId(xid) && !XidInMVCCSnapshot(xid, snapshot))
+			XactLockTableWait(xid, NULL, NULL, XLTW_None);
+	}
+	stat_prepared_ended(db);
+}
+
 /* Ends the count: its result counts, or has to be made again. */
 static void
 end(JobqDb *db, StatPhase phase)
@@ -287,6 +313,7 @@ count_rows(JobqDb *db, Relation queue, Relation dead)
 	clear(db);
 	note_unknown_prepared(db);	/* before the snapshot: it sees those that end meanwhile */
 	snapshot = take_snapshot(db);
+	wait_for_changes(db, snapshot);
 	scan(queue, snapshot, entries, false);
 	scan(dead, snapshot, entries, true);
 	done = finish(db, entries, snapshot);

@@ -53,6 +53,23 @@ foreach (1 .. 5)
 $session->quit;
 is(scalar_of(q{SELECT pending FROM jobq.stat_job_types WHERE job_type = 'a'}), '5', 'a count leaves out the rows of its own transaction');
 
+# A transaction that the count sees has its changes still with it: the count waits for it.
+system_or_bail('sh', '-c', "gcc -shared -fPIC -O2 -I\$(pg_config --includedir-server) -o $dir/late_commit.so $FindBin::Bin/../lib/late_commit.c");
+my $late = $node->background_psql('postgres');
+$late->query_safe("LOAD '$dir/late_commit.so'; SELECT jobq.enqueue('b')");
+append_to_file($node->data_dir . '/late_commit', '');
+$late->query_until(qr/late/, "\\echo late\nSELECT jobq.enqueue('b');\n");
+wait_for_sql($node, q{SELECT count(*) = 2 FROM jobq.jobs WHERE job_type = 'b'}, 'its job is visible');
+scalar_of('BEGIN; TRUNCATE jobq.dead_letters; COMMIT');
+my $reader = $node->background_psql('postgres');
+$reader->query_until(qr/reads/, "\\echo reads\nSELECT pending FROM jobq.stat_job_types WHERE job_type = 'b';\n\\echo has read\n");
+wait_for_sql($node, q{SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'SELECT pending%' AND (state = 'idle' OR wait_event = 'transactionid')},
+	'a session reads the statistics');
+unlink $node->data_dir . '/late_commit';
+like($reader->query_until(qr/has read/, ''), qr/^2$/m, 'it sees both jobs');
+is($late->query(q{SELECT pending FROM jobq.stat_job_types WHERE job_type = 'b'}) =~ s/.*\n//sr, '2', 'each is counted once');
+$_->quit foreach $late, $reader;
+
 # The same by a session that has truncated the queue, and takes it back.
 foreach (1 .. 5)
 {
