@@ -8,6 +8,7 @@ use warnings;
 use File::Copy qw(copy);
 use File::Path qw(make_path);
 use FindBin;
+use ClockTest;
 use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
@@ -16,10 +17,8 @@ use Time::HiRes ();
 my $dir = PostgreSQL::Test::Utils::tempdir();
 my ($tokyo) = grep { -e } map { "$_/Asia/Tokyo" } '/usr/share/zoneinfo', `$ENV{JOBQ_PG_CONFIG} --sharedir` =~ s/\s+$//r . '/timezone';
 
-foreach my $shim (qw(fake_clock fake_zones))
-{
-	system_or_bail('gcc', '-shared', '-fPIC', '-O2', '-o', "$dir/$shim.so", "$FindBin::Bin/../lib/$shim.c");
-}
+my %faked = fake_clock();
+system_or_bail('gcc', '-shared', '-fPIC', '-O2', '-o', "$dir/fake_zones.so", "$FindBin::Bin/../lib/fake_zones.c");
 
 my $node = jobq_server('clock', 'jobq.max_sql_workers = 2', 'fsync = off', "timezone = 'Asia/Kolkata'", "log_timezone = 'UTC'");
 my $offset = 0;
@@ -35,20 +34,17 @@ sub step_clock
 	my ($seconds) = @_;
 
 	$offset += $seconds;
-	open my $file, -e "$dir/clock" ? '+<' : '>', "$dir/clock" or die "$dir/clock: $!";
-	syswrite $file, pack('q', $offset);
-	close $file;
+	set_clock($offset);
 	return;
 }
 
 sub start_server
 {
-	local %ENV = (%ENV, LD_PRELOAD => "$dir/fake_clock.so $dir/fake_zones.so", FAKE_CLOCK_FILE => "$dir/clock", FAKE_ZONES => "$dir/zones");
+	local %ENV = (%ENV, %faked, LD_PRELOAD => "$faked{LD_PRELOAD} $dir/fake_zones.so", FAKE_ZONES => "$dir/zones");
 
 	return $node->start;
 }
 
-step_clock(0);
 start_server();
 $node->safe_psql('postgres', <<'END');
 CREATE EXTENSION jobq;

@@ -8,9 +8,9 @@
 use strict;
 use warnings;
 
-use FindBin;
 use JSON::PP;
 use List::Util qw(shuffle sum0);
+use ClockTest;
 use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
@@ -19,10 +19,7 @@ my $beats = $ENV{JOBQ_BEATS} // 24;
 seed();
 diag("JOBQ_BEATS=$beats");
 
-my $shim = PostgreSQL::Test::Utils::tempdir() . '/fake_clock.so';
-my $clock = PostgreSQL::Test::Utils::tempdir() . '/clock';
-system_or_bail('gcc', '-shared', '-fPIC', '-O2', '-o', $shim, "$FindBin::Bin/../lib/fake_clock.c");
-
+my %faked = fake_clock();
 my $node = jobq_server('lives', 'jobq.max_sql_workers = 4', 'fsync = off', 'restart_after_crash = on', 'autovacuum_naptime = 5s');
 
 sub scalar_of { return $node->safe_psql('postgres', $_[0]); }
@@ -30,7 +27,7 @@ sub pick { return $_[ int(rand(@_)) ]; }
 
 sub started_server
 {
-	local %ENV = (%ENV, LD_PRELOAD => $shim, FAKE_CLOCK_FILE => $clock);
+	local %ENV = (%ENV, %faked);
 
 	return $node->start;
 }
@@ -43,13 +40,10 @@ sub step_clock
 	my ($seconds) = @_;
 
 	$offset += $seconds;
-	open my $file, -e $clock ? '+<' : '>', $clock or die "$clock: $!";
-	syswrite $file, pack('q', $offset);
-	close $file;
+	set_clock($offset);
 	return;
 }
 
-step_clock(0);
 started_server();
 $node->safe_psql('postgres', <<'END');
 CREATE EXTENSION jobq;

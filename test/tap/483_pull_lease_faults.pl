@@ -3,28 +3,14 @@
 use strict;
 use warnings;
 
-use FindBin;
+use ClockTest;
 use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
 
-my $shim = PostgreSQL::Test::Utils::tempdir() . '/fake_clock.so';
-my $clock = PostgreSQL::Test::Utils::tempdir() . '/clock';
-system_or_bail('gcc', '-shared', '-fPIC', '-O2', '-o', $shim, "$FindBin::Bin/../lib/fake_clock.c");
-
+my %faked = fake_clock();
 my $node = jobq_server('faults', 'fsync = off', 'jobq.max_lanes = 64');
 my $where = $node;
-
-# Sets the server's clock that many seconds beside the machine's.
-sub set_clock
-{
-	my ($seconds) = @_;
-
-	open my $file, -e $clock ? '+<' : '>', $clock or die "$clock: $!";
-	syswrite $file, pack('q', $seconds);
-	close $file;
-	return;
-}
 
 sub one { return $where->safe_psql('postgres', $_[0]); }
 
@@ -53,9 +39,8 @@ sub expires
 	return is(call('complete', $name), 'f', "the token of $name is lost");
 }
 
-set_clock(0);
 {
-	local %ENV = (%ENV, LD_PRELOAD => $shim, FAKE_CLOCK_FILE => $clock);
+	local %ENV = (%ENV, %faked);
 	$node->start;
 }
 one(<<'END');

@@ -4,36 +4,20 @@
 use strict;
 use warnings;
 
-use FindBin;
 use IPC::Run ();
+use ClockTest;
 use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
 
-my $shim = PostgreSQL::Test::Utils::tempdir() . '/fake_clock.so';
-my $clock = PostgreSQL::Test::Utils::tempdir() . '/clock';
-
-system_or_bail('gcc', '-shared', '-fPIC', '-O2', '-DFAKE_MONOTONIC', '-o', $shim, "$FindBin::Bin/../lib/fake_clock.c");
-set_clock(0);
-
+my %faked = fake_clock('-DFAKE_MONOTONIC');
 my $node = jobq_server('space', 'autovacuum = off', 'autovacuum_naptime = 1d', 'fsync = off', 'max_wal_size = 2GB');
 {
-	local @ENV{qw(LD_PRELOAD FAKE_CLOCK_FILE)} = ($shim, $clock);
+	local %ENV = (%ENV, %faked);
 	$node->start;
 }
 
 sub scalar_of { return $node->safe_psql('postgres', $_[0]); }
-
-# Sets the server's monotonic clock to the machine's plus so many seconds.
-sub set_clock
-{
-	my ($offset) = @_;
-
-	open my $file, -e $clock ? '+<' : '>', $clock or die "$clock: $!";
-	syswrite $file, pack('q', $offset);
-	close $file;
-	return;
-}
 
 # Waits for two runs of housekeeping: the second begins when the first has measured the queue.
 sub measure

@@ -4,34 +4,19 @@
 use strict;
 use warnings;
 
-use FindBin;
+use ClockTest;
 use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
 use Time::HiRes ();
 
-my $shim = PostgreSQL::Test::Utils::tempdir() . '/fake_clock.so';
-my $clock = PostgreSQL::Test::Utils::tempdir() . '/clock';
-my %faked = (LD_PRELOAD => $shim, FAKE_CLOCK_FILE => $clock);
-
-system_or_bail('gcc', '-shared', '-fPIC', '-O2', '-o', $shim, "$FindBin::Bin/../lib/fake_clock.c");
+my %faked = fake_clock();
 
 use constant STEP => 7200;
 
 my $node = jobq_server('clock', 'jobq.max_sql_workers = 4', "jobq.sweep_interval = '1s'", 'fsync = off');
 
 sub scalar_of { return $node->safe_psql('postgres', $_[0]); }
-
-# Sets the server's clock to the machine's plus so many seconds.
-sub set_clock
-{
-	my ($offset) = @_;
-
-	open my $file, -e $clock ? '+<' : '>', $clock or die "$clock: $!";
-	syswrite $file, pack('q', $offset);
-	close $file;
-	return;
-}
 
 # Runs a job without delay of that type: afterwards the dispatcher has read
 # everything committed before.
@@ -51,7 +36,6 @@ sub state_of
 	return scalar_of("SELECT status || ' ' || attempts FROM jobq.jobs WHERE id = '$id'");
 }
 
-set_clock(0);
 {
 	local %ENV = (%ENV, %faked);
 	$node->start;

@@ -6,6 +6,7 @@ use strict;
 use warnings;
 
 use FindBin;
+use ClockTest;
 use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
@@ -30,10 +31,7 @@ if (!-e "$share/extension/pg_cron.control")
 	plan skip_all => 'pg_cron is not packaged for this server';
 }
 
-my $shim = PostgreSQL::Test::Utils::tempdir() . '/fake_clock.so';
-my $clock = PostgreSQL::Test::Utils::tempdir() . '/clock';
-my %faked = (LD_PRELOAD => $shim, FAKE_CLOCK_FILE => $clock);
-system_or_bail('gcc', '-shared', '-fPIC', '-O2', '-o', $shim, "$FindBin::Bin/../lib/fake_clock.c");
+my %faked = fake_clock();
 
 # No sweep comes to help: a job starts by the wake-up of its commit.
 my $node = jobq_server('pgcron', "shared_preload_libraries = 'jobq,pg_cron'", 'max_worker_processes = 40',
@@ -44,13 +42,12 @@ sub value { return $node->safe_psql($_[1] // 'postgres', $_[0]); }
 
 my $offset = 0;
 
-# Sets the server's clock to the machine's plus so many seconds.
-sub set_clock
+sub step_clock
 {
-	($offset) = @_;
-	open my $file, -e $clock ? '+<' : '>', $clock or die "$clock: $!";
-	syswrite $file, pack('q', $offset);
-	close $file;
+	my ($seconds) = @_;
+
+	$offset += $seconds;
+	set_clock($offset);
 	return;
 }
 
@@ -63,7 +60,6 @@ sub with_clock
 	return $node->$start;
 }
 
-set_clock(0);
 with_clock('start');
 value('CREATE EXTENSION pg_cron; CREATE EXTENSION jobq; CREATE DATABASE shop; CREATE ROLE clerk LOGIN; GRANT USAGE ON SCHEMA cron TO clerk');
 value('CREATE EXTENSION jobq', 'shop');
@@ -169,7 +165,7 @@ sub tick
 	$runs = value('SELECT coalesce(max(runid), 0) FROM cron.job_run_details');
 	$gate->query_safe('SELECT pg_advisory_lock(1)');
 	value('UPDATE cron.job SET active = true');
-	set_clock($offset + (57 - value('SELECT extract(second FROM clock_timestamp())::int')) % 60);
+	step_clock((57 - value('SELECT extract(second FROM clock_timestamp())::int')) % 60);
 
 	# With background workers pg_cron 1.4 waits for one that runs before it sees to
 	# others: the gate comes first.
