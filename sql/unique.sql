@@ -112,3 +112,38 @@ SELECT jobq.enqueue('u', '{"n": 19}', unique_key => 'twice') AS id \gset
 SELECT jobq.enqueue('u', '{"n": 20}', unique_key => 'twice', on_conflict => 'replace') = :'id' AS same;
 COMMIT;
 SELECT status, result FROM test.ended(:'id');
+
+-- an enqueue with a unique key reads history only if a job of the type had
+-- unique_for: by enqueue, in the same transaction, by plain SQL, or by adopt()
+CREATE FUNCTION test.reads_history(q text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  scans CONSTANT text := 'SELECT sum(pg_stat_get_xact_numscans(i.indexrelid))
+    FROM pg_inherits h JOIN pg_index i ON i.indrelid = h.inhrelid WHERE h.inhparent = ''jobq.history''::regclass';
+  before bigint;
+  after bigint;
+BEGIN
+  EXECUTE scans INTO STRICT before;
+  EXECUTE q;
+  EXECUTE scans INTO STRICT after;
+  RETURN after > before;
+END $$;
+SELECT jobq.create_job_type('w1', 'test.waits(jsonb)'), jobq.create_job_type('w2', 'test.waits(jsonb)');
+SELECT jobq.pause_job_type('w1'), jobq.pause_job_type('w2');
+SELECT test.reads_history($$SELECT jobq.enqueue('w1', unique_key => 'a')$$);
+BEGIN;
+SELECT test.reads_history($$SELECT jobq.enqueue('w1', unique_key => 'b', unique_for => '1 hour')$$);
+SELECT test.reads_history($$SELECT jobq.enqueue('w1', unique_key => 'c')$$);
+ROLLBACK;
+SELECT test.reads_history($$SELECT jobq.enqueue('w1', unique_key => 'd')$$);
+SELECT jobq.enqueue('w1', unique_key => 'd', unique_for => '1 hour', on_conflict => 'replace') IS NOT NULL;
+SELECT test.reads_history($$SELECT jobq.enqueue('w1', unique_key => 'e')$$);
+SELECT jobq.enqueue('w2', unique_key => 'a') IS NOT NULL, jobq.enqueue('w1', unique_key => 'f', unique_for => '1 hour') IS NOT NULL;
+SELECT test.reads_history($$SELECT jobq.enqueue('w2', unique_key => 'b')$$);
+UPDATE jobq.queue SET unique_for = '1 hour' WHERE type_id = (SELECT id FROM jobq.job_types WHERE name = 'w2') AND unique_key = 'a';
+SELECT test.reads_history($$SELECT jobq.enqueue('w2', unique_key => 'c')$$);
+SELECT t.name, count(*) FROM jobq.unique_for_types u JOIN jobq.job_types t ON t.id = u.type_id WHERE t.name ~ '^w' GROUP BY 1 ORDER BY 1;
+DELETE FROM jobq.unique_for_types;
+SELECT jobq.adopt();
+SELECT t.name, count(*) FROM jobq.unique_for_types u JOIN jobq.job_types t ON t.id = u.type_id GROUP BY 1 ORDER BY 1;
+SELECT jobq.drop_job_type('w2', force => true);
+SELECT count(*) FROM jobq.unique_for_types u JOIN jobq.job_types t ON t.id = u.type_id WHERE t.name = 'w2';

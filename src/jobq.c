@@ -32,6 +32,7 @@
 #include "sql_worker/handler_statements.h"
 #include "tables/edge_table.h"
 #include "tables/event_log.h"
+#include "tables/finished_keys.h"
 #include "tables/partition.h"
 #include "tables/queue_table.h"
 #include "tables/queue_triggers.h"
@@ -45,7 +46,7 @@ static const Shape *const shapes[] = {
 	&home_shape, &job_types_shape, &job_type_env_shape, &queue_shape, &limits_shape, &stopped_shape, &signals_shape, &pressure_rules_shape,
 	&history_shape, &dead_letters_shape, &dead_letter_count_shape, &events_shape, &alerts_shape, &access_shape,
 	&tenant_check_shape, &tenant_quotas_shape, &quota_jobs_shape, &hook_references_shape, &schedules_shape,
-	&dependencies_shape, &artifacts_shape
+	&dependencies_shape, &artifacts_shape, &unique_for_types_shape
 };
 
 void

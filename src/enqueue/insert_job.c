@@ -14,6 +14,7 @@
 #include "enqueue/unique_conflict.h"
 #include "shared/publish_jobs.h"
 #include "shared/stat_changes.h"
+#include "tables/finished_keys.h"
 
 void
 enqueuer_begin(Enqueuer *e)
@@ -94,6 +95,20 @@ insert_unique(Enqueuer *e, Request *request, const UniqueKey *key, Job *predeces
 	return true;
 }
 
+/*
+ * Returns the state of the key, and *id of a finished job that has it: replace
+ * stores a new job after such a one.
+ */
+static KeyState
+look_at_key(Enqueuer *e, Request *request, const UniqueKey *key, Job *job, pg_uuid_t *id)
+{
+	KeyState	state = unique_look(&e->queue, key, job);
+
+	if (state == KEY_FREE && request->on_conflict != CONFLICT_REPLACE && finished_key_look(key, id))
+		return KEY_FINISHED;
+	return state;
+}
+
 /* Stores a job with a key; true: a new one, false: *id is the job that has the key. */
 static bool
 store_unique(Enqueuer *e, Request *request, pg_uuid_t *id)
@@ -101,6 +116,8 @@ store_unique(Enqueuer *e, Request *request, pg_uuid_t *id)
 	UniqueKey	key = {request->type->id, request->tenant, request->unique_key};
 	int			yields = 0;
 
+	if (request->unique_for != NULL)
+		finished_key_note_type(request->type->id);
 	for (;;)
 	{
 		Job		   *predecessor = NULL;
@@ -108,8 +125,7 @@ store_unique(Enqueuer *e, Request *request, pg_uuid_t *id)
 		KeyState	state;
 
 		CHECK_FOR_INTERRUPTS();
-		/* replace stores a new job, also after a finished one */
-		state = unique_look(&e->queue, &key, &job, request->on_conflict == CONFLICT_REPLACE ? NULL : id);
+		state = look_at_key(e, request, &key, &job, id);
 		if (state == KEY_CHANGED)
 			continue;
 		if (state != KEY_FREE)

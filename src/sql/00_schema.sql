@@ -262,6 +262,13 @@ CREATE INDEX dead_letters_newest ON jobq.dead_letters (completed_at);
 CREATE INDEX dead_letters_of_type ON jobq.dead_letters (type_id, completed_at, id);
 CREATE INDEX dead_letters_unique_key ON jobq.dead_letters (type_id, unique_key) WHERE unique_until IS NOT NULL;
 
+-- Types of which a job with unique_for was enqueued: finished jobs of others
+-- hold no unique key (src/tables/finished_keys.c).
+CREATE TABLE jobq.unique_for_types (
+  type_id  int4  NOT NULL
+);
+CREATE INDEX unique_for_types_type_id ON jobq.unique_for_types (type_id);
+
 CREATE SEQUENCE jobq.event_id_seq AS int8 CACHE 32;
 CREATE TABLE jobq.events (
   id        bigint      NOT NULL DEFAULT nextval('jobq.event_id_seq'),
@@ -300,4 +307,5 @@ SELECT pg_catalog.pg_extension_config_dump('jobq.stopped', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.queue', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.dependencies', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.dead_letters', '');
+SELECT pg_catalog.pg_extension_config_dump('jobq.unique_for_types', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.event_id_seq', '');

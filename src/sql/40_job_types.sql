@@ -572,6 +572,7 @@ BEGIN
   DELETE FROM jobq.pressure_rules r WHERE r.type_id = t.id;
   DELETE FROM jobq.job_type_env e WHERE e.type_id = t.id;
   DELETE FROM jobq.workflows w WHERE w.type_id = t.id;
+  DELETE FROM jobq.unique_for_types u WHERE u.type_id = t.id;
   UPDATE jobq.job_types SET dropped_at = clock_timestamp() WHERE id = t.id;
 END $$;
 

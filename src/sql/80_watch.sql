@@ -177,6 +177,17 @@ BEGIN
   END LOOP;
 END $$;
 
+-- Notes the types whose jobs use unique_for, for rows that no enqueue here wrote.
+CREATE FUNCTION jobq_internal._note_unique_for() RETURNS void
+  LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  INSERT INTO jobq.unique_for_types (type_id)
+  SELECT t.id FROM jobq.job_types t
+   WHERE NOT EXISTS (SELECT FROM jobq.unique_for_types u WHERE u.type_id = t.id)
+     AND (EXISTS (SELECT FROM jobq.queue q WHERE q.type_id = t.id AND q.unique_key IS NOT NULL AND q.unique_for IS NOT NULL)
+          OR EXISTS (SELECT FROM jobq.history h WHERE h.type_id = t.id AND h.unique_until IS NOT NULL)
+          OR EXISTS (SELECT FROM jobq.dead_letters d WHERE d.type_id = t.id AND d.unique_until IS NOT NULL));
+$$;
+
 -- Takes over the jobs of a restored dump, which stays paused because its home
 -- row names a transaction of another database.  The new home row makes all
 -- jobs those of this database.  Jobs keep their state: a waiting one waits, a
@@ -216,6 +227,7 @@ BEGIN
   PERFORM jobq_internal._find_roles_here(restored);
   PERFORM jobq_internal._grant_again();
   PERFORM jobq_internal._adopt_schedules();
+  PERFORM jobq_internal._note_unique_for();
   -- fires the statement trigger: the dispatcher reads again
   UPDATE jobq.job_types SET paused = paused WHERE false;
 END $$;

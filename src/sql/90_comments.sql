@@ -907,6 +907,8 @@ COMMENT ON COLUMN jobq.history.unique_until IS 'end of the time for which unique
 COMMENT ON TABLE jobq.dead_letters IS 'Jobs without further attempts, until retried or purged; columns as in jobq.history';
 COMMENT ON COLUMN jobq.dead_letters.expires_at IS 'end plus keep_dead; infinity: until purged';
 COMMENT ON COLUMN jobq.history.counted IS 'true: counts for keep_completed_count of its type';
+COMMENT ON TABLE jobq.unique_for_types IS 'Job types of which a job with unique_for was enqueued';
+COMMENT ON COLUMN jobq.unique_for_types.type_id IS 'jobq.job_types.id; several rows of a type count as one';
 COMMENT ON TABLE jobq.hook_references IS 'Jobs of hooks that need the row of another job; the row stays until they have ended';
 COMMENT ON COLUMN jobq.hook_references.hook_job IS 'the job of the hook';
 COMMENT ON COLUMN jobq.hook_references.job_id IS 'the job that must keep its row (job_id of the payload of hook_job)';

@@ -25,6 +25,7 @@
 #include "shared/publish_jobs.h"
 #include "shared/publish_schedules.h"
 #include "shared/stat_changes.h"
+#include "tables/finished_keys.h"
 #include "tables/queue_table.h"
 #include "tables/queue_triggers.h"
 #include "tables/row_map.h"
@@ -182,11 +183,19 @@ check_trigger(FunctionCallInfo fcinfo, const char *name)
 				 errmsg("function %s must be called as a trigger", name)));
 }
 
+static int32
+type_of(HeapTuple tuple, TupleDesc desc, int att)
+{
+	bool		isnull;
+
+	return DatumGetInt32(heap_getattr(tuple, att, desc, &isnull));
+}
+
 /*
  * BEFORE ROW on jobq.queue, ENABLE ALWAYS: publishes rows written by plain
  * SQL, COPY and logical apply, and bumps rev, which fences every hand-out made
  * from the older version.  It also writes the hash of the concurrency key and
- * key_since.
+ * key_since, and notes types that use unique_for.
  */
 Datum
 jobq_queue_trigger(PG_FUNCTION_ARGS)
@@ -214,15 +223,9 @@ jobq_queue_trigger(PG_FUNCTION_ARGS)
 	}
 	tuple = set_key_since(map, set_hash(tuple, desc), desc);
 	publish_tuple(map, tuple, desc, false);
+	if (!heap_attisnull(tuple, Q_unique_for, desc))
+		finished_key_note_type(type_of(tuple, desc, Q_type_id));
 	return PointerGetDatum(tuple);
-}
-
-static int32
-type_of(HeapTuple tuple, TupleDesc desc, int att)
-{
-	bool		isnull;
-
-	return DatumGetInt32(heap_getattr(tuple, att, desc, &isnull));
 }
 
 static JobStatus

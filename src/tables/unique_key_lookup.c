@@ -26,10 +26,8 @@
 #include "catalog/pg_collation.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
-#include "partitioning/partdesc.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
-#include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/rel.h"
 #include "utils/relcache.h"
@@ -39,7 +37,6 @@
 #include "base/relations.h"
 #include "shared/publish_jobs.h"
 #include "tables/queue_find.h"
-#include "tables/row_map.h"
 #include "tables/unique_key_lookup.h"
 
 #define UNIQUE_KEY_LOCK	8		/* keeps our locks apart from others with LOCKTAG_ADVISORY */
@@ -100,104 +97,6 @@ find_live(Table *queue, const UniqueKey *key, Job *found)
 	return n;
 }
 
-/* --- finished jobs whose unique_for is not over --- */
-
-static bool
-finished_counts(TupleTableSlot *slot, const UniqueKey *key, TimestampTz now)
-{
-	bool		isnull;
-	Datum		value = slot_getattr(slot, H_unique_until, &isnull);
-
-	if (isnull || DatumGetTimestampTz(value) <= now)
-		return false;
-	value = slot_getattr(slot, H_tenant, &isnull);
-	if (isnull || key->tenant == NULL)
-		return isnull && key->tenant == NULL;
-	return DatumGetBool(DirectFunctionCall2Coll(texteq, DEFAULT_COLLATION_OID, value,
-												PointerGetDatum(key->tenant)));
-}
-
-/* True if the job in the slot is newer: ids rise. */
-static bool
-is_newer(TupleTableSlot *slot, const pg_uuid_t *than)
-{
-	bool		isnull;
-
-	return memcmp(DatumGetUUIDP(slot_getattr(slot, H_id, &isnull)), than, UUID_LEN) > 0;
-}
-
-/* Sets *id when the key has a job here that is newer; true if so. */
-static bool
-scan_finished(Relation rel, Relation index, Snapshot snapshot, const UniqueKey *key, pg_uuid_t *id)
-{
-	TupleTableSlot *slot = table_slot_create(rel, NULL);
-	TimestampTz now = GetCurrentTimestamp();
-	bool		found = false;
-	ScanKeyData keys[2];
-	IndexScanDesc scan;
-	bool		isnull;
-
-	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(key->type_id));
-	ScanKeyEntryInitialize(&keys[1], 0, 2, BTEqualStrategyNumber, InvalidOid,
-						   DEFAULT_COLLATION_OID, F_TEXTEQ, PointerGetDatum(key->key));
-	scan = index_beginscan(rel, index, snapshot, NULL, 2, 0, SO_NONE);
-	index_rescan(scan, keys, 2, NULL, 0);
-	while (index_getnext_slot(scan, ForwardScanDirection, slot))
-	{
-		if (!finished_counts(slot, key, now) || !is_newer(slot, id))
-			continue;
-		*id = *DatumGetUUIDP(slot_getattr(slot, H_id, &isnull));
-		found = true;
-	}
-	index_endscan(scan);
-	ExecDropSingleTupleTableSlot(slot);
-	return found;
-}
-
-static bool
-find_finished_in(Oid relid, Snapshot snapshot, const UniqueKey *key, pg_uuid_t *id)
-{
-	Relation	rel = table_open(relid, AccessShareLock);
-	List	   *indexes = RelationGetIndexList(rel);
-	bool		found = false;
-	ListCell   *lc;
-
-	(void) row_map(rel);
-	foreach(lc, indexes)
-	{
-		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
-		Form_pg_index form = index->rd_index;
-		bool		usable = form->indisvalid && form->indnkeyatts == 2 &&
-			form->indkey.values[0] == H_type_id && form->indkey.values[1] == H_unique_key;
-
-		if (usable)
-			found = scan_finished(rel, index, snapshot, key, id);
-		index_close(index, AccessShareLock);
-		if (usable)
-			break;
-	}
-	table_close(rel, AccessShareLock);
-	return found;
-}
-
-static bool
-find_finished(const UniqueKey *key, pg_uuid_t *id)
-{
-	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
-	Relation	history = table_open(jobq_relid("history"), AccessShareLock);
-	PartitionDesc parts = RelationGetPartitionDesc(history, true);
-	bool		found;
-	int			i;
-
-	memset(id, 0, sizeof(*id));
-	found = find_finished_in(jobq_relid("dead_letters"), snapshot, key, id);
-	for (i = 0; i < parts->nparts; i++)
-		found |= find_finished_in(parts->oids[i], snapshot, key, id);
-	table_close(history, AccessShareLock);
-	UnregisterSnapshot(snapshot);
-	return found;
-}
-
 /* --- the live job of a key --- */
 
 /*
@@ -237,7 +136,7 @@ lock_waiting(Table *queue, Job *seen, Job *job)
 }
 
 KeyState
-unique_look(Table *queue, const UniqueKey *key, Job *job, pg_uuid_t *finished)
+unique_look(Table *queue, const UniqueKey *key, Job *job)
 {
 	Job			live[2];
 	int			n;
@@ -253,7 +152,7 @@ unique_look(Table *queue, const UniqueKey *key, Job *job, pg_uuid_t *finished)
 			return lock_waiting(queue, &live[i], job);
 	}
 	if (n == 0)
-		return finished != NULL && find_finished(key, finished) ? KEY_FINISHED : KEY_FREE;
+		return KEY_FREE;
 	*job = live[n - 1];
 	return n == 1 ? KEY_RUNNING : KEY_FULL;
 }

@@ -18,19 +18,19 @@ typedef struct UniqueKey
 
 typedef enum KeyState
 {
-	KEY_FREE,
+	KEY_FREE,					/* of live jobs: see finished_keys.h */
 	KEY_WAITING,				/* job waits, and is locked for this transaction */
 	KEY_RUNNING,				/* job runs and nothing waits behind it */
 	KEY_FULL,					/* two of them run: nothing can be queued behind */
-	KEY_FINISHED,				/* only the newest's id: finished, and unique_for is not over */
+	KEY_FINISHED,				/* finished_key_look's: there is no live job */
 	KEY_CHANGED					/* look again */
 } KeyState;
 
 /*
  * Returns the state of the key.  May wait for other transactions, never for a
- * handler.  finished NULL: jobs that have finished do not count.
+ * handler.
  */
-extern KeyState unique_look(Table *queue, const UniqueKey *key, Job *job, pg_uuid_t *finished);
+extern KeyState unique_look(Table *queue, const UniqueKey *key, Job *job);
 
 /*
  * Waits, after a failed insert, for the transaction that inserts or deletes

@@ -88,7 +88,7 @@ SELECT is((SELECT count(*)::int FROM pg_trigger WHERE tgrelid IN ('jobq.queue'::
 SELECT results_eq($$
   SELECT c.oid::regclass::text FROM pg_extension e, unnest(e.extconfig) c(oid) WHERE e.extname = 'jobq' ORDER BY c.oid::regclass::text COLLATE "C"
 $$, $$ VALUES ('jobq.access'), ('jobq.artifact_id_seq'), ('jobq.audit_id_seq'), ('jobq.before_drops'), ('jobq.dead_letters'), ('jobq.dependencies'), ('jobq.event_id_seq'), ('jobq.home'), ('jobq.hook_references'), ('jobq.job_type_env'), ('jobq.job_type_id_seq'), ('jobq.job_types'), ('jobq.limits'),
-  ('jobq.pressure_rules'), ('jobq.queue'), ('jobq.run_timers'), ('jobq.runs'), ('jobq.schedule_id_seq'), ('jobq.schedules'), ('jobq.signal_id_seq'), ('jobq.signals'), ('jobq.stopped'), ('jobq.tenant_check'), ('jobq.tenant_quotas'), ('jobq.workflows') $$,
+  ('jobq.pressure_rules'), ('jobq.queue'), ('jobq.run_timers'), ('jobq.runs'), ('jobq.schedule_id_seq'), ('jobq.schedules'), ('jobq.signal_id_seq'), ('jobq.signals'), ('jobq.stopped'), ('jobq.tenant_check'), ('jobq.tenant_quotas'), ('jobq.unique_for_types'), ('jobq.workflows') $$,
   'configuration tables');
 SELECT is_empty($$
   SELECT i.inhrelid::regclass FROM pg_inherits i JOIN pg_depend d ON d.objid = i.inhrelid AND d.deptype = 'e'

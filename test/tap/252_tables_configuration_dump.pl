@@ -68,6 +68,7 @@ $node->safe_psql('source', <<'END');
 SELECT jobq.pause_job_type('tool', 'until tomorrow', '1 day');
 SELECT jobq.enqueue('held', '{"n": 1}', tenant => 'acme'), jobq.enqueue('held', '{"n": 2}', tenant => 'acme/eu');
 SELECT jobq.resume_job_type('mail');
+INSERT INTO jobq.unique_for_types VALUES (1);
 INSERT INTO jobq.hook_references SELECT q.id, h.id FROM jobq.queue q, jobq.history h LIMIT 1;
 SELECT jobq_internal._ensure_history_partition(now() + interval '7 days');
 INSERT INTO jobq.artifacts (job_id, workflow_id, task_key, tenant, attempt, key, kind, bucket, size_bytes, content_type, checksum, data, job_type, expires_at)

@@ -29,6 +29,7 @@ UPDATE jobq.dead_letters d SET enqueued_by = NULL
 -- (src/settle/settle.c): its executor knows this version of the row.
 UPDATE jobq.queue q SET key_since = q.created_at WHERE q.key_hash IS NOT NULL AND q.status <> 'running';
 CREATE INDEX queue_key_order ON jobq.queue (key_hash, key_since) WHERE key_hash IS NOT NULL;
+SELECT jobq_internal._note_unique_for();
 -- Of rows that were written before them the statistics know nothing yet.
 CREATE TRIGGER rows_counted AFTER INSERT OR DELETE ON jobq.queue
   FOR EACH ROW EXECUTE FUNCTION jobq_internal._queue_counted();

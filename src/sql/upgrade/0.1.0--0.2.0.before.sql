@@ -50,6 +50,12 @@ CREATE TABLE jobq.hook_references (
 CREATE INDEX hook_references_job_id ON jobq.hook_references (job_id);
 SELECT pg_catalog.pg_extension_config_dump('jobq.hook_references', '');
 
+CREATE TABLE jobq.unique_for_types (
+  type_id  int4  NOT NULL
+);
+CREATE INDEX unique_for_types_type_id ON jobq.unique_for_types (type_id);
+SELECT pg_catalog.pg_extension_config_dump('jobq.unique_for_types', '');
+
 CREATE SEQUENCE jobq.schedule_id_seq AS int4;
 
 CREATE TABLE jobq.schedules (
