@@ -1,11 +1,12 @@
 /*
  * option_keys.c
- *	  The option keys and their kinds; the view jobq.option_keys has their meaning.
+ *	  The option keys of job types, which the view jobq.option_keys shows.
  */
 #include "registry/options.h"
 
 #include <math.h>
 
+#include "funcapi.h"
 #include "lib/stringinfo.h"
 #include "utils/builtins.h"
 
@@ -13,6 +14,7 @@
 #include "base/tool_env.h"
 
 PG_FUNCTION_INFO_V1(jobq_check_options);
+PG_FUNCTION_INFO_V1(jobq_option_keys);
 
 typedef enum OptionType
 {
@@ -50,62 +52,125 @@ typedef struct OptionKey
 	int			min;
 	int			max;
 	const char *choices;		/* of a text: ' one two ', NULL: any */
+	const char *default_value;	/* without the key; NULL: none */
+	const char *meaning;
 } OptionKey;
 
 static const OptionKey option_keys[] = {
-	{"output", FOR_EXEC, OPTION_TEXT, 0, 0, " json text none "},
-	{"allow_dash", FOR_EXEC, OPTION_BOOL, 0, 0, NULL},
-	{"env", FOR_EXEC, OPTION_ENV, 0, 0, NULL},
-	{"pass_env", FOR_EXEC, OPTION_NAMES, 0, 0, NULL},
-	{"run_on", FOR_EXEC, OPTION_TEXT, 0, 0, " server agents any "},
-	{"permanent_exit_codes", FOR_EXEC, OPTION_INTS, 0, 255, NULL},
-	{"skip_exit_codes", FOR_EXEC, OPTION_INTS, 0, 255, NULL},
-	{"snooze_exit_codes", FOR_EXEC, OPTION_INTS, 0, 255, NULL},
-	{"snooze", FOR_EXEC, OPTION_INTERVAL, 0, 0, NULL},
-	{"kill_grace", FOR_EXEC, OPTION_INTERVAL, 0, 0, NULL},
-	{"memory_max", FOR_EXEC, OPTION_SIZE, 1, INT_MAX, NULL},
-	{"cpu_seconds", FOR_EXEC, OPTION_INT, 1, INT_MAX, NULL},
-	{"nofile", FOR_EXEC, OPTION_INT, 16, 1048576, NULL},
-	{"max_output", FOR_EXEC, OPTION_SIZE, 1, 256 * 1024 * 1024, NULL},
-	{"log_stderr", FOR_EXEC, OPTION_TEXT, 0, 0, " debug1 log "},
-	{"max_log_lines", FOR_EXEC, OPTION_INT, 0, INT_MAX, NULL},
-	{"warm", FOR_EXEC, OPTION_INT, 0, 1000, NULL},
-	{"warm_idle", FOR_EXEC, OPTION_INTERVAL, 0, 0, NULL},
-	{"warm_max_jobs", FOR_EXEC, OPTION_INT, 1, INT_MAX, NULL},
-	{"warm_memory", FOR_EXEC, OPTION_SIZE, 1, INT_MAX, NULL},
-	{"stall", FOR_EXEC | FOR_PULL, OPTION_INTERVAL, 0, 0, NULL},
-	{"require_labels", FOR_EXEC | FOR_PULL, OPTION_OBJECT, 0, 0, NULL},
-	{"sticky", FOR_EXEC | FOR_PULL, OPTION_BOOL, 0, 0, NULL},
-	{"max_lease", FOR_PULL, OPTION_INTERVAL, 0, 0, NULL},
-	{"lease_follows_connection", FOR_PULL, OPTION_BOOL, 0, 0, NULL},
-	{"min_batch", FOR_PULL, OPTION_MIN_BATCH, 1, MIN_BATCH_MAX_JOBS, NULL},
-	{"batch", FOR_SQL, OPTION_BOOL, 0, 0, NULL},
-	{"max_crashes", FOR_ALL, OPTION_INT, 1, 1000, NULL},
-	{"permanent_codes", FOR_ALL, OPTION_TEXTS, 0, 0, NULL},
-	{"retry_codes", FOR_ALL, OPTION_TEXTS, 0, 0, NULL},
-	{"breaker", FOR_ALL, OPTION_BREAKER, 1, 1000000, NULL},
-	{"max_priority", FOR_ALL, OPTION_INT, JOBQ_MIN_PRIORITY, JOBQ_MAX_PRIORITY, NULL},
-	{"max_unique_for", FOR_ALL, OPTION_INTERVAL, 0, 0, NULL},
-	{"min_interval", FOR_ALL, OPTION_INTERVAL, 0, 0, NULL},
-	{"limits", FOR_ALL, OPTION_TEXTS, 0, 0, NULL},
-	{"burst", FOR_ALL, OPTION_INT, 0, INT_MAX, NULL},
-	{"concurrency_per_key", FOR_ALL, OPTION_INT, 1, INT_MAX, NULL},
-	{"key_order", FOR_ALL, OPTION_TEXT, 0, 0, " fifo "},
-	{"fair_by", FOR_ALL, OPTION_TEXT, 0, 0, " tenant "},
-	{"fair_depth", FOR_ALL, OPTION_INT, 1, 100, NULL},
-	{"aging", FOR_ALL, OPTION_AGING, 0, 1000, NULL},
-	{"max_skip", FOR_ALL, OPTION_INT, 0, INT_MAX, NULL},
-	{"max_depth", FOR_ALL, OPTION_INT, 0, INT_MAX, NULL},
-	{"require_tenant", FOR_ALL, OPTION_BOOL, 0, 0, NULL},
-	{"refuse_on_disk_emergency", FOR_ALL, OPTION_BOOL, 0, 0, NULL},
-	{"events", FOR_ALL, OPTION_TEXT, 0, 0, " none failures all "},
-	{"on_complete", FOR_ALL, OPTION_TYPE_NAME, 0, 0, NULL},
-	{"on_failure", FOR_ALL, OPTION_TYPE_NAME, 0, 0, NULL},
-	{"on_dead", FOR_ALL, OPTION_TYPE_NAME, 0, 0, NULL},
-	{"alert", FOR_ALL, OPTION_BOOL, 0, 0, NULL},
-	{"log_fields", FOR_ALL, OPTION_TEXTS, 0, 0, NULL},
-	{"keep_completed_count", FOR_ALL, OPTION_INT, 0, INT_MAX, NULL},
-	{"keep_dead_count", FOR_ALL, OPTION_INT, 0, INT_MAX, NULL}
+	{"output", FOR_EXEC, OPTION_TEXT, 0, 0, " json text none ",
+		"json", "form of stdout: json, text (a JSON string) or none"},
+	{"allow_dash", FOR_EXEC, OPTION_BOOL, 0, 0, NULL,
+		"false", "true: payload values that begin with \"-\" may begin an argument"},
+	{"env", FOR_EXEC, OPTION_ENV, 0, 0, NULL,
+		"{}", "environment variables with their values; kept in jobq.job_type_env"},
+	{"pass_env", FOR_EXEC, OPTION_NAMES, 0, 0, NULL,
+		"[]", "names of variables to copy from jobq.tool_env_file"},
+	{"run_on", FOR_EXEC, OPTION_TEXT, 0, 0, " server agents any ",
+		"server", "where the tool runs: server, agents or any; this release accepts only server"},
+	{"permanent_exit_codes", FOR_EXEC, OPTION_INTS, 0, 255, NULL,
+		"[125, 126, 127]", "exit codes, 0 to 255, after which no further attempt follows"},
+	{"skip_exit_codes", FOR_EXEC, OPTION_INTS, 0, 255, NULL,
+		"[]", "exit codes, 0 to 255, that end the job as skipped"},
+	{"snooze_exit_codes", FOR_EXEC, OPTION_INTS, 0, 255, NULL,
+		"[]", "exit codes, 0 to 255, that put the job off at no charge"},
+	{"snooze", FOR_EXEC, OPTION_INTERVAL, 0, 0, NULL,
+		"1min", "time for which snooze_exit_codes put the job off"},
+	{"kill_grace", FOR_EXEC, OPTION_INTERVAL, 0, 0, NULL,
+		"5s", "time between TERM and KILL"},
+	{"memory_max", FOR_EXEC, OPTION_SIZE, 1, INT_MAX, NULL,
+		NULL, "memory in bytes: of the whole tool in a cgroup, else address space of each process"},
+	{"cpu_seconds", FOR_EXEC, OPTION_INT, 1, INT_MAX, NULL,
+		NULL, "processor time of each process of the tool, in seconds"},
+	{"nofile", FOR_EXEC, OPTION_INT, 16, 1048576, NULL,
+		"256", "open files of each process of the tool, 16 to 1,048,576"},
+	{"max_output", FOR_EXEC, OPTION_SIZE, 1, 256 * 1024 * 1024, NULL,
+		NULL, "size of stdout in bytes, up to 256 MB; without the key jobq.max_output"},
+	{"log_stderr", FOR_EXEC, OPTION_TEXT, 0, 0, " debug1 log ",
+		NULL, "level at which stderr goes to the server log: debug1 or log"},
+	{"max_log_lines", FOR_EXEC, OPTION_INT, 0, INT_MAX, NULL,
+		"100", "lines of one attempt that go to the server log"},
+	{"warm", FOR_EXEC, OPTION_INT, 0, 1000, NULL,
+		"0", "instances of the tool that stay between jobs, 0 to 1,000"},
+	{"warm_idle", FOR_EXEC, OPTION_INTERVAL, 0, 0, NULL,
+		"10min", "time without a job after which idle instances end"},
+	{"warm_max_jobs", FOR_EXEC, OPTION_INT, 1, INT_MAX, NULL,
+		NULL, "jobs after which an instance is replaced"},
+	{"warm_memory", FOR_EXEC, OPTION_SIZE, 1, INT_MAX, NULL,
+		NULL, "resident memory in bytes above which an instance is replaced"},
+	{"stall", FOR_EXEC | FOR_PULL, OPTION_INTERVAL, 0, 0, NULL,
+		NULL, "time without output, progress or heartbeat after which an attempt fails as stalled"},
+	{"require_labels", FOR_EXEC | FOR_PULL, OPTION_OBJECT, 0, 0, NULL,
+		"{}", "labels that a node must have; this release accepts only {}"},
+	{"sticky", FOR_EXEC | FOR_PULL, OPTION_BOOL, 0, 0, NULL,
+		"false", "true: retries prefer the node of the first attempt; this release accepts only false"},
+	{"max_lease", FOR_PULL, OPTION_INTERVAL, 0, 0, NULL,
+		"1h", "longest lease that jobq.claim may ask for"},
+	{"lease_follows_connection", FOR_PULL, OPTION_BOOL, 0, 0, NULL,
+		"false", "true: the lease of a job ends with the connection that claimed it; the attempt has "
+		"failed with lease_expired"},
+	{"min_batch", FOR_PULL, OPTION_MIN_BATCH, 1, MIN_BATCH_MAX_JOBS, NULL,
+		NULL, "jobs, 1 to 128, that a claim waits for, until the oldest has waited so long since it "
+		"was due: {\"jobs\": int, \"wait\": interval}; {}: 10 jobs, 5s"},
+	{"batch", FOR_SQL, OPTION_BOOL, 0, 0, NULL,
+		"true", "true: short jobs may share a commit"},
+	{"max_crashes", FOR_ALL, OPTION_INT, 1, 1000, NULL,
+		"2", "server crashes, 1 to 1,000, that make a job a dead letter"},
+	{"permanent_codes", FOR_ALL, OPTION_TEXTS, 0, 0, NULL,
+		"[]", "LIKE patterns of error codes after which no further attempt follows"},
+	{"retry_codes", FOR_ALL, OPTION_TEXTS, 0, 0, NULL,
+		NULL, "LIKE patterns of error codes: after any other code of a handler or tool no further "
+		"attempt follows"},
+	{"breaker", FOR_ALL, OPTION_BREAKER, 1, 1000000, NULL,
+		NULL, "failed attempts in a row, 1 to 1,000,000, that pause the type, and the pause before "
+		"one job probes: {\"failures\": int, \"pause\": interval}"},
+	{"max_priority", FOR_ALL, OPTION_INT, JOBQ_MIN_PRIORITY, JOBQ_MAX_PRIORITY, NULL,
+		NULL, "highest priority, -100 to 100, that a role held to its grants may give; without the "
+		"key base_priority for grants of a tenant"},
+	{"max_unique_for", FOR_ALL, OPTION_INTERVAL, 0, 0, NULL,
+		"30 days", "longest unique_for that a role held to its grants may give"},
+	{"min_interval", FOR_ALL, OPTION_INTERVAL, 0, 0, NULL,
+		"1min", "least interval between ticks of a schedule whose owner is held to its grants"},
+	{"limits", FOR_ALL, OPTION_TEXTS, 0, 0, NULL,
+		"[]", "names of up to 8 limits shared with other job types (jobq.set_limit)"},
+	{"burst", FOR_ALL, OPTION_INT, 0, INT_MAX, NULL,
+		"0", "size of a token bucket that replaces the exact window of rate_limit; 0: none"},
+	{"concurrency_per_key", FOR_ALL, OPTION_INT, 1, INT_MAX, NULL,
+		"1", "jobs with one concurrency_key that run at once, 1 or more"},
+	{"key_order", FOR_ALL, OPTION_TEXT, 0, 0, " fifo ",
+		NULL, "fifo: jobs with one concurrency_key run one after another, in the order of enqueue"},
+	{"fair_by", FOR_ALL, OPTION_TEXT, 0, 0, " tenant ",
+		NULL, "tenant: tenants are served in turn"},
+	{"fair_depth", FOR_ALL, OPTION_INT, 1, 100, NULL,
+		"1", "with fair_by: leading elements of a tenant path such as acme/eu that take turns, 1 "
+		"to 100"},
+	{"aging", FOR_ALL, OPTION_AGING, 0, 1000, NULL,
+		NULL, "waiting raises the priority by 1 per interval, up to max, 0 to 1,000: {\"per\": "
+		"interval, \"max\": int}"},
+	{"max_skip", FOR_ALL, OPTION_INT, 0, INT_MAX, NULL,
+		"100", "lighter jobs that may pass a job that is too heavy to start"},
+	{"max_depth", FOR_ALL, OPTION_INT, 0, INT_MAX, NULL,
+		"50", "longest chain of jobs that enqueue jobs; a job due in a second or more is as deep as "
+		"its parent"},
+	{"require_tenant", FOR_ALL, OPTION_BOOL, 0, 0, NULL,
+		"false", "true: an enqueue without a tenant is refused"},
+	{"refuse_on_disk_emergency", FOR_ALL, OPTION_BOOL, 0, 0, NULL,
+		"false", "true: enqueues are refused while a disk is at level emergency"},
+	{"events", FOR_ALL, OPTION_TEXT, 0, 0, " none failures all ",
+		"failures", "events that are written: none, failures or all"},
+	{"on_complete", FOR_ALL, OPTION_TYPE_NAME, 0, 0, NULL,
+		NULL, "job type of a job that is enqueued when a job completes"},
+	{"on_failure", FOR_ALL, OPTION_TYPE_NAME, 0, 0, NULL,
+		NULL, "job type of a job that is enqueued when an attempt fails"},
+	{"on_dead", FOR_ALL, OPTION_TYPE_NAME, 0, 0, NULL,
+		NULL, "job type of a job that is enqueued when a job becomes a dead letter"},
+	{"alert", FOR_ALL, OPTION_BOOL, 0, 0, NULL,
+		"true", "true: a dead letter raises an alert"},
+	{"log_fields", FOR_ALL, OPTION_TEXTS, 0, 0, NULL,
+		"[]", "names of payload fields that log lines show"},
+	{"keep_completed_count", FOR_ALL, OPTION_INT, 0, INT_MAX, NULL,
+		NULL, "finished jobs of the type that are kept at most; tasks stay with their run"},
+	{"keep_dead_count", FOR_ALL, OPTION_INT, 0, INT_MAX, NULL,
+		NULL, "dead letters of the type that are kept at most; tasks stay with their run"}
 };
 
 /*
@@ -418,4 +483,55 @@ jobq_check_options(PG_FUNCTION_ARGS)
 		kind = kind_of_name(text_to_cstring(PG_GETARG_TEXT_PP(1)));
 	check_options(PG_GETARG_JSONB_P(0), kind);
 	PG_RETURN_VOID();
+}
+
+/* --- the view --- */
+
+static const char *const type_names[] = {
+	[OPTION_BOOL] = "boolean", [OPTION_INT] = "int", [OPTION_SIZE] = "size", [OPTION_INTERVAL] = "interval",
+	[OPTION_TEXT] = "text", [OPTION_TYPE_NAME] = "text", [OPTION_TEXTS] = "array of text", [OPTION_NAMES] = "array of text",
+	[OPTION_INTS] = "array of int", [OPTION_OBJECT] = "object", [OPTION_AGING] = "object", [OPTION_BREAKER] = "object",
+	[OPTION_MIN_BATCH] = "object", [OPTION_ENV] = "object"
+};
+
+static const char *
+kinds_text(int kinds)
+{
+	switch (kinds)
+	{
+		case FOR_ALL:
+			return "all";
+		case FOR_EXEC:
+			return "exec";
+		case FOR_PULL:
+			return "pull";
+		case FOR_SQL:
+			return "sql";
+		default:
+			Assert(kinds == (FOR_EXEC | FOR_PULL));
+			return "exec, pull";
+	}
+}
+
+/* jobq_internal._option_keys() */
+Datum
+jobq_option_keys(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+
+	InitMaterializedSRF(fcinfo, 0);
+	for (int i = 0; i < (int) lengthof(option_keys); i++)
+	{
+		const OptionKey *option = &option_keys[i];
+		Datum		values[] = {
+			CStringGetTextDatum(option->key), CStringGetTextDatum(kinds_text(option->kinds)),
+			CStringGetTextDatum(type_names[option->type]),
+			option->default_value != NULL ? CStringGetTextDatum(option->default_value) : (Datum) 0,
+			CStringGetTextDatum(option->meaning)
+		};
+		bool		nulls[] = {false, false, false, option->default_value == NULL, false};
+
+		tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+	}
+	return (Datum) 0;
 }

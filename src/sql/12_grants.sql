@@ -126,7 +126,7 @@ CREATE FUNCTION jobq_internal._privileges(access text, every_tenant boolean) RET
       ('{enqueue,read,admin}', '{wait_for,_type_name,_live_status,_live_attempts,_live_runs,_live_started_at,_live_worker,
                                  _live_progress,_live_progress_data,_reads,_reads_schedule}'),
       ('{read,admin}', '{list_jobs,_search_jobs,_search_bound,count_by_status,distinct_job_types,job_timeline,archive,_archive_end,health,why,error_groups,resources,
-                         _reads_event,_reads_type,_reads_tenant,_reads_audit,_reads_all,
+                         _reads_event,_reads_type,_option_keys,_reads_tenant,_reads_audit,_reads_all,
                          graph,_graph_lines,_graph_node,_graph_statuses,_mermaid_text,_run_version}'),
       ('{admin}', '{check_workflow,cancel_job,cancel_jobs,retry_job,rerun_job,alter_job,retry_dead_letters,purge_dead_letters,purge_tenant,
                   pause_workflow,resume_workflow,retry_workflow,_bulk_cancel,_bulk_retry}'),
