@@ -30,9 +30,30 @@ interval_to_us(const Interval *span)
 }
 
 char *
+interval_text(const Interval *span)
+{
+	return DatumGetCString(DirectFunctionCall1(interval_out, IntervalPGetDatum(span)));
+}
+
+char *
 span_text(int64 us)
 {
 	Interval	span = {.time = us};
 
-	return DatumGetCString(DirectFunctionCall1(interval_out, IntervalPGetDatum(&span)));
+	return interval_text(&span);
+}
+
+char *
+days_text(int64 us)
+{
+	Interval	span = {.time = us};
+
+	return interval_text(DatumGetIntervalP(DirectFunctionCall1(interval_justify_hours, IntervalPGetDatum(&span))));
+}
+
+Interval *
+interval_from_text(const char *text)
+{
+	return DatumGetIntervalP(DirectFunctionCall3(interval_in, CStringGetDatum(text), ObjectIdGetDatum(InvalidOid),
+												 Int32GetDatum(-1)));
 }

@@ -11,7 +11,11 @@
  */
 extern int64 interval_to_us(const Interval *span);
 
-/* Returns a span of time as text, as interval shows it. */
+extern char *interval_text(const Interval *span);
+/* Returns a span of time as interval shows it, in hours; days_text: in days. */
 extern char *span_text(int64 us);
+extern char *days_text(int64 us);
+/* Reads an interval; an error if it is none. */
+extern Interval *interval_from_text(const char *text);
 
 #endif

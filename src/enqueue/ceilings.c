@@ -48,27 +48,13 @@ number_text(int number)
 	return psprintf("%d", number);
 }
 
-static char *
-interval_text(const Interval *span)
-{
-	return DatumGetCString(DirectFunctionCall1(interval_out, IntervalPGetDatum(span)));
-}
-
-static char *
-us_text(int64 us)
-{
-	Interval	span = {.time = us};
-
-	return interval_text((Interval *) DatumGetPointer(DirectFunctionCall1(interval_justify_hours, IntervalPGetDatum(&span))));
-}
-
 static void
 check_timeout(const JobType *type, const Interval *timeout)
 {
 	int64		us = timeout ? interval_to_us(timeout) : 0;
 
 	if (timeout != NULL && type->timeout_us > 0 && (us == 0 || us > type->timeout_us))
-		refuse(type, "timeout", us == 0 ? "no time limit" : interval_text(timeout), us_text(type->timeout_us));
+		refuse(type, "timeout", us == 0 ? "no time limit" : interval_text(timeout), days_text(type->timeout_us));
 }
 
 static void
@@ -134,7 +120,7 @@ ceilings_check(const Request *request)
 		check_interval(type, "keep_dead", request->keep_dead, interval_to_us(&type->keep_dead),
 					   interval_text(&type->keep_dead));
 	unique_us = option_interval(type->options, "max_unique_for", DEFAULT_UNIQUE_FOR);
-	check_interval(type, "unique_for", request->unique_for, unique_us, us_text(unique_us));
+	check_interval(type, "unique_for", request->unique_for, unique_us, days_text(unique_us));
 }
 
 /*

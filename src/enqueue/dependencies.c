@@ -23,6 +23,7 @@
 #include "utils/snapmgr.h"
 #include "utils/uuid.h"
 
+#include "base/act_as.h"
 #include "base/errors.h"
 #include "base/job_status.h"
 #include "base/relations.h"
@@ -172,13 +173,10 @@ ended_status(Oid caller, const pg_uuid_t *id, Snapshot snapshot)
 		" WHERE h.id OPERATOR(pg_catalog.=) $1 LIMIT 1";
 	Oid			types[] = {UUIDOID};
 	Datum		values[] = {UUIDPGetDatum(id)};
-	Oid			user;
-	int			context;
+	Caller		before = act_as_owner();
 	JobStatus	status;
 	bool		isnull;
 
-	GetUserIdAndSecContext(&user, &context);
-	SetUserIdAndSecContext(jobq_owner(), context | SECURITY_LOCAL_USERID_CHANGE);
 	SPI_connect();
 	PushActiveSnapshot(snapshot);	/* which SPI uses when it only reads */
 	if (SPI_execute_with_args(sql, 1, types, values, NULL, true, 1) != SPI_OK_SELECT)
@@ -189,7 +187,7 @@ ended_status(Oid caller, const pg_uuid_t *id, Snapshot snapshot)
 	check_sees(caller, id, DatumGetInt32(result_column(2, &isnull)), result_text(3), result_text(4));
 	PopActiveSnapshot();
 	SPI_finish();
-	SetUserIdAndSecContext(user, context);
+	act_as_caller(before);
 	return status;
 }
 
@@ -371,14 +369,11 @@ reaches(ArrayType *parents, const pg_uuid_t *id)
 void
 after_check_cycle(Request *request, const pg_uuid_t *id)
 {
-	Oid			user;
-	int			context;
+	Caller		caller = act_as_owner();
 	bool		found;
 
-	GetUserIdAndSecContext(&user, &context);
-	SetUserIdAndSecContext(jobq_owner(), context | SECURITY_LOCAL_USERID_CHANGE);
 	found = reaches(request->after, id);
-	SetUserIdAndSecContext(user, context);
+	act_as_caller(caller);
 	if (found)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),

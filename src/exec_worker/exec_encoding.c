@@ -14,8 +14,8 @@
 #include "mb/pg_wchar.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 
+#include "base/subtransaction.h"
 #include "exec_worker/exec_internal.h"
 
 /* Replaces each byte that is invalid in the encoding by '?'. */
@@ -145,42 +145,35 @@ without_escapes(const char *data, int len)
 	return out;
 }
 
-/*
- * Returns NULL and *why if jsonb refuses the text.  The parser raises errors,
- * so it runs in a subtransaction.  Runs in a transaction.
- */
+typedef struct Parsing
+{
+	const char *data;
+	int			len;
+	int			encoding;
+	Jsonb	   *result;
+} Parsing;
+
+static void
+parse(void *arg)
+{
+	Parsing    *p = arg;
+	char	   *text = pg_any_to_server(pnstrdup(p->data, p->len), p->len, p->encoding);
+
+	p->result = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(text)));
+}
+
+/* Returns NULL and *why if jsonb refuses the text.  Runs in a transaction. */
 static Jsonb *
 parse_json(const char *data, int len, int encoding, char **why)
 {
-	MemoryContext caller = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	Jsonb	   *volatile result = NULL;
+	Parsing		parsing = {data, len, encoding, NULL};
+	ErrorData  *error = try_subtransaction(parse, &parsing);
 
 	*why = NULL;
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(caller);
-	PG_TRY();
-	{
-		char	   *text = pg_any_to_server(pnstrdup(data, len), len, encoding);
-
-		result = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum(text)));
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		MemoryContextSwitchTo(caller);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		*why = error->detail ? psprintf("%s: %s", error->message, error->detail) : error->message;
-		result = NULL;
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(caller);
-	CurrentResourceOwner = owner;
-	return result;
+	if (error == NULL)
+		return parsing.result;
+	*why = error->detail ? psprintf("%s: %s", error->message, error->detail) : error->message;
+	return NULL;
 }
 
 Jsonb *

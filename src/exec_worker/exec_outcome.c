@@ -35,7 +35,7 @@
 #define MAX_STDERR_LINE 1024	/* maximal length in a message */
 
 static bool
-in_codes(Jsonb *options, const char *key, int code, const char *otherwise)
+in_codes(Jsonb *options, const char *key, int code, bool otherwise)
 {
 	JsonbValue	container;
 	JsonbValue *element;
@@ -44,10 +44,7 @@ in_codes(Jsonb *options, const char *key, int code, const char *otherwise)
 
 	if (getKeyJsonValueFromContainer(&options->root, key, (int) strlen(key), &container) == NULL ||
 		container.type != jbvBinary)
-	{
-		/* the default of options.c */
-		return otherwise && strstr(otherwise, psprintf(" %d ", code)) != NULL;
-	}
+		return otherwise;
 	for (i = 0; (element = getIthJsonbValueFromContainer(container.val.binary.data, i)) != NULL; i++)
 	{
 		if (element->type == jbvNumeric &&
@@ -237,15 +234,15 @@ exited(Outcome *o, FrameExit *end, JobType *type, bool warm)
 	o->code_given = true;
 	if (exec_take_error(o, end) || type == NULL || warm)
 		return;
-	if (in_codes(type->options, "skip_exit_codes", code, NULL))
+	if (in_codes(type->options, "skip_exit_codes", code, false))
 		o->kind = OUTCOME_SKIPPED;
-	else if (in_codes(type->options, "snooze_exit_codes", code, NULL))
+	else if (in_codes(type->options, "snooze_exit_codes", code, false))
 	{
 		o->kind = OUTCOME_SNOOZED;
 		o->delay_us = option_interval(type->options, "snooze", USECS_PER_MINUTE);
 	}
 	else
-		o->permanent = in_codes(type->options, "permanent_exit_codes", code, " 125 126 127 ");
+		o->permanent = in_codes(type->options, "permanent_exit_codes", code, IS_PERMANENT_EXIT_CODE(code));
 	if (o->kind != OUTCOME_FAILED)
 		o->code = NULL;
 }

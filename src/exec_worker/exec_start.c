@@ -17,8 +17,8 @@
 #include "utils/builtins.h"
 #include "utils/json.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 
+#include "base/subtransaction.h"
 #include "base/tool_env.h"
 #include "exec_worker/exec_internal.h"
 #include "registry/command_template.h"
@@ -288,6 +288,25 @@ build_frame(ExecJob *x, Job *job, JobType *type, FrameStart *f, Size *answer)
 	*answer = Min((Size) f->max_output * 3 + 256 * 1024, FRAME_MAX_LIMIT);
 }
 
+typedef struct Building
+{
+	ExecJob    *x;
+	Job		   *job;
+	JobType    *type;
+	FrameStart *frame;
+	Size	   *answer;
+} Building;
+
+static void
+build(void *arg)
+{
+	Building   *b = arg;
+	MemoryContext old = MemoryContextSwitchTo(ExecTurnContext);
+
+	build_frame(b->x, b->job, b->type, b->frame, b->answer);
+	MemoryContextSwitchTo(old);
+}
+
 /*
  * Builds the frame in a subtransaction, so that a bad payload, option or file
  * fails this job only.
@@ -295,26 +314,7 @@ build_frame(ExecJob *x, Job *job, JobType *type, FrameStart *f, Size *answer)
 ErrorData *
 exec_build_start(ExecJob *x, Job *job, JobType *type, FrameStart *frame, Size *answer)
 {
-	MemoryContext caller = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	ErrorData  *volatile error = NULL;
+	Building	building = {x, job, type, frame, answer};
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(ExecTurnContext);
-	PG_TRY();
-	{
-		build_frame(x, job, type, frame, answer);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(caller);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(caller);
-	CurrentResourceOwner = owner;
-	return error;
+	return try_subtransaction(build, &building);
 }

@@ -23,12 +23,12 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "base/conditional_lock.h"
 #include "base/relations.h"
+#include "base/subtransaction.h"
 #include "limits/rate_window.h"
 #include "shared/rate_pool.h"
 
@@ -266,6 +266,27 @@ past_can_be_read(const Rate *rate)
 		 lock_tree_if_free(jobq_relid("history")) && lock_tree_if_free(jobq_relid("dead_letters")));
 }
 
+typedef struct Past
+{
+	const Rate *rate;
+	TimestampTz since;
+} Past;
+
+static void
+read_past(void *arg)
+{
+	Past	   *past = arg;
+	int			nest = NewGUCNestLevel();
+
+	(void) set_config_option("lock_timeout", "100ms", PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	SPI_connect();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	add_known_starts(past->rate, past->since);
+	PopActiveSnapshot();
+	SPI_finish();
+	AtEOXact_GUC(false, nest);
+}
+
 /*
  * Reads when jobs started before the server did.  The time limit is for locks
  * of the system's catalogs.
@@ -273,37 +294,18 @@ past_can_be_read(const Rate *rate)
 static void
 fill_window(const Rate *rate)
 {
-	TimestampTz since = GetCurrentTimestamp() - rate->window_us;
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
+	Past		past = {rate, GetCurrentTimestamp() - rate->window_us};
+	ErrorData  *error;
 
 	if (!has_past(rate))
 		return;
-	BeginInternalSubTransaction(NULL);
-	PG_TRY();
-	{
-		int			nest = NewGUCNestLevel();
-
-		(void) set_config_option("lock_timeout", "100ms", PGC_SUSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
-		SPI_connect();
-		PushActiveSnapshot(GetTransactionSnapshot());
-		add_known_starts(rate, since);
-		PopActiveSnapshot();
-		SPI_finish();
-		AtEOXact_GUC(false, nest);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(context);
-		EmitErrorReport();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		fill_with(rate, rate->limit, JobqShmem->started_at);
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
+	error = try_subtransaction(read_past, &past);
+	if (error == NULL)
+		return;
+	error->elevel = LOG;
+	ThrowErrorData(error);
+	FreeErrorData(error);
+	fill_with(rate, rate->limit, JobqShmem->started_at);
 }
 
 /* ---------- settings from the registry ---------- */

@@ -12,10 +12,10 @@
 #include "access/xact.h"
 #include "mb/pg_wchar.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
 
+#include "base/subtransaction.h"
 #include "lanes/ready_queue.h"
 #include "limits/type_state.h"
 #include "limits/weight.h"
@@ -254,43 +254,39 @@ load(TypeState *t)
 		set_role(t, role_state(roleid));
 }
 
+static void
+load_type(void *arg)
+{
+	load(arg);
+}
+
+/* Writes the error into t->trouble. */
+static void
+set_trouble(TypeState *t, ErrorData *error)
+{
+	char	   *text = psprintf("jobs of type %d wait: %s", t->id, error->message);
+
+	text[pg_mbcliplen(text, (int) strlen(text), sizeof(t->trouble) - 1)] = '\0';
+	strlcpy(t->trouble, text, sizeof(t->trouble));
+	pfree(text);
+	FreeErrorData(error);
+}
+
 /* Loads the type; an error in its settings stops this type only. */
 void
 type_load(TypeState *t)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
+	ErrorData  *error;
 	char		before[sizeof(t->trouble)];
 
 	strlcpy(before, t->trouble, sizeof(before));
 	t->trouble[0] = '\0';
-	BeginInternalSubTransaction(NULL);
-	PG_TRY();
-	{
-		MemoryContextSwitchTo(context);
-		load(t);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-		char	   *text;
-
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		text = psprintf("jobs of type %d wait: %s", t->id, error->message);
-		text[pg_mbcliplen(text, (int) strlen(text), sizeof(t->trouble) - 1)] = '\0';
-		strlcpy(t->trouble, text, sizeof(t->trouble));
-		pfree(text);
-		t->per_key = Max(t->per_key, 1);
-		FreeErrorData(error);
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
-	if (t->trouble[0] != '\0' && strcmp(t->trouble, before) != 0)
+	error = try_subtransaction(load_type, t);
+	if (error == NULL)
+		return;
+	set_trouble(t, error);
+	t->per_key = Max(t->per_key, 1);
+	if (strcmp(t->trouble, before) != 0)
 		ereport(LOG,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("jobq: %s", t->trouble)));

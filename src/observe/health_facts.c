@@ -17,12 +17,13 @@
 #include "utils/json.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "base/act_as.h"
 #include "base/errors.h"
 #include "base/relations.h"
+#include "base/subtransaction.h"
 #include "observe/health_facts.h"
 #include "security/grants.h"
 #include "shared/slots.h"
@@ -476,57 +477,52 @@ copy_strings(HealthFacts *f, MemoryContext context)
 	}
 }
 
+typedef struct Reading
+{
+	HealthFacts *facts;
+	Oid			caller;
+	MemoryContext context;		/* of the strings */
+} Reading;
+
+static void
+read_all(void *arg)
+{
+	Reading    *reading = arg;
+
+	SPI_connect();
+	read_facts(reading->facts, reading->caller);
+	copy_strings(reading->facts, reading->context);
+	SPI_finish();
+}
+
 /* Returns false if a table or an index has been locked for LOCK_LIMIT. */
 static bool
 try_to_read(HealthFacts *f, Oid caller)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	volatile bool done = true;
+	Reading		reading = {f, caller, CurrentMemoryContext};
+	ErrorData  *error = try_subtransaction(read_all, &reading);
 
-	BeginInternalSubTransaction(NULL);
-	PG_TRY();
-	{
-		SPI_connect();
-		read_facts(f, caller);
-		copy_strings(f, context);
-		SPI_finish();
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		if (geterrcode() != ERRCODE_LOCK_NOT_AVAILABLE)
-			rethrow_after_rollback(context, owner);
-		MemoryContextSwitchTo(context);
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		done = false;
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
-	return done;
+	if (error != NULL && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+		ReThrowError(error);
+	return error == NULL;
 }
 
 bool
 health_facts(HealthFacts *f)
 {
 	int			nest = NewGUCNestLevel();
-	Oid			save_user;
-	int			save_context;
+	Caller		caller = act_as_owner();
 	bool		done;
 
 	memset(f, 0, sizeof(HealthFacts));
-	GetUserIdAndSecContext(&save_user, &save_context);
-	SetUserIdAndSecContext(jobq_owner(), save_context | SECURITY_LOCAL_USERID_CHANGE);
 	set_for_query("search_path", "pg_catalog, pg_temp");
 	set_for_query("enable_seqscan", "off");
 	set_for_query("enable_bitmapscan", "off");
 	set_for_query("jit", "off");
 	set_for_query("max_parallel_workers_per_gather", "0");
 	set_for_query("lock_timeout", LOCK_LIMIT);
-	done = try_to_read(f, save_user);
-	SetUserIdAndSecContext(save_user, save_context);
+	done = try_to_read(f, caller.role);
+	act_as_caller(caller);
 	AtEOXact_GUC(false, nest);
 	return done;
 }

@@ -38,6 +38,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
+#include "base/act_as.h"
 #include "base/errors.h"
 #include "base/interval.h"
 #include "base/job_status.h"
@@ -232,15 +233,12 @@ look(Wait *wait, bool first)
 {
 	MemoryContext context = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
-	Oid			save_user;
-	int			save_context;
 	HeapTuple	row;
 
-	GetUserIdAndSecContext(&save_user, &save_context);
 	BeginInternalSubTransaction(NULL);
 	PG_TRY();
 	{
-		SetUserIdAndSecContext(jobq_owner(), save_context | SECURITY_LOCAL_USERID_CHANGE);
+		(void) act_as_owner();
 		SPI_connect();
 		if (first && is_our_own(wait))
 			refuse_own_job();

@@ -19,13 +19,13 @@
 #include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
-#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/datetime.h"
 #include "utils/json.h"
 #include "utils/jsonb.h"
 #include "utils/timestamp.h"
 
+#include "base/act_as.h"
 #include "base/errors.h"
 #include "base/relations.h"
 #include "observe/health_facts.h"
@@ -194,13 +194,11 @@ static Ahead
 count_ahead(const WhyAnswer *a, const pg_uuid_t *id)
 {
 	Ahead		ahead = {0, true};
-	Oid			save_user;
-	int			save_context;
+	Caller		caller;
 
 	if (!a->placed || !a->behind)
 		return ahead;
-	GetUserIdAndSecContext(&save_user, &save_context);
-	SetUserIdAndSecContext(jobq_owner(), save_context | SECURITY_LOCAL_USERID_CHANGE);
+	caller = act_as_owner();
 	ahead.n = count_lane(a->type_id, a->priority, a->sublane, a, id);
 	ahead.exact = !a->fair && !a->more_groups;
 	for (int i = 0; i < a->ngroups && ahead.n < MAX_AHEAD; i++)
@@ -210,7 +208,7 @@ count_ahead(const WhyAnswer *a, const pg_uuid_t *id)
 		ahead.exact &= !g->fair;
 		ahead.n += count_lane(g->type_id, g->priority, 0, g->older ? a : NULL, id);
 	}
-	SetUserIdAndSecContext(save_user, save_context);
+	act_as_caller(caller);
 	ahead.exact &= ahead.n < MAX_AHEAD;
 	ahead.n = Min(ahead.n, MAX_AHEAD);
 	return ahead;

@@ -37,6 +37,7 @@
 #include "utils/timeout.h"
 #include "utils/timestamp.h"
 
+#include "base/act_as.h"
 #include "base/relations.h"
 #include "base/session.h"
 #include "pressure/pressure_rules.h"
@@ -146,14 +147,11 @@ signal_worker_leave(void)
 static bool
 ask_own(const char *sql, int nargs, Oid *types, Datum *args, const char *nulls)
 {
-	Oid			user;
-	int			security;
+	Caller		caller = act_as(jobq_owner(), SECURITY_RESTRICTED_OPERATION);
 	bool		found;
 
-	GetUserIdAndSecContext(&user, &security);
-	SetUserIdAndSecContext(jobq_owner(), security | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
 	found = SPI_execute_with_args(sql, nargs, types, args, nulls, false, 1) == SPI_OK_SELECT && SPI_processed == 1;
-	SetUserIdAndSecContext(user, security);
+	act_as_caller(caller);
 	return found;
 }
 
@@ -218,7 +216,7 @@ evaluate(const Condition *condition, Answer *answer)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("role \"%s\" does not exist", condition->definer)));
-	SetUserIdAndSecContext(definer, SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
+	(void) act_as(definer, SECURITY_RESTRICTED_OPERATION);
 	XactReadOnly = true;
 	(void) set_config_option("search_path", condition->path, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_LOCAL, true, 0, false);
 	PushActiveSnapshot(GetTransactionSnapshot());

@@ -267,7 +267,7 @@ claim_one(PullCall *call, const ClaimRequest *request, const JobRef *ref, Return
 		publish_key(ref->type_id, ref->priority, ref->sublane, ref->position);	/* to be read again */
 		return false;
 	}
-	if (!pull_may_work(call->caller, &job))
+	if (!pull_may_work(call->caller.role, &job))
 		pull_denied(type);		/* a grant was revoked while the claim waited */
 	claim_check_lease(request, type);	/* options.max_lease was lowered meanwhile */
 	token = pull_token(request->caller, type->lease_follows_connection ? claim_session() : 0);

@@ -13,6 +13,7 @@
 #include "utils/builtins.h"
 #include "utils/inval.h"
 
+#include "base/act_as.h"
 #include "base/errors.h"
 #include "base/error_hints.h"
 #include "base/interval.h"
@@ -199,11 +200,8 @@ read_types(ClaimRequest *request, ArrayType *names)
 static void
 add_all_types(ClaimRequest *request)
 {
-	int			sec_context;
-	Oid			caller;
+	Caller		caller = act_as_owner();
 
-	GetUserIdAndSecContext(&caller, &sec_context);
-	SetUserIdAndSecContext(jobq_owner(), sec_context | SECURITY_LOCAL_USERID_CHANGE);
 	SPI_connect();
 	if (SPI_execute("SELECT id FROM jobq.job_types WHERE kind OPERATOR(pg_catalog.=) 'pull' AND dropped_at IS NULL"
 					" ORDER BY id", false, 0) != SPI_OK_SELECT)
@@ -214,7 +212,7 @@ add_all_types(ClaimRequest *request)
 		Datum		id = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull);
 		JobType    *type = job_type_by_id(DatumGetInt32(id));
 
-		if (type == NULL || type->max_lease_us < request->lease_us || !may_work_some(caller, type))
+		if (type == NULL || type->max_lease_us < request->lease_us || !may_work_some(caller.role, type))
 			continue;
 		if (request->ntypes == JOBQ_CLAIM_TYPES)
 			ereport(ERROR,
@@ -224,7 +222,7 @@ add_all_types(ClaimRequest *request)
 		add_type(request, type);
 	}
 	SPI_finish();
-	SetUserIdAndSecContext(caller, sec_context);
+	act_as_caller(caller);
 }
 
 /* ---------- all arguments ---------- */

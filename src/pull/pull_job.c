@@ -57,8 +57,7 @@ pull_begin(PullCall *call, const char *function)
 	PreventCommandIfParallelMode(function);
 	release_require();
 	AcceptInvalidationMessages();
-	GetUserIdAndSecContext(&call->caller, &call->sec_context);
-	SetUserIdAndSecContext(jobq_owner(), call->sec_context | SECURITY_LOCAL_USERID_CHANGE);
+	call->caller = act_as_owner();
 	ledger_open(&call->ledger);
 }
 
@@ -66,7 +65,7 @@ void
 pull_end(PullCall *call)
 {
 	ledger_close(&call->ledger);
-	SetUserIdAndSecContext(call->caller, call->sec_context);
+	act_as_caller(call->caller);
 }
 
 /*
@@ -168,8 +167,8 @@ is_of_this_home(Job *job)
 bool
 pull_holds(PullCall *call, Job *job, const pg_uuid_t *token)
 {
-	return has_token(job, token) && is_of_this_home(job) && owns_token(call->caller, token) &&
-		pull_may_work(call->caller, job);
+	return has_token(job, token) && is_of_this_home(job) && owns_token(call->caller.role, token) &&
+		pull_may_work(call->caller.role, job);
 }
 
 bool

@@ -5,6 +5,7 @@
 #ifndef JOBQ_PULL_JOB_H
 #define JOBQ_PULL_JOB_H
 
+#include "base/act_as.h"
 #include "settle/settle.h"
 
 /*
@@ -13,8 +14,7 @@
  */
 typedef struct PullCall
 {
-	Oid			caller;
-	int			sec_context;
+	Caller		caller;
 	Ledger		ledger;
 } PullCall;
 

@@ -66,10 +66,7 @@ json_interval_us(JsonbValue *v)
 
 		return (int64) (seconds * 1e6);
 	}
-	return interval_to_us(DatumGetIntervalP(DirectFunctionCall3(interval_in,
-																CStringGetDatum(pnstrdup(v->val.string.val, v->val.string.len)),
-																ObjectIdGetDatum(InvalidOid),
-																Int32GetDatum(-1))));
+	return interval_to_us(interval_from_text(pnstrdup(v->val.string.val, v->val.string.len)));
 }
 
 static JsonbValue *

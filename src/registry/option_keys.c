@@ -68,7 +68,7 @@ static const OptionKey option_keys[] = {
 	{"run_on", FOR_EXEC, OPTION_TEXT, 0, 0, " server agents any ",
 		"server", "where the tool runs: server, agents or any; this release accepts only server"},
 	{"permanent_exit_codes", FOR_EXEC, OPTION_INTS, 0, 255, NULL,
-		"[125, 126, 127]", "exit codes, 0 to 255, after which no further attempt follows"},
+		PERMANENT_EXIT_CODES, "exit codes, 0 to 255, after which no further attempt follows"},
 	{"skip_exit_codes", FOR_EXEC, OPTION_INTS, 0, 255, NULL,
 		"[]", "exit codes, 0 to 255, that end the job as skipped"},
 	{"snooze_exit_codes", FOR_EXEC, OPTION_INTS, 0, 255, NULL,

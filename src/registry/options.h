@@ -48,6 +48,10 @@ extern bool option_is(Jsonb *options, const char *key, const char *word);
  */
 extern int	option_texts(Jsonb *options, const char *key, char **texts, int max);
 
+/* What permanent_exit_codes is without the key. */
+#define PERMANENT_EXIT_CODES	"[125, 126, 127]"
+#define IS_PERMANENT_EXIT_CODE(code) ((code) >= 125 && (code) <= 127)
+
 /*
  * Reads aging: a step of one in priority every per_us, up to max; per_us 0:
  * the key is missing.

@@ -24,11 +24,11 @@
 #include "storage/proc.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "base/relations.h"
+#include "base/subtransaction.h"
 #include "enqueue/insert_job.h"
 #include "schedule/conductor_batch.h"
 #include "schedule/conductor_entries.h"
@@ -125,6 +125,24 @@ close_tables(Batch *batch)
 	table_close_after_write(&batch->table);
 }
 
+typedef struct Attempt
+{
+	Batch	   *batch;
+	const Work *work;
+	const ErrorData *error;
+	WorkResult *result;
+} Attempt;
+
+static void
+work_on_open_tables(void *arg)
+{
+	Attempt    *a = arg;
+
+	open_tables(a->batch);
+	do_work(a->batch, a->work, a->error, a->result);
+	close_tables(a->batch);
+}
+
 /*
  * The same in a subtransaction; returns the error that has rolled it back,
  * else NULL.
@@ -132,34 +150,18 @@ close_tables(Batch *batch)
 static ErrorData *
 try_work(Batch *batch, const Work *work, const ErrorData *error, WorkResult *result)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
+	Attempt		attempt = {batch, work, error, result};
 	uint64		counts[TICK_OUTCOMES];
 	TimestampTz missed_until = batch->turn.missed_until;
-	ErrorData  *volatile caught = NULL;
+	ErrorData  *caught;
 
 	memcpy(counts, batch->turn.counts, sizeof(counts));
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
+	caught = try_subtransaction(work_on_open_tables, &attempt);
+	if (caught != NULL)
 	{
-		open_tables(batch);
-		do_work(batch, work, error, result);
-		close_tables(batch);
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(context);
-		caught = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
 		memcpy(batch->turn.counts, counts, sizeof(counts));
 		batch->turn.missed_until = missed_until;
 	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
 	return caught;
 }
 

@@ -7,48 +7,42 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
-#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "base/act_as.h"
 #include "base/relations.h"
 #include "enqueue/insert_job.h"
 #include "schedule/schedule_ticks.h"
 #include "schedule/schedule_turn_internal.h"
-#include "security/act_as.h"
 #include "tables/queue_find.h"
 
 /* ---------- queries as the owner of jobq ---------- */
-
-typedef struct OwnerQuery
-{
-	Oid			user;			/* the caller's identity */
-	int			context;
-} OwnerQuery;
 
 /*
  * Executes a query; its result stays in SPI_tuptable until end_query().  With
  * a snapshot it reads that one.
  */
-static void
-begin_query(OwnerQuery *query, const char *sql, int n, Oid *types, Datum *args, Snapshot snapshot)
+static Caller
+begin_query(const char *sql, int n, Oid *types, Datum *args, Snapshot snapshot)
 {
-	GetUserIdAndSecContext(&query->user, &query->context);
-	act_as(jobq_owner());
+	Caller		caller = act_as_owner();
+
 	PushActiveSnapshot(snapshot != NULL ? snapshot : GetTransactionSnapshot());
 	SPI_connect();
 	if (SPI_execute_with_args(sql, n, types, args, NULL, snapshot != NULL, 1) != SPI_OK_SELECT)
 		elog(ERROR, "could not execute \"%s\"", sql);
+	return caller;
 }
 
 static void
-end_query(OwnerQuery *query)
+end_query(Caller caller)
 {
 	SPI_finish();
 	PopActiveSnapshot();
-	SetUserIdAndSecContext(query->user, query->context);
+	act_as_caller(caller);
 }
 
 /* ---------- its life ---------- */
@@ -89,12 +83,12 @@ turn_cancel_job(Schedule *s)
 {
 	Oid			types[] = {UUIDOID, TEXTOID};
 	Datum		args[] = {S_ATT(s, S_last_job_id), CStringGetTextDatum("the next tick of its schedule")};
-	OwnerQuery	query;
+	Caller		caller;
 	bool		held;
 
 	PG_TRY();
 	{
-		begin_query(&query, jobq_internal_sql("SELECT jobq_internal._cancel_free($1, $2, true)"), 2, types, args, NULL);
+		caller = begin_query(jobq_internal_sql("SELECT jobq_internal._cancel_free($1, $2, true)"), 2, types, args, NULL);
 	}
 	PG_CATCH();
 	{
@@ -105,7 +99,7 @@ turn_cancel_job(Schedule *s)
 	}
 	PG_END_TRY();
 	held = strcmp(SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1), "held") == 0;
-	end_query(&query);
+	end_query(caller);
 	if (held)
 		ereport(ERROR,
 				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
@@ -170,11 +164,11 @@ find_end(Turn *turn, ScheduledEnd *end, Snapshot snapshot)
 		" UNION ALL SELECT h.status, h.completed_at FROM jobq.history h WHERE h.id = $1) e LIMIT 1";
 	Oid			type = UUIDOID;
 	Datum		arg = UUIDPGetDatum(&end->job_id);
-	OwnerQuery	query;
+	Caller		caller;
 
 	end->status = JOB_CANCELLED;
 	end->ended_at = turn->now;
-	begin_query(&query, sql, 1, &type, &arg, snapshot);
+	caller = begin_query(sql, 1, &type, &arg, snapshot);
 	if (SPI_processed == 1)
 	{
 		HeapTuple	row = SPI_tuptable->vals[0];
@@ -186,7 +180,7 @@ find_end(Turn *turn, ScheduledEnd *end, Snapshot snapshot)
 			end->status = JOB_COMPLETED;
 		end->ended_at = DatumGetTimestampTz(SPI_getbinval(row, SPI_tuptable->tupdesc, 3, &isnull));
 	}
-	end_query(&query);
+	end_query(caller);
 }
 
 /* One snapshot: a job that is retried meanwhile is in one of the tables. */

@@ -27,7 +27,7 @@
 #include "enqueue/insert_job.h"
 #include "schedule/schedule_ticks.h"
 #include "schedule/tick.h"
-#include "security/act_as.h"
+#include "security/act_as_enqueuer.h"
 #include "security/grants.h"
 
 /* ---------- the payload ---------- */
@@ -297,8 +297,8 @@ store(TickJob *job)
 {
 	Request		request;
 
-	act_as_enqueuer(DatumGetObjectId(S_ATT(job->schedule, S_owner_oid)),
-					TextDatumGetCString(S_ATT(job->schedule, S_owner)));
+	(void) act_as_enqueuer(DatumGetObjectId(S_ATT(job->schedule, S_owner_oid)),
+						   TextDatumGetCString(S_ATT(job->schedule, S_owner)));
 	read_request(job->schedule, job->tick, &request);
 	if (job->e != NULL)
 		job->is_new = store_job(job->e, &request, job->id);
@@ -313,10 +313,9 @@ store_as_owner(TickJob *job)
 {
 	char	   *tenant = jobq_tenant;
 	bool		ignored = tenant_check_ignored;
-	Oid			user;
-	int			context;
+	Caller		caller;
 
-	GetUserIdAndSecContext(&user, &context);
+	GetUserIdAndSecContext(&caller.role, &caller.security_context);
 	jobq_tenant = "";
 	tenant_check_ignored = true;
 	PG_TRY();
@@ -325,7 +324,7 @@ store_as_owner(TickJob *job)
 	}
 	PG_FINALLY();
 	{
-		SetUserIdAndSecContext(user, context);
+		act_as_caller(caller);
 		jobq_tenant = tenant;
 		tenant_check_ignored = ignored;
 	}

@@ -28,6 +28,7 @@
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
+#include "base/act_as.h"
 #include "base/caller.h"
 #include "base/errors.h"
 #include "base/relations.h"
@@ -151,16 +152,14 @@ Datum
 jobq_gateway(PG_FUNCTION_ARGS)
 {
 	Gate	   *gate = gate_of(fcinfo->flinfo);
-	Oid			caller;
-	int			sec_context;
+	Caller		caller;
 	Datum		result;
 
 	release_require();
-	GetUserIdAndSecContext(&caller, &sec_context);
-	access_check_call(caller, gate->name, fcinfo->args);
-	SetUserIdAndSecContext(jobq_owner(), sec_context | SECURITY_LOCAL_USERID_CHANGE);
-	result = call_behind(fcinfo, gate, caller, true);
-	SetUserIdAndSecContext(caller, sec_context);
+	access_check_call(GetUserId(), gate->name, fcinfo->args);
+	caller = act_as_owner();
+	result = call_behind(fcinfo, gate, caller.role, true);
+	act_as_caller(caller);
 	return result;
 }
 

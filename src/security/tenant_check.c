@@ -20,7 +20,6 @@
 #include "catalog/pg_proc.h"
 #include "catalog/pg_type.h"
 #include "common/hashfn.h"
-#include "miscadmin.h"
 #include "storage/proc.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -30,6 +29,7 @@
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
+#include "base/act_as.h"
 #include "base/relations.h"
 #include "security/grants.h"
 #include "tables/row_map.h"
@@ -158,16 +158,13 @@ ask(Oid role, text *tenant)
 {
 	LOCAL_FCINFO(fcinfo, 1);
 	FmgrInfo	flinfo;
-	Oid			user;
-	int			sec_context;
+	Caller		caller;
 	bool		snapshot = !ActiveSnapshotSet();
 	int			nest = NewGUCNestLevel();
 	Oid			function;
 	Datum		result;
 
-	GetUserIdAndSecContext(&user, &sec_context);
-	if (role != user)
-		SetUserIdAndSecContext(role, sec_context | SECURITY_LOCAL_USERID_CHANGE);
+	caller = act_as(role, 0);
 	if (snapshot)
 		PushActiveSnapshot(GetTransactionSnapshot());
 	pin_path("pg_catalog, pg_temp");
@@ -181,8 +178,7 @@ ask(Oid role, text *tenant)
 	AtEOXact_GUC(true, nest);
 	if (snapshot)
 		PopActiveSnapshot();
-	if (role != user)
-		SetUserIdAndSecContext(user, sec_context);
+	act_as_caller(caller);
 	return !fcinfo->isnull && DatumGetBool(result);
 }
 

@@ -9,8 +9,8 @@
 
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
-#include "miscadmin.h"
 
+#include "base/act_as.h"
 #include "base/relations.h"
 #include "settle/hook_references.h"
 #include "tables/row_map.h"
@@ -28,20 +28,18 @@ execute(const char *sql, int expected, const pg_uuid_t *first, const pg_uuid_t *
 {
 	Oid			types[] = {UUIDOID, UUIDOID};
 	Datum		values[] = {UUIDPGetDatum(first), UUIDPGetDatum(second)};
-	Oid			user;
-	int			context;
+	Caller		caller;
 	uint64		n;
 
 	if (!OidIsValid(jobq_relid("hook_references")))
 		return 0;
-	GetUserIdAndSecContext(&user, &context);
-	SetUserIdAndSecContext(jobq_owner(), context | SECURITY_LOCAL_USERID_CHANGE);
+	caller = act_as_owner();
 	SPI_connect();
 	if (SPI_execute_with_args(sql, second ? 2 : 1, types, values, NULL, false, 0) != expected)
 		elog(ERROR, "could not execute \"%s\"", sql);
 	n = SPI_processed;
 	SPI_finish();
-	SetUserIdAndSecContext(user, context);
+	act_as_caller(caller);
 	return n;
 }
 

@@ -16,20 +16,20 @@
 #include "jobq.h"
 
 #include "access/xact.h"
-#include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 #include "utils/timestamp.h"
 
+#include "base/act_as.h"
 #include "base/job_status.h"
 #include "base/json_build.h"
 #include "base/json_size.h"
 #include "base/relations.h"
+#include "base/subtransaction.h"
 #include "base/texts.h"
 #include "enqueue/insert_job.h"
-#include "security/act_as.h"
+#include "security/act_as_enqueuer.h"
 #include "settle/hook_references.h"
 #include "settle/hooks.h"
 
@@ -77,52 +77,42 @@ hook_failed(Ledger *ledger, const Datum *values, const bool *nulls, JobType *typ
 	(void) event_add(&ledger->events, values, nulls, type->name, &event);
 }
 
+typedef struct NewHook
+{
+	const Datum *values;
+	const bool *nulls;
+	const Hook *hook;
+} NewHook;
+
+static void
+store_as_owner(void *arg)
+{
+	NewHook    *n = arg;
+	Caller		caller;
+
+	if (n->hook->owned)
+		caller = act_as_enqueuer(job_type_owner(n->hook->owned), n->hook->owned->owner);
+	else
+		caller = act_as_owner();
+	store_hook(n->values, n->nulls, n->hook);
+	act_as_caller(caller);
+}
+
 void
 hook_enqueue(Ledger *ledger, const Datum *values, const bool *nulls, JobType *type, int attempt, const Hook *hook)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	uint32		cancels_held = QueryCancelHoldoffCount;
-	uint32		interrupts_held = InterruptHoldoffCount;
-	Oid			user;
-	int			sec_context;
+	NewHook		new_hook = {values, nulls, hook};
 	char	   *tenant = jobq_tenant;
+	ErrorData  *error;
 
 	jobq_tenant = "";			/* the parent's counts, or none */
-	GetUserIdAndSecContext(&user, &sec_context);
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		if (hook->owned)
-			act_as_enqueuer(job_type_owner(hook->owned), hook->owned->owner);
-		else
-			act_as(jobq_owner());
-		store_hook(values, nulls, hook);
-		SetUserIdAndSecContext(user, sec_context);
-		ReleaseCurrentSubTransaction();
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-	}
-	PG_CATCH();
-	{
-		ErrorData  *edata;
-
-		MemoryContextSwitchTo(context);
-		edata = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();	/* gives back the identity, too */
-		MemoryContextSwitchTo(context);
-		CurrentResourceOwner = owner;
-		QueryCancelHoldoffCount = cancels_held; /* an error resets them */
-		InterruptHoldoffCount = interrupts_held;
-		jobq_tenant = tenant;
-		if (edata->sqlerrcode == ERRCODE_QUERY_CANCELED)
-			ReThrowError(edata);	/* run_inline: the caller's own */
-		hook_failed(ledger, values, nulls, type, attempt, hook, edata);
-	}
-	PG_END_TRY();
+	error = try_subtransaction(store_as_owner, &new_hook);
 	jobq_tenant = tenant;
+	if (error == NULL)
+		return;
+	if (error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		ReThrowError(error);	/* run_inline: the caller's own */
+	hook_failed(ledger, values, nulls, type, attempt, hook, error);
 }
 
 /* ---------- the payload ---------- */

@@ -319,18 +319,10 @@ call_handler(Run *run)
 	PopActiveSnapshot();
 }
 
-static char *
-interval_text(int64 us)
-{
-	Interval	span = {.time = us};
-
-	return DatumGetCString(DirectFunctionCall1(interval_out, IntervalPGetDatum(&span)));
-}
-
 char *
 handler_timeout_message(Run *run)
 {
-	return psprintf("timeout after %s", interval_text(run_timeout_us(run)));
+	return psprintf("timeout after %s", span_text(run_timeout_us(run)));
 }
 
 /*
@@ -346,10 +338,7 @@ read_snooze(const char *detail, int64 *delay_us)
 
 	PG_TRY();
 	{
-		Interval   *span = DatumGetIntervalP(DirectFunctionCall3(interval_in,
-																 CStringGetDatum(detail),
-																 ObjectIdGetDatum(InvalidOid),
-																 Int32GetDatum(-1)));
+		Interval   *span = interval_from_text(detail);
 
 		*delay_us = interval_to_us(span);
 		ok = !INTERVAL_NOT_FINITE(span) && *delay_us >= 0 && *delay_us <= JOBQ_MAX_INTERVAL_US;

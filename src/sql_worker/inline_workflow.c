@@ -47,8 +47,7 @@ owner_call_begin(void)
 	OwnerCall	call;
 
 	call.nest = NewGUCNestLevel();
-	GetUserIdAndSecContext(&call.user, &call.context);
-	SetUserIdAndSecContext(jobq_owner(), call.context | SECURITY_LOCAL_USERID_CHANGE);
+	call.caller = act_as_owner();
 	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);
 	return call;
@@ -58,7 +57,7 @@ void
 owner_call_end(OwnerCall call)
 {
 	AtEOXact_GUC(false, call.nest);
-	SetUserIdAndSecContext(call.user, call.context);
+	act_as_caller(call.caller);
 }
 
 void

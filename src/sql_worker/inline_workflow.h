@@ -5,13 +5,13 @@
 #ifndef JOBQ_INLINE_WORKFLOW_H
 #define JOBQ_INLINE_WORKFLOW_H
 
+#include "base/act_as.h"
 #include "settle/settle_writes.h"
 
 /* The identity and search_path of the owner of jobq's tables, for jobq's own SQL. */
 typedef struct OwnerCall
 {
-	Oid			user;
-	int			context;
+	Caller		caller;
 	int			nest;
 } OwnerCall;
 

@@ -30,6 +30,7 @@
 #include "utils/timestamp.h"
 #include "utils/varlena.h"
 
+#include "base/act_as.h"
 #include "base/errors.h"
 #include "base/relations.h"
 #include "limits/kill_switch.h"
@@ -78,11 +79,8 @@ static List *
 cursor_names(MemoryContext context)
 {
 	List	   *names = NIL;
-	Oid			user;
-	int			sec_context;
+	Caller		caller = act_as(BOOTSTRAP_SUPERUSERID, 0);
 
-	GetUserIdAndSecContext(&user, &sec_context);
-	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, sec_context | SECURITY_LOCAL_USERID_CHANGE);
 	SPI_connect();
 	if (SPI_execute("SELECT name FROM pg_catalog.pg_cursor()", true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "jobq: could not list cursors");
@@ -94,7 +92,7 @@ cursor_names(MemoryContext context)
 		MemoryContextSwitchTo(old);
 	}
 	SPI_finish();
-	SetUserIdAndSecContext(user, sec_context);
+	act_as_caller(caller);
 	return names;
 }
 
@@ -141,18 +139,15 @@ stored_path(Oid role)
 	Oid			types[] = {OIDOID, OIDOID};
 	Datum		values[] = {ObjectIdGetDatum(role), ObjectIdGetDatum(MyDatabaseId)};
 	const char *path;
-	Oid			user;
-	int			sec_context;
+	Caller		caller = act_as(BOOTSTRAP_SUPERUSERID, 0);
 
-	GetUserIdAndSecContext(&user, &sec_context);
-	SetUserIdAndSecContext(BOOTSTRAP_SUPERUSERID, sec_context | SECURITY_LOCAL_USERID_CHANGE);
 	SPI_connect();
 	if (SPI_execute_with_args(sql, 2, types, values, NULL, true, 1) != SPI_OK_SELECT)
 		elog(ERROR, "jobq: \"%s\" failed", sql);
 	path = SPI_processed == 0 ? server_path() :
 		MemoryContextStrdup(context, SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1));
 	SPI_finish();
-	SetUserIdAndSecContext(user, sec_context);
+	act_as_caller(caller);
 	return path;
 }
 
@@ -193,21 +188,18 @@ static void
 run_as_role(Run *run)
 {
 	Oid			run_as = job_type_run_as(run->type);
-	Oid			saved_user;
-	int			saved_context;
+	Caller		caller;
 
 	if (!OidIsValid(run_as))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("role \"%s\" of job type \"%s\" does not exist", run->type->run_as, run->type->name)));
-	GetUserIdAndSecContext(&saved_user, &saved_context);
 	run->search_path = path_of_role(run_as);
 	/* after SET ROLE the session's end is its own user's: that would execute what is deferred */
-	run->restricted = run_as != saved_user || run_as != GetSessionUserId();
-	SetUserIdAndSecContext(run_as, saved_context | SECURITY_LOCAL_USERID_CHANGE |
-						   (run->restricted ? SECURITY_RESTRICTED_OPERATION : 0));
+	run->restricted = run_as != GetUserId() || run_as != GetSessionUserId();
+	caller = act_as(run_as, run->restricted ? SECURITY_RESTRICTED_OPERATION : 0);
 	handler_run(run);
-	SetUserIdAndSecContext(saved_user, saved_context);
+	act_as_caller(caller);
 	if (run->callers_cancel)
 		ReThrowError(run->callers_cancel);
 }

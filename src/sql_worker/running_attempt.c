@@ -22,7 +22,7 @@ PG_FUNCTION_INFO_V1(jobq_running_attempt);
 static void
 lock_claimed(Oid caller, pg_uuid_t *id, pg_uuid_t *token)
 {
-	PullCall	call = {.caller = caller};
+	PullCall	call = {.caller.role = caller};
 	Job			job;
 	bool		held;
 

@@ -24,12 +24,12 @@
 #include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
-#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "base/conditional_lock.h"
 #include "base/relations.h"
+#include "base/subtransaction.h"
 #include "registry/job_types.h"
 #include "settle/release_blocked.h"
 #include "shared/publish_ends.h"
@@ -227,43 +227,41 @@ note_done(Children *c, EndedParents *parents)
 	}
 }
 
+typedef struct Releasing
+{
+	Children   *children;
+	EndedParents *parents;
+} Releasing;
+
+static void
+release_children(void *arg)
+{
+	Releasing  *r = arg;
+
+	find_and_release(r->children, r->parents);
+}
+
 void
 parents_release_children(EndedParents *parents)
 {
-	Children   *c;
-	MemoryContext old = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	uint32		cancels_held = QueryCancelHoldoffCount;
 	MemoryContext context;
+	MemoryContext old;
+	Releasing	releasing = {.parents = parents};
+	ErrorData  *error;
 
 	if (parents->n == 0)
 		return;
-	context = AllocSetContextCreate(old, "jobq children", ALLOCSET_DEFAULT_SIZES);
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	c = palloc0(sizeof(Children));
-	c->left = palloc0(sizeof(bool) * parents->n);
-	PG_TRY();
-	{
-		find_and_release(c, parents);
-		ReleaseCurrentSubTransaction();
-		note_done(c, parents);
-	}
-	PG_CATCH();
-	{
-		ErrorData  *error;
-
-		QueryCancelHoldoffCount = cancels_held; /* an error resets it */
-		MemoryContextSwitchTo(context);
-		error = CopyErrorData();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
+	context = AllocSetContextCreate(CurrentMemoryContext, "jobq children", ALLOCSET_DEFAULT_SIZES);
+	old = MemoryContextSwitchTo(context);
+	releasing.children = palloc0(sizeof(Children));
+	releasing.children->left = palloc0(sizeof(bool) * parents->n);
+	error = try_subtransaction(release_children, &releasing);
+	if (error == NULL)
+		note_done(releasing.children, parents);
+	else
 		ereport(LOG,
 				(errcode(error->sqlerrcode),
 				 errmsg("jobq: the conductor will release jobs that wait for an ended job: %s", error->message)));
-	}
-	PG_END_TRY();
 	MemoryContextSwitchTo(old);
-	CurrentResourceOwner = owner;
 	MemoryContextDelete(context);
 }

@@ -16,7 +16,7 @@
 #include "base/errors.h"
 #include "base/json_size.h"
 #include "registry/job_types.h"
-#include "security/act_as.h"
+#include "security/act_as_enqueuer.h"
 #include "security/grants.h"
 #include "workflow/steps.h"
 #include "workflow/template.h"

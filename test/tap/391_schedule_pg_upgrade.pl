@@ -52,8 +52,10 @@ SELECT jobq.schedule('one', 'every 1s', 'work', overlap => 'allow');
 SELECT jobq.schedule('rests', 'after 1s', 'work');
 SELECT jobq.schedule('yearly', '@yearly', 'work', timezone => 'Europe/Berlin', tenant => 'acme');
 SELECT jobq.run_schedule('yearly', tenant => 'acme');
+BEGIN;  -- no tick between the two
 SELECT jobq.schedule('paused', 'every 1s', 'work');
 SELECT jobq.pause_schedule('paused', 'for the upgrade');
+COMMIT;
 SET ROLE reporter;
 SELECT jobq.schedule('of a role', 'every 1s', 'work', catch_up => 'all', catch_up_limit => 10000, overlap => 'allow');
 END

@@ -1,5 +1,5 @@
 /*
- * act_as.c
+ * act_as_enqueuer.c
  *	  The identity of enqueues that jobq makes for a role: for the owner of a
  *	  job type (hooks), for that of a schedule (ticks).
  *
@@ -16,17 +16,7 @@
 #include "utils/acl.h"
 #include "utils/syscache.h"
 
-#include "security/act_as.h"
-
-void
-act_as(Oid role)
-{
-	Oid			user;
-	int			context;
-
-	GetUserIdAndSecContext(&user, &context);
-	SetUserIdAndSecContext(role, context | SECURITY_LOCAL_USERID_CHANGE);
-}
+#include "security/act_as_enqueuer.h"
 
 bool
 may_call_enqueue(Oid role)
@@ -38,7 +28,7 @@ may_call_enqueue(Oid role)
 	return function != NULL && object_aclcheck(ProcedureRelationId, function->oid, role, ACL_EXECUTE) == ACLCHECK_OK;
 }
 
-void
+Caller
 act_as_enqueuer(Oid role, const char *name)
 {
 	if (!SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(role)))
@@ -49,5 +39,5 @@ act_as_enqueuer(Oid role, const char *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("permission denied: role \"%s\" may not enqueue jobs", GetUserNameFromId(role, false))));
-	act_as(role);
+	return act_as(role, 0);
 }
