@@ -172,7 +172,7 @@ admission_clock_was_set(TimestampTz now)
 /* ---------- timers ---------- */
 
 MonoTime
-admission_next_timer(void)
+admission_next_timer(MonoTime now)
 {
 	HASH_SEQ_STATUS status;
 	TypeState  *t;

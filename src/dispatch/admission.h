@@ -25,7 +25,7 @@ extern void admission_clock_was_set(TimestampTz now);
  * Returns the smallest time at which a wait ends by itself (a pause, say);
  * DT_NOEND: none does.
  */
-extern MonoTime admission_next_timer(void);
+extern MonoTime admission_next_timer(MonoTime now);
 extern void admission_timers(TimestampTz now);
 /* Writes for health() why jobs of known types do not run; '' when all may. */
 extern void admission_trouble(char *buf, int size);

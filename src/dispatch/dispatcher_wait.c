@@ -22,7 +22,7 @@
 static JobqDb *db;
 
 void
-wake_init(JobqDb *mine)
+wake_init(MemoryContext context, JobqDb *mine)
 {
 	db = mine;
 }

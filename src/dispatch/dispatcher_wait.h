@@ -8,7 +8,7 @@
 
 #include "shared/shmem.h"
 
-extern void wake_init(JobqDb *db);
+extern void wake_init(MemoryContext context, JobqDb *db);
 
 /*
  * Wakes, at the beginning of a turn, the worker of the job that is about to be

@@ -28,7 +28,7 @@ static int	nlimits;
 static bool is_full;			/* jobq.max_concurrent jobs run */
 
 void
-held_lanes_init(JobqDb *mine)
+held_lanes_init(MemoryContext context, JobqDb *mine)
 {
 	db = mine;
 }

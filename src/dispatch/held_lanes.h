@@ -7,7 +7,7 @@
 
 #include "shared/shmem.h"
 
-extern void held_lanes_init(JobqDb *db);
+extern void held_lanes_init(MemoryContext context, JobqDb *db);
 /* Writes lanes and limits to shared memory; after a hand-out, in a transaction. */
 extern void held_lanes_turn(TimestampTz now);
 

@@ -54,7 +54,7 @@ static MonoTime types_suspended = 0;	/* no channel of a type is notified before 
 static int64 lock_again_us = LOCK_AGAIN_US;
 
 void
-notify_init(JobqDb *mine)
+notify_init(MemoryContext context, JobqDb *mine)
 {
 	db = mine;
 	pg_atomic_fetch_or_u32(&db->news, NEWS_ALERTS | (jobq_notify_events ? NEWS_EVENTS : 0));
@@ -111,7 +111,7 @@ types_next_timer(void)
 }
 
 MonoTime
-notify_next_timer(void)
+notify_next_timer(MonoTime now)
 {
 	return Min(pg_atomic_read_u32(&db->news) == 0 ? DT_NOEND : not_before, types_next_timer());
 }

@@ -15,10 +15,10 @@
  * Starts notifications in the dispatcher.  Bits that a former dispatcher took
  * and did not send are sent: they may be new.
  */
-extern void notify_init(JobqDb *db);
+extern void notify_init(MemoryContext context, JobqDb *db);
 /* Sends between turns, if notifications are due. */
 extern void notify_turn(MonoTime now);
 /* Returns when the next notifications are due; DT_NOEND: nothing waits. */
-extern MonoTime notify_next_timer(void);
+extern MonoTime notify_next_timer(MonoTime now);
 
 #endif

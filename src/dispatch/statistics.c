@@ -46,7 +46,7 @@ static MonoTime next_sample = 0;
 static uint64 names_of = 0;		/* job_types_generation() of the names in shared memory */
 
 void
-statistics_init(JobqDb *mine)
+statistics_init(MemoryContext context, JobqDb *mine)
 {
 	db = mine;
 }
@@ -58,7 +58,7 @@ statistics_due(MonoTime now)
 }
 
 MonoTime
-statistics_next_timer(void)
+statistics_next_timer(MonoTime now)
 {
 	return next_sample;
 }

@@ -7,7 +7,7 @@
 
 #include "lanes/queue_scan.h"
 
-extern void statistics_init(JobqDb *db);
+extern void statistics_init(MemoryContext context, JobqDb *db);
 /* True if statistics_turn() should be called. */
 extern bool statistics_due(MonoTime now);
 /*
@@ -15,7 +15,7 @@ extern bool statistics_due(MonoTime now);
  * sample; in a transaction.
  */
 extern void statistics_turn(QueueScan *scan, TimestampTz now, MonoTime mono);
-extern MonoTime statistics_next_timer(void);
+extern MonoTime statistics_next_timer(MonoTime now);
 /* Counts a turn of the dispatcher, and why it has woken up. */
 extern void statistics_note_turn(StatWakeup why);
 

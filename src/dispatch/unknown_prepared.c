@@ -25,7 +25,7 @@ static int	nunknown = 0;		/* of max_prepared_transactions */
 static uint32 prepared_ended_seen = 0;
 
 void
-prepared_init(JobqDb *mine)
+prepared_init(MemoryContext context, JobqDb *mine)
 {
 	db = mine;
 }

@@ -7,7 +7,7 @@
 
 #include "shared/shmem.h"
 
-extern void prepared_init(JobqDb *db);
+extern void prepared_init(MemoryContext context, JobqDb *db);
 /* Starts to watch the prepared transactions that exist now. */
 extern void expect_unknown_prepared(void);
 

@@ -30,7 +30,7 @@ static int	nrecent = 0;
 static int	oldest = 0;
 
 void
-quiet_init(JobqDb *mine)
+quiet_init(MemoryContext context, JobqDb *mine)
 {
 	db = mine;
 	nrecent = oldest = 0;

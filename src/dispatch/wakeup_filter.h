@@ -9,7 +9,7 @@
 #include "shared/shmem.h"
 
 /* Clears the filter: a new dispatcher needs every wake-up. */
-extern void quiet_init(JobqDb *db);
+extern void quiet_init(MemoryContext context, JobqDb *db);
 /* Notes that a publication of this type was taken. */
 extern void quiet_note(int32 type_id);
 

@@ -55,7 +55,7 @@ typedef struct Why
 } Why;
 
 void
-why_init(JobqDb *mine)
+why_init(MemoryContext context, JobqDb *mine)
 {
 	db = mine;
 	next_answers = 0;
@@ -509,7 +509,7 @@ why_pending(MonoTime now)
 }
 
 MonoTime
-why_next_timer(void)
+why_next_timer(MonoTime now)
 {
 	return db->whys.nasked > 0 ? next_answers : DT_NOEND;
 }

@@ -130,7 +130,7 @@ extra_pop(Lane *lane)
 /* ---------- lanes ---------- */
 
 void
-lanes_init(MemoryContext context)
+lanes_init(MemoryContext context, JobqDb *db)
 {
 	HASHCTL		ctl;
 
@@ -170,7 +170,7 @@ lanes_reset(void)
 		if (k->where == IN_LANE)
 			known_delete_item(known_jobs, k);
 	}
-	lanes_init(parent);
+	lanes_init(parent, NULL);
 }
 
 void

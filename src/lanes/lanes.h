@@ -174,7 +174,7 @@ typedef struct Known
 
 extern known_hash *known_jobs;
 
-extern void lanes_init(MemoryContext context);
+extern void lanes_init(MemoryContext context, JobqDb *db);
 /* Forgets all lanes and their jobs, but none in flight: before a full scan. */
 extern void lanes_reset(void);
 /* Returns the lane, made if it is new: with its type from the callback. */

@@ -36,7 +36,7 @@ static JobqDb *db;				/* has the marks: jobs beyond their number are not charged
 StaticAssertDecl(JOBQ_MAX_MARKS == 2 * JOBQ_MAX_SLOTS, "a mark or two for each executor");
 
 void
-scan_init(JobqDb *mine)
+scan_init(MemoryContext context, JobqDb *mine)
 {
 	db = mine;
 }

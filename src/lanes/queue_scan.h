@@ -33,7 +33,7 @@ typedef struct QueueScan
  */
 #define ANY_REV (-1)
 /* Sets where the marks are: shared memory, so the next dispatcher has them. */
-extern void scan_init(JobqDb *db);
+extern void scan_init(MemoryContext context, JobqDb *db);
 extern void scan_mark(const pg_uuid_t *id, int32 rev, uint8 flags, Charge charge);
 extern void scan_unmark(const pg_uuid_t *id);
 

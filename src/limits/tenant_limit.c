@@ -483,7 +483,7 @@ tenant_limits_turn(QueueScan *scan)
 /* ---------- the start ---------- */
 
 void
-tenant_limits_init(MemoryContext context)
+tenant_limits_init(MemoryContext context, JobqDb *db)
 {
 	tenant_callbacks.limit_of = tenant_limit_of;
 	tenant_callbacks.lost = tenant_limit_lost;

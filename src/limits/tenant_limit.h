@@ -11,7 +11,7 @@
 
 #include "lanes/queue_scan.h"
 
-extern void tenant_limits_init(MemoryContext context);
+extern void tenant_limits_init(MemoryContext context, JobqDb *db);
 
 /*
  * Notes that the quotas may have changed: tenant_limits_refresh reads them

@@ -35,7 +35,7 @@ static uint32 maintenance_failed_seen = 0;
 static int	maintenance_failures = 0;	/* in a row */
 
 void
-upkeep_init(JobqDb *mine)
+upkeep_init(MemoryContext context, JobqDb *mine)
 {
 	MonoTime	now = mono_now();
 
@@ -120,7 +120,7 @@ upkeep_turn(MonoTime now)
 }
 
 MonoTime
-upkeep_next_timer(void)
+upkeep_next_timer(MonoTime now)
 {
 	return Min(next_maintenance, chores_timer());
 }

@@ -7,11 +7,11 @@
 
 #include "shared/shmem.h"
 
-extern void upkeep_init(JobqDb *db);
+extern void upkeep_init(MemoryContext context, JobqDb *db);
 /* Starts the processes that are due. */
 extern void upkeep_turn(MonoTime now);
 /* Returns when the next one is due. */
-extern MonoTime upkeep_next_timer(void);
+extern MonoTime upkeep_next_timer(MonoTime now);
 
 /*
  * Requests a partition that takes a history row of that time: the next turn

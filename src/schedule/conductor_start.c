@@ -31,7 +31,7 @@ static bool looked = false;
 static MonoTime retry = 0;
 
 void
-conductor_init(JobqDb *mine)
+conductor_init(MemoryContext context, JobqDb *mine)
 {
 	db = mine;
 	looked = false;
@@ -121,7 +121,7 @@ conductor_turn(MonoTime now)
 }
 
 MonoTime
-conductor_next_timer(void)
+conductor_next_timer(MonoTime now)
 {
 	if (!db->schedule_news.wanted)
 		return DT_NOEND;

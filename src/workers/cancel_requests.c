@@ -115,7 +115,7 @@ take_late(void)
 }
 
 MonoTime
-cancels_next_timer(void)
+cancels_next_timer(MonoTime now)
 {
 	MonoTime	next = DT_NOEND;
 

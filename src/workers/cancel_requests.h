@@ -18,7 +18,7 @@ extern void cancels_hand_out(MonoTime now);
 extern void cancel_after_all(const pg_uuid_t *id, const char *reason);
 /* The same, not before that time. */
 extern void cancel_later(const pg_uuid_t *id, const char *reason, MonoTime not_before);
-extern MonoTime cancels_next_timer(void);
+extern MonoTime cancels_next_timer(MonoTime now);
 
 /*
  * Looks up all jobs again that wait to be settled as cancelled: their rows

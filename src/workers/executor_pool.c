@@ -23,7 +23,7 @@ static JobqDb *db;
 static int	running = 0;		/* SQL workers with a job, plus tools */
 
 void
-executors_init(JobqDb *mine)
+executors_init(MemoryContext context, JobqDb *mine)
 {
 	db = mine;
 	memset(executors, 0, sizeof(executors));

@@ -35,7 +35,7 @@ extern Executor executors[JOBQ_MAX_SLOTS];
 extern int	executors_end;
 #define executor_number(e) ((int) ((e) - executors))
 
-extern void executors_init(JobqDb *db);
+extern void executors_init(MemoryContext context, JobqDb *db);
 /* Takes over the slots of a former dispatcher, and the jobs in them. */
 extern void executors_recover(void);
 /* Returns the executor of a slot of this database. */

@@ -31,7 +31,7 @@ static int	nheld = 0;
 static int	held_size = 0;
 
 void
-returned_init(MemoryContext context)
+returned_init(MemoryContext context, JobqDb *db)
 {
 	lasting = context;
 }
@@ -164,7 +164,7 @@ drop_held(const pg_uuid_t *id)
 }
 
 MonoTime
-held_next_timer(void)
+held_next_timer(MonoTime now)
 {
 	MonoTime	next = DT_NOEND;
 

@@ -8,7 +8,7 @@
 
 #include "lanes/lanes.h"
 
-extern void returned_init(MemoryContext context);
+extern void returned_init(MemoryContext context, JobqDb *db);
 /* Puts a job back into its lane. */
 extern void return_job(const JobRef *ref);
 /* Forgets a job. */
@@ -41,7 +41,7 @@ extern void release_held(MonoTime now, bool partitions_made);
 extern void drop_held(const pg_uuid_t *id);
 /* Forgets all held jobs: a full scan reads them again. */
 extern void forget_held(void);
-extern MonoTime held_next_timer(void);
+extern MonoTime held_next_timer(MonoTime now);
 
 /*
  * Makes apply_publications read these keys, as if a commit had published them.

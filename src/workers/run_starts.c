@@ -29,7 +29,7 @@ static JobqDb *db;
 static bool former = false;		/* the conductor starts runs of a former dispatcher */
 
 void
-runs_init(JobqDb *mine)
+runs_init(MemoryContext context, JobqDb *mine)
 {
 	db = mine;
 	run_take_back_all(db);

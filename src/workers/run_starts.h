@@ -9,7 +9,7 @@
 #include "shared/slots.h"
 #include "workers/assign_job.h"
 
-extern void runs_init(JobqDb *db);
+extern void runs_init(MemoryContext context, JobqDb *db);
 /* Hands a run to the conductor, and starts one if there is none. */
 extern HandOut runs_assign(TypeState *t, const JobRef *ref, MonoTime now);
 /* Returns the reasons for which no run starts now, as in job_bars.h. */

@@ -237,10 +237,9 @@ executors_balance(MonoTime now)
 }
 
 MonoTime
-executors_next_timer(void)
+executors_next_timer(MonoTime now)
 {
 	MonoTime	next = DT_NOEND;
-	MonoTime	now = mono_now();
 	dlist_iter	it;
 
 	for (int i = 0; i < executors_end; i++)

@@ -16,6 +16,6 @@ extern bool worker_may_come(RoleState *role);
  * that are overdue.
  */
 extern void executors_balance(MonoTime now);
-extern MonoTime executors_next_timer(void);
+extern MonoTime executors_next_timer(MonoTime now);
 
 #endif
