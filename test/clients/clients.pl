@@ -41,6 +41,7 @@ my @scenarios = (
 	[ 'works batches', \&works_batches, qw(wait pooler) ],
 	[ 'refused result', \&refused_result, 'wait' ],
 	[ 'cancel', \&cancel, @modes ],
+	[ 'late listener', \&late_listener, 'listen' ],
 	[ 'heartbeats', \&heartbeats, qw(wait pooler) ],
 	[ 'lost lease', \&lost_lease, qw(wait pooler) ],
 	[ 'claims ahead', \&claims_ahead, qw(wait pooler) ],
@@ -317,6 +318,31 @@ sub cancel
 	ends($id, 'cancelled', 'runs = 1');
 	wait_log($worker, $_, job => $id) foreach 'job_cancelled', 'span_end';
 	echoes();
+	return stop_worker($worker);
+}
+
+# A worker that cannot listen yet gets no notification; when it listens, it asks.
+sub late_listener
+{
+	sql('ALTER FUNCTION jobq.channel(text) RENAME TO channel_later');
+	my $worker = worker(types => 'slow,echo', lease => 3000);
+	my ($id) = slow_job($worker);
+	my $listener = $node->background_psql('postgres');
+	my $heard = '';
+
+	$listener->query_safe('LISTEN jobq_slow');
+	sql("SELECT jobq.cancel_job('$id', 'no longer needed')");
+	for (1 .. 50 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		$heard .= $listener->query('SELECT 1');
+		last if $heard =~ /Asynchronous notification/;
+		Time::HiRes::usleep(20_000);
+	}
+	must($heard =~ /Asynchronous notification/, 'the cancel is notified');
+	sql('ALTER FUNCTION jobq.channel_later(text) RENAME TO channel');
+	wait_log($worker, 'handler_stopped', job => $id, reason => 'cancel');
+	ends($id, 'cancelled', 'runs = 1');
+	$listener->quit;
 	return stop_worker($worker);
 }
 

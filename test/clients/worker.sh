@@ -80,7 +80,7 @@ END
       fi
       printf '{"length": %d, "metadata": %d}' "$(tr -cd y <"$JOBQ_PROGRESS_FILE" | wc -c)" "$(tr -cd m <"$JOBQ_METADATA_FILE" | wc -c)" ;;
     stubborn) trap '' TERM; while kill -0 "$JOBQ_WORKER_PID"; do sleep 1; done ;;
-    poison) kill -KILL "$JOBQ_WORKER_PID"; exit 1 ;;
+    poison) kill -KILL "$JOBQ_WORKER_PID"; exec sleep infinity ;;  # until it is stopped
   esac
   exit
 fi

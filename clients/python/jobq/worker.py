@@ -266,6 +266,10 @@ class Worker:
             self._begin(self.handlers[jobs[0].type], jobs)
         return bool(rows)
 
+    def _notified(self) -> None:
+        self._wake.set()
+        self._heart.beat_all()
+
     async def _listen(self) -> None:
         """Wakes claims and heartbeats at each notification; a new connection wakes them once."""
         link = Link("listen", self.listen_dsn or "", False, self.log)
@@ -276,10 +280,9 @@ class Worker:
                     for row in await link.query("SELECT jobq.channel(t) AS channel FROM unnest(%s::text[]) t",
                                                 [list(self.handlers)], 10):
                         await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(row["channel"])))
-                    self._wake.set()
+                    self._notified()    # what was sent before is lost
                     async for _ in connection.notifies():
-                        self._wake.set()
-                        self._heart.beat_all()
+                        self._notified()
                 except Gone:
                     pass
                 except psycopg.Error as error:
