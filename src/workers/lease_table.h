@@ -91,12 +91,7 @@ extern TransactionId lease_claim_xid(const Lease *lease);
 /*
  * Terminates the session of that claim; false: its transaction has ended.
  */
-extern bool end_claim(int number, uint32 xact);
-/* True if claims that a former dispatcher has answered are open. */
-extern bool former_claims_are_open(void);
-/* Forgets those whose transactions have ended. */
-extern void former_claims_turn(MonoTime now);
-extern MonoTime former_claims_next_timer(void);
+extern bool lease_end_claim(int number, uint32 xact);
 
 /* Settles a lease that is over: lease_settle.c. */
 extern void lease_settle_init(MemoryContext context);

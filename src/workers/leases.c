@@ -34,6 +34,7 @@
 #include "shared/publish_jobs.h"
 #include "tables/queue_find.h"
 #include "tables/row_map.h"
+#include "workers/former_claims.h"
 #include "workers/lease_table.h"
 #include "workers/leases.h"
 #include "workers/returned_jobs.h"
@@ -461,7 +462,7 @@ time_out_committed(QueueScan *scan, Lease *lease, MonoTime now)
 static void
 time_out_lease(QueueScan *scan, Lease *lease, MonoTime now)
 {
-	if (lease->place < 0 || !end_claim(lease->place, lease->xact))
+	if (lease->place < 0 || !lease_end_claim(lease->place, lease->xact))
 		time_out_committed(scan, lease, now);
 	else
 		lease_set_timer(lease, now + USECS_PER_SEC, DT_NOEND);
@@ -569,6 +570,7 @@ leases_init(MemoryContext context, JobqDb *mine)
 	db = mine;
 	lasting = context;
 	lease_table_init(context, db);
+	former_claims_init(context, db);
 	lease_settle_init(context);
 	lease_callbacks.adopt = lease_adopt;
 }
