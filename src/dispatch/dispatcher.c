@@ -138,6 +138,7 @@ scan_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 		registry_known = true;
 		read_stop();
 		pressure_stale();
+		upkeep_maintain_now();	/* a type may have a new retention time */
 	}
 	if (news.signals_changed)
 		pressure_stale();
@@ -146,6 +147,7 @@ scan_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 	{
 		want_full_scan = true;
 		leases_suspect();		/* jobq.adopt() ends leases of the original */
+		upkeep_maintain_now();
 	}
 	if (pressure_turn(now))
 		admission_press(now);
@@ -296,7 +298,7 @@ one_turn(void)
 		windows_retry = mono + WINDOWS_RETRY_US;
 	}
 	cancels_take();
-	release_held(mono, maintenance_is_done());
+	release_held(mono);
 	if (has_work(now, mono, sweep_now))
 		scan_and_hand_out(sweep_now, now, mono);
 	if (sweep_now)
@@ -314,7 +316,7 @@ one_turn(void)
 	executors_balance(mono);
 	CommitTransactionCommand();
 	if (types_names_stale())
-		upkeep_refresh_names();
+		upkeep_maintain_now();
 	upkeep_turn(mono);
 	conductor_turn(mono);
 	notify_turn(mono);
