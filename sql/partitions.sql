@@ -74,7 +74,9 @@ SELECT tableoid::regclass, expires_at = completed_at + interval '9 years' AS kep
 CREATE FUNCTION test.has_partition(ahead interval) RETURNS boolean LANGUAGE sql AS $$
   SELECT EXISTS (SELECT FROM jobq_internal._partitions('jobq.history') p WHERE clock_timestamp() + ahead >= p.low AND clock_timestamp() + ahead < p.high)
 $$;
-SELECT test.wait_until($$SELECT jobq_internal._maintain() IS NOT NULL AND test.has_partition('9 years')$$);
+-- any change of the job types starts maintenance
+UPDATE jobq.job_types SET paused = paused WHERE false;
+SELECT test.wait_until($$SELECT test.has_partition('9 years')$$);
 SELECT jobq.enqueue('long', '{"n": 3}', keep_completed => '9 years') AS other \gset
 SELECT status FROM test.ended(:'other');
 SELECT tableoid::regclass <> 'jobq.history_default'::regclass AS in_a_partition FROM jobq.history WHERE id = :'other';
@@ -87,8 +89,8 @@ SELECT jobq_internal._ensure_partition('jobq.history', '2001-01-01 12:00+00'), j
 INSERT INTO jobq.events (ts, job_id, job_type, type, source) VALUES ('2001-01-01 12:00+00', gen_random_uuid(), 'x', 'log', 'client');
 INSERT INTO jobq.history (id, expires_at, scheduled_for, created_at, completed_at, type_id, status, attempts, max_attempts, runs, depth, priority, payload)
   SELECT gen_random_uuid(), '2001-01-01 12:00+00', now(), now(), now(), 1, 'completed', 1, 1, 1, 0, 0, '{}' FROM generate_series(1, 10);
-SELECT test.wait_until($$SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'jobq maintenance' AND datname = current_database())$$);
-SELECT test.wait_until($$SELECT jobq_internal._maintain() IS NOT NULL AND NOT EXISTS (SELECT FROM jobq_internal._partitions('jobq.history') WHERE high < '2002-01-01')$$);
+UPDATE jobq.job_types SET paused = paused WHERE false;
+SELECT test.wait_until($$SELECT NOT EXISTS (SELECT FROM jobq_internal._partitions('jobq.history') WHERE high < '2002-01-01')$$);
 SELECT count(*) FROM jobq_internal._partitions('jobq.history') WHERE high < '2002-01-01';
 SELECT count(*) FROM jobq_internal._partitions('jobq.events') WHERE high < '2002-01-01';
 SELECT count(*) > 1 AS ahead FROM jobq_internal._partitions('jobq.events') WHERE high > now() AND low < '2090-01-01';
@@ -160,6 +162,8 @@ SELECT pg_advisory_unlock(4711);
 SELECT status FROM test.ended(:'id');
 
 -- without new tables jobs end all the same, and health() says where their rows go
+UPDATE jobq.job_types SET paused = paused WHERE false;
+SELECT test.wait_until($$SELECT NOT EXISTS (SELECT FROM jobq_internal._missing_partitions())$$);
 CREATE FUNCTION test.refuse() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no new tables'; END $$;
 CREATE EVENT TRIGGER refuse ON ddl_command_start WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION test.refuse();
 SELECT jobq.enqueue('held', keep_completed => '777 years') AS id \gset
@@ -167,5 +171,5 @@ SELECT status FROM test.ended(:'id');
 SELECT jobq.health()->'checks'->'partitions'->>'status' AS status, jobq.health()->'checks'->'partitions'->>'message' AS message,
        (jobq.health()->'checks'->'partitions'->>'default_rows')::int > 0 AS counted;
 DROP EVENT TRIGGER refuse;
-SELECT test.wait_until($$SELECT jobq_internal._maintain() IS NOT NULL AND test.has_partition('777 years')$$);
+SELECT test.wait_until($$SELECT test.has_partition('777 years')$$);
 SELECT jobq.health()->'checks'->'partitions'->>'status' AS status, jobq.health()->'checks'->'partitions'->>'message' AS message;
