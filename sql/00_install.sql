@@ -5,10 +5,10 @@ CREATE EXTENSION jobq;
 SELECT extname, extversion, extrelocatable FROM pg_extension WHERE extname = 'jobq';
 SELECT jobq.version() = extversion AS version FROM pg_extension WHERE extname = 'jobq';
 SELECT table_name, table_type FROM information_schema.tables WHERE table_schema = 'jobq'
-   AND table_name !~ '^(history|events|alerts)_' ORDER BY table_name COLLATE "C";
--- no partition is a member of the extension, or a dump would leave it out
-SELECT count(*) FROM pg_depend d JOIN pg_inherits i ON i.inhrelid = d.objid AND d.classid = 'pg_class'::regclass
- WHERE d.deptype = 'e';
+   AND table_name !~ '^(history|events|alerts|artifacts)_' ORDER BY table_name COLLATE "C";
+-- no partition is a member of the extension, or a dump would leave it out; the default ones are
+SELECT i.inhrelid::regclass FROM pg_depend d JOIN pg_inherits i ON i.inhrelid = d.objid AND d.classid = 'pg_class'::regclass
+ WHERE d.deptype = 'e' ORDER BY i.inhrelid::regclass::text COLLATE "C";
 -- it can be dropped and created again
 DROP EXTENSION jobq;
 SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = 'jobq';

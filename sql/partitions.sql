@@ -27,8 +27,8 @@ RESET jobq.partition_interval;
 SELECT * FROM test.partitions('jobq.history', '2090-01-01');
 SELECT test.near('2090-03-05 12:34:56+00', 'jobq.events');
 SELECT * FROM test.partitions('jobq.events', '2090-01-01');
-SELECT test.error_of('SELECT jobq_internal._ensure_history_partition(NULL)');
-SELECT test.error_of($$SELECT jobq_internal._ensure_history_partition('infinity')$$);
+SELECT test.error_of($$SELECT jobq_internal._ensure_partition('jobq.history', NULL)$$);
+SELECT test.error_of($$SELECT jobq_internal._ensure_partition('jobq.history', 'infinity')$$);
 -- with other settings of the session
 SET timezone = 'Asia/Kathmandu';
 SET datestyle = 'SQL, DMY';
@@ -61,7 +61,8 @@ SELECT jobq_internal._ensure_partition('jobq.history', '2092-05-10 12:00+00', '2
        jobq_internal._ensure_partition('jobq.history', '2092-05-01 12:00+00', '2092-01-01');
 SELECT * FROM test.partitions('jobq.history', '2092-01-01');
 
--- a job without a partition for its end gets one and is charged no attempt
+-- a row that no partition holds goes to the default one; later ones of its
+-- retention time have their partition, which leaves the row where it is
 CREATE FUNCTION test.ok(payload jsonb) RETURNS jsonb LANGUAGE sql RETURN payload;
 SELECT jobq.create_job_type('long', 'test.ok(jsonb)', keep_completed => '3 years');
 SELECT jobq.enqueue('long', '{"n": 1}') AS id \gset
@@ -69,19 +70,30 @@ SELECT status, attempts, runs FROM test.ended(:'id');
 SELECT tableoid::regclass <> 'jobq.history'::regclass AS in_a_partition, expires_at = completed_at + interval '3 years' AS kept FROM jobq.history WHERE id = :'id';
 SELECT jobq.enqueue('long', '{"n": 2}', keep_completed => '9 years') AS id \gset
 SELECT status, attempts, runs FROM test.ended(:'id');
+SELECT tableoid::regclass, expires_at = completed_at + interval '9 years' AS kept FROM jobq.history WHERE id = :'id';
+CREATE FUNCTION test.has_partition(ahead interval) RETURNS boolean LANGUAGE sql AS $$
+  SELECT EXISTS (SELECT FROM jobq_internal._partitions('jobq.history') p WHERE clock_timestamp() + ahead >= p.low AND clock_timestamp() + ahead < p.high)
+$$;
+-- any change of the job types starts maintenance
+UPDATE jobq.job_types SET paused = paused WHERE false;
+SELECT test.wait_until($$SELECT test.has_partition('9 years')$$);
+SELECT jobq.enqueue('long', '{"n": 3}', keep_completed => '9 years') AS other \gset
+SELECT status FROM test.ended(:'other');
+SELECT tableoid::regclass <> 'jobq.history_default'::regclass AS in_a_partition FROM jobq.history WHERE id = :'other';
+SELECT tableoid::regclass, (SELECT status FROM jobq.wait_for(:'id')) AS ended FROM jobq.history WHERE id = :'id';
 
 -- retention: an expired partition is emptied and dropped, or left to the next
 -- run while a session reads it
-SELECT jobq_internal._ensure_history_partition('2001-01-01 12:00+00'), jobq_internal._ensure_history_partition('2001-01-02 12:00+00'),
-       jobq_internal._ensure_events_partition('2001-01-01 12:00+00');
+SELECT jobq_internal._ensure_partition('jobq.history', '2001-01-01 12:00+00'), jobq_internal._ensure_partition('jobq.history', '2001-01-02 12:00+00'),
+       jobq_internal._ensure_partition('jobq.events', '2001-01-01 12:00+00');
 INSERT INTO jobq.events (ts, job_id, job_type, type, source) VALUES ('2001-01-01 12:00+00', gen_random_uuid(), 'x', 'log', 'client');
 INSERT INTO jobq.history (id, expires_at, scheduled_for, created_at, completed_at, type_id, status, attempts, max_attempts, runs, depth, priority, payload)
   SELECT gen_random_uuid(), '2001-01-01 12:00+00', now(), now(), now(), 1, 'completed', 1, 1, 1, 0, 0, '{}' FROM generate_series(1, 10);
-SELECT test.wait_until($$SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'jobq maintenance' AND datname = current_database())$$);
-SELECT test.wait_until($$SELECT jobq_internal._maintain(NULL) IS NOT NULL AND NOT EXISTS (SELECT FROM jobq_internal._partitions('jobq.history') WHERE high < '2002-01-01')$$);
+UPDATE jobq.job_types SET paused = paused WHERE false;
+SELECT test.wait_until($$SELECT NOT EXISTS (SELECT FROM jobq_internal._partitions('jobq.history') WHERE high < '2002-01-01')$$);
 SELECT count(*) FROM jobq_internal._partitions('jobq.history') WHERE high < '2002-01-01';
 SELECT count(*) FROM jobq_internal._partitions('jobq.events') WHERE high < '2002-01-01';
-SELECT count(*) > 7 AS ahead FROM jobq_internal._partitions('jobq.events') WHERE high > now() AND low < '2090-01-01';
+SELECT count(*) > 1 AS ahead FROM jobq_internal._partitions('jobq.events') WHERE high > now() AND low < '2090-01-01';
 -- unexpired ones are kept
 SELECT count(*) FROM jobq.history WHERE id = :'id';
 SELECT count(*) FROM test.partitions('jobq.history', '2090-01-01');
@@ -95,7 +107,17 @@ BEGIN
   END LOOP;
 END $$;
 -- rows that expire in a partition of more than a day are deleted one by one
+BEGIN;
+DO $$
+DECLARE
+  name text;
+BEGIN
+  FOR name IN SELECT partition::text FROM jobq_internal._partitions('jobq.history') WHERE low < now() + interval '4 days' LOOP
+    EXECUTE 'DROP TABLE ' || name;
+  END LOOP;
+END $$;
 SELECT jobq_internal._ensure_partition('jobq.history', clock_timestamp(), clock_timestamp() - interval '100 years');
+COMMIT;
 SELECT high - low > interval '3650 days' AS long FROM jobq_internal._partitions('jobq.history') WHERE clock_timestamp() BETWEEN low AND high;
 INSERT INTO jobq.history (id, expires_at, scheduled_for, created_at, completed_at, type_id, status, attempts, max_attempts, runs, depth, priority, payload)
   SELECT gen_random_uuid(), clock_timestamp() + n * interval '1 minute', now(), now(), now(), 0, 'completed', 1, 1, 1, 0, 0, '{}' FROM generate_series(-10, 9) n;
@@ -107,16 +129,24 @@ BEGIN
   EXECUTE (SELECT 'DROP TABLE ' || partition FROM jobq_internal._partitions('jobq.history') WHERE clock_timestamp() BETWEEN low AND high);
 END $$;
 
+-- so are those of a default partition
+BEGIN;
+INSERT INTO jobq.history (id, expires_at, scheduled_for, created_at, completed_at, type_id, status, attempts, max_attempts, runs, depth, priority, payload)
+  SELECT gen_random_uuid(), clock_timestamp() + n * interval '1 minute' - interval '3000 years', now(), now(), now(), 0, 'completed', 1, 1, 1, 0, 0, '{}' FROM generate_series(1, 10) n;
+INSERT INTO jobq.alerts (ts, severity, title, message) SELECT '1000-01-01', 'warning', 'old', 'old' FROM generate_series(1, 10);
+SELECT count(*) FROM jobq.history_default WHERE type_id = 0;
+SELECT jobq_internal._expire_default('jobq.history', 4), jobq_internal._expire_default('jobq.history', 100), jobq_internal._expire_default('jobq.alerts', 100);
+SELECT count(*) FROM jobq.history_default WHERE type_id = 0;
+ROLLBACK;
+
 -- these run as their owner, but only on jobq's own tables
 CREATE TABLE test.other (t timestamptz) PARTITION BY RANGE (t);
 SELECT test.error_of($$SELECT jobq_internal._ensure_partition('test.other', '2030-01-01 00:00+00')$$);
--- a handler begins only when the partition for its end exists, also for unique_for: it begins once
-CREATE SEQUENCE test.starts;
-CREATE FUNCTION test.counts_starts(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM nextval('test.starts'); END $$;
-SELECT jobq.create_job_type('counts starts', 'test.counts_starts(jsonb)');
-SELECT jobq.enqueue('counts starts', unique_key => 'k', unique_for => '5 years') AS id \gset
+-- a row of the default partition holds its unique key
+SELECT jobq.enqueue('long', unique_key => 'k', unique_for => '50 years') AS id \gset
 SELECT status, runs FROM test.ended(:'id');
-SELECT last_value, is_called FROM test.starts;
+SELECT tableoid::regclass FROM jobq.history WHERE id = :'id';
+SELECT jobq.enqueue('long', unique_key => 'k', unique_for => '50 years') = :'id' AS same;
 
 -- a handler locks no partition while it runs: DDL on them does not wait for it
 CREATE FUNCTION test.held(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_advisory_xact_lock_shared(4711); END $$;
@@ -131,12 +161,16 @@ SELECT c.relname, l.mode
 SELECT pg_advisory_unlock(4711);
 SELECT status FROM test.ended(:'id');
 
--- health() names what keeps a job from ending
+-- without new tables jobs end all the same, and health() says where their rows go
+UPDATE jobq.job_types SET paused = paused WHERE false;
+SELECT test.wait_until($$SELECT bool_and(test.has_partition(a)) FROM unnest('{0,1 day,7 days,50 years}'::interval[]) a$$);
 CREATE FUNCTION test.refuse() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no new tables'; END $$;
 CREATE EVENT TRIGGER refuse ON ddl_command_start WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION test.refuse();
-SELECT jobq.enqueue('held', keep_completed => '77 years') AS id \gset
-SELECT test.wait_until($$SELECT jobq.health()->'checks'->'queues'->>'status' = 'degraded'$$);
-SELECT jobq.health()->'checks'->'queues'->>'message' AS message;
-DROP EVENT TRIGGER refuse;
+SELECT jobq.enqueue('held', keep_completed => '777 years') AS id \gset
 SELECT status FROM test.ended(:'id');
-SELECT test.wait_until($$SELECT jobq.health()->'checks'->'queues'->>'status' = 'healthy'$$);
+SELECT jobq.health()->'checks'->'partitions'->>'status' AS status, jobq.health()->'checks'->'partitions'->>'message' AS message,
+       (jobq.health()->'checks'->'partitions'->>'default_rows')::int > 0 AS counted;
+DROP EVENT TRIGGER refuse;
+UPDATE jobq.job_types SET paused = paused WHERE false;
+SELECT test.wait_until($$SELECT test.has_partition('777 years')$$);
+SELECT jobq.health()->'checks'->'partitions'->>'status' AS status, jobq.health()->'checks'->'partitions'->>'message' AS message;

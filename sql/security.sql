@@ -37,7 +37,7 @@ SELECT has_schema_privilege('jobq_regress_other', s, 'CREATE') AS may_create FRO
 SELECT statement || ': ' || test.error_as('jobq_regress_other', statement)
   FROM (VALUES ('SELECT jobq.version()'), ('SELECT jobq.enqueue(''t'')'), ('SELECT jobq.cancel_job(NULL)'), ('SELECT * FROM jobq.jobs'),
     ('SELECT * FROM jobq.queue'), ('SELECT jobq.create_job_type(''x'', ''test.ok(jsonb)'')'), ('SELECT jobq_internal._create_job_type(10, ''x'', ''test.ok(jsonb)'', NULL, 1, ''fixed'', ''1s'', ''1s'', 0, ''1s'', 0, 0, 0, 0, ''1s'', ''1s'', NULL, false, NULL, ''{}'', ''error'')'),
-    ('SELECT jobq_internal._adopt(10)'), ('SELECT jobq_internal._cancel(gen_random_uuid(), NULL)'), ('SELECT jobq_internal._maintain(NULL)')) v(statement);
+    ('SELECT jobq_internal._adopt(10)'), ('SELECT jobq_internal._cancel(gen_random_uuid(), NULL)'), ('SELECT jobq_internal._maintain()')) v(statement);
 
 -- definers: only as themselves and the roles they may become
 GRANT EXECUTE ON FUNCTION jobq.create_job_type, jobq.alter_job_type, jobq.drop_job_type, jobq.pause_job_type, jobq.resume_job_type, jobq.enqueue

@@ -17,7 +17,7 @@ BEGIN
     SELECT (regexp_matches(plan, '"Node Type": "([^"]+)"', 'g'))[1] AS node
     UNION SELECT regexp_replace((regexp_matches(plan, '"Relation Name": "([^"]+)"', 'g'))[1], '(_\d+)+$', '')) n);
 END $$;
-SELECT jobq_internal._ensure_history_partition(now() + interval '1 day'), jobq_internal._ensure_history_partition(now() + interval '2 days');
+SELECT jobq_internal._ensure_partition('jobq.history', now() + interval '1 day'), jobq_internal._ensure_partition('jobq.history', now() + interval '2 days');
 -- with any statistics of the tables
 SET max_parallel_workers_per_gather = 0;
 SET enable_seqscan = off;

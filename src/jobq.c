@@ -18,7 +18,6 @@
 #include "lifecycle/statement_hooks.h"
 #include "limits/job_limit.h"
 #include "limits/kill_switch.h"
-#include "maintenance/maintenance.h"
 #include "pressure/pressure_rules.h"
 #include "registry/job_types.h"
 #include "security/grants.h"
@@ -33,7 +32,6 @@
 #include "tables/edge_table.h"
 #include "tables/event_log.h"
 #include "tables/finished_keys.h"
-#include "tables/partition.h"
 #include "tables/queue_table.h"
 #include "tables/queue_triggers.h"
 #include "tables/row_map.h"
@@ -56,7 +54,6 @@ _PG_init(void)
 
 	jobq_define_settings(preloaded);
 	row_map_set_shapes(shapes, lengthof(shapes));
-	partitions_set_process(maintenance_make_partitions);
 	triggers_set_run_types(job_type_is_workflow);
 	RegisterXactCallback(publish_xact_callback, NULL);
 	RegisterSubXactCallback(publish_subxact_callback, NULL);

@@ -126,7 +126,7 @@ cancel_waiting(Ledger *ledger, Job *job, char *reason)
 	outcome.ended_at = GetCurrentTimestamp();
 	outcome.source = "client";
 	outcome.progress = NAN;
-	(void) settle_at_once(ledger, job, type, &outcome);
+	(void) settle(ledger, job, type, &outcome);
 }
 
 static bool
@@ -314,7 +314,7 @@ jobq_tell(PG_FUNCTION_ARGS)
 	event.message = PG_ARGISNULL(5) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(5));
 	event.data = with_caller(PG_ARGISNULL(6) ? NULL : PG_GETARG_JSONB_P(6));
 	events_begin(&log);
-	event_add_at_once(&log, values, nulls, type->name, &event);
+	event_add(&log, values, nulls, type->name, &event);
 	events_end(&log);
 	PG_RETURN_VOID();
 }

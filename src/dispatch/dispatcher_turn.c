@@ -88,6 +88,7 @@ take_settings(TimestampTz now)
 	registry_known = true;
 	read_stop();
 	pressure_stale();
+	upkeep_maintain_now();		/* a type may have a new retention time */
 }
 
 /* Takes all changes but those of jobs. */
@@ -103,6 +104,7 @@ take_changes(bool sweep_now, TimestampTz now)
 	{
 		want_full_scan = true;
 		leases_suspect();		/* jobq.adopt() ends leases of the original */
+		upkeep_maintain_now();
 	}
 	if (pressure_turn(now))
 		admission_press(now);
@@ -269,7 +271,7 @@ dispatcher_turn(void)
 		windows_retry = mono + WINDOWS_RETRY_US;
 	}
 	cancels_take();
-	release_held(mono, maintenance_is_done());
+	release_held(mono);
 	if (has_work(now, mono, sweep_now))
 		read_and_hand_out(sweep_now, now, mono);
 	if (sweep_now)
@@ -287,7 +289,7 @@ dispatcher_turn(void)
 	executors_balance(mono);
 	CommitTransactionCommand();
 	if (types_names_stale())
-		upkeep_refresh_names();
+		upkeep_maintain_now();
 	parts_turn(mono);
 	return reports;
 }

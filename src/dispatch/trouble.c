@@ -8,7 +8,6 @@
 
 #include "dispatch/admission.h"
 #include "dispatch/trouble.h"
-#include "maintenance/maintenance_schedule.h"
 #include "workers/returned_jobs.h"
 
 static JobqDb *db;
@@ -34,28 +33,13 @@ set_trouble(const char *fmt,...)
 	SpinLockRelease(&db->mutex);
 }
 
-/* A partition is made in a moment, unless maintenance fails. */
-static void
-tell_of_held_jobs(void)
-{
-	int32		type_id = held_type(HOLD_COMMIT);
-	uint64		reason = HELD_COMMIT;
-
-	if (type_id == 0 && maintenance_fails())
-	{
-		type_id = held_type(HOLD_PARTITION);
-		reason = HELD_PARTITION;
-	}
-	pg_atomic_write_u64(&db->health.held, type_id == 0 ? 0 : reason << 32 | (uint32) type_id);
-}
-
 void
 trouble_turn(void)
 {
 	static char said[sizeof(db->health.trouble)] = "";
 	char		text[sizeof(db->health.trouble)];
 
-	tell_of_held_jobs();
+	pg_atomic_write_u32(&db->health.held, (uint32) held_type(HOLD_COMMIT));
 	admission_trouble(text, sizeof(text));
 	if (strcmp(text, said) == 0)
 		return;

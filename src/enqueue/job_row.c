@@ -148,7 +148,7 @@ add_blocked_event(Enqueuer *e, Request *request, const Datum *values, const bool
 	json_add_number(&b, "after", after_count(request));
 	json_add_string(&b, "after_rule", after_rule_names[request->after_rule]);
 	event.data = json_end_object(&b);
-	event_add_at_once(&e->events, values, nulls, request->type->name, &event);
+	event_add(&e->events, values, nulls, request->type->name, &event);
 }
 
 void
@@ -170,7 +170,7 @@ row_add_event(Enqueuer *e, Request *request, const Datum *values, const bool *nu
 		json_add_bool(&b, "replaced", true);
 	json_add_string(&b, "error", error);
 	event.data = json_end_object(&b);
-	event_add_at_once(&e->events, values, nulls, request->type->name, &event);
+	event_add(&e->events, values, nulls, request->type->name, &event);
 	if (request->blocked)
 		add_blocked_event(e, request, values, nulls);
 }

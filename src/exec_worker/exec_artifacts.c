@@ -82,25 +82,6 @@ describe_job(ArtifactJob *of, ExecJob *x, JobType *type)
 	of->source = "helper";
 }
 
-bool
-exec_artifacts_ready(Ledger *ledger, ExecJob *x, JobType *type, TimestampTz *need)
-{
-	ArtifactJob of;
-	ListCell   *lc;
-
-	if (!exec_has_artifact(x) || !artifacts_exist())
-		return true;
-	describe_job(&of, x, type);
-	foreach(lc, x->events)
-	{
-		ToolEvent  *kept = lfirst(lc);
-
-		if (kept->kind == FRAME_EVENT_ARTIFACT && !artifact_ready(ledger, &of, kept->ts, need))
-			return false;
-	}
-	return true;
-}
-
 void
 exec_write_artifacts(Ledger *ledger, ExecJob *x, JobType *type)
 {

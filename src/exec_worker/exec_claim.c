@@ -44,7 +44,6 @@ typedef struct Claim
 	bool		failed;
 	BreakerNote breaker;
 	JobStatus	status;
-	TimestampTz need;
 	FrameStart	frame;
 	Size		answer;
 } Claim;
@@ -73,11 +72,11 @@ settle_now(Claims *batch, Claim *claim, Job *job, JobType *type, Outcome *outcom
 		outcome->source = "dispatcher";
 		outcome_keep_progress(job, outcome);
 	}
-	claim->status = settle(batch->ledger, job, type, outcome, &claim->need);
-	claim->settled = claim->need == 0;
+	claim->status = settle(batch->ledger, job, type, outcome);
+	claim->settled = true;
 	claim->failed = outcome->kind == OUTCOME_FAILED;
 	breaker_take_down(&claim->breaker, type, outcome);
-	claim->report = claim->settled ? REPORT_SETTLED : REPORT_NO_PARTITION;
+	claim->report = REPORT_SETTLED;
 }
 
 /* Fails an attempt before its tool starts. */
@@ -269,7 +268,7 @@ add_claimed_event(Claims *batch, ExecJob *x, JobType *type)
 	json_add_string(&b, "worker", MySlot->name);
 	json_add_string(&b, "node", node_name());
 	event.data = json_end_object(&b);
-	(void) event_add(&batch->ledger->events, x->row.values, x->row.nulls, type->name, &event);
+	event_add(&batch->ledger->events, x->row.values, x->row.nulls, type->name, &event);
 }
 
 static void
@@ -286,12 +285,6 @@ claim_to_start(Claims *batch, Claim *claim, Job *job, JobType *type)
 	}
 	x->all_events = EVENTS_WANTED(type, EVENTS_ALL);
 	x->started_at = GetCurrentTimestamp();
-	if (x->all_events && !events_ready(&batch->ledger->events, x->started_at))
-	{
-		claim->need = x->started_at;
-		claim->report = REPORT_NO_PARTITION;
-		return;
-	}
 	x->timeout_us = job_timeout(job, type);
 	x->kill_grace_us = type->kill_grace_us;
 	JOB_ATT(job, Q_attempts) = Int32GetDatum(JOB_INT(job, Q_attempts) + 1);
@@ -325,7 +318,6 @@ claim_one(Claims *batch, Claim *claim)
 	Job			job;
 
 	claim->start = claim->settled = false;
-	claim->need = 0;
 	claim->report = REPORT_NOT_MINE;
 	x->ref = cell->ref;
 	if (queue_lock(&batch->ledger->queue, &x->ref, &job) != LOCK_OK)
@@ -382,7 +374,6 @@ apply(Claim *claim)
 			if (claim->status >= JOB_COMPLETED)
 				wake_waiters(exec_db, &x->ref.id, claim->status);
 		}
-		cell->need = claim->need;
 		exec_job_forget(x, claim->report);
 		return;
 	}

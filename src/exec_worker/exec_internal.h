@@ -245,11 +245,6 @@ extern MonoTime exec_settle_at(void);	/* time of the next due write;
 extern void exec_got_artifact(ExecJob *job, const FrameText *text);
 /* True if a kept event is an artifact. */
 extern bool exec_has_artifact(const ExecJob *job);
-/*
- * False if jobq.artifacts has no partition for one of the kept artifacts:
- * *need is the time that lacks it, and nothing is written.
- */
-extern bool exec_artifacts_ready(Ledger *ledger, ExecJob *job, JobType *type, TimestampTz *need);
 /* Writes the kept artifacts, each with its event. */
 extern void exec_write_artifacts(Ledger *ledger, ExecJob *job, JobType *type);
 /* Keeps an event of the tool until it is written. */

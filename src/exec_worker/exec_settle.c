@@ -4,7 +4,7 @@
  *
  * All ended attempts are settled in one transaction (exec_transaction.c); when
  * it fails, each alone.  No result is dropped: when it can't be written now
- * (no partition, a lock, a full disk), it is kept and retried with a delay
+ * (a lock, a full disk), it is kept and retried with a delay
  * that doubles.  Only an error that the result itself causes replaces the
  * result.
  *
@@ -22,7 +22,6 @@
 
 #include "base/texts.h"
 #include "exec_worker/exec_internal.h"
-#include "maintenance/maintenance.h"
 #include "settle/alerts.h"
 #include "settle/breaker_news.h"
 #include "tables/queue_find.h"
@@ -37,7 +36,7 @@ typedef enum SettleResult
 	RESULT_SETTLED,
 	RESULT_NOT_MINE,			/* the row is gone, or another attempt has
 								 * it */
-	RESULT_LATER,				/* locked, or no partition */
+	RESULT_LATER,				/* locked */
 	RESULT_EVENTS				/* the events are written, the tool still
 								 * runs */
 } SettleResult;
@@ -47,7 +46,6 @@ typedef struct Settlement
 	ExecJob    *job;
 	SettleResult result;
 	JobStatus	status;
-	TimestampTz need;
 	CellReport	report;
 	bool		failed;
 	BreakerNote breaker;
@@ -67,7 +65,7 @@ add_event(Ledger *ledger, ExecJob *x, JobType *type, Event *event)
 {
 	event->attempt = JOB_INT(&x->row, Q_attempts);
 	event->source = "helper";
-	(void) event_add(&ledger->events, x->row.values, x->row.nulls, type->name, event);
+	event_add(&ledger->events, x->row.values, x->row.nulls, type->name, event);
 }
 
 static char *
@@ -309,7 +307,6 @@ settle_one(Ledger *ledger, Settlement *item, EndedParents *parents)
 	Job			job;
 
 	item->report = REPORT_SETTLED;
-	item->need = 0;
 	switch (lock_row(ledger, x, &job))
 	{
 		case LOCK_GONE:
@@ -321,22 +318,12 @@ settle_one(Ledger *ledger, Settlement *item, EndedParents *parents)
 		case LOCK_OK:
 			break;
 	}
-	if (!exec_artifacts_ready(ledger, x, type, &item->need))
-	{
-		item->result = RESULT_LATER;
-		return;
-	}
 	reported = JOB_NULL(&job, Q_error_msg) ? NULL : TextDatumGetCString(JOB_ATT(&job, Q_error_msg));
 	exec_judge(x, type, &outcome);
 	outcome.log = events_of(x);
 	if (outcome.kind == OUTCOME_RELEASED || outcome.kind == OUTCOME_SNOOZED)
 		job.nulls[Q_started_at - 1] = job.nulls[Q_worker - 1] = job.nulls[Q_node - 1] = true;
-	item->status = settle(ledger, &job, type, &outcome, &item->need);
-	if (item->need != 0)
-	{
-		item->result = RESULT_LATER;
-		return;
-	}
+	item->status = settle(ledger, &job, type, &outcome);
 	exec_write_artifacts(ledger, x, type);
 	parents_add(parents, &job, item->status);
 	item->result = RESULT_SETTLED;
@@ -346,26 +333,6 @@ settle_one(Ledger *ledger, Settlement *item, EndedParents *parents)
 		write_remarks(ledger, x, type);
 	if (x->end.kind == FRAME_START_FAILED && outcome.kind == OUTCOME_RELEASED)
 		item->report = start_failure(ledger, x, type, outcome.message, reported);
-}
-
-/*
- * True if the partitions for the events and artifacts exist; else they are
- * retried.
- */
-static bool
-has_room(Ledger *ledger, ExecJob *x, Settlement *item)
-{
-	TimestampTz now = GetCurrentTimestamp();
-
-	item->need = now;
-	if (events_ready(&ledger->events, now) &&
-		exec_artifacts_ready(ledger, x, job_type_by_id(x->ref.type_id), &item->need))
-	{
-		item->need = 0;
-		return true;
-	}
-	item->result = RESULT_LATER;
-	return false;
 }
 
 void
@@ -384,7 +351,7 @@ settlements_write(Settlements *settlements, Ledger *ledger)
 			settle_one(ledger, item, &settlements->parents);
 		else
 			item->result = x->state == EXEC_ENDED ? RESULT_NOT_MINE : RESULT_EVENTS;
-		if (item->result == RESULT_EVENTS && ledger && has_room(ledger, x, item))
+		if (item->result == RESULT_EVENTS && ledger)
 			write_events(ledger, x, job_type_by_id(x->ref.type_id));
 	}
 }
@@ -453,8 +420,6 @@ apply(Settlement *item)
 			forget_events(x);
 			break;
 		case RESULT_LATER:
-			if (item->need != 0)
-				maintenance_start(exec_db, item->need);
 			retry_later(x);
 			break;
 	}

@@ -7,11 +7,11 @@
  * The dispatcher starts it once a minute, when there are such breakers, and
  * when the counts of rows are not right any more; at
  * most one runs in a database (HousekeepingProcess.busy).  It is not the
- * maintenance process, because jobs wait for the partitions of that one, while
- * a file system may block this one (disk_watch.c) and retention may have much
- * to do.  The process connects as the bootstrap superuser and acts as the
- * owner of jobq's tables.  Every step is a transaction of its own; a step that
- * finds a table in use is left to the next minute.
+ * maintenance process, because partitions must be made in time, while a file
+ * system may block this one (disk_watch.c) and retention may have much to do.
+ * The process connects as the bootstrap superuser and acts as the owner of
+ * jobq's tables.  Every step is a transaction of its own; a step that finds a
+ * table in use is left to the next minute.
  *
  * Exits 0, or 1 after an unexpected error.  SIGTERM is die; ddl_barrier.c
  * sends it when the database must be empty.

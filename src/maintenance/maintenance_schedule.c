@@ -3,10 +3,11 @@
  *	  When the dispatcher starts the processes for work that it must not wait
  *	  for: partitions (maintenance.c) and housekeeping (housekeeping.c).
  *
- * Maintenance runs every ten minutes, at once when a job has found no
- * partition for its history row, and again soon after a failure.  Housekeeping
- * runs every minute, and when clients have opened or closed a breaker or the
- * rows have to be counted anew.
+ * Maintenance runs every ten minutes, or twice in the time that a partition
+ * covers; at once when job types, the names of roles or the database's identity
+ * have changed; and again soon after a failure.
+ * Housekeeping runs every minute, and when clients have opened or closed a
+ * breaker or the rows have to be counted anew.
  */
 #include "jobq.h"
 
@@ -26,13 +27,18 @@
 												 * worker is free */
 
 static JobqDb *db;
-static TimestampTz partition_need = 0;
 static MonoTime next_maintenance = 0;
 static MonoTime next_chores = 0;
 static MonoTime next_breaker_chores = 0;	/* not before */
 static uint32 maintenance_seen = 0;
 static uint32 maintenance_failed_seen = 0;
 static int	maintenance_failures = 0;	/* in a row */
+
+static int64
+maintenance_interval(void)
+{
+	return Min(MAINTENANCE_US, (int64) jobq_partition_interval * USECS_PER_SEC / 2);
+}
 
 void
 upkeep_init(MemoryContext context, JobqDb *mine)
@@ -42,59 +48,29 @@ upkeep_init(MemoryContext context, JobqDb *mine)
 	db = mine;
 	maintenance_seen = db->maintenance.done;
 	maintenance_failed_seen = db->maintenance.failed;
-	next_maintenance = now + MAINTENANCE_US;
+	next_maintenance = now + maintenance_interval();
 	next_chores = now + USECS_PER_SEC;
 }
 
 void
-request_partition(TimestampTz need)
-{
-	partition_need = need;
-	next_maintenance = 0;
-}
-
-void
-upkeep_refresh_names(void)
+upkeep_maintain_now(void)
 {
 	next_maintenance = 0;
-}
-
-bool
-maintenance_is_done(void)
-{
-	bool		done = db->maintenance.done != maintenance_seen;
-
-	if (done)
-		maintenance_failures = 0;
-	maintenance_seen = db->maintenance.done;
-	return done;
-}
-
-bool
-maintenance_fails(void)
-{
-	return maintenance_failures > 1;
 }
 
 static void
-see_to_partitions(MonoTime now)
+see_to_maintenance(MonoTime now)
 {
+	if (db->maintenance.done != maintenance_seen)
+		maintenance_failures = 0;
+	maintenance_seen = db->maintenance.done;
 	if (db->maintenance.failed != maintenance_failed_seen)
 	{
 		maintenance_failed_seen = db->maintenance.failed;
 		next_maintenance = now + (AGAIN_US << Min(++maintenance_failures, MAX_AGAIN_SHIFT));
-		if (partition_need == 0)
-			partition_need = db->maintenance.need;
 	}
-	if (now < next_maintenance)
-		return;
-	if (maintenance_start(db, partition_need))
-	{
-		next_maintenance = now + MAINTENANCE_US;
-		partition_need = 0;
-	}
-	else
-		next_maintenance = now + AGAIN_US;
+	if (now >= next_maintenance)
+		next_maintenance = now + (maintenance_start(db) ? maintenance_interval() : AGAIN_US);
 }
 
 static MonoTime
@@ -115,7 +91,7 @@ see_to_chores(MonoTime now)
 void
 upkeep_turn(MonoTime now)
 {
-	see_to_partitions(now);
+	see_to_maintenance(now);
 	see_to_chores(now);
 }
 

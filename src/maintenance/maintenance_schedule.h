@@ -13,22 +13,9 @@ extern void upkeep_turn(MonoTime now);
 /* Returns when the next one is due. */
 extern MonoTime upkeep_next_timer(MonoTime now);
 
-/*
- * Requests a partition that takes a history row of that time: the next turn
- * starts maintenance.
- */
-extern void request_partition(TimestampTz need);
 /* Makes the next turn start housekeeping. */
 extern void upkeep_now(void);
-
-/*
- * Makes the next turn start maintenance, which updates the names of renamed
- * roles.
- */
-extern void upkeep_refresh_names(void);
-/* True if maintenance has succeeded since the last call. */
-extern bool maintenance_is_done(void);
-/* True if it was started once more because the run before has not succeeded. */
-extern bool maintenance_fails(void);
+/* Makes the next turn start maintenance. */
+extern void upkeep_maintain_now(void);
 
 #endif

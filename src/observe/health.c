@@ -308,17 +308,15 @@ check_helper(Report *report, JobqDb *db, const HealthFacts *f)
 static const char *
 held_jobs(JobqDb *db, const HealthFacts *f)
 {
-	uint64		held = db != NULL ? pg_atomic_read_u64(&db->health.held) : 0;
+	uint32		held = db != NULL ? pg_atomic_read_u32(&db->health.held) : 0;
 	JobType    *type;
 
 	if (held == 0)
 		return NULL;
 	if (!f->sees_all)
 		return "something keeps jobs from being run";
-	type = job_type_by_id((int32) (uint32) held);
-	return psprintf(held >> 32 == HELD_PARTITION ?
-					"jobs of type \"%s\" wait: the partition for their end can't be made (see the server log)" :
-					"jobs of type \"%s\" wait: the commit of their end has failed twice (see the server log)",
+	type = job_type_by_id((int32) held);
+	return psprintf("jobs of type \"%s\" wait: the commit of their end has failed twice (see the server log)",
 					type != NULL ? type->name : "?");
 }
 
@@ -418,6 +416,25 @@ check_retention(Report *report, const HealthFacts *f)
 				  f->drop_problem && f->sees_all ? psprintf("no job of jobq.before_drop_type can be enqueued: %s", f->drop_problem) :
 				  "expired rows stay: a job of jobq.before_drop_type has failed, retry or purge it",
 				  psprintf(", \"waiting\": " INT64_FORMAT, f->stuck_drops));
+}
+
+/*
+ * Adds the check of default partitions, which exists only while they have
+ * rows: those that came before their partition was made.
+ */
+static void
+check_partitions(Report *report, const HealthFacts *f)
+{
+	const char *message = "these rows came before maintenance had made their partition; they stay until they expire";
+
+	if (f->default_rows == 0)
+		return;
+	if (f->unmade != NULL)
+		message = psprintf(f->too_large ? "rows go to the default partition of %s: it is too large for another one beside it" :
+						   "rows go to the default partition of %s: maintenance does not run, or a session keeps a lock on it",
+						   f->unmade);
+	add_check(report, "partitions", f->unmade != NULL ? DEGRADED : HEALTHY, message,
+			  psprintf(", \"default_rows\": %s", f->sees_all ? psprintf(INT64_FORMAT, f->default_rows) : "null"));
 }
 
 static void
@@ -568,6 +585,7 @@ jobq_health(PG_FUNCTION_ARGS)
 	check_queues(&report, db, &f);
 	check_schedules(&report, db, &f);
 	check_retention(&report, &f);
+	check_partitions(&report, &f);
 	check_dead_letters(&report, &f);
 	check_breakers(&report, db, &f);
 	check_signals(&report, &f);

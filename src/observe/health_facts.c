@@ -32,6 +32,7 @@
 #define LOCK_LIMIT			"500ms"
 #define RECENT_DEAD_LIMIT	10000
 #define MAX_OLD_JOBS		1000	/* read for the oldest: each is looked up in all slots */
+#define DEFAULT_ROWS_LIMIT	"10000"
 
 /*
  * The first waiting job of each lane, by the lane index: ORDER BY ... LIMIT 1
@@ -191,6 +192,17 @@ static const char before_drops_query[] =
 	"SELECT count(*), min(b.problem)"
 	"  FROM jobq.before_drops b"
 	" WHERE b.problem IS NOT NULL OR EXISTS (SELECT FROM jobq.dead_letters d WHERE d.id = b.job_id)";
+
+/* The query that counts the rows of default partitions; NULL: none has a block. */
+static const char default_rows_query[] =
+	"SELECT 'SELECT sum(n)::int8 FROM (' || string_agg(format('SELECT count(*) FROM (SELECT FROM ONLY %s LIMIT "
+	DEFAULT_ROWS_LIMIT ") r', c.oid::regclass), ' UNION ALL ') || ') d(n)'"
+	"  FROM pg_partitioned_table p JOIN pg_class c ON c.oid = p.partdefid"
+	" WHERE c.relnamespace = 'jobq'::regnamespace AND pg_relation_size(c.oid) > 0";
+
+static const char unmade_query[] =
+	"SELECT string_agg(DISTINCT m.parent::text, ', '), coalesce(bool_or(m.too_large), false)"
+	"  FROM jobq_internal._missing_partitions() m WHERE m.due";
 
 static const char has_strays_query[] =
 	"SELECT 1 WHERE to_regprocedure('jobq_internal._stray_grants()') IS NOT NULL";	/* 0.1.0 has none */
@@ -397,6 +409,26 @@ read_before_drops(HealthFacts *f, Oid caller)
 	f->drop_problem = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 2);
 }
 
+/* A default partition without a block is not opened: it may be locked. */
+static void
+read_default_partitions(HealthFacts *f, Oid caller)
+{
+	char	   *count;
+	bool		isnull;
+
+	run_query(default_rows_query, caller, 1);
+	count = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	if (count == NULL)
+		return;
+	run_query(count, caller, 1);
+	f->default_rows = count_of(1);
+	if (f->default_rows == 0)
+		return;
+	run_query(unmade_query, caller, 1);
+	f->unmade = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+	f->too_large = DatumGetBool(value_of(2, &isnull));
+}
+
 static void
 read_strays(HealthFacts *f, Oid caller)
 {
@@ -439,6 +471,7 @@ read_facts(HealthFacts *f, Oid caller)
 
 	read_schedules(f, caller);
 	read_before_drops(f, caller);
+	read_default_partitions(f, caller);
 	f->blocked_keys = blocked_keys(caller);
 	if (f->dead_letters > 0)	/* else their lock does not matter */
 		f->holding = holding_dead_letters(caller);
@@ -468,7 +501,7 @@ static void
 copy_strings(HealthFacts *f, MemoryContext context)
 {
 	char	  **strings[] = {&f->oldest_id, &f->signals, &f->signal_problem, &f->blocked_keys, &f->holding, &f->holder, &f->strays,
-	&f->paused_names, &f->paused_waiting, &f->unstartable, &f->drop_problem};
+	&f->paused_names, &f->paused_waiting, &f->unstartable, &f->drop_problem, &f->unmade};
 
 	for (int i = 0; i < (int) lengthof(strings); i++)
 	{

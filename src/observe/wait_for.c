@@ -362,6 +362,8 @@ wait_until_ended(Wait *wait)
 		expect_news(wait);
 		row = look(wait, last == NULL);
 		if (row == NULL)
+			row = look(wait, false);	/* the plan was older than the partition with the row, maybe */
+		if (row == NULL)
 			return answer_for_missing(wait, last);
 		if (is_final(row_status(wait, row)))
 			return row;

@@ -212,7 +212,7 @@ add_claimed_event(PullCall *call, const ClaimRequest *request, Job *job, JobType
 	json_add_string(&b, "worker", request->worker);
 	json_add_string(&b, "node", request->node);
 	event.data = json_end_object(&b);
-	event_add_at_once(&call->ledger.events, job->values, job->nulls, type->name, &event);
+	event_add(&call->ledger.events, job->values, job->nulls, type->name, &event);
 }
 
 static int64

@@ -108,7 +108,7 @@ add_heartbeat_event(FunctionCallInfo fcinfo, PullCall *call, Job *job, JobType *
 		json_add_number(&b, "progress", DatumGetFloat8(DirectFunctionCall1(numeric_float8_no_overflow, PG_GETARG_DATUM(2))));
 		event.data = json_end_object(&b);
 	}
-	event_add_at_once(&call->ledger.events, job->values, job->nulls, type->name, &event);
+	event_add(&call->ledger.events, job->values, job->nulls, type->name, &event);
 }
 
 /* Renews the lease in the row: the dispatcher reads it when its timer fires. */

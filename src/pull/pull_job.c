@@ -231,7 +231,7 @@ pull_settle(PullCall *call, Job *job, Outcome *o)
 		o->has_result = false;
 	}
 	breaker_take_down(&note, type, o);
-	status = settle_at_once(&call->ledger, job, type, o);
+	status = settle(&call->ledger, job, type, o);
 	publish_attempt_end(&id, status, &note, o->kind == OUTCOME_FAILED);
 	return status;
 }

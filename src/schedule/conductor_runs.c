@@ -210,7 +210,7 @@ fail_start(Ledger *ledger, Job *job, const ErrorData *error)
 	o.code = pstrdup(unpack_sql_state(error->sqlerrcode));
 	o.message = pstrdup(error->message ? error->message : "could not start");
 	o.progress = NAN;
-	(void) settle_at_once(ledger, job, job_type_by_id(JOB_INT(job, Q_type_id)), &o);
+	(void) settle(ledger, job, job_type_by_id(JOB_INT(job, Q_type_id)), &o);
 }
 
 static void

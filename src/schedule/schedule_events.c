@@ -30,7 +30,7 @@ add_event(Turn *turn, Schedule *s, EventsLevel level, Event *event, Jsonb *data)
 	nulls[Q_tenant - 1] = S_NULL(s, S_tenant);
 	event->source = "dispatcher";
 	event->data = data;
-	event_add_at_once(&turn->e.events, values, nulls, type_name, event);
+	event_add(&turn->e.events, values, nulls, type_name, event);
 }
 
 static void

@@ -37,12 +37,6 @@ const Shape alerts_shape = FIRST_SHAPE("alerts", alerts_columns);
 
 StaticAssertDecl(lengthof(alerts_columns) == L_NATTS, "alerts' columns");
 
-bool
-alerts_ready(Ledger *ledger, TimestampTz ts)
-{
-	return partition_open(&ledger->alerts, "alerts", ts);
-}
-
 static const char *
 severity(const Alert *alert)
 {
@@ -99,8 +93,7 @@ alert_raise(Ledger *ledger, const Datum *values, const bool *nulls, JobType *typ
 	TimestampTz now = GetCurrentTimestamp();
 	Jsonb	   *fields = log_fields(type, alert->payload);
 
-	if (!alerts_ready(ledger, now))
-		return;
+	partition_open(&ledger->alerts, "alerts", now);
 	write_row(ledger, values, nulls, type, alert, now);
 	stat_alert(type->id, alert->high);
 	if (alert->in_log != NULL)

@@ -19,13 +19,7 @@ typedef struct Alert
 	Jsonb	   *payload;		/* of the job; NULL: not at hand */
 } Alert;
 
-/* True if there is a partition for an alert of that time. */
-extern bool alerts_ready(Ledger *ledger, TimestampTz ts);
-
-/*
- * Raises an alert about the job with these columns (of jobq.queue); does
- * nothing without a partition.
- */
+/* Raises an alert about the job with these columns (of jobq.queue). */
 extern void alert_raise(Ledger *ledger, const Datum *values, const bool *nulls, JobType *type, const Alert *alert);
 extern void alert_dead_letter(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt);
 

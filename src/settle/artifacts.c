@@ -219,13 +219,6 @@ expires_at(const ArtifactJob *of, TimestampTz ts)
 	return Max(end, ts + USECS_PER_DAY);
 }
 
-bool
-artifact_ready(Ledger *ledger, const ArtifactJob *of, TimestampTz ts, TimestampTz *need)
-{
-	*need = expires_at(of, ts);
-	return partition_open(&ledger->artifacts, "artifacts", *need);
-}
-
 static void
 set_text(Datum *values, bool *nulls, int att, const char *text)
 {
@@ -257,7 +250,7 @@ write_event(Ledger *ledger, const ArtifactJob *of, const Artifact *artifact, int
 	json_add_string(&b, "content_type", artifact->content_type);
 	json_add_string(&b, "checksum", artifact->checksum);
 	event.data = json_end_object(&b);
-	(void) event_add(&ledger->events, of->values, of->nulls, of->type->name, &event);
+	event_add(&ledger->events, of->values, of->nulls, of->type->name, &event);
 }
 
 int64
@@ -266,10 +259,9 @@ artifact_add(Ledger *ledger, const ArtifactJob *of, const Artifact *artifact)
 	Datum		values[A_NATTS] = {0};
 	bool		nulls[A_NATTS] = {0};
 	int64		id = nextval_internal(jobq_relid("artifact_id_seq"), false);
-	TimestampTz need;
+	TimestampTz expires = expires_at(of, artifact->ts);
 
-	if (!artifact_ready(ledger, of, artifact->ts, &need))
-		elog(ERROR, "jobq.artifacts has no partition for %s", timestamptz_to_str(need));
+	partition_open(&ledger->artifacts, "artifacts", expires);
 	values[A_id - 1] = Int64GetDatum(id);
 	values[A_created_at - 1] = TimestampTzGetDatum(artifact->ts);
 	copy_column(values, nulls, A_job_id, of, Q_id);
@@ -287,7 +279,7 @@ artifact_add(Ledger *ledger, const ArtifactJob *of, const Artifact *artifact)
 	values[A_data - 1] = PointerGetDatum(artifact->data);
 	nulls[A_data - 1] = artifact->data == NULL;
 	set_text(values, nulls, A_job_type, of->type ? of->type->name : NULL);
-	values[A_expires_at - 1] = TimestampTzGetDatum(need);
+	values[A_expires_at - 1] = TimestampTzGetDatum(expires);
 	table_insert_row(&ledger->artifacts.table, values, nulls);
 	if (EVENTS_WANTED(of->type, EVENTS_ALL))
 		write_event(ledger, of, artifact, id);

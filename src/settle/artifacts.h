@@ -51,16 +51,7 @@ extern void artifact_job_timeout(ArtifactJob *of);
 /* True if this database has the table: the SQL of release 0.1.0 does not. */
 extern bool artifacts_exist(void);
 
-/*
- * Opens the partition of an artifact recorded at ts; false: there is none,
- * and *need is the time that lacks one.
- */
-extern bool artifact_ready(Ledger *ledger, const ArtifactJob *of, TimestampTz ts, TimestampTz *need);
-
-/*
- * Writes the row, and at level all the event.  The partition must exist
- * (artifact_ready).  Returns the id.
- */
+/* Writes the row, and at level all the event.  Returns the id. */
 extern int64 artifact_add(Ledger *ledger, const ArtifactJob *of, const Artifact *artifact);
 
 /* The checked columns of jobq.artifacts: see row_map.h. */

@@ -26,17 +26,7 @@ tell(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, const cha
 	Event		event = {.ts = o->ended_at, .attempt = attempt, .type = name, .source = o->source,
 	.level = level, .message = o->message, .data = data};
 
-	(void) event_add(&ledger->events, job->values, job->nulls, type->name, &event);
-}
-
-bool
-story_ready(Ledger *ledger, JobType *type, Outcome *o)
-{
-	EventsLevel lowest = o->kind == OUTCOME_FAILED ? EVENTS_FAILURES : EVENTS_ALL;
-
-	if (type == NULL || (o->log == NIL && type->events < lowest && !type->has_hooks))
-		return true;
-	return events_ready(&ledger->events, o->ended_at);
+	event_add(&ledger->events, job->values, job->nulls, type->name, &event);
 }
 
 /*
@@ -51,12 +41,12 @@ story_attempt_lines(Ledger *ledger, Job *job, JobType *type, Outcome *o, int att
 	ListCell   *lc;
 
 	if (!o->begun && o->started_at != 0 && EVENTS_WANTED(type, EVENTS_ALL))
-		(void) event_add(&ledger->events, job->values, job->nulls, type->name, &event);
+		event_add(&ledger->events, job->values, job->nulls, type->name, &event);
 	foreach(lc, o->log)
 	{
 		event = *(Event *) lfirst(lc);
 		event.attempt = attempt;
-		(void) event_add(&ledger->events, job->values, job->nulls, type->name, &event);
+		event_add(&ledger->events, job->values, job->nulls, type->name, &event);
 	}
 }
 

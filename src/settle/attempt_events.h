@@ -12,8 +12,6 @@
  * about to be; 0: none has begun.
  */
 extern int	story_attempt(Job *job, Outcome *o);
-/* True if the events of this end, if any, have their partition. */
-extern bool story_ready(Ledger *ledger, JobType *type, Outcome *o);
 
 /*
  * Writes its start and the events during it.  The functions below call it

@@ -4,8 +4,7 @@
  *
  * The process that ran the attempt writes them, once that attempt's settlement
  * is committed, in a transaction of its own.  For an attempt of a client it is
- * the housekeeping process.  When that fails, or events have no partition for
- * now, only the log has a line.
+ * the housekeeping process.  When that fails, only the log has a line.
  */
 #include "jobq.h"
 
@@ -118,7 +117,7 @@ write_piece(EventLog *log, const BreakerChange *piece)
 	values[Q_id - 1] = UUIDPGetDatum(&piece->id);
 	nulls[Q_id - 1] = false;
 	if (EVENTS_WANTED(type, EVENTS_FAILURES))
-		(void) event_add(log, values, nulls, type->name, &event);
+		event_add(log, values, nulls, type->name, &event);
 }
 
 static void

@@ -74,7 +74,7 @@ hook_failed(Ledger *ledger, const Datum *values, const bool *nulls, JobType *typ
 	json_add_string(&b, "job_type", hook->job_type);
 	json_add_string(&b, "code", unpack_sql_state(edata->sqlerrcode));
 	event.data = json_end_object(&b);
-	(void) event_add(&ledger->events, values, nulls, type->name, &event);
+	event_add(&ledger->events, values, nulls, type->name, &event);
 }
 
 typedef struct NewHook

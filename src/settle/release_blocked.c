@@ -53,7 +53,7 @@ add_event(Ledger *ledger, Job *job, JobType *type)
 	Event		event = {.type = "released", .source = "dispatcher", .level = "info"};
 
 	if (EVENTS_WANTED(type, EVENTS_ALL))
-		event_add_at_once(&ledger->events, job->values, job->nulls, type->name, &event);
+		event_add(&ledger->events, job->values, job->nulls, type->name, &event);
 }
 
 void

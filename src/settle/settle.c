@@ -9,8 +9,7 @@
  *	 released							queue row as before the attempt, and its error; not charged
  *
  * Each is one function below; all rows are written past the executor
- * (queue_table.h).  A function first checks that every partition is there, so
- * that one that can't write has changed nothing, neither rows nor the Job.
+ * (queue_table.h).
  */
 #include "jobq.h"
 
@@ -193,7 +192,11 @@ note_start_failure(Job *job, Outcome *o)
 
 /* ---------- the ends ---------- */
 
-bool
+/*
+ * True if history keeps a row of a job that completes then, and until when: by
+ * its own keep_completed or its type's, and for unique_for.
+ */
+static bool
 history_keeps(Job *job, JobType *type, TimestampTz ended_at, TimestampTz *expires_at)
 {
 	Interval	span = {0};
@@ -231,12 +234,9 @@ is_awaited(Job *job)
 	return db != NULL && job_is_awaited(db, JOB_ID(job));
 }
 
-/*
- * Settles completed, skipped, cancelled; false: the partition of *need is
- * missing.
- */
-static bool
-finish(Ledger *ledger, Job *job, JobType *type, JobStatus status, Outcome *o, TimestampTz *need)
+/* Settles completed, skipped, cancelled. */
+static JobStatus
+finish(Ledger *ledger, Job *job, JobType *type, JobStatus status, Outcome *o)
 {
 	Datum		values[H_NATTS] = {0};
 	bool		nulls[H_NATTS] = {0};
@@ -254,16 +254,6 @@ finish(Ledger *ledger, Job *job, JobType *type, JobStatus status, Outcome *o, Ti
 		keep = true;			/* until the jobs that wait for it know */
 		expires_at = o->ended_at;
 	}
-	if (keep && !ledger_open_history(ledger, expires_at))
-	{
-		*need = expires_at;
-		return false;
-	}
-	if (!story_ready(ledger, type, o))
-	{
-		*need = o->ended_at;
-		return false;
-	}
 	charge_attempt(job, o);
 	if (EVENTS_WANTED(type, EVENTS_ALL) || o->log != NIL)
 		story_finished(ledger, job, type, o, attempt, status);
@@ -276,7 +266,7 @@ finish(Ledger *ledger, Job *job, JobType *type, JobStatus status, Outcome *o, Ti
 	}
 	if (type && type->has_hooks)
 		hooks_fire(ledger, job, type, o, attempt, status);
-	return true;
+	return status;
 }
 
 /*
@@ -401,17 +391,12 @@ raises_alert(Job *job, JobType *type)
 }
 
 static JobStatus
-fail(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
+fail(Ledger *ledger, Job *job, JobType *type, Outcome *o)
 {
 	int			attempt = story_attempt(job, o);
 	bool		last = is_last(job, type, o, attempt);
 	Backoff		backoff;
 
-	if (!story_ready(ledger, type, o) || (last && raises_alert(job, type) && !alerts_ready(ledger, o->ended_at)))
-	{
-		*need = o->ended_at;
-		return job->status;
-	}
 	charge_attempt(job, o);
 	if (o->crashed)
 		JOB_ATT(job, Q_crashes) = Int32GetDatum(JOB_INT(job, Q_crashes) + 1);
@@ -440,16 +425,11 @@ fail(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
  * (0).
  */
 static JobStatus
-postpone(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz due, TimestampTz *need)
+postpone(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz due)
 {
 	int			attempt = story_attempt(job, o);
 	JobStatus	waiting = JOB_PENDING;
 
-	if (!story_ready(ledger, type, o))
-	{
-		*need = o->ended_at;
-		return job->status;
-	}
 	count_run_only(job, o);
 	if (due == 0 && JOB_INT(job, Q_attempts) > 0)
 		waiting = JOB_RETRY;
@@ -475,42 +455,37 @@ bound_outcome(Outcome *o)
 }
 
 static JobStatus
-settle_by_kind(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
+settle_by_kind(Ledger *ledger, Job *job, JobType *type, Outcome *o)
 {
 	switch (o->kind)
 	{
 		case OUTCOME_COMPLETED:
-			return finish(ledger, job, type, JOB_COMPLETED, o, need) ? JOB_COMPLETED : job->status;
+			return finish(ledger, job, type, JOB_COMPLETED, o);
 		case OUTCOME_SKIPPED:
-			return finish(ledger, job, type, JOB_SKIPPED, o, need) ? JOB_SKIPPED : job->status;
+			return finish(ledger, job, type, JOB_SKIPPED, o);
 		case OUTCOME_CANCELLED:
-			return finish(ledger, job, type, JOB_CANCELLED, o, need) ? JOB_CANCELLED : job->status;
+			return finish(ledger, job, type, JOB_CANCELLED, o);
 		case OUTCOME_FAILED:
-			return fail(ledger, job, type, o, need);
+			return fail(ledger, job, type, o);
 		case OUTCOME_SNOOZED:
-			return postpone(ledger, job, type, o, o->ended_at + o->delay_us, need);
+			return postpone(ledger, job, type, o, o->ended_at + o->delay_us);
 		case OUTCOME_RELEASED:
-			return postpone(ledger, job, type, o, 0, need);
+			return postpone(ledger, job, type, o, 0);
 	}
 	elog(ERROR, "unknown outcome %d", (int) o->kind);
 }
 
 JobStatus
-settle(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
+settle(Ledger *ledger, Job *job, JobType *type, Outcome *o)
 {
 	TimestampTz due = due_since(job);
 	JobStatus	status;
 
-	*need = 0;
 	bound_outcome(o);
-	status = settle_by_kind(ledger, job, type, o, need);
-	if (*need == 0)
-		unique_publish_sibling(&ledger->queue, job);	/* it was held back while this one ran */
-	if (*need == 0)
-		count_settlement(job, o, status, due);
-	if (*need == 0 && status < JOB_COMPLETED && !JOB_NULL(job, Q_workflow_id))
-		publish_look(JOB_ID(job), END_READ);	/* its run may be paused, or end */
-	if (*need == 0 && status >= JOB_COMPLETED)
+	status = settle_by_kind(ledger, job, type, o);
+	unique_publish_sibling(&ledger->queue, job);	/* it was held back while this one ran */
+	count_settlement(job, o, status, due);
+	if (status >= JOB_COMPLETED)
 	{
 		if (!JOB_NULL(job, Q_schedule_id))
 			publish_scheduled_end(JOB_INT(job, Q_schedule_id), JOB_ID(job), status, o->ended_at);
@@ -518,23 +493,7 @@ settle(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
 		if (!JOB_NULL(job, Q_workflow_id) && !JOB_NULL(job, Q_parent_id))
 			publish_look(DatumGetUUIDP(JOB_ATT(job, Q_parent_id)), END_READ);
 	}
-	return status;
-}
-
-JobStatus
-settle_at_once(Ledger *ledger, Job *job, JobType *type, Outcome *o)
-{
-	TimestampTz need;
-	JobStatus	status = settle(ledger, job, type, o, &need);
-
-	if (need != 0)
-	{
-		(void) partitions_make(need);
-		status = settle(ledger, job, type, o, &need);
-	}
-	if (need != 0)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("jobq has no partition for %s", timestamptz_to_str(need))));
+	else if (!JOB_NULL(job, Q_workflow_id))
+		publish_look(JOB_ID(job), END_READ);	/* its run may be paused, or end */
 	return status;
 }

@@ -49,22 +49,10 @@ typedef struct Outcome
 	List	   *log;			/* Event: of the attempt, not yet written */
 } Outcome;
 
-/*
- * Ends the attempt of a locked job.  Returns the status the job now has.  When
- * history or events have no partition for it, nothing is written or changed
- * and *need is set to the time that lacks one (else 0).
- */
-extern JobStatus settle(Ledger *ledger, Job *job, JobType *type, Outcome *outcome, TimestampTz *need);
-/* The same for a client's session, which has missing partitions made. */
-extern JobStatus settle_at_once(Ledger *ledger, Job *job, JobType *type, Outcome *outcome);
+/* Ends the attempt of a locked job.  Returns the status the job now has. */
+extern JobStatus settle(Ledger *ledger, Job *job, JobType *type, Outcome *outcome);
 
 /* Keeps the progress that the job's row has: a checkpoint. */
 extern void outcome_keep_progress(Job *job, Outcome *o);
-
-/*
- * True if history keeps a row of a job that completes then, and until when: by
- * its own keep_completed or its type's, and for unique_for.
- */
-extern bool history_keeps(Job *job, JobType *type, TimestampTz ended_at, TimestampTz *expires_at);
 
 #endif

@@ -42,10 +42,14 @@ ledger_write(Ledger *ledger)
 		table_delete_row(&ledger->queue, &ledger->moved_from[i]);
 }
 
-/* history's partition is open. */
 void
 ledger_move_to_history(Ledger *ledger, Job *job, Datum *values, bool *nulls)
 {
+	TimestampTz expires_at = DatumGetTimestampTz(values[H_expires_at - 1]);
+
+	if (ledger->nmoves > 0 && !partition_holds(&ledger->history, expires_at))
+		ledger_write(ledger);
+	partition_open(&ledger->history, "history", expires_at);
 	if (!ledger->together || !JOB_NULL(job, Q_unique_key))
 	{
 		move_now(ledger, job, values, nulls);
@@ -104,12 +108,4 @@ ledger_close(Ledger *ledger)
 	if (ledger->queue_open)
 		table_close_after_write(&ledger->queue);
 	memset(ledger, 0, sizeof(Ledger));
-}
-
-bool
-ledger_open_history(Ledger *ledger, TimestampTz expires_at)
-{
-	if (ledger->nmoves > 0 && !partition_holds(&ledger->history, expires_at))
-		ledger_write(ledger);
-	return partition_open(&ledger->history, "history", expires_at);
 }

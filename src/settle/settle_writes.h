@@ -26,13 +26,9 @@ typedef struct Ledger
 
 extern void ledger_open(Ledger *ledger);	/* opens the queue only */
 extern void ledger_close(Ledger *ledger);	/* also writes the rows that were gathered */
-/*
- * Opens the partition for a row that expires then; false: there is none yet.
- */
-extern bool ledger_open_history(Ledger *ledger, TimestampTz expires_at);
 /* Writes the row of a dead letter; the caller deletes the queue's row. */
 extern void ledger_bury(Ledger *ledger, Datum *values, bool *nulls);
-/* Moves a locked job to the open partition of history: now, or with others. */
+/* Moves a locked job to history: now, or with others. */
 extern void ledger_move_to_history(Ledger *ledger, Job *job, Datum *values, bool *nulls);
 
 /* The checked columns of jobq.dead_letter_count: see row_map.h. */

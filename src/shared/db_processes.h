@@ -71,10 +71,6 @@ typedef struct DispatcherProcess
 #define JOBQ_TROUBLE_LEN	1024
 #define LEASES_UNKNOWN		0x80000000	/* a bit, until the dispatcher has read them */
 
-/* Why a job that is due is held by the dispatcher, and not only for a moment. */
-#define HELD_PARTITION		1	/* the partition of its end can't be made */
-#define HELD_COMMIT			2	/* the commit of its end has failed twice */
-
 /* Signs of life and trouble, for health().  Plain reads but for the texts. */
 typedef struct HealthState
 {
@@ -91,8 +87,8 @@ typedef struct HealthState
 											 * under JobqDb.mutex */
 	char		helper_trouble[256];	/* the same for tools; the exec worker
 										 * writes it, under JobqDb.mutex */
-	pg_atomic_uint64 held;		/* jobs that can't end: HELD_* << 32 |
-								 * type_id of one of them; 0: none */
+	pg_atomic_uint32 held;		/* type of a job that can't end: its commit
+								 * has failed twice; 0: none */
 	bool		paused_identity;	/* the row of jobq.home is not ours: a
 									 * restored dump */
 	bool		unfit;			/* no job may run with this version or these
@@ -125,8 +121,6 @@ typedef struct MaintenanceProcess
 	bool		busy;			/* started and not ended */
 	pid_t		pid;			/* 0: not attached */
 	MonoTime	started;
-	TimestampTz need;			/* expires_at of a row without a partition, 0:
-								 * none */
 	uint32		done;			/* runs that did all of their work */
 	uint32		failed;			/* runs that did not: try again later */
 } MaintenanceProcess;

@@ -111,7 +111,7 @@ init_db(JobqDb *db, LaneKeys *ring)
 	pg_atomic_init_u64(&db->health.beat, 0);
 	pg_atomic_init_u32(&db->health.leases, LEASES_UNKNOWN);
 	pg_atomic_init_u32(&db->health.weight, 0);
-	pg_atomic_init_u64(&db->health.held, 0);
+	pg_atomic_init_u32(&db->health.held, 0);
 	pg_atomic_init_u32(&db->health.max_weight, 0);
 	pg_atomic_init_u64(&db->health.ping, 0);
 	pg_atomic_init_u64(&db->health.pong, 0);
@@ -275,7 +275,7 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->claims.first = db->claims.last = 0;
 	db->requests.types_changed = false;
 	pg_atomic_write_u32(&db->health.leases, LEASES_UNKNOWN);
-	pg_atomic_write_u64(&db->health.held, 0);
+	pg_atomic_write_u32(&db->health.held, 0);
 	db->kill_switch.ndrains = 0;
 	db->kill_switch.stopped = db->kill_switch.draining = false;
 	db->requests.signals_changed = false;

@@ -142,7 +142,6 @@ slot_assign(Slot *slot, int cellno, const JobRef *ref, const char *cancel_reason
 	cell->has_reason = cancel_reason != NULL;
 	if (cancel_reason)
 		strlcpy(cell->reason, cancel_reason, sizeof(cell->reason));
-	cell->need = 0;
 	cell->run_us = 0;
 	cell->started_at = 0;
 	cell->begun_at = 0;

@@ -120,8 +120,6 @@ typedef enum CellReport
 	REPORT_RELEASED,			/* put back untouched: may be handed out again
 								 * at once */
 	REPORT_ALONE,				/* put back: run it alone next time */
-	REPORT_NO_PARTITION,		/* put back: history lacks the partition for
-								 * `need` */
 	REPORT_STUCK,				/* could not be settled (commit failed twice):
 								 * do not hand it out for a while */
 	REPORT_CHARGE				/* the executor died in its handler: charge the
@@ -150,8 +148,6 @@ typedef struct Cell
 	bool		timed_out;		/* the executor is terminated: the handler
 								 * ignores its timeout */
 	char		reason[JOBQ_REASON_LEN];
-	TimestampTz need;			/* REPORT_NO_PARTITION: expires_at without a
-								 * partition */
 	int32		run_us;			/* how long the handler ran; for batching */
 	TimestampTz started_at;		/* of the current attempt; 0: not yet */
 	MonoTime	begun_at;		/* the same */

@@ -2,16 +2,26 @@
 -- Partitions of jobq.history and jobq.artifacts (by expires_at), jobq.events,
 -- jobq.alerts and jobq.audit (by ts).
 --
--- They are made one at a time, with fixed boundaries: multiples of
--- jobq.partition_interval since 1970.  Far ahead they are whole days, months,
--- years and more (_partition_bounds), cut where they meet a neighbour of
--- another width.  So there are a few hundred at most, for any retention time.
+-- Maintenance makes them ahead of need, one at a time, with fixed boundaries:
+-- multiples of jobq.partition_interval since 1970.  Far ahead they are whole
+-- days, months, years and more (_partition_bounds), cut where they meet a
+-- neighbour of another width.  So there are a few hundred at most, for any
+-- retention time.
 --
--- CREATE LIKE + ATTACH takes no lock on the parent that a writer would wait
--- for.  Partitions are not members of the extension, so that dumps carry them;
--- one that exists already (also from a restored dump) is kept.  Each has its
--- own indexes and the parents have none: in a restored dump ATTACH would
--- create the parents' indexes, which would collide with the dump's own.
+-- All but audit have a default partition as a net, so that no job waits for a
+-- partition and no settlement fails for want of one.  It takes the rows that no
+-- partition holds: those of a new retention time, until maintenance has made its
+-- partitions, and all rows while maintenance can't.  They stay there until
+-- they expire (_drop_expired), and a new partition leaves out their times.
+--
+-- A new partition scans the default one under an exclusive lock.  So maintenance
+-- makes none while that is large, and waits 50 ms for the lock, because readers
+-- of the parent wait behind it.  The lock on the parent is one that no writer
+-- waits for.  Partitions are not members of the extension, so that dumps carry
+-- them; one that exists already (also from a restored dump) is kept.  The
+-- default ones are members, and dumps carry their rows.  Each partition has its
+-- own indexes and the parents have none: in a restored dump ATTACH would create
+-- the parents' indexes, which would collide with the dump's own.
 --
 -- They are removed in two steps, because a drop needs an exclusive lock on the
 -- parent: a partition is emptied when no other session uses it, and dropped
@@ -21,9 +31,24 @@
 -- So each partition has the policies itself, and no privileges but its
 -- owner's, whatever default privileges or a restore have added.
 
--- Bounds are read back as text, so the settings that format them are pinned.
--- (And no backslash in a plain string: standard_conforming_strings is the
--- session's.)
+CREATE TABLE jobq.history_default PARTITION OF jobq.history DEFAULT;
+CREATE INDEX history_default_id ON jobq.history_default (id);
+CREATE INDEX history_default_unique_key ON jobq.history_default (type_id, unique_key) WHERE unique_until IS NOT NULL;
+CREATE INDEX history_default_counted ON jobq.history_default (type_id, completed_at, id) WHERE counted;
+CREATE INDEX history_default_workflow ON jobq.history_default (workflow_id) WHERE workflow_id IS NOT NULL;
+CREATE INDEX history_default_expires ON jobq.history_default (expires_at);
+CREATE TABLE jobq.events_default PARTITION OF jobq.events DEFAULT;
+CREATE INDEX events_default_job ON jobq.events_default (job_id, ts);
+CREATE INDEX events_default_ts ON jobq.events_default (ts);
+CREATE TABLE jobq.alerts_default PARTITION OF jobq.alerts DEFAULT;
+CREATE INDEX alerts_default_ts ON jobq.alerts_default (ts);
+SELECT pg_catalog.pg_extension_config_dump('jobq.history_default', '');
+SELECT pg_catalog.pg_extension_config_dump('jobq.events_default', '');
+SELECT pg_catalog.pg_extension_config_dump('jobq.alerts_default', '');
+
+-- Returns the partitions but the default one.  Bounds are read back as text, so
+-- the settings that format them are pinned.  (And no backslash in a plain
+-- string: standard_conforming_strings is the session's.)
 CREATE FUNCTION jobq_internal._partitions(parent regclass)
   RETURNS TABLE(partition regclass, low timestamptz, high timestamptz)
   LANGUAGE sql STABLE
@@ -33,7 +58,19 @@ CREATE FUNCTION jobq_internal._partitions(parent regclass)
          coalesce((regexp_match(b.bound, 'TO [(]''([^'']+)''[)]'))[1], 'infinity')::timestamptz
     FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid,
          LATERAL (SELECT pg_get_expr(c.relpartbound, c.oid)) b(bound)
-   WHERE i.inhparent = parent AND NOT i.inhdetachpending
+   WHERE i.inhparent = parent AND NOT i.inhdetachpending AND b.bound <> 'DEFAULT'
+$$;
+
+-- Returns the default partition of a table; NULL: it has none.
+CREATE FUNCTION jobq_internal._default_partition(parent regclass) RETURNS regclass
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT p.partdefid::regclass FROM pg_partitioned_table p WHERE p.partrelid = parent AND p.partdefid <> 0
+$$;
+
+-- Returns the column that a table is partitioned by.
+CREATE FUNCTION jobq_internal._partition_key(parent regclass) RETURNS text
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT CASE WHEN parent IN ('jobq.history'::regclass, 'jobq.artifacts'::regclass) THEN 'expires_at' ELSE 'ts' END
 $$;
 
 -- Returns the partitions that a query past the parent could read or empty with
@@ -121,11 +158,47 @@ BEGIN
   high := low + make_interval(secs => seconds::float8);
 END $$;
 
+-- Returns the bounds of the partition to be made for a moment: cut at its
+-- neighbours and at rows of the default partition.  NULL: there is one, or rows
+-- of the default partition leave no room that is worth one.
+CREATE FUNCTION jobq_internal._partition_gap(parent regclass, moment timestamptz, at timestamptz,
+                                             OUT low timestamptz, OUT high timestamptz)
+  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+  net regclass := jobq_internal._default_partition(parent);
+  room interval;
+  before timestamptz;
+  after timestamptz;
+BEGIN
+  IF EXISTS (SELECT FROM jobq_internal._partitions(parent) p WHERE moment >= p.low AND moment < p.high) THEN
+    RETURN;
+  END IF;
+  SELECT b.low, b.high INTO low, high FROM jobq_internal._partition_bounds(moment, at) b;
+  SELECT greatest(_partition_gap.low, max(p.high) FILTER (WHERE p.high <= moment)),
+         least(_partition_gap.high, min(p.low) FILTER (WHERE p.low > moment))
+    INTO low, high FROM jobq_internal._partitions(parent) p;
+  IF net IS NULL OR pg_relation_size(net) = 0 THEN
+    RETURN;
+  END IF;
+  room := high - low;
+  EXECUTE format('SELECT max(r.%1$I) FROM ONLY %2$s r WHERE r.%1$I >= $1 AND r.%1$I <= $2',
+                 jobq_internal._partition_key(parent), net) INTO before USING low, moment;
+  low := coalesce(date_trunc('second', before) + interval '1 second', low);
+  EXECUTE format('SELECT min(r.%1$I) FROM ONLY %2$s r WHERE r.%1$I >= $1 AND r.%1$I < $2',
+                 jobq_internal._partition_key(parent), net) INTO after USING low, high;
+  high := coalesce(date_trunc('second', after), high);
+  IF high - low < room / 16 THEN
+    low := NULL;
+    high := NULL;
+  END IF;
+END $$;
+
 CREATE FUNCTION jobq_internal._ensure_partition(parent regclass, moment timestamptz, at timestamptz DEFAULT clock_timestamp())
   RETURNS void LANGUAGE plpgsql SECURITY DEFINER
   SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD'
   SET default_tablespace = '' SET default_table_access_method = 'heap' AS $$
 DECLARE
+  net regclass := jobq_internal._default_partition(parent);
   starts timestamptz;
   ends timestamptz;
   name text;
@@ -140,13 +213,13 @@ BEGIN
   END IF;
   -- a second session that makes the same partition waits here, then sees it
   EXECUTE format('LOCK TABLE ONLY %s IN SHARE UPDATE EXCLUSIVE MODE', parent);
-  IF EXISTS (SELECT FROM jobq_internal._partitions(parent) p WHERE moment >= p.low AND moment < p.high) THEN
+  IF net IS NOT NULL THEN  -- before the work that a rollback would waste
+    EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', net);
+  END IF;
+  SELECT g.low, g.high INTO starts, ends FROM jobq_internal._partition_gap(parent, moment, at) g;
+  IF starts IS NULL THEN
     RETURN;
   END IF;
-  SELECT b.low, b.high INTO starts, ends FROM jobq_internal._partition_bounds(moment, at) b;
-  SELECT greatest(starts, max(p.high) FILTER (WHERE p.high <= moment)),
-         least(ends, min(p.low) FILTER (WHERE p.low > moment))
-    INTO starts, ends FROM jobq_internal._partitions(parent) p;
   SELECT format('%s_%s', c.relname, to_char(starts, CASE WHEN starts = date_trunc('day', starts) THEN 'YYYYMMDD'
                                                       ELSE 'YYYYMMDD_HH24MISS' END))
     INTO name FROM pg_class c WHERE c.oid = parent;
@@ -182,45 +255,13 @@ BEGIN
   PERFORM jobq_internal._protect_partition(format('jobq.%I', name)::regclass, parent);
 END $$;
 
--- Makes the partitions of history and of artifacts.  A job's end must not wait
--- for the latter: when a session holds that table, the next run makes them.
-CREATE FUNCTION jobq_internal._ensure_history_partition(expires_at timestamptz) RETURNS void
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-  PERFORM jobq_internal._ensure_partition('jobq.history', expires_at);
-  PERFORM jobq_internal._ensure_partition('jobq.artifacts', expires_at);
-EXCEPTION WHEN lock_not_available THEN
-  PERFORM jobq_internal._ensure_partition('jobq.history', expires_at);
-END $$;
-
--- Makes the partitions of events and of alerts, which are kept alike.
-CREATE FUNCTION jobq_internal._ensure_events_partition(ts timestamptz) RETURNS void
-  LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-  SELECT jobq_internal._ensure_partition('jobq.events', ts), jobq_internal._ensure_partition('jobq.alerts', ts)
+-- Returns the time before which rows of a table have expired, by its key.
+CREATE FUNCTION jobq_internal._expired_before(parent regclass) RETURNS timestamptz
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT clock_timestamp() - CASE WHEN parent IN ('jobq.history'::regclass, 'jobq.artifacts'::regclass) THEN interval '0'
+    WHEN parent = 'jobq.audit'::regclass THEN current_setting('jobq.keep_audit')::interval
+    ELSE current_setting('jobq.keep_events')::interval END
 $$;
-
--- src/tables/partition.c.  Has another process, with a transaction of its own,
--- make the partitions that a new type needs first: a transaction that has read
--- jobq.jobs sees no partition attached later.
-CREATE FUNCTION jobq_internal._want_partitions(keep_completed interval) RETURNS void
-  LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_want_partitions';
--- Makes the partitions for rows of history and artifacts that expire then; in a
--- client's session another process makes them.
-CREATE FUNCTION jobq_internal._have_partitions(expires_at timestamptz) RETURNS void
-  LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_have_partitions';
-
--- Makes the partitions that jobs of a type will need, now and in the next
--- interval.
-CREATE FUNCTION jobq_internal._ensure_partitions_of_type(keep_completed interval) RETURNS void
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-  FOR i IN 0..1 LOOP
-    PERFORM jobq_internal._ensure_events_partition(moment),
-            CASE WHEN keep_completed > '0' THEN jobq_internal._ensure_history_partition(moment + keep_completed)
-                 ELSE jobq_internal._ensure_partition('jobq.artifacts', moment + interval '1 day') END
-       FROM (SELECT clock_timestamp() + i * current_setting('jobq.partition_interval')::interval) t(moment);
-  END LOOP;
-END $$;
 
 -- Empties the expired partitions of history, artifacts, events or alerts, and
 -- drops the empty ones; those of audit are dropped as they are.  It waits for
@@ -230,9 +271,7 @@ END $$;
 CREATE FUNCTION jobq_internal._expire_partitions(parent regclass) RETURNS void
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-  before timestamptz := CASE WHEN parent IN ('jobq.history'::regclass, 'jobq.artifacts'::regclass) THEN clock_timestamp()
-    WHEN parent = 'jobq.audit'::regclass THEN clock_timestamp() - current_setting('jobq.keep_audit')::interval
-    ELSE clock_timestamp() - current_setting('jobq.keep_events')::interval END;
+  before timestamptz := jobq_internal._expired_before(parent);
   expired regclass;
   from_time timestamptz;
   to_time timestamptz;
@@ -276,7 +315,8 @@ BEGIN
   BEGIN
     FOR expired IN SELECT p.partition FROM jobq_internal._partitions(parent) p
                     WHERE p.high <= before AND (pg_relation_size(p.partition) = 0 OR parent = 'jobq.audit'::regclass) LOOP
-      EXECUTE format('LOCK TABLE ONLY %s, %s IN ACCESS EXCLUSIVE MODE NOWAIT', parent, expired);
+      EXECUTE format('LOCK TABLE ONLY %s, %s IN ACCESS EXCLUSIVE MODE NOWAIT', parent,
+                     concat_ws(', ', jobq_internal._default_partition(parent), expired));
       IF pg_relation_size(expired) = 0 OR parent = 'jobq.audit'::regclass THEN  -- a row may have come before the lock
         EXECUTE format('DROP TABLE %s', expired);
       END IF;
@@ -286,23 +326,84 @@ BEGIN
   END;
 END $$;
 
--- Runs the maintenance process's care of partitions. need: the expires_at of a
--- row that found no partition, or NULL.
-CREATE FUNCTION jobq_internal._maintain(need timestamptz) RETURNS void
+-- Returns the retention times whose partitions maintenance makes: how far ahead
+-- of now the rows of a table expire.  Beside those of the job types, and of runs
+-- until their deadline, these are of jobs that have come into the default
+-- partition with one of their own.  Rows that are kept for other jobs only have
+-- none, then a day (_postpone_referenced).
+CREATE FUNCTION jobq_internal._retention_times() RETURNS TABLE(parent regclass, ahead interval)
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+  WITH types AS (
+    SELECT DISTINCT t.keep_completed, t.timeout, t.is_workflow FROM jobq.job_types t WHERE t.dropped_at IS NULL),
+  newest AS (
+    SELECT h.expires_at - h.completed_at AS span FROM jobq.history_default h ORDER BY h.expires_at DESC LIMIT 1000),
+  spans(parent, span) AS (
+    SELECT v.parent, v.span FROM (VALUES ('jobq.history', interval '0'), ('jobq.history', '1 day'), ('jobq.artifacts', '1 day')) v(parent, span)
+    UNION SELECT 'jobq.history', t.keep_completed + CASE WHEN t.is_workflow THEN t.timeout ELSE '0' END FROM types t
+            WHERE t.keep_completed > '0'
+    UNION SELECT 'jobq.artifacts', t.keep_completed + CASE WHEN t.timeout > '0' THEN t.timeout ELSE interval '1 day' END FROM types t
+    UNION SELECT 'jobq.history', date_trunc('day', n.span) FROM newest n WHERE n.span > '0')
+  SELECT p::regclass, interval '0' FROM unnest('{jobq.events,jobq.alerts}'::text[]) p
+   UNION ALL
+  SELECT s.parent::regclass, s.span
+    FROM (SELECT s.*, row_number() OVER (PARTITION BY s.parent ORDER BY s.span) AS n FROM spans s) s WHERE s.n <= 100
+$$;
+
+-- Returns the moments for which maintenance has to make a partition: now and
+-- each retention time ahead (due), and up to two widths later.  too_large: the
+-- default partition is, so it makes none.  Without job types, as in a database
+-- that a dump is being restored into, there are none.
+CREATE FUNCTION jobq_internal._missing_partitions()
+  RETURNS TABLE(parent regclass, moment timestamptz, due boolean, too_large boolean)
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  WITH existing AS MATERIALIZED (
+    SELECT p.parent, e.low, e.high
+      FROM unnest('{jobq.history,jobq.artifacts,jobq.events,jobq.alerts}'::text[]::regclass[]) p(parent),
+           LATERAL jobq_internal._partitions(p.parent) e),
+  wanted AS MATERIALIZED (
+    SELECT r.parent, clock_timestamp() + r.ahead + i * current_setting('jobq.partition_interval')::interval AS moment, i = 0 AS due
+      FROM jobq_internal._retention_times() r, generate_series(0, 2) i
+     WHERE EXISTS (SELECT FROM jobq.job_types) AND jobq_internal._home_is_ours())
+  SELECT w.parent, w.moment, w.due,
+         coalesce(pg_relation_size(jobq_internal._default_partition(w.parent)) > 64 * 1024 * 1024, false)
+    FROM wanted w
+   WHERE NOT EXISTS (SELECT FROM existing e WHERE e.parent = w.parent AND w.moment >= e.low AND w.moment < e.high)
+     AND (SELECT g.low FROM jobq_internal._partition_gap(w.parent, w.moment, clock_timestamp()) g) IS NOT NULL
+   ORDER BY w.due DESC, w.moment
+$$;
+
+-- Makes at most max_partitions of those that are missing, and returns how many
+-- are missing then.  A default partition that a session uses is left to the next
+-- run.
+CREATE FUNCTION jobq_internal._make_partitions(max_partitions int) RETURNS int
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  missing record;
+  in_use regclass[] := '{}';
+  made int := 0;
+BEGIN
+  FOR missing IN SELECT m.parent, m.moment FROM jobq_internal._missing_partitions() m WHERE NOT m.too_large LOOP
+    CONTINUE WHEN missing.parent = ANY (in_use);
+    EXIT WHEN made >= max_partitions;
+    BEGIN
+      PERFORM jobq_internal._ensure_partition(missing.parent, missing.moment);
+      made := made + 1;
+    EXCEPTION WHEN lock_not_available THEN
+      in_use := in_use || missing.parent;
+    END;
+  END LOOP;
+  RETURN (SELECT count(*) FROM jobq_internal._missing_partitions() m WHERE NOT m.too_large);
+END $$;
+
+-- Runs the maintenance process's care of partitions; returns the number of
+-- partitions that are still missing.  It makes a few in a transaction, because
+-- their default partition stays locked until its end, and makes them last.
+CREATE FUNCTION jobq_internal._maintain() RETURNS int
   LANGUAGE plpgsql SECURITY DEFINER
   SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
-DECLARE
-  width interval := current_setting('jobq.partition_interval');
 BEGIN
-  IF need IS NOT NULL THEN
-    PERFORM jobq_internal._ensure_history_partition(need);
-  END IF;
-  FOR i IN 0..7 LOOP
-    PERFORM jobq_internal._ensure_events_partition(clock_timestamp() + i * width);
-  END LOOP;
-  PERFORM jobq_internal._ensure_audit_partition(clock_timestamp() + d * interval '8 days') FROM generate_series(0, 1) d;
-  PERFORM jobq_internal._ensure_partitions_of_type(t.keep_completed)
-     FROM (SELECT DISTINCT keep_completed FROM jobq.job_types WHERE dropped_at IS NULL LIMIT 100) t;
+  PERFORM jobq_internal._ensure_audit_partition(clock_timestamp() + d * interval '8 days') FROM generate_series(0, 1) d
+    WHERE EXISTS (SELECT FROM jobq.job_types);
   PERFORM jobq_internal._protect_partition(p.partition, p.parent) FROM jobq_internal._exposed_partitions() p;
   PERFORM jobq_internal._follow_renamed_roles();
   PERFORM jobq_internal._forget_stale_drops();
@@ -310,6 +411,7 @@ BEGIN
   PERFORM jobq_internal._expire_partitions('jobq.events'), jobq_internal._expire_partitions('jobq.alerts'),
           jobq_internal._expire_partitions('jobq.artifacts'), jobq_internal._expire_partitions('jobq.history'),
           jobq_internal._expire_partitions('jobq.audit');
+  RETURN jobq_internal._make_partitions(8);
 END $$;
 
 CREATE INDEX dead_letters_expires_at ON jobq.dead_letters (expires_at) WHERE expires_at < 'infinity';

@@ -3,8 +3,9 @@
 -- type.
 --
 -- By age, history and events are removed a partition at a time
--- (20_partitions.sql) and dead letters by expires_at.  By number
--- (options.keep_completed_count, keep_dead_count) the newest of a type stay.
+-- (20_partitions.sql), rows of the default partitions and dead letters one by
+-- one.  By number (options.keep_completed_count, keep_dead_count) the newest of a
+-- type stay.
 -- Rows of history that count are marked (counted), and only they are in the
 -- index that finds the newest of a type: types without the option pay nothing.
 -- Finished jobs that hold their unique key (unique_until) count, and stay.
@@ -77,7 +78,6 @@ CREATE FUNCTION jobq_internal._postpone_referenced() RETURNS void
 DECLARE
   later timestamptz := clock_timestamp() + interval '1 day';
 BEGIN
-  PERFORM jobq_internal._ensure_history_partition(later);
   UPDATE jobq.history h SET expires_at = later
    WHERE h.id = ANY ((SELECT jobq_internal._referenced_jobs())::uuid[]) AND h.expires_at < clock_timestamp();
   UPDATE jobq.history h SET expires_at = later
@@ -105,7 +105,6 @@ BEGIN
   IF cardinality(ids) = most THEN
     PERFORM jobq_internal._bad('55P03', format('open transactions may wait for %s jobs of "%s"', most, part));
   END IF;
-  PERFORM jobq_internal._ensure_history_partition(later);
   UPDATE jobq.history h SET expires_at = later WHERE h.id = ANY (ids) AND h.expires_at < clock_timestamp();
 END $$;
 
@@ -166,8 +165,8 @@ BEGIN
   SELECT * INTO place FROM jobq.counted_types c WHERE c.type_id = _count_old.type_id;
   FOR part IN SELECT c.relname::text AS name, c.oid::regclass AS relation,
                      pg_relation_size(c.oid) / current_setting('block_size')::int AS blocks
-                FROM jobq_internal._partitions('jobq.history') p JOIN pg_class c ON c.oid = p.partition
-               WHERE c.relname::text COLLATE "C" >= place.partition ORDER BY c.relname::text COLLATE "C" LOOP
+                FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+               WHERE i.inhparent = 'jobq.history'::regclass AND c.relname::text COLLATE "C" >= place.partition ORDER BY c.relname::text COLLATE "C" LOOP
     IF part.name <> place.partition THEN
       place.partition := part.name;
       place.block := 0;
@@ -184,6 +183,31 @@ BEGIN
   UPDATE jobq.counted_types c SET done = max_blocks > 0, partition = place.partition, block = place.block
    WHERE c.type_id = _count_old.type_id;
   RETURN max_blocks > 0;
+END $$;
+
+-- Returns the condition that a row of the table, r, is needed no more.  $3: the
+-- referenced jobs, $4: the mark.
+CREATE FUNCTION jobq_internal._unneeded(parent regclass) RETURNS text
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT CASE WHEN parent = 'jobq.history'::regclass THEN 'r.id <> ALL ($3) AND ' || jobq_internal._unawaited(parent, 'r.id', '$4')
+              ELSE '$3 IS NOT NULL AND ($4 IS NULL OR true)' END
+$$;
+
+-- Deletes up to max_rows rows of a partition from a range of its key.
+CREATE FUNCTION jobq_internal._delete_range(parent regclass, part regclass, low timestamptz, high timestamptz, max_rows int)
+  RETURNS bigint
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+  SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET jit = off AS $$
+DECLARE
+  mark bigint := jobq_internal._edges_mark();
+  deleted bigint;
+BEGIN
+  EXECUTE format('DELETE FROM ONLY %1$s WHERE ctid = ANY (ARRAY('
+                 'SELECT r.ctid FROM ONLY %1$s r WHERE r.%2$I >= $1 AND r.%2$I < $2 AND %3$s ORDER BY r.%2$I LIMIT $5))',
+                 part, jobq_internal._partition_key(parent), jobq_internal._unneeded(parent))
+    USING low, high, jobq_internal._referenced_jobs(), mark, max_rows;
+  GET DIAGNOSTICS deleted = ROW_COUNT;
+  RETURN deleted;
 END $$;
 
 -- Deletes up to max_rows expired rows in partitions of history and artifacts
@@ -203,12 +227,8 @@ DECLARE
   any_due boolean;
   n bigint;
   dropped bigint := 0;
-  mark bigint := jobq_internal._edges_mark();
 BEGIN
-  FOR part IN SELECT t.parent, p.partition, p.low,
-                     CASE WHEN t.parent = 'jobq.history'::regclass
-                           THEN 'r.id <> ALL ($3) AND ' || jobq_internal._unawaited(t.parent, 'r.id', '$4')
-                           ELSE '$3 IS NOT NULL AND ($4 IS NULL OR true)' END AS unreferenced
+  FOR part IN SELECT t.parent, p.partition, p.low
                 FROM (VALUES ('jobq.history'::regclass), ('jobq.artifacts'::regclass)) t(parent),
                      LATERAL jobq_internal._partitions(t.parent) p JOIN pg_class c ON c.oid = p.partition
                WHERE clock_timestamp() >= p.low AND clock_timestamp() < p.high
@@ -220,11 +240,7 @@ BEGIN
       released := jobq_internal._released_until(part.parent, part.low, today, NOT critical);
       until := CASE WHEN critical THEN until ELSE released END;
     END IF;
-    EXECUTE format('DELETE FROM ONLY %1$s WHERE ctid = ANY (ARRAY('
-                   'SELECT r.ctid FROM ONLY %1$s r WHERE r.expires_at < $1 AND %2$s ORDER BY r.expires_at LIMIT $2))',
-                   part.partition, part.unreferenced)
-      USING until, max_rows - dropped, jobq_internal._referenced_jobs(), mark;
-    GET DIAGNOSTICS n = ROW_COUNT;
+    n := jobq_internal._delete_range(part.parent, part.partition, '-infinity', until, (max_rows - dropped)::int);
     dropped := dropped + n;
     IF asks AND dropped < max_rows THEN  -- all of the range are gone
       PERFORM jobq_internal._forget_drops(part.parent, part.low, until);
@@ -234,6 +250,80 @@ BEGIN
     END IF;
   END LOOP;
   RETURN dropped;
+END $$;
+
+-- Returns the range of a default partition whose rows go next: the day of its
+-- oldest expired row, without the times that partitions hold.  NULL: there is no
+-- such row, or the day is not over.
+CREATE FUNCTION jobq_internal._expired_range(parent regclass, before timestamptz, OUT low timestamptz, OUT high timestamptz)
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+  mark bigint := jobq_internal._edges_mark();
+  oldest timestamptz;
+BEGIN
+  EXECUTE format('SELECT min(r.%1$I) FROM ONLY %2$s r WHERE r.%1$I >= $1 AND r.%1$I < $2 AND %3$s',
+                 jobq_internal._partition_key(parent), jobq_internal._default_partition(parent), jobq_internal._unneeded(parent))
+    INTO oldest USING timestamptz '-infinity', before, jobq_internal._referenced_jobs(), mark;
+  low := date_trunc('day', oldest, 'UTC');
+  high := low + interval '24 hours';
+  SELECT greatest(_expired_range.low, max(p.high) FILTER (WHERE p.high <= oldest)),
+         least(_expired_range.high, min(p.low) FILTER (WHERE p.low > oldest))
+    INTO low, high FROM jobq_internal._partitions(parent) p;
+  IF oldest IS NULL OR high > before THEN
+    low := NULL;
+    high := NULL;
+  END IF;
+END $$;
+
+-- Gives back the space of a default partition that has no row, unless a session
+-- uses it.
+CREATE FUNCTION jobq_internal._empty_default(net regclass) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  has_rows boolean;
+BEGIN
+  EXECUTE format('SELECT EXISTS (SELECT FROM ONLY %s)', net) INTO has_rows;
+  IF has_rows THEN
+    RETURN;
+  END IF;
+  EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE NOWAIT', net);
+  EXECUTE format('SELECT EXISTS (SELECT FROM ONLY %s)', net) INTO has_rows;
+  IF NOT has_rows THEN
+    EXECUTE format('TRUNCATE ONLY %s', net);
+  END IF;
+EXCEPTION WHEN lock_not_available THEN
+  NULL;
+END $$;
+
+-- Deletes up to max_rows expired rows of a default partition.  With
+-- jobq.before_drop_type they go by day, after the job of their range.
+CREATE FUNCTION jobq_internal._expire_default(parent regclass, max_rows int) RETURNS bigint
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  net regclass := jobq_internal._default_partition(parent);
+  before timestamptz := jobq_internal._expired_before(parent);
+  asks boolean := jobq_internal._asks_before_drop(parent);
+  critical boolean := asks AND jobq_internal._disk_is_critical();
+  low timestamptz := '-infinity';
+  n bigint;
+BEGIN
+  IF net IS NULL OR pg_relation_size(net) = 0 THEN
+    RETURN 0;
+  END IF;
+  IF asks AND NOT critical THEN
+    SELECT g.low, g.high INTO low, before FROM jobq_internal._expired_range(parent, before) g;
+    before := CASE WHEN low IS NULL THEN '-infinity' ELSE jobq_internal._released_until(parent, low, before, true) END;
+  END IF;
+  n := jobq_internal._delete_range(parent, net, low, before, max_rows);
+  IF critical AND n > 0 THEN
+    PERFORM jobq_internal._tell_of_drop(parent, low, before);
+  ELSIF asks AND n < max_rows THEN
+    PERFORM jobq_internal._forget_drops(parent, low, before);
+  END IF;
+  IF n < max_rows THEN
+    PERFORM jobq_internal._empty_default(net);
+  END IF;
+  RETURN n;
 END $$;
 
 -- Cancels waiting jobs of dropped pull types: no client can claim them.  Their
@@ -259,6 +349,7 @@ CREATE FUNCTION jobq_internal._retain(max_rows int DEFAULT 10000) RETURNS boolea
   LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   t record;
+  parent regclass;
   n bigint;
   dropped bigint;
   mark bigint := jobq_internal._edges_mark();
@@ -278,6 +369,10 @@ BEGIN
   GET DIAGNOSTICS dropped = ROW_COUNT;
   n := jobq_internal._drop_expired((max_rows - dropped)::int);
   dropped := dropped + n;
+  FOREACH parent IN ARRAY '{jobq.events,jobq.alerts,jobq.artifacts,jobq.history}'::regclass[] LOOP
+    n := jobq_internal._expire_default(parent, greatest(max_rows - dropped, 0)::int);
+    dropped := dropped + n;
+  END LOOP;
   PERFORM jobq_internal._fold_dead_letter_count();
   DELETE FROM jobq.counted_types c
    WHERE NOT EXISTS (SELECT FROM jobq.job_types j

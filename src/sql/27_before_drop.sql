@@ -98,21 +98,25 @@ DECLARE
   what text := (SELECT c.relname FROM pg_class c WHERE c.oid = parent);
 BEGIN
   RAISE LOG 'jobq: % from % to % was dropped before its job of jobq.before_drop_type, because a disk is nearly full', what, low, high;
-  PERFORM jobq_internal._ensure_events_partition(clock_timestamp());
   INSERT INTO jobq.events (type, source, level, message, data)
     VALUES ('partition_dropped', 'dispatcher', 'warning', 'dropped before the job of jobq.before_drop_type, because a disk is nearly full',
           jsonb_build_object('what', what, 'from', low, 'to', high));
-EXCEPTION WHEN lock_not_available OR check_violation THEN
+EXCEPTION WHEN lock_not_available THEN
   NULL;
 END $$;
 
 -- Forgets ranges that wait for nothing: the setting is empty, or the partition
--- was dropped by other means.  In a restored dump the rows stay until adopt().
+-- was dropped by other means and the default one has no row of the range.  In a
+-- restored dump the rows stay until adopt().
 CREATE FUNCTION jobq_internal._forget_stale_drops() RETURNS void
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   DELETE FROM jobq.before_drops b
    WHERE jobq_internal._rows_are_ours()
      AND (current_setting('jobq.before_drop_type') = ''
           OR NOT EXISTS (SELECT FROM jobq_internal._partitions(format('jobq.%I', b.what)::regclass) p
-                          WHERE p.low < b.high AND p.high > b.low))
+                          WHERE p.low < b.high AND p.high > b.low)
+             AND CASE b.what
+                 WHEN 'history' THEN NOT EXISTS (SELECT FROM jobq.history_default r WHERE r.expires_at >= b.low AND r.expires_at < b.high)
+                 WHEN 'artifacts' THEN NOT EXISTS (SELECT FROM jobq.artifacts_default r WHERE r.expires_at >= b.low AND r.expires_at < b.high)
+                 ELSE NOT EXISTS (SELECT FROM jobq.events_default r WHERE r.ts >= b.low AND r.ts < b.high) END)
 $$;

@@ -355,7 +355,6 @@ BEGIN
   IF jobq_internal._kind(t) IN ('sql', 'exec') THEN
     PERFORM jobq_internal._grant_in_handler(role);
   END IF;
-  PERFORM jobq_internal._want_partitions(t.keep_completed);
   PERFORM jobq_internal._warn_of_type(t);
 END $$;
 
@@ -540,7 +539,6 @@ BEGIN
   IF owns THEN
     PERFORM jobq_internal._store_env(t.id, t.options -> 'env');
   END IF;
-  PERFORM jobq_internal._want_partitions(t.keep_completed);
   PERFORM jobq_internal._warn_of_type(t);
 END $$;
 

@@ -228,7 +228,6 @@ BEGIN
          changed_at = CASE WHEN _signal_checked.value <> s.active THEN clock_timestamp() ELSE s.changed_at END
    WHERE id = signal_id;
   IF _signal_checked.problem IS DISTINCT FROM s.problem AND _signal_checked.problem IS NOT NULL THEN
-    PERFORM jobq_internal._ensure_events_partition(clock_timestamp());
     INSERT INTO jobq.events (type, source, level, message, data)
     VALUES ('signal_failed', 'dispatcher', 'warning', format('the condition of signal "%s": %s', s.name, _signal_checked.problem),
             jsonb_build_object('signal', s.name));

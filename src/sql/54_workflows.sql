@@ -250,6 +250,5 @@ BEGIN
   w.on_failure := on_failure;
   w.created_by := pg_get_userbyid(caller);
   w.definer_oid := caller;
-  PERFORM jobq_internal._want_partitions(t.keep_completed);
   RETURN jobq_internal._activate_version(w);
 END $$;

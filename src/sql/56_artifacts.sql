@@ -4,7 +4,7 @@
 
 CREATE SEQUENCE jobq.artifact_id_seq AS int8;
 
--- Partitioned as jobq.history is: _ensure_history_partition makes both.
+-- Partitioned as jobq.history is.
 -- src/settle/artifacts.c numbers the columns: append, never reorder.
 CREATE TABLE jobq.artifacts (
   id            bigint      NOT NULL DEFAULT nextval('jobq.artifact_id_seq'),
@@ -25,7 +25,13 @@ CREATE TABLE jobq.artifacts (
   expires_at    timestamptz NOT NULL
 ) PARTITION BY RANGE (expires_at);
 
+CREATE TABLE jobq.artifacts_default PARTITION OF jobq.artifacts DEFAULT;
+CREATE INDEX artifacts_default_job ON jobq.artifacts_default (job_id);
+CREATE INDEX artifacts_default_workflow ON jobq.artifacts_default (workflow_id) WHERE workflow_id IS NOT NULL;
+CREATE INDEX artifacts_default_expires ON jobq.artifacts_default (expires_at);
+
 SELECT pg_catalog.pg_extension_config_dump('jobq.artifact_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('jobq.artifacts_default', '');
 
 -- src/sql_worker/record_artifact.c.  For a running handler, or the holder of a
 -- job's lease.

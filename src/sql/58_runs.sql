@@ -260,7 +260,6 @@ BEGIN
                      UNION ALL SELECT d.id FROM jobq.dead_letters d WHERE d.workflow_id = f.id) t
      WHERE EXISTS (SELECT FROM jobq.runs n WHERE n.id = t.id))
   SELECT array_agg(f.id) INTO family FROM member f;
-  PERFORM jobq_internal._have_partitions(until), jobq_internal._ensure_partition('jobq.artifacts', until);
   UPDATE jobq.history h SET expires_at = until WHERE h.workflow_id = ANY (family) AND h.expires_at < until;
   UPDATE jobq.dead_letters d SET expires_at = until WHERE d.workflow_id = ANY (family) AND d.expires_at < until;
   UPDATE jobq.artifacts a SET expires_at = until WHERE a.workflow_id = ANY (family) AND a.expires_at < until;
@@ -299,7 +298,6 @@ BEGIN
     VALUES (r.id, r.type_id, r.version, r.deadline, r.keep_until)
     ON CONFLICT ON CONSTRAINT runs_pkey DO UPDATE SET version = r.version, deadline = r.deadline, keep_until = r.keep_until;
     SELECT * INTO r FROM jobq.runs j WHERE j.id = run;
-    PERFORM jobq_internal._have_partitions(r.keep_until);
     steps := jobq_internal._steps_of(r);
     keys := jobq_internal._keys_of(steps);
   ELSE

@@ -26,6 +26,7 @@ CREATE POLICY readers ON jobq.artifacts FOR SELECT USING (jobq_internal._reads_e
 CREATE POLICY readers ON jobq.audit FOR SELECT USING (jobq_internal._reads_audit(tenant, object_type,
   CASE WHEN object_type IN ('job_type', 'workflow') THEN object
        ELSE coalesce(old ->> 'job_type', new ->> 'job_type', new #>> '{filter,job_type}') END));
+SELECT jobq_internal._protect_partition(p.partition, p.parent) FROM jobq_internal._exposed_partitions() p;
 CREATE POLICY readers ON jobq.job_types FOR SELECT USING (jobq_internal._reads_type(name));
 CREATE POLICY readers ON jobq.tenant_quotas FOR SELECT USING (jobq_internal._reads_tenant(tenant));
 CREATE POLICY readers ON jobq.schedules FOR SELECT USING (jobq_internal._reads_schedule(tenant, job_type, owner_oid));

@@ -286,7 +286,7 @@ log_event_of_lease(pg_uuid_t *id, pg_uuid_t *token, Event *event)
 		psprintf("worker:%s", TextDatumGetCString(JOB_ATT(&job, Q_worker)));
 	type = job_type_by_id(JOB_INT(&job, Q_type_id));
 	if (type != NULL)
-		event_add_at_once(&call.ledger.events, job.values, job.nulls, type->name, event);
+		event_add(&call.ledger.events, job.values, job.nulls, type->name, event);
 	pull_end(&call);
 }
 

@@ -54,25 +54,6 @@ read_artifact(FunctionCallInfo fcinfo, Artifact *artifact)
 	artifact_check(artifact);
 }
 
-/* Has the partition made if it is missing, and writes the row. */
-static int64
-add_at_once(Ledger *ledger, const ArtifactJob *of, const Artifact *artifact)
-{
-	TimestampTz need;
-
-	if (!artifact_ready(ledger, of, artifact->ts, &need))
-	{
-		(void) partitions_make_artifacts(need);
-		if (!artifact_ready(ledger, of, artifact->ts, &need))
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("jobq.artifacts has no partition for %s", timestamptz_to_str(need))));
-	}
-	if (EVENTS_WANTED(of->type, EVENTS_ALL) && !events_ready(&ledger->events, artifact->ts))
-		(void) partitions_make(0);
-	return artifact_add(ledger, of, artifact);
-}
-
 /* Finds the running attempt by its token, or raises 55000. */
 static void
 find_claimed(PullCall *call, pg_uuid_t *id, pg_uuid_t *token, Job *job)
@@ -106,7 +87,7 @@ record_for_lease(pg_uuid_t *id, pg_uuid_t *token, const Artifact *artifact)
 	of.source = JOB_NULL(&job, Q_worker) ? "client" :
 		psprintf("worker:%s", TextDatumGetCString(JOB_ATT(&job, Q_worker)));
 	artifact_job_timeout(&of);
-	result = add_at_once(&call.ledger, &of, artifact);
+	result = artifact_add(&call.ledger, &of, artifact);
 	pull_end(&call);
 	return result;
 }
@@ -122,7 +103,7 @@ record_for_handler(Run *run, const Artifact *artifact)
 
 	artifact_job_timeout(&of);
 	pull_begin(&call, "jobq.record_artifact()");
-	result = add_at_once(&call.ledger, &of, artifact);
+	result = artifact_add(&call.ledger, &of, artifact);
 	pull_end(&call);
 	return result;
 }

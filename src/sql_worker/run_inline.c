@@ -6,7 +6,6 @@
  * For tests: pgTAP never commits, so no worker would ever see the job.  The
  * identity is taken for the call only (SECURITY_LOCAL_USERID_CHANGE: the
  * handler cannot change it), the outcome is settled in the same transaction.
- * When history has no partition for it, the maintenance process makes one.
  *
  * Where the role is another than the caller's, what would stay in the session
  * and be executed there later, with the caller's rights, is refused by the
@@ -252,7 +251,7 @@ run_one(const pg_uuid_t *id, bool as_task)
 	run_as_role(&run);
 	run.outcome.worker = "inline";
 	CommandCounterIncrement();
-	settle_at_once(&ledger, &job, run.type, &run.outcome);
+	settle(&ledger, &job, run.type, &run.outcome);
 	ledger_close(&ledger);
 	CommandCounterIncrement();
 	return false;

@@ -185,7 +185,6 @@ report_entries(void)
 		Entry	   *e = &batch->entries[i];
 		Cell	   *cell = &MySlot->cells[e->cell];
 
-		cell->need = e->need;
 		if (e->report == REPORT_SETTLED)
 		{
 			breaker_note(&e->breaker, &cell->ref.id);
@@ -257,11 +256,7 @@ charge_failed_commit(Entry *e, ErrorData *edata)
 static void
 batch_failed(ErrorData *edata)
 {
-	bool		partition = false;
-
-	for (int i = 0; i < batch->n; i++)
-		partition |= batch->entries[i].report == REPORT_NO_PARTITION;
-	if (!partition && batch->n == 1)
+	if (batch->n == 1)
 	{
 		charge_failed_commit(&batch->entries[0], edata);
 		return;
@@ -272,7 +267,7 @@ batch_failed(ErrorData *edata)
 
 		e->settled = false;
 		if (e->report == REPORT_SETTLED)
-			e->report = partition ? REPORT_RELEASED : REPORT_ALONE;
+			e->report = REPORT_ALONE;
 	}
 }
 
@@ -306,8 +301,7 @@ sql_batch_run(int cell)
 		HOLD_INTERRUPTS();
 		MemoryContextSwitchTo(batch_context);
 		edata = CopyErrorData();
-		if (edata->sqlerrcode != ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE)
-			EmitErrorReport();
+		EmitErrorReport();
 		AbortOutOfAnyTransaction();
 		FlushErrorState();
 		RESUME_INTERRUPTS();

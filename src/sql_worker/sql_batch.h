@@ -17,7 +17,6 @@ typedef struct Entry
 	Job			job;
 	Run			run;
 	CellReport	report;
-	TimestampTz need;
 	bool		settled;		/* settle() has written; true when the commit succeeds */
 	JobStatus	status;
 	BreakerNote breaker;

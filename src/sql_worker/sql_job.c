@@ -94,41 +94,11 @@ no_such_type(Entry *e)
 	e->run.outcome.message = psprintf("job type %d no longer exists", cell->ref.type_id);
 }
 
-/*
- * True if the completion has its partitions.  A handler may run for hours: its
- * transaction locks them when it settles, so that DDL on them does not wait
- * for it.
- */
-static bool
-partition_ready(Batch *batch, Job *job, JobType *type, TimestampTz *need)
-{
-	Ledger	   *ledger = &batch->ledger;
-
-	*need = batch->started;
-	if (EVENTS_WANTED(type, EVENTS_ALL) && !partition_holds(&ledger->events.partition, *need) && !partition_exists("events", *need))
-		return false;
-	/* without history still for a row that a hook refers to */
-	if (!history_keeps(job, type, batch->started, need))
-	{
-		*need = batch->started;
-		if (!type->has_hooks)
-			return true;
-	}
-	return partition_holds(&ledger->history, *need) || partition_exists("history", *need);
-}
-
 void
 sql_entry_settle(Batch *batch, Entry *e)
 {
 	e->run.outcome.worker = MySlot->name;
-	e->status = settle(&batch->ledger, &e->job, e->run.type, &e->run.outcome, &e->need);
-	if (e->need != 0)
-	{
-		e->report = REPORT_NO_PARTITION;
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("jobq has no partition for %s", timestamptz_to_str(e->need))));
-	}
+	e->status = settle(&batch->ledger, &e->job, e->run.type, &e->run.outcome);
 	breaker_take_down(&e->breaker, e->run.type, &e->run.outcome);
 	e->settled = true;
 	e->report = REPORT_SETTLED;
@@ -191,13 +161,8 @@ sql_entry_run(Batch *batch, int cellno, MemoryContext context)
 		}
 		else if (type->breaker_failures > 0 && !breaker_admits(type->id, &cell->ref.id))
 			e->report = REPORT_RELEASED;
-		else if (partition_ready(batch, &e->job, type, &e->need))
-		{
-			e->need = 0;
-			run_handler_of(batch, e, cell);
-		}
 		else
-			e->report = REPORT_NO_PARTITION;
+			run_handler_of(batch, e, cell);
 		return;
 	}
 	sql_entry_settle(batch, e);

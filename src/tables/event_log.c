@@ -59,23 +59,25 @@ events_end(EventLog *log)
 	partition_close(&log->partition);
 }
 
-static bool
+static void
 open_partition(EventLog *log, TimestampTz ts)
 {
 	if (partition_holds(&log->partition, ts))
-		return true;
+		return;
 	events_write(log);
-	return partition_open(&log->partition, "events", ts);
+	partition_open(&log->partition, "events", ts);
 }
 
-bool
-events_ready(EventLog *log, TimestampTz ts)
+/*
+ * Returns the time of an event.  One older than jobq.keep_events (of a job that
+ * ran for long) gets the current time: it would expire at once.
+ */
+static TimestampTz
+event_time(const Event *event)
 {
-	MemoryContext old = MemoryContextSwitchTo(log->context);
-	bool		ready = open_partition(log, ts) || open_partition(log, GetCurrentTimestamp());
+	TimestampTz now = GetCurrentTimestamp();
 
-	MemoryContextSwitchTo(old);
-	return ready;
+	return event->ts < now - (int64) jobq_keep_events * USECS_PER_SEC ? now : event->ts;
 }
 
 static void
@@ -109,41 +111,20 @@ event_row(Table *table, TimestampTz ts, const Datum *job, const bool *job_nulls,
 	return table_form_row(table, values, nulls);
 }
 
-/*
- * Adds an event.  If the partition of its time is gone (a job that ran for
- * long), it gets the current time.
- */
-bool
+void
 event_add(EventLog *log, const Datum *values, const bool *nulls, const char *job_type, const Event *event)
 {
-	TimestampTz now = event->ts == 0 ? GetCurrentTimestamp() : event->ts;
+	TimestampTz ts = event_time(event);
 	MemoryContext old;
 
 	old = MemoryContextSwitchTo(log->context);
-	if (!open_partition(log, now) && !open_partition(log, now = GetCurrentTimestamp()))
-	{
-		MemoryContextSwitchTo(old);
-		return false;
-	}
+	open_partition(log, ts);
 	if (log->rows == NULL)
 		log->rows = palloc(sizeof(HeapTuple) * MAX_GATHERED);
 	if (log->nrows == MAX_GATHERED)
 		events_write(log);
-	log->rows[log->nrows++] = event_row(&log->partition.table, now, values, nulls,
+	log->rows[log->nrows++] = event_row(&log->partition.table, ts, values, nulls,
 										job_type, event);
 	news_events();
 	MemoryContextSwitchTo(old);
-	return true;
-}
-
-void
-event_add_at_once(EventLog *log, const Datum *values, const bool *nulls, const char *job_type, const Event *event)
-{
-	if (event_add(log, values, nulls, job_type, event))
-		return;
-	(void) partitions_make(0);
-	if (!event_add(log, values, nulls, job_type, event))
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("jobq.events has no partition for now")));
 }

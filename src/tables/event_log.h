@@ -36,17 +36,12 @@ typedef struct EventLog
 extern void events_begin(EventLog *log);
 extern void events_write(EventLog *log);
 extern void events_end(EventLog *log);
-/* True if there is a partition for events of that time, or of now. */
-extern bool events_ready(EventLog *log, TimestampTz ts);
 
 /*
- * Adds one, of a job whose columns these are (of jobq.queue); false when it
- * has no partition.  The id may be NULL: the event of a schedule.
+ * Adds one, of a job whose columns these are (of jobq.queue).  The id may be
+ * NULL: the event of a schedule.
  */
-extern bool event_add(EventLog *log, const Datum *values, const bool *nulls, const char *job_type, const Event *event);
-/* The same for a client's session, which makes the partition. */
-extern void event_add_at_once(EventLog *log, const Datum *values, const bool *nulls,
-							  const char *job_type, const Event *event);
+extern void event_add(EventLog *log, const Datum *values, const bool *nulls, const char *job_type, const Event *event);
 
 /* The checked columns of jobq.events: see row_map.h. */
 extern const struct Shape events_shape;

@@ -15,7 +15,6 @@
 #include "utils/timestamp.h"
 
 #include "limits/concurrency_keys.h"
-#include "maintenance/maintenance_schedule.h"
 #include "workers/cancel_requests.h"
 #include "workers/executor_pool.h"
 #include "workers/executor_results.h"
@@ -32,9 +31,7 @@
 static void
 cancel_failed(const Cell *cell, MonoTime now)
 {
-	if (cell->report == REPORT_NO_PARTITION)
-		request_partition(cell->need);
-	else if (cell->report == REPORT_NOT_MINE)
+	if (cell->report == REPORT_NOT_MINE)
 		pg_atomic_fetch_add_u64(&my_db()->counters.fallbacks, 1);
 	hold_job(&cell->ref, now + MAX_RETRY_US, HOLD_CANCEL);
 	cancel_later(&cell->ref.id, cell->has_reason ? cell->reason : NULL, now + CANCEL_RETRY_US);
@@ -48,8 +45,6 @@ apply_report(Executor *e, Cell *cell, TypeState *t, MonoTime now)
 	type_note_run(t, cell->report, cell->run_us, now);
 	if (ref_leased(&ref) && cell->report != REPORT_SETTLED)
 	{
-		if (cell->report == REPORT_NO_PARTITION)
-			request_partition(cell->need);
 		lease_keep(&ref);		/* renewed, ended by its client, or locked */
 		return;
 	}
@@ -82,10 +77,6 @@ apply_report(Executor *e, Cell *cell, TypeState *t, MonoTime now)
 		case REPORT_ALONE:
 			ref.flags |= (ref.flags & REF_ALONE) ? REF_AGAIN : REF_ALONE;
 			return_job(&ref);
-			break;
-		case REPORT_NO_PARTITION:
-			request_partition(cell->need);
-			hold_job(&ref, now + MAX_RETRY_US, HOLD_PARTITION);
 			break;
 		case REPORT_STUCK:
 			if (e->exec)

@@ -2,10 +2,10 @@
  * returned_jobs.c
  *	  Jobs that come back from an executor.
  *
- * Most go back to their lane at once.  Jobs that can't (no partition for their
- * history row, a commit that failed twice) are held.  A job with a row that
- * may have changed is forgotten and read again: its key is kept here until the
- * next turn reads the queue.
+ * Most go back to their lane at once.  Jobs that can't (a commit that failed
+ * twice, a cancel that was not settled) are held.  A job with a row that may
+ * have changed is forgotten and read again: its key is kept here until the next
+ * turn reads the queue.
  */
 #include "jobq.h"
 
@@ -134,13 +134,13 @@ held_type(HoldReason reason)
 }
 
 void
-release_held(MonoTime now, bool partitions_made)
+release_held(MonoTime now)
 {
 	for (int i = 0; i < nheld;)
 	{
 		Held		h = held[i];
 
-		if (h.until > now && !(h.reason == HOLD_PARTITION && partitions_made))
+		if (h.until > now)
 		{
 			i++;
 			continue;

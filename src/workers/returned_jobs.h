@@ -20,10 +20,8 @@ extern void forget_job(const JobRef *ref);
  */
 extern void reread_job(const JobRef *ref);
 
-/* HOLD_PARTITION: also until partitions have been made. */
 typedef enum HoldReason
 {
-	HOLD_PARTITION,				/* that of its end is missing */
 	HOLD_COMMIT,				/* the commit of its end has failed twice */
 	HOLD_CANCEL					/* its cancel could not be settled */
 } HoldReason;
@@ -36,7 +34,7 @@ extern void hold_job(const JobRef *ref, MonoTime until, HoldReason reason);
  */
 extern int32 held_type(HoldReason reason);
 /* Puts held jobs back into their lanes. */
-extern void release_held(MonoTime now, bool partitions_made);
+extern void release_held(MonoTime now);
 /* Ends the hold of a job that is handled otherwise now. */
 extern void drop_held(const pg_uuid_t *id);
 /* Forgets all held jobs: a full scan reads them again. */

@@ -196,7 +196,7 @@ end_child(Batch *batch, Job *job, JobType *type, bool cancel)
 	o.message = cancel ? "a job that it waits for was cancelled or is gone" :
 		"no job that it waits for has ended as after_rule wants";
 	outcome_keep_progress(job, &o);
-	(void) settle_at_once(&batch->ledger, job, type, &o);
+	(void) settle(&batch->ledger, job, type, &o);
 }
 
 static void

@@ -154,8 +154,7 @@ static bool
 event_ready(Children *c, JobType *type)
 {
 	return !EVENTS_WANTED(type, EVENTS_ALL) ||
-		(ConditionalLockRelationOid(jobq_relid("events"), AccessShareLock) &&
-		 events_ready(&c->ledger.events, GetCurrentTimestamp()));
+		ConditionalLockRelationOid(jobq_relid("events"), AccessShareLock);
 }
 
 /* Releases the child of these edges; false: it is left to the conductor. */

@@ -110,7 +110,7 @@ jobq_settle_task(PG_FUNCTION_ARGS)
 	{
 		o.started_at = JOB_NULL(&job, Q_started_at) ? 0 : DatumGetTimestampTz(JOB_ATT(&job, Q_started_at));
 		outcome_keep_progress(&job, &o);
-		publish_run_end(&job, settle_at_once(&ledger, &job, job_type_by_id(JOB_INT(&job, Q_type_id)), &o));
+		publish_run_end(&job, settle(&ledger, &job, job_type_by_id(JOB_INT(&job, Q_type_id)), &o));
 	}
 	ledger_close(&ledger);
 	PG_RETURN_BOOL(found);

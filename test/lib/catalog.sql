@@ -5,10 +5,13 @@ SET search_path = pg_catalog;
 SET intervalstyle = postgres;
 WITH ns AS (
   SELECT oid FROM pg_namespace WHERE nspname IN ('jobq', 'jobq_internal')
-), rels AS (  -- partitions come and go
-  SELECT c.* FROM pg_class c, ns WHERE c.relnamespace = ns.oid AND NOT c.relispartition
+), moving AS (  -- partitions come and go, but for the default ones
+  SELECT c.oid, c.reltype FROM pg_class c
+   WHERE c.relispartition AND c.oid NOT IN (SELECT p.partdefid FROM pg_partitioned_table p)
+), rels AS (
+  SELECT c.* FROM pg_class c, ns WHERE c.relnamespace = ns.oid AND c.oid NOT IN (SELECT m.oid FROM moving m)
      AND NOT EXISTS (SELECT FROM pg_inherits i JOIN pg_index x ON x.indexrelid = i.inhrelid WHERE x.indexrelid = c.oid)
-     AND NOT EXISTS (SELECT FROM pg_index x JOIN pg_class t ON t.oid = x.indrelid WHERE x.indexrelid = c.oid AND t.relispartition)
+     AND NOT EXISTS (SELECT FROM pg_index x JOIN moving m ON m.oid = x.indrelid WHERE x.indexrelid = c.oid)
 ), objects (line) AS (
   SELECT format('extension %s version %s schema %s relocatable %s', extname, extversion, extnamespace::regnamespace, extrelocatable)
     FROM pg_extension WHERE extname = 'jobq'
@@ -28,10 +31,10 @@ WITH ns AS (
   SELECT format('schema %s owner %s rights %s comment %s', nspname, nspowner::regrole, (SELECT array_agg(x::text ORDER BY x::text) FROM unnest(nspacl) x), obj_description(oid, 'pg_namespace'))
     FROM pg_namespace WHERE nspname IN ('jobq', 'jobq_internal')
    UNION ALL
-  SELECT format('relation %s kind %s persistence %s owner %s options %s toast %s rls %s %s replica %s part %s rights %s comment %s',
+  SELECT format('relation %s kind %s persistence %s owner %s options %s toast %s rls %s %s replica %s part %s %s rights %s comment %s',
                 c.oid::regclass, c.relkind, c.relpersistence, c.relowner::regrole, c.reloptions,
                 (SELECT t.reloptions FROM pg_class t WHERE t.oid = c.reltoastrelid AND c.relkind = 'r'), c.relrowsecurity,
-                c.relforcerowsecurity, c.relreplident, pg_get_partkeydef(c.oid), (SELECT array_agg(x::text ORDER BY x::text) FROM unnest(c.relacl) x), obj_description(c.oid, 'pg_class'))
+                c.relforcerowsecurity, c.relreplident, pg_get_partkeydef(c.oid), pg_get_expr(c.relpartbound, c.oid), (SELECT array_agg(x::text ORDER BY x::text) FROM unnest(c.relacl) x), obj_description(c.oid, 'pg_class'))
     FROM rels c
    UNION ALL
   SELECT format('column %s %s %s %s notnull %s collation %s storage %s statistics %s identity "%s" default %s rights %s comment %s',
@@ -84,7 +87,7 @@ WITH ns AS (
                 obj_description(t.oid, 'pg_type'))
     FROM pg_type t, ns
    WHERE typnamespace = ns.oid AND (typrelid = 0 OR typrelid IN (SELECT oid FROM rels))
-     AND NOT EXISTS (SELECT FROM pg_type e JOIN pg_class c ON c.oid = e.typrelid WHERE e.oid = t.typelem AND c.relispartition)
+     AND NOT EXISTS (SELECT FROM moving m WHERE m.reltype = t.typelem)
    UNION ALL
   SELECT format('statistics %s', pg_get_statisticsobjdef(s.oid)) FROM pg_statistic_ext s, ns WHERE stxnamespace = ns.oid
 )

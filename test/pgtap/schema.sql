@@ -87,7 +87,7 @@ SELECT is((SELECT count(*)::int FROM pg_trigger WHERE tgrelid IN ('jobq.queue'::
 -- dumped tables
 SELECT results_eq($$
   SELECT c.oid::regclass::text FROM pg_extension e, unnest(e.extconfig) c(oid) WHERE e.extname = 'jobq' ORDER BY c.oid::regclass::text COLLATE "C"
-$$, $$ VALUES ('jobq.access'), ('jobq.artifact_id_seq'), ('jobq.audit_id_seq'), ('jobq.before_drops'), ('jobq.dead_letters'), ('jobq.dependencies'), ('jobq.event_id_seq'), ('jobq.home'), ('jobq.hook_references'), ('jobq.job_type_env'), ('jobq.job_type_id_seq'), ('jobq.job_types'), ('jobq.limits'),
+$$, $$ VALUES ('jobq.access'), ('jobq.alerts_default'), ('jobq.artifact_id_seq'), ('jobq.artifacts_default'), ('jobq.audit_id_seq'), ('jobq.before_drops'), ('jobq.dead_letters'), ('jobq.dependencies'), ('jobq.event_id_seq'), ('jobq.events_default'), ('jobq.history_default'), ('jobq.home'), ('jobq.hook_references'), ('jobq.job_type_env'), ('jobq.job_type_id_seq'), ('jobq.job_types'), ('jobq.limits'),
   ('jobq.pressure_rules'), ('jobq.queue'), ('jobq.run_timers'), ('jobq.runs'), ('jobq.schedule_id_seq'), ('jobq.schedules'), ('jobq.signal_id_seq'), ('jobq.signals'), ('jobq.stopped'), ('jobq.tenant_check'), ('jobq.tenant_quotas'), ('jobq.unique_for_types'), ('jobq.workflows') $$,
   'configuration tables');
 SELECT is_empty($$
@@ -95,7 +95,8 @@ SELECT is_empty($$
    WHERE d.classid = 'pg_class'::regclass
      AND i.inhparent IN ('jobq.history'::regclass, 'jobq.artifacts'::regclass, 'jobq.events'::regclass, 'jobq.alerts'::regclass,
      'jobq.audit'::regclass)
-$$, 'partitions are no members of the extension');
+     AND i.inhrelid NOT IN (SELECT p.partdefid FROM pg_partitioned_table p)
+$$, 'partitions are no members of the extension, but for the default ones');
 SELECT results_eq($$ SELECT extrelocatable, n.nspname::text COLLATE "default" FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace WHERE extname = 'jobq' $$,
   $$ VALUES (false, 'pg_catalog') $$, 'the extension cannot be moved, and belongs to no schema that a user would drop');
 

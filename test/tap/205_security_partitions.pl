@@ -39,7 +39,7 @@ my $privileges = q{SELECT string_agg(DISTINCT o.kind, ' ' ORDER BY o.kind) FROM 
   WHERE a.grantee = 'born'::regrole};
 is($node->safe_psql('postgres', $privileges), '', 'default privileges give nothing of jobq');
 sqlstate_is($node, 'postgres', "SET ROLE born; SELECT $_", '42501', "which may not call $_")
-  foreach qw(jobq.health() jobq.stop_all('x') jobq_internal._maintain(NULL) jobq_internal._home_id()), q{jobq.cancel_jobs('mail')};
+  foreach qw(jobq.health() jobq.stop_all('x') jobq_internal._maintain() jobq_internal._home_id()), q{jobq.cancel_jobs('mail')};
 sqlstate_is($node, 'postgres', "SET ROLE born; CREATE FUNCTION $_.mine() RETURNS int LANGUAGE sql RETURN 1", '42501', "nor create anything in schema $_")
   foreach qw(jobq jobq_internal);
 
@@ -104,7 +104,7 @@ my $protected = q{SELECT bool_and(c.relrowsecurity AND NOT EXISTS (SELECT FROM a
   WHERE i.inhparent IN ('jobq.history'::regclass, 'jobq.events'::regclass, 'jobq.alerts'::regclass)};
 expose('postgres');
 cmp_ok(rows_as('all_data', 'postgres', 'true'), '>', 8, 'without it every row can be read');
-$node->safe_psql('postgres', 'SELECT jobq_internal._maintain(NULL)');
+$node->safe_psql('postgres', 'SELECT jobq_internal._maintain()');
 wait_for_sql($node, $protected, 'maintenance protects them');
 check_readers('postgres', 'repaired');
 
@@ -112,7 +112,7 @@ check_readers('postgres', 'repaired');
 expose('postgres');
 my $user = $node->background_psql('postgres');
 $user->query_safe("BEGIN; SELECT count(*) FROM $partitions[0]");
-is($node->safe_psql('postgres', "SELECT jobq_internal._maintain(NULL); SELECT count(*) FROM pg_class WHERE oid = '$partitions[0]'::regclass AND relrowsecurity"),
+is($node->safe_psql('postgres', "SELECT jobq_internal._maintain(); SELECT count(*) FROM pg_class WHERE oid = '$partitions[0]'::regclass AND relrowsecurity"),
 	"\n0", 'a partition in use waits');
 is($node->safe_psql('postgres', "SELECT count(*) FILTER (WHERE NOT relrowsecurity) FROM pg_class WHERE oid::regclass::text = ANY ('{@{[ join ',', @partitions ]}}')"),
 	'1', 'the others do not');
@@ -120,7 +120,7 @@ is($node->safe_psql('postgres', "SELECT count(*) FROM pg_class c, aclexplode(c.r
 	'0', 'privileges go in any case');
 $user->query_safe('COMMIT');
 $user->quit;
-$node->safe_psql('postgres', 'SELECT jobq_internal._maintain(NULL)');
+$node->safe_psql('postgres', 'SELECT jobq_internal._maintain()');
 is($node->safe_psql('postgres', $protected), 't', 'and is protected by the next run');
 
 # health() names privileges left by an older release, or a GRANT ... TO PUBLIC;

@@ -70,7 +70,7 @@ SELECT jobq.enqueue('held', '{"n": 1}', tenant => 'acme'), jobq.enqueue('held', 
 SELECT jobq.resume_job_type('mail');
 INSERT INTO jobq.unique_for_types VALUES (1);
 INSERT INTO jobq.hook_references SELECT q.id, h.id FROM jobq.queue q, jobq.history h LIMIT 1;
-SELECT jobq_internal._ensure_history_partition(now() + interval '7 days');
+SELECT jobq_internal._ensure_partition('jobq.history', now() + interval '7 days');
 INSERT INTO jobq.artifacts (job_id, workflow_id, task_key, tenant, attempt, key, kind, bucket, size_bytes, content_type, checksum, data, job_type, expires_at)
   VALUES (gen_random_uuid(), gen_random_uuid(), 't', 'acme', 1, 'a/b', 'output', 'media', 1, 'text/plain', 'sha256:' || repeat('0', 64), '{}', 'mail', now() + interval '7 days');
 SELECT jobq.create_workflow('flow', '[{"key": "a"}]', '1');

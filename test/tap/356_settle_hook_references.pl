@@ -101,9 +101,9 @@ is(is_there($none), '0', 'keeps nothing');
 # rows past their retention move to a later partition
 my $old = run_paused('keeps', '{"size": 5000}');
 my $other = query(q{SELECT jobq.enqueue('counted', '{"size": 1}')});
-query(q{SELECT jobq_internal._ensure_history_partition('2001-01-01 12:00+00')});
+query(q{SELECT jobq_internal._ensure_partition('jobq.history', '2001-01-01 12:00+00')});
 query(q{UPDATE jobq.history SET expires_at = '2001-01-01 12:00+00'});
-query('SELECT jobq_internal._maintain(NULL)');
+query('SELECT jobq_internal._maintain()');
 retain();
 is(is_there($old), '1', 'a row that a hook waits for stays when its partition goes');
 is(query(q{SELECT count(*) FROM jobq_internal._partitions('jobq.history') WHERE high < '2010-01-01'}), '0', 'which is gone');

@@ -72,7 +72,7 @@ is(disk()->{status}, 'healthy', 'ok is healthy');
 # the database has had a job: rows of one without may be those of a restore under way
 $node->safe_psql('postgres', <<'END');
 SELECT jobq_internal._home_id();
-SELECT jobq_internal._ensure_history_partition('2001-01-01 12:00+00'), jobq_internal._ensure_events_partition('2001-01-01 12:00+00');
+SELECT jobq_internal._ensure_partition(p, '2001-01-01 12:00+00') FROM unnest('{jobq.history,jobq.artifacts,jobq.events,jobq.alerts}'::regclass[]) p;
 INSERT INTO jobq.events (ts, job_id, job_type, type, source) VALUES ('2001-01-01 12:00+00', gen_random_uuid(), 'x', 'log', 'client');
 END
 my $expired = q{SELECT count(*) FROM pg_inherits WHERE inhrelid::regclass::text ~ '2001'};

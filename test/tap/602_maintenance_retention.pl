@@ -159,11 +159,11 @@ foreach my $step ([ 'INSERT INTO jobq.home TABLE home', 'before adopt()' ], [ ''
 {
 	$node->safe_psql('restored', "DELETE FROM jobq.home; $step->[0]");
 	is($node->safe_psql('restored', 'SELECT jobq_internal._retain()'), 'f', "$step->[1]: retention");
-	$node->safe_psql('restored', 'SELECT jobq_internal._maintain(NULL)');
+	$node->safe_psql('restored', 'SELECT jobq_internal._maintain()');
 	is($node->safe_psql('restored', $old), 't|1|1|2', 'removes nothing');
 	is($node->safe_psql('restored', q{SELECT owner FROM jobq.job_types WHERE name = 'all'}), 'mover', 'nor takes oids for those of roles here');
 }
-$node->safe_psql('restored', 'INSERT INTO jobq.home TABLE home; SELECT jobq.adopt(); SELECT jobq_internal._retain(); SELECT jobq_internal._maintain(NULL)');
+$node->safe_psql('restored', 'INSERT INTO jobq.home TABLE home; SELECT jobq.adopt(); SELECT jobq_internal._retain(); SELECT jobq_internal._maintain()');
 is($node->safe_psql('restored', $old), 'f|0|0|0', 'after it they go');
 
 $node->stop;

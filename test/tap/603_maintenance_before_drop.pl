@@ -24,7 +24,7 @@ END $$;
 SELECT jobq.create_job_type('archiver', 'archiver(jsonb)', max_attempts => 1, keep_completed => '0', keep_dead => '0', options => '{"alert": false}');
 -- Makes partitions of one day with n rows each.
 CREATE FUNCTION fill(day timestamptz, n int) RETURNS void LANGUAGE sql AS $$
-  SELECT jobq_internal._ensure_history_partition(day), jobq_internal._ensure_events_partition(day);
+  SELECT jobq_internal._ensure_partition(p, day) FROM unnest('{jobq.history,jobq.artifacts,jobq.events,jobq.alerts}'::regclass[]) p;
   INSERT INTO jobq.history (id, expires_at, scheduled_for, created_at, completed_at, type_id, status, attempts, max_attempts, runs, depth, priority, payload)
   SELECT gen_random_uuid(), day + '12h', day, day, day, 1, 'completed', 1, 1, 1, 0, 0, jsonb_build_object('day', day) FROM generate_series(1, n);
   INSERT INTO jobq.events (ts, job_id, type, source) SELECT day + '12h', gen_random_uuid(), 'log', 'client' FROM generate_series(1, n);
@@ -47,7 +47,7 @@ sub set
 sub maintain
 {
 	wait_for_sql($node, q{SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'jobq maintenance')}, 'no maintenance process runs');
-	$node->safe_psql('postgres', 'SELECT jobq_internal._maintain(NULL)');
+	$node->safe_psql('postgres', 'SELECT jobq_internal._maintain()');
 	return;
 }
 

@@ -98,12 +98,12 @@ is(sql("SELECT client_addr IS NULL FROM jobq.audit WHERE object = '$id'"), 't', 
 
 sql(q{SELECT jobq_internal._ensure_audit_partition(now() - interval '14 months'), jobq_internal._ensure_audit_partition(now() - interval '2 months')});
 sql(q{INSERT INTO jobq.audit (ts, by, action, object_type) VALUES (now() - interval '14 months', 'old', 'a', 'job'), (now() - interval '2 months', 'recent', 'a', 'job')});
-sql('SELECT jobq_internal._maintain(NULL)');
+sql('SELECT jobq_internal._maintain()');
 is(sql(q{SELECT string_agg(by, ' ') FROM jobq.audit WHERE action = 'a'}), 'recent', 'after a year a month is dropped');
 sql('ALTER SYSTEM SET jobq.keep_audit = \'10d\'');
 $node->reload;
 wait_for_sql($node, q{SELECT current_setting('jobq.keep_audit') = '10d'}, 'jobq.keep_audit is ten days');
-sql('SELECT jobq_internal._maintain(NULL)');
+sql('SELECT jobq_internal._maintain()');
 is(sql(q{SELECT count(*) FROM jobq.audit WHERE action = 'a'}), '0', 'then earlier');
 cmp_ok(sql('SELECT count(*) FROM jobq.audit'), '>', 10, 'this month stays');
 is(sql(q{SELECT count(*) >= 1 FROM jobq_internal._partitions('jobq.audit') p WHERE p.high > now()}), 't', 'partitions are made ahead');

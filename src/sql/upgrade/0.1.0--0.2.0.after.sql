@@ -117,6 +117,7 @@ ALTER TABLE jobq.workflows ENABLE ROW LEVEL SECURITY;
 CREATE POLICY readers ON jobq.workflows FOR SELECT USING (jobq_internal._reads_type(name));
 ALTER TABLE jobq.artifacts ENABLE ROW LEVEL SECURITY;
 CREATE POLICY readers ON jobq.artifacts FOR SELECT USING (jobq_internal._reads_event(tenant, job_type));
+SELECT jobq_internal._protect_partition('jobq.artifacts_default', 'jobq.artifacts');
 ALTER TABLE jobq.runs ENABLE ROW LEVEL SECURITY;
 ALTER TABLE jobq.run_timers ENABLE ROW LEVEL SECURITY;
 ALTER TABLE jobq.dependencies ENABLE ROW LEVEL SECURITY;
@@ -139,7 +140,7 @@ DECLARE
   p record;
 BEGIN
   FOR p IN SELECT c.relname, c.oid::regclass AS relation FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-            WHERE i.inhparent = 'jobq.history'::regclass LOOP
+            WHERE i.inhparent = 'jobq.history'::regclass AND i.inhrelid <> 'jobq.history_default'::regclass LOOP
     EXECUTE format('CREATE INDEX %I ON %s (workflow_id) WHERE workflow_id IS NOT NULL', p.relname || '_workflow', p.relation);
   END LOOP;
 END $update$;

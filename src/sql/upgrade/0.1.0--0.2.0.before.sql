@@ -166,6 +166,26 @@ CREATE TABLE jobq.artifacts (
 
 SELECT pg_catalog.pg_extension_config_dump('jobq.artifact_id_seq', '');
 
+CREATE TABLE jobq.history_default PARTITION OF jobq.history DEFAULT;
+CREATE INDEX history_default_id ON jobq.history_default (id);
+CREATE INDEX history_default_unique_key ON jobq.history_default (type_id, unique_key) WHERE unique_until IS NOT NULL;
+CREATE INDEX history_default_counted ON jobq.history_default (type_id, completed_at, id) WHERE counted;
+CREATE INDEX history_default_workflow ON jobq.history_default (workflow_id) WHERE workflow_id IS NOT NULL;
+CREATE INDEX history_default_expires ON jobq.history_default (expires_at);
+CREATE TABLE jobq.events_default PARTITION OF jobq.events DEFAULT;
+CREATE INDEX events_default_job ON jobq.events_default (job_id, ts);
+CREATE INDEX events_default_ts ON jobq.events_default (ts);
+CREATE TABLE jobq.alerts_default PARTITION OF jobq.alerts DEFAULT;
+CREATE INDEX alerts_default_ts ON jobq.alerts_default (ts);
+CREATE TABLE jobq.artifacts_default PARTITION OF jobq.artifacts DEFAULT;
+CREATE INDEX artifacts_default_job ON jobq.artifacts_default (job_id);
+CREATE INDEX artifacts_default_workflow ON jobq.artifacts_default (workflow_id) WHERE workflow_id IS NOT NULL;
+CREATE INDEX artifacts_default_expires ON jobq.artifacts_default (expires_at);
+SELECT pg_catalog.pg_extension_config_dump('jobq.history_default', '');
+SELECT pg_catalog.pg_extension_config_dump('jobq.events_default', '');
+SELECT pg_catalog.pg_extension_config_dump('jobq.alerts_default', '');
+SELECT pg_catalog.pg_extension_config_dump('jobq.artifacts_default', '');
+
 CREATE TABLE jobq.before_drops (
   what     text        NOT NULL CHECK (what IN ('history', 'events', 'artifacts')),
   low      timestamptz NOT NULL,
@@ -199,6 +219,8 @@ SELECT jobq_internal._update_drop(
   'jobq.enqueue_many(text, jsonb[], int, interval, timestamptz, int, interval, jsonb, text, text, interval, text, jsonb)',
   'jobq.set_tenant_quota(text, bigint, bigint, int)', 'jobq_internal._set_tenant_quota(oid, text, bigint, bigint, int)',
   'jobq_internal._check_owner(oid, text, text)', 'jobq_internal._ensure_partition(regclass, timestamptz)',
+  'jobq_internal._ensure_history_partition(timestamptz)', 'jobq_internal._ensure_events_partition(timestamptz)',
+  'jobq_internal._ensure_partitions_of_type(interval)', 'jobq_internal._maintain(timestamptz)',
   'jobq_internal._check_options(jsonb, boolean)', 'jobq_internal._check_run_as(oid, oid, text, oid)',
   'jobq_internal._cancel_all(uuid[], text, boolean)', 'jobq_internal._save_type(oid, jobq.job_types, text)',
   'jobq.create_signal(text, text, interval)', 'jobq_internal._create_signal(oid, text, text, interval)',
