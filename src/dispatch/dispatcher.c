@@ -52,7 +52,6 @@
 #include "dispatch/statistics.h"
 #include "dispatch/trouble.h"
 #include "dispatch/wakeup_filter.h"
-#include "pressure/pressure_rules.h"
 #include "schedule/conductor_start.h"
 #include "shared/wait_events.h"
 #include "shared/wakeups.h"
@@ -69,19 +68,14 @@ static StatWakeup woken_by = WAKEUP_OTHER;
 
 PGDLLEXPORT void jobq_dispatcher_main(Datum arg);
 
-/*
- * Answers health() and DDL: the turn before is over.  DDL also waits for the
- * signal worker, which locks the extension's tables in another order than
- * DROP.
- */
+/* Answers health() and DDL: the turn before is over. */
 static void
 answer_ping(void)
 {
 	uint64		ping = pg_atomic_read_u64(&db->health.ping);
 
 	pg_read_barrier();			/* DDL suspends the dispatcher before it pings */
-	if (db->lifecycle.suspended == 0 || signal_worker_leave())
-		pg_atomic_write_u64(&db->health.pong, ping);
+	pg_atomic_write_u64(&db->health.pong, ping);
 }
 
 static void
@@ -188,7 +182,7 @@ suspended_turn(void)
 	executors_take_back(true);
 	(void) executors_collect(mono_now());
 	CommitTransactionCommand();
-	if (db_must_leave(db) && signal_worker_leave() && !executors_any())
+	if (db_must_leave(db) && !executors_any())
 	{
 		db->lifecycle.ended = ENDED_GAVE_WAY;
 		proc_exit(0);

@@ -297,6 +297,9 @@ add_capacity(Why *w)
 		add_reason(w->answer, WHY_SLOTS, 0, "there is no free background worker: increase max_worker_processes");
 	else if (!exec && !worker_may_come(role))
 		add_reason(w->answer, WHY_SLOTS, 0,
+				   sql_workers_allowed(db) < db->dispatcher.sql_workers ?
+				   psprintf("all workers are busy: max_worker_processes leaves %d of %d SQL workers",
+							sql_workers_allowed(db), db->dispatcher.sql_workers) :
 				   psprintf("all workers are busy: jobq.max_sql_workers is %d", jobq_max_sql_workers));
 	else if (w->answer->nreasons == 0)	/* else none starts before they have ended */
 		add_reason(w->answer, WHY_SLOTS, 0, "a worker is about to start");

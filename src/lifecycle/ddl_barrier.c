@@ -29,6 +29,7 @@
 #include "utils/timestamp.h"
 
 #include "lifecycle/ddl_barrier.h"
+#include "shared/child_process.h"
 #include "shared/slots.h"
 #include "shared/stat_store.h"
 #include "shared/wait_events.h"
@@ -265,43 +266,13 @@ processes_run(JobqDb *db, bool terminate)
 		wake_dispatcher(db);
 		ask_to_leave(NULL, db->dispatcher.pid, terminate);
 	}
-	if (db->maintenance.pid > 0)
-	{
-		found = true;			/* what it did not finish is done next time */
-		ask_to_leave(NULL, db->maintenance.pid, true);
-	}
-	if (db->housekeeping.pid > 0)
-	{
-		found = true;
-		ask_to_leave(NULL, db->housekeeping.pid, true);
-	}
 	LWLockRelease(JobqShmem->lock);
 	return found || one_lingers(db->dboid);
 }
 
 /*
- * Ends the conductor; true while it runs.  It starts again when jobs resume;
- * its state is in rows.
- */
-static bool
-conductor_runs(JobqDb *db, bool terminate)
-{
-	bool		runs;
-
-	LWLockAcquire(JobqShmem->lock, LW_SHARED);
-	runs = db->conductor.pid > 0;
-	if (runs && terminate)
-		kill(db->conductor.pid, SIGTERM);
-	else if (runs)
-		wake_process(&db->conductor.woken, &db->conductor.proc->procLatch);
-	LWLockRelease(JobqShmem->lock);
-	return runs;
-}
-
-/*
- * True until the dispatcher has answered.  Before that it, or its signal
- * worker, may be about to take a weak lock of a table behind the command's
- * strong one.
+ * True until the dispatcher has answered.  Before that it may be about to take
+ * a weak lock of a table behind the command's strong one.
  */
 static bool
 dispatcher_is_unaware(const Detour *detour)
@@ -317,7 +288,9 @@ way_is_blocked(const Detour *detour, bool terminate)
 	bool		blocked = dispatcher_is_unaware(detour);
 
 	blocked |= handlers_run(detour, terminate);
-	blocked |= conductor_runs(detour->db, terminate);
+	/* their state is in rows and in shared memory: others start when jobs resume */
+	blocked |= child_dismiss(&detour->db->conductor.child, terminate);
+	blocked |= child_dismiss(&detour->db->maintenance.child, terminate);
 	if (needs_database(detour))
 		blocked |= processes_run(detour->db, terminate);
 	return blocked;

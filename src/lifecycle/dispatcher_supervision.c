@@ -60,7 +60,7 @@ is_empty(JobqDb *db)
 		if (slot->in_use && !slot->dead && slot->dboid == db->dboid)
 			return false;
 	}
-	return db->dispatcher.proc == NULL && !db->maintenance.busy && !db->housekeeping.busy;
+	return db->dispatcher.proc == NULL && !db->maintenance.child.busy;
 }
 
 /*

@@ -2,7 +2,7 @@
  * disk_watch.c
  *	  The disk watch: measures file systems and applies their level.
  *
- * Once a minute the housekeeping process (housekeeping.c) calls statvfs() for
+ * Once a minute maintenance calls statvfs() for
  * the data directory, its WAL, the tablespaces and the directory of the tools'
  * work directories, each file system once.  A file system that blocks this
  * call blocks that process and nothing else: the process holds no lock, no

@@ -9,7 +9,7 @@
 #include "shared/shmem.h"
 
 /*
- * Measures every file system; in the housekeeping process, outside of a
+ * Measures every file system; in maintenance, outside of a
  * transaction.
  */
 typedef struct FileSystem

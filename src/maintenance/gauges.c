@@ -2,7 +2,7 @@
  * gauges.c
  *	  Values of metrics that tables have: health, disks, signals, bytes.
  *
- * The housekeeping process reads them once a minute, so that a scrape reads
+ * Maintenance reads them once a minute, so that a scrape reads
  * shared memory only.  metrics_database.c leaves them out when they are old.
  */
 #include "jobq.h"

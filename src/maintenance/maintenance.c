@@ -1,213 +1,114 @@
 /*
  * maintenance.c
- *	  The short-lived process that makes partitions ahead of need and drops
- *	  expired ones.
+ *	  The short-lived process for work that the dispatcher must not wait for.
  *
- * The dispatcher starts it and writes nothing itself; at most one runs in a
- * database (MaintenanceProcess.busy).  The process connects as the bootstrap
- * superuser, acts as the owner of jobq's tables, and calls
- * jobq_internal._maintain(), in a transaction each, until that has made all
- * partitions or no further one.  It waits LOCK_TIMEOUT_MS for a lock and no
- * longer, because sessions that wait behind it for a parent or its default
- * partition wait that long, too.  No job waits for this process.  The next run
- * does the work that a run could not do; the dispatcher decides when
- * (MaintenanceProcess.done, .failed).
+ * The dispatcher asks for tasks (MaintenanceProcess.asked) and starts the
+ * process; at most one runs in a database.  It connects as the bootstrap
+ * superuser, runs what is asked in the order of the tasks, partitions first,
+ * takes what is asked meanwhile, and ends.  Between two steps it ends for DDL,
+ * too; what it did not do is left for the next one.  It waits LOCK_TIMEOUT_MS
+ * for a lock and no longer, because sessions that wait behind it for a parent
+ * or its default partition wait that long, too.
  *
- * Exits 0, or 1 after an unexpected error.  SIGTERM is die; ddl_barrier.c
- * sends it when the database must be empty.
+ * The condition of a signal is SQL of a user, which may leave anything in the
+ * session: the process ends after it, and another one does the rest.
+ *
+ * Exits 0, or 1 after an unexpected error.  SIGTERM is die: ddl_barrier.c
+ * sends it to one that does not leave, the dispatcher to one whose condition
+ * exceeds its time.
  */
 #include "jobq.h"
 
-#include "access/xact.h"
-#include "commands/extension.h"
-#include "executor/spi.h"
 #include "miscadmin.h"
-#include "pgstat.h"
+#include "port/pg_bitutils.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "tcop/tcopprot.h"
-#include "utils/builtins.h"
-#include "utils/guc.h"
 #include "utils/memutils.h"
-#include "utils/snapmgr.h"
-#include "utils/timestamp.h"
 
-#include "base/relations.h"
 #include "base/session.h"
 #include "maintenance/maintenance.h"
-#include "shared/process_start.h"
+#include "maintenance/maintenance_tasks.h"
+#include "pressure/signal_condition.h"
+#include "shared/child_process.h"
 #include "shared/worker_need.h"
 
 #define LOCK_TIMEOUT_MS "50"
-#define MAINTAIN		"SELECT jobq_internal._maintain()"
-#define COME_LIMIT_MS	30000	/* a registered worker that has not attached by
-								 * then never will */
 
 PGDLLEXPORT void jobq_maintenance_main(Datum arg);
 
-static JobqDb *maintained = NULL;
-static bool succeeded = false;
+static JobqDb *db = NULL;
 
-/* ---------- the dispatcher's side ---------- */
-
-/* Takes the database's one place; false if another process has it. */
-static bool
-claim(JobqDb *db)
+bool
+maintenance_start(JobqDb *for_db)
 {
-	MonoTime	now = mono_now();
-	bool		claimed;
-
-	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	claimed = !db_must_leave(db) && (!db->maintenance.busy ||
-							 (db->maintenance.pid == 0 &&
-							  mono_exceeds(db->maintenance.started, now, COME_LIMIT_MS)));
-	if (claimed)
-	{
-		db->maintenance.busy = true;
-		db->maintenance.pid = 0;
-		db->maintenance.started = now;
-	}
-	LWLockRelease(JobqShmem->lock);
-	return claimed;
+	return child_start(for_db, &for_db->maintenance.child, WORKER_MAINTENANCE, "jobq maintenance", "jobq_maintenance_main");
 }
 
 bool
-maintenance_start(JobqDb *db)
+maintenance_is_awaited(JobqDb *of_db)
 {
-	BackgroundWorker worker;
-	bool		started;
-
-	if (!claim(db))
-		return false;
-	describe_worker(&worker, "jobq maintenance", "jobq_maintenance_main", db->dboid);
-	started = RegisterDynamicBackgroundWorker(&worker, NULL);
-	note_worker(db, WORKER_MAINTENANCE, started);
-	if (started)
-		return true;
-
-	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	db->maintenance.busy = false;
-	LWLockRelease(JobqShmem->lock);
-	return false;
+	return child_must_leave(of_db) || pg_atomic_read_u32(&of_db->maintenance.asked) != 0;
 }
-
-/* ---------- the process ---------- */
 
 static void
 maintenance_on_exit(int code, Datum arg)
 {
-	JobqDb	   *db = maintained;
-
-	if (db == NULL)
-		return;
+	condition_interrupted(db);
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	if (db->maintenance.pid == MyProcPid)
-	{
-		db->maintenance.busy = false;
-		db->maintenance.pid = 0;
-		if (succeeded)
-			db->maintenance.done++;
-		else
-			db->maintenance.failed++;
-	}
+	(void) child_detach(&db->maintenance.child);
 	LWLockRelease(JobqShmem->lock);
 	wake_dispatcher(db);
 }
 
-/*
- * Attaches to the place that maintenance_start() took; exits if the place is
- * another process's.
- */
-static void
-attach(Oid dboid)
+/* Takes the first task that is asked; -1: none, and the place is given up. */
+static int
+take_task(void)
 {
-	JobqDb	   *db = find_db(dboid);
+	pg_atomic_uint32 *asked = &db->maintenance.asked;
+	uint32		tasks;
+	int			task = -1;
 
-	if (db == NULL)
-		proc_exit(0);
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	if (db->dboid == dboid && db->maintenance.busy && db->maintenance.pid == 0 && !db_must_leave(db))
-	{
-		db->maintenance.pid = MyProcPid;
-		maintained = db;
-	}
+	tasks = pg_atomic_read_u32(asked);
+	if (tasks != 0)
+		task = pg_rightmost_one_pos32(tasks);
+	else
+		(void) child_detach(&db->maintenance.child);
 	LWLockRelease(JobqShmem->lock);
-	if (maintained == NULL)
-		proc_exit(0);
-	before_shmem_exit(maintenance_on_exit, 0);
-}
-
-/* Returns the number of partitions that are still missing. */
-static int32
-call_maintain(void)
-{
-	int32		missing;
-	bool		isnull;
-
-	SPI_connect();
-	if (SPI_execute(jobq_internal_sql(MAINTAIN), false, 1) != SPI_OK_SELECT || SPI_processed != 1)
-		elog(ERROR, "could not execute \"%s\"", MAINTAIN);
-	missing = DatumGetInt32(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
-	SPI_finish();
-	return missing;
-}
-
-/* Calls it as the owner of jobq's tables. */
-static bool
-maintain(void *missing)
-{
-	Oid			save_user;
-	int			save_context;
-
-	PushActiveSnapshot(GetTransactionSnapshot());
-	pgstat_report_activity(STATE_RUNNING, MAINTAIN);
-	if (OidIsValid(get_extension_oid("jobq", true)))
-	{
-		GetUserIdAndSecContext(&save_user, &save_context);
-		SetUserIdAndSecContext(jobq_owner(), save_context | SECURITY_LOCAL_USERID_CHANGE |
-							   SECURITY_RESTRICTED_OPERATION);
-		*(int32 *) missing = call_maintain();
-		SetUserIdAndSecContext(save_user, save_context);
-	}
-	PopActiveSnapshot();
-	return true;
-}
-
-/* Maintains until nothing is missing (true), or a run has made no partition. */
-static bool
-maintain_all(void)
-{
-	int32		before;
-	int32		missing = PG_INT32_MAX;
-
-	do
-	{
-		before = missing;
-		missing = 0;
-		if (!try_transaction("maintenance", maintain, &missing))
-			return false;
-	} while (missing > 0 && missing < before);
-	return missing == 0;
+	if (task >= 0)
+		(void) pg_atomic_fetch_and_u32(asked, ~(UINT32_C(1) << task));
+	return task;
 }
 
 void
 jobq_maintenance_main(Datum arg)
 {
 	Oid			dboid = DatumGetObjectId(arg);
+	MemoryContext step;
+	int			task;
 
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
-	if (JobqShmem == NULL)
-		proc_exit(1);
-	attach(dboid);
+	db = child_attach(dboid, offsetof(JobqDb, maintenance.child));
+	before_shmem_exit(maintenance_on_exit, 0);
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
 	neutralise_session();
 	set_for_session("search_path", "pg_catalog, pg_temp");
 	set_for_session("lock_timeout", LOCK_TIMEOUT_MS);
 	set_for_session("default_table_access_method", "heap");
 	set_for_session("synchronous_commit", "local");
-	succeeded = maintain_all();
+	step = AllocSetContextCreate(TopMemoryContext, "jobq maintenance", ALLOCSET_DEFAULT_SIZES);
+	while (!child_must_leave(db) && (task = take_task()) >= 0)
+	{
+		MemoryContextSwitchTo(step);
+		maintenance_tasks[task].run(db);
+		MemoryContextReset(step);
+		CHECK_FOR_INTERRUPTS();
+		if (task == TASK_CONDITION)
+			break;
+	}
 	proc_exit(0);
 }

@@ -1,6 +1,6 @@
 /*
  * maintenance.h
- *	  The short-lived process that makes and drops partitions.
+ *	  The short-lived process for work that the dispatcher must not wait for.
  */
 #ifndef JOBQ_MAINTENANCE_H
 #define JOBQ_MAINTENANCE_H
@@ -8,11 +8,12 @@
 #include "shared/shmem.h"
 
 /*
- * Starts the process.  Returns false if one runs already, or if there is no
- * worker slot; try again later.  A success increments
- * MaintenanceProcess.done, a failure MaintenanceProcess.failed; both wake the
- * dispatcher.
+ * Starts the process; false if one runs, which takes what is asked meanwhile,
+ * or if none can be started now.
  */
 extern bool maintenance_start(JobqDb *db);
+
+/* In the process: true if a long task is to let others go first, or to end. */
+extern bool maintenance_is_awaited(JobqDb *db);
 
 #endif

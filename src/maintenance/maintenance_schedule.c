@@ -1,44 +1,32 @@
 /*
  * maintenance_schedule.c
- *	  When the dispatcher starts the processes for work that it must not wait
- *	  for: partitions (maintenance.c) and housekeeping (housekeeping.c).
+ *	  When the dispatcher asks maintenance for which task.
  *
- * Maintenance runs every ten minutes, or twice in the time that a partition
- * covers; at once when job types, the names of roles or the database's identity
- * have changed; and again soon after a failure.
- * Housekeeping runs every minute, and when clients have opened or closed a
- * breaker or the rows have to be counted anew.
+ * Each task has an interval (maintenance_tasks.c).  Partitions are due at
+ * once, too, when job types, the names of roles or the database's identity
+ * have changed, and again soon after a run that left something to do; the
+ * other tasks of the clock when the configuration was read again.  Timers are
+ * monotonic.
  */
 #include "jobq.h"
 
 #include "utils/timestamp.h"
 
-#include "maintenance/housekeeping.h"
 #include "maintenance/maintenance.h"
 #include "maintenance/maintenance_schedule.h"
-#include "shared/breaker.h"
+#include "maintenance/maintenance_tasks.h"
+#include "pressure/signal_condition.h"
+#include "shared/child_process.h"
 
-#define MAINTENANCE_US		(600 * USECS_PER_SEC)
-#define AGAIN_US			INT64CONST(100000)	/* one runs already, or no
-												 * worker is free */
+#define AGAIN_US			INT64CONST(100000)	/* after a failure, or without a free
+												 * worker; doubled up to 25 s */
 #define MAX_AGAIN_SHIFT		8
-#define CHORES_US			USECS_PER_MINUTE
-#define CHORES_AGAIN_US		(5 * USECS_PER_SEC) /* one runs still, or no
-												 * worker is free */
 
 static JobqDb *db;
-static MonoTime next_maintenance = 0;
-static MonoTime next_chores = 0;
-static MonoTime next_breaker_chores = 0;	/* not before */
-static uint32 maintenance_seen = 0;
-static uint32 maintenance_failed_seen = 0;
-static int	maintenance_failures = 0;	/* in a row */
-
-static int64
-maintenance_interval(void)
-{
-	return Min(MAINTENANCE_US, (int64) jobq_partition_interval * USECS_PER_SEC / 2);
-}
+static MonoTime due[MAINTENANCE_TASKS];
+static MonoTime next_start = 0;	/* not before */
+static int	starts_failed = 0;	/* in a row */
+static uint32 failures_seen = 0;
 
 void
 upkeep_init(MemoryContext context, JobqDb *mine)
@@ -46,63 +34,92 @@ upkeep_init(MemoryContext context, JobqDb *mine)
 	MonoTime	now = mono_now();
 
 	db = mine;
-	maintenance_seen = db->maintenance.done;
-	maintenance_failed_seen = db->maintenance.failed;
-	next_maintenance = now + maintenance_interval();
-	next_chores = now + USECS_PER_SEC;
+	failures_seen = pg_atomic_read_u32(&db->maintenance.failures);
+	for (int i = 0; i < MAINTENANCE_TASKS; i++)
+		due[i] = now + USECS_PER_SEC;
+	due[TASK_CONDITION] = 0;
+	due[TASK_PARTITIONS] = now + maintenance_tasks[TASK_PARTITIONS].every();
 }
 
 void
 upkeep_maintain_now(void)
 {
-	next_maintenance = 0;
-}
-
-static void
-see_to_maintenance(MonoTime now)
-{
-	if (db->maintenance.done != maintenance_seen)
-		maintenance_failures = 0;
-	maintenance_seen = db->maintenance.done;
-	if (db->maintenance.failed != maintenance_failed_seen)
-	{
-		maintenance_failed_seen = db->maintenance.failed;
-		next_maintenance = now + (AGAIN_US << Min(++maintenance_failures, MAX_AGAIN_SHIFT));
-	}
-	if (now >= next_maintenance)
-		next_maintenance = now + (maintenance_start(db) ? maintenance_interval() : AGAIN_US);
-}
-
-static MonoTime
-chores_timer(void)
-{
-	return breakers_have_changes(db) || db->stats.count_due ? Min(next_chores, next_breaker_chores) : next_chores;
-}
-
-static void
-see_to_chores(MonoTime now)
-{
-	if (now < chores_timer())
-		return;
-	next_chores = now + (chores_start(db) ? CHORES_US : CHORES_AGAIN_US);
-	next_breaker_chores = now + CHORES_AGAIN_US;
-}
-
-void
-upkeep_turn(MonoTime now)
-{
-	see_to_maintenance(now);
-	see_to_chores(now);
-}
-
-MonoTime
-upkeep_next_timer(MonoTime now)
-{
-	return Min(next_maintenance, chores_timer());
+	due[TASK_PARTITIONS] = 0;
 }
 
 void
 upkeep_now(void)
 {
-	next_chores = 0;
+	for (int i = 0; i < MAINTENANCE_TASKS; i++)
+	{
+		if (i != TASK_PARTITIONS)
+			due[i] = 0;
+	}
+}
+
+static MonoTime
+due_at(int task)
+{
+	bool		(*wanted) (JobqDb *) = maintenance_tasks[task].wanted;
+
+	if (pg_atomic_read_u32(&db->maintenance.asked) & (1 << task))
+		return DT_NOEND;		/* asked already */
+	return wanted == NULL || wanted(db) ? due[task] : DT_NOEND;
+}
+
+static MonoTime
+again(MonoTime now, int failures)
+{
+	return now + (AGAIN_US << Min(failures, MAX_AGAIN_SHIFT));
+}
+
+static void
+look_at_failures(MonoTime now)
+{
+	uint32		failures = pg_atomic_read_u32(&db->maintenance.failures);
+
+	if (failures != failures_seen && failures > 0)
+		due[TASK_PARTITIONS] = again(now, (int) failures);
+	failures_seen = failures;
+}
+
+void
+upkeep_turn(MonoTime now)
+{
+	uint32		asked = 0;
+
+	look_at_failures(now);
+	condition_terminate_overdue(db, now);
+	for (int i = 0; i < MAINTENANCE_TASKS; i++)
+	{
+		if (due_at(i) > now)
+			continue;
+		asked |= 1 << i;
+		due[i] = now + maintenance_tasks[i].every();
+	}
+	if (asked != 0)
+		(void) pg_atomic_fetch_or_u32(&db->maintenance.asked, asked);
+	if (pg_atomic_read_u32(&db->maintenance.asked) == 0 || now < next_start)
+		return;
+	if (maintenance_start(db) || db->maintenance.child.busy)
+		starts_failed = 0;
+	else
+		next_start = again(now, ++starts_failed);
+}
+
+MonoTime
+upkeep_next_timer(MonoTime now)
+{
+	const ChildProcess *child = &db->maintenance.child;
+	MonoTime	next = DT_NOEND;
+
+	for (int i = 0; i < MAINTENANCE_TASKS; i++)
+		next = Min(next, due_at(i));
+	if (child->busy && child->pid == 0)
+		next = Min(next, child->started + CHILD_COME_US);
+	else if (child->busy)
+		next = Min(next, condition_must_end(db));
+	else if (pg_atomic_read_u32(&db->maintenance.asked) != 0)
+		next = Min(next, next_start);
+	return next;
 }

@@ -1,6 +1,6 @@
 /*
  * maintenance_schedule.h
- *	  When the dispatcher starts maintenance and housekeeping.
+ *	  When the dispatcher asks maintenance for which task.
  */
 #ifndef JOBQ_MAINTENANCE_SCHEDULE_H
 #define JOBQ_MAINTENANCE_SCHEDULE_H
@@ -8,14 +8,14 @@
 #include "shared/shmem.h"
 
 extern void upkeep_init(MemoryContext context, JobqDb *db);
-/* Starts the processes that are due. */
+/* Asks for what is due, and starts the process. */
 extern void upkeep_turn(MonoTime now);
-/* Returns when the next one is due. */
+/* Returns when something is due. */
 extern MonoTime upkeep_next_timer(MonoTime now);
 
-/* Makes the next turn start housekeeping. */
+/* Makes the tasks of each minute due. */
 extern void upkeep_now(void);
-/* Makes the next turn start maintenance. */
+/* Makes partitions due. */
 extern void upkeep_maintain_now(void);
 
 #endif

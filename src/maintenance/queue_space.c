@@ -7,7 +7,7 @@
  * truncation would take an exclusive lock.  So a queue that was long once, or
  * whose dead rows a snapshot kept, has large files afterwards; and where
  * autovacuum doesn't come they grow.  health() names both, by what the
- * housekeeping process measures here once a minute.
+ * maintenance process measures here once a minute.
  *
  * The free space is that of the free space maps, of at most SAMPLES pages of
  * each file.  An index has free pages there only, so a bloated one counts as
@@ -28,7 +28,7 @@
 
 #define SAMPLES		65536
 #define LATE		10			/* times the dead rows that autovacuum comes for */
-#define STALE_MS	300000		/* housekeeping measures once a minute */
+#define STALE_MS	300000		/* maintenance measures once a minute */
 
 /* Adds the file's bytes, all and free ones. */
 static void

@@ -227,7 +227,7 @@ check_workers(Report *report, JobqDb *db, const HealthFacts *f, bool dispatcher)
 	shown = f->sees_all ? count : sql + exec;
 	if (dispatcher)
 	{
-		can_start = Max(jobq_max_sql_workers - sql, 0);
+		can_start = Max(sql_workers_allowed(db) - sql, 0);
 		if (f->exec_types > 0 && exec == 0)
 			can_start++;
 		can_start = Min(can_start, free_workers);
@@ -248,6 +248,15 @@ check_workers(Report *report, JobqDb *db, const HealthFacts *f, bool dispatcher)
 	return shown;
 }
 
+/* Returns the SQL workers that fit beside jobq's other processes, of those that the setting allows. */
+static const char *
+allowed_sql_workers(JobqDb *db)
+{
+	if (db == NULL || db->dispatcher.sql_workers == SQL_WORKERS_UNKNOWN)
+		return "null";
+	return psprintf("\"%d of %d\"", sql_workers_allowed(db), db->dispatcher.sql_workers);
+}
+
 /*
  * Checks the background worker slots: without a free one, jobs wait for a
  * worker that exists.
@@ -263,8 +272,8 @@ check_slots(Report *report, JobqDb *db, const HealthFacts *f)
 		message = psprintf("a worker could not be started (%s): increase max_worker_processes%s", lacking,
 						   need.advised > max_worker_processes ? psprintf(" to %d", need.advised) : "");
 	add_check(report, "slots", lacking != NULL ? DEGRADED : HEALTHY, message,
-			  psprintf(", \"used\": " INT64_FORMAT ", \"max\": %d, \"needed\": %d", f->background_workers,
-					   max_worker_processes, need.jobq + need.others));
+			  psprintf(", \"used\": " INT64_FORMAT ", \"max\": %d, \"needed\": %d, \"sql_workers\": %s", f->background_workers,
+					   max_worker_processes, need.jobq + need.others, allowed_sql_workers(db)));
 }
 
 static const char *

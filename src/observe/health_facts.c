@@ -376,7 +376,7 @@ read_schedules(HealthFacts *f, Oid caller)
 	TimestampTz due;
 	bool		isnull;
 
-	if (db != NULL && db->conductor.proc != NULL)
+	if (db != NULL && db->conductor.child.proc != NULL)
 	{
 		due = (TimestampTz) pg_atomic_read_u64(&db->schedules.due);
 		f->active_schedules = pg_atomic_read_u32(&db->schedules.active);

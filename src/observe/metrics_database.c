@@ -1,7 +1,7 @@
 /*
  * metrics_database.c
  *	  The families of the database: dispatcher, workers, limits, and what
- *	  housekeeping has read from tables.
+ *	  maintenance has read from tables.
  */
 #include "jobq.h"
 
@@ -11,7 +11,7 @@
 #include "pressure/pressure_signals.h"
 #include "shared/slots.h"
 
-#define GAUGES_MAX_AGE	(5 * USECS_PER_MINUTE)	/* housekeeping comes each minute */
+#define GAUGES_MAX_AGE	(5 * USECS_PER_MINUTE)	/* maintenance comes each minute */
 
 static void
 add_dispatcher(Metrics *m, JobqDb *db)

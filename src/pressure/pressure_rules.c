@@ -30,13 +30,12 @@
 #include "base/relations.h"
 #include "pressure/pressure_rules.h"
 #include "pressure/pressure_signals.h"
-#include "shared/worker_need.h"
+#include "pressure/signal_condition.h"
 #include "tables/bad_rows.h"
 #include "tables/row_map.h"
 
 #define LOCK_RETRY_US	INT64CONST(100000)
 #define START_RETRY_US	USECS_PER_SEC
-#define LOOK_AGAIN_US	INT64CONST(10000000)
 #define MAX_PRESSURE	1000000	/* of all rules together: plain SQL may have written more */
 
 /* attribute numbers: src/sql/47_signals.sql */
@@ -240,12 +239,6 @@ read_both(Relation of_signals, Relation of_rules)
 	keep_timers(old, nold);
 	UnregisterSnapshot(snapshot);
 	pfree(old);
-	for (int i = 0; i < nsignals; i++)
-	{
-		if (signals[i].every > 0)
-			return;
-	}
-	note_worker(db, WORKER_SIGNAL, true);	/* no condition is left */
 }
 
 /* Reads both tables; locks are kept to the end of the transaction. */
@@ -376,31 +369,16 @@ is_asked(const Signal *s)
 	return s->every > 0 && !db->health.paused_identity;
 }
 
-/* Starts a worker for the condition that has waited longest. */
+/* Asks for the conditions that are due. */
 static void
-ask_condition(MonoTime now)
+ask_conditions(MonoTime now)
 {
-	Signal	   *due = NULL;
-
 	for (int i = 0; i < nsignals; i++)
 	{
 		Signal	   *s = &signals[i];
 
-		if (is_asked(s) && s->next_check <= now && (due == NULL || s->next_check < due->next_check))
-			due = s;
-	}
-	if (due == NULL || signal_worker_runs(now))
-		return;
-	due->next_check = now + (signal_worker_start(db, due->id) ? due->every : START_RETRY_US);
-}
-
-void
-pressure_ask_again(int32 signal)
-{
-	for (int i = 0; i < nsignals; i++)
-	{
-		if (signals[i].id == signal)
-			signals[i].next_check = 0;
+		if (is_asked(s) && s->next_check <= now)
+			s->next_check = now + (condition_ask(db, s->id) ? s->every : START_RETRY_US);
 	}
 }
 
@@ -423,7 +401,7 @@ pressure_turn(TimestampTz now)
 	changed = was_stale || one_has_expired(now, mono) || pg_atomic_read_u32(&db->builtin_signals) != builtin_applied;
 	if (changed)
 		apply(now);
-	ask_condition(mono);
+	ask_conditions(mono);
 	return changed;
 }
 
@@ -431,15 +409,12 @@ MonoTime
 pressure_next_timer(MonoTime now)
 {
 	MonoTime	next = stale ? retry_at : DT_NOEND;
-	bool		asking = signal_worker_runs(now);
 
-	if (asking)
-		next = Min(next, now + LOOK_AGAIN_US);	/* its end wakes us, unless it does not end */
 	for (int i = 0; i < nsignals; i++)
 	{
 		if (signals[i].active)
 			next = Min(next, Min(signals[i].ends, mono_at(signals[i].until)));
-		if (is_asked(&signals[i]) && !asking)
+		if (is_asked(&signals[i]))
 			next = Min(next, signals[i].next_check);
 	}
 	return next;

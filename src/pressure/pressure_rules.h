@@ -41,19 +41,6 @@ extern bool pressure_uses(int builtin);
 /* builtin_signals.c: load and replication lag, at each sweep */
 extern void watch_machine(JobqDb *db, MonoTime now);
 
-/* signal_condition_worker.c, the dispatcher's side */
-extern bool signal_worker_start(JobqDb *db, int32 signal);
-/* True while a worker runs; terminates one that takes too long. */
-extern bool signal_worker_runs(MonoTime now);
-
-/*
- * Ends the worker for DDL; false while it runs.  Its condition is evaluated
- * again.
- */
-extern bool signal_worker_leave(void);
-/* Makes the condition of that signal due. */
-extern void pressure_ask_again(int32 signal);
-
 /* The checked columns of jobq.signals, jobq.pressure_rules: see row_map.h. */
 extern const struct Shape signals_shape;
 extern const struct Shape pressure_rules_shape;

@@ -49,6 +49,7 @@
 #include "schedule/conductor_flow.h"
 #include "schedule/conductor_runs.h"
 #include "security/grants.h"
+#include "shared/child_process.h"
 #include "shared/publish_schedules.h"
 #include "shared/wait_events.h"
 #include "shared/wakeups.h"
@@ -82,46 +83,13 @@ conductor_on_exit(int code, Datum arg)
 	bool		wanted;
 
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	if (db->conductor.pid == MyProcPid)
-	{
-		db->conductor.busy = false;
-		db->conductor.pid = 0;
-		db->conductor.proc = NULL;
-	}
+	(void) child_detach(&db->conductor.child);
 	LWLockRelease(JobqShmem->lock);
 	SpinLockAcquire(&db->mutex);
 	wanted = db->schedule_news.wanted;
 	SpinLockRelease(&db->mutex);
 	if (wanted)
 		wake_dispatcher(db);
-}
-
-/*
- * Attaches to the place that conductor_turn() took; exits if the place is
- * another process's.
- */
-static void
-attach(Oid dboid)
-{
-	JobqDb	   *found = find_db(dboid);
-
-	if (found == NULL)
-		proc_exit(0);
-	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	if (found->dboid == dboid && found->conductor.busy && found->conductor.pid == 0 && !db_must_leave(found) &&
-		found->lifecycle.suspended == 0)
-	{
-		found->conductor.pid = MyProcPid;
-		found->conductor.proc = MyProc;
-		found->conductor.restart = false;
-		db = found;
-	}
-	else if (found->dboid == dboid && found->conductor.pid == 0)
-		found->conductor.busy = false;
-	LWLockRelease(JobqShmem->lock);
-	if (db == NULL)
-		proc_exit(0);
-	before_shmem_exit(conductor_on_exit, 0);
 }
 
 /* Leaves unless news has come meanwhile. */
@@ -384,7 +352,7 @@ sleep_until_needed(void)
 
 	if (left > 0 && left < 1000)
 		pg_usleep(left);
-	else if (left != 0 && !wakeup_is_due(&db->conductor.woken))
+	else if (left != 0 && !wakeup_is_due(&db->conductor.child.woken))
 		(void) WaitLatch(MyLatch, events, (long) Min(left / 1000, PG_INT32_MAX), jobq_wait(WAIT_CONDUCTOR));
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
@@ -442,9 +410,9 @@ jobq_conductor_main(Datum arg)
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, die);
 	BackgroundWorkerUnblockSignals();
-	if (JobqShmem == NULL)
-		proc_exit(1);
-	attach(dboid);
+	db = child_attach(dboid, offsetof(JobqDb, conductor.child));
+	db->conductor.restart = false;
+	before_shmem_exit(conductor_on_exit, 0);
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
 	neutralise_session();
 	set_for_session("search_path", "pg_catalog, pg_temp");
@@ -461,8 +429,8 @@ jobq_conductor_main(Datum arg)
 	{
 		MemoryContextReset(turn);
 		MemoryContextSwitchTo(turn);
-		wakeups_taken(&db->conductor.woken);
-		if (db_must_leave(db) || db->lifecycle.suspended > 0 || db->conductor.restart)
+		wakeups_taken(&db->conductor.child.woken);
+		if (child_must_leave(db) || db->conductor.restart)
 			proc_exit(0);
 		pgstat_report_activity(STATE_RUNNING, "jobq: ticks");
 		one_turn();

@@ -10,21 +10,18 @@
 
 #include "access/table.h"
 #include "miscadmin.h"
-#include "postmaster/bgworker.h"
 #include "utils/rel.h"
 #include "utils/snapmgr.h"
 
 #include "base/conditional_lock.h"
 #include "base/relations.h"
 #include "schedule/conductor_start.h"
-#include "shared/process_start.h"
+#include "shared/child_process.h"
 #include "shared/publish_schedules.h"
 #include "shared/worker_need.h"
 #include "workflow/flow_sets.h"
 
 #define RETRY_US		USECS_PER_SEC
-#define COME_LIMIT_MS	30000	/* a registered worker that has not attached by
-								 * then never will */
 
 static JobqDb *db;
 static bool looked = false;
@@ -82,42 +79,13 @@ conductor_look(void)
 		db->schedule_news.wanted = true;
 }
 
-static bool
-claim(MonoTime now)
-{
-	bool		claimed;
-
-	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	claimed = !db_must_leave(db) && db->lifecycle.suspended == 0 &&
-		(!db->conductor.busy ||
-		 (db->conductor.pid == 0 && mono_exceeds(db->conductor.started, now, COME_LIMIT_MS)));
-	if (claimed)
-	{
-		db->conductor.busy = true;
-		db->conductor.pid = 0;
-		db->conductor.started = now;
-	}
-	LWLockRelease(JobqShmem->lock);
-	return claimed;
-}
-
 void
 conductor_turn(MonoTime now)
 {
-	BackgroundWorker worker;
-	bool		started;
-
-	if (!db->schedule_news.wanted || now < retry || !claim(now))
+	if (!db->schedule_news.wanted || now < retry || db->conductor.child.pid > 0)
 		return;
 	retry = now + RETRY_US;
-	describe_worker(&worker, "jobq conductor", "jobq_conductor_main", db->dboid);
-	started = RegisterDynamicBackgroundWorker(&worker, NULL);
-	note_worker(db, WORKER_CONDUCTOR, started);
-	if (started)
-		return;
-	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	db->conductor.busy = false;
-	LWLockRelease(JobqShmem->lock);
+	(void) child_start(db, &db->conductor.child, WORKER_CONDUCTOR, "jobq conductor", "jobq_conductor_main");
 }
 
 MonoTime
@@ -125,16 +93,16 @@ conductor_next_timer(MonoTime now)
 {
 	if (!db->schedule_news.wanted)
 		return DT_NOEND;
-	if (!db->conductor.busy)
+	if (!db->conductor.child.busy)
 		return retry;
-	return db->conductor.pid == 0 ? db->conductor.started + COME_LIMIT_MS * INT64CONST(1000) : DT_NOEND;
+	return db->conductor.child.pid == 0 ? db->conductor.child.started + CHILD_COME_US : DT_NOEND;
 }
 
 void
 conductor_restart(void)
 {
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	if (db->conductor.pid > 0)
+	if (db->conductor.child.pid > 0)
 		db->conductor.restart = true;
 	LWLockRelease(JobqShmem->lock);
 	wake_conductor(db);

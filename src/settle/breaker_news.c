@@ -4,7 +4,7 @@
  *
  * The process that ran the attempt writes them, once that attempt's settlement
  * is committed, in a transaction of its own.  For an attempt of a client it is
- * the housekeeping process.  When that fails, only the log has a line.
+ * maintenance.  When that fails, only the log has a line.
  */
 #include "jobq.h"
 

@@ -133,7 +133,7 @@ breaker_apply_note(const BreakerNote *note, const pg_uuid_t *id, int *failures)
 }
 
 /*
- * Keeps a change for the housekeeping process.  Without room the oldest one
+ * Keeps a change for maintenance.  Without room the oldest one
  * has no event.
  */
 static void

@@ -40,7 +40,7 @@ typedef struct BreakerNote
 extern BreakerNews breaker_apply_note(const BreakerNote *note, const pg_uuid_t *id, int *failures);
 /*
  * The same in the callback at COMMIT of a client: a change of the breaker is
- * kept in shared memory for the housekeeping process, which writes its event.
+ * kept in shared memory for maintenance, which writes its event.
  */
 extern void breaker_apply_client_note(const BreakerNote *note, const pg_uuid_t *id);
 /* True if such changes are kept; moves them to the array, returns how many. */

@@ -115,23 +115,51 @@ typedef struct ClockSteps
 	ClockSpan	spans[JOBQ_CLOCK_SPANS];
 } ClockSteps;
 
-/* The maintenance process (maintenance.h).  Under JobqShmem->lock. */
+/*
+ * A process of which the database has at most one (child_process.h).  Under
+ * JobqShmem->lock.
+ */
+typedef struct ChildProcess
+{
+	bool		busy;			/* started and not ended */
+	pid_t		pid;			/* 0: not attached */
+	PGPROC	   *proc;			/* NULL: not attached; also read plainly */
+	MonoTime	started;
+	pg_atomic_uint32 woken;		/* wakeups.h */
+} ChildProcess;
+
+/* What maintenance does, in this order (maintenance_tasks.c). */
+typedef enum MaintenanceTask
+{
+	TASK_PARTITIONS,
+	TASK_DISKS,
+	TASK_CONDITION,				/* of a signal */
+	TASK_BREAKERS,				/* events of those that clients opened or closed */
+	TASK_COUNT_ROWS,			/* for the statistics */
+	TASK_RETENTION,
+	TASK_QUEUE_SPACE,
+	TASK_GAUGES
+} MaintenanceTask;
+#define MAINTENANCE_TASKS (TASK_GAUGES + 1)
+
+#define JOBQ_ASKED_CONDITIONS	16
+
+/*
+ * The maintenance process (maintenance.c).  The dispatcher asks for tasks;
+ * what a process did not do is left for the next one.
+ */
 typedef struct MaintenanceProcess
 {
-	bool		busy;			/* started and not ended */
-	pid_t		pid;			/* 0: not attached */
-	MonoTime	started;
-	uint32		done;			/* runs that did all of their work */
-	uint32		failed;			/* runs that did not: try again later */
+	ChildProcess child;
+	pg_atomic_uint32 asked;		/* 1 << MaintenanceTask; none is lost with the process */
+	pg_atomic_uint32 failures;	/* runs of TASK_PARTITIONS in a row that left something to do */
+	/* under JobqDb.mutex: */
+	int			nconditions;
+	int32		conditions[JOBQ_ASKED_CONDITIONS];	/* signals, to be evaluated in this order */
+	int32		evaluated;		/* the signal whose condition is evaluated; 0: none */
+	MonoTime	must_end;		/* then its process is terminated */
+	int32		overrun;		/* the signal whose process had to be; 0: none */
 } MaintenanceProcess;
-
-/* The housekeeping process (housekeeping.h).  Under JobqShmem->lock. */
-typedef struct HousekeepingProcess
-{
-	bool		busy;			/* started and not ended */
-	pid_t		pid;			/* 0: not attached */
-	MonoTime	started;
-} HousekeepingProcess;
 
 /*
  * Exec types with a tool that cannot be started on this node; the row of the

@@ -11,16 +11,13 @@
 #include "utils/uuid.h"
 
 #include "base/clock.h"
+#include "shared/db_processes.h"
 
 /* The conductor process (conductor.c).  Under JobqShmem->lock. */
 typedef struct ConductorProcess
 {
-	bool		busy;			/* started and not ended */
-	pid_t		pid;			/* 0: not attached */
-	MonoTime	started;
+	ChildProcess child;
 	bool		restart;		/* it is to end; the next one reads all again */
-	PGPROC	   *proc;			/* NULL: not attached; also read plainly */
-	pg_atomic_uint32 woken;		/* wakeups.h */
 } ConductorProcess;
 
 /* A job of a tick that has left the queue. */

@@ -130,7 +130,7 @@ typedef enum StatWakeup
 	STAT_WAKEUPS
 } StatWakeup;
 
-/* Values of metrics that tables have: read once a minute by housekeeping. */
+/* Values of metrics that tables have: read once a minute by maintenance. */
 #define STAT_GAUGES	64
 typedef struct StatGauge
 {
@@ -189,7 +189,7 @@ typedef struct DbStats
 	TransactionId unknown[STAT_PREPARED];	/* nunknown may exceed what fits here */
 	ConditionVariable counted;	/* broadcast at the end of a count */
 
-	int			ngauges;		/* housekeeping writes them */
+	int			ngauges;		/* maintenance writes them */
 	StatGauge	gauges[STAT_GAUGES];
 	TimestampTz gauges_at;
 	int			nlimits;		/* the dispatcher writes these */

@@ -2,7 +2,7 @@
  * disk_level.c
  *	  The level of the disk watch, for every process: see disk_level.h.
  *
- * A file system may block the process that measures (housekeeping.c): a level
+ * A file system may block the process that measures (maintenance_tasks.c): a level
  * older than STALE_US is unknown.
  */
 #include "jobq.h"

@@ -72,10 +72,10 @@ publish_scheduled_end(int32 schedule_id, const pg_uuid_t *job_id, int status, Ti
 void
 wake_conductor(JobqDb *db)
 {
-	PGPROC	   *proc = db->conductor.proc;
+	PGPROC	   *proc = db->conductor.child.proc;
 
 	if (proc != NULL)
-		wake_process(&db->conductor.woken, &proc->procLatch);
+		wake_process(&db->conductor.child.woken, &proc->procLatch);
 	else if (db->dispatcher.proc != NULL)
 		wake_dispatcher(db);
 	else

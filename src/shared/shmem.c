@@ -106,7 +106,10 @@ init_db(JobqDb *db, LaneKeys *ring)
 	db->ring.keys = ring;
 	ConditionVariableInit(&db->kill_switch.idle);
 	pg_atomic_init_u32(&db->dispatcher.woken, 0);
-	pg_atomic_init_u32(&db->conductor.woken, 0);
+	pg_atomic_init_u32(&db->conductor.child.woken, 0);
+	pg_atomic_init_u32(&db->maintenance.child.woken, 0);
+	pg_atomic_init_u32(&db->maintenance.asked, 0);
+	pg_atomic_init_u32(&db->maintenance.failures, 0);
 	pg_atomic_init_u32(&db->ring.imminent, 0);
 	pg_atomic_init_u64(&db->health.beat, 0);
 	pg_atomic_init_u32(&db->health.leases, LEASES_UNKNOWN);
@@ -235,6 +238,14 @@ shmem_install_hooks(void)
 	shmem_startup_hook = jobq_shmem_startup;
 }
 
+static void
+free_child(ChildProcess *place)
+{
+	place->busy = false;
+	place->pid = 0;
+	place->proc = NULL;
+}
+
 /* Takes a free entry for a database; the fields may be another database's. */
 static void
 adopt_entry(JobqDb *db, Oid dboid)
@@ -245,14 +256,13 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->lifecycle.suspended = 0;
 	db->lifecycle.leaving = 0;
 	db->lifecycle.restart = false;
-	db->maintenance.busy = false;
-	db->maintenance.pid = 0;
-	db->maintenance.done = db->maintenance.failed = 0;
-	db->housekeeping.busy = false;
-	db->housekeeping.pid = 0;
-	db->conductor.busy = false;
-	db->conductor.pid = 0;
-	db->conductor.proc = NULL;
+	free_child(&db->maintenance.child);
+	free_child(&db->conductor.child);
+	pg_atomic_write_u32(&db->maintenance.asked, 0);
+	pg_atomic_write_u32(&db->maintenance.failures, 0);
+	db->maintenance.nconditions = 0;
+	db->maintenance.evaluated = db->maintenance.overrun = 0;
+	db->maintenance.must_end = 0;
 	memset(&db->schedule_news, 0, sizeof(db->schedule_news));
 	db->schedule_news.hears = true;	/* until a conductor knows better */
 	db->schedule_news.prepared = true;

@@ -43,8 +43,6 @@
  *											launcher			also plainly
  *	 maintenance		maintenance.c		dispatcher, the		launcher, DDL
  *											process itself
- *	 housekeeping		housekeeping.c		dispatcher, the		launcher, DDL
- *											process itself
  *	 conductor			conductor.c			dispatcher, the		commits, DDL,
  *											process itself		health
  *	 unstartable		exec_unstartable_	exec worker			health
@@ -69,7 +67,7 @@
  *	 recent_results		recent_results.c	settlements			wait_for()
  *	 wait_for			wait_for.c			wait_for(),			wait_for()
  *											settlements
- *	 disk				disk_watch.c		housekeeping		enqueue, health
+ *	 disk				disk_watch.c		maintenance		enqueue, health
  *
  *	 db_schedules.h, under mutex:
  *	 schedule_news		publish_schedules.c	ends of				conductor,
@@ -131,7 +129,6 @@ typedef struct JobqDb
 	Lifecycle	lifecycle;
 	DispatcherProcess dispatcher;
 	MaintenanceProcess maintenance;
-	HousekeepingProcess housekeeping;
 	ConductorProcess conductor;
 	UnstartableTypes unstartable;
 

@@ -5,10 +5,14 @@
  *
  * All background workers come out of max_worker_processes.  jobq's sum is the
  * number that can run at the same time: the launcher, and for each database a
- * dispatcher, its SQL workers, an exec worker, and one process each for
- * maintenance, chores, signals and schedules.  The number of SQL workers is
- * the setting that the dispatcher of the database has read (ALTER DATABASE ...
- * SET).
+ * dispatcher, its SQL workers, an exec worker, a conductor and maintenance.
+ * The number of SQL workers is the setting that the dispatcher of the database
+ * has read (ALTER DATABASE ... SET).
+ *
+ * Where the sum does not fit, SQL workers leave the others a place each: the
+ * databases get as many as fit, the same number each, and at least one
+ * (sql_workers_allowed).  Only what one SQL worker a database does not leave
+ * is a warning.
  *
  * Workers that are registered at server start always run, so they belong to
  * the sum that has to fit.  Parallel queries and logical replication use free
@@ -27,7 +31,7 @@
 
 #define LAUNCHERS		1
 #define EXEC_WORKERS	1
-#define HELPERS			4		/* maintenance, chores, signals, conductor */
+#define CHILDREN		2		/* maintenance, conductor */
 
 static int
 sum(int a, int b)
@@ -40,6 +44,7 @@ worker_need(Oid dboid)
 {
 	WorkerNeed	need = {0};
 	int			executors = 0;
+	int			least = 0;
 	bool		counted = !OidIsValid(dboid);
 
 	for (int i = 0; JobqShmem != NULL && i < JobqShmem->ndbs; i++)
@@ -51,14 +56,17 @@ worker_need(Oid dboid)
 			continue;
 		counted |= db->dboid == dboid;
 		executors += sql_workers + EXEC_WORKERS;
+		least += Min(sql_workers, 1) + EXEC_WORKERS;
 		need.databases++;
 	}
 	if (!counted)
 	{
 		executors += jobq_max_sql_workers + EXEC_WORKERS;
+		least += Min(jobq_max_sql_workers, 1) + EXEC_WORKERS;
 		need.databases++;
 	}
-	need.jobq = LAUNCHERS + need.databases * (1 + HELPERS) + Min(executors, JOBQ_MAX_SLOTS);
+	need.jobq = LAUNCHERS + need.databases * (1 + CHILDREN) + Min(executors, JOBQ_MAX_SLOTS);
+	need.least = LAUNCHERS + need.databases * (1 + CHILDREN) + Min(least, JOBQ_MAX_SLOTS);
 	if (JobqShmem != NULL)
 		need.others = JobqShmem->registered_workers - LAUNCHERS;
 	else
@@ -67,19 +75,55 @@ worker_need(Oid dboid)
 	return need;
 }
 
+/*
+ * Sets *databases to the number of databases, and returns how many SQL workers
+ * they want, at most `most` each.
+ */
+static int
+sql_workers_wanted(int most, int *databases)
+{
+	int			n = 0;
+
+	*databases = 0;
+	for (int i = 0; i < JobqShmem->ndbs; i++)
+	{
+		int			wanted = JobqShmem->dbs[i].dispatcher.sql_workers;
+
+		if (!OidIsValid(JobqShmem->dbs[i].dboid) || wanted == SQL_WORKERS_UNKNOWN)
+			continue;
+		n += Min(wanted, most);
+		(*databases)++;
+	}
+	return n;
+}
+
+int
+sql_workers_allowed(const JobqDb *db)
+{
+	int			most = db->dispatcher.sql_workers;
+	int			databases;
+	int			room;
+
+	(void) sql_workers_wanted(most, &databases);
+	room = max_worker_processes - JobqShmem->registered_workers - databases * (1 + EXEC_WORKERS + CHILDREN);
+	while (most > 1 && sql_workers_wanted(most, &databases) > room)
+		most--;
+	return most;
+}
+
 void
 warn_of_worker_need(Oid dboid)
 {
 	WorkerNeed	need = worker_need(dboid);
 
-	if (need.jobq + need.others <= max_worker_processes)
+	if (need.least + need.others <= max_worker_processes)
 		return;
 	ereport(WARNING,
 			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-			 errmsg("max_worker_processes (%d) is too small: the background workers of this server add up to %d",
-					max_worker_processes, need.jobq + need.others),
+			 errmsg("max_worker_processes (%d) is too small: the background workers of this server add up to %d, or %d with one SQL worker a database",
+					max_worker_processes, need.jobq + need.others, need.least + need.others),
 			 errdetail("jobq's are %d: a launcher, and for each database (%d) a dispatcher, jobq.max_sql_workers, an exec worker"
-					   " and four for maintenance, chores, signals and schedules. Others are %d.",
+					   " and two for maintenance and schedules. Others are %d.",
 					   need.jobq, need.databases, need.others),
 			 errhint("Set max_worker_processes = %d and restart the server. This number includes max_parallel_workers (%d)"
 					 " and max_logical_replication_workers (%d).",
@@ -110,7 +154,7 @@ note_worker(JobqDb *db, uint32 kind, bool started)
 char *
 lacking_workers(JobqDb *db)
 {
-	static const char *const names[] = {"dispatcher", "executor", "maintenance", "chores", "signal worker", "conductor"};
+	static const char *const names[] = {"dispatcher", "executor", "maintenance", "conductor"};
 	uint32		lacking = pg_atomic_read_u32(&db->lacking);
 	StringInfoData list;
 

@@ -15,9 +15,7 @@
 #define WORKER_DISPATCHER	(1 << 0)
 #define WORKER_EXECUTOR		(1 << 1)
 #define WORKER_MAINTENANCE	(1 << 2)
-#define WORKER_CHORES		(1 << 3)
-#define WORKER_SIGNAL		(1 << 4)
-#define WORKER_CONDUCTOR	(1 << 5)
+#define WORKER_CONDUCTOR	(1 << 3)
 
 /*
  * Of DispatcherProcess.sql_workers: the database is not known to have the
@@ -29,6 +27,7 @@ typedef struct WorkerNeed
 {
 	int			databases;
 	int			jobq;			/* its processes at the same time, at most */
+	int			least;			/* with one SQL worker a database */
 	int			others;			/* of the server and other extensions */
 	int			advised;		/* both, parallel workers and those of logical
 								 * replication */
@@ -39,8 +38,13 @@ typedef struct WorkerNeed
  * for dboid; InvalidOid: no further one.
  */
 extern WorkerNeed worker_need(Oid dboid);
-/* Warns if they don't fit into max_worker_processes. */
+/* Warns if not even the least of them fit into max_worker_processes. */
 extern void warn_of_worker_need(Oid dboid);
+/*
+ * Returns how many SQL workers the database may have: its jobq.max_sql_workers,
+ * or the fewer that leave every other process of jobq its place.
+ */
+extern int	sql_workers_allowed(const JobqDb *db);
 /* Returns a hint for a process of that database that could not be started. */
 extern const char *worker_hint(Oid dboid);
 

@@ -404,7 +404,9 @@ CREATE FUNCTION jobq_internal._maintain() RETURNS int
 BEGIN
   PERFORM jobq_internal._ensure_audit_partition(clock_timestamp() + d * interval '8 days') FROM generate_series(0, 1) d
     WHERE EXISTS (SELECT FROM jobq.job_types);
-  PERFORM jobq_internal._protect_partition(p.partition, p.parent) FROM jobq_internal._exposed_partitions() p;
+  -- a restore makes the policies of its partitions itself
+  PERFORM jobq_internal._protect_partition(p.partition, p.parent) FROM jobq_internal._exposed_partitions() p
+    WHERE jobq_internal._rows_are_ours();
   PERFORM jobq_internal._follow_renamed_roles();
   PERFORM jobq_internal._forget_stale_drops();
 

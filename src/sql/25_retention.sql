@@ -10,7 +10,7 @@
 -- index that finds the newest of a type: types without the option pay nothing.
 -- Finished jobs that hold their unique key (unique_until) count, and stay.
 --
--- The housekeeping process (src/maintenance/housekeeping.c) calls
+-- Maintenance calls
 -- jobq_internal._retain() until it returns false, each time in a transaction
 -- of its own.
 

@@ -15,7 +15,7 @@
  *	 phase COUNTED
  *
  * When the log was too small, or a TRUNCATE has been committed meanwhile, the
- * next one of a few tries follows.  The housekeeping process counts soon after
+ * next one of a few tries follows.  Maintenance counts soon after
  * the start of a dispatcher; a session that reads the statistics earlier does
  * it itself.
  */

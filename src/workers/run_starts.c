@@ -72,7 +72,7 @@ runs_assign(TypeState *t, const JobRef *ref, MonoTime now)
 		type_breaker_start(t, &ref->id);
 	lease_hand_run(t, ref, number, HAND_OUT_US);
 	pg_atomic_fetch_add_u64(&db->counters.handed_out, 1);
-	if (db->conductor.proc != NULL)
+	if (db->conductor.child.proc != NULL)
 		wake_conductor(db);
 	return HANDED_OUT;
 }

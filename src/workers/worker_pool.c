@@ -121,7 +121,7 @@ worker_may_come(RoleState *role)
 	if (has_newcomer(role))
 		return true;
 	now = mono_now();
-	return sql_workers() < jobq_max_sql_workers && role->next_start <= now && next_start <= now;
+	return sql_workers() < sql_workers_allowed(db) && role->next_start <= now && next_start <= now;
 }
 
 /*
@@ -156,6 +156,31 @@ make_room(RoleState *role, MonoTime now)
 	}
 	if (victim && (victim->ncells == 0 || !one_leaves))
 		slot_dismiss(victim->slot);
+}
+
+/*
+ * Dismisses SQL workers above the allowed number, which another database has
+ * lowered: idle ones, else busy ones, which end with their jobs.
+ */
+static void
+dismiss_surplus(int allowed)
+{
+	int			surplus = -allowed;
+
+	for (int i = 0; i < executors_end; i++)
+		surplus += executors[i].slot != NULL && !executors[i].exec && slot_takes_jobs(executors[i].slot);
+	for (int busy = 0; busy <= 1; busy++)
+	{
+		for (int i = 0; i < executors_end && surplus > 0; i++)
+		{
+			Executor   *e = &executors[i];
+
+			if (e->slot == NULL || e->exec || !e->attached || !slot_takes_jobs(e->slot) || (e->ncells > 0) != busy)
+				continue;
+			slot_dismiss(e->slot);
+			surplus--;
+		}
+	}
 }
 
 /*
@@ -207,8 +232,10 @@ executors_balance(MonoTime now)
 {
 	dlist_iter	it;
 	bool		one_waits = false;
+	int			allowed = sql_workers_allowed(db);
 
 	end_overdue_runs(now);
+	dismiss_surplus(allowed);
 	dlist_foreach(it, &all_roles)
 	{
 		RoleState  *role = dlist_container(RoleState, all, it.cur);
@@ -227,7 +254,7 @@ executors_balance(MonoTime now)
 		if (has_newcomer(role) || role->next_start > now || next_start > now ||
 			(exec && has_exec_worker()))
 			continue;
-		if (!exec && sql_workers() >= jobq_max_sql_workers)
+		if (!exec && sql_workers() >= allowed)
 			make_room(role, now);
 		else if (!start_executor(role, now))
 			warn_no_slots(now);

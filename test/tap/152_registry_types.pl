@@ -48,7 +48,7 @@ wait_status($node, 'postgres', $id, 'completed', 'jobs go on');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM jobq.queue'), '1', 'the job without a type still waits');
 
 # A pull type is dropped while enqueues are open: their jobs, which no client can claim, are
-# cancelled by the next housekeeping.
+# cancelled by the next maintenance.
 $node->safe_psql('postgres', q{SELECT jobq.create_job_type('pulled')});
 my $session = $node->background_psql('postgres');
 my $prepared = $session->query_safe(q{BEGIN; SELECT jobq.enqueue('pulled')});

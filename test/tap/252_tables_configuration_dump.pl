@@ -89,7 +89,7 @@ END
 
 # Tables not in dumps, as they follow from dumped ones or describe this server.
 my %derived = (
-	'jobq.counted_types' => 'how far the chores process has got',
+	'jobq.counted_types' => 'how far maintenance has got',
 	'jobq.dead_letter_count' => 'a trigger writes it with the dead letters',
 	'jobq.disk_log' => 'the disks of this server',
 	'jobq.quota_jobs' => 'jobq.adopt() counts');

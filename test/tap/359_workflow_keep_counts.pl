@@ -19,13 +19,13 @@ workflow('few', '[{"key": "a", "job_type": "counted", "payload": {"result": 7}},
 my @few = map { start_run('few', $_) } ('{}') x 3, ('{"end": "fail"}') x 2;
 my %held = map { my ($id, $token) = claim_one(); (one("SELECT workflow_id FROM jobq.queue WHERE id = '$id'") => [ $id, $token ]) } @few;
 one(q{SELECT jobq.enqueue('counted') FROM generate_series(1, 3)});
-# Housekeeping runs after a reload.
-sub housekeeping
+# Maintenance runs after a reload.
+sub maintain
 {
 	$node->reload;
-	return wait_for_sql($node, "SELECT NOT EXISTS (SELECT FROM jobq.jobs WHERE job_type = 'counted' AND workflow_id IS NULL)", 'housekeeping has been there');
+	return wait_for_sql($node, "SELECT NOT EXISTS (SELECT FROM jobq.jobs WHERE job_type = 'counted' AND workflow_id IS NULL)", 'maintenance has been there');
 }
-housekeeping();
+maintain();
 is(tasks_of($few[0]), 'a:completed b:blocked f:error hold:running', 'a live run keeps its tasks');
 foreach my $n (0 .. 4)	# one after another: their ends have this order
 {
@@ -36,7 +36,7 @@ is(one("SELECT string_agg(DISTINCT result::text, ',') FROM jobq.jobs WHERE task_
 is(one("SELECT string_agg(DISTINCT severity, ',') FROM jobq.alerts WHERE job_type = 'few'"), 'high', 'a critical workflow raises alerts of severity high');
 one(q{SELECT jobq.enqueue('counted') FROM generate_series(1, 3)});
 wait_for_sql($node, q{SELECT NOT EXISTS (SELECT FROM jobq.queue WHERE job_type = 'counted')} =~ s/job_type = 'counted'/type_id = (SELECT id FROM jobq.job_types WHERE name = 'counted')/r, 'more have run');
-housekeeping();
+maintain();
 wait_for_sql($node, q{SELECT array_agg(id ORDER BY id) = ARRAY['} . join("','", @few[ 1, 2, 4 ]) . q{']::uuid[] FROM jobq.workflow_runs WHERE workflow = 'few'}, 'the newest runs stay');
 is(tasks_of($few[1]), 'a:completed b:completed f:error hold:completed', 'with their tasks');
 is(tasks_of($few[0]), '', 'those of the others are gone');

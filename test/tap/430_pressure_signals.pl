@@ -236,7 +236,7 @@ $node->safe_psql('postgres', "SET ROLE watcher; SELECT jobq.create_signal('stubb
 my $worker;
 foreach (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
 {
-	last if $worker = scalar_of("SELECT pid FROM pg_stat_activity WHERE backend_type = 'jobq signal worker' AND query LIKE '%stubborn%'");
+	last if $worker = scalar_of("SELECT pid FROM pg_stat_activity WHERE backend_type = 'jobq maintenance' AND query LIKE '%stubborn%'");
 	select undef, undef, undef, 0.1;
 }
 ok($worker, 'one that does not obey its limit');
@@ -291,11 +291,11 @@ $standby->stop;
 
 scalar_of('CREATE DATABASE other');
 $node->safe_psql('other', "CREATE EXTENSION jobq; SELECT jobq.create_signal('slow', 'pg_sleep(4) IS NULL', '1s')");
-wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'jobq signal worker' AND datname = 'other'", 'a condition is asked');
+wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'jobq maintenance' AND datname = 'other' AND query LIKE '%pg_sleep(4)%'", 'a condition is asked');
 $node->safe_psql('other', 'DROP EXTENSION jobq; CREATE EXTENSION jobq');
 pass('the extension can be dropped meanwhile');
 $node->safe_psql('other', "SELECT jobq.create_signal('slow', 'pg_sleep(4) IS NULL', '1s')");
-wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'jobq signal worker' AND datname = 'other'", 'a condition is asked');
+wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'jobq maintenance' AND datname = 'other' AND query LIKE '%pg_sleep(4)%'", 'a condition is asked');
 scalar_of('DROP DATABASE other');
 pass('so can the database');
 
@@ -311,7 +311,7 @@ ok($node->poll_query_until('other', "SELECT active FROM jobq.signals WHERE name 
 my $holder = $node->background_psql('other');
 my $dropper = $node->background_psql('other', on_error_stop => 0);
 my $log_size = -s $node->logfile;
-my $workers = "FROM pg_stat_activity WHERE backend_type = 'jobq signal worker' AND datname = 'other'";
+my $workers = "FROM pg_stat_activity WHERE backend_type = 'jobq maintenance' AND datname = 'other'";
 $holder->query_safe("BEGIN; SELECT FROM jobq.signals WHERE name = 'divides' FOR UPDATE");
 $node->safe_psql('other', 'UPDATE gate SET n = 0');
 wait_for_sql($node, "SELECT count(*) = 1 $workers AND wait_event_type = 'Lock'", 'its answer waits for a lock');

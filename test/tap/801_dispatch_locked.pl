@@ -58,7 +58,7 @@ foreach my $table (qw(limits stopped queue))
 	}
 	$node->safe_psql('postgres', "SELECT jobq.resume_job_type('quick')");
 	is($node->safe_psql('postgres', $waits), '0', "$table is locked: the dispatcher waits for no lock") for 1 .. 3;
-	wait_for_sql($node, q{SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'jobq chores'}, 'no process is about to wake it');
+	wait_for_sql($node, q{SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'jobq maintenance'}, 'no process is about to wake it');
 	$holder->query_safe('COMMIT;');
 	$holder->quit;
 	my $seconds = seconds_of { wait_status($node, 'postgres', $job, 'completed', "$table is free again: the job runs") };
@@ -75,8 +75,8 @@ my $before = dispatcher($node, 'postgres');
 $node->safe_psql('postgres', "SELECT pg_terminate_backend($before)");
 wait_dispatcher($node, 'postgres', 'another dispatcher', $before);
 wait_for_sql($node, q{SELECT max(ts) > (SELECT backend_start FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher') FROM jobq.disk_log},
-	'its first housekeeping is done');
-wait_for_sql($node, q{SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'jobq chores'}, 'they have gone');
+	'its first maintenance is done');
+wait_for_sql($node, q{SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'jobq maintenance'}, 'they have gone');
 $node->safe_psql('postgres', "SELECT jobq.resume_job_type('quick')");
 wait_for_sql($node, q{SELECT jobq.health() #>> '{checks,dispatcher,latency_ms}' IS NOT NULL}, 'it has ended a turn, in which it read the limits');
 $queue_holder->query_safe('COMMIT;');

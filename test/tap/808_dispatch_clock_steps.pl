@@ -161,7 +161,7 @@ my $asked = Time::HiRes::time();
 wait_for_sql($node, q{SELECT jobq.enqueue('plain', '{}', tenant => 'acme') IS NOT NULL}, 'the quota of a minute is free again');
 my $over = $asked > $used + 60 ? $asked : $used + 60;
 cmp_ok(Time::HiRes::time() - $over, '<', 200, 'after a minute, not after the hours of the steps');
-wait_for_sql($node, q{SELECT count(*) = 3 FROM jobq.jobs WHERE job_type = 'kept'}, 'chores are done');
+wait_for_sql($node, q{SELECT count(*) = 3 FROM jobq.jobs WHERE job_type = 'kept'}, 'maintenance is done');
 is(scalar_of("SELECT jobq.health()->'checks'->'dispatcher'->>'status'"), 'healthy', 'health() is content');
 $node->stop;
 done_testing();

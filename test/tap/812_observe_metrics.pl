@@ -27,7 +27,7 @@ sub scalar_of { return $node->safe_psql('postgres', $_[0]); }
 
 wait_for_sql($node, q{SELECT count(*) = 31 FROM jobq.jobs WHERE status IN ('completed', 'error')}, 'the jobs have run');
 wait_for_sql($node, q{SELECT due = 4 AND oldest_due_s > 0 AND due_exact FROM jobq.stat_job_types WHERE job_type = 'held'}, 'due jobs are counted');
-wait_for_sql($node, q{SELECT jobq.metrics() ~ 'jobq_health'}, 'housekeeping has read its values');
+wait_for_sql($node, q{SELECT jobq.metrics() ~ 'jobq_health'}, 'maintenance has read its values');
 
 # Returns the samples of a text as a hash.
 sub samples_of

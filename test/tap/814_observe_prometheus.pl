@@ -87,7 +87,7 @@ sub scrape
 	my ($ended) = @_;
 
 	wait_for_sql($node, "SELECT sum(completed + died) = $ended AND max(due) > 0 FROM jobq.stat_job_types", "$ended jobs have ended");
-	wait_for_sql($node, q{SELECT jobq.metrics() ~ 'jobq_health\{'}, 'housekeeping has read its values');
+	wait_for_sql($node, q{SELECT jobq.metrics() ~ 'jobq_health\{'}, 'maintenance has read its values');
 	return scalar_of(q{SELECT jobq.metrics('openmetrics')});
 }
 

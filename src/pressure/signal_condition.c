@@ -1,19 +1,17 @@
 /*
- * signal_condition_worker.c
- *	  The short-lived process that evaluates the condition of a signal
- *	  (jobq.create_signal).
+ * signal_condition.c
+ *	  The conditions of signals (jobq.create_signal).
  *
- * Started by the dispatcher, one a database at a time.  It connects as the
- * bootstrap superuser, and evaluates the condition in a read-only transaction,
- * with the rights of the definer and no way back from them (a
+ * The dispatcher asks for the conditions that are due; maintenance evaluates
+ * them, one in a process.  A condition is evaluated in a read-only
+ * transaction, with the rights of the definer and no way back from them (a
  * security-restricted operation, as for an index expression), in the
- * search_path of its creation, for at most five seconds; then it rolls back.
- * It writes a new answer in another transaction, as the owner of jobq's
- * tables, which wakes the dispatcher.
+ * search_path of its creation, for at most five seconds; then it is rolled
+ * back.  A new answer is written in another transaction, as the owner of
+ * jobq's tables, which wakes the dispatcher.
  *
- * SIGTERM is die; the dispatcher sends it when DDL needs jobq's tables or the
- * database, or when a condition exceeds its time limit, which the next process
- * records.
+ * When a condition exceeds its time limit and ignores the cancel, the
+ * dispatcher terminates the process, and the next one records that.
  */
 #include "jobq.h"
 
@@ -24,10 +22,6 @@
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "postmaster/bgworker.h"
-#include "postmaster/interrupt.h"
-#include "storage/ipc.h"
-#include "tcop/tcopprot.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
@@ -40,25 +34,16 @@
 #include "base/act_as.h"
 #include "base/relations.h"
 #include "base/session.h"
-#include "pressure/pressure_rules.h"
 #include "pressure/pressure_signals.h"
-#include "shared/process_start.h"
-#include "shared/worker_need.h"
+#include "pressure/signal_condition.h"
+#include "shared/child_process.h"
 
 #define CONDITION_MS	5000
-#define GRACE_MS		10000	/* to start, and beyond the limit */
+#define GRACE_MS		10000	/* beyond the limit */
+#define KILL_AGAIN_US	USECS_PER_SEC
 #define PROBLEM_LEN		200
 
 static const char too_long[] = "it takes longer than 5 seconds";
-
-PGDLLEXPORT void jobq_signal_worker_main(Datum arg);
-
-typedef struct Errand
-{
-	Oid			dboid;
-	int32		signal;
-	int32		overrun;		/* signal whose process had to be ended; 0: none */
-} Errand;
 
 typedef struct Condition
 {
@@ -77,71 +62,60 @@ typedef struct Answer
 
 /* ---------- the dispatcher's side ---------- */
 
-static BackgroundWorkerHandle *handle = NULL;
-static int32 asked;				/* the signal that it was started for */
-static MonoTime must_end;
-static int32 overrun = 0;
-
 bool
-signal_worker_start(JobqDb *db, int32 signal)
+condition_ask(JobqDb *db, int32 signal)
 {
-	BackgroundWorker worker;
-	Errand		errand = {.dboid = db->dboid, .signal = signal, .overrun = overrun};
-	MemoryContext old;
-	bool		ok;
+	MaintenanceProcess *m = &db->maintenance;
+	bool		asked;
 
-	StaticAssertStmt(sizeof(Errand) <= BGW_EXTRALEN, "an errand fits into bgw_extra");
-	describe_worker(&worker, "jobq signal worker", "jobq_signal_worker_main", db->dboid);
-	worker.bgw_notify_pid = MyProcPid;
-	memcpy(worker.bgw_extra, &errand, sizeof(errand));
-	old = MemoryContextSwitchTo(TopMemoryContext);
-	ok = RegisterDynamicBackgroundWorker(&worker, &handle);
-	MemoryContextSwitchTo(old);
-	note_worker(db, WORKER_SIGNAL, ok);
-	if (!ok)
+	SpinLockAcquire(&db->mutex);
+	asked = m->evaluated == signal;
+	for (int i = 0; i < m->nconditions; i++)
+		asked |= m->conditions[i] == signal;
+	if (!asked && m->nconditions < JOBQ_ASKED_CONDITIONS)
 	{
-		handle = NULL;
-		return false;
+		m->conditions[m->nconditions++] = signal;
+		asked = true;
 	}
-	asked = signal;
-	overrun = 0;
-	must_end = mono_now() + (CONDITION_MS + GRACE_MS) * INT64CONST(1000);
-	return true;
+	SpinLockRelease(&db->mutex);
+	return asked;
 }
 
 bool
-signal_worker_runs(MonoTime now)
+conditions_are_asked(JobqDb *db)
 {
-	pid_t		pid;
-
-	if (handle == NULL)
-		return false;
-	if (GetBackgroundWorkerPid(handle, &pid) == BGWH_STOPPED)
-	{
-		pfree(handle);
-		handle = NULL;
-		return false;
-	}
-	if (now > must_end)
-	{
-		overrun = asked;
-		TerminateBackgroundWorker(handle);
-	}
-	return true;
+	return db->maintenance.nconditions > 0 || db->maintenance.overrun != 0;
 }
 
-bool
-signal_worker_leave(void)
+MonoTime
+condition_must_end(JobqDb *db)
 {
-	if (handle)
-	{
-		TerminateBackgroundWorker(handle);
-		pressure_ask_again(asked);
-	}
-	return !signal_worker_runs(DT_NOBEGIN);
+	MonoTime	end = db->maintenance.must_end;
+
+	return end == 0 ? DT_NOEND : end;
 }
 
-/* ---------- the process ---------- */
+void
+condition_terminate_overdue(JobqDb *db, MonoTime now)
+{
+	MaintenanceProcess *m = &db->maintenance;
+	bool		overdue;
+
+	if (now < condition_must_end(db))
+		return;
+	SpinLockAcquire(&db->mutex);
+	overdue = m->evaluated != 0 && m->must_end <= now;
+	if (overdue)
+	{
+		m->overrun = m->evaluated;
+		m->must_end = now + KILL_AGAIN_US;
+	}
+	SpinLockRelease(&db->mutex);
+	if (overdue)
+		(void) child_dismiss(&m->child, true);
+}
+
+/* ---------- evaluation ---------- */
 
 /* Runs a query of jobq's own tables, as their owner. */
 static bool
@@ -307,32 +281,64 @@ write_answer(int32 id, const Answer *answer)
 	MemoryContextSwitchTo(context);
 }
 
-void
-jobq_signal_worker_main(Datum arg)
-{
-	Errand		errand;
-	Condition	condition;
-	Answer		answer;
+/* ---------- in the process ---------- */
 
-	memcpy(&errand, MyBgworkerEntry->bgw_extra, sizeof(errand));
-	pqsignal(SIGHUP, SignalHandlerForConfigReload);
-	pqsignal(SIGTERM, die);
-	BackgroundWorkerUnblockSignals();
-	BackgroundWorkerInitializeConnectionByOid(errand.dboid, InvalidOid, 0);
-	neutralise_session();
-	set_for_session("search_path", "pg_catalog, pg_temp");
-	set_for_session("lock_timeout", "5s");
-	if (errand.overrun != 0)
+/* Takes the next condition, and the one whose process had to be terminated; 0: none. */
+static int32
+take(JobqDb *db, int32 *overrun)
+{
+	MaintenanceProcess *m = &db->maintenance;
+	int32		signal = 0;
+
+	SpinLockAcquire(&db->mutex);
+	*overrun = m->overrun;
+	m->overrun = 0;
+	if (m->nconditions > 0)
 	{
-		memset(&answer, 0, sizeof(answer));
-		answer.isnull = true;
-		strlcpy(answer.problem, too_long, sizeof(answer.problem));
-		write_answer(errand.overrun, &answer);
+		signal = m->conditions[0];
+		memmove(&m->conditions[0], &m->conditions[1], sizeof(int32) * --m->nconditions);
+		m->must_end = mono_now() + (CONDITION_MS + GRACE_MS) * INT64CONST(1000);
 	}
-	if (read_condition(errand.signal, &condition))
+	m->evaluated = signal;
+	SpinLockRelease(&db->mutex);
+	return signal;
+}
+
+void
+condition_run(JobqDb *db)
+{
+	Condition	condition;
+	Answer		answer = {.isnull = true};
+	int32		overrun;
+	int32		signal = take(db, &overrun);
+
+	set_for_session("lock_timeout", "5s");
+	if (overrun != 0)
+	{
+		strlcpy(answer.problem, too_long, sizeof(answer.problem));
+		write_answer(overrun, &answer);
+	}
+	if (signal != 0 && read_condition(signal, &condition))
 	{
 		ask(&condition, &answer);
-		write_answer(errand.signal, &answer);
+		write_answer(signal, &answer);
 	}
-	proc_exit(0);
+	SpinLockAcquire(&db->mutex);
+	db->maintenance.evaluated = 0;
+	db->maintenance.must_end = 0;
+	SpinLockRelease(&db->mutex);
+}
+
+void
+condition_interrupted(JobqDb *db)
+{
+	MaintenanceProcess *m = &db->maintenance;
+	bool		for_ddl = child_must_leave(db);
+
+	SpinLockAcquire(&db->mutex);
+	if (m->evaluated != 0 && m->evaluated != m->overrun && for_ddl && m->nconditions < JOBQ_ASKED_CONDITIONS)
+		m->conditions[m->nconditions++] = m->evaluated;
+	m->evaluated = 0;
+	m->must_end = 0;
+	SpinLockRelease(&db->mutex);
 }
