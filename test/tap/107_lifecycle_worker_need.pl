@@ -68,7 +68,7 @@ $node->safe_psql('postgres', 'SELECT jobq.cancel_job(id) FROM jobq.queue ORDER B
 sleeper_types($node, 'other');
 my $there = $node->safe_psql('other', q{SELECT jobq.enqueue('sleeper')});
 wait_status($node, 'other', $there, 'completed', 'workers that are too many end with their jobs, and one comes there');
-$node->safe_psql('postgres', 'SELECT jobq.cancel_jobs(job_type => 'sleeper', include_running => true)');
+$node->safe_psql('postgres', q{SELECT jobq.cancel_jobs(job_type => 'sleeper', include_running => true)});
 wait_for_sql($node, q{SELECT count(*) <= 1 FROM pg_stat_activity WHERE backend_type = 'jobq sql worker' AND datname = 'postgres'}, 'one is left here');
 $node->safe_psql('other', 'DROP EXTENSION jobq');
 $node->safe_psql('postgres', 'DROP DATABASE other');
