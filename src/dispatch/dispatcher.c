@@ -126,8 +126,10 @@ scan_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 {
 	QueueScan	scan;
 	bool		open;
+	bool		is_new;
+	bool		types_read = news.types_changed && lock_limits();
 
-	if (news.types_changed && lock_limits())
+	if (types_read)
 	{
 		news.types_changed = false;
 		job_types_forget();		/* the messages come after the callback that ran */
@@ -138,17 +140,18 @@ scan_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 		registry_known = true;
 		read_stop();
 		pressure_stale();
-		upkeep_maintain_now();	/* a type may have a new retention time */
 	}
 	if (news.signals_changed)
 		pressure_stale();
 	news.signals_changed = false;
-	if (identity_changed())		/* before conditions are evaluated */
+	is_new = identity_changed();
+	if (is_new)					/* before conditions are evaluated */
 	{
 		want_full_scan = true;
 		leases_suspect();		/* jobq.adopt() ends leases of the original */
-		upkeep_maintain_now();
 	}
+	if ((types_read || is_new) && identity_is_ours())
+		upkeep_maintain_now();	/* a type may have a new retention time */
 	if (pressure_turn(now))
 		admission_press(now);
 	admission_timers(now);
