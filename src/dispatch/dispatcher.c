@@ -291,6 +291,7 @@ one_turn(void)
 	{
 		admission_clock_was_set(now);
 		wake_conductor(db);
+		upkeep_maintain_now();	/* now has other partitions */
 		want_full_scan = true;
 	}
 	conductor_look();

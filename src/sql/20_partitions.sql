@@ -344,7 +344,8 @@ CREATE FUNCTION jobq_internal._retention_times() RETURNS TABLE(parent regclass, 
     UNION SELECT 'jobq.history', t.keep_completed + CASE WHEN t.is_workflow THEN t.timeout ELSE '0' END FROM types t
             WHERE t.keep_completed > '0'
     UNION SELECT 'jobq.artifacts', t.keep_completed + CASE WHEN t.timeout > '0' THEN t.timeout ELSE interval '1 day' END FROM types t
-    UNION SELECT 'jobq.history', o.span FROM own o)
+    UNION SELECT 'jobq.history', o.span FROM own o
+    UNION SELECT 'jobq.history', interval '7 days' WHERE current_setting('jobq.before_drop_type') <> '')  -- _ask_before_drop
   SELECT p::regclass, interval '0' FROM unnest('{jobq.events,jobq.alerts}'::text[]) p
    UNION ALL
   SELECT s.parent::regclass, s.span
