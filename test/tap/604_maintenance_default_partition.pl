@@ -10,7 +10,7 @@ use ServerTest;
 use Test::More;
 
 my %clock = fake_clock();
-my $node = jobq_server('default_partition', "autovacuum = off", "jobq.keep_events = '20 days'");
+my $node = jobq_server('default_partition', "autovacuum = off", "jobq.keep_events = '20d'");
 {
 	local @ENV{ keys %clock } = values %clock;
 	$node->start;
@@ -72,7 +72,7 @@ sql('DROP DATABASE restored WITH (FORCE)');
 
 # ---------- expiry, after the jobs of jobq.before_drop_type ----------
 
-$node->append_conf('postgresql.conf', "jobq.databases = '*'\njobq.before_drop_type = 'archiver'");
+$node->append_conf('postgresql.conf', "jobq.databases = ''\njobq.before_drop_type = 'archiver'");
 restart();
 wait_dispatcher($node, 'postgres', 'the dispatcher is back');
 wait_for_sql($node, $missing, 'and makes partitions beside the rows');
