@@ -88,24 +88,28 @@ take_settings(TimestampTz now)
 	registry_known = true;
 	read_stop();
 	pressure_stale();
-	upkeep_maintain_now();		/* a type may have a new retention time */
 }
 
 /* Takes all changes but those of jobs. */
 static void
 take_changes(bool sweep_now, TimestampTz now)
 {
-	if (news.types_changed && lock_limits())
+	bool		types_read = news.types_changed && lock_limits();
+	bool		is_new;
+
+	if (types_read)
 		take_settings(now);
 	if (news.signals_changed)
 		pressure_stale();
 	news.signals_changed = false;
-	if (identity_changed())		/* before conditions are evaluated */
+	is_new = identity_changed();
+	if (is_new)					/* before conditions are evaluated */
 	{
 		want_full_scan = true;
 		leases_suspect();		/* jobq.adopt() ends leases of the original */
-		upkeep_maintain_now();
 	}
+	if ((types_read || is_new) && identity_is_ours())
+		upkeep_maintain_now();	/* a type may have a new retention time */
 	if (pressure_turn(now))
 		admission_press(now);
 	admission_timers(now);
@@ -261,6 +265,7 @@ dispatcher_turn(void)
 	{
 		admission_clock_was_set(now);
 		wake_conductor(db);
+		upkeep_maintain_now();	/* now has other partitions */
 		want_full_scan = true;
 	}
 	conductor_look();

@@ -76,6 +76,12 @@ identity_changed(void)
 	return changed;
 }
 
+bool
+identity_is_ours(void)
+{
+	return my_home != 0 && !db->health.paused_identity;
+}
+
 void
 read_stop(void)
 {

@@ -24,6 +24,8 @@ extern bool may_hand_out(void);
  * queue must be read again.
  */
 extern bool identity_changed(void);
+/* True if it has a home row that is its own: it is no restored dump, also not one under way. */
+extern bool identity_is_ours(void);
 /* Reads the kill switch; its table is locked. */
 extern void read_stop(void);
 

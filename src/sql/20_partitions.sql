@@ -335,14 +335,17 @@ CREATE FUNCTION jobq_internal._retention_times() RETURNS TABLE(parent regclass, 
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
   WITH types AS (
     SELECT DISTINCT t.keep_completed, t.timeout, t.is_workflow FROM jobq.job_types t WHERE t.dropped_at IS NULL),
-  newest AS (
-    SELECT h.expires_at - h.completed_at AS span FROM jobq.history_default h ORDER BY h.expires_at DESC LIMIT 1000),
+  own AS (  -- the most frequent
+    SELECT date_trunc('day', h.expires_at - h.completed_at) AS span
+      FROM (SELECT n.expires_at, n.completed_at FROM jobq.history_default n ORDER BY n.expires_at DESC LIMIT 1000) h
+     WHERE h.expires_at > h.completed_at GROUP BY 1 ORDER BY count(*) DESC LIMIT 16),
   spans(parent, span) AS (
     SELECT v.parent, v.span FROM (VALUES ('jobq.history', interval '0'), ('jobq.history', '1 day'), ('jobq.artifacts', '1 day')) v(parent, span)
     UNION SELECT 'jobq.history', t.keep_completed + CASE WHEN t.is_workflow THEN t.timeout ELSE '0' END FROM types t
             WHERE t.keep_completed > '0'
     UNION SELECT 'jobq.artifacts', t.keep_completed + CASE WHEN t.timeout > '0' THEN t.timeout ELSE interval '1 day' END FROM types t
-    UNION SELECT 'jobq.history', date_trunc('day', n.span) FROM newest n WHERE n.span > '0')
+    UNION SELECT 'jobq.history', o.span FROM own o
+    UNION SELECT 'jobq.history', interval '7 days' WHERE current_setting('jobq.before_drop_type') <> '')  -- _ask_before_drop
   SELECT p::regclass, interval '0' FROM unnest('{jobq.events,jobq.alerts}'::text[]) p
    UNION ALL
   SELECT s.parent::regclass, s.span
@@ -351,8 +354,8 @@ $$;
 
 -- Returns the moments for which maintenance has to make a partition: now and
 -- each retention time ahead (due), and up to two widths later.  too_large: the
--- default partition is, so it makes none.  Without job types, as in a database
--- that a dump is being restored into, there are none.
+-- default partition is, so it makes none.  In a database that a dump is being
+-- restored into there are none.
 CREATE FUNCTION jobq_internal._missing_partitions()
   RETURNS TABLE(parent regclass, moment timestamptz, due boolean, too_large boolean)
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -363,7 +366,7 @@ CREATE FUNCTION jobq_internal._missing_partitions()
   wanted AS MATERIALIZED (
     SELECT r.parent, clock_timestamp() + r.ahead + i * current_setting('jobq.partition_interval')::interval AS moment, i = 0 AS due
       FROM jobq_internal._retention_times() r, generate_series(0, 2) i
-     WHERE EXISTS (SELECT FROM jobq.job_types) AND jobq_internal._home_is_ours())
+     WHERE jobq_internal._rows_are_ours())
   SELECT w.parent, w.moment, w.due,
          coalesce(pg_relation_size(jobq_internal._default_partition(w.parent)) > 64 * 1024 * 1024, false)
     FROM wanted w
@@ -403,7 +406,7 @@ CREATE FUNCTION jobq_internal._maintain() RETURNS int
   SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 BEGIN
   PERFORM jobq_internal._ensure_audit_partition(clock_timestamp() + d * interval '8 days') FROM generate_series(0, 1) d
-    WHERE EXISTS (SELECT FROM jobq.job_types);
+    WHERE jobq_internal._rows_are_ours();
   -- a restore makes the policies of its partitions itself
   PERFORM jobq_internal._protect_partition(p.partition, p.parent) FROM jobq_internal._exposed_partitions() p
     WHERE jobq_internal._rows_are_ours();

@@ -355,6 +355,7 @@ BEGIN
   IF jobq_internal._kind(t) IN ('sql', 'exec') THEN
     PERFORM jobq_internal._grant_in_handler(role);
   END IF;
+  PERFORM jobq_internal._home_id();  -- from now on maintenance makes partitions
   PERFORM jobq_internal._warn_of_type(t);
 END $$;
 

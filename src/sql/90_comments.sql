@@ -39,8 +39,7 @@ on_conflict: if the name is taken: 'error' raises 42710; 'replace' changes the a
 Errors: 42710 the type exists. 22023 handler and command are both given or both missing, the handler has the
   wrong signature, or an option key is unknown. 42704 no such role, or no such limit in options.limits.
   42501 the caller lacks the rights of run_as or of pg_execute_server_program, or run_as lacks EXECUTE on
-  the handler or CONNECT. 0A000 an option needs a later release. 54000 a name or an option is too large.
-  55000 no background process made a table partition within 30 seconds.$$;
+  the handler or CONNECT. 0A000 an option needs a later release. 54000 a name or an option is too large.$$;
 
 COMMENT ON FUNCTION jobq.alter_job_type IS
 $$Changes a job type. A NULL argument changes nothing. Jobs that wait follow the new definition; jobs that
@@ -452,8 +451,7 @@ options: an object: timeout (1 day, above zero), base_priority, max_concurrent, 
 Errors: 22023 a step, a path, an option or an unknown option key; DETAIL lists all problems, one a line. 42704
   or 42501 if all problems are unknown job types, or types that the caller may not enqueue. 42710 the name is
   that of a job type that is no workflow. 42501 the caller is not the owner. 54000 over 1,000 steps, 10,000
-  keys in after, or a definition larger than jobq.max_payload. 55000 no background process made a table
-  partition within 30 seconds.$$;
+  keys in after, or a definition larger than jobq.max_payload.$$;
 
 COMMENT ON FUNCTION jobq.check_workflow IS
 $$Checks the steps of a workflow as jobq.create_workflow does, without creating it. Returns a row for each

@@ -99,7 +99,7 @@ like(story($tool), qr/^enqueued 0, claimed 1, started 1, (progress 1, )+log 1, f
 sub drop_partitions
 {
 	scalar_of(q{DO $$ DECLARE p regclass; BEGIN
-	FOR p IN SELECT inhrelid FROM pg_inherits WHERE inhparent IN ('jobq.events'::regclass, 'jobq.alerts'::regclass) LOOP
+	FOR p IN SELECT partition FROM jobq_internal._partitions('jobq.events') UNION SELECT partition FROM jobq_internal._partitions('jobq.alerts') LOOP
 		EXECUTE format('DROP TABLE %s', p);
 	END LOOP; END $$});
 	return;
@@ -109,12 +109,12 @@ scalar_of(q{SELECT jobq.pause_job_type('all')});
 my $homeless = enqueue('all');
 drop_partitions();
 scalar_of(q{SELECT jobq.resume_job_type('all')});
-wait_status($node, 'postgres', $homeless, 'completed', 'a job without a partition for its events waits for one, and ends');
+wait_status($node, 'postgres', $homeless, 'completed', 'a job without a partition for its events ends');
 is(story($homeless), 'started 1, progress 1, log 1, completed 1', 'with all its events');
 is(scalar_of("SELECT attempts, runs FROM jobq.jobs WHERE id = '$homeless'"), '1|1', 'uncharged');
 drop_partitions();
 $homeless = enqueue('all');
-is(story($homeless) =~ s/,.*//r, 'enqueued 0', 'enqueue makes the partition itself');
+is(story($homeless) =~ s/,.*//r, 'enqueued 0', 'enqueue needs none either');
 scalar_of(q{SELECT jobq.pause_job_type('plain')});
 $homeless = enqueue('plain', '{"fail": "home"}');
 drop_partitions();

@@ -1,5 +1,5 @@
-# The maintenance process: it creates partitions when they are needed, and
-# never waits for a lock holder.
+# The maintenance process: it makes partitions ahead of need, and never waits
+# for a lock holder.
 
 use strict;
 use warnings;
@@ -10,14 +10,15 @@ use Test::More;
 
 my $node = jobq_server('maintenance', 'log_min_messages = debug1');
 $node->start;
-my $partitions = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'jobq.history'::regclass";
+my $partitions = "SELECT count(*) FROM jobq_internal._partitions('jobq.history')";
 is($node->safe_psql('postgres', "BEGIN; CREATE EXTENSION jobq; $partitions; ROLLBACK"), 0,
-	'the install script makes no partition');
+	'the install script makes no partition but the default one');
 $node->safe_psql('postgres', 'CREATE EXTENSION jobq');
 sleeper_types($node, 'postgres');
 my $id = $node->safe_psql('postgres', "SELECT jobq.enqueue('sleeper')");
-wait_status($node, 'postgres', $id, 'completed', 'the first job finds one');
-cmp_ok($node->safe_psql('postgres', $partitions), '>', 0, 'there it is');
+wait_status($node, 'postgres', $id, 'completed', 'the first job ends');
+wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq_internal._missing_partitions())', 'partitions are made');
+cmp_ok($node->safe_psql('postgres', $partitions), '>', 0, 'there they are');
 wait_for_sql($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'jobq maintenance'",
 	'its creator has left');
 is($node->safe_psql('postgres', "SELECT DISTINCT pg_get_userbyid(relowner) FROM pg_class"
@@ -25,20 +26,22 @@ is($node->safe_psql('postgres', "SELECT DISTINCT pg_get_userbyid(relowner) FROM 
 	$node->safe_psql('postgres', "SELECT pg_get_userbyid(relowner) FROM pg_class WHERE oid = 'jobq.queue'::regclass"),
 	'it belongs to the owner of the tables');
 
-# A session locks the parent: jobs without need of a new partition run,
-# others run once the lock is free.
+# A session locks the parent: no job waits, and the partitions come once the lock is free.
 my $holder = $node->background_psql('postgres');
 $holder->query_safe('BEGIN; LOCK TABLE jobq.history IN SHARE UPDATE EXCLUSIVE MODE');
-my $rare = $node->safe_psql('postgres', "SELECT jobq.enqueue('sleeper', keep_completed => '1000 days')");
-$node->wait_for_log(qr/jobq maintenance found a table in use/);
-$id = $node->safe_psql('postgres', "SELECT jobq.enqueue('sleeper')");
-wait_status($node, 'postgres', $id, 'completed', 'other jobs run');
-isnt($node->safe_psql('postgres', "SELECT status FROM jobq.jobs WHERE id = '$rare'"), 'completed', 'one waits for its partition');
+$node->safe_psql('postgres', q{SELECT jobq.create_job_type('rare', 'sleeper(jsonb)', keep_completed => '1000 days')});
+my $rare = $node->safe_psql('postgres', "SELECT jobq.enqueue('rare')");
+wait_status($node, 'postgres', $rare, 'completed', 'a job without a partition ends');
+is($node->safe_psql('postgres', "SELECT attempts, error_msg IS NULL, (SELECT tableoid::regclass FROM jobq.history h WHERE h.id = j.id) FROM jobq.jobs j WHERE id = '$rare'"),
+	'1|t|jobq.history_default', 'in the default one');
 $holder->query_safe('COMMIT');
 $holder->quit;
-wait_status($node, 'postgres', $rare, 'completed', 'and ends when the lock is gone');
-is($node->safe_psql('postgres', "SELECT attempts, error_msg IS NULL FROM jobq.jobs WHERE id = '$rare'"), '1|t', 'uncharged');
-unlike(slurp_file($node->logfile), qr/jobq maintenance (ERROR|FATAL)/, 'a lock that is taken is no error');
+my $made = q{SELECT EXISTS (SELECT FROM jobq_internal._partitions('jobq.history') WHERE now() + interval '1000 days' >= low AND now() + interval '1000 days' < high)};
+wait_for_sql($node, $made, 'its partition is made when the lock is gone');
+$rare = $node->safe_psql('postgres', "SELECT jobq.enqueue('rare')");
+wait_status($node, 'postgres', $rare, 'completed', 'the next job');
+isnt($node->safe_psql('postgres', "SELECT tableoid::regclass FROM jobq.history WHERE id = '$rare'"), 'jobq.history_default', 'has it');
+unlike(slurp_file($node->logfile), qr/jobq maintenance\S* (ERROR|FATAL|WARNING|LOG)/, 'a lock that is taken is no error');
 
 # A row comes into an empty partition between the look at its size and its lock: it is not dropped.
 $node->safe_psql('postgres', <<'END');

@@ -164,6 +164,7 @@ foreach my $step ([ 'INSERT INTO jobq.home TABLE home', 'before adopt()' ], [ ''
 	is($node->safe_psql('restored', q{SELECT owner FROM jobq.job_types WHERE name = 'all'}), 'mover', 'nor takes oids for those of roles here');
 }
 $node->safe_psql('restored', 'INSERT INTO jobq.home TABLE home; SELECT jobq.adopt()');
+ok($node->poll_query_until('restored', q{SELECT NOT EXISTS (SELECT FROM pg_class WHERE relname ~ '^(history|events)_20010101$')}), 'adopt() starts maintenance');
 maintain();
 ok($node->poll_query_until('restored', $old, 'f|0|0|0'), 'after it they go');
 

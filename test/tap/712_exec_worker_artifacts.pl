@@ -106,7 +106,7 @@ foreach (1 .. 2)
 
 define_tool($node, 'far', [ 'sh', '-c', q(echo '{"artifact": {"key": "far"}}' >&3) ], options => q('{"output": "none"}'));
 $id = enqueue($node, 'far', undef, keep_completed => "'20 days'");
-is(finished($node, $id)->{status}, 'completed', 'the settlement waits for the partition of an artifact');
+is(finished($node, $id)->{status}, 'completed', 'a settlement without a partition for its artifact');
 is(artifacts($id, 'key'), 'far', 'and the artifact is written with it');
 is(artifacts($id, "expires_at > created_at + interval '20 days'"), 't', 'for as long as the job keeps');
 
