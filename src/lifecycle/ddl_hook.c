@@ -261,7 +261,7 @@ meet_command(Node *stmt, bool top_level)
 
 /*
  * Makes every process read the version again (release.c), and has the rows
- * counted anew: the SQL of the previous release has no triggers that count.
+ * counted anew: an update may write them without triggers that count.
  */
 static void
 version_changed(void)

@@ -370,10 +370,7 @@ jobq_live_status(PG_FUNCTION_ARGS)
 	PG_RETURN_OID(status_oid(JOB_RUNNING));
 }
 
-/*
- * jobq_internal._live_attempts(id, rev, status, stored); in 0.1.0 of runs,
- * too.
- */
+/* jobq_internal._live_attempts(id, rev, status, stored) */
 Datum
 jobq_live_attempts(PG_FUNCTION_ARGS)
 {

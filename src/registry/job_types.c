@@ -91,10 +91,7 @@ const Shape job_types_shape = {"job_types", job_types_columns, T_NATTS, T_droppe
 
 StaticAssertDecl(lengthof(job_types_columns) == T_NATTS, "job_types' columns");
 
-/*
- * of jobq.job_type_env, which release 0.1.0 does not have: there options hold
- * the environment
- */
+/* of jobq.job_type_env */
 enum
 {
 	E_type_id = 1, E_env
@@ -227,20 +224,6 @@ read_options(JobType *type, Datum options)
 }
 
 /*
- * Returns options.env in a database of release 0.1.0, which has no table for
- * it.
- */
-static Jsonb *
-env_in_options(Jsonb *options)
-{
-	JsonbValue	value;
-
-	if (!JB_ROOT_IS_OBJECT(options) || getKeyJsonValueFromContainer(&options->root, "env", 3, &value) == NULL)
-		return NULL;
-	return JsonbValueToJsonb(&value);
-}
-
-/*
  * Returns options.env of the type, as of the snapshot that its row was read
  * with.
  */
@@ -256,8 +239,6 @@ read_env(const JobType *type, Snapshot snapshot)
 	SysScanDesc scan;
 	HeapTuple	tuple;
 
-	if (!OidIsValid(relid))
-		return env_in_options(type->options);
 	rel = table_open(relid, AccessShareLock);
 	by_index = index_is_free(index);
 	ScanKeyInit(&key, E_type_id, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(type->id));
@@ -302,9 +283,8 @@ read_type(JobType *type, Datum *values, bool *nulls, Snapshot snapshot)
 	type->paused_at = ISNULL(T_paused_at) ? DT_NOBEGIN : DatumGetTimestampTz(ATT(T_paused_at));
 	type->dropped = !ISNULL(T_dropped_at);
 	type->workflow = !ISNULL(T_is_workflow) && DatumGetBool(ATT(T_is_workflow));
-	type->has_role_oids = !ISNULL(T_owner_oid) && !ISNULL(T_run_as_oid);
-	type->owner_oid = type->has_role_oids ? DatumGetObjectId(ATT(T_owner_oid)) : InvalidOid;
-	type->run_as_oid = type->has_role_oids ? DatumGetObjectId(ATT(T_run_as_oid)) : InvalidOid;
+	type->owner_oid = ISNULL(T_owner_oid) ? InvalidOid : DatumGetObjectId(ATT(T_owner_oid));
+	type->run_as_oid = ISNULL(T_run_as_oid) ? InvalidOid : DatumGetObjectId(ATT(T_run_as_oid));
 	read_options(type, ATT(T_options));
 	if (type->command != NULL)
 		type->env = read_env(type, snapshot);
@@ -313,23 +293,21 @@ read_type(JobType *type, Datum *values, bool *nulls, Snapshot snapshot)
 /* --- roles --- */
 
 static Oid
-existing_role(const JobType *type, Oid role, const char *name)
+existing_role(Oid role)
 {
-	if (!type->has_role_oids)
-		return get_role_oid(name, true);
 	return SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(role)) ? role : InvalidOid;
 }
 
 Oid
 job_type_owner(const JobType *type)
 {
-	return existing_role(type, type->owner_oid, type->owner);
+	return existing_role(type->owner_oid);
 }
 
 Oid
 job_type_run_as(const JobType *type)
 {
-	return existing_role(type, type->run_as_oid, type->run_as);
+	return existing_role(type->run_as_oid);
 }
 
 void
@@ -359,7 +337,7 @@ is_stale(Oid role, const char *name)
 bool
 job_type_names_stale(const JobType *type)
 {
-	return type->has_role_oids && (is_stale(type->owner_oid, type->owner) || is_stale(type->run_as_oid, type->run_as));
+	return is_stale(type->owner_oid, type->owner) || is_stale(type->run_as_oid, type->run_as);
 }
 
 /* --- the cache --- */

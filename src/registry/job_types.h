@@ -91,8 +91,7 @@ typedef struct JobType
 	char	   *on_dead;
 	bool		has_hooks;		/* any of them */
 	bool		alert;			/* a dead letter raises one (default true) */
-	/* the oids of owner and run_as: job_type_owner, job_type_run_as */
-	bool		has_role_oids;	/* false: a table of release 0.1.0 */
+	/* of owner and run_as: see job_type_owner, job_type_run_as */
 	Oid			owner_oid;
 	Oid			run_as_oid;
 } JobType;

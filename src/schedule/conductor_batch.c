@@ -375,7 +375,7 @@ read_all(void *arg)
 	HeapTuple	tuple;
 	int32		home;
 
-	batch->foreign = !OidIsValid(jobq_relid("schedules")) || fit_trouble()[0] != '\0' || !home_is_ours(&home);
+	batch->foreign = fit_trouble()[0] != '\0' || !home_is_ours(&home);
 	if (batch->foreign)
 		entries_clear();
 	else

@@ -156,8 +156,8 @@ typedef struct Turn
 } Turn;
 
 /*
- * True if the tables are not ours to work with.  There are no edges before an
- * update of the extension, and none that matter before jobq.adopt().
+ * True if the tables are not ours to work with.  No edge matters before
+ * jobq.adopt().
  */
 static bool
 is_foreign(void)
@@ -166,7 +166,7 @@ is_foreign(void)
 
 	if (fit_trouble()[0] != '\0')
 		return true;
-	if (OidIsValid(jobq_relid("dependencies")) && home_is_ours(&home))
+	if (home_is_ours(&home))
 		return false;
 	have_edges = false;
 	return true;

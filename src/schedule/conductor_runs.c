@@ -152,7 +152,7 @@ is_foreign(void)
 {
 	int32		home;
 
-	return !OidIsValid(jobq_relid("runs")) || fit_trouble()[0] != '\0' || !home_is_ours(&home);
+	return fit_trouble()[0] != '\0' || !home_is_ours(&home);
 }
 
 static void

@@ -94,7 +94,7 @@ turn_cancel_job(Schedule *s)
 
 	PG_TRY();
 	{
-		begin_query(&query, jobq_internal_sql("SELECT jobq_internal._cancel_free($1, $2, true)"), 2, types, args, NULL);
+		begin_query(&query, "SELECT jobq_internal._cancel_free($1, $2, true)", 2, types, args, NULL);
 	}
 	PG_CATCH();
 	{

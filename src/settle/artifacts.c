@@ -181,12 +181,6 @@ artifact_from_json(Artifact *artifact, Jsonb *line)
 
 /* ---------- the row ---------- */
 
-bool
-artifacts_exist(void)
-{
-	return OidIsValid(jobq_relid("artifacts"));
-}
-
 void
 artifact_job_timeout(ArtifactJob *of)
 {

@@ -48,9 +48,6 @@ typedef struct ArtifactJob
 /* Fills timeout_us: the job's, or its type's. */
 extern void artifact_job_timeout(ArtifactJob *of);
 
-/* True if this database has the table: the SQL of release 0.1.0 does not. */
-extern bool artifacts_exist(void);
-
 /*
  * Opens the partition of an artifact recorded at ts; false: there is none,
  * and *need is the time that lacks one.

@@ -3,7 +3,7 @@
  *	  The table jobq.hook_references.
  *
  * Rarely used, so it is read and written by SQL, as the owner of jobq's
- * tables. Release 0.1.0 has no such table: there no row is kept for a hook.
+ * tables.
  */
 #include "jobq.h"
 
@@ -32,8 +32,6 @@ execute(const char *sql, int expected, const pg_uuid_t *first, const pg_uuid_t *
 	int			context;
 	uint64		n;
 
-	if (!OidIsValid(jobq_relid("hook_references")))
-		return 0;
 	GetUserIdAndSecContext(&user, &context);
 	SetUserIdAndSecContext(jobq_owner(), context | SECURITY_LOCAL_USERID_CHANGE);
 	SPI_connect();

@@ -363,7 +363,7 @@ wait_for_counter(JobqDb *db)
 bool
 live_counts_ensure(JobqDb *db)
 {
-	if (db == NULL || RecoveryInProgress() || !OidIsValid(jobq_relid("queue")) || release_trouble() != NULL || release_is_previous())
+	if (db == NULL || RecoveryInProgress() || !OidIsValid(jobq_relid("queue")) || release_trouble() != NULL)
 		return false;
 	if (stat_recount_due())		/* a count for others cannot rest on this transaction's changes */
 		return db->stats.phase == STAT_COUNTED;

@@ -162,7 +162,7 @@ place_column(RowMap *map, TupleDesc desc, int i)
 
 	if (attnum == 0)
 	{
-		if (i < map->shape->nfirst || !(release_is_previous() || creating_extension))
+		if (i < map->shape->nfirst || !creating_extension)
 			snprintf(map->trouble, sizeof(map->trouble), "column \"%s\" of jobq.%s is missing", column->name, table);
 		return 0;
 	}
@@ -306,7 +306,7 @@ look_at(const Shape *shape, const char **trouble)
 	Relation	rel;
 
 	*trouble = "";
-	if (!OidIsValid(relid) && shape->nfirst == 0 && (release_is_previous() || creating_extension))
+	if (!OidIsValid(relid) && shape->nfirst == 0 && creating_extension)
 		return true;
 	if (!OidIsValid(relid))
 	{
