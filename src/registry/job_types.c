@@ -40,7 +40,7 @@
 #include "base/relations.h"
 #include "registry/job_types.h"
 #include "registry/options.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 /* attribute numbers of jobq.job_types: src/sql/00_schema.sql */
 enum
@@ -87,7 +87,7 @@ static const ShapeColumn job_types_columns[] = {
 	{"is_workflow", BOOLOID, FILLED},
 	{"kind", TEXTOID, NULLABLE}
 };
-const Shape job_types_shape = {"job_types", job_types_columns, T_NATTS, T_dropped_at};
+const Shape job_types_shape = SHAPE("job_types", job_types_columns);
 
 StaticAssertDecl(lengthof(job_types_columns) == T_NATTS, "job_types' columns");
 
@@ -99,7 +99,7 @@ enum
 #define E_NATTS E_env
 
 static const ShapeColumn job_type_env_columns[] = {{"type_id", INT4OID, FILLED}, {"env", JSONBOID, FILLED}};
-const Shape job_type_env_shape = {"job_type_env", job_type_env_columns, E_NATTS, 0};
+const Shape job_type_env_shape = SHAPE("job_type_env", job_type_env_columns);
 
 #define ATT(att)	(values[(att) - 1])
 #define ISNULL(att)	(nulls[(att) - 1])
@@ -230,7 +230,6 @@ read_options(JobType *type, Datum options)
 static Jsonb *
 read_env(const JobType *type, Snapshot snapshot)
 {
-	Oid			relid = jobq_relid("job_type_env");
 	Oid			index = jobq_relid("job_type_env_pkey");
 	Jsonb	   *env = NULL;
 	bool		by_index;
@@ -239,7 +238,7 @@ read_env(const JobType *type, Snapshot snapshot)
 	SysScanDesc scan;
 	HeapTuple	tuple;
 
-	rel = table_open(relid, AccessShareLock);
+	rel = shape_open("job_type_env", AccessShareLock);
 	by_index = index_is_free(index);
 	ScanKeyInit(&key, E_type_id, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(type->id));
 	scan = systable_beginscan(rel, index, by_index, snapshot, 1, &key);
@@ -248,7 +247,7 @@ read_env(const JobType *type, Snapshot snapshot)
 		Datum		values[E_NATTS];
 		bool		nulls[E_NATTS];
 
-		row_deform(rel, tuple, values, nulls);
+		heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
 		env = DatumGetJsonbPCopy(ATT(E_env));
 	}
 	systable_endscan(scan);
@@ -417,7 +416,7 @@ load_type(const char *index_name, ScanKey key, bool live)
 
 	if (!OidIsValid(relid))
 		return NULL;
-	rel = table_open(relid, AccessShareLock);
+	rel = shape_open("job_types", AccessShareLock);
 	cache_begin();				/* the lock may have brought invalidations */
 	types_relid = relid;
 	snapshot = RegisterSnapshot(IsInParallelMode() ? GetActiveSnapshot() : GetLatestSnapshot());
@@ -428,7 +427,7 @@ load_type(const char *index_name, ScanKey key, bool live)
 		Datum		values[T_NATTS];
 		bool		nulls[T_NATTS];
 
-		row_deform(rel, tuple, values, nulls);
+		heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
 		if (!live || ISNULL(T_dropped_at))
 			type = cache_add(values, nulls, snapshot);
 	}

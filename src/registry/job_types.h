@@ -145,7 +145,7 @@ extern void job_types_forget(void);
  */
 extern uint32 job_type_tool_hash(const JobType *type);
 
-/* The checked columns of jobq.job_types, jobq.job_type_env: see row_map.h. */
+/* The checked columns of jobq.job_types, jobq.job_type_env: see table_shape.h. */
 extern const struct Shape job_types_shape;
 extern const struct Shape job_type_env_shape;
 

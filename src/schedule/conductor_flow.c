@@ -30,7 +30,7 @@
 #include "schedule/conductor_runs.h"
 #include "schedule/conductor_transaction.h"
 #include "shared/publish_ends.h"
-#include "tables/table_fit.h"
+#include "tables/table_shape.h"
 #include "workflow/edges.h"
 #include "workflow/flow_sets.h"
 
@@ -164,7 +164,7 @@ is_foreign(void)
 {
 	int32		home;
 
-	if (fit_trouble()[0] != '\0')
+	if (tables_trouble()[0] != '\0')
 		return true;
 	if (home_is_ours(&home))
 		return false;

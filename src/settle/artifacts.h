@@ -60,7 +60,7 @@ extern bool artifact_ready(Ledger *ledger, const ArtifactJob *of, TimestampTz ts
  */
 extern int64 artifact_add(Ledger *ledger, const ArtifactJob *of, const Artifact *artifact);
 
-/* The checked columns of jobq.artifacts: see row_map.h. */
+/* The checked columns of jobq.artifacts: see table_shape.h. */
 extern const struct Shape artifacts_shape;
 
 #endif

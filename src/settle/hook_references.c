@@ -13,11 +13,11 @@
 
 #include "base/relations.h"
 #include "settle/hook_references.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 /* read and written by SQL only; its shape is checked as that of the others */
 static const ShapeColumn hook_references_columns[] = {{"hook_job", UUIDOID, FILLED}, {"job_id", UUIDOID, FILLED}};
-const Shape hook_references_shape = {"hook_references", hook_references_columns, lengthof(hook_references_columns), 0};
+const Shape hook_references_shape = SHAPE("hook_references", hook_references_columns);
 
 /*
  * Executes a statement on up to two ids; returns the number of rows returned

@@ -43,7 +43,7 @@
 #include "shared/wait_events.h"
 #include "tables/live_counts.h"
 #include "tables/queue_table.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 #define TRIES	10
 
@@ -76,7 +76,7 @@ scan(Relation rel, Snapshot snapshot, HTAB *entries, bool dead)
 	EntryCounts *counts = NULL;
 	int32		last_type = 0;
 
-	(void) row_map(rel);
+	shape_require(rel);
 	while (table_scan_getnextslot(desc, ForwardScanDirection, slot))
 	{
 		bool		isnull;

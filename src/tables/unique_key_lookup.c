@@ -39,7 +39,7 @@
 #include "base/relations.h"
 #include "shared/publish_jobs.h"
 #include "tables/queue_find.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 #include "tables/unique_key_lookup.h"
 
 #define UNIQUE_KEY_LOCK	8		/* keeps our locks apart from others with LOCKTAG_ADVISORY */
@@ -162,7 +162,7 @@ find_finished_in(Oid relid, Snapshot snapshot, const UniqueKey *key, pg_uuid_t *
 	bool		found = false;
 	ListCell   *lc;
 
-	(void) row_map(rel);
+	shape_require(rel);
 	foreach(lc, indexes)
 	{
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);
