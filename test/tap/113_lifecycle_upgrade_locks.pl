@@ -26,6 +26,7 @@ END
 my %databases = (
 	first => $former,
 	second => $former,
+	seventh => "$former ALTER TABLE jobq.queue ADD COLUMN note text",
 	third => <<"END", fourth => "$former SELECT jobq.grant_access('app', 'read')", fifth => "$former SELECT jobq.enqueue('plain', concurrency_key => 'k') FROM generate_series(1, 2)", sixth => <<"END");
 ALTER DEFAULT PRIVILEGES GRANT SELECT ON TABLES TO reporting;
 ALTER DEFAULT PRIVILEGES GRANT EXECUTE ON FUNCTIONS TO reporting;
@@ -120,6 +121,11 @@ is($said{sixth}, '', 'an update of a database with a malformed enqueued_by, with
 is($node->safe_psql('sixth', q{SELECT string_agg(enqueued_by, ' ') FROM jobq.queue}), $right, 'only the enqueuers that exist are left');
 is($node->safe_psql('sixth', q{SELECT string_agg(indexrelid::regclass::text, ' ') FROM pg_index WHERE indrelid = 'elsewhere."Old"'::regclass AND pg_get_indexdef(indexrelid) ~ 'workflow_id'}),
 	'elsewhere."Old_workflow"', 'the partition has its index');
+
+# A table that is not as the former release made it: C code numbers the columns.
+my $refused = ($node->psql('seventh', "\\set VERBOSITY verbose\nALTER EXTENSION jobq UPDATE", on_error_stop => 1))[2];
+like($refused, qr/ERROR:  55000: .*column "note" of jobq\.queue is in the place of "keep_dead"/, 'a table with a column of its owner: the update is refused');
+is($node->safe_psql('seventh', 'SELECT jobq.version()'), old_version(), 'and changes nothing');
 
 # Sessions that have been refused before the update: their calls run the functions of this release.
 my %calls = (

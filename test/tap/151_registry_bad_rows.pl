@@ -1,5 +1,5 @@
-# A row of jobq.limits that plain SQL has made invalid is named in health() and in the log.  It stops
-# the types that need it: all other jobs run.
+# A row of jobq.limits that plain SQL has made invalid is named in health() and in the log.  It
+# stops the types that need it: all other jobs run.
 
 use strict;
 use warnings;

@@ -1,7 +1,7 @@
 # A table or partition of jobq that has other columns than jobq knows is neither read nor written:
 # hand-out stops, health() and the log name table and column, an enqueue fails with 55000, and no
-# process crashes.  With jobq preloaded the server refuses such changes (sql/security.sql): here they
-# are made in the catalog, or without the library.
+# process crashes.  With jobq preloaded the server refuses such changes (sql/security.sql): here
+# they are made in the catalog, or without the library.
 
 use strict;
 use warnings;
