@@ -48,13 +48,10 @@ typedef struct ArtifactJob
 /* Fills timeout_us: the job's, or its type's. */
 extern void artifact_job_timeout(ArtifactJob *of);
 
-/* True if this database has the table: the SQL of release 0.1.0 does not. */
-extern bool artifacts_exist(void);
-
 /* Writes the row, and at level all the event.  Returns the id. */
 extern int64 artifact_add(Ledger *ledger, const ArtifactJob *of, const Artifact *artifact);
 
-/* The checked columns of jobq.artifacts: see row_map.h. */
+/* The checked columns of jobq.artifacts: see table_shape.h. */
 extern const struct Shape artifacts_shape;
 
 #endif

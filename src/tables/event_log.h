@@ -43,7 +43,7 @@ extern void events_end(EventLog *log);
  */
 extern void event_add(EventLog *log, const Datum *values, const bool *nulls, const char *job_type, const Event *event);
 
-/* The checked columns of jobq.events: see row_map.h. */
+/* The checked columns of jobq.events: see table_shape.h. */
 extern const struct Shape events_shape;
 
 #endif
