@@ -150,7 +150,7 @@ def wal(m):
 
 
 def idle(m):
-    """An idle queue wakes up for the sweep and housekeeping only, and sends no statement."""
+    """An idle queue wakes up for the sweep and maintenance only, and sends no statement."""
     wakeups, statements = wakeups_of(m, JOBQ), m.value("idle", "", JOBQ, "statements")
     if wakeups is None or statements is None:
         return None
@@ -343,7 +343,7 @@ GOALS = [
     Goal("pull-held", "50 pullers, 10,000 jobs/s under a held snapshot, p99: kept up with, last minute within 1.2 × the first", pulled_under),
     Goal("pull-leases", "100,000 live leases, heartbeats each 30 s: dispatcher below 5 % of a core", leases),
     *WORKFLOW_GOALS,
-    Goal("idle", "idle: no wake-ups beyond sweep and housekeeping (2.5/s), no statements", idle),
+    Goal("idle", "idle: no wake-ups beyond sweep and maintenance (2.5/s), no statements", idle),
 ]
 
 

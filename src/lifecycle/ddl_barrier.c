@@ -41,28 +41,28 @@
 #define MAX_DETOURS		4		/* this database, and one other: the rest are not transactional */
 
 /* A database that this transaction blocks. */
-typedef struct Detour
+typedef struct Barrier
 {
 	JobqDb	   *db;
 	Oid			dboid;
-	DetourKind	kind;
+	BarrierKind	kind;
 	uint64		ping;			/* answered: the dispatcher knows, and its last turn is over */
 	SubTransactionId subid;
-} Detour;
+} Barrier;
 
-static Detour detours[MAX_DETOURS];
+static Barrier detours[MAX_DETOURS];
 static int	ndetours = 0;
 
 /* ---------- blocking, resuming ---------- */
 
 static bool
-needs_database(const Detour *detour)
+needs_database(const Barrier *detour)
 {
 	return detour->kind >= NEEDS_DATABASE;
 }
 
 static void
-hold_up(Detour *detour)
+hold_up(Barrier *detour)
 {
 	JobqDb	   *db = detour->db;
 
@@ -99,7 +99,7 @@ wake_executors(Oid dboid)
  * fail.
  */
 static void
-go_on(const Detour *detour, bool committed)
+go_on(const Barrier *detour, bool committed)
 {
 	JobqDb	   *db = detour->db;
 
@@ -187,7 +187,7 @@ slot_is_busy(Slot *slot)
  * ASK_MS loses its process: its job is put back all the same.
  */
 static bool
-handlers_run(const Detour *detour, bool terminate)
+handlers_run(const Barrier *detour, bool terminate)
 {
 	bool		busy = false;
 
@@ -275,7 +275,7 @@ processes_run(JobqDb *db, bool terminate)
  * a weak lock of a table behind the command's strong one.
  */
 static bool
-dispatcher_is_unaware(const Detour *detour)
+dispatcher_is_unaware(const Barrier *detour)
 {
 	return detour->db->dispatcher.proc != NULL &&
 		(int64) (pg_atomic_read_u64(&detour->db->health.pong) - detour->ping) < 0;
@@ -283,7 +283,7 @@ dispatcher_is_unaware(const Detour *detour)
 
 /* Makes handlers and processes end; true while one is left. */
 static bool
-way_is_blocked(const Detour *detour, bool terminate)
+way_is_blocked(const Barrier *detour, bool terminate)
 {
 	bool		blocked = dispatcher_is_unaware(detour);
 
@@ -297,7 +297,7 @@ way_is_blocked(const Detour *detour, bool terminate)
 }
 
 static void
-wait_for_way(const Detour *detour)
+wait_for_way(const Barrier *detour)
 {
 	MonoTime	start = mono_now();
 	bool		terminate = false;
@@ -342,11 +342,11 @@ entry_of(Oid dboid)
 }
 
 void
-detour_begin(Oid dboid, DetourKind kind)
+barrier_begin(Oid dboid, BarrierKind kind)
 {
 	static bool registered = false;
 	JobqDb	   *db = entry_of(dboid);
-	Detour	   *detour;
+	Barrier	   *detour;
 
 	if (db == NULL || ndetours == MAX_DETOURS)
 		return;

@@ -29,7 +29,7 @@ static int	starts_failed = 0;	/* in a row */
 static uint32 failures_seen = 0;
 
 void
-upkeep_init(MemoryContext context, JobqDb *mine)
+maintenance_schedule_init(MemoryContext context, JobqDb *mine)
 {
 	MonoTime	now = mono_now();
 
@@ -42,13 +42,13 @@ upkeep_init(MemoryContext context, JobqDb *mine)
 }
 
 void
-upkeep_maintain_now(void)
+maintenance_partitions_soon(void)
 {
 	due[TASK_PARTITIONS] = 0;
 }
 
 void
-upkeep_now(void)
+maintenance_soon(void)
 {
 	for (int i = 0; i < MAINTENANCE_TASKS; i++)
 	{
@@ -84,7 +84,7 @@ look_at_failures(MonoTime now)
 }
 
 void
-upkeep_turn(MonoTime now)
+maintenance_schedule_turn(MonoTime now)
 {
 	uint32		asked = 0;
 
@@ -108,7 +108,7 @@ upkeep_turn(MonoTime now)
 }
 
 MonoTime
-upkeep_next_timer(MonoTime now)
+maintenance_schedule_next_timer(MonoTime now)
 {
 	const ChildProcess *child = &db->maintenance.child;
 	MonoTime	next = DT_NOEND;

@@ -7,15 +7,15 @@
 
 #include "shared/shmem.h"
 
-extern void upkeep_init(MemoryContext context, JobqDb *db);
+extern void maintenance_schedule_init(MemoryContext context, JobqDb *db);
 /* Asks for what is due, and starts the process. */
-extern void upkeep_turn(MonoTime now);
+extern void maintenance_schedule_turn(MonoTime now);
 /* Returns when something is due. */
-extern MonoTime upkeep_next_timer(MonoTime now);
+extern MonoTime maintenance_schedule_next_timer(MonoTime now);
 
 /* Makes the tasks of each minute due. */
-extern void upkeep_now(void);
+extern void maintenance_soon(void);
 /* Makes partitions due. */
-extern void upkeep_maintain_now(void);
+extern void maintenance_partitions_soon(void);
 
 #endif

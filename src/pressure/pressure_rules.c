@@ -10,7 +10,7 @@
  * were handed out and have not begun (admission_press).
  *
  * Timers: the end of a signal's ttl, the next evaluation of a condition.  A
- * process of its own (signal_condition_worker.c) evaluates conditions one by
+ * process of its own (signal_condition.c) evaluates conditions one by
  * one, and writes the row when the answer is new.
  */
 #include "jobq.h"

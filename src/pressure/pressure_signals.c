@@ -6,7 +6,7 @@
  * and in the caller's search_path: the objects that it names must exist, and
  * it must return one boolean.  The path is stored with it, as a function's SET
  * search_path FROM CURRENT would be, so that it means the same when it is
- * evaluated (signal_condition_worker.c).
+ * evaluated (signal_condition.c).
  */
 #include "jobq.h"
 

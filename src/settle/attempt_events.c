@@ -14,7 +14,7 @@
 #include "settle/attempt_events.h"
 
 int
-story_attempt(Job *job, Outcome *o)
+attempt_events_number(Job *job, Outcome *o)
 {
 	return JOB_INT(job, Q_attempts) + (o->begun || o->started_at == 0 ? 0 : 1);
 }
@@ -34,7 +34,7 @@ tell(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, const cha
  * before.
  */
 void
-story_attempt_lines(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt)
+attempt_events_lines(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt)
 {
 	Event		event = {.ts = o->started_at, .attempt = attempt, .type = "started", .source = o->source,
 	.level = "info"};
@@ -98,18 +98,18 @@ next_data(Job *job)
 }
 
 void
-story_finished(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, JobStatus status)
+attempt_events_finished(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, JobStatus status)
 {
-	story_attempt_lines(ledger, job, type, o, attempt);
+	attempt_events_lines(ledger, job, type, o, attempt);
 	if (EVENTS_WANTED(type, EVENTS_ALL))
 		tell(ledger, job, type, o, attempt, status == JOB_COMPLETED ? "completed" :
 			 status == JOB_SKIPPED ? "skipped" : "cancelled", "info", run_data(o));
 }
 
 void
-story_failed(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, bool last)
+attempt_events_failed(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, bool last)
 {
-	story_attempt_lines(ledger, job, type, o, attempt);
+	attempt_events_lines(ledger, job, type, o, attempt);
 	if (!EVENTS_WANTED(type, EVENTS_FAILURES))
 		return;
 	tell(ledger, job, type, o, attempt, "failed", last ? "error" : "warning", failure_data(o));
@@ -118,7 +118,7 @@ story_failed(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, b
 }
 
 void
-story_waits(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, const char *how)
+attempt_events_waits(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, const char *how)
 {
 	if (EVENTS_WANTED(type, EVENTS_ALL))
 		tell(ledger, job, type, o, attempt, how, "info", next_data(job));

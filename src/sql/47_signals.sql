@@ -209,7 +209,7 @@ BEGIN
           jobq_internal._audit(caller, 'set_pressure_rule', args, before, '{}');
 END $$;
 
--- Stores the result of src/pressure/signal_condition_worker.c: value, or NULL
+-- Stores the result of src/pressure/signal_condition.c: value, or NULL
 -- and the problem.  It writes changes only.
 CREATE FUNCTION jobq_internal._signal_checked(signal_id int, value boolean, problem text) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
