@@ -9,9 +9,9 @@
  * lanes again, lets lanes go on whose block is over, and takes back jobs that
  * were handed out and have not begun (admission_press).
  *
- * Timers: the end of a signal's ttl, the next evaluation of a condition.  A
- * process of its own (signal_condition.c) evaluates conditions one by
- * one, and writes the row when the answer is new.
+ * Timers: the end of a signal's ttl, the next evaluation of a condition, which
+ * maintenance does (signal_condition.c); it writes the row when the answer is
+ * new.
  */
 #include "jobq.h"
 

@@ -109,14 +109,17 @@ END $$;
 -- was dropped by other means and the default one has no row of the range.  In a
 -- restored dump the rows stay until adopt().
 CREATE FUNCTION jobq_internal._forget_stale_drops() RETURNS void
-  LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF NOT jobq_internal._rows_are_ours() OR NOT EXISTS (SELECT FROM jobq.before_drops) THEN
+    RETURN;  -- and the default partitions are not locked
+  END IF;
   DELETE FROM jobq.before_drops b
-   WHERE jobq_internal._rows_are_ours()
-     AND (current_setting('jobq.before_drop_type') = ''
-          OR NOT EXISTS (SELECT FROM jobq_internal._partitions(format('jobq.%I', b.what)::regclass) p
-                          WHERE p.low < b.high AND p.high > b.low)
-             AND CASE b.what
-                 WHEN 'history' THEN NOT EXISTS (SELECT FROM jobq.history_default r WHERE r.expires_at >= b.low AND r.expires_at < b.high)
-                 WHEN 'artifacts' THEN NOT EXISTS (SELECT FROM jobq.artifacts_default r WHERE r.expires_at >= b.low AND r.expires_at < b.high)
-                 ELSE NOT EXISTS (SELECT FROM jobq.events_default r WHERE r.ts >= b.low AND r.ts < b.high) END)
-$$;
+   WHERE current_setting('jobq.before_drop_type') = ''
+      OR NOT EXISTS (SELECT FROM jobq_internal._partitions(format('jobq.%I', b.what)::regclass) p
+                      WHERE p.low < b.high AND p.high > b.low)
+         AND CASE b.what
+             WHEN 'history' THEN NOT EXISTS (SELECT FROM jobq.history_default r WHERE r.expires_at >= b.low AND r.expires_at < b.high)
+             WHEN 'artifacts' THEN NOT EXISTS (SELECT FROM jobq.artifacts_default r WHERE r.expires_at >= b.low AND r.expires_at < b.high)
+             ELSE NOT EXISTS (SELECT FROM jobq.events_default r WHERE r.ts >= b.low AND r.ts < b.high) END;
+END $$;
