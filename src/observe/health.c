@@ -248,7 +248,7 @@ check_workers(Report *report, JobqDb *db, const HealthFacts *f, bool dispatcher)
 	return shown;
 }
 
-/* Returns the SQL workers that fit beside jobq's other processes, of those that the setting allows. */
+/* Returns the SQL workers that fit, of those that the setting allows: "2 of 4". */
 static const char *
 allowed_sql_workers(JobqDb *db)
 {
