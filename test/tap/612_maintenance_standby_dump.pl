@@ -19,6 +19,8 @@ CREATE TABLE ran (n int);
 CREATE FUNCTION note(p jsonb) RETURNS void LANGUAGE sql AS $$ INSERT INTO public.ran VALUES ((p->>'n')::int) $$;
 SELECT jobq.create_job_type('note', 'note(jsonb)', keep_completed => '0');
 END
+# A new partition locks the default one for a moment, on the standby, too: that would end a dump.
+wait_for_sql($node, 'SELECT NOT EXISTS (SELECT FROM jobq_internal._missing_partitions())', 'the partitions of today are there');
 $node->backup('base');
 my $standby = PostgreSQL::Test::Cluster->new('standby');
 $standby->init_from_backup($node, 'base', has_streaming => 1);
