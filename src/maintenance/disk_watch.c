@@ -2,12 +2,11 @@
  * disk_watch.c
  *	  The disk watch: measures file systems and applies their level.
  *
- * Once a minute maintenance calls statvfs() for
- * the data directory, its WAL, the tablespaces and the directory of the tools'
- * work directories, each file system once.  A file system that blocks this
- * call blocks that process and nothing else: the process holds no lock, no
- * snapshot and no transaction meanwhile.  Its last measurement expires
- * (disk_level.c).
+ * Once a minute maintenance calls statvfs() for the data directory, its WAL,
+ * the tablespaces and the directory of the tools' work directories, each file
+ * system once.  A file system that blocks this call blocks maintenance, which
+ * health() names then; no job waits for it, and it holds no lock, no snapshot
+ * and no transaction meanwhile.  Its last measurement expires (disk_level.c).
  *
  * A level is reached at so many per cent of the space that the server may use
  * (as df counts): jobq.disk_warning, jobq.disk_critical, jobq.disk_emergency.

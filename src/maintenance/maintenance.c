@@ -5,13 +5,16 @@
  * The dispatcher asks for tasks (MaintenanceProcess.asked) and starts the
  * process; at most one runs in a database.  It connects as the bootstrap
  * superuser, runs what is asked in the order of the tasks, partitions first,
- * takes what is asked meanwhile, and ends.  Between two steps it ends for DDL,
- * too; what it did not do is left for the next one.  It waits LOCK_TIMEOUT_MS
- * for a lock and no longer, because sessions that wait behind it for a parent
- * or its default partition wait that long, too.
+ * over and over until nothing is asked, and ends.  Between two steps it ends
+ * for DDL, too; what it did not do is left for the next one.  It waits
+ * LOCK_TIMEOUT_MS for a lock and no longer, because sessions that wait behind
+ * it for a parent or its default partition wait that long, too.
  *
  * The condition of a signal is SQL of a user, which may leave anything in the
- * session: the process ends after it, and another one does the rest.
+ * session: it is the last task, the process ends after it, and another one
+ * does the rest.
+ *
+ * One that hangs, in the file system say, keeps its place: health() names it.
  *
  * Exits 0, or 1 after an unexpected error.  SIGTERM is die: ddl_barrier.c
  * sends it to one that does not leave, the dispatcher to one whose condition
@@ -25,6 +28,7 @@
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "tcop/tcopprot.h"
+#include "utils/guc.h"
 #include "utils/memutils.h"
 
 #include "base/session.h"
@@ -39,11 +43,20 @@
 PGDLLEXPORT void jobq_maintenance_main(Datum arg);
 
 static JobqDb *db = NULL;
+static int	running = -1;		/* the task */
 
 bool
 maintenance_start(JobqDb *for_db)
 {
 	return child_start(for_db, &for_db->maintenance.child, WORKER_MAINTENANCE, "jobq maintenance", "jobq_maintenance_main");
+}
+
+int64
+maintenance_task_seconds(JobqDb *of_db)
+{
+	MonoTime	since = (MonoTime) pg_atomic_read_u64(&of_db->maintenance.since);
+
+	return since == 0 ? 0 : (mono_now() - since) / USECS_PER_SEC;
 }
 
 bool
@@ -52,28 +65,40 @@ maintenance_is_awaited(JobqDb *of_db)
 	return child_must_leave(of_db) || pg_atomic_read_u32(&of_db->maintenance.asked) != 0;
 }
 
+/* A process that has given up its place leaves the state to the next one. */
 static void
 maintenance_on_exit(int code, Datum arg)
 {
-	condition_interrupted(db);
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	(void) child_detach(&db->maintenance.child);
+	if (db->maintenance.child.pid == MyProcPid)
+	{
+		condition_interrupted(db);
+		if (running == TASK_PARTITIONS)
+			(void) pg_atomic_fetch_add_u32(&db->maintenance.failures, 1);
+		pg_atomic_write_u64(&db->maintenance.since, 0);
+		(void) child_detach(&db->maintenance.child);
+	}
 	LWLockRelease(JobqShmem->lock);
 	wake_dispatcher(db);
 }
 
-/* Takes the first task that is asked; -1: none, and the place is given up. */
+/*
+ * Takes the first task that is asked behind the last one, else the first; -1:
+ * none is, and the place is given up.
+ */
 static int
-take_task(void)
+take_task(int last)
 {
 	pg_atomic_uint32 *asked = &db->maintenance.asked;
 	uint32		tasks;
+	uint32		later;
 	int			task = -1;
 
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	tasks = pg_atomic_read_u32(asked);
+	later = tasks & ~((UINT32_C(1) << (last + 1)) - 1);
 	if (tasks != 0)
-		task = pg_rightmost_one_pos32(tasks);
+		task = pg_rightmost_one_pos32(later != 0 ? later : tasks);
 	else
 		(void) child_detach(&db->maintenance.child);
 	LWLockRelease(JobqShmem->lock);
@@ -82,12 +107,27 @@ take_task(void)
 	return task;
 }
 
+static void
+run_task(int task)
+{
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+	}
+	running = task;
+	pg_atomic_write_u64(&db->maintenance.since, (uint64) mono_now());
+	maintenance_tasks[task].run(db);
+	pg_atomic_write_u64(&db->maintenance.since, 0);
+	running = -1;
+}
+
 void
 jobq_maintenance_main(Datum arg)
 {
 	Oid			dboid = DatumGetObjectId(arg);
 	MemoryContext step;
-	int			task;
+	int			task = -1;
 
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, die);
@@ -101,10 +141,10 @@ jobq_maintenance_main(Datum arg)
 	set_for_session("default_table_access_method", "heap");
 	set_for_session("synchronous_commit", "local");
 	step = AllocSetContextCreate(TopMemoryContext, "jobq maintenance", ALLOCSET_DEFAULT_SIZES);
-	while (!child_must_leave(db) && (task = take_task()) >= 0)
+	while (!child_must_leave(db) && (task = take_task(task)) >= 0)
 	{
 		MemoryContextSwitchTo(step);
-		maintenance_tasks[task].run(db);
+		run_task(task);
 		MemoryContextReset(step);
 		CHECK_FOR_INTERRUPTS();
 		if (task == TASK_CONDITION)

@@ -13,6 +13,9 @@
  */
 extern bool maintenance_start(JobqDb *db);
 
+/* Returns for how many seconds the process has been at one task; 0: none runs. */
+extern int64 maintenance_task_seconds(JobqDb *db);
+
 /* In the process: true if a long task is to let others go first, or to end. */
 extern bool maintenance_is_awaited(JobqDb *db);
 

@@ -189,7 +189,7 @@ at_once(void)
 static bool
 rows_are_to_be_counted(JobqDb *db)
 {
-	return db->stats.count_due;
+	return db->stats.count_due || db->stats.phase == STAT_UNCOUNTED;
 }
 
 static bool
@@ -208,15 +208,17 @@ run_count_rows(JobqDb *db)
 /* ---------- every minute ---------- */
 
 /*
- * Deletes surplus rows for at most RETAIN_MS.  Other tasks go first: the rest
- * is done behind them.
+ * Deletes surplus rows until RETAIN_MS after its first step in this process.
+ * Other tasks go first: the rest is done behind them.
  */
 static void
 run_retention(JobqDb *db)
 {
-	MonoTime	start = mono_now();
+	static MonoTime first = 0;
 
-	while (in_transaction(ask, "SELECT jobq_internal._retain()") && !mono_exceeds(start, mono_now(), RETAIN_MS))
+	if (first == 0)
+		first = mono_now();
+	while (!mono_exceeds(first, mono_now(), RETAIN_MS) && in_transaction(ask, "SELECT jobq_internal._retain()"))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (!maintenance_is_awaited(db))
@@ -243,10 +245,10 @@ run_gauges(JobqDb *db)
 const Task maintenance_tasks[MAINTENANCE_TASKS] = {
 	[TASK_PARTITIONS] = {"partitions", partitions_every, NULL, run_partitions},
 	[TASK_DISKS] = {"disks", every_minute, NULL, run_disks},
-	[TASK_CONDITION] = {"condition", at_once, conditions_are_asked, condition_run},
 	[TASK_BREAKERS] = {"breakers", soon, breakers_have_changes, breaker_tell_for_clients},
 	[TASK_COUNT_ROWS] = {"count of rows", soon, rows_are_to_be_counted, run_count_rows},
 	[TASK_RETENTION] = {"retention", every_minute, NULL, run_retention},
 	[TASK_QUEUE_SPACE] = {"queue's space", every_minute, NULL, run_queue_space},
-	[TASK_GAUGES] = {"gauges", every_minute, NULL, run_gauges}
+	[TASK_GAUGES] = {"gauges", every_minute, NULL, run_gauges},
+	[TASK_CONDITION] = {"condition", at_once, conditions_are_asked, condition_run}
 };

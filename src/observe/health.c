@@ -26,6 +26,7 @@
 
 #include "limits/kill_switch.h"
 #include "maintenance/disk_watch.h"
+#include "maintenance/maintenance.h"
 #include "maintenance/queue_space.h"
 #include "observe/health_facts.h"
 #include "registry/job_types.h"
@@ -46,6 +47,8 @@
 #define NOTIFY_FULL			0.9
 
 PG_FUNCTION_INFO_V1(jobq_health);
+
+#define MAINTENANCE_LIMIT_S	300	/* of one task */
 
 typedef enum Level
 {
@@ -271,7 +274,10 @@ check_slots(Report *report, JobqDb *db, const HealthFacts *f)
 	if (lacking != NULL)
 		message = psprintf("a worker could not be started (%s): increase max_worker_processes%s", lacking,
 						   need.advised > max_worker_processes ? psprintf(" to %d", need.advised) : "");
-	add_check(report, "slots", lacking != NULL ? DEGRADED : HEALTHY, message,
+	else if (db != NULL && maintenance_task_seconds(db) > MAINTENANCE_LIMIT_S)
+		message = psprintf("maintenance has been at one task for " INT64_FORMAT " s: see its query in pg_stat_activity",
+						   maintenance_task_seconds(db));
+	add_check(report, "slots", message != NULL ? DEGRADED : HEALTHY, message,
 			  psprintf(", \"used\": " INT64_FORMAT ", \"max\": %d, \"needed\": %d, \"sql_workers\": %s", f->background_workers,
 					   max_worker_processes, need.jobq + need.others, allowed_sql_workers(db)));
 }

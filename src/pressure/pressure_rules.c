@@ -358,16 +358,25 @@ is_asked(const Signal *s)
 	return s->every > 0 && !db->health.paused_identity;
 }
 
-/* Asks for the conditions that are due. */
+/* Asks for the conditions that are due, first for those behind the last one that was asked. */
 static void
 ask_conditions(MonoTime now)
 {
+	static int	last = 0;
+	int			begin = last + 1;
+
 	for (int i = 0; i < nsignals; i++)
 	{
-		Signal	   *s = &signals[i];
+		int			at = (begin + i) % nsignals;
+		Signal	   *s = &signals[at];
+		bool		asked;
 
-		if (is_asked(s) && s->next_check <= now)
-			s->next_check = now + (condition_ask(db, s->id) ? s->every : START_RETRY_US);
+		if (!is_asked(s) || s->next_check > now)
+			continue;
+		asked = condition_ask(db, s->id);
+		s->next_check = now + (asked ? s->every : START_RETRY_US);
+		if (asked)
+			last = at;
 	}
 }
 

@@ -91,7 +91,7 @@ conductor_next_timer(MonoTime now)
 		return DT_NOEND;
 	if (!db->conductor.child.busy)
 		return retry;
-	return db->conductor.child.pid == 0 ? db->conductor.child.started + CHILD_COME_US : DT_NOEND;
+	return db->conductor.child.pid == 0 ? Max(retry, db->conductor.child.started + CHILD_COME_US) : DT_NOEND;
 }
 
 void

@@ -133,14 +133,14 @@ typedef enum MaintenanceTask
 {
 	TASK_PARTITIONS,
 	TASK_DISKS,
-	TASK_CONDITION,				/* of a signal */
 	TASK_BREAKERS,				/* events of those that clients opened or closed */
 	TASK_COUNT_ROWS,			/* for the statistics */
 	TASK_RETENTION,
 	TASK_QUEUE_SPACE,
-	TASK_GAUGES
+	TASK_GAUGES,
+	TASK_CONDITION				/* of a signal; the process ends after it */
 } MaintenanceTask;
-#define MAINTENANCE_TASKS (TASK_GAUGES + 1)
+#define MAINTENANCE_TASKS (TASK_CONDITION + 1)
 
 #define JOBQ_ASKED_CONDITIONS	16
 
@@ -151,8 +151,9 @@ typedef enum MaintenanceTask
 typedef struct MaintenanceProcess
 {
 	ChildProcess child;
-	pg_atomic_uint32 asked;		/* 1 << MaintenanceTask; none is lost with the process */
+	pg_atomic_uint32 asked;		/* 1 << MaintenanceTask: to be taken */
 	pg_atomic_uint32 failures;	/* runs of TASK_PARTITIONS in a row that left something to do */
+	pg_atomic_uint64 since;		/* MonoTime of the beginning of the task that runs; 0: none */
 	/* under JobqDb.mutex: */
 	int			nconditions;
 	int32		conditions[JOBQ_ASKED_CONDITIONS];	/* signals, to be evaluated in this order */

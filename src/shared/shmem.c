@@ -110,6 +110,7 @@ init_db(JobqDb *db, LaneKeys *ring)
 	pg_atomic_init_u32(&db->maintenance.child.woken, 0);
 	pg_atomic_init_u32(&db->maintenance.asked, 0);
 	pg_atomic_init_u32(&db->maintenance.failures, 0);
+	pg_atomic_init_u64(&db->maintenance.since, 0);
 	pg_atomic_init_u32(&db->ring.imminent, 0);
 	pg_atomic_init_u64(&db->health.beat, 0);
 	pg_atomic_init_u32(&db->health.leases, LEASES_UNKNOWN);
@@ -260,6 +261,7 @@ adopt_entry(JobqDb *db, Oid dboid)
 	free_child(&db->conductor.child);
 	pg_atomic_write_u32(&db->maintenance.asked, 0);
 	pg_atomic_write_u32(&db->maintenance.failures, 0);
+	pg_atomic_write_u64(&db->maintenance.since, 0);
 	db->maintenance.nconditions = 0;
 	db->maintenance.evaluated = db->maintenance.overrun = 0;
 	db->maintenance.must_end = 0;

@@ -60,7 +60,15 @@ is_now('late', 'completed', 'what has completed counts, though its row has expir
 one(<<'SQL');
 SELECT jobq.create_job_type('few', 'work(jsonb)', options => '{"keep_completed_count": 1}');
 SELECT jobq.create_job_type('dies', 'dies(jsonb)', options => '{"keep_dead_count": 0}', max_attempts => 1);
+-- a partition of many years in place of the days'
+BEGIN;
+LOCK TABLE ONLY jobq.history IN SHARE UPDATE EXCLUSIVE MODE;
+CREATE OR REPLACE FUNCTION jobq_internal._maintain() RETURNS int LANGUAGE sql AS 'SELECT 0';
+DO $$ DECLARE p regclass; BEGIN
+  FOR p IN SELECT partition FROM jobq_internal._partitions('jobq.history') LOOP EXECUTE format('DROP TABLE %s', p); END LOOP;
+END $$;
 SELECT jobq_internal._ensure_partition('jobq.history', clock_timestamp(), clock_timestamp() - interval '100 years');
+COMMIT;
 SQL
 my $waiter = $node->background_psql('postgres');
 my %removal = (
