@@ -91,17 +91,25 @@ BEGIN
   IF NOT jobq_internal._rows_are_ours() THEN
     RETURN;
   END IF;
-  UPDATE jobq.job_types t SET owner = n.owner, run_as = n.run_as
-    FROM (SELECT j.id, coalesce(o.rolname, j.owner) AS owner, coalesce(r.rolname, j.run_as) AS run_as
-            FROM jobq.job_types j
-            LEFT JOIN pg_roles o ON o.oid = j.owner_oid LEFT JOIN pg_roles r ON r.oid = j.run_as_oid
-           WHERE o.rolname <> j.owner OR r.rolname <> j.run_as
-             FOR UPDATE OF j SKIP LOCKED) n
-   WHERE t.id = n.id;
-  UPDATE jobq.signals s SET definer = n.definer
-    FROM (SELECT g.id, d.rolname AS definer FROM jobq.signals g JOIN pg_roles d ON d.oid = g.definer_oid
-           WHERE d.rolname <> g.definer FOR UPDATE OF g SKIP LOCKED) n
-   WHERE s.id = n.id;
+  -- An UPDATE of no row would fire the statement's trigger, too: the dispatcher
+  -- would read the types again, and ask for maintenance again.
+  IF EXISTS (SELECT FROM jobq.job_types j
+               LEFT JOIN pg_roles o ON o.oid = j.owner_oid LEFT JOIN pg_roles r ON r.oid = j.run_as_oid
+              WHERE o.rolname <> j.owner OR r.rolname <> j.run_as) THEN
+    UPDATE jobq.job_types t SET owner = n.owner, run_as = n.run_as
+      FROM (SELECT j.id, coalesce(o.rolname, j.owner) AS owner, coalesce(r.rolname, j.run_as) AS run_as
+              FROM jobq.job_types j
+              LEFT JOIN pg_roles o ON o.oid = j.owner_oid LEFT JOIN pg_roles r ON r.oid = j.run_as_oid
+             WHERE o.rolname <> j.owner OR r.rolname <> j.run_as
+               FOR UPDATE OF j SKIP LOCKED) n
+     WHERE t.id = n.id;
+  END IF;
+  IF EXISTS (SELECT FROM jobq.signals g JOIN pg_roles d ON d.oid = g.definer_oid WHERE d.rolname <> g.definer) THEN
+    UPDATE jobq.signals s SET definer = n.definer
+      FROM (SELECT g.id, d.rolname AS definer FROM jobq.signals g JOIN pg_roles d ON d.oid = g.definer_oid
+             WHERE d.rolname <> g.definer FOR UPDATE OF g SKIP LOCKED) n
+     WHERE s.id = n.id;
+  END IF;
   UPDATE jobq.schedules s SET owner = n.owner
     FROM (SELECT c.id, o.rolname AS owner FROM jobq.schedules c JOIN pg_roles o ON o.oid = c.owner_oid
            WHERE o.rolname <> c.owner FOR UPDATE OF c SKIP LOCKED) n

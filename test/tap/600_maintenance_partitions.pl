@@ -43,6 +43,14 @@ wait_status($node, 'postgres', $rare, 'completed', 'the next job');
 isnt($node->safe_psql('postgres', "SELECT tableoid::regclass FROM jobq.history WHERE id = '$rare'"), 'jobq.history_default', 'has it');
 unlike(slurp_file($node->logfile), qr/jobq maintenance\S* (ERROR|FATAL|WARNING|LOG)/, 'a lock that is taken is no error');
 
+# A change of types has maintenance run once, not for ever.
+my $log = -s $node->logfile;
+my $loops = $node->safe_psql('postgres', q{SELECT jobq.create_job_type('once', 'sleeper(jsonb)'); SELECT loops FROM jobq.stat_dispatcher}) =~ s/^\n//r;
+wait_for_sql($node, "SELECT loops >= $loops + 5 FROM jobq.stat_dispatcher", 'a few turns later');
+wait_for_sql($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'jobq maintenance'", 'it has left');
+my $starts = () = slurp_file($node->logfile, $log) =~ /starting background worker process "jobq maintenance/g;
+cmp_ok($starts, '<=', 3, "it has run at most thrice: $starts");
+
 # A row comes into an empty partition between the look at its size and its lock: it is not dropped.
 $node->safe_psql('postgres', <<'END');
 SELECT jobq_internal._home_id();
