@@ -205,3 +205,23 @@ ALTER TABLE refers ADD FOREIGN KEY (job) REFERENCES jobq.dead_letters;
 ALTER TABLE refers ADD COLUMN other uuid REFERENCES jobq.queue (id);
 CREATE TABLE own (id uuid PRIMARY KEY, parent uuid REFERENCES own);
 DROP TABLE refers, own;
+
+-- no statement changes the columns of a table of jobq, or of a partition
+ALTER TABLE jobq.queue ADD COLUMN note text;
+ALTER TABLE jobq.queue SET (fillfactor = 80), DROP COLUMN metadata;
+ALTER TABLE jobq.queue ALTER COLUMN priority TYPE int;
+ALTER TABLE jobq.queue ALTER COLUMN priority SET DEFAULT 1;
+ALTER TABLE jobq.job_types ALTER COLUMN handler SET NOT NULL;
+ALTER TABLE jobq.job_types ALTER COLUMN name DROP NOT NULL;
+ALTER TABLE jobq.runs RENAME COLUMN home_id TO home;
+ALTER TABLE ONLY jobq.history ADD COLUMN note text;
+CREATE TABLE far PARTITION OF jobq.history FOR VALUES FROM ('2999-01-01') TO ('2999-01-02');
+ALTER TABLE far ALTER COLUMN id DROP NOT NULL;
+DROP TABLE far;
+DO $$ BEGIN EXECUTE 'ALTER TABLE jobq.events ADD COLUMN note text'; END $$;
+BEGIN;
+ALTER TABLE jobq.queue ALTER COLUMN payload SET STATISTICS 10, SET (fillfactor = 80);
+CREATE TABLE queue (id uuid);
+ALTER TABLE queue ADD COLUMN note text;
+ALTER TABLE queue RENAME COLUMN note TO notes;
+ROLLBACK;

@@ -21,10 +21,10 @@
 #include "maintenance/maintenance.h"
 #include "pressure/pressure_rules.h"
 #include "registry/job_types.h"
+#include "schedule/schedule_row.h"
 #include "security/grants.h"
 #include "settle/alerts.h"
 #include "settle/artifacts.h"
-#include "schedule/schedule_row.h"
 #include "settle/hook_references.h"
 #include "settle/settle_writes.h"
 #include "shared/crash_record.h"
@@ -36,7 +36,7 @@
 #include "tables/partition.h"
 #include "tables/queue_table.h"
 #include "tables/queue_triggers.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 PG_MODULE_MAGIC;
 
@@ -55,7 +55,7 @@ _PG_init(void)
 	bool		preloaded = process_shared_preload_libraries_in_progress;
 
 	jobq_define_settings(preloaded);
-	row_map_set_shapes(shapes, lengthof(shapes));
+	shapes_set(shapes, lengthof(shapes));
 	partitions_set_process(maintenance_make_partitions);
 	triggers_set_run_types(job_type_is_workflow);
 	RegisterXactCallback(publish_xact_callback, NULL);

@@ -216,6 +216,18 @@ find_setting(const char *name)
 #endif
 }
 
+/* 18: a NOT NULL constraint may be not valid: rows from before it may be NULL. */
+#include "access/tupdesc.h"
+static inline bool
+column_has_no_nulls(TupleDesc desc, int i)
+{
+#if PG_VERSION_NUM >= 180000
+	return TupleDescCompactAttr(desc, i)->attnullability == ATTNULLABLE_VALID;
+#else
+	return TupleDescAttr(desc, i)->attnotnull;
+#endif
+}
+
 /* 18: a plan with GROUP BY has an entry for it beside those that it reads. */
 #include "nodes/parsenodes.h"
 static inline bool

@@ -6,21 +6,11 @@
  * They are dropped when one of them is invalidated or any schema changes, so
  * that DROP EXTENSION and CREATE EXTENSION in one backend find the new tables.
  * That there is none is never remembered.
- *
- * The SQL of release 0.1.0 has its internal functions in schema jobq.  Schema
- * jobq_internal counts only when it belongs to the extension: beside that SQL
- * a role may have created a schema of that name.
  */
 #include "jobq.h"
 
-#include "catalog/dependency.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_class.h"
-#include "catalog/pg_namespace.h"
-#include "catalog/pg_proc.h"
-#include "commands/extension.h"
-#include "storage/lmgr.h"
-#include "utils/catcache.h"
 #include "utils/hsearch.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
@@ -36,8 +26,7 @@ typedef struct NamedRelation
 
 static HTAB *relations = NULL;
 static Oid	owner = InvalidOid;
-static Oid	internal = InvalidOid;	/* the schema of internal functions, */
-static bool internal_is_previous;	/* and whether that is the one of 0.1.0 */
+static Oid	internal = InvalidOid;	/* the schema of internal functions */
 static uint64 generation = 1;	/* rises when they are dropped */
 
 static void
@@ -151,90 +140,23 @@ jobq_owner(void)
 	return role;
 }
 
-/* True if the schema belongs to the extension. */
-static bool
-is_member(Oid schema)
-{
-	Oid			extension = get_extension_oid("jobq", true);
-
-	return OidIsValid(extension) && getExtensionOfObject(NamespaceRelationId, schema) == extension;
-}
-
-static bool
-has_function(Oid schema, const char *name)
-{
-	CatCList   *list = SearchSysCacheList1(PROCNAMEARGSNSP, CStringGetDatum(name));
-	bool		found = false;
-
-	for (int i = 0; i < list->n_members; i++)
-		found |= ((Form_pg_proc) GETSTRUCT(&list->members[i]->tuple))->pronamespace == schema;
-	ReleaseSysCacheList(list);
-	return found;
-}
-
-/*
- * Raises 55000 if neither schema has the internal functions: the owner has
- * renamed theirs, and functions name it in their text.
- */
-static void
-check_previous(Oid schema)
-{
-	if (!OidIsValid(schema) || !OidIsValid(get_extension_oid("jobq", true)) || has_function(schema, "_type_name"))
-		return;
-	ereport(ERROR,
-			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("schema \"jobq_internal\" of extension \"jobq\" is missing"),
-			 errhint("A schema that was renamed gets its name back by ALTER SCHEMA ... RENAME TO jobq_internal.")));
-}
-
 Oid
 jobq_internal_schema(void)
 {
 	uint64		found_at;
 	Oid			schema;
-	bool		previous;
 
 	relations_init();
 	if (OidIsValid(internal))
 		return internal;
 	found_at = generation;
 	schema = get_namespace_oid("jobq_internal", true);
-	previous = !OidIsValid(schema) || !is_member(schema);
-	if (previous)
-	{
-		schema = get_namespace_oid("jobq", true);
-		check_previous(schema);
-	}
-	internal_is_previous = previous;
+	if (!OidIsValid(schema))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("schema \"jobq_internal\" of extension \"jobq\" is missing"),
+				 errhint("A schema that was renamed gets its name back by ALTER SCHEMA ... RENAME TO jobq_internal.")));
 	if (found_at == generation)
 		internal = schema;
 	return schema;
-}
-
-void
-jobq_keep_internal_schema(void)
-{
-	AcceptInvalidationMessages();
-	(void) jobq_internal_schema();
-	if (internal_is_previous && OidIsValid(jobq_relid("job_types")))
-		LockRelationOid(jobq_relid("job_types"), AccessShareLock);
-}
-
-const char *
-jobq_internal_sql(const char *query)
-{
-	static const char current[] = "jobq_internal.";
-	StringInfoData sql;
-
-	(void) jobq_internal_schema();
-	if (!internal_is_previous)
-		return query;
-	initStringInfo(&sql);
-	for (const char *name; (name = strstr(query, current)) != NULL; query = name + strlen(current))
-	{
-		appendBinaryStringInfo(&sql, query, name - query);
-		appendStringInfoString(&sql, "jobq.");
-	}
-	appendStringInfoString(&sql, query);
-	return sql.data;
 }

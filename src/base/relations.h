@@ -24,22 +24,9 @@ extern uint64 relations_generation(void);
 extern Oid	jobq_owner(void);
 
 /*
- * Returns the oid of the schema of internal functions: jobq_internal, in the
- * SQL of 0.1.0 jobq; cached per backend.
+ * Returns the oid of the schema of internal functions, jobq_internal, cached
+ * per backend.
  */
 extern Oid	jobq_internal_schema(void);
-
-/*
- * Keeps internal functions in their schema until the transaction ends, for
- * callers that may have locked no table of jobq yet: ALTER EXTENSION UPDATE
- * moves the functions of 0.1.0, and waits for a lock on job_types.
- */
-extern void jobq_keep_internal_schema(void);
-
-/*
- * Returns the query with the schema that this database has in place of
- * "jobq_internal."; mostly the query itself.
- */
-extern const char *jobq_internal_sql(const char *query);
 
 #endif

@@ -3,7 +3,7 @@
  *	  Checks that a dispatcher may run in the database.
  *
  * The extension must be there, and its version and tables must fit the library
- * (table_fit.c).  Until they fit, a new dispatcher reads and hands out
+ * (table_shape.h).  Until they fit, a new dispatcher reads and hands out
  * nothing, answers health() and gives way to DDL.  All memory of a running
  * dispatcher came from the tables, so it ends when they change.
  */
@@ -21,7 +21,7 @@
 #include "shared/slots.h"
 #include "shared/wait_events.h"
 #include "shared/worker_need.h"
-#include "tables/table_fit.h"
+#include "tables/table_shape.h"
 
 #define UNFIT_RETRY_MS		1000
 
@@ -47,7 +47,7 @@ check_extension(void)
 static bool
 is_fit(void)
 {
-	const char *trouble = fit_trouble();
+	const char *trouble = tables_trouble();
 
 	if (trouble[0] == '\0')
 		return true;

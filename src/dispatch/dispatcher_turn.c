@@ -221,9 +221,7 @@ has_work(TimestampTz now, MonoTime mono, bool sweep_now)
 static bool
 lock_registry(void)
 {
-	Oid			env = jobq_relid("job_type_env");	/* a database of release 0.1.0 has none */
-
-	return lock_rows_if_free(jobq_relid("job_types")) && (!OidIsValid(env) || lock_rows_if_free(env)) &&
+	return lock_rows_if_free(jobq_relid("job_types")) && lock_rows_if_free(jobq_relid("job_type_env")) &&
 		lock_rows_if_free(jobq_relid("home"));
 }
 

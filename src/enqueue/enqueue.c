@@ -23,9 +23,8 @@
 #include "base/errors.h"
 #include "enqueue/enqueue_jobs_reader.h"
 #include "enqueue/insert_job.h"
+#include "lifecycle/release.h"
 #include "shared/worker_need.h"
-
-#define FORMER_MANY_NARGS	13	/* of jobq.enqueue_many of 0.1.0 */
 
 PG_FUNCTION_INFO_V1(jobq_enqueue);
 PG_FUNCTION_INFO_V1(jobq_enqueue_many);
@@ -95,21 +94,18 @@ end_call(Enqueuer *e)
 
 /*
  * Reads enqueue's arguments from a call of enqueue, or of enqueue_many, which
- * has no unique keys.  The SQL functions of 0.1.0 have fewer at the end; its
- * enqueue_many has on_conflict, which never had an effect.
+ * has no unique keys and no on_conflict.
  */
 static void
 read_arguments(FunctionCallInfo fcinfo, bool many, NullableDatum *args)
 {
-	bool		former_many = many && PG_NARGS() == FORMER_MANY_NARGS;
 	int			from = 0;
 
+	release_require();			/* another release has other arguments */
 	request_defaults(args);
 	for (int to = 0; to < A_COUNT; to++)
 	{
-		if (many && (to == A_unique_key || to == A_unique_for || (to == A_on_conflict && !former_many)))
-			continue;
-		if (from < PG_NARGS())
+		if (!many || (to != A_unique_key && to != A_unique_for && to != A_on_conflict))
 			args[to] = fcinfo->args[from++];
 	}
 }

@@ -48,7 +48,7 @@
 #include "shared/disk_level.h"
 #include "shared/quota_entries.h"
 #include "tables/queue_find.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 #define REMOVED			OID_MAX	/* QuotaEntry.dboid: free, and later entries may follow it */
 #define QUOTA_LOCK		7		/* keeps our locks apart from advisory ones, which have 1 and 2 */
@@ -63,7 +63,7 @@ static const ShapeColumn tenant_quotas_columns[] = {
 	{"enqueues_per_minute", INT4OID, NULLABLE}, {"max_running", INT4OID, NULLABLE},
 	{"max_schedules", INT4OID, NULLABLE}
 };
-const Shape tenant_quotas_shape = {"tenant_quotas", tenant_quotas_columns, lengthof(tenant_quotas_columns), TQ_enqueues_per_minute};
+const Shape tenant_quotas_shape = SHAPE("tenant_quotas", tenant_quotas_columns);
 
 StaticAssertDecl(lengthof(tenant_quotas_columns) == TQ_NATTS, "tenant_quotas' columns");
 
@@ -89,8 +89,7 @@ add_quota(Relation rel, HeapTuple tuple)
 	Datum		values[TQ_NATTS];
 	bool		nulls[TQ_NATTS];
 
-	if (row_look(rel, tuple, values, nulls) != NULL)
-		return;					/* it names no tenant; health() says so (tenant_limit.c) */
+	heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
 	old = MemoryContextSwitchTo(quotas_context);
 	quota = palloc(sizeof(Quota));
 	quota->tenant = TextDatumGetCString(values[TQ_tenant - 1]);
@@ -111,7 +110,7 @@ outermost_first(const ListCell *a, const ListCell *b)
 static void
 read_quotas(uint64 generation)
 {
-	Relation	rel = table_open(jobq_relid("tenant_quotas"), AccessShareLock);
+	Relation	rel = shape_open("tenant_quotas", AccessShareLock);
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, snapshot, 0, NULL);
 	HeapTuple	tuple;

@@ -56,7 +56,7 @@ extern int64 quota_count_rows(Table *rows, Table *queue, const char *tenant, int
 extern void quota_insert_row(Table *rows, const char *tenant, const pg_uuid_t *id, int64 bytes, bool is_new);
 extern void quota_update_row(Table *rows, const char *tenant, const pg_uuid_t *id, int64 bytes);
 
-/* The checked columns of jobq.tenant_quotas, jobq.quota_jobs: see row_map.h. */
+/* The checked columns of jobq.tenant_quotas, jobq.quota_jobs: see table_shape.h. */
 extern const struct Shape tenant_quotas_shape;
 extern const struct Shape quota_jobs_shape;
 

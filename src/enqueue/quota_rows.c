@@ -26,7 +26,7 @@
 #include "base/relations.h"
 #include "enqueue/quota.h"
 #include "tables/queue_find.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 PG_FUNCTION_INFO_V1(jobq_count_queue);
 PG_FUNCTION_INFO_V1(jobq_quota_set);
@@ -41,7 +41,7 @@ enum
 static const ShapeColumn quota_jobs_columns[] = {
 	{"tenant", TEXTOID, FILLED}, {"job_id", UUIDOID, FILLED}, {"bytes", INT8OID, FILLED}
 };
-const Shape quota_jobs_shape = FIRST_SHAPE("quota_jobs", quota_jobs_columns);
+const Shape quota_jobs_shape = SHAPE("quota_jobs", quota_jobs_columns);
 
 StaticAssertDecl(lengthof(quota_jobs_columns) == QJ_NATTS, "quota_jobs' columns");
 
@@ -222,13 +222,12 @@ count_queue(char *tenant)
 {
 	Quota		quota = {.tenant = tenant};
 	MemoryContext per_row = AllocSetContextCreate(CurrentMemoryContext, "jobq quota", ALLOCSET_DEFAULT_SIZES);
-	Relation	queue = table_open(jobq_relid("queue"), AccessShareLock);
+	Relation	queue = shape_open("queue", AccessShareLock);
 	TupleTableSlot *slot = table_slot_create(queue, NULL);
 	SnapshotData dirty;
 	TableScanDesc scan;
 	Table		rows;
 
-	(void) row_map(queue);
 	InitDirtySnapshot(dirty);
 	scan = table_beginscan(queue, &dirty, 0, NULL, SO_NONE);
 	table_open_for_write(&rows, jobq_relid("quota_jobs"));
@@ -267,7 +266,8 @@ jobq_quota_set(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("jobq_quota_set is a trigger function")));
-	row_deform(trigger->tg_relation, trigger->tg_trigtuple, values, nulls);
+	shape_require(trigger->tg_relation);
+	heap_deform_tuple(trigger->tg_trigtuple, RelationGetDescr(trigger->tg_relation), values, nulls);
 	(void) count_queue(TextDatumGetCString(values[TQ_tenant - 1]));
 	return PointerGetDatum(NULL);
 }

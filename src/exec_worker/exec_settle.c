@@ -125,7 +125,7 @@ event_of(ToolEvent *kept)
 	event->level = "info";
 	if (kept->kind == EXEC_EVENT_STARTED)
 		return event;
-	if (kept->kind == FRAME_EVENT_ARTIFACT && artifacts_exist())
+	if (kept->kind == FRAME_EVENT_ARTIFACT)
 		return NULL;
 	line = json_from_utf8(kept->text, (int) strlen(kept->text), &why);
 	if (line == NULL || !JB_ROOT_IS_OBJECT(line))

@@ -23,7 +23,6 @@ typedef struct Codec
 	FrameBuf   *out;			/* NULL: decoding */
 	const char *in;
 	const char *end;
-	uint8_t		version;
 	bool		failed;
 } Codec;
 
@@ -318,8 +317,7 @@ walk_start(Codec *c, FrameStart *m)
 	walk_u64(c, &m->warm_idle_us);
 	walk_u64(c, &m->pool);
 	walk_text(c, &m->id, FRAME_MAX_ID);
-	if (c->version > FRAME_OLD_VERSION)
-		walk_u64(c, &m->stall_us);
+	walk_u64(c, &m->stall_us);
 	if (m->argv.count == 0)
 		c->failed = true;
 }
@@ -366,8 +364,7 @@ walk_exit(Codec *c, FrameExit *m)
 	walk_text(c, &m->output, FRAME_MAX_LIMIT);
 	walk_text(c, &m->stderr_tail, FRAME_MAX_LIMIT);
 	walk_text(c, &m->message, FRAME_MAX_LIMIT);
-	if (c->version > FRAME_OLD_VERSION)
-		walk_text(c, &m->error, FRAME_MAX_LINE);
+	walk_text(c, &m->error, FRAME_MAX_LINE);
 }
 
 static void
@@ -403,12 +400,6 @@ walk_message(Codec *c, Frame *frame)
 	c->failed = true;
 }
 
-static bool
-is_known_version(char version)
-{
-	return version == FRAME_VERSION || version == FRAME_OLD_VERSION;
-}
-
 bool
 frame_encode(FrameBuf *buf, const Frame *frame, uint32_t max_frame)
 {
@@ -420,7 +411,6 @@ frame_encode(FrameBuf *buf, const Frame *frame, uint32_t max_frame)
 	size_t		i;
 
 	c.out = buf;
-	c.version = frame->version ? frame->version : FRAME_VERSION;
 	put(&c, header, FRAME_HEADER);
 	before = frame_pending(buf) - (c.failed ? 0 : FRAME_HEADER);
 	walk_message(&c, &copy);
@@ -432,7 +422,7 @@ frame_encode(FrameBuf *buf, const Frame *frame, uint32_t max_frame)
 	}
 	for (i = 0; i < 4; i++)
 		buf->data[buf->start + before + i] = (char) ((len - 4) >> (8 * i));
-	buf->data[buf->start + before + 4] = (char) c.version;
+	buf->data[buf->start + before + 4] = FRAME_VERSION;
 	buf->data[buf->start + before + 5] = (char) frame->type;
 	return true;
 }
@@ -443,11 +433,9 @@ frame_decode(const char *body, size_t len, Frame *frame)
 	Codec		c = {0};
 
 	memset(frame, 0, sizeof(*frame));
-	if (len < 2 || !is_known_version(body[0]))
+	if (len < 2 || body[0] != FRAME_VERSION)
 		return false;
-	frame->version = (uint8_t) body[0];
 	frame->type = (uint8_t) body[1];
-	c.version = frame->version;
 	c.in = body + 2;
 	c.end = body + len;
 	walk_message(&c, frame);
@@ -514,7 +502,7 @@ frame_decoder_next(FrameDecoder *decoder, Frame *frame)
 		return broken(decoder, "frame too short");
 	if (len > decoder->max_frame)
 		return broken(decoder, "frame too long");
-	if (have >= 5 && !is_known_version(at[4]))
+	if (have >= 5 && at[4] != FRAME_VERSION)
 		return broken(decoder, "unknown protocol version");
 	if (have < 4 + (size_t) len)
 		return FRAME_MORE;

@@ -18,9 +18,6 @@
 #include <sys/types.h>
 
 #define FRAME_VERSION		2
-#define FRAME_OLD_VERSION	1	/* of the previous release: no PING, PONG,
-								 * OUTPUT_LIMIT, STALLED, FrameExit.error,
-								 * FrameStart.stall_us */
 #define FRAME_FD			3	/* the helper's end of the socketpair */
 #define FRAME_HEADER		6	/* u32 length of the rest, u8 version, u8
 								 * type */
@@ -225,7 +222,6 @@ typedef struct FrameExit
 typedef struct Frame
 {
 	uint8_t		type;			/* FrameType */
-	uint8_t		version;		/* 0: FRAME_VERSION */
 	union
 	{
 		FrameHello	hello;

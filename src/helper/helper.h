@@ -234,7 +234,6 @@ typedef struct Helper
 	int			signals;		/* signalfd */
 	pid_t		pid;
 	bool		greeted;		/* HELLO has come */
-	uint8_t		version;		/* version of all frames, both ways */
 	bool		closing;		/* no more jobs; exit when none is left */
 	bool		lost;			/* the worker is gone */
 	uint64_t	leave_by;

@@ -113,10 +113,6 @@ take_frame(Helper *h, const Frame *frame)
 {
 	Job		   *job;
 
-	if (!h->greeted)
-		h->version = frame->version;
-	if (frame->version != h->version)
-		return false;
 	if (frame->type == FRAME_HELLO)
 		return take_hello(h, &frame->u.hello);
 	if (!h->greeted)
@@ -137,8 +133,6 @@ take_frame(Helper *h, const Frame *frame)
 			take_shutdown(h, &frame->u.shutdown);
 			return true;
 		case FRAME_PING:
-			if (h->version == FRAME_OLD_VERSION)
-				return false;
 			send_frame(h, &(const Frame) {.type = FRAME_PONG});
 			return true;
 		default:

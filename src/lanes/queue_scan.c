@@ -27,7 +27,7 @@
 #include "base/relations.h"
 #include "lanes/lane_callbacks.h"
 #include "lanes/queue_scan.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 #define TIE_CHUNK	65536		/* rows of one position that may be read at once */
 
@@ -114,8 +114,8 @@ scan_open(QueueScan *scan, TimestampTz now)
 	scan->queue = try_table_open(relid, NoLock);
 	if (scan->queue == NULL)
 		return false;
-	/* a table that does not fit is found in the next turn (table_fit.c) */
-	if (row_map_look(scan->queue)->trouble[0] != '\0' || !lock_indexes_if_free(scan->queue))
+	/* a table that does not fit is found in the next turn (tables_trouble) */
+	if (shape_trouble(scan->queue)[0] != '\0' || !lock_indexes_if_free(scan->queue))
 	{
 		table_close(scan->queue, AccessShareLock);
 		return false;
@@ -172,8 +172,7 @@ scan_key_lane_index(QueueScan *scan)
 Relation
 scan_key_order_index(QueueScan *scan)
 {
-	AttrNumber	since = row_map_look(scan->queue)->atts[Q_key_since - 1];
-	AttrNumber	columns[] = {Q_key_hash, since > 0 ? since : Q_created_at};	/* 0.1.0 has no key_since */
+	static const AttrNumber columns[] = {Q_key_hash, Q_key_since};
 
 	if (scan->key_order_index == NULL &&
 		(scan->key_order_index = find_index(scan->queue, columns, lengthof(columns))) == NULL)

@@ -23,6 +23,10 @@
  *	 RENAME, SET TABLESPACE, copy of	all handlers	all leave
  *		a database, DROP DATABASE
  *
+ * The same hook refuses changes of the columns of jobq's tables and their
+ * partitions, unless a script of the extension makes them: C code reads and
+ * writes rows by column number (tables/table_shape.h).
+ *
  * A second hook refuses foreign keys to jobq's tables, by whatever command: a
  * job leaves the queue when it ends, in a way that fires no trigger, and the
  * reference would point to nothing.
@@ -34,14 +38,18 @@
 #include "access/table.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/dependency.h"
 #include "catalog/indexing.h"
 #include "catalog/namespace.h"
 #include "catalog/objectaccess.h"
+#include "catalog/partition.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_constraint.h"
 #include "catalog/pg_database.h"
 #include "catalog/pg_extension.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
+#include "commands/extension.h"
 #include "miscadmin.h"
 #include "nodes/parsenodes.h"
 #include "storage/lmgr.h"
@@ -259,9 +267,72 @@ meet_command(Node *stmt, bool top_level)
 	}
 }
 
+/* ---------- columns ---------- */
+
+static bool
+changes_columns(const AlterTableStmt *stmt)
+{
+	ListCell   *lc;
+
+	foreach(lc, stmt->cmds)
+	{
+		switch (lfirst_node(AlterTableCmd, lc)->subtype)
+		{
+			case AT_AddColumn:
+			case AT_DropColumn:
+			case AT_AlterColumnType:
+			case AT_ColumnDefault:
+			case AT_SetNotNull:
+			case AT_DropNotNull:
+				return true;
+			default:
+				break;
+		}
+	}
+	return false;
+}
+
+/* True if the relation is a table of the extension, or a partition of one. */
+static bool
+is_table_of(Oid extension, Oid relid)
+{
+	char		kind = get_rel_relkind(relid);
+
+	if (kind != RELKIND_RELATION && kind != RELKIND_PARTITIONED_TABLE)
+		return false;
+	if (get_rel_relispartition(relid))
+		relid = llast_oid(get_partition_ancestors(relid));
+	return getExtensionOfObject(RelationRelationId, relid) == extension;
+}
+
+static void
+check_columns(Node *stmt)
+{
+	RangeVar   *table = NULL;
+	Oid			extension;
+	Oid			relid;
+
+	if (IsA(stmt, AlterTableStmt) && changes_columns((AlterTableStmt *) stmt))
+		table = ((AlterTableStmt *) stmt)->relation;
+	else if (IsA(stmt, RenameStmt) && ((RenameStmt *) stmt)->renameType == OBJECT_COLUMN)
+		table = ((RenameStmt *) stmt)->relation;
+	if (table == NULL)
+		return;
+	extension = get_extension_oid("jobq", true);
+	if (!OidIsValid(extension) || (creating_extension && CurrentExtensionObject == extension))
+		return;
+	relid = RangeVarGetRelid(table, NoLock, true);
+	if (OidIsValid(relid) && is_table_of(extension, relid))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("the columns of the table \"%s.%s\" can't be changed",
+						get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid)),
+				 errhint("Keep a value of yours in the job's metadata, or in a table of your own with the job's id.")));
+}
+
 /*
  * Makes every process read the version again (release.c), and has the rows
- * counted anew: the SQL of the previous release has no triggers that count.
+ * counted anew: an update may write them without triggers that count.
  */
 static void
 version_changed(void)
@@ -283,7 +354,10 @@ ddl_process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 	Node	   *stmt = pstmt->utilityStmt;
 
 	if (JobqShmem != NULL && OidIsValid(MyDatabaseId) && IsTransactionState() && !RecoveryInProgress())
+	{
+		check_columns(stmt);
 		meet_command(stmt, context == PROCESS_UTILITY_TOPLEVEL);
+	}
 
 	if (prev_process_utility)
 		prev_process_utility(pstmt, query, read_only_tree, context, params, env, dest, qc);

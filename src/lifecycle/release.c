@@ -25,11 +25,6 @@ PG_FUNCTION_INFO_V1(jobq_compact);
 
 #define VERSION_SIZE	64
 
-/*
- * The releases whose SQL this library works with: its own, and the one before.
- */
-static const char *const releases[] = {JOBQ_VERSION, "0.1.0"};
-
 static char installed[VERSION_SIZE] = "";
 static uint64 read_at = 0;		/* relations_generation() */
 
@@ -77,15 +72,11 @@ installed_version(void)
 	return installed;
 }
 
+/* True also of a database without the extension. */
 static bool
-is_known(const char *version)
+is_ours(const char *version)
 {
-	for (int i = 0; i < (int) lengthof(releases); i++)
-	{
-		if (strcmp(releases[i], version) == 0)
-			return true;
-	}
-	return false;
+	return version[0] == '\0' || strcmp(version, JOBQ_VERSION) == 0;
 }
 
 /*
@@ -121,7 +112,7 @@ release_trouble(void)
 {
 	const char *version = installed_version();
 
-	if (version[0] == '\0' || is_known(version) || creating_extension)
+	if (is_ours(version) || creating_extension)
 		return NULL;
 	return psprintf("the library is jobq %s, the extension in this database is version %s. %s",
 					JOBQ_VERSION, version, remedy(version));
@@ -136,7 +127,7 @@ release_require(void)
 	if (creating_extension || found_at == relations_generation())
 		return;
 	version = installed_version();
-	if (version[0] == '\0' || is_known(version))
+	if (is_ours(version))
 	{
 		found_at = read_at;
 		return;
@@ -153,14 +144,6 @@ release_require_of_worker(void)
 	StartTransactionCommand();
 	release_require();
 	CommitTransactionCommand();
-}
-
-bool
-release_is_previous(void)
-{
-	const char *version = installed_version();
-
-	return is_known(version) && strcmp(version, JOBQ_VERSION) != 0;
 }
 
 /* jobq.compact() of 0.1.0: CREATE FUNCTION in its script looks for the symbol. */

@@ -23,7 +23,7 @@
 #include "limits/job_limit.h"
 #include "registry/options.h"
 #include "tables/bad_rows.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 /* attribute numbers of jobq.limits: src/sql/00_schema.sql */
 enum
@@ -36,7 +36,7 @@ static const ShapeColumn limits_columns[] = {
 	{"name", TEXTOID, FILLED}, {"max_concurrent", INT4OID, FILLED}, {"rate_limit", INT4OID, FILLED},
 	{"rate_window", INTERVALOID, FILLED}
 };
-const Shape limits_shape = FIRST_SHAPE("limits", limits_columns);
+const Shape limits_shape = SHAPE("limits", limits_columns);
 
 StaticAssertDecl(lengthof(limits_columns) == L_NATTS, "limits' columns");
 
@@ -135,17 +135,16 @@ load_limit(Relation rel, HeapTuple tuple)
 {
 	Datum		values[L_NATTS];
 	bool		nulls[L_NATTS];
-	const char *trouble = row_look(rel, tuple, values, nulls);
-	char	   *name = nulls[L_name - 1] ? NULL : TextDatumGetCString(values[L_name - 1]);
+	const char *trouble;
+	char	   *name;
 	SharedLimit *s;
 	bool		found;
 
-	if (trouble == NULL)
-		trouble = trouble_of_limit(values);
+	heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
+	name = TextDatumGetCString(values[L_name - 1]);
+	trouble = trouble_of_limit(values);
 	if (trouble != NULL)
-		bad_rows_note(BAD_LIMITS, trouble);
-	if (name == NULL)
-		return;
+		bad_rows_note(trouble);
 	s = hash_search(shared, name, HASH_ENTER, &found);
 	if (!found)
 		limit_init(&s->limit);
@@ -174,7 +173,7 @@ limits_load(void)
 {
 	HASH_SEQ_STATUS status;
 	SharedLimit *s;
-	Relation	rel = table_open(jobq_relid("limits"), NoLock);
+	Relation	rel = shape_open("limits", NoLock);
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	TableScanDesc scan;
 	HeapTuple	tuple;
@@ -186,12 +185,12 @@ limits_load(void)
 		s->is_there = false;
 		s->trouble[0] = '\0';
 	}
-	bad_rows_begin(BAD_LIMITS);
+	bad_rows_begin();
 	scan = table_beginscan(rel, snapshot, 0, NULL, SO_NONE);
 	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
 		load_limit(rel, tuple);
 	table_endscan(scan);
-	bad_rows_end(BAD_LIMITS);
+	bad_rows_end();
 	UnregisterSnapshot(snapshot);
 	table_close(rel, NoLock);
 	hash_seq_init(&status, shared);

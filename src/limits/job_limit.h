@@ -76,7 +76,7 @@ extern void limits_clock_was_set(TimestampTz now);
 /* Empties the wait queues of all limits. */
 extern void limits_init_wait_queues(void);
 
-/* The checked columns of jobq.limits: see row_map.h. */
+/* The checked columns of jobq.limits: see table_shape.h. */
 extern const struct Shape limits_shape;
 
 #endif

@@ -32,7 +32,7 @@
 #include "shared/current_job.h"
 #include "shared/publish_jobs.h"
 #include "shared/slots.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 #define LOOK_AGAIN_MS	1000	/* a dispatcher that dies wakes no session */
 
@@ -46,7 +46,7 @@ enum
 static const ShapeColumn stopped_columns[] = {
 	{"one", BOOLOID, FILLED}, {"reason", TEXTOID, NULLABLE}, {"since", TIMESTAMPTZOID, FILLED}
 };
-const Shape stopped_shape = FIRST_SHAPE("stopped", stopped_columns);
+const Shape stopped_shape = SHAPE("stopped", stopped_columns);
 
 StaticAssertDecl(lengthof(stopped_columns) == S_NATTS, "stopped's columns");
 
@@ -64,7 +64,7 @@ stop_is_on(char **reason, LOCKMODE lock)
 	*reason = NULL;
 	if (!OidIsValid(relid))
 		return false;
-	rel = table_open(relid, lock);
+	rel = shape_open("stopped", lock);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	scan = table_beginscan(rel, snapshot, 0, NULL, SO_NONE);
 	tuple = heap_getnext(scan, ForwardScanDirection);
@@ -73,7 +73,7 @@ stop_is_on(char **reason, LOCKMODE lock)
 		Datum		values[S_NATTS];
 		bool		nulls[S_NATTS];
 
-		(void) row_look(rel, tuple, values, nulls);	/* the row stops the database, whatever it holds */
+		heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
 		if (!nulls[S_reason - 1])
 			*reason = TextDatumGetCString(values[S_reason - 1]);
 	}

@@ -12,7 +12,7 @@
  */
 extern bool stop_is_on(char **reason, LOCKMODE lock);
 
-/* The checked columns of jobq.stopped: see row_map.h. */
+/* The checked columns of jobq.stopped: see table_shape.h. */
 extern const struct Shape stopped_shape;
 
 #endif

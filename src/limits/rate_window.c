@@ -223,7 +223,7 @@ add_known_starts(const Rate *rate, TimestampTz since)
 	args[2] = TimestampTzGetDatum(since);
 	args[3] = TimestampTzGetDatum(JobqShmem->started_at);
 	args[4] = Int32GetDatum(rate->limit);
-	if (SPI_execute_with_args(jobq_internal_sql("SELECT s FROM jobq_internal._recent_starts($1, $2, $3, $4, $5) s"),
+	if (SPI_execute_with_args("SELECT s FROM jobq_internal._recent_starts($1, $2, $3, $4, $5) s",
 							  5, types, args, NULL, true, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read when jobs have started");
 	for (uint64 i = 0; i < SPI_processed; i++)

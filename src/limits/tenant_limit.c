@@ -38,8 +38,7 @@
 #include "lanes/lane_callbacks.h"
 #include "limits/tenant_limit.h"
 #include "limits/type_state.h"
-#include "tables/bad_rows.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 #define READ_ENTRIES	2000	/* index entries a turn */
 #define READ_SHORT		64		/* jobs that a worker's batch may take beyond the one that starts */
@@ -112,17 +111,15 @@ outer_first(const ListCell *a, const ListCell *b)
 	return order != 0 ? order : strcmp(x->tenant, y->tenant);
 }
 
-/* Reads a quota; false: it has no max_running, or its row is invalid. */
+/* Reads a quota; false: it has no max_running. */
 static bool
 read_draft(Relation rel, HeapTuple tuple, Draft *draft)
 {
 	Datum		values[TQ_NATTS];
 	bool		nulls[TQ_NATTS];
-	const char *trouble = row_look(rel, tuple, values, nulls);
 
-	if (trouble != NULL)
-		bad_rows_note(BAD_QUOTAS, trouble);
-	if (trouble != NULL || nulls[TQ_max_running - 1])
+	heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
+	if (nulls[TQ_max_running - 1])
 		return false;
 	draft->tenant = TextDatumGetCString(values[TQ_tenant - 1]);
 	draft->max_running = DatumGetInt32(values[TQ_max_running - 1]);
@@ -139,7 +136,6 @@ read_quotas(Oid relid)
 	HeapTuple	tuple;
 	Draft		draft;
 
-	bad_rows_begin(BAD_QUOTAS);
 	while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)
 	{
 		if (!read_draft(rel, tuple, &draft))
@@ -148,7 +144,6 @@ read_quotas(Oid relid)
 		*(Draft *) llast(drafts) = draft;
 	}
 	table_endscan(scan);
-	bad_rows_end(BAD_QUOTAS);
 	UnregisterSnapshot(snapshot);
 	table_close(rel, NoLock);
 	list_sort(drafts, outer_first);

@@ -138,7 +138,7 @@ record_one(FileSystem *fs)
 	args[2] = Int64GetDatum((int64) fs->used);
 	args[3] = Float8GetDatum(fs->percent);
 	args[4] = CStringGetTextDatum(disk_level_name(fs->level));
-	if (SPI_execute_with_args(jobq_internal_sql("SELECT jobq_internal._log_disk($1, $2, $3, $4, $5)"),
+	if (SPI_execute_with_args("SELECT jobq_internal._log_disk($1, $2, $3, $4, $5)",
 							  5, types, args, NULL, false, 1) != SPI_OK_SELECT)
 		elog(ERROR, "could not call _log_disk");
 	before = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);

@@ -11,7 +11,6 @@
 #include "utils/builtins.h"
 #include "utils/timestamp.h"
 
-#include "lifecycle/release.h"
 #include "maintenance/gauges.h"
 
 static void
@@ -31,8 +30,6 @@ gauges_read(void *arg)
 	StatGauge  *gauges = palloc0(sizeof(StatGauge) * STAT_GAUGES);
 	int			n = 0;
 
-	if (release_is_previous())
-		return false;			/* has no such function */
 	SPI_connect();
 	if (SPI_execute("SELECT g.family, g.label, g.value FROM jobq_internal._gauges() g", false, STAT_GAUGES) != SPI_OK_SELECT)
 		elog(ERROR, "could not read the gauges");

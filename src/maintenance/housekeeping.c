@@ -181,7 +181,7 @@ ask(void *query)
 
 	pgstat_report_activity(STATE_RUNNING, query);
 	SPI_connect();
-	if (SPI_execute(jobq_internal_sql(query), false, 1) != SPI_OK_SELECT || SPI_processed != 1)
+	if (SPI_execute(query, false, 1) != SPI_OK_SELECT || SPI_processed != 1)
 		elog(ERROR, "could not execute \"%s\"", (char *) query);
 	answer = DatumGetBool(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 	SPI_finish();

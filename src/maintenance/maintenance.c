@@ -175,7 +175,7 @@ call_maintain(TimestampTz need)
 	char		nulls[1] = {need == 0 ? 'n' : ' '};
 
 	SPI_connect();
-	if (SPI_execute_with_args(jobq_internal_sql(MAINTAIN), 1, argtypes, args, nulls, false, 0) < 0)
+	if (SPI_execute_with_args(MAINTAIN, 1, argtypes, args, nulls, false, 0) < 0)
 		elog(ERROR, "could not execute \"%s\"", MAINTAIN);
 	SPI_finish();
 }

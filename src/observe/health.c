@@ -34,7 +34,7 @@
 #include "shared/wait_events.h"
 #include "shared/worker_need.h"
 #include "tables/queue_table.h"
-#include "tables/table_fit.h"
+#include "tables/table_shape.h"
 
 #define PING_LIMIT_MS		1000	/* or jobq.health_latency, if that is longer */
 #define HORIZON_LIMIT_S		3600	/* a horizon held back for longer is degraded */
@@ -551,7 +551,7 @@ Datum
 jobq_health(PG_FUNCTION_ARGS)
 {
 	JobqDb	   *db = RecoveryInProgress() ? NULL : my_db();
-	const char *trouble = fit_trouble();
+	const char *trouble = tables_trouble();
 	HealthFacts f;
 	Report		report = {.worst = HEALTHY};
 	StringInfoData out;

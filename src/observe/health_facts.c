@@ -108,8 +108,7 @@ static const char unstartable_query[] =
 
 /*
  * Concurrency keys that due jobs have waited for too long.  Other jobs pass a
- * job that waits for its key, so it is among the first of its lane.  A format:
- * the column of the key's order.
+ * job that waits for its key, so it is among the first of its lane.
  */
 static const char keys_query[] =
 	LANES
@@ -117,7 +116,7 @@ static const char keys_query[] =
 	"  SELECT o.key_hash, o.concurrency_key,"
 	"         min(coalesce((t.options ->> 'concurrency_per_key')::int, 1)) AS per_key,"
 	"         bool_or(t.options ->> 'key_order' = 'fifo' AND EXISTS ("
-	"           SELECT FROM jobq.queue r WHERE r.key_hash = o.key_hash AND r.%1$s < o.%1$s)) AS behind"
+	"           SELECT FROM jobq.queue r WHERE r.key_hash = o.key_hash AND r.key_since < o.key_since)) AS behind"
 	"    FROM lane l JOIN jobq.job_types t ON t.id = l.type_id"
 	"   CROSS JOIN LATERAL (SELECT q.* FROM jobq.queue q"
 	"                        WHERE q.type_id = l.type_id AND q.priority = l.at[1] AND q.sublane = l.at[2]"
@@ -173,16 +172,10 @@ static const char signals_query[] =
 	"       (SELECT string_agg(format('the condition of signal \"%s\": %s', s.name, s.problem), '; ' ORDER BY s.name)"
 	"          FROM jobq.signals s WHERE s.problem IS NOT NULL)";
 
-static const char has_schedules_query[] =
-	"SELECT 1 WHERE to_regclass('jobq.schedules') IS NOT NULL"; /* release 0.1.0 has no such table */
-
 static const char schedules_query[] =
 	"SELECT count(*) FILTER (WHERE s.status = 'active'), count(*) FILTER (WHERE s.paused_by_jobq),"
 	"       greatest(extract(epoch FROM clock_timestamp() - min(s.next_tick) FILTER (WHERE s.status = 'active')), 0)::float8"
 	"  FROM jobq.schedules s WHERE s.home_id = jobq_internal._home_id()";
-
-static const char has_before_drops_query[] =
-	"SELECT 1 WHERE to_regclass('jobq.before_drops') IS NOT NULL";
 
 static const char some_before_drops_query[] = "SELECT 1 FROM jobq.before_drops";
 
@@ -191,9 +184,6 @@ static const char before_drops_query[] =
 	"SELECT count(*), min(b.problem)"
 	"  FROM jobq.before_drops b"
 	" WHERE b.problem IS NOT NULL OR EXISTS (SELECT FROM jobq.dead_letters d WHERE d.id = b.job_id)";
-
-static const char has_strays_query[] =
-	"SELECT 1 WHERE to_regprocedure('jobq_internal._stray_grants()') IS NOT NULL";	/* 0.1.0 has none */
 
 static const char strays_query[] =
 	"SELECT string_agg(DISTINCT CASE s.grantee WHEN 0 THEN 'PUBLIC' ELSE format('\"%s\"', pg_get_userbyid(s.grantee)) END, ', ')"
@@ -213,7 +203,7 @@ run_query(const char *query, Oid caller, int nrows)
 	args[1] = ObjectIdGetDatum(caller);
 	args[2] = TimestampTzGetDatum(GetCurrentTimestamp() - (int64) jobq_health_dead_age * USECS_PER_SEC);
 	args[3] = Int32GetDatum(Max(jobq_health_dead_letters, RECENT_DEAD_LIMIT));
-	if (SPI_execute_with_args(jobq_internal_sql(query), 4, types, args, NULL, true, nrows) != SPI_OK_SELECT)
+	if (SPI_execute_with_args(query, 4, types, args, NULL, true, nrows) != SPI_OK_SELECT)
 		elog(ERROR, "health could not query the server");
 }
 
@@ -256,8 +246,7 @@ blocked_keys(Oid caller)
 	int			n = 0;
 
 	initStringInfo(&names);
-	run_query(psprintf(keys_query, get_attnum(jobq_relid("queue"), "key_since") > 0 ? "key_since" : "created_at"),
-			  caller, MAX_OLD_JOBS);
+	run_query(keys_query, caller, MAX_OLD_JOBS);
 	for (uint64 i = 0; i < SPI_processed && n < MAX_BLOCKED_KEYS; i++)
 	{
 		HeapTuple	row = SPI_tuptable->vals[i];
@@ -280,8 +269,6 @@ holding_dead_letters(Oid caller)
 {
 	StringInfoData ids;
 
-	if (!OidIsValid(jobq_relid("dependencies")))
-		return NULL;			/* release 0.1.0 has no such table */
 	initStringInfo(&ids);
 	run_query(held_query, caller, 0);
 	for (uint64 i = 0; i < SPI_processed; i++)
@@ -372,9 +359,6 @@ read_schedules(HealthFacts *f, Oid caller)
 		f->schedules_late_s = due == 0 ? 0 : Max(GetCurrentTimestamp() - due, 0) / 1e6;
 		return;
 	}
-	run_query(has_schedules_query, caller, 1);
-	if (SPI_processed == 0)
-		return;
 	run_query(schedules_query, caller, 1);
 	f->active_schedules = count_of(1);
 	f->paused_schedules = count_of(2);
@@ -387,9 +371,7 @@ read_schedules(HealthFacts *f, Oid caller)
 static void
 read_before_drops(HealthFacts *f, Oid caller)
 {
-	run_query(has_before_drops_query, caller, 1);
-	if (SPI_processed > 0)
-		run_query(some_before_drops_query, caller, 1);
+	run_query(some_before_drops_query, caller, 1);
 	if (SPI_processed == 0)
 		return;
 	run_query(before_drops_query, caller, 1);
@@ -400,9 +382,6 @@ read_before_drops(HealthFacts *f, Oid caller)
 static void
 read_strays(HealthFacts *f, Oid caller)
 {
-	run_query(has_strays_query, caller, 1);
-	if (SPI_processed == 0)
-		return;
 	run_query(strays_query, caller, 1);
 	f->strays = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
 }
@@ -515,6 +494,7 @@ health_facts(HealthFacts *f)
 	bool		done;
 
 	memset(f, 0, sizeof(HealthFacts));
+	(void) jobq_internal_schema();	/* or an error about it */
 	set_for_query("search_path", "pg_catalog, pg_temp");
 	set_for_query("enable_seqscan", "off");
 	set_for_query("enable_bitmapscan", "off");

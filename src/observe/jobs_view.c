@@ -45,7 +45,7 @@
 #include "shared/slots.h"
 #include "sql_worker/handler.h"
 #include "tables/queue_table.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 PG_FUNCTION_INFO_V1(jobq_type_name);
 PG_FUNCTION_INFO_V1(jobq_live_status);
@@ -250,7 +250,7 @@ text_of(HeapTuple tuple, TupleDesc desc, int att)
 static bool
 sees_row(Oid role, const pg_uuid_t *id)
 {
-	Relation	queue = table_open(jobq_relid("queue"), AccessShareLock);
+	Relation	queue = shape_open("queue", AccessShareLock);
 	Oid			index = jobq_relid("queue_id");
 	ScanKeyData key;
 	SysScanDesc scan;
@@ -260,7 +260,6 @@ sees_row(Oid role, const pg_uuid_t *id)
 	int32		type_id = 0;
 	JobType    *type;
 
-	(void) row_map(queue);
 	ScanKeyInit(&key, Q_id, BTEqualStrategyNumber, F_UUID_EQ, UUIDPGetDatum(id));
 	scan = systable_beginscan(queue, index, OidIsValid(index) && get_index_isvalid(index), GetActiveSnapshot(), 1, &key);
 	tuple = systable_getnext(scan);
@@ -370,10 +369,7 @@ jobq_live_status(PG_FUNCTION_ARGS)
 	PG_RETURN_OID(status_oid(JOB_RUNNING));
 }
 
-/*
- * jobq_internal._live_attempts(id, rev, status, stored); in 0.1.0 of runs,
- * too.
- */
+/* jobq_internal._live_attempts(id, rev, status, stored) */
 Datum
 jobq_live_attempts(PG_FUNCTION_ARGS)
 {

@@ -43,6 +43,7 @@
 #include "base/interval.h"
 #include "base/job_status.h"
 #include "base/relations.h"
+#include "lifecycle/release.h"
 #include "registry/job_types.h"
 #include "security/grants.h"
 #include "settle/recent_results.h"
@@ -205,16 +206,9 @@ read_row(Wait *wait)
 static bool
 may_see(Wait *wait)
 {
-	static const char current[] = "SELECT WHERE jobq_internal._sees_job($2, $1)";
 	static SPIPlanPtr plan = NULL;
-	static SPIPlanPtr previous_plan = NULL; /* of 0.1.0, which has the function in another schema */
-	const char *query;
 
-	if (access_is_free(wait->caller))
-		return true;
-	jobq_keep_internal_schema();
-	query = jobq_internal_sql(current);
-	return ask(query, query == current ? &plan : &previous_plan, wait);
+	return access_is_free(wait->caller) || ask("SELECT WHERE jobq_internal._sees_job($2, $1)", &plan, wait);
 }
 
 static bool
@@ -413,6 +407,7 @@ jobq_wait_for(PG_FUNCTION_ARGS)
 	Wait		wait;
 	HeapTuple	row;
 
+	release_require();
 	for (int i = 0; i < 2; i++)
 	{
 		if (PG_ARGISNULL(i))

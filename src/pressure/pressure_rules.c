@@ -31,8 +31,7 @@
 #include "pressure/pressure_rules.h"
 #include "pressure/pressure_signals.h"
 #include "shared/worker_need.h"
-#include "tables/bad_rows.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 #define LOCK_RETRY_US	INT64CONST(100000)
 #define START_RETRY_US	USECS_PER_SEC
@@ -42,9 +41,10 @@
 /* attribute numbers: src/sql/47_signals.sql */
 enum
 {
-	S_id = 1, S_name, S_active, S_active_until, S_condition, S_definer, S_search_path, S_every, S_problem, S_changed_at
+	S_id = 1, S_name, S_active, S_active_until, S_condition, S_definer, S_search_path, S_every, S_problem, S_changed_at,
+	S_definer_oid
 };
-#define S_NATTS S_changed_at
+#define S_NATTS S_definer_oid
 enum
 {
 	R_type_id = 1, R_signal, R_priority_adj, R_block, R_max_weight
@@ -55,14 +55,14 @@ static const ShapeColumn signals_columns[] = {
 	{"id", INT4OID, FILLED}, {"name", TEXTOID, FILLED}, {"active", BOOLOID, FILLED},
 	{"active_until", TIMESTAMPTZOID, NULLABLE}, {"condition", TEXTOID, NULLABLE}, {"definer", TEXTOID, NULLABLE},
 	{"search_path", TEXTOID, NULLABLE}, {"every", INTERVALOID, NULLABLE}, {"problem", TEXTOID, NULLABLE},
-	{"changed_at", TIMESTAMPTZOID, FILLED}
+	{"changed_at", TIMESTAMPTZOID, FILLED}, {"definer_oid", OIDOID, NULLABLE}
 };
 static const ShapeColumn pressure_rules_columns[] = {
 	{"type_id", INT4OID, FILLED}, {"signal", TEXTOID, FILLED}, {"priority_adj", INT4OID, FILLED},
 	{"block", BOOLOID, FILLED}, {"max_weight", INT4OID, NULLABLE}
 };
-const Shape signals_shape = FIRST_SHAPE("signals", signals_columns);
-const Shape pressure_rules_shape = FIRST_SHAPE("pressure_rules", pressure_rules_columns);
+const Shape signals_shape = SHAPE("signals", signals_columns);
+const Shape pressure_rules_shape = SHAPE("pressure_rules", pressure_rules_columns);
 
 StaticAssertDecl(lengthof(signals_columns) == S_NATTS, "signals' columns");
 StaticAssertDecl(lengthof(pressure_rules_columns) == R_NATTS, "pressure_rules' columns");
@@ -117,17 +117,11 @@ pressure_stale(void)
 static void
 read_signal(Relation rel, HeapTuple tuple)
 {
-	Signal	   *s = &signals[nsignals];
+	Signal	   *s = &signals[nsignals++];
 	Datum		values[S_NATTS];
 	bool		nulls[S_NATTS];
-	const char *trouble = row_look(rel, tuple, values, nulls);
 
-	if (trouble != NULL)
-	{
-		bad_rows_note(BAD_SIGNALS, trouble);
-		return;
-	}
-	nsignals++;
+	heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
 	s->id = DatumGetInt32(values[S_id - 1]);
 	strlcpy(s->name, TextDatumGetCString(values[S_name - 1]), sizeof(s->name));
 	s->active = DatumGetBool(values[S_active - 1]);
@@ -142,17 +136,11 @@ read_signal(Relation rel, HeapTuple tuple)
 static void
 read_rule(Relation rel, HeapTuple tuple)
 {
-	Rule	   *r = &rules[nrules];
+	Rule	   *r = &rules[nrules++];
 	Datum		values[R_NATTS];
 	bool		nulls[R_NATTS];
-	const char *trouble = row_look(rel, tuple, values, nulls);
 
-	if (trouble != NULL)
-	{
-		bad_rows_note(BAD_SIGNALS, trouble);
-		return;
-	}
-	nrules++;
+	heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
 	r->type_id = DatumGetInt32(values[R_type_id - 1]);
 	strlcpy(r->signal, TextDatumGetCString(values[R_signal - 1]), sizeof(r->signal));
 	r->priority_adj = DatumGetInt32(values[R_priority_adj - 1]);
@@ -218,8 +206,11 @@ static Relation
 open_without_waiting(const char *name)
 {
 	Oid			relid = jobq_relid(name);
+	Relation	rel = lock_rows_if_free(relid) ? try_table_open(relid, NoLock) : NULL;
 
-	return lock_rows_if_free(relid) ? try_table_open(relid, NoLock) : NULL;
+	if (rel != NULL)
+		shape_require(rel);
+	return rel;
 }
 
 static void
@@ -233,10 +224,8 @@ read_both(Relation of_signals, Relation of_rules)
 		memcpy(old, signals, sizeof(Signal) * nold);
 	MemoryContextReset(context);
 	nsignals = nrules = 0;
-	bad_rows_begin(BAD_SIGNALS);
 	read_table(of_signals, snapshot);
 	read_table(of_rules, snapshot);
-	bad_rows_end(BAD_SIGNALS);
 	keep_timers(old, nold);
 	UnregisterSnapshot(snapshot);
 	pfree(old);

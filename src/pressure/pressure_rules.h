@@ -54,7 +54,7 @@ extern bool signal_worker_leave(void);
 /* Makes the condition of that signal due. */
 extern void pressure_ask_again(int32 signal);
 
-/* The checked columns of jobq.signals, jobq.pressure_rules: see row_map.h. */
+/* The checked columns of jobq.signals, jobq.pressure_rules: see table_shape.h. */
 extern const struct Shape signals_shape;
 extern const struct Shape pressure_rules_shape;
 

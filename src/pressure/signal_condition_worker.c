@@ -64,7 +64,7 @@ typedef struct Condition
 {
 	char	   *query;
 	char	   *definer;
-	char	   *definer_oid;	/* NULL: a table of release 0.1.0 */
+	Oid			definer_oid;
 	char	   *path;
 } Condition;
 
@@ -175,7 +175,7 @@ read_condition(int32 id, Condition *condition)
 	PushActiveSnapshot(GetTransactionSnapshot());
 	SPI_connect();
 	found = OidIsValid(get_extension_oid("jobq", true)) &&
-		ask_own("SELECT condition, definer, search_path, to_jsonb(s) ->> 'definer_oid' FROM jobq.signals s"
+		ask_own("SELECT condition, definer, search_path, coalesce(definer_oid, 0) FROM jobq.signals"
 				" WHERE id = $1 AND condition IS NOT NULL",
 				1, &type, &value, NULL);
 	if (found)
@@ -183,7 +183,7 @@ read_condition(int32 id, Condition *condition)
 		condition->query = MemoryContextStrdup(context, signal_query(text_of(1)));
 		condition->definer = MemoryContextStrdup(context, text_of(2));
 		condition->path = MemoryContextStrdup(context, text_of(3));
-		condition->definer_oid = text_of(4) ? MemoryContextStrdup(context, text_of(4)) : NULL;
+		condition->definer_oid = atooid(text_of(4));
 	}
 	SPI_finish();
 	PopActiveSnapshot();
@@ -195,12 +195,7 @@ read_condition(int32 id, Condition *condition)
 static Oid
 definer_of(const Condition *condition)
 {
-	Oid			role;
-
-	if (condition->definer_oid == NULL)
-		return get_role_oid(condition->definer, true);
-	role = atooid(condition->definer_oid);
-	return SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(role)) ? role : InvalidOid;
+	return SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(condition->definer_oid)) ? condition->definer_oid : InvalidOid;
 }
 
 /*
@@ -300,7 +295,7 @@ write_answer(int32 id, const Answer *answer)
 	PushActiveSnapshot(GetTransactionSnapshot());
 	SPI_connect();
 	if (OidIsValid(get_extension_oid("jobq", true)))
-		(void) ask_own(jobq_internal_sql("SELECT jobq_internal._signal_checked($1, $2, $3)"), 3, types, args, nulls);
+		(void) ask_own("SELECT jobq_internal._signal_checked($1, $2, $3)", 3, types, args, nulls);
 	SPI_finish();
 	PopActiveSnapshot();
 	CommitTransactionCommand();

@@ -40,7 +40,7 @@
 #include "base/relations.h"
 #include "registry/job_types.h"
 #include "registry/options.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 /* attribute numbers of jobq.job_types: src/sql/00_schema.sql */
 enum
@@ -87,14 +87,11 @@ static const ShapeColumn job_types_columns[] = {
 	{"is_workflow", BOOLOID, FILLED},
 	{"kind", TEXTOID, NULLABLE}
 };
-const Shape job_types_shape = {"job_types", job_types_columns, T_NATTS, T_dropped_at};
+const Shape job_types_shape = SHAPE("job_types", job_types_columns);
 
 StaticAssertDecl(lengthof(job_types_columns) == T_NATTS, "job_types' columns");
 
-/*
- * of jobq.job_type_env, which release 0.1.0 does not have: there options hold
- * the environment
- */
+/* of jobq.job_type_env */
 enum
 {
 	E_type_id = 1, E_env
@@ -102,7 +99,7 @@ enum
 #define E_NATTS E_env
 
 static const ShapeColumn job_type_env_columns[] = {{"type_id", INT4OID, FILLED}, {"env", JSONBOID, FILLED}};
-const Shape job_type_env_shape = {"job_type_env", job_type_env_columns, E_NATTS, 0};
+const Shape job_type_env_shape = SHAPE("job_type_env", job_type_env_columns);
 
 #define ATT(att)	(values[(att) - 1])
 #define ISNULL(att)	(nulls[(att) - 1])
@@ -227,27 +224,12 @@ read_options(JobType *type, Datum options)
 }
 
 /*
- * Returns options.env in a database of release 0.1.0, which has no table for
- * it.
- */
-static Jsonb *
-env_in_options(Jsonb *options)
-{
-	JsonbValue	value;
-
-	if (!JB_ROOT_IS_OBJECT(options) || getKeyJsonValueFromContainer(&options->root, "env", 3, &value) == NULL)
-		return NULL;
-	return JsonbValueToJsonb(&value);
-}
-
-/*
  * Returns options.env of the type, as of the snapshot that its row was read
  * with.
  */
 static Jsonb *
 read_env(const JobType *type, Snapshot snapshot)
 {
-	Oid			relid = jobq_relid("job_type_env");
 	Oid			index = jobq_relid("job_type_env_pkey");
 	Jsonb	   *env = NULL;
 	bool		by_index;
@@ -256,9 +238,7 @@ read_env(const JobType *type, Snapshot snapshot)
 	SysScanDesc scan;
 	HeapTuple	tuple;
 
-	if (!OidIsValid(relid))
-		return env_in_options(type->options);
-	rel = table_open(relid, AccessShareLock);
+	rel = shape_open("job_type_env", AccessShareLock);
 	by_index = index_is_free(index);
 	ScanKeyInit(&key, E_type_id, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(type->id));
 	scan = systable_beginscan(rel, index, by_index, snapshot, 1, &key);
@@ -267,7 +247,7 @@ read_env(const JobType *type, Snapshot snapshot)
 		Datum		values[E_NATTS];
 		bool		nulls[E_NATTS];
 
-		row_deform(rel, tuple, values, nulls);
+		heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
 		env = DatumGetJsonbPCopy(ATT(E_env));
 	}
 	systable_endscan(scan);
@@ -302,9 +282,8 @@ read_type(JobType *type, Datum *values, bool *nulls, Snapshot snapshot)
 	type->paused_at = ISNULL(T_paused_at) ? DT_NOBEGIN : DatumGetTimestampTz(ATT(T_paused_at));
 	type->dropped = !ISNULL(T_dropped_at);
 	type->workflow = !ISNULL(T_is_workflow) && DatumGetBool(ATT(T_is_workflow));
-	type->has_role_oids = !ISNULL(T_owner_oid) && !ISNULL(T_run_as_oid);
-	type->owner_oid = type->has_role_oids ? DatumGetObjectId(ATT(T_owner_oid)) : InvalidOid;
-	type->run_as_oid = type->has_role_oids ? DatumGetObjectId(ATT(T_run_as_oid)) : InvalidOid;
+	type->owner_oid = ISNULL(T_owner_oid) ? InvalidOid : DatumGetObjectId(ATT(T_owner_oid));
+	type->run_as_oid = ISNULL(T_run_as_oid) ? InvalidOid : DatumGetObjectId(ATT(T_run_as_oid));
 	read_options(type, ATT(T_options));
 	if (type->command != NULL)
 		type->env = read_env(type, snapshot);
@@ -313,23 +292,21 @@ read_type(JobType *type, Datum *values, bool *nulls, Snapshot snapshot)
 /* --- roles --- */
 
 static Oid
-existing_role(const JobType *type, Oid role, const char *name)
+existing_role(Oid role)
 {
-	if (!type->has_role_oids)
-		return get_role_oid(name, true);
 	return SearchSysCacheExists1(AUTHOID, ObjectIdGetDatum(role)) ? role : InvalidOid;
 }
 
 Oid
 job_type_owner(const JobType *type)
 {
-	return existing_role(type, type->owner_oid, type->owner);
+	return existing_role(type->owner_oid);
 }
 
 Oid
 job_type_run_as(const JobType *type)
 {
-	return existing_role(type, type->run_as_oid, type->run_as);
+	return existing_role(type->run_as_oid);
 }
 
 void
@@ -359,7 +336,7 @@ is_stale(Oid role, const char *name)
 bool
 job_type_names_stale(const JobType *type)
 {
-	return type->has_role_oids && (is_stale(type->owner_oid, type->owner) || is_stale(type->run_as_oid, type->run_as));
+	return is_stale(type->owner_oid, type->owner) || is_stale(type->run_as_oid, type->run_as);
 }
 
 /* --- the cache --- */
@@ -439,7 +416,7 @@ load_type(const char *index_name, ScanKey key, bool live)
 
 	if (!OidIsValid(relid))
 		return NULL;
-	rel = table_open(relid, AccessShareLock);
+	rel = shape_open("job_types", AccessShareLock);
 	cache_begin();				/* the lock may have brought invalidations */
 	types_relid = relid;
 	snapshot = RegisterSnapshot(IsInParallelMode() ? GetActiveSnapshot() : GetLatestSnapshot());
@@ -450,7 +427,7 @@ load_type(const char *index_name, ScanKey key, bool live)
 		Datum		values[T_NATTS];
 		bool		nulls[T_NATTS];
 
-		row_deform(rel, tuple, values, nulls);
+		heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
 		if (!live || ISNULL(T_dropped_at))
 			type = cache_add(values, nulls, snapshot);
 	}

@@ -91,8 +91,7 @@ typedef struct JobType
 	char	   *on_dead;
 	bool		has_hooks;		/* any of them */
 	bool		alert;			/* a dead letter raises one (default true) */
-	/* the oids of owner and run_as: job_type_owner, job_type_run_as */
-	bool		has_role_oids;	/* false: a table of release 0.1.0 */
+	/* of owner and run_as: see job_type_owner, job_type_run_as */
 	Oid			owner_oid;
 	Oid			run_as_oid;
 } JobType;
@@ -146,7 +145,7 @@ extern void job_types_forget(void);
  */
 extern uint32 job_type_tool_hash(const JobType *type);
 
-/* The checked columns of jobq.job_types, jobq.job_type_env: see row_map.h. */
+/* The checked columns of jobq.job_types, jobq.job_type_env: see table_shape.h. */
 extern const struct Shape job_types_shape;
 extern const struct Shape job_type_env_shape;
 

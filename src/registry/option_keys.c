@@ -12,6 +12,7 @@
 
 #include "base/errors.h"
 #include "base/tool_env.h"
+#include "lifecycle/release.h"
 
 PG_FUNCTION_INFO_V1(jobq_check_options);
 PG_FUNCTION_INFO_V1(jobq_option_keys);
@@ -466,22 +467,14 @@ kind_of_name(const char *name)
 		strcmp(name, "workflow") == 0 ? FOR_WORKFLOW : FOR_SQL;
 }
 
-/*
- * jobq_internal._check_options(options, kind); in 0.1.0 the second argument is
- * true for exec types.
- */
+/* jobq_internal._check_options(options, kind) */
 Datum
 jobq_check_options(PG_FUNCTION_ARGS)
 {
-	int			kind;
-
+	release_require();			/* another release has other arguments */
 	if (PG_ARGISNULL(0))
 		argument_is_null("options");
-	if (get_fn_expr_argtype(fcinfo->flinfo, 1) == BOOLOID)	/* the SQL of 0.1.0 */
-		kind = PG_GETARG_BOOL(1) ? FOR_EXEC : FOR_SQL;
-	else
-		kind = kind_of_name(text_to_cstring(PG_GETARG_TEXT_PP(1)));
-	check_options(PG_GETARG_JSONB_P(0), kind);
+	check_options(PG_GETARG_JSONB_P(0), kind_of_name(text_to_cstring(PG_GETARG_TEXT_PP(1))));
 	PG_RETURN_VOID();
 }
 

@@ -33,7 +33,7 @@
 #include "schedule/conductor_batch.h"
 #include "schedule/conductor_entries.h"
 #include "schedule/conductor_transaction.h"
-#include "tables/table_fit.h"
+#include "tables/table_shape.h"
 
 #define SINGLE_SIZE		48		/* of the 64 subtransactions that a snapshot holds */
 #define SHORT_WAIT_MS	1		/* for locks, once a batch has waited for one */
@@ -260,7 +260,7 @@ do_batch(void *arg)
 	int			ticks_left = batch->single ? SINGLE_SIZE : BATCH_SIZE;
 	int32		home;
 
-	batch->foreign = fit_trouble()[0] != '\0' || !home_is_ours(&home);
+	batch->foreign = tables_trouble()[0] != '\0' || !home_is_ours(&home);
 	if (batch->foreign)
 		return;
 	batch->turn.now = GetCurrentTimestamp();
@@ -377,12 +377,12 @@ read_all(void *arg)
 	HeapTuple	tuple;
 	int32		home;
 
-	batch->foreign = !OidIsValid(jobq_relid("schedules")) || fit_trouble()[0] != '\0' || !home_is_ours(&home);
+	batch->foreign = tables_trouble()[0] != '\0' || !home_is_ours(&home);
 	if (batch->foreign)
 		entries_clear();
 	else
 	{
-		rel = table_open(jobq_relid("schedules"), AccessShareLock);
+		rel = shape_open("schedules", AccessShareLock);
 		entries_clear();
 		scan = table_beginscan(rel, GetActiveSnapshot(), 0, NULL, SO_NONE);
 		while ((tuple = heap_getnext(scan, ForwardScanDirection)) != NULL)

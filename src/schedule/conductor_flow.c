@@ -30,7 +30,7 @@
 #include "schedule/conductor_runs.h"
 #include "schedule/conductor_transaction.h"
 #include "shared/publish_ends.h"
-#include "tables/table_fit.h"
+#include "tables/table_shape.h"
 #include "workflow/edges.h"
 #include "workflow/flow_sets.h"
 
@@ -156,17 +156,17 @@ typedef struct Turn
 } Turn;
 
 /*
- * True if the tables are not ours to work with.  There are no edges before an
- * update of the extension, and none that matter before jobq.adopt().
+ * True if the tables are not ours to work with.  No edge matters before
+ * jobq.adopt().
  */
 static bool
 is_foreign(void)
 {
 	int32		home;
 
-	if (fit_trouble()[0] != '\0')
+	if (tables_trouble()[0] != '\0')
 		return true;
-	if (OidIsValid(jobq_relid("dependencies")) && home_is_ours(&home))
+	if (home_is_ours(&home))
 		return false;
 	have_edges = false;
 	return true;

@@ -36,7 +36,7 @@
 #include "shared/run_hand_outs.h"
 #include "shared/slots.h"
 #include "tables/queue_find.h"
-#include "tables/table_fit.h"
+#include "tables/table_shape.h"
 #include "workflow/edges.h"
 #include "workflow/run_begin.h"
 
@@ -152,7 +152,7 @@ is_foreign(void)
 {
 	int32		home;
 
-	return !OidIsValid(jobq_relid("runs")) || fit_trouble()[0] != '\0' || !home_is_ours(&home);
+	return tables_trouble()[0] != '\0' || !home_is_ours(&home);
 }
 
 static void

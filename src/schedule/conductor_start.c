@@ -47,8 +47,6 @@ has_row(Oid relid)
 	Snapshot	snapshot;
 	bool		found;
 
-	if (!OidIsValid(relid))
-		return false;			/* a database of release 0.1.0 */
 	rel = table_open(relid, NoLock);
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	scan = table_beginscan(rel, snapshot, 0, NULL, SO_NONE);
@@ -69,9 +67,7 @@ conductor_look(void)
 
 	if (looked || (db->schedule_news.wanted && pg_atomic_read_u32(&db->awaited.complete) != 0))
 		return;
-	if ((OidIsValid(schedules) && !lock_rows_if_free(schedules)) ||
-		(OidIsValid(dependencies) && !lock_rows_if_free(dependencies)) ||
-		(OidIsValid(runs) && !lock_rows_if_free(runs)))
+	if (!lock_rows_if_free(schedules) || !lock_rows_if_free(dependencies) || !lock_rows_if_free(runs))
 		return;
 	looked = true;
 	if (has_row(dependencies))

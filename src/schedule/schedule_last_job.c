@@ -88,7 +88,7 @@ turn_cancel_job(Schedule *s)
 
 	PG_TRY();
 	{
-		caller = begin_query(jobq_internal_sql("SELECT jobq_internal._cancel_free($1, $2, true)"), 2, types, args, NULL);
+		caller = begin_query("SELECT jobq_internal._cancel_free($1, $2, true)", 2, types, args, NULL);
 	}
 	PG_CATCH();
 	{

@@ -25,7 +25,7 @@
 #include "base/relations.h"
 #include "enqueue/quota.h"
 #include "schedule/schedule_row.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 PG_FUNCTION_INFO_V1(jobq_check_schedule_limits);
 
@@ -59,14 +59,14 @@ is_row(TupleTableSlot *slot, Snapshot snapshot)
 }
 
 static bool
-is_counted(const Quota *quota, TupleTableSlot *slot, AttrNumber tenant_att)
+is_counted(const Quota *quota, TupleTableSlot *slot)
 {
 	bool		isnull;
 	Datum		tenant;
 
 	if (quota == NULL)
 		return true;
-	tenant = slot_getattr(slot, tenant_att, &isnull);
+	tenant = slot_getattr(slot, S_tenant, &isnull);
 	return !isnull && quota_counts(quota, DatumGetTextPP(tenant));
 }
 
@@ -74,8 +74,7 @@ is_counted(const Quota *quota, TupleTableSlot *slot, AttrNumber tenant_att)
 static bool
 are_more(const Quota *quota, int max)
 {
-	Relation	rel = table_open(jobq_relid("schedules"), AccessShareLock);
-	AttrNumber	tenant_att = row_map(rel)->atts[S_tenant - 1];
+	Relation	rel = shape_open("schedules", AccessShareLock);
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
 	TableScanDesc scan = table_beginscan(rel, SnapshotAny, 0, NULL, SO_NONE);
@@ -84,7 +83,7 @@ are_more(const Quota *quota, int max)
 	while (n <= max && table_scan_getnextslot(scan, ForwardScanDirection, slot))
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (is_row(slot, snapshot) && is_counted(quota, slot, tenant_att))
+		if (is_row(slot, snapshot) && is_counted(quota, slot))
 			n++;
 	}
 	table_endscan(scan);
@@ -104,8 +103,8 @@ check_quota(Relation rel, HeapTuple row, text *tenant)
 	Quota		quota = {0};
 	int			max;
 
-	/* a row that names no tenant: health() says so (tenant_limit.c) */
-	if (row_look(rel, row, values, nulls) != NULL || nulls[TQ_max_schedules - 1])
+	heap_deform_tuple(row, RelationGetDescr(rel), values, nulls);
+	if (nulls[TQ_max_schedules - 1])
 		return;
 	quota.tenant = TextDatumGetCString(values[TQ_tenant - 1]);
 	max = DatumGetInt32(values[TQ_max_schedules - 1]);
@@ -118,7 +117,7 @@ check_quota(Relation rel, HeapTuple row, text *tenant)
 static void
 check_quotas(text *tenant)
 {
-	Relation	rel = table_open(jobq_relid("tenant_quotas"), AccessShareLock);
+	Relation	rel = shape_open("tenant_quotas", AccessShareLock);
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, snapshot, 0, NULL);
 	HeapTuple	row;

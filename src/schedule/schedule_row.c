@@ -25,7 +25,7 @@
 #include "base/relations.h"
 #include "schedule/schedule_row.h"
 #include "tables/queue_find.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 static const ShapeColumn schedules_columns[] = {
 	{"name", TEXTOID, FILLED},
@@ -63,7 +63,7 @@ static const ShapeColumn schedules_columns[] = {
 	{"paused_by_jobq", BOOLOID, FILLED},
 	{"home_id", INT4OID, FILLED}
 };
-const Shape schedules_shape = {"schedules", schedules_columns, lengthof(schedules_columns), 0};
+const Shape schedules_shape = SHAPE("schedules", schedules_columns);
 
 StaticAssertDecl(lengthof(schedules_columns) == S_NATTS, "the columns of schedules");
 
@@ -111,10 +111,9 @@ read_words(Schedule *s)
 static const char *
 look_at_tuple(Relation rel, HeapTuple tuple, Schedule *s)
 {
-	const char *trouble = row_look(rel, tuple, s->values, s->nulls);
-
+	heap_deform_tuple(tuple, RelationGetDescr(rel), s->values, s->nulls);
 	s->tid = tuple->t_self;
-	return trouble != NULL ? trouble : read_words(s);
+	return read_words(s);
 }
 
 static void
@@ -147,7 +146,7 @@ schedule_from_tuple(Relation rel, HeapTuple tuple, Schedule *s)
 void
 schedule_from_record(HeapTupleHeader record, Schedule *s)
 {
-	Relation	rel = table_open(jobq_relid("schedules"), AccessShareLock);
+	Relation	rel = shape_open("schedules", AccessShareLock);
 	HeapTupleData tuple;
 
 	if (HeapTupleHeaderGetTypeId(record) != rel->rd_rel->reltype)
@@ -177,7 +176,7 @@ schedule_from_slot(Table *table, Schedule *s)
 static bool
 find_by_id(Table *table, int32 id)
 {
-	AttrNumber	column = table->map->atts[S_id - 1];
+	AttrNumber	column = S_id;
 	Relation	index = table_index(table, &column, 1);
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	ScanKeyData key;
@@ -212,7 +211,7 @@ slot_has_id(Table *table, int32 id)
 {
 	bool		isnull;
 
-	return DatumGetInt32(slot_getattr(table->slot, table->map->atts[S_id - 1], &isnull)) == id;
+	return DatumGetInt32(slot_getattr(table->slot, S_id, &isnull)) == id;
 }
 
 /*
@@ -318,8 +317,7 @@ schedule_lock(Table *table, int32 id, Schedule *s)
 void
 schedule_write(Table *table, Schedule *s, TimestampTz now)
 {
-	const AttrNumber *atts = table->map->atts;
-	AttrNumber	keys[] = {atts[S_id - 1], atts[S_tenant - 1], atts[S_name - 1]};
+	static const AttrNumber keys[] = {S_id, S_tenant, S_name};
 
 	if (!s->changed)
 		return;

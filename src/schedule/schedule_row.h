@@ -85,7 +85,7 @@ extern void schedule_set_null(Schedule *s, int att);
 extern void schedule_set_time(Schedule *s, int att, TimestampTz value); /* DT_NOEND: NULL */
 extern void schedule_set_status(Schedule *s, ScheduleStatus status, const char *reason);
 
-/* The checked columns of jobq.schedules: see row_map.h. */
+/* The checked columns of jobq.schedules: see table_shape.h. */
 extern const struct Shape schedules_shape;
 
 #endif

@@ -36,7 +36,7 @@
 #include "security/grants.h"
 #include "shared/shmem.h"
 #include "tables/queue_table.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 PG_FUNCTION_INFO_V1(jobq_access_trigger);
 
@@ -51,7 +51,7 @@ static const ShapeColumn access_columns[] = {
 	{"role", TEXTOID, FILLED}, {"access", TEXTOID, FILLED}, {"tenant", TEXTOID, NULLABLE},
 	{"job_types", TEXTARRAYOID, NULLABLE}, {"role_oid", OIDOID, FILLED}
 };
-const Shape access_shape = FIRST_SHAPE("access", access_columns);
+const Shape access_shape = SHAPE("access", access_columns);
 
 StaticAssertDecl(lengthof(access_columns) == A_NATTS, "access' columns");
 
@@ -190,7 +190,7 @@ add_grant(Held *held, Datum *values, bool *nulls)
 static void
 collect_grants(Held *held)
 {
-	Relation	rel = table_open(access_relid, AccessShareLock);
+	Relation	rel = shape_open("access", AccessShareLock);
 	Snapshot	snapshot = RegisterSnapshot(IsInParallelMode() ? GetActiveSnapshot() : GetLatestSnapshot());
 	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, snapshot, 0, NULL);
 	HeapTuple	tuple;
@@ -201,7 +201,7 @@ collect_grants(Held *held)
 		bool		nulls[A_NATTS];
 		Oid			grantee;
 
-		row_deform(rel, tuple, values, nulls);
+		heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
 		grantee = DatumGetObjectId(values[A_role_oid - 1]);
 		if (OidIsValid(grantee) && has_privs_of_role(held->role, grantee))
 			add_grant(held, values, nulls);

@@ -108,7 +108,7 @@ extern bool tenant_check_admits(Oid role, text *tenant);
  */
 extern bool tenant_check_ignored;
 
-/* The checked columns of jobq.access, jobq.tenant_check: see row_map.h. */
+/* The checked columns of jobq.access, jobq.tenant_check: see table_shape.h. */
 extern const struct Shape access_shape;
 extern const struct Shape tenant_check_shape;
 

@@ -100,10 +100,8 @@ gate_of(FmgrInfo *flinfo)
 	if (flinfo->fn_extra == NULL)
 	{
 		Gate	   *gate = MemoryContextAllocZero(flinfo->fn_mcxt, sizeof(Gate));
-		MemoryContext old;
+		MemoryContext old = MemoryContextSwitchTo(flinfo->fn_mcxt);
 
-		jobq_keep_internal_schema();
-		old = MemoryContextSwitchTo(flinfo->fn_mcxt);
 		gate->name = get_func_name(flinfo->fn_oid);
 		MemoryContextSwitchTo(old);
 		fmgr_info_cxt(function_behind(flinfo->fn_oid), &gate->target, flinfo->fn_mcxt);
@@ -151,11 +149,12 @@ call_behind(FunctionCallInfo fcinfo, Gate *gate, Oid caller, bool manages)
 Datum
 jobq_gateway(PG_FUNCTION_ARGS)
 {
-	Gate	   *gate = gate_of(fcinfo->flinfo);
+	Gate	   *gate;
 	Caller		caller;
 	Datum		result;
 
 	release_require();
+	gate = gate_of(fcinfo->flinfo);
 	access_check_call(GetUserId(), gate->name, fcinfo->args);
 	caller = act_as_owner();
 	result = call_behind(fcinfo, gate, caller.role, true);

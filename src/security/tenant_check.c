@@ -32,10 +32,10 @@
 #include "base/act_as.h"
 #include "base/relations.h"
 #include "security/grants.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 static const ShapeColumn tenant_check_columns[] = {{"signature", TEXTOID, FILLED}};
-const Shape tenant_check_shape = FIRST_SHAPE("tenant_check", tenant_check_columns);
+const Shape tenant_check_shape = SHAPE("tenant_check", tenant_check_columns);
 
 bool		tenant_check_ignored = false;
 
@@ -66,7 +66,7 @@ static Moment answered_at;
 static void
 read_signature(void)
 {
-	Relation	rel = table_open(jobq_relid("tenant_check"), AccessShareLock);
+	Relation	rel = shape_open("tenant_check", AccessShareLock);
 	Snapshot	snapshot = RegisterSnapshot(IsInParallelMode() ? GetActiveSnapshot() : GetLatestSnapshot());
 	SysScanDesc scan = systable_beginscan(rel, InvalidOid, false, snapshot, 0, NULL);
 	HeapTuple	tuple = systable_getnext(scan);
@@ -77,7 +77,7 @@ read_signature(void)
 		Datum		values[lengthof(tenant_check_columns)];
 		bool		nulls[lengthof(tenant_check_columns)];
 
-		row_deform(rel, tuple, values, nulls);
+		heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
 		found = MemoryContextStrdup(TopMemoryContext, TextDatumGetCString(values[0]));
 	}
 	systable_endscan(scan);

@@ -19,7 +19,7 @@
 #include "settle/hooks.h"
 #include "shared/commit_notices.h"
 #include "shared/stat_changes.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 /* attribute numbers of jobq.alerts: src/sql/00_schema.sql */
 enum
@@ -33,7 +33,7 @@ static const ShapeColumn alerts_columns[] = {
 	{"message", TEXTOID, FILLED}, {"job_id", UUIDOID, NULLABLE}, {"job_type", TEXTOID, NULLABLE},
 	{"tenant", TEXTOID, NULLABLE}, {"attempts", INT4OID, NULLABLE}, {"error_msg", TEXTOID, NULLABLE}
 };
-const Shape alerts_shape = FIRST_SHAPE("alerts", alerts_columns);
+const Shape alerts_shape = SHAPE("alerts", alerts_columns);
 
 StaticAssertDecl(lengthof(alerts_columns) == L_NATTS, "alerts' columns");
 

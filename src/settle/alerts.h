@@ -35,7 +35,7 @@ extern void alert_dead_letter(Ledger *ledger, Job *job, JobType *type, Outcome *
  */
 extern Jsonb *log_fields(JobType *type, Jsonb *payload);
 
-/* The checked columns of jobq.alerts: see row_map.h. */
+/* The checked columns of jobq.alerts: see table_shape.h. */
 extern const struct Shape alerts_shape;
 
 #endif

@@ -23,7 +23,7 @@
 #include "base/relations.h"
 #include "settle/artifact_key.h"
 #include "settle/artifacts.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 #define MAX_NAME		255		/* bytes of bucket and content_type */
 #define SHA256			"sha256:"
@@ -45,7 +45,7 @@ static const ShapeColumn artifacts_columns[] = {
 	{"checksum", TEXTOID, NULLABLE}, {"data", JSONBOID, NULLABLE}, {"job_type", TEXTOID, NULLABLE},
 	{"expires_at", TIMESTAMPTZOID, FILLED}
 };
-const Shape artifacts_shape = {"artifacts", artifacts_columns, lengthof(artifacts_columns), 0};
+const Shape artifacts_shape = SHAPE("artifacts", artifacts_columns);
 
 StaticAssertDecl(lengthof(artifacts_columns) == A_NATTS, "artifacts' columns");
 
@@ -180,12 +180,6 @@ artifact_from_json(Artifact *artifact, Jsonb *line)
 }
 
 /* ---------- the row ---------- */
-
-bool
-artifacts_exist(void)
-{
-	return OidIsValid(jobq_relid("artifacts"));
-}
 
 void
 artifact_job_timeout(ArtifactJob *of)

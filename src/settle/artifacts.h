@@ -48,9 +48,6 @@ typedef struct ArtifactJob
 /* Fills timeout_us: the job's, or its type's. */
 extern void artifact_job_timeout(ArtifactJob *of);
 
-/* True if this database has the table: the SQL of release 0.1.0 does not. */
-extern bool artifacts_exist(void);
-
 /*
  * Opens the partition of an artifact recorded at ts; false: there is none,
  * and *need is the time that lacks one.
@@ -63,7 +60,7 @@ extern bool artifact_ready(Ledger *ledger, const ArtifactJob *of, TimestampTz ts
  */
 extern int64 artifact_add(Ledger *ledger, const ArtifactJob *of, const Artifact *artifact);
 
-/* The checked columns of jobq.artifacts: see row_map.h. */
+/* The checked columns of jobq.artifacts: see table_shape.h. */
 extern const struct Shape artifacts_shape;
 
 #endif

@@ -3,7 +3,7 @@
  *	  The table jobq.hook_references.
  *
  * Rarely used, so it is read and written by SQL, as the owner of jobq's
- * tables. Release 0.1.0 has no such table: there no row is kept for a hook.
+ * tables.
  */
 #include "jobq.h"
 
@@ -13,11 +13,11 @@
 #include "base/act_as.h"
 #include "base/relations.h"
 #include "settle/hook_references.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 /* read and written by SQL only; its shape is checked as that of the others */
 static const ShapeColumn hook_references_columns[] = {{"hook_job", UUIDOID, FILLED}, {"job_id", UUIDOID, FILLED}};
-const Shape hook_references_shape = {"hook_references", hook_references_columns, lengthof(hook_references_columns), 0};
+const Shape hook_references_shape = SHAPE("hook_references", hook_references_columns);
 
 /*
  * Executes a statement on up to two ids; returns the number of rows returned
@@ -31,8 +31,6 @@ execute(const char *sql, int expected, const pg_uuid_t *first, const pg_uuid_t *
 	Caller		caller;
 	uint64		n;
 
-	if (!OidIsValid(jobq_relid("hook_references")))
-		return 0;
 	caller = act_as_owner();
 	SPI_connect();
 	if (SPI_execute_with_args(sql, second ? 2 : 1, types, values, NULL, false, 0) != expected)

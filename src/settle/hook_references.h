@@ -16,7 +16,7 @@ extern void hook_reference_add(const pg_uuid_t *hook_job, const pg_uuid_t *job);
 /* True if a job of a hook names this one. */
 extern bool hook_reference_exists(const pg_uuid_t *job);
 
-/* The checked columns of jobq.hook_references: see row_map.h. */
+/* The checked columns of jobq.hook_references: see table_shape.h. */
 extern const struct Shape hook_references_shape;
 
 #endif

@@ -44,7 +44,7 @@ set_key(Job *job, JobType *type)
 	hash = key_hash(tenant, DatumGetTextPP(JOB_ATT(job, Q_concurrency_key)), type != NULL && type->workflow);
 	set(job, Q_key_hash, UInt64GetDatum(hash));
 	set(job, Q_key_since, TimestampTzGetDatum(next_position()));
-	publish_concurrency_key(hash, row_key_since(job->values, job->nulls), false);
+	publish_concurrency_key(hash, DatumGetTimestampTz(JOB_ATT(job, Q_key_since)), false);
 }
 
 static void

@@ -334,16 +334,6 @@ bury(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt)
 	table_delete_row(&ledger->queue, &job->tid);
 }
 
-/* Fills the column for a job that ran during the update from 0.1.0. */
-static void
-keep_key_since(Job *job)
-{
-	if (JOB_NULL(job, Q_key_hash) || !JOB_NULL(job, Q_key_since))
-		return;
-	JOB_ATT(job, Q_key_since) = JOB_ATT(job, Q_created_at);
-	job->nulls[Q_key_since - 1] = false;
-}
-
 /*
  * Puts the row back to wait until `due`; publishes it.  A task that is due at
  * once keeps its place, the position of its run, unless the clock was set back.
@@ -364,7 +354,6 @@ put_back(Ledger *ledger, Job *job, JobStatus status, TimestampTz due)
 	job->nulls[Q_lease_expires_at - 1] = true;
 	job->nulls[Q_lease - 1] = true;
 	job->nulls[Q_cancel_requested - 1] = true;
-	keep_key_since(job);
 	queue_update(&ledger->queue, job);
 	publish_key(JOB_INT(job, Q_type_id), DatumGetInt16(JOB_ATT(job, Q_priority)),
 				DatumGetInt16(JOB_ATT(job, Q_sublane)),

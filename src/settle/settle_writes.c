@@ -16,10 +16,10 @@
 
 #include "base/relations.h"
 #include "settle/settle_writes.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 static const ShapeColumn dead_letter_count_columns[] = {{"change", INT8OID, FILLED}};
-const Shape dead_letter_count_shape = FIRST_SHAPE("dead_letter_count", dead_letter_count_columns);
+const Shape dead_letter_count_shape = SHAPE("dead_letter_count", dead_letter_count_columns);
 
 static void
 move_now(Ledger *ledger, Job *job, Datum *values, bool *nulls)

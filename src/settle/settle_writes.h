@@ -35,7 +35,7 @@ extern void ledger_bury(Ledger *ledger, Datum *values, bool *nulls);
 /* Moves a locked job to the open partition of history: now, or with others. */
 extern void ledger_move_to_history(Ledger *ledger, Job *job, Datum *values, bool *nulls);
 
-/* The checked columns of jobq.dead_letter_count: see row_map.h. */
+/* The checked columns of jobq.dead_letter_count: see table_shape.h. */
 extern const struct Shape dead_letter_count_shape;
 
 #endif

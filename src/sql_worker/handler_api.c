@@ -77,7 +77,7 @@ jobq_current_job_id(PG_FUNCTION_ARGS)
 static char *
 arg_text(FunctionCallInfo fcinfo, int i)
 {
-	if (PG_NARGS() <= i || PG_ARGISNULL(i))
+	if (PG_ARGISNULL(i))
 		return NULL;
 	return text_to_cstring(PG_GETARG_TEXT_PP(i));
 }
@@ -298,12 +298,12 @@ jobq_log_event(PG_FUNCTION_ARGS)
 	MemoryContext old;
 	Run		   *run;
 
-	if (PG_NARGS() > 5 && PG_ARGISNULL(4) != PG_ARGISNULL(5))
+	if (PG_ARGISNULL(4) != PG_ARGISNULL(5))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("argument \"%s\" must not be NULL", PG_ARGISNULL(4) ? "id" : "lease_token"),
 				 errhint("id and lease_token are given together.")));
-	if (PG_NARGS() > 5 && !PG_ARGISNULL(4))
+	if (!PG_ARGISNULL(4))
 	{
 		read_event(fcinfo, &event);
 		log_event_of_lease(PG_GETARG_UUID_P(4), PG_GETARG_UUID_P(5), &event);

@@ -33,6 +33,7 @@
 #include "base/act_as.h"
 #include "base/errors.h"
 #include "base/relations.h"
+#include "lifecycle/release.h"
 #include "limits/kill_switch.h"
 #include "registry/job_types.h"
 #include "security/grants.h"
@@ -272,6 +273,7 @@ jobq_run_inline(PG_FUNCTION_ARGS)
 	char	   *reason;
 	int32		home;
 
+	release_require();
 	if (PG_ARGISNULL(0))
 		argument_is_null("id");
 	access_need_free("run_inline");

@@ -1,6 +1,6 @@
 /*
  * bad_rows.c
- *	  Rows of small tables that the dispatcher cannot use: see bad_rows.h.
+ *	  Rows of jobq.limits that the dispatcher cannot use: see bad_rows.h.
  */
 #include "jobq.h"
 
@@ -10,40 +10,35 @@
 
 #define TROUBLE_LEN	256
 
-static char found[BAD_ROWS_KINDS][TROUBLE_LEN]; /* by the last reading */
-static char known[BAD_ROWS_KINDS][TROUBLE_LEN]; /* by the reading before: is in the log */
+static char found[TROUBLE_LEN] = ""; /* by the last reading */
+static char known[TROUBLE_LEN] = ""; /* by the reading before: is in the log */
 
 void
-bad_rows_begin(BadRows kind)
+bad_rows_begin(void)
 {
-	found[kind][0] = '\0';
+	found[0] = '\0';
 }
 
 void
-bad_rows_note(BadRows kind, const char *trouble)
+bad_rows_note(const char *trouble)
 {
-	if (found[kind][0] == '\0')
-		strlcpy(found[kind], trouble, pg_mbcliplen(trouble, (int) strlen(trouble), TROUBLE_LEN - 1) + 1);
+	if (found[0] == '\0')
+		strlcpy(found, trouble, pg_mbcliplen(trouble, (int) strlen(trouble), TROUBLE_LEN - 1) + 1);
 }
 
 void
-bad_rows_end(BadRows kind)
+bad_rows_end(void)
 {
-	if (found[kind][0] != '\0' && strcmp(found[kind], known[kind]) != 0)
+	if (found[0] != '\0' && strcmp(found, known) != 0)
 		ereport(LOG,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("jobq: %s: the row has no effect", found[kind]),
+				 errmsg("jobq: %s: the row has no effect", found),
 				 errhint("Change the row, or delete it.")));
-	strlcpy(known[kind], found[kind], TROUBLE_LEN);
+	strlcpy(known, found, TROUBLE_LEN);
 }
 
 const char *
 bad_rows_trouble(void)
 {
-	for (int i = 0; i < BAD_ROWS_KINDS; i++)
-	{
-		if (found[i][0] != '\0')
-			return found[i];
-	}
-	return "";
+	return found;
 }

@@ -30,7 +30,7 @@
 
 #include "base/relations.h"
 #include "tables/queue_table.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 enum
 {
@@ -41,7 +41,7 @@ enum
 static const ShapeColumn home_columns[] = {
 	{"home_id", INT4OID, FILLED}, {"self_xid", XID8OID, FILLED}, {"database", OIDOID, FILLED}
 };
-const Shape home_shape = FIRST_SHAPE("home", home_columns);
+const Shape home_shape = SHAPE("home", home_columns);
 
 StaticAssertDecl(lengthof(home_columns) == HOME_NATTS, "home's columns");
 
@@ -69,7 +69,7 @@ read_home(Relation rel, Snapshot snapshot)
 		bool		nulls[HOME_NATTS];
 		uint64		xid;
 
-		row_deform(rel, tuple, values, nulls);
+		heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
 		xid = U64FromFullTransactionId(DatumGetFullTransactionId(values[HOME_self_xid - 1]));
 		if (HeapTupleHeaderGetRawXmin(tuple->t_data) != (TransactionId) xid ||
 			DatumGetObjectId(values[HOME_database - 1]) != MyDatabaseId)
@@ -129,6 +129,7 @@ current_home(Oid relid, bool again)
 	if (!again && known_in == my_lxid() && known_relid == relid && LocalTransactionIdIsValid(known_in))
 		return known;
 	rel = table_open(relid, AccessShareLock);
+	shape_require(rel);
 	known_in = InvalidLocalTransactionId;
 	known = read_home(rel, SnapshotSelf);
 	if (known.id == 0)

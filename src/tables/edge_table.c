@@ -16,12 +16,12 @@
 #include "base/relations.h"
 #include "tables/edge_table.h"
 #include "tables/queue_find.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 #define AT_ONCE		1000
 
 static const ShapeColumn dependencies_columns[] = {{"parent_id", UUIDOID, FILLED}, {"child_id", UUIDOID, FILLED}};
-const Shape dependencies_shape = {"dependencies", dependencies_columns, lengthof(dependencies_columns), 0};
+const Shape dependencies_shape = SHAPE("dependencies", dependencies_columns);
 
 void
 edges_open(Table *t)
@@ -46,7 +46,7 @@ take_edge(Table *t, Edge *edge)
 	Datum		values[D_NATTS];
 	bool		nulls[D_NATTS];
 
-	row_deform(t->rel, tuple, values, nulls);
+	heap_deform_tuple(tuple, RelationGetDescr(t->rel), values, nulls);
 	edge->child = *DatumGetUUIDP(values[D_child_id - 1]);
 	edge->tid = t->slot->tts_tid;
 }

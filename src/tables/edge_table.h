@@ -35,7 +35,7 @@ extern void edge_delete(Table *t, Edge *edge);
 /* Deletes the edges of that parent to the child. */
 extern void edges_delete(Table *t, const pg_uuid_t *parent, const pg_uuid_t *child);
 
-/* The checked columns of jobq.dependencies: see row_map.h. */
+/* The checked columns of jobq.dependencies: see table_shape.h. */
 extern const struct Shape dependencies_shape;
 
 #endif

@@ -21,7 +21,7 @@
 #include "base/relations.h"
 #include "shared/commit_notices.h"
 #include "tables/event_log.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 #define MAX_GATHERED	256
 
@@ -31,7 +31,7 @@ static const ShapeColumn events_columns[] = {
 	{"type", TEXTOID, FILLED}, {"source", TEXTOID, FILLED}, {"level", TEXTOID, FILLED},
 	{"message", TEXTOID, NULLABLE}, {"data", JSONBOID, NULLABLE}
 };
-const Shape events_shape = FIRST_SHAPE("events", events_columns);
+const Shape events_shape = SHAPE("events", events_columns);
 
 StaticAssertDecl(lengthof(events_columns) == E_NATTS, "events' columns");
 

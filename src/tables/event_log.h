@@ -48,7 +48,7 @@ extern bool event_add(EventLog *log, const Datum *values, const bool *nulls, con
 extern void event_add_at_once(EventLog *log, const Datum *values, const bool *nulls,
 							  const char *job_type, const Event *event);
 
-/* The checked columns of jobq.events: see row_map.h. */
+/* The checked columns of jobq.events: see table_shape.h. */
 extern const struct Shape events_shape;
 
 #endif

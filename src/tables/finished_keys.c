@@ -26,26 +26,21 @@
 
 #include "base/relations.h"
 #include "tables/finished_keys.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 static const ShapeColumn unique_for_types_columns[] = {{"type_id", INT4OID, FILLED}};
-const Shape unique_for_types_shape = {"unique_for_types", unique_for_types_columns, lengthof(unique_for_types_columns), 0};
+const Shape unique_for_types_shape = SHAPE("unique_for_types", unique_for_types_columns);
 
-/* True if jobs of the type may have unique_for: it is noted, or the SQL is of 0.1.0. */
+/* True if jobs of the type may have unique_for. */
 static bool
 is_noted(int32 type_id, Snapshot snapshot)
 {
-	Oid			relid = jobq_relid("unique_for_types");
 	Oid			index = jobq_relid("unique_for_types_type_id");
-	Relation	rel;
+	Relation	rel = shape_open("unique_for_types", AccessShareLock);
 	SysScanDesc scan;
 	ScanKeyData key;
 	bool		found;
 
-	if (!OidIsValid(relid))
-		return true;
-	rel = table_open(relid, AccessShareLock);
-	(void) row_map(rel);
 	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(type_id));
 	scan = systable_beginscan(rel, index, OidIsValid(index) && get_index_isvalid(index), snapshot, 1, &key);
 	found = HeapTupleIsValid(systable_getnext(scan));
@@ -114,7 +109,7 @@ find_finished_in(Oid relid, Snapshot snapshot, const UniqueKey *key, pg_uuid_t *
 	bool		found = false;
 	ListCell   *lc;
 
-	(void) row_map(rel);
+	shape_require(rel);
 	foreach(lc, indexes)
 	{
 		Relation	index = index_open(lfirst_oid(lc), AccessShareLock);

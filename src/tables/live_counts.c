@@ -43,7 +43,7 @@
 #include "shared/wait_events.h"
 #include "tables/live_counts.h"
 #include "tables/queue_table.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 #define TRIES	10
 
@@ -76,7 +76,7 @@ scan(Relation rel, Snapshot snapshot, HTAB *entries, bool dead)
 	EntryCounts *counts = NULL;
 	int32		last_type = 0;
 
-	(void) row_map(rel);
+	shape_require(rel);
 	while (table_scan_getnextslot(desc, ForwardScanDirection, slot))
 	{
 		bool		isnull;
@@ -363,7 +363,7 @@ wait_for_counter(JobqDb *db)
 bool
 live_counts_ensure(JobqDb *db)
 {
-	if (db == NULL || RecoveryInProgress() || !OidIsValid(jobq_relid("queue")) || release_trouble() != NULL || release_is_previous())
+	if (db == NULL || RecoveryInProgress() || !OidIsValid(jobq_relid("queue")) || release_trouble() != NULL)
 		return false;
 	if (stat_recount_due())		/* a count for others cannot rest on this transaction's changes */
 		return db->stats.phase == STAT_COUNTED;

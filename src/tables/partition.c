@@ -158,9 +158,9 @@ partitions_ensure(TimestampTz need)
 	char		nulls[1] = {need == 0 ? 'n' : ' '};
 
 	SPI_connect();
-	SPI_execute_with_args(jobq_internal_sql("SELECT CASE WHEN $1 IS NOT NULL"
-											" THEN jobq_internal._ensure_history_partition($1) END,"
-											" jobq_internal._ensure_events_partition(pg_catalog.clock_timestamp())"),
+	SPI_execute_with_args("SELECT CASE WHEN $1 IS NOT NULL"
+						  " THEN jobq_internal._ensure_history_partition($1) END,"
+						  " jobq_internal._ensure_events_partition(pg_catalog.clock_timestamp())",
 						  1, &type, &value, nulls, false, 0);
 	SPI_finish();
 }

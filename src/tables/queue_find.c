@@ -302,7 +302,7 @@ publish_key_of(Job *job)
 {
 	if (!JOB_NULL(job, Q_key_hash))
 		publish_concurrency_key(DatumGetUInt64(JOB_ATT(job, Q_key_hash)),
-								row_key_since(job->values, job->nulls), true);
+								DatumGetTimestampTz(JOB_ATT(job, Q_key_since)), true);
 }
 
 static LockResult

@@ -2,13 +2,12 @@
  * queue_shape.c
  *	  The columns of jobq.queue, jobq.history and jobq.dead_letters, as queue_table.h numbers them.
  *
- * A column that a release appends is appended here and in queue_table.h,
- * behind those of the first release (row_map.h).
+ * A column that a release appends is appended here and in queue_table.h (table_shape.h).
  */
 #include "jobq.h"
 
 #include "tables/queue_table.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 static const ShapeColumn queue_columns[] = {
 	{"id", UUIDOID, FILLED},
@@ -51,7 +50,6 @@ static const ShapeColumn queue_columns[] = {
 	{"progress_data", JSONBOID, NULLABLE},
 	{"enqueued_by", TEXTOID, NULLABLE},
 	{"key_hash", INT8OID, NULLABLE},
-	/* since 0.2.0 */
 	{"keep_dead", INTERVALOID, NULLABLE},
 	{"schedule_id", INT4OID, NULLABLE},
 	{"lease", INTERVALOID, NULLABLE},
@@ -102,15 +100,14 @@ static const ShapeColumn finished_columns[] = {
 	{"keep_completed", INTERVALOID, NULLABLE},
 	{"counted", BOOLOID, FILLED},
 	{"enqueued_by", TEXTOID, NULLABLE},
-	/* since 0.2.0 */
 	{"keep_dead", INTERVALOID, NULLABLE},
 	{"after", UUIDARRAYOID, NULLABLE},
 	{"after_rule", TEXTOID, NULLABLE}
 };
 
-const Shape queue_shape = {"queue", queue_columns, lengthof(queue_columns), Q_key_hash};
-const Shape history_shape = {"history", finished_columns, lengthof(finished_columns), H_enqueued_by};
-const Shape dead_letters_shape = {"dead_letters", finished_columns, lengthof(finished_columns), H_enqueued_by};
+const Shape queue_shape = SHAPE("queue", queue_columns);
+const Shape history_shape = SHAPE("history", finished_columns);
+const Shape dead_letters_shape = SHAPE("dead_letters", finished_columns);
 
 StaticAssertDecl(lengthof(queue_columns) == Q_NATTS, "the queue's columns");
 StaticAssertDecl(lengthof(finished_columns) == H_NATTS, "columns of history and dead_letters");

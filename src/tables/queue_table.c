@@ -32,9 +32,8 @@
 #include "base/job_status.h"
 #include "base/relations.h"
 #include "shared/stat_changes.h"
-#include "tables/other_columns.h"
 #include "tables/queue_table.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 #include "tables/unique_key_lookup.h"
 
 static void
@@ -118,9 +117,7 @@ void
 table_open_for_write(Table *t, Oid relid)
 {
 	t->rel = table_open(relid, RowExclusiveLock);
-	t->map = row_map(t->rel);
-	t->defaults = NULL;
-	t->old = NULL;
+	shape_require(t->rel);
 	t->estate = CreateExecutorState();
 	t->rri = makeNode(ResultRelInfo);
 	InitResultRelInfo(t->rri, t->rel, 0, NULL, 0);
@@ -137,34 +134,23 @@ void
 table_close_after_write(Table *t)
 {
 	ExecDropSingleTupleTableSlot(t->slot);
-	if (t->old != NULL)
-		ExecDropSingleTupleTableSlot(t->old);
 	ExecCloseIndices(t->rri);
 	FreeExecutorState(t->estate);
 	pfree(t->rri);
 	table_close(t->rel, NoLock);
 }
 
-/*
- * Puts a row into the slot, which only borrows the datums.  old: the version
- * that it replaces; NULL: none.
- */
+/* Puts a row into the slot, which only borrows the datums. */
 static void
-fill_slot(Table *t, Datum *values, bool *nulls, ItemPointer old)
+fill_slot(Table *t, Datum *values, bool *nulls)
 {
 	TupleTableSlot *slot = t->slot;
-	int			natts = t->map->shape->ncolumns;
+	int			natts = slot->tts_tupleDescriptor->natts;
 
 	ExecClearTuple(slot);
-	if (t->map->same)
-	{
-		Assert(slot->tts_tupleDescriptor->natts == natts);
-		memcpy(slot->tts_values, values, sizeof(Datum) * natts);
-		memcpy(slot->tts_isnull, nulls, sizeof(bool) * natts);
-		ExecStoreVirtualTuple(slot);
-	}
-	else
-		other_columns_fill(t, values, nulls, old);
+	memcpy(slot->tts_values, values, sizeof(Datum) * natts);
+	memcpy(slot->tts_isnull, nulls, sizeof(bool) * natts);
+	ExecStoreVirtualTuple(slot);
 	slot->tts_tableOid = RelationGetRelid(t->rel);
 	if (t->closed != NIL && (!nulls[Q_key_hash - 1] || !nulls[Q_workflow_id - 1]))
 		open_key_indexes(t);
@@ -173,15 +159,7 @@ fill_slot(Table *t, Datum *values, bool *nulls, ItemPointer old)
 HeapTuple
 table_form_row(Table *t, Datum *values, bool *nulls)
 {
-	HeapTuple	tuple;
-
-	if (t->map->same)
-		return heap_form_tuple(RelationGetDescr(t->rel), values, nulls);
-	fill_slot(t, values, nulls, NULL);
-	tuple = ExecCopySlotHeapTuple(t->slot);
-	ExecClearTuple(t->slot);
-	ResetPerTupleExprContext(t->estate);
-	return tuple;
+	return heap_form_tuple(RelationGetDescr(t->rel), values, nulls);
 }
 
 static void
@@ -249,7 +227,7 @@ insert_entries_of_version(Table *t, const AttrNumber *unchanged, int n)
 void
 table_insert_row(Table *t, Datum *values, bool *nulls)
 {
-	fill_slot(t, values, nulls, NULL);
+	fill_slot(t, values, nulls);
 	table_tuple_insert(t->rel, t->slot, GetCurrentCommandId(true), 0, NULL);
 	insert_index_entries(t, false, false);
 	ExecClearTuple(t->slot);
@@ -293,7 +271,7 @@ table_insert_unless_conflict(Table *t, Datum *values, bool *nulls)
 	uint32		token;
 	bool		conflict = false;
 
-	fill_slot(t, values, nulls, NULL);
+	fill_slot(t, values, nulls);
 	token = SpeculativeInsertionLockAcquire(GetCurrentTransactionId());
 	table_tuple_insert_speculative(t->rel, t->slot, GetCurrentCommandId(true), 0, NULL, token);
 	ExecInsertIndexTuples(t->rri, t->estate, EIIT_NO_DUPE_ERROR, t->slot, NIL, &conflict);
@@ -331,7 +309,7 @@ table_update_columns(Table *t, ItemPointer tid, Datum *values, bool *nulls, cons
 	LockTupleMode mode;
 	TU_UpdateIndexes indexes;
 
-	fill_slot(t, values, nulls, tid);
+	fill_slot(t, values, nulls);
 	check_written(t, table_tuple_update(t->rel, tid, t->slot, GetCurrentCommandId(true), 0,
 										InvalidSnapshot, InvalidSnapshot, true,
 										&failure, &mode, &indexes));
@@ -339,12 +317,8 @@ table_update_columns(Table *t, ItemPointer tid, Datum *values, bool *nulls, cons
 		insert_entries_of_version(t, unchanged, n);
 	else if (indexes != TU_None)
 		insert_index_entries(t, true, indexes == TU_Summarizing);
-	else if (t->old != NULL)
-		ResetPerTupleExprContext(t->estate);
 	*tid = t->slot->tts_tid;
 	ExecClearTuple(t->slot);
-	if (t->old != NULL)
-		ExecClearTuple(t->old);
 }
 
 void
@@ -361,8 +335,7 @@ table_delete_row(Table *t, ItemPointer tid)
 void
 queue_update(Table *queue, Job *job)
 {
-	AttrNumber	id = queue->map->atts[Q_id - 1];
-
+	static const AttrNumber id = Q_id;
 	JobStatus	status = status_from_oid(DatumGetObjectId(JOB_ATT(job, Q_status)));
 
 	table_update_columns(queue, &job->tid, job->values, job->nulls, &id, 1);
@@ -378,7 +351,7 @@ job_from_slot(Table *queue, Job *job)
 
 	job->tuple = ExecCopySlotHeapTuple(slot);
 	job->tid = slot->tts_tid;
-	row_deform_by(queue->map, queue->rel, job->tuple, job->values, job->nulls);
+	heap_deform_tuple(job->tuple, RelationGetDescr(queue->rel), job->values, job->nulls);
 	job->status = job->counted = status_from_oid(DatumGetObjectId(JOB_ATT(job, Q_status)));
 }
 

@@ -69,16 +69,6 @@ typedef struct Job
 #define JOB_INT(job, att)	(DatumGetInt32(JOB_ATT(job, att)))
 
 /*
- * Returns the place of a job with a key in the order of its key: the time when
- * it began to wait for it.  Rows of release 0.1.0 have no such column.
- */
-static inline TimestampTz
-row_key_since(const Datum *values, const bool *nulls)
-{
-	return DatumGetTimestampTz(values[(nulls[Q_key_since - 1] ? Q_created_at : Q_key_since) - 1]);
-}
-
-/*
  * An open table of jobq's with its indexes, for writes past the executor.  No
  * triggers fire.
  */
@@ -90,9 +80,6 @@ typedef struct Table
 	TupleTableSlot *slot;
 	BlockNumber nblocks;		/* known to exist: no process truncates while our lock is held */
 	List	   *closed;			/* indexes that are opened for the first row with a concurrency key */
-	const struct RowMap *map;
-	struct ExprState **defaults;	/* of columns unknown to jobq (other_columns.c); NULL: not prepared */
-	TupleTableSlot *old;		/* the row that is replaced; NULL: not needed yet */
 } Table;
 
 extern void table_open_for_write(Table *t, Oid relid);
@@ -151,7 +138,7 @@ extern bool home_is_ours(int32 *id);
 
 /*
  * The checked columns of jobq.home, jobq.queue, jobq.history,
- * jobq.dead_letters: see row_map.h.
+ * jobq.dead_letters: see table_shape.h.
  */
 extern const struct Shape home_shape;
 extern const struct Shape queue_shape;

@@ -28,7 +28,7 @@
 #include "tables/finished_keys.h"
 #include "tables/queue_table.h"
 #include "tables/queue_triggers.h"
-#include "tables/row_map.h"
+#include "tables/table_shape.h"
 
 PG_FUNCTION_INFO_V1(jobq_queue_trigger);
 PG_FUNCTION_INFO_V1(jobq_queue_count_trigger);
@@ -74,31 +74,14 @@ hash_of(HeapTuple tuple, TupleDesc desc)
 					!type_isnull && type_is_workflow(DatumGetInt32(type_id)));
 }
 
-/* Returns a column that the first release has not; NULL: neither has this table. */
-static Datum
-later_column(const RowMap *map, int att, HeapTuple tuple, TupleDesc desc, bool *isnull)
-{
-	*isnull = true;
-	return map->atts[att - 1] == 0 ? (Datum) 0 : heap_getattr(tuple, map->atts[att - 1], desc, isnull);
-}
-
-static TimestampTz
-key_since(const RowMap *map, HeapTuple tuple, TupleDesc desc)
-{
-	bool		isnull;
-	Datum		since = later_column(map, Q_key_since, tuple, desc, &isnull);
-
-	return DatumGetTimestampTz(isnull ? heap_getattr(tuple, Q_created_at, desc, &isnull) : since);
-}
-
 static void
-publish_tuple(const RowMap *map, HeapTuple tuple, TupleDesc desc, bool removed)
+publish_tuple(HeapTuple tuple, TupleDesc desc, bool removed)
 {
 	bool		isnull;
 	uint64		hash = hash_of(tuple, desc);
 
 	if (hash != 0)
-		publish_concurrency_key(hash, key_since(map, tuple, desc), removed);
+		publish_concurrency_key(hash, DatumGetTimestampTz(heap_getattr(tuple, Q_key_since, desc, &isnull)), removed);
 	publish_key(DatumGetInt32(heap_getattr(tuple, Q_type_id, desc, &isnull)),
 				DatumGetInt16(heap_getattr(tuple, Q_priority, desc, &isnull)),
 				DatumGetInt16(heap_getattr(tuple, Q_sublane, desc, &isnull)),
@@ -107,11 +90,11 @@ publish_tuple(const RowMap *map, HeapTuple tuple, TupleDesc desc, bool removed)
 
 /* Publishes the removal of a job to the conductor: of a tick, or awaited by others. */
 static void
-publish_deleted(const RowMap *map, HeapTuple tuple, TupleDesc desc)
+publish_deleted(HeapTuple tuple, TupleDesc desc)
 {
 	bool		isnull;
 	pg_uuid_t  *id = DatumGetUUIDP(heap_getattr(tuple, Q_id, desc, &isnull));
-	Datum		schedule = later_column(map, Q_schedule_id, tuple, desc, &isnull);
+	Datum		schedule = heap_getattr(tuple, Q_schedule_id, desc, &isnull);
 
 	publish_removal(id);
 	if (!isnull)
@@ -162,13 +145,13 @@ set_hash(HeapTuple tuple, TupleDesc desc)
 
 /* Fills the place in the order of the key: statements need not know the column. */
 static HeapTuple
-set_key_since(const RowMap *map, HeapTuple tuple, TupleDesc desc)
+set_key_since(HeapTuple tuple, TupleDesc desc)
 {
-	int			att = map->atts[Q_key_since - 1];
+	int			att = Q_key_since;
 	bool		isnull = false;
 	Datum		value;
 
-	if (att == 0 || heap_attisnull(tuple, Q_key_hash, desc) || !heap_attisnull(tuple, att, desc))
+	if (heap_attisnull(tuple, Q_key_hash, desc) || !heap_attisnull(tuple, att, desc))
 		return tuple;
 	value = heap_getattr(tuple, Q_created_at, desc, &isnull);
 	return heap_modify_tuple_by_cols(tuple, desc, 1, &att, &value, &isnull);
@@ -201,19 +184,18 @@ Datum
 jobq_queue_trigger(PG_FUNCTION_ARGS)
 {
 	TriggerData *data = (TriggerData *) fcinfo->context;
-	const RowMap *map;
 	TupleDesc	desc;
 	HeapTuple	tuple;
 
 	check_trigger(fcinfo, "jobq_internal._queue_changed");
-	map = row_map(data->tg_relation);
+	shape_require(data->tg_relation);
 	desc = RelationGetDescr(data->tg_relation);
 	tuple = data->tg_trigtuple;
 	if (!TRIGGER_FIRED_BY_INSERT(data->tg_event))
-		publish_tuple(map, tuple, desc, true);
+		publish_tuple(tuple, desc, true);
 	if (TRIGGER_FIRED_BY_DELETE(data->tg_event))
 	{
-		publish_deleted(map, tuple, desc);
+		publish_deleted(tuple, desc);
 		return PointerGetDatum(tuple);
 	}
 	if (TRIGGER_FIRED_BY_UPDATE(data->tg_event))
@@ -221,8 +203,8 @@ jobq_queue_trigger(PG_FUNCTION_ARGS)
 		publish_adopted(tuple, data->tg_newtuple, desc);
 		tuple = set_rev(data->tg_newtuple, desc, rev_of(tuple, desc) + 1);
 	}
-	tuple = set_key_since(map, set_hash(tuple, desc), desc);
-	publish_tuple(map, tuple, desc, false);
+	tuple = set_key_since(set_hash(tuple, desc), desc);
+	publish_tuple(tuple, desc, false);
 	if (!heap_attisnull(tuple, Q_unique_for, desc))
 		finished_key_note_type(type_of(tuple, desc, Q_type_id));
 	return PointerGetDatum(tuple);
@@ -249,6 +231,7 @@ jobq_queue_count_trigger(PG_FUNCTION_ARGS)
 	HeapTuple	tuple;
 
 	check_trigger(fcinfo, "jobq_internal._queue_counted");
+	shape_require(data->tg_relation);
 	desc = RelationGetDescr(data->tg_relation);
 	tuple = data->tg_trigtuple;
 	if (TRIGGER_FIRED_BY_INSERT(data->tg_event))
@@ -269,6 +252,7 @@ jobq_dead_letter_count_trigger(PG_FUNCTION_ARGS)
 	TupleDesc	desc;
 
 	check_trigger(fcinfo, "jobq_internal._dead_letter_counted");
+	shape_require(data->tg_relation);
 	desc = RelationGetDescr(data->tg_relation);
 	if (!TRIGGER_FIRED_BY_INSERT(data->tg_event))
 		stat_dead_letters(type_of(data->tg_trigtuple, desc, H_type_id), -1);
@@ -290,6 +274,7 @@ jobq_dead_letter_trigger(PG_FUNCTION_ARGS)
 	bool		isnull;
 
 	check_trigger(fcinfo, "jobq_internal._dead_letter_removed");
+	shape_require(data->tg_relation);
 	publish_removal(DatumGetUUIDP(heap_getattr(data->tg_trigtuple, H_id, RelationGetDescr(data->tg_relation), &isnull)));
 	return PointerGetDatum(data->tg_trigtuple);
 }

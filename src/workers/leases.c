@@ -33,7 +33,6 @@
 #include "shared/clock_steps.h"
 #include "shared/publish_jobs.h"
 #include "tables/queue_find.h"
-#include "tables/row_map.h"
 #include "workers/former_claims.h"
 #include "workers/lease_table.h"
 #include "workers/leases.h"
@@ -69,25 +68,22 @@ typedef struct LeaseRow
 static bool
 read_lease(QueueScan *scan, JobRef *ref, LeaseRow *row)
 {
-	const RowMap *map = row_map_look(scan->queue);
-	AttrNumber	lease_att = map->atts[Q_lease - 1];
 	TupleTableSlot *slot = scan->slot;
 	bool		isnull;
 	JobType    *type;
 	Datum		value;
 
 	value = slot_getattr(slot, Q_lease_token, &isnull);
-	if (isnull || lease_att == 0)
+	if (isnull)
 		return false;
 	row->session = token_session(DatumGetUUIDP(value));
 	value = slot_getattr(slot, Q_lease_expires_at, &isnull);
 	row->expires_at = isnull ? 0 : DatumGetTimestampTz(value);
 	value = slot_getattr(slot, Q_started_at, &isnull);
 	row->started_at = isnull ? 0 : DatumGetTimestampTz(value);
-	value = slot_getattr(slot, lease_att, &isnull);
+	value = slot_getattr(slot, Q_lease, &isnull);
 	row->lease_us = isnull ? USECS_PER_MINUTE : interval_to_us(DatumGetIntervalP(value));
-	row->cancelled = map->atts[Q_cancel_requested - 1] != 0 &&
-		DatumGetBool(slot_getattr(slot, map->atts[Q_cancel_requested - 1], &isnull)) && !isnull;
+	row->cancelled = DatumGetBool(slot_getattr(slot, Q_cancel_requested, &isnull)) && !isnull;
 	value = slot_getattr(slot, Q_timeout, &isnull);
 	type = job_type_by_id(ref->type_id);
 	row->stall_us = type && type->stall_us < row->lease_us ? type->stall_us : 0;

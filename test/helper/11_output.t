@@ -78,15 +78,4 @@ ok($h->pong, 'but when it goes on');
 $h->cancel(5);
 is($h->exit_of(5)->{kind}, 'cancelled', 'and so does all else');
 
-# ---- a worker of the previous release ----
-{
-	local $HelperTest::VERSION = 1;
-	my $old = HelperTest->new;
-	is(summary($old->run(argv => [ 'echo', '1' ], output => 'json')), 'exited 0 ok', 'the helper knows version 1');
-	my $long = $old->run(argv => [ 'yes', $mark ], output => 'json', max_output => 1000);
-	is(summary($long) . " $long->{version}", 'exited 0 truncated 1', 'which has no limit of its own for stdout');
-	$old->ping;
-	is(($old->reap // 0) >> 8, 1, 'and no PING');
-}
-
 done_testing();

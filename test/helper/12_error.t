@@ -73,13 +73,4 @@ is(ask(1, 'error'), 'exited 3 1 {"id":"job-1","error":"mine"}', 'an instance tha
 is(ask(2, 'warn'), 'answered 0 0 ', 'one that answers has said it there');
 is(ask(3, 'exit'), 'exited 3 0 ', 'and its next job has not said it');
 
-# ---- a worker of the previous release ----
-{
-	local $HelperTest::VERSION = 1;
-	my $old = HelperTest->new;
-	$e = $old->run(argv => [ '/bin/sh', '-c', qq(echo '$whole' >&3; exit 4) ], output => 'none');
-	is("$e->{version} $e->{kind} $e->{value}", '1 exited 4', 'version 1 knows no such lines');
-	ok(!defined $e->{error}, 'its EXIT is as it was');
-}
-
 done_testing();

@@ -130,11 +130,4 @@ in_time(sub {
 	  [ summary($second), 'answered 0', 'the next job' ], [ pid_of($second) ne $first ? 1 : 0, 1, 'has another instance' ];
 });
 
-# ---- a worker of the previous release ----
-{
-	local $HelperTest::VERSION = 1;
-	my $old = HelperTest->new;
-	is(summary($old->run(argv => [ 'sleep', 0.3 ], stall => 0.1)), 'exited 0', 'version 1 has no stall');
-}
-
 done_testing();

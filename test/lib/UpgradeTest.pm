@@ -17,7 +17,7 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(old_version new_version next_source stage_release install_new install_file upgrade_server directories_of catalog_of steady_load
+our @EXPORT = qw(old_version new_version stage_release install_new install_file upgrade_server directories_of catalog_of steady_load
   dropped_lines);
 
 my $top = Cwd::abs_path("$FindBin::Bin/../..");
@@ -41,33 +41,6 @@ sub pg_config_of
 	return $out;
 }
 
-# Makes a copy of the source with the version of a later release, which follows this one.  It has
-# the objects of this one, but those that have the version in them.
-sub next_source
-{
-	my ($version) = @_;
-	my $source = PostgreSQL::Test::Utils::tempdir() . '/next';
-	my ($new, $old) = (new_version(), old_version());
-
-	mkdir $source or BAIL_OUT("$source: $!");
-	system_or_bail('cp', '-rp', map({ "$top/$_" } qw(Makefile META.json jobq.control src build)), $source);
-	foreach my $file (glob("$source/src/*/*.c"))
-	{
-		unlink $file =~ s/\.c$/.o/r if slurp_file($file) =~ /\bJOBQ_VERSION\b/;
-	}
-	foreach my $change ([ 'jobq.control', $new, $version ], [ 'src/jobq.h', $new, $version ], [ 'src/lifecycle/release.c', $old, $new ])
-	{
-		my ($file, $from, $to) = @$change;
-		my $text = slurp_file("$source/$file");
-
-		$text =~ s/(['"])\Q$from\E\1/$1$to$1/ or BAIL_OUT("$file has no $from");
-		open my $fh, '>', "$source/$file" or BAIL_OUT("$file: $!");
-		print $fh $text;
-		close $fh;
-	}
-	return $source;
-}
-
 # Copies a file to a directory of the server's copy, under a new inode, as make install does.
 sub install_file
 {
@@ -80,20 +53,15 @@ sub install_file
 	return;
 }
 
-# Makes a copy of the server with the release of next_source, or with the former one, which test/run
-# has built; returns the copy's directory.
+# Makes a copy of the server with the former release, which test/run has built; returns the copy's
+# directory.
 sub stage_release
 {
-	my ($source) = @_;
 	my $stage = PostgreSQL::Test::Utils::tempdir_short();
-	my @flags = defined $source ? ('WERROR=1', '-o', 'src/jobq.h') : ('PROFILE=-O0');
+	my $source = "$stage/former";
 
-	if (!defined $source)
-	{
-		$source = "$stage/former";
-		system_or_bail('cp', '-rp', $ENV{JOBQ_FORMER}, $source);
-	}
-	system_or_bail('bash', '-c', <<'END', 'stage', $top, $ENV{JOBQ_PG_CONFIG}, $stage, $source, @flags);
+	system_or_bail('cp', '-rp', $ENV{JOBQ_FORMER}, $source);
+	system_or_bail('bash', '-c', <<'END', 'stage', $top, $ENV{JOBQ_PG_CONFIG}, $stage, $source, 'PROFILE=-O0');
 . "$1/test/lib/cluster.sh"
 pg_config=$2 work=$3 top=$4
 shift 4

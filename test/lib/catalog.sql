@@ -35,8 +35,7 @@ WITH ns AS (
     FROM rels c
    UNION ALL
   SELECT format('column %s %s %s %s notnull %s collation %s storage %s statistics %s identity "%s" default %s rights %s comment %s',
-                a.attrelid::regclass, a.attnum - (SELECT count(*) FROM pg_attribute d WHERE d.attrelid = a.attrelid
-                  AND d.attisdropped AND d.attnum < a.attnum),
+                a.attrelid::regclass, a.attnum,
                 a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attcollation::regcollation, a.attstorage,
                 nullif(a.attstattarget, -1), a.attidentity::text || a.attgenerated::text,
                 (SELECT pg_get_expr(adbin, adrelid) FROM pg_attrdef WHERE adrelid = a.attrelid AND adnum = a.attnum),

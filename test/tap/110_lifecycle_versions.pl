@@ -1,5 +1,6 @@
-# The library compares its version with that of the extension's SQL: it runs jobs with the SQL of
-# its own and the previous release, and with no other.
+# The library compares its version with that of the extension's SQL, and runs that of its own
+# release only.  Until ALTER EXTENSION UPDATE no job is handed out; health(), the log and all other
+# calls say so.
 
 use strict;
 use warnings;
@@ -35,47 +36,51 @@ sub runs
 	return;
 }
 
-# ---------- the tables of the previous release ----------
+# Calls fail with both versions and the remedy.
+sub refused
+{
+	my ($installed, $remedy, @calls) = @_;
 
+	foreach my $call (@calls)
+	{
+		my (undef, undef, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\n$call;", on_error_stop => 1);
+
+		like($err, qr/ERROR:  55000: .*the library is jobq $library, the extension in this database is version $installed\n.*HINT:  $remedy/s, "refused: $call");
+	}
+	return;
+}
+
+# The same for health(), which works.
+sub health_says
+{
+	my ($installed, $remedy) = @_;
+
+	return wait_true("SELECT h->>'status' = 'unhealthy' AND h->'checks'->'queues'->>'message' ~"
+		  . " 'no job runs: the library is jobq $library, the extension in this database is version $installed. $remedy'"
+		  . " AND h->'checks'->'dispatcher'->>'status' = 'healthy' FROM (SELECT jobq.health() h) s",
+		"over version $installed health names both versions and the remedy");
+}
+
+# ---------- the SQL of the previous release ----------
+
+my $update = 'Run ALTER EXTENSION jobq UPDATE';
 sql("CREATE EXTENSION jobq VERSION '0.1.0'", <<'END');
 CREATE FUNCTION work(p jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN IF p ? 'fail' THEN RAISE 'told to'; END IF; END $$;
-SELECT jobq.create_job_type('t', 'work(jsonb)', max_attempts => 1, options => '{"events": "all"}');
 END
-is(sql("SELECT count(*) FROM pg_attribute WHERE attrelid = 'jobq.queue'::regclass AND attname = 'keep_dead'"), 0,
-	'the queue of 0.1.0 lacks a column');
 wait_dispatcher($node, 'postgres', 'the dispatcher runs');
-runs('over the tables of 0.1.0');
-# the columns of this release come behind the owner's
-sql(map { "ALTER TABLE jobq.$_ ADD COLUMN note interval DEFAULT '1s'" } qw(queue history dead_letters));
-runs('with a column of the owner');
-
-# The internal functions of 0.1.0 are in schema jobq.  Those of a schema that another
-# role has made are never called.
-sql('CREATE ROLE other', 'GRANT CREATE ON DATABASE postgres TO other', 'SET ROLE other', 'CREATE SCHEMA jobq_internal', map {
-	"CREATE FUNCTION jobq_internal.$_ LANGUAGE plpgsql AS 'BEGIN RAISE \$\$captured\$\$; END'"
-} '_pause_job_type(caller oid, name text, reason text, duration interval) RETURNS void', '_maintain(need timestamptz) RETURNS void',
-	'_retain(max_rows int DEFAULT 10000) RETURNS boolean', '_stray_grants() RETURNS TABLE(grantee oid)', '_builtin_signals() RETURNS SETOF text',
-	'_live_status(id uuid, rev int, status jobq.job_status) RETURNS jobq.job_status', '_sees(caller oid, tenant text, type_id int, enqueued_by text) RETURNS boolean',
-	'_sees_job(caller oid, id uuid) RETURNS boolean', '_ensure_history_partition(t timestamptz) RETURNS void', '_ensure_events_partition(t timestamptz) RETURNS void');
-sql(q{SELECT jobq.pause_job_type('t'), jobq.resume_job_type('t')}, q{SELECT jobq.grant_access('other', 'read')}, 'GRANT EXECUTE ON FUNCTION jobq.wait_for TO other');
-is(sql(q{SELECT jobq.health()->'checks'->'dispatcher'->>'status'}), 'healthy', 'health() calls its own functions');
-is(sql('SET ROLE other', q{SELECT status FROM jobq.wait_for((SELECT id FROM jobq.jobs WHERE status = 'completed' LIMIT 1))}), 'completed', 'and so does wait_for');
-my $later = sql(q{SELECT jobq.enqueue('t', keep_completed => '5 years')});
-wait_status($node, 'postgres', $later, 'completed', 'a job that needs a partition ends');
+health_says('0.1.0', $update);
+refused('0.1.0', $update, "SELECT jobq.enqueue('t')", "SELECT jobq.enqueue_many('t', ARRAY['{}'::jsonb])", q{SELECT jobq.enqueue_jobs('[{"job_type": "t"}]')},
+	"SELECT jobq.create_job_type('t', 'work(jsonb)')", q{SELECT jobq._check_options('{}', true)}, "SELECT jobq.create_signal('s', 'true')",
+	map { "SELECT jobq.$_('0190a5b8-1111-7111-8111-111111111111')" } qw(wait_for run_inline cancel_job));
+is(sql('SELECT count(*), jobq.version() FROM jobq.jobs'), '0|0.1.0', 'the tables can be read');
+sql('CREATE ROLE other', 'GRANT CREATE ON DATABASE postgres TO other', 'SET ROLE other', 'CREATE SCHEMA jobq_internal');
 my ($rc, undef, $err) = $node->psql('postgres', "\\set VERBOSITY verbose\nALTER EXTENSION jobq UPDATE", on_error_stop => 1);
 like($err, qr/ERROR:  42P06: schema "jobq_internal" exists already and does not belong to extension "jobq"\n.*HINT:  Rename it/s,
-	'the update refuses a schema of that name');
+	'the update refuses a foreign schema of the name that it needs');
 is(sql('SELECT jobq.version()'), '0.1.0', 'and changes nothing');
-runs('beside it');
-sql('ALTER SCHEMA jobq_internal RENAME TO mine', 'ALTER EXTENSION jobq UPDATE');
-is(sql(q{SELECT string_agg(DISTINCT pronamespace::regnamespace::text, ' ') FROM pg_proc WHERE proname IN ('_maintain', '_home_is_ours', '_library_version')
-  AND pronamespace <> 'mine'::regnamespace}), 'jobq_internal', 'renamed, it is not in the way');
-unlike(slurp_file($node->logfile), qr/ERROR:  captured/, 'none of its functions was called');
+sql('ALTER SCHEMA jobq_internal RENAME TO mine', 'ALTER EXTENSION jobq UPDATE',
+	q{SELECT jobq.create_job_type('t', 'work(jsonb)', max_attempts => 1, options => '{"events": "all"}')});
 runs('after the update');
-my $kept = sql(q{SELECT jobq.enqueue('t', '{"fail": 1}', keep_dead => '1 day')});
-wait_status($node, 'postgres', $kept, 'error', 'a job with an argument of this release');
-is(sql("SELECT keep_dead, note, expires_at - completed_at FROM jobq.dead_letters WHERE id = '$kept'"), '1 day|00:00:01|1 day',
-	'each column has its own value, wherever it stands');
 
 # ---------- versions that this library does not know ----------
 
@@ -89,18 +94,14 @@ sub set_version
 }
 
 my $waiting = sql("SELECT jobq.enqueue('t', delay => '1s')");
-foreach my $case ([ '99.0.0', 'Install that version.s library and restart the server' ], [ '0.0.1', 'Run ALTER EXTENSION jobq UPDATE' ])
+foreach my $case ([ '99.0.0', 'Install that version.s library and restart the server' ], [ '0.0.1', $update ])
 {
 	my ($version, $remedy) = @$case;
 
 	set_version($version);
-	wait_true("SELECT h->>'status' = 'unhealthy' AND h->'checks'->'queues'->>'message' ~"
-		  . " 'no job runs: the library is jobq $library, the extension in this database is version $version. $remedy'"
-		  . " AND h->'checks'->'dispatcher'->>'status' = 'healthy' FROM (SELECT jobq.health() h) s",
-		"over version $version health names both versions and the remedy");
-	sqlstate_is($node, 'postgres', $_, '55000', "refused: $_")
-	  foreach "SELECT jobq.enqueue('t')", "SELECT jobq.enqueue_many('t', ARRAY['{}'::jsonb])", "SELECT jobq.pause_job_type('t')",
-	  "SELECT jobq.cancel_job('$waiting')", "UPDATE jobq.queue SET priority = 1 WHERE id = '$waiting'";
+	health_says($version, $remedy);
+	refused($version, $remedy, "SELECT jobq.enqueue('t')", "SELECT jobq.enqueue_many('t', ARRAY['{}'::jsonb])", "SELECT jobq.pause_job_type('t')",
+	  "SELECT jobq.cancel_job('$waiting')", "UPDATE jobq.queue SET priority = 1 WHERE id = '$waiting'");
 }
 wait_true("SELECT clock_timestamp() > scheduled_for FROM jobq.queue WHERE id = '$waiting'",
 	'the job is due');
@@ -114,6 +115,6 @@ sql('DROP EXTENSION jobq CASCADE');
 ok($node->poll_query_until('postgres', "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type LIKE 'jobq %er' AND datname = 'postgres')"),
 	'and it can be dropped');
 $node->stop;
-like(slurp_file($node->logfile), qr/jobq: no job runs: the library is jobq \Q$library\E, the extension in this database is version 99\.0\.0/,
-	'the log names both versions');
+like(slurp_file($node->logfile), qr/jobq: no job runs: the library is jobq \Q$library\E, the extension in this database is version \Q$_\E/,
+	"the log names the library's version and $_") foreach '0.1.0', '99.0.0';
 done_testing();

@@ -1,6 +1,5 @@
-# A row of jobq.limits, signals, pressure_rules, stopped or tenant_quotas that plain SQL has made
-# unreadable or invalid is named in health() and in the log.  It stops the types that need it: all
-# other jobs run.
+# A row of jobq.limits that plain SQL has made invalid is named in health() and in the log.  It
+# stops the types that need it: all other jobs run.
 
 use strict;
 use warnings;
@@ -27,27 +26,11 @@ sub runs
 	return wait_status($node, 'postgres', sql("SELECT jobq.enqueue('$type')"), 'completed', "$what: $type runs");
 }
 
-# A NULL in a NOT NULL column: a constraint that is not valid admits it.
-sub null_in
-{
-	my ($table, $column) = @_;
-	my $set = "UPDATE pg_attribute SET attnotnull = %s WHERE attrelid = 'jobq.$table'::regclass AND attname = '$column'";
-
-	return ('BEGIN', sprintf($set, 'false'), "UPDATE jobq.$table SET $column = NULL", sprintf($set, 'true'), 'COMMIT');
-}
-
-# name: [ the change, the column or value in the message, its undoing, types that wait ]
+# name, the change, the value in the message, its undoing, the type that waits
 my @cases = (
-	[ 'limits.rate_window', [ null_in('limits', 'rate_window') ], 'column "rate_window" of jobq.limits is NULL', "UPDATE jobq.limits SET rate_window = '1s'", 'sharing' ],
-	[ 'limits.name', [ null_in('limits', 'name') ], 'column "name" of jobq.limits is NULL', "UPDATE jobq.limits SET name = 'shared'" ],
 	[ 'a negative rate_limit', ['UPDATE jobq.limits SET rate_limit = -1'], 'rate_limit of limit "shared" is -1', 'UPDATE jobq.limits SET rate_limit = 1000', 'sharing' ],
 	[ 'a negative max_concurrent', ['UPDATE jobq.limits SET max_concurrent = -2147483648'], 'max_concurrent of limit "shared" is -2147483648', 'UPDATE jobq.limits SET max_concurrent = 0', 'sharing' ],
 	[ 'an empty window', [q{UPDATE jobq.limits SET rate_window = '0'}], 'rate_window of limit "shared" is 00:00:00', "UPDATE jobq.limits SET rate_window = '1s'", 'sharing' ],
-	[ 'signals.active', [ null_in('signals', 'active') ], 'column "active" of jobq.signals is NULL', 'UPDATE jobq.signals SET active = true' ],
-	[ 'signals.name', [ null_in('signals', 'name') ], 'column "name" of jobq.signals is NULL', "UPDATE jobq.signals SET name = 'busy'" ],
-	[ 'pressure_rules.block', [ null_in('pressure_rules', 'block') ], 'column "block" of jobq.pressure_rules is NULL', 'UPDATE jobq.pressure_rules SET block = false' ],
-	[ 'tenant_quotas.tenant', [ null_in('tenant_quotas', 'tenant') ], 'column "tenant" of jobq.tenant_quotas is NULL',
-		"UPDATE jobq.tenant_quotas SET tenant = 'acme'" ],
 );
 foreach (@cases)
 {
@@ -87,16 +70,6 @@ sql('INSERT INTO jobq.pressure_rules SELECT 0, name, 2147483647, false, -5 FROM 
 runs('giving_way', 'a signal that ended before all time');
 sql(q{UPDATE jobq.signals SET active = true, active_until = 'infinity', changed_at = '-infinity'});
 runs($_, 'priorities far out of range') foreach qw(plain giving_way);
-
-# An unreadable kill switch stops all jobs, too.
-sql(q{SELECT jobq.stop_all('for the test')});
-sql(null_in('stopped', 'since'));
-my $job = sql(q{SELECT jobq.enqueue('plain')});
-wait_for_sql($node, q{SELECT (jobq.health()->'checks'->'queues'->>'stopped') IS NOT NULL}, 'the switch is on');
-is(sql("SELECT status FROM jobq.jobs WHERE id = '$job'"), 'pending', 'nothing runs');
-is(dispatcher($node, 'postgres'), $dispatcher, 'in the same dispatcher');
-sql('SELECT jobq.start_all()');
-wait_status($node, 'postgres', $job, 'completed', 'until it is off');
 
 is(dispatcher($node, 'postgres'), $dispatcher, 'the dispatcher is the same');
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP:|terminating any other active|dispatcher.*exited with/, 'no process was hurt');

@@ -314,28 +314,5 @@ is(says($bare, 'custom', 'watcher', 'SELECT count(*) FROM jobq.list_jobs()'), '6
 is($bare->safe_psql('custom', q{SELECT string_agg(role || ' ' || access, ', ' ORDER BY role) FROM jobq.access WHERE role <> 'Odd role'}), 'shop enqueue, watcher read',
 	'and a revoked one does not come back');
 
-# ---------- a dump of the previous release ----------
-
-# It names partitions and functions as they were then: it is restored over the SQL of that release,
-# which is updated afterwards.
-$node->safe_psql('postgres', 'CREATE ROLE reader LOGIN; CREATE ROLE sender LOGIN; CREATE DATABASE former TEMPLATE template0; CREATE DATABASE later TEMPLATE template0');
-$node->safe_psql('former', <<'END');
-CREATE EXTENSION jobq VERSION '0.1.0';
-CREATE FUNCTION former(p jsonb) RETURNS void LANGUAGE sql AS '';
-SELECT jobq.create_job_type('former', 'former(jsonb)'), jobq.pause_job_type('former'), jobq.enqueue('former');
-SELECT jobq.grant_access('reader', 'read'), jobq.grant_access('sender', 'enqueue', job_types => '{former}');
-SELECT jobq.cancel_job(jobq.enqueue('former'));
-END
-command_ok([ 'pg_dump', '-d', $node->connstr('former'), '-f', "$dir/former.sql" ], 'a dump of 0.1.0');
-$node->safe_psql('later', q{CREATE EXTENSION jobq VERSION '0.1.0'});
-command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('later'), '-f', "$dir/former.sql" ], 'is restored over the SQL of 0.1.0');
-$node->safe_psql('later', 'ALTER EXTENSION jobq UPDATE');
-$node->safe_psql('later', 'SELECT jobq.adopt()');
-is(says($node, 'later', 'reader', q{SELECT string_agg(status::text, ' ' ORDER BY status) FROM jobq.list_jobs()}), 'pending cancelled', 'a reader sees live and ended jobs');
-is(says($node, 'later', 'sender', q{SELECT jobq.enqueue('former', keep_dead => '1 day') IS NULL}), 'f', 'a role that enqueues has the new function');
-is(says($node, 'later', 'sender', q{SELECT jobq.schedule('its', '@yearly', 'former'); SELECT string_agg(name, ' ') FROM jobq.schedules}), "\nits", 'and schedules');
-is(says($node, 'later', 'reader', q{SELECT string_agg(name, ' ') FROM jobq.schedules}), 'its', 'which a reader sees');
-is(says($node, 'later', 'sender', q{SELECT jobq.cancel_jobs('former')}), '42501', 'and no other');
-
 $_->stop foreach $node, $other, $bare;
 done_testing();

@@ -1,5 +1,4 @@
-# Enqueues that replace a waiting job or find a finished one, as the dispatcher sees them; calls
-# of the former release's SQL.
+# Enqueues that replace a waiting job or find a finished one, as the dispatcher sees them.
 
 use strict;
 use warnings;
@@ -13,33 +12,16 @@ $node->start;
 
 sub sql { return $node->safe_psql('postgres', join ";\n", @_) }
 
-# ---------- the SQL of 0.1.0 over this library ----------
+# ---------- values of an earlier release ----------
 
-sql("CREATE EXTENSION jobq VERSION '0.1.0'", <<'END');
+sql('CREATE EXTENSION jobq', <<'END');
 CREATE FUNCTION work(p jsonb) RETURNS void LANGUAGE sql AS '';
-SELECT jobq.create_job_type('t', 'work(jsonb)'), jobq.pause_job_type('t');
 SELECT jobq.create_job_type('tool', command => '{true}');
 UPDATE jobq.job_types SET options = '{"run_on": "any", "nofile": 64}' WHERE name = 'tool';
 END
-is(sql(q{SELECT count(*) FROM jobq.enqueue_many('t', '{"{}"}', 5, NULL, NULL, 4, '7s', '{"base": "2s"}', 'ignore', 'c', '1 day', 'acme', '{"m": 1}')}),
-	1, 'enqueue_many of 0.1.0, which has on_conflict');
-is(sql(q{SELECT priority, max_attempts, timeout, backoff, unique_key, concurrency_key, keep_completed, tenant, metadata FROM jobq.queue}),
-	'5|4|00:00:07|{"base": "2s"}||c|1 day|acme|{"m": 1}', 'each argument is where it belongs');
-sqlstate_is($node, 'postgres', q{SELECT jobq.enqueue_many('t', '{"{}"}', on_conflict => 'maybe')}, '22023', 'on_conflict is checked');
-
-# ---------- the update ----------
-
-sql('ALTER EXTENSION jobq UPDATE');
-sqlstate_is($node, 'postgres', q{SELECT jobq.enqueue_many('t', '{"{}"}', on_conflict => 'ignore')}, '42883', 'it is gone with the update');
-is(sql(q{SELECT count(*) FROM jobq.enqueue_many('t', '{"{}"}', 5, NULL, NULL, 4, '7s', '{"base": "2s"}', 'd', '2 days', 'acme', '{"m": 1}', '3 days')}), 1,
-	'enqueue_many without it');
-is(sql(q{SELECT concurrency_key, keep_completed, keep_dead, metadata FROM jobq.queue WHERE concurrency_key = 'd'}), 'd|2 days|3 days|{"m": 1}', 'each argument');
 sqlstate_is($node, 'postgres', q{SELECT jobq.alter_job_type('tool', max_attempts => 4)}, '0A000', 'an option that 0.1.0 stored is refused at the next change');
 is(sql(q{SELECT jobq.alter_job_type('tool', max_attempts => 4, options => '{"run_on": null}')}, q{SELECT max_attempts, options FROM jobq.job_types WHERE name = 'tool'}),
 	"\n" . '4|{"nofile": 64}', 'unless that removes it');
-sql(q{SELECT jobq.create_job_type('t', on_conflict => 'replace', max_attempts => 2)});
-is(sql(q{SELECT max_attempts, paused FROM jobq.job_types WHERE name = 't'}), '2|t', 'a type of 0.1.0 is replaced');
-sql(q{SELECT jobq.drop_job_type('t', force => true)});
 
 # ---------- a job that gets another concurrency key ----------
 

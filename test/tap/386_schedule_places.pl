@@ -88,15 +88,6 @@ $session->quit;
 wait_ticks($node, 'postgres', 'beat', 4, 'they come after its end');
 no_tick_lost($node, 'postgres', 'beat', 'a locked table');
 
-# ---------- columns of the owner ----------
-
-$node->safe_psql('postgres', q{ALTER TABLE jobq.schedules ADD COLUMN note text DEFAULT 'new'});
-wait_ticks($node, 'postgres', 'beat', 2, 'with a new column it ticks');
-$node->safe_psql('postgres', q{ALTER TABLE jobq.schedules DROP COLUMN note});
-wait_ticks($node, 'postgres', 'beat', 2, 'and without that');
-no_tick_lost($node, 'postgres', 'beat', 'another column');
-is((jobq_pids($node, 'conductor'))[0], $conductor, 'by the same conductor');
-
 # ---------- jobq.reload(), a crash ----------
 
 $node->safe_psql('postgres', 'SELECT jobq.reload()');

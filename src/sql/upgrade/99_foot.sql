@@ -51,6 +51,13 @@ BEGIN
   PERFORM jobq_internal._outside_extension('SELECT jobq_internal._grant_again()');
 END $update$;
 
+-- Refuse the update of tables that are not as a fresh install makes them: a
+-- column was added or dropped.
+CREATE FUNCTION jobq_internal._update_check() RETURNS void
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_update_check';
+SELECT jobq_internal._update_check();
+
+DROP FUNCTION jobq_internal._update_check();
 DROP FUNCTION jobq_internal._update_drop(regprocedure[]);
 DROP TABLE jobq._update_grants;
 

@@ -184,7 +184,7 @@ sub start
 			$o{max_output} // 1 << 20, $o{stderr_tail} // 8192, $o{nofile} // 256, $o{log_lines} // 0)
 		. pack('L<CL<L<Q<Q<Q<', $o{cpu_seconds} // 0, $kinds{ $o{output} // 'text' }, $o{warm} // 0, $o{warm_max_jobs} // 0,
 			$o{warm_memory} // 0, int(($o{warm_idle} // 600) * 1e6), $o{pool} // 1) . text($o{id} // '')
-		. ($VERSION > 1 ? pack('Q<', int(($o{stall} // 0) * 1e6)) : ''));
+		. pack('Q<', int(($o{stall} // 0) * 1e6)));
 }
 
 sub cancel
@@ -230,7 +230,7 @@ sub decode
 	elsif ($name eq 'EXIT')
 	{
 		@f{qw(job duration utime stime maxrss stdout_bytes stderr_bytes value left bad_lines kind verdict limit output stderr message error)} =
-		  unpack('Q<Q<Q<Q<Q<Q<Q<l<L<L<CCCL</aL</aL</a' . ($version > 1 ? 'L</a' : ''), $body);
+		  unpack('Q<Q<Q<Q<Q<Q<Q<l<L<L<CCCL</aL</aL</aL</a', $body);
 		$f{kind} = $KIND[ $f{kind} ];
 		$f{verdict} = $VERDICT[ $f{verdict} ];
 		$f{limit} = $LIMIT[ $f{limit} ];
