@@ -22,11 +22,11 @@
 #include "pressure/pressure_rules.h"
 #include "registry/job_types.h"
 #include "schedule/schedule_row.h"
-#include "security/grants.h"
+#include "security/access.h"
 #include "settle/alerts.h"
 #include "settle/artifacts.h"
 #include "settle/hook_references.h"
-#include "settle/settle_writes.h"
+#include "settle/ledger.h"
 #include "shared/crash_record.h"
 #include "shared/publish_jobs.h"
 #include "sql_worker/handler_statements.h"
@@ -69,6 +69,6 @@ _PG_init(void)
 	handler_statements_install_hooks();
 	shmem_install_hooks();
 	ddl_install_hooks();
-	inflight_create();
+	crash_record_create();
 	launcher_register();
 }

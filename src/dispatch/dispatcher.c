@@ -25,7 +25,7 @@
  *	 hand_out.c							handing out in order
  *	 admission.c						changes of types, limits and signals
  *	 why_answers.c						answers to jobq.why
- *	 dispatcher_wait.c wakeup_filter.c	early wake-ups, and those saved
+ *	 worker_wake.c wakeup_filter.c	early wake-ups, and those saved
  *	 statistics.c held_lanes.c			for views: totals, lanes and limits
  *	 lanes/ limits/ pressure/ workers/	jobs that wait, limits, executors
  */
@@ -97,7 +97,7 @@ sleep_until_needed(void)
 	pgstat_report_activity(STATE_IDLE, NULL);
 	statistics_note_turn(woken_by);
 	woken_by = WAKEUP_OTHER;
-	if (timeout > 0 && (db->lifecycle.suspended || !quiet_settle()) && !wakeup_is_due(&db->dispatcher.woken) &&
+	if (timeout > 0 && (db->lifecycle.suspended || !wakeup_filter_settle()) && !wakeup_is_due(&db->dispatcher.woken) &&
 		(WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout,
 				   jobq_wait(WAIT_DISPATCHER)) & WL_TIMEOUT) != 0)
 		woken_by = WAKEUP_TIMER;

@@ -11,7 +11,7 @@
 #include "dispatch/admission.h"
 #include "dispatch/dispatcher_parts.h"
 #include "dispatch/dispatcher_turn.h"
-#include "dispatch/dispatcher_wait.h"
+#include "dispatch/worker_wake.h"
 #include "dispatch/held_lanes.h"
 #include "dispatch/inbox.h"
 #include "dispatch/notify.h"
@@ -32,7 +32,7 @@
 #include "workers/executor_pool.h"
 #include "workers/executor_results.h"
 #include "workers/leases.h"
-#include "workers/returned_jobs.h"
+#include "workers/held_jobs.h"
 #include "workers/run_starts.h"
 #include "workers/take_back.h"
 #include "workers/worker_pool.h"
@@ -72,7 +72,7 @@ static void
 mark_suspects(void)
 {
 	Suspect		suspects[JOBQ_MAX_SLOTS];
-	int			n = inflight_take_suspects(db->dboid, suspects, JOBQ_MAX_SLOTS);
+	int			n = crash_record_take_suspects(db->dboid, suspects, JOBQ_MAX_SLOTS);
 
 	for (int i = 0; i < n; i++)
 		scan_mark(&suspects[i].id, ANY_REV, suspects[i].guilty ? 0 : REF_ALONE, suspects[i].guilty ? CHARGE_CRASHED : CHARGE_NONE);
@@ -99,17 +99,17 @@ static const DispatcherPart parts[] = {
 	{"claimers", .init = claimers_init, .recover = claimers_recover},
 	{"run starts", .init = runs_init},
 	{"workers", .init = workers_init},
-	{"returned jobs", .init = returned_init, .next_timer = held_next_timer},
+	{"returned jobs", .init = held_jobs_init, .next_timer = held_next_timer},
 	{"taking back", .next_timer = take_back_next_timer},
 	{"cancels", .init = cancels_init, .next_timer = cancels_next_timer},
-	{"inbox", .init = intake_init},
-	{"wake-up filter", .init = quiet_init},
+	{"inbox", .init = inbox_init},
+	{"wake-up filter", .init = wakeup_filter_init},
 	{"prepared transactions", .init = prepared_init, .recover = expect_unknown_prepared},
 	{"answers to why", .init = why_init, .next_timer = why_next_timer},
 	{"queue scan", .init = scan_init, .recover = mark_suspects},
-	{"maintenance", .init = upkeep_init, .turn = upkeep_turn, .next_timer = upkeep_next_timer},
+	{"maintenance", .init = maintenance_schedule_init, .turn = maintenance_schedule_turn, .next_timer = maintenance_schedule_next_timer},
 	{"conductor", .init = conductor_init, .turn = conductor_turn, .next_timer = conductor_next_timer},
-	{"early wake-ups", .init = wake_init},
+	{"early wake-ups", .init = worker_wake_init},
 	{"statistics", .init = statistics_init, .next_timer = statistics_next_timer},
 	{"held lanes", .init = held_lanes_init},
 	{"notifications", .init = notify_init, .turn = notify_turn, .next_timer = notify_next_timer}

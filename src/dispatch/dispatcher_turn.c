@@ -17,7 +17,7 @@
 #include "dispatch/database_check.h"
 #include "dispatch/dispatcher_parts.h"
 #include "dispatch/dispatcher_turn.h"
-#include "dispatch/dispatcher_wait.h"
+#include "dispatch/worker_wake.h"
 #include "dispatch/hand_out.h"
 #include "dispatch/hand_out_stop.h"
 #include "dispatch/held_lanes.h"
@@ -42,7 +42,7 @@
 #include "workers/executor_pool.h"
 #include "workers/executor_results.h"
 #include "workers/leases.h"
-#include "workers/returned_jobs.h"
+#include "workers/held_jobs.h"
 #include "workers/run_starts.h"
 #include "workers/take_back.h"
 #include "workers/worker_pool.h"
@@ -51,7 +51,7 @@
 #define BLOCKED_RETRY_US	INT64CONST(100000)	/* a session holds the queue's lock */
 
 static JobqDb *db;
-static bool want_full_scan = true;
+static bool want_all_lanes = true;
 static News news = {.types_changed = true, .lost_from = DT_NOEND};
 static MonoTime scan_blocked_until = 0;	/* 0: the last reading was not blocked */
 static bool registry_locked = false;
@@ -82,8 +82,8 @@ take_settings(TimestampTz now)
 	news.types_changed = false;
 	job_types_forget();			/* the messages come after the callback that ran */
 	admission_reload(now);
-	want_full_scan |= types_have_leftovers();
-	want_full_scan |= types_key_order_changed();
+	want_all_lanes |= types_have_leftovers();
+	want_all_lanes |= types_key_order_changed();
 	tenant_limits_suspect();
 	registry_known = true;
 	read_stop();
@@ -101,7 +101,7 @@ take_changes(bool sweep_now, TimestampTz now)
 	news.signals_changed = false;
 	if (identity_changed())		/* before conditions are evaluated */
 	{
-		want_full_scan = true;
+		want_all_lanes = true;
 		leases_suspect();		/* jobq.adopt() ends leases of the original */
 	}
 	if (pressure_turn(now))
@@ -110,13 +110,13 @@ take_changes(bool sweep_now, TimestampTz now)
 	if (news.prepared_lost)
 	{
 		news.prepared_lost = false;
-		want_full_scan = true;	/* one may have ended already */
+		want_all_lanes = true;	/* one may have ended already */
 		expect_unknown_prepared();
 		leases_suspect();
 	}
 	else if ((sweep_now || prepared_may_have_ended()) && unknown_prepared_ended())
 	{
-		want_full_scan = true;
+		want_all_lanes = true;
 		leases_suspect();		/* it may have ended attempts */
 	}
 }
@@ -132,28 +132,28 @@ read_queue(QueueScan *scan, bool sweep_now, MonoTime mono)
 	{
 		executors_recount_tenants(scan);
 		leases_recount_tenants(scan);
-		want_full_scan = true;
+		want_all_lanes = true;
 	}
 	if (tenant_limits_are_suspect())
 		scan_blocked_until = mono + BLOCKED_RETRY_US;
-	if (want_full_scan || scan->rewritten)
-		full_scan(scan);
-	want_full_scan = false;
+	if (want_all_lanes || scan->rewritten)
+		read_all_lanes(scan);
+	want_all_lanes = false;
 	if (news.lost_from != DT_NOEND)
 	{
-		rescan(scan, news.lost_from, true);
+		reread_lanes(scan, news.lost_from, true);
 		keys_suspect();
 	}
 	if (keys_lost_order())
-		rescan(scan, DT_NOBEGIN, false);
+		reread_lanes(scan, DT_NOBEGIN, false);
 	news.lost_from = DT_NOEND;
 	read_leases(scan);
 	leases_turn(scan);
 	cancels_run(scan);
-	read_touched_lanes(scan);
+	inbox_read_lanes(scan);
 	if (sweep_now)
 		sweep(scan);
-	scan_due_lanes(scan);
+	read_due_lanes(scan);
 	keys_turn(scan);
 	tenant_limits_turn(scan);
 }
@@ -165,7 +165,7 @@ read_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 	QueueScan  *scan = NULL;	/* NULL: a session holds the queue's lock */
 
 	take_changes(sweep_now, now);
-	apply_publications(now);
+	inbox_apply(now);
 	if (scan_open(&opened, now))
 	{
 		scan = &opened;
@@ -204,9 +204,9 @@ read_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 static bool
 has_work(TimestampTz now, MonoTime mono, bool sweep_now)
 {
-	return sweep_now || intake_pending() || why_pending(mono) || claimers_pending() || runs_pending() || cancels_pending() ||
+	return sweep_now || inbox_pending() || why_pending(mono) || claimers_pending() || runs_pending() || cancels_pending() ||
 		(leases_pending(mono) && mono >= scan_blocked_until) || news.types_changed ||
-		want_full_scan || news.prepared_lost || prepared_may_have_ended() ||
+		want_all_lanes || news.prepared_lost || prepared_may_have_ended() ||
 		news.signals_changed || pressure_due(mono) ||
 		news.lost_from != DT_NOEND || lanes_first_ready() != NULL ||
 		(mono >= scan_blocked_until && (scan_blocked_until > 0 || lanes_next_timer() <= now || keys_pending() ||
@@ -233,7 +233,7 @@ dispatcher_turn(void)
 	bool		reports;
 	bool		sweep_now;
 
-	wake_worker(now, may_hand_out());
+	worker_wake(now, may_hand_out());
 	StartTransactionCommand();
 	check_extension();
 	check_fit();
@@ -249,7 +249,7 @@ dispatcher_turn(void)
 		CommitTransactionCommand();
 		return reports;
 	}
-	take_publications(&news);
+	inbox_take(&news);
 	news.types_changed |= roles_changed();
 	now = GetCurrentTimestamp();	/* after the publications: their keys are not in the future */
 	mono = mono_now();
@@ -257,7 +257,7 @@ dispatcher_turn(void)
 	{
 		admission_clock_was_set(now);
 		wake_conductor(db);
-		want_full_scan = true;
+		want_all_lanes = true;
 	}
 	conductor_look();
 	sweep_now = mono >= next_sweep;
@@ -267,7 +267,7 @@ dispatcher_turn(void)
 		windows_retry = mono + WINDOWS_RETRY_US;
 	}
 	cancels_take();
-	release_held(mono, maintenance_is_done());
+	held_release(mono, maintenance_is_done());
 	if (has_work(now, mono, sweep_now))
 		read_and_hand_out(sweep_now, now, mono);
 	if (sweep_now)
@@ -285,7 +285,7 @@ dispatcher_turn(void)
 	executors_balance(mono);
 	CommitTransactionCommand();
 	if (types_names_stale())
-		upkeep_refresh_names();
+		maintenance_refresh_names();
 	parts_turn(mono);
 	return reports;
 }
@@ -312,5 +312,5 @@ dispatcher_turn_settings_changed(void)
 {
 	db->dispatcher.sql_workers = jobq_max_sql_workers;
 	news.types_changed = true;
-	upkeep_now();				/* the limits of the disk watch may have changed */
+	maintenance_soon();				/* the limits of the disk watch may have changed */
 }

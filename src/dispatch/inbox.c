@@ -17,7 +17,7 @@
 #include "dispatch/wakeup_filter.h"
 #include "limits/concurrency_keys.h"
 #include "workers/leases.h"
-#include "workers/returned_jobs.h"
+#include "workers/held_jobs.h"
 
 #define TAKE_AT_ONCE		256		/* publications copied under the spinlock */
 
@@ -27,17 +27,17 @@ static MemoryContext lasting;
 static LaneKeys *pubs;			/* taken, not scanned */
 static int	npubs = 0;
 static int	pubs_size = 0;
-static List *touched = NIL;		/* lanes to read, of apply_publications */
+static List *touched = NIL;		/* lanes to read, of inbox_apply */
 
 void
-intake_init(MemoryContext context, JobqDb *mine)
+inbox_init(MemoryContext context, JobqDb *mine)
 {
 	lasting = context;
 	db = mine;
 }
 
 bool
-intake_pending(void)
+inbox_pending(void)
 {
 	return npubs > 0 || probes_pending();
 }
@@ -80,7 +80,7 @@ take_ended(XactKeys *keys, int *nkeys)
 }
 
 void
-take_publications(News *news)
+inbox_take(News *news)
 {
 	LaneKeys	some[TAKE_AT_ONCE];
 	bool		more = true;
@@ -113,7 +113,7 @@ take_publications(News *news)
 		{
 			add_publication(&some[i]);
 			if (some[i].type_id != KEY_NEWS && some[i].type_id != LEASE_NEWS)
-				quiet_note(some[i].type_id);
+				wakeup_filter_note(some[i].type_id);
 		}
 	}
 	if (leases_lost)
@@ -156,7 +156,7 @@ apply_publication(const LaneKeys *pub, TimestampTz now)
  * the cursor.
  */
 void
-apply_publications(TimestampTz now)
+inbox_apply(TimestampTz now)
 {
 	MemoryContext old = MemoryContextSwitchTo(lasting);
 	int			n;
@@ -175,7 +175,7 @@ apply_publications(TimestampTz now)
  * for.
  */
 void
-read_touched_lanes(QueueScan *scan)
+inbox_read_lanes(QueueScan *scan)
 {
 	ListCell   *lc;
 
@@ -190,11 +190,11 @@ read_touched_lanes(QueueScan *scan)
 		scan_lane(scan, lane);
 		lane_place(lane, scan->now);
 	}
-	forget_touched_lanes();
+	inbox_forget_lanes();
 }
 
 void
-forget_touched_lanes(void)
+inbox_forget_lanes(void)
 {
 	list_free(touched);
 	touched = NIL;

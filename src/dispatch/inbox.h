@@ -7,7 +7,7 @@
 
 #include "lanes/queue_scan.h"
 
-/* News of the ring besides keys; set, never cleared by take_publications. */
+/* News of the ring besides keys; set, never cleared by inbox_take. */
 typedef struct News
 {
 	bool		types_changed;
@@ -16,14 +16,14 @@ typedef struct News
 	bool		prepared_lost;	/* keys of prepared transactions were lost */
 } News;
 
-extern void intake_init(MemoryContext context, JobqDb *db);
-extern void take_publications(News *news);
+extern void inbox_init(MemoryContext context, JobqDb *db);
+extern void inbox_take(News *news);
 /* Gives each publication to its lane; needs a transaction. */
-extern void apply_publications(TimestampTz now);
-extern void read_touched_lanes(QueueScan *scan);
+extern void inbox_apply(TimestampTz now);
+extern void inbox_read_lanes(QueueScan *scan);
 /* Forgets the lanes to be read: lanes are about to be forgotten. */
-extern void forget_touched_lanes(void);
+extern void inbox_forget_lanes(void);
 /* True if a publication waits here for a turn with a transaction. */
-extern bool intake_pending(void);
+extern bool inbox_pending(void);
 
 #endif

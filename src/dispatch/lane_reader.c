@@ -20,7 +20,7 @@
 #include "shared/clock_steps.h"
 #include "workers/claim_scopes.h"
 #include "workers/leases.h"
-#include "workers/returned_jobs.h"
+#include "workers/held_jobs.h"
 
 #define SWEEP_ENTRIES		2000	/* index entries read per tick */
 #define LEASE_ENTRIES		5000	/* the same for leases */
@@ -45,7 +45,7 @@ see_lane(QueueScan *scan, const LaneId *id, TimestampTz lo)
 }
 
 void
-rescan(QueueScan *scan, TimestampTz lo, bool all)
+reread_lanes(QueueScan *scan, TimestampTz lo, bool all)
 {
 	LaneId		id = first_lane;
 	int			nlanes = 0;
@@ -62,17 +62,17 @@ rescan(QueueScan *scan, TimestampTz lo, bool all)
 }
 
 void
-full_scan(QueueScan *scan)
+read_all_lanes(QueueScan *scan)
 {
-	forget_held();
-	forget_touched_lanes();
+	held_forget();
+	inbox_forget_lanes();
 	admission_forget_lanes();
 	keys_forget_lanes();
 	tenant_limits_forget_lanes();
 	claim_scopes_forget_lanes();
 	lanes_reset();
 	types_forget();
-	rescan(scan, DT_NOBEGIN, true);
+	reread_lanes(scan, DT_NOBEGIN, true);
 	sweeping = false;
 }
 
@@ -167,7 +167,7 @@ sweep(QueueScan *scan)
  * rows, or a crowd that waits for its key.
  */
 void
-scan_due_lanes(QueueScan *scan)
+read_due_lanes(QueueScan *scan)
 {
 	Lane	   *lane;
 	List	   *go_on = NIL;

@@ -8,7 +8,7 @@
 #include "lanes/queue_scan.h"
 
 /* Forgets all lanes and reads every lane of the queue. */
-extern void full_scan(QueueScan *scan);
+extern void read_all_lanes(QueueScan *scan);
 
 /*
  * Reads, in a few turns, the leases that a former dispatcher knew: all rows of
@@ -20,7 +20,7 @@ extern void read_leases(QueueScan *scan);
  * Reads from `lo` on every lane, or those of types that keep the order of a
  * concurrency key; known jobs stay.
  */
-extern void rescan(QueueScan *scan, TimestampTz lo, bool all);
+extern void reread_lanes(QueueScan *scan, TimestampTz lo, bool all);
 
 /*
  * Reads a bounded number of entries behind the cursors, from where the last
@@ -28,6 +28,6 @@ extern void rescan(QueueScan *scan, TimestampTz lo, bool all);
  */
 extern void sweep(QueueScan *scan);
 /* Reads a chunk of each lane with a timer that is due. */
-extern void scan_due_lanes(QueueScan *scan);
+extern void read_due_lanes(QueueScan *scan);
 
 #endif

@@ -4,7 +4,7 @@
  *
  * NOTIFY takes a lock of the whole cluster from before the commit record until
  * after its flush, so neither enqueue nor a worker sends any.  Their commits
- * set bits (commit_notices.c).  The dispatcher sends one notification a
+ * set bits (commit_news.c).  The dispatcher sends one notification a
  * channel for all bits set within jobq.notify_interval, in a transaction that
  * waits for no flush.  It takes that lock itself, first and only when it is
  * free, since the holder may wait for a standby.  Any role may listen, so
@@ -36,7 +36,7 @@
 #include "dispatch/notify.h"
 #include "limits/type_state.h"
 #include "registry/job_types.h"
-#include "shared/commit_notices.h"
+#include "shared/commit_news.h"
 #include "workers/executor_pool.h"
 #include "workers/leases.h"
 

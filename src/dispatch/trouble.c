@@ -9,7 +9,7 @@
 #include "dispatch/admission.h"
 #include "dispatch/trouble.h"
 #include "maintenance/maintenance_schedule.h"
-#include "workers/returned_jobs.h"
+#include "workers/held_jobs.h"
 
 static JobqDb *db;
 

@@ -30,7 +30,7 @@ static int	nrecent = 0;
 static int	oldest = 0;
 
 void
-quiet_init(MemoryContext context, JobqDb *mine)
+wakeup_filter_init(MemoryContext context, JobqDb *mine)
 {
 	db = mine;
 	nrecent = oldest = 0;
@@ -41,7 +41,7 @@ quiet_init(MemoryContext context, JobqDb *mine)
 }
 
 void
-quiet_note(int32 type_id)
+wakeup_filter_note(int32 type_id)
 {
 	for (int i = 0; i < nrecent; i++)
 	{
@@ -66,7 +66,7 @@ ends_count(void)
 }
 
 bool
-quiet_settle(void)
+wakeup_filter_settle(void)
 {
 	int32		quiet[JOBQ_QUIET_TYPES];
 	int			n = 0;

@@ -9,14 +9,14 @@
 #include "shared/shmem.h"
 
 /* Clears the filter: a new dispatcher needs every wake-up. */
-extern void quiet_init(MemoryContext context, JobqDb *db);
+extern void wakeup_filter_init(MemoryContext context, JobqDb *db);
 /* Notes that a publication of this type was taken. */
-extern void quiet_note(int32 type_id);
+extern void wakeup_filter_note(int32 type_id);
 
 /*
  * Sets the filter before going to sleep; true if a publication arrived without
  * a wake-up: poll again.
  */
-extern bool quiet_settle(void);
+extern bool wakeup_filter_settle(void);
 
 #endif

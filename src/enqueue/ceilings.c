@@ -26,7 +26,7 @@
 #include "enqueue/ceilings.h"
 #include "registry/backoff.h"
 #include "registry/options.h"
-#include "security/grants.h"
+#include "security/access.h"
 
 #define DEFAULT_UNIQUE_FOR	(30 * USECS_PER_DAY)
 

@@ -1,6 +1,6 @@
 /*
  * ceilings.h
- *	  The most that a role held to its grants (grants.h) may ask for: no more
+ *	  The most that a role held to its grants (access.h) may ask for: no more
  *	  than the job type gives.
  */
 #ifndef JOBQ_CEILINGS_H

@@ -25,7 +25,7 @@ typedef enum OnConflict
 	CONFLICT_ERROR
 } OnConflict;
 
-/* What parents' ends do to a job that waits for them (dependencies.h). */
+/* What parents' ends do to a job that waits for them (after.h). */
 typedef enum AfterRule
 {
 	AFTER_SUCCESS,
@@ -49,7 +49,7 @@ typedef struct Request
 	text	   *unique_key;		/* NULL: none; so for all below */
 	text	   *concurrency_key;
 	text	   *tenant;
-	const char *enqueued_by;	/* grants.h */
+	const char *enqueued_by;	/* access.h */
 	List	   *quotas;			/* quota.h */
 	Interval   *unique_for;
 	Interval   *timeout;

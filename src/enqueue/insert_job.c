@@ -8,7 +8,7 @@
 
 #include "base/job_id.h"
 #include "base/relations.h"
-#include "enqueue/dependencies.h"
+#include "enqueue/after.h"
 #include "enqueue/insert_job.h"
 #include "enqueue/quota.h"
 #include "enqueue/unique_conflict.h"

@@ -11,9 +11,9 @@
 #include "base/concurrency_key_hash.h"
 #include "base/job_status.h"
 #include "base/json_build.h"
-#include "enqueue/dependencies.h"
+#include "enqueue/after.h"
 #include "enqueue/job_row.h"
-#include "registry/tenant_lane.h"
+#include "registry/sublane.h"
 #include "shared/publish_jobs.h"
 
 void

@@ -44,7 +44,7 @@
 #include "base/relations.h"
 #include "enqueue/quota.h"
 #include "registry/job_types.h"
-#include "security/grants.h"
+#include "security/access.h"
 #include "shared/disk_level.h"
 #include "shared/quota_entries.h"
 #include "tables/queue_find.h"

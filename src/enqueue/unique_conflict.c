@@ -13,10 +13,10 @@
 
 #include "base/concurrency_key_hash.h"
 #include "base/job_status.h"
-#include "enqueue/dependencies.h"
+#include "enqueue/after.h"
 #include "enqueue/quota.h"
 #include "enqueue/unique_conflict.h"
-#include "security/grants.h"
+#include "security/access.h"
 #include "shared/publish_jobs.h"
 #include "shared/wait_events.h"
 

@@ -18,7 +18,7 @@
  * The lanes are memory of one process, without locks.  Each lane keeps at most
  * MAX_CHUNK rows (64 bytes each) of its cursor, and those of its extra heap.
  * The heap is refilled a chunk at a time, too.  The chunk of a tenant's lane
- * (tenant_lane.h) is smaller.
+ * (sublane.h) is smaller.
  */
 #ifndef JOBQ_LANES_H
 #define JOBQ_LANES_H

@@ -5,19 +5,19 @@
 #ifndef JOBQ_DDL_BARRIER_H
 #define JOBQ_DDL_BARRIER_H
 
-typedef enum DetourKind
+typedef enum BarrierKind
 {
 	CHANGES_EXTENSION,			/* the queue's locks; tools may run on */
 	REASSIGNS_EXTENSION,		/* the queue's locks */
 	DROPS_EXTENSION,
 	NEEDS_DATABASE,				/* to itself */
 	DROPS_DATABASE
-} DetourKind;
+} BarrierKind;
 
 /*
  * Returns when jobs have stopped, or after a few seconds.  A second call in a
  * transaction adds nothing.
  */
-extern void detour_begin(Oid dboid, DetourKind kind);
+extern void barrier_begin(Oid dboid, BarrierKind kind);
 
 #endif

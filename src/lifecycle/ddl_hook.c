@@ -8,11 +8,11 @@
  * A dispatcher never leaves its database, so DROP DATABASE, RENAME, SET
  * TABLESPACE and CREATE DATABASE ... TEMPLATE would fail after 5 s.  A
  * ProcessUtility hook sees these commands before they take a lock, and a
- * detour (ddl_barrier.c) stops the jobs and processes that block them, also
+ * barrier (ddl_barrier.c) stops the jobs and processes that block them, also
  * the process that evaluates a signal's condition.  Then the command runs as
  * without jobq.
  *
- * The detour is only for callers that may execute the command: others get the
+ * The barrier is only for callers that may execute the command: others get the
  * server's error and disturb no job.
  *
  *	 command							cancels			before it			after its commit
@@ -129,14 +129,14 @@ lock_table(const char *name)
  * would deadlock with an enqueue.
  */
 static void
-make_way_for_extension(DetourKind kind)
+make_way_for_extension(BarrierKind kind)
 {
 	Oid			owner;
 	Oid			namespace;
 
 	if (!find_extension(&owner, &namespace) || !has_privs_of_role(GetUserId(), owner))
 		return;
-	detour_begin(MyDatabaseId, kind);
+	barrier_begin(MyDatabaseId, kind);
 	if (kind == DROPS_EXTENSION)
 	{
 		lock_table("job_types");
@@ -171,7 +171,7 @@ meet_drop(DropStmt *stmt)
 }
 
 static void
-meet_owned(List *roles, DetourKind kind)
+meet_owned(List *roles, BarrierKind kind)
 {
 	Oid			owner;
 	Oid			namespace;
@@ -187,7 +187,7 @@ meet_owned(List *roles, DetourKind kind)
 }
 
 static void
-meet_database(const char *name, DetourKind kind, bool top_level)
+meet_database(const char *name, BarrierKind kind, bool top_level)
 {
 	Oid			dboid = name ? get_database_oid(name, true) : InvalidOid;
 
@@ -198,7 +198,7 @@ meet_database(const char *name, DetourKind kind, bool top_level)
 	if (!OidIsValid(dboid) || dboid == MyDatabaseId || IsInTransactionBlock(top_level))
 		return;
 	if (owns_database(dboid))
-		detour_begin(dboid, kind);
+		barrier_begin(dboid, kind);
 }
 
 static const char *
@@ -227,7 +227,7 @@ meet_create_database(CreatedbStmt *stmt, bool top_level)
 	 * also jobq's
 	 */
 	if (OidIsValid(dboid) && !IsInTransactionBlock(top_level) && owns_database(dboid))
-		detour_begin(dboid, NEEDS_DATABASE);
+		barrier_begin(dboid, NEEDS_DATABASE);
 }
 
 static void

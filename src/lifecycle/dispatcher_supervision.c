@@ -106,7 +106,7 @@ restart_is_pending(Oid dboid)
 
 /* Records the end of the dispatcher, and the time of the next start. */
 static void
-dispatcher_ended(Keeper *k, MonoTime now)
+dispatcher_ended(Supervision *k, MonoTime now)
 {
 	JobqDb	   *db = find_db(k->dboid);
 	bool		absent = true;	/* without an entry: the dispatcher, or DROP DATABASE, has freed it */
@@ -134,7 +134,7 @@ dispatcher_ended(Keeper *k, MonoTime now)
 }
 
 static void
-look_at_dispatcher(Keeper *k, MonoTime now)
+look_at_dispatcher(Supervision *k, MonoTime now)
 {
 	JobqDb	   *db = find_db(k->dboid);
 	bool		attached = db != NULL && db->dispatcher.proc != NULL;
@@ -157,7 +157,7 @@ look_at_dispatcher(Keeper *k, MonoTime now)
  * failing starts must not spin.
  */
 static void
-heed_wish(Keeper *k, MonoTime now)
+heed_wish(Supervision *k, MonoTime now)
 {
 	MonoTime	soonest = k->state == KEEPER_ABSENT ? now :
 		k->tried + FIRST_DELAY_MS * INT64CONST(1000);
@@ -171,7 +171,7 @@ heed_wish(Keeper *k, MonoTime now)
  * read its settings again.
  */
 static void
-refuse_dispatcher(Keeper *k)
+refuse_dispatcher(Supervision *k)
 {
 	JobqDb	   *db = find_db(k->dboid);
 
@@ -190,7 +190,7 @@ refuse_dispatcher(Keeper *k)
 
 /* Updates the state by its dispatcher and by requests. */
 void
-keeper_look(Keeper *k, MonoTime now)
+supervision_look(Supervision *k, MonoTime now)
 {
 	look_at_dispatcher(k, now);
 	if (!k->admitted)
@@ -201,14 +201,14 @@ keeper_look(Keeper *k, MonoTime now)
 }
 
 bool
-keeper_may_start(Keeper *k, MonoTime now)
+supervision_may_start(Supervision *k, MonoTime now)
 {
 	return k->state == KEEPER_IDLE && k->admitted && k->next_try <= now &&
 		!restart_is_pending(k->dboid);
 }
 
 static bool
-register_dispatcher(Keeper *k)
+register_dispatcher(Supervision *k)
 {
 	BackgroundWorker worker;
 	MemoryContext old;
@@ -226,7 +226,7 @@ register_dispatcher(Keeper *k)
 }
 
 void
-keeper_start(Keeper *k, MonoTime now)
+supervision_start(Supervision *k, MonoTime now)
 {
 	JobqDb	   *db = make_db(k->dboid);
 	bool		make_way;
@@ -272,7 +272,7 @@ keeper_start(Keeper *k, MonoTime now)
 
 /* Returns the time until the state needs attention, in ms; -1: none. */
 long
-keeper_timeout(Keeper *k, MonoTime now)
+supervision_timeout(Supervision *k, MonoTime now)
 {
 	if (k->state == KEEPER_STARTING || restart_is_pending(k->dboid))
 		return ATTACH_POLL_MS;	/* no notification comes */
@@ -290,7 +290,7 @@ keeper_timeout(Keeper *k, MonoTime now)
  * without connections.
  */
 void
-keeper_refuse(Keeper *k)
+supervision_refuse(Supervision *k)
 {
 	JobqDb	   *db = find_db(k->dboid);
 
@@ -304,7 +304,7 @@ keeper_refuse(Keeper *k)
 }
 
 bool
-keeper_knows(Keeper *k)
+supervision_knows(Supervision *k)
 {
 	JobqDb	   *db = find_db(k->dboid);
 

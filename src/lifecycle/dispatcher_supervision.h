@@ -19,7 +19,7 @@ typedef enum KeeperState
 	KEEPER_RUNNING
 } KeeperState;
 
-typedef struct Keeper
+typedef struct Supervision
 {
 	Oid			dboid;			/* hash key */
 	KeeperState state;
@@ -31,25 +31,25 @@ typedef struct Keeper
 	MonoTime	tried;			/* to start it, in vain or not */
 	MonoTime	next_try;
 	int			failures;		/* ends in a row without having worked */
-} Keeper;
+} Supervision;
 
 /* Updates the state by its dispatcher and by requests. */
-extern void keeper_look(Keeper *k, MonoTime now);
-extern bool keeper_may_start(Keeper *k, MonoTime now);
-extern void keeper_start(Keeper *k, MonoTime now);
+extern void supervision_look(Supervision *k, MonoTime now);
+extern bool supervision_may_start(Supervision *k, MonoTime now);
+extern void supervision_start(Supervision *k, MonoTime now);
 /* Refuses the database: ends its dispatcher, drops a request for one. */
-extern void keeper_refuse(Keeper *k);
+extern void supervision_refuse(Supervision *k);
 
 /*
  * False until it is known whether the database has the extension; true also if
  * its dispatcher could not be started.
  */
-extern bool keeper_knows(Keeper *k);
+extern bool supervision_knows(Supervision *k);
 
 /*
  * Returns the time that the launcher may sleep because of this one, in ms; -1:
  * without limit.
  */
-extern long keeper_timeout(Keeper *k, MonoTime now);
+extern long supervision_timeout(Supervision *k, MonoTime now);
 
 #endif

@@ -9,7 +9,7 @@
  * (Lifecycle.wanted: CREATE EXTENSION at its commit, any call of jobq without
  * a dispatcher, ddl_barrier.c at its end).
  *
- * The state of each database (Keeper) is private.  A new launcher finds
+ * The state of each database (Supervision) is private.  A new launcher finds
  * running dispatchers by db->dispatcher.proc and never starts a second one.
  * The launcher restarts dispatchers, not the postmaster, with a delay that
  * doubles from 1 s to 1 min while they don't stay up.  It starts one at a
@@ -71,7 +71,7 @@ launcher_register(void)
 static void
 note_database(Form_pg_database form)
 {
-	Keeper	   *k;
+	Supervision	   *k;
 	bool		found;
 
 	k = hash_search(keepers, &form->oid, HASH_ENTER, &found);
@@ -95,7 +95,7 @@ note_database(Form_pg_database form)
  * its oid exists again.
  */
 static void
-forget_database(Keeper *k)
+forget_database(Supervision *k)
 {
 	JobqDb	   *db = find_db(k->dboid);
 
@@ -115,7 +115,7 @@ static void
 scan_databases(MonoTime now)
 {
 	HASH_SEQ_STATUS seq;
-	Keeper	   *k;
+	Supervision	   *k;
 	Relation	rel;
 	TableScanDesc scan;
 	HeapTuple	tuple;
@@ -140,7 +140,7 @@ scan_databases(MonoTime now)
 		if (!k->exists)
 			forget_database(k);
 		else if (!k->admitted)
-			keeper_refuse(k);
+			supervision_refuse(k);
 	}
 	last_scan = now;
 }
@@ -153,7 +153,7 @@ static bool
 scan_is_due(MonoTime now)
 {
 	HASH_SEQ_STATUS seq;
-	Keeper	   *closed;
+	Supervision	   *closed;
 
 	if (last_scan == 0 || JobqShmem->databases_changed)
 	{
@@ -173,7 +173,7 @@ scan_is_due(MonoTime now)
 	{
 		JobqDb	   *db = &JobqShmem->dbs[i];
 		Oid			dboid = db->dboid;
-		Keeper	   *k;
+		Supervision	   *k;
 
 		if (!OidIsValid(dboid) || !db->lifecycle.wanted)
 			continue;
@@ -192,13 +192,13 @@ scan_is_due(MonoTime now)
 static bool
 start_if_still_there(Oid dboid, MonoTime now)
 {
-	Keeper	   *k;
+	Supervision	   *k;
 
 	scan_databases(now);
 	k = hash_search(keepers, &dboid, HASH_FIND, NULL);
 	if (k == NULL || !k->admitted || k->state != KEEPER_IDLE)
 		return false;
-	keeper_start(k, now);
+	supervision_start(k, now);
 	return k->state == KEEPER_STARTING;
 }
 
@@ -210,18 +210,18 @@ static long
 tend_databases(MonoTime now)
 {
 	HASH_SEQ_STATUS seq;
-	Keeper	   *k;
-	Keeper	   *next = NULL;
+	Supervision	   *k;
+	Supervision	   *next = NULL;
 	bool		starting = false;
 	long		timeout = -1;
 
 	hash_seq_init(&seq, keepers);
 	while ((k = hash_seq_search(&seq)) != NULL)
 	{
-		keeper_look(k, now);
+		supervision_look(k, now);
 		if (k->state == KEEPER_STARTING)
 			starting = true;
-		if (keeper_may_start(k, now) && (next == NULL || k->next_try < next->next_try))
+		if (supervision_may_start(k, now) && (next == NULL || k->next_try < next->next_try))
 			next = k;
 	}
 	if (next && !starting)
@@ -230,7 +230,7 @@ tend_databases(MonoTime now)
 	hash_seq_init(&seq, keepers);
 	while ((k = hash_seq_search(&seq)) != NULL)
 	{
-		long		t = keeper_timeout(k, now);
+		long		t = supervision_timeout(k, now);
 
 		if (t == 0 && starting)
 			continue;			/* due, and waits for another one's start */
@@ -246,14 +246,14 @@ announce_worker_need(void)
 {
 	static bool announced = false;
 	HASH_SEQ_STATUS seq;
-	Keeper	   *k;
+	Supervision	   *k;
 	bool		known = true;
 
 	if (announced)
 		return;
 	hash_seq_init(&seq, keepers);
 	while ((k = hash_seq_search(&seq)) != NULL)
-		known &= keeper_knows(k);
+		known &= supervision_knows(k);
 	if (!known)
 		return;
 	announced = true;
@@ -284,7 +284,7 @@ launcher_attach(void)
 	before_shmem_exit(launcher_on_exit, 0);
 
 	ctl.keysize = sizeof(Oid);
-	ctl.entrysize = sizeof(Keeper);
+	ctl.entrysize = sizeof(Supervision);
 	ctl.hcxt = TopMemoryContext;
 	keepers = hash_create("jobq databases", 16, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 }
@@ -299,7 +299,7 @@ jobq_launcher_main(Datum arg)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 	launcher_attach();
-	inflight_after_restart();
+	crash_record_after_restart();
 	cycle = AllocSetContextCreate(TopMemoryContext, "jobq launcher cycle", ALLOCSET_SMALL_SIZES);
 	MemoryContextSwitchTo(cycle);
 	tool_env_check_file();

@@ -53,7 +53,7 @@ StaticAssertDecl(lengthof(stopped_columns) == S_NATTS, "stopped's columns");
 PG_FUNCTION_INFO_V1(jobq_wait_until_idle);
 
 bool
-stop_is_on(char **reason, LOCKMODE lock)
+kill_switch_is_on(char **reason, LOCKMODE lock)
 {
 	Oid			relid = jobq_relid("stopped");
 	Relation	rel;

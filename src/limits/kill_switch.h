@@ -10,7 +10,7 @@
  * True if jobq.stop_all() is in effect; `lock` is NoLock when it is held.
  * *reason: palloc'd, NULL when none was given.
  */
-extern bool stop_is_on(char **reason, LOCKMODE lock);
+extern bool kill_switch_is_on(char **reason, LOCKMODE lock);
 
 /* The checked columns of jobq.stopped: see table_shape.h. */
 extern const struct Shape stopped_shape;

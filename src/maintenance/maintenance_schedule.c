@@ -35,7 +35,7 @@ static uint32 maintenance_failed_seen = 0;
 static int	maintenance_failures = 0;	/* in a row */
 
 void
-upkeep_init(MemoryContext context, JobqDb *mine)
+maintenance_schedule_init(MemoryContext context, JobqDb *mine)
 {
 	MonoTime	now = mono_now();
 
@@ -54,7 +54,7 @@ request_partition(TimestampTz need)
 }
 
 void
-upkeep_refresh_names(void)
+maintenance_refresh_names(void)
 {
 	next_maintenance = 0;
 }
@@ -113,20 +113,20 @@ see_to_chores(MonoTime now)
 }
 
 void
-upkeep_turn(MonoTime now)
+maintenance_schedule_turn(MonoTime now)
 {
 	see_to_partitions(now);
 	see_to_chores(now);
 }
 
 MonoTime
-upkeep_next_timer(MonoTime now)
+maintenance_schedule_next_timer(MonoTime now)
 {
 	return Min(next_maintenance, chores_timer());
 }
 
 void
-upkeep_now(void)
+maintenance_soon(void)
 {
 	next_chores = 0;
 }

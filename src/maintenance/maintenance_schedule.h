@@ -7,11 +7,11 @@
 
 #include "shared/shmem.h"
 
-extern void upkeep_init(MemoryContext context, JobqDb *db);
+extern void maintenance_schedule_init(MemoryContext context, JobqDb *db);
 /* Starts the processes that are due. */
-extern void upkeep_turn(MonoTime now);
+extern void maintenance_schedule_turn(MonoTime now);
 /* Returns when the next one is due. */
-extern MonoTime upkeep_next_timer(MonoTime now);
+extern MonoTime maintenance_schedule_next_timer(MonoTime now);
 
 /*
  * Requests a partition that takes a history row of that time: the next turn
@@ -19,13 +19,13 @@ extern MonoTime upkeep_next_timer(MonoTime now);
  */
 extern void request_partition(TimestampTz need);
 /* Makes the next turn start housekeeping. */
-extern void upkeep_now(void);
+extern void maintenance_soon(void);
 
 /*
  * Makes the next turn start maintenance, which updates the names of renamed
  * roles.
  */
-extern void upkeep_refresh_names(void);
+extern void maintenance_refresh_names(void);
 /* True if maintenance has succeeded since the last call. */
 extern bool maintenance_is_done(void);
 /* True if it was started once more because the run before has not succeeded. */

@@ -29,7 +29,7 @@
 #include "maintenance/queue_space.h"
 #include "observe/health_facts.h"
 #include "registry/job_types.h"
-#include "shared/commit_notices.h"
+#include "shared/commit_news.h"
 #include "shared/slots.h"
 #include "shared/wait_events.h"
 #include "shared/worker_need.h"
@@ -330,7 +330,7 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 	char		seconds[32] = "null";
 	const char *message = NULL;
 	char	   *reason;
-	bool		stopped = stop_is_on(&reason, AccessShareLock);
+	bool		stopped = kill_switch_is_on(&reason, AccessShareLock);
 	bool		draining = false;	/* nothing starts, and no row says so yet */
 
 	if (db != NULL)

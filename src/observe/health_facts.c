@@ -25,7 +25,7 @@
 #include "base/relations.h"
 #include "base/subtransaction.h"
 #include "observe/health_facts.h"
-#include "security/grants.h"
+#include "security/access.h"
 #include "shared/slots.h"
 
 #define MAX_BLOCKED_KEYS	10		/* listed by name */

@@ -19,7 +19,7 @@
  * just before it is done.
  *
  * A role that reads the view may also call the functions, with any id.  So to
- * a role that is held to grants (grants.h) a job is live only if the role may
+ * a role that is held to grants (access.h) a job is live only if the role may
  * see its row, which is looked up once per live job and query.
  */
 #include "jobq.h"
@@ -41,7 +41,7 @@
 #include "base/job_status.h"
 #include "base/relations.h"
 #include "registry/job_types.h"
-#include "security/grants.h"
+#include "security/access.h"
 #include "shared/slots.h"
 #include "sql_worker/handler.h"
 #include "tables/queue_table.h"

@@ -24,7 +24,7 @@
 #include "base/json_build.h"
 #include "observe/type_stats.h"
 #include "registry/job_types.h"
-#include "security/grants.h"
+#include "security/access.h"
 #include "shared/slots.h"
 #include "tables/live_counts.h"
 

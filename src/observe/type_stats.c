@@ -15,7 +15,7 @@
 
 #include "observe/type_stats.h"
 #include "registry/job_types.h"
-#include "security/grants.h"
+#include "security/access.h"
 #include "shared/slots.h"
 
 #define DRAIN_MINUTES	5		/* whose rates count */

@@ -45,7 +45,7 @@
 #include "base/relations.h"
 #include "lifecycle/release.h"
 #include "registry/job_types.h"
-#include "security/grants.h"
+#include "security/access.h"
 #include "settle/recent_results.h"
 #include "shared/current_job.h"
 #include "shared/publish_jobs.h"

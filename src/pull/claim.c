@@ -39,7 +39,7 @@
 #include "pull/client_watch.h"
 #include "pull/pull_job.h"
 #include "pull/wait_snapshot.h"
-#include "security/grants.h"
+#include "security/access.h"
 #include "settle/settle_counts.h"
 #include "shared/breaker.h"
 #include "shared/claim_session.h"

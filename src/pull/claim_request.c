@@ -22,7 +22,7 @@
 #include "pull/claim_request.h"
 #include "pull/pull_job.h"
 #include "registry/job_types.h"
-#include "security/grants.h"
+#include "security/access.h"
 
 #define MAX_JOBS		1000
 #define MAX_NAME		255

@@ -25,7 +25,7 @@
 #include "base/relations.h"
 #include "lifecycle/release.h"
 #include "pull/pull_job.h"
-#include "security/grants.h"
+#include "security/access.h"
 #include "settle/breaker_news.h"
 #include "shared/claim_session.h"
 #include "shared/claims.h"

@@ -48,7 +48,7 @@
 #include "schedule/conductor_entries.h"
 #include "schedule/conductor_flow.h"
 #include "schedule/conductor_runs.h"
-#include "security/grants.h"
+#include "security/access.h"
 #include "shared/publish_schedules.h"
 #include "shared/wait_events.h"
 #include "shared/wakeups.h"

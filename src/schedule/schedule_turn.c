@@ -34,7 +34,7 @@
 #include "schedule/schedule_ticks.h"
 #include "schedule/schedule_turn.h"
 #include "schedule/schedule_turn_internal.h"
-#include "security/grants.h"
+#include "security/access.h"
 
 #define LATE_US			(5 * USECS_PER_SEC)
 #define SKIP_LATE_US	USECS_PER_MINUTE	/* catch_up = skip */

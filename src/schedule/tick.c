@@ -28,7 +28,7 @@
 #include "schedule/schedule_ticks.h"
 #include "schedule/tick.h"
 #include "security/act_as_enqueuer.h"
-#include "security/grants.h"
+#include "security/access.h"
 
 /* ---------- the payload ---------- */
 

@@ -1,6 +1,6 @@
 /*
  * grant_checks.c
- *	  Checks of calls by roles that are held to grants (grants.h), and of the
+ *	  Checks of calls by roles that are held to grants (access.h), and of the
  *	  rows that they may see.
  *
  * PostgreSQL checks EXECUTE first: jobq.grant_access grants it for the
@@ -18,7 +18,7 @@
 #include "utils/builtins.h"
 #include "utils/inval.h"
 
-#include "security/grants.h"
+#include "security/access.h"
 
 PG_FUNCTION_INFO_V1(jobq_reads);
 PG_FUNCTION_INFO_V1(jobq_reads_event);

@@ -34,7 +34,7 @@
 #include "base/relations.h"
 #include "lifecycle/release.h"
 #include "security/audit.h"
-#include "security/grants.h"
+#include "security/access.h"
 #include "shared/shmem.h"
 
 PG_FUNCTION_INFO_V1(jobq_gateway);

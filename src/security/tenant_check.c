@@ -31,7 +31,7 @@
 
 #include "base/act_as.h"
 #include "base/relations.h"
-#include "security/grants.h"
+#include "security/access.h"
 #include "tables/table_shape.h"
 
 static const ShapeColumn tenant_check_columns[] = {{"signature", TEXTOID, FILLED}};

@@ -4,7 +4,7 @@
  *
  * The row and the job of jobq.alert_job_type are written in the transaction
  * that causes them; the line in the log and the notification follow its commit
- * (commit_notices.c).  The job's payload is the row.  An alert about a job of
+ * (commit_news.c).  The job's payload is the row.  An alert about a job of
  * that very type makes no further job.
  */
 #include "jobq.h"
@@ -17,7 +17,7 @@
 #include "base/texts.h"
 #include "settle/alerts.h"
 #include "settle/hooks.h"
-#include "shared/commit_notices.h"
+#include "shared/commit_news.h"
 #include "shared/stat_changes.h"
 #include "tables/table_shape.h"
 

@@ -14,7 +14,7 @@
 #include "settle/attempt_events.h"
 
 int
-story_attempt(Job *job, Outcome *o)
+attempt_events_number(Job *job, Outcome *o)
 {
 	return JOB_INT(job, Q_attempts) + (o->begun || o->started_at == 0 ? 0 : 1);
 }
@@ -30,7 +30,7 @@ tell(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, const cha
 }
 
 bool
-story_ready(Ledger *ledger, JobType *type, Outcome *o)
+attempt_events_ready(Ledger *ledger, JobType *type, Outcome *o)
 {
 	EventsLevel lowest = o->kind == OUTCOME_FAILED ? EVENTS_FAILURES : EVENTS_ALL;
 
@@ -44,7 +44,7 @@ story_ready(Ledger *ledger, JobType *type, Outcome *o)
  * before.
  */
 void
-story_attempt_lines(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt)
+attempt_events_lines(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt)
 {
 	Event		event = {.ts = o->started_at, .attempt = attempt, .type = "started", .source = o->source,
 	.level = "info"};
@@ -108,18 +108,18 @@ next_data(Job *job)
 }
 
 void
-story_finished(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, JobStatus status)
+attempt_events_finished(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, JobStatus status)
 {
-	story_attempt_lines(ledger, job, type, o, attempt);
+	attempt_events_lines(ledger, job, type, o, attempt);
 	if (EVENTS_WANTED(type, EVENTS_ALL))
 		tell(ledger, job, type, o, attempt, status == JOB_COMPLETED ? "completed" :
 			 status == JOB_SKIPPED ? "skipped" : "cancelled", "info", run_data(o));
 }
 
 void
-story_failed(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, bool last)
+attempt_events_failed(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, bool last)
 {
-	story_attempt_lines(ledger, job, type, o, attempt);
+	attempt_events_lines(ledger, job, type, o, attempt);
 	if (!EVENTS_WANTED(type, EVENTS_FAILURES))
 		return;
 	tell(ledger, job, type, o, attempt, "failed", last ? "error" : "warning", failure_data(o));
@@ -128,7 +128,7 @@ story_failed(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, b
 }
 
 void
-story_waits(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, const char *how)
+attempt_events_waits(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, const char *how)
 {
 	if (EVENTS_WANTED(type, EVENTS_ALL))
 		tell(ledger, job, type, o, attempt, how, "info", next_data(job));

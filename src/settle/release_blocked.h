@@ -6,7 +6,7 @@
 #define JOBQ_RELEASE_BLOCKED_H
 
 #include "registry/job_types.h"
-#include "settle/settle_writes.h"
+#include "settle/ledger.h"
 
 /*
  * Lets a locked blocked job wait for its turn, due at its scheduled_for, or

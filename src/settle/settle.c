@@ -242,7 +242,7 @@ finish(Ledger *ledger, Job *job, JobType *type, JobStatus status, Outcome *o, Ti
 	bool		nulls[H_NATTS] = {0};
 	TimestampTz expires_at;
 	bool		keep = history_keeps(job, type, o->ended_at, &expires_at);
-	int			attempt = story_attempt(job, o);
+	int			attempt = attempt_events_number(job, o);
 
 	if (!keep && type && type->has_hooks && hooks_refer(job, type, o, attempt, status))
 	{
@@ -259,14 +259,14 @@ finish(Ledger *ledger, Job *job, JobType *type, JobStatus status, Outcome *o, Ti
 		*need = expires_at;
 		return false;
 	}
-	if (!story_ready(ledger, type, o))
+	if (!attempt_events_ready(ledger, type, o))
 	{
 		*need = o->ended_at;
 		return false;
 	}
 	charge_attempt(job, o);
 	if (EVENTS_WANTED(type, EVENTS_ALL) || o->log != NIL)
-		story_finished(ledger, job, type, o, attempt, status);
+		attempt_events_finished(ledger, job, type, o, attempt, status);
 	if (finished_row(job, type, status, o, keep, expires_at, values, nulls))
 		ledger_move_to_history(ledger, job, values, nulls);
 	else
@@ -392,11 +392,11 @@ raises_alert(Job *job, JobType *type)
 static JobStatus
 fail(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
 {
-	int			attempt = story_attempt(job, o);
+	int			attempt = attempt_events_number(job, o);
 	bool		last = is_last(job, type, o, attempt);
 	Backoff		backoff;
 
-	if (!story_ready(ledger, type, o) || (last && raises_alert(job, type) && !alerts_ready(ledger, o->ended_at)))
+	if (!attempt_events_ready(ledger, type, o) || (last && raises_alert(job, type) && !alerts_ready(ledger, o->ended_at)))
 	{
 		*need = o->ended_at;
 		return job->status;
@@ -404,7 +404,7 @@ fail(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
 	charge_attempt(job, o);
 	if (o->crashed)
 		JOB_ATT(job, Q_crashes) = Int32GetDatum(JOB_INT(job, Q_crashes) + 1);
-	story_failed(ledger, job, type, o, attempt, last);
+	attempt_events_failed(ledger, job, type, o, attempt, last);
 	if (last)
 	{
 		bury(ledger, job, type, o, attempt);
@@ -418,7 +418,7 @@ fail(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
 	keep_error(job, o);
 	put_back(ledger, job, JOB_RETRY,
 			 o->ended_at + (o->delay_us > 0 ? o->delay_us : backoff_delay(&backoff, JOB_INT(job, Q_attempts))));
-	story_waits(ledger, job, type, o, attempt, "retry_scheduled");
+	attempt_events_waits(ledger, job, type, o, attempt, "retry_scheduled");
 	if (type->has_hooks)
 		hooks_fire(ledger, job, type, o, attempt, JOB_RETRY);
 	return JOB_RETRY;
@@ -431,10 +431,10 @@ fail(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz *need)
 static JobStatus
 postpone(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz due, TimestampTz *need)
 {
-	int			attempt = story_attempt(job, o);
+	int			attempt = attempt_events_number(job, o);
 	JobStatus	waiting = JOB_PENDING;
 
-	if (!story_ready(ledger, type, o))
+	if (!attempt_events_ready(ledger, type, o))
 	{
 		*need = o->ended_at;
 		return job->status;
@@ -449,8 +449,8 @@ postpone(Ledger *ledger, Job *job, JobType *type, Outcome *o, TimestampTz due, T
 	else if (o->code != NULL)
 		keep_error(job, o);
 	put_back(ledger, job, waiting, due);
-	story_attempt_lines(ledger, job, type, o, attempt);
-	story_waits(ledger, job, type, o, attempt, due != 0 ? "snoozed" : "released");
+	attempt_events_lines(ledger, job, type, o, attempt);
+	attempt_events_waits(ledger, job, type, o, attempt, due != 0 ? "snoozed" : "released");
 	return waiting;
 }
 

@@ -12,7 +12,7 @@
 #define JOBQ_SETTLE_H
 
 #include "registry/job_types.h"
-#include "settle/settle_writes.h"
+#include "settle/ledger.h"
 
 typedef enum OutcomeKind
 {

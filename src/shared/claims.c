@@ -198,7 +198,7 @@ claim_hold(const pg_uuid_t *id)
 
 /* Takes the notes of held jobs back. */
 static void
-release_held(ClaimPlace *place, JobqDb *db)
+held_release(ClaimPlace *place, JobqDb *db)
 {
 	holds = false;
 	SpinLockAcquire(&db->mutex);
@@ -212,7 +212,7 @@ void
 claim_commits(void)
 {
 	if (holds)
-		release_held(my_claim_place(), my_db());
+		held_release(my_claim_place(), my_db());
 	if (asked)
 		my_claim_place()->commits = true;
 }
@@ -224,7 +224,7 @@ claims_end(void)
 	JobqDb	   *db;
 
 	if (holds)
-		release_held(my_claim_place(), my_db());
+		held_release(my_claim_place(), my_db());
 	if (!asked)
 		return;
 	asked = false;

@@ -45,7 +45,7 @@ static Record *mine = NULL;
 static Oid	mine_dboid;
 
 void
-inflight_create(void)
+crash_record_create(void)
 {
 	void	   *map = mmap(NULL, sizeof(Inflight), PROT_READ | PROT_WRITE,
 						   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -70,11 +70,11 @@ stopped_by_postmaster(SIGNAL_ARGS)
 static void
 inflight_on_exit(int code, Datum arg)
 {
-	inflight_end();
+	crash_record_end();
 }
 
 void
-inflight_attach(int slotno, Oid dboid)
+crash_record_attach(int slotno, Oid dboid)
 {
 	if (inflight == NULL)
 		return;
@@ -87,7 +87,7 @@ inflight_attach(int slotno, Oid dboid)
 }
 
 void
-inflight_begin(const pg_uuid_t *id)
+crash_record_begin(const pg_uuid_t *id)
 {
 	if (mine == NULL)
 		return;
@@ -97,7 +97,7 @@ inflight_begin(const pg_uuid_t *id)
 }
 
 void
-inflight_end(void)
+crash_record_end(void)
 {
 	if (mine)
 		mine->dboid = InvalidOid;
@@ -125,7 +125,7 @@ third_crash_alone(const pg_uuid_t *id)
  * Called before any worker can be started, so a new one cannot overwrite it.
  */
 void
-inflight_after_restart(void)
+crash_record_after_restart(void)
 {
 	int			n = 0;
 
@@ -146,7 +146,7 @@ inflight_after_restart(void)
 }
 
 int
-inflight_take_suspects(Oid dboid, Suspect *suspects, int max)
+crash_record_take_suspects(Oid dboid, Suspect *suspects, int max)
 {
 	int			n = 0;
 

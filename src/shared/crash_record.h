@@ -22,27 +22,27 @@ typedef struct Suspect
 } Suspect;
 
 /* Makes the mapping; in the postmaster, at preload. */
-extern void inflight_create(void);
+extern void crash_record_create(void);
 
 /*
  * Registers a SQL worker: from now on SIGQUIT marks it as stopped by the
  * postmaster.
  */
-extern void inflight_attach(int slotno, Oid dboid);
+extern void crash_record_attach(int slotno, Oid dboid);
 /* Records the job that the worker runs, and clears the record. */
-extern void inflight_begin(const pg_uuid_t *id);
-extern void inflight_end(void);
+extern void crash_record_begin(const pg_uuid_t *id);
+extern void crash_record_end(void);
 
 /*
  * Puts aside the records that a crash of the server left; in the launcher,
  * before it starts a process.
  */
-extern void inflight_after_restart(void);
+extern void crash_record_after_restart(void);
 
 /*
  * Takes the jobs that ran in dboid when the server crashed.  Returns their
  * number, at most max.
  */
-extern int	inflight_take_suspects(Oid dboid, Suspect *suspects, int max);
+extern int	crash_record_take_suspects(Oid dboid, Suspect *suspects, int max);
 
 #endif

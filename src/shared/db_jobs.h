@@ -26,7 +26,7 @@ typedef struct RecentResult
 	int			status;			/* JobStatus */
 	TransactionId xid;			/* of the settlement, which is about to commit;
 								 * Invalid: it has committed */
-	char		tenant[64];		/* for the right to see the result: grants.h */
+	char		tenant[64];		/* for the right to see the result: access.h */
 	char		enqueued_by[ENQUEUER_SIZE];
 } RecentResult;
 

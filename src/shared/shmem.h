@@ -119,7 +119,7 @@
  *	 here, atomics:
  *	 builtin_signals	pressure_signals.c	dispatcher, disk	dispatcher,
  *											watch				health
- *	 news				commit_notices.c	commits				dispatcher
+ *	 news				commit_news.c	commits				dispatcher
  *	 lacking			worker_need.c		launcher,			health, enqueue
  *											dispatcher
  */
@@ -170,7 +170,7 @@ typedef struct JobqDb
 	pg_atomic_uint32 builtin_signals;	/* active ones, a bit each
 										 * (pressure_signals.h) */
 	pg_atomic_uint32 news;		/* NEWS_*: listeners to notify
-								 * (commit_notices.h) */
+								 * (commit_news.h) */
 	pg_atomic_uint32 lacking;	/* WORKER_*: wanted, and max_worker_processes
 								 * is used up (worker_need.h) */
 } JobqDb;

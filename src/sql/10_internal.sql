@@ -102,7 +102,7 @@ CREATE TRIGGER move_env BEFORE INSERT OR UPDATE ON jobq.job_types
   FOR EACH ROW WHEN (jsonb_typeof(NEW.options) = 'object' AND NEW.options ? 'env') EXECUTE FUNCTION jobq_internal._move_env();
 ALTER TABLE jobq.job_types ENABLE ALWAYS TRIGGER move_env;
 
--- src/tables/database_identity.c: true if the rows belong to this database,
+-- src/tables/home.c: true if the rows belong to this database,
 -- false in a restored dump.
 CREATE FUNCTION jobq_internal._home_is_ours() RETURNS boolean
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_home_is_ours';
@@ -148,7 +148,7 @@ CREATE FUNCTION jobq_internal._new_id() RETURNS uuid
 CREATE FUNCTION jobq_internal._check_payload(type_id int, payload jsonb) RETURNS void
   LANGUAGE c STRICT AS 'MODULE_PATHNAME', 'jobq_check_payload';
 
--- src/registry/tenant_lane.c: returns the lane of a tenant's job.
+-- src/registry/sublane.c: returns the lane of a tenant's job.
 CREATE FUNCTION jobq_internal._sublane(type_id int, tenant text) RETURNS int2
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_sublane';
 

@@ -1,4 +1,4 @@
--- The rights of roles: src/security/grants.h, src/security/grant_checks.c.
+-- The rights of roles: src/security/access.h, src/security/grant_checks.c.
 
 -- The kinds of access.  USAGE on this domain marks the roles that
 -- jobq.grant_access has named: they are held to their grants.  No GRANT ...

@@ -307,7 +307,7 @@ END $$;
 -- The number of dead letters, without a count(*).  Each insertion or deletion
 -- adds a row with its change of the number, in the same transaction.  So the
 -- sum is exact for every snapshot, after a rollback, a prepared transaction or
--- a crash, and no transaction waits for another. src/settle/settle_writes.c
+-- a crash, and no transaction waits for another. src/settle/ledger.c
 -- writes such rows itself; a trigger does for SQL.
 CREATE TABLE jobq.dead_letter_count (change int8 NOT NULL);
 

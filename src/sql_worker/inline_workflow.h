@@ -6,7 +6,7 @@
 #define JOBQ_INLINE_WORKFLOW_H
 
 #include "base/act_as.h"
-#include "settle/settle_writes.h"
+#include "settle/ledger.h"
 
 /* The identity and search_path of the owner of jobq's tables, for jobq's own SQL. */
 typedef struct OwnerCall

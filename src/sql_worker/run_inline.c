@@ -36,7 +36,7 @@
 #include "lifecycle/release.h"
 #include "limits/kill_switch.h"
 #include "registry/job_types.h"
-#include "security/grants.h"
+#include "security/access.h"
 #include "settle/settle.h"
 #include "sql_worker/handler.h"
 #include "sql_worker/inline_workflow.h"
@@ -281,7 +281,7 @@ jobq_run_inline(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("jobq.run_inline cannot be called inside a handler")));
-	if (stop_is_on(&reason, AccessShareLock))
+	if (kill_switch_is_on(&reason, AccessShareLock))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("all jobs are stopped: %s", reason ? reason : "no reason given"),

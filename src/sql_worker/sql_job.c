@@ -139,9 +139,9 @@ run_handler_of(Batch *batch, Entry *e, Cell *cell)
 {
 	e->run.shared = batch->n > 1;
 	e->run.stray_before = (cell->ref.flags & REF_AGAIN) != 0;
-	inflight_begin(&cell->ref.id);
+	crash_record_begin(&cell->ref.id);
 	handler_run(&e->run);
-	inflight_end();
+	crash_record_end();
 	cell->run_us = (int32) Min(mono_now() - cell->begun_at, PG_INT32_MAX);
 	e->run.closes_batch |= find_stray_connections();
 	switch (e->run.end)

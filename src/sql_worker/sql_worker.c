@@ -98,7 +98,7 @@ jobq_sql_worker_main(Datum arg)
 	memcpy(&start, MyBgworkerEntry->bgw_extra, sizeof(start));
 	connect_as_role(&start);
 	slot_attach(DatumGetInt32(arg), start.generation);
-	inflight_attach(DatumGetInt32(arg), start.dboid);
+	crash_record_attach(DatumGetInt32(arg), start.dboid);
 	neutralise_session();
 	set_for_session("role", "none");
 	db = my_db();

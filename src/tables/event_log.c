@@ -19,7 +19,7 @@
 #include "utils/timestamp.h"
 
 #include "base/relations.h"
-#include "shared/commit_notices.h"
+#include "shared/commit_news.h"
 #include "tables/event_log.h"
 #include "tables/table_shape.h"
 

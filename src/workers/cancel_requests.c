@@ -18,7 +18,7 @@
 #include "workers/cancel_requests.h"
 #include "workers/executor_pool.h"
 #include "workers/leases.h"
-#include "workers/returned_jobs.h"
+#include "workers/held_jobs.h"
 
 typedef struct PendingCancel
 {
@@ -186,7 +186,7 @@ add_pending_cancel(const JobRef *ref, const CancelRequest *c)
 	bool		found;
 	Known	   *k = known_insert(known_jobs, ref->id, &found);
 
-	drop_held(&ref->id);
+	held_drop(&ref->id);
 	k->where = HELD;			/* its versions in a lane are stale now */
 	k->rev = ref->rev;
 	if (!found)
@@ -247,7 +247,7 @@ serve_request(QueueScan *scan, const CancelRequest *c)
 		return false;
 	if (!scan_find(scan, &c->id, &ref, &status) || !scan_row_is_ours(scan))
 	{
-		drop_held(&c->id);
+		held_drop(&c->id);
 		if (k != NULL && k->where == HELD)
 			known_delete(known_jobs, c->id);
 		return true;

@@ -24,7 +24,7 @@
 
 #include "tables/queue_table.h"
 #include "workers/claim_scopes.h"
-#include "workers/returned_jobs.h"
+#include "workers/held_jobs.h"
 
 #define MAX_SCOPES		256		/* without those of all tenants */
 #define ALL_TENANTS		(-1)

@@ -20,7 +20,7 @@
 #include "workers/executor_pool.h"
 #include "workers/executor_results.h"
 #include "workers/leases.h"
-#include "workers/returned_jobs.h"
+#include "workers/held_jobs.h"
 #include "workers/take_back.h"
 
 #define CANCEL_RETRY_US		INT64CONST(500000)

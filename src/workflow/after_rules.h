@@ -1,12 +1,12 @@
 /*
  * after_rules.h
  *	  What ends of parents amount to for a job that waits for them: the table
- *	  of dependencies.h as a function.
+ *	  of after.h as a function.
  */
 #ifndef JOBQ_AFTER_RULES_H
 #define JOBQ_AFTER_RULES_H
 
-#include "enqueue/dependencies.h"
+#include "enqueue/after.h"
 
 /* How a parent has ended, beside JobStatus. */
 #define PARENT_GONE		(-3)	/* neither in the queue nor ended with a row */

@@ -5,7 +5,7 @@
  * Only the conductor calls this, so that no two transactions count the same
  * edge; release_children.c counts none.  What counts is the state of a parent
  * now: a parent that is in the queue has not ended, whatever was published.
- * dependencies.h has the table of rules.
+ * after.h has the table of rules.
  *
  * A child is locked only if its lock is free; else its parents stay for the
  * next call.  An edge whose child no longer waits is deleted.  A dead letter

@@ -5,7 +5,7 @@
 #ifndef JOBQ_EDGES_H
 #define JOBQ_EDGES_H
 
-#include "settle/settle_writes.h"
+#include "settle/ledger.h"
 #include "shared/shmem.h"
 
 #define EDGES_AT_ONCE	1000	/* of one transaction */

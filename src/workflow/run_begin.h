@@ -5,7 +5,7 @@
 #ifndef JOBQ_RUN_BEGIN_H
 #define JOBQ_RUN_BEGIN_H
 
-#include "settle/settle_writes.h"
+#include "settle/ledger.h"
 
 /* Writes that a locked run runs, and counts an attempt. */
 extern void run_write_begin(Ledger *ledger, Job *job, const char *worker);

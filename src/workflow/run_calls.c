@@ -19,7 +19,7 @@
 
 #include "base/errors.h"
 #include "base/relations.h"
-#include "security/grants.h"
+#include "security/access.h"
 #include "settle/release_blocked.h"
 #include "settle/settle.h"
 #include "shared/breaker.h"

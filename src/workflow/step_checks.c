@@ -17,7 +17,7 @@
 #include "base/json_size.h"
 #include "registry/job_types.h"
 #include "security/act_as_enqueuer.h"
-#include "security/grants.h"
+#include "security/access.h"
 #include "workflow/steps.h"
 #include "workflow/template.h"
 

@@ -1,5 +1,5 @@
 /*
- * dependencies.c
+ * after.c
  *	  Reads and stores what a job waits for.
  *
  * A parent's bit is set (publish_ends.h) before its row is read: if the row is
@@ -27,9 +27,9 @@
 #include "base/errors.h"
 #include "base/job_status.h"
 #include "base/relations.h"
-#include "enqueue/dependencies.h"
+#include "enqueue/after.h"
 #include "registry/job_types.h"
-#include "security/grants.h"
+#include "security/access.h"
 #include "shared/publish_ends.h"
 #include "tables/edge_table.h"
 #include "tables/queue_find.h"

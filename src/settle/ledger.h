@@ -1,9 +1,9 @@
 /*
- * settle_writes.h
+ * ledger.h
  *	  The tables that a settling transaction writes, opened on demand.
  */
-#ifndef JOBQ_SETTLE_WRITES_H
-#define JOBQ_SETTLE_WRITES_H
+#ifndef JOBQ_LEDGER_H
+#define JOBQ_LEDGER_H
 
 #include "shared/slots.h"
 #include "tables/event_log.h"

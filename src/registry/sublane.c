@@ -1,5 +1,5 @@
 /*
- * tenant_lane.c
+ * sublane.c
  *	  The lane of a job of a fair type: one of a bounded number, by a hash of its
  *	  tenant.
  *
@@ -15,7 +15,7 @@
 
 #include "common/hashfn.h"
 
-#include "registry/tenant_lane.h"
+#include "registry/sublane.h"
 
 PG_FUNCTION_INFO_V1(jobq_sublane);
 

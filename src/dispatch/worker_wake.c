@@ -1,5 +1,5 @@
 /*
- * dispatcher_wait.c
+ * worker_wake.c
  *	  Wakes dispatcher and worker before the first job of an idle queue is
  *	  there.
  *
@@ -14,7 +14,7 @@
 
 #include "utils/timestamp.h"
 
-#include "dispatch/dispatcher_wait.h"
+#include "dispatch/worker_wake.h"
 #include "workers/executor_pool.h"
 
 #define LINGER_US		200		/* twice the time to find one job */
@@ -22,7 +22,7 @@
 static JobqDb *db;
 
 void
-wake_init(MemoryContext context, JobqDb *mine)
+worker_wake_init(MemoryContext context, JobqDb *mine)
 {
 	db = mine;
 }
@@ -32,7 +32,7 @@ wake_init(MemoryContext context, JobqDb *mine)
  * for the job or while it is being committed.
  */
 void
-wake_worker(TimestampTz now, bool may_hand_out)
+worker_wake(TimestampTz now, bool may_hand_out)
 {
 	int32		imminent = (int32) pg_atomic_exchange_u32(&db->ring.imminent, 0);
 	LaneKeys	keys = {.type_id = 0};

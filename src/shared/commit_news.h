@@ -1,11 +1,11 @@
 /*
- * commit_notices.h
+ * commit_news.h
  *	  Notices of a transaction, given only after its commit: lines in the
  *	  server log, and news for the dispatcher that sessions may listen for
  *	  (notify.c).
  */
-#ifndef JOBQ_COMMIT_NOTICES_H
-#define JOBQ_COMMIT_NOTICES_H
+#ifndef JOBQ_COMMIT_NEWS_H
+#define JOBQ_COMMIT_NEWS_H
 
 #define NEWS_EVENTS		0x01	/* in JobqDb.news */
 #define NEWS_ALERTS		0x02

@@ -1,5 +1,5 @@
 /*
- * dependencies.h
+ * after.h
  *	  The argument after of enqueue: jobs that wait for other jobs.
  *
  * What the end of a parent does to the job, by after_rule:
@@ -16,8 +16,8 @@
  * src/workflow/edges.c applies the ends, src/workflow/release_children.c those
  * that are all that a job waits for.
  */
-#ifndef JOBQ_DEPENDENCIES_H
-#define JOBQ_DEPENDENCIES_H
+#ifndef JOBQ_AFTER_H
+#define JOBQ_AFTER_H
 
 #include "enqueue/job_row.h"
 

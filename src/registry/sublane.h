@@ -1,9 +1,9 @@
 /*
- * tenant_lane.h
+ * sublane.h
  *	  The lane of a tenant among the lanes of a fair type (options.fair_by).
  */
-#ifndef JOBQ_TENANT_LANE_H
-#define JOBQ_TENANT_LANE_H
+#ifndef JOBQ_SUBLANE_H
+#define JOBQ_SUBLANE_H
 
 #include "registry/job_types.h"
 

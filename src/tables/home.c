@@ -1,5 +1,5 @@
 /*
- * database_identity.c
+ * home.c
  *	  The identity of a database, which its jobs store.
  *
  * A row of jobq.home stores the id of the very transaction that wrote it.

@@ -1,5 +1,5 @@
 /*
- * settle_writes.c
+ * ledger.c
  *	  The tables that a settling transaction writes, and rows that go into history together.
  *
  * Tables are opened when the first row needs them and closed before commit.
@@ -15,7 +15,7 @@
 #include "utils/rel.h"
 
 #include "base/relations.h"
-#include "settle/settle_writes.h"
+#include "settle/ledger.h"
 #include "tables/table_shape.h"
 
 static const ShapeColumn dead_letter_count_columns[] = {{"change", INT8OID, FILLED}};

@@ -1,5 +1,5 @@
 /*
- * returned_jobs.c
+ * held_jobs.c
  *	  Jobs that come back from an executor.
  *
  * Most go back to their lane at once.  Jobs that can't (no partition for their
@@ -13,7 +13,7 @@
 
 #include "base/grow_array.h"
 #include "limits/type_state.h"
-#include "workers/returned_jobs.h"
+#include "workers/held_jobs.h"
 
 typedef struct Held
 {
@@ -31,7 +31,7 @@ static int	nheld = 0;
 static int	held_size = 0;
 
 void
-returned_init(MemoryContext context, JobqDb *db)
+held_jobs_init(MemoryContext context, JobqDb *db)
 {
 	lasting = context;
 }
@@ -134,7 +134,7 @@ held_type(HoldReason reason)
 }
 
 void
-release_held(MonoTime now, bool partitions_made)
+held_release(MonoTime now, bool partitions_made)
 {
 	for (int i = 0; i < nheld;)
 	{
@@ -151,7 +151,7 @@ release_held(MonoTime now, bool partitions_made)
 }
 
 void
-drop_held(const pg_uuid_t *id)
+held_drop(const pg_uuid_t *id)
 {
 	for (int i = 0; i < nheld; i++)
 	{
@@ -174,7 +174,7 @@ held_next_timer(MonoTime now)
 }
 
 void
-forget_held(void)
+held_forget(void)
 {
 	for (int i = 0; i < nheld; i++)
 	{

@@ -1,6 +1,6 @@
 /*
- * grants.c
- *	  Grants of roles: see grants.h.
+ * access.c
+ *	  Grants of roles: see access.h.
  *
  * The grants that count for a role are collected at its first check, by one
  * scan of jobq.access past the executor, and kept until a grant, a role or a
@@ -33,7 +33,7 @@
 #include "utils/syscache.h"
 
 #include "base/relations.h"
-#include "security/grants.h"
+#include "security/access.h"
 #include "shared/shmem.h"
 #include "tables/queue_table.h"
 #include "tables/table_shape.h"

@@ -1,5 +1,5 @@
 /*
- * grants.h
+ * access.h
  *	  The grants in jobq.access, and the checks against them.
  *
  * A role is free, or held to its grants (those made to it and to the roles
@@ -12,8 +12,8 @@
  * mark is in the catalog, so that it follows a role that is renamed, survives
  * dump and restore, and never adds rights when rows of jobq.access are lost.
  */
-#ifndef JOBQ_GRANTS_H
-#define JOBQ_GRANTS_H
+#ifndef JOBQ_ACCESS_H
+#define JOBQ_ACCESS_H
 
 #include "registry/job_types.h"
 

@@ -1,5 +1,5 @@
 /*
- * commit_notices.c
+ * commit_news.c
  *	  Notices of a transaction that are given after its commit.
  *
  * Texts are made beforehand and belong to the subtransaction that made them.
@@ -19,7 +19,7 @@
 #include "tcop/tcopprot.h"
 #include "utils/memutils.h"
 
-#include "shared/commit_notices.h"
+#include "shared/commit_news.h"
 #include "shared/shmem.h"
 
 typedef struct LogLine

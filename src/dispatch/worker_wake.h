@@ -1,19 +1,19 @@
 /*
- * dispatcher_wait.h
+ * worker_wake.h
  *	  Wakes the worker of an idle queue's first job before that job is there:
- *	  dispatcher_wait.c.
+ *	  worker_wake.c.
  */
-#ifndef JOBQ_DISPATCHER_WAIT_H
-#define JOBQ_DISPATCHER_WAIT_H
+#ifndef JOBQ_WORKER_WAKE_H
+#define JOBQ_WORKER_WAKE_H
 
 #include "shared/shmem.h"
 
-extern void wake_init(MemoryContext context, JobqDb *db);
+extern void worker_wake_init(MemoryContext context, JobqDb *db);
 
 /*
  * Wakes, at the beginning of a turn, the worker of the job that is about to be
  * found or committed.
  */
-extern void wake_worker(TimestampTz now, bool may_hand_out);
+extern void worker_wake(TimestampTz now, bool may_hand_out);
 
 #endif

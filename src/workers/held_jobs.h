@@ -1,14 +1,14 @@
 /*
- * returned_jobs.h
+ * held_jobs.h
  *	  Jobs that come back from an executor: into their lane, held for a while,
  *	  forgotten, or read again.
  */
-#ifndef JOBQ_RETURNED_JOBS_H
-#define JOBQ_RETURNED_JOBS_H
+#ifndef JOBQ_HELD_JOBS_H
+#define JOBQ_HELD_JOBS_H
 
 #include "lanes/lanes.h"
 
-extern void returned_init(MemoryContext context, JobqDb *db);
+extern void held_jobs_init(MemoryContext context, JobqDb *db);
 /* Puts a job back into its lane. */
 extern void return_job(const JobRef *ref);
 /* Forgets a job. */
@@ -36,15 +36,15 @@ extern void hold_job(const JobRef *ref, MonoTime until, HoldReason reason);
  */
 extern int32 held_type(HoldReason reason);
 /* Puts held jobs back into their lanes. */
-extern void release_held(MonoTime now, bool partitions_made);
+extern void held_release(MonoTime now, bool partitions_made);
 /* Ends the hold of a job that is handled otherwise now. */
-extern void drop_held(const pg_uuid_t *id);
+extern void held_drop(const pg_uuid_t *id);
 /* Forgets all held jobs: a full scan reads them again. */
-extern void forget_held(void);
+extern void held_forget(void);
 extern MonoTime held_next_timer(MonoTime now);
 
 /*
- * Makes apply_publications read these keys, as if a commit had published them.
+ * Makes inbox_apply read these keys, as if a commit had published them.
  */
 extern void probe_again(const LaneKeys *keys);
 extern bool probes_pending(void);
