@@ -38,7 +38,7 @@
 #define GIVE_WAY_MS		2000
 #define ASK_MS			1000	/* then processes that have not obeyed are terminated */
 #define POLL_MS			2
-#define MAX_DETOURS		4		/* this database, and one other: the rest are not transactional */
+#define MAX_BARRIERS		4		/* this database, and one other: the rest are not transactional */
 
 /* A database that this transaction blocks. */
 typedef struct Barrier
@@ -50,31 +50,31 @@ typedef struct Barrier
 	SubTransactionId subid;
 } Barrier;
 
-static Barrier detours[MAX_DETOURS];
-static int	ndetours = 0;
+static Barrier barriers[MAX_BARRIERS];
+static int	nbarriers = 0;
 
 /* ---------- blocking, resuming ---------- */
 
 static bool
-needs_database(const Barrier *detour)
+needs_database(const Barrier *barrier)
 {
-	return detour->kind >= NEEDS_DATABASE;
+	return barrier->kind >= NEEDS_DATABASE;
 }
 
 static void
-hold_up(Barrier *detour)
+hold_up(Barrier *barrier)
 {
-	JobqDb	   *db = detour->db;
+	JobqDb	   *db = barrier->db;
 
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	db->lifecycle.suspended++;
 	db->lifecycle.suspended_at = mono_now();
-	if (needs_database(detour))
+	if (needs_database(barrier))
 	{
 		db->lifecycle.leaving++;
 	}
 	LWLockRelease(JobqShmem->lock);
-	detour->ping = pg_atomic_fetch_add_u64(&db->health.ping, 1) + 1;
+	barrier->ping = pg_atomic_fetch_add_u64(&db->health.ping, 1) + 1;
 	wake_dispatcher(db);
 }
 
@@ -99,25 +99,25 @@ wake_executors(Oid dboid)
  * fail.
  */
 static void
-go_on(const Barrier *detour, bool committed)
+go_on(const Barrier *barrier, bool committed)
 {
-	JobqDb	   *db = detour->db;
+	JobqDb	   *db = barrier->db;
 
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
-	if (db->dboid == detour->dboid)
+	if (db->dboid == barrier->dboid)
 	{
-		if (committed && detour->kind == DROPS_EXTENSION)
+		if (committed && barrier->kind == DROPS_EXTENSION)
 		{
 			db->lifecycle.restart = true;
 			db->lifecycle.suspended_at = mono_now();
 			stat_forget(db);
 		}
 		db->lifecycle.suspended--;
-		if (needs_database(detour))
+		if (needs_database(barrier))
 			db->lifecycle.leaving--;
 		if (db->lifecycle.restart)
 			wake_executors(db->dboid);
-		if (committed && detour->kind == DROPS_DATABASE && db->dispatcher.proc == NULL)
+		if (committed && barrier->kind == DROPS_DATABASE && db->dispatcher.proc == NULL)
 			release_db(db);
 		else
 			db->lifecycle.wanted = true;
@@ -132,8 +132,8 @@ ddl_xact_callback(XactEvent event, void *arg)
 {
 	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT && event != XACT_EVENT_PREPARE)
 		return;
-	while (ndetours > 0)
-		go_on(&detours[--ndetours], event == XACT_EVENT_COMMIT);
+	while (nbarriers > 0)
+		go_on(&barriers[--nbarriers], event == XACT_EVENT_COMMIT);
 }
 
 static void
@@ -141,17 +141,17 @@ ddl_subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransactionI
 {
 	if (event == SUBXACT_EVENT_COMMIT_SUB)
 	{
-		for (int i = 0; i < ndetours; i++)
+		for (int i = 0; i < nbarriers; i++)
 		{
-			if (detours[i].subid == subid)
-				detours[i].subid = parent;
+			if (barriers[i].subid == subid)
+				barriers[i].subid = parent;
 		}
 	}
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
 		/* the youngest is the last */
-		while (ndetours > 0 && detours[ndetours - 1].subid == subid)
-			go_on(&detours[--ndetours], false);
+		while (nbarriers > 0 && barriers[nbarriers - 1].subid == subid)
+			go_on(&barriers[--nbarriers], false);
 	}
 }
 
@@ -187,7 +187,7 @@ slot_is_busy(Slot *slot)
  * ASK_MS loses its process: its job is put back all the same.
  */
 static bool
-handlers_run(const Barrier *detour, bool terminate)
+handlers_run(const Barrier *barrier, bool terminate)
 {
 	bool		busy = false;
 
@@ -196,9 +196,9 @@ handlers_run(const Barrier *detour, bool terminate)
 	{
 		Slot	   *slot = &JobqShmem->slots[i];
 
-		if (!slot->in_use || slot->dead || slot->dboid != detour->dboid || slot == MySlot)
+		if (!slot->in_use || slot->dead || slot->dboid != barrier->dboid || slot == MySlot)
 			continue;
-		if (slot->kind == SLOT_EXEC && detour->kind == CHANGES_EXTENSION)
+		if (slot->kind == SLOT_EXEC && barrier->kind == CHANGES_EXTENSION)
 			continue;			/* tools hold no lock */
 		if (!slot_is_busy(slot))
 			continue;
@@ -275,34 +275,34 @@ processes_run(JobqDb *db, bool terminate)
  * a weak lock of a table behind the command's strong one.
  */
 static bool
-dispatcher_is_unaware(const Barrier *detour)
+dispatcher_is_unaware(const Barrier *barrier)
 {
-	return detour->db->dispatcher.proc != NULL &&
-		(int64) (pg_atomic_read_u64(&detour->db->health.pong) - detour->ping) < 0;
+	return barrier->db->dispatcher.proc != NULL &&
+		(int64) (pg_atomic_read_u64(&barrier->db->health.pong) - barrier->ping) < 0;
 }
 
 /* Makes handlers and processes end; true while one is left. */
 static bool
-way_is_blocked(const Barrier *detour, bool terminate)
+way_is_blocked(const Barrier *barrier, bool terminate)
 {
-	bool		blocked = dispatcher_is_unaware(detour);
+	bool		blocked = dispatcher_is_unaware(barrier);
 
-	blocked |= handlers_run(detour, terminate);
+	blocked |= handlers_run(barrier, terminate);
 	/* their state is in rows and in shared memory: others start when jobs resume */
-	blocked |= child_dismiss(&detour->db->conductor.child, terminate);
-	blocked |= child_dismiss(&detour->db->maintenance.child, terminate);
-	if (needs_database(detour))
-		blocked |= processes_run(detour->db, terminate);
+	blocked |= child_dismiss(&barrier->db->conductor.child, terminate);
+	blocked |= child_dismiss(&barrier->db->maintenance.child, terminate);
+	if (needs_database(barrier))
+		blocked |= processes_run(barrier->db, terminate);
 	return blocked;
 }
 
 static void
-wait_for_way(const Barrier *detour)
+wait_for_way(const Barrier *barrier)
 {
 	MonoTime	start = mono_now();
 	bool		terminate = false;
 
-	while (way_is_blocked(detour, terminate))
+	while (way_is_blocked(barrier, terminate))
 	{
 		MonoTime	now = mono_now();
 
@@ -346,16 +346,16 @@ barrier_begin(Oid dboid, BarrierKind kind)
 {
 	static bool registered = false;
 	JobqDb	   *db = entry_of(dboid);
-	Barrier	   *detour;
+	Barrier	   *barrier;
 
-	if (db == NULL || ndetours == MAX_DETOURS)
+	if (db == NULL || nbarriers == MAX_BARRIERS)
 		return;
-	for (int i = 0; i < ndetours; i++)
+	for (int i = 0; i < nbarriers; i++)
 	{
-		if (detours[i].dboid == dboid)
+		if (barriers[i].dboid == dboid)
 		{
 			/* blocked already */
-			detours[i].kind = Max(detours[i].kind, kind);
+			barriers[i].kind = Max(barriers[i].kind, kind);
 			return;
 		}
 	}
@@ -365,12 +365,12 @@ barrier_begin(Oid dboid, BarrierKind kind)
 		RegisterSubXactCallback(ddl_subxact_callback, NULL);
 		registered = true;
 	}
-	detour = &detours[ndetours];
-	detour->db = db;
-	detour->dboid = dboid;
-	detour->kind = kind;
-	detour->subid = GetCurrentSubTransactionId();
-	hold_up(detour);
-	ndetours++;
-	wait_for_way(detour);
+	barrier = &barriers[nbarriers];
+	barrier->db = db;
+	barrier->dboid = dboid;
+	barrier->kind = kind;
+	barrier->subid = GetCurrentSubTransactionId();
+	hold_up(barrier);
+	nbarriers++;
+	wait_for_way(barrier);
 }

@@ -8,11 +8,11 @@
  * A dispatcher never leaves its database, so DROP DATABASE, RENAME, SET
  * TABLESPACE and CREATE DATABASE ... TEMPLATE would fail after 5 s.  A
  * ProcessUtility hook sees these commands before they take a lock, and a
- * detour (ddl_barrier.c) stops the jobs and processes that block them, also
+ * barrier (ddl_barrier.c) stops the jobs and processes that block them, also
  * the process that evaluates a signal's condition.  Then the command runs as
  * without jobq.
  *
- * The detour is only for callers that may execute the command: others get the
+ * The barrier is only for callers that may execute the command: others get the
  * server's error and disturb no job.
  *
  *	 command							cancels			before it			after its commit

@@ -82,21 +82,6 @@ is(sql("SELECT status FROM jobq.jobs WHERE id = '$grown'"), 'pending', 'and full
 sql(q{SELECT jobq.drop_job_type('large1')}, q{SELECT jobq.alter_job_type('grows', rate_limit => 10000)});
 wait_status($node, 'postgres', $grown, 'completed', 'and grows when there is room');
 
-# ---------- a row of the registry that cannot be read ----------
-
-sql(q{SELECT jobq.create_job_type('odd', 'work(jsonb)')}, q{SELECT jobq.pause_job_type('odd')});
-my $odd = sql(q{SELECT jobq.enqueue('odd')});
-sub set_filled
-{
-	return "UPDATE pg_attribute SET attnotnull = $_[0] WHERE attrelid = 'jobq.job_types'::regclass AND attname = 'backoff'";
-}
-sql('BEGIN', set_filled('false'), "UPDATE jobq.job_types SET backoff = NULL, paused = false WHERE name = 'odd'", set_filled('true'), 'COMMIT');
-wait_true('SELECT ' . queues() . q{ ~ 'jobs of type [0-9]+ wait: column "backoff" of jobq.job_types is NULL'}, 'health says why its jobs wait');
-runs('plain', 'the others go on');
-is(dispatcher($node, 'postgres'), $dispatcher, 'in the same dispatcher');
-sql(q{UPDATE jobq.job_types SET backoff = 'fixed' WHERE name = 'odd'});
-wait_status($node, 'postgres', $odd, 'completed', 'and it runs when it can be read');
-
 # ---------- locks on indexes ----------
 
 my $patience = 150;
