@@ -18,7 +18,7 @@
  *	 progress.c			lines of descriptor 3
  *	 warm.c				instances that run one job after another
  *	 answer.c			checks their answers
- *	 limits.c			finds the limit that a tool has hit
+ *	 limit_hit.c			finds the limit that a tool has hit
  *	 stall.c			stops silent tools
  *	 workdir.c			private directories
  *	 cleaner.c			removes them and the leftovers of dead helpers
@@ -396,7 +396,7 @@ extern bool output_tail(const Ring *r, FrameExit *result);
 extern void output_cut(FrameExit *result);
 extern void output_free(FrameExit *result);
 
-/* limits.c: returns the limit that probably made a tool fail */
+/* limit_hit.c: returns the limit that probably made a tool fail */
 extern FrameLimit limit_hit(const Job *job, const FrameExit *result);
 
 /* stall.c */

@@ -17,8 +17,8 @@
  *	 conductor_entries.c	its memory
  *	 conductor_batch.c		its transactions
  *	 schedule_turn.c		decisions about one schedule's ticks
- *	 schedule_last_job.c	the end of its last job
- *	 schedule_events.c		its events
+ *	 turn_last_job.c	the end of its last job
+ *	 turn_events.c		its events
  *	 tick.c					the job of a tick
  *	 conductor_flow.c		jobs that wait for others
  *

@@ -317,7 +317,7 @@ warn(const char *what, const ErrorData *error)
 
 /* Ends the attempt of a run whose start has raised an error. */
 static void
-turn_failed_start(Turn *turn, ErrorData *error)
+serve_failed_start(Turn *turn, ErrorData *error)
 {
 	turn->error = error;
 	error = conductor_transaction(do_starts, turn);
@@ -350,7 +350,7 @@ start_one(const RunStart *start)
 	else
 	{
 		if (error != NULL)
-			turn_failed_start(&turn, error);
+			serve_failed_start(&turn, error);
 		held_done(&held_starts, &copy.id);
 	}
 	run_starts_over(db, &copy, 1);
@@ -375,7 +375,7 @@ start_many(int n)
 }
 
 static void
-turn_starts(void)
+serve_starts(void)
 {
 	int			n = Min(nstarts, starts_alone > 0 ? 1 : STARTS_AT_ONCE);
 
@@ -414,7 +414,7 @@ look_at_one(const pg_uuid_t *id)
 
 /* Looks that fail together stay in front, to be done one by one. */
 static void
-turn_looks(void)
+serve_looks(void)
 {
 	Turn		turn = {.looks = looks, .nlooks = Min(nlooks, looks_alone > 0 ? 1 : LOOKS_AT_ONCE)};
 
@@ -433,7 +433,7 @@ turn_looks(void)
 
 /* Tries what is put aside: one start, one look. */
 static void
-turn_held(void)
+serve_held(void)
 {
 	HeldStart  *start = held_due(&held_starts);
 	Held	   *look = held_due(&held_looks);
@@ -445,7 +445,7 @@ turn_held(void)
 }
 
 static void
-turn_timers(void)
+serve_timers(void)
 {
 	Turn		turn = {0};
 	ErrorData  *error = conductor_transaction(do_timers, &turn);
@@ -463,7 +463,7 @@ turn_timers(void)
 }
 
 static void
-turn_read_all(void)
+serve_read_all(void)
 {
 	Turn		turn = {0};
 	ErrorData  *error = conductor_transaction(do_read_all, &turn);
@@ -498,14 +498,14 @@ runs_turn(void)
 {
 	look_at_all |= clock_was_set_back();
 	if (look_at_all || (have_runs && mono_now() >= next_sweep))
-		turn_read_all();
+		serve_read_all();
 	if (nstarts > 0)
-		turn_starts();
+		serve_starts();
 	if (nlooks > 0)
-		turn_looks();
-	turn_held();
+		serve_looks();
+	serve_held();
 	if (next_timer == DT_NOBEGIN || next_timer <= GetCurrentTimestamp())
-		turn_timers();
+		serve_timers();
 }
 
 int64

@@ -1,7 +1,7 @@
 /*
  * schedule_turn_internal.h
- *	  Calls between schedule_turn.c, schedule_last_job.c and
- *	  schedule_events.c.
+ *	  Calls between schedule_turn.c, turn_last_job.c and
+ *	  turn_events.c.
  */
 #ifndef JOBQ_SCHEDULE_TURN_INTERNAL_H
 #define JOBQ_SCHEDULE_TURN_INTERNAL_H
@@ -17,7 +17,7 @@ extern void turn_set_next(Schedule *s, TimestampTz next);
 /* Sets the next tick of "after 90s", an interval after a time. */
 extern void turn_set_next_after(Schedule *s, TimestampTz time);
 
-/* ---------- schedule_last_job.c ---------- */
+/* ---------- turn_last_job.c ---------- */
 
 /* True if the last job is in the queue; sets turn->own_job. */
 extern bool turn_job_lives(Turn *turn, Schedule *s);
@@ -27,7 +27,7 @@ extern bool turn_job_lives(Turn *turn, Schedule *s);
  */
 extern void turn_cancel_job(Schedule *s);
 
-/* ---------- schedule_events.c ---------- */
+/* ---------- turn_events.c ---------- */
 
 /* Adds the event of a tick that has a job. */
 extern void turn_ticked(Turn *turn, Schedule *s, TimestampTz tick, const pg_uuid_t *job);

@@ -61,7 +61,7 @@ CREATE TRIGGER schedules_truncated AFTER TRUNCATE ON jobq.schedules
   FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._schedules_changed();
 ALTER TABLE jobq.schedules ENABLE ALWAYS TRIGGER schedules_truncated;
 
--- src/schedule/schedule_calls.c
+-- src/schedule/schedule_sql.c
 -- Checks a definition, and the right of its owner to enqueue its jobs.  Returns
 -- the first tick after ticks_after; NULL: there is none up to ends_at.
 CREATE FUNCTION jobq_internal._check_schedule(s jobq.schedules) RETURNS timestamptz

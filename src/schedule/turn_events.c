@@ -1,5 +1,5 @@
 /*
- * schedule_events.c
+ * turn_events.c
  *	  Events of schedules, and the changes of the row that they tell.
  */
 #include "jobq.h"

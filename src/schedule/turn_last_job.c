@@ -1,5 +1,5 @@
 /*
- * schedule_last_job.c
+ * turn_last_job.c
  *	  The last job of a schedule: whether it lives, its cancel, its end.
  */
 #include "jobq.h"

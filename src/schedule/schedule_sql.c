@@ -1,5 +1,5 @@
 /*
- * schedule_calls.c
+ * schedule_sql.c
  *	  Functions behind jobq.schedule() and its relatives (48_schedules.sql):
  *	  the check of a definition, its ticks, and jobs of given ticks.
  */

@@ -1,5 +1,5 @@
 /*
- * limits.c
+ * limit_hit.c
  *	  Finds the limit that made a tool fail.
  *
  * The kernel reports a reached limit to the tool only.  So this is judged by
