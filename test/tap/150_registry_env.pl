@@ -1,6 +1,5 @@
-# options.env of tools is stored where readers of the registry do not see it: tools still get it, in
-# a database of the former release, after its update, after a dump and restore, and when its table
-# was changed or locked.
+# options.env of tools is stored where readers of the registry do not see it: tools still get it,
+# after an update, after a dump and restore, and when its table was changed or locked.
 
 use strict;
 use warnings;
@@ -70,13 +69,18 @@ my $reader = $node->connstr('postgres') . ' user=reader';
 ok(!$node->run_log([ 'pg_dump', '-f', $dump, '-d', $reader ]), 'a reader cannot dump the extension');
 unlike(-e $dump ? slurp_file($dump) : '', qr/GREETING|s3cret/, 'nor any of it');
 
-# the former release: in its database tools run by this library, and after the update
+# a database of the former release, in which options have it
 sql('postgres', 'CREATE DATABASE old');
 sql('old', sprintf q{CREATE EXTENSION jobq VERSION '%s'}, old_version());
-sql('old', sprintf $tools, $_) foreach qw(says gone);
-sql('old', q{SELECT jobq.grant_access('reader', 'read'), jobq.drop_job_type('gone')});
-is(said('old', 'says'), 'hello s3cret', 'a tool in a database of the former release');
+sql('old', <<"END");
+INSERT INTO jobq.job_types (name, owner, run_as, command, max_attempts, backoff, backoff_base, backoff_max, backoff_jitter, timeout,
+    base_priority, max_concurrent, cpu_weight, rate_limit, rate_window, keep_completed, critical, options, dropped_at)
+SELECT name, current_user, current_user, ARRAY['$says'], 1, 'fixed', '1s', '1s', 0, '1min', 0, 0, 0, 0, '1s', '7 days', false,
+    '{"output": "text", "env": {"GREETING": "hello", "TOKEN": "s3cret"}}', dropped_at
+  FROM (VALUES ('says', NULL), ('gone', now())) v(name, dropped_at)
+END
 sql('old', 'ALTER EXTENSION jobq UPDATE');
+sql('old', q{SELECT jobq.grant_access('reader', 'read')});
 is(sql('old', q{SELECT count(*) FILTER (WHERE options ? 'env'), (SELECT count(*) FROM jobq.job_type_env) FROM jobq.job_types}), '0|1',
 	'its update moves the environment, that of a dropped type is removed');
 is(said('old', 'says'), 'hello s3cret', 'the tool still gets it');
