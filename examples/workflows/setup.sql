@@ -29,8 +29,9 @@ CREATE FUNCTION tell.line(run uuid) RETURNS text LANGUAGE sql AS $$
   SELECT coalesce((SELECT format('   %3s %%  %s %s  %s', round(progress), status, tasks, current_task_key)
                      FROM jobq.workflow_runs WHERE id = run), '     0 %  the run has not started')
 $$;
--- Waits for another line of a run than the last one; live: the run has not ended.
-CREATE FUNCTION tell.next_line(run uuid, last text, OUT line text, OUT live boolean) LANGUAGE plpgsql AS $$
+-- Waits for another line of a run than the last one; live: the run has not ended.  Each look is a
+-- transaction: one that goes on keeps plans which do not know a partition that is made meanwhile.
+CREATE PROCEDURE tell.next_line(run uuid, last text, INOUT line text DEFAULT NULL, INOUT live boolean DEFAULT NULL) LANGUAGE plpgsql AS $$
 DECLARE
   give_up timestamptz := clock_timestamp() + '2 min';
 BEGIN
@@ -39,6 +40,7 @@ BEGIN
     EXIT WHEN line <> last;
     PERFORM tell.check(clock_timestamp() < give_up, format('the run %s stands still: %s', run, line));
     PERFORM pg_sleep(0.02);
+    COMMIT;
   END LOOP;
   live := (SELECT j.status NOT IN ('completed', 'skipped', 'cancelled', 'error') FROM jobq.jobs j WHERE j.id = run);
 END $$;

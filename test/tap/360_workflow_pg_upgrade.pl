@@ -21,11 +21,12 @@ workflow('waits', '[{"key": "e", "event": "go"}, {"key": "d", "delay": "5 s"}, {
   {"key": "z", "job_type": "act", "after": ["e", "d", "l"], "rule": "done"}]');
 workflow('claimed', '[{"key": "p", "job_type": "pulled"}, {"key": "z", "job_type": "act", "after": ["p"], "payload": {"result": {"$": "$.tasks.p.result"}}}]');
 workflow('outer', '[{"key": "s", "job_type": "waits"}, {"key": "z", "job_type": "act", "after": ["s"]}]');
-workflow('paused', '[{"key": "a", "job_type": "act", "delay": "1 s"}]');
+workflow('paused', '[{"key": "a", "job_type": "act", "delay": "10 s"}]');
 workflow('fails', '[{"key": "a", "job_type": "act"}, {"key": "b", "job_type": "act", "after": ["a"], "payload": {"end": "fail"}}]');
-my %run = map { $_ => start_run($_) } qw(waits claimed outer paused);
-my ($id, $token) = claim_one(q{, lease => '1 hour'});
+my %run = (paused => start_run('paused'));
 one("SELECT jobq.pause_workflow('$run{paused}', 'for the upgrade')");
+$run{$_} = start_run($_) foreach qw(waits claimed outer);
+my ($id, $token) = claim_one(q{, lease => '1 hour'});
 $run{fails} = tasks_are('fails', '{}', 'error', 'a:completed b:error', 'a dead run');
 wait_for_sql($old, q{SELECT count(*) = 6 FROM jobq.queue WHERE status = 'blocked' AND after_state >= 4 AND task_key <> 'a'}, 'runs wait');
 my $sub = one("SELECT id FROM jobq.queue WHERE workflow_id = '$run{outer}' AND task_key = 's'");
