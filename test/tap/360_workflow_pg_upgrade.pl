@@ -24,6 +24,7 @@ workflow('outer', '[{"key": "s", "job_type": "waits"}, {"key": "z", "job_type": 
 workflow('paused', '[{"key": "a", "job_type": "act", "delay": "10 s"}]');
 workflow('fails', '[{"key": "a", "job_type": "act"}, {"key": "b", "job_type": "act", "after": ["a"], "payload": {"end": "fail"}}]');
 my %run = (paused => start_run('paused'));
+wait_for_sql($old, "SELECT EXISTS (SELECT FROM jobq.runs WHERE id = '$run{paused}')", 'a run has begun');
 one("SELECT jobq.pause_workflow('$run{paused}', 'for the upgrade')");
 $run{$_} = start_run($_) foreach qw(waits claimed outer);
 my ($id, $token) = claim_one(q{, lease => '1 hour'});
