@@ -149,6 +149,9 @@ $h->started(8001);
 my %known = map { $_ => 1 } children($h->{helper_pid});
 is(summary($h->run(argv => [ $TOOL, 'litter', 100_000 ])), 'exited 0', 'long removal: a tool leaves many files');
 my ($cleaner) = @{ wait_until(sub { my @new = grep { !$known{$_} } children($h->{helper_pid}); @new ? \@new : undef }, 30) // [] };
+# once it has used some processor time: right after its fork it has the helper's descriptors still
+sub ticks { open(my $f, '<', "/proc/$_[0]/stat") or return 0; return (<$f> // '') =~ /\) (?:\S+ ){11}(\d+) (\d+)/ ? $1 + $2 : 0; }
+wait_until(sub { ticks($cleaner) > 0 }, 30) if defined $cleaner;
 ok(defined $cleaner && kill('STOP', $cleaner), 'long removal: the cleaner stands still');
 open(my $opened, '>', $gate) or die "$gate: $!";
 $e = $h->exit_of(8001, 30);
