@@ -37,7 +37,7 @@ sub stats
 	return scalar_of("SELECT $columns FROM jobq.stat_job_types WHERE job_type = '$type'");
 }
 
-# The same for what another process has done: its transaction is visible a moment before its counters are.
+# The same for what another process has done: its transaction is visible before its counters are.
 sub stats_become
 {
 	my ($type, $columns, $expected, $what) = @_;
