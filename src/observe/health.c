@@ -10,15 +10,8 @@
  */
 #include "jobq.h"
 
-#include <unistd.h>
-
 #include "access/xlog.h"
 #include "miscadmin.h"
-#include "pgstat.h"
-#include "replication/syncrep.h"
-#include "replication/walsender_private.h"
-#include "storage/latch.h"
-#include "storage/proc.h"
 #include "utils/builtins.h"
 #include "utils/json.h"
 #include "utils/jsonb.h"
@@ -26,18 +19,14 @@
 
 #include "limits/kill_switch.h"
 #include "maintenance/disk_watch.h"
-#include "maintenance/maintenance.h"
 #include "maintenance/queue_space.h"
-#include "observe/health_facts.h"
+#include "observe/health.h"
 #include "registry/job_types.h"
 #include "shared/commit_news.h"
-#include "shared/slots.h"
-#include "shared/wait_events.h"
 #include "shared/worker_need.h"
 #include "tables/queue_table.h"
 #include "tables/table_shape.h"
 
-#define PING_LIMIT_MS		1000	/* or jobq.health_latency, if that is longer */
 #define HORIZON_LIMIT_S		3600	/* a horizon held back for longer is degraded */
 #define LATE_LIMIT_MS		600000	/* autovacuum that has not come for longer is degraded */
 #define LARGE_BYTES			(INT64CONST(1) << 30)	/* files of the queue that are worth a note */
@@ -48,30 +37,11 @@
 
 PG_FUNCTION_INFO_V1(jobq_health);
 
-#define MAINTENANCE_LIMIT_S	300	/* of one task */
-
-typedef enum Level
-{
-	HEALTHY,
-	DEGRADED,
-	UNHEALTHY
-} Level;
-
 static const char *const level_names[] = {"healthy", "degraded", "unhealthy"};
-
-typedef struct Report
-{
-	StringInfoData checks;
-	Level		worst;
-} Report;
 
 /* ---------- putting the answer together ---------- */
 
-/*
- * Adds a check.  extra is a list of members that begins with a comma, or
- * empty; message may be NULL.
- */
-static void
+void
 add_check(Report *report, const char *name, Level level, const char *message, const char *extra)
 {
 	appendStringInfo(&report->checks, "%s\"%s\": {\"status\": \"%s\"%s",
@@ -95,226 +65,6 @@ json_string(const char *s)
 	initStringInfo(&buf);
 	escape_json(&buf, s);
 	return buf.data;
-}
-
-/* ---------- the dispatcher ---------- */
-
-/* Pings the dispatcher.  Returns the time until its answer in ms, or -1. */
-static double
-ping(JobqDb *db)
-{
-	MonoTime	start = mono_now();
-	uint64		mine = pg_atomic_fetch_add_u64(&db->health.ping, 1) + 1;
-
-	while (db->dispatcher.proc != NULL)
-	{
-		MonoTime	now;
-
-		wake_dispatcher(db);
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 1,
-						 jobq_wait(WAIT_HEALTH));
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-		now = mono_now();
-		if ((int64) (pg_atomic_read_u64(&db->health.pong) - mine) >= 0)
-			return (now - start) / 1000.0;
-		if (mono_exceeds(start, now, Max(PING_LIMIT_MS, jobq_health_latency)))
-			break;
-	}
-	return -1;
-}
-
-const char *
-why_no_dispatcher(JobqDb *db, bool workers_used_up)
-{
-	if (JobqShmem == NULL)
-		return "jobq is not in shared_preload_libraries: jobs are stored and nothing runs them";
-	if (RecoveryInProgress())
-		return "this server is a standby: jobs run on the primary";
-	if (!database_is_admitted(get_database_name(MyDatabaseId)))
-		return "jobq.databases leaves this database out";
-	if (db == NULL)
-		return "jobq.max_databases are in use";
-	if (db->lifecycle.suspended > 0)
-		return "a command that needs the database or the queue to itself is under way";
-	if (JobqShmem->launcher == NULL)
-		return "the launcher is not running: the server restarts it in a few seconds";
-	if (workers_used_up || (pg_atomic_read_u32(&db->lacking) & WORKER_DISPATCHER))
-		return "there is no free background worker: increase max_worker_processes";
-	return "the dispatcher is not running: the launcher starts it again, see the server log";
-}
-
-static bool
-check_dispatcher(Report *report, JobqDb *db, const HealthFacts *f)
-{
-	double		ms = db && db->dispatcher.proc ? ping(db) : -1;
-	const char *message = NULL;
-	Level		level = HEALTHY;
-	bool		running = db && db->dispatcher.proc;
-
-	if (!running)
-	{
-		level = UNHEALTHY;
-		message = why_no_dispatcher(db, f->background_workers >= max_worker_processes);
-		want_dispatcher(db);
-	}
-	else if (ms < 0)
-	{
-		level = UNHEALTHY;
-		message = "the dispatcher does not answer";
-	}
-	else if (ms >= jobq_health_latency)
-	{
-		level = DEGRADED;
-		message = "the dispatcher is slower than jobq.health_latency";
-	}
-	add_check(report, "dispatcher", level, message,
-			  ms < 0 ? ", \"latency_ms\": null" : psprintf(", \"latency_ms\": %.3f", ms));
-	return running;
-}
-
-/* ---------- workers ---------- */
-
-/* Counts the workers, and those whose commit waits for a synchronous standby. */
-static void
-count_workers(int *sql, int *exec, int *stuck)
-{
-	*sql = *exec = *stuck = 0;
-	if (JobqShmem == NULL)
-		return;
-	LWLockAcquire(JobqShmem->lock, LW_SHARED);
-	for (int i = 0; i < JobqShmem->nslots; i++)
-	{
-		Slot	   *slot = &JobqShmem->slots[i];
-
-		if (!slot->in_use || slot->dead || slot->dboid != MyDatabaseId)
-			continue;
-		(*(slot->kind == SLOT_SQL ? sql : exec))++;
-		if (slot->proc != NULL && slot->proc->syncRepState == SYNC_REP_WAITING)
-			(*stuck)++;
-	}
-	LWLockRelease(JobqShmem->lock);
-}
-
-/* True if fewer synchronous standbys are connected than a commit waits for. */
-static bool
-lacks_standbys(void)
-{
-	SyncRepStandbyData *standbys;
-
-	return SyncRepConfig != NULL && SyncRepGetCandidateStandbys(&standbys) < SyncRepConfig->num_sync;
-}
-
-/*
- * Checks that jobs have a worker.  Returns the count that is shown: without
- * claimed jobs if the caller may not read every job.
- */
-static int
-check_workers(Report *report, JobqDb *db, const HealthFacts *f, bool dispatcher)
-{
-	int			sql,
-				exec,
-				stuck,
-				count,
-				shown,
-				claimed = 0,	/* each is worked by a client */
-				can_start = 0;
-	int			free_workers = Max(max_worker_processes - (int) f->background_workers, 0);
-	Level		level;
-	char	   *message = NULL;
-
-	count_workers(&sql, &exec, &stuck);
-	if (db != NULL)
-		claimed = (int) (pg_atomic_read_u32(&db->health.leases) & ~LEASES_UNKNOWN);
-	count = sql + exec + claimed;
-	shown = f->sees_all ? count : sql + exec;
-	if (dispatcher)
-	{
-		can_start = Max(sql_workers_allowed(db) - sql, 0);
-		if (f->exec_types > 0 && exec == 0)
-			can_start++;
-		can_start = Min(can_start, free_workers);
-	}
-	level = count + can_start >= jobq_health_min_workers ? HEALTHY :
-		count + can_start > 0 ? DEGRADED : UNHEALTHY;
-	if (level != HEALTHY)
-		message = dispatcher ? "fewer workers run or can start than jobq.health_min_workers" :
-			"without a dispatcher no worker starts";
-	else if (stuck > 0 && lacks_standbys())
-	{
-		level = DEGRADED;
-		message = psprintf("%d workers wait at commit for a synchronous standby that is not there (synchronous_standby_names)", stuck);
-	}
-	add_check(report, "workers", level, message,
-			  psprintf(", \"count\": %d, \"claimed\": %s, \"can_start\": %d", shown,
-					   f->sees_all ? psprintf("%d", claimed) : "null", can_start));
-	return shown;
-}
-
-/* Returns the SQL workers that fit, of those that the setting allows: "2 of 4". */
-static const char *
-allowed_sql_workers(JobqDb *db)
-{
-	if (db == NULL || db->dispatcher.sql_workers == SQL_WORKERS_UNKNOWN)
-		return "null";
-	return psprintf("\"%d of %d\"", sql_workers_allowed(db), db->dispatcher.sql_workers);
-}
-
-/*
- * Checks the background worker slots: without a free one, jobs wait for a
- * worker that exists.
- */
-static void
-check_slots(Report *report, JobqDb *db, const HealthFacts *f)
-{
-	char	   *lacking = db != NULL ? lacking_workers(db) : NULL;
-	WorkerNeed	need = worker_need(InvalidOid);
-	char	   *message = NULL;
-
-	if (lacking != NULL)
-		message = psprintf("a worker could not be started (%s): increase max_worker_processes%s", lacking,
-						   need.advised > max_worker_processes ? psprintf(" to %d", need.advised) : "");
-	else if (db != NULL && maintenance_task_seconds(db) > MAINTENANCE_LIMIT_S)
-		message = psprintf("maintenance has been at one task for " INT64_FORMAT " s: see its query in pg_stat_activity",
-						   maintenance_task_seconds(db));
-	add_check(report, "slots", message != NULL ? DEGRADED : HEALTHY, message,
-			  psprintf(", \"used\": " INT64_FORMAT ", \"max\": %d, \"needed\": %d, \"sql_workers\": %s", f->background_workers,
-					   max_worker_processes, need.jobq + need.others, allowed_sql_workers(db)));
-}
-
-static const char *
-unstartable_types(const HealthFacts *f)
-{
-	return psprintf("%d job %s paused on this node: %s", f->nunstartable, f->nunstartable == 1 ? "type is" : "types are",
-					f->unstartable ? f->unstartable : "");
-}
-
-static void
-check_helper(Report *report, JobqDb *db, const HealthFacts *f)
-{
-	char		path[MAXPGPATH];
-	char		trouble[sizeof(db->health.helper_trouble)] = "";
-	const char *message = NULL;
-
-	if (db != NULL)
-	{
-		SpinLockAcquire(&db->mutex);
-		strlcpy(trouble, db->health.helper_trouble, sizeof(trouble));
-		SpinLockRelease(&db->mutex);
-	}
-	snprintf(path, sizeof(path), "%s/jobq-helper", pkglib_path);
-	if (f->exec_types == 0)
-		message = NULL;
-	else if (access(path, X_OK) != 0)
-		message = "jobq-helper is not installed: no tool can be run";
-	else if (PostmasterPid == 1 && !jobq_allow_exec_under_pid1)
-		message = "the postmaster is process 1: run the container with an init process, "
-			"or set jobq.allow_exec_under_pid1";
-	else if (trouble[0] != '\0')
-		message = f->sees_all ? trouble : "a tool can't be started";
-	else if (f->nunstartable > 0)
-		message = f->sees_all ? unstartable_types(f) : "a tool can't be started";
-	add_check(report, "helper", message ? DEGRADED : HEALTHY, message, "");
 }
 
 /* ---------- jobs ---------- */
@@ -376,18 +126,6 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 					   f->paused_names ? psprintf(", \"paused_types\": %s", f->paused_names) : "",
 					   f->blocked_keys ? psprintf(", \"blocked_keys\": %s", f->blocked_keys) : "",
 					   f->holding ? psprintf(", \"held_by\": %s", f->holding) : ""));
-}
-
-/* Adds the check of breakers, which exists only while one is open. */
-static void
-check_breakers(Report *report, JobqDb *db, const HealthFacts *f)
-{
-	char	   *message;
-	char	   *open = breakers_health(db, &message);
-
-	if (open != NULL)
-		add_check(report, "breakers", DEGRADED, f->sees_all ? message : "the breaker of a job type is open",
-				  f->sees_all ? psprintf(", \"open\": %s", open) : "");
 }
 
 static void

@@ -52,13 +52,4 @@ typedef struct HealthFacts
  */
 extern bool health_facts(HealthFacts *f);
 
-/* health.c: returns the reason why there is no dispatcher. */
-extern const char *why_no_dispatcher(JobqDb *db, bool workers_used_up);
-
-/*
- * breaker_health.c: returns a JSON array of the open breakers, and a sentence
- * that names them; NULL: none is open.
- */
-extern char *breakers_health(JobqDb *db, char **message);
-
 #endif

@@ -28,7 +28,7 @@
 #include "base/act_as.h"
 #include "base/errors.h"
 #include "base/relations.h"
-#include "observe/health_facts.h"
+#include "observe/health.h"
 #include "shared/shmem.h"
 
 #define ANSWER_US	USECS_PER_SEC

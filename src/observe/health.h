@@ -1,0 +1,54 @@
+/*
+ * health.h
+ *	  The answer of jobq.health() while it is put together.
+ */
+#ifndef JOBQ_HEALTH_H
+#define JOBQ_HEALTH_H
+
+#include "lib/stringinfo.h"
+
+#include "observe/health_facts.h"
+
+typedef enum Level
+{
+	HEALTHY,
+	DEGRADED,
+	UNHEALTHY
+} Level;
+
+typedef struct Report
+{
+	StringInfoData checks;		/* members of a JSON object */
+	Level		worst;
+} Report;
+
+/*
+ * Adds a check.  extra is a list of members that begins with a comma, or
+ * empty; message may be NULL.
+ */
+extern void add_check(Report *report, const char *name, Level level, const char *message, const char *extra);
+
+/* health_processes.c.  db is NULL where the database has no entry in shared memory. */
+
+/* Returns the reason why there is no dispatcher. */
+extern const char *why_no_dispatcher(JobqDb *db, bool workers_used_up);
+/* Checks that the dispatcher answers; returns true if there is one. */
+extern bool check_dispatcher(Report *report, JobqDb *db, const HealthFacts *f);
+
+/*
+ * Checks that jobs have a worker.  Returns the count that is shown: without
+ * claimed jobs if the caller may not read every job.
+ */
+extern int	check_workers(Report *report, JobqDb *db, const HealthFacts *f, bool dispatcher);
+
+/*
+ * Checks the background worker slots: without a free one, jobs wait for a
+ * worker that exists.
+ */
+extern void check_slots(Report *report, JobqDb *db, const HealthFacts *f);
+/* Checks that tools can be started. */
+extern void check_helper(Report *report, JobqDb *db, const HealthFacts *f);
+/* Adds the check of breakers, which exists only while one is open. */
+extern void check_breakers(Report *report, JobqDb *db, const HealthFacts *f);
+
+#endif
