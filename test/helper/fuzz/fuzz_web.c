@@ -91,18 +91,18 @@ fuzz_json(const char *text, size_t len)
 	JsonMember	m;
 	Buf			out = {0};
 
-	if (json_problem(text, len))
+	if (json_problem(text, len, NULL))
 		return;
 	place += strspn(place, " \t\r\n");
 	while (*place == '{' || *place == ',')
 	{
 		if (!json_member(&place, text + len, &m))
 			break;
-		expect(json_problem(m.value, m.value_len) == NULL);
+		expect(json_problem(m.value, m.value_len, NULL) == NULL);
 		free(json_string(m.value, m.value_len));
 	}
 	json_redact(&out, text, len, &keys);
-	expect(json_problem(out.data, out.len) == NULL);
+	expect(json_problem(out.data, out.len, NULL) == NULL);
 	buf_free(&out);
 }
 
