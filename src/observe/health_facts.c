@@ -350,6 +350,7 @@ health_facts(HealthFacts *f)
 	set_for_query("search_path", "pg_catalog, pg_temp");
 	set_for_query("enable_seqscan", "off");
 	set_for_query("enable_bitmapscan", "off");
+	set_for_query("enable_incremental_sort", "off");
 	set_for_query("jit", "off");
 	set_for_query("max_parallel_workers_per_gather", "0");
 	set_for_query("lock_timeout", LOCK_LIMIT);

@@ -135,7 +135,11 @@ text_of(int column)
 	return SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, column);
 }
 
-/* Reads the condition of that signal, if it still has one. */
+/*
+ * Reads the condition of that signal, if it still has one.  A restored dump
+ * may have been loaded since the dispatcher asked: it does nothing before it
+ * is adopted.
+ */
 static bool
 read_condition(int32 id, Condition *condition)
 {
@@ -150,7 +154,7 @@ read_condition(int32 id, Condition *condition)
 	SPI_connect();
 	found = OidIsValid(get_extension_oid("jobq", true)) &&
 		ask_own("SELECT condition, definer, search_path, coalesce(definer_oid, 0) FROM jobq.signals"
-				" WHERE id = $1 AND condition IS NOT NULL",
+				" WHERE id = $1 AND condition IS NOT NULL AND jobq_internal._home_is_ours()",
 				1, &type, &value, NULL);
 	if (found)
 	{

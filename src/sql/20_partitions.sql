@@ -213,8 +213,13 @@ BEGIN
   END IF;
   -- a second session that makes the same partition waits here, then sees it
   EXECUTE format('LOCK TABLE ONLY %s IN SHARE UPDATE EXCLUSIVE MODE', parent);
-  IF net IS NOT NULL THEN  -- before the work that a rollback would waste
-    EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', net);
+  IF net IS NOT NULL THEN  -- not free: found before the work that a rollback would waste
+    BEGIN
+      EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', net);
+      RAISE SQLSTATE 'JQ000';
+    EXCEPTION WHEN SQLSTATE 'JQ000' THEN
+      NULL;  -- and given back: jobs end meanwhile
+    END;
   END IF;
   SELECT g.low, g.high INTO starts, ends FROM jobq_internal._partition_gap(parent, moment, at) g;
   IF starts IS NULL THEN

@@ -63,7 +63,7 @@ CREATE FUNCTION jobq_internal._health_recent_dead_letters(sees_all boolean, call
     SELECT FROM t CROSS JOIN LATERAL (SELECT FROM jobq.dead_letters d
       WHERE d.type_id = t.id AND d.completed_at > since
         AND (sees_all OR jobq_internal._sees(caller, d.tenant, d.type_id, d.enqueued_by))
-      ORDER BY d.completed_at DESC LIMIT max_rows) d
+      ORDER BY d.completed_at DESC, d.id DESC LIMIT max_rows) d  -- the order of the type's index
     LIMIT max_rows) r
 $$;
 
@@ -77,7 +77,7 @@ CREATE FUNCTION jobq_internal._health_holding(sees_all boolean, caller oid) RETU
   SELECT r.id FROM (
     SELECT d.id, d.tenant, d.type_id, d.enqueued_by FROM t CROSS JOIN LATERAL (
       SELECT * FROM jobq.dead_letters l WHERE l.type_id = t.id AND l.completed_at < clock_timestamp() - interval '1 hour'
-       ORDER BY l.completed_at DESC LIMIT 1000) d LIMIT 1000) r
+       ORDER BY l.completed_at DESC, l.id DESC LIMIT 1000) d LIMIT 1000) r
    WHERE EXISTS (SELECT FROM jobq.dependencies e JOIN jobq.queue q ON q.id = e.child_id
                   WHERE e.parent_id = r.id AND q.status = 'blocked' AND q.after_rule = 'success')
      AND (sees_all OR jobq_internal._sees(caller, r.tenant, r.type_id, r.enqueued_by))
@@ -197,7 +197,8 @@ BEGIN
   n := 0;
   too_large := false;
   FOR part IN SELECT c.oid FROM pg_partitioned_table p JOIN pg_class c ON c.oid = p.partdefid
-               WHERE c.relnamespace = 'jobq'::regnamespace AND pg_relation_size(c.oid) > 0 LOOP
+               WHERE c.relnamespace = 'jobq'::regnamespace LOOP
+    CONTINUE WHEN pg_relation_size(part) = 0;
     EXECUTE format('SELECT count(*) FROM (SELECT FROM ONLY %s LIMIT 10000) r', part) INTO its;
     n := n + its;
   END LOOP;

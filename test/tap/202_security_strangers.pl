@@ -182,7 +182,7 @@ $node->poll_query_until('postgres', "SELECT status IN ('completed', 'error') FRO
 is($node->safe_psql('postgres', "SELECT concat_ws(' ', status, result, error_msg) FROM jobq.jobs WHERE id = '$tool'"),
 	'completed "free\n"', 'a tool');
 delete $ENV{PGOPTIONS};
-is($node->safe_psql('postgres', q{SELECT jobq_internal._maintain() >= 0}), 't', 'maintenance');
+is($node->safe_psql('postgres', q{SELECT jobq_internal._maintain() OPERATOR(pg_catalog.>=) 0}), 't', 'maintenance');
 unlike(slurp_file($node->logfile) =~ s/.*statement: .*//gr =~ s/.*lower\('A'\).*//gr, qr/\[\d+\] jobq [^\n]*captured/, 'no process of ours was captured');
 
 # ---------- T10: objects created before the installation ----------

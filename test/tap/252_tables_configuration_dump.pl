@@ -153,6 +153,7 @@ sub state_of
 sub in_order { return join "\n", map { my ($of, $acl) = split /\|/, $_, 2; "$of|" . join ', ', sort split /, /, $acl // '' } split /\n/, $_[0]; }
 
 check_roles($node, 'source', 'source');
+ok($node->poll_query_until('source', 'SELECT NOT EXISTS (SELECT FROM jobq_internal._missing_partitions())'), 'every partition is made');
 my ($expected_rows, $expected_privileges) = state_of($node, 'source');
 like($expected_privileges, qr/^jobq\.enqueue\(.*shop EXECUTE/m, 'privileges are among it');
 

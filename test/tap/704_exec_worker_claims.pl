@@ -26,7 +26,7 @@ define_tool($node, 'bad', ['/bin/true']);
 finished($node, enqueue($node, 'quick'));
 my $bad = enqueue($node, 'bad', '{}', delay => "'1h'");
 $node->safe_psql('postgres', q(SELECT jobq.alter_job_type('bad', command => '{/bin/true,"{missing}"}')));
-$node->safe_psql('postgres', 'SELECT count(jobq_internal._ensure_partition('jobq.events', now()))');
+$node->safe_psql('postgres', q{SELECT jobq_internal._ensure_partition('jobq.events', now())});
 my $events = $node->safe_psql('postgres',
 	"SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent = 'jobq.events'::regclass ORDER BY 1 LIMIT 1");
 my $locker = $node->background_psql('postgres', on_error_die => 1);

@@ -168,9 +168,12 @@ $node->safe_psql('postgres', 'CREATE DATABASE idle');
 $node->safe_psql('idle', 'CREATE EXTENSION jobq');
 wait_dispatcher($node, 'idle', 'another database has its dispatcher');
 is(health('idle')->{checks}{workers}{status}, 'healthy', 'where workers can start, none has to run');
-$h = $json->decode($node->safe_psql('idle', 'SET jobq.max_sql_workers = 0; SELECT jobq.health()'));
+$node->safe_psql('idle', 'ALTER DATABASE idle SET jobq.max_sql_workers = 0');
+$node->safe_psql('idle', 'SELECT jobq.reload()');
+ok($node->poll_query_until('idle', q{SELECT jobq.health()->'checks'->'slots'->>'sql_workers' = '0 of 0'}), 'its new dispatcher has the setting');
+$h = $json->decode($node->safe_psql('idle', 'SELECT jobq.health()'));
 is("$h->{checks}{workers}{status} $h->{checks}{workers}{can_start}", 'unhealthy 0', 'where none can, that is unhealthy');
-$h = $json->decode($node->safe_psql('idle', 'SET jobq.max_sql_workers = 0; SET jobq.health_min_workers = 0; SELECT jobq.health()'));
+$h = $json->decode($node->safe_psql('idle', 'SET jobq.health_min_workers = 0; SELECT jobq.health()'));
 is($h->{checks}{workers}{status}, 'healthy', 'unless no type needs any');
 $node->safe_psql('postgres', 'DROP DATABASE idle');
 
