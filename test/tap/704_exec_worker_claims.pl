@@ -28,7 +28,7 @@ my $bad = enqueue($node, 'bad', '{}', delay => "'1h'");
 $node->safe_psql('postgres', q(SELECT jobq.alter_job_type('bad', command => '{/bin/true,"{missing}"}')));
 $node->safe_psql('postgres', q{SELECT jobq_internal._ensure_partition('jobq.events', now())});
 my $events = $node->safe_psql('postgres',
-	"SELECT inhrelid::regclass FROM pg_inherits WHERE inhparent = 'jobq.events'::regclass ORDER BY 1 LIMIT 1");
+	"SELECT partition FROM jobq_internal._partitions('jobq.events') WHERE now() >= low AND now() < high");
 my $locker = $node->background_psql('postgres', on_error_die => 1);
 $locker->query_safe("BEGIN; LOCK $events IN ACCESS EXCLUSIVE MODE");
 $node->safe_psql('postgres', "SELECT jobq.alter_job('$bad', scheduled_for => now())");
