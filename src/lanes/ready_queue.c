@@ -26,8 +26,8 @@
  * share of the workers is the same as without fairness.  Turns are counted in
  * rounds.  A lane that was served waits for the next round; a lane that had no
  * job waiting joins the next round, too.  Within a round positions decide.  So
- * no lane that could go is passed twice by another, and no lane saves up
- * turns.  Without fairness every turn is 0.  A job that comes back as it was
+ * no lane that could go is passed by another more than twice, and no lane saves
+ * up turns.  Without fairness every turn is 0.  A job that comes back as it was
  * (taken back, to run alone) gives its lane the turn back.  A job that is only
  * to be settled takes no turn and waits for none: a rate that blocks the
  * others does not block it.
@@ -305,7 +305,6 @@ group_remove(LaneGroup *group)
 void
 group_wait(LaneGroup *group, Waiting *waiting)
 {
-	elog(DEBUG2, "jobq: type %d waits with priority %d", group->id.type_id, group->id.priority);
 	group_remove(group);
 	group->waiting = waiting;
 	enter_heap(group, GROUP_WAITS, &waiting->groups);
@@ -324,7 +323,6 @@ group_offer(LaneGroup *group)
 void
 group_park(LaneGroup *group, dlist_head *list)
 {
-	elog(DEBUG2, "jobq: type %d waits with priority %d", group->id.type_id, group->id.priority);
 	group_remove(group);
 	group->place = GROUP_PARKED;
 	dlist_push_tail(list, &group->parked);

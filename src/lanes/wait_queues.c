@@ -103,6 +103,11 @@ static void
 group_joins(LaneGroup *group, Waiting *waiting)
 {
 	group_wait(group, waiting);
+	if (waiting->queue != NULL && ready_first_of(&waiting->groups) == group)
+	{
+		dlist_delete(&waiting->node);	/* it blocked the group that was the first before */
+		waiting->queue = NULL;
+	}
 	waiting_offer(waiting);
 }
 

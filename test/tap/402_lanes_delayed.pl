@@ -115,26 +115,6 @@ foreach (1 .. 5)
 is($wrong, 0, 'the highest first, then the oldest, whatever the type');
 scalar_of('TRUNCATE ledger');
 
-# ---------- order over twenty thousand lanes ----------
-
-scalar_of(q{SELECT count(jobq.create_job_type('lane' || n, 'note(jsonb)')) FROM generate_series(0, 999) n});
-my $drained = '';
-foreach (1 .. 5)	# for the same reason
-{
-	scalar_of(q{TRUNCATE ledger; SELECT count(jobq.pause_job_type('lane' || n)) FROM generate_series(0, 999) n});
-	scalar_of(q{SELECT count(jobq.enqueue('lane' || n % 1000, jsonb_build_object('n', n), priority => n / 1000 * 7 % 20))
-	  FROM generate_series(0, 19999) n});
-	scalar_of(q{SELECT count(jobq.resume_job_type('lane' || n)) FROM generate_series(0, 999) n});
-	all_done('a job in each of 1,000 types x 20 priorities');
-	$drained = scalar_of(q{SELECT format('%s, %s, %s', count(*), count(DISTINCT n),
-	    count(*) FILTER (WHERE (n / 1000 * 7 % 20, -n) > (before / 1000 * 7 % 20, -before)))
-	  FROM (SELECT n, lag(n) OVER (ORDER BY seq) AS before FROM ledger) x});
-	last if $drained eq '20000, 20000, 0';
-	diag "jobs, different ones, out of their turn: $drained";
-}
-is($drained, '20000, 20000, 0', '!each ran once, the highest first, then the oldest');
-scalar_of('TRUNCATE ledger');
-
 # ---------- what runs at once ----------
 
 my $at_gate = "FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
