@@ -212,7 +212,8 @@ first_decision(Turn *turn, Schedule *s, Dropped *dropped)
 }
 
 /*
- * Decides the ticks up to now, the first turn->ticks_left of them.  Missed ones
+ * Decides the ticks up to now, the first turn->ticks_left of them, and none
+ * after the last run that max_runs allows: it would cancel that one.  Missed ones
  * with catch_up = all end at the newest that was missed when the first of them
  * was decided: later ones are for another turn.
  */
@@ -227,7 +228,7 @@ decide_ticks(Turn *turn, Schedule *s)
 	turn_skip_missed(turn, s, first, dropped.n, dropped.at_least);
 	if (all && !S_NULL(s, S_waiting_tick))
 		turn_start_waiting(turn, s);
-	for (TimestampTz tick = first; tick <= until && turn->ticks_left > 0; tick = schedule_next(s, tick))
+	for (TimestampTz tick = first; tick <= until && turn->ticks_left > 0 && schedule_may_run(s); tick = schedule_next(s, tick))
 	{
 		CHECK_FOR_INTERRUPTS();
 		if (s->catch_up == CATCH_UP_SKIP && turn->now - tick > SKIP_LATE_US)

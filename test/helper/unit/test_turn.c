@@ -109,7 +109,7 @@ expect_due(TimestampTz now)
 		expect("missed", ticks[first], first);
 	if (all)
 		expect_waiting();
-	for (int i = first; i < n && (i == first || runs_left > 0); i++)
+	for (int i = first; i < n && runs_left > 0; i++)
 	{
 		if (all)
 			expect_job(ticks[i]);
@@ -164,7 +164,7 @@ same_trace(void)
 
 /*
  * One turn, or several that may decide few ticks each, decide what the model
- * does.  With max_runs a turn decides one tick: the turn's end is the schedule's.
+ * does.
  */
 static bool
 turn_case(void)
@@ -183,10 +183,7 @@ turn_case(void)
 	if (schedule_first_tick(&row) == DT_NOEND)
 		schedule_set_null(&row, S_ends_at); /* it would be finished */
 	if (below(4) == 0)
-	{
 		schedule_set(&row, S_max_runs, Int32GetDatum(1 + below(10)));
-		few = 1;
-	}
 	has_unique_job = below(8) == 0;
 	last_job_lives = lives = below(2);
 	last_job_is_own = own = below(4) > 0;
