@@ -85,6 +85,7 @@ take_settings(TimestampTz now)
 	want_all_lanes |= types_have_leftovers();
 	want_all_lanes |= types_key_order_changed();
 	tenant_limits_suspect();
+	claimers_types_changed();
 	registry_known = true;
 	read_stop();
 	pressure_stale();

@@ -122,6 +122,12 @@ extern int	claim_take(ClaimPlace *place, JobRef *refs);
 extern void claim_written(ClaimPlace *place);
 
 /*
+ * Wakes the sessions whose claims in the database have no answer: they look at
+ * Lifecycle.changes.  Cannot fail.
+ */
+extern void claims_wake(Oid dboid);
+
+/*
  * Ends the wait: the request is withdrawn, and jobs of an answer go back.
  * Cannot fail; may be called at any time.
  */

@@ -18,6 +18,7 @@
 
 #include "base/grow_array.h"
 #include "limits/job_bars.h"
+#include "registry/job_types.h"
 #include "registry/options.h"
 #include "shared/claims.h"
 #include "workers/claim_scopes.h"
@@ -37,6 +38,7 @@ typedef struct Claimer
 								 * for a job without a look at their places */
 	bool		is_new;			/* no turn has served it */
 	bool		opened;			/* this turn serves it: claimers_open */
+	bool		outdated;		/* a type was dropped: it waits no longer */
 	int			nrefs;
 	ScopeRead	passed;			/* jobs for it that were passed over */
 } Claimer;
@@ -48,6 +50,7 @@ static int	nclaimers = 0;
 static int	claimers_size = 0;
 static QueueScan *reader = NULL;	/* of this turn; NULL: the queue can't be read */
 static bool unread = false;		/* a tenant could not be read: types are to be opened again */
+static bool types_changed = false;	/* since the last claimers_open */
 static int	nreading = 0;		/* claimers that wait for jobs to be read */
 
 void
@@ -239,6 +242,26 @@ read_passed(void)
 }
 
 void
+claimers_types_changed(void)
+{
+	types_changed = true;
+}
+
+/* True if a type of the request was dropped; the registry may be read. */
+static bool
+has_dropped_type(const ClaimPlace *place)
+{
+	for (int i = 0; i < Min(place->ntypes, JOBQ_CLAIM_TYPES); i++)
+	{
+		JobType    *type = job_type_by_id(place->types[i]);
+
+		if (type == NULL || type->dropped)
+			return true;
+	}
+	return false;
+}
+
+void
 claimers_open(QueueScan *scan)
 {
 	reader = scan;
@@ -248,8 +271,11 @@ claimers_open(QueueScan *scan)
 	{
 		if (claimers[i].is_new || (unread && scan != NULL))
 			open_types(claim_place(claimers[i].place));
+		if (claimers[i].is_new || types_changed)
+			claimers[i].outdated = claim_place(claimers[i].place)->waits && has_dropped_type(claim_place(claimers[i].place));
 		claimers[i].opened = true;
 	}
+	types_changed = false;
 	if (scan != NULL)
 		unread = false;
 	if (claim_scopes_pending() || nreading > 0)
@@ -473,7 +499,7 @@ answer(Claimer *c, TimestampTz now)
 		if (reads_on(c, place) || (reader != NULL && leases_are_being_read()))
 			return false;
 		take_back_small_batches(c, place, now);
-		if (c->nrefs == 0 && place->waits)
+		if (c->nrefs == 0 && place->waits && !c->outdated)
 			return false;
 		note_emptied(c, place);
 	}

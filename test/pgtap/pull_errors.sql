@@ -27,8 +27,8 @@ EXCEPTION WHEN OTHERS THEN
 END $$;
 CREATE TEMP TABLE calls (call text, error text);
 INSERT INTO calls VALUES
-  ($$claim('{nope}')$$, '42704 | job type "nope" does not exist'),
-  ($$claim('{bad pull,nope}')$$, '42704 | job type "nope" does not exist'),
+  ($$claim('{nope}')$$, '42704 | argument "job_types": job type "nope" does not exist'),
+  ($$claim('{bad pull,nope}')$$, '42704 | argument "job_types": job type "nope" does not exist'),
   ($$claim('{}')$$, '22023 | argument "job_types" is an empty array | NULL stands for every pull type that the role may work.'),
   ($$claim(ARRAY['bad pull', NULL])$$, '22004 | argument "job_types": an element must not be NULL'),
   ($$claim('{bad sql}')$$, '22023 | argument "job_types": job type "bad sql" has a handler, which a SQL worker calls | Clients claim jobs of types without handler and command.'),
