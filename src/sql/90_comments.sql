@@ -667,6 +667,20 @@ retry_after: delay of the next attempt, in place of the backoff.
 details: any JSON; more than 32 kB is dropped.
 Errors: 22023 error_code is empty. 54000 error_code is too long.$$;
 
+COMMENT ON FUNCTION jobq.fail_many IS
+$$Ends the attempts of claimed jobs as failed with one error, up to 1,000 in one call: a batch that fails whole.
+Returns the ids whose tokens were valid; the others are lost. Each job is retried, or becomes a dead letter or
+cancelled, as jobq.fail decides.
+ids: of the jobs.
+lease_tokens: as many, in the same order.
+error: message.
+retryable: true: an attempt follows while there are any left; false: none; NULL: options.permanent_codes and
+  options.retry_codes decide.
+error_code: code of the error, 1 to 255 bytes.
+retry_after: delay of the next attempts, in place of the backoff.
+Errors: 22023 arrays of different length, or error_code is empty. 22003 more than 1,000 ids. 54000 error_code is
+  too long.$$;
+
 COMMENT ON FUNCTION jobq.skip_job IS
 $$Ends a claimed job as skipped. Returns false if the lease is lost.
 id: of the job.

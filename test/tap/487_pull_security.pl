@@ -49,7 +49,7 @@ my $random = "'01920000-0000-7000-8000-000000000000'";
 my @calls = (
 	[ 'heartbeat', q{jobq.heartbeat(%s, %s)}, 'lost' ], [ 'heartbeat with data', q{jobq.heartbeat(%s, %s, 10, '{"p": 1}')}, 'lost' ],
 	[ 'complete', q{jobq.complete(%s, %s, '1')}, 'f' ], [ 'complete_many', q{(SELECT count(*) FROM jobq.complete_many(ARRAY[%s::uuid], ARRAY[%s::uuid]))}, '0' ],
-	[ 'fail', q{jobq.fail(%s, %s, 'x')}, 'lost' ], [ 'skip_job', q{jobq.skip_job(%s, %s)}, 'f' ], [ 'snooze_job', q{jobq.snooze_job(%s, %s)}, 'f' ],
+	[ 'fail', q{jobq.fail(%s, %s, 'x')}, 'lost' ], [ 'fail_many', q{(SELECT count(*) FROM jobq.fail_many(ARRAY[%s::uuid], ARRAY[%s::uuid], 'x'))}, '0' ], [ 'skip_job', q{jobq.skip_job(%s, %s)}, 'f' ], [ 'snooze_job', q{jobq.snooze_job(%s, %s)}, 'f' ],
 	[ 'log_event', q{jobq.log_event('x', id => %s, lease_token => %s)}, '55000' ]);
 
 # Each call of the role with that fence says lost, and the job is as before.
@@ -111,7 +111,8 @@ my $fuzzed = q{SELECT md5(string_agg(q::text, '' ORDER BY q.id)) FROM jobq.queue
 my $as_claimed = one($fuzzed);
 is(as('w1', q{SELECT count(*), bool_and(jobq.heartbeat(id, token, 50, '{"p": 1}') = 'lost' AND NOT jobq.complete(id, token, '1')
     AND jobq.fail(id, token, 'x') = 'lost' AND NOT jobq.skip_job(id, token) AND NOT jobq.snooze_job(id, token)
-    AND NOT EXISTS (SELECT FROM jobq.complete_many(ARRAY[id], ARRAY[token])))
+    AND NOT EXISTS (SELECT FROM jobq.complete_many(ARRAY[id], ARRAY[token]))
+    AND NOT EXISTS (SELECT FROM jobq.fail_many(ARRAY[id], ARRAY[token], 'x')))
   FROM (SELECT a.id, b.token FROM held a, held b WHERE a.name LIKE 'fuzz %' AND b.name LIKE 'fuzz %' AND (a.id <> b.id OR a.name LIKE 'fuzz w2%')
     UNION ALL SELECT id, encode(set_bit(uuid_send(token), bit, 1 - get_bit(uuid_send(token), bit)), 'hex')::uuid FROM held, generate_series(0, 127) bit
       WHERE name LIKE 'fuzz w1%') f}), 138 + 6 * 128 . '|t', 'ids and tokens in all other pairs, tokens with a changed bit: lost');
