@@ -307,7 +307,7 @@ note_begun(ClaimRequest *request, int32 type_id)
 	for (int i = 0; i < request->ntypes; i++)
 	{
 		if (request->types[i] == type_id)
-			request->begun |= UINT64CONST(1) << i;
+			claim_types_add(&request->begun, i);
 	}
 }
 

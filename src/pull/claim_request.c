@@ -79,13 +79,14 @@ interval_argument(FunctionCallInfo fcinfo, int i, const char *name, int64 low, i
 void
 claim_check_lease(const ClaimRequest *request, const JobType *type)
 {
+	Interval	given = {.time = request->lease_us};
 	Interval	longest = {.time = type->max_lease_us};
 
 	if (request->lease_us > type->max_lease_us)
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-				 errmsg("argument \"lease\" is longer than job type \"%s\" allows: %s", type->name,
-						interval_shown(&longest)),
+				 errmsg("argument \"lease\": \"%s\" is longer than job type \"%s\" allows: %s",
+						interval_shown(&given), type->name, interval_shown(&longest)),
 				 errhint("options.max_lease of the type is the longest; heartbeats renew a lease.")));
 }
 
@@ -165,7 +166,7 @@ add_type(ClaimRequest *request, const JobType *type)
 	request->types[request->ntypes++] = type->id;
 	if (access_may_everywhere(request->caller, ACCESS_WORK, type->name))
 		return;
-	request->scope.limited |= UINT64CONST(1) << (request->ntypes - 1);
+	claim_types_add(&request->scope.limited, request->ntypes - 1);
 	(void) access_tenants(request->caller, ACCESS_WORK, type->name, add_tenant, request);
 }
 

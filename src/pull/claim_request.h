@@ -16,7 +16,7 @@ typedef struct ClaimRequest
 	int			ntypes;
 	int32		types[JOBQ_CLAIM_TYPES];
 	ClaimScope	scope;
-	uint64		begun;			/* bit i: has claimed jobs of types[i] */
+	ClaimTypes	begun;			/* those of which it has claimed jobs */
 	int			max_jobs;
 	const char *worker;
 	const char *node;			/* NULL: none */

@@ -615,7 +615,8 @@ rollback or a lost connection gives the jobs back at once, uncharged. Up to 1,00
 plus the timeout; heartbeats do not move it. progress_data is a checkpoint: the last attempt's. A role with
 access 'work' to some tenants gets jobs of those tenants; jobq.set_tenant_check is not asked. Jobs of a type
 with options.min_batch come as a batch, or when their wait is over.
-job_types: names, at most 64; NULL: every pull type that the role may work.
+job_types: names, at most 256; NULL: every pull type that the role may work and whose options.max_lease is not
+  below lease.
 max_jobs: 1 to 1000. jobq.max_concurrent counts claimed jobs, too.
 worker: name of the worker, for jobq.jobs and events; NULL: client/ and the process id.
 lease: time without a heartbeat after which the job is another worker's; 1 second to options.max_lease.

@@ -318,7 +318,7 @@ first_claimer(const JobRef *ref, HandOut *why)
 
 		if (type < 0 || is_withdrawn(c))
 			continue;
-		if ((claim_place(c->place)->scope.limited & (UINT64CONST(1) << type)) == 0)
+		if (!claim_types_have(&claim_place(c->place)->scope.limited, type))
 			return c;
 		if (reader == NULL)
 		{
@@ -466,7 +466,7 @@ take_back_small_batches(Claimer *c, ClaimPlace *place, TimestampTz now)
 	{
 		TypeState  *t = type_remembered(place->types[i]);
 
-		if (t != NULL && t->batch.jobs > 1 && (place->begun & (UINT64CONST(1) << i)) == 0)
+		if (t != NULL && t->batch.jobs > 1 && !claim_types_have(&place->begun, i))
 			take_back_small_batch(c, place, t, now);
 	}
 }

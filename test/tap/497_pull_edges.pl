@@ -75,9 +75,24 @@ is(one(q{SELECT attempts FROM jobq.claim('{mail}', wait => '10s')}), 1, 'the cla
 
 # ---------- more types than a claim may name ----------
 
-one(q{SELECT jobq.create_job_type('t' || n) FROM generate_series(1, 61) n});
-sqlstate_is($node, 'postgres', 'SELECT FROM jobq.claim(NULL)', '54000', 'NULL with 65 pull types');
+one(q{SELECT jobq.create_job_type('t' || n) FROM generate_series(1, 253) n});
+sqlstate_is($node, 'postgres', 'SELECT FROM jobq.claim(NULL)', '54000', 'NULL with 257 pull types');
 one(q{SELECT jobq.drop_job_type('t1')});
-is(one('SELECT count(*) FROM jobq.claim(NULL)'), 1, 'with 64');
+is(one('SELECT count(*) FROM jobq.claim(NULL)'), 1, 'with 256');
+one(q{SELECT jobq.enqueue('t253', '{"n": 1}'), jobq.enqueue('t70', '{"n": 2}', priority => 5), jobq.enqueue('t2', '{"n": 3}', priority => -5)});
+is(one(q{SELECT string_agg(payload->>'n', ',') FROM jobq.claim(NULL, 10, wait => '10s')}), '2,1,3', 'all of them, in the order of the dispatcher');
+one(<<'END');
+CREATE ROLE part; GRANT ALL ON c TO part;
+SELECT jobq.grant_access('part', 'work', 't' || n % 3, ARRAY['t' || n]) FROM generate_series(2, 253) n;
+SELECT jobq.enqueue('t' || n, tenant => 't' || tenant) FROM unnest('{3,66,130,200,253}'::int[]) n, generate_series(0, 2) tenant;
+END
+is(one(q{SET ROLE part; SELECT string_agg(job_type || ' ' || tenant, ', ' ORDER BY job_type) FROM jobq.claim(NULL, 20, wait => '10s')}),
+	't130 t1, t200 t2, t253 t1, t3 t0, t66 t0', 'a role with access to one tenant of each type');
+
+# ---------- types whose longest lease is shorter ----------
+
+one(q{SELECT jobq.alter_job_type('t' || n, options => '{"max_lease": "1min"}') FROM generate_series(2, 253) n; SELECT jobq.enqueue('t9')});
+is(one(q{SELECT count(*) FROM jobq.claim(NULL, lease => '61s')}), 0, 'NULL leaves out types whose max_lease is below the lease');
+is(one(q{SELECT job_type FROM jobq.claim(NULL, lease => '1min')}), 't9', 'and has the others');
 $session->quit;
 done_testing();
