@@ -141,6 +141,34 @@ is(as('w1', q{SELECT lease_expires_at <= clock_timestamp() + interval '30s' FROM
 $waits->{stderr} = '';
 $waits->quit;
 
+# ---------- T36: the whole of all leases ----------
+
+# Claims a job of the type and sends heartbeats until one is not ok, for three of its longest leases
+# at most; returns the last answer.
+sub heartbeats
+{
+	my ($type) = @_;
+	my $began = time;
+	my $answer;
+
+	one("SELECT jobq.enqueue('$type')");
+	as('w1', "INSERT INTO held SELECT '$type', id, lease_token FROM jobq.claim('{$type}', lease => '2s', wait => '10s')");
+	do
+	{
+		$answer = as('w1', "SELECT jobq.heartbeat(id, token) FROM held WHERE name = '$type'");
+	} while ($answer eq 'ok' && time - $began <= 6);
+	return $answer;
+}
+one(q{SELECT jobq.create_job_type('bounded', timeout => '3s', max_attempts => 1, options => '{"max_lease": "2s", "alert": false}'),
+  jobq.create_job_type('endless', timeout => '0', options => '{"max_lease": "2s"}'), jobq.grant_access('w1', 'work', job_types => '{bounded,endless}'),
+  jobq.grant_access('w2', 'enqueue', job_types => '{bounded}')});
+is(as('w2', q{SELECT jobq.enqueue('bounded', timeout => '0')}), '42501', 'a held role asks for no longer timeout');
+is(heartbeats('bounded'), 'lost', 'heartbeats do not move the deadline: the attempt ends');
+is(one(q{SELECT error_code FROM jobq.jobs WHERE job_type = 'bounded'}), 'timeout', 'as a timeout');
+is(heartbeats('endless'), 'ok', q{with timeout '0' heartbeats keep the job beyond three of its longest leases});
+is(one(q{SELECT jobq.cancel_job(id) FROM jobq.jobs WHERE job_type = 'endless'}), 't', 'until a cancel');
+is(as('w1', q{SELECT jobq.heartbeat(id, token) FROM held WHERE name = 'endless'}), 'cancel', 'which its holder hears of');
+
 # ---------- what a worker sees ----------
 
 one(q{SELECT jobq.enqueue('mail', '{"secret": "unclaimed"}', delay => '1h')});
