@@ -9,9 +9,10 @@
  * had committed until then, so together they may go beyond the bound by what
  * they write at the same time.
  *
+ * Events of transactions that were rolled back count, too, in their session.
+ *
  * Memory holds a few attempts, by their tokens: an attempt that another one has
- * displaced is counted again.  A full count is checked against the table once,
- * because transactions that were rolled back have left nothing there.
+ * displaced is counted again.
  */
 #include "jobq.h"
 
@@ -30,7 +31,6 @@ typedef struct AttemptLog
 {
 	pg_uuid_t	token;			/* of the claim; zeroes: none */
 	int			count;
-	bool		full;			/* the table has ATTEMPT_EVENTS */
 } AttemptLog;
 
 static AttemptLog attempts[ATTEMPTS];
@@ -72,12 +72,7 @@ lease_log_count(Job *job)
 	{
 		int			n = count_events(job);	/* may fail */
 
-		*log = (AttemptLog) {.token = *token, .count = n, .full = n >= ATTEMPT_EVENTS};
+		*log = (AttemptLog) {.token = *token, .count = n};
 	}
-	else if (log->count >= ATTEMPT_EVENTS && !log->full)
-	{
-		log->count = count_events(job);
-		log->full = log->count >= ATTEMPT_EVENTS;
-	}
-	return log->count++;
+	return log->count > ATTEMPT_EVENTS ? log->count : log->count++;
 }

@@ -17,10 +17,10 @@ my $node = jobq_server('unclaimed', "jobq.sweep_interval = '50ms'", 'fsync = off
 }
 $node->safe_psql('postgres', <<'END');
 CREATE EXTENSION jobq;
-SELECT jobq.create_job_type(t) FROM unnest('{mail,paused,late}'::text[]) t;
-SELECT jobq.create_job_type('batch', options => '{"min_batch": {"jobs": 9, "wait": "1 day"}}'), jobq.create_job_type('one', max_concurrent => 1);
-CREATE ROLE reader; CREATE ROLE some;
-SELECT jobq.grant_access('reader', 'read'), jobq.grant_access('some', 'read', 'acme');
+SELECT jobq.create_job_type(t, timeout => '0') FROM unnest('{mail,paused,late}'::text[]) t;
+SELECT jobq.create_job_type('batch', options => '{"min_batch": {"jobs": 9, "wait": "1 day"}}', timeout => '0'), jobq.create_job_type('one', max_concurrent => 1, timeout => '0');
+CREATE ROLE reader; CREATE ROLE few;
+SELECT jobq.grant_access('reader', 'read'), jobq.grant_access('few', 'read', 'acme');
 END
 wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 
@@ -64,7 +64,7 @@ later(11);
 my $all = 'degraded: due jobs of pull types wait, and no worker has claimed any for a minute';
 is(queues(), qq{$all ("mail"): start a worker}, 'after a minute');
 is(queues('reader'), qq{$all ("mail"): start a worker}, 'a role that reads all knows the type');
-is(queues('some'), $all, 'another one no name');
+is(queues('few'), $all, 'another one no name');
 one(q{SELECT jobq.stop_all('x')});
 sweeps();
 unlike(queues(), qr/claimed/, 'stopped: that is the reason');
