@@ -85,42 +85,10 @@ held_jobs(JobqDb *db, const HealthFacts *f)
 					type != NULL ? type->name : "?");
 }
 
-/*
- * Returns the pull types that no worker claims jobs of, as the dispatcher found
- * with its last sweep; NULL: there are none.
- */
-static const char *
-unclaimed_types(JobqDb *db, const HealthFacts *f)
-{
-	int32		types[STAT_UNCLAIMED];
-	StringInfoData names;
-	int			n;
-
-	if (db == NULL || db->stats.nunclaimed == 0)
-		return NULL;
-	SpinLockAcquire(&db->mutex);
-	n = db->stats.nunclaimed;
-	memcpy(types, db->stats.unclaimed, sizeof(types));
-	SpinLockRelease(&db->mutex);
-	if (!f->sees_all)
-		return "due jobs of pull types wait, and no worker has claimed any for a minute";
-	initStringInfo(&names);
-	for (int i = 0; i < Min(n, STAT_UNCLAIMED); i++)
-	{
-		JobType    *type = job_type_by_id(types[i]);
-
-		appendStringInfo(&names, "%s\"%s\"", i > 0 ? ", " : "", type != NULL ? type->name : "?");
-	}
-	if (n > STAT_UNCLAIMED)
-		appendStringInfo(&names, " and %d more", n - STAT_UNCLAIMED);
-	return psprintf("due jobs of pull types wait, and no worker has claimed any for a minute (%s): start a worker", names.data);
-}
-
 static void
 check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 {
 	const char *held;
-	const char *unclaimed = unclaimed_types(db, f);
 	char		trouble[sizeof(db->health.trouble)] = "";
 	char		seconds[32] = "null";
 	const char *message = NULL;
@@ -148,8 +116,9 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 		message = held;
 	else if (f->paused_waiting)
 		message = psprintf("jobs of paused types wait (%s): jobq.resume_job_type() lets them run", f->paused_waiting);
-	else if (unclaimed)
-		message = unclaimed;
+	else if (f->unclaimed)
+		message = psprintf("due jobs of pull types wait, and no worker has claimed any for a minute%s",
+						   f->sees_all ? psprintf(" (%s): start a worker", f->unclaimed) : "");
 	else if (f->blocked_keys)
 		message = "jobs have waited for their concurrency_key for over an hour";
 	else if (f->holding)

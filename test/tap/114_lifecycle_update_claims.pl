@@ -12,11 +12,11 @@ use UpgradeTest;
 
 my $stage = stage_release();
 my $now = new_version();
-my $next = "$now.1";
+my $next = $now =~ s/(\d+)$/$1 + 1/er;
 install_new($stage);
 my $scripts = (directories_of($stage))[1] . '/extension';
-append_to_file("$scripts/jobq--$now--$next.sql", "ALTER TABLE jobq.queue SET (fillfactor = 71);\n");
-append_to_file("$scripts/jobq--$next--$now.sql", "ALTER TABLE jobq.queue SET (fillfactor = 70);\n");
+append_to_file("$scripts/jobq--$now--$next.sql", "LOCK TABLE jobq.queue;\n");
+append_to_file("$scripts/jobq--$next--$now.sql", "LOCK TABLE jobq.queue;\n");
 
 my $node = upgrade_server('claims', $stage, 'fsync = off');
 $node->start;
