@@ -622,13 +622,14 @@ worker: name of the worker, for jobq.jobs and events; NULL: client/ and the proc
 lease: time without a heartbeat after which the job is another worker's; 1 second to options.max_lease.
 wait: time to wait for a first job, up to 20 s. A SELECT that reads nothing else holds no snapshot meanwhile.
 node: name of the machine, for jobq.jobs and events.
-Errors: 42704 unknown type. 22023 the type has a handler or a command. 22003 max_jobs, lease or wait is out of
-  range. 25001 the transaction is REPEATABLE READ or SERIALIZABLE, or wait meets an earlier snapshot: an open
-  cursor, a statement that calls the function which calls claim, INSERT with RETURNING, a WITH that writes.
-  40001 the lease is over at COMMIT. 42501 the caller lacks access 'work' to the type, or lost it while the
-  call waited. 0A000 node is given for a type with a command. 54000 too many types, a name is too long, or the
-  tenants of the caller's grants are over 2,048 bytes. 55000 no dispatcher runs here, or it has not answered for
-  10 seconds. 25006 in a READ ONLY transaction and on a standby.$$;
+Errors: 42704 unknown type, or one that was dropped during the wait. 22023 the type has a handler or a
+  command. 22003 max_jobs, lease or wait is out of range. 25001 the transaction is REPEATABLE READ or
+  SERIALIZABLE, or wait meets an earlier snapshot: an open cursor, a statement that calls the function which
+  calls claim, INSERT with RETURNING, a WITH that writes. 40001 the lease is over at COMMIT. 42501 the caller
+  lacks access 'work' to the type, or lost it while the call waited. 0A000 node is given for a type with a
+  command. 54000 too many types, a name is too long, or the tenants of the caller's grants are over 2,048
+  bytes. 55000 no dispatcher runs here, it has not answered for 10 seconds, or DROP or ALTER EXTENSION has
+  ended the wait. 25006 in a READ ONLY transaction and on a standby.$$;
 
 COMMENT ON FUNCTION jobq.heartbeat IS
 $$Renews the lease of a claimed job for its length. Returns 'ok'; 'cancel': its cancel was requested, stop and

@@ -1125,7 +1125,8 @@ sub enqueues_after
 	must(sql("SELECT string_agg(status::text, ' ') FROM jobq.jobs WHERE id IN ('$child', '$strict')") eq 'blocked blocked', 'they wait');
 	sql("SELECT jobq.alter_job('$parent', scheduled_for => now())");
 	ends($child, 'completed', 'runs = 1');
-	ends($strict, 'cancelled', 'runs = 0');
+	ends($strict, 'blocked', 'runs = 0');    # until its parent is retried or purged
+	sql("SELECT jobq.cancel_job('$strict')");
 	return stop_worker($worker);
 }
 
