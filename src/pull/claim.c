@@ -18,6 +18,7 @@
 #include "jobq.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "funcapi.h"
@@ -351,7 +352,7 @@ Datum
 jobq_claim(PG_FUNCTION_ARGS)
 {
 	ClaimRequest request;
-	JobqDb	   *db = my_db();
+	JobqDb	   *db = RecoveryInProgress() ? NULL : my_db();
 	uint32		changes = db == NULL ? 0 : db->lifecycle.changes;	/* before the version is compared */
 	MonoTime	until;
 	int			claimed = 0;
