@@ -179,7 +179,13 @@ end_claim(jobq_worker *worker, PGresult *result)
 			jw_lose_link(worker, &worker->claims, PQresultErrorMessage(result));
 		return;
 	}
-	if (jw_is_error(result))
+	if (jw_is_error(result) && worker->answered)
+	{
+		jw_log_event(worker, "error", "claim_refused", "error", PQresultErrorMessage(result), NULL);
+		worker->claim_at = now + (int64_t) ((worker->options.poll > 1 ? worker->options.poll : 1) * 1000);
+		return;
+	}
+	if (jw_is_error(result))	/* wrong from the start */
 	{
 		jw_log_event(worker, "error", "claim_failed", "error", PQresultErrorMessage(result), NULL);
 		worker->failed = true;
@@ -187,6 +193,7 @@ end_claim(jobq_worker *worker, PGresult *result)
 		return;
 	}
 	worker->claims.failures = 0;
+	worker->answered = true;
 	if (PQntuples(result) > 0)
 	{
 		snprintf(number, sizeof(number), "%d", PQntuples(result));

@@ -108,7 +108,8 @@ struct jobq_worker
 				claims,
 				listener;
 	Run		   *runs;
-	bool		claiming,
+	bool		answered,		/* a claim was not refused */
+				claiming,
 				stopping,
 				failed,
 				notified;

@@ -7,7 +7,8 @@ const plain = (value) => value;
 const known = {
   priority: plain, delay: interval, scheduled_for: plain, max_attempts: plain, timeout: interval,
   backoff: json, unique_key: plain, on_conflict: plain, unique_for: interval, concurrency_key: plain,
-  tenant: plain, metadata: json, keep_completed: interval, keep_dead: interval,
+  tenant: plain, metadata: json, keep_completed: interval, keep_dead: interval, after: plain,
+  after_rule: plain,
 };
 
 // Returns [", name => $n" for each option, their values].

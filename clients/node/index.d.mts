@@ -22,6 +22,10 @@ export interface EnqueueOptions {
   keepDead?: Duration;
   tenant?: string;
   metadata?: unknown;
+  /** Ids of jobs to wait for. */
+  after?: string[];
+  /** When their ends release the job. */
+  afterRule?: 'success' | 'done' | 'any' | 'failed';
 }
 
 /** Enqueues a job in the transaction of the client; returns its id. */

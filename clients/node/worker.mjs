@@ -83,6 +83,8 @@ export class Worker {
   #stopping = false;
   #givingUp = false;        // nothing is repeated any more
   #claiming = false;
+  #answered = false;   // a claim was not refused
+  #refused = false;    // the last claim was
   #bell = new Bell();       // there may be jobs, or room for them
   #idle = new Bell();       // a job has left
   #beating = false;
@@ -253,7 +255,10 @@ export class Worker {
       if (this.#stopping) this.#releaseAll(leases);
       else this.#start(leases);
       // A claim that did not wait: the server hands out nothing at all.
-      if (leases.length === 0 && (this.wait === 0 || waited < 1000) && !this.#stopping) await this.#bell.wait(this.poll * 1000);
+      if (leases.length === 0 && (this.wait === 0 || waited < 1000) && !this.#stopping) {
+        await this.#bell.wait((this.#refused ? Math.max(this.poll, 1) : this.poll) * 1000);
+      }
+      this.#refused = false;
     }
   }
 
@@ -279,11 +284,15 @@ export class Worker {
         { again: () => !this.#stopping, limit: wait * 1000 + this.answerMs });
       const leases = rows.map((row) => new Lease(row, this));
 
+      this.#answered = true;
       for (const lease of leases) this.#leases.add(lease);
       if (leases.length > 0) this.log({ event: 'claimed', jobs: leases.length });
       return leases;
     } catch (error) {
-      if (!this.#stopping) throw error;
+      if (this.#stopping) return [];
+      if (!this.#answered) throw error;   // wrong from the start
+      this.log({ event: 'claim_refused', level: 'error', error: error.message });
+      this.#refused = true;
       return [];
     } finally {
       this.#claiming = false;
@@ -383,7 +392,7 @@ export class Worker {
   // their own.
   #settle(lease, end, done = () => {}) {
     if (lease.outcome !== null) return done();
-    if (end instanceof Error || lease.completed) return this.#settleAlone(lease, end).then(done);
+    if (end instanceof Error) return this.#settleAlone(lease, end).then(done);
     let result;
 
     try {
@@ -395,7 +404,8 @@ export class Worker {
       lease,
       result,
       resolve: (completed) => {
-        this.#settled(lease, completed, 'completed');
+        // Completed by Job.complete: true, if that transaction was rolled back.
+        this.#settled(lease, completed || lease.completed, 'completed');
         this.#leases.delete(lease);
         done();
       },
@@ -407,7 +417,6 @@ export class Worker {
   async #settleAlone(lease, end, refusal) {
     try {
       if (end instanceof Error) await this.#settleError(lease, end);
-      else if (lease.completed) this.#settled(lease, true, 'completed');
       else {
         await this.#settleAs(lease, 'completed', async () => {
           if (refusal) throw refusal;
@@ -430,7 +439,7 @@ export class Worker {
     } catch (error) {
       if (error instanceof Unanswered) throw error;
       const what = outcome === 'completed' ? 'result' : 'end of the attempt';
-      return this.#failed(lease, new Permanent(`the ${what} cannot be stored: ${error.message}`, { code: error.code }));
+      return this.#failed(lease, new Permanent(`the ${what} cannot be stored: ${error.message}`, { code: error.code }), outcome === 'completed');
     }
     this.#settled(lease, done, outcome);
   }
@@ -452,9 +461,12 @@ export class Worker {
     }
   }
 
-  async #failed(lease, error) {
+  // `returned`: the handler has returned a result, which cannot be stored; that does not undo
+  // Job.complete.
+  async #failed(lease, error, returned = false) {
     const outcome = await this.settlements.fail(lease, error);
 
+    if (outcome === 'lost' && lease.completed && returned) return this.#settled(lease, true, 'completed');
     this.#settled(lease, outcome !== 'lost', 'failed', { error: String(error?.message ?? error), outcome });
   }
 

@@ -85,6 +85,7 @@ take_settings(TimestampTz now)
 	want_all_lanes |= types_have_leftovers();
 	want_all_lanes |= types_key_order_changed();
 	tenant_limits_suspect();
+	claimers_types_changed();
 	registry_known = true;
 	read_stop();
 	pressure_stale();
@@ -194,7 +195,7 @@ read_and_hand_out(bool sweep_now, TimestampTz now, MonoTime mono)
 	if (may_hand_out() && !news.types_changed)	/* the change may be that all is stopped */
 		hand_out_ready(scan, now);
 	if (sweep_now)
-		held_lanes_turn(now);
+		held_lanes_turn(now, mono);
 	if (statistics_due(mono))
 		statistics_turn(scan, now, mono);
 	if (!news.types_changed)

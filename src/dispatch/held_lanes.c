@@ -3,7 +3,9 @@
  *	  Lanes with jobs that are due, and why these do not start; use of limits.
  *
  * With each sweep the dispatcher writes both to shared memory, after it has
- * handed out: then each group of lanes is where it waits.
+ * handed out: then each group of lanes is where it waits.  A pull type whose
+ * jobs wait for nothing but a claim, and get none for a minute, is listed for
+ * jobq.health(): the commonest trouble is that no worker runs.
  */
 #include "jobq.h"
 
@@ -18,6 +20,8 @@
 #include "workers/executor_pool.h"
 #include "workers/leases.h"
 
+#define UNCLAIMED_MS	60000	/* jobs that wait so long for a claim: no worker runs */
+
 static JobqDb *db;
 static TimestampTz turn_at;
 
@@ -25,7 +29,10 @@ static StatLane lanes[STAT_LANES];
 static int	nlanes;
 static StatLimit limits[STAT_LIMITS];
 static int	nlimits;
-static bool is_full;			/* jobq.max_concurrent jobs run */
+static bool no_room;			/* jobq.max_concurrent jobs run */
+static bool is_full;			/* ... and others could start */
+static int32 unclaimed[STAT_UNCLAIMED];
+static int	nunclaimed;
 
 void
 held_lanes_init(MemoryContext context, JobqDb *mine)
@@ -121,6 +128,16 @@ place_of(const Lane *lane)
 	return &lanes[nlanes++];
 }
 
+/* True if jobs of the group could start, and nothing but a claim is missing. */
+static bool
+lacks_claim(const LaneGroup *group)
+{
+	const TypeState *t = type_of(group->type);
+
+	return t->pull && !t->workflow && group->place == GROUP_WAITS && group->waiting->queue == &t->pullers.wait_queue &&
+		!no_room && hold_of_database() == WHY_NCODES;
+}
+
 /* Adds a lane with a job that is due; those of tenants are one. */
 static void
 add_lane(Lane *lane, void *arg)
@@ -130,12 +147,34 @@ add_lane(Lane *lane, void *arg)
 
 	if (head == NULL || head->position > turn_at)
 		return;
+	if (lacks_claim(lane->group))
+		type_of(lane->group->type)->unclaimed = true;
 	place = place_of(lane);
 	if (place == NULL || (place->oldest_due != 0 && place->oldest_due <= head->position))
 		return;
 	place->oldest_due = head->position;
 	place->effective = lane->group->effective;
 	place->held_by = (uint8) hold_of_group(lane->group);
+}
+
+/* Lists the pull types whose due jobs no claim has asked for. */
+static void
+add_unclaimed(MonoTime mono)
+{
+	HASH_SEQ_STATUS seq;
+	TypeState  *t;
+
+	hash_seq_init(&seq, all_types);
+	while ((t = hash_seq_search(&seq)) != NULL)
+	{
+		if (!t->unclaimed)
+			t->unclaimed_since = 0;
+		else if (t->unclaimed_since == 0)
+			t->unclaimed_since = mono;
+		else if (mono_exceeds(t->unclaimed_since, mono, UNCLAIMED_MS) && nunclaimed++ < STAT_UNCLAIMED)
+			unclaimed[nunclaimed - 1] = t->id;
+		t->unclaimed = false;
+	}
 }
 
 /* ---------- limits ---------- */
@@ -198,25 +237,29 @@ add_database(void)
 {
 	int			running = executors_running() + leases_running();
 
-	is_full = running >= jobq_max_concurrent && lanes_first_ready() != NULL;
+	no_room = running >= jobq_max_concurrent;
+	is_full = no_room && lanes_first_ready() != NULL;
 	add_limit(LIMIT_JOBS, "", running, jobq_max_concurrent, is_full);
 	if (weight_budget > 0)
 		add_limit(LIMIT_WEIGHT, "", weight_used(), weight_budget, false);
 }
 
 void
-held_lanes_turn(TimestampTz now)
+held_lanes_turn(TimestampTz now, MonoTime mono)
 {
 	turn_at = now;
-	nlanes = nlimits = 0;
+	nlanes = nlimits = nunclaimed = 0;
 	add_database();
 	limits_visit(add_shared);
 	add_types();
 	lanes_visit(add_lane, NULL);
+	add_unclaimed(mono);
 	SpinLockAcquire(&db->mutex);
 	memcpy(db->stats.lanes, lanes, sizeof(StatLane) * nlanes);
 	db->stats.nlanes = nlanes;
 	memcpy(db->stats.limits, limits, sizeof(StatLimit) * nlimits);
 	db->stats.nlimits = nlimits;
+	memcpy(db->stats.unclaimed, unclaimed, sizeof(unclaimed));
+	db->stats.nunclaimed = nunclaimed;
 	SpinLockRelease(&db->mutex);
 }

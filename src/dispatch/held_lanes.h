@@ -9,6 +9,6 @@
 
 extern void held_lanes_init(MemoryContext context, JobqDb *db);
 /* Writes lanes and limits to shared memory; after a hand-out, in a transaction. */
-extern void held_lanes_turn(TimestampTz now);
+extern void held_lanes_turn(TimestampTz now, MonoTime mono);
 
 #endif

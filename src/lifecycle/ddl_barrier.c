@@ -6,7 +6,8 @@
  * Hand-out stops (Lifecycle.suspended), running handlers are cancelled and put
  * back at no charge, and for commands on a database all processes of jobq
  * leave it (Lifecycle.leaving).  The session waits for that, at most
- * GIVE_WAY_MS.
+ * GIVE_WAY_MS.  DROP and ALTER EXTENSION end the claims that wait for jobs
+ * (Lifecycle.changes), and wait for none of them: they hold no lock.
  *
  * Jobs resume when the transaction ends, by commit or rollback.  But after
  * DROP EXTENSION all processes of jobq leave the database (Lifecycle.restart)
@@ -30,6 +31,7 @@
 
 #include "lifecycle/ddl_barrier.h"
 #include "shared/child_process.h"
+#include "shared/claims.h"
 #include "shared/slots.h"
 #include "shared/stat_store.h"
 #include "shared/wait_events.h"
@@ -61,6 +63,16 @@ needs_database(const Barrier *barrier)
 	return barrier->kind >= NEEDS_DATABASE;
 }
 
+/*
+ * True if waiting claims end: at the beginning, and at the commit those that
+ * began meanwhile.
+ */
+static bool
+ends_claims(const Barrier *barrier)
+{
+	return barrier->kind == CHANGES_EXTENSION || barrier->kind == DROPS_EXTENSION;
+}
+
 static void
 hold_up(Barrier *barrier)
 {
@@ -70,10 +82,11 @@ hold_up(Barrier *barrier)
 	db->lifecycle.suspended++;
 	db->lifecycle.suspended_at = mono_now();
 	if (needs_database(barrier))
-	{
 		db->lifecycle.leaving++;
-	}
+	db->lifecycle.changes += ends_claims(barrier);
 	LWLockRelease(JobqShmem->lock);
+	if (ends_claims(barrier))
+		claims_wake(barrier->dboid);
 	barrier->ping = pg_atomic_fetch_add_u64(&db->health.ping, 1) + 1;
 	wake_dispatcher(db);
 }
@@ -112,6 +125,8 @@ go_on(const Barrier *barrier, bool committed)
 			db->lifecycle.suspended_at = mono_now();
 			stat_forget(db);
 		}
+		if (committed)
+			db->lifecycle.changes += ends_claims(barrier);
 		db->lifecycle.suspended--;
 		if (needs_database(barrier))
 			db->lifecycle.leaving--;
@@ -123,6 +138,8 @@ go_on(const Barrier *barrier, bool committed)
 			db->lifecycle.wanted = true;
 	}
 	LWLockRelease(JobqShmem->lock);
+	if (committed && ends_claims(barrier))
+		claims_wake(barrier->dboid);
 	wake_dispatcher(db);
 	wake_launcher();
 }

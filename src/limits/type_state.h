@@ -39,6 +39,8 @@ typedef struct TypeState
 	uint64		told;			/* lanes.published when the last bit was set for a job */
 	MonoTime	notified;		/* last time; 0: never */
 	RoleState	pullers;		/* of a pull type: its groups wait for a claim */
+	bool		unclaimed;		/* the sweep has found a due job that waits for one */
+	MonoTime	unclaimed_since;	/* sweeps find some, and no claim has come since; 0: no */
 	dlist_head	parked;			/* groups of lanes that wait for the type itself: it is paused, say */
 	BatchGate	batch;			/* of a pull type */
 	JobLimit	own;			/* the type's own limits */

@@ -116,6 +116,9 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 		message = held;
 	else if (f->paused_waiting)
 		message = psprintf("jobs of paused types wait (%s): jobq.resume_job_type() lets them run", f->paused_waiting);
+	else if (f->unclaimed)
+		message = psprintf("due jobs of pull types wait, and no worker has claimed any for a minute%s",
+						   f->sees_all ? psprintf(" (%s): start a worker", f->unclaimed) : "");
 	else if (f->blocked_keys)
 		message = "jobs have waited for their concurrency_key for over an hour";
 	else if (f->holding)

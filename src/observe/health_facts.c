@@ -158,6 +158,38 @@ read_unstartable(HealthFacts *f)
 	f->nunstartable -= n - (int) DatumGetInt64(value_of(2, &isnull));
 }
 
+/*
+ * Reads the pull types that no worker claims jobs of, as the dispatcher found
+ * with its last sweep, if they have due jobs: it does not know of those that
+ * were cancelled meanwhile.
+ */
+static void
+read_unclaimed(HealthFacts *f)
+{
+	JobqDb	   *db = my_db();
+	int32		ids[STAT_UNCLAIMED];
+	Datum		types[STAT_UNCLAIMED];
+	Oid			argtypes[2] = {INT4ARRAYOID, INT4OID};
+	Datum		args[2];
+	int			total;
+	int			n;
+
+	if (db == NULL || db->stats.nunclaimed == 0)
+		return;
+	SpinLockAcquire(&db->mutex);
+	total = db->stats.nunclaimed;
+	memcpy(ids, db->stats.unclaimed, sizeof(ids));
+	SpinLockRelease(&db->mutex);
+	n = Min(total, STAT_UNCLAIMED);
+	for (int i = 0; i < n; i++)
+		types[i] = Int32GetDatum(ids[i]);
+	args[0] = PointerGetDatum(construct_array(types, n, INT4OID, sizeof(int32), true, TYPALIGN_INT));
+	args[1] = Int32GetDatum(total - n);
+	if (SPI_execute_with_args("SELECT jobq_internal._health_unclaimed($1, $2)", 2, argtypes, args, NULL, true, 1) != SPI_OK_SELECT)
+		elog(ERROR, "health could not query the server");
+	f->unclaimed = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1);
+}
+
 /* Counts the types that the caller may know. */
 static void
 count_types(HealthFacts *f, Oid caller)
@@ -275,6 +307,7 @@ read_facts(HealthFacts *f, Oid caller)
 		f->holding = holding_dead_letters(caller);
 	if (f->exec_types > 0)
 		read_unstartable(f);
+	read_unclaimed(f);
 
 	if (f->sees_all)
 		read_strays(f, caller);
@@ -299,7 +332,7 @@ static void
 copy_strings(HealthFacts *f, MemoryContext context)
 {
 	char	  **strings[] = {&f->oldest_id, &f->signals, &f->signal_problem, &f->blocked_keys, &f->holding, &f->holder, &f->strays,
-	&f->paused_names, &f->paused_waiting, &f->unstartable, &f->drop_problem, &f->unmade};
+	&f->paused_names, &f->paused_waiting, &f->unstartable, &f->unclaimed, &f->drop_problem, &f->unmade};
 
 	for (int i = 0; i < (int) lengthof(strings); i++)
 	{

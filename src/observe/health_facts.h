@@ -21,6 +21,7 @@ typedef struct HealthFacts
 	char	   *paused_waiting; /* those for which a due job waits, quoted; NULL: none */
 	char	   *unstartable;	/* types whose tool cannot be started here, with the reasons; NULL: none */
 	int			nunstartable;
+	char	   *unclaimed;		/* pull types with due jobs and no claim for a minute, quoted; NULL: none */
 	char	   *holding;		/* JSON array of dead letters that hold jobs for over an hour, or NULL */
 	char	   *blocked_keys;	/* JSON array of keys that jobs wait for longer than an hour; NULL: none */
 	int64		background_workers;

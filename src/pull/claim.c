@@ -18,6 +18,7 @@
 #include "jobq.h"
 
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "funcapi.h"
@@ -67,6 +68,15 @@ no_dispatcher(void)
 }
 
 static void
+extension_changes(void)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("jobq.claim no longer waits: the extension jobq is being updated or dropped"),
+			 errhint("Claim again when that is over.")));
+}
+
+static void
 silent_dispatcher(void)
 {
 	ereport(ERROR,
@@ -89,10 +99,10 @@ dispatcher_is_silent(JobqDb *db, MonoTime asked, MonoTime now)
 /*
  * Sleeps until the answer is there, at most until `until`; false: it is not.
  * Without a dispatcher the wait has its own limit, and so has a claim that
- * does not wait for jobs.
+ * does not wait for jobs.  changes: Lifecycle.changes when the call began.
  */
 static bool
-await_answer(JobqDb *db, ClaimPlace *place, MonoTime until)
+await_answer(JobqDb *db, ClaimPlace *place, MonoTime until, uint32 changes)
 {
 	MonoTime	missing = 0;	/* no dispatcher has run since then; 0: one runs */
 	MonoTime	asked = mono_now();
@@ -104,6 +114,8 @@ await_answer(JobqDb *db, ClaimPlace *place, MonoTime until)
 
 		if (place->waits && now >= until)
 			return false;
+		if (place->waits && db->lifecycle.changes != changes)
+			extension_changes();
 		if (db->dispatcher.proc == NULL)
 		{
 			want_dispatcher(db);
@@ -149,7 +161,7 @@ ask(const ClaimRequest *request, JobqDb *db, int n, MonoTime until, JobRef *refs
 	place->lease_us = request->lease_us;
 	released = place->waits && wait_snapshot_release(request->call);
 	claim_ask(db, place);
-	answered = await_answer(db, place, until);
+	answered = await_answer(db, place, until, request->changes);
 	if (released)
 		wait_snapshot_renew();
 	if (!answered)
@@ -296,7 +308,7 @@ note_begun(ClaimRequest *request, int32 type_id)
 	for (int i = 0; i < request->ntypes; i++)
 	{
 		if (request->types[i] == type_id)
-			request->begun |= UINT64CONST(1) << i;
+			claim_types_add(&request->begun, i);
 	}
 }
 
@@ -340,11 +352,13 @@ Datum
 jobq_claim(PG_FUNCTION_ARGS)
 {
 	ClaimRequest request;
-	JobqDb	   *db;
+	JobqDb	   *db = RecoveryInProgress() ? NULL : my_db();
+	uint32		changes = db == NULL ? 0 : db->lifecycle.changes;	/* before the version is compared */
 	MonoTime	until;
 	int			claimed = 0;
 
 	claim_request_read(&request, fcinfo);
+	request.changes = changes;
 	db = pull_db("jobq.claim");
 	InitMaterializedSRF(fcinfo, 0);
 	if (request.ntypes == 0)
@@ -358,6 +372,8 @@ jobq_claim(PG_FUNCTION_ARGS)
 		int			nrefs = claim_round(&request, db, n, claimed == 0 ? until : 0,
 										(ReturnSetInfo *) fcinfo->resultinfo, &claimed);
 
+		if (nrefs == 0 && claimed == 0 && mono_now() < until)
+			claim_check_types(&request);	/* the dispatcher has ended the wait */
 		if (nrefs == 0 || (nrefs < n && claimed - before == nrefs))
 			break;				/* else a job was not there any more: its room is free */
 	}

@@ -6,18 +6,15 @@
 
 #include "access/xact.h"
 #include "catalog/pg_type.h"
-#include "executor/spi.h"
 #include "miscadmin.h"
 #include "tcop/utility.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/inval.h"
 
-#include "base/act_as.h"
 #include "base/errors.h"
 #include "base/error_hints.h"
 #include "base/interval.h"
-#include "base/relations.h"
 #include "lifecycle/release.h"
 #include "pull/claim_request.h"
 #include "pull/pull_job.h"
@@ -82,14 +79,36 @@ interval_argument(FunctionCallInfo fcinfo, int i, const char *name, int64 low, i
 void
 claim_check_lease(const ClaimRequest *request, const JobType *type)
 {
+	Interval	given = {.time = request->lease_us};
 	Interval	longest = {.time = type->max_lease_us};
 
 	if (request->lease_us > type->max_lease_us)
 		ereport(ERROR,
 				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-				 errmsg("argument \"lease\" is longer than job type \"%s\" allows: %s", type->name,
-						interval_shown(&longest)),
+				 errmsg("argument \"lease\": \"%s\" is longer than job type \"%s\" allows: %s",
+						interval_shown(&given), type->name, interval_shown(&longest)),
 				 errhint("options.max_lease of the type is the longest; heartbeats renew a lease.")));
+}
+
+static void
+no_such_type(const char *name)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("argument \"job_types\": job type \"%s\" does not exist", name)));
+}
+
+void
+claim_check_types(const ClaimRequest *request)
+{
+	job_types_forget();			/* the dispatcher learns of a commit before this session's cache */
+	for (int i = 0; request->named && i < request->ntypes; i++)
+	{
+		JobType    *type = job_type_by_id(request->types[i]);
+
+		if (type == NULL || type->dropped)
+			no_such_type(type == NULL ? psprintf("%d", request->types[i]) : type->name);
+	}
 }
 
 /* Raises an error unless the type is a pull type with room for that lease. */
@@ -147,7 +166,7 @@ add_type(ClaimRequest *request, const JobType *type)
 	request->types[request->ntypes++] = type->id;
 	if (access_may_everywhere(request->caller, ACCESS_WORK, type->name))
 		return;
-	request->scope.limited |= UINT64CONST(1) << (request->ntypes - 1);
+	claim_types_add(&request->scope.limited, request->ntypes - 1);
 	(void) access_tenants(request->caller, ACCESS_WORK, type->name, add_tenant, request);
 }
 
@@ -157,9 +176,7 @@ add_named(ClaimRequest *request, const char *name)
 	JobType    *type = job_type_by_name(name);
 
 	if (type == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("job type \"%s\" does not exist", argument_shown(name))));
+		no_such_type(argument_shown(name));
 	if (!may_work_some(request->caller, type))
 		pull_denied(type);
 	check_type(type, request);
@@ -194,25 +211,19 @@ read_types(ClaimRequest *request, ArrayType *names)
 }
 
 /*
- * Adds all pull types that the role may work, with room for that lease.
- * Reads the registry as the owner of jobq's tables.
+ * Adds all pull types that the role may work, with room for that lease.  The
+ * claim may wait afterwards, so that no lock stays behind.
  */
 static void
 add_all_types(ClaimRequest *request)
 {
-	Caller		caller = act_as_owner();
+	ListCell   *lc;
 
-	SPI_connect();
-	if (SPI_execute("SELECT id FROM jobq.job_types WHERE kind OPERATOR(pg_catalog.=) 'pull' AND dropped_at IS NULL"
-					" ORDER BY id", false, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not read jobq.job_types");
-	for (uint64 i = 0; i < SPI_processed; i++)
+	foreach(lc, job_type_pull_ids())
 	{
-		bool		isnull;
-		Datum		id = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull);
-		JobType    *type = job_type_by_id(DatumGetInt32(id));
+		JobType    *type = job_type_by_id(lfirst_int(lc));
 
-		if (type == NULL || type->max_lease_us < request->lease_us || !may_work_some(caller.role, type))
+		if (type == NULL || type->max_lease_us < request->lease_us || !may_work_some(request->caller, type))
 			continue;
 		if (request->ntypes == JOBQ_CLAIM_TYPES)
 			ereport(ERROR,
@@ -221,8 +232,6 @@ add_all_types(ClaimRequest *request)
 					 errhint("Name the types.")));
 		add_type(request, type);
 	}
-	SPI_finish();
-	act_as_caller(caller);
 }
 
 /* ---------- all arguments ---------- */
@@ -263,7 +272,8 @@ claim_request_read(ClaimRequest *request, FunctionCallInfo fcinfo)
 	release_require();
 	AcceptInvalidationMessages();
 	request->caller = GetUserId();
-	if (!PG_ARGISNULL(A_job_types))
+	request->named = !PG_ARGISNULL(A_job_types);
+	if (request->named)
 		read_types(request, PG_GETARG_ARRAYTYPE_P(A_job_types));
 	else
 		add_all_types(request);

@@ -37,6 +37,7 @@ PG_FUNCTION_INFO_V1(jobq_heartbeat);
 PG_FUNCTION_INFO_V1(jobq_complete);
 PG_FUNCTION_INFO_V1(jobq_complete_many);
 PG_FUNCTION_INFO_V1(jobq_fail);
+PG_FUNCTION_INFO_V1(jobq_fail_many);
 PG_FUNCTION_INFO_V1(jobq_skip_job);
 PG_FUNCTION_INFO_V1(jobq_snooze_job);
 
@@ -229,32 +230,8 @@ typedef struct Many
 	int			n;
 	Datum	   *ids;
 	Datum	   *tokens;
-	Datum	   *results;		/* NULL: none */
-	bool	   *no_result;
+	int		   *order;			/* indexes, in which the jobs are locked */
 } Many;
-
-static void
-read_many(FunctionCallInfo fcinfo, Many *many)
-{
-	bool	   *nulls;
-
-	if (PG_ARGISNULL(0))
-		argument_is_null("ids");
-	if (PG_ARGISNULL(1))
-		argument_is_null("lease_tokens");
-	many->n = -1;
-	many->ids = array_argument(fcinfo, 0, "ids", UUIDOID, &nulls, &many->n);
-	if (many->n > MAX_MANY)
-		ereport(ERROR,
-				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-				 errmsg("argument \"ids\" has %d elements, which is outside 0..%d", many->n, MAX_MANY)));
-	check_elements("ids", nulls, many->n);
-	many->tokens = array_argument(fcinfo, 1, "lease_tokens", UUIDOID, &nulls, &many->n);
-	check_elements("lease_tokens", nulls, many->n);
-	many->results = NULL;
-	if (!PG_ARGISNULL(2))
-		many->results = array_argument(fcinfo, 2, "results", JSONBOID, &many->no_result, &many->n);
-}
 
 static int
 compare_ids(const void *a, const void *b, void *ids)
@@ -278,35 +255,108 @@ lock_order(const Many *many)
 	return order;
 }
 
+/* Reads the first two arguments, ids and lease_tokens. */
+static void
+read_many(FunctionCallInfo fcinfo, Many *many)
+{
+	bool	   *nulls;
+
+	if (PG_ARGISNULL(0))
+		argument_is_null("ids");
+	if (PG_ARGISNULL(1))
+		argument_is_null("lease_tokens");
+	many->n = -1;
+	many->ids = array_argument(fcinfo, 0, "ids", UUIDOID, &nulls, &many->n);
+	if (many->n > MAX_MANY)
+		ereport(ERROR,
+				(errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+				 errmsg("argument \"ids\" has %d elements, which is outside 0..%d", many->n, MAX_MANY)));
+	check_elements("ids", nulls, many->n);
+	many->tokens = array_argument(fcinfo, 1, "lease_tokens", UUIDOID, &nulls, &many->n);
+	check_elements("lease_tokens", nulls, many->n);
+	many->order = lock_order(many);
+}
+
+/* Locks the job of ids[i]; false: it is lost. */
+static bool
+lock_of_many(PullCall *call, const Many *many, int i, Job *job)
+{
+	return pull_lock(call, DatumGetUUIDP(many->ids[i]), DatumGetUUIDP(many->tokens[i]), job);
+}
+
+/* Adds the id to the result. */
+static void
+return_id(FunctionCallInfo fcinfo, Datum id)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	bool		isnull = false;
+
+	tuplestore_putvalues(result->setResult, result->setDesc, &id, &isnull);
+}
+
 /* jobq.complete_many(ids, lease_tokens, results) */
 Datum
 jobq_complete_many(PG_FUNCTION_ARGS)
 {
-	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	Datum	   *results = NULL;
+	bool	   *no_result;
 	Many		many;
 	PullCall	call;
-	int		   *order;
 
 	read_many(fcinfo, &many);
+	if (!PG_ARGISNULL(2))
+		results = array_argument(fcinfo, 2, "results", JSONBOID, &no_result, &many.n);
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	pull_begin(&call, "jobq.complete_many()");
-	order = lock_order(&many);
 	for (int at = 0; at < many.n; at++)
 	{
-		int			i = order[at];
-		bool		isnull = false;
-		Jsonb	   *given = many.results == NULL || many.no_result[i] ? NULL : DatumGetJsonbP(many.results[i]);
+		int			i = many.order[at];
+		Jsonb	   *given = results == NULL || no_result[i] ? NULL : DatumGetJsonbP(results[i]);
 		Job			job;
 
-		if (!pull_lock(&call, DatumGetUUIDP(many.ids[i]), DatumGetUUIDP(many.tokens[i]), &job))
+		if (!lock_of_many(&call, &many, i, &job))
 			continue;
 		if (given)
 			check_result(psprintf("results[%d]", i + 1), given);
 		complete_locked(&call, &job, given);
-		tuplestore_putvalues(result->setResult, result->setDesc, &many.ids[i], &isnull);
+		return_id(fcinfo, many.ids[i]);
 	}
 	pull_end(&call);
 	return (Datum) 0;
+}
+
+/*
+ * Checks the arguments of a failure from the third on: error, retryable,
+ * error_code, retry_after.  Returns error_code.
+ */
+static char *
+check_failure(FunctionCallInfo fcinfo)
+{
+	char	   *code;
+
+	if (PG_ARGISNULL(2))
+		argument_is_null("error");
+	code = name_argument(fcinfo, 4, "error_code");
+	if (!PG_ARGISNULL(5))
+		argument_check_interval("retry_after", PG_GETARG_INTERVAL_P(5));
+	return code;
+}
+
+/* Settles the locked job with these arguments. */
+static JobStatus
+fail_locked(FunctionCallInfo fcinfo, PullCall *call, Job *job, char *code, Jsonb *details)
+{
+	Outcome		outcome;
+
+	pull_outcome(job, &outcome, OUTCOME_FAILED);
+	outcome.message = text_argument(fcinfo, 2);
+	outcome.retryable = !PG_ARGISNULL(3) && PG_GETARG_BOOL(3);
+	outcome.permanent = !PG_ARGISNULL(3) && !PG_GETARG_BOOL(3);
+	outcome.code = code;
+	outcome.code_given = outcome.code != NULL;
+	outcome.delay_us = PG_ARGISNULL(5) ? 0 : Max(interval_to_us(PG_GETARG_INTERVAL_P(5)), 1);
+	outcome.details = details;
+	return pull_settle(call, job, &outcome);
 }
 
 /* jobq.fail(id, lease_token, error, retryable, error_code, retry_after, details) */
@@ -315,31 +365,43 @@ jobq_fail(PG_FUNCTION_ARGS)
 {
 	const char *answer = "lost";
 	PullCall	call;
-	Outcome		outcome;
 	Job			job;
 	char	   *code;
 
 	check_fence(fcinfo);
-	if (PG_ARGISNULL(2))
-		argument_is_null("error");
-	code = name_argument(fcinfo, 4, "error_code");
-	if (!PG_ARGISNULL(5))
-		argument_check_interval("retry_after", PG_GETARG_INTERVAL_P(5));
+	code = check_failure(fcinfo);
 	pull_begin(&call, "jobq.fail()");
 	if (lock_job(fcinfo, &call, &job))
-	{
-		pull_outcome(&job, &outcome, OUTCOME_FAILED);
-		outcome.message = text_argument(fcinfo, 2);
-		outcome.retryable = !PG_ARGISNULL(3) && PG_GETARG_BOOL(3);
-		outcome.permanent = !PG_ARGISNULL(3) && !PG_GETARG_BOOL(3);
-		outcome.code = code;
-		outcome.code_given = outcome.code != NULL;
-		outcome.delay_us = PG_ARGISNULL(5) ? 0 : Max(interval_to_us(PG_GETARG_INTERVAL_P(5)), 1);
-		outcome.details = PG_ARGISNULL(6) ? NULL : PG_GETARG_JSONB_P(6);
-		answer = pull_settle(&call, &job, &outcome) == JOB_RETRY ? "retry" : "error";
-	}
+		answer = fail_locked(fcinfo, &call, &job, code, PG_ARGISNULL(6) ? NULL : PG_GETARG_JSONB_P(6)) == JOB_RETRY ?
+			"retry" : "error";
 	pull_end(&call);
 	PG_RETURN_TEXT_P(cstring_to_text(answer));
+}
+
+/* jobq.fail_many(ids, lease_tokens, error, retryable, error_code, retry_after) */
+Datum
+jobq_fail_many(PG_FUNCTION_ARGS)
+{
+	Many		many;
+	PullCall	call;
+	char	   *code;
+
+	read_many(fcinfo, &many);
+	code = check_failure(fcinfo);
+	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
+	pull_begin(&call, "jobq.fail_many()");
+	for (int at = 0; at < many.n; at++)
+	{
+		int			i = many.order[at];
+		Job			job;
+
+		if (!lock_of_many(&call, &many, i, &job))
+			continue;
+		(void) fail_locked(fcinfo, &call, &job, code, NULL);
+		return_id(fcinfo, many.ids[i]);
+	}
+	pull_end(&call);
+	return (Datum) 0;
 }
 
 /* jobq.skip_job(id, lease_token, reason, result) */

@@ -480,6 +480,37 @@ job_type_by_id(int32 id)
 	return as_of_now(load_type("job_types_pkey", &key, false));
 }
 
+List *
+job_type_pull_ids(void)
+{
+	Oid			relid = jobq_relid("job_types");
+	List	   *ids = NIL;
+	Relation	rel;
+	Snapshot	snapshot;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	if (!OidIsValid(relid))
+		return NIL;
+	rel = shape_open("job_types", AccessShareLock);
+	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	scan = systable_beginscan(rel, InvalidOid, false, snapshot, 0, NULL);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		Datum		values[T_NATTS];
+		bool		nulls[T_NATTS];
+
+		heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
+		if (ISNULL(T_dropped_at) && ISNULL(T_handler) && ISNULL(T_command) && !DatumGetBool(ATT(T_is_workflow)))
+			ids = lappend_int(ids, DatumGetInt32(ATT(T_id)));
+	}
+	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	table_close(rel, AccessShareLock);
+	list_sort(ids, list_int_cmp);
+	return ids;
+}
+
 bool
 job_type_is_workflow(int32 id)
 {

@@ -8,6 +8,7 @@
 #define JOBQ_JOB_TYPES_H
 
 #include "datatype/timestamp.h"
+#include "nodes/pg_list.h"
 
 typedef enum OutputKind
 {
@@ -112,6 +113,9 @@ job_type_is_pull(const JobType *type)
  */
 extern JobType *job_type_by_name(const char *name);
 extern JobType *job_type_by_id(int32 id);
+
+/* Returns the ids of all pull types, in their order.  No lock stays behind. */
+extern List *job_type_pull_ids(void);
 
 /* True if jobs of the type are runs of workflows. */
 extern bool job_type_is_workflow(int32 id);

@@ -168,6 +168,18 @@ claim_withdraw(void)
 	wake_dispatcher(db);
 }
 
+void
+claims_wake(Oid dboid)
+{
+	for (int i = 0; i < JobqShmem->nclaims; i++)
+	{
+		ClaimPlace *place = claim_place(i);
+
+		if (CLAIM_STATE(pg_atomic_read_u64(&place->word)) == CLAIM_ASKING && place->dboid == dboid)
+			SetLatch(&place->proc->procLatch);
+	}
+}
+
 /* ---------- holders of claimed jobs ---------- */
 
 /* Returns the number of the job's bit. */

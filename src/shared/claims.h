@@ -24,7 +24,7 @@
 #include "shared/slots.h"
 
 #define JOBQ_CLAIM_REFS		128		/* jobs of one answer */
-#define JOBQ_CLAIM_TYPES	64		/* bits of ClaimScope.limited */
+#define JOBQ_CLAIM_TYPES	256		/* numbers of types fit into a byte of ClaimScope.tenants */
 #define JOBQ_CLAIM_SCOPE	2048	/* bytes of its tenants */
 #define JOBQ_HELD_WORDS		16
 
@@ -38,6 +38,24 @@ typedef enum ClaimState
 #define CLAIM_STATE(word)	((ClaimState) ((word) & 3))
 #define CLAIM_NUMBER(word)	((word) >> 2)
 
+/* A bit for each type of a request, by its number. */
+typedef struct ClaimTypes
+{
+	uint64		words[JOBQ_CLAIM_TYPES / 64];
+} ClaimTypes;
+
+static inline void
+claim_types_add(ClaimTypes *types, int i)
+{
+	types->words[i / 64] |= UINT64CONST(1) << (i % 64);
+}
+
+static inline bool
+claim_types_have(const ClaimTypes *types, int i)
+{
+	return (types->words[i / 64] & (UINT64CONST(1) << (i % 64))) != 0;
+}
+
 /*
  * The tenants that the role may work, of those types to which it has access
  * for some tenants only.  "" stands for jobs without one, "acme" for acme and
@@ -45,7 +63,7 @@ typedef enum ClaimState
  */
 typedef struct ClaimScope
 {
-	uint64		limited;		/* bit i: types[i] is one of those types */
+	ClaimTypes	limited;		/* those types */
 	int			len;
 	char		tenants[JOBQ_CLAIM_SCOPE];	/* i as a byte, a tenant, '\0'; ... */
 } ClaimScope;
@@ -63,7 +81,7 @@ typedef struct ClaimPlace
 	int			ntypes;
 	int32		types[JOBQ_CLAIM_TYPES];
 	ClaimScope	scope;
-	uint64		begun;			/* bit i: the call has jobs of types[i]: it has a batch */
+	ClaimTypes	begun;			/* those of which the call has jobs: it has a batch */
 	int			wanted;
 	bool		waits;			/* an answer without jobs is of no use */
 	int64		lease_us;
@@ -120,6 +138,12 @@ extern bool claim_is_answered(ClaimPlace *place);
  */
 extern int	claim_take(ClaimPlace *place, JobRef *refs);
 extern void claim_written(ClaimPlace *place);
+
+/*
+ * Wakes the sessions whose claims in the database have no answer: they look at
+ * Lifecycle.changes.  Cannot fail.
+ */
+extern void claims_wake(Oid dboid);
 
 /*
  * Ends the wait: the request is withdrawn, and jobs of an answer go back.

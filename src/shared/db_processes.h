@@ -53,6 +53,9 @@ typedef struct Lifecycle
 	bool		restart;
 	MonoTime	suspended_at;	/* the last DDL began, or DROP EXTENSION
 								 * committed */
+	uint32		changes;		/* rises when DDL on the extension begins and
+								 * when it commits: a claim that waits then
+								 * ends */
 } Lifecycle;
 
 /* The dispatcher process.  Under JobqShmem->lock. */

@@ -170,6 +170,8 @@ typedef struct StatLane
 	TimestampTz oldest_due;
 } StatLane;
 
+#define STAT_UNCLAIMED	10
+
 typedef struct DbStats
 {
 	/* under JobqShmem->lock */
@@ -196,6 +198,8 @@ typedef struct DbStats
 	StatLimit	limits[STAT_LIMITS];
 	int			nlanes;
 	StatLane	lanes[STAT_LANES];
+	int			nunclaimed;		/* pull types with due jobs and no claim for a minute */
+	int32		unclaimed[STAT_UNCLAIMED];	/* the first of them */
 
 	/* the dispatcher's; plain reads */
 	TimestampTz reset_at;

@@ -181,7 +181,7 @@ stat_forget(JobqDb *db)
 	SpinLockAcquire(&db->mutex);
 	stats->phase = STAT_UNCOUNTED;
 	stats->nlogged = stats->nprepared = stats->nunknown = 0;
-	stats->ngauges = stats->nlimits = stats->nlanes = 0;
+	stats->ngauges = stats->nlimits = stats->nlanes = stats->nunclaimed = 0;
 	stats->count_due = false;
 	stats->count_spoilt = true;
 	SpinLockRelease(&db->mutex);

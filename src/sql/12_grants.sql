@@ -122,7 +122,7 @@ CREATE FUNCTION jobq_internal._privileges(access text, every_tenant boolean) RET
       ('{enqueue,admin}'::text[], '{enqueue,enqueue_many,enqueue_jobs,schedule,alter_schedule,unschedule,
                                      pause_schedule,resume_schedule,run_schedule,backfill_schedule,send_event}'::text[]),
       ('{enqueue,work,read,admin}', '{next_runs,build_key}'),
-      ('{work}', '{claim,heartbeat,complete,complete_many,fail,skip_job,snooze_job,log_event,record_artifact,add_tasks,channel}'),
+      ('{work}', '{claim,heartbeat,complete,complete_many,fail,fail_many,skip_job,snooze_job,log_event,record_artifact,add_tasks,channel}'),
       ('{enqueue,read,admin}', '{wait_for,_type_name,_live_status,_live_attempts,_live_runs,_live_started_at,_live_worker,
                                  _live_progress,_live_progress_data,_reads,_reads_schedule}'),
       ('{read,admin}', '{list_jobs,_search_jobs,_search_bound,count_by_status,distinct_job_types,job_timeline,archive,_archive_end,health,why,error_groups,resources,

@@ -29,3 +29,9 @@ CREATE FUNCTION jobq.fail(
   id uuid, lease_token uuid, error text, retryable boolean DEFAULT NULL, error_code text DEFAULT NULL,
   retry_after interval DEFAULT NULL, details jsonb DEFAULT NULL)
   RETURNS text LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_fail';
+
+-- For a batch that fails whole; returns the ids whose tokens were valid.
+CREATE FUNCTION jobq.fail_many(
+  ids uuid[], lease_tokens uuid[], error text, retryable boolean DEFAULT NULL, error_code text DEFAULT NULL,
+  retry_after interval DEFAULT NULL)
+  RETURNS SETOF uuid LANGUAGE c ROWS 10 AS 'MODULE_PATHNAME', 'jobq_fail_many';

@@ -99,6 +99,20 @@ CREATE FUNCTION jobq_internal._health_unstartable(types int4[], jobs uuid[], OUT
     LEFT JOIN jobq.queue q ON q.id = u.job AND q.error_code IS NULL
 $$;
 
+-- Returns the names of those of the pull types that have due jobs; NULL: none has.
+-- `more` are not listed.
+CREATE FUNCTION jobq_internal._health_unclaimed(types int4[], more int) RETURNS text
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT string_agg(format('"%s"', t.name), ', ' ORDER BY t.name COLLATE "C") || CASE WHEN more > 0 THEN format(' and %s more', more) ELSE '' END
+    FROM jobq.job_types t
+   WHERE t.id = ANY (types) AND EXISTS (
+     SELECT FROM jobq_internal._lane_heads() l
+      CROSS JOIN LATERAL (SELECT FROM jobq.queue q
+                           WHERE q.type_id = l.type_id AND q.priority = l.priority AND q.sublane = l.sublane
+                             AND q.status IN ('pending', 'retry') AND q.position <= clock_timestamp() LIMIT 1) h
+      WHERE l.type_id = t.id)
+$$;
+
 -- Returns concurrency keys that due jobs have waited for too long.  Other jobs
 -- pass a job that waits for its key, so it is among the first of its lane.
 -- behind: another job of the key goes before it.

@@ -615,19 +615,21 @@ rollback or a lost connection gives the jobs back at once, uncharged. Up to 1,00
 plus the timeout; heartbeats do not move it. progress_data is a checkpoint: the last attempt's. A role with
 access 'work' to some tenants gets jobs of those tenants; jobq.set_tenant_check is not asked. Jobs of a type
 with options.min_batch come as a batch, or when their wait is over.
-job_types: names, at most 64; NULL: every pull type that the role may work.
+job_types: names, at most 256; NULL: every pull type that the role may work and whose options.max_lease is not
+  below lease.
 max_jobs: 1 to 1000. jobq.max_concurrent counts claimed jobs, too.
 worker: name of the worker, for jobq.jobs and events; NULL: client/ and the process id.
 lease: time without a heartbeat after which the job is another worker's; 1 second to options.max_lease.
 wait: time to wait for a first job, up to 20 s. A SELECT that reads nothing else holds no snapshot meanwhile.
 node: name of the machine, for jobq.jobs and events.
-Errors: 42704 unknown type. 22023 the type has a handler or a command. 22003 max_jobs, lease or wait is out of
-  range. 25001 the transaction is REPEATABLE READ or SERIALIZABLE, or wait meets an earlier snapshot: an open
-  cursor, a statement that calls the function which calls claim, INSERT with RETURNING, a WITH that writes.
-  40001 the lease is over at COMMIT. 42501 the caller lacks access 'work' to the type, or lost it while the
-  call waited. 0A000 node is given for a type with a command. 54000 too many types, a name is too long, or the
-  tenants of the caller's grants are over 2,048 bytes. 55000 no dispatcher runs here, or it has not answered for
-  10 seconds. 25006 in a READ ONLY transaction and on a standby.$$;
+Errors: 42704 unknown type, or one that was dropped during the wait. 22023 the type has a handler or a
+  command. 22003 max_jobs, lease or wait is out of range. 25001 the transaction is REPEATABLE READ or
+  SERIALIZABLE, or wait meets an earlier snapshot: an open cursor, a statement that calls the function which
+  calls claim, INSERT with RETURNING, a WITH that writes. 40001 the lease is over at COMMIT. 42501 the caller
+  lacks access 'work' to the type, or lost it while the call waited. 0A000 node is given for a type with a
+  command. 54000 too many types, a name is too long, or the tenants of the caller's grants are over 2,048
+  bytes. 55000 no dispatcher runs here, it has not answered for 10 seconds, or DROP or ALTER EXTENSION has
+  ended the wait. 25006 in a READ ONLY transaction and on a standby.$$;
 
 COMMENT ON FUNCTION jobq.heartbeat IS
 $$Renews the lease of a claimed job for its length. Returns 'ok'; 'cancel': its cancel was requested, stop and
@@ -666,6 +668,20 @@ error_code: code of the error, 1 to 255 bytes.
 retry_after: delay of the next attempt, in place of the backoff.
 details: any JSON; more than 32 kB is dropped.
 Errors: 22023 error_code is empty. 54000 error_code is too long.$$;
+
+COMMENT ON FUNCTION jobq.fail_many IS
+$$Ends the attempts of claimed jobs as failed with one error, up to 1,000 in one call: a batch that fails whole.
+Returns the ids whose tokens were valid; the others are lost. Each job is retried, or becomes a dead letter or
+cancelled, as jobq.fail decides.
+ids: of the jobs.
+lease_tokens: as many, in the same order.
+error: message.
+retryable: true: an attempt follows while there are any left; false: none; NULL: options.permanent_codes and
+  options.retry_codes decide.
+error_code: code of the error, 1 to 255 bytes.
+retry_after: delay of the next attempts, in place of the backoff.
+Errors: 22023 arrays of different length, or error_code is empty. 22003 more than 1,000 ids. 54000 error_code is
+  too long.$$;
 
 COMMENT ON FUNCTION jobq.skip_job IS
 $$Ends a claimed job as skipped. Returns false if the lease is lost.

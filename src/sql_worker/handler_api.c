@@ -23,6 +23,7 @@
 #include "base/interval.h"
 #include "base/json_build.h"
 #include "base/json_size.h"
+#include "pull/lease_log.h"
 #include "pull/pull_job.h"
 #include "shared/current_job.h"
 #include "sql_worker/handler.h"
@@ -31,7 +32,6 @@
 #define MAX_WORD			63		/* bytes of an event's type or level */
 #define MAX_PROGRESS_DATA	8192	/* as of a tool */
 #define TRUNCATED			"{\"truncated\": true}"
-#define MAX_EVENTS			10000	/* of one attempt; the rest is dropped, with a notice */
 
 PG_FUNCTION_INFO_V1(jobq_current_job_id);
 PG_FUNCTION_INFO_V1(jobq_set_progress);
@@ -93,13 +93,12 @@ need_arg(FunctionCallInfo fcinfo, int i, const char *name)
 static void
 keep_event(Run *run, const Event *event)
 {
-	Event		last = {.ts = event->ts, .type = "log", .source = "sql", .level = "warning",
-	.message = "more events of this attempt were dropped"};
+	Event		last = event_of_drop(event->ts, "sql");
 	MemoryContext old;
 
-	if (list_length(run->log) > MAX_EVENTS)
+	if (list_length(run->log) > ATTEMPT_EVENTS)
 		return;
-	if (list_length(run->log) == MAX_EVENTS)
+	if (list_length(run->log) == ATTEMPT_EVENTS)
 		event = &last;
 	old = MemoryContextSwitchTo(run->context);
 
@@ -270,6 +269,7 @@ log_event_of_lease(pg_uuid_t *id, pg_uuid_t *token, Event *event)
 	Job			job;
 	JobType    *type;
 	bool		held;
+	int			before;
 
 	pull_begin(&call, "jobq.log_event()");
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
@@ -281,11 +281,14 @@ log_event_of_lease(pg_uuid_t *id, pg_uuid_t *token, Event *event)
 				 errmsg("argument \"lease_token\" is not that of a running attempt of job %s",
 						DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(id)))),
 				 errhint("The lease has run out, or the job has ended.")));
-	event->attempt = JOB_INT(&job, Q_attempts);
 	event->source = JOB_NULL(&job, Q_worker) ? "client" :
 		psprintf("worker:%s", TextDatumGetCString(JOB_ATT(&job, Q_worker)));
+	before = lease_log_count(&job);
+	if (before == ATTEMPT_EVENTS)
+		*event = event_of_drop(0, event->source);
+	event->attempt = JOB_INT(&job, Q_attempts);
 	type = job_type_by_id(JOB_INT(&job, Q_type_id));
-	if (type != NULL)
+	if (type != NULL && before <= ATTEMPT_EVENTS)
 		event_add(&call.ledger.events, job.values, job.nulls, type->name, event);
 	pull_end(&call);
 }

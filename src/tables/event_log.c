@@ -35,6 +35,13 @@ const Shape events_shape = SHAPE("events", events_columns);
 
 StaticAssertDecl(lengthof(events_columns) == E_NATTS, "events' columns");
 
+Event
+event_of_drop(TimestampTz ts, const char *source)
+{
+	return (Event) {.ts = ts, .type = "log", .source = source, .level = "warning",
+		.message = "more events of this attempt were dropped"};
+}
+
 void
 events_begin(EventLog *log)
 {

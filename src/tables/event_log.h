@@ -12,6 +12,8 @@
 #include "tables/partition.h"
 #include "utils/jsonb.h"
 
+#define ATTEMPT_EVENTS	10000	/* that its handler or client writes; the rest is dropped, with a notice */
+
 /* Something that happened to a job. */
 typedef struct Event
 {
@@ -32,6 +34,9 @@ typedef struct EventLog
 	HeapTuple  *rows;			/* to be written */
 	int			nrows;
 } EventLog;
+
+/* Returns the event in place of those that are dropped. */
+extern Event event_of_drop(TimestampTz ts, const char *source);
 
 extern void events_begin(EventLog *log);
 extern void events_write(EventLog *log);

@@ -137,7 +137,7 @@ copy_tenants(const ClaimPlace *place, int i, char *tenants)
 	const char *end = at + Min(Max(place->scope.len, 0), JOBQ_CLAIM_SCOPE);
 	int			len = 0;
 
-	if ((place->scope.limited & (UINT64CONST(1) << i)) == 0)
+	if (!claim_types_have(&place->scope.limited, i))
 		return ALL_TENANTS;
 	while (at < end)
 	{

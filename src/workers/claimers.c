@@ -18,6 +18,7 @@
 
 #include "base/grow_array.h"
 #include "limits/job_bars.h"
+#include "registry/job_types.h"
 #include "registry/options.h"
 #include "shared/claims.h"
 #include "workers/claim_scopes.h"
@@ -37,6 +38,7 @@ typedef struct Claimer
 								 * for a job without a look at their places */
 	bool		is_new;			/* no turn has served it */
 	bool		opened;			/* this turn serves it: claimers_open */
+	bool		outdated;		/* a type was dropped: it waits no longer */
 	int			nrefs;
 	ScopeRead	passed;			/* jobs for it that were passed over */
 } Claimer;
@@ -48,6 +50,7 @@ static int	nclaimers = 0;
 static int	claimers_size = 0;
 static QueueScan *reader = NULL;	/* of this turn; NULL: the queue can't be read */
 static bool unread = false;		/* a tenant could not be read: types are to be opened again */
+static bool types_changed = false;	/* since the last claimers_open */
 static int	nreading = 0;		/* claimers that wait for jobs to be read */
 
 void
@@ -177,6 +180,7 @@ open_type(TypeState *t)
 {
 	wait_queue_open(&t->pullers.wait_queue);
 	t->notify &= ~NOTIFY_WAITS; /* jobs that no claim gets set it again */
+	t->unclaimed_since = 0;
 	batch_gate_open(&t->batch);
 }
 
@@ -239,6 +243,26 @@ read_passed(void)
 }
 
 void
+claimers_types_changed(void)
+{
+	types_changed = true;
+}
+
+/* True if a type of the request was dropped; the registry may be read. */
+static bool
+has_dropped_type(const ClaimPlace *place)
+{
+	for (int i = 0; i < Min(place->ntypes, JOBQ_CLAIM_TYPES); i++)
+	{
+		JobType    *type = job_type_by_id(place->types[i]);
+
+		if (type == NULL || type->dropped)
+			return true;
+	}
+	return false;
+}
+
+void
 claimers_open(QueueScan *scan)
 {
 	reader = scan;
@@ -248,8 +272,11 @@ claimers_open(QueueScan *scan)
 	{
 		if (claimers[i].is_new || (unread && scan != NULL))
 			open_types(claim_place(claimers[i].place));
+		if (claimers[i].is_new || types_changed)
+			claimers[i].outdated = claim_place(claimers[i].place)->waits && has_dropped_type(claim_place(claimers[i].place));
 		claimers[i].opened = true;
 	}
+	types_changed = false;
 	if (scan != NULL)
 		unread = false;
 	if (claim_scopes_pending() || nreading > 0)
@@ -291,7 +318,7 @@ first_claimer(const JobRef *ref, HandOut *why)
 
 		if (type < 0 || is_withdrawn(c))
 			continue;
-		if ((claim_place(c->place)->scope.limited & (UINT64CONST(1) << type)) == 0)
+		if (!claim_types_have(&claim_place(c->place)->scope.limited, type))
 			return c;
 		if (reader == NULL)
 		{
@@ -439,7 +466,7 @@ take_back_small_batches(Claimer *c, ClaimPlace *place, TimestampTz now)
 	{
 		TypeState  *t = type_remembered(place->types[i]);
 
-		if (t != NULL && t->batch.jobs > 1 && (place->begun & (UINT64CONST(1) << i)) == 0)
+		if (t != NULL && t->batch.jobs > 1 && !claim_types_have(&place->begun, i))
 			take_back_small_batch(c, place, t, now);
 	}
 }
@@ -473,7 +500,7 @@ answer(Claimer *c, TimestampTz now)
 		if (reads_on(c, place) || (reader != NULL && leases_are_being_read()))
 			return false;
 		take_back_small_batches(c, place, now);
-		if (c->nrefs == 0 && place->waits)
+		if (c->nrefs == 0 && place->waits && !c->outdated)
 			return false;
 		note_emptied(c, place);
 	}

@@ -20,6 +20,8 @@ extern bool claimers_pending(void);
  * that were passed over.  scan NULL: the queue can't be read now.
  */
 extern void claimers_open(QueueScan *scan);
+/* Notes that the registry has changed: requests that name a dropped type end. */
+extern void claimers_types_changed(void);
 /* Gives the job to the first request for its type and tenant. */
 extern HandOut claimers_assign(TypeState *t, const JobRef *ref);
 /* Returns the reasons for which no request gets it now, as in job_bars.h. */

@@ -62,6 +62,9 @@ my @scenarios = (
 	[ 'locked end', \&locked_end, qw(wait pooler) ],
 	[ 'refused end', \&refused_end, 'wait' ],
 	[ 'failed complete', \&failed_complete, 'wait' ],
+	[ 'own completion', \&own_completion, qw(wait pooler) ],
+	[ 'claim refused', \&claim_refused, qw(wait pooler) ],
+	[ 'enqueues after', \&enqueues_after, 'wait' ],
 	[ 'reports while down', \&reports_while_down, 'wait' ],
 	[ 'heartbeat refused', \&heartbeat_refused, 'wait' ],
 	[ 'SIGTERM without answers', \&sigterm_without_answers, 'wait' ],
@@ -227,6 +230,18 @@ sub echoes
 	return ends(enqueue('echo', '{"n": 1}'), 'completed', q(result = '{"n": 1}'));
 }
 
+# Enqueues a job through the client; returns its id.
+sub enqueue_by_client
+{
+	my ($type, $payload, $options) = @_;
+	my %env = (%{ $client->{env} // {} }, JOBQ_DSN => uri($node, 'enqueue'), JOBQ_TYPES => 'echo', JOBQ_DIR => gates());
+	local @ENV{ keys %env } = values %env;
+	my ($out, $err) = run_command([ @{ $client->{command} }, 'enqueue', $type, $payload, $options ]);
+
+	must(scalar($out =~ /^[0-9a-f-]{36}$/), "enqueue prints the id ($out$err)");
+	return $out;
+}
+
 # ---------- scenarios ----------
 
 sub completes
@@ -241,11 +256,7 @@ sub completes
 	wait_log($worker, 'span_end', job => $first, outcome => 'completed');
 	ends(enqueue('echo', $_), 'completed', 'result = payload') foreach '[]', '"text"', '12345', 'false';
 
-	my %env = (%{ $client->{env} // {} }, JOBQ_DSN => uri($node, 'enqueue'), JOBQ_TYPES => 'echo', JOBQ_DIR => gates());
-	local @ENV{ keys %env } = values %env;
-	my ($out, $err) = run_command(
-		[ @{ $client->{command} }, 'enqueue', 'echo', $text, q({"priority": 5, "unique_key": "it's", "metadata": {"k": [1]}}) ]);
-	must(scalar($out =~ /^[0-9a-f-]{36}$/), "enqueue prints the id ($out$err)");
+	my $out = enqueue_by_client('echo', $text, q({"priority": 5, "unique_key": "it's", "metadata": {"k": [1]}}));
 	ends($out, 'completed', q(result = payload AND priority = 5 AND unique_key = 'it''s' AND metadata = '{"k": [1]}'));
 	return stop_worker($worker);
 }
@@ -1066,6 +1077,56 @@ sub failed_complete
 	wait_sql($node, "SELECT lease_expires_at > started_at + interval '3 s' FROM jobq.jobs WHERE id = '$id'", 'the lease is renewed');
 	open_gate($gate);
 	ends($id, 'completed', q(runs = 1 AND result = '{"after": true}'));
+	return stop_worker($worker);
+}
+
+# The completion in the handler's transaction succeeds; that transaction decides.  If it was rolled
+# back, the return value completes the job.
+sub own_completion
+{
+	return unless $client->{swallows} || $client->{name} eq 'node';
+	my $worker = worker(types => 'swallow,echo', lease => 120);
+	my $gate = 'gate' . ++$gates_used;
+
+	open_gate($gate);
+	my $id = enqueue('swallow', qq({"gate": "$gate", "how": "rolled back"}));
+	ends($id, 'completed', q(runs = 1 AND result = '{"swallowed": true}'));
+	wait_log($worker, 'job_completed', job => $id);
+	must(sql('SELECT count(*) FROM effects') eq '0', 'no effect');
+	$id = enqueue('swallow', qq({"gate": "$gate", "how": "kept"}));
+	ends($id, 'completed', q(runs = 1 AND result = '{"own": true}'));
+	wait_log($worker, 'job_completed', job => $id);
+	must(sql('SELECT count(*) FROM effects') eq '1', 'one effect');
+	return stop_worker($worker);
+}
+
+# A type is dropped: the worker goes on, and works its types when the claim is good again.
+sub claim_refused
+{
+	my $worker = worker(types => 'echo,flaky');
+
+	ends(enqueue('echo', '{"n": 1}'), 'completed', 'runs = 1');
+	sql(q{SELECT jobq.drop_job_type('flaky', force => true)});
+	my $refused = eval { wait_log($worker, 'claim_refused') };
+	sql(q{SELECT jobq.create_job_type('flaky', max_attempts => 3, backoff => 'fixed', backoff_base => '1h', backoff_jitter => 0, timeout => '30min')});
+	must($refused, 'the log has the refused claim') or return;
+	ends(enqueue('echo', '{"n": 2}'), 'completed', 'runs = 1');
+	ends(enqueue('flaky', '{"retry_after": "10ms"}'), 'completed', 'runs = 2');
+	return stop_worker($worker);
+}
+
+# A job waits for another one.
+sub enqueues_after
+{
+	my $worker = worker(types => 'echo,fail');
+	my $parent = sql(q{SELECT jobq.enqueue('fail', delay => '1h')});
+	my ($child, $strict) = map { enqueue_by_client('echo', '{"child": true}', qq({"after": ["$parent"], "after_rule": "$_"})) } 'done', 'success';
+
+	must(sql("SELECT string_agg(status::text, ' ') FROM jobq.jobs WHERE id IN ('$child', '$strict')") eq 'blocked blocked', 'they wait');
+	sql("SELECT jobq.alter_job('$parent', scheduled_for => now())");
+	ends($child, 'completed', 'runs = 1');
+	ends($strict, 'blocked', 'runs = 0');    # until its parent is retried or purged
+	sql("SELECT jobq.cancel_job('$strict')");
 	return stop_worker($worker);
 }
 

@@ -95,6 +95,15 @@ const handlers = {
     return { after: true };
   }),
 
+  // Completes in a transaction that is rolled back, or kept; then it returns.
+  swallow: (job) => connected(async (client) => {
+    await client.query('BEGIN');
+    await client.query('INSERT INTO public.effects (job, token) VALUES ($1, $2)', [job.id, job.leaseToken]);
+    await job.complete(client, { own: true });
+    await client.query(job.payload.how === 'rolled back' ? 'ROLLBACK' : 'COMMIT');
+    return { swallowed: true };
+  }),
+
   async report(job) {
     await passed(job.payload.gate);
     writeFileSync(gate(`${job.payload.gate}.reported`), '');

@@ -2,7 +2,7 @@
 -- defaults, results; and no others.
 BEGIN;
 SET LOCAL intervalstyle = postgres;
-SELECT plan(157);
+SELECT plan(159);
 
 SELECT is(pg_get_function_arguments(oid), $a$name text, handler regprocedure DEFAULT NULL::regprocedure, command text[] DEFAULT NULL::text[], max_attempts integer DEFAULT NULL::integer, backoff text DEFAULT NULL::text, backoff_base interval DEFAULT NULL::interval, backoff_max interval DEFAULT NULL::interval, backoff_jitter real DEFAULT NULL::real, timeout interval DEFAULT NULL::interval, base_priority integer DEFAULT NULL::integer, max_concurrent integer DEFAULT NULL::integer, cpu_weight integer DEFAULT NULL::integer, rate_limit integer DEFAULT NULL::integer, rate_window interval DEFAULT NULL::interval, keep_completed interval DEFAULT NULL::interval, keep_dead interval DEFAULT NULL::interval, critical boolean DEFAULT NULL::boolean, run_as regrole DEFAULT NULL::regrole, options jsonb DEFAULT NULL::jsonb, on_conflict text DEFAULT 'error'::text$a$, 'arguments of create_job_type') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'create_job_type';
 SELECT is(pg_get_function_result(oid), 'void', 'result of create_job_type') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'create_job_type';
@@ -68,6 +68,8 @@ SELECT is(pg_get_function_arguments(oid), $a$id uuid, lease_token uuid, progress
 SELECT is(pg_get_function_result(oid), 'text', 'result of heartbeat') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'heartbeat';
 SELECT is(pg_get_function_arguments(oid), $a$id uuid, lease_token uuid, result jsonb DEFAULT NULL::jsonb$a$, 'arguments of complete') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'complete';
 SELECT is(pg_get_function_result(oid), 'boolean', 'result of complete') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'complete';
+SELECT is(pg_get_function_arguments(oid), $a$ids uuid[], lease_tokens uuid[], error text, retryable boolean DEFAULT NULL::boolean, error_code text DEFAULT NULL::text, retry_after interval DEFAULT NULL::interval$a$, 'arguments of fail_many') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'fail_many';
+SELECT is(pg_get_function_result(oid), 'SETOF uuid', 'result of fail_many') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'fail_many';
 SELECT is(pg_get_function_arguments(oid), $a$ids uuid[], lease_tokens uuid[], results jsonb[] DEFAULT NULL::jsonb[]$a$, 'arguments of complete_many') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'complete_many';
 SELECT is(pg_get_function_result(oid), 'SETOF uuid', 'result of complete_many') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'complete_many';
 SELECT is(pg_get_function_arguments(oid), $a$id uuid, lease_token uuid, error text, retryable boolean DEFAULT NULL::boolean, error_code text DEFAULT NULL::text, retry_after interval DEFAULT NULL::interval, details jsonb DEFAULT NULL::jsonb$a$, 'arguments of fail') FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace AND proname = 'fail';
@@ -164,7 +166,7 @@ SELECT is(pg_get_function_result(oid), 'SETOF uuid', 'result of add_tasks') FROM
 SELECT bag_eq($$SELECT proname::text FROM pg_proc WHERE pronamespace = 'jobq'::regnamespace$$,
   ARRAY['create_job_type', 'alter_job_type', 'drop_job_type', 'pause_job_type', 'resume_job_type', 'enqueue', 'enqueue_many', 'enqueue_jobs',
     'cancel_job', 'cancel_jobs', 'retry_job', 'rerun_job', 'alter_job', 'list_jobs', 'count_by_status', 'distinct_job_types',
-    'retry_dead_letters', 'purge_dead_letters', 'job_timeline', 'why', 'error_groups', 'resources', 'archive', 'wait_for', 'claim', 'heartbeat', 'complete', 'complete_many', 'fail', 'skip_job', 'snooze_job', 'current_job', 'set_progress', 'log_event', 'skip',
+    'retry_dead_letters', 'purge_dead_letters', 'job_timeline', 'why', 'error_groups', 'resources', 'archive', 'wait_for', 'claim', 'heartbeat', 'complete', 'complete_many', 'fail', 'fail_many', 'skip_job', 'snooze_job', 'current_job', 'set_progress', 'log_event', 'skip',
     'discard', 'snooze', 'run_inline', 'purge_tenant', 'grant_access', 'revoke_access', 'set_tenant_check', 'set_tenant_quota', 'health', 'metrics', 'stat_series', 'stat_reset', 'version', 'adopt', 'reload',
     'set_limit', 'drop_limit', 'stop_all', 'start_all', 'drain', 'channel', 'set_signal', 'create_signal', 'drop_signal', 'set_pressure_rule', 'next_runs',
     'schedule', 'alter_schedule', 'unschedule', 'pause_schedule', 'resume_schedule', 'run_schedule', 'backfill_schedule',

@@ -1,7 +1,7 @@
 -- Calls about a claimed job: the contract of each, on rows that this
 -- transaction has claimed itself.
 BEGIN;
-SELECT plan(46);
+SELECT plan(54);
 SELECT jobq.create_job_type('pulled', max_attempts => 2, backoff_base => '1h', backoff_jitter => 0, options => '{"alert": false}');
 SELECT jobq.create_job_type('coded', options => '{"alert": false, "permanent_codes": ["4__"], "max_lease": "5min"}');
 SELECT jobq.create_job_type('chosen', max_attempts => 9, options => '{"alert": false, "retry_codes": ["5__"]}');
@@ -64,6 +64,24 @@ SELECT is(jobq.fail(pg_temp.id('given'), pg_temp.id('given'), 'busy', retry_afte
 SELECT ok((SELECT scheduled_for < clock_timestamp() + interval '61s' FROM jobq.queue WHERE id = pg_temp.id('given')), 'replaces the backoff');
 SELECT is(jobq.fail(pg_temp.id('coded'), pg_temp.id('coded'), 'gone', error_code => '410'), 'error', 'permanent_codes decide');
 SELECT is(jobq.fail(pg_temp.id('coded'), pg_temp.id('coded'), 'gone'), 'lost', 'once');
+
+-- fail_many
+CREATE TEMP TABLE f AS SELECT n, CASE n WHEN 'coded' THEN pg_temp.claimed('coded') ELSE pg_temp.claimed() END AS id
+  FROM unnest('{first,second,coded,stolen,stopped}'::text[]) n;
+UPDATE jobq.queue SET attempts = 2 WHERE id = (SELECT id FROM f WHERE n = 'second');
+SELECT jobq.cancel_job(id, 'enough') FROM f WHERE n = 'stopped';
+SELECT bag_eq($$SELECT jobq.fail_many(array_agg(id), array_agg(CASE n WHEN 'stolen' THEN gen_random_uuid() ELSE id END), 'all down', error_code => '410', retry_after => '1min') FROM f$$,
+  $$SELECT id FROM f WHERE n <> 'stolen'$$, 'fail_many returns the ids whose tokens were valid');
+SELECT is((SELECT string_agg(concat_ws(' ', n, status, error_msg, error_code), ', ' ORDER BY n) FROM jobq.jobs JOIN f USING (id)),
+  'coded error all down 410, first retry all down 410, second error all down 410, stolen running, stopped cancelled enough', 'each job as fail decides');
+SELECT ok((SELECT scheduled_for BETWEEN clock_timestamp() + interval '50s' AND clock_timestamp() + interval '61s' FROM jobq.queue JOIN f USING (id) WHERE n = 'first'),
+  'retry_after replaces the backoff');
+SELECT is_empty($$SELECT jobq.fail_many(array_agg(id), array_agg(id), 'again') FROM f WHERE n <> 'stolen'$$, 'once');
+SELECT is_empty($$SELECT jobq.fail_many('{}', '{}', 'none')$$, 'no jobs');
+SELECT bag_eq($$SELECT jobq.fail_many(ARRAY[id, id], ARRAY[id, id], 'twice', retryable => false) FROM f WHERE n = 'stolen'$$,
+  $$SELECT id FROM f WHERE n = 'stolen'$$, 'an id that is named twice fails once');
+SELECT is((SELECT status::text || ' ' || attempts FROM jobq.jobs JOIN f USING (id) WHERE n = 'stolen'), 'error 1', 'retryable false: no attempt follows');
+SELECT is((SELECT count(*) FROM jobq.events WHERE job_id = (SELECT id FROM f WHERE n = 'stolen') AND type = 'failed'), 1::bigint, 'with one event');
 
 -- retry_codes
 CREATE FUNCTION pg_temp.failed(job_type text, error_code text, retryable bool DEFAULT NULL) RETURNS text LANGUAGE plpgsql AS $$

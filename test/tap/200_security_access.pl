@@ -141,6 +141,7 @@ INSERT INTO functions VALUES
   ('fail', '{work}', 'any', 'jobq.fail(gen_random_uuid(), gen_random_uuid(), ''x'')', 'lost', NULL),
   ('skip_job', '{work}', 'any', 'jobq.skip_job(gen_random_uuid(), gen_random_uuid())', 'false', NULL),
   ('snooze_job', '{work}', 'any', 'jobq.snooze_job(gen_random_uuid(), gen_random_uuid())', 'false', NULL),
+  ('fail_many', '{work}', 'any', $q$(SELECT count(*) FROM jobq.fail_many(ARRAY[gen_random_uuid()], ARRAY[gen_random_uuid()], 'x'))$q$, '0', NULL),
   ('complete_many', '{work}', 'any', '(SELECT count(*) FROM jobq.complete_many(ARRAY[gen_random_uuid()], ARRAY[gen_random_uuid()]))', '0', NULL),
   ('claim', '{work}', 'any', '(SELECT count(*) FROM jobq.claim(NULL))', '0', NULL),
   -- in a handler: granted to the role that it runs as

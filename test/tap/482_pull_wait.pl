@@ -4,12 +4,13 @@
 use strict;
 use warnings;
 
+use IPC::Run ();
 use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
 use Time::HiRes 'time';
 
-my $node = jobq_server('waits', 'max_connections = 120', 'fsync = off');
+my $node = jobq_server('waits', 'max_connections = 260', 'fsync = off', 'jobq.max_concurrent = 400');
 $node->start;
 $node->safe_psql('postgres', <<'END');
 CREATE EXTENSION jobq;
@@ -134,6 +135,44 @@ one("SELECT pg_terminate_backend($pid)");
 wait_for_sql($node, "SELECT count(*) = 1 AND min(pid) <> $pid FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'", 'another dispatcher');
 one(q{SELECT jobq.enqueue('mail', '{"n": 9}')});
 like($a->query_until(qr/a \d/, ''), qr/a 9/, 'it outlives a dispatcher');
+
+# ---------- many idle waits ----------
+
+my $file = PostgreSQL::Test::Utils::tempdir() . '/wait.sql';
+append_to_file($file, "SELECT count(*) FROM jobq.claim('{mail}', wait => '20s');\n");
+
+# Clock ticks of CPU time that the processes have used.
+sub ticks
+{
+	my $sum = 0;
+
+	foreach (@_)
+	{
+		my @stat = split / /, slurp_file("/proc/$_/stat") =~ s/.*\) //sr;
+		$sum += $stat[11] + $stat[12];
+	}
+	return $sum;
+}
+my $crowd = IPC::Run::start([ 'pgbench', '--no-vacuum', '--client=200', '--transactions=1000000', "--file=$file", '--host', $node->host,
+		'--port', $node->port, 'postgres' ], '<', \undef, '>', '/dev/null', '2>', '/dev/null');
+waits_for_claims(200);
+my @idle = split /\n/, one(q{SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT % FROM jobq.claim(%' AND state = 'active' AND pid <> pg_backend_pid()});
+my $wakeups = q{SELECT (SELECT sum(value::bigint) FROM jsonb_each_text(wakeups) WHERE key <> 'timer') FROM jobq.stat_dispatcher};
+my ($cpu, $others);
+foreach (1 .. 4)	# the claims may end and begin anew meanwhile
+{
+	($cpu, $others) = (ticks(@idle), one($wakeups));
+	one(q{SELECT pg_sleep(4)});
+	($cpu, $others) = (ticks(@idle) - $cpu, one($wakeups) - $others);
+	last if $others < 20;
+}
+cmp_ok($cpu, '<', 20, "200 waiting claims use no CPU in 4 s: $cpu ticks of 10 ms");
+cmp_ok($others, '<', 20, "nor do they wake the dispatcher: $others");
+my $running = one(q{SELECT count(*) FROM jobq.queue WHERE status = 'running'});
+one(q{SELECT count(jobq.enqueue('mail')) FROM generate_series(1, 200)});
+wait_for_sql($node, "SELECT count(*) = 200 + $running FROM jobq.queue WHERE status = 'running'", 'they get 200 jobs');
+$crowd->kill_kill;
+one(q{SELECT jobq.complete_many(array_agg(id), array_agg(lease_token)) FROM jobq.queue WHERE status = 'running'});
 
 # ---------- wake-ups of the dispatcher ----------
 

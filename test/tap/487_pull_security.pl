@@ -49,7 +49,7 @@ my $random = "'01920000-0000-7000-8000-000000000000'";
 my @calls = (
 	[ 'heartbeat', q{jobq.heartbeat(%s, %s)}, 'lost' ], [ 'heartbeat with data', q{jobq.heartbeat(%s, %s, 10, '{"p": 1}')}, 'lost' ],
 	[ 'complete', q{jobq.complete(%s, %s, '1')}, 'f' ], [ 'complete_many', q{(SELECT count(*) FROM jobq.complete_many(ARRAY[%s::uuid], ARRAY[%s::uuid]))}, '0' ],
-	[ 'fail', q{jobq.fail(%s, %s, 'x')}, 'lost' ], [ 'skip_job', q{jobq.skip_job(%s, %s)}, 'f' ], [ 'snooze_job', q{jobq.snooze_job(%s, %s)}, 'f' ],
+	[ 'fail', q{jobq.fail(%s, %s, 'x')}, 'lost' ], [ 'fail_many', q{(SELECT count(*) FROM jobq.fail_many(ARRAY[%s::uuid], ARRAY[%s::uuid], 'x'))}, '0' ], [ 'skip_job', q{jobq.skip_job(%s, %s)}, 'f' ], [ 'snooze_job', q{jobq.snooze_job(%s, %s)}, 'f' ],
 	[ 'log_event', q{jobq.log_event('x', id => %s, lease_token => %s)}, '55000' ]);
 
 # Each call of the role with that fence says lost, and the job is as before.
@@ -111,7 +111,8 @@ my $fuzzed = q{SELECT md5(string_agg(q::text, '' ORDER BY q.id)) FROM jobq.queue
 my $as_claimed = one($fuzzed);
 is(as('w1', q{SELECT count(*), bool_and(jobq.heartbeat(id, token, 50, '{"p": 1}') = 'lost' AND NOT jobq.complete(id, token, '1')
     AND jobq.fail(id, token, 'x') = 'lost' AND NOT jobq.skip_job(id, token) AND NOT jobq.snooze_job(id, token)
-    AND NOT EXISTS (SELECT FROM jobq.complete_many(ARRAY[id], ARRAY[token])))
+    AND NOT EXISTS (SELECT FROM jobq.complete_many(ARRAY[id], ARRAY[token]))
+    AND NOT EXISTS (SELECT FROM jobq.fail_many(ARRAY[id], ARRAY[token], 'x')))
   FROM (SELECT a.id, b.token FROM held a, held b WHERE a.name LIKE 'fuzz %' AND b.name LIKE 'fuzz %' AND (a.id <> b.id OR a.name LIKE 'fuzz w2%')
     UNION ALL SELECT id, encode(set_bit(uuid_send(token), bit, 1 - get_bit(uuid_send(token), bit)), 'hex')::uuid FROM held, generate_series(0, 127) bit
       WHERE name LIKE 'fuzz w1%') f}), 138 + 6 * 128 . '|t', 'ids and tokens in all other pairs, tokens with a changed bit: lost');
@@ -139,6 +140,34 @@ is(one(q{SELECT status, attempts FROM jobq.jobs WHERE job_type = 'short'}), 'pen
 is(as('w1', q{SELECT lease_expires_at <= clock_timestamp() + interval '30s' FROM jobq.claim('{short}', lease => '30s', wait => '10s')}), 't', 'the next claim gets it');
 $waits->{stderr} = '';
 $waits->quit;
+
+# ---------- T36: the whole of all leases ----------
+
+# Claims a job of the type and sends heartbeats until one is not ok, for three of its longest leases
+# at most; returns the last answer.
+sub heartbeats
+{
+	my ($type) = @_;
+	my $began = time;
+	my $answer;
+
+	one("SELECT jobq.enqueue('$type')");
+	as('w1', "INSERT INTO held SELECT '$type', id, lease_token FROM jobq.claim('{$type}', lease => '2s', wait => '10s')");
+	do
+	{
+		$answer = as('w1', "SELECT jobq.heartbeat(id, token) FROM held WHERE name = '$type'");
+	} while ($answer eq 'ok' && time - $began <= 6);
+	return $answer;
+}
+one(q{SELECT jobq.create_job_type('bounded', timeout => '3s', max_attempts => 1, options => '{"max_lease": "2s", "alert": false}'),
+  jobq.create_job_type('endless', timeout => '0', options => '{"max_lease": "2s"}'), jobq.grant_access('w1', 'work', job_types => '{bounded,endless}'),
+  jobq.grant_access('w2', 'enqueue', job_types => '{bounded}')});
+is(as('w2', q{SELECT jobq.enqueue('bounded', timeout => '0')}), '42501', 'a held role asks for no longer timeout');
+is(heartbeats('bounded'), 'lost', 'heartbeats do not move the deadline: the attempt ends');
+is(one(q{SELECT error_code FROM jobq.jobs WHERE job_type = 'bounded'}), 'timeout', 'as a timeout');
+is(heartbeats('endless'), 'ok', q{with timeout '0' heartbeats keep the job beyond three of its longest leases});
+is(one(q{SELECT jobq.cancel_job(id) FROM jobq.jobs WHERE job_type = 'endless'}), 't', 'until a cancel');
+is(as('w1', q{SELECT jobq.heartbeat(id, token) FROM held WHERE name = 'endless'}), 'cancel', 'which its holder hears of');
 
 # ---------- what a worker sees ----------
 

@@ -15,9 +15,9 @@ _OPTIONS = {
     "priority": "int", "delay": "interval", "scheduled_for": "timestamptz", "max_attempts": "int",
     "timeout": "interval", "backoff": "jsonb", "unique_key": "text", "on_conflict": "text",
     "unique_for": "interval", "concurrency_key": "text", "keep_completed": "interval", "tenant": "text",
-    "metadata": "jsonb", "keep_dead": "interval",
+    "metadata": "jsonb", "keep_dead": "interval", "after": "uuid[]", "after_rule": "text",
 }
-_TO_SQL = {"jsonb": jsonb, "interval": interval}
+_TO_SQL = {"jsonb": jsonb, "interval": interval, "uuid[]": lambda ids: [str(id) for id in ids]}
 
 
 @overload
@@ -34,7 +34,8 @@ def enqueue(connection: Any, job_type: str, payload: Any = {}, *,
             unique_key: Optional[str] = None, on_conflict: Optional[str] = None,
             unique_for: Optional[Delay] = None, concurrency_key: Optional[str] = None,
             keep_completed: Optional[Delay] = None, tenant: Optional[str] = None,
-            metadata: Any = None, keep_dead: Optional[Delay] = None) -> Any:
+            metadata: Any = None, keep_dead: Optional[Delay] = None,
+            after: Optional[Sequence[Union[UUID, str]]] = None, after_rule: Optional[str] = None) -> Any:
     """Enqueues a job; returns its id, on an AsyncConnection an awaitable of the id.
 
     The job exists once the caller's transaction commits.  A payload of None is JSON's null.

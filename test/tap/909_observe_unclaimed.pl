@@ -1,0 +1,106 @@
+# health(): due jobs of a pull type that no worker claims. The monotonic clock is set.
+
+use strict;
+use warnings;
+
+use ClockTest;
+use PostgreSQL::Test::Utils;
+use ServerTest;
+use Test::More;
+
+my %faked = fake_clock('-DFAKE_MONOTONIC');
+my $offset = 0;
+my $node = jobq_server('unclaimed', "jobq.sweep_interval = '50ms'", 'fsync = off');
+{
+	local %ENV = (%ENV, %faked);
+	$node->start;
+}
+$node->safe_psql('postgres', <<'END');
+CREATE EXTENSION jobq;
+SELECT jobq.create_job_type(t, timeout => '0') FROM unnest('{mail,paused,late}'::text[]) t;
+SELECT jobq.create_job_type('batch', options => '{"min_batch": {"jobs": 9, "wait": "1 day"}}', timeout => '0'), jobq.create_job_type('one', max_concurrent => 1, timeout => '0');
+CREATE ROLE reader; CREATE ROLE few;
+SELECT jobq.grant_access('reader', 'read'), jobq.grant_access('few', 'read', 'acme');
+END
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+
+sub one { return $node->safe_psql('postgres', $_[0]); }
+
+# Waits until the dispatcher has begun and ended a sweep: it has read a job that it was not told of.
+sub sweeps
+{
+	foreach my $n (1 .. 2)
+	{
+		my $before = one('SELECT sum(turns) FROM (SELECT loops AS turns FROM jobq.stat_dispatcher) x');
+		$node->poll_query_until('postgres', "SELECT sum(loops) > $before + 1 FROM jobq.stat_dispatcher") or die 'no sweep';
+	}
+	return;
+}
+
+sub later
+{
+	sweeps();
+	$offset += $_[0];
+	set_clock($offset);
+	sweeps();
+	return;
+}
+
+my $check = q{jobq.health() #>> '{checks,queues,status}' || ': ' || coalesce(jobq.health() #>> '{checks,queues,message}', '')};
+sub queues { my ($role) = @_; return one(($role ? "SET ROLE $role; " : '') . "SELECT $check"); }
+
+is(one(q{SELECT count(*) FROM jobq.enqueue_many('one', array_fill('{}'::jsonb, '{2}'))}), 2, 'two jobs');
+is(one(q{SELECT count(*) FROM jobq.claim('{one}', 2, lease => '1h')}), 1, 'of which one is claimed, and the other waits for the limit');
+one(q{SELECT jobq.enqueue('late', delay => '1h'), jobq.enqueue('batch'), jobq.enqueue('paused'), jobq.pause_job_type('paused', 'x')});
+one(q{SELECT jobq.cancel_jobs('paused')});
+one(q{SELECT count(*) FROM jobq.claim(NULL)});
+later(61);
+is(queues(), 'healthy: ', 'no due job waits for a claim alone');
+
+one(q{SELECT jobq.enqueue('mail')});
+later(50);
+is(queues(), 'healthy: ', 'a job waits for less than a minute');
+later(11);
+my $all = 'degraded: due jobs of pull types wait, and no worker has claimed any for a minute';
+is(queues(), qq{$all ("mail"): start a worker}, 'after a minute');
+is(queues('reader'), qq{$all ("mail"): start a worker}, 'a role that reads all knows the type');
+is(queues('few'), $all, 'another one no name');
+one(q{SELECT jobq.stop_all('x')});
+sweeps();
+unlike(queues(), qr/claimed/, 'stopped: that is the reason');
+one(q{SELECT jobq.start_all()});
+sweeps();
+is(queues(), 'healthy: ', 'the minute begins when jobs may start again');
+later(61);
+is(queues(), qq{$all ("mail"): start a worker}, 'and ends');
+one(q{SELECT jobq.pause_job_type('mail', 'x')});
+sweeps();
+unlike(queues(), qr/claimed/, 'a paused type');
+one(q{SELECT jobq.resume_job_type('mail')});
+later(61);
+is(queues(), qq{$all ("mail"): start a worker}, 'it is resumed');
+one(q{ALTER SYSTEM SET jobq.max_concurrent = 1; SELECT pg_reload_conf()});
+wait_for_sql($node, "SELECT $check = 'healthy: '", 'no room under jobq.max_concurrent');
+one(q{ALTER SYSTEM RESET jobq.max_concurrent; SELECT pg_reload_conf()});
+later(61);
+wait_for_sql($node, qq{SELECT $check LIKE '%"mail"%'}, 'there is room again');
+
+is(one(q{SELECT count(*) FROM jobq.claim('{mail}', lease => '1h')}), 1, 'a worker claims');
+sweeps();
+is(queues(), 'healthy: ', 'healthy');
+one(q{SELECT jobq.enqueue('mail') FROM generate_series(1, 2)});
+later(40);
+is(one(q{SELECT count(*) FROM jobq.claim('{mail}', lease => '1h')}), 1, 'a claim takes one of two jobs');
+later(40);
+is(queues(), 'healthy: ', 'the minute begins with a claim');
+later(21);
+is(queues(), qq{$all ("mail"): start a worker}, 'no further one has come');
+one(q{SELECT jobq.cancel_jobs('mail')});
+sweeps();
+is(queues(), 'healthy: ', 'no job waits');
+
+# more types than are listed
+one(q{SELECT jobq.create_job_type('t' || n) FROM generate_series(1, 12) n; SELECT jobq.enqueue('t' || n) FROM generate_series(1, 12) n});
+later(61);
+like(queues(), qr/^\Q$all\E \(("t\d+", ){9}"t\d+" and 2 more\): start a worker$/, 'ten types are named');
+done_testing();
