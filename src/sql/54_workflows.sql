@@ -12,6 +12,7 @@ CREATE TABLE jobq.workflows (
   created_by   text        NOT NULL,     -- the definer: tasks have its rights
   type_id      int4        NOT NULL,
   definer_oid  oid         NOT NULL,     -- 0: no role of that name existed when the row was restored
+  reads        jsonb       NOT NULL,     -- what the paths of each step read: _step_reads()
   PRIMARY KEY (type_id, version)
 );
 CREATE UNIQUE INDEX workflows_active ON jobq.workflows (type_id) WHERE is_active;
@@ -50,6 +51,11 @@ CREATE FUNCTION jobq_internal._items(path text, context jsonb) RETURNS jsonb
 CREATE FUNCTION jobq_internal._check_steps(definer oid, steps jsonb, output jsonb)
   RETURNS TABLE(ordinal int, task_key text, wave int, job_type text, problem text, state text)
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_check_steps';
+
+-- src/workflow/step_reads.c.  Returns what the paths of each step, and of the
+-- output (""), read: {step: {"tasks": [key, ...], "all": true, "artifacts": true}}.
+CREATE FUNCTION jobq_internal._step_reads(steps jsonb, output jsonb) RETURNS jsonb
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_step_reads';
 
 -- Returns the job types that steps name.
 CREATE FUNCTION jobq_internal._types_of_steps(steps jsonb) RETURNS SETOF text
@@ -183,8 +189,9 @@ BEGIN
     RETURN w.version;
   END IF;
   w.version := coalesce((SELECT max(o.version) FROM jobq.workflows o WHERE o.type_id = w.type_id), 0) + 1;
-  INSERT INTO jobq.workflows (name, version, is_active, steps, output, on_failure, created_by, type_id, definer_oid)
-  VALUES (w.name, w.version, true, w.steps, w.output, w.on_failure, w.created_by, w.type_id, w.definer_oid);
+  INSERT INTO jobq.workflows (name, version, is_active, steps, output, on_failure, created_by, type_id, definer_oid, reads)
+  VALUES (w.name, w.version, true, w.steps, w.output, w.on_failure, w.created_by, w.type_id, w.definer_oid,
+          jobq_internal._step_reads(w.steps, w.output));
   -- the trigger has found the role by name, which another role may have got a
   -- moment ago
   UPDATE jobq.workflows o SET definer_oid = w.definer_oid

@@ -76,7 +76,7 @@ CREATE FUNCTION jobq_internal._look_again(id uuid) RETURNS void
 -- Returns the steps of a run, those of its version and those that were added.
 -- An added step has the key "for": the keys of the step whose task has added
 -- it, and of those that have added that one.  Steps behind one of them are
--- behind the added step, too.
+-- behind the added step, too.  "reads" is what its paths read (_step_reads).
 CREATE FUNCTION jobq_internal._steps_of(r jobq.runs) RETURNS jsonb
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -97,7 +97,7 @@ CREATE FUNCTION jobq_internal._check_run_steps(r jobq.runs) RETURNS void
 BEGIN
   PERFORM jobq_internal._check_workflow_steps((SELECT c.relowner FROM pg_class c WHERE c.oid = 'jobq.queue'::regclass),
             jobq_internal._type_name(r.type_id),
-            (SELECT jsonb_agg(s - 'for' ORDER BY n) FROM jsonb_array_elements(jobq_internal._steps_of(r)) WITH ORDINALITY e(s, n)), NULL);
+            (SELECT jsonb_agg(s - '{for,reads}'::text[] ORDER BY n) FROM jsonb_array_elements(jobq_internal._steps_of(r)) WITH ORDINALITY e(s, n)), NULL);
 END $$;
 
 CREATE FUNCTION jobq_internal._step_of(r jobq.runs, key text) RETURNS jsonb
@@ -138,21 +138,44 @@ CREATE FUNCTION jobq_internal._artifacts_of(run uuid, key text) RETURNS jsonb
    WHERE a.workflow_id = run AND (t.task_key = _artifacts_of.key OR t.task_key ~ ('^' || _artifacts_of.key || '\.[0-9]+$'))
 $$;
 
--- Returns the data that paths of a step, or of the output, read.
-CREATE FUNCTION jobq_internal._context(r jobq.runs, reads text) RETURNS jsonb
+-- Returns the keys of all steps that a step waits for, however indirectly.
+CREATE FUNCTION jobq_internal._steps_before(steps jsonb, key text) RETURNS text[]
+  LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+  WITH RECURSIVE edge AS MATERIALIZED (
+    SELECT s ->> 'key' AS child, a.key AS parent
+      FROM jsonb_array_elements(steps) s,
+           LATERAL jsonb_array_elements_text(CASE jsonb_typeof(s -> 'after') WHEN 'array' THEN s -> 'after' ELSE '[]' END) a(key)),
+  before AS (
+    SELECT e.parent FROM edge e WHERE e.child = _steps_before.key
+     UNION
+    SELECT e.parent FROM before b JOIN edge e ON e.child = b.parent)
+  SELECT coalesce(array_agg(b.parent), '{}') FROM before b
+$$;
+
+-- Returns the data that paths of a step, or of the output (''), read; of tasks
+-- those that they name (_step_reads), or all before the step and its own.
+CREATE FUNCTION jobq_internal._context(r jobq.runs, key text) RETURNS jsonb
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  reads jsonb := coalesce((SELECT w.reads -> key FROM jobq.workflows w WHERE w.type_id = r.type_id AND w.version = r.version),
+                          (SELECT a -> 'reads' FROM jsonb_array_elements(r.added) a WHERE a ->> 'key' = _context.key));
+  named text[] := CASE WHEN NOT reads ? 'all' THEN ARRAY(SELECT jsonb_array_elements_text(reads -> 'tasks'))
+                       WHEN key <> '' THEN jobq_internal._steps_before(jobq_internal._steps_of(r), key) || key END;
+  tasks jsonb := '{}';
 BEGIN
+  IF named IS DISTINCT FROM '{}' THEN
+    SELECT coalesce(jsonb_object_agg(t.task_key,
+                      jsonb_build_object('status', t.status, 'result', t.result, 'error', t.error_msg)
+                      || CASE WHEN reads ? 'artifacts' THEN jsonb_build_object('artifacts', jobq_internal._artifacts_of(r.id, t.task_key))
+                              ELSE '{}' END), '{}')
+      INTO tasks FROM jobq_internal._tasks_of(r.id) t
+     WHERE t.status NOT IN ('pending', 'blocked', 'retry', 'running') AND (named IS NULL OR t.task_key = ANY (named));
+  END IF;
   RETURN (SELECT jsonb_build_object(
                    'input', q.payload,
                    'run', jsonb_build_object('id', q.id, 'workflow', jobq_internal._type_name(r.type_id), 'version', r.version,
-                                             'created_at', q.created_at, 'tenant', q.tenant, 'metadata', q.metadata))
-                 || CASE WHEN strpos(reads, 'tasks') = 0 THEN '{}' ELSE jsonb_build_object('tasks',
-                      (SELECT coalesce(jsonb_object_agg(t.task_key,
-                                jsonb_build_object('status', t.status, 'result', t.result, 'error', t.error_msg)
-                                || CASE WHEN strpos(reads, 'artifacts') = 0 THEN '{}'
-                                        ELSE jsonb_build_object('artifacts', jobq_internal._artifacts_of(r.id, t.task_key)) END), '{}')
-                         FROM jobq_internal._tasks_of(r.id) t
-                        WHERE t.status NOT IN ('pending', 'blocked', 'retry', 'running') AND strpos(reads, t.task_key) > 0)) END
+                                             'created_at', q.created_at, 'tenant', q.tenant, 'metadata', q.metadata),
+                   'tasks', tasks)
             FROM jobq.queue q WHERE q.id = r.id);
 END $$;
 
@@ -354,7 +377,7 @@ CREATE FUNCTION jobq_internal._ready_task(q jobq.queue, r jobq.runs) RETURNS voi
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   step jsonb := jobq_internal._step_of(r, q.task_key);
-  context jsonb := jobq_internal._context(r, step::text);
+  context jsonb := jobq_internal._context(r, q.task_key);
   now timestamptz := clock_timestamp();
   items jsonb;
 BEGIN
@@ -475,7 +498,7 @@ BEGIN
     IF step -> 'for' IS NULL THEN  -- else jobq.add_tasks has checked its caller
       PERFORM jobq_internal._check_definer(r, q.type_id, q.tenant);
     END IF;
-    context := jobq_internal._context(r, coalesce(step ->> 'payload', ''));
+    context := jobq_internal._context(r, q.task_key);
     INSERT INTO jobq.queue (id, position, scheduled_for, type_id, home_id, status, max_attempts, depth, priority, sublane,
                             payload, timeout, backoff, concurrency_key, tenant, parent_id, workflow_id, task_key,
                             enqueued_by, keep_until)
@@ -567,7 +590,7 @@ DECLARE
 BEGIN
   SELECT * INTO w FROM jobq.workflows o WHERE o.type_id = r.type_id AND o.version = r.version;
   IF w.output IS NOT NULL THEN
-    RETURN jobq_internal._fill(w.output, jobq_internal._context(r, w.output::text));
+    RETURN jobq_internal._fill(w.output, jobq_internal._context(r, ''));
   END IF;
   RETURN (SELECT coalesce(jsonb_object_agg(t.task_key, t.result), '{}') FROM jobq_internal._tasks_of(r.id) t
            WHERE t.status = 'completed' AND t.task_key = ANY (jobq_internal._keys_of(steps))
@@ -586,7 +609,7 @@ DECLARE
   fault text;
 BEGIN
   BEGIN
-    filled := jobq_internal._fill(coalesce(step #> '{compensate,payload}', '{}'), jobq_internal._context(r, step::text));
+    filled := jobq_internal._fill(coalesce(step #> '{compensate,payload}', '{}'), jobq_internal._context(r, key));
   EXCEPTION WHEN SQLSTATE 'JQ004' THEN
     fault := SQLERRM;
     before := NULL;
@@ -1348,6 +1371,7 @@ DECLARE
   task jobq.queue;
   r jobq.runs;
   adders jsonb;
+  reads jsonb;  -- of the new steps
 BEGIN
   LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
   PERFORM jobq_internal._check_not_null('steps', steps IS NOT NULL);
@@ -1367,6 +1391,9 @@ BEGIN
   r.added := r.added || (SELECT jsonb_agg(s || jsonb_build_object('for', adders) ORDER BY n)
                            FROM jsonb_array_elements(steps) WITH ORDINALITY e(s, n));
   PERFORM jobq_internal._check_run_steps(r), jobq_internal._check_adder(caller, task.tenant, steps);
+  reads := jobq_internal._step_reads(steps, NULL);
+  r.added := (SELECT jsonb_agg(s || CASE WHEN reads ? (s ->> 'key') THEN jsonb_build_object('reads', reads -> (s ->> 'key')) ELSE '{}' END ORDER BY n)
+                FROM jsonb_array_elements(r.added) WITH ORDINALITY e(s, n));
   UPDATE jobq.runs j SET added = r.added WHERE j.id = r.id;
   -- a member of a map has no children: its map has
   RETURN QUERY SELECT unnest(jobq_internal._add_live_steps(r, steps, jobq_internal._keys_of(steps),

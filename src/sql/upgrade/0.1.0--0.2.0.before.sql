@@ -110,6 +110,7 @@ CREATE TABLE jobq.workflows (
   created_by   text        NOT NULL,
   type_id      int4        NOT NULL,
   definer_oid  oid         NOT NULL,
+  reads        jsonb       NOT NULL,
   PRIMARY KEY (type_id, version)
 );
 CREATE UNIQUE INDEX workflows_active ON jobq.workflows (type_id) WHERE is_active;
