@@ -10,7 +10,7 @@
 --  run		pending	its own		it waits for its turn
 --  run		running	its own		its tasks run
 --  task	blocked	infinity	its parents, its event, its delay or the pause last
---  task	pending	the run's	it waits for a worker
+--  task	pending	the run's	it waits for a worker; before it is due its position is that time
 --  map		running	infinity	the members of the task run
 --
 -- The conductor decides by rows that it has locked: a blocked task whose parents
@@ -221,7 +221,7 @@ BEGIN
     INSERT INTO jobq.queue (id, position, scheduled_for, type_id, home_id, status, max_attempts, depth, priority, sublane,
                             payload, timeout, backoff, concurrency_key, tenant, parent_id, workflow_id, task_key,
                             enqueued_by, after, after_rule, waiting_for, after_state, keep_until)
-    SELECT s.id, 'infinity', greatest(run.position, run.scheduled_for), coalesce(s.type_id, 0), run.home_id, 'blocked',
+    SELECT s.id, 'infinity', run.position, coalesce(s.type_id, 0), run.home_id, 'blocked',
            s.max_attempts, run.depth + 1, s.priority, coalesce(jobq_internal._sublane(s.type_id, run.tenant), 0::int2),
            '{}', (s.s ->> 'timeout')::interval, s.s -> 'backoff', s.s ->> 'concurrency_key', run.tenant, run.id, run.id, s.key,
            run.enqueued_by, w.parents, CASE WHEN w.parents IS NOT NULL THEN coalesce(s.s ->> 'rule', 'success') END,
@@ -414,6 +414,9 @@ BEGIN
     PERFORM jobq_internal._check_payload(q.type_id, items),
             jobq_internal._release_task(q.id, items, CASE WHEN step ->> 'delay' IS NULL THEN now ELSE now + (step ->> 'delay')::interval END,
                                         q.scheduled_for);
+    IF step ->> 'delay' IS NOT NULL THEN
+      PERFORM jobq_internal._look_again(q.id);  -- which keeps its place
+    END IF;
   END IF;
 END $$;
 
@@ -616,7 +619,7 @@ BEGIN
   END;
   INSERT INTO jobq.queue (id, position, scheduled_for, type_id, home_id, status, max_attempts, depth, priority, sublane, payload,
                           tenant, parent_id, workflow_id, task_key, enqueued_by, after, after_rule, waiting_for, after_state, keep_until)
-  SELECT new_id, 'infinity', greatest(run.position, run.scheduled_for), j.id, run.home_id, 'blocked', j.max_attempts, run.depth + 1,
+  SELECT new_id, 'infinity', run.position, j.id, run.home_id, 'blocked', j.max_attempts, run.depth + 1,
          j.base_priority, jobq_internal._sublane(j.id, run.tenant), filled,
          run.tenant, run.id, run.id, key || '.undo', run.enqueued_by,
          CASE WHEN before IS NOT NULL THEN ARRAY[before] END, CASE WHEN before IS NOT NULL THEN 'done' END,
@@ -757,6 +760,24 @@ BEGIN
   END IF;
 END $$;
 
+-- Gives a task that waits for a time its place in the order of the run when that
+-- time has come: a lane has no place for a job that is not due.
+CREATE FUNCTION jobq_internal._keep_place(q jobq.queue) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  place timestamptz := (SELECT run.position FROM jobq.queue run WHERE run.id = q.workflow_id);
+BEGIN
+  IF q.parent_id <> q.workflow_id THEN  -- a member of a map: _look_at_map
+    place := place + split_part(q.task_key, '.', 2)::int * interval '1 microsecond';
+  END IF;
+  IF q.position > clock_timestamp() THEN
+    INSERT INTO jobq.run_timers (due, id)
+    SELECT q.position, q.id WHERE NOT EXISTS (SELECT FROM jobq.run_timers t WHERE t.id = q.id AND t.due = q.position);
+  ELSIF q.position > place AND jobq_internal._lock_free_job(q.id) = 'locked' THEN
+    UPDATE jobq.queue j SET position = place WHERE j.id = q.id AND j.status IN ('pending', 'retry');
+  END IF;
+END $$;
+
 -- Looks at a task that was put back into the queue, because its attempt has
 -- failed or it sleeps, or that a session held when its run or map was to end.
 -- It does not start while its run is paused, nor when that ends.
@@ -782,6 +803,8 @@ BEGIN
     IF FOUND THEN
       PERFORM jobq_internal._take_back_waiting(q.id);
     END IF;
+  ELSE
+    PERFORM jobq_internal._keep_place(q);
   END IF;
 END $$;
 
@@ -920,7 +943,7 @@ BEGIN
   END IF;
   UPDATE jobq.runs j SET paused = false, paused_reason = NULL WHERE j.id = r.id;
   PERFORM jobq_internal._hold_blocked(r.id);
-  PERFORM jobq_internal._release_task(q.id, q.payload, q.scheduled_for, greatest(run.position, run.scheduled_for))
+  PERFORM jobq_internal._release_task(q.id, q.payload, q.scheduled_for, run.position), jobq_internal._look_again(q.id)
      FROM jobq.queue q, jobq.queue run WHERE run.id = r.id AND q.workflow_id = r.id AND q.status = 'blocked' AND q.after_state = 32;
   PERFORM jobq_internal._ready(ARRAY(SELECT q.id FROM jobq.queue q WHERE q.workflow_id = r.id AND q.status = 'blocked' AND q.after_state = 16)),
           jobq_internal._look_again(q.id) FROM jobq.queue q
