@@ -280,6 +280,24 @@ one("SELECT jobq.cancel_job('$plain'), jobq.retry_job('$plain'), jobq.resume_job
 is(one("SELECT q.key_hash = h.key_hash FROM hashes h LEFT JOIN jobq.queue q USING (id) WHERE id = '$plain'") =~ /^t?$/, 1, 'and so does a retry');
 run_is($plain, 'completed');
 
+# A limit and a key that a run shares with its tasks, and a key that it shares with runs among them.
+one(q{SELECT jobq.set_limit('one', max_concurrent => 1, rate_limit => 100), jobq.create_job_type('limited', 'act(jsonb)', options => '{"limits": ["one"]}')});
+workflow('limited_run', '[{"key": "a", "job_type": "limited"}, {"key": "p", "job_type": "pulled", "after": ["a"]}]', q{options => '{"limits": ["one"]}'});
+@runs = map { start_run('limited_run') } 1 .. 2;
+($id, $token) = claim_one();
+is(one("SELECT string_agg(status::text, ' ' ORDER BY id) FROM jobq.queue WHERE id IN ('$runs[0]', '$runs[1]')"), 'running pending', 'a shared limit counts runs');
+is(ended(one(q{SELECT jobq.enqueue('limited')})), 'completed', 'and jobs by themselves');
+complete_one($id, $token);
+complete_one((claim_one())[0, 1]);
+run_is($_, 'completed', 'a task does not wait for the shared limit of its run') foreach @runs;
+workflow('key_in', '[{"key": "a", "job_type": "act", "concurrency_key": "n"}]');
+workflow('key_mid', '[{"key": "a", "job_type": "key_in", "concurrency_key": "n"}, {"key": "b", "job_type": "key_in", "concurrency_key": "n"}]');
+workflow('key_out', '[{"key": "a", "job_type": "key_mid", "concurrency_key": "n"}, {"key": "m", "job_type": "key_mid", "concurrency_key": "n", "map": "$.input"}]');
+@runs = map { start_run('key_out', '[{}, {}]', q{concurrency_key => 'n'}) } 1 .. 2;
+run_is($_, 'completed', 'nor a nested run for its key') foreach @runs;
+is(one("SELECT max(completed_at) FILTER (WHERE id = '$runs[0]') <= max(started_at) FILTER (WHERE id = '$runs[1]') FROM jobq.jobs"), 't', 'which runs at the top take one after the other');
+is(one("SELECT bool_and(a.completed_at <= b.started_at) FROM jobq.jobs a JOIN jobq.jobs b ON a.job_type = b.job_type AND a.started_at < b.started_at WHERE a.job_type = 'key_in'"), 't', 'and so do those of a level');
+
 # ---------- unique keys, tenants ----------
 
 $run = start_run('narrow', '{}', q{unique_key => 'u'});
