@@ -192,14 +192,14 @@ CREATE FUNCTION jobq_internal._health_default_rows(OUT n int8, OUT unmade text, 
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   part regclass;
-  some int8;
+  its int8;
 BEGIN
   n := 0;
   too_large := false;
   FOR part IN SELECT c.oid FROM pg_partitioned_table p JOIN pg_class c ON c.oid = p.partdefid
                WHERE c.relnamespace = 'jobq'::regnamespace AND pg_relation_size(c.oid) > 0 LOOP
-    EXECUTE format('SELECT count(*) FROM (SELECT FROM ONLY %s LIMIT 10000) r', part) INTO some;
-    n := n + some;
+    EXECUTE format('SELECT count(*) FROM (SELECT FROM ONLY %s LIMIT 10000) r', part) INTO its;
+    n := n + its;
   END LOOP;
   IF n > 0 THEN
     SELECT string_agg(DISTINCT m.parent::text, ', '), coalesce(bool_or(m.too_large), false) INTO unmade, too_large
