@@ -53,7 +53,8 @@ CREATE FUNCTION jobq_internal._check_steps(definer oid, steps jsonb, output json
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_check_steps';
 
 -- src/workflow/step_reads.c.  Returns what the paths of each step, and of the
--- output (""), read: {step: {"tasks": [key, ...], "all": true, "artifacts": true}}.
+-- output (""), read: {step: {"tasks": [key, ...], "all": true, "artifacts": true}},
+-- with "payload": {...} for the tasks of a map.
 CREATE FUNCTION jobq_internal._step_reads(steps jsonb, output jsonb) RETURNS jsonb
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_step_reads';
 

@@ -34,7 +34,9 @@ CREATE TABLE jobq.runs (
   paused      boolean     NOT NULL DEFAULT false,
   paused_reason text,
   added       jsonb       NOT NULL DEFAULT '[]',    -- steps of jobq.add_tasks
-  events      jsonb       NOT NULL DEFAULT '{}'     -- sent so far: {name: data}
+  events      jsonb       NOT NULL DEFAULT '{}',    -- sent so far: {name: data}
+  compensated boolean     NOT NULL DEFAULT false,   -- such a run is not retried
+  again       text[]                      -- restarting: steps without rows, which start with the run
 );
 CREATE INDEX runs_keep_until ON jobq.runs (keep_until);
 
@@ -152,17 +154,25 @@ CREATE FUNCTION jobq_internal._steps_before(steps jsonb, key text) RETURNS text[
   SELECT coalesce(array_agg(b.parent), '{}') FROM before b
 $$;
 
--- Returns the data that paths of a step, or of the output (''), read; of tasks
--- those that they name (_step_reads), or all before the step and its own.
-CREATE FUNCTION jobq_internal._context(r jobq.runs, key text) RETURNS jsonb
+-- Returns the data that paths of a step, of the members of its map, or of the
+-- output (''), read; of tasks those that they name (_step_reads), or all before the
+-- step and its own.
+CREATE FUNCTION jobq_internal._context(r jobq.runs, key text, of_members boolean DEFAULT false) RETURNS jsonb
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   reads jsonb := coalesce((SELECT w.reads -> key FROM jobq.workflows w WHERE w.type_id = r.type_id AND w.version = r.version),
                           (SELECT a -> 'reads' FROM jsonb_array_elements(r.added) a WHERE a ->> 'key' = _context.key));
-  named text[] := CASE WHEN NOT reads ? 'all' THEN ARRAY(SELECT jsonb_array_elements_text(reads -> 'tasks'))
-                       WHEN key <> '' THEN jobq_internal._steps_before(jobq_internal._steps_of(r), key) || key END;
+  named text[];  -- NULL: all
   tasks jsonb := '{}';
 BEGIN
+  IF of_members THEN
+    reads := reads -> 'payload';
+  END IF;
+  IF NOT reads ? 'all' THEN
+    named := ARRAY(SELECT jsonb_array_elements_text(reads -> 'tasks'));
+  ELSIF key <> '' THEN
+    named := jobq_internal._steps_before(jobq_internal._steps_of(r), key) || key;
+  END IF;
   IF named IS DISTINCT FROM '{}' THEN
     SELECT coalesce(jsonb_object_agg(t.task_key,
                       jsonb_build_object('status', t.status, 'result', t.result, 'error', t.error_msg)
@@ -181,6 +191,38 @@ END $$;
 
 -- ---------- the start ----------
 
+-- True if quotas count jobs of the tenant.
+CREATE FUNCTION jobq_internal._has_quotas(tenant text) RETURNS boolean
+  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RETURN tenant IS NOT NULL AND EXISTS (SELECT FROM jobq.tenant_quotas t
+                                         WHERE _has_quotas.tenant = t.tenant OR starts_with(_has_quotas.tenant, t.tenant || '/'));
+END $$;
+
+-- Admits tasks that this transaction has put into the queue: 53400 when they
+-- exceed a quota of their tenant.
+CREATE FUNCTION jobq_internal._admit_tasks(tenant text, ids uuid[]) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF jobq_internal._has_quotas(tenant) THEN
+    PERFORM jobq_internal._admit(i) FROM unnest(ids) i;
+  END IF;
+END $$;
+
+-- Raises 54000 if a task of that type would be deeper than its type allows.
+CREATE FUNCTION jobq_internal._check_depth(depth int, job_types text[]) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  t record;
+BEGIN
+  SELECT j.name, coalesce((j.options ->> 'max_depth')::int, 50) AS allowed INTO t FROM jobq.job_types j
+   WHERE j.name = ANY (job_types) AND j.dropped_at IS NULL AND coalesce((j.options ->> 'max_depth')::int, 50) < depth LIMIT 1;
+  IF FOUND THEN
+    PERFORM jobq_internal._bad('54000', format('task would have depth %s, job type "%s" allows %s', depth, t.name, t.allowed),
+      'Jobs that enqueue jobs that enqueue jobs: see options.max_depth.');
+  END IF;
+END $$;
+
 -- Inserts the tasks of these keys, blocked, with their edges; a parent that is
 -- not among them has a row already.  Returns the ids of those that wait for none.
 CREATE FUNCTION jobq_internal._add_steps(r jobq.runs, steps jsonb, keys text[]) RETURNS uuid[]
@@ -188,6 +230,7 @@ CREATE FUNCTION jobq_internal._add_steps(r jobq.runs, steps jsonb, keys text[]) 
 DECLARE
   run jobq.queue;
   roots uuid[];
+  added uuid[];
   unknown text;
 BEGIN
   SELECT * INTO run FROM jobq.queue q WHERE q.id = r.id;
@@ -197,6 +240,8 @@ BEGIN
   IF unknown IS NOT NULL THEN
     PERFORM jobq_internal._bad_name('job type', unknown);
   END IF;
+  PERFORM jobq_internal._check_depth(run.depth + 1, ARRAY(SELECT s ->> 'job_type' FROM jsonb_array_elements(steps) s
+                                                           WHERE (s ->> 'key') = ANY (keys)));
   WITH ended AS MATERIALIZED (
     SELECT t.task_key, t.id, t.status FROM jobq_internal._tasks_of(r.id) t
      WHERE NOT (SELECT keys @> jobq_internal._parents_of(steps, keys))),  -- else all parents are new
@@ -229,8 +274,9 @@ BEGIN
       FROM step s LEFT JOIN waiting w ON w.child = s.id),
   dependency AS (
     INSERT INTO jobq.dependencies (parent_id, child_id) SELECT e.parent, e.child FROM edge e WHERE e.waits)
-  SELECT array_agg(s.id ORDER BY s.n) INTO roots
-    FROM step s LEFT JOIN waiting w ON w.child = s.id WHERE coalesce(w.n, 0) = 0;
+  SELECT array_agg(s.id ORDER BY s.n) FILTER (WHERE coalesce(w.n, 0) = 0), array_agg(s.id) INTO roots, added
+    FROM step s LEFT JOIN waiting w ON w.child = s.id;
+  PERFORM jobq_internal._admit_tasks(run.tenant, added);
   RETURN coalesce(roots, '{}');
 END $$;
 
@@ -298,6 +344,7 @@ DECLARE
   r jobq.runs;
   steps jsonb;
   keys text[];
+  new_tasks uuid[];
   new_deadline timestamptz;
   new_keep_until timestamptz;
 BEGIN
@@ -324,18 +371,20 @@ BEGIN
     steps := jobq_internal._steps_of(r);
     keys := jobq_internal._keys_of(steps);
   ELSE
-    -- those that jobq.retry_workflow has taken away, or that have expired since
-    keys := jobq_internal._take_away(r, jobq_internal._again(r, NULL, '{}'));
-    PERFORM jobq_internal._keep_rows(run, new_keep_until);
-    UPDATE jobq.runs j SET phase = 'running', failure = NULL, deadline = new_deadline
+    keys := r.again;
+    PERFORM jobq_internal._check_results(r, keys, '{}'), jobq_internal._keep_rows(run, new_keep_until);
+    UPDATE jobq.runs j SET phase = 'running', failure = NULL, deadline = new_deadline, again = NULL
      WHERE j.id = run RETURNING * INTO r;
     steps := jobq_internal._steps_of(r);
   END IF;
   UPDATE jobq.queue j SET keep_until = r.keep_until WHERE j.id = run;
   INSERT INTO jobq.run_timers (due, id) VALUES (r.deadline, run);
-  PERFORM jobq_internal._run_event(run, 'run_started', jsonb_build_object('version', r.version)),
-          jobq_internal._ready(jobq_internal._with_met_rules(jobq_internal._add_steps(r, steps, keys))),
-          jobq_internal._look_again(run);
+  PERFORM jobq_internal._run_event(run, 'run_started', jsonb_build_object('version', r.version));
+  new_tasks := jobq_internal._add_steps(r, steps, keys);
+  -- members that have ended are those of the new map
+  UPDATE jobq.history h SET parent_id = m.id FROM jobq.queue m
+   WHERE h.workflow_id = run AND h.parent_id <> run AND m.workflow_id = run AND m.parent_id = run AND m.task_key = split_part(h.task_key, '.', 1);
+  PERFORM jobq_internal._ready(jobq_internal._with_met_rules(new_tasks)), jobq_internal._look_again(run);
 END $$;
 
 CREATE FUNCTION jobq_internal._run_event(run uuid, type text, data jsonb) RETURNS void
@@ -372,6 +421,15 @@ BEGIN
   DELETE FROM jobq.dependencies d WHERE d.parent_id = ANY (q.after) AND d.child_id = q.id;
 END $$;
 
+-- Counts the payload that a task has got for the quotas of its tenant.
+CREATE FUNCTION jobq_internal._count_task(q jobq.queue) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF jobq_internal._has_quotas(q.tenant) THEN
+    PERFORM jobq_internal._count_for_quotas(ARRAY[q.id]);
+  END IF;
+END $$;
+
 -- Decides about one task: q is its locked row.
 CREATE FUNCTION jobq_internal._ready_task(q jobq.queue, r jobq.runs) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -405,7 +463,7 @@ BEGIN
       PERFORM jobq_internal._check_definer(r, q.type_id, q.tenant);
     END IF;
     UPDATE jobq.queue j SET status = 'running', waiting_for = 0, payload = items, started_at = now WHERE j.id = q.id;
-    PERFORM jobq_internal._look_again(q.id);
+    PERFORM jobq_internal._count_task(q), jobq_internal._look_again(q.id);
   ELSE
     IF step -> 'for' IS NULL THEN
       PERFORM jobq_internal._check_definer(r, q.type_id, q.tenant);
@@ -414,6 +472,7 @@ BEGIN
     PERFORM jobq_internal._check_payload(q.type_id, items),
             jobq_internal._release_task(q.id, items, CASE WHEN step ->> 'delay' IS NULL THEN now ELSE now + (step ->> 'delay')::interval END,
                                         q.scheduled_for);
+    PERFORM jobq_internal._count_task(q);
     IF step ->> 'delay' IS NOT NULL THEN
       PERFORM jobq_internal._look_again(q.id);  -- which keeps its place
     END IF;
@@ -477,6 +536,76 @@ $$;
 
 -- ---------- maps ----------
 
+-- Inserts members of a mapped task, of the elements with these numbers.
+CREATE FUNCTION jobq_internal._insert_members(q jobq.queue, r jobq.runs, step jsonb, context jsonb, numbers int[]) RETURNS SETOF uuid
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  first int := numbers[1];
+  now timestamptz := clock_timestamp();  -- before the run's position: the clock was set back
+BEGIN
+  RETURN QUERY
+  INSERT INTO jobq.queue AS j (id, position, scheduled_for, type_id, home_id, status, max_attempts, depth, priority, sublane,
+                               payload, timeout, backoff, concurrency_key, tenant, parent_id, workflow_id, task_key,
+                               enqueued_by, keep_until)
+  -- the run's position; a microsecond apart, so that the scan of a lane goes on behind those
+  -- that have ended
+  SELECT jobq_internal._new_id(), least(q.scheduled_for, now) + i * interval '1 microsecond', clock_timestamp(), q.type_id, q.home_id, 'pending',
+         q.max_attempts, q.depth, q.priority, q.sublane,
+         CASE WHEN step -> 'payload' IS NULL THEN e.item
+              ELSE jobq_internal._fill(step -> 'payload', context || jsonb_build_object('item', e.item, 'index', i)) END,
+         q.timeout, q.backoff, q.concurrency_key, q.tenant, q.id, r.id, q.task_key || '.' || i, q.enqueued_by, q.keep_until
+    -- the array is read once, not for each element
+    FROM jsonb_array_elements(jsonb_path_query_array(q.payload, '$[$from to $to]',
+                                jsonb_build_object('from', first, 'to', numbers[cardinality(numbers)]))) WITH ORDINALITY e(item, n),
+         LATERAL (SELECT first + e.n::int - 1) o(i)
+   WHERE i = ANY (numbers)
+  RETURNING j.id;
+END $$;
+
+-- Adds up to so many members of a mapped task, fewer if a quota of the tenant
+-- admits no more and one of the others will end: place is the number of the first
+-- element that is left.  Elements whose members a former life of the run has
+-- completed have no new one.
+CREATE FUNCTION jobq_internal._add_members(q jobq.queue, r jobq.runs, step jsonb, room int, live int, OUT place int, OUT added int)
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  n int := jsonb_array_length(q.payload);
+  context jsonb := jobq_internal._context(r, q.task_key, true);
+  done int[] := '{}';
+  numbers int[];
+  i int;
+  id uuid;
+BEGIN
+  IF (SELECT run.runs > 1 FROM jobq.queue run WHERE run.id = r.id) THEN
+    done := ARRAY(SELECT split_part(m.task_key, '.', 2)::int FROM jobq.history m
+                   WHERE m.workflow_id = r.id AND m.parent_id = q.id AND m.status IN ('completed', 'skipped'));
+  END IF;
+  numbers := ARRAY(SELECT s FROM generate_series(q.waiting_for, least(n, q.waiting_for + room + cardinality(done)) - 1) s
+                    WHERE s <> ALL (done) ORDER BY s LIMIT room);
+  added := cardinality(numbers);
+  place := CASE WHEN added < room THEN n ELSE numbers[room] + 1 END;
+  IF added = 0 THEN
+    RETURN;
+  ELSIF NOT jobq_internal._has_quotas(q.tenant) THEN
+    PERFORM jobq_internal._insert_members(q, r, step, context, numbers);
+    RETURN;
+  END IF;
+  added := 0;
+  FOREACH i IN ARRAY numbers LOOP
+    BEGIN
+      id := jobq_internal._insert_members(q, r, step, context, ARRAY[i]);
+      PERFORM jobq_internal._admit(id);
+      added := added + 1;
+    EXCEPTION WHEN configuration_limit_exceeded THEN
+      IF added = 0 AND live = 0 THEN
+        RAISE;  -- the conductor tries again
+      END IF;
+      place := i;
+      RETURN;
+    END;
+  END LOOP;
+END $$;
+
 -- Adds members of a mapped task up to its window; ends it with the last one.
 -- payload is the array, waiting_for the number of members so far.  When its run
 -- ends it is cancelled if members are missing or were cancelled, so that a retry
@@ -489,9 +618,9 @@ DECLARE
   live int := (SELECT count(*) FROM (SELECT FROM jobq.queue m WHERE m.workflow_id = r.id AND m.parent_id = q.id
                                       LIMIT coalesce((step ->> 'max_parallel')::int, 1)) x);
   room int := least(n - q.waiting_for, coalesce((step ->> 'max_parallel')::int - live, 1000), 1000);
-  now timestamptz := clock_timestamp();  -- before the run's position: the clock was set back
-  context jsonb;
   failed record;
+  place int;
+  added int;
   ends boolean := r.phase <> 'running' AND NOT (r.phase = 'failing' AND coalesce(q.after_rule, 'success') IN ('done', 'failed'));
 BEGIN
   IF ends OR r.paused OR q.cancel_requested THEN
@@ -501,23 +630,10 @@ BEGIN
     IF step -> 'for' IS NULL THEN  -- else jobq.add_tasks has checked its caller
       PERFORM jobq_internal._check_definer(r, q.type_id, q.tenant);
     END IF;
-    context := jobq_internal._context(r, q.task_key);
-    INSERT INTO jobq.queue (id, position, scheduled_for, type_id, home_id, status, max_attempts, depth, priority, sublane,
-                            payload, timeout, backoff, concurrency_key, tenant, parent_id, workflow_id, task_key,
-                            enqueued_by, keep_until)
-    -- the run's position; a microsecond apart, so that the scan of a lane goes on behind those
-    -- that have ended
-    SELECT jobq_internal._new_id(), least(q.scheduled_for, now) + i * interval '1 microsecond', clock_timestamp(), q.type_id, q.home_id, 'pending',
-           q.max_attempts, q.depth, q.priority, q.sublane,
-           CASE WHEN step -> 'payload' IS NULL THEN e.item
-                ELSE jobq_internal._fill(step -> 'payload', context || jsonb_build_object('item', e.item, 'index', i)) END,
-           q.timeout, q.backoff, q.concurrency_key, q.tenant, q.id, r.id, q.task_key || '.' || i, q.enqueued_by, q.keep_until
-      -- the array is read once, not for each element
-      FROM jsonb_array_elements(jsonb_path_query_array(q.payload, '$[$from to $to]',
-                                  jsonb_build_object('from', q.waiting_for, 'to', q.waiting_for + room - 1))) WITH ORDINALITY e(item, n),
-           LATERAL (SELECT q.waiting_for + e.n::int - 1) o(i);
-    UPDATE jobq.queue j SET waiting_for = q.waiting_for + room WHERE j.id = q.id;
-    IF step ->> 'max_parallel' IS NULL AND q.waiting_for + room < n THEN
+    SELECT m.place, m.added INTO place, added FROM jobq_internal._add_members(q, r, step, room, live) m;
+    UPDATE jobq.queue j SET waiting_for = place WHERE j.id = q.id;
+    -- the last ones may have been kept from a former life; one transaction adds 1,000
+    IF (added = 0 AND live = 0) OR (added = room AND place < n AND step ->> 'max_parallel' IS NULL) THEN
       PERFORM jobq_internal._look_again(q.id);
     END IF;
   ELSIF live = 0 AND q.error_code IS NOT NULL THEN
@@ -601,19 +717,22 @@ BEGIN
 END $$;
 
 -- Inserts the compensation of a completed step, behind another one, and returns
--- its id.  NULL: its job type is gone, or its payload lacks data, which makes it
--- a dead letter.
+-- its id.  NULL: its job type is gone, or its payload lacks data or it would be too
+-- deep, which makes it a dead letter.
 CREATE FUNCTION jobq_internal._add_undo(r jobq.runs, key text, before uuid) RETURNS uuid
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   step jsonb := jobq_internal._step_of(r, key);
   new_id uuid := jobq_internal._new_id();
   filled jsonb := '{}';
+  code text;
   fault text;
 BEGIN
   BEGIN
+    PERFORM jobq_internal._check_depth(run.depth + 1, ARRAY[step #>> '{compensate,job_type}']) FROM jobq.queue run WHERE run.id = r.id;
     filled := jobq_internal._fill(coalesce(step #> '{compensate,payload}', '{}'), jobq_internal._context(r, key));
-  EXCEPTION WHEN SQLSTATE 'JQ004' THEN
+  EXCEPTION WHEN SQLSTATE 'JQ004' OR program_limit_exceeded THEN
+    code := CASE SQLSTATE WHEN 'JQ004' THEN 'bad_input' ELSE SQLSTATE END;
     fault := SQLERRM;
     before := NULL;
   END;
@@ -629,11 +748,12 @@ BEGIN
   IF NOT FOUND THEN
     RETURN NULL;
   ELSIF fault IS NOT NULL THEN
-    PERFORM jobq_internal._settle_task(new_id, 'failed', NULL, 'bad_input', fault);
+    PERFORM jobq_internal._settle_task(new_id, 'failed', NULL, code, fault);
     RETURN NULL;
   ELSIF before IS NOT NULL THEN
     INSERT INTO jobq.dependencies (parent_id, child_id) VALUES (before, new_id);
   END IF;
+  PERFORM jobq_internal._admit_tasks(q.tenant, ARRAY[q.id]) FROM jobq.queue q WHERE q.id = new_id;
   RETURN new_id;
 END $$;
 
@@ -649,6 +769,7 @@ DECLARE
 BEGIN
   FOR t IN SELECT * FROM jobq_internal._tasks_of(r.id) o WHERE o.status = 'completed' ORDER BY o.completed_at DESC, o.id DESC LOOP
     CONTINUE WHEN jobq_internal._step_of(r, t.task_key) #>> '{compensate,job_type}' IS NULL;
+    UPDATE jobq.runs j SET compensated = true WHERE j.id = r.id AND NOT j.compensated;
     new_id := jobq_internal._add_undo(r, t.task_key, before);
     first_task := coalesce(first_task, new_id);
     before := coalesce(new_id, before);
@@ -1002,33 +1123,85 @@ CREATE FUNCTION jobq_internal._steps_behind(steps jsonb, keys text[]) RETURNS te
   SELECT coalesce(array_agg(b.key), '{}') FROM behind b
 $$;
 
--- Returns the keys of the steps that a retry takes again: of tasks that are
--- dead, cancelled or have no row, from_task, and all behind them; but for those
--- that go on.
-CREATE FUNCTION jobq_internal._again(r jobq.runs, from_task text, go_on text[]) RETURNS text[]
+-- Returns the keys of the steps that a retry takes again: of tasks that are dead
+-- or cancelled, from_task, steps that are fresh, and all behind them; but for
+-- those that go on.
+CREATE FUNCTION jobq_internal._again(r jobq.runs, from_task text, go_on text[], fresh text[]) RETURNS text[]
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT ARRAY(
     SELECT k FROM unnest(jobq_internal._steps_behind(n.steps, ARRAY(
       SELECT s ->> 'key' FROM jsonb_array_elements(n.steps) s
        WHERE s ->> 'key' = from_task
           OR (s ->> 'key' <> ALL (go_on)
-              AND NOT EXISTS (SELECT FROM jobq_internal._tasks_of(r.id) t
-                               WHERE t.task_key = s ->> 'key' AND t.status IN ('completed', 'skipped')))))) k
+              AND s ->> 'key' = ANY (fresh || ARRAY(SELECT t.task_key FROM jobq_internal._tasks_of(r.id) t
+                                                     WHERE t.status IN ('error', 'cancelled'))))))) k
      WHERE k <> ALL (go_on))
     FROM (SELECT jobq_internal._steps_of(r) AS steps) n
 $$;
 
--- Deletes the rows of the tasks of these keys.  Steps that these tasks had
--- added go with them.  Jobs outside of the run that wait for one of these tasks
--- find it gone.  Returns the keys of those that start again.
-CREATE FUNCTION jobq_internal._take_away(r jobq.runs, keys text[]) RETURNS text[]
+-- Returns the steps of a run that have no rows yet: those that its version adds to
+-- the former ones, and those that an earlier retry has taken away.
+CREATE FUNCTION jobq_internal._fresh_steps(r jobq.runs, steps_before jsonb) RETURNS text[]
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT ARRAY(SELECT k FROM unnest(jobq_internal._keys_of(jobq_internal._steps_of(r))) k
+                WHERE k <> ALL (jobq_internal._keys_of(steps_before)) OR k = ANY (r.again))
+$$;
+
+-- Raises 55000 if a task of a run that does not run again has no row any more, or a
+-- member of a dead map that is kept.
+CREATE FUNCTION jobq_internal._check_results(r jobq.runs, keys text[], kept text[]) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  lost text := (SELECT k FROM unnest(jobq_internal._keys_of(jobq_internal._steps_of(r))) WITH ORDINALITY s(k, n)
+                 WHERE k <> ALL (keys || ARRAY(SELECT t.task_key FROM jobq_internal._tasks_of(r.id) t))
+                 ORDER BY n LIMIT 1);
+BEGIN
+  IF lost IS NULL AND kept <> '{}' THEN
+    SELECT m.task_key || '.*' INTO lost FROM jobq.dead_letters m
+     WHERE m.workflow_id = r.id AND m.parent_id = r.id AND m.task_key = ANY (kept) AND m.error_code = 'task_failed'
+       AND jsonb_array_length(m.payload) > (SELECT count(*) FROM jobq.history h WHERE h.workflow_id = r.id AND h.parent_id = m.id)
+                                         + (SELECT count(*) FROM jobq.dead_letters d WHERE d.workflow_id = r.id AND d.parent_id = m.id)
+     LIMIT 1;
+  END IF;
+  IF lost IS NOT NULL THEN
+    PERFORM jobq_internal._bad('55000', format('the row of task "%s" of run %s has expired', lost, r.id), 'jobq.rerun_job starts the run anew.');
+  END IF;
+END $$;
+
+-- Returns those of the steps of a retry that are maps whose members stay, if they
+-- have completed: nothing before the map runs again, and its step is as before.
+CREATE FUNCTION jobq_internal._kept_maps(r jobq.runs, keys text[], steps_before jsonb, from_task text) RETURNS text[]
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT ARRAY(SELECT s ->> 'key' FROM jsonb_array_elements(jobq_internal._steps_of(r)) s
+                WHERE s ->> 'map' IS NOT NULL AND s ->> 'key' = ANY (keys) AND s ->> 'key' IS DISTINCT FROM from_task
+                  AND NOT coalesce(s -> 'after' ?| keys, false)
+                  AND s IN (SELECT b FROM jsonb_array_elements(steps_before) b))
+$$;
+
+-- Deletes the rows of the tasks of these keys, and of their members, but for
+-- completed ones of maps that are kept.  Steps that these tasks had added go with
+-- them.  Jobs outside of the run that wait for one of these tasks find it gone.
+-- Returns the keys of those that start again.
+CREATE FUNCTION jobq_internal._take_away(r jobq.runs, keys text[], kept text[]) RETURNS text[]
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   lost text[] := ARRAY(SELECT a ->> 'key' FROM jsonb_array_elements(r.added) a WHERE a -> 'for' ?| keys);
   gone uuid[] := ARRAY(SELECT t.id FROM jobq_internal._tasks_of(r.id) t WHERE t.task_key = ANY (keys || lost));
+  taken uuid[];
 BEGIN
-  DELETE FROM jobq.dead_letters d WHERE d.workflow_id = r.id AND (d.id = ANY (gone) OR d.parent_id = ANY (gone));
-  DELETE FROM jobq.history h WHERE h.workflow_id = r.id AND (h.id = ANY (gone) OR h.parent_id = ANY (gone));
+  -- members by the key: those that an earlier retry has kept have a parent that is gone
+  WITH dead AS (
+    DELETE FROM jobq.dead_letters d
+     WHERE d.workflow_id = r.id AND (d.id = ANY (gone) OR (d.parent_id <> r.id AND split_part(d.task_key, '.', 1) = ANY (keys || lost)))
+    RETURNING d.id),
+  ended AS (
+    DELETE FROM jobq.history h
+     WHERE h.workflow_id = r.id
+       AND (h.id = ANY (gone) OR (h.parent_id <> r.id AND split_part(h.task_key, '.', 1) = ANY (keys || lost)
+                                  AND (h.status = 'cancelled' OR split_part(h.task_key, '.', 1) <> ALL (kept))))
+    RETURNING h.id)
+  SELECT array_agg(t.id) INTO taken FROM (SELECT d.id FROM dead d UNION ALL SELECT e.id FROM ended e) t;
+  PERFORM jobq_internal._forget_runs(taken);
   DELETE FROM jobq.dependencies d
    WHERE d.parent_id = ANY (gone)
      AND NOT EXISTS (SELECT FROM jobq.queue c WHERE c.id = d.child_id AND c.workflow_id IS DISTINCT FROM r.id);
@@ -1042,7 +1215,8 @@ BEGIN
   RETURN ARRAY(SELECT k FROM unnest(keys) k WHERE k <> ALL (lost));
 END $$;
 
--- Gives the run another version; an error if that lacks a completed step.
+-- Returns the run with another version, not stored; an error if that lacks a step
+-- that has ended and does not run again.
 CREATE FUNCTION jobq_internal._take_version(r jobq.runs, version int) RETURNS jobq.runs
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
@@ -1052,8 +1226,8 @@ BEGIN
   IF NOT EXISTS (SELECT FROM jobq.workflows w WHERE w.type_id = r.type_id AND w.version = version) THEN
     PERFORM jobq_internal._bad('42704', format('argument "version": the workflow has no version %s', version));
   END IF;
-  UPDATE jobq.runs j SET version = _take_version.version WHERE j.id = r.id RETURNING * INTO r;
-  IF EXISTS (SELECT FROM jobq_internal._tasks_of(r.id) t WHERE t.status = 'completed' AND t.task_key = ANY (before)
+  r.version := version;
+  IF EXISTS (SELECT FROM jobq_internal._tasks_of(r.id) t WHERE t.status IN ('completed', 'skipped') AND t.task_key = ANY (before)
                 AND t.task_key <> ALL (jobq_internal._keys_of(jobq_internal._steps_of(r)))) THEN
     PERFORM jobq_internal._bad('22023', format('argument "version": version %s lacks steps that have ended', version));
   END IF;
@@ -1128,14 +1302,17 @@ DECLARE
   keys text[];
 BEGIN
   r := jobq_internal._take_version(r, version);
+  UPDATE jobq.runs j SET version = r.version WHERE j.id = r.id;
   go_on := jobq_internal._take_back_tasks(r, steps_before);
-  keys := jobq_internal._again(r, NULL, go_on);
+  keys := jobq_internal._again(r, NULL, go_on, jobq_internal._fresh_steps(r, steps_before));
   IF EXISTS (SELECT FROM jsonb_array_elements(r.added) a WHERE a -> 'for' ?| keys AND a ->> 'key' = ANY (go_on)) THEN
     PERFORM jobq_internal._bad('55000', 'a task that was added by one that is to run again has begun', 'Try again when it has ended.');
   END IF;
-  keys := jobq_internal._take_away(r, keys);
+  keys := jobq_internal._take_away(r, keys, CASE r.phase WHEN 'restarting' THEN jobq_internal._kept_maps(r, keys, steps_before, NULL) ELSE '{}' END);
   PERFORM jobq_internal._check_added(r.id);
-  IF r.phase <> 'restarting' THEN
+  IF r.phase = 'restarting' THEN
+    UPDATE jobq.runs j SET again = keys WHERE j.id = r.id;
+  ELSE
     UPDATE jobq.runs j SET phase = 'running', failure = NULL WHERE j.id = r.id RETURNING * INTO r;
     PERFORM jobq_internal._add_live_steps(r, jobq_internal._steps_of(r), keys), jobq_internal._look_again(r.id);
   END IF;
@@ -1152,6 +1329,8 @@ DECLARE
   job jobq.dead_letters;
   ended jsonb;
   keys text[];
+  kept text[];
+  steps_before jsonb;
 BEGIN
   LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
   r := jobq_internal._managed_run(caller, id);
@@ -1171,15 +1350,16 @@ BEGIN
     PERFORM jobq_internal._change_version(r, version);
     RETURN true;
   END IF;
+  steps_before := jobq_internal._steps_of(r);
   IF version IS NOT NULL THEN
     r := jobq_internal._take_version(r, version);
   END IF;
-  IF EXISTS (SELECT FROM jobq_internal._tasks_of(r.id) t WHERE t.task_key LIKE '%.undo') THEN
+  IF r.compensated THEN
     PERFORM jobq_internal._bad('55000', format('run %s has been compensated', id), 'jobq.rerun_job starts it anew.');
   ELSIF from_task IS NOT NULL AND NOT from_task = ANY (jobq_internal._keys_of(jobq_internal._steps_of(r))) THEN
     PERFORM jobq_internal._bad('22023', format('argument "from_task": the workflow has no step "%s"', jobq_internal._shown(from_task)));
   END IF;
-  keys := jobq_internal._again(r, from_task, '{}');
+  keys := jobq_internal._again(r, from_task, '{}', jobq_internal._fresh_steps(r, steps_before));
   IF keys = '{}' AND from_task IS NULL AND NOT EXISTS (SELECT FROM jobq.dead_letters d WHERE d.id = r.id) THEN
     RETURN false;
   END IF;
@@ -1191,26 +1371,36 @@ BEGIN
     END IF;
     job := jsonb_populate_record(NULL::jobq.dead_letters, ended);
   END IF;
-  PERFORM jobq_internal._take_away(r, keys);
+  IF job.workflow_id IS NOT NULL AND NOT jobq_internal._hold_run_of(job) THEN
+    PERFORM jobq_internal._bad('55000', format('the run %s of this run has ended, or ends', job.workflow_id), 'jobq.retry_workflow retries that one.');
+  END IF;
+  kept := jobq_internal._kept_maps(r, keys, steps_before, from_task);
+  PERFORM jobq_internal._check_results(r, keys, kept);
+  keys := jobq_internal._take_away(r, keys, kept);
+  UPDATE jobq.runs j SET phase = 'restarting', failure = NULL, version = r.version, again = keys WHERE j.id = r.id;
   IF version IS NOT NULL THEN
     PERFORM jobq_internal._check_added(r.id);
   END IF;
-  UPDATE jobq.runs j SET phase = 'restarting', failure = NULL WHERE j.id = r.id;
   PERFORM jobq_internal._requeue_one(job, NULL), jobq_internal._event_retried(ARRAY[job]);
   RETURN true;
 END $$;
 
 -- ---------- calls about jobs that are runs or tasks (60_manage.sql) ----------
 
--- Returns the ended run that the job is or is a task of; a retry of the job
--- takes it up again.  NULL: the job is retried by itself.
+-- Returns the ended run that the job is or is a task of, the outermost one; a retry
+-- of the job takes it up again.  NULL: the job is retried by itself.
 CREATE FUNCTION jobq_internal._ended_run_of(id uuid) RETURNS uuid
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-  SELECT r.id FROM jobq.runs r
-   WHERE NOT jobq_internal._lives(r)
-     AND r.id IN (_ended_run_of.id, (SELECT d.workflow_id FROM jobq.dead_letters d WHERE d.id = _ended_run_of.id),
-                  (SELECT h.workflow_id FROM jobq.history h WHERE h.id = _ended_run_of.id AND h.status IN ('cancelled', 'skipped') LIMIT 1))
-   ORDER BY r.id = _ended_run_of.id LIMIT 1
+  WITH RECURSIVE up(id, level) AS (
+    SELECT _ended_run_of.id, 0
+     UNION ALL
+    SELECT o.run, u.level + 1
+      FROM up u, LATERAL (SELECT d.workflow_id AS run FROM jobq.dead_letters d WHERE d.id = u.id
+                           UNION ALL
+                          SELECT h.workflow_id FROM jobq.history h
+                           WHERE h.id = u.id AND (u.level > 0 OR h.status IN ('cancelled', 'skipped')) LIMIT 1) o
+     WHERE o.run IS NOT NULL)
+  SELECT r.id FROM up u JOIN jobq.runs r ON r.id = u.id WHERE NOT jobq_internal._lives(r) ORDER BY u.level DESC LIMIT 1
 $$;
 
 -- Retries the ended runs among dead letters, and those that dead letters are
@@ -1239,18 +1429,24 @@ BEGIN
   END LOOP;
 END $$;
 
--- Deletes what is left of those runs among the ids that are not in the queue:
--- dead letters of their tasks, timers, the rows of jobq.runs.
+-- Deletes what is left of those runs among the ids that are not in the queue, and
+-- of the runs in them: dead letters of their tasks, timers, the rows of jobq.runs.
 CREATE FUNCTION jobq_internal._forget_runs(ids uuid[]) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   gone uuid[];
 BEGIN
-  WITH run AS (
-    DELETE FROM jobq.runs r WHERE r.id = ANY (ids) AND NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = r.id) RETURNING r.id)
-  SELECT array_agg(run.id) INTO gone FROM run;
-  DELETE FROM jobq.dead_letters d WHERE d.workflow_id = ANY (gone);
-  DELETE FROM jobq.run_timers t WHERE t.id = ANY (gone);
+  LOOP
+    WITH run AS (
+      DELETE FROM jobq.runs r WHERE r.id = ANY (ids) AND NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = r.id) RETURNING r.id)
+    SELECT array_agg(run.id) INTO gone FROM run;
+    EXIT WHEN gone IS NULL;
+    ids := ARRAY(SELECT r.id FROM (SELECT d.id FROM jobq.dead_letters d WHERE d.workflow_id = ANY (gone)
+                                    UNION ALL SELECT h.id FROM jobq.history h WHERE h.workflow_id = ANY (gone)) t
+                   JOIN jobq.runs r ON r.id = t.id);
+    DELETE FROM jobq.dead_letters d WHERE d.workflow_id = ANY (gone);
+    DELETE FROM jobq.run_timers t WHERE t.id = ANY (gone);
+  END LOOP;
 END $$;
 
 -- Deletes the rows of those runs among the ids, and of the runs in them, but for

@@ -135,10 +135,10 @@ BEGIN
 END $$;
 
 -- Puts finished jobs (rows with the columns of history and dead_letters) back
--- into the queue, due now, in the order of the array; tasks at their run's place.  Returns the ids of the
--- inserted jobs: none of a dropped type, none with the unique key of a live
--- job. rev is one that no earlier row of this id had, so that no executor
--- takes this row for one handed to it before.
+-- into the queue, due now, in the order of the array; tasks at their run's
+-- place.  Returns the ids of the inserted jobs: none of a dropped type, none
+-- with the unique key of a live job. rev is one that no earlier row of this id
+-- had, so that no executor takes this row for one handed to it before.
 CREATE FUNCTION jobq_internal._requeue(jobs jobq.dead_letters[], max_attempts int) RETURNS SETOF uuid
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   INSERT INTO jobq.queue (id, position, scheduled_for, created_at, type_id, rev, home_id, max_attempts, runs, depth,
@@ -199,12 +199,17 @@ CREATE FUNCTION jobq_internal._can_run_again(job jobq.dead_letters) RETURNS bool
   SELECT job.workflow_id IS NULL OR job.runs > 0
 $$;
 
--- True if the live run of an ended task lets it run again; the run, and the map
--- of a member, don't end before this transaction does.
+-- True if the live run of an ended task lets it run again: one that fails starts
+-- only tasks of the rules done and failed.  The run, and the map of a member,
+-- don't end before this transaction does.
 CREATE FUNCTION jobq_internal._hold_run_of(job jobq.dead_letters) RETURNS boolean
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  rule text := CASE job.parent_id WHEN job.workflow_id THEN job.after_rule
+                                  ELSE (SELECT m.after_rule FROM jobq.queue m WHERE m.id = job.parent_id) END;
 BEGIN
-  PERFORM FROM jobq.runs r WHERE r.id = job.workflow_id AND r.phase IN ('running', 'failing') FOR SHARE;
+  PERFORM FROM jobq.runs r
+   WHERE r.id = job.workflow_id AND (r.phase = 'running' OR (r.phase = 'failing' AND rule IN ('done', 'failed'))) FOR SHARE;
   RETURN FOUND AND NOT EXISTS (SELECT FROM unnest(ARRAY[job.workflow_id, job.parent_id]) t(id)
                                 WHERE NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = t.id));
 END $$;

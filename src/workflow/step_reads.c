@@ -6,7 +6,9 @@
  * The result is {step: {"tasks": [key, ...], "all": true, "artifacts": true}};
  * the key "" is that of the workflow's output.  "all" stands for a path that
  * reads $.tasks as a whole, or $: the steps before are looked up at run time,
- * since tasks may add some.  The steps have been checked.
+ * since tasks may add some.  A mapped step has another such object, "payload":
+ * what its tasks read has not the array that the map reads.  The steps have been
+ * checked.
  */
 #include "jobq.h"
 
@@ -43,14 +45,14 @@ add_template(Reads *reads, Jsonb *template)
 		template_paths(template, add_path, reads);
 }
 
-/* Writes what was found under the key. */
+/* Writes what was found under the key; members: for the payload of a map, NULL: none. */
 static void
-put_reads(StringInfo out, const char *key, const PathRefs *refs)
+put_reads(StringInfo out, const char *key, const PathRefs *refs, const PathRefs *members)
 {
 	const char *separator = "";
 	ListCell   *lc;
 
-	if (out->len > 1)
+	if (out->data[out->len - 1] != '{')
 		appendStringInfoString(out, ", ");
 	escape_json(out, key);
 	appendStringInfoString(out, ": {\"tasks\": [");
@@ -65,6 +67,8 @@ put_reads(StringInfo out, const char *key, const PathRefs *refs)
 		appendStringInfoString(out, ", \"all\": true");
 	if (refs->artifacts)
 		appendStringInfoString(out, ", \"artifacts\": true");
+	if (members != NULL)
+		put_reads(out, "payload", members, NULL);
 	appendStringInfoChar(out, '}');
 }
 
@@ -84,17 +88,18 @@ jobq_step_reads(PG_FUNCTION_ARGS)
 	{
 		Step	   *step = &s.steps[i];
 		Reads		reads = {.run = {.context = empty}};
+		Reads		members = reads;
 
 		add_path(&reads, step->condition);
 		add_path(&reads, step->map);
-		add_template(&reads, step->payload);
+		add_template(step->map != NULL ? &members : &reads, step->payload);
 		add_template(&reads, step->compensate_payload);
-		put_reads(&out, step->key, &reads.refs);
+		put_reads(&out, step->key, &reads.refs, step->map != NULL ? &members.refs : NULL);
 	}
 	if (!PG_ARGISNULL(1))
 	{
 		add_template(&of_output, PG_GETARG_JSONB_P(1));
-		put_reads(&out, "", &of_output.refs);
+		put_reads(&out, "", &of_output.refs, NULL);
 	}
 	appendStringInfoChar(&out, '}');
 	PG_RETURN_DATUM(DirectFunctionCall1(jsonb_in, CStringGetDatum(out.data)));

@@ -128,7 +128,9 @@ CREATE TABLE jobq.runs (
   paused      boolean     NOT NULL DEFAULT false,
   paused_reason text,
   added       jsonb       NOT NULL DEFAULT '[]',
-  events      jsonb       NOT NULL DEFAULT '{}'
+  events      jsonb       NOT NULL DEFAULT '{}',
+  compensated boolean     NOT NULL DEFAULT false,
+  again       text[]
 );
 CREATE INDEX runs_keep_until ON jobq.runs (keep_until);
 
