@@ -82,6 +82,10 @@ workflow('reader', '[{"key": "p", "job_type": "adds_reader"}, {"key": "z", "job_
 $run = start_run('reader');
 run_is($run, 'completed', 'steps that a task adds');
 is(one("SELECT string_agg(task_key || ' ' || result, ', ' ORDER BY task_key) FROM jobq.jobs WHERE workflow_id = '$run' AND task_key IN ('reader', 'z')"), 'reader [3], z [1, 3, [3]]', 'read what is before them, and are read');
+my $graph = one("SELECT jobq.graph(id => '$run')");
+like($graph, qr/"more<br>act"\].*"reader<br>act"\]/s, 'the graph of the run has them');
+like($graph, qr/class s3 completed/, 'with their statuses');
+unlike(one(q{SELECT jobq.graph('reader')}), qr/more/, 'that of the workflow has not');
 
 # ---------- maps ----------
 

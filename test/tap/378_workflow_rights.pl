@@ -11,6 +11,23 @@ use Test::More;
 
 my $node = run_server('rights', 'jobq.max_tasks = 3000');
 
+# ---------- edges ----------
+
+# Roles of tenants read no edge, not even with a GRANT of the owner's: an edge has no tenant.
+one(<<'END');
+CREATE ROLE edges LOGIN;
+SELECT jobq.grant_access('edges', a, tenant => 'acme') FROM unnest('{read,enqueue}'::text[]) a;
+SELECT jobq.enqueue('pulled', tenant => 'acme') AS parent \gset
+SELECT jobq.enqueue('act', tenant => 'acme', after => ARRAY[:'parent'::uuid]);
+END
+is(one('SELECT count(*) FROM jobq.dependencies'), '1', 'there is an edge');
+sqlstate_is($node, 'postgres', q{SET ROLE edges; SELECT count(*) FROM jobq.dependencies}, '42501', 'a reader may not read edges');
+one('GRANT SELECT, DELETE ON jobq.dependencies TO edges');
+is(one(q{SET ROLE edges; SELECT count(*) FROM jobq.dependencies}), '0', 'with a GRANT it sees none');
+is(one(q{SET ROLE edges; WITH gone AS (DELETE FROM jobq.dependencies RETURNING 1) SELECT count(*) FROM gone}), '0', 'nor deletes it');
+is(one(q{SET ROLE edges; SELECT cardinality(after) FROM jobq.jobs WHERE job_type = 'act'}), '1', 'it sees what its own job waits for');
+one('REVOKE SELECT, DELETE ON jobq.dependencies FROM edges; SELECT jobq.cancel_job(id) FROM jobq.jobs');
+
 # ---------- the definer ----------
 
 one(<<'END');
