@@ -290,6 +290,10 @@ is(ended(one(q{SELECT jobq.enqueue('limited')})), 'completed', 'and jobs by them
 complete_one($id, $token);
 complete_one((claim_one())[0, 1]);
 run_is($_, 'completed', 'a task does not wait for the shared limit of its run') foreach @runs;
+sqlstate_is($node, 'postgres', q{SELECT jobq.create_workflow('limit_out', '[{"key": "a", "job_type": "limited_run"}]', options => '{"limits": ["one"]}')}, '22023', 'a workflow with one below it in the same limit');
+workflow('limit_mid', '[{"key": "a", "job_type": "limited_run"}]');
+workflow('limit_out', '[{"key": "a", "job_type": "limit_mid"}]');
+sqlstate_is($node, 'postgres', q{SELECT jobq.alter_job_type('limit_out', options => '{"limits": ["one"]}')}, '22023', 'nor does it get the limit later');
 workflow('key_in', '[{"key": "a", "job_type": "act", "concurrency_key": "n"}]');
 workflow('key_mid', '[{"key": "a", "job_type": "key_in", "concurrency_key": "n"}, {"key": "b", "job_type": "key_in", "concurrency_key": "n"}]');
 workflow('key_out', '[{"key": "a", "job_type": "key_mid", "concurrency_key": "n"}, {"key": "m", "job_type": "key_mid", "concurrency_key": "n", "map": "$.input"}]');
