@@ -430,6 +430,24 @@ BEGIN
   END IF;
 END $$;
 
+-- Returns the number of elements of the other maps of a run, as far as these have
+-- begun.
+CREATE FUNCTION jobq_internal._elements_of_others(r jobq.runs, key text) RETURNS bigint
+  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF NOT EXISTS (SELECT FROM jsonb_array_elements(jobq_internal._steps_of(r)) s WHERE s ->> 'map' IS NOT NULL AND s ->> 'key' <> key) THEN
+    RETURN 0;
+  END IF;
+  RETURN (SELECT count(*) FROM (SELECT q.task_key FROM jobq.queue q WHERE q.workflow_id = r.id AND q.parent_id <> r.id
+                                 UNION ALL
+                                SELECT d.task_key FROM jobq.dead_letters d WHERE d.workflow_id = r.id AND d.parent_id <> r.id
+                                 UNION ALL
+                                SELECT h.task_key FROM jobq.history h WHERE h.workflow_id = r.id AND h.parent_id <> r.id) m
+           WHERE split_part(m.task_key, '.', 1) <> key)
+       + (SELECT coalesce(sum(jsonb_array_length(q.payload) - q.waiting_for), 0)  -- without a row yet
+            FROM jobq.queue q WHERE q.workflow_id = r.id AND q.parent_id = r.id AND q.status = 'running' AND q.position = 'infinity');
+END $$;
+
 -- Decides about one task: q is its locked row.
 CREATE FUNCTION jobq_internal._ready_task(q jobq.queue, r jobq.runs) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -438,6 +456,7 @@ DECLARE
   context jsonb := jobq_internal._context(r, q.task_key);
   now timestamptz := clock_timestamp();
   items jsonb;
+  others bigint;
 BEGIN
   IF step ->> 'if' IS NOT NULL AND NOT jobq_internal._test(step ->> 'if', context) THEN
     PERFORM jobq_internal._settle_task(q.id, 'skipped', NULL, NULL, 'its condition is false');
@@ -455,9 +474,11 @@ BEGIN
     PERFORM jobq_internal._settle_task(q.id, 'completed', NULL, NULL, NULL);
   ELSIF step ->> 'map' IS NOT NULL THEN
     items := jobq_internal._items(step ->> 'map', context);
-    IF jsonb_array_length(items) > current_setting('jobq.max_tasks')::int THEN
+    others := jobq_internal._elements_of_others(r, q.task_key);
+    IF jsonb_array_length(items) + others > current_setting('jobq.max_tasks')::int THEN
       RAISE EXCEPTION USING ERRCODE = '54000',
-        MESSAGE = format('"map": %s elements are more than jobq.max_tasks', jsonb_array_length(items));
+        MESSAGE = format('"map": %s elements%s are more than jobq.max_tasks', jsonb_array_length(items),
+                         CASE WHEN others > 0 THEN format(' and %s of other maps of the run', others) ELSE '' END);
     END IF;
     IF step -> 'for' IS NULL THEN  -- else jobq.add_tasks has checked its caller
       PERFORM jobq_internal._check_definer(r, q.type_id, q.tenant);

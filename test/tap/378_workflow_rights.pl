@@ -112,6 +112,15 @@ is(one("SELECT error_code, attempts FROM jobq.jobs WHERE workflow_id = '$run' AN
 $run = one(q{SELECT jobq.enqueue('big', jsonb_build_object('list', (SELECT jsonb_agg('{}'::jsonb) FROM generate_series(1, 3000) i)))});
 run_is($run, 'completed', '3,000 elements');
 is(one("SELECT count(*) FROM jobq.jobs WHERE workflow_id = '$run' AND status = 'completed'"), '3002', 'all tasks');
+workflow('two_maps', '[{"key": "m", "job_type": "act", "map": "$.input.list"}, {"key": "n", "job_type": "act", "after": ["m"], "map": "$.input.list"}]');
+foreach my $case ([ 1500, 'completed' ], [ 1501, 'error' ])
+{
+	my ($n, $status) = @$case;
+
+	$run = one("SELECT jobq.enqueue('two_maps', jsonb_build_object('list', (SELECT jsonb_agg('{}'::jsonb) FROM generate_series(1, $n) i)))");
+	run_is($run, $status, "two maps of $n elements: $status");
+}
+is(one("SELECT string_agg(task_key || ' ' || error_code, ', ') FROM jobq.dead_letters WHERE workflow_id = '$run'"), 'n 54000', 'together they have too many');
 is(one('SELECT count(*) FROM jobq.queue'), '0', 'no row is left');
 unlike(slurp_file($node->logfile), qr/WARNING:  jobq|terminated by|PANIC|TRAP/, 'no warnings');
 
