@@ -381,9 +381,10 @@ BEGIN
   INSERT INTO jobq.run_timers (due, id) VALUES (r.deadline, run);
   PERFORM jobq_internal._run_event(run, 'run_started', jsonb_build_object('version', r.version));
   new_tasks := jobq_internal._add_steps(r, steps, keys);
-  -- members that have ended are those of the new map
-  UPDATE jobq.history h SET parent_id = m.id FROM jobq.queue m
-   WHERE h.workflow_id = run AND h.parent_id <> run AND m.workflow_id = run AND m.parent_id = run AND m.task_key = split_part(h.task_key, '.', 1);
+  IF q.runs > 1 THEN  -- members that a former life has completed are those of the new map
+    UPDATE jobq.history h SET parent_id = m.id FROM jobq.queue m
+     WHERE h.workflow_id = run AND h.parent_id <> run AND m.workflow_id = run AND m.parent_id = run AND m.task_key = split_part(h.task_key, '.', 1);
+  END IF;
   PERFORM jobq_internal._ready(jobq_internal._with_met_rules(new_tasks)), jobq_internal._look_again(run);
 END $$;
 
