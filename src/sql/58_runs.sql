@@ -791,11 +791,12 @@ DECLARE
 BEGIN
   FOR t IN SELECT * FROM jobq_internal._tasks_of(r.id) o WHERE o.status = 'completed' ORDER BY o.completed_at DESC, o.id DESC LOOP
     CONTINUE WHEN jobq_internal._step_of(r, t.task_key) #>> '{compensate,job_type}' IS NULL;
-    UPDATE jobq.runs j SET compensated = true WHERE j.id = r.id AND NOT j.compensated;
     new_id := jobq_internal._add_undo(r, t.task_key, before);
     first_task := coalesce(first_task, new_id);
     before := coalesce(new_id, before);
   END LOOP;
+  UPDATE jobq.runs j SET compensated = true
+   WHERE j.id = r.id AND EXISTS (SELECT FROM jobq_internal._tasks_of(r.id) o WHERE o.task_key LIKE '%.undo');
   IF first_task IS NULL THEN
     RETURN false;
   END IF;
@@ -1181,8 +1182,9 @@ BEGIN
   IF lost IS NULL AND kept <> '{}' THEN
     SELECT m.task_key || '.*' INTO lost FROM jobq.dead_letters m
      WHERE m.workflow_id = r.id AND m.parent_id = r.id AND m.task_key = ANY (kept) AND m.error_code = 'task_failed'
-       AND jsonb_array_length(m.payload) > (SELECT count(*) FROM jobq.history h WHERE h.workflow_id = r.id AND h.parent_id = m.id)
-                                         + (SELECT count(*) FROM jobq.dead_letters d WHERE d.workflow_id = r.id AND d.parent_id = m.id)
+       AND jsonb_array_length(CASE jsonb_typeof(m.payload) WHEN 'array' THEN m.payload ELSE '[]' END)
+           > (SELECT count(*) FROM jobq.history h WHERE h.workflow_id = r.id AND h.parent_id = m.id)
+           + (SELECT count(*) FROM jobq.dead_letters d WHERE d.workflow_id = r.id AND d.parent_id = m.id)
      LIMIT 1;
   END IF;
   IF lost IS NOT NULL THEN
