@@ -35,7 +35,7 @@ add_text(pg_cryptohash_ctx *ctx, const text *t)
 }
 
 uint64
-key_hash(const text *tenant, const text *key, bool run)
+key_hash(const text *tenant, const text *key, int level)
 {
 	pg_cryptohash_ctx *ctx;
 	uint8		digest[PG_SHA256_DIGEST_LENGTH];
@@ -45,7 +45,7 @@ key_hash(const text *tenant, const text *key, bool run)
 		return 0;
 	ctx = pg_cryptohash_create(PG_SHA256);
 	if (pg_cryptohash_init(ctx) < 0 || !add_text(ctx, tenant) || !add_text(ctx, key) ||
-		(run && !add_bytes(ctx, "run", 3)) || pg_cryptohash_final(ctx, digest, sizeof(digest)) < 0)
+		(level > 0 && !add_bytes(ctx, "run", 3)) || (level > 1 && !add_bytes(ctx, &level, sizeof(level))) || pg_cryptohash_final(ctx, digest, sizeof(digest)) < 0)
 		elog(ERROR, "could not hash a concurrency key: %s", pg_cryptohash_error(ctx));
 	pg_cryptohash_free(ctx);
 	memcpy(&hash, digest, sizeof(hash));

@@ -7,9 +7,10 @@
 
 /*
  * Returns the hash, 0: no key.  Rows store it (jobq.queue.key_hash).  Runs of
- * workflows have keys of their own: a task must not wait for the key that its
- * run holds.
+ * workflows have keys of their own, and so have runs that are tasks of runs: no
+ * task waits for the key that a run above it holds.  level: 0 for a job, 1 for a
+ * run, 2 for one that is a task of a run, and so on.
  */
-extern uint64 key_hash(const text *tenant, const text *key, bool run);
+extern uint64 key_hash(const text *tenant, const text *key, int level);
 
 #endif

@@ -246,7 +246,7 @@ define_limits(void)
 			   "Sets how many processes run SQL handlers in a database.",
 			   "0 runs no SQL job. Processes count towards max_worker_processes.");
 	define_int("jobq.max_tasks", &jobq_max_tasks, 100000, 1, 10 * 1000 * 1000, PGC_SUSET, 0,
-			   "Sets how many elements the map of a workflow's step may have.", NULL);
+			   "Sets how many elements the maps of a run of a workflow may have together.", NULL);
 	define_int("jobq.metrics_types", &jobq_metrics_types, 1000, 0, 1000 * 1000, PGC_SUSET, 0,
 			   "Sets how many job types have series of their own in jobq.metrics().",
 			   "The oldest ones do; the others are added up as _other.");

@@ -209,10 +209,16 @@ add_limit(StatLimitKind kind, const char *name, int64 used, int max, bool held)
 }
 
 static void
-add_shared(const char *name, JobLimit *limit)
+add_shared(const char *name, JobLimit *limit, bool of_runs)
 {
+	char		shown[NAMEDATALEN + 8];
+
+	/* a limit that no run uses has one line */
+	if (of_runs && limit->running == 0 && !wait_queue_has_groups(&limit->wait_queue))
+		return;
+	snprintf(shown, sizeof(shown), of_runs ? "%.56s (runs)" : "%s", name);
 	if (limit->max_concurrent > 0)
-		add_limit(LIMIT_SHARED, name, limit->running, limit->max_concurrent, wait_queue_has_groups(&limit->wait_queue));
+		add_limit(LIMIT_SHARED, shown, limit->running, limit->max_concurrent, wait_queue_has_groups(&limit->wait_queue));
 }
 
 static void

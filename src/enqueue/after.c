@@ -9,6 +9,9 @@
  *
  * If the parents have ended already and the rule is met, the job is not
  * blocked, and no edge is stored.  Every other end is left to the conductor.
+ *
+ * Only a replace gives parents to a job that others may wait for, so only a
+ * replace can close a cycle: it takes a lock of its own, and looks for one.
  */
 #include "jobq.h"
 
@@ -17,6 +20,7 @@
 #include "catalog/pg_type.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
+#include "storage/lock.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
@@ -35,6 +39,7 @@
 #include "tables/queue_find.h"
 
 #define MAX_LOOKS	512			/* of a transaction; beyond: all edges are read */
+#define CYCLE_LOCK	9			/* keeps our lock apart from advisory ones, which have 1 and 2 */
 
 const char *const after_rule_names[] = {"success", "done", "any", "failed"};
 
@@ -334,7 +339,7 @@ after_forget(Enqueuer *e, Job *job)
 	pg_uuid_t  *parents;
 	int			n;
 
-	if (job->status != JOB_BLOCKED || JOB_NULL(job, Q_after))
+	if (JOB_NULL(job, Q_after))
 		return;
 	parents = parents_of(DatumGetArrayTypeP(JOB_ATT(job, Q_after)), &n);
 	for (int i = 0; i < n; i++)
@@ -342,6 +347,20 @@ after_forget(Enqueuer *e, Job *job)
 }
 
 /* ---------- cycles ---------- */
+
+/*
+ * Waits for other transactions that give parents to a stored job, and keeps them
+ * out until this one ends: none of two that close a cycle sees the other's edges
+ * before its commit.  A new job has no children yet, so enqueue needs no lock.
+ */
+static void
+lock_cycles(void)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, jobq_relid("dependencies"), 0, CYCLE_LOCK);
+	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+}
 
 /* True if one of the jobs waits for the job, however indirectly, or is it. */
 static bool
@@ -369,9 +388,13 @@ reaches(ArrayType *parents, const pg_uuid_t *id)
 void
 after_check_cycle(Request *request, const pg_uuid_t *id)
 {
-	Caller		caller = act_as_owner();
+	Caller		caller;
 	bool		found;
 
+	if (after_count(request) == 0)
+		return;
+	lock_cycles();
+	caller = act_as_owner();
 	found = reaches(request->after, id);
 	act_as_caller(caller);
 	if (found)

@@ -41,9 +41,15 @@ extern int	after_count(const Request *request);
 extern void after_resolve(Enqueuer *e, Request *request);
 /* Writes the edges of a blocked job that has been stored: those that don't count. */
 extern void after_store(Enqueuer *e, Request *request, const pg_uuid_t *id);
-/* 22023 if the parents wait for the job that gets them, or are that job. */
+/*
+ * 22023 if the parents wait for the job that gets them, or are that job.  Until the
+ * transaction ends no other one gives parents to a stored job.
+ */
 extern void after_check_cycle(Request *request, const pg_uuid_t *id);
-/* Deletes the edges that a job's row names, before it gets others. */
+/*
+ * Deletes the edges that a job's row names, before it gets others.  A job that is
+ * released has some, too: those of parents that its rule did not wait for.
+ */
 extern void after_forget(Enqueuer *e, Job *job);
 
 #endif

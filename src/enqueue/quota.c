@@ -474,8 +474,8 @@ jobq_admit(PG_FUNCTION_ARGS)
 	table_open_for_write(&queue, jobq_relid("queue"));
 	if (!queue_find_by_id(&queue, id, GetActiveSnapshot(), &job))
 		elog(ERROR, "job is not in the queue");
-	type = job_type_by_id(JOB_INT(&job, Q_type_id));
-	if (type->refuse_on_disk_emergency)
+	type = job_type_by_id(JOB_INT(&job, Q_type_id));	/* NULL: a step of a run without a job */
+	if (type != NULL && type->refuse_on_disk_emergency)
 		disk_refuse_at_emergency(type->name);
 	of_tenant = quotas_of(JOB_NULL(&job, Q_tenant) ? NULL : DatumGetTextPP(JOB_ATT(&job, Q_tenant)));
 	bytes = job_bytes(&job);

@@ -3,6 +3,10 @@
  *	  Limits of one job type and limits that types share: jobq.limits as the
  *	  dispatcher has read it.
  *
+ * Runs of workflows have a space of their own in each shared limit: a task must
+ * not wait for the place that its run holds.  So each name has two limits, with
+ * the same values.
+ *
  * A shared limit that was dropped stays in memory without effect, since groups
  * of lanes may wait for it.  Memory holds as many as there have been names.
  */
@@ -40,11 +44,20 @@ const Shape limits_shape = SHAPE("limits", limits_columns);
 
 StaticAssertDecl(lengthof(limits_columns) == L_NATTS, "limits' columns");
 
+typedef struct LimitKey
+{
+	char		name[NAMEDATALEN];
+	bool		of_runs;
+} LimitKey;
+
 typedef struct SharedLimit
 {
-	char		name[NAMEDATALEN];	/* hash key */
+	LimitKey	key;			/* hash key */
 	JobLimit	limit;
 	bool		is_there;
+	bool		is_used;		/* of runs: a workflow has named it, so it has a window */
+	int			rate_limit;
+	int64		rate_window_us;
 	char		trouble[256];	/* '': its row is valid; else its types wait */
 } SharedLimit;
 
@@ -103,10 +116,29 @@ limits_init(MemoryContext context)
 {
 	HASHCTL		ctl;
 
-	ctl.keysize = NAMEDATALEN;
+	ctl.keysize = sizeof(LimitKey);
 	ctl.entrysize = sizeof(SharedLimit);
 	ctl.hcxt = context;
-	shared = hash_create("jobq limits", 16, &ctl, HASH_ELEM | HASH_STRINGS | HASH_CONTEXT);
+	shared = hash_create("jobq limits", 16, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+}
+
+static SharedLimit *
+find_shared(const char *name, bool of_runs, HASHACTION action, bool *found)
+{
+	LimitKey	key = {0};
+
+	strlcpy(key.name, name, sizeof(key.name));
+	key.of_runs = of_runs;
+	return hash_search(shared, &key, action, found);
+}
+
+static void
+load_rate(SharedLimit *s)
+{
+	bool		limited = s->is_there && (s->is_used || !s->key.of_runs);
+
+	rate_load(&s->limit.rate, s->key.of_runs ? RATE_OF_RUNS : RATE_OF_JOBS, s->key.name, limited ? s->rate_limit : 0,
+			  limited ? s->rate_window_us : 0, 0);
 }
 
 /*
@@ -131,30 +163,39 @@ trouble_of_limit(const Datum *values)
 }
 
 static void
-load_limit(Relation rel, HeapTuple tuple)
+load_space(const Datum *values, const char *trouble, bool of_runs)
 {
-	Datum		values[L_NATTS];
-	bool		nulls[L_NATTS];
-	const char *trouble;
-	char	   *name;
-	SharedLimit *s;
 	bool		found;
+	SharedLimit *s = find_shared(TextDatumGetCString(values[L_name - 1]), of_runs, HASH_ENTER, &found);
 
-	heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
-	name = TextDatumGetCString(values[L_name - 1]);
-	trouble = trouble_of_limit(values);
-	if (trouble != NULL)
-		bad_rows_note(trouble);
-	s = hash_search(shared, name, HASH_ENTER, &found);
 	if (!found)
+	{
+		s->is_used = false;
 		limit_init(&s->limit);
+	}
 	strlcpy(s->trouble, trouble ? trouble : "", sizeof(s->trouble));
 	if (trouble != NULL)
 		return;
 	s->limit.max_concurrent = DatumGetInt32(values[L_max_concurrent - 1]);
 	s->is_there = true;
-	rate_load(&s->limit.rate, 0, name, DatumGetInt32(values[L_rate_limit - 1]),
-			  interval_to_us(DatumGetIntervalP(values[L_rate_window - 1])), 0);
+	s->rate_limit = DatumGetInt32(values[L_rate_limit - 1]);
+	s->rate_window_us = interval_to_us(DatumGetIntervalP(values[L_rate_window - 1]));
+	load_rate(s);
+}
+
+static void
+load_limit(Relation rel, HeapTuple tuple)
+{
+	Datum		values[L_NATTS];
+	bool		nulls[L_NATTS];
+	const char *trouble;
+
+	heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
+	trouble = trouble_of_limit(values);
+	if (trouble != NULL)
+		bad_rows_note(trouble);
+	load_space(values, trouble, false);
+	load_space(values, trouble, true);
 }
 
 void
@@ -197,26 +238,26 @@ limits_load(void)
 	while ((s = hash_seq_search(&status)) != NULL)
 	{
 		if (!s->is_there)
-			rate_load(&s->limit.rate, 0, s->name, 0, 0, 0);
+			load_rate(s);
 	}
 }
 
 const char *
 shared_limit_name(const JobLimit *limit)
 {
-	return ((const SharedLimit *) ((const char *) limit - offsetof(SharedLimit, limit)))->name;
+	return ((const SharedLimit *) ((const char *) limit - offsetof(SharedLimit, limit)))->key.name;
 }
 
 bool
 limit_has_rate(const char *name)
 {
-	SharedLimit *s = hash_search(shared, name, HASH_FIND, NULL);
+	SharedLimit *s = find_shared(name, false, HASH_FIND, NULL);
 
 	return s != NULL && s->is_there && s->limit.rate.limit > 0;
 }
 
 void
-limits_visit(void (*visit) (const char *name, JobLimit *limit))
+limits_visit(void (*visit) (const char *name, JobLimit *limit, bool of_runs))
 {
 	HASH_SEQ_STATUS status;
 	SharedLimit *s;
@@ -225,7 +266,7 @@ limits_visit(void (*visit) (const char *name, JobLimit *limit))
 	while ((s = hash_seq_search(&status)) != NULL)
 	{
 		if (s->is_there)
-			visit(s->name, &s->limit);
+			visit(s->key.name, &s->limit, s->key.of_runs);
 	}
 }
 
@@ -238,10 +279,8 @@ limits_retry_windows(void)
 	hash_seq_init(&status, shared);
 	while ((s = hash_seq_search(&status)) != NULL)
 	{
-		Rate	   *rate = &s->limit.rate;
-
-		if (rate->no_window != NULL)
-			rate_load(rate, 0, s->name, rate->limit, rate->window_us, rate->burst);
+		if (s->limit.rate.no_window != NULL)
+			load_rate(s);
 	}
 }
 
@@ -257,7 +296,7 @@ is_among(JobLimit *limit, JobLimit **found, int n)
 }
 
 int
-limits_of_type(Jsonb *options, JobLimit **found)
+limits_of_type(Jsonb *options, bool of_runs, JobLimit **found)
 {
 	char	   *names[JOBQ_TYPE_LIMITS];
 	int			nnames = option_texts(options, "limits", names, JOBQ_TYPE_LIMITS);
@@ -265,12 +304,17 @@ limits_of_type(Jsonb *options, JobLimit **found)
 
 	for (int i = 0; i < nnames; i++)
 	{
-		SharedLimit *s = hash_search(shared, names[i], HASH_FIND, NULL);
+		SharedLimit *s = find_shared(names[i], of_runs, HASH_FIND, NULL);
 
 		if (s != NULL && s->trouble[0] != '\0')
 			ereport(ERROR,
 					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 					 errmsg("%s", s->trouble)));
+		if (s != NULL && of_runs && !s->is_used)
+		{
+			s->is_used = true;
+			load_rate(s);
+		}
 		if (s != NULL && !is_among(&s->limit, found, n))	/* named twice it counts once */
 			found[n++] = &s->limit;
 	}

@@ -2,7 +2,8 @@
  * job_limit.h
  *	  A limit: how many jobs run at once, how many start in a window
  *	  (rate_window.h).  Each job type has one of its own; those of jobq.limits
- *	  are shared by every type that names them in options.limits.
+ *	  are shared by every type that names them in options.limits.  Runs of
+ *	  workflows share them among themselves, jobs among themselves.
  *
  * Executors are counted: a SQL worker once, however many jobs it was handed,
  * and each tool.
@@ -55,8 +56,8 @@ extern void limits_retry_windows(void);
  * again afterwards.
  */
 extern void limits_load(void);
-/* Calls visit for each limit of jobq.limits. */
-extern void limits_visit(void (*visit) (const char *name, JobLimit *limit));
+/* Calls visit for each limit of jobq.limits, that of jobs and that of runs. */
+extern void limits_visit(void (*visit) (const char *name, JobLimit *limit, bool of_runs));
 /* Sets all counts to zero: running jobs are about to be counted again. */
 extern void limits_restart(void);
 
@@ -64,7 +65,7 @@ extern void limits_restart(void);
  * Returns the number of limits that options.limits names, and fills them in;
  * raises an error when the row of one is invalid.
  */
-extern int	limits_of_type(Jsonb *options, JobLimit **found);
+extern int	limits_of_type(Jsonb *options, bool of_runs, JobLimit **found);
 
 /*
  * Returns when the next limit lets one more job start; DT_NOEND: no group

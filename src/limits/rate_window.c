@@ -37,7 +37,7 @@ typedef struct RateWindow
 {
 	int32		next;			/* window of this database */
 	int32		block;			/* its own number */
-	int32		type_id;		/* 0: of a shared limit */
+	int32		type_id;		/* or RATE_OF_JOBS, RATE_OF_RUNS */
 	char		name[NAMEDATALEN];	/* its name */
 	double		tokens;			/* in the bucket at `filled` */
 	TimestampTz filled;

@@ -30,9 +30,12 @@ typedef struct Rate
 
 extern void rate_init(JobqDb *db);
 
+/* In place of a type's id: shared limits, of jobs and of runs of workflows. */
+#define RATE_OF_JOBS	0
+#define RATE_OF_RUNS	(-1)
+
 /*
- * Loads the settings of the type's limit, or of the shared one of that name
- * (type_id 0).
+ * Loads the settings of the type's limit, or of the shared one of that name.
  */
 extern void rate_load(Rate *rate, int32 type_id, const char *name, int limit, int64 window_us, int burst);
 /* Frees windows of limits that exist no more. */

@@ -147,7 +147,7 @@ type_load_pressure(TypeState *t)
 static void
 load_limits(TypeState *t, const JobType *jt)
 {
-	t->nlimits = limits_of_type(jt->options, t->limits);
+	t->nlimits = limits_of_type(jt->options, jt->workflow, t->limits);
 	t->lanes.nlimits = t->nlimits;
 	for (int i = 0; i < t->nlimits; i++)
 		t->lanes.limits[i] = &t->limits[i]->wait_queue;
@@ -303,7 +303,7 @@ window_is_used(int32 type_id, const char *name)
 {
 	JobType    *jt;
 
-	if (type_id == 0)
+	if (type_id == RATE_OF_JOBS || type_id == RATE_OF_RUNS)
 		return limit_has_rate(name);
 	jt = job_type_by_id(type_id);
 	return jt != NULL && !jt->dropped && jt->rate_limit > 0;

@@ -52,22 +52,35 @@ typedef struct Ahead
 
 /* ---------- queries ---------- */
 
-/* Runs a query about a job, as the current user; true if it gave a row. */
-static bool
-ask(const char *query, const pg_uuid_t *id)
+/* Runs a query about a job, as the current user; returns the number of rows, at most max. */
+static int
+ask_rows(const char *query, const pg_uuid_t *id, int max)
 {
 	Oid			argtype = UUIDOID;
 	Datum		arg = UUIDPGetDatum(id);
 
-	if (SPI_execute_with_args(query, 1, &argtype, &arg, NULL, false, 1) != SPI_OK_SELECT)
+	if (SPI_execute_with_args(query, 1, &argtype, &arg, NULL, false, max) != SPI_OK_SELECT)
 		elog(ERROR, "could not query a job");
-	return SPI_processed > 0;
+	return (int) SPI_processed;
+}
+
+/* True if the query gave a row. */
+static bool
+ask(const char *query, const pg_uuid_t *id)
+{
+	return ask_rows(query, id, 1) > 0;
+}
+
+static char *
+column_of(int row, int number)
+{
+	return SPI_getvalue(SPI_tuptable->vals[row], SPI_tuptable->tupdesc, number);
 }
 
 static char *
 column(int number)
 {
-	return SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, number);
+	return column_of(0, number);
 }
 
 static JobState
@@ -95,34 +108,62 @@ add_reason(WhyAnswer *a, WhyCode code, const char *message)
 	return r;
 }
 
+static void
+name_job(WhyReason *r, const char *id)
+{
+	r->has_job = true;
+	r->job = *DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(id)));
+}
+
+/*
+ * Names the parents that a job waits for: the first one that lives with the
+ * reason that has been added, the others and dead letters with their own.
+ */
+static void
+add_parents(WhyAnswer *a, const pg_uuid_t *id)
+{
+	static const char query[] =
+		"SELECT p.id, p.is_dead FROM jobq.queue q, LATERAL"
+		"  (SELECT o.id, false AS is_dead FROM jobq.queue o WHERE o.id OPERATOR(pg_catalog.=) ANY (q.after) UNION ALL"
+		"   SELECT d.id, true FROM jobq.dead_letters d WHERE d.id OPERATOR(pg_catalog.=) ANY (q.after)"
+		"      AND q.after_rule OPERATOR(pg_catalog.=) 'success') p"
+		" WHERE q.id OPERATOR(pg_catalog.=) $1 ORDER BY p.is_dead DESC, p.id";
+	WhyReason  *first = &a->reasons[a->nreasons - 1];
+	int			n = ask_rows(query, id, WHY_REASONS - a->nreasons);
+
+	for (int i = 0; i < n; i++)
+	{
+		bool		is_dead = strcmp(column_of(i, 2), "t") == 0;
+
+		if (is_dead)
+			name_job(add_reason(a, WHY_WORKFLOW, "a dead letter holds it, until that is retried or purged"), column_of(i, 1));
+		else if (!first->has_job)
+			name_job(first, column_of(i, 1));
+		else
+			name_job(add_reason(a, WHY_WORKFLOW, "it waits for the end of this job, too"), column_of(i, 1));
+	}
+}
+
 /* Adds why a job is blocked: its parents, or its run. */
 static void
 add_blocked(WhyAnswer *a, const pg_uuid_t *id)
 {
 	static const char query[] =
-		"SELECT q.waiting_for, coalesce(r.paused, false),"
-		"       (SELECT p.id FROM jobq.queue p WHERE p.id OPERATOR(pg_catalog.=) ANY (q.after)"
-		"         ORDER BY p.id LIMIT 1)"
+		"SELECT q.waiting_for, coalesce(r.paused, false)"
 		"  FROM jobq.queue q LEFT JOIN jobq.runs r ON r.id OPERATOR(pg_catalog.=) q.workflow_id"
 		" WHERE q.id OPERATOR(pg_catalog.=) $1";
 	char	   *waiting_for;
-	char	   *parent;
-	WhyReason  *r;
 
 	if (!ask(query, id))
 		return;					/* it has gone on meanwhile */
 	waiting_for = column(1);
-	parent = column(3);
 	if (strcmp(column(2), "t") == 0)
 		(void) add_reason(a, WHY_WORKFLOW, "its workflow run is paused");
 	if (waiting_for == NULL || strcmp(waiting_for, "0") == 0)
-		r = add_reason(a, WHY_WORKFLOW, "it waits for a step, an event or a time of its workflow run");
+		(void) add_reason(a, WHY_WORKFLOW, "it waits for a step, an event or a time of its workflow run");
 	else
-		r = add_reason(a, WHY_WORKFLOW, psprintf("it waits for the end of other jobs: %s", waiting_for));
-	if (parent == NULL)
-		return;
-	r->has_job = true;
-	r->job = *DatumGetUUIDP(DirectFunctionCall1(uuid_in, CStringGetDatum(parent)));
+		(void) add_reason(a, WHY_WORKFLOW, psprintf("it waits for the end of other jobs: %s", waiting_for));
+	add_parents(a, id);
 }
 
 /* ---------- the dispatcher ---------- */

@@ -408,7 +408,8 @@ look_at_one(const pg_uuid_t *id)
 		return;
 	}
 	(void) held_put(&held_looks, &copy, transient);
-	if (!transient)
+	/* a quota admits it later */
+	if (!transient && error->sqlerrcode != ERRCODE_CONFIGURATION_LIMIT_EXCEEDED)
 		warn("a run could not go on", error);
 }
 

@@ -11,6 +11,7 @@
 #include "base/job_status.h"
 #include "settle/release_blocked.h"
 #include "shared/publish_jobs.h"
+#include "tables/run_level.h"
 
 /* Returns the time; jobs that are released together keep the order of their release. */
 static TimestampTz
@@ -38,10 +39,12 @@ set_key(Job *job, JobType *type)
 {
 	text	   *tenant = JOB_NULL(job, Q_tenant) ? NULL : DatumGetTextPP(JOB_ATT(job, Q_tenant));
 	uint64		hash;
+	int			level;
 
 	if (JOB_NULL(job, Q_concurrency_key))
 		return;
-	hash = key_hash(tenant, DatumGetTextPP(JOB_ATT(job, Q_concurrency_key)), type != NULL && type->workflow);
+	level = run_level(type != NULL && type->workflow, JOB_NULL(job, Q_workflow_id) ? NULL : DatumGetUUIDP(JOB_ATT(job, Q_workflow_id)));
+	hash = key_hash(tenant, DatumGetTextPP(JOB_ATT(job, Q_concurrency_key)), level);
 	set(job, Q_key_hash, UInt64GetDatum(hash));
 	set(job, Q_key_since, TimestampTzGetDatum(next_position()));
 	publish_concurrency_key(hash, DatumGetTimestampTz(JOB_ATT(job, Q_key_since)), false);

@@ -326,7 +326,8 @@ bury(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt)
 
 /*
  * Puts the row back to wait until `due`; publishes it.  A task that is due at
- * once keeps its place, the position of its run, unless the clock was set back.
+ * once keeps its place, the position of its run, unless the clock was set back;
+ * a later one gets it back then, from the conductor (_keep_place).
  */
 static void
 put_back(Ledger *ledger, Job *job, JobStatus status, TimestampTz due)

@@ -127,7 +127,7 @@ CREATE FUNCTION jobq_internal._privileges(access text, every_tenant boolean) RET
                                  _live_progress,_live_progress_data,_reads,_reads_schedule}'),
       ('{read,admin}', '{list_jobs,_search_jobs,_search_bound,count_by_status,distinct_job_types,job_timeline,archive,_archive_end,health,why,error_groups,resources,
                          _reads_event,_reads_type,_option_keys,_reads_tenant,_reads_audit,_reads_all,
-                         graph,_graph_lines,_graph_node,_graph_statuses,_mermaid_text,_run_version}'),
+                         graph,_graph_lines,_graph_node,_graph_statuses,_mermaid_text,_run_version,_steps_of}'),
       ('{admin}', '{check_workflow,cancel_job,cancel_jobs,retry_job,rerun_job,alter_job,retry_dead_letters,purge_dead_letters,purge_tenant,
                   pause_workflow,resume_workflow,retry_workflow,_bulk_cancel,_bulk_retry}'),
       (CASE WHEN every_tenant THEN '{read,admin}'::text[] ELSE '{}' END, '{metrics,stat_series,_stat_job_types,_stat_workers,_stat_lanes,_stat_limits,_stat_dispatcher}'),

@@ -536,7 +536,7 @@ BEGIN
       RAISE WARNING 'jobs of type "%" will fail: its owner "%" may not become role "%"', t.name, t.owner, t.run_as;
     END IF;
   END IF;
-  PERFORM jobq_internal._store_type(t.id, t);
+  PERFORM jobq_internal._store_type(t.id, t), jobq_internal._check_nested_limits(t);
   IF owns THEN
     PERFORM jobq_internal._store_env(t.id, t.options -> 'env');
   END IF;

@@ -68,7 +68,7 @@ BEGIN
 END $$;
 
 -- Returns the start times, after `since`, of jobs of a type, or of those under
--- a limit (then type_id is 0), as far as rows show them.  They are for the
+-- a limit (then type_id is 0, or -1 for runs), as far as rows show them.  They are for the
 -- windows of src/limits/rate_window.c, which hold `n`.  A row has its last
 -- start only: its former starts count as if they had been at that moment, too.
 -- If history and dead letters may lack some, all n count as started just
@@ -83,7 +83,8 @@ BEGIN
          bool_or(t.created_at < restart AND (least(t.keep_completed, t.keep_dead) < clock_timestamp() - since
                                              OR t.options ?| '{keep_completed_count,keep_dead_count}'))
     INTO ids, unknown FROM jobq.job_types t
-   WHERE t.id = _recent_starts.type_id OR t.options -> 'limits' ? limit_name;
+   WHERE t.id = _recent_starts.type_id
+      OR (t.options -> 'limits' ? limit_name AND t.is_workflow = (_recent_starts.type_id = -1));  -- RATE_OF_RUNS
   IF unknown THEN
     RETURN QUERY SELECT restart FROM generate_series(1, n);
     RETURN;

@@ -12,6 +12,7 @@ CREATE TABLE jobq.workflows (
   created_by   text        NOT NULL,     -- the definer: tasks have its rights
   type_id      int4        NOT NULL,
   definer_oid  oid         NOT NULL,     -- 0: no role of that name existed when the row was restored
+  reads        jsonb       NOT NULL,     -- what the paths of each step read: _step_reads()
   PRIMARY KEY (type_id, version)
 );
 CREATE UNIQUE INDEX workflows_active ON jobq.workflows (type_id) WHERE is_active;
@@ -51,6 +52,12 @@ CREATE FUNCTION jobq_internal._check_steps(definer oid, steps jsonb, output json
   RETURNS TABLE(ordinal int, task_key text, wave int, job_type text, problem text, state text)
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_check_steps';
 
+-- src/workflow/step_reads.c.  Returns what the paths of each step, and of the
+-- output (""), read: {step: {"tasks": [key, ...], "all": true, "artifacts": true}},
+-- with "payload": {...} for the tasks of a map.
+CREATE FUNCTION jobq_internal._step_reads(steps jsonb, output jsonb) RETURNS jsonb
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_step_reads';
+
 -- Returns the job types that steps name.
 CREATE FUNCTION jobq_internal._types_of_steps(steps jsonb) RETURNS SETOF text
   LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -86,6 +93,42 @@ BEGIN
   RETURN NULL;
 END $$;
 
+-- Returns the problem of a workflow, among the steps or below them, that shares a
+-- limit of jobq.limits with the workflow of that name: its run would wait for the
+-- place of the run above it.  NULL: there is none.
+CREATE FUNCTION jobq_internal._shared_limit_below(name text, steps jsonb) RETURNS text
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  WITH RECURSIVE below(name) AS (
+    SELECT jobq_internal._types_of_steps(steps)
+     UNION
+    SELECT n.name FROM below b JOIN jobq.workflows w ON w.name = b.name AND w.is_active,
+           LATERAL jobq_internal._types_of_steps(w.steps) n(name))
+  SELECT format('workflow "%s" shares the limit "%s": its run would wait for the run above it', b.name, l.name)
+    FROM jobq.job_types t,
+         LATERAL jsonb_array_elements_text(CASE jsonb_typeof(t.options -> 'limits') WHEN 'array' THEN t.options -> 'limits' ELSE '[]' END) l(name),
+         below b JOIN jobq.job_types j ON j.name = b.name AND j.is_workflow AND j.dropped_at IS NULL
+   WHERE t.name = _shared_limit_below.name AND t.dropped_at IS NULL AND j.options -> 'limits' ? l.name
+   ORDER BY b.name, l.name LIMIT 1
+$$;
+
+-- Raises 22023 if a workflow that is active shares a limit with one below it, after
+-- the limits of a workflow have changed.
+CREATE FUNCTION jobq_internal._check_nested_limits(t jobq.job_types) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  problem text;
+BEGIN
+  IF t.is_workflow AND t.options ? 'limits' THEN
+    SELECT format('"%s": %s', w.name, p.problem) INTO problem
+      FROM jobq.workflows w JOIN jobq.job_types j ON j.id = w.type_id AND j.dropped_at IS NULL,
+           LATERAL jobq_internal._shared_limit_below(w.name, w.steps) p(problem)
+     WHERE w.is_active AND j.options ? 'limits' AND p.problem IS NOT NULL ORDER BY w.name LIMIT 1;
+  END IF;
+  IF problem IS NOT NULL THEN
+    PERFORM jobq_internal._bad('22023', format('argument "options": key "limits": workflow %s', problem));
+  END IF;
+END $$;
+
 -- Raises one error for all problems of a definition.  Its SQLSTATE is that of
 -- the problems, if all have the same, else 22023.
 CREATE FUNCTION jobq_internal._check_workflow_steps(caller oid, name text, steps jsonb, output jsonb) RETURNS void
@@ -102,7 +145,9 @@ BEGIN
     FROM (SELECT c.*, row_number() OVER () AS n FROM jobq_internal._check_steps(caller, steps, output) c
            UNION ALL
           SELECT NULL, NULL, NULL, NULL, 'cycle of workflows: ' || w.way, '22023', 0
-            FROM jobq_internal._workflow_cycle(name, steps) w(way)) p
+            FROM jobq_internal._workflow_cycle(name, steps) w(way)
+           UNION ALL
+          SELECT NULL, NULL, NULL, NULL, l.problem, '22023', 0 FROM jobq_internal._shared_limit_below(name, steps) l(problem)) p
    WHERE p.problem IS NOT NULL;
   IF problems IS NOT NULL THEN
     RAISE EXCEPTION USING ERRCODE = CASE WHEN cardinality(states) = 1 THEN states[1] ELSE '22023' END,
@@ -183,8 +228,9 @@ BEGIN
     RETURN w.version;
   END IF;
   w.version := coalesce((SELECT max(o.version) FROM jobq.workflows o WHERE o.type_id = w.type_id), 0) + 1;
-  INSERT INTO jobq.workflows (name, version, is_active, steps, output, on_failure, created_by, type_id, definer_oid)
-  VALUES (w.name, w.version, true, w.steps, w.output, w.on_failure, w.created_by, w.type_id, w.definer_oid);
+  INSERT INTO jobq.workflows (name, version, is_active, steps, output, on_failure, created_by, type_id, definer_oid, reads)
+  VALUES (w.name, w.version, true, w.steps, w.output, w.on_failure, w.created_by, w.type_id, w.definer_oid,
+          jobq_internal._step_reads(w.steps, w.output));
   -- the trigger has found the role by name, which another role may have got a
   -- moment ago
   UPDATE jobq.workflows o SET definer_oid = w.definer_oid
@@ -233,7 +279,7 @@ BEGIN
   END LOOP;
   IF options <> '{}' AND EXISTS (SELECT FROM jobq.workflows o WHERE o.type_id = t.id) THEN
     t := jobq_internal._workflow_type(t, options);
-    PERFORM jobq_internal._store_type(t.id, t);
+    PERFORM jobq_internal._store_type(t.id, t), jobq_internal._check_nested_limits(t);
   END IF;
   IF current_setting('transaction_isolation') <> 'read committed'
      OR EXISTS (SELECT FROM jobq.job_types j WHERE j.is_workflow AND j.dropped_at IS NULL

@@ -182,6 +182,8 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = '42704', MESSAGE = format('workflow "%s" does not exist',
       regexp_replace(left(of_workflow, 63), '[[:cntrl:]]', '?', 'g'));
   END IF;
+  -- with the steps that tasks have added
+  steps := coalesce((SELECT jobq_internal._steps_of(r) FROM jobq.runs r WHERE r.id = _graph.id AND r.version > 0), steps);
   RETURN (SELECT string_agg(l.line, E'\n' ORDER BY l.n)
             FROM (SELECT 'flowchart TD' AS line, 0::bigint AS n
                    UNION ALL

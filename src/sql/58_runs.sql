@@ -10,7 +10,7 @@
 --  run		pending	its own		it waits for its turn
 --  run		running	its own		its tasks run
 --  task	blocked	infinity	its parents, its event, its delay or the pause last
---  task	pending	the run's	it waits for a worker
+--  task	pending	the run's	it waits for a worker; before it is due its position is that time
 --  map		running	infinity	the members of the task run
 --
 -- The conductor decides by rows that it has locked: a blocked task whose parents
@@ -34,7 +34,9 @@ CREATE TABLE jobq.runs (
   paused      boolean     NOT NULL DEFAULT false,
   paused_reason text,
   added       jsonb       NOT NULL DEFAULT '[]',    -- steps of jobq.add_tasks
-  events      jsonb       NOT NULL DEFAULT '{}'     -- sent so far: {name: data}
+  events      jsonb       NOT NULL DEFAULT '{}',    -- sent so far: {name: data}
+  compensated boolean     NOT NULL DEFAULT false,   -- such a run is not retried
+  again       text[]                      -- restarting: steps without rows, which start with the run
 );
 CREATE INDEX runs_keep_until ON jobq.runs (keep_until);
 
@@ -76,7 +78,7 @@ CREATE FUNCTION jobq_internal._look_again(id uuid) RETURNS void
 -- Returns the steps of a run, those of its version and those that were added.
 -- An added step has the key "for": the keys of the step whose task has added
 -- it, and of those that have added that one.  Steps behind one of them are
--- behind the added step, too.
+-- behind the added step, too.  "reads" is what its paths read (_step_reads).
 CREATE FUNCTION jobq_internal._steps_of(r jobq.runs) RETURNS jsonb
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -97,7 +99,7 @@ CREATE FUNCTION jobq_internal._check_run_steps(r jobq.runs) RETURNS void
 BEGIN
   PERFORM jobq_internal._check_workflow_steps((SELECT c.relowner FROM pg_class c WHERE c.oid = 'jobq.queue'::regclass),
             jobq_internal._type_name(r.type_id),
-            (SELECT jsonb_agg(s - 'for' ORDER BY n) FROM jsonb_array_elements(jobq_internal._steps_of(r)) WITH ORDINALITY e(s, n)), NULL);
+            (SELECT jsonb_agg(s - '{for,reads}'::text[] ORDER BY n) FROM jsonb_array_elements(jobq_internal._steps_of(r)) WITH ORDINALITY e(s, n)), NULL);
 END $$;
 
 CREATE FUNCTION jobq_internal._step_of(r jobq.runs, key text) RETURNS jsonb
@@ -138,25 +140,88 @@ CREATE FUNCTION jobq_internal._artifacts_of(run uuid, key text) RETURNS jsonb
    WHERE a.workflow_id = run AND (t.task_key = _artifacts_of.key OR t.task_key ~ ('^' || _artifacts_of.key || '\.[0-9]+$'))
 $$;
 
--- Returns the data that paths of a step, or of the output, read.
-CREATE FUNCTION jobq_internal._context(r jobq.runs, reads text) RETURNS jsonb
+-- Returns the keys of all steps that a step waits for, however indirectly.
+CREATE FUNCTION jobq_internal._steps_before(steps jsonb, key text) RETURNS text[]
+  LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+  WITH RECURSIVE edge AS MATERIALIZED (
+    SELECT s ->> 'key' AS child, a.key AS parent
+      FROM jsonb_array_elements(steps) s,
+           LATERAL jsonb_array_elements_text(CASE jsonb_typeof(s -> 'after') WHEN 'array' THEN s -> 'after' ELSE '[]' END) a(key)),
+  before AS (
+    SELECT e.parent FROM edge e WHERE e.child = _steps_before.key
+     UNION
+    SELECT e.parent FROM before b JOIN edge e ON e.child = b.parent)
+  SELECT coalesce(array_agg(b.parent), '{}') FROM before b
+$$;
+
+-- Returns the data that paths of a step, of the members of its map, or of the
+-- output (''), read; of tasks those that they name (_step_reads), or all before the
+-- step and its own.
+CREATE FUNCTION jobq_internal._context(r jobq.runs, key text, of_members boolean DEFAULT false) RETURNS jsonb
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  reads jsonb := coalesce((SELECT w.reads -> key FROM jobq.workflows w WHERE w.type_id = r.type_id AND w.version = r.version),
+                          (SELECT a -> 'reads' FROM jsonb_array_elements(r.added) a WHERE a ->> 'key' = _context.key));
+  named text[];  -- NULL: all
+  tasks jsonb := '{}';
 BEGIN
+  IF of_members THEN
+    reads := reads -> 'payload';
+  END IF;
+  IF NOT reads ? 'all' THEN
+    named := ARRAY(SELECT jsonb_array_elements_text(reads -> 'tasks'));
+  ELSIF key <> '' THEN
+    named := jobq_internal._steps_before(jobq_internal._steps_of(r), key) || key;
+  END IF;
+  IF named IS DISTINCT FROM '{}' THEN
+    SELECT coalesce(jsonb_object_agg(t.task_key,
+                      jsonb_build_object('status', t.status, 'result', t.result, 'error', t.error_msg)
+                      || CASE WHEN reads ? 'artifacts' THEN jsonb_build_object('artifacts', jobq_internal._artifacts_of(r.id, t.task_key))
+                              ELSE '{}' END), '{}')
+      INTO tasks FROM jobq_internal._tasks_of(r.id) t
+     WHERE t.status NOT IN ('pending', 'blocked', 'retry', 'running') AND (named IS NULL OR t.task_key = ANY (named));
+  END IF;
   RETURN (SELECT jsonb_build_object(
                    'input', q.payload,
                    'run', jsonb_build_object('id', q.id, 'workflow', jobq_internal._type_name(r.type_id), 'version', r.version,
-                                             'created_at', q.created_at, 'tenant', q.tenant, 'metadata', q.metadata))
-                 || CASE WHEN strpos(reads, 'tasks') = 0 THEN '{}' ELSE jsonb_build_object('tasks',
-                      (SELECT coalesce(jsonb_object_agg(t.task_key,
-                                jsonb_build_object('status', t.status, 'result', t.result, 'error', t.error_msg)
-                                || CASE WHEN strpos(reads, 'artifacts') = 0 THEN '{}'
-                                        ELSE jsonb_build_object('artifacts', jobq_internal._artifacts_of(r.id, t.task_key)) END), '{}')
-                         FROM jobq_internal._tasks_of(r.id) t
-                        WHERE t.status NOT IN ('pending', 'blocked', 'retry', 'running') AND strpos(reads, t.task_key) > 0)) END
+                                             'created_at', q.created_at, 'tenant', q.tenant, 'metadata', q.metadata),
+                   'tasks', tasks)
             FROM jobq.queue q WHERE q.id = r.id);
 END $$;
 
 -- ---------- the start ----------
+
+-- True if quotas count jobs of the tenant.
+CREATE FUNCTION jobq_internal._has_quotas(tenant text) RETURNS boolean
+  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RETURN tenant IS NOT NULL AND EXISTS (SELECT FROM jobq.tenant_quotas t
+                                         WHERE _has_quotas.tenant = t.tenant OR starts_with(_has_quotas.tenant, t.tenant || '/'));
+END $$;
+
+-- Admits tasks that this transaction has put into the queue: 53400 when they
+-- exceed a quota of their tenant.
+CREATE FUNCTION jobq_internal._admit_tasks(tenant text, ids uuid[]) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF jobq_internal._has_quotas(tenant) THEN
+    PERFORM jobq_internal._admit(i) FROM unnest(ids) i;
+  END IF;
+END $$;
+
+-- Raises 54000 if a task of that type would be deeper than its type allows.
+CREATE FUNCTION jobq_internal._check_depth(depth int, job_types text[]) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  t record;
+BEGIN
+  SELECT j.name, coalesce((j.options ->> 'max_depth')::int, 50) AS allowed INTO t FROM jobq.job_types j
+   WHERE j.name = ANY (job_types) AND j.dropped_at IS NULL AND coalesce((j.options ->> 'max_depth')::int, 50) < depth LIMIT 1;
+  IF FOUND THEN
+    PERFORM jobq_internal._bad('54000', format('task would have depth %s, job type "%s" allows %s', depth, t.name, t.allowed),
+      'Jobs that enqueue jobs that enqueue jobs: see options.max_depth.');
+  END IF;
+END $$;
 
 -- Inserts the tasks of these keys, blocked, with their edges; a parent that is
 -- not among them has a row already.  Returns the ids of those that wait for none.
@@ -165,6 +230,7 @@ CREATE FUNCTION jobq_internal._add_steps(r jobq.runs, steps jsonb, keys text[]) 
 DECLARE
   run jobq.queue;
   roots uuid[];
+  added uuid[];
   unknown text;
 BEGIN
   SELECT * INTO run FROM jobq.queue q WHERE q.id = r.id;
@@ -174,6 +240,8 @@ BEGIN
   IF unknown IS NOT NULL THEN
     PERFORM jobq_internal._bad_name('job type', unknown);
   END IF;
+  PERFORM jobq_internal._check_depth(run.depth + 1, ARRAY(SELECT s ->> 'job_type' FROM jsonb_array_elements(steps) s
+                                                           WHERE (s ->> 'key') = ANY (keys)));
   WITH ended AS MATERIALIZED (
     SELECT t.task_key, t.id, t.status FROM jobq_internal._tasks_of(r.id) t
      WHERE NOT (SELECT keys @> jobq_internal._parents_of(steps, keys))),  -- else all parents are new
@@ -198,7 +266,7 @@ BEGIN
     INSERT INTO jobq.queue (id, position, scheduled_for, type_id, home_id, status, max_attempts, depth, priority, sublane,
                             payload, timeout, backoff, concurrency_key, tenant, parent_id, workflow_id, task_key,
                             enqueued_by, after, after_rule, waiting_for, after_state, keep_until)
-    SELECT s.id, 'infinity', greatest(run.position, run.scheduled_for), coalesce(s.type_id, 0), run.home_id, 'blocked',
+    SELECT s.id, 'infinity', run.position, coalesce(s.type_id, 0), run.home_id, 'blocked',
            s.max_attempts, run.depth + 1, s.priority, coalesce(jobq_internal._sublane(s.type_id, run.tenant), 0::int2),
            '{}', (s.s ->> 'timeout')::interval, s.s -> 'backoff', s.s ->> 'concurrency_key', run.tenant, run.id, run.id, s.key,
            run.enqueued_by, w.parents, CASE WHEN w.parents IS NOT NULL THEN coalesce(s.s ->> 'rule', 'success') END,
@@ -206,8 +274,9 @@ BEGIN
       FROM step s LEFT JOIN waiting w ON w.child = s.id),
   dependency AS (
     INSERT INTO jobq.dependencies (parent_id, child_id) SELECT e.parent, e.child FROM edge e WHERE e.waits)
-  SELECT array_agg(s.id ORDER BY s.n) INTO roots
-    FROM step s LEFT JOIN waiting w ON w.child = s.id WHERE coalesce(w.n, 0) = 0;
+  SELECT array_agg(s.id ORDER BY s.n) FILTER (WHERE coalesce(w.n, 0) = 0), array_agg(s.id) INTO roots, added
+    FROM step s LEFT JOIN waiting w ON w.child = s.id;
+  PERFORM jobq_internal._admit_tasks(run.tenant, added);
   RETURN coalesce(roots, '{}');
 END $$;
 
@@ -275,6 +344,7 @@ DECLARE
   r jobq.runs;
   steps jsonb;
   keys text[];
+  new_tasks uuid[];
   new_deadline timestamptz;
   new_keep_until timestamptz;
 BEGIN
@@ -301,18 +371,21 @@ BEGIN
     steps := jobq_internal._steps_of(r);
     keys := jobq_internal._keys_of(steps);
   ELSE
-    -- those that jobq.retry_workflow has taken away, or that have expired since
-    keys := jobq_internal._take_away(r, jobq_internal._again(r, NULL, '{}'));
-    PERFORM jobq_internal._keep_rows(run, new_keep_until);
-    UPDATE jobq.runs j SET phase = 'running', failure = NULL, deadline = new_deadline
+    keys := r.again;
+    PERFORM jobq_internal._check_results(r, keys, '{}'), jobq_internal._keep_rows(run, new_keep_until);
+    UPDATE jobq.runs j SET phase = 'running', failure = NULL, deadline = new_deadline, again = NULL
      WHERE j.id = run RETURNING * INTO r;
     steps := jobq_internal._steps_of(r);
   END IF;
   UPDATE jobq.queue j SET keep_until = r.keep_until WHERE j.id = run;
   INSERT INTO jobq.run_timers (due, id) VALUES (r.deadline, run);
-  PERFORM jobq_internal._run_event(run, 'run_started', jsonb_build_object('version', r.version)),
-          jobq_internal._ready(jobq_internal._with_met_rules(jobq_internal._add_steps(r, steps, keys))),
-          jobq_internal._look_again(run);
+  PERFORM jobq_internal._run_event(run, 'run_started', jsonb_build_object('version', r.version));
+  new_tasks := jobq_internal._add_steps(r, steps, keys);
+  IF q.runs > 1 THEN  -- members that a former life has completed are those of the new map
+    UPDATE jobq.history h SET parent_id = m.id FROM jobq.queue m
+     WHERE h.workflow_id = run AND h.parent_id <> run AND m.workflow_id = run AND m.parent_id = run AND m.task_key = split_part(h.task_key, '.', 1);
+  END IF;
+  PERFORM jobq_internal._ready(jobq_internal._with_met_rules(new_tasks)), jobq_internal._look_again(run);
 END $$;
 
 CREATE FUNCTION jobq_internal._run_event(run uuid, type text, data jsonb) RETURNS void
@@ -349,14 +422,42 @@ BEGIN
   DELETE FROM jobq.dependencies d WHERE d.parent_id = ANY (q.after) AND d.child_id = q.id;
 END $$;
 
+-- Counts the payload that a task has got for the quotas of its tenant.
+CREATE FUNCTION jobq_internal._count_task(q jobq.queue) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF jobq_internal._has_quotas(q.tenant) THEN
+    PERFORM jobq_internal._count_for_quotas(ARRAY[q.id]);
+  END IF;
+END $$;
+
+-- Returns the number of elements of the other maps of a run, as far as these have
+-- begun.
+CREATE FUNCTION jobq_internal._elements_of_others(r jobq.runs, key text) RETURNS bigint
+  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF NOT EXISTS (SELECT FROM jsonb_array_elements(jobq_internal._steps_of(r)) s WHERE s ->> 'map' IS NOT NULL AND s ->> 'key' <> key) THEN
+    RETURN 0;
+  END IF;
+  RETURN (SELECT count(*) FROM (SELECT q.task_key FROM jobq.queue q WHERE q.workflow_id = r.id AND q.parent_id <> r.id
+                                 UNION ALL
+                                SELECT d.task_key FROM jobq.dead_letters d WHERE d.workflow_id = r.id AND d.parent_id <> r.id
+                                 UNION ALL
+                                SELECT h.task_key FROM jobq.history h WHERE h.workflow_id = r.id AND h.parent_id <> r.id) m
+           WHERE split_part(m.task_key, '.', 1) <> key)
+       + (SELECT coalesce(sum(jsonb_array_length(q.payload) - q.waiting_for), 0)  -- without a row yet
+            FROM jobq.queue q WHERE q.workflow_id = r.id AND q.parent_id = r.id AND q.status = 'running' AND q.position = 'infinity');
+END $$;
+
 -- Decides about one task: q is its locked row.
 CREATE FUNCTION jobq_internal._ready_task(q jobq.queue, r jobq.runs) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   step jsonb := jobq_internal._step_of(r, q.task_key);
-  context jsonb := jobq_internal._context(r, step::text);
+  context jsonb := jobq_internal._context(r, q.task_key);
   now timestamptz := clock_timestamp();
   items jsonb;
+  others bigint;
 BEGIN
   IF step ->> 'if' IS NOT NULL AND NOT jobq_internal._test(step ->> 'if', context) THEN
     PERFORM jobq_internal._settle_task(q.id, 'skipped', NULL, NULL, 'its condition is false');
@@ -374,15 +475,17 @@ BEGIN
     PERFORM jobq_internal._settle_task(q.id, 'completed', NULL, NULL, NULL);
   ELSIF step ->> 'map' IS NOT NULL THEN
     items := jobq_internal._items(step ->> 'map', context);
-    IF jsonb_array_length(items) > current_setting('jobq.max_tasks')::int THEN
+    others := jobq_internal._elements_of_others(r, q.task_key);
+    IF jsonb_array_length(items) + others > current_setting('jobq.max_tasks')::int THEN
       RAISE EXCEPTION USING ERRCODE = '54000',
-        MESSAGE = format('"map": %s elements are more than jobq.max_tasks', jsonb_array_length(items));
+        MESSAGE = format('"map": %s elements%s are more than jobq.max_tasks', jsonb_array_length(items),
+                         CASE WHEN others > 0 THEN format(' and %s of other maps of the run', others) ELSE '' END);
     END IF;
     IF step -> 'for' IS NULL THEN  -- else jobq.add_tasks has checked its caller
       PERFORM jobq_internal._check_definer(r, q.type_id, q.tenant);
     END IF;
     UPDATE jobq.queue j SET status = 'running', waiting_for = 0, payload = items, started_at = now WHERE j.id = q.id;
-    PERFORM jobq_internal._look_again(q.id);
+    PERFORM jobq_internal._count_task(q), jobq_internal._look_again(q.id);
   ELSE
     IF step -> 'for' IS NULL THEN
       PERFORM jobq_internal._check_definer(r, q.type_id, q.tenant);
@@ -391,6 +494,10 @@ BEGIN
     PERFORM jobq_internal._check_payload(q.type_id, items),
             jobq_internal._release_task(q.id, items, CASE WHEN step ->> 'delay' IS NULL THEN now ELSE now + (step ->> 'delay')::interval END,
                                         q.scheduled_for);
+    PERFORM jobq_internal._count_task(q);
+    IF step ->> 'delay' IS NOT NULL THEN
+      PERFORM jobq_internal._look_again(q.id);  -- which keeps its place
+    END IF;
   END IF;
 END $$;
 
@@ -451,6 +558,76 @@ $$;
 
 -- ---------- maps ----------
 
+-- Inserts members of a mapped task, of the elements with these numbers.
+CREATE FUNCTION jobq_internal._insert_members(q jobq.queue, r jobq.runs, step jsonb, context jsonb, numbers int[]) RETURNS SETOF uuid
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  first int := numbers[1];
+  now timestamptz := clock_timestamp();  -- before the run's position: the clock was set back
+BEGIN
+  RETURN QUERY
+  INSERT INTO jobq.queue AS j (id, position, scheduled_for, type_id, home_id, status, max_attempts, depth, priority, sublane,
+                               payload, timeout, backoff, concurrency_key, tenant, parent_id, workflow_id, task_key,
+                               enqueued_by, keep_until)
+  -- the run's position; a microsecond apart, so that the scan of a lane goes on behind those
+  -- that have ended
+  SELECT jobq_internal._new_id(), least(q.scheduled_for, now) + i * interval '1 microsecond', clock_timestamp(), q.type_id, q.home_id, 'pending',
+         q.max_attempts, q.depth, q.priority, q.sublane,
+         CASE WHEN step -> 'payload' IS NULL THEN e.item
+              ELSE jobq_internal._fill(step -> 'payload', context || jsonb_build_object('item', e.item, 'index', i)) END,
+         q.timeout, q.backoff, q.concurrency_key, q.tenant, q.id, r.id, q.task_key || '.' || i, q.enqueued_by, q.keep_until
+    -- the array is read once, not for each element
+    FROM jsonb_array_elements(jsonb_path_query_array(q.payload, '$[$from to $to]',
+                                jsonb_build_object('from', first, 'to', numbers[cardinality(numbers)]))) WITH ORDINALITY e(item, n),
+         LATERAL (SELECT first + e.n::int - 1) o(i)
+   WHERE i = ANY (numbers)
+  RETURNING j.id;
+END $$;
+
+-- Adds up to so many members of a mapped task, fewer if a quota of the tenant
+-- admits no more and one of the others will end: place is the number of the first
+-- element that is left.  Elements whose members a former life of the run has
+-- completed have no new one.
+CREATE FUNCTION jobq_internal._add_members(q jobq.queue, r jobq.runs, step jsonb, room int, live int, OUT place int, OUT added int)
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  n int := jsonb_array_length(q.payload);
+  context jsonb := jobq_internal._context(r, q.task_key, true);
+  done int[] := '{}';
+  numbers int[];
+  i int;
+  id uuid;
+BEGIN
+  IF (SELECT run.runs > 1 FROM jobq.queue run WHERE run.id = r.id) THEN
+    done := ARRAY(SELECT split_part(m.task_key, '.', 2)::int FROM jobq.history m
+                   WHERE m.workflow_id = r.id AND m.parent_id = q.id AND m.status IN ('completed', 'skipped'));
+  END IF;
+  numbers := ARRAY(SELECT s FROM generate_series(q.waiting_for, least(n, q.waiting_for + room + cardinality(done)) - 1) s
+                    WHERE s <> ALL (done) ORDER BY s LIMIT room);
+  added := cardinality(numbers);
+  place := CASE WHEN added < room THEN n ELSE numbers[room] + 1 END;
+  IF added = 0 THEN
+    RETURN;
+  ELSIF NOT jobq_internal._has_quotas(q.tenant) THEN
+    PERFORM jobq_internal._insert_members(q, r, step, context, numbers);
+    RETURN;
+  END IF;
+  added := 0;
+  FOREACH i IN ARRAY numbers LOOP
+    BEGIN
+      id := jobq_internal._insert_members(q, r, step, context, ARRAY[i]);
+      PERFORM jobq_internal._admit(id);
+      added := added + 1;
+    EXCEPTION WHEN configuration_limit_exceeded THEN
+      IF added = 0 AND live = 0 THEN
+        RAISE;  -- the conductor tries again
+      END IF;
+      place := i;
+      RETURN;
+    END;
+  END LOOP;
+END $$;
+
 -- Adds members of a mapped task up to its window; ends it with the last one.
 -- payload is the array, waiting_for the number of members so far.  When its run
 -- ends it is cancelled if members are missing or were cancelled, so that a retry
@@ -463,9 +640,9 @@ DECLARE
   live int := (SELECT count(*) FROM (SELECT FROM jobq.queue m WHERE m.workflow_id = r.id AND m.parent_id = q.id
                                       LIMIT coalesce((step ->> 'max_parallel')::int, 1)) x);
   room int := least(n - q.waiting_for, coalesce((step ->> 'max_parallel')::int - live, 1000), 1000);
-  now timestamptz := clock_timestamp();  -- before the run's position: the clock was set back
-  context jsonb;
   failed record;
+  place int;
+  added int;
   ends boolean := r.phase <> 'running' AND NOT (r.phase = 'failing' AND coalesce(q.after_rule, 'success') IN ('done', 'failed'));
 BEGIN
   IF ends OR r.paused OR q.cancel_requested THEN
@@ -475,23 +652,10 @@ BEGIN
     IF step -> 'for' IS NULL THEN  -- else jobq.add_tasks has checked its caller
       PERFORM jobq_internal._check_definer(r, q.type_id, q.tenant);
     END IF;
-    context := jobq_internal._context(r, coalesce(step ->> 'payload', ''));
-    INSERT INTO jobq.queue (id, position, scheduled_for, type_id, home_id, status, max_attempts, depth, priority, sublane,
-                            payload, timeout, backoff, concurrency_key, tenant, parent_id, workflow_id, task_key,
-                            enqueued_by, keep_until)
-    -- the run's position; a microsecond apart, so that the scan of a lane goes on behind those
-    -- that have ended
-    SELECT jobq_internal._new_id(), least(q.scheduled_for, now) + i * interval '1 microsecond', clock_timestamp(), q.type_id, q.home_id, 'pending',
-           q.max_attempts, q.depth, q.priority, q.sublane,
-           CASE WHEN step -> 'payload' IS NULL THEN e.item
-                ELSE jobq_internal._fill(step -> 'payload', context || jsonb_build_object('item', e.item, 'index', i)) END,
-           q.timeout, q.backoff, q.concurrency_key, q.tenant, q.id, r.id, q.task_key || '.' || i, q.enqueued_by, q.keep_until
-      -- the array is read once, not for each element
-      FROM jsonb_array_elements(jsonb_path_query_array(q.payload, '$[$from to $to]',
-                                  jsonb_build_object('from', q.waiting_for, 'to', q.waiting_for + room - 1))) WITH ORDINALITY e(item, n),
-           LATERAL (SELECT q.waiting_for + e.n::int - 1) o(i);
-    UPDATE jobq.queue j SET waiting_for = q.waiting_for + room WHERE j.id = q.id;
-    IF step ->> 'max_parallel' IS NULL AND q.waiting_for + room < n THEN
+    SELECT m.place, m.added INTO place, added FROM jobq_internal._add_members(q, r, step, room, live) m;
+    UPDATE jobq.queue j SET waiting_for = place WHERE j.id = q.id;
+    -- the last ones may have been kept from a former life; one transaction adds 1,000
+    IF (added = 0 AND live = 0) OR (added = room AND place < n AND step ->> 'max_parallel' IS NULL) THEN
       PERFORM jobq_internal._look_again(q.id);
     END IF;
   ELSIF live = 0 AND q.error_code IS NOT NULL THEN
@@ -567,7 +731,7 @@ DECLARE
 BEGIN
   SELECT * INTO w FROM jobq.workflows o WHERE o.type_id = r.type_id AND o.version = r.version;
   IF w.output IS NOT NULL THEN
-    RETURN jobq_internal._fill(w.output, jobq_internal._context(r, w.output::text));
+    RETURN jobq_internal._fill(w.output, jobq_internal._context(r, ''));
   END IF;
   RETURN (SELECT coalesce(jsonb_object_agg(t.task_key, t.result), '{}') FROM jobq_internal._tasks_of(r.id) t
            WHERE t.status = 'completed' AND t.task_key = ANY (jobq_internal._keys_of(steps))
@@ -575,25 +739,28 @@ BEGIN
 END $$;
 
 -- Inserts the compensation of a completed step, behind another one, and returns
--- its id.  NULL: its job type is gone, or its payload lacks data, which makes it
--- a dead letter.
+-- its id.  NULL: its job type is gone, or its payload lacks data or it would be too
+-- deep, which makes it a dead letter.
 CREATE FUNCTION jobq_internal._add_undo(r jobq.runs, key text, before uuid) RETURNS uuid
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   step jsonb := jobq_internal._step_of(r, key);
   new_id uuid := jobq_internal._new_id();
   filled jsonb := '{}';
+  code text;
   fault text;
 BEGIN
   BEGIN
-    filled := jobq_internal._fill(coalesce(step #> '{compensate,payload}', '{}'), jobq_internal._context(r, step::text));
-  EXCEPTION WHEN SQLSTATE 'JQ004' THEN
+    PERFORM jobq_internal._check_depth(run.depth + 1, ARRAY[step #>> '{compensate,job_type}']) FROM jobq.queue run WHERE run.id = r.id;
+    filled := jobq_internal._fill(coalesce(step #> '{compensate,payload}', '{}'), jobq_internal._context(r, key));
+  EXCEPTION WHEN SQLSTATE 'JQ004' OR program_limit_exceeded THEN
+    code := CASE SQLSTATE WHEN 'JQ004' THEN 'bad_input' ELSE SQLSTATE END;
     fault := SQLERRM;
     before := NULL;
   END;
   INSERT INTO jobq.queue (id, position, scheduled_for, type_id, home_id, status, max_attempts, depth, priority, sublane, payload,
                           tenant, parent_id, workflow_id, task_key, enqueued_by, after, after_rule, waiting_for, after_state, keep_until)
-  SELECT new_id, 'infinity', greatest(run.position, run.scheduled_for), j.id, run.home_id, 'blocked', j.max_attempts, run.depth + 1,
+  SELECT new_id, 'infinity', run.position, j.id, run.home_id, 'blocked', j.max_attempts, run.depth + 1,
          j.base_priority, jobq_internal._sublane(j.id, run.tenant), filled,
          run.tenant, run.id, run.id, key || '.undo', run.enqueued_by,
          CASE WHEN before IS NOT NULL THEN ARRAY[before] END, CASE WHEN before IS NOT NULL THEN 'done' END,
@@ -603,11 +770,12 @@ BEGIN
   IF NOT FOUND THEN
     RETURN NULL;
   ELSIF fault IS NOT NULL THEN
-    PERFORM jobq_internal._settle_task(new_id, 'failed', NULL, 'bad_input', fault);
+    PERFORM jobq_internal._settle_task(new_id, 'failed', NULL, code, fault);
     RETURN NULL;
   ELSIF before IS NOT NULL THEN
     INSERT INTO jobq.dependencies (parent_id, child_id) VALUES (before, new_id);
   END IF;
+  PERFORM jobq_internal._admit_tasks(q.tenant, ARRAY[q.id]) FROM jobq.queue q WHERE q.id = new_id;
   RETURN new_id;
 END $$;
 
@@ -627,6 +795,8 @@ BEGIN
     first_task := coalesce(first_task, new_id);
     before := coalesce(new_id, before);
   END LOOP;
+  UPDATE jobq.runs j SET compensated = true
+   WHERE j.id = r.id AND EXISTS (SELECT FROM jobq_internal._tasks_of(r.id) o WHERE o.task_key LIKE '%.undo');
   IF first_task IS NULL THEN
     RETURN false;
   END IF;
@@ -734,6 +904,24 @@ BEGIN
   END IF;
 END $$;
 
+-- Gives a task that waits for a time its place in the order of the run when that
+-- time has come: a lane has no place for a job that is not due.
+CREATE FUNCTION jobq_internal._keep_place(q jobq.queue) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  place timestamptz := (SELECT run.position FROM jobq.queue run WHERE run.id = q.workflow_id);
+BEGIN
+  IF q.parent_id <> q.workflow_id THEN  -- a member of a map: _look_at_map
+    place := place + split_part(q.task_key, '.', 2)::int * interval '1 microsecond';
+  END IF;
+  IF q.position > clock_timestamp() THEN
+    INSERT INTO jobq.run_timers (due, id)
+    SELECT q.position, q.id WHERE NOT EXISTS (SELECT FROM jobq.run_timers t WHERE t.id = q.id AND t.due = q.position);
+  ELSIF q.position > place AND jobq_internal._lock_free_job(q.id) = 'locked' THEN
+    UPDATE jobq.queue j SET position = place WHERE j.id = q.id AND j.status IN ('pending', 'retry');
+  END IF;
+END $$;
+
 -- Looks at a task that was put back into the queue, because its attempt has
 -- failed or it sleeps, or that a session held when its run or map was to end.
 -- It does not start while its run is paused, nor when that ends.
@@ -759,6 +947,8 @@ BEGIN
     IF FOUND THEN
       PERFORM jobq_internal._take_back_waiting(q.id);
     END IF;
+  ELSE
+    PERFORM jobq_internal._keep_place(q);
   END IF;
 END $$;
 
@@ -823,606 +1013,3 @@ BEGIN
   PERFORM jobq_internal._act_on_timers(due);
   RETURN (SELECT min(t.due) FROM jobq.run_timers t);
 END $$;
-
--- ---------- what users call ----------
-
--- False for a run that has ended, be it while it waited to start again.
-CREATE FUNCTION jobq_internal._lives(r jobq.runs) RETURNS boolean
-  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-  RETURN r.phase <> 'ended' AND (r.phase <> 'restarting' OR EXISTS (SELECT FROM jobq.queue q WHERE q.id = r.id));
-END $$;
-
--- Returns the run with that id if the caller manages it; NULL: none.
-CREATE FUNCTION jobq_internal._managed_run(caller oid, id uuid) RETURNS jobq.runs
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  r jobq.runs;
-BEGIN
-  PERFORM jobq_internal._check_not_null('id', id IS NOT NULL);
-  IF jobq_internal._manages_job(caller, id) THEN
-    SELECT * INTO r FROM jobq.runs j WHERE j.id = _managed_run.id FOR UPDATE;
-  END IF;
-  RETURN r;
-END $$;
-
--- Locks the blocked tasks of a run: waits for the conductor, which may release
--- or park one by the former state of the run, and makes it wait.
-CREATE FUNCTION jobq_internal._hold_blocked(run uuid) RETURNS void
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-  PERFORM FROM jobq.queue q WHERE q.workflow_id = run AND q.parent_id = run AND q.status = 'blocked' ORDER BY q.id FOR UPDATE;
-END $$;
-
--- Makes a task of a paused run that has not begun wait for the end of the pause.
-CREATE FUNCTION jobq_internal._take_back_waiting(task uuid) RETURNS void
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-  IF jobq_internal._lock_job(task) = 'locked' THEN
-    PERFORM jobq_internal._park(q, 32, NULL) FROM jobq.queue q WHERE q.id = task AND q.status IN ('pending', 'retry');
-  END IF;
-END $$;
-
-CREATE FUNCTION jobq.pause_workflow(id uuid, reason text DEFAULT NULL) RETURNS boolean
-  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq_internal._pause_workflow(caller oid, id uuid, reason text) RETURNS boolean
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  r jobq.runs;
-BEGIN
-  LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
-  r := jobq_internal._managed_run(caller, id);
-  IF r.id IS NULL OR r.phase <> 'running' OR r.paused THEN
-    RETURN false;
-  END IF;
-  UPDATE jobq.runs j SET paused = true, paused_reason = reason WHERE j.id = r.id;
-  PERFORM jobq_internal._hold_blocked(r.id);
-  -- what has not begun is taken back
-  PERFORM jobq_internal._take_back_waiting(q.id)
-     FROM jobq.queue q WHERE q.workflow_id = r.id AND q.status IN ('pending', 'retry') AND q.type_id <> 0;
-  RETURN true;
-END $$;
-
-CREATE FUNCTION jobq.resume_workflow(id uuid) RETURNS boolean
-  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq_internal._resume_workflow(caller oid, id uuid) RETURNS boolean
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  r jobq.runs;
-BEGIN
-  LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
-  r := jobq_internal._managed_run(caller, id);
-  IF r.id IS NULL OR NOT r.paused THEN
-    RETURN false;
-  END IF;
-  UPDATE jobq.runs j SET paused = false, paused_reason = NULL WHERE j.id = r.id;
-  PERFORM jobq_internal._hold_blocked(r.id);
-  PERFORM jobq_internal._release_task(q.id, q.payload, q.scheduled_for, greatest(run.position, run.scheduled_for))
-     FROM jobq.queue q, jobq.queue run WHERE run.id = r.id AND q.workflow_id = r.id AND q.status = 'blocked' AND q.after_state = 32;
-  PERFORM jobq_internal._ready(ARRAY(SELECT q.id FROM jobq.queue q WHERE q.workflow_id = r.id AND q.status = 'blocked' AND q.after_state = 16)),
-          jobq_internal._look_again(q.id) FROM jobq.queue q
-    WHERE (q.workflow_id = r.id AND q.status = 'running' AND q.position = 'infinity') OR q.id = r.id;
-  RETURN true;
-END $$;
-
-CREATE FUNCTION jobq.send_event(id uuid, event text, data jsonb DEFAULT NULL) RETURNS boolean
-  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq_internal._send_event(caller oid, id uuid, event text, data jsonb) RETURNS boolean
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  r jobq.runs;
-  run jobq.queue;
-BEGIN
-  LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
-  PERFORM jobq_internal._check_not_null('id', id IS NOT NULL),
-          jobq_internal._check_not_null('event', event IS NOT NULL);
-  IF octet_length(event) NOT BETWEEN 1 AND 63 OR event ~ '[[:cntrl:]]' THEN
-    PERFORM jobq_internal._bad('22023', format('argument "event": "%s" is no name of an event', jobq_internal._shown(event)),
-      'Names have 1 to 63 bytes and no control characters.');
-  END IF;
-  BEGIN
-    PERFORM jobq_internal._check_payload(0, data);
-  EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
-    PERFORM jobq_internal._bad(SQLSTATE, replace(SQLERRM, 'argument "payload"', 'argument "data"'));
-  END;
-  SELECT * INTO run FROM jobq.queue q WHERE q.id = _send_event.id;
-  IF NOT FOUND OR NOT jobq_internal._may_enqueue(caller, run.tenant, run.type_id) THEN
-    RETURN false;
-  END IF;
-  IF run.status <> 'running' AND EXISTS (SELECT FROM jobq.job_types t WHERE t.id = run.type_id AND t.is_workflow) THEN
-    -- it has not started
-    INSERT INTO jobq.runs (id, type_id, version, deadline, keep_until) VALUES (run.id, run.type_id, 0, 'infinity', 'infinity')
-    ON CONFLICT DO NOTHING;
-  END IF;
-  SELECT * INTO r FROM jobq.runs j WHERE j.id = _send_event.id FOR UPDATE;
-  IF NOT FOUND OR r.phase NOT IN ('running', 'failing', 'restarting') OR r.events ? event THEN
-    RETURN false;
-  END IF;
-  UPDATE jobq.runs j SET events = j.events || jsonb_build_object(event, data) WHERE j.id = r.id RETURNING * INTO r;
-  PERFORM jobq_internal._run_event(r.id, 'event_received', jsonb_build_object('event', event));
-  PERFORM jobq_internal._settle_answered(r),
-          jobq_internal._look_again(r.id);  -- a step may begin to wait in a transaction that is open
-  RETURN true;
-END $$;
-
--- Returns the keys of steps and of all steps behind them.
-CREATE FUNCTION jobq_internal._steps_behind(steps jsonb, keys text[]) RETURNS text[]
-  LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-  WITH RECURSIVE behind(key) AS (
-    SELECT unnest(keys)
-     UNION
-    SELECT s ->> 'key' FROM behind b JOIN jsonb_array_elements(steps) s
-      ON jsonb_typeof(s -> 'after') = 'array' AND s -> 'after' ? b.key)
-  SELECT coalesce(array_agg(b.key), '{}') FROM behind b
-$$;
-
--- Returns the keys of the steps that a retry takes again: of tasks that are
--- dead, cancelled or have no row, from_task, and all behind them; but for those
--- that go on.
-CREATE FUNCTION jobq_internal._again(r jobq.runs, from_task text, go_on text[]) RETURNS text[]
-  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-  SELECT ARRAY(
-    SELECT k FROM unnest(jobq_internal._steps_behind(n.steps, ARRAY(
-      SELECT s ->> 'key' FROM jsonb_array_elements(n.steps) s
-       WHERE s ->> 'key' = from_task
-          OR (s ->> 'key' <> ALL (go_on)
-              AND NOT EXISTS (SELECT FROM jobq_internal._tasks_of(r.id) t
-                               WHERE t.task_key = s ->> 'key' AND t.status IN ('completed', 'skipped')))))) k
-     WHERE k <> ALL (go_on))
-    FROM (SELECT jobq_internal._steps_of(r) AS steps) n
-$$;
-
--- Deletes the rows of the tasks of these keys.  Steps that these tasks had
--- added go with them.  Jobs outside of the run that wait for one of these tasks
--- find it gone.  Returns the keys of those that start again.
-CREATE FUNCTION jobq_internal._take_away(r jobq.runs, keys text[]) RETURNS text[]
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  lost text[] := ARRAY(SELECT a ->> 'key' FROM jsonb_array_elements(r.added) a WHERE a -> 'for' ?| keys);
-  gone uuid[] := ARRAY(SELECT t.id FROM jobq_internal._tasks_of(r.id) t WHERE t.task_key = ANY (keys || lost));
-BEGIN
-  DELETE FROM jobq.dead_letters d WHERE d.workflow_id = r.id AND (d.id = ANY (gone) OR d.parent_id = ANY (gone));
-  DELETE FROM jobq.history h WHERE h.workflow_id = r.id AND (h.id = ANY (gone) OR h.parent_id = ANY (gone));
-  DELETE FROM jobq.dependencies d
-   WHERE d.parent_id = ANY (gone)
-     AND NOT EXISTS (SELECT FROM jobq.queue c WHERE c.id = d.child_id AND c.workflow_id IS DISTINCT FROM r.id);
-  PERFORM jobq_internal._look_at_parent(p.id)
-     FROM (SELECT DISTINCT d.parent_id AS id FROM jobq.dependencies d WHERE d.parent_id = ANY (gone)) p;
-  IF lost <> '{}' THEN
-    UPDATE jobq.runs j SET added = (SELECT coalesce(jsonb_agg(a ORDER BY n), '[]')
-                                      FROM jsonb_array_elements(j.added) WITH ORDINALITY e(a, n) WHERE a ->> 'key' <> ALL (lost))
-     WHERE j.id = r.id;
-  END IF;
-  RETURN ARRAY(SELECT k FROM unnest(keys) k WHERE k <> ALL (lost));
-END $$;
-
--- Gives the run another version; an error if that lacks a completed step.
-CREATE FUNCTION jobq_internal._take_version(r jobq.runs, version int) RETURNS jobq.runs
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_variable
-DECLARE
-  before text[] := jobq_internal._keys_of(jobq_internal._steps_of(r));
-BEGIN
-  IF NOT EXISTS (SELECT FROM jobq.workflows w WHERE w.type_id = r.type_id AND w.version = version) THEN
-    PERFORM jobq_internal._bad('42704', format('argument "version": the workflow has no version %s', version));
-  END IF;
-  UPDATE jobq.runs j SET version = _take_version.version WHERE j.id = r.id RETURNING * INTO r;
-  IF EXISTS (SELECT FROM jobq_internal._tasks_of(r.id) t WHERE t.status = 'completed' AND t.task_key = ANY (before)
-                AND t.task_key <> ALL (jobq_internal._keys_of(jobq_internal._steps_of(r)))) THEN
-    PERFORM jobq_internal._bad('22023', format('argument "version": version %s lacks steps that have ended', version));
-  END IF;
-  RETURN r;
-END $$;
-
--- An error unless the steps that tasks have added fit the run's new version,
--- as jobq.add_tasks wants: other keys than its steps, no cycle.
-CREATE FUNCTION jobq_internal._check_added(run uuid) RETURNS void
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  r jobq.runs;
-BEGIN
-  SELECT * INTO r FROM jobq.runs j WHERE j.id = run;
-  IF r.added <> '[]' THEN
-    PERFORM jobq_internal._check_run_steps(r);
-  END IF;
-EXCEPTION
-  WHEN undefined_object THEN
-    NULL;  -- a type was dropped: only a step that starts again needs it
-  WHEN invalid_parameter_value OR program_limit_exceeded THEN
-    PERFORM jobq_internal._bad(SQLSTATE, replace(SQLERRM, 'argument "steps"', format('argument "version": version %s with the steps that tasks have added', r.version)));
-END $$;
-
--- Ends a live task whose step starts again, or that the run's new version
--- lacks; false: it has begun, and goes on.
-CREATE FUNCTION jobq_internal._take_back(q jobq.queue, wanted boolean) RETURNS boolean
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  message CONSTANT text := 'its run has taken another version';
-BEGIN
-  IF q.status = 'blocked' THEN
-    RETURN jobq_internal._settle_task(q.id, 'cancelled', NULL, 'dependency', message);
-  ELSIF NOT (q.status = 'running' AND q.position = 'infinity') AND jobq_internal._cancel(q.id, message, false) <> 'running' THEN
-    RETURN true;
-  ELSIF NOT wanted AND NOT jobq_internal._cancel_map(q.id, message) THEN
-    PERFORM jobq_internal._cancel(q.id, message);
-  END IF;
-  RETURN false;
-END $$;
-
--- Takes back the live tasks that have not begun, but for those that wait no
--- longer for other steps and whose step is as before; cancels those that the
--- new version lacks.  Returns the keys of the others: they go on.
-CREATE FUNCTION jobq_internal._take_back_tasks(r jobq.runs, steps_before jsonb) RETURNS text[]
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  go_on text[] := '{}';
-  q jobq.queue;
-  step jsonb;
-  is_same boolean;
-BEGIN
-  PERFORM jobq_internal._hold_blocked(r.id);
-  FOR q IN SELECT * FROM jobq.queue j WHERE j.workflow_id = r.id AND j.parent_id = r.id ORDER BY j.id LOOP
-    step := jobq_internal._step_of(r, q.task_key);
-    is_same := step = (SELECT s FROM jsonb_array_elements(steps_before) s WHERE s ->> 'key' = q.task_key);
-    -- after_state 4 and more: only its event, its delay or a pause holds it
-    IF (is_same AND (q.status <> 'blocked' OR q.after_state >= 4)) OR NOT jobq_internal._take_back(q, step IS NOT NULL) THEN
-      go_on := go_on || q.task_key;
-    END IF;
-  END LOOP;
-  RETURN go_on;
-END $$;
-
--- Gives a live run another version: its dead and cancelled tasks, all behind
--- them and all that has not begun start by that one.
-CREATE FUNCTION jobq_internal._change_version(r jobq.runs, version int) RETURNS void
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  steps_before jsonb := jobq_internal._steps_of(r);
-  go_on text[];
-  keys text[];
-BEGIN
-  r := jobq_internal._take_version(r, version);
-  go_on := jobq_internal._take_back_tasks(r, steps_before);
-  keys := jobq_internal._again(r, NULL, go_on);
-  IF EXISTS (SELECT FROM jsonb_array_elements(r.added) a WHERE a -> 'for' ?| keys AND a ->> 'key' = ANY (go_on)) THEN
-    PERFORM jobq_internal._bad('55000', 'a task that was added by one that is to run again has begun', 'Try again when it has ended.');
-  END IF;
-  keys := jobq_internal._take_away(r, keys);
-  PERFORM jobq_internal._check_added(r.id);
-  IF r.phase <> 'restarting' THEN
-    UPDATE jobq.runs j SET phase = 'running', failure = NULL WHERE j.id = r.id RETURNING * INTO r;
-    PERFORM jobq_internal._add_live_steps(r, jobq_internal._steps_of(r), keys), jobq_internal._look_again(r.id);
-  END IF;
-  PERFORM jobq_internal._run_event(r.id, 'retried', jsonb_build_object('from', 'running', 'version', version));
-END $$;
-
-CREATE FUNCTION jobq.retry_workflow(id uuid, from_task text DEFAULT NULL, version int DEFAULT NULL) RETURNS boolean
-  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq_internal._retry_workflow(caller oid, id uuid, from_task text, version int) RETURNS boolean
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_variable
-DECLARE
-  r jobq.runs;
-  job jobq.dead_letters;
-  ended jsonb;
-  keys text[];
-BEGIN
-  LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
-  r := jobq_internal._managed_run(caller, id);
-  IF coalesce(r.version, 0) = 0 AND EXISTS (
-       SELECT FROM (SELECT d.type_id FROM jobq.dead_letters d WHERE d.id = _retry_workflow.id
-                     UNION ALL
-                    SELECT h.type_id FROM jobq.history h WHERE h.id = _retry_workflow.id) j
-         JOIN jobq.job_types t ON t.id = j.type_id WHERE t.is_workflow) THEN
-    RETURN jobq_internal._retry_job(caller, id, NULL);  -- it has never started
-  ELSIF coalesce(r.version, 0) = 0 THEN
-    RETURN false;
-  ELSIF jobq_internal._lives(r) THEN
-    IF version IS NULL OR version = r.version OR from_task IS NOT NULL OR r.phase NOT IN ('running', 'failing', 'restarting')
-       OR EXISTS (SELECT FROM jobq.queue q WHERE q.id = r.id AND q.cancel_requested) THEN
-      RETURN false;
-    END IF;
-    PERFORM jobq_internal._change_version(r, version);
-    RETURN true;
-  END IF;
-  IF version IS NOT NULL THEN
-    r := jobq_internal._take_version(r, version);
-  END IF;
-  IF EXISTS (SELECT FROM jobq_internal._tasks_of(r.id) t WHERE t.task_key LIKE '%.undo') THEN
-    PERFORM jobq_internal._bad('55000', format('run %s has been compensated', id), 'jobq.rerun_job starts it anew.');
-  ELSIF from_task IS NOT NULL AND NOT from_task = ANY (jobq_internal._keys_of(jobq_internal._steps_of(r))) THEN
-    PERFORM jobq_internal._bad('22023', format('argument "from_task": the workflow has no step "%s"', jobq_internal._shown(from_task)));
-  END IF;
-  keys := jobq_internal._again(r, from_task, '{}');
-  IF keys = '{}' AND from_task IS NULL AND NOT EXISTS (SELECT FROM jobq.dead_letters d WHERE d.id = r.id) THEN
-    RETURN false;
-  END IF;
-  DELETE FROM jobq.dead_letters d WHERE d.id = r.id RETURNING d.* INTO job;
-  IF NOT FOUND THEN
-    DELETE FROM jobq.history h WHERE h.id = r.id RETURNING to_jsonb(h) INTO ended;
-    IF NOT FOUND THEN
-      PERFORM jobq_internal._bad('55000', format('the row of run %s has expired', id));
-    END IF;
-    job := jsonb_populate_record(NULL::jobq.dead_letters, ended);
-  END IF;
-  PERFORM jobq_internal._take_away(r, keys);
-  IF version IS NOT NULL THEN
-    PERFORM jobq_internal._check_added(r.id);
-  END IF;
-  UPDATE jobq.runs j SET phase = 'restarting', failure = NULL WHERE j.id = r.id;
-  PERFORM jobq_internal._requeue_one(job, NULL), jobq_internal._event_retried(ARRAY[job]);
-  RETURN true;
-END $$;
-
--- ---------- calls about jobs that are runs or tasks (60_manage.sql) ----------
-
--- Returns the ended run that the job is or is a task of; a retry of the job
--- takes it up again.  NULL: the job is retried by itself.
-CREATE FUNCTION jobq_internal._ended_run_of(id uuid) RETURNS uuid
-  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-  SELECT r.id FROM jobq.runs r
-   WHERE NOT jobq_internal._lives(r)
-     AND r.id IN (_ended_run_of.id, (SELECT d.workflow_id FROM jobq.dead_letters d WHERE d.id = _ended_run_of.id),
-                  (SELECT h.workflow_id FROM jobq.history h WHERE h.id = _ended_run_of.id AND h.status IN ('cancelled', 'skipped') LIMIT 1))
-   ORDER BY r.id = _ended_run_of.id LIMIT 1
-$$;
-
--- Retries the ended runs among dead letters, and those that dead letters are
--- tasks of; others: the rest.  A run that was compensated stays.
-CREATE FUNCTION jobq_internal._retry_runs(caller oid, jobs jobq.dead_letters[], OUT retried bigint, OUT others jobq.dead_letters[])
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  job jobq.dead_letters;
-  run uuid;
-BEGIN
-  retried := 0;
-  others := '{}';
-  FOREACH job IN ARRAY jobs LOOP
-    -- the run of an earlier one may have taken this one along
-    CONTINUE WHEN NOT EXISTS (SELECT FROM jobq.dead_letters d WHERE d.id = job.id);
-    run := jobq_internal._ended_run_of(job.id);
-    IF run IS NULL THEN
-      others := others || job;
-      CONTINUE;
-    END IF;
-    BEGIN
-      retried := retried + jobq_internal._retry_workflow(caller, run, NULL, NULL)::int;
-    EXCEPTION WHEN object_not_in_prerequisite_state OR unique_violation OR undefined_object THEN
-      NULL;
-    END;
-  END LOOP;
-END $$;
-
--- Deletes what is left of those runs among the ids that are not in the queue:
--- dead letters of their tasks, timers, the rows of jobq.runs.
-CREATE FUNCTION jobq_internal._forget_runs(ids uuid[]) RETURNS void
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  gone uuid[];
-BEGIN
-  WITH run AS (
-    DELETE FROM jobq.runs r WHERE r.id = ANY (ids) AND NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = r.id) RETURNING r.id)
-  SELECT array_agg(run.id) INTO gone FROM run;
-  DELETE FROM jobq.dead_letters d WHERE d.workflow_id = ANY (gone);
-  DELETE FROM jobq.run_timers t WHERE t.id = ANY (gone);
-END $$;
-
--- Deletes the rows of those runs among the ids, and of the runs in them, but for
--- tasks that a job outside still waits for or a hook refers to: these expire.
--- Returns the number of tasks.
-CREATE FUNCTION jobq_internal._drop_tasks(ids uuid[]) RETURNS bigint
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  dead bigint;
-  ended bigint;
-  dropped bigint := 0;
-  inner_runs uuid[];
-  referenced uuid[] := jobq_internal._referenced_jobs();
-  mark bigint := jobq_internal._edges_mark();
-BEGIN
-  LOOP
-    ids := ARRAY(SELECT r.id FROM jobq.runs r WHERE r.id = ANY (ids) AND NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = r.id));
-    EXIT WHEN ids = '{}';
-    WITH gone AS (DELETE FROM jobq.dead_letters d WHERE d.workflow_id = ANY (ids) RETURNING d.id)
-    SELECT count(*), array_agg(r.id) FILTER (WHERE r.id IS NOT NULL) INTO dead, inner_runs FROM gone g LEFT JOIN jobq.runs r ON r.id = g.id;
-    WITH gone AS (DELETE FROM jobq.history h WHERE h.workflow_id = ANY (ids) AND h.id <> ALL (referenced)
-                     AND NOT EXISTS (SELECT FROM jobq.dependencies d WHERE d.parent_id = h.id)
-                     AND NOT jobq_internal._may_be_awaited(h.id, mark) RETURNING h.id)
-    SELECT count(*), inner_runs || array_agg(r.id) FILTER (WHERE r.id IS NOT NULL) INTO ended, inner_runs FROM gone g LEFT JOIN jobq.runs r ON r.id = g.id;
-    DELETE FROM jobq.artifacts a WHERE a.workflow_id = ANY (ids);
-    PERFORM jobq_internal._forget_runs(ids);
-    dropped := dropped + dead + ended;
-    ids := inner_runs;
-  END LOOP;
-  RETURN dropped;
-END $$;
-
--- Cancels a mapped task: its members, and then itself; false: the job is none.
--- With a code it becomes a dead letter when its members have ended.
-CREATE FUNCTION jobq_internal._cancel_map(id uuid, reason text, code text DEFAULT NULL) RETURNS boolean
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  run uuid;
-BEGIN
-  UPDATE jobq.queue q SET cancel_requested = true, error_code = coalesce(q.error_code, code),
-         error_msg = CASE WHEN q.error_code IS NULL THEN reason ELSE q.error_msg END, rev = q.rev + 1
-   WHERE q.id = _cancel_map.id AND q.workflow_id IS NOT NULL AND q.status = 'running' AND q.position = 'infinity'
-  RETURNING q.workflow_id INTO run;
-  IF NOT FOUND THEN
-    RETURN false;
-  END IF;
-  PERFORM jobq_internal._end_task(m.id, reason, true) FROM jobq.queue m WHERE m.workflow_id = run AND m.parent_id = _cancel_map.id;
-  PERFORM jobq_internal._look_again(_cancel_map.id);
-  RETURN true;
-END $$;
-
--- ---------- tasks that add tasks ----------
-
--- src/sql_worker/running_attempt.c.  Returns the job whose handler calls, or
--- the claimed job of that token, locked.
-CREATE FUNCTION jobq_internal._running_attempt(caller oid, id uuid, lease_token uuid) RETURNS uuid
-  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_running_attempt';
-
--- Decides about a new task whose parents have ended, or some of them: ready,
--- cancelled, skipped; NULL: it waits.
-CREATE FUNCTION jobq_internal._fate_of(q jobq.queue) RETURNS text
-  LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-  SELECT CASE WHEN q.after IS NULL THEN 'ready'
-              WHEN q.after_rule = 'success' AND q.after_state & 2 > 0 THEN 'cancelled'
-              WHEN q.after_rule = 'any' AND q.after_state & 1 > 0 THEN 'ready'
-              WHEN q.after_rule = 'failed' AND q.after_state & 2 > 0 THEN 'ready'
-              WHEN q.waiting_for > 0 THEN NULL
-              WHEN q.after_rule = 'done' OR (q.after_rule = 'success' AND q.after_state & 1 > 0) THEN 'ready'
-              ELSE 'skipped' END
-$$;
-
--- What waits for the task waits for the new ones, too.
-CREATE FUNCTION jobq_internal._hold_children(task uuid, new_tasks uuid[]) RETURNS void
-  LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
-  WITH held AS (
-    UPDATE jobq.queue c SET waiting_for = c.waiting_for + cardinality(new_tasks), after = c.after || new_tasks, rev = c.rev + 1
-     WHERE c.id IN (SELECT d.child_id FROM jobq.dependencies d WHERE d.parent_id = task AND d.child_id <> ALL (new_tasks))
-       AND c.status = 'blocked' AND c.waiting_for > 0 RETURNING c.id)
-  INSERT INTO jobq.dependencies (parent_id, child_id) SELECT n, h.id FROM held h, unnest(new_tasks) n
-$$;
-
--- Adds steps to a run that is live, and starts those whose rule is met; returns
--- their tasks in the order of the steps.
-CREATE FUNCTION jobq_internal._add_live_steps(r jobq.runs, steps jsonb, keys text[], task uuid DEFAULT NULL) RETURNS uuid[]
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  ids uuid[];
-  q jobq.queue;
-BEGIN
-  PERFORM jobq_internal._add_steps(r, steps, keys);
-  ids := ARRAY(SELECT j.id FROM jsonb_array_elements(steps) WITH ORDINALITY e(s, n)
-                 JOIN jobq.queue j ON j.workflow_id = r.id AND j.parent_id = r.id AND j.task_key = e.s ->> 'key'
-                WHERE j.task_key = ANY (keys) ORDER BY e.n);
-  IF task IS NOT NULL THEN
-    PERFORM jobq_internal._hold_children(task, ids);
-  END IF;
-  FOR q IN SELECT j.* FROM unnest(ids) WITH ORDINALITY t(id, n) JOIN jobq.queue j ON j.id = t.id ORDER BY t.n LOOP
-    CASE jobq_internal._fate_of(q)
-      WHEN 'ready' THEN
-        PERFORM jobq_internal._ready(ARRAY[q.id]);
-      WHEN 'cancelled' THEN
-        PERFORM jobq_internal._settle_task(q.id, 'cancelled', NULL, 'dependency', 'a job that it waits for was cancelled or is gone');
-      WHEN 'skipped' THEN
-        PERFORM jobq_internal._settle_task(q.id, 'skipped', NULL, 'dependency', 'no job that it waits for has ended as after_rule wants');
-      ELSE
-        NULL;
-    END CASE;
-  END LOOP;
-  -- a parent may end before this transaction does
-  PERFORM jobq_internal._look_at_parent(p.id)
-     FROM (SELECT DISTINCT d.parent_id AS id FROM jobq.dependencies d
-            WHERE d.parent_id IN (SELECT a FROM jobq.queue j, unnest(j.after) a WHERE j.id = ANY (ids)) AND d.parent_id <> ALL (ids)) p;
-  PERFORM jobq_internal._look_again(r.id);  -- the conductor reads the next timer
-  RETURN ids;
-END $$;
-
-CREATE FUNCTION jobq.add_tasks(steps jsonb, id uuid DEFAULT NULL, lease_token uuid DEFAULT NULL) RETURNS SETOF uuid
-  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
--- Raises an error unless the caller may add the steps to a run of that tenant.
-CREATE FUNCTION jobq_internal._check_adder(caller oid, tenant text, steps jsonb) RETURNS void
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  name text;
-  -- a role without any grant is not held to grants, but may not call this
-  enqueue oid := (SELECT p.oid FROM pg_proc p WHERE p.pronamespace = 'jobq'::regnamespace AND p.proname = 'enqueue');
-BEGIN
-  FOR name IN SELECT t.name FROM jobq.job_types t
-               WHERE t.dropped_at IS NULL AND t.name IN (SELECT jobq_internal._types_of_steps(steps))
-                 AND NOT (has_function_privilege(caller, enqueue, 'EXECUTE')
-                          AND jobq_internal._may_enqueue(caller, _check_adder.tenant, t.id)) ORDER BY t.name LIMIT 1 LOOP
-    PERFORM jobq_internal._bad('42501', format('argument "steps": permission denied to enqueue a job of type "%s"', name),
-      'It takes access "enqueue" to that job type and the tenant of the run: see jobq.grant_access.');
-  END LOOP;
-END $$;
-
-CREATE FUNCTION jobq_internal._add_tasks(caller oid, steps jsonb, id uuid, lease_token uuid) RETURNS SETOF uuid
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_variable
-DECLARE
-  task_id uuid;
-  task jobq.queue;
-  r jobq.runs;
-  adders jsonb;
-BEGIN
-  LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
-  PERFORM jobq_internal._check_not_null('steps', steps IS NOT NULL);
-  task_id := jobq_internal._running_attempt(caller, id, lease_token);
-  IF jsonb_typeof(steps) <> 'array' OR steps = '[]' OR EXISTS (SELECT FROM jsonb_array_elements(steps) s WHERE jsonb_typeof(s) <> 'object') THEN
-    PERFORM jobq_internal._check_workflow_steps(caller, '', steps, NULL);
-  END IF;
-  SELECT * INTO task FROM jobq.queue j WHERE j.id = task_id;
-  SELECT * INTO r FROM jobq.runs j WHERE j.id = task.workflow_id FOR UPDATE;
-  IF r.id IS NULL THEN
-    PERFORM jobq_internal._bad('55000', format('job %s is no task of a run', task_id));
-  ELSIF r.phase <> 'running' THEN
-    PERFORM jobq_internal._bad('55000', format('run %s ends: it takes no more tasks', r.id));
-  END IF;
-  adders := to_jsonb(split_part(task.task_key, '.', 1));
-  adders := jsonb_build_array(adders) || coalesce(jobq_internal._step_of(r, task.task_key) -> 'for', '[]');
-  r.added := r.added || (SELECT jsonb_agg(s || jsonb_build_object('for', adders) ORDER BY n)
-                           FROM jsonb_array_elements(steps) WITH ORDINALITY e(s, n));
-  PERFORM jobq_internal._check_run_steps(r), jobq_internal._check_adder(caller, task.tenant, steps);
-  UPDATE jobq.runs j SET added = r.added WHERE j.id = r.id;
-  -- a member of a map has no children: its map has
-  RETURN QUERY SELECT unnest(jobq_internal._add_live_steps(r, steps, jobq_internal._keys_of(steps),
-                                                           CASE WHEN task.parent_id = r.id THEN task.id ELSE task.parent_id END));
-END $$;
-
--- ---------- jobq.run_inline of a run (src/sql_worker/inline_workflow.c) ----------
-
--- Raises 0A000 unless all tasks of a run that has just started are SQL jobs,
--- runs, or end by themselves.
-CREATE FUNCTION jobq_internal._check_inline(run uuid) RETURNS void
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  step record;
-BEGIN
-  SELECT s ->> 'key' AS key, w.why INTO step
-    FROM jobq.runs r, jsonb_array_elements(jobq_internal._steps_of(r)) WITH ORDINALITY e(s, n),
-         LATERAL (SELECT CASE WHEN s ->> 'event' IS NOT NULL THEN 'waits for an event'
-                              WHEN s ->> 'delay' IS NOT NULL THEN 'has a delay'
-                              ELSE (SELECT format('has a job of type "%s", which is no SQL type', t.name) FROM jobq.job_types t
-                                     WHERE t.name IN (s ->> 'job_type', s #>> '{compensate,job_type}') AND t.dropped_at IS NULL
-                                       AND t.kind NOT IN ('sql', 'workflow') LIMIT 1) END) w(why)
-   WHERE r.id = run AND w.why IS NOT NULL ORDER BY e.n LIMIT 1;
-  IF FOUND THEN
-    RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = format('run %s cannot run in one transaction: step "%s" %s', run, step.key, step.why);
-  END IF;
-END $$;
-
--- Returns what is to be done next for a run all of whose rows are this
--- transaction's: its parents that have ended, the runs and maps that live, and
--- the task that was released first.  state changes with the rows.
-CREATE FUNCTION jobq_internal._inline_state(run uuid, OUT parents uuid[], OUT looks uuid[], OUT next uuid, OUT state text)
-  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-  WITH RECURSIVE family AS (
-    SELECT q.id, q.status, q.position, q.scheduled_for, q.after, q.waiting_for, q.rev FROM jobq.queue q WHERE q.id = run
-     UNION ALL
-    SELECT q.id, q.status, q.position, q.scheduled_for, q.after, q.waiting_for, q.rev FROM family f JOIN jobq.queue q ON q.workflow_id = f.id)
-  SELECT coalesce((SELECT array_agg(DISTINCT d.parent_id) FROM family c, unnest(c.after) a JOIN jobq.dependencies d ON d.parent_id = a
-                    WHERE c.status = 'blocked' AND d.child_id = c.id AND NOT EXISTS (SELECT FROM jobq.queue p WHERE p.id = a)), '{}'),
-         coalesce(array_agg(f.id) FILTER (WHERE f.status = 'running'), '{}'),
-         (array_agg(f.id ORDER BY f.scheduled_for, f.position, f.id)
-            FILTER (WHERE f.status = 'retry' OR (f.status = 'pending' AND f.scheduled_for <= clock_timestamp())))[1],
-         format('%s %s %s', count(*), sum(f.waiting_for), sum(f.rev))
-    INTO parents, looks, next, state FROM family f;
-END $$;
-
-CREATE VIEW jobq.workflow_runs WITH (security_invoker = true) AS
-SELECT j.id, j.job_type AS workflow, r.version, j.status,
-       (SELECT avg(CASE WHEN t.status IN ('completed', 'skipped') THEN 100 ELSE coalesce(t.progress, 0) END)
-          FROM jobq.jobs t WHERE t.workflow_id = j.id AND t.parent_id = j.id) AS progress,
-       (SELECT t.task_key FROM jobq.jobs t WHERE t.workflow_id = j.id AND t.parent_id = j.id
-           AND t.status IN ('running', 'pending', 'retry', 'blocked')
-         ORDER BY CASE t.status WHEN 'running' THEN 0 WHEN 'blocked' THEN 2 ELSE 1 END, t.created_at, t.id LIMIT 1) AS current_task_key,
-       (SELECT coalesce(jsonb_object_agg(c.status, c.n), '{}') FROM
-          (SELECT t.status, count(*) AS n FROM jobq.jobs t WHERE t.workflow_id = j.id GROUP BY t.status) c) AS tasks,
-       j.priority, j.scheduled_for AS position, j.payload, j.result, j.error_code, j.error_msg, j.tenant, r.paused_reason,
-       j.scheduled_for, r.deadline, j.created_at, j.started_at, j.completed_at, j.updated_at
-  FROM jobq.jobs j JOIN jobq.runs r ON r.id = j.id AND r.version > 0;

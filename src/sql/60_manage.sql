@@ -135,23 +135,23 @@ BEGIN
 END $$;
 
 -- Puts finished jobs (rows with the columns of history and dead_letters) back
--- into the queue, due now, in the order of the array.  Returns the ids of the
--- inserted jobs: none of a dropped type, none with the unique key of a live
--- job. rev is one that no earlier row of this id had, so that no executor
--- takes this row for one handed to it before.
+-- into the queue, due now, in the order of the array; tasks at their run's
+-- place.  Returns the ids of the inserted jobs: none of a dropped type, none
+-- with the unique key of a live job. rev is one that no earlier row of this id
+-- had, so that no executor takes this row for one handed to it before.
 CREATE FUNCTION jobq_internal._requeue(jobs jobq.dead_letters[], max_attempts int) RETURNS SETOF uuid
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   INSERT INTO jobq.queue (id, position, scheduled_for, created_at, type_id, rev, home_id, max_attempts, runs, depth,
                           priority, sublane, payload, timeout, backoff, unique_key, unique_for, concurrency_key,
                           keep_completed, keep_dead, tenant, parent_id, workflow_id, task_key, metadata, enqueued_by,
                           after, after_rule, keep_until)
-  SELECT j.id, clock_timestamp(), clock_timestamp(), j.created_at, j.type_id, 1 + floor(random() * 1000000000)::int,
+  SELECT j.id, least(run.position, clock_timestamp()), clock_timestamp(), j.created_at, j.type_id, 1 + floor(random() * 1000000000)::int,
          jobq_internal._home_id(), coalesce(_requeue.max_attempts, j.max_attempts), j.runs, j.depth, j.priority,
          jobq_internal._sublane(j.type_id, j.tenant), j.payload, j.timeout, j.backoff, j.unique_key, j.unique_for,
          j.concurrency_key, j.keep_completed, j.keep_dead, j.tenant, j.parent_id, j.workflow_id, j.task_key,
          j.metadata, j.enqueued_by, j.after, j.after_rule, r.keep_until
     FROM unnest(jobs) WITH ORDINALITY j JOIN jobq.job_types t ON t.id = j.type_id AND t.dropped_at IS NULL
-    LEFT JOIN jobq.runs r ON r.id = j.workflow_id
+    LEFT JOIN jobq.runs r ON r.id = j.workflow_id LEFT JOIN jobq.queue run ON run.id = j.workflow_id
    ORDER BY j.ordinality
   ON CONFLICT DO NOTHING RETURNING id
 $$;
@@ -199,12 +199,17 @@ CREATE FUNCTION jobq_internal._can_run_again(job jobq.dead_letters) RETURNS bool
   SELECT job.workflow_id IS NULL OR job.runs > 0
 $$;
 
--- True if the live run of an ended task lets it run again; the run, and the map
--- of a member, don't end before this transaction does.
+-- True if the live run of an ended task lets it run again: one that fails starts
+-- only tasks of the rules done and failed.  The run, and the map of a member,
+-- don't end before this transaction does.
 CREATE FUNCTION jobq_internal._hold_run_of(job jobq.dead_letters) RETURNS boolean
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  rule text := CASE job.parent_id WHEN job.workflow_id THEN job.after_rule
+                                  ELSE (SELECT m.after_rule FROM jobq.queue m WHERE m.id = job.parent_id) END;
 BEGIN
-  PERFORM FROM jobq.runs r WHERE r.id = job.workflow_id AND r.phase IN ('running', 'failing') FOR SHARE;
+  PERFORM FROM jobq.runs r
+   WHERE r.id = job.workflow_id AND (r.phase = 'running' OR (r.phase = 'failing' AND rule IN ('done', 'failed'))) FOR SHARE;
   RETURN FOUND AND NOT EXISTS (SELECT FROM unnest(ARRAY[job.workflow_id, job.parent_id]) t(id)
                                 WHERE NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = t.id));
 END $$;
@@ -239,7 +244,8 @@ BEGIN
       END IF;
       PERFORM jobq_internal._check_ceilings(caller, waiting.type_id, NULL, max_attempts, NULL);
       UPDATE jobq.queue q
-         SET status = 'pending', position = clock_timestamp(), scheduled_for = clock_timestamp(), attempts = 0,
+         SET status = 'pending', scheduled_for = clock_timestamp(), attempts = 0,
+             position = least((SELECT run.position FROM jobq.queue run WHERE run.id = q.workflow_id), clock_timestamp()),
              max_attempts = coalesce(_retry_job.max_attempts, q.max_attempts),
              crashes = 0, error_msg = NULL, error_code = NULL, error_details = NULL
        WHERE q.id = waiting.id;

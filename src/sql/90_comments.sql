@@ -474,8 +474,8 @@ Errors: 42704 no such workflow or version. P0002 no such job. 22004 workflow and
   are given, or the job is no run.$$;
 
 COMMENT ON FUNCTION jobq.retry_workflow IS
-$$Takes up an ended run again: its dead and cancelled tasks, and what ended behind them. Completed tasks keep
-their results. The run has a new deadline. With another version it does the same to a live run, whose tasks
+$$Takes up an ended run again: its dead and cancelled tasks, and what ended behind them. Completed tasks, and
+completed elements of a map, keep their results. The run has a new deadline. With another version it does the same to a live run, whose tasks
 that have not begun start by that version; tasks that run go on, or are cancelled if the version lacks them,
 and the deadline stays.
 Returns false if there is no such run, nothing is to be done again, or it is live and version is NULL or its
@@ -484,8 +484,9 @@ id: of the run.
 from_task: key of a step that is done again with all behind it; NULL: none.
 version: of the workflow, for this run from now on; NULL: it keeps its version.
 Errors: 42704 the workflow has no such version. 22023 it has no step from_task, or the version lacks a step
-  that has completed, or does not fit the steps that tasks have added. 55000 the run has been compensated, its
-  rows have expired, or a task has begun that was added by one that is to run again.$$;
+  that has completed or was skipped, or does not fit the steps that tasks have added. 55000 the run has been
+  compensated, its row or that of a task that would not run again has expired, it is a task of a run that has
+  ended or ends, or a task has begun that was added by one that is to run again.$$;
 
 COMMENT ON FUNCTION jobq.pause_workflow IS
 $$Pauses a run: no further task starts. Tasks that wait for a worker are taken back; tasks that run go on.
@@ -1096,6 +1097,7 @@ COMMENT ON COLUMN jobq.workflows.created_at IS 'time of jobq.create_workflow';
 COMMENT ON COLUMN jobq.workflows.created_by IS 'name of the role whose rights tasks have; definer_oid decides';
 COMMENT ON COLUMN jobq.workflows.type_id IS 'jobq.job_types.id';
 COMMENT ON COLUMN jobq.workflows.definer_oid IS 'the role; 0 when the row was restored where there is none of that name';
+COMMENT ON COLUMN jobq.workflows.reads IS 'the tasks that paths of each step read';
 
 COMMENT ON TABLE jobq.runs IS 'Runs of workflows: what jobq.jobs does not have of them';
 COMMENT ON COLUMN jobq.runs.id IS 'the job';
@@ -1104,11 +1106,13 @@ COMMENT ON COLUMN jobq.runs.version IS 'version of the workflow; 0: it has not s
 COMMENT ON COLUMN jobq.runs.deadline IS 'time at which its live tasks are cancelled';
 COMMENT ON COLUMN jobq.runs.keep_until IS 'time until which rows of its tasks stay';
 COMMENT ON COLUMN jobq.runs.phase IS 'running, failing, cancelling, compensating, restarting or ended';
-COMMENT ON COLUMN jobq.runs.failure IS 'code and message of a run that does not complete; keys of one that restarts';
+COMMENT ON COLUMN jobq.runs.failure IS 'code and message of a run that does not complete';
 COMMENT ON COLUMN jobq.runs.paused IS 'no task of it starts';
 COMMENT ON COLUMN jobq.runs.paused_reason IS 'reason given to jobq.pause_workflow';
 COMMENT ON COLUMN jobq.runs.added IS 'steps of jobq.add_tasks';
 COMMENT ON COLUMN jobq.runs.events IS 'data of the events sent so far, by name';
+COMMENT ON COLUMN jobq.runs.compensated IS 'its completed steps were undone: it is not retried';
+COMMENT ON COLUMN jobq.runs.again IS 'steps that start again when it restarts';
 COMMENT ON TABLE jobq.run_timers IS 'Times of the conductor: deadlines of runs, ends of delays and of waits for events';
 COMMENT ON COLUMN jobq.run_timers.due IS 'the time';
 COMMENT ON COLUMN jobq.run_timers.id IS 'the run or the task';

@@ -28,6 +28,7 @@
 #include "tables/finished_keys.h"
 #include "tables/queue_table.h"
 #include "tables/queue_triggers.h"
+#include "tables/run_level.h"
 #include "tables/table_shape.h"
 
 PG_FUNCTION_INFO_V1(jobq_queue_trigger);
@@ -65,13 +66,16 @@ hash_of(HeapTuple tuple, TupleDesc desc)
 	Datum		tenant;
 	Datum		type_id;
 	bool		type_isnull;
+	Datum		run;
+	bool		run_isnull;
 
 	if (isnull || is_blocked(tuple, desc))
 		return 0;
 	tenant = heap_getattr(tuple, Q_tenant, desc, &isnull);
 	type_id = heap_getattr(tuple, Q_type_id, desc, &type_isnull);
+	run = heap_getattr(tuple, Q_workflow_id, desc, &run_isnull);
 	return key_hash(isnull ? NULL : DatumGetTextPP(tenant), DatumGetTextPP(key),
-					!type_isnull && type_is_workflow(DatumGetInt32(type_id)));
+					run_level(!type_isnull && type_is_workflow(DatumGetInt32(type_id)), run_isnull ? NULL : DatumGetUUIDP(run)));
 }
 
 static void

@@ -41,6 +41,7 @@ typedef struct PathRefs
 {
 	List	   *tasks;			/* char *: keys of $.tasks.<key> */
 	bool		all_tasks;		/* $.tasks as a whole */
+	bool		artifacts;		/* those of the tasks that it reads */
 	bool		input;
 	bool		run;
 	bool		item;			/* $.item or $.index */

@@ -18,10 +18,15 @@ string_of(JsonPathItem *item)
 	return pnstrdup(string, len);
 }
 
-/* Adds the reference of $.key.second; NULL: the path has no such key there. */
+/*
+ * Adds the reference of $.key.second.third; NULL: the path has no such key
+ * there.
+ */
 static void
-add_keys(PathRefs *refs, char *key, char *second)
+add_keys(PathRefs *refs, char *key, char *second, const char *third)
 {
+	if (key == NULL || strcmp(key, "tasks") == 0)
+		refs->artifacts |= third == NULL || strcmp(third, "artifacts") == 0;
 	if (key == NULL)
 		refs->whole = true;
 	else if (strcmp(key, "input") == 0)
@@ -44,7 +49,7 @@ add_chain(const JsonbValue *path, PathRefs *refs)
 {
 	const char *at = path->val.string.val;
 	const char *end = at + path->val.string.len;
-	char	   *keys[2] = {NULL, NULL};
+	char	   *keys[3] = {NULL, NULL, NULL};
 
 	if (at == end || *at++ != '$')
 		return false;
@@ -55,10 +60,10 @@ add_chain(const JsonbValue *path, PathRefs *refs)
 
 		if (!path_next_key(&at, end, &key, &len))
 			return false;
-		if (n < 2)
+		if (n < (int) lengthof(keys))
 			keys[n] = pnstrdup(key, len);
 	}
-	add_keys(refs, keys[0], keys[1]);
+	add_keys(refs, keys[0], keys[1], keys[2]);
 	return true;
 }
 
@@ -66,15 +71,16 @@ add_chain(const JsonbValue *path, PathRefs *refs)
 static void
 add_root(JsonPathItem *root, PathRefs *refs)
 {
+	char	   *keys[3] = {NULL, NULL, NULL};
+	JsonPathItem at = *root;
 	JsonPathItem next;
-	JsonPathItem second;
 
-	if (!jspGetNext(root, &next) || next.type != jpiKey)
-		add_keys(refs, NULL, NULL);
-	else if (jspGetNext(&next, &second) && second.type == jpiKey)
-		add_keys(refs, string_of(&next), string_of(&second));
-	else
-		add_keys(refs, string_of(&next), NULL);
+	for (int n = 0; n < (int) lengthof(keys) && jspGetNext(&at, &next) && next.type == jpiKey; n++)
+	{
+		keys[n] = string_of(&next);
+		at = next;
+	}
+	add_keys(refs, keys[0], keys[1], keys[2]);
 }
 
 static void add_refs(JsonPathItem *item, PathRefs *refs);

@@ -259,9 +259,9 @@ $run = start_run('again');
 restart($run);
 one("DELETE FROM jobq.history WHERE workflow_id = '$run' AND task_key = 'a'");	# as it expires
 one(q{SELECT jobq.resume_job_type('again')});
-complete_all(x => '7');
-run_is($run, 'completed', 'a result expired meanwhile');
-is(one("SELECT result FROM jobq.jobs WHERE id = '$run'"), '{"z": 1}', 'its task has run again');
+wait_for_sql($node, "SELECT error_code = '55000' FROM jobq.jobs WHERE id = '$run'", 'a result expired meanwhile: it does not start');
+is(one("SELECT count(*) FROM ran WHERE run = '$run' AND key = 'a'"), '1', 'nor does its task run again');
+is(one("SELECT jobq.cancel_job('$run')"), 't', 'it is cancelled');
 $run = start_run('again');
 restart($run);
 is(one("SELECT jobq.cancel_job('$run')"), 't', 'it is cancelled');

@@ -72,10 +72,16 @@ workflow('live', '[{"key": "hold", "job_type": "pulled"}, {"key": "cut", "job_ty
   {"key": "bad", "job_type": "act", "payload": {"v": {"$": "$.input.nix"}}, "on_failure": "continue"},
   {"key": "late", "event": "never", "timeout": "1s", "on_failure": "continue"},
   {"key": "ran", "job_type": "act", "payload": {"end": "once"}, "on_failure": "continue"},
-  {"key": "map", "job_type": "act", "map": "$.input.list", "after": ["ran", "late"], "rule": "done"}]');
+  {"key": "go", "event": "go"},
+  {"key": "map", "job_type": "act", "map": "$.input.list", "after": ["ran", "late", "go"], "rule": "done"}]');
 $run = start_run('live', '{"list": [{"end": "fail"}]}');
 ($id, $token) = claim_one();
-wait_for_sql($node, "SELECT count(*) = 5 FROM jobq.dead_letters WHERE workflow_id = '$run'", 'tasks of a live run are dead');
+wait_for_sql($node, "SELECT count(*) = 3 FROM jobq.dead_letters WHERE workflow_id = '$run'", 'tasks of a live run are dead');
+is(one('SELECT jobq.retry_dead_letters(max_attempts => 1, error_like => \'once\')'), '1', 'retry_dead_letters takes one that has had an attempt');
+wait_for_sql($node, "SELECT EXISTS (SELECT FROM jobq.history WHERE workflow_id = '$run' AND task_key = 'ran' AND status = 'completed')", 'it runs');
+one("SELECT jobq.send_event('$run', 'go')");
+wait_for_sql($node, "SELECT count(*) = 4 FROM jobq.dead_letters WHERE workflow_id = '$run'", 'a map fails');
+wait_for_sql($node, "SELECT EXISTS (SELECT FROM jobq.history WHERE workflow_id = '$run' AND task_key = 'cut')", 'and its run begins to');
 foreach my $key (qw(bad late map))
 {
 	my $task = one("SELECT id FROM jobq.dead_letters WHERE workflow_id = '$run' AND task_key = '$key'");
@@ -84,11 +90,9 @@ foreach my $key (qw(bad late map))
 }
 my $cut = one("SELECT id FROM jobq.history WHERE workflow_id = '$run' AND task_key = 'cut'");
 sqlstate_is($node, 'postgres', "SELECT jobq.retry_job('$cut')", '55000', 'nor does a task run that was cancelled while it waited');
-is(one('SELECT jobq.retry_dead_letters(max_attempts => 1, error_like => \'once\')'), '1', 'retry_dead_letters takes one that had');
-wait_for_sql($node, "SELECT EXISTS (SELECT FROM jobq.history WHERE workflow_id = '$run' AND task_key = 'ran' AND status = 'completed')", 'it runs');
 one(q{DELETE FROM jobq.dead_letters WHERE task_key = 'map.0'; DELETE FROM jobq.dead_letters WHERE workflow_id IS NULL});
-is(one('SELECT jobq.retry_dead_letters()'), '0', 'and none that had not');
-is(tasks_of($run), 'bad:error cut:cancelled hold:running late:error map:error ran:completed', 'they stay');
+is(one('SELECT jobq.retry_dead_letters()'), '0', 'retry_dead_letters takes none of them');
+is(tasks_of($run), 'bad:error cut:cancelled go:completed hold:running late:error map:error ran:completed', 'they stay');
 complete_one($id, $token);
 run_is($run, 'error');
 is(one("SELECT jobq.retry_workflow('$run')"), 't', 'retry_workflow takes them when the run has ended');

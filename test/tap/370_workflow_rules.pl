@@ -131,6 +131,30 @@ foreach my $case (
 	wait_status($node, 'postgres', $id, $status, "$rule of @parents: $status");
 }
 
+# ---------- a replace of a job that one of its parents has released ----------
+
+# The end of the other parent is not the end of a new one.
+one(q{SELECT jobq.pause_job_type('ordered')});
+foreach my $case ([ 'any', 'completed' ], [ 'failed', 'cancelled' ])
+{
+	my ($rule, $end) = @$case;
+	my ($first, $second, $new) = map { one(q{SELECT jobq.enqueue('slow')}) } 1 .. 3;
+	my $finish = $end eq 'completed' ? '(jobq.run_inline($id)).status' : 'jobq.cancel_job($id)';
+	my $job = one("SELECT jobq.enqueue('ordered', unique_key => '$rule', after => '{$first,$second}', after_rule => '$rule')");
+
+	one('SELECT ' . $finish =~ s/\$id/'$first'/r);
+	wait_status($node, 'postgres', $job, 'pending', "one parent $end: a job of rule $rule is released");
+	is(one("SELECT jobq.enqueue('ordered', unique_key => '$rule', after => '{$new}', on_conflict => 'replace')"), $job, 'it gets another parent');
+	is(one("SELECT count(*) FROM jobq.dependencies WHERE child_id = '$job'"), '1', 'and has no other edge');
+	one('SELECT ' . $finish =~ s/\$id/'$second'/r);
+	wait_for_sql($node, "SELECT NOT EXISTS (SELECT FROM jobq.dependencies WHERE parent_id = '$second')", 'the former parent ends');
+	is(one("SELECT status FROM jobq.jobs WHERE id = '$job'"), 'blocked', 'it waits for the new one');
+	one("SELECT (jobq.run_inline('$new')).status");
+	wait_status($node, 'postgres', $job, 'pending', 'whose end releases it');
+	one("SELECT jobq.cancel_job('$job')");
+}
+one(q{SELECT jobq.resume_job_type('ordered')});
+
 # ---------- management ----------
 
 one(q{SELECT jobq.pause_job_type('parent')});

@@ -10,10 +10,8 @@ use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
 
-my $seed = $ENV{JOBQ_SEED} // int(rand(2**31));
+my $seed = seed();
 my $graphs = $ENV{JOBQ_GRAPHS} // 12;
-srand($seed);
-diag("JOBQ_SEED=$seed JOBQ_GRAPHS=$graphs");
 
 my $node = jobq_server('dags', 'jobq.max_sql_workers = 4', 'fsync = off', "jobq.sweep_interval = '1h'");
 $node->start;

@@ -57,6 +57,36 @@ $run = start_run('out');
 run_is($run, 'completed');
 is(one("SELECT result FROM jobq.jobs WHERE id = '$run'"), '{"sum": 8}', 'output');
 
+# A path that reads $.tasks as a whole, or $, finds the steps before, each once and no other; one
+# that names a task whose key is in another one's does, too.
+workflow('wholes', '[{"key": "aa", "job_type": "act", "payload": {"result": 1}}, {"key": "a", "job_type": "act", "after": ["aa"], "payload": {"result": 2}},
+  {"key": "side", "job_type": "act", "payload": {"result": "side"}},
+  {"key": "all", "job_type": "act", "after": ["a"], "payload": {"result": {"stars": {"$[]": "$.tasks.*.result"}, "keys": {"$[]": "$.tasks.keyvalue().key"},
+    "root": {"$[]": "$.keyvalue().key"}, "one": {"$": "$.tasks.a"}, "if": {"$[]": "$ ? (exists(@.tasks.aa)).tasks.a.result"}}}},
+  {"key": "none", "job_type": "act", "after": ["side"], "payload": {"result": {"$": "$"}}},
+  {"key": "members", "job_type": "act", "after": ["a"], "map": "$.input.list", "payload": {"result": {"$[]": "$.tasks.*.result"}}},
+  {"key": "picked", "job_type": "act", "after": ["all"], "if": "exists($.tasks.* ? (@.result == 1))"}]',
+  q{output => '{"stars": {"$[]": "$.tasks.*.status"}}'});
+$run = tasks_are('wholes', '{"list": [0]}', 'completed', 'a:completed aa:completed all:completed members:completed members.0:completed none:completed picked:completed side:completed', 'paths over all tasks');
+is(one("SELECT result FROM jobq.jobs WHERE workflow_id = '$run' AND task_key = 'all'"),
+	'{"if": [2], "one": {"error": null, "result": 2, "status": "completed", "artifacts": []}, "keys": ["a", "aa"], "root": ["run", "input", "tasks"], "stars": [2, 1]}', 'read the steps before');
+is(one("SELECT result - 'run' FROM jobq.jobs WHERE workflow_id = '$run' AND task_key = 'none'"),
+	'{"input": {"list": [0]}, "tasks": {"side": {"error": null, "result": "side", "status": "completed", "artifacts": []}}}', '$ is the whole context');
+is(one("SELECT result FROM jobq.jobs WHERE workflow_id = '$run' AND task_key = 'members'"), '[[2, 1]]', 'of a map, too');
+is(one("SELECT jsonb_array_length(result -> 'stars') FROM jobq.jobs WHERE id = '$run'"), '7', 'and of the output');
+one(q{CREATE FUNCTION adds_reader(p jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN
+  PERFORM jobq.add_tasks('[{"key": "more", "job_type": "act", "payload": {"result": 3}},
+    {"key": "reader", "job_type": "act", "after": ["more"], "payload": {"result": {"$[]": "$.tasks.*.result"}}}]'); RETURN '1'; END $$;
+  SELECT jobq.create_job_type('adds_reader', 'adds_reader(jsonb)')});
+workflow('reader', '[{"key": "p", "job_type": "adds_reader"}, {"key": "z", "job_type": "act", "after": ["p"], "payload": {"result": {"$[]": "$.tasks.*.result"}}}]');
+$run = start_run('reader');
+run_is($run, 'completed', 'steps that a task adds');
+is(one("SELECT string_agg(task_key || ' ' || result, ', ' ORDER BY task_key) FROM jobq.jobs WHERE workflow_id = '$run' AND task_key IN ('reader', 'z')"), 'reader [3], z [1, 3, [3]]', 'read what is before them, and are read');
+my $graph = one("SELECT jobq.graph(id => '$run')");
+like($graph, qr/"more<br>act"\].*"reader<br>act"\]/s, 'the graph of the run has them');
+like($graph, qr/class s3 completed/, 'with their statuses');
+unlike(one(q{SELECT jobq.graph('reader')}), qr/more/, 'that of the workflow has not');
+
 # ---------- maps ----------
 
 workflow('map', '[{"key": "m", "job_type": "act", "map": "$.input.list"}, {"key": "j", "after": ["m"]},

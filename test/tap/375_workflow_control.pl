@@ -197,6 +197,58 @@ for (1 .. 5)
 is("@order", '1a 1a 1b 2a 2b', 'tasks keep the position of their run, a retried task its place');
 run_is($_, 'completed') foreach @runs;
 
+# A task that was not due takes the place of its run when it is.
+workflow('slowly', '[{"key": "a", "job_type": "pulled", "payload": {"of": {"$": "$.input.n"}}, "max_attempts": 3, "backoff": {"type": "fixed", "base": "1s"}},
+  {"key": "d", "job_type": "pulled", "after": ["a"], "delay": "1s", "payload": {"of": {"$": "$.input.n"}}}]');
+sub keeps_place
+{
+	my ($run, $key) = @_;
+
+	return wait_for_sql($node, "SELECT t.status IN ('pending', 'retry') AND t.position = r.position FROM jobq.queue t JOIN jobq.queue r ON r.id = t.workflow_id WHERE r.id = '$run' AND t.task_key = '$key'",
+		"a task has the place of its run: $key");
+}
+@runs = map { start_run('slowly', qq({"n": $_})) } 1 .. 2;
+wait_for_sql($node, q{SELECT count(*) = 2 FROM jobq.queue WHERE task_key = 'a' AND status = 'pending'}, 'both runs have begun');
+my @first = claim_one();
+like($first[2], qr/1/, 'the first run is first');
+one(q{SELECT jobq.pause_job_type('pulled')});
+one("SELECT jobq.fail('$first[0]', '$first[1]', 'once')");
+keeps_place($runs[0], 'a');
+one(q{SELECT jobq.resume_job_type('pulled')});
+@first = claim_one();
+like($first[2], qr/1/, 'after its backoff its task is first');
+one("SELECT jobq.pause_job_type('pulled'), jobq.snooze_job('$first[0]', '$first[1]', '1s')");
+keeps_place($runs[0], 'a');
+one(q{SELECT jobq.resume_job_type('pulled')});
+@first = claim_one();
+like($first[2], qr/1/, 'after a snooze, too');
+one(q{SELECT jobq.pause_job_type('pulled')});
+complete_one(@first[0, 1]);
+keeps_place($runs[0], 'd');
+one(q{SELECT jobq.resume_job_type('pulled')});
+@first = claim_one();
+like($first[2], qr/1/, 'and after a delay');
+complete_one(@first[0, 1]);
+complete_one((claim_one())[0, 1]) for 1 .. 2;
+run_is($_, 'completed') foreach @runs;
+
+# Tasks of a workflow among the steps have the place of the outermost run, though it starts later.
+workflow('below', '[{"key": "x", "job_type": "pulled", "payload": {"of": {"$": "$.input.n"}}}]');
+workflow('between', '[{"key": "b", "job_type": "below", "payload": {"n": {"$": "$.input.n"}}}]');
+workflow('above', '[{"key": "a", "job_type": "pulled", "payload": {"of": {"$": "$.input.n"}}}, {"key": "s", "job_type": "between", "after": ["a"], "payload": {"n": {"$": "$.input.n"}}}]');
+@runs = map { start_run('above', qq({"n": $_})) } 1 .. 2;
+my @both = (([ claim_one() ]), ([ claim_one() ]));
+like($both[0][2], qr/1/, 'the first run is first');
+foreach my $n (1, 0)
+{
+	complete_one($both[$n][0], $both[$n][1]);
+	wait_for_sql($node, sprintf(q{SELECT count(*) = 1 FROM jobq.queue WHERE task_key = 'x' AND status = 'pending' AND payload @> '{"of": %d}'}, $n + 1), 'a nested run starts');
+}
+my @nested = map { [ claim_one() ] } 1 .. 2;
+is(join(' ', map { $_->[2] =~ /(\d)/ } @nested), '1 2', 'nested runs: the task of the first run is first');
+complete_one($_->[0], $_->[1]) foreach @nested;
+run_is($_, 'completed') foreach @runs;
+
 # ---------- limits and keys ----------
 
 workflow('narrow', '[{"key": "a", "job_type": "pulled"}]', q{options => '{"max_concurrent": 1}'});
@@ -227,6 +279,28 @@ is(one('SELECT bool_and(q.key_hash = h.key_hash) FROM hashes h JOIN jobq.queue q
 one("SELECT jobq.cancel_job('$plain'), jobq.retry_job('$plain'), jobq.resume_job_type('keyed'), jobq.resume_job_type('act')");
 is(one("SELECT q.key_hash = h.key_hash FROM hashes h LEFT JOIN jobq.queue q USING (id) WHERE id = '$plain'") =~ /^t?$/, 1, 'and so does a retry');
 run_is($plain, 'completed');
+
+# A limit and a key that a run shares with its tasks, and a key that it shares with runs among them.
+one(q{SELECT jobq.set_limit('one', max_concurrent => 1, rate_limit => 100), jobq.create_job_type('limited', 'act(jsonb)', options => '{"limits": ["one"]}')});
+workflow('limited_run', '[{"key": "a", "job_type": "limited"}, {"key": "p", "job_type": "pulled", "after": ["a"]}]', q{options => '{"limits": ["one"]}'});
+@runs = map { start_run('limited_run') } 1 .. 2;
+($id, $token) = claim_one();
+is(one("SELECT string_agg(status::text, ' ' ORDER BY id) FROM jobq.queue WHERE id IN ('$runs[0]', '$runs[1]')"), 'running pending', 'a shared limit counts runs');
+is(ended(one(q{SELECT jobq.enqueue('limited')})), 'completed', 'and jobs by themselves');
+complete_one($id, $token);
+complete_one((claim_one())[0, 1]);
+run_is($_, 'completed', 'a task does not wait for the shared limit of its run') foreach @runs;
+sqlstate_is($node, 'postgres', q{SELECT jobq.create_workflow('limit_out', '[{"key": "a", "job_type": "limited_run"}]', options => '{"limits": ["one"]}')}, '22023', 'a workflow with one below it in the same limit');
+workflow('limit_mid', '[{"key": "a", "job_type": "limited_run"}]');
+workflow('limit_out', '[{"key": "a", "job_type": "limit_mid"}]');
+sqlstate_is($node, 'postgres', q{SELECT jobq.alter_job_type('limit_out', options => '{"limits": ["one"]}')}, '22023', 'nor does it get the limit later');
+workflow('key_in', '[{"key": "a", "job_type": "act", "concurrency_key": "n"}]');
+workflow('key_mid', '[{"key": "a", "job_type": "key_in", "concurrency_key": "n"}, {"key": "b", "job_type": "key_in", "concurrency_key": "n"}]');
+workflow('key_out', '[{"key": "a", "job_type": "key_mid", "concurrency_key": "n"}, {"key": "m", "job_type": "key_mid", "concurrency_key": "n", "map": "$.input"}]');
+@runs = map { start_run('key_out', '[{}, {}]', q{concurrency_key => 'n'}) } 1 .. 2;
+run_is($_, 'completed', 'nor a nested run for its key') foreach @runs;
+is(one("SELECT max(completed_at) FILTER (WHERE id = '$runs[0]') <= max(started_at) FILTER (WHERE id = '$runs[1]') FROM jobq.jobs"), 't', 'which runs at the top take one after the other');
+is(one("SELECT bool_and(a.completed_at <= b.started_at) FROM jobq.jobs a JOIN jobq.jobs b ON a.job_type = b.job_type AND a.started_at < b.started_at WHERE a.job_type = 'key_in'"), 't', 'and so do those of a level');
 
 # ---------- unique keys, tenants ----------
 

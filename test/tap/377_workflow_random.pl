@@ -10,12 +10,9 @@ use RunTest;
 use ServerTest;
 use Test::More;
 
-my $seed = $ENV{JOBQ_SEED} || time ^ $$;
+my $seed = seed();
 my $runs = $ENV{RUNS} || 100;
 my $json = JSON::PP->new->canonical->allow_nonref;
-
-note "JOBQ_SEED=$seed RUNS=$runs";
-srand $seed;
 
 my $node = run_server('random');
 one(q{CREATE TABLE repaired (); CREATE FUNCTION rnd(p jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$

@@ -11,6 +11,23 @@ use Test::More;
 
 my $node = run_server('rights', 'jobq.max_tasks = 3000');
 
+# ---------- edges ----------
+
+# Roles of tenants read no edge, not even with a GRANT of the owner's: an edge has no tenant.
+one(<<'END');
+CREATE ROLE edges LOGIN;
+SELECT jobq.grant_access('edges', a, tenant => 'acme') FROM unnest('{read,enqueue}'::text[]) a;
+SELECT jobq.enqueue('pulled', tenant => 'acme') AS parent \gset
+SELECT jobq.enqueue('act', tenant => 'acme', after => ARRAY[:'parent'::uuid]);
+END
+is(one('SELECT count(*) FROM jobq.dependencies'), '1', 'there is an edge');
+sqlstate_is($node, 'postgres', q{SET ROLE edges; SELECT count(*) FROM jobq.dependencies}, '42501', 'a reader may not read edges');
+one('GRANT SELECT, DELETE ON jobq.dependencies TO edges');
+is(one(q{SET ROLE edges; SELECT count(*) FROM jobq.dependencies}), '0', 'with a GRANT it sees none');
+is(one(q{SET ROLE edges; WITH gone AS (DELETE FROM jobq.dependencies RETURNING 1) SELECT count(*) FROM gone}), '0', 'nor deletes it');
+is(one(q{SET ROLE edges; SELECT cardinality(after) FROM jobq.jobs WHERE job_type = 'act'}), '1', 'it sees what its own job waits for');
+one('REVOKE SELECT, DELETE ON jobq.dependencies FROM edges; SELECT jobq.cancel_job(id) FROM jobq.jobs');
+
 # ---------- the definer ----------
 
 one(<<'END');
@@ -95,6 +112,15 @@ is(one("SELECT error_code, attempts FROM jobq.jobs WHERE workflow_id = '$run' AN
 $run = one(q{SELECT jobq.enqueue('big', jsonb_build_object('list', (SELECT jsonb_agg('{}'::jsonb) FROM generate_series(1, 3000) i)))});
 run_is($run, 'completed', '3,000 elements');
 is(one("SELECT count(*) FROM jobq.jobs WHERE workflow_id = '$run' AND status = 'completed'"), '3002', 'all tasks');
+workflow('two_maps', '[{"key": "m", "job_type": "act", "map": "$.input.list"}, {"key": "n", "job_type": "act", "after": ["m"], "map": "$.input.list"}]');
+foreach my $case ([ 1500, 'completed' ], [ 1501, 'error' ])
+{
+	my ($n, $status) = @$case;
+
+	$run = one("SELECT jobq.enqueue('two_maps', jsonb_build_object('list', (SELECT jsonb_agg('{}'::jsonb) FROM generate_series(1, $n) i)))");
+	run_is($run, $status, "two maps of $n elements: $status");
+}
+is(one("SELECT string_agg(task_key || ' ' || error_code, ', ') FROM jobq.dead_letters WHERE workflow_id = '$run'"), 'n 54000', 'together they have too many');
 is(one('SELECT count(*) FROM jobq.queue'), '0', 'no row is left');
 unlike(slurp_file($node->logfile), qr/WARNING:  jobq|terminated by|PANIC|TRAP/, 'no warnings');
 

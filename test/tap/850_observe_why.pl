@@ -113,6 +113,14 @@ is($why->{status}, 'blocked', 'it is blocked');
 is($why->{reasons}[0]{holder}, $parent, 'by its parent');
 sql("SELECT jobq.alter_job('$parent', scheduled_for => now())");
 starts($id, 'parent');
+my @parents = map { enqueue('plain', q{, delay => '1h'}) } 1 .. 2;
+sql(q{SELECT jobq.create_job_type('dies', 'fails_once(jsonb)', max_attempts => 1, options => '{"alert": false}')});
+my $dead = enqueue('dies');
+$node->poll_query_until('postgres', "SELECT status = 'error' FROM jobq.jobs WHERE id = '$dead'");
+$id = enqueue('plain', ", after => '{$parents[0],$parents[1],$dead}'");
+is_deeply([ map { "$_->{code} $_->{holder}" } @{ why($id)->{reasons} } ], [ map { "workflow $_" } $parents[0], $dead, $parents[1] ], 'each of several parents is named, a dead letter, too');
+like(why($id)->{reasons}[1]{message}, qr/dead letter/, 'as such');
+sql("SELECT jobq.cancel_job(i) FROM unnest('{$id,$parents[0],$parents[1]}'::uuid[]) i");
 
 # ---------- type_paused, stopped, signal, filter ----------
 

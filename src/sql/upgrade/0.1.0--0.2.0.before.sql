@@ -110,6 +110,7 @@ CREATE TABLE jobq.workflows (
   created_by   text        NOT NULL,
   type_id      int4        NOT NULL,
   definer_oid  oid         NOT NULL,
+  reads        jsonb       NOT NULL,
   PRIMARY KEY (type_id, version)
 );
 CREATE UNIQUE INDEX workflows_active ON jobq.workflows (type_id) WHERE is_active;
@@ -127,7 +128,9 @@ CREATE TABLE jobq.runs (
   paused      boolean     NOT NULL DEFAULT false,
   paused_reason text,
   added       jsonb       NOT NULL DEFAULT '[]',
-  events      jsonb       NOT NULL DEFAULT '{}'
+  events      jsonb       NOT NULL DEFAULT '{}',
+  compensated boolean     NOT NULL DEFAULT false,
+  again       text[]
 );
 CREATE INDEX runs_keep_until ON jobq.runs (keep_until);
 
