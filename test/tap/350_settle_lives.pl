@@ -93,6 +93,12 @@ sub attempt
 	my $n = $life->{attempts} + 1;
 	my $act = $life->{acts}[ $life->{tool} ? $n - 1 : $life->{runs} ] // 'ok';
 
+	# told while it was taken back from a batch, to run alone
+	if ($act =~ /wait$/ && $life->{runs_stored} == $life->{runs})
+	{
+		cancel($life);
+		return;
+	}
 	$life->{runs}++;
 	record($life, $n, 'claimed') if $life->{tool};
 	record($life, $n, 'started');
@@ -226,6 +232,8 @@ sub live_round
 
 	is($done, scalar @chosen, "$what: every call did what it should");
 	settle_down("$what: everything has ended or waits");
+	my %runs = map { split /\|/ } split /\n/, $node->safe_psql('postgres', q{SELECT id, runs FROM jobq.jobs WHERE payload->>'acts' LIKE '%wait"%'});
+	foreach (@lives) { $_->{runs_stored} = $runs{ $_->{id} } if exists $runs{ $_->{id} }; }
 	live_on($_) foreach @lives;
 	return;
 }

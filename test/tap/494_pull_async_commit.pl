@@ -26,6 +26,9 @@ sub job { return one('SELECT status, attempts, runs FROM jobq.jobs'); }
 sub crash_after
 {
 	my ($sql, $status) = @_;
+	# maintenance, which flushes its commits, has done what is due
+	$node->poll_query_until('postgres', q{SELECT NOT EXISTS (SELECT FROM jobq_internal._missing_partitions())
+	  AND NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'jobq maintenance')}) or die 'maintenance';
 	my $writer = one(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'});
 
 	kill 'STOP', $writer;
@@ -37,7 +40,7 @@ sub crash_after
 	return ($answer, $flushed eq 't' || one('SELECT status FROM jobq.jobs') eq $status);
 }
 
-my $claim = q{SELECT id, lease_token FROM jobq.claim('{mail}', lease => '5s', wait => '10s')};
+my $claim = q{SELECT id, lease_token FROM jobq.claim('{mail}', lease => '12s', wait => '20s')};
 
 # ---------- a claim ----------
 

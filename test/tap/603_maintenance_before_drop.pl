@@ -147,7 +147,8 @@ wait_for_sql($node, 'SELECT NOT jobq_internal._disk_is_critical()', 'the disk is
 set(q{jobq.before_drop_type = 'archiver'});
 $node->safe_psql('postgres', <<'END');
 TRUNCATE archived;
-SELECT jobq.pause_job_type('archiver');  -- maintenance may come meanwhile, too
+SELECT jobq.pause_job_type('archiver');
+BEGIN;  -- maintenance makes no partition meanwhile
 DO $$
 DECLARE
   name text;
@@ -159,6 +160,7 @@ END $$;
 SELECT jobq_internal._ensure_partition('jobq.artifacts', clock_timestamp(), clock_timestamp() - interval '100 years');
 INSERT INTO jobq.artifacts (job_id, attempt, key, kind, expires_at)
 SELECT gen_random_uuid(), 1, n, 'output', date_trunc('day', clock_timestamp(), 'UTC') + make_interval(days => n / 10, hours => 0, secs => n % 10 * 1e-6) FROM unnest('{-21,-11,-10,0,10,11}'::int[]) n;
+COMMIT;
 END
 my $keys = q{SELECT string_agg(key, ' ' ORDER BY key::int) FROM jobq.artifacts};
 $node->safe_psql('postgres', 'SELECT jobq_internal._retain()');
