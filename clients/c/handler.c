@@ -193,7 +193,7 @@ add_report(jobq_worker *worker, jobq_job *job, char kind, char *const *texts)
 	{
 		if (job->held->nreports >= MOST_REPORTS)
 		{
-			jw_log_event(worker, "error", "call_failed", "job", job->id, "error", "too many reports without an answer", NULL);
+			jw_log_event(worker, "error", "call_failed", "job_id", job->id, "error", "too many reports without an answer", NULL);
 			return;
 		}
 		report = *end = jw_allocate(sizeof(Report));
@@ -239,7 +239,7 @@ jw_send_reports(jobq_worker *worker, Run *run, jobq_job *job)
 		}
 		held->retry_at = 0;
 		if (jw_is_error(result))
-			jw_log_event(worker, "error", "call_failed", "job", job->id, "error", PQresultErrorMessage(result), NULL);
+			jw_log_event(worker, "error", "call_failed", "job_id", job->id, "error", PQresultErrorMessage(result), NULL);
 		else if (held->reports->kind == 'p')
 			jw_heard(worker, run, job, jw_value_of(result), sent);
 		PQclear(result);
@@ -437,7 +437,8 @@ jw_start_run(jobq_worker *worker, Run *run)
 	{
 		jobq_job   *job = &run->jobs[i];
 
-		jw_log_job(worker, job, "job_started", NULL, NULL);
+		job->held->began = jw_now_ms();
+		jw_log_started(worker, job);
 		if (worker->options.job_start)
 			worker->options.job_start(job, worker->options.arg);
 		if (run->pid > 0)

@@ -64,7 +64,8 @@ typedef struct Report
 struct jobq_held
 {
 	int64_t		expires,
-				deadline;
+				deadline,
+				began;			/* of its handler; 0: not yet */
 	char		stopped;		/* 0, or the first letter of cancel, lost, shutdown */
 	char		own;			/* jobq_complete(): 0, 'b' begun, 'd' done, 'l' lost, 'f' failed */
 	bool		locked;			/* the last heartbeat met a lock of the row */
@@ -152,7 +153,8 @@ extern void	jw_append_element(Buffer *array, const char *text);
 extern int64_t jw_now_ms(void);
 extern int64_t jw_earlier(int64_t a, int64_t b);
 extern void	jw_log_event(jobq_worker *worker, const char *level, const char *event,...);
-extern void	jw_log_job(jobq_worker *worker, const jobq_job *job, const char *event, const char *error, const char *outcome);
+extern void	jw_log_started(jobq_worker *worker, const jobq_job *job);
+extern void	jw_log_end(jobq_worker *worker, const jobq_job *job, const char *event, const char *outcome, const char *error);
 
 /* connection.c */
 extern void	jw_lose_link(jobq_worker *worker, Link *link, const char *error);

@@ -151,11 +151,24 @@ jw_log_event(jobq_worker *worker, const char *level, const char *event,...)
 }
 
 void
-jw_log_job(jobq_worker *worker, const jobq_job *job, const char *event, const char *error, const char *outcome)
+jw_log_started(jobq_worker *worker, const jobq_job *job)
 {
 	char		attempt[16];
 
 	snprintf(attempt, sizeof(attempt), "%d", job->attempts);
-	jw_log_event(worker, strcmp(event, "job_lost") == 0 ? "warning" : "info", event, "job", job->id, "type", job->type,
-			  "#attempt", attempt, error ? "error" : NULL, error, "outcome", outcome, NULL);
+	jw_log_event(worker, "info", "job_started", "job_id", job->id, "job_type", job->type, "#attempt", attempt, NULL);
+}
+
+/* Logs the end of a job; its duration counts from the start of the handler. */
+void
+jw_log_end(jobq_worker *worker, const jobq_job *job, const char *event, const char *outcome, const char *error)
+{
+	char		attempt[16],
+				duration[24];
+	const char *level = strcmp(event, "job_lost") == 0 ? "error" : strcmp(event, "job_failed") == 0 ? "warning" : "info";
+
+	snprintf(attempt, sizeof(attempt), "%d", job->attempts);
+	snprintf(duration, sizeof(duration), "%lld", job->held->began ? (long long) (jw_now_ms() - job->held->began) : 0LL);
+	jw_log_event(worker, level, event, "job_id", job->id, "job_type", job->type, "#attempt", attempt, "outcome", outcome,
+				 "#duration_ms", duration, error ? "error" : NULL, error, NULL);
 }

@@ -18,7 +18,7 @@ finish_job(jobq_worker *worker, jobq_job *job, const char *outcome, const char *
 		return;
 	job->held->outcome = outcome;
 	snprintf(event, sizeof(event), "job_%s", outcome);
-	jw_log_job(worker, job, event, error, answer);
+	jw_log_end(worker, job, event, answer ? answer : outcome, error);
 	if (worker->options.job_end)
 		worker->options.job_end(job, outcome, worker->options.arg);
 }
@@ -76,7 +76,7 @@ tell_failure(jobq_worker *worker, Run *run, jobq_job *job, const char *message, 
 
 	if (result && jw_is_error(result))		/* a text or interval that the server cannot store */
 	{
-		jw_log_event(worker, "error", "settlement_failed", "job", job->id, "error", PQresultErrorMessage(result), NULL);
+		jw_log_event(worker, "error", "settlement_failed", "job_id", job->id, "error", PQresultErrorMessage(result), NULL);
 		PQclear(result);
 		result = CALL(worker, sql, job->id, job->lease_token, "the handler's error cannot be stored", may_retry,
 					  NULL, NULL, NULL, lock_of(worker, job));
@@ -86,7 +86,7 @@ tell_failure(jobq_worker *worker, Run *run, jobq_job *job, const char *message, 
 	if (jw_is_error(result) || strcmp(jw_value_of(result), "lost") == 0)
 		lose_job(worker, run, job);
 	else
-		finish_job(worker, job, outcome, message, jw_value_of(result));
+		finish_job(worker, job, outcome, message, strcmp(outcome, "failed") == 0 ? jw_value_of(result) : NULL);
 	PQclear(result);
 	return true;
 }

@@ -77,6 +77,7 @@ const sql = {
 // with the job: completed, failed, skipped, snoozed, cancelled, lost, released.
 export class Lease {
   outcome = null;
+  began = null;       // the time when its handler began
   completed = null;   // Job.complete: false while it runs, then true; null again after an error
   stopReason = null;
   locked = false;     // its last heartbeat met a lock of the row

@@ -208,7 +208,7 @@ export class Worker {
   // Called by a lease that is lost.
   lost(lease) {
     this.#leases.delete(lease);
-    this.#logJob('job_lost', lease, { level: 'warning' });
+    this.#logEnd('lost', lease, { level: 'error' });
   }
 
   // Called by a lease whose job is cancelled: its handler may have not begun.
@@ -350,7 +350,10 @@ export class Worker {
     const jobs = leases.map((lease) => lease.job);
     let ends;
 
-    for (const lease of leases) this.#logJob('job_started', lease);
+    for (const lease of leases) {
+      lease.began = performance.now();
+      this.#logJob('job_started', lease);
+    }
     try {
       const value = await handler(batch > 1 ? jobs : jobs[0]);
 
@@ -424,7 +427,7 @@ export class Worker {
         });
       }
     } catch (error) {
-      if (!(error instanceof Unanswered)) this.log({ event: 'settlement_failed', level: 'error', job: lease.id, error: error.message });
+      if (!(error instanceof Unanswered)) this.log({ event: 'settlement_failed', level: 'error', job_id: lease.id, job_type: lease.job.type, error: error.message });
       lease.lose();
     }
     this.#leases.delete(lease);
@@ -475,7 +478,7 @@ export class Worker {
     if (lease.outcome !== null) return;
     if (!done) return lease.lose();
     lease.end(outcome);
-    this.#logJob(`job_${outcome}`, lease, more);
+    this.#logEnd(outcome, lease, outcome === 'failed' ? { level: 'warning', ...more } : more);
   }
 
   async #release(lease) {
@@ -496,7 +499,14 @@ export class Worker {
   }
 
   #logJob(event, lease, more = {}) {
-    this.log({ event, job: lease.id, type: lease.job.type, attempt: lease.job.attempts, ...more });
+    this.log({ event, job_id: lease.id, job_type: lease.job.type, attempt: lease.job.attempts, ...more });
+  }
+
+  // duration_ms: since the start of the handler.
+  #logEnd(outcome, lease, more) {
+    const duration = lease.began === null ? 0 : Math.round(performance.now() - lease.began);
+
+    this.#logJob(`job_${outcome}`, lease, { outcome, duration_ms: duration, ...more });
   }
 
   // ---- leases ----

@@ -193,7 +193,7 @@ sub slow_job
 	my $gate = 'gate' . ++$gates_used;
 	my $id = enqueue('slow', qq({"gate": "$gate"}));
 
-	wait_log($worker, 'job_started', job => $id);
+	wait_log($worker, 'job_started', job_id => $id);
 	return ($id, $gate);
 }
 
@@ -251,9 +251,10 @@ sub completes
 	my $worker = worker(types => 'echo', concurrency => 4);
 
 	ends($first, 'completed', 'result = payload');
-	wait_log($worker, 'job_started', job => $first, type => 'echo', attempt => 1);
-	wait_log($worker, $_, job => $first) foreach 'job_completed', 'span_start';
-	wait_log($worker, 'span_end', job => $first, outcome => 'completed');
+	wait_log($worker, 'job_started', job_id => $first, job_type => 'echo', attempt => 1);
+	wait_log($worker, 'job_completed', job_id => $first, job_type => 'echo', attempt => 1, outcome => 'completed');
+	wait_log($worker, 'span_start', job_id => $first);
+	wait_log($worker, 'span_end', job_id => $first, outcome => 'completed');
 	ends(enqueue('echo', $_), 'completed', 'result = payload') foreach '[]', '"text"', '12345', 'false';
 
 	my $out = enqueue_by_client('echo', $text, q({"priority": 5, "unique_key": "it's", "metadata": {"k": [1]}}));
@@ -269,9 +270,9 @@ sub fails
 
 	ends($permanent, 'error', q(error_msg = 'no such thing' AND error_code = 'E_FAIL' AND runs = 1
 		AND error_details @> '{"payload": {"n": "it''s"}}'));
-	wait_log($worker, 'job_failed', job => $permanent, outcome => 'error');
+	wait_log($worker, 'job_failed', job_id => $permanent, outcome => 'error');
 	ends($unforeseen, 'error', q(error_msg LIKE '%boom%' AND runs = 2));
-	wait_log($worker, 'job_failed', job => $unforeseen, outcome => 'retry', attempt => 1);
+	wait_log($worker, 'job_failed', job_id => $unforeseen, outcome => 'retry', attempt => 1);
 	echoes();
 	return stop_worker($worker);
 }
@@ -282,7 +283,7 @@ sub retries
 	my @jobs = map { enqueue('flaky', $_) } '{"retry_after": "100ms"}', '{"retry_after": 0.1}';
 
 	ends($_, 'completed', q(attempts = 2 AND result = '{"attempts": 2}')) foreach @jobs;
-	wait_log($worker, 'job_failed', job => $jobs[0], outcome => 'retry');
+	wait_log($worker, 'job_failed', job_id => $jobs[0], outcome => 'retry');
 	return stop_worker($worker);
 }
 
@@ -325,9 +326,9 @@ sub cancel
 	my ($id) = slow_job($worker);
 
 	sql("SELECT jobq.cancel_job('$id', 'no longer needed')");
-	wait_log($worker, 'handler_stopped', job => $id, reason => 'cancel');
+	wait_log($worker, 'handler_stopped', job_id => $id, reason => 'cancel');
 	ends($id, 'cancelled', 'runs = 1');
-	wait_log($worker, $_, job => $id) foreach 'job_cancelled', 'span_end';
+	wait_log($worker, $_, job_id => $id) foreach 'job_cancelled', 'span_end';
 	echoes();
 	return stop_worker($worker);
 }
@@ -351,7 +352,7 @@ sub late_listener
 	}
 	must($heard =~ /Asynchronous notification/, 'the cancel is notified');
 	sql('ALTER FUNCTION jobq.channel_later(text) RENAME TO channel');
-	wait_log($worker, 'handler_stopped', job => $id, reason => 'cancel');
+	wait_log($worker, 'handler_stopped', job_id => $id, reason => 'cancel');
 	ends($id, 'cancelled', 'runs = 1');
 	$listener->quit;
 	return stop_worker($worker);
@@ -379,8 +380,8 @@ sub lost_lease
 	signal_worker($worker, '-STOP');
 	wait_sql($node, "SELECT status = 'retry' FROM jobq.jobs WHERE id = '$id'", 'the lease of a stopped process runs out');
 	signal_worker($worker, '-CONT');
-	wait_log($worker, 'handler_stopped', job => $id, reason => 'lost');
-	wait_log($worker, 'job_lost', job => $id);
+	wait_log($worker, 'handler_stopped', job_id => $id, reason => 'lost');
+	wait_log($worker, 'job_lost', job_id => $id);
 	echoes();
 	ends($id, 'retry', q(runs = 1 AND error_code = 'lease_expired'));
 	return stop_worker($worker);
@@ -444,7 +445,7 @@ sub sigterm_releases
 	my ($id) = slow_job($worker);
 
 	stop_worker($worker);
-	wait_log($worker, $_, job => $id) foreach 'handler_stopped', 'job_released';
+	wait_log($worker, $_, job_id => $id) foreach 'handler_stopped', 'job_released';
 	return ends($id, 'pending', 'attempts = 0 AND runs = 1');
 }
 
@@ -488,15 +489,15 @@ sub claims_ahead
 	my $worker = worker(types => 'slow', prefetch => 3, lease => 3);
 
 	wait_sql($node, "SELECT count(*) = 4 FROM jobq.jobs WHERE status = 'running'", 'four jobs are claimed');
-	wait_log($worker, 'job_started', job => $ids[0]);
+	wait_log($worker, 'job_started', job_id => $ids[0]);
 	my $after = sql("SELECT jobq.cancel_job('$ids[1]'), clock_timestamp() + '3 s'") =~ s/.*\|//r;
 	wait_sql($node, "SELECT lease_expires_at > '$after' FROM jobq.queue WHERE id = '$ids[3]'", 'a heartbeat');
-	wait_log($worker, 'job_cancelled', job => $ids[1]);
+	wait_log($worker, 'job_cancelled', job_id => $ids[1]);
 	open_gate($gates[0]);
-	wait_log($worker, 'job_started', job => $ids[2]);
+	wait_log($worker, 'job_started', job_id => $ids[2]);
 	ends($ids[1], 'cancelled', 'runs = 1');
 	signal_worker($worker, 'TERM');
-	wait_log($worker, 'job_released', job => $ids[3]);
+	wait_log($worker, 'job_released', job_id => $ids[3]);
 	open_gate($gates[2]);
 	must(exit_of($worker) == 0, 'the worker ends with code 0');
 	my $started = grep { /"job_started"/ } split /\n/, slurp_file($worker->{log});
@@ -571,7 +572,7 @@ sub terminated_in_effect
 	my $id = enqueue('effect', '{}');
 
 	terminate($worker, q(wait_event = 'advisory'));
-	wait_log($worker, 'job_failed', job => $id, outcome => 'retry');
+	wait_log($worker, 'job_failed', job_id => $id, outcome => 'retry');
 	$holder->query_safe('SELECT pg_advisory_unlock(16)');
 	$holder->quit;
 	ends($id, 'completed', q(runs > 1 AND result = '{"effect": true}'));
@@ -616,7 +617,7 @@ sub skips
 	my $id = enqueue('skip', '{}');
 
 	ends($id, 'skipped', 'runs = 1');
-	wait_log($worker, 'job_skipped', job => $id);
+	wait_log($worker, 'job_skipped', job_id => $id);
 	must(sql("SELECT count(*) = 1 FROM jobq.events e WHERE job_id = '$id' AND type = 'skipped' AND e::text ~ 'not needed'") eq 't', 'its reason')
 	  or diag(sql("SELECT jsonb_agg(e) FROM jobq.events e WHERE job_id = '$id'"));
 	return stop_worker($worker);
@@ -631,7 +632,7 @@ sub snoozes
 	{
 		my $id = enqueue('snooze', qq({"delay": $delay}));
 
-		wait_log($worker, 'job_snoozed', job => $id);
+		wait_log($worker, 'job_snoozed', job_id => $id);
 		ends($id, 'pending', q(attempts = 0 AND scheduled_for BETWEEN now() + '50 min' AND now() + '1 hour'));
 	}
 	return stop_worker($worker);
@@ -752,12 +753,12 @@ sub failing_hook
 	my $worker = worker(types => 'echo,mixed', lease => 600);
 	my $id = enqueue('echo', '{"hook": "raise"}');
 
-	wait_log($worker, 'hook_failed', job => $id);
-	wait_log($worker, 'job_failed', job => $id, outcome => 'retry');
+	wait_log($worker, 'hook_failed', job_id => $id);
+	wait_log($worker, 'job_failed', job_id => $id, outcome => 'retry');
 	ends($id, 'error', q(error_msg ~ 'no span' AND runs = 3));
 	$id = enqueue('echo', '{"hook": "raise at the end"}');
 	ends($id, 'completed', 'runs = 1');
-	wait_log($worker, 'hook_failed', job => $id);
+	wait_log($worker, 'hook_failed', job_id => $id);
 	echoes();
 	return stop_worker($worker);
 }
@@ -776,7 +777,7 @@ sub lost_in_complete
 	must(sql("SELECT jobq.complete(id, lease_token, '{\"other\": true}') FROM jobq.queue WHERE id = '$id'") eq 't', 'the token ends');
 	$holder->query_safe('SELECT pg_advisory_unlock(16)');
 	$holder->quit;
-	wait_log($worker, 'job_lost', job => $id);
+	wait_log($worker, 'job_lost', job_id => $id);
 	ends($id, 'completed', q(runs = 1 AND result = '{"other": true}'));
 	must(sql('SELECT count(*) FROM effects') eq '0', 'the effect is rolled back');
 	echoes();
@@ -791,7 +792,7 @@ sub failed_own_complete
 	my $gate = 'gate' . ++$gates_used;
 	my $id = enqueue('swallow', qq({"gate": "$gate", "how": "refused"}));
 
-	wait_log($worker, 'swallowed', job => $id);
+	wait_log($worker, 'swallowed', job_id => $id);
 	lease_goes_on($id, 10);
 	open_gate($gate);
 	ends($id, 'completed', q(runs = 1 AND result = '{"swallowed": true}' AND progress_data = '{"after": true}'));
@@ -800,7 +801,7 @@ sub failed_own_complete
 	must(sql('SELECT count(*) FROM effects') eq '0', 'no effect');
 	$id = enqueue('swallow', qq({"gate": "$gate", "how": "checkpoint"}));
 	ends($id, 'completed', q(runs = 1 AND result = '{"own": true}'));
-	wait_log($worker, 'late_checkpoint', job => $id);
+	wait_log($worker, 'late_checkpoint', job_id => $id);
 	must(sql('SELECT count(*) FROM effects') eq '1', 'one effect');
 	return stop_worker($worker);
 }
@@ -812,8 +813,8 @@ sub deadline
 	my $worker = worker(types => 'slow,echo', lease => 3000);
 	my $id = sql(q(SELECT jobq.enqueue('slow', '{"gate": "none"}', timeout => '2s')));
 
-	wait_log($worker, 'handler_stopped', job => $id, reason => 'lost');
-	wait_log($worker, 'job_lost', job => $id);
+	wait_log($worker, 'handler_stopped', job_id => $id, reason => 'lost');
+	wait_log($worker, 'job_lost', job_id => $id);
 	ends($id, 'retry', q(runs = 1 AND error_code = 'timeout'));
 	echoes();
 	return stop_worker($worker);
@@ -826,7 +827,7 @@ sub ignores_sigterm
 	my $worker = worker(types => 'stubborn,echo', lease => 3000);
 	my $id = sql(q(SELECT jobq.enqueue('stubborn', timeout => '1s')));
 
-	wait_log($worker, 'job_lost', job => $id);
+	wait_log($worker, 'job_lost', job_id => $id);
 	echoes();
 	return stop_worker($worker);
 }
@@ -841,7 +842,7 @@ sub second_sigterm
 	signal_worker($worker, 'TERM');
 	wait_log($worker, 'stopping');
 	stop_worker($worker);
-	wait_log($worker, 'job_released', job => $id);
+	wait_log($worker, 'job_released', job_id => $id);
 	return ends($id, 'pending', 'attempts = 0 AND runs = 1');
 }
 
@@ -913,7 +914,7 @@ sub blocked_heartbeat
 	my $holder = held_heartbeat($worker, $locked);
 
 	lease_goes_on($other, 18);
-	wait_log($worker, 'handler_stopped', job => $locked, reason => 'lost');
+	wait_log($worker, 'handler_stopped', job_id => $locked, reason => 'lost');
 	open_gate($gate);
 	ends($other, 'completed', 'runs = 1');
 	$holder->query_safe('ROLLBACK');
@@ -972,12 +973,12 @@ sub hanging_pooler
 
 	kill 'STOP', $pooler->{pid};
 	eval {
-		wait_log($worker, 'handler_stopped', job => $id, reason => 'lost');
+		wait_log($worker, 'handler_stopped', job_id => $id, reason => 'lost');
 		wait_sql($node, "SELECT status = 'retry' AND error_code = 'lease_expired' FROM jobq.jobs WHERE id = '$id'", 'another attempt follows');
 	};
 	kill 'CONT', $pooler->{pid};
 	die $@ if $@;
-	wait_log($worker, 'job_lost', job => $id);
+	wait_log($worker, 'job_lost', job_id => $id);
 	echoes();
 	return stop_worker($worker);
 }
@@ -994,7 +995,7 @@ sub gated_job
 	my $gate = 'gate' . ++$gates_used;
 	my $id = enqueue($type, qq({"gate": "$gate"}));
 
-	wait_log($worker, 'job_started', job => $id);
+	wait_log($worker, 'job_started', job_id => $id);
 	return ($id, $gate);
 }
 
@@ -1007,7 +1008,7 @@ sub dead_token
 
 	must(sql("SELECT jobq.fail(id, lease_token, 'taken away') FROM jobq.queue WHERE id = '$id'") eq 'retry', 'the token is lost');
 	open_gate($gate);
-	wait_log($worker, 'job_lost', job => $id);
+	wait_log($worker, 'job_lost', job_id => $id);
 	echoes();
 	ends($id, 'retry', q(runs = 1 AND error_msg = 'taken away'));
 	return stop_worker($worker);
@@ -1029,7 +1030,7 @@ sub locked_row
 	ends($id, 'completed', 'runs = 1');
 	$holder->query_safe('COMMIT');
 	$holder->quit;
-	wait_log($worker, 'handler_stopped', job => $locked);
+	wait_log($worker, 'handler_stopped', job_id => $locked);
 	return stop_worker($worker);
 }
 
@@ -1050,7 +1051,7 @@ sub locked_end
 	ends($id, 'completed', 'runs = 1');
 	$holder->query_safe('COMMIT');
 	$holder->quit;
-	wait_log($worker, 'job_lost', job => $locked);
+	wait_log($worker, 'job_lost', job_id => $locked);
 	return stop_worker($worker);
 }
 
@@ -1062,7 +1063,7 @@ sub refused_end
 	my @jobs = map { enqueue('refused', qq({"end": "$_"})) } 'snooze', 'skip';
 
 	ends($_, 'error', q(runs = 1 AND error_msg LIKE '%cannot be stored%')) foreach @jobs;
-	wait_log($worker, 'job_failed', job => $jobs[0], outcome => 'error');
+	wait_log($worker, 'job_failed', job_id => $jobs[0], outcome => 'error');
 	return stop_worker($worker);
 }
 
@@ -1091,11 +1092,11 @@ sub own_completion
 	open_gate($gate);
 	my $id = enqueue('swallow', qq({"gate": "$gate", "how": "rolled back"}));
 	ends($id, 'completed', q(runs = 1 AND result = '{"swallowed": true}'));
-	wait_log($worker, 'job_completed', job => $id);
+	wait_log($worker, 'job_completed', job_id => $id);
 	must(sql('SELECT count(*) FROM effects') eq '0', 'no effect');
 	$id = enqueue('swallow', qq({"gate": "$gate", "how": "kept"}));
 	ends($id, 'completed', q(runs = 1 AND result = '{"own": true}'));
-	wait_log($worker, 'job_completed', job => $id);
+	wait_log($worker, 'job_completed', job_id => $id);
 	must(sql('SELECT count(*) FROM effects') eq '1', 'one effect');
 	return stop_worker($worker);
 }
@@ -1207,7 +1208,7 @@ sub sigterm_deaf_handler
 	my $worker = worker(types => 'deaf', grace => 0.2);
 	my $id = enqueue('deaf', '{}');
 
-	wait_log($worker, 'job_started', job => $id);
+	wait_log($worker, 'job_started', job_id => $id);
 	stop_worker($worker);
 	return ends($id, 'pending', 'attempts = 0 AND runs = 1');
 }

@@ -72,7 +72,7 @@ slow(jobq_job *job)
 
 		if (reason)
 		{
-			fprintf(stderr, "{\"event\": \"handler_stopped\", \"job\": \"%s\", \"reason\": \"%s\"}\n", job->id, reason);
+			fprintf(stderr, "{\"event\": \"handler_stopped\", \"job_id\": \"%s\", \"reason\": \"%s\"}\n", job->id, reason);
 			return;
 		}
 		nanosleep(&nap, NULL);
@@ -253,14 +253,14 @@ static void
 span_start(const jobq_job *job, void *arg)
 {
 	(void) arg;
-	fprintf(stderr, "{\"event\": \"span_start\", \"job\": \"%s\"}\n", job->id);
+	fprintf(stderr, "{\"event\": \"span_start\", \"job_id\": \"%s\"}\n", job->id);
 }
 
 static void
 span_end(const jobq_job *job, const char *outcome, void *arg)
 {
 	(void) arg;
-	fprintf(stderr, "{\"event\": \"span_end\", \"job\": \"%s\", \"outcome\": \"%s\"}\n", job->id, outcome);
+	fprintf(stderr, "{\"event\": \"span_end\", \"job_id\": \"%s\", \"outcome\": \"%s\"}\n", job->id, outcome);
 }
 
 static int

@@ -35,7 +35,7 @@ const handlers = {
     try {
       while (!existsSync(join(env.JOBQ_DIR, job.payload.gate))) await sleep(20, undefined, { signal: job.signal });
     } catch (error) {
-      log({ event: 'handler_stopped', job: job.id, reason: job.signal.reason.reason });
+      log({ event: 'handler_stopped', job_id: job.id, reason: job.signal.reason.reason });
       throw error;
     }
     return { gate: job.payload.gate };
@@ -116,9 +116,9 @@ const handlers = {
 };
 
 async function around(job, run) {
-  log({ event: 'span_start', job: job.id });
+  log({ event: 'span_start', job_id: job.id });
   const outcome = await run();
-  log({ event: 'span_end', job: job.id, outcome });
+  log({ event: 'span_end', job_id: job.id, outcome });
 }
 
 if (process.argv[2] === 'enqueue') {

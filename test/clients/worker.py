@@ -60,7 +60,7 @@ def slow(job):
         while not opened(job):
             job.wait(0.02)
     except jobq.Stopped as stop:
-        jobq.json_lines("info", "handler_stopped", job=job.id, reason=stop.reason)
+        jobq.json_lines("info", "handler_stopped", job_id=job.id, reason=stop.reason)
         raise
     return {"gate": job.payload["gate"]}
 
@@ -139,13 +139,13 @@ def swallow(job):
                 if job.payload["how"] == "rolled back":
                     raise psycopg.Rollback()
         except psycopg.Error:
-            jobq.json_lines("info", "swallowed", job=job.id)
+            jobq.json_lines("info", "swallowed", job_id=job.id)
             job.checkpoint({"after": True})
     if job.payload["how"] == "checkpoint":
         try:
             job.checkpoint({"too": "late"})
         except RuntimeError:
-            jobq.json_lines("info", "late_checkpoint", job=job.id)
+            jobq.json_lines("info", "late_checkpoint", job_id=job.id)
     while not opened(job):
         job.wait(0.02)
     return {"swallowed": True}
@@ -156,7 +156,7 @@ async def async_slow(job):
         while not opened(job):
             await asyncio.sleep(0.02)
     except asyncio.CancelledError:
-        jobq.json_lines("info", "handler_stopped", job=job.id, reason=job.stop_reason)
+        jobq.json_lines("info", "handler_stopped", job_id=job.id, reason=job.stop_reason)
         raise
     return {"gate": job.payload["gate"]}
 
@@ -204,13 +204,13 @@ async def async_swallow(job):
                 if job.payload["how"] == "rolled back":
                     raise psycopg.Rollback()
         except psycopg.Error:
-            jobq.json_lines("info", "swallowed", job=job.id)
+            jobq.json_lines("info", "swallowed", job_id=job.id)
             await job.checkpoint({"after": True})
     if job.payload["how"] == "checkpoint":
         try:
             await job.checkpoint({"too": "late"})
         except RuntimeError:
-            jobq.json_lines("info", "late_checkpoint", job=job.id)
+            jobq.json_lines("info", "late_checkpoint", job_id=job.id)
     while not opened(job):
         await asyncio.sleep(0.02)
     return {"swallowed": True}
@@ -259,11 +259,11 @@ def main():
         hook = job.payload.get("hook") if isinstance(job.payload, dict) else None
         if hook == "raise":
             raise RuntimeError("no span")
-        jobq.json_lines("debug", "span_start", job=job.id)
+        jobq.json_lines("debug", "span_start", job_id=job.id)
         yield
         if hook == "raise at the end":
             raise RuntimeError("no end of the span")
-        jobq.json_lines("debug", "span_end", job=job.id, outcome=job.outcome)
+        jobq.json_lines("debug", "span_end", job_id=job.id, outcome=job.outcome)
 
     worker.run()
 

@@ -5,7 +5,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 client=$here/../../clients/shell/jobq-worker
 if [ "${1:-}" = enqueue ]; then exec "$client" -d "$JOBQ_DSN" "$@"; fi
 if [ "${1:-}" = handle ]; then
-  log() { printf '{"event": "%s", "ts": "%(%FT%T)T", "level": "info", "job": "%s", "%s": "%s"}\n' "$1" -1 "$JOBQ_ID" "$2" "$3" >&2; }
+  log() { printf '{"event": "%s", "ts": "%(%FT%T)T", "level": "info", "job_id": "%s", "%s": "%s"}\n' "$1" -1 "$JOBQ_ID" "$2" "$3" >&2; }
   field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p"; }
   case $2 in
     echo) cat ;;
@@ -86,7 +86,7 @@ END
 fi
 if [ "${1:-}" = span ]; then
   outcome=${JOBQ_OUTCOME:+, \"outcome\": \"$JOBQ_OUTCOME\"}
-  printf '{"event": "span_%s", "ts": "%(%FT%T)T", "level": "debug", "job": "%s"%s}\n' "$2" -1 "$JOBQ_ID" "$outcome" >&2
+  printf '{"event": "span_%s", "ts": "%(%FT%T)T", "level": "debug", "job_id": "%s"%s}\n' "$2" -1 "$JOBQ_ID" "$outcome" >&2
   exit
 fi
 handlers=()

@@ -129,7 +129,22 @@ sub stop_worker
 
 	signal_worker($worker, 'TERM');
 	my $status = exit_of($worker);
+	must(!bad_ends($worker), 'the log has all fields of each end');
 	return must($status == 0, "SIGTERM ends the worker with code 0 (wait status $status)");
+}
+
+# The lines of ends of jobs that lack a field of theirs, or have another type in it.
+sub bad_ends
+{
+	my ($worker) = @_;
+	my $number = qr/^[0-9]+$/;
+	my %form = (job_id => qr/^[0-9a-f-]{36}$/, job_type => qr/^\w+$/, attempt => $number, duration_ms => $number,
+		outcome => qr/^(?:completed|retry|error|skipped|snoozed|cancelled|lost|released)$/, level => qr/^(?:info|warning|error)$/);
+	my @ends = map { log_lines($worker, "job_$_") } qw(completed failed skipped snoozed cancelled lost released);
+	my @bad = grep { my $line = $_; grep { ($line->{$_} // '') !~ $form{$_} } keys %form } @ends;
+
+	diag(encode_json($_)) foreach @bad;
+	return @bad;
 }
 
 # Ends the processes that are left, and their children, without grace; those named stay.
@@ -167,7 +182,7 @@ sub log_lines
 sub wait_log
 {
 	my ($worker, $event, %fields) = @_;
-	my $what = join ' ', "the log has $event", map { "$_ $fields{$_}" } sort grep { $_ ne 'job' } keys %fields;
+	my $what = join ' ', "the log has $event", map { "$_ $fields{$_}" } sort grep { $_ ne 'job_id' } keys %fields;
 
 	foreach (1 .. 50 * $PostgreSQL::Test::Utils::timeout_default)
 	{

@@ -101,7 +101,7 @@ class Heart:
                 self.wake.set()
                 return
             except psycopg.Error as error:
-                self.log("error", "event_refused", job=job.id, message=job._events[0][0], error=str(error))
+                self.log("error", "event_refused", job_id=job.id, job_type=job.type, message=job._events[0][0], error=str(error))
             del job._events[0]
 
     async def _beat(self, jobs: List[Job]) -> None:
@@ -117,7 +117,7 @@ class Heart:
             self.beat_all()             # the back-off is over: again
         except psycopg.Error as error:
             if len(jobs) == 1:
-                self.log("error", "heartbeat_refused", job=jobs[0].id, error=str(error))
+                self.log("error", "heartbeat_refused", job_id=jobs[0].id, job_type=jobs[0].type, error=str(error))
                 jobs[0]._unsent, jobs[0]._refused = None, error
             await self._one_by_one(jobs)
 

@@ -52,6 +52,7 @@ class Job:
         self._events: List[tuple] = []          # arguments of log_event, in their order
         self._own_transaction = False   # complete() was called: heartbeats would wait for its row lock
         self._settling = False
+        self._began: Optional[float] = None     # the start of its handler
         self._interrupt: Callable[[], None] = lambda: None
 
     @property
@@ -137,6 +138,10 @@ class Job:
     def _refuse_own_transaction(self) -> None:
         if self._own_transaction:
             raise RuntimeError("a transaction of the handler completes the job: it takes no checkpoint")
+
+    def _duration_ms(self) -> int:
+        """Returns the milliseconds since the start of the handler."""
+        return 0 if self._began is None else round((time.monotonic() - self._began) * 1000)
 
     def _ends_at(self) -> float:
         """Returns the end of the lease or the deadline."""

@@ -11,6 +11,7 @@ import random
 import signal
 import socket
 import threading
+import time
 from datetime import timedelta
 from typing import Any, Callable, ContextManager, Dict, List, Optional, Set
 
@@ -324,7 +325,7 @@ class Worker:
                 context.__enter__()
                 stack.callback(self._leave_hook, context, job)
         except Exception as error:
-            self.log("error", "hook_failed", job=job.id, type=job.type, error=repr(error))
+            self._log_job("error", "hook_failed", job, error=repr(error))
             return error
         return None
 
@@ -332,14 +333,18 @@ class Worker:
         try:
             context.__exit__(None, None, None)
         except Exception as error:
-            self.log("error", "hook_failed", job=job.id, type=job.type, error=repr(error))
+            self._log_job("error", "hook_failed", job, error=repr(error))
+
+    def _log_job(self, level: str, event: str, job: Job, **fields: Any) -> None:
+        self.log(level, event, job_id=job.id, job_type=job.type, attempt=job.attempts, **fields)
 
     async def _results(self, handler: Handler, jobs: List[Job]) -> List[Any]:
         """Calls the handler; returns a result or an exception for each job."""
         if self._stopping.is_set():
             return [Stopped("shutdown")] * len(jobs)
         for job in jobs:
-            self.log("info", "job_started", job=job.id, type=job.type, attempt=job.attempts)
+            job._began = time.monotonic()
+            self._log_job("info", "job_started", job)
         ok, value = await self._call(handler, jobs)
         if not ok:
             return [value] * len(jobs)
@@ -401,12 +406,13 @@ class Worker:
         if job.outcome == "lost" and own_transaction and not isinstance(result, BaseException):
             job.outcome, job.error, fields = "completed", None, {}
         level = {"failed": "warning", "lost": "error"}.get(job.outcome, "info")
-        self.log(level, f"job_{job.outcome}", job=job.id, type=job.type, attempt=job.attempts, **fields)
+        fields.setdefault("outcome", job.outcome)
+        self._log_job(level, f"job_{job.outcome}", job, duration_ms=job._duration_ms(), **fields)
 
     async def _refused(self, job: Job, result: Any, error: Exception, fields: Dict[str, Any]) -> str:
         """Fails a job for good whose result, skip or snooze the database refuses: too large, no JSON."""
         if isinstance(result, BaseException) and not isinstance(result, (Skip, Snooze)):
-            self.log("error", "internal_error", job=job.id, error=repr(error))
+            self._log_job("error", "internal_error", job, error=repr(error))
             return "lost"
         what = type(result).__name__ if isinstance(result, BaseException) else "the result"
         job.error = Permanent(f"{what} is refused: {error}", code=getattr(error, "sqlstate", None) or "22023")
@@ -420,8 +426,7 @@ class Worker:
         if job.stop_reason == "lost" or (stopped and getattr(result, "reason", None) == "lost"):
             return "lost"
         if stopped and job.stop_reason == "cancel":
-            fields["outcome"] = await self._settler.fail(job, Permanent("cancelled"))
-            return "cancelled" if fields["outcome"] else "lost"
+            return "cancelled" if await self._settler.fail(job, Permanent("cancelled")) else "lost"
         if stopped and self._stopping.is_set():
             return "released" if await self._settler.snooze(job, 0, "the worker stops") else "lost"
         if isinstance(result, BaseException):
@@ -432,8 +437,10 @@ class Worker:
             return "snoozed" if await self._settler.snooze(job, result.delay, result.reason) else "lost"
         if isinstance(result, BaseException):
             fields["error"] = str(result)
-            fields["outcome"] = await self._settler.fail(job, result)
-            return "failed" if fields["outcome"] else "lost"
+            answer = await self._settler.fail(job, result)
+            if answer:
+                fields["outcome"] = answer
+            return "failed" if answer else "lost"
         return "completed" if await self._settler.complete(job, result) else "lost"
 
     async def _flushed(self, job: Job) -> None:
