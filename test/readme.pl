@@ -1,7 +1,8 @@
 # The examples of README.md, docs/ and clients/: runs every sql block of a page in one session, in a
 # database of the page's own, then its programs in Python, JavaScript and C, and compares the output
 # of each with the text block that follows it.  A program marked "worker" is started where it
-# stands, between two sessions, and gets SIGTERM at the end of the page.  PAGE=word runs the pages
+# stands, between two sessions, and gets SIGTERM at the end of the page; one marked "recipe" needs
+# packages that no test installs, and is not run.  PAGE=word runs the pages
 # whose name contains the word.
 
 use strict;
@@ -25,9 +26,10 @@ sub blocks_of
 	my ($page) = @_;
 	my @blocks;
 
-	while ($page =~ /^```(\w*)( worker)?\n(.*?)^```$/msg)
+	while ($page =~ /^```(\w*)(?: (\w+))?\n(.*?)^```$/msg)
 	{
-		my ($language, $worker, $text) = ($1, $2, $3);
+		my ($language, $worker, $text) = ($1, ($2 // '') eq 'worker', $3);
+		next if ($2 // '') eq 'recipe';
 		if ($language =~ /^(?:sql|python|javascript|c)$/ || $worker) { push @blocks, { language => $language, worker => $worker, code => $text, expected => '' }; }
 		elsif ($language eq 'text' && @blocks) { $blocks[-1]{expected} = $text; }
 	}

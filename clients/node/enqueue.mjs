@@ -11,11 +11,12 @@ const known = {
   after_rule: plain,
 };
 
-// Returns [", name => $n" for each option, their values].
-function named(options, first) {
+// Returns [", name => $n" for each option, their values].  traceparent becomes a key of the metadata.
+function named({ traceparent, ...options }, first) {
   const values = [];
   let text = '';
 
+  if (traceparent != null) options.metadata = { ...options.metadata, traceparent };
   for (const [key, value] of Object.entries(options)) {
     const name = key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 

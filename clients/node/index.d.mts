@@ -22,6 +22,8 @@ export interface EnqueueOptions {
   keepDead?: Duration;
   tenant?: string;
   metadata?: unknown;
+  /** The trace context of the caller, as W3C writes it: a key of the metadata. */
+  traceparent?: string;
   /** Ids of jobs to wait for. */
   after?: string[];
   /** When their ends release the job. */
@@ -49,6 +51,8 @@ export class Job<Payload = any, Data = any> {
   readonly maxAttempts: number;
   readonly tenant: string | null;
   readonly metadata: any;
+  /** metadata.traceparent, the trace context of the enqueue, or null. */
+  readonly traceparent: string | null;
   /** The data that the last attempt stored with progress() or checkpoint(), or null. */
   readonly progressData: Data | null;
   readonly leaseToken: string;

@@ -168,6 +168,11 @@ export class Job {
     return this.#lease.signal;
   }
 
+  // The trace context of the enqueue, as W3C writes it.
+  get traceparent() {
+    return this.metadata?.traceparent ?? null;
+  }
+
   get deadline() {
     return this.#deadline === null ? null : new Date(Number(this.#deadline));
   }

@@ -22,7 +22,7 @@ my @cc = ('cc', '-std=c99', '-Wall', '-Werror', "-I$includes", "$dir/worker.c", 
 my $c_worker = PostgreSQL::Test::Utils::tempdir() . '/worker';
 my @clients = (
 	{ name => 'node', command => [ 'node', "$dir/worker.mjs" ], needs => [ 'node', '-e', qq(require("$dir/../../node_modules/pg")) ],
-		prefetch => 1, faults => 1 },
+		prefetch => 1, faults => 1, traceparent => 1 },
 	{ name => 'c', command => [$c_worker], needs => [ @cc, '-o', $c_worker ], faults => 1 },
 	{ name => 'python', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg },
 	{ name => 'asyncio', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg, env => { JOBQ_ASYNC => 1 } },
@@ -35,6 +35,7 @@ my @clients = (
 my @modes = qw(wait listen pooler);
 my @scenarios = (
 	[ 'completes', \&completes, @modes ],
+	[ 'carries traceparent', \&carries_traceparent, 'wait' ],
 	[ 'fails', \&fails, qw(wait pooler) ],
 	[ 'retries', \&retries, qw(wait pooler) ],
 	[ 'keeps checkpoints', \&keeps_checkpoints, qw(wait pooler) ],
@@ -75,7 +76,7 @@ my @scenarios = (
 foreach (@clients)
 {
 	$_->{endings} = 1 if $_->{name} =~ /^(?:python|asyncio|shell)$/;
-	@$_{qw(hooks swallows enqueue_many)} = (1, 1, 1) if $_->{name} =~ /^(?:python|asyncio)$/;
+	@$_{qw(hooks swallows enqueue_many traceparent)} = (1, 1, 1, 1) if $_->{name} =~ /^(?:python|asyncio)$/;
 }
 push @scenarios,
   ([ 'skips', \&skips, qw(wait pooler) ],
@@ -259,6 +260,19 @@ sub completes
 
 	my $out = enqueue_by_client('echo', $text, q({"priority": 5, "unique_key": "it's", "metadata": {"k": [1]}}));
 	ends($out, 'completed', q(result = payload AND priority = 5 AND unique_key = 'it''s' AND metadata = '{"k": [1]}'));
+	return stop_worker($worker);
+}
+
+# Trace context from enqueue to the hook around the handler, beside other metadata.
+sub carries_traceparent
+{
+	my $trace = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
+	my $options = $client->{traceparent} ? qq({"metadata": {"k": 1}, "traceparent": "$trace"}) : qq({"metadata": {"k": 1, "traceparent": "$trace"}});
+	my $worker = worker(types => 'echo');
+	my $id = enqueue_by_client('echo', '{}', $options);
+
+	ends($id, 'completed', qq(metadata = '{"k": 1, "traceparent": "$trace"}'));
+	wait_log($worker, 'span_start', job_id => $id, traceparent => $trace);
 	return stop_worker($worker);
 }
 

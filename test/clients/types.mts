@@ -17,6 +17,8 @@ const one: Handler<Image, Image> = async (job) => {
   const signal: AbortSignal = job.signal;
 
   if (signal.aborted && signal.reason instanceof Stopped) throw new Skip(signal.reason.reason, { width: 0 });
+  const trace: string | null = job.traceparent;
+  await job.log(trace ?? 'no trace');
   await job.progress(50, { page: 1 });
   await job.checkpoint({ page: 2 }, 60);
   await job.log('half of it', { level: 'warning', type: 'log', data: { n: 1 } });
@@ -37,7 +39,7 @@ const permanent: false = new Permanent('never').retryable;
 const lost: 'cancel' | 'lost' | 'shutdown' = (null as unknown as LeaseLost).reason;
 
 async function main(db: Queryable): Promise<string[]> {
-  const given: EnqueueOptions = { priority: 1, delay: '1 hour', scheduledFor: new Date(), uniqueKey: 'k', onConflict: 'ignore' };
+  const given: EnqueueOptions = { priority: 1, delay: '1 hour', scheduledFor: new Date(), uniqueKey: 'k', onConflict: 'ignore', traceparent: '00' };
   const id: string = await enqueue<Image>(db, 'one', { width: 1 }, given);
 
   await worker.run();

@@ -252,8 +252,11 @@ static const struct
 static void
 span_start(const jobq_job *job, void *arg)
 {
+	const char *traceparent = job->metadata ? value_of(job->metadata, "traceparent") : NULL;
+
 	(void) arg;
-	fprintf(stderr, "{\"event\": \"span_start\", \"job_id\": \"%s\"}\n", job->id);
+	fprintf(stderr, "{\"event\": \"span_start\", \"job_id\": \"%s\", \"traceparent\": \"%s\"}\n", job->id,
+			traceparent ? traceparent : "");
 }
 
 static void

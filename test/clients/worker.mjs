@@ -116,7 +116,7 @@ const handlers = {
 };
 
 async function around(job, run) {
-  log({ event: 'span_start', job_id: job.id });
+  log({ event: 'span_start', job_id: job.id, traceparent: job.traceparent });
   const outcome = await run();
   log({ event: 'span_end', job_id: job.id, outcome });
 }

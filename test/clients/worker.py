@@ -259,7 +259,7 @@ def main():
         hook = job.payload.get("hook") if isinstance(job.payload, dict) else None
         if hook == "raise":
             raise RuntimeError("no span")
-        jobq.json_lines("debug", "span_start", job_id=job.id)
+        jobq.json_lines("debug", "span_start", job_id=job.id, traceparent=job.traceparent)
         yield
         if hook == "raise at the end":
             raise RuntimeError("no end of the span")

@@ -85,8 +85,9 @@ END
   exit
 fi
 if [ "${1:-}" = span ]; then
-  outcome=${JOBQ_OUTCOME:+, \"outcome\": \"$JOBQ_OUTCOME\"}
-  printf '{"event": "span_%s", "ts": "%(%FT%T)T", "level": "debug", "job_id": "%s"%s}\n' "$2" -1 "$JOBQ_ID" "$outcome" >&2
+  more=${JOBQ_OUTCOME:+, \"outcome\": \"$JOBQ_OUTCOME\"}
+  [ "$2" != start ] || more=$(sed -n 's/.*\("traceparent": "[^"]*"\).*/, \1/p' <<<"${JOBQ_METADATA:-}")
+  printf '{"event": "span_%s", "ts": "%(%FT%T)T", "level": "debug", "job_id": "%s"%s}\n' "$2" -1 "$JOBQ_ID" "$more" >&2
   exit
 fi
 handlers=()

@@ -35,17 +35,21 @@ def enqueue(connection: Any, job_type: str, payload: Any = {}, *,
             unique_for: Optional[Delay] = None, concurrency_key: Optional[str] = None,
             keep_completed: Optional[Delay] = None, tenant: Optional[str] = None,
             metadata: Any = None, keep_dead: Optional[Delay] = None,
-            after: Optional[Sequence[Union[UUID, str]]] = None, after_rule: Optional[str] = None) -> Any:
+            after: Optional[Sequence[Union[UUID, str]]] = None, after_rule: Optional[str] = None,
+            traceparent: Optional[str] = None) -> Any:
     """Enqueues a job; returns its id, on an AsyncConnection an awaitable of the id.
 
     The job exists once the caller's transaction commits.  A payload of None is JSON's null.
+    `traceparent` becomes a key of the metadata, and `job.traceparent` in the handler.
     """
+    metadata = _traced(metadata, traceparent)
     options = {name: value for name, value in locals().items() if name in _OPTIONS and value is not None}
     return _call(connection, "SELECT jobq.enqueue(%s::text, %s::jsonb", [job_type, _payload(payload)],
                  options, _first)
 
 
-def enqueue_many(connection: Any, job_type: str, payloads: Sequence[Any], **options: Any) -> Any:
+def enqueue_many(connection: Any, job_type: str, payloads: Sequence[Any], *, traceparent: Optional[str] = None,
+                 **options: Any) -> Any:
     """Enqueues a job for each payload; returns the ids in the same order.
 
     Options are those of `enqueue`, without `unique_key`, `unique_for` and `on_conflict`.
@@ -53,8 +57,13 @@ def enqueue_many(connection: Any, job_type: str, payloads: Sequence[Any], **opti
     unknown = set(options) - (set(_OPTIONS) - {"unique_key", "unique_for", "on_conflict"})
     if unknown:
         raise TypeError(f"enqueue_many() has no option {sorted(unknown)[0]!r}")
+    options["metadata"] = _traced(options.get("metadata"), traceparent)
     return _call(connection, "SELECT jobq.enqueue_many(%s::text, %s::jsonb[]",
                  [job_type, [_payload(payload) for payload in payloads]], options, _all)
+
+
+def _traced(metadata: Any, traceparent: Optional[str]) -> Any:
+    return metadata if traceparent is None else {**(metadata or {}), "traceparent": traceparent}
 
 
 def _payload(value: Any) -> Jsonb:

@@ -56,6 +56,11 @@ class Job:
         self._interrupt: Callable[[], None] = lambda: None
 
     @property
+    def traceparent(self) -> Optional[str]:
+        """The trace context of the enqueue, as W3C writes it, or None."""
+        return self.metadata.get("traceparent") if isinstance(self.metadata, dict) else None
+
+    @property
     def stop_reason(self) -> Optional[str]:
         """Why the handler must stop (`cancel`, `lost`, `shutdown`), or None."""
         return self._stop_reason
