@@ -152,11 +152,12 @@ jw_begin_claim(jobq_worker *worker)
 	int			room = worker->options.concurrency - jw_running(worker);
 	int			jobs = worker->ntypes == 1 ? room * worker->handlers->batch : room;
 
-	if (worker->stopping || worker->claiming || room <= 0 || jw_now_ms() < worker->claim_at)
+	if (worker->stopping || jw_stop_requested || worker->claiming || room <= 0 || jw_now_ms() < worker->claim_at)
 		return;
 	if (!jw_connected(worker, &worker->claims))
 		return;
 	worker->notified = false;
+	worker->idle = worker->runs == NULL;
 	worker->claim_began = jw_now_ms();
 	worker->claiming = true;
 	if (!claim(worker, worker->types.data, jobs, worker->wait, NULL))
@@ -200,6 +201,8 @@ end_claim(jobq_worker *worker, PGresult *result)
 		jw_log_event(worker, "info", "claimed", "#jobs", number, NULL);
 		start_claimed(worker, result);
 	}
+	else if (worker->until_empty && worker->idle)
+		jw_stop_requested = 1;
 	else if (!worker->notified && (worker->wait == 0 || now - worker->claim_began < 1000))
 		worker->claim_at = now + (int64_t) (worker->options.poll * 1000);
 }

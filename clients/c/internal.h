@@ -113,7 +113,9 @@ struct jobq_worker
 				claiming,
 				stopping,
 				failed,
-				notified;
+				notified,
+				until_empty,	/* the worker ends when a claim finds nothing, and */
+				idle;			/* no handler ran when it was sent */
 	int64_t		claim_began,
 				claim_at,
 				beat_at,

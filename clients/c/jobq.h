@@ -65,6 +65,9 @@ extern void jobq_handle_batch(jobq_worker *worker, const char *type, int batch, 
 
 /* Works until SIGTERM or SIGINT.  Returns 0, or 1 if the server refuses the claim. */
 extern int	jobq_run(jobq_worker *worker);
+
+/* For tests: works until no job is due and no handler runs.  Jobs that wait for a time are left. */
+extern int	jobq_run_until_empty(jobq_worker *worker);
 extern void jobq_worker_free(jobq_worker *worker);
 
 /*

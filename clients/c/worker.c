@@ -199,6 +199,14 @@ jobq_run(jobq_worker *worker)
 	return worker->failed;
 }
 
+int
+jobq_run_until_empty(jobq_worker *worker)
+{
+	worker->until_empty = true;
+	worker->wait = 0;
+	return jobq_run(worker);
+}
+
 /* ---------- setup ---------- */
 
 jobq_options

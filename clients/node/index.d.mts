@@ -159,6 +159,8 @@ export class Worker {
    * server refuses the claim.
    */
   run(): Promise<void>;
+  /** For tests: works until no job is due and no handler runs. Jobs that wait for a time are left. */
+  runUntilEmpty(): Promise<void>;
   /** Begins a graceful stop. */
   stop(): void;
 }

@@ -81,6 +81,7 @@ export class Worker {
   #settling = 0;            // batches whose ends are under way
   #ahead = [];              // batches that were claimed ahead: {leases, type}
   #stopping = false;
+  #untilEmpty = false;
   #givingUp = false;        // nothing is repeated any more
   #claiming = false;
   #answered = false;   // a claim was not refused
@@ -126,6 +127,13 @@ export class Worker {
     if (!Number.isInteger(batch) || batch < 1 || batch > mostJobs) throw new RangeError(`option batch is out of range: ${batch}`);
     this.#handlers.set(type, { handler, batch });
     return this;
+  }
+
+  // For tests: works until no job is due and no handler runs.  Jobs that wait for a time are left.
+  async runUntilEmpty() {
+    this.wait = 0;
+    this.#untilEmpty = true;
+    await this.run();
   }
 
   // Works until a signal or stop(), then lets running jobs finish or releases them.
@@ -250,10 +258,12 @@ export class Worker {
         continue;
       }
       const began = performance.now();
+      const idle = this.#leases.size === 0;
       const leases = await this.#claimFor(jobs);
       const waited = performance.now() - began;
       if (this.#stopping) this.#releaseAll(leases);
       else this.#start(leases);
+      if (this.#untilEmpty && idle && leases.length === 0 && !this.#refused) this.stop();
       // A claim that did not wait: the server hands out nothing at all.
       if (leases.length === 0 && (this.wait === 0 || waited < 1000) && !this.#stopping) {
         await this.#bell.wait((this.#refused ? Math.max(this.poll, 1) : this.poll) * 1000);

@@ -36,6 +36,7 @@ my @modes = qw(wait listen pooler);
 my @scenarios = (
 	[ 'completes', \&completes, @modes ],
 	[ 'carries traceparent', \&carries_traceparent, 'wait' ],
+	[ 'until empty', \&until_empty, @modes ],
 	[ 'fails', \&fails, qw(wait pooler) ],
 	[ 'retries', \&retries, qw(wait pooler) ],
 	[ 'keeps checkpoints', \&keeps_checkpoints, qw(wait pooler) ],
@@ -274,6 +275,22 @@ sub carries_traceparent
 	ends($id, 'completed', qq(metadata = '{"k": 1, "traceparent": "$trace"}'));
 	wait_log($worker, 'span_start', job_id => $id, traceparent => $trace);
 	return stop_worker($worker);
+}
+
+# The test mode: jobs that are due are run, another attempt too, and the worker ends by itself.
+sub until_empty
+{
+	my @jobs = map { enqueue('echo', $_) } 1 .. 5;
+	my $again = enqueue('flaky', '{"retry_after": "0"}');
+	my $later = sql(q{SELECT jobq.enqueue('echo', delay => '1h')});
+	my $worker = worker(types => 'echo,flaky', concurrency => 2, until_empty => 1);
+	my $status = exit_of($worker);
+
+	must($status == 0, "the worker ends with code 0 (wait status $status)");
+	must(sql("SELECT bool_and(status = 'completed') FROM jobq.jobs WHERE id IN ('" . join("', '", @jobs) . "')") eq 't', 'all are completed');
+	ends($again, 'completed', 'runs = 2');
+	must(sql("SELECT status FROM jobq.jobs WHERE id = '$later'") eq 'pending', 'the delayed one waits');
+	return must(exit_of(worker(types => 'echo', until_empty => 1)) == 0, 'without a job it ends at once');
 }
 
 sub fails

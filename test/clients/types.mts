@@ -43,6 +43,7 @@ async function main(db: Queryable): Promise<string[]> {
   const id: string = await enqueue<Image>(db, 'one', { width: 1 }, given);
 
   await worker.run();
+  await worker.runUntilEmpty();
   worker.stop();
   return [id, ...await enqueueMany(db, 'many', [{ width: 1 }], { priority: 1 })];
 }

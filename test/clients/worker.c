@@ -310,7 +310,7 @@ main(int argc, char **argv)
 			if (strcmp(type, handlers[i].type) == 0)
 				jobq_handle(worker, type, handlers[i].handler);
 	}
-	rc = jobq_run(worker);
+	rc = *setting("JOBQ_UNTIL_EMPTY", "") ? jobq_run_until_empty(worker) : jobq_run(worker);
 	jobq_worker_free(worker);
 	free(types);
 	return rc;

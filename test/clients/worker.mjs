@@ -139,6 +139,6 @@ if (process.argv[2] === 'enqueue') {
   });
 
   for (const type of env.JOBQ_TYPES.split(',')) worker.handler(type, handlers[type], { batch: type === 'batch' ? 10 : 1 });
-  await worker.run();
+  await (env.JOBQ_UNTIL_EMPTY ? worker.runUntilEmpty() : worker.run());
   process.exit();
 }

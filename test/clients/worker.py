@@ -265,7 +265,7 @@ def main():
             raise RuntimeError("no end of the span")
         jobq.json_lines("debug", "span_end", job_id=job.id, outcome=job.outcome)
 
-    worker.run()
+    worker.run_until_empty() if os.environ.get("JOBQ_UNTIL_EMPTY") else worker.run()
 
 
 main()

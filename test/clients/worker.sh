@@ -100,5 +100,6 @@ listen=()
 [ -z "${JOBQ_LISTEN_DSN:-}" ] || listen=(-L "$JOBQ_LISTEN_DSN")
 pooler=()
 [ "${JOBQ_POOLER:-0}" != 1 ] || pooler=(-p)
+[ -z "${JOBQ_UNTIL_EMPTY:-}" ] || pooler+=(-e)
 exec "$client" -d "$JOBQ_DSN" "${listen[@]}" "${pooler[@]}" -c "${JOBQ_CONCURRENCY:-1}" -l "${JOBQ_LEASE:-120}" \
   -P "${JOBQ_POLL:-1}" -g "${JOBQ_GRACE:-30}" -w "${JOBQ_WORKER:-shell}" -H "'$here/worker.sh' span" "${handlers[@]}"

@@ -106,16 +106,26 @@ class Worker:
         """Works until SIGTERM, SIGINT or stop()."""
         asyncio.run(self.run_async())
 
+    def run_until_empty(self) -> None:
+        """Works until no job is due and no handler runs: for tests.
+
+        Jobs that wait for a time or another attempt's delay are left.
+        """
+        asyncio.run(self.run_async(until_empty=True))
+
     def stop(self) -> None:
         """Begins the graceful stop, from any thread; the second call ends the grace."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._stop_now)
 
-    async def run_async(self) -> None:
-        """Works in the event loop of the caller; that of the main thread gets the signal handlers."""
+    async def run_async(self, *, until_empty: bool = False) -> None:
+        """Works in the event loop of the caller; that of the main thread gets the signal handlers.
+
+        With `until_empty` it returns when no job is due and no handler runs.
+        """
         if not self.handlers:
             raise ValueError("the worker has no handler")
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._until_empty = asyncio.get_running_loop(), until_empty
         self._stopping, self._hurry = asyncio.Event(), asyncio.Event()
         self._wake, self._slot_free = asyncio.Event(), asyncio.Event()
         self._abandoned: "asyncio.Future[None]" = self._loop.create_future()
@@ -205,6 +215,7 @@ class Worker:
                 await self._slot_free.wait()
                 continue
             self._wake.clear()
+            idle = not self._tasks
             try:
                 await link.connected()
                 if first:
@@ -219,11 +230,16 @@ class Worker:
                 found = False
                 await self._pause(max(self.poll, 1.0))
             first = False
-            if not found and not self._waits():
+            if self._until_empty and not found:
+                if idle:
+                    self._stop_now()
+                elif self._tasks:
+                    await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+            elif not found and not self._waits():
                 await self._pause(self.poll)
 
     def _waits(self) -> bool:
-        return not self.pooler and not self.listen_dsn
+        return not (self.pooler or self.listen_dsn or self._until_empty)
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(asyncio.TimeoutError):
