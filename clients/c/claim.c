@@ -188,7 +188,7 @@ end_claim(jobq_worker *worker, PGresult *result)
 	}
 	if (jw_is_error(result))	/* wrong from the start */
 	{
-		jw_log_event(worker, "error", "claim_failed", "error", PQresultErrorMessage(result), NULL);
+		jw_log_event(worker, "error", "claim_refused", "error", PQresultErrorMessage(result), NULL);
 		worker->failed = true;
 		jw_stop_requested = 1;
 		return;

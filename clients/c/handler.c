@@ -359,9 +359,10 @@ child_ended(jobq_worker *worker, Run *run, int status)
 		struct jobq_held *held = run->jobs[i].held;
 
 		held->ended = true;
-		if (status != 0 && held->end == END_NONE && held->own != 'd')
+		if (status != 0 && held->end == END_NONE)
 		{
-			held->own = 0;
+			if (held->own != 'd')
+				held->own = 0;
 			held->end = END_FAIL;
 			held->text = jw_copy(message);
 			held->code = jw_copy(code);

@@ -48,9 +48,18 @@ jw_stop_job(Run *run, jobq_job *job, char reason)
 	run->kill_at = jw_now_ms() + STOP_MS;
 }
 
+/*
+ * The token is no longer valid.  A job that its handler has completed in a
+ * transaction of its own is over by that: the transaction was committed.
+ */
 static void
 lose_job(jobq_worker *worker, Run *run, jobq_job *job)
 {
+	if (job->held->own == 'd' && job->held->ended)
+	{
+		finish_job(worker, job, "completed", NULL, NULL);
+		return;
+	}
 	jw_stop_job(run, job, 'l');
 	finish_job(worker, job, "lost", NULL, NULL);
 }
@@ -77,6 +86,11 @@ tell_failure(jobq_worker *worker, Run *run, jobq_job *job, const char *message, 
 	if (result && jw_is_error(result))		/* a text or interval that the server cannot store */
 	{
 		jw_log_event(worker, "error", "settlement_failed", "job_id", job->id, "error", PQresultErrorMessage(result), NULL);
+		PQclear(result);
+		result = CALL(worker, sql, job->id, job->lease_token, message, may_retry, NULL, NULL, NULL, lock_of(worker, job));
+	}
+	if (result && jw_is_error(result))
+	{
 		PQclear(result);
 		result = CALL(worker, sql, job->id, job->lease_token, "the handler's error cannot be stored", may_retry,
 					  NULL, NULL, NULL, lock_of(worker, job));
@@ -141,9 +155,7 @@ settle_job(jobq_worker *worker, Run *run, jobq_job *job)
 		return false;
 	if (held->outcome)
 		return true;
-	if (held->own == 'd')
-		finish_job(worker, job, "completed", NULL, NULL);
-	else if (held->own == 'l' && held->end == END_NONE)
+	if (held->own == 'l' && held->end == END_NONE)
 		lose_job(worker, run, job);
 	else if (held->own == 'f' && held->end == END_NONE && !held->stopped)
 		return tell_failure(worker, run, job, "the completion in the handler's transaction failed", 0, "failed");
@@ -361,7 +373,7 @@ send_beat(jobq_worker *worker, Beat *beat, const char *lock)
 	if (result && !jw_is_error(result))
 		take_beat(worker, result, sent);
 	else if (result && !locked)
-		jw_log_event(worker, "error", "heartbeat_failed", "error", PQresultErrorMessage(result), NULL);
+		jw_log_event(worker, "error", "heartbeat_refused", "error", PQresultErrorMessage(result), NULL);
 	PQclear(result);
 	free(beat->ids.data);
 	free(beat->tokens.data);

@@ -32,8 +32,8 @@ on_signal(int number)
 {
 	int			saved = errno;
 
-	if (number != SIGCHLD)
-		jw_stop_requested = 1;
+	if (number != SIGCHLD && jw_stop_requested < 2)
+		jw_stop_requested++;
 	if (write(jw_signal_pipe[1], "", 1) < 0)
 		errno = saved;			/* full: the loop wakes up anyway */
 	errno = saved;
@@ -139,6 +139,8 @@ loop(jobq_worker *worker)
 
 		if (jw_stop_requested && !worker->stopping)
 			begin_stop(worker);
+		if (jw_stop_requested > 1 && worker->stopping)	/* the second signal ends the grace */
+			worker->grace_ends = jw_earlier(worker->grace_ends, jw_now_ms());
 		if (jw_now_ms() >= worker->beat_at)
 			jw_heartbeat(worker);	/* before all that may wait for a lock */
 		for (Run *run = worker->runs; run; run = run->next)

@@ -161,6 +161,6 @@ export class Worker {
   run(): Promise<void>;
   /** For tests: works until no job is due and no handler runs. Jobs that wait for a time are left. */
   runUntilEmpty(): Promise<void>;
-  /** Begins a graceful stop. */
+  /** Begins a graceful stop; the second call ends the grace. */
   stop(): void;
 }

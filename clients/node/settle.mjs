@@ -2,7 +2,7 @@
 // is under way are told together in the next one.
 
 import { Unanswered, isLost } from './connection.mjs';
-import { bounded, interval, json } from './job.mjs';
+import { Failure, bounded, interval, json } from './job.mjs';
 
 const sql = {
   complete: {
@@ -52,6 +52,13 @@ function storableJson(value) {
   } catch {
     return null;    // no JSON
   }
+}
+
+// Returns the code of an error, a text or a number, or else the name of its class.
+function codeOf(error) {
+  const code = error?.code ?? (error?.name === 'Error' || error instanceof Failure ? null : error?.name);
+
+  return code == null || code === '' ? null : String(code).slice(0, 60);
 }
 
 export class Settlements {
@@ -132,7 +139,7 @@ export class Settlements {
 
   // Returns retry, error or lost.
   async fail(lease, error, retryable = error?.retryable) {
-    const code = typeof error?.code === 'string' && error.code !== '' ? error.code.slice(0, 60) : null;
+    const code = codeOf(error);
     const details = error?.details ?? (error?.stack ? { stack: error.stack } : undefined);
     const tell = (...values) => this.worker.call(sql.fail, [lease.id, lease.token, ...values, this.worker.lockMs], [lease]);
     let answer;
@@ -142,7 +149,8 @@ export class Settlements {
         interval(error?.retryAfter), storableJson(details));
     } catch (refused) {
       if (refused instanceof Unanswered) throw refused;
-      answer = await tell(`the handler's error cannot be stored: ${refused.message}`, retryable ?? null, null, null, null);
+      const message = `${error?.message ?? error} (not all of the error can be stored: ${refused.message})`;
+      answer = await tell(storable(message), retryable ?? null, null, null, null);
     }
     return answer.rows[0].outcome;
   }

@@ -164,9 +164,13 @@ export class Worker {
     }
   }
 
-  // Begins a graceful stop: no further claim.
+  // Begins a graceful stop: no further claim.  The second call ends the grace.
   stop() {
-    if (this.#stopping) return;
+    if (this.#stopping) {
+      this.#stoppedAt = -Infinity;
+      this.#idle.ring();
+      return;
+    }
     this.#stopping = true;
     this.#stoppedAt = performance.now();
     this.log({ event: 'stopping' });
@@ -351,6 +355,7 @@ export class Worker {
       await run();
     } catch (error) {
       failure = error;
+      for (const lease of leases) this.#logJob('hook_failed', lease, { level: 'error', error: String(error?.message ?? error) });
     }
     if (!performed) await this.#handlerEnded(leases, leases.map(() => failure));
     this.#idle.ring();
@@ -536,7 +541,7 @@ export class Worker {
       for (const lease of leases.filter((lease) => lease.locked)) await this.#beatAlone(lease);
       if (this.#beatable().some((lease) => lease.locked)) setTimeout(() => this.#heartbeat(), this.leaseMs / 12).unref();
     } catch (error) {
-      this.log({ event: 'heartbeat_failed', level: 'error', error: error.message });
+      this.log({ event: 'heartbeat_refused', level: 'error', error: error.message });
     } finally {
       this.#beating = false;
     }
@@ -580,9 +585,10 @@ export class Worker {
   async #finish() {
     this.#stoppedAt = Math.min(this.#stoppedAt, performance.now());
     this.#releaseAll(this.#ahead.splice(0).flatMap(({ leases }) => leases));
-    await this.#drain(this.#stoppedAt + this.grace * 1000);
+    await this.#drain(() => this.#stoppedAt + this.grace * 1000);
     for (const lease of this.#leases) lease.stop('shutdown');
-    await this.#drain(performance.now() + stopMs);
+    const stopped = performance.now();
+    await this.#drain(() => stopped + stopMs);
     this.#givingUp = true;
     this.calls.hurry();
     const abort = setTimeout(() => this.calls.abort(), releaseMs);
@@ -590,10 +596,10 @@ export class Worker {
     clearTimeout(abort);
   }
 
-  // Waits until no job is running, at most until then.
+  // Waits until no job is running, at most until end().
   async #drain(end) {
-    while ((this.#running > 0 || this.#settling > 0) && performance.now() < end) {
-      await this.#idle.wait(Math.max(1, end - performance.now()));
+    while ((this.#running > 0 || this.#settling > 0) && performance.now() < end()) {
+      await this.#idle.wait(Math.max(1, end() - performance.now()));
     }
   }
 }

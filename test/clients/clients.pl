@@ -20,15 +20,16 @@ my ($includes, $libraries) = map { (run_command([ $ENV{JOBQ_PG_CONFIG}, $_ ]))[0
 my @cc = ('cc', '-std=c99', '-Wall', '-Werror', "-I$includes", "$dir/worker.c", glob("$dir/../../clients/c/*.c"),
 	"-L$libraries", "-Wl,-rpath,$libraries", '-lpq');
 my $c_worker = PostgreSQL::Test::Utils::tempdir() . '/worker';
+my %python = map { $_ => 1 } qw(hooks swallows enqueue_many traceparent own batches);
 my @clients = (
 	{ name => 'node', command => [ 'node', "$dir/worker.mjs" ], needs => [ 'node', '-e', qq(require("$dir/../../node_modules/pg")) ],
-		prefetch => 1, faults => 1, traceparent => 1 },
-	{ name => 'c', command => [$c_worker], needs => [ @cc, '-o', $c_worker ], faults => 1 },
-	{ name => 'python', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg },
-	{ name => 'asyncio', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg, env => { JOBQ_ASYNC => 1 } },
+		can => { map { $_ => 1 } qw(prefetch hooks enqueue_many traceparent own) } },
+	{ name => 'c', command => [$c_worker], needs => [ @cc, '-o', $c_worker ], can => { own => 1 } },
+	{ name => 'python', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg, can => { %python, deaf => 1 } },
+	{ name => 'asyncio', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg, env => { JOBQ_ASYNC => 1 }, can => {%python} },
 	# psql does not wait for notifications, and each of its statements is a process.
 	{ name => 'shell', command => [ '/bin/bash', "$dir/worker.sh" ], needs => [ 'psql', '--version' ], modes => [qw(wait pooler)],
-		share => 0.1, psql => 1 });
+		share => 0.1, can => { psql => 1, batches => 1, deaf => 1 } });
 
 # wait: a waiting claim; listen: LISTEN on a connection of its own; pooler: pgbouncer in
 # transaction mode.
@@ -73,12 +74,18 @@ my @scenarios = (
 	[ 'SIGTERM deaf handler', \&sigterm_deaf_handler, 'wait' ],
 	[ 'random kills', \&random_kills, qw(wait pooler) ]);
 
-# Scenarios of Python and the shell beyond these; each asks for a flag of the client.
-foreach (@clients)
-{
-	$_->{endings} = 1 if $_->{name} =~ /^(?:python|asyncio|shell)$/;
-	@$_{qw(hooks swallows enqueue_many traceparent)} = (1, 1, 1, 1) if $_->{name} =~ /^(?:python|asyncio)$/;
-}
+# Scenarios that not all clients can have: what a client must be able to, and why others are not.
+my %asks = (
+	'claims ahead' => [ 'prefetch', 'it claims no jobs ahead' ],
+	'SIGTERM in psql' => [ 'psql', 'it runs no psql' ],
+	'ignores SIGTERM' => [ 'psql', 'scenario "SIGTERM deaf handler" has such a handler' ],
+	'SIGTERM deaf handler' => [ 'deaf', 'asyncio.run() waits for a coroutine that suppresses its cancel' ],
+	'own completion' => [ 'own', 'its handler writes {"settled": true} after the commit only' ],
+	'failed own complete' => [ 'swallows', 'scenario "failed complete" shows that heartbeats go on' ],
+	'enqueues many' => [ 'enqueue_many', 'it has no such call' ],
+	'two batch types' => [ 'batches', 'it fills a batch up after its first job' ],
+	'failing hook' => [ 'hooks', 'its hooks cannot fail' ]);
+
 push @scenarios,
   ([ 'skips', \&skips, qw(wait pooler) ],
 	[ 'snoozes', \&snoozes, qw(wait pooler) ],
@@ -131,7 +138,7 @@ BEGIN
 END $$;
 CREATE TRIGGER gate BEFORE INSERT ON effects FOR EACH ROW EXECUTE FUNCTION wait_at_gate();
 END
-# Handlers of the scenarios about faults; clients without `faults` skip these.
+# Handlers of the scenarios about faults.
 $node->safe_psql('postgres', "SELECT jobq.create_job_type(name, backoff => 'fixed', backoff_base => '1h', backoff_jitter => 0)
 	FROM unnest('{note,refused,broken,report,deaf}'::text[]) AS name");
 my $pooler = $ENV{JOBQ_SMOKE} ? {} : start_pooler($node);
@@ -156,7 +163,13 @@ foreach (@clients)
 	foreach my $row (@scenarios)
 	{
 		my ($name, $run, @in) = @$row;
+		my ($ability, $reason) = @{ $asks{$name} // [] };
 
+		if ($ability && !$client->{can}{$ability})
+		{
+			SKIP: { skip "$client->{name}: $name: $reason", 1 }
+			next;
+		}
 		foreach (grep { my $m = $_; grep { $_ eq $m } @{ $client->{modes} // \@modes } } @in)
 		{
 			$mode = $_;
@@ -220,10 +233,9 @@ sub wait_empty
 sub terminate
 {
 	my ($worker, $condition) = @_;
-	my $where = "application_name = '$worker->{name}' AND $condition";
 
-	wait_sql($node, "SELECT count(*) > 0 FROM pg_stat_activity WHERE $where", "a connection has $condition");
-	return must(sql("SELECT count(pg_terminate_backend(pid)) > 0 FROM pg_stat_activity WHERE $where") eq 't', 'it is terminated');
+	return wait_sql($node, "SELECT count(pg_terminate_backend(pid)) > 0 FROM pg_stat_activity
+		WHERE application_name = '$worker->{name}' AND $condition", "a connection with $condition is terminated");
 }
 
 # The worker still works.
@@ -268,7 +280,7 @@ sub completes
 sub carries_traceparent
 {
 	my $trace = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
-	my $options = $client->{traceparent} ? qq({"metadata": {"k": 1}, "traceparent": "$trace"}) : qq({"metadata": {"k": 1, "traceparent": "$trace"}});
+	my $options = $client->{can}{traceparent} ? qq({"metadata": {"k": 1}, "traceparent": "$trace"}) : qq({"metadata": {"k": 1, "traceparent": "$trace"}});
 	my $worker = worker(types => 'echo');
 	my $id = enqueue_by_client('echo', '{}', $options);
 
@@ -485,7 +497,6 @@ sub sigterm_releases
 # Then it comes when psql has no answer: the worker ends after its grace period.
 sub sigterm_in_psql
 {
-	return unless $client->{psql};
 	my $dir = PostgreSQL::Test::Utils::tempdir();
 
 	append_to_file("$dir/psql", <<"END");
@@ -514,7 +525,6 @@ END
 # Jobs that were claimed ahead run in order, a cancelled one does not, and a stop releases the rest.
 sub claims_ahead
 {
-	return unless $client->{prefetch};
 	my @gates = map { 'gate' . ++$gates_used } 1 .. 4;
 	my @ids = map { enqueue('slow', qq({"gate": "$_"})) } @gates;
 	my $worker = worker(types => 'slow', prefetch => 3, lease => 3);
@@ -628,7 +638,7 @@ sub server_restart
 	return stop_worker($worker);
 }
 
-# ---------- endings, and servers that do not answer (Python and the shell) ----------
+# ---------- endings, and servers that do not answer ----------
 
 # Runs the test worker's command line; returns its output.
 sub command_line
@@ -643,7 +653,6 @@ sub command_line
 
 sub skips
 {
-	return unless $client->{endings};
 	my $worker = worker(types => 'skip');
 	my $id = enqueue('skip', '{}');
 
@@ -656,7 +665,6 @@ sub skips
 
 sub snoozes
 {
-	return unless $client->{endings};
 	my $worker = worker(types => 'snooze');
 
 	foreach my $delay ('"1 hour"', '3600')
@@ -671,7 +679,6 @@ sub snoozes
 
 sub reports_progress
 {
-	return unless $client->{endings};
 	my $worker = worker(types => 'progress', lease => 2);
 	my $gate = 'gate' . ++$gates_used;
 	my $id = enqueue('progress', qq({"gate": "$gate"}));
@@ -684,7 +691,6 @@ sub reports_progress
 
 sub logs_events
 {
-	return unless $client->{endings};
 	my $worker = worker(types => 'log');
 	my $id = enqueue('log', '{}');
 
@@ -698,7 +704,6 @@ sub logs_events
 
 sub enqueues_many
 {
-	return unless $client->{enqueue_many};
 	my $worker = worker(types => 'echo');
 	my @payloads = ('1', 'null', q({"it's": "\ud83d\ude00"}));
 	my @ids = split /\n/, command_line('enqueue_many', 'echo', '[' . join(', ', @payloads) . ']', '{"priority": 7}');
@@ -712,7 +717,6 @@ sub enqueues_many
 # One element of a batch fails for good; the others are completed.
 sub mixed_batch
 {
-	return unless $client->{endings};
 	sql(q(SELECT count(*) FROM jobq.enqueue_many('mixed', ARRAY(SELECT jsonb_build_object('n', n) FROM generate_series(1, 3) n))));
 	my $worker = worker(types => 'mixed,echo');
 
@@ -727,7 +731,6 @@ sub mixed_batch
 # Two types with batches of the same size share the worker's slots.
 sub two_batch_types
 {
-	return unless $client->{endings};
 	my $gate = 'gate' . ++$gates_used;
 	sql(qq(SELECT count(*) FROM jobq.enqueue_many('$_', ARRAY(SELECT jsonb_build_object('n', n, 'gate', '$gate') FROM generate_series(11, 13) n))))
 	  foreach 'mixed', 'other';
@@ -743,7 +746,6 @@ sub two_batch_types
 # The handler's report beside its failure cannot be stored: the failure stays a retryable one.
 sub malformed_failure
 {
-	return unless $client->{endings};
 	my $worker = worker(types => 'malformed');
 	my $id = enqueue('malformed', '{}');
 
@@ -754,12 +756,11 @@ sub malformed_failure
 # A skip or a snooze that the server refuses fails the job for good, with the server's error.
 sub refused_ending
 {
-	return unless $client->{endings};
 	my $worker = worker(types => 'badskip,badsnooze,badcode,echo');
 	my ($snooze, $skip, $code) = map { enqueue($_, '{}') } 'badsnooze', 'badskip', 'badcode';
 
 	ends($snooze, 'error', q(runs = 1 AND error_msg ~ '1 huor' AND error_code = '22007'));
-	ends($skip, 'error', q(runs = 1 AND error_code IN ('22P05', '22P02', '22023')));
+	ends($skip, 'error', q(runs = 1 AND error_code IN ('22P05', '22P02', '22023', '22021')));
 	ends($code, 'error', q(runs = 1 AND error_code = '404' AND error_msg = 'gone'));
 	echoes();
 	return stop_worker($worker);
@@ -768,7 +769,6 @@ sub refused_ending
 # A checkpoint and metadata larger than an argument or a variable of a process may be.
 sub large_checkpoint
 {
-	return unless $client->{endings};
 	my $worker = worker(types => 'big,echo');
 	my $id = sql(q(SELECT jobq.enqueue('big', metadata => jsonb_build_object('k', repeat('m', 150000)))));
 
@@ -780,7 +780,6 @@ sub large_checkpoint
 # A hook fails before its job, then after it.
 sub failing_hook
 {
-	return unless $client->{hooks};
 	my $worker = worker(types => 'echo,mixed', lease => 600);
 	my $id = enqueue('echo', '{"hook": "raise"}');
 
@@ -798,7 +797,6 @@ sub failing_hook
 # rolled back.
 sub lost_in_complete
 {
-	return unless $client->{endings};
 	my $holder = $node->background_psql('postgres');
 	$holder->query_safe('SELECT pg_advisory_lock(16)');
 	my $worker = worker(types => 'effect,echo');
@@ -818,7 +816,6 @@ sub lost_in_complete
 # A completion of the handler's own fails: heartbeats go on, and the return value settles the job.
 sub failed_own_complete
 {
-	return unless $client->{swallows};
 	my $worker = worker(types => 'swallow,echo', lease => 3);
 	my $gate = 'gate' . ++$gates_used;
 	my $id = enqueue('swallow', qq({"gate": "$gate", "how": "refused"}));
@@ -840,7 +837,6 @@ sub failed_own_complete
 # The next heartbeat is 1,000 s away: the client itself knows the deadline.
 sub deadline
 {
-	return unless $client->{endings};
 	my $worker = worker(types => 'slow,echo', lease => 3000);
 	my $id = sql(q(SELECT jobq.enqueue('slow', '{"gate": "none"}', timeout => '2s')));
 
@@ -854,7 +850,6 @@ sub deadline
 # A command that does not end at SIGTERM is killed after its lease or deadline.
 sub ignores_sigterm
 {
-	return unless $client->{psql};
 	my $worker = worker(types => 'stubborn,echo', lease => 3000);
 	my $id = sql(q(SELECT jobq.enqueue('stubborn', timeout => '1s')));
 
@@ -866,7 +861,6 @@ sub ignores_sigterm
 # The second SIGTERM ends the grace.
 sub second_sigterm
 {
-	return unless $client->{endings};
 	my $worker = worker(types => 'slow', grace => 1000);
 	my ($id) = slow_job($worker);
 
@@ -898,14 +892,18 @@ sub waits_in
 
 sub in_function { return "application_name = '$_[0]{name}' AND wait_event_type = 'Lock' AND query ~ '$_[1]'"; }
 
-# Stops backends of the worker that wait for a row lock in the function; returns their pids.
+# Stops a backend of the worker that waits for a row lock in the function; returns its pid.
 sub stopped_in
 {
 	my ($worker, $function) = @_;
-	my @pids = split /\n/, sql('SELECT pid FROM pg_stat_activity WHERE ' . in_function($worker, $function));
 
-	must(@pids && kill('STOP', @pids) == @pids, 'the backend stops');
-	return @pids;
+	foreach (1 .. 50 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		my ($pid) = split /\n/, sql('SELECT pid FROM pg_stat_activity WHERE ' . in_function($worker, $function));
+
+		return $pid if $pid && kill('STOP', $pid) && must(1, 'the backend stops');
+	}
+	return must(0, 'a backend waits');
 }
 
 # Waits until the lease ends so long after the start of the attempt.
@@ -919,7 +917,6 @@ sub lease_goes_on
 
 sub terminated_in_heartbeat
 {
-	return unless $client->{endings};
 	my $worker = worker(types => 'slow,echo', lease => 12);
 	my ($id, $gate) = slow_job($worker);
 	my $holder = held_heartbeat($worker, $id);
@@ -938,7 +935,6 @@ sub terminated_in_heartbeat
 # locked one is lost.
 sub blocked_heartbeat
 {
-	return unless $client->{endings};
 	my $worker = worker(types => 'slow,echo', lease => 6, concurrency => 2);
 	my ($locked) = slow_job($worker);
 	my ($other, $gate) = slow_job($worker);
@@ -957,15 +953,14 @@ sub blocked_heartbeat
 # The backend of a heartbeat is stopped: the client gives it up, and connects again.
 sub hanging_heartbeat
 {
-	return unless $client->{endings};
-	my $worker = worker(types => 'slow,echo', lease => 12);
+	my $worker = worker(types => 'slow,echo', lease => 40);    # Node and C wait 20 s for an answer
 	my ($id, $gate) = slow_job($worker);
 	my $holder = held_heartbeat($worker, $id);
 	my @stopped = stopped_in($worker, 'jobq.heartbeat');
 
 	$holder->query_safe('ROLLBACK');
 	$holder->quit;
-	eval { lease_goes_on($id, 20) };
+	eval { lease_goes_on($id, 50) };
 	kill 'CONT', @stopped;
 	die $@ if $@;
 	open_gate($gate);
@@ -976,7 +971,6 @@ sub hanging_heartbeat
 # The backend of a completion is stopped: the completion is sent again on another connection.
 sub hanging_complete
 {
-	return unless $client->{endings};
 	my $worker = worker(types => 'slow,echo', lease => 90);
 	my ($id, $gate) = slow_job($worker);
 	my $holder = $node->background_psql('postgres');
@@ -998,7 +992,6 @@ sub hanging_complete
 # afterwards.
 sub hanging_pooler
 {
-	return unless $client->{endings};
 	my $worker = worker(types => 'slow,echo', lease => 3);
 	my ($id) = slow_job($worker);
 
@@ -1013,9 +1006,6 @@ sub hanging_pooler
 	echoes();
 	return stop_worker($worker);
 }
-
-# Kills one of three workers each time that a twentieth of the jobs is done; fewer jobs for slow
-# clients and the pooler.
 
 # ---------- scenarios about faults ----------
 
@@ -1033,7 +1023,6 @@ sub gated_job
 # A call about a job whose token is lost is not repeated, and does not delay the other jobs.
 sub dead_token
 {
-	return unless $client->{faults};
 	my $worker = worker(types => 'note,echo', concurrency => 2);
 	my ($id, $gate) = gated_job($worker, 'note');
 
@@ -1048,7 +1037,6 @@ sub dead_token
 # An open transaction has locked a job's row: the other jobs keep their leases, and are completed.
 sub locked_row
 {
-	return unless $client->{faults};
 	my $worker = worker(types => 'slow,echo', lease => 3, concurrency => 3);
 	my ($locked) = slow_job($worker);
 	my ($id, $gate) = slow_job($worker);
@@ -1068,7 +1056,6 @@ sub locked_row
 # The same while the locked job waits for its completion.
 sub locked_end
 {
-	return unless $client->{faults};
 	my $worker = worker(types => 'slow,echo', lease => 3, concurrency => 3);
 	my ($locked, $first_gate) = slow_job($worker);
 	my ($id, $gate) = slow_job($worker);
@@ -1089,11 +1076,10 @@ sub locked_end
 # An end of the attempt that the server or JSON refuses is a permanent failure.
 sub refused_end
 {
-	return unless $client->{faults};
 	my $worker = worker(types => 'refused');
 	my @jobs = map { enqueue('refused', qq({"end": "$_"})) } 'snooze', 'skip';
 
-	ends($_, 'error', q(runs = 1 AND error_msg LIKE '%cannot be stored%')) foreach @jobs;
+	ends($_, 'error', q(runs = 1 AND error_msg ~ 'cannot be stored|refused')) foreach @jobs;
 	wait_log($worker, 'job_failed', job_id => $jobs[0], outcome => 'error');
 	return stop_worker($worker);
 }
@@ -1102,7 +1088,6 @@ sub refused_end
 # settles the job.
 sub failed_complete
 {
-	return unless $client->{faults};
 	my $worker = worker(types => 'broken', lease => 1);
 	my ($id, $gate) = gated_job($worker, 'broken');
 
@@ -1116,7 +1101,6 @@ sub failed_complete
 # back, the return value completes the job.
 sub own_completion
 {
-	return unless $client->{swallows} || $client->{name} eq 'node';
 	my $worker = worker(types => 'swallow,echo', lease => 120);
 	my $gate = 'gate' . ++$gates_used;
 
@@ -1165,7 +1149,6 @@ sub enqueues_after
 # Progress and events that a handler reports while the server is down arrive later.
 sub reports_while_down
 {
-	return unless $client->{faults};
 	my $worker = worker(types => 'report', lease => 120);
 	my ($id, $gate) = gated_job($worker, 'report');
 
@@ -1194,12 +1177,11 @@ sub wait_file
 
 sub heartbeat_refused
 {
-	return unless $client->{faults};
 	my $worker = worker(types => 'slow', lease => 3);
 	my ($id, $gate) = slow_job($worker);
 
 	sql('ALTER FUNCTION jobq.heartbeat RENAME TO hidden_heartbeat');
-	eval { wait_log($worker, 'heartbeat_failed') };
+	eval { wait_log($worker, 'heartbeat_refused') };
 	sql('ALTER FUNCTION jobq.hidden_heartbeat RENAME TO heartbeat');
 	must($@ eq '', 'the log has the error');
 	open_gate($gate);
@@ -1210,7 +1192,6 @@ sub heartbeat_refused
 # New connections get no answer, as from a machine that is gone; a stop has its time all the same.
 sub sigterm_without_answers
 {
-	return unless $client->{faults};
 	my $session = $node->background_psql('postgres');
 	my $worker = worker(types => 'slow', grace => 0.2, concurrency => 2);
 	my ($id) = slow_job($worker);
@@ -1235,7 +1216,6 @@ sub sigterm_without_answers
 
 sub sigterm_deaf_handler
 {
-	return unless $client->{faults};
 	my $worker = worker(types => 'deaf', grace => 0.2);
 	my $id = enqueue('deaf', '{}');
 

@@ -164,7 +164,7 @@ poison(jobq_job *job)
 	pause();
 }
 
-/* ---------- handlers of the scenarios about faults ---------- */
+/* ---------- handlers of the scenarios about ends and faults ---------- */
 
 static void
 make_path(char *path, size_t size, const jobq_job *job, const char *suffix)
@@ -182,6 +182,107 @@ pass_gate(const jobq_job *job, const char *suffix)
 	make_path(path, sizeof(path), job, suffix);
 	while (access(path, F_OK) != 0)
 		nanosleep(&nap, NULL);
+}
+
+static void
+skip(jobq_job *job)
+{
+	jobq_skip(job, "not needed");
+}
+
+static void
+snooze(jobq_job *job)
+{
+	jobq_snooze(job, value_of(job->payload, "delay"), "later");
+}
+
+static void
+progress(jobq_job *job)
+{
+	jobq_progress(job, 30);
+	pass_gate(job, "");
+}
+
+static void
+log_events(jobq_job *job)
+{
+	jobq_log(job, "info", "it's here", NULL);
+	jobq_log(job, "warning", "half way", "{\"n\": [1]}");
+}
+
+static void
+mixed(jobq_job *jobs, int njobs)
+{
+	if (value_of(jobs[0].payload, "gate"))
+		pass_gate(&jobs[0], "");
+	for (int i = 0; i < njobs; i++)
+	{
+		if (strcmp(value_of(jobs[i].payload, "n"), "2") == 0)
+			jobq_fail(&jobs[i], "bad element", &(jobq_error) {.retryable = JOBQ_PERMANENT});
+		else
+			jobq_result(&jobs[i], jobs[i].payload);
+	}
+}
+
+static void
+malformed(jobq_job *job)
+{
+	jobq_checkpoint(job, "{\"step\": 1}");
+	jobq_fail(job, "boom", &(jobq_error) {JOBQ_RETRY, "no UTF-8: \xff", "1 huor", "{\"no\": "});
+}
+
+static void
+badskip(jobq_job *job)
+{
+	jobq_skip(job, "no UTF-8: \xff");
+}
+
+static void
+badsnooze(jobq_job *job)
+{
+	jobq_snooze(job, "1 huor", NULL);
+}
+
+static void
+badcode(jobq_job *job)
+{
+	jobq_fail(job, "gone", &(jobq_error) {.retryable = JOBQ_PERMANENT,.code = "404"});
+}
+
+static void
+big(jobq_job *job)
+{
+	static char data[200100];
+	char		result[100];
+	size_t		length = 0,
+				metadata = strlen(job->metadata) - strlen("{\"k\": \"\"}");
+
+	if (job->progress_data == NULL)
+	{
+		snprintf(data, sizeof(data), "{\"data\": \"%0200000d\"}", 0);
+		jobq_checkpoint(job, data);
+		jobq_fail(job, "resume", &(jobq_error) {JOBQ_RETRY, NULL, "0", NULL});
+		return;
+	}
+	for (const char *next = job->progress_data; *next; next++)
+		length += *next == '0';
+	snprintf(result, sizeof(result), "{\"length\": %zu, \"metadata\": %zu}", length, metadata);
+	jobq_result(job, result);
+}
+
+/* Completes in a transaction that is rolled back, or kept; then it returns. */
+static void
+swallow(jobq_job *job)
+{
+	PGconn	   *conn = connection();
+	const char *values[] = {job->id, job->lease_token};
+
+	PQclear(PQexec(conn, "BEGIN"));
+	PQclear(PQexecParams(conn, "INSERT INTO public.effects (job, token) VALUES ($1, $2)", 2, NULL, values, NULL, NULL, 0));
+	jobq_complete(job, conn, "{\"own\": true}");
+	PQclear(PQexec(conn, strcmp(value_of(job->payload, "how"), "rolled back") == 0 ? "ROLLBACK" : "COMMIT"));
+	PQfinish(conn);
+	jobq_result(job, "{\"swallowed\": true}");
 }
 
 static void
@@ -246,6 +347,8 @@ static const struct
 }			handlers[] = {
 	{"echo", echo}, {"slow", slow}, {"fail", fail}, {"flaky", flaky}, {"raise", raise_error},
 	{"effect", effect}, {"checkpoint", checkpoint}, {"poison", poison},
+	{"skip", skip}, {"snooze", snooze}, {"progress", progress}, {"log", log_events}, {"malformed", malformed},
+	{"badskip", badskip}, {"badsnooze", badsnooze}, {"badcode", badcode}, {"big", big}, {"swallow", swallow},
 	{"note", note}, {"refused", refused}, {"broken", broken}, {"report", report}, {"deaf", deaf}
 };
 
@@ -306,6 +409,8 @@ main(int argc, char **argv)
 	{
 		if (strcmp(type, "batch") == 0)
 			jobq_handle_batch(worker, "batch", 10, batch);
+		if (strcmp(type, "mixed") == 0 || strcmp(type, "other") == 0)
+			jobq_handle_batch(worker, type, 5, mixed);
 		for (size_t i = 0; i < sizeof(handlers) / sizeof(*handlers); i++)
 			if (strcmp(type, handlers[i].type) == 0)
 				jobq_handle(worker, type, handlers[i].handler);

@@ -4,7 +4,7 @@ import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
-import { Permanent, Retry, Skip, Snooze, Worker, clientOptions, enqueue } from '../../clients/node/index.mjs';
+import { Permanent, Retry, Skip, Snooze, Worker, clientOptions, enqueue, enqueueMany } from '../../clients/node/index.mjs';
 
 const env = process.env;
 const seconds = (name, value) => (env[name] ? Number(env[name]) : value);
@@ -75,6 +75,52 @@ const handlers = {
     process.kill(process.pid, 'SIGKILL');
   },
 
+  skip() {
+    throw new Skip('not needed', { skipped: true });
+  },
+
+  snooze(job) {
+    throw new Snooze(job.payload.delay, 'later');
+  },
+
+  async progress(job) {
+    await job.progress(30);
+    await passed(job.payload.gate);
+  },
+
+  async log(job) {
+    await job.log("it's here");
+    await job.log('half way', { level: 'warning', data: { n: [1] } });
+  },
+
+  async mixed(jobs) {
+    if (jobs[0].payload.gate) await passed(jobs[0].payload.gate);
+    return jobs.map((job) => (job.payload.n === 2 ? new Permanent('bad element') : job.payload));
+  },
+
+  async malformed(job) {
+    await job.progress(50, { step: 1 });
+    throw new Retry('boom', { code: 'x'.repeat(300), details: { no: '\ud800' }, retryAfter: '1 huor' });
+  },
+
+  badskip() {
+    throw new Skip('not needed', { no: '\0' });
+  },
+
+  badsnooze() {
+    throw new Snooze('1 huor');
+  },
+
+  badcode() {
+    throw new Permanent('gone', { code: 404 });
+  },
+
+  async big(job) {
+    if (job.progressData !== null) return { length: job.progressData.data.length, metadata: job.metadata.k.length };
+    await job.checkpoint({ data: 'y'.repeat(200_000) });
+    throw new Retry('resume', { retryAfter: 0 });
+  },
+
   async note(job) {
     await passed(job.payload.gate);
     await job.log('a note');
@@ -115,9 +161,14 @@ const handlers = {
   deaf: () => new Promise((resolve) => setTimeout(resolve, 100_000)),
 };
 
+handlers.other = handlers.mixed;
+const batches = { batch: 10, mixed: 5, other: 5 };
+
 async function around(job, run) {
+  if (job.payload?.hook === 'raise') throw new Error('no span');
   log({ event: 'span_start', job_id: job.id, traceparent: job.traceparent });
   const outcome = await run();
+  if (job.payload?.hook === 'raise at the end') throw new Error('no end of the span');
   log({ event: 'span_end', job_id: job.id, outcome });
 }
 
@@ -125,6 +176,11 @@ if (process.argv[2] === 'enqueue') {
   const [type, payload, options] = process.argv.slice(3);
 
   console.log(await connected((client) => enqueue(client, type, JSON.parse(payload), JSON.parse(options ?? '{}'))));
+} else if (process.argv[2] === 'enqueue_many') {
+  const [type, payloads, options] = process.argv.slice(3);
+  const ids = await connected((client) => enqueueMany(client, type, JSON.parse(payloads), JSON.parse(options ?? '{}')));
+
+  console.log(ids.join('\n'));
 } else {
   const worker = new Worker(env.JOBQ_DSN, {
     listenDsn: env.JOBQ_LISTEN_DSN || undefined,
@@ -138,7 +194,7 @@ if (process.argv[2] === 'enqueue') {
     around,
   });
 
-  for (const type of env.JOBQ_TYPES.split(',')) worker.handler(type, handlers[type], { batch: type === 'batch' ? 10 : 1 });
+  for (const type of env.JOBQ_TYPES.split(',')) worker.handler(type, handlers[type], { batch: batches[type] ?? 1 });
   await (env.JOBQ_UNTIL_EMPTY ? worker.runUntilEmpty() : worker.run());
   process.exit();
 }

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../clients/python"))
 
@@ -151,6 +152,80 @@ def swallow(job):
     return {"swallowed": True}
 
 
+def gate(job, suffix=""):
+    """Waits for the job's gate; a stop does not end the wait."""
+    while not os.path.exists(os.path.join(DIRECTORY, job.payload["gate"] + suffix)):
+        time.sleep(0.02)
+
+
+def note(job):
+    gate(job)
+    job.log("a note")
+
+
+def refused(job):
+    raise jobq.Skip("no need", {"no": {1}}) if job.payload["end"] == "skip" else jobq.Snooze("no interval")
+
+
+def broken(job):
+    with psycopg.connect(DSN, prepare_threshold=None) as connection:
+        for call in (lambda: connection.execute("SELECT 1 / 0"), lambda: job.complete(connection)):
+            with contextlib.suppress(psycopg.Error):
+                call()
+        connection.rollback()
+    gate(job)
+    return {"after": True}
+
+
+def report(job):
+    gate(job)
+    job.progress(50, {"step": 1})
+    job.log("reported")
+    with open(os.path.join(DIRECTORY, job.payload["gate"] + ".reported"), "w"):
+        pass
+    gate(job, ".end")
+
+
+def deaf(job):
+    while True:
+        time.sleep(1)
+
+
+async def async_gate(job, suffix=""):
+    while not os.path.exists(os.path.join(DIRECTORY, job.payload["gate"] + suffix)):
+        await asyncio.sleep(0.02)
+
+
+async def async_note(job):
+    await async_gate(job)
+    note(job)
+
+
+async def async_broken(job):
+    async with await psycopg.AsyncConnection.connect(DSN, prepare_threshold=None) as connection:
+        for call in (lambda: connection.execute("SELECT 1 / 0"), lambda: job.complete(connection)):
+            with contextlib.suppress(psycopg.Error):
+                await call()
+        await connection.rollback()
+    await async_gate(job)
+    return {"after": True}
+
+
+async def async_report(job):
+    await async_gate(job)
+    job.progress(50, {"step": 1})
+    job.log("reported")
+    with open(os.path.join(DIRECTORY, job.payload["gate"] + ".reported"), "w"):
+        pass
+    await async_gate(job, ".end")
+
+
+async def async_deaf(job):
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(1)
+
+
 async def async_slow(job):
     try:
         while not opened(job):
@@ -225,12 +300,14 @@ def as_coroutine(call):
 HANDLERS = {"echo": echo, "slow": slow, "fail": fail, "flaky": flaky, "raise": raise_, "effect": effect,
             "checkpoint": checkpoint, "batch": batch, "poison": poison, "skip": skip, "snooze": snooze,
             "progress": progress, "log": log, "mixed": mixed, "other": mixed, "malformed": malformed,
-            "badskip": badskip, "badsnooze": badsnooze, "badcode": badcode, "big": big, "swallow": swallow}
+            "badskip": badskip, "badsnooze": badsnooze, "badcode": badcode, "big": big, "swallow": swallow,
+            "note": note, "refused": refused, "broken": broken, "report": report, "deaf": deaf}
 BATCHES = {"batch": 10, "mixed": 5, "other": 5}
 if os.environ.get("JOBQ_ASYNC"):
     HANDLERS = {name: as_coroutine(call) for name, call in HANDLERS.items()}
     HANDLERS.update(slow=async_slow, effect=async_effect, checkpoint=async_checkpoint, progress=async_progress,
-                    mixed=async_mixed, other=async_mixed, big=async_big, swallow=async_swallow)
+                    mixed=async_mixed, other=async_mixed, big=async_big, swallow=async_swallow,
+                    note=async_note, broken=async_broken, report=async_report, deaf=async_deaf)
 
 
 def main():

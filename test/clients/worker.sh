@@ -7,6 +7,13 @@ if [ "${1:-}" = enqueue ]; then exec "$client" -d "$JOBQ_DSN" "$@"; fi
 if [ "${1:-}" = handle ]; then
   log() { printf '{"event": "%s", "ts": "%(%FT%T)T", "level": "info", "job_id": "%s", "%s": "%s"}\n' "$1" -1 "$JOBQ_ID" "$2" "$3" >&2; }
   field() { sed -n "s/.*\"$1\": *\"\{0,1\}\([^\",}]*\).*/\1/p"; }
+  # Waits for the job's gate; SIGTERM does not end the wait.
+  pass_gate() {
+    local gate
+    gate=$(field gate)${1:-}
+    trap '' TERM
+    until [ -e "$JOBQ_DIR/$gate" ] || ! kill -0 "$JOBQ_WORKER_PID"; do sleep 0.02; done
+  }
   case $2 in
     echo) cat ;;
     slow)
@@ -79,7 +86,26 @@ END
         exit 1
       fi
       printf '{"length": %d, "metadata": %d}' "$(tr -cd y <"$JOBQ_PROGRESS_FILE" | wc -c)" "$(tr -cd m <"$JOBQ_METADATA_FILE" | wc -c)" ;;
-    stubborn) trap '' TERM; while kill -0 "$JOBQ_WORKER_PID"; do sleep 1; done ;;
+    note)
+      pass_gate
+      echo '{"log": "a note"}' >&3 ;;
+    refused) if [[ $(cat) == *skip* ]]; then echo '{"skip": "\u0000"}' >&3; else echo '{"snooze": "no interval"}' >&3; fi ;;
+    broken)
+      psql -X -q -A -t -v id="$JOBQ_ID" -v token="$JOBQ_TOKEN" -d "$JOBQ_DSN" >/dev/null 2>&1 <<'END'
+BEGIN;
+SELECT 1 / 0;
+SELECT jobq.complete(:'id', :'token');
+ROLLBACK;
+END
+      pass_gate
+      echo '{"after": true}' ;;
+    report)
+      payload=$(cat)
+      pass_gate <<<"$payload"
+      printf '%s\n' '{"progress": 50, "data": {"step": 1}}' '{"log": "reported"}' >&3
+      : >"$JOBQ_DIR/$(field gate <<<"$payload").reported"
+      pass_gate .end <<<"$payload" ;;
+    deaf | stubborn) trap '' TERM; while kill -0 "$JOBQ_WORKER_PID"; do sleep 1; done ;;
     poison) kill -KILL "$JOBQ_WORKER_PID"; exec sleep infinity ;;  # until it is stopped
   esac
   exit
