@@ -247,9 +247,9 @@ jw_read_notifications(jobq_worker *worker)
 {
 	PGnotify   *notification;
 
-	if (worker->listener.conn == NULL)
+	if (worker->listener.conn == NULL || worker->listener.opening_ends)
 	{
-		if (!jw_connected(worker, &worker->listener))
+		if (!jw_listener_connected(worker))
 			return;
 		for (Handler *handler = worker->handlers; handler; handler = handler->next)
 		{

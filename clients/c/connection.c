@@ -31,28 +31,77 @@ ignore_notice(void *arg, const char *message)
 	(void) message;
 }
 
-/* True if the link is connected, perhaps by this call. */
+static const char *const parameters[] = {"connect_timeout", "fallback_application_name", "client_encoding", "dbname", NULL};
+
+/* A connection cannot be made: its message outlives it until it is logged. */
+static bool
+connect_failed(jobq_worker *worker, Link *link, const char *message)
+{
+	char	   *error = jw_copy(message);
+
+	link->opening_ends = 0;
+	jw_lose_link(worker, link, error);
+	free(error);
+	return false;
+}
+
+/* True if the link is connected, perhaps by this call, which waits for the server. */
 bool
 jw_connected(jobq_worker *worker, Link *link)
 {
-	const char *names[] = {"connect_timeout", "fallback_application_name", "client_encoding", "dbname", NULL};
 	const char *values[] = {"5", "jobq", "UTF8", link->dsn, NULL};
 
 	if (link->conn)
 		return true;
 	if (jw_now_ms() < link->retry_at)
 		return false;
-	link->conn = PQconnectdbParams(names, values, 1);
+	link->conn = PQconnectdbParams(parameters, values, 1);
 	if (PQstatus(link->conn) != CONNECTION_OK)
-	{
-		char	   *error = jw_copy(PQerrorMessage(link->conn));
-
-		jw_lose_link(worker, link, error);
-		free(error);
-		return false;
-	}
+		return connect_failed(worker, link, PQerrorMessage(link->conn));
 	PQsetNoticeProcessor(link->conn, ignore_notice, NULL);
 	return true;
+}
+
+/* Begins or goes on to connect the listener, without a wait. */
+static bool
+open_listener(jobq_worker *worker, Link *link)
+{
+	const char *values[] = {"5", "jobq", "UTF8", link->dsn, NULL};
+	struct pollfd fd = {0};
+
+	if (link->conn == NULL)
+	{
+		if (jw_now_ms() < link->retry_at)
+			return false;
+		link->conn = PQconnectStartParams(parameters, values, 1);
+		link->opening = PGRES_POLLING_WRITING;
+		link->opening_ends = jw_now_ms() + OPEN_MS;
+	}
+	for (; link->opening != PGRES_POLLING_OK; link->opening = PQconnectPoll(link->conn))
+	{
+		if (PQstatus(link->conn) == CONNECTION_BAD || link->opening == PGRES_POLLING_FAILED)
+			return connect_failed(worker, link, PQerrorMessage(link->conn));
+		fd.fd = PQsocket(link->conn);
+		fd.events = link->opening == PGRES_POLLING_READING ? POLLIN : POLLOUT;
+		if (poll(&fd, 1, 0) == 0)
+			return jw_now_ms() < link->opening_ends ? false : connect_failed(worker, link, "no answer to a connect");
+	}
+	PQsetNoticeProcessor(link->conn, ignore_notice, NULL);
+	link->opening_ends = 0;
+	return true;
+}
+
+/*
+ * True if the listener is connected.  Its server may be another one than that
+ * of the leases, so that a connect must not hold up heartbeats; the poll is the
+ * net meanwhile.
+ */
+bool
+jw_listener_connected(jobq_worker *worker)
+{
+	Link	   *link = &worker->listener;
+
+	return (link->conn && link->opening_ends == 0) || open_listener(worker, link);
 }
 
 /* True if the error has one of these beginnings of SQLSTATEs, or none at all. */

@@ -17,6 +17,7 @@
 #define MOST_JOBS	1000		/* of a claim */
 #define STOP_MS		2000		/* a stopped handler is killed after this */
 #define CLAIM_STOP_MS 3000		/* a claim has so long to end when the worker stops */
+#define OPEN_MS		5000		/* a listener has so long to connect */
 #define REPEAT_MS	250			/* until a call without an answer is repeated */
 #define MOST_REPORTS 1000		/* of a job, that wait for a connection */
 #define LOCKED		"55P03"		/* the SQLSTATE of a statement that a row lock has ended */
@@ -42,6 +43,8 @@ typedef struct Link
 {
 	const char *dsn;
 	PGconn	   *conn;			/* NULL: not connected */
+	PostgresPollingStatusType opening;	/* of a listener that connects: READING or WRITING */
+	int64_t		opening_ends;	/* 0: it does not connect */
 	int			failures;
 	int64_t		retry_at;
 } Link;
@@ -161,6 +164,7 @@ extern void	jw_log_end(jobq_worker *worker, const jobq_job *job, const char *eve
 /* connection.c */
 extern void	jw_lose_link(jobq_worker *worker, Link *link, const char *error);
 extern bool	jw_connected(jobq_worker *worker, Link *link);
+extern bool	jw_listener_connected(jobq_worker *worker);
 extern bool	jw_is_transient(const PGresult *result);
 extern bool	jw_is_error(const PGresult *result);
 extern PGresult *jw_answer_of(PGconn *conn, int64_t timeout);

@@ -83,7 +83,9 @@ next_time(const jobq_worker *worker)
 		next = jw_earlier(next, worker->grace_ends + (jw_now_ms() < worker->grace_ends ? 0 : 2 * STOP_MS));
 	else
 	{
-		if (worker->listener.dsn && !worker->listener.conn)
+		if (worker->listener.opening_ends)
+			next = jw_earlier(next, worker->listener.opening_ends);
+		else if (worker->listener.dsn && !worker->listener.conn)
 			next = jw_earlier(next, worker->listener.retry_at);
 		if (!worker->claiming && jw_running(worker) < worker->options.concurrency)
 			next = jw_earlier(next, worker->claims.conn ? worker->claim_at : worker->claims.retry_at);
@@ -122,6 +124,8 @@ wait_for_events(jobq_worker *worker)
 		fds[i++].fd = run->pid ? run->fd : -1;
 	for (i = 0; i < n; i++)
 		fds[i].events = POLLIN;
+	if (worker->listener.opening_ends && worker->listener.opening == PGRES_POLLING_WRITING)
+		fds[2].events = POLLOUT;
 	/* A child that has closed its socket is about to end: its exit is a signal. */
 	poll(fds, (nfds_t) n, left < 0 ? 0 : left > 60000 ? 60000 : (int) left);
 	free(fds);

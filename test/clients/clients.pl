@@ -5,6 +5,7 @@
 use strict;
 use warnings;
 use FindBin;
+use IO::Socket::INET;
 use ClientTest;
 use PostgreSQL::Test::Utils;
 use ServerTest;
@@ -45,6 +46,7 @@ my @scenarios = (
 	[ 'refused result', \&refused_result, 'wait' ],
 	[ 'cancel', \&cancel, @modes ],
 	[ 'late listener', \&late_listener, 'listen' ],
+	[ 'silent listener', \&silent_listener, 'listen' ],
 	[ 'heartbeats', \&heartbeats, qw(wait pooler) ],
 	[ 'lost lease', \&lost_lease, qw(wait pooler) ],
 	[ 'claims ahead', \&claims_ahead, qw(wait pooler) ],
@@ -398,6 +400,21 @@ sub late_listener
 	wait_log($worker, 'handler_stopped', job_id => $id, reason => 'cancel');
 	ends($id, 'cancelled', 'runs = 1');
 	$listener->quit;
+	return stop_worker($worker);
+}
+
+# The server of listen_dsn takes connections and does not answer: leases go on, and the worker polls.
+sub silent_listener
+{
+	my $silent = IO::Socket::INET->new(Listen => 50, LocalAddr => '127.0.0.1') or die "listen: $!";
+	my $worker = worker(types => 'slow,echo', lease => 3, poll => 0.1, concurrency => 2,
+		listen_dsn => 'postgresql://127.0.0.1:' . $silent->sockport . '/postgres');
+	my ($id, $gate) = slow_job($worker);
+
+	lease_goes_on($id, 12);
+	echoes();
+	open_gate($gate);
+	ends($id, 'completed', 'runs = 1');
 	return stop_worker($worker);
 }
 
