@@ -34,9 +34,29 @@ export class Unanswered extends Error {
   }
 }
 
-// Returns the options of pg.Client for a URI.  node-pg before 8.9 ignores user and port
-// after the "?" of a URI; they move into its authority.
-export function clientOptions(dsn) {
+// Returns a URI for each host of a URI, which node-pg cannot read: //a:1,b:2/ or ?host=a,b&port=1,2.
+export function hostsOf(dsn) {
+  const [, scheme, user = '', authority, rest] = (typeof dsn === 'string' && /^(\w+:\/\/)([^@/?]*@)?([^/?]*)(.*)$/.exec(dsn)) || [];
+  if (scheme === undefined) return [dsn];
+  const [path, query = ''] = rest.split('?');
+  const lists = [authority, ...['host', 'port'].map((name) => new URLSearchParams(query).get(name) ?? '')].map((list) => list.split(','));
+  const most = Math.max(...lists.map((list) => list.length));
+
+  if (most === 1) return [dsn];
+  return Array.from({ length: most }, (_, n) => {
+    const [host, ...named] = lists.map((list) => list[n] ?? list[0]);
+    const parameters = new URLSearchParams(query);
+
+    ['host', 'port'].forEach((name, at) => { if (parameters.has(name)) parameters.set(name, named[at]); });
+    return `${scheme}${user}${host}${path}?${parameters}`;
+  });
+}
+
+// Returns the options of pg.Client for a URI, with several hosts for the first one.  node-pg before
+// 8.9 ignores user and port after the "?" of a URI; they move into its authority.
+export function clientOptions(given) {
+  const [dsn] = hostsOf(given);
+
   if (typeof dsn !== 'string') return { keepAlive: true, ...dsn };
   if (!/^\w+:\/\//.test(dsn) || !/[?&](user|port)=/.test(dsn)) return { connectionString: dsn, keepAlive: true };
   const uri = new URL(dsn.replace(/^\w+:\/\/\//, 'postgresql://localhost/'));
@@ -72,14 +92,34 @@ class Link {
     this.log = log;
   }
 
+  // Tries the hosts in turn.
   async open() {
-    const client = new pg.Client({ connectionTimeoutMillis: connectMs, ...clientOptions(this.dsn) });
+    const hosts = hostsOf(this.dsn);
+    let failure;
+
+    for (const dsn of hosts) {
+      try {
+        return await this.#openOne(dsn, hosts.length > 1);
+      } catch (error) {
+        failure = error;
+      }
+      if (this.closed) break;
+    }
+    throw failure;
+  }
+
+  // `choosy`: a standby will not do.
+  async #openOne(dsn, choosy) {
+    const client = new pg.Client({ connectionTimeoutMillis: connectMs, ...clientOptions(dsn) });
 
     client.on('error', () => {});   // the pending query has the error, too
     client.on('end', () => { if (this.client === client) this.drop(); });
     this.#connecting = client;
     try {
       await client.connect();
+      if (choosy && (await client.query('SELECT pg_is_in_recovery() AS standby')).rows[0].standby) {
+        throw new Error('the server is a standby');
+      }
       if (this.closed) throw new Error('the connection is closed');
     } catch (error) {
       client.connection.stream.destroy();

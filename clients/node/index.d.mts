@@ -39,7 +39,7 @@ export function enqueueMany<Payload = unknown>(
   client: Queryable, type: string, payloads: Payload[],
   options?: Omit<EnqueueOptions, 'uniqueKey' | 'uniqueFor' | 'onConflict'>): Promise<string[]>;
 
-/** The options of pg.Client for a connection URI. */
+/** The options of pg.Client for a connection URI; of one with several hosts, for the first. */
 export function clientOptions(dsn: string | object): object;
 
 export class Job<Payload = any, Data = any> {

@@ -4,8 +4,10 @@
 
 use strict;
 use warnings;
+use Encode qw(encode);
 use FindBin;
 use IO::Socket::INET;
+use IPC::Run ();
 use ClientTest;
 use PostgreSQL::Test::Utils;
 use ServerTest;
@@ -39,6 +41,7 @@ my @scenarios = (
 	[ 'completes', \&completes, @modes ],
 	[ 'carries traceparent', \&carries_traceparent, 'wait' ],
 	[ 'until empty', \&until_empty, @modes ],
+	[ 'large payload', \&large_payload, qw(wait pooler) ],
 	[ 'fails', \&fails, qw(wait pooler) ],
 	[ 'retries', \&retries, qw(wait pooler) ],
 	[ 'keeps checkpoints', \&keeps_checkpoints, qw(wait pooler) ],
@@ -62,6 +65,7 @@ my @scenarios = (
 	[ 'terminated in complete', \&terminated_in_complete, qw(wait pooler) ],
 	[ 'terminated in effect', \&terminated_in_effect, qw(wait pooler) ],
 	[ 'server restart', \&server_restart, @modes ],
+	[ 'failover', \&failover, 'wait' ],
 	[ 'dead token', \&dead_token, qw(wait pooler) ],
 	[ 'locked row', \&locked_row, qw(wait pooler) ],
 	[ 'locked end', \&locked_end, qw(wait pooler) ],
@@ -121,7 +125,7 @@ if ($ENV{JOBQ_SMOKE})
 	$_->{modes} = [@modes] foreach @clients;
 }
 
-my $jobs_of_kills = $ENV{KILL_JOBS} // 300;
+my $jobs_of_kills = $ENV{KILL_JOBS} || ($ENV{JOBQ_FULL} ? 10_000 : 300);
 
 my $node = jobq_server('clients', 'max_connections = 200', 'jobq.max_concurrent = 1000');
 $node->start;
@@ -249,11 +253,13 @@ sub echoes
 # Enqueues a job through the client; returns its id.
 sub enqueue_by_client
 {
-	my ($type, $payload, $options) = @_;
+	my ($type, $payload, $options, $input) = @_;
 	my %env = (%{ $client->{env} // {} }, JOBQ_DSN => uri($node, 'enqueue'), JOBQ_TYPES => 'echo', JOBQ_DIR => gates());
 	local @ENV{ keys %env } = values %env;
-	my ($out, $err) = run_command([ @{ $client->{command} }, 'enqueue', $type, $payload, $options ]);
+	my ($out, $err) = ('', '');
 
+	IPC::Run::run([ @{ $client->{command} }, 'enqueue', $type, $payload, $options ], '<', \($input // ''), '>', \$out, '2>', \$err);
+	chomp $out;
 	must(scalar($out =~ /^[0-9a-f-]{36}$/), "enqueue prints the id ($out$err)");
 	return $out;
 }
@@ -305,6 +311,18 @@ sub until_empty
 	ends($again, 'completed', 'runs = 2');
 	must(sql("SELECT status FROM jobq.jobs WHERE id = '$later'") eq 'pending', 'the delayed one waits');
 	return must(exit_of(worker(types => 'echo', until_empty => 1)) == 0, 'without a job it ends at once');
+}
+
+# A payload and a result of nearly 1 MB, the default limit, of characters of two to four bytes.
+sub large_payload
+{
+	my $text = encode('UTF-8', "\x{e4}\x{2028}\x{1f600}\\n" x 80_000);
+	my $worker = worker(types => 'echo');
+	my $id = enqueue_by_client('echo', '-', '{}', qq({"text": "$text"}));
+
+	ends($id, 'completed', q(octet_length(payload::text) > 800000 AND result = payload
+		AND payload->>'text' = repeat(U&'\00E4\2028\+01F600\000A', 80000)));
+	return stop_worker($worker);
 }
 
 sub fails
@@ -653,6 +671,51 @@ sub server_restart
 	}
 	echoes();
 	return stop_worker($worker);
+}
+
+# The server dies, and its standby is promoted: the worker finds it, and its job is completed there.
+sub failover
+{
+	my ($primary, $standby) = failover_pair();
+	my $dsn = sprintf 'postgresql:///postgres?host=%s,%s&port=%d,%d&user=%s&target_session_attrs=read-write&application_name=failover',
+	  $primary->host, $standby->host, $primary->port, $standby->port, scalar getpwuid($<);
+	my $usual = $node;
+
+	$node = $primary;
+	my $worker = worker(types => 'slow,echo', dsn => $dsn);
+	my $done = eval {
+		my ($id, $gate) = slow_job($worker);
+
+		$primary->wait_for_catchup($standby);
+		$primary->stop('immediate');
+		$standby->promote;
+		$node = $standby;
+		open_gate($gate);
+		ends($id, 'completed', 'runs = 1');
+		echoes();
+		stop_worker($worker);
+	};
+	my $error = $@;
+	$node = $usual;
+	$_->stop('immediate') foreach $primary, $standby;
+	die $error unless $done;
+	return;
+}
+
+# Returns a server with the types of failover(), and its standby.
+sub failover_pair
+{
+	my $primary = jobq_server("primary_$client->{name}", 'jobq.max_concurrent = 100');
+	my $standby = PostgreSQL::Test::Cluster->new("standby_$client->{name}");
+
+	$primary->start;
+	$primary->safe_psql('postgres', 'CREATE EXTENSION jobq');
+	$primary->safe_psql('postgres', "SELECT jobq.create_job_type(name) FROM unnest('{slow,echo}'::text[]) AS name");
+	wait_dispatcher($primary, 'postgres', 'the dispatcher of the primary runs');
+	$primary->backup('base');
+	$standby->init_from_backup($primary, 'base', has_streaming => 1);
+	$standby->start;
+	return ($primary, $standby);
 }
 
 # ---------- endings, and servers that do not answer ----------

@@ -10,7 +10,7 @@ use Test::More;
 my $top = "$FindBin::Bin/../..";
 
 my ($out, $err) = run_command([ 'node', '--input-type=module', '-e', <<"END" ]);
-import { isTransient, clientOptions } from '$top/clients/node/connection.mjs';
+import { isTransient, clientOptions, hostsOf } from '$top/clients/node/connection.mjs';
 import { enqueue } from '$top/clients/node/index.mjs';
 
 const system = (code) => Object.assign(new Error(code), { code, errno: -32, syscall: 'write' });
@@ -22,6 +22,12 @@ show('system', ['EPIPE', 'ECONNRESET'].map((code) => isTransient(system(code))))
 show('ended', isTransient(new Error('Connection terminated unexpectedly')));
 show('server', ['57P01', '40001', '25006', '42704', '54000', '22P05'].map((code) => isTransient(server(code))));
 show('options', clientOptions('postgresql:///shop?host=/run/pg&port=5433&user=ada&application_name=w'));
+show('one host', hostsOf('postgresql://ada\@db:5433/shop?application_name=w'));
+show('no host', hostsOf(''));
+show('hosts', hostsOf('postgresql://ada:x\@db1:1,db2:2/shop?target_session_attrs=read-write'));
+show('sockets', hostsOf('postgresql:///shop?host=/run/a,/run/b&port=1,2'));
+show('port', hostsOf('postgresql:///shop?host=a,b&port=1'));
+show('first', clientOptions('postgresql:///shop?host=/run/a,/run/b&port=1,2'));
 const client = { query: async (text, values) => { show("query", [text, values]); return { rows: [{ id: 1 }] }; } };
 await enqueue(client, 'mail', [1], { uniqueKey: 'k', delay: 60, backoff: undefined });
 await enqueue(client, 'mail', {}, { prioritty: 1 }).catch((error) => show('refused', error.message));
@@ -32,6 +38,12 @@ system [true,true]
 ended true
 server [true,true,true,false,false,false]
 options {"connectionString":"postgresql://ada@localhost:5433/shop?host=%2Frun%2Fpg&application_name=w","keepAlive":true}
+one host ["postgresql://ada@db:5433/shop?application_name=w"]
+no host [""]
+hosts ["postgresql://ada:x@db1:1/shop?target_session_attrs=read-write","postgresql://ada:x@db2:2/shop?target_session_attrs=read-write"]
+sockets ["postgresql:///shop?host=%2Frun%2Fa&port=1","postgresql:///shop?host=%2Frun%2Fb&port=2"]
+port ["postgresql:///shop?host=a&port=1","postgresql:///shop?host=b&port=1"]
+first {"connectionString":"postgresql://localhost:1/shop?host=%2Frun%2Fa","keepAlive":true}
 query ["SELECT jobq.enqueue($1, $2, unique_key => $3, delay => $4) AS id",["mail","[1]","k","60 seconds"]]
 refused "unknown option of enqueue: prioritty"
 END

@@ -372,9 +372,14 @@ span_end(const jobq_job *job, const char *outcome, void *arg)
 static int
 enqueue(char **arguments)
 {
+	static char text[4 << 20];
 	PGconn	   *conn = connection();
 	char		id[37];
-	int			rc = jobq_enqueue(conn, arguments[0], arguments[1], arguments[2], id);
+	int			rc;
+
+	if (strcmp(arguments[1], "-") == 0 && fread(text, 1, sizeof(text) - 1, stdin) > 0)
+		arguments[1] = text;
+	rc = jobq_enqueue(conn, arguments[0], arguments[1], arguments[2], id);
 
 	if (rc == 0)
 		puts(id);

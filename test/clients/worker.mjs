@@ -1,6 +1,6 @@
 // The test worker of the Node client.
 
-import { existsSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
@@ -174,8 +174,9 @@ async function around(job, run) {
 
 if (process.argv[2] === 'enqueue') {
   const [type, payload, options] = process.argv.slice(3);
+  const text = payload === '-' ? readFileSync(0, 'utf8') : payload;
 
-  console.log(await connected((client) => enqueue(client, type, JSON.parse(payload), JSON.parse(options ?? '{}'))));
+  console.log(await connected((client) => enqueue(client, type, JSON.parse(text), JSON.parse(options ?? '{}'))));
 } else if (process.argv[2] === 'enqueue_many') {
   const [type, payloads, options] = process.argv.slice(3);
   const ids = await connected((client) => enqueueMany(client, type, JSON.parse(payloads), JSON.parse(options ?? '{}')));

@@ -313,6 +313,7 @@ if os.environ.get("JOBQ_ASYNC"):
 def main():
     if sys.argv[1:2] == ["enqueue"]:
         job_type, payload, options = (sys.argv[2:] + ["{}"])[:3]
+        payload = sys.stdin.read() if payload == "-" else payload
         with psycopg.connect(DSN) as connection:
             print(jobq.enqueue(connection, job_type, json.loads(payload), **json.loads(options)))
         return
