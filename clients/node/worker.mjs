@@ -26,6 +26,7 @@ const sql = {
   },
   cancelClaim: { name: 'jobq_cancel_claim', text: 'SELECT pg_cancel_backend($1)' },
 };
+const cancelled = '57014';
 const longestWait = 20;         // seconds, of a claim
 const mostJobs = 1000;          // of a claim
 const stopMs = 1000;            // that a stopped handler has
@@ -84,6 +85,7 @@ export class Worker {
   #untilEmpty = false;
   #givingUp = false;        // nothing is repeated any more
   #claiming = false;
+  #leftOut = new Set();     // types that the waiting claim has not, because they are at their limit
   #answered = false;   // a claim was not refused
   #refused = false;    // the last claim was
   #bell = new Bell();       // there may be jobs, or room for them
@@ -121,11 +123,13 @@ export class Worker {
   }
 
   // Registers the handler of a job type.  With batch > 1 it gets an array of up
-  // to so many jobs and returns an array with a result or an Error for each.
-  handler(type, handler, { batch = 1 } = {}) {
+  // to so many jobs and returns an array with a result or an Error for each.  `concurrency` limits
+  // the handlers of the type that run at once.
+  handler(type, handler, { batch = 1, concurrency = Infinity } = {}) {
     if (typeof handler !== 'function') throw new TypeError(`the handler of job type ${type} is no function`);
     if (!Number.isInteger(batch) || batch < 1 || batch > mostJobs) throw new RangeError(`option batch is out of range: ${batch}`);
-    this.#handlers.set(type, { handler, batch });
+    if (!(concurrency >= 1)) throw new RangeError(`option concurrency is out of range: ${concurrency}`);
+    this.#handlers.set(type, { handler, batch, concurrency, running: 0 });
     return this;
   }
 
@@ -179,9 +183,16 @@ export class Worker {
     this.calls.hurry();
     this.claims.hurry();
     if (!this.#claiming) return;
-    const backend = this.claims.client?.processID;
-    if (backend && this.wait > 0) this.calls.query(sql.cancelClaim, [backend], { limit: claimStopMs }).catch(() => this.claims.drop());
+    this.#cancelClaim();
     this.#claimEnds = setTimeout(() => this.claims.abort(), claimStopMs);
+  }
+
+  // Ends a claim that waits; one that has jobs is answered.
+  #cancelClaim() {
+    const backend = this.claims.client?.processID;
+
+    this.#leftOut.clear();
+    if (backend && this.wait > 0) this.calls.query(sql.cancelClaim, [backend], { limit: claimStopMs }).catch(() => this.claims.drop());
   }
 
   // A statement about leases on the common connection, repeated while one of them lives and the
@@ -279,10 +290,18 @@ export class Worker {
   // Claims so many jobs.  A worker with one type claims whole batches; with several, a type's first
   // jobs decide which batch is filled up.
   async #claimFor(jobs) {
-    const types = [...this.#handlers.keys()];
-    const leases = await this.#claim(types, jobs, this.wait);
+    const rooms = [...this.#handlers].map(([type, handler]) => [type, this.#roomOf(type, handler)]);
+    const types = rooms.filter(([, room]) => room > 0).map(([type]) => type);
+    const most = Math.min(jobs, ...rooms.filter(([, room]) => room > 0).map(([, room]) => room));
 
-    if (types.length === 1) return leases;
+    if (types.length === 0) {
+      await this.#bell.wait();
+      return [];
+    }
+    this.#leftOut = new Set(rooms.filter(([, room]) => room <= 0).map(([type]) => type));
+    const leases = await this.#claim(types, most, this.wait);
+    this.#leftOut.clear();
+    if (this.#handlers.size === 1) return leases;
     for (const [type, { batch }] of this.#handlers) {
       const begun = leases.filter((lease) => lease.job.type === type).length % batch;
       if (begun > 0 && !this.#stopping) leases.push(...await this.#claim([type], batch - begun, 0));
@@ -290,12 +309,18 @@ export class Worker {
     return leases;
   }
 
+  // Jobs of the type that may be claimed, of a type with a limit of its own.
+  #roomOf(type, { batch, concurrency, running }) {
+    if (concurrency === Infinity) return Infinity;
+    return (concurrency - running - this.#ahead.filter((ahead) => ahead.type === type).length) * (this.#handlers.size === 1 ? batch : 1);
+  }
+
   async #claim(types, jobs, wait) {
     this.#claiming = true;
     try {
       const { rows } = await this.claims.query(sql.claim,
         [types, Math.min(jobs, mostJobs), this.name, `${this.leaseMs} milliseconds`, `${wait} seconds`],
-        { again: () => !this.#stopping, limit: wait * 1000 + this.answerMs });
+        { again: (error) => !this.#stopping && error.code !== cancelled, limit: wait * 1000 + this.answerMs });
       const leases = rows.map((row) => new Lease(row, this));
 
       this.#answered = true;
@@ -303,7 +328,7 @@ export class Worker {
       if (leases.length > 0) this.log({ event: 'claimed', jobs: leases.length });
       return leases;
     } catch (error) {
-      if (this.#stopping) return [];
+      if (this.#stopping || error.code === cancelled) return [];
       if (!this.#answered) throw error;   // wrong from the start
       this.log({ event: 'claim_refused', level: 'error', error: error.message });
       this.#refused = true;
@@ -324,7 +349,9 @@ export class Worker {
   // Runs handlers while there is room.
   #runAhead() {
     while (this.#ahead.length > 0 && this.#room() > 0 && !this.#stopping) {
-      const { leases, type } = this.#ahead.shift();
+      const first = this.#ahead.findIndex(({ type }) => this.#handlers.get(type).running < this.#handlers.get(type).concurrency);
+      if (first < 0) break;
+      const [{ leases, type }] = this.#ahead.splice(first, 1);
       const ready = leases.filter((lease) => lease.live);
 
       if (ready.length > 0) this.#runBatch(ready, type);
@@ -337,6 +364,7 @@ export class Worker {
   // Runs a handler inside the hooks of its jobs, and settles the jobs.
   async #runBatch(leases, type) {
     this.#running++;
+    this.#handlers.get(type).running++;
     let performed = false;
     let run = () => {
       performed = true;
@@ -357,11 +385,12 @@ export class Worker {
       failure = error;
       for (const lease of leases) this.#logJob('hook_failed', lease, { level: 'error', error: String(error?.message ?? error) });
     }
-    if (!performed) await this.#handlerEnded(leases, leases.map(() => failure));
+    if (!performed) await this.#handlerEnded(leases, leases.map(() => failure), this.#handlers.get(type));
     this.#idle.ring();
   }
 
-  async #perform(leases, { handler, batch }) {
+  async #perform(leases, registered) {
+    const { handler, batch } = registered;
     const jobs = leases.map((lease) => lease.job);
     let ends;
 
@@ -379,10 +408,10 @@ export class Worker {
     } catch (error) {
       ends = jobs.map(() => error instanceof Error ? error : new Error(String(error)));
     }
-    await this.#handlerEnded(leases, ends);
+    await this.#handlerEnded(leases, ends, registered);
   }
 
-  async #handlerEnded(leases, ends) {
+  async #handlerEnded(leases, ends, registered) {
     let left = leases.length;
     let allSettled;
     const settled = new Promise((resolve) => { allSettled = resolve; });
@@ -391,6 +420,8 @@ export class Worker {
     };
 
     this.#running--;
+    registered.running--;
+    if (this.#leftOut.has(leases[0].job.type)) this.#cancelClaim();
     this.#settling++;
     for (let i = 0; i < leases.length; i++) this.#settle(leases[i], ends[i], done);
     this.#goOn();

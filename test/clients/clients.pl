@@ -23,10 +23,10 @@ my ($includes, $libraries) = map { (run_command([ $ENV{JOBQ_PG_CONFIG}, $_ ]))[0
 my @cc = ('cc', '-std=c99', '-Wall', '-Werror', "-I$includes", "$dir/worker.c", glob("$dir/../../clients/c/*.c"),
 	"-L$libraries", "-Wl,-rpath,$libraries", '-lpq');
 my $c_worker = PostgreSQL::Test::Utils::tempdir() . '/worker';
-my %python = map { $_ => 1 } qw(hooks swallows enqueue_many traceparent own batches);
+my %python = map { $_ => 1 } qw(hooks swallows enqueue_many traceparent own batches limits min_batch);
 my @clients = (
 	{ name => 'node', command => [ 'node', "$dir/worker.mjs" ], needs => [ 'node', '-e', qq(require("$dir/../../node_modules/pg")) ],
-		can => { map { $_ => 1 } qw(prefetch hooks enqueue_many traceparent own) } },
+		can => { map { $_ => 1 } qw(prefetch hooks enqueue_many traceparent own limits) } },
 	{ name => 'c', command => [$c_worker], needs => [ @cc, '-o', $c_worker ], can => { own => 1 } },
 	{ name => 'python', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg, can => { %python, deaf => 1 } },
 	{ name => 'asyncio', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg, env => { JOBQ_ASYNC => 1 }, can => {%python} },
@@ -54,6 +54,8 @@ my @scenarios = (
 	[ 'lost lease', \&lost_lease, qw(wait pooler) ],
 	[ 'claims ahead', \&claims_ahead, qw(wait pooler) ],
 	[ 'slow handler', \&slow_handler, 'wait' ],
+	[ 'concurrency of a type', \&concurrency_of_a_type, qw(wait listen) ],
+	[ 'keeps min_batch', \&keeps_min_batch, qw(wait pooler) ],
 	[ 'poison', \&poison, 'wait' ],
 	[ 'SIGTERM idle', \&sigterm_idle, @modes ],
 	[ 'SIGTERM finishes', \&sigterm_finishes, 'wait' ],
@@ -83,6 +85,8 @@ my @scenarios = (
 # Scenarios that not all clients can have: what a client must be able to, and why others are not.
 my %asks = (
 	'claims ahead' => [ 'prefetch', 'it claims no jobs ahead' ],
+	'concurrency of a type' => [ 'limits', 'it has the concurrency of the worker only' ],
+	'keeps min_batch' => [ 'min_batch', 'a type with min_batch needs a worker of its own' ],
 	'SIGTERM in psql' => [ 'psql', 'it runs no psql' ],
 	'ignores SIGTERM' => [ 'psql', 'scenario "SIGTERM deaf handler" has such a handler' ],
 	'SIGTERM deaf handler' => [ 'deaf', 'asyncio.run() waits for a coroutine that suppresses its cancel' ],
@@ -474,6 +478,42 @@ sub slow_handler
 	wait_empty('echo');
 	open_gate($gate);
 	ends($id, 'completed', 'runs = 1');
+	return stop_worker($worker);
+}
+
+# The second job of a type at its limit is left to others, and comes as soon as there is room: a
+# waiting claim without that type would go on for 20 s, or the poll for a minute.
+sub concurrency_of_a_type
+{
+	my $worker = worker(types => 'slow,echo', concurrency => 3, slow => 1);
+	my ($first, $gate) = slow_job($worker);
+	my $second = enqueue('slow', '{"gate": "none"}');
+
+	echoes() foreach 1 .. 3;
+	must(sql("SELECT status FROM jobq.jobs WHERE id = '$second'") eq 'pending', 'the second job is not claimed');
+	my $opened = time;
+	open_gate($gate);
+	wait_log($worker, 'job_started', job_id => $second);
+	must(time - $opened < 15, sprintf('it starts when the first has ended (%.1f s)', time - $opened));
+	ends($first, 'completed', 'runs = 1');
+	sql("SELECT jobq.cancel_job('$second')");
+	return stop_worker($worker);
+}
+
+# In a worker of several types a batch is not smaller than the type's min_batch.
+sub keeps_min_batch
+{
+	sql(q(SELECT jobq.alter_job_type('batch', options => '{"min_batch": {"jobs": 5, "wait": "1 hour"}}')));
+	my $worker = worker(types => 'batch,echo');
+
+	foreach my $n (1 .. 5)
+	{
+		enqueue('batch', qq({"n": $n}));
+		echoes();
+	}
+	wait_empty('batch');
+	must(sql(qq(SELECT bool_and(result->>'of' = '5') FROM jobq.jobs WHERE job_type = 'batch' AND created_at > '$began')) eq 't', 'a batch of five');
+	sql(q(SELECT jobq.alter_job_type('batch', options => '{"min_batch": null}')));
 	return stop_worker($worker);
 }
 

@@ -195,7 +195,9 @@ if (process.argv[2] === 'enqueue') {
     around,
   });
 
-  for (const type of env.JOBQ_TYPES.split(',')) worker.handler(type, handlers[type], { batch: batches[type] ?? 1 });
+  for (const type of env.JOBQ_TYPES.split(',')) {
+    worker.handler(type, handlers[type], { batch: batches[type] ?? 1, concurrency: type === 'slow' ? seconds('JOBQ_SLOW') : undefined });
+  }
   await (env.JOBQ_UNTIL_EMPTY ? worker.runUntilEmpty() : worker.run());
   process.exit();
 }

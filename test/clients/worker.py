@@ -329,7 +329,8 @@ def main():
         poll=float(os.environ.get("JOBQ_POLL") or 1), grace=float(os.environ.get("JOBQ_GRACE") or 30),
         name=os.environ.get("JOBQ_WORKER") or None)
     for job_type in os.environ["JOBQ_TYPES"].split(","):
-        worker.handler(job_type, batch=BATCHES.get(job_type))(HANDLERS[job_type])
+        limit = os.environ.get("JOBQ_SLOW") if job_type == "slow" else None
+        worker.handler(job_type, batch=BATCHES.get(job_type), concurrency=limit and int(limit))(HANDLERS[job_type])
 
     @worker.around
     @contextlib.contextmanager

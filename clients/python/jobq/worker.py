@@ -37,9 +37,11 @@ HOPELESS = (psycopg.ProgrammingError, psycopg.DataError)
 
 
 class Handler:
-    def __init__(self, call: Callable[..., Any], batch: Optional[int]):
+    def __init__(self, call: Callable[..., Any], batch: Optional[int], concurrency: Optional[int]):
         self.call = call
         self.batch = batch
+        self.concurrency = concurrency
+        self.running = 0
         self.threaded = not inspect.iscoroutinefunction(call)
 
 
@@ -78,17 +80,21 @@ class Worker:
 
     # ---------- registration ----------
 
-    def handler(self, job_type: str, *, batch: Optional[int] = None) -> Callable[[Callable], Callable]:
+    def handler(self, job_type: str, *, batch: Optional[int] = None,
+                concurrency: Optional[int] = None) -> Callable[[Callable], Callable]:
         """Registers a function or coroutine function: called with a Job, its return value is the result.
 
         With `batch` it is called with a list of up to so many jobs and returns a list of results, in
-        which an exception instead of a result ends that job.
+        which an exception instead of a result ends that job.  `concurrency` limits the handlers of the
+        type that run at once, within that of the worker.
         """
         if batch is not None and not 1 <= batch <= MOST_JOBS:
             raise ValueError(f"batch must be between 1 and {MOST_JOBS}, not {batch}")
+        if concurrency is not None and concurrency < 1:
+            raise ValueError(f"concurrency must be at least 1, not {concurrency}")
 
         def register(call: Callable) -> Callable:
-            self.handlers[job_type] = Handler(call, batch)
+            self.handlers[job_type] = Handler(call, batch, concurrency)
             return call
         return register
 
@@ -130,6 +136,7 @@ class Worker:
         self._wake, self._slot_free = asyncio.Event(), asyncio.Event()
         self._abandoned: "asyncio.Future[None]" = self._loop.create_future()
         self._tasks: Set["asyncio.Task[None]"] = set()
+        self._left_out: Set[Handler] = set()    # of the claim that waits, because they are at their limit
         self._links = {name: Link(name, self.dsn, self.pooler, self.log)
                        for name in ("claim", "settle", "heartbeat")}
         self._settler = Settler(self._links["settle"], self.lease)
@@ -246,23 +253,44 @@ class Worker:
             await asyncio.wait_for(self._wake.wait(), seconds * random.uniform(0.8, 1.2))
 
     async def _claim_round(self, link: Link) -> bool:
-        """Claims once for each batch handler and once for all types; True if a job came.
+        """Claims once for some types alone and once for the others together; True if a job came.
 
-        A claim of several types has at most as many jobs as slots are free: each may be a batch.
+        A claim of several types has at most as many jobs as slots are free.  For a type with a batch
+        that would be its batch, however small, so it is claimed alone, and the others wait no longer
+        than the poll.
         """
-        found, size = False, 1
+        found, together = False, dict(self.handlers)
         for name, handler in self.handlers.items():
-            if handler.batch and len(self.handlers) == 1:
-                size = handler.batch
-            elif handler.batch and self._free() > 0:
-                found |= await self._claim(link, [name], self._free() * handler.batch, 0)
-        if self._free() > 0:
-            found |= await self._claim(link, list(self.handlers), self._free() * size,
-                                       LONGEST_WAIT if self._waits() and not found else 0)
-        return found
+            if handler.batch or handler.concurrency:
+                if len(self.handlers) == 1:
+                    break
+                if self._free(handler) > 0:
+                    found |= await self._claim(link, [name], self._free(handler) * (handler.batch or 1), 0)
+                if handler.batch:
+                    del together[name]
+        wait = 0.0 if found or not self._waits() else LONGEST_WAIT
+        if len(together) < len(self.handlers):
+            wait = min(wait, self.poll)
+        return await self._claim_together(link, together, wait) or found
 
-    def _free(self) -> int:
-        return 0 if self._stopping.is_set() else self.concurrency - len(self._tasks)
+    async def _claim_together(self, link: Link, handlers: Dict[str, Handler], wait: float) -> bool:
+        """Claims for all these types that are below their limits; False after the poll without any."""
+        free = {name: self._free(handler) for name, handler in handlers.items() if self._free(handler) > 0}
+        if not free:
+            if wait > 0:
+                await self._pause(wait)
+            return False
+        size = next(iter(handlers.values())).batch if len(self.handlers) == 1 else None
+        self._left_out = {handler for name, handler in handlers.items() if name not in free}
+        try:
+            return await self._claim(link, list(free), min(free.values()) * (size or 1), wait)
+        finally:
+            self._left_out = set()
+
+    def _free(self, handler: Handler) -> int:
+        """Returns the handlers of the type that may begin."""
+        free = 0 if self._stopping.is_set() else self.concurrency - len(self._tasks)
+        return free if handler.concurrency is None else min(free, handler.concurrency - handler.running)
 
     async def _claim(self, link: Link, types: List[str], most: int, wait: float) -> bool:
         rows = await link.query(CLAIM, [types, min(most, MOST_JOBS), self.name, timedelta(seconds=self.lease),
@@ -313,11 +341,17 @@ class Worker:
     def _begin(self, handler: Handler, jobs: List[Job]) -> None:
         task = asyncio.ensure_future(self._run(handler, jobs))
         self._tasks.add(task)
-        task.add_done_callback(self._ended_task)
+        handler.running += 1
+        task.add_done_callback(lambda task: self._ended_task(handler, task))
 
-    def _ended_task(self, task: "asyncio.Task[None]") -> None:
+    def _ended_task(self, handler: Handler, task: "asyncio.Task[None]") -> None:
         self._tasks.discard(task)
+        handler.running -= 1
         self._slot_free.set()
+        if handler.concurrency:
+            self._wake.set()
+        if handler in self._left_out:   # the claim that waits does not have its type
+            self._links["claim"].interrupt()
         if not task.cancelled() and task.exception() is not None:
             self.log("error", "internal_error", error=repr(task.exception()))
 
