@@ -53,13 +53,25 @@ my %types = map { $_ => 1 } slurp_file("$package/index.d.mts") =~ /^export (?:cl
 my %exports = map { $_ => 1 } map { split /\s*,\s*/ } slurp_file("$package/index.mjs") =~ /^export \{ ([^}]*) \}/mg;
 is_deeply([ sort keys %types ], [ sort keys %exports ], 'the types name all exports');
 
+# A missing program is a failure in the full run.
+my $npm = $ENV{JOBQ_FULL} || grep { -x "$_/npm" } split /:/, $ENV{PATH};
 SKIP:
 {
-	skip 'npm is missing', 1 unless grep { -x "$_/npm" } split /:/, $ENV{PATH};
-	my ($list) = run_command([ 'npm', 'pack', $package, '--dry-run', '--json', '--offline', '--cache', PostgreSQL::Test::Utils::tempdir() ]);
+	skip 'npm is missing', 3 unless $npm;
+	my $dir = PostgreSQL::Test::Utils::tempdir();
+	my @quiet = ('--offline', '--no-audit', '--no-fund', '--loglevel=error', '--cache', "$dir/cache");
+	my ($list) = run_command([ 'npm', 'pack', $package, '--json', '--pack-destination', $dir, @quiet ]);
 	my %packed = map { $_ => 1 } $list =~ /"path": "([^"]*)"/g;
 	is_deeply([ sort keys %packed ], [ sort 'package.json', 'README.md', map { s{.*/}{}r } glob("$package/*.mjs"), glob("$package/*.mts") ],
 		'the package has all files of the client');
+
+	# Installed in a directory, beside the driver.
+	mkdir "$dir/app";
+	ok(run_log([ 'npm', 'install', '--prefix', "$dir/app", '--legacy-peer-deps', @quiet, glob("$dir/jobq-*.tgz") ]), 'npm installs it');
+	symlink "$ENV{NODE_PATH}/pg", "$dir/app/node_modules/pg" or die "symlink: $!";
+	append_to_file("$dir/app/list.mjs", "import * as jobq from 'jobq';\nconsole.log(Object.keys(jobq).sort().join(' '));\n");
+	my ($names) = run_command([ 'node', "$dir/app/list.mjs" ]);
+	is($names, join(' ', sort keys %exports), 'it is imported from there');
 }
 
 # test/deps installs tsc.
@@ -67,7 +79,7 @@ SKIP:
 {
 	my $tsc = $ENV{JOBQ_TSC} // '';
 
-	skip 'tsc is missing', 1 unless -e $tsc;
+	skip 'tsc is missing', 1 unless $ENV{JOBQ_FULL} || -e $tsc;
 	my ($told, $complaint) = run_command([ 'node', $tsc, '--noEmit', '--strict', '--target', 'es2022', '--lib', 'es2022,dom',
 		'--module', 'nodenext', '--moduleResolution', 'nodenext', '--preserveSymlinks', "$FindBin::Bin/types.mts" ]);
 	is("$told$complaint", '', 'tsc accepts the types');

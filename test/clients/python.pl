@@ -24,19 +24,23 @@ sub output_of
 	return $out;
 }
 
-# The package has every module, installed by pip from this directory without a registry, or as
-# pyproject.toml names them.
+# The package has every module: a wheel of this directory, installed without a registry into a
+# virtual environment.  A missing package of Python is a failure in the full run.
 my @modules = sort map { s{.*/}{}r } glob("$top/clients/python/jobq/*");
 @modules = grep { !/^__pycache__$/ } @modules;
 SKIP:
 {
-	skip 'pip, setuptools or wheel is missing', 3 unless run_log([ $python, '-c', 'import pip, setuptools, wheel' ]);
+	skip 'pip, setuptools, wheel or venv is missing', 5
+	  unless $ENV{JOBQ_FULL} || run_log([ $python, '-c', 'import setuptools, wheel, pip, venv' ]);
+	my @quiet = ('--quiet', '--no-index', '--no-deps', '--no-cache-dir', '--disable-pip-version-check');
 	system_or_bail('cp', '-r', "$top/clients/python", "$dir/source");
-	ok(run_log([ $python, '-m', 'pip', 'install', '--quiet', '--no-index', '--no-build-isolation', '--no-deps', '--no-cache-dir',
-		'--disable-pip-version-check', '--target', "$dir/installed", "$dir/source" ]), 'pip installs the package');
-	is_deeply([ sort grep { !/^__pycache__$/ } map { s{.*/}{}r } glob("$dir/installed/jobq/*") ], \@modules, 'with all its files');
-	is(output_of("$dir/installed", 'import jobq; print(jobq.__file__); print(*sorted(jobq.__all__))') =~ s/^\Q$dir\E//r,
-		"/installed/jobq/__init__.py\nJob LeaseLost Permanent Retry Skip Snooze Stopped Worker enqueue enqueue_many json_lines",
+	ok(run_log([ $python, '-m', 'pip', 'wheel', @quiet, '--no-build-isolation', '-w', $dir, "$dir/source" ]), 'pip builds a wheel');
+	ok(run_log([ $python, '-m', 'venv', '--without-pip', '--system-site-packages', "$dir/venv" ]), 'a virtual environment');
+	ok(run_log([ $python, '-m', 'pip', '--python', "$dir/venv/bin/python", 'install', @quiet, glob("$dir/jobq-*.whl") ]), 'pip installs the wheel');
+	my ($installed) = glob("$dir/venv/lib/python*/site-packages/jobq");
+	is_deeply([ sort grep { !/^__pycache__$/ } map { s{.*/}{}r } glob("$installed/*") ], \@modules, 'with all its files');
+	my ($imported) = run_command([ "$dir/venv/bin/python", '-I', '-c', 'import jobq; print(jobq.__file__); print(*sorted(jobq.__all__))' ]);
+	is($imported, "$installed/__init__.py\nJob LeaseLost Permanent Retry Skip Snooze Stopped Worker enqueue enqueue_many json_lines",
 		'it is imported from there');
 }
 my $project = slurp_file("$top/clients/python/pyproject.toml");
