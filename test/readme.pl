@@ -1,8 +1,9 @@
 # The examples of README.md, docs/ and clients/: runs every sql block of a page in one session, in a
 # database of the page's own, then its programs in Python, JavaScript and C, and compares the output
 # of each with the text block that follows it.  A program marked "worker" is started where it
-# stands, between two sessions, and gets SIGTERM at the end of the page; one marked "recipe" needs
-# packages that no test installs, and is not run.  PAGE=word runs the pages
+# stands, between two sessions, and gets SIGTERM at the end of the page, after the programs.  A block
+# marked "recipe" is not run; one of the shell is run if it is marked "program"; one marked with
+# another word needs the package of that name, and is skipped without it.  PAGE=word runs the pages
 # whose name contains the word.
 
 use strict;
@@ -28,9 +29,9 @@ sub blocks_of
 
 	while ($page =~ /^```(\w*)(?: (\w+))?\n(.*?)^```$/msg)
 	{
-		my ($language, $worker, $text) = ($1, ($2 // '') eq 'worker', $3);
-		next if ($2 // '') eq 'recipe';
-		if ($language =~ /^(?:sql|python|javascript|c)$/ || $worker) { push @blocks, { language => $language, worker => $worker, code => $text, expected => '' }; }
+		my ($language, $mark, $text) = ($1, $2 // '', $3);
+		next if $mark eq 'recipe';
+		if ($language =~ /^(?:sql|python|javascript|c)$/ || $mark) { push @blocks, { language => $language, mark => $mark, worker => $mark eq 'worker', code => $text, expected => '' }; }
 		elsif ($language eq 'text' && @blocks) { $blocks[-1]{expected} = $text; }
 	}
 	return @blocks;
@@ -95,10 +96,26 @@ sub start_program
 	return { %files, process => IPC::Run::start(\@command, '<', $files{code}, '>', $files{out}, '2>', $files{err}) };
 }
 
+# True if the interpreter finds the package; in the full run one of Python must be there.
+sub has_package
+{
+	my ($language, $package) = @_;
+
+	return 1 if $language eq 'python' && $ENV{JOBQ_FULL};
+	return run_log([ '/usr/bin/python3', '-c', "import $package" ]) if $language eq 'python';
+	return -e "$top/node_modules/$package";
+}
+
 sub check_program
 {
 	my ($name, $database, $block) = @_;
+	my $package = $block->{mark} =~ /^(?:program)?$/ ? '' : $block->{mark};
 
+	if ($package && !has_package($block->{language}, $package))
+	{
+		SKIP: { skip "$package is missing", 2 }
+		return;
+	}
 	my $program = start_program($database, $block);
 
 	$program->{process}->finish;
@@ -143,12 +160,12 @@ sub check_page
 		push @workers, start_program($database, $block);
 	}
 	check_sql($name, $database, @sql) if @sql;
+	check_program($name, $database, $_) foreach grep { !$_->{worker} && $_->{language} ne 'sql' } @all;
 	foreach my $worker (@workers)
 	{
 		$worker->{process}->signal('TERM');
 		ok($worker->{process}->finish, "$name: the worker stops at SIGTERM") or diag slurp_file($worker->{err});
 	}
-	check_program($name, $database, $_) foreach grep { !$_->{worker} && $_->{language} ne 'sql' } @all;
 	return;
 }
 
