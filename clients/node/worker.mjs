@@ -5,8 +5,10 @@
 // their tokens; a job that could not be heartbeated for the length of its lease counts as lost.
 
 import { hostname } from 'node:os';
+import { Bell } from './bell.mjs';
 import { Connection, Listener, Unanswered, isLost } from './connection.mjs';
 import { Lease, LeaseLost, Permanent, Skip, Snooze, bounded } from './job.mjs';
+import { logLine, stamp } from './log.mjs';
 import { Settlements, resultText } from './settle.mjs';
 
 const sql = {
@@ -32,48 +34,6 @@ const mostJobs = 1000;          // of a claim
 const stopMs = 1000;            // that a stopped handler has
 const claimStopMs = 3000;       // that a claim has to end when the worker stops
 const releaseMs = 4000;         // that the last releases have
-
-// A flag to wait for.
-class Bell {
-  #rung = false;
-  #resolve = null;
-
-  ring() {
-    this.#rung = true;
-    this.#resolve?.();
-  }
-
-  async wait(ms) {
-    let timer;
-
-    if (!this.#rung) {
-      await new Promise((resolve) => {
-        this.#resolve = resolve;
-        if (ms !== undefined) timer = setTimeout(resolve, ms);
-      });
-    }
-    clearTimeout(timer);
-    this.#rung = false;
-    this.#resolve = null;
-  }
-}
-
-// The time as text, made once a millisecond.
-const stamp = (() => {
-  let ms = 0;
-  let text = '';
-
-  return () => {
-    const now = Date.now();
-
-    if (now !== ms) [ms, text] = [now, new Date(now).toISOString()];
-    return text;
-  };
-})();
-
-function logLine(entry) {
-  process.stderr.write(`${JSON.stringify(entry)}\n`);
-}
 
 export class Worker {
   #handlers = new Map();
