@@ -1,10 +1,10 @@
 # The examples of README.md, docs/ and clients/: runs every sql block of a page in one session, in a
 # database of the page's own, then its programs in Python, JavaScript and C, and compares the output
 # of each with the text block that follows it.  A program marked "worker" is started where it
-# stands, between two sessions, and gets SIGTERM at the end of the page, after the programs.  A block
-# marked "recipe" is not run; one of the shell is run if it is marked "program"; one marked with
-# another word needs the package of that name, and is skipped without it.  PAGE=word runs the pages
-# whose name contains the word.
+# stands, between two sessions, and gets SIGTERM at the end of the page, after the programs.  A
+# block marked "recipe" is not run; one of the shell is run if it is marked "program"; one marked
+# with another word needs the package of that name, and is skipped without it.  PAGE=word runs the
+# pages whose name contains the word.
 
 use strict;
 use warnings;

@@ -34,7 +34,8 @@ export class Unanswered extends Error {
   }
 }
 
-// Returns a URI for each host of a URI, which node-pg cannot read: //a:1,b:2/ or ?host=a,b&port=1,2.
+// Returns a URI for each host of a URI: //a:1,b:2/ or ?host=a,b&port=1,2.  node-pg
+// reads one host only.
 export function hostsOf(dsn) {
   const [, scheme, user = '', authority, rest] = (typeof dsn === 'string' && /^(\w+:\/\/)([^@/?]*@)?([^/?]*)(.*)$/.exec(dsn)) || [];
   if (scheme === undefined) return [dsn];

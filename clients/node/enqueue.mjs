@@ -11,7 +11,8 @@ const known = {
   after_rule: plain,
 };
 
-// Returns [", name => $n" for each option, their values].  traceparent becomes a key of the metadata.
+// Returns [", name => $n" for each option, their values].  traceparent becomes a key of the
+// metadata.
 function named({ traceparent, ...options }, first) {
   const values = [];
   let text = '';

@@ -160,7 +160,7 @@ export class Worker {
    * server refuses the claim.
    */
   run(): Promise<void>;
-  /** For tests: works until no job is due and no handler runs. Jobs that wait for a time are left. */
+  /** For tests: works until no job is due and no handler runs; leaves jobs that wait for a time. */
   runUntilEmpty(): Promise<void>;
   /** Begins a graceful stop; the second call ends the grace. */
   stop(): void;

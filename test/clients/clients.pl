@@ -425,7 +425,8 @@ sub late_listener
 	return stop_worker($worker);
 }
 
-# The server of listen_dsn takes connections and does not answer: leases go on, and the worker polls.
+# The server of listen_dsn takes connections and does not answer: leases go on, and the worker
+# polls.
 sub silent_listener
 {
 	my $silent = IO::Socket::INET->new(Listen => 50, LocalAddr => '127.0.0.1') or die "listen: $!";
