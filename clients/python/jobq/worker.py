@@ -253,24 +253,20 @@ class Worker:
             await asyncio.wait_for(self._wake.wait(), seconds * random.uniform(0.8, 1.2))
 
     async def _claim_round(self, link: Link) -> bool:
-        """Claims once for some types alone and once for the others together; True if a job came.
+        """Claims once for each type with a batch and once for the others together; True if a job came.
 
         A claim of several types has at most as many jobs as slots are free.  For a type with a batch
         that would be its batch, however small, so it is claimed alone, and the others wait no longer
         than the poll.
         """
-        found, together = False, dict(self.handlers)
-        for name, handler in self.handlers.items():
-            if handler.batch or handler.concurrency:
-                if len(self.handlers) == 1:
-                    break
-                if self._free(handler) > 0:
-                    found |= await self._claim(link, [name], self._free(handler) * (handler.batch or 1), 0)
-                if handler.batch:
-                    del together[name]
-        wait = 0.0 if found or not self._waits() else LONGEST_WAIT
-        if len(together) < len(self.handlers):
-            wait = min(wait, self.poll)
+        found, alone = False, [name for name, handler in self.handlers.items()
+                               if handler.batch and len(self.handlers) > 1]
+        for name in alone:
+            handler = self.handlers[name]
+            if self._free(handler) > 0:
+                found |= await self._claim(link, [name], self._free(handler) * handler.batch, 0)
+        together = {name: handler for name, handler in self.handlers.items() if name not in alone}
+        wait = 0.0 if found or not self._waits() else min(LONGEST_WAIT, self.poll) if alone else LONGEST_WAIT
         return await self._claim_together(link, together, wait) or found
 
     async def _claim_together(self, link: Link, handlers: Dict[str, Handler], wait: float) -> bool:
