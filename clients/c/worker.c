@@ -170,16 +170,14 @@ loop(jobq_worker *worker)
 	}
 }
 
-int
-jobq_run(jobq_worker *worker)
+/* Prepares the state of a run: a worker may run more than once. */
+static bool
+begin_run(jobq_worker *worker, bool until_empty)
 {
-	struct sigaction action = {.sa_handler = on_signal},
-				old[3];
-	const int	numbers[] = {SIGTERM, SIGINT, SIGCHLD};
-	PGresult   *result = NULL;
+	const jobq_options *options = &worker->options;
 
 	if (worker->ntypes == 0 || pipe(jw_signal_pipe) != 0)
-		return 1;
+		return false;
 	srand((unsigned) (time(NULL) ^ getpid()));
 	jw_stop_requested = 0;
 	for (int i = 0; i < 2; i++)
@@ -187,30 +185,64 @@ jobq_run(jobq_worker *worker)
 		fcntl(jw_signal_pipe[i], F_SETFL, O_NONBLOCK);
 		fcntl(jw_signal_pipe[i], F_SETFD, FD_CLOEXEC);
 	}
+	worker->until_empty = until_empty;
+	worker->wait = until_empty || options->pooler || options->listen_dsn ? 0 : LONGEST_WAIT;
+	worker->stopping = worker->claiming = worker->failed = worker->answered = false;
+	worker->claim_at = 0;
+	if (worker->types.data[worker->types.length - 1] != '}')
+		jw_append(&worker->types, "}");
+	return true;
+}
+
+static void
+end_run(jobq_worker *worker)
+{
+	Link	   *links[] = {&worker->calls, &worker->claims, &worker->listener};
+
+	for (int i = 0; i < 3; i++)
+	{
+		PQfinish(links[i]->conn);
+		*links[i] = (Link) {.dsn = links[i]->dsn};
+	}
+	close(jw_signal_pipe[0]);
+	close(jw_signal_pipe[1]);
+	jw_log_event(worker, "info", "stopped", NULL);
+}
+
+static int
+run_worker(jobq_worker *worker, bool until_empty)
+{
+	struct sigaction action = {.sa_handler = on_signal},
+				old[3];
+	const int	numbers[] = {SIGTERM, SIGINT, SIGCHLD};
+	PGresult   *result = NULL;
+
+	if (!begin_run(worker, until_empty))
+		return 1;
 	for (int i = 0; i < 3; i++)
 		sigaction(numbers[i], &action, &old[i]);
 	while (!jw_stop_requested && (result = jw_call_on(worker, &worker->calls, NULL, "SELECT 1", 0, NULL)) == NULL)
 		wait_for_events(worker);
 	PQclear(result);
-	jw_append(&worker->types, "}");
 	jw_log_event(worker, "info", "started", "worker", worker->options.name, NULL);
 	worker->beat_at = jw_now_ms() + worker->lease / 3;
 	loop(worker);
 	for (int i = 0; i < 3; i++)
 		sigaction(numbers[i], &old[i], NULL);
-	PQfinish(worker->calls.conn);
-	PQfinish(worker->claims.conn);
-	PQfinish(worker->listener.conn);
-	jw_log_event(worker, "info", "stopped", NULL);
+	end_run(worker);
 	return worker->failed;
+}
+
+int
+jobq_run(jobq_worker *worker)
+{
+	return run_worker(worker, false);
 }
 
 int
 jobq_run_until_empty(jobq_worker *worker)
 {
-	worker->until_empty = true;
-	worker->wait = 0;
-	return jobq_run(worker);
+	return run_worker(worker, true);
 }
 
 /* ---------- setup ---------- */
@@ -234,7 +266,6 @@ jobq_worker_new(const char *dsn, const jobq_options *options)
 	worker->options.name = jw_copy(worker->options.name ? worker->options.name : name);
 	worker->calls.dsn = worker->claims.dsn = dsn ? dsn : "";
 	worker->listener.dsn = worker->options.listen_dsn;
-	worker->wait = worker->options.pooler || worker->options.listen_dsn ? 0 : LONGEST_WAIT;
 	worker->lease = (int64_t) (worker->options.lease * 1000);
 	snprintf(worker->lock, sizeof(worker->lock), "%d",
 			 worker->lease < 600 ? 50 : worker->lease < 12000 ? (int) worker->lease / 12 : 1000);

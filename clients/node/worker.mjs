@@ -42,6 +42,7 @@ export class Worker {
   #settling = 0;            // batches whose ends are under way
   #ahead = [];              // batches that were claimed ahead: {leases, type}
   #stopping = false;
+  #connections;
   #untilEmpty = false;
   #givingUp = false;        // nothing is repeated any more
   #claiming = false;
@@ -69,17 +70,14 @@ export class Worker {
       }
     }
     if (!Number.isInteger(prefetch) || prefetch < 0 || prefetch > mostJobs) throw new RangeError(`option prefetch is out of range: ${prefetch}`);
-    Object.assign(this, { concurrency, prefetch, poll, grace, name, around, signals, listenDsn });
+    Object.assign(this, { concurrency, prefetch, poll, grace, name, around, signals });
+    this.#connections = { dsn, pooler, listenDsn };
     this.leaseMs = lease * 1000;
-    this.wait = pooler || listenDsn ? 0 : longestWait;
     this.lockMs = Math.min(1000, Math.max(50, Math.round(this.leaseMs / 12)));
     this.shortLockMs = Math.ceil(this.lockMs / 5);
     this.answerMs = Math.min(30_000, Math.max(5_000, this.leaseMs / 2));
     this.log = (entry) => log({ event: entry.event, ts: stamp(), level: 'info', ...entry });
     this.settlements = new Settlements(this);
-    this.calls = new Connection(dsn, this.log, !pooler);
-    this.claims = new Connection(dsn, this.log, !pooler);
-    this.listener = listenDsn ? new Listener(listenDsn, this.log) : null;
   }
 
   // Registers the handler of a job type.  With batch > 1 it gets an array of up
@@ -94,18 +92,34 @@ export class Worker {
   }
 
   // For tests: works until no job is due and no handler runs.  Jobs that wait for a time are left.
-  async runUntilEmpty() {
-    this.wait = 0;
-    this.#untilEmpty = true;
-    await this.run();
+  runUntilEmpty() {
+    return this.#run(true);
   }
 
   // Works until a signal or stop(), then lets running jobs finish or releases them.
-  async run() {
+  run() {
+    return this.#run(false);
+  }
+
+  // Connects anew: a worker may run more than once.
+  #begin(untilEmpty) {
+    const { dsn, pooler, listenDsn } = this.#connections;
+
+    this.#untilEmpty = untilEmpty;
+    this.#stopping = this.#givingUp = this.#answered = false;
+    this.#stoppedAt = Infinity;
+    this.wait = untilEmpty || pooler || listenDsn ? 0 : longestWait;
+    this.calls = new Connection(dsn, this.log, !pooler);
+    this.claims = new Connection(dsn, this.log, !pooler);
+    this.listener = listenDsn ? new Listener(listenDsn, this.log) : null;
+  }
+
+  async #run(untilEmpty) {
     const stop = () => this.stop();
     let listening;
 
     if (this.#handlers.size === 0) throw new Error('the worker has no handlers');
+    this.#begin(untilEmpty);
     for (const signal of this.signals) process.on(signal, stop);
     const beats = setInterval(() => this.#heartbeat(), this.leaseMs / 3);
     try {

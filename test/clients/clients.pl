@@ -307,10 +307,11 @@ sub until_empty
 	my @jobs = map { enqueue('echo', $_) } 1 .. 5;
 	my $again = enqueue('flaky', '{"retry_after": "0"}');
 	my $later = sql(q{SELECT jobq.enqueue('echo', delay => '1h')});
-	my $worker = worker(types => 'echo,flaky', concurrency => 2, until_empty => 1);
+	my $worker = worker(types => 'echo,flaky', concurrency => 2, until_empty => 2);
 	my $status = exit_of($worker);
 
 	must($status == 0, "the worker ends with code 0 (wait status $status)");
+	must(log_lines($worker, 'started') == ($client->{can}{psql} ? 1 : 2), 'it runs so many times');
 	must(sql("SELECT bool_and(status = 'completed') FROM jobq.jobs WHERE id IN ('" . join("', '", @jobs) . "')") eq 't', 'all are completed');
 	ends($again, 'completed', 'runs = 2');
 	must(sql("SELECT status FROM jobq.jobs WHERE id = '$later'") eq 'pending', 'the delayed one waits');

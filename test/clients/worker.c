@@ -420,7 +420,9 @@ main(int argc, char **argv)
 			if (strcmp(type, handlers[i].type) == 0)
 				jobq_handle(worker, type, handlers[i].handler);
 	}
-	rc = *setting("JOBQ_UNTIL_EMPTY", "") ? jobq_run_until_empty(worker) : jobq_run(worker);
+	rc = getenv("JOBQ_UNTIL_EMPTY") ? 0 : jobq_run(worker);
+	for (int n = atoi(setting("JOBQ_UNTIL_EMPTY", "0")); n > 0; n--)
+		rc |= jobq_run_until_empty(worker);
 	jobq_worker_free(worker);
 	free(types);
 	return rc;

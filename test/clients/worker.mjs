@@ -198,6 +198,10 @@ if (process.argv[2] === 'enqueue') {
   for (const type of env.JOBQ_TYPES.split(',')) {
     worker.handler(type, handlers[type], { batch: batches[type] ?? 1, concurrency: type === 'slow' ? seconds('JOBQ_SLOW') : undefined });
   }
-  await (env.JOBQ_UNTIL_EMPTY ? worker.runUntilEmpty() : worker.run());
+  if (env.JOBQ_UNTIL_EMPTY) {
+    for (let n = 0; n < Number(env.JOBQ_UNTIL_EMPTY); n++) await worker.runUntilEmpty();
+  } else {
+    await worker.run();
+  }
   process.exit();
 }

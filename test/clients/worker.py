@@ -344,7 +344,11 @@ def main():
             raise RuntimeError("no end of the span")
         jobq.json_lines("debug", "span_end", job_id=job.id, outcome=job.outcome)
 
-    worker.run_until_empty() if os.environ.get("JOBQ_UNTIL_EMPTY") else worker.run()
+    if "JOBQ_UNTIL_EMPTY" in os.environ:
+        for _ in range(int(os.environ["JOBQ_UNTIL_EMPTY"])):
+            worker.run_until_empty()
+    else:
+        worker.run()
 
 
 main()
