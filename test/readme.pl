@@ -91,7 +91,7 @@ sub start_program
 
 	append_to_file($files{code}, $block->{code});
 	local @ENV{qw(PGHOST PGPORT PGDATABASE PGUSER)} = ($node->host, $node->port, $database, scalar getpwuid($>));
-	local $ENV{PYTHONPATH} = "$top/clients/python";
+	local $ENV{PYTHONPATH} = join ':', "$top/clients/python", $ENV{PYTHONPATH} // ();
 	local $ENV{PATH} = "$top/clients/shell:$ENV{PATH}";
 	return { %files, process => IPC::Run::start(\@command, '<', $files{code}, '>', $files{out}, '2>', $files{err}) };
 }
