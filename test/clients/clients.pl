@@ -1,6 +1,6 @@
 # The contract of clients: a table of scenarios, run against each client on a real server.
-# README.md has the command line of a client's test worker.  SCENARIO=word runs those with that word
-# in "client: scenario (mode)".
+# README.md has the command line of a client's test worker.  SCENARIO=pattern runs those that match it,
+# as "client: scenario (mode)".
 
 use strict;
 use warnings;
@@ -129,6 +129,7 @@ if ($ENV{JOBQ_SMOKE})
 	$_->{modes} = [@modes] foreach @clients;
 }
 
+$ENV{SCENARIO} //= '';
 my $jobs_of_kills = $ENV{KILL_JOBS} || ($ENV{JOBQ_FULL} ? 10_000 : 300);
 
 my $node = jobq_server('clients', 'max_connections = 200', 'jobq.max_concurrent = 1000');
@@ -184,7 +185,7 @@ foreach (@clients)
 		{
 			$mode = $_;
 			$scenario = "$client->{name}: $name ($mode)";
-			next if index($scenario, $ENV{SCENARIO} // '') < 0;
+			next if $scenario !~ /$ENV{SCENARIO}/;
 			$began = sql('SELECT clock_timestamp()');
 			my $start = time;
 			eval { $run->(); 1 } or fail("$scenario: $@");
