@@ -263,7 +263,7 @@ sub enqueue_by_client
 	local @ENV{ keys %env } = values %env;
 	my ($out, $err) = ('', '');
 
-	IPC::Run::run([ @{ $client->{command} }, 'enqueue', $type, $payload, $options ], '<', \($input // ''), '>', \$out, '2>', \$err);
+	IPC::Run::run([ @{ $client->{command} }, 'enqueue', $type, $payload, $options // () ], '<', \($input // ''), '>', \$out, '2>', \$err);
 	chomp $out;
 	must(scalar($out =~ /^[0-9a-f-]{36}$/), "enqueue prints the id ($out$err)");
 	return $out;
@@ -324,7 +324,7 @@ sub large_payload
 {
 	my $text = encode('UTF-8', "\x{e4}\x{2028}\x{1f600}\\n" x 80_000);
 	my $worker = worker(types => 'echo');
-	my $id = enqueue_by_client('echo', '-', '{}', qq({"text": "$text"}));
+	my $id = enqueue_by_client('echo', '-', undef, qq({"text": "$text"}));
 
 	ends($id, 'completed', q(octet_length(payload::text) > 800000 AND result = payload
 		AND payload->>'text' = repeat(U&'\00E4\2028\+01F600\000A', 80000)));
