@@ -490,7 +490,8 @@ sub concurrency_of_a_type
 {
 	my $worker = worker(types => 'slow,echo', concurrency => 3, slow => 1);
 	my ($first, $gate) = slow_job($worker);
-	my $second = enqueue('slow', '{"gate": "none"}');
+	my $last = 'gate' . ++$gates_used;
+	my $second = enqueue('slow', qq({"gate": "$last"}));
 
 	echoes() foreach 1 .. 3;
 	must(sql("SELECT status FROM jobq.jobs WHERE id = '$second'") eq 'pending', 'the second job is not claimed');
@@ -498,8 +499,8 @@ sub concurrency_of_a_type
 	open_gate($gate);
 	wait_log($worker, 'job_started', job_id => $second);
 	must(time - $opened < 15, sprintf('it starts when the first has ended (%.1f s)', time - $opened));
-	ends($first, 'completed', 'runs = 1');
-	sql("SELECT jobq.cancel_job('$second')");
+	open_gate($last);
+	ends($_, 'completed', 'runs = 1') foreach $first, $second;
 	return stop_worker($worker);
 }
 

@@ -56,7 +56,7 @@ from jobq.job import Job
 
 class Link:
     calls = []
-    async def query(self, sql, values, timeout):
+    async def query(self, sql, values, timeout, final=""):
         self.calls.append((time.monotonic(), values[0]))
         return [{"id": id, "answer": "ok"} for id in values[0]]
 

@@ -61,8 +61,11 @@ class Link:
                 await self.failed(error)
         return self.connection
 
-    async def query(self, sql: str, values: List[Any], timeout: float) -> List[Dict[str, Any]]:
-        """Runs one statement; raises Gone after a lost connection, other errors as they are."""
+    async def query(self, sql: str, values: List[Any], timeout: float, final: str = "") -> List[Dict[str, Any]]:
+        """Runs one statement; raises Gone after a lost connection, other errors as they are.
+
+        An error with the SQLSTATE `final` is one that another try would meet again.
+        """
         async with self.busy:
             connection = await self.connected()
             run = asyncio.ensure_future(self._rows(connection, sql, values))
@@ -76,7 +79,7 @@ class Link:
                     return []
                 raise TimedOut(str(error)) from None
             except psycopg.Error as error:
-                if not is_transient(error):
+                if not is_transient(error) or error.sqlstate == final:
                     raise
                 await self.failed(error)
             self.delay = BACK_OFF_FIRST

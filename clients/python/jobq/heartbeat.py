@@ -13,6 +13,7 @@ from .connection import Gone, Link, TimedOut
 from .errors import LeaseLost, Stopped
 from .job import Job
 
+LOST = "55000"  # SQLSTATE of an event whose token is no longer valid
 FLOOR = 0.1     # seconds between heartbeats that no handler waits for
 
 LOG = """SELECT jobq.log_event(%s::text, %s::text, coalesce(%s::text, 'log'), %s::jsonb, %s::uuid, %s::uuid)"""
@@ -96,7 +97,7 @@ class Heart:
         """Sends the events of a job, one after the other; those that the server refuses are logged."""
         while job._events and job.stop_reason != "lost":
             try:
-                await self.link.query(LOG, [*job._events[0], job.id, job.lease_token], self.lease / 6)
+                await self.link.query(LOG, [*job._events[0], job.id, job.lease_token], self.lease / 6, LOST)
             except Gone:
                 self.wake.set()
                 return
