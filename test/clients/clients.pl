@@ -1,6 +1,6 @@
 # The contract of clients: a table of scenarios, run against each client on a real server.
-# README.md has the command line of a client's test worker.  SCENARIO=pattern runs those that match it,
-# as "client: scenario (mode)".
+# README.md has the command line of a client's test worker.  SCENARIO=pattern runs those that match
+# it, as "client: scenario (mode)".
 
 use strict;
 use warnings;
