@@ -1273,7 +1273,7 @@ sub enqueues_after
 # Progress and events that a handler reports while the server is down arrive later.
 sub reports_while_down
 {
-	my $worker = worker(types => 'report', lease => 120);
+	my $worker = worker(types => 'report', lease => 30);    # the shell reports with its next heartbeat
 	my ($id, $gate) = gated_job($worker, 'report');
 
 	$node->stop('fast');
