@@ -74,7 +74,7 @@ SELECT jobq_internal._ensure_partition('jobq.history', now() + interval '7 days'
 INSERT INTO jobq.artifacts (job_id, workflow_id, task_key, tenant, attempt, key, kind, bucket, size_bytes, content_type, checksum, data, job_type, expires_at)
   VALUES (gen_random_uuid(), gen_random_uuid(), 't', 'acme', 1, 'a/b', 'output', 'media', 1, 'text/plain', 'sha256:' || repeat('0', 64), '{}', 'mail', now() + interval '7 days');
 SELECT jobq.create_workflow('flow', '[{"key": "a"}]', '1');
-INSERT INTO jobq.runs SELECT gen_random_uuid(), id, 1, now(), '2100-01-01', 'ended', '{"code": "timeout"}', true, 'why', '[]', '{}' FROM jobq.job_types WHERE name = 'flow';
+INSERT INTO jobq.runs SELECT gen_random_uuid(), id, 1, now(), '2100-01-01', 'ended', '{"code": "timeout"}', true, 'why', '[]', '{}', true, '{a}' FROM jobq.job_types WHERE name = 'flow';
 INSERT INTO jobq.audit (by, action, object_type, client_addr) VALUES ('me', 'adopt', 'database', '::1');
 INSERT INTO jobq.run_timers VALUES ('2100-01-01', gen_random_uuid());
 SELECT jobq.enqueue('tool', '{"text": "b"}', after => ARRAY[jobq.enqueue('tool', '{"text": "a"}')]);
