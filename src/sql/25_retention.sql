@@ -425,12 +425,13 @@ ALTER TABLE jobq.dead_letters ENABLE ALWAYS TRIGGER inserted, ENABLE ALWAYS TRIG
   ENABLE ALWAYS TRIGGER truncated;
 
 -- Folds many rows into one.  Rows of open transactions are not visible, and
--- stay.
+-- stay; so do those that another session folds: nobody waits.
 CREATE FUNCTION jobq_internal._fold_dead_letter_count() RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
   IF (SELECT count(*) FROM (SELECT FROM jobq.dead_letter_count LIMIT 100) c) = 100 THEN
-    WITH folded AS (DELETE FROM jobq.dead_letter_count RETURNING change)
+    WITH folded AS (DELETE FROM jobq.dead_letter_count WHERE ctid = ANY (ARRAY(
+                      SELECT c.ctid FROM jobq.dead_letter_count c FOR UPDATE SKIP LOCKED)) RETURNING change)
     INSERT INTO jobq.dead_letter_count SELECT sum(change) FROM folded HAVING count(*) > 0;
   END IF;
 END $$;

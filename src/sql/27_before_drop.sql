@@ -30,9 +30,10 @@ CREATE FUNCTION jobq_internal._asks_before_drop(parent regclass) RETURNS boolean
   SELECT current_setting('jobq.before_drop_type') <> '' AND parent NOT IN ('jobq.alerts'::regclass, 'jobq.audit'::regclass)
 $$;
 
--- Enqueues the job of a range and stores it.  The job's own row stays long
--- enough to be seen, whatever its type keeps.
-CREATE FUNCTION jobq_internal._ask_before_drop(what text, low timestamptz, high timestamptz) RETURNS void
+-- Enqueues the job of a range and stores it, unless another session has
+-- replaced the former job meanwhile.  The job's own row stays long enough to be
+-- seen, whatever its type keeps.
+CREATE FUNCTION jobq_internal._ask_before_drop(what text, low timestamptz, high timestamptz, former uuid DEFAULT NULL) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jobq.tenant = '' AS $$
 #variable_conflict use_column
 DECLARE
@@ -40,7 +41,10 @@ DECLARE
   reason text;
 BEGIN
   INSERT INTO jobq.before_drops AS b (what, low, high) VALUES (_ask_before_drop.what, _ask_before_drop.low, _ask_before_drop.high)
-  ON CONFLICT ON CONSTRAINT before_drops_pkey DO UPDATE SET high = excluded.high;
+  ON CONFLICT ON CONSTRAINT before_drops_pkey DO UPDATE SET high = excluded.high WHERE b.job_id IS NOT DISTINCT FROM former;
+  IF NOT FOUND THEN
+    RETURN;
+  END IF;
   BEGIN
     job := jobq.enqueue(current_setting('jobq.before_drop_type'),
       jsonb_build_object('what', _ask_before_drop.what, 'from', _ask_before_drop.low, 'to', _ask_before_drop.high),
@@ -78,7 +82,7 @@ BEGIN
   ELSIF NOT asks OR NOT jobq_internal._home_is_ours() OR job.there THEN
     RETURN '-infinity';
   END IF;
-  PERFORM jobq_internal._ask_before_drop(of_table, coalesce(range.low, _released_until.low), due);
+  PERFORM jobq_internal._ask_before_drop(of_table, coalesce(range.low, _released_until.low), due, range.job_id);
   RETURN '-infinity';
 END $$;
 

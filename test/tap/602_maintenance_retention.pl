@@ -87,6 +87,8 @@ $node->safe_psql('postgres', q{SELECT count(*) FROM jobq.enqueue_many('all', arr
 wait_for_sql($node, 'SELECT count(*) = 150 FROM jobq.dead_letters', 'more');
 my $folds = $node->background_psql('postgres');
 $folds->query_safe('INSERT INTO jobq.dead_letter_count SELECT 0 FROM generate_series(1, 100); BEGIN; SELECT jobq_internal._fold_dead_letter_count()');
+$node->safe_psql('postgres', q{SET lock_timeout = '1min'; SELECT jobq_internal._fold_dead_letter_count()});
+is($node->safe_psql('postgres', 'SELECT count(*) >= 100 FROM jobq.dead_letter_count'), 't', 'another session that folds waits for nobody');
 $truncates->query_until(qr/begun/, "\\echo begun\nTRUNCATE jobq.dead_letters;\n\\echo ended\n");
 wait_for_sql($node, q{SELECT EXISTS (SELECT FROM pg_stat_activity WHERE query ~ '^TRUNCATE' AND wait_event_type = 'Lock')}, 'it waits');
 $folds->query_safe('COMMIT');

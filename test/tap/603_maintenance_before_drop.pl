@@ -142,12 +142,25 @@ $node->safe_psql('postgres', 'ALTER SYSTEM SET jobq.disk_critical = 100');
 $node->reload;
 wait_for_sql($node, 'SELECT NOT jobq_internal._disk_is_critical()', 'the disk is fine again');
 
-# ---------- a partition of more than a day ----------
+# ---------- two sessions at once ----------
 
 set(q{jobq.before_drop_type = 'archiver'});
+$node->safe_psql('postgres', q{SELECT jobq.pause_job_type('archiver')});
+my $ask = q{SELECT jobq_internal._ask_before_drop('events', '2001-03-05 00:00+00', '2001-03-06 00:00+00')};
+my ($one, $other) = map { $node->background_psql('postgres') } 1 .. 2;
+$one->query_safe("BEGIN; $ask");
+$other->query_until(qr/begun/, "\\echo begun\n$ask;\n\\echo ended\n");
+wait_for_sql($node, q{SELECT EXISTS (SELECT FROM pg_stat_activity WHERE query ~ '^SELECT jobq_internal._ask' AND wait_event_type = 'Lock')}, 'another session waits');
+$one->query_safe('COMMIT');
+$other->query_until(qr/ended/, '');
+$_->quit foreach $one, $other;
+is($node->safe_psql('postgres', q{SELECT jobq.cancel_jobs('archiver')}), 1, 'a range has one job, however many ask for it');
+$node->safe_psql('postgres', 'DELETE FROM jobq.before_drops');
+
+# ---------- a partition of more than a day ----------
+
 $node->safe_psql('postgres', <<'END');
 TRUNCATE archived;
-SELECT jobq.pause_job_type('archiver');
 BEGIN;  -- maintenance makes no partition meanwhile
 DO $$
 DECLARE
