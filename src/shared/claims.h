@@ -45,15 +45,15 @@ typedef struct ClaimTypes
 } ClaimTypes;
 
 static inline void
-claim_types_add(ClaimTypes *types, int i)
+claim_types_add(ClaimTypes *set, int i)
 {
-	types->words[i / 64] |= UINT64CONST(1) << (i % 64);
+	set->words[i / 64] |= UINT64CONST(1) << (i % 64);
 }
 
 static inline bool
-claim_types_have(const ClaimTypes *types, int i)
+claim_types_have(const ClaimTypes *set, int i)
 {
-	return (types->words[i / 64] & (UINT64CONST(1) << (i % 64))) != 0;
+	return (set->words[i / 64] & (UINT64CONST(1) << (i % 64))) != 0;
 }
 
 /*
