@@ -236,6 +236,11 @@ def is_lease_table(subject):
     return subject == "skip-locked/leases-joined"
 
 
+def is_lease_hundreds(subject):
+    """The same by claims of 100, in transactions of their own."""
+    return subject == "skip-locked/leases-hundred"
+
+
 def pulled_later(subject, limit):
     """From COMMIT to the handler, p50: so much later than the hand-written worker with LISTEN."""
 
@@ -334,6 +339,7 @@ GOALS = [
     Goal("schedule-snapshot", "100 ticks/s under a held snapshot, p99: last minute within 1.2 × the first", schedules_held),
     Goal("schedule-wal", "WAL of a tick: at most an enqueue and one HOT update, within 2 %", tick_wal),
     *(Goal("pull-c" + n, f"complete and claim, {n} connection(s): at least a SKIP LOCKED table with leases", pulled("c" + n, "pull/joined", is_lease_table, 1)) for n in ("1", "8")),
+    *(Goal("pull-hundred" + n, f"claims of 100, {n} connection(s): at least 2 × a SKIP LOCKED table with leases", pulled("hundred" + n, "pull/hundred", is_lease_hundreds, 2)) for n in ("1", "4")),
     Goal("pull-batch", "no-op jobs, 100 a claim, in Node: at least 3 × the better of graphile-worker and pg-boss", pulled("batch", "pull/node-batch", is_peer, 3)),
     Goal("pull-node", "one-row jobs, Node client, ten at once: at least 3 × graphile-worker", pulled("node", "pull/node", is_graphile, 3)),
     Goal("pull-listeners", "enqueue by 16 committers: 50 listeners make no difference beyond the spread", listeners),

@@ -38,6 +38,7 @@ JOBQ = ("jobq/default",)
 ONE_WORKER = ("jobq/w1",)
 BY_MINUTE = ("pg_cron/*", "graphile-worker/default", "pg-boss/best")
 ONE_BY_ONE = ("pull/wait", "pull/joined", "skip-locked/leases", "skip-locked/leases-joined", "skip-locked/history")
+HUNDREDS = ("pull/hundred", "skip-locked/leases-hundred")
 FLOWS = ("jobq/default", "pg-boss/best", "bullmq/everysec")
 GRAPHS = FLOWS[:2]   # not trees
 PULLED = ("pull/wait", "pull/listen", "skip-locked/listen")
@@ -123,6 +124,8 @@ PLAN: List[Item] = [
     Item("schedule", "wal", schedules.wal, JOBQ, levels(None, *2 * ({"schedules": 1000, "seconds": 5},))),
     Item("pull", "c1", pull.drain, ONE_BY_ONE, jobs(500, 5000, 10000, kind="noop", concurrency=1)),
     Item("pull", "c8", pull.drain, ONE_BY_ONE, jobs(1000, 10000, 20000, kind="noop", concurrency=8)),
+    Item("pull", "hundred1", pull.drain, HUNDREDS, jobs(2000, 50000, 200000, kind="noop", concurrency=1)),
+    Item("pull", "hundred4", pull.drain, HUNDREDS, jobs(2000, 50000, 200000, kind="noop", concurrency=4)),
     Item("pull", "batch", pull.drain, ("pull/node-batch", "graphile-worker/best", "pg-boss/best"), jobs(0, 20000, 100000, kind="noop")),
     Item("pull", "node", pull.drain, ("pull/node", "graphile-worker/*"), jobs(0, 5000, 20000, kind="row", concurrency=10)),
     Item("pull", "listeners", pull.listeners, ("pull/wait",), jobs(200, 4000, 10000, rounds=5)),

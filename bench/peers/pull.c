@@ -45,12 +45,18 @@
 /* By ctid: a join would scan the table in a generic plan. */
 #define TABLE_CLAIM \
 	"UPDATE leases.job SET leased_until = now() + '2min', token = gen_random_uuid(), attempts = attempts + 1" \
-	" WHERE ctid = (SELECT ctid FROM leases.job WHERE leased_until IS NULL AND scheduled_for <= now()" \
-	" ORDER BY priority DESC, scheduled_for, id FOR UPDATE SKIP LOCKED LIMIT 1) RETURNING id, token, payload"
+	" WHERE ctid = ANY (ARRAY(SELECT ctid FROM leases.job WHERE leased_until IS NULL AND scheduled_for <= now()" \
+	" ORDER BY priority DESC, scheduled_for, id FOR UPDATE SKIP LOCKED LIMIT $1::int)) RETURNING id, token, payload"
 #define TABLE_COMPLETE \
 	"WITH done AS (DELETE FROM leases.job WHERE id = $1::bigint AND token = $2::uuid RETURNING *)" \
 	" INSERT INTO leases.history (id, priority, scheduled_for, payload, attempts, finished_at)" \
 	" SELECT id, priority, scheduled_for, payload, attempts, clock_timestamp() FROM done RETURNING true"
+#define TABLE_COMPLETE_MANY \
+	"WITH done AS (DELETE FROM leases.job j USING unnest($1::bigint[], $2::uuid[]) AS d (id, token)" \
+	" WHERE j.id = d.id AND j.token = d.token RETURNING j.*), kept AS" \
+	" (INSERT INTO leases.history (id, priority, scheduled_for, payload, attempts, finished_at)" \
+	" SELECT id, priority, scheduled_for, payload, attempts, clock_timestamp() FROM done RETURNING id)" \
+	" SELECT count(*) FROM kept"
 
 enum {ID, TOKEN, PAYLOAD};
 
@@ -115,7 +121,7 @@ prepare_statements(PGconn *conn)
 	prepare(conn, "claim", by_table ? TABLE_CLAIM : claim);
 	prepare(conn, "next", by_table ? TABLE_CLAIM : next);
 	if (by_table)
-		prepare(conn, "complete", TABLE_COMPLETE);
+		prepare(conn, "complete", batch > 1 ? TABLE_COMPLETE_MANY : TABLE_COMPLETE);
 	else if (batch > 1)
 		prepare(conn, "complete", "SELECT count(*) FROM jobq.complete_many($1::uuid[], $2::uuid[])");
 	else
@@ -138,7 +144,7 @@ claim_jobs(Puller *p)
 {
 	const char *values[] = {most};
 
-	return expect_rows(PQexecPrepared(p->conn, "claim", by_table ? 0 : 1, values, NULL, NULL, 0));
+	return expect_rows(PQexecPrepared(p->conn, "claim", 1, values, NULL, NULL, 0));
 }
 
 /* The handler of a row job: in its own transaction, or sent as a part of the pipeline. */
@@ -203,7 +209,7 @@ complete_and_claim(Puller *p, const char *const *values, int rows, PGresult **ne
 	PGresult   *done;
 
 	if (!PQsendQueryPrepared(p->conn, "complete", 2, values, NULL, NULL, 0) ||
-		!PQsendQueryPrepared(p->conn, "next", by_table ? 0 : 1, limit, NULL, NULL, 0) || !PQpipelineSync(p->conn))
+		!PQsendQueryPrepared(p->conn, "next", 1, limit, NULL, NULL, 0) || !PQpipelineSync(p->conn))
 		die("%s", PQerrorMessage(p->conn));
 	for (int i = 0; i < rows; i++)
 		expect_ok(p->conn, next_result(p));
@@ -367,8 +373,8 @@ read_options(int argc, char **argv)
 	if (batch < 1 || batch > BATCH_MAX || concurrency < 1 || wanted < 0 || every <= 0)
 		die("a number is out of range");
 	snprintf(most, sizeof(most), "%" PRId64, batch);
-	if (by_table && (batch > 1 || listening))
-		die("--table takes neither --batch nor --listen");
+	if (by_table && listening)
+		die("--table does not take --listen");
 }
 
 int
