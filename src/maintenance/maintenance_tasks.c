@@ -103,31 +103,41 @@ partitions_every(void)
 	return Min(PARTITIONS_US, (int64) jobq_partition_interval * USECS_PER_SEC / 2);
 }
 
-/* Sets *missing to the number of partitions that are still missing. */
 static bool
-maintain(void *missing)
+drop_partitions(void *unused)
 {
-	Datum		n;
+	Datum		none;
 
-	*(int32 *) missing = query_value("SELECT jobq_internal._maintain()", &n) ? DatumGetInt32(n) : 0;
+	(void) query_value("SELECT jobq_internal._maintain(makes => false)", &none);
 	return true;
 }
 
-/* Makes and drops partitions until none is missing, or a step has made none. */
+/* Sets *missing to the number of partitions that are still missing. */
+static bool
+make_partitions(void *missing)
+{
+	Datum		n;
+
+	*(int32 *) missing = query_value("SELECT jobq_internal._maintain(drops => false)", &n) ? DatumGetInt32(n) : 0;
+	return true;
+}
+
+/* Drops partitions; makes them until none is missing, or a step has made none. */
 static void
 run_partitions(JobqDb *db)
 {
 	int32		before;
 	int32		missing = PG_INT32_MAX;
+	bool		dropped = in_transaction(drop_partitions, NULL);
 	bool		done;
 
 	do
 	{
 		before = missing;
 		missing = 0;
-		done = in_transaction(maintain, &missing);
+		done = in_transaction(make_partitions, &missing);
 	} while (done && missing > 0 && missing < before && !child_must_leave(db));
-	if (done && missing == 0)
+	if (dropped && done && missing == 0)
 		pg_atomic_write_u32(&db->maintenance.failures, 0);
 	else
 		(void) pg_atomic_fetch_add_u32(&db->maintenance.failures, 1);
