@@ -4,7 +4,8 @@
  *	  result was too large for theirs.
  *
  * A row of jobq.hook_references keeps the other job's row until the hook's job
- * has ended (25_retention.sql).
+ * has ended (25_retention.sql), also of a type that keeps nothing.  A later
+ * expires_at alone would not keep it from retention by number.
  */
 #ifndef JOBQ_HOOK_REFERENCES_H
 #define JOBQ_HOOK_REFERENCES_H
