@@ -12,6 +12,7 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "utils/builtins.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -19,9 +20,7 @@
 #include "base/relations.h"
 #include "base/session.h"
 #include "maintenance/disk_watch.h"
-#include "maintenance/gauges.h"
 #include "maintenance/maintenance.h"
-#include "maintenance/maintenance_tasks.h"
 #include "maintenance/queue_space.h"
 #include "pressure/signal_condition.h"
 #include "settle/breaker_news.h"
@@ -243,6 +242,42 @@ run_queue_space(JobqDb *db)
 {
 	pgstat_report_activity(STATE_RUNNING, "jobq: measuring the queue");
 	(void) in_transaction(queue_space_measure, db);
+}
+
+static void
+copy_gauge(StatGauge *gauge, HeapTuple row, TupleDesc desc)
+{
+	bool		isnull;
+
+	strlcpy(gauge->family, TextDatumGetCString(SPI_getbinval(row, desc, 1, &isnull)), sizeof(gauge->family));
+	strlcpy(gauge->label, TextDatumGetCString(SPI_getbinval(row, desc, 2, &isnull)), sizeof(gauge->label));
+	gauge->value = DatumGetFloat8(SPI_getbinval(row, desc, 3, &isnull));
+}
+
+/*
+ * Reads the values of metrics that tables have into shared memory: a scrape
+ * reads only that.  metrics_database.c leaves them out when they are old.
+ */
+static bool
+gauges_read(void *arg)
+{
+	JobqDb	   *db = arg;
+	StatGauge  *gauges = palloc0(sizeof(StatGauge) * STAT_GAUGES);
+	int			n = 0;
+
+	SPI_connect();
+	if (SPI_execute("SELECT g.family, g.label, g.value FROM jobq_internal._gauges() g", false, STAT_GAUGES) != SPI_OK_SELECT)
+		elog(ERROR, "could not read the gauges");
+	for (; n < (int) SPI_processed; n++)
+		copy_gauge(&gauges[n], SPI_tuptable->vals[n], SPI_tuptable->tupdesc);
+	SPI_finish();
+	SpinLockAcquire(&db->mutex);
+	memcpy(db->stats.gauges, gauges, sizeof(StatGauge) * n);
+	db->stats.ngauges = n;
+	db->stats.gauges_at = GetCurrentTimestamp();
+	SpinLockRelease(&db->mutex);
+	pfree(gauges);
+	return true;
 }
 
 static void
