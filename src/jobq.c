@@ -11,7 +11,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 
-#include "base/error_hints.h"
+#include "base/errors.h"
 #include "enqueue/quota.h"
 #include "lifecycle/ddl_hook.h"
 #include "lifecycle/launcher.h"
@@ -24,7 +24,7 @@
 #include "security/access.h"
 #include "settle/alerts.h"
 #include "settle/artifacts.h"
-#include "settle/hook_references.h"
+#include "settle/hooks.h"
 #include "settle/ledger.h"
 #include "shared/crash_record.h"
 #include "shared/publish_jobs.h"

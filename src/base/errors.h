@@ -53,4 +53,7 @@ pg_noreturn extern void raise_with_prefix(MemoryContext context, const char *pre
  */
 pg_noreturn extern void rethrow_after_rollback(MemoryContext context, ResourceOwner owner);
 
+/* Hints to errors that PostgreSQL raises before any code of jobq runs. */
+extern void hints_install_hook(void);
+
 #endif

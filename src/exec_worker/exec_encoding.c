@@ -2,10 +2,11 @@
  * exec_encoding.c
  *	  Converts text and JSON between a tool (UTF-8) and the database encoding.
  *
- * The helper sends valid UTF-8 without NUL, but this file checks again.  A
- * character that the database can't store becomes '?', so the conversion of
- * text never fails.  The conversion of JSON is exact or fails, except for
- * errors that a tool reports.
+ * The helper sends valid UTF-8 without NUL, and JSON that json_check() accepts:
+ * the one check of its syntax and bounds.  The bytes of text are checked again,
+ * because invalid ones in a row would break every dump.  A character that the
+ * database can't store becomes '?', so the conversion of text never fails.  The
+ * conversion of JSON is exact or fails, except for errors that a tool reports.
  */
 #include "jobq.h"
 

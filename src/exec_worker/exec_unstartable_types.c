@@ -9,6 +9,11 @@
  * when a tool of the type starts.  Another definition with another error is a
  * new fault.  After a restart of the exec worker, the error in the job's row
  * shows that the fault was reported.
+ *
+ * No breaker (breaker.h) is used: it is the owner's option, counts attempts that
+ * have failed, and survives the dispatcher.  Here no attempt was made, every
+ * type is blocked at its first fault, and the fault is one of this node.  The
+ * dispatcher's side is three short functions of type_state.c.
  */
 #include "jobq.h"
 

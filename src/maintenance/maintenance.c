@@ -33,7 +33,6 @@
 
 #include "base/session.h"
 #include "maintenance/maintenance.h"
-#include "maintenance/maintenance_tasks.h"
 #include "pressure/signal_condition.h"
 #include "shared/child_process.h"
 #include "shared/worker_need.h"

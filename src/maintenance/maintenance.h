@@ -7,6 +7,34 @@
 
 #include "shared/shmem.h"
 
+/* ---------- maintenance_tasks.c: what it does, and when ---------- */
+
+typedef struct Task
+{
+	const char *name;
+	int64		(*every) (void);	/* us between two runs, at least */
+	bool		(*wanted) (JobqDb *db);	/* NULL: by the clock alone */
+	void		(*run) (JobqDb *db);	/* in the process */
+} Task;
+
+/* By MaintenanceTask. */
+extern const Task maintenance_tasks[MAINTENANCE_TASKS];
+
+/* ---------- maintenance_schedule.c: when the dispatcher asks for which task ---------- */
+
+extern void maintenance_schedule_init(MemoryContext context, JobqDb *db);
+/* Asks for what is due, and starts the process. */
+extern void maintenance_schedule_turn(MonoTime now);
+/* Returns when something is due. */
+extern MonoTime maintenance_schedule_next_timer(MonoTime now);
+
+/* Makes the tasks of each minute due. */
+extern void maintenance_soon(void);
+/* Makes partitions due. */
+extern void maintenance_partitions_soon(void);
+
+/* ---------- maintenance.c: the process ---------- */
+
 /*
  * Starts the process; false if one runs, which takes what is asked meanwhile,
  * or if none can be started now.

@@ -13,8 +13,6 @@
 #include "utils/timestamp.h"
 
 #include "maintenance/maintenance.h"
-#include "maintenance/maintenance_schedule.h"
-#include "maintenance/maintenance_tasks.h"
 #include "pressure/signal_condition.h"
 #include "shared/child_process.h"
 

@@ -12,6 +12,7 @@
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "utils/builtins.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -19,9 +20,7 @@
 #include "base/relations.h"
 #include "base/session.h"
 #include "maintenance/disk_watch.h"
-#include "maintenance/gauges.h"
 #include "maintenance/maintenance.h"
-#include "maintenance/maintenance_tasks.h"
 #include "maintenance/queue_space.h"
 #include "pressure/signal_condition.h"
 #include "settle/breaker_news.h"
@@ -103,31 +102,41 @@ partitions_every(void)
 	return Min(PARTITIONS_US, (int64) jobq_partition_interval * USECS_PER_SEC / 2);
 }
 
-/* Sets *missing to the number of partitions that are still missing. */
 static bool
-maintain(void *missing)
+drop_partitions(void *unused)
 {
-	Datum		n;
+	Datum		none;
 
-	*(int32 *) missing = query_value("SELECT jobq_internal._maintain()", &n) ? DatumGetInt32(n) : 0;
+	(void) query_value("SELECT jobq_internal._maintain(makes => false)", &none);
 	return true;
 }
 
-/* Makes and drops partitions until none is missing, or a step has made none. */
+/* Sets *missing to the number of partitions that are still missing. */
+static bool
+make_partitions(void *missing)
+{
+	Datum		n;
+
+	*(int32 *) missing = query_value("SELECT jobq_internal._maintain(drops => false)", &n) ? DatumGetInt32(n) : 0;
+	return true;
+}
+
+/* Drops partitions; makes them until none is missing, or a step has made none. */
 static void
 run_partitions(JobqDb *db)
 {
 	int32		before;
 	int32		missing = PG_INT32_MAX;
+	bool		dropped = in_transaction(drop_partitions, NULL);
 	bool		done;
 
 	do
 	{
 		before = missing;
 		missing = 0;
-		done = in_transaction(maintain, &missing);
+		done = in_transaction(make_partitions, &missing);
 	} while (done && missing > 0 && missing < before && !child_must_leave(db));
-	if (done && missing == 0)
+	if (dropped && done && missing == 0)
 		pg_atomic_write_u32(&db->maintenance.failures, 0);
 	else
 		(void) pg_atomic_fetch_add_u32(&db->maintenance.failures, 1);
@@ -233,6 +242,42 @@ run_queue_space(JobqDb *db)
 {
 	pgstat_report_activity(STATE_RUNNING, "jobq: measuring the queue");
 	(void) in_transaction(queue_space_measure, db);
+}
+
+static void
+copy_gauge(StatGauge *gauge, HeapTuple row, TupleDesc desc)
+{
+	bool		isnull;
+
+	strlcpy(gauge->family, TextDatumGetCString(SPI_getbinval(row, desc, 1, &isnull)), sizeof(gauge->family));
+	strlcpy(gauge->label, TextDatumGetCString(SPI_getbinval(row, desc, 2, &isnull)), sizeof(gauge->label));
+	gauge->value = DatumGetFloat8(SPI_getbinval(row, desc, 3, &isnull));
+}
+
+/*
+ * Reads the values of metrics that tables have into shared memory: a scrape
+ * reads only that.  metrics_database.c leaves them out when they are old.
+ */
+static bool
+gauges_read(void *arg)
+{
+	JobqDb	   *db = arg;
+	StatGauge  *gauges = palloc0(sizeof(StatGauge) * STAT_GAUGES);
+	int			n = 0;
+
+	SPI_connect();
+	if (SPI_execute("SELECT g.family, g.label, g.value FROM jobq_internal._gauges() g", false, STAT_GAUGES) != SPI_OK_SELECT)
+		elog(ERROR, "could not read the gauges");
+	for (; n < (int) SPI_processed; n++)
+		copy_gauge(&gauges[n], SPI_tuptable->vals[n], SPI_tuptable->tupdesc);
+	SPI_finish();
+	SpinLockAcquire(&db->mutex);
+	memcpy(db->stats.gauges, gauges, sizeof(StatGauge) * n);
+	db->stats.ngauges = n;
+	db->stats.gauges_at = GetCurrentTimestamp();
+	SpinLockRelease(&db->mutex);
+	pfree(gauges);
+	return true;
 }
 
 static void

@@ -13,7 +13,6 @@
 #include "utils/inval.h"
 
 #include "base/errors.h"
-#include "base/error_hints.h"
 #include "base/interval.h"
 #include "lifecycle/release.h"
 #include "pull/claim_request.h"

@@ -10,12 +10,17 @@
  * if the owner of the type had enqueued it; it has the tenant of its parent,
  * and is one deeper, so options.max_depth ends a chain that comes back to
  * itself.  A description that is too large for a payload refers to the job by
- * its id, without payload, metadata and result; the job's row stays until the
- * job of the hook has ended (hook_references.h).
+ * its id, without payload, metadata and result.  A row of jobq.hook_references
+ * keeps the job's row until the job of the hook has ended (25_retention.sql),
+ * also of a type that keeps nothing.  A later expires_at alone would not keep it
+ * from retention by number.  The table is rarely used, so it is read and written
+ * by SQL, as the owner of jobq's tables; its shape is checked as that of others.
  */
 #include "jobq.h"
 
 #include "access/xact.h"
+#include "catalog/pg_type.h"
+#include "executor/spi.h"
 #include "utils/builtins.h"
 #include "utils/fmgrprotos.h"
 #include "utils/memutils.h"
@@ -30,8 +35,50 @@
 #include "base/texts.h"
 #include "enqueue/insert_job.h"
 #include "security/act_as_enqueuer.h"
-#include "settle/hook_references.h"
 #include "settle/hooks.h"
+#include "tables/table_shape.h"
+
+/* ---------- references ---------- */
+
+static const ShapeColumn hook_references_columns[] = {{"hook_job", UUIDOID, FILLED}, {"job_id", UUIDOID, FILLED}};
+const Shape hook_references_shape = SHAPE("hook_references", hook_references_columns);
+
+/*
+ * Executes a statement on up to two ids; returns the number of rows returned
+ * or written.
+ */
+static uint64
+execute(const char *sql, int expected, const pg_uuid_t *first, const pg_uuid_t *second)
+{
+	Oid			types[] = {UUIDOID, UUIDOID};
+	Datum		values[] = {UUIDPGetDatum(first), UUIDPGetDatum(second)};
+	Caller		caller;
+	uint64		n;
+
+	caller = act_as_owner();
+	SPI_connect();
+	if (SPI_execute_with_args(sql, second ? 2 : 1, types, values, NULL, false, 0) != expected)
+		elog(ERROR, "could not execute \"%s\"", sql);
+	n = SPI_processed;
+	SPI_finish();
+	act_as_caller(caller);
+	return n;
+}
+
+/* In the transaction that enqueues the job of the hook. */
+static void
+hook_reference_add(const pg_uuid_t *hook_job, const pg_uuid_t *job)
+{
+	(void) execute("INSERT INTO jobq.hook_references (hook_job, job_id) VALUES ($1, $2)", SPI_OK_INSERT, hook_job, job);
+}
+
+/* True if a job of a hook names this one. */
+static bool
+hook_reference_exists(const pg_uuid_t *job)
+{
+	return execute("SELECT FROM jobq.hook_references r WHERE r.job_id OPERATOR(pg_catalog.=) $1 LIMIT 1",
+				   SPI_OK_SELECT, job, NULL) > 0;
+}
 
 /* ---------- the new job ---------- */
 

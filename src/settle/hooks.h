@@ -39,4 +39,7 @@ extern bool hooks_refer(Job *job, JobType *type, Outcome *o, int attempt, JobSta
  */
 extern void hooks_fire(Ledger *ledger, Job *job, JobType *type, Outcome *o, int attempt, JobStatus status);
 
+/* The checked columns of jobq.hook_references: see table_shape.h. */
+extern const struct Shape hook_references_shape;
+
 #endif

@@ -157,7 +157,7 @@ CREATE FUNCTION jobq_internal._sublane(type_id int, tenant text) RETURNS int2
 CREATE FUNCTION jobq_internal._tell(job_id uuid, type_id int, tenant text, attempt int, type text, message text, data jsonb)
   RETURNS void LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_tell';
 
--- src/lifecycle/extension_update.c: for update scripts.
+-- src/lifecycle/release.c: for update scripts.
 CREATE FUNCTION jobq_internal._library_version() RETURNS text
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_library_version';
 CREATE FUNCTION jobq_internal._outside_extension(statement text) RETURNS void

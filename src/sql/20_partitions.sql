@@ -404,23 +404,28 @@ BEGIN
 END $$;
 
 -- Runs the maintenance process's care of partitions; returns the number of
--- partitions that are still missing.  It makes a few in a transaction, because
--- their default partition stays locked until its end, and makes them last.
-CREATE FUNCTION jobq_internal._maintain() RETURNS int
+-- partitions that are still missing.  That process drops and makes them in
+-- transactions of their own: a drop locks the parent, and a new partition the
+-- default one, until the end.  It makes a few at a time, and makes them last.
+CREATE FUNCTION jobq_internal._maintain(drops boolean DEFAULT true, makes boolean DEFAULT true) RETURNS int
   LANGUAGE plpgsql SECURITY DEFINER
   SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 BEGIN
+  IF drops THEN
+    -- a restore makes the policies of its partitions itself
+    PERFORM jobq_internal._protect_partition(p.partition, p.parent) FROM jobq_internal._exposed_partitions() p
+      WHERE jobq_internal._rows_are_ours();
+    PERFORM jobq_internal._follow_renamed_roles();
+    PERFORM jobq_internal._forget_stale_drops();
+    PERFORM jobq_internal._expire_partitions('jobq.events'), jobq_internal._expire_partitions('jobq.alerts'),
+            jobq_internal._expire_partitions('jobq.artifacts'), jobq_internal._expire_partitions('jobq.history'),
+            jobq_internal._expire_partitions('jobq.audit');
+  END IF;
+  IF NOT makes THEN
+    RETURN NULL;
+  END IF;
   PERFORM jobq_internal._ensure_audit_partition(clock_timestamp() + d * interval '8 days') FROM generate_series(0, 1) d
     WHERE jobq_internal._rows_are_ours();
-  -- a restore makes the policies of its partitions itself
-  PERFORM jobq_internal._protect_partition(p.partition, p.parent) FROM jobq_internal._exposed_partitions() p
-    WHERE jobq_internal._rows_are_ours();
-  PERFORM jobq_internal._follow_renamed_roles();
-  PERFORM jobq_internal._forget_stale_drops();
-
-  PERFORM jobq_internal._expire_partitions('jobq.events'), jobq_internal._expire_partitions('jobq.alerts'),
-          jobq_internal._expire_partitions('jobq.artifacts'), jobq_internal._expire_partitions('jobq.history'),
-          jobq_internal._expire_partitions('jobq.audit');
   RETURN jobq_internal._make_partitions(8);
 END $$;
 

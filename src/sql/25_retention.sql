@@ -24,7 +24,7 @@ CREATE TABLE jobq.counted_types (
 );
 
 -- Jobs of hooks that name the row of another job, because that row's data were
--- too large for their payload (src/settle/hook_references.c).  No retention
+-- too large for their payload (src/settle/hooks.c).  No retention
 -- removes that row before the job of the hook has ended.  A type that keeps no
 -- rows leaves it as expired.
 CREATE TABLE jobq.hook_references (

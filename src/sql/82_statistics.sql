@@ -39,7 +39,7 @@ CREATE FUNCTION jobq_internal._stat_dispatcher()
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_stat_dispatcher';
 CREATE VIEW jobq.stat_dispatcher AS SELECT d.* FROM jobq_internal._stat_dispatcher() d;
 
--- What metrics show of tables: src/maintenance/gauges.c, once a minute.
+-- What metrics show of tables: src/maintenance/maintenance_tasks.c, once a minute.
 CREATE FUNCTION jobq_internal._gauges() RETURNS TABLE(family text, label text, value double precision)
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   WITH health(checks) AS MATERIALIZED (SELECT jobq.health()->'checks')

@@ -63,7 +63,7 @@ SELECT jobq.create_job_type('dies', 'dies(jsonb)', options => '{"keep_dead_count
 -- a partition of many years in place of the days'
 BEGIN;
 LOCK TABLE ONLY jobq.history IN SHARE UPDATE EXCLUSIVE MODE;
-CREATE OR REPLACE FUNCTION jobq_internal._maintain() RETURNS int LANGUAGE sql AS 'SELECT 0';
+CREATE OR REPLACE FUNCTION jobq_internal._maintain(drops boolean DEFAULT true, makes boolean DEFAULT true) RETURNS int LANGUAGE sql AS 'SELECT 0';
 DO $$ DECLARE p regclass; BEGIN
   FOR p IN SELECT partition FROM jobq_internal._partitions('jobq.history') LOOP EXECUTE format('DROP TABLE %s', p); END LOOP;
 END $$;

@@ -51,6 +51,25 @@ wait_for_sql($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_typ
 my $starts = () = slurp_file($node->logfile, $log) =~ /starting background worker process "jobq maintenance/g;
 cmp_ok($starts, '<=', 3, "it has run at most thrice: $starts");
 
+# Expired partitions are dropped before others are made: no job that ends waits for the rest.
+$node->safe_psql('postgres', <<'END');
+SELECT jobq_internal._home_id();
+SELECT jobq_internal._ensure_partition('jobq.history', day, day) FROM CAST('2001-01-04 12:00+00' AS timestamptz) day;
+CREATE FUNCTION hold() RETURNS event_trigger LANGUAGE plpgsql SET lock_timeout = 0 AS 'BEGIN PERFORM pg_advisory_xact_lock(77); END';
+CREATE EVENT TRIGGER hold ON ddl_command_start WHEN TAG IN ('CREATE TABLE') EXECUTE FUNCTION hold();
+END
+$holder = $node->background_psql('postgres');
+$holder->query_safe('SELECT pg_advisory_lock(77)');
+$node->safe_psql('postgres', q{SELECT jobq.create_job_type('kept', 'sleeper(jsonb)', keep_completed => '3000 days')});
+wait_for_sql($node, q{SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)}, 'a partition is being made');
+is($node->safe_psql('postgres', q{SELECT to_regclass('jobq.history_20010104') IS NULL, count(*) FROM pg_locks
+  WHERE relation IN ('jobq.history'::regclass, 'jobq.history_default'::regclass) AND mode = 'AccessExclusiveLock'}), 't|0', 'the expired one is gone, and its locks');
+wait_status($node, 'postgres', $node->safe_psql('postgres', "SELECT jobq.enqueue('sleeper')"), 'completed', 'a job ends meanwhile');
+$holder->query_safe('SELECT pg_advisory_unlock(77)');
+$holder->quit;
+wait_for_sql($node, $made =~ s/1000/3000/gr, 'the partition is there');
+$node->safe_psql('postgres', 'DROP EVENT TRIGGER hold; DROP FUNCTION hold');
+
 # A row comes into an empty partition between the look at its size and its lock: it is not dropped.
 $node->safe_psql('postgres', <<'END');
 SELECT jobq_internal._home_id();

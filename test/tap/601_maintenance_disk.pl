@@ -70,8 +70,8 @@ is(disk()->{status}, 'healthy', 'ok is healthy');
 # ---------- levels ----------
 
 # without the other task of maintenance that drops partitions
-my $maintain = $node->safe_psql('postgres', q{SELECT pg_get_functiondef('jobq_internal._maintain()'::regprocedure)});
-$node->safe_psql('postgres', q{CREATE OR REPLACE FUNCTION jobq_internal._maintain() RETURNS int LANGUAGE sql AS 'SELECT 0'});
+my $maintain = $node->safe_psql('postgres', q{SELECT pg_get_functiondef('jobq_internal._maintain'::regproc)});
+$node->safe_psql('postgres', q{CREATE OR REPLACE FUNCTION jobq_internal._maintain(drops boolean DEFAULT true, makes boolean DEFAULT true) RETURNS int LANGUAGE sql AS 'SELECT 0'});
 # the database has had a job: rows of one without may be those of a restore under way
 $node->safe_psql('postgres', <<'END');
 SELECT jobq_internal._home_id();
