@@ -3,7 +3,7 @@
 #   run [--pg-config=PATH] [--keep] [--server=DIR] [--smoke]
 #
 # --keep leaves the server up and prints how to look around; --server uses a private server
-# that test/run made; --smoke leaves out what needs packages of test/deps --full.
+# that test/run made; --smoke leaves out what takes a minute or needs packages of test/deps --full.
 . "$(dirname "${BASH_SOURCE[0]}")/../test/lib/cluster.sh"
 
 keep= server= smoke= web_address= pids=()
