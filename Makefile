@@ -11,7 +11,7 @@ PG_CONFIG = pg_config
 PGXS := $(wildcard $(shell $(PG_CONFIG) --pgxs 2>/dev/null))
 
 .DEFAULT_GOAL := all
-.PHONY: help deps demo demo-keep demo-pg_cron demo-workflows test check lint docs sanitize fuzz bench bench-full bench-smoke check-assert check-cgroup valgrind format vendor-check release-archive distclean
+.PHONY: help deps demo demo-keep test check lint docs sanitize fuzz bench bench-full bench-smoke check-assert check-cgroup valgrind format vendor-check release-archive distclean
 
 help:
 	@sed -n 's/^#: //p' $(firstword $(MAKEFILE_LIST))
@@ -21,8 +21,7 @@ help:
 #: make installcheck    pg_regress and isolation specs against a running server with jobq preloaded
 #: make demo            install missing packages, build, and run real jobs in a throwaway cluster
 #: make demo-keep       the same, and leave the cluster running
-#: make demo-pg_cron    a throwaway cluster in which pg_cron enqueues a job (examples/pg_cron)
-#: make demo-workflows  a throwaway cluster that runs four workflows (examples/workflows)
+#: make demo-NAME       another folder of examples: pg_cron workflows embedding-queue ml-ingest
 #: make check           the quick gate, five minutes: tests of changed folders (BASE=commit)
 #: make lint            the language of the tree and of commits' subjects
 #: make test            build with warnings as errors; every kind of test, private clusters
@@ -56,12 +55,10 @@ demo: deps
 	@examples/demo/run --pg-config=$(PG_CONFIG)
 demo-keep: deps
 	@examples/demo/run --pg-config=$(PG_CONFIG) --keep
-demo-pg_cron: deps
-	@examples/pg_cron/run --pg-config=$(PG_CONFIG)
-demo-workflows: FULL = 1
-demo-workflows: deps
-	@examples/workflows/run --pg-config=$(PG_CONFIG)
-test: FULL = $(filter all clients web workflows,$(KIND))
+demo-workflows demo-ml-ingest: FULL = 1
+demo-%: deps
+	@examples/$*/run --pg-config=$(PG_CONFIG)
+test: FULL = $(filter all clients web examples,$(KIND))
 test: deps
 	@test/run --pg-config=$(PG_CONFIG) $(KIND)
 lint: deps

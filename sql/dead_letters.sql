@@ -71,3 +71,17 @@ SELECT call || ': ' || test.error_of('SELECT jobq.' || call)
   FROM (VALUES ('retry_dead_letters(''missing'')'), ('retry_dead_letters(max_jobs => -1)'), ('retry_dead_letters(max_attempts => 0)'),
     ('purge_dead_letters(''missing'')'), ('purge_dead_letters(older_than => ''-1s'')'), ('purge_dead_letters(max_jobs => -1)'),
     ('purge_dead_letters()'), ('purge_dead_letters(max_jobs => 1)')) v(call);
+
+-- a retry finds the live job with a unique key by the index, among 5,000: some blocks for each job
+SELECT jobq.create_job_type('keys');
+SELECT count(*) FROM jobq.enqueue_jobs((SELECT jsonb_agg(jsonb_build_object('job_type', 'keys', 'unique_key', 'live ' || n)) FROM generate_series(1, 5000) n));
+INSERT INTO jobq.dead_letters (id, expires_at, scheduled_for, created_at, completed_at, type_id, attempts, max_attempts, runs, depth, priority, payload, unique_key)
+SELECT gen_random_uuid(), 'infinity', now(), now(), now(), t.id, 1, 1, 1, 0, 0, '{}', 'key ' || n
+  FROM generate_series(1, 100) n, jobq.job_types t WHERE t.name = 'keys';
+BEGIN;
+SELECT pg_stat_get_xact_blocks_fetched('jobq.queue_unique_key'::regclass) AS before \gset
+SELECT jobq.retry_dead_letters('keys');
+SELECT pg_stat_get_xact_blocks_fetched('jobq.queue_unique_key'::regclass) - :before < 20 * 100 AS few;
+ROLLBACK;
+SELECT jobq.purge_dead_letters('keys');
+SELECT jobq.drop_job_type('keys', force => true);

@@ -157,13 +157,17 @@ CREATE FUNCTION jobq_internal._requeue(jobs jobq.dead_letters[], max_attempts in
 $$;
 
 -- Deletes those of these jobs again whose unique key another live job has: one
--- that was queued behind the job that died is no conflict of the index.
+-- that was queued behind the job that died is no conflict of the index.  The
+-- index finds a tenant by = or IS NULL, and not by IS NOT DISTINCT FROM.
 CREATE FUNCTION jobq_internal._take_back_copies(ids uuid[]) RETURNS SETOF uuid
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   DELETE FROM jobq.queue q
    WHERE q.id = ANY (ids) AND q.unique_key IS NOT NULL
-     AND EXISTS (SELECT FROM jobq.queue o
-                  WHERE o.type_id = q.type_id AND o.unique_key = q.unique_key AND o.tenant IS NOT DISTINCT FROM q.tenant AND o.id <> q.id)
+     AND (EXISTS (SELECT FROM jobq.queue o
+                   WHERE o.type_id = q.type_id AND o.tenant = q.tenant AND o.unique_key = q.unique_key AND o.id <> q.id)
+          OR q.tenant IS NULL AND
+          EXISTS (SELECT FROM jobq.queue o
+                   WHERE o.type_id = q.type_id AND o.tenant IS NULL AND o.unique_key = q.unique_key AND o.id <> q.id))
   RETURNING q.id
 $$;
 

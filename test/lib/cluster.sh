@@ -30,12 +30,13 @@ make_work() {
   fi
 }
 
+# With replace=exec the command takes the place of the shell.
 as_user() {
   local run=(env -C "$work" -u SUDO_UID -u SUDO_USER HOME="$work" USER="$user" LOGNAME="$user" PATH="${bin:+$bin:}$PATH" "$@")
   if [ "$(id -u)" = 0 ]; then
     run=(setpriv --reuid="$user" --regid="$(id -g "$user")" --clear-groups -- "${run[@]}")
   fi
-  "${run[@]}" </dev/null
+  ${replace:-} "${run[@]}" </dev/null
 }
 
 # build_jobq [make variables...]

@@ -1,0 +1,50 @@
+-- Moves embedding_retry_queue to jobq.  The old workers and writers are stopped; the type has no
+-- job yet.
+\set ON_ERROR_STOP 1
+DO $$ BEGIN
+  IF EXISTS (SELECT FROM jobq.jobs WHERE job_type = 'embed') THEN
+    RAISE EXCEPTION 'job type "embed" has jobs already';
+  END IF;
+END $$;
+
+-- Enqueues the rows in one of these statuses.
+CREATE FUNCTION pg_temp.enqueue_rows(statuses text[]) RETURNS bigint LANGUAGE sql AS $$
+  SELECT count(*) FROM jobq.enqueue_jobs((
+    SELECT coalesce(jsonb_agg(jsonb_build_object(
+             'job_type', 'embed',
+             'payload', jsonb_build_object('table', target_table, 'id', target_id, 'text', text_content, 'model', model),
+             'unique_key', target_table || ' ' || target_id,
+             'max_attempts', greatest(5 - attempts, 1),
+             'scheduled_for', CASE status WHEN 'pending' THEN next_retry_at ELSE now() END,
+             'metadata', jsonb_build_object('moved_from', id, 'attempts', attempts, 'last_error', last_error,
+                                            'created_at', created_at)) ORDER BY created_at, id), '[]')
+      FROM embedding_retry_queue WHERE status = ANY (statuses)))
+$$;
+
+-- Failed rows become dead letters: each is claimed, and fails with the error that it had.
+-- Meanwhile the type has no limits and raises no alerts.
+SELECT coalesce(rate_limit, 0) AS rate, options FROM jobq.job_types WHERE name = 'embed' \gset
+SELECT jobq.alter_job_type('embed', rate_limit => 0, options => '{"min_batch": null, "alert": false, "events": "none"}') \g /dev/null
+SELECT pg_temp.enqueue_rows('{failed}') AS failed \gset
+SELECT set_config('move.failed', :'failed', false) \g /dev/null
+DO $$
+DECLARE
+  waiting bigint := current_setting('move.failed');
+BEGIN
+  WHILE waiting > 0 LOOP
+    COMMIT;
+    waiting := waiting - (SELECT count(jobq.fail(id, lease_token, coalesce(metadata->>'last_error', 'failed'), false))
+                            FROM jobq.claim('{embed}', 50));
+  END LOOP;
+END $$;
+SELECT jobq.alter_job_type('embed', rate_limit => :rate,
+                           options => '{"min_batch": null, "alert": null, "events": null}'::jsonb || :'options') \g /dev/null
+
+-- Rows that wait, and those that a worker had when it was stopped, in one transaction with the end
+-- of the old table.
+BEGIN;
+LOCK TABLE embedding_retry_queue;
+SELECT pg_temp.enqueue_rows('{pending,processing}') AS waiting \gset
+ALTER TABLE embedding_retry_queue RENAME TO embedding_retry_queue_old;
+COMMIT;
+\echo '   moved' :waiting 'jobs and' :failed 'dead letters'

@@ -1,0 +1,110 @@
+"""The heavy work: a function for each job type, from a URL to a result.  It knows nothing of jobs.
+
+Skipped is for what no other attempt can change; any other exception may pass.
+"""
+import hashlib, os, subprocess, tempfile
+from contextvars import ContextVar
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+MOST = 200_000      # characters of a text that are kept
+MODEL = "/usr/share/pocketsphinx/model/en-us/"
+limits = ContextVar("limits", default=())       # in front of each command, set by worker.py
+
+
+class Skipped(Exception):
+    pass
+
+
+def fetch(url):
+    """Returns what the URL has now."""
+    try:
+        with urlopen(url, timeout=20) as answer:
+            return answer.read()
+    except HTTPError as error:
+        if error.code in (401, 403, 404, 410):
+            raise Skipped(f"the host answers {error.code}") from error
+        raise
+
+
+def run(*command):
+    """Runs a program; returns its stdout."""
+    done = subprocess.run([*limits.get(), *command], stdin=subprocess.DEVNULL, capture_output=True,
+                          env={**os.environ, "OMP_THREAD_LIMIT": "1"})
+    if done.returncode:
+        raise RuntimeError(f"{command[0]}: exit code {done.returncode}: {done.stderr.decode()[-500:]}")
+    return done.stdout
+
+
+def ocr(path):
+    return run("tesseract", path, "stdout").decode()
+
+
+def extract_pdf(url):
+    with tempfile.TemporaryDirectory() as directory:
+        path = save(directory, fetch(url), b"%PDF")
+        text = run("pdftotext", "-layout", path, "-").decode()
+        if len(text.strip()) < 200:
+            run("pdftoppm", "-r", "150", "-gray", "-png", path, f"{directory}/page")
+            pages = sorted(name for name in os.listdir(directory) if name.startswith("page"))
+            text = "\f".join(ocr(f"{directory}/{page}") for page in pages)
+    return {"body_text": text[:MOST]}
+
+
+def extract_image(url):
+    with tempfile.TemporaryDirectory() as directory:
+        return {"body_text": ocr(save(directory, fetch(url), b"\x89PNG", b"\xff\xd8\xff", b"II*", b"MM\0*"))[:MOST]}
+
+
+def save(directory, content, *beginnings):
+    if not content.startswith(beginnings):
+        raise Skipped("the file is not of its type")
+    with open(f"{directory}/file", "wb") as file:
+        file.write(content)
+    return file.name
+
+
+def sync_source_doc(url):
+    content = fetch(url)
+    return {"sha256": hashlib.sha256(content).hexdigest(), "body_text": content.decode(errors="replace")[:MOST]}
+
+
+# ingest.video: three functions, behind which any other model fits.
+
+def metadata(path):
+    """Returns the duration in seconds."""
+    return {"seconds": float(run("ffprobe", "-v", "error", "-show_entries", "format=duration", "-of", "csv=p=0", path))}
+
+
+def audio(path):
+    """Returns the sound as the model needs it: 16 kHz, one channel, 16 bits."""
+    return run("ffmpeg", "-nostdin", "-v", "error", "-i", path, "-ac", "1", "-ar", "16000", "-f", "s16le", "-")
+
+
+def transcript(sound, model=[]):
+    """Returns the words, and the number of texts of this model.  It is loaded once and stays."""
+    if not model:
+        from pocketsphinx import Decoder
+        config = Decoder.default_config()
+        for name, value in ("-hmm", "en-us"), ("-lm", "en-us.lm.bin"), ("-dict", "cmudict-en-us.dict"):
+            config.set_string(name, MODEL + value)
+        config.set_string("-logfn", "/dev/null")
+        model[:] = Decoder(config), 0
+    model[1] += 1
+    model[0].start_utt()
+    for second in range(0, len(sound), 32000):      # other threads run in between
+        model[0].process_raw(sound[second:second + 32000], False, False)
+    model[0].end_utt()
+    return model[0].hyp().hypstr if model[0].hyp() else "", model[1]
+
+
+def ingest_video(url):
+    with tempfile.TemporaryDirectory() as directory:
+        with open(f"{directory}/video", "wb") as file:
+            file.write(fetch(url))
+        text, uses = transcript(audio(file.name))
+        return {**metadata(file.name), "model_uses": uses, "body_text": text[:MOST]}
+
+
+TYPES = {"extract.pdf": extract_pdf, "extract.image": extract_image, "ingest.video": ingest_video,
+         "sync.source_doc": sync_source_doc}
