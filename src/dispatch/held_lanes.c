@@ -61,7 +61,7 @@ hold_of_queue(const TypeState *t, const WaitQueue *queue)
 		if (queue == &t->limits[i]->wait_queue)
 			return hold_of_limit(t->limits[i], WHY_SHARED_LIMIT);
 	}
-	return WHY_SLOTS;
+	return t->pull && !t->workflow && queue == &t->pullers.wait_queue ? WHY_NO_WORKER : WHY_SLOTS;
 }
 
 /* Returns why a group is parked. */
@@ -78,6 +78,8 @@ hold_of_type(TypeState *t)
 		return WHY_SIGNAL;
 	if (bars & TYPE_HELD)
 		return WHY_NODE;
+	if (bars & TYPE_BREAKER)
+		return WHY_BREAKER;
 	if (bars != 0)
 		return WHY_TYPE_PAUSED;
 	return weight_budget > 0 && t->weight > 0 ? WHY_WEIGHT : WHY_SLOTS;

@@ -1195,7 +1195,7 @@ COMMENT ON COLUMN jobq.stat_lanes.job_type IS 'job type of the lane';
 COMMENT ON COLUMN jobq.stat_lanes.priority IS 'priority of its jobs';
 COMMENT ON COLUMN jobq.stat_lanes.effective IS 'the same with pressure and aging';
 COMMENT ON COLUMN jobq.stat_lanes.oldest_due IS 'since when its oldest job has been due';
-COMMENT ON COLUMN jobq.stat_lanes.held_by IS 'why no job of it starts: stopped, identity, dispatcher, filter, role, node, signal, type_paused, limit, shared_limit, rate, weight, slots, as in jobq.why; NULL: one starts next';
+COMMENT ON COLUMN jobq.stat_lanes.held_by IS 'why no job of it starts: stopped, identity, dispatcher, filter, role, node, signal, type_paused, breaker, limit, shared_limit, rate, weight, slots, no_worker, as in jobq.why; NULL: one starts next';
 
 COMMENT ON VIEW jobq.stat_limits IS 'Limits of running jobs, as the dispatcher last saw them, every second; at most 128';
 COMMENT ON COLUMN jobq.stat_limits.kind IS 'jobs (jobq.max_concurrent), weight (jobq.max_weight), job_type (max_concurrent), limit (of jobq.limits)';
