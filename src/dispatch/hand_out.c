@@ -24,9 +24,10 @@
 
 /* Takes the lane's head out of memory, so that others pass it. */
 static void
-pass_head(QueueScan *scan, Lane *lane, void (*pass) (Lane *), TimestampTz now)
+pass_head(QueueScan *scan, Lane *lane, void (*pass) (Lane *), WhyCode why, TimestampTz now)
 {
 	lane_unplace(lane);
+	lane_note_passed(lane, lane_head(lane)->position, why);
 	pass(lane);
 	if (scan && lane_wants_scan(lane, now))
 		scan_lane(scan, lane);
@@ -45,7 +46,7 @@ wait_for_key(QueueScan *scan, Lane *lane, const JobRef *ref, TimestampTz now)
 		case KEY_MAY_START:
 			return false;
 		case KEY_PASS:
-			pass_head(scan, lane, key_pass, now);
+			pass_head(scan, lane, key_pass, WHY_KEY, now);
 			break;
 		case KEY_UNKNOWN:
 			group_park(lane->group, &type_of(lane->type)->parked);
@@ -143,13 +144,13 @@ try_lane(QueueScan *scan, Lane *lane, TimestampTz now, MonoTime mono)
 			weight_park(lane->group, &rank);
 			break;
 		case TENANT_FULL:
-			pass_head(scan, lane, tenant_limit_pass, now);
+			pass_head(scan, lane, tenant_limit_pass, WHY_LIMIT, now);
 			break;
 		case NO_BATCH:
 			group_park(lane->group, &t->batch.groups);
 			break;
 		case NO_CLAIM:
-			pass_head(scan, lane, claim_scopes_pass, now);
+			pass_head(scan, lane, claim_scopes_pass, WHY_NO_WORKER, now);
 			break;
 	}
 }

@@ -3,17 +3,22 @@
  *	  Lanes with jobs that are due, and why these do not start; use of limits.
  *
  * With each sweep the dispatcher writes both to shared memory, after it has
- * handed out: then each group of lanes is where it waits.  A pull type whose
+ * handed out: then each group of lanes is where it waits.  A lane whose due
+ * jobs were all passed over is known from the last count (statistics.c).  Each
+ * list has a fixed number of places: the last one is for all that have none,
+ * and limits that jobs wait for come before others.  A pull type whose
  * jobs wait for nothing but a claim, and get none for a minute, is listed for
  * jobq.health(): the commonest trouble is that no worker runs.
  */
 #include "jobq.h"
 
+#include "mb/pg_wchar.h"
 #include "utils/timestamp.h"
 
 #include "dispatch/hand_out_stop.h"
 #include "dispatch/held_lanes.h"
 #include "lanes/ready_queue.h"
+#include "limits/tenant_limit.h"
 #include "limits/type_state.h"
 #include "limits/weight.h"
 #include "registry/job_types.h"
@@ -29,6 +34,7 @@ static StatLane lanes[STAT_LANES];
 static int	nlanes;
 static StatLimit limits[STAT_LIMITS];
 static int	nlimits;
+static int	replaceable;		/* limits after this one are held, or the rest */
 static bool no_room;			/* jobq.max_concurrent jobs run */
 static bool is_full;			/* ... and others could start */
 static int32 unclaimed[STAT_UNCLAIMED];
@@ -61,7 +67,7 @@ hold_of_queue(const TypeState *t, const WaitQueue *queue)
 		if (queue == &t->limits[i]->wait_queue)
 			return hold_of_limit(t->limits[i], WHY_SHARED_LIMIT);
 	}
-	return WHY_SLOTS;
+	return t->pull && !t->workflow && queue == &t->pullers.wait_queue ? WHY_NO_WORKER : WHY_SLOTS;
 }
 
 /* Returns why a group is parked. */
@@ -78,6 +84,8 @@ hold_of_type(TypeState *t)
 		return WHY_SIGNAL;
 	if (bars & TYPE_HELD)
 		return WHY_NODE;
+	if (bars & TYPE_BREAKER)
+		return WHY_BREAKER;
 	if (bars != 0)
 		return WHY_TYPE_PAUSED;
 	return weight_budget > 0 && t->weight > 0 ? WHY_WEIGHT : WHY_SLOTS;
@@ -113,7 +121,7 @@ hold_of_group(const LaneGroup *group)
 	}
 }
 
-/* Returns the place of the lane's type and priority; NULL: there is no more room. */
+/* Returns the place of the lane's type and priority, or that of the rest. */
 static StatLane *
 place_of(const Lane *lane)
 {
@@ -123,8 +131,10 @@ place_of(const Lane *lane)
 			return &lanes[i];
 	}
 	if (nlanes == STAT_LANES)
-		return NULL;
+		return &lanes[STAT_LANES - 1];
 	lanes[nlanes] = (StatLane) {.type_id = lane->id.type_id, .priority = lane->id.priority};
+	if (nlanes == STAT_LANES - 1)
+		lanes[nlanes].type_id = 0;
 	return &lanes[nlanes++];
 }
 
@@ -138,23 +148,34 @@ lacks_claim(const LaneGroup *group)
 		!no_room && hold_of_database() == WHY_NCODES;
 }
 
+/* Returns why a lane without a head has jobs that are due. */
+static WhyCode
+hold_of_passed(const Lane *lane)
+{
+	WhyCode		hold = hold_of_database();
+
+	return hold != WHY_NCODES ? hold : lane->passed_for;
+}
+
 /* Adds a lane with a job that is due; those of tenants are one. */
 static void
 add_lane(Lane *lane, void *arg)
 {
 	JobRef	   *head = lane_head(lane);
+	bool		is_due = head != NULL && head->position <= turn_at;
+	TimestampTz oldest = is_due ? head->position : lane->oldest_passed;
 	StatLane   *place;
 
-	if (head == NULL || head->position > turn_at)
+	if (!is_due && lane->npassed == 0)
 		return;
-	if (lacks_claim(lane->group))
+	if (is_due && lacks_claim(lane->group))
 		type_of(lane->group->type)->unclaimed = true;
 	place = place_of(lane);
-	if (place == NULL || (place->oldest_due != 0 && place->oldest_due <= head->position))
+	if (place->oldest_due != 0 && place->oldest_due <= oldest)
 		return;
-	place->oldest_due = head->position;
+	place->oldest_due = oldest;
 	place->effective = lane->group->effective;
-	place->held_by = (uint8) hold_of_group(lane->group);
+	place->held_by = (uint8) (is_due ? hold_of_group(lane->group) : hold_of_passed(lane));
 }
 
 /* Lists the pull types whose due jobs no claim has asked for. */
@@ -193,32 +214,70 @@ held_since(StatLimitKind kind, const char *name)
 	return turn_at;
 }
 
+/* Counts a limit that has no place. */
+static void
+count_rest(void)
+{
+	if (nlimits < STAT_LIMITS)
+		limits[nlimits++] = (StatLimit) {.kind = LIMIT_REST};
+	limits[STAT_LIMITS - 1].used++;
+}
+
+/*
+ * Returns a place for a limit; NULL: there is none.  One that is held takes
+ * that of another which is not.
+ */
+static StatLimit *
+place_for(bool held)
+{
+	if (nlimits < STAT_LIMITS - 1)
+		return &limits[nlimits++];
+	count_rest();
+	while (held && replaceable > 0)
+	{
+		StatLimit  *limit = &limits[replaceable--];
+
+		if (limit->held_since == 0)
+			return limit;
+	}
+	return NULL;
+}
+
 static void
 add_limit(StatLimitKind kind, const char *name, int64 used, int max, bool held)
 {
-	StatLimit  *limit = &limits[nlimits];
+	StatLimit  *limit = place_for(held);
 
-	if (nlimits == STAT_LIMITS)
+	if (limit == NULL)
 		return;
-	nlimits++;
 	limit->kind = (uint8) kind;
-	strlcpy(limit->name, name, sizeof(limit->name));
+	strlcpy(limit->name, name, pg_mbcliplen(name, (int) strlen(name), sizeof(limit->name) - 1) + 1);
 	limit->used = (int32) used;
 	limit->max = max;
 	limit->held_since = held ? held_since(kind, limit->name) : 0;
 }
 
+/* Adds how many jobs run, and how many start in a window, as far as each is limited. */
+static void
+add_job_limit(StatLimitKind kind, StatLimitKind kind_of_rate, const char *name, JobLimit *l)
+{
+	bool		waits = wait_queue_has_groups(&l->wait_queue);
+
+	if (l->max_concurrent > 0)
+		add_limit(kind, name, l->running, l->max_concurrent, waits && l->running >= l->max_concurrent);
+	if (l->rate.limit > 0)
+		add_limit(kind_of_rate, name, rate_used(&l->rate, turn_at), l->rate.burst > 0 ? l->rate.burst : l->rate.limit,
+				  waits && l->rate.next_free > turn_at);
+}
+
 static void
 add_shared(const char *name, JobLimit *limit, bool of_runs)
 {
-	char		shown[NAMEDATALEN + 8];
-
 	/* a limit that no run uses has one line */
 	if (of_runs && limit->running == 0 && !wait_queue_has_groups(&limit->wait_queue))
 		return;
-	snprintf(shown, sizeof(shown), of_runs ? "%.56s (runs)" : "%s", name);
-	if (limit->max_concurrent > 0)
-		add_limit(LIMIT_SHARED, shown, limit->running, limit->max_concurrent, wait_queue_has_groups(&limit->wait_queue));
+	add_job_limit(LIMIT_SHARED, LIMIT_SHARED_RATE, of_runs ? psprintf("%.*s (runs)", pg_mbcliplen(name, (int) strlen(name), 56), name) : name,
+				  limit);
 }
 
 static void
@@ -230,12 +289,21 @@ add_types(void)
 	hash_seq_init(&seq, all_types);
 	while ((t = hash_seq_search(&seq)) != NULL)
 	{
-		JobType    *type = t->known && t->own.max_concurrent > 0 ? job_type_by_id(t->id) : NULL;
+		JobType    *type = t->known ? job_type_by_id(t->id) : NULL;
 
 		if (type != NULL && !type->dropped)
-			add_limit(LIMIT_TYPE, type->name, t->own.running, t->own.max_concurrent,
-					  wait_queue_has_groups(&t->own.wait_queue));
+			add_job_limit(LIMIT_TYPE, LIMIT_TYPE_RATE, type->name, &t->own);
 	}
+}
+
+/* Adds a tenant that has jobs. */
+static void
+add_tenant(const char *tenant, const JobLimit *limit, bool waits)
+{
+	bool		held = waits && limit->running >= limit->max_concurrent;
+
+	if (held || limit->running > 0)
+		add_limit(LIMIT_TENANT, tenant, limit->running, limit->max_concurrent, held);
 }
 
 static void
@@ -247,7 +315,7 @@ add_database(void)
 	is_full = no_room && lanes_first_ready() != NULL;
 	add_limit(LIMIT_JOBS, "", running, jobq_max_concurrent, is_full);
 	if (weight_budget > 0)
-		add_limit(LIMIT_WEIGHT, "", weight_used(), weight_budget, false);
+		add_limit(LIMIT_WEIGHT, "", weight_used(), weight_budget, weight_has_groups());
 }
 
 void
@@ -255,9 +323,11 @@ held_lanes_turn(TimestampTz now, MonoTime mono)
 {
 	turn_at = now;
 	nlanes = nlimits = nunclaimed = 0;
+	replaceable = STAT_LIMITS - 2;
 	add_database();
 	limits_visit(add_shared);
 	add_types();
+	tenant_limits_visit(add_tenant);
 	lanes_visit(add_lane, NULL);
 	add_unclaimed(mono);
 	SpinLockAcquire(&db->mutex);

@@ -4,9 +4,9 @@
  *
  * Every ten seconds it adds a sample of the database's totals to shared
  * memory, and to the current minute of each type.  At the same time it counts
- * the jobs that are due: those that its lanes have read, and index entries
- * beyond them up to now, for at most COUNT_US.  Lanes that this leaves out
- * count with what they have read: a lower bound.
+ * the jobs that are due: those that its lanes have read, those that they have
+ * passed over, and index entries beyond them up to now, for at most COUNT_US.
+ * Lanes that this leaves out count with what they have read: a lower bound.
  *
  * Only a dispatcher writes these fields, so they need no lock; a reader may
  * see two samples mixed.
@@ -87,29 +87,50 @@ count_of(DueCounts *counts, int32 type_id)
 	return NULL;				/* it was reserved just now */
 }
 
+static void
+note_oldest(DueCount *count, TimestampTz position)
+{
+	if (count->oldest == 0 || position < count->oldest)
+		count->oldest = position;
+}
+
+/* Adds the jobs of a lane that are in the table only. */
+static void
+count_unread(DueCounts *counts, Lane *lane, DueCount *count, bool passed, bool more)
+{
+	if (mono_now() > counts->until)
+	{
+		count->exact = false;
+		return;
+	}
+	if (passed)
+		count->n += scan_count_passed(counts->scan, lane, counts->until, &count->exact);
+	if (lane->npassed > 0)
+		note_oldest(count, lane->oldest_passed);
+	if (more)
+		count->n += scan_count_due(counts->scan, lane, counts->until, &count->exact);
+}
+
 /* Adds the jobs of a lane that is not drained. */
 static void
 count_lane(Lane *lane, void *arg)
 {
 	DueCounts  *counts = arg;
 	JobRef	   *head = lane_head(lane);
+	bool		passed = lane->passed_from != DT_NOEND;
 	bool		more = lane->next_due <= counts->scan->now;
 	DueCount   *count;
 
-	if (head == NULL && !more)
+	if (head == NULL && !more && !passed)
 		return;
 	count = count_of(counts, lane->id.type_id);
 	if (count == NULL)
 		return;
 	count->n += lane->nbuf - lane->bufpos + lane->nextra;
-	if (head != NULL && (count->oldest == 0 || head->position < count->oldest))
-		count->oldest = head->position;
-	if (!more)
-		return;
-	if (mono_now() > counts->until)
-		count->exact = false;
-	else
-		count->n += scan_count_due(counts->scan, lane, counts->until, &count->exact);
+	if (head != NULL)
+		note_oldest(count, head->position);
+	if (passed || more)
+		count_unread(counts, lane, count, passed, more);
 }
 
 static void

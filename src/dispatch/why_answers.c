@@ -147,7 +147,7 @@ add_type_bars(Why *w)
 	if (bars & TYPE_PAUSED)
 		add_reason(a, WHY_TYPE_PAUSED, pause_end(t, w->now), psprintf("job type \"%s\" is paused", w->type_name));
 	if (bars & TYPE_BREAKER)
-		add_reason(a, WHY_TYPE_PAUSED, t->breaker.state == BREAKER_OPEN ? wall_time(w->now, t->breaker.until) : 0,
+		add_reason(a, WHY_BREAKER, t->breaker.state == BREAKER_OPEN ? wall_time(w->now, t->breaker.until) : 0,
 				   t->breaker.state == BREAKER_OPEN ?
 				   psprintf("the breaker of job type \"%s\" is open after failures in a row", w->type_name) :
 				   psprintf("one job of type \"%s\" probes its breaker", w->type_name));
@@ -266,11 +266,11 @@ static void
 add_pull_capacity(Why *w, uint32 bars)
 {
 	if (bars & BAR_CLAIM)
-		add_reason(w->answer, WHY_SLOTS, 0, "no claim that waits may work its tenant");
+		add_reason(w->answer, WHY_NO_WORKER, 0, "no claim that waits may work its tenant");
 	else if (w->type->workflow)
 		add_reason(w->answer, WHY_SLOTS, 0, "the conductor starts other runs first");
 	else
-		add_reason(w->answer, WHY_SLOTS, 0, psprintf("no claim waits for a job of type \"%s\"", w->type_name));
+		add_reason(w->answer, WHY_NO_WORKER, 0, psprintf("no claim waits for a job of type \"%s\"", w->type_name));
 }
 
 /* Adds why no executor of the role has room. */

@@ -210,6 +210,7 @@ lane_get(const LaneId *id, LaneType *(*lane_type) (int32))
 		lane->cursor.pos = DT_NOBEGIN;
 		lane->next_due = DT_NOEND;
 		lane->future = DT_NOBEGIN;
+		lane->passed_from = DT_NOEND;
 		lane->chunk = MIN_CHUNK;
 	}
 	return lane;

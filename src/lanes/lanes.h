@@ -27,6 +27,7 @@
 #include "lib/pairingheap.h"
 #include "nodes/pg_list.h"
 #include "shared/slots.h"
+#include "shared/why_requests.h"
 
 #define JOBQ_TYPE_LIMITS 8		/* names in options.limits: src/registry/option_keys.c */
 #define PUBLISHED_MANY	1000000
@@ -145,6 +146,12 @@ typedef struct Lane
 	int			extrasize;
 	List	   *ranges;			/* of Range, not read to their end */
 	bool		touched;		/* in inbox.c's list of lanes that were published to */
+
+	/* jobs that were passed over, for statistics: counted now and then (scan_count_passed) */
+	TimestampTz passed_from;	/* none of them lies before; DT_NOEND: there is none */
+	WhyCode		passed_for;		/* why the last one was */
+	int64		npassed;		/* at the last count */
+	TimestampTz oldest_passed;	/* the first of these */
 } Lane;
 
 typedef enum Whereabouts
@@ -197,6 +204,14 @@ extern JobRef *lane_head(Lane *lane);
 /* Compares two refs of one priority; negative: a goes first. */
 extern int	compare_refs(const JobRef *a, const JobRef *b);
 extern void lane_pop(Lane *lane, JobRef *ref);
+/* Notes that a job was passed over: it is not in the lane's memory. */
+static inline void
+lane_note_passed(Lane *lane, TimestampTz position, WhyCode why)
+{
+	lane->passed_from = Min(lane->passed_from, position);
+	lane->passed_for = why;
+}
+
 /* True if the lane has something to read that is due. */
 extern bool lane_wants_scan(Lane *lane, TimestampTz now);
 

@@ -168,7 +168,10 @@ scan_take(QueueScan *scan, Lane *lane, bool from_cursor)
 	}
 	apply_mark(&ref);
 	if (ref.key != 0 && known_lookup(known_jobs, ref.id) == NULL && !key_callbacks.admits(scan, lane, &ref))
+	{
+		lane_note_passed(lane, ref.position, WHY_KEY);
 		return false;
+	}
 	return lane_add(lane, &ref, from_cursor);
 }
 
@@ -373,6 +376,46 @@ scan_count_due(QueueScan *scan, Lane *lane, MonoTime until, bool *exact)
 		}
 	}
 	return n;
+}
+
+/* True if the entry's row waits and is in no memory. */
+static bool
+entry_was_passed(QueueScan *scan)
+{
+	JobStatus	status;
+	bool		isnull;
+
+	if (!index_fetch_heap(scan->desc, scan->slot) || !scan_row_is_ours(scan))
+		return false;
+	status = status_from_oid((Oid) slot_int(scan->slot, Q_status));
+	return (status == JOB_PENDING || status == JOB_RETRY) &&
+		known_lookup(known_jobs, *DatumGetUUIDP(slot_getattr(scan->slot, Q_id, &isnull))) == NULL;
+}
+
+int64
+scan_count_passed(QueueScan *scan, Lane *lane, MonoTime until, bool *exact)
+{
+	Range		at = {.pos = lane->passed_from};
+	TimestampTz first = DT_NOEND;
+	int			skipped = 0;
+	int			entries = 0;
+	int64		n = 0;
+
+	start_scan(scan, &lane->id, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE, at.pos, lane->cursor.pos);
+	while (next_entry(scan, &at, &skipped))
+	{
+		if (entry_was_passed(scan) && n++ == 0)
+			first = at.pos;
+		if (++entries % 64 == 0 && mono_now() > until)
+		{
+			*exact = false;
+			first = Min(first, at.pos);
+			break;
+		}
+	}
+	lane->passed_from = first;
+	lane->oldest_passed = first;
+	return lane->npassed = n;
 }
 
 bool

@@ -65,6 +65,11 @@ extern bool scan_behind(QueueScan *scan, Lane *lane, Range *at, int *budget);
  * `until`, then *exact becomes false.
  */
 extern int64 scan_count_due(QueueScan *scan, Lane *lane, MonoTime until, bool *exact);
+/*
+ * Counts the jobs that were passed over: live rows behind the cursor that are
+ * not known.  The same stop; moves the lane's passed_from up.
+ */
+extern int64 scan_count_passed(QueueScan *scan, Lane *lane, MonoTime until, bool *exact);
 /* Return the indexes that begin with the concurrency key; NULL: missing. */
 extern Relation scan_key_lane_index(QueueScan *scan);
 extern Relation scan_key_order_index(QueueScan *scan);

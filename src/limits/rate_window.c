@@ -432,17 +432,24 @@ rates_drop_unused(RateIsUsed is_used)
 
 /* ---------- one job ---------- */
 
+static void
+fill_bucket(Rate *rate, double per_us, TimestampTz now)
+{
+	RateWindow *w = rate->window;
+
+	if (now <= w->filled)
+		return;
+	w->tokens = Min(w->tokens + (now - w->filled) * per_us, rate->burst);
+	w->filled = now;
+}
+
 static bool
 bucket_is_empty(Rate *rate, TimestampTz now)
 {
 	RateWindow *w = rate->window;
 	double		per_us = (double) rate->limit / rate->window_us;
 
-	if (now > w->filled)
-	{
-		w->tokens = Min(w->tokens + (now - w->filled) * per_us, rate->burst);
-		w->filled = now;
-	}
+	fill_bucket(rate, per_us, now);
 	if (w->tokens >= 1)
 		return false;
 	rate->next_free = now + (int64) ((1 - w->tokens) / per_us) + 1;
@@ -485,6 +492,22 @@ rate_is_closed(Rate *rate, TimestampTz now)
 		return false;
 	rate->next_free = (over <= w->n ? START(w, over - 1) : now) + rate->window_us + 1;
 	return true;
+}
+
+int
+rate_used(Rate *rate, TimestampTz now)
+{
+	RateWindow *w = rate->window;
+
+	if (w == NULL)
+		return Max(rate->pending, 0);
+	if (rate->burst == 0)
+	{
+		forget_old_starts(w, rate->window_us, now);
+		return w->n + Max(rate->pending, 0);
+	}
+	fill_bucket(rate, (double) rate->limit / rate->window_us, now);
+	return rate->burst - (int) w->tokens;
 }
 
 void

@@ -49,6 +49,8 @@ extern void rates_drop_unused(RateIsUsed is_used);
 extern bool rate_needs_starts(Rate *rate, TimestampTz now);
 /* True if no job may start now; next_free is the time to check again. */
 extern bool rate_is_closed(Rate *rate, TimestampTz now);
+/* Returns how many starts count now: of `limit`, or of `burst` if it is set. */
+extern int	rate_used(Rate *rate, TimestampTz now);
 /* Counts a job that is handed out. */
 extern void rate_take(Rate *rate);
 /* Notes its start. */

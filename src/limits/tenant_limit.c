@@ -497,6 +497,15 @@ tenant_limits_turn(QueueScan *scan)
 	}
 }
 
+/* ---------- statistics ---------- */
+
+void
+tenant_limits_visit(void (*visit) (const char *tenant, const JobLimit *limit, bool waits))
+{
+	for (int i = 0; i < nlimits; i++)
+		visit(limits[i].tenant, &limits[i].limit, !dlist_is_empty(&limits[i].lanes));
+}
+
 /* ---------- the start ---------- */
 
 void

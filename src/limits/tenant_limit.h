@@ -10,6 +10,7 @@
 #define JOBQ_TENANT_LIMIT_H
 
 #include "lanes/queue_scan.h"
+#include "limits/job_limit.h"
 
 extern void tenant_limits_init(MemoryContext context, JobqDb *db);
 
@@ -43,6 +44,8 @@ extern void tenant_limit_down(const JobRef *ref, int executor, bool exec);
  * when there is room.
  */
 extern void tenant_limit_pass(Lane *lane);
+/* Calls visit for each limit; `waits`: jobs were passed over for it. */
+extern void tenant_limits_visit(void (*visit) (const char *tenant, const JobLimit *limit, bool waits));
 /* True if tenant_limits_turn has something to do. */
 extern bool tenant_limits_pending(void);
 /* Reads jobs that were passed over and may start now into their lanes. */

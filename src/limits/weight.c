@@ -128,6 +128,12 @@ weight_forget_lanes(void)
 }
 
 bool
+weight_has_groups(void)
+{
+	return !dlist_is_empty(&parked);
+}
+
+bool
 weight_is_reserved(const TypeState *t, const Rank *rank)
 {
 	return reserver != NULL && t->weight > 0 && outranks(&reserved_for, rank);

@@ -21,8 +21,6 @@ typedef struct HeldWeight
  * nothing below is called per job
  */
 extern int	weight_budget;
-/* Returns the weight of the running jobs. */
-extern int64 weight_used(void);
 
 /*
  * Forgets all running jobs: they are counted again with weight_clear and
@@ -50,6 +48,8 @@ extern bool weight_fits(const HeldWeight *held, int weight);
 extern void weight_park(LaneGroup *group, const Rank *rank);
 extern void weight_unpark(void);
 extern void weight_forget_lanes(void);
+/* True if a group waits for weight. */
+extern bool weight_has_groups(void);
 
 /*
  * True if this job must wait: weight that becomes free is reserved for a head

@@ -72,6 +72,13 @@ add_workers(Metrics *m, JobqDb *db)
 /* ---------- limits ---------- */
 
 static void
+add_limit(Metrics *m, const StatLimit *limit, int32 value)
+{
+	if (limit->kind != LIMIT_TENANT)	/* no label has a tenant */
+		metrics_sample(m, value, "kind", stat_limit_kinds[limit->kind], "limit", limit->name, NULL);
+}
+
+static void
 add_limits(Metrics *m, JobqDb *db)
 {
 	StatLimit  *limits = palloc(sizeof(StatLimit) * STAT_LIMITS);
@@ -84,12 +91,15 @@ add_limits(Metrics *m, JobqDb *db)
 		memcpy(limits, db->stats.limits, sizeof(StatLimit) * n);
 		SpinLockRelease(&db->mutex);
 	}
-	metrics_family(m, "limit_used", FAMILY_GAUGE, "Jobs, or their weight, that count for a limit.");
+	metrics_family(m, "limit_used", FAMILY_GAUGE, "Jobs, their weight or starts that count for a limit; _other: limits that are left out.");
 	for (int i = 0; i < n; i++)
-		metrics_sample(m, limits[i].used, "kind", stat_limit_kinds[limits[i].kind], "limit", limits[i].name, NULL);
+		add_limit(m, &limits[i], limits[i].used);
 	metrics_family(m, "limit_max", FAMILY_GAUGE, "Its maximum.");
 	for (int i = 0; i < n; i++)
-		metrics_sample(m, limits[i].max, "kind", stat_limit_kinds[limits[i].kind], "limit", limits[i].name, NULL);
+	{
+		if (limits[i].kind != LIMIT_REST)
+			add_limit(m, &limits[i], limits[i].max);
+	}
 	pfree(limits);
 }
 

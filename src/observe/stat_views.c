@@ -329,6 +329,28 @@ jobq_stat_workers(PG_FUNCTION_ARGS)
 
 /* ---------- jobq.stat_lanes, jobq.stat_limits ---------- */
 
+static void
+put_lane(Row *row, const StatLane *lane)
+{
+	JobType    *type = job_type_by_id(lane->type_id);
+
+	put_text(row, type == NULL ? NULL : type->name);
+	put(row, Int32GetDatum(lane->priority));
+	put(row, Int32GetDatum(lane->effective));
+	put_time(row, lane->oldest_due);
+	put_text(row, lane->held_by == WHY_NCODES ? NULL : why_code_names[lane->held_by]);
+}
+
+static void
+put_rest_of_lanes(Row *row, const StatLane *lane)
+{
+	put_text(row, STAT_REST);
+	put_null(row);
+	put_null(row);
+	put_time(row, lane->oldest_due);
+	put_null(row);
+}
+
 /* jobq_internal._stat_lanes() */
 Datum
 jobq_stat_lanes(PG_FUNCTION_ARGS)
@@ -347,13 +369,10 @@ jobq_stat_lanes(PG_FUNCTION_ARGS)
 	SpinLockRelease(&db->mutex);
 	for (int i = 0; i < n; i++)
 	{
-		JobType    *type = job_type_by_id(lanes[i].type_id);
-
-		put_text(&row, type == NULL ? NULL : type->name);
-		put(&row, Int32GetDatum(lanes[i].priority));
-		put(&row, Int32GetDatum(lanes[i].effective));
-		put_time(&row, lanes[i].oldest_due);
-		put_text(&row, lanes[i].held_by == WHY_NCODES ? NULL : why_code_names[lanes[i].held_by]);
+		if (lanes[i].type_id == 0)
+			put_rest_of_lanes(&row, &lanes[i]);
+		else
+			put_lane(&row, &lanes[i]);
 		put_row(result, &row);
 	}
 	return (Datum) 0;
@@ -381,7 +400,10 @@ jobq_stat_limits(PG_FUNCTION_ARGS)
 		put_text(&row, stat_limit_kinds[limits[i].kind]);
 		put_text(&row, limits[i].name);
 		put_int8(&row, limits[i].used);
-		put_int8(&row, limits[i].max);
+		if (limits[i].kind == LIMIT_REST)
+			put_null(&row);
+		else
+			put_int8(&row, limits[i].max);
 		if (limits[i].held_since == 0)
 			put_null(&row);
 		else

@@ -34,6 +34,10 @@
 #define ANSWER_US	USECS_PER_SEC
 #define MAX_AHEAD	10000
 
+/* queue.after_state of a task that waits for its run: 58_runs.sql */
+#define RUN_EVENT	4
+#define RUN_DELAY	8
+
 PG_FUNCTION_INFO_V1(jobq_why);
 
 typedef struct JobState
@@ -120,7 +124,7 @@ name_job(WhyReason *r, const char *id)
  * reason that has been added, the others and dead letters with their own.
  */
 static void
-add_parents(WhyAnswer *a, const pg_uuid_t *id)
+add_parents(WhyAnswer *a, WhyCode code, const pg_uuid_t *id)
 {
 	static const char query[] =
 		"SELECT p.id, p.is_dead FROM jobq.queue q, LATERAL"
@@ -136,12 +140,35 @@ add_parents(WhyAnswer *a, const pg_uuid_t *id)
 		bool		is_dead = strcmp(column_of(i, 2), "t") == 0;
 
 		if (is_dead)
-			name_job(add_reason(a, WHY_WORKFLOW, "a dead letter holds it, until that is retried or purged"), column_of(i, 1));
+			name_job(add_reason(a, code, "a dead letter holds it, until that is retried or purged"), column_of(i, 1));
 		else if (!first->has_job)
 			name_job(first, column_of(i, 1));
 		else
-			name_job(add_reason(a, WHY_WORKFLOW, "it waits for the end of this job, too"), column_of(i, 1));
+			name_job(add_reason(a, code, "it waits for the end of this job, too"), column_of(i, 1));
 	}
+}
+
+/* Returns the number in a column; 0 for NULL. */
+static int
+number_in(int column_number)
+{
+	char	   *value = column(column_number);
+
+	return value == NULL ? 0 : pg_strtoint32(value);
+}
+
+/* Adds what a blocked job waits for, besides a pause of its run. */
+static void
+add_wait(WhyAnswer *a, WhyCode code, int waiting_for, int after_state)
+{
+	if (waiting_for > 0)
+		(void) add_reason(a, code, psprintf("it waits for the end of other jobs: %d", waiting_for));
+	else if (after_state == RUN_EVENT)
+		(void) add_reason(a, code, "it waits for an event of its workflow run");
+	else if (after_state == RUN_DELAY)
+		(void) add_reason(a, code, "it waits for its delay in its workflow run");
+	else if (a->nreasons == 0)
+		(void) add_reason(a, code, "it is about to be released");
 }
 
 /* Adds why a job is blocked: its parents, or its run. */
@@ -149,21 +176,22 @@ static void
 add_blocked(WhyAnswer *a, const pg_uuid_t *id)
 {
 	static const char query[] =
-		"SELECT q.waiting_for, coalesce(r.paused, false)"
+		"SELECT q.waiting_for, q.after_state, coalesce(r.paused, false), q.workflow_id IS NULL"
 		"  FROM jobq.queue q LEFT JOIN jobq.runs r ON r.id OPERATOR(pg_catalog.=) q.workflow_id"
 		" WHERE q.id OPERATOR(pg_catalog.=) $1";
-	char	   *waiting_for;
+	int			waiting_for;
+	int			after_state;
+	WhyCode		code;
 
 	if (!ask(query, id))
 		return;					/* it has gone on meanwhile */
-	waiting_for = column(1);
-	if (strcmp(column(2), "t") == 0)
-		(void) add_reason(a, WHY_WORKFLOW, "its workflow run is paused");
-	if (waiting_for == NULL || strcmp(waiting_for, "0") == 0)
-		(void) add_reason(a, WHY_WORKFLOW, "it waits for a step, an event or a time of its workflow run");
-	else
-		(void) add_reason(a, WHY_WORKFLOW, psprintf("it waits for the end of other jobs: %s", waiting_for));
-	add_parents(a, id);
+	waiting_for = number_in(1);
+	after_state = number_in(2);
+	code = strcmp(column(4), "t") == 0 ? WHY_AFTER : WHY_WORKFLOW;
+	if (strcmp(column(3), "t") == 0)
+		(void) add_reason(a, code, "its workflow run is paused");
+	add_wait(a, code, waiting_for, after_state);
+	add_parents(a, code, id);
 }
 
 /* ---------- the dispatcher ---------- */

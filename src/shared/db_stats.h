@@ -131,7 +131,7 @@ typedef enum StatWakeup
 } StatWakeup;
 
 /* Values of metrics that tables have: read once a minute by maintenance. */
-#define STAT_GAUGES	64
+#define STAT_GAUGES	96		/* jobq_internal._gauges() has fewer */
 typedef struct StatGauge
 {
 	char		family[32];
@@ -145,11 +145,18 @@ typedef enum StatLimitKind
 	LIMIT_JOBS,					/* jobq.max_concurrent */
 	LIMIT_WEIGHT,				/* jobq.max_weight */
 	LIMIT_TYPE,					/* max_concurrent of a job type */
-	LIMIT_SHARED,				/* of jobq.limits */
+	LIMIT_TYPE_RATE,			/* its rate_limit */
+	LIMIT_SHARED,				/* max_concurrent of jobq.limits */
+	LIMIT_SHARED_RATE,			/* rate_limit of these */
+	LIMIT_TENANT,				/* max_running of a tenant that has running or waiting jobs */
+	LIMIT_REST,					/* `used` limits have no place */
 	LIMIT_KINDS
 } StatLimitKind;
 
-#define STAT_LIMITS	128
+/* The name of all that have no place, in views and labels. */
+#define STAT_REST	"_other"
+
+#define STAT_LIMITS	128			/* places */
 typedef struct StatLimit
 {
 	uint8		kind;
@@ -160,10 +167,10 @@ typedef struct StatLimit
 } StatLimit;
 
 /* A lane with a job that is due. */
-#define STAT_LANES	256
+#define STAT_LANES	256			/* places */
 typedef struct StatLane
 {
-	int32		type_id;
+	int32		type_id;		/* 0: lanes that have no place */
 	int32		priority;
 	int32		effective;
 	uint8		held_by;		/* WhyCode; WHY_NCODES: nothing */

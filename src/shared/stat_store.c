@@ -30,7 +30,9 @@ const char *const stat_failure_names[STAT_FAILURES] = {
 	"error", "timeout", "exit", "signal", "crash", "lease", "output", "other"
 };
 const char *const stat_wakeup_names[STAT_WAKEUPS] = {"commit", "report", "timer", "other"};
-const char *const stat_limit_kinds[LIMIT_KINDS] = {"jobs", "weight", "job_type", "limit"};
+const char *const stat_limit_kinds[LIMIT_KINDS] = {
+	"jobs", "weight", "job_type", "type_rate", "limit", "limit_rate", "tenant", STAT_REST
+};
 
 /* Where this process has found the entries of some types. */
 static struct

@@ -39,7 +39,9 @@ CREATE FUNCTION jobq_internal._stat_dispatcher()
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_stat_dispatcher';
 CREATE VIEW jobq.stat_dispatcher AS SELECT d.* FROM jobq_internal._stat_dispatcher() d;
 
--- What metrics show of tables: src/maintenance/maintenance_tasks.c, once a minute.
+-- What metrics show of tables: maintenance_tasks.c, once a minute.  Beyond
+-- 32 signals and 32 disks, those that are off and those that are least full are
+-- one, _other.
 CREATE FUNCTION jobq_internal._gauges() RETURNS TABLE(family text, label text, value double precision)
   LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
   WITH health(checks) AS MATERIALIZED (SELECT jobq.health()->'checks')
@@ -49,11 +51,15 @@ CREATE FUNCTION jobq_internal._gauges() RETURNS TABLE(family text, label text, v
   SELECT n.family, '', coalesce((h.checks->'horizon'->>n.key)::double precision, 0)
     FROM health h, (VALUES ('horizon_held_seconds', 'held_s'), ('queue_bytes', 'queue_bytes'), ('dead_row_bytes', 'dead_bytes')) n(family, key)
   UNION ALL
-  SELECT 'disk_used_ratio', d.path, d.percent / 100.0
-    FROM (SELECT DISTINCT ON (l.path) l.path, l.percent FROM jobq.disk_log l
-           WHERE l.ts > clock_timestamp() - interval '5 minutes' ORDER BY l.path, l.ts DESC) d
-  UNION ALL
-  SELECT 'signal_active', s.name, (s.active AND coalesce(s.active_until > clock_timestamp(), true))::int FROM jobq.signals s
+  SELECT r.family, CASE WHEN r.place <= 32 THEN r.label ELSE '_other' END, max(r.value)
+    FROM (SELECT g.*, row_number() OVER (PARTITION BY g.family ORDER BY g.value DESC, g.label) AS place
+            FROM (SELECT 'disk_used_ratio' AS family, d.path AS label, d.percent / 100.0 AS value
+                    FROM (SELECT DISTINCT ON (l.path) l.path, l.percent FROM jobq.disk_log l
+                           WHERE l.ts > clock_timestamp() - interval '5 minutes' ORDER BY l.path, l.ts DESC) d
+                  UNION ALL
+                  SELECT 'signal_active', s.name, (s.active AND coalesce(s.active_until > clock_timestamp(), true))::int
+                    FROM jobq.signals s) g) r
+   GROUP BY 1, 2
 $$;
 
 CREATE FUNCTION jobq.stat_series(step interval DEFAULT '10 seconds')

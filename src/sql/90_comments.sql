@@ -1190,18 +1190,18 @@ COMMENT ON COLUMN jobq.stat_workers.started_at IS 'when the attempt began';
 COMMENT ON COLUMN jobq.stat_workers.deadline IS 'when its timeout is over';
 COMMENT ON COLUMN jobq.stat_workers.lease_expires_at IS 'when the lease of the client ends';
 
-COMMENT ON VIEW jobq.stat_lanes IS 'Lanes with a job that is due, as the dispatcher last saw them, every second; at most 256';
+COMMENT ON VIEW jobq.stat_lanes IS 'Lanes with a job that is due, as the dispatcher last saw them, every second; beyond 255 the others are one row, job type _other';
 COMMENT ON COLUMN jobq.stat_lanes.job_type IS 'job type of the lane';
 COMMENT ON COLUMN jobq.stat_lanes.priority IS 'priority of its jobs';
 COMMENT ON COLUMN jobq.stat_lanes.effective IS 'the same with pressure and aging';
 COMMENT ON COLUMN jobq.stat_lanes.oldest_due IS 'since when its oldest job has been due';
-COMMENT ON COLUMN jobq.stat_lanes.held_by IS 'why no job of it starts: stopped, identity, dispatcher, filter, role, node, signal, type_paused, limit, shared_limit, rate, weight, slots, as in jobq.why; NULL: one starts next';
+COMMENT ON COLUMN jobq.stat_lanes.held_by IS 'why no job of it starts: stopped, identity, dispatcher, filter, role, node, signal, type_paused, breaker, limit, shared_limit, rate, weight, key, slots, no_worker, as in jobq.why; NULL: one starts next';
 
-COMMENT ON VIEW jobq.stat_limits IS 'Limits of running jobs, as the dispatcher last saw them, every second; at most 128';
-COMMENT ON COLUMN jobq.stat_limits.kind IS 'jobs (jobq.max_concurrent), weight (jobq.max_weight), job_type (max_concurrent), limit (of jobq.limits)';
-COMMENT ON COLUMN jobq.stat_limits.name IS 'job type or limit; NULL: of the database';
-COMMENT ON COLUMN jobq.stat_limits.used IS 'jobs, or their weight, that count for it';
-COMMENT ON COLUMN jobq.stat_limits.max IS 'maximum';
+COMMENT ON VIEW jobq.stat_limits IS 'Limits of running jobs and of starts, as the dispatcher last saw them, every second; at most 127, those that jobs wait for first, and one row that counts the others';
+COMMENT ON COLUMN jobq.stat_limits.kind IS 'jobs (jobq.max_concurrent), weight (jobq.max_weight), job_type (max_concurrent), type_rate (rate_limit), limit and limit_rate (the same of jobq.limits), tenant (max_running, of tenants with running or waiting jobs), _other (used is the number of further limits)';
+COMMENT ON COLUMN jobq.stat_limits.name IS 'job type, limit or tenant; NULL: of the database';
+COMMENT ON COLUMN jobq.stat_limits.used IS 'jobs, their weight, or starts in the window that count for it';
+COMMENT ON COLUMN jobq.stat_limits.max IS 'maximum; of a rate with options.burst the burst';
 COMMENT ON COLUMN jobq.stat_limits.held_s IS 'seconds for which jobs have waited for it; NULL: none does';
 
 COMMENT ON VIEW jobq.stat_dispatcher IS 'Work of the dispatcher of this database since stats_reset';

@@ -1,8 +1,8 @@
-# Random lives of jobs: sessions enqueue, cancel, claim, roll back, prepare and write plain SQL,
-# while processes are ended and the server crashes and restarts.  Afterwards the counted rows are
-# the rows, and the counters are the events.
+# Random lives of jobs: sessions enqueue, cancel, claim, roll back, prepare, write plain SQL and
+# COPY, while processes are ended and killed and the server crashes and restarts.  Afterwards the
+# counted rows are the rows, and the counters are the events.
 #
-# JOBQ_SEED repeats the choices, JOBQ_SECONDS is the length of a round.
+# JOBQ_SEED repeats the choices, JOBQ_SECONDS is the length of a round (5, JOBQ_FULL: 60).
 
 use strict;
 use warnings;
@@ -13,7 +13,7 @@ use ServerTest;
 use Test::More;
 
 my $seed = $ENV{JOBQ_SEED} // int(rand(2**31));
-my $seconds = $ENV{JOBQ_SECONDS} // 5;
+my $seconds = $ENV{JOBQ_SECONDS} // ($ENV{JOBQ_FULL} ? 60 : 5);
 srand($seed);
 diag("JOBQ_SEED=$seed JOBQ_SECONDS=$seconds");
 
@@ -68,9 +68,17 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
   -- a job that another session changes, say: its part counts nothing
 END $$;
-CREATE FUNCTION plain() RETURNS void LANGUAGE plpgsql AS $$
+CREATE TABLE copied (n int);
+CREATE FUNCTION plain(dir text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  file text := format('%s/%s.copy', dir, pg_backend_pid());
 BEGIN
-  CASE floor(random() * 3)::int
+  CASE floor(random() * 4)::int
+    WHEN 3 THEN
+      EXECUTE format('COPY (DELETE FROM jobq.queue WHERE id IN (SELECT id FROM jobq.queue WHERE status IN (''pending'', ''retry'')'
+                     ' ORDER BY random() LIMIT 3 FOR UPDATE SKIP LOCKED) RETURNING *) TO %L', file);
+      EXECUTE format('COPY jobq.queue FROM %L', file);
+      INSERT INTO copied VALUES (1);
     WHEN 0 THEN DELETE FROM jobq.queue WHERE id IN (SELECT id FROM jobq.queue WHERE status = 'pending' ORDER BY random() LIMIT 3 FOR UPDATE SKIP LOCKED);
     WHEN 1 THEN UPDATE jobq.queue SET status = CASE status WHEN 'pending' THEN 'retry'::jobq.job_status ELSE 'pending' END
       WHERE id IN (SELECT id FROM jobq.queue WHERE status IN ('pending', 'retry') ORDER BY random() LIMIT 3 FOR UPDATE SKIP LOCKED);
@@ -121,7 +129,7 @@ append_to_file("$dir/abort", "BEGIN;\nSELECT life();\nROLLBACK;\n");
 append_to_file("$dir/savepoint", "BEGIN;\nSELECT life();\nSAVEPOINT a;\nSELECT life();\nROLLBACK TO a;\nSELECT life();\nCOMMIT;\n");
 append_to_file("$dir/prepare", "BEGIN;\nSELECT jobq.enqueue('held') FROM generate_series(1, 2);\nPREPARE TRANSACTION 'p:client_id';\n"
 	. "\\sleep 20 ms\n\\if random(1, 2) = 1\nCOMMIT PREPARED 'p:client_id';\n\\else\nROLLBACK PREPARED 'p:client_id';\n\\endif\n");
-append_to_file("$dir/plain", "SELECT plain();\n");
+append_to_file("$dir/plain", "SELECT plain('$dir');\n");
 
 # Starts sessions that run the scripts for a while; returns the harness.
 sub sessions
@@ -170,32 +178,59 @@ foreach my $round (1 .. 2)
 	$node->restart if $round == 1;
 }
 
-# with plain SQL and ended processes
-my $harness = sessions(qw(life abort savepoint prepare plain));
+# Sends a signal to one process, a random one of the kinds.
+sub hit
+{
+	my ($signal, @kinds) = @_;
+	my $kind = pick(@kinds);
+	my $pid = scalar_of("SELECT pid FROM pg_stat_activity WHERE backend_type = '$kind' AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1");
+
+	kill $signal, $pid if $pid ne '';
+	return;
+}
+
+my @processes = ('jobq dispatcher', 'jobq sql worker', 'jobq sql worker', 'jobq exec worker', 'jobq conductor');
+
+# ended processes
+my $harness = sessions(qw(life abort savepoint prepare));
 foreach (1 .. 3 * $seconds)
 {
-	my $type = pick('jobq dispatcher', 'jobq sql worker', 'jobq sql worker', 'jobq exec worker', 'jobq conductor');
-
-	scalar_of("SELECT pg_terminate_backend(pid) FROM (SELECT pid FROM pg_stat_activity WHERE backend_type = '$type' ORDER BY random() LIMIT 1) p");
+	hit('TERM', @processes);
 	scalar_of('SELECT pg_sleep(0.3), count(*) FROM jobq.stat_job_types');
 }
 end_sessions($harness);
 come_to_rest();
-counts_are_rows('the rows, after ended processes and plain SQL');
+counts_are_rows('the rows, after ended processes');
+is(counters_and_events($since), '', 'the counters are the events, after ended processes');
 
-# a crash in the middle, and counts while sessions write
-$harness = sessions(qw(life abort savepoint prepare plain));
-wait_for_sql($node, q{SELECT count(*) > 3 FROM pg_stat_activity WHERE backend_type = 'client backend'}, 'sessions write');
-kill 'KILL', scalar_of(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid() LIMIT 1});
-end_sessions($harness);
-$harness = sessions(qw(life abort savepoint prepare plain));
-foreach (1 .. 5)
+# crashes in the middle: the counters begin at 0
+foreach my $kind (pick(@processes), 'client backend')
 {
-	scalar_of('BEGIN; TRUNCATE jobq.dead_letters; COMMIT');
-	scalar_of('SELECT count(*), pg_sleep(0.2) FROM jobq.stat_job_types');
+	my $start = scalar_of('SELECT stats_reset FROM jobq.stat_dispatcher');
+
+	$harness = sessions(qw(life abort savepoint prepare));
+	wait_for_sql($node, "SELECT count(*) > 3 FROM pg_stat_activity WHERE backend_type = 'client backend'", 'sessions write');
+	wait_for_sql($node, "SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = '$kind'", "a $kind is there");
+	hit('KILL', $kind);
+	end_sessions($harness);
+	wait_for_sql($node, "SELECT stats_reset > '$start' FROM jobq.stat_dispatcher", "a crash of a $kind");
+	end_sessions(sessions(qw(life abort savepoint prepare)));
+	come_to_rest();
+	counts_are_rows("the rows, after a crash of a $kind");
+	is(counters_and_events(scalar_of('SELECT stats_reset FROM jobq.stat_dispatcher')), '', "the counters are the events, after a crash of a $kind");
+}
+
+# plain SQL and ended processes, and counts while sessions write
+$harness = sessions(qw(life abort savepoint prepare plain));
+foreach (1 .. 3 * $seconds)
+{
+	hit('TERM', @processes);
+	scalar_of('BEGIN; TRUNCATE jobq.dead_letters; COMMIT') if $_ % 3 == 0;
+	scalar_of('SELECT pg_sleep(0.3), count(*) FROM jobq.stat_job_types');
 }
 end_sessions($harness);
 come_to_rest();
-counts_are_rows('the rows, after a crash and counts beside writes');
+counts_are_rows('the rows, after plain SQL, ended processes and counts beside writes');
+cmp_ok(scalar_of('SELECT count(*) FROM copied'), '>', 0, 'COPY was among it');
 $node->stop;
 done_testing();

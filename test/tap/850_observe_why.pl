@@ -70,6 +70,14 @@ sub starts
 	return $why;
 }
 
+# Waits until jobq.stat_lanes names the code.
+sub held
+{
+	my ($type, $code, $what) = @_;
+
+	return wait_for_sql($node, "SELECT held_by = '$code' FROM jobq.stat_lanes WHERE job_type = '$type'", "$what is held by $code");
+}
+
 sub running
 {
 	my ($id) = @_;
@@ -88,7 +96,7 @@ sub seconds_are
 my $id;
 my $why;
 
-# ---------- scheduled, retry, workflow ----------
+# ---------- scheduled, retry, after, workflow ----------
 
 $id = enqueue('plain', q{, delay => '1h'});
 $why = named($id, 'scheduled', 'delay');
@@ -108,7 +116,7 @@ starts($id, 'retry');
 
 my $parent = enqueue('plain', q{, delay => '1h'});
 $id = enqueue('plain', ", after => '{$parent}'");
-$why = named($id, 'workflow', 'a parent that has not ended');
+$why = named($id, 'after', 'a parent that has not ended');
 is($why->{status}, 'blocked', 'it is blocked');
 is($why->{reasons}[0]{holder}, $parent, 'by its parent');
 sql("SELECT jobq.alter_job('$parent', scheduled_for => now())");
@@ -118,11 +126,11 @@ sql(q{SELECT jobq.create_job_type('dies', 'fails_once(jsonb)', max_attempts => 1
 my $dead = enqueue('dies');
 $node->poll_query_until('postgres', "SELECT status = 'error' FROM jobq.jobs WHERE id = '$dead'");
 $id = enqueue('plain', ", after => '{$parents[0],$parents[1],$dead}'");
-is_deeply([ map { "$_->{code} $_->{holder}" } @{ why($id)->{reasons} } ], [ map { "workflow $_" } $parents[0], $dead, $parents[1] ], 'each of several parents is named, a dead letter, too');
+is_deeply([ map { "$_->{code} $_->{holder}" } @{ why($id)->{reasons} } ], [ map { "after $_" } $parents[0], $dead, $parents[1] ], 'each of several parents is named, a dead letter, too');
 like(why($id)->{reasons}[1]{message}, qr/dead letter/, 'as such');
 sql("SELECT jobq.cancel_job(i) FROM unnest('{$id,$parents[0],$parents[1]}'::uuid[]) i");
 
-# ---------- type_paused, stopped, signal, filter ----------
+# ---------- type_paused, breaker, stopped, signal, filter ----------
 
 sql("SELECT jobq.pause_job_type('plain', 'maintenance')");
 $id = enqueue('plain');
@@ -137,8 +145,12 @@ starts($_, 'resumed') foreach $id, $second;
 
 sql(q{SELECT jobq.create_job_type('broken', 'fails_once(jsonb)', backoff_base => '1ms', options => '{"breaker": {"failures": 1, "pause": "1h"}}')});
 $id = enqueue('broken');
-$why = named($id, 'type_paused', 'an open breaker');
-like($why->{reasons}[0]{message}, qr/breaker of job type "broken"/, 'its message');
+$why = named($id, 'breaker', 'an open breaker');
+like($why->{reasons}[0]{message}, qr/breaker of job type "broken" is open/, 'its message');
+seconds_are($why, 3600, 'breaker');
+$second = enqueue('broken');
+held('broken', 'breaker', 'its lane');
+sql("SELECT jobq.cancel_job('$second')");	# it would fail and open the breaker again
 sql("SELECT jobq.resume_job_type('broken')");
 starts($id, 'breaker');
 
@@ -241,7 +253,7 @@ sql("INSERT INTO gate VALUES ('fair'), ('open')");
 starts($id, 'turn');
 sql('DELETE FROM gate');
 
-# ---------- slots, behind ----------
+# ---------- slots, no_worker, behind ----------
 
 my @busy = map { running(enqueue('waits', ", '{\"gate\": \"slots\"}'")) } 1 .. 4;
 $id = enqueue('plain');
@@ -257,9 +269,23 @@ sql('DELETE FROM gate');
 
 sql("SELECT jobq.create_job_type('pulled')");
 $id = enqueue('pulled');
-like(named($id, 'slots', 'no claim')->{reasons}[0]{message}, qr/no claim waits/, 'its message');
+like(named($id, 'no_worker', 'no claim')->{reasons}[0]{message}, qr/no claim waits/, 'its message');
 is(sql("SELECT id FROM jobq.claim('{pulled}')"), $id, 'a claim gets it');
 is(codes(why($id)), '', 'then it runs');
+
+sql(q{SELECT jobq.create_workflow('flow', '[{"key": "a", "job_type": "pulled"}, {"key": "b", "job_type": "plain", "after": ["a"]}]')});
+my $run = enqueue('flow');
+$node->poll_query_until('postgres', "SELECT count(*) = 2 FROM jobq.queue WHERE workflow_id = '$run'");
+my %task = map { split /\|/ } split /\n/, sql("SELECT task_key, id FROM jobq.queue WHERE workflow_id = '$run'");
+is(named($task{b}, 'workflow', 'a task after another one')->{reasons}[0]{holder}, $task{a}, 'waits for it');
+held('pulled', 'no_worker', 'its lane');
+sql("SELECT jobq.pause_workflow('$run')");
+$why = named($task{a}, 'workflow', 'a task of a paused run');
+like($why->{reasons}[0]{message}, qr/run is paused/, 'its message');
+sql("SELECT jobq.resume_workflow('$run')");
+named($task{a}, 'no_worker', 'the run goes on');
+sql("SELECT jobq.complete(id, lease_token) FROM jobq.claim('{pulled}') WHERE id = '$task{a}'");
+starts($task{b}, 'workflow');
 
 sql('ALTER SYSTEM SET jobq.max_concurrent = 1');	# the claimed job
 $node->reload;

@@ -109,15 +109,18 @@ function limitColumns(api, again) {
   ].filter(Boolean);
 }
 
-const kinds = { jobs: 'all running jobs', weight: 'their weight', job_type: 'job type' };
+const kinds = {
+  jobs: 'all running jobs', weight: 'their weight', job_type: 'job type', type_rate: 'starts of job type', tenant: 'tenant',
+  _other: 'further limits',
+};
 
 const otherColumns = [
   {
     key: 'name', title: 'Of', class: 'wide', sort: (u) => u.name ?? '',
-    render: (u) => h(Fragment, null, faint(kinds[u.kind] || u.kind), ' ', u.kind === 'job_type'
+    render: (u) => h(Fragment, null, faint(kinds[u.kind] || u.kind), ' ', /type/.test(u.kind)
       ? h('a', { href: link(['types', u.name]) }, u.name) : u.name),
   },
-  { key: 'used', title: 'Used', class: 'nobr', sort: (u) => u.used / u.max, render: (u) => h(Used, u) },
+  { key: 'used', title: 'Used', class: 'nobr', sort: (u) => u.used / u.max, render: (u) => (u.max === null ? num(u.used) : h(Used, u)) },
   { key: 'held_s', title: 'Full for', class: 'n', sort: (u) => u.held_s,
     render: (u) => (u.held_s ? duration(u.held_s) : faint('–')) },
 ];
@@ -126,9 +129,12 @@ const otherColumns = [
 class Limits extends Both {
   render({ api }, { first, second }) {
     const usage = second.data?.items || [];
-    const used = new Map(usage.filter((u) => u.kind === 'limit').map((u) => [u.name, u]));
-    const rows = first.data?.items.map((l) => ({ ...l, used: used.get(l.name)?.used, held_s: used.get(l.name)?.held_s }));
-    const others = usage.filter((u) => u.kind !== 'limit');
+    const of = (kind) => new Map(usage.filter((u) => u.kind === kind).map((u) => [u.name, u]));
+    const [used, starts] = [of('limit'), of('limit_rate')];
+    const rows = first.data?.items.map((l) => ({
+      ...l, used: used.get(l.name)?.used, held_s: used.get(l.name)?.held_s ?? starts.get(l.name)?.held_s,
+    }));
+    const others = usage.filter((u) => !/^limit/.test(u.kind));
     return h(Fragment, null,
       h(Head, { title: 'Limits', about: 'Maxima that several job types share: a licence, a service\'s rate, a GPU.' },
         api.can('admin') && rows && h(Button, { icon: 'plus', onClick: () => setLimit(api, null, this.again) },

@@ -173,7 +173,8 @@ function Tiles({ sum, rates }) {
 
 /* Why jobs of a lane wait: codes of jobq.why. */
 const holds = {
-  limit: 'its limit', shared_limit: 'a shared limit', rate: 'its rate', type_paused: 'paused', stopped: 'all stopped', slots: 'a free worker',
+  limit: 'its limit', shared_limit: 'a shared limit', rate: 'its rate', type_paused: 'paused', breaker: 'its breaker',
+  stopped: 'all stopped', slots: 'a free worker', no_worker: 'a claim of a client',
   weight: 'weight', key: 'concurrency keys', tenant_turn: 'tenants at their maximum', signal: 'a pressure signal', filter: 'the type filter',
   role: 'its role', node: 'a node', helper: 'its tool', dispatcher: 'the dispatcher', identity: 'adopt()', behind: 'its turn',
 };
