@@ -322,14 +322,19 @@ tenant_limit_up(const JobRef *ref, int executor, bool exec)
 		limit_up(&limit_number(n)->limit, executor, exec);
 }
 
+/* Notes that there is room for other jobs of the limit. */
+static void
+note_room(TenantLimit *l)
+{
+	l->changed = true;
+	pending |= !dlist_is_empty(&l->lanes);
+}
+
 static void
 tenant_limit_lost(const JobRef *ref)
 {
 	for (int32 n = ref->tenant_limit; n != 0; n = limit_number(n)->outer)
-	{
-		limit_number(n)->changed = true;
-		pending |= !dlist_is_empty(&limit_number(n)->lanes);
-	}
+		note_room(limit_number(n));
 }
 
 void
@@ -361,17 +366,34 @@ get_lane(TenantLimit *l, Lane *lane)
 	return tl;
 }
 
+/*
+ * A job that was read for a limit is passed over for one below it: the room
+ * that it was read for is left to others.
+ */
+static void
+leave_room(int32 outer)
+{
+	for (int32 n = outer; n != 0; n = limit_number(n)->outer)
+	{
+		if (has_room(limit_number(n), 0, true))
+			note_room(limit_number(n));
+	}
+}
+
 void
 tenant_limit_pass(Lane *lane)
 {
 	JobRef		ref;
+	TenantLimit *full;
 	TenantLane *tl;
 	Known	   *known;
 
 	lane_pop(lane, &ref);
 	if ((known = known_lookup(known_jobs, ref.id)) != NULL)
 		known_delete_item(known_jobs, known);
-	tl = get_lane(limit_number(full_limit(&ref, 0, true)), lane);
+	full = limit_number(full_limit(&ref, 0, true));
+	leave_room(full->outer);
+	tl = get_lane(full, lane);
 	if (ref.position > tl->from.pos)
 		return;
 	tl->from.pos = ref.position;

@@ -186,6 +186,23 @@ MemoryContextDelete(MemoryContext context)
 	free(c);
 }
 
+/* ---------- strings ---------- */
+
+char *
+pstrdup(const char *in)
+{
+	return strcpy(palloc(strlen(in) + 1), in);
+}
+
+#if !HAVE_DECL_STRLCPY
+size_t
+strlcpy(char *dst, const char *src, size_t size)
+{
+	snprintf(dst, size, "%s", src);
+	return strlen(src);
+}
+#endif
+
 /* ---------- lists ---------- */
 
 List *
@@ -206,6 +223,13 @@ lappend(List *list, void *datum)
 	return list;
 }
 
+void
+list_sort(List *list, list_sort_comparator compare)
+{
+	if (list != NIL)
+		qsort(list->elements, list->length, sizeof(ListCell), (int (*) (const void *, const void *)) compare);
+}
+
 /* ---------- hash tables ---------- */
 
 typedef struct Entry
@@ -215,10 +239,12 @@ typedef struct Entry
 } Entry;
 
 #define NBUCKETS 8192
+#define MAX_STRING_KEY 256
 
 struct HTAB
 {
 	HASHCTL		ctl;
+	bool		strings;
 	int64		nentries;
 	Entry	   *first;
 	Entry	  **last;
@@ -241,6 +267,7 @@ hash_create(const char *tabname, long nelem, const HASHCTL *info, int flags)
 	HTAB	   *table = MemoryContextAllocZero(info->hcxt, sizeof(HTAB));
 
 	table->ctl = *info;
+	table->strings = (flags & HASH_STRINGS) != 0;
 	table->last = &table->first;
 	return table;
 }
@@ -248,9 +275,14 @@ hash_create(const char *tabname, long nelem, const HASHCTL *info, int flags)
 void *
 hash_search(HTAB *hashp, const void *keyPtr, HASHACTION action, bool *foundPtr)
 {
-	Entry	  **bucket = &hashp->buckets[hash_bytes(keyPtr, (int) hashp->ctl.keysize) % NBUCKETS];
-	Entry	   *e = *bucket;
+	char		key[MAX_STRING_KEY] = "";
+	Entry	  **bucket;
+	Entry	   *e;
 
+	if (hashp->strings)			/* its bytes after the end do not count */
+		keyPtr = strncpy(key, keyPtr, hashp->ctl.keysize - 1);
+	bucket = &hashp->buckets[hash_bytes(keyPtr, (int) hashp->ctl.keysize) % NBUCKETS];
+	e = *bucket;
 	while (e != NULL && memcmp(e + 1, keyPtr, hashp->ctl.keysize) != 0)
 		e = e->in_bucket;
 	if (foundPtr != NULL)
