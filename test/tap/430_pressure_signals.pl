@@ -323,5 +323,25 @@ is($dropper->query("SELECT count(*) FROM pg_extension WHERE extname = 'jobq'"), 
 unlike(slurp_file($node->logfile, $log_size), qr/deadlock detected/, 'without a deadlock');
 $_->quit foreach $holder, $dropper;
 
+# ---------- a condition that is replaced ----------
+
+sub replace_condition { return scalar_of("SELECT jobq.create_signal('replaced', \$\$$_[0]\$\$, '1 day', on_conflict => 'replace')"); }
+
+replace_condition('true');
+wait_for_sql($node, q{SELECT active FROM jobq.signals WHERE name = 'replaced'}, 'a new signal is asked');
+replace_condition('false');
+wait_for_sql($node, q{SELECT NOT active FROM jobq.signals WHERE name = 'replaced'}, 'a condition that is replaced is asked at once, not in a day');
+
+# the former condition runs while it is replaced
+$holder = $node->background_psql('postgres');
+$holder->query_safe('SELECT pg_advisory_lock(1)');
+replace_condition('SELECT true FROM pg_advisory_xact_lock_shared(1)');
+wait_for_sql($node, "SELECT count(*) = 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted", 'a condition waits');
+replace_condition('1 / (SELECT count(*) FROM pg_class WHERE false) > 0');
+$holder->query_safe('SELECT pg_advisory_unlock(1)');
+$holder->quit;
+wait_for_sql($node, q{SELECT problem LIKE 'division by zero%' FROM jobq.signals WHERE name = 'replaced'}, 'the one in its place is asked after it');
+is(scalar_of(q{SELECT active FROM jobq.signals WHERE name = 'replaced'}), 'f', 'and the result of the former one is not written');
+
 $node->stop;
 done_testing();
