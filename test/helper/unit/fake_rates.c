@@ -162,15 +162,6 @@ SPI_getbinval(HeapTuple tuple, TupleDesc tupdesc, int fnumber, bool *isnull)
 	return TimestampTzGetDatum(past_starts[past_row++]);
 }
 
-#ifndef HAVE_STRLCPY
-size_t
-strlcpy(char *dst, const char *src, size_t size)
-{
-	snprintf(dst, size, "%s", src);
-	return strlen(src);
-}
-#endif
-
 /* ---------- shared memory ---------- */
 
 Rate		rates[RATES];
