@@ -77,7 +77,7 @@ SKIP:
 	my $file = "$FindBin::Bin/../../prometheus/postgres_exporter.yml";
 	local $ENV{DATA_SOURCE_NAME} = 'host=' . $node->host . ' port=' . $node->port . ' user=scraper dbname=postgres sslmode=disable';
 	push @started, IPC::Run::start([ 'prometheus-postgres-exporter', "--web.listen-address=127.0.0.1:$port", "--extend.query-path=$file",
-		'--disable-default-metrics', '--disable-settings-metrics', '--no-collector.database', '--no-collector.bgwriter' ],
+		'--disable-default-metrics', '--disable-settings-metrics' ],
 		'<', '/dev/null', '>', \my $log, '2>&1');
 	my $found = samples_of(content("http://127.0.0.1:$port/metrics"));
 	my %families = map { s/ .*//r => 1 } keys %$found;

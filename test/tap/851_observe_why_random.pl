@@ -1,6 +1,6 @@
-# jobq.why of some thousands of jobs with random causes to wait: it names exactly the causes that a
-# model expects.  The causes are removed one by one; each time the jobs without a cause left start,
-# and no others.
+# jobq.why of some thousands of jobs (JOBQ_FULL: 10,000) with random causes to wait: it names
+# exactly the causes that a model expects.  The causes are removed one by one; each time the jobs
+# without a cause left start, and no others.
 
 use strict;
 use warnings;
@@ -10,7 +10,7 @@ use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
 
-my $jobs = 3000;
+my $jobs = $ENV{JOBQ_FULL} ? 10_000 : 3000;
 my $sessions = 4;
 my $seed = $ENV{JOBQ_SEED} // time;
 srand $seed;
