@@ -153,8 +153,10 @@ SELECT severity, title, message, attempts, error_msg, job_id = :'id' AS job FROM
 SELECT jobq.cancel_job(:'id');
 
 -- they are deleted with events
+BEGIN;
 SELECT jobq_internal._ensure_partition('jobq.alerts', '2001-01-01 12:00+00', '2001-01-01');
 INSERT INTO jobq.alerts (ts, severity, title, message) VALUES ('2001-01-01 12:00+00', 'warning', 'old', 'old');
+COMMIT;
 UPDATE jobq.job_types SET paused = paused WHERE false;  -- starts maintenance
 SELECT test.wait_until($$SELECT NOT EXISTS (SELECT FROM pg_class WHERE relname = 'alerts_20010101')$$);
 SELECT count(*) FROM jobq.alerts WHERE title = 'old';

@@ -69,6 +69,7 @@ $holder->query_safe('SELECT pg_advisory_unlock(77)');
 $holder->quit;
 wait_for_sql($node, $made =~ s/1000/3000/gr, 'the partition is there');
 $node->safe_psql('postgres', 'DROP EVENT TRIGGER hold; DROP FUNCTION hold');
+wait_for_sql($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE backend_type = 'jobq maintenance'", 'maintenance has left');
 
 # A row comes into an empty partition between the look at its size and its lock: it is not dropped.
 $node->safe_psql('postgres', <<'END');
