@@ -59,6 +59,14 @@ SELECT test.error_of($$SELECT jobq.drop_job_type('sleeps')$$);
 SELECT jobq.drop_job_type('sleeps', true);
 SELECT job_type, status, error_msg FROM test.ended(:'id');
 
+-- a running job that its worker ends just before it is told
+BEGIN;
+CREATE SEQUENCE test.look;
+CREATE OR REPLACE FUNCTION jobq_internal._cancel_free(id uuid, reason text, tell boolean) RETURNS text LANGUAGE sql
+RETURN (ARRAY['running','held','held','gone'])[nextval('test.look')];
+SELECT cancelled, held FROM jobq_internal._cancel_each(ARRAY[gen_random_uuid()], 'stop', true);
+ROLLBACK;
+
 SELECT call || ': ' || test.error_of('SELECT jobq.' || call)
   FROM (VALUES ('cancel_job(NULL)'), ('cancel_jobs()'), ('cancel_jobs(reason => ''x'')'), ('cancel_jobs(''missing'')'),
     ('cancel_jobs(tenant => ''x'', include_running => NULL)')) v(call);

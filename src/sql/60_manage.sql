@@ -55,6 +55,7 @@ CREATE FUNCTION jobq_internal._cancel_each(ids uuid[], reason text, tell boolean
 DECLARE
   until timestamptz;
   job uuid;
+  state text;
   running uuid[];
   in_use uuid[];
   open int;
@@ -83,8 +84,14 @@ BEGIN
     PERFORM pg_sleep(0.01);
   END LOOP;
   IF tell THEN
+    until := clock_timestamp() + interval '1 second';
     FOREACH job IN ARRAY running LOOP
-      CASE (CASE WHEN jobq_internal._cancel_map(job, reason) THEN 'told' ELSE jobq_internal._cancel_free(job, reason, true) END)
+      LOOP
+        state := CASE WHEN jobq_internal._cancel_map(job, reason) THEN 'told' ELSE jobq_internal._cancel_free(job, reason, true) END;
+        EXIT WHEN state <> 'held' OR clock_timestamp() >= until;
+        PERFORM pg_sleep(0.01);  -- by the worker that ends it now
+      END LOOP;
+      CASE state
         WHEN 'cancelled', 'told' THEN jobs := jobs || job;
         WHEN 'held' THEN in_use := in_use || job;
         ELSE NULL;
