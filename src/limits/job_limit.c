@@ -64,32 +64,11 @@ typedef struct SharedLimit
 static HTAB *shared = NULL;
 
 void
-limit_init(JobLimit *limit)
-{
-	memset(limit, 0, sizeof(JobLimit));
-	wait_queue_init(&limit->wait_queue);
-}
-
-void
 limit_restart(JobLimit *limit)
 {
 	limit->running = 0;
 	limit->rate.pending = 0;
 	memset(limit->cells, 0, sizeof(limit->cells));
-}
-
-void
-limit_up(JobLimit *limit, int executor, bool exec)
-{
-	if (limit->cells[executor]++ == 0 || exec)
-		limit->running++;
-}
-
-void
-limit_down(JobLimit *limit, int executor, bool exec)
-{
-	if (--limit->cells[executor] == 0 || exec)
-		limit->running--;
 }
 
 TimestampTz

@@ -25,15 +25,33 @@ typedef struct JobLimit
 	Rate		rate;
 } JobLimit;
 
-extern void limit_init(JobLimit *limit);
 /* Sets the counts to zero: running jobs are about to be counted again. */
 extern void limit_restart(JobLimit *limit);
-extern void limit_up(JobLimit *limit, int executor, bool exec);
-extern void limit_down(JobLimit *limit, int executor, bool exec);
 
 /* Returns when its wait queue opens by time; DT_NOEND: never. */
 extern TimestampTz limit_next_timer(JobLimit *limit);
 extern void limit_timer(JobLimit *limit, TimestampTz now);
+
+static inline void
+limit_init(JobLimit *limit)
+{
+	memset(limit, 0, sizeof(JobLimit));
+	wait_queue_init(&limit->wait_queue);
+}
+
+static inline void
+limit_up(JobLimit *limit, int executor, bool exec)
+{
+	if (limit->cells[executor]++ == 0 || exec)
+		limit->running++;
+}
+
+static inline void
+limit_down(JobLimit *limit, int executor, bool exec)
+{
+	if (--limit->cells[executor] == 0 || exec)
+		limit->running--;
+}
 
 static inline bool
 limit_has_room(const JobLimit *limit, int executor, bool exec)

@@ -5,33 +5,22 @@
  *
  *	  test_tenant_limit [STEPS [SEED]]
  *
- * The lanes are the real ones.  The tables are arrays: of quotas, and of rows
- * of the queue.  Jobs of type 0 run in SQL workers, those of type 1 are tools.
+ * The lanes and limits are the real ones, the queue is an array of rows.  Jobs
+ * of type 0 run in SQL workers, those of type 1 are tools.
  */
-#include "server.h"
+#include "fake_quotas.h"
 
-#include "access/heapam.h"
-#include "access/tableam.h"
-#include "utils/builtins.h"
 #include "utils/memutils.h"
-#include "utils/snapmgr.h"
 
-#include "base/conditional_lock.h"
-#include "base/relations.h"
-#include "enqueue/quota.h"
 #include "lanes/lane_callbacks.h"
 #include "limits/tenant_limit.h"
 #include "limits/type_state.h"
 
-#define NTENANTS	6
 #define NWORKERS	3
 #define TOOLS		NWORKERS	/* the executor of tools */
 #define NTYPES		2
 #define MAX_ROWS	20000
 #define TURN_ENTRIES	2000	/* READ_ENTRIES */
-
-static const char *const tenants[NTENANTS] = {"a", "a/x", "a/x/1", "a/y", "b", "c"};
-static int	quotas[NTENANTS];	/* max_running; -1: none */
 
 typedef struct Row
 {
@@ -45,144 +34,10 @@ static int	nrows;
 static int	serial;				/* of the last row, and its TID */
 static TypeState types[NTYPES];
 static MemoryContext context;
-static bool tables_are_free = true;
 static bool in_short_runs;
 static int	entries;			/* of the index that were read for jobs passed over */
 
-/* ---------- the table of quotas ---------- */
-
-static RelationData quota_table;
-static int	quota_read;
-static HeapTupleData quota_tuple;
-
-Oid
-jobq_relid(const char *name)
-{
-	return 1;
-}
-
-bool
-lock_rows_if_free(Oid relid)
-{
-	return tables_are_free;
-}
-
-static TableScanDesc
-begin_scan(Relation rel, Snapshot snapshot, int nkeys, struct ScanKeyData *key, ParallelTableScanDesc pscan, uint32 flags)
-{
-	static TableScanDescData scan;
-
-	scan.rs_rd = rel;
-	quota_read = 0;
-	return &scan;
-}
-
-static void
-end_scan(TableScanDesc scan)
-{
-}
-
-Relation
-table_open(Oid relid, LOCKMODE mode)
-{
-	static TableAmRoutine am;
-
-	am.scan_begin = begin_scan;
-	am.scan_end = end_scan;
-	quota_table.rd_tableam = &am;
-	return &quota_table;
-}
-
-void
-table_close(Relation rel, LOCKMODE mode)
-{
-}
-
-Snapshot
-GetLatestSnapshot(void)
-{
-	return NULL;
-}
-
-Snapshot
-RegisterSnapshot(Snapshot snapshot)
-{
-	return NULL;
-}
-
-void
-UnregisterSnapshot(Snapshot snapshot)
-{
-}
-
-HeapTuple
-heap_getnext(TableScanDesc scan, ScanDirection direction)
-{
-	return quota_read++ < NTENANTS ? &quota_tuple : NULL;
-}
-
-void
-heap_deform_tuple(HeapTuple tuple, TupleDesc desc, Datum *values, bool *nulls)
-{
-	memset(nulls, 0, sizeof(bool) * TQ_NATTS);
-	values[TQ_tenant - 1] = CStringGetDatum(tenants[quota_read - 1]);
-	values[TQ_max_running - 1] = Int32GetDatum(quotas[quota_read - 1]);
-	nulls[TQ_max_running - 1] = quotas[quota_read - 1] < 0;
-}
-
-char *
-text_to_cstring(const text *t)
-{
-	return pstrdup((const char *) t);
-}
-
-/* ---------- rows of the queue in a slot ---------- */
-
-static Datum slot_values[Q_NATTS];
-static bool slot_nulls[Q_NATTS];
-static TupleTableSlot slot = {.tts_nvalid = Q_NATTS, .tts_values = slot_values, .tts_isnull = slot_nulls};
-
-static TupleTableSlot *
-slot_of(const Row *row)
-{
-	slot_values[Q_type_id - 1] = Int32GetDatum(row->ref.type_id);
-	slot_nulls[Q_tenant - 1] = row->tenant < 0;
-	if (row->tenant >= 0)
-		slot_values[Q_tenant - 1] = CStringGetDatum(tenants[row->tenant]);
-	return &slot;
-}
-
-void
-slot_getsomeattrs_int(TupleTableSlot *s, int attnum)
-{
-	abort();
-}
-
-HeapTuple
-ExecFetchSlotHeapTuple(TupleTableSlot *s, bool materialize, bool *should_free)
-{
-	return &quota_tuple;
-}
-
-bool
-heap_attisnull(HeapTuple tuple, int att, TupleDesc desc)
-{
-	return slot_nulls[att - 1];
-}
-
-struct varlena *
-pg_detoast_datum_packed(struct varlena *datum)
-{
-	return datum;
-}
-
-void
-text_to_cstring_buffer(const text *t, char *buffer, size_t size)
-{
-	snprintf(buffer, size, "%s", (const char *) t);
-}
-
-/* ---------- types and limits ---------- */
+/* ---------- types ---------- */
 
 TypeState *
 type_state(int32 id)
@@ -200,26 +55,6 @@ static LaneType *
 lane_type(int32 id)
 {
 	return &types[id].lanes;
-}
-
-void
-limit_init(JobLimit *limit)
-{
-	memset(limit, 0, sizeof(JobLimit));
-}
-
-void
-limit_up(JobLimit *limit, int executor, bool exec)
-{
-	if (limit->cells[executor]++ == 0 || exec)
-		limit->running++;
-}
-
-void
-limit_down(JobLimit *limit, int executor, bool exec)
-{
-	if (--limit->cells[executor] == 0 || exec)
-		limit->running--;
 }
 
 /* ---------- reading lanes ---------- */
@@ -254,7 +89,7 @@ take(Lane *lane, Row *row, bool from_cursor)
 {
 	JobRef		ref = row->ref;
 
-	ref.tenant_limit = tenant_callbacks.limit_of(slot_of(row));
+	ref.tenant_limit = tenant_callbacks.limit_of(slot_of(row->ref.type_id, row->tenant));
 	return lane_add(lane, &ref, from_cursor);
 }
 
@@ -271,7 +106,7 @@ scan_passed(QueueScan *scan, Lane *lane, Range *at, WantsRow wanted, const void 
 		at->tid = row->ref.tid;
 		(*budget)--;
 		entries++;
-		if (wanted(slot_of(row), arg) && take(lane, row, false))
+		if (wanted(slot_of(row->ref.type_id, row->tenant), arg) && take(lane, row, false))
 			n--;
 	}
 	return true;
@@ -492,7 +327,7 @@ read_quotas_again(void)
 		return;
 	for (Row *row = rows; row < rows + nrows; row++)
 	{
-		row->ref.tenant_limit = tenant_callbacks.limit_of(slot_of(row));
+		row->ref.tenant_limit = tenant_callbacks.limit_of(slot_of(row->ref.type_id, row->tenant));
 		if (row->executor >= 0)
 			tenant_limit_up(&row->ref, row->executor, row->executor == TOOLS);
 	}
@@ -529,19 +364,19 @@ check_quotas(void)
 	JobRef		ref = {.type_id = 1};
 
 	start_dispatcher();
-	tables_are_free = false;
+	tables_locked = true;
 	CHECK(!tenant_limits_refresh() && tenant_limits_are_suspect(), "a locked table is read later");
-	tables_are_free = true;
+	tables_locked = false;
 	quotas[1] = 2;
 	CHECK(tenant_limits_refresh() && !tenant_limits_are_suspect(), "then it is");
 	tenant_limits_suspect();
 	CHECK(!tenant_limits_refresh(), "quotas that are the same change nothing");
-	ref.tenant_limit = tenant_callbacks.limit_of(slot_of(&(Row) {.tenant = 2}));
+	ref.tenant_limit = tenant_callbacks.limit_of(slot_of(0, 2));
 	CHECK(ref.tenant_limit != 0, "a tenant without a quota has that of the one above");
-	CHECK(tenant_callbacks.limit_of(slot_of(&(Row) {.tenant = 0})) == 0 &&
-		  tenant_callbacks.limit_of(slot_of(&(Row) {.tenant = -1})) == 0, "not that of one below, a job without tenant none");
+	CHECK(tenant_callbacks.limit_of(slot_of(0, 0)) == 0 &&
+		  tenant_callbacks.limit_of(slot_of(0, -1)) == 0, "not that of one below, a job without tenant none");
 	types[1].workflow = true;
-	CHECK(tenant_callbacks.limit_of(slot_of(&(Row) {.ref.type_id = 1,.tenant = 2})) == 0, "a run does not count, its tasks do");
+	CHECK(tenant_callbacks.limit_of(slot_of(1, 2)) == 0, "a run does not count, its tasks do");
 	types[1].workflow = false;
 	quotas[1] = 0;
 	read_quotas_again();
