@@ -87,7 +87,7 @@ read_stop(void)
 {
 	char	   *reason;
 
-	db->kill_switch.stopped = kill_switch_is_on(&reason, NoLock);
+	db->kill_switch.stopped = kill_switch_is_on(&reason, NULL, NoLock);
 }
 
 void

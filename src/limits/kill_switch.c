@@ -53,7 +53,7 @@ StaticAssertDecl(lengthof(stopped_columns) == S_NATTS, "stopped's columns");
 PG_FUNCTION_INFO_V1(jobq_wait_until_idle);
 
 bool
-kill_switch_is_on(char **reason, LOCKMODE lock)
+kill_switch_is_on(char **reason, TimestampTz *since, LOCKMODE lock)
 {
 	Oid			relid = jobq_relid("stopped");
 	Relation	rel;
@@ -76,6 +76,8 @@ kill_switch_is_on(char **reason, LOCKMODE lock)
 		heap_deform_tuple(tuple, RelationGetDescr(rel), values, nulls);
 		if (!nulls[S_reason - 1])
 			*reason = TextDatumGetCString(values[S_reason - 1]);
+		if (since != NULL)
+			*since = DatumGetTimestampTz(values[S_since - 1]);
 	}
 	table_endscan(scan);
 	UnregisterSnapshot(snapshot);

@@ -8,9 +8,9 @@
 
 /*
  * True if jobq.stop_all() is in effect; `lock` is NoLock when it is held.
- * *reason: palloc'd, NULL when none was given.
+ * *reason: palloc'd, NULL when none was given.  since may be NULL.
  */
-extern bool kill_switch_is_on(char **reason, LOCKMODE lock);
+extern bool kill_switch_is_on(char **reason, TimestampTz *since, LOCKMODE lock);
 
 /* The checked columns of jobq.stopped: see table_shape.h. */
 extern const struct Shape stopped_shape;

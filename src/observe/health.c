@@ -13,6 +13,7 @@
 #include "access/xlog.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/datetime.h"
 #include "utils/json.h"
 #include "utils/jsonb.h"
 #include "utils/timestamp.h"
@@ -55,6 +56,16 @@ add_check(Report *report, const char *name, Level level, const char *message, co
 	report->worst = Max(report->worst, level);
 }
 
+const char *
+since_member(TimestampTz since)
+{
+	char		text[MAXDATELEN + 1];
+
+	if (since == 0)
+		return "";
+	return psprintf(", \"since\": \"%s\"", JsonEncodeDateTime(text, TimestampTzGetDatum(since), TIMESTAMPTZOID, NULL));
+}
+
 static char *
 json_string(const char *s)
 {
@@ -93,7 +104,8 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 	char		seconds[32] = "null";
 	const char *message = NULL;
 	char	   *reason;
-	bool		stopped = kill_switch_is_on(&reason, AccessShareLock);
+	TimestampTz since = 0;
+	bool		stopped = kill_switch_is_on(&reason, &since, AccessShareLock);
 	bool		draining = false;	/* nothing starts, and no row says so yet */
 
 	if (db != NULL)
@@ -115,7 +127,10 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 	else if ((held = held_jobs(db, f)) != NULL)
 		message = held;
 	else if (f->paused_waiting)
+	{
 		message = psprintf("jobs of paused types wait (%s): jobq.resume_job_type() lets them run", f->paused_waiting);
+		since = f->paused_since;
+	}
 	else if (f->unclaimed)
 		message = psprintf("due jobs of pull types wait, and no worker has claimed any for a minute%s",
 						   f->sees_all ? psprintf(" (%s): start a worker", f->unclaimed) : "");
@@ -124,7 +139,7 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 	else if (f->holding)
 		message = "jobs have waited for over an hour for a dead letter: jobq.retry_job() or a purge of it lets them go on";
 	add_check(report, "queues", message ? DEGRADED : HEALTHY, message,
-			  psprintf(", \"oldest_waiting_s\": %s, \"stopped\": %s, \"paused\": " INT64_FORMAT "%s%s%s",
+			  psprintf("%s, \"oldest_waiting_s\": %s, \"stopped\": %s, \"paused\": " INT64_FORMAT "%s%s%s", since_member(since),
 					   seconds, stopped || draining ? "true" : "false", f->paused_types,
 					   f->paused_names ? psprintf(", \"paused_types\": %s", f->paused_names) : "",
 					   f->blocked_keys ? psprintf(", \"blocked_keys\": %s", f->blocked_keys) : "",
@@ -201,7 +216,7 @@ check_dead_letters(Report *report, const HealthFacts *f)
 
 	add_check(report, "dead_letters", level,
 			  level == HEALTHY ? NULL : "jobs have failed for good: retry or purge them",
-			  psprintf(", \"count\": " INT64_FORMAT, f->recent_dead_letters));
+			  psprintf("%s, \"count\": " INT64_FORMAT, since_member(level == HEALTHY ? 0 : f->dead_since), f->recent_dead_letters));
 }
 
 /* ---------- disk, horizon, signals, access ---------- */

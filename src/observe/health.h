@@ -28,6 +28,9 @@ typedef struct Report
  */
 extern void add_check(Report *report, const char *name, Level level, const char *message, const char *extra);
 
+/* Returns the member "since" of a check, "" for 0: since when it has been as it is. */
+extern const char *since_member(TimestampTz since);
+
 /* health_processes.c.  db is NULL where the database has no entry in shared memory. */
 
 /* Returns the reason why there is no dispatcher. */

@@ -66,6 +66,16 @@ count_of(int column)
 	return DatumGetInt64(value_of(column, &isnull));
 }
 
+/* Returns 0 for NULL. */
+static TimestampTz
+time_of(int column)
+{
+	bool		isnull;
+	Datum		value = value_of(column, &isnull);
+
+	return isnull ? 0 : DatumGetTimestampTz(value);
+}
+
 /* Ends a JSON array and returns it; NULL: it is empty. */
 static char *
 close_array(StringInfo names)
@@ -281,6 +291,7 @@ read_facts(HealthFacts *f, Oid caller)
 	if (f->waiting)
 		f->oldest_s = Max(DatumGetFloat8(value_of(2, &isnull)), 0);
 	f->paused_waiting = SPI_getvalue(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 3);
+	f->paused_since = time_of(4);
 	run_query("SELECT * FROM jobq_internal._health_server()", caller, 1);
 	f->background_workers = count_of(1);
 	f->notify_usage = DatumGetFloat8(value_of(2, &isnull));
@@ -293,6 +304,7 @@ read_facts(HealthFacts *f, Oid caller)
 	{
 		run_query("SELECT * FROM jobq_internal._health_recent_dead_letters($1, $2, $3, $4)", caller, 1);
 		f->recent_dead_letters = count_of(1);
+		f->dead_since = time_of(2);
 	}
 
 	run_query("SELECT * FROM jobq_internal._health_signals()", caller, 1);

@@ -14,11 +14,13 @@ typedef struct HealthFacts
 	int64		paused_types;
 	int64		dead_letters;
 	int64		recent_dead_letters;	/* of jobq.health_dead_age, up to RECENT_DEAD_LIMIT or the setting */
+	TimestampTz dead_since;		/* the first of these */
 	bool		waiting;		/* a job that may run has not begun */
 	char	   *oldest_id;
 	double		oldest_s;
 	char	   *paused_names;	/* of paused types, a JSON array; NULL: none, or not for this caller */
 	char	   *paused_waiting; /* those for which a due job waits, quoted; NULL: none */
+	TimestampTz paused_since;	/* the first of these; 0: unknown */
 	char	   *unstartable;	/* types whose tool cannot be started here, with the reasons; NULL: none */
 	int			nunstartable;
 	char	   *unclaimed;		/* pull types with due jobs and no claim for a minute, quoted; NULL: none */

@@ -251,14 +251,15 @@ check_helper(Report *report, JobqDb *db, const HealthFacts *f)
 static void
 add_breaker(const Breaker *b, const JobType *type, StringInfo array, StringInfo message)
 {
-	MonoTime	left = b->opened_at + type->breaker_pause_us - mono_now();
+	MonoTime	open_us = mono_now() - b->opened_at;
+	MonoTime	left = type->breaker_pause_us - open_us;
 	char		until[MAXDATELEN + 1];
 
 	(void) JsonEncodeDateTime(until, TimestampTzGetDatum(GetCurrentTimestamp() + Max(left, 0)), TIMESTAMPTZOID, NULL);
 	appendStringInfo(array, "%s{\"job_type\": ", array->len > 1 ? ", " : "");
 	escape_json(array, type->name);
-	appendStringInfo(array, ", \"failures\": %d, \"probing\": %s, \"until\": \"%s\"}", b->failures,
-					 b->state == BREAKER_PROBING ? "true" : "false", until);
+	appendStringInfo(array, "%s, \"failures\": %d, \"probing\": %s, \"until\": \"%s\"}",
+					 since_member(GetCurrentTimestamp() - open_us), b->failures, b->state == BREAKER_PROBING ? "true" : "false", until);
 	appendStringInfo(message, "%sthe breaker of job type \"%s\" is open", message->len > 0 ? "; " : "", type->name);
 	if (left > 0 && b->state == BREAKER_OPEN)
 		appendStringInfo(message, " until %s", until);

@@ -23,12 +23,14 @@ CREATE FUNCTION jobq_internal._lane_heads() RETURNS TABLE(type_id int4, priority
   SELECT l.type_id, l.at[1], l.at[2] FROM lane l WHERE l.at IS NOT NULL
 $$;
 
--- Returns the due job that has waited longest, and the paused types that have one.
-CREATE FUNCTION jobq_internal._health_waiting(sees_all boolean, caller oid, OUT oldest_id text, OUT oldest_s float8, OUT paused text)
+-- Returns the due job that has waited longest, and the paused types that have
+-- one, with the first of the pauses.
+CREATE FUNCTION jobq_internal._health_waiting(sees_all boolean, caller oid, OUT oldest_id text, OUT oldest_s float8, OUT paused text,
+                                              OUT paused_since timestamptz)
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   WITH head AS MATERIALIZED (
     SELECT h.id, h.position,
-           CASE WHEN t.paused AND (t.paused_until IS NULL OR t.paused_until > clock_timestamp()) THEN t.name END AS paused
+           CASE WHEN t.paused AND (t.paused_until IS NULL OR t.paused_until > clock_timestamp()) THEN t.name END AS paused, t.paused_at
       FROM jobq_internal._lane_heads() l JOIN jobq.job_types t ON t.id = l.type_id
      CROSS JOIN LATERAL (SELECT q.id, q.position FROM jobq.queue q
                           WHERE q.type_id = l.type_id AND q.priority = l.priority AND q.sublane = l.sublane
@@ -39,7 +41,8 @@ CREATE FUNCTION jobq_internal._health_waiting(sees_all boolean, caller oid, OUT 
   oldest AS (SELECT h.id, h.position FROM head h WHERE h.paused IS NULL ORDER BY h.position LIMIT 1)
   SELECT (SELECT o.id::text FROM oldest o),
          (SELECT extract(epoch FROM clock_timestamp() - o.position)::float8 FROM oldest o),
-         (SELECT string_agg(DISTINCT format('"%s"', h.paused) COLLATE "C", ', ') FROM head h WHERE h.paused IS NOT NULL)
+         (SELECT string_agg(DISTINCT format('"%s"', h.paused) COLLATE "C", ', ') FROM head h WHERE h.paused IS NOT NULL),
+         (SELECT min(h.paused_at) FROM head h WHERE h.paused IS NOT NULL)
 $$;
 
 -- Returns the number of dead letters.
@@ -53,14 +56,15 @@ BEGIN
 END $$;
 
 -- The same of those that died after `since`, max_rows at most: of each type
--- that has some, an index entry each.
-CREATE FUNCTION jobq_internal._health_recent_dead_letters(sees_all boolean, caller oid, since timestamptz, max_rows int) RETURNS int8
+-- that has some, an index entry each.  With the first of them.
+CREATE FUNCTION jobq_internal._health_recent_dead_letters(sees_all boolean, caller oid, since timestamptz, max_rows int,
+                                                          OUT n int8, OUT first timestamptz)
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   WITH RECURSIVE t(id) AS (
     SELECT min(d.type_id) FROM jobq.dead_letters d
     UNION ALL SELECT (SELECT min(d.type_id) FROM jobq.dead_letters d WHERE d.type_id > t.id) FROM t WHERE t.id IS NOT NULL)
-  SELECT count(*) FROM (
-    SELECT FROM t CROSS JOIN LATERAL (SELECT FROM jobq.dead_letters d
+  SELECT count(*), min(r.completed_at) FROM (
+    SELECT d.completed_at FROM t CROSS JOIN LATERAL (SELECT d.completed_at FROM jobq.dead_letters d
       WHERE d.type_id = t.id AND d.completed_at > since
         AND (sees_all OR jobq_internal._sees(caller, d.tenant, d.type_id, d.enqueued_by))
       ORDER BY d.completed_at DESC, d.id DESC LIMIT max_rows) d  -- the order of the type's index

@@ -280,7 +280,7 @@ jobq_run_inline(PG_FUNCTION_ARGS)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("jobq.run_inline cannot be called inside a handler")));
-	if (kill_switch_is_on(&reason, AccessShareLock))
+	if (kill_switch_is_on(&reason, NULL, AccessShareLock))
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("all jobs are stopped: %s", reason ? reason : "no reason given"),

@@ -175,13 +175,18 @@ export class Person {
   }
 }
 
-// A group of tests; what it throws is a failed test.
+let failures = 0;
+
+// A group of tests; what it throws is a failed test, with a picture of each page.
 export async function group(name, act) {
   const began = Date.now();
 
   try {
     await act();
   } catch (error) {
+    for (const context of browser.contexts())
+      for (const page of context.pages())
+        await page.screenshot({ path: `${config.pictures}/failed-${failures++}.png` }).catch(() => {});
     ok(false, `${name} runs to its end`, String(error.stack).split('\n').slice(0, 12).join('\n# '));
   }
   console.log(`# ${name}: ${((Date.now() - began) / 1000).toFixed(1)} s`);

@@ -228,6 +228,36 @@ async function levers() {
   await ann.leave('levers');
 }
 
+// What is wrong, since when, what do jobs wait for, which step is late.
+async function verdict() {
+  const ann = await Person.arrive('ann');
+  const { page } = ann;
+
+  await ann.go('#/', 'Job types');
+  const cause = page.locator('.verdict .causes li').filter({ hasText: 'jobs of paused types wait ("newsletter")' });
+  await cause.getByText(/, for \d/).waitFor();
+  ok(await cause.getByRole('button', { name: 'Resume newsletter' }).isVisible(), 'the verdict names the cause, since when, and has the lever');
+  const held = page.locator('.verdict li').filter({ hasText: 'wait for its limit' });
+  await held.getByText('transcode 1 of 1').waitFor();
+  ok(/\d due/.test(await held.innerText()) && /the oldest for/.test(await held.innerText()), 'how many jobs wait for which limit, and for how long', await held.innerText());
+  await held.getByRole('link', { name: 'Limits' }).click();
+  await ann.shown('#/limits', 'transcode');
+  await ann.go('#/', 'Readings of the disk');
+  await page.getByText('Readings of the disk').click();
+  await page.getByText(/Disk in use|No reading yet/).first().waitFor();
+  ok(true, 'the readings of the disk are a plot');
+
+  await sql(`CREATE FUNCTION rendered(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN IF payload ? 'wait' THEN PERFORM gated('{}'); END IF; END $$;
+    SELECT jobq.create_job_type('render', 'rendered(jsonb)');
+    SELECT jobq.create_workflow('film', '[{"key": "titles", "job_type": "render"}, {"key": "frames", "job_type": "render", "payload": {"wait": true}, "after": ["titles"]}]')`);
+  const run = await sql(`SELECT jobq.enqueue('film')`);
+  await ann.go(`#/runs/${run}`, 'frames');
+  await page.locator('.way').getByText('Late').waitFor();
+  ok(/frames\s+runs for/.test(await ann.text('.way')) && !/titles/.test(await ann.text('.way')), 'a run names the step that is late', await ann.text('.way'));
+  await sql(`SELECT jobq.cancel_job('${run}')`);
+  await ann.leave('verdict');
+}
+
 // Holds locks of rows until the returned function is called.
 async function hold(text) {
   const [psql, ...more] = config.psql;
@@ -349,5 +379,5 @@ async function ended() {
 }
 
 export const groups = {
-  'keys': keys, 'Tab': tabulator, 'jobs': jobs, 'levers': levers, 'two people': two, 'sessions': ended, 'windowed': windowed, 'bulk actions': bulk,
+  'verdict': verdict, 'keys': keys, 'Tab': tabulator, 'jobs': jobs, 'levers': levers, 'two people': two, 'sessions': ended, 'windowed': windowed, 'bulk actions': bulk,
 };

@@ -1,6 +1,6 @@
 // Texts from outside that look like markup, scripts, addresses or controls: they are shown as text.
 import { ok } from './contract.mjs';
-import { Person, TIMEOUT_MS, sql } from './browser.mjs';
+import { Person, TIMEOUT_MS, sql, until } from './browser.mjs';
 
 const run = 'window.__xss=1';
 const HOSTILE = [
@@ -64,6 +64,46 @@ async function quiet(ann, where) {
   ok(xss === undefined && strange.length === 0, `${where}: nothing of them is an element, an address or runs`, [`__xss ${xss}`, ...strange].join('\n# '));
 }
 
+// Lists have a button for their next page.
+async function allPages(page) {
+  const rows = () => page.evaluate(() => document.querySelectorAll('main tr[data-row]').length);
+  const more = page.getByRole('button', { name: 'Show more' });
+
+  while (await more.count()) {
+    const before = await rows();
+    await more.click();
+    await page.waitForFunction((n) => document.querySelectorAll('main tr[data-row]').length > n, before);
+  }
+}
+
+// A run whose payload, events, log, results and reason have all of the texts.
+async function runOfTexts(ann) {
+  const doc = json({ texts: HOSTILE });
+  const many = HOSTILE.filter((s) => !/^[\s\x00-\x1f]*$/.test(s));
+
+  await sql(`SELECT jobq.create_workflow('hostile run', '[{"key": "claimed", "job_type": "hostile"}, {"key": "event", "event": "go", "after": ["claimed"]}, {"key": "last", "job_type": "hostile", "after": ["event"]}]')`);
+  const run = await sql(`SELECT jobq.enqueue('hostile run', ${doc}, tenant => '<b>')`);
+  await until(async () => (await sql(`SELECT count(*) FROM jobq.jobs WHERE workflow_id = '${run}' AND task_key = 'claimed' AND status = 'pending'`)) === '1', 'the first task');
+  const [task, token] = (await sql(`SELECT id, lease_token FROM jobq.claim('{hostile}', worker => '<i>worker</i>')`)).split('|');
+  for (const text of many)
+    await sql(`SELECT jobq.log_event(${literal(text)}, 'warning', 'log', ${json({ [text]: text })}, id => '${task}', lease_token => '${token}')`);
+  await sql(`SELECT jobq.complete('${task}', '${token}', ${doc})`);
+  await sql(`SELECT jobq.send_event('${run}', 'go', ${doc})`);
+  await until(async () => (await sql(`SELECT count(*) FROM jobq.jobs WHERE workflow_id = '${run}' AND task_key = 'last' AND status = 'pending'`)) === '1', 'the last task');
+  await sql(`SELECT jobq.cancel_job('${run}', ${literal(HOSTILE[0])})`);
+  for (const step of ['claimed', 'event', 'last']) {
+    await ann.go(`#/runs/${run}?step=${step}`, step);
+    await ann.page.evaluate(() => document.querySelectorAll('main details').forEach((d) => { d.open = true; }));
+    await quiet(ann, `a run, step ${step}`);
+  }
+  await shows(ann, 'a run', [HOSTILE[0], ...HOSTILE.map((t) => JSON.stringify(t))]);
+  await ann.go(`#/jobs/${task}`, 'claimed');
+  await ann.page.evaluate(() => document.querySelectorAll('main details').forEach((d) => { d.open = true; }));
+  await ann.page.waitForFunction((n) => document.querySelector('main').textContent.includes(n), many.at(-1));
+  await shows(ann, 'the events of a job', many);
+  await quiet(ann, 'the events of a job');
+}
+
 async function texts() {
   await sql(`SELECT jobq.create_job_type('hostile', max_attempts => 1, options => '{"events": "all"}')`);
   await all([...HOSTILE, LONG].map(jobSql));
@@ -83,12 +123,13 @@ async function texts() {
   await quiet(ann, 'overview');
   await ann.go('#/jobs?job_type=hostile', 'hostile');
   await quiet(ann, 'jobs');
-  for (const [fragment, text, list] of [['#/types', 'hostile', made], ['#/limits', 'gpu', made.slice(0, 50)], ['#/rules', 'live_call', made.slice(0, 50)], ['#/schedules', 'daily report', made.slice(0, 50)]]) {
+  for (const [fragment, text] of [['#/types', 'hostile'], ['#/limits', 'gpu'], ['#/rules', 'live_call'], ['#/schedules', 'daily report'], ['#/tenants', 'Tenants']]) {
     await ann.go(fragment, text);
-    await shows(ann, fragment, (await page.evaluate(() => document.querySelectorAll('main tr[data-row]').length)) > made.length ? made : list.filter(() => false));
+    await allPages(page);
+    await shows(ann, fragment, fragment === '#/tenants' ? made.map(tenantOf) : made);
     await quiet(ann, fragment);
   }
-  for (const [fragment, text] of [['#/tenants', 'Tenants'], ['#/dead', 'Dead letters'], ['#/alerts', 'Alerts'], ['#/audit', 'Audit'], ['#/events', 'Events']]) {
+  for (const [fragment, text] of [['#/dead', 'Dead letters'], ['#/alerts', 'Alerts'], ['#/audit', 'Audit'], ['#/events', 'Events']]) {
     await ann.go(fragment, text);
     await page.evaluate(() => document.querySelectorAll('main details').forEach((d) => { d.open = true; }));
     await quiet(ann, fragment);
@@ -109,6 +150,7 @@ async function texts() {
   }
   ok(bad.length === 0, `${jobs.length} jobs show their texts as they are`, bad.join('\n# '));
   await quiet(ann, 'jobs one by one');
+  await runOfTexts(ann);
   const odd = [];
   for (const name of made) {
     await page.evaluate((f) => { location.hash = f; }, `#/types/${encodeURIComponent(name)}`);

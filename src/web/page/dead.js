@@ -39,7 +39,7 @@ export default class Dead extends Component {
     const type = group?.job_type ?? route.query.job_type;
     const { tenant } = route.query;
     const filter = { job_type: type, tenant, error_like: group ? likeOf(group.pattern) : undefined };
-    const about = ['All dead letters', type ? `of the type ${type}` : 'of all types', tenant && `of the tenant ${tenant}`, group && `with an error like “${group.pattern}”`].filter(Boolean).join(', ');
+    const about = ['All dead letters', type ? `of the type ${type}` : 'of all types', tenant && `of the tenant ${tenant}`, group && `with an error like “${group.pattern}”`, route.query.since && 'of any age'].filter(Boolean).join(', ');
     const { openBulk } = await import('./bulk.js');
     /* patterns are made from the first 1,000 characters */
     await openBulk({ api, action, filter, about: `${about}.`, others: group && { ...filter, error_like: `${filter.error_like}%` } });

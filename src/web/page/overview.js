@@ -130,11 +130,59 @@ function Levers({ name, check, api }) {
     place && h('a', { href: link(place[0]) }, place[1]));
 }
 
+/* Since when a check has been as it is, as far as it is known. */
+function sinceOf({ since, open, held_s: held, late_s: late }) {
+  const first = since ?? open?.map((b) => b.since).sort((a, b) => millis(a) - millis(b))[0];
+  return first ? millis(first) : held > 3600 || late > 0 ? now() - (held ?? late) * 1000 : null;
+}
+
+/* Where what holds jobs back is seen or changed. */
+const holders = {
+  limit: 'limits', shared_limit: 'limits', rate: 'limits', weight: 'limits', tenant_turn: 'tenants', signal: 'rules', breaker: 'types', type_paused: 'types',
+};
+const kinds = { shared_limit: ['limit', 'limit_rate'], rate: ['type_rate', 'limit_rate'], limit: ['job_type'], weight: ['weight'], tenant_turn: ['tenant'] };
+
+/*
+ * What has held due jobs back for 10 seconds, most jobs first: {code, due, exact, types, oldest, full}, where
+ * full are the rows of limits/usage that are it.  A job of the last seconds is no trouble.
+ */
+function heldBack(types, lanes, usage) {
+  const due = new Map(types.map((t) => [t.job_type, t]));
+  const groups = new Map();
+  for (const lane of lanes) {
+    const type = due.get(lane.job_type);
+    if (!lane.held_by || !type?.due || now() - millis(lane.oldest_due) < 10000) {
+      continue;
+    }
+    const group = groups.get(lane.held_by) || { code: lane.held_by, types: [], oldest: Infinity, due: 0, exact: true };
+    groups.set(lane.held_by, group);
+    group.oldest = Math.min(group.oldest, millis(lane.oldest_due));
+    if (!group.types.includes(lane.job_type)) {
+      group.types.push(lane.job_type);
+      group.due += type.due;
+      group.exact &&= type.due_exact !== false;
+    }
+  }
+  return [...groups.values()].sort((a, b) => b.due - a.due).slice(0, 4).map((group) => ({ ...group,
+    full: usage.filter((u) => u.held_s && kinds[group.code]?.includes(u.kind) && (!/type/.test(u.kind) || group.types.includes(u.name))) }));
+}
+
+function Held({ groups }) {
+  return groups.length > 0 && h('ul', { class: 'causes', 'aria-label': 'What jobs wait for' }, groups.map((g) => h('li', { key: g.code },
+    h(Badge, { icon: 'lock' }, `${short(g.due)}${g.exact ? '' : '+'} due`),
+    h('span', { class: 'message' }, `wait for ${holds[g.code] || g.code}`,
+      g.full.length > 0 && h('span', null, ': ', g.full.slice(0, 3).map((u) => `${u.name ?? 'all jobs'} ${num(u.used)} of ${num(u.max)}`).join(', ')),
+      h('span', { class: 'faint' }, ', the oldest for ', h(Since, { at: g.oldest }))),
+    h('span', { class: 'row levers' }, g.types.slice(0, 3).map((type) => h('a', { key: type, href: link('jobs', { job_type: type }) }, type)),
+      g.types.length > 3 && h('span', { class: 'faint' }, `and ${g.types.length - 3} more`),
+      holders[g.code] && h('a', { href: link(holders[g.code]) }, { limits: 'Limits', tenants: 'Tenants', rules: 'Signals and rules', types: 'Job types' }[holders[g.code]])))));
+}
+
 const verdicts = {
   healthy: 'Everything works', degraded: 'The queue works, with trouble', unhealthy: 'The queue does not work as it should',
 };
 
-function Verdict({ health, api }) {
+function Verdict({ health, api, held }) {
   const checks = Object.entries(health.checks);
   const rank = { unhealthy: 0, degraded: 1, healthy: 2 };
   const bad = checks.filter(([, c]) => c.status !== 'healthy').sort(([, a], [, b]) => rank[a.status] - rank[b.status]);
@@ -144,7 +192,9 @@ function Verdict({ health, api }) {
       h('span', { class: 'faint' }, bad.length ? `${good.length} of ${checks.length} checks are healthy` : `all ${checks.length} checks are healthy`)),
     bad.length > 0 && h('ul', { class: 'causes' }, bad.map(([name, check]) => h('li', { key: name },
       h(Status, { status: check.status }, names[name] || name),
-      h('span', { class: 'message' }, check.message), h(Levers, { name, check, api })))));
+      h('span', { class: 'message' }, check.message, sinceOf(check) && h('span', { class: 'faint' }, ', for ', h(Since, { at: sinceOf(check) }))),
+      h(Levers, { name, check, api })))),
+    h(Held, { groups: held }));
 }
 
 /* ---------- the numbers of now ---------- */
@@ -277,7 +327,21 @@ function workersOf(items) {
   return Object.entries(kinds);
 }
 
-function Machine({ health, workers, resources }) {
+/* Read when it is opened. */
+class Readings extends Component {
+  async open(event) {
+    if (event.currentTarget.open && !this.state.Disk) {
+      const { Disk } = await import('./disk.js');
+      this.setState({ Disk });
+    }
+  }
+
+  render({ api }, { Disk }) {
+    return h('details', { class: 'more', onToggle: (event) => this.open(event) }, h('summary', null, 'Readings of the disk'), Disk && h(Disk, { api }));
+  }
+}
+
+function Machine({ api, health, workers, resources }) {
   const { disk, horizon, slots, dispatcher, notify_queue: notify } = health.checks;
   const r = resources?.data;
   const kinds = workers?.data && workersOf(workers.data.items);
@@ -292,7 +356,7 @@ function Machine({ health, workers, resources }) {
     ['Queue table', horizon?.queue_bytes !== undefined && `${bytes(horizon.queue_bytes)}, ${bytes(horizon.dead_bytes)} of it dead rows`],
     ['Notify queue', notify?.usage > 0 && `${Math.round(notify.usage * 100)}% full`],
     ['Signals', r?.signals?.length > 0 && r.signals.filter((s) => s.active !== false).map((s) => h(Badge, { key: s.name, tone: 'warn', icon: 'warn' }, s.name))],
-  ] }));
+  ] }), h(Readings, { api }));
 }
 
 /* ---------- the screen ---------- */
@@ -335,6 +399,7 @@ export default class Overview extends Component {
     import('./trends.js').then((trends) => this.setState({ trends: trends.Trends }), (problem) => console.error(problem));
     read('workers', 'workers', SLOW_MS);
     read('lanes', 'lanes', SLOW_MS);
+    read('usage', 'limits/usage', SLOW_MS);
     read('errors', 'errors', ERRORS_MS, { max_rows: 8 });
     read('resources', '../../admin/resources', ERRORS_MS);
   }
@@ -353,7 +418,7 @@ export default class Overview extends Component {
 
   body(data) {
     const { api } = this.props;
-    const { trends: Trends, workers, lanes, errors, resources } = this.state;
+    const { trends: Trends, workers, lanes, errors, resources, usage } = this.state;
     const maxima = new Map((resources?.data?.rules || []).map((r) => [r.job_type, r.max_concurrent]));
     const held = new Map();
     for (const lane of lanes?.data?.items || []) {
@@ -362,7 +427,7 @@ export default class Overview extends Component {
       }
     }
     return h(Fragment, null,
-      h(Verdict, { health: data.health, api }),
+      h(Verdict, { health: data.health, api, held: heldBack(data.types, lanes?.data?.items || [], usage?.data?.items || []) }),
       h(Tiles, { sum: sums(data.types), rates: this.rates() }),
       h('section', { class: 'trends', 'aria-label': 'Plots' }, Trends && h(Trends, { api })),
       h('section', null, h('div', { class: 'section-head' }, h('h2', null, 'Job types'), h('span', { class: 'faint' }, 'trouble first')),
@@ -370,7 +435,7 @@ export default class Overview extends Component {
       h('div', { class: 'grid wide-grid' },
         h('section', null, h('div', { class: 'section-head' }, h('h2', null, 'Top errors'), h('a', { href: link('dead') }, 'Dead letters')), h(Errors, { state: errors })),
         h('section', null, h('div', { class: 'section-head' }, h('h2', null, 'Longest running'), h('a', { href: link('jobs', { status: 'running' }) }, 'All running')), h(Longest, { state: workers }))),
-      h('section', null, h('h2', null, 'Workers and machine'), h(Machine, { health: data.health, workers, resources })));
+      h('section', null, h('h2', null, 'Workers and machine'), h(Machine, { api, health: data.health, workers, resources })));
   }
 
   render({ api, session }, { live }) {

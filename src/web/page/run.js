@@ -10,7 +10,7 @@ import { Diagram } from './diagram.js';
 import { Found, Pages } from './pages.js';
 import { Table } from './table.js';
 import { layersOf } from './graph.js';
-import { ended, pathOf, spanOf, stepsOf, written } from './run_steps.js';
+import { ended, pathOf, spanOf, stepsOf, usual, written } from './run_steps.js';
 
 const RENEW_MS = 2000;
 const ENDED_MS = 20000;
@@ -158,6 +158,15 @@ function Critical({ path, steps, run, href }) {
         h('a', { href: href(key) }, key), took !== null && byKey.get(key).job_type && faint(` ${duration(took)}`));
     }),
     left > 1 && faint(`; by the usual runs of its types about ${duration(left)} left`));
+}
+
+/* Steps that run for much longer than their types usually do. */
+function Late({ api, steps, href }) {
+  const means = usual(api);
+  const late = steps.filter((step) => step.status === 'running' && means.get(step.job_type) && spanOf(step.facts) * 1000 > 2 * means.get(step.job_type) + 5000);
+  return late.length > 0 && h('p', { class: 'way' }, h('b', null, 'Late'), ' ',
+    late.map((step, i) => h(Fragment, { key: step.key }, i > 0 && ', ', h('a', { href: href(step.key) }, step.key),
+      ' runs for ', h(Since, { at: step.facts.start }), faint(`, usually ${duration(means.get(step.job_type) / 1000)}`))));
 }
 
 function Keys({ keys, href, none }) {
@@ -312,6 +321,7 @@ function Run({ route, api, data, again }) {
       h(Events, { api, run, steps, again }),
       steps.length ? h(Diagram, { steps, href, selected: selected?.key, critical: path.keys,
         label: `Graph of ${plural(steps.length, 'step')}` }) : faint('Its version is gone.'),
+      h(Late, { api, steps, href }),
       path.keys.length > 1 && h(Critical, { path, steps, run, href })),
     selected && h(Step, { key: selected.key, api, run, step: selected, steps, route, href, again }),
     h('section', null, h(Tasks, { steps, href }), h(Json, { name: 'Payload', value: run.payload }),

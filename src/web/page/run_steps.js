@@ -120,7 +120,7 @@ export function stepsOf({ run, steps, tasks, maps }) {
 }
 
 /* The mean run of each job type, in ms, as far as the overview has it. */
-function usual(api) {
+export function usual(api) {
   return new Map((api.live.state.data?.types || []).map((t) => {
     const n = (t.run_buckets || []).reduce((sum, x) => sum + x, 0);
     return [t.job_type, n ? (t.run_sum * 1000) / n : undefined];
