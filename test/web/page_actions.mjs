@@ -156,6 +156,9 @@ async function jobs() {
   await ann.dialog.locator('button[type=submit]').click();
   await page.locator('main h1').getByText('cancelled').waitFor();
   ok(await sql(`SELECT status, error_msg FROM jobq.jobs WHERE id = '${id}'`) === 'cancelled|a test', 'a job is cancelled, and its page shows that');
+  await ann.button('Retry').click();
+  await untilSql(`SELECT status = 'pending' FROM jobq.jobs WHERE id = '${id}'`);
+  ok(true, 'and made to wait again');
   const dead = await sql(`SELECT id FROM jobq.jobs WHERE job_type = 'invoice' AND status = 'error' ORDER BY id LIMIT 1`);
   await ann.go(`#/jobs/${dead}`, 'Failed for good');
   await ann.button('Retry').click();

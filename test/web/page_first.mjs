@@ -67,4 +67,54 @@ async function further() {
   await ann.leave('views');
 }
 
-export const groups = { 'first opening': opening, 'further views': further };
+// The overview of an hour, an event each three seconds of the page's clock: it holds no more than after a few of them.
+async function hour() {
+  const ann = await Person.arrive(null, { refused: [401] });
+  const { page } = ann;
+  const client = await ann.context.newCDPSession(page);
+  const held = async () => {
+    await client.send('HeapProfiler.collectGarbage');
+    const { metrics } = await client.send('Performance.getMetrics');
+    return Object.fromEntries(metrics.map((m) => [m.name, m.value]));
+  };
+  const events = (n) => page.evaluate(async (count) => {
+    const first = await (await fetch('api/v1/overview')).json();
+    for (let i = 0; i < count; i++) {
+      const data = structuredClone(first);
+      data.types.forEach((t, k) => Object.assign(t, { due: (i * 7 + k) % 50, oldest_due_s: i % 90, running: i % 4, enqueued: t.enqueued + 10 * i, completed: t.completed + 9 * i }));
+      data.health.checks.queues = { ...data.health.checks.queues, status: i % 2 ? 'degraded' : 'healthy', message: i % 2 ? `a cause, ${i}` : undefined };
+      window.shift(3000);
+      window.source.dispatchEvent(new MessageEvent('overview', { data: JSON.stringify(data) }));
+      await new Promise((resolve) => { setTimeout(resolve); });
+    }
+  }, n);
+
+  await ann.context.addInitScript(() => {
+    const { now } = Date;
+    let more = 0;
+    Date.now = () => now() + more;
+    window.shift = (ms) => { more += ms; };
+    window.EventSource = class extends EventTarget {
+      constructor() {
+        super();
+        window.source = this;
+      }
+
+      close() {}
+    };
+  });
+  await ann.signIn('ann');
+  await page.waitForSelector('.uplot canvas');
+  await page.waitForFunction(() => window.source);
+  await client.send('Performance.enable');
+  await events(60);
+  const before = await held();
+  await events(1200);
+  const after = await held();
+  console.log(`# ${['Nodes', 'JSEventListeners', 'JSHeapUsedSize'].map((name) => `${name} ${before[name]} -> ${after[name]}`).join(', ')}`);
+  for (const name of ['Nodes', 'JSEventListeners', 'JSHeapUsedSize'])
+    ok(after[name] <= before[name] * 1.2, `an hour of the overview: ${name} does not grow`, `${before[name]} -> ${after[name]}`);
+  await ann.leave('an hour');
+}
+
+export const groups = { 'first opening': opening, 'further views': further, 'an hour': hour };

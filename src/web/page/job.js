@@ -224,7 +224,7 @@ export default class Job extends Component {
     const live = LIVE.includes(job.status);
     const origin = location.origin + new URL('..', import.meta.url).pathname.replace(/\/$/, '');
     return [
-      admin && job.status === 'error' && h(Button, { class: 'primary', icon: 'redo', onClick: () => this.retry() }, 'Retry'),
+      admin && ['error', 'cancelled', 'skipped'].includes(job.status) && h(Button, { class: job.status === 'error' ? 'primary' : '', icon: 'redo', onClick: () => this.retry() }, 'Retry'),
       admin && job.status === 'retry' && h(Button, { icon: 'redo', onClick: () => this.retry() }, 'Retry now'),
       admin && live && job.status !== 'running' && h(Button, { onClick: () => this.change() }, 'Change'),
       admin && ENDED.includes(job.status) && h(Button, { icon: 'play', onClick: () => this.rerun() }, 'Run again as new'),
