@@ -67,7 +67,8 @@ async function further() {
   await ann.leave('views');
 }
 
-// The overview of an hour, an event each three seconds of the page's clock: it holds no more than after a few of them.
+// The overview of an hour, an event each three seconds of the page's clock: it holds no more
+// than after a few of them.
 async function hour() {
   const ann = await Person.arrive(null, { refused: [401] });
   const { page } = ann;
