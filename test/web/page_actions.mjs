@@ -240,7 +240,7 @@ async function verdict() {
   const cause = page.locator('.verdict .causes li').filter({ hasText: 'jobs of paused types wait ("newsletter")' });
   await cause.getByText(/, for \d/).waitFor();
   ok(await cause.getByRole('button', { name: 'Resume newsletter' }).isVisible(), 'the verdict names the cause, since when, and has the lever');
-  const held = page.locator('.verdict li').filter({ hasText: 'wait for its limit' });
+  const held = page.locator('.verdict li').filter({ hasText: 'wait for their limit' });
   await held.getByText('transcode 1 of 1').waitFor();
   ok(/\d due/.test(await held.innerText()) && /the oldest for/.test(await held.innerText()), 'how many jobs wait for which limit, and for how long', await held.innerText());
   await held.getByRole('link', { name: 'Limits' }).click();

@@ -170,7 +170,7 @@ function heldBack(types, lanes, usage) {
 function Held({ groups }) {
   return groups.length > 0 && h('ul', { class: 'causes', 'aria-label': 'What jobs wait for' }, groups.map((g) => h('li', { key: g.code },
     h(Badge, { icon: 'lock' }, `${short(g.due)}${g.exact ? '' : '+'} due`),
-    h('span', { class: 'message' }, `wait for ${holds[g.code] || g.code}`,
+    h('span', { class: 'message' }, `wait for ${(holds[g.code] || g.code).replace(/^its /, 'their ')}`,
       g.full.length > 0 && h('span', null, ': ', g.full.slice(0, 3).map((u) => `${u.name ?? 'all jobs'} ${num(u.used)} of ${num(u.max)}`).join(', ')),
       h('span', { class: 'faint' }, ', the oldest for ', h(Since, { at: g.oldest }))),
     h('span', { class: 'row levers' }, g.types.slice(0, 3).map((type) => h('a', { key: type, href: link('jobs', { job_type: type }) }, type)),
