@@ -39,7 +39,7 @@ typedef struct UnpublishedEnd
 static UnpublishedEnd *ends = NULL;
 static int	nends = 0;
 static int	ends_size = 0;
-static bool lost = false;		/* more than MAX_KEPT */
+static bool lost = false;		/* more than MAX_KEPT: matters if a job is awaited */
 static bool look_at_all = false;
 static JobqDb *my = NULL;
 static JobqDb *awaits_in = NULL;	/* where this transaction counts as open */
@@ -132,6 +132,7 @@ add(const pg_uuid_t *id, int status, bool always)
 	if (nends == MAX_KEPT)
 	{
 		lost = true;
+		look_at_all |= always;
 		return;
 	}
 	if (ends == NULL)
