@@ -19,6 +19,7 @@
 #include "utils/timestamp.h"
 
 #include "base/caller.h"
+#include "base/concurrency_key_hash.h"
 #include "base/errors.h"
 #include "base/job_id.h"
 #include "base/json_build.h"
@@ -168,7 +169,7 @@ cancel_leased(Table *queue, Job *seen, const char *reason, bool *held)
 	queue_update(queue, &job);
 	publish_lease(JOB_ID(&job));
 	if (is_run(&job))
-		publish_look(JOB_ID(&job), END_READ);
+		publish_look(JOB_ID(&job), tenant_hash(JOB_TENANT(&job)), END_READ);
 	return true;
 }
 

@@ -27,7 +27,7 @@ $$;
 -- Returns the progress of a run as a line.
 CREATE FUNCTION tell.line(run uuid) RETURNS text LANGUAGE sql AS $$
   SELECT coalesce((SELECT format('   %3s %%  %s %s  %s', round(progress), status, tasks, current_task_key)
-                     FROM jobq.workflow_runs WHERE id = run), '     0 %  the run has not started')
+                     FROM jobq.workflow_runs WHERE id = run AND version IS NOT NULL), '     0 %  the run has not started')
 $$;
 -- Waits for another line of a run than the last one; live: the run has not ended.  Each look is a
 -- transaction: one that goes on keeps plans which do not know a partition that is made meanwhile.

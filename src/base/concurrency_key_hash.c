@@ -12,6 +12,7 @@
 #include "jobq.h"
 
 #include "common/cryptohash.h"
+#include "common/hashfn.h"
 #include "common/sha2.h"
 
 #include "base/concurrency_key_hash.h"
@@ -50,4 +51,10 @@ key_hash(const text *tenant, const text *key, int level)
 	pg_cryptohash_free(ctx);
 	memcpy(&hash, digest, sizeof(hash));
 	return Max(hash, 1);
+}
+
+uint32
+tenant_hash(const text *tenant)
+{
+	return tenant == NULL ? 0 : Max(hash_bytes((const unsigned char *) VARDATA_ANY(tenant), VARSIZE_ANY_EXHDR(tenant)), 1);
 }

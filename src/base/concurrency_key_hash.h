@@ -12,5 +12,7 @@
  * run, 2 for one that is a task of a run, and so on.
  */
 extern uint64 key_hash(const text *tenant, const text *key, int level);
+/* Returns a hash of a tenant; 0: none. */
+extern uint32 tenant_hash(const text *tenant);
 
 #endif

@@ -4,7 +4,8 @@
  *
  * Parents that have ended come from EndNews (publish_ends.h), unless the
  * transaction that ended them has released all their children.  Up to
- * PARENTS_AT_ONCE of them are one transaction, which waits for no flush: what
+ * PARENTS_AT_ONCE of them are one transaction, tenants in turn
+ * (conductor_turns.h), which waits for no flush: what
  * a crash of the server takes back is found again by the pass.  The pass reads
  * all edges, marks their parents as awaited, and takes those that are not in
  * the queue; it runs at the start, when news were lost, when the sets of
@@ -29,6 +30,7 @@
 #include "schedule/conductor_held.h"
 #include "schedule/conductor_runs.h"
 #include "schedule/conductor_transaction.h"
+#include "schedule/conductor_turns.h"
 #include "shared/publish_ends.h"
 #include "tables/table_shape.h"
 #include "workflow/edges.h"
@@ -132,9 +134,9 @@ flow_take_news(void)
 	for (int i = 0; i < n; i++)
 	{
 		if (taken[i].status == END_READ)
-			runs_look(&taken[i].id);
+			runs_look(&taken[i].id, taken[i].tenant);
 		else
-			add_ready(&(Parent) {.id = taken[i].id, .status = taken[i].status});
+			add_ready(&(Parent) {.id = taken[i].id, .status = taken[i].status, .tenant = taken[i].tenant});
 	}
 	if (n > 0)
 		have_edges = pass_has_edges = true;
@@ -314,6 +316,8 @@ apply_ready(void)
 {
 	Turn		turn = {0};
 
+	if (nalone == 0)
+		take_turns(ready, sizeof(Parent), offsetof(Parent, tenant), nready, PARENTS_AT_ONCE);
 	take_ready(&turn, nalone > 0 ? 1 : PARENTS_AT_ONCE);
 	nalone = Max(nalone - 1, 0);
 	if (turn.n == 1)

@@ -2,7 +2,8 @@
  * conductor_runs.c
  *	  The conductor's turns for runs of workflows.
  *
- * Three kinds of work, each a transaction that waits for no flush: runs that
+ * Three kinds of work, each a transaction that waits for no flush and leaves
+ * the rest of its work to others after 50 ms (run_turn_is_over): runs that
  * the dispatcher has handed out are started, runs and mapped tasks with news
  * are looked at, timers that are due are acted on.  The decisions are those of
  * src/sql/58_runs.sql.  What a crash takes back is done again: an unstarted
@@ -27,11 +28,13 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "base/concurrency_key_hash.h"
 #include "base/relations.h"
 #include "schedule/conductor_held.h"
 #include "schedule/conductor_runs.h"
 #include "schedule/conductor_timers.h"
 #include "schedule/conductor_transaction.h"
+#include "schedule/conductor_turns.h"
 #include "settle/settle.h"
 #include "shared/run_hand_outs.h"
 #include "shared/slots.h"
@@ -51,9 +54,15 @@ typedef struct HeldStart
 	RunStart	start;
 } HeldStart;
 
+typedef struct Look
+{
+	pg_uuid_t	id;
+	uint32		tenant;			/* a hash; 0: none */
+} Look;
+
 static JobqDb *db;
 static MemoryContext lasting;
-static pg_uuid_t *looks = NULL;
+static Look *looks = NULL;
 static int	nlooks = 0;
 static int	looks_size = 0;
 static HeldList held_looks;
@@ -86,19 +95,19 @@ grown(void *array, int *size, Size element)
 
 /* The last ones are compared: the ends of many tasks name one run. */
 void
-runs_look(const pg_uuid_t *id)
+runs_look(const pg_uuid_t *id, uint32 tenant)
 {
 	have_runs = true;
 	if (held_news(&held_looks, id))
 		return;
 	for (int i = nlooks - 1; i >= 0 && i >= nlooks - 32; i--)
 	{
-		if (memcmp(&looks[i], id, UUID_LEN) == 0)
+		if (memcmp(&looks[i].id, id, UUID_LEN) == 0)
 			return;
 	}
 	if (nlooks == looks_size)
-		looks = grown(looks, &looks_size, sizeof(pg_uuid_t));
-	looks[nlooks++] = *id;
+		looks = grown(looks, &looks_size, sizeof(Look));
+	looks[nlooks++] = (Look) {*id, tenant};
 }
 
 void
@@ -196,6 +205,7 @@ typedef struct Turn
 	pg_uuid_t  *looks;
 	int			nlooks;
 	const ErrorData *error;		/* of a start: it ends the attempt */
+	int			done;			/* out: of the starts or looks, the first ones */
 	TimestampTz next;			/* out: of timers */
 	bool		foreign;		/* out */
 } Turn;
@@ -214,33 +224,33 @@ fail_start(Ledger *ledger, Job *job, const ErrorData *error)
 }
 
 static void
+do_start(const RunStart *start, const ErrorData *error)
+{
+	Ledger		ledger;
+	Job			job;
+	bool		locked;
+
+	ledger_open(&ledger);
+	locked = lock_start(&ledger, start, &job);
+	if (locked && error != NULL)
+		fail_start(&ledger, &job, error);
+	else if (locked)
+		mark_running(&ledger, &job);
+	ledger_close(&ledger);
+	if (locked && error == NULL)
+		runs_begin(&start->id, 1);
+}
+
+/* Starts runs until the turn is over. */
+static void
 do_starts(void *arg)
 {
 	Turn	   *turn = arg;
-	pg_uuid_t  *begun = palloc(sizeof(pg_uuid_t) * turn->nstarts);
-	int			nbegun = 0;
-	Ledger		ledger;
-	Job			job;
 
 	turn->foreign = is_foreign();
-	if (turn->foreign)
-		return;
-	ledger_open(&ledger);
-	for (int i = 0; i < turn->nstarts; i++)
-	{
-		if (!lock_start(&ledger, &turn->starts[i], &job))
-			continue;
-		if (turn->error != NULL)
-			fail_start(&ledger, &job, turn->error);
-		else
-		{
-			mark_running(&ledger, &job);
-			begun[nbegun++] = turn->starts[i].id;
-		}
-	}
-	ledger_close(&ledger);
-	if (nbegun > 0)
-		runs_begin(begun, nbegun);
+	turn->done = turn->foreign ? turn->nstarts : 0;
+	while (turn->done < turn->nstarts && (turn->done == 0 || !run_turn_is_over()))
+		do_start(&turn->starts[turn->done++], turn->error);
 }
 
 static void
@@ -249,8 +259,9 @@ do_looks(void *arg)
 	Turn	   *turn = arg;
 
 	turn->foreign = is_foreign();
+	turn->done = turn->nlooks;
 	if (!turn->foreign)
-		run_sql_for_ids("SELECT jobq_internal._look($1)", turn->looks, turn->nlooks);
+		turn->done = DatumGetInt32(run_sql_for_ids("SELECT jobq_internal._look($1)", turn->looks, turn->nlooks));
 }
 
 static void
@@ -274,15 +285,18 @@ do_timers(void *arg)
 }
 
 /*
- * Reads all runs, mapped tasks, and tasks that could not be ended because they
- * were held (_end_task); rows that wait for their parents are edges.c's.
+ * Reads all runs, mapped tasks, tasks that were left by a turn that was over
+ * (_ready), and those that could not be ended because they were held
+ * (_end_task); rows that wait for their parents are edges.c's.
  */
 static void
 do_read_all(void *arg)
 {
-	static const char sql[] = "SELECT r.id FROM jobq.runs r WHERE r.phase <> 'ended' UNION ALL"
-		" SELECT q.id FROM jobq.queue q WHERE q.workflow_id IS NOT NULL AND q.status = 'running' AND q.position = 'infinity' UNION ALL"
-		" SELECT q.id FROM jobq.run_timers t JOIN jobq.queue q ON q.id = t.id WHERE q.workflow_id IS NOT NULL AND q.status <> 'blocked'";
+	static const char sql[] = "SELECT q.id, q.tenant FROM jobq.runs r JOIN jobq.queue q ON q.id = r.id WHERE r.phase <> 'ended' UNION ALL"
+		" SELECT q.id, q.tenant FROM jobq.queue q WHERE q.workflow_id IS NOT NULL AND q.status = 'running' AND q.position = 'infinity' UNION ALL"
+		" (SELECT DISTINCT ON (q.workflow_id) q.id, q.tenant FROM jobq.queue q WHERE q.workflow_id IS NOT NULL"
+		" AND q.status = 'blocked' AND q.waiting_for = 0 AND q.after_state < 4) UNION ALL"
+		" SELECT q.id, q.tenant FROM jobq.run_timers t JOIN jobq.queue q ON q.id = t.id WHERE q.workflow_id IS NOT NULL AND q.status <> 'blocked'";
 	/* a dead letter that is kept can be retried */
 	static const char remove_old[] = "DELETE FROM jobq.runs o USING (SELECT r.id FROM jobq.runs r"
 		" WHERE (r.keep_until < pg_catalog.now() AND r.phase = 'ended'"
@@ -301,7 +315,12 @@ do_read_all(void *arg)
 		SPI_execute(sql, false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not read jobq.runs");
 	for (uint64 i = 0; i < SPI_processed; i++)
-		runs_look(DatumGetUUIDP(SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull)));
+	{
+		Datum		id = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull);
+		Datum		tenant = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull);
+
+		runs_look(DatumGetUUIDP(id), isnull ? 0 : tenant_hash(DatumGetTextPP(tenant)));
+	}
 	SPI_finish();
 }
 
@@ -356,32 +375,41 @@ start_one(const RunStart *start)
 	run_starts_over(db, &copy, 1);
 }
 
-/* Starts the first n in one transaction; false: it has failed. */
-static bool
+/*
+ * Starts the first n in one transaction, as many as its turn has time for;
+ * returns the number of those that are over, 0: it has failed.
+ */
+static int
 start_many(int n)
 {
 	RunStart	some[STARTS_AT_ONCE];
 	Turn		turn = {.starts = some};
+	int			left;
 
 	memcpy(some, starts, sizeof(RunStart) * n);
 	turn.nstarts = run_mark(db, some, n);
 	if (turn.nstarts > 0 && conductor_transaction(do_starts, &turn) != NULL)
-	{
-		run_unmark(db, some, turn.nstarts);
-		return false;
-	}
-	run_starts_over(db, some, turn.nstarts);
-	return true;
+		turn.done = 0;
+	else if (turn.nstarts == 0)
+		return n;
+	left = turn.nstarts - turn.done;
+	run_starts_over(db, some, turn.done);
+	run_unmark(db, some + turn.done, left);
+	if (turn.done == 0)
+		return 0;
+	memcpy(starts + n - left, some + turn.done, sizeof(RunStart) * left);
+	return n - left;
 }
 
 static void
 serve_starts(void)
 {
 	int			n = Min(nstarts, starts_alone > 0 ? 1 : STARTS_AT_ONCE);
+	int			over = 1;
 
 	if (n == 1)
 		start_one(&starts[0]);
-	else if (!start_many(n))
+	else if ((over = start_many(n)) == 0)
 	{
 		starts_alone = n;
 		return;
@@ -389,8 +417,8 @@ serve_starts(void)
 	next_timer = DT_NOBEGIN;
 	have_runs = true;
 	starts_alone = Max(starts_alone - 1, 0);
-	nstarts -= n;
-	memmove(starts, starts + n, sizeof(RunStart) * nstarts);
+	nstarts -= over;
+	memmove(starts, starts + over, sizeof(RunStart) * nstarts);
 }
 
 static void
@@ -417,10 +445,15 @@ look_at_one(const pg_uuid_t *id)
 static void
 serve_looks(void)
 {
-	Turn		turn = {.looks = looks, .nlooks = Min(nlooks, looks_alone > 0 ? 1 : LOOKS_AT_ONCE)};
+	pg_uuid_t	ids[LOOKS_AT_ONCE];
+	Turn		turn = {.looks = ids, .nlooks = Min(nlooks, looks_alone > 0 ? 1 : LOOKS_AT_ONCE), .done = 1};
 
+	if (looks_alone == 0)
+		take_turns(looks, sizeof(Look), offsetof(Look, tenant), nlooks, turn.nlooks);
+	for (int i = 0; i < turn.nlooks; i++)
+		ids[i] = looks[i].id;
 	if (turn.nlooks == 1)
-		look_at_one(&looks[0]);
+		look_at_one(&ids[0]);
 	else if (conductor_transaction(do_looks, &turn) != NULL)
 	{
 		looks_alone = turn.nlooks;
@@ -428,8 +461,8 @@ serve_looks(void)
 	}
 	next_timer = DT_NOBEGIN;
 	looks_alone = Max(looks_alone - 1, 0);
-	nlooks -= turn.nlooks;
-	memmove(looks, looks + turn.nlooks, sizeof(pg_uuid_t) * nlooks);
+	nlooks -= turn.done;
+	memmove(looks, looks + turn.done, sizeof(Look) * nlooks);
 }
 
 /* Tries what is put aside: one start, one look. */

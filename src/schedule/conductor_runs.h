@@ -10,7 +10,7 @@
 /* context: lives as long as the process. */
 extern void runs_start(MemoryContext context, JobqDb *db);
 /* Notes a run, or a task with map, to be looked at. */
-extern void runs_look(const pg_uuid_t *id);
+extern void runs_look(const pg_uuid_t *id, uint32 tenant);
 /* Looks at all of them: news were lost. */
 extern void runs_look_at_all(void);
 /* Takes the runs that the dispatcher has handed out. */

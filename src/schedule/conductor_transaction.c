@@ -15,6 +15,7 @@
 #include "utils/snapmgr.h"
 
 #include "schedule/conductor_transaction.h"
+#include "workflow/run_begin.h"
 #include "shared/shmem.h"
 
 #define SHORT_WAIT_MS	5
@@ -65,6 +66,7 @@ conductor_transaction(void (*what) (void *), void *arg)
 
 	if (!patient)
 		LockTimeout = Min(SHORT_WAIT_MS, lock_timeout);
+	run_turn_begins();
 	error = conductor_run(what, arg, false);
 	LockTimeout = lock_timeout;
 	if (patient && error != NULL && error->sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE)

@@ -22,6 +22,7 @@
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
+#include "base/concurrency_key_hash.h"
 #include "base/interval.h"
 #include "base/job_status.h"
 #include "base/texts.h"
@@ -469,6 +470,7 @@ JobStatus
 settle(Ledger *ledger, Job *job, JobType *type, Outcome *o)
 {
 	TimestampTz due = due_since(job);
+	uint32		tenant = tenant_hash(JOB_TENANT(job));
 	JobStatus	status;
 
 	bound_outcome(o);
@@ -479,11 +481,11 @@ settle(Ledger *ledger, Job *job, JobType *type, Outcome *o)
 	{
 		if (!JOB_NULL(job, Q_schedule_id))
 			publish_scheduled_end(JOB_INT(job, Q_schedule_id), JOB_ID(job), status, o->ended_at);
-		publish_end(JOB_ID(job), status, !JOB_NULL(job, Q_workflow_id));
+		publish_end(JOB_ID(job), tenant, status, !JOB_NULL(job, Q_workflow_id));
 		if (!JOB_NULL(job, Q_workflow_id) && !JOB_NULL(job, Q_parent_id))
-			publish_look(DatumGetUUIDP(JOB_ATT(job, Q_parent_id)), END_READ);
+			publish_look(DatumGetUUIDP(JOB_ATT(job, Q_parent_id)), tenant, END_READ);
 	}
 	else if (!JOB_NULL(job, Q_workflow_id))
-		publish_look(JOB_ID(job), END_READ);	/* its run may be paused, or end */
+		publish_look(JOB_ID(job), tenant, END_READ);	/* its run may be paused, or end */
 	return status;
 }

@@ -17,6 +17,7 @@ typedef struct JobEnd
 {
 	pg_uuid_t	id;
 	int			status;			/* JobStatus, END_LOOK or END_READ */
+	uint32		tenant;			/* a hash; 0: none, or not known */
 } JobEnd;
 
 #define END_LOOK	(-1)		/* it has an edge that it may have missed */

@@ -39,7 +39,7 @@ typedef struct UnpublishedEnd
 static UnpublishedEnd *ends = NULL;
 static int	nends = 0;
 static int	ends_size = 0;
-static bool lost = false;		/* more than MAX_KEPT */
+static bool lost = false;		/* more than MAX_KEPT: matters if a job is awaited */
 static bool look_at_all = false;
 static JobqDb *my = NULL;
 static JobqDb *awaits_in = NULL;	/* where this transaction counts as open */
@@ -123,7 +123,7 @@ edges_are_visible(JobqDb *db, uint32 *mark)
 /* ---------- the open transaction ---------- */
 
 static void
-add(const pg_uuid_t *id, int status, bool always)
+add(const pg_uuid_t *id, uint32 tenant, int status, bool always)
 {
 	if (my == NULL)
 		my = my_db();
@@ -132,6 +132,7 @@ add(const pg_uuid_t *id, int status, bool always)
 	if (nends == MAX_KEPT)
 	{
 		lost = true;
+		look_at_all |= always;
 		return;
 	}
 	if (ends == NULL)
@@ -144,7 +145,7 @@ add(const pg_uuid_t *id, int status, bool always)
 		ends_size *= 2;
 		ends = repalloc(ends, sizeof(UnpublishedEnd) * ends_size);
 	}
-	ends[nends++] = (UnpublishedEnd) {.end = {*id, status}, .subid = GetCurrentSubTransactionId(), .always = always};
+	ends[nends++] = (UnpublishedEnd) {.end = {*id, status, tenant}, .subid = GetCurrentSubTransactionId(), .always = always};
 }
 
 void
@@ -163,26 +164,26 @@ publish_end_done(const pg_uuid_t *id, uint32 mark, int *place)
 }
 
 void
-publish_end(const pg_uuid_t *id, int status, bool is_task)
+publish_end(const pg_uuid_t *id, uint32 tenant, int status, bool is_task)
 {
-	add(id, status, is_task);
+	add(id, tenant, status, is_task);
 }
 
 void
-publish_look(const pg_uuid_t *id, int what)
+publish_look(const pg_uuid_t *id, uint32 tenant, int what)
 {
 	for (int i = nends - 1; i >= 0 && i >= nends - 8; i--)
 	{
 		if (ends[i].end.status == what && memcmp(&ends[i].end.id, id, UUID_LEN) == 0)
 			return;
 	}
-	add(id, what, true);
+	add(id, tenant, what, true);
 }
 
 void
 publish_removal(const pg_uuid_t *id)
 {
-	add(id, END_LOOK, false);
+	add(id, 0, END_LOOK, false);
 }
 
 void

@@ -20,8 +20,11 @@ extern void job_mark_awaited(JobqDb *db, const pg_uuid_t *id);
 /* True if a job may wait for this one. */
 extern bool job_is_awaited(JobqDb *db, const pg_uuid_t *id);
 
-/* Notes that a job has left the queue, with that JobStatus; is_task: of a run. */
-extern void publish_end(const pg_uuid_t *id, int status, bool is_task);
+/*
+ * Notes that a job of that tenant (a hash) has left the queue, with that
+ * JobStatus; is_task: of a run.
+ */
+extern void publish_end(const pg_uuid_t *id, uint32 tenant, int status, bool is_task);
 /*
  * Returns a mark for publish_end_done; false: a transaction may commit edges
  * that a snapshot taken after the call does not see.
@@ -36,7 +39,7 @@ extern void publish_end_done(const pg_uuid_t *id, uint32 mark, int *place);
 /* Makes the conductor look at a job whose row was deleted, if one may wait for it. */
 extern void publish_removal(const pg_uuid_t *id);
 /* Makes the conductor look at the job, or at the run: END_LOOK, END_READ. */
-extern void publish_look(const pg_uuid_t *id, int what);
+extern void publish_look(const pg_uuid_t *id, uint32 tenant, int what);
 /* Makes the conductor read all edges and runs. */
 extern void publish_look_at_all(void);
 /* The same; until it has, every job counts as awaited. */

@@ -72,6 +72,10 @@ CREATE FUNCTION jobq_internal._may_enqueue(role oid, tenant text, type_id int) R
 -- Makes the conductor look at a run, or at a task with map.
 CREATE FUNCTION jobq_internal._look_again(id uuid) RETURNS void
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_look_again';
+-- True if the conductor's transaction is to end, with the rest of its work left to
+-- others: it has taken 50 ms.
+CREATE FUNCTION jobq_internal._turn_is_over() RETURNS boolean
+  LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_turn_is_over';
 
 -- ---------- steps and data ----------
 
@@ -503,14 +507,25 @@ END $$;
 
 -- The same for many.  One whose data are bad, or that may not run, is a dead
 -- letter at once.  While the run is paused they wait; a run that fails starts
--- only tasks of the rules done and failed.
+-- only tasks of the rules done and failed.  When the turn is over the others of a
+-- run wait for another look, at the first of them (_look_at_ready).
 CREATE FUNCTION jobq_internal._ready(tasks uuid[]) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   q jobq.queue;
   r jobq.runs;
+  begun boolean := false;
+  left_run uuid;
 BEGIN
   FOR q IN SELECT j.* FROM unnest(tasks) WITH ORDINALITY t(id, n) JOIN jobq.queue j ON j.id = t.id AND j.status = 'blocked' ORDER BY t.n LOOP
+    IF begun AND jobq_internal._turn_is_over() THEN
+      IF q.workflow_id IS DISTINCT FROM left_run THEN
+        PERFORM jobq_internal._look_again(q.id);
+      END IF;
+      left_run := q.workflow_id;
+      CONTINUE;
+    END IF;
+    begun := true;
     IF r.id IS DISTINCT FROM q.workflow_id THEN
       SELECT * INTO r FROM jobq.runs j WHERE j.id = q.workflow_id;
     END IF;
@@ -539,6 +554,21 @@ BEGIN
   END LOOP;
 END $$;
 
+-- Starts tasks of a run whose parents have ended in a turn that was over.
+CREATE FUNCTION jobq_internal._look_at_ready(run uuid) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  tasks uuid[] := ARRAY(SELECT q.id FROM jobq.queue q
+                         WHERE q.workflow_id = run AND q.parent_id = run AND q.status = 'blocked' AND q.waiting_for = 0 AND q.after_state < 4
+                         ORDER BY q.id LIMIT 100 FOR UPDATE);
+BEGIN
+  PERFORM jobq_internal._ready(tasks);
+  IF cardinality(tasks) = 100 THEN
+    PERFORM jobq_internal._look_again(q.id) FROM jobq.queue q
+      WHERE q.workflow_id = run AND q.parent_id = run AND q.status = 'blocked' AND q.waiting_for = 0 AND q.after_state < 4 LIMIT 1;
+  END IF;
+END $$;
+
 -- True if a run goes on after that dead task: its step says so, or the workflow,
 -- or the version has no such step.
 CREATE FUNCTION jobq_internal._continues(r jobq.runs, key text) RETURNS boolean
@@ -558,7 +588,8 @@ $$;
 
 -- ---------- maps ----------
 
--- Inserts members of a mapped task, of the elements with these numbers.
+-- Inserts members of a mapped task, of the elements with these numbers, or of the
+-- first ones of them when the turn is over.
 CREATE FUNCTION jobq_internal._insert_members(q jobq.queue, r jobq.runs, step jsonb, context jsonb, numbers int[]) RETURNS SETOF uuid
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -580,13 +611,13 @@ BEGIN
     FROM jsonb_array_elements(jsonb_path_query_array(q.payload, '$[$from to $to]',
                                 jsonb_build_object('from', first, 'to', numbers[cardinality(numbers)]))) WITH ORDINALITY e(item, n),
          LATERAL (SELECT first + e.n::int - 1) o(i)
-   WHERE i = ANY (numbers)
+   WHERE i = ANY (numbers) AND (i = first OR NOT jobq_internal._turn_is_over())
   RETURNING j.id;
 END $$;
 
--- Adds up to so many members of a mapped task, fewer if a quota of the tenant
--- admits no more and one of the others will end: place is the number of the first
--- element that is left.  Elements whose members a former life of the run has
+-- Adds up to so many members of a mapped task, fewer if the turn is over, or if a
+-- quota of the tenant admits no more and one of the others will end: place is the
+-- number of the first element that is left.  Elements whose members a former life of the run has
 -- completed have no new one.
 CREATE FUNCTION jobq_internal._add_members(q jobq.queue, r jobq.runs, step jsonb, room int, live int, OUT place int, OUT added int)
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -609,11 +640,16 @@ BEGIN
   IF added = 0 THEN
     RETURN;
   ELSIF NOT jobq_internal._has_quotas(q.tenant) THEN
-    PERFORM jobq_internal._insert_members(q, r, step, context, numbers);
+    added := (SELECT count(*) FROM jobq_internal._insert_members(q, r, step, context, numbers));
+    place := coalesce(numbers[added + 1], place);
     RETURN;
   END IF;
   added := 0;
   FOREACH i IN ARRAY numbers LOOP
+    IF added > 0 AND jobq_internal._turn_is_over() THEN
+      place := i;
+      RETURN;
+    END IF;
     BEGIN
       id := jobq_internal._insert_members(q, r, step, context, ARRAY[i]);
       PERFORM jobq_internal._admit(id);
@@ -655,7 +691,8 @@ BEGIN
     SELECT m.place, m.added INTO place, added FROM jobq_internal._add_members(q, r, step, room, live) m;
     UPDATE jobq.queue j SET waiting_for = place WHERE j.id = q.id;
     -- the last ones may have been kept from a former life; one transaction adds 1,000
-    IF (added = 0 AND live = 0) OR (added = room AND place < n AND step ->> 'max_parallel' IS NULL) THEN
+    IF (added = 0 AND live = 0) OR (added = room AND place < n AND step ->> 'max_parallel' IS NULL)
+       OR (added < room AND place < n AND jobq_internal._turn_is_over()) THEN
       PERFORM jobq_internal._look_again(q.id);
     END IF;
   ELSIF live = 0 AND q.error_code IS NOT NULL THEN
@@ -952,18 +989,25 @@ BEGIN
   END IF;
 END $$;
 
--- Looks at runs, at tasks with map, and at other tasks.  A member's end names its
--- parent.
-CREATE FUNCTION jobq_internal._look(ids uuid[]) RETURNS void
+-- Looks at runs, at tasks with map, and at other tasks, until the turn is over;
+-- returns the number of the ids that are done.  A member's end names its parent.
+CREATE FUNCTION jobq_internal._look(ids uuid[]) RETURNS int
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   q jobq.queue;
   r jobq.runs;
+  i int;
 BEGIN
-  FOR q IN SELECT j.* FROM unnest(ids) t(id) JOIN jobq.queue j ON j.id = t.id AND j.status IN ('running', 'pending', 'retry') LOOP
-    IF q.status = 'running' AND q.position = 'infinity' THEN
-      -- the row of the loop is as old as its snapshot: ids may name the map twice, a cancel may
-      -- have come; the locks keep out retries of members, pauses and resumes
+  FOR i IN 1 .. coalesce(cardinality(ids), 0) LOOP
+    IF i > 1 AND jobq_internal._turn_is_over() THEN
+      RETURN i - 1;
+    END IF;
+    SELECT * INTO q FROM jobq.queue j WHERE j.id = ids[i];
+    CONTINUE WHEN NOT FOUND;
+    IF q.status = 'blocked' THEN
+      PERFORM jobq_internal._look_at_ready(q.workflow_id);
+    ELSIF q.status = 'running' AND q.position = 'infinity' THEN
+      -- a cancel may have come; the locks keep out retries of members, pauses and resumes
       SELECT * INTO q FROM jobq.queue j WHERE j.id = q.id AND j.status = 'running' FOR UPDATE;
       CONTINUE WHEN NOT FOUND;
       SELECT * INTO r FROM jobq.runs j WHERE j.id = q.workflow_id FOR UPDATE;
@@ -982,6 +1026,7 @@ BEGIN
       PERFORM jobq_internal._look_at_run(q, r);
     END IF;
   END LOOP;
+  RETURN cardinality(ids);
 END $$;
 
 -- Acts on timers of these tasks and runs: the time limit of an event, the end of
@@ -990,6 +1035,7 @@ CREATE FUNCTION jobq_internal._act_on_timers(due uuid[]) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   q jobq.queue;
+  looked int;
 BEGIN
   FOR q IN SELECT j.* FROM unnest(due) t(id) JOIN jobq.queue j ON j.id = t.id LOOP
     IF q.status = 'blocked' AND q.after_state = 4 THEN
@@ -998,7 +1044,8 @@ BEGIN
       PERFORM jobq_internal._settle_task(q.id, 'completed', NULL, NULL, NULL);
     END IF;
   END LOOP;
-  PERFORM jobq_internal._look(due);
+  looked := jobq_internal._look(due);
+  PERFORM jobq_internal._look_again(d) FROM unnest(due[looked + 1:]) d;
 END $$;
 
 -- Acts on timers that are due; returns the time of the next one.
@@ -1008,7 +1055,7 @@ DECLARE
   due uuid[];
 BEGIN
   WITH gone AS (DELETE FROM jobq.run_timers t WHERE t.ctid IN
-                  (SELECT o.ctid FROM jobq.run_timers o WHERE o.due <= clock_timestamp() ORDER BY o.due LIMIT 1000) RETURNING t.id)
+                  (SELECT o.ctid FROM jobq.run_timers o WHERE o.due <= clock_timestamp() ORDER BY o.due LIMIT 200) RETURNING t.id)
   SELECT array_agg(g.id) INTO due FROM gone g;
   PERFORM jobq_internal._act_on_timers(due);
   RETURN (SELECT min(t.due) FROM jobq.run_timers t);

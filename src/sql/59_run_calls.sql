@@ -673,15 +673,28 @@ BEGIN
     INTO parents, looks, next, state FROM family f;
 END $$;
 
+-- Runs that have begun, and those in the queue that wait.  A map is done as far as
+-- its elements are.  The branches have no join and no WHERE, so the planner reads
+-- the newest runs from the indexes of ids.
 CREATE VIEW jobq.workflow_runs WITH (security_invoker = true) AS
 SELECT j.id, j.job_type AS workflow, r.version, j.status,
-       (SELECT avg(CASE WHEN t.status IN ('completed', 'skipped') THEN 100 ELSE coalesce(t.progress, 0) END)
-          FROM jobq.jobs t WHERE t.workflow_id = j.id AND t.parent_id = j.id) AS progress,
+       CASE WHEN r.version IS NULL THEN 0 ELSE
+       (SELECT avg(CASE WHEN t.status IN ('completed', 'skipped') THEN 100
+                        WHEN m.map IS NOT NULL THEN m.done / greatest(CASE jsonb_typeof(t.payload) WHEN 'array' THEN jsonb_array_length(t.payload) END, 1)
+                        ELSE coalesce(t.progress, 0) END)
+          FROM jobq.jobs t
+          LEFT JOIN (SELECT e.parent_id AS map, sum(CASE WHEN e.status IN ('completed', 'skipped') THEN 100 ELSE coalesce(e.progress, 0) END) AS done
+                       FROM jobq.jobs e WHERE e.workflow_id = j.id AND e.parent_id <> j.id GROUP BY 1) m ON m.map = t.id
+         WHERE t.workflow_id = j.id AND t.parent_id = j.id) END AS progress,
        (SELECT t.task_key FROM jobq.jobs t WHERE t.workflow_id = j.id AND t.parent_id = j.id
            AND t.status IN ('running', 'pending', 'retry', 'blocked')
          ORDER BY CASE t.status WHEN 'running' THEN 0 WHEN 'blocked' THEN 2 ELSE 1 END, t.created_at, t.id LIMIT 1) AS current_task_key,
        (SELECT coalesce(jsonb_object_agg(c.status, c.n), '{}') FROM
           (SELECT t.status, count(*) AS n FROM jobq.jobs t WHERE t.workflow_id = j.id GROUP BY t.status) c) AS tasks,
-       j.priority, j.scheduled_for AS position, j.payload, j.result, j.error_code, j.error_msg, j.tenant, r.paused_reason,
-       j.scheduled_for, r.deadline, j.created_at, j.started_at, j.completed_at, j.updated_at
-  FROM jobq.jobs j JOIN jobq.runs r ON r.id = j.id AND r.version > 0;
+       j.priority, coalesce(nullif(r.position, 'infinity'), j.scheduled_for) AS position, j.payload, j.result, j.error_code, j.error_msg, j.tenant,
+       r.paused_reason, j.scheduled_for, r.deadline, j.created_at, j.started_at, j.completed_at, j.updated_at
+  FROM (SELECT b.id, b.type_id, b.version, b.version AS number, 0 AS runs, b.paused_reason, b.deadline, NULL::timestamptz AS position FROM jobq.runs b
+         UNION ALL
+        SELECT q.id, q.type_id, NULL::int, 1, q.runs, NULL::text, NULL::timestamptz, q.position FROM jobq.queue q) r
+  JOIN jobq.jobs j ON j.id = r.id
+ WHERE r.type_id = ANY (ARRAY(SELECT t.id FROM jobq.job_types t WHERE t.is_workflow)) AND r.number > 0 AND r.runs = 0;

@@ -1124,16 +1124,16 @@ COMMENT ON COLUMN jobq.queue.after_state IS 'blocked: 1 a parent has completed, 
 COMMENT ON COLUMN jobq.queue.keep_until IS 'time until which the row of a task stays after its end';
 COMMENT ON COLUMN jobq.queue.key_since IS 'place in the order of the concurrency key';
 
-COMMENT ON VIEW jobq.workflow_runs IS 'Runs of workflows that have started';
+COMMENT ON VIEW jobq.workflow_runs IS 'Runs of workflows that have started, or wait in the queue';
 COMMENT ON COLUMN jobq.workflow_runs.id IS 'the job';
 COMMENT ON COLUMN jobq.workflow_runs.workflow IS 'name of the workflow';
-COMMENT ON COLUMN jobq.workflow_runs.version IS 'version of the workflow';
+COMMENT ON COLUMN jobq.workflow_runs.version IS 'version of the workflow; NULL before the start';
 COMMENT ON COLUMN jobq.workflow_runs.status IS 'status of the job';
-COMMENT ON COLUMN jobq.workflow_runs.progress IS 'mean of its tasks, 0 to 100';
+COMMENT ON COLUMN jobq.workflow_runs.progress IS 'mean of its tasks, 0 to 100; of a map, that of its elements';
 COMMENT ON COLUMN jobq.workflow_runs.current_task_key IS 'first task that has not ended, a running one before others';
 COMMENT ON COLUMN jobq.workflow_runs.tasks IS 'number of tasks by status';
 COMMENT ON COLUMN jobq.workflow_runs.priority IS 'priority of the job';
-COMMENT ON COLUMN jobq.workflow_runs."position" IS 'time by which its tasks are ordered among other jobs';
+COMMENT ON COLUMN jobq.workflow_runs."position" IS 'time by which it and its tasks are ordered among other jobs';
 COMMENT ON COLUMN jobq.workflow_runs.payload IS 'input of the run';
 COMMENT ON COLUMN jobq.workflow_runs.result IS 'output of the run';
 COMMENT ON COLUMN jobq.workflow_runs.error_code IS 'task_failed, timeout, bad_input or a SQLSTATE';

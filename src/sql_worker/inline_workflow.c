@@ -69,7 +69,7 @@ inline_workflow_begin(Ledger *ledger, Job *job)
 	ledger_close(ledger);
 	call = owner_call_begin();
 	runs_begin(JOB_ID(job), 1);
-	run_sql_for_ids("SELECT jobq_internal._check_inline(r) FROM unnest($1) r", JOB_ID(job), 1);
+	(void) run_sql_for_ids("SELECT jobq_internal._check_inline(r) FROM unnest($1) r", JOB_ID(job), 1);
 	owner_call_end(call);
 }
 
@@ -127,7 +127,7 @@ act_on(const State *state)
 		(void) edges_apply(parents, state->nparents);
 	CommandCounterIncrement();
 	if (state->nlooks > 0)
-		run_sql_for_ids("SELECT jobq_internal._look($1)", state->looks, state->nlooks);
+		(void) run_sql_for_ids("SELECT jobq_internal._look($1)", state->looks, state->nlooks);
 	CommandCounterIncrement();
 }
 

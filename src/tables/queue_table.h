@@ -66,6 +66,7 @@ typedef struct Job
 #define JOB_ATT(job, att)	((job)->values[(att) - 1])
 #define JOB_NULL(job, att)	((job)->nulls[(att) - 1])
 #define JOB_ID(job)			(DatumGetUUIDP(JOB_ATT(job, Q_id)))
+#define JOB_TENANT(job)		(JOB_NULL(job, Q_tenant) ? NULL : DatumGetTextPP(JOB_ATT(job, Q_tenant)))
 #define JOB_INT(job, att)	(DatumGetInt32(JOB_ATT(job, att)))
 
 /*

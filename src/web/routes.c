@@ -267,7 +267,7 @@ const Route route_table[] = {
 	.answer = "jobq.workflow_runs",.redact = true},
 	{"GET", "/api/v1/runs/{id}", "A run, the steps of its version, its tasks; those of a map are counted", SHAPE_VALUE,
 		"SELECT json_build_object('run', r, 'steps', (SELECT w.steps FROM jobq.workflows w WHERE w.name = r.workflow"
-		" AND w.version = r.version), 'tasks', (SELECT coalesce(json_agg(json_build_object('id', t.id, 'task_key', t.task_key, 'job_type',"
+		" AND CASE WHEN r.version IS NULL THEN w.is_active ELSE w.version = r.version END), 'tasks', (SELECT coalesce(json_agg(json_build_object('id', t.id, 'task_key', t.task_key, 'job_type',"
 		" t.job_type, 'status', t.status, 'after', t.after, 'after_rule', t.after_rule, 'progress', t.progress, 'attempts', t.attempts,"
 		" 'scheduled_for', t.scheduled_for, 'created_at', t.created_at, 'started_at', t.started_at, 'completed_at', t.completed_at,"
 		" 'error_code', t.error_code, 'error_msg', t.error_msg) ORDER BY t.id), '[]') FROM jobq.jobs t"

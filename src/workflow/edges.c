@@ -137,12 +137,14 @@ read_edges(Batch *batch, int i)
 
 /* ---------- runs ---------- */
 
-void
+Datum
 run_sql_for_ids(const char *sql, const pg_uuid_t *ids, int n)
 {
 	Datum	   *elements = palloc(sizeof(Datum) * Max(n, 1));
 	Oid			types[] = {UUIDARRAYOID};
 	Datum		values[1];
+	Datum		result = 0;
+	bool		isnull;
 
 	for (int i = 0; i < n; i++)
 		elements[i] = UUIDPGetDatum(&ids[i]);
@@ -150,7 +152,10 @@ run_sql_for_ids(const char *sql, const pg_uuid_t *ids, int n)
 	SPI_connect();
 	if (SPI_execute_with_args(sql, 1, types, values, NULL, false, 0) != SPI_OK_SELECT)
 		elog(ERROR, "could not execute \"%s\"", sql);
+	if (SPI_processed > 0)
+		result = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
 	SPI_finish();
+	return result;
 }
 
 /* True if the run of a dead task goes on. */
@@ -424,7 +429,7 @@ edges_apply(Parent *parents, int n)
 	table_close_after_write(&batch.edges);
 	ledger_close(&batch.ledger);
 	if (batch.nready > 0)
-		run_sql_for_ids("SELECT jobq_internal._ready($1)", batch.ready, batch.nready);
+		(void) run_sql_for_ids("SELECT jobq_internal._ready($1)", batch.ready, batch.nready);
 	for (int i = 0; i < n; i++)
 	{
 		parents[i].skip = Max(parents[i].skip, 0);

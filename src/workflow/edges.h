@@ -16,6 +16,7 @@ typedef struct Parent
 	pg_uuid_t	id;
 	int			status;			/* JobStatus as published, END_LOOK: not known */
 	int			skip;			/* edges that stay: they come first */
+	uint32		tenant;			/* a hash; 0: none, or not known */
 	bool		locked;			/* out: all that is left waits for locks of children */
 } Parent;
 
@@ -26,8 +27,11 @@ typedef struct Parent
  */
 extern int	edges_apply(Parent *parents, int n);
 
-/* Calls an SQL function of runs with an array of ids. */
-extern void run_sql_for_ids(const char *sql, const pg_uuid_t *ids, int n);
+/*
+ * Calls an SQL function of runs with an array of ids; returns its first result,
+ * if that is passed by value.
+ */
+extern Datum run_sql_for_ids(const char *sql, const pg_uuid_t *ids, int n);
 
 /*
  * Reads the edges of parents behind *from, which it moves; marks the parents

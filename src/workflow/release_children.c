@@ -75,7 +75,7 @@ parents_add(EndedParents *parents, Job *job, JobStatus status)
 		parents->ends = parents->ends == NULL ? palloc(sizeof(JobEnd) * parents->size) :
 			repalloc(parents->ends, sizeof(JobEnd) * parents->size);
 	}
-	parents->ends[parents->n++] = (JobEnd) {*JOB_ID(job), status};
+	parents->ends[parents->n++] = (JobEnd) {.id = *JOB_ID(job), .status = status};
 }
 
 /* ---------- edges ---------- */

@@ -43,5 +43,5 @@ void
 runs_begin(const pg_uuid_t *ids, int n)
 {
 	CommandCounterIncrement();
-	run_sql_for_ids("SELECT jobq_internal._start_run(r) FROM unnest($1) r", ids, n);
+	(void) run_sql_for_ids("SELECT jobq_internal._start_run(r) FROM unnest($1) r", ids, n);
 }

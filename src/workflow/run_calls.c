@@ -17,6 +17,8 @@
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
 
+#include "base/clock.h"
+#include "base/concurrency_key_hash.h"
 #include "base/errors.h"
 #include "base/relations.h"
 #include "security/access.h"
@@ -26,12 +28,18 @@
 #include "shared/publish_ends.h"
 #include "shared/publish_jobs.h"
 #include "tables/queue_find.h"
+#include "workflow/run_begin.h"
+
+#define TURN_US			INT64CONST(50000)
+
+static MonoTime turn_end = 0;	/* 0: not the conductor's */
 
 PG_FUNCTION_INFO_V1(jobq_settle_task);
 PG_FUNCTION_INFO_V1(jobq_release_task);
 PG_FUNCTION_INFO_V1(jobq_look_again);
 PG_FUNCTION_INFO_V1(jobq_look_at_parent);
 PG_FUNCTION_INFO_V1(jobq_may_enqueue);
+PG_FUNCTION_INFO_V1(jobq_turn_is_over);
 
 /*
  * Locks the row; false: it has gone.  40001, which the conductor takes for a
@@ -147,15 +155,42 @@ jobq_release_task(PG_FUNCTION_ARGS)
 Datum
 jobq_look_again(PG_FUNCTION_ARGS)
 {
-	publish_look(PG_GETARG_UUID_P(0), END_READ);
+	Table		queue;
+	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	Job			job;
+
+	table_open_for_write(&queue, jobq_relid("queue"));
+	if (queue_find_by_id(&queue, PG_GETARG_UUID_P(0), snapshot, &job))
+		publish_look(JOB_ID(&job), tenant_hash(JOB_TENANT(&job)), END_READ);
+	table_close_after_write(&queue);
+	UnregisterSnapshot(snapshot);
 	PG_RETURN_VOID();
+}
+
+void
+run_turn_begins(void)
+{
+	turn_end = mono_now() + TURN_US;
+}
+
+bool
+run_turn_is_over(void)
+{
+	return turn_end != 0 && mono_now() >= turn_end;
+}
+
+/* jobq_internal._turn_is_over() */
+Datum
+jobq_turn_is_over(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_BOOL(run_turn_is_over());
 }
 
 /* jobq_internal._look_at_parent(id) */
 Datum
 jobq_look_at_parent(PG_FUNCTION_ARGS)
 {
-	publish_look(PG_GETARG_UUID_P(0), END_LOOK);
+	publish_look(PG_GETARG_UUID_P(0), 0, END_LOOK);
 	PG_RETURN_VOID();
 }
 

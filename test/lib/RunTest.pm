@@ -9,7 +9,7 @@ use PostgreSQL::Test::Utils;
 use ServerTest;
 use Test::More;
 
-our @EXPORT = qw(run_server one workflow start_run ended run_is tasks_of tasks_are claim_one complete_one);
+our @EXPORT = qw(run_server run_on one workflow start_run ended run_is tasks_of tasks_are claim_one complete_one);
 
 my $node;
 
@@ -20,7 +20,13 @@ sub run_server
 {
 	my ($name, @settings) = @_;
 
-	$node = jobq_server($name, 'jobq.max_sql_workers = 2', 'fsync = off', @settings);
+	return run_on(jobq_server($name, 'jobq.max_sql_workers = 2', 'fsync = off', @settings));
+}
+
+# The same for a server that is not started.
+sub run_on
+{
+	($node) = @_;
 	$node->start;
 	$node->safe_psql('postgres', <<'END');
 CREATE EXTENSION jobq;

@@ -10,6 +10,22 @@ use Test::More;
 
 my $node = run_server('looks');
 
+# ---------- more ends than a transaction keeps ----------
+
+# No job waits for another one yet, so that no end is of a parent.  The last end is of another run.
+workflow('many', '[{"key": "m", "job_type": "act", "map": "$.input.list"}]');
+workflow('one', '[{"key": "x", "job_type": "act"}]');
+workflow('marker', '[{"key": "x"}]');
+one(q{SELECT jobq.pause_job_type('act')});
+my ($many, $last) = (start_run('many', one(q{SELECT jsonb_build_object('list', jsonb_agg(i)) FROM generate_series(1, 4200) i})), start_run('one'));
+wait_for_sql($node, qq{SELECT count(*) = 4201 FROM jobq.queue WHERE status = 'pending' AND workflow_id IN ('$many', '$last')}, 'tasks of two runs wait');
+one(qq{SELECT count(jobq.cancel_job(q.id)) FROM (SELECT id FROM jobq.queue WHERE status = 'pending' AND workflow_id IN ('$many', '$last')
+  ORDER BY workflow_id = '$last') q});
+run_is(start_run('marker'), 'completed', 'one commit ends all of them; a run begun later ends');
+is(one("SELECT status FROM jobq.jobs WHERE id = '$last'"), 'completed', 'the run of the last task has ended before it');
+run_is($many, 'completed', 'so does the other one');
+one(q{SELECT jobq.resume_job_type('act')});
+
 # ---------- the last task ends during a look ----------
 
 # A look at a run with events waits, between what it reads, until the table open has a row.

@@ -49,6 +49,37 @@ is(one("SELECT progress::float, current_task_key IS NULL, result, completed_at I
 is(events_of($run), 'run_started run_finished', 'its events');
 like(events_of(one("SELECT id FROM jobq.jobs WHERE workflow_id = '$run' AND task_key = 'z'")), qr/^released started completed$/, 'those of a task that waited');
 
+# A run that waits, for its turn or for a job, has a position and no task yet.
+one(q{SELECT jobq.pause_job_type('shows')});
+$run = start_run('shows', '{"x": 2}', q{tenant => 't', priority => 5, scheduled_for => now() - interval '1 day'});
+my $late = start_run('shows', '{}', q{delay => '1 hour'});
+my $behind = start_run('shows', '{}', "after => ARRAY['$run'::uuid]");
+is(one("SELECT workflow, version IS NULL, status, progress, current_task_key IS NULL, tasks, priority, payload, tenant, position - created_at < '1 min', position >= created_at,
+  scheduled_for < position, deadline IS NULL, started_at IS NULL FROM jobq.workflow_runs WHERE id = '$run'"),
+	'shows|t|pending|0|t|{}|5|{"x": 2}|t|t|t|t|t|t', 'a run that has not begun');
+is(one("SELECT status, position = scheduled_for FROM jobq.workflow_runs WHERE id = '$late'"), 'pending|t', 'one with a delay');
+is(one("SELECT status, version IS NULL, tasks FROM jobq.workflow_runs WHERE id = '$behind'"), 'blocked|t|{}', 'one that waits for a job');
+is(one(q{SELECT array_agg(id ORDER BY position) FROM jobq.workflow_runs WHERE workflow = 'shows' AND status = 'pending'}), "{$run,$late}", 'in their order');
+is(one("SELECT jobq.cancel_job(id) FROM jobq.workflow_runs WHERE version IS NULL AND workflow = 'shows' ORDER BY id LIMIT 1"), 't', 'one is cancelled');
+is(one("SELECT count(*) FROM jobq.workflow_runs WHERE id = '$run'"), 0, 'it waits no longer, and has never begun');
+one("SELECT jobq.cancel_job('$late'); SELECT jobq.resume_job_type('shows')");
+
+# A map counts with its elements: those that have ended, those that run, those to come.
+workflow('counts', '[{"key": "m", "job_type": "pulled", "map": "$.input.list", "max_parallel": 2}, {"key": "z", "job_type": "act", "after": ["m"]}]');
+$run = start_run('counts', '{"list": [1, 2, 3, 4]}');
+sub progress_is { my ($is, $what) = @_; return is(one("SELECT progress::float FROM jobq.workflow_runs WHERE id = '$run'"), $is, $what); }
+($id, $token) = claim_one();
+progress_is(0, 'none of four elements has ended');
+complete_one($id, $token);
+progress_is(12.5, 'one of them');
+($id, $token) = claim_one();
+is(one("SELECT jobq.heartbeat('$id', '$token', progress => 50)"), 'ok', 'one is half done');
+progress_is(18.75, 'it counts so');
+complete_one($id, $token);
+complete_one((claim_one())[0, 1]) foreach 1, 2;
+run_is($run, 'completed');
+progress_is(100, 'all of them');
+
 # ---------- arguments of tasks ----------
 
 my $arguments = '"priority": -7, "max_attempts": 4, "timeout": "90 s", "backoff": {"type": "fixed", "base": "1 h"}, "concurrency_key": "k"';

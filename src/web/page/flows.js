@@ -31,7 +31,7 @@ const runColumns = [
   { key: 'id', title: 'Run', class: 'nobr', render: (r) => h('a', { href: link(['runs', r.id]), class: 'id', title: r.id },
     `…${r.id.slice(-8)}`) },
   { key: 'workflow', title: 'Workflow', render: (r) => h('span', { class: 'nobr' },
-    h('a', { href: link(['workflows', r.workflow]) }, r.workflow), faint(` ${r.version}`)) },
+    h('a', { href: link(['workflows', r.workflow]) }, r.workflow), faint(` ${r.version ?? ''}`)) },
   {
     key: 'status', title: 'Status', class: 'nobr',
     render: (r) => h(Fragment, null, h(Status, { status: r.status }), ' ',
