@@ -152,9 +152,9 @@ export type BatchHandler<Payload = any, Result = any> =
 export class Worker {
   constructor(dsn: string | object, options?: WorkerOptions);
   handler<Payload = any, Result = any>(
-    type: string, handler: Handler<Payload, Result>, options?: { concurrency?: number }): this;
-  handler<Payload = any, Result = any>(
     type: string, handler: BatchHandler<Payload, Result>, options: { batch: number; concurrency?: number }): this;
+  handler<Payload = any, Result = any>(
+    type: string, handler: Handler<Payload, Result>, options?: { concurrency?: number }): this;
   /**
    * Works until a signal or stop(), and ten seconds beyond the grace at most. Rejects when the
    * server refuses the claim.
