@@ -55,7 +55,7 @@ demo: deps
 	@examples/demo/run --pg-config=$(PG_CONFIG)
 demo-keep: deps
 	@examples/demo/run --pg-config=$(PG_CONFIG) --keep
-demo-workflows demo-ml-ingest: FULL = 1
+demo-workflows demo-ml-ingest demo-background-framework: FULL = 1
 demo-%: deps
 	@examples/$*/run --pg-config=$(PG_CONFIG)
 test: FULL = $(filter all clients web examples,$(KIND))

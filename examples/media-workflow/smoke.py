@@ -27,3 +27,20 @@ for turn in range(4):
         media.mark_task_done(db, task, {"image": "none"})
     order.append(f"{jobs.index(task.job_id) + 1}.{task.key}")
 print("order:", *order)
+
+# The other functions: a task fails for good, is taken up again, is skipped; a job is cancelled.
+job = media.create_job(db, "media", {"source": "smoke 3"})
+task = media.claim(db, *SERVICES, worker="smoke", wait=20)
+with open("smoke.log", "w") as log:
+    log.write("no such codec\n")
+media.record_task_artifact(db, task, "smoke.log", "log")
+ends = [media.mark_task_failed(db, task, "no such codec", retryable=False)]
+ends.append(db.execute("SELECT (jobq.wait_for(%s)).status::text", [job]).fetchone()[0])
+media.retry_job(db, job)
+task = media.claim(db, *SERVICES, worker="smoke", wait=20)
+media.mark_task_skipped(db, task, "there is no picture")
+ends.append(db.execute("SELECT (jobq.wait_for(%s)).status::text", [job]).fetchone()[0])
+job = media.create_job(db, "media", {"source": "smoke 4"})
+ends.append(media.cancel_job(db, job, "no longer needed"))
+print("ends:", *ends, media.get_job(db, task.job_id)["tasks"], media.list_artifacts(db, task.job_id)[0]["key"].split("/")[0],
+      "note" in [event["type"] for event in media.list_events(db, jobs[0])], media.find_stuck(db))
