@@ -21,7 +21,7 @@ help:
 #: make installcheck    pg_regress and isolation specs against a running server with jobq preloaded
 #: make demo            install missing packages, build, and run real jobs in a throwaway cluster
 #: make demo-keep       the same, and leave the cluster running
-#: make demo-NAME       another folder of examples: pg_cron workflows embedding-queue ml-ingest
+#: make demo-NAME       another folder of examples/: pg_cron, workflows, embedding-queue, ...
 #: make check           the quick gate, five minutes: tests of changed folders (BASE=commit)
 #: make lint            the language of the tree and of commits' subjects
 #: make test            build with warnings as errors; every kind of test, private clusters
@@ -55,7 +55,7 @@ demo: deps
 	@examples/demo/run --pg-config=$(PG_CONFIG)
 demo-keep: deps
 	@examples/demo/run --pg-config=$(PG_CONFIG) --keep
-demo-workflows demo-ml-ingest: FULL = 1
+demo-workflows demo-ml-ingest demo-background-framework: FULL = 1
 demo-%: deps
 	@examples/$*/run --pg-config=$(PG_CONFIG)
 test: FULL = $(filter all clients web examples,$(KIND))

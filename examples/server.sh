@@ -34,6 +34,7 @@ finish() {
   [ $rc = 0 ] || [ -z "${server_log:-}" ] || { echo "--- the end of the server's log:"; tail -15 "$server_log"; } >&2
   if [ -z "$keep" ] || [ $rc != 0 ]; then
     kill "${pids[@]}" 2>/dev/null || true
+    kill -CONT "${pids[@]}" 2>/dev/null || true  # one that an example has stopped
     stop_cluster || true
     rm -rf "$work"
   fi

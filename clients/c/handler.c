@@ -259,6 +259,22 @@ jw_send_all_reports(jobq_worker *worker)
 				(void) jw_send_reports(worker, run, &run->jobs[i]);
 }
 
+/* Returns a copy of an error code, of at most 255 bytes, which the server takes. */
+static char *
+copy_code(const char *code)
+{
+	char	   *copy = jw_copy(code);
+	size_t		most = 255;
+
+	if (strlen(copy) > most)
+	{
+		while ((copy[most] & 0xC0) == 0x80)
+			most--;				/* in the middle of a character */
+		copy[most] = '\0';
+	}
+	return copy;
+}
+
 /* Handles a message of a child; texts are as in SEND. */
 static void
 take_message(jobq_worker *worker, Run *run, const MessageHead *head, char *const *texts)
@@ -294,7 +310,7 @@ take_message(jobq_worker *worker, Run *run, const MessageHead *head, char *const
 				held->own = 0;	/* rolled back */
 			held->retryable = head->retryable;
 			held->text = jw_copy(texts[0]);
-			held->code = texts[1] && *texts[1] ? jw_copy(texts[1]) : NULL;
+			held->code = texts[1] && *texts[1] ? copy_code(texts[1]) : NULL;
 			held->retry_after = jw_copy(texts[2]);
 			held->details = jw_copy(texts[3]);
 	}

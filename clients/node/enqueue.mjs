@@ -4,11 +4,20 @@ import { interval, json } from './job.mjs';
 
 // Arguments of jobq.enqueue beyond the payload, with their conversions.
 const plain = (value) => value;
+const backoff = (value) => {
+  if (value?.delay !== undefined) throw new TypeError('unknown option of backoff: delay (base here)');
+  return json(value && { ...value, base: interval(value.base) ?? undefined, max: interval(value.max) ?? undefined });
+};
 const known = {
   priority: plain, delay: interval, scheduled_for: plain, max_attempts: plain, timeout: interval,
-  backoff: json, unique_key: plain, on_conflict: plain, unique_for: interval, concurrency_key: plain,
+  backoff, unique_key: plain, on_conflict: plain, unique_for: interval, concurrency_key: plain,
   tenant: plain, metadata: json, keep_completed: interval, keep_dead: interval, after: plain,
   after_rule: plain,
+};
+// Those of BullMQ, as a hint.
+const foreign = {
+  attempts: 'maxAttempts', jobId: 'uniqueKey', removeOnComplete: 'keepCompleted', removeOnFail: 'keepDead',
+  parent: 'after', repeat: 'jobq.schedule',
 };
 
 // Returns [", name => $n" for each option, their values].  traceparent becomes a key of the
@@ -21,7 +30,10 @@ function named({ traceparent, ...options }, first) {
   for (const [key, value] of Object.entries(options)) {
     const name = key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
 
-    if (!Object.hasOwn(known, name)) throw new TypeError(`unknown option of enqueue: ${key}`);
+    if (!Object.hasOwn(known, name)) {
+      const hint = Object.hasOwn(foreign, key) ? ` (${foreign[key]} here)` : '';
+      throw new TypeError(`unknown option of enqueue: ${key}${hint}`);
+    }
     if (value === undefined) continue;
     values.push(known[name](value));
     text += `, ${name} => $${first + values.length - 1}`;

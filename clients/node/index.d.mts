@@ -1,4 +1,4 @@
-/** A number of seconds, or an interval of PostgreSQL as text: '1 hour'. */
+/** A number of seconds (5000 is refused: milliseconds), or an interval of PostgreSQL: '1 hour'. */
 export type Duration = number | string;
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json | undefined };
 
@@ -13,7 +13,7 @@ export interface EnqueueOptions {
   scheduledFor?: Date | string;
   maxAttempts?: number;
   timeout?: Duration;
-  backoff?: { type?: 'exponential' | 'fixed'; base?: string; max?: string; jitter?: number };
+  backoff?: { type?: 'exponential' | 'fixed'; base?: Duration; max?: Duration; jitter?: number };
   uniqueKey?: string;
   onConflict?: 'ignore' | 'replace' | 'error';
   uniqueFor?: Duration;
@@ -71,7 +71,7 @@ export class Job<Payload = any, Data = any> {
 }
 
 export interface FailureOptions {
-  code?: string;
+  code?: string | number;
   details?: unknown;
   retryAfter?: Duration;
   cause?: unknown;
@@ -79,7 +79,7 @@ export interface FailureOptions {
 
 export class Failure extends Error {
   constructor(message: string, options?: FailureOptions);
-  readonly code?: string;
+  readonly code?: string | number;
   readonly details?: unknown;
   readonly retryAfter?: Duration;
 }
@@ -152,9 +152,9 @@ export type BatchHandler<Payload = any, Result = any> =
 export class Worker {
   constructor(dsn: string | object, options?: WorkerOptions);
   handler<Payload = any, Result = any>(
-    type: string, handler: Handler<Payload, Result>, options?: { concurrency?: number }): this;
-  handler<Payload = any, Result = any>(
     type: string, handler: BatchHandler<Payload, Result>, options: { batch: number; concurrency?: number }): this;
+  handler<Payload = any, Result = any>(
+    type: string, handler: Handler<Payload, Result>, options?: { concurrency?: number }): this;
   /**
    * Works until a signal or stop(), and ten seconds beyond the grace at most. Rejects when the
    * server refuses the claim.

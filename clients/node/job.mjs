@@ -48,9 +48,20 @@ export class LeaseLost extends Stopped {
   }
 }
 
+// Returns what is wrong with a number of seconds that looks like one of milliseconds: a multiple of
+// 1000 that is no whole number of hours, or one of 1000 hours.
+export function milliseconds(value) {
+  if (!(value >= 1000) || value % 1000 !== 0 || (value % 3600 === 0 && value % 3_600_000 !== 0)) return null;
+  return `${value} seconds are ${Math.round(value / 60)} minutes: a number is seconds, not milliseconds`;
+}
+
 // A duration is a number of seconds, or an interval as text.
 export function interval(value) {
-  return value == null ? null : typeof value === 'number' ? `${value} seconds` : value;
+  if (typeof value !== 'number') return value ?? null;
+  const hint = milliseconds(value);
+
+  if (hint !== null) throw new RangeError(`${hint}; ${value / 1000}, or '${value} seconds'`);
+  return `${value} seconds`;
 }
 
 // Returns JSON text, or null for no value.

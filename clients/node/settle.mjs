@@ -54,11 +54,15 @@ function storableJson(value) {
   }
 }
 
-// Returns the code of an error, a text or a number, or else the name of its class.
-function codeOf(error) {
-  const code = error?.code ?? (error?.name === 'Error' || error instanceof Failure ? null : error?.name);
+// Returns the code of an error, a text or a number, or else its name or that of its class.  The
+// number of a DOMException says less than its name.
+export function codeOf(error) {
+  const name = error?.name === 'Error' ? error.constructor.name : error?.name;
+  const given = error instanceof DOMException ? null : error?.code;
+  const code = given ?? (name === 'Error' || error instanceof Failure ? null : name);
 
-  return code == null || code === '' ? null : String(code).slice(0, 60);
+  // 255 bytes are the most that the server takes.
+  return code == null || code === '' ? null : Buffer.from(String(code)).subarray(0, 255).toString().replace(/\uFFFD$/, '');
 }
 
 export class Settlements {

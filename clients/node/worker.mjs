@@ -7,7 +7,7 @@
 import { hostname } from 'node:os';
 import { Bell } from './bell.mjs';
 import { Connection, Listener, Unanswered, isLost } from './connection.mjs';
-import { Lease, LeaseLost, Permanent, Skip, Snooze, bounded } from './job.mjs';
+import { Lease, LeaseLost, Permanent, Skip, Snooze, bounded, milliseconds } from './job.mjs';
 import { logLine, stamp } from './log.mjs';
 import { Settlements, resultText } from './settle.mjs';
 
@@ -34,6 +34,9 @@ const mostJobs = 1000;          // of a claim
 const stopMs = 1000;            // that a stopped handler has
 const claimStopMs = 3000;       // that a claim has to end when the worker stops
 const releaseMs = 4000;         // that the last releases have
+
+// Anything may be thrown.
+const asError = (thrown) => thrown instanceof Error ? thrown : new Error(String(thrown?.message ?? thrown));
 
 export class Worker {
   #handlers = new Map();
@@ -68,6 +71,7 @@ export class Worker {
       if (!Number.isFinite(value) || value < 0 || (value === 0 && key !== 'grace')) {
         throw new RangeError(`option ${key} is out of range: ${value}`);
       }
+      if (key !== 'concurrency' && value > 3600 && milliseconds(value) !== null) throw new RangeError(`option ${key}: ${milliseconds(value)}`);
     }
     if (!Number.isInteger(prefetch) || prefetch < 0 || prefetch > mostJobs) throw new RangeError(`option prefetch is out of range: ${prefetch}`);
     Object.assign(this, { concurrency, prefetch, poll, grace, name, around, signals });
@@ -356,8 +360,8 @@ export class Worker {
     try {
       await run();
     } catch (error) {
-      failure = error;
-      for (const lease of leases) this.#logJob('hook_failed', lease, { level: 'error', error: String(error?.message ?? error) });
+      failure = asError(error);
+      for (const lease of leases) this.#logJob('hook_failed', lease, { level: 'error', error: failure.message });
     }
     if (!performed) await this.#handlerEnded(leases, leases.map(() => failure), this.#handlers.get(type));
     this.#idle.ring();
@@ -380,7 +384,7 @@ export class Worker {
         throw new Permanent(`the batch handler returned no array of ${jobs.length} results`);
       }
     } catch (error) {
-      ends = jobs.map(() => error instanceof Error ? error : new Error(String(error)));
+      ends = jobs.map(() => asError(error));
     }
     await this.#handlerEnded(leases, ends, registered);
   }

@@ -156,7 +156,7 @@ my $pooler = $ENV{JOBQ_SMOKE} ? {} : start_pooler($node);
 $node->safe_psql('postgres', <<'END');
 SELECT jobq.create_job_type(name, max_attempts => 3, backoff => 'fixed', backoff_base => '1h', backoff_jitter => 0, timeout => '30min',
     options => '{"events": "all"}')
-  FROM unnest('{skip,snooze,progress,log,mixed,other,malformed,badskip,badsnooze,badcode,big,swallow,stubborn}'::text[]) AS t (name);
+  FROM unnest('{skip,snooze,progress,log,mixed,other,malformed,badskip,badsnooze,badcode,longcode,big,swallow,stubborn}'::text[]) AS t (name);
 END
 
 our $scenario;    # the running one, for the names of its tests
@@ -880,12 +880,13 @@ sub malformed_failure
 # A skip or a snooze that the server refuses fails the job for good, with the server's error.
 sub refused_ending
 {
-	my $worker = worker(types => 'badskip,badsnooze,badcode,echo');
-	my ($snooze, $skip, $code) = map { enqueue($_, '{}') } 'badsnooze', 'badskip', 'badcode';
+	my $worker = worker(types => 'badskip,badsnooze,badcode,longcode,echo');
+	my ($snooze, $skip, $code, $long) = map { enqueue($_, '{}') } qw(badsnooze badskip badcode longcode);
 
 	ends($snooze, 'error', q(runs = 1 AND error_msg ~ '1 huor' AND error_code = '22007'));
 	ends($skip, 'error', q(runs = 1 AND error_code IN ('22P05', '22P02', '22023', '22021')));
 	ends($code, 'error', q(runs = 1 AND error_code = '404' AND error_msg = 'gone'));
+	ends($long, 'error', q(runs = 1 AND error_code = repeat('x', 255) AND error_msg = 'gone'));
 	echoes();
 	return stop_worker($worker);
 }

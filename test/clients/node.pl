@@ -11,7 +11,9 @@ my $top = "$FindBin::Bin/../..";
 
 my ($out, $err) = run_command([ 'node', '--input-type=module', '-e', <<"END" ]);
 import { isTransient, clientOptions, hostsOf } from '$top/clients/node/connection.mjs';
-import { enqueue } from '$top/clients/node/index.mjs';
+import { Permanent, Retry, Snooze, Worker, enqueue } from '$top/clients/node/index.mjs';
+import { codeOf } from '$top/clients/node/settle.mjs';
+import { interval } from '$top/clients/node/job.mjs';
 
 const system = (code) => Object.assign(new Error(code), { code, errno: -32, syscall: 'write' });
 const server = (code) => Object.assign(new Error(code), { code, severity: 'ERROR' });
@@ -30,7 +32,23 @@ show('port', hostsOf('postgresql:///shop?host=a,b&port=1'));
 show('first', clientOptions('postgresql:///shop?host=/run/a,/run/b&port=1,2'));
 const client = { query: async (text, values) => { show("query", [text, values]); return { rows: [{ id: 1 }] }; } };
 await enqueue(client, 'mail', [1], { uniqueKey: 'k', delay: 60, backoff: undefined });
-await enqueue(client, 'mail', {}, { prioritty: 1 }).catch((error) => show('refused', error.message));
+await enqueue(client, 'mail', {}, { backoff: { type: 'fixed', base: 30, max: '1h' } });
+const refused = (options) => enqueue(client, 'mail', {}, options).catch((error) => show('refused', error.message));
+await refused({ prioritty: 1 });
+await refused({ attempts: 3 });
+await refused({ delay: 5000 });
+await refused({ backoff: { base: 1000 } });
+await refused({ backoff: { type: 'fixed', delay: 1000 } });
+try { new Worker('', { grace: 30_000 }); } catch (error) { show('refused', error.message); }
+const milliseconds = (n) => { try { interval(n); return false; } catch { return true; } };
+show('milliseconds', [1000, 5000, 30_000, 300_000, 3_600_000, 86_400_000].map(milliseconds));
+show('seconds', [0.5, 60, 900, 1800, 3600, 7200, 36_000, 86_400, 7_776_000, 31_536_000, '5000 seconds'].map(milliseconds));
+class NoSuchCity extends Error {}
+class Named extends Error { name = 'ByName'; }
+const aborted = await fetch('data:,x', { signal: AbortSignal.abort() }).catch((error) => error);
+show('codes', [new Error('x'), new NoSuchCity('x'), new Named('x'), Object.assign(new Error('x'), { code: 404 }), Object.assign(new Error('x'), { code: 0 }),
+  aborted, new Permanent('x'), new Retry('x', { code: 7 }), Object.assign(new Error('x'), { code: String.fromCharCode(233).repeat(200) }), 'text', null].map(codeOf)
+  .map((code) => (code?.length > 100 ? Buffer.from(code).length : code)));
 END
 is($err, '', 'the program runs');
 is("$out\n", <<'END', 'its answers') or diag $out;
@@ -45,7 +63,16 @@ sockets ["postgresql:///shop?host=%2Frun%2Fa&port=1","postgresql:///shop?host=%2
 port ["postgresql:///shop?host=a&port=1","postgresql:///shop?host=b&port=1"]
 first {"connectionString":"postgresql://localhost:1/shop?host=%2Frun%2Fa","keepAlive":true}
 query ["SELECT jobq.enqueue($1, $2, unique_key => $3, delay => $4) AS id",["mail","[1]","k","60 seconds"]]
+query ["SELECT jobq.enqueue($1, $2, backoff => $3) AS id",["mail","{}","{\"type\":\"fixed\",\"base\":\"30 seconds\",\"max\":\"1h\"}"]]
 refused "unknown option of enqueue: prioritty"
+refused "unknown option of enqueue: attempts (maxAttempts here)"
+refused "5000 seconds are 83 minutes: a number is seconds, not milliseconds; 5, or '5000 seconds'"
+refused "1000 seconds are 17 minutes: a number is seconds, not milliseconds; 1, or '1000 seconds'"
+refused "unknown option of backoff: delay (base here)"
+refused "option grace: 30000 seconds are 500 minutes: a number is seconds, not milliseconds"
+milliseconds [true,true,true,true,true,true]
+seconds [false,false,false,false,false,false,false,false,false,false,false]
+codes [null,"NoSuchCity","ByName","404","0","AbortError",null,"7",254,null,null]
 END
 # The types name what index.mjs exports, and every module that it needs is in the package.
 my $package = "$top/clients/node";

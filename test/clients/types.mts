@@ -25,7 +25,9 @@ const one: Handler<Image, Image> = async (job) => {
   return { width: job.payload.width / 2 };
 };
 const many: BatchHandler<Image, Image> = (jobs) => jobs.map((job) => job.payload.width > 0 ? job.payload : new Permanent('no width'));
-const worker: Worker = new Worker('postgresql:///', options).handler('one', one, { concurrency: 2 }).handler('many', many, { batch: 100 });
+const worker: Worker = new Worker('postgresql:///', options).handler('one', one, { concurrency: 2 }).handler('many', many, { batch: 100 })
+  .handler('lengths', (jobs) => jobs.map((job) => job.payload.length), { batch: 10, concurrency: 2 })    // inferred
+  .handler('length', (job) => job.payload.length, { concurrency: 2 });
 
 const skip = new Skip('no need');
 const reason: string | null = skip.reason;

@@ -250,6 +250,16 @@ badcode(jobq_job *job)
 }
 
 static void
+longcode(jobq_job *job)
+{
+	char		code[301];
+
+	memset(code, 'x', 300);
+	code[300] = '\0';
+	jobq_fail(job, "gone", &(jobq_error) {.retryable = JOBQ_PERMANENT,.code = code});
+}
+
+static void
 big(jobq_job *job)
 {
 	static char data[200100];
@@ -348,7 +358,7 @@ static const struct
 	{"echo", echo}, {"slow", slow}, {"fail", fail}, {"flaky", flaky}, {"raise", raise_error},
 	{"effect", effect}, {"checkpoint", checkpoint}, {"poison", poison},
 	{"skip", skip}, {"snooze", snooze}, {"progress", progress}, {"log", log_events}, {"malformed", malformed},
-	{"badskip", badskip}, {"badsnooze", badsnooze}, {"badcode", badcode}, {"big", big}, {"swallow", swallow},
+	{"badskip", badskip}, {"badsnooze", badsnooze}, {"badcode", badcode}, {"longcode", longcode}, {"big", big}, {"swallow", swallow},
 	{"note", note}, {"refused", refused}, {"broken", broken}, {"report", report}, {"deaf", deaf}
 };
 

@@ -115,6 +115,10 @@ const handlers = {
     throw new Permanent('gone', { code: 404 });
   },
 
+  longcode() {
+    throw new Permanent('gone', { code: 'x'.repeat(300) });
+  },
+
   async big(job) {
     if (job.progressData !== null) return { length: job.progressData.data.length, metadata: job.metadata.k.length };
     await job.checkpoint({ data: 'y'.repeat(200_000) });
@@ -165,7 +169,7 @@ handlers.other = handlers.mixed;
 const batches = { batch: 10, mixed: 5, other: 5 };
 
 async function around(job, run) {
-  if (job.payload?.hook === 'raise') throw new Error('no span');
+  if (job.payload?.hook === 'raise') throw job.attempts === 1 ? new Error('no span') : 'no span';
   log({ event: 'span_start', job_id: job.id, traceparent: job.traceparent });
   const outcome = await run();
   if (job.payload?.hook === 'raise at the end') throw new Error('no end of the span');

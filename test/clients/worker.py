@@ -121,6 +121,10 @@ def badcode(job):
     raise jobq.Permanent("gone", code=404)
 
 
+def longcode(job):
+    raise jobq.Permanent("gone", code="x" * 300)
+
+
 def big(job):
     if job.progress_data is None:
         job.checkpoint({"data": "y" * 200000})
@@ -300,7 +304,7 @@ def as_coroutine(call):
 HANDLERS = {"echo": echo, "slow": slow, "fail": fail, "flaky": flaky, "raise": raise_, "effect": effect,
             "checkpoint": checkpoint, "batch": batch, "poison": poison, "skip": skip, "snooze": snooze,
             "progress": progress, "log": log, "mixed": mixed, "other": mixed, "malformed": malformed,
-            "badskip": badskip, "badsnooze": badsnooze, "badcode": badcode, "big": big, "swallow": swallow,
+            "badskip": badskip, "badsnooze": badsnooze, "badcode": badcode, "longcode": longcode, "big": big, "swallow": swallow,
             "note": note, "refused": refused, "broken": broken, "report": report, "deaf": deaf}
 BATCHES = {"batch": 10, "mixed": 5, "other": 5}
 if os.environ.get("JOBQ_ASYNC"):

@@ -79,6 +79,7 @@ END
     badskip) echo '{"skip": "\u0000"}' >&3 ;;
     badsnooze) echo '{"snooze": "1 huor"}' >&3 ;;
     badcode) echo '{"error": "gone", "code": 404, "retryable": false}' >&3; exit 1 ;;
+    longcode) printf '{"error": "gone", "code": "%s", "retryable": false}\n' "$(head -c 300 /dev/zero | tr '\0' x)" >&3; exit 1 ;;
     big)
       if [ ! -s "$JOBQ_PROGRESS_FILE" ]; then
         printf '{"data": {"data": "%s"}}\n' "$(head -c 200000 /dev/zero | tr '\0' y)" >&3

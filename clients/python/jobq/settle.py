@@ -129,11 +129,16 @@ class Settler:
 def failure_values(error: BaseException) -> List[Any]:
     """Returns the arguments of fail after the token: an unforeseen exception brings its stack."""
     if isinstance(error, Failure):
-        return [text(str(error)), error.retryable, error.code and text(error.code, 200), error.retry_after,
+        return [text(str(error)), error.retryable, error.code and code_of(error.code), error.retry_after,
                 storable(error.details)]
-    code = getattr(error, "sqlstate", None) or type(error).__name__
+    code = code_of(getattr(error, "sqlstate", None) or type(error).__name__)
     stack = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     return [text(f"{type(error).__name__}: {error}"), None, code, None, jsonb({"stack": text(stack[-8000:])})]
+
+
+def code_of(value: Any) -> str:
+    """Returns an error code of at most 255 bytes, which the server takes."""
+    return text(value).encode()[:255].decode(errors="ignore")
 
 
 def storable(details: Any) -> Any:

@@ -1,0 +1,5 @@
+// For a compiler without @types/node and @types/pg.
+declare module 'node:*';
+declare module 'pg';
+declare const process: any;
+declare const Buffer: any;
