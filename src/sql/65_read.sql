@@ -63,21 +63,19 @@ BEGIN
 END $$;
 
 -- Returns the start of a span of time before `high` in which a table has about n
--- rows at most: span, or an eighth of it, and so on.
-CREATE FUNCTION jobq_internal._search_span(source text, high timestamptz, span interval, n int) RETURNS timestamptz
+-- rows at most: span, or an eighth of it, and so on; and the span to try next.
+CREATE FUNCTION jobq_internal._search_span(source text, high timestamptz, span interval, n int, OUT low timestamptz, OUT next interval)
   LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
   key text := CASE WHEN source IN ('events', 'alerts', 'audit') THEN 'ts' WHEN source = 'dead_letters' THEN 'completed_at' END;
-  low timestamptz;
   found int;
 BEGIN
   LOOP
     low := CASE WHEN span > interval '1 year' THEN '-infinity' ELSE least(high, clock_timestamp()) - span END;
     EXECUTE format('SELECT count(*) FROM (SELECT FROM jobq.%1$I t WHERE t.%2$I >= $1 AND t.%2$I < $2 LIMIT $3) c', source, key)
       INTO found USING low, high, n + 1;
-    IF found <= n OR span <= interval '1 ms' THEN
-      RETURN low;
-    END IF;
+    next := span * least(n::float8 / greatest(found, 1), 8);
+    EXIT WHEN found <= n OR span <= interval '1 ms';
     span := span / 8;
   END LOOP;
 END $$;
@@ -86,7 +84,7 @@ END $$;
 CREATE FUNCTION jobq_internal._search_step(step int, began timestamptz) RETURNS int
   LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
   SELECT CASE WHEN t.took < interval '50ms' THEN least(step * 2, 200000)
-              WHEN t.took > interval '200ms' THEN greatest(step / 4, 100) ELSE step END
+              WHEN t.took > interval '250ms' THEN greatest(step / 4, 100) ELSE step END
     FROM (SELECT clock_timestamp() - began) t(took)
 $$;
 
@@ -135,12 +133,10 @@ DECLARE
 BEGIN
   WHILE max_rows > 0 AND high > lowest LOOP
     began := clock_timestamp();
-    low := greatest(jobq_internal._search_span(source, high, span, step), lowest);
+    SELECT greatest(s.low, lowest), s.next INTO low, span FROM jobq_internal._search_span(source, high, span, step) s;
     RETURN QUERY EXECUTE query USING low, high, max_rows;
     GET DIAGNOSTICS found = ROW_COUNT;
     max_rows := max_rows - found;
-    EXIT WHEN low = '-infinity';
-    span := 8 * greatest(least(high, clock_timestamp()) - low, interval '1 ms');
     high := low;
     step := jobq_internal._search_step(step, began);
     IF clock_timestamp() > ends AND max_rows > 0 AND high > lowest THEN
@@ -275,7 +271,7 @@ CREATE FUNCTION jobq_internal._search_bulk(
   action text, filter jsonb, newest text, before uuid, max_rows int, time_limit interval DEFAULT '1s')
   RETURNS TABLE(item json, id uuid) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  PERFORM jobq_internal._search_type(filter ->> 'job_type');
+  PERFORM (filter ->> 'include_running')::boolean, jobq_internal._search_type(filter ->> 'job_type');
   RETURN QUERY SELECT * FROM jobq_internal._search(CASE action WHEN 'cancel' THEN '{queue}' ELSE '{dead_letters}' END::text[],
     concat('SELECT to_json(j.id), j.id FROM jobq.jobs j WHERE j.id >= $1 AND j.id < $2 AND j.status IN (',
            CASE WHEN action <> 'cancel' THEN '''error'')'
