@@ -31,7 +31,7 @@
  */
 static const char *const not_recorded[] = {
 	"add_tasks", "check_workflow", "error_groups", "resources", "send_event",
-	"_alter_pressure_rule", "_bulk_cancel", "_bulk_retry"
+	"_alter_pressure_rule", "_bulk_begin", "_bulk_step"
 };
 
 static bool

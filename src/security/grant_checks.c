@@ -49,8 +49,8 @@ static const struct
 	const char *function;
 	Reach		reach;
 }			calls[] = {
-	{"_bulk_cancel", REACH_ROWS},
-	{"_bulk_retry", REACH_ROWS},
+	{"_bulk_begin", REACH_ROWS},
+	{"_bulk_step", REACH_ROWS},
 	{"add_tasks", REACH_ATTEMPT},
 	{"alter_job", REACH_ROWS},
 	{"cancel_job", REACH_ROWS},

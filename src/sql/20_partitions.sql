@@ -246,6 +246,10 @@ BEGIN
   ELSIF parent = 'jobq.events'::regclass THEN
     EXECUTE format('CREATE INDEX %I ON jobq.%I (job_id, ts)', name || '_job', name);
   END IF;
+  IF parent IN ('jobq.events'::regclass, 'jobq.alerts'::regclass, 'jobq.audit'::regclass) THEN
+    -- for _search_times: rows come in the order of ts, and this index costs them next to nothing
+    EXECUTE format('CREATE INDEX %I ON jobq.%I USING brin (ts) WITH (autosummarize = on)', name || '_ts', name);
+  END IF;
   IF parent = 'jobq.audit'::regclass THEN
     EXECUTE format('CREATE TRIGGER kept BEFORE TRUNCATE ON jobq.%I'
                    ' FOR EACH STATEMENT EXECUTE FUNCTION jobq_internal._refuse_audit_change()', name);

@@ -190,7 +190,7 @@ BEGIN
              || CASE action WHEN 'rerun_job' THEN jsonb_build_object('rerun', result -> 'result') ELSE '{}' END
              || (args - '{id,payload,priority,scheduled_for,max_attempts,timeout}'::text[]);
     WHEN called.object_type = 'jobs' THEN
-      new := jsonb_build_object('filter', args, 'count', result -> 'result');
+      new := jsonb_build_object('filter', args, 'count', result -> 'result') || (result - 'result');
     WHEN action = 'unschedule' AND result -> 'result' = 'false' THEN
       RETURN;
     WHEN action IN ('purge_tenant', 'drain', 'run_schedule', 'backfill_schedule') THEN

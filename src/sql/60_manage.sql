@@ -538,53 +538,63 @@ BEGIN
   RETURN live + told.cancelled + dead + ended;
 END $$;
 
--- ---------- steps of jobq-web's bulk actions (src/web/bulk.c) ----------
+-- ---------- jobq-web's bulk actions (src/web/bulk.c) ----------
 
--- A step has the rights that calls for each job have, and records them as such.
--- A job that can't be changed now stays.  Both return the number of changed jobs.
-
-CREATE FUNCTION jobq_internal._bulk_cancel(ids uuid[], include_running boolean) RETURNS bigint
+-- Each is a row of the audit with its filter and the number of its preview,
+-- whose id this returns.
+CREATE FUNCTION jobq_internal._bulk_begin(action text, filter jsonb, n bigint, exact boolean) RETURNS bigint
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq_internal.__bulk_cancel(caller oid, ids uuid[], include_running boolean) RETURNS bigint
+CREATE FUNCTION jobq_internal.__bulk_begin(caller oid, action text, filter jsonb, n bigint, exact boolean) RETURNS bigint
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  managed uuid[];
-  before jsonb;
-  done record;
 BEGIN
-  LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
-  managed := ARRAY(SELECT i.id FROM unnest(ids) WITH ORDINALITY i(id, place)
-                    WHERE jobq_internal._manages_job(caller, i.id) ORDER BY i.place);
-  SELECT jsonb_object_agg(i.id, jobq_internal._audit_before(caller, 'cancel_job', jsonb_build_object('id', i.id))) INTO before
-    FROM unnest(managed) i(id);
-  SELECT * INTO done FROM jobq_internal._cancel_each(managed, NULL, include_running);
-  PERFORM jobq_internal._audit(caller, 'cancel_job', jsonb_build_object('id', i.id), before -> i.id::text, '{"result": true}')
-     FROM unnest(done.jobs) i(id);
-  RETURN done.cancelled;
+  PERFORM jobq_internal._audit(caller, action, filter, NULL, jsonb_build_object('result', n, 'exact', exact));
+  RETURN currval('jobq.audit_id_seq');
 END $$;
 
-CREATE FUNCTION jobq_internal._bulk_retry(ids uuid[]) RETURNS bigint
+-- A step has the rights that calls for each job have.  A job that can't be
+-- changed now stays.  Returns the number of changed jobs; a row of the audit has
+-- it, and names the bulk action.
+CREATE FUNCTION jobq_internal._bulk_step(bulk bigint, action text, filter jsonb, ids uuid[]) RETURNS bigint
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
-CREATE FUNCTION jobq_internal.__bulk_retry(caller oid, ids uuid[]) RETURNS bigint
+CREATE FUNCTION jobq_internal.__bulk_step(caller oid, bulk bigint, action text, filter jsonb, ids uuid[]) RETURNS bigint
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  done bigint;
+BEGIN
+  LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
+  CASE action
+    WHEN 'cancel_jobs' THEN
+      ids := ARRAY(SELECT i.id FROM unnest(ids) WITH ORDINALITY i(id, place)
+                    WHERE jobq_internal._manages_job(caller, i.id) ORDER BY i.place);
+      done := (jobq_internal._cancel_each(ids, NULL, coalesce((filter ->> 'include_running')::boolean, false))).cancelled;
+    WHEN 'retry_dead_letters' THEN
+      done := jobq_internal._bulk_retry(caller, ids);
+    WHEN 'purge_dead_letters' THEN
+      ids := ARRAY(SELECT d.id FROM jobq.dead_letters d
+                    WHERE d.id = ANY (ids) AND jobq_internal._manages(caller, d.tenant, d.type_id)
+                      AND NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = d.workflow_id) FOR UPDATE SKIP LOCKED);
+      DELETE FROM jobq.dead_letters d WHERE d.id = ANY (ids);
+      PERFORM jobq_internal._forget_runs(ids);
+      done := cardinality(ids);
+  END CASE;
+  IF done > 0 THEN
+    PERFORM jobq_internal._audit(caller, action, filter, NULL, jsonb_build_object('result', done, 'bulk', bulk));
+  END IF;
+  RETURN done;
+END $$;
+
+CREATE FUNCTION jobq_internal._bulk_retry(caller oid, ids uuid[]) RETURNS bigint
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   job uuid;
-  args jsonb;
-  before jsonb;
   retried bigint := 0;
 BEGIN
-  LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
   FOREACH job IN ARRAY ids LOOP
     -- an earlier one may have taken it along, another session may hold it
     PERFORM FROM jobq.dead_letters d WHERE d.id = job AND jobq_internal._manages(caller, d.tenant, d.type_id) FOR UPDATE SKIP LOCKED;
     CONTINUE WHEN NOT FOUND;
-    args := jsonb_build_object('id', job);
-    before := jobq_internal._audit_before(caller, 'retry_job', args);
     BEGIN
-      IF jobq_internal._retry_job(caller, job, NULL) THEN
-        PERFORM jobq_internal._audit(caller, 'retry_job', args, before, '{"result": true}');
-        retried := retried + 1;
-      END IF;
+      retried := retried + jobq_internal._retry_job(caller, job, NULL)::int;
     EXCEPTION WHEN object_not_in_prerequisite_state OR unique_violation OR undefined_object OR lock_not_available THEN
       NULL;
     END;

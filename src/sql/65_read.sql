@@ -39,70 +39,267 @@ BEGIN
     USING status, job_type, tenant, max_rows, skip_rows, before, payload_contains, error_like;
 END $$;
 
--- Returns a bound about so many rows below an id, of all rows, also those that
--- the caller may not read: without the second half of an id, it names none of
--- them; NULL: there are not so many.
-CREATE FUNCTION jobq_internal._search_bound(status jobq.job_status, before uuid, n int) RETURNS uuid
+-- ---------- searches of jobq-web ----------
+
+-- A search reads the newest rows first, in steps of about a tenth of a second,
+-- and ends after about time_limit.  Then its last row has no item, and the key
+-- from which the next search goes on.  The size of a step counts all rows, also
+-- those that a filter or row-level security leaves out, which take their time.
+
+-- Returns a bound about so many rows below an id, of all rows of these tables:
+-- without the second half of an id, it names none that the caller may not read;
+-- NULL: there are not so many.
+CREATE FUNCTION jobq_internal._search_bound(tables text[], before uuid, n int) RETURNS uuid
   LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
   SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 DECLARE
   bound uuid;
 BEGIN
   EXECUTE format('SELECT s.id FROM (%s) s WHERE s.id < $1 ORDER BY s.id DESC OFFSET $2 LIMIT 1',
-    CASE WHEN status IN ('pending', 'blocked', 'retry', 'running') THEN 'SELECT q.id FROM jobq.queue q'
-         WHEN status IN ('completed', 'skipped', 'cancelled') THEN 'SELECT h.id FROM jobq.history h'
-         WHEN status = 'error' THEN 'SELECT d.id FROM jobq.dead_letters d'
-         ELSE 'SELECT q.id FROM jobq.queue q UNION ALL SELECT h.id FROM jobq.history h UNION ALL SELECT d.id FROM jobq.dead_letters d' END)
+                 (SELECT string_agg(format('SELECT t.id FROM jobq.%I t', name), ' UNION ALL ') FROM unnest(tables) name
+                   WHERE name IN ('queue', 'history', 'dead_letters', 'runs')))
     INTO bound USING before, n;
   RETURN (left(bound::text, 18) || '-0000-000000000000')::uuid;
 END $$;
 
--- The list of jobq-web: as list_jobs, down to the id since, but it ends after
--- about time_limit.  Then its last row has no item, and the id from which to go
--- on.
-CREATE FUNCTION jobq_internal._search_jobs(
-  status jobq.job_status, job_type text, tenant text, payload_contains jsonb, error_like text, since uuid, before uuid,
-  max_rows int, time_limit interval DEFAULT '1s')
+-- Returns the start of a span of time before `high` in which a table has about n
+-- rows at most: span, or an eighth of it, and so on; and the span to try next.
+CREATE FUNCTION jobq_internal._search_span(source text, high timestamptz, span interval, n int, OUT low timestamptz, OUT next interval)
+  LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+  key text := CASE WHEN source IN ('events', 'alerts', 'audit') THEN 'ts' WHEN source = 'dead_letters' THEN 'completed_at' END;
+  found int;
+BEGIN
+  LOOP
+    low := CASE WHEN span > interval '1 year' THEN '-infinity' ELSE least(high, clock_timestamp()) - span END;
+    EXECUTE format('SELECT count(*) FROM (SELECT FROM jobq.%1$I t WHERE t.%2$I >= $1 AND t.%2$I < $2 LIMIT $3) c', source, key)
+      INTO found USING low, high, n + 1;
+    next := span * least(n::float8 / greatest(found, 1), 8);
+    EXIT WHEN found <= n OR span <= interval '1 ms';
+    span := span / 8;
+  END LOOP;
+END $$;
+
+-- Returns the size of the next step.
+CREATE FUNCTION jobq_internal._search_step(step int, began timestamptz) RETURNS int
+  LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT CASE WHEN t.took < interval '50ms' THEN least(step * 2, 200000)
+              WHEN t.took > interval '250ms' THEN greatest(step / 4, 100) ELSE step END
+    FROM (SELECT clock_timestamp() - began) t(took)
+$$;
+
+-- Searches by id.  The query gives items and ids; its parameters are the lower
+-- bound, the upper bound (not included) and the number of rows.
+CREATE FUNCTION jobq_internal._search(tables text[], query text, since uuid, before uuid, max_rows int, time_limit interval)
   RETURNS TABLE(item json, id uuid) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   ends timestamptz := clock_timestamp() + time_limit;
-  query text := 'SELECT to_json(j), j.id FROM jobq.jobs j WHERE j.id >= $6 AND j.id < $7';
   high uuid := coalesce(before, 'ffffffff-ffff-ffff-ffff-ffffffffffff');
   lowest uuid := coalesce(since, '00000000-0000-0000-0000-000000000000');
   low uuid;
-  step int := greatest(max_rows, 1000);
+  step int := least(greatest(max_rows, 1000), 10000);
   began timestamptz;
   found int;
 BEGIN
-  IF NOT EXISTS (SELECT FROM jobq.job_types t WHERE t.name = job_type) AND job_type IS NOT NULL THEN
-    RAISE EXCEPTION USING ERRCODE = '42704', MESSAGE = format('job type "%s" does not exist',
-      regexp_replace(left(job_type, 63), '[[:cntrl:]]', '?', 'g'));
-  END IF;
-  IF status IS NOT NULL THEN query := query || ' AND j.status = $1'; END IF;
-  IF job_type IS NOT NULL THEN query := query || ' AND j.job_type = $2'; END IF;
-  IF tenant IS NOT NULL THEN query := query || ' AND coalesce(j.tenant, '''') = $3'; END IF;
-  IF payload_contains IS NOT NULL THEN query := query || ' AND j.payload @> $4'; END IF;
-  IF error_like IS NOT NULL THEN query := query || ' AND j.error_msg LIKE $5'; END IF;
-  query := query || ' ORDER BY j.id DESC LIMIT $8';
   WHILE max_rows > 0 AND high > lowest LOOP
     began := clock_timestamp();
-    low := greatest(jobq_internal._search_bound(status, high, step), lowest);
-    RETURN QUERY EXECUTE query USING status, job_type, tenant, payload_contains, error_like, low, high, max_rows;
+    low := greatest(jobq_internal._search_bound(tables, high, step), lowest);
+    RETURN QUERY EXECUTE query USING low, high, max_rows;
     GET DIAGNOSTICS found = ROW_COUNT;
     max_rows := max_rows - found;
     high := low;
-    -- steps of about a tenth of a second
-    IF clock_timestamp() - began < interval '50ms' THEN
-      step := least(step * 2, 200000);
-    ELSIF clock_timestamp() - began > interval '200ms' THEN
-      step := greatest(step / 4, 100);
-    END IF;
+    step := jobq_internal._search_step(step, began);
     IF clock_timestamp() > ends AND max_rows > 0 AND high > lowest THEN
       RETURN QUERY SELECT NULL::json, high;
       EXIT;
     END IF;
   END LOOP;
 END $$;
+
+-- The same by time; a key is microseconds, a dot and what tells rows of the same
+-- time apart.
+CREATE FUNCTION jobq_internal._search_times(
+  source text, query text, since timestamptz, until timestamptz, max_rows int, time_limit interval)
+  RETURNS TABLE(item json, key text) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  ends timestamptz := clock_timestamp() + time_limit;
+  high timestamptz := coalesce(until, 'infinity');
+  lowest timestamptz := coalesce(since, '-infinity');
+  low timestamptz;
+  span interval := '1 hour';
+  step int := least(greatest(max_rows, 1000), 10000);
+  began timestamptz;
+  found int;
+BEGIN
+  WHILE max_rows > 0 AND high > lowest LOOP
+    began := clock_timestamp();
+    SELECT greatest(s.low, lowest), s.next INTO low, span FROM jobq_internal._search_span(source, high, span, step) s;
+    RETURN QUERY EXECUTE query USING low, high, max_rows;
+    GET DIAGNOSTICS found = ROW_COUNT;
+    max_rows := max_rows - found;
+    high := low;
+    step := jobq_internal._search_step(step, began);
+    IF clock_timestamp() > ends AND max_rows > 0 AND high > lowest THEN
+      RETURN QUERY SELECT NULL::json, (extract(epoch FROM high) * 1000000)::int8 || CASE source WHEN 'alerts' THEN '.' ELSE '.0' END;
+      EXIT;
+    END IF;
+  END LOOP;
+END $$;
+
+-- Raises 42704 for a job type, or a workflow, that the caller does not see.
+CREATE FUNCTION jobq_internal._search_type(name text, what text DEFAULT 'job type') RETURNS void
+  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF NOT EXISTS (SELECT FROM jobq.job_types t WHERE t.name = _search_type.name AND (t.is_workflow OR what = 'job type')) AND name IS NOT NULL THEN
+    RAISE EXCEPTION USING ERRCODE = '42704', MESSAGE = format('%s "%s" does not exist', what,
+      regexp_replace(left(name, 63), '[[:cntrl:]]', '?', 'g'));
+  END IF;
+END $$;
+
+-- As list_jobs, down to the id since.  ids_only: an item is the id alone.
+CREATE FUNCTION jobq_internal._search_jobs(
+  status jobq.job_status, job_type text, tenant text, payload_contains jsonb, error_like text, since uuid, before uuid,
+  max_rows int, time_limit interval DEFAULT '1s', ids_only boolean DEFAULT false)
+  RETURNS TABLE(item json, id uuid) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM jobq_internal._search_type(job_type);
+  RETURN QUERY SELECT * FROM jobq_internal._search(
+    CASE WHEN status IN ('pending', 'blocked', 'retry', 'running') THEN '{queue}'
+         WHEN status IN ('completed', 'skipped', 'cancelled') THEN '{history}'
+         WHEN status = 'error' THEN '{dead_letters}' ELSE '{queue,history,dead_letters}' END::text[],
+    concat('SELECT to_json(', CASE WHEN ids_only THEN 'j.id' ELSE 'j' END, '), j.id FROM jobq.jobs j WHERE j.id >= $1 AND j.id < $2',
+           ' AND j.status = ' || quote_literal(status), ' AND j.job_type = ' || quote_literal(job_type),
+           ' AND coalesce(j.tenant, '''') = ' || quote_literal(tenant), ' AND j.payload @> ' || quote_literal(payload_contains),
+           ' AND j.error_msg LIKE ' || quote_literal(error_like), ' ORDER BY j.id DESC LIMIT $3'),
+    since, before, max_rows, time_limit);
+END $$;
+
+-- Returns the number of jobs of each status, to 10,000, of a type and a tenant.
+-- Finished jobs are counted among the newest 10,000, and so are dead letters.
+CREATE FUNCTION jobq_internal._search_counts(job_type text, tenant text, time_limit interval DEFAULT '1s')
+  RETURNS TABLE(status jobq.job_status, n bigint, exact boolean)
+  LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  of record;
+  query text;
+BEGIN
+  FOR of IN SELECT * FROM (VALUES ('queue', '{pending,blocked,retry,running}'::jobq.job_status[], 2147483647),
+                                  ('history', '{completed,skipped,cancelled}', 10001), ('dead_letters', '{error}', 10001)) v(source, statuses, max_rows) LOOP
+    query := concat(' FROM jobq.jobs j WHERE j.id >= $1 AND j.id < $2 AND j.status = ANY (', quote_literal(of.statuses), ')',
+                    ' AND j.job_type = ' || quote_literal(job_type), ' AND coalesce(j.tenant, '''') = ' || quote_literal(tenant));
+    query := CASE of.source WHEN 'queue' THEN 'SELECT json_build_array(j.status, count(*)), NULL::uuid' || query || ' GROUP BY j.status'
+                            ELSE 'SELECT json_build_array(j.status, 1), j.id' || query || ' ORDER BY j.id DESC LIMIT $3' END;
+    RETURN QUERY
+      WITH found AS MATERIALIZED (
+        SELECT f.item ->> 0 AS status, (f.item ->> 1)::bigint AS n
+          FROM jobq_internal._search(ARRAY[of.source], query, NULL, NULL, of.max_rows, time_limit / 3) f)
+      SELECT s.status, least(coalesce(sum(f.n), 0), 10000)::bigint,
+             coalesce(sum(f.n), 0) <= 10000 AND (SELECT count(*) < of.max_rows AND count(*) = count(x.n) FROM found x)
+        FROM unnest(of.statuses) s(status) LEFT JOIN found f ON f.status = s.status::text GROUP BY s.status;
+  END LOOP;
+END $$;
+
+CREATE FUNCTION jobq_internal._search_runs(workflow text, status jobq.job_status, before uuid, max_rows int, time_limit interval DEFAULT '1s')
+  RETURNS TABLE(item json, id uuid) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM jobq_internal._search_type(workflow, 'workflow');
+  RETURN QUERY SELECT * FROM jobq_internal._search('{runs}',
+    concat('SELECT to_json(r), r.id FROM jobq.workflow_runs r WHERE r.id >= $1 AND r.id < $2',
+           ' AND r.workflow = ' || quote_literal(workflow), ' AND r.status = ' || quote_literal(status), ' ORDER BY r.id DESC LIMIT $3'),
+    NULL, before, max_rows, time_limit);
+END $$;
+
+-- Rows of jobq.events, alerts or audit.  filter: columns and their values.
+CREATE FUNCTION jobq_internal._search_log(
+  source text, filter jsonb, since timestamptz, until timestamptz, before text, max_rows int, time_limit interval DEFAULT '1s')
+  RETURNS TABLE(item json, key text) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  tie text := CASE source WHEN 'alerts' THEN 'coalesce(t.job_id::text, '''')' ELSE 't.id' END;
+  last timestamptz := timestamptz 'epoch' + split_part(before, '.', 1)::int8 * interval '1us';
+BEGIN
+  RETURN QUERY SELECT * FROM jobq_internal._search_times(source,
+    concat(format('SELECT to_json(t), (extract(epoch FROM t.ts) * 1000000)::int8 || ''.'' || %s FROM jobq.%I t WHERE t.ts >= $1 AND t.ts < $2',
+                  tie, source),
+           ' AND (t.ts, ' || tie || ') < (' || quote_literal(last) || ', ' || quote_literal(split_part(before, '.', 2))
+             || CASE source WHEN 'alerts' THEN ')' ELSE '::int8)' END,
+           (SELECT string_agg(format(CASE f.key WHEN 'tenant' THEN ' AND coalesce(t.%I, '''') = %L' ELSE ' AND t.%I = %L' END, f.key, f.value), '')
+              FROM jsonb_each_text(filter) f WHERE f.value IS NOT NULL),
+           format(' ORDER BY t.ts DESC, %s DESC LIMIT $3', tie)),
+    since, least(until, last + interval '1us'), max_rows, time_limit);
+END $$;
+
+-- The groups of jobq.error_groups (below), and a last row without an item.
+CREATE FUNCTION jobq_internal._search_errors(
+  since timestamptz DEFAULT NULL, job_type text DEFAULT NULL, tenant text DEFAULT NULL, max_rows int DEFAULT 50, time_limit interval DEFAULT '1s')
+  RETURNS TABLE(item json, key text) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  filter text := concat(' AND x.type_id IN (SELECT t.id FROM jobq.job_types t WHERE t.name = ' || quote_literal(job_type) || ')',
+                        ' AND coalesce(x.tenant, '''') = ' || quote_literal(tenant));
+  query text := 'SELECT json_build_object(''job_type'', jobq_internal._type_name(x.type_id), ''error_code'', x.error_code,'
+                ' ''error_msg'', x.error_msg, ''at'', %1$s, ''id'', x.id), %2$s FROM jobq.%3$I x WHERE x.%4$I >= $1 AND x.%4$I < $2';
+BEGIN
+  IF max_rows IS NULL OR max_rows < 0 THEN
+    RAISE EXCEPTION USING ERRCODE = CASE WHEN max_rows < 0 THEN '22003' ELSE '22004' END,
+      MESSAGE = CASE WHEN max_rows < 0 THEN format('argument "max_rows": %s is outside 0..2147483647', max_rows)
+                     ELSE 'argument "max_rows" must not be NULL' END;
+  END IF;
+  PERFORM jobq_internal._search_type(job_type);
+  RETURN QUERY
+    WITH found AS MATERIALIZED (
+      SELECT d.item, d.key FROM jobq_internal._search_times('dead_letters',
+        format(query, 'x.completed_at', 'NULL', 'dead_letters', 'completed_at') || filter || ' ORDER BY x.completed_at DESC LIMIT $3',
+        since, NULL, 10000, time_limit) d
+      UNION ALL
+      SELECT q.item, (('x' || left(replace(q.id::text, '-', ''), 12))::bit(48)::int8 * 1000)::text || '.' FROM jobq_internal._search('{queue}',
+        concat(format(query, 'coalesce(x.started_at, x.created_at)', 'x.id', 'queue', 'id'), filter, ' AND x.status = ''retry''',
+               ' AND coalesce(x.started_at, x.created_at) >= ' || quote_literal(since)), NULL, NULL, 2147483647, time_limit) q),
+    newest AS (
+      SELECT r.* FROM found f, json_to_record(f.item) r(job_type text, error_code text, error_msg text, at timestamptz, id uuid)
+       WHERE f.item IS NOT NULL ORDER BY r.at DESC LIMIT 10000),
+    groups AS (
+      SELECT n.job_type, n.error_code, jobq_internal._error_pattern(n.error_msg) AS pattern, count(*) AS n, min(n.at) AS first, max(n.at) AS last,
+             (array_agg(n.id ORDER BY n.at DESC, n.id DESC))[1] AS job_id
+        FROM newest n GROUP BY 1, 2, 3 ORDER BY 4 DESC, 6 DESC, 1, 2, 3 LIMIT max_rows)
+    SELECT to_json(g), NULL FROM groups g
+    UNION ALL
+    SELECT NULL, t.key FROM (SELECT f.key FROM found f WHERE f.item IS NULL ORDER BY split_part(f.key, '.', 1)::int8 DESC LIMIT 1) t;
+END $$;
+
+-- The jobs of a bulk action (src/web/bulk.c), not newer than newest: an id, of a
+-- purge the time of the end.
+CREATE FUNCTION jobq_internal._search_bulk(
+  action text, filter jsonb, newest text, before uuid, max_rows int, time_limit interval DEFAULT '1s')
+  RETURNS TABLE(item json, id uuid) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM (filter ->> 'include_running')::boolean, jobq_internal._search_type(filter ->> 'job_type');
+  RETURN QUERY SELECT * FROM jobq_internal._search(CASE action WHEN 'cancel' THEN '{queue}' ELSE '{dead_letters}' END::text[],
+    concat('SELECT to_json(j.id), j.id FROM jobq.jobs j WHERE j.id >= $1 AND j.id < $2 AND j.status IN (',
+           CASE WHEN action <> 'cancel' THEN '''error'')'
+                WHEN (filter ->> 'include_running')::boolean THEN '''pending'', ''blocked'', ''retry'', ''running'')'
+                ELSE '''pending'', ''blocked'', ''retry'')' END,
+           CASE action WHEN 'purge' THEN ' AND j.completed_at <= ' ELSE ' AND j.id <= ' END || quote_literal(newest),
+           ' AND j.job_type = ' || quote_literal(filter ->> 'job_type'),
+           ' AND coalesce(j.tenant, '''') = ' || quote_literal(filter ->> 'tenant'),
+           ' AND j.payload @> ' || quote_literal(filter -> 'payload_contains'),
+           ' AND j.error_msg LIKE ' || quote_literal(filter ->> 'error_like'), ' ORDER BY j.id DESC LIMIT $3'),
+    NULL, before, max_rows, time_limit);
+END $$;
+
+-- The job types and live jobs and dead letters of a role that may not read all.
+CREATE FUNCTION jobq_internal._search_overview(time_limit interval DEFAULT '500ms')
+  RETURNS TABLE(job_type text, pending bigint, blocked bigint, retry bigint, running bigint, dead bigint, exact boolean)
+  LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  WITH found AS MATERIALIZED (
+    SELECT f.item ->> 0 AS job_type, f.item ->> 1 AS status, (f.item ->> 2)::bigint AS n
+      FROM unnest('{queue,dead_letters}'::text[]) source, LATERAL jobq_internal._search(ARRAY[source],
+        'SELECT json_build_array(j.job_type, j.status, count(*)), NULL::uuid FROM jobq.jobs j WHERE j.id >= $1 AND j.id < $2 AND j.status = ANY ('
+        || CASE source WHEN 'queue' THEN '''{pending,blocked,retry,running}''' ELSE '''{error}''' END || ') GROUP BY j.job_type, j.status',
+        NULL, NULL, 2147483647, time_limit / 2) f)
+  SELECT f.job_type, coalesce(sum(f.n) FILTER (WHERE f.status = 'pending'), 0), coalesce(sum(f.n) FILTER (WHERE f.status = 'blocked'), 0),
+         coalesce(sum(f.n) FILTER (WHERE f.status = 'retry'), 0), coalesce(sum(f.n) FILTER (WHERE f.status = 'running'), 0),
+         coalesce(sum(f.n) FILTER (WHERE f.status = 'error'), 0), (SELECT bool_and(x.n IS NOT NULL) FROM found x)
+    FROM found f WHERE f.n IS NOT NULL GROUP BY f.job_type ORDER BY f.job_type
+$$;
 
 CREATE FUNCTION jobq.count_by_status(job_type text DEFAULT NULL, tenant text DEFAULT NULL)
   RETURNS TABLE(status jobq.job_status, count bigint)

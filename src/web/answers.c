@@ -35,8 +35,9 @@ const Answer answer_table[] = {
 		"csrf": {"type": ["string", "null"], "description": "for X-Csrf-Token; null without a session"})},
 	{"bulk", OBJECT(
 		"n": {"type": "integer", "maximum": 10000},
-		"exact": {"type": "boolean", "description": "false: there are more"},
-		"token": {"type": "string"})},
+		"exact": {"type": "boolean", "description": "false: there may be more"},
+		"token": {"type": "string"},
+		"searched_to?": {"type": "string", "format": "date-time", "description": "older jobs were not counted"})},
 	{"bulk_state", OBJECT(
 		"done": {"type": "integer"},
 		"total": {"type": "integer", "maximum": 10000},
@@ -80,7 +81,8 @@ const Answer answer_table[] = {
 		"jobs": {"type": "array", "items": {"$ref": "#/components/schemas/jobs"}},
 		"counts": {"type": "object", "description": "by status", "additionalProperties": {"$ref": "#/components/schemas/count"}},
 		"job_types": {"type": "array", "items": {"type": "string"}},
-		"next": {"type": ["integer", "null"], "description": "offset of the next page; null: the last one"})},
+		"next": {"type": ["integer", "null"], "description": "offset of the next page; null: the last one"},
+		"searched_to?": {"type": "string", "format": "date-time", "description": "older jobs were not looked at"})},
 	{"disk", OBJECT(
 		"current": {"anyOf": [{"$ref": "#/components/schemas/disk_log"}, {"type": "null"}]},
 		"readings": {"type": "array", "items": {"$ref": "#/components/schemas/disk_log"}, "maxItems": 60}),

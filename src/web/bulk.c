@@ -2,13 +2,14 @@
  * bulk.c
  *	  Actions on many jobs: a preview, then steps of up to 1,000.
  *
- * The preview counts the jobs of a filter, to 10,000, and keeps the filter with
- * the newest id (of a purge, the time): jobs that come later are not touched.
+ * The preview counts the jobs of a filter, to 10,000 and for a second, and keeps
+ * the filter with the newest id (of a purge, the time): jobs that come later are
+ * not touched.  The start is a row of the audit, which the rows of its steps name.
  * A step is a transaction of its own, as the person that made the preview, and
  * goes on below the last id of the step before.  Its size follows the time that
  * steps take, far below the statement timeout; one that reaches it, or meets a
  * deadlock, is tried again with fewer jobs.  Jobs that can't be changed now stay
- * (jobq_internal._bulk_cancel, _bulk_retry).  The token serves that person only.
+ * (jobq_internal._bulk_step).  The token serves that person only.
  *
  *	 PREVIEWED -> RUNNING			POST of the token
  *	 RUNNING -> done or failed		the last step; an error
@@ -47,10 +48,8 @@ typedef struct Action
 {
 	const char *name;
 	const char *keys;			/* of its filter, each with spaces around */
-	const char *preview;		/* gives the number and the newest id or time */
-	const char *step;			/* gives the number of jobs, and the id to go on
-								 * below; NULL: no more.  It uses $1 the filter,
-								 * $2 the newest, $3 that id, $4 the size */
+	const char *call;			/* in the audit */
+	const char *preview;
 } Action;
 
 typedef struct Bulk
@@ -61,6 +60,8 @@ typedef struct Bulk
 	BulkState	state;
 	char	   *filter;
 	char	   *newest;
+	char	   *audit;			/* id of its row */
+	bool		begun;			/* the row has committed */
 	char	   *below;			/* NULL: the first step */
 	bool		more;
 	long		step_n;			/* of a step whose commit is not known yet */
@@ -70,41 +71,36 @@ typedef struct Bulk
 	int			failures;		/* of the step, one after the other */
 	uint64_t	began;			/* the step */
 	long		n;
+	bool		exact;
 	long		done;
 	char	   *error;
 	Work	   *work;
 	uint64_t	used;
 } Bulk;
 
-#define GIVEN(key) "($1::jsonb ->> '" key "')"
-#define OF_FILTER \
-	" (" GIVEN("job_type") " IS NULL OR j.job_type = " GIVEN("job_type") ")" \
-	" AND (" GIVEN("tenant") " IS NULL OR coalesce(j.tenant, '') = " GIVEN("tenant") ")" \
-	" AND ($1::jsonb -> 'payload_contains' IS NULL OR j.payload @> ($1::jsonb -> 'payload_contains'))" \
-	" AND (" GIVEN("error_like") " IS NULL OR j.error_msg LIKE " GIVEN("error_like") ")"
-#define LIVE \
-	" (j.status IN ('pending', 'blocked', 'retry') OR (j.status = 'running' AND " GIVEN("include_running") "::bool))"
-#define DEAD " j.status = 'error'"
-#define PREVIEW(status, newest) \
-	"WITH b AS (SELECT array(SELECT j.id FROM jobq.jobs j WHERE" status " AND" OF_FILTER \
-	" ORDER BY j.id DESC LIMIT 10001) AS ids) SELECT cardinality(b.ids), " newest " FROM b"
-#define IDS "ARRAY(SELECT b.id FROM b ORDER BY b.id DESC)"
-#define EACH(status, call) \
-	"WITH b AS MATERIALIZED (SELECT j.id FROM jobq.jobs j WHERE" status " AND" OF_FILTER \
-	" AND j.id <= $2::uuid AND ($3::uuid IS NULL OR j.id < $3::uuid) ORDER BY j.id DESC LIMIT $4::int)" \
-	" SELECT " call "," \
-	" (SELECT b.id FROM b ORDER BY b.id OFFSET 0 LIMIT CASE WHEN (SELECT count(*) FROM b) = $4::int THEN 1 ELSE 0 END)"
+/*
+ * Gives the number of jobs, with the id down to which they were looked for if
+ * that took too long, and the newest id or time.
+ */
+#define PREVIEW(action, newest) \
+	"WITH b AS MATERIALIZED (SELECT s.item, s.id FROM jobq_internal._search_bulk('" action "', $1::jsonb, NULL, NULL, 10001) s)" \
+	" SELECT concat_ws(' ', count(b.item), (SELECT x.id FROM b x WHERE x.item IS NULL)), " newest " FROM b"
+#define NEWEST_ID "(SELECT x.id FROM b x ORDER BY x.id DESC LIMIT 1)"
 
 static const Action actions[] = {
-	{"cancel", " job_type tenant payload_contains include_running ", PREVIEW(LIVE, "b.ids[1]"),
-	EACH(LIVE, "jobq_internal._bulk_cancel(" IDS ", coalesce(" GIVEN("include_running") "::bool, false))")},
-	{"retry", " job_type tenant payload_contains error_like ", PREVIEW(DEAD, "b.ids[1]"),
-	EACH(DEAD, "jobq_internal._bulk_retry(" IDS ")")},
-	{"purge", " job_type tenant error_like ", PREVIEW(DEAD, "clock_timestamp()"),
-		"SELECT p.n, CASE WHEN p.n = $4::int THEN '' END FROM (SELECT jobq.purge_dead_letters(job_type => " GIVEN("job_type")
-		", tenant => " GIVEN("tenant") ", error_like => " GIVEN("error_like") ","
-	" older_than => clock_timestamp() - $2::timestamptz, max_jobs => $4::int) AS n OFFSET 0) p WHERE $3::text IS NULL OR true"},
+	{"cancel", " job_type tenant payload_contains include_running ", "cancel_jobs", PREVIEW("cancel", NEWEST_ID)},
+	{"retry", " job_type tenant payload_contains error_like ", "retry_dead_letters", PREVIEW("retry", NEWEST_ID)},
+	{"purge", " job_type tenant error_like ", "purge_dead_letters", PREVIEW("purge", "clock_timestamp()")},
 };
+
+static const char begin_sql[] = "SELECT jobq_internal._bulk_begin($1, $2::jsonb, $3::int8, $4::bool)";
+
+/* Gives the number of jobs, and the id to go on below; NULL: no more. */
+static const char step_sql[] =
+"WITH b AS MATERIALIZED (SELECT s.item, s.id FROM jobq_internal._search_bulk($1, $2::jsonb, $3, $4::uuid, $5::int) s)"
+" SELECT jobq_internal._bulk_step($6::int8, $7, $2::jsonb, ARRAY(SELECT b.id FROM b WHERE b.item IS NOT NULL ORDER BY b.id DESC)),"
+" (SELECT b.id FROM b ORDER BY b.id OFFSET 0"
+"  LIMIT CASE WHEN (SELECT count(*) = $5::int OR count(*) > count(b.item) FROM b) THEN 1 ELSE 0 END)";
 
 static Bulk bulks[MAX_BULKS];
 
@@ -114,6 +110,7 @@ forget(Bulk *b)
 	person_release(b->person);
 	free(b->filter);
 	free(b->newest);
+	free(b->audit);
 	free(b->below);
 	free(b->step_below);
 	free(b->error);
@@ -227,6 +224,7 @@ previewed(Call *call, const PgError *error)
 {
 	const Action *action = call->state;
 	Buf		   *body = &call->request->reply.body;
+	const char *early;
 	Bulk	   *b;
 
 	if (error)
@@ -241,10 +239,15 @@ previewed(Call *call, const PgError *error)
 		return;
 	}
 	b->n = atol(call->items.data);
+	early = strchr(call->items.data, ' ');
+	b->exact = !early && b->n <= 10000;
+	b->n = b->n > 10000 ? 10000 : b->n;
 	b->newest = mem_text(call->last_key);
-	b->more = b->n > 0;
-	buf_printf(body, "{\"n\":%ld,\"exact\":%s,\"token\":", b->n > 10000 ? 10000 : b->n, b->n > 10000 ? "false" : "true");
+	b->more = b->n > 0 || early;
+	buf_printf(body, "{\"n\":%ld,\"exact\":%s,\"token\":", b->n, b->exact ? "true" : "false");
 	buf_json(body, b->token, TOKEN_LENGTH);
+	if (early)
+		add_searched_to(body, early + 1);
 	buf_text(body, "}\n");
 	call_reply(call, 200, JSON_TYPE);
 }
@@ -282,10 +285,16 @@ take_step(Work *work, const PGresult *result, int row)
 {
 	Bulk	   *b = work->owner;
 
+	if (!b->begun)
+	{
+		free(b->audit);
+		b->audit = mem_text(PQgetvalue(result, row, 0));
+		return false;
+	}
 	b->step_n = atol(PQgetvalue(result, row, 0));
 	b->step_more = !PQgetisnull(result, row, 1);
 	free(b->step_below);
-	b->step_below = b->step_more && *PQgetvalue(result, row, 1) ? mem_text(PQgetvalue(result, row, 1)) : NULL;
+	b->step_below = b->step_more ? mem_text(PQgetvalue(result, row, 1)) : NULL;
 	return false;
 }
 
@@ -336,7 +345,10 @@ step_done(Work *work, const PgError *error)
 	b->work = NULL;
 	b->used = now_ms();
 	if (!error)
+	{
+		b->begun = true;
 		count_step(b);
+	}
 	if (fit_step(b, passing) && passing && b->state == BULK_RUNNING)
 		run_step(b);
 	else if (passing && b->state == BULK_STOPPED)
@@ -353,10 +365,39 @@ step_done(Work *work, const PgError *error)
 }
 
 static void
+begin_work(Bulk *b, Work *work)
+{
+	char		n[24];
+
+	snprintf(n, sizeof(n), "%ld", b->n);
+	buf_text(&work->sql, begin_sql);
+	work_param(work, b->action->call);
+	work_param(work, b->filter);
+	work_param(work, n);
+	work_param(work, b->exact ? "true" : "false");
+}
+
+static void
+step_work(Bulk *b, Work *work)
+{
+	char		step[16];
+
+	snprintf(step, sizeof(step), "%d", b->step);
+	buf_text(&work->sql, step_sql);
+	work_param(work, b->action->name);
+	work_param(work, b->filter);
+	work_param(work, b->newest);
+	work_param(work, b->below);
+	work_param(work, step);
+	work_param(work, b->audit);
+	work_param(work, b->action->call);
+}
+
+/* Runs the next step; the first one writes the row of the audit. */
+static void
 run_step(Bulk *b)
 {
 	Work	   *work;
-	char		step[16];
 
 	if (!b->more)
 	{
@@ -365,14 +406,12 @@ run_step(Bulk *b)
 	}
 	b->began = now_ms();
 	b->step_n = 0;
-	b->step_more = false;
-	snprintf(step, sizeof(step), "%d", b->step);
+	b->step_more = !b->begun;
 	work = work_new(b->person);
-	buf_text(&work->sql, b->action->step);
-	work_param(work, b->filter);
-	work_param(work, b->newest);
-	work_param(work, b->below);
-	work_param(work, step);
+	if (b->begun)
+		step_work(b, work);
+	else
+		begin_work(b, work);
 	work->owner = b;
 	work->on_row = take_step;
 	work->on_done = step_done;
@@ -413,8 +452,8 @@ reply_state(Call *call, const Bulk *b)
 	};
 	Buf		   *body = &call->request->reply.body;
 
-	buf_printf(body, "{\"done\":%ld,\"total\":%ld,\"exact\":%s,\"state\":\"%s\"", b->done, b->n > 10000 ? 10000 : b->n,
-			   b->n > 10000 ? "false" : "true", names[b->state]);
+	buf_printf(body, "{\"done\":%ld,\"total\":%ld,\"exact\":%s,\"state\":\"%s\"", b->done, b->n,
+			   b->exact ? "true" : "false", names[b->state]);
 	if (b->error)
 	{
 		buf_text(body, ",\"error\":");

@@ -109,7 +109,8 @@ place_of(Guard *g, const Header *h)
 		{"authorization", &f->authorization}, {"cookie", &f->cookie}, {"origin", &f->origin},
 		{"x-csrf-token", &f->csrf}, {"content-type", &f->content_type}, {"accept", &f->accept},
 		{"accept-encoding", &f->accept_encoding}, {"if-none-match", &f->if_none_match},
-		{"x-forwarded-for", &f->forwarded_for}, {"sec-fetch-mode", &f->fetch_mode}
+		{"x-forwarded-for", &f->forwarded_for}, {"sec-fetch-mode", &f->fetch_mode},
+		{"sec-fetch-site", &f->fetch_site}
 	};
 	size_t		i;
 

@@ -46,6 +46,7 @@ typedef struct HeadFacts
 	const char *if_none_match;
 	const char *forwarded_for;
 	const char *fetch_mode;
+	const char *fetch_site;
 	const char *user;			/* of the proxy's header */
 } HeadFacts;
 

@@ -137,7 +137,7 @@ handle_request(Request *request)
 		page_get(call);
 		return;
 	}
-	if (!call->route->open && !call_identify(call))
+	if (!call_is_of_our_site(call) || (!call->route->open && !call_identify(call)))
 		return;
 	if (!call_is_meant(call) || !call_arguments(call))
 		return;

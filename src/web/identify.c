@@ -11,7 +11,10 @@
  * to requests that other sites make.  It also says where they come from: an
  * Origin that is not ours is refused on every method that changes something;
  * with a cookie or a proxy's user there must be one, and with a cookie the
- * token that only our own page can read.
+ * token that only our own page can read.  Browsers that send Sec-Fetch-Site say
+ * it of every request: those for another site are refused before any password
+ * is looked at, so that it learns nothing from answers or their times, and locks
+ * no role.
  */
 #include "identify.h"
 
@@ -175,6 +178,18 @@ is_json(const char *type)
 	size_t		len = strlen(JSON_TYPE);
 
 	return type && strncasecmp(type, JSON_TYPE, len) == 0 && strchr("; \t", type[len]) != NULL;
+}
+
+bool
+call_is_of_our_site(Call *call)
+{
+	const HeadFacts *facts = &call->request->facts;
+	const char *site = facts->fetch_site;
+	bool		follows = facts->fetch_mode && strcmp(facts->fetch_mode, "navigate") == 0 &&
+		strcmp(call->request->method, "GET") == 0;
+
+	return !site || strcmp(site, "same-origin") == 0 || strcmp(site, "none") == 0 || follows ||
+		refuse(call, 403, "Sec-Fetch-Site is another site");
 }
 
 bool

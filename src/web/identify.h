@@ -10,6 +10,8 @@
 
 /* Sets the person and session of the call; false: the reply says why not. */
 extern bool call_identify(Call *call);
+/* Refuses what a browser says it sends for another site, but for links that are followed. */
+extern bool call_is_of_our_site(Call *call);
 /* Refuses what another site may have made a browser send. */
 extern bool call_is_meant(Call *call);
 /*

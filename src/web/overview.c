@@ -5,8 +5,8 @@
  * Roles that may read all tenants and types get jobq.stat_job_types, which is
  * the same for all of them.  A role of some tenants or types gets what
  * row-level security lets it count: live jobs and dead letters of the types
- * that it has jobs of, with the same names of columns.  It counts 100,000 jobs
- * at most; exact is false where there are more.
+ * that it has jobs of, with the same names of columns.  It counts for half a
+ * second at most; exact is false where there are more.
  *
  * GET tries the first statement and takes the second one after 42501.  A
  * stream must know before, because the first kind is computed once for many
@@ -22,13 +22,7 @@
 #define BODY(types) \
 	"json_build_object('health', jobq.health(), 'types', (SELECT coalesce(json_agg(t), '[]') FROM " types " t))"
 
-#define OWN_TYPES \
-	"WITH seen AS MATERIALIZED (SELECT j.job_type, j.status FROM jobq.jobs j" \
-	" WHERE j.status IN ('pending', 'blocked', 'retry', 'running', 'error') LIMIT 100001)," \
-	" own AS MATERIALIZED (SELECT s.job_type, count(*) FILTER (WHERE s.status = 'pending') AS pending," \
-	" count(*) FILTER (WHERE s.status = 'blocked') AS blocked, count(*) FILTER (WHERE s.status = 'retry') AS retry," \
-	" count(*) FILTER (WHERE s.status = 'running') AS running, count(*) FILTER (WHERE s.status = 'error') AS dead," \
-	" (SELECT count(*) <= 100000 FROM seen) AS exact FROM seen s GROUP BY s.job_type ORDER BY s.job_type)"
+#define OWN_TYPES "WITH own AS MATERIALIZED (SELECT * FROM jobq_internal._search_overview())"
 
 /* Conditions on a role, a row r of pg_roles. */
 #define SIGNS_IN \

@@ -51,6 +51,11 @@
 	"(lpad(to_hex(CASE WHEN " ts " > 'epoch' THEN (extract(epoch FROM " ts ") * 1000)::int8" \
 	" WHEN " ts " IS NOT NULL THEN 0 END), 12, '0') || repeat('0', 20))::uuid"
 
+/* Rows of a table by time, with these columns. */
+#define LOG(table, filter) \
+	"SELECT t.item, t.key FROM jobq_internal._search_log('" table "', jsonb_build_object(" filter ")," \
+	" {since}, {until}, {cursor}, {limit}) t"
+
 #define LEASE PATH("id", ARG_UUID), NEEDED("lease_token", ARG_UUID)
 #define ENQUEUE_ARGS \
 	NEEDED("job_type", ARG_TEXT), BODY("payload", ARG_JSON), BODY("priority", ARG_INT), BODY("delay", ARG_INTERVAL), \
@@ -149,33 +154,20 @@ const Route route_table[] = {
 
 	{"GET", "/api/v1/overview", "Job types with their numbers, and health", SHAPE_VALUE, NULL,.answer = "overview",.run = overview_get},
 	{"GET", "/api/v1/stream", "Events: overview, changed, stale, bye", SHAPE_STREAM, NULL,.answer = EVENTS_TYPE,.run = stream_get},
-	{"GET", "/api/v1/errors", "Groups of errors", SHAPE_LIST, "SELECT to_json(t) FROM jobq.error_groups({args}) t",
+	{"GET", "/api/v1/errors", "Groups of errors", SHAPE_LIST, "SELECT t.item, t.key FROM jobq_internal._search_errors({args}) t",
 		.args = ARGS(QUERY("since", ARG_TIME), QUERY("job_type", ARG_TEXT), QUERY("tenant", ARG_TEXT), QUERY("max_rows", ARG_INT)),
 	.answer = "jobq.error_groups",.redact = true},
 	{"GET", "/api/v1/events", "Events, the newest first", SHAPE_LIST,
-		"SELECT to_json(t), " TIME_KEY("t.ts") " || '.' || t.id FROM jobq.events t"
-		" WHERE ({since} IS NULL OR t.ts >= {since}) AND ({until} IS NULL OR t.ts < {until})"
-		" AND ({job_type} IS NULL OR t.job_type = {job_type}) AND ({tenant} IS NULL OR coalesce(t.tenant, '') = {tenant})"
-		" AND ({type} IS NULL OR t.type = {type}) AND ({level} IS NULL OR t.level = {level}) AND ({cursor} IS NULL"
-		" OR (t.ts <= " KEY_TIME " AND (t.ts, t.id) < (" KEY_TIME ", split_part({cursor}, '.', 2)::int8)))"
-		" ORDER BY t.ts DESC, t.id DESC LIMIT {limit}",
+		LOG("events", "'job_type', {job_type}, 'tenant', {tenant}, 'type', {type}, 'level', {level}"),
 		.args = ARGS(OWN_QUERY("since", ARG_TIME), OWN_QUERY("until", ARG_TIME), OWN_QUERY("job_type", ARG_TEXT),
 			 OWN_QUERY("tenant", ARG_TEXT), OWN_QUERY("type", ARG_TEXT), OWN_QUERY("level", ARG_TEXT), LIMIT, CURSOR),
 	.answer = "jobq.events",.redact = true},
 	{"GET", "/api/v1/alerts", "Alerts, the newest first", SHAPE_LIST,
-		"SELECT to_json(t), " TIME_KEY("t.ts") " || '.' || coalesce(t.job_id::text, '') FROM jobq.alerts t"
-		" WHERE ({since} IS NULL OR t.ts >= {since}) AND ({until} IS NULL OR t.ts < {until})"
-		" AND ({severity} IS NULL OR t.severity = {severity}) AND ({cursor} IS NULL OR (t.ts <= " KEY_TIME
-		" AND (t.ts, coalesce(t.job_id::text, '')) < (" KEY_TIME ", split_part({cursor}, '.', 2))))"
-		" ORDER BY t.ts DESC, coalesce(t.job_id::text, '') DESC LIMIT {limit}",
+		LOG("alerts", "'severity', {severity}"),
 		.args = ARGS(OWN_QUERY("since", ARG_TIME), OWN_QUERY("until", ARG_TIME), OWN_QUERY("severity", ARG_TEXT), LIMIT, CURSOR),
 	.answer = "jobq.alerts"},
 	{"GET", "/api/v1/audit", "Management calls, the newest first", SHAPE_LIST,
-		"SELECT to_json(t), " TIME_KEY("t.ts") " || '.' || t.id FROM jobq.audit t"
-		" WHERE ({since} IS NULL OR t.ts >= {since}) AND ({until} IS NULL OR t.ts < {until})"
-		" AND ({action} IS NULL OR t.action = {action}) AND ({cursor} IS NULL"
-		" OR (t.ts <= " KEY_TIME " AND (t.ts, t.id) < (" KEY_TIME ", split_part({cursor}, '.', 2)::int8)))"
-		" ORDER BY t.ts DESC, t.id DESC LIMIT {limit}",
+		LOG("audit", "'action', {action}"),
 		.args = ARGS(OWN_QUERY("since", ARG_TIME), OWN_QUERY("until", ARG_TIME), OWN_QUERY("action", ARG_TEXT), LIMIT, CURSOR),
 	.answer = "jobq.audit",.redact = true},
 	{"GET", "/api/v1/workers", "Workers", SHAPE_LIST, ROWS("jobq.stat_workers"), .args = NULL},
@@ -260,9 +252,7 @@ const Route route_table[] = {
 	.args = ARGS(PATH("name", ARG_TEXT), LIMIT, CURSOR),.answer = "jobq.workflows",.redact = true},
 
 	{"GET", "/api/v1/runs", "Runs of workflows, the newest first", SHAPE_LIST,
-		"SELECT to_json(t), t.id FROM jobq.workflow_runs t WHERE ({cursor} IS NULL OR t.id < {cursor}::uuid)"
-		" AND ({workflow} IS NULL OR t.workflow = {workflow}) AND ({status} IS NULL OR t.status = {status})"
-		" ORDER BY t.id DESC LIMIT {limit}",
+		"SELECT t.item, t.id FROM jobq_internal._search_runs({workflow}, {status}, {cursor}::uuid, {limit}) t",
 		.args = ARGS(OWN_QUERY("workflow", ARG_TEXT), OWN_QUERY("status", ARG_STATUS), LIMIT, CURSOR),
 	.answer = "jobq.workflow_runs",.redact = true},
 	{"GET", "/api/v1/runs/{id}", "A run, the steps of its version, its tasks; those of a map are counted", SHAPE_VALUE,

@@ -122,7 +122,8 @@ schema_answer(Buf *out, const Route *route)
 	if (route->shape == SHAPE_LIST)
 		buf_printf(out, "{\"type\":\"object\",\"required\":[\"items\",\"next\"],\"properties\":{\"items\":{\"type\":\"array\","
 				   "\"items\":" REF("schemas") "},\"next\":{\"type\":[\"string\",\"null\"],"
-				   "\"description\":\"cursor of the next page; null: the last one\"}}}", name);
+				   "\"description\":\"cursor of the next page; null: the last one\"},\"searched_to\":{\"type\":\"string\","
+				   "\"format\":\"date-time\",\"description\":\"where the search has ended for time\"}}}", name);
 	else
 		buf_printf(out, REF("schemas"), name);
 }

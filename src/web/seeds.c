@@ -2,9 +2,8 @@
  * seeds.c
  *	  The routes of the seeds that are more than one call: /admin.
  *
- * Counts of live jobs stop at 10,000 for each status.  Those of finished jobs
- * are of the newest 10,000 of history: a rare status would otherwise read all
- * of it.
+ * Jobs and counts end after about a second each, as other lists do: counts
+ * that are not exact by then say so, and searched_to how far the jobs reach.
  */
 #include "seeds.h"
 
@@ -13,31 +12,21 @@
 #include "problem.h"
 #include "statement.h"
 
-/* Conditions of the page, for a table with a column type_id. */
-#define OF_PAGE(t) \
-	" WHERE ({type} IS NULL OR " t ".job_type = {type})" \
-	" AND ({collection_id} IS NULL OR coalesce(" t ".tenant, '') = {collection_id})"
-#define COUNT(status) \
-	"'" status "', (SELECT json_build_object('n', least(count(*), 10000), 'exact', count(*) <= 10000)" \
-	" FROM (SELECT FROM jobq.jobs j" OF_PAGE("j") " AND j.status = '" status "' LIMIT 10001) x)"
-#define FINISHED(status) \
-	"'" status "', json_build_object('n', (SELECT count(*) FROM newest n WHERE n.status = '" status "')," \
-	" 'exact', (SELECT count(*) <= 10000 FROM newest))"
-
 /* The page ends after 4 MB, as other lists do; next is the offset of the next one. */
 const char	seeds_jobs[] =
-"WITH page AS MATERIALIZED (SELECT to_json(t)::text AS item, row_number() OVER () AS n"
-"   FROM jobq.list_jobs(status => {status}, job_type => {type}, tenant => {collection_id}, max_rows => {limit},"
-"                       skip_rows => coalesce({offset}, 0)) t),"
+"WITH found AS MATERIALIZED (SELECT s.item, s.id, row_number() OVER (ORDER BY s.id DESC) AS n"
+"   FROM jobq_internal._search_jobs({status}, {type}, {collection_id}, NULL, NULL, NULL, NULL,"
+"                                   {limit} + coalesce({offset}, 0), ids_only => true) s),"
+" page AS MATERIALIZED (SELECT to_json(j)::text AS item, f.n - coalesce({offset}, 0) AS n"
+"   FROM found f JOIN jobq.jobs j ON j.id = f.id WHERE f.item IS NOT NULL AND f.n > coalesce({offset}, 0)),"
 " sized AS (SELECT p.item, p.n, sum(octet_length(p.item)) OVER (ORDER BY p.n) AS bytes FROM page p),"
-" shown AS MATERIALIZED (SELECT s.item, s.n FROM sized s WHERE s.n < {limit} AND (s.bytes <= 4194304 OR s.n = 1)),"
-" newest AS MATERIALIZED (SELECT j.status FROM jobq.jobs j" OF_PAGE("j")
-"   AND j.status IN ('completed', 'skipped', 'cancelled') ORDER BY j.id DESC LIMIT 10001)"
-" SELECT json_build_object("
+" shown AS MATERIALIZED (SELECT s.item, s.n FROM sized s WHERE s.n < {limit} AND (s.bytes <= 4194304 OR s.n = 1))"
+" SELECT jsonb_strip_nulls(jsonb_build_object('searched_to', (SELECT to_timestamp(('x' || left(replace(f.id::text, '-', ''), 12))::bit(48)::int8"
+"    / 1000.0) FROM found f WHERE f.item IS NULL))) || jsonb_build_object("
 "  'jobs', (SELECT coalesce(json_agg(s.item::json ORDER BY s.n), '[]') FROM shown s),"
-"  'counts', json_build_object(" COUNT("pending") ", " COUNT("blocked") ", " COUNT("retry") ", " COUNT("running") ", "
-COUNT("error") ", " FINISHED("completed") ", " FINISHED("skipped") ", " FINISHED("cancelled") "),"
-"  'job_types', (SELECT coalesce(json_agg(d), '[]') FROM jobq.distinct_job_types() d),"
+"  'counts', (SELECT json_object_agg(c.status, json_build_object('n', c.n, 'exact', c.exact))"
+"               FROM jobq_internal._search_counts({type}, {collection_id}) c),"
+"  'job_types', (SELECT coalesce(json_agg(t.name ORDER BY t.name), '[]') FROM jobq.job_types t WHERE t.dropped_at IS NULL),"
 "  'next', CASE WHEN (SELECT count(*) FROM page) > (SELECT count(*) FROM shown)"
 "               THEN coalesce({offset}, 0) + (SELECT count(*) FROM shown) END)";
 

@@ -212,9 +212,12 @@ take_row(Work *work, const PGresult *result, int row)
 	return false;
 }
 
-/* Adds the time of an id, whose first 48 bits are milliseconds. */
-static void
-add_searched_to(Buf *body, const char *id)
+/*
+ * Adds the time of a key: an id, whose first 48 bits are milliseconds, or
+ * microseconds and a dot.
+ */
+void
+add_searched_to(Buf *body, const char *key)
 {
 	char		digits[13];
 	char		text[32];
@@ -222,8 +225,13 @@ add_searched_to(Buf *body, const char *id)
 	time_t		seconds;
 	struct tm	utc;
 
-	snprintf(digits, sizeof(digits), "%.8s%.4s", id, id + 9);
-	ms = strtoll(digits, NULL, 16);
+	if (strchr(key, '.'))
+		ms = strtoll(key, NULL, 10) / 1000;
+	else
+	{
+		snprintf(digits, sizeof(digits), "%.8s%.4s", key, key + 9);
+		ms = strtoll(digits, NULL, 16);
+	}
 	seconds = (time_t) (ms / 1000);
 	strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", gmtime_r(&seconds, &utc));
 	buf_printf(body, ",\"searched_to\":\"%s.%03dZ\"", text, (int) (ms % 1000));
@@ -237,7 +245,7 @@ call_reply_list(Call *call)
 	buf_text(body, "{\"items\":[");
 	buf_add(body, call->items.data, call->items.len);
 	buf_text(body, "],\"next\":");
-	if (call->more && call->last_key)
+	if (call->more && call->limit > 0)
 		buf_json(body, call->last_key, strlen(call->last_key));
 	else
 		buf_text(body, "null");

@@ -24,6 +24,8 @@ extern void call_run_fresh(Call *call, const char *sql);
 
 /* Replies with the rows of a list. */
 extern void call_reply_list(Call *call);
+/* Adds the member searched_to of a search that has ended for time. */
+extern void add_searched_to(Buf *body, const char *key);
 /* Replies with the row of a value. */
 extern void call_reply_value(Call *call);
 /* Replies with an error of the statement, and names the argument. */

@@ -112,7 +112,7 @@ $$, 'no SECURITY DEFINER without a pinned search_path');
 SELECT is_empty($$
   SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace IN ('jobq'::regnamespace, 'jobq_internal'::regnamespace) AND p.prosecdef
      AND p.proname NOT IN ('current_job', '_ensure_partition', '_expire_partitions', '_maintain', '_retain', '_dead_letters_changed',
-       '_dead_letters_truncated', '_search_bound')
+       '_dead_letters_truncated', '_search_bound', '_search_span')
 $$, 'few functions are SECURITY DEFINER');
 SELECT is_empty($$
   SELECT g.proname FROM pg_proc g WHERE g.pronamespace = 'jobq'::regnamespace AND g.prosrc = 'jobq_gateway'

@@ -4,8 +4,10 @@
 use strict;
 use warnings;
 
+use IO::Socket::INET;
 use PostgreSQL::Test::Utils;
 use ServerTest;
+use Socket qw(MSG_DONTWAIT MSG_PEEK SOL_SOCKET SO_RCVBUF);
 use Test::More;
 use Time::HiRes ();
 use WebTest;
@@ -105,6 +107,54 @@ foreach (1 .. 100)
 }
 is($again, '200', 'after one was closed the next is served');
 @open = ();
+
+# ---------- slow clients ----------
+
+# 960 clients that send slowly or do not read, 60 of an address, leave the answers to others as they
+# are.  Headers may take 10 s: on a machine that stood still for longer, another try counts.
+sub slow_clients
+{
+	my @parts = ("GET /livez HTTP/1.1\r\nX-", "${post}Content-Length: 100\r\n\r\n{", "GET /assets/vendor/uplot.js HTTP/1.1\r\nHost: a\r\n\r\n" x 100);
+
+	return map {
+		my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $web->{port}, LocalAddr => '127.0.0.' . (2 + int $_ / 60), Proto => 'tcp')
+		  // die "connect: $!";
+
+		$socket->setsockopt(SOL_SOCKET, SO_RCVBUF, 4096) if $_ % 3 == 2;
+		syswrite($socket, $parts[ $_ % 3 ]);
+		$socket;
+	} 0 .. 959;
+}
+
+# Numbers of those with bytes to read, and of those that were closed.
+sub states_of
+{
+	my ($readable, $closed) = (0, 0);
+
+	foreach (@_)
+	{
+		my $n = recv($_, my $bytes, 1, MSG_PEEK | MSG_DONTWAIT);
+
+		$readable++ if defined $n && length $bytes;
+		$closed++ if (defined $n && !length $bytes) || (!defined $n && !$!{EAGAIN});
+	}
+	return ($readable, $closed);
+}
+
+my ($tries, $answers, $closed) = (0, '', 960);
+while ($closed > 0 && ++$tries <= 10)
+{
+	my @slow = slow_clients();
+	my @readers = @slow[ grep { $_ % 3 == 2 } 0 .. $#slow ];
+	my $end = Time::HiRes::time() + 8;
+
+	select(undef, undef, undef, 0.01) while (states_of(@readers))[0] < @readers && Time::HiRes::time() < $end;
+	$answers = join ' ', map { raw_status($web, "${get}Connection: close\r\n\r\n") } 1 .. 50;
+	$closed = Time::HiRes::time() < $end ? (states_of(@slow))[1] : 960;
+	is((states_of(@readers))[0], scalar @readers, 'clients that do not read have replies to read') unless $closed;
+}
+is($answers, join(' ', ('200') x 50), 'others are answered while 960 slow clients wait');
+is($closed, 0, 'all of these are still there') or diag "$tries tries";
 
 # ---------- headers of replies ----------
 

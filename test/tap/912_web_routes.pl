@@ -104,6 +104,31 @@ is($node->safe_psql('postgres', q{SELECT count(DISTINCT s.id) = 30001 AND count(
 	't', 'all jobs once over the steps');
 $node->safe_psql('postgres', q{SELECT jobq.cancel_jobs('step')});
 
+# Every list does: here each step takes longer than a second.
+$node->safe_psql('postgres', q{ALTER FUNCTION jobq_internal._search_step(int, timestamptz) RENAME TO _step;
+	CREATE FUNCTION jobq_internal._search_step(step int, began timestamptz) RETURNS int LANGUAGE sql AS 'SELECT $1 FROM pg_sleep(1.1)';
+	GRANT EXECUTE ON FUNCTION jobq_internal._search_step(int, timestamptz) TO boss, reader;
+	INSERT INTO jobq.runs (id, type_id, version, deadline, keep_until)
+	  SELECT (lpad(to_hex(n), 12, '0') || repeat('0', 20))::uuid, 1, 1, 'infinity', 'infinity' FROM generate_series(1, 1500) n});
+foreach (qw(events?level=nosuch alerts?severity=high audit?action=nosuch runs?status=error errors jobs?job_type=tool))
+{
+	my $list = good('GET', "$api/$_");
+
+	like($list->{searched_to}, qr/^[12]\d\d\d-\d\d-\d\dT[0-9:.]+Z$/, 'a search of too long says how far it came');
+	is(defined $list->{next}, /errors/ ? '' : 1, 'and its next page goes on') or diag $_;
+	is_deeply($list->{items}, [], 'without items');
+}
+my $first = good('GET', "$api/events?level=nosuch");
+my $second = good('GET', "$api/events?level=nosuch&cursor=$first->{next}");
+cmp_ok($second->{searched_to}, 'lt', $first->{searched_to}, 'further back');
+my $listed = good('GET', '/admin/jobs?type=tool');
+like($listed->{searched_to}, qr/^20\d\d-\d\d-\d\dT[0-9:.]+\+00:00$/, '/admin/jobs, too');
+is_deeply([ $listed->{counts}{cancelled}, $listed->{jobs} ], [ { n => 0, exact => JSON::PP::false }, [] ], 'counts what it has found');
+(undef, $listed) = ask($web, 'GET', "$api/overview", headers => { basic('reader', 'r') });
+is(ref $listed->{types}, 'ARRAY', 'the overview of a limited role ends, too');
+$node->safe_psql('postgres', q{DROP FUNCTION jobq_internal._search_step(int, timestamptz); DELETE FROM jobq.runs WHERE id < '00000001-0000-0000-0000-000000000000';
+	ALTER FUNCTION jobq_internal._step(int, timestamptz) RENAME TO _search_step});
+
 # ---------- claims ----------
 
 my $claimed = [];

@@ -42,6 +42,13 @@ sub run_bulk
 	return $state;
 }
 
+# Rows of the audit behind an id; true: it names the first of them.
+sub audit_since
+{
+	return $node->safe_psql('postgres', "SELECT concat_ws(' ', by, action, object_type, (new ->> 'bulk')::int8 = min(id) OVER (), new - 'bulk')
+		FROM jobq.audit WHERE id > $_[0] ORDER BY id");
+}
+
 sub count_of { return $node->safe_psql('postgres', "SELECT count(*) FROM jobq.jobs WHERE $_[0]"); }
 
 $node->safe_psql('postgres', q{
@@ -170,8 +177,8 @@ my $audit = $node->safe_psql('postgres', 'SELECT coalesce(max(id), 0) FROM jobq.
 $state = run_bulk($answer->{token});
 is("$state->{state} $state->{done} $state->{total}", 'done 10 12', 'dead letters with a live copy or of a dropped type stay') or diag $state->{error};
 is(count_of("error_msg = 'some' AND status = 'error'"), 2, 'these two');
-is($node->safe_psql('postgres', "SELECT by, action, old ->> 'status', new ->> 'status', count(DISTINCT object), count(*) FROM jobq.audit WHERE id > $audit GROUP BY 1, 2, 3, 4"),
-	'boss|retry_job|error|pending|10|10', 'each of the others is a call in the audit');
+is(audit_since($audit), "boss retry_dead_letters jobs {\"count\": 12, \"exact\": true, \"filter\": {\"error_like\": \"some\"}}\n"
+	. 'boss retry_dead_letters jobs t {"count": 10, "filter": {"error_like": "some"}}', 'a row of the audit, which that of its step names');
 
 $node->safe_psql('postgres', q{DROP TRIGGER late ON jobq.queue; SELECT jobq.create_job_type('w') \g /dev/null
 	SELECT jobq.enqueue('w', tenant => 'acme') FROM generate_series(1, 10) \g /dev/null});
@@ -183,17 +190,32 @@ $audit = $node->safe_psql('postgres', 'SELECT max(id) FROM jobq.audit');
 $state = run_bulk($answer->{token});
 is("$state->{state} $state->{done} $state->{total}", 'done 9 10', 'a job that an open transaction holds stays') or diag $state->{error};
 is($node->safe_psql('postgres', "SELECT id FROM jobq.jobs WHERE job_type = 'w' AND status = 'pending'"), $kept, 'that one');
-is($node->safe_psql('postgres', "SELECT by, action, tenant, old ->> 'status', new ->> 'status', count(DISTINCT object), count(*) FROM jobq.audit WHERE id > $audit GROUP BY 1, 2, 3, 4, 5"),
-	'boss|cancel_job|acme|pending|cancelled|9|9', 'each of the others is a call in the audit');
+is(audit_since($audit), "boss cancel_jobs jobs {\"count\": 10, \"exact\": true, \"filter\": {\"job_type\": \"w\", \"include_running\": true}}\n"
+	. 'boss cancel_jobs jobs t {"count": 9, "filter": {"job_type": "w", "include_running": true}}', 'so is this one');
 $held->query_safe('ROLLBACK');
 $held->quit;
 
 # The function of a step changes no job of another tenant.
 $node->safe_psql('postgres', q{CREATE ROLE part; SELECT jobq.grant_access('part', 'admin', tenant => 'beta') \g /dev/null});
 my $others = $node->safe_psql('postgres', q{SELECT array_agg(id) FROM jobq.jobs WHERE job_type = 'w' OR error_msg = 'some'});
-is($node->safe_psql('postgres', "SET ROLE part; SELECT jobq_internal._bulk_cancel('$others', true) + jobq_internal._bulk_retry('$others')"), 0,
+is($node->safe_psql('postgres', "SET ROLE part; SELECT sum(jobq_internal._bulk_step(1, a, '{\"include_running\": true}', '$others')) FROM unnest('{cancel_jobs,retry_dead_letters,purge_dead_letters}'::text[]) a"), 0,
 	'an admin of another tenant changes nothing');
 is(count_of("id = '$kept' AND status = 'pending'"), 1, 'the job stays');
+
+# A preview ends after a second, with what it has found; the action goes on below.
+$node->safe_psql('postgres', q{SELECT jobq.create_job_type('first'), jobq.create_job_type('many') \g /dev/null
+	SELECT jobq.enqueue('first') FROM generate_series(1, 3) \g /dev/null
+	SELECT jobq.enqueue_many('many', array_fill('{}'::jsonb, ARRAY[n])) FROM unnest('{10000,500}'::int[]) n \g /dev/null
+	ALTER FUNCTION jobq_internal._search_step(int, timestamptz) RENAME TO _step;
+	CREATE FUNCTION jobq_internal._search_step(step int, began timestamptz) RETURNS int LANGUAGE sql AS 'SELECT $1 FROM pg_sleep(1.1)';
+	GRANT EXECUTE ON FUNCTION jobq_internal._search_step(int, timestamptz) TO boss});
+(undef, $answer) = preview('cancel', { job_type => 'first' });
+is_deeply([ @$answer{qw(n exact)} ], [ 0, JSON::PP::false ], 'a preview that takes too long has found nothing yet');
+like($answer->{searched_to}, qr/^20\d\d-\d\d-\d\dT[0-9:.]+Z$/, 'and says how far it came');
+$state = run_bulk($answer->{token});
+is("$state->{state} $state->{done} $state->{total}", 'done 3 0', 'the action finds the rest') or diag $state->{error};
+is(count_of("job_type = 'many' AND status = 'pending'"), 10500, 'and no other job');
+is((preview('cancel', { job_type => 'nosuch' }))[0], 404, 'an unknown job type');
 
 is(stop_web($web), 0, 'it ends');
 done_testing();

@@ -155,8 +155,8 @@ sub reads_of
 	my ($roles, $from) = @_;
 	my $log = substr slurp_file($node->logfile), $from;
 
-	return scalar(() = $log =~ /execute <unnamed>: WITH (?:s|seen) AS [^\n]* SELECT 'o'/g) if $roles eq 'any';
-	return scalar(() = $log =~ /execute <unnamed>: WITH seen AS [^\n]* SELECT 'o'/g) if $roles eq 'own';
+	return scalar(() = $log =~ /execute <unnamed>: WITH (?:s|own) AS [^\n]* SELECT 'o'/g) if $roles eq 'any';
+	return scalar(() = $log =~ /execute <unnamed>: WITH own AS [^\n]* SELECT 'o'/g) if $roles eq 'own';
 	return scalar(() = $log =~ /execute <unnamed>: WITH s AS [^\n]* SELECT 'o'/g);
 }
 

@@ -105,16 +105,16 @@ class Bulk extends Component {
     if (run) {
       return this.progress();
     }
-    if (!preview || preview.n === 0) {
+    if (!preview || (preview.n === 0 && preview.exact)) {
       return h(Box, { title: `${verb} ${what}`, close }, h('p', null, about),
         problem ? h(Trouble, { problem }) : preview ? h('p', null, `There are no ${what} like that.`) : h(Loading, null, 'Counting …'),
         h('div', { class: 'buttons' }, h(Button, { onClick: () => close() }, 'Close')));
     }
-    const n = preview.exact ? num(preview.n) : `${num(10000)}+`;
+    const n = preview.exact ? num(preview.n) : `${num(preview.n)}+`;
     return h(Question, {
       title: `${verb} ${n} ${what}`, close: (result) => result === null && close(), tone: action === 'retry' ? 'primary' : 'danger',
       type: filter.job_type || 'all types', submit: `${verb} ${n}`, run: () => this.start(),
-      text: [about, text, preview.exact ? null : 'There are more than 10,000; they are all meant.', 'Jobs that come after this preview are not touched.'].filter(Boolean),
+      text: [about, text, preview.exact ? null : `There may be more than ${num(preview.n)}; they are all meant.`, 'Jobs that come after this preview are not touched.'].filter(Boolean),
     });
   }
 }

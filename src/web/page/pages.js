@@ -113,8 +113,8 @@ export class Pages extends Component {
     return h(Fragment, null,
       problem && h(problem.passing ? Stale : Trouble, { at, problem, again: this.again }),
       h(NewRows, { n, more, show: () => this.show() }),
-      empty && items.length === 0 ? h(Empty, null, empty) : draw(items, this.again),
-      next !== null && h('p', { class: 'more' }, h(Button, { disabled: busy, onClick: () => this.more() }, 'Show more')));
+      empty && items.length === 0 ? h(Empty, null, next === null ? empty : 'None so far.') : draw(items, this.again),
+      next !== null && h('p', { class: 'more' }, h(Button, { disabled: busy, onClick: () => this.more() }, items.length === 0 ? 'Search further back' : 'Show more')));
   }
 }
 
