@@ -341,52 +341,63 @@ export class Worker {
 
   // Runs a handler inside the hooks of its jobs, and settles the jobs.
   async #runBatch(leases, type) {
-    this.#running++;
-    this.#handlers.get(type).running++;
-    let performed = false;
-    let run = () => {
-      performed = true;
-      return this.#perform(leases, this.#handlers.get(type));
-    };
+    const registered = this.#handlers.get(type);
+    const refused = new Map();    // errors of jobs whose hooks have not run them
+    let run = () => this.#perform(leases, registered, refused);
 
+    this.#running++;
+    registered.running++;
     for (const lease of leases) {
       const inner = run;
-      run = () => this.around(lease.job, async () => {
-        await inner();
-        return lease.outcome;
-      });
+      run = () => this.#hooked(lease, inner, refused);
     }
-    let failure = new Error('the hook "around" has not run the job');
-    try {
-      await run();
-    } catch (error) {
-      failure = asError(error);
-      for (const lease of leases) this.#logJob('hook_failed', lease, { level: 'error', error: failure.message });
-    }
-    if (!performed) await this.#handlerEnded(leases, leases.map(() => failure), this.#handlers.get(type));
+    await run();
     this.#idle.ring();
   }
 
-  async #perform(leases, registered) {
-    const { handler, batch } = registered;
-    const jobs = leases.map((lease) => lease.job);
-    let ends;
+  // Runs the hook of a job around the next one.  A batch goes on without a job whose hook throws
+  // before it, or does not run it.
+  async #hooked(lease, inner, refused) {
+    let running = null;
 
-    for (const lease of leases) {
+    try {
+      await this.around(lease.job, async () => {
+        running ??= inner();
+        await running;
+        return lease.outcome;
+      });
+      if (running === null) throw new Error('the hook "around" has not run the job');
+    } catch (thrown) {
+      const error = asError(thrown);
+
+      if (running === null) refused.set(lease, error);
+      this.#logJob('hook_failed', lease, { level: 'error', error: error.message });
+    }
+    await (running ?? inner());
+  }
+
+  async #perform(leases, registered, refused) {
+    const { handler, batch } = registered;
+    const ready = leases.filter((lease) => !refused.has(lease));
+    const jobs = ready.map((lease) => lease.job);
+    let ends = [];
+
+    for (const lease of ready) {
       lease.began = performance.now();
       this.#logJob('job_started', lease);
     }
     try {
-      const value = await handler(batch > 1 ? jobs : jobs[0]);
-
-      ends = batch > 1 ? value ?? jobs.map(() => undefined) : [value];
+      if (ready.length > 0) {
+        const value = await handler(batch > 1 ? jobs : jobs[0]);
+        ends = batch > 1 ? value ?? jobs.map(() => undefined) : [value];
+      }
       if (!Array.isArray(ends) || ends.length !== jobs.length) {
         throw new Permanent(`the batch handler returned no array of ${jobs.length} results`);
       }
     } catch (error) {
       ends = jobs.map(() => asError(error));
     }
-    await this.#handlerEnded(leases, ends, registered);
+    await this.#handlerEnded([...ready, ...refused.keys()], [...ends, ...refused.values()], registered);
   }
 
   async #handlerEnded(leases, ends, registered) {

@@ -83,7 +83,7 @@ async function handle(job: Job) {
     });
   } catch (error) {
     if (error instanceof SwitchedOff) throw new Skip(error.message);
-    if (error instanceof HttpError && error.retryAfter) throw new Retry(error.message, { code: error.code, retryAfter: error.retryAfter });
+    if (error instanceof HttpError && error.retryAfter) throw new Retry(error.message, { code: error.code, retryAfter: `${error.retryAfter} s` });
     throw error;
   }
 }

@@ -902,7 +902,7 @@ sub large_checkpoint
 	return stop_worker($worker);
 }
 
-# A hook fails before its job, then after it.
+# A hook fails before its job, then after it, then before one of a batch: the others of it go on.
 sub failing_hook
 {
 	my $worker = worker(types => 'echo,mixed', lease => 600);
@@ -914,6 +914,10 @@ sub failing_hook
 	$id = enqueue('echo', '{"hook": "raise at the end"}');
 	ends($id, 'completed', 'runs = 1');
 	wait_log($worker, 'hook_failed', job_id => $id);
+	my ($good, $bad) = split /\n/, sql(q(SELECT jobq.enqueue_many('mixed', ARRAY['{"n": 1}', '{"n": 3, "hook": "raise"}']::jsonb[])));
+	ends($bad, 'retry', q(error_msg ~ 'no span' AND runs = 1));
+	ends($good, 'completed', 'runs = 1');
+	wait_log($worker, 'hook_failed', job_id => $bad);
 	echoes();
 	return stop_worker($worker);
 }
