@@ -1,5 +1,5 @@
-# A Prometheus scrapes jobq-web: by Basic, by Basic over TLS, and at metrics_listen; a wrong password
-# is no target that is up.  Of a full run: JOBQ_FULL.
+# A Prometheus scrapes jobq-web: by Basic, by Basic over TLS, and at metrics_listen; a target with a
+# wrong password is not up.  Of a full run: JOBQ_FULL.
 
 use strict;
 use warnings;
