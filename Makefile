@@ -11,7 +11,7 @@ PG_CONFIG = pg_config
 PGXS := $(wildcard $(shell $(PG_CONFIG) --pgxs 2>/dev/null))
 
 .DEFAULT_GOAL := all
-.PHONY: help deps demo demo-keep test check lint docs sanitize fuzz bench bench-full bench-smoke check-assert check-cgroup valgrind format vendor-check release-archive distclean
+.PHONY: help deps demo demo-keep test check lint docs sanitize sanitize-web valgrind-web fuzz bench bench-full bench-smoke check-assert check-cgroup valgrind format vendor-check release-archive distclean
 
 help:
 	@sed -n 's/^#: //p' $(firstword $(MAKEFILE_LIST))
@@ -28,6 +28,8 @@ help:
 #: make test KIND=tap   one kind: house lint helper regress pgtap isolation tap clients web ...
 #: make docs            make docs/reference and docs/api.md from the catalog, settings and routes
 #: make sanitize        jobq-helper and its unit tests under ASan and UBSan
+#: make sanitize-web    the TAP tests of jobq-web, with it under ASan and UBSan
+#: make valgrind-web    the same under valgrind
 #: make fuzz            the fuzzers of jobq-helper and of cron expressions, 60 s each (clang)
 #: make bench           measure jobq and its peers: build/bench/report.html, some 10 minutes
 #: make bench-full      the same three times, ten-minute runs, 10 M jobs: some 2.5 hours
@@ -69,6 +71,10 @@ docs: deps
 		{ [ ! -e build/log/api.md ] || cp build/log/api.md docs/; } && exit $$rc
 sanitize: deps
 	@test/run --pg-config=$(PG_CONFIG) --sanitize helper
+sanitize-web: deps
+	@ONLY=_web_ test/run --pg-config=$(PG_CONFIG) --sanitize tap
+valgrind-web: deps
+	@ONLY=_web_ test/run --pg-config=$(PG_CONFIG) --valgrind tap
 fuzz:
 	@$(MAKE) --no-print-directory -C test/helper fuzz
 bench: deps

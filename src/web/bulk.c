@@ -229,7 +229,8 @@ previewed(Call *call, const PgError *error)
 
 	if (error)
 	{
-		problem_statement(call->request, error, strncmp(error->sqlstate, "22", 2) == 0 ? "filter" : NULL);
+		problem_statement(call->request, error, strncmp(error->sqlstate, "22", 2) == 0 || strcmp(error->sqlstate, "42704") == 0 ?
+						  "filter" : NULL);
 		return;
 	}
 	b = new_bulk(call, action);

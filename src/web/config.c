@@ -225,7 +225,8 @@ read_flag(Config *config, const char *flag)
 static bool
 split_list(List *list, const char *key, const char *text, bool pairs)
 {
-	char	   *s = mem_text(text);
+	char	   *copy = mem_text(text);
+	char	   *s = copy;
 
 	while (s)
 	{
@@ -241,6 +242,8 @@ split_list(List *list, const char *key, const char *text, bool pairs)
 		if (*s == '\0' || list->count == MAX_LIST || (pairs && (!equals || *trim(equals) == '\0')))
 		{
 			log_line("%s: \"%s\" is not a list of %s", key, text, pairs ? "name=value" : "names, 32 at most");
+			list->count = 0;
+			free(copy);
 			return false;
 		}
 		list->items[list->count++] = (ListItem) {trim(s), equals ? trim(equals) : NULL};

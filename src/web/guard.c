@@ -124,6 +124,26 @@ place_of(Guard *g, const Header *h)
 	return NULL;
 }
 
+/*
+ * True for a header of the body's length whose value is on a folded line:
+ * libmicrohttpd 0.9.75 adds that line to the name, and sees no body.
+ */
+static bool
+is_folded(const Header *h)
+{
+	static const char *const names[] = {"content-length", "transfer-encoding"};
+	size_t		i;
+
+	for (i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+	{
+		size_t		len = strlen(names[i]);
+
+		if (h->name_len > len && strncasecmp(h->name, names[i], len) == 0)
+			return true;
+	}
+	return false;
+}
+
 static int
 guard_header(Guard *g, const Header *h)
 {
@@ -133,6 +153,8 @@ guard_header(Guard *g, const Header *h)
 		return refuse(g, 400, "the name of a header is not a token");
 	if (!is_value(h->value, h->value_len))
 		return refuse(g, 400, "a header has a control character");
+	if (is_folded(h))
+		return refuse(g, 400, "the length of the body is on a folded line");
 	if (is_named(h, "transfer-encoding"))
 		return refuse(g, 400, "Transfer-Encoding is not accepted: give Content-Length");
 	if (is_named(h, "expect") && strcasecmp(h->value, "100-continue") != 0)

@@ -429,7 +429,11 @@ my $closed = sub { (slurp_file('/proc/net/tcp') =~ /^\s*\d+: 0100007F:@{[ sprint
 until_true(sub { time > $began + 45 || !grep { !$closed->($_) } @slow }, $second, $pause);
 is(scalar(grep { !$closed->($_) } @slow), 0, 'clients that read nothing are shut out');
 cmp_ok(time - $began, '>', 20, 'after a time');
-cmp_ok(rss() - $rss, '<', 8000, 'and nothing was kept for them meanwhile') or diag rss(), " $rss";
+SKIP:
+{
+	skip 'a checker of memory keeps what is freed', 1 if $ENV{JOBQ_WEB};
+	cmp_ok(rss() - $rss, '<', 8000, 'and nothing was kept for them meanwhile') or diag rss(), " $rss";
+}
 close_streams(@slow, $pause, $second);
 $node->safe_psql('postgres', "SELECT jobq.drop_job_type(name) FROM jobq.job_types WHERE name LIKE 'slow_type_%'");
 
