@@ -9,7 +9,8 @@ use ServerTest;
 use Test::More;
 
 my $json = JSON::PP->new;
-my $node = jobq_server('health', 'jobq.health_dead_letters = 3', 'max_connections = 50');
+# an answer after 100 ms is degraded: a loaded machine is as slow
+my $node = jobq_server('health', 'jobq.health_dead_letters = 3', 'max_connections = 50', 'jobq.health_latency = 10s');
 $node->start;
 $node->safe_psql('postgres', 'CREATE EXTENSION jobq');
 sleeper_types($node, 'postgres');
