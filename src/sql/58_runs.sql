@@ -227,6 +227,20 @@ BEGIN
   END IF;
 END $$;
 
+-- Writes that tasks were stored, and what they wait for.
+CREATE FUNCTION jobq_internal._tell_of_tasks(ids uuid[]) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF EXISTS (SELECT FROM jobq.job_types t WHERE t.options ->> 'events' = 'all') THEN
+    PERFORM jobq_internal._tell(q.id, q.type_id, q.tenant, 0, e.type, NULL, e.data)
+       FROM unnest(ids) WITH ORDINALITY i(id, n) JOIN jobq.queue q ON q.id = i.id,
+            LATERAL (VALUES ('enqueued', jsonb_build_object('priority', q.priority, 'scheduled_for', q.scheduled_for, 'parent_id', q.parent_id)),
+                            ('blocked', jsonb_build_object('after', cardinality(q.after), 'after_rule', q.after_rule))) e(type, data)
+      WHERE e.type = 'enqueued' OR q.waiting_for > 0
+      ORDER BY i.n, e.type DESC;
+  END IF;
+END $$;
+
 -- Inserts the tasks of these keys, blocked, with their edges; a parent that is
 -- not among them has a row already.  Returns the ids of those that wait for none.
 CREATE FUNCTION jobq_internal._add_steps(r jobq.runs, steps jsonb, keys text[]) RETURNS uuid[]
@@ -280,7 +294,7 @@ BEGIN
     INSERT INTO jobq.dependencies (parent_id, child_id) SELECT e.parent, e.child FROM edge e WHERE e.waits)
   SELECT array_agg(s.id ORDER BY s.n) FILTER (WHERE coalesce(w.n, 0) = 0), array_agg(s.id) INTO roots, added
     FROM step s LEFT JOIN waiting w ON w.child = s.id;
-  PERFORM jobq_internal._admit_tasks(run.tenant, added);
+  PERFORM jobq_internal._admit_tasks(run.tenant, added), jobq_internal._tell_of_tasks(added);
   RETURN coalesce(roots, '{}');
 END $$;
 
@@ -626,6 +640,7 @@ DECLARE
   context jsonb := jobq_internal._context(r, q.task_key, true);
   done int[] := '{}';
   numbers int[];
+  ids uuid[];
   i int;
   id uuid;
 BEGIN
@@ -640,7 +655,9 @@ BEGIN
   IF added = 0 THEN
     RETURN;
   ELSIF NOT jobq_internal._has_quotas(q.tenant) THEN
-    added := (SELECT count(*) FROM jobq_internal._insert_members(q, r, step, context, numbers));
+    ids := ARRAY(SELECT jobq_internal._insert_members(q, r, step, context, numbers));
+    added := cardinality(ids);
+    PERFORM jobq_internal._tell_of_tasks(ids);
     place := coalesce(numbers[added + 1], place);
     RETURN;
   END IF;
@@ -652,7 +669,7 @@ BEGIN
     END IF;
     BEGIN
       id := jobq_internal._insert_members(q, r, step, context, ARRAY[i]);
-      PERFORM jobq_internal._admit(id);
+      PERFORM jobq_internal._admit(id), jobq_internal._tell_of_tasks(ARRAY[id]);
       added := added + 1;
     EXCEPTION WHEN configuration_limit_exceeded THEN
       IF added = 0 AND live = 0 THEN
@@ -813,6 +830,7 @@ BEGIN
     INSERT INTO jobq.dependencies (parent_id, child_id) VALUES (before, new_id);
   END IF;
   PERFORM jobq_internal._admit_tasks(q.tenant, ARRAY[q.id]) FROM jobq.queue q WHERE q.id = new_id;
+  PERFORM jobq_internal._tell_of_tasks(ARRAY[new_id]);
   RETURN new_id;
 END $$;
 
