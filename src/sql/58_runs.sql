@@ -160,7 +160,8 @@ $$;
 
 -- Returns the data that paths of a step, of the members of its map, or of the
 -- output (''), read; of tasks those that they name (_step_reads), or all before the
--- step and its own.
+-- step and its own.  Each member has a copy: it is without the input, which often
+-- holds the array of the map, if the payload does not name it.
 CREATE FUNCTION jobq_internal._context(r jobq.runs, key text, of_members boolean DEFAULT false) RETURNS jsonb
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -168,9 +169,11 @@ DECLARE
                           (SELECT a -> 'reads' FROM jsonb_array_elements(r.added) a WHERE a ->> 'key' = _context.key));
   named text[];  -- NULL: all
   tasks jsonb := '{}';
+  with_input boolean := true;
 BEGIN
   IF of_members THEN
     reads := reads -> 'payload';
+    with_input := coalesce(reads ? 'all' OR (jobq_internal._step_of(r, key) -> 'payload')::text ~ 'input|\\', true);  -- or by an escape
   END IF;
   IF NOT reads ? 'all' THEN
     named := ARRAY(SELECT jsonb_array_elements_text(reads -> 'tasks'));
@@ -185,8 +188,7 @@ BEGIN
       INTO tasks FROM jobq_internal._tasks_of(r.id) t
      WHERE t.status NOT IN ('pending', 'blocked', 'retry', 'running') AND (named IS NULL OR t.task_key = ANY (named));
   END IF;
-  RETURN (SELECT jsonb_build_object(
-                   'input', q.payload,
+  RETURN (SELECT CASE WHEN with_input THEN jsonb_build_object('input', q.payload) ELSE '{}' END || jsonb_build_object(
                    'run', jsonb_build_object('id', q.id, 'workflow', jobq_internal._type_name(r.type_id), 'version', r.version,
                                              'created_at', q.created_at, 'tenant', q.tenant, 'metadata', q.metadata),
                    'tasks', tasks)
