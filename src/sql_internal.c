@@ -301,12 +301,14 @@ jobq_tell(PG_FUNCTION_ARGS)
 	Event		event = {.source = "client", .level = "info"};
 	JobType    *type;
 	EventLog	log;
+	bool		stored;			/* the event of a new row */
 
 	if (PG_ARGISNULL(0) || PG_ARGISNULL(1) || PG_ARGISNULL(3) || PG_ARGISNULL(4))
 		PG_RETURN_VOID();
 	event.type = text_to_cstring(PG_GETARG_TEXT_PP(4));
 	type = job_type_by_id(PG_GETARG_INT32(1));
-	if (!EVENTS_WANTED(type, strcmp(event.type, "enqueued") == 0 ? EVENTS_ALL : EVENTS_FAILURES))
+	stored = strcmp(event.type, "enqueued") == 0 || strcmp(event.type, "blocked") == 0;
+	if (!EVENTS_WANTED(type, stored ? EVENTS_ALL : EVENTS_FAILURES))
 		PG_RETURN_VOID();
 	values[Q_id - 1] = PG_GETARG_DATUM(0);
 	values[Q_tenant - 1] = PG_GETARG_DATUM(2);

@@ -144,6 +144,7 @@ PLAN: List[Item] = [
         None, {"blocked": 200000, "drain": 50000, "rounds": 2, **PACE["quick"]}, {"blocked": 1000000, "drain": 100000, "rounds": 3, **PACE["full"]})),
     Item("workflow", "events", workflows.events, JOBQ, levels(
         None, {"runs": 10000, "settle": 10, "seconds": 5, "rate": 50, "send": 6}, {"runs": 100000, "settle": 30, "seconds": 20, "rate": 50, "send": 20, **ONCE})),
+    Item("workflow", "map", workflows.mapped, JOBQ, levels(None, {"width": 10000, "rounds": 3}, {"width": 10000, "rounds": 5})),
     Item("workflow", "start", workflows.start, JOBQ, levels(None, {"runs": 300, "rounds": 3}, {"runs": 1000, "rounds": 3})),
     Item("workflow", "snapshot", workflows.snapshot, JOBQ, levels(None, *2 * ({"fanout": 10000, "width": 500, "layers": 20, "rounds": 5},))),
     Item("aging", "on", w.aging, ONE_WORKER, levels(None, AGED, AGED)),

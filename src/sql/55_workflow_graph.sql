@@ -70,7 +70,7 @@ END $$;
 -- Returns a text as it may stand in a quoted label of Mermaid.
 CREATE FUNCTION jobq_internal._mermaid_text(value text) RETURNS text
   LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
-  SELECT string_agg(CASE WHEN c ~ '[][A-Za-z0-9 _.:/(){}=,+-]' OR c > '~' THEN c ELSE format('#%s;', ascii(c)) END, '' ORDER BY n)
+  SELECT string_agg(CASE WHEN c ~ '[][A-Za-z0-9 _.:/(){}=,+-]' OR c COLLATE "C" > chr(127) THEN c ELSE format('#%s;', ascii(c)) END, '' ORDER BY n)
     FROM string_to_table(value, NULL) WITH ORDINALITY t(c, n)
 $$;
 

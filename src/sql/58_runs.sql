@@ -160,7 +160,8 @@ $$;
 
 -- Returns the data that paths of a step, of the members of its map, or of the
 -- output (''), read; of tasks those that they name (_step_reads), or all before the
--- step and its own.
+-- step and its own.  Each member has a copy: it is without the input, which often
+-- holds the array of the map, if the payload does not name it.
 CREATE FUNCTION jobq_internal._context(r jobq.runs, key text, of_members boolean DEFAULT false) RETURNS jsonb
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -168,9 +169,11 @@ DECLARE
                           (SELECT a -> 'reads' FROM jsonb_array_elements(r.added) a WHERE a ->> 'key' = _context.key));
   named text[];  -- NULL: all
   tasks jsonb := '{}';
+  with_input boolean := true;
 BEGIN
   IF of_members THEN
     reads := reads -> 'payload';
+    with_input := coalesce(reads ? 'all' OR (jobq_internal._step_of(r, key) -> 'payload')::text ~ 'input|\\', true);  -- or by an escape
   END IF;
   IF NOT reads ? 'all' THEN
     named := ARRAY(SELECT jsonb_array_elements_text(reads -> 'tasks'));
@@ -185,8 +188,7 @@ BEGIN
       INTO tasks FROM jobq_internal._tasks_of(r.id) t
      WHERE t.status NOT IN ('pending', 'blocked', 'retry', 'running') AND (named IS NULL OR t.task_key = ANY (named));
   END IF;
-  RETURN (SELECT jsonb_build_object(
-                   'input', q.payload,
+  RETURN (SELECT CASE WHEN with_input THEN jsonb_build_object('input', q.payload) ELSE '{}' END || jsonb_build_object(
                    'run', jsonb_build_object('id', q.id, 'workflow', jobq_internal._type_name(r.type_id), 'version', r.version,
                                              'created_at', q.created_at, 'tenant', q.tenant, 'metadata', q.metadata),
                    'tasks', tasks)
@@ -224,6 +226,20 @@ BEGIN
   IF FOUND THEN
     PERFORM jobq_internal._bad('54000', format('task would have depth %s, job type "%s" allows %s', depth, t.name, t.allowed),
       'Jobs that enqueue jobs that enqueue jobs: see options.max_depth.');
+  END IF;
+END $$;
+
+-- Writes that tasks were stored, and what they wait for.
+CREATE FUNCTION jobq_internal._tell_of_tasks(ids uuid[]) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF EXISTS (SELECT FROM jobq.job_types t WHERE t.options ->> 'events' = 'all') THEN
+    PERFORM jobq_internal._tell(q.id, q.type_id, q.tenant, 0, e.type, NULL, e.data)
+       FROM unnest(ids) WITH ORDINALITY i(id, n) JOIN jobq.queue q ON q.id = i.id,
+            LATERAL (VALUES ('enqueued', jsonb_build_object('priority', q.priority, 'scheduled_for', q.scheduled_for, 'parent_id', q.parent_id)),
+                            ('blocked', jsonb_build_object('after', cardinality(q.after), 'after_rule', q.after_rule))) e(type, data)
+      WHERE e.type = 'enqueued' OR q.waiting_for > 0
+      ORDER BY i.n, e.type DESC;
   END IF;
 END $$;
 
@@ -280,7 +296,7 @@ BEGIN
     INSERT INTO jobq.dependencies (parent_id, child_id) SELECT e.parent, e.child FROM edge e WHERE e.waits)
   SELECT array_agg(s.id ORDER BY s.n) FILTER (WHERE coalesce(w.n, 0) = 0), array_agg(s.id) INTO roots, added
     FROM step s LEFT JOIN waiting w ON w.child = s.id;
-  PERFORM jobq_internal._admit_tasks(run.tenant, added);
+  PERFORM jobq_internal._admit_tasks(run.tenant, added), jobq_internal._tell_of_tasks(added);
   RETURN coalesce(roots, '{}');
 END $$;
 
@@ -626,6 +642,7 @@ DECLARE
   context jsonb := jobq_internal._context(r, q.task_key, true);
   done int[] := '{}';
   numbers int[];
+  ids uuid[];
   i int;
   id uuid;
 BEGIN
@@ -640,7 +657,9 @@ BEGIN
   IF added = 0 THEN
     RETURN;
   ELSIF NOT jobq_internal._has_quotas(q.tenant) THEN
-    added := (SELECT count(*) FROM jobq_internal._insert_members(q, r, step, context, numbers));
+    ids := ARRAY(SELECT jobq_internal._insert_members(q, r, step, context, numbers));
+    added := cardinality(ids);
+    PERFORM jobq_internal._tell_of_tasks(ids);
     place := coalesce(numbers[added + 1], place);
     RETURN;
   END IF;
@@ -652,7 +671,7 @@ BEGIN
     END IF;
     BEGIN
       id := jobq_internal._insert_members(q, r, step, context, ARRAY[i]);
-      PERFORM jobq_internal._admit(id);
+      PERFORM jobq_internal._admit(id), jobq_internal._tell_of_tasks(ARRAY[id]);
       added := added + 1;
     EXCEPTION WHEN configuration_limit_exceeded THEN
       IF added = 0 AND live = 0 THEN
@@ -813,6 +832,7 @@ BEGIN
     INSERT INTO jobq.dependencies (parent_id, child_id) VALUES (before, new_id);
   END IF;
   PERFORM jobq_internal._admit_tasks(q.tenant, ARRAY[q.id]) FROM jobq.queue q WHERE q.id = new_id;
+  PERFORM jobq_internal._tell_of_tasks(ARRAY[new_id]);
   RETURN new_id;
 END $$;
 

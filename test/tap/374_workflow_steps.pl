@@ -107,6 +107,15 @@ $run = tasks_are('map_on', '{"list": [{"v": 1}, {"v": 2, "e": "fail"}, {"v": 3, 
 is(one("SELECT result FROM jobq.jobs WHERE workflow_id = '$run' AND task_key = 'r'"), '[1, null, null, 4]', 'null where it failed');
 is(one("SELECT string_agg(payload ->> 'i', ',' ORDER BY key) FROM ran WHERE run = '$run' AND key LIKE 'm.%'"), '0,2,3', 'index');
 
+# The payload of an element reads the input by whatever path.
+foreach my $path ('$.input.x', '$."input".x', '$."\\\\u0069nput".x', '$."in\\\\u0070ut".x', '$.*.x', '$[*].input.x')
+{
+	workflow('reads_input', qq([{"key": "m", "job_type": "act", "map": "\$.input.list", "payload": {"result": {"\$": "@{[ $path =~ s/"/\\"/gr ]}"}}}]));
+	$run = start_run('reads_input', '{"x": 7, "list": [1, 2]}');
+	run_is($run, 'completed', "elements read $path");
+	is(one("SELECT result FROM jobq.jobs WHERE id = '$run'"), '{"m": [7, 7]}', 'of the input');
+}
+
 workflow('window', '[{"key": "m", "job_type": "pulled", "map": "$.input.list", "max_parallel": 2}]');
 $run = start_run('window', '{"list": [0, 1, 2, 3, 4]}');
 my $most = 0;

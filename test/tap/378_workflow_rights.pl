@@ -87,6 +87,18 @@ one("SELECT jobq.send_event(id, 'go') FROM jobq.runs WHERE phase = 'running'");
 run_is($_, 'completed') foreach $acme, $beta;
 is(one('SET ROLE acme; SELECT string_agg(id::text, \' \') FROM jobq.workflow_runs'), $acme, 'after its end, too');
 
+# Runs that wait for their turn, their timers, events of their tasks.
+one(q{SELECT jobq.pause_job_type('shared')});
+my %waits = map { $_ => start_run('shared', '{}', "tenant => '$_'") } qw(acme beta);
+foreach my $role (qw(acme beta))
+{
+	is(one("SET ROLE $role; SELECT string_agg(id::text, ' ') FROM jobq.workflow_runs WHERE version IS NULL"), $waits{$role}, "$role sees its run that waits");
+	is(one("SET ROLE $role; SELECT string_agg(DISTINCT tenant, ' ') FROM jobq.events WHERE type IN ('enqueued', 'blocked', 'run_started')"), $role, 'and events of its own tasks');
+	sqlstate_is($node, 'postgres', "SET ROLE $role; SELECT count(*) FROM jobq.run_timers", '42501', 'and no timer');
+}
+one("SELECT jobq.cancel_job('$_')") foreach values %waits;
+one(q{SELECT jobq.resume_job_type('shared')});
+
 # ---------- quotes ----------
 
 workflow('quotes', q([{"key": "a", "job_type": "act", "payload": {"result": {"it's \"x\"": {"$": "$.input.\"o'clock\""}}}},

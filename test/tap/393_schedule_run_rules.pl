@@ -47,7 +47,13 @@ complete_one($id, $token);
 run_is($run, 'completed');
 is(one("SELECT progress::float, current_task_key IS NULL, result, completed_at IS NOT NULL FROM jobq.workflow_runs WHERE id = '$run'"), '100|t|{"z": 1}|t', 'after its end');
 is(events_of($run), 'run_started run_finished', 'its events');
-like(events_of(one("SELECT id FROM jobq.jobs WHERE workflow_id = '$run' AND task_key = 'z'")), qr/^released started completed$/, 'those of a task that waited');
+like(events_of(one("SELECT id FROM jobq.jobs WHERE workflow_id = '$run' AND task_key = 'z'")), qr/^enqueued blocked released started completed$/, 'those of a task that waited');
+is(events_of(one("SELECT id FROM jobq.jobs WHERE workflow_id = '$run' AND task_key = 'a'")), 'enqueued released started completed', 'those of a first one');
+is(one("SELECT data FROM jobq.events e JOIN jobq.jobs j ON j.id = e.job_id WHERE j.workflow_id = '$run' AND j.task_key = 'z' AND e.type = 'blocked'"), '{"after": 1, "after_rule": "success"}', 'with what it waits for');
+is(one("SELECT e.data - 'scheduled_for' = jsonb_build_object('priority', j.priority, 'parent_id', '$run') FROM jobq.events e JOIN jobq.jobs j ON j.id = e.job_id
+  WHERE j.workflow_id = '$run' AND j.task_key = 'z' AND e.type = 'enqueued'"), 't', 'and with its place');
+
+is(events_of(one("SELECT id FROM jobq.jobs WHERE workflow_id = '$run' AND task_key = 'p'")), '', 'none of a type that writes failures only');
 
 # A run that waits, for its turn or for a job, has a position and no task yet.
 one(q{SELECT jobq.pause_job_type('shows')});

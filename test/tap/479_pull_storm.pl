@@ -1,5 +1,6 @@
 # A storm: clients are killed in every phase of a job, in turn, and the server is restarted twice.
-# Then each job is done, each effect is there once, under its token, and no lease is left.
+# A third of the jobs wait for others.  Then each job is done, behind those that it waits for, each
+# effect is there once, under its token, and no lease is left.
 # JOBQ_FULL: 10,000 jobs and 50 clients; else a twentieth of them.
 #
 # A client is a pgbench of one connection. Its transactions: a claim that waits; then the effect and
@@ -88,7 +89,13 @@ sub renew
 	return;
 }
 
-sub enqueue { return one("SELECT count(*) FROM jobq.enqueue_many('storm', array_fill('{}'::jsonb, ARRAY[$_[0]]))"); }
+# Each third job waits for one or more of those before it.
+sub enqueue
+{
+	return one(qq{SELECT count(*) FROM jobq.enqueue_jobs((SELECT jsonb_agg('{"job_type": "storm"}'::jsonb
+	  || CASE WHEN i % 9 = 0 THEN jsonb_build_object('after', jsonb_build_array(i - 1, i - 3, i / 2)) WHEN i % 3 = 0 THEN jsonb_build_object('after', jsonb_build_array(i - 2)) ELSE '{}' END
+	  ORDER BY i) FROM generate_series(1, $_[0]) i))});
+}
 
 my %phase = (
 	asked => q{state = 'active' AND wait_event_type = 'Extension'},
@@ -155,6 +162,9 @@ kill_client($_) foreach 0 .. $nclients - 1;
 
 is(one(q{SELECT count(*), count(DISTINCT id), min(status::text), max(status::text) FROM jobq.jobs}), "$jobs|$jobs|completed|completed", '!each job is done');
 is(one(q{SELECT count(*), count(DISTINCT id), count(DISTINCT token) FROM effects}), "$jobs|$jobs|$jobs", '!each effect is there once, under its token');
+is(one(q{SELECT count(*) FROM jobq.jobs c, unnest(c.after) a(id) JOIN jobq.jobs p USING (id) WHERE c.started_at < p.completed_at}), 0, '!none begins before those that it waits for have ended');
+cmp_ok(one(q{SELECT count(*) FROM jobq.jobs WHERE after IS NOT NULL}), '>', $turns, 'which many do');
+wait_for_sql($node, q{SELECT NOT EXISTS (SELECT FROM jobq.dependencies)}, 'no edge is left');
 is(one(q{SELECT count(*) FROM effects WHERE id NOT IN (SELECT id FROM jobq.jobs)}), 0, 'of a job');
 cmp_ok(one(q{SELECT count(*) FROM jobq.jobs WHERE runs > 1}), '>', 0, 'some ran again');
 wait_for_sql($node, q{SELECT (jobq.health() #>> '{checks,workers,claimed}')::int = 0}, 'no lease is left');
