@@ -548,6 +548,7 @@ CREATE FUNCTION jobq_internal._add_live_steps(r jobq.runs, steps jsonb, keys tex
 DECLARE
   ids uuid[];
   q jobq.queue;
+  fate text;
 BEGIN
   PERFORM jobq_internal._add_steps(r, steps, keys);
   ids := ARRAY(SELECT j.id FROM jsonb_array_elements(steps) WITH ORDINALITY e(s, n)
@@ -557,7 +558,14 @@ BEGIN
     PERFORM jobq_internal._hold_children(task, ids);
   END IF;
   FOR q IN SELECT j.* FROM unnest(ids) WITH ORDINALITY t(id, n) JOIN jobq.queue j ON j.id = t.id ORDER BY t.n LOOP
-    CASE jobq_internal._fate_of(q)
+    fate := jobq_internal._fate_of(q);
+    -- behind failed tasks after which the run goes on
+    IF fate = 'cancelled' AND NOT EXISTS (SELECT FROM jobq_internal._tasks_of(r.id) t
+                                           WHERE t.id = ANY (q.after) AND t.status IN ('error', 'cancelled')
+                                             AND NOT (t.status = 'error' AND jobq_internal._continues(r, t.task_key))) THEN
+      fate := 'skipped';
+    END IF;
+    CASE fate
       WHEN 'ready' THEN
         PERFORM jobq_internal._ready(ARRAY[q.id]);
       WHEN 'cancelled' THEN

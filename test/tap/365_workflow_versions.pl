@@ -149,6 +149,15 @@ complete_one($id, $token);
 run_is($run, 'completed');
 is(tasks_of($run), 'a:completed any:completed both:completed failed:skipped p:completed', 'as their rules want');
 
+workflow('goes on', '[{"key": "p", "job_type": "pulled"}, {"key": "a", "job_type": "act", "payload": {"end": "fail"}}]', q{on_failure => 'continue'});
+$run = start_run('goes on');
+wait_for_sql($node, "SELECT status = 'error' FROM jobq.jobs WHERE workflow_id = '$run' AND task_key = 'a'", 'a task fails');
+($id, $token) = claim_one();
+one(qq{SELECT jobq.add_tasks('[{"key": "b", "job_type": "act", "after": ["a"]}]', id => '$id', lease_token => '$token')});
+complete_one($id, $token);
+wait_for_sql($node, "SELECT NOT EXISTS (SELECT FROM jobq.queue WHERE id = '$run')", 'the run ends');
+is(tasks_of($run), 'a:error b:skipped p:completed', 'a new task behind a failure after which the run goes on is skipped');
+
 # ---------- pauses, restarts, the end ----------
 
 workflow('rest', '[{"key": "p", "job_type": "pulled"}]');
