@@ -280,7 +280,7 @@ BEGIN
   IF octet_length(tenant) > 255 THEN
     PERFORM jobq_internal._bad('54000',
       format('argument "tenant": %s bytes are more than 255', octet_length(tenant)));
-  ELSIF tenant ~ '[\u0001-\u001f\u007f]' THEN
+  ELSIF tenant ~ E'[\u0001-\u001f\u007f]' THEN
     PERFORM jobq_internal._bad('22023',
       format('argument "tenant": "%s" has control characters', jobq_internal._shown(tenant)));
   END IF;

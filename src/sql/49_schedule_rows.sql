@@ -47,7 +47,7 @@ DECLARE
   meant text := coalesce(nullif(tenant, ''), nullif(current_setting('jobq.tenant'), ''));
 BEGIN
   PERFORM jobq_internal._check_tenant(meant);
-  IF regexp_replace(meant, '(.)/$', '\1') ~ '(^|/)\.{0,2}(/|$)' THEN
+  IF regexp_replace(meant, '(.)/$', E'\\1') ~ '(^|/)[.]{0,2}(/|$)' THEN
     PERFORM jobq_internal._bad('22023',
       format('argument "tenant": "%s" begins with a slash or has an element that is empty, "." or ".."',
              jobq_internal._shown(meant)));
@@ -88,7 +88,7 @@ END $$;
 -- True for "after 90s": its ticks depend on the ends of its jobs.
 CREATE FUNCTION jobq_internal._is_after(cron text) RETURNS boolean
   LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-  SELECT cron ~* '^\s*after\M'
+  SELECT cron ~* E'^\\s*after\\M'
 $$;
 
 -- Raises 42501 if the owner is held to its grants and ticks follow each other
@@ -107,7 +107,7 @@ BEGIN
   SELECT coalesce((t.options ->> 'min_interval')::interval, '1 min') INTO least_gap
     FROM jobq.job_types t WHERE t.name = s.job_type AND t.dropped_at IS NULL;
   IF jobq_internal._is_after(s.cron) THEN
-    ticks := ARRAY(SELECT jobq.next_runs(regexp_replace(s.cron, '^\s*after', 'every', 'i'), n => 2));
+    ticks := ARRAY(SELECT jobq.next_runs(regexp_replace(s.cron, E'^\\s*after', 'every', 'i'), n => 2));
   ELSE
     ticks := jobq_internal._ticks_of(s, since, since + interval '100 years', 100);
   END IF;

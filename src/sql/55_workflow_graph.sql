@@ -141,12 +141,12 @@ CREATE FUNCTION jobq_internal._graph_statuses(steps jsonb, id uuid) RETURNS SETO
      UNION ALL
     SELECT n.part, n.n, format('  class %s %s', n.node,
              (SELECT t.status FROM task t
-               WHERE t.key = n.key AND (n.task_key = t.task_key OR (n.part = 1 AND t.task_key ~ '\.[0-9]+$'))
+               WHERE t.key = n.key AND (n.task_key = t.task_key OR (n.part = 1 AND t.task_key ~ '[.][0-9]+$'))
                ORDER BY t.task_key = n.task_key DESC,
                         array_position('{error,running,retry,pending,blocked,cancelled,completed,skipped}', t.status::text)
                LIMIT 1)) AS line
       FROM node n WHERE EXISTS (SELECT FROM task t WHERE t.key = n.key
-                                   AND (n.task_key = t.task_key OR (n.part = 1 AND t.task_key ~ '\.[0-9]+$')))) l
+                                   AND (n.task_key = t.task_key OR (n.part = 1 AND t.task_key ~ '[.][0-9]+$')))) l
    ORDER BY l.part, l.n
 $$;
 

@@ -141,7 +141,7 @@ CREATE FUNCTION jobq_internal._artifacts_of(run uuid, key text) RETURNS jsonb
            UNION ALL
           SELECT d.id, d.task_key, d.attempts, d.started_at FROM jobq.dead_letters d WHERE d.workflow_id = run) t
     JOIN jobq.artifacts a ON a.job_id = t.id AND a.attempt = t.attempts AND a.created_at >= t.started_at
-   WHERE a.workflow_id = run AND (t.task_key = _artifacts_of.key OR t.task_key ~ ('^' || _artifacts_of.key || '\.[0-9]+$'))
+   WHERE a.workflow_id = run AND (t.task_key = _artifacts_of.key OR t.task_key ~ ('^' || _artifacts_of.key || '[.][0-9]+$'))
 $$;
 
 -- Returns the keys of all steps that a step waits for, however indirectly.
@@ -173,7 +173,7 @@ DECLARE
 BEGIN
   IF of_members THEN
     reads := reads -> 'payload';
-    with_input := coalesce(reads ? 'all' OR (jobq_internal._step_of(r, key) -> 'payload')::text ~ 'input|\\', true);  -- or by an escape
+    with_input := coalesce(reads ? 'all' OR (jobq_internal._step_of(r, key) -> 'payload')::text ~ E'input|\\\\', true);  -- or by an escape
   END IF;
   IF NOT reads ? 'all' THEN
     named := ARRAY(SELECT jsonb_array_elements_text(reads -> 'tasks'));

@@ -124,4 +124,20 @@ for my $path (sort glob("$top/test/lib/*.pm"))
 }
 cmp_ok(scalar(split(/\n/, $tests)), '<=', 60, 'test/README.md has at most 60 lines');
 
+# Bodies of functions are read with the session's standard_conforming_strings: a backslash is
+# always the same in E'' only.
+my @strings;
+for my $path (glob("$top/src/sql/*.sql"), glob("$top/src/sql/upgrade/*.sql"))
+{
+	my $n = 0;
+
+	foreach (split /\n/, slurp_file($path))
+	{
+		$n++;
+		next if /^\s*(?:--|\\)/;
+		while (/(E?)'((?:[^']|'')*)'/g) { push @strings, "$path:$n" if !$1 && $2 =~ /\\/; }
+	}
+}
+is(join("\n", @strings), '', "a backslash in the install script stands in E''");
+
 done_testing();

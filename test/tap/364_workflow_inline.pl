@@ -39,6 +39,9 @@ workflow('line', '[{"key": "c", "job_type": "act", "after": ["b"], "payload": {"
 is(inline('line', '{"n": 5}'), 'completed {"c": 5}|a:completed b:completed c:completed|a b c|0|0', 'a row of steps');
 workflow('wide', '[{"key": "a", "job_type": "act"}, {"key": "m", "job_type": "act", "map": "$.input.list", "after": ["a"], "max_parallel": 2}, {"key": "no", "job_type": "act", "if": "$.input.no == 1"},
   {"key": "j", "after": ["m", "no"]}, {"key": "z", "job_type": "act", "after": ["j"], "payload": {"result": {"$": "$.tasks.m.result"}}}]');
+# the first map of this session: its functions are read now
+workflow('mapped', '[{"key": "m", "job_type": "act", "map": "$.input.list", "payload": {"result": {"$": "$.item"}}}]');
+like(inline('mapped', '{"list": [4]}', 'SET LOCAL standard_conforming_strings = off; '), qr/^completed [{]"m": .4/, 'in a session with backslashes in strings');
 is(inline('wide', '{"list": [{"result": 1}, {"result": 2}, {"result": 3}]}'),
 	'completed {"z": [1, 2, 3]}|a:completed j:completed m:completed m.0:completed m.1:completed m.2:completed no:skipped z:completed|a m.0 m.1 m.2 z|0|0',
 	'a map, a condition, a join');
