@@ -172,6 +172,7 @@ my $running = one(q{SELECT count(*) FROM jobq.queue WHERE status = 'running'});
 one(q{SELECT count(jobq.enqueue('mail')) FROM generate_series(1, 200)});
 wait_for_sql($node, "SELECT count(*) = 200 + $running FROM jobq.queue WHERE status = 'running'", 'they get 200 jobs');
 $crowd->kill_kill;
+wait_for_sql($node, q{SELECT count(*) = 0 FROM pg_stat_activity WHERE query LIKE 'SELECT count(*) FROM jobq.claim(%' AND pid <> pg_backend_pid()}, 'the sessions of the crowd have ended');
 one(q{SELECT jobq.complete_many(array_agg(id), array_agg(lease_token)) FROM jobq.queue WHERE status = 'running'});
 
 # ---------- wake-ups of the dispatcher ----------
