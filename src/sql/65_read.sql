@@ -209,6 +209,17 @@ BEGIN
     NULL, before, max_rows, time_limit);
 END $$;
 
+-- The jobs of a schedule, which are not older; a day is for clocks that were set back.
+CREATE FUNCTION jobq_internal._search_scheduled(
+  schedule text, tenant text, created_at timestamptz, before uuid, max_rows int, time_limit interval DEFAULT '1s')
+  RETURNS TABLE(item json, id uuid) LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+  SELECT s.* FROM jobq_internal._search('{queue,history,dead_letters}',
+    concat('SELECT to_json(j), j.id FROM jobq.jobs j WHERE j.id >= $1 AND j.id < $2 AND j.metadata ->> ''schedule'' = ', quote_literal(schedule),
+           ' AND j.tenant IS NOT DISTINCT FROM ', quote_nullable(tenant), ' ORDER BY j.id DESC LIMIT $3'),
+    (lpad(to_hex(greatest((extract(epoch FROM created_at - interval '1 day') * 1000)::int8, 0)), 12, '0') || repeat('0', 20))::uuid,
+    before, max_rows, time_limit) s
+$$;
+
 -- Rows of jobq.events, alerts or audit.  filter: columns and their values.
 CREATE FUNCTION jobq_internal._search_log(
   source text, filter jsonb, since timestamptz, until timestamptz, before text, max_rows int, time_limit interval DEFAULT '1s')

@@ -21,6 +21,24 @@
 #define MAX_NUMBER		1e38	/* of real, the smallest type of an argument */
 #define MAX_CURSOR		512
 
+const char *
+arg_words(ArgType type)
+{
+	switch (type)
+	{
+		case ARG_ACTION:
+			return "\"cancel\",\"retry\",\"purge\"";
+		case ARG_LEVEL:
+			return "\"debug\",\"info\",\"warning\",\"error\"";
+		case ARG_SEVERITY:
+			return "\"warning\",\"high\"";
+		case ARG_SCHEDULE_STATUS:
+			return "\"active\",\"paused\",\"finished\"";
+		default:
+			return NULL;
+	}
+}
+
 /* What a value in a body must begin with. */
 static const char *
 json_starts(ArgType type)
@@ -107,9 +125,29 @@ are_strings(const char *array, bool uuids)
 }
 
 static bool
+is_word(const char *bare, size_t len, const char *words)
+{
+	const char *word = words;
+
+	while ((word = strchr(word, '"')) != NULL)
+	{
+		size_t		n = strcspn(word + 1, "\"");
+
+		if (n == len && memcmp(word + 1, bare, n) == 0)
+			return true;
+		word += n + 2;
+	}
+	return false;
+}
+
+static bool
 refuse(Call *call, const Arg *arg, const char *value, const char *what)
 {
-	problem_argument(call->request, arg->name, "argument \"%s\": \"%.60s\" is not %s", arg->name, value, what);
+	size_t		quote = arg->place == IN_BODY && value[0] == '"';
+	size_t		len = strlen(value) - 2 * quote;
+
+	problem_argument(call->request, arg->name, "argument \"%s\": \"%.*s\" is %s %s", arg->name,
+					 (int) (len < 60 ? len : 60), value + quote, arg_words(arg->type) ? "none of" : "not", what);
 	return false;
 }
 
@@ -171,6 +209,11 @@ check_value(Call *call, const Arg *arg, const char *value)
 			return are_strings(value, true) || refuse(call, arg, value, "an array of UUIDs");
 		case ARG_BOOL:
 			return strcmp(value, "true") == 0 || strcmp(value, "false") == 0 || refuse(call, arg, value, "true or false");
+		case ARG_ACTION:
+		case ARG_LEVEL:
+		case ARG_SEVERITY:
+		case ARG_SCHEDULE_STATUS:
+			return is_word(bare, len, arg_words(arg->type)) || refuse(call, arg, value, arg_words(arg->type));
 		case ARG_CURSOR:
 			return is_cursor(bare) || refuse(call, arg, value, "the next of a list");
 		case ARG_JSON:

@@ -7,6 +7,8 @@
 
 #include "route.h"
 
+/* The words that a type knows, each in quotes; NULL: any, or the server checks them. */
+extern const char *arg_words(ArgType type);
 /* false: the reply says which argument is wrong. */
 extern bool call_arguments(Call *call);
 

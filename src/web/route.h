@@ -41,6 +41,9 @@ typedef enum ArgType
 	ARG_UUIDS,
 	ARG_STATUS,					/* jobq.job_status */
 	ARG_ACTION,					/* of bulk.c */
+	ARG_LEVEL,					/* of an event */
+	ARG_SEVERITY,				/* of an alert */
+	ARG_SCHEDULE_STATUS,
 	ARG_HANDLER,				/* regprocedure */
 	ARG_ROLE,					/* regrole */
 	ARG_LIMIT,					/* of a list: 1 to 200 */

@@ -160,11 +160,11 @@ const Route route_table[] = {
 	{"GET", "/api/v1/events", "Events, the newest first", SHAPE_LIST,
 		LOG("events", "'job_type', {job_type}, 'tenant', {tenant}, 'type', {type}, 'level', {level}"),
 		.args = ARGS(OWN_QUERY("since", ARG_TIME), OWN_QUERY("until", ARG_TIME), OWN_QUERY("job_type", ARG_TEXT),
-			 OWN_QUERY("tenant", ARG_TEXT), OWN_QUERY("type", ARG_TEXT), OWN_QUERY("level", ARG_TEXT), LIMIT, CURSOR),
+			 OWN_QUERY("tenant", ARG_TEXT), OWN_QUERY("type", ARG_TEXT), OWN_QUERY("level", ARG_LEVEL), LIMIT, CURSOR),
 	.answer = "jobq.events",.redact = true},
 	{"GET", "/api/v1/alerts", "Alerts, the newest first", SHAPE_LIST,
 		LOG("alerts", "'severity', {severity}"),
-		.args = ARGS(OWN_QUERY("since", ARG_TIME), OWN_QUERY("until", ARG_TIME), OWN_QUERY("severity", ARG_TEXT), LIMIT, CURSOR),
+		.args = ARGS(OWN_QUERY("since", ARG_TIME), OWN_QUERY("until", ARG_TIME), OWN_QUERY("severity", ARG_SEVERITY), LIMIT, CURSOR),
 	.answer = "jobq.alerts"},
 	{"GET", "/api/v1/audit", "Management calls, the newest first", SHAPE_LIST,
 		LOG("audit", "'action', {action}"),
@@ -199,7 +199,7 @@ const Route route_table[] = {
 		" AND ({tenant} IS NULL OR coalesce(s.tenant, '') = {tenant}) AND ({status} IS NULL OR s.status = {status})"
 		" ORDER BY s.id LIMIT {limit}",
 		.args = ARGS(OWN_QUERY("search", ARG_TEXT), OWN_QUERY("job_type", ARG_TEXT), OWN_QUERY("tenant", ARG_TEXT),
-			 OWN_QUERY("status", ARG_TEXT), LIMIT, CURSOR),
+			 OWN_QUERY("status", ARG_SCHEDULE_STATUS), LIMIT, CURSOR),
 	.answer = "jobq.schedules",.redact = true},
 	{"POST", "/api/v1/schedules", "Create a schedule", SHAPE_VALUE, OK("jobq.schedule({args})"),
 		.args = ARGS(NEEDED("name", ARG_TEXT), NEEDED("cron", ARG_TEXT), NEEDED("job_type", ARG_TEXT), SCHEDULE_ARGS,
@@ -215,9 +215,9 @@ const Route route_table[] = {
 		"SELECT json_build_object('ok', c.ok), CASE WHEN c.ok THEN 200 ELSE 404 END"
 		" FROM (SELECT jobq.unschedule({args}) AS ok OFFSET 0) c",
 	.args = ARGS(PATH("name", ARG_TEXT), QUERY("tenant", ARG_TEXT)),.answer = "ok"},
-	{"GET", "/api/v1/schedules/{name}/runs", "Its jobs among the newest 1,000 of its job type", SHAPE_LIST,
-		"SELECT to_json(t), t.id FROM jobq.schedules s, jobq.list_jobs(job_type => s.job_type, max_rows => 1000, before => {cursor}::uuid) t"
-		" WHERE " OF_NAME("s") " AND t.metadata ->> 'schedule' = s.name AND t.tenant IS NOT DISTINCT FROM s.tenant LIMIT {limit}",
+	{"GET", "/api/v1/schedules/{name}/runs", "Its jobs, the newest first", SHAPE_LIST,
+		"SELECT t.item, t.id FROM jobq.schedules s,"
+		" jobq_internal._search_scheduled(s.name, s.tenant, s.created_at, {cursor}::uuid, {limit}) t WHERE " OF_NAME("s"),
 		.args = ARGS(PATH("name", ARG_TEXT), OWN_QUERY("tenant", ARG_TEXT), LIMIT, CURSOR),
 	.answer = "jobq.jobs",.redact = true},
 	{"POST", "/api/v1/schedules/{name}/pause", "Pause a schedule", SHAPE_VALUE, OK("jobq.pause_schedule({args})"),

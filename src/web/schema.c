@@ -37,7 +37,10 @@ static const struct
 	[ARG_JSONS] = {"array", ",\"items\":{\"$ref\":\"#/components/schemas/any\"}"},
 	[ARG_UUIDS] = {"array", ",\"items\":{\"type\":\"string\",\"format\":\"uuid\"}"},
 	[ARG_STATUS] = {"string", ",\"enum\":[\"pending\",\"blocked\",\"retry\",\"running\",\"completed\",\"skipped\",\"cancelled\",\"error\"]"},
-	[ARG_ACTION] = {"string", ",\"enum\":[\"cancel\",\"retry\",\"purge\"]"},
+	[ARG_ACTION] = {"string", ""},	/* arg_words */
+	[ARG_LEVEL] = {"string", ""},
+	[ARG_SEVERITY] = {"string", ""},
+	[ARG_SCHEDULE_STATUS] = {"string", ""},
 	[ARG_HANDLER] = {"string", ""},
 	[ARG_ROLE] = {"string", ""},
 	[ARG_LIMIT] = {"integer", ",\"minimum\":1,\"maximum\":200,\"default\":50"},
@@ -95,6 +98,8 @@ schema_argument(Buf *out, const Route *route, const Arg *arg)
 	else if (type)
 		buf_printf(out, "\"type\":\"%s\"", type);
 	buf_text(out, schemas[arg->type].more);
+	if (arg_words(arg->type))
+		buf_printf(out, ",\"enum\":[%s]", arg_words(arg->type));
 	if (fact && fact->value_len > 2)
 	{
 		buf_text(out, ",");

@@ -110,7 +110,7 @@ $node->safe_psql('postgres', q{ALTER FUNCTION jobq_internal._search_step(int, ti
 	GRANT EXECUTE ON FUNCTION jobq_internal._search_step(int, timestamptz) TO boss, reader;
 	INSERT INTO jobq.runs (id, type_id, version, deadline, keep_until)
 	  SELECT (lpad(to_hex(n), 12, '0') || repeat('0', 20))::uuid, 1, 1, 'infinity', 'infinity' FROM generate_series(1, 1500) n});
-foreach (qw(events?level=nosuch alerts?severity=high audit?action=nosuch runs?status=error errors jobs?job_type=tool))
+foreach (qw(events?level=debug alerts?severity=high audit?action=nosuch runs?status=error errors jobs?job_type=tool))
 {
 	my $list = good('GET', "$api/$_");
 
@@ -118,8 +118,8 @@ foreach (qw(events?level=nosuch alerts?severity=high audit?action=nosuch runs?st
 	is(defined $list->{next}, /errors/ ? '' : 1, 'and its next page goes on') or diag $_;
 	is_deeply($list->{items}, [], 'without items');
 }
-my $first = good('GET', "$api/events?level=nosuch");
-my $second = good('GET', "$api/events?level=nosuch&cursor=$first->{next}");
+my $first = good('GET', "$api/events?level=debug");
+my $second = good('GET', "$api/events?level=debug&cursor=$first->{next}");
 cmp_ok($second->{searched_to}, 'lt', $first->{searched_to}, 'further back');
 my $listed = good('GET', '/admin/jobs?type=tool');
 like($listed->{searched_to}, qr/^20\d\d-\d\d-\d\dT[0-9:.]+\+00:00$/, '/admin/jobs, too');
@@ -222,7 +222,12 @@ is(good('POST', "$api/schedules/nightly/backfill", { since => '2026-01-02', unti
 my @runs = @{ good('GET', "$api/schedules/nightly/runs")->{items} };
 is_deeply([ scalar(@runs), $runs[2]{id}, $runs[2]{metadata}{tick} =~ /^2026-01-01/ ], [ 3, $run, 1 ], 'its runs');
 is_deeply(good('GET', "$api/schedules/nightly/runs?tenant=acme")->{items}, [], 'not those of another tenant');
-good('DELETE', "$api/schedules/daily");
+good('POST', "$api/schedules", { %$when, name => 'hourly', job_type => 'step' });
+$run = good('POST', "$api/schedules/hourly/run")->{id};
+$node->safe_psql('postgres', q{SELECT count(*) FROM jobq.enqueue_many('step', array_fill('{}'::jsonb, '{1001}'))});
+is_deeply([ map { $_->{id} } @{ good('GET', "$api/schedules/hourly/runs")->{items} } ], [$run], 'behind many newer jobs of its type, too');
+$node->safe_psql('postgres', q{SELECT jobq.cancel_jobs('step')});
+good('DELETE', "$api/schedules/$_") foreach 'hourly', 'daily';
 bad('GET', "$api/schedules/daily", undef, '404', 'a dropped schedule');
 bad('DELETE', "$api/schedules/daily", undef, '404', 'drop it again');
 my $ticks = good('GET', "$api/next_runs?cron=0+3+*+*+*&n=2&since=2026-01-01T00:00:00Z&timezone=Europe%2FBerlin");
