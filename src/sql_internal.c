@@ -125,7 +125,7 @@ cancel_waiting(Ledger *ledger, Job *job, char *reason)
 	outcome.kind = OUTCOME_CANCELLED;
 	outcome.message = reason;
 	outcome.ended_at = GetCurrentTimestamp();
-	outcome.source = "client";
+	outcome.source = source_of_sql();
 	outcome.progress = NAN;
 	(void) settle(ledger, job, type, &outcome);
 }
@@ -298,7 +298,7 @@ jobq_tell(PG_FUNCTION_ARGS)
 {
 	Datum		values[Q_NATTS] = {0};
 	bool		nulls[Q_NATTS] = {0};
-	Event		event = {.source = "client", .level = "info"};
+	Event		event = {.source = source_of_sql(), .level = "info"};
 	JobType    *type;
 	EventLog	log;
 	bool		stored;			/* the event of a new row */

@@ -141,7 +141,7 @@ row_publish(Datum *values, bool *nulls)
 static void
 add_blocked_event(Enqueuer *e, Request *request, const Datum *values, const bool *nulls)
 {
-	Event		event = {.type = "blocked", .source = "client", .level = "info"};
+	Event		event = {.type = "blocked", .source = source_of_sql(), .level = "info"};
 	JsonBuild	b;
 
 	json_begin_object(&b);
@@ -155,7 +155,7 @@ void
 row_add_event(Enqueuer *e, Request *request, const Datum *values, const bool *nulls, bool replaces,
 			  const char *error)
 {
-	Event		event = {.type = "enqueued", .source = "client", .level = "info"};
+	Event		event = {.type = "enqueued", .source = source_of_sql(), .level = "info"};
 	TimestampTz due = DatumGetTimestampTz(values[Q_scheduled_for - 1]);
 	JsonBuild	b;
 

@@ -81,7 +81,7 @@ conductor_turn(MonoTime now)
 	if (!db->schedule_news.wanted || now < retry || db->conductor.child.pid > 0)
 		return;
 	retry = now + RETRY_US;
-	(void) child_start(db, &db->conductor.child, WORKER_CONDUCTOR, "jobq conductor", "jobq_conductor_main");
+	(void) child_start(db, &db->conductor.child, WORKER_CONDUCTOR, CONDUCTOR_TYPE, "jobq_conductor_main");
 }
 
 MonoTime

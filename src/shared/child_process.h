@@ -13,6 +13,7 @@
 #include "shared/shmem.h"
 
 #define CHILD_COME_US	(30 * USECS_PER_SEC)
+#define CONDUCTOR_TYPE	"jobq conductor"	/* its backend_type */
 
 /*
  * Starts the process of that place.  False, and try again later: one runs, DDL

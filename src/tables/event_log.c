@@ -14,11 +14,13 @@
 #include "jobq.h"
 
 #include "commands/sequence.h"
+#include "postmaster/bgworker.h"
 #include "utils/builtins.h"
 #include "utils/rel.h"
 #include "utils/timestamp.h"
 
 #include "base/relations.h"
+#include "shared/child_process.h"
 #include "shared/commit_news.h"
 #include "tables/event_log.h"
 #include "tables/table_shape.h"
@@ -34,6 +36,12 @@ static const ShapeColumn events_columns[] = {
 const Shape events_shape = SHAPE("events", events_columns);
 
 StaticAssertDecl(lengthof(events_columns) == E_NATTS, "events' columns");
+
+const char *
+source_of_sql(void)
+{
+	return MyBgworkerEntry != NULL && strcmp(MyBgworkerEntry->bgw_type, CONDUCTOR_TYPE) == 0 ? "dispatcher" : "client";
+}
 
 Event
 event_of_drop(TimestampTz ts, const char *source)

@@ -35,6 +35,9 @@ typedef struct EventLog
 	int			nrows;
 } EventLog;
 
+/* Returns the source of what this session's SQL does: client; dispatcher, in the conductor. */
+extern const char *source_of_sql(void);
+
 /* Returns the event in place of those that are dropped. */
 extern Event event_of_drop(TimestampTz ts, const char *source);
 

@@ -47,6 +47,8 @@ complete_one($id, $token);
 run_is($run, 'completed');
 is(one("SELECT progress::float, current_task_key IS NULL, result, completed_at IS NOT NULL FROM jobq.workflow_runs WHERE id = '$run'"), '100|t|{"z": 1}|t', 'after its end');
 is(events_of($run), 'run_started run_finished', 'its events');
+is(one("SELECT string_agg(DISTINCT source, ' ') FROM jobq.events e JOIN jobq.jobs j ON j.id = e.job_id
+  WHERE j.id = '$run' OR (j.workflow_id = '$run' AND e.type IN ('enqueued', 'blocked', 'released'))"), 'dispatcher', 'which jobq itself writes');
 like(events_of(one("SELECT id FROM jobq.jobs WHERE workflow_id = '$run' AND task_key = 'z'")), qr/^enqueued blocked released started completed$/, 'those of a task that waited');
 is(events_of(one("SELECT id FROM jobq.jobs WHERE workflow_id = '$run' AND task_key = 'a'")), 'enqueued released started completed', 'those of a first one');
 is(one("SELECT data FROM jobq.events e JOIN jobq.jobs j ON j.id = e.job_id WHERE j.workflow_id = '$run' AND j.task_key = 'z' AND e.type = 'blocked'"), '{"after": 1, "after_rule": "success"}', 'with what it waits for');
