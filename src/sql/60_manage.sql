@@ -540,6 +540,20 @@ END $$;
 
 -- ---------- jobq-web's bulk actions (src/web/bulk.c) ----------
 
+-- Raises 22023 for another action, 42501 for a tenant of which the caller manages
+-- no job type: the filter goes into the audit.
+CREATE FUNCTION jobq_internal._check_bulk(caller oid, action text, filter jsonb) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF action IS NULL OR action NOT IN ('cancel_jobs', 'retry_dead_letters', 'purge_dead_letters') THEN
+    PERFORM jobq_internal._bad('22023', format('argument "action": "%s" is not cancel_jobs, retry_dead_letters or purge_dead_letters',
+      regexp_replace(left(action, 63), '[[:cntrl:]]', '?', 'g')));
+  ELSIF filter ->> 'tenant' IS NOT NULL
+        AND NOT EXISTS (SELECT FROM jobq.job_types t WHERE jobq_internal._manages(caller, nullif(filter ->> 'tenant', ''), t.id)) THEN
+    PERFORM jobq_internal._bad('42501', format('permission denied for tenant "%s"', left(filter ->> 'tenant', 63)));
+  END IF;
+END $$;
+
 -- Each is a row of the audit with its filter and the number of its preview,
 -- whose id this returns.
 CREATE FUNCTION jobq_internal._bulk_begin(action text, filter jsonb, n bigint, exact boolean) RETURNS bigint
@@ -547,6 +561,7 @@ CREATE FUNCTION jobq_internal._bulk_begin(action text, filter jsonb, n bigint, e
 CREATE FUNCTION jobq_internal.__bulk_begin(caller oid, action text, filter jsonb, n bigint, exact boolean) RETURNS bigint
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+  PERFORM jobq_internal._check_bulk(caller, action, filter);
   PERFORM jobq_internal._audit(caller, action, filter, NULL, jsonb_build_object('result', n, 'exact', exact));
   RETURN currval('jobq.audit_id_seq');
 END $$;
@@ -562,11 +577,13 @@ DECLARE
   done bigint;
 BEGIN
   LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
+  PERFORM jobq_internal._check_bulk(caller, action, filter);
   CASE action
     WHEN 'cancel_jobs' THEN
       ids := ARRAY(SELECT i.id FROM unnest(ids) WITH ORDINALITY i(id, place)
                     WHERE jobq_internal._manages_job(caller, i.id) ORDER BY i.place);
-      done := (jobq_internal._cancel_each(ids, NULL, coalesce((filter ->> 'include_running')::boolean, false))).cancelled;
+      done := (jobq_internal._cancel_each(ids, NULL, coalesce((filter ->> 'include_running')::boolean, false)
+                                                     OR coalesce(filter ->> 'status' = 'running', false))).cancelled;
     WHEN 'retry_dead_letters' THEN
       done := jobq_internal._bulk_retry(caller, ids);
     WHEN 'purge_dead_letters' THEN

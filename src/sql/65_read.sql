@@ -97,7 +97,7 @@ DECLARE
   high uuid := coalesce(before, 'ffffffff-ffff-ffff-ffff-ffffffffffff');
   lowest uuid := coalesce(since, '00000000-0000-0000-0000-000000000000');
   low uuid;
-  step int := least(greatest(max_rows, 1000), 10000);
+  step int := 100;  -- the rows may be large
   began timestamptz;
   found int;
 BEGIN
@@ -259,11 +259,11 @@ BEGIN
     WITH found AS MATERIALIZED (
       SELECT d.item, d.key FROM jobq_internal._search_times('dead_letters',
         format(query, 'x.completed_at', 'NULL', 'dead_letters', 'completed_at') || filter || ' ORDER BY x.completed_at DESC LIMIT $3',
-        since, NULL, 10000, time_limit) d
+        since, NULL, 10000, time_limit / 2) d
       UNION ALL
       SELECT q.item, (('x' || left(replace(q.id::text, '-', ''), 12))::bit(48)::int8 * 1000)::text || '.' FROM jobq_internal._search('{queue}',
         concat(format(query, 'coalesce(x.started_at, x.created_at)', 'x.id', 'queue', 'id'), filter, ' AND x.status = ''retry''',
-               ' AND coalesce(x.started_at, x.created_at) >= ' || quote_literal(since)), NULL, NULL, 2147483647, time_limit) q),
+               ' AND coalesce(x.started_at, x.created_at) >= ' || quote_literal(since)), NULL, NULL, 2147483647, time_limit / 2) q),
     newest AS (
       SELECT r.* FROM found f, json_to_record(f.item) r(job_type text, error_code text, error_msg text, at timestamptz, id uuid)
        WHERE f.item IS NOT NULL ORDER BY r.at DESC LIMIT 10000),
@@ -282,17 +282,22 @@ CREATE FUNCTION jobq_internal._search_bulk(
   action text, filter jsonb, newest text, before uuid, max_rows int, time_limit interval DEFAULT '1s')
   RETURNS TABLE(item json, id uuid) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  PERFORM (filter ->> 'include_running')::boolean, jobq_internal._search_type(filter ->> 'job_type');
+  PERFORM (filter ->> 'include_running')::boolean, (filter ->> 'status')::jobq.job_status,
+          jobq_internal._search_type(filter ->> 'job_type');
   RETURN QUERY SELECT * FROM jobq_internal._search(CASE action WHEN 'cancel' THEN '{queue}' ELSE '{dead_letters}' END::text[],
     concat('SELECT to_json(j.id), j.id FROM jobq.jobs j WHERE j.id >= $1 AND j.id < $2 AND j.status IN (',
            CASE WHEN action <> 'cancel' THEN '''error'')'
-                WHEN (filter ->> 'include_running')::boolean THEN '''pending'', ''blocked'', ''retry'', ''running'')'
+                WHEN (filter ->> 'include_running')::boolean OR filter ->> 'status' = 'running' THEN '''pending'', ''blocked'', ''retry'', ''running'')'
                 ELSE '''pending'', ''blocked'', ''retry'')' END,
            CASE action WHEN 'purge' THEN ' AND j.completed_at <= ' ELSE ' AND j.id <= ' END || quote_literal(newest),
            ' AND j.job_type = ' || quote_literal(filter ->> 'job_type'),
            ' AND coalesce(j.tenant, '''') = ' || quote_literal(filter ->> 'tenant'),
-           ' AND j.payload @> ' || quote_literal(filter -> 'payload_contains'),
-           ' AND j.error_msg LIKE ' || quote_literal(filter ->> 'error_like'), ' ORDER BY j.id DESC LIMIT $3'),
+           ' AND j.status = ' || quote_literal(filter ->> 'status'),
+           ' AND j.payload @> ' || quote_literal(nullif(filter -> 'payload_contains', 'null')),
+           ' AND j.error_msg LIKE ' || quote_literal(filter ->> 'error_like'),
+           ' AND coalesce(j.error_code, '''') = ' || quote_literal(filter ->> 'error_code'),
+           ' AND coalesce(jobq_internal._error_pattern(j.error_msg), '''') = ' || quote_literal(filter ->> 'error_pattern'),
+           ' ORDER BY j.id DESC LIMIT $3'),
     NULL, before, max_rows, time_limit);
 END $$;
 

@@ -9,6 +9,7 @@
 #include "arguments.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -368,6 +369,56 @@ take_body(Call *call)
 	return true;
 }
 
+/* FNV-1a, with the zero byte at the end. */
+static uint32_t
+add_to_hash(uint32_t hash, const char *text)
+{
+	do
+		hash = (hash ^ (unsigned char) *text) * 16777619u;
+	while (*text++);
+	return hash;
+}
+
+uint32_t
+call_filter_hash(const Call *call)
+{
+	uint32_t	hash = add_to_hash(2166136261u, call->route->path);
+	int			i;
+
+	for (i = 0; i < call->nargs; i++)
+	{
+		const Arg  *arg = &call->route->args[i];
+
+		if (arg->type != ARG_LIMIT && arg->type != ARG_CURSOR && call->values[i])
+			hash = add_to_hash(add_to_hash(hash, arg->name), call->values[i]);
+	}
+	return hash;
+}
+
+/* A cursor is a key, an underscore and the hash of its list's filter. */
+static bool
+take_cursor(Call *call)
+{
+	int			i;
+
+	for (i = 0; i < call->nargs; i++)
+	{
+		const Arg  *arg = &call->route->args[i];
+		char	   *value = call->values[i];
+		char	   *mark;
+		char		hash[9];
+
+		if (arg->type != ARG_CURSOR || !value)
+			continue;
+		mark = strrchr(value, '_');
+		snprintf(hash, sizeof(hash), "%08x", call_filter_hash(call));
+		if (!mark || strcmp(mark + 1, hash) != 0)
+			return refuse(call, arg, value, "the next of this list with this filter");
+		*mark = '\0';
+	}
+	return true;
+}
+
 static bool
 check_missing(Call *call)
 {
@@ -395,5 +446,5 @@ call_arguments(Call *call)
 
 	for (call->nargs = 0; args && args[call->nargs].place != IN_NONE; call->nargs++)
 		;
-	return take_path(call) && take_query(call) && take_body(call) && check_missing(call);
+	return take_path(call) && take_query(call) && take_body(call) && check_missing(call) && take_cursor(call);
 }

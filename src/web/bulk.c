@@ -28,6 +28,7 @@
 #include "statement.h"
 
 #define MAX_BULKS		64
+#define BULKS_A_PERSON	8		/* the oldest preview gives way */
 #define KEEP_MS			(600 * SECOND)	/* after the last request or step */
 #define FIRST_STEP		100
 #define MAX_STEP		1000
@@ -88,9 +89,9 @@ typedef struct Bulk
 #define NEWEST_ID "(SELECT x.id FROM b x ORDER BY x.id DESC LIMIT 1)"
 
 static const Action actions[] = {
-	{"cancel", " job_type tenant payload_contains include_running ", "cancel_jobs", PREVIEW("cancel", NEWEST_ID)},
-	{"retry", " job_type tenant payload_contains error_like ", "retry_dead_letters", PREVIEW("retry", NEWEST_ID)},
-	{"purge", " job_type tenant error_like ", "purge_dead_letters", PREVIEW("purge", "clock_timestamp()")},
+	{"cancel", " job_type tenant payload_contains status include_running ", "cancel_jobs", PREVIEW("cancel", NEWEST_ID)},
+	{"retry", " job_type tenant payload_contains error_like error_code error_pattern ", "retry_dead_letters", PREVIEW("retry", NEWEST_ID)},
+	{"purge", " job_type tenant error_like error_code error_pattern ", "purge_dead_letters", PREVIEW("purge", "clock_timestamp()")},
 };
 
 static const char begin_sql[] = "SELECT jobq_internal._bulk_begin($1, $2::jsonb, $3::int8, $4::bool)";
@@ -189,17 +190,41 @@ check_filter(Call *call, const Action *action, const char *filter)
 				return refuse_key(call, &m, "occurs twice");
 		}
 		seen[nseen++] = key;	/* no more than the action has */
-		chooses |= strncmp(key, " include_running ", 17) != 0 && *m.value != 'n';
+		chooses |= strncmp(key, " include_running ", 17) != 0 && strncmp(key, " status ", 8) != 0 && *m.value != 'n';
 	}
 	if (!chooses)
 		problem_argument(call->request, "filter", "argument \"filter\" chooses no jobs: give one of%s", action->keys);
 	return chooses;
 }
 
+/* Forgets the person's oldest one that does not run, if it has its share. */
+static void
+make_room(const Person *person)
+{
+	Bulk	   *oldest = NULL;
+	int			n = 0;
+	int			i;
+
+	for (i = 0; i < MAX_BULKS; i++)
+	{
+		Bulk	   *b = &bulks[i];
+
+		if (!b->action || b->person != person)
+			continue;
+		n++;
+		if (!b->work && b->state != BULK_RUNNING && (!oldest || b->used < oldest->used))
+			oldest = b;
+	}
+	if (n >= BULKS_A_PERSON && oldest)
+		forget(oldest);
+}
+
 static Bulk *
 new_bulk(Call *call, const Action *action)
 {
 	int			i;
+
+	make_room(call->person);
 
 	for (i = 0; i < MAX_BULKS; i++)
 	{

@@ -7,6 +7,8 @@
  * notified, when listening has begun, and every few seconds in case a
  * notification was lost.  One notification wakes one claim, the one that has
  * waited longest; one that got jobs wakes the next, since there may be more.
+ * One that got none passes the notification on to the next of another role,
+ * which may see other jobs.
  *
  *	 CLAIMING		a statement runs
  *	 CLAIMING -> WAITING	it found none, and there is time left
@@ -31,7 +33,7 @@
 
 /* Its channels, and the time to wait in milliseconds. */
 static const char wait_sql[] =
-"SELECT jobq.channel(t), (extract(epoch FROM {wait}) * 1000)::int8 FROM unnest(coalesce({job_types}, ARRAY[NULL])) t";
+"SELECT jobq.channel(t), (extract(epoch FROM least({wait}, interval '20s')) * 1000)::int8 FROM unnest(coalesce({job_types}, ARRAY[NULL])) t";
 static const char release_sql[] =
 "SELECT jobq.snooze_job(r.id, r.lease_token) FROM json_to_recordset($1::json) r(id uuid, lease_token uuid)";
 
@@ -41,6 +43,8 @@ struct Claim
 	Call	   *call;
 	bool		claiming;
 	bool		again;			/* notified meanwhile */
+	bool		deaf;			/* to some of its types: there are too many */
+	uint64_t	wake;			/* the notification that woke it; 0: none */
 	bool		gone;			/* the client has left */
 	uint64_t	deadline;		/* 0: not known yet */
 	uint64_t	next_look;
@@ -50,6 +54,7 @@ struct Claim
 };
 
 static Claim *claims = NULL;	/* the oldest first */
+static uint64_t wakes = 0;
 static uint64_t look_at_claims(uint64_t now);
 static Timer timer = {.at = NEVER, .due = look_at_claims};
 
@@ -164,6 +169,16 @@ has_channel(const Claim *c, const char *channel)
 	return c->nchannels == 0;
 }
 
+static void
+wake(Claim *c, uint64_t id)
+{
+	c->wake = id;
+	if (c->claiming)
+		c->again = true;
+	else
+		run_claim(c);
+}
+
 /* Lets the claim that has waited longest for this channel look. */
 static void
 wake_one(const char *database, const char *channel)
@@ -174,10 +189,44 @@ wake_one(const char *database, const char *channel)
 	{
 		if (!same_database(c, database) || !has_channel(c, channel) || c->deadline == 0)
 			continue;
-		if (c->claiming)
-			c->again = true;
-		else
-			run_claim(c);
+		wake(c, ++wakes);
+		return;
+	}
+}
+
+static bool
+shares_a_channel(const Claim *c, const Claim *other)
+{
+	int			i;
+
+	for (i = 0; i < c->nchannels; i++)
+	{
+		if (has_channel(other, c->channels[i]))
+			return true;
+	}
+	return c->nchannels == 0;
+}
+
+/*
+ * It found no job: a later claim of a role that has not looked since this
+ * notification may.  Only later ones, so that this ends.
+ */
+static void
+pass_on(Claim *c)
+{
+	uint64_t	id = c->wake;
+	Claim	   *other;
+
+	c->wake = 0;
+	if (id == 0)
+		return;
+	c->call->person->looked = id;
+	for (other = c->next; other; other = other->next)
+	{
+		if (other->call->person->looked == id || other->deadline == 0 ||
+			!same_database(other, c->call->person->database) || !shares_a_channel(c, other))
+			continue;
+		wake(other, id);
 		return;
 	}
 }
@@ -208,7 +257,7 @@ wait_on(Claim *c)
 {
 	uint64_t	now = now_ms();
 
-	c->next_look = now + (listen_to_all(c) ? LOOK_AGAIN_MS : LOOK_BLIND_MS);
+	c->next_look = now + (listen_to_all(c) && !c->deaf ? LOOK_AGAIN_MS : LOOK_BLIND_MS);
 	timer_by(&timer, c->next_look < c->deadline ? c->next_look : c->deadline);
 }
 
@@ -233,6 +282,7 @@ wait_known(Call *call, const PgError *error)
 		c->channels[c->nchannels++] = end ? mem_copy(name, (size_t) (end - name)) : mem_text(name);
 		name = end ? end + 2 : NULL;
 	}
+	c->deaf = name && *name;
 	call->items.len = 0;
 	call->rows = 0;
 	if (c->gone)
@@ -255,6 +305,8 @@ claimed(Call *call, const PgError *error)
 	Claim	   *c = call->state;
 
 	c->claiming = false;
+	if (call->rows == 0 && !c->again)
+		pass_on(c);
 	if (error)
 	{
 		leave_list(c);

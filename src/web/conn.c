@@ -154,6 +154,20 @@ conn_requests_of(const Conn *but, const Address *client)
 	return n;
 }
 
+uint64_t
+conn_body_bytes_of(const Address *client)
+{
+	Conn	   *c;
+	uint64_t	n = 0;
+
+	for (c = conns; c; c = c->next)
+	{
+		if (same_network(&c->client, client))
+			n += c->body;
+	}
+	return n;
+}
+
 static uint64_t
 check(uint64_t now)
 {

@@ -40,6 +40,7 @@ struct Conn
 	bool		left;			/* the client sends no more: it has left, too */
 	void		(*on_gone) (Conn *conn);	/* the client has left while we work */
 	void	   *request;		/* http.h */
+	uint64_t	body;			/* declared by its request, in bytes */
 	Address		client;			/* of its request: behind a proxy another one */
 	Conn	   *next;
 	Conn	   *previous;
@@ -56,6 +57,8 @@ extern void conn_phase(Conn *conn, Phase phase);
 extern void conn_deadline(Conn *conn, uint64_t at);
 /* Counts the other connections that have a request of that client. */
 extern int	conn_requests_of(const Conn *but, const Address *client);
+/* Sums the declared bodies of that client's requests. */
+extern uint64_t conn_body_bytes_of(const Address *client);
 /* True if some connection has a request. */
 extern bool conns_are_busy(void);
 

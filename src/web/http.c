@@ -41,6 +41,8 @@
 #define MAX_LISTENERS	16
 #define ACCEPTS_A_TURN	64
 #define MAX_BODIES		(64 * 1024 * 1024)	/* read before it is known whose they are */
+#define BODIES_AN_ADDRESS	(16 * 1024 * 1024)
+#define SMALL_BODY		(64 * 1024)	/* is always read: the number of connections is limited */
 #define CSP "default-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
 typedef struct Listener
@@ -239,17 +241,20 @@ judge(Request *request, const char *method, const char *version)
 	}
 	request->reply.close = request->facts.body > 0;
 	body_bytes += request->facts.body;
-	if (body_bytes > MAX_BODIES)
+	request->conn->body = request->facts.body;
+	if (request->conn->trusted)
 	{
-		problem_reply(request, 503, "too many large requests at once");
-		return;
+		request->client = forwarded_address(&config->trusted, &request->conn->peer, request->facts.forwarded_for);
+		request->conn->client = request->client;
+		if (conn_requests_of(request->conn, &request->client) >= CONNS_AN_ADDRESS)
+		{
+			problem_reply(request, 429, "there are too many requests at once from this address");
+			return;
+		}
 	}
-	if (!request->conn->trusted)
-		return;
-	request->client = forwarded_address(&config->trusted, &request->conn->peer, request->facts.forwarded_for);
-	request->conn->client = request->client;
-	if (conn_requests_of(request->conn, &request->client) >= CONNS_AN_ADDRESS)
-		problem_reply(request, 429, "there are too many requests at once from this address");
+	if (request->facts.body > SMALL_BODY &&
+		(body_bytes > MAX_BODIES || conn_body_bytes_of(&request->client) > BODIES_AN_ADDRESS))
+		problem_reply(request, 503, "too many large requests at once");
 }
 
 static enum MHD_Result
@@ -307,6 +312,7 @@ completed(void *arg, struct MHD_Connection *mhd, void **place, enum MHD_RequestT
 		return;
 	*place = NULL;
 	body_bytes -= request->facts.body;
+	request->conn->body = 0;
 	if (request->free_state)
 		request->free_state(request);
 	request->conn->request = NULL;

@@ -44,6 +44,8 @@ struct Person
 	int			refs;
 	int			links;			/* open connections to the server */
 	uint64_t	used;
+	uint64_t	full_until;		/* the server had no further connection for it */
+	uint64_t	looked;			/* claim.c: the last notification without a job for it */
 	Allowance	allowance;		/* of its sessions, or of a proxy's user */
 	void		(*on_verdict) (Person *person, Verdict verdict);	/* called once */
 	int			attempt;		/* of throttle.h, for on_verdict */

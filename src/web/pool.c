@@ -331,6 +331,17 @@ requeue(Work *work)
 	nqueued++;
 }
 
+static int
+open_links_of(const Person *person)
+{
+	int			n = 0;
+	int			i;
+
+	for (i = 0; i < npooled; i++)
+		n += pooled[i].link->open && pooled[i].link->person == person;
+	return n;
+}
+
 static void
 lost(Link *link, const PgError *error)
 {
@@ -348,7 +359,9 @@ lost(Link *link, const PgError *error)
 	else if (work)
 		fail(work, work->read_only ? "08006" : "08007", work->read_only ? "the connection to PostgreSQL was lost" :
 			 "the connection to PostgreSQL was lost; the change may have been made or not");
-	if (!was_open)
+	if (!was_open && open_links_of(person) > 0 && !person->refused)
+		person->full_until = now_ms() + SECOND; /* those serve the queue */
+	else if (!was_open)
 		fail_queued(person, error);
 	person_release(person);
 	serve_queue();
@@ -442,7 +455,7 @@ open_for(const Work *work, int waiting)
 		return;
 	if (!person->proven && opening_unproven() >= UNPROVEN_LINKS)
 		return;
-	if (person->links >= LINKS_A_PERSON)
+	if (person->links >= LINKS_A_PERSON || now_ms() < person->full_until)
 	{
 		Pooled	   *idle = work->fresh ? idle_of(person) : NULL;
 

@@ -46,9 +46,9 @@
 #define KEY_TIME "(timestamptz 'epoch' + split_part({cursor}, '.', 1)::int8 * interval '1us')"
 #define NAME_KEY(name) "encode(convert_to(" name ", 'UTF8'), 'hex')"
 #define KEY_NAME "convert_from(decode({cursor}, 'hex'), 'UTF8')"
-/* The first id of a moment: ids begin with milliseconds. */
+/* The first id of a moment: ids begin with milliseconds, up to the year 10889. */
 #define ID_AT(ts) \
-	"(lpad(to_hex(CASE WHEN " ts " > 'epoch' THEN (extract(epoch FROM " ts ") * 1000)::int8" \
+	"(lpad(to_hex(CASE WHEN " ts " > 'epoch' THEN (extract(epoch FROM least(" ts ", '9999-12-31')) * 1000)::int8" \
 	" WHEN " ts " IS NOT NULL THEN 0 END), 12, '0') || repeat('0', 20))::uuid"
 
 /* Rows of a table by time, with these columns. */
@@ -124,7 +124,7 @@ const Route route_table[] = {
 	.answer = "id"},
 
 	{"POST", "/api/v1/claim", "Claim jobs; wait holds no connection to PostgreSQL", SHAPE_LIST,
-		"SELECT to_json(c) FROM jobq.claim(job_types => {job_types}{more}) c",
+		"SELECT to_json(c) FROM jobq.claim(job_types => {job_types}, wait => least({wait}, interval '0'){more}) c",
 		.args = ARGS({"job_types", ARG_TEXTS, IN_BODY, false, true}, BODY("max_jobs", ARG_INT), BODY("worker", ARG_TEXT), BODY("lease", ARG_INTERVAL),
 			 {"wait", ARG_INTERVAL, IN_BODY, false, true}, BODY("node", ARG_TEXT)),
 	.answer = "jobq.claim",.run = claim_post},
@@ -177,8 +177,9 @@ const Route route_table[] = {
 
 	{"GET", "/api/v1/types", "Job types", SHAPE_LIST,
 		"SELECT " TYPE_ROW ", t.id FROM jobq.job_types t"
-		" WHERE t.dropped_at IS NULL AND t.id > coalesce({cursor}::int4, -1) ORDER BY t.id LIMIT {limit}",
-	.args = ARGS(LIMIT, CURSOR),.answer = "jobq.job_types"},
+		" WHERE t.dropped_at IS NULL AND t.id > coalesce({cursor}::int4, -1)"
+		" AND ({search} IS NULL OR position(lower({search}) IN lower(t.name)) > 0) ORDER BY t.id LIMIT {limit}",
+	.args = ARGS(OWN_QUERY("search", ARG_TEXT), LIMIT, CURSOR),.answer = "jobq.job_types"},
 	{"POST", "/api/v1/types", "Create a job type", SHAPE_VALUE, OK("jobq.create_job_type({args})"),
 	.args = ARGS(NEEDED("name", ARG_TEXT), TYPE_ARGS, BODY("on_conflict", ARG_TEXT))},
 	{"GET", "/api/v1/types/{name}", "A job type", SHAPE_VALUE,
@@ -305,8 +306,9 @@ const Route route_table[] = {
 		"SELECT to_jsonb(t) - 'k', t.k FROM (SELECT j.name AS job_type, r.signal, r.priority_adj, r.block, r.max_weight,"
 		" lpad(r.type_id::text, 10, '0') || " NAME_KEY("r.signal") " AS k"
 		" FROM jobq.pressure_rules r LEFT JOIN jobq.job_types j ON j.id = r.type_id"
-		" WHERE r.type_id = 0 OR j.dropped_at IS NULL) t WHERE ({cursor} IS NULL OR t.k > {cursor}) ORDER BY t.k LIMIT {limit}",
-	.args = ARGS(LIMIT, CURSOR),.answer = "pressure_rule"},
+		" WHERE (r.type_id = 0 OR j.dropped_at IS NULL) AND ({signal} IS NULL OR r.signal = {signal})) t"
+		" WHERE ({cursor} IS NULL OR t.k > {cursor}) ORDER BY t.k LIMIT {limit}",
+	.args = ARGS(OWN_QUERY("signal", ARG_TEXT), LIMIT, CURSOR),.answer = "pressure_rule"},
 	{"DELETE", "/api/v1/rules", "Drop a pressure rule", SHAPE_VALUE, OK("jobq.set_pressure_rule({job_type}, {signal})"),
 	.args = ARGS(OWN_QUERY("job_type", ARG_TEXT), {"signal", ARG_TEXT, IN_QUERY, true, true})},
 	{"PUT", "/api/v1/rules", "Set a pressure rule; job_type null: every type", SHAPE_VALUE,
@@ -315,8 +317,9 @@ const Route route_table[] = {
 	BODY("block", ARG_BOOL), BODY("max_weight", ARG_INT))},
 	{"GET", "/api/v1/tenants", "Tenants with a quota", SHAPE_LIST,
 		"SELECT to_json(t), " NAME_KEY("t.tenant") " FROM jobq.tenant_quotas t"
-		" WHERE {cursor} IS NULL OR t.tenant > " KEY_NAME " ORDER BY t.tenant LIMIT {limit}",
-	.args = ARGS(LIMIT, CURSOR),.answer = "jobq.tenant_quotas"},
+		" WHERE ({cursor} IS NULL OR t.tenant > " KEY_NAME ") AND ({tenant} IS NULL OR t.tenant = {tenant})"
+		" ORDER BY t.tenant LIMIT {limit}",
+	.args = ARGS(OWN_QUERY("tenant", ARG_TEXT), LIMIT, CURSOR),.answer = "jobq.tenant_quotas"},
 	{"PUT", "/api/v1/tenants/{tenant}", "Set the quota of a tenant", SHAPE_VALUE, OK("jobq.set_tenant_quota({args})"),
 		.args = ARGS(PATH("tenant", ARG_TEXT), BODY("max_live", ARG_BIGINT), BODY("max_bytes", ARG_BIGINT),
 	BODY("enqueues_per_minute", ARG_INT), BODY("max_running", ARG_INT), BODY("max_schedules", ARG_INT))},

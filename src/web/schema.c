@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#include "arguments.h"
+
 #define MAX_FACTS	2000
 #define MAX_NAME	64
 

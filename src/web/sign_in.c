@@ -53,6 +53,19 @@ set_cookie(Call *call, const char *token, const char *more)
 	buf_wipe(&cookie);
 }
 
+/* The former session of the browser ends. */
+static void
+end_former(const Call *call)
+{
+	char		token[TOKEN_LENGTH + 1];
+	Session    *session = NULL;
+
+	if (cookie_value(call->request->facts.cookie, SESSION_COOKIE, token, sizeof(token)))
+		session = session_of(token, now_ms());
+	if (session)
+		session_end(session, "signed_out");
+}
+
 static void
 signed_in(Call *call, const PgError *error)
 {
@@ -61,6 +74,7 @@ signed_in(Call *call, const PgError *error)
 		problem_server(call->request, error);
 		return;
 	}
+	end_former(call);
 	call->session = session_begin(call->person);
 	if (!call->session)
 	{
@@ -81,19 +95,6 @@ text_of(const Call *call, const char *name)
 	return value ? json_string(value, strlen(value)) : NULL;
 }
 
-/* The former session of the browser ends. */
-static void
-end_former(const Call *call)
-{
-	char		token[TOKEN_LENGTH + 1];
-	Session    *session = NULL;
-
-	if (cookie_value(call->request->facts.cookie, SESSION_COOKIE, token, sizeof(token)))
-		session = session_of(token, now_ms());
-	if (session)
-		session_end(session, "signed_out");
-}
-
 void
 session_post(Call *call)
 {
@@ -112,7 +113,6 @@ session_post(Call *call)
 	free(name);
 	if (!call->person)
 		return;
-	end_former(call);
 	call->finished = signed_in;
 	call_run_fresh(call, rights);
 }

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "arguments.h"
 #include "json.h"
 #include "problem.h"
 
@@ -247,7 +248,7 @@ call_reply_list(Call *call)
 	buf_add(body, call->items.data, call->items.len);
 	buf_text(body, "],\"next\":");
 	if (call->more && call->limit > 0)
-		buf_json(body, call->last_key, strlen(call->last_key));
+		buf_printf(body, "\"%s_%08x\"", call->last_key, call_filter_hash(call));
 	else
 		buf_text(body, "null");
 	if (call->searching)

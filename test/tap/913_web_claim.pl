@@ -24,10 +24,11 @@ my %basic = basic('worker', 'w');
 sub send_claim
 {
 	my (%arguments) = @_;
+	my $as = delete $arguments{as} // \%basic;
 	my $body = encode_json({ lease => '1 min', %arguments });
 	my $socket = connect_web($web);
 
-	syswrite($socket, "POST /api/v1/claim HTTP/1.1\r\nHost: a\r\nAuthorization: $basic{Authorization}\r\n"
+	syswrite($socket, "POST /api/v1/claim HTTP/1.1\r\nHost: a\r\nAuthorization: $as->{Authorization}\r\n"
 		  . "Content-Type: application/json\r\nContent-Length: " . length($body) . "\r\n\r\n$body");
 	return $socket;
 }
@@ -69,6 +70,19 @@ my %ids = map { enqueue($_ % 2 ? 'a' : 'b') => 1 } 1 .. 40;
 my %got;
 $got{ $_->{id} }++ foreach map { @{ items_of($_) } } @sockets;
 is_deeply(\%got, \%ids, 'each of 40 claims gets one of 40 jobs');
+
+# Claims of several roles: a notification that wakes one whose role does not see the job goes on to
+# the others.  Each would look by itself 5 s after it has begun to wait.
+$node->safe_psql('postgres', q{CREATE ROLE acme LOGIN PASSWORD 'a'; CREATE ROLE beta LOGIN PASSWORD 'b'; SELECT jobq.create_job_type('d') \g /dev/null
+	SELECT jobq.grant_access('acme', 'work', tenant => 'acme'), jobq.grant_access('beta', 'work', tenant => 'beta')});
+my @of_acme = map { send_claim(as => { basic('acme', 'a') }, job_types => ['d'], wait => '20 s') } 1 .. 2;
+wait_for_sql($node, $idle =~ s/worker/acme/r, 'claims of a role listen');
+my $of_beta = send_claim(as => { basic('beta', 'b') }, job_types => ['d'], wait => '4 s');
+wait_for_sql($node, q{SELECT count(*) = 1 FROM pg_stat_activity WHERE usename = 'beta' AND state = 'idle' AND query LIKE '%jobq.claim(%'}, 'one of another role waits, too');
+$id = $node->safe_psql('postgres', q{SELECT jobq.enqueue('d', tenant => 'beta')});
+is(items_of($of_beta)->[0]{id}, $id, 'it gets the job that it alone sees');
+my @of_both = map { $node->safe_psql('postgres', q{SELECT jobq.enqueue('d', tenant => 'acme')}) } 1 .. 2;
+is_deeply([ sort map { $_->{id} } map { @{ items_of($_) } } @of_acme ], [ sort @of_both ], 'the others get theirs');
 
 # A client that has left: the next job is for another one.
 $socket = send_claim(job_types => ['a'], wait => '20 s');

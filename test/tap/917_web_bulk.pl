@@ -195,12 +195,41 @@ is(audit_since($audit), "boss cancel_jobs jobs {\"count\": 10, \"exact\": true, 
 $held->query_safe('ROLLBACK');
 $held->quit;
 
+# A group of errors: by code and pattern, as GET errors shows them; null is not given.
+$node->safe_psql('postgres', q{SELECT jobq.create_job_type('g', max_attempts => 1) \g /dev/null
+	SELECT jobq.enqueue('g') FROM generate_series(1, 6) \g /dev/null
+	SELECT jobq.fail(c.id, c.lease_token, CASE WHEN n < 4 THEN 'exit ' || n ELSE 'exit ' || n || ': disk full' END, error_code => CASE n WHEN 3 THEN 'X0001' END)
+	  FROM (SELECT *, row_number() OVER () AS n FROM jobq.claim('{g}', 6)) c \g /dev/null});
+my ($group) = grep { $_->{pattern} eq 'exit ?' && !defined $_->{error_code} } @{ (ask($web, 'GET', '/api/v1/errors?job_type=g', %boss))[1]{items} };
+is($group->{n}, 2, 'a group of errors');
+(undef, $answer) = preview('purge', { job_type => 'g', error_pattern => $group->{pattern}, error_code => $group->{error_code} // '' });
+is($answer->{n}, 2, 'a purge of the group counts it alone');
+is(run_bulk($answer->{token})->{done}, 2, 'and deletes it alone');
+is((preview('retry', { job_type => 'g', error_pattern => 'exit ?', error_code => 'X0001' }))[1]{n}, 1, 'a retry');
+is((preview('retry', { job_type => 'g', error_pattern => undef, error_code => undef, payload_contains => undef }))[1]{n}, 4, 'null is not given');
+
+# A status: jobs that run are cancelled by it alone.
+$node->safe_psql('postgres', q{SELECT jobq.enqueue('g') FROM generate_series(1, 5) \g /dev/null
+	SELECT count(*) FROM jobq.claim('{g}', 2) \g /dev/null});
+is((preview('cancel', { job_type => 'g', status => $_->[0] }))[1]{n}, $_->[1], "jobs that are $_->[0]") foreach [ pending => 3 ], [ retry => 0 ], [ running => 2 ];
+is(run_bulk((preview('cancel', { job_type => 'g', status => 'pending' }))[1]{token})->{done}, 3, 'those are cancelled');
+is(count_of("job_type = 'g' AND status = 'running'"), 2, 'and no others');
+
+# A role has eight previews; the oldest gives way.
+my @previews = map { (preview('cancel', { job_type => 'g', status => 'running' }))[1]{token} } 1 .. 9;
+is(status_of($web, 'GET', "/api/v1/bulk/$previews[0]", %boss), 404, 'the first of nine is gone');
+is(status_of($web, 'GET', "/api/v1/bulk/$previews[$_]", %boss), 200, 'others stay') foreach 1, 8;
+
 # The function of a step changes no job of another tenant.
 $node->safe_psql('postgres', q{CREATE ROLE part; SELECT jobq.grant_access('part', 'admin', tenant => 'beta') \g /dev/null});
 my $others = $node->safe_psql('postgres', q{SELECT array_agg(id) FROM jobq.jobs WHERE job_type = 'w' OR error_msg = 'some'});
 is($node->safe_psql('postgres', "SET ROLE part; SELECT sum(jobq_internal._bulk_step(1, a, '{\"include_running\": true}', '$others')) FROM unnest('{cancel_jobs,retry_dead_letters,purge_dead_letters}'::text[]) a"), 0,
 	'an admin of another tenant changes nothing');
 is(count_of("id = '$kept' AND status = 'pending'"), 1, 'the job stays');
+sqlstate_is($node, 'postgres', "SET ROLE part; SELECT jobq_internal._bulk_begin('$_->[0]', '$_->[1]', 9, true)", $_->[2], "no row of the audit about $_->[0]")
+  foreach [ purge_tenant => '{"tenant": "acme"}', '22023' ], [ stop_all => '{}', '22023' ], [ grant_access => '{"role": "boss", "tenant": "beta"}', '22023' ],
+  [ cancel_jobs => '{"tenant": "acme"}', '42501' ];
+sqlstate_is($node, 'postgres', "SET ROLE part; SELECT jobq_internal._bulk_step(1, 'cancel_jobs', '{\"tenant\": \"acme\"}', '{}')", '42501', 'nor by a step');
 
 # A preview ends after a second, with what it has found; the action goes on below.
 $node->safe_psql('postgres', q{SELECT jobq.create_job_type('first'), jobq.create_job_type('many') \g /dev/null

@@ -27,10 +27,26 @@ my $deep = '[' x 10_000 . ']' x 10_000;
 my $id = $node->safe_psql('postgres', "SELECT jobq.enqueue('pull')");
 sub job { return qq({"job_type": "pull", $_[0]}); }
 sub type { return qq({"name": "t", $_[0]}); }
+
+# A cursor with the mark of its list without a filter.
+sub cursor
+{
+	my ($list, $key) = @_;
+	my $hash = 2166136261;
+
+	$hash = (($hash ^ $_) * 16777619) & 0xffffffff foreach unpack('C*', "$list\0");
+	return sprintf '%s?cursor=%s_%08x', $list, $key, $hash;
+}
 my @bad = (
+	[ 'a cursor of another filter', 'GET', cursor("$api/jobs", $id) . '&job_type=pull', undef, '400 cursor' ],
+	[ 'a cursor of another list', 'GET', cursor("$api/jobs", $id) =~ s/jobs/runs/r, undef, '400 cursor' ],
+	[ 'a cursor without a mark', 'GET', "$api/jobs?cursor=$id", undef, '400 cursor' ],
 	[ 'an unknown parameter', 'GET', "$api/jobs?statu=x", undef, '400 statu' ],
 	[ 'an unknown member', 'POST', "$api/jobs", job('"prioritty": 1'), '400 prioritty' ],
 	[ 'a word that is none of the list', 'GET', "$api/jobs?status=late", undef, '400 status 22P02' ],
+	[ 'a wait below zero', 'POST', "$api/claim", '{"job_types": ["pull"], "wait": "-1 s"}', '400 wait 22003' ],
+	[ 'an unknown status of a bulk action', 'POST', "$api/bulk", '{"action": "cancel", "filter": {"job_type": "pull", "status": "late"}}', '400 filter 22P02' ],
+	[ 'a status alone', 'POST', "$api/bulk", '{"action": "cancel", "filter": {"status": "retry"}}', '400 filter' ],
 	[ 'an unknown level', 'GET', "$api/events?level=warn", undef, '400 level' ],
 	[ 'an unknown severity', 'GET', "$api/alerts?severity=low", undef, '400 severity' ],
 	[ 'an unknown status of schedules', 'GET', "$api/schedules?status=active,paused", undef, '400 status' ],
@@ -41,12 +57,12 @@ my @bad = (
 	[ 'no UUID in an array', 'POST', "$api/jobs", job('"after": ["x"]'), '400 after' ],
 	[ 'a number in an array of UUIDs', 'POST', "$api/jobs", job('"after": [1]'), '400 after' ],
 	[ 'a number in an array of texts', 'POST', "$api/claim", '{"job_types": [1]}', '400 job_types' ],
-	[ 'a cursor of jobs for events', 'GET', "$api/events?cursor=$id", undef, '400 cursor 22P02' ],
-	[ 'a cursor of events for jobs', 'GET', "$api/jobs?cursor=1.1", undef, '400 cursor 22P02' ],
-	[ 'a cursor of jobs for types', 'GET', "$api/types?cursor=$id", undef, '400 cursor 22P02' ],
-	[ 'a cursor of jobs for limits', 'GET', "$api/limits?cursor=$id", undef, '400 cursor 22023' ],
-	[ 'a cursor that is no text', 'GET', "$api/limits?cursor=ff", undef, '400 cursor 22021' ],
-	[ 'a cursor beyond all times', 'GET', "$api/events?cursor=9223372036854775807.1", undef, '400 cursor 22008' ],
+	[ 'a cursor of jobs for events', 'GET', cursor("$api/events", "$id"), undef, '400 cursor 22P02' ],
+	[ 'a cursor of events for jobs', 'GET', cursor("$api/jobs", "1.1"), undef, '400 cursor 22P02' ],
+	[ 'a cursor of jobs for types', 'GET', cursor("$api/types", "$id"), undef, '400 cursor 22P02' ],
+	[ 'a cursor of jobs for limits', 'GET', cursor("$api/limits", "$id"), undef, '400 cursor 22023' ],
+	[ 'a cursor that is no text', 'GET', cursor("$api/limits", "ff"), undef, '400 cursor 22021' ],
+	[ 'a cursor beyond all times', 'GET', cursor("$api/events", "9223372036854775807.1"), undef, '400 cursor 22008' ],
 	[ 'NaN', 'POST', "$api/types", type('"backoff_jitter": NaN'), '400 backoff_jitter' ],
 	[ 'NaN as text', 'POST', "$api/types", type('"backoff_jitter": "NaN"'), '400 backoff_jitter' ],
 	[ 'a number beyond double', 'POST', "$api/types", type('"backoff_jitter": 1e400'), '400 backoff_jitter' ],
@@ -78,8 +94,8 @@ my @bad = (
 	[ 'an unknown key in such a filter', 'POST', "$api/bulk", '{"action": "cancel", "filter": {"job_typ": "x"}}', '400 filter' ],
 	[ 'runs of an unknown workflow', 'GET', "$api/runs?workflow=x", undef, '404 42704' ],
 	[ 'runs of a type that is none', 'GET', "$api/runs?workflow=pull", undef, '404 42704' ],
-	[ 'a cursor of jobs for the audit', 'GET', "$api/audit?cursor=$id", undef, '400 cursor 22P02' ],
-	[ 'a cursor of events for runs', 'GET', "$api/runs?cursor=1.1", undef, '400 cursor 22P02' ],
+	[ 'a cursor of jobs for the audit', 'GET', cursor("$api/audit", "$id"), undef, '400 cursor 22P02' ],
+	[ 'a cursor of events for runs', 'GET', cursor("$api/runs", "1.1"), undef, '400 cursor 22P02' ],
 	[ 'a broken body', 'POST', "$api/jobs", '{"job_type": "pull"', '400' ],
 	[ 'a broken name', 'POST', "$api/jobs", '{"job_ty', '400' ],
 	[ 'text behind a body', 'POST', "$api/jobs", '{"job_type": "pull"} x', '400' ],

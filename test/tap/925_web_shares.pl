@@ -99,5 +99,31 @@ my %statuses;
 $statuses{ /^HTTP\/1\.1 (\d+)/ ? $1 : 'none' }++ foreach map { (read_all($_))[0] } @waiting;
 is_deeply([ sort keys %statuses ], [ 200, 503 ], 'they are served, or refused') or diag join ' ', %statuses;
 
+# ---------- bodies ----------
+
+# Declared bodies count before it is known whose they are: a share for each address.
+my $large = "POST /api/v1/session HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 2097152\r\n\r\n{";
+my @large = map { connect_from($web, '127.0.0.5') } 1 .. 40;
+syswrite($_, $large) foreach @large;
+my $refused = '';
+vec($refused, fileno($_), 1) = 1 foreach @large;
+select($refused, undef, undef, 30);
+like((read_all((grep { vec($refused, fileno($_), 1) } @large)[0]))[0], qr{^HTTP/1.1 503 }, 'large bodies of an address beyond its share are refused');
+is(sign_in('anna', 'a') ne '', 1, 'those of others are read');
+my $other = connect_from($web, '127.0.0.6');
+syswrite($other, $large);
+is(unpack('b*', do { my $r = ''; vec($r, fileno($other), 1) = 1; select($r, undef, undef, 0.5); $r }) =~ /1/ ? 1 : 0, 0, 'large ones, too');
+close $_ foreach @large, $other;
+
+# ---------- a limit of the role's connections ----------
+
+$node->safe_psql('postgres', q{CREATE ROLE dora LOGIN PASSWORD 'd' CONNECTION LIMIT 2; SELECT jobq.grant_access('dora', 'read')});
+my %dora = basic('dora', 'd');
+is(status_of($web, 'GET', '/api/v1/types', headers => \%dora), 200, 'a role with two connections');
+my @asked = map { connect_web($web) } 1 .. 12;
+syswrite($_, request_of('/api/v1/jobs', %dora, Connection => 'close')) foreach @asked;
+is(join(' ', map { (read_all($_))[0] =~ /^HTTP\/1\.1 (\d+)/ ? $1 : 'none' } @asked), join(' ', (200) x 12), 'many requests at once are served by those');
+is(sign_in('dora', 'd') ne '', 1, 'and a sign-in takes the place of an idle one');
+
 is(stop_web($web), 0, 'it ends');
 done_testing();
