@@ -339,6 +339,7 @@ is($node->safe_psql('postgres', $rule), '-9|t', 'two changes at once: none is lo
 is($node->safe_psql('postgres', "SELECT by, action, object, old ->> 'priority_adj', old ->> 'block', new ->> 'priority_adj', new ->> 'block' FROM jobq.audit WHERE id > $audit ORDER BY id"),
 	"chief|set_pressure_rule|pull/livekit|-6|false|-9|false\nchief|set_pressure_rule|pull/livekit|-9|false|-9|true", 'the audit has both');
 bad('POST', '/admin/resources/update_rule', { job_type => 'pull' }, '400', 'nothing to change');
+bad('POST', '/admin/resources/update_rule', { job_type => 'pull', timeout_seconds => 1e30 }, '400 22003 timeout', 'a timeout beyond all intervals');
 like((ask($web, 'GET', '/metrics', %boss))[1], qr/^# TYPE jobq_/m, 'metrics');
 my (undef, undef, $headers) = ask($web, 'GET', '/metrics', headers => { basic('boss', 'b'), Accept => 'application/openmetrics-text' });
 like($headers->{'content-type'}, qr{^application/openmetrics-text}, 'OpenMetrics');

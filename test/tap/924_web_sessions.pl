@@ -58,6 +58,39 @@ is(status_of($web, 'POST', '/api/v1/session', body => { user => 'anna', password
 is(jobs_of({ basic('anna', "wrong $_"), 'Sec-Fetch-Site' => 'cross-site' }), 403, 'a wrong password for another site') foreach 1 .. 8;
 is(jobs_of({ basic('anna', 'a') }), 200, 'locks no role');
 
+# ---------- all of it together ----------
+
+# Each kind of Origin, Sec-Fetch-Site, sign-in, token and content type, by what is allowed; of a full
+# run, else each seventh.
+my @kinds = map { my $k = $_; map { [ @$k, $_ ] } 'application/json', 'application/json; charset=utf-8', 'text/plain', '' }
+	map { my $k = $_; map { [ @$k, $_ ] } 'right', 'wrong', '' } map { my $k = $_; map { [ @$k, $_ ] } 'session', 'basic', 'unknown', '' }
+	map { my $k = $_; map { [ @$k, $_ ] } 'same-origin', 'none', 'same-site', 'cross-site', '' } map { [$_] } $origin, 'https://evil.example', 'null', '';
+my ($n, $allowed, @unexpected) = (0, 0);
+foreach (@kinds)
+{
+	my ($from, $site, $as, $csrf, $type) = @$_;
+
+	next if $n++ % ($ENV{JOBQ_FULL} ? 1 : 7);
+	my %sent = ($from ? (Origin => $from) : (), $site ? ('Sec-Fetch-Site' => $site) : (), $type ? ('Content-Type' => $type) : (),
+		$as eq 'session' ? (Cookie => $anna->{Cookie}) : $as eq 'unknown' ? (Cookie => '__Host-jobq=' . 'y' x 43) : $as ? basic('anna', 'a') : (),
+		$csrf ? ('X-Csrf-Token' => $csrf eq 'right' ? $anna->{'X-Csrf-Token'} : 'z' x 43) : ());
+	my $signed = $as eq 'session' || $as eq 'basic';
+	my $ours = $site !~ /site$/;
+	my $meant = $signed && $ours && $type =~ /json/ && ($as eq 'basic' ? $from eq $origin || $from eq '' : $from eq $origin && $csrf eq 'right');
+	my $post = '429';
+	while ($post eq '429' && select(undef, undef, undef, 0.02) == 0)
+	{
+		$post = raw_status($web, "POST /api/v1/jobs HTTP/1.1\r\nHost: a\r\n" . join('', map { "$_: $sent{$_}\r\n" } sort keys %sent) . "Content-Length: 16\r\n\r\n" . '{"job_type":"t"}');
+	}
+	my $get = status_of($web, 'GET', '/api/v1/jobs?limit=1', headers => \%sent);
+
+	$allowed += $meant;
+	push @unexpected, "@$_: $post" if ($post eq '200') != $meant || $post !~ /^(200|401|403|415)$/;
+	push @unexpected, "@$_: GET $get" if ($get == 200) != ($signed && $ours) || $get !~ /^(200|401|403)$/;
+}
+is_deeply(\@unexpected, [], 'requests are served or refused as their headers say');
+cmp_ok($allowed, '>', 2, "$allowed of them are served");
+
 # ---------- tokens ----------
 
 # A token that was there before a sign-in, its own or made up, is never that of the new session.
@@ -65,6 +98,9 @@ my $fixed = '__Host-jobq=' . 'x' x 43;
 my $berta = sign_in('berta', 'b', Cookie => $fixed);
 isnt($berta->{Cookie}, $fixed, 'a sign-in makes a new token');
 is(jobs_of({ Cookie => $fixed }), 401, 'a made-up one stays unknown');
+is(status_of($web, 'POST', '/api/v1/session', body => { user => 'anna', password => 'mistyped' }, headers => { Cookie => $anna->{Cookie}, Origin => $origin }), 401,
+	'a mistyped password');
+is(user_of($anna), 'anna', 'ends no session');
 my $other = sign_in('berta', 'b', Cookie => $anna->{Cookie});
 is(user_of($anna), undef, 'a sign-in with the cookie of another session ends that');
 is(user_of($other), 'berta', 'and is one of its own');
