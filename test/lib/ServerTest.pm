@@ -15,7 +15,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes ();
 
-our @EXPORT = qw(jobq_server wait_for_sql wait_for_text wait_dispatcher dispatcher jobq_pids wait_status seconds_of
+our @EXPORT = qw(jobq_server wait_for_sql wait_for_text wait_dispatcher dispatcher jobq_pids freeze wait_status seconds_of
   sleeper_types sqlstate_is errors_of seed setseed state_function);
 
 # Returns a server that is not started and has no extension.
@@ -51,6 +51,23 @@ sub wait_for_text
 		select undef, undef, undef, 0.1;
 	}
 	return 0;
+}
+
+# Stops a process of jobq at rest: in the middle of its work it may hold locks that others need.
+sub freeze
+{
+	my ($node, $pid) = @_;
+	my $rests = "SELECT count(*) = 1 FROM pg_stat_activity WHERE pid = $pid AND wait_event_type = 'Extension'";
+
+	foreach (1 .. 10 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		$node->poll_query_until('postgres', $rests) or last;
+		kill 'STOP', $pid;
+		select undef, undef, undef, 0.001 until slurp_file("/proc/$pid/stat") =~ /\) T/;
+		return if $node->safe_psql('postgres', $rests) eq 't';
+		kill 'CONT', $pid;
+	}
+	die "process $pid is never at rest";
 }
 
 sub jobq_pids

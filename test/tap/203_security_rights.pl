@@ -150,7 +150,7 @@ in_both_cases('role renamed', 'ALTER ROLE tenant RENAME TO lodger', sub { ends($
 	'ALTER ROLE lodger RENAME TO tenant');
 
 in_both_cases('role dropped', 'DROP OWNED BY tenant; DROP ROLE tenant', role_waits('role'),
-	q{CREATE ROLE tenant LOGIN; SELECT jobq.alter_job_type(name, run_as => 'tenant') FROM jobq.job_types WHERE run_as = 'tenant'});
+	q{CREATE ROLE tenant LOGIN; SELECT jobq.alter_job_type('note', run_as => 'tenant')});
 ends($main::waiting, 'completed 1', 'role dropped: the job that waited runs');
 
 # ---------- the definer of a tool ----------

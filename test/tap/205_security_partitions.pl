@@ -104,7 +104,7 @@ my $protected = q{SELECT bool_and(c.relrowsecurity AND NOT EXISTS (SELECT FROM a
   WHERE i.inhparent IN ('jobq.history'::regclass, 'jobq.events'::regclass, 'jobq.alerts'::regclass)};
 # no maintenance process repairs them meanwhile
 my $dispatcher = dispatcher($node, 'postgres');
-kill 'STOP', $dispatcher;
+freeze($node, $dispatcher);
 wait_for_sql($node, q{SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'jobq maintenance')}, 'no maintenance runs');
 expose('postgres');
 cmp_ok(rows_as('all_data', 'postgres', 'true'), '>', 8, 'without it every row can be read');

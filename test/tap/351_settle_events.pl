@@ -194,7 +194,7 @@ ok($notified > 0 && $notified <= $seconds / 0.1 + 2, "some 8000 events are $noti
 
 # The dispatcher is terminated with pending notifications: the next one sends them.
 my $dispatcher = dispatcher($node, 'postgres');
-kill 'STOP', $dispatcher;
+freeze($node, $dispatcher);
 scalar_of('SELECT pg_sleep(0.2)');
 heard();
 enqueue('all', '{"gate": "never"}');

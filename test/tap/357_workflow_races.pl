@@ -194,7 +194,7 @@ $run = start_run('window', '[0, 1, 2, 3, 4]');
 wait_for_sql($node, "SELECT count(*) = 4 FROM jobq.queue WHERE workflow_id = '$run' AND task_key LIKE 'm.%'", 'four members wait');
 my $map = of($run, 'm', 'id');
 my $conductor = one(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'jobq conductor'});
-kill 'STOP', $conductor;
+freeze($node, $conductor);
 one("SELECT jobq.cancel_job(id) FROM jobq.queue WHERE workflow_id = '$run' AND task_key IN ('m.0', 'm.1', 'm.2')");
 one("SELECT jobq_internal._look(ARRAY['$map', '$map']::uuid[])");
 kill 'CONT', $conductor;

@@ -151,7 +151,7 @@ $run = start_run('row');
 @claim = claim_one();
 hold("SELECT FROM jobq.runs WHERE id = '$old' FOR UPDATE");
 my $conductor = one(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'jobq conductor'});
-kill 'STOP', $conductor;
+freeze($node, $conductor);
 one("SELECT jobq.cancel_job('$run')");
 one("SELECT jobq.fail('$claim[0]', '$claim[1]', 'no')");
 one("SELECT pg_terminate_backend($conductor)");

@@ -58,7 +58,7 @@ one(q{SELECT jobq.complete(id, lease_token) FROM jobq.claim('{pulled}', wait => 
 is_now('c0', 'completed', 'the end by a client is the conductor\'s');
 no_edge();
 my ($conductor) = jobq_pids($node, 'conductor');
-kill 'STOP', $conductor;
+freeze($node, $conductor);
 
 one(q{BEGIN; SELECT enq('n' || n, CASE WHEN n % 2 = 0 THEN 'child' ELSE 'parent' END, CASE WHEN n > 1 THEN ARRAY['n' || n - 1] END) FROM generate_series(1, 300) n; COMMIT});
 is_now('n300', 'completed', 'a chain of 300 needs no conductor');
@@ -114,7 +114,7 @@ no_edge();
 is(one(q{SELECT count(*) FROM (SELECT FROM ran GROUP BY what HAVING count(*) > 1) r}), '0', 'no job has run twice');
 
 # a child of the job that enqueues it; places in a lane and in the order of a key
-kill 'STOP', $conductor;
+freeze($node, $conductor);
 one(q{SELECT enq('s', 'parent', ends => 'spawn')});
 is_now('s.child', 'completed', 'a handler enqueues a job behind its own');
 pause('parent', 'ordered');

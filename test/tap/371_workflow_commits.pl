@@ -208,9 +208,7 @@ one(q{CREATE TABLE many AS SELECT e.id FROM jobq.enqueue_jobs((SELECT jsonb_agg(
   CREATE TABLE kids AS SELECT jobq.enqueue('child', after => ARRAY[id], after_rule => 'done') AS id FROM many;
   INSERT INTO id SELECT 'all', jobq.enqueue('child', after => (SELECT array_agg(id) FROM many), after_rule => 'done')});
 my ($conductor) = jobq_pids($node, 'conductor');
-# at rest it holds no lock of a page
-wait_for_sql($node, "SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $conductor", 'the conductor is at rest');
-kill 'STOP', $conductor;
+freeze($node, $conductor);
 one(q{SELECT count(jobq.cancel_job(id)) FROM many});
 kill 'CONT', $conductor;
 wait_for_sql($node, q{SELECT count(*) = 0 FROM jobq.queue WHERE status = 'blocked'}, 'all children of 6,000 parents are released');

@@ -90,7 +90,7 @@ $run = start_run('wide', '{"list": []}');
 run_is($run, 'completed');
 ok($node->poll_query_until('postgres', "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type = 'jobq conductor'"), 'a conductor runs');
 $conductor = one(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'jobq conductor'});
-kill 'STOP', $conductor;
+freeze($node, $conductor);
 $run = run_wide();
 is(one(q{SELECT jobq.enqueue('act') IS NOT NULL}), 't', 'plain jobs are enqueued');
 wait_for_sql($node, q{SELECT EXISTS (SELECT FROM ran WHERE run IS NULL)}, 'and run while the conductor is stopped');

@@ -134,7 +134,7 @@ is(scalar_of(q{SELECT waiting_tick IS NULL FROM jobq.schedules WHERE name = 'oth
 ($job) = waiting_schedule('unheard', '');
 my $conductor = (jobq_pids($node, 'conductor'))[0];
 my $dispatcher = dispatcher($node, 'postgres');
-kill 'STOP', $conductor;
+freeze($node, $conductor);
 end_of_job($job);
 $tick = scalar_of(q{SELECT waiting_tick FROM jobq.schedules WHERE name = 'unheard'});
 wait_for_sql($node, "SELECT clock_timestamp() > timestamptz '$tick' + interval '2 s'", 'the next tick is due');

@@ -92,7 +92,7 @@ sub while_stopped
 
 	run_is(start_run('fence'), 'completed');
 	my $pid = conductor();
-	kill 'STOP', $pid;
+	freeze($node, $pid);
 	my $run = start_run('one');
 	handed_out();
 	my @all = ($run, $act->($run));
@@ -107,10 +107,10 @@ sub while_stopped
 workflow('rare', '[{"key": "e", "job_type": "act", "if": "1 == 2"}]', q{options => '{"rate_limit": 1, "rate_window": "1 day"}'});
 run_is(start_run('fence'), 'completed');
 my @pids = (conductor(), one(q{SELECT pid FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher' AND datname = current_database()}));
-kill 'STOP', $pids[0];
+freeze($node, $pids[0]);
 my $short = start_run('rare');
 handed_out();
-kill 'STOP', $pids[1];
+freeze($node, $pids[1]);
 kill 'CONT', $pids[0];
 run_is($short, 'completed', 'the conductor begins and ends it');
 kill 'CONT', $pids[1];

@@ -58,7 +58,7 @@ like($a->query_until(qr/over/, ''), qr/^got/m, 'it gets its job when the lock is
 
 # ---------- a dispatcher that does not answer ----------
 
-kill 'STOP', $dispatcher;
+freeze($node, $dispatcher);
 sqlstate_is($node, 'postgres', q{SET statement_timeout = '60s'; SELECT FROM jobq.claim('{mail}')}, '55000', 'no answer for some seconds');
 kill 'CONT', $dispatcher;
 is(one(q{SELECT count(jobq.enqueue('mail')) FROM jobq.claim('{mail}')}), 0, 'then it answers again');
@@ -68,7 +68,7 @@ is(one(q{SELECT count(jobq.enqueue('mail')) FROM jobq.claim('{mail}')}), 0, 'the
 one(q{SELECT jobq.enqueue('mail') FROM generate_series(1, 2)});
 is($a->query(q{BEGIN; SAVEPOINT s; SELECT count(*) FROM jobq.claim('{mail}', 3, lease => '10s', wait => '0')}), 2, 'two jobs are claimed');
 is($a->query(q{SELECT count(*) FROM jobq.claim('{mail}')}), 0, 'and no more');
-kill 'STOP', $dispatcher;
+freeze($node, $dispatcher);
 fill_ring();
 $a->query_safe('ROLLBACK TO s');
 kill 'CONT', $dispatcher;
@@ -84,7 +84,7 @@ kill 'STOP', $pid;
 my $x = one(q{SELECT jobq.enqueue('locked')});
 is(one(q{SELECT count(*) FROM jobq.claim('{locked}')}), 0, 'it has an answer');
 $admin->query_safe("BEGIN; SELECT FROM jobq.queue WHERE id = '$x' FOR UPDATE");
-kill 'STOP', $dispatcher;
+freeze($node, $dispatcher);
 fill_ring();
 kill 'CONT', $pid;
 wait_for_sql($node, "SELECT wait_event_type = 'Extension' FROM pg_stat_activity WHERE pid = $pid", 'it asks again');

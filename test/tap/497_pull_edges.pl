@@ -35,7 +35,7 @@ is(one(q{SELECT count(*) FROM (SELECT jobq.complete_many(array_agg(id), array_ag
 
 one(q{SELECT jobq.enqueue('mail')});
 is($session->query(q{BEGIN; SELECT count(*) FROM jobq.claim('{mail}', lease => '1s')}), 1, 'a claim with a lease of a second');
-kill 'STOP', $dispatcher;
+freeze($node, $dispatcher);
 $session->query('SELECT pg_sleep(1.1)');
 $session->query('COMMIT');
 like($session->{stderr}, qr/the lease of a job that this transaction has claimed is over/, 'COMMIT after it is refused');

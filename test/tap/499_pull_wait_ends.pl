@@ -100,7 +100,7 @@ my $late = $node->background_psql('postgres', on_error_stop => 0);
 my $pid = $late->query('SELECT pg_backend_pid()');
 $late->query_safe(q{SELECT count(*) FROM jobq.claim('{late}')});
 my ($dispatcher) = jobq_pids($node, 'dispatcher');
-kill 'STOP', $dispatcher;
+freeze($node, $dispatcher);
 $late->{stdin} .= "\\set VERBOSITY verbose\nSELECT 'got ' || count(*) FROM jobq.claim('{late}', wait => '20s');\n\\echo over :SQLSTATE\n";
 $late->{run}->pump_nb;
 wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE pid = $pid AND $waits", 'a claim that is not served yet');

@@ -361,7 +361,7 @@ $node->reload;
 starts($id, 'dispatcher');
 
 my $pid = wait_dispatcher($node, 'postgres', 'one dispatcher');
-kill 'STOP', $pid;
+freeze($node, $pid);
 $id = enqueue('plain');
 $why = why($id);
 is(codes($why), 'dispatcher', 'a dispatcher that does not answer');

@@ -102,7 +102,7 @@ is(as('reader', "SELECT jobq.why('$own')->'reasons'->0->>'code'"), 'scheduled', 
 
 # a cancel ends the wait
 my $pid = dispatcher($node, 'postgres');
-kill 'STOP', $pid;
+freeze($node, $pid);
 is(as('reader', "SET statement_timeout = '200ms'; SELECT jobq.why('$own')"), '57014', 'statement_timeout ends the wait for an answer');
 is(as('reader', "SELECT jobq.why('$own')->'reasons'->0->>'code'"), 'dispatcher', 'without it the dispatcher is the reason');
 kill 'CONT', $pid;

@@ -136,7 +136,7 @@ $session->quit;
 
 # a dispatcher that does not answer
 my $dispatcher = dispatcher($node, 'postgres');
-kill 'STOP', $dispatcher;
+freeze($node, $dispatcher);
 $h = health('postgres', '100ms');
 is("$h->{checks}{dispatcher}{status} $h->{checks}{dispatcher}{message}", 'unhealthy the dispatcher does not answer',
 	'a dispatcher that does not answer');
@@ -152,7 +152,7 @@ sub said_of_slow
 	my $asks = $node->background_psql('postgres');
 	my $answer;
 
-	kill 'STOP', $dispatcher;
+	freeze($node, $dispatcher);
 	$asks->query_safe("SET jobq.health_latency = '$latency'");
 	$asks->query_until(qr/asking/, "\\echo asking\nSELECT 'dispatcher: ' || (jobq.health()->'checks'->'dispatcher')::text;\n\\echo answered\n");
 	# it waits for the dispatcher, or has given up already, and then waits that long again
