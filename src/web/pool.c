@@ -24,6 +24,7 @@
 #define IDLE_MS			(30 * SECOND)
 #define WORK_MS			(8 * SECOND)	/* more than statement_timeout */
 #define QUEUE_MS		(10 * SECOND)
+#define FULL_MS			(100 * MS)
 #define UNPROVEN_LINKS	8		/* at once, for roles that have not signed in yet */
 #define UNPROVEN_QUEUED 50
 #define MAX_DROPPED		(1024 * 1024)	/* bytes of rows that nothing wants */
@@ -331,17 +332,6 @@ requeue(Work *work)
 	nqueued++;
 }
 
-static int
-open_links_of(const Person *person)
-{
-	int			n = 0;
-	int			i;
-
-	for (i = 0; i < npooled; i++)
-		n += pooled[i].link->open && pooled[i].link->person == person;
-	return n;
-}
-
 static void
 lost(Link *link, const PgError *error)
 {
@@ -359,8 +349,11 @@ lost(Link *link, const PgError *error)
 	else if (work)
 		fail(work, work->read_only ? "08006" : "08007", work->read_only ? "the connection to PostgreSQL was lost" :
 			 "the connection to PostgreSQL was lost; the change may have been made or not");
-	if (!was_open && open_links_of(person) > 0 && !person->refused)
-		person->full_until = now_ms() + SECOND; /* those serve the queue */
+	if (!was_open && person->proven && strcmp(error->sqlstate, "53300") == 0)
+	{
+		person->full_until = now_ms() + FULL_MS;	/* its works wait for those that it has, or for room */
+		timer_by(&timer, person->full_until);
+	}
 	else if (!was_open)
 		fail_queued(person, error);
 	person_release(person);

@@ -55,7 +55,7 @@ seeds_update_rule(Call *call)
 	{
 		buf_text(&sql, "jobq.alter_job_type(name => {job_type}, base_priority => {base_priority},"
 				 " cpu_weight => {cpu_weight}, max_concurrent => {max_concurrent},"
-				 " timeout => least(greatest({timeout_seconds}::float8, -1), 1e9) * interval '1 second')");
+				 " timeout => least(greatest({timeout_seconds}::float8, -1), 1e12) * interval '1 second')");
 		comma = ", ";
 	}
 	if (call_value(call, "signal"))

@@ -292,7 +292,7 @@ isnt($page->{items}[0]{id}, $page2->{items}[0]{id}, 'pages of events');
 is(scalar(grep { $_->{job_type} ne 'pull' } @{ good('GET', "$api/events?job_type=pull&since=2001-01-01")->{items} }), 0, 'filters of events');
 $node->safe_psql('postgres', "INSERT INTO jobq.alerts (severity, title, message) VALUES ('high', 't', 'm'), ('high', 't2', 'm')");
 $page = good('GET', "$api/alerts?severity=high&limit=1");
-is(join(' ', map { $_->{title} } @{ $page->{items} }, @{ good('GET', "$api/alerts?limit=1&cursor=$page->{next}")->{items} }), 't2 t', 'pages of alerts');
+is(join(' ', map { $_->{title} } @{ $page->{items} }, @{ good('GET', "$api/alerts?severity=high&limit=1&cursor=$page->{next}")->{items} }), 't2 t', 'pages of alerts');
 
 # ---------- the seeds ----------
 
@@ -339,7 +339,7 @@ is($node->safe_psql('postgres', $rule), '-9|t', 'two changes at once: none is lo
 is($node->safe_psql('postgres', "SELECT by, action, object, old ->> 'priority_adj', old ->> 'block', new ->> 'priority_adj', new ->> 'block' FROM jobq.audit WHERE id > $audit ORDER BY id"),
 	"chief|set_pressure_rule|pull/livekit|-6|false|-9|false\nchief|set_pressure_rule|pull/livekit|-9|false|-9|true", 'the audit has both');
 bad('POST', '/admin/resources/update_rule', { job_type => 'pull' }, '400', 'nothing to change');
-bad('POST', '/admin/resources/update_rule', { job_type => 'pull', timeout_seconds => 1e30 }, '400 22003 timeout', 'a timeout beyond all intervals');
+bad('POST', '/admin/resources/update_rule', { job_type => 'pull', timeout_seconds => 1e30 }, '400 22023 timeout', 'a timeout beyond all intervals');
 like((ask($web, 'GET', '/metrics', %boss))[1], qr/^# TYPE jobq_/m, 'metrics');
 my (undef, undef, $headers) = ask($web, 'GET', '/metrics', headers => { basic('boss', 'b'), Accept => 'application/openmetrics-text' });
 like($headers->{'content-type'}, qr{^application/openmetrics-text}, 'OpenMetrics');

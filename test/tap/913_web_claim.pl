@@ -10,7 +10,7 @@ use Test::More;
 use Time::HiRes ();
 use WebTest;
 
-my $node = web_node('claim');
+my $node = web_node('claim', 'max_connections = 60');
 $node->safe_psql('postgres', <<'END');
 CREATE ROLE worker LOGIN PASSWORD 'w';
 SELECT jobq.create_job_type('a'), jobq.create_job_type('b');
@@ -76,7 +76,7 @@ is_deeply(\%got, \%ids, 'each of 40 claims gets one of 40 jobs');
 $node->safe_psql('postgres', q{CREATE ROLE acme LOGIN PASSWORD 'a'; CREATE ROLE beta LOGIN PASSWORD 'b'; SELECT jobq.create_job_type('d') \g /dev/null
 	SELECT jobq.grant_access('acme', 'work', tenant => 'acme'), jobq.grant_access('beta', 'work', tenant => 'beta')});
 my @of_acme = map { send_claim(as => { basic('acme', 'a') }, job_types => ['d'], wait => '20 s') } 1 .. 2;
-wait_for_sql($node, $idle =~ s/worker/acme/r, 'claims of a role listen');
+wait_for_sql($node, q{SELECT count(*) > 0 FROM pg_stat_activity WHERE usename = 'acme' AND state = 'idle' AND query LIKE '%jobq.claim(%'}, 'claims of a role wait');
 my $of_beta = send_claim(as => { basic('beta', 'b') }, job_types => ['d'], wait => '4 s');
 wait_for_sql($node, q{SELECT count(*) = 1 FROM pg_stat_activity WHERE usename = 'beta' AND state = 'idle' AND query LIKE '%jobq.claim(%'}, 'one of another role waits, too');
 $id = $node->safe_psql('postgres', q{SELECT jobq.enqueue('d', tenant => 'beta')});

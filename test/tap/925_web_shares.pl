@@ -122,7 +122,8 @@ my %dora = basic('dora', 'd');
 is(status_of($web, 'GET', '/api/v1/types', headers => \%dora), 200, 'a role with two connections');
 my @asked = map { connect_web($web) } 1 .. 12;
 syswrite($_, request_of('/api/v1/jobs', %dora, Connection => 'close')) foreach @asked;
-is(join(' ', map { (read_all($_))[0] =~ /^HTTP\/1\.1 (\d+)/ ? $1 : 'none' } @asked), join(' ', (200) x 12), 'many requests at once are served by those');
+my @answers = map { (read_all($_))[0] } @asked;
+is(join("; ", map { /^HTTP\/1\.1 200/ ? () : $_ } @answers), "", "many requests at once are served by those");
 is(sign_in('dora', 'd') ne '', 1, 'and a sign-in takes the place of an idle one');
 
 is(stop_web($web), 0, 'it ends');
