@@ -60,8 +60,8 @@ is(jobs_of({ basic('anna', 'a') }), 200, 'locks no role');
 
 # ---------- all of it together ----------
 
-# Each kind of Origin, Sec-Fetch-Site, sign-in, token and content type, by what is allowed; of a full
-# run, else each seventh.
+# Each kind of Origin, Sec-Fetch-Site, sign-in, token and content type, by what is allowed: all in a
+# full run, else each seventh.
 my @kinds = map { my $k = $_; map { [ @$k, $_ ] } 'application/json', 'application/json; charset=utf-8', 'text/plain', '' }
 	map { my $k = $_; map { [ @$k, $_ ] } 'right', 'wrong', '' } map { my $k = $_; map { [ @$k, $_ ] } 'session', 'basic', 'unknown', '' }
 	map { my $k = $_; map { [ @$k, $_ ] } 'same-origin', 'none', 'same-site', 'cross-site', '' } map { [$_] } $origin, 'https://evil.example', 'null', '';
