@@ -35,7 +35,7 @@ CREATE TABLE jobq.history_default PARTITION OF jobq.history DEFAULT;
 CREATE INDEX history_default_id ON jobq.history_default (id);
 CREATE INDEX history_default_unique_key ON jobq.history_default (type_id, unique_key) WHERE unique_until IS NOT NULL;
 CREATE INDEX history_default_counted ON jobq.history_default (type_id, completed_at, id) WHERE counted;
-CREATE INDEX history_default_workflow ON jobq.history_default (workflow_id) WHERE workflow_id IS NOT NULL;
+CREATE INDEX history_default_workflow ON jobq.history_default (workflow_id, parent_id) WHERE workflow_id IS NOT NULL;
 CREATE INDEX history_default_expires ON jobq.history_default (expires_at);
 CREATE TABLE jobq.events_default PARTITION OF jobq.events DEFAULT;
 CREATE INDEX events_default_job ON jobq.events_default (job_id, ts);
@@ -239,7 +239,7 @@ BEGIN
     EXECUTE format('CREATE INDEX %I ON jobq.%I (type_id, unique_key) WHERE unique_until IS NOT NULL',
                    name || '_unique_key', name);
     EXECUTE format('CREATE INDEX %I ON jobq.%I (type_id, completed_at, id) WHERE counted', name || '_counted', name);
-    EXECUTE format('CREATE INDEX %I ON jobq.%I (workflow_id) WHERE workflow_id IS NOT NULL', name || '_workflow', name);
+    EXECUTE format('CREATE INDEX %I ON jobq.%I (workflow_id, parent_id) WHERE workflow_id IS NOT NULL', name || '_workflow', name);
   ELSIF parent = 'jobq.artifacts'::regclass THEN
     EXECUTE format('CREATE INDEX %I ON jobq.%I (job_id)', name || '_job', name);
     EXECUTE format('CREATE INDEX %I ON jobq.%I (workflow_id) WHERE workflow_id IS NOT NULL', name || '_workflow', name);

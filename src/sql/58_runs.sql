@@ -49,7 +49,7 @@ CREATE TABLE jobq.run_timers (
 CREATE INDEX run_timers_due ON jobq.run_timers (due);
 
 CREATE INDEX queue_workflow ON jobq.queue (workflow_id, parent_id) WHERE workflow_id IS NOT NULL;
-CREATE INDEX dead_letters_workflow ON jobq.dead_letters (workflow_id) WHERE workflow_id IS NOT NULL;
+CREATE INDEX dead_letters_workflow ON jobq.dead_letters (workflow_id, parent_id) WHERE workflow_id IS NOT NULL;
 
 SELECT pg_catalog.pg_extension_config_dump('jobq.runs', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.run_timers', '');
@@ -605,8 +605,8 @@ $$;
 -- ---------- maps ----------
 
 -- Inserts members of a mapped task, of the elements with these numbers, or of the
--- first ones of them when the turn is over.
-CREATE FUNCTION jobq_internal._insert_members(q jobq.queue, r jobq.runs, step jsonb, context jsonb, numbers int[]) RETURNS SETOF uuid
+-- first ones of them when the turn is over, so many at least.
+CREATE FUNCTION jobq_internal._insert_members(q jobq.queue, r jobq.runs, step jsonb, context jsonb, numbers int[], sure int) RETURNS SETOF uuid
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   first int := numbers[1];
@@ -627,7 +627,7 @@ BEGIN
     FROM jsonb_array_elements(jsonb_path_query_array(q.payload, '$[$from to $to]',
                                 jsonb_build_object('from', first, 'to', numbers[cardinality(numbers)]))) WITH ORDINALITY e(item, n),
          LATERAL (SELECT first + e.n::int - 1) o(i)
-   WHERE i = ANY (numbers) AND (i = first OR NOT jobq_internal._turn_is_over())
+   WHERE i = ANY (numbers) AND (i = ANY (numbers[1:sure]) OR NOT jobq_internal._turn_is_over())
   RETURNING j.id;
 END $$;
 
@@ -641,6 +641,7 @@ DECLARE
   n int := jsonb_array_length(q.payload);
   context jsonb := jobq_internal._context(r, q.task_key, true);
   done int[] := '{}';
+  sure int := 1;  -- so many are added though the turn is over
   numbers int[];
   ids uuid[];
   i int;
@@ -649,15 +650,16 @@ BEGIN
   IF (SELECT run.runs > 1 FROM jobq.queue run WHERE run.id = r.id) THEN
     done := ARRAY(SELECT split_part(m.task_key, '.', 2)::int FROM jobq.history m
                    WHERE m.workflow_id = r.id AND m.parent_id = q.id AND m.status IN ('completed', 'skipped'));
+    sure := 100;  -- each turn reads all that are done, which may take all of its time
   END IF;
-  numbers := ARRAY(SELECT s FROM generate_series(q.waiting_for, least(n, q.waiting_for + room + cardinality(done)) - 1) s
-                    WHERE s <> ALL (done) ORDER BY s LIMIT room);
+  numbers := ARRAY(SELECT generate_series(q.waiting_for, least(n, q.waiting_for + room + cardinality(done)) - 1)
+                   EXCEPT SELECT unnest(done) ORDER BY 1 LIMIT room);
   added := cardinality(numbers);
   place := CASE WHEN added < room THEN n ELSE numbers[room] + 1 END;
   IF added = 0 THEN
     RETURN;
   ELSIF NOT jobq_internal._has_quotas(q.tenant) THEN
-    ids := ARRAY(SELECT jobq_internal._insert_members(q, r, step, context, numbers));
+    ids := ARRAY(SELECT jobq_internal._insert_members(q, r, step, context, numbers, sure));
     added := cardinality(ids);
     PERFORM jobq_internal._tell_of_tasks(ids);
     place := coalesce(numbers[added + 1], place);
@@ -665,12 +667,12 @@ BEGIN
   END IF;
   added := 0;
   FOREACH i IN ARRAY numbers LOOP
-    IF added > 0 AND jobq_internal._turn_is_over() THEN
+    IF added >= sure AND jobq_internal._turn_is_over() THEN
       place := i;
       RETURN;
     END IF;
     BEGIN
-      id := jobq_internal._insert_members(q, r, step, context, ARRAY[i]);
+      id := jobq_internal._insert_members(q, r, step, context, ARRAY[i], 1);
       PERFORM jobq_internal._admit(id), jobq_internal._tell_of_tasks(ARRAY[id]);
       added := added + 1;
     EXCEPTION WHEN configuration_limit_exceeded THEN
@@ -691,15 +693,21 @@ CREATE FUNCTION jobq_internal._look_at_map(q jobq.queue, r jobq.runs) RETURNS vo
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   step jsonb := jobq_internal._step_of(r, q.task_key);
-  n int := jsonb_array_length(q.payload);
+  most int := (step ->> 'max_parallel')::int;
   live int := (SELECT count(*) FROM (SELECT FROM jobq.queue m WHERE m.workflow_id = r.id AND m.parent_id = q.id
-                                      LIMIT coalesce((step ->> 'max_parallel')::int, 1)) x);
-  room int := least(n - q.waiting_for, coalesce((step ->> 'max_parallel')::int - live, 1000), 1000);
+                                      LIMIT coalesce(most, 1)) x);
+  n int;
+  room int;
   failed record;
   place int;
   added int;
   ends boolean := r.phase <> 'running' AND NOT (r.phase = 'failing' AND coalesce(q.after_rule, 'success') IN ('done', 'failed'));
 BEGIN
+  IF most - live < most / 8 THEN
+    RETURN;  -- a later end adds members, several at once: each time the whole array is read
+  END IF;
+  n := jsonb_array_length(q.payload);
+  room := least(n - q.waiting_for, coalesce(most - live, 1000), 1000);
   IF ends OR r.paused OR q.cancel_requested THEN
     room := 0;
   END IF;
@@ -710,7 +718,7 @@ BEGIN
     SELECT m.place, m.added INTO place, added FROM jobq_internal._add_members(q, r, step, room, live) m;
     UPDATE jobq.queue j SET waiting_for = place WHERE j.id = q.id;
     -- the last ones may have been kept from a former life; one transaction adds 1,000
-    IF (added = 0 AND live = 0) OR (added = room AND place < n AND step ->> 'max_parallel' IS NULL)
+    IF (added = 0 AND live = 0) OR (added = room AND place < n AND most IS NULL)
        OR (added < room AND place < n AND jobq_internal._turn_is_over()) THEN
       PERFORM jobq_internal._look_again(q.id);
     END IF;
@@ -890,8 +898,8 @@ BEGIN
   IF r.phase = 'running' THEN
     BEGIN
       PERFORM jobq_internal._end_run(r, 'completed', jobq_internal._output(r), NULL, NULL);
-    EXCEPTION WHEN SQLSTATE 'JQ004' THEN
-      PERFORM jobq_internal._end_run(r, 'failed', NULL, 'bad_input', 'output: ' || SQLERRM);
+    EXCEPTION WHEN SQLSTATE 'JQ004' OR program_limit_exceeded THEN
+      PERFORM jobq_internal._end_run(r, 'failed', NULL, CASE SQLSTATE WHEN 'JQ004' THEN 'bad_input' ELSE SQLSTATE END, 'output: ' || SQLERRM);
     END;
   ELSIF r.phase <> 'compensating' AND compensates AND jobq_internal._compensate(r) THEN
     NULL;
@@ -1034,7 +1042,7 @@ BEGIN
       CONTINUE WHEN NOT FOUND;
       BEGIN
         PERFORM jobq_internal._look_at_map(q, r);
-      EXCEPTION WHEN SQLSTATE 'JQ004' OR insufficient_privilege THEN
+      EXCEPTION WHEN SQLSTATE 'JQ004' OR insufficient_privilege OR program_limit_exceeded THEN
         PERFORM jobq_internal._cancel_map(q.id, SQLERRM, CASE SQLSTATE WHEN 'JQ004' THEN 'bad_input' ELSE SQLSTATE END);
       END;
     ELSE

@@ -84,6 +84,15 @@ BEGIN
   RETURN true;
 END $$;
 
+-- Raises 54000 for data of events that are too large.
+CREATE FUNCTION jobq_internal._check_event_data(what text, data jsonb) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  PERFORM jobq_internal._check_payload(0, data);
+EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
+  PERFORM jobq_internal._bad(SQLSTATE, replace(SQLERRM, 'argument "payload"', what));
+END $$;
+
 CREATE FUNCTION jobq.send_event(id uuid, event text, data jsonb DEFAULT NULL) RETURNS boolean
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_gateway';
 CREATE FUNCTION jobq_internal._send_event(caller oid, id uuid, event text, data jsonb) RETURNS boolean
@@ -91,6 +100,7 @@ CREATE FUNCTION jobq_internal._send_event(caller oid, id uuid, event text, data 
 DECLARE
   r jobq.runs;
   run jobq.queue;
+  sent int;
 BEGIN
   LOCK TABLE jobq.queue IN ROW EXCLUSIVE MODE;
   PERFORM jobq_internal._check_not_null('id', id IS NOT NULL),
@@ -99,11 +109,7 @@ BEGIN
     PERFORM jobq_internal._bad('22023', format('argument "event": "%s" is no name of an event', jobq_internal._shown(event)),
       'Names have 1 to 63 bytes and no control characters.');
   END IF;
-  BEGIN
-    PERFORM jobq_internal._check_payload(0, data);
-  EXCEPTION WHEN data_exception OR program_limit_exceeded THEN
-    PERFORM jobq_internal._bad(SQLSTATE, replace(SQLERRM, 'argument "payload"', 'argument "data"'));
-  END;
+  PERFORM jobq_internal._check_event_data('argument "data"', data);
   SELECT * INTO run FROM jobq.queue q WHERE q.id = _send_event.id;
   IF NOT FOUND OR NOT jobq_internal._may_enqueue(caller, run.tenant, run.type_id) THEN
     RETURN false;
@@ -118,6 +124,12 @@ BEGIN
     RETURN false;
   END IF;
   UPDATE jobq.runs j SET events = j.events || jsonb_build_object(event, data) WHERE j.id = r.id RETURNING * INTO r;
+  sent := (SELECT count(*) FROM jsonb_object_keys(r.events));
+  IF sent > 1000 THEN
+    PERFORM jobq_internal._bad('54000', format('run %s has 1000 events', r.id));
+  ELSIF sent > 1 THEN
+    PERFORM jobq_internal._check_event_data('argument "data", with the events sent before,', r.events);
+  END IF;
   PERFORM jobq_internal._run_event(r.id, 'event_received', jsonb_build_object('event', event));
   PERFORM jobq_internal._settle_answered(r),
           jobq_internal._look_again(r.id);  -- a step may begin to wait in a transaction that is open

@@ -507,7 +507,8 @@ sent before. The caller needs access 'enqueue' to the workflow and the tenant of
 id: of the run.
 event: name of the event, 1 to 63 bytes, no control characters.
 data: the result of the steps.
-Errors: 22023 event is no name.$$;
+Errors: 22023 event is no name. 54000 data, or all data that were sent to the run together, are larger than
+  jobq.max_payload; or the run has had 1,000 events.$$;
 
 COMMENT ON FUNCTION jobq.add_tasks IS
 $$Adds steps to the run that the calling task belongs to, and returns the ids of their tasks. What waits for

@@ -141,7 +141,7 @@ DECLARE
 BEGIN
   FOR p IN SELECT c.relname, c.oid::regclass AS relation FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
             WHERE i.inhparent = 'jobq.history'::regclass AND i.inhrelid <> 'jobq.history_default'::regclass LOOP
-    EXECUTE format('CREATE INDEX %I ON %s (workflow_id) WHERE workflow_id IS NOT NULL', p.relname || '_workflow', p.relation);
+    EXECUTE format('CREATE INDEX %I ON %s (workflow_id, parent_id) WHERE workflow_id IS NOT NULL', p.relname || '_workflow', p.relation);
   END LOOP;
 END $update$;
 

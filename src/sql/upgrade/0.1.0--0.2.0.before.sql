@@ -141,7 +141,7 @@ CREATE TABLE jobq.run_timers (
 CREATE INDEX run_timers_due ON jobq.run_timers (due);
 
 CREATE INDEX queue_workflow ON jobq.queue (workflow_id, parent_id) WHERE workflow_id IS NOT NULL;
-CREATE INDEX dead_letters_workflow ON jobq.dead_letters (workflow_id) WHERE workflow_id IS NOT NULL;
+CREATE INDEX dead_letters_workflow ON jobq.dead_letters (workflow_id, parent_id) WHERE workflow_id IS NOT NULL;
 
 SELECT pg_catalog.pg_extension_config_dump('jobq.runs', '');
 SELECT pg_catalog.pg_extension_config_dump('jobq.run_timers', '');
@@ -173,7 +173,7 @@ CREATE TABLE jobq.history_default PARTITION OF jobq.history DEFAULT;
 CREATE INDEX history_default_id ON jobq.history_default (id);
 CREATE INDEX history_default_unique_key ON jobq.history_default (type_id, unique_key) WHERE unique_until IS NOT NULL;
 CREATE INDEX history_default_counted ON jobq.history_default (type_id, completed_at, id) WHERE counted;
-CREATE INDEX history_default_workflow ON jobq.history_default (workflow_id) WHERE workflow_id IS NOT NULL;
+CREATE INDEX history_default_workflow ON jobq.history_default (workflow_id, parent_id) WHERE workflow_id IS NOT NULL;
 CREATE INDEX history_default_expires ON jobq.history_default (expires_at);
 CREATE TABLE jobq.events_default PARTITION OF jobq.events DEFAULT;
 CREATE INDEX events_default_job ON jobq.events_default (job_id, ts);
