@@ -29,6 +29,7 @@
 #include "schedule/conductor_flow.h"
 #include "schedule/conductor_held.h"
 #include "schedule/conductor_runs.h"
+#include "schedule/conductor_sweep.h"
 #include "schedule/conductor_transaction.h"
 #include "schedule/conductor_turns.h"
 #include "shared/publish_ends.h"
@@ -56,6 +57,7 @@ static int	ready_size = 0;
 static HeldList locked;			/* their children are */
 static HeldList failed;			/* alone */
 static bool passing = true;		/* a pass is to be begun or goes on */
+static bool pass_again = false; /* when the one that goes on is over */
 static bool pass_has_edges;
 static pg_uuid_t pass_from;		/* zero: at its beginning */
 static JobEnd *taken = NULL;	/* JOBQ_ENDS: news */
@@ -108,10 +110,25 @@ put_aside(HeldList *list, const Parent *parent, bool transient)
 	held->parent = *parent;
 }
 
+static bool
+pass_is_at_its_beginning(void)
+{
+	static const pg_uuid_t zero = {{0}};
+
+	return memcmp(&pass_from, &zero, sizeof(zero)) == 0;
+}
+
+/* Begins a pass; one that goes on ends first, or news lost at each turn would stop all. */
 static void
 begin_pass(void)
 {
+	if (passing && !pass_is_at_its_beginning())
+	{
+		pass_again = true;
+		return;
+	}
 	passing = true;
+	pass_again = false;
 	memset(&pass_from, 0, sizeof(pass_from));
 }
 
@@ -143,7 +160,7 @@ flow_take_news(void)
 	if (lost)
 	{
 		begin_pass();
-		runs_look_at_all();
+		sweep_again(false);
 	}
 }
 
@@ -189,14 +206,13 @@ static void
 read_part(void *arg)
 {
 	Turn	   *turn = arg;
-	static const pg_uuid_t zero = {{0}};
 	Parent	   *parents;
 	int			n;
 
 	turn->foreign = is_foreign();
 	if (turn->foreign)
 		return;
-	if (memcmp(&pass_from, &zero, sizeof(zero)) == 0)
+	if (pass_is_at_its_beginning())
 	{
 		pass_has_edges = false;
 		sets_pass_begins(db);
@@ -208,6 +224,8 @@ read_part(void *arg)
 		return;
 	have_edges = pass_has_edges;
 	sets_pass_ends(db);
+	if (pass_again)
+		begin_pass();
 }
 
 static int

@@ -7,7 +7,10 @@
  * the dispatcher has handed out are started, runs and mapped tasks with news
  * are looked at, timers that are due are acted on.  The decisions are those of
  * src/sql/58_runs.sql.  What a crash takes back is done again: an unstarted
- * run still waits, the pass looks at all runs, timers are rows.
+ * run still waits, the sweep finds runs whose news were lost, timers are rows.
+ *
+ * What the sweep (conductor_sweep.h) finds is in a list of its own: it has a
+ * turn when there are no news, and one in SWEPT_TURNS.
  *
  * An error of one run does not stop the others, nor does a lock of its rows:
  * work that has failed is done one by one, and what fails alone is put aside
@@ -32,6 +35,7 @@
 #include "base/relations.h"
 #include "schedule/conductor_held.h"
 #include "schedule/conductor_runs.h"
+#include "schedule/conductor_sweep.h"
 #include "schedule/conductor_timers.h"
 #include "schedule/conductor_transaction.h"
 #include "schedule/conductor_turns.h"
@@ -45,7 +49,7 @@
 
 #define LOOKS_AT_ONCE	200
 #define STARTS_AT_ONCE	50
-#define SWEEP_US		USECS_PER_MINUTE
+#define SWEPT_TURNS		8
 #define RUN_LEASE_US	(INT64CONST(1000) * 365 * USECS_PER_DAY)
 
 typedef struct HeldStart
@@ -60,21 +64,24 @@ typedef struct Look
 	uint32		tenant;			/* a hash; 0: none */
 } Look;
 
+typedef struct LookList
+{
+	Look	   *looks;
+	int			n;
+	int			size;
+	int			alone;			/* of a transaction that has failed: the first ones, one by one */
+} LookList;
+
 static JobqDb *db;
 static MemoryContext lasting;
-static Look *looks = NULL;
-static int	nlooks = 0;
-static int	looks_size = 0;
+static LookList news;
+static LookList swept;			/* by the sweep */
 static HeldList held_looks;
 static HeldList held_starts;
 static RunStart starts[JOBQ_RUN_STARTS];
 static int	nstarts = 0;
-static int	looks_alone = 0;	/* of a transaction that has failed: the first ones, one by one */
 static int	starts_alone = 0;
-static bool look_at_all = true;
 static TimestampTz next_timer = DT_NOBEGIN; /* DT_NOBEGIN: not read yet, DT_NOEND: none */
-static MonoTime next_sweep = 0;
-static bool have_runs = true;
 
 void
 runs_start(MemoryContext context, JobqDb *mine)
@@ -86,34 +93,37 @@ runs_start(MemoryContext context, JobqDb *mine)
 	held_init(&held_starts, context, "jobq held starts", sizeof(HeldStart));
 }
 
-static void *
-grown(void *array, int *size, Size element)
+/* The last ones are compared: the ends of many tasks name one run. */
+static void
+add_look(LookList *list, const pg_uuid_t *id, uint32 tenant)
 {
-	*size = Max(*size * 2, 64);
-	return array == NULL ? MemoryContextAlloc(lasting, element * *size) : repalloc(array, element * *size);
+	if (held_news(&held_looks, id))
+		return;
+	for (int i = list->n - 1; i >= 0 && i >= list->n - 32; i--)
+	{
+		if (memcmp(&list->looks[i].id, id, UUID_LEN) == 0)
+			return;
+	}
+	if (list->n == list->size)
+	{
+		list->size = Max(list->size * 2, 64);
+		list->looks = list->looks == NULL ? MemoryContextAlloc(lasting, sizeof(Look) * list->size) :
+			repalloc(list->looks, sizeof(Look) * list->size);
+	}
+	list->looks[list->n++] = (Look) {*id, tenant};
 }
 
-/* The last ones are compared: the ends of many tasks name one run. */
 void
 runs_look(const pg_uuid_t *id, uint32 tenant)
 {
-	have_runs = true;
-	if (held_news(&held_looks, id))
-		return;
-	for (int i = nlooks - 1; i >= 0 && i >= nlooks - 32; i--)
-	{
-		if (memcmp(&looks[i].id, id, UUID_LEN) == 0)
-			return;
-	}
-	if (nlooks == looks_size)
-		looks = grown(looks, &looks_size, sizeof(Look));
-	looks[nlooks++] = (Look) {*id, tenant};
+	sweep_has_runs();
+	add_look(&news, id, tenant);
 }
 
 void
-runs_look_at_all(void)
+runs_add_swept(const pg_uuid_t *id, uint32 tenant)
 {
-	look_at_all = true;
+	add_look(&swept, id, tenant);
 }
 
 /*
@@ -156,8 +166,8 @@ runs_take_starts(void)
 
 /* ---------- transactions ---------- */
 
-static bool
-is_foreign(void)
+bool
+runs_are_foreign(void)
 {
 	int32		home;
 
@@ -247,7 +257,7 @@ do_starts(void *arg)
 {
 	Turn	   *turn = arg;
 
-	turn->foreign = is_foreign();
+	turn->foreign = runs_are_foreign();
 	turn->done = turn->foreign ? turn->nstarts : 0;
 	while (turn->done < turn->nstarts && (turn->done == 0 || !run_turn_is_over()))
 		do_start(&turn->starts[turn->done++], turn->error);
@@ -258,7 +268,7 @@ do_looks(void *arg)
 {
 	Turn	   *turn = arg;
 
-	turn->foreign = is_foreign();
+	turn->foreign = runs_are_foreign();
 	turn->done = turn->nlooks;
 	if (!turn->foreign)
 		turn->done = DatumGetInt32(run_sql_for_ids("SELECT jobq_internal._look($1)", turn->looks, turn->nlooks));
@@ -271,7 +281,7 @@ do_timers(void *arg)
 	bool		isnull;
 	Datum		next;
 
-	turn->foreign = is_foreign();
+	turn->foreign = runs_are_foreign();
 	turn->next = DT_NOEND;
 	if (turn->foreign)
 		return;
@@ -281,46 +291,6 @@ do_timers(void *arg)
 	next = SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull);
 	if (!isnull)
 		turn->next = DatumGetTimestampTz(next);
-	SPI_finish();
-}
-
-/*
- * Reads all runs, mapped tasks, tasks that were left by a turn that was over
- * (_ready), and those that could not be ended because they were held
- * (_end_task); rows that wait for their parents are edges.c's.
- */
-static void
-do_read_all(void *arg)
-{
-	static const char sql[] = "SELECT q.id, q.tenant FROM jobq.runs r JOIN jobq.queue q ON q.id = r.id WHERE r.phase <> 'ended' UNION ALL"
-		" SELECT q.id, q.tenant FROM jobq.queue q WHERE q.workflow_id IS NOT NULL AND q.status = 'running' AND q.position = 'infinity' UNION ALL"
-		" (SELECT DISTINCT ON (q.workflow_id) q.id, q.tenant FROM jobq.queue q WHERE q.workflow_id IS NOT NULL"
-		" AND q.status = 'blocked' AND q.waiting_for = 0 AND q.after_state < 4) UNION ALL"
-		" SELECT q.id, q.tenant FROM jobq.run_timers t JOIN jobq.queue q ON q.id = t.id WHERE q.workflow_id IS NOT NULL AND q.status <> 'blocked'";
-	/* a dead letter that is kept can be retried */
-	static const char remove_old[] = "DELETE FROM jobq.runs o USING (SELECT r.id FROM jobq.runs r"
-		" WHERE (r.keep_until < pg_catalog.now() AND r.phase = 'ended'"
-		" AND NOT EXISTS (SELECT FROM jobq.dead_letters d WHERE d.id = r.id))"
-		" OR (r.version = 0 AND NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = r.id))"
-		" FOR UPDATE SKIP LOCKED) f WHERE o.id = f.id";
-	Turn	   *turn = arg;
-	bool		isnull;
-
-	turn->foreign = is_foreign();
-	have_runs = false;
-	if (turn->foreign)
-		return;
-	SPI_connect();
-	if (SPI_execute(remove_old, false, 0) != SPI_OK_DELETE ||
-		SPI_execute(sql, false, 0) != SPI_OK_SELECT)
-		elog(ERROR, "could not read jobq.runs");
-	for (uint64 i = 0; i < SPI_processed; i++)
-	{
-		Datum		id = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 1, &isnull);
-		Datum		tenant = SPI_getbinval(SPI_tuptable->vals[i], SPI_tuptable->tupdesc, 2, &isnull);
-
-		runs_look(DatumGetUUIDP(id), isnull ? 0 : tenant_hash(DatumGetTextPP(tenant)));
-	}
 	SPI_finish();
 }
 
@@ -360,7 +330,7 @@ start_one(const RunStart *start)
 	}
 	error = conductor_transaction(do_starts, &turn);
 	next_timer = DT_NOBEGIN;
-	have_runs = true;
+	sweep_has_runs();
 	if (error != NULL && conductor_error_is_transient(error))
 	{
 		held = held_put(&held_starts, &copy.id, true);
@@ -415,7 +385,7 @@ serve_starts(void)
 		return;
 	}
 	next_timer = DT_NOBEGIN;
-	have_runs = true;
+	sweep_has_runs();
 	starts_alone = Max(starts_alone - 1, 0);
 	nstarts -= over;
 	memmove(starts, starts + over, sizeof(RunStart) * nstarts);
@@ -443,26 +413,44 @@ look_at_one(const pg_uuid_t *id)
 
 /* Looks that fail together stay in front, to be done one by one. */
 static void
-serve_looks(void)
+serve_list(LookList *list)
 {
 	pg_uuid_t	ids[LOOKS_AT_ONCE];
-	Turn		turn = {.looks = ids, .nlooks = Min(nlooks, looks_alone > 0 ? 1 : LOOKS_AT_ONCE), .done = 1};
+	Turn		turn = {.looks = ids, .nlooks = Min(list->n, list->alone > 0 ? 1 : LOOKS_AT_ONCE), .done = 1};
 
-	if (looks_alone == 0)
-		take_turns(looks, sizeof(Look), offsetof(Look, tenant), nlooks, turn.nlooks);
+	if (list->alone == 0)
+		take_turns(list->looks, sizeof(Look), offsetof(Look, tenant), list->n, turn.nlooks);
 	for (int i = 0; i < turn.nlooks; i++)
-		ids[i] = looks[i].id;
+		ids[i] = list->looks[i].id;
 	if (turn.nlooks == 1)
 		look_at_one(&ids[0]);
 	else if (conductor_transaction(do_looks, &turn) != NULL)
 	{
-		looks_alone = turn.nlooks;
+		list->alone = turn.nlooks;
 		return;
 	}
 	next_timer = DT_NOBEGIN;
-	looks_alone = Max(looks_alone - 1, 0);
-	nlooks -= turn.done;
-	memmove(looks, looks + turn.done, sizeof(Look) * nlooks);
+	list->alone = Max(list->alone - 1, 0);
+	list->n -= turn.done;
+	memmove(list->looks, list->looks + turn.done, sizeof(Look) * list->n);
+}
+
+/* True if the sweep has its turn: mostly when there are no news. */
+static bool
+is_swept_turn(void)
+{
+	static int	turns = 0;
+
+	return news.n == 0 || ++turns % SWEPT_TURNS == 0;
+}
+
+static void
+serve_looks(void)
+{
+	if (swept.n > 0 && is_swept_turn())
+		serve_list(&swept);
+	else if (news.n > 0)
+		serve_list(&news);
 }
 
 /* Tries what is put aside: one start, one look. */
@@ -496,21 +484,6 @@ serve_timers(void)
 	next_timer = error != NULL ? GetCurrentTimestamp() + USECS_PER_SEC : DT_NOBEGIN;
 }
 
-static void
-serve_read_all(void)
-{
-	Turn		turn = {0};
-	ErrorData  *error = conductor_transaction(do_read_all, &turn);
-
-	if (error != NULL && !conductor_error_is_transient(error))
-		ReThrowError(error);
-	look_at_all = false;
-	next_timer = DT_NOBEGIN;
-	next_sweep = mono_now() + (error != NULL || turn.foreign ? USECS_PER_SEC : SWEEP_US);
-	if (error != NULL || turn.foreign)
-		have_runs = true;		/* so that it looks again */
-}
-
 /*
  * True if the wall clock was set back since the last call: timers that were to
  * come in a moment may be far away.
@@ -530,13 +503,13 @@ clock_was_set_back(void)
 void
 runs_turn(void)
 {
-	look_at_all |= clock_was_set_back();
-	if (look_at_all || (have_runs && mono_now() >= next_sweep))
-		serve_read_all();
+	if (clock_was_set_back())
+		sweep_again(true);
+	if (swept.n == 0 && sweep_turn())
+		next_timer = DT_NOBEGIN;
 	if (nstarts > 0)
 		serve_starts();
-	if (nlooks > 0)
-		serve_looks();
+	serve_looks();
 	serve_held();
 	if (next_timer == DT_NOBEGIN || next_timer <= GetCurrentTimestamp())
 		serve_timers();
@@ -545,10 +518,10 @@ runs_turn(void)
 int64
 runs_time_left(void)
 {
-	MonoTime	next = have_runs ? next_sweep : DT_NOEND;
+	MonoTime	next = sweep_next();
 	int64		left;
 
-	if (look_at_all || nstarts > 0 || nlooks > 0 || next_timer == DT_NOBEGIN)
+	if (nstarts > 0 || news.n > 0 || swept.n > 0 || next_timer == DT_NOBEGIN)
 		return 0;
 	next = Min(next, Min(held_next(&held_starts), held_next(&held_looks)));
 	left = next == DT_NOEND ? -1 : Max(next - mono_now(), 0);
@@ -564,6 +537,6 @@ runs_time_left(void)
 bool
 runs_are_idle(void)
 {
-	return nstarts == 0 && nlooks == 0 && held_is_empty(&held_starts) && held_is_empty(&held_looks) &&
-		!have_runs && next_timer == DT_NOEND;
+	return nstarts == 0 && news.n == 0 && swept.n == 0 && sweep_is_idle() && held_is_empty(&held_starts) && held_is_empty(&held_looks) &&
+		next_timer == DT_NOEND;
 }

@@ -11,8 +11,10 @@
 extern void runs_start(MemoryContext context, JobqDb *db);
 /* Notes a run, or a task with map, to be looked at. */
 extern void runs_look(const pg_uuid_t *id, uint32 tenant);
-/* Looks at all of them: news were lost. */
-extern void runs_look_at_all(void);
+/* The same for one that the sweep has found. */
+extern void runs_add_swept(const pg_uuid_t *id, uint32 tenant);
+/* True if the tables are not ours to work with. */
+extern bool runs_are_foreign(void);
 /* Takes the runs that the dispatcher has handed out. */
 extern void runs_take_starts(void);
 /* Runs one transaction, if there is work. */

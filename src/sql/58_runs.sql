@@ -523,8 +523,8 @@ END $$;
 
 -- The same for many.  One whose data are bad, or that may not run, is a dead
 -- letter at once.  While the run is paused they wait; a run that fails starts
--- only tasks of the rules done and failed.  When the turn is over the others of a
--- run wait for another look, at the first of them (_look_at_ready).
+-- only tasks of the rules done and failed.  When the turn is over the others wait
+-- for another look at their run (_look_at_ready).
 CREATE FUNCTION jobq_internal._ready(tasks uuid[]) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -536,7 +536,7 @@ BEGIN
   FOR q IN SELECT j.* FROM unnest(tasks) WITH ORDINALITY t(id, n) JOIN jobq.queue j ON j.id = t.id AND j.status = 'blocked' ORDER BY t.n LOOP
     IF begun AND jobq_internal._turn_is_over() THEN
       IF q.workflow_id IS DISTINCT FROM left_run THEN
-        PERFORM jobq_internal._look_again(q.id);
+        PERFORM jobq_internal._look_again(q.workflow_id);
       END IF;
       left_run := q.workflow_id;
       CONTINUE;
@@ -578,10 +578,11 @@ DECLARE
                          WHERE q.workflow_id = run AND q.parent_id = run AND q.status = 'blocked' AND q.waiting_for = 0 AND q.after_state < 4
                          ORDER BY q.id LIMIT 100 FOR UPDATE);
 BEGIN
-  PERFORM jobq_internal._ready(tasks);
+  IF tasks <> '{}' THEN
+    PERFORM jobq_internal._ready(tasks);
+  END IF;
   IF cardinality(tasks) = 100 THEN
-    PERFORM jobq_internal._look_again(q.id) FROM jobq.queue q
-      WHERE q.workflow_id = run AND q.parent_id = run AND q.status = 'blocked' AND q.waiting_for = 0 AND q.after_state < 4 LIMIT 1;
+    PERFORM jobq_internal._look_again(run);
   END IF;
 END $$;
 
@@ -921,7 +922,7 @@ BEGIN
 END $$;
 
 -- Looks at a run: a cancel, its deadline, a task that has failed, an event that
--- came while its step began to wait, its end.
+-- came while its step began to wait, tasks that an earlier turn has left, its end.
 CREATE FUNCTION jobq_internal._look_at_run(q jobq.queue, r jobq.runs) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -966,6 +967,8 @@ BEGIN
     IF FOUND AND NOT EXISTS (SELECT FROM jobq.queue t WHERE t.workflow_id = r.id) THEN  -- else a retry has added tasks
       PERFORM jobq_internal._finish_run(r);
     END IF;
+  ELSE
+    PERFORM jobq_internal._look_at_ready(r.id);
   END IF;
 END $$;
 
@@ -1087,4 +1090,48 @@ BEGIN
   SELECT array_agg(g.id) INTO due FROM gone g;
   PERFORM jobq_internal._act_on_timers(due);
   RETURN (SELECT min(t.due) FROM jobq.run_timers t);
+END $$;
+
+-- ---------- the sweep ----------
+
+-- Returns the next 1,000 runs after an id, in the order of their ids; live: they are
+-- in the queue.  Those of which news may have been lost have rows with the id to look
+-- at, which may be that of a map: a cancel or a deadline was not seen, tasks failed,
+-- were left by a turn, or have all ended, an event was sent, a map has room.
+CREATE FUNCTION jobq_internal._sweep(after uuid) RETURNS TABLE(run uuid, live boolean, id uuid, tenant text)
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  RETURN QUERY
+  SELECT r.id, q.id IS NOT NULL, l.id, q.tenant
+    FROM (SELECT * FROM jobq.runs o WHERE o.id > _sweep.after ORDER BY o.id LIMIT 1000) r
+    LEFT JOIN jobq.queue q ON q.id = r.id AND r.phase <> 'ended'
+    LEFT JOIN LATERAL (
+      SELECT unnest(t.maps || CASE WHEN t.n = 0 OR t.left_over
+                                     OR (r.phase IN ('running', 'failing') AND (q.cancel_requested OR r.deadline <= clock_timestamp()))
+                                     OR (r.phase = 'running' AND EXISTS (SELECT FROM jobq.dead_letters d WHERE d.workflow_id = r.id AND d.parent_id = r.id))
+                                     OR (t.waits AND r.events <> '{}') THEN r.id END) AS id
+        FROM (SELECT count(*) AS n,
+                     bool_or(c.status = 'blocked' AND c.waiting_for = 0 AND c.after_state < 4) AS left_over,
+                     bool_or(c.status = 'blocked' AND c.after_state = 4) AS waits,
+                     array_agg(c.id) FILTER (WHERE c.status = 'running' AND c.position = 'infinity'
+                       AND (c.waiting_for < CASE jsonb_typeof(c.payload) WHEN 'array' THEN jsonb_array_length(c.payload) END
+                            OR NOT EXISTS (SELECT FROM jobq.queue m WHERE m.workflow_id = r.id AND m.parent_id = c.id))) AS maps
+                FROM jobq.queue c WHERE c.workflow_id = r.id AND c.parent_id = r.id) t) l
+      ON q.status = 'running' AND l.id IS NOT NULL
+   ORDER BY r.id;
+END $$;
+
+-- Deletes the rows of ended runs that are not kept any more, and definitions of
+-- dropped workflows whose runs have ended.  A dead letter that is kept can be retried.
+CREATE FUNCTION jobq_internal._remove_old_runs() RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  DELETE FROM jobq.runs o USING (
+    SELECT r.id FROM jobq.runs r
+     WHERE (r.keep_until < clock_timestamp() AND r.phase = 'ended' AND NOT EXISTS (SELECT FROM jobq.dead_letters d WHERE d.id = r.id))
+        OR (r.version = 0 AND NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = r.id))
+       FOR UPDATE SKIP LOCKED) f WHERE o.id = f.id;
+  DELETE FROM jobq.workflows w USING jobq.job_types t
+   WHERE t.id = w.type_id AND t.dropped_at IS NOT NULL
+     AND NOT EXISTS (SELECT FROM jobq.runs r JOIN jobq.queue q ON q.id = r.id WHERE r.type_id = t.id AND r.phase <> 'ended');
 END $$;
