@@ -137,7 +137,7 @@ PLAN: List[Item] = [
                                                               *2 * ({"leases": 100000, "every": 30, "seconds": 60},))),
     Item("workflow", "fanout", workflows.graph, FLOWS, levels(
         {"width": 500, "rounds": 1}, {"width": 10000, "rounds": 3}, {"width": 10000, "rounds": 5})),
-    Item("workflow", "fanout100", workflows.graph, JOBQ, levels(None, *2 * ({"width": 100, "times": 500, "rounds": 3},))),
+    Item("workflow", "fanout100", workflows.graph, GRAPHS, levels(None, *2 * ({"width": 100, "times": 500, "rounds": 3},))),
     Item("workflow", "layers", workflows.graph, GRAPHS, levels(None, *2 * ({"width": 500, "layers": 20, "rounds": 3},))),
     Item("workflow", "chain", workflows.chain, JOBQ, levels({"jobs": 50, "commits": 50}, {"jobs": 2000, "commits": 500}, {"jobs": 10000, "commits": 1000})),
     Item("workflow", "blocked", workflows.blocked, JOBQ, levels(
@@ -145,6 +145,7 @@ PLAN: List[Item] = [
     Item("workflow", "events", workflows.events, JOBQ, levels(
         None, {"runs": 10000, "settle": 10, "seconds": 5, "rate": 50, "send": 6}, {"runs": 100000, "settle": 30, "seconds": 20, "rate": 50, "send": 20, **ONCE})),
     Item("workflow", "map", workflows.mapped, JOBQ, levels(None, {"width": 10000, "rounds": 3}, {"width": 10000, "rounds": 5})),
+    Item("workflow", "map100", workflows.mapped, JOBQ, levels(None, *2 * ({"width": 100, "times": 500, "rounds": 3},))),
     Item("workflow", "start", workflows.start, JOBQ, levels(None, {"runs": 300, "rounds": 3}, {"runs": 1000, "rounds": 3})),
     Item("workflow", "snapshot", workflows.snapshot, JOBQ, levels(None, *2 * ({"fanout": 10000, "width": 500, "layers": 20, "rounds": 5},))),
     Item("aging", "on", w.aging, ONE_WORKER, levels(None, AGED, AGED)),

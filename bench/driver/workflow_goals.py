@@ -26,6 +26,12 @@ def chain(m):
     return Verdict(ours - bare, "s", ours - bare <= 0.0003, f"next handler {show(ours, 's')}, bare COMMIT {show(bare, 's')}; here the difference")
 
 
+def map_of_100(m):
+    """CPU per task of maps over 100 elements against that per job of the same graphs with edges."""
+    ours, edges = m.value("workflow", "map100", JOBQ, "map.cpu_per_job"), m.value("workflow", "fanout100", JOBQ, "cpu_per_job")
+    return compare(("map", ours), ("edges", edges), "s", lambda r: r <= 1)
+
+
 def million(judge):
     """Judges only a reading with a million blocked jobs."""
     return lambda m: judge(m) if (m.value("workflow", "blocked", JOBQ, "jobs") or 0) >= 1e6 else None
@@ -70,6 +76,7 @@ WORKFLOW_GOALS = [
     Goal("workflow-blocked-pass", "1 M blocked jobs: pass at the start of a conductor below 5 s", million(below("workflow", "blocked", "pass", "s", 5))),
     Goal("workflow-events-idle", "runs that wait for an event: no wake-ups", waiting_runs),
     Goal("workflow-event", "send_event to the handler beside many waiting runs, p99: below 5 ms", below("workflow", "events", "latency.p99", "s", 0.005)),
+    Goal("workflow-map", "500 runs with a map over 100 elements and a join: CPU per task at most that of 500 times 1 → 100 → 1", map_of_100),
     Goal("workflow-start", "start of a run of 10 steps: within 1.5 × 11 enqueues in one transaction, time and CPU", start_of_run),
     *(Goal("workflow-snapshot-" + name, f"{words} under a held snapshot: within 1.5 × without", beside("snapshot", name + ".held", name + ".without", "s", lambda r: r <= 1.5))
       for name, words in (("fanout", "1 → 10,000 → 1"), ("layers", "20 layers"))),
