@@ -309,6 +309,9 @@ BEGIN
       IF parent = 'jobq.history'::regclass AND (EXISTS (SELECT FROM jobq.hook_references) OR EXISTS (SELECT FROM jobq.dependencies)) THEN
         PERFORM jobq_internal._postpone_referenced();
       END IF;
+      IF parent IN ('jobq.history'::regclass, 'jobq.artifacts'::regclass) THEN
+        PERFORM jobq_internal._postpone_of_runs(parent);
+      END IF;
       IF parent = 'jobq.history'::regclass AND unseen THEN
         PERFORM jobq_internal._postpone_awaited(expired);
       END IF;

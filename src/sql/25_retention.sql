@@ -86,6 +86,20 @@ BEGIN
      AND h.expires_at < clock_timestamp();
 END $$;
 
+-- The same for the tasks of live runs, which are needed until their run has ended: a
+-- compensation may take longer than all is kept.
+CREATE FUNCTION jobq_internal._postpone_of_runs(parent regclass) RETURNS void
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+DECLARE
+  later timestamptz := clock_timestamp() + interval '1 day';
+  runs uuid[] := ARRAY(SELECT r.id FROM jobq.runs r JOIN jobq.queue q ON q.id = r.id WHERE r.keep_until < clock_timestamp());
+BEGIN
+  IF runs <> '{}' THEN
+    EXECUTE format('UPDATE %s t SET expires_at = $1 WHERE t.workflow_id = ANY ($2) AND t.expires_at < clock_timestamp()', parent)
+      USING later, runs;
+  END IF;
+END $$;
+
 -- The same for rows of a partition that open transactions may wait for.  If
 -- these are many, the partition stays: 55P03, as when a session uses it.
 CREATE FUNCTION jobq_internal._postpone_awaited(part regclass) RETURNS void
@@ -191,6 +205,8 @@ CREATE FUNCTION jobq_internal._unneeded(parent regclass) RETURNS text
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT CASE WHEN parent = 'jobq.history'::regclass THEN 'r.id <> ALL ($3) AND ' || jobq_internal._unawaited(parent, 'r.id', '$4')
               ELSE '$3 IS NOT NULL AND ($4 IS NULL OR true)' END
+         || CASE WHEN parent IN ('jobq.history'::regclass, 'jobq.artifacts'::regclass)
+                 THEN ' AND (r.workflow_id IS NULL OR NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = r.workflow_id))' ELSE '' END
 $$;
 
 -- Deletes up to max_rows rows of a partition from a range of its key.
@@ -365,6 +381,7 @@ BEGIN
                    AND NOT EXISTS (SELECT FROM jobq.dependencies d JOIN jobq.queue c ON c.id = d.child_id AND c.after_rule <> 'success'
                                     WHERE d.parent_id = l.id)
                    AND NOT jobq_internal._may_be_awaited(l.id, mark)
+                   AND (l.workflow_id IS NULL OR NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = l.workflow_id))
                  ORDER BY l.expires_at LIMIT max_rows FOR UPDATE OF l SKIP LOCKED);
   GET DIAGNOSTICS dropped = ROW_COUNT;
   n := jobq_internal._drop_expired((max_rows - dropped)::int);

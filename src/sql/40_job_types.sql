@@ -570,7 +570,10 @@ BEGIN
   END IF;
   DELETE FROM jobq.pressure_rules r WHERE r.type_id = t.id;
   DELETE FROM jobq.job_type_env e WHERE e.type_id = t.id;
-  DELETE FROM jobq.workflows w WHERE w.type_id = t.id;
+  -- runs that end need their steps, and their compensations: _remove_old_runs
+  UPDATE jobq.workflows w SET is_active = false, name = w.name || ' (dropped)' WHERE w.type_id = t.id;
+  DELETE FROM jobq.workflows w
+   WHERE w.type_id = t.id AND NOT EXISTS (SELECT FROM jobq.queue q WHERE q.type_id = t.id);
   DELETE FROM jobq.unique_for_types u WHERE u.type_id = t.id;
   UPDATE jobq.job_types SET dropped_at = clock_timestamp() WHERE id = t.id;
 END $$;

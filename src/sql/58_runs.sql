@@ -137,10 +137,11 @@ CREATE FUNCTION jobq_internal._artifacts_of(run uuid, key text) RETURNS jsonb
   SELECT coalesce(jsonb_agg(jsonb_build_object('key', a.key, 'kind', a.kind, 'bucket', a.bucket, 'size_bytes', a.size_bytes,
                                                'content_type', a.content_type, 'checksum', a.checksum, 'data', a.data)
                             ORDER BY nullif(split_part(a.task_key, '.', 2), '')::int, a.id), '[]')
-    FROM (SELECT h.id, h.task_key, h.attempts, h.started_at FROM jobq.history h WHERE h.workflow_id = run
+    FROM (SELECT h.id, h.task_key, h.attempts, h.runs, h.started_at FROM jobq.history h WHERE h.workflow_id = run
            UNION ALL
-          SELECT d.id, d.task_key, d.attempts, d.started_at FROM jobq.dead_letters d WHERE d.workflow_id = run) t
-    JOIN jobq.artifacts a ON a.job_id = t.id AND a.attempt = t.attempts AND a.created_at >= t.started_at
+          SELECT d.id, d.task_key, d.attempts, d.runs, d.started_at FROM jobq.dead_letters d WHERE d.workflow_id = run) t
+    -- after a retry or a snooze an earlier attempt may have had the number, and only the time tells
+    JOIN jobq.artifacts a ON a.job_id = t.id AND a.attempt = t.attempts AND (t.runs = t.attempts OR a.created_at >= t.started_at)
    WHERE a.workflow_id = run AND (t.task_key = _artifacts_of.key OR t.task_key ~ ('^' || _artifacts_of.key || '[.][0-9]+$'))
 $$;
 
@@ -479,10 +480,12 @@ DECLARE
   items jsonb;
   others bigint;
 BEGIN
-  IF step ->> 'if' IS NOT NULL AND NOT jobq_internal._test(step ->> 'if', context) THEN
+  IF step IS NULL THEN
+    PERFORM jobq_internal._settle_task(q.id, 'cancelled', NULL, 'dependency', 'its step is gone');
+  ELSIF step ->> 'if' IS NOT NULL AND NOT jobq_internal._test(step ->> 'if', context) THEN
     PERFORM jobq_internal._settle_task(q.id, 'skipped', NULL, NULL, 'its condition is false');
   ELSIF step ->> 'event' IS NOT NULL AND r.events ? (step ->> 'event') THEN
-    PERFORM jobq_internal._settle_task(q.id, 'completed', r.events -> (step ->> 'event'), NULL, NULL);
+    PERFORM jobq_internal._settle_task(q.id, 'completed', nullif(r.events -> (step ->> 'event'), 'null'), NULL, NULL);
   ELSIF step ->> 'event' IS NOT NULL THEN
     PERFORM jobq_internal._park(q, 4, now);
     IF q.timeout > interval '0' THEN
@@ -845,6 +848,41 @@ BEGIN
   RETURN new_id;
 END $$;
 
+-- Returns the keys of completed steps, the newest first.  A step is newer than those
+-- that it waits for, also if the clock was set back in between.
+CREATE FUNCTION jobq_internal._newest_first(r jobq.runs) RETURNS SETOF text
+  LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+  keys text[];
+  ids uuid[];
+  ends timestamptz[];
+  completed boolean[];
+  parents int[];   -- of edges: places in keys
+  children int[];
+  i int;
+  changed boolean;
+BEGIN
+  SELECT array_agg(t.task_key), array_agg(t.id), array_agg(t.completed_at), array_agg(t.status = 'completed')
+    INTO keys, ids, ends, completed FROM jobq_internal._tasks_of(r.id) t WHERE t.completed_at IS NOT NULL;
+  SELECT array_agg(e.parent), array_agg(e.child) INTO parents, children
+    FROM (SELECT array_position(keys, a.key) AS parent, array_position(keys, s ->> 'key') AS child
+            FROM jsonb_array_elements(jobq_internal._steps_of(r)) s,
+                 LATERAL jsonb_array_elements_text(CASE jsonb_typeof(s -> 'after') WHEN 'array' THEN s -> 'after' ELSE '[]' END) a(key)) e
+   WHERE e.parent IS NOT NULL AND e.child IS NOT NULL;
+  LOOP
+    changed := false;
+    FOR i IN 1 .. coalesce(cardinality(parents), 0) LOOP
+      IF ends[children[i]] <= ends[parents[i]] THEN
+        ends[children[i]] := ends[parents[i]] + interval '1 microsecond';
+        changed := true;
+      END IF;
+    END LOOP;
+    EXIT WHEN NOT changed;
+  END LOOP;
+  RETURN QUERY SELECT t.key FROM unnest(keys, ids, ends, completed) t(key, id, ended, is_completed)
+                WHERE t.is_completed ORDER BY t.ended DESC, t.id DESC;
+END $$;
+
 -- Inserts the compensations of completed steps, the newest first, as a chain;
 -- false: none can run.
 CREATE FUNCTION jobq_internal._compensate(r jobq.runs) RETURNS boolean
@@ -855,7 +893,7 @@ DECLARE
   before uuid;
   first_task uuid;
 BEGIN
-  FOR t IN SELECT * FROM jobq_internal._tasks_of(r.id) o WHERE o.status = 'completed' ORDER BY o.completed_at DESC, o.id DESC LOOP
+  FOR t IN SELECT k AS task_key FROM jobq_internal._newest_first(r) k LOOP
     CONTINUE WHEN jobq_internal._step_of(r, t.task_key) #>> '{compensate,job_type}' IS NULL;
     new_id := jobq_internal._add_undo(r, t.task_key, before);
     first_task := coalesce(first_task, new_id);
@@ -876,7 +914,7 @@ CREATE FUNCTION jobq_internal._end_run(r jobq.runs, outcome text, result jsonb, 
 DECLARE
   dead_until timestamptz;
 BEGIN
-  UPDATE jobq.runs j SET phase = 'ended' WHERE j.id = r.id;
+  UPDATE jobq.runs j SET phase = 'ended', paused = false, paused_reason = NULL WHERE j.id = r.id;
   IF outcome <> 'completed' THEN  -- dead tasks held tasks that were then cancelled
     DELETE FROM jobq.dependencies d USING jobq.dead_letters p
      WHERE p.workflow_id = r.id AND d.parent_id = p.id AND NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = d.child_id);

@@ -204,9 +204,9 @@ CREATE FUNCTION jobq_internal._kept_maps(r jobq.runs, keys text[], steps_before 
 $$;
 
 -- Deletes the rows of the tasks of these keys, and of their members, but for
--- completed ones of maps that are kept.  Steps that these tasks had added go with
--- them.  Jobs outside of the run that wait for one of these tasks find it gone.
--- Returns the keys of those that start again.
+-- completed ones of maps that are kept, and the events that they had got.  Steps
+-- that these tasks had added go with them.  Jobs outside of the run that wait for
+-- one of these tasks find it gone.  Returns the keys of those that start again.
 CREATE FUNCTION jobq_internal._take_away(r jobq.runs, keys text[], kept text[]) RETURNS text[]
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -214,6 +214,11 @@ DECLARE
   gone uuid[] := ARRAY(SELECT t.id FROM jobq_internal._tasks_of(r.id) t WHERE t.task_key = ANY (keys || lost));
   taken uuid[];
 BEGIN
+  UPDATE jobq.runs j SET events = j.events - answered.names
+    FROM (SELECT array_agg(s ->> 'event') AS names FROM jsonb_array_elements(jobq_internal._steps_of(r)) s
+           WHERE s ->> 'event' IS NOT NULL AND s ->> 'key' = ANY (keys)
+             AND s ->> 'key' IN (SELECT t.task_key FROM jobq_internal._tasks_of(r.id) t WHERE t.status = 'completed')) answered
+   WHERE j.id = r.id AND answered.names IS NOT NULL;
   -- members by the key: those that an earlier retry has kept have a parent that is gone
   WITH dead AS (
     DELETE FROM jobq.dead_letters d

@@ -479,7 +479,8 @@ completed elements of a map, keep their results. The run has a new deadline. Wit
 that have not begun start by that version; tasks that run go on, or are cancelled if the version lacks them,
 and the deadline stays.
 Returns false if there is no such run, nothing is to be done again, or it is live and version is NULL or its
-own, from_task is given, or it is being cancelled or compensated.
+own, from_task is given, or it is being cancelled or compensated. Steps that had got their event and are done
+again wait for it again.
 id: of the run.
 from_task: key of a step that is done again with all behind it; NULL: none.
 version: of the workflow, for this run from now on; NULL: it keeps its version.
