@@ -137,7 +137,8 @@ PLAN: List[Item] = [
                                                               *2 * ({"leases": 100000, "every": 30, "seconds": 60},))),
     Item("workflow", "fanout", workflows.graph, FLOWS, levels(
         {"width": 500, "rounds": 1}, {"width": 10000, "rounds": 3}, {"width": 10000, "rounds": 5})),
-    Item("workflow", "fanout100", workflows.graph, GRAPHS, levels(None, *2 * ({"width": 100, "times": 500, "rounds": 3},))),
+    Item("workflow", "fanout100", workflows.graph, JOBQ, levels(None, *2 * ({"width": 100, "times": 500, "rounds": 3},))),
+    Item("workflow", "fanout100", workflows.graph, ("pg-boss/best",), levels(None, None, {"width": 100, "times": 500, "rounds": 2})),
     Item("workflow", "layers", workflows.graph, GRAPHS, levels(None, *2 * ({"width": 500, "layers": 20, "rounds": 3},))),
     Item("workflow", "chain", workflows.chain, JOBQ, levels({"jobs": 50, "commits": 50}, {"jobs": 2000, "commits": 500}, {"jobs": 10000, "commits": 1000})),
     Item("workflow", "blocked", workflows.blocked, JOBQ, levels(

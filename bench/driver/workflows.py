@@ -129,16 +129,19 @@ def flow(place: Place, shape: Shape, number: int) -> Outcome:
     """The same graph as a flow of a peer."""
     program = place.subject.worker[:2]
     told: List[Dict[str, Any]] = []
+    costs: List[float] = []
     for _ in range(number + 1):
         jobs = clients.finish(place, clients.start(place, [
             *program, "flow", *place.subject.worker[3:], "--kind", KIND, "--shape", shape.name, "--width", str(shape.width),
             "--times", str(shape.times), "--layers", str(shape.layers)]))["jobs"]
         work = clients.begin_work(place, KIND, jobs, ("--flow",))
+        cpu = measure.cpu_seconds(place.roots)
         clients.go(work)
         told.append(clients.wait_for_work(work))
+        costs.append(measure.cpu_seconds(place.roots) - cpu)
     seconds = statistics.median(done["finished"] - done["started"] for done in told[1:])
     return {"jobs": jobs, "seconds": round(seconds, 6), "rate": round(jobs / seconds, 1),
-            "cpu_client": sum(done["cpu"] for done in told[1:]) / number}, {}
+            "cpu_per_job": round(sum(costs[1:]) / number / jobs, 9), "cpu_client": sum(done["cpu"] for done in told[1:]) / number}, {}
 
 
 def snapshot(place: Place, variant: str, p: Dict[str, Any]) -> Outcome:
