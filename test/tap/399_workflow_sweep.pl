@@ -81,5 +81,45 @@ complete_one($id, $token);
 run_is($run, 'completed');
 
 is(one('SELECT count(*) FROM jobq.queue'), '0', 'no row is left');
+
+# ---------- news that are lost again and again ----------
+
+# Three parts of edges, the last one with a job whose end is lost.  Each look at a run with an event
+# waits for a row of the table open, and meanwhile news are lost.
+one(q{SELECT jobq.pause_job_type('act'), jobq.pause_job_type('pulled')});
+my $held = start_run('wait');
+wait_for_sql($node, "SELECT EXISTS (SELECT FROM jobq.queue WHERE workflow_id = '$held' AND after_state = 4)", 'a run waits');
+one(q{SELECT count(*) FROM jobq.enqueue_many('act', ARRAY(SELECT '{}'::jsonb FROM generate_series(1, 25000)))});
+one(q{INSERT INTO jobq.dependencies SELECT id, gen_random_uuid() FROM jobq.queue WHERE workflow_id IS NULL AND status = 'pending'});
+my $parent = one(q{SELECT jobq.enqueue('act')});
+my $child = one("SELECT jobq.enqueue('act', after => '{$parent}')");
+one(<<'END');
+CREATE TABLE open ();
+ALTER FUNCTION jobq_internal._settle_answered(jobq.runs) RENAME TO _settle_answered_before;
+CREATE FUNCTION jobq_internal._settle_answered(r jobq.runs) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  WHILE (SELECT backend_type = 'jobq conductor' FROM pg_stat_activity WHERE pid = pg_backend_pid()) LOOP
+    DELETE FROM public.open;
+    EXIT WHEN FOUND;
+    PERFORM pg_sleep(0.01);
+  END LOOP;
+END $$
+END
+my $waits = q{SELECT NOT EXISTS (SELECT FROM open) AND EXISTS (SELECT FROM pg_stat_activity WHERE backend_type = 'jobq conductor' AND wait_event = 'PgSleep')};
+# More news than a transaction keeps.  The same again and again are kept once.
+my $lose = q{SELECT count(jobq_internal._look_again(f.id)) FROM (SELECT q.id FROM generate_series(1, 500) i,
+  (SELECT id FROM jobq.queue WHERE workflow_id IS NULL AND status = 'pending' ORDER BY id LIMIT 10) q ORDER BY i, q.id) f};
+one("SELECT jobq.send_event('$held', 'other')");
+wait_for_sql($node, $waits, 'the conductor looks at a run');
+one("BEGIN; $lose; SELECT jobq.cancel_job('$parent'); COMMIT");
+is(one("SELECT status FROM jobq.jobs WHERE id = '$child'"), 'blocked', 'the end of a job is lost');
+foreach (1 .. 12)
+{
+	one($lose);
+	one("SELECT jobq_internal._look_again('$held')");
+	one('INSERT INTO open DEFAULT VALUES');
+	$node->poll_query_until('postgres', $waits) or die 'the conductor does not look';
+}
+is(one("SELECT status FROM jobq.jobs WHERE id = '$child'"), 'cancelled', 'a pass over the edges ends, though news are lost at each turn');
 unlike(slurp_file($node->logfile), qr/PANIC|TRAP|WARNING:  jobq/, 'no process failed');
 done_testing();
