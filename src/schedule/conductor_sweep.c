@@ -168,9 +168,11 @@ sweep_turn(void)
 	if (mono_now() < sweep_next())
 		return false;
 	if (!sweeping)
+	{
 		begin();
-	else
-		go_on();
+		return true;
+	}
+	go_on();
 	return !sweeping;
 }
 

@@ -14,7 +14,7 @@ extern void sweep_has_runs(void);
  * or the clock was set back.
  */
 extern void sweep_again(bool clock);
-/* Runs one transaction, if there is work; returns true if a sweep is over. */
+/* Runs one transaction, if there is work; returns true if a sweep begins or is over. */
 extern bool sweep_turn(void);
 /* Returns when there is work; 0: now, DT_NOEND: never. */
 extern MonoTime sweep_next(void);

@@ -62,7 +62,7 @@ Errors: 42704 no such type. 42501 the caller does not own the type. 22023 reset 
 COMMENT ON FUNCTION jobq.drop_job_type IS
 $$Drops a job type. History and dead letters keep its name; a new type may have the name at once. A job whose
 enqueue commits later runs as it was defined; that of a pull type is cancelled, within a minute or so, and a
-run of a workflow fails.
+run of a workflow fails. Runs that force cancels are compensated, if their workflow says so.
 name: of the type.
 force: false refuses a type with live jobs. true cancels waiting jobs and stops running attempts.
 Errors: 42704 no such type. 42501 the caller does not own the type. 55006 the type has live jobs, or with
