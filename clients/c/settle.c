@@ -412,11 +412,23 @@ jw_heartbeat(jobq_worker *worker)
 			}
 }
 
+/*
+ * A job that a transaction of its running handler completes is not lost: its
+ * row is locked, and that transaction decides.
+ */
 void
 jw_expire_leases(jobq_worker *worker, int64_t now)
 {
 	for (Run *run = worker->runs; run; run = run->next)
 		for (int i = 0; i < run->njobs; i++)
-			if (!run->jobs[i].held->outcome && now >= run->jobs[i].held->expires)
+		{
+			struct jobq_held *held = run->jobs[i].held;
+
+			if (held->outcome || now < held->expires)
+				continue;
+			if (!held->ended && (held->own == 'b' || held->own == 'd'))
+				held->expires = now + 1000;
+			else
 				lose_job(worker, run, &run->jobs[i]);
+		}
 }

@@ -148,7 +148,10 @@ export class Lease {
   // Applies an answer of heartbeat(), to a statement sent at sentAt.
   heard(state, sentAt) {
     if (this.outcome !== null) return;
-    if (state === 'lost') return this.lose();
+    if (state === 'lost') {
+      if (this.completed === null) this.lose();   // else by its own completion
+      return;
+    }
     this.renew(sentAt + this.worker.leaseMs);
     if (state !== 'cancel' || this.stopReason !== null) return;
     this.stop('cancel');
@@ -225,6 +228,8 @@ export class Job {
     } finally {
       lease.completed = done ? true : null;    // not done: the end of the handler decides
     }
-    if (!done) throw new LeaseLost();
+    if (done) return;
+    lease.lose();
+    throw new LeaseLost();
   }
 }

@@ -43,7 +43,7 @@ export function resultText(result) {
 // Replaces the characters that a text or jsonb of PostgreSQL cannot hold.
 function storable(text) {
   return text == null ? null : String(text).toWellFormed?.().replaceAll('\0', '\uFFFD')
-    ?? String(text).replace(/[\0\uD800-\uDFFF]/g, '\uFFFD');
+    ?? String(text).replace(/[\0\uD800-\uDFFF]/gu, '\uFFFD');
 }
 
 function storableJson(value) {

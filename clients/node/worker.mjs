@@ -201,8 +201,9 @@ export class Worker {
 
     this.#expiry = Infinity;
     for (const lease of this.#leases) {
-      if (lease.expires <= now) lease.lose();
-      else this.watch(lease.expires);
+      if (lease.expires > now) this.watch(lease.expires);
+      else if (lease.completed === null) lease.lose();
+      else this.watch(now + 1000);    // a transaction of the handler completes it, which decides
     }
   }
 
@@ -488,8 +489,8 @@ export class Worker {
       this.#settled(lease, outcome !== 'lost', 'cancelled');
     } else if (lease.stopReason === 'shutdown') {
       await this.#release(lease);
-    } else if (error instanceof LeaseLost) {
-      lease.lose();
+    } else if (error instanceof LeaseLost) {    // of another job of its batch
+      await this.#release(lease, 'another job of the batch was lost');
     } else if (error instanceof Skip) {
       await this.#settleAs(lease, 'skipped', async () => this.settlements.skip(lease, error.reason, resultText(error.result)));
     } else if (error instanceof Snooze) {
@@ -516,9 +517,9 @@ export class Worker {
     this.#logEnd(outcome, lease, outcome === 'failed' ? { level: 'warning', ...more } : more);
   }
 
-  async #release(lease) {
+  async #release(lease, reason = 'the worker stops') {
     try {
-      this.#settled(lease, await this.settlements.snooze(lease, 0, 'the worker stops'), 'released');
+      this.#settled(lease, await this.settlements.snooze(lease, 0, reason), 'released');
     } catch {
       lease.lose();
     }

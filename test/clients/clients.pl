@@ -23,10 +23,10 @@ my ($includes, $libraries) = map { (run_command([ $ENV{JOBQ_PG_CONFIG}, $_ ]))[0
 my @cc = ('cc', '-std=c99', '-Wall', '-Werror', "-I$includes", "$dir/worker.c", glob("$dir/../../clients/c/*.c"),
 	"-L$libraries", "-Wl,-rpath,$libraries", '-lpq');
 my $c_worker = PostgreSQL::Test::Utils::tempdir() . '/worker';
-my %python = map { $_ => 1 } qw(hooks swallows enqueue_many traceparent own batches limits min_batch);
+my %python = map { $_ => 1 } qw(hooks swallows enqueue_many traceparent own batches limits min_batch together);
 my @clients = (
 	{ name => 'node', command => [ 'node', "$dir/worker.mjs" ], needs => [ 'node', '-e', qq(require("$dir/../../node_modules/pg")) ],
-		can => { map { $_ => 1 } qw(prefetch hooks enqueue_many traceparent own limits) } },
+		can => { map { $_ => 1 } qw(prefetch hooks enqueue_many traceparent own limits together) } },
 	{ name => 'c', command => [$c_worker], needs => [ @cc, '-o', $c_worker ], can => { own => 1 } },
 	{ name => 'python', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg, can => { %python, deaf => 1 } },
 	{ name => 'asyncio', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg, env => { JOBQ_ASYNC => 1 }, can => {%python} },
@@ -74,6 +74,8 @@ my @scenarios = (
 	[ 'refused end', \&refused_end, 'wait' ],
 	[ 'failed complete', \&failed_complete, 'wait' ],
 	[ 'own completion', \&own_completion, qw(wait pooler) ],
+	[ 'late commit', \&late_commit, qw(wait pooler) ],
+	[ 'lost job of a batch', \&lost_job_of_a_batch, qw(wait pooler) ],
 	[ 'claim refused', \&claim_refused, qw(wait pooler) ],
 	[ 'enqueues after', \&enqueues_after, 'wait' ],
 	[ 'reports while down', \&reports_while_down, 'wait' ],
@@ -91,6 +93,8 @@ my %asks = (
 	'ignores SIGTERM' => [ 'psql', 'scenario "SIGTERM deaf handler" has such a handler' ],
 	'SIGTERM deaf handler' => [ 'deaf', 'asyncio.run() waits for a coroutine that suppresses its cancel' ],
 	'own completion' => [ 'own', 'its handler writes {"settled": true} after the commit only' ],
+	'late commit' => [ 'own', 'its handler writes {"settled": true} after the commit only' ],
+	'lost job of a batch' => [ 'together', 'each job of its batch tells its own end' ],
 	'failed own complete' => [ 'swallows', 'scenario "failed complete" shows that heartbeats go on' ],
 	'enqueues many' => [ 'enqueue_many', 'it has no such call' ],
 	'two batch types' => [ 'batches', 'it fills a batch up after its first job' ],
@@ -156,7 +160,7 @@ my $pooler = $ENV{JOBQ_SMOKE} ? {} : start_pooler($node);
 $node->safe_psql('postgres', <<'END');
 SELECT jobq.create_job_type(name, max_attempts => 3, backoff => 'fixed', backoff_base => '1h', backoff_jitter => 0, timeout => '30min',
     options => '{"events": "all"}')
-  FROM unnest('{skip,snooze,progress,log,mixed,other,malformed,badskip,badsnooze,badcode,longcode,big,swallow,stubborn}'::text[]) AS t (name);
+  FROM unnest('{skip,snooze,progress,log,mixed,other,malformed,badskip,badsnooze,badcode,longcode,big,swallow,stubborn,together}'::text[]) AS t (name);
 END
 
 our $scenario;    # the running one, for the names of its tests
@@ -1242,6 +1246,44 @@ sub own_completion
 	ends($id, 'completed', q(runs = 1 AND result = '{"own": true}'));
 	wait_log($worker, 'job_completed', job_id => $id);
 	must(sql('SELECT count(*) FROM effects') eq '1', 'one effect');
+	return stop_worker($worker);
+}
+
+# That transaction stays open beyond the lease, and commits.
+sub late_commit
+{
+	my $worker = worker(types => 'swallow,echo', lease => 2);
+	my $gate = 'gate' . ++$gates_used;
+	my $id = enqueue('swallow', qq({"gate": "$gate", "how": "late"}));
+
+	wait_sql($node, "SELECT lease_expires_at < clock_timestamp() - interval '200 ms' FROM jobq.queue WHERE id = '$id'", 'the lease is over');
+	open_gate($gate);
+	ends($id, 'completed', q(runs = 1 AND result = '{"own": true}'));
+	wait_log($worker, 'job_completed', job_id => $id);
+	must(log_lines($worker, 'job_lost') == 0, 'no job is lost');
+	echoes();
+	return stop_worker($worker);
+}
+
+# A batch completes its jobs in one transaction, which rolls back because one of them is lost: the
+# others are released and worked again, uncharged.
+sub lost_job_of_a_batch
+{
+	my $gate = 'gate' . ++$gates_used;
+	my @ids = split /\n/, sql(qq(SELECT jobq.enqueue_many('together', array_fill('{"gate": "$gate"}'::jsonb, ARRAY[3]))));
+	my $worker = worker(types => 'together');
+
+	wait_log($worker, 'job_started', job_id => $_) foreach @ids;
+	must(sql("SELECT jobq.fail(id, lease_token, 'taken away') FROM jobq.queue WHERE id = '$ids[1]'") eq 'retry', 'a token is lost');
+	open_gate($gate);
+	wait_log($worker, 'job_lost', job_id => $ids[1]);
+	foreach (@ids[ 0, 2 ])
+	{
+		wait_log($worker, 'job_released', job_id => $_);
+		ends($_, 'completed', 'attempts = 1 AND runs = 2');
+	}
+	ends($ids[1], 'retry', q(runs = 1 AND error_msg = 'taken away'));
+	must(sql('SELECT count(*) FROM effects') eq '2', 'two effects');
 	return stop_worker($worker);
 }
 

@@ -12,7 +12,7 @@ my $top = "$FindBin::Bin/../..";
 my ($out, $err) = run_command([ 'node', '--input-type=module', '-e', <<"END" ]);
 import { isTransient, clientOptions, hostsOf } from '$top/clients/node/connection.mjs';
 import { Permanent, Retry, Snooze, Worker, enqueue } from '$top/clients/node/index.mjs';
-import { codeOf } from '$top/clients/node/settle.mjs';
+import { Settlements, codeOf } from '$top/clients/node/settle.mjs';
 import { interval } from '$top/clients/node/job.mjs';
 
 const system = (code) => Object.assign(new Error(code), { code, errno: -32, syscall: 'write' });
@@ -49,6 +49,11 @@ const aborted = await fetch('data:,x', { signal: AbortSignal.abort() }).catch((e
 show('codes', [new Error('x'), new NoSuchCity('x'), new Named('x'), Object.assign(new Error('x'), { code: 404 }), Object.assign(new Error('x'), { code: 0 }),
   aborted, new Permanent('x'), new Retry('x', { code: 7 }), Object.assign(new Error('x'), { code: String.fromCharCode(233).repeat(200) }), 'text', null].map(codeOf)
   .map((code) => (code?.length > 100 ? Buffer.from(code).length : code)));
+// Node 18 has no toWellFormed.
+delete String.prototype.toWellFormed;
+const asked = { call: async (_, values) => ({ rows: [{ outcome: values[2] }] }) };
+const stored = await new Settlements(asked).fail({}, new Error(String.fromCodePoint(0x1f600, 0xd800, 0, 97)));
+show('stored', [...stored].map((c) => c.codePointAt(0).toString(16)));
 END
 is($err, '', 'the program runs');
 is("$out\n", <<'END', 'its answers') or diag $out;
@@ -73,6 +78,7 @@ refused "option grace: 30000 seconds are 500 minutes: a number is seconds, not m
 milliseconds [true,true,true,true,true,true]
 seconds [false,false,false,false,false,false,false,false,false,false,false]
 codes [null,"NoSuchCity","ByName","404","0","AbortError",null,"7",254,null,null]
+stored ["1f600","fffd","fffd","61"]
 END
 # The types name what index.mjs exports, and every module that it needs is in the package.
 my $package = "$top/clients/node";

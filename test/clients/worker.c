@@ -290,6 +290,8 @@ swallow(jobq_job *job)
 	PQclear(PQexec(conn, "BEGIN"));
 	PQclear(PQexecParams(conn, "INSERT INTO public.effects (job, token) VALUES ($1, $2)", 2, NULL, values, NULL, NULL, 0));
 	jobq_complete(job, conn, "{\"own\": true}");
+	if (strcmp(value_of(job->payload, "how"), "late") == 0)
+		pass_gate(job, "");
 	PQclear(PQexec(conn, strcmp(value_of(job->payload, "how"), "rolled back") == 0 ? "ROLLBACK" : "COMMIT"));
 	PQfinish(conn);
 	jobq_result(job, "{\"swallowed\": true}");

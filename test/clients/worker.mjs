@@ -150,8 +150,19 @@ const handlers = {
     await client.query('BEGIN');
     await client.query('INSERT INTO public.effects (job, token) VALUES ($1, $2)', [job.id, job.leaseToken]);
     await job.complete(client, { own: true });
+    if (job.payload.how === 'late') await passed(job.payload.gate);
     await client.query(job.payload.how === 'rolled back' ? 'ROLLBACK' : 'COMMIT');
     return { swallowed: true };
+  }),
+
+  together: (jobs) => connected(async (client) => {
+    await passed(jobs[0].payload.gate);
+    await client.query('BEGIN');
+    for (const job of jobs) {
+      await client.query('INSERT INTO public.effects (job, token) VALUES ($1, $2)', [job.id, job.leaseToken]);
+      await job.complete(client);
+    }
+    await client.query('COMMIT');
   }),
 
   async report(job) {
@@ -166,7 +177,7 @@ const handlers = {
 };
 
 handlers.other = handlers.mixed;
-const batches = { batch: 10, mixed: 5, other: 5 };
+const batches = { batch: 10, mixed: 5, other: 5, together: 5 };
 
 async function around(job, run) {
   if (job.payload?.hook === 'raise') throw job.attempts === 1 ? new Error('no span') : 'no span';

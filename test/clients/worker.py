@@ -141,6 +141,8 @@ def swallow(job):
                 if job.payload["how"] == "refused":
                     job.complete(connection, {"too large": "x" * 2000000})
                 job.complete(connection, {"own": True})
+                if job.payload["how"] == "late":
+                    gate(job)
                 if job.payload["how"] == "rolled back":
                     raise psycopg.Rollback()
         except psycopg.Error:
@@ -181,6 +183,15 @@ def broken(job):
     return {"after": True}
 
 
+def together(jobs):
+    gate(jobs[0])
+    with psycopg.connect(DSN, prepare_threshold=None) as connection:
+        for job in jobs:
+            connection.execute(*effect_insert(job))
+            job.complete(connection)
+    return [None] * len(jobs)
+
+
 def report(job):
     gate(job)
     job.progress(50, {"step": 1})
@@ -213,6 +224,15 @@ async def async_broken(job):
         await connection.rollback()
     await async_gate(job)
     return {"after": True}
+
+
+async def async_together(jobs):
+    await async_gate(jobs[0])
+    async with await psycopg.AsyncConnection.connect(DSN, prepare_threshold=None) as connection:
+        for job in jobs:
+            await connection.execute(*effect_insert(job))
+            await job.complete(connection)
+    return [None] * len(jobs)
 
 
 async def async_report(job):
@@ -280,6 +300,8 @@ async def async_swallow(job):
                 if job.payload["how"] == "refused":
                     await job.complete(connection, {"too large": "x" * 2000000})
                 await job.complete(connection, {"own": True})
+                if job.payload["how"] == "late":
+                    await async_gate(job)
                 if job.payload["how"] == "rolled back":
                     raise psycopg.Rollback()
         except psycopg.Error:
@@ -305,13 +327,14 @@ HANDLERS = {"echo": echo, "slow": slow, "fail": fail, "flaky": flaky, "raise": r
             "checkpoint": checkpoint, "batch": batch, "poison": poison, "skip": skip, "snooze": snooze,
             "progress": progress, "log": log, "mixed": mixed, "other": mixed, "malformed": malformed,
             "badskip": badskip, "badsnooze": badsnooze, "badcode": badcode, "longcode": longcode, "big": big, "swallow": swallow,
-            "note": note, "refused": refused, "broken": broken, "report": report, "deaf": deaf}
-BATCHES = {"batch": 10, "mixed": 5, "other": 5}
+            "note": note, "refused": refused, "broken": broken, "report": report, "deaf": deaf, "together": together}
+BATCHES = {"batch": 10, "mixed": 5, "other": 5, "together": 5}
 if os.environ.get("JOBQ_ASYNC"):
     HANDLERS = {name: as_coroutine(call) for name, call in HANDLERS.items()}
     HANDLERS.update(slow=async_slow, effect=async_effect, checkpoint=async_checkpoint, progress=async_progress,
                     mixed=async_mixed, other=async_mixed, big=async_big, swallow=async_swallow,
-                    note=async_note, broken=async_broken, report=async_report, deaf=async_deaf)
+                    note=async_note, broken=async_broken, report=async_report, deaf=async_deaf,
+                    together=async_together)
 
 
 def main():

@@ -136,6 +136,8 @@ class Job:
 
     def _completed(self, row: Any) -> None:
         if not (row["done"] if isinstance(row, dict) else row[0]):
+            self._stop_reason = "lost"      # the call tells a coroutine: no interrupt
+            self._stop.set()
             raise LeaseLost()
 
     # ---------- for the worker ----------

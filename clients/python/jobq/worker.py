@@ -469,12 +469,14 @@ class Worker:
         if own_transaction and not isinstance(result, BaseException):
             await self._settler.complete(job, result)   # true if the handler's transaction was rolled back
             return "completed"
-        if job.stop_reason == "lost" or (stopped and getattr(result, "reason", None) == "lost"):
+        if job.stop_reason == "lost":
             return "lost"
         if stopped and job.stop_reason == "cancel":
             return "cancelled" if await self._settler.fail(job, Permanent("cancelled")) else "lost"
         if stopped and self._stopping.is_set():
             return "released" if await self._settler.snooze(job, 0, "the worker stops") else "lost"
+        if stopped and getattr(result, "reason", None) == "lost":   # of another job of its batch
+            return "released" if await self._settler.snooze(job, 0, "another job of the batch was lost") else "lost"
         if isinstance(result, BaseException):
             await self._flushed(job)
         if isinstance(result, Skip):
