@@ -40,6 +40,11 @@ def ocr(path):
     return run("tesseract", path, "stdout").decode()
 
 
+def kept(text):
+    """Returns what a row keeps of a text; jsonb takes no U+0000."""
+    return text.replace("\0", "")[:MOST]
+
+
 def extract_pdf(url):
     with tempfile.TemporaryDirectory() as directory:
         path = save(directory, fetch(url), b"%PDF")
@@ -48,12 +53,12 @@ def extract_pdf(url):
             run("pdftoppm", "-r", "150", "-gray", "-png", path, f"{directory}/page")
             pages = sorted(name for name in os.listdir(directory) if name.startswith("page"))
             text = "\f".join(ocr(f"{directory}/{page}") for page in pages)
-    return {"body_text": text[:MOST]}
+    return {"body_text": kept(text)}
 
 
 def extract_image(url):
     with tempfile.TemporaryDirectory() as directory:
-        return {"body_text": ocr(save(directory, fetch(url), b"\x89PNG", b"\xff\xd8\xff", b"II*", b"MM\0*"))[:MOST]}
+        return {"body_text": kept(ocr(save(directory, fetch(url), b"\x89PNG", b"\xff\xd8\xff", b"II*", b"MM\0*")))}
 
 
 def save(directory, content, *beginnings):
@@ -66,7 +71,7 @@ def save(directory, content, *beginnings):
 
 def sync_source_doc(url):
     content = fetch(url)
-    return {"sha256": hashlib.sha256(content).hexdigest(), "body_text": content.decode(errors="replace")[:MOST]}
+    return {"sha256": hashlib.sha256(content).hexdigest(), "body_text": kept(content.decode(errors="replace"))}
 
 
 # ingest.video: three functions, behind which any other model fits.
@@ -103,7 +108,7 @@ def ingest_video(url):
         with open(f"{directory}/video", "wb") as file:
             file.write(fetch(url))
         text, uses = transcript(audio(file.name))
-        return {**metadata(file.name), "model_uses": uses, "body_text": text[:MOST]}
+        return {**metadata(file.name), "model_uses": uses, "body_text": kept(text)}
 
 
 TYPES = {"extract.pdf": extract_pdf, "extract.image": extract_image, "ingest.video": ingest_video,

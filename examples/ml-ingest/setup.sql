@@ -45,9 +45,17 @@ SELECT :'variant' = 'tools' AS tools \gset
 \if :tools
 -- The server runs the program tool; a job of type store, enqueued in the transaction of its
 -- completion, writes the result.
-CREATE FUNCTION store(hook jsonb) RETURNS void LANGUAGE sql AS $$
-  SELECT store_result(j.id, j.job_type, j.payload, j.result) FROM jobq.jobs j WHERE j.id = (hook->>'id')::uuid
-$$;
+-- The payload of store has the result, unless it is too large: then the row has it.
+CREATE FUNCTION store(hook jsonb) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  job record;
+BEGIN
+  SELECT hook->'payload' AS payload, hook->'result' AS result INTO job;
+  IF hook ? 'truncated' THEN
+    SELECT j.payload, j.result INTO STRICT job FROM jobq.jobs j WHERE j.id = (hook->>'id')::uuid;
+  END IF;
+  PERFORM store_result((hook->>'id')::uuid, hook->>'job_type', job.payload, job.result);
+END $$;
 SELECT jobq.create_job_type('store', 'store(jsonb)') \g /dev/null
 SELECT jobq.create_job_type(name, command => ARRAY[:'dir' || '/tool', name], timeout => timeout, max_concurrent => concurrency,
                             max_attempts => 3, backoff_base => :'backoff',
