@@ -1,6 +1,6 @@
 -- Nodes, edges and access, the write path, 19 job types with their limits, and the signal "LiveKit
 -- is active".  psql variables: dir (has the program tool), backoff (the wait before the second
--- attempt), look (how often the signal's condition is looked at).
+-- attempt), look (how often the signal's condition is looked at), password (of both roles).
 \set ON_ERROR_STOP 1
 
 CREATE TABLE nodes (
@@ -47,6 +47,7 @@ END $$;
 CREATE FUNCTION pg_insert_node(payload jsonb) RETURNS void LANGUAGE sql AS $$
   INSERT INTO nodes (id, collection, kind, title, data)
   VALUES ((payload->>'id')::uuid, (jobq.current_job()).tenant, payload->>'kind', payload->>'title', coalesce(payload->'data', '{}'))
+  ON CONFLICT (id) DO NOTHING   -- a tool that has run twice
 $$;
 CREATE FUNCTION pg_update_node(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -63,22 +64,48 @@ BEGIN
   DELETE FROM nodes WHERE id = (payload->>'id')::uuid AND collection = (jobq.current_job()).tenant;
   PERFORM recompute_access(part) FROM unnest(parts) part;
 END $$;
+-- Raises 23503 unless both nodes of an edge are there, in the job's collection.
+CREATE FUNCTION check_nodes(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF (SELECT count(*) FROM unnest(ARRAY[payload->>'source', payload->>'target']::uuid[]) i
+        JOIN nodes n ON n.id = i AND n.collection = (jobq.current_job()).tenant) < 2 THEN
+    RAISE EXCEPTION 'no such nodes in this collection: %, %', payload->>'source', payload->>'target' USING ERRCODE = 'foreign_key_violation';
+  END IF;
+END $$;
 CREATE FUNCTION pg_insert_edge(payload jsonb) RETURNS void LANGUAGE sql AS $$
+  SELECT check_nodes(payload);
   INSERT INTO edges (source, target, kind) VALUES ((payload->>'source')::uuid, (payload->>'target')::uuid, payload->>'kind')
   ON CONFLICT DO NOTHING;
   SELECT recompute_access((payload->>CASE payload->>'kind' WHEN 'may_read' THEN 'target' ELSE 'source' END)::uuid)
 $$;
 CREATE FUNCTION pg_delete_edge(payload jsonb) RETURNS void LANGUAGE sql AS $$
-  DELETE FROM edges WHERE source = (payload->>'source')::uuid AND target = (payload->>'target')::uuid AND kind = payload->>'kind';
+  DELETE FROM edges e USING nodes s, nodes t
+   WHERE e.source = (payload->>'source')::uuid AND e.target = (payload->>'target')::uuid AND e.kind = payload->>'kind'
+     AND s.id = e.source AND t.id = e.target AND (jobq.current_job()).tenant = ALL (ARRAY[s.collection, t.collection]);
   SELECT recompute_access((payload->>CASE payload->>'kind' WHEN 'may_read' THEN 'target' ELSE 'source' END)::uuid)
 $$;
 -- Enqueues what a tool wants to write: its result has {"write": [{"job_type", "payload"}]}.  It is
--- a hook, enqueued by the transaction that completed the tool's job.
-CREATE FUNCTION pg_apply_result(hook jsonb) RETURNS void LANGUAGE sql AS $$
-  SELECT jobq.enqueue(w->>'job_type', w->'payload', tenant => hook->>'tenant', concurrency_key => w->'payload'->>'id')
-    FROM jsonb_array_elements(hook->'result'->'write') w
-   WHERE w->>'job_type' LIKE 'pg\_%'
-$$;
+-- a hook, enqueued by the transaction that completed the tool's job.  The payload of a large job
+-- lacks the result: the row has it.  The collection is that of this job, whatever the payload says.
+CREATE FUNCTION pg_apply_result(hook jsonb) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  collection text := (jobq.current_job()).tenant;
+  result jsonb := hook->'result';
+  w jsonb;
+BEGIN
+  IF result IS NULL THEN
+    SELECT coalesce(j.result, 'null') INTO result FROM jobq.jobs j WHERE j.id = (hook->>'id')::uuid AND j.tenant = collection;
+  END IF;
+  IF result IS NULL THEN
+    RAISE EXCEPTION 'the result of job % is gone', hook->>'id' USING ERRCODE = 'no_data_found';
+  END IF;
+  FOR w IN SELECT jsonb_array_elements(result->'write') LOOP
+    IF w->>'job_type' !~ '^pg_(insert|update|delete)_' THEN
+      RAISE EXCEPTION 'no write: %', w->>'job_type' USING ERRCODE = 'check_violation';
+    END IF;
+    PERFORM jobq.enqueue(w->>'job_type', w->'payload', tenant => collection, concurrency_key => w->'payload'->>'id');
+  END LOOP;
+END $$;
 
 -- priority, weight, jobs at once, timeout; while LiveKit is active: NULL changes nothing, 0 blocks,
 -- another number is added to the priority
