@@ -115,10 +115,13 @@ def mark_task_skipped(db, task: Task, reason: str) -> None:
         raise Lost(task.id)
 
 
-def find_stuck(db, silent: timedelta = timedelta(0)) -> list[dict]:
-    """Returns the tasks whose services are silent.  The dispatcher takes them back by itself."""
+def find_stuck(db, lease: float = 120) -> list[dict]:
+    """Returns the tasks whose services, with such leases, have sent no heartbeat for half of one.
+
+    At the end of the lease the dispatcher takes them back by itself.
+    """
     return rows(db, """SELECT id, job_type AS service, worker, lease_expires_at FROM jobq.jobs
-                        WHERE status = 'running' AND lease_expires_at < now() - %s::interval""", silent)
+                        WHERE status = 'running' AND lease_expires_at < clock_timestamp() + %s::interval / 2""", timedelta(seconds=lease))
 
 
 # ---- events ----
@@ -134,8 +137,13 @@ def list_events(db, job_id: UUID) -> list[dict]:
 
 
 def archive_rows(db, what: str, since: str, until: str) -> str:
-    """Writes a range of events, history or artifacts to the store, as lines of JSON by month; returns the key."""
-    key = f"archive/{what}/{since[:7]}/{since[:10]}.jsonl"
+    """Writes a range of events, history or artifacts to the store, as lines of JSON by month; returns the key.
+
+    A day may have several ranges, so the key has both bounds, in UTC.
+    """
+    key = value(db, """SELECT format('archive/%%s/%%s/%%s-%%s.jsonl', %s::text, to_char(low, 'YYYY-MM'), to_char(low, form), to_char(high, form))
+                         FROM (SELECT %s::timestamptz AT TIME ZONE 'UTC', %s::timestamptz AT TIME ZONE 'UTC', 'YYYYMMDD"T"HH24MISS"Z"') bounds(low, high, form)""",
+                what, since, until)
     with put(key) as file, db.cursor() as cursor:
         for line, in cursor.stream("SELECT jobq.archive(NULL, what => %s, expires_from => %s, expires_to => %s)", [what, since, until]):
             file.write(line.encode() + b"\n")
@@ -146,13 +154,14 @@ def archive_rows(db, what: str, since: str, until: str) -> str:
 
 def record_task_artifact(db, task: Task, path: str, kind: str = "output") -> str:
     """Stores a file under outputs/<job>/<task>/<name>.<ext>, and records it; returns the key."""
-    path = Path(path)
-    content = path.read_bytes()
+    path, digest, size = Path(path), hashlib.sha256(), 0
     key = value(db, "SELECT jobq.build_key(%s, %s, %s, %s, %s)", task.job_id, task.key, kind, path.suffix[1:], path.stem)
-    with put(key) as file:
-        file.write(content)
-    value(db, """SELECT jobq.record_artifact(%s, %s, 'media', %s, %s, %s, id => %s, lease_token => %s)""", key, kind, len(content),
-          mimetypes.guess_type(path)[0], "sha256:" + hashlib.sha256(content).hexdigest(), task.id, task.lease_token)
+    with path.open("rb") as source, put(key) as file:
+        while piece := source.read(1 << 20):
+            digest.update(piece)
+            size += file.write(piece)
+    value(db, """SELECT jobq.record_artifact(%s, %s, 'media', %s, %s, %s, id => %s, lease_token => %s)""", key, kind, size,
+          mimetypes.guess_type(path)[0], "sha256:" + digest.hexdigest(), task.id, task.lease_token)
     return key
 
 
@@ -161,7 +170,7 @@ def list_artifacts(db, job_id: UUID) -> list[dict]:
 
 
 class put:
-    """Writes an object: it is there as a whole, or not at all."""
+    """Writes an object: it is there as a whole, or not at all, and after a crash, too."""
 
     def __init__(self, key: str):
         self.path = STORE / key
@@ -173,8 +182,14 @@ class put:
         return self.file
 
     def __exit__(self, failed, *_):
-        self.file.close()
+        with self.file:
+            if not failed:
+                self.file.flush()
+                os.fsync(self.file.fileno())
         self.part.unlink() if failed else self.part.rename(self.path)
+        directory = os.open(self.path.parent, os.O_RDONLY)
+        os.fsync(directory)
+        os.close(directory)
 
 
 # ---- notifications ----

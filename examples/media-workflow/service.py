@@ -46,6 +46,7 @@ def register(worker, name, work):
             job.wait(0.02)
         with tempfile.TemporaryDirectory() as directory, psycopg.connect() as db:
             task = media.task_of(db, job.id, job.lease_token)
+            db.commit()     # no transaction during the work
             kind, path = work(task, directory)
             key = media.record_task_artifact(db, task, path)    # the row, the event, the completion: one transaction
             media.append_task_event(db, task, "stored", key)
