@@ -39,6 +39,7 @@ const schedules: [name: string, cron: string, type: string, payload?: object][] 
 
 const connection = { url: process.env.REDIS_URL, maxRetriesPerRequest: null };
 const db = new pg.Pool();
+db.on('error', (error: Error) => console.error('an idle connection was lost:', error.message));
 
 function defaults(type: Definition): JobsOptions {
   const [kind, delay] = type.backoff ?? ['fixed', 1_000];
@@ -127,7 +128,7 @@ class TaskWorker extends BaseWorker {
           await client.query('COMMIT');
           return result;
         } catch (error) {
-          await client.query('ROLLBACK');
+          await client.query('ROLLBACK').catch(() => {});
           throw error;
         } finally {
           client.release();

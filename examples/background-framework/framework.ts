@@ -4,7 +4,7 @@
 //   node framework.js           works until SIGTERM; serves /jobs, /health, /metrics, /dead-letters
 import { createServer } from 'node:http';
 import pg from 'pg';
-import { Retry, Skip, Worker, enqueue, type Job } from 'jobq';
+import { Permanent, Retry, Skip, Worker, enqueue, type Job } from 'jobq';
 import { HttpError, SwitchedOff, embed, tasks } from './work.js';
 
 interface Definition {
@@ -31,8 +31,9 @@ const definitions: Record<string, Definition> = {
   'health.probe': { attempts: 3, backoff: ['fixed', '1s'], timeout: '10s', keep: 10, concurrency: 1 },
   'embedding.reindex': { priority: -5, attempts: 2, backoff: ['fixed', '1min'], timeout: '1h', concurrency: 1 },
 };
-// What no other attempt can change: by error class, and by HTTP status.  All else is retried.
-const permanent = ['ValidationError', 'http_400', 'http_401', 'http_403', 'http_404', 'http_410', 'http_422'];
+// Error classes that no other attempt can change; outcomeOf() has the HTTP statuses.  All else is
+// retried.
+const permanent = ['ValidationError'];
 const schedules: [name: string, cron: string, type: string, payload?: object][] = [
   ['pattern-training', '0 0 2 * * *', 'pattern.train'],
   ['session-cleanup', '0 */15 * * * *', 'session.cleanup'],
@@ -43,6 +44,7 @@ const schedules: [name: string, cron: string, type: string, payload?: object][] 
 const backoffFactor = Number(process.env.BACKOFF ?? 1);     // tests are in a hurry
 
 const db = new pg.Pool();
+db.on('error', (error: Error) => console.error('an idle connection was lost:', error.message));
 const rows = async (sql: string, values: unknown[] = []): Promise<any[]> => (await db.query(sql, values)).rows;
 const one = async (sql: string, values: unknown[] = []): Promise<any> => Object.values((await rows(sql, values))[0])[0];
 
@@ -60,6 +62,14 @@ async function define() {
   }
 }
 
+// Returns what an error means to jobq.
+function outcomeOf(error: unknown): unknown {
+  if (error instanceof SwitchedOff) return new Skip(error.message);
+  if (!(error instanceof HttpError)) return error;
+  if (error.retryAfter) return new Retry(error.message, { code: error.code, retryAfter: `${error.retryAfter} s` });
+  return error.status === 408 || error.status === 429 || error.status >= 500 ? error : new Permanent(error.message, { code: error.code });
+}
+
 // Runs a task; its transaction completes the job, too.
 async function handle(job: Job) {
   try {
@@ -74,7 +84,7 @@ async function handle(job: Job) {
           await client.query('COMMIT');
           return result;
         } catch (error) {
-          await client.query('ROLLBACK');
+          await client.query('ROLLBACK').catch(() => {});    // it may be lost
           throw error;
         } finally {
           client.release();
@@ -82,32 +92,48 @@ async function handle(job: Job) {
       },
     });
   } catch (error) {
-    if (error instanceof SwitchedOff) throw new Skip(error.message);
-    if (error instanceof HttpError && error.retryAfter) throw new Retry(error.message, { code: error.code, retryAfter: `${error.retryAfter} s` });
-    throw error;
+    throw outcomeOf(error);
   }
 }
 
-const workers = [new Worker({}, { concurrency: 20, grace: 20 }), new Worker({}, { concurrency: 2, grace: 20 })];
+// Embeds a batch, until all of its jobs are cancelled or lost.
+async function embedBatch(jobs: Job[]) {
+  const controller = new AbortController();
+  const look = () => { if (jobs.every((job) => job.signal.aborted)) controller.abort(jobs[0].signal.reason); };
+
+  for (const job of jobs) job.signal.addEventListener('abort', look);
+  look();
+  try {
+    return await embed(db, jobs.map((job) => job.payload.memory), controller.signal);
+  } catch (error) {
+    throw outcomeOf(error);
+  }
+}
+
+const lease = Number(process.env.LEASE ?? 120);
+const workers = [new Worker({}, { concurrency: 20, grace: 20, lease }), new Worker({}, { concurrency: 2, grace: 20, lease })];
 for (const name of Object.keys(tasks)) workers[0].handler(name, handle, { concurrency: definitions[name].concurrency });
 workers[0].handler('embedding.reindex', async () => ({
   texts: (await rows(`SELECT jobq.enqueue('embedding.generate', jsonb_build_object('memory', id), unique_key => id::text) FROM memories WHERE embedding IS NULL`)).length,
 }), { concurrency: 1 });
-workers[1].handler('embedding.generate', (jobs) => embed(db, jobs.map((job) => job.payload.memory), jobs[0].signal),
-  { batch: 32, concurrency: definitions['embedding.generate'].concurrency });
+workers[1].handler('embedding.generate', embedBatch, { batch: 32, concurrency: definitions['embedding.generate'].concurrency });
 
-// Health, metrics and dead letters, in the service's shape and names.
+// Health, metrics and dead letters, in the service's shape and names.  A job that waits for its
+// time is delayed, as one that waits for another attempt.
+const queueCounts = `SELECT job_type, least(due, pending + retry) AS waiting, running AS active, pending + retry + coalesce(blocked, 0) - least(due, pending + retry) AS delayed,
+                            dead AS failed, paused FROM jobq.stat_job_types WHERE job_type IS NOT NULL`;
 async function health() {
-  const { status, checks, details } = await one('SELECT jobq.health()');
-  const queues = await rows('SELECT job_type, pending AS waiting, running AS active, retry + coalesce(blocked, 0) AS delayed, dead AS failed, paused FROM jobq.stat_job_types');
+  const answers = await Promise.all([one('SELECT jobq.health()'), rows(queueCounts)]).catch(() => null);
+  if (answers === null) return { status: 'unhealthy', database: { connected: false } };
+  const [{ status, checks, details }, queues] = answers;
   return { status, timestamp: new Date().toISOString(), database: { connected: true, latencyMs: checks.dispatcher.latency_ms },
            workers: { running: workers.length, active: details.active_workers }, deadLetters: details.dead_letter_count,
-           queues: Object.fromEntries(queues.map(({ job_type, ...queue }) => [job_type, queue])) };
+           queues: Object.fromEntries(queues.map(({ job_type, ...queue }: any) => [job_type, queue])) };
 }
 const metricNames = { completed: 'background_jobs_completed_total', died: 'background_jobs_failed_total', retried: 'background_jobs_retried_total',
-                      pending: 'background_queue_waiting', running: 'background_queue_active', dead: 'background_dead_letters' };
+                      waiting: 'background_queue_waiting', running: 'background_queue_active', dead: 'background_dead_letters' };
 async function metrics() {
-  const types = await rows('SELECT * FROM jobq.stat_job_types WHERE job_type IS NOT NULL');
+  const types = await rows('SELECT *, least(due, pending + retry) AS waiting FROM jobq.stat_job_types WHERE job_type IS NOT NULL');
   return Object.entries(metricNames).flatMap(([column, name]) => [
     `# TYPE ${name} ${name.endsWith('total') ? 'counter' : 'gauge'}`, ...types.map((type) => `${name}{job_type="${type.job_type}"} ${type[column]}`)]).join('\n') + '\n';
 }
@@ -115,7 +141,7 @@ const routes: Record<string, (body: any) => Promise<unknown>> = {
   'POST /jobs': async ({ type, payload, options }) => ({ id: await enqueue(db, type, payload, options) }),
   'GET /health': health,
   'GET /metrics': metrics,
-  'GET /dead-letters': () => rows(`SELECT id, job_type, payload, attempts, error_code, error_msg FROM jobq.list_jobs('error')`),
+  'GET /dead-letters': () => rows(`SELECT id, job_type, payload, attempts, error_code, error_msg FROM jobq.list_jobs('error', max_rows => 10000)`),
   'POST /dead-letters/retry': async ({ type }) => ({ retried: Number(await one('SELECT jobq.retry_dead_letters($1)', [type])) }),
   'POST /dead-letters/purge': async ({ type }) => ({ purged: Number(await one('SELECT jobq.purge_dead_letters($1)', [type])) }),
 };

@@ -2,6 +2,8 @@
 \set ON_ERROR_STOP 1
 -- Claimed jobs count: two batches of 32 are 64.
 ALTER DATABASE :"DBNAME" SET jobq.max_concurrent = 200;
+-- An alert of a critical type is a job of this type.
+ALTER DATABASE :"DBNAME" SET jobq.alert_job_type = 'notification.push';
 SELECT jobq.reload() \g /dev/null
 
 CREATE TABLE memories (

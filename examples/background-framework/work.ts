@@ -26,20 +26,29 @@ export class HttpError extends Error {
 const world = process.env.WORLD;                                     // the service's neighbours
 const offAfter = Number(process.env.WEBHOOK_OFF_AFTER ?? 25);       // failures within 24 hours
 
+// Returns the answer.  A status that is good means delivered, whatever the body is.
 async function post(url: string, body: unknown, signal: AbortSignal, headers: Record<string, string> = {}) {
   const text = typeof body === 'string' ? body : JSON.stringify(body);
   const answer = await fetch(url, { method: 'POST', body: text, signal, headers: { 'Content-Type': 'application/json', ...headers } });
 
   if (!answer.ok) throw new HttpError(answer.status, Number(answer.headers.get('Retry-After')) || undefined);
-  return answer.json();
+  return answer;
+}
+async function deliver(...request: Parameters<typeof post>) {
+  const { status, body } = await post(...request);
+
+  await body?.cancel();
+  return { status };
 }
 
 // Embeds the texts of memories with one call; a failure is a row for the whole batch.
 export async function embed(db: any, ids: number[], signal: AbortSignal) {
   const { rows: memories } = await db.query('SELECT id, content FROM memories WHERE id = ANY ($1)', [ids]);
 
+  if (memories.length === 0) return;      // consolidated meanwhile
   try {
-    const { vectors } = await post(`${world}/embed`, { texts: memories.map((memory: any) => memory.content) }, signal);
+    const answer = await post(`${world}/embed`, { texts: memories.map((memory: any) => memory.content) }, signal);
+    const { vectors } = await answer.json() as any;
     for (const [at, { id }] of memories.entries()) await db.query('UPDATE memories SET embedding = $2 WHERE id = $1', [id, vectors[at]]);
   } catch (error: any) {
     await db.query('INSERT INTO embedding_failures (texts, error) VALUES ($1, $2)', [ids.length, error.message]);
@@ -56,12 +65,13 @@ async function deliverWebhook({ id, payload, attempt, signal, db }: Task) {
     'INSERT INTO webhook_deliveries (webhook_id, delivery, attempt, status, error, duration_ms) VALUES ($1, $2, $3, $4, $5, $6)',
     [hook.id, id, attempt, status, error, Math.round(performance.now() - began)]);
 
+  if (hook === undefined) throw new ValidationError(`no webhook ${payload.webhook}`);
   if (!hook.active) throw new SwitchedOff(hook.off_reason);
   const body = JSON.stringify({ id, event: payload.event, data: payload.data });
   const signature = createHmac('sha256', hook.secret).update(body).digest('hex');
   try {
-    await post(hook.url, body, signal, { 'X-Delivery': id, 'X-Signature': `sha256=${signature}` });
-    await row(200, null);
+    const { status } = await deliver(hook.url, body, signal, { 'X-Delivery': id, 'X-Signature': `sha256=${signature}` });
+    await row(status, null);
   } catch (error: any) {
     await row(error.status ?? null, error.message);
     await db.query(`UPDATE webhooks SET active = false, off_reason = n || ' failures within 24 hours'
@@ -92,7 +102,7 @@ const statement = (sql: string, ...names: string[]) => ({ payload, transaction }
   const values = names.map((name) => typeof payload[name] === 'object' ? JSON.stringify(payload[name]) : payload[name]);
   return { rows: (await client.query(sql, values)).rowCount };
 });
-const message = (path: string) => ({ id, payload, signal }: Task) => post(`${world}/${path}`, { id, ...payload }, signal);
+const message = (path: string) => ({ id, payload, signal }: Task) => deliver(`${world}/${path}`, { id, ...payload }, signal);
 
 export const tasks: Record<string, (task: Task) => Promise<unknown>> = {
   'memory.consolidate': consolidate,
@@ -111,5 +121,5 @@ export const tasks: Record<string, (task: Task) => Promise<unknown>> = {
   'import.process': statement(`INSERT INTO memories (user_id, topic, content) SELECT $1, m->>'topic', m->>'content' FROM jsonb_array_elements($2::jsonb) m`, 'user', 'memories'),
   'analytics.aggregate': statement(`INSERT INTO reports (kind, data) SELECT 'analytics', jsonb_object_agg(topic, n) FROM (SELECT topic, count(*) n FROM memories GROUP BY 1) t`),
   'cache.warm': statement('SELECT FROM memories WHERE user_id = $1', 'user'),
-  'health.probe': ({ payload, signal }) => post(payload.url ?? `${world}/status/200`, {}, signal),
+  'health.probe': ({ payload, signal }) => deliver(payload.url ?? `${world}/status/200`, {}, signal),
 };
