@@ -30,11 +30,16 @@ SELECT set_config('move.failed', :'failed', false) \g /dev/null
 DO $$
 DECLARE
   waiting bigint := current_setting('move.failed');
+  done bigint;
 BEGIN
   WHILE waiting > 0 LOOP
     COMMIT;
-    waiting := waiting - (SELECT count(jobq.fail(id, lease_token, coalesce(metadata->>'last_error', 'failed'), false))
-                            FROM jobq.claim('{embed}', 50));
+    SELECT count(jobq.fail(id, lease_token, coalesce(metadata->>'last_error', 'failed'), false)) INTO done
+      FROM jobq.claim('{embed}', 50, wait => '20s');
+    IF done = 0 THEN
+      RAISE EXCEPTION 'no job in 20 s: is the type paused? no dispatcher?';
+    END IF;
+    waiting := waiting - done;
   END LOOP;
 END $$;
 SELECT jobq.alter_job_type('embed', rate_limit => :rate,
