@@ -707,7 +707,7 @@ DECLARE
   added int;
   ends boolean := r.phase <> 'running' AND NOT (r.phase = 'failing' AND coalesce(q.after_rule, 'success') IN ('done', 'failed'));
 BEGIN
-  IF most - live < most / 8 THEN
+  IF most - live < most / 8 AND pg_column_size(q.payload) > 65536 THEN
     RETURN;  -- a later end adds members, several at once: each time the whole array is read
   END IF;
   n := jsonb_array_length(q.payload);

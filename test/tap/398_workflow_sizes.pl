@@ -73,9 +73,9 @@ if ($ENV{JOBQ_FULL})
 unlike(one("SET enable_seqscan = off; EXPLAIN (ANALYZE, COSTS off, TIMING off, SUMMARY off) SELECT FROM jobq.history h WHERE h.workflow_id = '$run' AND h.parent_id = '$run'"),
 	qr/Rows Removed/, 'a look at a run reads no members that have ended');
 
-# The array of a map is read for several members at once.
+# A large array of a map is read for several members at once.
 workflow('window', '[{"key": "m", "job_type": "pulled", "map": "$.input", "max_parallel": 16}]');
-$run = start_run('window', one('SELECT jsonb_agg(i) FROM generate_series(1, 20) i'));
+$run = start_run('window', one(q{SELECT jsonb_agg((SELECT string_agg(md5(i || '.' || k), '') FROM generate_series(1, 150) k)) FROM generate_series(1, 20) i}));
 wait_for_sql($node, "SELECT count(*) = 16 FROM jobq.queue WHERE workflow_id = '$run' AND parent_id <> '$run'", 'a window is full');
 my $live = "SELECT count(*) FROM jobq.queue WHERE workflow_id = '$run' AND parent_id <> '$run'";
 complete_one((claim_one())[0, 1]);
@@ -84,6 +84,13 @@ is(one($live), 15, 'the window has room for one');
 complete_one((claim_one())[0, 1]);
 wait_for_sql($node, "SELECT ($live) = 16", 'after another one two are added');
 complete_one((claim_one())[0, 1]) foreach 3 .. 20;
+run_is($run, 'completed');
+$run = start_run('window', one('SELECT jsonb_agg(i) FROM generate_series(1, 20) i'));
+$live = "SELECT count(*) FROM jobq.queue WHERE workflow_id = '$run' AND parent_id <> '$run'";
+wait_for_sql($node, "SELECT ($live) = 16", 'a window of a small one is full');
+complete_one((claim_one())[0, 1]);
+wait_for_sql($node, "SELECT ($live) = 16", 'and stays full');
+complete_one((claim_one())[0, 1]) foreach 2 .. 20;
 run_is($run, 'completed');
 
 # ---------- results that are too large ----------
