@@ -849,7 +849,8 @@ BEGIN
 END $$;
 
 -- Returns the keys of completed steps, the newest first.  A step is newer than those
--- that it waits for, also if the clock was set back in between.
+-- that it has waited for, also if the clock was set back in between; of rule any it
+-- has waited for one that is not known.
 CREATE FUNCTION jobq_internal._newest_first(r jobq.runs) RETURNS SETOF text
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -865,10 +866,11 @@ BEGIN
   SELECT array_agg(t.task_key), array_agg(t.id), array_agg(t.completed_at), array_agg(t.status = 'completed')
     INTO keys, ids, ends, completed FROM jobq_internal._tasks_of(r.id) t WHERE t.completed_at IS NOT NULL;
   SELECT array_agg(e.parent), array_agg(e.child) INTO parents, children
-    FROM (SELECT array_position(keys, a.key) AS parent, array_position(keys, s ->> 'key') AS child
+    FROM (SELECT array_position(keys, a.key) AS parent, array_position(keys, s ->> 'key') AS child,
+                 coalesce(s ->> 'rule', '') IN ('any', 'failed') AS of_any
             FROM jsonb_array_elements(jobq_internal._steps_of(r)) s,
                  LATERAL jsonb_array_elements_text(CASE jsonb_typeof(s -> 'after') WHEN 'array' THEN s -> 'after' ELSE '[]' END) a(key)) e
-   WHERE e.parent IS NOT NULL AND e.child IS NOT NULL;
+   WHERE e.parent IS NOT NULL AND e.child IS NOT NULL AND NOT e.of_any;
   LOOP
     changed := false;
     FOR i IN 1 .. coalesce(cardinality(parents), 0) LOOP
