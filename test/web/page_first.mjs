@@ -4,7 +4,8 @@ import { ok } from './contract.mjs';
 
 const MOST_REQUESTS = 10;
 const MOST_BYTES = 90_000;
-const MOST_MS = 3000;
+const GOAL_MS = 300;
+const MOST_MS = 3000;   // of a machine that does other work, too
 const MOST_OF_A_VIEW = 2;
 // What a screen reads when it is opened is told from what the frame and open screens read again.
 const AGAIN = /\/api\/v1\/(overview|stream|workers|lanes|limits\/usage|errors\?max_rows=8|series)|\/admin\/resources|icon\.svg$/;
@@ -35,7 +36,7 @@ async function opening() {
   console.log(`# first opening: usable after ${usable.toFixed(0)} ms, first row seen at ${first.toFixed(0)} ms: ${before.length} requests, ${sum(before)} bytes; with plots ${all.length} requests, ${sum(all)} bytes`);
   ok(before.length <= MOST_REQUESTS, `the overview is usable after at most ${MOST_REQUESTS} requests`, words(before));
   ok(sum(before) <= MOST_BYTES, `and at most ${MOST_BYTES} bytes`, words(before));
-  ok(usable <= MOST_MS, `and within ${MOST_MS} ms`, usable);
+  ok(usable <= MOST_MS, `and after ${usable.toFixed(0)} ms: the goal is ${GOAL_MS}, this test fails above ${MOST_MS}`, usable);
   await ann.leave('first opening');
 }
 

@@ -1,4 +1,4 @@
-// Every screen in light and dark, wide and narrow: axe, widths, pictures.
+// Every screen in light and dark, wide and narrow, at 200 % in forced colours: axe, widths.
 import { copyFileSync } from 'node:fs';
 import { ok } from './contract.mjs';
 import { config, Person, sql } from './browser.mjs';
@@ -64,6 +64,48 @@ async function visit(role, scheme) {
   await person.leave(`screens, ${scheme}`);
 }
 
+// What says something by its colour alone, or by being there, has an edge or a colour that forced
+// colours leave; what can be used is within the window.
+function unseen() {
+  const of = (e, name) => getComputedStyle(e)[name];
+  const canvas = of(document.body, 'backgroundColor');
+  const marks = '.badge, .bar, .bar .fill, .span, .box, .swatch, .line .tick, .line .band, .ribbon .run, .ribbon .tick, .ribbon .present, .knob, .track, .verdict, .note, .trouble, .panel, button:not(.sort):not(.quiet), .button, .chips a, input, select, textarea';
+  const faint = [...document.querySelectorAll('#app *')].filter((e) => e.matches(marks) && e.checkVisibility({ visibilityProperty: true }) && e.getBoundingClientRect().width > 0)
+    .filter((e) => of(e, 'backgroundColor') === canvas && (parseFloat(of(e, 'borderLeftWidth')) === 0 || [canvas, 'rgba(0, 0, 0, 0)'].includes(of(e, 'borderLeftColor')))
+      && (parseFloat(of(e, 'outlineWidth')) === 0 || of(e, 'outlineStyle') === 'none'));
+  const chosen = [...document.querySelectorAll('[aria-current=true], [aria-current=page], [aria-pressed=true], tr.selected')].filter((e) => e.tagName !== 'TR' && !e.closest('svg')
+    && e.checkVisibility() && of(e, 'outlineStyle') === 'none');
+  const outside = [...document.querySelectorAll('#app button, #app .button, #app input, #app select, #app a[href]')].filter((e) => e.checkVisibility({ visibilityProperty: true })
+    && !e.closest('.scroll, .canvas, .hidden, .skip') && !e.matches('.skip, .hidden')).filter((e) => e.getBoundingClientRect().right > innerWidth + 1 || e.getBoundingClientRect().left < -1);
+  const name = (e) => `${e.tagName} ${e.className.baseVal ?? e.className} ${(e.getAttribute('aria-label') ?? e.textContent).trim().slice(0, 30)}`;
+  return [...new Set([...faint.map((e) => `not seen: ${name(e)}`), ...chosen.map((e) => `not seen to be chosen: ${name(e)}`), ...outside.map((e) => `outside of the window: ${name(e)}`)])].slice(0, 12);
+}
+
+// A window of 1280 px at 200 % has room for 640.
+async function zoomed() {
+  const ann = await Person.arrive('ann', { viewport: { width: 640, height: 450 }, deviceScaleFactor: 2, forcedColors: 'active' });
+  const { page } = ann;
+
+  for (const [name, fragment, text] of await screens()) {
+    await ann.go(fragment, text);
+    const findings = [...await ann.axe(), ...await page.evaluate(unseen)];
+    const [inside, wide] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+    if (inside > wide)
+      findings.push(`the page scrolls sideways: ${inside} of ${wide} px`);
+    ok(findings.length === 0, `${name}, 200 %, forced colours: all is seen, nothing is too wide`, findings.join('\n# '));
+    await ann.picture(`${name}-zoomed`);
+  }
+  await ann.go('#/jobs', 'pending');
+  await ann.button('Enqueue').click();
+  await ann.dialog.waitFor();
+  const box = await ann.dialog.boundingBox();
+  ok(box.x >= 0 && box.y >= 0 && box.x + box.width <= 640 && box.y + box.height <= 450, 'a dialog is within the window', JSON.stringify(box));
+  await ann.dialog.locator('button[type=submit]').scrollIntoViewIfNeeded();
+  await ann.picture('dialog-zoomed');
+  await ann.dialog.locator('button[type=submit]').click({ trial: true });
+  await ann.leave('200 %');
+}
+
 export const groups = {
   // a screen for each status needs a job in each
   'screens': async () => {
@@ -71,5 +113,6 @@ export const groups = {
     await sql(`SELECT jobq.skip_job(c.id, c.lease_token, 'nothing to do') FROM jobq.claim('{archive}', worker => 'worker-3') c`);
     await sql(`SELECT jobq.cancel_job(id, 'no longer wanted') FROM jobq.jobs WHERE job_type = 'archive' AND status = 'pending' ORDER BY id LIMIT 1`);
     await Promise.all([visit('ann', 'light'), visit('ben', 'dark')]);
+    await zoomed();
   },
 };
