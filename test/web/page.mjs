@@ -2,7 +2,7 @@
 import { browser, group } from './browser.mjs';
 import { failed } from './contract.mjs';
 
-for (const part of ['first', 'screens', 'actions', 'texts', 'states']) {
+for (const part of ['first', 'screens', 'actions', 'manage', 'values', 'texts', 'states']) {
   for (const [name, act] of Object.entries((await import(`./page_${part}.mjs`)).groups)) {
     if (name.includes(process.env.GROUP ?? ''))
       await group(name, act);

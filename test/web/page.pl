@@ -18,6 +18,7 @@ my $node = web_node('page', 'max_connections = 100');
 $node->safe_psql('postgres', slurp_file("$FindBin::Bin/page.sql"));
 $node->safe_psql('postgres', "CREATE ROLE $_ LOGIN PASSWORD 'p'; SELECT jobq.grant_access('$_', a) FROM unnest('{admin,work,enqueue}'::text[]) a")
   foreach qw(ann ben eve);
+$node->safe_psql('postgres', "CREATE ROLE tim LOGIN PASSWORD 'p'; SELECT jobq.grant_access('tim', a, tenant => 'acme') FROM unnest('{admin,enqueue}'::text[]) a");
 $node->safe_psql('postgres', "CREATE ROLE guest LOGIN PASSWORD 'p'; SELECT jobq.grant_access('guest', 'read', tenant => 'acme')");
 wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 my $psql = [ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-h', $node->host, '-p', $node->port, '-d', 'postgres' ];

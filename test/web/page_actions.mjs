@@ -33,7 +33,7 @@ async function keys() {
   await page.keyboard.press('x');
   const id = await page.evaluate(() => document.querySelector('main tr[aria-current] a').getAttribute('href'));
   await page.keyboard.press('Enter');
-  await at(id);
+  await ann.shown(id, id.slice('#/jobs/'.length));
   ok(true, 'Enter opens the row');
 
   await ann.go('#/jobs?job_type=archive', 'archive');
@@ -244,6 +244,7 @@ async function verdict() {
   await held.getByText('transcode 1 of 1').waitFor();
   ok(/\d due/.test(await held.innerText()) && /the oldest for/.test(await held.innerText()), 'how many jobs wait for which limit, and for how long', await held.innerText());
   await held.getByRole('link', { name: 'Limits' }).click();
+  await page.locator('main h1').getByText('Limits').waitFor();
   await ann.shown('#/limits', 'transcode');
   await ann.go('#/', 'Readings of the disk');
   await page.getByText('Readings of the disk').click();

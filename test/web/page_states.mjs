@@ -1,11 +1,126 @@
-// The states of screens: loading, empty, error, no right, and stale while PostgreSQL is away.
+// The states of screens: loading, empty, error, no right; stale without a server or PostgreSQL.
 import { ok } from './contract.mjs';
-import { Person, TIMEOUT_MS, postgres, sql, until } from './browser.mjs';
+import { Person, TIMEOUT_MS, postgres, sql, until, untilSql } from './browser.mjs';
 
 const LISTS = [
   ['#/jobs', 'jobs'], ['#/dead', 'errors'], ['#/types', 'types'], ['#/limits', 'limits'], ['#/schedules', 'schedules'], ['#/workflows', 'workflows'], ['#/runs', 'runs'],
   ['#/tenants', 'tenants'], ['#/alerts', 'alerts'], ['#/audit', 'audit'], ['#/events', 'events'],
 ];
+
+const problem = (status) => ({ status, contentType: 'application/problem+json',
+  body: JSON.stringify({ type: 'about:blank', status, title: 'A title', detail: 'A detail of the problem', hint: 'A hint of the problem' }) });
+
+const one = async (text) => (await sql(text)).split('\n')[0];
+const job = () => one(`SELECT id FROM jobq.jobs WHERE tenant = 'acme' AND job_type = 'sync' AND status = 'retry'`);
+const failed = () => one(`SELECT id FROM jobq.jobs WHERE tenant = 'acme' AND job_type = 'invoice' AND status = 'error' ORDER BY id DESC LIMIT 1`);
+const run = () => one(`SELECT id FROM jobq.jobs WHERE tenant = 'acme' AND job_type = 'publish' ORDER BY id LIMIT 1`);
+
+// Screens of one thing, or of two lists: what they read, and a word of theirs.
+const things = async () => [
+  [`#/jobs/${await job()}`, `jobs/${await job()}`, 'provider'], ['#/types/mail', 'types/mail', 'Numbers'], ['#/schedules/nightly?tenant=acme', 'schedules/nightly', 'Definition'],
+  [`#/runs/${await run()}`, `runs/${await run()}`, 'ingest'], ['#/workflows/publish', 'workflows/publish', 'approval'], ['#/tenants/acme', 'admin/jobs', 'Quota'],
+  ['#/rules', 'signals', 'live_call'], ['#/rules', 'rules', 'live_call'],
+];
+
+// Each screen while its answer is late, when that is an error, and when the role has no right.
+async function answers() {
+  const ann = await Person.arrive('ann', { refused: [500, 403] });
+  const { page } = ann;
+  const says = (selector) => page.locator(`main ${selector}`).locator('visible=true').first();
+
+  for (const [fragment, path, text] of [...LISTS.map(([f, p]) => [f, p, '']), ...await things()]) {
+    const address = new RegExp(`/${path}(\\?.*)?$`);
+    const leave = () => ann.go(fragment === '#/alerts' ? '#/audit' : '#/alerts', fragment === '#/alerts' ? 'create' : 'Severity');
+    const open = () => page.evaluate((f) => { location.hash = f; }, fragment);
+    let answer;
+    const asked = new Promise((resolve) => { answer = resolve; });
+
+    await leave();
+    await page.route(address, async (route) => {
+      await asked;
+      await route.fallback();
+    });
+    await open();
+    await says('.loading').waitFor();
+    ok(await page.locator('main h1').count() === 1, `${fragment}, ${path}: it has its title while it loads`, await ann.text());
+    answer();
+    await ann.shown(fragment, text);
+    await page.unroute(address);
+    for (const [status, selector] of [[500, '.trouble'], [403, '.trouble.denied']]) {
+      await leave();
+      await page.route(address, (route) => route.fulfill(problem(status)));
+      await open();
+      await says(selector).waitFor();
+      const words = await says(selector).innerText();
+      const needed = ['A title', 'A detail of the problem', 'A hint of the problem', status === 403 ? 'grant_access' : 'Try again'];
+      ok(needed.every((t) => words.includes(t)) && (status === 500 || !words.includes('Try again')) && await page.locator('main h1').count() === 1,
+        `${fragment}, ${path}: ${status} is shown with what helps, below the title`, words);
+      await page.unroute(address);
+    }
+  }
+  for (const [fragment, text] of [['#/jobs/00000000-0000-7000-8000-000000000000', 'No such job'], ['#/types/nothing', 'nothing'], ['#/schedules/nothing', 'nothing'],
+    ['#/runs/00000000-0000-7000-8000-000000000000', 'Run'], ['#/workflows/nothing', 'There is no workflow']]) {
+    await ann.expecting([404], async () => {
+      await ann.go(fragment, text);
+      ok(await page.locator('main .trouble, main .empty').count() > 0 && !(await ann.text()).includes('has an error'), `${fragment}: what does not exist is said`, await ann.text());
+    });
+  }
+  await ann.leave('late answers, errors, no right');
+}
+
+// The overview: its first answer is late, then an error, then of a server without job types.
+async function overview() {
+  const ann = await Person.arrive(null, { refused: [401, 500] });
+  const { page } = ann;
+  let reply;
+  let come;
+  const answer = new Promise((resolve) => { come = resolve; });
+
+  await page.route('**/api/v1/stream', (route) => route.abort('aborted'));
+  await page.route('**/api/v1/overview', async (route) => {
+    await answer;
+    await reply(route);
+  });
+  reply = (route) => route.fulfill(problem(500));
+  await ann.signIn('ann');
+  await page.locator('main .loading').first().waitFor();
+  come();
+  await page.locator('main .trouble').getByText('A detail of the problem').waitFor();
+  ok(true, 'overview: loading, then an error');
+  reply = async (route) => {
+    const response = await route.fetch();
+    await route.fulfill({ response, json: { ...await response.json(), types: [] } });
+  };
+  await ann.button('Try again').click();
+  await page.locator('main .empty').getByText('There is no job type yet').waitFor();
+  ok(true, 'without job types it says what makes one');
+  await ann.leave('overview');
+}
+
+// What a screen has read stays when its requests fail, those of the frame do not, and is renewed
+// by itself afterwards.
+async function kept() {
+  const tim = await Person.arrive('tim', { refused: [403, 'failed'] });
+  const { page } = tim;
+  const OWN = /\/api\/v1\/(?!overview|stream)|\/admin\//;
+  const renew = () => page.evaluate(() => { document.dispatchEvent(new Event('visibilitychange')); });
+
+  for (const [fragment, text] of [['#/jobs', 'acme'], ['#/dead', 'provider'], ['#/types', 'transcode'], ['#/limits', 'gpu'], ['#/schedules', 'nightly'], ['#/workflows', 'publish'],
+    ['#/runs', 'publish'], ['#/tenants', 'acme'], ['#/alerts', 'invoice'], ['#/audit', 'Audit'], ['#/events', 'invoice'],
+    ...(await things()).slice(0, -1).map(([f, , t]) => [f, t]), [`#/jobs/${await failed()}`, 'Failed for good']]) {
+    await tim.go(fragment, text);
+    await page.route(OWN, (route) => route.abort());
+    await renew();
+    await page.locator('main .stale').locator('visible=true').first().waitFor();
+    ok((await tim.text()).includes(text), `${fragment}: what was read stays, with a banner`, await tim.text());
+    await page.unroute(OWN);
+    if (!['#/jobs', '#/types'].includes(fragment))
+      await renew();   // the others wait as long
+    await page.waitForFunction(() => !document.querySelector('main .stale'));
+    ok((await tim.text()).includes(text), `${fragment}: the banner goes by itself`, await tim.text());
+  }
+  await tim.leave('stale screens');
+}
 
 async function simple() {
   const ann = await Person.arrive('ann', { refused: [500] });
@@ -29,17 +144,22 @@ async function simple() {
     const words = await says('.empty').innerText();
     ok(/jobq\.|make|comes here|leaves|leave|raises|New|start|other|hold/.test(words), `${fragment}: loading; empty: says what would fill it`, words);
     await page.unroute(address);
-
-    await ann.go('#/rules', 'live_call');
-    await page.route(address, (route) => route.fulfill({ status: 500, contentType: 'application/problem+json',
-      body: JSON.stringify({ type: 'about:blank', status: 500, title: 'A title', detail: 'A detail of the problem', hint: 'A hint of the problem' }) }));
-    await page.evaluate((f) => { location.hash = f; }, fragment);
-    await says('.trouble').waitFor();
-    const trouble = await says('.trouble').innerText();
-    ok(['A title', 'A detail of the problem', 'A hint of the problem'].every((t) => trouble.includes(t)), `${fragment}: an error has its title, detail and hint`, trouble);
-    await page.unroute(address);
   }
-  await ann.leave('loading, empty, error');
+  // screens of two lists
+  await page.route(/\/(signals|rules)(\?.*)?$/, (route) => route.fulfill({ json: { items: [], next: null } }));
+  await ann.go('#/alerts', 'Severity');
+  await ann.go('#/rules', 'No signal.');
+  ok((await ann.text()).includes('No rule.'), '#/rules: empty: both lists say what would fill them', await ann.text());
+  // a thing that has nothing yet
+  await sql(`SELECT jobq.create_job_type('unused'), jobq.schedule('unused', '@yearly', 'unused')`);
+  for (const [fragment, texts] of [['#/types/unused', ['No job has failed']], ['#/schedules/unused', ['None']], ['#/tenants/unused', ['0 live jobs', 'none of its own']],
+    ['#/jobs?job_type=unused', ['No job matches the filter']], ['#/dead?job_type=unused', ['No error like that']], ['#/types?find=unheard', ['No job type has this']]]) {
+    await ann.go(fragment, texts[0]);
+    const words = await ann.text();
+    ok(texts.every((t) => words.includes(t)), `${fragment}: empty`, words);
+  }
+  await sql(`SELECT jobq.unschedule('unused'), jobq.drop_job_type('unused')`);
+  await ann.leave('loading, empty');
 }
 
 // Words of actions on buttons and links that look like buttons.
@@ -83,6 +203,39 @@ async function rights() {
   await guest.leave('rights');
 }
 
+// The administrator of one tenant has the levers of its jobs, not those that are of all tenants.
+async function ofTenant() {
+  const tim = await Person.arrive(null, { refused: [401, 403] });
+  const { page } = tim;
+  const words = () => page.evaluate(() => [...document.querySelectorAll('main button:not(.sort), main a.button')].map((e) => e.getAttribute('aria-label') ?? e.innerText.trim()));
+  const dead = await failed();
+  const wanted = [['#/', 'Overview', []], ['#/types', 'transcode', []], ['#/types/newsletter', 'newsletter', []], ['#/limits', 'gpu', []], ['#/rules', 'live_call', []], ['#/tenants', 'acme', []],
+    ['#/workflows', 'publish', []], ['#/tenants/acme', 'Quota', ['Delete all data …']], ['#/jobs', 'acme', ['Cancel all …', 'Retry all …', 'Enqueue']],
+    ['#/dead', 'provider', ['Retry all …', 'Purge all …']], [`#/jobs/${dead}`, 'Failed for good', ['Retry', 'Run again as new']], ['#/schedules', 'nightly', ['New schedule …']],
+    ['#/workflows/publish', 'approval', ['Run …']]];
+
+  // rates are of two overviews: the third one comes after they have been drawn
+  await page.route('**/api/v1/stream', (route) => route.abort('aborted'));
+  let overviews = 0;
+  page.on('response', (response) => { overviews += Number(response.url().endsWith('/overview')); });
+  await tim.signIn('tim');
+  await until(() => overviews >= 3, 'three overviews');
+  for (const [fragment, text, levers] of wanted) {
+    await tim.go(fragment, text);
+    const found = (await words()).filter((word) => ACTIONS.test(word) && !/^(Retry|Purge): |^(Pause|Run) nightly/.test(word));
+    ok(JSON.stringify(found) === JSON.stringify(levers) && await page.locator('main [role=switch]').count() === 0, `${fragment}: an administrator of one tenant has ${levers.join(', ') || 'no lever'}`, found.join(', '));
+    const numbers = await page.evaluate(() => [...document.querySelectorAll('main .tiles dd, main .facts dd, main td.n')].map((e) => e.innerText));
+    ok(!numbers.some((n) => /NaN|undefined|null|Infinity/.test(n)), `${fragment}: what is not known is not shown as a number`, numbers.join(', '));
+    await tim.picture(`of-tenant-${fragment.replace(/\W+/g, '-')}`);
+  }
+  const runs = await sql(`SELECT runs FROM jobq.jobs WHERE id = '${dead}'`);
+  await tim.go(`#/jobs/${dead}`, 'Failed for good');
+  await tim.button('Retry').click();
+  await untilSql(`SELECT runs > ${runs} AND status = 'error' FROM jobq.jobs WHERE id = '${dead}'`);
+  ok(true, 'and it works');
+  await tim.leave('administrator of one tenant');
+}
+
 async function stale() {
   const ann = await Person.arrive('ann', { refused: ['failed', 503, 500] });
   const ben = await Person.arrive('ben', { refused: ['failed', 503, 500] });
@@ -111,4 +264,6 @@ async function stale() {
   await ben.leave('stale list');
 }
 
-export const groups = { 'loading, empty, error': simple, 'rights': rights, 'stale': stale };
+export const groups = {
+  'loading, empty': simple, 'late answers, errors': answers, 'overview states': overview, 'rights': rights, 'administrator of one tenant': ofTenant, 'kept screens': kept, 'stale': stale,
+};

@@ -6,6 +6,8 @@
  * overview, by the stream if the server has one, else by repeated requests.
  * Data that was read stays when the server is gone: the state then has both
  * data and problem, and comes back by itself.
+ *
+ * readJson and writeJson keep numbers that JavaScript has not.
  */
 
 const BASE = new URL('../api/v1/', import.meta.url);
@@ -14,8 +16,70 @@ const POLL_MS = 2000;
 const SLOWEST_MS = 30000;
 /* The stream is none of the requests that the first picture waits for. */
 const STREAM_AFTER_MS = 1000;
+/* After a refusal: there are too many streams, or requests. */
+const STREAM_AGAIN_MS = 60000;
+const PAGE = 200;
+/* A list that is read whole ends there. */
+const MOST_ROWS = 2000;
 /* Reasons with which a stream ends because the person is no longer signed in. */
 const OUT = ['signed_out', 'idle', 'expired', 'refused'];
+
+/* ---------- JSON ---------- */
+
+const MARK = '\u0000'; /* PostgreSQL has no text with it */
+const MARKED = /"\\u0000([^"]+)"/g;
+const LONG = /\d[\d.]{15}|\d[eE][+-]?\d{3}/;
+const TOKENS = /"[^"\\]*(?:\\.[^"\\]*)*"|-?\d[\d.eE+-]*/g;
+
+/*
+ * A number with more digits than JavaScript's have, as 9007199254740993: it is
+ * written as it was read. Of the server's replies only what jobs carry has
+ * such numbers, the page computes with others.
+ */
+class Exact {
+  constructor(text) {
+    this.text = text;
+  }
+
+  toJSON() {
+    return MARK + this.text;
+  }
+
+  toString() {
+    return this.text;
+  }
+}
+
+const CARRIED = new Set(['payload', 'result', 'metadata', 'progress_data', 'error_details', 'data', 'old', 'new', 'steps', 'output', 'options']);
+
+function restore(value, carried) {
+  if (typeof value === 'string' && value.startsWith(MARK)) {
+    return carried ? new Exact(value.slice(1)) : Number(value.slice(1));
+  }
+  if (value !== null && typeof value === 'object') {
+    for (const key of Object.keys(value)) {
+      value[key] = restore(value[key], carried || CARRIED.has(key));
+    }
+  }
+  return value;
+}
+
+/* carried: all of it is a value that jobs carry. */
+export function readJson(text, carried = true) {
+  const value = JSON.parse(text);
+  if (!LONG.test(text)) {
+    return value;
+  }
+  const marked = text.replace(TOKENS, (token) => (token[0] === '"' || !LONG.test(token) || String(Number(token)) === token
+    ? token : `"\\u0000${token}"`));
+  return restore(JSON.parse(marked), carried);
+}
+
+export function writeJson(value, space) {
+  return JSON.stringify(value ?? null, null, space).replace(MARKED, '$1');
+}
+
+/* ---------- requests ---------- */
 
 /* An error of RFC 9457; status 0: the server cannot be reached. */
 export class Problem extends Error {
@@ -39,7 +103,7 @@ function url(path, query) {
   for (const [name, value] of Object.entries(query || {})) {
     /* an empty tenant is one: jobs without a tenant */
     if (value !== undefined && value !== null && (value !== '' || name === 'tenant')) {
-      at.searchParams.set(name, typeof value === 'object' ? JSON.stringify(value) : value);
+      at.searchParams.set(name, typeof value === 'object' ? writeJson(value) : value);
     }
   }
   return at;
@@ -77,6 +141,18 @@ export class Api {
     return this.send('GET', path, { query, ...options });
   }
 
+  /* A list whole, up to MOST_ROWS: {items, next}; next is null if that is all. */
+  async all(path, query, options) {
+    const items = [];
+    let next;
+    do {
+      const page = await this.get(path, { ...query, limit: PAGE, cursor: next }, options);
+      items.push(...page.items);
+      next = page.next;
+    } while (next && items.length < MOST_ROWS);
+    return { items, next };
+  }
+
   post(path, body = {}) {
     return this.send('POST', path, { body });
   }
@@ -108,14 +184,14 @@ export class Api {
     try {
       reply = await fetch(url(path, query), {
         method, headers, cache: 'no-store', redirect: 'error',
-        body: body === undefined ? undefined : JSON.stringify(body),
+        body: body === undefined ? undefined : writeJson(body),
         signal: signal ? AbortSignal.any([signal, limit]) : limit,
       });
       this.takeClock(reply);
       if (!reply.ok) {
         throw await problemOf(reply);
       }
-      result = await reply.json();
+      result = readJson(await reply.text(), false);
     } catch (error) {
       if (error instanceof Problem) {
         if (error.status === 401 && String(path) !== 'session') {
@@ -162,8 +238,9 @@ export class Api {
   /*
    * Calls take({data, problem, at}) with each reply of a GET, and again every
    * so many ms (0: once) while the tab is visible. Returns {stop, again}.
+   * all: it is a list, and all its pages are read.
    */
-  watch(path, query, every, take) {
+  watch(path, query, every, take, all) {
     const state = { data: undefined, problem: null, at: 0 };
     let timer = 0;
     let fails = 0;
@@ -183,7 +260,7 @@ export class Api {
       abort = new AbortController();
       const { signal } = abort;
       try {
-        const data = await this.get(path, query, { signal });
+        const data = await this[all ? 'all' : 'get'](path, query, { signal });
         Object.assign(state, { data, problem: null, at: Date.now() });
         fails = 0;
       } catch (problem) {
@@ -226,7 +303,7 @@ class Live {
     this.changes = new Set();
     this.poll = null;
     this.source = null;
-    this.streams = typeof EventSource === 'function';
+    this.refused = 0;
     document.addEventListener('visibilitychange', () => this.started && this.start());
   }
 
@@ -269,7 +346,7 @@ class Live {
     this.poll ??= this.api.watch('overview', null, POLL_MS, (state) => {
       /* what the stream or an earlier watch has read stays */
       this.take(state.data ? state : { ...this.state, problem: state.problem });
-      if (!state.problem && this.streams && !this.source) {
+      if (!state.problem && !this.source && Date.now() - this.refused > STREAM_AGAIN_MS) {
         clearTimeout(this.opening);
         this.opening = setTimeout(() => this.openStream(), STREAM_AFTER_MS);
       }
@@ -311,9 +388,9 @@ class Live {
       }
     });
     source.addEventListener('error', () => {
-      /* closed: the server refuses streams, for this opening of the page */
+      /* closed: the server has refused it */
       if (source.readyState === EventSource.CLOSED) {
-        this.streams = false;
+        this.refused = Date.now();
       }
       source.close();
       this.source = null;

@@ -18,7 +18,7 @@ const words = {
 
 /*
  * {api, action, filter (as POST bulk), about: what the filter says, in words,
- * others: a filter to try when this one has no job}. Resolves when closed.
+ * what, text: instead of the words below}. Resolves when closed.
  */
 export function openBulk(spec) {
   return openDialog(Bulk, spec);
@@ -27,7 +27,7 @@ export function openBulk(spec) {
 class Bulk extends Component {
   constructor(props) {
     super(props);
-    this.state = { preview: null, filter: props.filter, run: null, problem: null };
+    this.state = { preview: null, run: null, problem: null };
   }
 
   componentDidMount() {
@@ -40,15 +40,9 @@ class Bulk extends Component {
   }
 
   async preview() {
-    const { api, action, filter, others } = this.props;
+    const { api, action, filter } = this.props;
     try {
-      for (const one of [filter, others].filter(Boolean)) {
-        const preview = await api.post('bulk', { action, filter: one });
-        this.setState({ preview, filter: one });
-        if (preview.n > 0) {
-          return;
-        }
-      }
+      this.setState({ preview: await api.post('bulk', { action, filter }) });
     } catch (problem) {
       this.setState({ problem });
     }
@@ -100,8 +94,8 @@ class Bulk extends Component {
       h('div', { class: 'buttons' }, !ended && h(Button, { class: 'danger', icon: 'stop', onClick: () => this.stop() }, 'Stop'), h(Button, { onClick: () => close(run) }, 'Close')));
   }
 
-  render({ action, about, close }, { preview, filter, run, problem }) {
-    const { verb, what, text } = words[action];
+  render({ action, filter, about, close, ...own }, { preview, run, problem }) {
+    const { verb, what, text } = { ...words[action], ...own };
     if (run) {
       return this.progress();
     }

@@ -2,9 +2,10 @@
  * Dead letters, grouped by error: what failed for good, and the way back.
  *
  * Groups are jobq.error_groups: they have waiting retries, too. Retry and
- * purge are actions on a filter (bulk.js), whose preview counts dead letters.
+ * purge are actions on a filter (bulk.js), whose preview counts dead letters;
+ * that of a group is its type, code and pattern.
  */
-import { Button, Component, Empty, Fragment, h, Head, likeOf, link, num, refine, Remote, Time } from './ui.js';
+import { Button, Component, Empty, Fragment, h, Head, likeOf, link, now, num, refine, Remote, Time } from './ui.js';
 import { Table } from './table.js';
 
 export const title = 'Dead letters';
@@ -29,7 +30,7 @@ export default class Dead extends Component {
     const hours = HOURS[this.props.route.query.since];
     if (this.hours !== hours) {
       this.hours = hours;
-      this.from = hours && new Date(Date.now() - hours * 3600000).toISOString();
+      this.from = hours && new Date(now() - hours * 3600000).toISOString();
     }
     return this.from;
   }
@@ -38,11 +39,12 @@ export default class Dead extends Component {
     const { api, route } = this.props;
     const type = group?.job_type ?? route.query.job_type;
     const { tenant } = route.query;
-    const filter = { job_type: type, tenant, error_like: group ? likeOf(group.pattern) : undefined };
-    const about = ['All dead letters', type ? `of the type ${type}` : 'of all types', tenant && `of the tenant ${tenant}`, group && `with an error like “${group.pattern}”`, route.query.since && 'of any age'].filter(Boolean).join(', ');
+    const code = group ? group.error_code ?? '' : route.query.error_code;
+    const filter = { job_type: type, tenant, error_code: code, error_pattern: group && (group.pattern ?? '') };
+    const about = ['All dead letters', type ? `of the type ${type}` : 'of all types', tenant && `of the tenant ${tenant}`, code ? `with the code ${code}` : code === '' && 'without a code',
+      group && (group.pattern === null ? 'without a message' : `with the error “${group.pattern}”`), route.query.since && 'of any age'].filter(Boolean).join(', ');
     const { openBulk } = await import('./bulk.js');
-    /* patterns are made from the first 1,000 characters */
-    await openBulk({ api, action, filter, about: `${about}.`, others: group && { ...filter, error_like: `${filter.error_like}%` } });
+    await openBulk({ api, action, filter, about: `${about}.` });
     again();
   }
 
@@ -50,21 +52,23 @@ export default class Dead extends Component {
     const { api } = this.props;
     return [
       { key: 'n', title: 'Jobs', class: 'n', sort: (g) => g.n, render: (g) => h('a', { href: link('jobs', { job_type: g.job_type, error: likeOf(g.pattern) }) }, num(g.n)) },
-      { key: 'pattern', title: 'Error', class: 'text', render: (g) => h('a', { href: link(['jobs', g.job_id]), title: `${g.pattern}\nopens the newest of them` }, g.pattern) },
+      { key: 'pattern', title: 'Error', class: 'text', render: (g) => h('a', { href: link(['jobs', g.job_id]), title: `${g.pattern ?? ''}\nopens the newest of them` }, g.pattern ?? 'no message') },
       { key: 'error_code', title: 'Code', class: 'opt cut', sort: (g) => g.error_code, render: (g) => h('code', null, g.error_code) },
       { key: 'job_type', title: 'Type', class: 'cut', sort: (g) => g.job_type, render: (g) => h('a', { href: link('dead', { job_type: g.job_type }), title: g.job_type }, g.job_type) },
       { key: 'first', title: 'First', class: 'n opt', sort: (g) => g.first, render: (g) => h(Time, { at: g.first }) },
       { key: 'last', title: 'Last', class: 'n', sort: (g) => g.last, render: (g) => h(Time, { at: g.last }) },
       api.can('admin') && { key: 'act', title: h('span', { class: 'hidden' }, 'Actions'), class: 'act', render: (g) => h('span', { class: 'pair' },
-        h(Button, { class: 'small', icon: 'redo', 'aria-label': `Retry: ${g.pattern}`, onClick: () => this.bulk('retry', g, again) }, 'Retry …'),
-        h(Button, { class: 'small quiet danger', 'aria-label': `Purge: ${g.pattern}`, onClick: () => this.bulk('purge', g, again) }, 'Purge …')) },
+        h(Button, { class: 'small', icon: 'redo', 'aria-label': `Retry: ${g.pattern ?? 'no message'}`, onClick: () => this.bulk('retry', g, again) }, 'Retry …'),
+        h(Button, { class: 'small quiet danger', 'aria-label': `Purge: ${g.pattern ?? 'no message'}`, onClick: () => this.bulk('purge', g, again) }, 'Purge …')) },
     ].filter(Boolean);
   }
 
-  groups({ items }, again) {
+  groups(data, again) {
     const { api, route } = this.props;
+    const { error_code: code } = route.query;
+    const items = data.items.filter((g) => !code || g.error_code === code);
     if (!items.length) {
-      return h(Empty, null, h('p', null, route.query.job_type || route.query.tenant || route.query.since ? 'No error like that.' : 'No job has failed for good, and no retry waits.'),
+      return h(Empty, null, h('p', null, route.query.job_type || route.query.tenant || route.query.since || code ? 'No error like that.' : 'No job has failed for good, and no retry waits.'),
         h('p', null, 'A job that fails in all its attempts comes here, and stays until it is retried or purged.'));
     }
     return h(Fragment, null,
@@ -75,20 +79,22 @@ export default class Dead extends Component {
   }
 
   render({ api, route }) {
-    const { job_type: type, tenant, since } = route.query;
+    const { job_type: type, tenant, error_code: code, since } = route.query;
     const types = (api.live.state.data?.types || []).filter((t) => t.dead > 0 || t.job_type === type).map((t) => t.job_type).filter(Boolean);
     const field = (name, label, options) => h('div', { class: 'field' }, h('label', { class: 'hidden', for: `dead-${name}` }, label),
       h('input', { id: `dead-${name}`, type: 'search', placeholder: label, value: route.query[name] || '', list: options && `dead-${name}-list`, autocomplete: 'off', spellcheck: false,
         'data-search': name === 'job_type' ? '' : undefined, onChange: (event) => refine(route, { [name]: event.target.value.trim() }) }),
       options && h('datalist', { id: `dead-${name}-list` }, options.map((o) => h('option', { key: o, value: o }))));
     const again = () => this.reload?.();
+    /* the server refuses an action on all there is */
+    const chosen = type || tenant || code ? {} : { disabled: true, title: 'Choose a type, a tenant or a code first' };
     return h(Fragment, null,
       h(Head, { title, about: 'Jobs whose attempts have all failed, by error.' }, api.can('admin') && [
-        h(Button, { icon: 'redo', onClick: () => this.bulk('retry', null, again) }, 'Retry all …'),
-        h(Button, { class: 'danger', onClick: () => this.bulk('purge', null, again) }, 'Purge all …')]),
+        h(Button, { icon: 'redo', ...chosen, onClick: () => this.bulk('retry', null, again) }, 'Retry all …'),
+        h(Button, { class: 'danger', ...chosen, onClick: () => this.bulk('purge', null, again) }, 'Purge all …')]),
       h('div', { class: 'filters' }, h('div', { class: 'filter-row' },
         h('div', { class: 'chips', role: 'group', 'aria-label': 'Last error' }, SPANS.map(([value, word]) => h('a', { key: word, href: link('dead', { ...route.query, since: value }), 'aria-current': (since || '') === value ? 'true' : undefined }, word))),
-        field('job_type', 'Type', types), field('tenant', 'Tenant'))),
+        field('job_type', 'Type', types), field('tenant', 'Tenant'), field('error_code', 'Code'))),
       h(Remote, { api, path: 'errors', query: { max_rows: GROUPS, job_type: type, tenant, since: this.since() }, every: EVERY_MS }, (data, read) => {
         this.reload = read;
         return this.groups(data, read);

@@ -5,6 +5,7 @@
 import {
   Button, Component, Facts, Fragment, Head, Since, Status, Time, ask, duration, h, link, millis, num, plural,
 } from './ui.js';
+import { writeJson } from './api.js';
 import { Diagram } from './diagram.js';
 import { Filters, Found, Pages } from './pages.js';
 import { Table } from './table.js';
@@ -58,7 +59,7 @@ function Runs({ api, query = {}, limit, caption = 'Runs', columns = runColumns }
   const filtered = query.status || query.workflow;
   return h(Pages, { api, path: 'runs', query, limit, every: RENEW_MS, empty: filtered ? 'No run matches.'
     : 'No run has started. jobq.enqueue() of a workflow starts one.' },
-    (items) => h(Table, { rows: items, columns, caption, href: (r) => link(['runs', r.id]) }));
+    (items, again, rowClass) => h(Table, { rows: items, columns, caption, rowClass, href: (r) => link(['runs', r.id]) }));
 }
 
 function RunList({ route, api }) {
@@ -113,7 +114,7 @@ class Lists extends Component {
         h('a', { class: 'button', href: link('runs') }, 'All runs')),
       h(Pages, { api, path: 'workflows', limit: 200, keyOf: (w) => w.name,
         empty: 'No workflow. jobq.create_workflow() makes one.' },
-        (items) => h(Table, { rows: items, rowKey: (w) => w.name, columns: this.columns(), caption: 'Workflows',
+        (items, again, rowClass) => h(Table, { rows: items, rowKey: (w) => w.name, columns: this.columns(), caption: 'Workflows', rowClass,
           href: (w) => link(['workflows', w.name]) })),
       h('section', null, h('h2', null, 'Newest runs'), h(Runs, { api, limit: 20, caption: 'Newest runs' })));
   }
@@ -149,7 +150,7 @@ async function start(api, name) {
 function rest(step) {
   return Object.entries(step).filter(([key]) => !['key', 'job_type', 'after', 'rule', 'if', 'event', 'delay'].includes(key))
     .map(([key, value]) => h('div', { key }, faint(key), ' ',
-      h('code', null, typeof value === 'string' ? value : JSON.stringify(value))));
+      h('code', null, typeof value === 'string' ? value : writeJson(value))));
 }
 
 function Definition({ steps, route }) {
@@ -196,7 +197,7 @@ function Workflow({ route, api }) {
       h('section', null, h(Definition, { steps: shown.steps, route })),
       h('section', null, h(Facts, {
         rows: [['On failure', shown.on_failure],
-          ['Output', shown.output ? h('code', null, JSON.stringify(shown.output)) : 'results of the last steps']],
+          ['Output', shown.output ? h('code', null, writeJson(shown.output)) : 'results of the last steps']],
       })),
       h('section', null, h('h2', null, 'Newest runs'),
         h(Runs, { api, query: { workflow: name }, limit: 10, caption: `Newest runs of ${name}`,

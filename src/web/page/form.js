@@ -8,6 +8,7 @@
  * that had no value is not given, one that had a value is null.
  */
 import { Box, openDialog } from './dialog.js';
+import { readJson, writeJson } from './api.js';
 import { Button, Component, Trouble, h, problemText, utc } from './ui.js';
 
 /* ---------- values and the texts of inputs ---------- */
@@ -18,7 +19,7 @@ export function toText(field, value) {
   }
   switch (field.type) {
     case 'bool': return Boolean(value);
-    case 'json': return JSON.stringify(value, null, 2);
+    case 'json': return writeJson(value, 2);
     case 'list': return value.join('\n');
     case 'time': return utc(value).slice(0, 19);
     default: return String(value);
@@ -46,7 +47,7 @@ export function fromText(field, text) {
       return Number(text);
     case 'json':
       try {
-        return JSON.parse(text);
+        return readJson(text);
       } catch (error) {
         throw new Error(`this is not JSON: ${error.message}`);
       }

@@ -1,17 +1,20 @@
 /*
  * A job: why it waits, its times to scale, its tries, its data, and actions.
  *
- * While it lives, it is read again every two seconds; events are read again
- * when its row has changed. Its events are as complete as options.events of
- * its type wants: without them the times are those of the row.
+ * While it lives, it is read again every two seconds, and seldom afterwards: a
+ * retry may take it up. Events are read again when its row has changed. They
+ * are as complete as options.events of its type wants: without them the times
+ * are those of the row.
  */
-import { act, ask, Badge, Button, Component, copy, Duration, duration, Facts, Fragment, h, Head, interval, link, Loading, millis, now, num, plural, say, Since, Status,
+import { act, ask, Badge, Button, Component, copy, Duration, duration, Facts, Fragment, h, Head, interval, link, Loading, millis, now, num, plural, say, Since, Stale, Status,
   Time, Trouble, utc } from './ui.js';
+import { writeJson } from './api.js';
 import { Data, Times, Tries, spansOf, triesOf } from './job_parts.js';
 
 export const title = 'Job';
 
 const LIVE_MS = 2000;
+const ENDED_MS = 20000;
 const MAX_EVENTS = 2000;
 const LIVE = ['pending', 'blocked', 'retry', 'running'];
 const ENDED = ['completed', 'skipped', 'cancelled', 'error'];
@@ -30,9 +33,9 @@ export function asSql(job) {
   const more = [
     ['priority', job.priority], ['max_attempts', job.max_attempts], ['timeout', job.timeout && sqlText(job.timeout)], ['tenant', job.tenant !== null && sqlText(job.tenant)],
     ['unique_key', job.unique_key && sqlText(job.unique_key)], ['concurrency_key', job.concurrency_key && sqlText(job.concurrency_key)],
-    ['metadata', job.metadata !== null && sqlText(JSON.stringify(job.metadata))],
+    ['metadata', job.metadata !== null && sqlText(writeJson(job.metadata))],
   ].filter(([, value]) => value !== null && value !== undefined && value !== false && value !== '');
-  const given = [sqlText(job.job_type), sqlText(JSON.stringify(job.payload ?? null)), ...more.map(([name, value]) => `${name} => ${value}`)];
+  const given = [sqlText(job.job_type), sqlText(writeJson(job.payload)), ...more.map(([name, value]) => `${name} => ${value}`)];
   return `SELECT jobq.enqueue(${given.join(', ')});`;
 }
 
@@ -48,7 +51,7 @@ export function asCurl(job, user, origin) {
       body[name] = job[name];
     }
   }
-  return `curl -u ${shellText(user)} -H 'Content-Type: application/json' -d ${shellText(JSON.stringify(body))} ${shellText(`${origin}/api/v1/jobs`)}`;
+  return `curl -u ${shellText(user)} -H 'Content-Type: application/json' -d ${shellText(writeJson(body))} ${shellText(`${origin}/api/v1/jobs`)}`;
 }
 
 /* ---------- why it does not start ---------- */
@@ -99,10 +102,16 @@ export default class Job extends Component {
 
   componentDidMount() {
     this.watch(LIVE_MS);
+    /* while it lives, its watch is enough */
+    this.look = () => this.every === 0 && document.visibilityState === 'visible' && this.watch(0);
+    this.pulse = setInterval(this.look, ENDED_MS);
+    document.addEventListener('visibilitychange', this.look);
   }
 
   componentWillUnmount() {
     this.gone = true;
+    clearInterval(this.pulse);
+    document.removeEventListener('visibilitychange', this.look);
     this.watcher?.stop();
   }
 
@@ -132,6 +141,8 @@ export default class Job extends Component {
     if (ENDED.includes(job.status) && this.every) {
       this.every = 0;
       this.watcher.stop();
+    } else if (LIVE.includes(job.status) && !this.every) {
+      this.watch(LIVE_MS);
     }
   }
 
@@ -287,7 +298,7 @@ export default class Job extends Component {
     }
   }
 
-  render({ route, api }, { job, problem }) {
+  render({ route, api }, { job, problem, at }) {
     if (!job) {
       return h(Fragment, null, h(Head, { title }), problem
         ? h(Trouble, { problem: problem.status === 404 ? { title: 'No such job', detail: `There is no job ${route.id}, or your role does not see it. Finished jobs stay for the time of their type.` } : problem, again: () => this.again() })
@@ -296,7 +307,8 @@ export default class Job extends Component {
     return h(Fragment, null,
       h(Head, { title: h('span', { class: 'row' }, nameOf(job), h(Status, { status: job.status })),
         about: h('span', { class: 'row' }, h('span', { class: 'code' }, job.id), h(Button, { class: 'small quiet', onClick: () => copy(job.id, 'Id') }, 'Copy')) }, this.buttons()),
-      problem && !problem.passing && h(Trouble, { problem: problem.status === 404 ? { title: 'The job is gone', detail: 'What you see was its last state.' } : problem }),
+      problem && (problem.passing ? h(Stale, { problem, at, again: () => this.again() })
+        : h(Trouble, { problem: problem.status === 404 ? { title: 'The job is gone', detail: 'What you see was its last state.' } : problem })),
       this.body());
   }
 }

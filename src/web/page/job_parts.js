@@ -2,6 +2,7 @@
  * Parts of the page of a job: its times to scale, its tries, its data.
  */
 import { Button, Component, Duration, Fragment, Status, Time, bytes, copy, duration, h, millis, plural, utc } from './ui.js';
+import { writeJson } from './api.js';
 
 /* ---------- tries and spans, from events and the row ---------- */
 
@@ -115,7 +116,7 @@ function Events({ events, cut }) {
     h('div', { class: 'scroll', tabIndex: 0, role: 'region', 'aria-label': 'Events' }, h('table', { class: 'rows compact' },
       h('thead', null, h('tr', null, ['Time (UTC)', 'Event', 'Attempt', 'Source', 'Message', 'Data'].map((t) => h('th', { key: t, scope: 'col' }, t)))),
       h('tbody', null, events.map((e) => h('tr', { key: e.id }, h('td', { class: 'nobr' }, utc(e.ts).slice(0, 23)), h('td', { class: e.level === 'error' ? 'bad' : e.level === 'warning' ? 'warn' : '' }, e.type),
-        h('td', { class: 'n' }, e.attempt), h('td', null, e.source), h('td', null, e.message), h('td', { class: 'code' }, e.data === null ? '' : JSON.stringify(e.data))))))));
+        h('td', { class: 'n' }, e.attempt), h('td', null, e.source), h('td', null, e.message), h('td', { class: 'code' }, e.data === null ? '' : writeJson(e.data))))))));
 }
 
 export function Tries({ job, tries, events, cut }) {
@@ -146,7 +147,7 @@ export class Data extends Component {
   render({ name, value, id }, { all }) {
     if (this.of !== value) {
       this.of = value;
-      this.text = typeof value === 'string' ? value : JSON.stringify(value, null, 2);
+      this.text = typeof value === 'string' ? value : writeJson(value, 2);
     }
     const { text } = this;
     const folded = text.length > FOLDED && !all;

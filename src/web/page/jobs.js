@@ -5,8 +5,9 @@
  * refreshed in place; new ones are announced, and shown on click; rows that
  * the filter does not match any more stay, faint, until then.
  */
-import { act, ask, Button, Component, Duration, Empty, Fragment, h, Head, Icon, link, Loading, millis, now, num, plural, problemText, refine, say, Since, Status,
+import { act, ask, Button, Component, Duration, Empty, Fragment, h, Head, Icon, link, Loading, millis, now, num, plural, problemText, refine, say, Since, Stale, Status,
   Time, Trouble } from './ui.js';
+import { readJson, writeJson } from './api.js';
 import { NewRows, Table } from './table.js';
 
 export const title = 'Jobs';
@@ -32,10 +33,15 @@ const UNITS = { s: 1, min: 60, h: 3600, d: 86400 };
 export function timeOf(text) {
   const span = /^\s*(\d+)\s*(s|min|h|d)\s*$/.exec(text || '');
   if (span) {
-    return new Date(now() - span[1] * UNITS[span[2]] * 1000).toISOString();
+    return isoOf(now() - span[1] * UNITS[span[2]] * 1000);
   }
   const iso = (text || '').trim().replace(' ', 'T').replace(/ ?UTC$/, '');
-  const at = new Date(/[zZ]|[+-]\d\d:?\d\d$/.test(iso) || !iso.includes('T') ? iso : `${iso}Z`);
+  return isoOf(/[zZ]|[+-]\d\d:?\d\d$/.test(iso) || !iso.includes('T') ? iso : `${iso}Z`);
+}
+
+/* undefined: it is no time, or one that no calendar has. */
+function isoOf(time) {
+  const at = new Date(time);
   return Number.isNaN(at.getTime()) ? undefined : at.toISOString();
 }
 
@@ -45,7 +51,8 @@ export function readFilter({ status, job_type: type, tenant, no_tenant: none, pa
   const wrong = {};
   if (payload) {
     try {
-      filter.payload_contains = JSON.parse(payload);
+      readJson(payload);
+      filter.payload_contains = payload;
     } catch (problem) {
       wrong.payload = `this is not JSON: ${problem.message}`;
     }
@@ -111,7 +118,7 @@ function summary(job) {
   if (job.error_msg && job.status !== 'completed') {
     return h('span', { class: { error: 'bad', retry: 'warn' }[job.status] || 'faint', title: job.error_msg.slice(0, 500) }, job.error_msg.slice(0, 300));
   }
-  const text = job.payload === null ? '' : JSON.stringify(job.payload);
+  const text = job.payload === null ? '' : writeJson(job.payload);
   return h('span', { class: 'code faint' }, text.slice(0, 300));
 }
 
@@ -143,7 +150,7 @@ const columns = [
 export default class Jobs extends Component {
   constructor(props) {
     super(props);
-    this.state = { items: null, next: null, fresh: [], left: new Set(), problem: null, more: false, selected: new Set(), doing: null };
+    this.state = { items: null, next: null, fresh: [], left: new Set(), problem: null, at: 0, more: false, selected: new Set(), doing: null };
   }
 
   componentDidMount() {
@@ -156,7 +163,9 @@ export default class Jobs extends Component {
       }
     });
     /* for roles that have no overview, and so hear of no change */
-    this.pulse = setInterval(() => document.visibilityState === 'visible' && this.refreshSoon(), PULSE_MS);
+    this.pulse = setInterval(() => this.refreshSoon(), PULSE_MS);
+    this.turned = () => this.refreshSoon();
+    document.addEventListener('visibilitychange', this.turned);
   }
 
   componentDidUpdate() {
@@ -167,6 +176,7 @@ export default class Jobs extends Component {
 
   componentWillUnmount() {
     this.end();
+    document.removeEventListener('visibilitychange', this.turned);
     clearTimeout(this.timer);
     clearInterval(this.pulse);
     this.abort?.abort();
@@ -191,10 +201,11 @@ export default class Jobs extends Component {
     try {
       const { items, next, searched_to: searched } = await api.get('jobs', { ...filter, limit: PAGE }, { signal });
       this.took = performance.now() - began;
-      this.setState({ items, next, searched, fresh: [], left: new Set(), problem: null, selected: new Set() });
+      this.loaded = this.asked;
+      this.setState({ items, next, searched, fresh: [], left: new Set(), problem: null, at: Date.now(), selected: new Set() });
     } catch (problem) {
       if (!signal.aborted) {
-        this.setState({ problem });
+        this.setState({ problem }, () => problem.passing && this.refreshSoon());
       }
     }
   }
@@ -214,10 +225,10 @@ export default class Jobs extends Component {
 
   refreshSoon() {
     const failed = this.state.problem?.passing;
-    if (!this.timer && (failed || (this.state.items && this.took < SLOW_MS && !this.filter.until))) {
+    if (!this.timer && document.visibilityState === 'visible' && (failed || (this.state.items && this.took < SLOW_MS && !this.filter.until))) {
       this.timer = setTimeout(() => {
         this.timer = null;
-        failed ? this.load() : this.refresh();
+        this.loaded === this.asked ? this.refresh() : this.load();
       }, REFRESH_MS);
     }
   }
@@ -231,8 +242,8 @@ export default class Jobs extends Component {
     try {
       ({ items: page, next: covered } = await this.props.api.get('jobs', { ...this.filter, limit: PAGE }, { signal }));
     } catch (problem) {
-      if (!problem.passing && !signal.aborted) {
-        this.setState({ problem });
+      if (!signal.aborted) {
+        this.setState({ problem }, () => problem.passing && this.refreshSoon());
       }
       return;
     }
@@ -246,7 +257,7 @@ export default class Jobs extends Component {
     this.setState({
       items: items.map((j) => read.get(j.id) || j),
       left: new Set(items.filter((j) => j.id >= (covered || '') && !read.has(j.id)).map((j) => j.id)),
-      fresh: page.filter((j) => !known.has(j.id) && j.id > newest), problem: null,
+      fresh: page.filter((j) => !known.has(j.id) && j.id > newest), problem: null, at: Date.now(),
     });
   }
 
@@ -293,14 +304,16 @@ export default class Jobs extends Component {
   async bulk(action) {
     const { api } = this.props;
     const { job_type: type, tenant, payload_contains: payload, error_like: error } = this.filter;
-    const filter = { job_type: type, tenant, payload_contains: payload, error_like: action === 'retry' ? error : undefined };
+    const status = action === 'cancel' ? this.filter.status : undefined;
+    const filter = { job_type: type, tenant, payload_contains: payload && readJson(payload), status, error_like: action === 'retry' ? error : undefined };
     const about = [
-      action === 'cancel' ? 'All jobs that wait (pending, blocked, retry)' : 'All dead letters',
+      status ? `All jobs with the status ${status}` : action === 'cancel' ? 'All jobs that wait (pending, blocked, retry)' : 'All dead letters',
       type ? `of the type ${type}` : 'of all types', tenant ? `of the tenant ${tenant}` : tenant === '' ? 'without a tenant' : null,
-      payload === undefined ? null : `whose payload contains ${JSON.stringify(payload)}`, filter.error_like ? `whose error is like ${error}` : null,
+      payload && `whose payload contains ${payload}`, filter.error_like ? `whose error is like ${error}` : null,
     ].filter(Boolean).join(', ');
     const { openBulk } = await import('./bulk.js');
-    await openBulk({ api, action, filter, about: `${about}.` });
+    await openBulk({ api, action, filter, about: `${about}.`, ...(status && { what: `${status} jobs` }),
+      ...(status === 'running' && { text: 'Their attempts are stopped, and their changes rolled back.' }) });
     this.load();
   }
 
@@ -316,11 +329,13 @@ export default class Jobs extends Component {
 
   buttons() {
     const { api, route } = this.props;
-    const { status, since, until, error } = route.query;
-    const why = this.state.wrong ? 'Not with a filter that is wrong' : since || until ? 'Not with since or until: these are no part of a bulk filter' : undefined;
+    const { status, since, until, error, job_type: type, tenant, no_tenant: none, payload } = route.query;
+    const why = this.state.wrong ? 'Not with a filter that is wrong' : since || until ? 'Not with since or until: these are no part of a bulk filter'
+      : payload?.trim() === 'null' ? 'Not with the payload null, which is no part of a bulk filter'
+        : type || tenant || none || payload || error ? undefined : 'Choose a type, a tenant or a payload first';
     const bulk = (action, icon, label) => h(Button, { icon, disabled: Boolean(why), title: why, onClick: () => this.bulk(action) }, label);
     return [
-      api.can('admin') && !error && (!status || (LIVE.includes(status) && status !== 'running')) && bulk('cancel', 'ban', 'Cancel all …'),
+      api.can('admin') && !error && (!status || LIVE.includes(status)) && bulk('cancel', 'ban', 'Cancel all …'),
       api.can('admin') && (!status || status === 'error') && bulk('retry', 'redo', 'Retry all …'),
       api.can('enqueue') && h(Button, { class: 'primary', icon: 'plus', onClick: () => this.enqueue() }, 'Enqueue'),
     ];
@@ -363,12 +378,12 @@ export default class Jobs extends Component {
         h('span', null, `${num(items.length)} shown, the newest first`), left.size > 0 && h('span', null, h(Icon, { name: 'info' }), ' faint rows do not match any more')));
   }
 
-  render({ api, route }, { items, problem, wrong }) {
+  render({ api, route }, { items, problem, at, wrong }) {
     const types = (api.live.state.data?.types || []).map((t) => t.job_type).filter(Boolean);
     return h(Fragment, null,
       h(Head, { title }, this.buttons()),
       h(Filters, { route, types, wrong }),
-      problem && h(Trouble, { problem, again: () => this.load() }),
+      problem && h(this.loaded === this.asked && problem.passing ? Stale : Trouble, { problem, at, again: () => this.load() }),
       items ? this.list() : !problem && !wrong && h(Loading));
   }
 }

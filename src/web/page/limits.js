@@ -1,6 +1,6 @@
 /*
  * Limits that job types share; pressure signals and the rules that follow
- * them.
+ * them. Lists are read whole: rules and signals are looked up in each other.
  */
 import {
   Badge, Bar, Button, Component, Empty, Fragment, Head, Loading, Stale, Status, Time, Trouble, act, ask, duration, h,
@@ -15,7 +15,7 @@ export const title = (route) => titles[route.name];
 
 const faint = (text) => h('span', { class: 'faint' }, text);
 
-/* A screen of two lists; state.first and state.second are those of api.watch. */
+/* A screen of two lists, {paths: [[path, all]]}; state.first and state.second are those of api.watch. */
 class Both extends Component {
   constructor(props) {
     super(props);
@@ -24,8 +24,8 @@ class Both extends Component {
 
   componentDidMount() {
     const { api, paths } = this.props;
-    this.watchers = ['first', 'second'].map((part, i) => api.watch(...paths[i], RENEW_MS,
-      (state) => this.setState({ [part]: state })));
+    this.watchers = ['first', 'second'].map((part, i) => api.watch(paths[i][0], null, RENEW_MS,
+      (state) => this.setState({ [part]: state }), paths[i][1]));
     this.again = () => this.watchers.forEach((watcher) => watcher.again());
   }
 
@@ -45,6 +45,9 @@ class Both extends Component {
       : h(Trouble, { problem, again: this.again });
   }
 }
+
+/* Below a list that goes on after the last row that is read. */
+const Cut = ({ list }) => list.next && h('p', { class: 'under' }, `The first ${num(list.items.length)}; there are more.`);
 
 /* ---------- limits ---------- */
 
@@ -99,7 +102,7 @@ function limitColumns(api, again) {
     { key: 'rate', title: 'Starts', class: 'nobr wide', render: (l) => (l.rate_limit ? rate(l) : faint('no maximum')) },
     { key: 'held_s', title: 'Full for', class: 'n', sort: (l) => l.held_s,
       render: (l) => (l.held_s ? duration(l.held_s) : faint('–')) },
-    api.can('admin') && {
+    api.can('configure') && {
       key: 'act', title: h('span', { class: 'hidden' }, 'Actions'), class: 'act',
       render: (l) => h(Fragment, null,
         h(Button, { class: 'small', onClick: () => setLimit(api, l, again), 'aria-label': `Set ${l.name}` }, 'Set'), ' ',
@@ -137,12 +140,13 @@ class Limits extends Both {
     const others = usage.filter((u) => !/^limit/.test(u.kind));
     return h(Fragment, null,
       h(Head, { title: 'Limits', about: 'Maxima that several job types share: a licence, a service\'s rate, a GPU.' },
-        api.can('admin') && rows && h(Button, { icon: 'plus', onClick: () => setLimit(api, null, this.again) },
+        api.can('configure') && rows && h(Button, { icon: 'plus', onClick: () => setLimit(api, null, this.again) },
           'New limit …')),
       this.troubles(true),
       rows && (rows.length ? h(Table, { rows, rowKey: (l) => l.name, columns: limitColumns(api, this.again),
         caption: 'Limits' })
         : h(Empty, null, 'No limit is shared. Job types have maxima of their own; a limit here holds several together.')),
+      rows && h(Cut, { list: first.data }),
       others.length > 0 && h('section', null, h('h2', null, 'Other maxima'),
         h(Table, { rows: others, rowKey: (u) => `${u.kind} ${u.name}`, columns: otherColumns, caption: 'Other maxima',
           compact: true })));
@@ -184,11 +188,17 @@ function newSignal(api, again) {
   });
 }
 
-function dropSignal(api, signal, rules, again) {
-  return ask({
+/* Its rules are asked for: they may be newer than those that are shown. */
+async function dropSignal(api, signal, again) {
+  let rules;
+  if (!await act(async () => { rules = await api.all('rules', { signal: signal.name }); })) {
+    return;
+  }
+  const n = rules.items.length;
+  ask({
     title: `Drop signal ${signal.name}`, tone: 'danger', submit: 'Drop', type: signal.name,
-    text: rules ? `Its ${rules === 1 ? 'rule goes' : `${rules} rules go`} with it.` : 'It has no rules.',
-    run: () => api.del(['signals', signal.name], { force: rules > 0 || undefined }).then(again),
+    text: n ? `Its ${n === 1 ? 'rule goes' : `${num(n)}${rules.next ? '+' : ''} rules go`} with it.` : 'It has no rules.',
+    run: () => api.del(['signals', signal.name], { force: n > 0 || undefined }).then(again),
   });
 }
 
@@ -197,7 +207,7 @@ function Switch({ api, signal, again }) {
   const on = isOn(signal);
   const word = on ? 'on' : 'off';
   const off = () => act(() => api.put(['signals', signal.name], { active: false }).then(again), `${signal.name} is off`);
-  if (!api.can('admin') || signal.condition || signal.builtin) {
+  if (!api.can('configure') || signal.condition || signal.builtin) {
     return h(Badge, { tone: on ? 'accent' : '', icon: on ? 'check' : 'ban' }, word);
   }
   return h('button', {
@@ -221,9 +231,9 @@ function signalColumns(api, rules, again) {
     },
     { key: 'rules', title: 'Rules', class: 'n', render: (s) => num(n(s)) },
     { key: 'changed_at', title: 'Changed', class: 'nobr', render: (s) => h(Time, { at: s.changed_at }) },
-    api.can('admin') && {
+    api.can('configure') && {
       key: 'act', title: h('span', { class: 'hidden' }, 'Actions'), class: 'act',
-      render: (s) => !s.builtin && h(Button, { class: 'small danger', onClick: () => dropSignal(api, s, n(s), again),
+      render: (s) => !s.builtin && h(Button, { class: 'small danger', onClick: () => dropSignal(api, s, again),
         'aria-label': `Drop ${s.name}` }, 'Drop'),
     },
   ].filter(Boolean);
@@ -274,7 +284,7 @@ function ruleColumns(api, signals, again) {
     { key: 'signal', title: 'While', sort: (r) => r.signal, render: (r) => h(Fragment, null, r.signal, ' is on') },
     { key: 'effect', title: 'Effect', class: 'wide', render: effect },
     { key: 'now', title: 'Now', render: (r) => (on(r) ? h(Badge, { tone: 'warn', icon: 'check' }, 'holds') : faint('no')) },
-    api.can('admin') && {
+    api.can('configure') && {
       key: 'act', title: h('span', { class: 'hidden' }, 'Actions'), class: 'act',
       render: (r) => h(Fragment, null,
         h(Button, { class: 'small', onClick: () => setRule(api, r, signals, again),
@@ -286,35 +296,38 @@ function ruleColumns(api, signals, again) {
 }
 
 class Rules extends Both {
-  lists(signals, rules) {
+  lists() {
     const { api } = this.props;
+    const { first, second } = this.state;
+    const [signals, rules] = [first.data.items, second.data.items];
     return h(Fragment, null,
       h('section', null, h('h2', null, 'Signals'),
         signals.length ? h(Table, { rows: signals, rowKey: (s) => s.name, columns: signalColumns(api, rules, this.again),
           caption: 'Signals' })
-          : h(Empty, null, 'No signal. jobq.set_signal() sets one: a call is on, backups run, the machine is needed elsewhere.')),
+          : h(Empty, null, 'No signal. jobq.set_signal() sets one: a call is on, backups run, the machine is needed elsewhere.'),
+        h(Cut, { list: first.data })),
       h('section', null, h('h2', null, 'Rules'),
         rules.length ? h(Table, { rows: rules, rowKey: (r) => `${r.signal} ${r.job_type}`,
           columns: ruleColumns(api, signals, this.again), caption: 'Rules' })
-          : h(Empty, null, 'No rule. A rule blocks a type, or moves its priority, while a signal is on.')));
+          : h(Empty, null, 'No rule. A rule blocks a type, or moves its priority, while a signal is on.'),
+        h(Cut, { list: second.data })));
   }
 
   render({ api }, { first, second }) {
     const ready = first.data && second.data;
     return h(Fragment, null,
       h(Head, { title: 'Rules', about: 'While a signal is on, its rules hold jobs back or move their priority.' },
-        api.can('admin') && ready && h(Fragment, null,
+        api.can('configure') && ready && h(Fragment, null,
           h(Button, { icon: 'plus', onClick: () => newSignal(api, this.again) }, 'New signal …'),
           h(Button, { icon: 'plus', onClick: () => setRule(api, null, first.data.items, this.again) }, 'New rule …'))),
       this.troubles(false),
-      ready && this.lists(first.data.items, second.data.items));
+      ready && this.lists());
   }
 }
 
 export default class Screen extends Component {
   render({ route, api }) {
-    const all = { limit: 200 };
-    return route.name === 'limits' ? h(Limits, { api, paths: [['limits', all], ['limits/usage', null]] })
-      : h(Rules, { api, paths: [['signals', all], ['rules', all]] });
+    return route.name === 'limits' ? h(Limits, { api, paths: [['limits', true], ['limits/usage']] })
+      : h(Rules, { api, paths: [['signals', true], ['rules', true]] });
   }
 }

@@ -2,6 +2,7 @@
  * Alerts, the audit log and the events: what has happened, the newest first.
  */
 import { Component, Fragment, Head, Status, Time, h, link, utc } from './ui.js';
+import { writeJson } from './api.js';
 import { Filters, Pages, lastField, sinceOf } from './pages.js';
 import { Table } from './table.js';
 
@@ -22,10 +23,11 @@ function text(value) {
   if (typeof value === 'string') {
     return /^\d{4}-\d\d-\d\dT/.test(value) ? utc(value) : value;
   }
-  return JSON.stringify(value);
+  return writeJson(value);
 }
 
-const isObject = (value) => value !== null && typeof value === 'object' && !Array.isArray(value);
+/* Of those that JSON has: a number that is kept exactly is none. */
+const isObject = (value) => value !== null && typeof value === 'object' && Object.getPrototypeOf(value) === Object.prototype;
 
 /* Returns [[name, old, new]] of what differs; objects in objects are compared key by key. */
 export function changes(before, after, prefix = '') {
@@ -35,7 +37,7 @@ export function changes(before, after, prefix = '') {
     if (isObject(old) && isObject(now)) {
       return changes(old, now, `${prefix}${name}.`);
     }
-    return JSON.stringify(old ?? null) === JSON.stringify(now ?? null) ? [] : [[prefix + name, old, now]];
+    return writeJson(old) === writeJson(now) ? [] : [[prefix + name, old, now]];
   });
 }
 
@@ -44,7 +46,7 @@ function Value({ value }) {
   const words = text(value);
   return words.length <= LONG ? words
     : h('details', { class: 'long' }, h('summary', null, `${words.slice(0, LONG)} …`),
-      h('pre', { class: 'block' }, JSON.stringify(value, null, 2)));
+      h('pre', { class: 'block' }, writeJson(value, 2)));
 }
 
 function Change({ name, before, after, only }) {
@@ -72,7 +74,7 @@ function Message({ row }) {
   const entries = Object.entries(row.data || {});
   const words = row.message || entries.map(([name, value]) => `${name} ${text(value)}`).join(', ');
   return entries.length ? h('details', null, h('summary', null, words),
-    h('pre', { class: 'block' }, JSON.stringify(row.data, null, 2))) : words;
+    h('pre', { class: 'block' }, writeJson(row.data, 2))) : words;
 }
 
 const whole = (id) => id && h('a', { href: link(['jobs', id]), class: 'id', title: id }, `…${id.slice(-8)}`);
@@ -177,7 +179,7 @@ export default class Screen extends Component {
       h(Pages, {
         key: `list ${name}`, api, path: name, query: { ...known, since: sinceOf(this, last) }, every: RENEW_MS, keyOf: key,
         empty: Object.keys(known).length || last ? 'Nothing matches these filters.' : empty,
-      }, (items) => h(Table, { rows: items, columns, rowKey: key, caption: titles[name], href: (row) => row.job_id
+      }, (items, again, rowClass) => h(Table, { rows: items, columns, rowKey: key, caption: titles[name], rowClass, href: (row) => row.job_id
         && link(['jobs', row.job_id]) })));
   }
 }

@@ -58,10 +58,11 @@ export function quantile(buckets, q) {
   return null;
 }
 
+/* Sums that are not known are NaN: a role of some tenants has only counts by status. */
 function sums(types) {
   const sum = { wait: [], due: 0, exact: true, waiting: 0, blocked: 0, retry: 0, running: 0, dead: 0, enqueued: 0, ended: 0, failed: 0 };
   for (const t of types) {
-    sum.due += t.due ?? 0;
+    sum.due += t.due;
     sum.exact &&= t.due_exact !== false;
     sum.waiting += t.pending ?? 0;
     sum.blocked += t.blocked ?? 0;
@@ -212,7 +213,8 @@ function Tiles({ sum, rates }) {
     h(Tile, { name: 'Failing', value: rates ? percent(rates.failed, rates.failed + rates.ended) : '–', tone: rates?.failed > (rates?.failed + rates?.ended) / 10 ? 'bad' : '',
       about: 'attempts that failed, of those that ended in the last 20 seconds' }),
     h(Tile, { name: 'Wait p95', value: rates ? duration(rates.p95) : '–', about: '95% of the jobs that started in the last 20 seconds had been due for at most so long' }),
-    h(Tile, { name: 'Due', value: `${short(sum.due)}${sum.exact ? '' : '+'}`, about: `${num(sum.due)} jobs could start now`, href: link('jobs', { status: 'pending' }) }),
+    h(Tile, { name: 'Due', value: Number.isNaN(sum.due) ? '–' : `${short(sum.due)}${sum.exact ? '' : '+'}`,
+      about: Number.isNaN(sum.due) ? 'needs access read of all tenants' : `${num(sum.due)} jobs could start now`, href: link('jobs', { status: 'pending' }) }),
     h(Tile, { name: 'Waiting', value: short(sum.waiting + sum.retry + sum.blocked), href: link('jobs', { status: 'pending' }),
       about: `${num(sum.waiting)} pending, ${num(sum.retry)} wait for a retry, ${num(sum.blocked)} blocked` }),
     h(Tile, { name: 'Running', value: short(sum.running), href: link('jobs', { status: 'running' }) }),
@@ -294,7 +296,7 @@ function Part({ state, children, none }) {
 function Errors({ state }) {
   const columns = [
     { key: 'n', title: 'Jobs', class: 'n', render: (g) => h('a', { href: link('jobs', { job_type: g.job_type, error: likeOf(g.pattern) }) }, num(g.n)) },
-    { key: 'pattern', title: 'Error', class: 'text', render: (g) => h('a', { href: link(['jobs', g.job_id]), title: g.pattern }, g.pattern) },
+    { key: 'pattern', title: 'Error', class: 'text', render: (g) => h('a', { href: link(['jobs', g.job_id]), title: g.pattern }, g.pattern ?? 'no message') },
     { key: 'job_type', title: 'Type', class: 'opt cut', render: (g) => h('span', { title: g.job_type }, g.job_type) },
     { key: 'last', title: 'Last', class: 'nobr', render: (g) => h(Time, { at: g.last }) },
   ];
@@ -407,7 +409,7 @@ export default class Overview extends Component {
   rates() {
     const [first, last] = [this.past[0], this.past[this.past.length - 1]];
     const s = first && (last.at - first.at) / 1000;
-    if (!s || s < 1.5 || last.enqueued < first.enqueued) {
+    if (!s || s < 1.5 || !(last.enqueued >= first.enqueued)) {
       return null;
     }
     return {

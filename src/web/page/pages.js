@@ -2,10 +2,10 @@
  * Lists of the API page by page, and the filters above them.
  *
  * The first page is read again every so often: rows that are shown change in
- * place, new ones are only counted until they are asked for, so that no row
- * moves under the pointer.
+ * place, new ones are only counted until they are asked for, and those that it
+ * has no more stay, faint, so that no row moves under the pointer.
  */
-import { Button, Component, Empty, Fragment, Head, Loading, Remote, Stale, Trouble, h, now, problemText, refine,
+import { Button, Component, Empty, Fragment, Head, Icon, Loading, Remote, Stale, Trouble, h, now, problemText, refine,
   say } from './ui.js';
 import { NewRows } from './table.js';
 
@@ -13,12 +13,12 @@ const PAGE = 50;
 
 /*
  * {api, path, query, every (ms, 0: once), limit, keyOf, empty (an element),
- * children: (items, again) => element}.
+ * children: (items, again, rowClass) => element}; rowClass is for its table.
  */
 export class Pages extends Component {
   constructor(props) {
     super(props);
-    this.state = { items: undefined, next: null, fresh: null, problem: null, at: 0, busy: false };
+    this.state = { items: undefined, next: null, fresh: null, left: new Set(), problem: null, at: 0, busy: false };
   }
 
   componentDidMount() {
@@ -28,7 +28,7 @@ export class Pages extends Component {
   componentDidUpdate() {
     if (this.asked !== this.wanted()) {
       this.watcher.stop();
-      this.setState({ items: undefined, next: null, fresh: null, problem: null });
+      this.setState({ items: undefined, next: null, fresh: null, left: new Set(), problem: null });
       this.watch();
     }
   }
@@ -66,11 +66,19 @@ export class Pages extends Component {
       this.setState({ problem, at });
     } else if (items === undefined || this.renew || items.length === 0) {
       this.renew = false;
-      this.setState({ items: data.items, next: data.next, fresh: null, problem: null, at });
+      this.setState({ items: data.items, next: data.next, fresh: null, left: new Set(), problem: null, at });
     } else {
       const fresh = new Map(data.items.map((item) => [this.key(item), item]));
-      this.setState({ items: items.map((item) => fresh.get(this.key(item)) || item), fresh: data, problem: null, at });
+      this.setState({ items: items.map((item) => fresh.get(this.key(item)) || item), fresh: data,
+        left: this.left(fresh, data.next), problem: null, at });
     }
+  }
+
+  /* Keys of rows that the first page has no more; the last row that it has says how far it reaches. */
+  left(fresh, next) {
+    const keys = this.state.items.map((item) => this.key(item));
+    const reach = next === null ? keys.length : keys.findLastIndex((key) => fresh.has(key));
+    return new Set(keys.slice(0, Math.max(0, reach)).filter((key) => !fresh.has(key)));
   }
 
   /* Rows that have come, {n, more: there may be others}. */
@@ -86,7 +94,7 @@ export class Pages extends Component {
 
   show() {
     const { fresh } = this.state;
-    this.setState({ items: fresh.items, next: fresh.next, fresh: null });
+    this.setState({ items: fresh.items, next: fresh.next, fresh: null, left: new Set() });
   }
 
   async more() {
@@ -104,8 +112,9 @@ export class Pages extends Component {
     this.setState({ busy: false });
   }
 
-  render({ children, empty }, { items, next, problem, at, busy }) {
+  render({ children, empty }, { items, next, left, problem, at, busy }) {
     const draw = Array.isArray(children) ? children[0] : children;
+    const rowClass = (item) => (left.has(this.key(item)) ? 'left' : '');
     if (items === undefined) {
       return problem ? h(Trouble, { problem, again: this.again }) : h(Loading);
     }
@@ -113,7 +122,8 @@ export class Pages extends Component {
     return h(Fragment, null,
       problem && h(problem.passing ? Stale : Trouble, { at, problem, again: this.again }),
       h(NewRows, { n, more, show: () => this.show() }),
-      empty && items.length === 0 ? h(Empty, null, next === null ? empty : 'None so far.') : draw(items, this.again),
+      empty && items.length === 0 ? h(Empty, null, next === null ? empty : 'None so far.') : draw(items, this.again, rowClass),
+      left.size > 0 && h('p', { class: 'under' }, h('span', null, h(Icon, { name: 'info' }), ' faint rows are gone, or do not match any more')),
       next !== null && h('p', { class: 'more' }, h(Button, { disabled: busy, onClick: () => this.more() }, items.length === 0 ? 'Search further back' : 'Show more')));
   }
 }
@@ -122,7 +132,7 @@ export class Pages extends Component {
 export class Found extends Remote {
   render(props, state) {
     const body = super.render(props, state);
-    return state.data === undefined ? h(Fragment, null, h(Head, { title: props.title }), body) : body;
+    return state.data === undefined || state.data.items?.length === 0 ? h(Fragment, null, h(Head, { title: props.title }), body) : body;
   }
 }
 

@@ -6,6 +6,7 @@ import {
   Badge, Button, Component, Facts, Fragment, Head, Icon, Since, Status, Time, act, ask, duration, h, link, millis, now, num,
   onKey, plural, refine,
 } from './ui.js';
+import { writeJson } from './api.js';
 import { Diagram } from './diagram.js';
 import { Found, Pages } from './pages.js';
 import { Table } from './table.js';
@@ -199,8 +200,8 @@ function Members({ api, run, step, route }) {
       api, path: ['runs', run.id, 'tasks'], query: { task_key: step.key, status }, every: ended.has(run.status) ? 0
         : RENEW_MS,
       empty: 'No task.',
-    }, (items) => h(Table, {
-      rows: items.filter((t) => t.task_key !== step.key), columns, caption: `Tasks of ${step.key}`, compact: true,
+    }, (items, again, rowClass) => h(Table, {
+      rows: items.filter((t) => t.task_key !== step.key), rowClass, columns, caption: `Tasks of ${step.key}`, compact: true,
       href: (t) => link(['jobs', t.id]),
     })));
 }
@@ -299,7 +300,7 @@ function Tasks({ steps, href }) {
 
 function Json({ name, value }) {
   return value !== null && value !== undefined && h('details', null, h('summary', null, name),
-    h('pre', { class: 'block' }, JSON.stringify(value, null, 2)));
+    h('pre', { class: 'block' }, writeJson(value, 2)));
 }
 
 function Run({ route, api, data, again }) {
@@ -333,11 +334,14 @@ class Live extends Found {
   componentDidMount() {
     super.componentDidMount();
     this.timer = setInterval(() => this.look(), RENEW_MS);
+    this.turned = () => document.visibilityState === 'visible' && this.again();
+    document.addEventListener('visibilitychange', this.turned);
   }
 
   componentWillUnmount() {
     super.componentWillUnmount();
     clearInterval(this.timer);
+    document.removeEventListener('visibilitychange', this.turned);
   }
 
   look() {

@@ -7,6 +7,7 @@ import {
   now, num, plural,
   refine, seconds, utc,
 } from './ui.js';
+import { writeJson } from './api.js';
 import { Filters, Found, Pages } from './pages.js';
 import { Table } from './table.js';
 
@@ -249,13 +250,13 @@ class List extends Component {
       h(Pages, { api, path: 'schedules', query, limit: 100, every: RENEW_MS, keyOf: (s) => `${s.tenant} ${s.name}`,
         empty: Object.values(query).some(Boolean) ? 'No schedule matches.'
           : 'No schedule. jobq.schedule() makes one, or New schedule above.' },
-      (items, again) => h(Fragment, null,
+      (items, again, rowClass) => h(Fragment, null,
         h('div', { class: 'above' }, h('span', { class: 'chips' }, Object.keys(spans).map((s) => h('a', {
           key: s, href: link(route.path, { ...route.query, span: s }), 'aria-current': s === span ? 'true' : undefined,
         }, `next ${s.replace('h', ' h').replace('d', ' days')}`))),
           h(Button, { class: 'small quiet', onClick: () => this.allTicks(items) }, 'Draw all ticks')),
         h(Table, { rows: items, rowKey: (s) => `${s.tenant} ${s.name}`, columns: this.columns(items, again),
-          caption: 'Schedules', href }))));
+          caption: 'Schedules', rowClass, href }))));
   }
 }
 
@@ -337,7 +338,7 @@ class Times extends Component {
 
   render({ api, schedule: s }, { ticks, problem }) {
     return h(Pages, { api, path: ['schedules', s.name, 'runs'], query: { tenant: s.tenant }, limit: 50, every: RENEW_MS },
-      (runs) => h(Fragment, null,
+      (runs, again, rowClass) => h(Fragment, null,
       h('section', null, h('h2', null, 'Last runs and next ticks'),
         problem && h(Trouble, { problem }),
         h(Ribbon, { runs, ticks, timezone: s.timezone }),
@@ -347,9 +348,9 @@ class Times extends Component {
           h('ol', { class: 'ticks' }, ticks.slice(0,
             10).map((t) => h('li', { key: t }, local(t, s.timezone), faint(h(Fragment, null, ' ', h(Time, { at: t })))))))),
       h('section', null, h('h2', null, 'Last runs'),
-        runs.length ? h(Table, { rows: runs, columns: runColumns, caption: 'Last runs', compact: true,
+        runs.length ? h(Table, { rows: runs, columns: runColumns, caption: 'Last runs', compact: true, rowClass,
           href: (j) => link(['jobs', j.id]) })
-          : faint('None among the newest 1,000 jobs of its type.'))));
+          : faint('None yet.'))));
   }
 }
 
@@ -364,8 +365,8 @@ function Definition({ schedule: s }) {
       ['Jobs', s.max_runs ? `${num(s.runs)} of at most ${num(s.max_runs)}` : num(s.runs)],
       ['Skipped ticks', num(s.skipped)],
       ['Paused after', s.pause_after_failures && plural(s.pause_after_failures, 'dead letter')],
-      ['Payload', h('code', null, JSON.stringify(s.payload))],
-      ['Options', Object.keys(s.options).length > 0 && h('code', null, JSON.stringify(s.options))],
+      ['Payload', h('code', null, writeJson(s.payload))],
+      ['Options', Object.keys(s.options).length > 0 && h('code', null, writeJson(s.options))],
       ['Changed', h(Time, { at: s.updated_at })],
     ],
   }));

@@ -3,6 +3,7 @@
  * will change before it is saved.
  */
 import { Button, Component, Fragment, Trouble, ask, h, interval, seconds } from './ui.js';
+import { readJson, writeJson } from './api.js';
 import { Form } from './form.js';
 
 /* ---------- what a type has ---------- */
@@ -59,12 +60,12 @@ const OPTION = 'option ';
 
 /* An option's value as the text of a field: JSON, words without quotes. */
 function optionText(value) {
-  return typeof value === 'string' && optionValue(value) === value ? value : JSON.stringify(value);
+  return typeof value === 'string' && optionValue(value) === value ? value : writeJson(value);
 }
 
 function optionValue(text) {
   try {
-    return JSON.parse(text);
+    return readJson(text);
   } catch {
     return text;
   }

@@ -53,9 +53,9 @@ export class Table extends Component {
     }
     const top = -this.body.current.getBoundingClientRect().top / this.rowHeight;
     const from = Math.max(0, Math.min(n - 1, Math.floor(top) - MARGIN));
-    const to = Math.min(n, Math.ceil(top + innerHeight / this.rowHeight) + MARGIN);
+    const to = Math.max(from + 1, Math.min(n, Math.ceil(top + innerHeight / this.rowHeight) + MARGIN));
     if (Math.abs(from - this.state.from) > MARGIN / 3 || Math.abs(to - this.state.to) > MARGIN / 3) {
-      this.setState({ from, to: Math.max(to, from + 1) });
+      this.setState({ from, to });
     }
   }
 

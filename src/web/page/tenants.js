@@ -40,8 +40,8 @@ function setQuota(api, tenant, again) {
 async function purge(api, name, again) {
   const done = await ask({
     title: `Delete all data of ${name}`, tone: 'danger', submit: 'Delete all', type: name,
-    text: ['Its jobs, live and ended, their events, artifacts and schedules, and those of the tenants below it, are deleted. This cannot be undone.',
-      'The audit log keeps that it was done.'],
+    text: ['Its jobs, live and ended, their events, alerts and artifacts, and its schedules are deleted. This cannot be undone.',
+      `Those of tenants below it, as ${name}/eu, stay. The audit log keeps that it was done.`],
     run: () => api.del(['tenants', name]),
   });
   if (done) {
@@ -67,7 +67,7 @@ function columns(api, again) {
       render: (t) => h('a', { href: link(['tenants', t.tenant]) }, t.tenant) },
     ...quotas.map((quota) => ({ key: quota.name, title: quota.label, class: 'n', sort: (t) => t[quota.name],
       render: (t) => h(Quota, { row: t, quota }) })),
-    api.can('admin') && {
+    api.can('configure') && {
       key: 'act', title: h('span', { class: 'hidden' }, 'Actions'), class: 'act',
       render: (t) => h(Button, { class: 'small', onClick: () => setQuota(api, t, again),
         'aria-label': `Set the quota of ${t.tenant}` }, 'Set'),
@@ -95,12 +95,12 @@ function List({ api }) {
   let renew = () => {};
   return h(Fragment, null,
     h(Head, { title: 'Tenants', about: 'Those with a quota. Any other tenant can be opened by its name.' },
-      api.can('admin') && h(Button, { icon: 'plus', onClick: () => setQuota(api, null, () => renew()) }, 'New quota …')),
+      api.can('configure') && h(Button, { icon: 'plus', onClick: () => setQuota(api, null, () => renew()) }, 'New quota …')),
     h(Look),
-    h(Pages, { api, path: 'tenants', every: RENEW_MS, keyOf: (t) => t.tenant }, (items, again) => {
+    h(Pages, { api, path: 'tenants', every: RENEW_MS, keyOf: (t) => t.tenant }, (items, again, rowClass) => {
       renew = again;
       return items.length ? h(Table, { rows: items, rowKey: (t) => t.tenant, columns: columns(api, again),
-        caption: 'Tenants with a quota', href: (t) => link(['tenants', t.tenant]) })
+        caption: 'Tenants with a quota', rowClass, href: (t) => link(['tenants', t.tenant]) })
         : h(Empty, null, 'No tenant has a quota. New quota above sets one.');
     }));
 }
@@ -133,14 +133,14 @@ class Tenant extends Component {
 
 /* used counts the jobs of the tenant itself, not of those below it. */
 function QuotaOf({ api, name, used }) {
-  return h(Remote, { api, path: 'tenants', query: { limit: 200 } }, ({ items }, again) => {
+  return h(Remote, { api, path: 'tenants', query: { tenant: name } }, ({ items }, again) => {
     const row = items.find((t) => t.tenant === name);
     return h(Fragment, null,
       row ? h('div', { class: 'short' },
         h(Facts, { rows: quotas.map((quota) => [quota.label, h(Quota, { row: { ...row, ...used }, quota })]) }))
         : h('p', { class: 'faint' }, 'It has none of its own.'),
       row && h('p', { class: 'faint' }, `Used is what ${name} itself has; the quota counts tenants below it, too.`),
-      api.can('admin') && h('p', { class: 'under' },
+      api.can('configure') && h('p', { class: 'under' },
         h(Button, { onClick: () => setQuota(api, row || { tenant: name }, again) }, row ? 'Set …' : 'Set a quota …')));
   });
 }

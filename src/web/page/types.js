@@ -91,7 +91,7 @@ function columns(api, live, again) {
   const of = (t) => live[t.name];
   const count = (key, name, href) => ({
     key, title: name, class: 'n', sort: (t) => of(t)?.[key] ?? 0,
-    render: (t) => (of(t)?.[key] ? h('a', { href: href(t) }, short(of(t)[key])) : faint(of(t) ? '0' : '–')),
+    render: (t) => (of(t)?.[key] ? h('a', { href: href(t) }, short(of(t)[key])) : faint(of(t)?.[key] === undefined ? '–' : '0')),
   });
   const status = (s) => (t) => link('jobs', { job_type: t.name, status: s });
   return [
@@ -121,15 +121,14 @@ function columns(api, live, again) {
       key: 'rate', title: 'Rate', class: 'n opt',
       render: (t) => (t.rate_limit ? `${num(t.rate_limit)} / ${interval(t.rate_window)}` : faint('–')),
     },
-    api.can('admin') && { key: 'actions', title: h('span', { class: 'hidden' }, 'Actions'), class: 'act',
+    api.can('configure') && { key: 'actions', title: h('span', { class: 'hidden' }, 'Actions'), class: 'act',
       render: (t) => h(PauseButton, { api, type: t, again, size: 'small' }) },
   ].filter(Boolean);
 }
 
 function List({ route, api }) {
   const { find = '', kind = '', state = '' } = route.query;
-  const fits = (t) => t.name.toLowerCase().includes(find.toLowerCase()) && (!kind || t.kind === kind)
-    && (!state || t.paused === (state === 'paused'));
+  const fits = (t) => (!kind || t.kind === kind) && (!state || t.paused === (state === 'paused'));
   const fields = [{ name: 'find', label: 'Name' },
     { name: 'kind', label: 'Kind', options: [['', 'all'], ...['sql', 'exec', 'pull', 'workflow'].map((k) => [k, k])] },
     { name: 'state', label: 'State', options: [['', 'all'], ['active', 'active'], ['paused', 'paused']] }];
@@ -137,15 +136,15 @@ function List({ route, api }) {
     h(Head, { title: 'Job types', about: 'What jobs of a type share: their work, their limits, how long they are kept.' },
       api.can('configure') && h('a', { class: 'button', href: link('types', { new: 1 }) }, 'New type …')),
     h(Filters, { route, fields }),
-    h(Pages, { api, path: 'types', limit: TYPES_AT_ONCE, every: 10000, keyOf: (t) => t.name,
-      empty: 'No job type. jobq.create_job_type() makes one, or New type above.' },
-      (items, again) => h(Live, { api }, (live) => {
+    h(Pages, { api, path: 'types', query: { search: find }, limit: TYPES_AT_ONCE, every: 10000, keyOf: (t) => t.name,
+      empty: find ? 'No job type has this in its name.' : 'No job type. jobq.create_job_type() makes one, or New type above.' },
+      (items, again, rowClass) => h(Live, { api }, (live) => {
         const rows = items.filter(fits).sort((a, b) => (a.name < b.name ? -1 : 1));
         return h(Fragment, null,
           h('p', { class: 'count' }, rows.length === items.length ? plural(items.length, 'type')
             : `${num(rows.length)} of ${plural(items.length, 'type')}`),
           h(Table, { rows, columns: columns(api, live, again), rowKey: (t) => t.name, caption: 'Job types',
-            href: (t) => link(['types', t.name]) }));
+            rowClass, href: (t) => link(['types', t.name]) }));
       })));
 }
 
@@ -158,6 +157,12 @@ function Numbers({ live, type }) {
   if (!live) {
     return h('p', { class: 'faint' }, 'Its numbers need pg_monitor, or access read for all tenants.');
   }
+  const status = [['Running', ofAll(live.running, type.max_concurrent)], ['Retry', num(live.retry)], ['Blocked', num(live.blocked)],
+    ['Dead letters', live.dead ? h('a', { href: link('dead', { job_type: type.name }) }, num(live.dead)) : '0']];
+  if (live.due === undefined) {
+    return h('div', { class: 'short' }, h(Facts, { rows: [['Pending', num(live.pending)], ...status] }),
+      h('p', { class: 'under' }, 'Of the tenants that your role sees. The other numbers need pg_monitor, or access read for all tenants.'));
+  }
   const failed = Object.entries(live.failures || {}).filter(([, n]) => n > 0)
     .map(([kind, n]) => `${num(n)} ${kinds[kind] || kind}`);
   const drain = live.drain_s === null ? (live.due ? 'grows' : '–') : live.drain_s === 0 ? '–' : duration(live.drain_s);
@@ -165,9 +170,7 @@ function Numbers({ live, type }) {
     rows: [
       ['Due', h(Num, { n: live.due, exact: live.due_exact })],
       ['Later', num(live.pending - Math.min(live.due, live.pending))],
-      ['Running', ofAll(live.running, type.max_concurrent)],
-      ['Retry', num(live.retry)], ['Blocked', num(live.blocked)],
-      ['Dead letters', live.dead ? h('a', { href: link('dead', { job_type: type.name }) }, num(live.dead)) : '0'],
+      ...status,
       ['Oldest due', duration(live.oldest_due_s)], ['Drained in', drain],
       ['Completed', num(live.completed)],
       ['Failed attempts', failed.length ? `${failRate(live)}: ${failed.join(', ')}` : '0'],
@@ -189,7 +192,7 @@ function Errors({ api, name }) {
         { key: 'n', title: 'Jobs', class: 'n', render: (e) => num(e.n) },
         { key: 'error_code', title: 'Code', class: 'nobr', render: (e) => h('code', null, e.error_code || '–') },
         { key: 'pattern', title: 'Error', class: 'wide',
-          render: (e) => h('a', { href: link(['jobs', e.job_id]), title: 'The newest job with it' }, e.pattern) },
+          render: (e) => h('a', { href: link(['jobs', e.job_id]), title: 'The newest job with it' }, e.pattern ?? 'no message') },
         { key: 'last', title: 'Last', class: 'nobr', render: (e) => h(Time, { at: e.last }) },
       ],
     }));
@@ -236,7 +239,7 @@ function Type({ route, api }) {
       ` type of ${type.owner}, created `, h(Time, { at: type.created_at })) },
       h('a', { class: 'button', href: link('jobs', { job_type: name }) }, 'Jobs'),
       type.kind === 'workflow' && h('a', { class: 'button', href: link('runs', { workflow: name }) }, 'Runs'),
-      api.can('admin') && h(PauseButton, { api, type, again }),
+      api.can('configure') && h(PauseButton, { api, type, again }),
       api.can('configure') && h(Button, { class: 'danger', onClick: () => drop(api, type, live[name]) }, 'Drop …')),
     type.paused && h(Paused, { type }),
     !edit && h(Fragment, null,
@@ -244,8 +247,7 @@ function Type({ route, api }) {
       h('section', null, h('h2', null, 'Top errors'), h(Errors, { api, name }))),
     h('section', null,
       h('div', { class: 'section-head' }, h('h2', { class: 'grow' }, 'Settings'),
-        !edit && (api.can('admin') || api.can('configure'))
-          && h(Button, { onClick: () => refine(route, { edit: 1 }) }, 'Change …')),
+        !edit && api.can('configure') && h(Button, { onClick: () => refine(route, { edit: 1 }) }, 'Change …')),
       h(Settings, {
         key: edit ? 'edit' : 'read', api, type, edit,
         done: () => {

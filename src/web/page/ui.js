@@ -110,7 +110,8 @@ export function interval(text) {
 }
 
 export function millis(time) {
-  return typeof time === 'number' ? time : Date.parse(time);
+  /* PostgreSQL writes years beyond 9999 with their digits, JavaScript reads them with a sign and six */
+  return typeof time === 'number' ? time : Date.parse(String(time).replace(/^\d{5,6}(?=-)/, (year) => `+${year.padStart(6, '0')}`));
 }
 
 /* "2026-11-26 04:05:06.789 UTC" */
@@ -135,7 +136,7 @@ export function plural(n, one, many = `${one}s`) {
 
 /* A LIKE pattern for the messages of a group of errors: "?" stands for any text. */
 export function likeOf(pattern) {
-  return pattern.replace(/[\\%_]/g, '\\$&').replace(/\?/g, '%');
+  return (pattern ?? '').replace(/[\\%_]/g, '\\$&').replace(/\?/g, '%');
 }
 
 /* ---------- links ---------- */
@@ -239,7 +240,9 @@ export class Time extends Ticking {
       return h('span', { class: 'faint' }, '–');
     }
     this.drawn = this.text();
-    return h('time', { dateTime: new Date(millis(at)).toISOString(), title: utc(at) }, this.drawn);
+    /* infinity is no time of the browser */
+    return Number.isNaN(millis(at)) ? this.drawn
+      : h('time', { dateTime: new Date(millis(at)).toISOString(), title: utc(at) }, this.drawn);
   }
 }
 
