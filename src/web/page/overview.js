@@ -355,7 +355,7 @@ function Machine({ api, health, workers, resources }) {
     ['Disk', r?.disk?.file_systems?.length ? r.disk.file_systems.map((f) => h('div', { key: f.path }, h('span', { title: `${f.path}: ${bytes(f.used_bytes)} of ${bytes(f.total_bytes)}` }, `${Math.round(f.percent)}% `, h(Bar, { used: f.percent, max: 100 }), ' of ', bytes(f.total_bytes))))
       : disk?.percent !== undefined && disk.percent !== null && `${Math.round(disk.percent)}%`],
     ['Horizon', horizon?.held_s !== undefined && h('span', { title: horizon.holder }, duration(horizon.held_s), horizon.held_s > 60 && horizon.holder ? h('div', { class: 'faint' }, horizon.holder) : '')],
-    ['Queue table', horizon?.queue_bytes !== undefined && `${bytes(horizon.queue_bytes)}, ${bytes(horizon.dead_bytes)} of it dead rows`],
+    ['Queue table', horizon?.queue_bytes > 0 && `${bytes(horizon.queue_bytes)}, ${bytes(horizon.dead_bytes)} of it dead rows`],
     ['Notify queue', notify?.usage > 0 && `${Math.round(notify.usage * 100)}% full`],
     ['Signals', r?.signals?.length > 0 && r.signals.filter((s) => s.active !== false).map((s) => h(Badge, { key: s.name, tone: 'warn', icon: 'warn' }, s.name))],
   ] }), h(Readings, { api }));
