@@ -241,11 +241,13 @@ END $$;
 
 -- The groups of jobq.error_groups (below), and a last row without an item.
 CREATE FUNCTION jobq_internal._search_errors(
-  since timestamptz DEFAULT NULL, job_type text DEFAULT NULL, tenant text DEFAULT NULL, max_rows int DEFAULT 50, time_limit interval DEFAULT '1s')
+  since timestamptz DEFAULT NULL, job_type text DEFAULT NULL, tenant text DEFAULT NULL, max_rows int DEFAULT 50, time_limit interval DEFAULT '1s',
+  error_code text DEFAULT NULL)
   RETURNS TABLE(item json, key text) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   filter text := concat(' AND x.type_id IN (SELECT t.id FROM jobq.job_types t WHERE t.name = ' || quote_literal(job_type) || ')',
-                        ' AND coalesce(x.tenant, '''') = ' || quote_literal(tenant));
+                        ' AND coalesce(x.tenant, '''') = ' || quote_literal(tenant),
+                        ' AND coalesce(x.error_code, '''') = ' || quote_literal(error_code));
   query text := 'SELECT json_build_object(''job_type'', jobq_internal._type_name(x.type_id), ''error_code'', x.error_code,'
                 ' ''error_msg'', x.error_msg, ''at'', %1$s, ''id'', x.id), %2$s FROM jobq.%3$I x WHERE x.%4$I >= $1 AND x.%4$I < $2';
 BEGIN

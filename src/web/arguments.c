@@ -35,6 +35,8 @@ arg_words(ArgType type)
 			return "\"warning\",\"high\"";
 		case ARG_SCHEDULE_STATUS:
 			return "\"active\",\"paused\",\"finished\"";
+		case ARG_KIND:
+			return "\"sql\",\"exec\",\"pull\",\"workflow\"";
 		default:
 			return NULL;
 	}
@@ -214,6 +216,7 @@ check_value(Call *call, const Arg *arg, const char *value)
 		case ARG_LEVEL:
 		case ARG_SEVERITY:
 		case ARG_SCHEDULE_STATUS:
+		case ARG_KIND:
 			return is_word(bare, len, arg_words(arg->type)) || refuse(call, arg, value, arg_words(arg->type));
 		case ARG_CURSOR:
 			return is_cursor(bare) || refuse(call, arg, value, "the next of a list");

@@ -44,6 +44,7 @@ typedef enum ArgType
 	ARG_LEVEL,					/* of an event */
 	ARG_SEVERITY,				/* of an alert */
 	ARG_SCHEDULE_STATUS,
+	ARG_KIND,					/* of a job type */
 	ARG_HANDLER,				/* regprocedure */
 	ARG_ROLE,					/* regrole */
 	ARG_LIMIT,					/* of a list: 1 to 200 */

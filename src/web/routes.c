@@ -155,7 +155,8 @@ const Route route_table[] = {
 	{"GET", "/api/v1/overview", "Job types with their numbers, and health", SHAPE_VALUE, NULL,.answer = "overview",.run = overview_get},
 	{"GET", "/api/v1/stream", "Events: overview, changed, stale, bye", SHAPE_STREAM, NULL,.answer = EVENTS_TYPE,.run = stream_get},
 	{"GET", "/api/v1/errors", "Groups of errors", SHAPE_LIST, "SELECT t.item, t.key FROM jobq_internal._search_errors({args}) t",
-		.args = ARGS(QUERY("since", ARG_TIME), QUERY("job_type", ARG_TEXT), QUERY("tenant", ARG_TEXT), QUERY("max_rows", ARG_INT)),
+		.args = ARGS(QUERY("since", ARG_TIME), QUERY("job_type", ARG_TEXT), QUERY("tenant", ARG_TEXT), QUERY("error_code", ARG_TEXT),
+			 QUERY("max_rows", ARG_INT)),
 	.answer = "jobq.error_groups",.redact = true},
 	{"GET", "/api/v1/events", "Events, the newest first", SHAPE_LIST,
 		LOG("events", "'job_type', {job_type}, 'tenant', {tenant}, 'type', {type}, 'level', {level}"),
@@ -178,8 +179,10 @@ const Route route_table[] = {
 	{"GET", "/api/v1/types", "Job types", SHAPE_LIST,
 		"SELECT " TYPE_ROW ", t.id FROM jobq.job_types t"
 		" WHERE t.dropped_at IS NULL AND t.id > coalesce({cursor}::int4, -1)"
-		" AND ({search} IS NULL OR position(lower({search}) IN lower(t.name)) > 0) ORDER BY t.id LIMIT {limit}",
-	.args = ARGS(OWN_QUERY("search", ARG_TEXT), LIMIT, CURSOR),.answer = "jobq.job_types"},
+		" AND ({search} IS NULL OR position(lower({search}) IN lower(t.name)) > 0) AND ({kind} IS NULL OR t.kind = {kind})"
+		" AND ({paused} IS NULL OR t.paused = {paused}) ORDER BY t.id LIMIT {limit}",
+		.args = ARGS(OWN_QUERY("search", ARG_TEXT), OWN_QUERY("kind", ARG_KIND), OWN_QUERY("paused", ARG_BOOL), LIMIT, CURSOR),
+	.answer = "jobq.job_types"},
 	{"POST", "/api/v1/types", "Create a job type", SHAPE_VALUE, OK("jobq.create_job_type({args})"),
 	.args = ARGS(NEEDED("name", ARG_TEXT), TYPE_ARGS, BODY("on_conflict", ARG_TEXT))},
 	{"GET", "/api/v1/types/{name}", "A job type", SHAPE_VALUE,

@@ -43,6 +43,7 @@ static const struct
 	[ARG_LEVEL] = {"string", ""},
 	[ARG_SEVERITY] = {"string", ""},
 	[ARG_SCHEDULE_STATUS] = {"string", ""},
+	[ARG_KIND] = {"string", ""},
 	[ARG_HANDLER] = {"string", ""},
 	[ARG_ROLE] = {"string", ""},
 	[ARG_LIMIT] = {"integer", ",\"minimum\":1,\"maximum\":200,\"default\":50"},

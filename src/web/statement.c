@@ -35,7 +35,7 @@ arg_type_name(ArgType type)
 		[ARG_TEXT] = "text",[ARG_INT] = "int4",[ARG_BIGINT] = "int8",[ARG_NUMBER] = "numeric",[ARG_BOOL] = "bool",[ARG_UUID] = "uuid",
 		[ARG_INTERVAL] = "interval",[ARG_TIME] = "timestamptz",[ARG_JSON] = "jsonb",[ARG_TEXTS] = "text[]",
 		[ARG_JSONS] = "jsonb[]",[ARG_UUIDS] = "uuid[]",[ARG_STATUS] = "jobq.job_status",[ARG_ACTION] = "text",[ARG_LEVEL] = "text",[ARG_SEVERITY] = "text",
-		[ARG_SCHEDULE_STATUS] = "text",[ARG_HANDLER] = "regprocedure",
+		[ARG_SCHEDULE_STATUS] = "text",[ARG_KIND] = "text",[ARG_HANDLER] = "regprocedure",
 		[ARG_ROLE] = "regrole",[ARG_LIMIT] = "int4",[ARG_OFFSET] = "int4",[ARG_CURSOR] = "text",
 	};
 

@@ -202,6 +202,8 @@ $node->safe_psql('postgres', q{SELECT jobq.create_job_type('g', max_attempts => 
 	  FROM (SELECT *, row_number() OVER () AS n FROM jobq.claim('{g}', 6)) c \g /dev/null});
 my ($group) = grep { $_->{pattern} eq 'exit ?' && !defined $_->{error_code} } @{ (ask($web, 'GET', '/api/v1/errors?job_type=g', %boss))[1]{items} };
 is($group->{n}, 2, 'a group of errors');
+my @codeless = grep { !defined $_->{error_code} } @{ (ask($web, 'GET', '/api/v1/errors?job_type=g&error_code=', %boss))[1]{items} };
+is_deeply([ sort map { $_->{pattern} } @codeless ], [ 'exit ?', 'exit ?: disk full' ], 'the groups without a code');
 (undef, $answer) = preview('purge', { job_type => 'g', error_pattern => $group->{pattern}, error_code => $group->{error_code} // '' });
 is($answer->{n}, 2, 'a purge of the group counts it alone');
 is(run_bulk($answer->{token})->{done}, 2, 'and deletes it alone');

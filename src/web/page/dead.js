@@ -66,7 +66,7 @@ export default class Dead extends Component {
   groups(data, again) {
     const { api, route } = this.props;
     const { error_code: code } = route.query;
-    const items = data.items.filter((g) => !code || g.error_code === code);
+    const { items } = data;
     if (!items.length) {
       return h(Empty, null, h('p', null, route.query.job_type || route.query.tenant || route.query.since || code ? 'No error like that.' : 'No job has failed for good, and no retry waits.'),
         h('p', null, 'A job that fails in all its attempts comes here, and stays until it is retried or purged.'));
@@ -95,7 +95,7 @@ export default class Dead extends Component {
       h('div', { class: 'filters' }, h('div', { class: 'filter-row' },
         h('div', { class: 'chips', role: 'group', 'aria-label': 'Last error' }, SPANS.map(([value, word]) => h('a', { key: word, href: link('dead', { ...route.query, since: value }), 'aria-current': (since || '') === value ? 'true' : undefined }, word))),
         field('job_type', 'Type', types), field('tenant', 'Tenant'), field('error_code', 'Code'))),
-      h(Remote, { api, path: 'errors', query: { max_rows: GROUPS, job_type: type, tenant, since: this.since() }, every: EVERY_MS }, (data, read) => {
+      h(Remote, { api, path: 'errors', query: { max_rows: GROUPS, job_type: type, tenant, error_code: code, since: this.since() }, every: EVERY_MS }, (data, read) => {
         this.reload = read;
         return this.groups(data, read);
       }));

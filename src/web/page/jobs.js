@@ -238,9 +238,9 @@ export default class Jobs extends Component {
     const { signal } = this.abort;
     const asked = this.asked;
     let page;
-    let covered;
+    let next;
     try {
-      ({ items: page, next: covered } = await this.props.api.get('jobs', { ...this.filter, limit: PAGE }, { signal }));
+      ({ items: page, next } = await this.props.api.get('jobs', { ...this.filter, limit: PAGE }, { signal }));
     } catch (problem) {
       if (!signal.aborted) {
         this.setState({ problem }, () => problem.passing && this.refreshSoon());
@@ -254,9 +254,11 @@ export default class Jobs extends Component {
     const known = new Set(items.map((j) => j.id));
     const read = new Map(page.map((j) => [j.id, j]));
     const newest = items[0]?.id || '';
+    /* how far the page reaches; undefined: nothing was found */
+    const oldest = next ? page.at(-1)?.id : '';
     this.setState({
       items: items.map((j) => read.get(j.id) || j),
-      left: new Set(items.filter((j) => j.id >= (covered || '') && !read.has(j.id)).map((j) => j.id)),
+      left: new Set(items.filter((j) => j.id >= oldest && !read.has(j.id)).map((j) => j.id)),
       fresh: page.filter((j) => !known.has(j.id) && j.id > newest), problem: null, at: Date.now(),
     });
   }

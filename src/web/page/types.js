@@ -128,7 +128,7 @@ function columns(api, live, again) {
 
 function List({ route, api }) {
   const { find = '', kind = '', state = '' } = route.query;
-  const fits = (t) => (!kind || t.kind === kind) && (!state || t.paused === (state === 'paused'));
+  const query = { search: find, kind, paused: state && state === 'paused' };
   const fields = [{ name: 'find', label: 'Name' },
     { name: 'kind', label: 'Kind', options: [['', 'all'], ...['sql', 'exec', 'pull', 'workflow'].map((k) => [k, k])] },
     { name: 'state', label: 'State', options: [['', 'all'], ['active', 'active'], ['paused', 'paused']] }];
@@ -136,13 +136,12 @@ function List({ route, api }) {
     h(Head, { title: 'Job types', about: 'What jobs of a type share: their work, their limits, how long they are kept.' },
       api.can('configure') && h('a', { class: 'button', href: link('types', { new: 1 }) }, 'New type …')),
     h(Filters, { route, fields }),
-    h(Pages, { api, path: 'types', query: { search: find }, limit: TYPES_AT_ONCE, every: 10000, keyOf: (t) => t.name,
-      empty: find ? 'No job type has this in its name.' : 'No job type. jobq.create_job_type() makes one, or New type above.' },
+    h(Pages, { api, path: 'types', query, limit: TYPES_AT_ONCE, every: 10000, keyOf: (t) => t.name,
+      empty: find || kind || state ? 'No job type is like this.' : 'No job type. jobq.create_job_type() makes one, or New type above.' },
       (items, again, rowClass) => h(Live, { api }, (live) => {
-        const rows = items.filter(fits).sort((a, b) => (a.name < b.name ? -1 : 1));
+        const rows = [...items].sort((a, b) => (a.name < b.name ? -1 : 1));
         return h(Fragment, null,
-          h('p', { class: 'count' }, rows.length === items.length ? plural(items.length, 'type')
-            : `${num(rows.length)} of ${plural(items.length, 'type')}`),
+          h('p', { class: 'count' }, plural(items.length, 'type')),
           h(Table, { rows, columns: columns(api, live, again), rowKey: (t) => t.name, caption: 'Job types',
             rowClass, href: (t) => link(['types', t.name]) }));
       })));
