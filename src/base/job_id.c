@@ -56,3 +56,13 @@ make_job_id(pg_uuid_t *id)
 	random_bytes(id->data + 8);
 	id->data[8] = (id->data[8] & 0x3f) | 0x80;
 }
+
+TimestampTz
+job_id_time(const pg_uuid_t *id)
+{
+	int64		ms = 0;
+
+	for (int i = 0; i < 6; i++)
+		ms = ms << 8 | id->data[i];
+	return ms * 1000 - (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY;
+}

@@ -86,12 +86,22 @@ is_empty(void)
 }
 
 void
+leave_if_refused(void)
+{
+	if (!db->lifecycle.refused)
+		return;
+	db->lifecycle.ended = ENDED_GAVE_WAY;
+	proc_exit(0);
+}
+
+void
 wait_until_fit(void)
 {
 	bool		fit = false;
 
 	for (;;)
 	{
+		leave_if_refused();
 		if (db_must_leave(db) && is_empty())
 		{
 			db->lifecycle.ended = ENDED_GAVE_WAY;

@@ -10,6 +10,8 @@
 extern void check_init(JobqDb *db);
 /* Ends the process unless the extension is there; needs a transaction. */
 extern void check_extension(void);
+/* Ends the process if the launcher refuses the database. */
+extern void leave_if_refused(void);
 /* Ends the process unless version and tables fit; needs a transaction. */
 extern void check_fit(void);
 

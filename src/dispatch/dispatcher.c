@@ -215,6 +215,7 @@ jobq_dispatcher_main(Datum arg)
 		MemoryContextReset(turn);
 		MemoryContextSwitchTo(turn);
 		wakeups_taken(&db->dispatcher.woken);
+		leave_if_refused();
 		if (db->lifecycle.suspended || db_must_leave(db))
 			suspended_turn();
 		else if (dispatcher_turn() && woken_by == WAKEUP_OTHER)

@@ -22,6 +22,7 @@
 
 #include "lifecycle/dispatcher_supervision.h"
 #include "shared/breaker.h"
+#include "shared/child_process.h"
 #include "shared/process_start.h"
 #include "shared/slots.h"
 #include "shared/worker_need.h"
@@ -33,6 +34,7 @@
 #define LEAVE_LIMIT_MS		5000	/* after DROP EXTENSION; then a new dispatcher may start all the same */
 #define ADOPTED_POLL_MS		2000	/* the postmaster notifies the former launcher of its end */
 #define NO_SLOT_DELAY_MS	5000
+#define OBEY_MS				1000	/* then processes of a refused database are terminated */
 #define WARN_INTERVAL_MS	60000
 
 static MonoTime last_warning = 0;
@@ -166,25 +168,55 @@ heed_wish(Supervision *k, MonoTime now)
 	k->next_try = Min(k->next_try, soonest);
 }
 
+/* True if a refused database has a process that is to leave. */
+static bool
+is_occupied(const JobqDb *db)
+{
+	return db->dispatcher.proc != NULL || db->conductor.child.busy || db->maintenance.child.busy;
+}
+
 /*
- * Ends the dispatcher of a refused database; one may just have started, or
- * read its settings again.
+ * Makes the dispatcher of a refused database and its children leave; one may
+ * just have started, or read its settings again.
  */
 static void
-refuse_dispatcher(Supervision *k)
+refuse_processes(Supervision *k, MonoTime now)
 {
 	JobqDb	   *db = find_db(k->dboid);
+	bool		late;
 
-	if (db == NULL || (db->dispatcher.proc == NULL && db->dispatcher.sql_workers == SQL_WORKERS_UNKNOWN))
+	if (db == NULL ||
+		(db->lifecycle.refused && !is_occupied(db) && db->dispatcher.sql_workers == SQL_WORKERS_UNKNOWN))
 		return;
+	if (k->refused == 0)
+		k->refused = now;
+	late = mono_exceeds(k->refused, now, OBEY_MS);
 	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	if (db->dboid == k->dboid)
 	{
+		db->lifecycle.refused = true;
 		db->dispatcher.sql_workers = SQL_WORKERS_UNKNOWN;
 		pg_atomic_write_u32(&db->lacking, 0);
-		if (db->dispatcher.proc != NULL && db->dispatcher.pid > 0)
+		if (late && db->dispatcher.proc != NULL && db->dispatcher.pid > 0)
 			kill(db->dispatcher.pid, SIGTERM);
 	}
+	LWLockRelease(JobqShmem->lock);
+	wake_dispatcher(db);
+	(void) child_dismiss(&db->conductor.child, late);
+	(void) child_dismiss(&db->maintenance.child, late);
+}
+
+static void
+admit_processes(Supervision *k)
+{
+	JobqDb	   *db = find_db(k->dboid);
+
+	k->refused = 0;
+	if (db == NULL || !db->lifecycle.refused)
+		return;
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	if (db->dboid == k->dboid)
+		db->lifecycle.refused = false;
 	LWLockRelease(JobqShmem->lock);
 }
 
@@ -193,8 +225,10 @@ void
 supervision_look(Supervision *k, MonoTime now)
 {
 	look_at_dispatcher(k, now);
-	if (!k->admitted)
-		refuse_dispatcher(k);
+	if (k->admitted)
+		admit_processes(k);
+	else
+		refuse_processes(k, now);
 	tidy_entry(k->dboid, now);
 	if (k->admitted && k->state < KEEPER_STARTING && is_wanted(k->dboid))
 		heed_wish(k, now);
@@ -274,8 +308,12 @@ supervision_start(Supervision *k, MonoTime now)
 long
 supervision_timeout(Supervision *k, MonoTime now)
 {
+	JobqDb	   *db = find_db(k->dboid);
+
 	if (k->state == KEEPER_STARTING || restart_is_pending(k->dboid))
 		return ATTACH_POLL_MS;	/* no notification comes */
+	if (!k->admitted && db != NULL && is_occupied(db))
+		return REFUSED_AGAIN_MS;
 	if (k->state == KEEPER_RUNNING)
 		return k->handle ? -1 : ADOPTED_POLL_MS;
 	if (!k->admitted)
@@ -300,7 +338,7 @@ supervision_refuse(Supervision *k)
 	if (db->dboid == k->dboid)
 		db->lifecycle.wanted = false;
 	LWLockRelease(JobqShmem->lock);
-	refuse_dispatcher(k);
+	refuse_processes(k, mono_now());
 }
 
 bool

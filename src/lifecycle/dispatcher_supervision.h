@@ -27,6 +27,7 @@ typedef struct Supervision
 	bool		closed;			/* refused because it allows no connections */
 	bool		admitted;		/* no template, allows connections, in jobq.databases */
 	BackgroundWorkerHandle *handle; /* NULL: none, or a former launcher's */
+	MonoTime	refused;		/* since then; 0: admitted */
 	MonoTime	started;
 	MonoTime	tried;			/* to start it, in vain or not */
 	MonoTime	next_try;
@@ -37,7 +38,7 @@ typedef struct Supervision
 extern void supervision_look(Supervision *k, MonoTime now);
 extern bool supervision_may_start(Supervision *k, MonoTime now);
 extern void supervision_start(Supervision *k, MonoTime now);
-/* Refuses the database: ends its dispatcher, drops a request for one. */
+/* Refuses the database: its dispatcher leaves, a request for one is dropped. */
 extern void supervision_refuse(Supervision *k);
 
 /*

@@ -79,6 +79,7 @@ note_database(Form_pg_database form)
 	{
 		k->state = KEEPER_IDLE;
 		k->handle = NULL;
+		k->refused = 0;
 		k->started = 0;
 		k->tried = 0;
 		k->next_try = 0;

@@ -97,17 +97,44 @@ held_jobs(JobqDb *db, const HealthFacts *f)
 }
 
 static void
+add_message(StringInfo messages, const char *message)
+{
+	appendStringInfo(messages, "%s%s", messages->len > 0 ? "; " : "", message);
+}
+
+/* Adds what keeps some of the jobs from starting or from ending. */
+static void
+add_held(StringInfo messages, JobqDb *db, const HealthFacts *f, const char *trouble)
+{
+	const char *held = held_jobs(db, f);
+
+	if (trouble[0] != '\0')
+		add_message(messages, f->sees_all ? trouble : "something keeps jobs from being run");
+	else if (held != NULL)
+		add_message(messages, held);
+	if (f->paused_waiting)
+		add_message(messages, psprintf("jobs of paused types wait (%s): jobq.resume_job_type() lets them run", f->paused_waiting));
+	if (f->unclaimed)
+		add_message(messages, psprintf("due jobs of pull types wait, and no worker has claimed any for a minute%s",
+									   f->sees_all ? psprintf(" (%s): start a worker", f->unclaimed) : ""));
+	if (f->blocked_keys)
+		add_message(messages, "jobs have waited for their concurrency_key for over an hour");
+	if (f->holding)
+		add_message(messages, "jobs have waited for over an hour for a dead letter: jobq.retry_job() or a purge of it lets them go on");
+}
+
+static void
 check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 {
-	const char *held;
+	StringInfoData messages;
 	char		trouble[sizeof(db->health.trouble)] = "";
 	char		seconds[32] = "null";
-	const char *message = NULL;
 	char	   *reason;
 	TimestampTz since = 0;
 	bool		stopped = kill_switch_is_on(&reason, &since, AccessShareLock);
 	bool		draining = false;	/* nothing starts, and no row says so yet */
 
+	initStringInfo(&messages);
 	if (db != NULL)
 	{
 		SpinLockAcquire(&db->mutex);
@@ -118,27 +145,15 @@ check_queues(Report *report, JobqDb *db, const HealthFacts *f)
 	if (f->waiting)
 		snprintf(seconds, sizeof(seconds), "%.3f", f->oldest_s);
 	if (stopped)
-		message = psprintf("all jobs are stopped: %s; jobq.start_all() lets them run",
-						   reason ? reason : "no reason given");
+		add_message(&messages, psprintf("all jobs are stopped: %s; jobq.start_all() lets them run", reason ? reason : "no reason given"));
 	else if (draining)
-		message = "jobq.drain() is under way: no job starts";
-	else if (trouble[0] != '\0')
-		message = f->sees_all ? trouble : "something keeps jobs from being run";
-	else if ((held = held_jobs(db, f)) != NULL)
-		message = held;
-	else if (f->paused_waiting)
+		add_message(&messages, "jobq.drain() is under way: no job starts");
+	else
 	{
-		message = psprintf("jobs of paused types wait (%s): jobq.resume_job_type() lets them run", f->paused_waiting);
-		since = f->paused_since;
+		add_held(&messages, db, f, trouble);
+		since = f->paused_waiting ? f->paused_since : 0;
 	}
-	else if (f->unclaimed)
-		message = psprintf("due jobs of pull types wait, and no worker has claimed any for a minute%s",
-						   f->sees_all ? psprintf(" (%s): start a worker", f->unclaimed) : "");
-	else if (f->blocked_keys)
-		message = "jobs have waited for their concurrency_key for over an hour";
-	else if (f->holding)
-		message = "jobs have waited for over an hour for a dead letter: jobq.retry_job() or a purge of it lets them go on";
-	add_check(report, "queues", message ? DEGRADED : HEALTHY, message,
+	add_check(report, "queues", messages.len > 0 ? DEGRADED : HEALTHY, messages.len > 0 ? messages.data : NULL,
 			  psprintf("%s, \"oldest_waiting_s\": %s, \"stopped\": %s, \"paused\": " INT64_FORMAT "%s%s%s", since_member(since),
 					   seconds, stopped || draining ? "true" : "false", f->paused_types,
 					   f->paused_names ? psprintf(", \"paused_types\": %s", f->paused_names) : "",

@@ -123,7 +123,7 @@ renew(FunctionCallInfo fcinfo, PullCall *call, Job *job)
 	job->nulls[Q_lease_expires_at - 1] = false;
 	if (!PG_ARGISNULL(2))
 	{
-		JOB_ATT(job, Q_progress) = DirectFunctionCall1(float8_numeric, DirectFunctionCall1(numeric_float8, PG_GETARG_DATUM(2)));
+		JOB_ATT(job, Q_progress) = DirectFunctionCall1(float8_numeric, DirectFunctionCall1(numeric_float8_no_overflow, PG_GETARG_DATUM(2)));
 		job->nulls[Q_progress - 1] = false;
 	}
 	if (!PG_ARGISNULL(3))
@@ -231,6 +231,7 @@ typedef struct Many
 	Datum	   *ids;
 	Datum	   *tokens;
 	int		   *order;			/* indexes, in which the jobs are locked */
+	MemoryContext each;			/* of one job */
 } Many;
 
 static int
@@ -275,12 +276,18 @@ read_many(FunctionCallInfo fcinfo, Many *many)
 	many->tokens = array_argument(fcinfo, 1, "lease_tokens", UUIDOID, &nulls, &many->n);
 	check_elements("lease_tokens", nulls, many->n);
 	many->order = lock_order(many);
+	many->each = AllocSetContextCreate(CurrentMemoryContext, "jobq job", ALLOCSET_DEFAULT_SIZES);
 }
 
-/* Locks the job of ids[i]; false: it is lost. */
+/*
+ * Locks the job of ids[i]; false: it is lost.  The memory context is this
+ * job's.
+ */
 static bool
 lock_of_many(PullCall *call, const Many *many, int i, Job *job)
 {
+	MemoryContextReset(many->each);
+	MemoryContextSwitchTo(many->each);
 	return pull_lock(call, DatumGetUUIDP(many->ids[i]), DatumGetUUIDP(many->tokens[i]), job);
 }
 
@@ -311,16 +318,18 @@ jobq_complete_many(PG_FUNCTION_ARGS)
 	for (int at = 0; at < many.n; at++)
 	{
 		int			i = many.order[at];
-		Jsonb	   *given = results == NULL || no_result[i] ? NULL : DatumGetJsonbP(results[i]);
+		Jsonb	   *given;
 		Job			job;
 
 		if (!lock_of_many(&call, &many, i, &job))
 			continue;
+		given = results == NULL || no_result[i] ? NULL : DatumGetJsonbP(results[i]);
 		if (given)
 			check_result(psprintf("results[%d]", i + 1), given);
 		complete_locked(&call, &job, given);
 		return_id(fcinfo, many.ids[i]);
 	}
+	MemoryContextSwitchTo(call.ledger.context);
 	pull_end(&call);
 	return (Datum) 0;
 }
@@ -400,6 +409,7 @@ jobq_fail_many(PG_FUNCTION_ARGS)
 		(void) fail_locked(fcinfo, &call, &job, code, NULL);
 		return_id(fcinfo, many.ids[i]);
 	}
+	MemoryContextSwitchTo(call.ledger.context);
 	pull_end(&call);
 	return (Datum) 0;
 }

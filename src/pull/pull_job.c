@@ -57,6 +57,7 @@ pull_begin(PullCall *call, const char *function)
 	PreventCommandIfParallelMode(function);
 	release_require();
 	AcceptInvalidationMessages();
+	want_dispatcher(my_db());
 	call->caller = act_as_owner();
 	ledger_open(&call->ledger);
 }

@@ -93,7 +93,7 @@ alert_raise(Ledger *ledger, const Datum *values, const bool *nulls, JobType *typ
 	TimestampTz now = GetCurrentTimestamp();
 	Jsonb	   *fields = log_fields(type, alert->payload);
 
-	partition_open(&ledger->alerts, "alerts", now);
+	ledger_open_partition(ledger, &ledger->alerts, "alerts", now);
 	write_row(ledger, values, nulls, type, alert, now);
 	stat_alert(type->id, alert->high);
 	if (alert->in_log != NULL)

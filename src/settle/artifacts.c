@@ -255,7 +255,7 @@ artifact_add(Ledger *ledger, const ArtifactJob *of, const Artifact *artifact)
 	int64		id = nextval_internal(jobq_relid("artifact_id_seq"), false);
 	TimestampTz expires = expires_at(of, artifact->ts);
 
-	partition_open(&ledger->artifacts, "artifacts", expires);
+	ledger_open_partition(ledger, &ledger->artifacts, "artifacts", expires);
 	values[A_id - 1] = Int64GetDatum(id);
 	values[A_created_at - 1] = TimestampTzGetDatum(artifact->ts);
 	copy_column(values, nulls, A_job_id, of, Q_id);

@@ -43,13 +43,22 @@ ledger_write(Ledger *ledger)
 }
 
 void
+ledger_open_partition(Ledger *ledger, Partition *p, const char *parent, TimestampTz ts)
+{
+	MemoryContext old = MemoryContextSwitchTo(ledger->context);
+
+	partition_open(p, parent, ts);
+	MemoryContextSwitchTo(old);
+}
+
+void
 ledger_move_to_history(Ledger *ledger, Job *job, Datum *values, bool *nulls)
 {
 	TimestampTz expires_at = DatumGetTimestampTz(values[H_expires_at - 1]);
 
 	if (ledger->nmoves > 0 && !partition_holds(&ledger->history, expires_at))
 		ledger_write(ledger);
-	partition_open(&ledger->history, "history", expires_at);
+	ledger_open_partition(ledger, &ledger->history, "history", expires_at);
 	if (!ledger->together || !JOB_NULL(job, Q_unique_key))
 	{
 		move_now(ledger, job, values, nulls);
@@ -65,6 +74,7 @@ void
 ledger_open(Ledger *ledger)
 {
 	memset(ledger, 0, sizeof(Ledger));
+	ledger->context = CurrentMemoryContext;
 	events_begin(&ledger->events);
 	table_open_for_write(&ledger->queue, jobq_relid("queue"));
 	ledger->queue_open = true;
@@ -74,8 +84,13 @@ void
 ledger_bury(Ledger *ledger, Datum *values, bool *nulls)
 {
 	if (!ledger->dead_open)
+	{
+		MemoryContext old = MemoryContextSwitchTo(ledger->context);
+
 		table_open_for_write(&ledger->dead, jobq_relid("dead_letters"));
-	ledger->dead_open = true;
+		ledger->dead_open = true;
+		MemoryContextSwitchTo(old);
+	}
 	table_insert_row(&ledger->dead, values, nulls);
 	ledger->nburied++;
 }

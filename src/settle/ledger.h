@@ -12,6 +12,7 @@ typedef struct Ledger
 {
 	Table		queue;
 	Table		dead;
+	MemoryContext context;		/* the tables that are open live in it */
 	bool		queue_open, dead_open;
 	Partition	history;		/* the one last written */
 	EventLog	events;
@@ -26,6 +27,8 @@ typedef struct Ledger
 
 extern void ledger_open(Ledger *ledger);	/* opens the queue only */
 extern void ledger_close(Ledger *ledger);	/* also writes the rows that were gathered */
+/* Opens the partition of that parent that holds ts. */
+extern void ledger_open_partition(Ledger *ledger, Partition *p, const char *parent, TimestampTz ts);
 /* Writes the row of a dead letter; the caller deletes the queue's row. */
 extern void ledger_bury(Ledger *ledger, Datum *values, bool *nulls);
 /* Moves a locked job to history: now, or with others. */

@@ -18,7 +18,7 @@
 bool
 child_must_leave(JobqDb *db)
 {
-	return db_must_leave(db) || db->lifecycle.suspended > 0;
+	return db_must_leave(db) || db->lifecycle.refused || db->lifecycle.suspended > 0;
 }
 
 static bool

@@ -18,7 +18,7 @@ typedef enum DispatcherEnd
 	ENDED_OTHERWISE,			/* terminated, asked for a successor, or still
 								 * runs */
 	ENDED_ABSENT,				/* found no extension */
-	ENDED_GAVE_WAY				/* db_must_leave */
+	ENDED_GAVE_WAY				/* db_must_leave, or refused */
 } DispatcherEnd;
 
 /*
@@ -38,6 +38,10 @@ typedef enum DispatcherEnd
  *	 restart	the commit of DROP	the launcher, when	the same
  *				EXTENSION			all processes have
  *									left
+ *	 refused	the launcher: the	the launcher, when	the dispatcher and its
+ *				database is closed,	it is admitted		children leave, none
+ *				or left out by		again				starts; executors end
+ *				jobq.databases								what they run
  *	 ended		the dispatcher, as	the next start		the launcher waits for
  *				it exits								`wanted`, if it is
  *														ENDED_ABSENT; else it
@@ -51,6 +55,7 @@ typedef struct Lifecycle
 	int			suspended;
 	int			leaving;
 	bool		restart;
+	bool		refused;
 	MonoTime	suspended_at;	/* the last DDL began, or DROP EXTENSION
 								 * committed */
 	uint32		changes;		/* rises when DDL on the extension begins and

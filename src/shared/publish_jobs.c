@@ -434,7 +434,7 @@ publish_xact_callback(XactEvent event, void *arg)
 
 /*
  * Tells the dispatcher of jobs that were claimed in a subtransaction which is
- * rolled back.
+ * rolled back.  A job whose end alone it takes back stays claimed.
  */
 static void
 give_leases_back(SubTransactionId subid)
@@ -448,7 +448,7 @@ give_leases_back(SubTransactionId subid)
 		if (unpublished.db->dboid != MyDatabaseId)
 			continue;
 		SpinLockAcquire(&unpublished.db->mutex);
-		publish_entry(unpublished.db, lease_entry(&lease->id, LEASE_BACK));
+		publish_entry(unpublished.db, lease_entry(&lease->id, lease->until != 0 ? LEASE_BACK : LEASE_LOOK));
 		SpinLockRelease(&unpublished.db->mutex);
 		any = true;
 	}

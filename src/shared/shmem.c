@@ -257,6 +257,7 @@ adopt_entry(JobqDb *db, Oid dboid)
 	db->lifecycle.suspended = 0;
 	db->lifecycle.leaving = 0;
 	db->lifecycle.restart = false;
+	db->lifecycle.refused = false;
 	free_child(&db->maintenance.child);
 	free_child(&db->conductor.child);
 	pg_atomic_write_u32(&db->maintenance.asked, 0);

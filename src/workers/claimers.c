@@ -17,6 +17,7 @@
 #include "utils/timestamp.h"
 
 #include "base/grow_array.h"
+#include "base/job_id.h"
 #include "limits/job_bars.h"
 #include "registry/job_types.h"
 #include "registry/options.h"
@@ -436,6 +437,18 @@ take_back_type(Claimer *c, ClaimPlace *place, int32 type_id)
 }
 
 /*
+ * Returns since when a job waits for its batch.  The position of a task is that
+ * of its run; the time of an id is ignored after the clock was set back.
+ */
+static TimestampTz
+waits_since(const JobRef *ref, TimestampTz now)
+{
+	TimestampTz made = job_id_time(&ref->id);
+
+	return made <= now ? Max(ref->position, made) : ref->position;
+}
+
+/*
  * Takes back the jobs of the type if they are neither a batch nor old enough,
  * and shuts its gate.
  */
@@ -450,7 +463,7 @@ take_back_small_batch(Claimer *c, ClaimPlace *place, TypeState *t, TimestampTz n
 	{
 		if (place->refs[i].type_id != t->id)
 			continue;
-		oldest = Min(oldest, place->refs[i].position);
+		oldest = Min(oldest, waits_since(&place->refs[i], now));
 		n++;
 	}
 	if (n == 0 || n >= batch || oldest <= now - t->batch.wait_us)

@@ -126,8 +126,25 @@ wait_status($node, 'two', $id, 'completed', 'and jobs run');
 
 sub gone { return wait_for_sql($node, "SELECT count(*) = 0 FROM pg_stat_activity WHERE datname = 'two' AND backend_type LIKE 'jobq%'", $_[0]); }
 
+# the schedule is due in years: it keeps a conductor there
+$node->safe_psql('two', q{SELECT jobq.schedule('rare', '0 0 29 2 *', 'sleeper')});
+sub conducted { return wait_for_sql($node, "SELECT count(*) = 1 FROM pg_stat_activity WHERE datname = 'two' AND backend_type = 'jobq conductor'", $_[0]); }
+conducted('a conductor');
+$log = -s $node->logfile;
 $node->safe_psql('postgres', 'ALTER DATABASE two ALLOW_CONNECTIONS false');
 gone('a closed database has no process of jobq');
+$node->safe_psql('postgres', 'ALTER DATABASE two ALLOW_CONNECTIONS true');
+wait_dispatcher($node, 'two', 'it comes back');
+conducted('so does the conductor');
+$node->append_conf('postgresql.conf', "jobq.databases = '-'");
+$node->reload;
+gone('a database that jobq.databases leaves out has none either');
+$node->append_conf('postgresql.conf', "jobq.databases = ''");
+$node->reload;
+conducted('back again');
+unlike(slurp_file($node->logfile, $log), qr/FATAL/, 'processes leave without a word');
+$node->safe_psql('postgres', 'ALTER DATABASE two ALLOW_CONNECTIONS false');
+gone('closed again');
 $node->safe_psql('postgres', 'ALTER DATABASE two ALLOW_CONNECTIONS true');
 wait_dispatcher($node, 'two', 'opened again, it has its dispatcher at once');
 $node->safe_psql('postgres', 'ALTER DATABASE two ALLOW_CONNECTIONS false');

@@ -127,6 +127,20 @@ foreach my $step ([ 3 * 3600, 'forward again' ], [ -3 * 3600, 'far back' ], [ 0,
 	call('fail', "cancelled $way", q{, 'stopped'});
 }
 
+# --- a batch of tasks: they have the position of their run, two hours ago
+
+one(q{SELECT jobq.create_job_type('embed', options => '{"min_batch": {"jobs": 5, "wait": "1h"}}');
+	SELECT jobq.create_workflow('flow', '[{"key": "first", "job_type": "mail"}, {"key": "each", "job_type": "embed", "after": ["first"], "map": "$.input.all"}]')});
+one(q{SELECT jobq.enqueue('flow', '{"all": [1, 2, 3]}')});
+one(q{INSERT INTO held SELECT 'first', id, lease_token FROM jobq.claim('{mail}', lease => '1h', wait => '20s')});
+set_clock(2 * 3600);
+is(call('complete', 'first'), 't', 'a run goes on after two hours');
+wait_for_sql($node, q{SELECT count(*) = 3 FROM jobq.queue WHERE task_key LIKE 'each.%'}, 'with a map of three');
+is(one(q{SELECT count(*) FROM jobq.claim('{embed}', 10)}), 0, 'they wait for a batch');
+one(q{SELECT jobq.enqueue('embed') FROM generate_series(1, 2)});
+is(one(q{SELECT count(jobq.complete(id, lease_token)) FROM jobq.claim('{embed}', 10)}), 5, 'which others fill');
+set_clock(0);
+
 # --- a dropped type
 
 take('dropped', 'gone', '1h');

@@ -26,7 +26,7 @@ sub claims { return one("SELECT count(*) FROM jobq.claim('{$_[0]}', $_[1], wait 
 
 sub enqueue { return one("SELECT count(jobq.enqueue('$_[0]')) FROM generate_series(1, $_[1])"); }
 
-sub end_all { return one(q{SELECT count(jobq.complete(id, lease_token)) FROM jobq.queue WHERE status = 'running'}); }
+sub end_all { return one(q{SELECT count(jobq.complete(id, lease_token)) FROM jobq.queue WHERE lease_token IS NOT NULL}); }
 
 # ---------- full or not ----------
 

@@ -59,6 +59,16 @@ new_dispatcher();
 $a->query_safe('ROLLBACK TO s');
 is(one("SELECT count(*) FROM jobq.claim('{mail}', wait => '10s')"), 1, 'with a new dispatcher, too');
 $a->query_safe('COMMIT');
+one("SELECT jobq.enqueue('one') FROM generate_series(1, 2)");
+$a->query_safe("BEGIN; CREATE TEMP TABLE mine ON COMMIT DROP AS SELECT * FROM jobq.claim('{one}')");
+foreach my $call ('jobq.complete(id, lease_token)', q{jobq.fail(id, lease_token, 'e')}, q{jobq.snooze_job(id, lease_token, '1 h')})
+{
+	$a->query_safe("SAVEPOINT s; SELECT $call FROM mine; ROLLBACK TO s");
+	one('SELECT jobq.health()') foreach 1, 2;
+	is(one("SELECT count(*) FROM jobq.claim('{one}')"), 0, "$call that a savepoint takes back leaves the job claimed");
+}
+$a->query_safe('SELECT jobq.complete(id, lease_token) FROM mine; COMMIT');
+is(one("SELECT count(jobq.complete(id, lease_token)) FROM jobq.claim('{one}', wait => '10s')"), 1, 'the next one is free when it is completed');
 
 # --- a transaction with more claims than one answer holds
 

@@ -76,6 +76,12 @@ is(queues(), qq{$all ("mail"): start a worker}, 'and ends');
 one(q{SELECT jobq.pause_job_type('mail', 'x')});
 sweeps();
 unlike(queues(), qr/claimed/, 'a paused type');
+one(q{SELECT jobq.enqueue('late')});
+later(61);
+is(queues(), qq{degraded: jobs of paused types wait ("mail"): jobq.resume_job_type() lets them run; due jobs of pull types wait, and no worker has claimed any for a minute ("late"): start a worker},
+	'one cause does not hide another');
+one(q{SELECT jobq.cancel_jobs('late')});
+sweeps();
 one(q{SELECT jobq.resume_job_type('mail')});
 later(61);
 is(queues(), qq{$all ("mail"): start a worker}, 'it is resumed');
