@@ -361,8 +361,8 @@ jobq_claim(PG_FUNCTION_ARGS)
 	request.changes = changes;
 	db = pull_db("jobq.claim");
 	InitMaterializedSRF(fcinfo, 0);
-	if (request.ntypes == 0)
-		return (Datum) 0;
+	if (request.ntypes == 0 && request.wait_us == 0)
+		return (Datum) 0;		/* else the caller's loop has its pause all the same */
 	want_dispatcher(db);
 	until = request.wait_us > 0 ? mono_now() + request.wait_us : 0;
 	while (claimed < request.max_jobs)

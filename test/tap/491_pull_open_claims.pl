@@ -10,12 +10,19 @@ use Test::More;
 
 my $node = jobq_server('open', 'max_connections = 60', 'fsync = off', 'jobq.max_concurrent = 5000', 'max_prepared_transactions = 3');
 $node->start;
+$node->safe_psql('postgres', 'CREATE EXTENSION jobq');
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+my $early = $node->background_psql('postgres', on_error_stop => 0);
+$early->{stdin} .= "SELECT count(*) FROM jobq.claim(NULL, wait => '2s');\n\\echo over\n";
+$early->{run}->pump_nb;
+wait_for_sql($node, q{SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE '%claim(NULL%' AND pid <> pg_backend_pid() AND wait_event_type = 'Extension'},
+	'a claim waits though there is no type to work');
+like($early->query_until(qr/over/, ''), qr/^0$/m, 'and gets no job');
+$early->quit;
 $node->safe_psql('postgres', <<'END');
-CREATE EXTENSION jobq;
 SELECT jobq.create_job_type('mail'), jobq.create_job_type('bulk', max_concurrent => 200), jobq.create_job_type('two', max_concurrent => 2),
 	jobq.create_job_type('one', max_concurrent => 1, max_attempts => 5);
 END
-wait_dispatcher($node, 'postgres', 'the dispatcher runs');
 
 sub one { return $node->safe_psql('postgres', $_[0]); }
 sub session { return $node->background_psql('postgres', on_error_stop => 0); }
