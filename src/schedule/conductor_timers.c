@@ -33,7 +33,7 @@ read_due(void *arg)
 	bool		isnull;
 
 	SPI_connect();
-	if (SPI_execute("SELECT t.ctid, t.id FROM jobq.run_timers t WHERE t.due <= pg_catalog.clock_timestamp() ORDER BY t.due",
+	if (SPI_execute("SELECT t.ctid, t.id FROM jobq.run_timers t WHERE t.due <= (SELECT pg_catalog.clock_timestamp()) ORDER BY t.due",
 					true, TIMERS_AT_ONCE) != SPI_OK_SELECT)
 		elog(ERROR, "could not read jobq.run_timers");
 	for (; (uint64) timers->n < SPI_processed; timers->n++)

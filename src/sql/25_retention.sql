@@ -92,7 +92,7 @@ CREATE FUNCTION jobq_internal._postpone_of_runs(parent regclass) RETURNS void
   LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
   later timestamptz := clock_timestamp() + interval '1 day';
-  runs uuid[] := ARRAY(SELECT r.id FROM jobq.runs r JOIN jobq.queue q ON q.id = r.id WHERE r.keep_until < clock_timestamp());
+  runs uuid[] := ARRAY(SELECT r.id FROM jobq.runs r JOIN jobq.queue q ON q.id = r.id WHERE r.keep_until < (SELECT clock_timestamp()));
 BEGIN
   IF runs <> '{}' THEN
     EXECUTE format('UPDATE %s t SET expires_at = $1 WHERE t.workflow_id = ANY ($2) AND t.expires_at < clock_timestamp()', parent)
@@ -376,7 +376,7 @@ BEGIN
   PERFORM jobq_internal._cancel_unclaimable(), jobq_internal._end_hook_references(max_rows);
   DELETE FROM jobq.dead_letters
    WHERE id IN (SELECT l.id FROM jobq.dead_letters l
-                 WHERE l.expires_at < clock_timestamp()
+                 WHERE l.expires_at < (SELECT clock_timestamp())
                    AND NOT EXISTS (SELECT FROM jobq.hook_references r WHERE r.job_id = l.id)
                    AND NOT EXISTS (SELECT FROM jobq.dependencies d JOIN jobq.queue c ON c.id = d.child_id AND c.after_rule <> 'success'
                                     WHERE d.parent_id = l.id)

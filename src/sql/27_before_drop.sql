@@ -20,7 +20,7 @@ SELECT pg_catalog.pg_extension_config_dump('jobq.before_drops', '');
 CREATE FUNCTION jobq_internal._disk_is_critical() RETURNS boolean
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT EXISTS (SELECT FROM (SELECT DISTINCT ON (d.path) d.level FROM jobq.disk_log d
-                               WHERE d.ts > clock_timestamp() - interval '5 minutes' ORDER BY d.path, d.ts DESC) l
+                               WHERE d.ts > (SELECT clock_timestamp()) - interval '5 minutes' ORDER BY d.path, d.ts DESC) l
                   WHERE l.level IN ('critical', 'emergency'))
 $$;
 

@@ -1126,7 +1126,7 @@ DECLARE
   due uuid[];
 BEGIN
   WITH gone AS (DELETE FROM jobq.run_timers t WHERE t.ctid IN
-                  (SELECT o.ctid FROM jobq.run_timers o WHERE o.due <= clock_timestamp() ORDER BY o.due LIMIT 200) RETURNING t.id)
+                  (SELECT o.ctid FROM jobq.run_timers o WHERE o.due <= (SELECT clock_timestamp()) ORDER BY o.due LIMIT 200) RETURNING t.id)
   SELECT array_agg(g.id) INTO due FROM gone g;
   PERFORM jobq_internal._act_on_timers(due);
   RETURN (SELECT min(t.due) FROM jobq.run_timers t);

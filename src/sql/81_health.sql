@@ -35,7 +35,7 @@ CREATE FUNCTION jobq_internal._health_waiting(sees_all boolean, caller oid, OUT 
      CROSS JOIN LATERAL (SELECT q.id, q.position FROM jobq.queue q
                           WHERE q.type_id = l.type_id AND q.priority = l.priority AND q.sublane = l.sublane
                             AND jobq_internal._live_status(q.id, q.rev, q.status) IN ('pending', 'retry')
-                            AND q.position <= clock_timestamp()
+                            AND q.position <= (SELECT clock_timestamp())
                             AND (sees_all OR jobq_internal._sees(caller, q.tenant, q.type_id, q.enqueued_by))
                           ORDER BY q.position LIMIT 1) h),
   oldest AS (SELECT h.id, h.position FROM head h WHERE h.paused IS NULL ORDER BY h.position LIMIT 1)
@@ -80,7 +80,7 @@ CREATE FUNCTION jobq_internal._health_holding(sees_all boolean, caller oid) RETU
     UNION ALL SELECT (SELECT min(d.type_id) FROM jobq.dead_letters d WHERE d.type_id > t.id) FROM t WHERE t.id IS NOT NULL)
   SELECT r.id FROM (
     SELECT d.id, d.tenant, d.type_id, d.enqueued_by FROM t CROSS JOIN LATERAL (
-      SELECT * FROM jobq.dead_letters l WHERE l.type_id = t.id AND l.completed_at < clock_timestamp() - interval '1 hour'
+      SELECT * FROM jobq.dead_letters l WHERE l.type_id = t.id AND l.completed_at < (SELECT clock_timestamp()) - interval '1 hour'
        ORDER BY l.completed_at DESC, l.id DESC LIMIT 1000) d LIMIT 1000) r
    WHERE EXISTS (SELECT FROM jobq.dependencies e JOIN jobq.queue q ON q.id = e.child_id
                   WHERE e.parent_id = r.id AND q.status = 'blocked' AND q.after_rule = 'success')
@@ -113,7 +113,7 @@ CREATE FUNCTION jobq_internal._health_unclaimed(types int4[], more int) RETURNS 
      SELECT FROM jobq_internal._lane_heads() l
       CROSS JOIN LATERAL (SELECT FROM jobq.queue q
                            WHERE q.type_id = l.type_id AND q.priority = l.priority AND q.sublane = l.sublane
-                             AND q.status IN ('pending', 'retry') AND q.position <= clock_timestamp() LIMIT 1) h
+                             AND q.status IN ('pending', 'retry') AND q.position <= (SELECT clock_timestamp()) LIMIT 1) h
       WHERE l.type_id = t.id)
 $$;
 
@@ -130,7 +130,7 @@ CREATE FUNCTION jobq_internal._health_keys(sees_all boolean, caller oid)
     FROM jobq_internal._lane_heads() l JOIN jobq.job_types t ON t.id = l.type_id
    CROSS JOIN LATERAL (SELECT q.* FROM jobq.queue q
                         WHERE q.type_id = l.type_id AND q.priority = l.priority AND q.sublane = l.sublane
-                          AND q.position < clock_timestamp() - interval '1 hour'
+                          AND q.position < (SELECT clock_timestamp()) - interval '1 hour'
                         ORDER BY q.position LIMIT 20) o
    WHERE o.key_hash IS NOT NULL AND NOT (t.paused AND (t.paused_until IS NULL OR t.paused_until > clock_timestamp()))
      AND jobq_internal._live_status(o.id, o.rev, o.status) IN ('pending', 'retry')

@@ -55,7 +55,7 @@ CREATE FUNCTION jobq_internal._gauges() RETURNS TABLE(family text, label text, v
     FROM (SELECT g.*, row_number() OVER (PARTITION BY g.family ORDER BY g.value DESC, g.label) AS place
             FROM (SELECT 'disk_used_ratio' AS family, d.path AS label, d.percent / 100.0 AS value
                     FROM (SELECT DISTINCT ON (l.path) l.path, l.percent FROM jobq.disk_log l
-                           WHERE l.ts > clock_timestamp() - interval '5 minutes' ORDER BY l.path, l.ts DESC) d
+                           WHERE l.ts > (SELECT clock_timestamp()) - interval '5 minutes' ORDER BY l.path, l.ts DESC) d
                   UNION ALL
                   SELECT 'signal_active', s.name, (s.active AND coalesce(s.active_until > clock_timestamp(), true))::int
                     FROM jobq.signals s) g) r

@@ -99,11 +99,11 @@ sub basic { return (Authorization => 'Basic ' . encode_base64("$_[0]:$_[1]", '')
 # Keeps an answer for test/web/answers.mjs.
 sub keep_answer
 {
-	my ($method, $path, $answer) = @_;
+	my ($method, $path, $answer, $headers) = @_;
 	my ($test) = $0 =~ m{(\d+)_[^/]*$};
 
 	append_to_file("$ENV{JOBQ_ANSWERS}/" . ($test // 'web'), encode_json({ method => $method, path => $path, status => 0 + $answer->{status},
-		headers => $answer->{headers}, text => Encode::decode('UTF-8', $answer->{content}) }) . "\n") if $answer->{status} < 599 && length $answer->{content} < 1_000_000;
+		scripted => $headers->{'Sec-Fetch-Mode'} ? 1 : 0, headers => $answer->{headers}, text => Encode::decode('UTF-8', $answer->{content}) }) . "\n") if $answer->{status} < 599 && length $answer->{content} < 1_000_000;
 }
 
 # Sends a request; body: a hash or array becomes JSON.  Returns status, decoded body, headers.
@@ -128,7 +128,7 @@ sub ask
 		last unless $answer->{status} == 429 && ($method eq 'HEAD' || $answer->{content} =~ /50 requests a second/);
 		select undef, undef, undef, 0.1;
 	}
-	keep_answer($method, $path, $answer) if $ENV{JOBQ_ANSWERS};
+	keep_answer($method, $path, $answer, \%headers) if $ENV{JOBQ_ANSWERS};
 	my $decoded = $answer->{content};
 	$decoded = eval { decode_json($decoded) } // $decoded if ($answer->{headers}{'content-type'} // '') =~ /json/;
 	return ($answer->{status}, $decoded, $answer->{headers});

@@ -78,6 +78,36 @@ is($scans_now, $scans, 'by an index');
 is(one(q{SET jobq.health_dead_letters = 11000; SELECT jobq.health()->'checks'->'dead_letters'->>'count'}), 11000, 'or jobq.health_dead_letters');
 is(one(q{SET jobq.health_dead_letters = 20000; SELECT concat_ws(' ', c->>'status', c->>'count') FROM (SELECT jobq.health()->'checks'->'dead_letters') h(c)}),
 	'degraded 12000', 'below that, all');
+
+# ---------- its cost ----------
+
+# Blocks that a call reads.
+one(<<'SQL');
+CREATE FUNCTION blocks(call text) RETURNS int LANGUAGE plpgsql AS $$
+DECLARE
+  plan json;
+BEGIN
+  EXECUTE call;  -- fills the caches
+  EXECUTE 'EXPLAIN (ANALYZE, BUFFERS, FORMAT json) ' || call INTO plan;
+  RETURN (plan->0->'Plan'->>'Shared Hit Blocks')::int + (plan->0->'Plan'->>'Shared Read Blocks')::int;
+END $$;
+SQL
+sub blocks { return one("SELECT blocks('SELECT $_[0]')"); }
+
+my $few = blocks('jobq.health()');
+one(q{SELECT count(jobq.create_job_type('t' || n)) FROM generate_series(0, 999) n});
+one(q{SELECT count(jobq.enqueue('t' || n % 1000, delay => '1 day')) FROM generate_series(1, 200000) n});
+one('INSERT INTO jobq.run_timers SELECT now() + interval $$1 day$$, gen_random_uuid() FROM generate_series(1, 20000)');
+one("UPDATE jobq.dead_letters SET expires_at = now() + interval '1 year'");
+foreach my $known ('', ', analysed')
+{
+	one('ANALYZE') if $known;
+	my $many = blocks('jobq.health()');
+	note "$few, then $many blocks";
+	cmp_ok($many, '<', $few + 60_000, "200,000 jobs of 1,000 types$known: health() looks at the first of each lane");
+	cmp_ok(blocks('jobq_internal._run_due_timers()'), '<', 100, "timers that are not due$known");
+	cmp_ok(blocks('jobq_internal._retain()'), '<', 10_000, "32,000 dead letters that have not expired$known");
+}
 one('TRUNCATE jobq.dead_letters');
 
 # ---------- paused types ----------
