@@ -5,6 +5,7 @@
  */
 #include "jobq.h"
 
+#include "access/xlog.h"
 #include "utils/timestamp.h"
 
 #include "observe/metrics_text.h"
@@ -43,15 +44,10 @@ running_in(Slot *slot)
 	return n;
 }
 
+/* Counts the database's processes by kind, and whether they are idle or busy. */
 static void
-add_workers(Metrics *m, JobqDb *db)
+count_workers(JobqDb *db, int n[2][2])
 {
-	static const char *const kinds[] = {"sql", "exec"};
-	int			n[2][2] = {{0}};	/* by kind; idle, busy */
-
-	metrics_family(m, "workers", FAMILY_GAUGE, "Processes that run jobs, by kind and state; pull: jobs that clients have claimed.");
-	if (db == NULL)
-		return;
 	LWLockAcquire(JobqShmem->lock, LW_SHARED);
 	for (int i = 0; i < JobqShmem->nslots; i++)
 	{
@@ -61,12 +57,30 @@ add_workers(Metrics *m, JobqDb *db)
 			n[slot->kind == SLOT_EXEC][running_in(slot) > 0]++;
 	}
 	LWLockRelease(JobqShmem->lock);
+}
+
+/* Only a standby has no samples: the rules know one by that. */
+static void
+add_workers(Metrics *m, JobqDb *db)
+{
+	static const char *const kinds[] = {"sql", "exec"};
+	int			n[2][2] = {{0}};
+	uint32		claims = 0;
+
+	metrics_family(m, "workers", FAMILY_GAUGE, "Processes that run jobs, by kind and state; pull: jobs that clients have claimed.");
+	if (RecoveryInProgress())
+		return;
+	if (db != NULL)
+	{
+		count_workers(db, n);
+		claims = pg_atomic_read_u32(&db->health.leases) & ~LEASES_UNKNOWN;
+	}
 	for (int k = 0; k < (int) lengthof(kinds); k++)
 	{
 		metrics_sample(m, n[k][0], "kind", kinds[k], "state", "idle", NULL);
 		metrics_sample(m, n[k][1], "kind", kinds[k], "state", "busy", NULL);
 	}
-	metrics_sample(m, pg_atomic_read_u32(&db->health.leases) & ~LEASES_UNKNOWN, "kind", "pull", "state", "busy", NULL);
+	metrics_sample(m, claims, "kind", "pull", "state", "busy", NULL);
 }
 
 /* ---------- limits ---------- */

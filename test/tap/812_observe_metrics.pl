@@ -159,5 +159,13 @@ foreach my $query (@queries)
 }
 sqlstate_is($node, 'postgres', "SET ROLE $_; SELECT jobq.stat_reset()", '42501', "$_: stat_reset") foreach qw(watcher reader partial stranger);
 is(($node->psql('postgres', 'SET ROLE admin; SELECT jobq.stat_reset()'))[0], 0, 'admin: stat_reset');
+
+# ---------- a primary without jobq's shared memory ----------
+
+$node->append_conf('postgresql.conf', "shared_preload_libraries = ''");
+$node->restart;
+my $none = samples_of(scalar_of('SELECT jobq.metrics()'));
+is(join(' ', map { $_ // 'none' } @$none{ 'jobq_dispatcher_up', 'jobq_workers{kind="pull",state="busy"}', 'jobq_workers{kind="sql",state="idle"}' }), '0 0 0',
+	'is no standby: JobqDispatcherDown fires');
 $node->stop;
 done_testing();
