@@ -200,8 +200,8 @@ is($variables{instance}{query}{query}, 'label_values(jobq_dispatcher_up, instanc
 
 # ---------- data ----------
 
-# What a rule compares, without the comparisons with numbers.
-my %expressions = map { ("alert $_->{name}" => $_->{query} =~ s/\s*(?:[<>]=?|==|!=)\s*[\d.]+//gr) } @rules;
+# What a rule compares, without the comparisons with numbers and a family that is to be absent.
+my %expressions = map { ("alert $_->{name}" => $_->{query} =~ s/\s*(?:[<>]=?|==|!=)\s*[\d.]+//gr =~ s/ unless \w+$//r) } @rules;
 foreach my $panel (@panels)
 {
 	my $n = 0;
