@@ -60,6 +60,12 @@ typedef struct SavedDb
 	Oid			dboid;
 	bool		has_other;
 	TimestampTz reset_at;
+	uint64		loops;
+	uint64		wakeups[STAT_WAKEUPS];
+	uint64		sweep_finds;
+	uint64		publications_lost;
+	uint64		handed_out;		/* both since reset_at */
+	uint64		fallbacks;
 	StatTotals	sampled;
 	uint64		nfine;
 	uint64		ncoarse;
@@ -103,11 +109,25 @@ save_entry(const StatEntry *entry, SavedEntry *saved)
 }
 
 static void
+save_dispatcher(const JobqDb *db, SavedDb *saved)
+{
+	const DbStats *stats = &db->stats;
+
+	saved->loops = stats->loops;
+	memcpy(saved->wakeups, stats->wakeups, sizeof(saved->wakeups));
+	saved->sweep_finds = stats->sweep_finds;
+	saved->publications_lost = stats->publications_lost;
+	saved->handed_out = pg_atomic_read_u64(&unconstify(JobqDb *, db)->counters.handed_out) - stats->handed_out_before;
+	saved->fallbacks = pg_atomic_read_u64(&unconstify(JobqDb *, db)->counters.fallbacks) - stats->fallbacks_before;
+}
+
+static void
 save_db(const JobqDb *db, SavedDb *saved)
 {
 	saved->dboid = db->dboid;
 	saved->has_other = db->stats.has_other;
-	saved->reset_at = db->stats.reset_at;
+	saved->reset_at = db->stats.reset_at != 0 ? db->stats.reset_at : JobqShmem->started_at;
+	save_dispatcher(db, saved);
 	saved->sampled = db->stats.sampled;
 	saved->nfine = db->stats.nfine;
 	saved->ncoarse = db->stats.ncoarse;
@@ -234,6 +254,17 @@ load_entry(const SavedEntry *saved)
 }
 
 static void
+load_dispatcher(const SavedDb *saved, DbStats *stats)
+{
+	stats->loops = saved->loops;
+	memcpy(stats->wakeups, saved->wakeups, sizeof(saved->wakeups));
+	stats->sweep_finds = saved->sweep_finds;
+	stats->publications_lost = saved->publications_lost;
+	stats->handed_out_before = -saved->handed_out;	/* of counters that begin at 0 */
+	stats->fallbacks_before = -saved->fallbacks;
+}
+
+static void
 load_db(const SavedDb *saved)
 {
 	JobqDb	   *db = make_db_at_start(saved->dboid);
@@ -242,6 +273,7 @@ load_db(const SavedDb *saved)
 		return;
 	db->stats.has_other = saved->has_other;
 	db->stats.reset_at = saved->reset_at;
+	load_dispatcher(saved, &db->stats);
 	db->stats.sampled = saved->sampled;
 	db->stats.nfine = saved->nfine;
 	db->stats.ncoarse = saved->ncoarse;

@@ -142,14 +142,18 @@ stat_reset_type(JobqDb *db, StatEntry *entry, TimestampTz now)
 
 /* Sets back what the database has once. */
 static void
-reset_totals(DbStats *stats, TimestampTz now)
+reset_totals(JobqDb *db, TimestampTz now)
 {
+	DbStats    *stats = &db->stats;
+
 	memset(stats->fine, 0, sizeof(stats->fine));
 	memset(stats->coarse, 0, sizeof(stats->coarse));
 	memset(&stats->sampled, 0, sizeof(stats->sampled));
 	stats->nfine = stats->ncoarse = 0;
 	stats->loops = stats->sweep_finds = stats->publications_lost = 0;
 	memset(stats->wakeups, 0, sizeof(stats->wakeups));
+	stats->handed_out_before = pg_atomic_read_u64(&db->counters.handed_out);
+	stats->fallbacks_before = pg_atomic_read_u64(&db->counters.fallbacks);
 	stats->reset_at = now;
 }
 
@@ -161,9 +165,7 @@ stat_reset_db(JobqDb *db, TimestampTz now)
 
 	for (int i = 0; i < n; i++)
 		stat_reset_entry(entries[i], now);
-	reset_totals(&db->stats, now);
-	db->stats.handed_out_before = pg_atomic_read_u64(&db->counters.handed_out);
-	db->stats.fallbacks_before = pg_atomic_read_u64(&db->counters.fallbacks);
+	reset_totals(db, now);
 }
 
 void
@@ -188,7 +190,7 @@ stat_forget(JobqDb *db)
 	stats->count_spoilt = true;
 	SpinLockRelease(&db->mutex);
 	stats->has_other = false;
-	reset_totals(stats, 0);
+	reset_totals(db, 0);
 }
 
 /* ---------- lookup ---------- */

@@ -1,5 +1,6 @@
 # Statistics when something unusual happens: a count in a transaction that has written, the reset of
-# one type, a step of the clock, transactions that were prepared before the start.
+# one type, a step of the clock, transactions that were prepared before the start, many of them,
+# types that were dropped.
 
 use strict;
 use warnings;
@@ -13,7 +14,8 @@ use Test::More;
 my $dir = PostgreSQL::Test::Utils::tempdir();
 my %faked = fake_clock();
 
-my $node = jobq_server('faults', 'jobq.max_sql_workers = 2', 'max_prepared_transactions = 10', 'fsync = off', 'autovacuum = off');
+my $node = jobq_server('faults', 'jobq.max_sql_workers = 2', 'max_prepared_transactions = 40', 'jobq.max_stat_types = 8', 'fsync = off',
+	'autovacuum = off');
 {
 	local %ENV = (%ENV, %faked);
 	$node->start;
@@ -92,7 +94,13 @@ set_clock(0);
 # anew: of those that may have changed rows, once.
 scalar_of(q{BEGIN; INSERT INTO other VALUES (1); PREPARE TRANSACTION 'other'});
 scalar_of(q{BEGIN; SELECT jobq.enqueue('a'); PREPARE TRANSACTION 'ours'});
+scalar_of(q{SELECT count(*) FROM jobq.claim('{b}', max_jobs => 3)});
+my $dispatcher = q{SELECT stats_reset, loops, wakeups->'timer', handed_out FROM jobq.stat_dispatcher};
+my ($reset, @before) = split /\|/, scalar_of($dispatcher);
 $node->restart;
+my ($reset_after, @after) = split /\|/, scalar_of($dispatcher);
+is($reset_after, $reset, 'a clean restart keeps the time of the last reset');
+is(join(' ', map { $after[$_] >= $before[$_] && $before[$_] > 0 } 0 .. $#before), '1 1 1', "and the dispatcher's counters since then") or diag "@before, @after";
 my $pending = q{SELECT pending FROM jobq.stat_job_types WHERE job_type = 'a'};
 is(scalar_of($pending), '1001', 'rows are counted after a start');
 my $locker = $node->background_psql('postgres');
