@@ -82,11 +82,12 @@ typedef struct StatLogged
 } StatLogged;
 
 /* Changes by a prepared transaction to the counters of one type. */
-#define STAT_PREPARED 32
 typedef struct StatPrepared
 {
 	TransactionId xid;
 	struct StatEntry *entry;
+	TimestampTz completed;		/* the last one; 0: none */
+	TimestampTz failed;
 	int64		n[STAT_COUNTERS];
 } StatPrepared;
 
@@ -193,9 +194,9 @@ typedef struct DbStats
 	int			nlogged;
 	StatLogged	logged[STAT_LOGGED];
 	int			nprepared;
-	StatPrepared prepared[STAT_PREPARED];
+	StatPrepared *prepared;		/* of STAT_PREPARED */
 	int			nunknown;		/* prepared transactions with changes that are not here; */
-	TransactionId unknown[STAT_PREPARED];	/* nunknown may exceed what fits here */
+	TransactionId *unknown;		/* more than max_prepared_xacts: some have ended */
 	ConditionVariable counted;	/* broadcast at the end of a count */
 
 	int			ngauges;		/* maintenance writes them */

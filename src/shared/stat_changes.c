@@ -342,7 +342,12 @@ apply(void)
 void
 stat_note_unknown(DbStats *stats, TransactionId xid)
 {
-	if (stats->nunknown < STAT_PREPARED)
+	for (int i = 0; i < Min(stats->nunknown, max_prepared_xacts); i++)
+	{
+		if (stats->unknown[i] == xid)
+			return;
+	}
+	if (stats->nunknown < max_prepared_xacts)
 		stats->unknown[stats->nunknown] = xid;
 	stats->nunknown++;
 }
@@ -364,6 +369,8 @@ keep(TransactionId xid)
 
 			kept->xid = xid;
 			kept->entry = stack[i].entry;
+			kept->completed = stack[i].completed;
+			kept->failed = stack[i].failed;
 			for (int c = 0; c < STAT_COUNTERS; c++)
 				kept->n[c] = (stack[i].touched & (UINT64CONST(1) << c)) ? stack[i].n[c] : 0;
 		}
@@ -422,23 +429,23 @@ take_prepared(JobqDb *of, TransactionId xid, bool committed, StatPrepared *taken
 {
 	DbStats    *stats = &of->stats;
 	int			n = 0;
-	int			kept = 0;
+	int			i = 0;
 
 	SpinLockAcquire(&of->mutex);
-	for (int i = 0; i < stats->nprepared; i++)
+	while (i < stats->nprepared)
 	{
 		StatPrepared *changes = &stats->prepared[i];
 
-		if (changes->xid == xid)
+		if (changes->xid != xid)
 		{
-			if (committed && stat_entry_is_of(changes->entry, of))
-				apply_rows(stats, changes->entry, changes->n, xid);
-			taken[n++] = *changes;
+			i++;
+			continue;
 		}
-		else if (kept++ < i)
-			stats->prepared[kept - 1] = stats->prepared[i];
+		if (committed && stat_entry_is_of(changes->entry, of))
+			apply_rows(stats, changes->entry, changes->n, xid);
+		taken[n++] = *changes;
+		*changes = stats->prepared[--stats->nprepared];
 	}
-	stats->nprepared = kept;
 	SpinLockRelease(&of->mutex);
 	return n;
 }
@@ -455,6 +462,8 @@ apply_prepared_events(JobqDb *of, const StatPrepared *changes, int n)
 			if (changes[i].n[c] != 0)
 				pg_atomic_fetch_add_u64(&changes[i].entry->n[c], changes[i].n[c]);
 		}
+		set_later(&changes[i].entry->last_completed, changes[i].completed);
+		set_later(&changes[i].entry->last_failed, changes[i].failed);
 	}
 }
 
@@ -462,17 +471,18 @@ apply_prepared_events(JobqDb *of, const StatPrepared *changes, int n)
 static void
 doubt_counts(JobqDb *of)
 {
-	TransactionId unknown[STAT_PREPARED];
+	TransactionId *unknown = palloc(sizeof(TransactionId) * max_prepared_xacts);
 	int			n;
 	bool		ended;
 
 	SpinLockAcquire(&of->mutex);
 	n = of->stats.nunknown;
-	memcpy(unknown, of->stats.unknown, sizeof(unknown));
+	memcpy(unknown, of->stats.unknown, sizeof(TransactionId) * max_prepared_xacts);
 	SpinLockRelease(&of->mutex);
-	ended = n > STAT_PREPARED;
+	ended = n > max_prepared_xacts;
 	for (int i = 0; i < n && !ended; i++)
 		ended = !TransactionIdIsInProgress(unknown[i]);
+	pfree(unknown);
 	if (!ended)
 		return;
 	SpinLockAcquire(&of->mutex);
@@ -483,10 +493,14 @@ doubt_counts(JobqDb *of)
 void
 stat_prepared_ended(JobqDb *of)
 {
-	TransactionId xids[STAT_PREPARED];
-	StatPrepared *taken = palloc(sizeof(StatPrepared) * STAT_PREPARED);
+	TransactionId *xids;
+	StatPrepared *taken;
 	int			nxids;
 
+	if (max_prepared_xacts == 0)
+		return;
+	xids = palloc(sizeof(TransactionId) * STAT_PREPARED);
+	taken = palloc(sizeof(StatPrepared) * STAT_PREPARED);
 	doubt_counts(of);
 	SpinLockAcquire(&of->mutex);
 	nxids = of->stats.nprepared;
@@ -506,4 +520,5 @@ stat_prepared_ended(JobqDb *of)
 			apply_prepared_events(of, taken, n);
 	}
 	pfree(taken);
+	pfree(xids);
 }

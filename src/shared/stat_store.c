@@ -72,10 +72,23 @@ nall(void)
 	return jobq_max_stat_types + jobq_max_databases;
 }
 
+static Size
+entries_size(void)
+{
+	return MAXALIGN(mul_size(nall(), sizeof(StatEntry)));
+}
+
+/* Returns the memory of a database for prepared transactions. */
+static Size
+prepared_size(void)
+{
+	return MAXALIGN(add_size(mul_size(STAT_PREPARED, sizeof(StatPrepared)), mul_size(max_prepared_xacts, sizeof(TransactionId))));
+}
+
 Size
 stat_store_size(void)
 {
-	return MAXALIGN(mul_size(nall(), sizeof(StatEntry)));
+	return add_size(entries_size(), mul_size(jobq_max_databases, prepared_size()));
 }
 
 void
@@ -90,6 +103,13 @@ stat_store_init(void *memory)
 			pg_atomic_init_u64(&entry->n[c], 0);
 		pg_atomic_init_u64(&entry->last_completed, 0);
 		pg_atomic_init_u64(&entry->last_failed, 0);
+	}
+	for (int i = 0; i < jobq_max_databases; i++)
+	{
+		DbStats    *stats = &JobqShmem->dbs[i].stats;
+
+		stats->prepared = (StatPrepared *) ((char *) memory + entries_size() + i * prepared_size());
+		stats->unknown = (TransactionId *) (stats->prepared + STAT_PREPARED);
 	}
 }
 

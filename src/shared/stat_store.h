@@ -10,9 +10,11 @@
 #ifndef JOBQ_STAT_STORE_H
 #define JOBQ_STAT_STORE_H
 
+#include "access/twophase.h"
 #include "shared/shmem.h"
 
 #define STAT_MINUTES	60
+#define STAT_PREPARED	(2 * max_prepared_xacts)	/* places of a database, one per transaction and type */
 
 /* What happened to the jobs of a type in a minute. */
 typedef struct StatMinute

@@ -113,5 +113,40 @@ $locker->quit;
 scalar_of(q{COMMIT PREPARED 'ours'});
 is(scalar_of($pending), '1002', 'the rows of one with a job count when it ends');
 
+# as many as the server allows
+my $both = q{SELECT pending || ' ' || enqueued FROM jobq.stat_job_types WHERE job_type = 'a'};
+
+sub prepare_many
+{
+	scalar_of("BEGIN; SELECT jobq.enqueue('a'); PREPARE TRANSACTION 'many $_'") foreach 1 .. 40;
+	return;
+}
+
+sub commit_many
+{
+	scalar_of("COMMIT PREPARED 'many $_'") foreach 1 .. 40;
+	return;
+}
+
+my (undef, $enqueued) = split / /, scalar_of($both);
+prepare_many();
+commit_many();
+is(scalar_of($both), join(' ', 1042, $enqueued + 40), '40 prepared transactions count');
+prepare_many();
+$node->restart;
+is(scalar_of($both), join(' ', 1042, $enqueued + 40), 'the rows are counted after a start with 40 in doubt');
+$locker = $node->background_psql('postgres');
+$locker->query_safe('BEGIN; LOCK TABLE jobq.dead_letters IN ACCESS EXCLUSIVE MODE');
+is(scalar_of("SET lock_timeout = '5s'; $pending"), '1042', 'and not again for each reader');
+$locker->query_safe('COMMIT');
+$locker->quit;
+commit_many();
+is(scalar_of($both), join(' ', 1082, $enqueued + 40), 'their rows count when they end');
+
+my ($claimed, $token) = split /\|/, scalar_of(q{SELECT id, lease_token FROM jobq.claim('{a}')});
+scalar_of("BEGIN; SELECT jobq.complete('$claimed', '$token'); PREPARE TRANSACTION 'ends'");
+scalar_of(q{COMMIT PREPARED 'ends'});
+is(scalar_of(q{SELECT completed, last_completed IS NOT NULL FROM jobq.stat_job_types WHERE job_type = 'a'}), '1|t', 'the end of a job by one has its time');
+
 $node->stop;
 done_testing();
