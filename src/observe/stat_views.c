@@ -1,7 +1,7 @@
 /*
  * stat_views.c
  *	  The functions of the views jobq.stat_job_types, stat_workers, stat_lanes,
- *	  stat_limits and stat_dispatcher; stat_series() and stat_reset().
+ *	  stat_limits and stat_dispatcher; stat_series().
  *
  * Each view is a SELECT of one of these functions, so the rights on both are
  * granted together; the functions check the caller, too.  On a standby nothing
@@ -34,7 +34,6 @@ PG_FUNCTION_INFO_V1(jobq_stat_dispatcher);
 PG_FUNCTION_INFO_V1(jobq_stat_lanes);
 PG_FUNCTION_INFO_V1(jobq_stat_limits);
 PG_FUNCTION_INFO_V1(jobq_stat_series);
-PG_FUNCTION_INFO_V1(jobq_stat_reset);
 
 /* A row that is filled from left to right. */
 #define MAX_COLUMNS	32
@@ -538,30 +537,4 @@ jobq_stat_series(PG_FUNCTION_ARGS)
 			put_minutes(result, &stats[i], now);
 	}
 	return (Datum) 0;
-}
-
-/* ---------- jobq.stat_reset ---------- */
-
-/* jobq_internal._stat_zero(type_id): of all types and the database if it is NULL */
-Datum
-jobq_stat_reset(PG_FUNCTION_ARGS)
-{
-	JobqDb	   *db = RecoveryInProgress() ? NULL : my_db();
-	StatEntry  *entry;
-
-	if (db == NULL)
-		PG_RETURN_VOID();
-	if (PG_ARGISNULL(0))
-		stat_reset_db(db, GetCurrentTimestamp());
-	else
-	{
-		entry = stat_entry(PG_GETARG_INT32(0));
-		if (entry->type_id == 0)
-			ereport(ERROR,
-					(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-					 errmsg("the job type shares its statistics with others"),
-					 errhint("Call jobq.stat_reset() for all types, or raise jobq.max_stat_types.")));
-		stat_reset_type(db, entry, GetCurrentTimestamp());
-	}
-	PG_RETURN_VOID();
 }

@@ -32,21 +32,22 @@ type_stats_check_reader(const char *of)
 }
 
 /* Copies the name, and finds it in the registry if it is not known yet. */
-static void
-read_name(JobqDb *db, TypeStats *s)
+void
+type_stats_name(JobqDb *db, StatEntry *entry, char name[64])
 {
+	int32		type_id = entry->type_id;
 	JobType    *type;
 
 	SpinLockAcquire(&db->mutex);
-	strlcpy(s->name, s->entry->name, sizeof(s->name));
+	strlcpy(name, entry->name, sizeof(entry->name));
 	SpinLockRelease(&db->mutex);
-	if (s->name[0] != '\0' || s->type_id == 0)
+	if (name[0] != '\0' || type_id == 0)
 		return;
-	type = job_type_by_id(s->type_id);
+	type = job_type_by_id(type_id);
 	if (type == NULL)
 		return;
-	stat_set_name(db, s->entry, type->name);
-	strlcpy(s->name, type->name, sizeof(s->name));
+	stat_set_name(db, entry, type->name);
+	strlcpy(name, type->name, sizeof(type->name));
 }
 
 static void
@@ -54,7 +55,7 @@ read_entry(JobqDb *db, StatEntry *entry, TypeStats *s)
 {
 	s->entry = entry;
 	s->type_id = entry->type_id;
-	read_name(db, s);
+	type_stats_name(db, entry, s->name);
 	for (int c = STAT_LIVE; c < STAT_COUNTERS; c++)
 		s->n[c] = (int64) stat_value(entry, c);
 	s->due = entry->due;

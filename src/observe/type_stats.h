@@ -36,6 +36,9 @@ extern int	type_stats_read(JobqDb *db, TypeStats **stats);
  */
 extern double type_stats_drain_s(const TypeStats *stats, TimestampTz now);
 
+/* Copies the name of an entry's type, '' if it is not known or shared. */
+extern void type_stats_name(JobqDb *db, StatEntry *entry, char name[64]);
+
 /* Raises 42501 unless the caller may read the statistics of all tenants. */
 extern void type_stats_check_reader(const char *of);
 

@@ -31,6 +31,7 @@ static StatChanges *stack = NULL;
 static int	depth = 0;
 static int	size = 0;
 static SubTransactionId recount_by = InvalidSubTransactionId;
+static SubTransactionId reset_by = InvalidSubTransactionId; /* of all */
 
 /* ---------- gathering ---------- */
 
@@ -57,16 +58,12 @@ reserve(void)
 	size = larger;				/* not if there was no memory */
 }
 
-StatChanges *
-stat_changes(int32 type_id)
+static StatChanges *
+changes_of(StatEntry *entry)
 {
-	StatEntry  *entry = stat_entry(type_id);
 	SubTransactionId subid = GetCurrentSubTransactionId();
-	StatChanges *changes;
+	StatChanges *changes = find(entry, subid);
 
-	if (entry == NULL)
-		return NULL;
-	changes = find(entry, subid);
 	if (changes != NULL)
 		return changes;
 	db = my_db();
@@ -75,9 +72,18 @@ stat_changes(int32 type_id)
 	changes->entry = entry;
 	changes->type_id = entry->type_id;
 	changes->subid = subid;
+	changes->reset = false;
 	changes->touched = 0;
 	changes->completed = changes->failed = 0;
 	return changes;
+}
+
+StatChanges *
+stat_changes(int32 type_id)
+{
+	StatEntry  *entry = stat_entry(type_id);
+
+	return entry == NULL ? NULL : changes_of(entry);
 }
 
 static void
@@ -163,6 +169,18 @@ stat_recount_due(void)
 	return recount_by != InvalidSubTransactionId;
 }
 
+void
+stat_reset_at_commit(StatEntry *entry)
+{
+	if (entry != NULL)
+		changes_of(entry)->reset = true;
+	else if (reset_by == InvalidSubTransactionId && my_db() != NULL)
+	{
+		db = my_db();
+		reset_by = GetCurrentSubTransactionId();
+	}
+}
+
 /* ---------- the end of a subtransaction ---------- */
 
 static void
@@ -177,6 +195,7 @@ merge(StatChanges *into, const StatChanges *from)
 		left &= left - 1;
 		stat_add(into, counter, from->n[counter]);
 	}
+	into->reset |= from->reset;
 	into->completed = Max(into->completed, from->completed);
 	into->failed = Max(into->failed, from->failed);
 }
@@ -212,8 +231,8 @@ stat_at_sub_end(SubXactEvent event, SubTransactionId subid, SubTransactionId par
 	if (event == SUBXACT_EVENT_COMMIT_SUB)
 	{
 		give_to_parent(subid, parent);
-		if (recount_by >= subid && recount_by != InvalidSubTransactionId)
-			recount_by = parent;
+		recount_by = Min(recount_by, parent);
+		reset_by = Min(reset_by, parent);
 	}
 	else if (event == SUBXACT_EVENT_ABORT_SUB)
 	{
@@ -221,6 +240,8 @@ stat_at_sub_end(SubXactEvent event, SubTransactionId subid, SubTransactionId par
 			depth--;
 		if (recount_by >= subid)
 			recount_by = InvalidSubTransactionId;
+		if (reset_by >= subid)
+			reset_by = InvalidSubTransactionId;
 	}
 }
 
@@ -331,10 +352,15 @@ apply_events(const StatChanges *changes)
 static void
 apply(void)
 {
+	if (reset_by != InvalidSubTransactionId)
+		stat_reset_db(db, GetCurrentTimestamp());
 	for (int i = 0; i < depth; i++)
 	{
-		if (is_valid(&stack[i]))
-			apply_events(&stack[i]);
+		if (!is_valid(&stack[i]))
+			continue;
+		if (stack[i].reset)
+			stat_reset_type(db, stack[i].entry, GetCurrentTimestamp());
+		apply_events(&stack[i]);
 	}
 	apply_all_rows(GetTopTransactionIdIfAny());
 }
@@ -379,10 +405,23 @@ keep(TransactionId xid)
 }
 
 static void
+refuse_reset(void)
+{
+	bool		reset = reset_by != InvalidSubTransactionId;
+
+	for (int i = 0; i < depth; i++)
+		reset |= stack[i].reset;
+	if (reset)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("cannot PREPARE a transaction that has called jobq.stat_reset()")));
+}
+
+static void
 forget(void)
 {
 	depth = 0;
-	recount_by = InvalidSubTransactionId;
+	recount_by = reset_by = InvalidSubTransactionId;
 	if (size <= MAX_KEPT)
 		return;
 	pfree(stack);
@@ -395,11 +434,12 @@ stat_at_end(XactEvent event)
 {
 	static TransactionId preparing = InvalidTransactionId;
 
-	if (depth == 0 && recount_by == InvalidSubTransactionId)
+	if (depth == 0 && recount_by == InvalidSubTransactionId && reset_by == InvalidSubTransactionId)
 		return;
 	switch (event)
 	{
 		case XACT_EVENT_PRE_PREPARE:
+			refuse_reset();
 			preparing = GetTopTransactionIdIfAny();
 			break;
 		case XACT_EVENT_PREPARE:

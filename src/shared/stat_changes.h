@@ -19,6 +19,7 @@ typedef struct StatChanges
 	StatEntry  *entry;
 	int32		type_id;
 	SubTransactionId subid;
+	bool		reset;			/* first */
 	uint64		touched;		/* a bit for each n that is set */
 	TimestampTz completed;		/* the last one; 0: none */
 	TimestampTz failed;
@@ -65,6 +66,12 @@ extern void stat_recount(void);
  * a count of it rests on.
  */
 extern bool stat_recount_due(void);
+
+/*
+ * Notes a reset of a type's counters of events, NULL: of all types and of the
+ * database.  The commit does it, and then adds the transaction's own changes.
+ */
+extern void stat_reset_at_commit(StatEntry *entry);
 
 /* To be called by the callbacks of publish_jobs.c. */
 extern void stat_at_end(XactEvent event);

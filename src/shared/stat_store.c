@@ -180,11 +180,16 @@ reset_totals(JobqDb *db, TimestampTz now)
 void
 stat_reset_db(JobqDb *db, TimestampTz now)
 {
-	StatEntry **entries;
-	int			n = stat_entries(db, &entries);
+	int			n;
+	StatEntry  *entries = stat_all_entries(&n);
 
+	LWLockAcquire(JobqShmem->lock, LW_SHARED);
 	for (int i = 0; i < n; i++)
-		stat_reset_entry(entries[i], now);
+	{
+		if (stat_entry_is_of(&entries[i], db))
+			stat_reset_entry(&entries[i], now);
+	}
+	LWLockRelease(JobqShmem->lock);
 	reset_totals(db, now);
 }
 

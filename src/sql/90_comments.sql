@@ -806,7 +806,7 @@ Errors: 22023 another step. 42501 the caller may not read the jobs of all tenant
 
 COMMENT ON FUNCTION jobq.stat_reset IS
 $$Sets counters of jobq.stat_job_types back to 0, for all types also those of jobq.stat_dispatcher and
-jobq.stat_series. Counts of rows stay. The effect is immediate and is not rolled back.
+jobq.stat_series. Counts of rows stay. It takes effect at the commit; a transaction with it cannot be prepared.
 job_type: of which; NULL: of all.
 Errors: 42704 no such job type. 55000 the job type shares its statistics with others: jobq.max_stat_types.
   42501 the caller has no access "admin" for all tenants and types.$$;

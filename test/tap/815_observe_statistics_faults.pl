@@ -148,5 +148,23 @@ scalar_of("BEGIN; SELECT jobq.complete('$claimed', '$token'); PREPARE TRANSACTIO
 scalar_of(q{COMMIT PREPARED 'ends'});
 is(scalar_of(q{SELECT completed, last_completed IS NOT NULL FROM jobq.stat_job_types WHERE job_type = 'a'}), '1|t', 'the end of a job by one has its time');
 
+# ---------- a reset and its transaction ----------
+
+$enqueued = scalar_of(q{SELECT enqueued FROM jobq.stat_job_types WHERE job_type = 'a'});
+my $since = scalar_of('SELECT stats_reset FROM jobq.stat_dispatcher');
+my $audits = q{SELECT count(*) FROM jobq.audit WHERE action = 'stat_reset'};
+my $audited = scalar_of($audits);
+scalar_of(q{BEGIN; SELECT jobq.stat_reset(); ROLLBACK});
+scalar_of(q{BEGIN; SAVEPOINT a; SELECT jobq.stat_reset('a'), jobq.stat_reset(); ROLLBACK TO a; COMMIT});
+sqlstate_is($node, 'postgres', "BEGIN; SELECT jobq.stat_reset($_); PREPARE TRANSACTION 'reset'", '0A000', "stat_reset($_) and PREPARE") foreach '', q{'a'};
+is(scalar_of(q{SELECT enqueued FROM jobq.stat_job_types WHERE job_type = 'a'}), $enqueued, 'a reset of a type is rolled back');
+is(scalar_of('SELECT stats_reset FROM jobq.stat_dispatcher'), $since, 'a reset of all, too');
+is(scalar_of($audits), $audited, 'as their rows of the audit');
+scalar_of(q{BEGIN; SAVEPOINT a; SELECT jobq.stat_reset('a'), jobq.enqueue('a'); RELEASE a; COMMIT});
+is(scalar_of(q{SELECT enqueued, last_completed FROM jobq.stat_job_types WHERE job_type = 'a'}), '1|', 'it takes effect at the commit, with the jobs that this enqueues');
+scalar_of(q{SELECT jobq.stat_reset()});
+is(scalar_of("SELECT stats_reset > '$since' FROM jobq.stat_dispatcher"), 't', 'so does a reset of all');
+is(scalar_of($audits), $audited + 2, 'with rows of the audit');
+
 $node->stop;
 done_testing();
