@@ -28,6 +28,7 @@
 #include "settle/ledger.h"
 #include "shared/crash_record.h"
 #include "shared/publish_jobs.h"
+#include "shared/stat_store.h"
 #include "sql_worker/handler_statements.h"
 #include "tables/edge_table.h"
 #include "tables/event_log.h"
@@ -55,6 +56,7 @@ _PG_init(void)
 	jobq_define_settings(preloaded);
 	shapes_set(shapes, lengthof(shapes));
 	triggers_set_run_types(job_type_is_workflow);
+	stat_set_type_is_dropped(job_type_is_dropped);
 	RegisterXactCallback(publish_xact_callback, NULL);
 	RegisterSubXactCallback(publish_subxact_callback, NULL);
 	if (IsBinaryUpgrade)

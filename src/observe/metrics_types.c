@@ -3,13 +3,15 @@
  *	  The families of job types.
  *
  * Types beyond the oldest jobq.metrics_types, and those that share an entry of
- * the statistics, are added up as type="_other".
+ * the statistics, are added up as type="_other".  When there are so many, so
+ * are dropped types: only then the registry is read.
  */
 #include "jobq.h"
 
 #include "utils/timestamp.h"
 
 #include "observe/metrics_text.h"
+#include "registry/job_types.h"
 
 #define OTHER	"_other"
 
@@ -30,6 +32,13 @@ add_up(TypeStats *into, const TypeStats *s)
 		into->oldest_due = s->oldest_due;
 }
 
+/* True if the type may have series of its own. */
+static bool
+has_series(const TypeStats *s, bool crowded)
+{
+	return s->name[0] != '\0' && strcmp(s->name, OTHER) != 0 && !(crowded && job_type_is_dropped(s->type_id));
+}
+
 /* Reads the types that have series of their own, and behind them the others as one. */
 static TypeList
 read_types(JobqDb *db)
@@ -42,7 +51,7 @@ read_types(JobqDb *db)
 
 	for (int i = 0; i < n; i++)
 	{
-		if (all[i].name[0] != '\0' && strcmp(all[i].name, OTHER) != 0 && list.n < jobq_metrics_types)
+		if (list.n < jobq_metrics_types && has_series(&all[i], n > jobq_metrics_types))
 		{
 			list.types[list.n++] = all[i];
 			continue;

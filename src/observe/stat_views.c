@@ -187,7 +187,7 @@ put_type(Row *row, const TypeStats *s, TimestampTz now)
 	put_time(row, s->reset_at);
 }
 
-/* Reserves entries for types of which no job has come yet. */
+/* Reserves entries for types of which no job has come yet; the caller may name any ids. */
 static void
 reserve_types(ArrayType *ids)
 {
@@ -196,7 +196,10 @@ reserve_types(ArrayType *ids)
 
 	deconstruct_array(ids, INT4OID, sizeof(int32), true, TYPALIGN_INT, &values, NULL, &n);
 	for (int i = 0; i < n; i++)
-		(void) stat_entry(DatumGetInt32(values[i]));
+	{
+		if (!job_type_is_dropped(DatumGetInt32(values[i])))
+			(void) stat_entry(DatumGetInt32(values[i]));
+	}
 }
 
 /* jobq_internal._stat_job_types(type_ids) */

@@ -512,6 +512,14 @@ job_type_pull_ids(void)
 }
 
 bool
+job_type_is_dropped(int32 id)
+{
+	JobType    *type = job_type_by_id(id);
+
+	return type == NULL || type->dropped;
+}
+
+bool
 job_type_is_workflow(int32 id)
 {
 	JobType    *type = job_type_by_id(id);

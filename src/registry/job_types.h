@@ -117,6 +117,9 @@ extern JobType *job_type_by_id(int32 id);
 /* Returns the ids of all pull types, in their order.  No lock stays behind. */
 extern List *job_type_pull_ids(void);
 
+/* True if there is no such type, or no more. */
+extern bool job_type_is_dropped(int32 id);
+
 /* True if jobs of the type are runs of workflows. */
 extern bool job_type_is_workflow(int32 id);
 

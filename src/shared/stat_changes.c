@@ -35,12 +35,13 @@ static SubTransactionId reset_by = InvalidSubTransactionId; /* of all */
 
 /* ---------- gathering ---------- */
 
+/* An entry may have counted another type before, which this transaction dropped. */
 static StatChanges *
-find(const StatEntry *entry, SubTransactionId subid)
+find(const StatEntry *entry, int32 type_id, SubTransactionId subid)
 {
 	for (int i = depth - 1; i >= 0 && stack[i].subid == subid; i--)
 	{
-		if (stack[i].entry == entry)
+		if (stack[i].entry == entry && stack[i].type_id == type_id)
 			return &stack[i];
 	}
 	return NULL;
@@ -62,7 +63,7 @@ static StatChanges *
 changes_of(StatEntry *entry)
 {
 	SubTransactionId subid = GetCurrentSubTransactionId();
-	StatChanges *changes = find(entry, subid);
+	StatChanges *changes = find(entry, entry->type_id, subid);
 
 	if (changes != NULL)
 		return changes;
@@ -213,7 +214,7 @@ give_to_parent(SubTransactionId subid, SubTransactionId parent)
 	depth = first;
 	for (int i = first; i < kept; i++)
 	{
-		StatChanges *changes = find(stack[i].entry, parent);
+		StatChanges *changes = find(stack[i].entry, stack[i].type_id, parent);
 
 		if (changes != NULL)
 		{
@@ -313,8 +314,12 @@ apply_all_rows(TransactionId xid)
 	SpinLockAcquire(&db->mutex);
 	for (int i = 0; i < depth; i++)
 	{
-		if (is_valid(&stack[i]) && rows_of(&stack[i], n))
+		if (!rows_of(&stack[i], n))
+			continue;
+		if (is_valid(&stack[i]))
 			apply_rows(&db->stats, stack[i].entry, n, xid);
+		else
+			spoil(&db->stats);	/* of a type that was dropped meanwhile */
 	}
 	if (recount_by != InvalidSubTransactionId)
 		spoil(&db->stats);
@@ -378,6 +383,17 @@ stat_note_unknown(DbStats *stats, TransactionId xid)
 	stats->nunknown++;
 }
 
+/* True if all changes have a place, and tell the whole effect on rows. */
+static bool
+can_keep(const DbStats *stats)
+{
+	bool		can = recount_by == InvalidSubTransactionId && stats->nprepared + depth <= STAT_PREPARED;
+
+	for (int i = 0; i < depth; i++)
+		can &= is_valid(&stack[i]);
+	return can;
+}
+
 /* Keeps the changes of a prepared transaction, or notes that they are lost. */
 static void
 keep(TransactionId xid)
@@ -385,7 +401,7 @@ keep(TransactionId xid)
 	DbStats    *stats = &db->stats;
 
 	SpinLockAcquire(&db->mutex);
-	if (recount_by != InvalidSubTransactionId || stats->nprepared + depth > STAT_PREPARED)
+	if (!can_keep(stats))
 		stat_note_unknown(stats, xid);
 	else
 	{

@@ -10,6 +10,7 @@
  */
 #include "jobq.h"
 
+#include "access/xact.h"
 #include "miscadmin.h"
 #include "utils/timestamp.h"
 
@@ -33,6 +34,8 @@ const char *const stat_wakeup_names[STAT_WAKEUPS] = {"commit", "report", "timer"
 const char *const stat_limit_kinds[LIMIT_KINDS] = {
 	"jobs", "weight", "job_type", "type_rate", "limit", "limit_rate", "tenant", STAT_REST
 };
+
+static bool (*type_is_dropped) (int32 type_id) = NULL;
 
 /* Where this process has found the entries of some types. */
 static struct
@@ -146,8 +149,9 @@ stat_reset_entry(StatEntry *entry, TimestampTz now)
 	entry->reset_at = now;
 }
 
-void
-stat_reset_type(JobqDb *db, StatEntry *entry, TimestampTz now)
+/* Takes the counters of an entry out of what the next sample is compared with. */
+static void
+leave_samples(JobqDb *db, StatEntry *entry)
 {
 	StatTotals *sampled = &db->stats.sampled;
 	StatTotals	gone = {0};
@@ -157,6 +161,12 @@ stat_reset_type(JobqDb *db, StatEntry *entry, TimestampTz now)
 		sampled->n[i] -= gone.n[i];
 	for (int i = 0; i < STAT_TIME_BUCKETS; i++)
 		sampled->wait[i] -= gone.wait[i];
+}
+
+void
+stat_reset_type(JobqDb *db, StatEntry *entry, TimestampTz now)
+{
+	leave_samples(db, entry);
 	stat_reset_entry(entry, now);
 }
 
@@ -235,6 +245,17 @@ take(StatEntry *entry, JobqDb *db, int32 type_id)
 	entry->dboid = db->dboid;
 }
 
+static StatEntry *
+find_free(void)
+{
+	for (int i = 0; i < jobq_max_stat_types; i++)
+	{
+		if (!OidIsValid(JobqShmem->stats[i].dboid))
+			return &JobqShmem->stats[i];
+	}
+	return NULL;
+}
+
 /*
  * Returns the type's entry; the shared one, if there are no more.
  * JobqShmem->lock is held; without `reserve`, NULL if the type has none yet.
@@ -242,8 +263,8 @@ take(StatEntry *entry, JobqDb *db, int32 type_id)
 static StatEntry *
 find(JobqDb *db, int32 type_id, bool reserve)
 {
-	StatEntry  *free = NULL;
 	StatEntry  *shared = shared_entry(db);
+	StatEntry  *free;
 
 	for (int i = 0; i < jobq_max_stat_types; i++)
 	{
@@ -251,13 +272,12 @@ find(JobqDb *db, int32 type_id, bool reserve)
 
 		if (entry->dboid == db->dboid && entry->type_id == type_id)
 			return entry;
-		if (free == NULL && !OidIsValid(entry->dboid))
-			free = entry;
 	}
 	if (db->stats.has_other)
 		return shared;
 	if (!reserve)
 		return NULL;
+	free = find_free();
 	if (free != NULL)
 	{
 		take(free, db, type_id);
@@ -266,6 +286,61 @@ find(JobqDb *db, int32 type_id, bool reserve)
 	take(shared, db, 0);
 	db->stats.has_other = true;
 	return shared;
+}
+
+void
+stat_set_type_is_dropped(bool (*is_dropped) (int32 type_id))
+{
+	type_is_dropped = is_dropped;
+}
+
+/*
+ * True if the entry counts no row, and no prepared transaction changes it.
+ * JobqDb.mutex is held.
+ */
+static bool
+has_no_rows(const DbStats *stats, StatEntry *entry)
+{
+	bool		none = stats->phase == STAT_COUNTED;
+
+	for (int c = 0; c < STAT_LIVE; c++)
+		none &= stat_value(entry, c) == 0;
+	for (int i = 0; i < stats->nprepared; i++)
+		none &= stats->prepared[i].entry != entry;
+	return none;
+}
+
+/* Frees the entry of a dropped type, unless there are rows of it. */
+static void
+free_dropped(JobqDb *db, StatEntry *entry, int32 type_id)
+{
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
+	SpinLockAcquire(&db->mutex);
+	if (stat_entry_is_of(entry, db) && entry->type_id == type_id && has_no_rows(&db->stats, entry))
+	{
+		leave_samples(db, entry);
+		entry->dboid = InvalidOid;
+		entry->type_id = 0;
+	}
+	SpinLockRelease(&db->mutex);
+	LWLockRelease(JobqShmem->lock);
+}
+
+/* Frees the entries of dropped types.  No lock is held: the registry is read. */
+static void
+make_room(JobqDb *db)
+{
+	StatEntry **entries;
+	int			n = stat_entries(db, &entries);
+
+	for (int i = 0; i < n; i++)
+	{
+		int32		type_id = entries[i]->type_id;
+
+		if (type_id != 0 && type_is_dropped(type_id))
+			free_dropped(db, entries[i], type_id);
+	}
+	pfree(entries);
 }
 
 /* True if the entry still counts the type. */
@@ -281,6 +356,7 @@ stat_entry(int32 type_id)
 	JobqDb	   *db = my_db();
 	int			place = (uint32) type_id % REMEMBERED;
 	StatEntry  *entry;
+	bool		full;
 
 	if (db == NULL)
 		return NULL;
@@ -288,7 +364,10 @@ stat_entry(int32 type_id)
 		return remembered[place].entry;
 	LWLockAcquire(JobqShmem->lock, LW_SHARED);
 	entry = find(db, type_id, false);
+	full = entry == NULL && find_free() == NULL;
 	LWLockRelease(JobqShmem->lock);
+	if (full && IsTransactionState())
+		make_room(db);
 	if (entry == NULL)
 	{
 		LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
@@ -303,13 +382,8 @@ stat_entry(int32 type_id)
 StatEntry *
 stat_adopt_entry(JobqDb *db, int32 type_id)
 {
-	StatEntry  *entry = type_id == 0 ? shared_entry(db) : NULL;
+	StatEntry  *entry = type_id == 0 ? shared_entry(db) : find_free();
 
-	for (int i = 0; i < jobq_max_stat_types && entry == NULL; i++)
-	{
-		if (!OidIsValid(JobqShmem->stats[i].dboid))
-			entry = &JobqShmem->stats[i];
-	}
 	if (entry != NULL)
 		take(entry, db, type_id);
 	return entry;

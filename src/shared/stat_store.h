@@ -3,8 +3,9 @@
  *	  Statistics of job types, in shared memory.
  *
  * There is one entry per database and job type, jobq.max_stat_types in the
- * server.  When all are taken, further types of a database share one entry
- * for good, so that a row is always counted in the same place.  An entry is
+ * server.  When all are taken, those of dropped types without rows are given
+ * to others.  Without such, further types of a database share one entry for
+ * good, so that a row is always counted in the same place.  An entry is
  * reserved by the first change of a job of its type, never in a commit.
  */
 #ifndef JOBQ_STAT_STORE_H
@@ -56,6 +57,9 @@ extern const char *const stat_limit_kinds[LIMIT_KINDS];
 /* Returns the bucket of a value. */
 extern int	stat_time_bucket(int64 us);
 extern int	stat_attempt_bucket(int attempts);
+
+/* Says how to ask the registry; it is asked in transactions only. */
+extern void stat_set_type_is_dropped(bool (*is_dropped) (int32 type_id));
 
 /* Sets the name of an entry's type. */
 extern void stat_set_name(JobqDb *db, StatEntry *entry, const char *name);

@@ -166,5 +166,64 @@ scalar_of(q{SELECT jobq.stat_reset()});
 is(scalar_of("SELECT stats_reset > '$since' FROM jobq.stat_dispatcher"), 't', 'so does a reset of all');
 is(scalar_of($audits), $audited + 2, 'with rows of the audit');
 
+# ---------- types that are none, or were dropped ----------
+
+# Makes a type with a job, and drops both.
+sub pass_by
+{
+	scalar_of("SELECT jobq.create_job_type('$_[0]'); SELECT jobq.enqueue('$_[0]'); SELECT jobq.drop_job_type('$_[0]', force => true)");
+	return;
+}
+
+# Returns the types that jobq.stat_job_types has, each with `enqueued`.
+sub types
+{
+	return scalar_of(q{SELECT string_agg(coalesce(job_type, '-') || ' ' || enqueued, ', ' ORDER BY job_type) FROM jobq.stat_job_types});
+}
+
+scalar_of(q{CREATE ROLE watcher LOGIN IN ROLE pg_monitor});
+is(scalar_of(q{SET ROLE watcher; SELECT count(*) FROM jobq_internal._stat_job_types(ARRAY(SELECT generate_series(100000, 100100)) || 0)}), '2',
+	'an id that no type has takes no entry');
+pass_by("gone$_") foreach 1 .. 4;
+pass_by('x');
+scalar_of(q{SELECT jobq.create_job_type('x'); SELECT jobq.enqueue('x')});
+is(types(), 'a 0, b 0, gone1 1, gone2 1, gone3 1, gone4 1, x 2', 'all entries are taken; a type is one with an earlier one of its name');
+is(scalar_of(q{SET jobq.metrics_types = 3;
+  SELECT string_agg(m[1], ' ') FROM regexp_matches(jobq.metrics(), 'jobs_enqueued_total\{type="([^"]*)"', 'g') m}), 'a b x _other',
+	'metrics have series of dropped types where others leave room');
+scalar_of(q{SELECT jobq.stat_reset('x')});
+is(types(), 'a 0, b 0, gone1 1, gone2 1, gone3 1, gone4 1, x 0', 'a reset by name, too');
+scalar_of(q{BEGIN; SELECT jobq.create_job_type('y'); SELECT jobq.enqueue('y'); COMMIT});
+is(types(), 'a 0, b 0, x 0, y 1', 'a type gets the entry of a dropped one');
+pass_by("more$_") foreach 1 .. 9;
+scalar_of("SELECT jobq.create_job_type('$_'); SELECT jobq.enqueue('$_')") foreach qw(c d e);
+scalar_of(<<'END');
+BEGIN;
+SELECT jobq.create_job_type('f'); SELECT jobq.enqueue('f'); SELECT jobq.drop_job_type('f', force => true);
+SELECT jobq.create_job_type('z'); SELECT jobq.enqueue('z');
+COMMIT
+END
+is(types(), 'a 0, b 0, c 1, d 1, e 1, x 0, y 1, z 1', 'as often as types come and go, also in one transaction');
+is(scalar_of(q{SELECT string_agg(job_type || ' ' || pending, ', ' ORDER BY job_type) FROM jobq.stat_job_types WHERE job_type > 'b'}),
+	'c 1, d 1, e 1, x 1, y 1, z 1', 'with their rows');
+
+# A transaction whose type is dropped and gives its entry away meanwhile.
+scalar_of(q{SELECT jobq.drop_job_type(t, force => true) FROM unnest('{c,d,e}'::text[]) t});
+foreach my $end ('COMMIT', q{PREPARE TRANSACTION 'late'; COMMIT PREPARED 'late'})
+{
+	my $late_one = $node->background_psql('postgres');
+
+	scalar_of(q{SELECT jobq.create_job_type('late')});
+	$late_one->query_safe(q{BEGIN; SELECT jobq.enqueue('late')});
+	scalar_of(q{SELECT jobq.drop_job_type('late')});
+	pass_by('other') foreach 1 .. 7;
+	scalar_of(q{SELECT jobq.stat_reset()});
+	$late_one->query_safe($_) foreach split /; /, $end;
+	$late_one->quit;
+	is(scalar_of(q{SELECT string_agg(job_type || ' ' || pending || ' ' || enqueued, ', ' ORDER BY job_type) FROM jobq.stat_job_types
+	  WHERE pending + enqueued > 0 AND job_type > 'b'}), 'late 1 0, x 1 0, y 1 0, z 1 0', "changes its entry no more: $end");
+	scalar_of(q{DELETE FROM jobq.queue q USING jobq.job_types t WHERE t.id = q.type_id AND t.name = 'late'});
+}
+
 $node->stop;
 done_testing();
