@@ -97,13 +97,12 @@ count_end(StatChanges *changes, const Job *job, JobStatus status)
 void
 count_settlement(Job *job, const Outcome *o, JobStatus status, TimestampTz due)
 {
-	StatChanges *changes;
+	StatChanges *changes = stat_changes(JOB_INT(job, Q_type_id));
 
-	if (o->started_at != 0 && !o->begun)
-		stat_started(JOB_INT(job, Q_type_id), due, o->started_at);
-	changes = stat_changes(JOB_INT(job, Q_type_id));
 	if (changes == NULL)
 		return;
+	if (o->started_at != 0 && !o->begun)
+		stat_add_start(changes, due, o->started_at);
 	count_attempt(changes, o);
 	if (status == JOB_RETRY && o->kind == OUTCOME_FAILED)
 		stat_add(changes, STAT_RETRIED, 1);

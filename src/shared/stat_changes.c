@@ -137,16 +137,22 @@ stat_enqueued(int32 type_id, JobStatus status)
 }
 
 void
-stat_started(int32 type_id, TimestampTz due, TimestampTz started_at)
+stat_add_start(StatChanges *changes, TimestampTz due, TimestampTz started_at)
 {
-	StatChanges *changes = stat_changes(type_id);
 	int64		wait = Max(started_at - due, 0);
 
-	if (changes == NULL)
-		return;
 	stat_add(changes, STAT_STARTED, 1);
 	stat_add(changes, STAT_WAIT_US, wait);
 	stat_add(changes, STAT_WAIT + stat_time_bucket(wait), 1);
+}
+
+void
+stat_started(int32 type_id, TimestampTz due, TimestampTz started_at)
+{
+	StatChanges *changes = stat_changes(type_id);
+
+	if (changes != NULL)
+		stat_add_start(changes, due, started_at);
 }
 
 void

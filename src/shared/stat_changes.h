@@ -52,7 +52,8 @@ extern void stat_row_changed(int32 old_type, JobStatus from, int32 type_id, JobS
 extern void stat_dead_letters(int32 type_id, int n);
 /* Counts a job that has come into the queue, and its row. */
 extern void stat_enqueued(int32 type_id, JobStatus status);
-/* Counts the start of an attempt that was due at that time. */
+/* Count the start of an attempt that was due at that time. */
+extern void stat_add_start(StatChanges *changes, TimestampTz due, TimestampTz started_at);
 extern void stat_started(int32 type_id, TimestampTz due, TimestampTz started_at);
 /* Counts an alert about a job of the type. */
 extern void stat_alert(int32 type_id, bool high);
