@@ -44,6 +44,7 @@ my @scenarios = (
 	[ 'large payload', \&large_payload, qw(wait pooler) ],
 	[ 'fails', \&fails, qw(wait pooler) ],
 	[ 'retries', \&retries, qw(wait pooler) ],
+	[ 'unusual JSON', \&unusual_json, 'wait' ],
 	[ 'keeps checkpoints', \&keeps_checkpoints, qw(wait pooler) ],
 	[ 'works batches', \&works_batches, qw(wait pooler) ],
 	[ 'refused result', \&refused_result, 'wait' ],
@@ -357,6 +358,29 @@ sub retries
 
 	ends($_, 'completed', q(attempts = 2 AND result = '{"attempts": 2}')) foreach @jobs;
 	wait_log($worker, 'job_failed', job_id => $jobs[0], outcome => 'retry');
+	return stop_worker($worker);
+}
+
+# JSON that a language may not be able to read: it costs that job at most, and no other of its claim.
+sub unusual_json
+{
+	my $number = '{"n": 1e5000}';
+	my $usual = '{"usual": true}';
+	my ($digits, $other) = split /\n/, sql(qq(SELECT jobq.enqueue_many('echo', ARRAY['$number', '$usual']::jsonb[])));
+	my $metadata = sql(qq(SELECT jobq.enqueue('echo', '$usual', metadata => '$number')));
+	my $worker = worker(types => 'echo', concurrency => 8);
+
+	ends($other, 'completed', 'runs = 1 AND result = payload');
+	if ($client->{name} =~ /python|asyncio/)
+	{
+		ends($_, 'error', q(runs = 1 AND error_code = 'unreadable')) foreach $digits, $metadata;
+	}
+	else
+	{
+		ends($digits, 'completed', 'runs = 1 AND ' . ($client->{name} eq 'node' ? q(result = '{"n": null}') : 'result = payload'));
+		ends($metadata, 'completed', 'runs = 1 AND result = payload');
+	}
+	echoes();
 	return stop_worker($worker);
 }
 

@@ -63,7 +63,7 @@ class Link:
 async def main():
     link, running = Link(), set()
     heart = Heart(link, 3000, running, print)
-    row = dict(job_type="t", payload=1, attempts=1, max_attempts=1, tenant=None, metadata=None, lease_token=1, deadline=None,
+    row = dict(job_type="t", payload="1", attempts=1, max_attempts=1, tenant=None, metadata=None, lease_token=1, deadline=None,
                progress_data=None, lease_left=60, deadline_left=None)
     for n in range(50):
         running.add(Job({**row, "id": uuid.uuid4()}, heart, asyncio.get_running_loop(), False))

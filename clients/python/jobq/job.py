@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import math
 import threading
 import time
@@ -11,7 +12,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional
 
 from psycopg import AsyncConnection
 
-from .errors import LeaseLost, Stopped
+from .errors import LeaseLost, Permanent, Stopped
 from .values import jsonb, text
 
 COMPLETE = "SELECT jobq.complete(%s::uuid, %s::uuid, %s::jsonb) AS done"
@@ -25,16 +26,17 @@ class Job:
     """
 
     def __init__(self, row: Dict[str, Any], heart: Any, loop: asyncio.AbstractEventLoop, threaded: bool):
+        self._unreadable: Optional[Permanent] = None    # fails the job instead of its handler
         self.id = row["id"]
         self.type: str = row["job_type"]
-        self.payload = row["payload"]
+        self.payload = self._parsed(row, "payload")
         self.attempts: int = row["attempts"]
         self.max_attempts: int = row["max_attempts"]
         self.tenant: Optional[str] = row["tenant"]
-        self.metadata = row["metadata"]
+        self.metadata = self._parsed(row, "metadata")
         self.lease_token = row["lease_token"]
         self.deadline = row["deadline"]
-        self.progress_data = row["progress_data"]
+        self.progress_data = self._parsed(row, "progress_data")
         #: Once the job has ended: completed, failed, skipped, snoozed, cancelled, lost or released.
         self.outcome: Optional[str] = None
         self.error: Optional[BaseException] = None
@@ -141,6 +143,14 @@ class Job:
             raise LeaseLost()
 
     # ---------- for the worker ----------
+
+    def _parsed(self, row: Dict[str, Any], name: str) -> Any:
+        """Parses JSON here and not in psycopg, where one bad job would cost its whole claim."""
+        try:
+            return None if row[name] is None else json.loads(row[name])
+        except Exception as error:      # more digits than an int may have
+            self._unreadable = Permanent(f"Python cannot read the {name}: {error}", code="unreadable")
+            return None
 
     def _refuse_own_transaction(self) -> None:
         if self._own_transaction:

@@ -29,7 +29,9 @@ LONGEST_WAIT = 20.0     # seconds: the maximum of claim's argument wait
 MOST_JOBS = 1000        # the maximum of claim's argument max_jobs
 ABANDON = 2.0           # seconds that a stopped handler has to end at shutdown
 SETTLE = 10.0           # seconds for the last settlements at shutdown; then the leases run out
-CLAIM = """SELECT c.*, extract(epoch FROM c.lease_expires_at - clock_timestamp())::float8 AS lease_left,
+CLAIM = """SELECT c.id, c.job_type, c.payload::text, c.attempts, c.max_attempts, c.tenant, c.metadata::text,
+    c.lease_token, c.deadline, c.progress_data::text,
+    extract(epoch FROM c.lease_expires_at - clock_timestamp())::float8 AS lease_left,
     extract(epoch FROM c.deadline - clock_timestamp())::float8 AS deadline_left
   FROM jobq.claim(%s::text[], %s::int, %s::text, lease => %s::interval, wait => %s::interval) AS c"""
 # Refusals of the first claim that another try does not cure: the worker does not start.
@@ -354,7 +356,7 @@ class Worker:
     async def _run(self, handler: Handler, jobs: List[Job]) -> None:
         try:
             with contextlib.ExitStack() as stack:
-                refused = {job: error for job in jobs for error in [self._enter_hooks(stack, job)] if error}
+                refused = {job: error for job in jobs for error in [job._unreadable or self._enter_hooks(stack, job)] if error}
                 ready = [job for job in jobs if job not in refused]
                 results = dict(refused)
                 if ready:
