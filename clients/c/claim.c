@@ -123,7 +123,7 @@ start_claimed(jobq_worker *worker, const PGresult *result)
 			else if (run->njobs == handler->batch || worker->stopping)
 			{
 				for (int i = 0; i < run->njobs; i++)
-					jw_release_job(worker, run, &run->jobs[i]);
+					jw_release_job(worker, run, &run->jobs[i], "the worker stops");
 				jw_free_run(run);
 				run = NULL;
 			}

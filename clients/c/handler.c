@@ -221,6 +221,13 @@ send_report(jobq_worker *worker, const jobq_job *job, const Report *report)
 					  report->texts[0], report->texts[1], report->texts[2], job->id, job->lease_token);
 }
 
+/* True if a transaction of the handler completes the job: a heartbeat would wait for its row lock. */
+bool
+jw_in_own_transaction(const struct jobq_held *held)
+{
+	return held->own == 'b' || held->own == 'd';
+}
+
 /* Sends the reports of a job.  False: some are left. */
 bool
 jw_send_reports(jobq_worker *worker, Run *run, jobq_job *job)
@@ -230,8 +237,14 @@ jw_send_reports(jobq_worker *worker, Run *run, jobq_job *job)
 	while (held->reports && !held->outcome)
 	{
 		int64_t		sent = jw_now_ms();
-		PGresult   *result = send_report(worker, job, held->reports);
+		PGresult   *result;
 
+		if (held->reports->kind == 'p' && jw_in_own_transaction(held))
+		{
+			free_report(held);
+			continue;
+		}
+		result = send_report(worker, job, held->reports);
 		if (result == NULL)
 		{
 			held->retry_at = jw_now_ms() + REPEAT_MS;
@@ -300,6 +313,7 @@ take_message(jobq_worker *worker, Run *run, const MessageHead *head, char *const
 		case 'o':
 		case 'e':
 			held->own = head->kind == 'd' ? 'd' : head->kind == 'o' ? 'l' : 'f';
+			run->undone |= held->own != 'd';
 			break;
 		default:
 			if (held->end != END_NONE)

@@ -96,6 +96,7 @@ typedef struct Run
 	pid_t		pid;			/* 0: it has ended */
 	int			fd;
 	int64_t		kill_at;
+	bool		undone;			/* a jobq_complete() was lost or failed: its transaction rolls back */
 	Buffer		in;
 	int			njobs;
 	jobq_job   *jobs;
@@ -177,6 +178,7 @@ extern const char *jw_value_of(const PGresult *result);
 extern bool	jw_send_reports(jobq_worker *worker, Run *run, jobq_job *job);
 extern void	jw_send_all_reports(jobq_worker *worker);
 extern void	jw_free_reports(struct jobq_held *held);
+extern bool	jw_in_own_transaction(const struct jobq_held *held);
 extern void	jw_read_child(jobq_worker *worker, Run *run);
 extern void	jw_reap_children(jobq_worker *worker);
 extern void	jw_start_run(jobq_worker *worker, Run *run);
@@ -184,7 +186,7 @@ extern void	jw_start_run(jobq_worker *worker, Run *run);
 /* settle.c */
 extern void	jw_send_order(Run *run, jobq_job *job, char kind);
 extern void	jw_stop_job(Run *run, jobq_job *job, char reason);
-extern bool	jw_release_job(jobq_worker *worker, Run *run, jobq_job *job);
+extern bool	jw_release_job(jobq_worker *worker, Run *run, jobq_job *job, const char *reason);
 extern void	jw_free_run(Run *run);
 extern void	jw_settle_all(jobq_worker *worker);
 extern void	jw_heard(jobq_worker *worker, Run *run, jobq_job *job, const char *state, int64_t sent);

@@ -91,6 +91,9 @@ extern const char *jobq_stopped(jobq_job *job);
 /*
  * Completes the job in the open transaction of a connection that the handler
  * has made.  Returns 1, 0 if the job is lost (roll back), -1 after an error.
+ * If that transaction is not committed, the job fails, unless jobq_result()
+ * completes it.  After 0 and -1 the jobs of a batch that have no end either are
+ * released.
  */
 extern int	jobq_complete(jobq_job *job, PGconn *conn, const char *result);
 

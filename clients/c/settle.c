@@ -139,10 +139,32 @@ told(jobq_worker *worker, Run *run, jobq_job *job, PGresult *result, const char 
 }
 
 bool
-jw_release_job(jobq_worker *worker, Run *run, jobq_job *job)
+jw_release_job(jobq_worker *worker, Run *run, jobq_job *job, const char *reason)
 {
 	return told(worker, run, job, CALL(worker, "SELECT jobq.snooze_job($1, $2, '0', reason => $3)" BOUNDED("$4"),
-									   job->id, job->lease_token, "the worker stops", lock_of(worker, job)), "released");
+									   job->id, job->lease_token, reason, lock_of(worker, job)), "released");
+}
+
+/*
+ * Ends a job that its handler has completed in a transaction of its own: the
+ * token is no longer valid if that transaction was committed.  False: not told
+ * yet.
+ */
+static bool
+settle_completed(jobq_worker *worker, Run *run, jobq_job *job)
+{
+	PGresult   *result = CALL(worker, "SELECT jobq.heartbeat($1, $2)" BOUNDED("$3"), job->id, job->lease_token,
+							  lock_of(worker, job));
+	bool		done = result != NULL;
+
+	if (done && strcmp(jw_value_of(result), "lost") == 0)
+		lose_job(worker, run, job);
+	else if (done && strcmp(jw_value_of(result), "cancel") == 0)
+		done = tell_failure(worker, run, job, "cancelled", JOBQ_PERMANENT, "cancelled");
+	else if (done)
+		done = tell_failure(worker, run, job, "the transaction of jobq_complete was not committed", 0, "failed");
+	PQclear(result);
+	return done;
 }
 
 /* Tells the server how an attempt ended.  False: not told yet. */
@@ -162,10 +184,14 @@ settle_job(jobq_worker *worker, Run *run, jobq_job *job)
 	else if (held->stopped && held->end != END_RESULT && held->end != END_SKIP && held->end != END_SNOOZE)
 	{
 		if (held->stopped == 's')
-			return jw_release_job(worker, run, job);
+			return jw_release_job(worker, run, job, "the worker stops");
 		held->end = END_NONE;
 		return tell_failure(worker, run, job, "cancelled", JOBQ_PERMANENT, "cancelled");
 	}
+	else if (held->end == END_NONE && run->undone)
+		return jw_release_job(worker, run, job, "another job of the batch was lost");
+	else if (held->end == END_NONE && held->own == 'd')
+		return settle_completed(worker, run, job);
 	else if (held->end == END_FAIL)
 		return tell_failure(worker, run, job, held->text, held->retryable, "failed");
 	else if (held->end == END_SKIP)
@@ -182,12 +208,12 @@ settle_job(jobq_worker *worker, Run *run, jobq_job *job)
 
 /* True if settle_job() will complete the job. */
 static bool
-will_complete(const jobq_job *job)
+will_complete(const Run *run, const jobq_job *job)
 {
 	const struct jobq_held *held = job->held;
 
 	return held->ended && !held->outcome && !held->own && !held->reports && !held->retry_at &&
-		(held->end == END_RESULT || (held->end == END_NONE && !held->stopped));
+		(held->end == END_RESULT || (held->end == END_NONE && !held->stopped && !run->undone));
 }
 
 /*
@@ -204,7 +230,7 @@ complete_run(jobq_worker *worker, Run *run)
 	PGresult   *result = NULL;
 
 	for (int i = 0; i < run->njobs; i++)
-		if (will_complete(&run->jobs[i]))
+		if (will_complete(run, &run->jobs[i]))
 		{
 			jw_append_element(&ids, run->jobs[i].id);
 			jw_append_element(&tokens, run->jobs[i].lease_token);
@@ -223,7 +249,7 @@ complete_run(jobq_worker *worker, Run *run)
 	{
 		bool		done = false;
 
-		if (!will_complete(&run->jobs[i]))
+		if (!will_complete(run, &run->jobs[i]))
 			continue;
 		for (int row = 0; row < PQntuples(result) && !done; row++)
 			done = strcmp(PQgetvalue(result, row, 0), run->jobs[i].id) == 0;
@@ -312,6 +338,8 @@ jw_heard(jobq_worker *worker, Run *run, jobq_job *job, const char *state, int64_
 		return;
 	if (strcmp(state, "lost") == 0)
 	{
+		if (!job->held->ended && jw_in_own_transaction(job->held))
+			return;				/* perhaps by its own completion */
 		lose_job(worker, run, job);
 		return;
 	}
@@ -426,7 +454,7 @@ jw_expire_leases(jobq_worker *worker, int64_t now)
 
 			if (held->outcome || now < held->expires)
 				continue;
-			if (!held->ended && (held->own == 'b' || held->own == 'd'))
+			if (!held->ended && jw_in_own_transaction(held))
 				held->expires = now + 1000;
 			else
 				lose_job(worker, run, &run->jobs[i]);

@@ -27,7 +27,7 @@ my %python = map { $_ => 1 } qw(hooks swallows enqueue_many traceparent own batc
 my @clients = (
 	{ name => 'node', command => [ 'node', "$dir/worker.mjs" ], needs => [ 'node', '-e', qq(require("$dir/../../node_modules/pg")) ],
 		can => { map { $_ => 1 } qw(prefetch hooks enqueue_many traceparent own limits together) } },
-	{ name => 'c', command => [$c_worker], needs => [ @cc, '-o', $c_worker ], can => { own => 1 } },
+	{ name => 'c', command => [$c_worker], needs => [ @cc, '-o', $c_worker ], can => { map { $_ => 1 } qw(own together silent) } },
 	{ name => 'python', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg, can => { %python, deaf => 1 } },
 	{ name => 'asyncio', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg, env => { JOBQ_ASYNC => 1 }, can => {%python} },
 	# psql does not wait for notifications, and each of its statements is a process.
@@ -76,6 +76,8 @@ my @scenarios = (
 	[ 'failed complete', \&failed_complete, 'wait' ],
 	[ 'own completion', \&own_completion, qw(wait pooler) ],
 	[ 'late commit', \&late_commit, qw(wait pooler) ],
+	[ 'reports after completion', \&reports_after_completion, 'wait' ],
+	[ 'silent rollback', \&silent_rollback, 'wait' ],
 	[ 'lost job of a batch', \&lost_job_of_a_batch, qw(wait pooler) ],
 	[ 'claim refused', \&claim_refused, qw(wait pooler) ],
 	[ 'enqueues after', \&enqueues_after, 'wait' ],
@@ -95,6 +97,8 @@ my %asks = (
 	'SIGTERM deaf handler' => [ 'deaf', 'asyncio.run() waits for a coroutine that suppresses its cancel' ],
 	'own completion' => [ 'own', 'its handler writes {"settled": true} after the commit only' ],
 	'late commit' => [ 'own', 'its handler writes {"settled": true} after the commit only' ],
+	'reports after completion' => [ 'own', 'its handler writes {"settled": true} after the commit only' ],
+	'silent rollback' => [ 'silent', 'the value that its handler returns is the result' ],
 	'lost job of a batch' => [ 'together', 'each job of its batch tells its own end' ],
 	'failed own complete' => [ 'swallows', 'scenario "failed complete" shows that heartbeats go on' ],
 	'enqueues many' => [ 'enqueue_many', 'it has no such call' ],
@@ -1286,6 +1290,37 @@ sub late_commit
 	wait_log($worker, 'job_completed', job_id => $id);
 	must(log_lines($worker, 'job_lost') == 0, 'no job is lost');
 	echoes();
+	return stop_worker($worker);
+}
+
+# Progress after the commit of its own completion does not lose the job.
+sub reports_after_completion
+{
+	my $worker = worker(types => 'swallow,echo');
+	my $gate = 'gate' . ++$gates_used;
+
+	open_gate($gate);
+	my $id = enqueue('swallow', qq({"gate": "$gate", "how": "reported"}));
+	ends($id, 'completed', q(runs = 1 AND result = '{"own": true}'));
+	wait_log($worker, 'job_completed', job_id => $id);
+	must(log_lines($worker, 'job_lost') == 0, 'no job is lost');
+	echoes();
+	return stop_worker($worker);
+}
+
+# The handler completes its job in a transaction that rolls back, and ends without a word: the job
+# has failed.
+sub silent_rollback
+{
+	my $worker = worker(types => 'swallow,echo');
+	my $id = enqueue('swallow', '{"how": "silent rolled back"}');
+
+	ends($id, 'retry', q(runs = 1 AND attempts = 1 AND error_msg ~ 'was not committed'));
+	must(sql('SELECT count(*) FROM effects') eq '0', 'no effect');
+	$id = enqueue('swallow', '{"how": "silent"}');
+	ends($id, 'completed', q(runs = 1 AND result = '{"own": true}'));
+	wait_log($worker, 'job_completed', job_id => $id);
+	must(sql('SELECT count(*) FROM effects') eq '1', 'one effect');
 	return stop_worker($worker);
 }
 

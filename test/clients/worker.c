@@ -292,9 +292,12 @@ swallow(jobq_job *job)
 	jobq_complete(job, conn, "{\"own\": true}");
 	if (strcmp(value_of(job->payload, "how"), "late") == 0)
 		pass_gate(job, "");
-	PQclear(PQexec(conn, strcmp(value_of(job->payload, "how"), "rolled back") == 0 ? "ROLLBACK" : "COMMIT"));
+	PQclear(PQexec(conn, strstr(value_of(job->payload, "how"), "rolled back") ? "ROLLBACK" : "COMMIT"));
 	PQfinish(conn);
-	jobq_result(job, "{\"swallowed\": true}");
+	if (strcmp(value_of(job->payload, "how"), "reported") == 0)
+		jobq_progress(job, 100);
+	if (strncmp(value_of(job->payload, "how"), "silent", 6) != 0)
+		jobq_result(job, "{\"swallowed\": true}");
 }
 
 static void
@@ -325,6 +328,25 @@ broken(jobq_job *job)
 	pass_gate(job, "");
 	if (strstr(job->payload, "silent") == NULL)
 		jobq_result(job, "{\"after\": true}");
+	PQfinish(conn);
+}
+
+static void
+together(jobq_job *jobs, int njobs)
+{
+	PGconn	   *conn = connection();
+	int			done = 1;
+
+	pass_gate(&jobs[0], "");
+	PQclear(PQexec(conn, "BEGIN"));
+	for (int i = 0; done == 1 && i < njobs; i++)
+	{
+		const char *values[] = {jobs[i].id, jobs[i].lease_token};
+
+		PQclear(PQexecParams(conn, "INSERT INTO public.effects (job, token) VALUES ($1, $2)", 2, NULL, values, NULL, NULL, 0));
+		done = jobq_complete(&jobs[i], conn, NULL);
+	}
+	PQclear(PQexec(conn, done == 1 ? "COMMIT" : "ROLLBACK"));
 	PQfinish(conn);
 }
 
@@ -426,6 +448,8 @@ main(int argc, char **argv)
 	{
 		if (strcmp(type, "batch") == 0)
 			jobq_handle_batch(worker, "batch", 10, batch);
+		if (strcmp(type, "together") == 0)
+			jobq_handle_batch(worker, type, 5, together);
 		if (strcmp(type, "mixed") == 0 || strcmp(type, "other") == 0)
 			jobq_handle_batch(worker, type, 5, mixed);
 		for (size_t i = 0; i < sizeof(handlers) / sizeof(*handlers); i++)

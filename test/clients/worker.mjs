@@ -152,6 +152,7 @@ const handlers = {
     await job.complete(client, { own: true });
     if (job.payload.how === 'late') await passed(job.payload.gate);
     await client.query(job.payload.how === 'rolled back' ? 'ROLLBACK' : 'COMMIT');
+    if (job.payload.how === 'reported') await job.progress(100);
     return { swallowed: true };
   }),
 

@@ -148,6 +148,8 @@ def swallow(job):
         except psycopg.Error:
             jobq.json_lines("info", "swallowed", job_id=job.id)
             job.checkpoint({"after": True})
+    if job.payload["how"] == "reported":
+        job.progress(100)
     if job.payload["how"] == "checkpoint":
         try:
             job.checkpoint({"too": "late"})
@@ -307,6 +309,8 @@ async def async_swallow(job):
         except psycopg.Error:
             jobq.json_lines("info", "swallowed", job_id=job.id)
             await job.checkpoint({"after": True})
+    if job.payload["how"] == "reported":
+        job.progress(100)
     if job.payload["how"] == "checkpoint":
         try:
             await job.checkpoint({"too": "late"})
