@@ -174,6 +174,15 @@ end_claim(jobq_worker *worker, PGresult *result)
 	int64_t		now = jw_now_ms();
 
 	worker->claiming = false;
+	if (jw_has_code(result, "57014") && !worker->stopping)
+	{
+		/* a statement_timeout shorter than the wait: there was no job */
+		worker->claims.failures = 0;
+		worker->answered = true;
+		if (!worker->notified && now - worker->claim_began < 1000)
+			worker->claim_at = now + (int64_t) (worker->options.poll * 1000);
+		return;
+	}
 	if (jw_is_error(result) && (worker->stopping || jw_is_transient(result)))
 	{
 		if (!worker->stopping)

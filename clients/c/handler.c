@@ -221,7 +221,7 @@ send_report(jobq_worker *worker, const jobq_job *job, const Report *report)
 					  report->texts[0], report->texts[1], report->texts[2], job->id, job->lease_token);
 }
 
-/* True if a transaction of the handler completes the job: a heartbeat would wait for its row lock. */
+/* True if a transaction of the handler completes the job: heartbeats would wait for its lock. */
 bool
 jw_in_own_transaction(const struct jobq_held *held)
 {

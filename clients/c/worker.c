@@ -107,13 +107,13 @@ next_time(const jobq_worker *worker)
 	return next;
 }
 
-/* Waits for an event, or the next time to do something. */
+/* Waits for an event, or the time. */
 static void
-wait_for_events(jobq_worker *worker)
+wait_for_events(jobq_worker *worker, int64_t until)
 {
 	int			n = 3 + jw_running(worker);
 	struct pollfd *fds = jw_allocate(sizeof(struct pollfd) * (size_t) n);
-	int64_t		left = next_time(worker) - jw_now_ms();
+	int64_t		left = until - jw_now_ms();
 	char		drained[64];
 	int			i = 3;
 
@@ -166,7 +166,7 @@ loop(jobq_worker *worker)
 		if (worker->stopping && now > worker->grace_ends + 2 * STOP_MS)
 			break;				/* jobs that could not be told: their leases run out */
 		if (!worker->stopping || worker->claiming || worker->runs)
-			wait_for_events(worker);
+			wait_for_events(worker, next_time(worker));
 	}
 }
 
@@ -222,7 +222,7 @@ run_worker(jobq_worker *worker, bool until_empty)
 	for (int i = 0; i < 3; i++)
 		sigaction(numbers[i], &action, &old[i]);
 	while (!jw_stop_requested && (result = jw_call_on(worker, &worker->calls, NULL, "SELECT 1", 0, NULL)) == NULL)
-		wait_for_events(worker);
+		wait_for_events(worker, worker->calls.retry_at);
 	PQclear(result);
 	jw_log_event(worker, "info", "started", "worker", worker->options.name, NULL);
 	worker->beat_at = jw_now_ms() + worker->lease / 3;

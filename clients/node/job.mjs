@@ -73,6 +73,13 @@ export function json(value) {
 // the others.
 export const bounded = (n) => `(SELECT set_config('lock_timeout', $${n}, true)) AS bound`;
 
+// Returns a promise that nothing needs to await: a rejection that no handler looks at would end the
+// process, and all other jobs of it.
+function handled(promise) {
+  promise.catch(() => {});
+  return promise;
+}
+
 const sql = {
   progress: {
     name: 'jobq_progress',
@@ -192,7 +199,11 @@ export class Job {
   }
 
   // Stores progress (0 to 100) and data, which the next attempt gets as progressData.
-  async progress(percent, data) {
+  progress(percent, data) {
+    return handled(this.#progress(percent, data));
+  }
+
+  async #progress(percent, data) {
     const lease = this.#lease;
 
     this.signal.throwIfAborted();
@@ -203,13 +214,17 @@ export class Job {
   }
 
   // Stores data for the next attempt.
-  async checkpoint(data, percent) {
-    await this.progress(percent, data);
+  checkpoint(data, percent) {
+    return this.progress(percent, data);
   }
 
   // Adds an event to the job's timeline.  A token that is lost is an error of the server, which is
   // not repeated.
-  async log(message, { level = 'info', type = 'log', data } = {}) {
+  log(message, options) {
+    return handled(this.#log(message, options));
+  }
+
+  async #log(message, { level = 'info', type = 'log', data } = {}) {
     await this.#lease.worker.call(sql.log, [message, level, type, json(data), this.id, this.leaseToken],
       [this.#lease], (error) => error.code !== '55000');
   }

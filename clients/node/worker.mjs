@@ -308,8 +308,8 @@ export class Worker {
       return leases;
     } catch (error) {
       if (this.#stopping || error.code === cancelled) return [];
-      if (!this.#answered) throw error;   // wrong from the start
       this.log({ event: 'claim_refused', level: 'error', error: error.message });
+      if (!this.#answered) throw error;   // wrong from the start
       this.#refused = true;
       return [];
     } finally {

@@ -80,6 +80,10 @@ my @scenarios = (
 	[ 'silent rollback', \&silent_rollback, 'wait' ],
 	[ 'lost job of a batch', \&lost_job_of_a_batch, qw(wait pooler) ],
 	[ 'claim refused', \&claim_refused, qw(wait pooler) ],
+	[ 'progress after a cancel', \&progress_after_a_cancel, 'wait' ],
+	[ 'encodings', \&encodings, 'wait' ],
+	[ 'statement_timeout', \&statement_timeout, 'wait' ],
+	[ 'absent server', \&absent_server, 'wait' ],
 	[ 'enqueues after', \&enqueues_after, 'wait' ],
 	[ 'reports while down', \&reports_while_down, 'wait' ],
 	[ 'heartbeat refused', \&heartbeat_refused, 'wait' ],
@@ -160,7 +164,7 @@ CREATE TRIGGER gate BEFORE INSERT ON effects FOR EACH ROW EXECUTE FUNCTION wait_
 END
 # Handlers of the scenarios about faults.
 $node->safe_psql('postgres', "SELECT jobq.create_job_type(name, backoff => 'fixed', backoff_base => '1h', backoff_jitter => 0)
-	FROM unnest('{note,refused,broken,report,deaf}'::text[]) AS name");
+	FROM unnest('{note,refused,broken,report,deaf,chat}'::text[]) AS name");
 my $pooler = $ENV{JOBQ_SMOKE} ? {} : start_pooler($node);
 $node->safe_psql('postgres', <<'END');
 SELECT jobq.create_job_type(name, max_attempts => 3, backoff => 'fixed', backoff_base => '1h', backoff_jitter => 0, timeout => '30min',
@@ -365,7 +369,7 @@ sub retries
 	return stop_worker($worker);
 }
 
-# JSON that a language may not be able to read: it costs that job at most, and no other of its claim.
+# JSON that a language may not be able to read costs that job at most, and no other of its claim.
 sub unusual_json
 {
 	my $number = '{"n": 1e5000}';
@@ -1353,12 +1357,110 @@ sub claim_refused
 
 	ends(enqueue('echo', '{"n": 1}'), 'completed', 'runs = 1');
 	sql(q{SELECT jobq.drop_job_type('flaky', force => true)});
-	my $refused = eval { wait_log($worker, 'claim_refused') };
+	my $early;
+	my $refused = eval {
+		wait_log($worker, 'claim_refused');
+		$early = worker(types => 'echo,flaky');
+		wait_log($early, 'stopped');
+	};
 	sql(q{SELECT jobq.create_job_type('flaky', max_attempts => 3, backoff => 'fixed', backoff_base => '1h', backoff_jitter => 0, timeout => '30min')});
 	must($refused, 'the log has the refused claim') or return;
+	my $status = $early && exit_of($early);
+	must($status && $status > 0, 'a worker whose first claim is refused ends with an error');
+	wait_log($early, 'claim_refused');
 	ends(enqueue('echo', '{"n": 2}'), 'completed', 'runs = 1');
 	ends(enqueue('flaky', '{"retry_after": "10ms"}'), 'completed', 'runs = 2');
 	return stop_worker($worker);
+}
+
+# The handler reports progress all the time and waits for no answer, also when the job is cancelled.
+sub progress_after_a_cancel
+{
+	my $worker = worker(types => 'chat,echo', lease => 3);
+	my $id = enqueue('chat', '{}');
+
+	wait_log($worker, 'job_started', job_id => $id);
+	sql("SELECT jobq.cancel_job('$id', 'no longer needed')");
+	ends($id, 'cancelled', 'runs = 1');
+	echoes();
+	return stop_worker($worker);
+}
+
+# The database has no encoding, or the environment asks for another one: texts are UTF-8 all the same.
+my $no_encoding;
+
+sub encodings
+{
+	if (!$no_encoding++)
+	{
+		$node->safe_psql('postgres', q(CREATE DATABASE no_encoding TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'));
+		$node->safe_psql('no_encoding', q(CREATE EXTENSION jobq));
+		wait_dispatcher($node, 'no_encoding', 'its dispatcher runs');
+		$node->safe_psql('no_encoding', q(SELECT jobq.create_job_type('echo')));
+	}
+	my $euro = encode('UTF-8', qq({"price": "\x{20ac} 5"}));
+	my $worker = worker(types => 'echo', dsn => uri($node, 'worker') =~ s{/postgres\b}{/no_encoding}r);
+	my $id = $node->safe_psql('no_encoding', "SELECT jobq.enqueue('echo', '$euro')");
+
+	must($node->poll_query_until('no_encoding', "SELECT status = 'completed' AND result = payload FROM jobq.jobs WHERE id = '$id'"),
+		'a job of a database without an encoding');
+	stop_worker($worker);
+	local $ENV{PGCLIENTENCODING} = 'LATIN1';
+	$worker = worker(types => 'echo');
+	{
+		local $ENV{PGCLIENTENCODING} = 'UTF8';
+		ends(sql("SELECT jobq.enqueue('echo', '$euro')"), 'completed', 'runs = 1 AND result = payload');
+	}
+	return stop_worker($worker);
+}
+
+# A statement_timeout that is shorter than a claim waits: such an end is no lost connection.
+sub statement_timeout
+{
+	my $log = -s $node->logfile;
+	my $worker = worker(types => 'echo', dsn => uri($node, 'worker') . '&options=-c%20statement_timeout%3D300');
+
+	wait_for(sub { 3 <= (() = slurp_file($node->logfile, $log) =~ /canceling statement due to statement timeout/g) },
+		'three claims meet it');
+	must(log_lines($worker, 'reconnecting') == 0, 'they are no lost connections');
+	must(log_lines($worker, 'started') == 1, 'the worker has started once');
+	echoes();
+	return stop_worker($worker);
+}
+
+# The worker starts before its server: it waits without work, and then it works.
+sub absent_server
+{
+	$node->stop('fast');
+	my $worker = worker(types => 'echo');
+	my @reads = eval {
+		map {
+			my $tries = $_;
+
+			wait_for(sub { log_lines($worker, 'reconnecting') + log_lines($worker, 'connect_failed') >= $tries }, "$tries tries to connect");
+			slurp_file("/proc/$worker->{pid}/io") =~ /^syscr: (\d+)/m;
+			$1;
+		} 2, 5;
+	};
+	$node->start;
+	must(@reads == 2, 'the log has the tries');
+	my $calls = $reads[1] - $reads[0];
+	must($calls < 3000, "a loop without a pause would read more often ($calls times)");
+	wait_log($worker, 'started');
+	echoes();
+	return stop_worker($worker);
+}
+
+sub wait_for
+{
+	my ($condition, $what) = @_;
+
+	foreach (1 .. 50 * $PostgreSQL::Test::Utils::timeout_default)
+	{
+		return must(1, $what) if $condition->();
+		Time::HiRes::usleep(20_000);
+	}
+	return must(0, $what);
 }
 
 # A job waits for another one.
@@ -1384,25 +1486,13 @@ sub reports_while_down
 
 	$node->stop('fast');
 	open_gate($gate);
-	must(wait_file("$gate.reported"), 'the handler has reported');
+	wait_for(sub { -e gates() . "/$gate.reported" }, 'the handler has reported');
 	$node->start;
 	wait_sql($node, "SELECT progress = 50 AND progress_data = '{\"step\": 1}' FROM jobq.jobs WHERE id = '$id'", 'progress is stored');
 	wait_sql($node, "SELECT count(*) = 1 FROM jobq.job_timeline('$id') WHERE message = 'reported'", 'the event is stored');
 	open_gate("$gate.end");
 	ends($id, 'completed', 'runs = 1');
 	return stop_worker($worker);
-}
-
-sub wait_file
-{
-	my ($name) = @_;
-
-	foreach (1 .. 50 * $PostgreSQL::Test::Utils::timeout_default)
-	{
-		return 1 if -e gates() . "/$name";
-		Time::HiRes::usleep(20_000);
-	}
-	return 0;
 }
 
 sub heartbeat_refused

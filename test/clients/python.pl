@@ -134,5 +134,36 @@ True
 error connect_failed claim True
 error connect_failed claim True
 END
+
+# A job that has ended is not kept until the end of its lease.
+$node->safe_psql('postgres', 'CREATE EXTENSION jobq');
+wait_dispatcher($node, 'postgres', 'the dispatcher runs');
+$node->safe_psql('postgres', q(SELECT jobq.create_job_type('kept'); SELECT jobq.enqueue('kept')));
+is(output_of("$top/clients/python", <<'END', $dsn), 'True', 'the memory of a job is freed at its end');
+import asyncio, gc, sys, weakref
+import jobq
+
+jobs = []
+worker = jobq.Worker(sys.argv[1], log=lambda *fields, **more: None)
+
+@worker.handler("kept")
+async def kept(job):
+    jobs.append(weakref.ref(job))
+
+async def main():
+    run = asyncio.ensure_future(worker.run_async())
+    while not jobs or worker.running:
+        await asyncio.sleep(0.02)
+    for turn in range(200):
+        gc.collect()
+        if jobs[0]() is None:
+            break
+        await asyncio.sleep(0.02)
+    print(jobs[0]() is None)
+    worker.stop()
+    await run
+
+asyncio.run(main())
+END
 $node->stop;
 done_testing();

@@ -367,6 +367,19 @@ report(jobq_job *job)
 }
 
 static void
+chat(jobq_job *job)
+{
+	struct timespec nap = {0, 20000000};
+
+	while (jobq_stopped(job) == NULL)
+	{
+		jobq_progress(job, 30);
+		nanosleep(&nap, NULL);
+	}
+	jobq_progress(job, 40);
+}
+
+static void
 deaf(jobq_job *job)
 {
 	(void) job;
@@ -383,7 +396,7 @@ static const struct
 	{"effect", effect}, {"checkpoint", checkpoint}, {"poison", poison},
 	{"skip", skip}, {"snooze", snooze}, {"progress", progress}, {"log", log_events}, {"malformed", malformed},
 	{"badskip", badskip}, {"badsnooze", badsnooze}, {"badcode", badcode}, {"longcode", longcode}, {"big", big}, {"swallow", swallow},
-	{"note", note}, {"refused", refused}, {"broken", broken}, {"report", report}, {"deaf", deaf}
+	{"note", note}, {"refused", refused}, {"broken", broken}, {"report", report}, {"chat", chat}, {"deaf", deaf}
 };
 
 static void

@@ -174,6 +174,15 @@ const handlers = {
     await passed(`${job.payload.gate}.end`);
   },
 
+  async chat(job) {
+    for (let after = 0; after < 5; after += job.signal.aborted) {
+      job.progress(30);
+      job.checkpoint({ n: 1 });
+      await sleep(20);
+    }
+    throw job.signal.reason;
+  },
+
   deaf: () => new Promise((resolve) => setTimeout(resolve, 100_000)),
 };
 

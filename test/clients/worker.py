@@ -203,6 +203,14 @@ def report(job):
     gate(job, ".end")
 
 
+def chat(job):
+    while job.stop_reason is None:
+        job.progress(30)
+        time.sleep(0.02)
+    job.progress(40)
+    job.check()
+
+
 def deaf(job):
     while True:
         time.sleep(1)
@@ -244,6 +252,15 @@ async def async_report(job):
     with open(os.path.join(DIRECTORY, job.payload["gate"] + ".reported"), "w"):
         pass
     await async_gate(job, ".end")
+
+
+async def async_chat(job):
+    try:
+        while True:
+            job.progress(30)
+            await asyncio.sleep(0.02)
+    finally:
+        job.progress(40)
 
 
 async def async_deaf(job):
@@ -331,13 +348,13 @@ HANDLERS = {"echo": echo, "slow": slow, "fail": fail, "flaky": flaky, "raise": r
             "checkpoint": checkpoint, "batch": batch, "poison": poison, "skip": skip, "snooze": snooze,
             "progress": progress, "log": log, "mixed": mixed, "other": mixed, "malformed": malformed,
             "badskip": badskip, "badsnooze": badsnooze, "badcode": badcode, "longcode": longcode, "big": big, "swallow": swallow,
-            "note": note, "refused": refused, "broken": broken, "report": report, "deaf": deaf, "together": together}
+            "note": note, "refused": refused, "broken": broken, "report": report, "chat": chat, "deaf": deaf, "together": together}
 BATCHES = {"batch": 10, "mixed": 5, "other": 5, "together": 5}
 if os.environ.get("JOBQ_ASYNC"):
     HANDLERS = {name: as_coroutine(call) for name, call in HANDLERS.items()}
     HANDLERS.update(slow=async_slow, effect=async_effect, checkpoint=async_checkpoint, progress=async_progress,
                     mixed=async_mixed, other=async_mixed, big=async_big, swallow=async_swallow,
-                    note=async_note, broken=async_broken, report=async_report, deaf=async_deaf,
+                    note=async_note, broken=async_broken, report=async_report, chat=async_chat, deaf=async_deaf,
                     together=async_together)
 
 

@@ -106,6 +106,9 @@ END
       printf '%s\n' '{"progress": 50, "data": {"step": 1}}' '{"log": "reported"}' >&3
       : >"$JOBQ_DIR/$(field gate <<<"$payload").reported"
       pass_gate .end <<<"$payload" ;;
+    chat)
+      trap 'echo "{\"progress\": 40}" >&3; exit 1' TERM
+      while kill -0 "$JOBQ_WORKER_PID"; do echo '{"progress": 30}' >&3; sleep 0.02; done ;;
     deaf | stubborn) trap '' TERM; while kill -0 "$JOBQ_WORKER_PID"; do sleep 1; done ;;
     poison) kill -KILL "$JOBQ_WORKER_PID"; exec sleep infinity ;;  # until it is stopped
   esac

@@ -12,7 +12,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import dict_row
 
 BACK_OFF_FIRST, BACK_OFF_LAST = 0.1, 10.0
-CONNECT = {"connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+CONNECT = {"client_encoding": "utf8", "connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 # SQLSTATEs that another try may not meet: classes connection, transaction, resources, state,
 # operator; a server in recovery; a prepared statement whose result has changed, or that is gone: a
 # new connection has none.

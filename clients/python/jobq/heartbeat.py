@@ -40,12 +40,12 @@ class Heart:
         if job not in self.running:
             return
         if job._own_transaction:        # its row is locked: the lease cannot end before the transaction
-            asyncio.get_running_loop().call_later(1, self.watch, job)
+            job._timer = asyncio.get_running_loop().call_later(1, self.watch, job)
         elif job._expired():
             job._end("lost")
         else:
             left = job._ends_at() - time.monotonic()
-            asyncio.get_running_loop().call_later(left + 0.001, self.watch, job)
+            job._timer = asyncio.get_running_loop().call_later(left + 0.001, self.watch, job)
 
     def beat_all(self) -> None:
         """Sends a heartbeat of every running job soon."""

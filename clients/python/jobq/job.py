@@ -55,6 +55,7 @@ class Job:
         self._own_transaction = False   # complete() was called: heartbeats would wait for its row lock
         self._settling = False
         self._began: Optional[float] = None     # the start of its handler
+        self._timer: Optional[asyncio.TimerHandle] = None   # of Heart.watch
         self._interrupt: Callable[[], None] = lambda: None
 
     @property

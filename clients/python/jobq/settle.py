@@ -78,14 +78,17 @@ class Settler:
     async def run(self) -> None:
         """Sends settlements until it is cancelled."""
         while True:
-            settlements = [await self.waiting.get()]
-            while not self.waiting.empty():
-                settlements.append(self.waiting.get_nowait())
-            together, alone = [s for s in settlements if not s.alone], [s for s in settlements if s.alone]
-            for start in range(0, len(together), MOST):
-                await self._send(together[start:start + MOST])
-            for settlement in alone:
-                await self._send([settlement])
+            await self._send_waiting(await self.waiting.get())
+
+    async def _send_waiting(self, first: Settlement) -> None:
+        settlements = [first]
+        while not self.waiting.empty():
+            settlements.append(self.waiting.get_nowait())
+        together, alone = [s for s in settlements if not s.alone], [s for s in settlements if s.alone]
+        for start in range(0, len(together), MOST):
+            await self._send(together[start:start + MOST])
+        for settlement in alone:
+            await self._send([settlement])
 
     async def _send(self, settlements: List[Settlement]) -> None:
         """Sends one statement; after a failure the settlements go back to the queue, each for itself."""

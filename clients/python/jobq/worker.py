@@ -18,7 +18,7 @@ from typing import Any, Callable, ContextManager, Dict, List, Optional, Set
 import psycopg
 from psycopg import sql
 
-from .connection import Gone, Link
+from .connection import Gone, Link, TimedOut
 from .errors import Permanent, Skip, Snooze, Stopped
 from .heartbeat import Heart
 from .job import Job
@@ -224,18 +224,23 @@ class Worker:
                 await self._slot_free.wait()
                 continue
             self._wake.clear()
-            idle = not self._tasks
+            idle, began = not self._tasks, time.monotonic()
             try:
                 await link.connected()
                 if first:
                     self.log("info", "started", worker=self.name, types=sorted(self.handlers))
                 found = await self._claim_round(link)
+            except TimedOut:    # a statement_timeout shorter than the wait: there was no job
+                first = False
+                if time.monotonic() - began < 1:
+                    await self._pause(self.poll)
+                continue
             except Gone:
                 continue
             except psycopg.Error as error:
+                self.log("error", "claim_refused", error=str(error))
                 if first and isinstance(error, HOPELESS):
                     raise
-                self.log("error", "claim_refused", error=str(error))
                 found = False
                 await self._pause(max(self.poll, 1.0))
             first = False
@@ -364,6 +369,9 @@ class Worker:
                 await asyncio.gather(*(self._settle(job, result) for job, result in results.items()))
         finally:
             self.running.difference_update(jobs)
+            for job in jobs:
+                if job._timer is not None:
+                    job._timer.cancel()     # it holds the job, until the end of its lease
 
     def _enter_hooks(self, stack: contextlib.ExitStack, job: Job) -> Optional[Exception]:
         """Enters the hooks of a job; returns the error that fails it instead of its handler."""
