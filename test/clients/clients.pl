@@ -72,6 +72,7 @@ my @scenarios = (
 	[ 'dead token', \&dead_token, qw(wait pooler) ],
 	[ 'locked row', \&locked_row, qw(wait pooler) ],
 	[ 'locked end', \&locked_end, qw(wait pooler) ],
+	[ 'locked end of many', \&locked_end_of_many, 'wait' ],
 	[ 'refused end', \&refused_end, 'wait' ],
 	[ 'failed complete', \&failed_complete, 'wait' ],
 	[ 'own completion', \&own_completion, qw(wait pooler) ],
@@ -84,6 +85,8 @@ my @scenarios = (
 	[ 'encodings', \&encodings, 'wait' ],
 	[ 'statement_timeout', \&statement_timeout, 'wait' ],
 	[ 'absent server', \&absent_server, 'wait' ],
+	[ 'full disk', \&full_disk, 'wait' ],
+	[ 'environment', \&environment, 'wait' ],
 	[ 'enqueues after', \&enqueues_after, 'wait' ],
 	[ 'reports while down', \&reports_while_down, 'wait' ],
 	[ 'heartbeat refused', \&heartbeat_refused, 'wait' ],
@@ -96,6 +99,8 @@ my %asks = (
 	'claims ahead' => [ 'prefetch', 'it claims no jobs ahead' ],
 	'concurrency of a type' => [ 'limits', 'it has the concurrency of the worker only' ],
 	'keeps min_batch' => [ 'min_batch', 'a type with min_batch needs a worker of its own' ],
+	'full disk' => [ 'psql', 'it writes no files' ],
+	'environment' => [ 'psql', 'it runs no commands' ],
 	'SIGTERM in psql' => [ 'psql', 'it runs no psql' ],
 	'ignores SIGTERM' => [ 'psql', 'scenario "SIGTERM deaf handler" has such a handler' ],
 	'SIGTERM deaf handler' => [ 'deaf', 'asyncio.run() waits for a coroutine that suppresses its cancel' ],
@@ -164,7 +169,7 @@ CREATE TRIGGER gate BEFORE INSERT ON effects FOR EACH ROW EXECUTE FUNCTION wait_
 END
 # Handlers of the scenarios about faults.
 $node->safe_psql('postgres', "SELECT jobq.create_job_type(name, backoff => 'fixed', backoff_base => '1h', backoff_jitter => 0)
-	FROM unnest('{note,refused,broken,report,deaf,chat}'::text[]) AS name");
+	FROM unnest('{note,refused,broken,report,deaf,chat,variables}'::text[]) AS name");
 my $pooler = $ENV{JOBQ_SMOKE} ? {} : start_pooler($node);
 $node->safe_psql('postgres', <<'END');
 SELECT jobq.create_job_type(name, max_attempts => 3, backoff => 'fixed', backoff_base => '1h', backoff_jitter => 0, timeout => '30min',
@@ -1238,6 +1243,25 @@ sub locked_end
 	return stop_worker($worker);
 }
 
+# With a long lease, too: the ends of other jobs do not wait for it.
+sub locked_end_of_many
+{
+	my $worker = worker(types => 'slow,echo', concurrency => 3);
+	my ($locked, $gate) = slow_job($worker);
+	my $holder = $node->background_psql('postgres');
+
+	$holder->query_safe("BEGIN; SELECT FROM jobq.queue WHERE id = '$locked' FOR UPDATE");
+	open_gate($gate);
+	waits_in($worker, '(complete|snooze)');
+	my $start = time;
+	echoes() foreach 1 .. 3;
+	must(time - $start < 15, sprintf('they are told (%.1f s)', time - $start));
+	$holder->query_safe('COMMIT');
+	$holder->quit;
+	ends($locked, 'completed', 'runs = 1');
+	return stop_worker($worker);
+}
+
 # An end of the attempt that the server or JSON refuses is a permanent failure.
 sub refused_end
 {
@@ -1386,7 +1410,7 @@ sub progress_after_a_cancel
 	return stop_worker($worker);
 }
 
-# The database has no encoding, or the environment asks for another one: texts are UTF-8 all the same.
+# The database has no encoding, or the environment names another one: texts are UTF-8.
 my $no_encoding;
 
 sub encodings
@@ -1461,6 +1485,42 @@ sub wait_for
 		Time::HiRes::usleep(20_000);
 	}
 	return must(0, $what);
+}
+
+# The worker cannot write a payload: the command does not get a part of it.  The limit is one of the
+# size of files; psql has none.
+sub full_disk
+{
+	my $dir = PostgreSQL::Test::Utils::tempdir();
+
+	append_to_file("$dir/psql", qq(#!/bin/bash\nulimit -S -f unlimited\nPATH=\${PATH#*:} exec psql "\$@"\n));
+	chmod 0755, "$dir/psql";
+	local $ENV{PATH} = "$dir:$ENV{PATH}";
+	local $client->{command} = [ 'bash', '-c', "trap '' XFSZ; ulimit -S -f 100; exec @{ $client->{command} }" ];
+	my $worker = worker(types => 'echo');
+	my $id = sql(q(SELECT jobq.enqueue('echo', to_jsonb(repeat('x', 300000)))));
+
+	wait_log($worker, 'job_released', job_id => $id);
+	sql("SELECT jobq.cancel_job('$id')");
+	must(log_lines($worker, 'job_started') == 0, 'no command has run');
+	must(sql("SELECT attempts FROM jobq.jobs WHERE id = '$id'") eq '0', 'the job is not charged');
+	wait_log($worker, 'claim_refused');
+	echoes();
+	return stop_worker($worker);
+}
+
+# Commands have the worker's locale and time zone.
+sub environment
+{
+	local @ENV{qw(LC_ALL TZ)} = ('C.UTF-8', 'Asia/Tokyo');
+	my $worker = worker(types => 'variables');
+
+	ends(enqueue('variables', '{}'), 'completed', q(result = '{"LC_ALL": "C.UTF-8", "TZ": "Asia/Tokyo"}'));
+	stop_worker($worker);
+	delete local @ENV{qw(LC_ALL TZ)};
+	$worker = worker(types => 'variables');
+	ends(enqueue('variables', '{}'), 'completed', q(result = '{"LC_ALL": "unset", "TZ": "unset"}'));
+	return stop_worker($worker);
 }
 
 # A job waits for another one.

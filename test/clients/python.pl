@@ -57,8 +57,8 @@ from jobq.job import Job
 class Link:
     calls = []
     async def query(self, sql, values, timeout, final=""):
-        self.calls.append((time.monotonic(), values[0]))
-        return [{"id": id, "answer": "ok"} for id in values[0]]
+        self.calls.append((time.monotonic(), values[1]))
+        return [{"id": id, "answer": "ok"} for id in values[1]]
 
 async def main():
     link, running = Link(), set()

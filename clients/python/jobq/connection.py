@@ -19,6 +19,20 @@ CONNECT = {"client_encoding": "utf8", "connect_timeout": 10, "keepalives_idle": 
 TRANSIENT = ("08", "40", "53", "55", "57", "58", "25006", "0A000", "26000")
 
 
+LOCKED = "55P03"    # SQLSTATE of a statement that a row lock has ended
+
+
+def bounded(sql: str, more: str = "") -> str:
+    """Returns a query whose waits for row locks end after a parameter, of lock_ms(), before those of `more`."""
+    return f"{sql} FROM (SELECT set_config('lock_timeout', %s::text, true)) AS bound{more}"
+
+
+def lock_ms(lease: float, again: bool = False) -> str:
+    """Returns the milliseconds that a statement waits for a row lock: less after a first try."""
+    most = min(1000, max(50, round(lease * 1000 / 12)))
+    return str(most // 5 if again else most)
+
+
 class Gone(Exception):
     """A statement failed in a way that another try may not: its outcome is unknown."""
 

@@ -9,7 +9,7 @@ from typing import Any, Callable, List, Set
 
 import psycopg
 
-from .connection import Gone, Link, TimedOut
+from .connection import LOCKED, Gone, Link, TimedOut, bounded, lock_ms
 from .errors import LeaseLost, Stopped
 from .job import Job
 
@@ -17,8 +17,8 @@ LOST = "55000"  # SQLSTATE of an event whose token is no longer valid
 FLOOR = 0.1     # seconds between heartbeats that no handler waits for
 
 LOG = """SELECT jobq.log_event(%s::text, %s::text, coalesce(%s::text, 'log'), %s::jsonb, %s::uuid, %s::uuid)"""
-HEARTBEAT = """SELECT h.id, jobq.heartbeat(h.id, h.token, h.progress, h.data) AS answer
-  FROM unnest(%s::uuid[], %s::uuid[], %s::numeric[], %s::jsonb[]) AS h(id, token, progress, data)"""
+HEARTBEAT = bounded("SELECT h.id, jobq.heartbeat(h.id, h.token, h.progress, h.data) AS answer",
+                    ", unnest(%s::uuid[], %s::uuid[], %s::numeric[], %s::jsonb[]) AS h(id, token, progress, data)")
 
 
 class Heart:
@@ -112,7 +112,9 @@ class Heart:
         jobs.sort(key=lambda job: job.id)   # rows are locked in the order of complete_many
         try:
             await self._ask(jobs)
-        except TimedOut:                # one row is locked: the other leases must not wait for it
+        except (TimedOut, psycopg.errors.LockNotAvailable):     # the other leases must not wait for a locked row
+            if len(jobs) == 1:
+                asyncio.get_running_loop().call_later(self.lease / 12, self.beat_all)
             await self._one_by_one(jobs)
         except Gone:
             self.beat_all()             # the back-off is over: again
@@ -130,10 +132,10 @@ class Heart:
     async def _ask(self, jobs: List[Job]) -> None:
         began = time.monotonic()
         sent = [job._unsent for job in jobs]
-        values: List[Any] = [[job.id for job in jobs], [job.lease_token for job in jobs],
+        values: List[Any] = [lock_ms(self.lease), [job.id for job in jobs], [job.lease_token for job in jobs],
                              [unsent and unsent[0] for unsent in sent],
                              [unsent and unsent[1] for unsent in sent]]
-        rows = await self.link.query(HEARTBEAT, values, self.lease / 6)
+        rows = await self.link.query(HEARTBEAT, values, self.lease / 6, LOCKED)
         answers = {row["id"]: row["answer"] for row in rows}
         for job, unsent in zip(jobs, sent):
             answer = answers.get(job.id)

@@ -8,20 +8,21 @@ from typing import Any, Dict, List, Optional
 
 import psycopg
 
-from .connection import Gone, Link
+from .connection import LOCKED, Gone, Link, bounded, lock_ms
 from .errors import Delay, Failure, Skip, Snooze, interval
 from .job import Job
 from .values import jsonb, text
 
 TIMEOUT = 20.0      # at most so many seconds for one statement, which may wait for a row lock
 MOST = 500          # completions in one statement
+REPEAT = 0.25       # seconds until a settlement that met a lock is sent again
 
-COMPLETE = "SELECT jobq.complete(%s::uuid, %s::uuid, %s::jsonb) AS answer"
-COMPLETE_MANY = "SELECT jobq.complete_many(%s::uuid[], %s::uuid[], %s::jsonb[]) AS answer"
-FAIL = """SELECT jobq.fail(%s::uuid, %s::uuid, %s::text, retryable => %s::boolean, error_code => %s::text,
-                           retry_after => %s::interval, details => %s::jsonb) AS answer"""
-SKIP = "SELECT jobq.skip_job(%s::uuid, %s::uuid, %s::text, %s::jsonb) AS answer"
-SNOOZE = "SELECT jobq.snooze_job(%s::uuid, %s::uuid, %s::interval, %s::text) AS answer"
+COMPLETE = bounded("SELECT jobq.complete(%s::uuid, %s::uuid, %s::jsonb) AS answer")
+COMPLETE_MANY = bounded("SELECT jobq.complete_many(%s::uuid[], %s::uuid[], %s::jsonb[]) AS answer")
+FAIL = bounded("""SELECT jobq.fail(%s::uuid, %s::uuid, %s::text, retryable => %s::boolean, error_code => %s::text,
+                           retry_after => %s::interval, details => %s::jsonb) AS answer""")
+SKIP = bounded("SELECT jobq.skip_job(%s::uuid, %s::uuid, %s::text, %s::jsonb) AS answer")
+SNOOZE = bounded("SELECT jobq.snooze_job(%s::uuid, %s::uuid, %s::interval, %s::text) AS answer")
 
 
 class Settlement:
@@ -32,6 +33,7 @@ class Settlement:
         self.sql = sql
         self.values = [job.id, job.lease_token, *values]
         self.alone = sql != COMPLETE
+        self.again = False
         self.answer: "asyncio.Future[Any]" = asyncio.get_running_loop().create_future()
 
     def finish(self, answer: Any = None, error: Optional[Exception] = None) -> None:
@@ -49,6 +51,7 @@ class Settler:
     def __init__(self, link: Link, lease: float):
         self.link = link
         self.timeout = min(TIMEOUT, max(1.0, lease / 4))
+        self.lease = lease
         self.waiting: "asyncio.Queue[Settlement]" = asyncio.Queue()
 
     async def complete(self, job: Job, result: Any) -> bool:
@@ -102,6 +105,9 @@ class Settler:
         except Gone:
             for settlement in settlements:
                 self._again(settlement)
+        except psycopg.errors.LockNotAvailable:     # the others must not wait for that row
+            for settlement in settlements:
+                self._again(settlement, REPEAT if len(settlements) == 1 else 0)
         except Exception as error:
             for settlement in settlements:
                 if len(settlements) == 1:
@@ -114,19 +120,21 @@ class Settler:
 
     async def _ask(self, settlements: List[Settlement]) -> Dict[Any, Any]:
         if len(settlements) == 1:
-            rows = await self.link.query(settlements[0].sql, settlements[0].values, self.timeout)
+            values = [*settlements[0].values, lock_ms(self.lease, settlements[0].again)]
+            rows = await self.link.query(settlements[0].sql, values, self.timeout, LOCKED)
             return {settlements[0].job.id: rows[0]["answer"]}
         ids, tokens, results = zip(*(s.values for s in settlements))
-        rows = await self.link.query(COMPLETE_MANY, [list(ids), list(tokens), list(results)], self.timeout)
+        rows = await self.link.query(COMPLETE_MANY, [list(ids), list(tokens), list(results), lock_ms(self.lease)],
+                                     self.timeout, LOCKED)
         return {row["answer"]: True for row in rows}
 
-    def _again(self, settlement: Settlement) -> None:
+    def _again(self, settlement: Settlement, delay: float = 0) -> None:
         settlement.job._settling = False
         if settlement.job._expired():
             settlement.finish(None)
         else:
-            settlement.alone = True
-            self.waiting.put_nowait(settlement)
+            settlement.alone = settlement.again = True
+            asyncio.get_running_loop().call_later(delay, self.waiting.put_nowait, settlement)
 
 
 def failure_values(error: BaseException) -> List[Any]:
