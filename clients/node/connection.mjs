@@ -1,6 +1,7 @@
 // Connections that come back: a lost connection is opened again with a back-off, and statements are
 // repeated for as long as their callers want.
 
+import { existsSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 
@@ -15,9 +16,10 @@ const lost = /^(08|57P|53300|25006|0A000)/;
 const passing = /^(40|53|55|57|58|XX)/;
 
 // True if the connection is not usable any more.  Errors of the server have a severity.  All
-// others, such as EPIPE, which looks like a SQLSTATE, are errors of the connection.
+// others, such as EPIPE, which looks like a SQLSTATE, are errors of the connection, except those of
+// a missing or wrong password.
 export function isLost(error) {
-  return error.severity === undefined || lost.test(error.code);
+  return (error.severity === undefined && !/^SASL: /.test(error.message)) || lost.test(error.code);
 }
 
 // True if a later try may succeed.
@@ -53,10 +55,21 @@ export function hostsOf(dsn) {
   });
 }
 
+// Names the directory of the server's socket in a DSN without a host, as libpq does; node-pg would
+// take TCP to localhost.
+function withSocket(dsn) {
+  const port = process.env.PGPORT || 5432;
+  const directory = process.env.PGHOST ? undefined
+    : ['/var/run/postgresql', '/tmp'].find((path) => existsSync(`${path}/.s.PGSQL.${port}`));
+
+  if (directory === undefined || (dsn && !/^\w+:\/\/\/(?!.*[?&](host|port)=)/.test(dsn))) return dsn;
+  return dsn ? `${dsn}${dsn.includes('?') ? '&' : '?'}host=${encodeURIComponent(directory)}` : { host: directory };
+}
+
 // Returns the options of pg.Client for a URI, with several hosts for the first one.  node-pg before
 // 8.9 ignores user and port after the "?" of a URI; they move into its authority.
 export function clientOptions(given) {
-  const [dsn] = hostsOf(given);
+  const [dsn] = hostsOf(withSocket(given));
 
   if (typeof dsn !== 'string') return { keepAlive: true, ...dsn };
   if (!/^\w+:\/\//.test(dsn) || !/[?&](user|port)=/.test(dsn)) return { connectionString: dsn, keepAlive: true };

@@ -10,6 +10,7 @@ use Test::More;
 my $top = "$FindBin::Bin/../..";
 
 my ($out, $err) = run_command([ 'node', '--input-type=module', '-e', <<"END" ]);
+import { rmSync, writeFileSync } from 'node:fs';
 import { isTransient, clientOptions, hostsOf } from '$top/clients/node/connection.mjs';
 import { Permanent, Retry, Snooze, Worker, enqueue } from '$top/clients/node/index.mjs';
 import { Settlements, codeOf } from '$top/clients/node/settle.mjs';
@@ -30,6 +31,14 @@ show('hosts', hostsOf('postgresql://ada:x\@db1:1,db2:2/shop?target_session_attrs
 show('sockets', hostsOf('postgresql:///shop?host=/run/a,/run/b&port=1,2'));
 show('port', hostsOf('postgresql:///shop?host=a,b&port=1'));
 show('first', clientOptions('postgresql:///shop?host=/run/a,/run/b&port=1,2'));
+show('password', isTransient(new Error('SASL: SCRAM-SERVER-FIRST-MESSAGE: client password must be a string')));
+// The server's socket, where libpq looks for it.
+delete process.env.PGHOST;
+process.env.PGPORT = 'node.' + process.pid;
+writeFileSync('/tmp/.s.PGSQL.' + process.env.PGPORT, '');
+for (const dsn of ['', undefined, 'postgresql:///shop', 'postgresql://db/shop']) show('socket', clientOptions(dsn));
+rmSync('/tmp/.s.PGSQL.' + process.env.PGPORT);
+show('TCP', clientOptions('postgresql:///shop'));
 const client = { query: async (text, values) => { show("query", [text, values]); return { rows: [{ id: 1 }] }; } };
 await enqueue(client, 'mail', [1], { uniqueKey: 'k', delay: 60, backoff: undefined });
 await enqueue(client, 'mail', {}, { backoff: { type: 'fixed', base: 30, max: '1h' } });
@@ -67,6 +76,12 @@ hosts ["postgresql://ada:x@db1:1/shop?target_session_attrs=read-write","postgres
 sockets ["postgresql:///shop?host=%2Frun%2Fa&port=1","postgresql:///shop?host=%2Frun%2Fb&port=2"]
 port ["postgresql:///shop?host=a&port=1","postgresql:///shop?host=b&port=1"]
 first {"connectionString":"postgresql://localhost:1/shop?host=%2Frun%2Fa","keepAlive":true}
+password false
+socket {"keepAlive":true,"host":"/tmp"}
+socket {"keepAlive":true,"host":"/tmp"}
+socket {"connectionString":"postgresql:///shop?host=%2Ftmp","keepAlive":true}
+socket {"connectionString":"postgresql://db/shop","keepAlive":true}
+TCP {"connectionString":"postgresql:///shop","keepAlive":true}
 query ["SELECT jobq.enqueue($1, $2, unique_key => $3, delay => $4) AS id",["mail","[1]","k","60 seconds"]]
 query ["SELECT jobq.enqueue($1, $2, backoff => $3) AS id",["mail","{}","{\"type\":\"fixed\",\"base\":\"30 seconds\",\"max\":\"1h\"}"]]
 refused "unknown option of enqueue: prioritty"
