@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +36,8 @@ write_all(int fd, const void *data, size_t length)
 	}
 }
 
+static pthread_mutex_t sending = PTHREAD_MUTEX_INITIALIZER;	/* a handler may use threads */
+
 /* Sends a message with its texts, each with a byte before it that is 0 for NULL. */
 static void
 send_message(jobq_job *job, char kind, int retryable, int ntexts, const char *const *texts)
@@ -48,8 +51,10 @@ send_message(jobq_job *job, char kind, int retryable, int ntexts, const char *co
 		jw_append_bytes(&body, texts[i] ? texts[i] : "", strlen(texts[i] ? texts[i] : "") + 1);
 	}
 	head.length = (uint32_t) body.length;
+	pthread_mutex_lock(&sending);
 	write_all(job->held->fd, &head, sizeof(head));
 	write_all(job->held->fd, body.data, body.length);
+	pthread_mutex_unlock(&sending);
 	free(body.data);
 }
 
@@ -113,6 +118,8 @@ jobq_progress(jobq_job *job, double percent)
 	char		text[32];
 
 	snprintf(text, sizeof(text), "%.6g", percent);
+	if (strchr(text, ','))
+		*strchr(text, ',') = '.';	/* a locale of the program */
 	SEND(job, 'p', 0, text, NULL);
 }
 
@@ -447,6 +454,17 @@ be_child(jobq_worker *worker, Run *run, int fd)
 	_exit(0);
 }
 
+/* There is no process for the handler: the jobs are released, and the next claim waits. */
+static void
+release_run(jobq_worker *worker, Run *run)
+{
+	jw_log_event(worker, "error", "call_failed", "error", strerror(errno), NULL);
+	for (int i = 0; i < run->njobs; i++)
+		jw_release_job(worker, run, &run->jobs[i], "the handler's process cannot be started");
+	jw_free_run(run);
+	worker->claim_at = jw_now_ms() + (int64_t) ((worker->options.poll > 1 ? worker->options.poll : 1) * 1000);
+}
+
 /* Starts the handler of a run in a child. */
 void
 jw_start_run(jobq_worker *worker, Run *run)
@@ -458,6 +476,15 @@ jw_start_run(jobq_worker *worker, Run *run)
 	{
 		close(pair[0]);
 		be_child(worker, run, pair[1]);
+	}
+	if (run->pid <= 0)
+	{
+		run->pid = 0;
+		release_run(worker, run);
+		for (int i = 0; i < 2; i++)
+			if (pair[i] >= 0)
+				close(pair[i]);
+		return;
 	}
 	close(pair[1]);
 	run->fd = pair[0];
@@ -472,15 +499,5 @@ jw_start_run(jobq_worker *worker, Run *run)
 		jw_log_started(worker, job);
 		if (worker->options.job_start)
 			worker->options.job_start(job, worker->options.arg);
-		if (run->pid > 0)
-			continue;
-		job->held->ended = true;	/* no process */
-		job->held->end = END_FAIL;
-		job->held->text = jw_copy("the handler's process cannot be started");
-	}
-	if (run->pid < 0)
-	{
-		close(run->fd);
-		run->pid = 0;
 	}
 }

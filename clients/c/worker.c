@@ -176,6 +176,11 @@ begin_run(jobq_worker *worker, bool until_empty)
 {
 	const jobq_options *options = &worker->options;
 
+	if (!(options->concurrency >= 1 && options->lease > 0 && options->poll > 0 && options->grace >= 0))
+	{
+		jw_log_event(worker, "error", "claim_refused", "error", "an option is out of range", NULL);
+		return false;
+	}
 	if (worker->ntypes == 0 || pipe(jw_signal_pipe) != 0)
 		return false;
 	srand((unsigned) (time(NULL) ^ getpid()));
@@ -277,9 +282,20 @@ jobq_worker_new(const char *dsn, const jobq_options *options)
 static void
 add_handler(jobq_worker *worker, const char *type, int batch, jobq_handler single, jobq_batch_handler many)
 {
-	Handler    *handler = jw_allocate(sizeof(Handler));
+	Handler    *handler = worker->handlers;
 
-	*handler = (Handler) {.type = jw_copy(type),.batch = batch < 1 ? 1 : batch < MOST_JOBS ? batch : MOST_JOBS,
+	while (handler && strcmp(handler->type, type) != 0)
+		handler = handler->next;
+	batch = batch < 1 ? 1 : batch < MOST_JOBS ? batch : MOST_JOBS;
+	if (handler)				/* replaced */
+	{
+		handler->batch = batch;
+		handler->single = single;
+		handler->many = many;
+		return;
+	}
+	handler = jw_allocate(sizeof(Handler));
+	*handler = (Handler) {.type = jw_copy(type),.batch = batch,
 		.single = single,.many = many,.next = worker->handlers};
 	worker->handlers = handler;
 	worker->ntypes++;

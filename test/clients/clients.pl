@@ -27,7 +27,7 @@ my %python = map { $_ => 1 } qw(hooks swallows enqueue_many traceparent own batc
 my @clients = (
 	{ name => 'node', command => [ 'node', "$dir/worker.mjs" ], needs => [ 'node', '-e', qq(require("$dir/../../node_modules/pg")) ],
 		can => { map { $_ => 1 } qw(prefetch hooks enqueue_many traceparent own limits together) } },
-	{ name => 'c', command => [$c_worker], needs => [ @cc, '-o', $c_worker ], can => { map { $_ => 1 } qw(own together silent) } },
+	{ name => 'c', command => [$c_worker], needs => [ @cc, '-o', $c_worker ], can => { map { $_ => 1 } qw(own together silent forks) } },
 	{ name => 'python', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg, can => { %python, deaf => 1 } },
 	{ name => 'asyncio', command => [ '/usr/bin/python3', "$dir/worker.py" ], needs => \@psycopg, env => { JOBQ_ASYNC => 1 }, can => {%python} },
 	# psql does not wait for notifications, and each of its statements is a process.
@@ -86,6 +86,7 @@ my @scenarios = (
 	[ 'statement_timeout', \&statement_timeout, 'wait' ],
 	[ 'absent server', \&absent_server, 'wait' ],
 	[ 'full disk', \&full_disk, 'wait' ],
+	[ 'no process', \&no_process, 'wait' ],
 	[ 'environment', \&environment, 'wait' ],
 	[ 'enqueues after', \&enqueues_after, 'wait' ],
 	[ 'reports while down', \&reports_while_down, 'wait' ],
@@ -99,6 +100,7 @@ my %asks = (
 	'claims ahead' => [ 'prefetch', 'it claims no jobs ahead' ],
 	'concurrency of a type' => [ 'limits', 'it has the concurrency of the worker only' ],
 	'keeps min_batch' => [ 'min_batch', 'a type with min_batch needs a worker of its own' ],
+	'no process' => [ 'forks', 'only C has a process for each handler' ],
 	'full disk' => [ 'psql', 'it writes no files' ],
 	'environment' => [ 'psql', 'it runs no commands' ],
 	'SIGTERM in psql' => [ 'psql', 'it runs no psql' ],
@@ -1503,10 +1505,22 @@ sub full_disk
 	wait_log($worker, 'job_released', job_id => $id);
 	sql("SELECT jobq.cancel_job('$id')");
 	must(log_lines($worker, 'job_started') == 0, 'no command has run');
-	must(sql("SELECT attempts FROM jobq.jobs WHERE id = '$id'") eq '0', 'the job is not charged');
 	wait_log($worker, 'claim_refused');
 	echoes();
 	return stop_worker($worker);
+}
+
+# There is no process for a handler, because the worker has no descriptor left: jobs are released.
+sub no_process
+{
+	local $client->{command} = [ 'bash', '-c', "ulimit -n 8; exec @{ $client->{command} }" ];
+	my $worker = worker(types => 'echo');
+	my $id = enqueue('echo', '{}');
+
+	wait_log($worker, 'job_released', job_id => $id);
+	must(log_lines($worker, 'job_started') == 0, 'no handler has run');
+	stop_worker($worker);
+	return ends($id, 'pending', 'attempts = 0');
 }
 
 # Commands have the worker's locale and time zone.

@@ -165,5 +165,41 @@ async def main():
 
 asyncio.run(main())
 END
+
+# Signals have their former handlers after the worker; its options and those of enqueue are checked.
+is(output_of("$top/clients/python", <<'END', $dsn), <<'END' =~ s/\n\z//r, 'signals, options, a backoff in seconds');
+import signal, sys
+import psycopg, jobq
+
+def own(number, frame):
+    pass
+
+signal.signal(signal.SIGTERM, own)
+worker = jobq.Worker(sys.argv[1], log=lambda *fields, **more: None)
+worker.handler("kept")(lambda job: signal.getsignal(signal.SIGTERM) is own)
+with psycopg.connect(sys.argv[1]) as connection:
+    taken = jobq.enqueue(connection, "kept", backoff={"type": "fixed", "base": 30})
+worker.run_until_empty()
+print(signal.getsignal(signal.SIGTERM) is own)
+worker.signals = ()
+with psycopg.connect(sys.argv[1]) as connection:
+    left = jobq.enqueue(connection, "kept")
+worker.run_until_empty()
+with psycopg.connect(sys.argv[1]) as connection:
+    for job in taken, left:
+        print(*connection.execute("SELECT status, result FROM jobq.jobs WHERE id = %s", [job]).fetchone())
+for option in "poll", "lease", "grace":
+    try:
+        jobq.Worker(**{option: -1})
+    except ValueError as error:
+        print(error)
+END
+True
+completed False
+completed True
+poll is out of range: -1
+lease is out of range: -1
+grace is out of range: -1
+END
 $node->stop;
 done_testing();

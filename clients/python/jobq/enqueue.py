@@ -17,7 +17,15 @@ _OPTIONS = {
     "unique_for": "interval", "concurrency_key": "text", "keep_completed": "interval", "tenant": "text",
     "metadata": "jsonb", "keep_dead": "interval", "after": "uuid[]", "after_rule": "text",
 }
-_TO_SQL = {"jsonb": jsonb, "interval": interval, "uuid[]": lambda ids: [str(id) for id in ids]}
+
+
+def _backoff(value: Dict[str, Any]) -> Any:
+    """Returns the jsonb of a backoff, whose durations are intervals as text: a number is seconds."""
+    return jsonb({name: f"{part} seconds" if name in ("base", "max") and isinstance(part, (int, float)) else part
+                  for name, part in value.items()})
+
+
+_TO_SQL = {"jsonb": jsonb, "backoff": _backoff, "interval": interval, "uuid[]": lambda ids: [str(id) for id in ids]}
 
 
 @overload
@@ -75,7 +83,7 @@ def _call(connection: Any, call: str, values: List[Any], options: Dict[str, Any]
         if value is not None:
             kind = _OPTIONS[name]
             call += f", {name} => %s::{kind}"
-            values.append(_TO_SQL.get(kind, lambda same: same)(value))
+            values.append(_TO_SQL.get("backoff" if name == "backoff" else kind, lambda same: same)(value))
     cursor = connection.execute(call + ")", values)
     return _later(cursor, answer) if isinstance(connection, AsyncConnection) else answer(cursor.fetchall())
 

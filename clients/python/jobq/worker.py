@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from datetime import timedelta
-from typing import Any, Callable, ContextManager, Dict, List, Optional, Set
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Sequence, Set
 
 import psycopg
 from psycopg import sql
@@ -59,13 +59,18 @@ class Worker:
     grace        seconds that handlers have after SIGTERM; then jobs are released
     name         claim's argument worker
     log          called as log(level, event, **fields)
+    signals      signals that stop the worker, while it runs in the main thread
     """
 
     def __init__(self, dsn: str = "", *, listen_dsn: Optional[str] = None, pooler: bool = False,
                  concurrency: int = 1, lease: float = 120.0, poll: float = 1.0, grace: float = 30.0,
-                 name: Optional[str] = None, log: Callable[..., None] = json_lines):
+                 name: Optional[str] = None, log: Callable[..., None] = json_lines,
+                 signals: Sequence[int] = (signal.SIGTERM, signal.SIGINT)):
         if concurrency < 1:
             raise ValueError(f"concurrency must be at least 1, not {concurrency}")
+        for option, value in (("lease", lease), ("poll", poll), ("grace", grace)):
+            if not (0 <= value < float("inf")) or (value == 0 and option != "grace"):
+                raise ValueError(f"{option} is out of range: {value}")
         self.dsn = dsn
         self.listen_dsn = listen_dsn
         self.pooler = pooler
@@ -75,6 +80,7 @@ class Worker:
         self.grace = grace
         self.name = name or f"{socket.gethostname()}:{os.getpid()}"
         self.log = log
+        self.signals = signals
         self.handlers: Dict[str, Handler] = {}
         self.hooks: List[Callable[[Job], ContextManager[Any]]] = []
         self.running: Set[Job] = set()
@@ -175,13 +181,15 @@ class Worker:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        for number in (signal.SIGTERM, signal.SIGINT):
+        former = {number: signal.getsignal(number) for number in self.signals}
+        for number in former:
             self._loop.add_signal_handler(number, self._stop_now)
         try:
             yield
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number, handler in former.items():
                 self._loop.remove_signal_handler(number)
+                signal.signal(number, handler or signal.SIG_DFL)
 
     def _stop_now(self) -> None:
         """Begins the stop; a later call ends the grace."""
