@@ -63,7 +63,10 @@ extern jobq_worker *jobq_worker_new(const char *dsn, const jobq_options *options
 extern void jobq_handle(jobq_worker *worker, const char *type, jobq_handler handler);
 extern void jobq_handle_batch(jobq_worker *worker, const char *type, int batch, jobq_batch_handler handler);
 
-/* Works until SIGTERM or SIGINT.  Returns 0, or 1 if the server refuses the claim. */
+/*
+ * Works until SIGTERM or SIGINT.  Returns 0, or 1 if the server refuses the
+ * first claim or an option is out of range.
+ */
 extern int	jobq_run(jobq_worker *worker);
 
 /* For tests: works until no job is due and no handler runs.  Jobs that wait for a time are left. */

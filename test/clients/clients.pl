@@ -85,6 +85,7 @@ my @scenarios = (
 	[ 'encodings', \&encodings, 'wait' ],
 	[ 'statement_timeout', \&statement_timeout, 'wait' ],
 	[ 'absent server', \&absent_server, 'wait' ],
+	[ 'wrong options', \&wrong_options, 'wait' ],
 	[ 'full disk', \&full_disk, 'wait' ],
 	[ 'no process', \&no_process, 'wait' ],
 	[ 'environment', \&environment, 'wait' ],
@@ -1487,6 +1488,18 @@ sub wait_for
 		Time::HiRes::usleep(20_000);
 	}
 	return must(0, $what);
+}
+
+# Options that would make a worker claim nothing, or claim without a pause.
+sub wrong_options
+{
+	foreach my $option (qw(concurrency lease poll))
+	{
+		my $status = exit_of(worker(types => 'echo', $option => 0));
+
+		must($status > 0, "$option 0 ends the worker with an error (wait status $status)");
+	}
+	return;
 }
 
 # The worker cannot write a payload: the command does not get a part of it.  The limit is one of the

@@ -467,7 +467,10 @@ main(int argc, char **argv)
 			jobq_handle_batch(worker, type, 5, mixed);
 		for (size_t i = 0; i < sizeof(handlers) / sizeof(*handlers); i++)
 			if (strcmp(type, handlers[i].type) == 0)
+			{
+				jobq_handle(worker, type, fail);	/* which the next one replaces */
 				jobq_handle(worker, type, handlers[i].handler);
+			}
 	}
 	rc = getenv("JOBQ_UNTIL_EMPTY") ? 0 : jobq_run(worker);
 	for (int n = atoi(setting("JOBQ_UNTIL_EMPTY", "0")); n > 0; n--)
