@@ -143,7 +143,8 @@ push @scenarios,
 # The gate runs these with a waiting claim only; pgbouncer is a package of the full run.
 if ($ENV{JOBQ_SMOKE})
 {
-	my %smoke = map { $_ => 1 } 'completes', 'retries', 'cancel', 'SIGTERM releases', 'terminated in run', 'terminated in effect';
+	my %smoke = map { $_ => 1 } 'completes', 'retries', 'cancel', 'SIGTERM releases', 'terminated in run', 'terminated in effect',
+	  'unusual JSON', 'progress after a cancel', 'reports after completion', 'silent rollback', 'lost job of a batch', 'no process';
 
 	@scenarios = grep { $smoke{ $_->[0] } } @scenarios;
 	@modes = 'wait';
