@@ -295,15 +295,16 @@ stat_set_type_is_dropped(bool (*is_dropped) (int32 type_id))
 }
 
 /*
- * True if the entry counts no row, and no prepared transaction changes it.
- * JobqDb.mutex is held.
+ * True if the entry counts no row, and no prepared transaction changes it.  As
+ * long as rows are not counted, the count will find a place for them; while
+ * they are, it is not known.  JobqDb.mutex is held.
  */
 static bool
 has_no_rows(const DbStats *stats, StatEntry *entry)
 {
-	bool		none = stats->phase == STAT_COUNTED;
+	bool		none = stats->phase != STAT_COUNTING;
 
-	for (int c = 0; c < STAT_LIVE; c++)
+	for (int c = 0; c < STAT_LIVE && stats->phase == STAT_COUNTED; c++)
 		none &= stat_value(entry, c) == 0;
 	for (int i = 0; i < stats->nprepared; i++)
 		none &= stats->prepared[i].entry != entry;

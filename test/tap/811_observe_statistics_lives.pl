@@ -1,6 +1,6 @@
 # Random lives of jobs: sessions enqueue, cancel, claim, roll back, prepare, write plain SQL and
-# COPY, while processes are ended and killed and the server crashes and restarts.  Afterwards the
-# counted rows are the rows, and the counters are the events.
+# COPY, make and drop types, while processes are ended and killed and the server crashes and
+# restarts.  Afterwards the counted rows are the rows, and the counters are the events.
 #
 # JOBQ_SEED repeats the choices, JOBQ_SECONDS is the length of a round (5, JOBQ_FULL: 60).
 
@@ -18,7 +18,7 @@ srand($seed);
 diag("JOBQ_SEED=$seed JOBQ_SECONDS=$seconds");
 
 my $node = jobq_server('lives', 'jobq.max_sql_workers = 3', 'max_prepared_transactions = 20', 'restart_after_crash = on', 'fsync = off',
-	'max_connections = 60');
+	'max_connections = 60', 'jobq.max_stat_types = 16');
 $node->start;
 $node->safe_psql('postgres', <<'END');
 CREATE EXTENSION jobq;
@@ -68,6 +68,21 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
   -- a job that another session changes, say: its part counts nothing
 END $$;
+-- Types that come and go: their entries are given to others.  A job that is enqueued beside the
+-- drop of its type stays, and so does an entry for it: not here.
+CREATE FUNCTION churn() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  t text := 'churn' || floor(random() * 4);
+BEGIN
+  PERFORM pg_advisory_xact_lock(hashtext(t));
+  CASE floor(random() * 3)::int
+    WHEN 0 THEN PERFORM jobq.create_job_type(t);
+    WHEN 1 THEN PERFORM jobq.enqueue(t) FROM generate_series(1, 3);
+    ELSE PERFORM jobq.drop_job_type(t, force => true);
+  END CASE;
+EXCEPTION WHEN OTHERS THEN
+  -- it is there, or is not
+END $$;
 CREATE TABLE copied (n int);
 CREATE FUNCTION plain(dir text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -98,7 +113,7 @@ my $differences = q{
     JOIN jobq.stat_job_types x ON x.job_type = t.name
     JOIN LATERAL (VALUES ('pending', x.pending), ('blocked', x.blocked), ('retry', x.retry), ('running', x.running), ('error', x.dead)) s(status, n) ON true
     LEFT JOIN LATERAL jobq.count_by_status(t.name) c ON c.status::text = s.status
-   WHERE coalesce(c.count, 0) IS DISTINCT FROM s.n};
+   WHERE t.name !~ '^churn' AND coalesce(c.count, 0) IS DISTINCT FROM s.n};
 
 # The conductor may still release a job that is held.
 sub counts_are_rows
@@ -119,7 +134,7 @@ SELECT coalesce(string_agg(concat_ws(' ', t.name, v.what, v.n, e.n), ', '), '') 
        LATERAL (VALUES ('completed', x.completed), ('skipped', x.skipped), ('cancelled', x.cancelled), ('dead', x.died), ('retry_scheduled', x.retried),
                        ('failed', (SELECT sum(f.value::int) FROM jsonb_each_text(x.failures) f))) v(what, n),
        LATERAL (SELECT count(*) FROM jobq.events e WHERE e.job_type = t.name AND e.type = v.what AND e.ts > '$since') e(n)
- WHERE v.n IS DISTINCT FROM e.n
+ WHERE t.name !~ '^churn' AND v.n IS DISTINCT FROM e.n
 END
 }
 
@@ -129,6 +144,7 @@ append_to_file("$dir/abort", "BEGIN;\nSELECT life();\nROLLBACK;\n");
 append_to_file("$dir/savepoint", "BEGIN;\nSELECT life();\nSAVEPOINT a;\nSELECT life();\nROLLBACK TO a;\nSELECT life();\nCOMMIT;\n");
 append_to_file("$dir/prepare", "BEGIN;\nSELECT jobq.enqueue('held') FROM generate_series(1, 2);\nPREPARE TRANSACTION 'p:client_id';\n"
 	. "\\sleep 20 ms\n\\if random(1, 2) = 1\nCOMMIT PREPARED 'p:client_id';\n\\else\nROLLBACK PREPARED 'p:client_id';\n\\endif\n");
+append_to_file("$dir/churn", "SELECT churn();\n");
 append_to_file("$dir/plain", "SELECT plain('$dir');\n");
 
 # Starts sessions that run the scripts for a while; returns the harness.
@@ -158,7 +174,7 @@ sub end_sessions
 # Waits until nothing runs or becomes due.
 sub come_to_rest
 {
-	wait_for_sql($node, q{SELECT NOT EXISTS (SELECT FROM jobq.jobs WHERE job_type NOT IN ('held', 'pulled') AND status IN ('pending', 'retry', 'running')
+	wait_for_sql($node, q{SELECT NOT EXISTS (SELECT FROM jobq.jobs WHERE job_type !~ '^(held|pulled|churn)' AND status IN ('pending', 'retry', 'running')
     AND (status <> 'pending' OR scheduled_for < now() + '1min'))}, 'the jobs have ended');
 	return;
 }
@@ -168,13 +184,15 @@ my $since = scalar_of('SELECT clock_timestamp()');
 
 foreach my $round (1 .. 2)
 {
-	my $harness = sessions(qw(life abort savepoint prepare));
+	my $harness = sessions(qw(life abort savepoint prepare churn));
 
 	end_sessions($harness);
 	come_to_rest();
 	counts_are_rows("round $round: the rows");
 	is(counters_and_events($since), '', "round $round: the counters are the events");
 	cmp_ok(scalar_of(q{SELECT sum(completed) FROM jobq.stat_job_types}), '>', 50, "round $round: jobs have run");
+	cmp_ok(scalar_of(q{SELECT count(*) FROM jobq.job_types}), '>', 16, "round $round: types have come and gone");
+	is(scalar_of(q{SELECT count(*) FROM jobq.stat_job_types WHERE job_type IS NULL}), '0', "round $round: none share an entry");
 	$node->restart if $round == 1;
 }
 
@@ -192,7 +210,7 @@ sub hit
 my @processes = ('jobq dispatcher', 'jobq sql worker', 'jobq sql worker', 'jobq exec worker', 'jobq conductor');
 
 # ended processes
-my $harness = sessions(qw(life abort savepoint prepare));
+my $harness = sessions(qw(life abort savepoint prepare churn));
 foreach (1 .. 3 * $seconds)
 {
 	hit('TERM', @processes);
@@ -208,20 +226,20 @@ foreach my $kind (pick(@processes), 'client backend')
 {
 	my $start = scalar_of('SELECT stats_reset FROM jobq.stat_dispatcher');
 
-	$harness = sessions(qw(life abort savepoint prepare));
+	$harness = sessions(qw(life abort savepoint prepare churn));
 	wait_for_sql($node, "SELECT count(*) > 3 FROM pg_stat_activity WHERE backend_type = 'client backend'", 'sessions write');
 	wait_for_sql($node, "SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = '$kind'", "a $kind is there");
 	hit('KILL', $kind);
 	end_sessions($harness);
 	wait_for_sql($node, "SELECT stats_reset > '$start' FROM jobq.stat_dispatcher", "a crash of a $kind");
-	end_sessions(sessions(qw(life abort savepoint prepare)));
+	end_sessions(sessions(qw(life abort savepoint prepare churn)));
 	come_to_rest();
 	counts_are_rows("the rows, after a crash of a $kind");
 	is(counters_and_events(scalar_of('SELECT stats_reset FROM jobq.stat_dispatcher')), '', "the counters are the events, after a crash of a $kind");
 }
 
 # plain SQL and ended processes, and counts while sessions write
-$harness = sessions(qw(life abort savepoint prepare plain));
+$harness = sessions(qw(life abort savepoint prepare churn plain));
 foreach (1 .. 3 * $seconds)
 {
 	hit('TERM', @processes);
