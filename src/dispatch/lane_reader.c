@@ -5,6 +5,10 @@
  * A lane is read when a publication or a timer is due, all lanes at the start
  * and after publications were lost.  The sweep finds rows that all of these
  * have missed.
+ *
+ * A ref in a lane's memory is not told when its row goes or changes: its
+ * hand-out finds that out.  In a lane that hands out nothing it would stay, so
+ * statistics and jobq.why look for such refs.
  */
 #include "jobq.h"
 
@@ -14,6 +18,7 @@
 #include "dispatch/admission.h"
 #include "dispatch/inbox.h"
 #include "dispatch/lane_reader.h"
+#include "lanes/ready_queue.h"
 #include "limits/concurrency_keys.h"
 #include "limits/tenant_limit.h"
 #include "limits/type_state.h"
@@ -186,4 +191,68 @@ read_due_lanes(QueueScan *scan)
 	foreach(lc, go_on)
 		lane_place(lfirst(lc), scan->now);
 	list_free(go_on);
+}
+
+/* ---------- refs whose rows have gone or changed ---------- */
+
+/*
+ * True if the ref does not wait any more; its job is forgotten.  A changed row
+ * is read again by its publication.
+ */
+static bool
+forget_if_gone(QueueScan *scan, const JobRef *ref)
+{
+	JobRef		row;
+	JobStatus	status;
+	bool		waits;
+
+	if (ref_is_stale(ref))
+		return true;
+	if (ref_settles(ref))
+		return false;
+	waits = scan_find(scan, &ref->id, &row, &status) && row.rev == ref->rev;
+	ExecClearTuple(scan->slot);
+	if (!waits)
+		forget_job(ref);
+	return !waits;
+}
+
+void
+lane_drop_gone(QueueScan *scan, Lane *lane)
+{
+	JobRef	   *head;
+
+	while ((head = lane_head(lane)) != NULL && forget_if_gone(scan, head))
+	{
+		Rank		rank = ready_rank(lane, head);
+
+		lane_place(lane, scan->now);	/* this takes it off */
+		if (lane->type->role != NULL)
+			wait_queues_note_start(lane->group, &rank); /* no job waits behind it any more */
+	}
+}
+
+static int
+count_gone(QueueScan *scan, const JobRef *refs, int n, MonoTime until, bool *exact)
+{
+	int			gone = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (mono_now() > until)
+		{
+			*exact = false;
+			break;
+		}
+		if (forget_if_gone(scan, &refs[i]))
+			gone++;
+	}
+	return gone;
+}
+
+int
+lane_count_gone(QueueScan *scan, Lane *lane, MonoTime until, bool *exact)
+{
+	return count_gone(scan, lane->buf + lane->bufpos, lane->nbuf - lane->bufpos, until, exact) +
+		count_gone(scan, lane->extra, lane->nextra, until, exact);
 }

@@ -30,4 +30,15 @@ extern void sweep(QueueScan *scan);
 /* Reads a chunk of each lane with a timer that is due. */
 extern void read_due_lanes(QueueScan *scan);
 
+/*
+ * Takes jobs off the lane's head as long as their rows have gone or changed:
+ * cancelled, deleted or postponed while they waited.
+ */
+extern void lane_drop_gone(QueueScan *scan, Lane *lane);
+/*
+ * Returns how many refs in the lane's memory are of such jobs; stops at
+ * `until`, then *exact becomes false.
+ */
+extern int	lane_count_gone(QueueScan *scan, Lane *lane, MonoTime until, bool *exact);
+
 #endif

@@ -8,6 +8,10 @@
  * passed over, and index entries beyond them up to now, for at most COUNT_US.
  * Lanes that this leaves out count with what they have read: a lower bound.
  *
+ * A job that a lane has read may have been cancelled, deleted or postponed
+ * since.  So heads are looked up first: the oldest job that is due is one that
+ * waits.  With the time that is left the other jobs in memory are looked up.
+ *
  * Only a dispatcher writes these fields, so they need no lock; a reader may
  * see two samples mixed.
  */
@@ -15,6 +19,7 @@
 
 #include "utils/timestamp.h"
 
+#include "dispatch/lane_reader.h"
 #include "dispatch/statistics.h"
 #include "limits/type_state.h"
 #include "registry/job_types.h"
@@ -36,6 +41,7 @@ typedef struct DueCounts
 {
 	QueueScan  *scan;
 	MonoTime	until;
+	bool		all_checked;	/* no lane's head is left for the next turn */
 	int			ntypes;
 	DueCount   *types;
 	DueCount   *last;			/* that was looked up */
@@ -43,6 +49,7 @@ typedef struct DueCounts
 
 static JobqDb *db;
 static MonoTime next_sample = 0;
+static uint32 check_round = 1;	/* of looks at the heads of all lanes: more than a turn, of many */
 static uint64 names_of = 0;		/* job_types_generation() of the names in shared memory */
 
 void
@@ -133,6 +140,34 @@ count_lane(Lane *lane, void *arg)
 		count_unread(counts, lane, count, passed, more);
 }
 
+/* Drops the lane's head if it does not wait any more. */
+static void
+check_head(Lane *lane, void *arg)
+{
+	DueCounts  *counts = arg;
+
+	if (lane->checked == check_round || lane_head(lane) == NULL)
+		return;
+	if (mono_now() > counts->until)
+	{
+		counts->all_checked = false;
+		return;
+	}
+	lane->checked = check_round;
+	lane_drop_gone(counts->scan, lane);
+}
+
+/* Takes jobs that do not wait any more off the count of a lane's memory. */
+static void
+uncount_gone(Lane *lane, void *arg)
+{
+	DueCounts  *counts = arg;
+	DueCount   *count = lane_head(lane) == NULL ? NULL : count_of(counts, lane->id.type_id);
+
+	if (count != NULL)
+		count->n -= lane_count_gone(counts->scan, lane, counts->until, &count->exact);
+}
+
 static void
 publish_due(const DueCount *count)
 {
@@ -144,12 +179,16 @@ publish_due(const DueCount *count)
 static void
 count_due(QueueScan *scan, StatEntry **entries, int n)
 {
-	DueCounts	counts = {.scan = scan, .until = mono_now() + COUNT_US, .ntypes = n};
+	DueCounts	counts = {.scan = scan, .until = mono_now() + COUNT_US, .all_checked = true, .ntypes = n};
 
 	counts.types = palloc0(sizeof(DueCount) * Max(n, 1));
 	for (int i = 0; i < n; i++)
 		counts.types[i] = (DueCount) {.entry = entries[i], .exact = true};
+	lanes_visit(check_head, &counts);
+	if (counts.all_checked)
+		check_round++;
 	lanes_visit(count_lane, &counts);
+	lanes_visit(uncount_gone, &counts);
 	for (int i = 0; i < n; i++)
 		publish_due(&counts.types[i]);
 }

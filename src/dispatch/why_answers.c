@@ -24,6 +24,7 @@
 
 #include "dispatch/hand_out.h"
 #include "dispatch/hand_out_stop.h"
+#include "dispatch/lane_reader.h"
 #include "dispatch/why_answers.h"
 #include "lanes/ready_queue.h"
 #include "limits/concurrency_keys.h"
@@ -496,6 +497,7 @@ answer_one(QueueScan *scan, const pg_uuid_t *id, TimestampTz now, WhyAnswer *a)
 	a->found = true;
 	locked = row_is_locked(scan);
 	w.lane = type_lane(&(LaneId) {w.ref.type_id, w.ref.priority, w.ref.sublane});
+	lane_drop_gone(scan, w.lane);
 	w.type = type_of(w.lane->type);
 	jt = job_type_by_id(w.ref.type_id);
 	w.type_name = jt != NULL ? jt->name : "";

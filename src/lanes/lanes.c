@@ -329,8 +329,8 @@ lane_return(Lane *lane, const JobRef *ref)
 	waiting++;
 }
 
-static bool
-head_is_stale(const JobRef *ref)
+bool
+ref_is_stale(const JobRef *ref)
 {
 	Known	   *k = known_lookup(known_jobs, ref->id);
 
@@ -367,7 +367,7 @@ prune_head(Lane *lane)
 {
 	JobRef	   *head;
 
-	while ((head = raw_head(lane)) != NULL && head_is_stale(head))
+	while ((head = raw_head(lane)) != NULL && ref_is_stale(head))
 	{
 		JobRef		ref = *head;
 
@@ -468,7 +468,7 @@ lanes_first_ready(void)
 {
 	Lane	   *lane;
 
-	while ((lane = ready_first()) != NULL && head_is_stale(raw_head(lane)))
+	while ((lane = ready_first()) != NULL && ref_is_stale(raw_head(lane)))
 		lane_place(lane, GetCurrentTimestamp());
 	return lane;
 }

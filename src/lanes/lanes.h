@@ -146,6 +146,7 @@ typedef struct Lane
 	int			extrasize;
 	List	   *ranges;			/* of Range, not read to their end */
 	bool		touched;		/* in inbox.c's list of lanes that were published to */
+	uint32		checked;		/* the last round in which statistics.c looked at the head's row */
 
 	/* jobs that were passed over, for statistics: counted now and then (scan_count_passed) */
 	TimestampTz passed_from;	/* none of them lies before; DT_NOEND: there is none */
@@ -204,6 +205,8 @@ extern JobRef *lane_head(Lane *lane);
 /* Compares two refs of one priority; negative: a goes first. */
 extern int	compare_refs(const JobRef *a, const JobRef *b);
 extern void lane_pop(Lane *lane, JobRef *ref);
+/* True if the ref in a lane's memory is of a version that does not wait there any more. */
+extern bool ref_is_stale(const JobRef *ref);
 /* Notes that a job was passed over: it is not in the lane's memory. */
 static inline void
 lane_note_passed(Lane *lane, TimestampTz position, WhyCode why)

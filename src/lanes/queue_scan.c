@@ -364,12 +364,15 @@ scan_count_due(QueueScan *scan, Lane *lane, MonoTime until, bool *exact)
 {
 	Range		at = lane->cursor;
 	int			skipped = 0;
+	int			entries = 0;
 	int64		n = 0;
 
 	start_scan(scan, &lane->id, BTGreaterEqualStrategyNumber, F_TIMESTAMPTZ_GE, at.pos, scan->now);
 	while (next_entry(scan, &at, &skipped))
 	{
-		if (++n % 128 == 0 && mono_now() > until)
+		if (index_fetch_heap(scan->desc, scan->slot))
+			n++;
+		if (++entries % 64 == 0 && mono_now() > until)
 		{
 			*exact = false;
 			break;

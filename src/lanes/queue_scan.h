@@ -61,7 +61,7 @@ extern bool scan_next_lane(QueueScan *scan, LaneId *id);
  */
 extern bool scan_behind(QueueScan *scan, Lane *lane, Range *at, int *budget);
 /*
- * Counts the index entries beyond the lane's cursor that are due; stops at
+ * Counts the rows beyond the lane's cursor that are due; stops at
  * `until`, then *exact becomes false.
  */
 extern int64 scan_count_due(QueueScan *scan, Lane *lane, MonoTime until, bool *exact);

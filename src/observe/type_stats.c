@@ -188,6 +188,26 @@ merge_names(TypeStats *stats, int n)
 	return left;
 }
 
+/*
+ * No more jobs are due than wait: index entries of deleted rows, and jobs that
+ * have gone since the dispatcher's last count, are none.
+ */
+static void
+cap_due(TypeStats *s)
+{
+	int64		waiting = s->n[STAT_PENDING] + s->n[STAT_RETRY];
+
+	if (!s->counted || s->due <= waiting)
+		return;
+	s->due = waiting;
+	s->due_exact = false;		/* some of them may be delayed */
+	if (waiting == 0)
+	{
+		s->due_exact = true;
+		s->oldest_due = 0;
+	}
+}
+
 int
 type_stats_read(JobqDb *db, TypeStats **stats)
 {
@@ -203,6 +223,7 @@ type_stats_read(JobqDb *db, TypeStats **stats)
 	{
 		for (int c = 0; c < STAT_LIVE; c++)
 			(*stats)[i].n[c] = Max((*stats)[i].n[c], 0);
+		cap_due(&(*stats)[i]);
 	}
 	return merge_names(*stats, n);
 }

@@ -1,5 +1,5 @@
-# Jobs that others pass are due, stat_lanes names why they wait, stat_limits has limits of every
-# kind; and what has no place in a list is its last row.
+# Jobs that others pass are due, those that have gone are not; stat_lanes names why jobs wait,
+# stat_limits has limits of every kind; and what has no place in a list is its last row.
 
 use strict;
 use warnings;
@@ -45,13 +45,46 @@ one(q{SELECT jobq.enqueue('keyed', concurrency_key => 'k') FROM generate_series(
 one(q{SELECT jobq.enqueue('fifo', concurrency_key => 'k') FROM generate_series(1, 3)});
 one(q{SELECT jobq.enqueue('tenants', tenant => 'full') FROM generate_series(1, 4)});
 one(q{SELECT jobq.enqueue('tenants', tenant => 'full', delay => '1h'), jobq.enqueue('tenants', tenant => 'free')});
-my $due = q{SELECT string_agg(concat_ws(' ', job_type, due, due_exact, pending, oldest_due_s > 0), ', ' ORDER BY job_type) FROM jobq.stat_job_types WHERE job_type <> 'holder'};
+# others are held with their lane
+one(<<'END');
+SELECT jobq.create_job_type(t, 'ok(jsonb)') FROM unnest('{gone,some,later,many}'::text[]) t;
+SELECT jobq.create_job_type('pulled');
+SELECT jobq.pause_job_type(t) FROM unnest('{gone,some,later,many}'::text[]) t;
+END
+one(q{SELECT jobq.enqueue(t) FROM unnest('{gone,some,later,pulled}'::text[]) t, generate_series(1, 4)});
+one(q{SELECT jobq.enqueue(t, delay => '1h') FROM unnest('{gone,some,later}'::text[]) t});
+one(q{SELECT jobq.enqueue('many') FROM generate_series(1, 300); SELECT jobq.enqueue('many', delay => '1h') FROM generate_series(1, 300)});
+my $due_of = q{SELECT string_agg(concat_ws(' ', job_type, due, due_exact, pending, oldest_due_s > 0), ', ' ORDER BY job_type) FROM jobq.stat_job_types WHERE job_type};
+my $due = "$due_of IN ('fifo', 'keyed', 'tenants')";
+my $due_held = "$due_of IN ('gone', 'some', 'later', 'many', 'pulled')";
 wait_for_sql($node, "SELECT ($due) = 'fifo 3 t 3 t, keyed 700 t 700 t, tenants 4 t 5 t'", 'they are due') or note one($due);
-my $lanes = q{SELECT string_agg(job_type || ' ' || held_by, ', ' ORDER BY job_type) FROM jobq.stat_lanes};
+my $lanes_of = q{SELECT string_agg(job_type || ' ' || held_by, ', ' ORDER BY job_type) FROM jobq.stat_lanes WHERE job_type};
+my $lanes = "$lanes_of IN ('fifo', 'keyed', 'tenants')";
+wait_for_sql($node, "SELECT ($due_held) = 'gone 4 t 5 t, later 4 t 5 t, many 300 t 600 t, pulled 4 t 4 t, some 4 t 5 t'", 'and those of a held lane') or note one($due_held);
 wait_for_sql($node, "SELECT ($lanes) = 'fifo key, keyed key, tenants limit'", 'stat_lanes names what they wait for') or note one($lanes);
 like(one('SELECT jobq.metrics()'), qr/queue_depth\{type="keyed",state="waiting"\} 700\n.*state="delayed"\} 0\n/, 'and in metrics they are not delayed');
 one(q{SELECT jobq.cancel_job(id) FROM (SELECT q.id FROM jobq.queue q JOIN jobq.job_types t ON t.id = q.type_id WHERE t.name = 'keyed' ORDER BY position LIMIT 100) j});
+
+# ---------- jobs that a lane has read, and that don't wait any more ----------
+
+my $jobs_of = q{SELECT array_agg(q.id ORDER BY q.position) FROM jobq.queue q JOIN jobq.job_types t ON t.id = q.type_id WHERE t.name};
+my $last = one("SELECT ($jobs_of = 'pulled')[4]");
+one("DELETE FROM jobq.queue WHERE id = ANY (($jobs_of IN ('gone', 'pulled') AND scheduled_for <= now())::uuid[]) AND id <> '$last'");
+is(one("SELECT jsonb_build_array(r->'ahead'->'n', jsonb_path_query_array(r, '\$.reasons[*].code')) FROM jobq.why('$last') r"),
+	'[0, ["no_worker"]]', 'why: the deleted ones do not go before');
+one("DELETE FROM jobq.queue WHERE id = ANY (($jobs_of = 'many')[151:250])");
+one("SELECT jobq.cancel_job('$last'), jobq.cancel_job(j[2]), jobq.cancel_job(j[3]), jobq.alter_job(k[1], scheduled_for => now() + interval '1h'),"
+	. " jobq.alter_job(k[4], scheduled_for => now() + interval '1h'), jobq.alter_job(k[2], priority => 7)"
+	. " FROM ($jobs_of = 'some') s(j), ($jobs_of = 'later') l(k)");
 wait_for_sql($node, "SELECT ($due) ~ 'keyed 600 t 600 t'", 'those that are cancelled are not');
+wait_for_sql($node, "SELECT ($due_held) = 'gone 0 t 1, later 2 t 5 t, many 200 t 500 t, pulled 0 t 0, some 2 t 3 t'", 'nor those that are deleted or postponed') or note one($due_held);
+my $lanes_held = "$lanes_of IN ('gone', 'some', 'later', 'pulled')";
+wait_for_sql($node, "SELECT ($lanes_held) = 'later type_paused, later type_paused, some type_paused'", 'and their lanes are not held') or note one($lanes_held);
+like(one('SELECT jobq.metrics()'), qr/queue_oldest_seconds\{type="gone"\} 0\n/, 'in metrics');
+one(q{SELECT jobq.resume_job_type(t) FROM unnest('{gone,some,later}'::text[]) t});
+wait_for_sql($node, "SELECT ($due_held) ~ 'gone 0 . 1, later 0 . 3, many 200 t 500 t, pulled 0 t 0, some 0 . 1'", 'the others run') or note one($due_held);
+one("SELECT jobq.alter_job(i, scheduled_for => now()) FROM unnest(($jobs_of IN ('gone', 'some', 'later'))::uuid[]) i");
+wait_for_sql($node, "SELECT ($due_held) = 'gone 0 t 0, later 0 t 0, many 200 t 500 t, pulled 0 t 0, some 0 t 0'", 'and those that were postponed') or note one($due_held);
 
 # ---------- limits of every kind ----------
 
