@@ -276,8 +276,10 @@ add_shared(const char *name, JobLimit *limit, bool of_runs)
 	/* a limit that no run uses has one line */
 	if (of_runs && limit->running == 0 && !wait_queue_has_groups(&limit->wait_queue))
 		return;
-	add_job_limit(LIMIT_SHARED, LIMIT_SHARED_RATE, of_runs ? psprintf("%.*s (runs)", pg_mbcliplen(name, (int) strlen(name), 56), name) : name,
-				  limit);
+	if (of_runs)
+		add_job_limit(LIMIT_RUNS, LIMIT_RUNS_RATE, name, limit);
+	else
+		add_job_limit(LIMIT_SHARED, LIMIT_SHARED_RATE, name, limit);
 }
 
 static void

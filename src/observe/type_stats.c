@@ -81,6 +81,22 @@ read_rows(JobqDb *db, TypeStats *stats, int n)
 	SpinLockRelease(&db->mutex);
 }
 
+/* Compares a type's id and statistics; those that types share, of id 0, come last. */
+static int
+compare_id(const void *type_id, const void *stats)
+{
+	uint32		x = (uint32) *(const int32 *) type_id - 1;
+	uint32		y = (uint32) ((const TypeStats *) stats)->type_id - 1;
+
+	return x < y ? -1 : x > y;
+}
+
+static int
+compare_ids(const void *a, const void *b)
+{
+	return compare_id(&((const TypeStats *) a)->type_id, b);
+}
+
 /*
  * Returns the statistics of a type; those of the shared entry, if it has no
  * own; NULL: nothing of it was counted yet.  JobqShmem->lock is held, so this
@@ -89,16 +105,11 @@ read_rows(JobqDb *db, TypeStats *stats, int n)
 static TypeStats *
 stats_of(TypeStats *stats, int n, int32 type_id)
 {
-	TypeStats  *shared = NULL;
+	TypeStats  *own = bsearch(&type_id, stats, n, sizeof(TypeStats), compare_id);
 
-	for (int i = 0; i < n; i++)
-	{
-		if (stats[i].type_id == type_id)
-			return &stats[i];
-		if (stats[i].type_id == 0)
-			shared = &stats[i];
-	}
-	return shared;
+	if (own != NULL)
+		return own;
+	return n > 0 && stats[n - 1].type_id == 0 ? &stats[n - 1] : NULL;
 }
 
 /* Counts a job of a SQL worker's cell as running, or as due. */
@@ -136,15 +147,6 @@ add_slots(JobqDb *db, TypeStats *stats, int n)
 			add_cell(&slot->cells[c], stats, n);
 	}
 	LWLockRelease(JobqShmem->lock);
-}
-
-static int
-compare_ids(const void *a, const void *b)
-{
-	uint32		x = (uint32) ((const TypeStats *) a)->type_id - 1;	/* 0: last */
-	uint32		y = (uint32) ((const TypeStats *) b)->type_id - 1;
-
-	return x < y ? -1 : x > y;
 }
 
 static int
@@ -218,6 +220,7 @@ type_stats_read(JobqDb *db, TypeStats **stats)
 	for (int i = 0; i < n; i++)
 		read_entry(db, entries[i], &(*stats)[i]);
 	read_rows(db, *stats, n);
+	qsort(*stats, n, sizeof(TypeStats), compare_ids);
 	add_slots(db, *stats, n);
 	for (int i = 0; i < n; i++)
 	{

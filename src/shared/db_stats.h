@@ -149,6 +149,8 @@ typedef enum StatLimitKind
 	LIMIT_TYPE_RATE,			/* its rate_limit */
 	LIMIT_SHARED,				/* max_concurrent of jobq.limits */
 	LIMIT_SHARED_RATE,			/* rate_limit of these */
+	LIMIT_RUNS,					/* the same two, for runs of workflows */
+	LIMIT_RUNS_RATE,
 	LIMIT_TENANT,				/* max_running of a tenant that has running or waiting jobs */
 	LIMIT_REST,					/* `used` limits have no place */
 	LIMIT_KINDS

@@ -32,7 +32,7 @@ const char *const stat_failure_names[STAT_FAILURES] = {
 };
 const char *const stat_wakeup_names[STAT_WAKEUPS] = {"commit", "report", "timer", "other"};
 const char *const stat_limit_kinds[LIMIT_KINDS] = {
-	"jobs", "weight", "job_type", "type_rate", "limit", "limit_rate", "tenant", STAT_REST
+	"jobs", "weight", "job_type", "type_rate", "limit", "limit_rate", "run_limit", "run_limit_rate", "tenant", STAT_REST
 };
 
 static bool (*type_is_dropped) (int32 type_id) = NULL;

@@ -95,6 +95,16 @@ one(q{INSERT INTO gate VALUES ('jobs')});
 wait_for_sql($node, "SELECT ($limits) = 'weight 0 4' AND ($due) = 'fifo 0 t 0, keyed 0 t 0, tenants 0 t 1' AND ($lanes) IS NULL", 'all have run') or note one($due);
 
 one(<<'END');
+SELECT jobq.set_limit('lim', 7), jobq.set_limit('lim (runs)', 8), jobq.create_job_type('pulled task');
+SELECT jobq.create_workflow('flow', '[{"key": "a", "job_type": "pulled task"}]', options => '{"limits": ["lim"]}');
+SELECT jobq.enqueue('flow');
+END
+wait_for_sql($node, "SELECT ($limits) = 'limit lim 0 7, limit lim (runs) 0 8, run_limit lim 1 7, weight 0 4'", 'runs of workflows, under a kind of their own')
+	or note one($limits);
+one(q{SELECT jobq.cancel_jobs('flow', include_running => true)});
+wait_for_sql($node, q{SELECT NOT EXISTS (SELECT FROM jobq.runs) OR NOT EXISTS (SELECT FROM jobq.jobs WHERE job_type = 'flow' AND status = 'running')}, 'the run ends');
+one(q{SELECT jobq.drop_job_type('flow'), jobq.drop_job_type('pulled task'); SELECT jobq.drop_limit('lim'), jobq.drop_limit('lim (runs)')});
+one(<<'END');
 SELECT jobq.set_limit('both', 5, rate_limit => 1, rate_window => '1h'), jobq.set_limit('only', rate_limit => 1, rate_window => '1h');
 SELECT jobq.create_job_type('rated', 'ok(jsonb)', rate_limit => 2, rate_window => '1h'),
        jobq.create_job_type('bucket', 'ok(jsonb)', rate_limit => 1, rate_window => '10h', options => '{"burst": 3}'),

@@ -114,7 +114,7 @@ function limitColumns(api, again) {
 
 const kinds = {
   jobs: 'all running jobs', weight: 'their weight', job_type: 'job type', type_rate: 'starts of job type', tenant: 'tenant',
-  _other: 'further limits',
+  run_limit: 'runs under', run_limit_rate: 'starts of runs under', _other: 'further limits',
 };
 
 const otherColumns = [

@@ -141,7 +141,7 @@ function sinceOf({ since, open, held_s: held, late_s: late }) {
 const holders = {
   limit: 'limits', shared_limit: 'limits', rate: 'limits', weight: 'limits', tenant_turn: 'tenants', signal: 'rules', breaker: 'types', type_paused: 'types',
 };
-const kinds = { shared_limit: ['limit', 'limit_rate'], rate: ['type_rate', 'limit_rate'], limit: ['job_type'], weight: ['weight'], tenant_turn: ['tenant'] };
+const kinds = { shared_limit: ['limit', 'limit_rate', 'run_limit', 'run_limit_rate'], rate: ['type_rate', 'limit_rate', 'run_limit_rate'], limit: ['job_type'], weight: ['weight'], tenant_turn: ['tenant'] };
 
 /*
  * What has held due jobs back for 10 seconds, most jobs first: {code, due, exact, types, oldest, full}, where
