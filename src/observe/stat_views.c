@@ -30,6 +30,7 @@
 
 PG_FUNCTION_INFO_V1(jobq_stat_job_types);
 PG_FUNCTION_INFO_V1(jobq_stat_workers);
+PG_FUNCTION_INFO_V1(jobq_stat_claimed);
 PG_FUNCTION_INFO_V1(jobq_stat_dispatcher);
 PG_FUNCTION_INFO_V1(jobq_stat_lanes);
 PG_FUNCTION_INFO_V1(jobq_stat_limits);
@@ -280,24 +281,27 @@ put_worker(Row *row, const Slot *slot, const Cell *cell)
 	put_cell(row, cell);
 }
 
-/* Adds a row for each running job of a slot, or one for a slot without any. */
+/*
+ * Adds a row for each running job of a slot, or one for a slot without any.  Of
+ * a batch it is the current job: the others have ended.
+ */
 static void
-put_slot(ReturnSetInfo *result, const Slot *slot, Cell *cells)
+put_slot(ReturnSetInfo *result, const Slot *slot, Cell *cells, int current)
 {
 	Row			row = {0};
 	bool		busy = false;
 
-	for (int c = 0; c < JOBQ_CELLS; c++)
+	for (int i = 0; i < JOBQ_CELLS; i++)
 	{
 		Cell		copy;
 
-		if (!copy_running(&cells[c], &copy))
+		if (!copy_running(&cells[(Max(current, 0) + i) % JOBQ_CELLS], &copy))
 			continue;
 		put_worker(&row, slot, &copy);
 		put_row(result, &row);
 		busy = true;
 		if (slot->kind == SLOT_SQL)
-			return;				/* the others of its batch have ended */
+			return;
 	}
 	if (busy)
 		return;
@@ -323,9 +327,43 @@ jobq_stat_workers(PG_FUNCTION_ARGS)
 		memcpy(head, slot, offsetof(Slot, mutex));
 		LWLockRelease(JobqShmem->lock);
 		if (ours)
-			put_slot(result, head, slot->cells);
+			put_slot(result, head, slot->cells, slot->current);
 	}
 	pfree(head);
+	return (Datum) 0;
+}
+
+/*
+ * jobq_internal._stat_claimed(): the ids of claimed jobs; complete is false, and
+ * there are none, if the dispatcher does not know all of them.  The view then
+ * reads the queue.
+ */
+Datum
+jobq_stat_claimed(PG_FUNCTION_ARGS)
+{
+	ReturnSetInfo *result = (ReturnSetInfo *) fcinfo->resultinfo;
+	JobqDb	   *db = begin(fcinfo, "jobq.stat_workers");
+	pg_uuid_t  *ids = palloc(sizeof(pg_uuid_t) * JOBQ_CLAIMED);
+	Datum	   *values;
+	int			n = 0;
+	bool		complete = true;
+	Row			row = {0};
+
+	if (db != NULL)
+	{
+		SpinLockAcquire(&db->mutex);
+		complete = db->dispatcher.proc != NULL && db->claimed.unlisted == 0 &&
+			(pg_atomic_read_u32(&db->health.leases) & LEASES_UNKNOWN) == 0;
+		n = complete ? db->claimed.n : 0;
+		memcpy(ids, db->claimed.ids, sizeof(pg_uuid_t) * n);
+		SpinLockRelease(&db->mutex);
+	}
+	values = palloc(sizeof(Datum) * Max(n, 1));
+	for (int i = 0; i < n; i++)
+		values[i] = UUIDPGetDatum(&ids[i]);
+	put(&row, BoolGetDatum(complete));
+	put(&row, PointerGetDatum(construct_array(values, n, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR)));
+	put_row(result, &row);
 	return (Datum) 0;
 }
 

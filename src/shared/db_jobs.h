@@ -75,6 +75,15 @@ typedef struct JobMarks
 	JobMark		jobs[JOBQ_MAX_MARKS];
 } JobMarks;
 
+/* Jobs that clients have, or are about to have: no index finds their rows. */
+#define JOBQ_CLAIMED 4096		/* places */
+typedef struct ClaimedJobs
+{
+	int			n;
+	int			unlisted;		/* others, which have no place */
+	pg_uuid_t	ids[JOBQ_CLAIMED];
+} ClaimedJobs;
+
 /* Breakers of job types (breaker.h). */
 #define JOBQ_BREAKERS		256
 typedef enum BreakerState

@@ -68,6 +68,7 @@
  *	 wait_for			wait_for.c			wait_for(),			wait_for()
  *											settlements
  *	 disk				disk_watch.c		maintenance		enqueue, health
+ *	 claimed			lease_table.c		dispatcher			stat_workers
  *
  *	 db_schedules.h, under mutex:
  *	 schedule_news		publish_schedules.c	ends of				conductor,
@@ -145,6 +146,7 @@ typedef struct JobqDb
 	DiskState	disk;
 	QueueSpace	space;
 	WaitFor		wait_for;
+	ClaimedJobs claimed;
 	ScheduleNews schedule_news;
 	EndNews		ends;
 	RunStarts	run_starts;

@@ -132,7 +132,7 @@ CREATE FUNCTION jobq_internal._privileges(access text, every_tenant boolean) RET
                          graph,_graph_lines,_graph_node,_graph_statuses,_mermaid_text,_run_version,_steps_of}'),
       ('{admin}', '{check_workflow,cancel_job,cancel_jobs,retry_job,rerun_job,alter_job,retry_dead_letters,purge_dead_letters,purge_tenant,
                   pause_workflow,resume_workflow,retry_workflow,_bulk_begin,_bulk_step}'),
-      (CASE WHEN every_tenant THEN '{read,admin}'::text[] ELSE '{}' END, '{metrics,stat_series,_stat_job_types,_stat_workers,_stat_lanes,_stat_limits,_stat_dispatcher}'),
+      (CASE WHEN every_tenant THEN '{read,admin}'::text[] ELSE '{}' END, '{metrics,stat_series,_stat_job_types,_stat_workers,_stat_claimed,_stat_lanes,_stat_limits,_stat_dispatcher}'),
       (CASE WHEN every_tenant THEN '{admin}'::text[] ELSE '{}' END,
        '{create_job_type,create_workflow,alter_job_type,drop_job_type,pause_job_type,resume_job_type,set_limit,drop_limit,set_signal,
          create_signal,drop_signal,set_pressure_rule,_alter_pressure_rule,stop_all,start_all,drain,set_tenant_quota,stat_reset}')
@@ -218,7 +218,7 @@ CREATE FUNCTION jobq_internal._stray_grants()
             UNION ALL
             SELECT p.oid FROM pg_proc p
              WHERE p.pronamespace IN ('jobq'::regnamespace, 'jobq_internal'::regnamespace)
-               AND p.proname IN ('metrics', 'stat_series', '_stat_job_types', '_stat_workers', '_stat_lanes', '_stat_limits', '_stat_dispatcher'))))
+               AND p.proname IN ('metrics', 'stat_series', '_stat_job_types', '_stat_workers', '_stat_claimed', '_stat_lanes', '_stat_limits', '_stat_dispatcher'))))
 $$;
 
 CREATE FUNCTION jobq_internal._revoke_stray_grants(with_by_hand boolean DEFAULT true) RETURNS void

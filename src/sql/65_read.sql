@@ -239,15 +239,17 @@ BEGIN
     since, least(until, last + interval '1us'), max_rows, time_limit);
 END $$;
 
--- The groups of jobq.error_groups (below), and a last row without an item.
+-- The groups of jobq.error_groups (below), and a last row without an item.  seen_by:
+-- only jobs that this role may read.
 CREATE FUNCTION jobq_internal._search_errors(
   since timestamptz DEFAULT NULL, job_type text DEFAULT NULL, tenant text DEFAULT NULL, max_rows int DEFAULT 50, time_limit interval DEFAULT '1s',
-  error_code text DEFAULT NULL)
+  error_code text DEFAULT NULL, seen_by oid DEFAULT NULL)
   RETURNS TABLE(item json, key text) LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
   filter text := concat(' AND x.type_id IN (SELECT t.id FROM jobq.job_types t WHERE t.name = ' || quote_literal(job_type) || ')',
                         ' AND coalesce(x.tenant, '''') = ' || quote_literal(tenant),
-                        ' AND coalesce(x.error_code, '''') = ' || quote_literal(error_code));
+                        ' AND coalesce(x.error_code, '''') = ' || quote_literal(error_code),
+                        ' AND jobq_internal._sees(' || seen_by || ', x.tenant, x.type_id, x.enqueued_by)');
   query text := 'SELECT json_build_object(''job_type'', jobq_internal._type_name(x.type_id), ''error_code'', x.error_code,'
                 ' ''error_msg'', x.error_msg, ''at'', %1$s, ''id'', x.id), %2$s FROM jobq.%3$I x WHERE x.%4$I >= $1 AND x.%4$I < $2';
 BEGIN
@@ -264,7 +266,7 @@ BEGIN
         since, NULL, 10000, time_limit / 2) d
       UNION ALL
       SELECT q.item, (('x' || left(replace(q.id::text, '-', ''), 12))::bit(48)::int8 * 1000)::text || '.' FROM jobq_internal._search('{queue}',
-        concat(format(query, 'coalesce(x.started_at, x.created_at)', 'x.id', 'queue', 'id'), filter, ' AND x.status = ''retry''',
+        concat(format(query, 'coalesce(x.started_at, x.created_at)', 'x.id', 'queue', 'id'), ' AND x.status = ''retry''', filter,
                ' AND coalesce(x.started_at, x.created_at) >= ' || quote_literal(since)), NULL, NULL, 2147483647, time_limit / 2) q),
     newest AS (
       SELECT r.* FROM found f, json_to_record(f.item) r(job_type text, error_code text, error_msg text, at timestamptz, id uuid)
@@ -386,38 +388,21 @@ CREATE FUNCTION jobq.error_groups(
   RETURNS TABLE(job_type text, error_code text, pattern text, n bigint, first timestamptz, last timestamptz, job_id uuid)
   LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'jobq_gateway';
 -- Of the 10,000 newest dead letters and waiting retries that the caller sees.
--- The time of a retry is the start of its last attempt.
+-- The time of a retry is the start of its last attempt.  No index has the
+-- retries: the search ends after a second.
 CREATE FUNCTION jobq_internal._error_groups(caller oid, since timestamptz, of_type text, of_tenant text, max_rows int)
   RETURNS TABLE(job_type text, error_code text, pattern text, n bigint, first timestamptz, last timestamptz, job_id uuid)
   LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-  query text := $query$
-    SELECT j.id, j.job_type, j.error_code, j.error_msg, j.at
-      FROM (SELECT x.id, jobq_internal._type_name(x.type_id) AS job_type, x.error_code, x.error_msg, %1$s AS at
-              FROM jobq.%2$I x WHERE %3$s ORDER BY %1$s DESC LIMIT 10000) j $query$;
-  filter text := '';
 BEGIN
   PERFORM jobq_internal._check_not_null('max_rows', max_rows IS NOT NULL),
           jobq_internal._check_number('max_rows', max_rows, 0, 2147483647);
   IF of_type IS NOT NULL AND NOT EXISTS (SELECT FROM jobq.job_types t WHERE t.name = of_type AND jobq_internal._knows_type(caller, t.name)) THEN
     PERFORM jobq_internal._bad_name('job type', of_type);
   END IF;
-  IF of_type IS NOT NULL THEN
-    filter := ' AND x.type_id IN (SELECT t.id FROM jobq.job_types t WHERE t.name = $2)';
-  END IF;
-  IF of_tenant IS NOT NULL THEN
-    filter := filter || ' AND coalesce(x.tenant, '''') = $3';
-  END IF;
-  IF NOT jobq_internal._is_free(caller) THEN
-    filter := filter || ' AND jobq_internal._sees($5, x.tenant, x.type_id, x.enqueued_by)';
-  END IF;
-  RETURN QUERY EXECUTE format(
-    'SELECT g.job_type, g.error_code, jobq_internal._error_pattern(g.error_msg), count(*), min(g.at), max(g.at),'
-    '       (array_agg(g.id ORDER BY g.at DESC, g.id DESC))[1]'
-    '  FROM (%s UNION ALL %s ORDER BY 5 DESC LIMIT 10000) g'
-    ' GROUP BY 1, 2, 3 ORDER BY 4 DESC, 6 DESC, 1, 2, 3 LIMIT $4',
-    format(query, 'x.completed_at', 'dead_letters', '($1 IS NULL OR x.completed_at >= $1)' || filter),
-    format(query, 'coalesce(x.started_at, x.created_at)', 'queue',
-           'x.status = ''retry'' AND ($1 IS NULL OR coalesce(x.started_at, x.created_at) >= $1)' || filter))
-    USING since, of_type, of_tenant, max_rows, caller;
+  RETURN QUERY
+    SELECT g.*
+      FROM jobq_internal._search_errors(since, of_type, of_tenant, max_rows,
+             seen_by => CASE WHEN NOT jobq_internal._is_free(caller) THEN caller END) e,
+           json_to_record(e.item) g(job_type text, error_code text, pattern text, n bigint, first timestamptz, last timestamptz, job_id uuid)
+     WHERE e.item IS NOT NULL ORDER BY g.n DESC, g.last DESC, g.job_type, g.error_code, g.pattern;
 END $$;

@@ -15,12 +15,24 @@ CREATE FUNCTION jobq_internal._stat_workers()
   RETURNS TABLE(kind text, pid int, worker text, node text, role text, state text, job_id uuid, job_type text, attempt int,
                 started_at timestamptz, deadline timestamptz, lease_expires_at timestamptz)
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_stat_workers';
+-- No index finds claimed jobs: it would make a claim more than a HOT update.  The
+-- dispatcher knows them; the queue is read while there is none, or for more than
+-- 4,096 jobs.
+CREATE FUNCTION jobq_internal._stat_claimed() RETURNS TABLE(complete boolean, ids uuid[])
+  LANGUAGE c ROWS 1 AS 'MODULE_PATHNAME', 'jobq_stat_claimed';
 CREATE VIEW jobq.stat_workers AS
+  WITH claimed AS MATERIALIZED (SELECT c.complete, c.ids FROM jobq_internal._stat_claimed() c),
+  found AS MATERIALIZED (
+    SELECT q.id, q.type_id, q.status, q.worker, q.node, q.attempts, q.started_at, q.timeout, q.lease_token, q.lease_expires_at
+      FROM jobq.queue q WHERE q.id = ANY ((SELECT c.ids FROM claimed c)::uuid[])
+    UNION ALL
+    SELECT q.id, q.type_id, q.status, q.worker, q.node, q.attempts, q.started_at, q.timeout, q.lease_token, q.lease_expires_at
+      FROM jobq.queue q WHERE NOT (SELECT c.complete FROM claimed c) AND q.status = 'running')
   SELECT w.* FROM jobq_internal._stat_workers() w
   UNION ALL
   SELECT 'pull', NULL, q.worker, q.node, NULL, 'busy', q.id, t.name, q.attempts, q.started_at,
          q.started_at + coalesce(q.timeout, t.timeout), q.lease_expires_at
-    FROM jobq.queue q JOIN jobq.job_types t ON t.id = q.type_id
+    FROM found q JOIN jobq.job_types t ON t.id = q.type_id
    WHERE q.status = 'running' AND q.lease_token IS NOT NULL AND NOT t.is_workflow;
 
 CREATE FUNCTION jobq_internal._stat_lanes()
@@ -86,4 +98,4 @@ END $$;
 -- Also in upgrade/0.1.0--0.2.0.after.sql.
 GRANT SELECT ON jobq.stat_job_types, jobq.stat_workers, jobq.stat_lanes, jobq.stat_limits, jobq.stat_dispatcher TO pg_monitor;
 GRANT EXECUTE ON FUNCTION jobq.metrics(text), jobq.stat_series(interval), jobq_internal._stat_job_types(int[]),
-  jobq_internal._stat_workers(), jobq_internal._stat_lanes(), jobq_internal._stat_limits(), jobq_internal._stat_dispatcher() TO pg_monitor;
+  jobq_internal._stat_workers(), jobq_internal._stat_claimed(), jobq_internal._stat_lanes(), jobq_internal._stat_limits(), jobq_internal._stat_dispatcher() TO pg_monitor;

@@ -288,7 +288,8 @@ COMMENT ON FUNCTION jobq.error_groups IS
 $$Groups the errors of the 10,000 newest dead letters and waiting retries that the caller may read: by job
 type, error code and pattern, the message with texts in quotes, ids and numbers replaced. Returns the number
 of jobs, the first and the last time, and the newest job of each group; the largest group comes first. The
-time of a retry is the start of its last attempt.
+time of a retry is the start of its last attempt. The search takes a second at most: it ends with the newest
+jobs of a long queue.
 since: only errors since then; NULL: all.
 job_type: only of this type.
 tenant: only of this tenant; '': jobs without a tenant.
@@ -1200,7 +1201,7 @@ COMMENT ON COLUMN jobq.stat_lanes.oldest_due IS 'since when its oldest job has b
 COMMENT ON COLUMN jobq.stat_lanes.held_by IS 'why no job of it starts: stopped, identity, dispatcher, filter, role, node, signal, type_paused, breaker, limit, shared_limit, rate, weight, key, slots, no_worker, as in jobq.why; NULL: one starts next';
 
 COMMENT ON VIEW jobq.stat_limits IS 'Limits of running jobs and of starts, as the dispatcher last saw them, every second; at most 127, those that jobs wait for first, and one row that counts the others';
-COMMENT ON COLUMN jobq.stat_limits.kind IS 'jobs (jobq.max_concurrent), weight (jobq.max_weight), job_type (max_concurrent), type_rate (rate_limit), limit and limit_rate (the same of jobq.limits), tenant (max_running, of tenants with running or waiting jobs), _other (used is the number of further limits)';
+COMMENT ON COLUMN jobq.stat_limits.kind IS 'jobs (jobq.max_concurrent), weight (jobq.max_weight), job_type (max_concurrent), type_rate (rate_limit), limit and limit_rate (the same of jobq.limits), run_limit and run_limit_rate (the same for runs of workflows), tenant (max_running, of tenants with running or waiting jobs), _other (used is the number of further limits)';
 COMMENT ON COLUMN jobq.stat_limits.name IS 'job type, limit or tenant; NULL: of the database';
 COMMENT ON COLUMN jobq.stat_limits.used IS 'jobs, their weight, or starts in the window that count for it';
 COMMENT ON COLUMN jobq.stat_limits.max IS 'maximum; of a rate with options.burst the burst';

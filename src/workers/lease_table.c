@@ -6,6 +6,9 @@
  * A job is counted from its hand-out to a claim on, until its attempt is
  * settled: by the client, or because its lease is over.  While the exec worker
  * settles it, the exec worker's cell is counted in its place.
+ *
+ * The ids of these jobs, without runs, are in shared memory, too
+ * (JobqDb.claimed): jobq.stat_workers finds their rows by them.
  */
 #include "jobq.h"
 
@@ -68,6 +71,10 @@ lease_table_init(MemoryContext context, JobqDb *mine)
 	for (int i = 0; i < KEY_LISTS; i++)
 		dlist_init(&by_key[i]);
 	MemoryContextSwitchTo(old);
+	pg_atomic_write_u32(&db->health.leases, LEASES_UNKNOWN);
+	SpinLockAcquire(&db->mutex);
+	db->claimed.n = db->claimed.unlisted = 0;	/* a former dispatcher's */
+	SpinLockRelease(&db->mutex);
 }
 
 /* ---------- counts ---------- */
@@ -231,6 +238,42 @@ lease_count(Lease *lease)
 
 /* ---------- entries ---------- */
 
+static void
+list_job(Lease *lease)
+{
+	ClaimedJobs *claimed = &db->claimed;
+
+	lease->listed = -1;
+	SpinLockAcquire(&db->mutex);
+	if (claimed->n == JOBQ_CLAIMED)
+		claimed->unlisted++;
+	else
+	{
+		lease->listed = claimed->n++;
+		claimed->ids[lease->listed] = lease->id;
+	}
+	SpinLockRelease(&db->mutex);
+}
+
+/* Gives up the job's place to the last one. */
+static void
+unlist_job(const Lease *lease)
+{
+	ClaimedJobs *claimed = &db->claimed;
+	pg_uuid_t	last = lease->id;
+
+	SpinLockAcquire(&db->mutex);
+	if (lease->listed < 0)
+		claimed->unlisted--;
+	else
+	{
+		last = claimed->ids[--claimed->n];
+		claimed->ids[lease->listed] = last;
+	}
+	SpinLockRelease(&db->mutex);
+	find_lease(&last)->listed = lease->listed;
+}
+
 Lease *
 find_lease(const pg_uuid_t *id)
 {
@@ -292,6 +335,8 @@ add_lease(TypeState *t, const JobRef *ref, int place)
 	nruns += t->workflow;
 	pairingheap_add(timers, &lease->node);
 	count_up(lease, t);
+	if (!lease->run)
+		list_job(lease);
 	return lease;
 }
 
@@ -321,6 +366,8 @@ drop_lease(Lease *lease)
 		type_refund(t);
 	lease_committed(lease);
 	pairingheap_remove(timers, &lease->node);
+	if (!lease->run)
+		unlist_job(lease);
 	if (lease->counted)
 		count_down(lease, t, true);
 	nruns -= lease->run;

@@ -37,6 +37,7 @@ typedef struct Lease
 	MonoTime	over_since;		/* it is over since then, and its row is locked;
 								 * 0: no */
 	uint32		session;		/* the lease ends with it; 0: with no session */
+	int			listed;			/* its place in JobqDb.claimed; -1: none */
 	int64		lease_us;
 	TimestampTz expires_at;		/* as last read */
 	MonoTime	until;			/* the lease, as far as known */

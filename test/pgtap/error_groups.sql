@@ -1,6 +1,6 @@
 -- jobq.error_groups: patterns, groups, filters.
 BEGIN;
-SELECT plan(19);
+SELECT plan(20);
 CREATE FUNCTION fails(p jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE '%', p #>> '{}' USING ERRCODE = 'P0042'; END $$;
 SELECT jobq.create_job_type('once', 'fails(jsonb)', max_attempts => 1), jobq.create_job_type('often', 'fails(jsonb)', max_attempts => 3);
 
@@ -30,6 +30,13 @@ SELECT is((SELECT sum(n) FROM jobq.error_groups(tenant => '')), 1::numeric, 'job
 SELECT is((SELECT count(*) FROM jobq.error_groups(since => now() + interval '1 hour')), 0::bigint, 'since');
 SELECT throws_ok($$SELECT jobq.error_groups(job_type => 'nosuch')$$, '42704', 'job type "nosuch" does not exist', 'an unknown type');
 SELECT throws_ok($$SELECT jobq.error_groups(max_rows => -1)$$, '22003', NULL, 'max_rows below 0');
+
+-- The queue may have millions of rows that wait: it is read in steps by id, and the search ends.
+SET LOCAL enable_seqscan = off;
+SELECT x.seq_scan AS scans FROM pg_stat_xact_all_tables x WHERE x.relid = 'jobq.queue'::regclass \gset
+SELECT count(*) FROM jobq.error_groups() \gset
+SELECT is(x.seq_scan, :scans::bigint, 'no scan of the whole queue') FROM pg_stat_xact_all_tables x WHERE x.relid = 'jobq.queue'::regclass;
+RESET enable_seqscan;
 
 -- of the 10,000 newest
 INSERT INTO jobq.dead_letters (id, expires_at, scheduled_for, created_at, completed_at, type_id, attempts, max_attempts, runs, depth, priority, payload, error_msg)

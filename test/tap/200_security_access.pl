@@ -230,7 +230,7 @@ SELECT r.name, p.proname FROM roles r, pg_proc p
            OR coalesce(r.access IN ('read', 'admin'), false) AND p.proname ~ '^_(reads_event|reads_type|reads_tenant|reads_audit|reads_all|option_keys|archive_end|search(_[a-z]+)?|error_pattern|graph_(lines|node|statuses)|mermaid_text|run_version|steps_of)$'
            OR coalesce(r.access = 'admin', false) AND p.proname IN ('_bulk_begin', '_bulk_step')
            OR coalesce(r.access = 'admin' AND r.tenant IS NULL, false) AND p.proname = '_alter_pressure_rule'
-           OR coalesce(r.access IN ('read', 'admin') AND r.tenant IS NULL, false) AND p.proname ~ '^_stat_(job_types|workers|lanes|limits|dispatcher)$')
+           OR coalesce(r.access IN ('read', 'admin') AND r.tenant IS NULL, false) AND p.proname ~ '^_stat_(job_types|workers|claimed|lanes|limits|dispatcher)$')
 END
 
 # ---------- tables and views ----------

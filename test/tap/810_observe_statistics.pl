@@ -20,6 +20,10 @@ CREATE FUNCTION waits(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   WHILE NOT EXISTS (SELECT FROM public.gate) LOOP PERFORM pg_sleep(0.01); END LOOP;
 END $$;
+CREATE FUNCTION last_waits(p jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF p = '"last"' THEN PERFORM public.waits(p); END IF;
+END $$;
 CREATE FUNCTION fails(p jsonb) RETURNS void LANGUAGE plpgsql AS $$ BEGIN RAISE 'no' USING ERRCODE = p->>'code'; END $$;
 SELECT jobq.create_job_type('noop', 'noop(jsonb)'), jobq.create_job_type('waits', 'waits(jsonb)'),
        jobq.create_job_type('fails', 'fails(jsonb)', max_attempts => 3, backoff => 'fixed', backoff_base => '1ms'),
@@ -125,6 +129,15 @@ stats_become('noop', 'pending, running, enqueued, started, completed', '0|0|500|
 stats_become('noop', '(SELECT sum(n) FROM unnest(wait_buckets) n), (SELECT sum(n) FROM unnest(run_buckets) n), attempts_buckets[1]',
 	'500|500|500', 'in one bucket each');
 stats_become('noop', q{last_completed = (SELECT max(completed_at) FROM jobq.history WHERE status = 'completed')}, 't', 'with the time of the last one');
+scalar_of(q{SELECT jobq.create_job_type('batched', 'last_waits(jsonb)')});
+scalar_of(q{SELECT jobq.enqueue('batched') FROM generate_series(1, 200)});
+wait_for_sql($node, q{SELECT completed = 200 FROM jobq.stat_job_types WHERE job_type = 'batched'}, 'short jobs share a transaction');
+my $last = scalar_of(q{SELECT (array_agg(jobq.enqueue('batched', p)))[10] FROM (SELECT CASE i WHEN 10 THEN '"last"' ELSE '{}' END::jsonb FROM generate_series(1, 10) i) j(p)});
+wait_status($node, 'postgres', $last, 'running', 'the last of a batch runs');
+is(scalar_of(q{SELECT string_agg(job_id::text, ' ') FROM jobq.stat_workers WHERE job_type = 'batched'}), $last, 'stat_workers shows it, and no job before it in its batch');
+scalar_of(q{INSERT INTO gate VALUES (true)});
+wait_status($node, 'postgres', $last, 'completed', 'the batch ends');
+scalar_of(q{DELETE FROM gate});
 my $waiting = scalar_of(q{SELECT jobq.enqueue('waits')});
 wait_status($node, 'postgres', $waiting, 'running', 'a job runs');
 stats_become('waits', 'pending, running, started', '0|1|0', 'it runs, though its row does not say so');
@@ -145,6 +158,24 @@ my $claimed = scalar_of(q{SELECT jobq.enqueue('pulled'); SELECT id || ' ' || lea
 my (undef, $job, $token) = split /\s+/, $claimed;
 is(stats('pulled', 'pending, running, started'), '0|1|1', 'a claim');
 is(scalar_of(q{SELECT kind, worker, state FROM jobq.stat_workers WHERE job_type = 'pulled'}), 'pull|w|busy', 'is in stat_workers');
+scalar_of(q{SELECT jobq.enqueue('pulled', delay => '1h') FROM generate_series(1, 5)});
+is(scalar_of(<<'END'), "1\n1", 'which reads no other row of the queue: it may have millions');
+BEGIN;
+SET LOCAL enable_seqscan = off;
+SELECT count(*) FROM jobq.stat_workers WHERE job_type = 'pulled';
+SELECT x.seq_tup_read + x.idx_tup_fetch FROM pg_stat_xact_all_tables x WHERE x.relid = 'jobq.queue'::regclass;
+ROLLBACK;
+END
+scalar_of(q{SELECT jobq.cancel_job(q.id) FROM jobq.queue q JOIN jobq.job_types t ON t.id = q.type_id WHERE t.name = 'pulled' AND q.status = 'pending'});
+scalar_of(q{SELECT pg_terminate_backend(pid) FROM jobq.stat_dispatcher});
+is(scalar_of(q{SELECT count(*) FROM jobq.stat_workers WHERE job_type = 'pulled'}), '1', 'it is while the dispatcher dies, too');
+wait_dispatcher($node, 'postgres', 'the next dispatcher runs');
+is(scalar_of(q{SELECT count(*) FROM jobq.stat_workers WHERE job_type = 'pulled'}), '1', 'and when the next one has begun');
+my @claimed = map { scalar_of(q{SELECT jobq.enqueue('pulled')}) } 1 .. 3;
+scalar_of(q{SELECT count(*) FROM jobq.claim('{pulled}', max_jobs => 3)});
+scalar_of(qq{SELECT jobq.cancel_job('$claimed[0]'); SELECT jobq.complete(id, lease_token) FROM jobq.queue WHERE id = '$claimed[0]'});
+is(scalar_of(q{SELECT count(*), bool_and(w.job_id IS NOT NULL) FROM jobq.stat_workers w JOIN jobq.queue q ON q.id = w.job_id WHERE w.kind = 'pull'}), '3|t', 'each claimed job is, and none that has ended');
+scalar_of(qq{SELECT jobq.complete(id, lease_token) FROM jobq.queue WHERE id IN ('$claimed[1]', '$claimed[2]')});
 is(scalar_of($agree), 't', 'the rows are those of count_by_status');
 scalar_of("SELECT jobq.fail('$job', '$token', 'no', retryable => false, error_code => 'timeout')");
 is(stats('pulled', q{running, died, dead, failures->>'error', failures->>'timeout'}), '0|1|1|1|0', q{a client's own code is an error});

@@ -149,4 +149,4 @@ SELECT jobq_internal._identify_tables();
 
 GRANT SELECT ON jobq.stat_job_types, jobq.stat_workers, jobq.stat_lanes, jobq.stat_limits, jobq.stat_dispatcher TO pg_monitor;
 GRANT EXECUTE ON FUNCTION jobq.metrics(text), jobq.stat_series(interval), jobq_internal._stat_job_types(int[]),
-  jobq_internal._stat_workers(), jobq_internal._stat_lanes(), jobq_internal._stat_limits(), jobq_internal._stat_dispatcher() TO pg_monitor;
+  jobq_internal._stat_workers(), jobq_internal._stat_claimed(), jobq_internal._stat_lanes(), jobq_internal._stat_limits(), jobq_internal._stat_dispatcher() TO pg_monitor;
