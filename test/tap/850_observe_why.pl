@@ -298,19 +298,12 @@ starts($id, 'max_concurrent');
 # ---------- role, node ----------
 
 sql("SELECT jobq.create_job_type('of_role', 'waits(jsonb)', run_as => 'runner')");
-# newer servers let a worker connect as any role
-if ($node->pg_version < 17)
-{
-	sql('ALTER ROLE runner NOLOGIN');
-	$id = enqueue('of_role');
-	wait_for_sql($node, "SELECT jobq.why('$id')->'reasons'->0->>'code' = 'role'", 'role');
-	like(why($id)->{reasons}[0]{message}, qr/can connect as role "runner"/, 'role: no worker can connect');
-	sql('ALTER ROLE runner LOGIN');
-}
-else
-{
-	$id = enqueue('of_role');
-}
+# Without LOGIN a worker of PostgreSQL 17 and later connects all the same.
+sql('REVOKE CONNECT ON DATABASE postgres FROM PUBLIC');
+$id = enqueue('of_role');
+wait_for_sql($node, "SELECT jobq.why('$id')->'reasons'->0->>'code' = 'role'", 'role');
+like(why($id)->{reasons}[0]{message}, qr/can connect as role "runner"/, 'role: no worker can connect');
+sql('GRANT CONNECT ON DATABASE postgres TO PUBLIC');
 sql("INSERT INTO gate VALUES ('open')");
 starts($id, 'role');
 
