@@ -82,10 +82,23 @@ async def main():
         await job.checkpoint(n)
     print(time.monotonic() - began < 4)
     task.cancel()
+    ended = []
+    for turns in range(6):      # a cancel at the moment of a wake ends it
+        heart = Heart(link, 3000, set(), print)
+        task = asyncio.ensure_future(heart.run())
+        await asyncio.sleep(0.01)
+        heart.beat_all()
+        for turn in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait({task}, timeout=2)
+        ended.append(task.done())
+        task.cancel()
+    print(all(ended))
 
 asyncio.run(main())
 END
-is_deeply(\@beats, [ 'True', 'True', 'True' ], 'heartbeats have a least distance and an order');
+is_deeply(\@beats, [ 'True', 'True', 'True', 'True' ], 'heartbeats have a least distance and an order, and end');
 
 # A statement whose prepared form is out of date, and a server that refuses the first connection.
 my $node = jobq_server('python');

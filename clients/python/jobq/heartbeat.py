@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from typing import Any, Callable, List, Set
 
@@ -153,6 +152,12 @@ class Heart:
 
 
 async def _set_or_late(event: asyncio.Event, until: float) -> None:
-    """Returns when the event is set, at the latest at the time."""
-    with contextlib.suppress(asyncio.TimeoutError):
-        await asyncio.wait_for(event.wait(), max(0.0, until - time.monotonic()))
+    """Returns when the event is set, which it is at the time.
+
+    asyncio.wait_for would lose a cancel that comes together with the event.
+    """
+    timer = asyncio.get_running_loop().call_later(max(0.0, until - time.monotonic()), event.set)
+    try:
+        await event.wait()
+    finally:
+        timer.cancel()
