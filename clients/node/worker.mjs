@@ -278,12 +278,29 @@ export class Worker {
       return [];
     }
     this.#leftOut = new Set(rooms.filter(([, room]) => room <= 0).map(([type]) => type));
-    const leases = await this.#claim(types, most, this.wait);
+    const leases = await this.#claimByRoom(rooms, jobs);
+    if (leases.length === 0) leases.push(...await this.#claim(types, most, this.wait));
     this.#leftOut.clear();
     if (this.#handlers.size === 1) return leases;
     for (const [type, { batch }] of this.#handlers) {
       const begun = leases.filter((lease) => lease.job.type === type).length % batch;
       if (begun > 0 && !this.#stopping) leases.push(...await this.#claim([type], batch - begun, 0));
+    }
+    return leases;
+  }
+
+  // Claims types with less room each for itself, then the others: a claim of all would give each
+  // only the least room.
+  async #claimByRoom(rooms, jobs) {
+    const ready = rooms.filter(([, room]) => room > 0);
+    const narrow = ready.filter(([, room]) => room < jobs);
+    const wide = ready.filter(([, room]) => room >= jobs).map(([type]) => type);
+    const leases = [];
+
+    if (narrow.length === 0 || ready.length === 1) return leases;
+    for (const [types, room] of [...narrow.map(([type, room]) => [[type], room]), [wide, jobs]]) {
+      const most = Math.min(room, jobs - leases.length);
+      if (types.length > 0 && most > 0 && !this.#stopping) leases.push(...await this.#claim(types, most, 0));
     }
     return leases;
   }

@@ -56,6 +56,7 @@ my @scenarios = (
 	[ 'claims ahead', \&claims_ahead, qw(wait pooler) ],
 	[ 'slow handler', \&slow_handler, 'wait' ],
 	[ 'concurrency of a type', \&concurrency_of_a_type, qw(wait listen) ],
+	[ 'room of other types', \&room_of_other_types, 'wait' ],
 	[ 'keeps min_batch', \&keeps_min_batch, qw(wait pooler) ],
 	[ 'poison', \&poison, 'wait' ],
 	[ 'SIGTERM idle', \&sigterm_idle, @modes ],
@@ -100,6 +101,7 @@ my @scenarios = (
 my %asks = (
 	'claims ahead' => [ 'prefetch', 'it claims no jobs ahead' ],
 	'concurrency of a type' => [ 'limits', 'it has the concurrency of the worker only' ],
+	'room of other types' => [ 'limits', 'it has the concurrency of the worker only' ],
 	'keeps min_batch' => [ 'min_batch', 'a type with min_batch needs a worker of its own' ],
 	'no process' => [ 'forks', 'only C has a process for each handler' ],
 	'full disk' => [ 'psql', 'it writes no files' ],
@@ -546,6 +548,24 @@ sub concurrency_of_a_type
 	must(time - $opened < 15, sprintf('it starts when the first has ended (%.1f s)', time - $opened));
 	open_gate($last);
 	ends($_, 'completed', 'runs = 1') foreach $first, $second;
+	return stop_worker($worker);
+}
+
+# A type with a limit, idle or not, does not make the claims of other types smaller.
+sub room_of_other_types
+{
+	sql(q(SELECT count(*) FROM jobq.enqueue_many('echo', ARRAY(SELECT to_jsonb(n) FROM generate_series(1, 8) n))));
+	my ($first, $second) = map { 'gate' . ++$gates_used } 1, 2;
+	my $worker = worker(types => 'slow,echo', concurrency => 8, slow => 1);
+
+	wait_empty('echo');
+	must(log_lines($worker, 'claimed', jobs => 8) == 1, 'one claim takes eight jobs');
+	my @ids = map { enqueue('slow', qq({"gate": "$_"})) } $first, $second;
+	sql(q(SELECT count(*) FROM jobq.enqueue_many('echo', ARRAY(SELECT to_jsonb(n) FROM generate_series(1, 30) n))));
+	wait_empty('echo');
+	must(log_lines($worker, 'job_started', job_type => 'slow') == 1, 'one of the type with the limit runs');
+	open_gate($_) foreach $first, $second;
+	ends($_, 'completed', 'runs = 1') foreach @ids;
 	return stop_worker($worker);
 }
 

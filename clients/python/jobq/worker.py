@@ -291,12 +291,27 @@ class Worker:
             if wait > 0:
                 await self._pause(wait)
             return False
+        if await self._claim_by_room(link, free):
+            return True
+        free = {name: self._free(handlers[name]) for name in free if self._free(handlers[name]) > 0}
+        if not free:
+            return False
         size = next(iter(handlers.values())).batch if len(self.handlers) == 1 else None
         self._left_out = {handler for name, handler in handlers.items() if name not in free}
         try:
             return await self._claim(link, list(free), min(free.values()) * (size or 1), wait)
         finally:
             self._left_out = set()
+
+    async def _claim_by_room(self, link: Link, free: Dict[str, int]) -> bool:
+        """Claims types with less room each for itself, then the others: a claim of all gives each only the least."""
+        found, most = False, max(free.values())
+        narrow = [name for name in free if free[name] < most]
+        for types in [*([name] for name in narrow), [name for name in free if name not in narrow]] if narrow else []:
+            room = min(self._free(self.handlers[name]) for name in types)
+            if room > 0:
+                found |= await self._claim(link, types, room, 0)
+        return found
 
     def _free(self, handler: Handler) -> int:
         """Returns the handlers of the type that may begin."""
