@@ -161,15 +161,19 @@ hold_of_passed(const Lane *lane)
 static void
 add_lane(Lane *lane, void *arg)
 {
+	TypeState  *t = type_of(lane->group->type);
 	JobRef	   *head = lane_head(lane);
 	bool		is_due = head != NULL && head->position <= turn_at;
 	TimestampTz oldest = is_due ? head->position : lane->oldest_passed;
 	StatLane   *place;
 
+	if (hold_of_database() == WHY_NCODES && t->unworked != 0 &&
+		(lane->passed_from == t->unworked || (is_due && head->position == t->unworked)))
+		t->unworked_waits = true;
 	if (!is_due && lane->npassed == 0)
 		return;
 	if (is_due && lacks_claim(lane->group))
-		type_of(lane->group->type)->unclaimed = true;
+		t->unclaimed = true;
 	place = place_of(lane);
 	if (place->oldest_due != 0 && place->oldest_due <= oldest)
 		return;
@@ -178,7 +182,28 @@ add_lane(Lane *lane, void *arg)
 	place->held_by = (uint8) (is_due ? hold_of_group(lane->group) : hold_of_passed(lane));
 }
 
-/* Lists the pull types whose due jobs no claim has asked for. */
+/* True if due jobs have waited for a claim for too long. */
+static bool
+is_unclaimed(TypeState *t, MonoTime mono)
+{
+	t->unclaimed_since = !t->unclaimed ? 0 : t->unclaimed_since == 0 ? mono : t->unclaimed_since;
+	t->unclaimed = false;
+	return t->unclaimed_since != 0 && mono_exceeds(t->unclaimed_since, mono, UNCLAIMED_MS);
+}
+
+/* True if one has waited so long for a claim that may work its tenant. */
+static bool
+is_unworked(TypeState *t, MonoTime mono)
+{
+	bool		waits = t->unworked_waits;
+
+	t->unworked_waits = false;
+	if (!waits)
+		t->unworked = 0;		/* another claim has got it */
+	return waits && mono_exceeds(t->unworked_since, mono, UNCLAIMED_MS);
+}
+
+/* Lists the pull types with due jobs that no claim has asked for, or could get. */
 static void
 add_unclaimed(MonoTime mono)
 {
@@ -188,13 +213,10 @@ add_unclaimed(MonoTime mono)
 	hash_seq_init(&seq, all_types);
 	while ((t = hash_seq_search(&seq)) != NULL)
 	{
-		if (!t->unclaimed)
-			t->unclaimed_since = 0;
-		else if (t->unclaimed_since == 0)
-			t->unclaimed_since = mono;
-		else if (mono_exceeds(t->unclaimed_since, mono, UNCLAIMED_MS) && nunclaimed++ < STAT_UNCLAIMED)
+		bool		no_claim = is_unclaimed(t, mono);
+
+		if ((is_unworked(t, mono) || no_claim) && nunclaimed++ < STAT_UNCLAIMED)
 			unclaimed[nunclaimed - 1] = t->id;
-		t->unclaimed = false;
 	}
 }
 

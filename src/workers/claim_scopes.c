@@ -22,6 +22,7 @@
 #include "utils/hsearch.h"
 #include "utils/memutils.h"
 
+#include "limits/type_state.h"
 #include "tables/queue_table.h"
 #include "workers/claim_scopes.h"
 #include "workers/held_jobs.h"
@@ -300,6 +301,16 @@ claim_scopes_forget_lanes(void)
 		forget_lanes(dlist_container(Scope, node, it.cur));
 }
 
+/* Notes the oldest job that claims have passed. */
+static void
+note_unworked(TypeState *t, const JobRef *ref)
+{
+	if (t->unworked != 0 && t->unworked <= ref->position)
+		return;
+	t->unworked = ref->position;
+	t->unworked_since = mono_now();
+}
+
 void
 claim_scopes_pass(Lane *lane)
 {
@@ -313,6 +324,7 @@ claim_scopes_pass(Lane *lane)
 	forget_job(&ref);
 	if (!found)
 		return;
+	note_unworked(type_of(lane->type), &ref);
 	from.pos = ref.position;
 	dlist_foreach(it, &scopes)
 	{

@@ -61,7 +61,7 @@ one(q{SELECT jobq.enqueue('mail')});
 later(50);
 is(queues(), 'healthy: ', 'a job waits for less than a minute');
 later(11);
-my $all = 'degraded: due jobs of pull types wait, and no worker has claimed any for a minute';
+my $all = 'degraded: due jobs of pull types wait that no worker has claimed for a minute';
 is(queues(), qq{$all ("mail"): start a worker}, 'after a minute');
 is(queues('reader'), qq{$all ("mail"): start a worker}, 'a role that reads all knows the type');
 is(queues('few'), $all, 'another one no name');
@@ -78,7 +78,7 @@ sweeps();
 unlike(queues(), qr/claimed/, 'a paused type');
 one(q{SELECT jobq.enqueue('late')});
 later(61);
-is(queues(), qq{degraded: jobs of paused types wait ("mail"): jobq.resume_job_type() lets them run; due jobs of pull types wait, and no worker has claimed any for a minute ("late"): start a worker},
+is(queues(), qq{degraded: jobs of paused types wait ("mail"): jobq.resume_job_type() lets them run; due jobs of pull types wait that no worker has claimed for a minute ("late"): start a worker},
 	'one cause does not hide another');
 one(q{SELECT jobq.cancel_jobs('late')});
 sweeps();
@@ -104,6 +104,20 @@ is(queues(), qq{$all ("mail"): start a worker}, 'no further one has come');
 one(q{SELECT jobq.cancel_jobs('mail')});
 sweeps();
 is(queues(), 'healthy: ', 'no job waits');
+
+# A tenant that no claim may work: the claims of others are no reason not to say so.
+one(q{CREATE ROLE theirs; GRANT theirs TO postgres; SELECT jobq.grant_access('theirs', 'work', tenant => 'theirs'); SELECT jobq.enqueue('mail', tenant => 'forgotten')});
+one(q{SELECT jobq.enqueue('mail', tenant => 'theirs') FROM generate_series(1, 4)});
+sub theirs { return is(one(q{SET ROLE theirs; SELECT count(*) FROM jobq.claim('{mail}', lease => '1h')}), 1, 'a worker of one tenant claims'); }
+theirs();
+wait_for_sql($node, q{SELECT held_by = 'no_worker' FROM jobq.stat_lanes WHERE job_type = 'mail'}, 'the other job is passed over');
+theirs(), later(40) foreach 1, 2;
+is(queues(), qq{$all ("mail"): start a worker}, 'the job of a tenant without a worker is named');
+one(q{SELECT jobq.grant_access('theirs', 'work', tenant => 'forgotten')});
+is(one(q{SET ROLE theirs; SELECT count(*) FROM jobq.claim('{mail}', 9, lease => '1h', wait => '10s') WHERE tenant = 'forgotten'}), 1, 'a worker may claim it');
+sweeps();
+is(queues(), 'healthy: ', 'and health() is healthy');
+one(q{SELECT jobq.cancel_jobs('mail')});
 
 # more types than are listed
 one(q{SELECT jobq.create_job_type('t' || n) FROM generate_series(1, 12) n; SELECT jobq.enqueue('t' || n) FROM generate_series(1, 12) n});
