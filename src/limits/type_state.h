@@ -41,7 +41,7 @@ typedef struct TypeState
 	RoleState	pullers;		/* of a pull type: its groups wait for a claim */
 	bool		unclaimed;		/* the sweep has found a due job that waits for one */
 	MonoTime	unclaimed_since;	/* sweeps find some, and no claim has come since; 0: no */
-	TimestampTz unworked;		/* position of the oldest job that claims have passed for its tenant; 0: none */
+	TimestampTz unworked;		/* position of the oldest job that claims pass for its tenant; 0: none */
 	MonoTime	unworked_since; /* when they began to */
 	bool		unworked_waits; /* the sweep has found it again */
 	dlist_head	parked;			/* groups of lanes that wait for the type itself: it is paused, say */
