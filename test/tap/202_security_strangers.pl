@@ -73,7 +73,7 @@ SELECT 'plain', c.oid::regclass::text, attempt('plain', format('SELECT nextval(%
 END
 cmp_ok($node->safe_psql('postgres', 'SELECT count(*) FROM tried'), '>', 200, 'every function and table has been tried');
 is($node->safe_psql('postgres', q{SELECT role, what FROM tried WHERE result <> '42501' AND NOT (role = 'reader'
-  AND what ~ '^(jobq\.(metrics|stat_series)|jobq_internal\._stat_(dispatcher|job_types|lanes|limits|workers))\(')}), '',
+  AND what ~ '^(jobq\.(metrics|stat_series)|jobq_internal\._stat_(claimed|dispatcher|job_types|lanes|limits|workers))\(')}), '',
 	'every try was denied, but statistics to pg_monitor');
 is($node->safe_psql('postgres', q{SELECT string_agg(f.proname, ' ') FROM pg_proc f WHERE pronamespace IN ('jobq'::regnamespace, 'jobq_internal'::regnamespace)
   AND has_function_privilege('plain', oid, 'EXECUTE')}), 'version', 'all may ask for the version, for nothing else');
