@@ -241,6 +241,11 @@ def is_lease_hundreds(subject):
     return subject == "skip-locked/leases-hundred"
 
 
+def is_lease_python(subject):
+    """The same by a loop in Python."""
+    return subject == "skip-locked/leases-python"
+
+
 def pulled_later(subject, limit):
     """From COMMIT to the handler, p50: so much later than the hand-written worker with LISTEN."""
 
@@ -342,6 +347,7 @@ GOALS = [
     *(Goal("pull-hundred" + n, f"claims of 100, {n} connection(s): at least 2 × a SKIP LOCKED table with leases", pulled("hundred" + n, "pull/hundred", is_lease_hundreds, 2)) for n in ("1", "4")),
     Goal("pull-batch", "no-op jobs, 100 a claim, in Node: at least 3 × the better of graphile-worker and pg-boss", pulled("batch", "pull/node-batch", is_peer, 3)),
     Goal("pull-node", "one-row jobs, Node client, ten at once: at least 3 × graphile-worker", pulled("node", "pull/node", is_graphile, 3)),
+    Goal("pull-python", "one-row jobs, Python client, ten at once: at least 3 × a psycopg loop over a SKIP LOCKED table with leases", pulled("python", "pull/python", is_lease_python, 3)),
     Goal("pull-listeners", "enqueue by 16 committers: 50 listeners make no difference beyond the spread", listeners),
     Goal("pull-wait", "from COMMIT to a waiting claim, p50: within 0.3 ms of SKIP LOCKED with LISTEN", pulled_later("pull/wait", 0.0003)),
     Goal("pull-listen", "from COMMIT to a listening client, p50: within 0.8 ms of SKIP LOCKED with LISTEN", pulled_later("pull/listen", 0.0008)),

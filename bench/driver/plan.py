@@ -128,6 +128,7 @@ PLAN: List[Item] = [
     Item("pull", "hundred4", pull.drain, HUNDREDS, jobs(2000, 50000, 200000, kind="noop", concurrency=4)),
     Item("pull", "batch", pull.drain, ("pull/node-batch", "graphile-worker/best", "pg-boss/best"), jobs(0, 20000, 100000, kind="noop")),
     Item("pull", "node", pull.drain, ("pull/node", "graphile-worker/*"), jobs(0, 5000, 20000, kind="row", concurrency=10)),
+    Item("pull", "python", pull.drain, ("pull/python", "skip-locked/leases-python"), jobs(200, 3000, 10000, kind="row", concurrency=10)),
     Item("pull", "listeners", pull.listeners, ("pull/wait",), jobs(200, 4000, 10000, rounds=5)),
     Item("pull", "pickup", pull.pickup, PULLED, PACE),
     Item("pull", "waiting", pull.waiting, ("pull/wait",), levels({"claims": 50, "seconds": 2, "settle": 2}, None, None)),

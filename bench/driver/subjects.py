@@ -70,7 +70,7 @@ def jobq(config: str, **settings: str) -> Subject:
         settings={"jobq." + k: v for k, v in settings.items()}, tables=("jobq.queue",))
 
 
-# --- pull: jobq with clients that claim (peers/pull.c, and clients/node by peers/pull.mjs) --------
+# --- pull: jobq with clients that claim (peers/pull.c, pull.mjs and workers.py) -------------------
 
 PULL_SETUP = """
 CREATE EXTENSION jobq;
@@ -91,6 +91,11 @@ def pull_node(config: str, peer_config: str) -> Subject:
     program = str(PEERS / "pull.mjs")
     return pull(config, worker=(NODE, "--preserve-symlinks", "--preserve-symlinks-main", program, "work", "--config", peer_config),
                 needs=(NODE, program, str(PEERS / "node_modules" / "jobq")))
+
+
+# Debian's Python has the package of psycopg.
+PYTHON = ("/usr/bin/python3", str(PEERS / "workers.py"))
+PYTHON_NEEDS = (*PYTHON, "/usr/lib/python3/dist-packages/psycopg")
 
 
 # --- bare: the cost of storing the same row without a queue ---------------------------------------
@@ -230,6 +235,7 @@ SUBJECTS: List[Subject] = [
     pull("listen", "--listen"),
     pull("batch", "--concurrency", "50", "--batch", "20", "--join"),
     pull("crowd", setup=CROWD_SETUP, services=("crowd-1000",), tables=()),
+    pull("python", worker=(*PYTHON, "work"), needs=PYTHON_NEEDS),
     pull_node("node", "default"),
     pull_node("node-batch", "batch"),
     bare("insert"),
@@ -241,6 +247,7 @@ SUBJECTS: List[Subject] = [
     lease_table("leases"),
     lease_table("leases-joined", "--join"),
     lease_table("leases-hundred", "--batch", "100"),
+    replace(lease_table("leases-python"), worker=(*PYTHON, "work", "--loop"), needs=PYTHON_NEEDS),
     skip_locked("batch", "--config", "batch", "--concurrency", "2"),
     skip_locked("batch-history", "--config", "batch-history", "--concurrency", "2"),
     skip_locked("listen", "--config", "one", "--concurrency", "16", "--listen", enqueue=SL_NOTIFY),

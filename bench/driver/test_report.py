@@ -182,6 +182,10 @@ class GoalsTest(unittest.TestCase):
         rows = [reading("pull", "node", s, rate=r) for s, r in (("graphile-worker/best", 10), ("graphile-worker/default", 9))]
         self.assertTrue(verdict("pull-node", reading("pull", "node", "pull/node", rate=30), *rows).met)
 
+    def test_pull_in_python(self):
+        peer = reading("pull", "python", "skip-locked/leases-python", rate=10)
+        self.assertEqual([verdict("pull-python", reading("pull", "python", "pull/python", rate=rate), peer).met for rate in (30, 29)], [True, False])
+
     def test_pull_pickup(self):
         peer = reading("pull", "pickup", "skip-locked/listen", latency={"p50": 0.001})
         for goal, subject, limit in (("pull-wait", "pull/wait", 0.0003), ("pull-listen", "pull/listen", 0.0008)):
