@@ -346,7 +346,7 @@ jobq_stat_claimed(PG_FUNCTION_ARGS)
 	pg_uuid_t  *ids = palloc(sizeof(pg_uuid_t) * JOBQ_CLAIMED);
 	Datum	   *values;
 	int			n = 0;
-	bool		complete = true;
+	bool		complete = RecoveryInProgress();	/* a standby's claims are its primary's */
 	Row			row = {0};
 
 	if (db != NULL)

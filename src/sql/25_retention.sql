@@ -65,7 +65,7 @@ BEGIN
   SELECT array_agg(e.job_id) INTO released FROM ended e;
   IF released IS NOT NULL THEN
     DELETE FROM jobq.history h
-     WHERE h.id = ANY (released) AND h.expires_at <= clock_timestamp()
+     WHERE h.id = ANY (released) AND h.expires_at <= (SELECT clock_timestamp())
        AND NOT EXISTS (SELECT FROM jobq.hook_references r WHERE r.job_id = h.id)
        AND NOT EXISTS (SELECT FROM jobq.dependencies d WHERE d.parent_id = h.id) AND NOT jobq_internal._may_be_awaited(h.id, mark);
   END IF;
@@ -79,11 +79,11 @@ DECLARE
   later timestamptz := clock_timestamp() + interval '1 day';
 BEGIN
   UPDATE jobq.history h SET expires_at = later
-   WHERE h.id = ANY ((SELECT jobq_internal._referenced_jobs())::uuid[]) AND h.expires_at < clock_timestamp();
+   WHERE h.id = ANY ((SELECT jobq_internal._referenced_jobs())::uuid[]) AND h.expires_at < (SELECT clock_timestamp());
   UPDATE jobq.history h SET expires_at = later
    WHERE h.id = ANY (ARRAY(SELECT d.parent_id FROM jobq.dependencies d
                             WHERE NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = d.parent_id)))
-     AND h.expires_at < clock_timestamp();
+     AND h.expires_at < (SELECT clock_timestamp());
 END $$;
 
 -- The same for the tasks of live runs, which are needed until their run has ended: a
@@ -95,7 +95,7 @@ DECLARE
   runs uuid[] := ARRAY(SELECT r.id FROM jobq.runs r JOIN jobq.queue q ON q.id = r.id WHERE r.keep_until < (SELECT clock_timestamp()));
 BEGIN
   IF runs <> '{}' THEN
-    EXECUTE format('UPDATE %s t SET expires_at = $1 WHERE t.workflow_id = ANY ($2) AND t.expires_at < clock_timestamp()', parent)
+    EXECUTE format('UPDATE %s t SET expires_at = $1 WHERE t.workflow_id = ANY ($2) AND t.expires_at < (SELECT clock_timestamp())', parent)
       USING later, runs;
   END IF;
 END $$;
@@ -119,7 +119,7 @@ BEGIN
   IF cardinality(ids) = most THEN
     PERFORM jobq_internal._bad('55P03', format('open transactions may wait for %s jobs of "%s"', most, part));
   END IF;
-  UPDATE jobq.history h SET expires_at = later WHERE h.id = ANY (ids) AND h.expires_at < clock_timestamp();
+  UPDATE jobq.history h SET expires_at = later WHERE h.id = ANY (ids) AND h.expires_at < (SELECT clock_timestamp());
 END $$;
 
 -- Returns the number in a type's options; NULL: not set.
@@ -155,7 +155,7 @@ BEGIN
       'SELECT s.tableoid::regclass, array_agg(s.ctid)'
       '  FROM (SELECT n.tableoid, n.ctid FROM (SELECT r.tableoid, r.ctid, r.id, r.unique_until FROM %s r'
       '          WHERE r.type_id = $1 AND r.workflow_id IS NULL %s ORDER BY r.completed_at DESC, r.id DESC OFFSET $2) n'
-      '         WHERE (n.unique_until IS NULL OR n.unique_until <= clock_timestamp()) AND n.id <> ALL ($4) AND %s LIMIT $3) s GROUP BY 1',
+      '         WHERE (n.unique_until IS NULL OR n.unique_until <= (SELECT clock_timestamp())) AND n.id <> ALL ($4) AND %s LIMIT $3) s GROUP BY 1',
       parent, CASE parent WHEN 'jobq.history'::regclass THEN 'AND r.counted' ELSE '' END, jobq_internal._unawaited(parent, 'n.id', '$5'))
       USING type_id, keep, max_rows, jobq_internal._referenced_jobs(), mark LOOP
     EXECUTE format('WITH gone AS (DELETE FROM ONLY %s WHERE ctid = ANY ($1) RETURNING id) SELECT array_agg(g.id) FROM gone g', home)
@@ -247,7 +247,7 @@ BEGIN
   FOR part IN SELECT t.parent, p.partition, p.low
                 FROM (VALUES ('jobq.history'::regclass), ('jobq.artifacts'::regclass)) t(parent),
                      LATERAL jobq_internal._partitions(t.parent) p JOIN pg_class c ON c.oid = p.partition
-               WHERE clock_timestamp() >= p.low AND clock_timestamp() < p.high
+               WHERE (SELECT clock_timestamp()) >= p.low AND (SELECT clock_timestamp()) < p.high
                  AND to_regclass(format('jobq.%I', c.relname || '_expires')) IS NOT NULL LOOP
     until := clock_timestamp();
     IF asks THEN

@@ -80,7 +80,7 @@ DECLARE
   unknown boolean;
 BEGIN
   SELECT array_agg(t.id),
-         bool_or(t.created_at < restart AND (least(t.keep_completed, t.keep_dead) < clock_timestamp() - since
+         bool_or(t.created_at < restart AND (least(t.keep_completed, t.keep_dead) < (SELECT clock_timestamp()) - since
                                              OR t.options ?| '{keep_completed_count,keep_dead_count}'))
     INTO ids, unknown FROM jobq.job_types t
    WHERE t.id = _recent_starts.type_id

@@ -1147,7 +1147,7 @@ BEGIN
     LEFT JOIN jobq.queue q ON q.id = r.id AND r.phase <> 'ended'
     LEFT JOIN LATERAL (
       SELECT unnest(t.maps || CASE WHEN t.n = 0 OR t.left_over
-                                     OR (r.phase IN ('running', 'failing') AND (q.cancel_requested OR r.deadline <= clock_timestamp()))
+                                     OR (r.phase IN ('running', 'failing') AND (q.cancel_requested OR r.deadline <= (SELECT clock_timestamp())))
                                      OR (r.phase = 'running' AND EXISTS (SELECT FROM jobq.dead_letters d WHERE d.workflow_id = r.id AND d.parent_id = r.id))
                                      OR (t.waits AND r.events <> '{}') THEN r.id END) AS id
         FROM (SELECT count(*) AS n,
@@ -1168,7 +1168,7 @@ CREATE FUNCTION jobq_internal._remove_old_runs() RETURNS void
 BEGIN
   DELETE FROM jobq.runs o USING (
     SELECT r.id FROM jobq.runs r
-     WHERE (r.keep_until < clock_timestamp() AND r.phase = 'ended' AND NOT EXISTS (SELECT FROM jobq.dead_letters d WHERE d.id = r.id))
+     WHERE (r.keep_until < (SELECT clock_timestamp()) AND r.phase = 'ended' AND NOT EXISTS (SELECT FROM jobq.dead_letters d WHERE d.id = r.id))
         OR (r.version = 0 AND NOT EXISTS (SELECT FROM jobq.queue q WHERE q.id = r.id))
        FOR UPDATE SKIP LOCKED) f WHERE o.id = f.id;
   DELETE FROM jobq.workflows w USING jobq.job_types t

@@ -693,7 +693,7 @@ BEGIN
                     WHERE c.status = 'blocked' AND d.child_id = c.id AND NOT EXISTS (SELECT FROM jobq.queue p WHERE p.id = a)), '{}'),
          coalesce(array_agg(f.id) FILTER (WHERE f.status = 'running'), '{}'),
          (array_agg(f.id ORDER BY f.scheduled_for, f.position, f.id)
-            FILTER (WHERE f.status = 'retry' OR (f.status = 'pending' AND f.scheduled_for <= clock_timestamp())))[1],
+            FILTER (WHERE f.status = 'retry' OR (f.status = 'pending' AND f.scheduled_for <= (SELECT clock_timestamp()))))[1],
          format('%s %s %s', count(*), sum(f.waiting_for), sum(f.rev))
     INTO parents, looks, next, state FROM family f;
 END $$;

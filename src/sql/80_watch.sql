@@ -43,7 +43,7 @@ CREATE FUNCTION jobq_internal._resources(caller oid) RETURNS jsonb
                                    FROM jobq.disk_log g ORDER BY g.path, g.ts DESC) l) END)
                FROM jobq_internal._disk_level() d),
     'signals', (SELECT coalesce(jsonb_agg(to_jsonb(s) ORDER BY s.name), '[]')
-                  FROM (SELECT n.name, n.active AND coalesce(n.active_until > clock_timestamp(), true) AS active,
+                  FROM (SELECT n.name, n.active AND coalesce(n.active_until > (SELECT clock_timestamp()), true) AS active,
                                n.active_until, n.condition IS NOT NULL AS has_condition, false AS builtin FROM jobq.signals n
                         UNION ALL
                         SELECT b.name, true, NULL, false, true FROM jobq_internal._builtin_signals() b(name)) s),

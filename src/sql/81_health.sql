@@ -30,7 +30,7 @@ CREATE FUNCTION jobq_internal._health_waiting(sees_all boolean, caller oid, OUT 
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   WITH head AS MATERIALIZED (
     SELECT h.id, h.position,
-           CASE WHEN t.paused AND (t.paused_until IS NULL OR t.paused_until > clock_timestamp()) THEN t.name END AS paused, t.paused_at
+           CASE WHEN t.paused AND (t.paused_until IS NULL OR t.paused_until > (SELECT clock_timestamp())) THEN t.name END AS paused, t.paused_at
       FROM jobq_internal._lane_heads() l JOIN jobq.job_types t ON t.id = l.type_id
      CROSS JOIN LATERAL (SELECT q.id, q.position FROM jobq.queue q
                           WHERE q.type_id = l.type_id AND q.priority = l.priority AND q.sublane = l.sublane
@@ -90,7 +90,7 @@ $$;
 
 CREATE FUNCTION jobq_internal._health_types() RETURNS TABLE(name text, is_exec boolean, is_paused boolean)
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-  SELECT t.name, t.command IS NOT NULL, t.paused AND (t.paused_until IS NULL OR t.paused_until > clock_timestamp())
+  SELECT t.name, t.command IS NOT NULL, t.paused AND (t.paused_until IS NULL OR t.paused_until > (SELECT clock_timestamp()))
     FROM jobq.job_types t WHERE t.dropped_at IS NULL ORDER BY t.name COLLATE "C"
 $$;
 
@@ -132,7 +132,7 @@ CREATE FUNCTION jobq_internal._health_keys(sees_all boolean, caller oid)
                         WHERE q.type_id = l.type_id AND q.priority = l.priority AND q.sublane = l.sublane
                           AND q.position < (SELECT clock_timestamp()) - interval '1 hour'
                         ORDER BY q.position LIMIT 20) o
-   WHERE o.key_hash IS NOT NULL AND NOT (t.paused AND (t.paused_until IS NULL OR t.paused_until > clock_timestamp()))
+   WHERE o.key_hash IS NOT NULL AND NOT (t.paused AND (t.paused_until IS NULL OR t.paused_until > (SELECT clock_timestamp())))
      AND jobq_internal._live_status(o.id, o.rev, o.status) IN ('pending', 'retry')
      AND (sees_all OR jobq_internal._sees(caller, o.tenant, o.type_id, o.enqueued_by))
    GROUP BY 1, 2 ORDER BY 2
@@ -177,7 +177,7 @@ CREATE FUNCTION jobq_internal._health_signals(OUT active text, OUT problems text
   LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
   SELECT (SELECT coalesce(json_agg(a.name ORDER BY a.name)::text, CASE WHEN EXISTS (SELECT FROM jobq.signals) THEN '[]' END) FROM (
             SELECT s.name FROM jobq.signals s
-             WHERE s.active AND (s.active_until IS NULL OR s.active_until > clock_timestamp())
+             WHERE s.active AND (s.active_until IS NULL OR s.active_until > (SELECT clock_timestamp()))
             UNION ALL SELECT b FROM jobq_internal._builtin_signals() b) a(name)),
          (SELECT string_agg(format('the condition of signal "%s": %s', s.name, s.problem), '; ' ORDER BY s.name)
             FROM jobq.signals s WHERE s.problem IS NOT NULL)

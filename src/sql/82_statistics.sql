@@ -69,7 +69,7 @@ CREATE FUNCTION jobq_internal._gauges() RETURNS TABLE(family text, label text, v
                     FROM (SELECT DISTINCT ON (l.path) l.path, l.percent FROM jobq.disk_log l
                            WHERE l.ts > (SELECT clock_timestamp()) - interval '5 minutes' ORDER BY l.path, l.ts DESC) d
                   UNION ALL
-                  SELECT 'signal_active', s.name, (s.active AND coalesce(s.active_until > clock_timestamp(), true))::int
+                  SELECT 'signal_active', s.name, (s.active AND coalesce(s.active_until > (SELECT clock_timestamp()), true))::int
                     FROM jobq.signals s) g) r
    GROUP BY 1, 2
 $$;

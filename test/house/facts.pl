@@ -140,4 +140,20 @@ for my $path (glob("$top/src/sql/*.sql"), glob("$top/src/sql/upgrade/*.sql"))
 }
 is(join("\n", @strings), '', "a backslash in the install script stands in E''");
 
+# clock_timestamp() is volatile: a condition on it finds nothing by index, unless it is a
+# subquery.  Statements of PL/pgSQL compare variables.
+my @conditions;
+for my $path (glob("$top/src/sql/*.sql"), glob("$top/src/*/*.c"))
+{
+	my $n = 0;
+
+	foreach (split /\n/, slurp_file($path))
+	{
+		$n++;
+		next if /^\s*(?:--|\*|IF\b|ELSIF\b|EXIT\b)/;
+		push @conditions, "$path:$n" if /[<>]=?\s*(?:pg_catalog\.)?clock_timestamp\(\)|(?<!SELECT )(?:pg_catalog\.)?\bclock_timestamp\(\)\s*[<>]/;
+	}
+}
+is(join("\n", @conditions), '', 'conditions on the clock are (SELECT clock_timestamp())');
+
 done_testing();

@@ -43,7 +43,7 @@ sub start_web
 {
 	my ($node, %settings) = @_;
 	my $port = PostgreSQL::Test::Cluster::get_free_port();
-	my $web = { port => $port, log => "$PostgreSQL::Test::Utils::log_path/web-$port.log" };
+	my $web = { port => $port, base_path => $settings{base_path} // '', log => "$PostgreSQL::Test::Utils::log_path/web-$port.log" };
 	my %all = (
 		$node ? (dsn => 'host=' . $node->host . ' port=' . $node->port . ' dbname=postgres') : (), listen => "127.0.0.1:$port",
 		log => 'requests', %settings);
@@ -99,9 +99,10 @@ sub basic { return (Authorization => 'Basic ' . encode_base64("$_[0]:$_[1]", '')
 # Keeps an answer for test/web/answers.mjs.
 sub keep_answer
 {
-	my ($method, $path, $answer, $headers) = @_;
+	my ($base_path, $method, $path, $answer, $headers) = @_;
 	my ($test) = $0 =~ m{(\d+)_[^/]*$};
 
+	return if ($headers->{Accept} // '') =~ /html/ || $path !~ s/^\Q$base_path\E//;
 	append_to_file("$ENV{JOBQ_ANSWERS}/" . ($test // 'web'), encode_json({ method => $method, path => $path, status => 0 + $answer->{status},
 		scripted => $headers->{'Sec-Fetch-Mode'} ? 1 : 0, headers => $answer->{headers}, text => Encode::decode('UTF-8', $answer->{content}) }) . "\n") if $answer->{status} < 599 && length $answer->{content} < 1_000_000;
 }
@@ -128,7 +129,7 @@ sub ask
 		last unless $answer->{status} == 429 && ($method eq 'HEAD' || $answer->{content} =~ /50 requests a second/);
 		select undef, undef, undef, 0.1;
 	}
-	keep_answer($method, $path, $answer, \%headers) if $ENV{JOBQ_ANSWERS};
+	keep_answer($web->{base_path} // '', $method, $path, $answer, \%headers) if $ENV{JOBQ_ANSWERS};
 	my $decoded = $answer->{content};
 	$decoded = eval { decode_json($decoded) } // $decoded if ($answer->{headers}{'content-type'} // '') =~ /json/;
 	return ($answer->{status}, $decoded, $answer->{headers});

@@ -127,6 +127,8 @@ SELECT is(pg_temp.error_of(format('SELECT jobq.claim(%L, %s => %L)', '{bad pull}
                ELSE '22007 | invalid input syntax for type interval: "infinity"' END, argument || ' infinite')
   FROM (VALUES ('lease', '00:00:01..87600000:00:00'), ('wait', '00:00:00..00:00:20')) v(argument, bounds);
 SELECT results_eq('SELECT * FROM jobq.queue', 'SELECT * FROM before', 'no refused call changed the job');
+SELECT is(jobq.heartbeat(id, id, 1e-400), 'ok', 'a progress too small for a double') FROM j;
+SELECT is(progress::text, '0', 'is none') FROM jobq.queue q JOIN j USING (id);
 SELECT is(jobq.heartbeat(id, id, 200::numeric / 3), 'ok', 'a progress of many digits') FROM j;
 SELECT is(progress::text, '66.6666666666667', 'is stored with fifteen') FROM jobq.queue q JOIN j USING (id);
 SELECT is(jobq.complete(id, id), true, 'the job still ends') FROM j;

@@ -152,7 +152,8 @@ $node->restart;
 wait_for_sql($node, "SELECT count(*) = 5 FROM pg_stat_activity WHERE backend_type = 'jobq dispatcher'", 'the others run after a restart');
 $node->safe_psql('postgres', q{UPDATE pg_database SET datallowconn = true WHERE datname = 'two'});
 wait_dispatcher($node, 'two', 'so has one that was closed at the start, by whatever command it is opened');
-foreach my $call (q{SELECT jobq.start_all()}, q{SELECT count(*) FROM jobq.list_jobs()}, q{SELECT jobq.cancel_jobs('sleeper')}, q{SELECT jobq.alter_job_type('sleeper', base_priority => 1)})
+foreach my $call (q{SELECT jobq.start_all()}, q{SELECT count(*) FROM jobq.list_jobs()}, q{SELECT jobq.cancel_jobs('sleeper')}, q{SELECT jobq.alter_job_type('sleeper', base_priority => 1)},
+	q{SELECT jobq.heartbeat(gen_random_uuid(), gen_random_uuid())})
 {
 	$node->safe_psql('postgres', q{UPDATE pg_database SET datallowconn = false WHERE datname = 'two'});
 	$node->reload;
