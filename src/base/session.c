@@ -4,19 +4,13 @@
  */
 #include "jobq.h"
 
-#include <signal.h>
-
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "pgstat.h"
-#include "storage/ipc.h"
 #include "utils/guc.h"
-#include "utils/timeout.h"
 #include "utils/timestamp.h"
 
 #include "base/session.h"
-
-#define TICK_MS		10
 
 void
 set_for_session(const char *name, const char *value)
@@ -76,64 +70,4 @@ try_transaction(const char *who, bool (*what) (void *), void *arg)
 	pgstat_report_stat(true);
 	pgstat_report_activity(STATE_IDLE, NULL);
 	return answer;
-}
-
-/* ---------- a limit ---------- */
-
-static TimeoutId tick_timeout = MAX_TIMEOUTS;
-static bool (*tick_counts) (void);
-static volatile sig_atomic_t ticks_left;
-
-/*
- * A process that exits, at FATAL say, has its timers until the end, but no
- * MyProc.
- */
-static void
-tick_handler(void)
-{
-	if (proc_exit_inprogress || (tick_counts != NULL && !tick_counts()) || ticks_left == 0 || --ticks_left > 0)
-		return;
-	InterruptPending = true;
-	QueryCancelPending = true;
-}
-
-static void
-start_ticks(bool (*counts) (void), int ms)
-{
-	if (tick_timeout == MAX_TIMEOUTS)
-		tick_timeout = RegisterTimeout(USER_TIMEOUT, tick_handler);
-	tick_counts = counts;
-	ticks_left = Max(1, ms / TICK_MS);
-	enable_timeout_every(tick_timeout, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), TICK_MS), TICK_MS);
-}
-
-/* A cancel of ours that came too late to be an error is none. */
-static void
-stop_ticks(void)
-{
-	disable_timeout(tick_timeout, false);
-	if (ticks_left == 0)
-		QueryCancelPending = false;
-}
-
-void
-run_limited(void (*what) (void *), void *arg, bool (*counts) (void), int ms, const char *message)
-{
-	start_ticks(counts, ms);
-	PG_TRY();
-	{
-		what(arg);
-	}
-	PG_CATCH();
-	{
-		stop_ticks();
-		if (ticks_left > 0 || geterrcode() != ERRCODE_QUERY_CANCELED)
-			PG_RE_THROW();
-		FlushErrorState();
-		ereport(ERROR,
-				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
-				 errmsg_internal("%s", message)));
-	}
-	PG_END_TRY();
-	stop_ticks();
 }

@@ -22,13 +22,6 @@ extern void neutralise_session(void);
 extern bool try_transaction(const char *who, bool (*what) (void *), void *arg);
 
 /*
- * Runs what(arg).  Ends it with an error (ERRCODE_LOCK_NOT_AVAILABLE, which
- * try_transaction() takes) when `counts` has been true for ms in all; NULL:
- * all time counts.  counts is called in a signal handler.
- */
-extern void run_limited(void (*what) (void *), void *arg, bool (*counts) (void), int ms, const char *message);
-
-/*
  * Returns the directory below which jobq-helper makes the work directories of
  * tools.  When that is not safe, jobq-helper uses the data directory.
  */

@@ -432,7 +432,11 @@ check_kind(const OptionKey *option, int kind)
 						kind == FOR_WORKFLOW ? "workflow" : "job type without handler and command")));
 }
 
-void
+/*
+ * Raises 22023, 22003 or 54000 with the name of a bad key.  A JSON null counts
+ * as a missing key.
+ */
+static void
 check_options(Jsonb *options, int kind)
 {
 	const OptionKey *option = NULL;

@@ -3,7 +3,7 @@
  *	  The option keys of a job type: their checks, and reading one from a row.
  *
  * The readers never fail: a row that a superuser wrote by hand must not stop
- * the dispatcher.  Code that stores options calls check_options first.
+ * the dispatcher.  jobq_internal._check_options() comes before they are stored.
  */
 #ifndef JOBQ_OPTIONS_H
 #define JOBQ_OPTIONS_H
@@ -17,12 +17,6 @@
 #define FOR_PULL	0x04
 #define FOR_WORKFLOW 0x08
 #define FOR_ALL		(FOR_SQL | FOR_EXEC | FOR_PULL | FOR_WORKFLOW)
-
-/*
- * Raises 22023, 22003 or 54000 with the name of a bad key.  A JSON null counts
- * as a missing key.
- */
-extern void check_options(Jsonb *options, int kind);
 
 /*
  * Read a JSON value; false when it is not of that type.  A number is whole,

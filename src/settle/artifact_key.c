@@ -25,7 +25,11 @@ is_plain(char c)
 		c == '.' || c == '_' || c == '-';
 }
 
-bool
+/*
+ * True if these bytes are one element: ASCII letters, digits, ".", "_", "-",
+ * and neither "." nor "..".
+ */
+static bool
 artifact_element_is_sound(const char *element, Size len)
 {
 	if (len == 0 || len > ARTIFACT_MAX_ELEMENT)

@@ -17,12 +17,6 @@
  */
 extern bool artifact_key_is_sound(const char *key);
 
-/*
- * True if these bytes are one element: ASCII letters, digits, ".", "_", "-",
- * and neither "." nor "..".
- */
-extern bool artifact_element_is_sound(const char *element, Size len);
-
 /* True if the kind is one of "input", "output", "log". */
 extern bool artifact_kind_is_known(const char *kind);
 #define ARTIFACT_KINDS	"\"input\", \"output\", \"log\""

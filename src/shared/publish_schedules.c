@@ -82,7 +82,8 @@ wake_conductor(JobqDb *db)
 		want_dispatcher(db);
 }
 
-bool
+/* True if the transaction has news for the conductor. */
+static bool
 schedule_news_exist(void)
 {
 	return nchanged > 0 || changed_all || nends > 0 || ends_lost;

@@ -19,8 +19,6 @@ extern void publish_scheduled_end(int32 schedule_id, const pg_uuid_t *job_id, in
 /* Sets the latch of the conductor, or of the dispatcher, which starts one. */
 extern void wake_conductor(JobqDb *db);
 
-/* True if the transaction has news for the conductor. */
-extern bool schedule_news_exist(void);
 /* Publishes the news; db->mutex is held.  True: call wake_conductor(). */
 extern bool schedule_news_publish(JobqDb *db);
 /* Keeps in mind that a prepared transaction has news; db->mutex is held. */

@@ -137,7 +137,8 @@ shared_entry(const JobqDb *db)
 
 /* ---------- reset ---------- */
 
-void
+/* Sets the counters of events back to 0, and what is computed from them. */
+static void
 stat_reset_entry(StatEntry *entry, TimestampTz now)
 {
 	for (int c = STAT_LIVE; c < STAT_COUNTERS; c++)

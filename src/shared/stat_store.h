@@ -106,8 +106,6 @@ extern uint64 stat_failed(StatEntry *entry);
 /* Adds the counters of an entry to those of the database. */
 extern void stat_add_totals(StatTotals *totals, StatEntry *entry);
 
-/* Sets the counters of events back to 0, and what is computed from them. */
-extern void stat_reset_entry(StatEntry *entry, TimestampTz now);
 /*
  * The same for one of the entries in use: the database's samples go on; for
  * all of a database.  A commit may call both: they raise no error.

@@ -57,7 +57,7 @@ events_begin(EventLog *log)
 	log->context = CurrentMemoryContext;
 }
 
-void
+static void
 events_write(EventLog *log)
 {
 	int			n = log->nrows;

@@ -42,7 +42,6 @@ extern const char *source_of_sql(void);
 extern Event event_of_drop(TimestampTz ts, const char *source);
 
 extern void events_begin(EventLog *log);
-extern void events_write(EventLog *log);
 extern void events_end(EventLog *log);
 
 /*

@@ -53,7 +53,8 @@ title_of(int status)
 	return "Server error";
 }
 
-int
+/* The status for an error of the server; "": there is no connection. */
+static int
 problem_status(const char *sqlstate)
 {
 	size_t		i;

@@ -8,9 +8,6 @@
 #include "http.h"
 #include "link.h"
 
-/* The status for an error of the server; "": there is no connection. */
-extern int	problem_status(const char *sqlstate);
-
 /* Replies with an error of this program's own. */
 extern void problem_reply(Request *request, int status, const char *detail);
 /* The same, about an argument. */

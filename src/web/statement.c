@@ -28,7 +28,7 @@ typedef struct Builder
 	Work	   *work;
 } Builder;
 
-const char *
+static const char *
 arg_type_name(ArgType type)
 {
 	static const char *const names[] = {

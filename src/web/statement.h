@@ -31,6 +31,4 @@ extern void call_reply_value(Call *call);
 /* Replies with an error of the statement, and names the argument. */
 extern void call_reply_error(Call *call, const PgError *error);
 
-extern const char *arg_type_name(ArgType type);
-
 #endif

@@ -38,7 +38,10 @@ held_jobs_init(MemoryContext context, JobqDb *db)
 
 /* ---------- keys to be read again ---------- */
 
-void
+/*
+ * Makes inbox_apply read these keys, as if a commit had published them.
+ */
+static void
 probe_again(const LaneKeys *keys)
 {
 	if (nprobes == probes_size)

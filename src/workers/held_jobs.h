@@ -41,10 +41,6 @@ extern void held_drop(const pg_uuid_t *id);
 extern void held_forget(void);
 extern MonoTime held_next_timer(MonoTime now);
 
-/*
- * Makes inbox_apply read these keys, as if a commit had published them.
- */
-extern void probe_again(const LaneKeys *keys);
 extern bool probes_pending(void);
 
 /*

@@ -121,7 +121,8 @@ guard_end(Guard *guard)
 		InterruptPending = QueryCancelPending = true;
 }
 
-void
+/* Raises JQ004. */
+pg_noreturn static void
 path_refuse(const JsonbValue *path, const char *reason)
 {
 	ereport(ERROR,

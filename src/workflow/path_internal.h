@@ -15,8 +15,6 @@
 extern Datum path_call(PathRun *run, const JsonbValue *path, PGFunction function, Datum first, Datum second, bool *isnull);
 /* Returns the path as a jsonpath. */
 extern Datum path_parse(PathRun *run, const JsonbValue *path);
-/* Raises JQ004. */
-pg_noreturn extern void path_refuse(const JsonbValue *path, const char *reason);
 
 /*
  * path.c: reads the next key of a chain, .key or ."key"; false: the path has

@@ -173,7 +173,8 @@ check_type(Steps *s, int n, const char *name, Oid definer)
 					 GetUserNameFromId(definer, false), argument_shown(name));
 }
 
-void
+/* output: of the workflow; NULL: none.  definer: its tasks have its rights. */
+static void
 steps_check(Steps *s, Jsonb *output, Oid definer)
 {
 	Jsonb	   *empty = DatumGetJsonbP(DirectFunctionCall1(jsonb_in, CStringGetDatum("{}")));

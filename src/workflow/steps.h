@@ -4,7 +4,7 @@
  *
  * steps_read() reads any JSON and lists the problems; the fields of a step
  * with problems have their defaults.  steps_order() adds waves and the steps
- * before each step.  steps_check() checks paths, job types and rights.  The
+ * before each step; step_checks.c checks paths, job types and rights.  The
  * values live in the memory context of the caller.
  */
 #ifndef JOBQ_STEPS_H
@@ -64,8 +64,6 @@ typedef struct Steps
 
 extern void steps_read(Steps *s, Jsonb *json);
 extern void steps_order(Steps *s);
-/* output: of the workflow; NULL: none.  definer: its tasks have its rights. */
-extern void steps_check(Steps *s, Jsonb *output, Oid definer);
 
 /* Returns the number of the step with that key; -1: there is none. */
 extern int	step_by_key(Steps *s, const char *key);

@@ -213,41 +213,6 @@ fill(Jsonb *template, Jsonb *context, bool only_input)
 	return result;
 }
 
-Jsonb *
-template_fill(Jsonb *template, Jsonb *context)
-{
-	return fill(template, context, false);
-}
-
-Jsonb *
-template_fill_input(Jsonb *template, Jsonb *context)
-{
-	return fill(template, context, true);
-}
-
-bool
-template_test(const JsonbValue *path, Jsonb *context)
-{
-	PathRun		run = {.context = context};
-
-	return path_test(&run, path);
-}
-
-Jsonb *
-template_array(const JsonbValue *path, Jsonb *context)
-{
-	PathRun		run = {.context = context};
-	JsonbValue	item;
-	int			n = path_items(&run, path, &item);
-
-	if (n != 1 || item.type != jbvBinary || !JsonContainerIsArray(item.val.binary.data))
-		ereport(ERROR,
-				(errcode(ERRCODE_JOBQ_BAD_INPUT),
-				 errmsg("path \"%s\" finds %s, not an array", path_shown(path),
-						n == 0 ? "no item" : n > 1 ? "several items" : "another item")));
-	return JsonbValueToJsonb(&item);
-}
-
 /* ---------- the paths of a template ---------- */
 
 void
@@ -285,30 +250,42 @@ path_argument(FunctionCallInfo fcinfo)
 Datum
 jobq_fill(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_JSONB_P(template_fill(PG_GETARG_JSONB_P(0), PG_GETARG_JSONB_P(1)));
+	PG_RETURN_JSONB_P(fill(PG_GETARG_JSONB_P(0), PG_GETARG_JSONB_P(1), false));
 }
 
-/* jobq_internal._fill_input(template, context), STRICT */
+/*
+ * jobq_internal._fill_input(template, context), STRICT: leaves placeholders that
+ * read more than $.input as they are.
+ */
 Datum
 jobq_fill_input(PG_FUNCTION_ARGS)
 {
-	PG_RETURN_JSONB_P(template_fill_input(PG_GETARG_JSONB_P(0), PG_GETARG_JSONB_P(1)));
+	PG_RETURN_JSONB_P(fill(PG_GETARG_JSONB_P(0), PG_GETARG_JSONB_P(1), true));
 }
 
-/* jobq_internal._test(path, context), STRICT */
+/* jobq_internal._test(path, context), STRICT: what a condition decides; false also for null. */
 Datum
 jobq_test(PG_FUNCTION_ARGS)
 {
 	JsonbValue	path = path_argument(fcinfo);
+	PathRun		run = {.context = PG_GETARG_JSONB_P(1)};
 
-	PG_RETURN_BOOL(template_test(&path, PG_GETARG_JSONB_P(1)));
+	PG_RETURN_BOOL(path_test(&run, &path));
 }
 
-/* jobq_internal._items(path, context), STRICT */
+/* jobq_internal._items(path, context), STRICT: of a map, the array that its path finds. */
 Datum
 jobq_items(PG_FUNCTION_ARGS)
 {
 	JsonbValue	path = path_argument(fcinfo);
+	PathRun		run = {.context = PG_GETARG_JSONB_P(1)};
+	JsonbValue	item;
+	int			n = path_items(&run, &path, &item);
 
-	PG_RETURN_JSONB_P(template_array(&path, PG_GETARG_JSONB_P(1)));
+	if (n != 1 || item.type != jbvBinary || !JsonContainerIsArray(item.val.binary.data))
+		ereport(ERROR,
+				(errcode(ERRCODE_JOBQ_BAD_INPUT),
+				 errmsg("path \"%s\" finds %s, not an array", path_shown(&path),
+						n == 0 ? "no item" : n > 1 ? "several items" : "another item")));
+	PG_RETURN_JSONB_P(JsonbValueToJsonb(&item));
 }

@@ -13,21 +13,6 @@
 
 #include "workflow/path.h"
 
-/* Returns the template filled with values of the context. */
-extern Jsonb *template_fill(Jsonb *template, Jsonb *context);
-
-/*
- * The same, but leaves placeholders that read more than $.input as they are.
- */
-extern Jsonb *template_fill_input(Jsonb *template, Jsonb *context);
-
-/*
- * Returns what a condition decides: true, or false, also for null.  map: the
- * array that a path finds, as its one item.
- */
-extern bool template_test(const JsonbValue *path, Jsonb *context);
-extern Jsonb *template_array(const JsonbValue *path, Jsonb *context);
-
 /* Calls visit() with the path of each placeholder; JQ004 for a bad one. */
 extern void template_paths(Jsonb *template, void (*visit) (void *arg, const JsonbValue *path), void *arg);
 
