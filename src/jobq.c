@@ -56,7 +56,7 @@ _PG_init(void)
 	jobq_define_settings(preloaded);
 	shapes_set(shapes, lengthof(shapes));
 	triggers_set_run_types(job_type_is_workflow);
-	stat_set_type_is_dropped(job_type_is_dropped);
+	stat_set_type_has_left(job_type_has_left);
 	RegisterXactCallback(publish_xact_callback, NULL);
 	RegisterSubXactCallback(publish_subxact_callback, NULL);
 	if (IsBinaryUpgrade)

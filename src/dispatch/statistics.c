@@ -6,11 +6,12 @@
  * memory, and to the current minute of each type.  At the same time it counts
  * the jobs that are due: those that its lanes have read, those that they have
  * passed over, and index entries beyond them up to now, for at most COUNT_US.
- * Lanes that this leaves out count with what they have read: a lower bound.
+ * Lanes that this leaves out count with what they have read.
  *
  * A job that a lane has read may have been cancelled, deleted or postponed
  * since.  So heads are looked up first: the oldest job that is due is one that
  * waits.  With the time that is left the other jobs in memory are looked up.
+ * due_exact is false if the time ends before: more may be due, or fewer.
  *
  * Only a dispatcher writes these fields, so they need no lock; a reader may
  * see two samples mixed.
@@ -26,7 +27,8 @@
 #include "shared/stat_store.h"
 
 #define SAMPLE_US	(STAT_SAMPLE_S * USECS_PER_SEC)
-#define COUNT_US	5000		/* for the index entries, a turn */
+#define COUNT_US	5000		/* a turn, to count */
+#define HEADS_US	2000		/* of it, for heads */
 
 /* The count of a type's jobs that are due. */
 typedef struct DueCount
@@ -41,6 +43,7 @@ typedef struct DueCounts
 {
 	QueueScan  *scan;
 	MonoTime	until;
+	MonoTime	heads_until;
 	bool		all_checked;	/* no lane's head is left for the next turn */
 	int			ntypes;
 	DueCount   *types;
@@ -148,7 +151,7 @@ check_head(Lane *lane, void *arg)
 
 	if (lane->checked == check_round || lane_head(lane) == NULL)
 		return;
-	if (mono_now() > counts->until)
+	if (mono_now() > counts->heads_until)
 	{
 		counts->all_checked = false;
 		return;
@@ -179,7 +182,8 @@ publish_due(const DueCount *count)
 static void
 count_due(QueueScan *scan, StatEntry **entries, int n)
 {
-	DueCounts	counts = {.scan = scan, .until = mono_now() + COUNT_US, .all_checked = true, .ntypes = n};
+	MonoTime	now = mono_now();
+	DueCounts	counts = {.scan = scan, .until = now + COUNT_US, .heads_until = now + HEADS_US, .all_checked = true, .ntypes = n};
 
 	counts.types = palloc0(sizeof(DueCount) * Max(n, 1));
 	for (int i = 0; i < n; i++)
@@ -254,23 +258,38 @@ add_coarse(DbStats *stats, const StatSample *sample)
 		(void) next_coarse(stats);
 }
 
+/* Sets the sample to what has happened since the last one. */
 static void
-take_sample(StatEntry **entries, int n, TimestampTz now)
+compare_totals(StatSample *sample, TimestampTz now)
 {
 	DbStats    *stats = &db->stats;
 	StatTotals	totals = {0};
+	int			n;
+	StatEntry  *entries = stat_all_entries(&n);
+
+	LWLockAcquire(JobqShmem->lock, LW_SHARED);
+	for (int i = 0; i < n; i++)
+	{
+		if (!stat_entry_is_of(&entries[i], db))
+			continue;
+		stat_add_totals(&totals, &entries[i]);
+		add_minute(&entries[i], now);
+	}
+	for (int i = 0; i < STAT_TOTALS; i++)
+		sample->n[i] = risen(totals.n[i], &stats->sampled.n[i]);
+	for (int i = 0; i < STAT_TIME_BUCKETS; i++)
+		sample->wait[i] = risen(totals.wait[i], &stats->sampled.wait[i]);
+	LWLockRelease(JobqShmem->lock);
+}
+
+static void
+take_sample(TimestampTz now)
+{
+	DbStats    *stats = &db->stats;
 	StatSample	sample = {.since = now - SAMPLE_US, .until = now};
 	TimestampTz before;
 
-	for (int i = 0; i < n; i++)
-	{
-		stat_add_totals(&totals, entries[i]);
-		add_minute(entries[i], now);
-	}
-	for (int i = 0; i < STAT_TOTALS; i++)
-		sample.n[i] = risen(totals.n[i], &stats->sampled.n[i]);
-	for (int i = 0; i < STAT_TIME_BUCKETS; i++)
-		sample.wait[i] = risen(totals.wait[i], &stats->sampled.wait[i]);
+	compare_totals(&sample, now);
 	before = stats->nfine > 0 ? stats->fine[(stats->nfine - 1) % STAT_SAMPLES].until : 0;
 	if (before != 0 && before < now)	/* else the clock was set back */
 		sample.since = before;
@@ -306,5 +325,5 @@ statistics_turn(QueueScan *scan, TimestampTz now, MonoTime mono)
 		refresh_type(entries[i], names);
 	if (scan != NULL)
 		count_due(scan, entries, n);
-	take_sample(entries, n, now);
+	take_sample(now);
 }

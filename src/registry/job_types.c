@@ -520,6 +520,35 @@ job_type_is_dropped(int32 id)
 }
 
 bool
+job_type_has_left(int32 id)
+{
+	Oid			index = jobq_relid("job_types_pkey");
+	bool		left = true;
+	bool		by_index;
+	SnapshotData dirty;
+	Relation	rel;
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	InitDirtySnapshot(dirty);
+	rel = shape_open("job_types", AccessShareLock);
+	ScanKeyInit(&key, T_id, BTEqualStrategyNumber, F_INT4EQ, Int32GetDatum(id));
+	by_index = index_is_free(index);
+	scan = systable_beginscan(rel, index, by_index, &dirty, 1, &key);
+	while (left && HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		left = !heap_attisnull(tuple, T_dropped_at, RelationGetDescr(rel)) &&
+			!TransactionIdIsValid(dirty.xmin) && !TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data));
+	}
+	systable_endscan(scan);
+	if (by_index)
+		UnlockRelationOid(index, AccessShareLock);
+	table_close(rel, AccessShareLock);
+	return left;
+}
+
+bool
 job_type_is_workflow(int32 id)
 {
 	JobType    *type = job_type_by_id(id);

@@ -119,6 +119,11 @@ extern List *job_type_pull_ids(void);
 
 /* True if there is no such type, or no more. */
 extern bool job_type_is_dropped(int32 id);
+/*
+ * The same as all others see it: a type that an open transaction, ours or
+ * another, creates or drops has not left.
+ */
+extern bool job_type_has_left(int32 id);
 
 /* True if jobs of the type are runs of workflows. */
 extern bool job_type_is_workflow(int32 id);

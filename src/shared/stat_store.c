@@ -35,7 +35,7 @@ const char *const stat_limit_kinds[LIMIT_KINDS] = {
 	"jobs", "weight", "job_type", "type_rate", "limit", "limit_rate", "run_limit", "run_limit_rate", "tenant", STAT_REST
 };
 
-static bool (*type_is_dropped) (int32 type_id) = NULL;
+static bool (*type_has_left) (int32 type_id) = NULL;
 
 /* Where this process has found the entries of some types. */
 static struct
@@ -167,8 +167,10 @@ leave_samples(JobqDb *db, StatEntry *entry)
 void
 stat_reset_type(JobqDb *db, StatEntry *entry, TimestampTz now)
 {
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	leave_samples(db, entry);
 	stat_reset_entry(entry, now);
+	LWLockRelease(JobqShmem->lock);
 }
 
 /* Sets back what the database has once. */
@@ -194,14 +196,14 @@ stat_reset_db(JobqDb *db, TimestampTz now)
 	int			n;
 	StatEntry  *entries = stat_all_entries(&n);
 
-	LWLockAcquire(JobqShmem->lock, LW_SHARED);
+	LWLockAcquire(JobqShmem->lock, LW_EXCLUSIVE);
 	for (int i = 0; i < n; i++)
 	{
 		if (stat_entry_is_of(&entries[i], db))
 			stat_reset_entry(&entries[i], now);
 	}
-	LWLockRelease(JobqShmem->lock);
 	reset_totals(db, now);
+	LWLockRelease(JobqShmem->lock);
 }
 
 void
@@ -290,9 +292,9 @@ find(JobqDb *db, int32 type_id, bool reserve)
 }
 
 void
-stat_set_type_is_dropped(bool (*is_dropped) (int32 type_id))
+stat_set_type_has_left(bool (*has_left) (int32 type_id))
 {
-	type_is_dropped = is_dropped;
+	type_has_left = has_left;
 }
 
 /*
@@ -339,7 +341,7 @@ make_room(JobqDb *db)
 	{
 		int32		type_id = entries[i]->type_id;
 
-		if (type_id != 0 && type_is_dropped(type_id))
+		if (type_id != 0 && type_has_left(type_id))
 			free_dropped(db, entries[i], type_id);
 	}
 	pfree(entries);

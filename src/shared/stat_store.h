@@ -59,7 +59,7 @@ extern int	stat_time_bucket(int64 us);
 extern int	stat_attempt_bucket(int attempts);
 
 /* Says how to ask the registry; it is asked in transactions only. */
-extern void stat_set_type_is_dropped(bool (*is_dropped) (int32 type_id));
+extern void stat_set_type_has_left(bool (*has_left) (int32 type_id));
 
 /* Sets the name of an entry's type. */
 extern void stat_set_name(JobqDb *db, StatEntry *entry, const char *name);
@@ -103,7 +103,10 @@ stat_value(StatEntry *entry, int counter)
 extern uint64 stat_ended(StatEntry *entry);
 extern uint64 stat_failed(StatEntry *entry);
 
-/* Adds the counters of an entry to those of the database. */
+/*
+ * Adds the counters of an entry to those of the database.  As long as
+ * JobqShmem->lock is held, none of its entries is reset or given away.
+ */
 extern void stat_add_totals(StatTotals *totals, StatEntry *entry);
 
 /*

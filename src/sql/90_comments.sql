@@ -1154,7 +1154,7 @@ COMMENT ON VIEW jobq.stat_job_types IS 'Statistics of job types since stats_rese
 COMMENT ON COLUMN jobq.stat_job_types.job_type IS 'name of the job type; NULL: types beyond jobq.max_stat_types';
 COMMENT ON COLUMN jobq.stat_job_types.pending IS 'jobs that wait for their first attempt; NULL: not counted yet';
 COMMENT ON COLUMN jobq.stat_job_types.due IS 'jobs that could start now, as last counted: every 10 seconds';
-COMMENT ON COLUMN jobq.stat_job_types.due_exact IS 'false: there may be more';
+COMMENT ON COLUMN jobq.stat_job_types.due_exact IS 'false: there may be more, or fewer';
 COMMENT ON COLUMN jobq.stat_job_types.blocked IS 'jobs that wait for other jobs';
 COMMENT ON COLUMN jobq.stat_job_types.retry IS 'jobs that wait for another attempt';
 COMMENT ON COLUMN jobq.stat_job_types.running IS 'jobs that run';
