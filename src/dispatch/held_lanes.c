@@ -168,7 +168,7 @@ add_lane(Lane *lane, void *arg)
 	StatLane   *place;
 
 	if (hold_of_database() == WHY_NCODES && t->unworked != 0 &&
-		(lane->passed_from == t->unworked || (is_due && head->position == t->unworked)))
+		(lane->passed_from <= t->unworked || (is_due && head->position == t->unworked)))
 		t->unworked_waits = true;
 	if (!is_due && lane->npassed == 0)
 		return;
@@ -199,7 +199,7 @@ is_unworked(TypeState *t, MonoTime mono)
 
 	t->unworked_waits = false;
 	if (!waits)
-		t->unworked = 0;		/* another claim has got it */
+		t->unworked = 0;
 	return waits && mono_exceeds(t->unworked_since, mono, UNCLAIMED_MS);
 }
 

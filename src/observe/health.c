@@ -116,7 +116,7 @@ add_held(StringInfo messages, JobqDb *db, const HealthFacts *f, const char *trou
 		add_message(messages, psprintf("jobs of paused types wait (%s): jobq.resume_job_type() lets them run", f->paused_waiting));
 	if (f->unclaimed)
 		add_message(messages, psprintf("due jobs of pull types wait that no worker has claimed for a minute%s",
-									   f->sees_all ? psprintf(" (%s): start a worker", f->unclaimed) : ""));
+									   f->sees_all ? psprintf(" (%s): start a worker that may work them", f->unclaimed) : ""));
 	if (f->blocked_keys)
 		add_message(messages, "jobs have waited for their concurrency_key for over an hour");
 	if (f->holding)

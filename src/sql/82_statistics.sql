@@ -16,8 +16,8 @@ CREATE FUNCTION jobq_internal._stat_workers()
                 started_at timestamptz, deadline timestamptz, lease_expires_at timestamptz)
   LANGUAGE c AS 'MODULE_PATHNAME', 'jobq_stat_workers';
 -- No index finds claimed jobs: it would make a claim more than a HOT update.  The
--- dispatcher knows them; the queue is read while there is none, or for more than
--- 4,096 jobs.
+-- dispatcher knows them; the queue is read while there is none, while it reads the
+-- leases, and for more than 4,096 jobs.
 CREATE FUNCTION jobq_internal._stat_claimed() RETURNS TABLE(complete boolean, ids uuid[])
   LANGUAGE c ROWS 1 AS 'MODULE_PATHNAME', 'jobq_stat_claimed';
 CREATE VIEW jobq.stat_workers AS

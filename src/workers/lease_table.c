@@ -33,6 +33,7 @@ static JobqDb *db;
 static HTAB *leases = NULL;
 static pairingheap *timers = NULL;
 static dlist_head unbegun;		/* runs */
+static dlist_head unlisted;		/* leases without a place in JobqDb.claimed */
 static dlist_head by_key[KEY_LISTS];	/* counted leases with a concurrency key, by its hash */
 static int	ncounted = 0;
 static int	nruns = 0;			/* entries that are runs */
@@ -68,6 +69,7 @@ lease_table_init(MemoryContext context, JobqDb *mine)
 	leases = hash_create("jobq leases", 256, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
 	timers = pairingheap_allocate(compare_due, NULL);
 	dlist_init(&unbegun);
+	dlist_init(&unlisted);
 	for (int i = 0; i < KEY_LISTS; i++)
 		dlist_init(&by_key[i]);
 	MemoryContextSwitchTo(old);
@@ -253,25 +255,33 @@ list_job(Lease *lease)
 		claimed->ids[lease->listed] = lease->id;
 	}
 	SpinLockRelease(&db->mutex);
+	if (lease->listed < 0)
+		dlist_push_tail(&unlisted, &lease->unlisted_node);
 }
 
-/* Gives up the job's place to the last one. */
+/* Gives up the job's place to one that has none, or to the last one. */
 static void
-unlist_job(const Lease *lease)
+unlist_job(Lease *lease)
 {
 	ClaimedJobs *claimed = &db->claimed;
-	pg_uuid_t	last = lease->id;
+	Lease	   *next = NULL;
 
-	SpinLockAcquire(&db->mutex);
 	if (lease->listed < 0)
+		dlist_delete(&lease->unlisted_node);
+	else if (!dlist_is_empty(&unlisted))
+		next = dlist_container(Lease, unlisted_node, dlist_pop_head_node(&unlisted));
+	else
+		next = find_lease(&claimed->ids[claimed->n - 1]);
+	SpinLockAcquire(&db->mutex);
+	if (next == NULL || next->listed < 0)
 		claimed->unlisted--;
 	else
-	{
-		last = claimed->ids[--claimed->n];
-		claimed->ids[lease->listed] = last;
-	}
+		claimed->n--;
+	if (next != NULL)
+		claimed->ids[lease->listed] = next->id;
 	SpinLockRelease(&db->mutex);
-	find_lease(&last)->listed = lease->listed;
+	if (next != NULL)
+		next->listed = lease->listed;
 }
 
 Lease *
@@ -460,6 +470,8 @@ lease_hand(TypeState *t, const JobRef *ref, int place, int64 lease_us)
 
 	lease->request = place < 0 ? 0 : CLAIM_NUMBER(pg_atomic_read_u64(&claim_place(place)->word));
 	lease->lease_us = lease_us;
+	if (t->unworked == ref->position)
+		t->unworked = 0;		/* a claim has got it */
 	lease_set_timer(lease, mono_now() + lease_us, DT_NOEND);
 	if (t->rated)
 		type_take(t);

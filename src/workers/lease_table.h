@@ -38,6 +38,7 @@ typedef struct Lease
 								 * 0: no */
 	uint32		session;		/* the lease ends with it; 0: with no session */
 	int			listed;			/* its place in JobqDb.claimed; -1: none */
+	dlist_node	unlisted_node;	/* while it has none */
 	int64		lease_us;
 	TimestampTz expires_at;		/* as last read */
 	MonoTime	until;			/* the lease, as far as known */

@@ -177,6 +177,18 @@ scalar_of(qq{SELECT jobq.cancel_job('$claimed[0]'); SELECT jobq.complete(id, lea
 is(scalar_of(q{SELECT count(*), bool_and(w.job_id IS NOT NULL) FROM jobq.stat_workers w JOIN jobq.queue q ON q.id = w.job_id WHERE w.kind = 'pull'}), '3|t', 'each claimed job is, and none that has ended');
 scalar_of(qq{SELECT jobq.complete(id, lease_token) FROM jobq.queue WHERE id IN ('$claimed[1]', '$claimed[2]')});
 is(scalar_of($agree), 't', 'the rows are those of count_by_status');
+# more claimed jobs than have places: one that has none gets that of one that ends
+scalar_of(q{ALTER SYSTEM SET jobq.max_concurrent = 10000; SELECT pg_reload_conf()});
+scalar_of(q{SELECT count(*) FROM jobq.enqueue_many('pulled', array_fill('{}'::jsonb, '{4100}'))});
+my $all = 0;
+$all += scalar_of(q{SELECT count(*) FROM jobq.claim('{pulled}', 1000, lease => '1h', wait => '10s')}) foreach 1 .. 5;
+is($all, 4100, 'many jobs are claimed');
+is(scalar_of('SELECT complete FROM jobq_internal._stat_claimed()'), 'f', 'more than the dispatcher lists');
+is(scalar_of(q{SELECT cardinality(jobq.complete_many(array_agg(id), array_agg(lease_token)))
+  FROM (SELECT id, lease_token FROM jobq.queue WHERE status = 'running' ORDER BY started_at, id LIMIT 10) q}), '10', 'some of them end');
+wait_for_sql($node, 'SELECT complete AND cardinality(ids) = 4091 FROM jobq_internal._stat_claimed()', 'it lists all again');
+scalar_of(qq{SELECT count(jobq.skip_job(id, lease_token)) FROM jobq.queue WHERE status = 'running' AND lease_token <> '$token'});
+scalar_of(q{ALTER SYSTEM RESET jobq.max_concurrent; SELECT pg_reload_conf()});
 scalar_of("SELECT jobq.fail('$job', '$token', 'no', retryable => false, error_code => 'timeout')");
 is(stats('pulled', q{running, died, dead, failures->>'error', failures->>'timeout'}), '0|1|1|1|0', q{a client's own code is an error});
 

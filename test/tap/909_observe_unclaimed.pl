@@ -62,8 +62,8 @@ later(50);
 is(queues(), 'healthy: ', 'a job waits for less than a minute');
 later(11);
 my $all = 'degraded: due jobs of pull types wait that no worker has claimed for a minute';
-is(queues(), qq{$all ("mail"): start a worker}, 'after a minute');
-is(queues('reader'), qq{$all ("mail"): start a worker}, 'a role that reads all knows the type');
+is(queues(), qq{$all ("mail"): start a worker that may work them}, 'after a minute');
+is(queues('reader'), qq{$all ("mail"): start a worker that may work them}, 'a role that reads all knows the type');
 is(queues('few'), $all, 'another one no name');
 one(q{SELECT jobq.stop_all('x')});
 sweeps();
@@ -72,19 +72,19 @@ one(q{SELECT jobq.start_all()});
 sweeps();
 is(queues(), 'healthy: ', 'the minute begins when jobs may start again');
 later(61);
-is(queues(), qq{$all ("mail"): start a worker}, 'and ends');
+is(queues(), qq{$all ("mail"): start a worker that may work them}, 'and ends');
 one(q{SELECT jobq.pause_job_type('mail', 'x')});
 sweeps();
 unlike(queues(), qr/claimed/, 'a paused type');
 one(q{SELECT jobq.enqueue('late')});
 later(61);
-is(queues(), qq{degraded: jobs of paused types wait ("mail"): jobq.resume_job_type() lets them run; due jobs of pull types wait that no worker has claimed for a minute ("late"): start a worker},
+is(queues(), qq{degraded: jobs of paused types wait ("mail"): jobq.resume_job_type() lets them run; due jobs of pull types wait that no worker has claimed for a minute ("late"): start a worker that may work them},
 	'one cause does not hide another');
 one(q{SELECT jobq.cancel_jobs('late')});
 sweeps();
 one(q{SELECT jobq.resume_job_type('mail')});
 later(61);
-is(queues(), qq{$all ("mail"): start a worker}, 'it is resumed');
+is(queues(), qq{$all ("mail"): start a worker that may work them}, 'it is resumed');
 one(q{ALTER SYSTEM SET jobq.max_concurrent = 1; SELECT pg_reload_conf()});
 wait_for_sql($node, "SELECT $check = 'healthy: '", 'no room under jobq.max_concurrent');
 one(q{ALTER SYSTEM RESET jobq.max_concurrent; SELECT pg_reload_conf()});
@@ -100,7 +100,7 @@ is(one(q{SELECT count(*) FROM jobq.claim('{mail}', lease => '1h')}), 1, 'a claim
 later(40);
 is(queues(), 'healthy: ', 'the minute begins with a claim');
 later(21);
-is(queues(), qq{$all ("mail"): start a worker}, 'no further one has come');
+is(queues(), qq{$all ("mail"): start a worker that may work them}, 'no further one has come');
 one(q{SELECT jobq.cancel_jobs('mail')});
 sweeps();
 is(queues(), 'healthy: ', 'no job waits');
@@ -112,15 +112,31 @@ sub theirs { return is(one(q{SET ROLE theirs; SELECT count(*) FROM jobq.claim('{
 theirs();
 wait_for_sql($node, q{SELECT held_by = 'no_worker' FROM jobq.stat_lanes WHERE job_type = 'mail'}, 'the other job is passed over');
 theirs(), later(40) foreach 1, 2;
-is(queues(), qq{$all ("mail"): start a worker}, 'the job of a tenant without a worker is named');
+is(queues(), qq{$all ("mail"): start a worker that may work them}, 'the job of a tenant without a worker is named');
 one(q{SELECT jobq.grant_access('theirs', 'work', tenant => 'forgotten')});
 is(one(q{SET ROLE theirs; SELECT count(*) FROM jobq.claim('{mail}', 9, lease => '1h', wait => '10s') WHERE tenant = 'forgotten'}), 1, 'a worker may claim it');
 sweeps();
 is(queues(), 'healthy: ', 'and health() is healthy');
 one(q{SELECT jobq.cancel_jobs('mail')});
 
+# An older job of the lane, passed for its key, hides it no more than it keeps it listed.
+one(q{SELECT jobq.create_job_type('keyed', timeout => '0')});
+one(q{SELECT jobq.enqueue('keyed', tenant => 'theirs', concurrency_key => 'k') FROM generate_series(1, 2)});
+is(one(q{SET ROLE theirs; SELECT count(*) FROM jobq.claim('{keyed}', 2, lease => '1h')}), 1, 'a job waits for its key');
+one(q{SELECT jobq.enqueue('keyed', tenant => t) FROM unnest('{lost,theirs,theirs,theirs}'::text[]) t});
+foreach (1 .. 3)
+{
+	is(one(q{SET ROLE theirs; SELECT count(*) FROM jobq.claim('{keyed}', lease => '1h', wait => '10s')}), 1, 'others pass it');
+	later(40) if $_ < 3;
+}
+is(queues(), qq{$all ("keyed"): start a worker that may work them}, 'a later job of a tenant without a worker is named');
+is(one(q{SELECT tenant FROM jobq.claim('{keyed}', 9, lease => '1h', wait => '10s')}), 'lost', 'a worker of all claims it');
+sweeps();
+is(queues(), 'healthy: ', 'the other waits for its key');
+one(q{SELECT jobq.cancel_jobs('keyed')});
+
 # more types than are listed
 one(q{SELECT jobq.create_job_type('t' || n) FROM generate_series(1, 12) n; SELECT jobq.enqueue('t' || n) FROM generate_series(1, 12) n});
 later(61);
-like(queues(), qr/^\Q$all\E \(("t\d+", ){9}"t\d+" and 2 more\): start a worker$/, 'ten types are named');
+like(queues(), qr/^\Q$all\E \(("t\d+", ){9}"t\d+" and 2 more\): start a worker that may work them$/, 'ten types are named');
 done_testing();
