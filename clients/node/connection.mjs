@@ -55,32 +55,43 @@ export function hostsOf(dsn) {
   });
 }
 
+// A URI whose authority has no host: scheme, user, port, rest.
+const hostless = /^(\w+:\/\/)([^@/?]*@)?(:\d+)?(?![^/?])(.*)$/;
+
 // Names the directory of the server's socket in a DSN without a host, as libpq does; node-pg would
 // take TCP to localhost.
 function withSocket(dsn) {
-  const port = process.env.PGPORT || 5432;
-  const directory = process.env.PGHOST ? undefined
+  const [, , , portOfUri, rest] = (dsn && hostless.exec(dsn)) || [];
+  const query = new URLSearchParams(rest?.split('?')[1]);
+
+  if (dsn && (rest === undefined || query.get('host'))) return dsn;
+  const port = query.get('port') || portOfUri?.slice(1) || process.env.PGPORT || 5432;
+  const directory = process.env.PGHOST ? [process.env.PGHOST].find((host) => host.startsWith('/'))
     : ['/var/run/postgresql', '/tmp'].find((path) => existsSync(`${path}/.s.PGSQL.${port}`));
 
-  if (directory === undefined || (dsn && !/^\w+:\/\/\/(?!.*[?&](host|port)=)/.test(dsn))) return dsn;
-  return dsn ? `${dsn}${dsn.includes('?') ? '&' : '?'}host=${encodeURIComponent(directory)}` : { host: directory };
+  if (directory === undefined) return dsn;
+  return dsn ? `${dsn}${dsn.includes('?') ? '&' : '?'}host=${encodeURIComponent(directory)}` : { host: directory, ssl: false };
 }
 
 // Returns the options of pg.Client for a URI, with several hosts for the first one.  node-pg before
-// 8.9 ignores user and port after the "?" of a URI; they move into its authority.
+// 8.9 ignores user and port after the "?" of a URI; they move into its authority.  On a socket
+// there is no SSL: a server refuses node-pg's request for it.
 export function clientOptions(given) {
-  const [dsn] = hostsOf(withSocket(given));
+  const dsn = withSocket(hostsOf(given)[0]);
 
   if (typeof dsn !== 'string') return { keepAlive: true, ...dsn };
-  if (!/^\w+:\/\//.test(dsn) || !/[?&](user|port)=/.test(dsn)) return { connectionString: dsn, keepAlive: true };
-  const uri = new URL(dsn.replace(/^\w+:\/\/\//, 'postgresql://localhost/'));
+  const socket = /^\w+:\/\/(?:[^@/?]*@)?%2f|[?&]host=(?:\/|%2f)/i.test(dsn);
+  if (!/^\w+:\/\//.test(dsn) || !(socket || /[?&](user|port)=/.test(dsn))) return { connectionString: dsn, keepAlive: true };
+  const uri = new URL(dsn.replace(hostless, '$1$2localhost$3$4'));
 
   for (const [name, part] of [['user', 'username'], ['password', 'password'], ['port', 'port']]) {
     const value = uri.searchParams.get(name);
     if (value !== null) uri[part] = value;
     uri.searchParams.delete(name);
   }
-  return { connectionString: uri.href, keepAlive: true };
+  if (!socket) return { connectionString: uri.href, keepAlive: true };
+  for (const name of [...uri.searchParams.keys()]) if (name.startsWith('ssl')) uri.searchParams.delete(name);
+  return { connectionString: uri.href, keepAlive: true, ssl: false };
 }
 
 class Backoff {

@@ -11,6 +11,7 @@ my $top = "$FindBin::Bin/../..";
 
 my ($out, $err) = run_command([ 'node', '--input-type=module', '-e', <<"END" ]);
 import { rmSync, writeFileSync } from 'node:fs';
+import pg from '$top/node_modules/pg/lib/index.js';
 import { isTransient, clientOptions, hostsOf } from '$top/clients/node/connection.mjs';
 import { Permanent, Retry, Snooze, Worker, enqueue } from '$top/clients/node/index.mjs';
 import { Settlements, codeOf } from '$top/clients/node/settle.mjs';
@@ -37,6 +38,16 @@ delete process.env.PGHOST;
 process.env.PGPORT = 'node.' + process.pid;
 writeFileSync('/tmp/.s.PGSQL.' + process.env.PGPORT, '');
 for (const dsn of ['', undefined, 'postgresql:///shop', 'postgresql://db/shop']) show('socket', clientOptions(dsn));
+const port = 20_000 + process.pid % 40_000;
+const named = '/tmp/.s.PGSQL.' + port;
+writeFileSync(named, '');
+Object.assign(process.env, { PGSSLMODE: 'require', PGUSER: 'me' });
+const reached = (dsn) => { const to = new pg.Client(clientOptions(dsn)).connectionParameters; return [to.host, to.port, to.user, to.ssl]; };
+for (const dsn of ['///shop?sslmode=require&sslrootcert=/none', '//ada:x\@/shop', '//ada\@?port=' + port, '///shop?port=' + port,
+  '//:' + port + '/shop', '///shop?host=/run/a&port=1&user=ada&ssl=true', '//%2Frun%2Fa/shop?port=1', '//ada\@db:1/shop']) {
+  show('to', reached('postgresql:' + dsn).map((value) => (value === port ? 'named' : Number.isNaN(value) ? 'default' : value)));
+}
+rmSync(named);
 rmSync('/tmp/.s.PGSQL.' + process.env.PGPORT);
 show('TCP', clientOptions('postgresql:///shop'));
 const client = { query: async (text, values) => { show("query", [text, values]); return { rows: [{ id: 1 }] }; } };
@@ -69,18 +80,26 @@ is("$out\n", <<'END', 'its answers') or diag $out;
 system [true,true]
 ended true
 server [true,true,true,false,false,false]
-options {"connectionString":"postgresql://ada@localhost:5433/shop?host=%2Frun%2Fpg&application_name=w","keepAlive":true}
+options {"connectionString":"postgresql://ada@localhost:5433/shop?host=%2Frun%2Fpg&application_name=w","keepAlive":true,"ssl":false}
 one host ["postgresql://ada@db:5433/shop?application_name=w"]
 no host [""]
 hosts ["postgresql://ada:x@db1:1/shop?target_session_attrs=read-write","postgresql://ada:x@db2:2/shop?target_session_attrs=read-write"]
 sockets ["postgresql:///shop?host=%2Frun%2Fa&port=1","postgresql:///shop?host=%2Frun%2Fb&port=2"]
 port ["postgresql:///shop?host=a&port=1","postgresql:///shop?host=b&port=1"]
-first {"connectionString":"postgresql://localhost:1/shop?host=%2Frun%2Fa","keepAlive":true}
+first {"connectionString":"postgresql://localhost:1/shop?host=%2Frun%2Fa","keepAlive":true,"ssl":false}
 password false
-socket {"keepAlive":true,"host":"/tmp"}
-socket {"keepAlive":true,"host":"/tmp"}
-socket {"connectionString":"postgresql:///shop?host=%2Ftmp","keepAlive":true}
+socket {"keepAlive":true,"host":"/tmp","ssl":false}
+socket {"keepAlive":true,"host":"/tmp","ssl":false}
+socket {"connectionString":"postgresql://localhost/shop?host=%2Ftmp","keepAlive":true,"ssl":false}
 socket {"connectionString":"postgresql://db/shop","keepAlive":true}
+to ["/tmp","default","me",false]
+to ["/tmp","default","ada",false]
+to ["/tmp","named","ada",false]
+to ["/tmp","named","me",false]
+to ["/tmp","named","me",false]
+to ["/run/a",1,"ada",false]
+to ["/run/a",1,"me",false]
+to ["db",1,"ada",true]
 TCP {"connectionString":"postgresql:///shop","keepAlive":true}
 query ["SELECT jobq.enqueue($1, $2, unique_key => $3, delay => $4) AS id",["mail","[1]","k","60 seconds"]]
 query ["SELECT jobq.enqueue($1, $2, backoff => $3) AS id",["mail","{}","{\"type\":\"fixed\",\"base\":\"30 seconds\",\"max\":\"1h\"}"]]
