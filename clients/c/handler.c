@@ -320,7 +320,7 @@ take_message(jobq_worker *worker, Run *run, const MessageHead *head, char *const
 		case 'o':
 		case 'e':
 			held->own = head->kind == 'd' ? 'd' : head->kind == 'o' ? 'l' : 'f';
-			run->undone |= held->own != 'd';
+			held->undone = held->own != 'd';
 			break;
 		default:
 			if (held->end != END_NONE)

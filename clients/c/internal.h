@@ -71,6 +71,7 @@ struct jobq_held
 				began;			/* of its handler; 0: not yet */
 	char		stopped;		/* 0, or the first letter of cancel, lost, shutdown */
 	char		own;			/* jobq_complete(): 0, 'b' begun, 'd' done, 'l' lost, 'f' failed */
+	bool		undone;			/* the last one was lost or failed: its transaction rolls back */
 	bool		locked;			/* the last heartbeat met a lock of the row */
 	Report	   *reports;
 	int			nreports;
@@ -96,7 +97,6 @@ typedef struct Run
 	pid_t		pid;			/* 0: it has ended */
 	int			fd;
 	int64_t		kill_at;
-	bool		undone;			/* a jobq_complete() was lost or failed: its transaction rolls back */
 	Buffer		in;
 	int			njobs;
 	jobq_job   *jobs;

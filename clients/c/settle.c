@@ -167,6 +167,16 @@ settle_completed(jobq_worker *worker, Run *run, jobq_job *job)
 	return done;
 }
 
+/* True if the transaction of a batch rolls back, because one of its jobs was lost or failed. */
+static bool
+is_undone(const Run *run)
+{
+	for (int i = 0; i < run->njobs; i++)
+		if (run->jobs[i].held->undone)
+			return true;
+	return false;
+}
+
 /* Tells the server how an attempt ended.  False: not told yet. */
 static bool
 settle_job(jobq_worker *worker, Run *run, jobq_job *job)
@@ -188,7 +198,7 @@ settle_job(jobq_worker *worker, Run *run, jobq_job *job)
 		held->end = END_NONE;
 		return tell_failure(worker, run, job, "cancelled", JOBQ_PERMANENT, "cancelled");
 	}
-	else if (held->end == END_NONE && run->undone)
+	else if (held->end == END_NONE && is_undone(run))
 		return jw_release_job(worker, run, job, "another job of the batch was lost");
 	else if (held->end == END_NONE && held->own == 'd')
 		return settle_completed(worker, run, job);
@@ -213,7 +223,7 @@ will_complete(const Run *run, const jobq_job *job)
 	const struct jobq_held *held = job->held;
 
 	return held->ended && !held->outcome && !held->own && !held->reports && !held->retry_at &&
-		(held->end == END_RESULT || (held->end == END_NONE && !held->stopped && !run->undone));
+		(held->end == END_RESULT || (held->end == END_NONE && !held->stopped && !is_undone(run)));
 }
 
 /*

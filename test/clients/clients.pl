@@ -1360,16 +1360,18 @@ sub reports_after_completion
 	return stop_worker($worker);
 }
 
-# The handler completes its job in a transaction that rolls back, and ends without a word: the job
-# has failed.
+# The handler completes its job in a transaction that rolls back, after a first try perhaps, and
+# ends without a word: the job has failed.
 sub silent_rollback
 {
 	my $worker = worker(types => 'swallow,echo');
-	my $id = enqueue('swallow', '{"how": "silent rolled back"}');
 
-	ends($id, 'retry', q(runs = 1 AND attempts = 1 AND error_msg ~ 'was not committed'));
-	must(sql('SELECT count(*) FROM effects') eq '0', 'no effect');
-	$id = enqueue('swallow', '{"how": "silent"}');
+	foreach ('silent rolled back', 'silent again rolled back')
+	{
+		ends(enqueue('swallow', qq({"how": "$_"})), 'retry', q(runs = 1 AND attempts = 1 AND error_msg ~ 'was not committed'));
+		must(sql('SELECT count(*) FROM effects') eq '0', 'no effect');
+	}
+	my $id = enqueue('swallow', '{"how": "silent"}');
 	ends($id, 'completed', q(runs = 1 AND result = '{"own": true}'));
 	wait_log($worker, 'job_completed', job_id => $id);
 	must(sql('SELECT count(*) FROM effects') eq '1', 'one effect');
@@ -1419,6 +1421,18 @@ sub claim_refused
 	ends(enqueue('echo', '{"n": 2}'), 'completed', 'runs = 1');
 	ends(enqueue('flaky', '{"retry_after": "10ms"}'), 'completed', 'runs = 2');
 	return stop_worker($worker);
+}
+
+# A role with grants for more tenants than a claim takes: the first claim is refused with 54000.
+sub too_many_tenants
+{
+	sql(q{CREATE ROLE crowded LOGIN}) if sql(q{SELECT to_regrole('crowded') IS NULL}) eq 't';
+	sql(q{SELECT jobq.grant_access('crowded', 'work', repeat(n::text, 100)) FROM generate_series(10, 21) n});
+	my $worker = worker(types => 'echo', dsn => uri($node, 'worker') =~ s/user=[^&]*/user=crowded/r);
+	my $status = exit_of($worker);
+
+	must($status > 0, "the worker ends with an error (wait status $status)");
+	return wait_log($worker, 'claim_refused');
 }
 
 # The handler reports progress all the time and waits for no answer, also when the job is cancelled.

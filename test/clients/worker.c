@@ -287,6 +287,13 @@ swallow(jobq_job *job)
 	PGconn	   *conn = connection();
 	const char *values[] = {job->id, job->lease_token};
 
+	if (strstr(value_of(job->payload, "how"), "again"))
+	{
+		PQclear(PQexec(conn, "BEGIN"));
+		PQclear(PQexec(conn, "SELECT 1 / 0"));
+		jobq_complete(job, conn, NULL);
+		PQclear(PQexec(conn, "ROLLBACK"));
+	}
 	PQclear(PQexec(conn, "BEGIN"));
 	PQclear(PQexecParams(conn, "INSERT INTO public.effects (job, token) VALUES ($1, $2)", 2, NULL, values, NULL, NULL, 0));
 	jobq_complete(job, conn, "{\"own\": true}");
