@@ -181,7 +181,7 @@ END
 
 # Signals have their former handlers after the worker; its options and those of enqueue are checked.
 is(output_of("$top/clients/python", <<'END', $dsn), <<'END' =~ s/\n\z//r, 'signals, options, a backoff in seconds');
-import signal, sys
+import asyncio, signal, sys
 import psycopg, jobq
 
 def own(number, frame):
@@ -206,6 +206,15 @@ for option in "poll", "lease", "grace":
         jobq.Worker(**{option: -1})
     except ValueError as error:
         print(error)
+
+async def main():           # in a loop that has a handler of its own
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, print)
+    worker.signals = (signal.SIGTERM,)
+    await worker.run_async(until_empty=True)
+    print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
+
+asyncio.run(main())
 END
 True
 completed False
@@ -213,6 +222,7 @@ completed True
 poll is out of range: -1
 lease is out of range: -1
 grace is out of range: -1
+True
 END
 $node->stop;
 done_testing();

@@ -35,7 +35,7 @@ CLAIM = """SELECT c.id, c.job_type, c.payload::text, c.attempts, c.max_attempts,
     extract(epoch FROM c.deadline - clock_timestamp())::float8 AS deadline_left
   FROM jobq.claim(%s::text[], %s::int, %s::text, lease => %s::interval, wait => %s::interval) AS c"""
 # Refusals of the first claim that another try does not cure: the worker does not start.
-HOPELESS = (psycopg.ProgrammingError, psycopg.DataError)
+HOPELESS = (psycopg.ProgrammingError, psycopg.DataError, psycopg.errors.ProgramLimitExceeded)
 
 
 class Handler:
@@ -181,14 +181,18 @@ class Worker:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        former = {number: signal.getsignal(number) for number in self.signals}
-        for number in former:
+        former = {}
+        for number in self.signals:
+            handler = signal.getsignal(number)
             self._loop.add_signal_handler(number, self._stop_now)
+            if handler != signal.getsignal(number):     # not the loop's own, which does nothing by itself
+                former[number] = handler
         try:
             yield
         finally:
-            for number, handler in former.items():
+            for number in self.signals:
                 self._loop.remove_signal_handler(number)
+            for number, handler in former.items():
                 signal.signal(number, handler or signal.SIG_DFL)
 
     def _stop_now(self) -> None:
