@@ -82,12 +82,14 @@ my @scenarios = (
 	[ 'silent rollback', \&silent_rollback, 'wait' ],
 	[ 'lost job of a batch', \&lost_job_of_a_batch, qw(wait pooler) ],
 	[ 'claim refused', \&claim_refused, qw(wait pooler) ],
+	[ 'too many tenants', \&too_many_tenants, 'wait' ],
 	[ 'progress after a cancel', \&progress_after_a_cancel, 'wait' ],
 	[ 'encodings', \&encodings, 'wait' ],
 	[ 'statement_timeout', \&statement_timeout, 'wait' ],
 	[ 'absent server', \&absent_server, 'wait' ],
 	[ 'wrong options', \&wrong_options, 'wait' ],
 	[ 'full disk', \&full_disk, 'wait' ],
+	[ 'no room', \&no_room, 'wait' ],
 	[ 'no process', \&no_process, 'wait' ],
 	[ 'environment', \&environment, 'wait' ],
 	[ 'enqueues after', \&enqueues_after, 'wait' ],
@@ -105,6 +107,7 @@ my %asks = (
 	'keeps min_batch' => [ 'min_batch', 'a type with min_batch needs a worker of its own' ],
 	'no process' => [ 'forks', 'only C has a process for each handler' ],
 	'full disk' => [ 'psql', 'it writes no files' ],
+	'no room' => [ 'psql', 'it writes no files' ],
 	'environment' => [ 'psql', 'it runs no commands' ],
 	'SIGTERM in psql' => [ 'psql', 'it runs no psql' ],
 	'ignores SIGTERM' => [ 'psql', 'scenario "SIGTERM deaf handler" has such a handler' ],
@@ -1537,24 +1540,57 @@ sub wrong_options
 	return;
 }
 
-# The worker cannot write a payload: the command does not get a part of it.  The limit is one of the
-# size of files; psql has none.
+# psql cannot write the answer of a claim, or the worker cannot write a payload: the job is given
+# back uncharged, and no command gets a part of it.  The limit is one of the size of files.
 sub full_disk
 {
 	my $dir = PostgreSQL::Test::Utils::tempdir();
 
-	append_to_file("$dir/psql", qq(#!/bin/bash\nulimit -S -f unlimited\nPATH=\${PATH#*:} exec psql "\$@"\n));
+	append_to_file("$dir/psql", qq(#!/bin/bash\n[ ! -e $dir/unlimited ] || ulimit -S -f unlimited\nPATH=\${PATH#*:} exec psql "\$@"\n));
 	chmod 0755, "$dir/psql";
 	local $ENV{PATH} = "$dir:$ENV{PATH}";
 	local $client->{command} = [ 'bash', '-c', "trap '' XFSZ; ulimit -S -f 100; exec @{ $client->{command} }" ];
-	my $worker = worker(types => 'echo');
 	my $id = sql(q(SELECT jobq.enqueue('echo', to_jsonb(repeat('x', 300000)))));
+	my $worker = worker(types => 'echo');
 
+	wait_log($worker, 'claim_refused');
+	ends($id, 'pending', 'attempts = 0');
+	append_to_file("$dir/unlimited", '');
 	wait_log($worker, 'job_released', job_id => $id);
 	sql("SELECT jobq.cancel_job('$id')");
 	must(log_lines($worker, 'job_started') == 0, 'no command has run');
-	wait_log($worker, 'claim_refused');
 	echoes();
+	return stop_worker($worker);
+}
+
+# One file of a job cannot be written: its directory, the end of the lease, the list of jobs.
+sub no_room
+{
+	my $dir = PostgreSQL::Test::Utils::tempdir();
+
+	append_to_file("$dir/mktemp", <<"END");
+#!/bin/bash
+made=\$(PATH=\${PATH#*:} mktemp "\$@") || exit
+if [[ \$made == */new.* ]]; then
+  [ ! -e $dir/directory ] || exit 1
+  [ ! -e $dir/until ] || ln -s /dev/full "\$made/until"
+  [ ! -e $dir/jobs ] || mkdir "\$made/jobs"
+fi
+echo "\$made"
+END
+	chmod 0755, "$dir/mktemp";
+	local $ENV{PATH} = "$dir:$ENV{PATH}";
+	my $worker = worker(types => 'echo');
+	foreach my $fault (qw(directory until jobs))
+	{
+		append_to_file("$dir/$fault", '');
+		my $id = enqueue('echo', '{"n": 1}');
+		wait_log($worker, 'job_released', job_id => $id);
+		must(log_lines($worker, 'job_started', job_id => $id) == 0, 'no command has run');
+		unlink "$dir/$fault";
+		ends($id, 'completed', 'attempts = 1 AND result = payload');
+	}
+	wait_log($worker, 'claim_refused');
 	return stop_worker($worker);
 }
 
